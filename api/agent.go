@@ -7,14 +7,14 @@ import (
 )
 
 // The messages between an agent and the gateway, under /agent/v1/attempts/{attempt}, where
-// {attempt} is an AttemptName. Every request has the attempt's token, and no other. Once the
-// attempt is not the current one of its run, every answer is a Problem of type Superseded.
+// {attempt} is an AttemptName. Every request has the attempt's token. After another attempt of the
+// run has begun, every answer is a Problem of type Superseded.
 
 // The limits of an attempt's messages.
 const (
-	MaxLogChunk = 1 << 20   // bytes in a chunk of its log
+	MaxLogChunk = 1 << 20   // bytes in a chunk of the attempt's log
 	MaxSteps    = 50        // lines of progress in a request, and after a pause
-	StepsASec   = 10        // lines of progress per second on average; more are a Problem of type TooManyRequests
+	StepsASec   = 10        // lines of progress per second on average; a faster attempt gets a Problem of type TooManyRequests
 	MaxStep     = 16 << 10  // bytes in a line of progress
 	MaxFinish   = 32 << 20  // bytes in a Finish or a CheckpointTaken, enough for some 150,000 files
 	MaxResult   = 256 << 10 // bytes in a Finish's JSON without its files, because it becomes a fact
@@ -27,8 +27,8 @@ type Order struct {
 	Key     string        `json:"key"`
 	Attempt int           `json:"attempt"`
 	Plan    tidemill.Plan `json:"plan"`
-	// Causes is the number of events that caused the run, and Event is the newest. If there is only
-	// one, the agent need not get …/events.
+	// Causes is the number of events that caused the run, and Event is the newest. If Causes is 1,
+	// the agent need not get …/events.
 	Causes      int             `json:"causes"`
 	Event       json.RawMessage `json:"event,omitempty"`
 	Checkpoint  *TreeRef        `json:"checkpoint"` // checkpoint to continue from; null for none
@@ -53,7 +53,7 @@ type File struct {
 	Parts      []Part `json:"parts,omitempty"` // parts of a file larger than PartSize; a smaller file is one object with its digest
 }
 
-// Part is a part of a large file, which is one object.
+// Part is a part of a large file. Each part is one object.
 type Part struct {
 	Digest string `json:"digest"`
 	Size   int64  `json:"size"`
@@ -67,25 +67,25 @@ const PartSize = 64 << 20
 // ended.
 type Beat struct {
 	Cancel string `json:"cancel,omitempty"` // reason to end the command; empty to continue
-	All    bool   `json:"all,omitempty"`    // true once all workers and servers are or were ready, so that they begin
-	End    bool   `json:"end,omitempty"`    // true once the first worker's command has ended, so that the others end theirs
-	Alone  bool   `json:"alone,omitempty"`  // true once the commands of all others have ended
+	All    bool   `json:"all,omitempty"`    // true once all workers and servers are or were ready; the commands then begin
+	End    bool   `json:"end,omitempty"`    // true once the first worker's command has ended; the others then end their commands
+	Alone  bool   `json:"alone,omitempty"`  // true once the commands of all other workers and servers have ended
 }
 
-// Idling is the body of POST …/{attempt}/next: the attempt has ended, and its pod waits for
-// another.
+// Idling is the body of POST …/{attempt}/next, with which the pod of an ended attempt waits for
+// another attempt.
 type Idling struct {
 	Pod     string  `json:"pod"`
 	Seconds float64 `json:"seconds"` // time for which the pod waits
 }
 
-// Given is the body of its answer, if there is another attempt.
+// Given is the body of the answer to an Idling, if there is another attempt.
 type Given struct {
 	Attempt string `json:"attempt"` // name of the attempt
 	Token   string `json:"token"`
 }
 
-// CheckpointTaken is the body of POST …/{attempt}/checkpoint; its answer is a TreeRef. The objects
+// CheckpointTaken is the body of POST …/{attempt}/checkpoint. The answer is a TreeRef. The objects
 // must have been uploaded.
 type CheckpointTaken struct {
 	Files []File `json:"files"`
@@ -100,8 +100,8 @@ type Finish struct {
 	Where     tidemill.Where   `json:"where"`
 	Result    tidemill.Result  `json:"result"`
 	Files     []File           `json:"files"` // files of the output
-	// Inside reports that the agent runs in the image's container. It does not know the image's
-	// digest; only a controller does.
+	// Inside reports that the agent runs in the image's container. Only a controller knows the
+	// image's digest.
 	Inside bool `json:"inside,omitempty"`
 }
 
@@ -114,13 +114,13 @@ type Finished struct {
 // is a Missing too.
 type Missing struct {
 	Objects []Part `json:"objects"`
-	// Puts has URLs to upload an answer's objects directly, by digest. An object without one is
+	// Puts has URLs to upload an answer's objects directly, by digest. An object without a URL is
 	// uploaded through the gateway.
 	Puts map[string]string `json:"puts,omitempty"`
 }
 
-// ObjectsType is the media type of POST …/objects: a sequence of objects, each a head and its
-// bytes.
+// ObjectsType is the media type of POST …/objects. Such a body is a sequence of objects, and each
+// object has a head and bytes.
 const ObjectsType = "application/vnd.tidemill.objects"
 
 // ObjectHead is the length of an object's head: its digest in 32 bytes, and its size in 8 bytes,

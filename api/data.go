@@ -33,9 +33,9 @@ type Commit struct {
 	Tree    string    `json:"tree"`
 	Time    time.Time `json:"time"`
 	By      string    `json:"by,omitempty"`
-	Run     string    `json:"run,omitempty"` // run that made it
+	Run     string    `json:"run,omitempty"` // run that made the commit
 	Message string    `json:"message,omitempty"`
-	Subject string    `json:"subject"` // subject of its event
+	Subject string    `json:"subject"` // subject of the commit's event
 	Files   int       `json:"files"`
 	Bytes   int64     `json:"bytes"`
 	Added   int       `json:"added"`
@@ -87,15 +87,15 @@ type Diff struct {
 // Difference is a file that differs in two commits.
 type Difference struct {
 	Path string `json:"path"`
-	Was  *File  `json:"was"` // old file; null if it was added
-	Is   *File  `json:"is"`  // new file; null if it was removed
+	Was  *File  `json:"was"` // old file; null if the file was added
+	Is   *File  `json:"is"`  // new file; null if the file was removed
 }
 
 // BranchAsked is the body of POST /api/v1/data/branches.
 type BranchAsked struct {
 	Dataset string `json:"dataset"`
 	Branch  string `json:"branch"`
-	From    string `json:"from,omitempty"` // branch, or a commit's id or its beginning; main if empty
+	From    string `json:"from,omitempty"` // name of a branch, or the id of a commit or its beginning; main if empty
 }
 
 // Branched is the body of the answer to a BranchAsked.

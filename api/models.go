@@ -67,7 +67,7 @@ type PromotionDone struct {
 	Refused  bool   `json:"refused,omitempty"`
 }
 
-// RollbackAsked is the body of POST /api/v1/models/rollback. It selects models; each gets back its
+// RollbackAsked is the body of POST /api/v1/models/rollback. Each selected model gets back its
 // champion from before a time.
 type RollbackAsked struct {
 	Since  time.Time `json:"since"`
@@ -81,8 +81,8 @@ type RollbackAsked struct {
 	DryRun bool      `json:"dryRun,omitempty"`
 }
 
-// PromotionsDone is the body of its answer: one entry for each model whose champion has changed
-// since.
+// PromotionsDone is the body of the answer to a RollbackAsked: one entry for each model whose
+// champion has changed since that time.
 type PromotionsDone struct {
 	Models []PromotionDone `json:"models"`
 	Next   string          `json:"next,omitempty"` // After of the next request, if models are left
@@ -122,7 +122,7 @@ type GraphNode struct {
 	Title string            `json:"title"`
 	State string            `json:"state,omitempty"`
 	Time  *time.Time        `json:"time,omitempty"`  // time of State, or of the node itself
-	Says  []string          `json:"says,omitempty"`  // lines about it, the most useful first
+	Says  []string          `json:"says,omitempty"`  // lines about the node, the most useful first
 	Said  string            `json:"said,omitempty"`  // sentence such as a verdict, a failure or a commit's message
 	Facts map[string]string `json:"facts,omitempty"` // the same facts and more, for programs
 }
@@ -130,7 +130,7 @@ type GraphNode struct {
 // GraphKind is the kind of a node.
 type GraphKind string
 
-// The kinds. All but code and node can be requested.
+// The kinds. A request may name a node of any kind except code and node.
 const (
 	KindRun    GraphKind = "run"
 	KindModel  GraphKind = "model"

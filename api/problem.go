@@ -11,7 +11,7 @@ type Problem struct {
 	Detail string `json:"detail"` // failure, its object, and the next step
 
 	Attribute string   `json:"attribute,omitempty"` // invalid attribute of the event
-	Streams   []string `json:"streams,omitempty"`   // existing streams, for an unknown one
+	Streams   []string `json:"streams,omitempty"`   // existing streams, if the stream is unknown
 	Events    []Answer `json:"events,omitempty"`    // answers to the events of a batch
 }
 
@@ -20,7 +20,7 @@ const ProblemBase = "https://tidemill.dev/problems/"
 
 // The slugs.
 const (
-	InvalidEvent     = "invalid-event"          // 400: not a CloudEvent, or one that cannot be stored
+	InvalidEvent     = "invalid-event"          // 400: not a CloudEvent, or a CloudEvent that cannot be stored
 	InvalidRequest   = "invalid-request"        // 400: invalid parameter
 	Refused          = "refused"                // 400, 429 or 503: some events of a batch were refused
 	Unauthenticated  = "unauthenticated"        // 401
@@ -42,8 +42,8 @@ const (
 	MethodNotAllowed = "method-not-allowed"     // 405
 	Conflict         = "conflict"               // 409: another object of this name exists
 	Superseded       = "superseded"             // 409: the attempt is not the current one of its run
-	NotPromoted      = "not-promoted"           // 409: the log refuses it
-	ChampionMoved    = "champion-moved"         // 409: the champion is not the one that the caller has seen
+	NotPromoted      = "not-promoted"           // 409: the log refuses the promotion
+	ChampionMoved    = "champion-moved"         // 409: the champion has changed since the caller read it
 	TooSlow          = "too-slow"               // 408: the body did not come in time
 	TooLarge         = "too-large"              // 413
 	UnsupportedType  = "unsupported-media-type" // 415

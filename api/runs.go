@@ -84,7 +84,7 @@ type RunDone struct {
 	Recipe  string `json:"recipe"`
 	Key     string `json:"key"`
 	Done    string `json:"done"`              // result: requested, absorbed, cancelled, cancelling, would …, or the reason of a refusal
-	Refused bool   `json:"refused,omitempty"` // true if nothing was, or would be, done
+	Refused bool   `json:"refused,omitempty"` // true if the request changed nothing, or a dry run would change nothing
 }
 
 // Recipes is the body of GET /api/v1/recipes.
@@ -126,11 +126,11 @@ type Pool struct {
 // Rested is the answer to a pause or a resume of a recipe or pool.
 type Rested struct {
 	Name     string    `json:"name"`
-	Changed  bool      `json:"changed"` // false if the state was so before, and nothing was written
+	Changed  bool      `json:"changed"` // false if the state was the same before, so that nothing was written
 	Position *Position `json:"position,omitempty"`
 }
 
 // HeaderAttempt is a header of the answer to GET /api/v1/runs/{run}/log: the number of the attempt
 // with which the log begins. After a break, a client repeats the request with that attempt, and
-// with skip, the number of received bytes.
+// with the number of received bytes as skip.
 const HeaderAttempt = "Tidemill-Attempt"

@@ -7,7 +7,7 @@ import (
 // Scorers is the body of GET /api/v1/scorers.
 type Scorers struct {
 	Scorers   []Scorer `json:"scorers"`
-	Processes *int     `json:"processes"` // number of processes that score; null if not known
+	Processes *int     `json:"processes"` // number of processes that score; null if the number is unknown
 }
 
 // Scorer is one scorer of the config and its state.
@@ -15,7 +15,7 @@ type Scorer struct {
 	Name      string            `json:"name"`
 	From      string            `json:"from"`
 	To        string            `json:"to"`
-	Types     []string          `json:"types"` // types of events; if none, every type except Tidemill's
+	Types     []string          `json:"types"` // types of events; if empty, every type except Tidemill's
 	Key       string            `json:"key"`
 	Model     string            `json:"model"`
 	Map       map[string]string `json:"map"`
@@ -23,9 +23,9 @@ type Scorer struct {
 	Instead   string            `json:"instead,omitempty"`
 	Delivery  string            `json:"delivery"` // delivery: exactly-once or at-least-once
 	Engine    string            `json:"engine"`
-	Processes *int              `json:"processes"` // number of processes with this scorer; null if not known
-	Lag       *int64            `json:"lag"`       // number of events that are not scored yet; null if not known
-	Numbers   *ScorerNumbers    `json:"numbers"`   // counts; null if not known
+	Processes *int              `json:"processes"` // number of processes with this scorer; null if the number is unknown
+	Lag       *int64            `json:"lag"`       // number of events that are not scored yet; null if the number is unknown
+	Numbers   *ScorerNumbers    `json:"numbers"`   // counts; null if the counts are unknown
 	LastError string            `json:"lastError,omitempty"`
 	// LastErrorAt is the time of LastError.
 	LastErrorAt *time.Time `json:"lastErrorAt,omitempty"`
@@ -103,7 +103,7 @@ type ScoreDone struct {
 // without the other fields.
 type RescoreAsk struct {
 	From     string `json:"from,omitempty"`     // start: beginning, an offset, a time, or -1h
-	To       string `json:"to,omitempty"`       // end: the same, or end
+	To       string `json:"to,omitempty"`       // end: as for From, or the word end
 	Version  string `json:"version,omitempty"`  // version: champion, previous or a number
 	ToStream string `json:"toStream,omitempty"` // stream of the answers
 	Resume   string `json:"resume,omitempty"`   // id of a rescoring
@@ -113,10 +113,10 @@ type RescoreAsk struct {
 type Rescored struct {
 	ID       string            `json:"id"`
 	Records  int64             `json:"records"` // number of records in the range
-	Left     int64             `json:"left"`    // records left; ask again with Resume until it is 0
+	Left     int64             `json:"left"`    // records left; the caller repeats the request with Resume until Left is 0
 	Scored   int64             `json:"scored"`
 	Passed   int64             `json:"passed"`   // events that the scorer does not score
 	Skipped  int64             `json:"skipped"`  // events that were scored before an interruption
 	Unscored int64             `json:"unscored"` // events that no model could score
-	Reasons  map[string]string `json:"reasons"`  // reasons for some of them, by position
+	Reasons  map[string]string `json:"reasons"`  // reasons for some of the events without a score, by position
 }

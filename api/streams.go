@@ -40,10 +40,10 @@ type Group struct {
 type Tailed struct {
 	Partition int32           `json:"partition"`
 	Offset    int64           `json:"offset"`
-	Received  time.Time       `json:"received"`        // time at which it reached the log
+	Received  time.Time       `json:"received"`        // time at which the record was stored
 	Event     json.RawMessage `json:"event,omitempty"` // event in the CloudEvents JSON format
 	Error     string          `json:"error,omitempty"` // reason why the record is not an event
-	Key       []byte          `json:"key,omitempty"`   // key of such a record
+	Key       []byte          `json:"key,omitempty"`   // key of an unreadable record
 	Data      []byte          `json:"data,omitempty"`
 }
 
@@ -57,7 +57,7 @@ type Answer struct {
 	ID       string    `json:"id,omitempty"` // id of the event, if it could be read
 	Status   int       `json:"status"`       // status that a POST of this event alone would have
 	Position *Position `json:"position,omitempty"`
-	Repeated bool      `json:"repeated,omitempty"` // true if the event was there before, so nothing was stored
+	Repeated bool      `json:"repeated,omitempty"` // true if the event was on the stream before, so that nothing was stored
 	Problem  *Problem  `json:"problem,omitempty"`
 }
 
@@ -71,5 +71,5 @@ type Position struct {
 // Headers of a 202 to a single event.
 const (
 	HeaderPosition = "Tidemill-Position" // stream/partition/offset
-	HeaderRepeated = "Tidemill-Repeated" // true if the event was there before, so nothing was stored
+	HeaderRepeated = "Tidemill-Repeated" // true if the event was on the stream before, so that nothing was stored
 )

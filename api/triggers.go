@@ -8,7 +8,7 @@ import (
 // Triggers is the body of GET /api/v1/triggers.
 type Triggers struct {
 	Triggers    []Trigger `json:"triggers"`
-	Dispatchers *int      `json:"dispatchers"` // number of dispatchers that deliver; null if not known
+	Dispatchers *int      `json:"dispatchers"` // number of dispatchers that deliver; null if the number is unknown
 }
 
 // Trigger is one trigger of the config and its state.
@@ -21,9 +21,9 @@ type Trigger struct {
 	State       TriggerState    `json:"state"`
 	PausedBy    string          `json:"pausedBy,omitempty"`
 	PausedSince *time.Time      `json:"pausedSince,omitempty"`
-	Numbers     *TriggerNumbers `json:"numbers"`         // counts; null if not known
+	Numbers     *TriggerNumbers `json:"numbers"`         // counts; null if the counts are unknown
 	DeadLetters *int            `json:"deadLetters"`     // number of open dead letters; null if not known yet
-	Waits       string          `json:"waits,omitempty"` // reason why its events wait for its subscriber
+	Waits       string          `json:"waits,omitempty"` // reason why the trigger's events wait for its subscriber
 	LastError   string          `json:"lastError,omitempty"`
 	LastErrorAt *time.Time      `json:"lastErrorAt,omitempty"`
 	Replays     []TriggerReplay `json:"replays"` // replays of past ranges that have not ended
@@ -36,13 +36,13 @@ type TriggerState string
 const (
 	TriggerActive   TriggerState = "active"
 	TriggerPaused   TriggerState = "paused"
-	TriggerStarting TriggerState = "starting" // some dispatchers do not deliver it yet
+	TriggerStarting TriggerState = "starting" // some dispatchers do not deliver the trigger's events yet
 )
 
-// When is a filter over events. If there are several, one must match.
+// When is a filter over events. If a trigger has several filters, one of them must match.
 type When struct {
 	Stream string   `json:"stream,omitempty"`
-	Types  []string `json:"types"` // types of events; if none, every type of the stream
+	Types  []string `json:"types"` // types of events; if empty, every type of the stream
 	Where  string   `json:"where,omitempty"`
 }
 
@@ -53,7 +53,7 @@ type Target struct {
 	Function string `json:"function,omitempty"`
 }
 
-// Delivery has the limits of retries and of the rate.
+// Delivery limits the retries and the rate.
 type Delivery struct {
 	Attempts       int     `json:"attempts"`
 	Backoff        string  `json:"backoff"` // backoff: constant, linear or exponential
@@ -96,7 +96,7 @@ type Stretch struct {
 
 // TriggerDone is the body of the answer to a pause or a resume.
 type TriggerDone struct {
-	Changed  bool      `json:"changed"` // false if the state was so before, and nothing was written
+	Changed  bool      `json:"changed"` // false if the state was the same before, so that nothing was written
 	Position *Position `json:"position,omitempty"`
 	Trigger  Trigger   `json:"trigger"`
 }
@@ -104,7 +104,7 @@ type TriggerDone struct {
 // ReplayAsk is the body of POST /api/v1/triggers/{trigger}/replay.
 type ReplayAsk struct {
 	From   string  `json:"from"`           // start: beginning, an offset, a time, or a duration before now such as -1h
-	To     string  `json:"to,omitempty"`   // end: the same, or end, which is the default
+	To     string  `json:"to,omitempty"`   // end: as for From, or the word end, which is the default
 	Rate   float64 `json:"rate,omitempty"` // events per second in total; 0 for the trigger's own rate
 	DryRun bool    `json:"dryRun,omitempty"`
 }
@@ -119,7 +119,7 @@ type ReplayDone struct {
 	Preview  *Preview  `json:"preview,omitempty"` // preview of a dry run
 }
 
-// Preview counts the events that a replay would deliver, as far as they were read in time.
+// Preview counts the events that a replay would deliver, among the events that were read in time.
 type Preview struct {
 	Matched  int64    `json:"matched"` // number of matching events
 	Read     int64    `json:"read"`    // number of events read
@@ -139,10 +139,10 @@ type Schedule struct {
 	TimeZone      string        `json:"timeZone"`
 	Missed        string        `json:"missed"`         // missed ticks to send: skip, last or all
 	Keys          int           `json:"keys"`           // number of its keys; 0 for one tick without a key
-	Each          bool          `json:"each,omitempty"` // whether it ticks for each key of the recipes that name it
+	Each          bool          `json:"each,omitempty"` // whether the schedule ticks for each key of the recipes that name it
 	SpreadSeconds float64       `json:"spreadSeconds"`
-	Last          *time.Time    `json:"last"` // scheduled time of the newest tick; null if there is none or it is not known
-	Next          *time.Time    `json:"next"` // scheduled time of the next tick; null while it is paused
+	Last          *time.Time    `json:"last"` // scheduled time of the newest tick; null if there is none or its time is unknown
+	Next          *time.Time    `json:"next"` // scheduled time of the next tick; null while the schedule is paused
 	State         ScheduleState `json:"state"`
 	PausedBy      string        `json:"pausedBy,omitempty"`
 	PausedSince   *time.Time    `json:"pausedSince,omitempty"`
@@ -159,7 +159,7 @@ const (
 
 // ScheduleDone is the body of the answer to a pause or a resume.
 type ScheduleDone struct {
-	Changed  bool      `json:"changed"` // false if the state was so before, and nothing was written
+	Changed  bool      `json:"changed"` // false if the state was the same before, so that nothing was written
 	Position *Position `json:"position,omitempty"`
 	Schedule Schedule  `json:"schedule"`
 }
@@ -168,7 +168,7 @@ type ScheduleDone struct {
 type DeadLetters struct {
 	DeadLetters []DeadLetter `json:"deadLetters"`      // dead letters, newest first
 	Total       int          `json:"total"`            // number of selected dead letters on all pages
-	Cursor      string       `json:"cursor,omitempty"` // cursor of the next page; absent on the last
+	Cursor      string       `json:"cursor,omitempty"` // cursor of the next page; absent on the last page
 }
 
 // DeadLetter is one dead letter: the known facts about an event that could not be delivered.
@@ -185,7 +185,7 @@ type DeadLetter struct {
 	Source     Position    `json:"source"`           // position of the event
 	LastOffset int64       `json:"lastOffset"`       // last offset, if the dead letter is about several
 	Tried      int         `json:"tried"`            // number of attempts
-	Replay     string      `json:"replay,omitempty"` // id of the command of its replay
+	Replay     string      `json:"replay,omitempty"` // id of the command for the letter's replay
 }
 
 // LetterState is the state of a dead letter.
@@ -194,7 +194,7 @@ type LetterState string
 // The states.
 const (
 	LetterOpen      LetterState = "open"
-	LetterReplaying LetterState = "replaying" // its replay was requested and has not ended
+	LetterReplaying LetterState = "replaying" // the letter's replay was requested and has not ended
 	LetterResolved  LetterState = "resolved"
 )
 
@@ -202,8 +202,8 @@ const (
 type WholeLetter struct {
 	Letter   DeadLetter      `json:"letter"`
 	Event    json.RawMessage `json:"event,omitempty"`  // event in the CloudEvents JSON format
-	Record   *Record         `json:"record,omitempty"` // record, if it is not an event
-	Attempts []Attempt       `json:"attempts"`         // attempts, oldest first; if there are many, the first and the last
+	Record   *Record         `json:"record,omitempty"` // record, if the record is not an event
+	Attempts []Attempt       `json:"attempts"`         // attempts, oldest first; of many attempts, only the first and the last
 	Receipt  *Receipt        `json:"receipt,omitempty"`
 }
 
@@ -267,7 +267,7 @@ type LetterDone struct {
 	Letters   []string        `json:"letters"`   // ids of the dead letters that are replayed or dropped now
 	Replaying int             `json:"replaying"` // number of dead letters whose replay already runs
 	Refused   []RefusedGroup  `json:"refused"`   // dead letters that are refused, by reason
-	Left      int             `json:"left"`      // number of dead letters for a further request
+	Left      int             `json:"left"`      // number of dead letters that are left for another request
 	Commands  []LetterCommand `json:"commands"`  // commands of a replay
 	DryRun    bool            `json:"dryRun"`
 }

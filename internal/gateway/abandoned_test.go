@@ -37,20 +37,20 @@ func (l letter) is(v *broker.View) bool {
 	return v.ID == l.id && v.Source == l.source && v.Subject == l.subject && string(v.Key) == l.subject && note == l.note && string(v.Data) == l.data && len(v.Extensions) == 1
 }
 
-// fates are the answers that the publishers of letters got.
-type fates struct {
+// publishOutcomes are the answers that the publishers of letters got.
+type publishOutcomes struct {
 	mu      sync.Mutex
 	letters map[string]letter
 	told    map[string]string // "202" or a problem's slug, by id
 }
 
-func (f *fates) note(l letter, told string) {
+func (f *publishOutcomes) note(l letter, told string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.letters[l.id], f.told[l.id] = l, told
 }
 
-func (f *fates) count() int {
+func (f *publishOutcomes) count() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return len(f.told)
@@ -64,23 +64,23 @@ func TestWhatAbandonedRequestsLeaveIsExact(t *testing.T) {
 	w := newWorld(t, func(o *Options) {
 		o.Limits.Ack, o.Limits.Room, o.Limits.Unacked = 20*time.Millisecond, 10*time.Millisecond, 256<<10
 	})
-	f := &fates{letters: map[string]letter{}, told: map[string]string{}}
+	f := &publishOutcomes{letters: map[string]letter{}, told: map[string]string{}}
 	for round := range 4 {
-		release := w.stall("messages")
+		release := w.stallStream("messages")
 		var all sync.WaitGroup
 		for worker := range 8 {
 			all.Go(func() { w.postLetters(f, worker, round*30, 30) })
 		}
 		if round%2 == 0 { // some get a success, some a refusal, and some neither
-			w.until("half of it has been told", func() bool { return f.count() > round*560+200 })
+			w.waitUntil("half of it has been told", func() bool { return f.count() > round*560+200 })
 			release()
 		}
 		all.Wait()
 		release()
-		w.until("nothing is under way", func() bool { return w.gateway.window.bytes() == 0 })
+		w.waitUntil("nothing is under way", func() bool { return w.gateway.window.takenBytes() == 0 })
 	}
-	w.judge(f)
-	if n := w.gateway.room.bytes(); n != 0 {
+	w.checkStream(f)
+	if n := w.gateway.room.takenBytes(); n != 0 {
 		t.Errorf("%v bytes of requests are still taken", n)
 	}
 	if g := &w.gateway.window; g.waiting != 0 || g.free != 256<<10 {
@@ -88,7 +88,7 @@ func TestWhatAbandonedRequestsLeaveIsExact(t *testing.T) {
 	}
 }
 
-func (w *world) postLetters(f *fates, worker, from, n int) {
+func (w *world) postLetters(f *publishOutcomes, worker, from, n int) {
 	for i := from; i < from+n; i++ {
 		switch i % 3 {
 		case 0:
@@ -125,11 +125,11 @@ func fateOf(a api.Answer) string {
 	return strings.TrimPrefix(a.Problem.Type, api.ProblemBase)
 }
 
-// judge compares the stream and the memory of repeats with the publishers' answers.
-func (w *world) judge(f *fates) {
+// checkStream compares the stream and the memory of repeats with the publishers' answers.
+func (w *world) checkStream(f *publishOutcomes) {
 	w.Helper()
 	stands, sum := map[string]int{}, map[string]int{}
-	for _, v := range w.stored("messages") {
+	for _, v := range w.storedEvents("messages") {
 		stands[v.ID]++
 		if l, ok := f.letters[v.ID]; !ok || !l.is(&v) {
 			w.Errorf("this was never sent: %+v", v)

@@ -10,8 +10,8 @@ import (
 // question about objects, which uses the ledger's previous answer.
 func BenchmarkAttempt(b *testing.B) {
 	m := newMill(b, nil)
-	a := m.begin("fit", "bot-1")
-	for name, q := range map[string]ask{"order": {method: http.MethodGet}, "missing": {method: http.MethodPost, path: "/objects/missing", body: "{}"},
+	a := m.beginRun("fit", "bot-1")
+	for name, q := range map[string]gatewayRequest{"order": {method: http.MethodGet}, "missing": {method: http.MethodPost, path: "/objects/missing", body: "{}"},
 		"beat": {method: http.MethodPost, path: "/beat"}} {
 		b.Run(name, func(b *testing.B) {
 			b.RunParallel(func(pb *testing.PB) {

@@ -15,8 +15,8 @@ import (
 func TestStrangersAtTheDoorOfAttempts(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, nil)
-	a := m.begin("fit", "bot-1")
-	other := m.attempt(m.wish("fit", "bot-2", "2"), 1)
+	a := m.beginRun("fit", "bot-1")
+	other := m.waitForAttempt(m.requestRun("fit", "bot-2", "2"), 1)
 	number := a.run + "-"
 	for name, c := range map[string]struct{ attempt, authorization string }{
 		"no token":             {a.name, ""},
@@ -64,8 +64,8 @@ func TestStrangersAtTheDoorOfAttempts(t *testing.T) {
 func TestAnAttemptsTokenOpensNothingElse(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, func(o *Options) { o.Access = openGuard(t, contractAccess()) })
-	a := m.begin("fit", "bot-1")
-	for _, r := range m.gateway.table() {
+	a := m.beginRun("fit", "bot-1")
+	for _, r := range m.gateway.routeTable() {
 		if r.role == anyone || isOfAttempt(r.role) {
 			continue
 		}
@@ -83,9 +83,9 @@ func TestAnAttemptsTokenOpensNothingElse(t *testing.T) {
 func TestPagesOfOthersAtTheDoorOfAttempts(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, nil)
-	a := m.begin("fit", "bot-1")
+	a := m.beginRun("fit", "bot-1")
 	for _, from := range [][]string{{"Sec-Fetch-Site", "cross-site", "Origin", "https://evil.example"}, {"Origin", "null"}, {"Host", "evil.example"}} {
-		if r := a.ask(http.MethodPost, "/beat", "", from...); r.StatusCode != http.StatusForbidden {
+		if r := a.send(http.MethodPost, "/beat", "", from...); r.StatusCode != http.StatusForbidden {
 			t.Errorf("%v: %d %s", from, r.StatusCode, r.body)
 		}
 	}
@@ -95,13 +95,13 @@ func TestPagesOfOthersAtTheDoorOfAttempts(t *testing.T) {
 func TestHostileWordsOfAnAttempt(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, nil)
-	a := m.begin("fit", "bot-1")
-	good := a.put("good", "good")
+	a := m.beginRun("fit", "bot-1")
+	good := a.putObject("good", "good")
 	named := func(f api.File, path string) api.File { f.Path = path; return f }
 	sized := func(f api.File, size int64) api.File { f.Size = size; return f }
 	files := func(all ...api.File) string { return string(must1(json.Marshal(api.CheckpointTaken{Files: all}))(t)) }
 	unknown := api.File{Path: "x", Digest: sumOf("was never put"), Size: 3}
-	huge := a.put("huge", strings.Repeat("x", 2<<20))
+	huge := a.putObject("huge", strings.Repeat("x", 2<<20))
 	for _, c := range []struct {
 		name, path, body string
 		status           int
@@ -143,7 +143,7 @@ func TestHostileWordsOfAnAttempt(t *testing.T) {
 		if strings.HasPrefix(c.path, "/files") {
 			method = http.MethodGet
 		}
-		r := a.ask(method, c.path, c.body)
+		r := a.send(method, c.path, c.body)
 		if p := problemOf(t, r); r.StatusCode != c.status || p.Type != api.ProblemBase+c.slug || !strings.Contains(p.Detail, c.says) {
 			t.Errorf("%s: %d %s", c.name, r.StatusCode, r.body)
 		}
@@ -155,7 +155,7 @@ func TestHostileWordsOfAnAttempt(t *testing.T) {
 		t.Error("a checkpoint was set")
 	}
 	var done api.Finished
-	if a.tell("/finish", api.Finish{Outcome: tidemill.OutcomeSucceeded, Files: []api.File{good}}, &done); done.State != tidemill.RunSucceeded {
+	if a.postJSON("/finish", api.Finish{Outcome: tidemill.OutcomeSucceeded, Files: []api.File{good}}, &done); done.State != tidemill.RunSucceeded {
 		t.Errorf("%+v", done)
 	}
 }
@@ -164,7 +164,7 @@ func TestHostileWordsOfAnAttempt(t *testing.T) {
 func TestTheLogOfAnAttemptIsBounded(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, nil)
-	a := m.begin("fit", "bot-1")
+	a := m.beginRun("fit", "bot-1")
 	chunk := strings.Repeat("x", api.MaxLogChunk-1) + "\n" // one of the two chunks that the plan and the slack allow
 	for _, c := range []struct{ seq, status int }{{0, 204}, {0, 204}, {1, 204}, {0, 204}, {1, 204}, {2, 413}, {1, 204}} {
 		if r := a.post("/log?seq="+itoa(c.seq), chunk); r.StatusCode != c.status {
@@ -183,11 +183,11 @@ func TestTheLogOfAnAttemptIsBoundedHoweverItIsNumbered(t *testing.T) {
 		"over small": func(i int) (int, int) { return i % 40, 1 + 99*min(i/40, 1) },
 		"one":        func(i int) (int, int) { return 3, i },
 	} {
-		var s attempts
-		s.keep("a", &tidemill.Run{ID: "run"}, time.Now())
+		var s attemptCache
+		s.remember("a", &tidemill.Run{ID: "run"}, time.Now())
 		stored := map[int]int{}
 		for i := range 400 {
-			if seq, bytes := numbers(i); s.log("a", seq, bytes, 1000) {
+			if seq, bytes := numbers(i); s.countLogChunk("a", seq, bytes, 1000) {
 				stored[seq] = bytes
 			}
 		}
@@ -206,7 +206,7 @@ func TestTheLogOfAnAttemptIsBoundedHoweverItIsNumbered(t *testing.T) {
 func TestALastWordFitsTheLog(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, nil)
-	a := m.begin("fit", "bot-1")
+	a := m.beginRun("fit", "bot-1")
 	many := map[string]float64{}
 	for i := range 60_000 {
 		many["metric-of-a-hostile-agent-"+itoa(i)] = 1
@@ -223,7 +223,7 @@ func TestALastWordFitsTheLog(t *testing.T) {
 		}
 	}
 	var done api.Finished
-	if a.tell("/finish", api.Finish{Outcome: tidemill.OutcomeSucceeded, Files: []api.File{a.put("model.onnx", "fits")}}, &done); done.State != tidemill.RunSucceeded {
+	if a.postJSON("/finish", api.Finish{Outcome: tidemill.OutcomeSucceeded, Files: []api.File{a.putObject("model.onnx", "fits")}}, &done); done.State != tidemill.RunSucceeded {
 		t.Errorf("%+v", done)
 	}
 }
@@ -232,13 +232,13 @@ func TestALastWordFitsTheLog(t *testing.T) {
 func TestASlowAttemptIsGivenUp(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, func(o *Options) { o.Limits.ReadHeader, o.Limits.BodyGrace = 2*time.Second, 100*time.Millisecond })
-	a := m.begin("fit", "bot-1")
-	asked := &answers{TB: t}
+	a := m.beginRun("fit", "bot-1")
+	asked := &answerChecker{TB: t}
 	for _, path := range []string{"/finish", "/log?seq=0", "/object?digest=" + sumOf("hello") + "&size=5", "/progress", "/objects/missing"} {
-		r := asked.send(ask{m.url, http.MethodPost, a.path(path), "hello", a.bearer(), http.StatusRequestTimeout})
+		r := asked.send(gatewayRequest{m.url, http.MethodPost, a.path(path), "hello", a.bearer(), http.StatusRequestTimeout})
 		if p := problemOf(t, r); p.Type != api.ProblemBase+api.TooSlow || !r.Close {
 			t.Errorf("%s: %+v", path, p)
 		}
 	}
-	m.until("it holds nothing", func() bool { return m.gateway.room.bytes() == 0 })
+	m.waitUntil("it holds nothing", func() bool { return m.gateway.room.takenBytes() == 0 })
 }

@@ -17,18 +17,18 @@ import (
 	"tidemill.dev/internal/runs/warmpods"
 )
 
-// ended returns an attempt in a container that has failed for good.
-func (m *mill) ended(key string) *tried {
+// endedAttempt returns an attempt in a container that has failed for good.
+func (m *trainingWorld) endedAttempt(key string) *agentAttempt {
 	m.Helper()
-	a := m.begin("boxed", key)
+	a := m.beginRun("boxed", key)
 	var done api.Finished
-	a.tell("/finish", api.Finish{Outcome: tidemill.OutcomeFailed, Permanent: true}, &done)
+	a.postJSON("/finish", api.Finish{Outcome: tidemill.OutcomeFailed, Permanent: true}, &done)
 	return a
 }
 
-// gives offers another attempt to the pod of an attempt when it waits. The returned function
+// offerNext offers another attempt to the pod of an attempt when it waits. The returned function
 // stops the offer, and waits until it is over.
-func (m *mill) gives(to, next string) (wait func()) {
+func (m *trainingWorld) offerNext(to, next string) (wait func()) {
 	shape := warmpods.Shape(m.planOf("boxed"))
 	ctx, stop := context.WithCancel(m.Context())
 	var giving sync.WaitGroup
@@ -58,7 +58,7 @@ func (m *mill) gives(to, next string) (wait func()) {
 }
 
 // planOf returns the plan with which the attempts of a recipe are launched.
-func (m *mill) planOf(recipe string) tidemill.Plan {
+func (m *trainingWorld) planOf(recipe string) tidemill.Plan {
 	m.launched.mu.Lock()
 	defer m.launched.mu.Unlock()
 	for _, a := range m.launched.all {
@@ -75,8 +75,8 @@ func (m *mill) planOf(recipe string) tidemill.Plan {
 func TestAPodLingers(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, nil)
-	a := m.ended("bot-1")
-	defer m.gives(a.name, "run9-1")()
+	a := m.endedAttempt("bot-1")
+	defer m.offerNext(a.name, "run9-1")()
 	r := a.post("/next", `{"pod":"pod-1","seconds":3600}`)
 	var given api.Given
 	if m.must(json.Unmarshal([]byte(r.body), &given)); r.StatusCode != http.StatusOK || given != (api.Given{Attempt: "run9-1", Token: "token of run9-1"}) {
@@ -95,9 +95,9 @@ func TestAPodLingers(t *testing.T) {
 func TestATokenDoesNotOutliveItsPod(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, nil)
-	a := m.ended("bot-1")
-	next := m.begin("boxed", "bot-2")
-	given := m.gives(a.name, next.name)
+	a := m.endedAttempt("bot-1")
+	next := m.beginRun("boxed", "bot-2")
+	given := m.offerNext(a.name, next.name)
 	if r := a.post("/next", `{"pod":"pod-1","seconds":3600}`); !strings.Contains(r.body, next.name) {
 		t.Fatalf("%d %s", r.StatusCode, r.body)
 	}
@@ -141,14 +141,14 @@ func TestStillLingers(t *testing.T) {
 func TestLingeringPodsAreShown(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, nil)
-	a := m.ended("bot-1")
+	a := m.endedAttempt("bot-1")
 	var asking sync.WaitGroup
 	asking.Go(func() {
 		if r := a.post("/next", `{"pod":"pod-1","seconds":3600}`); r.StatusCode != http.StatusNoContent {
 			t.Errorf("%d %s", r.StatusCode, r.body)
 		}
 	})
-	m.until("it is shown", func() bool {
+	m.waitUntil("it is shown", func() bool {
 		var all api.Pools
 		m.must(json.Unmarshal([]byte(m.do(http.MethodGet, "/api/v1/pools", "").body), &all))
 		return len(all.Pools) == 1 && all.Pools[0].Lingering == 1 && all.Pools[0].IdleSeconds > 0
@@ -163,23 +163,23 @@ func TestLingeringPodsAreShown(t *testing.T) {
 func TestWhoMayNotLinger(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, nil)
-	folder := m.begin("fit", "bot-1")
+	folder := m.beginRun("fit", "bot-1")
 	var done api.Finished
-	folder.tell("/finish", api.Finish{Outcome: tidemill.OutcomeSucceeded}, &done)
-	lost := m.begin("boxed", "bot-2")
-	m.lose(lost.run, 1)
-	cancelled := m.begin("boxed", "bot-3")
-	cancelled.tell("/finish", api.Finish{Outcome: tidemill.OutcomeCancelled}, &done)
-	short := m.ended("bot-4")
-	for what, a := range map[string]*tried{"a folder": folder, "a lost one": lost, "a cancelled one": cancelled} {
+	folder.postJSON("/finish", api.Finish{Outcome: tidemill.OutcomeSucceeded}, &done)
+	lost := m.beginRun("boxed", "bot-2")
+	m.loseAttempt(lost.run, 1)
+	cancelled := m.beginRun("boxed", "bot-3")
+	cancelled.postJSON("/finish", api.Finish{Outcome: tidemill.OutcomeCancelled}, &done)
+	short := m.endedAttempt("bot-4")
+	for what, a := range map[string]*agentAttempt{"a folder": folder, "a lost one": lost, "a cancelled one": cancelled} {
 		if r := a.post("/next", `{"pod":"pod-1","seconds":3600}`); r.StatusCode != http.StatusNoContent {
 			t.Errorf("%s: %d %s", what, r.StatusCode, r.body)
 		}
 	}
-	without := m.open(func(o *Options) {
+	without := m.openGateway(func(o *Options) {
 		o.Runs, o.Ledger, o.Store, o.Tokens = m.foreman, m.ledger, m.store, m.tokens
 	})
-	impatient := m.open(func(o *Options) {
+	impatient := m.openGateway(func(o *Options) {
 		o.Runs, o.Ledger, o.Store, o.Tokens, o.Warm = m.foreman, m.ledger, m.store, m.tokens, m.warm
 		c := must1(config.Parse("test.yaml", []byte(strings.Replace(attemptConfig, "linger: 1h", "linger: 1s", 1))))(t)
 		o.Config = func() *config.Config { return c }
@@ -196,10 +196,10 @@ func TestWhoMayNotLinger(t *testing.T) {
 func TestAGatewayClosesWhileAPodLingers(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, nil)
-	a := m.ended("bot-1")
+	a := m.endedAttempt("bot-1")
 	got := make(chan reply, 1)
 	go func() { got <- a.post("/next", `{"pod":"pod-1","seconds":3600}`) }()
-	m.until("it waits", func() bool { return must1(m.warm.Idle(t.Context(), "default"))(t).Pods == 1 })
+	m.waitUntil("it waits", func() bool { return must1(m.warm.Idle(t.Context(), "default"))(t).Pods == 1 })
 	ctx, cancel := context.WithTimeout(t.Context(), patienceOfTests)
 	defer cancel()
 	m.must(m.gateway.Close(ctx))

@@ -28,7 +28,7 @@ func TestParts(t *testing.T) {
 func TestStrangersAmongTheWorkers(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, nil)
-	a := m.begin("fit", "bot-1")
+	a := m.beginRun("fit", "bot-1")
 	for _, path := range []string{"/beat?part=worker&index=1", "/beat?part=server", "/beat?part=chief", "/beat?part=worker&index=x", "/beat?who=me",
 		"/log?seq=0&part=w1", "/log?seq=0&part=w0", "/log?seq=0&part=.."} {
 		wantProblem(t, a.post(path, outLine+"x\n"), http.StatusBadRequest, api.InvalidRequest, "")
@@ -40,7 +40,7 @@ func TestStrangersAmongTheWorkers(t *testing.T) {
 func TestSeveralAtTheDoor(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, nil)
-	a := m.begin("pair", "bot-1")
+	a := m.beginRun("pair", "bot-1")
 	beats := func(query, want string) {
 		t.Helper()
 		if r := a.post("/beat?"+query, ""); r.StatusCode != http.StatusOK || r.body != want+"\n" && r.body != want {
@@ -73,7 +73,7 @@ func TestSeveralAtTheDoor(t *testing.T) {
 func TestLogsOfSeveral(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, nil)
-	a := m.begin("fit", "bot-1")
+	a := m.beginRun("fit", "bot-1")
 	if r := a.post("/log?seq=0", outLine+"first\n"); r.StatusCode != http.StatusNoContent {
 		t.Fatalf("%d %s", r.StatusCode, r.body)
 	}

@@ -15,14 +15,14 @@ import (
 func TestProgressIsPublished(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, nil)
-	a := m.begin("fit", "bot-1")
+	a := m.beginRun("fit", "bot-1")
 	body := `{"time":"2026-01-31T15:04:05Z","attempt":7,"step":1,"total":3,"metrics":{"loss":0.7}}` + "\n\n" + `{"step":2,"later":"field"}` + "\n"
 	for range 2 { // twice, as if the answer was lost
 		if r := a.post("/progress", body); r.StatusCode != http.StatusNoContent {
 			t.Fatalf("%d %s", r.StatusCode, r.body)
 		}
 	}
-	events := m.stored(tidemill.StreamProgress)
+	events := m.storedEvents(tidemill.StreamProgress)
 	if len(events) != 4 || events[0].ID != events[2].ID {
 		t.Fatalf("%+v", events)
 	}
@@ -42,7 +42,7 @@ func TestProgressIsPublished(t *testing.T) {
 	}
 	told := must1(m.ledger.Told(t.Context(), []string{a.run}))(t)
 	m.must(json.Unmarshal(told[a.run], &data))
-	if data.Step != 2 || !recently(data.Time) {
+	if data.Step != 2 || !isRecent(data.Time) {
 		t.Errorf("told %s", told[a.run])
 	}
 	if r := a.post("/progress", "\n"); r.StatusCode != http.StatusNoContent {
@@ -55,7 +55,7 @@ func TestProgressIsPublished(t *testing.T) {
 func TestProgressIsBounded(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, nil)
-	a := m.begin("fit", "bot-1")
+	a := m.beginRun("fit", "bot-1")
 	refused, taken := 0, 0
 	for i := range 20 {
 		r := a.post("/progress", strings.Repeat(fmt.Sprintf(`{"step":%d}`+"\n", i), api.MaxSteps))
@@ -69,7 +69,7 @@ func TestProgressIsBounded(t *testing.T) {
 			t.Fatalf("%d %s", r.StatusCode, r.body)
 		}
 	}
-	if n := len(m.stored(tidemill.StreamProgress)); n != taken || refused == 0 {
+	if n := len(m.storedEvents(tidemill.StreamProgress)); n != taken || refused == 0 {
 		t.Errorf("%d are published of %d that were taken; %d were refused", n, taken, refused)
 	}
 }

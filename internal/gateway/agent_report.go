@@ -19,19 +19,19 @@ import (
 	"tidemill.dev/internal/runs/warmpods"
 )
 
-// agentProgress publishes the progress of an attempt, and stores the newest step for readers.
-// It accepts the ledger's answer of up to a second ago that the attempt counts. A zombie's
-// step within that second does no harm: it is one more line in a stream that is kept for a
-// day, and it names its attempt.
+// agentProgress publishes the progress of an attempt, and stores the newest step for readers. The
+// ledger's answer that the attempt counts may be a second old. A superseded attempt may send a step
+// within that second. This does no harm, because the step names its attempt and is only one more
+// line in a stream that is kept for a day.
 func (g *Gateway) agentProgress(w http.ResponseWriter, r *request) *api.Problem {
 	steps, p := g.readSteps(r)
 	if p != nil || len(steps) == 0 {
-		return g.taken(w, p)
+		return g.answerNoContent(w, p)
 	}
-	if !g.attempts.step(r.attempt.name, len(steps), time.Now()) {
+	if !g.attempts.countProgress(r.attempt.name, len(steps), time.Now()) {
 		return tooManySteps()
 	}
-	g.extend(r, g.opt.Limits.Ack)
+	g.extendDeadline(r, g.opt.Limits.Ack)
 	ctx, cancel := context.WithTimeout(r.Context(), g.opt.Limits.Ack)
 	defer cancel()
 	if err := g.publishSteps(ctx, r.attempt, steps); err != nil {
@@ -47,11 +47,11 @@ func (g *Gateway) agentProgress(w http.ResponseWriter, r *request) *api.Problem 
 	if err != nil {
 		return g.ledgerProblem(ctx, err)
 	}
-	return g.taken(w, nil)
+	return g.answerNoContent(w, nil)
 }
 
-// taken answers 204, or returns the problem.
-func (g *Gateway) taken(w http.ResponseWriter, p *api.Problem) *api.Problem {
+// answerNoContent answers 204, or returns the problem.
+func (g *Gateway) answerNoContent(w http.ResponseWriter, p *api.Problem) *api.Problem {
 	if p == nil {
 		w.WriteHeader(http.StatusNoContent)
 	}
@@ -60,7 +60,7 @@ func (g *Gateway) taken(w http.ResponseWriter, p *api.Problem) *api.Problem {
 
 // readSteps reads one step per line.
 func (g *Gateway) readSteps(r *request) ([]api.Progress, *api.Problem) {
-	body, p := g.body(r, api.MaxSteps*api.MaxStep, tooManyLines)
+	body, p := g.readBody(r, api.MaxSteps*api.MaxStep, tooManyLines)
 	if p != nil {
 		return nil, p
 	}
@@ -74,7 +74,7 @@ func (g *Gateway) readSteps(r *request) ([]api.Progress, *api.Problem) {
 		}
 		step, err := readStep(line, r.attempt.number, time.Now())
 		if err != nil {
-			return nil, invalidRequest(fmt.Sprintf("line %d: %s; send an object with step, total and metrics a line", len(steps)+1, clip(err.Error())))
+			return nil, invalidRequest(fmt.Sprintf("line %d: %s; send an object with step, total and metrics a line", len(steps)+1, clipText(err.Error())))
 		}
 		steps = append(steps, step)
 	}
@@ -118,8 +118,8 @@ func (g *Gateway) publishSteps(ctx context.Context, b bearer, steps []api.Progre
 	return errors.Join(failed...)
 }
 
-// stepEvent returns a step as an event. Its id derives from its content, so a step that is
-// sent again because the answer was lost is recognised as a repeat.
+// stepEvent returns a step as an event. The event's id derives from the step's content, so a step
+// that is sent again after a lost answer is recognised as a repeat.
 func (g *Gateway) stepEvent(b bearer, s *api.Progress, chain []broker.Attribute) (*broker.View, error) {
 	data, err := json.Marshal(s)
 	if err != nil {
@@ -128,7 +128,7 @@ func (g *Gateway) stepEvent(b bearer, s *api.Progress, chain []broker.Attribute)
 	run, at := b.run, s.Time.UTC().Format(time.RFC3339Nano)
 	return &broker.View{
 		ID:     tidemill.ID("progressed", b.name, at, strconv.FormatFloat(s.Step, 'g', -1, 64)),
-		Source: g.names().Source("gateway"), Type: tidemill.TypeRunProgressed, Subject: run.Key, Key: []byte(tidemill.RunKey(run.Recipe, run.Key)),
+		Source: g.installNames().Source("gateway"), Type: tidemill.TypeRunProgressed, Subject: run.Key, Key: []byte(tidemill.RunKey(run.Recipe, run.Key)),
 		Time: at, DataContentType: jsonType, DataSchema: tidemill.Schema(tidemill.TypeRunProgressed), Data: data,
 		Extensions: append([]broker.Attribute{
 			{Name: tidemill.AttrRecipe, Value: run.Recipe}, {Name: tidemill.AttrRun, Value: run.ID}, {Name: tidemill.AttrAttempt, Value: strconv.Itoa(b.number)},
@@ -156,23 +156,23 @@ func chainOf(run *tidemill.Run) []broker.Attribute {
 
 // agentLog stores a chunk of an attempt's log. The same chunk sent twice is stored once.
 //
-// The ledger was asked before the body was read, so a chunk may reach the store just after
-// its attempt was superseded. That does no harm: the log belongs to that attempt, and records
-// its actions.
+// The ledger was asked before the body was read, so a chunk may reach the store just after its
+// attempt was superseded. The late chunk does no harm, because the log belongs to that attempt and
+// records its actions.
 func (g *Gateway) agentLog(w http.ResponseWriter, r *request) *api.Problem {
-	q, p := r.query([]string{"seq", "part"})
+	q, p := r.parseQuery([]string{"seq", "part"})
 	if p != nil {
 		return p
 	}
 	seq, err := strconv.Atoi(q.Get("seq"))
 	if err != nil || seq < 0 || seq > mostChunks {
-		return badParameter("seq", fmt.Sprintf("%q is no number of a chunk; count from 0", clip(q.Get("seq"))))
+		return badParameter("seq", fmt.Sprintf("%q is no number of a chunk; count from 0", clipText(q.Get("seq"))))
 	}
 	var plan tidemill.Plan
 	if p := g.orderedPlan(r, &plan); p != nil {
 		return p
 	}
-	chunk, p := g.body(r, api.MaxLogChunk, func() *api.Problem {
+	chunk, p := g.readBody(r, api.MaxLogChunk, func() *api.Problem {
 		return tooLarge(fmt.Sprintf("a chunk of the log may have %d bytes: send it in parts", api.MaxLogChunk))
 	})
 	if p != nil {
@@ -180,9 +180,9 @@ func (g *Gateway) agentLog(w http.ResponseWriter, r *request) *api.Problem {
 	}
 	part := q.Get("part")
 	if part != "" && !hasPart(&plan, part) {
-		return badParameter("part", fmt.Sprintf("%q is none of those that work on the attempt; give w1 or ps0, say, and nothing for the first worker", clip(part)))
+		return badParameter("part", fmt.Sprintf("%q is none of those that work on the attempt; give w1 or ps0, say, and nothing for the first worker", clipText(part)))
 	}
-	if !g.attempts.log(r.attempt.name+part, seq, len(chunk), mostLog(&plan)) {
+	if !g.attempts.countLogChunk(r.attempt.name+part, seq, len(chunk), mostLog(&plan)) {
 		return tooLarge(fmt.Sprintf("the log of an attempt of this run may have %d bytes: note that the rest is left out, and stop sending", plan.MaxLog))
 	}
 	ctx, cancel := g.toTheEnd(r)
@@ -219,11 +219,12 @@ func hasPart(plan *tidemill.Plan, name string) bool {
 	return false
 }
 
-// mostChunks bounds the number of chunks: even with one byte each they are a large log.
+// mostChunks bounds the number of chunks: even with one byte a chunk, so many chunks are a large
+// log.
 const mostChunks = 1 << 20
 
-// mostLog is the size at which the gateway refuses more log. It is above the agent's own
-// limit, so that the agent can add a note that the log was cut.
+// mostLog is the size at which the gateway refuses more log. The agent's own limit is lower, so
+// that the agent can add a note that the log was cut.
 func mostLog(p *tidemill.Plan) int64 {
 	const slack = api.MaxLogChunk
 	if p.MaxLog <= 0 {
@@ -235,17 +236,16 @@ func mostLog(p *tidemill.Plan) int64 {
 // agentFinish records the end of an attempt. The output is stored as a tree before the fact
 // is published.
 //
-// The log decides whether the fact counts: an agent and a controller that takes the attempt
-// for lost may both report an end, and the first one on the log counts. So the ledger need
-// not be asked again before. An agent that lost the answer asks again; it gets the run's
-// state if its own report counted.
+// An agent may report an end while a controller reports the attempt as lost. Of two such facts, the
+// one with the lower offset counts, so the ledger need not be asked first. An agent that did not
+// get the answer sends the report again, and gets the run's state if its own report counted.
 func (g *Gateway) agentFinish(w http.ResponseWriter, r *request) *api.Problem {
 	var said api.Finish
 	if p := g.readAgentBody(r, &said); p != nil {
 		return p
 	}
 	if !isUnderWay(r.attempt.run, r.attempt.number) {
-		return g.finished(w, r, said.Outcome)
+		return g.answerOutcome(w, r, said.Outcome)
 	}
 	ctx, cancel := g.toTheEnd(r)
 	defer cancel()
@@ -263,16 +263,16 @@ func (g *Gateway) agentFinish(w http.ResponseWriter, r *request) *api.Problem {
 		return unavailable("the end of the attempt cannot be published now; report it again a little later: a repeated report counts once")
 	}
 	r.attempt.run = run
-	return g.finished(w, r, said.Outcome)
+	return g.answerOutcome(w, r, said.Outcome)
 }
 
-// finished answers according to the outcome on the log. Only a controller reports an attempt
+// answerOutcome answers according to the outcome on the log. Only a controller reports an attempt
 // as lost while its agent reports another outcome. Every other outcome comes from the agent's
-// report: a success that made nothing for its dataset is a failure.
-func (g *Gateway) finished(w http.ResponseWriter, r *request, said tidemill.Outcome) *api.Problem {
+// report. A success that made nothing for its dataset becomes a failure.
+func (g *Gateway) answerOutcome(w http.ResponseWriter, r *request, said tidemill.Outcome) *api.Problem {
 	a, ok := attemptOf(r.attempt.run, r.attempt.number)
 	if !ok || a.Ended.IsZero() || a.Outcome == tidemill.OutcomeLost && said != tidemill.OutcomeLost {
-		return g.superseded(r.attempt)
+		return g.supersededProblem(r.attempt)
 	}
 	g.attempts.forget(r.attempt.name)
 	writeJSON(w, http.StatusOK, api.Finished{State: r.attempt.run.State})
@@ -288,7 +288,7 @@ func (g *Gateway) finishedFact(ctx context.Context, r *request, said *api.Finish
 	if p := reportTooLarge(said); p != nil {
 		return fact, p
 	}
-	tree, p := g.artifact(ctx, r, said.Files)
+	tree, p := g.makeArtifact(ctx, r, said.Files)
 	if p != nil {
 		return fact, p
 	}
@@ -298,8 +298,8 @@ func (g *Gateway) finishedFact(ctx context.Context, r *request, said *api.Finish
 	return fact, nil
 }
 
-// reportTooLarge refuses a report that is too large for a fact: it could never be published, and
-// the run would never end.
+// reportTooLarge refuses a report that is too large for a fact, because the fact could never be
+// published, and the run would never end.
 func reportTooLarge(said *api.Finish) *api.Problem {
 	text, err := json.Marshal(struct {
 		tidemill.Where
@@ -307,7 +307,7 @@ func reportTooLarge(said *api.Finish) *api.Problem {
 	}{said.Where, said.Result})
 	switch {
 	case err != nil:
-		return invalidRequest("the report of the end cannot be written as JSON: " + clip(err.Error()))
+		return invalidRequest("the report of the end cannot be written as JSON: " + clipText(err.Error()))
 	case len(text) > api.MaxResult:
 		return tooLarge(fmt.Sprintf("the report of an end may have %d bytes besides its files, and this has %d: report fewer metrics", api.MaxResult, len(text)))
 	}
@@ -325,11 +325,12 @@ func badFinish(said *api.Finish) *api.Problem {
 	case tidemill.OutcomeSucceeded, tidemill.OutcomeFailed, tidemill.OutcomeCancelled, tidemill.OutcomeLost, tidemill.OutcomeLeft:
 		return nil
 	}
-	return invalidRequest(fmt.Sprintf("outcome: %q is none; give succeeded, failed, cancelled, left or lost", clip(string(said.Outcome))))
+	return invalidRequest(fmt.Sprintf("outcome: %q is none; give succeeded, failed, cancelled, left or lost", clipText(string(said.Outcome))))
 }
 
-// artifact makes the tree of an attempt's output; empty if it made nothing.
-func (g *Gateway) artifact(ctx context.Context, r *request, files []api.File) (tree api.TreeRef, p *api.Problem) {
+// makeArtifact makes the tree of an attempt's output; its digest is empty if the attempt made
+// nothing.
+func (g *Gateway) makeArtifact(ctx context.Context, r *request, files []api.File) (tree api.TreeRef, p *api.Problem) {
 	var plan tidemill.Plan
 	if p := g.orderedPlan(r, &plan); p != nil || len(files) == 0 {
 		return tree, p
@@ -408,7 +409,7 @@ func (g *Gateway) stillUnderWay(ctx context.Context, r *request) *api.Problem {
 		r.attempt.run = run
 	}
 	if run == nil || !isUnderWay(run, r.attempt.number) {
-		return g.superseded(r.attempt)
+		return g.supersededProblem(r.attempt)
 	}
 	return nil
 }
@@ -416,34 +417,34 @@ func (g *Gateway) stillUnderWay(ctx context.Context, r *request) *api.Problem {
 // readAgentBody reads the body of an agent's request. It ignores unknown fields: an agent may be
 // newer than its gateway, and fields are only ever added.
 func (g *Gateway) readAgentBody(r *request, to any) *api.Problem {
-	body, p := g.body(r, api.MaxFinish, func() *api.Problem {
+	body, p := g.readBody(r, api.MaxFinish, func() *api.Problem {
 		return tooLarge(fmt.Sprintf("the body may have %d bytes: pack the files into fewer", api.MaxFinish))
 	})
 	if p != nil {
 		return p
 	}
 	// The decoded body takes as much memory again.
-	if p := g.charge(r, len(body)); p != nil {
+	if p := g.chargeMemory(r, len(body)); p != nil {
 		return p
 	}
 	if err := json.Unmarshal(body, to); err != nil {
-		return invalidRequest("the body is not as it must be here: " + clip(err.Error()) + "; see /api/v1/openapi.json")
+		return invalidRequest("the body is not as it must be here: " + clipText(err.Error()) + "; see /api/v1/openapi.json")
 	}
 	return nil
 }
 
-// toTheEnd returns a context for work that must not stay half done when the caller goes away.
-// It extends the answer's deadline too, because reading the body may have used most of the
-// time that net/http allows for both.
+// toTheEnd returns a context for work that must not stay half done when the caller disconnects. The
+// answer's deadline is extended too, because reading the body may have used most of the time that
+// net/http allows for both.
 func (g *Gateway) toTheEnd(r *request) (context.Context, context.CancelFunc) {
-	g.extend(r, storeWithin)
+	g.extendDeadline(r, storeWithin)
 	return context.WithTimeout(context.WithoutCancel(r.Context()), storeWithin)
 }
 
-// extend gives the answer that much time from now on, plus the time to send it.
-func (g *Gateway) extend(r *request, within time.Duration) {
+// extendDeadline gives the answer that much time from now on, plus the time to send it.
+func (g *Gateway) extendDeadline(r *request, within time.Duration) {
 	control := http.NewResponseController(&r.answer)
-	_ = control.SetWriteDeadline(time.Now().Add(within + g.opt.Limits.Write)) // it fails only if the connection has gone
+	_ = control.SetWriteDeadline(time.Now().Add(within + g.opt.Limits.Write)) // fails only if the connection is closed
 }
 
 // agentNext makes the pod of an ended attempt wait for another attempt, for at most the
@@ -461,20 +462,20 @@ func (g *Gateway) agentNext(w http.ResponseWriter, r *request) *api.Problem {
 		return invalidRequest("seconds: give how long the pod waits")
 	case isUnderWay(r.attempt.run, r.attempt.number):
 		return problem(api.Conflict, http.StatusConflict, "the attempt has not ended",
-			"attempt "+clip(r.attempt.name)+" is still under way; say first how it has ended")
+			"attempt "+clipText(r.attempt.name)+" is still under way; say first how it has ended")
 	}
-	pod, most, p := g.lingering(r, said.Pod)
+	pod, most, p := g.lingeringPod(r, said.Pod)
 	if p != nil || most <= 0 {
-		return g.taken(w, p)
+		return g.answerNoContent(w, p)
 	}
-	return g.wait(w, r, pod, min(most, time.Duration(said.Seconds*float64(time.Second))))
+	return g.waitForAttempt(w, r, pod, min(most, time.Duration(said.Seconds*float64(time.Second))))
 }
 
 const mostPodName = 253
 
-// lingering returns the pod of an attempt and how long it may linger; 0 means not at all. A
-// pod may linger only if its attempt succeeded or failed.
-func (g *Gateway) lingering(r *request, name string) (pod warmpods.Pod, most time.Duration, p *api.Problem) {
+// lingeringPod returns the pod of an attempt and the time for which the pod may linger; 0 means not
+// at all. A pod may linger only if its attempt succeeded or failed.
+func (g *Gateway) lingeringPod(r *request, name string) (pod warmpods.Pod, most time.Duration, p *api.Problem) {
 	a, ok := attemptOf(r.attempt.run, r.attempt.number)
 	if g.opt.Warm == nil || !ok || a.Outcome != tidemill.OutcomeSucceeded && a.Outcome != tidemill.OutcomeFailed {
 		return pod, 0, nil
@@ -495,9 +496,9 @@ func (g *Gateway) lingering(r *request, name string) (pod warmpods.Pod, most tim
 	return warmpods.Pod{Name: name, Attempt: r.attempt.name, Pool: plan.Pool, Shape: shape, GPUs: plan.GPUs}, stillLingers(pool.Linger, a.Ended, time.Now()), nil
 }
 
-// stillLingers returns how long the pod of an attempt that ended at that time may still wait.
-// A result below 0 means that the pod has gone. Without this bound, a reader of Jobs could
-// use the token long after the pod has gone.
+// stillLingers returns how long the pod of an attempt that ended at that time may still wait. A
+// result below 0 means that the pod has ended. Without this bound, anyone who can read Jobs could
+// use the token long after the pod has ended.
 func stillLingers(linger time.Duration, ended, now time.Time) time.Duration {
 	if linger <= 0 {
 		return 0
@@ -518,9 +519,10 @@ func (g *Gateway) hasBegun(r *request) {
 	}
 }
 
-// wait makes a pod wait for an attempt. If the gateway closes, the pod must ask another one.
-func (g *Gateway) wait(w http.ResponseWriter, r *request, pod warmpods.Pod, d time.Duration) *api.Problem {
-	g.extend(r, d+nextSlack)
+// waitForAttempt makes a pod wait for an attempt. If the gateway closes, the pod must ask another
+// one.
+func (g *Gateway) waitForAttempt(w http.ResponseWriter, r *request, pod warmpods.Pod, d time.Duration) *api.Problem {
+	g.extendDeadline(r, d+nextSlack)
 	ctx, release := g.untilEnding(r.Context())
 	defer release()
 	from := time.Now()
@@ -533,20 +535,19 @@ func (g *Gateway) wait(w http.ResponseWriter, r *request, pod warmpods.Pod, d ti
 		g.log.Warn("gateway: waiting for another run failed; the pod gets a 503", "run", r.attempt.run.ID, "reason", err)
 		return unavailable("Redis is away, and with it the book of pods that wait; ask again a little later")
 	case !ok || offer.Attempt == "":
-		return g.taken(w, nil)
+		return g.answerNoContent(w, nil)
 	}
 	writeJSON(w, http.StatusOK, api.Given{Attempt: offer.Attempt, Token: offer.Token})
 	return nil
 }
 
-// nextSlack is added to the time that a pod waits, because a pod that was taken at the last
-// moment is about to receive its attempt.
+// nextSlack is added to the time that a pod waits, because a pod may be chosen at the last moment
+// and then be about to receive its attempt.
 const nextSlack = 30 * time.Second
 
-// awaitSight waits a little for the image of an attempt that ended before its node reported
-// it. An ended attempt no longer changes, and a model whose image is unknown could not be
-// made again. The image of an attempt that ran for more than a moment is known, so there is
-// no wait.
+// awaitSight waits a little for the image of an attempt that ended before its node reported the
+// image. An ended attempt no longer changes, and a model whose image is unknown could not be made
+// again. The image of an attempt that ran for more than a moment is known, so there is no wait.
 func (g *Gateway) awaitSight(ctx context.Context, r *request, said *api.Finish) {
 	if !said.Inside || said.Where.Image != "" {
 		return

@@ -13,14 +13,14 @@ import (
 func TestAnEndWaitsForWhatTheControllerSees(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, nil)
-	a := m.begin("boxed", "bot-1")
+	a := m.beginRun("boxed", "bot-1")
 	ended := make(chan tidemill.RunState, 1)
 	go func() {
 		var done api.Finished
-		a.tell("/finish", api.Finish{Outcome: tidemill.OutcomeFailed, Permanent: true, Reason: "quick", Inside: true}, &done)
+		a.postJSON("/finish", api.Finish{Outcome: tidemill.OutcomeFailed, Permanent: true, Reason: "quick", Inside: true}, &done)
 		ended <- done.State
 	}()
-	m.until("the end is being told", func() bool { return m.gateway.room.bytes() > 0 })
+	m.waitUntil("the end is being told", func() bool { return m.gateway.room.takenBytes() > 0 })
 	m.must(m.foreman.Seen(t.Context(), m.runOf(a.run), 1, tidemill.RunSeen{Where: tidemill.Where{Node: "gpu-1", Image: "sha256:1"}}))
 	if state := <-ended; state != tidemill.RunFailed {
 		t.Errorf("it is %s", state)
@@ -34,9 +34,9 @@ func TestAnEndWaitsForWhatTheControllerSees(t *testing.T) {
 func TestAnEndDoesNotWaitForEver(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, func(o *Options) { o.Limits.Sight = 100 * time.Millisecond })
-	a := m.begin("boxed", "bot-1")
+	a := m.beginRun("boxed", "bot-1")
 	var done api.Finished
-	a.tell("/finish", api.Finish{Outcome: tidemill.OutcomeFailed, Permanent: true, Reason: "quick", Inside: true}, &done)
+	a.postJSON("/finish", api.Finish{Outcome: tidemill.OutcomeFailed, Permanent: true, Reason: "quick", Inside: true}, &done)
 	if done.State != tidemill.RunFailed {
 		t.Errorf("%+v", done)
 	}

@@ -26,7 +26,7 @@ func itoa(n int) string { return strconv.Itoa(n) }
 func TestAnAttempt(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, nil)
-	a := m.begin("fit", "bot-1")
+	a := m.beginRun("fit", "bot-1")
 
 	var order api.Order
 	m.must(json.Unmarshal([]byte(a.get("").body), &order))
@@ -38,7 +38,7 @@ func TestAnAttempt(t *testing.T) {
 		t.Errorf("%d %s", r.StatusCode, r.body)
 	}
 	var beat api.Beat
-	if a.tell("/beat", nil, &beat); beat.Cancel != "" {
+	if a.postJSON("/beat", nil, &beat); beat.Cancel != "" {
 		t.Errorf("%+v", beat)
 	}
 	for seq, text := range []string{"hello", "world"} {
@@ -46,9 +46,9 @@ func TestAnAttempt(t *testing.T) {
 			t.Errorf("%d %s", r.StatusCode, r.body)
 		}
 	}
-	file := a.put("model.onnx", "a model")
+	file := a.putObject("model.onnx", "a model")
 	var done api.Finished
-	a.tell("/finish", api.Finish{Outcome: tidemill.OutcomeSucceeded, Result: tidemill.Result{Artifact: "forged", Metrics: map[string]float64{"accuracy": 0.9}},
+	a.postJSON("/finish", api.Finish{Outcome: tidemill.OutcomeSucceeded, Result: tidemill.Result{Artifact: "forged", Metrics: map[string]float64{"accuracy": 0.9}},
 		Where: tidemill.Where{Node: "here"}, Files: []api.File{file}}, &done)
 	if done.State != tidemill.RunSucceeded {
 		t.Errorf("%+v", done)
@@ -69,10 +69,10 @@ func TestAnAttempt(t *testing.T) {
 func TestAFinishSaidTwiceIsSaidOnce(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, nil)
-	a := m.begin("fit", "bot-1")
+	a := m.beginRun("fit", "bot-1")
 	for range 3 {
 		var done api.Finished
-		if a.tell("/finish", api.Finish{Outcome: tidemill.OutcomeFailed, Permanent: true, Reason: "it will never do"}, &done); done.State != tidemill.RunFailed {
+		if a.postJSON("/finish", api.Finish{Outcome: tidemill.OutcomeFailed, Permanent: true, Reason: "it will never do"}, &done); done.State != tidemill.RunFailed {
 			t.Errorf("%+v", done)
 		}
 	}
@@ -82,8 +82,8 @@ func TestAFinishSaidTwiceIsSaidOnce(t *testing.T) {
 	wantProblem(t, a.post("/beat", ""), http.StatusConflict, api.Superseded, "it will never do")
 }
 
-func factsOf(m *mill, typ string) (ids []string) {
-	for _, v := range m.stored(tidemill.StreamFacts) {
+func factsOf(m *trainingWorld, typ string) (ids []string) {
+	for _, v := range m.storedEvents(tidemill.StreamFacts) {
 		if v.Type == typ {
 			ids = append(ids, v.ID)
 		}
@@ -96,16 +96,16 @@ func factsOf(m *mill, typ string) (ids []string) {
 func TestASuccessWithoutADatasetFails(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, nil)
-	a := m.begin("clean", "bot-1")
+	a := m.beginRun("clean", "bot-1")
 	for range 2 {
 		var done api.Finished
-		if a.tell("/finish", api.Finish{Outcome: tidemill.OutcomeSucceeded}, &done); done.State != tidemill.RunFailed {
+		if a.postJSON("/finish", api.Finish{Outcome: tidemill.OutcomeSucceeded}, &done); done.State != tidemill.RunFailed {
 			t.Errorf("%+v", done)
 		}
 	}
-	b := m.attempt(m.wish("clean", "bot-2", "2"), 1)
+	b := m.waitForAttempt(m.requestRun("clean", "bot-2", "2"), 1)
 	var done api.Finished
-	if b.tell("/finish", api.Finish{Outcome: tidemill.OutcomeSucceeded, Files: []api.File{b.put("a/b.csv", "1,2")}}, &done); done.State != tidemill.RunSucceeded {
+	if b.postJSON("/finish", api.Finish{Outcome: tidemill.OutcomeSucceeded, Files: []api.File{b.putObject("a/b.csv", "1,2")}}, &done); done.State != tidemill.RunSucceeded {
 		t.Errorf("%+v", done)
 	}
 	if c := must1(m.store.Head(t.Context(), "clean/bot-2", "main"))(t); c.ID != m.runOf(b.run).Commit || c.Files != 1 {
@@ -118,16 +118,16 @@ func TestASuccessWithoutADatasetFails(t *testing.T) {
 func TestTheEventsOfARun(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, nil)
-	first := m.begin("fit", "bot-1") // under way, so that the other requests wait
+	first := m.beginRun("fit", "bot-1") // under way, so that the other requests wait
 	var run string
 	for i := 2; i < 42; i++ {
-		run = m.wish("fit", "bot-1", itoa(i))
-		m.wish("clean", "bot-1", itoa(i)) // sometimes on the same partition
-		m.wish("fit", "bot-2", itoa(i))
+		run = m.requestRun("fit", "bot-1", itoa(i))
+		m.requestRun("clean", "bot-1", itoa(i)) // sometimes on the same partition
+		m.requestRun("fit", "bot-2", itoa(i))
 	}
 	var done api.Finished
-	first.tell("/finish", api.Finish{Outcome: tidemill.OutcomeSucceeded}, &done)
-	a := m.attempt(run, 1)
+	first.postJSON("/finish", api.Finish{Outcome: tidemill.OutcomeSucceeded}, &done)
+	a := m.waitForAttempt(run, 1)
 	lines := linesOf(a.get("/events").body)
 	if len(lines) != 40 {
 		t.Fatalf("%d events", len(lines))
@@ -142,14 +142,14 @@ func TestTheEventsOfARun(t *testing.T) {
 func TestCancelIsToldAtTheNextBeat(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, nil)
-	a := m.begin("fit", "bot-1")
+	a := m.beginRun("fit", "bot-1")
 	must1(m.foreman.Cancel(t.Context(), m.runOf(a.run), "ana", "too dear"))(t)
 	var beat api.Beat
-	if a.tell("/beat", nil, &beat); beat.Cancel != "too dear" {
+	if a.postJSON("/beat", nil, &beat); beat.Cancel != "too dear" {
 		t.Errorf("%+v", beat)
 	}
 	var done api.Finished
-	if a.tell("/finish", api.Finish{Outcome: tidemill.OutcomeCancelled, Reason: "too dear"}, &done); done.State != tidemill.RunCancelled {
+	if a.postJSON("/finish", api.Finish{Outcome: tidemill.OutcomeCancelled, Reason: "too dear"}, &done); done.State != tidemill.RunCancelled {
 		t.Errorf("%+v", done)
 	}
 	for _, c := range []struct {
@@ -166,14 +166,14 @@ func TestCancelIsToldAtTheNextBeat(t *testing.T) {
 func TestACheckpointIsGoneOnFrom(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, nil)
-	a := m.begin("fit", "bot-1")
+	a := m.beginRun("fit", "bot-1")
 	var tree api.TreeRef
-	a.tell("/checkpoint", api.CheckpointTaken{Files: []api.File{a.put("epoch", "1"), a.put("weights/w", "123")}}, &tree)
+	a.postJSON("/checkpoint", api.CheckpointTaken{Files: []api.File{a.putObject("epoch", "1"), a.putObject("weights/w", "123")}}, &tree)
 	if tree.Files != 2 || tree.Bytes != 4 {
 		t.Errorf("%+v", tree)
 	}
-	m.lose(a.run, 1)
-	b := m.attempt(a.run, 2)
+	m.loseAttempt(a.run, 1)
+	b := m.waitForAttempt(a.run, 2)
 	var order api.Order
 	m.must(json.Unmarshal([]byte(b.get("").body), &order))
 	if order.Attempt != 2 || order.Checkpoint == nil || *order.Checkpoint != tree {
@@ -198,7 +198,7 @@ func TestACheckpointIsGoneOnFrom(t *testing.T) {
 func TestTheEventsOfARunWhoseFactsAreGone(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, nil)
-	a := m.begin("fit", "bot-1")
+	a := m.beginRun("fit", "bot-1")
 	run := *m.runOf(a.run)
 	run.Asked = []int64{run.Attempts[0].Offset} // offset of another fact
 	w := httptest.NewRecorder()

@@ -43,26 +43,26 @@ recipes:
     makes: {dataset: "clean/{key}"}
 `
 
-// launches is a launcher that starts nothing: the test acts as the agent.
-type launches struct {
+// idleLauncher is a launcher that starts nothing: the test acts as the agent.
+type idleLauncher struct {
 	mu  sync.Mutex
 	all []scheduler.Attempt
 }
 
-var _ scheduler.Launcher = (*launches)(nil)
+var _ scheduler.Launcher = (*idleLauncher)(nil)
 
-func (l *launches) Launch(_ context.Context, a scheduler.Attempt) error {
+func (l *idleLauncher) Launch(_ context.Context, a scheduler.Attempt) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.all = append(l.all, a)
 	return nil
 }
 
-func (l *launches) Has(context.Context, string) (bool, error) { return true, nil }
-func (l *launches) Stop(context.Context, string) error        { return nil }
-func (l *launches) Slots(p config.Pool) int                   { return p.Slots }
+func (l *idleLauncher) Has(context.Context, string) (bool, error) { return true, nil }
+func (l *idleLauncher) Stop(context.Context, string) error        { return nil }
+func (l *idleLauncher) Slots(p config.Pool) int                   { return p.Slots }
 
-func (l *launches) find(run string, number int) (scheduler.Attempt, bool) {
+func (l *idleLauncher) find(run string, number int) (scheduler.Attempt, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, a := range l.all {
@@ -73,25 +73,25 @@ func (l *launches) find(run string, number int) (scheduler.Attempt, bool) {
 	return scheduler.Attempt{}, false
 }
 
-// mill is a gateway with a scheduler, a ledger and a store.
-type mill struct {
+// trainingWorld is a gateway with a scheduler, a ledger and a store.
+type trainingWorld struct {
 	*world
 	ledger   *ledger.Ledger
 	store    *store.Store
 	foreman  *scheduler.Foreman
 	tokens   *scheduler.Tokens
-	launched *launches
+	launched *idleLauncher
 	warm     *warmpods.Book
 }
 
-func newMill(t testing.TB, change func(*Options)) *mill {
+func newMill(t testing.TB, change func(*Options)) *trainingWorld {
 	t.Helper()
 	return newMillOn(t, embedded.Options{}, change)
 }
 
-func newMillOn(t testing.TB, servers embedded.Options, change func(*Options)) *mill {
+func newMillOn(t testing.TB, servers embedded.Options, change func(*Options)) *trainingWorld {
 	t.Helper()
-	m := &mill{world: newWorldOf(t, attemptConfig, servers, nil), launched: &launches{}}
+	m := &trainingWorld{world: newWorldOf(t, attemptConfig, servers, nil), launched: &idleLauncher{}}
 	names := must1(m.config.Names())(t)
 	producer := must1(m.broker.Producer(broker.ProducerOptions{}))(t)
 	t.Cleanup(func() { _ = producer.Close(context.Background()) }) // Kafka may be away
@@ -105,7 +105,7 @@ func newMillOn(t testing.TB, servers embedded.Options, change func(*Options)) *m
 	announce := func(context.Context, api.Commit) error { return nil }
 	m.foreman = must1(scheduler.New(scheduler.Options{Ledger: m.ledger, Store: m.store, Names: names, Config: m.applied.Load, Announce: announce,
 		Launcher: m.launched, Tokens: m.tokens, Dir: t.TempDir()}))(t)
-	m.gateway = m.open(func(o *Options) {
+	m.gateway = m.openGateway(func(o *Options) {
 		o.Runs, o.Ledger, o.Store, o.Tokens, o.Announce = m.foreman, m.ledger, m.store, m.tokens, announce
 		o.Warm, o.Muster = m.warm, rendezvous.NewRoll(m.redis, names, "kafka-1")
 		if change != nil {
@@ -119,8 +119,8 @@ func newMillOn(t testing.TB, servers embedded.Options, change func(*Options)) *m
 	return m
 }
 
-// wish requests a run, with an event of that id.
-func (m *mill) wish(recipe, key, id string) string {
+// requestRun requests a run, with an event of that id.
+func (m *trainingWorld) requestRun(recipe, key, id string) string {
 	m.Helper()
 	event := must1(json.Marshal(map[string]any{"specversion": "1.0", "id": id, "source": "/test", "type": "new-data", "subject": key,
 		"correlationid": "chain-" + id}))(m)
@@ -132,56 +132,59 @@ func (m *mill) wish(recipe, key, id string) string {
 	return a.Run
 }
 
-// tried is an attempt as its agent sees it.
-type tried struct {
-	*mill
+// agentAttempt is an attempt as its agent sees it.
+type agentAttempt struct {
+	*trainingWorld
 	name, run, token string
 }
 
-// attempt waits until an attempt has been launched.
-func (m *mill) attempt(run string, number int) *tried {
+// waitForAttempt waits until an attempt has been launched.
+func (m *trainingWorld) waitForAttempt(run string, number int) *agentAttempt {
 	m.Helper()
 	var a scheduler.Attempt
-	m.until("an attempt is launched", func() (ok bool) {
+	m.waitUntil("an attempt is launched", func() (ok bool) {
 		a, ok = m.launched.find(run, number)
 		if !ok {
 			m.must(m.foreman.Advance(m.Context(), m.runOf(run).Recipe, m.runOf(run).Key))
 		}
 		return ok
 	})
-	return &tried{m, a.Name, a.Run, a.Token}
+	return &agentAttempt{m, a.Name, a.Run, a.Token}
 }
 
-// begin requests a run and returns its first attempt.
-func (m *mill) begin(recipe, key string) *tried {
+// beginRun requests a run and returns its first attempt.
+func (m *trainingWorld) beginRun(recipe, key string) *agentAttempt {
 	m.Helper()
-	return m.attempt(m.wish(recipe, key, "1"), 1)
+	return m.waitForAttempt(m.requestRun(recipe, key, "1"), 1)
 }
 
-func (m *mill) runOf(id string) *tidemill.Run {
+func (m *trainingWorld) runOf(id string) *tidemill.Run {
 	m.Helper()
 	return must1(m.ledger.Run(m.Context(), id))(m)
 }
 
-// lose makes the controller report an attempt as lost.
-func (m *mill) lose(run string, number int) {
+// loseAttempt makes the controller report an attempt as lost.
+func (m *trainingWorld) loseAttempt(run string, number int) {
 	m.Helper()
 	must1(m.foreman.Finish(m.Context(), m.runOf(run), number, tidemill.RunFinished{Outcome: tidemill.OutcomeLost, Reason: "nobody heard of it"}))(m)
 }
 
-func (a *tried) path(of string) string { return "/agent/v1/attempts/" + a.name + of }
+func (a *agentAttempt) path(of string) string { return "/agent/v1/attempts/" + a.name + of }
 
-// ask sends a request below the attempt's path, as its agent.
-func (a *tried) ask(method, path, body string, headers ...string) reply {
+// send sends a request below the attempt's path, as its agent.
+func (a *agentAttempt) send(method, path, body string, headers ...string) reply {
 	a.Helper()
 	return a.do(method, a.path(path), body, append([]string{"Authorization", "Bearer " + a.token}, headers...)...)
 }
 
-func (a *tried) post(path, body string) reply { a.Helper(); return a.ask(http.MethodPost, path, body) }
-func (a *tried) get(path string) reply        { a.Helper(); return a.ask(http.MethodGet, path, "") }
+func (a *agentAttempt) post(path, body string) reply {
+	a.Helper()
+	return a.send(http.MethodPost, path, body)
+}
+func (a *agentAttempt) get(path string) reply { a.Helper(); return a.send(http.MethodGet, path, "") }
 
-// tell posts JSON and decodes the answer, which must be a success.
-func (a *tried) tell(path string, body, answer any) {
+// postJSON posts JSON and decodes the answer, which must be a success.
+func (a *agentAttempt) postJSON(path string, body, answer any) {
 	a.Helper()
 	r := a.post(path, string(must1(json.Marshal(body))(a)))
 	if r.StatusCode != http.StatusOK {
@@ -190,8 +193,8 @@ func (a *tried) tell(path string, body, answer any) {
 	a.must(json.Unmarshal([]byte(r.body), answer))
 }
 
-// put puts an object and returns a file with its content.
-func (a *tried) put(path, content string) api.File {
+// putObject puts an object and returns a file with its content.
+func (a *agentAttempt) putObject(path, content string) api.File {
 	a.Helper()
 	digest := sumOf(content)
 	r := a.post("/object?digest="+digest+"&size="+itoa(len(content)), content)
@@ -206,5 +209,5 @@ func linesOf(text string) []string {
 	return strings.FieldsFunc(text, func(r rune) bool { return r == '\n' })
 }
 
-// recently reports whether a time is that of this test.
-func recently(at time.Time) bool { return time.Since(at) < 10*time.Minute }
+// isRecent reports whether a time is that of this test.
+func isRecent(at time.Time) bool { return time.Since(at) < 10*time.Minute }

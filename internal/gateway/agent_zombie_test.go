@@ -18,15 +18,15 @@ import (
 func TestAZombieIsRefused(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, nil)
-	dead := m.begin("fit", "bot-1")
-	file := dead.put("model.onnx", "of the dead")
+	dead := m.beginRun("fit", "bot-1")
+	file := dead.putObject("model.onnx", "of the dead")
 	if r := dead.post("/log?seq=0", outLine+"alive\n"); r.StatusCode != http.StatusNoContent {
 		t.Fatalf("%d %s", r.StatusCode, r.body)
 	}
-	m.lose(dead.run, 1)
-	alive := m.attempt(dead.run, 2)
-	m.forgotten(dead)
-	words := func() (all []ask) {
+	m.loseAttempt(dead.run, 1)
+	alive := m.waitForAttempt(dead.run, 2)
+	m.waitForForgotten(dead)
+	words := func() (all []gatewayRequest) {
 		for path, body := range map[string]string{"": "", "/events": "", "/files?tree=" + sumOf("x"): "", "/object?digest=" + file.Digest: "",
 			"POST /beat": "", "POST /progress": `{"step":666}`, "POST /log?seq=1": outLine + "undead\n",
 			"POST /checkpoint": `{"files":[]}`, "POST /finish": finishOf(t, tidemill.OutcomeSucceeded, false, file),
@@ -35,39 +35,39 @@ func TestAZombieIsRefused(t *testing.T) {
 			if rest, is := strings.CutPrefix(path, "POST "); is {
 				method, path = http.MethodPost, rest
 			}
-			all = append(all, ask{method: method, path: path, body: body})
+			all = append(all, gatewayRequest{method: method, path: path, body: body})
 		}
 		return all
 	}
 	for _, q := range words() {
-		wantProblem(t, dead.ask(q.method, q.path, q.body), http.StatusConflict, api.Superseded, "attempt 2 is under way")
+		wantProblem(t, dead.send(q.method, q.path, q.body), http.StatusConflict, api.Superseded, "attempt 2 is under way")
 	}
-	m.untouched(dead)
+	m.checkUntouched(dead)
 
 	var done api.Finished
-	alive.tell("/finish", api.Finish{Outcome: tidemill.OutcomeSucceeded, Files: []api.File{alive.put("model.onnx", "of the living")}}, &done)
+	alive.postJSON("/finish", api.Finish{Outcome: tidemill.OutcomeSucceeded, Files: []api.File{alive.putObject("model.onnx", "of the living")}}, &done)
 	for _, q := range words() {
-		wantProblem(t, dead.ask(q.method, q.path, q.body), http.StatusConflict, api.Superseded, "its run is succeeded")
+		wantProblem(t, dead.send(q.method, q.path, q.body), http.StatusConflict, api.Superseded, "its run is succeeded")
 		if q.path != "/finish" {
-			m.forgotten(alive)
-			wantProblem(t, alive.ask(q.method, q.path, q.body), http.StatusConflict, api.Superseded, "it has ended")
+			m.waitForForgotten(alive)
+			wantProblem(t, alive.send(q.method, q.path, q.body), http.StatusConflict, api.Superseded, "it has ended")
 		}
 	}
-	m.untouched(dead)
+	m.checkUntouched(dead)
 	if run := m.runOf(dead.run); run.State != tidemill.RunSucceeded || run.Result.Artifact == "" || run.Result.Bytes != int64(len("of the living")) {
 		t.Errorf("%+v", run.Result)
 	}
 }
 
-// forgotten waits until the gateway no longer uses the ledger's previous answer about an
+// waitForForgotten waits until the gateway no longer uses the ledger's previous answer about an
 // attempt.
-func (m *mill) forgotten(a *tried) {
+func (m *trainingWorld) waitForForgotten(a *agentAttempt) {
 	m.Helper()
-	m.until("the attempt is asked after again", func() bool { return m.gateway.attempts.lately(a.name, time.Now()) == nil })
+	m.waitUntil("the attempt is asked after again", func() bool { return m.gateway.attempts.recentRun(a.name, time.Now()) == nil })
 }
 
-// untouched checks that a zombie's requests had no effect.
-func (m *mill) untouched(a *tried) {
+// checkUntouched checks that a zombie's requests had no effect.
+func (m *trainingWorld) checkUntouched(a *agentAttempt) {
 	m.Helper()
 	if text := m.do(http.MethodGet, "/api/v1/runs/"+a.run+"/log?attempt=1", "").body; text != "alive\n" {
 		m.Errorf("the log is %q", text)
@@ -75,7 +75,7 @@ func (m *mill) untouched(a *tried) {
 	if _, err := m.store.Checkpoint(m.Context(), a.run); !errors.Is(err, store.ErrNotFound) {
 		m.Errorf("a checkpoint: %v", err)
 	}
-	for _, v := range m.stored(tidemill.StreamProgress) {
+	for _, v := range m.storedEvents(tidemill.StreamProgress) {
 		m.Errorf("it made progress: %s", v.Data)
 	}
 	told, err := m.ledger.Told(m.Context(), []string{a.run})
@@ -91,11 +91,11 @@ func (m *mill) untouched(a *tried) {
 func TestAZombieIsRefusedAtOnceWhereItMatters(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, nil)
-	a := m.begin("fit", "bot-1")
+	a := m.beginRun("fit", "bot-1")
 	if r := a.post("/objects/missing", "{}"); r.StatusCode != http.StatusOK {
 		t.Fatalf("%d %s", r.StatusCode, r.body)
 	}
-	m.lose(a.run, 1)
+	m.loseAttempt(a.run, 1)
 	for path, body := range map[string]string{"/log?seq=0": "x", "/checkpoint": `{"files":[]}`, "/finish": finishOf(t, tidemill.OutcomeFailed, false), "/beat": ""} {
 		wantProblem(t, a.post(path, body), http.StatusConflict, api.Superseded, "")
 	}
@@ -106,9 +106,9 @@ func TestAZombieIsRefusedAtOnceWhereItMatters(t *testing.T) {
 func TestACheckpointAsksTheLedgerTwice(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, nil)
-	a := m.begin("fit", "bot-1")
+	a := m.beginRun("fit", "bot-1")
 	run := m.runOf(a.run)
-	m.lose(a.run, 1)
+	m.loseAttempt(a.run, 1)
 	r := &request{attempt: bearer{name: a.name, number: 1, run: run}} // the attempt as it was admitted
 	if p := m.gateway.stillUnderWay(t.Context(), r); p == nil || p.Type != api.ProblemBase+api.Superseded {
 		t.Errorf("%+v", p)
@@ -132,28 +132,28 @@ func TestWhyAnAttemptIsNotUnderWay(t *testing.T) {
 // The size of the memory of attempts depends on the present attempts, not on all past ones.
 func TestTheMemoryOfAttempts(t *testing.T) {
 	t.Parallel()
-	var s attempts
+	var s attemptCache
 	now := time.Now()
 	run := &tidemill.Run{ID: "run"}
 	for i := range 10 * leastAttempt {
-		s.keep(itoa(i), run, now.Add(time.Duration(i)*time.Second))
+		s.remember(itoa(i), run, now.Add(time.Duration(i)*time.Second))
 	}
 	if n := len(s.of); n > leastAttempt+int(attemptKept/time.Second)+1 {
 		t.Errorf("%d are kept", n)
 	}
-	s.keep("a", run, now)
-	if s.lately("a", now.Add(latelyFor)) != run || s.lately("a", now.Add(latelyFor+1)) != nil || s.lately("none", now) != nil {
+	s.remember("a", run, now)
+	if s.recentRun("a", now.Add(latelyFor)) != run || s.recentRun("a", now.Add(latelyFor+1)) != nil || s.recentRun("none", now) != nil {
 		t.Error("what the ledger said is good for another while")
 	}
-	if s.forget("a"); s.lately("a", now) != nil {
+	if s.forget("a"); s.recentRun("a", now) != nil {
 		t.Error("it is not forgotten")
 	}
-	s.keep("b", run, now)
+	s.remember("b", run, now)
 	var taken []bool
 	for _, at := range []time.Duration{0, 0, time.Second, time.Second, time.Hour, time.Hour} {
-		taken = append(taken, s.step("b", api.MaxSteps-1, now.Add(at)))
+		taken = append(taken, s.countProgress("b", api.MaxSteps-1, now.Add(at)))
 	}
-	if !slices.Equal(taken, []bool{true, false, false, false, true, false}) || !s.step("none", 1000, now) {
+	if !slices.Equal(taken, []bool{true, false, false, false, true, false}) || !s.countProgress("none", 1000, now) {
 		t.Errorf("steps are taken %v", taken)
 	}
 }

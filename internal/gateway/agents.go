@@ -22,11 +22,11 @@ import (
 	"tidemill.dev/internal/runs/rendezvous"
 )
 
-// bearer is the attempt that sent a request.
+// bearer is the attempt whose token a request carries.
 type bearer struct {
 	name   string
 	number int
-	run    *tidemill.Run // state in the ledger, or in memory up to a second old; read-only
+	run    *tidemill.Run // state in the ledger, or a remembered one up to a second old; read-only
 	lately bool          // run is from memory
 }
 
@@ -73,16 +73,16 @@ func (g *Gateway) admitAttempt(w http.ResponseWriter, r *request, needed access.
 	}
 	if !known || !g.opt.Tokens.Counts(token, b.run.ID, *a) {
 		g.metrics.refused.token.Inc()
-		w.Header().Set("WWW-Authenticate", challenge+`, error="invalid_token"`)
-		return unauthenticated("the token is not that of attempt " + clip(r.value) + "; only the agent that was launched for it may ask here")
+		w.Header().Set("WWW-Authenticate", authChallenge+`, error="invalid_token"`)
+		return unauthenticated("the token is not that of attempt " + clipText(r.value) + "; only the agent that was launched for it may ask here")
 	}
 	r.attempt = b
 	switch {
 	case needed == ofAttemptForever:
 	case !isUnderWay(b.run, b.number):
-		return g.superseded(b)
+		return g.supersededProblem(b)
 	case !b.lately:
-		g.attempts.keep(b.name, b.run, time.Now())
+		g.attempts.remember(b.name, b.run, time.Now())
 	}
 	return nil
 }
@@ -94,12 +94,12 @@ func (g *Gateway) attemptToken(w http.ResponseWriter, r *request) (string, *api.
 		return strings.TrimSpace(token), nil
 	}
 	g.metrics.refused.token.Inc()
-	w.Header().Set("WWW-Authenticate", challenge)
+	w.Header().Set("WWW-Authenticate", authChallenge)
 	return "", unauthenticated("this path needs the token of an attempt, as Authorization: Bearer …")
 }
 
-// bearerOf looks up the attempt that the path names. Its run is nil if the ledger does not
-// know it. The answer is then the same as for a wrong token, so that a stranger cannot find
+// bearerOf looks up the attempt that the path names. The result's run is nil if the ledger does not
+// know the run. The answer is then the same as for a wrong token, so that a stranger cannot find
 // out which runs exist.
 func (g *Gateway) bearerOf(ctx context.Context, name string, needed access.Role) (bearer, *api.Problem) {
 	if g.opt.Ledger == nil || g.opt.Tokens == nil || g.opt.Store == nil || g.opt.Runs == nil {
@@ -111,7 +111,7 @@ func (g *Gateway) bearerOf(ctx context.Context, name string, needed access.Role)
 		return b, nil
 	}
 	if needed == ofAttemptLately {
-		if b.run = g.attempts.lately(name, time.Now()); b.run != nil {
+		if b.run = g.attempts.recentRun(name, time.Now()); b.run != nil {
 			b.lately = true
 			return b, nil
 		}
@@ -135,16 +135,16 @@ func (g *Gateway) runOf(ctx context.Context, id string) (*tidemill.Run, *api.Pro
 	return run, nil
 }
 
-// superseded returns the problem of an attempt that no longer counts. It also forgets the
+// supersededProblem returns the problem of an attempt that no longer counts. It also forgets the
 // attempt, so that the next request in its name asks the ledger and not the memory.
-func (g *Gateway) superseded(b bearer) *api.Problem {
+func (g *Gateway) supersededProblem(b bearer) *api.Problem {
 	g.attempts.forget(b.name)
 	g.metrics.refused.superseded.Inc()
 	return supersededBy(b)
 }
 
-// The roles of the agents' routes. No caller has one: only the token of the attempt in the
-// path opens these routes, and it opens no others.
+// The roles of the agents' routes. No caller has such a role. Only the token of the attempt in the
+// path opens these routes, and that token opens no other routes.
 const (
 	ofAttempt        access.Role = "attempt"         // the ledger is asked whether the attempt is current
 	ofAttemptLately  access.Role = "attempt, lately" // the ledger's answer of up to a second ago suffices
@@ -157,10 +157,9 @@ func isOfAttempt(r access.Role) bool {
 
 const attemptPath = "/agent/v1/attempts/{attempt}"
 
-// agentTable lists the routes of agents. The order, and each request that stores something
-// under the run's name, needs ofAttempt. A request that only reads, or stores objects that
-// nothing refers to yet, needs ofAttemptLately: an answer that is a second old does no harm
-// there.
+// agentTable lists the routes of agents. The order, and each request that stores something under
+// the run's name, needs ofAttempt. A request that only reads, or stores objects that nothing refers
+// to yet, needs ofAttemptLately: there the ledger's answer may be a second old.
 func (g *Gateway) agentTable() []route {
 	return []route{
 		{method: http.MethodGet, path: attemptPath, role: ofAttempt, handle: g.agentOrder},
@@ -179,30 +178,30 @@ func (g *Gateway) agentTable() []route {
 	}
 }
 
-// attempts remembers the ledger's last answer about each attempt, and the amounts of progress
-// and log it has sent. The memory belongs to one gateway process: a restarted gateway, or
-// another replica, begins without it. So it is not a fence. The ledger is the fence: each
-// request that stores something under the run's name asks it.
-type attempts struct {
+// attemptCache remembers the ledger's last answer about each attempt, and the amounts of progress
+// and log that each attempt has sent. Each gateway process has its own cache, which is empty after
+// a restart. So the cache does not fence superseded attempts. The ledger does: each request that
+// stores something under the run's name asks the ledger.
+type attemptCache struct {
 	mu    sync.Mutex
-	of    map[string]*attempt
+	of    map[string]*cachedAttempt
 	sweep int // number of attempts at which old ones are removed
 }
 
-// attempt is the memory about one attempt.
-type attempt struct {
+// cachedAttempt is the entry of one attempt in the cache.
+type cachedAttempt struct {
 	run   *tidemill.Run // read-only
 	asked time.Time     // time of the ledger's answer
 	used  time.Time
 
-	steps   float64 // lines of progress that it may send now
+	steps   float64 // lines of progress that the attempt may send now
 	stepped time.Time
 	logged  int64 // bytes of log that came through this gateway
-	chunks  []chunk
+	chunks  []logChunk
 }
 
-// chunk is a chunk of a log. The newest few are remembered.
-type chunk struct{ seq, bytes int }
+// logChunk is a chunk of a log. The newest few are remembered.
+type logChunk struct{ seq, bytes int }
 
 const (
 	latelyFor    = time.Second // maximum age of the ledger's answer where a mistake does no harm
@@ -211,8 +210,8 @@ const (
 	chunksKept   = 4           // number of remembered chunks; an agent sends one after the other
 )
 
-// lately returns an attempt's run if the ledger's answer is at most a second old.
-func (s *attempts) lately(name string, now time.Time) *tidemill.Run {
+// recentRun returns an attempt's run if the ledger's answer about it is at most a second old.
+func (s *attemptCache) recentRun(name string, now time.Time) *tidemill.Run {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a := s.of[name]
@@ -223,27 +222,27 @@ func (s *attempts) lately(name string, now time.Time) *tidemill.Run {
 	return a.run
 }
 
-// keep remembers the ledger's answer about an attempt.
-func (s *attempts) keep(name string, run *tidemill.Run, now time.Time) {
+// remember remembers the ledger's answer about an attempt.
+func (s *attemptCache) remember(name string, run *tidemill.Run, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.of == nil {
-		s.of, s.sweep = map[string]*attempt{}, leastAttempt
+		s.of, s.sweep = map[string]*cachedAttempt{}, leastAttempt
 	}
 	a := s.of[name]
 	if a == nil {
-		a = &attempt{steps: api.MaxSteps, stepped: now}
+		a = &cachedAttempt{steps: api.MaxSteps, stepped: now}
 		s.of[name] = a
 	}
 	a.run, a.asked, a.used = run, now, now
 	if len(s.of) > s.sweep {
-		s.clean(now)
+		s.forgetOld(now)
 	}
 }
 
-// clean forgets attempts without a recent request. It runs again only when the number of
-// attempts has doubled, so that each attempt costs little.
-func (s *attempts) clean(now time.Time) {
+// forgetOld forgets attempts without a recent request. The attempts are searched only when their
+// number has doubled, so that each attempt costs little.
+func (s *attemptCache) forgetOld(now time.Time) {
 	for name, a := range s.of {
 		if now.Sub(a.used) > attemptKept {
 			delete(s.of, name)
@@ -252,19 +251,19 @@ func (s *attempts) clean(now time.Time) {
 	s.sweep = max(2*len(s.of), leastAttempt)
 }
 
-func (s *attempts) forget(name string) {
+func (s *attemptCache) forget(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.of, name)
 }
 
-// step counts n lines of progress, and reports whether the attempt may send so many now.
-func (s *attempts) step(name string, n int, now time.Time) bool {
+// countProgress counts n lines of progress, and reports whether the attempt may send n lines now.
+func (s *attemptCache) countProgress(name string, n int, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a := s.of[name]
 	if a == nil {
-		return true // it was forgotten meanwhile, so it has not sent much
+		return true // the attempt was forgotten meanwhile, so it has not sent much
 	}
 	a.steps = min(a.steps+now.Sub(a.stepped).Seconds()*api.StepsASec, api.MaxSteps)
 	a.stepped = now
@@ -275,10 +274,10 @@ func (s *attempts) step(name string, n int, now time.Time) bool {
 	return true
 }
 
-// log counts a chunk of the log, unless the log would exceed most bytes. If one of the newest
-// chunks comes again, only its growth counts. Any other chunk counts in full: otherwise an
-// agent could reuse numbers to have all its chunks counted as repeats.
-func (s *attempts) log(name string, seq, bytes int, most int64) bool {
+// countLogChunk counts a chunk of the log, unless the log would then be larger than most bytes. If
+// one of the newest chunks comes again, only its growth counts. Any other chunk counts in full:
+// otherwise an agent could reuse numbers to have all its chunks counted as repeats.
+func (s *attemptCache) countLogChunk(name string, seq, bytes int, most int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a := s.of[name]
@@ -286,7 +285,7 @@ func (s *attempts) log(name string, seq, bytes int, most int64) bool {
 		return true
 	}
 	was := 0
-	at := slices.IndexFunc(a.chunks, func(c chunk) bool { return c.seq == seq })
+	at := slices.IndexFunc(a.chunks, func(c logChunk) bool { return c.seq == seq })
 	if at >= 0 {
 		was = a.chunks[at].bytes
 	}
@@ -299,7 +298,7 @@ func (s *attempts) log(name string, seq, bytes int, most int64) bool {
 	} else if len(a.chunks) == chunksKept {
 		a.chunks = slices.Delete(a.chunks, 0, 1)
 	}
-	a.logged, a.chunks = a.logged+more, append(a.chunks, chunk{seq, max(bytes, was)})
+	a.logged, a.chunks = a.logged+more, append(a.chunks, logChunk{seq, max(bytes, was)})
 	return true
 }
 
@@ -308,7 +307,7 @@ func (s *attempts) log(name string, seq, bytes int, most int64) bool {
 // supersededBy is the problem of an attempt that no longer counts, with the reason.
 func supersededBy(b bearer) *api.Problem {
 	return problem(api.Superseded, http.StatusConflict, "the attempt no longer counts",
-		fmt.Sprintf("attempt %s: %s; stop its command and leave: none of its requests is accepted any longer", clip(b.name), whyNotUnderWay(b.run, b.number)))
+		fmt.Sprintf("attempt %s: %s; stop its command and leave: none of its requests is accepted any longer", clipText(b.name), whyNotUnderWay(b.run, b.number)))
 }
 
 // whyNotUnderWay says why an attempt is not the current one of its run.
@@ -356,7 +355,7 @@ func (g *Gateway) agentOrder(w http.ResponseWriter, r *request) *api.Problem {
 }
 
 // championFor returns the champion that an attempt measures next to its own model. It is the
-// champion at the start of the run, so that all attempts of the run measure the same one.
+// champion at the start of the run, so that all attempts of the run measure the same champion.
 func (g *Gateway) championFor(ctx context.Context, run string, c *tidemill.Champion) (*api.TreeRef, *api.Problem) {
 	if c == nil {
 		return nil, nil
@@ -406,7 +405,7 @@ const linesType = "application/x-ndjson"
 // agentFiles lists the files of a tree. The request names the tree by its digest; a caller
 // that knows the digest may have the tree.
 func (g *Gateway) agentFiles(w http.ResponseWriter, r *request) *api.Problem {
-	q, p := r.query([]string{"tree"})
+	q, p := r.parseQuery([]string{"tree"})
 	if p != nil {
 		return p
 	}
@@ -421,12 +420,12 @@ func (g *Gateway) agentFiles(w http.ResponseWriter, r *request) *api.Problem {
 		if err != nil {
 			return err
 		}
-		return o.line(ctx, line)
+		return o.writeLine(ctx, line)
 	})
 	if err != nil {
 		p = g.storeFault("list tree "+tree, err)
 	}
-	return o.end(ctx, err, p)
+	return o.finish(ctx, err, p)
 }
 
 // agentEvents answers with the events that requested the run, oldest first, one per line.
@@ -435,14 +434,14 @@ func (g *Gateway) agentFiles(w http.ResponseWriter, r *request) *api.Problem {
 func (g *Gateway) agentEvents(w http.ResponseWriter, r *request) *api.Problem {
 	ctx, run := r.Context(), r.attempt.run
 	o := g.newOutpour(w, linesType)
-	found, err := g.eachEvent(ctx, run, func(event []byte) error { return o.line(ctx, event) })
+	found, err := g.eachEvent(ctx, run, func(event []byte) error { return o.writeLine(ctx, event) })
 	if err != nil {
-		return o.end(ctx, err, g.noEvents(ctx, run, err))
+		return o.finish(ctx, err, g.noEvents(ctx, run, err))
 	}
 	if found == 0 && run.Event != nil {
-		err = o.line(ctx, oneLineOf(run.Event))
+		err = o.writeLine(ctx, oneLineOf(run.Event))
 	}
-	return o.end(ctx, err, nil)
+	return o.finish(ctx, err, nil)
 }
 
 func (g *Gateway) noEvents(ctx context.Context, run *tidemill.Run, err error) *api.Problem {
@@ -480,8 +479,8 @@ func oneLineOf(text []byte) []byte {
 	return b.Bytes()
 }
 
-// agentBeat records that an agent is alive and reports whether it must end. If several
-// workers share an attempt, only the beats of the first one keep the attempt from being lost.
+// agentBeat records that an agent is alive and answers whether the agent must end. If several
+// workers share an attempt, only the beats of the first worker keep the attempt from being lost.
 func (g *Gateway) agentBeat(w http.ResponseWriter, r *request) *api.Problem {
 	hangUp(w, r) // the request needs no body
 	ctx, cancel := context.WithTimeout(r.Context(), g.opt.Limits.Look)
@@ -496,15 +495,15 @@ func (g *Gateway) agentBeat(w http.ResponseWriter, r *request) *api.Problem {
 		}
 	}
 	b := api.Beat{Cancel: whyCancelled(r.attempt.run)}
-	if p := g.gather(ctx, r, &one, &b); p != nil {
+	if p := g.addMemberStates(ctx, r, &one, &b); p != nil {
 		return p
 	}
 	writeJSON(w, http.StatusOK, b)
 	return nil
 }
 
-// whyCancelled returns why a run must end; empty if it need not. A cancellation may have no
-// reason.
+// whyCancelled returns the reason why a run must end; empty if the run need not end. A cancellation
+// may have no reason.
 func whyCancelled(run *tidemill.Run) string {
 	switch c := run.Cancel; {
 	case c == nil:
@@ -542,7 +541,7 @@ const mostParts = 100_000
 
 // oneOf reads the member from the query and checks it against the run's plan.
 func (g *Gateway) oneOf(r *request) (o member, p *api.Problem) {
-	q, p := r.query([]string{"part", "index", "ready", "over"})
+	q, p := r.parseQuery([]string{"part", "index", "ready", "over"})
 	if p != nil || !q.Has("part") {
 		return o, p
 	}
@@ -556,18 +555,18 @@ func (g *Gateway) oneOf(r *request) (o member, p *api.Problem) {
 	}
 	index, err := strconv.Atoi(orElse(q.Get("index"), "0"))
 	if err != nil {
-		return o, badParameter("index", fmt.Sprintf("%q is no number", clip(q.Get("index"))))
+		return o, badParameter("index", fmt.Sprintf("%q is no number", clipText(q.Get("index"))))
 	}
 	most := map[string]int{"worker": workers, "server": servers}[q.Get("part")]
 	if index < 0 || index >= most {
-		return o, badParameter("part", fmt.Sprintf("the attempt has %d workers and %d servers, and no %s %d", workers, servers, clip(q.Get("part")), index))
+		return o, badParameter("part", fmt.Sprintf("the attempt has %d workers and %d servers, and no %s %d", workers, servers, clipText(q.Get("part")), index))
 	}
 	name := map[string]string{"worker": "w", "server": "ps"}[q.Get("part")]
 	return member{many: workers + servers, word: rendezvous.Word{Part: name + strconv.Itoa(index), Ready: q.Get("ready") == "true", Over: q.Get("over") == "true"}}, nil
 }
 
-// gather adds the state of the other members to a beat's answer.
-func (g *Gateway) gather(ctx context.Context, r *request, o *member, to *api.Beat) *api.Problem {
+// addMemberStates adds the state of the other members to a beat's answer.
+func (g *Gateway) addMemberStates(ctx context.Context, r *request, o *member, to *api.Beat) *api.Problem {
 	if o.many == 0 {
 		return nil
 	}

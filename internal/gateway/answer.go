@@ -34,7 +34,7 @@ const jsonType = "application/json"
 // writeText writes a body that is JSON already.
 func writeText(w http.ResponseWriter, status int, media string, body []byte) {
 	writeHead(w, status, media)
-	_, _ = w.Write(body) // it fails only if the caller has gone
+	_, _ = w.Write(body) // fails only if the caller has disconnected
 }
 
 func writeHead(w http.ResponseWriter, status int, media string) {
@@ -49,12 +49,12 @@ func write(w http.ResponseWriter, status int, media string, body any) {
 	writeHead(w, status, media)
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
-	_ = e.Encode(body) // it fails only if the caller has gone
+	_ = e.Encode(body) // fails only if the caller has disconnected
 }
 
-// query reads the query parameters. An unknown parameter is refused: it is a mistake, and
-// ignoring it would give the wrong result.
-func (r *request) query(known []string) (url.Values, *api.Problem) {
+// parseQuery reads the query parameters. An unknown parameter is refused, because it is a mistake,
+// and the result without it would be wrong.
+func (r *request) parseQuery(known []string) (url.Values, *api.Problem) {
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
 		return nil, invalidRequest("the query of the address cannot be read: " + err.Error())
@@ -70,10 +70,9 @@ func (r *request) query(known []string) (url.Values, *api.Problem) {
 	return values, nil
 }
 
-// outpour sends an answer of unknown length. It collects text until there is a portion to
-// send. So a short answer goes out whole, and a failure before the first portion becomes a
-// problem.
-type outpour struct {
+// streamedAnswer sends an answer of unknown length in portions. So a short answer is sent as a
+// whole, and an error before the first portion becomes a problem.
+type streamedAnswer struct {
 	w     http.ResponseWriter
 	media string
 	out   *patientWriter
@@ -85,18 +84,18 @@ type outpour struct {
 
 const outpourPortion = 64 << 10
 
-func (g *Gateway) newOutpour(w http.ResponseWriter, media string) *outpour {
-	return &outpour{w: w, media: media, out: newPatientWriter(w, g.opt.Limits.Write)}
+func (g *Gateway) newOutpour(w http.ResponseWriter, media string) *streamedAnswer {
+	return &streamedAnswer{w: w, media: media, out: newPatientWriter(w, g.opt.Limits.Write)}
 }
 
-// line adds b and a line break.
-func (o *outpour) line(ctx context.Context, b []byte) error {
+// writeLine adds b and a line break.
+func (o *streamedAnswer) writeLine(ctx context.Context, b []byte) error {
 	o.text = append(append(o.text, b...), '\n')
-	return o.portion(ctx)
+	return o.sendPortion(ctx)
 }
 
-// portion sends the collected text if it has the size of a portion.
-func (o *outpour) portion(ctx context.Context) error {
+// sendPortion sends the collected text if the text has the size of a portion.
+func (o *streamedAnswer) sendPortion(ctx context.Context) error {
 	if len(o.text) < outpourPortion {
 		return nil
 	}
@@ -104,16 +103,16 @@ func (o *outpour) portion(ctx context.Context) error {
 }
 
 // flush sends the collected text at once.
-func (o *outpour) flush(ctx context.Context) error {
-	o.begin(ctx)
+func (o *streamedAnswer) flush(ctx context.Context) error {
+	o.sendHead(ctx)
 	err := o.out.write(ctx, o.text)
 	o.text = o.text[:0]
 	return err
 }
 
-// begin sends the head and removes the read deadline, as a tail does. At that deadline
-// net/http would notice that the caller sends nothing, and end the request's context.
-func (o *outpour) begin(ctx context.Context) {
+// sendHead sends the head and removes the read deadline, as a tail does. Otherwise net/http would
+// end the request's context at that deadline, because the caller sends nothing.
+func (o *streamedAnswer) sendHead(ctx context.Context) {
 	if o.began {
 		return
 	}
@@ -123,34 +122,34 @@ func (o *outpour) begin(ctx context.Context) {
 	writeHead(o.w, http.StatusOK, o.media)
 }
 
-// end ends the answer. Before the first portion it returns the problem. Later it is too late
-// for a problem, so a failed answer is cut off, and the reader cannot take it for complete.
-func (o *outpour) end(ctx context.Context, err error, p *api.Problem) *api.Problem {
+// finish ends the answer. If no portion has been sent, finish returns the problem. After a portion,
+// a failed answer is cut off, so that the reader does not take the answer for complete.
+func (o *streamedAnswer) finish(ctx context.Context, err error, p *api.Problem) *api.Problem {
 	switch {
 	case !o.began && err != nil:
 		return p
 	case !o.began:
 		writeHead(o.w, http.StatusOK, o.media)
-		_, _ = o.w.Write(o.text) // it fails only if the caller has gone
+		_, _ = o.w.Write(o.text) // fails only if the caller has disconnected
 		return nil
 	case err == nil && len(o.text) > 0:
 		err = o.out.write(ctx, o.text)
 	}
 	o.ended()
 	if err != nil {
-		o.cut()
+		o.abort()
 	}
 	return nil
 }
 
-// cut ends the connection, or the HTTP/2 stream, before the answer's end: with a deadline in
-// the past, net/http cannot write the final chunk.
-func (o *outpour) cut() {
-	_ = http.NewResponseController(o.w).SetWriteDeadline(time.Unix(1, 0)) // it fails only if the connection has gone
+// abort ends the connection, or the HTTP/2 stream, before the answer is complete. Its deadline in
+// the past keeps net/http from writing the final chunk.
+func (o *streamedAnswer) abort() {
+	_ = http.NewResponseController(o.w).SetWriteDeadline(time.Unix(1, 0)) // fails only if the connection is closed
 }
 
 const (
-	writePiece = 16 << 10    // bytes of one write; a reader that takes less within the limit is too slow
+	writePiece = 16 << 10    // bytes of one write; a reader that takes fewer within the limit is too slow
 	writeGrace = time.Second // time for the last bytes
 )
 
@@ -173,9 +172,9 @@ func newPatientWriter(w http.ResponseWriter, within time.Duration) *patientWrite
 	return &patientWriter{w: w, within: within, c: http.NewResponseController(w)}
 }
 
-// endWith limits the current write when the context ends, so that a slow reader does not
-// delay the gateway's Close. The caller must call last after the last write: it gives the
-// bytes that net/http still sends writeGrace of time, however long the writes before took.
+// endWith limits the current write when the context ends, so that a slow reader does not delay the
+// gateway's Close. The caller must call last after the last write. last gives net/http the time
+// writeGrace to send the remaining bytes, however long the earlier writes took.
 func (p *patientWriter) endWith(ctx context.Context) (last func()) {
 	stop := context.AfterFunc(ctx, func() { p.hurry(false) })
 	return func() {
@@ -189,7 +188,7 @@ func (p *patientWriter) hurry(last bool) {
 	defer p.mu.Unlock()
 	if !p.over || last {
 		p.over = true
-		_ = p.c.SetWriteDeadline(time.Now().Add(writeGrace)) // it fails only if the connection has gone
+		_ = p.c.SetWriteDeadline(time.Now().Add(writeGrace)) // fails only if the connection is closed
 	}
 }
 
@@ -197,21 +196,21 @@ func (p *patientWriter) hurry(last bool) {
 func (p *patientWriter) write(ctx context.Context, b []byte) error {
 	for len(b) > 0 {
 		n := min(len(b), writePiece)
-		if err := p.piece(ctx, func() error { _, err := p.w.Write(b[:n]); return err }); err != nil {
+		if err := p.writePiece(ctx, func() error { _, err := p.w.Write(b[:n]); return err }); err != nil {
 			return err
 		}
 		b = b[n:]
 	}
-	if err := p.piece(ctx, p.c.Flush); err != nil {
+	if err := p.writePiece(ctx, p.c.Flush); err != nil {
 		return err
 	}
-	p.rest()
+	p.clearDeadline()
 	return nil
 }
 
-// rest removes the deadline until there is more to write, because on HTTP/2 a deadline ends
-// an idle stream too.
-func (p *patientWriter) rest() {
+// clearDeadline removes the deadline until the next write, because on HTTP/2 a deadline also ends
+// an idle stream.
+func (p *patientWriter) clearDeadline() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.over {
@@ -219,9 +218,9 @@ func (p *patientWriter) rest() {
 	}
 }
 
-// piece sends one piece within its time limit. It recognises a timeout by the clock, because
+// writePiece sends one piece within its time limit. A timeout is recognised by the clock, because
 // HTTP/2 reports only that the stream is closed.
-func (p *patientWriter) piece(ctx context.Context, send func() error) error {
+func (p *patientWriter) writePiece(ctx context.Context, send func() error) error {
 	began := time.Now()
 	if err := p.wait(ctx, began); err != nil {
 		return err

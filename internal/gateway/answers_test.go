@@ -18,7 +18,7 @@ func TestAnswersAreWrittenAsTheirTypeIs(t *testing.T) {
 	for n, id := range []string{"1", "order-7", `a"b\c`, "größe 日本", "\u2028<&>\n\x7f", "x"} {
 		i := &item{view: &broker.View{ID: id}, receipt: broker.Receipt{Stream: "messages", Partition: int32(n), Offset: int64(n)*1e12 - 1}, repeated: n == 3}
 		items = append(items, i)
-		want.Events = append(want.Events, i.answer())
+		want.Events = append(want.Events, i.batchEntry())
 	}
 	text, stored := appendAnswers(nil, items)
 	var got api.Answers

@@ -46,7 +46,7 @@ func TestModelsAreAskedByTheirNames(t *testing.T) {
 	t.Parallel()
 	w := newWorldOf(t, testConfig, embedded.Options{}, func(o *Options) {
 		o.Inference = modelsOfTests
-		o.Access = openGuard(t, "version: 1\ntokens:\n"+caller("all", "role: read")+caller("one", "role: read, keys: [bot-1]"))
+		o.Access = openGuard(t, "version: 1\ntokens:\n"+callerLine("all", "role: read")+callerLine("one", "role: read, keys: [bot-1]"))
 	})
 	as := func(name string) []string { return []string{"Authorization", "Bearer " + tokenFor(name)} }
 	for path, want := range map[string]string{"/v2/models/intent/bot-1/infer": "/v2/models/intent/bot-1/infer", "/v2/models/intent%2Fbot-1/versions/2/infer": "/v2/models/intent/bot-1/versions/2/infer"} {
@@ -63,30 +63,30 @@ func TestModelsAreAskedByTheirNames(t *testing.T) {
 }
 
 // inferenceAsks get every documented answer of the Open Inference Protocol.
-func (d *doors) inferenceAsks(long, stranger []string) (all []ask) {
+func (d *testGateways) inferenceAsks(long, stranger []string) (all []gatewayRequest) {
 	for path, role := range map[string][]string{"/v2": d.reader, "/v2/health/live": nil, "/v2/health/ready": nil, "/v2/models/intent/bot-1": d.reader} {
-		all = append(all, ask{d.open, "GET", path, "", nil, 200}, ask{d.open, "GET", path, "", stranger, 403},
-			ask{d.guarded, "GET", path, "", role, 501}, ask{d.narrow, "GET", path, "", append(long, role...), 431})
+		all = append(all, gatewayRequest{d.open, "GET", path, "", nil, 200}, gatewayRequest{d.open, "GET", path, "", stranger, 403},
+			gatewayRequest{d.guarded, "GET", path, "", role, 501}, gatewayRequest{d.narrow, "GET", path, "", append(long, role...), 431})
 		if role != nil {
-			all = append(all, ask{d.guarded, "GET", path, "", nil, 401}, ask{d.guarded, "GET", path, "", d.publisher, 403})
+			all = append(all, gatewayRequest{d.guarded, "GET", path, "", nil, 401}, gatewayRequest{d.guarded, "GET", path, "", d.publisher, 403})
 		}
 	}
 	const infer, body = "/v2/models/intent/bot-1/infer", `{"inputs":[]}`
 	for model, status := range map[string]int{"none": 404, "broken": 500, "away": 503} {
-		all = append(all, ask{d.open, "GET", "/v2/models/" + model, "", nil, status}, ask{d.open, "POST", "/v2/models/" + model + "/infer", body, nil, status})
+		all = append(all, gatewayRequest{d.open, "GET", "/v2/models/" + model, "", nil, status}, gatewayRequest{d.open, "POST", "/v2/models/" + model + "/infer", body, nil, status})
 	}
 	return append(all,
-		ask{d.busy, "GET", "/v2/health/ready", "", nil, 503},
-		ask{d.open, "GET", infer, "", nil, 405},
-		ask{d.open, "POST", "/v2/models/intent/bot-1", body, nil, 405},
-		ask{d.open, "POST", infer, body, nil, 200},
-		ask{d.open, "POST", infer, body, stranger, 403},
-		ask{d.open, "POST", infer, "{", nil, 400},
-		ask{d.guarded, "POST", infer, body, nil, 401},
-		ask{d.guarded, "POST", infer, body, d.publisher, 403},
-		ask{d.guarded, "POST", infer, body, d.reader, 501},
-		ask{d.narrow, "POST", infer, strings.Repeat("x", 30<<10), d.reader, 429},
-		ask{d.narrow, "POST", infer, "late", d.reader, 408},
-		ask{d.narrow, "POST", infer, body, append(long, d.reader...), 431},
-		ask{d.narrow, "POST", infer, strings.Repeat("x", announced+1), d.reader, 413})
+		gatewayRequest{d.busy, "GET", "/v2/health/ready", "", nil, 503},
+		gatewayRequest{d.open, "GET", infer, "", nil, 405},
+		gatewayRequest{d.open, "POST", "/v2/models/intent/bot-1", body, nil, 405},
+		gatewayRequest{d.open, "POST", infer, body, nil, 200},
+		gatewayRequest{d.open, "POST", infer, body, stranger, 403},
+		gatewayRequest{d.open, "POST", infer, "{", nil, 400},
+		gatewayRequest{d.guarded, "POST", infer, body, nil, 401},
+		gatewayRequest{d.guarded, "POST", infer, body, d.publisher, 403},
+		gatewayRequest{d.guarded, "POST", infer, body, d.reader, 501},
+		gatewayRequest{d.narrow, "POST", infer, strings.Repeat("x", 30<<10), d.reader, 429},
+		gatewayRequest{d.narrow, "POST", infer, "late", d.reader, 408},
+		gatewayRequest{d.narrow, "POST", infer, body, append(long, d.reader...), 431},
+		gatewayRequest{d.narrow, "POST", infer, strings.Repeat("x", announcedLength+1), d.reader, 413})
 }

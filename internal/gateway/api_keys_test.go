@@ -14,36 +14,36 @@ import (
 // The types about keys have the same fields in openapi.json.
 func TestDocumentHasEveryFieldOfKeys(t *testing.T) {
 	t.Parallel()
-	schemas := document(t).Components.Schemas
+	schemas := loadDocument(t).Components.Schemas
 	for name, v := range map[string]any{"KeyAsked": api.KeyAsked{}, "KeyEnd": api.KeyEnd{}, "KeyForgotten": tidemill.KeyForgotten{},
 		"GoneRuns": tidemill.GoneRuns{}, "GoneModel": tidemill.GoneModel{}, "GoneDataset": tidemill.GoneDataset{}, "Remains": tidemill.Remains{}} {
 		fields := fieldsOf(reflect.TypeOf(v))
-		if got := slices.Collect(maps.Keys(schemas[name].Value.Properties)); !same(got, slices.Collect(maps.Keys(fields))) {
+		if got := slices.Collect(maps.Keys(schemas[name].Value.Properties)); !haveSame(got, slices.Collect(maps.Keys(fields))) {
 			t.Errorf("%s has the fields %v, and in openapi.json %v", name, slices.Sorted(maps.Keys(fields)), slices.Sorted(slices.Values(got)))
 		}
 		maps.DeleteFunc(fields, func(_ string, always bool) bool { return !always })
-		if !same(schemas[name].Value.Required, slices.Collect(maps.Keys(fields))) {
+		if !haveSame(schemas[name].Value.Required, slices.Collect(maps.Keys(fields))) {
 			t.Errorf("%s always has %v, and in openapi.json %v", name, slices.Sorted(maps.Keys(fields)), schemas[name].Value.Required)
 		}
 	}
 }
 
 // keyAsks get every documented answer about keys.
-func (d *doors) keyAsks(long, stranger []string) (all []ask) {
+func (d *testGateways) keyAsks(long, stranger []string) (all []gatewayRequest) {
 	const forget, forgotten = "/api/v1/keys/forget", "/api/v1/keys/forgotten/"
 	known := "of-a-test"
 	d.must(d.runs.store.PutNote(d.Context(), "forgetting-"+known, []byte(`{"key":"bot-9","forgetting":"of-a-test","asked":"2026-11-22T08:00:00Z","runs":[],"models":[],"datasets":[],"letters":0,"remains":[]}`)))
 	body := `{"key":"bot-of-nobody","reason":"x"}`
 	return append(all,
-		ask{d.open, "POST", forget, `{"key":"bot/1","dryRun":true}`, nil, 200}, ask{d.guarded, "POST", forget, `{"key":"bot-1","dryRun":true}`, d.operator, 200},
-		ask{d.open, "POST", forget, body, nil, 202}, ask{d.open, "POST", forget, "{", nil, 400}, ask{d.open, "POST", forget, `{"key":""}`, nil, 400},
-		ask{d.open, "POST", forget, `{"key":"a","reason":"` + strings.Repeat("x", 1001) + `"}`, nil, 400},
-		ask{d.open, "POST", forget, body, stranger, 403}, ask{d.guarded, "POST", forget, body, d.reader, 403}, ask{d.guarded, "POST", forget, body, nil, 401},
-		ask{d.narrow, "POST", forget, body, append(long, d.operator...), 431}, ask{d.down, "POST", forget, body, nil, 503}, ask{d.busy, "POST", forget, body, nil, 501},
-		ask{d.narrow, "POST", forget, strings.Repeat(" ", 120<<10), d.operator, 413}, ask{d.narrow, "POST", forget, strings.Repeat(" ", 30<<10), d.operator, 429},
-		ask{d.narrow, "POST", forget, "late", d.operator, 408},
-		ask{d.open, "GET", forgotten + known, "", nil, 200}, ask{d.guarded, "GET", forgotten + known, "", d.reader, 200}, ask{d.open, "GET", forgotten + "no", "", nil, 404},
-		ask{d.guarded, "GET", forgotten + known, "", d.publisher, 403}, ask{d.guarded, "GET", forgotten + known, "", nil, 401},
-		ask{d.narrow, "GET", forgotten + known, "", append(long, d.reader...), 431}, ask{d.busy, "GET", forgotten + known, "", nil, 501},
-		ask{d.down, "GET", forgotten + "lost", "", nil, 503})
+		gatewayRequest{d.open, "POST", forget, `{"key":"bot/1","dryRun":true}`, nil, 200}, gatewayRequest{d.guarded, "POST", forget, `{"key":"bot-1","dryRun":true}`, d.operator, 200},
+		gatewayRequest{d.open, "POST", forget, body, nil, 202}, gatewayRequest{d.open, "POST", forget, "{", nil, 400}, gatewayRequest{d.open, "POST", forget, `{"key":""}`, nil, 400},
+		gatewayRequest{d.open, "POST", forget, `{"key":"a","reason":"` + strings.Repeat("x", 1001) + `"}`, nil, 400},
+		gatewayRequest{d.open, "POST", forget, body, stranger, 403}, gatewayRequest{d.guarded, "POST", forget, body, d.reader, 403}, gatewayRequest{d.guarded, "POST", forget, body, nil, 401},
+		gatewayRequest{d.narrow, "POST", forget, body, append(long, d.operator...), 431}, gatewayRequest{d.down, "POST", forget, body, nil, 503}, gatewayRequest{d.busy, "POST", forget, body, nil, 501},
+		gatewayRequest{d.narrow, "POST", forget, strings.Repeat(" ", 120<<10), d.operator, 413}, gatewayRequest{d.narrow, "POST", forget, strings.Repeat(" ", 30<<10), d.operator, 429},
+		gatewayRequest{d.narrow, "POST", forget, "late", d.operator, 408},
+		gatewayRequest{d.open, "GET", forgotten + known, "", nil, 200}, gatewayRequest{d.guarded, "GET", forgotten + known, "", d.reader, 200}, gatewayRequest{d.open, "GET", forgotten + "no", "", nil, 404},
+		gatewayRequest{d.guarded, "GET", forgotten + known, "", d.publisher, 403}, gatewayRequest{d.guarded, "GET", forgotten + known, "", nil, 401},
+		gatewayRequest{d.narrow, "GET", forgotten + known, "", append(long, d.reader...), 431}, gatewayRequest{d.busy, "GET", forgotten + known, "", nil, 501},
+		gatewayRequest{d.down, "GET", forgotten + "lost", "", nil, 503})
 }

@@ -24,11 +24,11 @@ func modelNames(all []api.ModelShown) (names []string) {
 func TestModelsAreListed(t *testing.T) {
 	t.Parallel()
 	w := newRuns(t, nil)
-	w.champions("intent/bot-1", "bot-1", 2)
-	w.judged(made{model: "intent/bot-2", key: "bot-2", run: "r2", accuracy: 0.3})
-	w.judged(made{model: "fraud/shop-1", key: "shop-1", run: "r3", recipe: "fraud", accuracy: 0.8, passed: true, began: time.Now().Add(-9 * 24 * time.Hour)})
-	w.judged(made{model: "fraud/shop-1", key: "shop-1", run: "r4", recipe: "fraud", accuracy: 0.9, passed: true, hold: "it is frozen"})
-	w.wishes("pin", `{"model":"intent/bot-1"}`)
+	w.makeChampions("intent/bot-1", "bot-1", 2)
+	w.judgedVersion(madeVersion{model: "intent/bot-2", key: "bot-2", run: "r2", accuracy: 0.3})
+	w.judgedVersion(madeVersion{model: "fraud/shop-1", key: "shop-1", run: "r3", recipe: "fraud", accuracy: 0.8, passed: true, began: time.Now().Add(-9 * 24 * time.Hour)})
+	w.judgedVersion(madeVersion{model: "fraud/shop-1", key: "shop-1", run: "r4", recipe: "fraud", accuracy: 0.9, passed: true, hold: "it is frozen"})
+	w.sendModelRequest("pin", `{"model":"intent/bot-1"}`)
 	for query, want := range map[string][]string{
 		"":                 {"fraud/shop-1", "intent/bot-1", "intent/bot-2"},
 		"?prefix=intent/":  {"intent/bot-1", "intent/bot-2"},
@@ -53,18 +53,18 @@ func TestModelsAreListed(t *testing.T) {
 	if one.Champion != 2 || one.Newest != 2 || one.State != tidemill.VersionPromoted || one.Metrics["accuracy"] != 0.9 || !one.Pinned || one.Promoted == nil || one.Began == nil || one.Versions != 2 || one.Why != "" {
 		t.Errorf("it is %+v", one)
 	}
-	first := answered[api.Models](w.world, http.MethodGet, "/api/v1/models?limit=2", "")
-	rest := answered[api.Models](w.world, http.MethodGet, "/api/v1/models?limit=2&after="+url.QueryEscape(first.Next), "")
+	first := sendDecoded[api.Models](w.world, http.MethodGet, "/api/v1/models?limit=2", "")
+	rest := sendDecoded[api.Models](w.world, http.MethodGet, "/api/v1/models?limit=2&after="+url.QueryEscape(first.Next), "")
 	if got := append(modelNames(first.Models), modelNames(rest.Models)...); len(first.Models) != 2 || len(got) != 3 || rest.Next != "" {
 		t.Errorf("the pages are %v", got)
 	}
 	for query, says := range map[string]string{"limit=0": "limit", "stale=x": "stale: x is no duration", "pinned=perhaps": "pinned", "after=x": "after", "state=x": "state"} {
-		w.refuses(http.MethodGet, "/api/v1/models?"+query, "", http.StatusBadRequest, says)
+		w.expectProblem(http.MethodGet, "/api/v1/models?"+query, "", http.StatusBadRequest, says)
 	}
 }
 
-// refuses expects a problem whose detail contains a text.
-func (w *runWorld) refuses(method, path, body string, status int, says string, headers ...string) {
+// expectProblem expects a problem whose detail contains a text.
+func (w *runWorld) expectProblem(method, path, body string, status int, says string, headers ...string) {
 	w.Helper()
 	r := w.do(method, path, body, headers...)
 	if r.StatusCode != status || !strings.Contains(r.body, says) {
@@ -75,8 +75,8 @@ func (w *runWorld) refuses(method, path, body string, status int, says string, h
 func TestAModelIsShownWithItsVersions(t *testing.T) {
 	t.Parallel()
 	w := newRuns(t, nil)
-	w.champions("intent/bot-1", "bot-1", 2)
-	w.judged(made{model: "intent/bot-1", key: "bot-1", run: "bad", accuracy: 0.3})
+	w.makeChampions("intent/bot-1", "bot-1", 2)
+	w.judgedVersion(madeVersion{model: "intent/bot-1", key: "bot-1", run: "bad", accuracy: 0.3})
 	m := w.model("intent/bot-1")
 	if len(m.All) != 3 || m.All[0].Number != 3 || m.All[0].State != tidemill.VersionRefused || m.All[0].Judgement.Sentence != "of run bad" || m.All[0].Measured != nil || m.Champion != 2 || m.Previous != 1 {
 		t.Errorf("it is %+v", m)
@@ -94,54 +94,54 @@ func TestAModelIsShownWithItsVersions(t *testing.T) {
 		t.Errorf("a report that is gone is %+v", r)
 	}
 	for query, status := range map[string]int{"": 400, "?model=/": 400, "?model=intent/bot-9": 404, "?model=intent/bot-1&version=9": 404, "?model=intent/bot-1&version=x": 400, "?model=intent/bot-1&x=y": 400} {
-		w.refuses(http.MethodGet, "/api/v1/model"+query, "", status, "")
+		w.expectProblem(http.MethodGet, "/api/v1/model"+query, "", status, "")
 	}
 }
 
 func TestAModelIsPromotedRolledBackAndPinned(t *testing.T) {
 	t.Parallel()
 	w := newRuns(t, nil)
-	w.champions("intent/bot-1", "bot-1", 2)
-	w.judged(made{model: "intent/bot-1", key: "bot-1", run: "bad", accuracy: 0.3})
+	w.makeChampions("intent/bot-1", "bot-1", 2)
+	w.judgedVersion(madeVersion{model: "intent/bot-1", key: "bot-1", run: "bad", accuracy: 0.3})
 	const one = `"model":"intent/bot-1"`
-	w.refuses(http.MethodPost, "/api/v1/model/promote", `{`+one+`,"version":3}`, 409, "it was not forced")
-	w.refuses(http.MethodPost, "/api/v1/model/promote", `{`+one+`,"version":3,"force":true,"basis":1}`, 409, api.ChampionMoved)
-	w.refuses(http.MethodPost, "/api/v1/model/promote", `{`+one+`,"version":9}`, 404, "not kept")
-	w.refuses(http.MethodPost, "/api/v1/model/promote", `{`+one+`}`, 400, "say which version")
-	w.refuses(http.MethodPost, "/api/v1/model/promote", `{"model":"intent/bot-9","version":1}`, 404, api.UnknownModel)
-	if done := w.wishes("promote", `{`+one+`,"version":3,"force":true,"dryRun":true}`); done.Champion != 3 || done.Done != "would have version 3 as its champion, before it was version 2" || w.model("intent/bot-1").Champion != 2 {
+	w.expectProblem(http.MethodPost, "/api/v1/model/promote", `{`+one+`,"version":3}`, 409, "it was not forced")
+	w.expectProblem(http.MethodPost, "/api/v1/model/promote", `{`+one+`,"version":3,"force":true,"basis":1}`, 409, api.ChampionMoved)
+	w.expectProblem(http.MethodPost, "/api/v1/model/promote", `{`+one+`,"version":9}`, 404, "not kept")
+	w.expectProblem(http.MethodPost, "/api/v1/model/promote", `{`+one+`}`, 400, "say which version")
+	w.expectProblem(http.MethodPost, "/api/v1/model/promote", `{"model":"intent/bot-9","version":1}`, 404, api.UnknownModel)
+	if done := w.sendModelRequest("promote", `{`+one+`,"version":3,"force":true,"dryRun":true}`); done.Champion != 3 || done.Done != "would have version 3 as its champion, before it was version 2" || w.model("intent/bot-1").Champion != 2 {
 		t.Errorf("dry: %+v", done)
 	}
-	if done := w.wishes("promote", `{`+one+`,"version":3,"force":true,"reason":"it is wanted","basis":2}`); done.Champion != 3 || done.Before != 2 || w.model("intent/bot-1").Champion != 3 {
+	if done := w.sendModelRequest("promote", `{`+one+`,"version":3,"force":true,"reason":"it is wanted","basis":2}`); done.Champion != 3 || done.Before != 2 || w.model("intent/bot-1").Champion != 3 {
 		t.Errorf("done: %+v", done)
 	}
 	if c := w.model("intent/bot-1").Changes; c[len(c)-1].Reason != "it is wanted" {
 		t.Errorf("the changes are %+v", c)
 	}
-	if done := w.wishes("rollback", `{`+one+`}`); done.Champion != 2 || done.Version != 2 || done.Before != 3 {
+	if done := w.sendModelRequest("rollback", `{`+one+`}`); done.Champion != 2 || done.Version != 2 || done.Before != 3 {
 		t.Errorf("rolled back: %+v", done)
 	}
-	if done := w.wishes("pin", `{`+one+`,"version":1,"reason":"the audit"}`); done.Champion != 1 || done.Done != "pinned to version 1, before it was version 2" {
+	if done := w.sendModelRequest("pin", `{`+one+`,"version":1,"reason":"the audit"}`); done.Champion != 1 || done.Done != "pinned to version 1, before it was version 2" {
 		t.Errorf("pinned: %+v", done)
 	}
-	w.refuses(http.MethodPost, "/api/v1/model/rollback", `{`+one+`}`, 409, "is pinned")
-	w.refuses(http.MethodPost, "/api/v1/model/unpin", `{`+one+`,"version":1}`, 400, "leave it out")
-	w.refuses(http.MethodPost, "/api/v1/model/pin", `{`+one+`,"force":true}`, 400, "only a promotion is forced")
-	if done := w.wishes("unpin", `{`+one+`}`); done.Champion != 1 || !strings.HasPrefix(done.Done, "unpinned") || w.model("intent/bot-1").Pin != nil {
+	w.expectProblem(http.MethodPost, "/api/v1/model/rollback", `{`+one+`}`, 409, "is pinned")
+	w.expectProblem(http.MethodPost, "/api/v1/model/unpin", `{`+one+`,"version":1}`, 400, "leave it out")
+	w.expectProblem(http.MethodPost, "/api/v1/model/pin", `{`+one+`,"force":true}`, 400, "only a promotion is forced")
+	if done := w.sendModelRequest("unpin", `{`+one+`}`); done.Champion != 1 || !strings.HasPrefix(done.Done, "unpinned") || w.model("intent/bot-1").Pin != nil {
 		t.Errorf("unpinned: %+v", done)
 	}
-	w.refuses(http.MethodPost, "/api/v1/model/unpin", `{`+one+`}`, 409, "nothing is pinned")
-	w.refuses(http.MethodPost, "/api/v1/model/pin", `{`+one+`,"version":-1}`, 400, "from 1")
-	w.refuses(http.MethodPost, "/api/v1/model/pin", `{`+one+`,"reason":"`+strings.Repeat("x", 1001)+`"}`, 400, "say it in 1000")
+	w.expectProblem(http.MethodPost, "/api/v1/model/unpin", `{`+one+`}`, 409, "nothing is pinned")
+	w.expectProblem(http.MethodPost, "/api/v1/model/pin", `{`+one+`,"version":-1}`, 400, "from 1")
+	w.expectProblem(http.MethodPost, "/api/v1/model/pin", `{`+one+`,"reason":"`+strings.Repeat("x", 1001)+`"}`, 400, "say it in 1000")
 }
 
 // A request that is sent again with the same Idempotency-Key is one request.
 func TestAWishSentAgainIsOne(t *testing.T) {
 	t.Parallel()
 	w := newRuns(t, nil)
-	w.champions("intent/bot-1", "bot-1", 3)
+	w.makeChampions("intent/bot-1", "bot-1", 3)
 	for range 3 {
-		if done := w.wishes("rollback", `{"model":"intent/bot-1"}`, api.HeaderIdempotencyKey, "k"); done.Version != 2 || done.Before != 3 {
+		if done := w.sendModelRequest("rollback", `{"model":"intent/bot-1"}`, api.HeaderIdempotencyKey, "k"); done.Version != 2 || done.Before != 3 {
 			t.Errorf("it is %+v", done)
 		}
 	}
@@ -153,21 +153,21 @@ func TestAWishSentAgainIsOne(t *testing.T) {
 func TestManyModelsAreRolledBack(t *testing.T) {
 	t.Parallel()
 	w := newRuns(t, nil)
-	w.champions("intent/bot-1", "bot-1", 1)
-	w.champions("intent/bot-2", "bot-2", 2)
-	w.champions("intent/bot-4", "bot-4", 2)
-	w.wishes("pin", `{"model":"intent/bot-4"}`)
+	w.makeChampions("intent/bot-1", "bot-1", 1)
+	w.makeChampions("intent/bot-2", "bot-2", 2)
+	w.makeChampions("intent/bot-4", "bot-4", 2)
+	w.sendModelRequest("pin", `{"model":"intent/bot-4"}`)
 	since := time.Now()
 	for i := range 2 {
 		for _, n := range []string{"1", "2", "3"} {
-			w.judged(made{model: "intent/bot-" + n, key: "bot-" + n, run: fmt.Sprintf("new-%d-%s", i, n), began: time.Now().Add(time.Duration(i) * time.Hour), accuracy: 0.95, passed: true})
+			w.judgedVersion(madeVersion{model: "intent/bot-" + n, key: "bot-" + n, run: fmt.Sprintf("new-%d-%s", i, n), began: time.Now().Add(time.Duration(i) * time.Hour), accuracy: 0.95, passed: true})
 		}
 	}
 	at := since.UTC().Format(time.RFC3339Nano)
 	ask := func(body string, headers ...string) map[string]api.PromotionDone {
 		t.Helper()
 		done := map[string]api.PromotionDone{}
-		for _, d := range answered[api.PromotionsDone](w.world, http.MethodPost, "/api/v1/models/rollback", body, headers...).Models {
+		for _, d := range sendDecoded[api.PromotionsDone](w.world, http.MethodPost, "/api/v1/models/rollback", body, headers...).Models {
 			done[d.Model] = d
 		}
 		return done
@@ -193,7 +193,7 @@ func TestManyModelsAreRolledBack(t *testing.T) {
 	}
 	for body, says := range map[string]string{`{"all":true}`: "since", `{"since":"` + at + `"}`: "all: true", `{"since":"2999-01-01T00:00:00Z","all":true}`: "in the future",
 		`{"since":"` + at + `","all":true,"recipe":"x"}`: "all: true", `{"since":"` + at + `","where":"x ="}`: "where", `{"since":"` + at + `","all":true,"reason":"` + strings.Repeat("x", 1001) + `"}`: "reason"} {
-		w.refuses(http.MethodPost, "/api/v1/models/rollback", body, http.StatusBadRequest, says)
+		w.expectProblem(http.MethodPost, "/api/v1/models/rollback", body, http.StatusBadRequest, says)
 	}
 }
 
@@ -232,11 +232,11 @@ func TestPromotionsAreFrozen(t *testing.T) {
 	w := newRuns(t, nil)
 	freeze := func(what, body string) api.Rested {
 		t.Helper()
-		return answered[api.Rested](w.world, http.MethodPost, "/api/v1/promotions/"+what, body)
+		return sendDecoded[api.Rested](w.world, http.MethodPost, "/api/v1/promotions/"+what, body)
 	}
 	frozen := func() (all []string) {
 		t.Helper()
-		for _, f := range answered[api.Promotions](w.world, http.MethodGet, "/api/v1/promotions", "").Frozen {
+		for _, f := range sendDecoded[api.Promotions](w.world, http.MethodGet, "/api/v1/promotions", "").Frozen {
 			all = append(all, f.Recipe+": "+f.Reason)
 		}
 		return all
@@ -259,71 +259,71 @@ func TestPromotionsAreFrozen(t *testing.T) {
 	if done := freeze("thaw", `{"recipe":"intent"}`); done.Changed || len(frozen()) != 0 {
 		t.Errorf("thawed again: %+v, and %v", done, frozen())
 	}
-	w.refuses(http.MethodPost, "/api/v1/promotions/freeze", `{"recipe":"no"}`, 404, api.UnknownRecipe)
-	w.refuses(http.MethodPost, "/api/v1/promotions/freeze", `{"reason":"`+strings.Repeat("x", 1001)+`"}`, 400, "say it in 1000")
+	w.expectProblem(http.MethodPost, "/api/v1/promotions/freeze", `{"recipe":"no"}`, 404, api.UnknownRecipe)
+	w.expectProblem(http.MethodPost, "/api/v1/promotions/freeze", `{"reason":"`+strings.Repeat("x", 1001)+`"}`, 400, "say it in 1000")
 }
 
 // A caller that may approve for some keys sees and changes only those.
 func TestModelsOfOtherKeysAreUnknown(t *testing.T) {
 	t.Parallel()
-	own, ownToken := token("own", "o", "role: approve, keys: [bot-1]")
-	op, operator := token("operator", "p", "role: operate")
+	own, ownToken := tokenLine("own", "o", "role: approve, keys: [bot-1]")
+	op, operator := tokenLine("operator", "p", "role: operate")
 	w := newRuns(t, func(o *Options) { o.Access = openGuard(t, "version: 1\ntokens:\n"+own+op) })
-	w.champions("intent/bot-1", "bot-1", 2)
-	w.champions("intent/bot-2", "bot-2", 2)
+	w.makeChampions("intent/bot-1", "bot-1", 2)
+	w.makeChampions("intent/bot-2", "bot-2", 2)
 	if got := modelNames(w.listModels("", ownToken...)); !slices.Equal(got, []string{"intent/bot-1"}) {
 		t.Errorf("it sees %v", got)
 	}
-	if page := answered[api.Models](w.world, http.MethodGet, "/api/v1/models?limit=1", "", ownToken...); len(page.Models) != 1 || page.Next != "" {
+	if page := sendDecoded[api.Models](w.world, http.MethodGet, "/api/v1/models?limit=1", "", ownToken...); len(page.Models) != 1 || page.Next != "" {
 		t.Errorf("behind %v there is another page, %q: its place names what this caller may not know of", modelNames(page.Models), page.Next)
 	}
-	w.refuses(http.MethodGet, "/api/v1/model?model=intent/bot-2", "", 404, "you may not touch it", ownToken...)
-	w.refuses(http.MethodPost, "/api/v1/model/rollback", `{"model":"intent/bot-2"}`, 404, "you may not touch it", ownToken...)
-	w.refuses(http.MethodPost, "/api/v1/model/rollback", `{"model":"intent/bot-1"}`, 403, "approve", operator...)
-	w.refuses(http.MethodPost, "/api/v1/promotions/freeze", `{}`, 403, "for all keys", ownToken...)
-	if done := w.wishes("rollback", `{"model":"intent/bot-1"}`, ownToken...); done.Champion != 1 {
+	w.expectProblem(http.MethodGet, "/api/v1/model?model=intent/bot-2", "", 404, "you may not touch it", ownToken...)
+	w.expectProblem(http.MethodPost, "/api/v1/model/rollback", `{"model":"intent/bot-2"}`, 404, "you may not touch it", ownToken...)
+	w.expectProblem(http.MethodPost, "/api/v1/model/rollback", `{"model":"intent/bot-1"}`, 403, "approve", operator...)
+	w.expectProblem(http.MethodPost, "/api/v1/promotions/freeze", `{}`, 403, "for all keys", ownToken...)
+	if done := w.sendModelRequest("rollback", `{"model":"intent/bot-1"}`, ownToken...); done.Champion != 1 {
 		t.Errorf("it is %+v", done)
 	}
 	if c := w.model("intent/bot-1", ownToken...).Changes; c[len(c)-1].By != "own" {
 		t.Errorf("the changes are %+v", c)
 	}
-	all := answered[api.PromotionsDone](w.world, http.MethodPost, "/api/v1/models/rollback", `{"all":true,"since":"2020-01-01T00:00:00Z"}`, ownToken...)
+	all := sendDecoded[api.PromotionsDone](w.world, http.MethodPost, "/api/v1/models/rollback", `{"all":true,"since":"2020-01-01T00:00:00Z"}`, ownToken...)
 	if len(all.Models) != 1 || all.Models[0].Model != "intent/bot-1" {
 		t.Errorf("of all it means %+v", all.Models)
 	}
 }
 
 // modelAsks get every documented answer about models and promotions.
-func (d *doors) modelAsks(long, stranger []string) (all []ask) {
-	d.runs.champions("intent/bot-1", "bot-1", 3)
-	d.runs.judged(made{model: "intent/bot-1", key: "bot-1", run: "refused", accuracy: 0.3, report: reportOfTests()})
-	d.runs.wishes("pin", `{"model":"intent/bot-1"}`)
-	d.runs.champions("intent/bot-2", "bot-2", 3)
+func (d *testGateways) modelAsks(long, stranger []string) (all []gatewayRequest) {
+	d.runs.makeChampions("intent/bot-1", "bot-1", 3)
+	d.runs.judgedVersion(madeVersion{model: "intent/bot-1", key: "bot-1", run: "refused", accuracy: 0.3, report: reportOfTests()})
+	d.runs.sendModelRequest("pin", `{"model":"intent/bot-1"}`)
+	d.runs.makeChampions("intent/bot-2", "bot-2", 3)
 	const base = "/api/v1/"
 	for _, path := range []string{"models", "models?stale=1s", "model?model=intent/bot-1", "model?model=intent/bot-1&version=newest", "model?model=intent/bot-1&version=champion", "promotions"} {
 		path = base + path
-		all = append(all, ask{d.open, "GET", path, "", nil, 200}, ask{d.guarded, "GET", path, "", d.reader, 200}, ask{d.open, "GET", path, "", stranger, 403},
-			ask{d.guarded, "GET", path, "", d.publisher, 403}, ask{d.guarded, "GET", path, "", nil, 401},
-			ask{d.narrow, "GET", path, "", append(long, d.reader...), 431}, ask{d.down, "GET", path, "", nil, 503}, ask{d.busy, "GET", path, "", nil, 501})
+		all = append(all, gatewayRequest{d.open, "GET", path, "", nil, 200}, gatewayRequest{d.guarded, "GET", path, "", d.reader, 200}, gatewayRequest{d.open, "GET", path, "", stranger, 403},
+			gatewayRequest{d.guarded, "GET", path, "", d.publisher, 403}, gatewayRequest{d.guarded, "GET", path, "", nil, 401},
+			gatewayRequest{d.narrow, "GET", path, "", append(long, d.reader...), 431}, gatewayRequest{d.down, "GET", path, "", nil, 503}, gatewayRequest{d.busy, "GET", path, "", nil, 501})
 	}
 	const two = `{"model":"intent/bot-2","dryRun":true`
 	bodies := map[string]string{"models/rollback": `{"all":true,"since":"2026-01-01T00:00:00Z","dryRun":true}`, "model/promote": two + `,"version":1}`, "model/rollback": two + "}",
 		"model/pin": two + "}", "model/unpin": `{"model":"intent/bot-1","dryRun":true}`, "promotions/freeze": `{"recipe":"intent","reason":"x"}`, "promotions/thaw": `{"recipe":"intent"}`}
 	for path, body := range bodies {
 		path = base + path
-		all = append(all, ask{d.open, "POST", path, body, nil, 200}, ask{d.guarded, "POST", path, body, d.approver, 200}, ask{d.open, "POST", path, body, stranger, 403},
-			ask{d.guarded, "POST", path, body, d.operator, 403}, ask{d.guarded, "POST", path, body, nil, 401},
-			ask{d.narrow, "POST", path, body, append(long, d.approver...), 431}, ask{d.down, "POST", path, body, nil, 503}, ask{d.busy, "POST", path, body, nil, 501},
-			ask{d.open, "POST", path, "{", nil, 400}, ask{d.narrow, "POST", path, strings.Repeat(" ", 120<<10), d.approver, 413},
-			ask{d.narrow, "POST", path, strings.Repeat(" ", 30<<10), d.approver, 429}, ask{d.narrow, "POST", path, "late", d.approver, 408})
+		all = append(all, gatewayRequest{d.open, "POST", path, body, nil, 200}, gatewayRequest{d.guarded, "POST", path, body, d.approver, 200}, gatewayRequest{d.open, "POST", path, body, stranger, 403},
+			gatewayRequest{d.guarded, "POST", path, body, d.operator, 403}, gatewayRequest{d.guarded, "POST", path, body, nil, 401},
+			gatewayRequest{d.narrow, "POST", path, body, append(long, d.approver...), 431}, gatewayRequest{d.down, "POST", path, body, nil, 503}, gatewayRequest{d.busy, "POST", path, body, nil, 501},
+			gatewayRequest{d.open, "POST", path, "{", nil, 400}, gatewayRequest{d.narrow, "POST", path, strings.Repeat(" ", 120<<10), d.approver, 413},
+			gatewayRequest{d.narrow, "POST", path, strings.Repeat(" ", 30<<10), d.approver, 429}, gatewayRequest{d.narrow, "POST", path, "late", d.approver, 408})
 	}
 	for _, action := range []string{"promote", "rollback", "pin", "unpin"} {
-		all = append(all, ask{d.open, "POST", base + "model/" + action, `{"model":"intent/no"` + map[bool]string{true: `,"version":1`}[action == "promote"] + `}`, nil, 404})
+		all = append(all, gatewayRequest{d.open, "POST", base + "model/" + action, `{"model":"intent/no"` + map[bool]string{true: `,"version":1`}[action == "promote"] + `}`, nil, 404})
 	}
 	for action, body := range map[string]string{"promote": `{"model":"intent/bot-2","version":3}`, "rollback": `{"model":"intent/bot-1"}`, "pin": `{"model":"intent/bot-2","basis":1}`, "unpin": `{"model":"intent/bot-2"}`} {
-		all = append(all, ask{d.open, "POST", base + "model/" + action, body, nil, 409})
+		all = append(all, gatewayRequest{d.open, "POST", base + "model/" + action, body, nil, 409})
 	}
-	return append(all, ask{d.open, "GET", base + "models?limit=0", "", nil, 400}, ask{d.open, "GET", base + "model", "", nil, 400}, ask{d.open, "GET", base + "model?model=no", "", nil, 404},
-		ask{d.open, "POST", base + "promotions/freeze", `{"recipe":"no"}`, nil, 404}, ask{d.open, "POST", base + "promotions/thaw", `{"recipe":"no"}`, nil, 404},
-		ask{d.open, "POST", base + "promotions/freeze", `{}`, nil, 200}, ask{d.open, "GET", base + "promotions", "", nil, 200}, ask{d.open, "POST", base + "promotions/thaw", `{}`, nil, 200})
+	return append(all, gatewayRequest{d.open, "GET", base + "models?limit=0", "", nil, 400}, gatewayRequest{d.open, "GET", base + "model", "", nil, 400}, gatewayRequest{d.open, "GET", base + "model?model=no", "", nil, 404},
+		gatewayRequest{d.open, "POST", base + "promotions/freeze", `{"recipe":"no"}`, nil, 404}, gatewayRequest{d.open, "POST", base + "promotions/thaw", `{"recipe":"no"}`, nil, 404},
+		gatewayRequest{d.open, "POST", base + "promotions/freeze", `{}`, nil, 200}, gatewayRequest{d.open, "GET", base + "promotions", "", nil, 200}, gatewayRequest{d.open, "POST", base + "promotions/thaw", `{}`, nil, 200})
 }

@@ -14,8 +14,8 @@ import (
 	"tidemill.dev/config"
 )
 
-// reseer answers with the ranges and parameters that it got.
-func reseer(_ context.Context, c config.Scorer, ask api.RescoreAsk, ranges []tidemill.Range) (api.Rescored, error) {
+// echoRescore answers with the ranges and parameters that it got.
+func echoRescore(_ context.Context, c config.Scorer, ask api.RescoreAsk, ranges []tidemill.Range) (api.Rescored, error) {
 	switch ask.Resume {
 	case "lost":
 		return api.Rescored{}, &Unanswered{Err: errors.New("nothing of it is known")}
@@ -31,15 +31,15 @@ func reseer(_ context.Context, c config.Scorer, ask api.RescoreAsk, ranges []tid
 
 func TestAStreamIsScoredOnceMore(t *testing.T) {
 	t.Parallel()
-	w := newWorldOf(t, testConfig+scorersOfTests, embedded.Options{}, func(o *Options) { o.Rescore = reseer })
+	w := newWorldOf(t, testConfig+scorersOfTests, embedded.Options{}, func(o *Options) { o.Rescore = echoRescore })
 	for _, id := range []string{"1", "2", "3"} {
-		w.want(w.post("/streams/messages", "{}", event(id)...), http.StatusAccepted)
+		w.wantStatus(w.post("/streams/messages", "{}", eventHeaders(id)...), http.StatusAccepted)
 	}
 	const path = "/api/v1/scorers/intents/rescore"
 	var done api.Rescored
 	tell := func(body string) {
 		r := w.post(path, body)
-		w.want(r, http.StatusOK)
+		w.wantStatus(r, http.StatusOK)
 		done = api.Rescored{}
 		w.must(json.Unmarshal([]byte(r.body), &done))
 	}
@@ -62,12 +62,12 @@ func TestAStreamIsScoredOnceMore(t *testing.T) {
 }
 
 // rescoreAsks get every documented answer about rescoring.
-func (d *doors) rescoreAsks(large string, long, stranger []string) []ask {
+func (d *testGateways) rescoreAsks(large string, long, stranger []string) []gatewayRequest {
 	const path, body = "/api/v1/scorers/intents/rescore", `{"resume": "abc"}`
-	return []ask{{d.open, "POST", path, body, nil, 200}, {d.open, "POST", path, body, stranger, 403}, {d.guarded, "POST", path, body, d.reader, 403},
+	return []gatewayRequest{{d.open, "POST", path, body, nil, 200}, {d.open, "POST", path, body, stranger, 403}, {d.guarded, "POST", path, body, d.reader, 403},
 		{d.guarded, "POST", path, body, nil, 401}, {d.narrow, "POST", path, body, append(long, d.operator...), 431},
 		{d.open, "POST", path, "{}", nil, 400}, {d.open, "POST", "/api/v1/scorers/no/rescore", body, nil, 404},
 		{d.open, "POST", path, strings.ReplaceAll(body, "abc", "lost"), nil, 422}, {d.open, "POST", path, strings.ReplaceAll(body, "abc", "away"), nil, 503},
-		{d.guarded, "POST", path, body, d.operator, 501}, {d.narrow, "POST", path, strings.Repeat("x", announced+1), d.operator, 413},
+		{d.guarded, "POST", path, body, d.operator, 501}, {d.narrow, "POST", path, strings.Repeat("x", announcedLength+1), d.operator, 413},
 		{d.narrow, "POST", path, large, d.operator, 429}, {d.narrow, "POST", path, "late", d.operator, 408}}
 }

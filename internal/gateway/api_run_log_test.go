@@ -12,37 +12,37 @@ import (
 	"tidemill.dev/api"
 )
 
-func (m *mill) log(run, query string, headers ...string) reply {
+func (m *trainingWorld) log(run, query string, headers ...string) reply {
 	m.Helper()
 	return m.do(http.MethodGet, "/api/v1/runs/"+run+"/log"+query, "", headers...)
 }
 
-// say sends a line of an attempt's log, as its nth chunk.
-func (a *tried) say(seq int, text string) {
+// sendLogLine sends a line of an attempt's log, as its nth chunk.
+func (a *agentAttempt) sendLogLine(seq int, text string) {
 	a.Helper()
 	if r := a.post("/log?seq="+itoa(seq), outLine+text+"\n"); r.StatusCode != http.StatusNoContent {
 		a.Fatalf("%d %s", r.StatusCode, r.body)
 	}
 }
 
-func (a *tried) finish(o tidemill.Outcome) {
+func (a *agentAttempt) finish(o tidemill.Outcome) {
 	a.Helper()
 	var done api.Finished
-	a.tell("/finish", api.Finish{Outcome: o}, &done)
+	a.postJSON("/finish", api.Finish{Outcome: o}, &done)
 }
 
 func TestTheLogOfARun(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, nil)
-	a := m.begin("fit", "bot-1")
+	a := m.beginRun("fit", "bot-1")
 	if r := m.log(a.run, ""); r.StatusCode != http.StatusOK || r.body != "" || r.Header.Get(api.HeaderAttempt) != "1" {
 		t.Errorf("before the first word: %d %q", r.StatusCode, r.body)
 	}
-	a.say(0, "one")
-	a.say(1, "two")
-	m.lose(a.run, 1)
-	b := m.attempt(a.run, 2)
-	b.say(0, "again")
+	a.sendLogLine(0, "one")
+	a.sendLogLine(1, "two")
+	m.loseAttempt(a.run, 1)
+	b := m.waitForAttempt(a.run, 2)
+	b.sendLogLine(0, "again")
 	for query, want := range map[string]string{"": "again\n", "?attempt=1": "one\ntwo\n", "?attempt=2": "again\n", "?attempt=1&skip=2": "e\ntwo\n", "?skip=100": "",
 		"?attempt=2&timestamps=true": strings.Fields(outLine)[0] + " stdout again\n"} {
 		if r := m.log(a.run, query); r.StatusCode != http.StatusOK || r.body != want || !strings.HasPrefix(r.Header.Get("Content-Type"), "text/plain") {
@@ -66,7 +66,7 @@ func TestTheLogOfARun(t *testing.T) {
 func TestALogIsFollowed(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, nil)
-	a := m.begin("fit", "bot-1")
+	a := m.beginRun("fit", "bot-1")
 	req := must1(http.NewRequestWithContext(t.Context(), http.MethodGet, m.url+"/api/v1/runs/"+a.run+"/log?follow=true", nil))(t)
 	res := must1(http.DefaultClient.Do(req))(t)
 	defer res.Body.Close()
@@ -77,16 +77,16 @@ func TestALogIsFollowed(t *testing.T) {
 			t.Fatalf("read %q %v, want %q", got, err, want)
 		}
 	}
-	a.say(0, "one")
+	a.sendLogLine(0, "one")
 	read("one")
-	a.say(1, "two")
+	a.sendLogLine(1, "two")
 	read("two")
-	m.lose(a.run, 1)
-	b := m.attempt(a.run, 2)
+	m.loseAttempt(a.run, 1)
+	b := m.waitForAttempt(a.run, 2)
 	read("--- attempt 2 ---")
-	b.say(0, "three")
+	b.sendLogLine(0, "three")
 	read("three")
-	b.say(1, "four")
+	b.sendLogLine(1, "four")
 	b.finish(tidemill.OutcomeSucceeded)
 	read("four")
 	if rest, err := io.ReadAll(in); len(rest) > 0 || err != nil {
@@ -102,8 +102,8 @@ func TestALogIsFollowed(t *testing.T) {
 func TestAClosingGatewayCutsLogsOff(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, nil)
-	a := m.begin("fit", "bot-1")
-	a.say(0, "one")
+	a := m.beginRun("fit", "bot-1")
+	a.sendLogLine(0, "one")
 	res := must1(http.DefaultClient.Do(must1(http.NewRequestWithContext(t.Context(), http.MethodGet, m.url+"/api/v1/runs/"+a.run+"/log?follow=true", nil))(t)))(t)
 	defer res.Body.Close()
 	in := bufio.NewReader(res.Body)
@@ -122,25 +122,25 @@ func TestAClosingGatewayCutsLogsOff(t *testing.T) {
 func TestTheLogOfAForgottenRun(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, func(o *Options) {
-		o.Access = openGuard(t, "version: 1\ntokens:\n"+caller("all", "role: read")+caller("some", "role: read, keys: [bot-1]")+caller("others", "role: read, keys: [bot-2]"))
+		o.Access = openGuard(t, "version: 1\ntokens:\n"+callerLine("all", "role: read")+callerLine("some", "role: read, keys: [bot-1]")+callerLine("others", "role: read, keys: [bot-2]"))
 	})
 	const run = "aaaaaaaaaaaaaaaaaaaaaaaaaa"
 	for attempt, text := range map[int]string{1: "one", 4: "four"} {
 		m.must(m.store.PutLog(t.Context(), run, attempt, 0, []byte(outLine+text+"\n")))
 	}
 	for query, want := range map[string]string{"": "four\n", "?follow=true": "four\n", "?attempt=1": "one\n"} {
-		if r := m.log(run, query, as("all")...); r.StatusCode != http.StatusOK || r.body != want {
+		if r := m.log(run, query, tokenHeader("all")...); r.StatusCode != http.StatusOK || r.body != want {
 			t.Errorf("%s: %d %q", query, r.StatusCode, r.body)
 		}
 	}
-	wantProblem(t, m.log(run, "?attempt=2", as("all")...), http.StatusNotFound, api.UnknownRun, "")
-	wantProblem(t, m.log(run, "", as("some")...), http.StatusNotFound, api.UnknownRun, "")
-	a := m.begin("fit", "bot-1")
-	a.say(0, "one")
-	if r := m.log(a.run, "", as("some")...); r.StatusCode != http.StatusOK || r.body != "one\n" {
+	wantProblem(t, m.log(run, "?attempt=2", tokenHeader("all")...), http.StatusNotFound, api.UnknownRun, "")
+	wantProblem(t, m.log(run, "", tokenHeader("some")...), http.StatusNotFound, api.UnknownRun, "")
+	a := m.beginRun("fit", "bot-1")
+	a.sendLogLine(0, "one")
+	if r := m.log(a.run, "", tokenHeader("some")...); r.StatusCode != http.StatusOK || r.body != "one\n" {
 		t.Errorf("of their key: %d %q", r.StatusCode, r.body)
 	}
-	wantProblem(t, m.log(a.run, "", as("others")...), http.StatusNotFound, api.UnknownRun, "")
+	wantProblem(t, m.log(a.run, "", tokenHeader("others")...), http.StatusNotFound, api.UnknownRun, "")
 	wantProblem(t, m.log(a.run, ""), http.StatusUnauthorized, api.Unauthenticated, "")
 }
 
@@ -148,7 +148,7 @@ func TestTheLogOfAForgottenRun(t *testing.T) {
 func TestALargeLog(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, nil)
-	a := m.begin("fit", "bot-1")
+	a := m.beginRun("fit", "bot-1")
 	line := outLine + strings.Repeat("x", 999) + "\n"
 	chunk := []byte(strings.Repeat(line, 500))
 	const chunks = 40
@@ -158,7 +158,7 @@ func TestALargeLog(t *testing.T) {
 	if r := m.log(a.run, ""); len(r.body) != chunks*500*1000 {
 		t.Errorf("%d bytes", len(r.body))
 	}
-	if n := m.gateway.room.bytes(); n != 0 {
+	if n := m.gateway.room.takenBytes(); n != 0 {
 		t.Errorf("it still holds %v", n)
 	}
 }

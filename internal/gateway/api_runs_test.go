@@ -22,13 +22,13 @@ import (
 func TestARunFromItsStartToItsEnd(t *testing.T) {
 	t.Parallel()
 	w := newRuns(t, nil)
-	ids := w.start("intent", "bot-1", "bot-2")
+	ids := w.startRuns("intent", "bot-1", "bot-2")
 	first, second := ids["bot-1"], ids["bot-2"]
-	w.until("one of them runs", func() bool { return len(w.list("?state=running")) == 1 })
+	w.waitUntil("one of them runs", func() bool { return len(w.list("?state=running")) == 1 })
 	if w.list("?state=running")[0].ID != first {
 		first, second = second, first
 	}
-	waits := w.is(second, tidemill.RunWaiting)
+	waits := w.waitForState(second, tidemill.RunWaiting)
 	if waits.Waits != "for a slot of pool small (1 of 1 in use)" || waits.Plan != nil || waits.Progress != nil {
 		t.Errorf("%+v", waits)
 	}
@@ -43,14 +43,14 @@ func TestARunFromItsStartToItsEnd(t *testing.T) {
 	if len(runs.Events) != 1 || event.Type != tidemill.TypeRunRequested || event.Subject != runs.Key || event.Recipe != "intent" || event.ID != runs.First.ID || event.Source != runs.First.Source {
 		t.Errorf("what asked is %s of %+v", runs.Events, runs.First)
 	}
-	w.end(first, tidemill.OutcomeSucceeded, "")
-	ended := w.is(first, tidemill.RunSucceeded)
+	w.endAttempt(first, tidemill.OutcomeSucceeded, "")
+	ended := w.waitForState(first, tidemill.RunSucceeded)
 	if ended.Plan == nil || ended.Plan.Model != "intent/"+ended.Key || len(ended.Events) != 1 || ended.Result.Metrics["accuracy"] != 0.9 || ended.End.IsZero() || ended.Progress != nil {
 		t.Errorf("%+v", ended)
 	}
-	w.is(second, tidemill.RunRunning)
-	w.end(second, tidemill.OutcomeFailed, "no room")
-	if failed := w.is(second, tidemill.RunFailed); failed.Reason != "no room" || len(failed.Attempts) != 1 {
+	w.waitForState(second, tidemill.RunRunning)
+	w.endAttempt(second, tidemill.OutcomeFailed, "no room")
+	if failed := w.waitForState(second, tidemill.RunFailed); failed.Reason != "no room" || len(failed.Attempts) != 1 {
 		t.Errorf("%+v", failed)
 	}
 }
@@ -58,10 +58,10 @@ func TestARunFromItsStartToItsEnd(t *testing.T) {
 func TestRunsAreListed(t *testing.T) {
 	t.Parallel()
 	w := newRuns(t, nil)
-	w.start("fraud", "shop-1", "shop-2", "shop-3")
-	other := w.start("intent", "shop-1")["shop-1"]
-	w.until("all run", func() bool { return len(w.list("?state=running")) == 4 })
-	w.end(other, tidemill.OutcomeFailed, "x")
+	w.startRuns("fraud", "shop-1", "shop-2", "shop-3")
+	other := w.startRuns("intent", "shop-1")["shop-1"]
+	w.waitUntil("all run", func() bool { return len(w.list("?state=running")) == 4 })
+	w.endAttempt(other, tidemill.OutcomeFailed, "x")
 	for query, want := range map[string][]string{
 		"":                                   {"shop-1", "shop-1", "shop-2", "shop-3"},
 		"?recipe=fraud":                      {"shop-1", "shop-2", "shop-3"},
@@ -79,7 +79,7 @@ func TestRunsAreListed(t *testing.T) {
 	}
 	var paged []api.RunShown
 	for after, pages := "", 1; ; pages++ {
-		page := answered[api.Runs](w.world, http.MethodGet, "/api/v1/runs?limit=3&after="+after, "")
+		page := sendDecoded[api.Runs](w.world, http.MethodGet, "/api/v1/runs?limit=3&after="+after, "")
 		paged = append(paged, page.Runs...)
 		if after = page.Next; after == "" {
 			if pages != 2 {
@@ -103,7 +103,7 @@ func TestRunsAreListed(t *testing.T) {
 func TestTheSameStartIsDoneOnce(t *testing.T) {
 	t.Parallel()
 	w := newRuns(t, nil)
-	w.pause("/api/v1/recipes/fraud/pause")
+	w.pauseTarget("/api/v1/recipes/fraud/pause")
 	const body = `{"recipe":"fraud","keys":["a","b","a"]}`
 	name := []string{api.HeaderIdempotencyKey, "of a test"}
 	first := w.asks("/api/v1/runs", body, name...)
@@ -131,7 +131,7 @@ func TestAStartOfAllComesInParts(t *testing.T) {
 	t.Parallel()
 	const keys = 2500
 	w := newRuns(t, func(o *Options) { o.Limits.Runs = 1500 })
-	w.pause("/api/v1/recipes/fraud/pause")
+	w.pauseTarget("/api/v1/recipes/fraud/pause")
 	var many []string
 	for i := range keys {
 		many = append(many, fmt.Sprintf("shop-%04d", i))
@@ -163,9 +163,9 @@ func TestAStartOfAllComesInParts(t *testing.T) {
 func TestRunsAreCancelled(t *testing.T) {
 	t.Parallel()
 	w := newRuns(t, nil)
-	running := w.start("intent", "bot-1")["bot-1"]
-	w.is(running, tidemill.RunRunning)
-	ids := w.start("intent", "bot-2", "bot-3", "test-1")
+	running := w.startRuns("intent", "bot-1")["bot-1"]
+	w.waitForState(running, tidemill.RunRunning)
+	ids := w.startRuns("intent", "bot-2", "bot-3", "test-1")
 	dry := w.asks("/api/v1/runs/cancel", `{"where":"subject LIKE 'test-%' AND state = 'waiting' AND recipe = 'intent'","dryRun":true}`)
 	if want := map[string]string{"test-1": "would be cancelled"}; !maps.Equal(doneOf(dry), want) {
 		t.Errorf("%+v", dry)
@@ -174,7 +174,7 @@ func TestRunsAreCancelled(t *testing.T) {
 	if len(one.Runs) != 2 || !one.Runs[0].Refused || !strings.Contains(one.Runs[0].Done, "no run's id") || one.Runs[1].Done != "cancelled" {
 		t.Errorf("%+v", one)
 	}
-	if r := w.is(ids["test-1"], tidemill.RunCancelled); r.Reason != "a test" {
+	if r := w.waitForState(ids["test-1"], tidemill.RunCancelled); r.Reason != "a test" {
 		t.Errorf("%+v", r)
 	}
 	all := w.asks("/api/v1/runs/cancel", `{"recipe":"intent","reason":"all"}`)
@@ -187,8 +187,8 @@ func TestRunsAreCancelled(t *testing.T) {
 	if again := w.asks("/api/v1/runs/cancel", `{"all":true}`); doneOf(again)["bot-1"] != "it is being cancelled already" || !again.Runs[0].Refused {
 		t.Errorf("%+v", again)
 	}
-	w.end(running, tidemill.OutcomeCancelled, "SIGTERM")
-	w.is(running, tidemill.RunCancelled)
+	w.endAttempt(running, tidemill.OutcomeCancelled, "SIGTERM")
+	w.waitForState(running, tidemill.RunCancelled)
 	if late := w.asks("/api/v1/runs/cancel", `{"runs":["`+running+`"]}`); late.Runs[0].Done != "it has ended: cancelled" {
 		t.Errorf("%+v", late)
 	}
@@ -197,16 +197,16 @@ func TestRunsAreCancelled(t *testing.T) {
 func TestRunsAreRetried(t *testing.T) {
 	t.Parallel()
 	w := newRuns(t, nil)
-	ids := w.start("fraud", "shop-1", "shop-2", "shop-3")
+	ids := w.startRuns("fraud", "shop-1", "shop-2", "shop-3")
 	for key, id := range ids {
-		w.is(id, tidemill.RunRunning)
+		w.waitForState(id, tidemill.RunRunning)
 		outcome := tidemill.OutcomeFailed
 		if key == "shop-3" {
 			outcome = tidemill.OutcomeSucceeded
 		}
-		w.end(id, outcome, "no room")
+		w.endAttempt(id, outcome, "no room")
 	}
-	w.is(ids["shop-1"], tidemill.RunFailed)
+	w.waitForState(ids["shop-1"], tidemill.RunFailed)
 	dry := w.asks("/api/v1/runs/retry", `{"where":"reason = 'no room'","dryRun":true}`)
 	if want := map[string]string{"shop-1": "would be requested again", "shop-2": "would be requested again"}; !maps.Equal(doneOf(dry), want) {
 		t.Errorf("%+v", dry)
@@ -219,7 +219,7 @@ func TestRunsAreRetried(t *testing.T) {
 	if same := w.asks("/api/v1/runs/retry", `{"runs":["`+ids["shop-1"]+`"]}`, named...); same.Runs[0].Done != "requested before" || same.Runs[0].Run != done.Runs[0].Run {
 		t.Errorf("%+v", same)
 	}
-	old, fresh := w.show(ids["shop-1"]), w.is(done.Runs[0].Run, tidemill.RunRunning)
+	old, fresh := w.show(ids["shop-1"]), w.waitForState(done.Runs[0].Run, tidemill.RunRunning)
 	if fresh.Again != ids["shop-1"] || !reflect.DeepEqual(fresh.Events, old.Events) || fresh.First == old.First {
 		t.Errorf("%+v with %s, once %s", fresh, fresh.Events, old.Events)
 	}
@@ -232,7 +232,7 @@ func TestRunsAreRetried(t *testing.T) {
 	}
 	c := *w.config
 	c.Recipes = nil
-	w.apply(&c)
+	w.applyConfig(&c)
 	if gone := w.asks("/api/v1/runs/retry", `{"runs":["`+ids["shop-3"]+`"]}`); !strings.Contains(gone.Runs[0].Done, "not in the config") {
 		t.Errorf("%+v", gone)
 	}
@@ -267,51 +267,51 @@ func TestWhatIsAskedOfRunsMustBeMeant(t *testing.T) {
 func TestWhoHasSomeKeysHasTheirRuns(t *testing.T) {
 	t.Parallel()
 	w := newRuns(t, func(o *Options) {
-		o.Access = openGuard(t, "version: 1\ntokens:\n"+caller("all", "role: operate")+caller("one", "role: operate, keys: [shop-1]")+caller("bob", "role: read"))
+		o.Access = openGuard(t, "version: 1\ntokens:\n"+callerLine("all", "role: operate")+callerLine("one", "role: operate, keys: [shop-1]")+callerLine("bob", "role: read"))
 	})
-	done := w.asks("/api/v1/runs", `{"recipe":"fraud","keys":["shop-1","shop-2"]}`, as("one")...)
+	done := w.asks("/api/v1/runs", `{"recipe":"fraud","keys":["shop-1","shop-2"]}`, tokenHeader("one")...)
 	if got := doneOf(done); got["shop-1"] != "requested" || got["shop-2"] != "you may not operate on this key" || !done.Runs[1].Refused {
 		t.Fatalf("%+v", done)
 	}
 	mine := done.Runs[0].Run
-	theirs := w.asks("/api/v1/runs", `{"recipe":"fraud","keys":["shop-2"]}`, as("all")...).Runs[0].Run
-	if r := answered[api.RunWhole](w.world, http.MethodGet, "/api/v1/runs/"+mine, "", as("bob")...); r.By != "one" {
+	theirs := w.asks("/api/v1/runs", `{"recipe":"fraud","keys":["shop-2"]}`, tokenHeader("all")...).Runs[0].Run
+	if r := sendDecoded[api.RunWhole](w.world, http.MethodGet, "/api/v1/runs/"+mine, "", tokenHeader("bob")...); r.By != "one" {
 		t.Errorf("asked for by %q", r.By)
 	}
-	if got := keysOf(w.list("", as("one")...)); !slices.Equal(got, []string{"shop-1"}) {
+	if got := keysOf(w.list("", tokenHeader("one")...)); !slices.Equal(got, []string{"shop-1"}) {
 		t.Errorf("it sees %v", got)
 	}
-	wantProblem(t, w.do(http.MethodGet, "/api/v1/runs/"+theirs, "", as("one")...), http.StatusNotFound, api.UnknownRun, theirs)
+	wantProblem(t, w.do(http.MethodGet, "/api/v1/runs/"+theirs, "", tokenHeader("one")...), http.StatusNotFound, api.UnknownRun, theirs)
 	for _, verb := range []string{"cancel", "retry"} {
-		if got := w.asks("/api/v1/runs/"+verb, `{"runs":["`+theirs+`"]}`, as("one")...); !got.Runs[0].Refused {
+		if got := w.asks("/api/v1/runs/"+verb, `{"runs":["`+theirs+`"]}`, tokenHeader("one")...); !got.Runs[0].Refused {
 			t.Errorf("%s: %+v", verb, got)
 		}
-		wantProblem(t, w.post("/api/v1/runs/"+verb, `{"all":true}`, as("bob")...), http.StatusForbidden, api.Forbidden, "operate")
+		wantProblem(t, w.post("/api/v1/runs/"+verb, `{"all":true}`, tokenHeader("bob")...), http.StatusForbidden, api.Forbidden, "operate")
 	}
-	if all := w.asks("/api/v1/runs", `{"recipe":"fraud","all":true,"dryRun":true}`, as("one")...); len(all.Runs) != 1 || all.Runs[0].Key != "shop-1" {
+	if all := w.asks("/api/v1/runs", `{"recipe":"fraud","all":true,"dryRun":true}`, tokenHeader("one")...); len(all.Runs) != 1 || all.Runs[0].Key != "shop-1" {
 		t.Errorf("all are %+v", all)
 	}
-	if got := w.asks("/api/v1/runs/cancel", `{"all":true}`, as("one")...); len(got.Runs) != 1 || got.Runs[0].Run != mine {
+	if got := w.asks("/api/v1/runs/cancel", `{"all":true}`, tokenHeader("one")...); len(got.Runs) != 1 || got.Runs[0].Run != mine {
 		t.Errorf("%+v", got)
 	}
 	const head = `{"recipe":"fraud","keys":["shop-1"],"event":{"specversion":"1.0","id":"e","source":"/crm","type":"bot-created"`
-	wantProblem(t, w.post("/api/v1/runs", head+`,"subject":"shop-1","authid":"all"}}`, as("one")...), http.StatusForbidden, api.Forbidden, "authid")
-	wantProblem(t, w.post("/api/v1/runs", head+`,"subject":"shop-2"}}`, as("one")...), http.StatusForbidden, api.Forbidden, "shop-2")
-	given := w.asks("/api/v1/runs", head+`,"subject":"shop-1"}}`, as("one")...)
-	if r := answered[api.RunWhole](w.world, http.MethodGet, "/api/v1/runs/"+given.Runs[0].Run, "", as("bob")...); !strings.Contains(string(r.Events[len(r.Events)-1]), `"authid":"one"`) {
+	wantProblem(t, w.post("/api/v1/runs", head+`,"subject":"shop-1","authid":"all"}}`, tokenHeader("one")...), http.StatusForbidden, api.Forbidden, "authid")
+	wantProblem(t, w.post("/api/v1/runs", head+`,"subject":"shop-2"}}`, tokenHeader("one")...), http.StatusForbidden, api.Forbidden, "shop-2")
+	given := w.asks("/api/v1/runs", head+`,"subject":"shop-1"}}`, tokenHeader("one")...)
+	if r := sendDecoded[api.RunWhole](w.world, http.MethodGet, "/api/v1/runs/"+given.Runs[0].Run, "", tokenHeader("bob")...); !strings.Contains(string(r.Events[len(r.Events)-1]), `"authid":"one"`) {
 		t.Errorf("the event that was given is %s", r.Events)
 	}
 	for _, path := range []string{"/api/v1/recipes/fraud/pause", "/api/v1/pools/small/resume"} {
-		wantProblem(t, w.post(path, "", as("one")...), http.StatusForbidden, api.Forbidden, "for all keys")
+		wantProblem(t, w.post(path, "", tokenHeader("one")...), http.StatusForbidden, api.Forbidden, "for all keys")
 	}
 }
 
 func TestRecipesAndPoolsRest(t *testing.T) {
 	t.Parallel()
 	w := newRuns(t, func(o *Options) {
-		o.Access = openGuard(t, "version: 1\ntokens:\n"+caller("ada", "role: operate"))
+		o.Access = openGuard(t, "version: 1\ntokens:\n"+callerLine("ada", "role: operate"))
 	})
-	set := func(path string) api.Rested { return w.pause(path, as("ada")...) }
+	set := func(path string) api.Rested { return w.pauseTarget(path, tokenHeader("ada")...) }
 	if yes := set("/api/v1/recipes/fraud/pause"); !yes.Changed || yes.Name != "fraud" || yes.Position.Stream != tidemill.StreamCommands {
 		t.Errorf("%+v", yes)
 	}
@@ -319,13 +319,13 @@ func TestRecipesAndPoolsRest(t *testing.T) {
 		t.Errorf("%+v", again)
 	}
 	set("/api/v1/pools/small/pause")
-	w.asks("/api/v1/runs", `{"recipe":"fraud","keys":["a","b"]}`, as("ada")...)
-	inSmall := w.asks("/api/v1/runs", `{"recipe":"intent","keys":["c"]}`, as("ada")...).Runs[0].Run
-	waits := answered[api.RunWhole](w.world, http.MethodGet, "/api/v1/runs/"+inSmall, "", as("ada")...).Waits
+	w.asks("/api/v1/runs", `{"recipe":"fraud","keys":["a","b"]}`, tokenHeader("ada")...)
+	inSmall := w.asks("/api/v1/runs", `{"recipe":"intent","keys":["c"]}`, tokenHeader("ada")...).Runs[0].Run
+	waits := sendDecoded[api.RunWhole](w.world, http.MethodGet, "/api/v1/runs/"+inSmall, "", tokenHeader("ada")...).Waits
 	if !strings.HasPrefix(waits, "pool small is paused by ada since ") {
 		t.Errorf("it waits %q", waits)
 	}
-	recipes := answered[api.Recipes](w.world, http.MethodGet, "/api/v1/recipes", "", as("ada")...).Recipes
+	recipes := sendDecoded[api.Recipes](w.world, http.MethodGet, "/api/v1/recipes", "", tokenHeader("ada")...).Recipes
 	byName := map[string]api.Recipe{}
 	for _, r := range recipes {
 		byName[r.Name] = r
@@ -338,7 +338,7 @@ func TestRecipesAndPoolsRest(t *testing.T) {
 	}
 	pools := func() map[string]api.Pool {
 		all := map[string]api.Pool{}
-		for _, p := range answered[api.Pools](w.world, http.MethodGet, "/api/v1/pools", "", as("ada")...).Pools {
+		for _, p := range sendDecoded[api.Pools](w.world, http.MethodGet, "/api/v1/pools", "", tokenHeader("ada")...).Pools {
 			all[p.Name] = p
 		}
 		return all
@@ -347,13 +347,13 @@ func TestRecipesAndPoolsRest(t *testing.T) {
 		t.Errorf("%+v", all)
 	}
 	set("/api/v1/recipes/fraud/resume")
-	w.until("what waited runs", func() bool { return pools()["large"].Running == 2 })
+	w.waitUntil("what waited runs", func() bool { return pools()["large"].Running == 2 })
 	if all := set("/api/v1/pools/small/resume"); !all.Changed {
 		t.Errorf("%+v", all)
 	}
-	w.until("what waited for the pool runs", func() bool { return pools()["small"].Running == 1 })
+	w.waitUntil("what waited for the pool runs", func() bool { return pools()["small"].Running == 1 })
 	for path, slug := range map[string]string{"/api/v1/recipes/no/pause": api.UnknownRecipe, "/api/v1/pools/no/resume": api.UnknownPool} {
-		wantProblem(t, w.post(path, "", as("ada")...), http.StatusNotFound, slug, `"no"`)
+		wantProblem(t, w.post(path, "", tokenHeader("ada")...), http.StatusNotFound, slug, `"no"`)
 	}
 }
 
@@ -366,7 +366,7 @@ func TestRunsWhileTheLedgerCatchesUp(t *testing.T) {
 	names := must1(w.config.Names())(t)
 	behind := must1(ledger.Open(t.Context(), ledger.Options{Broker: w.broker, Producer: w.producer, Names: names, Redis: nowhere, Kafka: "test"}))(t)
 	t.Cleanup(func() { w.must(behind.Close(t.Context())) })
-	g := w.open(w.with(func(o *Options) { o.Ledger = behind }))
+	g := w.openGateway(w.with(func(o *Options) { o.Ledger = behind }))
 	w.url = "http://" + g.Addr()
 	for _, path := range []string{"/api/v1/runs", "/api/v1/runs/abcdefgh", "/api/v1/recipes", "/api/v1/pools"} {
 		wantProblem(t, w.do(http.MethodGet, path, ""), http.StatusServiceUnavailable, api.Unavailable, "catching up with the facts: 1 left")
@@ -388,42 +388,42 @@ func TestAGatewayWithoutRuns(t *testing.T) {
 }
 
 // runAsks get every documented answer about runs, recipes and pools.
-func (d *doors) runAsks(long, stranger []string) (all []ask) {
-	one := d.runs.start("intent", "bot-1")["bot-1"]
-	d.runs.is(one, tidemill.RunRunning)
+func (d *testGateways) runAsks(long, stranger []string) (all []gatewayRequest) {
+	one := d.runs.startRuns("intent", "bot-1")["bot-1"]
+	d.runs.waitForState(one, tidemill.RunRunning)
 	d.must(d.runs.ledger.Tell(d.Context(), one, []byte(`{"time":"2026-11-20T12:00:00Z","attempt":1,"step":3,"total":10,"metrics":{"loss":0.5}}`)))
-	failed := d.runs.start("fraud", "shop-1")["shop-1"]
-	d.runs.is(failed, tidemill.RunRunning)
-	d.runs.end(failed, tidemill.OutcomeFailed, "no room")
-	cancelled := d.runs.start("fraud", "shop-2")["shop-2"]
-	d.runs.is(cancelled, tidemill.RunRunning)
+	failed := d.runs.startRuns("fraud", "shop-1")["shop-1"]
+	d.runs.waitForState(failed, tidemill.RunRunning)
+	d.runs.endAttempt(failed, tidemill.OutcomeFailed, "no room")
+	cancelled := d.runs.startRuns("fraud", "shop-2")["shop-2"]
+	d.runs.waitForState(cancelled, tidemill.RunRunning)
 	d.runs.asks("/api/v1/runs/cancel", `{"runs":["`+cancelled+`"],"reason":"x"}`)
-	d.runs.start("intent", "bot-2")
+	d.runs.startRuns("intent", "bot-2")
 	const base = "/api/v1/"
 	for _, path := range []string{"runs", "runs/" + one, "recipes", "pools"} {
 		path = base + path
-		all = append(all, ask{d.open, "GET", path, "", nil, 200}, ask{d.guarded, "GET", path, "", d.reader, 200}, ask{d.open, "GET", path, "", stranger, 403},
-			ask{d.guarded, "GET", path, "", d.publisher, 403}, ask{d.guarded, "GET", path, "", nil, 401},
-			ask{d.narrow, "GET", path, "", append(long, d.reader...), 431}, ask{d.down, "GET", path, "", nil, 503}, ask{d.busy, "GET", path, "", nil, 501})
+		all = append(all, gatewayRequest{d.open, "GET", path, "", nil, 200}, gatewayRequest{d.guarded, "GET", path, "", d.reader, 200}, gatewayRequest{d.open, "GET", path, "", stranger, 403},
+			gatewayRequest{d.guarded, "GET", path, "", d.publisher, 403}, gatewayRequest{d.guarded, "GET", path, "", nil, 401},
+			gatewayRequest{d.narrow, "GET", path, "", append(long, d.reader...), 431}, gatewayRequest{d.down, "GET", path, "", nil, 503}, gatewayRequest{d.busy, "GET", path, "", nil, 501})
 	}
 	bodies := map[string]string{"runs": `{"recipe":"fraud","keys":["shop-7"]}`, "runs/cancel": `{"recipe":"intent","reason":"x"}`, "runs/retry": `{"recipe":"fraud"}`,
 		"recipes/fraud/pause": "", "recipes/fraud/resume": "", "pools/small/pause": "", "pools/small/resume": ""}
 	for path, body := range bodies {
 		path = base + path
-		all = append(all, ask{d.open, "POST", path, body, nil, 200}, ask{d.guarded, "POST", path, body, d.operator, 200}, ask{d.open, "POST", path, body, stranger, 403},
-			ask{d.guarded, "POST", path, body, d.reader, 403}, ask{d.guarded, "POST", path, body, nil, 401},
-			ask{d.narrow, "POST", path, body, append(long, d.operator...), 431}, ask{d.down, "POST", path, body, nil, 503}, ask{d.busy, "POST", path, body, nil, 501})
+		all = append(all, gatewayRequest{d.open, "POST", path, body, nil, 200}, gatewayRequest{d.guarded, "POST", path, body, d.operator, 200}, gatewayRequest{d.open, "POST", path, body, stranger, 403},
+			gatewayRequest{d.guarded, "POST", path, body, d.reader, 403}, gatewayRequest{d.guarded, "POST", path, body, nil, 401},
+			gatewayRequest{d.narrow, "POST", path, body, append(long, d.operator...), 431}, gatewayRequest{d.down, "POST", path, body, nil, 503}, gatewayRequest{d.busy, "POST", path, body, nil, 501})
 		if body == "" {
 			continue
 		}
-		all = append(all, ask{d.open, "POST", path, "{", nil, 400}, ask{d.narrow, "POST", path, strings.Repeat(" ", 120<<10), d.operator, 413},
-			ask{d.narrow, "POST", path, strings.Repeat(" ", 30<<10), d.operator, 429}, ask{d.narrow, "POST", path, "late", d.operator, 408})
+		all = append(all, gatewayRequest{d.open, "POST", path, "{", nil, 400}, gatewayRequest{d.narrow, "POST", path, strings.Repeat(" ", 120<<10), d.operator, 413},
+			gatewayRequest{d.narrow, "POST", path, strings.Repeat(" ", 30<<10), d.operator, 429}, gatewayRequest{d.narrow, "POST", path, "late", d.operator, 408})
 	}
 	for _, path := range []string{"recipes/no/pause", "recipes/no/resume", "pools/no/pause", "pools/no/resume"} {
-		all = append(all, ask{d.open, "POST", base + path, "", nil, 404})
+		all = append(all, gatewayRequest{d.open, "POST", base + path, "", nil, 404})
 	}
 	all = append(all, d.whyAsks(one, long, stranger)...)
-	return append(all, ask{d.open, "POST", base + "runs", `{"recipe":"no"}`, nil, 404}, ask{d.open, "GET", base + "runs/" + failed, "", nil, 200},
-		ask{d.open, "GET", base + "runs/" + cancelled, "", nil, 200}, ask{d.open, "GET", base + "runs/zzzzzzzz", "", nil, 404},
-		ask{d.open, "GET", base + "runs/abc", "", nil, 400}, ask{d.open, "GET", base + "runs?limit=0", "", nil, 400})
+	return append(all, gatewayRequest{d.open, "POST", base + "runs", `{"recipe":"no"}`, nil, 404}, gatewayRequest{d.open, "GET", base + "runs/" + failed, "", nil, 200},
+		gatewayRequest{d.open, "GET", base + "runs/" + cancelled, "", nil, 200}, gatewayRequest{d.open, "GET", base + "runs/zzzzzzzz", "", nil, 404},
+		gatewayRequest{d.open, "GET", base + "runs/abc", "", nil, 400}, gatewayRequest{d.open, "GET", base + "runs?limit=0", "", nil, 400})
 }

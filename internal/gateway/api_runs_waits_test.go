@@ -53,7 +53,7 @@ func TestWhatARunWaitsFor(t *testing.T) {
 		{run("many", tidemill.RunResting, -time.Hour), "to be started"},
 		{run("lost", tidemill.RunWaiting, 0), "pool gone is not in the config any more"},
 	} {
-		if got := look.waits(&c.run); got != c.want {
+		if got := look.waitReason(&c.run); got != c.want {
 			t.Errorf("a run of %s that is %s waits %q, not %q", c.run.Recipe, c.run.State, got, c.want)
 		}
 	}
@@ -67,11 +67,11 @@ func TestWhichRunIsNewer(t *testing.T) {
 		"left alone: run c of its key waits":           {Ended: []string{"a"}, Waiting: &tidemill.Run{ID: "c"}, Live: &tidemill.Run{ID: "d"}},
 		"left alone: run d of its key is under way":    {Ended: []string{"a"}, Live: &tidemill.Run{ID: "d"}},
 	} {
-		if got := newer(&m, "a"); got != want {
+		if got := newerRun(&m, "a"); got != want {
 			t.Errorf("of %+v it says %q", m, got)
 		}
 	}
-	if got := newer(&fold.Making{}, "a"); got != "" {
+	if got := newerRun(&fold.Making{}, "a"); got != "" {
 		t.Errorf("of one that its making has forgotten it says %q", got)
 	}
 }

@@ -22,7 +22,7 @@ const scheduleConfig = testConfig + `schedules:
 
 func (w *world) schedules(path string, headers ...string) []api.Schedule {
 	w.Helper()
-	return answered[api.Schedules](w, http.MethodGet, path, "", headers...).Schedules
+	return sendDecoded[api.Schedules](w, http.MethodGet, path, "", headers...).Schedules
 }
 
 func TestSchedulesAreListed(t *testing.T) {
@@ -32,7 +32,7 @@ func TestSchedulesAreListed(t *testing.T) {
 		t.Errorf("without any: %v", all)
 	}
 	conf := must1(config.Parse("test.yaml", []byte(scheduleConfig)))(t)
-	w.apply(conf)
+	w.applyConfig(conf)
 	before := time.Now()
 	all := w.schedules("/api/v1/schedules")
 	if len(all) != 2 {
@@ -44,7 +44,7 @@ func TestSchedulesAreListed(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	k := must1(schedule.Open(schedule.Options{Broker: w.broker, Names: must1(conf.Names())(t), Config: conf}))(t)
-	w.until("the schedule has ticked", func() bool { return w.schedules("/api/v1/schedules")[1].Last != nil })
+	w.waitUntil("the schedule has ticked", func() bool { return w.schedules("/api/v1/schedules")[1].Last != nil })
 	w.must(k.Close(context.WithoutCancel(t.Context())))
 	if s := w.schedules("/api/v1/schedules")[1]; s.Next.Sub(*s.Last) < time.Second || s.Keys != 0 {
 		t.Errorf("%+v", s)
@@ -54,12 +54,12 @@ func TestSchedulesAreListed(t *testing.T) {
 func TestASchedulePauses(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(o *Options) {
-		o.Access = openGuard(t, "version: 1\ntokens:\n"+caller("ana", "role: operate")+caller("bob", "role: read")+caller("eve", "role: operate, keys: [a]"))
+		o.Access = openGuard(t, "version: 1\ntokens:\n"+callerLine("ana", "role: operate")+callerLine("bob", "role: read")+callerLine("eve", "role: operate, keys: [a]"))
 	})
-	w.apply(must1(config.Parse("test.yaml", []byte(scheduleConfig)))(t))
+	w.applyConfig(must1(config.Parse("test.yaml", []byte(scheduleConfig)))(t))
 	ask := func(path, name string) (done api.ScheduleDone) {
 		t.Helper()
-		r := w.post(path, "", as(name)...)
+		r := w.post(path, "", tokenHeader(name)...)
 		if r.StatusCode != http.StatusOK {
 			t.Fatalf("%s: %s %s", path, r.Status, r.body)
 		}
@@ -74,7 +74,7 @@ func TestASchedulePauses(t *testing.T) {
 	if done := ask(pause, "ana"); done.Changed || done.Position != nil || done.Schedule.State != api.SchedulePaused {
 		t.Errorf("again: %+v", done)
 	}
-	if s := w.schedules("/api/v1/schedules", as("bob")...)[0]; s.State != api.SchedulePaused || s.PausedBy != "ana" {
+	if s := w.schedules("/api/v1/schedules", tokenHeader("bob")...)[0]; s.State != api.SchedulePaused || s.PausedBy != "ana" {
 		t.Errorf("as it is listed: %+v", s)
 	}
 	if done := ask(resume, "ana"); !done.Changed || done.Schedule.State != api.ScheduleActive || done.Schedule.Next == nil {
@@ -88,18 +88,18 @@ func TestASchedulePauses(t *testing.T) {
 	if by, _ := acts[0].Attribute(tidemill.AttrAuthID); by != "ana" {
 		t.Errorf("signed by %q", by)
 	}
-	wantProblem(t, w.post(pause, "", as("bob")...), http.StatusForbidden, api.Forbidden, "operate")
-	wantProblem(t, w.post(pause, "", as("eve")...), http.StatusForbidden, api.Forbidden, "a schedule is for all keys")
-	wantProblem(t, w.post("/api/v1/schedules/no/pause", "", as("ana")...), http.StatusNotFound, api.UnknownSchedule, `"no"`)
+	wantProblem(t, w.post(pause, "", tokenHeader("bob")...), http.StatusForbidden, api.Forbidden, "operate")
+	wantProblem(t, w.post(pause, "", tokenHeader("eve")...), http.StatusForbidden, api.Forbidden, "a schedule is for all keys")
+	wantProblem(t, w.post("/api/v1/schedules/no/pause", "", tokenHeader("ana")...), http.StatusNotFound, api.UnknownSchedule, `"no"`)
 }
 
 // scheduleAsks get every documented answer about schedules.
-func (d *doors) scheduleAsks(long, stranger []string) (all []ask) {
+func (d *testGateways) scheduleAsks(long, stranger []string) (all []gatewayRequest) {
 	for path, role := range map[string][]string{"GET /api/v1/schedules": d.reader, "POST /api/v1/schedules/nightly/pause": d.operator, "POST /api/v1/schedules/nightly/resume": d.operator} {
 		method, path, _ := strings.Cut(path, " ")
-		all = append(all, ask{d.open, method, path, "", nil, 200}, ask{d.guarded, method, path, "", role, 200}, ask{d.open, method, path, "", stranger, 403},
-			ask{d.guarded, method, path, "", d.publisher, 403}, ask{d.guarded, method, path, "", nil, 401},
-			ask{d.narrow, method, path, "", append(long, role...), 431}, ask{d.down, method, path, "", nil, 503})
+		all = append(all, gatewayRequest{d.open, method, path, "", nil, 200}, gatewayRequest{d.guarded, method, path, "", role, 200}, gatewayRequest{d.open, method, path, "", stranger, 403},
+			gatewayRequest{d.guarded, method, path, "", d.publisher, 403}, gatewayRequest{d.guarded, method, path, "", nil, 401},
+			gatewayRequest{d.narrow, method, path, "", append(long, role...), 431}, gatewayRequest{d.down, method, path, "", nil, 503})
 	}
-	return append(all, ask{d.open, "POST", "/api/v1/schedules/no/pause", "", nil, 404}, ask{d.open, "POST", "/api/v1/schedules/no/resume", "", nil, 404})
+	return append(all, gatewayRequest{d.open, "POST", "/api/v1/schedules/no/pause", "", nil, 404}, gatewayRequest{d.open, "POST", "/api/v1/schedules/no/resume", "", nil, 404})
 }

@@ -24,8 +24,8 @@ const scorersOfTests = `scorers:
   all: {from: messages, to: scored, key: none, model: m, delivery: at-least-once, engine: go}
 `
 
-// seer answers as far as these tests need. The platform's tests use real models.
-func seer(_ context.Context, c config.Scorer, v *broker.View) (api.ScoreDone, error) {
+// echoScore answers as far as these tests need. The platform's tests use real models.
+func echoScore(_ context.Context, c config.Scorer, v *broker.View) (api.ScoreDone, error) {
 	switch v.Subject {
 	case "bot-none":
 		return api.ScoreDone{}, &Unanswered{NoChampion: true, Err: errors.New("model intent/bot-none has no champion")}
@@ -70,7 +70,7 @@ func TestScorersAreListed(t *testing.T) {
 	began := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	w := newWorldOf(t, testConfig+scorersOfTests, embedded.Options{}, nil)
 	board := standingScorers(w, scorerProcess("a", began), scorerProcess("b", began.Add(time.Minute)))
-	w.url = "http://" + w.open(func(o *Options) { o.Scorers = board }).Addr()
+	w.url = "http://" + w.openGateway(func(o *Options) { o.Scorers = board }).Addr()
 	var all api.Scorers
 	w.get("/api/v1/scorers", &all)
 	if all.Processes == nil || *all.Processes != 2 || len(all.Scorers) != 2 {
@@ -103,7 +103,7 @@ func TestALagIsKafkas(t *testing.T) {
 	t.Parallel()
 	w := newWorldOf(t, testConfig+scorersOfTests, embedded.Options{}, nil)
 	for i := range 5 {
-		w.want(w.post("/streams/messages", "{}", event(fmt.Sprint(i), "ce-subject", "k")...), http.StatusAccepted)
+		w.wantStatus(w.post("/streams/messages", "{}", eventHeaders(fmt.Sprint(i), "ce-subject", "k")...), http.StatusAccepted)
 	}
 	c := must1(w.broker.Consumer(t.Context(), broker.ConsumerOptions{Group: tidemill.ScorerGroup("intents"), Streams: []string{"messages"}, Start: broker.Earliest()}))(t)
 	for read := 0; read < 5; {
@@ -112,7 +112,7 @@ func TestALagIsKafkas(t *testing.T) {
 		d.Done()
 	}
 	w.must(c.Close(t.Context())) // and commits
-	w.want(w.post("/streams/messages", "{}", event("6", "ce-subject", "k")...), http.StatusAccepted)
+	w.wantStatus(w.post("/streams/messages", "{}", eventHeaders("6", "ce-subject", "k")...), http.StatusAccepted)
 	waitFor(t, func() bool { // the previous answer is used again for a moment
 		var one api.ScorerShown
 		w.get("/api/v1/scorers/intents", &one)
@@ -120,8 +120,8 @@ func TestALagIsKafkas(t *testing.T) {
 	})
 }
 
-// want checks the status of an answer.
-func (w *world) want(r reply, status int) {
+// wantStatus checks the status of an answer.
+func (w *world) wantStatus(r reply, status int) {
 	w.Helper()
 	if r.StatusCode != status {
 		w.Errorf("%s %s", r.Status, r.body)
@@ -139,12 +139,12 @@ func (w *world) get(path string, to any) {
 // An event is scored in any mode, and so is its data alone.
 func TestScoringOneEvent(t *testing.T) {
 	t.Parallel()
-	w := newWorldOf(t, testConfig+scorersOfTests, embedded.Options{}, func(o *Options) { o.Score = seer })
+	w := newWorldOf(t, testConfig+scorersOfTests, embedded.Options{}, func(o *Options) { o.Score = echoScore })
 	const path = "/api/v1/scorers/intents/score"
 	structured := []string{"Content-Type", "application/cloudevents+json"}
 	for name, r := range map[string]reply{
 		"data":       w.post(path+"?key=bot-42", `{"text":"hi"}`, "Content-Type", "application/json"),
-		"binary":     w.post(path, `{"text":"hi"}`, append(event("1", "ce-subject", "bot-42"), "Content-Type", "application/json")...),
+		"binary":     w.post(path, `{"text":"hi"}`, append(eventHeaders("1", "ce-subject", "bot-42"), "Content-Type", "application/json")...),
 		"structured": w.post(path, `{"specversion":"1.0","id":"1","source":"/x","type":"message","subject":"bot-42","data":{"text":"hi"}}`, structured...),
 		"of another": w.post(path+"?key=bot-42", `{"specversion":"1.0","id":"1","source":"/x","type":"message","subject":"bot-7","data":{"text":"hi"}}`, structured...),
 	} {
@@ -159,7 +159,7 @@ func TestScoringOneEvent(t *testing.T) {
 	wantProblem(t, w.post("/api/v1/scorers/all/score?key=bot-1", "{}"), http.StatusBadRequest, api.InvalidRequest, "key: none")
 	wantProblem(t, w.post(path+"?kee=x", "{}"), http.StatusBadRequest, api.InvalidRequest, "kee")
 	wantProblem(t, w.post(path, "[]", "Content-Type", "application/cloudevents-batch+json"), http.StatusBadRequest, api.InvalidRequest, "batch")
-	if n := len(w.stored("scored")) + len(w.stored("messages")); n != 0 {
+	if n := len(w.storedEvents("scored")) + len(w.storedEvents("messages")); n != 0 {
 		t.Errorf("asking has published %d events", n)
 	}
 }
@@ -169,16 +169,16 @@ func TestScoringForSomeKeys(t *testing.T) {
 	t.Parallel()
 	w := newWorldOf(t, testConfig+scorersOfTests, embedded.Options{}, nil)
 	board := standingScorers(w, scorerProcess("a", time.Now()))
-	w.url = "http://" + w.open(func(o *Options) {
-		o.Score, o.Scorers = seer, board
-		o.Access = openGuard(t, "version: 1\ntokens:\n"+caller("all", "role: read")+caller("one", "role: read, keys: [bot-1]"))
+	w.url = "http://" + w.openGateway(func(o *Options) {
+		o.Score, o.Scorers = echoScore, board
+		o.Access = openGuard(t, "version: 1\ntokens:\n"+callerLine("all", "role: read")+callerLine("one", "role: read, keys: [bot-1]"))
 	}).Addr()
 	as := func(name string) []string { return []string{"Authorization", "Bearer " + tokenFor(name)} }
 	const path = "/api/v1/scorers/intents/score"
-	w.want(w.post(path+"?key=bot-1", `{"text":"hi"}`, as("one")...), http.StatusOK)
-	w.want(w.post(path+"?key=bot-2", `{"text":"hi"}`, as("all")...), http.StatusOK)
+	w.wantStatus(w.post(path+"?key=bot-1", `{"text":"hi"}`, as("one")...), http.StatusOK)
+	w.wantStatus(w.post(path+"?key=bot-2", `{"text":"hi"}`, as("all")...), http.StatusOK)
 	wantProblem(t, w.post(path+"?key=bot-2", `{"text":"hi"}`, as("one")...), http.StatusForbidden, api.Forbidden, "bot-2")
-	wantProblem(t, w.post(path, `{"text":"hi"}`, append(event("1", "ce-subject", "bot-1"), as("one")...)...), http.StatusBadRequest, api.InvalidRequest, "key")
+	wantProblem(t, w.post(path, `{"text":"hi"}`, append(eventHeaders("1", "ce-subject", "bot-1"), as("one")...)...), http.StatusBadRequest, api.InvalidRequest, "key")
 	wantProblem(t, w.post("/api/v1/scorers/all/score", `{"text":"hi"}`, as("one")...), http.StatusForbidden, api.Forbidden, "one model for all")
 	for name, wanted := range map[string]bool{"all": true, "one": false} {
 		r := w.do("GET", "/api/v1/scorers/intents", "", as(name)...)
@@ -192,29 +192,29 @@ func TestScoringForSomeKeys(t *testing.T) {
 }
 
 // scorerAsks get every documented answer about scorers.
-func (d *doors) scorerAsks(long, stranger []string) (all []ask) {
+func (d *testGateways) scorerAsks(long, stranger []string) (all []gatewayRequest) {
 	const score = "/api/v1/scorers/intents/score"
 	for operation, body := range map[string]string{"GET /api/v1/scorers": "", "GET /api/v1/scorers/intents": "", "POST " + score: `{"text":"hi"}`} {
 		method, path, _ := strings.Cut(operation, " ")
-		all = append(all, ask{d.open, method, path, body, nil, 200}, ask{d.open, method, path, body, stranger, 403},
-			ask{d.guarded, method, path, body, d.publisher, 403}, ask{d.guarded, method, path, body, nil, 401},
-			ask{d.narrow, method, path, body, append(long, d.reader...), 431})
+		all = append(all, gatewayRequest{d.open, method, path, body, nil, 200}, gatewayRequest{d.open, method, path, body, stranger, 403},
+			gatewayRequest{d.guarded, method, path, body, d.publisher, 403}, gatewayRequest{d.guarded, method, path, body, nil, 401},
+			gatewayRequest{d.narrow, method, path, body, append(long, d.reader...), 431})
 	}
 	large := strings.Repeat("x", 30<<10)
 	all = append(all, d.rescoreAsks(large, long, stranger)...)
 	return append(all,
-		ask{d.guarded, "GET", "/api/v1/scorers", "", d.reader, 200},
-		ask{d.guarded, "GET", "/api/v1/scorers/intents", "", d.reader, 200},
-		ask{d.open, "GET", "/api/v1/scorers/no", "", nil, 404},
-		ask{d.open, "POST", "/api/v1/scorers/no/score", "{}", nil, 404},
-		ask{d.open, "POST", score + "?key=bot-none", "{}", nil, 404},
-		ask{d.open, "POST", score + "?kee=x", "{}", nil, 400},
-		ask{d.open, "POST", score, "{", []string{"Content-Type", "application/cloudevents+json"}, 400},
-		ask{d.open, "POST", score, "{}", []string{"Content-Type", "application/cloudevents+avro"}, 415},
-		ask{d.open, "POST", score, "{}", nil, 422},
-		ask{d.open, "POST", score + "?key=bot-away", "{}", nil, 503},
-		ask{d.guarded, "POST", score, "{}", d.reader, 501},
-		ask{d.narrow, "POST", score, strings.Repeat("x", announced+1), d.reader, 413},
-		ask{d.narrow, "POST", score, large, d.reader, 429},
-		ask{d.narrow, "POST", score, "late", d.reader, 408})
+		gatewayRequest{d.guarded, "GET", "/api/v1/scorers", "", d.reader, 200},
+		gatewayRequest{d.guarded, "GET", "/api/v1/scorers/intents", "", d.reader, 200},
+		gatewayRequest{d.open, "GET", "/api/v1/scorers/no", "", nil, 404},
+		gatewayRequest{d.open, "POST", "/api/v1/scorers/no/score", "{}", nil, 404},
+		gatewayRequest{d.open, "POST", score + "?key=bot-none", "{}", nil, 404},
+		gatewayRequest{d.open, "POST", score + "?kee=x", "{}", nil, 400},
+		gatewayRequest{d.open, "POST", score, "{", []string{"Content-Type", "application/cloudevents+json"}, 400},
+		gatewayRequest{d.open, "POST", score, "{}", []string{"Content-Type", "application/cloudevents+avro"}, 415},
+		gatewayRequest{d.open, "POST", score, "{}", nil, 422},
+		gatewayRequest{d.open, "POST", score + "?key=bot-away", "{}", nil, 503},
+		gatewayRequest{d.guarded, "POST", score, "{}", d.reader, 501},
+		gatewayRequest{d.narrow, "POST", score, strings.Repeat("x", announcedLength+1), d.reader, 413},
+		gatewayRequest{d.narrow, "POST", score, large, d.reader, 429},
+		gatewayRequest{d.narrow, "POST", score, "late", d.reader, 408})
 }

@@ -17,14 +17,14 @@ import (
 func TestStreamsAreListed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
-	w.post("/streams/messages", "", event("1")...)
+	w.post("/streams/messages", "", eventHeaders("1")...)
 	var all api.Streams
 	w.must(json.Unmarshal([]byte(w.do(http.MethodGet, "/api/v1/streams", "").body), &all))
 	var names []string
 	for _, s := range all.Streams {
 		names = append(names, s.Name)
 	}
-	if !same(names, []string{"clock", "commands", "dead-letters", "events", "facts", "messages", "progress", "scored"}) {
+	if !haveSame(names, []string{"clock", "commands", "dead-letters", "events", "facts", "messages", "progress", "scored"}) {
 		t.Errorf("streams are %v", names)
 	}
 	var one api.Stream
@@ -38,7 +38,7 @@ func TestStreamsAreListed(t *testing.T) {
 		t.Errorf("%+v", facts)
 	}
 	p := wantProblem(t, w.do(http.MethodGet, "/api/v1/streams/no", ""), http.StatusNotFound, api.UnknownStream, `"no"`)
-	if !same(p.Streams, names) {
+	if !haveSame(p.Streams, names) {
 		t.Errorf("it names %v", p.Streams)
 	}
 }
@@ -50,13 +50,13 @@ func TestSurveyIsShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		looks, failing := 0, errors.New("away")
 		var failure error
-		s := survey[[]broker.StreamInfo]{within: time.Minute, look: func(context.Context) ([]broker.StreamInfo, error) {
+		s := sharedLookup[[]broker.StreamInfo]{within: time.Minute, look: func(context.Context) ([]broker.StreamInfo, error) {
 			looks++
 			time.Sleep(500 * time.Millisecond) // virtual time
 			return []broker.StreamInfo{{Records: int64(looks)}}, failure
 		}}
 		ask := func(want int64, fails error) {
-			infos, err := s.now(t.Context())
+			infos, err := s.current(t.Context())
 			if err != fails || infos[0].Records != want {
 				t.Errorf("%v, %v, want %d, %v", infos, err, want, fails)
 			}
@@ -86,18 +86,18 @@ func TestSurveyIsShared(t *testing.T) {
 func TestSurveyOutlivesWhoAsked(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := survey[[]broker.StreamInfo]{within: time.Minute, look: func(ctx context.Context) ([]broker.StreamInfo, error) {
+		s := sharedLookup[[]broker.StreamInfo]{within: time.Minute, look: func(ctx context.Context) ([]broker.StreamInfo, error) {
 			time.Sleep(time.Second) // virtual time
 			return nil, ctx.Err()
 		}}
 		gone, cancel := context.WithCancel(t.Context())
-		go func() { _, _ = s.now(gone) }()
+		go func() { _, _ = s.current(gone) }()
 		synctest.Wait()
 		cancel()
-		if _, err := s.now(gone); !errors.Is(err, context.Canceled) {
+		if _, err := s.current(gone); !errors.Is(err, context.Canceled) {
 			t.Errorf("who has gone is told %v", err)
 		}
-		if _, err := s.now(t.Context()); err != nil {
+		if _, err := s.current(t.Context()); err != nil {
 			t.Errorf("the others are told %v", err)
 		}
 	})

@@ -13,7 +13,7 @@ import (
 
 func (w *runWorld) why(of string, headers ...string) api.Graph {
 	w.Helper()
-	return answered[api.Graph](w.world, http.MethodGet, "/api/v1/why?of="+url.QueryEscape(of), "", headers...)
+	return sendDecoded[api.Graph](w.world, http.MethodGet, "/api/v1/why?of="+url.QueryEscape(of), "", headers...)
 }
 
 // runsOf returns the requested runs, by key.
@@ -41,16 +41,16 @@ func TestWhyIsToldByKey(t *testing.T) {
 	t.Cleanup(func() { _ = kept.Close() })
 	w := newRuns(t, func(o *Options) {
 		o.Store = kept
-		o.Access = openGuard(t, "version: 1\ntokens:\n"+caller("all", "role: operate")+caller("one", "role: read, keys: [bot-1]"))
+		o.Access = openGuard(t, "version: 1\ntokens:\n"+callerLine("all", "role: operate")+callerLine("one", "role: read, keys: [bot-1]"))
 	})
 	events := map[string]string{}
-	runs := runsOf(w.asks("/api/v1/runs", `{"recipe":"fraud","keys":["bot-1","bot-2"]}`, as("all")...))
+	runs := runsOf(w.asks("/api/v1/runs", `{"recipe":"fraud","keys":["bot-1","bot-2"]}`, tokenHeader("all")...))
 	for key, id := range runs {
-		w.until("run "+id+" has begun", func() bool {
-			return answered[api.RunWhole](w.world, http.MethodGet, "/api/v1/runs/"+id, "", as("all")...).State == tidemill.RunRunning
+		w.waitUntil("run "+id+" has begun", func() bool {
+			return sendDecoded[api.RunWhole](w.world, http.MethodGet, "/api/v1/runs/"+id, "", tokenHeader("all")...).State == tidemill.RunRunning
 		})
-		w.end(id, tidemill.OutcomeSucceeded, "")
-		g := w.why("run/"+id[:8], as("all")...)
+		w.endAttempt(id, tidemill.OutcomeSucceeded, "")
+		g := w.why("run/"+id[:8], tokenHeader("all")...)
 		n := g.Nodes[0]
 		if g.Subject != "run/"+id || n.ID != g.Subject || n.State != "succeeded" || n.Facts["key"] != key || len(nodesOf(g, api.KindEvent)) != 1 || len(nodesOf(g, api.KindCode)) != 1 {
 			t.Fatalf("of the run of %s it tells %+v", key, g)
@@ -58,29 +58,29 @@ func TestWhyIsToldByKey(t *testing.T) {
 		events[key] = nodesOf(g, api.KindEvent)[0]
 	}
 	for _, of := range []string{"run/" + runs["bot-1"], events["bot-1"]} {
-		if g := w.why(of, as("one")...); g.Subject != of || len(nodesOf(g, api.KindRun)) != 1 {
+		if g := w.why(of, tokenHeader("one")...); g.Subject != of || len(nodesOf(g, api.KindRun)) != 1 {
 			t.Errorf("of its own %s it is told %+v", of, g)
 		}
 	}
 	for _, of := range []string{"run/" + runs["bot-2"], "run/zzzzzzzz", events["bot-2"], "commit/bots/bot-2@main", "model/intent/bot-2"} {
-		if r := w.do(http.MethodGet, "/api/v1/why?of="+url.QueryEscape(of), "", as("one")...); r.StatusCode != http.StatusNotFound {
+		if r := w.do(http.MethodGet, "/api/v1/why?of="+url.QueryEscape(of), "", tokenHeader("one")...); r.StatusCode != http.StatusNotFound {
 			t.Errorf("%s: %d %s", of, r.StatusCode, r.body)
 		}
 	}
 }
 
 // whyAsks get every documented answer about causes.
-func (d *doors) whyAsks(run string, long, stranger []string) (all []ask) {
+func (d *testGateways) whyAsks(run string, long, stranger []string) (all []gatewayRequest) {
 	const base = "/api/v1/why?of="
 	path := base + "run/" + run
-	all = append(all, ask{d.open, "GET", path, "", nil, 200}, ask{d.guarded, "GET", path, "", d.reader, 200}, ask{d.open, "GET", path, "", stranger, 403},
-		ask{d.guarded, "GET", path, "", d.publisher, 403}, ask{d.guarded, "GET", path, "", nil, 401},
-		ask{d.narrow, "GET", path, "", append(slices.Clone(long), d.reader...), 431}, ask{d.down, "GET", path, "", nil, 503}, ask{d.busy, "GET", path, "", nil, 501})
+	all = append(all, gatewayRequest{d.open, "GET", path, "", nil, 200}, gatewayRequest{d.guarded, "GET", path, "", d.reader, 200}, gatewayRequest{d.open, "GET", path, "", stranger, 403},
+		gatewayRequest{d.guarded, "GET", path, "", d.publisher, 403}, gatewayRequest{d.guarded, "GET", path, "", nil, 401},
+		gatewayRequest{d.narrow, "GET", path, "", append(slices.Clone(long), d.reader...), 431}, gatewayRequest{d.down, "GET", path, "", nil, 503}, gatewayRequest{d.busy, "GET", path, "", nil, 501})
 	for _, of := range []string{"", "run", "run/", "run/abc", "run/..%2F..%2F", "pool/small", "model/", "model/a@b", "commit/a%20b@main", "event/"} {
-		all = append(all, ask{d.open, "GET", base + of, "", nil, 400})
+		all = append(all, gatewayRequest{d.open, "GET", base + of, "", nil, 400})
 	}
 	for _, of := range []string{"run/zzzzzzzz", "model/no", "model/no@7", "commit/bots/no@main", "commit/abc", "event/no", "event/a%23b"} {
-		all = append(all, ask{d.open, "GET", base + of, "", nil, 404})
+		all = append(all, gatewayRequest{d.open, "GET", base + of, "", nil, 404})
 	}
-	return append(all, ask{d.open, "GET", path + "&more=1", "", nil, 400})
+	return append(all, gatewayRequest{d.open, "GET", path + "&more=1", "", nil, 400})
 }

@@ -32,7 +32,7 @@ func BenchmarkPutManyFiles(b *testing.B) {
 	}
 	bare := time.Since(began) // time of the disk alone
 	for b.Loop() {
-		w := newWorld(b, withStore(b, &crier{}))
+		w := newWorld(b, withStore(b, &commitRecorder{}))
 		began = time.Now()
 		all := must1(transfer.Scan(b.Context(), dir, nil))(b)
 		c := transfer.Client{Base: w.url + "/api/v1/data"}
@@ -53,7 +53,7 @@ func BenchmarkPutManyFiles(b *testing.B) {
 
 func BenchmarkCommitOneFile(b *testing.B) {
 	const files = 200_000
-	w := newWorld(b, withStore(b, &crier{}))
+	w := newWorld(b, withStore(b, &commitRecorder{}))
 	w.post(dataPath+"objects", framesOf("x"), "Content-Type", api.ObjectsType)
 	change := func(path string) string {
 		return fmt.Sprintf(`{"path":"%s","digest":"%s","size":1}`, path, digestOf("x"))

@@ -27,41 +27,41 @@ func BenchmarkBare(b *testing.B) {
 	})}
 	go func() { _ = s.Serve(l) }() // ends with Close
 	b.Cleanup(func() { _ = s.Close() })
-	load(b, l.Addr().String(), single)
+	sendLoad(b, l.Addr().String(), single)
 }
 
 // BenchmarkSingle publishes single events in binary mode.
 func BenchmarkSingle(b *testing.B) {
 	w := newWorld(b, nil)
-	load(b, w.gateway.Addr(), single)
-	w.report(b)
+	sendLoad(b, w.gateway.Addr(), single)
+	w.reportLatency(b)
 }
 
 // BenchmarkSingleWithoutRepeats shows the cost of Redis.
 func BenchmarkSingleWithoutRepeats(b *testing.B) {
 	w := newWorld(b, func(o *Options) { o.Repeats = nil })
-	load(b, w.gateway.Addr(), single)
+	sendLoad(b, w.gateway.Addr(), single)
 }
 
 // BenchmarkBatch publishes batches of a hundred events.
 func BenchmarkBatch(b *testing.B) {
 	w := newWorld(b, nil)
-	load(b, w.gateway.Addr(), batchOf100)
+	sendLoad(b, w.gateway.Addr(), batchOf100)
 	b.ReportMetric(float64(b.N)*100/b.Elapsed().Seconds(), "events/s")
 }
 
 const kib = 1024
 
-// message is a request with places for a number that makes each event different.
-type message struct {
+// benchMessage is a request with places for a number that makes each event different.
+type benchMessage struct {
 	text   []byte
 	places []int
 }
 
 const placeholder = "################"
 
-func newMessage(text string) *message {
-	m := &message{text: []byte(text)}
+func newMessage(text string) *benchMessage {
+	m := &benchMessage{text: []byte(text)}
 	for at := 0; ; at += len(placeholder) {
 		next := strings.Index(text[at:], placeholder)
 		if next < 0 {
@@ -72,19 +72,19 @@ func newMessage(text string) *message {
 	}
 }
 
-func (m *message) number(n int64) []byte {
+func (m *benchMessage) number(n int64) []byte {
 	for i, at := range m.places {
 		copy(m.text[at:], fmt.Sprintf("%0*x", len(placeholder), n*int64(len(m.places))+int64(i)))
 	}
 	return m.text
 }
 
-func single() *message {
+func single() *benchMessage {
 	return newMessage("POST /events HTTP/1.1\r\nHost: 127.0.0.1:8080\r\nContent-Type: application/json\r\nce-specversion: 1.0\r\nce-type: test\r\nce-source: /bench\r\nce-subject: bot-42\r\nce-id: " +
 		placeholder + "\r\nContent-Length: 1024\r\n\r\n" + strings.Repeat("x", kib))
 }
 
-func batchOf100() *message {
+func batchOf100() *benchMessage {
 	var events []string
 	for i := range 100 {
 		events = append(events, fmt.Sprintf(`{"specversion":"1.0","type":"test","source":"/bench","subject":"bot-%d","id":"%s","datacontenttype":"application/json","data":"%s"}`,
@@ -94,13 +94,13 @@ func batchOf100() *message {
 	return newMessage(fmt.Sprintf("POST /events HTTP/1.1\r\nHost: 127.0.0.1:8080\r\nContent-Type: application/cloudevents-batch+json\r\nContent-Length: %d\r\n\r\n%s", len(body), body))
 }
 
-// load sends b.N requests over keep-alive connections, each after the previous answer. The
+// sendLoad sends b.N requests over keep-alive connections, each after the previous answer. The
 // client does little work itself, because it shares the cores with the gateway.
-func load(b *testing.B, addr string, what func() *message) {
+func sendLoad(b *testing.B, addr string, what func() *benchMessage) {
 	var next atomic.Int64
 	var all sync.WaitGroup
 	b.ReportAllocs()
-	spent := processor(b)
+	spent := cpuTime(b)
 	b.ResetTimer()
 	for range loadConnections {
 		all.Go(func() {
@@ -113,7 +113,7 @@ func load(b *testing.B, addr string, what func() *message) {
 					b.Error(err)
 					return
 				}
-				if !accepted(b, r) {
+				if !isAccepted(b, r) {
 					return
 				}
 			}
@@ -121,12 +121,12 @@ func load(b *testing.B, addr string, what func() *message) {
 	}
 	all.Wait()
 	b.StopTimer()
-	b.ReportMetric(float64((processor(b)-spent).Microseconds())/float64(b.N), "cpu-µs/op")
+	b.ReportMetric(float64((cpuTime(b)-spent).Microseconds())/float64(b.N), "cpu-µs/op")
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "req/s")
 }
 
-// accepted reads an answer and reports whether it is a 202.
-func accepted(b *testing.B, r *bufio.Reader) bool {
+// isAccepted reads an answer and reports whether it is a 202.
+func isAccepted(b *testing.B, r *bufio.Reader) bool {
 	res, err := http.ReadResponse(r, nil)
 	if err != nil {
 		b.Error(err)
@@ -140,8 +140,8 @@ func accepted(b *testing.B, r *bufio.Reader) bool {
 	return true
 }
 
-// report adds the 99th percentile of the gateway's own time, as an upper bound.
-func (w *world) report(b *testing.B) {
+// reportLatency adds the 99th percentile of the gateway's own time, as an upper bound.
+func (w *world) reportLatency(b *testing.B) {
 	families := must1(w.tel.Registry().Gather())(b)
 	for _, f := range families {
 		if f.GetName() != "tidemill_gateway_own_seconds" {

@@ -17,11 +17,11 @@ import (
 	"tidemill.dev/triggers/deadletters"
 )
 
-// desk holds the commands so far and the dead letters. Each is read when the first caller
-// needs it, and followed from then on.
-type desk struct {
-	acts lazy[*commands.Follower]
-	book lazy[*deadletters.Book]
+// commandState holds the commands so far and the dead letters. The stream of each is read when a
+// request first needs it, and followed from then on.
+type commandState struct {
+	acts lazyValue[*commands.Follower]
+	book lazyValue[*deadletters.Book]
 }
 
 func (g *Gateway) openDesk() {
@@ -36,19 +36,19 @@ func (g *Gateway) openDesk() {
 	d.book.close = func(ctx context.Context, b *deadletters.Book) error { return b.Close(ctx) }
 }
 
-// names returns the install's names. A config that applies always has a valid name.
-func (g *Gateway) names() tidemill.Names {
+// installNames returns the install's names. A config that applies always has a valid name.
+func (g *Gateway) installNames() tidemill.Names {
 	n, _ := g.opt.Config().Names()
 	return n
 }
 
-func (d *desk) close(ctx context.Context) error {
-	return errors.Join(d.acts.end(ctx), d.book.end(ctx))
+func (d *commandState) close(ctx context.Context) error {
+	return errors.Join(d.acts.closeValue(ctx), d.book.closeValue(ctx))
 }
 
-// book returns the open dead letters. Reading them may take longer than the first caller can
-// wait; the reading then continues without that caller.
-func (g *Gateway) book(ctx context.Context) (*deadletters.Book, *api.Problem) {
+// deadLetters returns the open dead letters. Reading the letters may take longer than the first
+// caller can wait; the reading then continues without that caller.
+func (g *Gateway) deadLetters(ctx context.Context) (*deadletters.Book, *api.Problem) {
 	ctx, cancel := context.WithTimeout(ctx, g.opt.Limits.Look)
 	defer cancel()
 	b, err := g.desk.book.get(ctx)
@@ -58,8 +58,8 @@ func (g *Gateway) book(ctx context.Context) (*deadletters.Book, *api.Problem) {
 	return b, nil
 }
 
-// asked returns the commands so far.
-func (g *Gateway) asked(ctx context.Context) (*commands.Follower, *api.Problem) {
+// commandLog returns the commands so far.
+func (g *Gateway) commandLog(ctx context.Context) (*commands.Follower, *api.Problem) {
 	ctx, cancel := context.WithTimeout(ctx, g.opt.Limits.Look)
 	defer cancel()
 	f, err := g.desk.acts.get(ctx)
@@ -77,9 +77,9 @@ func (g *Gateway) followProblem(ctx context.Context, err error, what string) *ap
 	return unavailable(what + " cannot be read now; ask again a little later")
 }
 
-// author writes commands in the caller's name.
-func (g *Gateway) author(r *request) commands.Author {
-	return commands.Author{Names: g.names(), By: r.name(), Now: time.Now()}
+// commandAuthor returns an author that writes commands in the caller's name.
+func (g *Gateway) commandAuthor(r *request) commands.Author {
+	return commands.Author{Names: g.installNames(), By: r.callerName(), Now: time.Now()}
 }
 
 // publishAct publishes a command and returns its position.
@@ -94,11 +94,11 @@ func (g *Gateway) publishAct(r *request, v *broker.View) (broker.Position, *api.
 	if err != nil {
 		return at, g.commandProblem(v, err, time.Since(began))
 	}
-	g.log.Info("gateway: command", "type", v.Type, "event", v.ID, "key", v.Subject, "by", r.name())
+	g.log.Info("gateway: command", "type", v.Type, "event", v.ID, "key", v.Subject, "by", r.callerName())
 	return at, nil
 }
 
-// commandProblem is the problem of a command or a receipt that Kafka did not take.
+// commandProblem is the problem of a command or a receipt that Kafka did not store.
 func (g *Gateway) commandProblem(v *broker.View, err error, after time.Duration) *api.Problem {
 	switch {
 	case errors.Is(err, broker.ErrInDoubt):
@@ -113,11 +113,11 @@ func (g *Gateway) commandProblem(v *broker.View, err error, after time.Duration)
 // maxCommandBody is the largest body of a command, in bytes.
 const maxCommandBody = 2 << 20
 
-// readCommand reads a JSON body strictly: with an unknown field ignored, the command would do
-// something that the caller did not mean.
+// readCommand reads a JSON body and refuses unknown fields, because without such a field the
+// command would do something that the caller did not mean.
 func (g *Gateway) readCommand(r *request, to any) *api.Problem {
-	body, p := g.body(r, min(maxCommandBody, g.opt.Limits.structured()), func() *api.Problem {
-		return tooLarge(fmt.Sprintf("the body may have %d bytes: ask in parts", min(maxCommandBody, g.opt.Limits.structured())))
+	body, p := g.readBody(r, min(maxCommandBody, g.opt.Limits.maxJSON()), func() *api.Problem {
+		return tooLarge(fmt.Sprintf("the body may have %d bytes: ask in parts", min(maxCommandBody, g.opt.Limits.maxJSON())))
 	})
 	if p != nil {
 		return p
@@ -125,7 +125,7 @@ func (g *Gateway) readCommand(r *request, to any) *api.Problem {
 	d := json.NewDecoder(strings.NewReader(string(body)))
 	d.DisallowUnknownFields()
 	if err := d.Decode(to); err != nil {
-		return invalidRequest("the body is not as it must be here: " + clip(strings.TrimPrefix(err.Error(), "json: ")) + "; see /api/v1/openapi.json")
+		return invalidRequest("the body is not as it must be here: " + clipText(strings.TrimPrefix(err.Error(), "json: ")) + "; see /api/v1/openapi.json")
 	}
 	if d.More() {
 		return invalidRequest("the body has more text after the JSON; send one object")
@@ -133,8 +133,8 @@ func (g *Gateway) readCommand(r *request, to any) *api.Problem {
 	return nil
 }
 
-// badRate bounds a rate as the config does, because a command that goes on for years cannot
-// be taken back.
+// badRate bounds a rate as the config does, because a replay at a tiny rate would run for years and
+// cannot be cancelled.
 func badRate(rate float64) *api.Problem {
 	const least, most = 1.0 / 3600, 100_000
 	if rate == 0 || rate >= least && rate <= most {
@@ -147,28 +147,28 @@ func positionOf(p broker.Position) api.Position {
 	return api.Position{Stream: p.Stream, Partition: p.Partition, Offset: p.Offset}
 }
 
-// lazy opens a value when it is first needed. Most gateways never need the dead letters, and
-// do not have to hold them.
-type lazy[T any] struct {
+// lazyValue opens a value when it is first needed. Most gateways never need the dead letters, and
+// need not hold them in memory.
+type lazyValue[T any] struct {
 	open  func(context.Context) (T, error)
 	close func(context.Context, T) error
 
 	mu      sync.Mutex
 	closed  bool
 	stop    context.CancelFunc
-	opening *opening[T]
+	opening *openAttempt[T]
 }
 
-// opening is one attempt to open the value. Its fields are set before done is closed.
-type opening[T any] struct {
+// openAttempt is one attempt to open the value. Its fields are set before done is closed.
+type openAttempt[T any] struct {
 	done chan struct{}
 	it   T
 	err  error
 }
 
-// get waits for the value as long as the context allows. All callers share the opening, so it
-// continues when one of them leaves. After an error, the next caller tries again.
-func (l *lazy[T]) get(ctx context.Context) (it T, err error) {
+// get waits for the value as long as the context allows. All callers share one attempt to open it,
+// so the attempt continues when a caller leaves. After an error, the next caller tries again.
+func (l *lazyValue[T]) get(ctx context.Context) (it T, err error) {
 	o, err := l.begun()
 	if err != nil {
 		return it, err
@@ -181,7 +181,7 @@ func (l *lazy[T]) get(ctx context.Context) (it T, err error) {
 	}
 }
 
-func (l *lazy[T]) begun() (*opening[T], error) {
+func (l *lazyValue[T]) begun() (*openAttempt[T], error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
@@ -190,7 +190,7 @@ func (l *lazy[T]) begun() (*opening[T], error) {
 	if l.opening != nil && !l.opening.failed() {
 		return l.opening, nil
 	}
-	o := &opening[T]{done: make(chan struct{})}
+	o := &openAttempt[T]{done: make(chan struct{})}
 	ctx, stop := context.WithCancel(context.Background())
 	l.opening, l.stop = o, stop
 	go func() {
@@ -200,7 +200,7 @@ func (l *lazy[T]) begun() (*opening[T], error) {
 	return o, nil
 }
 
-func (o *opening[T]) failed() bool {
+func (o *openAttempt[T]) failed() bool {
 	select {
 	case <-o.done:
 		return o.err != nil
@@ -209,8 +209,8 @@ func (o *opening[T]) failed() bool {
 	}
 }
 
-// end stops the opening and closes the value.
-func (l *lazy[T]) end(ctx context.Context) error {
+// closeValue stops an attempt to open the value, and closes an open value.
+func (l *lazyValue[T]) closeValue(ctx context.Context) error {
 	l.mu.Lock()
 	l.closed = true
 	o, stop := l.opening, l.stop

@@ -13,13 +13,13 @@ import (
 // contractAccess has a caller for each case of the contract.
 func contractAccess() string {
 	return "version: 1\ntokens:\n" +
-		caller("all", "role: [publish, read]") +
-		caller("reader", "role: read") +
-		caller("shop", "role: publish, types: [message, shop.*], sources: [/shop/*], keys: [shop-*]")
+		callerLine("all", "role: [publish, read]") +
+		callerLine("reader", "role: read") +
+		callerLine("shop", "role: publish, types: [message, shop.*], sources: [/shop/*], keys: [shop-*]")
 }
 
-// asked is a request and its expected answer.
-type asked struct {
+// problemCase is a request and its expected answer.
+type problemCase struct {
 	name    string
 	method  string // POST if empty
 	path    string // /events if empty
@@ -33,7 +33,7 @@ type asked struct {
 	header    []string
 }
 
-func plain(more ...string) []string { return event("1", more...) }
+func plain(more ...string) []string { return eventHeaders("1", more...) }
 
 func with(lists ...[]string) []string {
 	var all []string
@@ -52,10 +52,10 @@ func structured(more string) string {
 	return `{"specversion":"1.0","type":"test","source":"/test","id":"1"` + more + `}`
 }
 
-func contract() []asked {
+func contract() []problemCase {
 	none := []string{}
 	body := func(s string) []string { return []string{"Content-Type", s} }
-	return []asked{
+	return []problemCase{
 		{name: "binary", headers: plain("Content-Type", "application/json"), body: `{}`, status: 202},
 		{name: "binary without data", headers: plain(), status: 202},
 		{name: "structured", headers: body(structuredType), body: structured(``), status: 202},
@@ -118,28 +118,28 @@ func contract() []asked {
 	}
 }
 
-func guardedContract() []asked {
+func guardedContract() []problemCase {
 	shop := func(more ...string) []string {
-		return with(as("shop"), []string{"ce-specversion", "1.0", "ce-id", "1"}, more)
+		return with(tokenHeader("shop"), []string{"ce-specversion", "1.0", "ce-id", "1"}, more)
 	}
-	return []asked{
+	return []problemCase{
 		{name: "no token", headers: plain(), status: 401, slug: api.Unauthenticated, header: []string{"WWW-Authenticate", `Bearer realm="tidemill"`}},
 		{name: "bad token", headers: plain("Authorization", "Bearer nonsense"), status: 401, slug: api.Unauthenticated, header: []string{"WWW-Authenticate", `Bearer realm="tidemill", error="invalid_token"`}},
 		{name: "no token for an unknown path", path: "/nowhere", status: 401, slug: api.Unauthenticated},
 		{name: "no token for metrics", method: "GET", path: "/metrics", status: 401, slug: api.Unauthenticated},
 		{name: "health", method: "GET", path: "/healthz", status: 200},
 		{name: "options", method: "OPTIONS", status: 204},
-		{name: "any host", headers: with(as("all"), plain("Host", "events.example")), status: 202},
-		{name: "role", headers: with(as("reader"), plain()), status: 403, slug: api.Forbidden, detail: "publish"},
-		{name: "role for metrics", method: "GET", path: "/metrics", headers: as("shop"), status: 403, slug: api.Forbidden, detail: "read"},
-		{name: "unknown path", path: "/nowhere", headers: as("shop"), status: 404, slug: api.NotFound},
+		{name: "any host", headers: with(tokenHeader("all"), plain("Host", "events.example")), status: 202},
+		{name: "role", headers: with(tokenHeader("reader"), plain()), status: 403, slug: api.Forbidden, detail: "publish"},
+		{name: "role for metrics", method: "GET", path: "/metrics", headers: tokenHeader("shop"), status: 403, slug: api.Forbidden, detail: "read"},
+		{name: "unknown path", path: "/nowhere", headers: tokenHeader("shop"), status: 404, slug: api.NotFound},
 		{name: "allowed", headers: shop("ce-type", "message", "ce-source", "/shop/1", "ce-subject", "shop-1"), status: 202},
 		{name: "type", headers: shop("ce-type", "other", "ce-source", "/shop/1", "ce-subject", "shop-1"), status: 403, slug: api.Forbidden, attribute: "type"},
 		{name: "source", headers: shop("ce-type", "message", "ce-source", "/bank", "ce-subject", "shop-1"), status: 403, slug: api.Forbidden, attribute: "source"},
 		{name: "subject", headers: shop("ce-type", "message", "ce-source", "/shop/1", "ce-subject", "bank-1"), status: 403, slug: api.Forbidden, attribute: "subject"},
 		{name: "partition key", headers: shop("ce-type", "message", "ce-source", "/shop/1", "ce-subject", "shop-1", "ce-partitionkey", "bank"), status: 403, slug: api.Forbidden, attribute: "partitionkey"},
-		{name: "another's name", headers: with(as("all"), plain("ce-authid", "root")), status: 403, slug: api.Forbidden, attribute: "authid"},
-		{name: "own name", headers: with(as("all"), event("2", "ce-authid", "all")), status: 202},
+		{name: "another's name", headers: with(tokenHeader("all"), plain("ce-authid", "root")), status: 403, slug: api.Forbidden, attribute: "authid"},
+		{name: "own name", headers: with(tokenHeader("all"), eventHeaders("2", "ce-authid", "all")), status: 202},
 	}
 }
 
@@ -160,7 +160,7 @@ func TestGuardedContract(t *testing.T) {
 	}
 }
 
-func (a asked) ask(t *testing.T, w *world) {
+func (a problemCase) ask(t *testing.T, w *world) {
 	t.Helper()
 	method, path := a.method, a.path
 	if method == "" {
@@ -179,14 +179,14 @@ func (a asked) ask(t *testing.T, w *world) {
 		}
 	}
 	if a.slug != "" {
-		a.hold(t, r)
+		a.checkProblem(t, r)
 	} else if r.StatusCode == http.StatusAccepted && a.headers[0] != "Content-Type" && (r.body != "" || r.Header.Get(api.HeaderPosition) == "") {
 		t.Errorf("a 202 with position %q and body %q", r.Header.Get(api.HeaderPosition), r.body)
 	}
 }
 
-// hold compares a problem with the expected one.
-func (a asked) hold(t *testing.T, r reply) {
+// checkProblem compares a problem with the expected one.
+func (a problemCase) checkProblem(t *testing.T, r reply) {
 	t.Helper()
 	p := problemOf(t, r)
 	if p.Type != api.ProblemBase+a.slug {

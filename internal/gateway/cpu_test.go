@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// processor is the time that this process has used on all cores. Where others use the same
+// cpuTime is the time that this process has used on all cores. Where others use the same
 // cores, it says more than a clock.
-func processor(t testing.TB) time.Duration {
+func cpuTime(t testing.TB) time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
 		t.Fatal(err)

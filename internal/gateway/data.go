@@ -29,8 +29,8 @@ const (
 	mostFiles  = 10_000 // largest number of files on a page
 )
 
-// ownership says which keys the datasets of one config belong to.
-type ownership struct {
+// keyOwnership says which keys the datasets of one config belong to.
+type keyOwnership struct {
 	config *config.Config
 	owners *config.Owners
 }
@@ -39,38 +39,38 @@ type ownership struct {
 func (g *Gateway) keysOf(dataset string) []string {
 	c, is := g.opt.Config(), g.ownership.Load()
 	if is == nil || is.config != c {
-		is = &ownership{c, config.OwnersOf(c)}
+		is = &keyOwnership{c, config.OwnersOf(c)}
 		g.ownership.Store(is)
 	}
 	return is.owners.Of(dataset)
 }
 
-// touches reports whether a caller has a role for a dataset. The caller needs the role for
+// hasRoleFor reports whether a caller has a role for a dataset. The caller needs the role for
 // each key of the dataset, because a change affects all of them.
-func (g *Gateway) touches(caller *access.Caller, role access.Role, dataset string) bool {
+func (g *Gateway) hasRoleFor(caller *access.Caller, role access.Role, dataset string) bool {
 	return caller.AllKeys(role) || !slices.ContainsFunc(g.keysOf(dataset), func(key string) bool { return !caller.MayTouch(role, key) })
 }
 
 // mayTouch refuses a dataset unless the caller may touch all its keys.
 func (g *Gateway) mayTouch(r *request, role access.Role, dataset string) *api.Problem {
-	if g.touches(r.caller, role, dataset) {
+	if g.hasRoleFor(r.caller, role, dataset) {
 		return nil
 	}
 	keys := g.keysOf(dataset)
 	if len(keys) > 1 {
-		return forbidden(fmt.Sprintf("dataset %q belongs to the keys %q, by what recipes read and write, of which you may %s not all: have them added where your token is listed", clip(dataset), keys, role))
+		return forbidden(fmt.Sprintf("dataset %q belongs to the keys %q, by what recipes read and write, of which you may %s not all: have them added where your token is listed", clipText(dataset), keys, role))
 	}
 	return forbidden(fmt.Sprintf("dataset %q belongs to the key %q, which is not among those that you may %s: have it added where your token is listed",
-		clip(dataset), clip(keys[0]), role))
+		clipText(dataset), clipText(keys[0]), role))
 }
 
 // dataQuery reads the parameters of a request about one dataset.
 func (g *Gateway) dataQuery(r *request, known ...string) (*store.Store, url.Values, *api.Problem) {
-	s, p := g.objects()
+	s, p := g.objectStore()
 	if p != nil {
 		return nil, nil, p
 	}
-	values, p := r.query(append([]string{"dataset"}, known...))
+	values, p := r.parseQuery(append([]string{"dataset"}, known...))
 	if p != nil {
 		return nil, nil, p
 	}
@@ -95,7 +95,7 @@ func (g *Gateway) commitAt(ctx context.Context, s *store.Store, dataset, at stri
 	case err == nil:
 		return c, nil
 	case errors.Is(err, store.ErrNotFound):
-		return c, unknownData(fmt.Sprintf("dataset %q has no branch %q and no commit whose id begins so; GET /api/v1/data/datasets lists datasets and branches", clip(dataset), clip(branch)))
+		return c, unknownData(fmt.Sprintf("dataset %q has no branch %q and no commit whose id begins so; GET /api/v1/data/datasets lists datasets and branches", clipText(dataset), clipText(branch)))
 	}
 	return c, g.storeFault("look a commit up", err)
 }
@@ -108,24 +108,24 @@ func limitOf(values url.Values, most, otherwise int) (int, *api.Problem) {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 || n > most {
-		return 0, badParameter("limit", fmt.Sprintf("%q is none; give 1 to %d", clip(text), most))
+		return 0, badParameter("limit", fmt.Sprintf("%q is none; give 1 to %d", clipText(text), most))
 	}
 	return n, nil
 }
 
 // listDatasets answers with the datasets that the caller may see.
 func (g *Gateway) listDatasets(w http.ResponseWriter, r *request) *api.Problem {
-	s, p := g.objects()
+	s, p := g.objectStore()
 	if p != nil {
 		return p
 	}
-	values, p := r.query([]string{"prefix"})
+	values, p := r.parseQuery([]string{"prefix"})
 	if p != nil {
 		return p
 	}
 	all := api.Datasets{Datasets: []api.Dataset{}}
 	err := s.Datasets(r.Context(), values.Get("prefix"), func(d store.Dataset) error {
-		if g.touches(r.caller, access.Read, d.Name) {
+		if g.hasRoleFor(r.caller, access.Read, d.Name) {
 			all.Datasets = append(all.Datasets, api.Dataset{Name: d.Name, Branches: append([]string{}, d.Branches...)})
 		}
 		return nil
@@ -183,8 +183,8 @@ func (g *Gateway) listFiles(w http.ResponseWriter, r *request) *api.Problem {
 	return nil
 }
 
-// diff answers with a page of the differences between two commits.
-func (g *Gateway) diff(w http.ResponseWriter, r *request) *api.Problem {
+// diffCommits answers with a page of the differences between two commits.
+func (g *Gateway) diffCommits(w http.ResponseWriter, r *request) *api.Problem {
 	s, values, p := g.dataQuery(r, "from", "to", "after", "limit")
 	if p != nil {
 		return p
@@ -267,29 +267,29 @@ const (
 	mostCommit  = 128 << 20 // bytes of a commit's body
 )
 
-// commit commits changes to a branch. Each line of the body is a change, and is decoded as it
-// arrives.
-func (g *Gateway) commit(w http.ResponseWriter, r *request) *api.Problem {
-	s, p := g.objects()
+// commitChanges commits changes to a branch. Each line of the body is a change, and is decoded when
+// it arrives.
+func (g *Gateway) commitChanges(w http.ResponseWriter, r *request) *api.Problem {
+	s, p := g.objectStore()
 	if p != nil {
 		return p
 	}
 	if g.opt.Announce == nil {
-		return noStore() // a commit without its event would wake no function
+		return noStore() // a commit without its event would call no function
 	}
 	if r.ContentLength > mostCommit {
 		return tooManyChanges()
 	}
-	f, p := g.flowing(r)
+	f, p := g.newTransfer(r)
 	if p != nil {
 		return p
 	}
-	c := &changes{g: g, r: r, f: f}
+	c := &commitBody{g: g, r: r, f: f}
 	asked, all, p := c.read()
 	if p != nil {
 		return p
 	}
-	done, err := s.Commit(r.Context(), store.CommitRequest{CommitAsked: asked, By: r.name(), Time: time.Now(), Announce: g.opt.Announce}, all)
+	done, err := s.Commit(r.Context(), store.CommitRequest{CommitAsked: asked, By: r.callerName(), Time: time.Now(), Announce: g.opt.Announce}, all)
 	switch {
 	case err != nil && done.ID != "":
 		return g.announceProblem(done, err)
@@ -300,28 +300,28 @@ func (g *Gateway) commit(w http.ResponseWriter, r *request) *api.Problem {
 	return nil
 }
 
-// announceProblem is the problem of a commit that is stored but whose event could not be published.
+// announceProblem is the problem of a stored commit whose event could not be published.
 func (g *Gateway) announceProblem(done api.Committed, err error) *api.Problem {
 	g.log.Warn("gateway: publishing the event of a commit failed; the commit is stored and the event is published later", "what", done.Dataset+"@"+done.ID, "reason", err)
 	return unavailable(fmt.Sprintf("commit %s is stored, but its event could not be published; send the same request again, or wait until the event has been published", done.ID))
 }
 
-// changes reads the body of a commit and charges the memory for it as it grows.
-type changes struct {
+// commitBody reads the body of a commit and charges the caller for its memory.
+type commitBody struct {
 	g       *Gateway
 	r       *request
-	f       *flow
+	f       *bodyTransfer
 	free    int          // charged bytes that are still unused
 	problem *api.Problem // reason why charging failed
 }
 
-// inMemory is roughly how many bytes of memory a byte of the body needs.
+// inMemory is the approximate number of bytes of memory that one byte of the body needs.
 const inMemory = 2
 
-func (c *changes) Read(to []byte) (int, error) {
+func (c *commitBody) Read(to []byte) (int, error) {
 	n, err := c.f.Read(to)
 	if c.free -= n; c.free < 0 {
-		if c.problem = c.g.charge(c.r, inMemory*firstGrown); c.problem != nil {
+		if c.problem = c.g.chargeMemory(c.r, inMemory*firstGrown); c.problem != nil {
 			return 0, c.problem
 		}
 		c.free += firstGrown
@@ -329,7 +329,7 @@ func (c *changes) Read(to []byte) (int, error) {
 	return n, err
 }
 
-func (c *changes) read() (asked api.CommitAsked, all []api.Change, p *api.Problem) {
+func (c *commitBody) read() (asked api.CommitAsked, all []api.Change, p *api.Problem) {
 	d := json.NewDecoder(c)
 	d.DisallowUnknownFields()
 	if err := d.Decode(&asked); err != nil {
@@ -362,7 +362,7 @@ func tooManyChanges() *api.Problem {
 	return tooLarge(fmt.Sprintf("a commit may have %d changes in %d bytes: commit them in parts", mostChanges, mostCommit))
 }
 
-func (c *changes) fault(what string, err error) *api.Problem {
+func (c *commitBody) fault(what string, err error) *api.Problem {
 	c.r.answer.Header().Set("Connection", "close")
 	switch {
 	case c.problem != nil:
@@ -372,7 +372,7 @@ func (c *changes) fault(what string, err error) *api.Problem {
 	case errors.Is(err, io.EOF):
 		return invalidRequest("the body is empty: send a line that says what to commit to, and a line a change")
 	}
-	return invalidRequest(fmt.Sprintf("%s is not as it must be here: %s; see /api/v1/openapi.json", what, clip(strings.TrimPrefix(err.Error(), "json: "))))
+	return invalidRequest(fmt.Sprintf("%s is not as it must be here: %s; see /api/v1/openapi.json", what, clipText(strings.TrimPrefix(err.Error(), "json: "))))
 }
 
 // badChange refuses an impossible change. The store itself checks the path.
@@ -402,9 +402,9 @@ func badChange(c *api.Change, line int) *api.Problem {
 // an event.
 const mostSaid = 16 << 10
 
-// check verifies that the caller may commit there, and that the event can be published: its
-// publication is retried until it succeeds.
-func (c *changes) check(asked *api.CommitAsked) *api.Problem {
+// check verifies that the caller may commit to the dataset, and that Kafka can accept the commit's
+// event, because the publication of the event is retried until it succeeds.
+func (c *commitBody) check(asked *api.CommitAsked) *api.Problem {
 	if asked.Dataset == "" {
 		return badParameter("dataset", "name one, such as bots/bot-42")
 	}
@@ -419,14 +419,14 @@ func (c *changes) check(asked *api.CommitAsked) *api.Problem {
 		return p
 	}
 	if !c.r.caller.AllKeys(access.Operate) && !c.r.caller.MayTouch(access.Operate, asked.Subject) {
-		return forbidden(fmt.Sprintf("the subject %q is not among the keys that you may operate: leave it out", clip(asked.Subject)))
+		return forbidden(fmt.Sprintf("the subject %q is not among the keys that you may operate: leave it out", clipText(asked.Subject)))
 	}
 	for name, text := range map[string]string{"subject": asked.Subject, "message": asked.Message} {
 		if len(text) > mostSaid {
 			return badParameter(name, fmt.Sprintf("it has %d bytes and may have %d: it is part of the commit's event", len(text), mostSaid))
 		}
 	}
-	v := broker.View{ID: "commit", Source: c.g.names().Source("gateway"), Type: "new-data", Subject: asked.Subject}
+	v := broker.View{ID: "commit", Source: c.g.installNames().Source("gateway"), Type: "new-data", Subject: asked.Subject}
 	for name, value := range map[string]string{tidemill.AttrDataset: asked.Dataset, tidemill.AttrBranch: asked.Branch} {
 		if err := v.Set(name, value); err != nil {
 			return badParameter(name, err.Error())
@@ -438,9 +438,9 @@ func (c *changes) check(asked *api.CommitAsked) *api.Problem {
 	return nil
 }
 
-// branch creates a branch at a commit.
-func (g *Gateway) branch(w http.ResponseWriter, r *request) *api.Problem {
-	s, p := g.objects()
+// createBranch creates a branch at a commit.
+func (g *Gateway) createBranch(w http.ResponseWriter, r *request) *api.Problem {
+	s, p := g.objectStore()
 	if p != nil {
 		return p
 	}
@@ -465,8 +465,8 @@ func (g *Gateway) branch(w http.ResponseWriter, r *request) *api.Problem {
 	return nil
 }
 
-// branchAt does not change an existing branch, because it may have new commits. If the
-// existing branch begins at the wanted commit and has no new ones, that counts as success.
+// branchAt does not change an existing branch, because it may have new commits. If the head of the
+// existing branch is the wanted commit, the request counts as a success.
 func (g *Gateway) branchAt(r *request, s *store.Store, asked api.BranchAsked) (done api.Branched, p *api.Problem) {
 	done.Branch = asked.Branch
 	from, p := g.commitAt(r.Context(), s, asked.Dataset, asked.From)
@@ -484,15 +484,15 @@ func (g *Gateway) branchAt(r *request, s *store.Store, asked api.BranchAsked) (d
 	case err != nil:
 		return done, g.storeFault("make a branch", err)
 	case !done.Changed && (head.Parent != from.ID || head.Number != 1):
-		return done, conflict(fmt.Sprintf("branch %q of dataset %q is there, at commit %s: give the new one another name", clip(asked.Branch), clip(asked.Dataset), head.ID))
+		return done, conflict(fmt.Sprintf("branch %q of dataset %q is there, at commit %s: give the new one another name", clipText(asked.Branch), clipText(asked.Dataset), head.ID))
 	}
 	done.Commit = head
 	return done, nil
 }
 
-// collect removes the objects from the store that no commit, run or model version uses.
-func (g *Gateway) collect(w http.ResponseWriter, r *request) *api.Problem {
-	c, p := g.collection(r)
+// collectGarbage removes the objects from the store that no commit, run or model version uses.
+func (g *Gateway) collectGarbage(w http.ResponseWriter, r *request) *api.Problem {
+	c, p := g.parseCollection(r)
 	if p != nil {
 		return p
 	}
@@ -502,22 +502,22 @@ func (g *Gateway) collect(w http.ResponseWriter, r *request) *api.Problem {
 	defer g.collecting.Unlock()
 	control := http.NewResponseController(&r.answer)
 	_, _ = control.SetReadDeadline(time.Time{}), control.SetWriteDeadline(time.Time{}) // a collection has no time limit
-	if p := g.reached(r.Context(), &c); p != nil {
+	if p := g.treesInUse(r.Context(), &c); p != nil {
 		return p
 	}
 	found, err := g.opt.Store.Collect(r.Context(), c)
 	if err != nil {
 		return g.storeFault("collect", err)
 	}
-	g.log.Info("gateway: garbage collection ended", "by", r.name(), "what", fmt.Sprintf("%d of %d objects, %d bytes", found.Removed, found.Objects, found.Freed))
+	g.log.Info("gateway: garbage collection ended", "by", r.callerName(), "what", fmt.Sprintf("%d of %d objects, %d bytes", found.Removed, found.Objects, found.Freed))
 	writeJSON(w, http.StatusOK, api.Collected{Objects: found.Objects, Kept: found.Kept, Removed: found.Removed,
 		Bytes: found.Bytes, Freed: found.Freed, DryRun: c.DryRun})
 	return nil
 }
 
-// collection reads the request. It is refused if the caller lacks the role for all keys, or
-// if the gateway has no ledger to find the objects in use.
-func (g *Gateway) collection(r *request) (c store.Collection, p *api.Problem) {
+// parseCollection reads a request for a collection. The request is refused if the caller lacks the
+// role for all keys, or if the gateway has no ledger to find the objects in use.
+func (g *Gateway) parseCollection(r *request) (c store.Collection, p *api.Problem) {
 	var asked api.CollectAsked
 	if p := g.readCommand(r, &asked); p != nil {
 		return c, p
@@ -532,9 +532,9 @@ func (g *Gateway) collection(r *request) (c store.Collection, p *api.Problem) {
 	return c, nil
 }
 
-// reached lists the trees in use: inputs and champions of runs that have not ended, outputs
+// treesInUse lists the trees in use: inputs and champions of runs that have not ended, outputs
 // of all runs, and the trees of model versions.
-func (g *Gateway) reached(ctx context.Context, c *store.Collection) *api.Problem {
+func (g *Gateway) treesInUse(ctx context.Context, c *store.Collection) *api.Problem {
 	known := map[string]bool{}
 	for q := (ledger.Query{Limit: mostCommits}); ; {
 		page, err := g.opt.Ledger.Runs(ctx, q)
@@ -573,8 +573,8 @@ func (g *Gateway) keptVersions(ctx context.Context, c *store.Collection) *api.Pr
 	}
 }
 
-// collectProblem is the problem of a failed search for objects in use: nothing may be removed
-// then.
+// collectProblem is the problem of a failed search for objects in use. After it, no object may be
+// removed.
 func (g *Gateway) collectProblem(what string, err error) *api.Problem {
 	if errors.Is(err, ledger.ErrCatchingUp) {
 		return unavailable("the ledger is catching up, and " + what + " is not known before it has; ask again a little later")

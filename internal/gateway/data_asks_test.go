@@ -15,15 +15,15 @@ import (
 // dataDoors are gateways with a store of each kind.
 type dataDoors struct{ open, guarded, narrow, slow, none, broken string }
 
-func openDataDoors(t testing.TB, d *doors) *dataDoors {
+func openDataDoors(t testing.TB, d *testGateways) *dataDoors {
 	t.Helper()
-	have := withStore(t, &crier{})
+	have := withStore(t, &commitRecorder{})
 	also := func(change func(*Options)) string {
-		return "http://" + d.world.open(d.runs.with(func(o *Options) { have(o); change(o) })).Addr()
+		return "http://" + d.world.openGateway(d.runs.with(func(o *Options) { have(o); change(o) })).Addr()
 	}
-	r, _ := token("reader", "r", "role: read")
-	p, _ := token("publisher", "p", "role: publish")
-	op, _ := token("operator", "o", "role: operate")
+	r, _ := tokenLine("reader", "r", "role: read")
+	p, _ := tokenLine("publisher", "p", "role: publish")
+	op, _ := tokenLine("operator", "o", "role: operate")
 	access := func(o *Options) { o.Access = openGuard(t, "version: 1\ntokens:\n"+r+p+op) }
 	dir := t.TempDir()
 	s := must1(store.Open(t.Context(), store.Options{URL: dir}))(t)
@@ -51,7 +51,7 @@ type dataAsk struct {
 }
 
 // dataAsks get every documented answer about data.
-func (d *doors) dataAsks(long, stranger []string) (all []ask) {
+func (d *testGateways) dataAsks(long, stranger []string) (all []gatewayRequest) {
 	a := openDataDoors(d.TB, d)
 	w := &world{TB: d.TB, url: a.open}
 	first := w.committed(api.CommitAsked{Dataset: "d"}, map[string]string{"a": "A"})
@@ -81,27 +81,27 @@ func (d *doors) dataAsks(long, stranger []string) (all []ask) {
 		if q.method == http.MethodPost {
 			role, less = d.operator, d.reader
 		}
-		all = append(all, ask{a.open, q.method, path, q.body, headers(), q.status}, ask{a.guarded, q.method, path, q.body, headers(role...), q.status},
-			ask{a.guarded, q.method, path, q.body, headers(less...), 403}, ask{a.guarded, q.method, path, q.body, headers(), 401},
-			ask{a.open, q.method, path, q.body, headers(stranger...), 403}, ask{a.narrow, q.method, path, q.body, headers(append(long, role...)...), 431},
-			ask{a.none, q.method, path, q.body, headers(), 404}, ask{a.broken, q.method, path, q.body, headers(), 503})
+		all = append(all, gatewayRequest{a.open, q.method, path, q.body, headers(), q.status}, gatewayRequest{a.guarded, q.method, path, q.body, headers(role...), q.status},
+			gatewayRequest{a.guarded, q.method, path, q.body, headers(less...), 403}, gatewayRequest{a.guarded, q.method, path, q.body, headers(), 401},
+			gatewayRequest{a.open, q.method, path, q.body, headers(stranger...), 403}, gatewayRequest{a.narrow, q.method, path, q.body, headers(append(long, role...)...), 431},
+			gatewayRequest{a.none, q.method, path, q.body, headers(), 404}, gatewayRequest{a.broken, q.method, path, q.body, headers(), 503})
 		if q.streams {
-			all = append(all, ask{a.narrow, q.method, path, q.body, headers(role...), 429})
+			all = append(all, gatewayRequest{a.narrow, q.method, path, q.body, headers(role...), 429})
 		}
 		if q.method == http.MethodGet {
-			all = append(all, ask{a.open, "GET", path + sep(path) + "x=1", "", nil, 400})
+			all = append(all, gatewayRequest{a.open, "GET", path + sep(path) + "x=1", "", nil, 400})
 			continue
 		}
-		all = append(all, ask{a.open, "POST", path, "{", headers(), 400})
+		all = append(all, gatewayRequest{a.open, "POST", path, "{", headers(), 400})
 		if q.most > 0 {
-			all = append(all, ask{a.open, "POST", path, strings.Repeat(" ", q.most+1), headers(), 413},
-				ask{a.narrow, "POST", path, strings.Repeat(" ", 100<<10), headers(role...), 429})
+			all = append(all, gatewayRequest{a.open, "POST", path, strings.Repeat(" ", q.most+1), headers(), 413},
+				gatewayRequest{a.narrow, "POST", path, strings.Repeat(" ", 100<<10), headers(role...), 429})
 		}
-		all = append(all, ask{a.slow, "POST", path, strings.Repeat(" ", max(len(q.body), 1)), headers(role...), 408})
+		all = append(all, gatewayRequest{a.slow, "POST", path, strings.Repeat(" ", max(len(q.body), 1)), headers(role...), 408})
 	}
-	return append(all, ask{a.open, "POST", dataPath + "commits", strings.Repeat(" ", mostCommit+1), nil, 413},
-		ask{a.open, "POST", dataPath + "objects", "x", nil, 415},
-		ask{a.open, "POST", dataPath + "branches", `{"dataset":"d","branch":"main"}`, nil, 409})
+	return append(all, gatewayRequest{a.open, "POST", dataPath + "commits", strings.Repeat(" ", mostCommit+1), nil, 413},
+		gatewayRequest{a.open, "POST", dataPath + "objects", "x", nil, 415},
+		gatewayRequest{a.open, "POST", dataPath + "branches", `{"dataset":"d","branch":"main"}`, nil, 409})
 }
 
 func sep(path string) string {

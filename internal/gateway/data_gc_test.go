@@ -20,7 +20,7 @@ func TestCollect(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s := must1(store.Open(t.Context(), store.Options{URL: dir}))(t)
-	w := newRuns(t, func(o *Options) { o.Store, o.Announce = s, (&crier{}).announce })
+	w := newRuns(t, func(o *Options) { o.Store, o.Announce = s, (&commitRecorder{}).announce })
 	w.committed(api.CommitAsked{Dataset: "d"}, map[string]string{"a": "held"})
 	put := func(text string) api.File {
 		must1(0, s.PutObject(t.Context(), digestOf(text), int64(len(text)), strings.NewReader(text)))(t)
@@ -28,17 +28,17 @@ func TestCollect(t *testing.T) {
 	}
 	put("garbage")
 	made := must1(s.Tree(t.Context(), []api.File{put("made")}))(t)
-	id := w.start("fraud", "k")["k"]
-	run := w.is(id, tidemill.RunRunning)
+	id := w.startRuns("fraud", "k")["k"]
+	run := w.waitForState(id, tidemill.RunRunning)
 	w.must(w.launcher.Stop(t.Context(), tidemill.AttemptName(id, 1)))
 	must1(w.foreman.Finish(t.Context(), &run.Run, 1, tidemill.RunFinished{Attempt: 1, Outcome: tidemill.OutcomeSucceeded, Result: tidemill.Result{Artifact: made.Tree}}))(t)
 
-	if young := answered[api.Collected](w.world, http.MethodPost, dataPath+"gc", "{}"); young.Removed > 0 {
+	if young := sendDecoded[api.Collected](w.world, http.MethodPost, dataPath+"gc", "{}"); young.Removed > 0 {
 		t.Errorf("%+v", young)
 	}
-	w.must(age(dir, 25*time.Hour))
+	w.must(ageFiles(dir, 25*time.Hour))
 	collect := func(body string) api.Collected {
-		return answered[api.Collected](w.world, http.MethodPost, dataPath+"gc", body)
+		return sendDecoded[api.Collected](w.world, http.MethodPost, dataPath+"gc", body)
 	}
 	if dry := collect(`{"dryRun":true}`); !dry.DryRun || dry.Removed != 1 || dry.Objects != dry.Kept+1 {
 		t.Errorf("%+v", dry)
@@ -56,8 +56,8 @@ func TestCollect(t *testing.T) {
 	w.gateway.collecting.Unlock()
 }
 
-// age sets back the time of all files in a folder.
-func age(dir string, by time.Duration) error {
+// ageFiles sets back the time of all files in a folder.
+func ageFiles(dir string, by time.Duration) error {
 	then := time.Now().Add(-by)
 	return filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
@@ -72,9 +72,9 @@ func TestNothingIsCollectedInTheDark(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s := must1(store.Open(t.Context(), store.Options{URL: dir}))(t)
-	w := newRuns(t, func(o *Options) { o.Store, o.Announce = s, (&crier{}).announce })
+	w := newRuns(t, func(o *Options) { o.Store, o.Announce = s, (&commitRecorder{}).announce })
 	must1(0, s.PutObject(t.Context(), digestOf("made"), 4, strings.NewReader("made")))(t)
-	w.must(age(dir, 25*time.Hour))
+	w.must(ageFiles(dir, 25*time.Hour))
 	w.must(w.redis.FlushAll(t.Context()).Err())
 	w.must(w.servers.Close())
 	wantProblem(t, w.post(dataPath+"gc", "{}"), http.StatusServiceUnavailable, api.Unavailable, "what runs use")

@@ -24,14 +24,14 @@ import (
 	"tidemill.dev/internal/data/transfer"
 )
 
-// crier records the announced commits.
-type crier struct {
+// commitRecorder records the announced commits.
+type commitRecorder struct {
 	mu      sync.Mutex
 	heard   []api.Commit
 	refuses error
 }
 
-func (c *crier) announce(_ context.Context, done api.Commit) error {
+func (c *commitRecorder) announce(_ context.Context, done api.Commit) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.refuses == nil {
@@ -41,7 +41,7 @@ func (c *crier) announce(_ context.Context, done api.Commit) error {
 }
 
 // withStore adds a store in a folder to a gateway.
-func withStore(t testing.TB, c *crier) func(*Options) {
+func withStore(t testing.TB, c *commitRecorder) func(*Options) {
 	t.Helper()
 	s := must1(store.Open(t.Context(), store.Options{URL: t.TempDir()}))(t)
 	t.Cleanup(func() { _ = s.Close() })
@@ -65,8 +65,8 @@ func framesOf(texts ...string) string {
 
 const dataPath = "/api/v1/data/"
 
-// commit puts files with the given texts and commits them.
-func (w *world) commit(asked api.CommitAsked, files map[string]string, headers ...string) reply {
+// commitFiles puts files with the given texts and commits them.
+func (w *world) commitFiles(asked api.CommitAsked, files map[string]string, headers ...string) reply {
 	w.Helper()
 	var texts []string
 	lines := []string{string(must1(json.Marshal(asked))(w))}
@@ -82,7 +82,7 @@ func (w *world) commit(asked api.CommitAsked, files map[string]string, headers .
 
 func (w *world) committed(asked api.CommitAsked, files map[string]string) (done api.Committed) {
 	w.Helper()
-	r := w.commit(asked, files)
+	r := w.commitFiles(asked, files)
 	if r.StatusCode != http.StatusOK {
 		w.Fatalf("%s %s", r.Status, r.body)
 	}
@@ -90,8 +90,8 @@ func (w *world) committed(asked api.CommitAsked, files map[string]string) (done 
 	return done
 }
 
-// got returns the answer to a GET about data.
-func got[T any](w *world, path string, pairs ...string) (answer T) {
+// getData returns the answer to a GET about data.
+func getData[T any](w *world, path string, pairs ...string) (answer T) {
 	w.Helper()
 	query := url.Values{}
 	for i := 0; i < len(pairs); i += 2 {
@@ -107,9 +107,9 @@ func got[T any](w *world, path string, pairs ...string) (answer T) {
 
 func TestCommitsAreSeen(t *testing.T) {
 	t.Parallel()
-	c := &crier{}
+	c := &commitRecorder{}
 	w := newWorld(t, withStore(t, c))
-	if all := got[api.Datasets](w, "datasets"); all.Datasets == nil || len(all.Datasets) != 0 {
+	if all := getData[api.Datasets](w, "datasets"); all.Datasets == nil || len(all.Datasets) != 0 {
 		t.Errorf("%+v", all)
 	}
 	const name = "bots/bot-42"
@@ -127,15 +127,15 @@ func TestCommitsAreSeen(t *testing.T) {
 	if len(c.heard) != 2 || c.heard[0].ID != first.ID || c.heard[1].ID != second.ID || c.heard[1].Subject != "other" {
 		t.Errorf("heard %+v", c.heard)
 	}
-	if all := got[api.Datasets](w, "datasets", "prefix", "bots/"); len(all.Datasets) != 1 || all.Datasets[0].Name != name || len(all.Datasets[0].Branches) != 1 {
+	if all := getData[api.Datasets](w, "datasets", "prefix", "bots/"); len(all.Datasets) != 1 || all.Datasets[0].Name != name || len(all.Datasets[0].Branches) != 1 {
 		t.Errorf("%+v", all)
 	}
 	for at, want := range map[string]string{"": second.ID, "main": second.ID, second.ID: second.ID, first.ID: first.ID, first.ID[:8]: first.ID} {
-		if is := got[api.Commit](w, "commit", "dataset", name, "at", at); is.ID != want {
+		if is := getData[api.Commit](w, "commit", "dataset", name, "at", at); is.ID != want {
 			t.Errorf("at %q is %+v", at, is)
 		}
 	}
-	diff := got[api.Diff](w, "diff", "dataset", name, "from", first.ID, "to", "main")
+	diff := getData[api.Diff](w, "diff", "dataset", name, "from", first.ID, "to", "main")
 	if len(diff.Files) != 1 || diff.Files[0].Path != "a" || diff.Files[0].Was.Digest != digestOf("A") || diff.Files[0].Is.Digest != digestOf("AA") || diff.From.ID != first.ID {
 		t.Errorf("%+v", diff)
 	}
@@ -143,7 +143,7 @@ func TestCommitsAreSeen(t *testing.T) {
 
 func TestPagesOfData(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, withStore(t, &crier{}))
+	w := newWorld(t, withStore(t, &commitRecorder{}))
 	files, empty := map[string]string{}, w.committed(api.CommitAsked{Dataset: "d"}, map[string]string{"x": "x"})
 	for i := range 25 {
 		files[fmt.Sprintf("f/%02d", i)] = fmt.Sprint(i)
@@ -155,7 +155,7 @@ func TestPagesOfData(t *testing.T) {
 	}
 	var paths, differ, commits []string
 	for after := ""; ; {
-		page := got[api.Files](w, "files", "dataset", "d", "path", "f", "after", after, "limit", "10")
+		page := getData[api.Files](w, "files", "dataset", "d", "path", "f", "after", after, "limit", "10")
 		for _, f := range page.Files {
 			paths = append(paths, f.Path)
 		}
@@ -164,7 +164,7 @@ func TestPagesOfData(t *testing.T) {
 		}
 	}
 	for after := ""; ; {
-		page := got[api.Diff](w, "diff", "dataset", "d", "from", empty.ID, "after", after, "limit", "10")
+		page := getData[api.Diff](w, "diff", "dataset", "d", "from", empty.ID, "after", after, "limit", "10")
 		for _, f := range page.Files {
 			differ = append(differ, f.Path)
 		}
@@ -173,7 +173,7 @@ func TestPagesOfData(t *testing.T) {
 		}
 	}
 	for after := ""; ; {
-		page := got[api.Log](w, "log", "dataset", "d", "after", after, "limit", "2")
+		page := getData[api.Log](w, "log", "dataset", "d", "after", after, "limit", "2")
 		for _, c := range page.Commits {
 			commits = append(commits, fmt.Sprint(c.Number))
 		}
@@ -188,7 +188,7 @@ func TestPagesOfData(t *testing.T) {
 
 func TestBranches(t *testing.T) {
 	t.Parallel()
-	c := &crier{}
+	c := &commitRecorder{}
 	w := newWorld(t, withStore(t, c))
 	first := w.committed(api.CommitAsked{Dataset: "d"}, map[string]string{"a": "A"})
 	second := w.committed(api.CommitAsked{Dataset: "d"}, map[string]string{"a": "B"})
@@ -196,10 +196,10 @@ func TestBranches(t *testing.T) {
 	if r := branch(`{"dataset":"d","branch":"old","from":"` + first.ID[:10] + `"}`); r.StatusCode != 200 || !strings.Contains(r.body, `"changed":true`) || !strings.Contains(r.body, first.ID) {
 		t.Errorf("%s %s", r.Status, r.body)
 	}
-	if made := got[api.Commit](w, "commit", "dataset", "d", "at", "old"); made.Parent != first.ID || made.Tree != first.Tree {
+	if made := getData[api.Commit](w, "commit", "dataset", "d", "at", "old"); made.Parent != first.ID || made.Tree != first.Tree {
 		t.Errorf("%+v", made)
 	}
-	if all := got[api.Log](w, "log", "dataset", "d", "branch", "old"); len(all.Commits) != 2 || all.Commits[1].ID != first.ID {
+	if all := getData[api.Log](w, "log", "dataset", "d", "branch", "old"); len(all.Commits) != 2 || all.Commits[1].ID != first.ID {
 		t.Errorf("%+v", all)
 	}
 	if r := branch(`{"dataset":"d","branch":"old","from":"` + first.ID + `"}`); r.StatusCode != 200 || !strings.Contains(r.body, `"changed":false`) {
@@ -211,7 +211,7 @@ func TestBranches(t *testing.T) {
 	wantProblem(t, branch(`{"dataset":"d","branch":"a b"}`), http.StatusBadRequest, api.InvalidRequest, "a b")
 	wantProblem(t, branch(`{"dataset":"d"}`), http.StatusBadRequest, api.InvalidRequest, "branch: ")
 	third := w.committed(api.CommitAsked{Dataset: "d", Branch: "old"}, map[string]string{"b": "C"})
-	if third.Files != 2 || got[api.Commit](w, "commit", "dataset", "d").ID != second.ID || len(c.heard) != 3 {
+	if third.Files != 2 || getData[api.Commit](w, "commit", "dataset", "d").ID != second.ID || len(c.heard) != 3 {
 		t.Errorf("%+v, and %d were heard", third, len(c.heard))
 	}
 }
@@ -219,7 +219,7 @@ func TestBranches(t *testing.T) {
 // An invalid commit is refused with the reason, and stores nothing.
 func TestBadCommits(t *testing.T) {
 	t.Parallel()
-	c := &crier{}
+	c := &commitRecorder{}
 	w := newWorld(t, withStore(t, c))
 	file := func(path string) string {
 		return `{"path":"` + path + `","digest":"` + digestOf("A") + `","size":1}`
@@ -248,7 +248,7 @@ func TestBadCommits(t *testing.T) {
 	wantProblem(t, w.post(dataPath+"commits", `{"dataset":"d"}`+strings.ReplaceAll(file("a"), digestOf("A"), digestOf("B"))), http.StatusNotFound, api.UnknownData, "has to be put first")
 	tooMany := `{"dataset":"d"}` + strings.Repeat(`{"path":"x","remove":true}`, mostChanges+1)
 	wantProblem(t, w.post(dataPath+"commits", tooMany), http.StatusRequestEntityTooLarge, api.TooLarge, "500000 changes")
-	if len(c.heard) > 0 || len(got[api.Datasets](w, "datasets").Datasets) > 0 {
+	if len(c.heard) > 0 || len(getData[api.Datasets](w, "datasets").Datasets) > 0 {
 		t.Errorf("heard %+v", c.heard)
 	}
 }
@@ -257,10 +257,10 @@ func TestBadCommits(t *testing.T) {
 // event later.
 func TestACommitThatNobodyHears(t *testing.T) {
 	t.Parallel()
-	c := &crier{refuses: errors.New("Kafka is away")}
+	c := &commitRecorder{refuses: errors.New("Kafka is away")}
 	w := newWorld(t, withStore(t, c))
 	asked := api.CommitAsked{Dataset: "d", Request: "r"}
-	r := w.commit(asked, map[string]string{"a": "A"})
+	r := w.commitFiles(asked, map[string]string{"a": "A"})
 	wantProblem(t, r, http.StatusServiceUnavailable, api.Unavailable, "its event could not be published")
 	c.refuses = nil
 	if done := w.committed(asked, map[string]string{"a": "A"}); done.Number != 1 || len(c.heard) != 1 || c.heard[0].ID != done.ID {
@@ -272,32 +272,34 @@ func TestACommitThatNobodyHears(t *testing.T) {
 func TestDataOfSomeKeys(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(o *Options) {
-		withStore(t, &crier{})(o)
-		o.Access = openGuard(t, "version: 1\ntokens:\n"+caller("all", "role: operate")+caller("some", "role: operate, keys: [bot-*]")+caller("reader", "role: read, keys: [bot-1]"))
+		withStore(t, &commitRecorder{})(o)
+		o.Access = openGuard(t, "version: 1\ntokens:\n"+callerLine("all", "role: operate")+callerLine("some", "role: operate, keys: [bot-*]")+callerLine("reader", "role: read, keys: [bot-1]"))
 	})
 	for _, name := range []string{"bots/bot-1", "bots/bot-2", "shops/berlin"} {
-		if r := w.commit(api.CommitAsked{Dataset: name}, map[string]string{"a": name}, as("all")...); r.StatusCode != 200 {
+		if r := w.commitFiles(api.CommitAsked{Dataset: name}, map[string]string{"a": name}, tokenHeader("all")...); r.StatusCode != 200 {
 			t.Fatalf("%s %s", r.Status, r.body)
 		}
 	}
-	seen := func(name string) string { return w.do(http.MethodGet, dataPath+"datasets", "", as(name)...).body }
+	seen := func(name string) string {
+		return w.do(http.MethodGet, dataPath+"datasets", "", tokenHeader(name)...).body
+	}
 	if a, s, r := strings.Count(seen("all"), `"name"`), strings.Count(seen("some"), `"name"`), strings.Count(seen("reader"), `"name"`); a != 3 || s != 2 || r != 1 {
 		t.Errorf("%d, %d and %d datasets are seen", a, s, r)
 	}
 	for _, path := range []string{"files?", "log?", "diff?", "commit?"} {
-		if r := w.do(http.MethodGet, dataPath+path+"dataset=bots/bot-2", "", as("some")...); r.StatusCode != 200 {
+		if r := w.do(http.MethodGet, dataPath+path+"dataset=bots/bot-2", "", tokenHeader("some")...); r.StatusCode != 200 {
 			t.Errorf("%s %s", r.Status, r.body)
 		}
-		wantProblem(t, w.do(http.MethodGet, dataPath+path+"dataset=bots/bot-2", "", as("reader")...), http.StatusForbidden, api.Forbidden, `the key "bot-2"`)
+		wantProblem(t, w.do(http.MethodGet, dataPath+path+"dataset=bots/bot-2", "", tokenHeader("reader")...), http.StatusForbidden, api.Forbidden, `the key "bot-2"`)
 	}
-	some := as("some")
-	if r := w.commit(api.CommitAsked{Dataset: "x/bot-3"}, map[string]string{"a": "A"}, some...); r.StatusCode != 200 {
+	some := tokenHeader("some")
+	if r := w.commitFiles(api.CommitAsked{Dataset: "x/bot-3"}, map[string]string{"a": "A"}, some...); r.StatusCode != 200 {
 		t.Errorf("%s %s", r.Status, r.body)
 	}
-	wantProblem(t, w.commit(api.CommitAsked{Dataset: "shops/berlin"}, map[string]string{"a": "A"}, some...), http.StatusForbidden, api.Forbidden, `the key "berlin"`)
-	wantProblem(t, w.commit(api.CommitAsked{Dataset: "bots/bot-1", Subject: "berlin"}, map[string]string{"a": "A"}, some...), http.StatusForbidden, api.Forbidden, `the subject "berlin"`)
+	wantProblem(t, w.commitFiles(api.CommitAsked{Dataset: "shops/berlin"}, map[string]string{"a": "A"}, some...), http.StatusForbidden, api.Forbidden, `the key "berlin"`)
+	wantProblem(t, w.commitFiles(api.CommitAsked{Dataset: "bots/bot-1", Subject: "berlin"}, map[string]string{"a": "A"}, some...), http.StatusForbidden, api.Forbidden, `the subject "berlin"`)
 	wantProblem(t, w.post(dataPath+"branches", `{"dataset":"shops/berlin","branch":"b"}`, some...), http.StatusForbidden, api.Forbidden, "berlin")
-	wantProblem(t, w.commit(api.CommitAsked{Dataset: "bots/bot-1"}, map[string]string{"a": "A"}, as("reader")...), http.StatusForbidden, api.Forbidden, "operate")
+	wantProblem(t, w.commitFiles(api.CommitAsked{Dataset: "bots/bot-1"}, map[string]string{"a": "A"}, tokenHeader("reader")...), http.StatusForbidden, api.Forbidden, "operate")
 	if done := w.do(http.MethodGet, dataPath+"log?dataset=x/bot-3", "", some...); !strings.Contains(done.body, `"by":"some"`) {
 		t.Errorf("%s", done.body)
 	}
@@ -308,7 +310,7 @@ func TestDataOfSomeKeys(t *testing.T) {
 // access, and a caller with the right key has.
 func TestDataOfKeysWithSlashes(t *testing.T) {
 	t.Parallel()
-	heard := &crier{}
+	heard := &commitRecorder{}
 	c := must1(config.Parse("c.yaml", []byte(testConfig+`recipes:
   clean: {when: {type: a}, inputs: {raw: "bots/{key}"}, run: {dir: ., command: [c]}, makes: {dataset: "{key}/clean"}}
   deep: {when: {type: a}, inputs: {raw: "bots/eu/{key}"}, run: {dir: ., command: [c]}}
@@ -316,34 +318,34 @@ func TestDataOfKeysWithSlashes(t *testing.T) {
 	w := newWorld(t, func(o *Options) {
 		withStore(t, heard)(o)
 		o.Config = func() *config.Config { return c }
-		o.Access = openGuard(t, "version: 1\ntokens:\n"+caller("all", "role: operate")+caller("shop", "role: operate, keys: [shop/bot-1]")+
-			caller("bot", "role: operate, keys: [bot-1, clean]")+caller("eu", "role: operate, keys: [eu/*]")+caller("both", "role: operate, keys: [eu/bot-1, bot-1]"))
+		o.Access = openGuard(t, "version: 1\ntokens:\n"+callerLine("all", "role: operate")+callerLine("shop", "role: operate, keys: [shop/bot-1]")+
+			callerLine("bot", "role: operate, keys: [bot-1, clean]")+callerLine("eu", "role: operate, keys: [eu/*]")+callerLine("both", "role: operate, keys: [eu/bot-1, bot-1]"))
 	})
 	for name, may := range map[string]string{"bots/shop/bot-1": "shop", "shop/bot-1/clean": "shop", "bots/bot-1": "bot both", "bots/eu/bot-1": "both", "eu/bot-1/clean": "eu both", "other/shop/bot-1": "bot both"} {
-		if r := w.commit(api.CommitAsked{Dataset: name, Subject: "s"}, map[string]string{"a": name}, as("all")...); r.StatusCode != 200 {
+		if r := w.commitFiles(api.CommitAsked{Dataset: name, Subject: "s"}, map[string]string{"a": name}, tokenHeader("all")...); r.StatusCode != 200 {
 			t.Fatalf("%s %s", r.Status, r.body)
 		}
 		for _, who := range []string{"shop", "bot", "eu", "both"} {
 			may := slices.Contains(strings.Fields(may), who)
-			if r := w.do(http.MethodGet, dataPath+"files?dataset="+name, "", as(who)...); r.StatusCode != 200 && r.StatusCode != 403 || (r.StatusCode == 200) != may {
+			if r := w.do(http.MethodGet, dataPath+"files?dataset="+name, "", tokenHeader(who)...); r.StatusCode != 200 && r.StatusCode != 403 || (r.StatusCode == 200) != may {
 				t.Errorf("%s reads %s: %s %s", who, name, r.Status, r.body)
 			}
-			if r := w.do(http.MethodGet, dataPath+"datasets", "", as(who)...); strings.Contains(r.body, `"`+name+`"`) != may {
+			if r := w.do(http.MethodGet, dataPath+"datasets", "", tokenHeader(who)...); strings.Contains(r.body, `"`+name+`"`) != may {
 				t.Errorf("%s sees %s: %s", who, name, r.body)
 			}
-			if r := w.post(dataPath+"branches", `{"dataset":"`+name+`","branch":"of-`+who+`"}`, as(who)...); (r.StatusCode < 300) != may || !may && r.StatusCode != 403 {
+			if r := w.post(dataPath+"branches", `{"dataset":"`+name+`","branch":"of-`+who+`"}`, tokenHeader(who)...); (r.StatusCode < 300) != may || !may && r.StatusCode != 403 {
 				t.Errorf("%s writes %s: %s %s", who, name, r.Status, r.body)
 			}
 		}
 	}
-	if r := w.commit(api.CommitAsked{Dataset: "shop/bot-1/clean"}, map[string]string{"a": "new"}, as("shop")...); r.StatusCode != 200 {
+	if r := w.commitFiles(api.CommitAsked{Dataset: "shop/bot-1/clean"}, map[string]string{"a": "new"}, tokenHeader("shop")...); r.StatusCode != 200 {
 		t.Errorf("%s %s", r.Status, r.body)
 	}
 	if last := heard.heard[len(heard.heard)-1]; last.Subject != "shop/bot-1" {
 		t.Errorf("its event is of %q", last.Subject)
 	}
-	wantProblem(t, w.commit(api.CommitAsked{Dataset: "bots/eu/bot-1"}, map[string]string{"a": "new"}, as("both")...), http.StatusBadRequest, api.InvalidRequest, "say which of them")
-	wantProblem(t, w.do(http.MethodGet, dataPath+"files?dataset=bots/eu/bot-1", "", as("eu")...), http.StatusForbidden, api.Forbidden, "of which you may read not all")
+	wantProblem(t, w.commitFiles(api.CommitAsked{Dataset: "bots/eu/bot-1"}, map[string]string{"a": "new"}, tokenHeader("both")...), http.StatusBadRequest, api.InvalidRequest, "say which of them")
+	wantProblem(t, w.do(http.MethodGet, dataPath+"files?dataset=bots/eu/bot-1", "", tokenHeader("eu")...), http.StatusForbidden, api.Forbidden, "of which you may read not all")
 }
 
 func TestTreesOfRuns(t *testing.T) {
@@ -368,7 +370,7 @@ func TestTreesOfRuns(t *testing.T) {
 // Files that our own client puts and gets stay the same, large ones too.
 func TestCarried(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, withStore(t, &crier{}))
+	w := newWorld(t, withStore(t, &commitRecorder{}))
 	from, to := t.TempDir(), t.TempDir()
 	for i := range 300 {
 		w.must(os.WriteFile(filepath.Join(from, fmt.Sprint(i)), fmt.Append(nil, i), 0o644))
@@ -382,5 +384,5 @@ func TestCarried(t *testing.T) {
 	if back := must1(transfer.Scan(t.Context(), to, nil))(t); fmt.Sprint(back) != fmt.Sprint(all) {
 		t.Errorf("%v", back)
 	}
-	w.until("nothing is taken any more", func() bool { return w.gateway.room.bytes() == 0 }) // the end of a sized answer arrives before its handler returns
+	w.waitUntil("nothing is taken any more", func() bool { return w.gateway.room.takenBytes() == 0 }) // the end of a sized answer arrives before its handler returns
 }

@@ -34,11 +34,11 @@ func letterParameters() []string {
 
 // listLetters answers with a page of the open dead letters that match, newest first.
 func (g *Gateway) listLetters(w http.ResponseWriter, r *request) *api.Problem {
-	values, p := r.query(letterParameters())
+	values, p := r.parseQuery(letterParameters())
 	if p != nil {
 		return p
 	}
-	selection, p := g.selection(r, access.Read, selectionOf(values))
+	selection, p := g.convertSelection(r, access.Read, selectionOf(values))
 	if p != nil {
 		return p
 	}
@@ -46,7 +46,7 @@ func (g *Gateway) listLetters(w http.ResponseWriter, r *request) *api.Problem {
 	if p != nil {
 		return p
 	}
-	book, p := g.book(r.Context())
+	book, p := g.deadLetters(r.Context())
 	if p != nil {
 		return p
 	}
@@ -73,14 +73,14 @@ func pageOf(text string) (int, *api.Problem) {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 || n > mostOnOne {
-		return 0, badParameter("limit", fmt.Sprintf("%q is not a number of dead letters; give 1 to %d, and the cursor for more", clip(text), mostOnOne))
+		return 0, badParameter("limit", fmt.Sprintf("%q is not a number of dead letters; give 1 to %d, and the cursor for more", clipText(text), mostOnOne))
 	}
 	return n, nil
 }
 
-// selection converts the caller's selection, and restricts it to the keys that the role
+// convertSelection converts the caller's selection, and restricts it to the keys that the role
 // covers.
-func (g *Gateway) selection(r *request, role access.Role, asked api.LetterSelection) (deadletters.Selection, *api.Problem) {
+func (g *Gateway) convertSelection(r *request, role access.Role, asked api.LetterSelection) (deadletters.Selection, *api.Problem) {
 	s := deadletters.Selection{IDs: asked.IDs, Trigger: asked.Trigger, Reason: asked.Reason, Type: asked.Type, Key: asked.Key, Stream: asked.Stream}
 	now := time.Now()
 	for _, limit := range []struct {
@@ -113,7 +113,7 @@ func deadLetterOf(e *deadletters.Entry) api.DeadLetter {
 
 // showLetter answers with everything known about one dead letter, open or resolved.
 func (g *Gateway) showLetter(w http.ResponseWriter, r *request) *api.Problem {
-	book, p := g.book(r.Context())
+	book, p := g.deadLetters(r.Context())
 	if p != nil {
 		return p
 	}
@@ -185,8 +185,8 @@ func readLetter(ctx context.Context, book *deadletters.Book, at broker.Position,
 	})
 }
 
-// showOriginal shows the event, or the record if it is not an event. A letter has neither if
-// the event was too large for it or is lost.
+// showOriginal shows the letter's event, or its record if the record is not an event. A letter has
+// neither if the event was too large for the letter or is lost.
 func showOriginal(l *deadletters.Letter, whole *api.WholeLetter) {
 	v, err := l.Original()
 	switch {
@@ -219,7 +219,7 @@ func (g *Gateway) readLetterAsk(r *request) (a api.LetterAsk, s deadletters.Sele
 	if p = g.readCommand(r, &a); p != nil {
 		return a, s, p
 	}
-	if s, p = g.selection(r, access.Operate, a.Selection); p != nil {
+	if s, p = g.convertSelection(r, access.Operate, a.Selection); p != nil {
 		return a, s, p
 	}
 	if s.All() != a.Selection.All {
@@ -237,7 +237,7 @@ func (g *Gateway) replayLetters(w http.ResponseWriter, r *request) *api.Problem 
 	if ask.Reason != "" {
 		return badParameter("reason", "a replay needs none; to select by reason, give selection.reason")
 	}
-	book, p := g.book(r.Context())
+	book, p := g.deadLetters(r.Context())
 	if p != nil {
 		return p
 	}
@@ -251,9 +251,9 @@ func (g *Gateway) replayLetters(w http.ResponseWriter, r *request) *api.Problem 
 	return nil
 }
 
-// notReplayable returns a function that says why letters of a trigger cannot be replayed, and
-// which other way there is; empty if they can. It looks up each trigger only once, because it
-// is called for up to a million letters.
+// notReplayable returns a function whose result says why letters of a trigger cannot be replayed,
+// and what the caller can do instead. The result is empty if they can be replayed. Each trigger is
+// looked up only once, because the function is called for up to a million letters.
 func notReplayable(c *config.Config) func(trigger string) string {
 	reasons := map[string]string{
 		"": "no trigger's delivery failed: a scorer could not score the event, a record was no event, or it was gone before it could be read. Have its publisher mend it and publish it again, then drop the letter",
@@ -293,7 +293,7 @@ func sortOut(book *deadletters.Book, s deadletters.Selection, ask api.LetterAsk,
 		}
 	})
 	for _, id := range slices.Sorted(maps.Keys(absent)) {
-		refuse(&done, whyAbsent(book, id), clip(id))
+		refuse(&done, whyAbsent(book, id), clipText(id))
 	}
 	return todo, done
 }
@@ -323,8 +323,8 @@ func refuse(done *api.LetterDone, reason, id string) {
 	}
 }
 
-// askReplays writes one command per trigger, or several if the trigger has many letters. If a
-// later command fails, the earlier ones count: the caller's next request asks for the rest.
+// askReplays writes one command per trigger, or several if the trigger has many letters. If a later
+// command fails, the earlier commands still count: the caller's next request covers the rest.
 func (g *Gateway) askReplays(r *request, book *deadletters.Book, todo []deadletters.Entry, rate float64, done *api.LetterDone) *api.Problem {
 	refs := map[string][]tidemill.LetterRef{}
 	var triggers []string
@@ -348,15 +348,14 @@ func (g *Gateway) askReplays(r *request, book *deadletters.Book, todo []deadlett
 	return nil
 }
 
-// lettersAnAct is the number of letters that one command can name and still fit into an
-// event.
+// lettersAnAct is the number of letters whose names fit into one command's event.
 func (g *Gateway) lettersAnAct() int {
 	const oneTakes = 200 // bytes
 	return min(commands.MaxLetters, max(1, g.opt.Limits.Event/oneTakes-10))
 }
 
 func (g *Gateway) askReplay(r *request, book *deadletters.Book, act tidemill.LetterReplayData, done *api.LetterDone) *api.Problem {
-	v, err := g.author(r).ReplayLetters(act)
+	v, err := g.commandAuthor(r).ReplayLetters(act)
 	if err != nil {
 		g.log.Error("gateway: encoding a command failed; the caller gets a 500", "trigger", act.Trigger, "reason", err)
 		return internalFault()
@@ -379,12 +378,12 @@ func placesOf(todo []deadletters.Entry) []broker.Position {
 	return all
 }
 
-// mostReason is the maximum size of a drop's reason, in bytes. Each letter's receipt repeats
-// it.
+// mostReason is the maximum size of a drop's reason, in bytes. Each letter's receipt repeats the
+// reason.
 const mostReason = 1000
 
-// dropLetters resolves dead letters without a delivery. Their receipts are on the log before
-// it answers.
+// dropLetters resolves dead letters without a delivery. The receipts are on the log before the
+// answer.
 func (g *Gateway) dropLetters(w http.ResponseWriter, r *request) *api.Problem {
 	ask, selection, p := g.readLetterAsk(r)
 	switch {
@@ -397,13 +396,13 @@ func (g *Gateway) dropLetters(w http.ResponseWriter, r *request) *api.Problem {
 	case ask.Rate != 0:
 		return badParameter("rate", "a drop has none")
 	}
-	book, p := g.book(r.Context())
+	book, p := g.deadLetters(r.Context())
 	if p != nil {
 		return p
 	}
 	todo, done := sortOut(book, selection, ask, func(string) string { return "" })
 	if !ask.DryRun && len(todo) > 0 {
-		if p := g.drop(r, book, todo, ask.Reason, &done); p != nil {
+		if p := g.dropEach(r, book, todo, ask.Reason, &done); p != nil {
 			return p
 		}
 	}
@@ -411,18 +410,19 @@ func (g *Gateway) dropLetters(w http.ResponseWriter, r *request) *api.Problem {
 	return nil
 }
 
-// drop reads each letter, because its receipt continues the letter's chain of causes, and
-// writes the receipts. If it takes too long, the rest is left for the next request.
-func (g *Gateway) drop(r *request, book *deadletters.Book, todo []deadletters.Entry, reason string, done *api.LetterDone) *api.Problem {
+// dropEach writes the receipts of the letters. It also reads each letter, because the receipt
+// continues the letter's chain of causes. Letters for which there is no time are left for the next
+// request.
+func (g *Gateway) dropEach(r *request, book *deadletters.Book, todo []deadletters.Entry, reason string, done *api.LetterDone) *api.Problem {
 	ctx, cancel := context.WithTimeout(r.Context(), g.opt.Limits.Ack)
 	defer cancel()
 	began := time.Now()
-	d := dropping{g: g, ctx: ctx, book: book, by: r.name(), reason: reason}
+	d := letterDrop{g: g, ctx: ctx, book: book, by: r.callerName(), reason: reason}
 	err := book.At(ctx, placesOf(todo), func(at broker.Position, e *broker.Incoming) error {
 		if time.Since(began) > g.opt.Limits.Ack/2 {
 			return errLate
 		}
-		return d.send(at, e)
+		return d.sendReceipt(at, e)
 	})
 	d.sent.Wait()
 	done.Letters, done.Left = d.ids, done.Left+len(todo)-len(d.ids)
@@ -432,14 +432,14 @@ func (g *Gateway) drop(r *request, book *deadletters.Book, todo []deadletters.En
 	if d.failed != nil {
 		return g.commandProblem(&broker.View{ID: d.last, Type: tidemill.TypeEventResolved}, d.failed, time.Since(began))
 	}
-	g.log.Info("gateway: dead letters dropped", "events", len(d.ids), "reason", reason, "by", r.name())
+	g.log.Info("gateway: dead letters dropped", "events", len(d.ids), "reason", reason, "by", r.callerName())
 	return nil
 }
 
 var errLate = errors.New("it takes too long")
 
-// dropping is one drop in progress.
-type dropping struct {
+// letterDrop is one drop in progress.
+type letterDrop struct {
 	g          *Gateway
 	ctx        context.Context
 	book       *deadletters.Book
@@ -452,11 +452,11 @@ type dropping struct {
 	failed error
 }
 
-// send writes a letter's receipt to the partition of the letter.
-func (d *dropping) send(at broker.Position, e *broker.Incoming) error {
+// sendReceipt writes a letter's receipt to the partition of the letter.
+func (d *letterDrop) sendReceipt(at broker.Position, e *broker.Incoming) error {
 	receipt := deadletters.Receipt{Letter: strings.Clone(e.ID), Partition: at.Partition, Offset: at.Offset,
 		Action: deadletters.Dropped, Outcome: deadletters.DroppedByAct, Reason: d.reason, By: d.by}
-	v, err := deadletters.Resolved(d.g.names(), &e.View, receipt, time.Now())
+	v, err := deadletters.Resolved(d.g.installNames(), &e.View, receipt, time.Now())
 	if err != nil {
 		return err
 	}

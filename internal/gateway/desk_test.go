@@ -41,8 +41,8 @@ func newDesk(t testing.TB, change func(*Options)) *world {
 	return newWorldOf(t, testTriggers, embedded.Options{}, change)
 }
 
-// letter writes a dead letter of a trigger, for an event of a key, and returns its id.
-func (w *world) letter(trigger, key string, change func(*deadletters.Details)) string {
+// writeLetter writes a dead letter of a trigger, for an event of a key, and returns its id.
+func (w *world) writeLetter(trigger, key string, change func(*deadletters.Details)) string {
 	w.Helper()
 	d := deadletters.Details{Trigger: trigger, Reason: "500 Internal Server Error", Tried: 3, Destination: "https://crm.example/hooks",
 		Attempts: []deadletters.Attempt{{At: time.Unix(1000, 0), Took: 1500 * time.Millisecond, Status: 500, Error: "500 Internal Server Error", Answer: "no room"}}}
@@ -51,13 +51,13 @@ func (w *world) letter(trigger, key string, change func(*deadletters.Details)) s
 	}
 	original := broker.View{ID: "of " + key, Source: "/crm", Type: "bot-created", Subject: key, Key: []byte(key), DataContentType: "application/json", Data: []byte(`{"name":"Ada"}`)}
 	names := must1(w.config.Names())(w)
-	v := must1(deadletters.New(names, broker.Position{Stream: "events", Partition: 1, Offset: int64(len(w.stored(tidemill.StreamDeadLetters)))}, &original, d, time.Now()))(w)
+	v := must1(deadletters.New(names, broker.Position{Stream: "events", Partition: 1, Offset: int64(len(w.storedEvents(tidemill.StreamDeadLetters)))}, &original, d, time.Now()))(w)
 	must1(w.producer.Publish(w.Context(), tidemill.StreamDeadLetters, &v))(w)
 	return v.ID
 }
 
-// undecodable writes a letter in the way of the broker.
-func (w *world) undecodable(key string) string {
+// writeUndecodable writes a letter in the way of the broker.
+func (w *world) writeUndecodable(key string) string {
 	w.Helper()
 	data := must1(json.Marshal(broker.DeadLetter{Stream: "events", Partition: 2, Offset: 7, Last: 7, Group: "tidemill.triggers.events", Reason: "attribute specversion: is missing: this is not a CloudEvent",
 		Record: &broker.DeadRecord{Key: []byte(key), Value: []byte("hello"), Headers: []broker.Header{{Key: "x"}}}}))(w)
@@ -66,22 +66,22 @@ func (w *world) undecodable(key string) string {
 	return v.ID
 }
 
-// answered sends a request and decodes the answer.
-func answered[T any](w *world, method, path, body string, headers ...string) (to T) {
+// sendDecoded sends a request and decodes the answer.
+func sendDecoded[T any](w *world, method, path, body string, headers ...string) (to T) {
 	w.Helper()
 	var r reply
-	w.until("it is answered", func() bool { // a busy machine may need more than five seconds
+	w.waitUntil("it is answered", func() bool { // a busy machine may need more than five seconds
 		r = w.do(method, path, body, headers...)
 		return method != http.MethodGet || r.StatusCode != http.StatusServiceUnavailable
 	})
 	if r.StatusCode != http.StatusOK {
 		w.Fatalf("%s %s: %d %s", method, path, r.StatusCode, r.body)
 	}
-	return decoded[T](w, r)
+	return decodeReply[T](w, r)
 }
 
-// decoded returns the decoded body of an answer.
-func decoded[T any](w *world, r reply) (to T) {
+// decodeReply returns the decoded body of an answer.
+func decodeReply[T any](w *world, r reply) (to T) {
 	w.Helper()
 	if r.StatusCode != http.StatusOK {
 		w.Fatalf("%d %s", r.StatusCode, r.body)
@@ -92,12 +92,12 @@ func decoded[T any](w *world, r reply) (to T) {
 	return to
 }
 
-// listed waits until the list has n letters, and returns their ids.
-func (w *world) listed(query string, n int) (all []string) {
+// waitForLetters waits until the list has n letters, and returns their ids.
+func (w *world) waitForLetters(query string, n int) (all []string) {
 	w.Helper()
 	var list api.DeadLetters
-	w.until(fmt.Sprint(n, " dead letters are listed"), func() bool {
-		list = answered[api.DeadLetters](w, http.MethodGet, "/api/v1/dead-letters"+query, "")
+	w.waitUntil(fmt.Sprint(n, " dead letters are listed"), func() bool {
+		list = sendDecoded[api.DeadLetters](w, http.MethodGet, "/api/v1/dead-letters"+query, "")
 		return len(list.DeadLetters) == n
 	})
 	for _, l := range list.DeadLetters {
@@ -109,24 +109,24 @@ func (w *world) listed(query string, n int) (all []string) {
 func TestDeadLettersAreListed(t *testing.T) {
 	t.Parallel()
 	w := newDesk(t, nil)
-	if got := w.listed("", 0); got != nil {
+	if got := w.waitForLetters("", 0); got != nil {
 		t.Errorf("of none there are %v", got)
 	}
-	one, two := w.letter("tell-crm", "bot-1", nil), w.letter("tell-erp", "bot-2", func(d *deadletters.Details) { d.Reason = "timeout" })
-	three := w.undecodable("bot-3")
-	if got := w.listed("", 3); !same(got, []string{one, two, three}) {
+	one, two := w.writeLetter("tell-crm", "bot-1", nil), w.writeLetter("tell-erp", "bot-2", func(d *deadletters.Details) { d.Reason = "timeout" })
+	three := w.writeUndecodable("bot-3")
+	if got := w.waitForLetters("", 3); !haveSame(got, []string{one, two, three}) {
 		t.Errorf("listed are %v", got)
 	}
 	for query, want := range map[string]string{"?trigger=tell-crm": one, "?reason=TIME": two, "?key=bot-3": three, "?key=bot-1&since=-1h&type=bot-created&stream=events": one} {
-		if got := w.listed(query, 1); got[0] != want {
+		if got := w.waitForLetters(query, 1); got[0] != want {
 			t.Errorf("%s: %v", query, got)
 		}
 	}
-	if got := w.listed("?until=-1h", 0); got != nil {
+	if got := w.waitForLetters("?until=-1h", 0); got != nil {
 		t.Errorf("an hour ago there were %v", got)
 	}
-	first := answered[api.DeadLetters](w, http.MethodGet, "/api/v1/dead-letters?limit=2", "")
-	rest := answered[api.DeadLetters](w, http.MethodGet, "/api/v1/dead-letters?limit=2&cursor="+first.Cursor, "")
+	first := sendDecoded[api.DeadLetters](w, http.MethodGet, "/api/v1/dead-letters?limit=2", "")
+	rest := sendDecoded[api.DeadLetters](w, http.MethodGet, "/api/v1/dead-letters?limit=2&cursor="+first.Cursor, "")
 	if len(first.DeadLetters) != 2 || first.Total != 3 || len(rest.DeadLetters) != 1 || rest.Cursor != "" || rest.Total != 3 {
 		t.Errorf("pages %+v and %+v", first, rest)
 	}
@@ -138,10 +138,10 @@ func TestDeadLettersAreListed(t *testing.T) {
 func TestADeadLetterIsShownWhole(t *testing.T) {
 	t.Parallel()
 	w := newDesk(t, nil)
-	id, strange := w.letter("tell-crm", "bot-1", nil), w.undecodable("bot-3")
-	w.listed("", 2)
+	id, strange := w.writeLetter("tell-crm", "bot-1", nil), w.writeUndecodable("bot-3")
+	w.waitForLetters("", 2)
 	show := func(id string) api.WholeLetter {
-		return answered[api.WholeLetter](w, http.MethodGet, "/api/v1/dead-letters/"+id, "")
+		return sendDecoded[api.WholeLetter](w, http.MethodGet, "/api/v1/dead-letters/"+id, "")
 	}
 	whole := show(id[:12])
 	var event map[string]any
@@ -157,7 +157,7 @@ func TestADeadLetterIsShownWhole(t *testing.T) {
 		t.Errorf("%+v", of)
 	}
 	wantProblem(t, w.do(http.MethodGet, "/api/v1/dead-letters/none", ""), http.StatusNotFound, api.UnknownLetter, `"none"`)
-	answered[api.LetterDone](w, http.MethodPost, "/api/v1/dead-letters/drop", `{"selection":{"ids":["`+id+`"]},"reason":"a test"}`)
+	sendDecoded[api.LetterDone](w, http.MethodPost, "/api/v1/dead-letters/drop", `{"selection":{"ids":["`+id+`"]},"reason":"a test"}`)
 	after := show(id)
 	if r := after.Receipt; r == nil || r.Action != "dropped" || r.Outcome != "dropped" || r.Reason != "a test" || after.Letter.State != api.LetterResolved ||
 		after.Letter.Key != "bot-1" || after.Letter.Reason != whole.Letter.Reason || len(after.Attempts) != 1 {
@@ -168,18 +168,18 @@ func TestADeadLetterIsShownWhole(t *testing.T) {
 func TestLettersAreReplayedOnce(t *testing.T) {
 	t.Parallel()
 	w := newDesk(t, nil)
-	one, two := w.letter("tell-crm", "bot-1", nil), w.letter("tell-crm", "bot-2", nil)
-	other, gone, strange := w.letter("tell-erp", "bot-1", nil), w.letter("tell-nobody", "bot-4", nil), w.undecodable("bot-5")
-	w.listed("", 5)
+	one, two := w.writeLetter("tell-crm", "bot-1", nil), w.writeLetter("tell-crm", "bot-2", nil)
+	other, gone, strange := w.writeLetter("tell-erp", "bot-1", nil), w.writeLetter("tell-nobody", "bot-4", nil), w.writeUndecodable("bot-5")
+	w.waitForLetters("", 5)
 	ask := func(body string) api.LetterDone {
-		return answered[api.LetterDone](w, http.MethodPost, "/api/v1/dead-letters/replay", body)
+		return sendDecoded[api.LetterDone](w, http.MethodPost, "/api/v1/dead-letters/replay", body)
 	}
 	dry := ask(`{"selection":{"trigger":"tell-crm"},"dryRun":true}`)
-	if dry.Matched != 2 || !slices.Equal(dry.Letters, []string{one, two}) || len(dry.Commands) != 0 || !dry.DryRun || len(w.stored(tidemill.StreamCommands)) != 0 {
+	if dry.Matched != 2 || !slices.Equal(dry.Letters, []string{one, two}) || len(dry.Commands) != 0 || !dry.DryRun || len(w.storedEvents(tidemill.StreamCommands)) != 0 {
 		t.Errorf("%+v", dry)
 	}
 	done := ask(`{"selection":{"all":true},"rate":50}`)
-	if done.Matched != 5 || !same(done.Letters, []string{one, two, other}) || len(done.Commands) != 2 || len(done.Refused) != 2 {
+	if done.Matched != 5 || !haveSame(done.Letters, []string{one, two, other}) || len(done.Commands) != 2 || len(done.Refused) != 2 {
 		t.Fatalf("%+v", done)
 	}
 	for _, group := range done.Refused {
@@ -194,7 +194,7 @@ func TestLettersAreReplayedOnce(t *testing.T) {
 		len(again.Refused) != 1 || again.Refused[0].Letters[0] != "none" {
 		t.Errorf("%+v", again)
 	}
-	acts := w.stored(tidemill.StreamCommands)
+	acts := w.storedEvents(tidemill.StreamCommands)
 	if len(acts) != 2 || acts[0].Subject != "tell-crm" || acts[0].ID != done.Commands[0].ID {
 		t.Errorf("asked is %v", ids(acts))
 	}
@@ -203,7 +203,7 @@ func TestLettersAreReplayedOnce(t *testing.T) {
 	if data.Rate != 50 || len(data.Letters) != 2 || data.Letters[0].ID != one || data.Letters[0].Stream != "events" || data.Letters[0].Source != 1 {
 		t.Errorf("%+v", data)
 	}
-	if l := answered[api.WholeLetter](w, http.MethodGet, "/api/v1/dead-letters/"+one, ""); l.Letter.State != api.LetterReplaying || l.Letter.Replay != acts[0].ID {
+	if l := sendDecoded[api.WholeLetter](w, http.MethodGet, "/api/v1/dead-letters/"+one, ""); l.Letter.State != api.LetterReplaying || l.Letter.Replay != acts[0].ID {
 		t.Errorf("%+v", l.Letter)
 	}
 }
@@ -212,12 +212,12 @@ func TestManyLettersAreSeveralActs(t *testing.T) {
 	t.Parallel()
 	w := newDesk(t, func(o *Options) { o.Limits.Event = 4 << 10 }) // ten letters per command
 	for i := range 25 {
-		w.letter("tell-crm", fmt.Sprint("bot-", i), nil)
+		w.writeLetter("tell-crm", fmt.Sprint("bot-", i), nil)
 	}
-	w.listed("", 25)
-	done := answered[api.LetterDone](w, http.MethodPost, "/api/v1/dead-letters/replay", `{"selection":{"trigger":"tell-crm"},"rate":1}`)
+	w.waitForLetters("", 25)
+	done := sendDecoded[api.LetterDone](w, http.MethodPost, "/api/v1/dead-letters/replay", `{"selection":{"trigger":"tell-crm"},"rate":1}`)
 	first, named := []int{}, 0
-	for _, v := range w.stored(tidemill.StreamCommands) {
+	for _, v := range w.storedEvents(tidemill.StreamCommands) {
 		var data tidemill.LetterReplayData
 		w.must(json.Unmarshal(v.Data, &data))
 		first, named = append(first, data.First), named+len(data.Letters)
@@ -230,29 +230,29 @@ func TestManyLettersAreSeveralActs(t *testing.T) {
 func TestLettersAreDropped(t *testing.T) {
 	t.Parallel()
 	w := newDesk(t, nil)
-	one, strange := w.letter("tell-crm", "bot-1", nil), w.undecodable("bot-3")
-	kept := w.letter("tell-erp", "bot-2", nil)
-	w.listed("", 3)
+	one, strange := w.writeLetter("tell-crm", "bot-1", nil), w.writeUndecodable("bot-3")
+	kept := w.writeLetter("tell-erp", "bot-2", nil)
+	w.waitForLetters("", 3)
 	drop := func(body string) api.LetterDone {
-		return answered[api.LetterDone](w, http.MethodPost, "/api/v1/dead-letters/drop", body)
+		return sendDecoded[api.LetterDone](w, http.MethodPost, "/api/v1/dead-letters/drop", body)
 	}
-	if dry := drop(`{"selection":{"all":true},"reason":"x","dryRun":true}`); len(dry.Letters) != 3 || len(w.listed("", 3)) != 3 {
+	if dry := drop(`{"selection":{"all":true},"reason":"x","dryRun":true}`); len(dry.Letters) != 3 || len(w.waitForLetters("", 3)) != 3 {
 		t.Errorf("%+v", dry)
 	}
-	if r := w.do(http.MethodPost, "/api/v1/dead-letters/drop", `{"selection":{"all":true},"reason":"`+strings.Repeat("x", mostReason+1)+`"}`); r.StatusCode != http.StatusBadRequest || len(w.listed("", 3)) != 3 {
+	if r := w.do(http.MethodPost, "/api/v1/dead-letters/drop", `{"selection":{"all":true},"reason":"`+strings.Repeat("x", mostReason+1)+`"}`); r.StatusCode != http.StatusBadRequest || len(w.waitForLetters("", 3)) != 3 {
 		t.Errorf("a reason that fills the log: %d %s", r.StatusCode, r.body)
 	}
-	if done := drop(`{"selection":{"ids":["` + one + `","` + strange + `"]},"reason":"a test"}`); !same(done.Letters, []string{one, strange}) || done.Matched != 2 {
+	if done := drop(`{"selection":{"ids":["` + one + `","` + strange + `"]},"reason":"a test"}`); !haveSame(done.Letters, []string{one, strange}) || done.Matched != 2 {
 		t.Errorf("%+v", done)
 	}
-	if got := answered[api.DeadLetters](w, http.MethodGet, "/api/v1/dead-letters", ""); len(got.DeadLetters) != 1 || got.DeadLetters[0].ID != kept {
+	if got := sendDecoded[api.DeadLetters](w, http.MethodGet, "/api/v1/dead-letters", ""); len(got.DeadLetters) != 1 || got.DeadLetters[0].ID != kept {
 		t.Errorf("at once there are left %+v", got)
 	}
 	if again := drop(`{"selection":{"ids":["` + one + `"]},"reason":"again"}`); len(again.Letters) != 0 || len(again.Refused) != 1 || !strings.Contains(again.Refused[0].Reason, "resolved already") {
 		t.Errorf("%+v", again)
 	}
 	letter, receipts := broker.View{}, 0
-	for _, v := range w.stored(tidemill.StreamDeadLetters) {
+	for _, v := range w.storedEvents(tidemill.StreamDeadLetters) {
 		if v.ID == one {
 			letter = v
 		}
@@ -305,34 +305,34 @@ func TestWhatIsAskedMustBeMeant(t *testing.T) {
 func TestWhoHasSomeKeysHasTheirLetters(t *testing.T) {
 	t.Parallel()
 	w := newDesk(t, func(o *Options) {
-		o.Access = openGuard(t, "version: 1\ntokens:\n"+caller("all", "role: operate")+caller("one", "role: operate, keys: [bot-1]"))
+		o.Access = openGuard(t, "version: 1\ntokens:\n"+callerLine("all", "role: operate")+callerLine("one", "role: operate, keys: [bot-1]"))
 	})
-	one, two := w.letter("tell-crm", "bot-1", nil), w.letter("tell-crm", "bot-2", nil)
+	one, two := w.writeLetter("tell-crm", "bot-1", nil), w.writeLetter("tell-crm", "bot-2", nil)
 	list := func(name string) (n int) {
-		return answered[api.DeadLetters](w, http.MethodGet, "/api/v1/dead-letters", "", as(name)...).Total
+		return sendDecoded[api.DeadLetters](w, http.MethodGet, "/api/v1/dead-letters", "", tokenHeader(name)...).Total
 	}
-	w.until("the letters are there", func() bool { return list("all") == 2 })
+	w.waitUntil("the letters are there", func() bool { return list("all") == 2 })
 	if n := list("one"); n != 1 {
 		t.Errorf("who has one key sees %d letters", n)
 	}
-	wantProblem(t, w.do(http.MethodGet, "/api/v1/dead-letters/"+two, "", as("one")...), http.StatusNotFound, api.UnknownLetter, two)
+	wantProblem(t, w.do(http.MethodGet, "/api/v1/dead-letters/"+two, "", tokenHeader("one")...), http.StatusNotFound, api.UnknownLetter, two)
 	for _, verb := range []string{"replay", "drop"} {
 		body := `{"selection":{"ids":["` + two + `"]}}`
 		if verb == "drop" {
 			body = `{"selection":{"ids":["` + two + `"]},"reason":"x"}`
 		}
-		done := answered[api.LetterDone](w, http.MethodPost, "/api/v1/dead-letters/"+verb, body, as("one")...)
+		done := sendDecoded[api.LetterDone](w, http.MethodPost, "/api/v1/dead-letters/"+verb, body, tokenHeader("one")...)
 		if done.Matched != 0 || len(done.Refused) != 1 || !strings.Contains(done.Refused[0].Reason, "may not touch") {
 			t.Errorf("%s: %+v", verb, done)
 		}
 	}
-	answered[api.LetterDone](w, http.MethodPost, "/api/v1/dead-letters/drop", `{"selection":{"all":true},"reason":"x"}`, as("one")...)
-	got := answered[api.WholeLetter](w, http.MethodGet, "/api/v1/dead-letters/"+one, "", as("all")...)
+	sendDecoded[api.LetterDone](w, http.MethodPost, "/api/v1/dead-letters/drop", `{"selection":{"all":true},"reason":"x"}`, tokenHeader("one")...)
+	got := sendDecoded[api.WholeLetter](w, http.MethodGet, "/api/v1/dead-letters/"+one, "", tokenHeader("all")...)
 	if got.Receipt == nil || got.Receipt.By != "one" || list("all") != 1 {
 		t.Errorf("%+v", got.Receipt)
 	}
-	wantProblem(t, w.post("/api/v1/triggers/tell-crm/pause", "", as("one")...), http.StatusForbidden, api.Forbidden, "all keys")
-	if got := answered[api.TriggerDone](w, http.MethodPost, "/api/v1/triggers/tell-crm/pause", "", as("all")...); got.Trigger.PausedBy != "all" {
+	wantProblem(t, w.post("/api/v1/triggers/tell-crm/pause", "", tokenHeader("one")...), http.StatusForbidden, api.Forbidden, "all keys")
+	if got := sendDecoded[api.TriggerDone](w, http.MethodPost, "/api/v1/triggers/tell-crm/pause", "", tokenHeader("all")...); got.Trigger.PausedBy != "all" {
 		t.Errorf("%+v", got)
 	}
 }
@@ -341,7 +341,7 @@ func TestTriggersAreListed(t *testing.T) {
 	t.Parallel()
 	board := boardOf(t, "kafka-1")
 	w := newDesk(t, func(o *Options) { o.Standing = board })
-	list := func() api.Triggers { return answered[api.Triggers](w, http.MethodGet, "/api/v1/triggers", "") }
+	list := func() api.Triggers { return sendDecoded[api.Triggers](w, http.MethodGet, "/api/v1/triggers", "") }
 	all := list()
 	if len(all.Triggers) != 2 || all.Dispatchers == nil || *all.Dispatchers != 0 || all.Triggers[0].Numbers != nil || *all.Triggers[0].DeadLetters != 0 {
 		t.Fatalf("%+v", all)
@@ -353,10 +353,10 @@ func TestTriggersAreListed(t *testing.T) {
 	if erp.To.Service != "erp" || !slices.Equal(erp.Streams, []string{"events", "messages"}) || erp.Delivery.Replies != "ignore" || erp.Delivery.Order != "none" {
 		t.Errorf("%+v", erp)
 	}
-	w.letter("tell-crm", "bot-1", nil)
+	w.writeLetter("tell-crm", "bot-1", nil)
 	w.must(board.Write(t.Context(), "one", []status.Trigger{{Name: "tell-crm", Delivered: 5, Parked: 2, OldestParked: time.Unix(1000, 0), LastError: "no room", LastErrorAt: time.Unix(2000, 0)}}))
 	w.must(board.Write(t.Context(), "two", []status.Trigger{{Name: "tell-crm", Delivered: 7}}))
-	w.until("the letter is counted", func() bool { return *list().Triggers[0].DeadLetters == 1 })
+	w.waitUntil("the letter is counted", func() bool { return *list().Triggers[0].DeadLetters == 1 })
 	all = list()
 	crm = all.Triggers[0]
 	if *all.Dispatchers != 2 || crm.Numbers == nil || crm.Numbers.Delivered != 12 || crm.Numbers.Parked != 2 || crm.Numbers.OldestParked == nil || crm.LastError != "no room" {
@@ -365,7 +365,7 @@ func TestTriggersAreListed(t *testing.T) {
 	if all.Triggers[1].State != api.TriggerStarting {
 		t.Errorf("one that no dispatcher has is %s", all.Triggers[1].State)
 	}
-	if got := answered[api.Trigger](w, http.MethodGet, "/api/v1/triggers/tell-crm", ""); got.Numbers.Delivered != 12 {
+	if got := sendDecoded[api.Trigger](w, http.MethodGet, "/api/v1/triggers/tell-crm", ""); got.Numbers.Delivered != 12 {
 		t.Errorf("%+v", got)
 	}
 	wantProblem(t, w.do(http.MethodGet, "/api/v1/triggers/no", ""), http.StatusNotFound, api.UnknownTrigger, `"no"`)
@@ -374,7 +374,7 @@ func TestTriggersAreListed(t *testing.T) {
 func TestWithoutRedisNumbersAreUnknown(t *testing.T) {
 	t.Parallel()
 	w := newDesk(t, nil)
-	all := answered[api.Triggers](w, http.MethodGet, "/api/v1/triggers", "")
+	all := sendDecoded[api.Triggers](w, http.MethodGet, "/api/v1/triggers", "")
 	if all.Dispatchers != nil || all.Triggers[0].Numbers != nil || all.Triggers[0].State != api.TriggerActive {
 		t.Errorf("%+v", all)
 	}
@@ -384,7 +384,7 @@ func TestATriggerIsPausedAndResumed(t *testing.T) {
 	t.Parallel()
 	w := newDesk(t, nil)
 	set := func(verb string) api.TriggerDone {
-		return answered[api.TriggerDone](w, http.MethodPost, "/api/v1/triggers/tell-crm/"+verb, "")
+		return sendDecoded[api.TriggerDone](w, http.MethodPost, "/api/v1/triggers/tell-crm/"+verb, "")
 	}
 	if no := set("resume"); no.Changed || no.Position != nil || no.Trigger.State != api.TriggerActive {
 		t.Errorf("%+v", no)
@@ -398,7 +398,7 @@ func TestATriggerIsPausedAndResumed(t *testing.T) {
 	if end := set("resume"); !end.Changed || end.Trigger.State != api.TriggerActive {
 		t.Errorf("%+v", end)
 	}
-	if acts := w.stored(tidemill.StreamCommands); len(acts) != 2 {
+	if acts := w.storedEvents(tidemill.StreamCommands); len(acts) != 2 {
 		t.Errorf("%d acts", len(acts))
 	}
 	wantProblem(t, w.post("/api/v1/triggers/no/pause", ""), http.StatusNotFound, api.UnknownTrigger, `"no"`)
@@ -422,23 +422,23 @@ func TestATriggerGetsAPastRangeAgain(t *testing.T) {
 	}
 	publish("bot-created", "shop")
 	ask := func(body string) api.ReplayDone {
-		return answered[api.ReplayDone](w, http.MethodPost, "/api/v1/triggers/tell-crm/replay", body)
+		return sendDecoded[api.ReplayDone](w, http.MethodPost, "/api/v1/triggers/tell-crm/replay", body)
 	}
 	dry := ask(`{"from":"beginning","dryRun":true}`)
 	if p := dry.Preview; dry.Records != 11 || !dry.DryRun || dry.ID != "" || p == nil || p.Matched != 5 || p.Read != 11 || !p.Complete || len(p.First) != 5 {
 		t.Fatalf("%+v %+v", dry, dry.Preview)
 	}
-	if all := answered[api.ReplayDone](w, http.MethodPost, "/api/v1/triggers/tell-erp/replay", `{"from":"beginning","dryRun":true}`); all.Preview.Matched != 6 {
+	if all := sendDecoded[api.ReplayDone](w, http.MethodPost, "/api/v1/triggers/tell-erp/replay", `{"from":"beginning","dryRun":true}`); all.Preview.Matched != 6 {
 		t.Errorf("without a condition there match %+v", all.Preview)
 	}
 	done := ask(`{"from":"-1h","rate":3}`)
 	if done.ID == "" || done.Position == nil || !slices.Equal(done.Range, dry.Range) || done.Preview != nil {
 		t.Errorf("%+v", done)
 	}
-	if again := ask(`{"from":"beginning"}`); again.ID != done.ID || len(w.stored(tidemill.StreamCommands)) != 1 {
+	if again := ask(`{"from":"beginning"}`); again.ID != done.ID || len(w.storedEvents(tidemill.StreamCommands)) != 1 {
 		t.Errorf("the same range asked for again is %+v", again)
 	}
-	shown := answered[api.Trigger](w, http.MethodGet, "/api/v1/triggers/tell-crm", "")
+	shown := sendDecoded[api.Trigger](w, http.MethodGet, "/api/v1/triggers/tell-crm", "")
 	if len(shown.Replays) != 1 || shown.Replays[0].From != "-1h" || shown.Replays[0].To != "end" || shown.Replays[0].Rate != 3 || !slices.Equal(shown.Replays[0].Range, done.Range) {
 		t.Errorf("%+v", shown.Replays)
 	}
@@ -451,14 +451,14 @@ func TestATriggerGetsAPastRangeAgain(t *testing.T) {
 	wantProblem(t, w.post("/api/v1/triggers/no/replay", `{"from":"0"}`), http.StatusNotFound, api.UnknownTrigger, `"no"`)
 }
 
-// shared returns a first character that the ids of two letters have in common.
-func (d *doors) shared() string {
+// sharedPrefix returns a first character that the ids of two letters have in common.
+func (d *testGateways) sharedPrefix() string {
 	d.Helper()
 	for i, seen := 0, map[byte]bool{}; ; i++ {
-		id := d.letter("tell-erp", fmt.Sprint("bot-", 100+i), nil)
+		id := d.writeLetter("tell-erp", fmt.Sprint("bot-", 100+i), nil)
 		if seen[id[0]] {
-			d.until("the letters are there", func() bool {
-				return answered[api.DeadLetters](d.world, http.MethodGet, "/api/v1/dead-letters?trigger=tell-erp", "").Total == i+1
+			d.waitUntil("the letters are there", func() bool {
+				return sendDecoded[api.DeadLetters](d.world, http.MethodGet, "/api/v1/dead-letters?trigger=tell-erp", "").Total == i+1
 			})
 			return id[:1]
 		}
@@ -467,38 +467,38 @@ func (d *doors) shared() string {
 }
 
 // deskAsks get every documented answer about triggers and dead letters.
-func (d *doors) deskAsks(long, stranger []string) (all []ask) {
-	open := d.letter("tell-crm", "bot-1", nil)
-	resolved := d.letter("tell-crm", "bot-2", nil)
-	d.undecodable("bot-3")
-	d.until("the letters are there", func() bool {
-		return answered[api.DeadLetters](d.world, http.MethodGet, "/api/v1/dead-letters", "").Total == 3
+func (d *testGateways) deskAsks(long, stranger []string) (all []gatewayRequest) {
+	open := d.writeLetter("tell-crm", "bot-1", nil)
+	resolved := d.writeLetter("tell-crm", "bot-2", nil)
+	d.writeUndecodable("bot-3")
+	d.waitUntil("the letters are there", func() bool {
+		return sendDecoded[api.DeadLetters](d.world, http.MethodGet, "/api/v1/dead-letters", "").Total == 3
 	})
 	gets := []string{"/api/v1/triggers", "/api/v1/triggers/tell-crm", "/api/v1/dead-letters", "/api/v1/dead-letters/" + open}
 	for _, path := range gets {
-		all = append(all, ask{d.open, "GET", path, "", nil, 200}, ask{d.guarded, "GET", path, "", d.reader, 200}, ask{d.open, "GET", path, "", stranger, 403},
-			ask{d.guarded, "GET", path, "", d.publisher, 403}, ask{d.guarded, "GET", path, "", nil, 401},
-			ask{d.narrow, "GET", path, "", append(long, d.reader...), 431}, ask{d.down, "GET", path, "", nil, 503})
+		all = append(all, gatewayRequest{d.open, "GET", path, "", nil, 200}, gatewayRequest{d.guarded, "GET", path, "", d.reader, 200}, gatewayRequest{d.open, "GET", path, "", stranger, 403},
+			gatewayRequest{d.guarded, "GET", path, "", d.publisher, 403}, gatewayRequest{d.guarded, "GET", path, "", nil, 401},
+			gatewayRequest{d.narrow, "GET", path, "", append(long, d.reader...), 431}, gatewayRequest{d.down, "GET", path, "", nil, 503})
 	}
 	const trigger, letter = "/api/v1/triggers/tell-crm/", "/api/v1/dead-letters/"
 	bodies := map[string]string{letter + "drop": `{"selection":{"ids":["` + resolved + `","none"]},"reason":"a test"}`,
 		letter + "replay": `{"selection":{"all":true}}`, trigger + "replay": `{"from":"beginning"}`, trigger + "pause": "", trigger + "resume": ""}
 	for path, body := range bodies {
-		all = append(all, ask{d.open, "POST", path, body, nil, 200}, ask{d.guarded, "POST", path, body, d.operator, 200}, ask{d.open, "POST", path, body, stranger, 403},
-			ask{d.guarded, "POST", path, body, d.reader, 403}, ask{d.guarded, "POST", path, body, nil, 401},
-			ask{d.narrow, "POST", path, body, append(long, d.operator...), 431}, ask{d.down, "POST", path, body, nil, 503})
+		all = append(all, gatewayRequest{d.open, "POST", path, body, nil, 200}, gatewayRequest{d.guarded, "POST", path, body, d.operator, 200}, gatewayRequest{d.open, "POST", path, body, stranger, 403},
+			gatewayRequest{d.guarded, "POST", path, body, d.reader, 403}, gatewayRequest{d.guarded, "POST", path, body, nil, 401},
+			gatewayRequest{d.narrow, "POST", path, body, append(long, d.operator...), 431}, gatewayRequest{d.down, "POST", path, body, nil, 503})
 		if body == "" {
 			continue
 		}
-		all = append(all, ask{d.open, "POST", path, "{", nil, 400}, ask{d.narrow, "POST", path, strings.Repeat(" ", 120<<10), d.operator, 413},
-			ask{d.narrow, "POST", path, strings.Repeat(" ", 30<<10), d.operator, 429}, ask{d.narrow, "POST", path, "late", d.operator, 408})
+		all = append(all, gatewayRequest{d.open, "POST", path, "{", nil, 400}, gatewayRequest{d.narrow, "POST", path, strings.Repeat(" ", 120<<10), d.operator, 413},
+			gatewayRequest{d.narrow, "POST", path, strings.Repeat(" ", 30<<10), d.operator, 429}, gatewayRequest{d.narrow, "POST", path, "late", d.operator, 408})
 	}
 	for _, verb := range []string{"pause", "resume", "replay"} {
-		all = append(all, ask{d.open, "POST", "/api/v1/triggers/no/" + verb, `{"from":"0"}`, nil, 404})
+		all = append(all, gatewayRequest{d.open, "POST", "/api/v1/triggers/no/" + verb, `{"from":"0"}`, nil, 404})
 	}
-	return append(all, ask{d.open, "POST", trigger + "replay", `{"from":"beginning","dryRun":true}`, nil, 200},
-		ask{d.open, "GET", "/api/v1/triggers/no", "", nil, 404}, ask{d.open, "GET", letter + "none", "", nil, 404},
-		ask{d.open, "GET", letter + d.shared(), "", nil, 400},
-		ask{d.open, "GET", "/api/v1/dead-letters?limit=x", "", nil, 400},
-		ask{d.open, "GET", letter + resolved, "", nil, 200})
+	return append(all, gatewayRequest{d.open, "POST", trigger + "replay", `{"from":"beginning","dryRun":true}`, nil, 200},
+		gatewayRequest{d.open, "GET", "/api/v1/triggers/no", "", nil, 404}, gatewayRequest{d.open, "GET", letter + "none", "", nil, 404},
+		gatewayRequest{d.open, "GET", letter + d.sharedPrefix(), "", nil, 400},
+		gatewayRequest{d.open, "GET", "/api/v1/dead-letters?limit=x", "", nil, 400},
+		gatewayRequest{d.open, "GET", letter + resolved, "", nil, 200})
 }

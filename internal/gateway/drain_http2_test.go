@@ -22,7 +22,7 @@ func TestCloseWaitsForAllOfAConnection(t *testing.T) {
 	t.Cleanup(transport.CloseIdleConnections)
 	publish := func(id string) (*http.Response, error) {
 		req := must1(http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+w.gateway.Addr()+"/events", nil))(t)
-		for i, h := 0, event(id); i < len(h); i += 2 {
+		for i, h := 0, eventHeaders(id); i < len(h); i += 2 {
 			req.Header.Set(h[i], h[i+1])
 		}
 		res, err := transport.RoundTrip(req)
@@ -34,7 +34,7 @@ func TestCloseWaitsForAllOfAConnection(t *testing.T) {
 	if res := must1(publish("first"))(t); res.ProtoMajor != 2 || res.StatusCode != http.StatusAccepted {
 		t.Fatalf("%s %s", res.Proto, res.Status)
 	}
-	release := w.stall(tidemill.StreamEvents)
+	release := w.stallStream(tidemill.StreamEvents)
 	const many = 50
 	answers := make(chan error, many)
 	for i := range many {
@@ -46,12 +46,12 @@ func TestCloseWaitsForAllOfAConnection(t *testing.T) {
 			answers <- err
 		}()
 	}
-	w.until("all are under way", func() bool {
-		return w.gateway.window.bytes() >= float64(many*(eventHead+len("test/test0")))
+	w.waitUntil("all are under way", func() bool {
+		return w.gateway.window.takenBytes() >= float64(many*(eventHead+len("test/test0")))
 	})
 	closed := make(chan error, 1)
 	go func() { closed <- w.gateway.Close(t.Context()) }()
-	w.until("the door is closed", func() bool {
+	w.waitUntil("the door is closed", func() bool {
 		c, err := net.Dial("tcp", w.gateway.Addr())
 		if err == nil {
 			c.Close()
@@ -63,7 +63,7 @@ func TestCloseWaitsForAllOfAConnection(t *testing.T) {
 		w.must(<-answers)
 	}
 	w.must(<-closed)
-	if n := len(w.stored(tidemill.StreamEvents)); n != many+1 {
+	if n := len(w.storedEvents(tidemill.StreamEvents)); n != many+1 {
 		t.Errorf("%d stored", n)
 	}
 }

@@ -63,9 +63,9 @@ func (b *balancer) has(replica string) bool {
 	return slices.Contains(b.ready, replica)
 }
 
-// turned reports whether the balancer has turned away from a replica, and no request is on
+// hasTurnedAway reports whether the balancer has turned away from a replica, and no request is on
 // its way there.
-func (b *balancer) turned(replica string) bool {
+func (b *balancer) hasTurnedAway(replica string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return !slices.Contains(b.ready, replica) && b.under[replica] == 0
@@ -105,19 +105,19 @@ func TestARestartBehindASecondReplica(t *testing.T) {
 	join := func(g *Gateway) {
 		replica := "http://" + g.Addr()
 		watchers.Go(func() { b.watch(watching, replica) })
-		w.until("the replica is ready", func() bool { return b.has(replica) })
+		w.waitUntil("the replica is ready", func() bool { return b.has(replica) })
 	}
 	proxy := httptest.NewServer(&httputil.ReverseProxy{Rewrite: b.rewrite, Transport: b})
 	defer proxy.Close()
 	join(w.gateway)
-	other := w.open(alone)
+	other := w.openGateway(alone)
 	join(other)
 
 	end := w.publishAll(proxy.URL)
 	for _, g := range []*Gateway{w.gateway, other} {
-		next := w.open(alone)
+		next := w.openGateway(alone)
 		g.draining.Store(true) // Close does this before its delay; here the delay is as long as the balancer needs
-		w.until("the balancer has turned away", func() bool { return b.turned("http://" + g.Addr()) })
+		w.waitUntil("the balancer has turned away", func() bool { return b.hasTurnedAway("http://" + g.Addr()) })
 		w.must(g.Close(t.Context()))
 		join(next)
 	}
@@ -126,7 +126,7 @@ func TestARestartBehindASecondReplica(t *testing.T) {
 		t.Error("nothing was accepted")
 	}
 	stored := map[string]bool{}
-	for _, id := range ids(w.stored(tidemill.StreamEvents)) {
+	for _, id := range ids(w.storedEvents(tidemill.StreamEvents)) {
 		stored[id] = true
 	}
 	for _, id := range all {
@@ -149,7 +149,7 @@ func (w *world) publishAll(to string) (end func() []string) {
 			for n := 0; ctx.Err() == nil; n++ {
 				id := fmt.Sprintf("%d-%d", p, n)
 				req, _ := http.NewRequestWithContext(w.Context(), http.MethodPost, to+"/events", strings.NewReader("x"))
-				for i, h := 0, event(id); i < len(h); i += 2 {
+				for i, h := 0, eventHeaders(id); i < len(h); i += 2 {
 					req.Header.Set(h[i], h[i+1])
 				}
 				res, err := client.Do(req)
@@ -183,7 +183,7 @@ func TestDraining(t *testing.T) {
 	if r := w.do(http.MethodGet, "/readyz", ""); r.StatusCode != http.StatusServiceUnavailable || !strings.Contains(r.body, "draining") {
 		t.Errorf("%d %s", r.StatusCode, r.body)
 	}
-	if r := w.post("/events", "", event("1")...); r.StatusCode != http.StatusAccepted || !r.Close {
+	if r := w.post("/events", "", eventHeaders("1")...); r.StatusCode != http.StatusAccepted || !r.Close {
 		t.Errorf("%d, and the connection stays: %t", r.StatusCode, !r.Close)
 	}
 	if r := w.do(http.MethodGet, "/healthz", ""); r.StatusCode != http.StatusOK {
@@ -231,13 +231,13 @@ func readyOfTests(context.Context) api.Readiness { return api.Readiness{Status: 
 func TestCloseWaitsForWhatIsUnderWay(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
-	release := w.stall(tidemill.StreamEvents)
+	release := w.stallStream(tidemill.StreamEvents)
 	answer := make(chan reply, 1)
-	go func() { answer <- w.post("/events", "", event("1")...) }()
-	w.until("the event is under way", func() bool { return w.gateway.window.bytes() > 0 })
+	go func() { answer <- w.post("/events", "", eventHeaders("1")...) }()
+	w.waitUntil("the event is under way", func() bool { return w.gateway.window.takenBytes() > 0 })
 	closed := make(chan error, 1)
 	go func() { closed <- w.gateway.Close(t.Context()) }()
-	w.until("the door is closed", func() bool { _, err := http.Get(w.url + "/healthz"); return err != nil })
+	w.waitUntil("the door is closed", func() bool { _, err := http.Get(w.url + "/healthz"); return err != nil })
 	release()
 	if r := <-answer; r.StatusCode != http.StatusAccepted {
 		t.Errorf("%d %s", r.StatusCode, r.body)
@@ -245,32 +245,32 @@ func TestCloseWaitsForWhatIsUnderWay(t *testing.T) {
 	w.must(<-closed)
 }
 
-// due reports a deadline earlier than its real one, so that work that obeys it is in time
+// earlyDeadline reports a deadline earlier than its real one, so that work that obeys it is in time
 // even on a busy machine.
-type due struct {
+type earlyDeadline struct {
 	context.Context
 	at time.Time
 }
 
 // Deadline returns the reported deadline.
-func (d due) Deadline() (time.Time, bool) { return d.at, true }
+func (d earlyDeadline) Deadline() (time.Time, bool) { return d.at, true }
 
 // If Kafka does not answer before the time to close is over, waiting publishers get the
 // answer in-doubt, and are not cut off.
 func TestCloseAnswersThoseWhoWaitForAStalledKafka(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
-	defer w.stall(tidemill.StreamEvents)()
+	defer w.stallStream(tidemill.StreamEvents)()
 	answers := make(chan reply, 2)
 	var callers sync.WaitGroup
-	callers.Go(func() { answers <- w.post("/events", "", event("1")...) })
-	w.until("the event is under way", func() bool { return w.gateway.window.bytes() > 0 })
-	one := w.gateway.window.bytes()
+	callers.Go(func() { answers <- w.post("/events", "", eventHeaders("1")...) })
+	w.waitUntil("the event is under way", func() bool { return w.gateway.window.takenBytes() > 0 })
+	one := w.gateway.window.takenBytes()
 	callers.Go(func() { answers <- w.batch("/events", batchEvent("2", "test", "")) })
-	w.until("the batch is under way", func() bool { return w.gateway.window.bytes() > one })
+	w.waitUntil("the batch is under way", func() bool { return w.gateway.window.takenBytes() > one })
 	ctx, cancel := context.WithTimeout(t.Context(), patienceOfTests)
 	defer cancel()
-	w.must(w.gateway.Close(due{ctx, time.Now().Add(4 * time.Second)}))
+	w.must(w.gateway.Close(earlyDeadline{ctx, time.Now().Add(4 * time.Second)}))
 	callers.Wait()
 	close(answers)
 	for r := range answers {
@@ -285,10 +285,10 @@ func TestNothingIsSentWhenItIsOver(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	close(w.gateway.over)
-	if p := problemOf(t, w.post("/events", "", event("1")...)); p.Type != api.ProblemBase+api.Unavailable || !strings.Contains(p.Detail, "closing") {
+	if p := problemOf(t, w.post("/events", "", eventHeaders("1")...)); p.Type != api.ProblemBase+api.Unavailable || !strings.Contains(p.Detail, "closing") {
 		t.Errorf("%+v", p)
 	}
-	if n := len(w.stored(tidemill.StreamEvents)); n != 0 {
+	if n := len(w.storedEvents(tidemill.StreamEvents)); n != 0 {
 		t.Errorf("%d stored", n)
 	}
 }

@@ -42,22 +42,22 @@ type Options struct {
 
 	Config   func() *config.Config // returns the config that applies now
 	Broker   *broker.Broker
-	Producer *broker.Producer // its Timeout is below Limits.Ack, so that it decides first; its MaxBuffered is above Limits.Unacked
+	Producer *broker.Producer // its Timeout is below Limits.Ack, so that its timeout comes first; its MaxBuffered is above Limits.Unacked
 	Repeats  *dedupe.Memory   // nil recognises no repeats
 	Standing *status.Board    // numbers of triggers; nil if unknown
 	Scorers  *status.Scorers  // numbers of scorers; nil if unknown
-	// Score returns the answer of a scorer's champion for an event; nil if this gateway does
-	// not score. A retry may help, unless its error is an Unanswered.
+	// Score returns the answer of a scorer's champion for an event; nil if this gateway does not
+	// score. A retry after an error may help, unless the error is an Unanswered.
 	Score     func(ctx context.Context, c config.Scorer, v *broker.View) (api.ScoreDone, error)
 	Rescore   Rescore       // nil if Score is nil
 	Inference http.Handler  // handler of the Open Inference Protocol; nil if this gateway does not score
 	Access    *access.Guard // nil admits all local callers, on loopback only
 	Telemetry *telemetry.Telemetry
 
-	Warm   *warmpods.Book   // waiting pods; nil sends each pod away at once
+	Warm   *warmpods.Book   // waiting pods; nil lets no pod wait
 	Muster *rendezvous.Roll // rendezvous of the workers of an attempt; nil refuses attempts with several workers
 
-	Runs      *scheduler.Foreman // nil if there are no runs; then the next six are nil too
+	Runs      *scheduler.Foreman // nil if there are no runs; then the next six fields are nil too
 	Ledger    *ledger.Ledger
 	Models    *registry.Registrar
 	Store     *store.Store
@@ -84,32 +84,32 @@ type Gateway struct {
 	listener    *limitListener
 	server      *http.Server
 	inside      *http.Server // server for the agents of this process; may be nil
-	routes      *routes
-	unrouted    measure // metrics of requests without a route
+	routes      *router
+	unrouted    routeMetrics // metrics of requests without a route
 	metrics     *metrics
 	tracer      trace.Tracer
 	ofServer    trace.SpanStartOption
 	shown       http.Handler // handler of the metrics
 	requests    sync.Pool    // values are *request
 
-	planned   atomic.Pointer[plan]
-	outlets   outlets
+	planned   atomic.Pointer[publishPlan]
+	outlets   streamStates
 	window    window
-	patience  patience
-	room      room
-	readiness readiness
-	survey    survey[[]broker.StreamInfo]
-	marks     survey[*schedule.Book]
-	desk      desk
-	tails     *tails
-	attempts  attempts
-	ownership atomic.Pointer[ownership]
+	patience  contextPool
+	room      memoryLimit
+	readiness readinessCache
+	survey    sharedLookup[[]broker.StreamInfo]
+	marks     sharedLookup[*schedule.Book]
+	desk      commandState
+	tails     *openTails
+	attempts  attemptCache
+	ownership atomic.Pointer[keyOwnership]
 
 	collecting sync.Mutex // held while a collection runs
 
 	draining atomic.Bool   // readiness fails, and answers close their connection
 	ending   chan struct{} // closed when endless answers must end
-	over     chan struct{} // closed when it is too late to wait for Kafka
+	over     chan struct{} // closed when no time is left to wait for Kafka
 	closing  sync.Once
 	closed   error
 }
@@ -124,8 +124,8 @@ func Open(ctx context.Context, o Options) (*Gateway, error) {
 	}
 	o.Limits = o.Limits.withDefaults()
 	g := &Gateway{opt: o, log: o.Logger, everyone: access.Everyone(), ending: make(chan struct{}), over: make(chan struct{}),
-		outlets: outlets{of: map[string]*outlet{}}, window: window{free: o.Limits.Unacked}, patience: patience{while: o.Limits.Room}}
-	g.room = room{limits: &g.opt.Limits, callers: map[string]int64{}}
+		outlets: streamStates{of: map[string]*streamState{}}, window: window{free: o.Limits.Unacked}, patience: contextPool{while: o.Limits.Room}}
+	g.room = memoryLimit{limits: &g.opt.Limits, callers: map[string]int64{}}
 	g.requests.New = func() any { return &request{buffer: make([]byte, 0, smallBody), post: newPost()} }
 	if err := g.open(ctx); err != nil {
 		return nil, err
@@ -152,7 +152,7 @@ func (g *Gateway) open(ctx context.Context) (err error) {
 	g.unrouted = g.metrics.of("")
 	g.ofServer = trace.WithSpanKind(trace.SpanKindServer)
 	g.tracer, g.shown = g.opt.Telemetry.Tracer(), g.opt.Telemetry.Metrics()
-	g.routes = newRoutes(g.table(), g.metrics)
+	g.routes = newRoutes(g.routeTable(), g.metrics)
 	g.server = g.newServer()
 	g.openInside()
 	var listen net.ListenConfig
@@ -170,7 +170,7 @@ func (g *Gateway) newServer() *http.Server {
 		Handler:           http.HandlerFunc(g.serveHTTP),
 		ReadHeaderTimeout: l.ReadHeader,
 		ReadTimeout:       l.ReadHeader + l.BodyGrace,
-		WriteTimeout:      l.BodyGrace + l.answer(),
+		WriteTimeout:      l.BodyGrace + l.answerTime(),
 		IdleTimeout:       l.Idle,
 		MaxHeaderBytes:    l.Headers + headerSlack,
 		ConnState:         connState,
@@ -201,11 +201,11 @@ func (g *Gateway) Serve(ctx context.Context) error {
 	return <-inside
 }
 
-// Close drains the gateway. Readiness fails at once, but requests are still answered for the
-// drain delay, so that a balancer can turn to another replica. Then no connection is
-// accepted, and the requests under way get their answers. If Kafka does not acknowledge an
-// event in time for ctx's deadline, the answer says so: a publisher that is cut off without
-// an answer knows less.
+// Close drains the gateway. Readiness fails at once, but requests are still answered for the drain
+// delay, so that a load balancer can switch to another replica. Then no connection is accepted, and
+// the requests under way get their answers. If Kafka does not acknowledge an event in time for
+// ctx's deadline, the answer reports the missing acknowledgement, because a publisher without an
+// answer would know less.
 func (g *Gateway) Close(ctx context.Context) error {
 	g.closing.Do(func() { g.closed = g.close(ctx) })
 	return g.closed
@@ -230,9 +230,9 @@ func (g *Gateway) close(ctx context.Context) error {
 	return errors.Join(err, g.closeInside(ctx), g.desk.close(ctx))
 }
 
-// answerWithin is the part of Close's time that is reserved for answers: no request waits for
-// Kafka in it. A request may still wait for room for a second (Limits.Room). Then the answers
-// are written, and net/http, which looks twice a second, sees that the connections have gone.
+// answerWithin is the part of Close's time that is reserved for answers. In it, no request waits
+// for Kafka, but a request may wait for room for a second (Limits.Room). Then the answers are
+// written. Net/http checks twice a second whether the connections are closed.
 const answerWithin = 2 * time.Second
 
 // isOver reports whether it is too late to send anything to Kafka.
@@ -293,23 +293,23 @@ type route struct {
 	role   access.Role // role that the caller must have
 	handle func(w http.ResponseWriter, r *request) *api.Problem
 
-	measure measure
+	measure routeMetrics
 }
 
 const (
 	anyone access.Role = ""    // no token is needed
-	known  access.Role = "any" // any token will do
+	known  access.Role = "any" // any valid token is enough
 )
 
-// table lists all routes of the gateway. openapi.json describes the same routes.
-func (g *Gateway) table() []route {
+// routeTable lists all routes of the gateway. openapi.json describes the same routes.
+func (g *Gateway) routeTable() []route {
 	return slices.Concat([]route{
 		{method: http.MethodPost, path: "/events", role: access.Publish, handle: g.publish},
 		{method: http.MethodPost, path: "/streams/{stream}", role: access.Publish, handle: g.publishTo},
-		{method: http.MethodGet, path: "/healthz", role: anyone, handle: g.health},
-		{method: http.MethodHead, path: "/healthz", role: anyone, handle: g.health},
-		{method: http.MethodGet, path: "/readyz", role: anyone, handle: g.ready},
-		{method: http.MethodHead, path: "/readyz", role: anyone, handle: g.ready},
+		{method: http.MethodGet, path: "/healthz", role: anyone, handle: g.answerHealth},
+		{method: http.MethodHead, path: "/healthz", role: anyone, handle: g.answerHealth},
+		{method: http.MethodGet, path: "/readyz", role: anyone, handle: g.answerReady},
+		{method: http.MethodHead, path: "/readyz", role: anyone, handle: g.answerReady},
 		{method: http.MethodGet, path: "/api/v1/streams", role: access.Read, handle: g.listStreams},
 		{method: http.MethodGet, path: "/api/v1/streams/{stream}", role: access.Read, handle: g.showStream},
 		{method: http.MethodGet, path: "/api/v1/streams/{stream}/events", role: access.Read, handle: g.tail},
@@ -343,14 +343,14 @@ func (g *Gateway) table() []route {
 	}, g.modelTable(), g.scorerTable(), g.inferenceTable(), g.dataTable(), g.keysTable(), g.agentTable())
 }
 
-// routes finds the route of a request.
-type routes struct {
+// router finds the route of a request.
+type router struct {
 	exact    map[string][]*route // routes without braces, by path
 	patterns [][]*route          // routes with braces, grouped by path
 }
 
-func newRoutes(table []route, m *metrics) *routes {
-	rs := &routes{exact: map[string][]*route{}}
+func newRoutes(table []route, m *metrics) *router {
+	rs := &router{exact: map[string][]*route{}}
 	for i := range table {
 		table[i].measure = m.of(table[i].method + " " + table[i].path)
 		rs.add(&table[i])
@@ -358,7 +358,7 @@ func newRoutes(table []route, m *metrics) *routes {
 	return rs
 }
 
-func (rs *routes) add(r *route) {
+func (rs *router) add(r *route) {
 	if !strings.Contains(r.path, "{") {
 		rs.exact[r.path] = append(rs.exact[r.path], r)
 		return
@@ -371,8 +371,8 @@ func (rs *routes) add(r *route) {
 	rs.patterns[i] = append(rs.patterns[i], r)
 }
 
-// find returns the routes of a path, one per method, and the text that matches the braces.
-func (rs *routes) find(path string) (same []*route, value string) {
+// find returns the routes of a path (one route per method) and the text that matches the braces.
+func (rs *router) find(path string) (same []*route, value string) {
 	if same := rs.exact[path]; same != nil {
 		return same, ""
 	}
@@ -396,8 +396,8 @@ func matchPath(pattern, path string) (value string, ok bool) {
 	return value, before == inferencePath || !strings.Contains(value, "/")
 }
 
-// of returns the route of one method; nil if there is none.
-func of(same []*route, method string) *route {
+// routeOf returns the route of one method; nil if there is none.
+func routeOf(same []*route, method string) *route {
 	for _, r := range same {
 		if r.method == method {
 			return r
@@ -406,8 +406,8 @@ func of(same []*route, method string) *route {
 	return nil
 }
 
-// allowed returns the Allow header of a path.
-func allowed(same []*route) string {
+// allowHeader returns the Allow header of a path.
+func allowHeader(same []*route) string {
 	methods := []string{http.MethodOptions}
 	for _, r := range same {
 		methods = append(methods, r.method)
@@ -422,14 +422,14 @@ func (g *Gateway) dataTable() []route {
 		{method: http.MethodPost, path: "/api/v1/data/objects", role: access.Operate, handle: g.putObjects},
 		{method: http.MethodPost, path: "/api/v1/data/object", role: access.Operate, handle: g.putObject},
 		{method: http.MethodGet, path: "/api/v1/data/object", role: access.Read, handle: g.getObject},
-		{method: http.MethodPost, path: "/api/v1/data/commits", role: access.Operate, handle: g.commit},
+		{method: http.MethodPost, path: "/api/v1/data/commits", role: access.Operate, handle: g.commitChanges},
 		{method: http.MethodGet, path: "/api/v1/data/datasets", role: access.Read, handle: g.listDatasets},
 		{method: http.MethodGet, path: "/api/v1/data/files", role: access.Read, handle: g.listFiles},
 		{method: http.MethodGet, path: "/api/v1/data/log", role: access.Read, handle: g.listCommits},
-		{method: http.MethodGet, path: "/api/v1/data/diff", role: access.Read, handle: g.diff},
+		{method: http.MethodGet, path: "/api/v1/data/diff", role: access.Read, handle: g.diffCommits},
 		{method: http.MethodGet, path: "/api/v1/data/commit", role: access.Read, handle: g.showCommit},
-		{method: http.MethodPost, path: "/api/v1/data/branches", role: access.Operate, handle: g.branch},
-		{method: http.MethodPost, path: "/api/v1/data/gc", role: access.Operate, handle: g.collect},
+		{method: http.MethodPost, path: "/api/v1/data/branches", role: access.Operate, handle: g.createBranch},
+		{method: http.MethodPost, path: "/api/v1/data/gc", role: access.Operate, handle: g.collectGarbage},
 	}
 }
 
@@ -450,8 +450,8 @@ func (g *Gateway) modelTable() []route {
 	}
 }
 
-// scorerTable lists the routes of scorers. A caller that may read may also ask for scores:
-// the answer is the same as on the stream of scores, and nothing is published.
+// scorerTable lists the routes of scorers. A caller with the role read may also request scores,
+// because the same scores are on the stream of scores, and nothing is published.
 func (g *Gateway) scorerTable() []route {
 	return []route{
 		{method: http.MethodGet, path: "/api/v1/scorers", role: access.Read, handle: g.listScorers},
@@ -461,17 +461,18 @@ func (g *Gateway) scorerTable() []route {
 	}
 }
 
-// health answers while the process runs, in whatever state its dependencies are.
-func (g *Gateway) health(w http.ResponseWriter, _ *request) *api.Problem {
+// answerHealth answers 200 while the process runs, even if a dependency is down.
+func (g *Gateway) answerHealth(w http.ResponseWriter, _ *request) *api.Problem {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	_, _ = io.WriteString(w, "ok\n")
 	return nil
 }
 
-// ready answers with the state of everything that the process depends on. Details name
-// servers and files, so if tokens are required, only readers get them.
-func (g *Gateway) ready(w http.ResponseWriter, r *request) *api.Problem {
-	state := g.look()
+// answerReady answers with the state of everything that the process depends on. If tokens are
+// required, only callers with the role read get the details, because the details name servers and
+// files.
+func (g *Gateway) answerReady(w http.ResponseWriter, r *request) *api.Problem {
+	state := g.checkState()
 	if !g.mayRead(r) {
 		for i := range state.Checks {
 			state.Checks[i].Detail = ""
@@ -493,9 +494,9 @@ func (g *Gateway) mayRead(r *request) bool {
 	return err == nil && caller.Has(access.Read)
 }
 
-// look returns the state of the dependencies and of the gateway itself.
-func (g *Gateway) look() api.Readiness {
-	state := g.readiness.now(g.opt.Ready)
+// checkState returns the state of the dependencies and of the gateway itself.
+func (g *Gateway) checkState() api.Readiness {
+	state := g.readiness.current(g.opt.Ready)
 	state.Checks = append(state.Checks, g.checkDoor())
 	if g.opt.Access != nil {
 		state.Checks = append(state.Checks, g.opt.Access.Check())
@@ -518,9 +519,9 @@ func (g *Gateway) checkDoor() api.Check {
 	return api.Check{Name: "door", Status: api.OK, Detail: g.Addr()}
 }
 
-// readiness keeps the last result for a moment, because every caller may ask, and each check
-// costs a handful of requests to Kafka.
-type readiness struct {
+// readinessCache keeps the last result for a moment, because any caller may request it, and each
+// check sends several requests to Kafka.
+type readinessCache struct {
 	mu    sync.Mutex
 	until time.Time
 	state api.Readiness
@@ -531,9 +532,9 @@ const (
 	readyTimeout = 5 * time.Second
 )
 
-// now returns the last result if it is recent, or checks again. Concurrent callers wait for
-// the same check. The result belongs to the caller.
-func (o *readiness) now(look func(context.Context) api.Readiness) api.Readiness {
+// current returns the last result if that result is recent; otherwise it checks again. Concurrent
+// callers wait for the same check. The result belongs to the caller.
+func (o *readinessCache) current(look func(context.Context) api.Readiness) api.Readiness {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if time.Now().After(o.until) {
@@ -548,7 +549,7 @@ func (o *readiness) now(look func(context.Context) api.Readiness) api.Readiness 
 }
 
 // openAPIDocument describes the API for other clients, as package api does for ours. A test
-// checks it against every answer of every route.
+// compares the document with every answer of every route.
 //
 //go:embed openapi.json
 var openAPIDocument []byte
@@ -557,7 +558,7 @@ var openAPIDocument []byte
 func (g *Gateway) openAPI(w http.ResponseWriter, _ *request) *api.Problem {
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
-	h.Set("Cache-Control", "no-store") // a newer version may have more
+	h.Set("Cache-Control", "no-store") // a newer version of the document may have more
 	h.Set("X-Content-Type-Options", "nosniff")
 	_, _ = w.Write(openAPIDocument)
 	return nil

@@ -12,8 +12,8 @@ import (
 func TestAnOpenDoorTakesNothingFromPagesOfOthers(t *testing.T) {
 	t.Parallel()
 	w := newDesk(t, nil)
-	w.letter("tell-crm", "bot-1", nil)
-	w.listed("", 1)
+	w.writeLetter("tell-crm", "bot-1", nil)
+	w.waitForLetters("", 1)
 	form := []string{"Content-Type", "text/plain"}
 	drop := `{"selection":{"all":true},"reason":"x"}`
 	for _, from := range [][]string{
@@ -31,7 +31,7 @@ func TestAnOpenDoorTakesNothingFromPagesOfOthers(t *testing.T) {
 			t.Errorf("a link of %v: %d %s", from, r.StatusCode, r.body)
 		}
 	}
-	if asked := w.stored(tidemill.StreamCommands); len(asked) != 0 {
+	if asked := w.storedEvents(tidemill.StreamCommands); len(asked) != 0 {
 		t.Errorf("it was asked for %v", asked)
 	}
 	for _, from := range [][]string{nil, {"Sec-Fetch-Site", "same-origin"}, {"Sec-Fetch-Site", "none"}} {

@@ -47,7 +47,7 @@ func TestDetailsAreForReaders(t *testing.T) {
 	for name, want := range map[string]bool{"all": true, "reader": true, "shop": false, "unknown": false, "": false} {
 		var header []string
 		if name != "" {
-			header = as(name)
+			header = tokenHeader(name)
 		}
 		r := w.do(http.MethodGet, "/readyz", "", header...)
 		var state api.Readiness
@@ -71,7 +71,7 @@ func TestTheIssuersFaultsAreNotForStrangers(t *testing.T) {
 	if p := problemOf(t, r); p.Type != api.ProblemBase+api.Unavailable || strings.Contains(r.body, "127.0.0.1") || strings.Contains(r.body, "inner") {
 		t.Errorf("%d %s", r.StatusCode, r.body)
 	}
-	if r := w.do(http.MethodGet, "/readyz", "", as("reader")...); !strings.Contains(r.body, "inner") {
+	if r := w.do(http.MethodGet, "/readyz", "", tokenHeader("reader")...); !strings.Contains(r.body, "inner") {
 		t.Errorf("a reader is told %s", r.body)
 	}
 }
@@ -98,8 +98,8 @@ func TestRoutes(t *testing.T) {
 		}
 	}
 	same, _ := rs.find("/a")
-	if of(same, "POST").method != "POST" || of(same, "PUT") != nil || allowed(same) != "OPTIONS, GET, POST" {
-		t.Error(allowed(same))
+	if routeOf(same, "POST").method != "POST" || routeOf(same, "PUT") != nil || allowHeader(same) != "OPTIONS, GET, POST" {
+		t.Error(allowHeader(same))
 	}
 }
 
@@ -117,10 +117,10 @@ func TestAPanicIsAnAnswer(t *testing.T) {
 	if p := problemOf(t, r); r.StatusCode != http.StatusInternalServerError || p.Type != api.ProblemBase+api.Internal || strings.Contains(r.body, "early") {
 		t.Errorf("%d %s", r.StatusCode, r.body)
 	}
-	if answer := w.raw("GET /late HTTP/1.1\r\nHost: localhost\r\n\r\n"); len(answer) != 0 {
+	if answer := w.sendRaw("GET /late HTTP/1.1\r\nHost: localhost\r\n\r\n"); len(answer) != 0 {
 		t.Errorf("half an answer: %q", answer)
 	}
-	if r := w.post("/events", "", event("1")...); r.StatusCode != http.StatusAccepted {
+	if r := w.post("/events", "", eventHeaders("1")...); r.StatusCode != http.StatusAccepted {
 		t.Errorf("%d %s", r.StatusCode, r.body)
 	}
 	if shown := w.do(http.MethodGet, "/metrics", "").body; !strings.Contains(shown, `tidemill_gateway_requests_total{code="500",route="GET /early"} 1`) {

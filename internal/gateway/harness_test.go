@@ -83,7 +83,7 @@ func newWorldOf(t testing.TB, text string, servers embedded.Options, change func
 	w.createStreams()
 	w.redis = redis.NewClient(&redis.Options{Addr: w.servers.Redis(), Protocol: 2, DisableIdentity: true, ReadTimeout: time.Minute})
 	t.Cleanup(func() { w.must(w.redis.Close()) })
-	w.gateway = w.open(change)
+	w.gateway = w.openGateway(change)
 	w.url = "http://" + w.gateway.Addr()
 	return w
 }
@@ -96,8 +96,8 @@ func (w *world) createStreams() {
 	must1(w.broker.EnsureStreams(w.Context(), specs, broker.EnsureOptions{}))(w)
 }
 
-// open opens and serves another gateway on the same servers.
-func (w *world) open(change func(*Options)) *Gateway {
+// openGateway opens and serves another gateway on the same servers.
+func (w *world) openGateway(change func(*Options)) *Gateway {
 	w.Helper()
 	names := must1(w.config.Names())(w)
 	w.producer = must1(w.broker.Producer(broker.ProducerOptions{Timeout: 20 * time.Second}))(w)
@@ -135,7 +135,7 @@ func (w *world) open(change func(*Options)) *Gateway {
 // connection may have been given one of these ports, and keeps it for a while.
 func (w *world) startAgain(o embedded.Options) {
 	w.Helper()
-	w.until("the ports are free", func() bool {
+	w.waitUntil("the ports are free", func() bool {
 		s, err := embedded.Start(context.WithoutCancel(w.Context()), o)
 		if errors.Is(err, syscall.EADDRINUSE) {
 			return false
@@ -200,16 +200,16 @@ func (w *world) do(method, path, body string, headers ...string) reply {
 		}
 		req.Header.Add(headers[i], headers[i+1])
 	}
-	return w.answer(req)
+	return w.exchange(req)
 }
 
-// answer sends a request and reads the answer. If net/http refuses a body, it reads nothing
+// exchange sends a request and reads the answer. If net/http refuses a body, it reads nothing
 // more half a second after its answer. On a busy machine the client may see the closed
 // connection before the answer; then it sends the request again.
-func (w *world) answer(req *http.Request) (r reply) {
+func (w *world) exchange(req *http.Request) (r reply) {
 	w.Helper()
 	const unread = 256 << 10 // net/http reads the rest of a smaller body
-	w.until("it is answered", func() bool {
+	w.waitUntil("it is answered", func() bool {
 		res, err := http.DefaultClient.Do(req)
 		if err == nil {
 			r = read(w.TB, res)
@@ -230,8 +230,8 @@ func read(t testing.TB, res *http.Response) reply {
 	return reply{res, string(must1(io.ReadAll(res.Body))(t))}
 }
 
-// stored returns the events of a stream, in each partition's order.
-func (w *world) stored(stream string) []broker.View {
+// storedEvents returns the events of a stream, in each partition's order.
+func (w *world) storedEvents(stream string) []broker.View {
 	w.Helper()
 	s, ok := w.config.Stream(stream)
 	if !ok {
@@ -254,28 +254,28 @@ func ids(views []broker.View) []string {
 	return all
 }
 
-// event are the headers of an event in binary mode.
-func event(id string, more ...string) []string {
+// eventHeaders are the headers of an event in binary mode.
+func eventHeaders(id string, more ...string) []string {
 	return append([]string{"ce-specversion", "1.0", "ce-type", "test", "ce-source", "/test", "ce-id", id}, more...)
 }
 
 // tokenFor returns the token of a caller in the tests.
 func tokenFor(name string) string { return "tm_" + name }
 
-// caller returns the line of a caller in an access file.
-func caller(name, rights string) string {
+// callerLine returns the line of a caller in an access file.
+func callerLine(name, rights string) string {
 	sum := sha256.Sum256([]byte(tokenFor(name)))
 	return "  " + name + ": {hash: \"sha256:" + hex.EncodeToString(sum[:]) + "\", " + rights + "}\n"
 }
 
-// as returns the header with a caller's token.
-func as(name string) []string { return []string{"Authorization", "Bearer " + tokenFor(name)} }
+// tokenHeader returns the header with a caller's token.
+func tokenHeader(name string) []string { return []string{"Authorization", "Bearer " + tokenFor(name)} }
 
-// apply makes another config apply, without creating its streams.
-func (w *world) apply(c *config.Config) { w.applied.Store(c) }
+// applyConfig makes another config apply, without creating its streams.
+func (w *world) applyConfig(c *config.Config) { w.applied.Store(c) }
 
-// until waits for a condition.
-func (w *world) until(what string, ok func() bool) {
+// waitUntil waits for a condition.
+func (w *world) waitUntil(what string, ok func() bool) {
 	w.Helper()
 	tick := time.NewTicker(5 * time.Millisecond) // the condition needs the processor too
 	defer tick.Stop()

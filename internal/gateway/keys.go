@@ -17,7 +17,7 @@ import (
 	"tidemill.dev/internal/runs/scheduler"
 )
 
-// keysTable lists the routes of keys. A key may have any letter, even a slash, so it is in
+// keysTable lists the routes of keys. A key may have any character, even a slash, so the key is in
 // the body and not in the path.
 func (g *Gateway) keysTable() []route {
 	return []route{
@@ -29,7 +29,8 @@ func (g *Gateway) keysTable() []route {
 // lookAgain is the interval between checks for a receipt.
 const lookAgain = 100 * time.Millisecond
 
-// forgetKey requests that a key be forgotten. A dry run lists the data that this would erase.
+// forgetKey requests that a key be forgotten. A dry run lists the data that the request would
+// erase.
 func (g *Gateway) forgetKey(w http.ResponseWriter, r *request) *api.Problem {
 	var ask api.KeyAsked
 	if p := g.readCommand(r, &ask); p != nil {
@@ -49,11 +50,11 @@ func (g *Gateway) forgetKey(w http.ResponseWriter, r *request) *api.Problem {
 		writeJSON(w, http.StatusOK, api.KeyEnd{DryRun: true, Receipt: &receipt})
 		return nil
 	}
-	id, err := g.opt.Forgetter.Ask(ctx, g.forgetting(r, &ask))
+	id, err := g.opt.Forgetter.Ask(ctx, g.forgetRequest(r, &ask))
 	if err != nil {
 		return g.forgetProblem(r.Context(), ask.Key, err, began)
 	}
-	g.log.Info("gateway: command to forget a key", "key", ask.Key, "by", r.name(), "reason", ask.Reason)
+	g.log.Info("gateway: command to forget a key", "key", ask.Key, "by", r.callerName(), "reason", ask.Reason)
 	end, status := api.KeyEnd{ID: id}, http.StatusAccepted
 	if ask.Wait && g.untilForgotten(ctx, &end) {
 		status = http.StatusOK
@@ -73,24 +74,24 @@ func (g *Gateway) checkForget(r *request, ask *api.KeyAsked) *api.Problem {
 		return noRuns()
 	}
 	if !r.caller.MayTouch(access.Operate, ask.Key) {
-		return forbidden(fmt.Sprintf("the key %q is not among those that you may operate: ask one who may", clip(ask.Key)))
+		return forbidden(fmt.Sprintf("the key %q is not among those that you may operate: ask one who may", clipText(ask.Key)))
 	}
 	return nil
 }
 
-// forgetting returns the request in the caller's name. With the same Idempotency-Key it is
-// the same request.
-func (g *Gateway) forgetting(r *request, ask *api.KeyAsked) erase.Ask {
-	named := tidemill.ID("key asked to be forgotten", r.name(), orElse(r.Header.Get(api.HeaderIdempotencyKey), rand.Text()))
+// forgetRequest returns a request in the caller's name. A repeated request with the same
+// Idempotency-Key has the same id.
+func (g *Gateway) forgetRequest(r *request, ask *api.KeyAsked) erase.Ask {
+	named := tidemill.ID("key asked to be forgotten", r.callerName(), orElse(r.Header.Get(api.HeaderIdempotencyKey), rand.Text()))
 	var v broker.View
 	telemetry.Remember(r.trace, &v)
 	trace, _ := v.Attribute(tidemill.AttrTraceParent)
-	return erase.Ask{Key: ask.Key, By: r.name(), Reason: ask.Reason, Component: "gateway", Correlation: named, Trace: trace,
-		Cause: tidemill.Cause{Source: g.names().Source("gateway"), ID: named}}
+	return erase.Ask{Key: ask.Key, By: r.callerName(), Reason: ask.Reason, Component: "gateway", Correlation: named, Trace: trace,
+		Cause: tidemill.Cause{Source: g.installNames().Source("gateway"), ID: named}}
 }
 
-// untilForgotten waits for the receipt. A missing receipt is not a problem: the caller can
-// look for it later.
+// untilForgotten waits for the receipt. A missing receipt is not an error, because the caller can
+// request the receipt later.
 func (g *Gateway) untilForgotten(ctx context.Context, end *api.KeyEnd) bool {
 	look := time.NewTicker(lookAgain)
 	defer look.Stop()
@@ -120,7 +121,7 @@ func (g *Gateway) forgottenKey(w http.ResponseWriter, r *request) *api.Problem {
 	switch {
 	case errors.Is(err, erase.ErrUnknown), err == nil && !r.caller.MayTouch(access.Read, s.Receipt.Key):
 		return problem(api.NotFound, http.StatusNotFound, "nothing is known of that forgetting",
-			fmt.Sprintf("no key's end goes under the id %q, or it has not begun, or you may not see it; it begins when a dispatcher has heard of it", clip(r.value)))
+			fmt.Sprintf("no key's end goes under the id %q, or it has not begun, or you may not see it; it begins when a dispatcher has heard of it", clipText(r.value)))
 	case err != nil:
 		return g.forgetProblem(r.Context(), r.value, err, time.Now())
 	}
@@ -133,7 +134,7 @@ func (g *Gateway) forgetProblem(ctx context.Context, what string, err error, beg
 	if errors.Is(err, broker.ErrInDoubt) {
 		p := inDoubt(what, time.Since(began))
 		p.Detail = fmt.Sprintf("key %q: Kafka did not say within %s whether it has your request; ask again, under the same %s if you gave one: the key is forgotten once",
-			clip(what), roughly(time.Since(began)), api.HeaderIdempotencyKey)
+			clipText(what), roughly(time.Since(began)), api.HeaderIdempotencyKey)
 		return p
 	}
 	return g.ledgerProblem(ctx, err)

@@ -13,7 +13,7 @@ func TestOneOpensForAll(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		opened, closed := 0, 0
-		l := lazy[int]{
+		l := lazyValue[int]{
 			open: func(ctx context.Context) (int, error) {
 				opened++
 				time.Sleep(time.Second) // virtual time
@@ -35,7 +35,7 @@ func TestOneOpensForAll(t *testing.T) {
 			})
 		}
 		all.Wait()
-		if err := l.end(t.Context()); err != nil || closed != 1 || opened != 1 {
+		if err := l.closeValue(t.Context()); err != nil || closed != 1 || opened != 1 {
 			t.Errorf("%v, opened %d, closed %d", err, opened, closed)
 		}
 		if _, err := l.get(t.Context()); !errors.Is(err, errClosing) {
@@ -48,7 +48,7 @@ func TestWhatDidNotOpenIsOpenedAgain(t *testing.T) {
 	t.Parallel()
 	failure := errors.New("away")
 	tries := 0
-	l := lazy[int]{
+	l := lazyValue[int]{
 		open:  func(context.Context) (int, error) { tries++; return tries, failure },
 		close: func(context.Context, int) error { t.Error("what never opened was closed"); return nil },
 	}
@@ -57,7 +57,7 @@ func TestWhatDidNotOpenIsOpenedAgain(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	}
-	if err := l.end(t.Context()); err != nil || tries != 2 {
+	if err := l.closeValue(t.Context()); err != nil || tries != 2 {
 		t.Errorf("%v after %d tries", err, tries)
 	}
 }
@@ -65,18 +65,18 @@ func TestWhatDidNotOpenIsOpenedAgain(t *testing.T) {
 func TestTheEndInterruptsOpening(t *testing.T) {
 	t.Parallel()
 	begun := make(chan struct{})
-	l := lazy[int]{open: func(ctx context.Context) (int, error) {
+	l := lazyValue[int]{open: func(ctx context.Context) (int, error) {
 		close(begun)
 		<-ctx.Done()
 		return 0, ctx.Err()
 	}}
-	if err := (&lazy[int]{}).end(t.Context()); err != nil {
+	if err := (&lazyValue[int]{}).closeValue(t.Context()); err != nil {
 		t.Errorf("what nobody asked for ends with %v", err)
 	}
 	var asking sync.WaitGroup
 	asking.Go(func() { _, _ = l.get(t.Context()) })
 	<-begun
-	if err := l.end(t.Context()); err != nil {
+	if err := l.closeValue(t.Context()); err != nil {
 		t.Error(err)
 	}
 	asking.Wait()

@@ -16,7 +16,7 @@ import (
 	"tidemill.dev/internal/gateway/access"
 )
 
-// Limits bound the resources that callers can take from the process. A zero means the
+// Limits bound the resources that callers can take from the process. A zero field means the
 // default.
 type Limits struct {
 	Headers     int // bytes of a request's headers; 64 KiB
@@ -27,7 +27,7 @@ type Limits struct {
 
 	UnderWay int64 // bytes of all requests being answered; 256 MiB
 	Caller   int64 // bytes of the requests of one named caller; half of UnderWay
-	Unacked  int64 // bytes of events that Kafka has yet to acknowledge; 48 MiB. Less than the producer's buffer
+	Unacked  int64 // bytes of events that Kafka has yet to acknowledge; 48 MiB. This is less than the producer's buffer
 
 	ReadHeader time.Duration // time for a request's headers; 10 s
 	BodyGrace  time.Duration // time before a body must arrive at BodyRate; 10 s
@@ -40,18 +40,18 @@ type Limits struct {
 	Runs int // runs that one request starts, cancels or retries; 50,000
 
 	Look      time.Duration // time for a lookup in Kafka, Redis or the store; 5 s
-	Soon      time.Duration // time for a lookup that an answer can do without; 1 s
+	Soon      time.Duration // time for a lookup whose result an answer may lack; 1 s
 	Sight     time.Duration // time for a node and a controller to report the image of a new container; 2 s
 	Tails     int           // open tails; 64
 	OwnTails  int           // open tails of one named caller; half of Tails
-	Keepalive time.Duration // longest time without a sign of life on a tail; 15 s
+	Keepalive time.Duration // longest time without a sent byte on a tail; 15 s
 
 	DrainDelay time.Duration // time that Close goes on answering; none
 }
 
-// headerSlack is how far above Headers net/http refuses headers itself, without a problem. It
-// is small, because headers of four bytes take thirty times as much memory, and the caller is
-// still unknown.
+// headerSlack is added to Headers to get net/http's own limit, whose refusal is not a problem
+// document. The slack is small, because headers of four bytes take thirty times as much memory, and
+// the caller is still unknown.
 const headerSlack = 32 << 10
 
 // http2Streams is the number of concurrent requests on one HTTP/2 connection.
@@ -89,23 +89,23 @@ func setDefault[T int | int64 | time.Duration](field *T, value T) {
 	}
 }
 
-// structured is the maximum size of an event's JSON. Base64 makes data a third longer. The
-// event itself is measured after reading.
-func (l *Limits) structured() int { return l.Event/3*4 + 64<<10 }
+// maxJSON is the maximum size of an event's JSON. Base64 makes data a third longer. The event's own
+// size is checked after it has been read.
+func (l *Limits) maxJSON() int { return l.Event/3*4 + 64<<10 }
 
-// answer is the time for a request after its body has arrived.
-func (l *Limits) answer() time.Duration { return l.Room + l.Ack + l.Write }
+// answerTime is the time for a request after its body has arrived.
+func (l *Limits) answerTime() time.Duration { return l.Room + l.Ack + l.Write }
 
-// soon is the time for a lookup that an answer can do without.
-func (l *Limits) soon() time.Duration { return min(l.Soon, l.Look) }
+// lookupTime is the time for a lookup whose result an answer may lack.
+func (l *Limits) lookupTime() time.Duration { return min(l.Soon, l.Look) }
 
-// body is the time at which that many bytes of a body must have arrived.
-func (l *Limits) body(began time.Time, bytes int) time.Time {
+// bodyDeadline is the time at which the given number of bytes of a body must have arrived.
+func (l *Limits) bodyDeadline(began time.Time, bytes int) time.Time {
 	return began.Add(l.BodyGrace + time.Duration(bytes)*time.Second/time.Duration(l.BodyRate))
 }
 
-// Check returns the error that Open would return for these addresses and certificates, so
-// that a caller need not open anything else before.
+// Check returns the error that Open would return for these addresses and certificates, so that a
+// caller can check them before it opens anything.
 func Check(listen, certFile, keyFile string, guarded bool) error {
 	if err := checkOpen(listen, guarded); err != nil {
 		return err
@@ -130,8 +130,8 @@ func checkOpen(listen string, guarded bool) error {
 		"make a token with `tidemill token new` and name its file with --access, or listen on 127.0.0.1", listen)
 }
 
-// admit identifies the caller and checks the role.
-func (g *Gateway) admit(w http.ResponseWriter, r *request, needed access.Role) *api.Problem {
+// admitCaller identifies the caller and checks the role.
+func (g *Gateway) admitCaller(w http.ResponseWriter, r *request, needed access.Role) *api.Problem {
 	if isOfAttempt(needed) {
 		return g.admitAttempt(w, r, needed)
 	}
@@ -141,7 +141,7 @@ func (g *Gateway) admit(w http.ResponseWriter, r *request, needed access.Role) *
 	if needed == anyone {
 		return nil
 	}
-	if p := g.identify(w, r); p != nil {
+	if p := g.identifyCaller(w, r); p != nil {
 		g.metrics.refused.token.Inc()
 		return p
 	}
@@ -152,10 +152,10 @@ func (g *Gateway) admit(w http.ResponseWriter, r *request, needed access.Role) *
 	return nil
 }
 
-// admitOpen admits every caller on this machine, but no page from the web that uses a browser
-// on this machine. Such a page may resolve its own name to this machine: then the Host header
-// is that name. Or it may post to our own name and ignore the answer: a plain form is enough
-// to pause a trigger or drop dead letters. Then the browser sends the origin of the page.
+// admitOpen admits every caller on this machine, except web pages in a browser on this machine. A
+// page may resolve its own host name to this machine; then the Host header has that name. Or a page
+// may post a plain form to localhost, which is enough to pause a trigger or to drop dead letters;
+// then the Origin header names the page's site.
 func (g *Gateway) admitOpen(r *request) *api.Problem {
 	if !isLoopback(r.Host) {
 		g.metrics.refused.host.Inc()
@@ -183,36 +183,36 @@ func isLoopback(hostport string) bool {
 	return err == nil && ip.IsLoopback()
 }
 
-// challenge is the WWW-Authenticate header for a request without a valid token.
-const challenge = `Bearer realm="tidemill"`
+// authChallenge is the WWW-Authenticate header for a request without a valid token.
+const authChallenge = `Bearer realm="tidemill"`
 
-// identify asks the guard for the caller of a request.
-func (g *Gateway) identify(w http.ResponseWriter, r *request) *api.Problem {
+// identifyCaller asks the guard for the caller of a request.
+func (g *Gateway) identifyCaller(w http.ResponseWriter, r *request) *api.Problem {
 	caller, err := g.opt.Access.Caller(r.Context(), r.Header.Get("Authorization"))
 	switch {
 	case err == nil:
 		r.caller = caller
 		return nil
 	case errors.Is(err, access.ErrIssuerAway):
-		// The reason is only for readers of /readyz: it names servers, and this caller is
+		// Only /readyz shows the reason, because the reason names servers, and this caller is
 		// unknown.
 		return unavailable(access.ErrIssuerAway.Error() + ": send it again a little later")
 	case errors.Is(err, access.ErrNoToken):
-		w.Header().Set("WWW-Authenticate", challenge)
+		w.Header().Set("WWW-Authenticate", authChallenge)
 	default:
-		w.Header().Set("WWW-Authenticate", challenge+`, error="invalid_token"`)
+		w.Header().Set("WWW-Authenticate", authChallenge+`, error="invalid_token"`)
 	}
 	return unauthenticated(err.Error())
 }
 
 // window bounds the bytes of events that Kafka has yet to acknowledge, so that the producer's
-// buffer is never full. All streams share that buffer: a stream whose partitions have no
-// leader would fill it, and then nothing could be published on any stream.
+// buffer is never full. All streams share that buffer. A stream whose partitions have no leader
+// would fill the buffer, and then nothing could be published on any stream.
 //
-// A stream may hold as much as is still free. So one stalled stream holds a half, two hold a
-// third each, and there is always room for the next one. In the same way, a partition may
-// hold as much as its stream may still take: a partition without a leader leaves room for the
-// others.
+// A stream may hold as many bytes as are still free. So one stalled stream holds a half, two
+// stalled streams hold a third each, and there is always room for the next stream. In the same way,
+// a partition may hold as many bytes as its stream may still take. So a partition without a leader
+// leaves room for the others.
 type window struct {
 	mu      sync.Mutex
 	free    int64
@@ -238,7 +238,8 @@ type turn struct {
 	ready chan struct{}
 }
 
-// open adds a stream's lane. Lanes are never removed, because streams are few and come back.
+// open adds a stream's lane. Lanes are never removed, because streams are few, and a removed stream
+// may be created again.
 func (w *window) open() *lane {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -255,8 +256,8 @@ func (l *lane) track(partition int32) *track {
 	return l.tracks[partition+1]
 }
 
-// take waits for n bytes as long as the context allows, after the events that already wait
-// for the same partition. Partition -1 is for events without a key.
+// take waits for n bytes as long as the context allows. Events that already wait for the same
+// partition come first. Partition -1 is for events without a key.
 func (w *window) take(ctx context.Context, l *lane, partition int32, n int64) (*track, error) {
 	w.mu.Lock()
 	k := l.track(partition)
@@ -274,13 +275,13 @@ func (w *window) take(ctx context.Context, l *lane, partition int32, n int64) (*
 		return k, nil
 	case <-ctx.Done():
 	}
-	if !w.forget(k, t) {
-		w.give(k, n) // it became ready at the same moment
+	if !w.removeTurn(k, t) {
+		w.release(k, n) // the turn became ready at the same moment
 	}
 	return nil, context.Cause(ctx)
 }
 
-// admits reports whether a partition may take more.
+// admits reports whether a partition may take more bytes.
 func (w *window) admits(k *track) bool { return k.held+k.lane.held < w.free }
 
 func (w *window) grant(k *track, n int64) {
@@ -289,8 +290,8 @@ func (w *window) grant(k *track, n int64) {
 	w.free -= n
 }
 
-// give returns bytes, which may let in a turn of any track.
-func (w *window) give(k *track, n int64) {
+// release returns n bytes to the window and admits waiting events, which may be of any track.
+func (w *window) release(k *track, n int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.grant(k, -n)
@@ -299,13 +300,13 @@ func (w *window) give(k *track, n int64) {
 	}
 	for _, l := range w.lanes {
 		for _, k := range l.tracks {
-			w.admit(k)
+			w.admitWaiting(k)
 		}
 	}
 }
 
-// admit lets in the waiting events of a partition, as many as it may take.
-func (w *window) admit(k *track) {
+// admitWaiting admits as many waiting events of a partition as the partition may take.
+func (w *window) admitWaiting(k *track) {
 	for len(k.turns) > 0 && w.admits(k) {
 		w.grant(k, k.turns[0].n)
 		close(k.turns[0].ready)
@@ -314,8 +315,8 @@ func (w *window) admit(k *track) {
 	}
 }
 
-// bytes returns the number of bytes that are taken now.
-func (w *window) bytes() float64 {
+// takenBytes returns the number of bytes that are taken now.
+func (w *window) takenBytes() float64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	held := int64(0)
@@ -325,8 +326,8 @@ func (w *window) bytes() float64 {
 	return float64(held)
 }
 
-// forget removes a turn, unless it is ready.
-func (w *window) forget(k *track, t turn) bool {
+// removeTurn removes a turn, unless it is ready.
+func (w *window) removeTurn(k *track, t turn) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	i := slices.IndexFunc(k.turns, func(o turn) bool { return o.ready == t.ready })
@@ -338,22 +339,23 @@ func (w *window) forget(k *track, t turn) bool {
 	return true
 }
 
-// errNoRoom is the cause with which a context of patience ends.
+// errNoRoom is the cause with which a context of a contextPool ends.
 var errNoRoom = errors.New("no room among the events that Kafka has yet to acknowledge")
 
-// patience hands out contexts that end after a while. All requests of a tenth of that while
-// share one context. Hardly any request waits for it, and a context per request would cost
-// more than the rest of the wait.
-type patience struct {
+// contextPool returns contexts with a timeout. All requests within a tenth of the timeout share one
+// context. Hardly any request waits until the timeout, so a context per request would cost too
+// much.
+type contextPool struct {
 	while time.Duration
 
 	mu    sync.Mutex
 	now   context.Context
-	until time.Time // time until which now is handed out
+	until time.Time // time until which newContext returns now
 }
 
-// context returns a context that ends after the while, or up to a tenth of it earlier.
-func (p *patience) context() context.Context {
+// newContext returns a context that ends after the timeout, or up to a tenth of the timeout
+// earlier.
+func (p *contextPool) newContext() context.Context {
 	now := time.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()

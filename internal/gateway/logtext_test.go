@@ -36,9 +36,9 @@ func TestLogText(t *testing.T) {
 		text := logText{timestamps: c.timestamps}
 		var got []byte
 		for _, chunk := range c.chunks {
-			got = text.add(got, []byte(chunk))
+			got = text.addChunk(got, []byte(chunk))
 		}
-		if got = text.end(got); string(got) != c.want {
+		if got = text.endText(got); string(got) != c.want {
 			t.Errorf("%s: got %.200q, want %.200q", name, got, c.want)
 		}
 	}
@@ -52,9 +52,9 @@ func FuzzLogText(f *testing.F) {
 			return
 		}
 		var whole, cut logText
-		want := whole.end(whole.add(nil, log))
+		want := whole.endText(whole.addChunk(nil, log))
 		at = max(0, min(at, len(log)))
-		got := cut.end(cut.add(cut.add(nil, log[:at]), log[at:]))
+		got := cut.endText(cut.addChunk(cut.addChunk(nil, log[:at]), log[at:]))
 		if string(got) != string(want) {
 			t.Errorf("cut at %d %q, whole %q", at, got, want)
 		}

@@ -38,9 +38,10 @@ func (g *Gateway) modelsThere() *api.Problem {
 	return nil
 }
 
-// listModels answers with models, by name; if only stale ones are wanted, the stalest first.
+// listModels answers with models, sorted by name. If only stale models are requested, the stalest
+// model comes first.
 func (g *Gateway) listModels(w http.ResponseWriter, r *request) *api.Problem {
-	values, p := r.query(modelParameters())
+	values, p := r.parseQuery(modelParameters())
 	if p != nil {
 		return p
 	}
@@ -84,7 +85,7 @@ func modelQuery(values url.Values, now time.Time) (q ledger.ModelQuery, p *api.P
 	if stale := values.Get("stale"); stale != "" {
 		at, err := follow.ParseTime("-"+stale, now)
 		if err != nil {
-			return q, badParameter("stale", clip(stale)+" is no duration; write it like 12h or 7d")
+			return q, badParameter("stale", clipText(stale)+" is no duration; write it like 12h or 7d")
 		}
 		q.Stale = at
 	}
@@ -100,7 +101,7 @@ func yesOf(values url.Values, name string) (bool, *api.Problem) {
 	case "", "false":
 		return false, nil
 	default:
-		return false, badParameter(name, clip(text)+" is neither true nor false")
+		return false, badParameter(name, clipText(text)+" is neither true nor false")
 	}
 }
 
@@ -112,8 +113,8 @@ func seenBy(caller *access.Caller, role access.Role) func(key string) bool {
 	return func(key string) bool { return caller.MayTouch(role, key) }
 }
 
-// shownModel returns one entry of the list. It says why the model is stale if the caller
-// asked for stale ones.
+// shownModel returns one entry of the list. If the caller requested stale models, the entry says
+// why the model is stale.
 func shownModel(m *fold.Model, stale, now time.Time) api.ModelShown {
 	s := api.ModelShown{Name: m.Name, Key: m.Key, Recipe: m.Recipe, Champion: m.Champion, Newest: m.Last, Versions: len(m.Versions)}
 	if n := len(m.Versions); n > 0 {
@@ -177,7 +178,7 @@ func roughAge(d time.Duration) string {
 // showModel answers with a model and all its versions, or with one version and its
 // measurements.
 func (g *Gateway) showModel(w http.ResponseWriter, r *request) *api.Problem {
-	values, p := r.query([]string{"model", "version"})
+	values, p := r.parseQuery([]string{"model", "version"})
 	if p != nil {
 		return p
 	}
@@ -213,8 +214,8 @@ func (g *Gateway) showModel(w http.ResponseWriter, r *request) *api.Problem {
 	return nil
 }
 
-// findModel finds a model by its name. A model that the caller may not touch is answered like
-// an unknown one.
+// findModel finds a model by its name. The answer for a model that the caller may not touch is the
+// same as for an unknown model.
 func (g *Gateway) findModel(ctx context.Context, r *request, role access.Role, name string) (*fold.Model, *api.Problem) {
 	if name == "" {
 		return nil, badParameter("model", "name one; GET /api/v1/models lists them")
@@ -244,7 +245,7 @@ func versionOf(m *fold.Model, which string) (int, *api.Problem) {
 	return n, nil
 }
 
-// shownVersion adds the measurements from the store if they are wanted.
+// shownVersion returns a version, with the measurements from the store if the caller wants them.
 func (g *Gateway) shownVersion(ctx context.Context, v *ledger.VersionRecord, measured bool) (api.ModelVersion, *api.Problem) {
 	shown := api.ModelVersion{Version: v.Version, State: v.State, Judgement: v.Judgement}
 	if !measured {
@@ -261,9 +262,9 @@ func (g *Gateway) shownVersion(ctx context.Context, v *ledger.VersionRecord, mea
 	return shown, nil
 }
 
-// showWhy answers with the causes and consequences of a thing.
+// showWhy answers with the causes and consequences of a run, model, commit or event.
 func (g *Gateway) showWhy(w http.ResponseWriter, r *request) *api.Problem {
-	values, p := r.query([]string{"of"})
+	values, p := r.parseQuery([]string{"of"})
 	if p != nil {
 		return p
 	}
@@ -286,9 +287,9 @@ func (g *Gateway) showWhy(w http.ResponseWriter, r *request) *api.Problem {
 
 func (g *Gateway) whySources(caller *access.Caller) lineage.Sources {
 	all := caller.AllKeys(access.Read)
-	return lineage.Sources{Ledger: g.opt.Ledger, Broker: g.opt.Broker, Store: g.opt.Store, Names: g.names(), Config: g.opt.Config(),
+	return lineage.Sources{Ledger: g.opt.Ledger, Broker: g.opt.Broker, Store: g.opt.Store, Names: g.installNames(), Config: g.opt.Config(),
 		MayRead:     func(key string) bool { return all || caller.MayTouch(access.Read, key) },
-		MayReadData: func(dataset string) bool { return g.touches(caller, access.Read, dataset) }}
+		MayReadData: func(dataset string) bool { return g.hasRoleFor(caller, access.Read, dataset) }}
 }
 
 // lineageProblem is the problem of a failed lineage lookup.
@@ -317,7 +318,7 @@ func (g *Gateway) pinModel(w http.ResponseWriter, r *request) *api.Problem {
 	return g.wish(w, r, tidemill.ActionPin)
 }
 
-// unpinModel ends the pin.
+// unpinModel removes the pin from the champion.
 func (g *Gateway) unpinModel(w http.ResponseWriter, r *request) *api.Problem {
 	return g.wish(w, r, tidemill.ActionUnpin)
 }
@@ -343,20 +344,20 @@ func (g *Gateway) wish(w http.ResponseWriter, r *request, action tidemill.Action
 	}
 	began := time.Now()
 	got, err := g.opt.Models.Wish(ctx, registry.Wish{Model: m.Name, Action: action, Version: ask.Version, Basis: ask.Basis, Force: ask.Force,
-		Reason: ask.Reason, By: r.name(), ID: tidemill.ID("promotion wished", r.name(), m.Name, wishKey(r)), DryRun: ask.DryRun})
+		Reason: ask.Reason, By: r.callerName(), ID: tidemill.ID("promotion wished", r.callerName(), m.Name, wishKey(r)), DryRun: ask.DryRun})
 	if err != nil {
 		return g.modelRequestProblem(r.Context(), m.Name, err, began)
 	}
 	done := doneOfWish(action, &got, ask.DryRun)
 	if !ask.DryRun {
-		g.log.Info("gateway: command for a model", "what", string(action), "model", m.Name, "version", done.Version, "by", r.name())
+		g.log.Info("gateway: command for a model", "what", string(action), "model", m.Name, "version", done.Version, "by", r.callerName())
 	}
 	writeJSON(w, http.StatusOK, done)
 	return nil
 }
 
-// wishKey names a request: the same caller with the same Idempotency-Key repeats the same
-// request.
+// wishKey returns the key of a request. A second request of the same caller with the same
+// Idempotency-Key has the same key and is a repeat.
 func wishKey(r *request) string { return orElse(r.Header.Get(api.HeaderIdempotencyKey), rand.Text()) }
 
 func checkWish(ask *api.PromotionAsked, action tidemill.Action) *api.Problem {
@@ -424,7 +425,7 @@ func (g *Gateway) rollbackModels(w http.ResponseWriter, r *request) *api.Problem
 	}
 	b, end := g.newBulk(r, 0, ask.DryRun)
 	defer end()
-	done, p := b.rollback(&ask, where)
+	done, p := b.rollBackAll(&ask, where)
 	if p != nil {
 		return p
 	}
@@ -447,8 +448,8 @@ func checkRollback(ask *api.RollbackAsked, now time.Time) *api.Problem {
 	return nil
 }
 
-// rollback rolls back the selected models, page by page.
-func (b *bulk) rollback(ask *api.RollbackAsked, where *filter.Filter) (done api.PromotionsDone, p *api.Problem) {
+// rollBackAll rolls back the selected models, page by page.
+func (b *bulkChange) rollBackAll(ask *api.RollbackAsked, where *filter.Filter) (done api.PromotionsDone, p *api.Problem) {
 	done.Models = []api.PromotionDone{}
 	q := ledger.ModelQuery{Recipe: ask.Recipe, Key: ask.Key, Prefix: ask.Prefix, Seen: seenBy(b.r.caller, access.Approve), After: ask.After, Limit: runsAtATime}
 	for {
@@ -456,7 +457,7 @@ func (b *bulk) rollback(ask *api.RollbackAsked, where *filter.Filter) (done api.
 		if err != nil {
 			return done, b.g.ledgerProblem(b.r.Context(), err)
 		}
-		var meant []way
+		var meant []rollbackPath
 		for i := range page.Models {
 			m := &page.Models[i]
 			if way, moved := wayBack(m, ask.Since); moved && modelWanted(where, m) {
@@ -464,15 +465,15 @@ func (b *bulk) rollback(ask *api.RollbackAsked, where *filter.Filter) (done api.
 			}
 		}
 		lines := make([]api.PromotionDone, len(meant))
-		err = each(len(meant), func(i int) (err error) {
-			lines[i], err = b.back(&meant[i], ask.Reason)
+		err = forEach(len(meant), func(i int) (err error) {
+			lines[i], err = b.rollBackModel(&meant[i], ask.Reason)
 			return err
 		})
 		if err != nil {
 			return done, b.g.modelRequestProblem(b.r.Context(), "", err, b.began)
 		}
 		done.Models = append(done.Models, lines...)
-		if q.After = page.Next; page.Next == "" || b.enough(len(done.Models)) {
+		if q.After = page.Next; page.Next == "" || b.isTimeUp(len(done.Models)) {
 			done.Next = page.Next
 			return done, nil
 		}
@@ -480,19 +481,19 @@ func (b *bulk) rollback(ask *api.RollbackAsked, where *filter.Filter) (done api.
 }
 
 func modelWanted(where *filter.Filter, m *fold.Model) bool {
-	return wanted(where, m.Recipe, m.Key, broker.Attribute{Name: tidemill.AttrModel, Value: m.Name})
+	return filterOfRuns(where, m.Recipe, m.Key, broker.Attribute{Name: tidemill.AttrModel, Value: m.Name})
 }
 
-// way is a model's way back to its champion at a given time.
-type way struct {
+// rollbackPath describes how a model returns to its champion at a given time.
+type rollbackPath struct {
 	model *fold.Model
 	to    int    // version of the earlier champion
-	not   string // reason why there is no way back
+	not   string // reason why a rollback is impossible
 }
 
-// wayBack finds the champion before the first change since a given time. A model is left out
-// if its champion has not changed since, or is that one again.
-func wayBack(m *fold.Model, since time.Time) (w way, moved bool) {
+// wayBack finds the champion before the first change since a given time. A model is left out if its
+// champion is the same as before that change.
+func wayBack(m *fold.Model, since time.Time) (w rollbackPath, moved bool) {
 	w.model = m
 	for i, c := range m.Changes {
 		if c.At.Before(since) {
@@ -500,7 +501,7 @@ func wayBack(m *fold.Model, since time.Time) (w way, moved bool) {
 		}
 		w.to = c.Before
 		switch {
-		case w.to != 0 && i == 0: // the older changes are no longer known
+		case w.to != 0 && i == 0: // older changes are no longer known
 			w.not = "its champion has changed so often since that it is not known here which it was: roll it back to a version that you name"
 		case w.to == m.Champion:
 			return w, false
@@ -514,8 +515,8 @@ func wayBack(m *fold.Model, since time.Time) (w way, moved bool) {
 	return w, false
 }
 
-// back rolls a model back, if its champion is still the one that was seen.
-func (b *bulk) back(w *way, reason string) (api.PromotionDone, error) {
+// rollBackModel rolls a model back, if the model's champion has not changed since the lookup.
+func (b *bulkChange) rollBackModel(w *rollbackPath, reason string) (api.PromotionDone, error) {
 	m := w.model
 	done := api.PromotionDone{Model: m.Name, Version: w.to, Before: m.Champion, Champion: m.Champion, Done: w.not, Refused: w.not != ""}
 	if done.Refused {
@@ -540,7 +541,7 @@ func (g *Gateway) listFreezes(w http.ResponseWriter, r *request) *api.Problem {
 	if p := g.modelsThere(); p != nil {
 		return p
 	}
-	f, p := g.asked(r.Context())
+	f, p := g.commandLog(r.Context())
 	if p != nil {
 		return p
 	}
@@ -574,7 +575,7 @@ func (g *Gateway) freeze(w http.ResponseWriter, r *request, freezes bool, act fu
 	if !r.caller.AllKeys(access.Approve) {
 		return forbidden("a freeze is for all keys, and you may approve for some: ask one who may for all")
 	}
-	f, p := g.asked(r.Context())
+	f, p := g.commandLog(r.Context())
 	if p != nil {
 		return p
 	}
@@ -585,7 +586,7 @@ func (g *Gateway) freeze(w http.ResponseWriter, r *request, freezes bool, act fu
 	}
 	done := api.Rested{Name: recipe, Changed: frozen != freezes}
 	if done.Changed {
-		v, err := act(g.author(r), recipe, ask.Reason)
+		v, err := act(g.commandAuthor(r), recipe, ask.Reason)
 		if err != nil {
 			return invalidRequest(err.Error())
 		}
@@ -600,8 +601,8 @@ func (g *Gateway) freeze(w http.ResponseWriter, r *request, freezes bool, act fu
 	return nil
 }
 
-// checkFreeze accepts a recipe of the config, or one that was removed from it while its
-// promotions were frozen.
+// checkFreeze accepts a recipe of the config, or a recipe that was removed from the config while
+// its promotions were frozen.
 func (g *Gateway) checkFreeze(ask *api.FreezeAsked, frozen bool) *api.Problem {
 	if _, known := g.opt.Config().Recipe(ask.Recipe); ask.Recipe != "" && ask.Recipe != tidemill.AllRecipes && !known && !frozen {
 		return unknownRecipe(ask.Recipe)

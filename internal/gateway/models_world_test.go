@@ -16,8 +16,8 @@ import (
 	"tidemill.dev/internal/data/ledger/fold"
 )
 
-// made is a version as a run would have made it.
-type made struct {
+// madeVersion is a version as a run would have made it.
+type madeVersion struct {
 	model, key, run string
 	recipe          string // intent if empty
 	began           time.Time
@@ -28,7 +28,7 @@ type made struct {
 }
 
 // appendModel publishes a fact of a model.
-func (w *runWorld) appendModel(typ, id string, of made, data any) *fold.Model {
+func (w *runWorld) appendModel(typ, id string, of madeVersion, data any) *fold.Model {
 	w.Helper()
 	recipe := orElse(of.recipe, "intent")
 	v := broker.View{ID: id, Source: must1(w.config.Names())(w).Source("promote"), Type: typ, Subject: of.key, Time: time.Now().UTC().Format(time.RFC3339Nano),
@@ -39,19 +39,19 @@ func (w *runWorld) appendModel(typ, id string, of made, data any) *fold.Model {
 	return m
 }
 
-// judged registers and judges a version.
-func (w *runWorld) judged(of made) *fold.Model {
+// judgedVersion registers and judges a version.
+func (w *runWorld) judgedVersion(of madeVersion) *fold.Model {
 	w.Helper()
 	if of.began.IsZero() {
 		of.began = time.Now().Add(-time.Minute)
 	}
 	report := strings.Repeat("0", 64)
 	if of.report != nil {
-		report = w.keep("report.json", must1(json.Marshal(of.report))(w))
+		report = w.keepFile("report.json", must1(json.Marshal(of.report))(w))
 	}
 	origin := tidemill.Origin{Run: of.run, Recipe: orElse(of.recipe, "intent"), Key: of.key, Attempt: 1, Began: of.began, Ended: of.began.Add(time.Second), Causes: 1,
 		Inputs: []tidemill.Input{{Name: "examples", Dataset: "bots/" + of.key, Branch: "main", Commit: "c"}}, Mark: tidemill.Mark{Partition: 999, Offset: of.began.UnixMilli()}}
-	m := w.appendModel(tidemill.TypeModelRegistered, "registered "+of.run, of, tidemill.ModelRegistered{Artifact: w.keep("model.onnx", []byte(of.run)), Bytes: 10, Files: 1, Report: report,
+	m := w.appendModel(tidemill.TypeModelRegistered, "registered "+of.run, of, tidemill.ModelRegistered{Artifact: w.keepFile("model.onnx", []byte(of.run)), Bytes: 10, Files: 1, Report: report,
 		Metrics: map[string]float64{"accuracy": of.accuracy}, Judge: tidemill.Judge{Gate: []string{"metrics.accuracy >= 0.5"}, On: tidemill.GateOnSame, Promote: tidemill.PromoteAuto, Keep: 10}, Origin: origin})
 	h := m.OfRun(of.run)
 	if h == nil {
@@ -62,8 +62,8 @@ func (w *runWorld) judged(of made) *fold.Model {
 			Clauses: []tidemill.Clause{{Text: "metrics.accuracy >= 0.5", Passed: of.passed, Values: map[string]float64{"metrics.accuracy": of.accuracy}}}}, Origin: &origin})
 }
 
-// keep puts a file into the store, as a tree with one file.
-func (w *runWorld) keep(name string, text []byte) (tree string) {
+// keepFile puts a file into the store, as a tree with one file.
+func (w *runWorld) keepFile(name string, text []byte) (tree string) {
 	w.Helper()
 	sum := sha256.Sum256(text)
 	f := api.File{Path: name, Digest: hex.EncodeToString(sum[:]), Size: int64(len(text))}
@@ -71,11 +71,11 @@ func (w *runWorld) keep(name string, text []byte) (tree string) {
 	return must1(w.store.Tree(w.Context(), []api.File{f}))(w).Tree
 }
 
-// champions makes a model with n versions, each promoted by its gate.
-func (w *runWorld) champions(model, key string, n int) {
+// makeChampions makes a model with n versions, each promoted by its gate.
+func (w *runWorld) makeChampions(model, key string, n int) {
 	w.Helper()
 	for i := range n {
-		w.judged(made{model: model, key: key, run: model + "." + strconv.Itoa(i+1), began: time.Now().Add(time.Duration(i-n) * time.Minute), accuracy: 0.9, passed: true, report: reportOfTests()})
+		w.judgedVersion(madeVersion{model: model, key: key, run: model + "." + strconv.Itoa(i+1), began: time.Now().Add(time.Duration(i-n) * time.Minute), accuracy: 0.9, passed: true, report: reportOfTests()})
 	}
 }
 
@@ -89,16 +89,16 @@ func reportOfTests() *tidemill.Report {
 
 func (w *runWorld) model(name string, headers ...string) api.ModelWhole {
 	w.Helper()
-	return answered[api.ModelWhole](w.world, http.MethodGet, "/api/v1/model?model="+name, "", headers...)
+	return sendDecoded[api.ModelWhole](w.world, http.MethodGet, "/api/v1/model?model="+name, "", headers...)
 }
 
-// wishes sends a request about a model.
-func (w *runWorld) wishes(action, body string, headers ...string) api.PromotionDone {
+// sendModelRequest sends a request about a model.
+func (w *runWorld) sendModelRequest(action, body string, headers ...string) api.PromotionDone {
 	w.Helper()
-	return answered[api.PromotionDone](w.world, http.MethodPost, "/api/v1/model/"+action, body, headers...)
+	return sendDecoded[api.PromotionDone](w.world, http.MethodPost, "/api/v1/model/"+action, body, headers...)
 }
 
 func (w *runWorld) listModels(query string, headers ...string) []api.ModelShown {
 	w.Helper()
-	return answered[api.Models](w.world, http.MethodGet, "/api/v1/models"+query, "", headers...).Models
+	return sendDecoded[api.Models](w.world, http.MethodGet, "/api/v1/models"+query, "", headers...).Models
 }

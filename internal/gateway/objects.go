@@ -18,29 +18,30 @@ import (
 	"tidemill.dev/internal/data/store"
 )
 
-// The handlers of objects serve people below /api/v1/data and attempts below their own base
-// path. The caller has been admitted before. A digest is a capability: a caller that knows
-// one may have its object.
+// The handlers of objects serve people below /api/v1/data and attempts below their own base path.
+// The handlers run after the caller has been admitted. A digest is a capability: a caller that
+// knows a digest may have its object.
 
 const (
 	mostObjects   = 10_000  // objects that one request may ask about
 	mostMissing   = 2 << 20 // bytes of that request's body
-	directObject  = 1 << 20 // size up to which objects go through the gateway, many at once, which is quicker
+	directObject  = 1 << 20 // size up to which objects go through the gateway, because many small ones fit into one request
 	putsAtOnce    = 8       // objects of a batch that are stored at the same time
 	mostBatchBody = 16 << 20
 )
 
-// objects returns the store, or a problem if there is none.
-func (g *Gateway) objects() (*store.Store, *api.Problem) {
+// objectStore returns the store, or a problem if there is none.
+func (g *Gateway) objectStore() (*store.Store, *api.Problem) {
 	if g.opt.Store == nil {
 		return nil, noStore()
 	}
 	return g.opt.Store, nil
 }
 
-// missingObjects answers which of the listed objects must be put, and where to.
+// missingObjects answers with the listed objects that must be put, and with the URLs to put them
+// to.
 func (g *Gateway) missingObjects(w http.ResponseWriter, r *request) *api.Problem {
-	s, p := g.objects()
+	s, p := g.objectStore()
 	if p != nil {
 		return p
 	}
@@ -67,13 +68,13 @@ func (g *Gateway) readMissing(r *request) ([]api.Part, *api.Problem) {
 	over := func() *api.Problem {
 		return tooLarge(fmt.Sprintf("one request may ask after %d objects: ask in parts", mostObjects))
 	}
-	body, p := g.body(r, mostMissing, over)
+	body, p := g.readBody(r, mostMissing, over)
 	if p != nil {
 		return nil, p
 	}
 	var asked api.Missing
 	if err := json.Unmarshal(body, &asked); err != nil {
-		return nil, invalidRequest("the body is not as it must be here: " + clip(err.Error()) + "; see /api/v1/openapi.json")
+		return nil, invalidRequest("the body is not as it must be here: " + clipText(err.Error()) + "; see /api/v1/openapi.json")
 	}
 	if len(asked.Objects) > mostObjects {
 		return nil, over()
@@ -86,8 +87,8 @@ func (g *Gateway) readMissing(r *request) ([]api.Part, *api.Problem) {
 	return asked.Objects, nil
 }
 
-// signedPuts returns the URLs to which large objects may be put directly; none if the store
-// does not sign.
+// signedPuts returns the URLs to which large objects may be put directly; none if the store does
+// not sign URLs.
 func signedPuts(ctx context.Context, s *store.Store, lack []api.Part) (map[string]string, error) {
 	var puts map[string]string
 	for _, o := range lack {
@@ -120,14 +121,14 @@ func badObject(o api.Part) *api.Problem {
 func badDigest(digest string) *api.Problem {
 	raw, err := hex.DecodeString(digest)
 	if err != nil || len(raw) != digestSize || hex.EncodeToString(raw) != digest {
-		return badParameter("digest", fmt.Sprintf("%q is no digest; give a SHA-256 in 64 small hexadecimal digits", clip(digest)))
+		return badParameter("digest", fmt.Sprintf("%q is no digest; give a SHA-256 in 64 small hexadecimal digits", clipText(digest)))
 	}
 	return nil
 }
 
 // objectOf reads the object that a request names.
 func (r *request) objectOf() (api.Part, *api.Problem) {
-	values, p := r.query([]string{"digest", "size"})
+	values, p := r.parseQuery([]string{"digest", "size"})
 	if p != nil {
 		return api.Part{}, p
 	}
@@ -147,7 +148,7 @@ func (g *Gateway) storeFault(what string, err error) *api.Problem {
 	case errors.Is(err, store.ErrInvalid):
 		return invalidRequest(err.Error())
 	case errors.Is(err, context.Canceled):
-		return unavailable("the request was given up") // the caller has gone
+		return unavailable("the request was given up") // the caller has disconnected
 	}
 	g.log.Warn("gateway: an operation of the store failed; the request fails", "what", what, "reason", err)
 	return unavailable("the store cannot do that now (" + what + "); send it again a little later")
@@ -157,7 +158,7 @@ const digestSize = sha256.Size
 
 // putObject stores the object that the request names, as it arrives.
 func (g *Gateway) putObject(w http.ResponseWriter, r *request) *api.Problem {
-	s, p := g.objects()
+	s, p := g.objectStore()
 	if p != nil {
 		return p
 	}
@@ -165,7 +166,7 @@ func (g *Gateway) putObject(w http.ResponseWriter, r *request) *api.Problem {
 	if p != nil {
 		return p
 	}
-	f, p := g.flowing(r)
+	f, p := g.newTransfer(r)
 	if p != nil {
 		return p
 	}
@@ -189,15 +190,15 @@ func (g *Gateway) putObject(w http.ResponseWriter, r *request) *api.Problem {
 
 // putObjects stores small objects, many from one body.
 func (g *Gateway) putObjects(w http.ResponseWriter, r *request) *api.Problem {
-	s, p := g.objects()
+	s, p := g.objectStore()
 	if p != nil {
 		return p
 	}
 	if media := r.Header.Get("Content-Type"); media != api.ObjectsType {
 		return problem(api.UnsupportedType, http.StatusUnsupportedMediaType, "the form of the body is not read here",
-			fmt.Sprintf("content type %q: send objects as %s", clip(media), api.ObjectsType))
+			fmt.Sprintf("content type %q: send objects as %s", clipText(media), api.ObjectsType))
 	}
-	body, p := g.body(r, mostBatchBody, func() *api.Problem {
+	body, p := g.readBody(r, mostBatchBody, func() *api.Problem {
 		return tooLarge(fmt.Sprintf("a batch of objects may have %d bytes: send fewer, and large ones alone", mostBatchBody))
 	})
 	if p != nil {
@@ -207,8 +208,8 @@ func (g *Gateway) putObjects(w http.ResponseWriter, r *request) *api.Problem {
 	if p != nil {
 		return p
 	}
-	f := flow{g: g, c: http.NewResponseController(&r.answer)}
-	f.rest()
+	f := bodyTransfer{g: g, c: http.NewResponseController(&r.answer)}
+	f.setFinalDeadlines()
 	if p := g.putAll(r.Context(), s, all); p != nil {
 		return p
 	}
@@ -216,21 +217,21 @@ func (g *Gateway) putObjects(w http.ResponseWriter, r *request) *api.Problem {
 	return nil
 }
 
-// framed is one object of a batch.
-type framed struct {
+// framedObject is one object of a batch.
+type framedObject struct {
 	api.Part
 	bytes []byte
 }
 
-// splitObjects reads a batch. It checks all digests before any object is stored: a wrong
-// digest is a mistake of the sender, and the answer names the object.
-func splitObjects(body []byte) (all []framed, p *api.Problem) {
+// splitObjects reads a batch. All digests are checked before any object is stored. If a digest is
+// wrong, the answer names its object, because the mistake is the sender's.
+func splitObjects(body []byte) (all []framedObject, p *api.Problem) {
 	for at := 0; at < len(body); {
 		left := body[at:]
 		if len(left) < api.ObjectHead {
 			return nil, invalidRequest(fmt.Sprintf("the body ends within the head of an object, at byte %d", at))
 		}
-		o := framed{Part: api.Part{Digest: hex.EncodeToString(left[:digestSize])}}
+		o := framedObject{Part: api.Part{Digest: hex.EncodeToString(left[:digestSize])}}
 		size := binary.BigEndian.Uint64(left[digestSize:])
 		left = left[api.ObjectHead:]
 		if size > uint64(len(left)) {
@@ -248,10 +249,10 @@ func splitObjects(body []byte) (all []framed, p *api.Problem) {
 
 // putAll stores several objects at the same time, because one after the other would take too
 // long with a distant store.
-func (g *Gateway) putAll(ctx context.Context, s *store.Store, all []framed) *api.Problem {
+func (g *Gateway) putAll(ctx context.Context, s *store.Store, all []framedObject) *api.Problem {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	todo := make(chan *framed)
+	todo := make(chan *framedObject)
 	var putting sync.WaitGroup
 	for range min(putsAtOnce, len(all)) {
 		putting.Go(func() {
@@ -276,13 +277,14 @@ func (g *Gateway) putAll(ctx context.Context, s *store.Store, all []framed) *api
 	return nil
 }
 
-// getObject answers with an object, or redirects to a URL where it can be got directly.
+// getObject answers with an object, or redirects to a URL from which the caller can get it
+// directly.
 func (g *Gateway) getObject(w http.ResponseWriter, r *request) *api.Problem {
-	s, p := g.objects()
+	s, p := g.objectStore()
 	if p != nil {
 		return p
 	}
-	values, p := r.query([]string{"digest"})
+	values, p := r.parseQuery([]string{"digest"})
 	if p != nil {
 		return p
 	}
@@ -299,7 +301,7 @@ func (g *Gateway) getObject(w http.ResponseWriter, r *request) *api.Problem {
 		writeHead(w, http.StatusTemporaryRedirect, "text/plain")
 		return nil
 	}
-	f, p := g.flowing(r)
+	f, p := g.newTransfer(r)
 	if p != nil {
 		return p
 	}
@@ -311,7 +313,7 @@ func (g *Gateway) getObject(w http.ResponseWriter, r *request) *api.Problem {
 	w.Header().Set("Content-Length", strconv.FormatInt(size, 10))
 	writeHead(w, http.StatusOK, "application/octet-stream")
 	// Net/http cuts the connection of an answer that is shorter than its length.
-	if read, _ := f.send(w, from); read != nil && r.Context().Err() == nil {
+	if read, _ := f.copyTo(w, from); read != nil && r.Context().Err() == nil {
 		g.log.Error("gateway: reading an object failed; the answer is cut short", "file", digest, "reason", read)
 	}
 	return nil

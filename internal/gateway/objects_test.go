@@ -25,7 +25,7 @@ func getPath(text string) string { return dataPath + "object?digest=" + digestOf
 
 func TestObjects(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, withStore(t, &crier{}))
+	w := newWorld(t, withStore(t, &commitRecorder{}))
 	large := strings.Repeat("large ", 1<<20)
 	if r := w.post(objectPath(large), large); r.StatusCode != http.StatusNoContent {
 		t.Errorf("%s %s", r.Status, r.body)
@@ -48,7 +48,7 @@ func TestObjects(t *testing.T) {
 
 func TestBadObjects(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, withStore(t, &crier{}))
+	w := newWorld(t, withStore(t, &commitRecorder{}))
 	bad := func(r reply, says string) {
 		t.Helper()
 		wantProblem(t, r, http.StatusBadRequest, api.InvalidRequest, says)
@@ -93,7 +93,7 @@ func TestARottenObjectIsCutShort(t *testing.T) {
 	w := newWorld(t, func(o *Options) { o.Store = s })
 	text := strings.Repeat("a", 1<<20)
 	w.post(objectPath(text), text)
-	rot(t, dir, digestOf(text))
+	corruptFile(t, dir, digestOf(text))
 	res := must1(http.Get(w.url + getPath(text)))(t)
 	defer res.Body.Close()
 	b, err := io.ReadAll(res.Body)
@@ -102,8 +102,8 @@ func TestARottenObjectIsCutShort(t *testing.T) {
 	}
 }
 
-// rot changes the first byte of a file in a store's folder.
-func rot(t *testing.T, dir, name string) {
+// corruptFile changes the first byte of a file in a store's folder.
+func corruptFile(t *testing.T, dir, name string) {
 	t.Helper()
 	found := false
 	err := filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {

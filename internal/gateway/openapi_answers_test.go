@@ -22,16 +22,16 @@ import (
 	"tidemill.dev/broker/embedded"
 )
 
-// answers compares real answers with the document, and remembers which statuses of which
+// answerChecker compares real answers with the document, and remembers which statuses of which
 // operations it has seen.
-type answers struct {
+type answerChecker struct {
 	testing.TB
 	doc  *openapi3.T
 	seen map[string]bool // operation and status
 }
 
-// doors are gateways of each kind, on one Kafka, and one gateway whose Kafka is away.
-type doors struct {
+// testGateways are gateways of each kind, on one Kafka, and one gateway whose Kafka is away.
+type testGateways struct {
 	*world
 	runs                              *runWorld
 	open, guarded, narrow, busy, down string   // addresses
@@ -39,19 +39,19 @@ type doors struct {
 	operator, approver                []string
 }
 
-func openDoors(t testing.TB) *doors {
+func openDoors(t testing.TB) *testGateways {
 	t.Helper()
-	r, reader := token("reader", "r", "role: read")
-	p, publisher := token("publisher", "p", "role: publish")
-	op, operator := token("operator", "o", "role: operate")
-	ap, approver := token("approver", "a", "role: approve")
-	d := &doors{reader: reader, publisher: publisher, operator: operator, approver: approver}
+	r, reader := tokenLine("reader", "r", "role: read")
+	p, publisher := tokenLine("publisher", "p", "role: publish")
+	op, operator := tokenLine("operator", "o", "role: operate")
+	ap, approver := tokenLine("approver", "a", "role: approve")
+	d := &testGateways{reader: reader, publisher: publisher, operator: operator, approver: approver}
 	d.world = newWorldOf(t, testTriggers+recipesOfTests+scorersOfTests, embedded.Options{}, nil)
 	d.runs = &runWorld{world: d.world}
-	d.runs.employ()
-	also := func(change func(*Options)) string { return "http://" + d.world.open(change).Addr() }
+	d.runs.startForeman()
+	also := func(change func(*Options)) string { return "http://" + d.world.openGateway(change).Addr() }
 	d.open = also(d.runs.with(func(o *Options) {
-		o.Standing, o.Score, o.Rescore, o.Inference = boardOf(t, "kafka-1"), seer, reseer, modelsOfTests
+		o.Standing, o.Score, o.Rescore, o.Inference = boardOf(t, "kafka-1"), echoScore, echoRescore, modelsOfTests
 	}))
 	d.url = d.open
 	access := d.runs.with(func(o *Options) { o.Access = openGuard(t, "version: 1\ntokens:\n"+r+p+op+ap) })
@@ -65,9 +65,9 @@ func openDoors(t testing.TB) *doors {
 	d.busy = also(func(o *Options) { o.Limits.Tails, o.Inference = -1, modelsAway })
 	away := newWorldOf(t, testTriggers+recipesOfTests, embedded.Options{}, nil)
 	lost := &runWorld{world: away}
-	lost.employ()
+	lost.startForeman()
 	d.must(lost.store.PutNote(t.Context(), "forgetting-lost", []byte(`{"forgetting":"lost","receipt":{"partition":0,"offset":0}}`)))
-	d.down = "http://" + away.open(lost.with(func(o *Options) {
+	d.down = "http://" + away.openGateway(lost.with(func(o *Options) {
 		o.Producer = must1(o.Broker.Producer(broker.ProducerOptions{Timeout: time.Second}))(t) // a producer without Kafka gives up soon and holds up no test
 		t.Cleanup(func() { _ = o.Producer.Close(context.Background()) })
 		o.Limits.Ack, o.Limits.Room, o.Limits.Look = 200*time.Millisecond, 200*time.Millisecond, 200*time.Millisecond
@@ -79,22 +79,22 @@ func openDoors(t testing.TB) *doors {
 	return d
 }
 
-// ask is one request to one gateway.
-type ask struct {
+// gatewayRequest is one request to one gateway.
+type gatewayRequest struct {
 	door, method, path string // path in the request
 	body               string
 	headers            []string
 	status             int
 }
 
-// direct is the status of a redirect to the store. A store in a folder cannot sign URLs; the
-// suite with real servers has a bucket that can.
-const direct = "307"
+// redirectStatus is the status of a redirect to the store. A store in a folder cannot sign URLs;
+// the suite with real servers has a bucket that can.
+const redirectStatus = "307"
 
 func TestEveryAnswerIsAsDocumented(t *testing.T) {
 	t.Parallel()
 	d := openDoors(t)
-	a := &answers{TB: t, doc: document(t), seen: map[string]bool{}}
+	a := &answerChecker{TB: t, doc: loadDocument(t), seen: map[string]bool{}}
 	var late []func() // requests whose body never comes; they wait at the same time, as many as one caller may have
 	checkLate := func() {
 		for _, check := range late {
@@ -102,28 +102,28 @@ func TestEveryAnswerIsAsDocumented(t *testing.T) {
 		}
 		late = nil
 	}
-	for _, q := range d.asks() {
+	for _, q := range d.allRequests() {
 		if q.status == http.StatusRequestTimeout {
 			answer := a.sendHead(a.request(q, nil), len(q.body))
-			if late = append(late, func() { a.check(q, answer()) }); len(late) == 4 {
+			if late = append(late, func() { a.checkAnswer(q, answer()) }); len(late) == 4 {
 				checkLate()
 			}
 			continue
 		}
-		a.check(q, a.send(q))
+		a.checkAnswer(q, a.send(q))
 	}
 	checkLate()
-	for operation, op := range operations(a.doc) {
+	for operation, op := range listOperations(a.doc) {
 		for status := range op.Responses.Map() {
-			if status != "default" && status != direct && !a.seen[operation+" "+status] {
+			if status != "default" && status != redirectStatus && !a.seen[operation+" "+status] {
 				t.Errorf("%s: nothing was asked that answers %s", operation, status)
 			}
 		}
 	}
 }
 
-// asks returns requests that together get every documented answer.
-func (d *doors) asks() []ask {
+// allRequests returns requests that together get every documented answer.
+func (d *testGateways) allRequests() []gatewayRequest {
 	long := []string{"X-Long", strings.Repeat("x", 9<<10)}
 	stranger := []string{"Host", "evil.example"}
 	structured := []string{"Content-Type", "application/cloudevents+json"}
@@ -131,33 +131,33 @@ func (d *doors) asks() []ask {
 	one := func(id string) string {
 		return fmt.Sprintf(`{"specversion":"1.0","id":"%s","source":"/x","type":"t"}`, id)
 	}
-	var all []ask
+	var all []gatewayRequest
 	for operation, role := range map[string][]string{
 		"GET /api/v1/streams": d.reader, "GET /api/v1/streams/events": d.reader, "GET /api/v1/streams/events/events?follow=false": d.reader,
 		"GET /api/v1/openapi.json": d.publisher, "GET /metrics": d.reader, "GET /healthz": nil, "HEAD /healthz": nil, "GET /readyz": nil, "HEAD /readyz": nil,
 	} {
 		method, path, _ := strings.Cut(operation, " ")
 		all = append(all,
-			ask{d.open, method, path, "", nil, 200},
-			ask{d.guarded, method, path, "", role, 200},
-			ask{d.open, method, path, "", stranger, 403},
-			ask{d.narrow, method, path, "", append(long, role...), 431})
+			gatewayRequest{d.open, method, path, "", nil, 200},
+			gatewayRequest{d.guarded, method, path, "", role, 200},
+			gatewayRequest{d.open, method, path, "", stranger, 403},
+			gatewayRequest{d.narrow, method, path, "", append(long, role...), 431})
 		if role != nil {
-			all = append(all, ask{d.guarded, method, path, "", nil, 401}, ask{d.guarded, method, path, "", []string{"Authorization", "Bearer tm_no"}, 401})
+			all = append(all, gatewayRequest{d.guarded, method, path, "", nil, 401}, gatewayRequest{d.guarded, method, path, "", []string{"Authorization", "Bearer tm_no"}, 401})
 		}
 		if path != "/healthz" && path != "/metrics" && path != "/api/v1/openapi.json" {
-			all = append(all, ask{d.down, method, path, "", nil, 503})
+			all = append(all, gatewayRequest{d.down, method, path, "", nil, 503})
 		}
 	}
 	all = append(all,
-		ask{d.guarded, "GET", "/api/v1/streams", "", d.publisher, 403},
-		ask{d.guarded, "GET", "/metrics", "", d.publisher, 403},
-		ask{d.open, "GET", "/api/v1/streams/no", "", nil, 404},
-		ask{d.open, "GET", "/api/v1/streams/no/events", "", nil, 404},
-		ask{d.open, "GET", "/api/v1/streams/events/events?from=x", "", nil, 400},
-		ask{d.busy, "GET", "/api/v1/streams/events/events", "", nil, 503},
-		ask{d.narrow, "GET", "/api/v1/streams/events/events", "", d.reader, 429},
-		ask{d.open, "POST", "/streams/no", one("1"), structured, 404})
+		gatewayRequest{d.guarded, "GET", "/api/v1/streams", "", d.publisher, 403},
+		gatewayRequest{d.guarded, "GET", "/metrics", "", d.publisher, 403},
+		gatewayRequest{d.open, "GET", "/api/v1/streams/no", "", nil, 404},
+		gatewayRequest{d.open, "GET", "/api/v1/streams/no/events", "", nil, 404},
+		gatewayRequest{d.open, "GET", "/api/v1/streams/events/events?from=x", "", nil, 400},
+		gatewayRequest{d.busy, "GET", "/api/v1/streams/events/events", "", nil, 503},
+		gatewayRequest{d.narrow, "GET", "/api/v1/streams/events/events", "", d.reader, 429},
+		gatewayRequest{d.open, "POST", "/streams/no", one("1"), structured, 404})
 	all = append(all, d.deskAsks(long, stranger)...)
 	all = append(all, d.scheduleAsks(long, stranger)...)
 	all = append(all, d.dataAsks(long, stranger)...)
@@ -169,42 +169,42 @@ func (d *doors) asks() []ask {
 	all = append(all, d.attemptAsks(long, stranger)...)
 	for _, path := range []string{"/events", "/streams/messages"} {
 		all = append(all,
-			ask{d.open, "OPTIONS", path, "", nil, 204},
-			ask{d.guarded, "OPTIONS", path, "", []string{"WebHook-Request-Origin", "shop.example"}, 204},
-			ask{d.open, "OPTIONS", path, "", stranger, 403},
-			ask{d.narrow, "OPTIONS", path, "", long, 431},
-			ask{d.open, "POST", path, one("1"), structured, 202},
-			ask{d.open, "POST", path, one("1"), structured, 202}, // a repeat
-			ask{d.guarded, "POST", path, "{}", append(event("2"), d.publisher...), 202},
-			ask{d.open, "POST", path, "[" + one("1") + "," + one("3") + "]", batch, 202},
-			ask{d.open, "POST", path, "[]", batch, 202},
-			ask{d.open, "POST", path, "[" + one("4") + ",{}]", batch, 400},
-			ask{d.open, "POST", path, "{}", batch, 400},
-			ask{d.open, "POST", path, "{}", nil, 400},
-			ask{d.open, "POST", path, `{"specversion":"1.0","id":"5","source":"x y","type":"t"}`, structured, 400},
-			ask{d.open, "POST", path, one("6"), []string{"Content-Type", "application/cloudevents+avro"}, 415},
-			ask{d.guarded, "POST", path, one("7"), structured, 401},
-			ask{d.guarded, "POST", path, one("7"), append(structured, d.reader...), 403},
-			ask{d.open, "POST", path, "", append(event("8"), "ce-type", "tidemill.x"), 403},
-			ask{d.guarded, "POST", path, "", append(event("8", "ce-authid", "another"), d.publisher...), 403},
-			ask{d.narrow, "POST", path, strings.Repeat("x", 33<<10), append(event("9"), d.publisher...), 413},
-			ask{d.narrow, "POST", path, strings.Repeat("x", 30<<10), append(event("9"), d.publisher...), 429},
-			ask{d.narrow, "POST", path, "late", append(event("9"), d.publisher...), 408},
-			ask{d.narrow, "POST", path, "", append(append(event("9"), d.publisher...), long...), 431},
-			ask{d.down, "POST", path, one("10"), structured, 503},
-			ask{d.down, "POST", path, "[" + one("10") + "]", batch, 503})
+			gatewayRequest{d.open, "OPTIONS", path, "", nil, 204},
+			gatewayRequest{d.guarded, "OPTIONS", path, "", []string{"WebHook-Request-Origin", "shop.example"}, 204},
+			gatewayRequest{d.open, "OPTIONS", path, "", stranger, 403},
+			gatewayRequest{d.narrow, "OPTIONS", path, "", long, 431},
+			gatewayRequest{d.open, "POST", path, one("1"), structured, 202},
+			gatewayRequest{d.open, "POST", path, one("1"), structured, 202}, // a repeat
+			gatewayRequest{d.guarded, "POST", path, "{}", append(eventHeaders("2"), d.publisher...), 202},
+			gatewayRequest{d.open, "POST", path, "[" + one("1") + "," + one("3") + "]", batch, 202},
+			gatewayRequest{d.open, "POST", path, "[]", batch, 202},
+			gatewayRequest{d.open, "POST", path, "[" + one("4") + ",{}]", batch, 400},
+			gatewayRequest{d.open, "POST", path, "{}", batch, 400},
+			gatewayRequest{d.open, "POST", path, "{}", nil, 400},
+			gatewayRequest{d.open, "POST", path, `{"specversion":"1.0","id":"5","source":"x y","type":"t"}`, structured, 400},
+			gatewayRequest{d.open, "POST", path, one("6"), []string{"Content-Type", "application/cloudevents+avro"}, 415},
+			gatewayRequest{d.guarded, "POST", path, one("7"), structured, 401},
+			gatewayRequest{d.guarded, "POST", path, one("7"), append(structured, d.reader...), 403},
+			gatewayRequest{d.open, "POST", path, "", append(eventHeaders("8"), "ce-type", "tidemill.x"), 403},
+			gatewayRequest{d.guarded, "POST", path, "", append(eventHeaders("8", "ce-authid", "another"), d.publisher...), 403},
+			gatewayRequest{d.narrow, "POST", path, strings.Repeat("x", 33<<10), append(eventHeaders("9"), d.publisher...), 413},
+			gatewayRequest{d.narrow, "POST", path, strings.Repeat("x", 30<<10), append(eventHeaders("9"), d.publisher...), 429},
+			gatewayRequest{d.narrow, "POST", path, "late", append(eventHeaders("9"), d.publisher...), 408},
+			gatewayRequest{d.narrow, "POST", path, "", append(append(eventHeaders("9"), d.publisher...), long...), 431},
+			gatewayRequest{d.down, "POST", path, one("10"), structured, 503},
+			gatewayRequest{d.down, "POST", path, "[" + one("10") + "]", batch, 503})
 	}
-	return append(all, ask{d.open, "GET", "/api/v1/streams/messages/events?from=beginning&follow=false", "", nil, 200})
+	return append(all, gatewayRequest{d.open, "GET", "/api/v1/streams/messages/events?from=beginning&follow=false", "", nil, 200})
 }
 
-// announced is the length of a body that is announced but never sent.
-const announced = 256 << 10
+// announcedLength is the length of a body that is announced but never sent.
+const announcedLength = 256 << 10
 
 // send sends a request. A body that must be late is not sent, nor is one that is refused for
 // its length.
-func (a *answers) send(q ask) reply {
+func (a *answerChecker) send(q gatewayRequest) reply {
 	a.Helper()
-	if q.status == http.StatusRequestTimeout || len(q.body) > announced {
+	if q.status == http.StatusRequestTimeout || len(q.body) > announcedLength {
 		return a.sendHead(a.request(q, nil), len(q.body))()
 	}
 	var body io.Reader
@@ -214,7 +214,7 @@ func (a *answers) send(q ask) reply {
 	return read(a.TB, must1(http.DefaultTransport.RoundTrip(a.request(q, body)))(a))
 }
 
-func (a *answers) request(q ask, body io.Reader) *http.Request {
+func (a *answerChecker) request(q gatewayRequest, body io.Reader) *http.Request {
 	a.Helper()
 	ctx, cancel := context.WithTimeout(a.Context(), patienceOfTests)
 	a.Cleanup(cancel)
@@ -229,7 +229,7 @@ func (a *answers) request(q ask, body io.Reader) *http.Request {
 }
 
 // sendHead announces a body and does not send it. The returned function waits for the answer.
-func (a *answers) sendHead(req *http.Request, length int) func() reply {
+func (a *answerChecker) sendHead(req *http.Request, length int) func() reply {
 	a.Helper()
 	conn := must1(net.Dial("tcp", req.URL.Host))(a)
 	a.Cleanup(func() { _ = conn.Close() })
@@ -242,8 +242,8 @@ func (a *answers) sendHead(req *http.Request, length int) func() reply {
 	return func() reply { return read(a.TB, must1(http.ReadResponse(bufio.NewReader(conn), req))(a)) }
 }
 
-// check compares an answer with the document.
-func (a *answers) check(q ask, r reply) {
+// checkAnswer compares an answer with the document.
+func (a *answerChecker) checkAnswer(q gatewayRequest, r reply) {
 	a.Helper()
 	what := fmt.Sprintf("%s %s with %.60q and %.200q: %d %s", q.method, q.path, q.body, q.headers, r.StatusCode, r.body)
 	if r.StatusCode != q.status {
@@ -271,7 +271,7 @@ func (a *answers) check(q ask, r reply) {
 	}
 }
 
-func (a *answers) find(path string) (string, *openapi3.PathItem) {
+func (a *answerChecker) find(path string) (string, *openapi3.PathItem) {
 	if item := a.doc.Paths.Value(path); item != nil {
 		return path, item
 	}
@@ -285,7 +285,7 @@ func (a *answers) find(path string) (string, *openapi3.PathItem) {
 }
 
 // checkHeaders checks that our own headers are documented.
-func (a *answers) checkHeaders(what string, op *openapi3.Operation, r reply) {
+func (a *answerChecker) checkHeaders(what string, op *openapi3.Operation, r reply) {
 	a.Helper()
 	response := op.Responses.Status(r.StatusCode)
 	if response == nil {
@@ -307,7 +307,7 @@ func (a *answers) checkHeaders(what string, op *openapi3.Operation, r reply) {
 }
 
 // checkEvents compares the data of server-sent events with the schema.
-func (a *answers) checkEvents(body string) {
+func (a *answerChecker) checkEvents(body string) {
 	a.Helper()
 	schema := a.doc.Components.Schemas["Tailed"].Value
 	for line := range strings.Lines(body) {
@@ -325,7 +325,7 @@ func (a *answers) checkEvents(body string) {
 func TestFaultIsAsDocumented(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(o *Options) { o.Ready = func(context.Context) api.Readiness { panic("a fault") } })
-	a := &answers{TB: t, doc: document(t), seen: map[string]bool{}}
-	q := ask{w.url, "GET", "/readyz", "", nil, 500}
-	a.check(q, a.send(q))
+	a := &answerChecker{TB: t, doc: loadDocument(t), seen: map[string]bool{}}
+	q := gatewayRequest{w.url, "GET", "/readyz", "", nil, 500}
+	a.checkAnswer(q, a.send(q))
 }

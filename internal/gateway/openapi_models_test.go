@@ -24,7 +24,7 @@ func TestDocumentHasEveryFieldOfModels(t *testing.T) {
 // The states and actions in the document are those of the code.
 func TestDocumentHasEveryStateOfVersions(t *testing.T) {
 	t.Parallel()
-	schemas := document(t).Components.Schemas
+	schemas := loadDocument(t).Components.Schemas
 	want := []any{string(tidemill.VersionRegistered), string(tidemill.VersionAwaiting), string(tidemill.VersionRefused), string(tidemill.VersionPromoted)}
 	if got := schemas["HeldVersion"].Value.Properties["state"].Value.Enum; !reflect.DeepEqual(got, want) {
 		t.Errorf("states are %v, want %v", got, want)

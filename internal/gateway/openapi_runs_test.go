@@ -34,7 +34,7 @@ func TestDocumentHasEveryFieldOfRuns(t *testing.T) {
 // another form.
 func checkFields(t *testing.T, all map[string]any, leave func(name string, fields map[string]bool)) {
 	t.Helper()
-	schemas := document(t).Components.Schemas
+	schemas := loadDocument(t).Components.Schemas
 	for name, v := range all {
 		schema := schemas[name]
 		if schema == nil {
@@ -43,11 +43,11 @@ func checkFields(t *testing.T, all map[string]any, leave func(name string, field
 		}
 		fields := fieldsOf(reflect.TypeOf(v))
 		leave(name, fields)
-		if got := slices.Collect(maps.Keys(schema.Value.Properties)); !same(got, slices.Collect(maps.Keys(fields))) {
+		if got := slices.Collect(maps.Keys(schema.Value.Properties)); !haveSame(got, slices.Collect(maps.Keys(fields))) {
 			t.Errorf("%s has the fields %v, and in openapi.json %v", name, slices.Sorted(maps.Keys(fields)), slices.Sorted(slices.Values(got)))
 		}
 		maps.DeleteFunc(fields, func(_ string, always bool) bool { return !always })
-		if !same(schema.Value.Required, slices.Collect(maps.Keys(fields))) {
+		if !haveSame(schema.Value.Required, slices.Collect(maps.Keys(fields))) {
 			t.Errorf("%s always has %v, and in openapi.json %v", name, slices.Sorted(maps.Keys(fields)), schema.Value.Required)
 		}
 		if more := schema.Value.AdditionalProperties.Has; more == nil || *more {

@@ -17,8 +17,8 @@ import (
 	"tidemill.dev/api"
 )
 
-// document returns openapi.json after checking its syntax.
-func document(t testing.TB) *openapi3.T {
+// loadDocument returns openapi.json after checking its syntax.
+func loadDocument(t testing.TB) *openapi3.T {
 	t.Helper()
 	doc := must1(openapi3.NewLoader().LoadFromData(openAPIDocument))(t)
 	if err := doc.Validate(t.Context()); err != nil {
@@ -27,8 +27,8 @@ func document(t testing.TB) *openapi3.T {
 	return doc
 }
 
-// operations returns the operations of a document, by method and path.
-func operations(doc *openapi3.T) map[string]*openapi3.Operation {
+// listOperations returns the operations of a document, by method and path.
+func listOperations(doc *openapi3.T) map[string]*openapi3.Operation {
 	all := map[string]*openapi3.Operation{}
 	for path, item := range doc.Paths.Map() {
 		for method, op := range item.Operations() {
@@ -42,9 +42,9 @@ func operations(doc *openapi3.T) map[string]*openapi3.Operation {
 // document says only once that every path answers OPTIONS.
 func TestDocumentHasEveryRoute(t *testing.T) {
 	t.Parallel()
-	documented := operations(document(t))
+	documented := listOperations(loadDocument(t))
 	paths := map[string]bool{}
-	for _, r := range new(Gateway).table() {
+	for _, r := range new(Gateway).routeTable() {
 		paths[r.path] = true
 		op := documented[r.method+" "+r.path]
 		if op == nil {
@@ -66,7 +66,7 @@ func TestDocumentHasEveryRoute(t *testing.T) {
 // The document has no part that is never referred to.
 func TestDocumentHasNothingLeftOver(t *testing.T) {
 	t.Parallel()
-	doc := document(t)
+	doc := loadDocument(t)
 	for kind, names := range map[string][]string{
 		"schemas":    slices.Collect(maps.Keys(doc.Components.Schemas)),
 		"responses":  slices.Collect(maps.Keys(doc.Components.Responses)),
@@ -96,7 +96,7 @@ func TestDocumentHasEveryProblem(t *testing.T) {
 		api.HeadersTooLarge, api.Internal, api.Unavailable, api.InDoubt} {
 		want = append(want, api.ProblemBase+slug)
 	}
-	schema := document(t).Components.Schemas["Problem"].Value
+	schema := loadDocument(t).Components.Schemas["Problem"].Value
 	if got := schema.Properties["type"].Value.Enum; !reflect.DeepEqual(got, want) {
 		t.Errorf("types are %v, want %v", got, want)
 	}
@@ -112,7 +112,7 @@ func TestDocumentHasEveryProblem(t *testing.T) {
 // required. The other test's answers could all lack a field that is omitted when empty.
 func TestDocumentHasEveryField(t *testing.T) {
 	t.Parallel()
-	schemas := document(t).Components.Schemas
+	schemas := loadDocument(t).Components.Schemas
 	for _, v := range []any{api.Problem{}, api.Answers{}, api.Answer{}, api.Position{}, api.Readiness{}, api.Check{},
 		api.Streams{}, api.Stream{}, api.Partition{}, api.Group{}, api.Tailed{},
 		api.Triggers{}, api.Trigger{}, api.When{}, api.Target{}, api.Delivery{}, api.TriggerNumbers{}, api.TriggerReplay{}, api.Stretch{},
@@ -141,10 +141,10 @@ func TestDocumentHasEveryField(t *testing.T) {
 				always = append(always, name)
 			}
 		}
-		if got := slices.Sorted(maps.Keys(ref.Value.Properties)); !same(got, fields) {
+		if got := slices.Sorted(maps.Keys(ref.Value.Properties)); !haveSame(got, fields) {
 			t.Errorf("%s has the fields %v, and in openapi.json %v", typ.Name(), fields, got)
 		}
-		if !same(ref.Value.Required, always) {
+		if !haveSame(ref.Value.Required, always) {
 			t.Errorf("%s always has %v, and in openapi.json %v", typ.Name(), always, ref.Value.Required)
 		}
 		if more := ref.Value.AdditionalProperties.Has; more == nil || *more {
@@ -156,7 +156,7 @@ func TestDocumentHasEveryField(t *testing.T) {
 // The checks of this file and the next are useful only if they notice a mistake.
 func TestSchemasAreStrict(t *testing.T) {
 	t.Parallel()
-	schema := document(t).Components.Schemas["Position"].Value
+	schema := loadDocument(t).Components.Schemas["Position"].Value
 	for text, fits := range map[string]bool{
 		`{"stream":"s","partition":1,"offset":2}`:              true,
 		`{"stream":"s","partition":1}`:                         false,

@@ -29,14 +29,14 @@ func TestRedisAway(t *testing.T) {
 	memory := must1(dedupe.Open(dedupe.Options{Redis: client, Names: must1(tidemill.NewNames("test"))(t)}))(t)
 	defer memory.Close(t.Context())
 	w := newWorld(t, func(o *Options) { o.Repeats = memory })
-	w.post("/events", "", event("before")...)
+	w.post("/events", "", eventHeaders("before")...)
 	server.Close()
 	for i := range 100 {
-		if r := w.post("/events", "", event(fmt.Sprint(i))...); r.StatusCode != http.StatusAccepted {
+		if r := w.post("/events", "", eventHeaders(fmt.Sprint(i))...); r.StatusCode != http.StatusAccepted {
 			t.Fatalf("%d %s", r.StatusCode, r.body)
 		}
 	}
-	if n := len(w.stored(tidemill.StreamEvents)); n != 101 {
+	if n := len(w.storedEvents(tidemill.StreamEvents)); n != 101 {
 		t.Errorf("%d stored", n)
 	}
 }
@@ -45,30 +45,30 @@ func TestKafkaAwayAndBack(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	w := newWorldOn(t, embedded.Options{Dir: dir}, func(o *Options) { o.Limits.Ack = time.Second })
-	w.accepted("/events", "", event("before")...)
+	w.publishUntilAccepted("/events", "", eventHeaders("before")...)
 	at := embedded.Options{Dir: dir, Kafka: w.servers.Kafka(), Redis: w.servers.Redis()}
 	w.must(w.servers.Close())
 
-	r := w.post("/events", "", event("during")...)
+	r := w.post("/events", "", eventHeaders("during")...)
 	if p := problemOf(t, r); r.StatusCode != http.StatusServiceUnavailable || p.Type != api.ProblemBase+api.InDoubt {
 		t.Errorf("%d %s", r.StatusCode, r.body)
 	}
-	w.until("readyz says that Kafka is away", func() bool { return w.do(http.MethodGet, "/readyz", "").StatusCode == http.StatusServiceUnavailable })
+	w.waitUntil("readyz says that Kafka is away", func() bool { return w.do(http.MethodGet, "/readyz", "").StatusCode == http.StatusServiceUnavailable })
 	if r := w.do(http.MethodGet, "/healthz", ""); r.StatusCode != http.StatusOK {
 		t.Error("the process is well")
 	}
 
 	w.startAgain(at)
-	w.until("events are accepted again", func() bool { return w.post("/events", "", event("after")...).StatusCode == http.StatusAccepted })
-	w.until("readyz says so", func() bool { return w.do(http.MethodGet, "/readyz", "").StatusCode == http.StatusOK })
-	if got := ids(w.stored(tidemill.StreamEvents)); !slices.Contains(got, "before") || !slices.Contains(got, "after") {
+	w.waitUntil("events are accepted again", func() bool { return w.post("/events", "", eventHeaders("after")...).StatusCode == http.StatusAccepted })
+	w.waitUntil("readyz says so", func() bool { return w.do(http.MethodGet, "/readyz", "").StatusCode == http.StatusOK })
+	if got := ids(w.storedEvents(tidemill.StreamEvents)); !slices.Contains(got, "before") || !slices.Contains(got, "after") {
 		t.Errorf("stored %v", got)
 	}
 }
 
-// stall makes Kafka refuse produced records of a stream, or of some of its partitions, until
+// stallStream makes Kafka refuse produced records of a stream, or of some of its partitions, until
 // released.
-func (w *world) stall(stream string, only ...int32) (release func()) {
+func (w *world) stallStream(stream string, only ...int32) (release func()) {
 	w.Helper()
 	hold, cancel := context.WithCancel(context.Background())
 	topic := must1(w.config.Names())(w).Topic(stream)
@@ -80,7 +80,7 @@ func (w *world) stall(stream string, only ...int32) (release func()) {
 		produce := r.(*kmsg.ProduceRequest)
 		for _, t := range produce.Topics {
 			if t.Topic == topic && (only == nil || slices.ContainsFunc(t.Partitions, func(p kmsg.ProduceRequestTopicPartition) bool { return slices.Contains(only, p.Partition) })) {
-				return refusal(produce), nil, true
+				return refuseProduce(produce), nil, true
 			}
 		}
 		return nil, nil, false
@@ -88,8 +88,8 @@ func (w *world) stall(stream string, only ...int32) (release func()) {
 	return cancel
 }
 
-// refusal answers a produce request with the error that this server is not the leader.
-func refusal(r *kmsg.ProduceRequest) kmsg.Response {
+// refuseProduce answers a produce request with the error that this server is not the leader.
+func refuseProduce(r *kmsg.ProduceRequest) kmsg.Response {
 	const notLeader = 6
 	answer := r.ResponseKind().(*kmsg.ProduceResponse)
 	for _, t := range r.Topics {
@@ -110,31 +110,31 @@ func TestAStalledStreamBlocksNoOther(t *testing.T) {
 	w := newWorld(t, func(o *Options) {
 		o.Limits.Unacked, o.Limits.Ack, o.Limits.Room = 64<<10, 500*time.Millisecond, 50*time.Millisecond
 	})
-	w.accepted("/streams/messages", "", event("first")...) // makes the producer ask Kafka for the stream's partitions
-	release := w.stall("messages")
+	w.publishUntilAccepted("/streams/messages", "", eventHeaders("first")...) // makes the producer ask Kafka for the stream's partitions
+	release := w.stallStream("messages")
 	data := strings.Repeat("x", 10<<10)
 	slugs := map[string]int{}
 	for i := range 6 {
-		p := problemOf(t, w.post("/streams/messages", data, event(fmt.Sprint(i))...))
+		p := problemOf(t, w.post("/streams/messages", data, eventHeaders(fmt.Sprint(i))...))
 		slugs[strings.TrimPrefix(p.Type, api.ProblemBase)]++
 	}
 	if slugs[api.InDoubt] == 0 || slugs[api.Unavailable] == 0 {
 		t.Errorf("of a stalled stream's events some wait in vain, the others find no room: %v", slugs)
 	}
 	for i := range 20 {
-		w.accepted("/events", data, event(fmt.Sprint(i))...)
+		w.publishUntilAccepted("/events", data, eventHeaders(fmt.Sprint(i))...)
 	}
 	release()
-	w.until("the stream takes events again", func() bool {
-		return w.post("/streams/messages", data, event("last")...).StatusCode == http.StatusAccepted
+	w.waitUntil("the stream takes events again", func() bool {
+		return w.post("/streams/messages", data, eventHeaders("last")...).StatusCode == http.StatusAccepted
 	})
 }
 
-// accepted publishes until the event is accepted: with the short limits of a test, a busy
-// machine may answer too late.
-func (w *world) accepted(path, data string, headers ...string) {
+// publishUntilAccepted publishes until the event is accepted: with the short limits of a test, a
+// busy machine may answer too late.
+func (w *world) publishUntilAccepted(path, data string, headers ...string) {
 	w.Helper()
-	w.until("it is accepted", func() bool {
+	w.waitUntil("it is accepted", func() bool {
 		r := w.post(path, data, headers...)
 		if r.StatusCode != http.StatusAccepted && r.StatusCode != http.StatusServiceUnavailable {
 			w.Fatalf("%d %s", r.StatusCode, r.body)
@@ -148,7 +148,7 @@ func (w *world) keyOn(stream string, partition int) string {
 	w.Helper()
 	for i := 0; ; i++ {
 		key := fmt.Sprint("key-", i)
-		r := w.post("/streams/"+stream, "", event(key, "ce-subject", key)...)
+		r := w.post("/streams/"+stream, "", eventHeaders(key, "ce-subject", key)...)
 		if at := strings.Split(r.Header.Get(api.HeaderPosition), "/"); len(at) == 3 && at[1] == fmt.Sprint(partition) {
 			return key
 		}
@@ -161,18 +161,18 @@ func TestAStalledPartitionBlocksNoOther(t *testing.T) {
 		o.Limits.Unacked, o.Limits.Ack, o.Limits.Room = 64<<10, 300*time.Millisecond, 50*time.Millisecond
 	})
 	stalled, healthy := w.keyOn("messages", 0), w.keyOn("messages", 1)
-	release := w.stall("messages", 0)
+	release := w.stallStream("messages", 0)
 	data := strings.Repeat("x", 10<<10)
 	for i := range 6 {
-		if r := w.post("/streams/messages", data, event(fmt.Sprint(i), "ce-subject", stalled)...); r.StatusCode != http.StatusServiceUnavailable {
+		if r := w.post("/streams/messages", data, eventHeaders(fmt.Sprint(i), "ce-subject", stalled)...); r.StatusCode != http.StatusServiceUnavailable {
 			t.Fatalf("%d %s", r.StatusCode, r.body)
 		}
 	}
 	for i := range 20 {
-		w.accepted("/streams/messages", data, event(fmt.Sprint("healthy-", i), "ce-subject", healthy)...)
+		w.publishUntilAccepted("/streams/messages", data, eventHeaders(fmt.Sprint("healthy-", i), "ce-subject", healthy)...)
 	}
 	release()
-	w.until("nothing is under way", func() bool { return w.gateway.window.bytes() == 0 })
+	w.waitUntil("nothing is under way", func() bool { return w.gateway.window.takenBytes() == 0 })
 }
 
 // A batch that gets room only in small steps is answered before net/http would cut off the
@@ -183,7 +183,7 @@ func TestABatchIsAnsweredInTime(t *testing.T) {
 		o.Limits.Unacked, o.Limits.Ack, o.Limits.Room = 4<<10, 2*time.Second, time.Second
 		o.Limits.BodyGrace, o.Limits.Write = 4*time.Second, 3*time.Second // net/http cuts it off after ten seconds, and all events together would need twenty
 	})
-	defer w.stall("messages")()
+	defer w.stallStream("messages")()
 	window, answered := &w.gateway.window, make(chan struct{})
 	others := must1(window.take(t.Context(), window.open(), -1, 4<<10))(t)
 	var giving sync.WaitGroup
@@ -193,7 +193,7 @@ func TestABatchIsAnsweredInTime(t *testing.T) {
 		for {
 			select {
 			case <-often.C:
-				window.give(others, 600)
+				window.release(others, 600)
 			case <-answered:
 				return
 			}
@@ -223,9 +223,9 @@ func TestNothingIsSentBehindWhatFailed(t *testing.T) {
 	})
 	w.keyOn("messages", 0)
 	window := &w.gateway.window
-	w.until("nothing is under way", func() bool { return window.bytes() == 0 })
+	w.waitUntil("nothing is under way", func() bool { return window.takenBytes() == 0 })
 	must1(window.take(t.Context(), window.open(), -1, w.gateway.opt.Limits.Unacked-1))(t) // leaves room for one event at a time
-	defer w.stall("messages")()
+	defer w.stallStream("messages")()
 	var events []string
 	for i := range 4 {
 		events = append(events, batchEvent(fmt.Sprint(i), "message", `,"subject":"a"`))
@@ -242,16 +242,16 @@ func TestNothingIsSentBehindWhatFailed(t *testing.T) {
 func TestALateAcknowledgementIsRemembered(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(o *Options) { o.Limits.Ack = 200 * time.Millisecond })
-	release := w.stall(tidemill.StreamEvents)
-	if p := problemOf(t, w.post("/events", "", event("late")...)); p.Type != api.ProblemBase+api.InDoubt {
+	release := w.stallStream(tidemill.StreamEvents)
+	if p := problemOf(t, w.post("/events", "", eventHeaders("late")...)); p.Type != api.ProblemBase+api.InDoubt {
 		t.Fatalf("%+v", p)
 	}
 	release()
-	w.until("it is stored", func() bool { return len(w.stored(tidemill.StreamEvents)) == 1 })
-	w.until("it is remembered", func() bool {
+	w.waitUntil("it is stored", func() bool { return len(w.storedEvents(tidemill.StreamEvents)) == 1 })
+	w.waitUntil("it is remembered", func() bool {
 		return w.memory.Seen(t.Context(), tidemill.StreamEvents, time.Minute, "/test", "late")
 	})
-	if r := w.post("/events", "", event("late")...); r.Header.Get(api.HeaderRepeated) != "true" {
+	if r := w.post("/events", "", eventHeaders("late")...); r.Header.Get(api.HeaderRepeated) != "true" {
 		t.Errorf("%d %v", r.StatusCode, r.Header)
 	}
 }
@@ -259,11 +259,11 @@ func TestALateAcknowledgementIsRemembered(t *testing.T) {
 func TestABatchThatIsInDoubtSaysSo(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(o *Options) { o.Limits.Ack = 300 * time.Millisecond })
-	w.accepted("/streams/messages", "", event("first")...)
-	defer w.stall("messages")()
+	w.publishUntilAccepted("/streams/messages", "", eventHeaders("first")...)
+	defer w.stallStream("messages")()
 	var r reply
 	var all []api.Answer
-	w.until("what is not stalled is stored in time", func() bool {
+	w.waitUntil("what is not stalled is stored in time", func() bool {
 		r = w.batch("/events", batchEvent("1", "message", ""), batchEvent("2", "other", ""), batchEvent("3", "tidemill.x", ""))
 		all = answersOf(t, r)
 		return len(all) != 3 || all[1].Status != http.StatusServiceUnavailable
@@ -281,7 +281,7 @@ func TestAClosedProducer(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	w.must(w.producer.Close(t.Context()))
-	if p := problemOf(t, w.post("/events", "", event("1")...)); p.Type != api.ProblemBase+api.Unavailable || !strings.Contains(p.Detail, "closing") {
+	if p := problemOf(t, w.post("/events", "", eventHeaders("1")...)); p.Type != api.ProblemBase+api.Unavailable || !strings.Contains(p.Detail, "closing") {
 		t.Errorf("%+v", p)
 	}
 }
@@ -293,8 +293,8 @@ func TestABatchThatFindsNoRoomKeepsTheOrder(t *testing.T) {
 	w := newWorld(t, func(o *Options) {
 		o.Limits.Unacked, o.Limits.Ack, o.Limits.Room = 64<<10, 300*time.Millisecond, 50*time.Millisecond
 	})
-	w.accepted("/streams/messages", "", event("first", "ce-subject", "bot-1")...)
-	release := w.stall("messages")
+	w.publishUntilAccepted("/streams/messages", "", eventHeaders("first", "ce-subject", "bot-1")...)
+	release := w.stallStream("messages")
 	events, want := []string(nil), []string{"first"}
 	for i := range 20 {
 		id := fmt.Sprint(i)
@@ -317,9 +317,9 @@ func TestABatchThatFindsNoRoomKeepsTheOrder(t *testing.T) {
 		t.Fatalf("%d, and %d of %d were sent", r.StatusCode, len(sent), len(events))
 	}
 	release()
-	w.until("all is stored", func() bool { return w.batch("/events", events...).StatusCode == http.StatusAccepted })
+	w.waitUntil("all is stored", func() bool { return w.batch("/events", events...).StatusCode == http.StatusAccepted })
 	var got []string
-	for _, id := range ids(w.stored("messages")) {
+	for _, id := range ids(w.storedEvents("messages")) {
 		if !slices.Contains(got, id) { // the first of repeated events counts
 			got = append(got, id)
 		}

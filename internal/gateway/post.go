@@ -18,21 +18,20 @@ import (
 const (
 	smallBody  = 4 << 10 // every request has a buffer of this size
 	firstGrown = 64 << 10
-	bufferKept = 1 << 20 // a larger one is not kept for the next request
+	bufferKept = 1 << 20 // a larger buffer is not kept for the next request
 )
 
-// body reads the request's body of at most limit bytes; over is the refusal of a longer one.
-// It does not rely on Content-Length: the buffer doubles as bytes arrive, and is charged as
-// it grows.
+// readBody reads the request's body of at most limit bytes; over is the refusal of a longer body.
+// Content-Length is not trusted: the buffer doubles when bytes arrive, and each growth is charged.
 //
-// A slow caller is given up, but not a big upload on a slow line. Net/http's ReadTimeout
-// limits the time for the small buffer. Then, each time the buffer is full, a deadline is set
-// for the next bytes.
-func (g *Gateway) body(r *request, limit int, over func() *api.Problem) ([]byte, *api.Problem) {
+// A stalled caller is cut off, but a big upload on a slow line is not. Net/http's ReadTimeout
+// limits the time for the small buffer. Then, each time the buffer is full, a deadline is set for
+// the next bytes.
+func (g *Gateway) readBody(r *request, limit int, over func() *api.Problem) ([]byte, *api.Problem) {
 	if r.ContentLength > int64(limit) {
 		return nil, over()
 	}
-	if p := g.charge(r, cap(r.buffer)); p != nil {
+	if p := g.chargeMemory(r, cap(r.buffer)); p != nil {
 		return nil, p
 	}
 	began := time.Now()
@@ -43,7 +42,7 @@ func (g *Gateway) body(r *request, limit int, over func() *api.Problem) ([]byte,
 				return nil, over()
 			}
 			var p *api.Problem
-			if b, p = g.grow(r, b, limit, began); p != nil {
+			if b, p = g.growBuffer(r, b, limit, began); p != nil {
 				return nil, p
 			}
 		}
@@ -62,20 +61,20 @@ func (g *Gateway) body(r *request, limit int, over func() *api.Problem) ([]byte,
 	return b, nil
 }
 
-// grow doubles the buffer, up to the limit.
-func (g *Gateway) grow(r *request, b []byte, limit int, began time.Time) ([]byte, *api.Problem) {
+// growBuffer doubles the buffer, up to the limit.
+func (g *Gateway) growBuffer(r *request, b []byte, limit int, began time.Time) ([]byte, *api.Problem) {
 	size := max(2*cap(b), firstGrown)
 	if length := int(r.ContentLength); length >= len(b) {
-		size = min(size, length+1) // one more, to see the end without another growth
+		size = min(size, length+1) // one byte more, to see the end without another growth
 	}
 	size = min(size, limit+1)
-	if p := g.charge(r, size-cap(b)); p != nil {
+	if p := g.chargeMemory(r, size-cap(b)); p != nil {
 		return nil, p
 	}
 	control := http.NewResponseController(&r.answer)
-	late := g.opt.Limits.body(began, size)
+	late := g.opt.Limits.bodyDeadline(began, size)
 	// If the connection has no deadlines, net/http's own stays in force.
-	_, _ = control.SetReadDeadline(late), control.SetWriteDeadline(late.Add(g.opt.Limits.answer()))
+	_, _ = control.SetReadDeadline(late), control.SetWriteDeadline(late.Add(g.opt.Limits.answerTime()))
 	grown := make([]byte, len(b), size)
 	copy(grown, b)
 	return grown, nil
@@ -98,10 +97,10 @@ const (
 	storeWithin = 5 * time.Minute // time for the store to take a complete body
 )
 
-// flow lets a request take any time while bytes move, and cuts it when they do not: a part of
-// a large file may take minutes on a slow line. It extends the connection's deadlines after
-// each step.
-type flow struct {
+// bodyTransfer lets a request take any time while bytes move, because a part of a large file may
+// take minutes on a slow line. The connection's deadlines are extended after each step, so a
+// stalled request is cut off.
+type bodyTransfer struct {
 	g     *Gateway
 	c     *http.ResponseController
 	body  io.Reader
@@ -110,63 +109,63 @@ type flow struct {
 	err   error // error that ended the body, except io.EOF
 }
 
-// flowing returns the flow of a request, and charges its buffer.
-func (g *Gateway) flowing(r *request) (*flow, *api.Problem) {
-	if p := g.charge(r, flowBuffer); p != nil {
+// newTransfer returns the transfer of a request's body, and charges its buffer.
+func (g *Gateway) newTransfer(r *request) (*bodyTransfer, *api.Problem) {
+	if p := g.chargeMemory(r, flowBuffer); p != nil {
 		return nil, p
 	}
-	f := &flow{g: g, c: http.NewResponseController(&r.answer), body: r.Body, left: r.ContentLength}
+	f := &bodyTransfer{g: g, c: http.NewResponseController(&r.answer), body: r.Body, left: r.ContentLength}
 	f.extend()
 	return f, nil
 }
 
-func (f *flow) extend() {
+func (f *bodyTransfer) extend() {
 	f.left -= int64(f.moved)
 	f.moved = 0
 	step := int64(flowStep)
 	if f.left >= 0 {
 		step = min(step, f.left)
 	}
-	late := f.g.opt.Limits.body(time.Now(), int(step))
+	late := f.g.opt.Limits.bodyDeadline(time.Now(), int(step))
 	// If the connection has no deadlines, net/http's own stays in force.
-	_, _ = f.c.SetReadDeadline(late), f.c.SetWriteDeadline(late.Add(f.g.opt.Limits.answer()))
+	_, _ = f.c.SetReadDeadline(late), f.c.SetWriteDeadline(late.Add(f.g.opt.Limits.answerTime()))
 }
 
 // Read reads from the body.
-func (f *flow) Read(to []byte) (int, error) {
+func (f *bodyTransfer) Read(to []byte) (int, error) {
 	n, err := f.body.Read(to)
 	if f.moved += n; f.moved >= flowStep {
 		f.extend()
 	}
 	if errors.Is(err, io.EOF) {
-		f.rest()
+		f.setFinalDeadlines()
 	} else if err != nil {
 		f.err = err
 	}
 	return n, err
 }
 
-// rest sets the deadlines for the time when the body is complete and the store takes it over.
+// setFinalDeadlines sets the deadlines for the time in which the store saves the complete body.
 // With the old read deadline, net/http would end the request's context.
-func (f *flow) rest() {
+func (f *bodyTransfer) setFinalDeadlines() {
 	_, _ = f.c.SetReadDeadline(time.Time{}), f.c.SetWriteDeadline(time.Now().Add(storeWithin+f.g.opt.Limits.Write))
 }
 
 // sendWithin gives the answer the time for one more step.
-func (f *flow) sendWithin() {
+func (f *bodyTransfer) sendWithin() {
 	f.moved = 0
-	_ = f.c.SetWriteDeadline(f.g.opt.Limits.body(time.Now(), flowStep).Add(f.g.opt.Limits.Write))
+	_ = f.c.SetWriteDeadline(f.g.opt.Limits.bodyDeadline(time.Now(), flowStep).Add(f.g.opt.Limits.Write))
 }
 
-// send copies a reader to the answer. It holds back the last piece until the reader has
-// confirmed at its end that all bytes are right: otherwise the answer is cut short. read is
-// the reader's error, sent the caller's.
-func (f *flow) send(w io.Writer, from io.Reader) (read, sent error) {
-	_ = f.c.SetReadDeadline(time.Time{}) // it would end the context, although the request is complete
+// copyTo copies a reader to the answer. The last piece is sent only after the reader has confirmed
+// all bytes at its end. If the bytes are wrong, the answer is cut short. The result read is the
+// error of the reader, and sent is the error of the connection.
+func (f *bodyTransfer) copyTo(w io.Writer, from io.Reader) (read, sent error) {
+	_ = f.c.SetReadDeadline(time.Time{}) // the old deadline would end the context, although the request is complete
 	f.sendWithin()
 	now, next := make([]byte, 0, flowBuffer/2), make([]byte, flowBuffer/2)
 	for {
-		n, err := fill(from, next[:cap(next)])
+		n, err := readFull(from, next[:cap(next)])
 		if err != nil && !errors.Is(err, io.EOF) {
 			return err, nil
 		}
@@ -180,7 +179,7 @@ func (f *flow) send(w io.Writer, from io.Reader) (read, sent error) {
 	}
 }
 
-func (f *flow) write(w io.Writer, b []byte) error {
+func (f *bodyTransfer) write(w io.Writer, b []byte) error {
 	if f.moved += len(b); f.moved >= flowStep {
 		f.sendWithin()
 	}
@@ -188,9 +187,9 @@ func (f *flow) write(w io.Writer, b []byte) error {
 	return err
 }
 
-// fill reads until the buffer is full or there is an error, which it returns unchanged. With
+// readFull reads until the buffer is full or there is an error, which it returns unchanged. With
 // io.ReadFull, a normal end would look like the reader's own io.ErrUnexpectedEOF.
-func fill(from io.Reader, to []byte) (n int, err error) {
+func readFull(from io.Reader, to []byte) (n int, err error) {
 	for n < len(to) && err == nil {
 		var k int
 		k, err = from.Read(to[n:])
@@ -199,10 +198,10 @@ func fill(from io.Reader, to []byte) (n int, err error) {
 	return n, err
 }
 
-// room bounds the memory of the requests under way, of all callers and of each. A request
-// never waits for room: if refused, it can come again, and a waiting one would hold a
-// connection.
-type room struct {
+// memoryLimit bounds the memory of the requests under way, of all callers together and of each
+// caller. A request never waits for room, because a waiting request would hold a connection. A
+// refused request can be sent again.
+type memoryLimit struct {
 	limits *Limits
 
 	mu      sync.Mutex
@@ -210,13 +209,12 @@ type room struct {
 	callers map[string]int64
 }
 
-// callersKept is how many callers without a request are remembered, so that frequent callers
-// cost no allocation.
+// callersKept is the number of callers without a request that are remembered, so that frequent
+// callers cost no allocation.
 const callersKept = 1024
 
-// take takes n bytes for a caller. A request without a caller's name has no share, only the
-// common limit.
-func (o *room) take(caller string, n int64) *api.Problem {
+// take takes n bytes for a caller. Without a caller's name, only the common limit applies.
+func (o *memoryLimit) take(caller string, n int64) *api.Problem {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	switch {
@@ -232,7 +230,7 @@ func (o *room) take(caller string, n int64) *api.Problem {
 	return nil
 }
 
-func (o *room) give(caller string, n int64) {
+func (o *memoryLimit) give(caller string, n int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.taken -= n
@@ -244,16 +242,16 @@ func (o *room) give(caller string, n int64) {
 	}
 }
 
-// bytes returns the number of bytes that are taken now.
-func (o *room) bytes() float64 {
+// takenBytes returns the number of bytes that are taken now.
+func (o *memoryLimit) takenBytes() float64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return float64(o.taken)
 }
 
-// charge takes n more bytes of room for a request. They are returned after its answer.
-func (g *Gateway) charge(r *request, n int) *api.Problem {
-	name := r.name()
+// chargeMemory takes n more bytes of room for a request. The bytes are returned after the answer.
+func (g *Gateway) chargeMemory(r *request, n int) *api.Problem {
+	name := r.callerName()
 	if p := g.room.take(name, int64(n)); p != nil {
 		if p.Status == http.StatusTooManyRequests {
 			g.metrics.refused.share.Inc()
@@ -266,11 +264,11 @@ func (g *Gateway) charge(r *request, n int) *api.Problem {
 	return nil
 }
 
-// post holds the events of one request on their way to the log. It is used again with its
-// items, but only when the outcome of every event is known: until then the producer may still
-// call it.
-type post struct {
-	items []*item // the first used ones are in use
+// eventPost holds the events of one request until Kafka has acknowledged them. An eventPost and its
+// items are used again only when the outcome of every event is known, because until then the
+// producer may still call the items.
+type eventPost struct {
+	items []*item // the first used items are in use
 	used  int
 
 	done chan struct{} // gets a value when the last outcome is known
@@ -279,28 +277,28 @@ type post struct {
 	mu     sync.Mutex
 	began  time.Time // time at which sending began
 	left   int       // number of sent events without an outcome
-	failed bool      // an event failed for a reason that others share
-	given  bool      // the wait was given up
+	failed bool      // an event failed for a reason that affects other events too
+	given  bool      // the wait has ended without all outcomes
 }
 
 // item is one event of a post.
 type item struct {
 	g    *Gateway
-	post *post
+	post *eventPost
 	own  broker.View
 	text []byte // buffer for position
 
 	header [1]string // value of the position header
 
 	view     *broker.View // own, or the view from a batch's reader
-	to       *target
+	to       *publishTarget
 	size     int64
 	track    *track                      // track from which size was taken
 	settle   func(broker.Receipt, error) // i.settled, bound once
 	problem  *api.Problem                // reason why it was not sent
-	repeated bool                        // it is on the stream already
+	repeated bool                        // the event is already on the stream
 	question dedupe.Question             // question to the memory of recent events
-	first    *item                       // the same event, earlier in the same post
+	first    *item                       // item of the same event, earlier in the same post
 
 	told    bool // the outcome is known; guarded by post.mu
 	receipt broker.Receipt
@@ -310,17 +308,17 @@ type item struct {
 
 const itemsKept = 1024 // items of a large batch that are kept for the next request
 
-func newPost() *post {
-	p := &post{done: make(chan struct{}, 1), late: time.NewTimer(time.Hour)}
+func newPost() *eventPost {
+	p := &eventPost{done: make(chan struct{}, 1), late: time.NewTimer(time.Hour)}
 	p.late.Stop()
 	return p
 }
 
-// add takes an item into use.
-func (p *post) add(g *Gateway) *item {
+// addItem takes an item into use.
+func (p *eventPost) addItem(g *Gateway) *item {
 	if p.used == len(p.items) {
 		i := &item{g: g, post: p}
-		i.settle = i.settled
+		i.settle = i.handleOutcome
 		p.items = append(p.items, i)
 	}
 	i := p.items[p.used]
@@ -329,10 +327,10 @@ func (p *post) add(g *Gateway) *item {
 	return i
 }
 
-func (p *post) all() []*item { return p.items[:p.used] }
+func (p *eventPost) all() []*item { return p.items[:p.used] }
 
-// clear makes the post ready for the next request.
-func (p *post) clear() {
+// reset makes the post ready for the next request.
+func (p *eventPost) reset() {
 	for _, i := range p.all() {
 		*i = item{g: i.g, post: p, settle: i.settle, text: i.text, own: broker.View{Extensions: i.own.Extensions[:0]}}
 	}
@@ -343,16 +341,16 @@ func (p *post) clear() {
 	p.used, p.failed, p.given = 0, false, false
 }
 
-// expect sets the number of events that are about to be sent.
-func (p *post) expect(n int, now time.Time) {
+// expectEvents sets the number of events that are about to be sent.
+func (p *eventPost) expectEvents(n int, now time.Time) {
 	p.mu.Lock()
 	p.left, p.began = n, now
 	p.mu.Unlock()
 }
 
-// wait waits until all outcomes are known, for at most d, or until over is closed. Then
-// events without an outcome are in doubt, and the post must not be used again.
-func (p *post) wait(d time.Duration, over <-chan struct{}) {
+// waitForOutcomes waits until all outcomes are known, for at most d, or until over is closed. After
+// a timeout, events without an outcome are in doubt, and the post must not be used again.
+func (p *eventPost) waitForOutcomes(d time.Duration, over <-chan struct{}) {
 	p.late.Reset(d)
 	defer p.late.Stop()
 	select {
@@ -375,33 +373,32 @@ func (p *post) wait(d time.Duration, over <-chan struct{}) {
 	}
 }
 
-// spoil keeps the post from being used again.
-func (p *post) spoil() {
+// forbidReuse keeps the post from being used again.
+func (p *eventPost) forbidReuse() {
 	p.mu.Lock()
 	p.left, p.given = p.left+1, true
 	p.mu.Unlock()
 }
 
-// reusable reports whether the producer will no longer call the post.
-func (p *post) reusable() bool {
+// isReusable reports whether the producer will no longer call the post.
+func (p *eventPost) isReusable() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.left == 0
 }
 
-// errBehind is the reason why an event was not sent: an earlier event of its batch was not
-// stored. If the batch is published again, each key's events then still have the order of the
-// batch.
+// errBehind is the error of an event that was not sent because an earlier event of its batch was
+// not stored. If the batch is published again, each key's events still have the order of the batch.
 var errBehind = errors.New("an event before it in the batch was not stored")
 
-// send sends the wanted items in their order, until one fails or the time is over.
-func (p *post) send(late time.Time) {
+// sendWanted sends the wanted items in their order, until an item fails or the time is over.
+func (p *eventPost) sendWanted(late time.Time) {
 	for n, i := range p.all() {
 		switch {
-		case !i.wanted():
+		case !i.isWanted():
 		case i.g.isOver():
 			i.tell(broker.Receipt{}, broker.ErrClosed)
-		case n > 0 && (p.stuck() || time.Now().After(late)):
+		case n > 0 && (p.hasSharedFailure() || time.Now().After(late)):
 			i.tell(broker.Receipt{}, errBehind)
 		default:
 			i.send()
@@ -409,21 +406,20 @@ func (p *post) send(late time.Time) {
 	}
 }
 
-// stuck reports whether an item has failed for a reason that others share.
-func (p *post) stuck() bool {
+// hasSharedFailure reports whether an item has failed for a reason that affects other events too.
+func (p *eventPost) hasSharedFailure() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.failed
 }
 
-// send waits for room and hands an item to the producer. An earlier item may fail in that
-// time.
+// send waits for room and passes an item to the producer. While it waits, an earlier item may fail.
 func (i *item) send() {
-	ctx := i.g.patience.context()
+	ctx := i.g.patience.newContext()
 	to, producer := i.to, i.g.opt.Producer
 	track, err := i.g.window.take(ctx, to.lane, producer.PartitionOf(to.stream, i.view), i.size)
-	if err == nil && i.post.stuck() {
-		i.g.window.give(track, i.size)
+	if err == nil && i.post.hasSharedFailure() {
+		i.g.window.release(track, i.size)
 		err = errBehind
 	}
 	if err != nil {
@@ -434,21 +430,21 @@ func (i *item) send() {
 	producer.Send(ctx, to.stream, i.view, i.settle)
 }
 
-// settled handles the outcome of an event. The producer calls it, even if the publisher no
-// longer waits. The mark must come before tell, because after tell the bytes of the view may
-// be used again. The window is freed after tell, so that an event that is let in by it sees a
-// failure.
-func (i *item) settled(r broker.Receipt, err error) {
+// handleOutcome handles the outcome of an event. The producer calls handleOutcome even if the
+// publisher no longer waits. The event must be marked as known before tell is called, because after
+// tell the bytes of the view may be used again. The window's bytes are released after tell, so that
+// the next admitted event sees a failure.
+func (i *item) handleOutcome(r broker.Receipt, err error) {
 	window, track, size := &i.g.window, i.track, i.size
 	if err == nil {
 		i.g.opt.Repeats.Mark(i.to.stream, i.to.dedupe, i.view.Source, i.view.ID)
 	}
 	i.tell(r, err)
-	window.give(track, size)
+	window.release(track, size)
 }
 
 func (i *item) tell(r broker.Receipt, err error) {
-	i.to.told(i.g.log, err)
+	i.to.countOutcome(i.g.log, err)
 	p := i.post
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -466,12 +462,12 @@ func (i *item) tell(r broker.Receipt, err error) {
 	}
 }
 
-// store sends a request's acceptable events in their order, and then waits for all of them.
-func (g *Gateway) store(r *request) {
-	g.recognise(r)
+// storeEvents sends a request's acceptable events in their order, and then waits for all of them.
+func (g *Gateway) storeEvents(r *request) {
+	g.findRepeats(r)
 	n := 0
 	for _, i := range r.post.all() {
-		if i.wanted() {
+		if i.isWanted() {
 			n++
 		}
 	}
@@ -479,21 +475,20 @@ func (g *Gateway) store(r *request) {
 		return
 	}
 	began, limits := time.Now(), &g.opt.Limits
-	r.post.expect(n, began)
-	r.post.send(began.Add(limits.Ack))
-	// A batch that waited for room has less time left, or its publisher would be gone before
-	// the answer.
-	r.post.wait(min(limits.Ack, time.Until(began.Add(limits.Room+limits.Ack))), g.over)
+	r.post.expectEvents(n, began)
+	r.post.sendWanted(began.Add(limits.Ack))
+	// A batch that has waited for room gets less time, because its publisher would not wait longer.
+	r.post.waitForOutcomes(min(limits.Ack, time.Until(began.Add(limits.Room+limits.Ack))), g.over)
 	r.waiting = time.Since(began)
 	g.metrics.ack.Observe(r.waiting.Seconds())
 }
 
-// wanted reports whether the event must be sent.
-func (i *item) wanted() bool { return i.problem == nil && !i.repeated && i.first == nil }
+// isWanted reports whether the event must be sent.
+func (i *item) isWanted() bool { return i.problem == nil && !i.repeated && i.first == nil }
 
-// sizeOf is the size of an event on its way, or a little more: its data, its attributes, and
-// its key again. The producer's buffer counts the same, so it has room for each event that
-// the window admits.
+// sizeOf is the size of an event in the producer's buffer, or a little more: its data, its
+// attributes and a second copy of its key. So the buffer has room for each event that the window
+// admits.
 func sizeOf(v *broker.View) int64 {
 	n := len(v.Data) + len(v.ID) + len(v.Source) + len(v.Type) + len(v.Subject) + len(v.DataContentType) + len(v.DataSchema) + len(v.Time)
 	key := len(v.Subject)
@@ -507,15 +502,15 @@ func sizeOf(v *broker.View) int64 {
 	return int64(n + key + eventHead)
 }
 
-// A record also has names of headers, and lengths.
+// A record also has the names of its headers, and lengths.
 const (
 	eventHead     = 128
 	extensionHead = 8
 )
 
-// signed sets an event's authid to its publisher, if known. A publisher may not sign for
-// another.
-func signed(v *broker.View, name string) *api.Problem {
+// setAuthID sets an event's authid to its publisher, if known. A publisher may not use another
+// publisher's name.
+func setAuthID(v *broker.View, name string) *api.Problem {
 	if name == "" {
 		return nil
 	}
@@ -531,15 +526,16 @@ func signed(v *broker.View, name string) *api.Problem {
 	return nil
 }
 
-// recognise finds the repeats: events that are on the stream already, or earlier in the same
-// batch. The first event counts, so all others are repeats, whatever they contain.
-func (g *Gateway) recognise(r *request) {
+// findRepeats finds the repeats: events that are already on the stream or occur earlier in the same
+// batch. The first event with an id counts; all later events with that id are repeats, whatever
+// they contain.
+func (g *Gateway) findRepeats(r *request) {
 	items := r.post.all()
 	if len(items) > 1 {
 		recogniseWithin(items)
 	}
 	for _, i := range items {
-		if i.wanted() {
+		if i.isWanted() {
 			i.question = g.opt.Repeats.Ask(i.to.stream, i.to.dedupe, i.view.Source, i.view.ID)
 		}
 	}
@@ -552,15 +548,15 @@ func (g *Gateway) recognise(r *request) {
 	}
 }
 
-// recogniseWithin finds the repeats within a batch.
+// recogniseWithin finds the events that are repeated within a batch.
 func recogniseWithin(items []*item) {
 	type event struct {
-		to         *target
+		to         *publishTarget
 		source, id string
 	}
 	first := make(map[event]*item, len(items))
 	for _, i := range items {
-		if !i.wanted() || i.to.dedupe == 0 {
+		if !i.isWanted() || i.to.dedupe == 0 {
 			continue
 		}
 		e := event{i.to, i.view.Source, i.view.ID}

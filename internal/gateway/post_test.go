@@ -16,21 +16,21 @@ import (
 func TestInDoubtSaysHowLong(t *testing.T) {
 	t.Parallel()
 	const soon = 10 * time.Second // time limit of a producer, or of a closing gateway
-	for says, end := range map[string]func(p *post, over chan struct{}){
-		"within 30s": func(*post, chan struct{}) {},
-		"within 10s;": func(p *post, _ chan struct{}) {
+	for says, end := range map[string]func(p *eventPost, over chan struct{}){
+		"within 30s": func(*eventPost, chan struct{}) {},
+		"within 10s;": func(p *eventPost, _ chan struct{}) {
 			time.AfterFunc(soon, func() { p.items[0].tell(broker.Receipt{}, broker.ErrInDoubt) })
 		},
-		"within 10s": func(_ *post, over chan struct{}) { time.AfterFunc(soon, func() { close(over) }) },
+		"within 10s": func(_ *eventPost, over chan struct{}) { time.AfterFunc(soon, func() { close(over) }) },
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			over, p := make(chan struct{}), newPost()
-			i := p.add(&Gateway{opt: Options{Limits: Limits{}.withDefaults()}, log: slog.New(slog.DiscardHandler)})
-			i.to = &target{outlet: &outlet{failed: prometheus.NewCounter(prometheus.CounterOpts{Name: "failed"})}}
-			p.expect(1, time.Now())
+			i := p.addItem(&Gateway{opt: Options{Limits: Limits{}.withDefaults()}, log: slog.New(slog.DiscardHandler)})
+			i.to = &publishTarget{streamState: &streamState{failed: prometheus.NewCounter(prometheus.CounterOpts{Name: "failed"})}}
+			p.expectEvents(1, time.Now())
 			end(p, over)
-			p.wait(30*time.Second, over)
-			if problem, _ := i.outcome(); problem == nil || !strings.Contains(problem.Detail, says) {
+			p.waitForOutcomes(30*time.Second, over)
+			if problem, _ := i.eventOutcome(); problem == nil || !strings.Contains(problem.Detail, says) {
 				t.Errorf("%+v, want %q", problem, says)
 			}
 		})

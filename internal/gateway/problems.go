@@ -17,7 +17,7 @@ import (
 	"tidemill.dev/internal/models/registry"
 )
 
-// All problems are made here, so that one slug always has one title and one status.
+// This file makes all problems, so that each slug has one title and one status.
 
 func problem(slug string, status int, title, detail string) *api.Problem {
 	return &api.Problem{Type: api.ProblemBase + slug, Title: title, Status: status, Detail: detail}
@@ -25,12 +25,12 @@ func problem(slug string, status int, title, detail string) *api.Problem {
 
 func notFound(path string) *api.Problem {
 	return problem(api.NotFound, http.StatusNotFound, "there is nothing here",
-		fmt.Sprintf("path %q: publish to /events or /streams/{stream}, read under /api/v1; /api/v1/openapi.json has all paths", clip(path)))
+		fmt.Sprintf("path %q: publish to /events or /streams/{stream}, read under /api/v1; /api/v1/openapi.json has all paths", clipText(path)))
 }
 
 func methodNotAllowed(method, path, allow string) *api.Problem {
 	return problem(api.MethodNotAllowed, http.StatusMethodNotAllowed, "the method is not for this path",
-		fmt.Sprintf("%q %q: use %s", clip(method), clip(path), allow))
+		fmt.Sprintf("%q %q: use %s", clipText(method), clipText(path), allow))
 }
 
 func invalidRequest(detail string) *api.Problem {
@@ -88,7 +88,7 @@ func tooMany(limit int) *api.Problem {
 // unknownStream is the problem of publishing to a stream that is not in the config.
 func unknownStream(stream string, known []string) *api.Problem {
 	p := problem(api.UnknownStream, http.StatusNotFound, "there is no such stream",
-		fmt.Sprintf("stream %q is not in the config: use one of those listed, or add it there", clip(stream)))
+		fmt.Sprintf("stream %q is not in the config: use one of those listed, or add it there", clipText(stream)))
 	p.Streams = known
 	return p
 }
@@ -96,7 +96,7 @@ func unknownStream(stream string, known []string) *api.Problem {
 // noSuchStream is the problem of reading a stream that is not in Kafka.
 func noSuchStream(stream string, known []string) *api.Problem {
 	p := problem(api.UnknownStream, http.StatusNotFound, "there is no such stream",
-		fmt.Sprintf("stream %q is not in Kafka: use one of those listed", clip(stream)))
+		fmt.Sprintf("stream %q is not in Kafka: use one of those listed", clipText(stream)))
 	p.Streams = known
 	return p
 }
@@ -130,11 +130,11 @@ func unavailable(detail string) *api.Problem {
 	return problem(api.Unavailable, http.StatusServiceUnavailable, "not now", detail)
 }
 
-// inDoubt reports the time that was spent waiting. It may be shorter than the limit, because
-// the producer or a closing gateway may give up earlier.
+// inDoubt reports the time for which the request waited. That time may be shorter than the limit,
+// because the producer or a closing gateway may stop waiting earlier.
 func inDoubt(id string, after time.Duration) *api.Problem {
 	return problem(api.InDoubt, http.StatusServiceUnavailable, "it is not known whether the event is stored",
-		fmt.Sprintf("event %q: Kafka did not say within %s; publish it again under the same id and source: the first counts", clip(id), roughly(after)))
+		fmt.Sprintf("event %q: Kafka did not say within %s; publish it again under the same id and source: the first counts", clipText(id), roughly(after)))
 }
 
 func roughly(d time.Duration) time.Duration {
@@ -148,8 +148,8 @@ func internalFault() *api.Problem {
 	return problem(api.Internal, http.StatusInternalServerError, "a fault of the gateway's own", "its log says more; report it")
 }
 
-// clip keeps hostile text from filling an answer.
-func clip(s string) string {
+// clipText shortens a text, so that hostile text does not fill an answer.
+func clipText(s string) string {
 	const most = 80
 	if len(s) > most {
 		return s[:most] + "…"
@@ -159,17 +159,17 @@ func clip(s string) string {
 
 func unknownLetter(id string) *api.Problem {
 	return problem(api.UnknownLetter, http.StatusNotFound, "there is no such dead letter",
-		fmt.Sprintf("no dead letter's id is %q or begins so, or you may not see it; GET /api/v1/dead-letters lists those that are open", clip(id)))
+		fmt.Sprintf("no dead letter's id is %q or begins so, or you may not see it; GET /api/v1/dead-letters lists those that are open", clipText(id)))
 }
 
 func unknownSchedule(name string) *api.Problem {
 	return problem(api.UnknownSchedule, http.StatusNotFound, "there is no such schedule",
-		fmt.Sprintf("schedule %q is not in the config; GET /api/v1/schedules lists those there are", clip(name)))
+		fmt.Sprintf("schedule %q is not in the config; GET /api/v1/schedules lists those there are", clipText(name)))
 }
 
 func unknownTrigger(name string) *api.Problem {
 	return problem(api.UnknownTrigger, http.StatusNotFound, "there is no such trigger",
-		fmt.Sprintf("trigger %q is not in the config; GET /api/v1/triggers lists those there are", clip(name)))
+		fmt.Sprintf("trigger %q is not in the config; GET /api/v1/triggers lists those there are", clipText(name)))
 }
 
 func noStore() *api.Problem {
@@ -197,15 +197,15 @@ func forbidden(detail string) *api.Problem {
 }
 
 func missingRole(name string, needed access.Role) *api.Problem {
-	return forbidden(fmt.Sprintf("%q lacks the role %s: have it added where the token is listed", clip(name), needed))
+	return forbidden(fmt.Sprintf("%q lacks the role %s: have it added where the token is listed", clipText(name), needed))
 }
 
 func strangeHost(host string) *api.Problem {
-	return forbidden(fmt.Sprintf("host %q: a gateway without tokens answers for localhost and loopback addresses only; start it with --access to have it answer for others", clip(host)))
+	return forbidden(fmt.Sprintf("host %q: a gateway without tokens answers for localhost and loopback addresses only; start it with --access to have it answer for others", clipText(host)))
 }
 
 func strangeOrigin(origin string) *api.Problem {
-	return forbidden(fmt.Sprintf("a page of %q asks in a browser: a gateway without tokens refuses pages of other origins; start it with --access, and send a token", clip(origin)))
+	return forbidden(fmt.Sprintf("a page of %q asks in a browser: a gateway without tokens refuses pages of other origins; start it with --access, and send a token", clipText(origin)))
 }
 
 // forbiddenEvent is the problem of an event that its caller may not publish.
@@ -216,7 +216,7 @@ func forbiddenEvent(err error) *api.Problem {
 }
 
 func forgedSignature(as, name string) *api.Problem {
-	p := forbidden(fmt.Sprintf("authid is %q, but you are %q: leave it out", clip(as), name))
+	p := forbidden(fmt.Sprintf("authid is %q, but you are %q: leave it out", clipText(as), name))
 	p.Attribute = tidemill.AttrAuthID
 	return p
 }
@@ -247,17 +247,17 @@ func noRuns() *api.Problem {
 
 func unknownRun(id string) *api.Problem {
 	return problem(api.UnknownRun, http.StatusNotFound, "there is no such run",
-		fmt.Sprintf("no run's id is %q or begins so, or you may not see it, or its key has had so many since that it is on the stream facts alone; GET /api/v1/runs lists those there are", clip(id)))
+		fmt.Sprintf("no run's id is %q or begins so, or you may not see it, or its key has had so many since that it is on the stream facts alone; GET /api/v1/runs lists those there are", clipText(id)))
 }
 
 func unknownRecipe(name string) *api.Problem {
 	return problem(api.UnknownRecipe, http.StatusNotFound, "there is no such recipe",
-		fmt.Sprintf("recipe %q is not in the config; GET /api/v1/recipes lists those there are", clip(name)))
+		fmt.Sprintf("recipe %q is not in the config; GET /api/v1/recipes lists those there are", clipText(name)))
 }
 
 func unknownPool(name string) *api.Problem {
 	return problem(api.UnknownPool, http.StatusNotFound, "there is no such pool",
-		fmt.Sprintf("pool %q is not in the config; GET /api/v1/pools lists those there are", clip(name)))
+		fmt.Sprintf("pool %q is not in the config; GET /api/v1/pools lists those there are", clipText(name)))
 }
 
 func catchingUp(behind int64) *api.Problem {
@@ -283,7 +283,7 @@ func (g *Gateway) runRequestProblem(ctx context.Context, run string, err error, 
 	if errors.Is(err, broker.ErrInDoubt) {
 		p := inDoubt(run, time.Since(began))
 		p.Detail = fmt.Sprintf("run %q: Kafka did not say within %s whether it has your request; ask again, under the same %s if you gave one: a request that is on the log is not written twice",
-			clip(run), roughly(time.Since(began)), api.HeaderIdempotencyKey)
+			clipText(run), roughly(time.Since(began)), api.HeaderIdempotencyKey)
 		return p
 	}
 	return g.ledgerProblem(ctx, err)
@@ -295,17 +295,17 @@ func number(n int) string { return strconv.Itoa(n) }
 
 func unknownModel(name string) *api.Problem {
 	return problem(api.UnknownModel, http.StatusNotFound, "there is no such model or version",
-		fmt.Sprintf("no model's name is %q, or you may not touch it; GET /api/v1/models lists those there are", clip(name)))
+		fmt.Sprintf("no model's name is %q, or you may not touch it; GET /api/v1/models lists those there are", clipText(name)))
 }
 
 func unknownVersion(name, which string) *api.Problem {
 	return problem(api.UnknownModel, http.StatusNotFound, "there is no such model or version",
-		fmt.Sprintf("model %q has no version %s, or it is no longer kept; GET /api/v1/model?model=%s lists those there are", clip(name), clip(which), clip(name)))
+		fmt.Sprintf("model %q has no version %s, or it is no longer kept; GET /api/v1/model?model=%s lists those there are", clipText(name), clipText(which), clipText(name)))
 }
 
 func notPromoted(name, why string) *api.Problem {
 	return problem(api.NotPromoted, http.StatusConflict, "the log refuses it",
-		fmt.Sprintf("%s; GET /api/v1/model?model=%s shows its state", why, clip(name)))
+		fmt.Sprintf("%s; GET /api/v1/model?model=%s shows its state", why, clipText(name)))
 }
 
 func championMoved(why string) *api.Problem {
@@ -313,8 +313,8 @@ func championMoved(why string) *api.Problem {
 		why+"; ask again if you still want it")
 }
 
-// modelRequestProblem is the problem of a request for a model that failed. It removes the outermost
-// context of the error, which only repeats the request.
+// modelRequestProblem is the problem of a request for a model that failed. The outermost context of
+// the error is removed, because it only repeats the request.
 func (g *Gateway) modelRequestProblem(ctx context.Context, model string, err error, began time.Time) *api.Problem {
 	if inner := errors.Unwrap(err); inner != nil {
 		err = inner
@@ -322,7 +322,7 @@ func (g *Gateway) modelRequestProblem(ctx context.Context, model string, err err
 	switch {
 	case errors.Is(err, registry.ErrUnknown):
 		return problem(api.UnknownModel, http.StatusNotFound, "there is no such model or version",
-			fmt.Sprintf("%s; GET /api/v1/model?model=%s lists those that are kept", err, clip(model)))
+			fmt.Sprintf("%s; GET /api/v1/model?model=%s lists those that are kept", err, clipText(model)))
 	case errors.Is(err, registry.ErrMoved):
 		return championMoved(err.Error())
 	case errors.Is(err, registry.ErrRefused):
@@ -330,7 +330,7 @@ func (g *Gateway) modelRequestProblem(ctx context.Context, model string, err err
 	case errors.Is(err, broker.ErrInDoubt):
 		p := inDoubt(model, time.Since(began))
 		p.Detail = fmt.Sprintf("model %q: Kafka did not say within %s whether it has your request; look at the model, or ask again under the same %s: a request that is on the log is not written twice",
-			clip(model), roughly(time.Since(began)), api.HeaderIdempotencyKey)
+			clipText(model), roughly(time.Since(began)), api.HeaderIdempotencyKey)
 		return p
 	}
 	return g.ledgerProblem(ctx, err)
@@ -340,7 +340,7 @@ func (g *Gateway) modelRequestProblem(ctx context.Context, model string, err err
 
 func unknownScorer(name string) *api.Problem {
 	return problem(api.UnknownScorer, http.StatusNotFound, "there is no such scorer",
-		fmt.Sprintf("scorer %q is not in the config; GET /api/v1/scorers lists those there are", clip(name)))
+		fmt.Sprintf("scorer %q is not in the config; GET /api/v1/scorers lists those there are", clipText(name)))
 }
 
 func noScoring() *api.Problem {
@@ -348,7 +348,7 @@ func noScoring() *api.Problem {
 		"scoring needs a Redis and a store, and it was started without: start it with --redis and --store, or ask another gateway")
 }
 
-// scoreProblem is the problem of an event that no champion has scored.
+// scoreProblem is the problem of an event that the champion could not score.
 func (g *Gateway) scoreProblem(ctx context.Context, scorer string, err error) *api.Problem {
 	var u *Unanswered
 	switch {
@@ -361,5 +361,5 @@ func (g *Gateway) scoreProblem(ctx context.Context, scorer string, err error) *a
 	if ctx.Err() == nil {
 		g.log.Warn("gateway: scoring failed; the caller gets a 503", "scorer", scorer, "reason", err)
 	}
-	return unavailable(fmt.Sprintf("scorer %q does not answer: %v; ask again a little later", clip(scorer), err))
+	return unavailable(fmt.Sprintf("scorer %q does not answer: %v; ask again a little later", clipText(scorer), err))
 }

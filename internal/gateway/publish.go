@@ -21,27 +21,27 @@ import (
 	"tidemill.dev/internal/ops/telemetry"
 )
 
-// publish stores events, each on the stream that claims its type.
+// publish stores events. Each event goes to the stream that claims its type.
 func (g *Gateway) publish(w http.ResponseWriter, r *request) *api.Problem {
-	return g.post(w, r, g.plan(), nil)
+	return g.readEvents(w, r, g.currentPlan(), nil)
 }
 
 // publishTo stores events on the stream that the path names.
 func (g *Gateway) publishTo(w http.ResponseWriter, r *request) *api.Problem {
-	p := g.plan()
+	p := g.currentPlan()
 	to := p.streams[r.value]
 	switch {
 	case to != nil:
-		return g.post(w, r, p, to)
+		return g.readEvents(w, r, p, to)
 	case ownStream(r.value):
 		return reservedStream(r.value)
 	}
 	return unknownStream(r.value, p.names)
 }
 
-// post reads the events in the request's mode. If to is nil, the type of each event decides
-// its stream.
-func (g *Gateway) post(w http.ResponseWriter, r *request, p *plan, to *target) *api.Problem {
+// readEvents reads the events in the request's mode. If to is nil, the stream of each event depends
+// on its type.
+func (g *Gateway) readEvents(w http.ResponseWriter, r *request, p *publishPlan, to *publishTarget) *api.Problem {
 	defer g.startSpan(r).End()
 	mode, err := cehttp.ModeOf(r.Header)
 	if err != nil {
@@ -52,18 +52,18 @@ func (g *Gateway) post(w http.ResponseWriter, r *request, p *plan, to *target) *
 	}
 	limit, read := g.opt.Limits.Event, cehttp.ReadBinary
 	if mode == cehttp.Structured {
-		limit, read = g.opt.Limits.structured(), cehttp.ReadStructured
+		limit, read = g.opt.Limits.maxJSON(), cehttp.ReadStructured
 	}
-	body, problem := g.body(r, limit, g.eventTooLarge)
+	body, problem := g.readBody(r, limit, g.eventTooLarge)
 	if problem != nil {
 		return problem
 	}
-	i := r.post.add(g)
+	i := r.post.addItem(g)
 	i.judge(r, p, to, read(r.Header, body, i.view))
 	return g.postOne(w, r, i)
 }
 
-// startSpan begins the gateway's span, or none while traces are off. r.trace is then the
+// startSpan begins the gateway's span; no span begins while traces are off. r.trace is then the
 // parent for events that bring no trace.
 func (g *Gateway) startSpan(r *request) (span trace.Span) {
 	r.trace = r.Context()
@@ -78,22 +78,22 @@ const headerTraceParent = "Traceparent" // canonical form of net/http
 
 // postOne stores a single event and answers.
 func (g *Gateway) postOne(w http.ResponseWriter, r *request, i *item) *api.Problem {
-	g.store(r)
-	problem, repeated := i.outcome()
+	g.storeEvents(r)
+	problem, repeated := i.eventOutcome()
 	if problem != nil {
 		return problem
 	}
 	if h := w.Header(); repeated {
 		h.Set(api.HeaderRepeated, "true")
 	} else {
-		h[api.HeaderPosition] = i.position()
+		h[api.HeaderPosition] = i.positionHeader()
 	}
 	w.WriteHeader(http.StatusAccepted)
 	return nil
 }
 
-// position returns the value of the position header.
-func (i *item) position() []string {
+// positionHeader returns the value of the header with the event's position.
+func (i *item) positionHeader() []string {
 	b := append(i.text[:0], i.receipt.Stream...)
 	b = strconv.AppendInt(append(b, '/'), int64(i.receipt.Partition), 10)
 	b = strconv.AppendInt(append(b, '/'), i.receipt.Offset, 10)
@@ -101,17 +101,17 @@ func (i *item) position() []string {
 	return i.header[:]
 }
 
-// judge decides whether an event may be stored, and on which stream: it sets i.to or
+// judge decides whether an event may be stored, and on which stream. It sets either i.to or
 // i.problem. err is the reader's error.
-func (i *item) judge(r *request, p *plan, to *target, err error) {
+func (i *item) judge(r *request, p *publishPlan, to *publishTarget, err error) {
 	i.to = to
 	i.problem = i.fault(r, p, err)
 	if i.problem != nil {
-		i.g.refused(i.to)
+		i.g.countRefused(i.to)
 	}
 }
 
-func (i *item) fault(r *request, p *plan, err error) *api.Problem {
+func (i *item) fault(r *request, p *publishPlan, err error) *api.Problem {
 	v := i.view
 	if err != nil {
 		return invalidEvent(err)
@@ -120,42 +120,42 @@ func (i *item) fault(r *request, p *plan, err error) *api.Problem {
 		return reservedEvent(v, err)
 	}
 	if i.to == nil {
-		i.to = p.home(v.Type)
+		i.to = p.streamFor(v.Type)
 	}
 	if sizeOf(v) > int64(i.g.opt.Limits.Event) {
 		return i.g.eventTooLarge()
 	}
-	if p := signed(v, r.caller.Name()); p != nil {
+	if p := setAuthID(v, r.caller.Name()); p != nil {
 		return p
 	}
 	if err := r.caller.MayPublish(v); err != nil {
 		return forbiddenEvent(err)
 	}
 	telemetry.Remember(r.trace, v)
-	i.size = sizeOf(v) // now with the added attributes
+	i.size = sizeOf(v) // size with the added attributes
 	return nil
 }
 
-// A batch of ten thousand empty objects is small, but its answer is not. So the request is
-// charged for the state of each event, in steps.
+// The answer to a small batch may be large, for example for ten thousand empty objects. So the
+// request is charged for the state of each event, in steps.
 const (
 	batchItem   = 1 << 10
 	itemsCharge = 64
 )
 
-// postBatch stores the events of a batch and answers for each. The others are stored even if
-// one is refused.
-func (g *Gateway) postBatch(w http.ResponseWriter, r *request, p *plan, to *target) *api.Problem {
-	body, problem := g.body(r, g.opt.Limits.Batch, g.batchTooLarge)
+// postBatch stores the events of a batch and answers for each. If an event is refused, the others
+// are still stored.
+func (g *Gateway) postBatch(w http.ResponseWriter, r *request, p *publishPlan, to *publishTarget) *api.Problem {
+	body, problem := g.readBody(r, g.opt.Limits.Batch, g.batchTooLarge)
 	if problem != nil {
 		return problem
 	}
 	err := cehttp.ReadBatch(r.Header, body, g.opt.Limits.BatchEvents, func(n int, v *broker.View, err error) {
 		if n%itemsCharge == 0 && problem == nil {
-			problem = g.charge(r, itemsCharge*batchItem)
+			problem = g.chargeMemory(r, itemsCharge*batchItem)
 		}
 		if problem == nil {
-			i := r.post.add(g)
+			i := r.post.addItem(g)
 			i.view = v
 			i.judge(r, p, to, err)
 		}
@@ -168,7 +168,7 @@ func (g *Gateway) postBatch(w http.ResponseWriter, r *request, p *plan, to *targ
 	case err != nil:
 		return invalidEvent(err)
 	}
-	g.store(r)
+	g.storeEvents(r)
 	text, stored := appendAnswers(make([]byte, 0, answerRoom*(1+len(r.post.all()))), r.post.all())
 	if !stored {
 		return refusedOf(r.post.all())
@@ -177,13 +177,13 @@ func (g *Gateway) postBatch(w http.ResponseWriter, r *request, p *plan, to *targ
 	return nil
 }
 
-// refusedOf is the problem of a batch with refused events. Its status says whether publishing
-// the batch again can help.
+// refusedOf is the problem of a batch with refused events. The status says whether a retry of the
+// batch can help.
 func refusedOf(items []*item) *api.Problem {
 	refused, status := 0, http.StatusBadRequest
 	answers := make([]api.Answer, len(items))
 	for n, i := range items {
-		a := i.answer()
+		a := i.batchEntry()
 		answers[n] = a
 		if a.Problem == nil {
 			continue
@@ -196,26 +196,26 @@ func refusedOf(items []*item) *api.Problem {
 	return refusedBatch(status, refused, answers)
 }
 
-// outcome returns the result of an event: stored, repeated, or a problem. A repeat within a
+// eventOutcome returns the result of an event: stored, repeated, or a problem. A repeat within a
 // batch has the result of the first event.
-func (i *item) outcome() (p *api.Problem, repeated bool) {
+func (i *item) eventOutcome() (p *api.Problem, repeated bool) {
 	switch {
 	case i.problem != nil:
 		return i.problem, false
 	case i.first != nil:
-		p, _ = i.first.outcome()
+		p, _ = i.first.eventOutcome()
 		return p, p == nil
 	case i.err != nil:
-		return i.g.failed(i), false
+		return i.g.failureProblem(i), false
 	}
 	return nil, i.repeated
 }
 
-// failed is the problem of an event that was not acknowledged. Only here an error of Kafka
-// becomes advice for the publisher.
-func (g *Gateway) failed(i *item) *api.Problem {
+// failureProblem is the problem of an event that was not acknowledged. Only this function turns an
+// error of Kafka into advice for the publisher.
+func (g *Gateway) failureProblem(i *item) *api.Problem {
 	switch {
-	case errors.Is(i.err, broker.ErrInDoubt): // first, because it may wrap the others
+	case errors.Is(i.err, broker.ErrInDoubt): // first, because ErrInDoubt may wrap the others
 		return inDoubt(i.view.ID, i.after)
 	case errors.Is(i.err, broker.ErrTooLarge):
 		return tooLarge(i.err.Error())
@@ -226,15 +226,14 @@ func (g *Gateway) failed(i *item) *api.Problem {
 	case errors.Is(i.err, broker.ErrNoStream): // the stream is in the config, so Kafka has lost it
 		return unavailable("stream " + i.to.stream + " is in the config but not in Kafka; /readyz says what is missing")
 	}
-	// Only the log has other errors, because they may name servers that do not concern a
-	// publisher.
+	// Other errors are only logged, because they may name servers that do not concern a publisher.
 	return unavailable("stream " + i.to.stream + " takes no events now; this one is not stored; publish it again a little later")
 }
 
-// answer returns the entry for the event in the answer to a batch.
-func (i *item) answer() api.Answer {
+// batchEntry returns the event's entry in the answer to a batch.
+func (i *item) batchEntry() api.Answer {
 	a := api.Answer{ID: i.view.ID, Status: http.StatusAccepted}
-	switch problem, repeated := i.outcome(); {
+	switch problem, repeated := i.eventOutcome(); {
 	case problem != nil:
 		a.Status, a.Problem = problem.Status, problem
 	case repeated:
@@ -249,12 +248,12 @@ func (i *item) answer() api.Answer {
 const answerRoom = 128
 
 // appendAnswers writes the answers to a stored batch as encoding/json writes an api.Answers.
-// It is written by hand, because encoding thousands of answers was a good part of a batch's
-// cost. It stops at a refused event, because then the answer is a problem.
+// encoding/json is not used, because encoding thousands of answers was a large part of a batch's
+// cost. appendAnswers stops at a refused event, because the answer is then a problem.
 func appendAnswers(dst []byte, items []*item) (text []byte, stored bool) {
 	dst = append(dst, `{"events":[`...)
 	for n, i := range items {
-		problem, repeated := i.outcome()
+		problem, repeated := i.eventOutcome()
 		if problem != nil {
 			return nil, false
 		}
@@ -278,7 +277,7 @@ func appendAnswers(dst []byte, items []*item) (text []byte, stored bool) {
 	return append(dst, "]}\n"...), true
 }
 
-// appendText writes a JSON string. A text that needs no escapes, as usual, is copied.
+// appendText writes a JSON string. A text that needs no escapes is copied, as most texts are.
 func appendText(dst []byte, s string) []byte {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
@@ -289,35 +288,35 @@ func appendText(dst []byte, s string) []byte {
 	return append(append(append(dst, '"'), s...), '"')
 }
 
-// plan is the part of a config that publishing needs. It is made once per config and read by
-// every request.
-type plan struct {
+// publishPlan is the part of a config that publishing needs. One plan is made per config, and every
+// request reads it.
+type publishPlan struct {
 	config  *config.Config
-	streams map[string]*target // streams that callers may publish to
-	types   map[string]*target // streams by the types that they claim
-	rest    *target            // stream for all other types
-	names   []string           // names of the streams, for refusals
+	streams map[string]*publishTarget // streams that callers may publish to
+	types   map[string]*publishTarget // streams by the types that they claim
+	rest    *publishTarget            // stream for all other types
+	names   []string                  // names of the streams, for refusals
 }
 
-// target is a stream to publish to.
-type target struct {
-	*outlet
+// publishTarget is a stream to publish to.
+type publishTarget struct {
+	*streamState
 	stream string
-	dedupe time.Duration // time for which repeats are recognised; 0 means not at all
+	dedupe time.Duration // time for which repeats are recognised; 0 for never
 }
 
-// plan returns the plan of the config that applies now.
-func (g *Gateway) plan() *plan {
+// currentPlan returns the plan of the config that applies now.
+func (g *Gateway) currentPlan() *publishPlan {
 	c := g.opt.Config()
 	if p := g.planned.Load(); p != nil && p.config == c {
 		return p
 	}
-	p := &plan{config: c, streams: map[string]*target{}, types: map[string]*target{}}
+	p := &publishPlan{config: c, streams: map[string]*publishTarget{}, types: map[string]*publishTarget{}}
 	for _, s := range c.Streams {
 		if ownStream(s.Name) {
 			continue
 		}
-		t := &target{outlet: g.outlet(s.Name), stream: s.Name, dedupe: s.Dedupe}
+		t := &publishTarget{streamState: g.streamState(s.Name), stream: s.Name, dedupe: s.Dedupe}
 		p.streams[s.Name] = t
 		p.names = append(p.names, s.Name)
 		for _, typ := range s.Types {
@@ -339,44 +338,44 @@ func ownStream(name string) bool {
 	return parked
 }
 
-// home returns the stream for a type of events.
-func (p *plan) home(typ string) *target {
+// streamFor returns the stream for a type of events.
+func (p *publishPlan) streamFor(typ string) *publishTarget {
 	if t := p.types[typ]; t != nil {
 		return t
 	}
 	return p.rest
 }
 
-// outlet is the state of a stream that stays when the config changes.
-type outlet struct {
+// streamState is the part of a stream's state that is kept when the config changes.
+type streamState struct {
 	*lane
 	stored, repeated, refused, failed prometheus.Counter // counters of events
 	quiet                             atomic.Int64       // Unix time in seconds before which no failure is logged
 }
 
-// outlets are the outlets by stream.
-type outlets struct {
+// streamStates holds the state of each stream.
+type streamStates struct {
 	mu sync.Mutex
-	of map[string]*outlet
+	of map[string]*streamState
 }
 
-// outlet returns the outlet of a stream, and creates it on first use.
-func (g *Gateway) outlet(stream string) *outlet {
+// streamState returns the state of a stream, and creates it on first use.
+func (g *Gateway) streamState(stream string) *streamState {
 	g.outlets.mu.Lock()
 	defer g.outlets.mu.Unlock()
 	o := g.outlets.of[stream]
 	if o == nil {
 		event := func(outcome string) prometheus.Counter { return g.metrics.events.WithLabelValues(stream, outcome) }
-		o = &outlet{lane: g.window.open(), stored: event("stored"), repeated: event("repeated"),
+		o = &streamState{lane: g.window.open(), stored: event("stored"), repeated: event("repeated"),
 			refused: event("refused"), failed: event("failed")}
 		g.outlets.of[stream] = o
 	}
 	return o
 }
 
-// refused counts an event that was refused before sending; to is nil if its stream is
+// countRefused counts an event that was refused before sending; to is nil if its stream is
 // unknown.
-func (g *Gateway) refused(to *target) {
+func (g *Gateway) countRefused(to *publishTarget) {
 	if to == nil {
 		g.metrics.homeless.Inc()
 		return
@@ -386,9 +385,9 @@ func (g *Gateway) refused(to *target) {
 
 const quietSeconds = 30
 
-// told counts the outcome of an event. A failing stream is logged at most once per
+// countOutcome counts the outcome of an event. A failing stream is logged at most once per
 // quietSeconds, not for every event of an outage.
-func (t *target) told(log *slog.Logger, err error) {
+func (t *publishTarget) countOutcome(log *slog.Logger, err error) {
 	switch {
 	case err == nil:
 		t.stored.Inc()
@@ -404,8 +403,8 @@ func (t *target) told(log *slog.Logger, err error) {
 	}
 }
 
-// ofTheEvent reports whether an error is due to the event itself. Other events do not fail
-// for that reason, and a retry would not help.
+// ofTheEvent reports whether an error is due to the event itself. Such an error does not affect
+// other events, and a retry would not help.
 func ofTheEvent(err error) bool {
 	return errors.Is(err, broker.ErrTooLarge) || attributeOf(err) != ""
 }

@@ -23,7 +23,7 @@ func TestEventsGoHome(t *testing.T) {
 		if r.StatusCode != http.StatusAccepted || len(at) != 3 || at[0] != want || at[2] != "0" {
 			t.Fatalf("%s: %d %v %s", path, r.StatusCode, r.Header, r.body)
 		}
-		stored := w.stored(want)
+		stored := w.storedEvents(want)
 		if len(stored) != 1 {
 			t.Fatalf("stored %v", stored)
 		}
@@ -33,7 +33,7 @@ func TestEventsGoHome(t *testing.T) {
 			t.Errorf("stored %+v", v)
 		}
 	}
-	if w.post("/events", "", event("x")...); len(w.stored(tidemill.StreamEvents)) != 1 {
+	if w.post("/events", "", eventHeaders("x")...); len(w.storedEvents(tidemill.StreamEvents)) != 1 {
 		t.Error("a type that nobody claims lives on events")
 	}
 }
@@ -41,23 +41,23 @@ func TestEventsGoHome(t *testing.T) {
 func TestRepeatsAreRecognised(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
-	first := w.post("/events", "a", event("1")...)
+	first := w.post("/events", "a", eventHeaders("1")...)
 	if first.StatusCode != http.StatusAccepted || first.Header.Get(api.HeaderRepeated) != "" {
 		t.Fatalf("%d %v", first.StatusCode, first.Header)
 	}
-	w.until("the repeat is recognised", func() bool {
-		r := w.post("/events", "b", event("1")...)
+	w.waitUntil("the repeat is recognised", func() bool {
+		r := w.post("/events", "b", eventHeaders("1")...)
 		return r.StatusCode == http.StatusAccepted && r.Header.Get(api.HeaderRepeated) == "true" && r.Header.Get(api.HeaderPosition) == ""
 	})
-	n := len(w.stored(tidemill.StreamEvents))
-	if w.post("/events", "c", event("1")...); len(w.stored(tidemill.StreamEvents)) != n {
+	n := len(w.storedEvents(tidemill.StreamEvents))
+	if w.post("/events", "c", eventHeaders("1")...); len(w.storedEvents(tidemill.StreamEvents)) != n {
 		t.Error("a repeat was stored")
 	}
-	if r := w.post("/streams/messages", "d", event("1")...); r.Header.Get(api.HeaderRepeated) != "" {
+	if r := w.post("/streams/messages", "d", eventHeaders("1")...); r.Header.Get(api.HeaderRepeated) != "" {
 		t.Error("another stream's event was taken for a repeat")
 	}
 	for range 2 {
-		if r := w.post("/streams/scored", "e", event("1")...); r.Header.Get(api.HeaderRepeated) != "" {
+		if r := w.post("/streams/scored", "e", eventHeaders("1")...); r.Header.Get(api.HeaderRepeated) != "" {
 			t.Error("a repeat was recognised where dedupe is off")
 		}
 	}
@@ -95,7 +95,7 @@ func TestBatchAnswersForEach(t *testing.T) {
 	if a := all[2]; !a.Repeated || a.Position != nil || a.Status != http.StatusAccepted || a.ID != "1" {
 		t.Errorf("the repeat within the batch: %+v", a)
 	}
-	if got := ids(w.stored("messages")); !slices.Equal(got, []string{"1"}) {
+	if got := ids(w.storedEvents("messages")); !slices.Equal(got, []string{"1"}) {
 		t.Errorf("stored %v", got)
 	}
 }
@@ -119,7 +119,7 @@ func TestBatchWithFaults(t *testing.T) {
 	if !slices.Equal(status, []int{202, 403, 400, 400, 413, 202}) || all[2].ID != "3" || all[1].Problem.Attribute != "type" {
 		t.Errorf("statuses %v: %s", status, r.body)
 	}
-	if got := ids(w.stored("messages")); !slices.Equal(slices.Sorted(slices.Values(got)), []string{"1", "6"}) {
+	if got := ids(w.storedEvents("messages")); !slices.Equal(slices.Sorted(slices.Values(got)), []string{"1", "6"}) {
 		t.Errorf("stored %v", got)
 	}
 }
@@ -132,7 +132,7 @@ func TestRefusedBatchStoresNothing(t *testing.T) {
 			t.Errorf("%s: %d %s", body, r.StatusCode, r.body)
 		}
 	}
-	if got := w.stored("messages"); len(got) != 0 {
+	if got := w.storedEvents("messages"); len(got) != 0 {
 		t.Errorf("stored %v", ids(got))
 	}
 }
@@ -152,7 +152,7 @@ func TestBatchKeepsAKeysOrder(t *testing.T) {
 		t.Fatal(r.body)
 	}
 	var got []string
-	for _, v := range w.stored("messages") {
+	for _, v := range w.storedEvents("messages") {
 		if v.Subject == "bot-1" {
 			got = append(got, v.ID)
 		}
@@ -166,13 +166,13 @@ func TestAuthidIsTheCallers(t *testing.T) {
 	t.Parallel()
 	guard := openGuard(t, contractAccess())
 	w := newWorld(t, func(o *Options) { o.Access = guard })
-	w.post("/events", "", with(as("all"), event("1"))...)
+	w.post("/events", "", with(tokenHeader("all"), eventHeaders("1"))...)
 	r := w.post("/events", "["+batchEvent("2", "test", "")+","+batchEvent("3", "test", `,"authid":"all"`)+","+batchEvent("4", "test", `,"authid":"root"`)+"]",
-		with(as("all"), []string{"Content-Type", batchType})...)
+		with(tokenHeader("all"), []string{"Content-Type", batchType})...)
 	if all := answersOf(t, r); len(all) != 3 || all[2].Status != http.StatusForbidden || all[2].Problem.Attribute != tidemill.AttrAuthID {
 		t.Errorf("%d %s", r.StatusCode, r.body)
 	}
-	stored := w.stored(tidemill.StreamEvents)
+	stored := w.storedEvents(tidemill.StreamEvents)
 	if len(stored) != 3 {
 		t.Errorf("stored %v", ids(stored))
 	}
@@ -186,8 +186,8 @@ func TestAuthidIsTheCallers(t *testing.T) {
 func TestTheOpenDoorLeavesAuthidAlone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
-	w.post("/events", "", event("1", "ce-authid", "someone")...)
-	if v := w.stored(tidemill.StreamEvents)[0]; must2(v.Attribute(tidemill.AttrAuthID)) != "someone" {
+	w.post("/events", "", eventHeaders("1", "ce-authid", "someone")...)
+	if v := w.storedEvents(tidemill.StreamEvents)[0]; must2(v.Attribute(tidemill.AttrAuthID)) != "someone" {
 		t.Errorf("stored %+v", v)
 	}
 }
@@ -198,12 +198,12 @@ func TestTracesGoOn(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	const own, requests = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
-	w.post("/streams/scored", "", event("1", "traceparent", requests, "tracestate", "a=1,b=2")...)
-	w.post("/streams/scored", "", event("2", "traceparent", requests, "ce-traceparent", own)...)
-	w.post("/streams/scored", "", event("3", "traceparent", "nonsense")...)
-	w.post("/streams/scored", "", event("4")...)
+	w.post("/streams/scored", "", eventHeaders("1", "traceparent", requests, "tracestate", "a=1,b=2")...)
+	w.post("/streams/scored", "", eventHeaders("2", "traceparent", requests, "ce-traceparent", own)...)
+	w.post("/streams/scored", "", eventHeaders("3", "traceparent", "nonsense")...)
+	w.post("/streams/scored", "", eventHeaders("4")...)
 	want := map[string][2]string{"1": {requests, "a=1,b=2"}, "2": {own, ""}, "3": {}, "4": {}}
-	for _, v := range w.stored("scored") {
+	for _, v := range w.storedEvents("scored") {
 		got := [2]string{must2(v.Attribute("traceparent")), must2(v.Attribute("tracestate"))}
 		if got != want[v.ID] {
 			t.Errorf("event %s has %v", v.ID, got)
@@ -223,7 +223,7 @@ func TestAChangedConfigApplies(t *testing.T) {
 	if got := send("1"); got != "messages" {
 		t.Errorf("went to %s", got)
 	}
-	w.apply(changed)
+	w.applyConfig(changed)
 	if got := send("2"); got != "scored" {
 		t.Errorf("went to %s", got)
 	}
@@ -232,8 +232,8 @@ func TestAChangedConfigApplies(t *testing.T) {
 func TestAStreamThatKafkaLost(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
-	w.apply(must1(config.Parse("test.yaml", []byte("version: 1\nstreams:\n  lost: {}\n")))(t))
-	r := w.post("/streams/lost", "", event("1")...)
+	w.applyConfig(must1(config.Parse("test.yaml", []byte("version: 1\nstreams:\n  lost: {}\n")))(t))
+	r := w.post("/streams/lost", "", eventHeaders("1")...)
 	if p := problemOf(t, r); r.StatusCode != http.StatusServiceUnavailable || p.Type != api.ProblemBase+api.Unavailable || !strings.Contains(p.Detail, "lost") {
 		t.Errorf("%d %s", r.StatusCode, r.body)
 	}
@@ -242,11 +242,11 @@ func TestAStreamThatKafkaLost(t *testing.T) {
 func TestEventsAreCounted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
-	w.post("/events", "", event("1")...)
-	w.until("the repeat is recognised", func() bool { return w.post("/events", "", event("1")...).Header.Get(api.HeaderRepeated) != "" })
+	w.post("/events", "", eventHeaders("1")...)
+	w.waitUntil("the repeat is recognised", func() bool { return w.post("/events", "", eventHeaders("1")...).Header.Get(api.HeaderRepeated) != "" })
 	w.post("/events", "")
 	w.post("/streams/messages", "", "ce-specversion", "1.0")
-	w.until("nothing is under way", func() bool { return w.gateway.window.bytes() == 0 }) // the room is returned after the answer
+	w.waitUntil("nothing is under way", func() bool { return w.gateway.window.takenBytes() == 0 }) // the room is returned after the answer
 	shown := w.do(http.MethodGet, "/metrics", "").body
 	for _, line := range []string{
 		`tidemill_gateway_events_total{outcome="repeated",stream="events"} 1`,

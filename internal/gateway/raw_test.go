@@ -18,8 +18,8 @@ import (
 	"tidemill.dev/api"
 )
 
-// raw sends bytes over a new connection, closes its writing side, and returns the answer.
-func (w *world) raw(text string) []byte {
+// sendRaw sends bytes over a new connection, closes its writing side, and returns the answer.
+func (w *world) sendRaw(text string) []byte {
 	w.Helper()
 	return raw(w.TB, w.gateway.Addr(), text)
 }
@@ -52,8 +52,8 @@ func dial(t testing.TB, addr string) *net.TCPConn {
 
 func hungUp(err error) bool { return strings.Contains(err.Error(), "reset") }
 
-// replies parses consecutive answers. Half of the test is that they can be parsed.
-func replies(t *testing.T, answer []byte) []reply {
+// parseReplies parses consecutive answers. Half of the test is that they can be parsed.
+func parseReplies(t *testing.T, answer []byte) []reply {
 	t.Helper()
 	var all []reply
 	for r := bufio.NewReader(bytes.NewReader(answer)); ; {
@@ -138,9 +138,9 @@ func TestHostileRequests(t *testing.T) {
 		{"many attributes", post + attributes(300) + "\r\n", "400", 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			before := len(w.stored(tidemill.StreamEvents))
+			before := len(w.storedEvents(tidemill.StreamEvents))
 			var got []string
-			for _, r := range replies(t, w.raw(c.text)) {
+			for _, r := range parseReplies(t, w.sendRaw(c.text)) {
 				switch {
 				case fromNetHTTP(r):
 					got = append(got, fmt.Sprint(r.StatusCode, "*"))
@@ -154,12 +154,12 @@ func TestHostileRequests(t *testing.T) {
 			if s := strings.ReplaceAll(strings.Join(got, " "), " *", "*"); s != c.want {
 				t.Errorf("answered %q, want %q", s, c.want)
 			}
-			if n := len(w.stored(tidemill.StreamEvents)) - before; n != c.stored {
+			if n := len(w.storedEvents(tidemill.StreamEvents)) - before; n != c.stored {
 				t.Errorf("%d stored, want %d", n, c.stored)
 			}
 		})
 	}
-	if r := w.post("/events", "", event("alive")...); r.StatusCode != http.StatusAccepted {
+	if r := w.post("/events", "", eventHeaders("alive")...); r.StatusCode != http.StatusAccepted {
 		t.Error("it does not answer any more")
 	}
 }
@@ -196,8 +196,8 @@ func TestTooManyConnections(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(o *Options) { o.Limits.Connections = 2 })
 	inside := []*net.TCPConn{w.dial(), w.dial()} // open but without a request, so not idle
-	w.until("both are inside", func() bool { return w.gateway.listener.count() == 2 })
-	turned := replies(t, w.raw("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"))
+	w.waitUntil("both are inside", func() bool { return w.gateway.listener.count() == 2 })
+	turned := parseReplies(t, w.sendRaw("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"))
 	if len(turned) != 1 || turned[0].StatusCode != http.StatusServiceUnavailable || !turned[0].Close {
 		t.Fatalf("answered %v", turned)
 	}
@@ -207,8 +207,8 @@ func TestTooManyConnections(t *testing.T) {
 	for _, c := range inside {
 		w.must(c.Close())
 	}
-	w.until("there is room again", func() bool {
-		all := replies(t, w.raw("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"))
+	w.waitUntil("there is room again", func() bool {
+		all := parseReplies(t, w.sendRaw("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"))
 		return len(all) == 1 && all[0].StatusCode == http.StatusOK
 	})
 }
@@ -235,10 +235,10 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 	must1(io.WriteString(busy, ask[:len(ask)-2]))(t)
 	w.must(asks(second))
 	w.must(asks(first))
-	w.until("both are idle", func() bool { return w.gateway.listener.resting() == 2 })
+	w.waitUntil("both are idle", func() bool { return w.gateway.listener.resting() == 2 })
 	w.must(asks(second)) // makes first the longest idle one
-	w.until("there is room for one more", func() bool {
-		all := replies(t, w.raw(ask))
+	w.waitUntil("there is room for one more", func() bool {
+		all := parseReplies(t, w.sendRaw(ask))
 		return len(all) == 1 && all[0].StatusCode == http.StatusOK
 	})
 	if n, err := first.Read(make([]byte, 1)); n > 0 || err == nil || errors.Is(err, os.ErrDeadlineExceeded) {

@@ -18,7 +18,7 @@ func (g *Gateway) listRecipes(w http.ResponseWriter, r *request) *api.Problem {
 	if p := g.runsThere(); p != nil {
 		return p
 	}
-	f, p := g.asked(r.Context())
+	f, p := g.commandLog(r.Context())
 	if p != nil {
 		return p
 	}
@@ -44,7 +44,7 @@ func recipeOf(r *config.Recipe, n ledger.Counts, asked *commands.State) api.Reci
 	return shown
 }
 
-// madeBy describes in words the product of a recipe.
+// madeBy describes the product of a recipe in words.
 func madeBy(m *config.Makes) string {
 	switch {
 	case m.Model != "":
@@ -55,12 +55,12 @@ func madeBy(m *config.Makes) string {
 	return "nothing that is kept"
 }
 
-// pauseRecipe pauses a recipe, so that its runs wait.
+// pauseRecipe pauses a recipe: its runs then wait.
 func (g *Gateway) pauseRecipe(w http.ResponseWriter, r *request) *api.Problem {
 	return g.restRecipe(w, r, true, commands.Author.PauseRecipe)
 }
 
-// resumeRecipe ends the pause.
+// resumeRecipe ends the pause of a recipe.
 func (g *Gateway) resumeRecipe(w http.ResponseWriter, r *request) *api.Problem {
 	return g.restRecipe(w, r, false, commands.Author.ResumeRecipe)
 }
@@ -70,24 +70,24 @@ func (g *Gateway) restRecipe(w http.ResponseWriter, r *request, rests bool, act 
 	if _, known := g.opt.Config().Recipe(r.value); !known {
 		return unknownRecipe(r.value)
 	}
-	return g.rest(w, r, "recipe", func(a *commands.State) bool { _, now := a.RecipePause(r.value); return now != rests }, act)
+	return g.publishPause(w, r, "recipe", func(a *commands.State) bool { _, now := a.RecipePause(r.value); return now != rests }, act)
 }
 
-// rest publishes a pause or a resume, unless that is the state already.
-func (g *Gateway) rest(w http.ResponseWriter, r *request, what string, changes func(*commands.State) bool, act func(commands.Author, string) broker.View) *api.Problem {
+// publishPause publishes a pause or a resume, unless the recipe or pool is already in that state.
+func (g *Gateway) publishPause(w http.ResponseWriter, r *request, what string, changes func(*commands.State) bool, act func(commands.Author, string) broker.View) *api.Problem {
 	if p := g.runsThere(); p != nil {
 		return p
 	}
 	if !r.caller.AllKeys(access.Operate) {
 		return forbidden("a " + what + " is for all keys, and you may operate on some: ask one who may on all")
 	}
-	f, p := g.asked(r.Context())
+	f, p := g.commandLog(r.Context())
 	if p != nil {
 		return p
 	}
 	done := api.Rested{Name: r.value, Changed: changes(f.Now())}
 	if done.Changed {
-		v := act(g.author(r), r.value)
+		v := act(g.commandAuthor(r), r.value)
 		at, p := g.publishAct(r, &v)
 		if p != nil {
 			return p
@@ -104,7 +104,7 @@ func (g *Gateway) listPools(w http.ResponseWriter, r *request) *api.Problem {
 	if p := g.runsThere(); p != nil {
 		return p
 	}
-	f, p := g.asked(r.Context())
+	f, p := g.commandLog(r.Context())
 	if p != nil {
 		return p
 	}
@@ -119,7 +119,7 @@ func (g *Gateway) listPools(w http.ResponseWriter, r *request) *api.Problem {
 	for _, recipe := range c.Recipes {
 		waiting[recipe.Run.Pool] += due[recipe.Name]
 	}
-	idle, p := g.idle(ctx, c)
+	idle, p := g.lingeringPods(ctx, c)
 	if p != nil {
 		return p
 	}
@@ -136,8 +136,8 @@ func (g *Gateway) listPools(w http.ResponseWriter, r *request) *api.Problem {
 	return nil
 }
 
-// idle returns the lingering pods of the pools that allow lingering.
-func (g *Gateway) idle(ctx context.Context, c *config.Config) (map[string]warmpods.Idle, *api.Problem) {
+// lingeringPods returns the lingering pods of the pools that allow lingering.
+func (g *Gateway) lingeringPods(ctx context.Context, c *config.Config) (map[string]warmpods.Idle, *api.Problem) {
 	var names []string
 	for _, pool := range c.Pools {
 		if pool.Linger > 0 {
@@ -166,7 +166,7 @@ func (g *Gateway) pausePool(w http.ResponseWriter, r *request) *api.Problem {
 	return g.restPool(w, r, true, commands.Author.PausePool)
 }
 
-// resumePool ends the pause.
+// resumePool ends the pause of a pool.
 func (g *Gateway) resumePool(w http.ResponseWriter, r *request) *api.Problem {
 	return g.restPool(w, r, false, commands.Author.ResumePool)
 }
@@ -176,5 +176,5 @@ func (g *Gateway) restPool(w http.ResponseWriter, r *request, rests bool, act fu
 	if _, known := g.opt.Config().Pool(r.value); !known {
 		return unknownPool(r.value)
 	}
-	return g.rest(w, r, "pool", func(a *commands.State) bool { _, now := a.PoolPause(r.value); return now != rests }, act)
+	return g.publishPause(w, r, "pool", func(a *commands.State) bool { _, now := a.PoolPause(r.value); return now != rests }, act)
 }

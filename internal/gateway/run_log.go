@@ -16,46 +16,46 @@ import (
 )
 
 // runLog sends the log of a run's command. The store may still have the log of a run that the
-// ledger no longer has. The key of such a run is unknown, so only callers for all keys may
-// read its log.
+// ledger has forgotten. The key of such a run is unknown, so only callers with the role for all
+// keys may read its log.
 func (g *Gateway) runLog(w http.ResponseWriter, r *request) *api.Problem {
 	q, p := readLogQuery(r)
 	if p != nil {
 		return p
 	}
 	l := &logReader{g: g, q: q, viewer: g.viewer(r), text: logText{timestamps: q.timestamps, begin: beginOf(q.part)}, skip: q.skip}
-	if p := l.find(r); p != nil {
+	if p := l.findRun(r); p != nil {
 		return p
 	}
-	if p := g.charge(r, api.MaxLogChunk+outpourPortion); p != nil {
+	if p := g.chargeMemory(r, api.MaxLogChunk+outpourPortion); p != nil {
 		return p
 	}
 	if !q.follow {
-		return l.send(r.Context(), w)
+		return l.sendLog(r.Context(), w)
 	}
-	if p := g.tails.enter(r.name()); p != nil {
+	if p := g.tails.enter(r.callerName()); p != nil {
 		return p
 	}
 	reason := tailFailed
-	defer func() { g.tails.leave(r.name(), reason) }()
+	defer func() { g.tails.leave(r.callerName(), reason) }()
 	ctx, release := g.untilEnding(r.Context())
 	defer release()
-	p = l.send(ctx, w)
+	p = l.sendLog(ctx, w)
 	reason = l.whyEnded(ctx)
 	return p
 }
 
 // logQuery says which part of a log to send.
 type logQuery struct {
-	attempt    int    // 0 is the newest
-	part       string // one worker or server; empty is the first worker, and then the others
+	attempt    int    // 0 means the newest attempt
+	part       string // name of one worker or server; empty means the first worker, and then the others
 	follow     bool
 	timestamps bool
 	skip       int64 // bytes that the reader already has
 }
 
 func readLogQuery(r *request) (q logQuery, p *api.Problem) {
-	values, p := r.query([]string{"attempt", "part", "follow", "timestamps", "skip"})
+	values, p := r.parseQuery([]string{"attempt", "part", "follow", "timestamps", "skip"})
 	if p != nil {
 		return q, p
 	}
@@ -64,27 +64,27 @@ func readLogQuery(r *request) (q logQuery, p *api.Problem) {
 		case "true", "false":
 			*to = text == "true"
 		default:
-			return q, badParameter(name, fmt.Sprintf("%q is neither true nor false", clip(text)))
+			return q, badParameter(name, fmt.Sprintf("%q is neither true nor false", clipText(text)))
 		}
 	}
 	var err error
 	if text := values.Get("attempt"); text != "" {
 		if q.attempt, err = strconv.Atoi(text); err != nil || q.attempt < 1 || q.attempt > mostAttempts {
-			return q, badParameter("attempt", fmt.Sprintf("%q is no number of an attempt; give 1 or more, or leave it out for the newest", clip(text)))
+			return q, badParameter("attempt", fmt.Sprintf("%q is no number of an attempt; give 1 or more, or leave it out for the newest", clipText(text)))
 		}
 	}
 	if q.part = values.Get("part"); q.part != "" && !isPart(q.part) {
-		return q, badParameter("part", fmt.Sprintf("%q is none of those that work on an attempt; give w0, w1 or ps0, say", clip(q.part)))
+		return q, badParameter("part", fmt.Sprintf("%q is none of those that work on an attempt; give w0, w1 or ps0, say", clipText(q.part)))
 	}
 	if text := values.Get("skip"); text != "" {
 		if q.skip, err = strconv.ParseInt(text, 10, 64); err != nil || q.skip < 0 {
-			return q, badParameter("skip", fmt.Sprintf("%q is no number of bytes", clip(text)))
+			return q, badParameter("skip", fmt.Sprintf("%q is no number of bytes", clipText(text)))
 		}
 	}
 	return q, nil
 }
 
-// mostAttempts is more than any run has.
+// mostAttempts is larger than the number of attempts of any run.
 const mostAttempts = 1000
 
 // logReader sends a log to one reader.
@@ -93,8 +93,8 @@ type logReader struct {
 	q      logQuery
 	id     string
 	key    string // empty if unknown
-	viewer *viewer
-	out    *outpour
+	viewer *tailReader
+	out    *streamedAnswer
 	text   logText
 	skip   int64 // bytes that must still be left out
 	err    error // error that ended the answer
@@ -107,8 +107,8 @@ type logReader struct {
 // arrive about every second, through any gateway.
 const logLook = 500 * time.Millisecond
 
-// find finds the run and the first attempt to send.
-func (l *logReader) find(r *request) *api.Problem {
+// findRun finds the run and the first attempt to send.
+func (l *logReader) findRun(r *request) *api.Problem {
 	if p := l.g.runsThere(); p != nil {
 		return p
 	}
@@ -134,10 +134,10 @@ func (l *logReader) find(r *request) *api.Problem {
 	return nil
 }
 
-// findForgotten searches the store for a run that the ledger does not have. It chooses the
-// newest attempt with a log.
+// findForgotten searches the store for a run that the ledger has forgotten. The newest attempt with
+// a log is chosen.
 func (l *logReader) findForgotten(ctx context.Context) *api.Problem {
-	const silent = 20 // attempts in a row without a log; no run loses more
+	const silent = 20 // attempts in a row without a log; no run has more
 	first, last := 1, mostAttempts
 	if l.q.attempt > 0 {
 		first, last = l.q.attempt, l.q.attempt
@@ -157,8 +157,8 @@ func (l *logReader) findForgotten(ctx context.Context) *api.Problem {
 	return nil
 }
 
-// send sends the log so far or, for a follower, until its end.
-func (l *logReader) send(ctx context.Context, w http.ResponseWriter) *api.Problem {
+// sendLog sends the log so far. For a follower, it sends the log until its end.
+func (l *logReader) sendLog(ctx context.Context, w http.ResponseWriter) *api.Problem {
 	l.out = l.g.newOutpour(w, "text/plain; charset=utf-8")
 	h := w.Header()
 	h.Set(api.HeaderAttempt, strconv.Itoa(l.attempt))
@@ -166,12 +166,12 @@ func (l *logReader) send(ctx context.Context, w http.ResponseWriter) *api.Proble
 		h.Set("X-Accel-Buffering", "no")
 	}
 	var p *api.Problem
-	l.err = l.run(ctx)
+	l.err = l.sendUntilEnd(ctx)
 	if l.err != nil && !l.out.began {
 		h.Del(api.HeaderAttempt)
 		p = l.problem(ctx)
 	}
-	return l.out.end(ctx, l.err, p)
+	return l.out.finish(ctx, l.err, p)
 }
 
 func (l *logReader) problem(ctx context.Context) *api.Problem {
@@ -184,37 +184,37 @@ func (l *logReader) problem(ctx context.Context) *api.Problem {
 	return l.g.storeFault("read the log of run "+l.id, l.err)
 }
 
-// run sends all chunks so far or, for a follower, all chunks until the run has ended. It
-// reads the state of the run before the log. An attempt writes its log before it ends, so a
-// log that is read after the end is complete.
-func (l *logReader) run(ctx context.Context) error {
+// sendUntilEnd sends all chunks so far. For a follower, it sends all chunks until the run has
+// ended. The state of the run is read before the log. An attempt writes its log before it ends, so
+// a log that is read after the end is complete.
+func (l *logReader) sendUntilEnd(ctx context.Context) error {
 	for {
 		run, p := l.g.runOf(ctx, l.id)
 		if p != nil {
 			return p
 		}
-		if err := l.chunks(ctx); err != nil {
+		if err := l.sendChunks(ctx); err != nil {
 			return err
 		}
 		over, next := logStands(run, l.attempt)
 		switch {
 		case !l.q.follow || over && next == 0:
-			return l.others(ctx)
+			return l.sendOtherWorkers(ctx)
 		case over && next > 0:
-			if err := l.others(ctx); err != nil {
+			if err := l.sendOtherWorkers(ctx); err != nil {
 				return err
 			}
-			l.turn(next)
+			l.beginAttempt(next)
 			continue
 		}
-		if err := l.rest(ctx); err != nil {
+		if err := l.sendAndWait(ctx); err != nil {
 			return err
 		}
 	}
 }
 
-// logStands reports whether an attempt's log is complete, and which attempt comes next; 0 if
-// there is none.
+// logStands reports whether an attempt's log is complete, and returns the number of the next
+// attempt; 0 if there is no next attempt.
 func logStands(run *tidemill.Run, attempt int) (over bool, next int) {
 	if run == nil {
 		return true, 0
@@ -225,12 +225,12 @@ func logStands(run *tidemill.Run, attempt int) (over bool, next int) {
 	return run.State.Ended(), 0
 }
 
-// chunks sends the chunks that have not been sent.
-func (l *logReader) chunks(ctx context.Context) error {
+// sendChunks sends the chunks that have not been sent.
+func (l *logReader) sendChunks(ctx context.Context) error {
 	take := func(seq int, chunk []byte) error {
 		l.next = seq + 1
-		l.add(func(to []byte) []byte { return l.text.add(to, chunk) })
-		return l.out.portion(ctx)
+		l.addText(func(to []byte) []byte { return l.text.addChunk(to, chunk) })
+		return l.out.sendPortion(ctx)
 	}
 	if l.q.part != "" && l.q.part != firstWorker {
 		return l.g.opt.Store.ReadPartLog(ctx, l.id, l.attempt, l.q.part, l.next, take)
@@ -238,11 +238,11 @@ func (l *logReader) chunks(ctx context.Context) error {
 	return l.g.opt.Store.ReadLog(ctx, l.id, l.attempt, l.next, take)
 }
 
-// others completes the first worker's log and then sends the logs of the other workers, each
-// in one piece. So a reader that comes back with skip gets the same order, and the lines of a
+// sendOtherWorkers completes the first worker's log and then sends the logs of the other workers,
+// each in one piece. So a reader that reconnects with skip gets the same order, and the lines of a
 // worker stay together.
-func (l *logReader) others(ctx context.Context) error {
-	l.add(l.text.end)
+func (l *logReader) sendOtherWorkers(ctx context.Context) error {
+	l.addText(l.text.endText)
 	if l.q.part != "" {
 		return nil
 	}
@@ -253,18 +253,18 @@ func (l *logReader) others(ctx context.Context) error {
 	for _, part := range parts {
 		text := logText{timestamps: l.q.timestamps, begin: beginOf(part)}
 		err := l.g.opt.Store.ReadPartLog(ctx, l.id, l.attempt, part, 0, func(_ int, chunk []byte) error {
-			l.add(func(to []byte) []byte { return text.add(to, chunk) })
-			return l.out.portion(ctx)
+			l.addText(func(to []byte) []byte { return text.addChunk(to, chunk) })
+			return l.out.sendPortion(ctx)
 		})
 		if err != nil {
 			return err
 		}
-		l.add(text.end)
+		l.addText(text.endText)
 	}
 	return nil
 }
 
-// beginOf returns the prefix of the lines of all workers except the first.
+// beginOf returns the prefix of a worker's lines. The first worker has no prefix.
 func beginOf(part string) string {
 	if part == "" || part == firstWorker {
 		return ""
@@ -272,8 +272,8 @@ func beginOf(part string) string {
 	return "[" + part + "] "
 }
 
-// add adds text, except the part that the reader already has.
-func (l *logReader) add(text func(to []byte) []byte) {
+// addText adds text, except the part that the reader already has.
+func (l *logReader) addText(text func(to []byte) []byte) {
 	at := len(l.out.text)
 	l.out.text = text(l.out.text)
 	left := min(l.skip, int64(len(l.out.text)-at))
@@ -281,15 +281,15 @@ func (l *logReader) add(text func(to []byte) []byte) {
 	l.out.text = append(l.out.text[:at], l.out.text[at+int(left):]...)
 }
 
-// turn continues with the next attempt, and writes a line that says so.
-func (l *logReader) turn(attempt int) {
-	l.add(l.text.end)
-	l.add(func(to []byte) []byte { return fmt.Appendf(to, "--- attempt %d ---\n", attempt) })
+// beginAttempt begins the log of another attempt with a line that names the attempt.
+func (l *logReader) beginAttempt(attempt int) {
+	l.addText(l.text.endText)
+	l.addText(func(to []byte) []byte { return fmt.Appendf(to, "--- attempt %d ---\n", attempt) })
 	l.attempt, l.next = attempt, 0
 }
 
-// rest sends the collected text, waits a while, and checks that the reader may still read.
-func (l *logReader) rest(ctx context.Context) error {
+// sendAndWait sends the collected text, waits a while, and checks that the reader may still read.
+func (l *logReader) sendAndWait(ctx context.Context) error {
 	if !l.out.began || len(l.out.text) > 0 {
 		if err := l.out.flush(ctx); err != nil {
 			return err
@@ -298,7 +298,7 @@ func (l *logReader) rest(ctx context.Context) error {
 	if err := retry.Sleep(ctx, logLook); err != nil {
 		return err
 	}
-	if err := l.viewer.again(ctx); err != nil {
+	if err := l.viewer.recheck(ctx); err != nil {
 		return err
 	}
 	if !l.mayRead(l.viewer.caller) {
@@ -307,7 +307,7 @@ func (l *logReader) rest(ctx context.Context) error {
 	return nil
 }
 
-// mayRead reports whether a caller may know of the run.
+// mayRead reports whether a caller may see the run.
 func (l *logReader) mayRead(c *access.Caller) bool {
 	return c.AllKeys(access.Read) || l.key != "" && c.MayTouch(access.Read, l.key)
 }
@@ -336,8 +336,8 @@ func (l *logReader) whyEnded(ctx context.Context) string {
 //
 //	<time> <stdout|stderr> <F|P> <text>
 //
-// of container runtimes: F marks the end of the command's line, P a part of it. A line of
-// another form is shown as it is, because even a broken log should be readable.
+// of container runtimes. F marks the end of a line of the command's output, and P marks a part of a
+// line. A line of another form is shown unchanged, because even a broken log should be readable.
 type logText struct {
 	timestamps bool
 	begin      string // prefix of each line: the name of its worker
@@ -345,11 +345,11 @@ type logText struct {
 	open       string // stream of the last shown part, if its line has not ended
 }
 
-// mostLeft bounds a line: a longer one is shown as if it ended there.
+// mostLeft bounds a line. A longer line is shown as several lines.
 const mostLeft = 1 << 20
 
-// add appends the readable text of a chunk.
-func (t *logText) add(to, chunk []byte) []byte {
+// addChunk appends the readable text of a chunk.
+func (t *logText) addChunk(to, chunk []byte) []byte {
 	for len(chunk) > 0 {
 		end := bytes.IndexByte(chunk, '\n')
 		if end < 0 {
@@ -357,35 +357,35 @@ func (t *logText) add(to, chunk []byte) []byte {
 			if len(t.left) < mostLeft {
 				return to
 			}
-			return t.flush(to)
+			return t.endLine(to)
 		}
 		line := chunk[:end]
 		if len(t.left) > 0 {
 			t.left = append(t.left, line...)
 			line = t.left
 		}
-		to = t.line(to, line)
+		to = t.showLine(to, line)
 		t.left, chunk = t.left[:0], chunk[end+1:]
 	}
 	return to
 }
 
-// flush ends a line that does not continue.
-func (t *logText) flush(to []byte) []byte {
+// endLine ends an open line that has no further part.
+func (t *logText) endLine(to []byte) []byte {
 	if len(t.left) > 0 {
-		to = t.line(to, t.left)
+		to = t.showLine(to, t.left)
 		t.left = t.left[:0]
 	}
 	return to
 }
 
-// end completes the last line of the text.
-func (t *logText) end(to []byte) []byte {
-	return t.unless("", t.flush(to))
+// endText completes the last line of the text.
+func (t *logText) endText(to []byte) []byte {
+	return t.breakLine("", t.endLine(to))
 }
 
-// unless breaks the line that a part has left open, unless stream continues it.
-func (t *logText) unless(stream string, to []byte) []byte {
+// breakLine breaks an open line, unless the next part is of the same stream.
+func (t *logText) breakLine(stream string, to []byte) []byte {
 	if t.open == "" || t.open == stream {
 		return to
 	}
@@ -393,14 +393,14 @@ func (t *logText) unless(stream string, to []byte) []byte {
 	return append(to, '\n')
 }
 
-// line shows one line. If the other stream comes between the parts of a line, the line is
+// showLine shows one line. If text of the other stream is between the parts of a line, the line is
 // broken, so that the two streams are not mixed.
-func (t *logText) line(to, line []byte) []byte {
+func (t *logText) showLine(to, line []byte) []byte {
 	at, stream, part, text, ok := cutLogLine(line)
 	if !ok {
-		return append(append(append(t.unless("", to), t.begin...), line...), '\n')
+		return append(append(append(t.breakLine("", to), t.begin...), line...), '\n')
 	}
-	to = t.unless(stream, to)
+	to = t.breakLine(stream, to)
 	if t.open == "" {
 		to = append(to, t.begin...)
 	}

@@ -28,7 +28,7 @@ func runParameters() []string { return []string{"after", "key", "limit", "recipe
 
 // listRuns answers with runs, newest first.
 func (g *Gateway) listRuns(w http.ResponseWriter, r *request) *api.Problem {
-	values, p := r.query(runParameters())
+	values, p := r.parseQuery(runParameters())
 	if p != nil {
 		return p
 	}
@@ -82,15 +82,15 @@ func runQuery(values url.Values, now time.Time) (q ledger.Query, p *api.Problem)
 	if limit := values.Get("limit"); limit != "" {
 		n, err := strconv.Atoi(limit)
 		if err != nil || n < 1 || n > mostOnOne {
-			return q, badParameter("limit", fmt.Sprintf("%q is not a number of runs; give 1 to %d, and after for more", clip(limit), mostOnOne))
+			return q, badParameter("limit", fmt.Sprintf("%q is not a number of runs; give 1 to %d, and after for more", clipText(limit), mostOnOne))
 		}
 		q.Limit = n
 	}
 	return q, nil
 }
 
-// runsSeenBy returns a page of the runs that a caller may see. A page may be short, because
-// other runs are left out; an empty Next marks the last page.
+// runsSeenBy returns a page of the runs that a caller may see. A page may be short, because runs
+// that the caller may not see are left out. An empty Next marks the last page.
 func (g *Gateway) runsSeenBy(ctx context.Context, caller *access.Caller, q ledger.Query) (page ledger.Page, err error) {
 	all := caller.AllKeys(access.Read)
 	for range mostLookedThrough {
@@ -116,7 +116,7 @@ func checkStates(name string, states []tidemill.RunState) *api.Problem {
 		switch s {
 		case tidemill.RunWaiting, tidemill.RunRunning, tidemill.RunResting, tidemill.RunSettling, tidemill.RunSucceeded, tidemill.RunFailed, tidemill.RunCancelled:
 		default:
-			return badParameter(name, fmt.Sprintf("%q is no state of a run; there are waiting, running, resting, settling, succeeded, failed and cancelled", clip(string(s))))
+			return badParameter(name, fmt.Sprintf("%q is no state of a run; there are waiting, running, resting, settling, succeeded, failed and cancelled", clipText(string(s))))
 		}
 	}
 	return nil
@@ -127,12 +127,12 @@ type runLook struct {
 	now    time.Time
 	config *config.Config
 	acts   *commands.State
-	slots  map[string]int // number of slots of each pool; 0 means no bound
+	slots  map[string]int // number of slots of each pool; 0 for no bound
 	busy   ledger.Busy
 }
 
 func (g *Gateway) lookAtRuns(ctx context.Context) (*runLook, *api.Problem) {
-	f, p := g.asked(ctx)
+	f, p := g.commandLog(ctx)
 	if p != nil {
 		return nil, p
 	}
@@ -161,7 +161,7 @@ func (g *Gateway) showRuns(ctx context.Context, all []tidemill.Run) ([]api.RunSh
 	var live []string
 	idle := false
 	for i := range all {
-		shown[i].Run = slim(all[i])
+		shown[i].Run = trimRun(all[i])
 		idle = idle || !all[i].State.Ended()
 		if s := all[i].State; s == tidemill.RunRunning || s == tidemill.RunResting {
 			live = append(live, all[i].ID)
@@ -185,8 +185,8 @@ func (g *Gateway) showRuns(ctx context.Context, all []tidemill.Run) ([]api.RunSh
 	return shown, nil
 }
 
-// slim removes the parts that only the page of a single run shows, in another form.
-func slim(r tidemill.Run) tidemill.Run {
+// trimRun removes the parts that the list of runs does not show.
+func trimRun(r tidemill.Run) tidemill.Run {
 	r.Event, r.Plan, r.Asked = nil, nil, r.Asked[max(0, len(r.Asked)-1):]
 	return r
 }
@@ -213,11 +213,11 @@ func (g *Gateway) addProgress(ctx context.Context, shown []api.RunShown, live []
 	return nil
 }
 
-// addWaits adds the reason why a run waits. It asks the ledger for an earlier run of the same
-// key only if there is no other reason.
+// addWaits adds the reason why a run waits. The ledger is asked for an earlier run of the same key
+// only if there is no other reason.
 func (g *Gateway) addWaits(ctx context.Context, l *runLook, shown *api.RunShown) error {
-	shown.Waits = l.waits(&shown.Run)
-	if shown.State != tidemill.RunWaiting || l.keeps(&shown.Run) != "" {
+	shown.Waits = l.waitReason(&shown.Run)
+	if shown.State != tidemill.RunWaiting || l.blockReason(&shown.Run) != "" {
 		return nil
 	}
 	m, err := g.opt.Ledger.Making(ctx, shown.Recipe, shown.Key)
@@ -230,16 +230,16 @@ func (g *Gateway) addWaits(ctx context.Context, l *runLook, shown *api.RunShown)
 	return nil
 }
 
-// waits says in words why a run waits; empty if it does not. It does not know an earlier run
-// of the same key.
-func (l *runLook) waits(r *tidemill.Run) string {
+// waitReason returns in words why a run waits; empty if the run does not wait. An earlier run of
+// the same key is not considered.
+func (l *runLook) waitReason(r *tidemill.Run) string {
 	switch r.State {
 	case tidemill.RunSettling:
 		return "for its output to be committed to its dataset"
 	case tidemill.RunRunning:
 		return l.waitsToEnd(r)
 	case tidemill.RunWaiting, tidemill.RunResting:
-		if why := l.keeps(r); why != "" {
+		if why := l.blockReason(r); why != "" {
 			return why
 		}
 		return l.waitsForRoom(r)
@@ -254,8 +254,8 @@ func (l *runLook) waitsToEnd(r *tidemill.Run) string {
 	return "for its command to end: cancelled" + by(r.Cancel.By)
 }
 
-// keeps says why a run may not begin yet, whatever room there is.
-func (l *runLook) keeps(r *tidemill.Run) string {
+// blockReason returns why a run may not begin yet, even if slots are free.
+func (l *runLook) blockReason(r *tidemill.Run) string {
 	if _, known := l.config.Recipe(r.Recipe); !known {
 		return "recipe " + r.Recipe + " is not in the config any more"
 	}
@@ -263,14 +263,14 @@ func (l *runLook) keeps(r *tidemill.Run) string {
 		return l.paused("recipe "+r.Recipe, pause)
 	}
 	if r.Due.After(l.now) {
-		return "for its time (" + l.clock(r.Due) + ")"
+		return "for its time (" + l.formatTime(r.Due) + ")"
 	}
 	return ""
 }
 
 func (l *runLook) waitsForRoom(r *tidemill.Run) string {
 	recipe, _ := l.config.Recipe(r.Recipe)
-	name := recipe.Run.Pool // the recipe's pool now, even if the run began in another
+	name := recipe.Run.Pool // the recipe's present pool, even if the run began in another
 	slots, known := l.slots[name]
 	if !known {
 		return "pool " + name + " is not in the config any more"
@@ -288,7 +288,7 @@ func (l *runLook) waitsForRoom(r *tidemill.Run) string {
 }
 
 func (l *runLook) paused(what string, p commands.Pause) string {
-	return what + " is paused" + by(p.By) + " since " + l.clock(p.Since)
+	return what + " is paused" + by(p.By) + " since " + l.formatTime(p.Since)
 }
 
 func by(name string) string {
@@ -298,8 +298,8 @@ func by(name string) string {
 	return " by " + name
 }
 
-// clock writes a time, and the date if it is not today.
-func (l *runLook) clock(at time.Time) string {
+// formatTime writes a time, and the date if it is not today.
+func (l *runLook) formatTime(at time.Time) string {
 	at, now := at.UTC(), l.now.UTC()
 	if at.Year() == now.Year() && at.YearDay() == now.YearDay() {
 		return at.Format("15:04:05") + " UTC"
@@ -326,15 +326,15 @@ func (g *Gateway) showRun(w http.ResponseWriter, r *request) *api.Problem {
 		return p
 	}
 	whole := api.RunWhole{RunShown: shown[0]}
-	if err := g.recall(ctx, run, &whole); err != nil {
+	if err := g.readLogParts(ctx, run, &whole); err != nil {
 		return g.kafkaProblem(r.Context(), err)
 	}
 	writeJSON(w, http.StatusOK, whole)
 	return nil
 }
 
-// findRun finds a run by its id, or the beginning of its id. A run that the caller may not
-// touch is answered like an unknown one.
+// findRun finds a run by its id, or the beginning of its id. The answer for a run that the caller
+// may not touch is the same as for an unknown run.
 func (g *Gateway) findRun(ctx context.Context, r *request, role access.Role, id string) (*tidemill.Run, *api.Problem) {
 	if len(id) < shortestID {
 		return nil, badParameter("run", "give the id of a run, or six letters or more of its beginning")
@@ -353,9 +353,9 @@ func (g *Gateway) findRun(ctx context.Context, r *request, role access.Role, id 
 	return run, nil
 }
 
-// recall reads from the log the parts that the ledger does not keep: the events that
-// requested the run and, once it has ended, its plan.
-func (g *Gateway) recall(ctx context.Context, run *tidemill.Run, whole *api.RunWhole) (err error) {
+// readLogParts reads the parts of a run that the ledger does not keep: the events that requested
+// the run and, once the run has ended, its plan.
+func (g *Gateway) readLogParts(ctx context.Context, run *tidemill.Run, whole *api.RunWhole) (err error) {
 	asked, err := g.whatAsked(ctx, run, shownEvents)
 	if err != nil {
 		return err
@@ -365,7 +365,7 @@ func (g *Gateway) recall(ctx context.Context, run *tidemill.Run, whole *api.RunW
 	return err
 }
 
-// planOf returns the plan of a run; nil before it has begun.
+// planOf returns the plan of a run; nil before the run has begun.
 func (g *Gateway) planOf(ctx context.Context, run *tidemill.Run) (*tidemill.Plan, error) {
 	switch {
 	case run.Plan != nil:
@@ -385,23 +385,23 @@ const (
 	retriedEvents = 512 << 10 // bytes of events that a retry copies, because they go into one fact
 )
 
-// asking is a run's requests, as the log has them.
-type asking struct {
-	events      []json.RawMessage // the newest ones, oldest first
+// runRequests holds the events that requested a run, as read from the log.
+type runRequests struct {
+	events      []json.RawMessage // the newest events, oldest first
 	correlation string            // correlation id of the newest fact
 
 	most, bytes int
 }
 
-// whatAsked reads the newest facts that requested a run, as far as their events fit into
-// bytes.
-func (g *Gateway) whatAsked(ctx context.Context, run *tidemill.Run, bytes int) (*asking, error) {
-	a := &asking{events: []json.RawMessage{}, most: bytes}
+// whatAsked reads the newest facts that requested a run. The parameter bytes limits the size of
+// their events.
+func (g *Gateway) whatAsked(ctx context.Context, run *tidemill.Run, bytes int) (*runRequests, error) {
+	a := &runRequests{events: []json.RawMessage{}, most: bytes}
 	offsets := run.Asked[max(0, len(run.Asked)-mostFacts):]
 	return a, g.factsAt(ctx, run.Partition, offsets, a.take)
 }
 
-func (a *asking) take(e *broker.Incoming) error {
+func (a *runRequests) take(e *broker.Incoming) error {
 	var d tidemill.RunRequested
 	if err := json.Unmarshal(e.Data, &d); err != nil {
 		return fmt.Errorf("read the fact at offset %d: %w", e.Offset, err)
@@ -431,8 +431,8 @@ func (g *Gateway) planAt(ctx context.Context, partition int32, offset int64) (pl
 	return plan, err
 }
 
-// factsAt passes the facts at some offsets of a partition to take, in order. Each read has
-// its own timeout.
+// factsAt passes the facts at the given offsets of a partition to the function take, in order. Each
+// read has its own timeout.
 func (g *Gateway) factsAt(ctx context.Context, partition int32, offsets []int64, take func(*broker.Incoming) error) error {
 	for len(offsets) > 0 {
 		var failed error
@@ -457,9 +457,9 @@ func (g *Gateway) factsAt(ctx context.Context, partition int32, offsets []int64,
 	return nil
 }
 
-// worthReading returns how many bytes of the log to read at once. If the next fact is near,
-// the read includes the records in between. Otherwise it returns 1, for which Kafka sends one
-// batch, because the records after that batch would be read for nothing.
+// worthReading returns the number of bytes of the log to read at once. If the next fact is near,
+// the read includes the records before it. Otherwise the result is 1, for which Kafka sends one
+// batch, because no record after that batch is needed.
 func worthReading(offsets []int64) int {
 	const near = 100
 	if len(offsets) > 1 && offsets[1]-offsets[0] < near {
@@ -468,7 +468,7 @@ func worthReading(offsets []int64) int {
 	return 1
 }
 
-// notBefore removes the offsets before a given one.
+// notBefore removes the offsets that are before a given offset.
 func notBefore(offsets []int64, at int64) []int64 {
 	for len(offsets) > 0 && offsets[0] < at {
 		offsets = offsets[1:]

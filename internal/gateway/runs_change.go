@@ -29,8 +29,8 @@ const (
 	runsInFlight = 256  // facts that are published at once, so that they share the log's round trips
 )
 
-// bulk is a request that does the same to many runs.
-type bulk struct {
+// bulkChange is a request that makes the same change to many runs or models.
+type bulkChange struct {
 	g           *Gateway
 	r           *request
 	ctx         context.Context
@@ -43,13 +43,13 @@ type bulk struct {
 	dryRun      bool
 }
 
-// newBulk begins a bulk request. The same caller with the same Idempotency-Key repeats the
-// same request.
-func (g *Gateway) newBulk(r *request, rate float64, dryRun bool) (b *bulk, done func()) {
+// newBulk begins a bulk request. A request of the same caller with the same Idempotency-Key is a
+// repeat.
+func (g *Gateway) newBulk(r *request, rate float64, dryRun bool) (b *bulkChange, done func()) {
 	span := g.startSpan(r)
 	ctx, cancel := context.WithTimeout(r.Context(), g.opt.Limits.Ack)
 	key := orElse(r.Header.Get(api.HeaderIdempotencyKey), rand.Text())
-	b = &bulk{g: g, r: r, ctx: ctx, began: time.Now(), by: r.name(), named: tidemill.ID("runs asked for", r.name(), key), rate: rate, dryRun: dryRun}
+	b = &bulkChange{g: g, r: r, ctx: ctx, began: time.Now(), by: r.callerName(), named: tidemill.ID("runs asked for", r.callerName(), key), rate: rate, dryRun: dryRun}
 	b.correlation = b.named
 	var v broker.View
 	telemetry.Remember(r.trace, &v)
@@ -57,27 +57,27 @@ func (g *Gateway) newBulk(r *request, rate float64, dryRun bool) (b *bulk, done 
 	return b, func() { cancel(); span.End() }
 }
 
-// cause returns the cause of one run.
-func (b *bulk) cause(parts ...string) tidemill.Cause {
-	return tidemill.Cause{Source: b.g.names().Source("gateway"), ID: tidemill.ID(append(parts, b.named)...)}
+// runCause returns the cause of one run.
+func (b *bulkChange) runCause(parts ...string) tidemill.Cause {
+	return tidemill.Cause{Source: b.g.installNames().Source("gateway"), ID: tidemill.ID(append(parts, b.named)...)}
 }
 
-// delay returns the time after which the nth run is due.
-func (b *bulk) delay(n int) time.Duration {
+// dueDelay returns the time after which the nth run is due.
+func (b *bulkChange) dueDelay(n int) time.Duration {
 	if b.rate == 0 {
 		return 0
 	}
 	return time.Duration(float64(n) / b.rate * float64(time.Second))
 }
 
-// enough reports that the rest is left for another request, because the caller waits for an
-// answer.
-func (b *bulk) enough(done int) bool {
+// isTimeUp reports whether the rest must be left for another request, because the caller waits for
+// an answer.
+func (b *bulkChange) isTimeUp(done int) bool {
 	return done+runsAtATime > b.g.opt.Limits.Runs || time.Since(b.began) > b.g.opt.Limits.Ack/2
 }
 
-// each calls do n times, many at once, until one call fails.
-func each(n int, do func(i int) error) error {
+// forEach calls the function do n times, many calls at once, until a call fails.
+func forEach(n int, do func(i int) error) error {
 	var (
 		next   atomic.Int64
 		failed atomic.Pointer[error]
@@ -103,8 +103,8 @@ func each(n int, do func(i int) error) error {
 	return nil
 }
 
-// answer answers with the result, and logs it.
-func (b *bulk) answer(w http.ResponseWriter, done api.RunsDone, what string) {
+// answerResult answers with the result of the request, and logs the result.
+func (b *bulkChange) answerResult(w http.ResponseWriter, done api.RunsDone, what string) {
 	n := 0
 	for i := range done.Runs {
 		if !done.Runs[i].Refused {
@@ -129,8 +129,9 @@ func runFilter(where string) (*filter.Filter, *api.Problem) {
 	return f, nil
 }
 
-// wanted matches a recipe and a key with a condition; more are further attributes of the run.
-func wanted(f *filter.Filter, recipe, key string, more ...broker.Attribute) bool {
+// filterOfRuns reports whether a run with the recipe, the key and further attributes matches a
+// condition.
+func filterOfRuns(f *filter.Filter, recipe, key string, more ...broker.Attribute) bool {
 	if f == nil {
 		return true
 	}
@@ -139,7 +140,7 @@ func wanted(f *filter.Filter, recipe, key string, more ...broker.Attribute) bool
 	return f.Match(&v)
 }
 
-// recipeToAsk returns a recipe of the config.
+// recipeToAsk returns the recipe that a request names.
 func (g *Gateway) recipeToAsk(name string) (config.Recipe, *api.Problem) {
 	recipe, ok := g.opt.Config().Recipe(name)
 	if !ok {
@@ -148,8 +149,8 @@ func (g *Gateway) recipeToAsk(name string) (config.Recipe, *api.Problem) {
 	return recipe, nil
 }
 
-// readSelection reads a request about many runs; usual are the states that it selects if it
-// names none.
+// readSelection reads a request about many runs. If the request names no states, it selects the
+// usual states.
 func (g *Gateway) readSelection(r *request, usual ...tidemill.RunState) (ask api.RunsSelected, p *api.Problem) {
 	if p := g.readCommand(r, &ask); p != nil {
 		return ask, p
@@ -177,11 +178,11 @@ func (g *Gateway) readSelection(r *request, usual ...tidemill.RunState) (ask api
 	return ask, badRate(ask.Rate)
 }
 
-// one handles the nth selected run.
-type one func(run *tidemill.Run, nth int) (api.RunDone, error)
+// runHandler handles the nth selected run.
+type runHandler func(run *tidemill.Run, nth int) (api.RunDone, error)
 
-// do handles all selected runs, page by page.
-func (b *bulk) do(ask *api.RunsSelected, what one) (done api.RunsDone, p *api.Problem) {
+// handleRuns handles all selected runs, page by page.
+func (b *bulkChange) handleRuns(ask *api.RunsSelected, what runHandler) (done api.RunsDone, p *api.Problem) {
 	done.Runs = []api.RunDone{}
 	if len(ask.Runs) > 0 {
 		return done, b.doNamed(ask.Runs, what, &done)
@@ -203,16 +204,16 @@ func (b *bulk) do(ask *api.RunsSelected, what one) (done api.RunsDone, p *api.Pr
 		if p := b.doEach(meant, ask.First+len(done.Runs), what, &done); p != nil {
 			return done, p
 		}
-		if q.After = page.Next; page.Next == "" || b.enough(len(done.Runs)) {
+		if q.After = page.Next; page.Next == "" || b.isTimeUp(len(done.Runs)) {
 			done.Next = page.Next
 			return done, nil
 		}
 	}
 }
 
-func (b *bulk) doEach(all []tidemill.Run, first int, what one, done *api.RunsDone) *api.Problem {
+func (b *bulkChange) doEach(all []tidemill.Run, first int, what runHandler, done *api.RunsDone) *api.Problem {
 	lines := make([]api.RunDone, len(all))
-	err := each(len(all), func(i int) (err error) {
+	err := forEach(len(all), func(i int) (err error) {
 		lines[i], err = what(&all[i], first+i)
 		return err
 	})
@@ -223,14 +224,14 @@ func (b *bulk) doEach(all []tidemill.Run, first int, what one, done *api.RunsDon
 	return nil
 }
 
-func (b *bulk) means(where *filter.Filter, r *tidemill.Run) bool {
-	return b.r.caller.MayTouch(access.Operate, r.Key) && wanted(where, r.Recipe, r.Key,
+func (b *bulkChange) means(where *filter.Filter, r *tidemill.Run) bool {
+	return b.r.caller.MayTouch(access.Operate, r.Key) && filterOfRuns(where, r.Recipe, r.Key,
 		broker.Attribute{Name: tidemill.AttrRun, Value: r.ID}, broker.Attribute{Name: "state", Value: string(r.State)},
 		broker.Attribute{Name: "reason", Value: strings.ToValidUTF8(r.Reason, "")})
 }
 
 // doNamed handles the runs with the given ids.
-func (b *bulk) doNamed(ids []string, what one, done *api.RunsDone) *api.Problem {
+func (b *bulkChange) doNamed(ids []string, what runHandler, done *api.RunsDone) *api.Problem {
 	var all []tidemill.Run
 	for _, id := range unique(ids) {
 		run, p := b.g.findRun(b.ctx, b.r, access.Operate, id)
@@ -238,7 +239,7 @@ func (b *bulk) doNamed(ids []string, what one, done *api.RunsDone) *api.Problem 
 		case p == nil:
 			all = append(all, *run)
 		case p.Status/100 == 4:
-			done.Runs = append(done.Runs, api.RunDone{Run: clip(id), Done: p.Detail, Refused: true})
+			done.Runs = append(done.Runs, api.RunDone{Run: clipText(id), Done: p.Detail, Refused: true})
 		default:
 			return p
 		}
@@ -257,15 +258,15 @@ func (g *Gateway) cancelRuns(w http.ResponseWriter, r *request) *api.Problem {
 	}
 	b, end := g.newBulk(r, 0, ask.DryRun)
 	defer end()
-	done, p := b.do(&ask, func(run *tidemill.Run, _ int) (api.RunDone, error) { return b.cancel(run, ask.Reason) })
+	done, p := b.handleRuns(&ask, func(run *tidemill.Run, _ int) (api.RunDone, error) { return b.cancel(run, ask.Reason) })
 	if p != nil {
 		return p
 	}
-	b.answer(w, done, "cancel")
+	b.answerResult(w, done, "cancel")
 	return nil
 }
 
-func (b *bulk) cancel(run *tidemill.Run, reason string) (api.RunDone, error) {
+func (b *bulkChange) cancel(run *tidemill.Run, reason string) (api.RunDone, error) {
 	done := api.RunDone{Run: run.ID, Recipe: run.Recipe, Key: run.Key}
 	if why := notCancelled(run); why != "" {
 		done.Done, done.Refused = why, true
@@ -283,14 +284,14 @@ func (b *bulk) cancel(run *tidemill.Run, reason string) (api.RunDone, error) {
 	case now.State == tidemill.RunCancelled:
 		done.Done = "cancelled"
 	case now.Cancel != nil && !now.State.Ended():
-		done.Done = "cancelling" // its agent will stop the command and report the end
+		done.Done = "cancelling" // the agent will stop the command and report the end
 	default:
 		done.Done, done.Refused = notCancelled(now), true
 	}
 	return done, nil
 }
 
-// notCancelled returns why a run cannot be cancelled; empty if it can.
+// notCancelled returns why a run cannot be cancelled; empty if the run can be cancelled.
 func notCancelled(r *tidemill.Run) string {
 	switch {
 	case r.State.Ended():
@@ -303,7 +304,7 @@ func notCancelled(r *tidemill.Run) string {
 	return ""
 }
 
-const mostUrgent = 1000 // largest priority, and the negative of the smallest
+const mostUrgent = 1000 // largest priority; the smallest is -mostUrgent
 
 // startRuns requests runs of one recipe.
 func (g *Gateway) startRuns(w http.ResponseWriter, r *request) *api.Problem {
@@ -326,15 +327,15 @@ func (g *Gateway) startRuns(w http.ResponseWriter, r *request) *api.Problem {
 	}
 	b, end := g.newBulk(r, ask.Rate, ask.DryRun)
 	defer end()
-	keys, p := b.keys(&ask, &recipe)
+	keys, p := b.runKeys(&ask, &recipe)
 	if p != nil {
 		return p
 	}
-	done, p := b.start(&ask, keys)
+	done, p := b.startKeys(&ask, keys)
 	if p != nil {
 		return p
 	}
-	b.answer(w, done, "start")
+	b.answerResult(w, done, "start")
 	return nil
 }
 
@@ -376,11 +377,11 @@ func checkCause(event json.RawMessage) *api.Problem {
 	return nil
 }
 
-// signCause sets the authid of an event that a caller gives as the cause, as for a published
-// event: templates and commands may rely on it. For the same reason, a caller with limited
+// signCause sets the authid of an event that a caller gives as the cause, as for a published event,
+// because templates and commands may rely on the authid. For the same reason, a caller with limited
 // keys cannot give an event of another key.
 func (g *Gateway) signCause(r *request, ask *api.RunsAsked) *api.Problem {
-	if ask.Event == nil || r.name() == "" {
+	if ask.Event == nil || r.callerName() == "" {
 		return nil
 	}
 	var v broker.View
@@ -388,17 +389,17 @@ func (g *Gateway) signCause(r *request, ask *api.RunsAsked) *api.Problem {
 		return badParameter("event", err.Error())
 	}
 	if !r.caller.AllKeys(access.Operate) && v.Subject != "" && !r.caller.MayTouch(access.Operate, v.Subject) {
-		return forbidden(fmt.Sprintf("the event's subject %q is not among the keys that you may operate: leave the event out, or give one of yours", clip(v.Subject)))
+		return forbidden(fmt.Sprintf("the event's subject %q is not among the keys that you may operate: leave the event out, or give one of yours", clipText(v.Subject)))
 	}
-	if p := signed(&v, r.name()); p != nil {
+	if p := setAuthID(&v, r.callerName()); p != nil {
 		return p
 	}
 	ask.Event = broker.MarshalStructured(&v)
 	return nil
 }
 
-// keys returns the keys to start runs for, in an order that is the same for the next request.
-func (b *bulk) keys(ask *api.RunsAsked, recipe *config.Recipe) ([]string, *api.Problem) {
+// runKeys returns the keys to start runs for, in an order that is the same for the next request.
+func (b *bulkChange) runKeys(ask *api.RunsAsked, recipe *config.Recipe) ([]string, *api.Problem) {
 	switch {
 	case recipe.Key == config.KeyNone:
 		return []string{recipe.Name}, nil
@@ -411,7 +412,7 @@ func (b *bulk) keys(ask *api.RunsAsked, recipe *config.Recipe) ([]string, *api.P
 	}
 	var keys []string
 	err := b.g.opt.Ledger.Keys(b.ctx, recipe.Name, func(key string) bool {
-		if b.r.caller.MayTouch(access.Operate, key) && wanted(where, recipe.Name, key) {
+		if b.r.caller.MayTouch(access.Operate, key) && filterOfRuns(where, recipe.Name, key) {
 			keys = append(keys, key)
 		}
 		return true
@@ -434,9 +435,9 @@ func unique(keys []string) (once []string) {
 	return once
 }
 
-// start requests a run of each key, from the key at which the previous request stopped. A
+// startKeys requests a run of each key, from the key at which the previous request stopped. A
 // run's due time depends on the position of its key among all keys.
-func (b *bulk) start(ask *api.RunsAsked, keys []string) (done api.RunsDone, p *api.Problem) {
+func (b *bulkChange) startKeys(ask *api.RunsAsked, keys []string) (done api.RunsDone, p *api.Problem) {
 	first := 0
 	if ask.After != "" {
 		if first = slices.Index(keys, ask.After) + 1; first == 0 {
@@ -446,7 +447,7 @@ func (b *bulk) start(ask *api.RunsAsked, keys []string) (done api.RunsDone, p *a
 	done.Runs = []api.RunDone{}
 	for chunk := range slices.Chunk(keys[first:], runsAtATime) {
 		lines := make([]api.RunDone, len(chunk))
-		err := each(len(chunk), func(i int) (err error) {
+		err := forEach(len(chunk), func(i int) (err error) {
 			lines[i], err = b.startOne(ask, chunk[i], first+i)
 			return err
 		})
@@ -454,7 +455,7 @@ func (b *bulk) start(ask *api.RunsAsked, keys []string) (done api.RunsDone, p *a
 			return done, b.g.runRequestProblem(b.r.Context(), "of "+ask.Recipe, err, b.began)
 		}
 		done.Runs, first = append(done.Runs, lines...), first+len(chunk)
-		if first < len(keys) && b.enough(len(done.Runs)) {
+		if first < len(keys) && b.isTimeUp(len(done.Runs)) {
 			done.Next = chunk[len(chunk)-1]
 			break
 		}
@@ -462,7 +463,7 @@ func (b *bulk) start(ask *api.RunsAsked, keys []string) (done api.RunsDone, p *a
 	return done, nil
 }
 
-func (b *bulk) startOne(ask *api.RunsAsked, key string, nth int) (api.RunDone, error) {
+func (b *bulkChange) startOne(ask *api.RunsAsked, key string, nth int) (api.RunDone, error) {
 	done := api.RunDone{Recipe: ask.Recipe, Key: key}
 	switch {
 	case !b.r.caller.MayTouch(access.Operate, key):
@@ -472,13 +473,13 @@ func (b *bulk) startOne(ask *api.RunsAsked, key string, nth int) (api.RunDone, e
 		done.Done = "would be requested"
 		return done, nil
 	}
-	cause := b.cause(ask.Recipe, key)
-	return b.request(done, scheduler.Request{Recipe: ask.Recipe, Key: key, Cause: cause, Priority: ask.Priority, Delay: b.delay(nth),
-		Events: []json.RawMessage{b.wish(cause, ask, key)}, By: b.by, Correlation: b.correlation, Trace: b.trace})
+	cause := b.runCause(ask.Recipe, key)
+	return b.requestRun(done, scheduler.Request{Recipe: ask.Recipe, Key: key, Cause: cause, Priority: ask.Priority, Delay: b.dueDelay(nth),
+		Events: []json.RawMessage{b.requestEvent(cause, ask, key)}, By: b.by, Correlation: b.correlation, Trace: b.trace})
 }
 
-// request requests one run and describes the result.
-func (b *bulk) request(done api.RunDone, r scheduler.Request) (api.RunDone, error) {
+// requestRun requests one run and describes the result.
+func (b *bulkChange) requestRun(done api.RunDone, r scheduler.Request) (api.RunDone, error) {
 	a, err := b.g.opt.Runs.Request(b.ctx, r)
 	if err != nil {
 		return done, err
@@ -495,8 +496,8 @@ func (b *bulk) request(done api.RunDone, r scheduler.Request) (api.RunDone, erro
 	return done, nil
 }
 
-// wish returns the event that a run gets as its cause.
-func (b *bulk) wish(c tidemill.Cause, ask *api.RunsAsked, key string) json.RawMessage {
+// requestEvent returns the event that becomes the cause of a run.
+func (b *bulkChange) requestEvent(c tidemill.Cause, ask *api.RunsAsked, key string) json.RawMessage {
 	if ask.Event != nil {
 		return ask.Event
 	}
@@ -521,19 +522,19 @@ func (g *Gateway) retryRuns(w http.ResponseWriter, r *request) *api.Problem {
 	}
 	b, end := g.newBulk(r, ask.Rate, ask.DryRun)
 	defer end()
-	done, p := b.do(&ask, func(run *tidemill.Run, nth int) (api.RunDone, error) {
-		return b.retry(run, nth, len(ask.Runs) > 0)
+	done, p := b.handleRuns(&ask, func(run *tidemill.Run, nth int) (api.RunDone, error) {
+		return b.retryRun(run, nth, len(ask.Runs) > 0)
 	})
 	if p != nil {
 		return p
 	}
-	b.answer(w, done, "retry")
+	b.answerResult(w, done, "retry")
 	return nil
 }
 
-// retry requests a run again. A run that was selected, not named, is left alone if its key
-// has a newer run, because the newer run has seen the same data.
-func (b *bulk) retry(run *tidemill.Run, nth int, named bool) (api.RunDone, error) {
+// retryRun requests a run again. If the request selects the run by a condition and its key has a
+// newer run, the run is skipped, because the newer run has seen the same data.
+func (b *bulkChange) retryRun(run *tidemill.Run, nth int, named bool) (api.RunDone, error) {
 	done := api.RunDone{Run: run.ID, Recipe: run.Recipe, Key: run.Key}
 	refused := func(why string) (api.RunDone, error) {
 		done.Done, done.Refused = why, true
@@ -550,7 +551,7 @@ func (b *bulk) retry(run *tidemill.Run, nth int, named bool) (api.RunDone, error
 		if err != nil {
 			return done, err
 		}
-		if why := newer(m, run.ID); why != "" {
+		if why := newerRun(m, run.ID); why != "" {
 			return refused(why)
 		}
 	}
@@ -561,8 +562,8 @@ func (b *bulk) retry(run *tidemill.Run, nth int, named bool) (api.RunDone, error
 	return b.again(done, run, nth)
 }
 
-// newer describes a newer run of the same key; empty if there is none.
-func newer(m *fold.Making, id string) string {
+// newerRun describes a newer run of the same key; empty if there is none.
+func newerRun(m *fold.Making, id string) string {
 	switch n := len(m.Ended); {
 	case m.Waiting != nil:
 		return "left alone: run " + m.Waiting.ID + " of its key waits"
@@ -574,11 +575,11 @@ func newer(m *fold.Making, id string) string {
 	return ""
 }
 
-func (b *bulk) again(done api.RunDone, run *tidemill.Run, nth int) (api.RunDone, error) {
+func (b *bulkChange) again(done api.RunDone, run *tidemill.Run, nth int) (api.RunDone, error) {
 	asked, err := b.g.whatAsked(b.ctx, run, retriedEvents)
 	if err != nil {
 		return done, err
 	}
-	return b.request(done, scheduler.Request{Recipe: run.Recipe, Key: run.Key, Cause: b.cause("again", run.ID), Events: asked.events,
-		Delay: b.delay(nth), Priority: run.Priority, By: b.by, Again: run.ID, Correlation: orElse(asked.correlation, b.correlation), Trace: b.trace})
+	return b.requestRun(done, scheduler.Request{Recipe: run.Recipe, Key: run.Key, Cause: b.runCause("again", run.ID), Events: asked.events,
+		Delay: b.dueDelay(nth), Priority: run.Priority, By: b.by, Again: run.ID, Correlation: orElse(asked.correlation, b.correlation), Trace: b.trace})
 }

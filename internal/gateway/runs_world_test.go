@@ -37,36 +37,37 @@ recipes:
   report: {key: none, when: [{type: bot-created}], run: {dir: ., command: [report], pool: large}, makes: {dataset: reports/all}}
 `
 
-// launched is a launcher that records its calls. Its attempts run until the test ends them.
-type launched struct {
+// recordingLauncher is a launcher that records its calls. Its attempts run until the test ends
+// them.
+type recordingLauncher struct {
 	mu sync.Mutex
 	at map[string]scheduler.Attempt
 }
 
-var _ scheduler.Launcher = (*launched)(nil)
+var _ scheduler.Launcher = (*recordingLauncher)(nil)
 
-func (l *launched) Launch(_ context.Context, a scheduler.Attempt) error {
+func (l *recordingLauncher) Launch(_ context.Context, a scheduler.Attempt) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.at[a.Name] = a
 	return nil
 }
 
-func (l *launched) Has(_ context.Context, name string) (bool, error) {
+func (l *recordingLauncher) Has(_ context.Context, name string) (bool, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	_, has := l.at[name]
 	return has, nil
 }
 
-func (l *launched) Stop(_ context.Context, name string) error {
+func (l *recordingLauncher) Stop(_ context.Context, name string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.at, name)
 	return nil
 }
 
-func (*launched) Slots(p config.Pool) int { return p.Slots }
+func (*recordingLauncher) Slots(p config.Pool) int { return p.Slots }
 
 // runWorld is a gateway with a foreman.
 type runWorld struct {
@@ -76,21 +77,21 @@ type runWorld struct {
 	foreman   *scheduler.Foreman
 	models    *registry.Registrar
 	forgetter *erase.Forgetter
-	launcher  *launched
+	launcher  *recordingLauncher
 	asked     *commands.Follower // commands that the foreman has read
 }
 
 func newRuns(t testing.TB, change func(*Options)) *runWorld {
 	t.Helper()
 	w := &runWorld{world: newWorldOf(t, testRecipes, embedded.Options{}, nil)}
-	w.employ()
-	w.gateway = w.open(w.with(change))
+	w.startForeman()
+	w.gateway = w.openGateway(w.with(change))
 	w.url = "http://" + w.gateway.Addr()
 	return w
 }
 
-// employ starts a foreman on the world's servers.
-func (w *runWorld) employ() {
+// startForeman starts a foreman on the world's servers.
+func (w *runWorld) startForeman() {
 	w.Helper()
 	names := must1(w.config.Names())(w)
 	producer := must1(w.broker.Producer(broker.ProducerOptions{}))(w)
@@ -104,7 +105,7 @@ func (w *runWorld) employ() {
 	asked := must1(commands.Follow(w.Context(), w.broker, slog.New(slog.DiscardHandler)))(w)
 	w.Cleanup(func() { _ = asked.Close(context.Background()) })
 	w.asked = asked
-	w.launcher = &launched{at: map[string]scheduler.Attempt{}}
+	w.launcher = &recordingLauncher{at: map[string]scheduler.Attempt{}}
 	kept := must1(store.Open(w.Context(), store.Options{URL: w.TempDir()}))(w)
 	w.Cleanup(func() { w.must(kept.Close()) })
 	w.store = kept
@@ -117,11 +118,11 @@ func (w *runWorld) employ() {
 	w.Cleanup(func() { _ = book.Close(context.Background()) })
 	w.forgetter = must1(erase.New(erase.Options{Broker: w.broker, Producer: producer, Names: names, Config: w.applied.Load, Ledger: w.ledger, Store: kept,
 		Foreman: w.foreman, Registrar: w.models, Letters: func(context.Context) (*deadletters.Book, error) { return book, nil }}))(w)
-	w.watch()
+	w.startWatch()
 }
 
-// watch makes the foreman watch until the test ends.
-func (w *runWorld) watch() {
+// startWatch makes the foreman watch until the test ends.
+func (w *runWorld) startWatch() {
 	w.Helper()
 	w.must(w.ledger.CaughtUp(w.Context()))
 	ctx, stop := context.WithCancel(context.Background())
@@ -139,18 +140,18 @@ func (w *runWorld) with(change func(*Options)) func(*Options) {
 	}
 }
 
-// end reports the end of the attempt under way.
-func (w *runWorld) end(id string, o tidemill.Outcome, reason string) *tidemill.Run {
+// endAttempt reports the end of the attempt under way.
+func (w *runWorld) endAttempt(id string, o tidemill.Outcome, reason string) *tidemill.Run {
 	w.Helper()
 	run := must1(w.ledger.Run(w.Context(), id))(w)
 	n := len(run.Attempts)
 	w.must(w.launcher.Stop(w.Context(), tidemill.AttemptName(id, n)))
 	return must1(w.foreman.Finish(w.Context(), run, n, tidemill.RunFinished{Attempt: n, Outcome: o, Reason: reason, Permanent: true,
-		Result: tidemill.Result{Artifact: w.made(o), Metrics: map[string]float64{"accuracy": 0.9}, Stages: []tidemill.Stage{{Name: "run", Seconds: 1}}}}))(w)
+		Result: tidemill.Result{Artifact: w.putOutput(o), Metrics: map[string]float64{"accuracy": 0.9}, Stages: []tidemill.Stage{{Name: "run", Seconds: 1}}}}))(w)
 }
 
-// made puts the output of a successful run and returns its tree.
-func (w *runWorld) made(o tidemill.Outcome) string {
+// putOutput puts the output of a successful run and returns its tree.
+func (w *runWorld) putOutput(o tidemill.Outcome) string {
 	w.Helper()
 	if o != tidemill.OutcomeSucceeded {
 		return ""
@@ -162,37 +163,37 @@ func (w *runWorld) made(o tidemill.Outcome) string {
 
 func (w *runWorld) asks(path, body string, headers ...string) api.RunsDone {
 	w.Helper()
-	return answered[api.RunsDone](w.world, http.MethodPost, path, body, headers...)
+	return sendDecoded[api.RunsDone](w.world, http.MethodPost, path, body, headers...)
 }
 
 // asksOn repeats a request until it is answered, because a busy machine may not finish it in
 // time. The request must be named or a dry run.
 func (w *runWorld) asksOn(path, body string, headers ...string) (done api.RunsDone) {
 	w.Helper()
-	w.until("it is answered", func() bool {
+	w.waitUntil("it is answered", func() bool {
 		r := w.post(path, body, headers...)
 		if r.StatusCode == http.StatusServiceUnavailable {
 			return false
 		}
-		done = decoded[api.RunsDone](w.world, r)
+		done = decodeReply[api.RunsDone](w.world, r)
 		return true
 	})
 	return done
 }
 
-// pause pauses a recipe or a pool, and waits until the foreman has read the command too. The
+// pauseTarget pauses a recipe or a pool, and waits until the foreman has read the command too. The
 // answer only means that the gateway has read it.
-func (w *runWorld) pause(path string, headers ...string) api.Rested {
+func (w *runWorld) pauseTarget(path string, headers ...string) api.Rested {
 	w.Helper()
-	done := answered[api.Rested](w.world, http.MethodPost, path, "", headers...)
+	done := sendDecoded[api.Rested](w.world, http.MethodPost, path, "", headers...)
 	if done.Position != nil {
-		w.until("the foreman knows of it", func() bool { return w.asked.Now().Next() > done.Position.Offset })
+		w.waitUntil("the foreman knows of it", func() bool { return w.asked.Now().Next() > done.Position.Offset })
 	}
 	return done
 }
 
-// start starts runs and returns their ids, by key.
-func (w *runWorld) start(recipe string, keys ...string) map[string]string {
+// startRuns starts runs and returns their ids, by key.
+func (w *runWorld) startRuns(recipe string, keys ...string) map[string]string {
 	w.Helper()
 	ids := map[string]string{}
 	for _, d := range w.asks("/api/v1/runs", `{"recipe":"`+recipe+`","keys":`+string(must1(json.Marshal(keys))(w))+`}`).Runs {
@@ -203,19 +204,19 @@ func (w *runWorld) start(recipe string, keys ...string) map[string]string {
 
 func (w *runWorld) list(query string, headers ...string) []api.RunShown {
 	w.Helper()
-	return answered[api.Runs](w.world, http.MethodGet, "/api/v1/runs"+query, "", headers...).Runs
+	return sendDecoded[api.Runs](w.world, http.MethodGet, "/api/v1/runs"+query, "", headers...).Runs
 }
 
 func (w *runWorld) show(id string) api.RunWhole {
 	w.Helper()
-	return answered[api.RunWhole](w.world, http.MethodGet, "/api/v1/runs/"+id, "")
+	return sendDecoded[api.RunWhole](w.world, http.MethodGet, "/api/v1/runs/"+id, "")
 }
 
-// is waits until a run is in a state.
-func (w *runWorld) is(id string, s tidemill.RunState) api.RunWhole {
+// waitForState waits until a run is in a state.
+func (w *runWorld) waitForState(id string, s tidemill.RunState) api.RunWhole {
 	w.Helper()
 	var r api.RunWhole
-	w.until("run "+id+" is "+string(s), func() bool {
+	w.waitUntil("run "+id+" is "+string(s), func() bool {
 		r = w.show(id)
 		return r.State == s
 	})

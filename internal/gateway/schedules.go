@@ -16,7 +16,7 @@ import (
 // scheduleLook holds the state of the schedules.
 type scheduleLook struct {
 	acts *commands.State
-	book *schedule.Book // nil if the times of the last ticks are unknown
+	book *schedule.Book // nil if the times of the last ticks cannot be read
 	now  time.Time
 }
 
@@ -28,7 +28,7 @@ func (g *Gateway) listSchedules(w http.ResponseWriter, r *request) *api.Problem 
 	}
 	all := api.Schedules{Schedules: []api.Schedule{}}
 	for _, s := range g.opt.Config().Schedules {
-		all.Schedules = append(all.Schedules, look.of(&s))
+		all.Schedules = append(all.Schedules, look.stateOf(&s))
 	}
 	writeJSON(w, http.StatusOK, all)
 	return nil
@@ -39,7 +39,7 @@ func (g *Gateway) pauseSchedule(w http.ResponseWriter, r *request) *api.Problem 
 	return g.setResting(w, r, true, commands.Author.PauseSchedule)
 }
 
-// resumeSchedule ends the pause.
+// resumeSchedule ends the pause of a schedule.
 func (g *Gateway) resumeSchedule(w http.ResponseWriter, r *request) *api.Problem {
 	return g.setResting(w, r, false, commands.Author.ResumeSchedule)
 }
@@ -53,13 +53,13 @@ func (g *Gateway) setResting(w http.ResponseWriter, r *request, rests bool, act 
 	if !r.caller.AllKeys(access.Operate) {
 		return forbidden("a schedule is for all keys, and you may operate on some: ask one who may on all")
 	}
-	f, p := g.asked(r.Context())
+	f, p := g.commandLog(r.Context())
 	if p != nil {
 		return p
 	}
 	done := api.ScheduleDone{Changed: f.Now().SchedulePaused(s.Name) != rests}
 	if done.Changed {
-		v := act(g.author(r), s.Name)
+		v := act(g.commandAuthor(r), s.Name)
 		at, p := g.publishAct(r, &v)
 		if p != nil {
 			return p
@@ -71,20 +71,20 @@ func (g *Gateway) setResting(w http.ResponseWriter, r *request, rests bool, act 
 	if p != nil {
 		return p
 	}
-	done.Schedule = look.of(&s)
+	done.Schedule = look.stateOf(&s)
 	writeJSON(w, http.StatusOK, done)
 	return nil
 }
 
 func (g *Gateway) lookAtSchedules(ctx context.Context) (*scheduleLook, *api.Problem) {
-	f, p := g.asked(ctx)
+	f, p := g.commandLog(ctx)
 	if p != nil {
 		return nil, p
 	}
 	look := &scheduleLook{acts: f.Now(), now: time.Now()}
 	ctx, cancel := context.WithTimeout(ctx, g.opt.Limits.Look)
 	defer cancel()
-	book, err := g.marks.now(ctx)
+	book, err := g.marks.current(ctx)
 	if err != nil {
 		g.log.Warn("gateway: reading the last ticks failed; the answer has none", "reason", err)
 		return look, nil
@@ -93,8 +93,8 @@ func (g *Gateway) lookAtSchedules(ctx context.Context) (*scheduleLook, *api.Prob
 	return look, nil
 }
 
-// of returns the state of one schedule.
-func (l *scheduleLook) of(s *config.Schedule) api.Schedule {
+// stateOf returns the state of one schedule.
+func (l *scheduleLook) stateOf(s *config.Schedule) api.Schedule {
 	shown := api.Schedule{Name: s.Name, Cron: s.Cron, TimeZone: s.TimeZone, Missed: string(s.Missed), Keys: len(s.Keys), Each: s.Each,
 		SpreadSeconds: s.Spread.Seconds(), State: api.ScheduleActive}
 	if l.book != nil {

@@ -20,8 +20,8 @@ import (
 	"tidemill.dev/internal/ops/status"
 )
 
-// scorerLook holds the state of the scorers. A failed lookup leaves a number unknown; it is
-// never shown as zero.
+// scorerLook holds the state of the scorers. After a failed lookup a number is unknown and never
+// shown as zero.
 type scorerLook struct {
 	known     bool // processes is known
 	processes []status.Process
@@ -36,7 +36,7 @@ func (g *Gateway) listScorers(w http.ResponseWriter, r *request) *api.Problem {
 		all.Processes = new(len(look.processes))
 	}
 	for _, c := range g.opt.Config().Scorers {
-		s, _ := look.of(&c, r.caller.AllKeys(access.Read))
+		s, _ := look.stateOf(&c, r.caller.AllKeys(access.Read))
 		all.Scorers = append(all.Scorers, s)
 	}
 	writeJSON(w, http.StatusOK, all)
@@ -52,7 +52,7 @@ func (g *Gateway) showScorer(w http.ResponseWriter, r *request) *api.Problem {
 	}
 	all := r.caller.AllKeys(access.Read)
 	look := g.lookAtScorers(r.Context())
-	scorer, whole := look.of(&c, all)
+	scorer, whole := look.stateOf(&c, all)
 	shown := api.ScorerShown{Scorer: scorer, Swaps: []api.ScorerSwap{}, Versions: []api.ScorerVersion{}, Running: look.running(c.Name)}
 	if all {
 		for _, s := range whole.Swaps {
@@ -64,11 +64,11 @@ func (g *Gateway) showScorer(w http.ResponseWriter, r *request) *api.Problem {
 	return nil
 }
 
-// lookAtScorers reads the state of the scorers. It does not wait long, because each part of
-// the answer can be left out.
+// lookAtScorers reads the state of the scorers. Each lookup has a short timeout, because each part
+// of the answer may be missing.
 func (g *Gateway) lookAtScorers(ctx context.Context) *scorerLook {
 	look := &scorerLook{}
-	ctx, cancel := context.WithTimeout(ctx, g.opt.Limits.soon())
+	ctx, cancel := context.WithTimeout(ctx, g.opt.Limits.lookupTime())
 	defer cancel()
 	processes, err := g.opt.Scorers.Read(ctx)
 	switch {
@@ -77,16 +77,16 @@ func (g *Gateway) lookAtScorers(ctx context.Context) *scorerLook {
 	case !errors.Is(err, status.ErrNoRedis):
 		g.log.Debug("gateway: reading the numbers of scorers failed; the answer has none", "reason", err)
 	}
-	if look.streams, err = g.survey.now(ctx); err != nil {
+	if look.streams, err = g.survey.current(ctx); err != nil {
 		g.log.Debug("gateway: reading the lag of scorers failed; the answer has none", "reason", err)
 	}
 	return look
 }
 
-// of returns the state of a scorer, and the sum of its processes' numbers.
-func (l *scorerLook) of(c *config.Scorer, all bool) (api.Scorer, status.Scorer) {
+// stateOf returns the state of a scorer, and the sum of its processes' numbers.
+func (l *scorerLook) stateOf(c *config.Scorer, all bool) (api.Scorer, status.Scorer) {
 	shown := scorerOf(c)
-	shown.Lag = l.lag(c)
+	shown.Lag = l.groupLag(c)
 	whole, n := status.Of(l.processes, c.Name)
 	if !l.known {
 		return shown, whole
@@ -106,9 +106,9 @@ func (l *scorerLook) of(c *config.Scorer, all bool) (api.Scorer, status.Scorer) 
 	return shown, whole
 }
 
-// lag returns the lag of the scorer's group in Kafka, which includes partitions that no
-// process has. It is nil if the group has committed nothing yet.
-func (l *scorerLook) lag(c *config.Scorer) *int64 {
+// groupLag returns the lag of the scorer's group in Kafka, including partitions that no process
+// reads. The lag is nil if the group has committed nothing yet.
+func (l *scorerLook) groupLag(c *config.Scorer) *int64 {
 	for i := range l.streams {
 		if l.streams[i].Name != c.From {
 			continue
@@ -167,7 +167,7 @@ func versionsOf(swaps []status.Swap) []api.ScorerVersion {
 		switch {
 		case i < 0:
 			all = append(all, api.ScorerVersion{Model: s.Model, Version: s.Version, Since: s.At})
-		case all[i].Version == s.Version: // another partition had it earlier
+		case all[i].Version == s.Version: // another partition had the version earlier
 			all[i].Since = s.At
 		}
 	}
@@ -188,18 +188,19 @@ func scorerOf(c *config.Scorer) api.Scorer {
 
 func numbersOf(s *status.Scorer) api.ScorerNumbers {
 	return api.ScorerNumbers{Events: s.Events, Scored: s.Scored, Passed: s.Passed, Dropped: s.Dropped, DeadLettered: s.DeadLettered,
-		Skipped: s.Skipped, Held: s.Held, Aborted: s.Aborted, Rate: s.Rate, P50Seconds: seconds(s.P50), P99Seconds: seconds(s.P99), Models: s.Models}
+		Skipped: s.Skipped, Held: s.Held, Aborted: s.Aborted, Rate: s.Rate, P50Seconds: toSeconds(s.P50), P99Seconds: toSeconds(s.P99), Models: s.Models}
 }
 
-// seconds rounds to microseconds, because nothing is measured more exactly.
-func seconds(d time.Duration) float64 { return d.Round(time.Microsecond).Seconds() }
+// toSeconds converts a duration to seconds and rounds it to microseconds, because no measurement is
+// more exact.
+func toSeconds(d time.Duration) float64 { return d.Round(time.Microsecond).Seconds() }
 
-// Rescore scores a part of a scorer's stream again, for as long as one answer may take, and
-// reports its progress. An error that wraps Unanswered says that it cannot be done.
+// Rescore scores a part of a scorer's stream again, for as long as one answer may take, and reports
+// its progress. An error that wraps Unanswered means that the rescore is impossible.
 type Rescore func(ctx context.Context, c config.Scorer, ask api.RescoreAsk, ranges []tidemill.Range) (api.Rescored, error)
 
-// rescore begins a rescore or continues one. It works in parts: a caller asks until nothing
-// is left. After a caller stops, another request can continue.
+// rescore begins or continues a rescore. One request does one part, and the caller repeats the
+// request until nothing is left. A later request can continue a rescore whose caller has stopped.
 func (g *Gateway) rescore(w http.ResponseWriter, r *request) *api.Problem {
 	c, ok := g.opt.Config().Scorer(r.value)
 	if !ok {
@@ -229,7 +230,8 @@ func (g *Gateway) rescore(w http.ResponseWriter, r *request) *api.Problem {
 	return nil
 }
 
-// rescoreRanges converts the words of a new rescore into offsets.
+// rescoreRanges converts the times and offsets in a request for a new rescore into ranges of
+// offsets.
 func (g *Gateway) rescoreRanges(ctx context.Context, c *config.Scorer, ask *api.RescoreAsk) ([]tidemill.Range, *api.Problem) {
 	if ask.Resume != "" {
 		if ask.From+ask.To+ask.Version+ask.ToStream != "" {
@@ -248,8 +250,7 @@ func (g *Gateway) rescoreRanges(ctx context.Context, c *config.Scorer, ask *api.
 	return ranges[c.From], nil
 }
 
-// Unanswered is the reason why a champion does not answer for an event, if a retry is of no
-// use.
+// Unanswered is the error of an event that a champion cannot score, even in a retry.
 type Unanswered struct {
 	NoChampion bool // the key has no champion and no substitute; otherwise the event cannot be scored
 	Err        error
@@ -263,7 +264,7 @@ func (u *Unanswered) Unwrap() error { return u.Err }
 
 // scoreOnce answers with the champion's scores for one event, and publishes nothing.
 func (g *Gateway) scoreOnce(w http.ResponseWriter, r *request) *api.Problem {
-	values, p := r.query([]string{"key"})
+	values, p := r.parseQuery([]string{"key"})
 	if p != nil {
 		return p
 	}
@@ -276,7 +277,7 @@ func (g *Gateway) scoreOnce(w http.ResponseWriter, r *request) *api.Problem {
 	if p != nil {
 		return p
 	}
-	if p := keyed(r.caller, &c, v, values); p != nil {
+	if p := replaceKey(r.caller, &c, v, values); p != nil {
 		return p
 	}
 	if g.opt.Score == nil {
@@ -293,14 +294,14 @@ func (g *Gateway) scoreOnce(w http.ResponseWriter, r *request) *api.Problem {
 	return nil
 }
 
-// readScored reads an event in its mode, as for publishing. JSON without an event's
-// attributes is the data of an event.
+// readScored reads an event in its mode, as for publishing. JSON without an event's attributes is
+// taken as the data of an event.
 func (g *Gateway) readScored(r *request) (*broker.View, *api.Problem) {
 	mode, err := cehttp.ModeOf(r.Header)
 	if err != nil {
 		return nil, invalidEvent(err)
 	}
-	body, p := g.body(r, g.opt.Limits.structured(), g.eventTooLarge)
+	body, p := g.readBody(r, g.opt.Limits.maxJSON(), g.eventTooLarge)
 	if p != nil {
 		return nil, p
 	}
@@ -313,7 +314,7 @@ func (g *Gateway) readScored(r *request) (*broker.View, *api.Problem) {
 	case r.Header.Get("Ce-Specversion") != "":
 		err = cehttp.ReadBinary(r.Header, body, v)
 	default:
-		*v = broker.View{ID: tidemill.ID("score", r.name(), time.Now().String()), Source: "/score", Type: "score", DataContentType: "application/json", Data: body}
+		*v = broker.View{ID: tidemill.ID("score", r.callerName(), time.Now().String()), Source: "/score", Type: "score", DataContentType: "application/json", Data: body}
 	}
 	if err != nil {
 		return nil, invalidEvent(err)
@@ -321,9 +322,9 @@ func (g *Gateway) readScored(r *request) (*broker.View, *api.Problem) {
 	return v, nil
 }
 
-// keyed replaces the event's key by the key in the query. A caller with limited keys must
-// give that key, because the key inside the event is the caller's own text.
-func keyed(caller *access.Caller, c *config.Scorer, v *broker.View, values url.Values) *api.Problem {
+// replaceKey replaces the event's key by the key in the query. A caller with limited keys must give
+// that key, because the caller can write any key into the event.
+func replaceKey(caller *access.Caller, c *config.Scorer, v *broker.View, values url.Values) *api.Problem {
 	key := values.Get("key")
 	if key != "" && c.Key == config.KeyNone {
 		return badParameter("key", "the scorer has none (key: none); leave it out")
@@ -338,7 +339,7 @@ func keyed(caller *access.Caller, c *config.Scorer, v *broker.View, values url.V
 	case key == "":
 		return badParameter("key", "say it: you may see some keys alone")
 	case !caller.MayTouch(access.Read, key):
-		return forbidden(fmt.Sprintf("the key %q is none of those that you may see", clip(key)))
+		return forbidden(fmt.Sprintf("the key %q is none of those that you may see", clipText(key)))
 	}
 	return nil
 }
@@ -348,12 +349,12 @@ func keyed(caller *access.Caller, c *config.Scorer, v *broker.View, values url.V
 const inferencePath = "/v2/models/"
 
 // inferenceTable lists the routes of the Open Inference Protocol. Its probes need no token. A
-// caller that may read may ask models, as it may ask scorers.
+// caller with the role read may request predictions of models, as of scorers.
 func (g *Gateway) inferenceTable() []route {
 	return []route{
-		{method: http.MethodGet, path: "/v2", role: access.Read, handle: g.inference},
-		{method: http.MethodGet, path: "/v2/health/live", role: anyone, handle: g.inference},
-		{method: http.MethodGet, path: "/v2/health/ready", role: anyone, handle: g.inference},
+		{method: http.MethodGet, path: "/v2", role: access.Read, handle: g.serveInference},
+		{method: http.MethodGet, path: "/v2/health/live", role: anyone, handle: g.serveInference},
+		{method: http.MethodGet, path: "/v2/health/ready", role: anyone, handle: g.serveInference},
 		{method: http.MethodGet, path: inferencePath + "{path}", role: access.Read, handle: g.askModel},
 		{method: http.MethodPost, path: inferencePath + "{path}", role: access.Read, handle: g.askModel},
 	}
@@ -365,11 +366,11 @@ func (g *Gateway) askModel(w http.ResponseWriter, r *request) *api.Problem {
 	if !r.caller.AllKeys(access.Read) {
 		return forbidden("you may see some keys alone, and models are asked by their names here: POST /api/v1/scorers/{scorer}/score takes a key")
 	}
-	return g.inference(w, r)
+	return g.serveInference(w, r)
 }
 
-// inference passes the request to the handler of the protocol.
-func (g *Gateway) inference(w http.ResponseWriter, r *request) *api.Problem {
+// serveInference passes the request to the handler of the protocol.
+func (g *Gateway) serveInference(w http.ResponseWriter, r *request) *api.Problem {
 	if g.opt.Inference == nil {
 		return noScoring()
 	}
@@ -378,7 +379,7 @@ func (g *Gateway) inference(w http.ResponseWriter, r *request) *api.Problem {
 	asked := r.WithContext(ctx)
 	if r.Method == http.MethodPost {
 		limit := g.opt.Limits.Batch
-		body, p := g.body(r, limit, func() *api.Problem { return tooLarge("ask with fewer rows at once") })
+		body, p := g.readBody(r, limit, func() *api.Problem { return tooLarge("ask with fewer rows at once") })
 		if p != nil {
 			return p
 		}

@@ -47,13 +47,13 @@ func TestWhatTheOracleSendsIsStored(t *testing.T) {
 			t.Fatalf("%d %s", r.StatusCode, r.body)
 		}
 	}
-	stored := w.stored("messages")
+	stored := w.storedEvents("messages")
 	if len(stored) != len(sent) {
 		t.Errorf("%d events were sent, %d are stored", len(sent), len(stored))
 	}
 	for i := range stored {
 		got := must1(stored[i].Event())(t)
-		if g, s := shown(t, got), shown(t, sent[got.ID()]); g != s {
+		if g, s := eventAsText(t, got), eventAsText(t, sent[got.ID()]); g != s {
 			t.Errorf("stored\n%s\nsent\n%s", g, s)
 		}
 	}
@@ -91,8 +91,8 @@ func randomEvent(r *rand.Rand, id string) sdk.Event {
 	return e
 }
 
-// shown returns an event as text, with its extensions in the form in which they travel.
-func shown(t *testing.T, e sdk.Event) string {
+// eventAsText returns an event as text, with its extensions in the form in which they travel.
+func eventAsText(t *testing.T, e sdk.Event) string {
 	t.Helper()
 	e = e.Clone()
 	for name, value := range e.Extensions() {

@@ -24,16 +24,16 @@ import (
 	"tidemill.dev/internal/gateway/access"
 )
 
-// limitListener limits the number of open connections. When too many are open, a new one
-// replaces an idle one. If none is idle, the new one is refused with an immediate answer,
-// because a client that has to wait would learn nothing.
+// limitListener limits the number of open connections. When too many are open, a new connection
+// replaces an idle one. If no connection is idle, the new one is refused with an immediate answer,
+// because a client that has to wait would not learn the reason.
 type limitListener struct {
 	net.Listener
 	most   int64
-	answer string // answer to refused connections; empty with TLS, because they could not read it
+	answer string // answer to refused connections; empty with TLS, because their clients could not read it
 	turned prometheus.Counter
 	inside atomic.Int64
-	away   chan struct{} // has one entry for each connection that is being refused
+	away   chan struct{} // holds one entry for each connection that is being refused
 	leave  sync.WaitGroup
 
 	mu   sync.Mutex
@@ -53,8 +53,7 @@ const (
 	refuseWithin  = 500 * time.Millisecond
 )
 
-// refusalAnswer returns the answer to refused connections. It does not pass through net/http
-// and its handlers.
+// refusalAnswer returns the answer to refused connections. Net/http does not send it.
 func refusalAnswer() string {
 	body, _ := json.Marshal(unavailable("too many connections are open: come again a little later")) // strings and numbers cannot fail
 	return fmt.Sprintf("HTTP/1.1 503 Service Unavailable\r\nContent-Type: %s\r\nRetry-After: %s\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s",
@@ -73,17 +72,17 @@ func (l *limitListener) Accept() (net.Conn, error) {
 		}
 		l.inside.Add(-1)
 		l.turned.Inc()
-		l.refuse(c.(*net.TCPConn))
+		l.refuseConn(c.(*net.TCPConn))
 	}
 }
 
-// settled is how long a connection must be idle before it may be replaced. A client that was
-// just answered is likely to ask again, and its request on the way would be lost.
-const settled = time.Second
+// minIdle is how long a connection must be idle before it may be replaced. A client that was just
+// answered may already have sent its next request, which would be lost.
+const minIdle = time.Second
 
-// makeRoom closes the connection that has been idle for longest, if there is one: ten
-// thousand idle connections of one host must not keep others out. The client opens another
-// when it needs one, as it does after an idle timeout.
+// makeRoom closes the connection that has been idle for longest, if a connection is idle, because
+// ten thousand idle connections of one host must not block other hosts. The client opens a new
+// connection when needed, as after an idle timeout.
 func (l *limitListener) makeRoom() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -92,7 +91,7 @@ func (l *limitListener) makeRoom() bool {
 		return false
 	}
 	v := first.Value.(*limitedConn)
-	if time.Since(v.since) < settled {
+	if time.Since(v.since) < minIdle {
 		return false
 	}
 	l.idle.Remove(first)
@@ -123,10 +122,10 @@ func connState(c net.Conn, state http.ConnState) {
 	}
 }
 
-// refuse sends the answer and closes the connection. Before that it reads the client's
-// bytes, or the kernel would drop the answer. Only refusedAtOnce connections at a time get
-// this, because each needs a goroutine.
-func (l *limitListener) refuse(c *net.TCPConn) {
+// refuseConn sends the answer and closes the connection. The client's bytes are read first, because
+// the kernel would otherwise drop the answer. At most refusedAtOnce connections get an answer at
+// the same time, because each answer needs a goroutine.
+func (l *limitListener) refuseConn(c *net.TCPConn) {
 	select {
 	case l.away <- struct{}{}:
 	default:
@@ -161,10 +160,10 @@ type limitedConn struct {
 	left     atomic.Bool
 
 	idle  *list.Element // entry in the list of idle connections; guarded by the listener's mu, like since
-	since time.Time     // time at which it became idle
+	since time.Time     // time at which the connection became idle
 }
 
-// Close closes the connection and makes room for another.
+// Close closes the connection and makes room for another one.
 func (v *limitedConn) Close() error {
 	if v.left.CompareAndSwap(false, true) {
 		v.listener.inside.Add(-1)
@@ -172,10 +171,10 @@ func (v *limitedConn) Close() error {
 	return v.TCPConn.Close()
 }
 
-// certificate is the gateway's TLS certificate and key. New connections check the two files,
-// at most once a second. This finds both the swapped link of a ConfigMap and the renamed file
-// of an editor. If the files do not match, for example while one is being written, the
-// previous pair stays in use.
+// certificate is the gateway's TLS certificate and key. When a connection opens, the two files are
+// read again, at most once a second. So the swapped link of a mounted Secret and the renamed file
+// of an editor are noticed. If certificate and key do not match, for example while a file is being
+// written, the previous pair stays in use.
 type certificate struct {
 	certFile, keyFile string
 
@@ -193,7 +192,7 @@ func openCertificate(certFile, keyFile string) (*certificate, error) {
 		return nil, errors.New("serve HTTPS: a certificate and its key are needed, and one of the files is not named")
 	}
 	c := &certificate{certFile: certFile, keyFile: keyFile}
-	if c.look(time.Now()); c.fault != nil {
+	if c.reload(time.Now()); c.fault != nil {
 		return nil, c.fault
 	}
 	return c, nil
@@ -203,14 +202,14 @@ func (c *certificate) config() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-			pair, _ := c.look(time.Now())
+			pair, _ := c.reload(time.Now())
 			return pair, nil
 		},
 	}
 }
 
-// look reads the files again, unless they were read a moment ago.
-func (c *certificate) look(now time.Time) (*tls.Certificate, error) {
+// reload reads the files again, unless they were read within the last second.
+func (c *certificate) reload(now time.Time) (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.looked.IsZero() && now.Sub(c.looked) < lookEvery {
@@ -236,9 +235,9 @@ func (c *certificate) look(now time.Time) (*tls.Certificate, error) {
 	return c.pair, nil
 }
 
-// check returns the certificate's part of readiness.
+// check returns the readiness check of the certificate.
 func (c *certificate) check(now time.Time) api.Check {
-	pair, fault := c.look(now)
+	pair, fault := c.reload(now)
 	until := pair.Leaf.NotAfter
 	switch {
 	case now.After(until):
@@ -252,9 +251,9 @@ func (c *certificate) check(now time.Time) api.Check {
 // serveHTTP is the only place where requests arrive and problems are written.
 func (g *Gateway) serveHTTP(w http.ResponseWriter, hr *http.Request) {
 	began := time.Now()
-	r := g.begin(w, hr)
+	r := g.beginRequest(w, hr)
 	same, value := g.routes.find(hr.URL.Path)
-	to := of(same, hr.Method)
+	to := routeOf(same, hr.Method)
 	measure := &g.unrouted
 	if to != nil {
 		measure = &to.measure
@@ -262,14 +261,14 @@ func (g *Gateway) serveHTTP(w http.ResponseWriter, hr *http.Request) {
 	defer func() {
 		abort := false
 		if cause := recover(); cause != nil {
-			abort = g.panicked(r, measure.route, cause)
+			abort = g.answerPanic(r, measure.route, cause)
 		}
 		took := time.Since(began)
 		measure.answered(r.answer.status, took)
 		if to != nil && to.role == access.Publish {
 			g.metrics.own.Observe((took - r.reading - r.waiting).Seconds())
 		}
-		g.end(r)
+		g.endRequest(r)
 		if abort {
 			panic(http.ErrAbortHandler)
 		}
@@ -283,8 +282,8 @@ func (g *Gateway) serveHTTP(w http.ResponseWriter, hr *http.Request) {
 	}
 }
 
-// respond makes the cheap checks first, so that a caller without permission is refused before
-// its body is read.
+// respond runs the cheap checks first, so that a caller without permission is refused before the
+// body is read.
 func (g *Gateway) respond(w http.ResponseWriter, r *request, same []*route, to *route) *api.Problem {
 	if limit := g.opt.Limits.Headers; headerSize(r.Request) > limit {
 		g.metrics.refused.headers.Inc()
@@ -292,14 +291,14 @@ func (g *Gateway) respond(w http.ResponseWriter, r *request, same []*route, to *
 		return headersTooLarge(limit)
 	}
 	options := r.Method == http.MethodOptions && same != nil
-	needed := known // a caller with any valid token may learn that a path does not exist
+	needed := known // a caller with any valid token may see that a path does not exist
 	switch {
 	case to != nil:
 		needed = to.role
 	case options:
 		needed = anyone
 	}
-	p := g.admit(w, r, needed)
+	p := g.admitCaller(w, r, needed)
 	if p != nil || to == nil || to.method != http.MethodPost {
 		hangUp(w, r)
 	}
@@ -311,27 +310,27 @@ func (g *Gateway) respond(w http.ResponseWriter, r *request, same []*route, to *
 	case same == nil:
 		return notFound(r.URL.Path)
 	}
-	w.Header().Set("Allow", allowed(same))
+	w.Header().Set("Allow", allowHeader(same))
 	if options {
-		handshake(w.Header(), r, same)
+		answerHandshake(w.Header(), r, same)
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
-	return methodNotAllowed(r.Method, r.URL.Path, allowed(same))
+	return methodNotAllowed(r.Method, r.URL.Path, allowHeader(same))
 }
 
 // lingerFor is how long an unread body may keep a connection open after the answer.
 const lingerFor = time.Second
 
-// hangUp ends the connection of a request whose body will not be read. Net/http would wait
-// for the body before it answers, for as long as a body may take. A client without a token
-// could then hold connections, and the memory of their headers, by sending nothing.
+// hangUp ends the connection of a request whose body will not be read. Net/http would wait for the
+// body before it answers, for as long as a body may take. By sending nothing, a client without a
+// token could then occupy connections and the memory of their headers.
 func hangUp(w http.ResponseWriter, r *request) {
 	if r.ContentLength == 0 || r.ProtoMajor > 1 { // HTTP/2 resets the stream
 		return
 	}
 	w.Header().Set("Connection", "close")
-	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(lingerFor)) // it fails only if the connection has gone
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(lingerFor)) // fails only if the connection is closed
 }
 
 // headerSize is the size of a request's headers as they were sent.
@@ -346,25 +345,25 @@ func headerSize(r *http.Request) int {
 	return n
 }
 
-// handshake answers the CloudEvents webhook handshake, in which a sender asks whether it may
-// send here. Any sender with a token may, so nothing more is checked; the bytes under way
-// bound its rate.
-func handshake(h http.Header, r *request, same []*route) {
+// answerHandshake answers the CloudEvents webhook handshake, in which a sender asks for permission
+// to send events. Any sender with a token is allowed, so nothing else is checked. The limit of
+// bytes under way bounds the sender's rate.
+func answerHandshake(h http.Header, r *request, same []*route) {
 	origin := r.Header.Get("WebHook-Request-Origin")
-	if origin == "" || of(same, http.MethodPost) == nil {
+	if origin == "" || routeOf(same, http.MethodPost) == nil {
 		return
 	}
 	h.Set("WebHook-Allowed-Origin", origin)
 	h.Set("WebHook-Allowed-Rate", "*")
 }
 
-// panicked answers with a problem, if no answer has begun. Otherwise the connection must be
-// cut, so that half an answer is not taken for a whole one.
-func (g *Gateway) panicked(r *request, route string, cause any) (abort bool) {
+// answerPanic answers with a problem, if no answer has begun. Otherwise the connection must be
+// closed, so that the client does not take half an answer for a complete one.
+func (g *Gateway) answerPanic(r *request, route string, cause any) (abort bool) {
 	if cause != http.ErrAbortHandler {
 		g.log.Error("gateway: a handler panicked; its caller gets a 500 or is cut off", "route", route, "reason", cause, "stack", string(debug.Stack()))
 	}
-	r.post.spoil()
+	r.post.forbidReuse()
 	if cause == http.ErrAbortHandler || r.answer.status != 0 {
 		return true
 	}
@@ -373,26 +372,26 @@ func (g *Gateway) panicked(r *request, route string, cause any) (abort bool) {
 	return false
 }
 
-// request is one request on its way through the gateway. It is used again, so nothing may
+// request is one HTTP request and its state in the gateway. A request is used again, so no code may
 // keep it after its handler has returned.
 type request struct {
 	*http.Request
-	answer answer
-	caller *access.Caller // nil where the route needs no role
+	answer statusWriter
+	caller *access.Caller // nil if the route needs no role
 	value  string         // text that matched the route's braces
 
 	attempt bearer // attempt that sent the request, on agents' routes
 
 	buffer  []byte // bytes of the body
 	charged int64  // bytes taken from the gateway's room
-	post    *post
+	post    *eventPost
 	trace   context.Context // context of the gateway's span, for events without a trace
 	reading time.Duration   // time spent reading the body
 	waiting time.Duration   // time spent waiting for Kafka
 }
 
-// name returns the caller's name; empty if the caller was not identified.
-func (r *request) name() string {
+// callerName returns the caller's name; empty if the caller was not identified.
+func (r *request) callerName() string {
 	if r.attempt.run != nil {
 		return "attempt " + r.attempt.name // no token's name has a space
 	}
@@ -402,23 +401,23 @@ func (r *request) name() string {
 	return r.caller.Name()
 }
 
-// begin takes a request from the pool.
-func (g *Gateway) begin(w http.ResponseWriter, hr *http.Request) *request {
+// beginRequest takes a request from the pool.
+func (g *Gateway) beginRequest(w http.ResponseWriter, hr *http.Request) *request {
 	r := g.requests.Get().(*request)
 	r.Request = hr
-	r.answer = answer{ResponseWriter: w}
+	r.answer = statusWriter{ResponseWriter: w}
 	return r
 }
 
-// end returns a request to the pool, unless the producer may still call it.
-func (g *Gateway) end(r *request) {
+// endRequest returns a request to the pool, unless the producer may still call it.
+func (g *Gateway) endRequest(r *request) {
 	if r.charged > 0 {
-		g.room.give(r.name(), r.charged)
+		g.room.give(r.callerName(), r.charged)
 	}
-	if !r.post.reusable() {
+	if !r.post.isReusable() {
 		return
 	}
-	r.post.clear()
+	r.post.reset()
 	buffer := r.buffer[:0]
 	if cap(buffer) > bufferKept {
 		buffer = make([]byte, 0, smallBody)
@@ -427,14 +426,14 @@ func (g *Gateway) end(r *request) {
 	g.requests.Put(r)
 }
 
-// answer remembers the status that was sent.
-type answer struct {
+// statusWriter remembers the status that was sent.
+type statusWriter struct {
 	http.ResponseWriter
-	status int // 0 until it is sent
+	status int // status that was sent; 0 before
 }
 
-// WriteHeader sends the status; an informational one is not the answer.
-func (a *answer) WriteHeader(status int) {
+// WriteHeader sends the status. An informational status is not remembered, because another follows.
+func (a *statusWriter) WriteHeader(status int) {
 	if a.status == 0 && status >= http.StatusOK {
 		a.status = status
 	}
@@ -442,7 +441,7 @@ func (a *answer) WriteHeader(status int) {
 }
 
 // Write sends a part of the body.
-func (a *answer) Write(b []byte) (int, error) {
+func (a *statusWriter) Write(b []byte) (int, error) {
 	if a.status == 0 {
 		a.status = http.StatusOK
 	}
@@ -450,7 +449,7 @@ func (a *answer) Write(b []byte) (int, error) {
 }
 
 // Unwrap lets http.ResponseController set deadlines and flush.
-func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+func (a *statusWriter) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 // metrics are the gateway's metrics. docs/metrics.md lists them.
 type metrics struct {
@@ -460,15 +459,15 @@ type metrics struct {
 	own, ack prometheus.Histogram
 	homeless prometheus.Counter // refused events without a stream
 	idle     *prometheus.CounterVec
-	refused  refusals
+	refused  refusalCounts
 }
 
-// refusals count the callers that were refused before their request was handled.
-type refusals struct {
+// refusalCounts counts the requests that were refused before a handler ran.
+type refusalCounts struct {
 	token, role, host, headers, share, room, slow, connections, superseded prometheus.Counter
 }
 
-// ownBuckets are fine enough to show whether 99 of 100 requests stay below a millisecond.
+// ownBuckets are small enough to show whether 99 of 100 requests take less than a millisecond.
 func ownBuckets() []float64 {
 	return []float64{25e-6, 50e-6, 100e-6, 150e-6, 200e-6, 300e-6, 400e-6, 500e-6, 750e-6, 1e-3, 1.5e-3, 2.5e-3, 5e-3, 10e-3, 50e-3}
 }
@@ -505,9 +504,9 @@ func (g *Gateway) newMetrics(to prometheus.Registerer) (*metrics, error) {
 	}
 	for _, c := range []prometheus.Collector{m.requests, m.seconds, m.events, m.own, m.ack, refused, m.idle,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "tidemill_gateway_under_way_bytes",
-			Help: "Memory of the requests being answered."}, func() float64 { return g.room.bytes() }),
+			Help: "Memory of the requests being answered."}, func() float64 { return g.room.takenBytes() }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "tidemill_gateway_unacked_bytes",
-			Help: "Events that Kafka has yet to acknowledge."}, func() float64 { return g.window.bytes() }),
+			Help: "Events that Kafka has yet to acknowledge."}, func() float64 { return g.window.takenBytes() }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "tidemill_gateway_connections",
 			Help: "Connections open now."}, func() float64 { return g.listener.count() }),
 	} {
@@ -524,19 +523,19 @@ func (g *Gateway) showMetrics(w http.ResponseWriter, r *request) *api.Problem {
 	return nil
 }
 
-// measure holds the metrics of one route, so that requests do not have to look them up.
-type measure struct {
+// routeMetrics holds the metrics of one route, so that requests need not look up the metrics.
+type routeMetrics struct {
 	route    string
 	requests *prometheus.CounterVec
 	accepted prometheus.Counter
 	seconds  prometheus.Observer
 }
 
-func (m *metrics) of(route string) measure {
-	return measure{route, m.requests, m.requests.WithLabelValues(route, strconv.Itoa(http.StatusAccepted)), m.seconds.WithLabelValues(route)}
+func (m *metrics) of(route string) routeMetrics {
+	return routeMetrics{route, m.requests, m.requests.WithLabelValues(route, strconv.Itoa(http.StatusAccepted)), m.seconds.WithLabelValues(route)}
 }
 
-func (m *measure) answered(status int, took time.Duration) {
+func (m *routeMetrics) answered(status int, took time.Duration) {
 	m.seconds.Observe(took.Seconds())
 	if status == http.StatusAccepted {
 		m.accepted.Inc()

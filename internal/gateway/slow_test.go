@@ -18,13 +18,13 @@ import (
 	"tidemill.dev/internal/ops/telemetry"
 )
 
-// pipes is a listener whose connections are net.Pipes, because they work with virtual time.
-type pipes struct {
+// pipeListener is a listener whose connections are net.Pipes, because they work with virtual time.
+type pipeListener struct {
 	waiting chan net.Conn
 	closed  chan struct{}
 }
 
-func (p *pipes) Accept() (net.Conn, error) {
+func (p *pipeListener) Accept() (net.Conn, error) {
 	select {
 	case c := <-p.waiting:
 		return c, nil
@@ -33,10 +33,10 @@ func (p *pipes) Accept() (net.Conn, error) {
 	}
 }
 
-func (p *pipes) Close() error   { close(p.closed); return nil }
-func (p *pipes) Addr() net.Addr { return &net.TCPAddr{} }
+func (p *pipeListener) Close() error   { close(p.closed); return nil }
+func (p *pipeListener) Addr() net.Addr { return &net.TCPAddr{} }
 
-func (p *pipes) dial() net.Conn {
+func (p *pipeListener) dial() net.Conn {
 	here, there := net.Pipe()
 	p.waiting <- there
 	return here
@@ -48,7 +48,7 @@ func inBubble(t *testing.T, o Options, test func(t *testing.T, g *Gateway, dial 
 		o.Listen, o.Config = "127.0.0.1:0", config.Default
 		o.Telemetry = must1(telemetry.Start(t.Context(), telemetry.Options{Getenv: func(string) string { return "" }}))(t)
 		g := must1(Open(t.Context(), o))(t)
-		p := &pipes{make(chan net.Conn), make(chan struct{})}
+		p := &pipeListener{make(chan net.Conn), make(chan struct{})}
 		served := make(chan error, 1)
 		go func() { served <- g.server.Serve(p) }()
 		test(t, g, p.dial)
@@ -178,7 +178,7 @@ func TestReadinessIsLookedAtOnceForAll(t *testing.T) {
 	}}
 	inBubble(t, o, func(t *testing.T, g *Gateway, dial func() net.Conn) {
 		for range 3 {
-			if s := g.look(); s.Status != api.Degraded || len(s.Checks) != 2 {
+			if s := g.checkState(); s.Status != api.Degraded || len(s.Checks) != 2 {
 				t.Errorf("%+v", s)
 			}
 		}
@@ -186,7 +186,7 @@ func TestReadinessIsLookedAtOnceForAll(t *testing.T) {
 			t.Errorf("looked %d times", looks)
 		}
 		<-time.After(2 * readyFor)
-		if g.look(); looks != 2 {
+		if g.checkState(); looks != 2 {
 			t.Errorf("looked %d times", looks)
 		}
 	})

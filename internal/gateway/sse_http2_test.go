@@ -25,7 +25,7 @@ func TestTailOverHTTP2(t *testing.T) {
 	})
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: trust}, ForceAttemptHTTP2: true}
 	t.Cleanup(transport.CloseIdleConnections)
-	follow := func(query string) *listener {
+	follow := func(query string) *tailListener {
 		ctx, cancel := context.WithTimeout(t.Context(), patienceOfTests)
 		t.Cleanup(cancel)
 		req := must1(http.NewRequestWithContext(ctx, http.MethodGet, "https://"+w.gateway.Addr()+"/api/v1/streams/"+query, nil))(t)
@@ -35,10 +35,10 @@ func TestTailOverHTTP2(t *testing.T) {
 		}
 		return newListener(t, res, cancel)
 	}
-	w.much()
+	w.publishMuch()
 	follow("events/events?from=beginning") // the test reads none of it
 	l := follow("events/events")
-	l.begin()
+	l.firstID()
 	waitFor(t, func() bool { return testutil.ToFloat64(w.gateway.tails.ended.WithLabelValues(tailSlow)) == 1 })
 	must1(w.producer.Publish(t.Context(), "events", &broker.View{ID: "on", Source: "/x", Type: "t"}))(t)
 	if line, _ := l.next(); idOf(t, line) != "on" {
@@ -49,7 +49,7 @@ func TestTailOverHTTP2(t *testing.T) {
 	if err := w.gateway.Close(ctx); err != nil {
 		t.Errorf("close: %v", err)
 	}
-	if b, err := l.block(); err == nil {
+	if b, err := l.nextBlock(); err == nil {
 		t.Errorf("the tail goes on with %+v", b)
 	}
 }

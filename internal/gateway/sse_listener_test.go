@@ -13,19 +13,19 @@ import (
 	"tidemill.dev/api"
 )
 
-// listener is the reader of a tail.
-type listener struct {
+// tailListener is the reader of a tail.
+type tailListener struct {
 	testing.TB
 	res  *http.Response
 	in   *bufio.Reader
 	quit context.CancelFunc
 }
 
-// sse is one parsed block of the stream.
-type sse struct{ id, event, data, comment, retry string }
+// sseBlock is one parsed block of the stream.
+type sseBlock struct{ id, event, data, comment, retry string }
 
 // listen opens a tail; headers are name, value, name, value…
-func (w *world) listen(query string, headers ...string) *listener {
+func (w *world) listen(query string, headers ...string) *tailListener {
 	w.Helper()
 	l, err := w.tryListen(query, headers...)
 	if err != nil {
@@ -37,7 +37,7 @@ func (w *world) listen(query string, headers ...string) *listener {
 	return l
 }
 
-func (w *world) tryListen(query string, headers ...string) (*listener, error) {
+func (w *world) tryListen(query string, headers ...string) (*tailListener, error) {
 	ctx, cancel := context.WithTimeout(w.Context(), patienceOfTests)
 	w.Cleanup(cancel)
 	req := must1(http.NewRequestWithContext(ctx, http.MethodGet, w.url+"/api/v1/streams/"+query, nil))(w)
@@ -51,19 +51,19 @@ func (w *world) tryListen(query string, headers ...string) (*listener, error) {
 	return newListener(w.TB, res, cancel), nil
 }
 
-func newListener(t testing.TB, res *http.Response, quit context.CancelFunc) *listener {
-	l := &listener{TB: t, res: res, in: bufio.NewReader(res.Body), quit: quit}
+func newListener(t testing.TB, res *http.Response, quit context.CancelFunc) *tailListener {
+	l := &tailListener{TB: t, res: res, in: bufio.NewReader(res.Body), quit: quit}
 	t.Cleanup(l.close)
 	return l
 }
 
-func (l *listener) close() {
+func (l *tailListener) close() {
 	l.quit()
 	_ = l.res.Body.Close()
 }
 
-// block returns the next block. An error means that the stream is over.
-func (l *listener) block() (b sse, err error) {
+// nextBlock returns the next block. An error means that the stream is over.
+func (l *tailListener) nextBlock() (b sseBlock, err error) {
 	for lines := 0; ; lines++ {
 		line, err := l.in.ReadString('\n')
 		if err != nil {
@@ -92,10 +92,10 @@ func (l *listener) block() (b sse, err error) {
 	}
 }
 
-// begin returns the id of the first block, which has no event.
-func (l *listener) begin() string {
+// firstID returns the id of the first block, which has no event.
+func (l *tailListener) firstID() string {
 	l.Helper()
-	b, err := l.block()
+	b, err := l.nextBlock()
 	if err != nil || b.retry != "1000" || b.id == "" || b.data != "" {
 		l.Fatalf("a tail begins with %+v, %v", b, err)
 	}
@@ -103,10 +103,10 @@ func (l *listener) begin() string {
 }
 
 // next returns the next event.
-func (l *listener) next() (api.Tailed, string) {
+func (l *tailListener) next() (api.Tailed, string) {
 	l.Helper()
 	for {
-		b, err := l.block()
+		b, err := l.nextBlock()
 		if err != nil || b.event != "" {
 			l.Fatalf("there is no event: %+v, %v", b, err)
 		}
@@ -116,7 +116,7 @@ func (l *listener) next() (api.Tailed, string) {
 	}
 }
 
-func tailedOf(t testing.TB, b sse) (line api.Tailed) {
+func tailedOf(t testing.TB, b sseBlock) (line api.Tailed) {
 	t.Helper()
 	d := json.NewDecoder(strings.NewReader(b.data))
 	d.DisallowUnknownFields()
@@ -138,11 +138,11 @@ func idOf(t testing.TB, line api.Tailed) string {
 	return e.ID
 }
 
-// all returns the ids of the events until the end of the tail, and the id of the end itself.
-func (l *listener) all() (events []string, end string) {
+// allIDs returns the ids of the events until the end of the tail, and the id of the end itself.
+func (l *tailListener) allIDs() (events []string, end string) {
 	l.Helper()
 	for {
-		b, err := l.block()
+		b, err := l.nextBlock()
 		switch {
 		case err != nil:
 			l.Fatalf("the tail breaks off after %d events: %v", len(events), err)
@@ -150,7 +150,7 @@ func (l *listener) all() (events []string, end string) {
 			if b.data != "{}" || b.id == "" {
 				l.Errorf("it ends with %+v", b)
 			}
-			if rest, err := l.block(); err == nil {
+			if rest, err := l.nextBlock(); err == nil {
 				l.Errorf("behind the end comes %+v", rest)
 			}
 			return events, b.id
@@ -160,9 +160,9 @@ func (l *listener) all() (events []string, end string) {
 	}
 }
 
-// token returns a line of an access file for a token with that text, and the header with that
+// tokenLine returns a line of an access file for a token with that text, and the header with that
 // token.
-func token(name, secret, rights string) (line string, header []string) {
+func tokenLine(name, secret, rights string) (line string, header []string) {
 	return fmt.Sprintf("  %s: {hash: \"sha256:%x\", %s}\n", name, sha256.Sum256([]byte("tm_"+secret)), rights),
 		[]string{"Authorization", "Bearer tm_" + secret}
 }

@@ -29,7 +29,7 @@ func newDurableWorld(t testing.TB, change func(*Options)) (w *world, restart fun
 	w.createStreams()
 	w.redis = redis.NewClient(&redis.Options{Addr: w.servers.Redis(), DisableIdentity: true})
 	t.Cleanup(func() { w.must(w.redis.Close()) })
-	w.gateway = w.open(change)
+	w.gateway = w.openGateway(change)
 	w.url = "http://" + w.gateway.Addr()
 	return w, func(away func()) {
 		t.Helper()
@@ -39,13 +39,13 @@ func newDurableWorld(t testing.TB, change func(*Options)) (w *world, restart fun
 	}
 }
 
-// published holds the events of a stream.
-type published struct {
+// publishedEvents holds the events of a stream.
+type publishedEvents struct {
 	mu    sync.Mutex
 	there map[string]string // ids by position
 }
 
-func (p *published) send(w *world, to *broker.Producer, stream, name string, n int) {
+func (p *publishedEvents) send(w *world, to *broker.Producer, stream, name string, n int) {
 	var all sync.WaitGroup
 	for i := range n {
 		v := broker.View{ID: fmt.Sprint(name, "-", i), Source: "/x", Type: "t", Subject: fmt.Sprint("key-", i)}
@@ -73,7 +73,7 @@ func TestTailGoesOnOverEveryRestart(t *testing.T) {
 			t.Parallel()
 			w, restart := newDurableWorld(t, nil)
 			random := rand.New(rand.NewPCG(seed, 7))
-			p := &published{there: map[string]string{}}
+			p := &publishedEvents{there: map[string]string{}}
 			producer := must1(w.broker.Producer(broker.ProducerOptions{}))(t) // gives up later than a gateway's producer
 			t.Cleanup(func() { _ = producer.Close(context.Background()) })
 			done := make(chan struct{})
@@ -88,7 +88,7 @@ func TestTailGoesOnOverEveryRestart(t *testing.T) {
 				switch {
 				case cut%5 == 3:
 					w.must(w.gateway.Close(t.Context()))
-					w.gateway = w.open(nil)
+					w.gateway = w.openGateway(nil)
 					w.url = "http://" + w.gateway.Addr()
 				case cut == 6:
 					restart(func() {})
@@ -115,7 +115,7 @@ func TestTailGoesOnOverEveryRestart(t *testing.T) {
 func (w *world) readSome(id string, n, all int, seen map[string]string) string {
 	w.Helper()
 	path := "messages/events?from=beginning"
-	var l *listener
+	var l *tailListener
 	waitFor(w, func() (ok bool) {
 		var err error
 		l, err = w.tryListen(path, lastEventID, id)
@@ -126,7 +126,7 @@ func (w *world) readSome(id string, n, all int, seen map[string]string) string {
 	})
 	defer l.close()
 	for n > 0 && len(seen) < all {
-		b, err := l.block()
+		b, err := l.nextBlock()
 		if err != nil {
 			return id
 		}
@@ -151,10 +151,10 @@ func TestTailOutlivesKafka(t *testing.T) {
 	t.Parallel()
 	w, restart := newDurableWorld(t, func(o *Options) { o.Limits.Keepalive = 100 * time.Millisecond })
 	l := w.listen("events/events")
-	l.begin()
+	l.firstID()
 	restart(func() {
 		for range 3 {
-			if b, err := l.block(); err != nil || b.comment != "keepalive" {
+			if b, err := l.nextBlock(); err != nil || b.comment != "keepalive" {
 				t.Errorf("while Kafka is away: %+v, %v", b, err)
 			}
 		}

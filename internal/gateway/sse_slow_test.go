@@ -26,9 +26,9 @@ func (w *world) takeNothing(path string) net.Conn {
 	return conn
 }
 
-// much publishes more than sockets can hold, so that a reader that takes nothing blocks the
+// publishMuch publishes more than sockets can hold, so that a reader that takes nothing blocks the
 // gateway's writes.
-func (w *world) much() (events int) {
+func (w *world) publishMuch() (events int) {
 	w.Helper()
 	data := make([]byte, 900<<10)
 	for i := range 20 {
@@ -41,13 +41,13 @@ func (w *world) much() (events int) {
 func TestSlowReaderIsCutOffWhileAnotherReadsOn(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(o *Options) { o.Limits.Write = 3 * time.Second })
-	n := w.much()
+	n := w.publishMuch()
 	w.takeNothing("/api/v1/streams/events/events?from=beginning")
 	slow := w.gateway.tails.ended.WithLabelValues(tailSlow)
 	l := w.listen("events/events?from=beginning")
-	l.begin()
+	l.firstID()
 	for range n {
-		if b, err := l.block(); err != nil || b.data == "" {
+		if b, err := l.nextBlock(); err != nil || b.data == "" {
 			t.Fatalf("the other reads %+v, %v", b, err)
 		}
 	}
@@ -61,7 +61,7 @@ func TestSlowReaderIsCutOffWhileAnotherReadsOn(t *testing.T) {
 func TestSlowReaderDoesNotHoldUpTheEnd(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(o *Options) { o.Limits.Write = time.Hour })
-	w.much()
+	w.publishMuch()
 	conn := w.takeNothing("/api/v1/streams/events/events?from=beginning")
 	must1(io.CopyN(io.Discard, conn, 64<<10))(t) // proves that the gateway is sending; the number of events is random
 	ctx, cancel := context.WithTimeout(t.Context(), patienceOfTests)

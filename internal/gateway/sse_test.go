@@ -21,15 +21,15 @@ import (
 func TestTailShowsWhatComes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
-	w.post("/events", "{}", event("before")...)
+	w.post("/events", "{}", eventHeaders("before")...)
 	l := w.listen("events/events")
 	for header, want := range map[string]string{"Cache-Control": "no-store", "X-Accel-Buffering": "no"} {
 		if got := l.res.Header.Get(header); got != want {
 			t.Errorf("%s: %q, want %q", header, got, want)
 		}
 	}
-	l.begin()
-	w.post("/events", `{"a": "<&>"}`, event("json", "Content-Type", "application/json", "ce-subject", "bot-1")...)
+	l.firstID()
+	w.post("/events", `{"a": "<&>"}`, eventHeaders("json", "Content-Type", "application/json", "ce-subject", "bot-1")...)
 	line, id := l.next()
 	if want := `"id":"json","source":"/test","type":"test","subject":"bot-1","datacontenttype":"application/json"`; !strings.Contains(string(line.Event), want) || !strings.HasSuffix(string(line.Event), `"data":{"a":"<&>"}}`) {
 		t.Errorf("the event is %s", line.Event)
@@ -37,7 +37,7 @@ func TestTailShowsWhatComes(t *testing.T) {
 	if id == "" || line.Offset < 0 || time.Since(line.Received) > time.Hour || line.Error != "" {
 		t.Errorf("%s: %+v", id, line)
 	}
-	w.post("/events", "\x00\xff", event("binary", "Content-Type", "application/octet-stream")...) // only now, because two events of one millisecond on two partitions come in any order
+	w.post("/events", "\x00\xff", eventHeaders("binary", "Content-Type", "application/octet-stream")...) // only now, because two events of one millisecond on two partitions come in any order
 	line, _ = l.next()
 	var e struct {
 		Data []byte `json:"data_base64"`
@@ -58,9 +58,9 @@ func TestTailShowsWhatIsNoEvent(t *testing.T) {
 			Records: kafka.NewRecordReader(kafka.Record{Key: kafka.NewBytes([]byte("k")), Value: kafka.NewBytes([]byte("no event\n"))})})
 		return err == nil && res.Error == nil
 	})
-	w.post("/streams/scored", "", event("after")...)
+	w.post("/streams/scored", "", eventHeaders("after")...)
 	l := w.listen("scored/events?from=beginning")
-	l.begin()
+	l.firstID()
 	bad, id := l.next()
 	other, _ := l.next()
 	if again, _ := w.listen("scored/events", lastEventID, id).next(); !reflect.DeepEqual(again, other) {
@@ -83,24 +83,24 @@ func TestTailEnds(t *testing.T) {
 	var want []string
 	for i := range 20 {
 		want = append(want, fmt.Sprint("e", i))
-		w.post("/events", "", event(want[i], "ce-subject", fmt.Sprint("bot-", i))...)
+		w.post("/events", "", eventHeaders(want[i], "ce-subject", fmt.Sprint("bot-", i))...)
 	}
 	l := w.listen("events/events?from=beginning&follow=false")
-	got, end := l.all()
-	if !same(got, want) {
+	got, end := l.allIDs()
+	if !haveSame(got, want) {
 		t.Errorf("read %v, want %v", got, want)
 	}
 	l = w.listen("events/events?from=beginning&limit=7")
-	some, at := l.all()
+	some, at := l.allIDs()
 	if len(some) != 7 {
 		t.Errorf("with a limit: %v", some)
 	}
-	for name, on := range map[string]*listener{
+	for name, on := range map[string]*tailListener{
 		"header": w.listen("events/events?follow=false", lastEventID, at),
 		"query":  w.listen("events/events?follow=false&from=beginning&lastEventId=" + at),
 		"both":   w.listen("events/events?follow=false&lastEventId="+end, lastEventID, at),
 	} {
-		if rest, _ := on.all(); !same(append(rest, some...), want) {
+		if rest, _ := on.allIDs(); !haveSame(append(rest, some...), want) {
 			t.Errorf("%s: behind %v it goes on with %v", name, some, rest)
 		}
 	}
@@ -112,9 +112,9 @@ func TestTailEnds(t *testing.T) {
 	}
 }
 
-// same reports whether two lists have the same elements, because events of one millisecond on
+// haveSame reports whether two lists have the same elements, because events of one millisecond on
 // two partitions have no order.
-func same(a, b []string) bool {
+func haveSame(a, b []string) bool {
 	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
 }
 
@@ -137,7 +137,7 @@ func TestTailRefuses(t *testing.T) {
 	} {
 		wantProblem(t, w.do(http.MethodGet, "/api/v1/streams/events/events?"+query, ""), http.StatusBadRequest, api.InvalidRequest, says)
 	}
-	other := w.listen("facts/events").begin()
+	other := w.listen("facts/events").firstID()
 	wantProblem(t, w.do(http.MethodGet, "/api/v1/streams/events/events", "", lastEventID, other), http.StatusBadRequest, api.InvalidRequest, "Last-Event-ID: it is not a place in stream events")
 	p := wantProblem(t, w.do(http.MethodGet, "/api/v1/streams/evnts/events", ""), http.StatusNotFound, api.UnknownStream, `stream "evnts"`)
 	if !slices.Contains(p.Streams, "events") || !slices.Contains(p.Streams, "messages") {
@@ -193,14 +193,14 @@ func TestTailOutlivesTheLimitsOfRequests(t *testing.T) {
 		o.Limits.ReadHeader, o.Limits.BodyGrace, o.Limits.Room, o.Limits.Ack = 2*time.Second, 200*time.Millisecond, 200*time.Millisecond, 200*time.Millisecond
 		o.Limits.Write, o.Limits.Keepalive = 2*time.Second, 100*time.Millisecond
 	})
-	var l *listener
+	var l *tailListener
 	waitFor(t, func() (ok bool) { // a busy machine may not open it within the limits
 		l = must1(w.tryListen("events/events"))(t)
 		return l.res.StatusCode == http.StatusOK
 	})
-	l.begin()
+	l.firstID()
 	for range 4 { // about a second each
-		if b, err := l.block(); err != nil || b.comment != "keepalive" || b.id != "" {
+		if b, err := l.nextBlock(); err != nil || b.comment != "keepalive" || b.id != "" {
 			t.Fatalf("%+v, %v", b, err)
 		}
 	}
@@ -214,13 +214,13 @@ func TestTailEndsWithTheGateway(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	idle := w.listen("events/events")
-	idle.begin()
+	idle.firstID()
 	ctx, cancel := context.WithTimeout(t.Context(), patienceOfTests)
 	defer cancel()
 	if err := w.gateway.Close(ctx); err != nil {
 		t.Errorf("close: %v", err)
 	}
-	if b, err := idle.block(); err == nil || err.Error() != "EOF" {
+	if b, err := idle.nextBlock(); err == nil || err.Error() != "EOF" {
 		t.Errorf("the tail goes on with %+v, %v", b, err)
 	}
 	if n := testutil.ToFloat64(w.gateway.tails.ended.WithLabelValues(tailClosing)); n != 1 {
@@ -232,36 +232,36 @@ func TestTailEndsWithTheGateway(t *testing.T) {
 // events that it was not shown, too.
 func TestTailShowsTheCallersKeys(t *testing.T) {
 	t.Parallel()
-	all, root := token("root", "a", "role: approve")
-	some, crm := token("crm", "b", `role: read, keys: ["bot-1*"]`)
+	all, root := tokenLine("root", "a", "role: approve")
+	some, crm := tokenLine("crm", "b", `role: read, keys: ["bot-1*"]`)
 	w := newWorld(t, func(o *Options) {
 		o.Access = openGuard(t, "version: 1\ntokens:\n"+all+some)
 		o.Limits.Keepalive = 50 * time.Millisecond
 	})
 	l := w.listen("events/events", crm...)
-	began := l.begin()
-	w.post("/events", "", append(event("other", "ce-subject", "bot-2"), root...)...)
-	w.post("/events", "", append(event("none"), root...)...)
+	began := l.firstID()
+	w.post("/events", "", append(eventHeaders("other", "ce-subject", "bot-2"), root...)...)
+	w.post("/events", "", append(eventHeaders("none"), root...)...)
 	var moved string
 	for moved == "" {
-		b, err := l.block()
+		b, err := l.nextBlock()
 		if err != nil || b.data != "" {
 			t.Fatalf("%+v, %v", b, err)
 		}
 		moved = b.id
 	}
 	for want, of := range map[string][]string{"his": {"ce-subject", "bot-11"}, "by its key": {"ce-partitionkey", "bot-1"}} {
-		w.post("/events", "", append(event(want, of...), root...)...)
+		w.post("/events", "", append(eventHeaders(want, of...), root...)...)
 		if line, _ := l.next(); idOf(t, line) != want {
 			t.Errorf("he sees %s, want %s", idOf(t, line), want)
 		}
 	}
 	whole := append([]string{lastEventID, began}, root...)
-	if got, _ := w.listen("events/events?follow=false", whole...).all(); len(got) != 4 {
+	if got, _ := w.listen("events/events?follow=false", whole...).allIDs(); len(got) != 4 {
 		t.Errorf("who may see all sees %v", got)
 	}
 	whole[1] = moved
-	if got, _ := w.listen("events/events?follow=false", whole...).all(); slices.Contains(got, "other") && slices.Contains(got, "none") {
+	if got, _ := w.listen("events/events?follow=false", whole...).allIDs(); slices.Contains(got, "other") && slices.Contains(got, "none") {
 		t.Errorf("the sign of life did not tell what was passed over: %v", got)
 	}
 	wantProblem(t, w.do(http.MethodGet, "/api/v1/streams/events/events", ""), http.StatusUnauthorized, api.Unauthenticated, "")

@@ -21,22 +21,22 @@ func TestTailSendsWhatIsWanted(t *testing.T) {
 	var even []string
 	for i := range 40 {
 		id := fmt.Sprint("e", i)
-		w.post("/events", "", event(id, "ce-subject", fmt.Sprint("bot-", i), "ce-even", fmt.Sprint(i%2 == 0))...)
+		w.post("/events", "", eventHeaders(id, "ce-subject", fmt.Sprint("bot-", i), "ce-even", fmt.Sprint(i%2 == 0))...)
 		if i%2 == 0 {
 			even = append(even, id)
 		}
 	}
-	w.post("/events", "", event("lacks it")...)
+	w.post("/events", "", eventHeaders("lacks it")...)
 	condition := where("even = TRUE AND subject LIKE 'bot-%'")
-	if got, _ := w.listen("events/events?from=beginning&follow=false" + condition).all(); !same(got, even) {
+	if got, _ := w.listen("events/events?from=beginning&follow=false" + condition).allIDs(); !haveSame(got, even) {
 		t.Errorf("wanted are %v, and sent %v", even, got)
 	}
-	some, at := w.listen("events/events?from=beginning&limit=7" + condition).all()
-	rest, _ := w.listen("events/events?follow=false"+condition, lastEventID, at).all()
-	if len(some) != 7 || !same(slices.Concat(some, rest), even) {
+	some, at := w.listen("events/events?from=beginning&limit=7" + condition).allIDs()
+	rest, _ := w.listen("events/events?follow=false"+condition, lastEventID, at).allIDs()
+	if len(some) != 7 || !haveSame(slices.Concat(some, rest), even) {
 		t.Errorf("a limit of 7 gives %v, and then %v", some, rest)
 	}
-	if none, _ := w.listen("events/events?from=beginning&follow=false" + where("missing = 1")).all(); len(none) != 0 {
+	if none, _ := w.listen("events/events?from=beginning&follow=false" + where("missing = 1")).allIDs(); len(none) != 0 {
 		t.Errorf("who wants what there is not gets %v", none)
 	}
 }
@@ -47,13 +47,13 @@ func TestTailComesBackBehindWhatIsNotWanted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(o *Options) { o.Limits.Keepalive = 50 * time.Millisecond })
 	l := w.listen("events/events?from=beginning" + where("wanted = 'yes'"))
-	began := l.begin()
+	began := l.firstID()
 	for i := range 30 {
-		w.post("/events", "", event(fmt.Sprint("e", i), "ce-subject", fmt.Sprint("bot-", i))...)
+		w.post("/events", "", eventHeaders(fmt.Sprint("e", i), "ce-subject", fmt.Sprint("bot-", i))...)
 	}
-	_, end := w.listen("events/events?from=end&follow=false").all()
+	_, end := w.listen("events/events?from=end&follow=false").allIDs()
 	for at := began; at != end; {
-		b, err := l.block()
+		b, err := l.nextBlock()
 		if err != nil || b.data != "" || b.comment != "keepalive" {
 			t.Fatalf("%+v, %v", b, err)
 		}
@@ -61,14 +61,14 @@ func TestTailComesBackBehindWhatIsNotWanted(t *testing.T) {
 			at = b.id
 		}
 	}
-	w.post("/events", "", event("after", "ce-wanted", "yes")...)
+	w.post("/events", "", eventHeaders("after", "ce-wanted", "yes")...)
 	if line, _ := l.next(); idOf(t, line) != "after" {
 		t.Errorf("wanted is %+v", line)
 	}
-	if got, _ := w.listen("events/events?follow=false", lastEventID, end).all(); !slices.Equal(got, []string{"after"}) {
+	if got, _ := w.listen("events/events?follow=false", lastEventID, end).allIDs(); !slices.Equal(got, []string{"after"}) {
 		t.Errorf("behind the last sign of life comes %v", got)
 	}
-	if got, _ := w.listen("events/events?follow=false"+where("wanted = 'yes'"), lastEventID, began).all(); !slices.Equal(got, []string{"after"}) {
+	if got, _ := w.listen("events/events?follow=false"+where("wanted = 'yes'"), lastEventID, began).allIDs(); !slices.Equal(got, []string{"after"}) {
 		t.Errorf("from the beginning on %v is wanted", got)
 	}
 }
@@ -84,13 +84,13 @@ func TestTailTellsWhatIsNoEventWhateverIsWanted(t *testing.T) {
 			Records: kafka.NewRecordReader(kafka.Record{Value: kafka.NewBytes([]byte("no event\n"))})})
 		return err == nil && res.Error == nil
 	})
-	w.post("/streams/scored", "", event("unwanted")...)
+	w.post("/streams/scored", "", eventHeaders("unwanted")...)
 	l := w.listen("scored/events?from=beginning&limit=1" + where("wanted = 'yes'"))
-	l.begin()
+	l.firstID()
 	if line, _ := l.next(); line.Error == "" || string(line.Data) != "no event\n" {
 		t.Errorf("%+v", line)
 	}
-	if got, _ := w.listen("scored/events?from=beginning&follow=false&where=").all(); len(got) != 2 {
+	if got, _ := w.listen("scored/events?from=beginning&follow=false&where=").allIDs(); len(got) != 2 {
 		t.Errorf("without a condition come %v", got)
 	}
 }

@@ -13,7 +13,7 @@ import (
 
 // listStreams answers with all streams as they are now.
 func (g *Gateway) listStreams(w http.ResponseWriter, r *request) *api.Problem {
-	infos, err := g.survey.now(r.Context())
+	infos, err := g.survey.current(r.Context())
 	if err != nil {
 		return g.kafkaProblem(r.Context(), err)
 	}
@@ -27,7 +27,7 @@ func (g *Gateway) listStreams(w http.ResponseWriter, r *request) *api.Problem {
 
 // showStream answers with one stream.
 func (g *Gateway) showStream(w http.ResponseWriter, r *request) *api.Problem {
-	infos, err := g.survey.now(r.Context())
+	infos, err := g.survey.current(r.Context())
 	if err != nil {
 		return g.kafkaProblem(r.Context(), err)
 	}
@@ -39,8 +39,8 @@ func (g *Gateway) showStream(w http.ResponseWriter, r *request) *api.Problem {
 	return nil
 }
 
-// kafkaProblem is the problem of streams whose state Kafka does not return. Only the log has the
-// reason, because it names servers that do not concern a caller.
+// kafkaProblem is the problem of streams whose state Kafka does not return. The reason is only
+// logged, because it names servers that do not concern a caller.
 func (g *Gateway) kafkaProblem(ctx context.Context, err error) *api.Problem {
 	if ctx.Err() == nil {
 		g.log.Warn("gateway: reading from Kafka failed; the caller gets a 503", "reason", err)
@@ -56,8 +56,8 @@ func namesOf(infos []broker.StreamInfo) []string {
 	return names
 }
 
-// StreamOf converts the state of a stream into its form in the API. The command line uses it
-// too, when it asks Kafka itself.
+// StreamOf converts the state of a stream into its form in the API. The command line also calls
+// StreamOf when it reads the state from Kafka itself.
 func StreamOf(i *broker.StreamInfo) api.Stream {
 	s := api.Stream{Name: i.Name, Records: i.Records, Rate: i.Rate, Partitions: []api.Partition{}, Groups: []api.Group{}}
 	if i.Bytes >= 0 {
@@ -79,28 +79,28 @@ func StreamOf(i *broker.StreamInfo) api.Stream {
 // surveyAge is how long a result is used again.
 const surveyAge = time.Second
 
-// survey shares one lookup among all callers. A lookup costs Kafka a handful of requests per
-// server, and a page that many people watch asks all the time.
-type survey[T any] struct {
+// sharedLookup shares one lookup among all callers. A lookup costs Kafka several requests per
+// server, and a page that many people watch repeats it every few seconds.
+type sharedLookup[T any] struct {
 	look   func(context.Context) (T, error)
 	within time.Duration // time limit of a lookup
 
 	mu   sync.Mutex
-	last *sight[T]
+	last *lookup[T]
 }
 
-// sight is one lookup. Its fields are set before done is closed.
-type sight[T any] struct {
+// lookup is one lookup. Its fields are set before done is closed.
+type lookup[T any] struct {
 	done  chan struct{}
 	at    time.Time
 	found T
 	err   error
 }
 
-// now returns a result that is at most a second old. The first caller looks it up for the
-// others too, so the lookup continues if that caller leaves.
-func (s *survey[T]) now(ctx context.Context) (none T, err error) {
-	found, mine := s.sight()
+// current returns a result that is at most a second old. The first caller starts a lookup for all
+// callers, so the lookup continues if that caller disconnects.
+func (s *sharedLookup[T]) current(ctx context.Context) (none T, err error) {
+	found, mine := s.joinLookup()
 	if mine {
 		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.within)
 		defer cancel()
@@ -116,18 +116,18 @@ func (s *survey[T]) now(ctx context.Context) (none T, err error) {
 	}
 }
 
-// sight returns the lookup to wait for. If mine is true, the caller must make it.
-func (s *survey[T]) sight() (found *sight[T], mine bool) {
+// joinLookup returns the lookup to wait for. If mine is true, the caller must run the lookup.
+func (s *sharedLookup[T]) joinLookup() (found *lookup[T], mine bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.last == nil || s.last.old() {
-		s.last = &sight[T]{done: make(chan struct{})}
+		s.last = &lookup[T]{done: make(chan struct{})}
 		return s.last, true
 	}
 	return s.last, false
 }
 
-func (s *sight[T]) old() bool {
+func (s *lookup[T]) old() bool {
 	select {
 	case <-s.done:
 		return time.Since(s.at) >= surveyAge

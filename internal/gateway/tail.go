@@ -24,7 +24,7 @@ import (
 
 const (
 	tailBytes   = 8 << 20   // approximate number of bytes that a tail holds
-	tailPortion = 256 << 10 // bytes of text after which it is sent
+	tailPortion = 256 << 10 // bytes of collected text at which the text is sent
 )
 
 // tail sends a stream's events as they arrive, as server-sent events.
@@ -33,22 +33,22 @@ func (g *Gateway) tail(w http.ResponseWriter, r *request) *api.Problem {
 	if p != nil {
 		return p
 	}
-	if p := g.tails.enter(r.name()); p != nil {
+	if p := g.tails.enter(r.callerName()); p != nil {
 		return p
 	}
 	reason := tailFailed
-	defer func() { g.tails.leave(r.name(), reason) }()
+	defer func() { g.tails.leave(r.callerName(), reason) }()
 	ctx, release := g.untilEnding(r.Context())
 	defer release()
 	reader, err := g.openTail(ctx, r.value, q)
 	if err != nil {
 		return g.cannotTail(ctx, r.value, err)
 	}
-	f := &follower{reader: reader, where: q.where, limit: q.limit, alive: g.opt.Limits.Keepalive, viewer: g.viewer(r), events: g.tails.events,
+	f := &tailSender{reader: reader, where: q.where, limit: q.limit, alive: g.opt.Limits.Keepalive, viewer: g.viewer(r), events: g.tails.events,
 		text: newEventText(r.value), out: newPatientWriter(w, g.opt.Limits.Write)}
 	last := f.out.endWith(ctx)
 	defer func() {
-		_ = reader.Close(context.WithoutCancel(ctx)) // it has no group, so nothing can fail
+		_ = reader.Close(context.WithoutCancel(ctx)) // a reader without a group closes without an error
 		last()
 	}()
 	beginEvents(w)
@@ -85,7 +85,7 @@ func (g *Gateway) openTail(ctx context.Context, stream string, q tailQuery) (*fo
 // cannotTail is the problem of a stream that cannot be read.
 func (g *Gateway) cannotTail(ctx context.Context, stream string, err error) *api.Problem {
 	if errors.Is(err, broker.ErrNoStream) {
-		infos, _ := g.survey.now(ctx) // if this fails, the answer lists no streams
+		infos, _ := g.survey.current(ctx) // after an error, the answer lists no streams
 		return noSuchStream(stream, namesOf(infos))
 	}
 	if ctx.Err() == nil {
@@ -94,9 +94,8 @@ func (g *Gateway) cannotTail(ctx context.Context, stream string, err error) *api
 	return unavailable("the stream cannot be read now; come back a little later")
 }
 
-// beginEvents sends the head of the answer and removes the read deadline. Net/http keeps
-// reading to notice that the caller has gone, and would meet that deadline while the tail
-// continues.
+// beginEvents sends the head of the answer and removes the read deadline. Net/http keeps reading to
+// notice that the caller has disconnected, so the deadline would end the tail.
 func beginEvents(w http.ResponseWriter) {
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // a connection without deadlines needs no change
 	h := w.Header()
@@ -136,9 +135,9 @@ type tailQuery struct {
 	limit  int // number of events to send; 0 means no limit
 }
 
-// mostLooked is how many bytes a condition may look at for one event: a tenth of a second's
-// work, and far more than an honest condition needs. A reader may have many tails, and each
-// may meet the worst event that was ever published.
+// mostLooked is the number of bytes that a condition may examine for one event. That is a tenth of
+// a second's work, and far more than an honest condition needs. A reader may have many tails, and
+// each tail may reach the most expensive event of the stream.
 const mostLooked = 64 << 20
 
 const lastEventID = "Last-Event-ID"
@@ -146,10 +145,10 @@ const lastEventID = "Last-Event-ID"
 // tailParameters lists the parameters of a tail.
 func tailParameters() []string { return []string{"follow", "from", "lastEventId", "limit", "where"} }
 
-// readTailQuery reads the parameters. The id in the header is newer than the one in the
-// query, because a browser repeats the address and adds the header.
+// readTailQuery reads the parameters. The id in the header is newer than the id in the query,
+// because a browser that reconnects repeats the address and adds the header.
 func readTailQuery(r *request, now time.Time) (q tailQuery, p *api.Problem) {
-	values, p := r.query(tailParameters())
+	values, p := r.parseQuery(tailParameters())
 	if p != nil {
 		return q, p
 	}
@@ -162,11 +161,11 @@ func readTailQuery(r *request, now time.Time) (q tailQuery, p *api.Problem) {
 	case "false":
 		q.toEnd = true
 	default:
-		return q, badParameter("follow", fmt.Sprintf("%q is neither true nor false", clip(follow)))
+		return q, badParameter("follow", fmt.Sprintf("%q is neither true nor false", clipText(follow)))
 	}
 	if limit := values.Get("limit"); limit != "" {
 		if q.limit, err = strconv.Atoi(limit); err != nil || q.limit < 1 {
-			return q, badParameter("limit", fmt.Sprintf("%q is not a number of events; give 1 or more, or leave it out", clip(limit)))
+			return q, badParameter("limit", fmt.Sprintf("%q is not a number of events; give 1 or more, or leave it out", clipText(limit)))
 		}
 	}
 	if where := values.Get("where"); where != "" {
@@ -194,7 +193,7 @@ func (q *tailQuery) readPlace(r *request, inQuery string) *api.Problem {
 }
 
 func badParameter(name, why string) *api.Problem {
-	return invalidRequest(fmt.Sprintf("%s: %s", clip(name), why))
+	return invalidRequest(fmt.Sprintf("%s: %s", clipText(name), why))
 }
 
 func orElse(text, otherwise string) string {
@@ -204,9 +203,9 @@ func orElse(text, otherwise string) string {
 	return text
 }
 
-// tails counts the open tails. Each holds a connection to Kafka and some megabytes, so they
-// are limited, and one caller cannot get all of them.
-type tails struct {
+// openTails counts the open tails. Each tail needs a connection to Kafka and some megabytes of
+// memory, so their number is limited, and one caller cannot open all of them.
+type openTails struct {
 	limits *Limits
 	mu     sync.Mutex
 	open   int
@@ -217,16 +216,16 @@ type tails struct {
 
 // The reasons why a tail ends.
 const (
-	tailEnded   = "end"     // it was read to its end or its limit
-	tailGone    = "gone"    // the reader went away
+	tailEnded   = "end"     // the tail reached its end or its limit
+	tailGone    = "gone"    // the reader disconnected
 	tailSlow    = "slow"    // the reader took nothing and was cut off
 	tailRefused = "refused" // the reader's token or role is gone
 	tailClosing = "closing" // the gateway closes
 	tailFailed  = "failed"  // the stream cannot be read any more
 )
 
-func newTails(limits *Limits, to prometheus.Registerer) (*tails, error) {
-	t := &tails{limits: limits, of: map[string]int{},
+func newTails(limits *Limits, to prometheus.Registerer) (*openTails, error) {
+	t := &openTails{limits: limits, of: map[string]int{},
 		ended: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tidemill_gateway_tails_ended_total",
 			Help: "Tails that ended, by reason: end, gone, slow (cut off), refused (lost the right to read), closing or failed."}, []string{"reason"}),
 		events: prometheus.NewCounter(prometheus.CounterOpts{Name: "tidemill_gateway_tailed_events_total",
@@ -245,15 +244,15 @@ func newTails(limits *Limits, to prometheus.Registerer) (*tails, error) {
 	return t, nil
 }
 
-func (t *tails) count() float64 {
+func (t *openTails) count() float64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return float64(t.open)
 }
 
-// enter admits a caller, unless too many tails are open. A caller without a name has no
-// share, only the common limit.
-func (t *tails) enter(caller string) *api.Problem {
+// enter admits a caller, unless too many tails are open. For a caller without a name, only the
+// common limit applies.
+func (t *openTails) enter(caller string) *api.Problem {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
@@ -269,8 +268,8 @@ func (t *tails) enter(caller string) *api.Problem {
 	return nil
 }
 
-// leave makes room for another tail. The ended tail is counted before the next one can enter.
-func (t *tails) leave(caller, reason string) {
+// leave makes room for another tail. The end is counted before the next tail can enter.
+func (t *openTails) leave(caller, reason string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.ended.WithLabelValues(reason).Inc()
@@ -280,52 +279,52 @@ func (t *tails) leave(caller, reason string) {
 	}
 }
 
-// follower sends the events of a reader to one caller.
-type follower struct {
+// tailSender sends the events of a reader to one caller.
+type tailSender struct {
 	reader *follow.Reader
-	viewer *viewer
+	viewer *tailReader
 	where  *filter.Filter // nil matches every event
 	limit  int            // number of events to send; 0 means no limit
-	alive  time.Duration  // longest time without a sign of life
+	alive  time.Duration  // longest time without a sent byte
 	events prometheus.Counter
 	text   *eventText
 	out    *patientWriter
 
 	at   follow.Place // position after the last event that was read
-	told follow.Place // position from which the caller would resume, or a little earlier
+	told follow.Place // last position that the caller was sent, or an earlier one
 	sent int          // number of events sent
 	last time.Time    // time of the last text sent
 }
 
-// run sends events until the end or the limit, or until an error.
-func (f *follower) run(ctx context.Context) error {
+// run sends events until the tail's end or limit, or until an error.
+func (f *tailSender) run(ctx context.Context) error {
 	f.at = f.reader.Place()
 	f.told = slices.Clone(f.at)
-	f.text.begin(f.at)
+	f.text.addStart(f.at)
 	if err := f.flush(ctx); err != nil {
 		return err
 	}
 	for {
 		batch, err := f.reader.Next(ctx)
 		if err == io.EOF {
-			return f.end(ctx)
+			return f.sendEnd(ctx)
 		}
 		if err == nil {
-			err = f.viewer.again(ctx)
+			err = f.viewer.recheck(ctx)
 		}
 		if err != nil {
 			return err
 		}
-		done, err := f.send(ctx, batch)
+		done, err := f.sendBatch(ctx, batch)
 		if err != nil {
 			return err
 		}
 		if done {
-			return f.end(ctx)
+			return f.sendEnd(ctx)
 		}
 		f.at = f.reader.Place()
 		if time.Since(f.last) >= f.alive {
-			f.text.alive(f.at, !slices.Equal(f.at, f.told))
+			f.text.addKeepAlive(f.at, !slices.Equal(f.at, f.told))
 			f.told = slices.Clone(f.at)
 			if err := f.flush(ctx); err != nil {
 				return err
@@ -334,18 +333,18 @@ func (f *follower) run(ctx context.Context) error {
 	}
 }
 
-// send sends the events of a batch that the caller may see and wants. done means that the
-// limit is reached.
-func (f *follower) send(ctx context.Context, batch []follow.Event) (done bool, err error) {
+// sendBatch sends the events of a batch that the caller may see and that match. The result done
+// means that the limit is reached.
+func (f *tailSender) sendBatch(ctx context.Context, batch []follow.Event) (done bool, err error) {
 	before := f.sent
 	defer func() { f.events.Add(float64(f.sent - before)) }()
 	for i := range batch {
 		e := &batch[i]
 		f.at.Set(e.Partition, e.Next)
-		if !f.viewer.may(e) || !f.wants(e) {
+		if !f.viewer.maySee(e) || !f.matches(e) {
 			continue
 		}
-		f.text.event(e, f.at)
+		f.text.addEvent(e, f.at)
 		if f.sent++; f.sent == f.limit {
 			return true, nil
 		}
@@ -361,21 +360,21 @@ func (f *follower) send(ctx context.Context, batch []follow.Event) (done bool, e
 	return false, f.flush(ctx)
 }
 
-// wants reports whether an event matches the condition. A record that is not an event is
-// always wanted, because no condition can apply to it.
-func (f *follower) wants(e *follow.Event) bool {
+// matches reports whether an event matches the condition. A record that is not an event always
+// matches, because no condition can apply to it.
+func (f *tailSender) matches(e *follow.Event) bool {
 	return f.where == nil || e.Err != nil || f.where.Match(&e.View)
 }
 
-// end sends the mark of the end.
-func (f *follower) end(ctx context.Context) error {
-	f.text.end(f.at)
+// sendEnd sends the event that marks the end of the tail.
+func (f *tailSender) sendEnd(ctx context.Context) error {
+	f.text.addEnd(f.at)
 	return f.flush(ctx)
 }
 
 // flush sends the collected text.
-func (f *follower) flush(ctx context.Context) error {
-	b := f.text.taken()
+func (f *tailSender) flush(ctx context.Context) error {
+	b := f.text.bytes()
 	if len(b) == 0 {
 		return nil
 	}
@@ -397,24 +396,24 @@ func newEventText(stream string) *eventText {
 	return t
 }
 
-// taken returns the text so far. It is valid until more is added.
-func (t *eventText) taken() []byte {
+// bytes returns the text so far. The slice is valid until more text is added.
+func (t *eventText) bytes() []byte {
 	b := t.b.Bytes()
 	t.b.Reset()
 	return b
 }
 
-// begin gives a browser the time after which to reconnect and the position to resume from: a
-// browser that is cut off before the first event must not miss the next ones.
-func (t *eventText) begin(at follow.Place) {
+// addStart adds the time after which a browser reconnects, and the position from which it resumes.
+// A browser that is cut off before the first event must not miss the next events.
+func (t *eventText) addStart(at follow.Place) {
 	t.b.WriteString("retry: 1000\n")
 	t.id(at)
 	t.b.WriteByte('\n')
 }
 
-// alive keeps a connection from being taken for dead. It includes the position if that has
-// moved past events that are not for this reader.
-func (t *eventText) alive(at follow.Place, moved bool) {
+// addKeepAlive adds a comment, so that a connection without events is not taken for dead. The
+// comment's position is added if it has moved past events that are not for this reader.
+func (t *eventText) addKeepAlive(at follow.Place, moved bool) {
 	t.b.WriteString(": keepalive\n")
 	if moved {
 		t.id(at)
@@ -422,17 +421,17 @@ func (t *eventText) alive(at follow.Place, moved bool) {
 	t.b.WriteByte('\n')
 }
 
-// end marks the end of the answer. Without it, a browser would reconnect.
-func (t *eventText) end(at follow.Place) {
+// addEnd adds the event that marks the end. Without this event, a browser would reconnect.
+func (t *eventText) addEnd(at follow.Place) {
 	t.b.WriteString("event: end\n")
 	t.id(at)
 	t.b.WriteString("data: {}\n\n")
 }
 
-// event adds one event, with the position after it.
-func (t *eventText) event(e *follow.Event, at follow.Place) {
+// addEvent adds one event, with the position after it.
+func (t *eventText) addEvent(e *follow.Event, at follow.Place) {
 	t.id(at)
-	t.data(tailed(e))
+	t.addData(tailed(e))
 	t.b.WriteByte('\n')
 }
 
@@ -442,10 +441,10 @@ func (t *eventText) id(at follow.Place) {
 	t.b.WriteByte('\n')
 }
 
-// data writes one line: JSON has no line breaks except the one that Encode adds. An event
-// that cannot be encoded is sent as a record with an error, or it would end every tail that
-// reaches it.
-func (t *eventText) data(line api.Tailed) {
+// addData adds one line, because JSON has no line breaks except the one that Encode adds. An event
+// that cannot be encoded is sent as a record with an error, because it would otherwise end every
+// tail that reaches it.
+func (t *eventText) addData(line api.Tailed) {
 	begin := t.b.Len()
 	t.b.WriteString("data: ")
 	if err := t.json.Encode(line); err != nil {
@@ -465,24 +464,24 @@ func tailed(e *follow.Event) api.Tailed {
 	return line
 }
 
-// viewer is the reader of a tail. A tail may last longer than the reader's rights: the token
-// may be revoked or expire, or its keys may change. So the token is checked again before each
-// sending.
-type viewer struct {
+// tailReader is the caller of a tail. A tail may last longer than the caller's rights: the token
+// may be revoked or expire, or its keys may change. So the token is checked again before events are
+// sent.
+type tailReader struct {
 	guard         *access.Guard // nil if there are no tokens
 	authorization string
 	caller        *access.Caller
 }
 
-func (g *Gateway) viewer(r *request) *viewer {
-	return &viewer{g.opt.Access, r.Header.Get("Authorization"), r.caller}
+func (g *Gateway) viewer(r *request) *tailReader {
+	return &tailReader{g.opt.Access, r.Header.Get("Authorization"), r.caller}
 }
 
 var errRefused = errors.New("the reader lost the right to read")
 
-// again checks that the reader may still read. A reader that was admitted stays while its
-// issuer cannot be reached.
-func (v *viewer) again(ctx context.Context) error {
+// recheck checks that the reader may still read. An admitted reader may continue while the issuer
+// cannot be reached.
+func (v *tailReader) recheck(ctx context.Context) error {
 	if v.guard == nil {
 		return nil
 	}
@@ -493,17 +492,17 @@ func (v *viewer) again(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("%w: %w", errRefused, err)
 	case !caller.Has(access.Read):
-		return fmt.Errorf("%w: %q lacks the role %s now", errRefused, clip(caller.Name()), access.Read)
+		return fmt.Errorf("%w: %q lacks the role %s now", errRefused, clipText(caller.Name()), access.Read)
 	}
 	v.caller = caller
 	return nil
 }
 
-// may reports whether the reader may see an event, by the event's key: its subject, as for a
-// model's key, or the record's key if it has no subject. A record without any data, such as a
-// note about lost offsets, is for every reader: a reader that misses it believes to have seen
-// all events.
-func (v *viewer) may(e *follow.Event) bool {
+// maySee reports whether the reader may see an event. The event's key decides: its subject, as for
+// a model's key, or the record's key if the event has no subject. Every reader gets a record
+// without any data, such as a note about lost offsets. Without that note a reader would believe to
+// have seen all events.
+func (v *tailReader) maySee(e *follow.Event) bool {
 	if v.caller.AllKeys(access.Read) {
 		return true
 	}

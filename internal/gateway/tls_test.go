@@ -57,19 +57,19 @@ func TestTLS(t *testing.T) {
 	client := &http.Client{Transport: transport}
 	defer transport.CloseIdleConnections()
 	req := must1(http.NewRequest(http.MethodPost, "https://"+w.gateway.Addr()+"/events", strings.NewReader("hi")))(t)
-	for i, h := 0, event("1"); i < len(h); i += 2 {
+	for i, h := 0, eventHeaders("1"); i < len(h); i += 2 {
 		req.Header.Set(h[i], h[i+1])
 	}
 	r := read(t, must1(client.Do(req))(t))
 	if r.StatusCode != http.StatusAccepted || r.ProtoMajor != 2 {
 		t.Errorf("%s %d %s", r.Proto, r.StatusCode, r.body)
 	}
-	w.until("the connection is known to be idle", func() bool { return w.gateway.listener.resting() == 1 })
+	w.waitUntil("the connection is known to be idle", func() bool { return w.gateway.listener.resting() == 1 })
 	old := &tls.Config{RootCAs: pool, MaxVersion: tls.VersionTLS11}
 	if c, err := tls.Dial("tcp", w.gateway.Addr(), old); err == nil {
 		t.Error("TLS 1.1 was spoken", c.Close())
 	}
-	if answer := string(w.raw("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")); !strings.HasPrefix(answer, "HTTP/1.0 400") {
+	if answer := string(w.sendRaw("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")); !strings.HasPrefix(answer, "HTTP/1.0 400") {
 		t.Errorf("plain HTTP was answered %q", answer)
 	}
 }
@@ -83,7 +83,7 @@ func TestACertificateIsReadAgain(t *testing.T) {
 	see := func(serial int64, status api.Status, part string) {
 		t.Helper()
 		now = now.Add(2 * lookEvery)
-		pair, _ := c.look(now)
+		pair, _ := c.reload(now)
 		check := c.check(now)
 		if pair.Leaf.SerialNumber.Int64() != serial || check.Status != status || !strings.Contains(check.Detail, part) {
 			t.Errorf("serial %d, %+v; want %d, %s", pair.Leaf.SerialNumber, check, serial, status)
@@ -91,7 +91,7 @@ func TestACertificateIsReadAgain(t *testing.T) {
 	}
 	see(1, api.OK, "until")
 	files.write(t, 2, now.Add(time.Hour))
-	if pair, _ := c.look(now); pair.Leaf.SerialNumber.Int64() != 1 {
+	if pair, _ := c.reload(now); pair.Leaf.SerialNumber.Int64() != 1 {
 		t.Error("it looks with every connection")
 	}
 	see(2, api.OK, "until")

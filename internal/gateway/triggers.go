@@ -23,8 +23,8 @@ import (
 	"tidemill.dev/triggers/filter"
 )
 
-// triggerLook holds the state of the triggers. A failed lookup leaves a number unknown; it is
-// never shown as zero.
+// triggerLook holds the state of the triggers. After a failed lookup a number is unknown and never
+// shown as zero.
 type triggerLook struct {
 	config  *config.Config
 	acts    *commands.State
@@ -43,7 +43,7 @@ func (g *Gateway) listTriggers(w http.ResponseWriter, r *request) *api.Problem {
 		all.Dispatchers = &look.whole.Dispatchers
 	}
 	for i := range look.config.Triggers {
-		all.Triggers = append(all.Triggers, look.of(&look.config.Triggers[i]))
+		all.Triggers = append(all.Triggers, look.stateOf(&look.config.Triggers[i]))
 	}
 	writeJSON(w, http.StatusOK, all)
 	return nil
@@ -59,17 +59,17 @@ func (g *Gateway) showTrigger(w http.ResponseWriter, r *request) *api.Problem {
 	if p != nil {
 		return p
 	}
-	writeJSON(w, http.StatusOK, look.of(&t))
+	writeJSON(w, http.StatusOK, look.stateOf(&t))
 	return nil
 }
 
 func (g *Gateway) lookAtTriggers(ctx context.Context) (*triggerLook, *api.Problem) {
-	f, p := g.asked(ctx)
+	f, p := g.commandLog(ctx)
 	if p != nil {
 		return nil, p
 	}
 	look := &triggerLook{config: g.opt.Config(), acts: f.Now()}
-	ctx, cancel := context.WithTimeout(ctx, g.opt.Limits.soon())
+	ctx, cancel := context.WithTimeout(ctx, g.opt.Limits.lookupTime())
 	defer cancel()
 	if book, err := g.desk.book.get(ctx); err == nil {
 		look.letters = book.Counts()
@@ -84,8 +84,8 @@ func (g *Gateway) lookAtTriggers(ctx context.Context) (*triggerLook, *api.Proble
 	return look, nil
 }
 
-// of returns the state of one trigger.
-func (l *triggerLook) of(t *config.Trigger) api.Trigger {
+// stateOf returns the state of one trigger.
+func (l *triggerLook) stateOf(t *config.Trigger) api.Trigger {
 	shown := api.Trigger{Name: t.Name, When: []api.When{}, To: targetOf(t.To), Streams: append([]string{}, l.config.StreamsOf(*t)...),
 		Delivery: deliveryOf(&t.Delivery), State: api.TriggerActive, Replays: []api.TriggerReplay{}}
 	for _, w := range t.When {
@@ -94,7 +94,7 @@ func (l *triggerLook) of(t *config.Trigger) api.Trigger {
 	if l.letters != nil {
 		shown.DeadLetters = new(l.letters[t.Name])
 	}
-	l.count(t.Name, &shown)
+	l.addCounts(t.Name, &shown)
 	if pause, rests := l.acts.TriggerPause(t.Name); rests {
 		shown.State, shown.PausedBy, shown.PausedSince = api.TriggerPaused, pause.By, &pause.Since
 	}
@@ -106,9 +106,9 @@ func (l *triggerLook) of(t *config.Trigger) api.Trigger {
 	return shown
 }
 
-// count adds the numbers of the dispatchers. A trigger is starting while dispatchers exist
-// but none knows it.
-func (l *triggerLook) count(name string, shown *api.Trigger) {
+// addCounts adds the numbers of the dispatchers. A trigger is starting while dispatchers exist but
+// no dispatcher reports the trigger.
+func (l *triggerLook) addCounts(name string, shown *api.Trigger) {
 	if l.whole == nil || l.whole.Dispatchers == 0 {
 		return
 	}
@@ -150,7 +150,7 @@ func (g *Gateway) pauseTrigger(w http.ResponseWriter, r *request) *api.Problem {
 	return g.setPaused(w, r, true, commands.Author.PauseTrigger)
 }
 
-// resumeTrigger ends the pause.
+// resumeTrigger ends the pause of a trigger.
 func (g *Gateway) resumeTrigger(w http.ResponseWriter, r *request) *api.Problem {
 	return g.setPaused(w, r, false, commands.Author.ResumeTrigger)
 }
@@ -161,13 +161,13 @@ func (g *Gateway) setPaused(w http.ResponseWriter, r *request, paused bool, act 
 	if p != nil {
 		return p
 	}
-	f, p := g.asked(r.Context())
+	f, p := g.commandLog(r.Context())
 	if p != nil {
 		return p
 	}
 	done := api.TriggerDone{Changed: f.Now().TriggerPaused(t) != paused}
 	if done.Changed {
-		v := act(g.author(r), t)
+		v := act(g.commandAuthor(r), t)
 		at, p := g.publishAct(r, &v)
 		if p != nil {
 			return p
@@ -179,14 +179,14 @@ func (g *Gateway) setPaused(w http.ResponseWriter, r *request, paused bool, act 
 	if p != nil {
 		return p
 	}
-	now, _ := look.config.Trigger(t) // if it was removed meanwhile, the answer says less
-	done.Trigger = look.of(&now)
+	now, _ := look.config.Trigger(t) // if the trigger was removed meanwhile, the answer has fewer details
+	done.Trigger = look.stateOf(&now)
 	writeJSON(w, http.StatusOK, done)
 	return nil
 }
 
-// triggerToChange returns the trigger in the path, if the caller may operate on all keys: a
-// change affects the events of every key.
+// triggerToChange returns the trigger in the path if the caller has the role operate for all keys,
+// because a change affects the events of every key.
 func (g *Gateway) triggerToChange(r *request) (string, *api.Problem) {
 	if _, ok := g.opt.Config().Trigger(r.value); !ok {
 		return "", unknownTrigger(r.value)
@@ -197,8 +197,8 @@ func (g *Gateway) triggerToChange(r *request) (string, *api.Problem) {
 	return r.value, nil
 }
 
-// untilRead waits a moment until a published command has been read, so that its author sees
-// the effect.
+// untilRead waits briefly until a published command has been read, so that the caller sees the
+// effect.
 func (g *Gateway) untilRead(ctx context.Context, f *commands.Follower, at broker.Position) {
 	ctx, cancel := context.WithTimeout(ctx, g.opt.Limits.Look)
 	defer cancel()
@@ -215,8 +215,8 @@ func (g *Gateway) untilRead(ctx context.Context, f *commands.Follower, at broker
 	}
 }
 
-// replayTrigger requests that a trigger get a past range of its events again. The command
-// gives the range in offsets, so that it means the same whenever it is read.
+// replayTrigger requests that a trigger receive a past range of its events again. The command has
+// the range as offsets, so that its meaning does not change later.
 func (g *Gateway) replayTrigger(w http.ResponseWriter, r *request) *api.Problem {
 	name, p := g.triggerToChange(r)
 	if p != nil {
@@ -240,7 +240,7 @@ func (g *Gateway) replayTrigger(w http.ResponseWriter, r *request) *api.Problem 
 	}
 	done := api.ReplayDone{Range: stretchesOf(ranges), Records: recordsIn(ranges), DryRun: ask.DryRun}
 	if ask.DryRun {
-		done.Preview, p = g.preview(r.Context(), c, trigger, ranges)
+		done.Preview, p = g.previewReplay(r.Context(), c, trigger, ranges)
 	} else {
 		p = g.askReplayOf(r, tidemill.Replay{Trigger: name, Streams: ranges, Rate: ask.Rate, From: ask.From, To: orElse(ask.To, "end")}, &done)
 	}
@@ -253,9 +253,9 @@ func (g *Gateway) replayTrigger(w http.ResponseWriter, r *request) *api.Problem 
 
 func (g *Gateway) askReplayOf(r *request, replay tidemill.Replay, done *api.ReplayDone) *api.Problem {
 	if done.Records == 0 {
-		return nil // there is nothing to ask for
+		return nil // the range is empty
 	}
-	f, p := g.asked(r.Context())
+	f, p := g.commandLog(r.Context())
 	if p != nil {
 		return p
 	}
@@ -263,7 +263,7 @@ func (g *Gateway) askReplayOf(r *request, replay tidemill.Replay, done *api.Repl
 		done.ID, done.Position = same.ID, &api.Position{Stream: tidemill.StreamCommands, Offset: same.Offset}
 		return nil
 	}
-	v, err := g.author(r).Replay(replay)
+	v, err := g.commandAuthor(r).Replay(replay)
 	if err != nil {
 		g.log.Error("gateway: encoding a command failed; the caller gets a 500", "trigger", replay.Trigger, "reason", err)
 		return internalFault()
@@ -277,8 +277,8 @@ func (g *Gateway) askReplayOf(r *request, replay tidemill.Replay, done *api.Repl
 	return nil
 }
 
-// underWay finds a replay of the same range that has not ended. A caller that got no answer
-// and asks again gets this replay.
+// underWay finds a replay of the same range that has not ended. A caller that got no answer and
+// repeats the request gets this replay.
 func underWay(f *commands.Follower, replay tidemill.Replay) *tidemill.Replay {
 	for _, r := range f.Now().Replays() {
 		if r.Trigger == replay.Trigger && slices.Equal(stretchesOf(r.Streams), stretchesOf(replay.Streams)) {
@@ -288,7 +288,7 @@ func underWay(f *commands.Follower, replay tidemill.Replay) *tidemill.Replay {
 	return nil
 }
 
-// rangesOf converts the words of a request into offsets.
+// rangesOf converts the times and offsets in a request into ranges of offsets.
 func (g *Gateway) rangesOf(ctx context.Context, streams []string, ask api.ReplayAsk) (map[string][]tidemill.Range, *api.Problem) {
 	now := time.Now()
 	if ask.From == "" {
@@ -317,8 +317,8 @@ func (g *Gateway) rangesOf(ctx context.Context, streams []string, ask api.Replay
 	return ranges, nil
 }
 
-// rangesIn returns the ranges of a stream, without empty partitions. A range begins at the
-// log's start or later.
+// rangesIn returns the ranges of a stream, without empty partitions. A range does not begin before
+// the log's start.
 func (g *Gateway) rangesIn(ctx context.Context, stream string, from, to broker.Start) (ranges []tidemill.Range, err error) {
 	at := [3][]broker.Position{}
 	for i, start := range []broker.Start{broker.Earliest(), from, to} {
@@ -363,13 +363,13 @@ const (
 	previewBytes = 2 << 20 // bytes that a preview reads at a time
 )
 
-// preview counts the events that a replay would deliver, as far as the time allows.
-func (g *Gateway) preview(ctx context.Context, c *config.Config, t config.Trigger, ranges map[string][]tidemill.Range) (*api.Preview, *api.Problem) {
+// previewReplay counts the events that a replay would deliver, until the time is up.
+func (g *Gateway) previewReplay(ctx context.Context, c *config.Config, t config.Trigger, ranges map[string][]tidemill.Range) (*api.Preview, *api.Problem) {
 	ctx, cancel := context.WithTimeout(ctx, g.opt.Limits.Look)
 	defer cancel()
 	p, err := newPreview(c, t, ranges)
 	if err == nil {
-		err = p.read(ctx, g.opt.Broker)
+		err = p.readRanges(ctx, g.opt.Broker)
 	}
 	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		return nil, g.kafkaProblem(ctx, fmt.Errorf("preview a replay: %w", err))
@@ -377,16 +377,16 @@ func (g *Gateway) preview(ctx context.Context, c *config.Config, t config.Trigge
 	return p.seen, nil
 }
 
-// preview counts the events in some ranges that a trigger matches.
-type preview struct {
+// replayPreview counts the events in some ranges that a trigger matches.
+type replayPreview struct {
 	ranges map[string][]tidemill.Range
 	rules  map[string]*filter.Index // rules by stream: a condition applies only to the streams of its types
 	seen   *api.Preview
 	found  []int
 }
 
-func newPreview(c *config.Config, t config.Trigger, ranges map[string][]tidemill.Range) (*preview, error) {
-	p := &preview{ranges: ranges, rules: map[string]*filter.Index{}, seen: &api.Preview{First: []api.Tailed{}}}
+func newPreview(c *config.Config, t config.Trigger, ranges map[string][]tidemill.Range) (*replayPreview, error) {
+	p := &replayPreview{ranges: ranges, rules: map[string]*filter.Index{}, seen: &api.Preview{First: []api.Tailed{}}}
 	of := map[string][]filter.Rule{}
 	for _, w := range t.When {
 		rule := filter.Rule{Types: w.Types}
@@ -407,8 +407,8 @@ func newPreview(c *config.Config, t config.Trigger, ranges map[string][]tidemill
 	return p, nil
 }
 
-// read reads the ranges one after the other, for as long as there is time.
-func (p *preview) read(ctx context.Context, b *broker.Broker) error {
+// readRanges reads the ranges one after the other until the time is up.
+func (p *replayPreview) readRanges(ctx context.Context, b *broker.Broker) error {
 	for _, stream := range slices.Sorted(maps.Keys(p.ranges)) {
 		for _, r := range p.ranges[stream] {
 			if err := p.readRange(ctx, b, stream, r); err != nil {
@@ -420,7 +420,7 @@ func (p *preview) read(ctx context.Context, b *broker.Broker) error {
 	return nil
 }
 
-func (p *preview) readRange(ctx context.Context, b *broker.Broker, stream string, r tidemill.Range) error {
+func (p *replayPreview) readRange(ctx context.Context, b *broker.Broker, stream string, r tidemill.Range) error {
 	for at := r.From; at < r.To; {
 		from := broker.Position{Stream: stream, Partition: r.Partition, Offset: at}
 		next, err := b.Read(ctx, from, previewBytes, func(e *broker.Incoming) bool {
@@ -440,7 +440,7 @@ func (p *preview) readRange(ctx context.Context, b *broker.Broker, stream string
 	return nil
 }
 
-func (p *preview) take(at broker.Position, e *broker.Incoming) {
+func (p *replayPreview) take(at broker.Position, e *broker.Incoming) {
 	p.seen.Read++
 	if e.Err != nil {
 		return

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// fill takes all the bytes that a partition can get, and returns their number.
-func (w *window) fill(t *testing.T, l *lane, partition int32) int64 {
+// fillPartition takes all the bytes that a partition can get, and returns their number.
+func (w *window) fillPartition(t *testing.T, l *lane, partition int32) int64 {
 	now, cancel := context.WithCancel(t.Context())
 	cancel()
 	for {
@@ -22,7 +22,7 @@ func (w *window) fill(t *testing.T, l *lane, partition int32) int64 {
 func TestAStreamMayHoldAsMuchAsIsFree(t *testing.T) {
 	w := window{free: 100}
 	fill := func(l *lane) int64 {
-		for partition := int32(-1); w.fill(t, l, partition) > 0; partition++ {
+		for partition := int32(-1); w.fillPartition(t, l, partition) > 0; partition++ {
 		}
 		return l.held
 	}
@@ -31,23 +31,23 @@ func TestAStreamMayHoldAsMuchAsIsFree(t *testing.T) {
 		t.Errorf("stalled streams hold %d, %d and %d of 100", first, second, third)
 	}
 	for _, k := range a.tracks {
-		w.give(k, k.held)
+		w.release(k, k.held)
 	}
 	if again := fill(b); again != 44 {
 		t.Errorf("what is free again is for all: b holds %d", again)
 	}
-	if w.bytes() != 57 {
-		t.Errorf("%v bytes", w.bytes())
+	if w.takenBytes() != 57 {
+		t.Errorf("%v bytes", w.takenBytes())
 	}
 }
 
 func TestAPartitionLeavesRoomForTheOthers(t *testing.T) {
 	w := window{free: 100}
 	l, other := w.open(), w.open()
-	if first, second := w.fill(t, l, 3), w.fill(t, l, 0); first != 34 || second != 11 {
+	if first, second := w.fillPartition(t, l, 3), w.fillPartition(t, l, 0); first != 34 || second != 11 {
 		t.Errorf("stalled partitions hold %d and %d of 100", first, second)
 	}
-	if n := w.fill(t, other, -1); n != 19 {
+	if n := w.fillPartition(t, other, -1); n != 19 {
 		t.Errorf("another stream holds %d of the 55 that are free", n)
 	}
 }
@@ -70,12 +70,12 @@ func TestTurnsComeInOrder(t *testing.T) {
 			}()
 			synctest.Wait()
 		}
-		w.give(k, 20)
+		w.release(k, 20)
 		synctest.Wait()
 		if n := len(turns); n != 2 || <-turns+<-turns != 0+1 {
 			t.Fatalf("%d turns came", n)
 		}
-		w.give(k, 4)
+		w.release(k, 4)
 		if <-turns != 2 || w.waiting != 0 {
 			t.Error("the last turn")
 		}
@@ -84,18 +84,18 @@ func TestTurnsComeInOrder(t *testing.T) {
 
 func TestWhoWaitsTooLongLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, p := window{free: 1}, patience{while: time.Second}
+		w, p := window{free: 1}, contextPool{while: time.Second}
 		l := w.open()
-		k, err := w.take(p.context(), l, 0, 1)
+		k, err := w.take(p.newContext(), l, 0, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
 		began := time.Now()
-		_, err = w.take(p.context(), l, 0, 1)
+		_, err = w.take(p.newContext(), l, 0, 1)
 		if took := time.Since(began); !errors.Is(err, errNoRoom) || took > time.Second || took < 800*time.Millisecond {
 			t.Errorf("after %s: %v", took, err)
 		}
-		if w.give(k, 1); w.free != 1 || w.waiting != 0 || l.held != 0 || k.held != 0 {
+		if w.release(k, 1); w.free != 1 || w.waiting != 0 || l.held != 0 || k.held != 0 {
 			t.Errorf("%+v", &w)
 		}
 	})
@@ -103,13 +103,13 @@ func TestWhoWaitsTooLongLeaves(t *testing.T) {
 
 func TestPatienceIsShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := patience{while: time.Second}
-		first := p.context()
-		if p.context() != first {
+		p := contextPool{while: time.Second}
+		first := p.newContext()
+		if p.newContext() != first {
 			t.Error("two at the same moment have two contexts")
 		}
 		<-time.After(150 * time.Millisecond)
-		if p.context() == first {
+		if p.newContext() == first {
 			t.Error("a later one has less time")
 		}
 		<-first.Done()
@@ -122,7 +122,7 @@ func TestPatienceIsShared(t *testing.T) {
 
 func TestRoom(t *testing.T) {
 	l := Limits{UnderWay: 100, Caller: 40}
-	o := room{limits: &l, callers: map[string]int64{}}
+	o := memoryLimit{limits: &l, callers: map[string]int64{}}
 	for _, c := range []struct {
 		caller string
 		n      int64
@@ -135,7 +135,7 @@ func TestRoom(t *testing.T) {
 	}
 	o.give("a", 40)
 	o.give("", 20)
-	if o.bytes() != 40 || statusOf(o.take("a", 40)) != 0 {
-		t.Errorf("%v are taken", o.bytes())
+	if o.takenBytes() != 40 || statusOf(o.take("a", 40)) != 0 {
+		t.Errorf("%v are taken", o.takenBytes())
 	}
 }

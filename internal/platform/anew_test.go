@@ -27,7 +27,7 @@ func TestAStreamMadeAnewHasNoRepeats(t *testing.T) {
 		t.Fatal("the second is none, so nothing is tested here")
 	}
 	first.loseEvents()
-	if err := first.apply(t.Context(), parse(t, "version: 1\nstreams: {other: {}}\n")); err != nil {
+	if err := first.applyConfig(t.Context(), parse(t, "version: 1\nstreams: {other: {}}\n")); err != nil {
 		t.Fatal(err)
 	}
 	if first.publish() {
@@ -62,15 +62,15 @@ func TestRepeatsAreKnownAgainAfterARestart(t *testing.T) {
 	}
 }
 
-// door is a platform with a running gateway.
-type door struct {
+// gatewayProcess is a platform with a running gateway.
+type gatewayProcess struct {
 	*testing.T
 	*Platform
 	url    string
 	served chan error
 }
 
-func openDoor(t *testing.T, s *embedded.Servers) *door {
+func openDoor(t *testing.T, s *embedded.Servers) *gatewayProcess {
 	t.Helper()
 	p, err := Open(t.Context(), Options{Addresses: config.Addresses{Kafka: s.Kafka(), Redis: s.Redis()}, OwnStreams: true,
 		Telemetry: &telemetry.Options{Getenv: func(string) string { return "" }}})
@@ -81,12 +81,12 @@ func openDoor(t *testing.T, s *embedded.Servers) *door {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &door{T: t, Platform: p, url: "http://" + g.Addr(), served: make(chan error, 1)}
+	d := &gatewayProcess{T: t, Platform: p, url: "http://" + g.Addr(), served: make(chan error, 1)}
 	go func() { d.served <- g.Serve(context.WithoutCancel(t.Context())) }()
 	return d
 }
 
-func (d *door) close() {
+func (d *gatewayProcess) close() {
 	d.Helper()
 	if err := d.Platform.Close(context.WithoutCancel(d.Context())); err != nil {
 		d.Error(err)
@@ -97,7 +97,7 @@ func (d *door) close() {
 }
 
 // publish publishes the same event each time, and reports whether it was recognised as a repeat.
-func (d *door) publish() (repeated bool) {
+func (d *gatewayProcess) publish() (repeated bool) {
 	d.Helper()
 	req, err := http.NewRequestWithContext(d.Context(), http.MethodPost, d.url+"/events", nil)
 	if err != nil {
@@ -118,7 +118,7 @@ func (d *door) publish() (repeated bool) {
 }
 
 // loseEvents deletes the topic directly in Kafka.
-func (d *door) loseEvents() {
+func (d *gatewayProcess) loseEvents() {
 	d.Helper()
 	client := kafka.Client{Addr: kafka.TCP(d.Addresses().Kafka)}
 	topic := d.Names().Topic(tidemill.StreamEvents)

@@ -27,7 +27,7 @@ type ClusterOptions struct {
 // openCluster reads the address of the API server; it sends no request yet.
 func (p *Platform) openCluster(ctx context.Context, o ClusterOptions) (err error) {
 	p.cluster, err = kube.Open(ctx, kube.Options{Kubeconfig: o.Kubeconfig, Namespace: o.Namespace, Names: p.names, Config: p.Config,
-		Gateway: o.Gateway, Image: o.Image, Withheld: o.Withheld, Warm: p.warm, Registerer: p.registerer(), Logger: p.log})
+		Gateway: o.Gateway, Image: o.Image, Withheld: o.Withheld, Warm: p.warm, Registerer: p.metricsRegisterer(), Logger: p.log})
 	if err != nil {
 		return fmt.Errorf("open the way to Kubernetes: %w", err)
 	}
@@ -35,7 +35,7 @@ func (p *Platform) openCluster(ctx context.Context, o ClusterOptions) (err error
 	return nil
 }
 
-// openWarm opens the list of waiting pods, if there is a Redis.
+// openWarm opens the list of waiting pods; nil without Redis.
 func (p *Platform) openWarm() {
 	if p.redis != nil {
 		p.warm = warmpods.NewBook(p.redis, p.names, p.kafka)
@@ -55,9 +55,9 @@ func (p *Platform) watchCluster(ctx context.Context) {
 			p.log.Error("controller: watching the pods of runs ended", "reason", err)
 		}
 	})
-	behind := lags{p: p, seen: map[string]grown{}}
+	behind := lagReader{p: p, seen: map[string]streamGrowth{}}
 	running.Go(func() {
-		if err := p.cluster.Scale(watching, behind.of); watching.Err() == nil {
+		if err := p.cluster.Scale(watching, behind.scorerLag); watching.Err() == nil {
 			p.log.Error("controller: scaling the scorers ended", "reason", err)
 		}
 	})
@@ -68,11 +68,11 @@ func (p *Platform) watchCluster(ctx context.Context) {
 	})
 }
 
-// services follows the Knative Services once a trigger names one. Without such a trigger it sends
-// no request, so the cluster need not have Knative.
-type services struct {
+// serviceWatcher follows the Knative Services once a trigger names such a service. Without such a
+// trigger no request is sent, so the cluster need not have Knative.
+type serviceWatcher struct {
 	p     *Platform
-	knows bool // our own functions are Knative Services, too
+	knows bool // whether our own functions are Knative Services
 
 	mu   sync.Mutex
 	all  *kube.Services
@@ -84,7 +84,7 @@ func (p *Platform) openServices(ctx context.Context) error {
 	if p.cluster == nil {
 		return nil
 	}
-	s := &services{p: p, knows: p.functionsAt == Knative}
+	s := &serviceWatcher{p: p, knows: p.functionsAt == Knative}
 	p.services = s
 	if err := s.apply(ctx, p.Config()); err != nil {
 		return err
@@ -97,11 +97,11 @@ func (p *Platform) openServices(ctx context.Context) error {
 		}
 		return nil
 	})
-	p.add(part{name: "the services", apply: s.apply, check: s.check})
+	p.addComponent(component{name: "the services", apply: s.apply, check: s.check})
 	return nil
 }
 
-func (s *services) apply(ctx context.Context, c *config.Config) (err error) {
+func (s *serviceWatcher) apply(ctx context.Context, c *config.Config) (err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.all != nil || !s.knows && !asksForServices(c) {
@@ -125,13 +125,13 @@ func asksForServices(c *config.Config) bool {
 	return false
 }
 
-func (s *services) known() *kube.Services {
+func (s *serviceWatcher) known() *kube.Services {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.all
 }
 
-func (s *services) check(context.Context) api.Check {
+func (s *serviceWatcher) check(context.Context) api.Check {
 	c := api.Check{Name: "services", Status: api.OK}
 	if all := s.known(); all != nil {
 		if err := all.Check(); err != nil {
@@ -141,23 +141,24 @@ func (s *services) check(context.Context) api.Check {
 	return c
 }
 
-// lags computes the lags of scorers, even of scorers without a process.
-type lags struct {
+// lagReader computes the lags of scorers, even of scorers without a process.
+type lagReader struct {
 	p *Platform
 
 	mu   sync.Mutex
-	seen map[string]grown // by scorer
+	seen map[string]streamGrowth // by scorer
 }
 
-// grown is the length of a stream and the time at which that was first seen.
-type grown struct {
+// streamGrowth is the length of a stream and the time at which that length was first seen.
+type streamGrowth struct {
 	events int64
 	at     time.Time
 }
 
-// of reads a scorer's lag from Kafka. Events that a scorer has parked for their models do not count
-// in the lag, because their offsets are committed. The notes at the offsets show them.
-func (l *lags) of(ctx context.Context, s config.Scorer) (kube.Lag, error) {
+// scorerLag reads a scorer's lag from Kafka. Events that a scorer has parked for their models do
+// not count in the lag, because their offsets are committed. The metadata of those offsets reports
+// them.
+func (l *lagReader) scorerLag(ctx context.Context, s config.Scorer) (kube.Lag, error) {
 	ends, err := l.p.broker.Ends(ctx, s.From)
 	if err != nil {
 		return kube.Lag{}, fmt.Errorf("ask how far the scorer %s is behind: %w", s.Name, err)
@@ -167,16 +168,16 @@ func (l *lags) of(ctx context.Context, s config.Scorer) (kube.Lag, error) {
 		return kube.Lag{}, fmt.Errorf("ask how far the scorer %s has come: %w", s.Name, err)
 	}
 	lag := kube.Lag{Newest: l.grew(s.Name, ends, time.Now()), Partitions: len(ends)}
-	if lag.Behind, err = l.behind(ctx, s, ends, committed); err != nil || lag.Behind > 0 {
+	if lag.Behind, err = l.uncommitted(ctx, s, ends, committed); err != nil || lag.Behind > 0 {
 		return lag, err
 	}
-	if lag.Held, err = l.held(ctx, s.Name, committed); err == nil && lag.Held {
+	if lag.Held, err = l.hasParked(ctx, s.Name, committed); err == nil && lag.Held {
 		lag.Models, err = l.p.works.ledger.ModelsMark(ctx)
 	}
 	return lag, err
 }
 
-func (l *lags) grew(scorer string, ends []broker.Position, now time.Time) time.Time {
+func (l *lagReader) grew(scorer string, ends []broker.Position, now time.Time) time.Time {
 	sum := int64(0)
 	for _, e := range ends {
 		sum += e.Offset
@@ -184,19 +185,19 @@ func (l *lags) grew(scorer string, ends []broker.Position, now time.Time) time.T
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if before, known := l.seen[scorer]; !known || before.events != sum {
-		l.seen[scorer] = grown{sum, now}
+		l.seen[scorer] = streamGrowth{sum, now}
 	}
 	return l.seen[scorer].at
 }
 
-// behind returns the number of events that are not committed.
-func (l *lags) behind(ctx context.Context, s config.Scorer, ends, committed []broker.Position) (_ int64, err error) {
+// uncommitted returns the number of events whose offsets are not committed.
+func (l *lagReader) uncommitted(ctx context.Context, s config.Scorer, ends, committed []broker.Position) (_ int64, err error) {
 	var begins []broker.Position // first offsets; read only if needed
 	sum := int64(0)
 	for i, c := range committed {
 		from := c.Offset
 		if from < 0 && s.Latest {
-			sum++ // the scorer must start once, because it begins at the end of the stream at that time
+			sum++ // the scorer must start once, because its group begins at the present end of the stream
 			continue
 		}
 		if from < 0 && begins == nil {
@@ -212,8 +213,8 @@ func (l *lags) behind(ctx context.Context, s config.Scorer, ends, committed []br
 	return sum, nil
 }
 
-// held reports whether events are parked for their models.
-func (l *lags) held(ctx context.Context, scorer string, committed []broker.Position) (bool, error) {
+// hasParked reports whether a scorer has parked events for their models.
+func (l *lagReader) hasParked(ctx context.Context, scorer string, committed []broker.Position) (bool, error) {
 	parked, err := l.p.broker.Ends(ctx, tidemill.ScorerParked(scorer))
 	if err != nil {
 		return false, fmt.Errorf("ask what the scorer %s holds: %w", scorer, err)

@@ -29,10 +29,10 @@ func TestTheLagOfAScorerThatDoesNotRun(t *testing.T) {
 	data := t.TempDir()
 	p := open(t, Options{Config: parse(t, scorersAtZero), Embedded: &embedded.Options{Dir: data}, OwnStreams: true, Runs: &RunsOptions{Data: data},
 		Telemetry: &telemetry.Options{Name: "test", Getenv: func(string) string { return "" }}})
-	l := lags{p: p, seen: map[string]grown{}}
+	l := lagReader{p: p, seen: map[string]streamGrowth{}}
 	ask := func(name string) int64 {
 		t.Helper()
-		lag, err := l.of(t.Context(), scorerNamed(t, p.Config(), name))
+		lag, err := l.scorerLag(t.Context(), scorerNamed(t, p.Config(), name))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,11 +13,11 @@ import (
 )
 
 // Watch applies the config whenever the result of load has changed, until the context ends. If a
-// config cannot be loaded or applied, the previous one stays in force, and Ready reports that. It
-// polls. So it finds a ConfigMap's swapped link, an editor's renamed file and a change on a network
-// file system alike, and it cannot miss a change for long.
+// config cannot be loaded or applied, the previous one stays in force, and Ready reports that.
+// Watch polls, because polling also finds a ConfigMap's swapped link, an editor's renamed file and
+// a change on a network file system.
 func (p *Platform) Watch(ctx context.Context, load func() (*config.Config, error), every time.Duration) {
-	w := watcher{p: p, load: load, settled: p.Config().Hash()}
+	w := configWatcher{p: p, load: load, settled: p.Config().Hash()}
 	w.last = w.settled
 	t := time.NewTicker(every)
 	defer t.Stop()
@@ -26,13 +26,13 @@ func (p *Platform) Watch(ctx context.Context, load func() (*config.Config, error
 		case <-ctx.Done():
 			return
 		case <-t.C:
-			w.look(ctx)
+			w.poll(ctx)
 		}
 	}
 }
 
-// watcher remembers each result of load as a text: the config's hash, or the error.
-type watcher struct {
+// configWatcher remembers each result of load as a text: the config's hash, or the error.
+type configWatcher struct {
 	p       *Platform
 	load    func() (*config.Config, error)
 	read    *config.Config // last result of load
@@ -41,17 +41,17 @@ type watcher struct {
 	settled string         // last text that was applied or refused
 }
 
-// hashOf computes the hash only if load returned another config.
-func (w *watcher) hashOf(c *config.Config) string {
+// hashOf returns the config's hash. The hash is computed only if load returned another config.
+func (w *configWatcher) hashOf(c *config.Config) string {
 	if c != w.read {
 		w.read, w.hash = c, c.Hash()
 	}
 	return w.hash
 }
 
-// look applies a change once it has seen it twice, because a half-written file may be valid and
-// mean something else.
-func (w *watcher) look(ctx context.Context) {
+// poll applies a change once two polls have read the same config, because a half-written file may
+// be valid and mean something else.
+func (w *configWatcher) poll(ctx context.Context) {
 	c, err := w.load()
 	seen := ""
 	if err != nil {
@@ -65,19 +65,19 @@ func (w *watcher) look(ctx context.Context) {
 		return
 	}
 	if err == nil {
-		if err := w.p.apply(ctx, c); err != nil {
+		if err := w.p.applyConfig(ctx, c); err != nil {
 			if ctx.Err() == nil {
-				w.p.refuse(err) // Kafka may be down: the next look tries again
+				w.p.storeRefusal(err) // Kafka may be down: the next look tries again
 			}
 			return
 		}
 	}
 	w.settled = seen
-	w.p.refuse(err)
+	w.p.storeRefusal(err)
 }
 
-// apply makes the streams match a new config and puts it in force.
-func (p *Platform) apply(ctx context.Context, c *config.Config) error {
+// applyConfig makes the streams match a new config and puts it in force.
+func (p *Platform) applyConfig(ctx context.Context, c *config.Config) error {
 	if c.Name != p.names.Install() {
 		return fmt.Errorf("name changed from %s to %s, which renames every topic: restart to use it", p.names.Install(), c.Name)
 	}
@@ -94,9 +94,9 @@ func (p *Platform) apply(ctx context.Context, c *config.Config) error {
 	return nil
 }
 
-// refuse stores why a config is not in force; nil if it is. It logs a reason once, not at each
-// look.
-func (p *Platform) refuse(err error) {
+// storeRefusal stores the reason why a config is not in force; nil if it is in force. Each reason
+// is logged once, not at each poll.
+func (p *Platform) storeRefusal(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err != nil && (p.refused == nil || p.refused.Error() != err.Error()) {
@@ -108,8 +108,8 @@ func (p *Platform) refuse(err error) {
 // A dead letter holds its record in base64, so it may be larger than any event.
 const deadLetterBytes = 9 << 20
 
-// specs returns the streams that a config has or needs.
-func specs(c *config.Config) []broker.StreamSpec {
+// streamSpecs returns the streams that a config has or needs.
+func streamSpecs(c *config.Config) []broker.StreamSpec {
 	streams := slices.Concat(c.Streams, c.Parked())
 	held := c.HeldFor()
 	all := make([]broker.StreamSpec, 0, len(streams)+len(held))
@@ -130,7 +130,7 @@ func specs(c *config.Config) []broker.StreamSpec {
 
 // ensureStreams makes the streams match a config and logs changes and remaining differences.
 func (p *Platform) ensureStreams(ctx context.Context, c *config.Config) error {
-	report, err := p.broker.EnsureStreams(ctx, specs(c), broker.EnsureOptions{Reorder: p.reorder})
+	report, err := p.broker.EnsureStreams(ctx, streamSpecs(c), broker.EnsureOptions{Reorder: p.reorder})
 	var created []string
 	for _, c := range report.Changes {
 		if c.What == "created" {

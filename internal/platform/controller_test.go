@@ -50,7 +50,7 @@ func TestAControllerFollowsTheConfig(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := p.apply(t.Context(), c); err != nil {
+	if err := p.applyConfig(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
 	r, err := follow.OpenReader(t.Context(), p.Broker(), follow.ReaderOptions{Stream: tidemill.StreamEvents, Start: broker.Earliest()})

@@ -56,8 +56,8 @@ func (p *Platform) openFunctions(ctx context.Context) error {
 	return nil
 }
 
-// calledBy refuses requests with another Host header. A web page could let its own host name point
-// to this machine, and a browser here would call our functions.
+// calledBy refuses requests with another Host header. Otherwise the host name of a web page could
+// point to this machine, and a browser on this machine would call our functions.
 func calledBy(host string, functions http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Host != host {
@@ -68,8 +68,8 @@ func calledBy(host string, functions http.Handler) http.Handler {
 	})
 }
 
-// resolve finds the URL of a target that has none in the config.
-func (p *Platform) resolve(_ context.Context, to config.Target) (*url.URL, error) {
+// resolveURL finds the URL of a target that has none in the config.
+func (p *Platform) resolveURL(_ context.Context, to config.Target) (*url.URL, error) {
 	switch {
 	case to.Service != "":
 		return p.resolveService(to.Service)
@@ -86,7 +86,7 @@ func (p *Platform) resolve(_ context.Context, to config.Target) (*url.URL, error
 	return &url.URL{Scheme: "http", Host: p.called, Path: at}, nil
 }
 
-// pathOf returns the path of a function that needs the runs; empty without runs.
+// pathOf returns the path of a function that needs the runs. The path is empty without runs.
 func (p *Platform) pathOf(to config.Target) string {
 	if p.works == nil {
 		return ""
@@ -109,10 +109,10 @@ const (
 	functionIdle = 2 * time.Minute
 )
 
-// Function serves one of our functions to dispatchers in other processes, and the probes. Callers
-// must know the secret that all processes share, because many pods can reach the port. It returns
-// the address; the stop order closes it after the running calls. The platform must have been opened
-// with Runs, Telemetry and Secret.
+// Function serves the probes, and one of our functions for dispatchers in other processes. Callers
+// must know the secret that all processes share, because many pods can reach the port. The result
+// is the address. The stop order closes the server after the running calls. The platform must have
+// been opened with Runs, Telemetry and Secret.
 func (p *Platform) Function(ctx context.Context, name, listen string) (string, error) {
 	switch {
 	case !slices.Contains(Functions(), name):
@@ -173,15 +173,15 @@ const Knative = "knative"
 // Functions returns the names of our functions that can run in their own processes.
 func Functions() []string { return []string{trainFunction, promoteFunction, config.FunctionForget} }
 
-// serveOurs adds one of our functions. It needs the runs.
+// serveOurs adds one of our functions. The function needs the runs.
 func (p *Platform) serveOurs(mux *http.ServeMux, name string) {
 	switch name {
 	case trainFunction:
-		mux.HandleFunc("POST /"+trainFunction+"/{recipe}", p.train)
+		mux.HandleFunc("POST /"+trainFunction+"/{recipe}", p.callTrain)
 	case promoteFunction:
-		mux.Handle("POST /"+promoteFunction, p.promote())
+		mux.Handle("POST /"+promoteFunction, p.promoteHandler())
 	case config.FunctionForget:
-		mux.Handle("POST /"+config.FunctionForget, p.forget())
+		mux.Handle("POST /"+config.FunctionForget, p.forgetHandler())
 	}
 }
 
@@ -223,8 +223,8 @@ func FunctionAt(address, function string) string {
 	return strings.ReplaceAll(address, "{function}", function)
 }
 
-// resolveService finds a Knative Service. If it is missing or not ready, the error is ErrNotYet, so
-// that its events wait.
+// resolveService finds a Knative Service. If the service is missing or not ready, the error is
+// ErrNotYet, so that the events wait.
 func (p *Platform) resolveService(name string) (*url.URL, error) {
 	if p.services == nil {
 		return nil, fmt.Errorf("there is no cluster here to find the service %s in: give the trigger a url, or run the dispatcher with --kubernetes", name)
@@ -236,7 +236,7 @@ func (p *Platform) resolveService(name string) (*url.URL, error) {
 	at, err := all.Resolve(name)
 	switch {
 	case errors.Is(err, kube.ErrElsewhere):
-		return nil, err // it would never be found
+		return nil, err // the service would never be found
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", deliver.ErrNotYet, err)
 	}
@@ -248,19 +248,19 @@ const trainFunction = "train"
 // usesTrain reports whether a trigger's target is our function that requests runs.
 func usesTrain(to config.Target) bool { return to.Function == trainFunction && to.Recipe != "" }
 
-// trains holds the functions that request runs, one per recipe.
-type trains struct {
+// trainFunctions holds the functions that request runs, one per recipe.
+type trainFunctions struct {
 	mu  sync.Mutex
 	all map[string]http.Handler
 }
 
-// train calls the function of the recipe in the path.
-func (p *Platform) train(w http.ResponseWriter, r *http.Request) {
+// callTrain calls the function of the recipe in the path.
+func (p *Platform) callTrain(w http.ResponseWriter, r *http.Request) {
 	p.trainOf(r.PathValue("recipe")).ServeHTTP(w, r)
 }
 
-// trainOf returns the function of a recipe. It keeps none for an unknown recipe, because callers
-// may send any path.
+// trainOf returns the function of a recipe. A function for an unknown recipe is not kept, because
+// callers may send any path.
 func (p *Platform) trainOf(recipe string) http.Handler {
 	if _, ok := p.Config().Recipe(recipe); !ok {
 		return http.NotFoundHandler()

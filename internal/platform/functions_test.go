@@ -22,7 +22,7 @@ import (
 )
 
 // Events for a missing service wait. Events for a service in another namespace fail with an error,
-// because it would never be found.
+// because the service would never be found.
 func TestAServiceOfAnotherNamespaceIsNotWaitedFor(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.NotFoundHandler())
@@ -43,7 +43,7 @@ func TestAServiceOfAnotherNamespaceIsNotWaitedFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	for service, waits := range map[string]bool{"prices": true, "ml/prices": true, "shop/prices": false} {
-		at, err := p.resolve(t.Context(), config.Target{Service: service})
+		at, err := p.resolveURL(t.Context(), config.Target{Service: service})
 		if err == nil || errors.Is(err, deliver.ErrNotYet) != waits {
 			t.Errorf("%s: %v, %v", service, at, err)
 		}
@@ -62,7 +62,7 @@ func TestOurFunctionsAreCalledByUsAlone(t *testing.T) {
 	if err := p.openFunctions(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	to, err := p.resolve(t.Context(), config.Target{Function: "count"})
+	to, err := p.resolveURL(t.Context(), config.Target{Function: "count"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,14 +30,14 @@ type GatewayOptions struct {
 }
 
 // The producer's timeout must be shorter than the gateway's, so that the gateway can report a
-// failure. Otherwise it could only answer that the result is unknown.
+// failure. Otherwise the gateway could only answer that the result is unknown.
 const (
 	ackWithin     = 30 * time.Second
 	publishWithin = 25 * time.Second
 )
 
-// Gateway opens the HTTP server. It answers requests only after Serve; the stop order closes it.
-// The platform must have been opened with Telemetry.
+// Gateway opens the HTTP server. Requests are answered only after Serve. The stop order closes the
+// server. The platform must have been opened with Telemetry.
 func (p *Platform) Gateway(ctx context.Context, o GatewayOptions) (*gateway.Gateway, error) {
 	if p.telemetry == nil {
 		return nil, errors.New("open the gateway: the platform was opened without telemetry")
@@ -67,14 +67,14 @@ func (p *Platform) Gateway(ctx context.Context, o GatewayOptions) (*gateway.Gate
 	}
 	if w := p.works; w != nil {
 		wo.Warm, wo.Muster = p.warm, rendezvous.NewRoll(p.redis, p.names, p.kafka)
-		wo.Runs, wo.Ledger, wo.Store, wo.Tokens, wo.Announce, wo.Inside = w.foreman, w.ledger, w.store, w.tokens, p.announce, w.inside
+		wo.Runs, wo.Ledger, wo.Store, wo.Tokens, wo.Announce, wo.Inside = w.foreman, w.ledger, w.store, w.tokens, p.publishCommit, w.inside
 		wo.Models, wo.Forgetter = w.models, w.forgetter
 		if w.local != nil {
 			wo.GPUs, wo.Slots = w.local.GPUs, w.local.Slots
 		}
 	}
 	if p.canScore() {
-		wo.Score, wo.Rescore, wo.Inference = p.scoreOnce, p.rescore, p.inference()
+		wo.Score, wo.Rescore, wo.Inference = p.scoreOnce, p.rescorePart, p.inferenceHandler()
 	}
 	g, err := gateway.Open(ctx, wo)
 	if err != nil {
@@ -101,8 +101,8 @@ func (p *Platform) measure(collectors ...prometheus.Collector) error {
 	return nil
 }
 
-// openRepeats returns nil without Redis. The memory is closed after the producers, because their
-// last acknowledgements still mark events in it.
+// openRepeats opens the memory of repeats; nil without Redis. The memory is closed after the
+// producers, because their last acknowledgements still mark events in it.
 func (p *Platform) openRepeats() (*dedupe.Memory, error) {
 	memory, err := dedupe.Open(dedupe.Options{Redis: p.redis, Names: p.names, Kafka: p.kafka, Registerer: p.telemetry.Registry(), Logger: p.log})
 	if err != nil {
@@ -117,7 +117,8 @@ func (p *Platform) openRepeats() (*dedupe.Memory, error) {
 	return memory, nil
 }
 
-// openAccess returns nil without a file: all callers have all rights.
+// openAccess opens the access file. Without a file the result is nil, and all callers have all
+// rights.
 func (p *Platform) openAccess(ctx context.Context, file string) (*access.Guard, error) {
 	if file == "" {
 		return nil, nil
@@ -138,7 +139,7 @@ const recallWithin = 10 * time.Second
 const recallMost = 1_000_000
 
 // recallRepeats fills the memory of repeats from the log when a gateway starts, for streams that
-// Redis does not know. A laptop's Redis forgets everything when it stops, and any Redis may.
+// Redis does not know. A laptop's Redis loses its data when it stops, and any Redis may lose data.
 func (p *Platform) recallRepeats(ctx context.Context, memory *dedupe.Memory) {
 	if memory == nil {
 		return
@@ -151,7 +152,7 @@ func (p *Platform) recallRepeats(ctx context.Context, memory *dedupe.Memory) {
 			continue
 		}
 		all.Go(func() {
-			n, err := p.recall(ctx, memory, s)
+			n, err := p.readRepeats(ctx, memory, s)
 			switch {
 			case err != nil:
 				p.log.Warn("some repeats of earlier events may be stored again", "stream", s.Name, "events", n, "reason", err)
@@ -163,8 +164,8 @@ func (p *Platform) recallRepeats(ctx context.Context, memory *dedupe.Memory) {
 	all.Wait()
 }
 
-// recall reads one stream into the memory, and returns the number of events.
-func (p *Platform) recall(ctx context.Context, memory *dedupe.Memory, s config.Stream) (n int, err error) {
+// readRepeats reads one stream into the memory, and returns the number of events.
+func (p *Platform) readRepeats(ctx context.Context, memory *dedupe.Memory, s config.Stream) (n int, err error) {
 	if known, err := memory.Known(ctx, s.Name); err == nil && known {
 		return 0, nil
 	}

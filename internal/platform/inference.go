@@ -18,9 +18,10 @@ import (
 	"tidemill.dev/internal/scoring/serving"
 )
 
-// asked holds the models for single requests, by engine. Scorers have their own models, which write
-// a fact if a champion cannot be loaded. A single request gets that error in its answer.
-type asked struct {
+// requestModels holds the models for single requests, by engine. Scorers have their own models,
+// which write a fact if a champion cannot be loaded. A single request gets that error in its
+// answer.
+type requestModels struct {
 	mu  sync.Mutex
 	all map[string]*serving.Models
 }
@@ -28,8 +29,8 @@ type asked struct {
 // openWithin limits the wait of the first request, which opens the models.
 const openWithin = 30 * time.Second
 
-// of returns the models of an engine, and opens them at the first call.
-func (a *asked) of(p *Platform, on *scoring, engine string) (*serving.Models, error) {
+// modelsOf returns the models of an engine, and opens them at the first call.
+func (a *requestModels) modelsOf(p *Platform, on *scoringModels, engine string) (*serving.Models, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if m := a.all[engine]; m != nil {
@@ -50,7 +51,7 @@ func (a *asked) of(p *Platform, on *scoring, engine string) (*serving.Models, er
 	return m, nil
 }
 
-func (a *asked) close() error {
+func (a *requestModels) close() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	var errs []error
@@ -70,13 +71,13 @@ func (p *Platform) scoreOnce(ctx context.Context, c config.Scorer, v *broker.Vie
 	}
 	r, err := score.Once(ctx, c, m, v)
 	if err != nil {
-		return api.ScoreDone{}, unanswered(err)
+		return api.ScoreDone{}, toGatewayError(err)
 	}
 	return api.ScoreDone{Model: r.Model, Version: r.Version, Label: r.Label, Score: r.Score, Scores: r.Scores, Values: r.Values}, nil
 }
 
-// unanswered turns an error of scoring into the gateway's error.
-func unanswered(err error) error {
+// toGatewayError turns an error of scoring into the gateway's error.
+func toGatewayError(err error) error {
 	if none := errors.Is(err, score.ErrNoModel); none || errors.Is(err, score.ErrUnscorable) {
 		return &gateway.Unanswered{NoChampion: none, Err: err}
 	}
@@ -97,12 +98,12 @@ func (p *Platform) modelsOf(ctx context.Context, c config.Scorer) (*serving.Mode
 	if err != nil {
 		return nil, err
 	}
-	return on.asked.of(p, on, c.Engine)
+	return on.asked.modelsOf(p, on, c.Engine)
 }
 
-// inference returns the handler of the Open Inference Protocol, in which clients ask for a model by
-// its name.
-func (p *Platform) inference() *oip.Handler {
+// inferenceHandler returns the handler of the Open Inference Protocol, in which clients ask for a
+// model by its name.
+func (p *Platform) inferenceHandler() *oip.Handler {
 	return oip.New(oip.Options{Version: p.version,
 		Models: func(ctx context.Context) (*serving.Models, error) {
 			return p.modelsOf(ctx, config.Scorer{Engine: infer.EngineAuto})
@@ -115,8 +116,8 @@ const rescoreFor = 2 * time.Second
 
 var errEnough = errors.New("enough for one answer")
 
-// rescore scores a part of a scorer's stream again.
-func (p *Platform) rescore(ctx context.Context, c config.Scorer, ask api.RescoreAsk, ranges []tidemill.Range) (api.Rescored, error) {
+// rescorePart scores a part of a scorer's stream again.
+func (p *Platform) rescorePart(ctx context.Context, c config.Scorer, ask api.RescoreAsk, ranges []tidemill.Range) (api.Rescored, error) {
 	m, err := p.modelsOf(ctx, c)
 	if err != nil {
 		return api.Rescored{}, fmt.Errorf("ask the scorer %s: %w", c.Name, err)

@@ -16,10 +16,10 @@ import (
 func TestInference(t *testing.T) {
 	t.Parallel()
 	w := newScoringWorld(t, "version: 1\n")
-	w.champion("intent/bot-1", 1, 0, twoLabels(true))
-	w.champion("intent/bot-1", 2, 1, twoLabels(false))
-	w.champion("intent/bad", 1, 0, []byte("no model"))
-	server := httptest.NewServer(w.inference())
+	w.promoteModel("intent/bot-1", 1, 0, twoLabels(true))
+	w.promoteModel("intent/bot-1", 2, 1, twoLabels(false))
+	w.promoteModel("intent/bad", 1, 0, []byte("no model"))
+	server := httptest.NewServer(w.inferenceHandler())
 	t.Cleanup(server.Close)
 	ask := func(method, path, body string) (int, map[string]any) {
 		t.Helper()

@@ -36,11 +36,11 @@ func (p *Platform) Dispatcher(ctx context.Context) (*deliver.Dispatcher, error) 
 	if err := p.openServices(ctx); err != nil {
 		return nil, err
 	}
-	bearer, err := p.bearer()
+	bearer, err := p.dispatcherToken()
 	if err != nil {
 		return nil, err
 	}
-	o := deliver.Options{Broker: p.broker, Config: p.Config(), Resolve: p.resolve, Bearer: bearer, Version: p.version,
+	o := deliver.Options{Broker: p.broker, Config: p.Config(), Resolve: p.resolveURL, Bearer: bearer, Version: p.version,
 		Registerer: p.telemetry.Registry(), Tracer: p.telemetry.Tracer(), Logger: p.log}
 	if !p.Embedded() {
 		o.Skew = skewInCluster
@@ -50,7 +50,7 @@ func (p *Platform) Dispatcher(ctx context.Context) (*deliver.Dispatcher, error) 
 		return nil, err
 	}
 	p.AtStop(Consumers, "the dispatcher", d.Close)
-	p.add(part{name: "the triggers", apply: d.Apply, check: func(context.Context) api.Check { return d.Check() }})
+	p.addComponent(component{name: "the triggers", apply: d.Apply, check: func(context.Context) api.Check { return d.Check() }})
 	p.publishStanding(ctx, d)
 	return d, nil
 }
@@ -100,7 +100,7 @@ func (p *Platform) Controller(ctx context.Context) (*schedule.Controller, error)
 		return nil, err
 	}
 	p.AtStop(Consumers, "the clock", k.Close)
-	p.add(part{
+	p.addComponent(component{
 		name:  "the clock",
 		apply: func(_ context.Context, c *config.Config) error { return k.Apply(c) },
 		check: func(context.Context) api.Check { return checkClock(k.Status()) },

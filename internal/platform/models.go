@@ -27,7 +27,7 @@ const promoteFunction = "promote"
 func usesPromote(to config.Target) bool { return to.Function == promoteFunction }
 
 // openModels needs the foreman, because it requests lost runs again.
-func (p *Platform) openModels(w *works) (err error) {
+func (p *Platform) openModels(w *runServices) (err error) {
 	w.models, err = registry.New(registry.Options{Ledger: w.ledger, Store: w.store, Broker: p.broker, Names: p.names, Asked: w.asked.Now,
 		Again: func(ctx context.Context, l registry.Lost) error {
 			return w.foreman.Again(ctx, l.Run, l.Cause, l.Correlation, l.Trace)
@@ -38,8 +38,8 @@ func (p *Platform) openModels(w *works) (err error) {
 	return nil
 }
 
-// promote returns the function that judges versions.
-func (p *Platform) promote() http.Handler {
+// promoteHandler returns the function that judges versions.
+func (p *Platform) promoteHandler() http.Handler {
 	return functions.ViewHandler(promote.New(promote.Options{Models: p.works.models}), functions.Options{Logger: p.log})
 }
 
@@ -54,8 +54,8 @@ func (p *Platform) Models() *registry.Registrar {
 // usesForget reports whether a trigger's target is our function that forgets keys.
 func usesForget(to config.Target) bool { return to.Function == config.FunctionForget }
 
-// openForgetter needs the models, because it forgets them with their keys.
-func (p *Platform) openForgetter(w *works) (err error) {
+// openForgetter needs the models, because models are forgotten with their keys.
+func (p *Platform) openForgetter(w *runServices) (err error) {
 	w.letters = &lazyLetters{p: p}
 	w.forgetter, err = erase.New(erase.Options{Broker: p.broker, Producer: p.announcer, Names: p.names, Config: p.Config,
 		Ledger: w.ledger, Store: w.store, Foreman: w.foreman, Registrar: w.models, Letters: w.letters.open, Logger: p.log})
@@ -65,8 +65,8 @@ func (p *Platform) openForgetter(w *works) (err error) {
 	return nil
 }
 
-// forget returns the function that forgets keys.
-func (p *Platform) forget() http.Handler {
+// forgetHandler returns the function that forgets keys.
+func (p *Platform) forgetHandler() http.Handler {
 	return functions.ViewHandler(keys.New(p.works.forgetter), functions.Options{Logger: p.log})
 }
 
@@ -112,8 +112,8 @@ func (l *lazyLetters) close(ctx context.Context) error {
 	return l.book.Close(ctx)
 }
 
-// announce publishes the event of a commit.
-func (p *Platform) announce(ctx context.Context, c api.Commit) error {
+// publishCommit publishes the event of a commit.
+func (p *Platform) publishCommit(ctx context.Context, c api.Commit) error {
 	v, err := newData(p.names, &c)
 	if err != nil {
 		return fmt.Errorf("announce commit %s of dataset %s: %w", c.ID, c.Dataset, err)
@@ -124,8 +124,8 @@ func (p *Platform) announce(ctx context.Context, c api.Commit) error {
 	return nil
 }
 
-// changes is the data of a new-data event.
-type changes struct {
+// newDataEvent is the data of a new-data event.
+type newDataEvent struct {
 	Parent  string `json:"parent,omitempty"`
 	Number  int64  `json:"number"`
 	Added   int    `json:"added"`
@@ -139,7 +139,7 @@ type changes struct {
 // newData returns the event of a commit. Its id derives from the commit, so a repeated announcement
 // is the same event.
 func newData(names tidemill.Names, c *api.Commit) (broker.View, error) {
-	data, err := json.Marshal(changes{c.Parent, c.Number, c.Added, c.Changed, c.Removed, c.Files, c.Bytes, c.Message})
+	data, err := json.Marshal(newDataEvent{c.Parent, c.Number, c.Added, c.Changed, c.Removed, c.Files, c.Bytes, c.Message})
 	if err != nil {
 		return broker.View{}, err
 	}

@@ -41,7 +41,7 @@ type Options struct {
 	// OwnStreams creates the config's streams and alters those that differ. It is false in a
 	// process that only publishes or reads.
 	OwnStreams bool
-	Reorder    bool // see broker.EnsureOptions
+	Reorder    bool // whether keys may move to other partitions; see broker.EnsureOptions
 	// Telemetry starts metrics and traces. Long-running processes set it; commands that end at once
 	// do not. Its Logger is ignored.
 	Telemetry *telemetry.Options
@@ -62,7 +62,7 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Platform holds the connections and parts of a process.
+// Platform holds the connections and components of a process.
 type Platform struct {
 	names     tidemill.Names
 	addresses config.Addresses
@@ -79,24 +79,24 @@ type Platform struct {
 
 	functionsAt string
 	secretFile  string
-	cluster     *kube.Cluster  // nil outside a cluster
-	services    *services      // Knative Services for the dispatcher; nil outside a cluster
-	warm        *warmpods.Book // nil without Redis
+	cluster     *kube.Cluster   // nil outside a cluster
+	services    *serviceWatcher // Knative Services for the dispatcher; nil outside a cluster
+	warm        *warmpods.Book  // nil without Redis
 	stops       stopOrder
-	works       *works // nil without runs
+	works       *runServices // nil without runs
 	models      ScoringOptions
 	announcer   *broker.Producer // producer for the events of commits
-	trains      trains
+	trains      trainFunctions
 
 	mu      sync.Mutex
 	config  *config.Config
-	parts   []part
+	parts   []component
 	repeats *dedupe.Memory // memory of the gateway; nil without a gateway
-	scorers *scorers       // nil if Scorers was not called
+	scorers *scorerSet     // nil if Scorers was not called
 	refused error          // reason why the newest config is not in force
 
 	scoringLock sync.Mutex
-	scores      *scoring       // nil until the first use of models
+	scores      *scoringModels // nil until the first use of models
 	library     *store.Store   // store of a process that scores and has no runs
 	registry    *ledger.Ledger // ledger of such a process
 }
@@ -188,7 +188,7 @@ func (p *Platform) openRedis(s RedisSecurity) error {
 	if err != nil {
 		return err
 	}
-	redis.SetLogger(silence{})
+	redis.SetLogger(silentLogger{})
 	p.redis = redis.NewClient(o)
 	p.AtStop(clients, "Redis's connections", func(context.Context) error { return p.redis.Close() })
 	return nil
@@ -239,28 +239,28 @@ func (p *Platform) Consumer(ctx context.Context, o broker.ConsumerOptions) (*bro
 // Embedded reports whether the servers run in this process, as on a laptop.
 func (p *Platform) Embedded() bool { return p.servers != nil }
 
-// part is a component of the process that outlives changes of the config.
-type part struct {
+// component is a part of the process that keeps running when the config changes.
+type component struct {
 	name  string
-	apply func(context.Context, *config.Config) error // nil if it does not depend on the config
-	check func(context.Context) api.Check             // nil if it is always ready
+	apply func(context.Context, *config.Config) error // nil if the component does not depend on the config
+	check func(context.Context) api.Check             // nil if the component is always ready
 }
 
-// add registers a part for new configs and readiness checks.
-func (p *Platform) add(with part) {
+// addComponent registers a component for new configs and readiness checks.
+func (p *Platform) addComponent(with component) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.parts = append(p.parts, with)
 }
 
-func (p *Platform) allParts() []part {
+func (p *Platform) allParts() []component {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.parts[:len(p.parts):len(p.parts)]
 }
 
-// applyToParts stops at the first part that refuses the config. The watcher tries again, so a part
-// must accept the same config twice.
+// applyToParts stops at the first component that refuses the config. The watcher tries again, so a
+// component must accept the same config twice.
 func (p *Platform) applyToParts(ctx context.Context, c *config.Config) error {
 	for _, each := range p.allParts() {
 		if each.apply == nil {
@@ -273,8 +273,8 @@ func (p *Platform) applyToParts(ctx context.Context, c *config.Config) error {
 	return nil
 }
 
-// checks returns the readiness checks of the parts.
-func (p *Platform) checks() []func(context.Context) api.Check {
+// readinessChecks returns the readiness checks of the components.
+func (p *Platform) readinessChecks() []func(context.Context) api.Check {
 	var all []func(context.Context) api.Check
 	for _, each := range p.allParts() {
 		if each.check != nil {
@@ -292,8 +292,8 @@ type RedisSecurity struct {
 	PasswordFile string // file that is read again for new connections after a change
 }
 
-// redisOptions switches off commands that go-redis sends on each new connection and only some
-// servers know.
+// redisOptions switches off the commands that go-redis sends on each new connection, because only
+// some servers know them.
 func redisOptions(addresses string, s RedisSecurity) (*redis.Options, error) {
 	first, _, _ := strings.Cut(addresses, ",")
 	o := &redis.Options{
@@ -356,9 +356,9 @@ func (s RedisSecurity) tls(addr string) (*tls.Config, error) {
 	return c, nil
 }
 
-// silence keeps go-redis from writing to standard error instead of our logger. It returns the same
-// errors to its callers.
-type silence struct{}
+// silentLogger keeps go-redis from writing to standard error instead of our logger. It returns the
+// same errors to its callers.
+type silentLogger struct{}
 
 // Printf does nothing.
-func (silence) Printf(context.Context, string, ...any) {}
+func (silentLogger) Printf(context.Context, string, ...any) {}

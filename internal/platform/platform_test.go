@@ -207,11 +207,11 @@ func TestWatcherAppliesWhatStandsStill(t *testing.T) {
 	const first, second = "version: 1\n", "version: 1\nstreams: {messages: {}}\n"
 	p := open(t, Options{Config: parse(t, first), Embedded: &embedded.Options{}, OwnStreams: true})
 	text := first
-	w := watcher{p: p, settled: p.Config().Hash(), load: func() (*config.Config, error) { return config.Parse("test.yaml", []byte(text)) }}
+	w := configWatcher{p: p, settled: p.Config().Hash(), load: func() (*config.Config, error) { return config.Parse("test.yaml", []byte(text)) }}
 	w.last = w.settled
 	look := func(content string) api.Check {
 		text = content
-		w.look(t.Context())
+		w.poll(t.Context())
 		return check(p.Ready(t.Context()), "config")
 	}
 	has := func() bool { _, ok := p.Config().Stream("messages"); return ok }

@@ -27,7 +27,7 @@ func (p *Platform) Ready(ctx context.Context) api.Readiness {
 	if p.servers != nil {
 		probes = append(probes, p.checkDisk)
 	}
-	probes = append(probes, p.checks()...)
+	probes = append(probes, p.readinessChecks()...)
 	r := api.Readiness{Status: api.OK, Checks: make([]api.Check, len(probes))}
 	var all sync.WaitGroup
 	for i, probe := range probes {
@@ -51,13 +51,13 @@ func (p *Platform) checkRedis(ctx context.Context) api.Check {
 		return api.Check{Name: "redis", Status: api.OK, Detail: "none is configured: repeats are not recognised"}
 	}
 	c := outcome("redis", p.addresses.Redis, p.redis.Ping(ctx).Err())
-	if c.Status == api.Failed { // only repeats are stored: no event is refused without this cache
+	if c.Status == api.Failed { // this cache only recognises repeats, so no event is refused without it
 		c.Status = api.Degraded
 	}
 	p.mu.Lock()
 	memory := p.repeats
 	p.mu.Unlock()
-	if c.Status == api.OK && memory.Away() { // the memory tries again within seconds
+	if c.Status == api.OK && memory.Away() { // the memory of repeats tries again within seconds
 		c.Status, c.Detail = api.Degraded, p.addresses.Redis+": it answers, and the repeats of other gateways are not recognised yet"
 	}
 	return c
@@ -72,7 +72,7 @@ func outcome(name, address string, err error) api.Check {
 
 // checkStreams compares the streams with the config without changing them.
 func (p *Platform) checkStreams(ctx context.Context) api.Check {
-	wanted := specs(p.Config())
+	wanted := streamSpecs(p.Config())
 	report, err := p.broker.EnsureStreams(ctx, wanted, broker.EnsureOptions{DryRun: true, Reorder: p.reorder})
 	if err != nil {
 		return api.Check{Name: "streams", Status: api.Failed, Detail: err.Error()}
@@ -138,8 +138,8 @@ func (p *Platform) checkConfig(context.Context) api.Check {
 const probeWithin = 5 * time.Second
 
 // Probes serves /healthz, /readyz and /metrics for Kubernetes and Prometheus in a process without a
-// gateway. They need no token, so they return only states and numbers. It returns the address; the
-// stop order closes it.
+// gateway. The probes need no token, so they return only states and numbers. The result is the
+// address. The stop order closes the server.
 func (p *Platform) Probes(ctx context.Context, listen string) (string, error) {
 	if p.telemetry == nil {
 		return "", errors.New("serve the probes: the platform was opened without telemetry")
@@ -154,7 +154,7 @@ func (p *Platform) Probes(ctx context.Context, listen string) (string, error) {
 		ErrorLog: slog.NewLogLogger(p.log.Handler(), slog.LevelDebug)}
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(l) }()
-	// The probes close later than the doors, because they must answer while the process drains.
+	// The probes close after the stage Doors, because they must answer while the process drains.
 	p.AtStop(clients, "the probes", func(context.Context) error {
 		err := server.Close()
 		if served := <-ended; !errors.Is(served, http.ErrServerClosed) {
@@ -176,13 +176,13 @@ func (p *Platform) probeReady(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	state := p.Ready(ctx)
 	for i := range state.Checks {
-		state.Checks[i].Detail = "" // it names servers and files, and any client may ask
+		state.Checks[i].Detail = "" // the detail names servers and files, and any client may send this request
 	}
 	w.Header().Set("Content-Type", "application/json")
 	if state.Status == api.Failed {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
-	_ = json.NewEncoder(w).Encode(state) // an error means that the client is gone
+	_ = json.NewEncoder(w).Encode(state) // an error means that the client has disconnected
 }
 
 // Running holds the addresses of a laptop's Tidemill. It is stored in the data folder, so that
@@ -225,8 +225,8 @@ func Forget(dir string) error {
 	return err
 }
 
-// Find reads the addresses from a data folder. It returns false if there are none: no process runs
-// there, or it stopped normally.
+// Find reads the addresses from a data folder. It returns false if no process uses the folder or
+// the last one stopped normally.
 func Find(dir string) (Running, bool, error) {
 	var r Running
 	text, err := os.ReadFile(AddressFile(dir))

@@ -33,7 +33,7 @@ type RunsOptions struct {
 	Data    string // folder of attempts' work, and of their tokens' secret if none is given; may be empty
 	Secrets string // folder with a file NAME/KEY for each secret
 	Launch  bool   // whether to launch attempts, in the cluster if there is one, else on this machine
-	Alone   bool   // no other process launches any; always so with embedded servers
+	Alone   bool   // no other process launches attempts; always true with embedded servers
 	// Watched is called for the store's writes, see store.Options; may be nil.
 	Watched func(key string)
 }
@@ -41,8 +41,8 @@ type RunsOptions struct {
 // storeFolder is the laptop's store in the data folder.
 const storeFolder = "store"
 
-// works holds everything that a process needs for runs.
-type works struct {
+// runServices holds everything that a process needs for runs.
+type runServices struct {
 	store     *store.Store
 	ledger    *ledger.Ledger
 	foreman   *scheduler.Foreman
@@ -61,7 +61,7 @@ func (p *Platform) openRuns(ctx context.Context, o RunsOptions) (err error) {
 	if p.redis == nil {
 		return errors.New("open the runs: they need a Redis; give --redis")
 	}
-	w := &works{}
+	w := &runServices{}
 	if w.store, err = p.openStore(ctx, o); err != nil {
 		return err
 	}
@@ -89,13 +89,13 @@ func (p *Platform) openRuns(ctx context.Context, o RunsOptions) (err error) {
 	}
 	p.AtStop(Consumers, "the dead letters of keys that end", w.letters.close)
 	p.works = w
-	p.add(part{name: "the runs", check: w.check})
+	p.addComponent(component{name: "the runs", check: w.check})
 	return nil
 }
 
-func (p *Platform) foremanOptions(w *works, o RunsOptions) scheduler.Options {
+func (p *Platform) foremanOptions(w *runServices, o RunsOptions) scheduler.Options {
 	f := scheduler.Options{Ledger: w.ledger, Store: w.store, Broker: p.broker, Names: p.names, Config: p.Config, Asked: w.asked.Now,
-		Announce: p.announce, Tokens: w.tokens, Dir: o.Recipes, Logger: p.log}
+		Announce: p.publishCommit, Tokens: w.tokens, Dir: o.Recipes, Logger: p.log}
 	if w.launcher != nil {
 		f.Launcher, f.Alone = w.launcher, w.local != nil && (o.Alone || p.Embedded())
 	}
@@ -137,7 +137,7 @@ func (p *Platform) openLedger(ctx context.Context) (*ledger.Ledger, error) {
 	return l, nil
 }
 
-func (p *Platform) openLauncher(ctx context.Context, w *works, o RunsOptions) error {
+func (p *Platform) openLauncher(ctx context.Context, w *runServices, o RunsOptions) error {
 	switch {
 	case !o.Launch:
 		return nil
@@ -148,9 +148,10 @@ func (p *Platform) openLauncher(ctx context.Context, w *works, o RunsOptions) er
 	return p.openLocal(ctx, w, o)
 }
 
-// openLocal opens a second listener of the gateway for the agents of this process. It needs no
-// certificate and no access file, because it is on loopback and serves only the agents' routes.
-func (p *Platform) openLocal(ctx context.Context, w *works, o RunsOptions) (err error) {
+// openLocal opens a second listener of the gateway for the agents of this process. The listener
+// needs no certificate and no access file, because it is on loopback and serves only the agents'
+// routes.
+func (p *Platform) openLocal(ctx context.Context, w *runServices, o RunsOptions) (err error) {
 	if w.inside, err = new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0"); err != nil {
 		return fmt.Errorf("listen for agents: %w", err)
 	}
@@ -204,9 +205,9 @@ func (p *Platform) keysOf(ctx context.Context, schedule string) ([]string, error
 	return p.works.foreman.Keys(ctx, schedule)
 }
 
-// check reports the state of the ledger, the store and the foreman. It never fails, because a
-// process that catches up serves everything else.
-func (w *works) check(ctx context.Context) api.Check {
+// check reports the state of the ledger, the store and the foreman. It never returns Failed,
+// because a process whose ledger catches up can serve everything else.
+func (w *runServices) check(ctx context.Context) api.Check {
 	c := api.Check{Name: "runs", Status: api.OK}
 	s := w.ledger.Status()
 	switch {
@@ -257,9 +258,9 @@ const (
 	secretSpace = "functions"
 )
 
-// openTokens reads the secret for attempts' tokens. If none is given, it makes one in the data
-// folder. A process without both accepts no agent.
-func (p *Platform) openTokens(w *works, o RunsOptions) error {
+// openTokens reads the secret for attempts' tokens. If no secret is given, a new one is made in the
+// data folder. A process without both accepts no agent.
+func (p *Platform) openTokens(w *runServices, o RunsOptions) error {
 	var (
 		secret []byte
 		err    error
@@ -278,8 +279,8 @@ func (p *Platform) openTokens(w *works, o RunsOptions) error {
 	return err
 }
 
-// bearer returns the dispatcher's token for our functions in other processes.
-func (p *Platform) bearer() (string, error) {
+// dispatcherToken returns the dispatcher's token for our functions in other processes.
+func (p *Platform) dispatcherToken() (string, error) {
 	if p.functionsAt == "" {
 		return "", nil
 	}
@@ -319,7 +320,7 @@ func ReadSecret(path string) ([]byte, error) {
 		path, len(text), scheduler.SecretSize, scheduler.SecretSize)
 }
 
-// ownSecret reads the secret of a data folder, and makes one if there is none.
+// ownSecret reads the secret of a data folder, and makes a missing secret.
 func ownSecret(dir string) ([]byte, error) {
 	path := filepath.Join(dir, secretFile)
 	secret, err := os.ReadFile(path)
@@ -338,7 +339,7 @@ func ownSecret(dir string) ([]byte, error) {
 // newSecret writes a new secret atomically.
 func newSecret(dir, path string) ([]byte, error) {
 	secret := make([]byte, scheduler.SecretSize)
-	rand.Read(secret) // it never fails
+	rand.Read(secret) // rand.Read never fails
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}

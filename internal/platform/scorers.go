@@ -15,31 +15,31 @@ import (
 	"tidemill.dev/internal/scoring/serving"
 )
 
-// scorers are the scorers of this process.
-type scorers struct {
+// scorerSet holds the scorers of this process.
+type scorerSet struct {
 	p    *Platform
 	only string // name of the only scorer of this process; if empty, all scorers of the config
 
 	mu     sync.Mutex
-	on     *scoring // nil until there is a scorer
-	all    map[string]*scorer
+	on     *scoringModels // nil until there is a scorer
+	all    map[string]*runningScorer
 	absent bool // the config has no scorer of the name in only
 }
 
-// scorer is a running scorer.
-type scorer struct {
+// runningScorer is a running scorer.
+type runningScorer struct {
 	config config.Scorer
 	models *serving.Models
 	score  *score.Scorer
 }
 
-// Scorers opens the scorers of the config, or only the named one, and follows changes of the
+// Scorers opens the scorers of the config, or only the named scorer, and follows changes of the
 // config. The stop order closes them. The platform must have been opened with Telemetry.
 func (p *Platform) Scorers(ctx context.Context, only string) error {
 	if p.telemetry == nil {
 		return errors.New("open the scorers: the platform was opened without telemetry")
 	}
-	s := &scorers{p: p, only: only, all: map[string]*scorer{}}
+	s := &scorerSet{p: p, only: only, all: map[string]*runningScorer{}}
 	if err := s.apply(ctx, p.Config()); err != nil {
 		return err
 	}
@@ -49,7 +49,7 @@ func (p *Platform) Scorers(ctx context.Context, only string) error {
 	p.mu.Lock()
 	p.scorers = s
 	p.mu.Unlock()
-	p.add(part{name: "the scorers", apply: s.apply, check: s.check})
+	p.addComponent(component{name: "the scorers", apply: s.apply, check: s.check})
 	return nil
 }
 
@@ -62,7 +62,7 @@ func (p *Platform) ScorerStandings() []score.Standing {
 		return nil
 	}
 	var all []score.Standing
-	for _, one := range s.list() {
+	for _, one := range s.sortedScorers() {
 		all = append(all, one.score.Standing())
 	}
 	return all
@@ -80,14 +80,14 @@ func noScorer(c *config.Config, name string) error {
 }
 
 // apply makes the running scorers match the config. Unchanged scorers continue. Removed or changed
-// ones leave their group before new ones start.
-func (s *scorers) apply(ctx context.Context, c *config.Config) error {
+// scorers leave their group before new scorers start.
+func (s *scorerSet) apply(ctx context.Context, c *config.Config) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	wanted := s.wanted(c)
 	s.absent = s.only != "" && len(wanted) == 0
 	if len(wanted) > 0 && s.on == nil {
-		if err := s.begin(ctx); err != nil {
+		if err := s.openModels(ctx); err != nil {
 			return err
 		}
 	}
@@ -97,7 +97,7 @@ func (s *scorers) apply(ctx context.Context, c *config.Config) error {
 			continue
 		}
 		delete(s.all, name)
-		if err := s.end(ctx, running); err != nil {
+		if err := s.closeScorer(ctx, running); err != nil {
 			return fmt.Errorf("end the scorer %s: %w", name, err)
 		}
 	}
@@ -118,7 +118,7 @@ func sameScorer(a, b config.Scorer) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-func (s *scorers) wanted(c *config.Config) map[string]config.Scorer {
+func (s *scorerSet) wanted(c *config.Config) map[string]config.Scorer {
 	all := map[string]config.Scorer{}
 	for _, one := range c.Scorers {
 		if s.only == "" || one.Name == s.only {
@@ -128,24 +128,24 @@ func (s *scorers) wanted(c *config.Config) map[string]config.Scorer {
 	return all
 }
 
-// begin opens the models and publishes the scorers' state for the gateways.
-func (s *scorers) begin(ctx context.Context) error {
+// openModels opens the models and publishes the scorers' state for the gateways.
+func (s *scorerSet) openModels(ctx context.Context) error {
 	on, err := s.p.openScoring(ctx)
 	if err != nil {
 		return err
 	}
 	s.on = on
-	s.p.AtStop(Consumers, "the scorers", s.close)
+	s.p.AtStop(Consumers, "the scorers", s.closeAll)
 	s.p.publishScoring(ctx, s)
 	return nil
 }
 
-func (s *scorers) open(ctx context.Context, c config.Scorer) (*scorer, error) {
+func (s *scorerSet) open(ctx context.Context, c config.Scorer) (*runningScorer, error) {
 	on := s.on
-	running := &scorer{config: c}
+	running := &runningScorer{config: c}
 	models, err := serving.Open(serving.Options{Cache: on.cache, Champions: on.champions, Engine: c.Engine, Logger: s.p.log,
 		Unloadable: func(model string, version, kept int, reason error) {
-			s.p.sayUnloadable(on, unloadable{scorer: c.Name, model: model, version: version, kept: kept, reason: reason})
+			s.p.sayUnloadable(on, unloadableChampion{scorer: c.Name, model: model, version: version, kept: kept, reason: reason})
 		}})
 	if err != nil {
 		return nil, err
@@ -155,13 +155,13 @@ func (s *scorers) open(ctx context.Context, c config.Scorer) (*scorer, error) {
 	running.score, err = score.Open(ctx, score.Options{Broker: s.p.broker, Names: s.p.names, Config: c, Champions: on.champions,
 		Models: models, Registerer: s.p.telemetry.Registry(), Logger: s.p.log, SessionTimeout: s.p.models.SessionTimeout})
 	if err != nil {
-		return nil, errors.Join(err, s.end(context.WithoutCancel(ctx), running))
+		return nil, errors.Join(err, s.closeScorer(context.WithoutCancel(ctx), running))
 	}
 	return running, nil
 }
 
-// end closes a scorer and its models.
-func (s *scorers) end(ctx context.Context, running *scorer) (err error) {
+// closeScorer closes a scorer and its models.
+func (s *scorerSet) closeScorer(ctx context.Context, running *runningScorer) (err error) {
 	if running.score != nil {
 		err = running.score.Close(ctx)
 	}
@@ -169,8 +169,8 @@ func (s *scorers) end(ctx context.Context, running *scorer) (err error) {
 	return errors.Join(err, running.models.Close())
 }
 
-// close drains all scorers in parallel, so that each has the whole time.
-func (s *scorers) close(ctx context.Context) error {
+// closeAll drains all scorers in parallel, so that each scorer has the whole time.
+func (s *scorerSet) closeAll(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var (
@@ -178,7 +178,7 @@ func (s *scorers) close(ctx context.Context) error {
 		failed = make(chan error, len(s.all))
 	)
 	for _, running := range s.all {
-		all.Go(func() { failed <- s.end(ctx, running) })
+		all.Go(func() { failed <- s.closeScorer(ctx, running) })
 	}
 	all.Wait()
 	close(failed)
@@ -190,20 +190,20 @@ func (s *scorers) close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// list returns the running scorers, sorted by name.
-func (s *scorers) list() []*scorer {
+// sortedScorers returns the running scorers, sorted by name.
+func (s *scorerSet) sortedScorers() []*runningScorer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := make([]*scorer, 0, len(s.all))
+	all := make([]*runningScorer, 0, len(s.all))
 	for _, running := range s.all {
 		all = append(all, running)
 	}
-	slices.SortFunc(all, func(a, b *scorer) int { return strings.Compare(a.config.Name, b.config.Name) })
+	slices.SortFunc(all, func(a, b *runningScorer) int { return strings.Compare(a.config.Name, b.config.Name) })
 	return all
 }
 
 // check returns the worst state of the scorers.
-func (s *scorers) check(context.Context) api.Check {
+func (s *scorerSet) check(context.Context) api.Check {
 	whole := api.Check{Name: "scorers", Status: api.OK}
 	s.mu.Lock()
 	absent := s.absent
@@ -212,7 +212,7 @@ func (s *scorers) check(context.Context) api.Check {
 		return api.Check{Name: "scorers", Status: api.Degraded, Detail: "the config has no scorer " + s.only + " any more, so that nothing is scored here"}
 	}
 	var said []string
-	for _, running := range s.list() {
+	for _, running := range s.sortedScorers() {
 		c := running.score.Check()
 		if c.Status == api.OK || c.Status == "" {
 			continue

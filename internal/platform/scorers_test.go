@@ -33,34 +33,34 @@ func TestScorersFollowTheConfig(t *testing.T) {
 	if w.scores != nil {
 		t.Error("models are open, and nobody asks any")
 	}
-	w.must(w.apply(w.ctx(), parse(t, scorersOfTests)))
-	w.champion("intent/bot-1", 1, 0, twoLabels(true))
+	w.must(w.applyConfig(w.ctx(), parse(t, scorersOfTests)))
+	w.promoteModel("intent/bot-1", 1, 0, twoLabels(true))
 	eventuallyTrue(t, func() bool { // an event would have no model before its champion is known
 		now, _ := w.scores.champions.Champion("intent/bot-1")
 		return now.Version == 1
 	})
-	w.publish("messages", "1", "bot-1")
-	first := w.await("scored", 1, isScored)[0]
+	w.publishEvent("messages", "1", "bot-1")
+	first := w.waitForEvents("scored", 1, isScored)[0]
 	if w.attribute(&first, tidemill.AttrModelVersion) != "1" || w.attribute(&first, tidemill.AttrCausationID) != "1" || !strings.Contains(string(first.Data), `"label":"yes"`) {
 		t.Errorf("%+v %s", first, first.Data)
 	}
 	s := w.scorers
-	before := s.list()[0]
-	w.must(w.apply(w.ctx(), parse(t, scorersOfTests+`  others: {from: messages, to: events, model: "intent/{key}", top: 1}`)))
-	w.await(tidemill.StreamEvents, 1, isScored)
-	if all := s.list(); len(all) != 2 || all[0] != before {
+	before := s.sortedScorers()[0]
+	w.must(w.applyConfig(w.ctx(), parse(t, scorersOfTests+`  others: {from: messages, to: events, model: "intent/{key}", top: 1}`)))
+	w.waitForEvents(tidemill.StreamEvents, 1, isScored)
+	if all := s.sortedScorers(); len(all) != 2 || all[0] != before {
 		t.Errorf("one that has not changed was opened anew, or the other is missing: %v", all)
 	}
-	w.must(w.apply(w.ctx(), parse(t, strings.ReplaceAll(scorersOfTests, "}\n", "}\n#\n"))))
-	if all := s.list(); len(all) != 1 || all[0] != before {
+	w.must(w.applyConfig(w.ctx(), parse(t, strings.ReplaceAll(scorersOfTests, "}\n", "}\n#\n"))))
+	if all := s.sortedScorers(); len(all) != 1 || all[0] != before {
 		t.Errorf("%v", all)
 	}
-	w.must(w.apply(w.ctx(), parse(t, strings.Replace(scorersOfTests, "model:", "top: 1, model:", 1))))
-	if all := s.list(); len(all) != 1 || all[0] == before || all[0].config.Top != 1 {
+	w.must(w.applyConfig(w.ctx(), parse(t, strings.Replace(scorersOfTests, "model:", "top: 1, model:", 1))))
+	if all := s.sortedScorers(); len(all) != 1 || all[0] == before || all[0].config.Top != 1 {
 		t.Errorf("%v", all)
 	}
-	w.publish("messages", "2", "bot-1")
-	if second := w.await("scored", 2, isScored)[1]; w.attribute(&second, tidemill.AttrCausationID) != "2" {
+	w.publishEvent("messages", "2", "bot-1")
+	if second := w.waitForEvents("scored", 2, isScored)[1]; w.attribute(&second, tidemill.AttrCausationID) != "2" {
 		t.Errorf("%+v", second)
 	}
 	if c := s.check(t.Context()); c.Status != api.OK || c.Name != "scorers" {
@@ -72,25 +72,25 @@ func TestScorersFollowTheConfig(t *testing.T) {
 func TestAChampionThatCannotBeLoadedIsToldOf(t *testing.T) {
 	t.Parallel()
 	w := newScoringWorld(t, scorersOfTests)
-	w.champion("intent/bot-1", 1, 0, twoLabels(true))
+	w.promoteModel("intent/bot-1", 1, 0, twoLabels(true))
 	w.must(w.Scorers(w.ctx(), ""))
-	w.publish("messages", "1", "bot-1")
-	w.await("scored", 1, isScored)
-	w.champion("intent/bot-1", 2, 1, []byte("no model"))
-	told := w.await(tidemill.StreamFacts, 1, func(e *follow.Event) bool { return e.Type == tidemill.TypeModelUnloadable })[0]
+	w.publishEvent("messages", "1", "bot-1")
+	w.waitForEvents("scored", 1, isScored)
+	w.promoteModel("intent/bot-1", 2, 1, []byte("no model"))
+	told := w.waitForEvents(tidemill.StreamFacts, 1, func(e *follow.Event) bool { return e.Type == tidemill.TypeModelUnloadable })[0]
 	var data tidemill.ModelUnloadable
 	w.must(json.Unmarshal(told.Data, &data))
 	if data.Scorer != "intents" || data.Version != 2 || data.Kept != 1 || data.Error == "" || told.Subject != "bot-1" || w.attribute(&told, tidemill.AttrModel) != "intent/bot-1" {
 		t.Errorf("%+v %s", told, told.Data)
 	}
-	w.publish("messages", "2", "bot-1")
-	if second := w.await("scored", 2, isScored)[1]; w.attribute(&second, tidemill.AttrModelVersion) != "1" {
+	w.publishEvent("messages", "2", "bot-1")
+	if second := w.waitForEvents("scored", 2, isScored)[1]; w.attribute(&second, tidemill.AttrModelVersion) != "1" {
 		t.Errorf("%+v", second)
 	}
-	w.champion("intent/bot-1", 3, 2, twoLabels(false))
+	w.promoteModel("intent/bot-1", 3, 2, twoLabels(false))
 	for n := 3; ; n++ { // the previous champion answers until the new one is loaded
-		w.publish("messages", strconv.Itoa(n), "bot-1")
-		next := w.await("scored", n, isScored)[n-1]
+		w.publishEvent("messages", strconv.Itoa(n), "bot-1")
+		next := w.waitForEvents("scored", n, isScored)[n-1]
 		if w.attribute(&next, tidemill.AttrModelVersion) == "3" && strings.Contains(string(next.Data), `"label":"no"`) {
 			break
 		}
@@ -101,7 +101,7 @@ func TestAChampionThatCannotBeLoadedIsToldOf(t *testing.T) {
 func TestAScorerOfItsOwn(t *testing.T) {
 	t.Parallel()
 	w := newScoringWorld(t, scorersOfTests)
-	w.champion("intent/bot-1", 1, 0, twoLabels(true))
+	w.promoteModel("intent/bot-1", 1, 0, twoLabels(true))
 	o := Options{Config: w.Config(), Addresses: w.Addresses(), OwnStreams: true, Telemetry: &telemetry.Options{Name: "scorer", Getenv: func(string) string { return "" }},
 		Scoring: ScoringOptions{Dir: t.TempDir()}, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))}
 	bare := o
@@ -114,8 +114,8 @@ func TestAScorerOfItsOwn(t *testing.T) {
 		t.Errorf("one that is not there: %v", err)
 	}
 	w.must(own.Scorers(w.ctx(), "intents"))
-	w.publish("messages", "1", "bot-1")
-	w.await("scored", 1, isScored)
+	w.publishEvent("messages", "1", "bot-1")
+	w.waitForEvents("scored", 1, isScored)
 	board := status.NewScorers(w.redis, w.names, w.kafka)
 	for ctx := w.ctx(); ; {
 		all, err := board.Read(ctx)
@@ -126,7 +126,7 @@ func TestAScorerOfItsOwn(t *testing.T) {
 			t.Fatalf("it tells %+v, %v", all, err)
 		}
 	}
-	w.must(own.apply(w.ctx(), parse(t, "version: 1\nstreams: {messages: {partitions: 2}, scored: {partitions: 2}}\n")))
+	w.must(own.applyConfig(w.ctx(), parse(t, "version: 1\nstreams: {messages: {partitions: 2}, scored: {partitions: 2}}\n")))
 	if r := own.Ready(t.Context()); r.Status != api.Degraded || !slices.ContainsFunc(r.Checks, func(c api.Check) bool { return c.Name == "scorers" && strings.Contains(c.Detail, "intents") }) {
 		t.Errorf("without its scorer it is %+v", r)
 	}
@@ -136,7 +136,7 @@ func TestAScorerOfItsOwn(t *testing.T) {
 func TestScoringOnce(t *testing.T) {
 	t.Parallel()
 	w := newScoringWorld(t, scorersOfTests)
-	w.champion("intent/bot-1", 1, 0, twoLabels(true))
+	w.promoteModel("intent/bot-1", 1, 0, twoLabels(true))
 	c, _ := w.Config().Scorer("intents")
 	ask := func(key, data string) (api.ScoreDone, error) {
 		v := broker.View{ID: "1", Source: "/score", Type: "score", Subject: key, DataContentType: "application/json", Data: []byte(data)}
@@ -153,7 +153,7 @@ func TestScoringOnce(t *testing.T) {
 	if _, err := ask("bot-1", `{"y":1}`); !errors.As(err, &u) || u.NoChampion {
 		t.Errorf("an event without what the model wants: %v", err)
 	}
-	w.champion("intent/bot-1", 2, 1, twoLabels(false))
+	w.promoteModel("intent/bot-1", 2, 1, twoLabels(false))
 	for ctx := w.ctx(); ; { // there is no signal that the facts have been read
 		if done, err := ask("bot-1", `{"x":[1,0]}`); err == nil && done.Version == 2 {
 			break
@@ -166,15 +166,15 @@ func TestScoringOnce(t *testing.T) {
 func TestFetchIsBounded(t *testing.T) {
 	t.Parallel()
 	w := newScoringWorld(t, "version: 1\n")
-	tree := w.champion("intent/bot-1", 1, 0, []byte("0123456789"))
-	s := &scoring{store: w.Store()}
-	if data, err := s.fetch(w.ctx(), tree, "model.onnx", 10); err != nil || string(data) != "0123456789" {
+	tree := w.promoteModel("intent/bot-1", 1, 0, []byte("0123456789"))
+	s := &scoringModels{store: w.Store()}
+	if data, err := s.fetchFile(w.ctx(), tree, "model.onnx", 10); err != nil || string(data) != "0123456789" {
 		t.Errorf("%q, %v", data, err)
 	}
-	if _, err := s.fetch(w.ctx(), tree, "model.onnx", 9); !errors.Is(err, infer.ErrUnfit) {
+	if _, err := s.fetchFile(w.ctx(), tree, "model.onnx", 9); !errors.Is(err, infer.ErrUnfit) {
 		t.Errorf("one that is too large: %v", err)
 	}
-	if _, err := s.fetch(w.ctx(), tree, "model.yaml", 9); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := s.fetchFile(w.ctx(), tree, "model.yaml", 9); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("one that is not there: %v", err)
 	}
 }
@@ -187,13 +187,13 @@ func TestUnloadableIsOneFact(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	u := unloadable{scorer: "s", model: "m", version: 2, kept: 1, champion: champions.Champion{Turn: 3, Key: "k"}, reason: errors.New("no")}
+	u := unloadableChampion{scorer: "s", model: "m", version: 2, kept: 1, champion: champions.Champion{Turn: 3, Key: "k"}, reason: errors.New("no")}
 	at := time.Unix(1, 0)
-	one, err1 := u.view(names, at)
+	one, err1 := u.asEvent(names, at)
 	u.reason = errors.New("no, says another")
-	two, err2 := u.view(names, at)
+	two, err2 := u.asEvent(names, at)
 	u.champion.Turn++
-	three, err3 := u.view(names, at)
+	three, err3 := u.asEvent(names, at)
 	if err := errors.Join(err1, err2, err3); err != nil || one.ID != two.ID || one.ID == three.ID || one.Validate() != nil {
 		t.Errorf("%v, %v: %v, %v", one, two, three, err)
 	}
@@ -206,9 +206,9 @@ func TestNoScorer(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	}
-	var e listeners
-	e.changed("m", champions.Champion{})
-	if !reflect.DeepEqual(e.all, listeners{}.all) {
+	var e championListeners
+	e.onChange("m", champions.Champion{})
+	if !reflect.DeepEqual(e.all, championListeners{}.all) {
 		t.Error("nobody listens")
 	}
 }

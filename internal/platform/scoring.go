@@ -41,30 +41,30 @@ type ScoringOptions struct {
 // modelFolder is the folder of models in the data folder.
 const modelFolder = "models"
 
-// scoring holds the champions and the cache of models. It is opened at the first use, so that a
-// process that scores nothing follows no champions.
-type scoring struct {
+// scoringModels holds the champions and the cache of models. The models are opened at the first
+// use, so that a process that scores nothing follows no champions.
+type scoringModels struct {
 	ledger    *ledger.Ledger
 	store     *store.Store
 	cache     *infer.Cache
 	champions *champions.Table
-	listeners listeners
-	asked     asked
+	listeners championListeners
+	asked     requestModels
 }
 
-// listeners holds the models that are notified of changed champions.
-type listeners struct {
+// championListeners holds the models that are notified of changed champions.
+type championListeners struct {
 	mu  sync.Mutex
 	all []*serving.Models
 }
 
-func (e *listeners) add(m *serving.Models) {
+func (e *championListeners) add(m *serving.Models) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.all = append(e.all[:len(e.all):len(e.all)], m)
 }
 
-func (e *listeners) remove(m *serving.Models) {
+func (e *championListeners) remove(m *serving.Models) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	left := make([]*serving.Models, 0, len(e.all))
@@ -76,8 +76,8 @@ func (e *listeners) remove(m *serving.Models) {
 	e.all = left
 }
 
-// changed runs on the goroutine that follows the facts.
-func (e *listeners) changed(model string, now champions.Champion) {
+// onChange runs on the goroutine that follows the facts.
+func (e *championListeners) onChange(model string, now champions.Champion) {
 	e.mu.Lock()
 	all := e.all
 	e.mu.Unlock()
@@ -87,28 +87,28 @@ func (e *listeners) changed(model string, now champions.Champion) {
 }
 
 // openScoring returns the scoring of the process, and opens it at the first call.
-func (p *Platform) openScoring(ctx context.Context) (*scoring, error) {
+func (p *Platform) openScoring(ctx context.Context) (*scoringModels, error) {
 	p.scoringLock.Lock()
 	defer p.scoringLock.Unlock()
 	if p.scores != nil {
 		return p.scores, nil
 	}
-	s := &scoring{}
+	s := &scoringModels{}
 	if err := p.openRegistry(ctx, s); err != nil {
 		return nil, err
 	}
 	if err := p.openChampions(ctx, s); err != nil {
-		return nil, errors.Join(err, s.close(context.WithoutCancel(ctx)))
+		return nil, errors.Join(err, s.closeModels(context.WithoutCancel(ctx)))
 	}
 	// The users of models are opened later, so they stop earlier in the same stage.
-	p.AtStop(Consumers, "the models", s.close)
+	p.AtStop(Consumers, "the models", s.closeModels)
 	p.scores = s
 	return s, nil
 }
 
-// openRegistry takes the ledger and the store of the runs, or opens its own in a process without
-// runs.
-func (p *Platform) openRegistry(ctx context.Context, s *scoring) (err error) {
+// openRegistry uses the ledger and the store of the runs. In a process without runs it opens its
+// own.
+func (p *Platform) openRegistry(ctx context.Context, s *scoringModels) (err error) {
 	if p.works != nil {
 		s.ledger, s.store = p.works.ledger, p.works.store
 		return nil
@@ -133,29 +133,30 @@ func (p *Platform) openRegistry(ctx context.Context, s *scoring) (err error) {
 	return nil
 }
 
-func (p *Platform) openChampions(ctx context.Context, s *scoring) (err error) {
+func (p *Platform) openChampions(ctx context.Context, s *scoringModels) (err error) {
 	s.cache, err = infer.Open(infer.Options{Memory: p.models.Memory, Dir: p.models.Dir, Disk: p.models.Disk,
-		Fetch: s.fetch, Collect: debug.SetGCPercent, Registerer: p.registerer(), Logger: p.log})
+		Fetch: s.fetchFile, Collect: debug.SetGCPercent, Registerer: p.metricsRegisterer(), Logger: p.log})
 	if err != nil {
 		return fmt.Errorf("open the cache of models: %w", err)
 	}
-	s.champions, err = champions.Open(ctx, champions.Options{Broker: p.broker, Ledger: s.ledger, Logger: p.log, Changed: s.listeners.changed})
+	s.champions, err = champions.Open(ctx, champions.Options{Broker: p.broker, Ledger: s.ledger, Logger: p.log, Changed: s.listeners.onChange})
 	if err != nil {
 		return fmt.Errorf("read who the champions are: %w", err)
 	}
 	return nil
 }
 
-// registerer returns nil in a process without telemetry.
-func (p *Platform) registerer() prometheus.Registerer {
+// metricsRegisterer returns the registry of the metrics; nil in a process without telemetry.
+func (p *Platform) metricsRegisterer() prometheus.Registerer {
 	if p.telemetry == nil {
 		return nil
 	}
 	return p.telemetry.Registry()
 }
 
-// close is called after the last use of the models. It closes the models first.
-func (s *scoring) close(ctx context.Context) error {
+// closeModels closes the models and then the parts that they need. It is called after the last use
+// of the models.
+func (s *scoringModels) closeModels(ctx context.Context) error {
 	err := s.asked.close()
 	if s.champions != nil {
 		err = errors.Join(err, s.champions.Close(ctx))
@@ -166,9 +167,9 @@ func (s *scoring) close(ctx context.Context) error {
 	return err
 }
 
-// fetch reads and verifies a file of an artifact. The error is fs.ErrNotExist if the file is
+// fetchFile reads and verifies a file of an artifact. The error is fs.ErrNotExist if the file is
 // missing, and infer.ErrUnfit if it is too large.
-func (s *scoring) fetch(ctx context.Context, artifact, file string, limit int64) (data []byte, err error) {
+func (s *scoringModels) fetchFile(ctx context.Context, artifact, file string, limit int64) (data []byte, err error) {
 	f, err := s.store.File(ctx, artifact, file)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
@@ -183,7 +184,7 @@ func (s *scoring) fetch(ctx context.Context, artifact, file string, limit int64)
 		return nil, fmt.Errorf("read %s of a model: %w", file, err)
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
-	b := bytes.NewBuffer(make([]byte, 0, f.Size+bytes.MinRead)) // large enough from the start: growing would take three times the memory
+	b := bytes.NewBuffer(make([]byte, 0, f.Size+bytes.MinRead)) // large enough from the start, because growth would take three times the memory
 	if _, err = b.ReadFrom(io.LimitReader(r, limit+1)); err != nil {
 		return nil, fmt.Errorf("read %s of a model: %w", file, err)
 	}
@@ -199,17 +200,17 @@ func modelDir(o Options) string {
 }
 
 // publishScoring publishes the state of the scorers for the gateways.
-func (p *Platform) publishScoring(ctx context.Context, s *scorers) {
+func (p *Platform) publishScoring(ctx context.Context, s *scorerSet) {
 	board := status.NewScorers(p.redis, p.names, p.kafka)
 	publishing, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var running sync.WaitGroup
-	host, _ := os.Hostname() // if it fails, the id is shown instead
+	host, _ := os.Hostname() // without a host name, the id is shown
 	began := time.Now().UTC()
 	id := tidemill.ID("scorer", began.String(), host, p.addresses.Kafka)[:8]
 	running.Go(func() {
 		board.Publish(publishing, id, func() status.Process {
 			told := status.Process{ID: id, Host: cmp.Or(host, id), Began: began, Cache: cacheStanding(s.on.cache.Stats())}
-			for _, one := range s.list() {
+			for _, one := range s.sortedScorers() {
 				told.Scorers = append(told.Scorers, scorerStanding(one.score.Standing()))
 			}
 			return told
@@ -239,17 +240,17 @@ func scorerStanding(s score.Standing) status.Scorer {
 // unloadableWithin is how long we try to write the fact that a champion cannot be loaded.
 const unloadableWithin = 30 * time.Second
 
-// unloadable holds the data of the fact that a champion cannot be loaded.
-type unloadable struct {
+// unloadableChampion holds the data of the fact that a champion cannot be loaded.
+type unloadableChampion struct {
 	scorer, model string
 	version, kept int
 	champion      champions.Champion
 	reason        error
 }
 
-// view returns the fact. Its id derives from its content, so that several processes of a scorer
+// asEvent returns the fact. Its id derives from its content, so that several processes of a scorer
 // write the same fact. If a version is promoted again, the id differs.
-func (u unloadable) view(names tidemill.Names, at time.Time) (broker.View, error) {
+func (u unloadableChampion) asEvent(names tidemill.Names, at time.Time) (broker.View, error) {
 	data, err := json.Marshal(tidemill.ModelUnloadable{Scorer: u.scorer, Version: u.version, Kept: u.kept, Error: u.reason.Error()})
 	if err != nil {
 		return broker.View{}, err
@@ -262,10 +263,10 @@ func (u unloadable) view(names tidemill.Names, at time.Time) (broker.View, error
 			{Name: tidemill.AttrCorrelationID, Value: id}}}, nil
 }
 
-// sayUnloadable publishes the fact without waiting, because its caller loads models.
-func (p *Platform) sayUnloadable(on *scoring, u unloadable) {
+// sayUnloadable publishes the fact without waiting, because the caller is loading models.
+func (p *Platform) sayUnloadable(on *scoringModels, u unloadableChampion) {
 	u.champion, _ = on.champions.Champion(u.model)
-	v, err := u.view(p.names, time.Now())
+	v, err := u.asEvent(p.names, time.Now())
 	if err != nil {
 		p.log.Error("scorer: reporting a champion that cannot be loaded failed", "model", u.model, "version", u.version, "reason", err)
 		return

@@ -57,8 +57,8 @@ func (w *scoringWorld) ctx() context.Context {
 	return ctx
 }
 
-// champion registers and promotes a version of a model, and returns its artifact.
-func (w *scoringWorld) champion(model string, version int, turn int64, file []byte) string {
+// promoteModel registers and promotes a version of a model, and returns its artifact.
+func (w *scoringWorld) promoteModel(model string, version int, turn int64, file []byte) string {
 	w.Helper()
 	sum := sha256.Sum256(file)
 	f := api.File{Path: "model.onnx", Digest: hex.EncodeToString(sum[:]), Size: int64(len(file))}
@@ -87,8 +87,8 @@ func (w *scoringWorld) fact(typ, model, run string, data any) *fold.Model {
 	return m
 }
 
-// publish publishes an event for the models of these tests.
-func (w *scoringWorld) publish(stream, id, key string) {
+// publishEvent publishes an event for the models of these tests.
+func (w *scoringWorld) publishEvent(stream, id, key string) {
 	w.Helper()
 	p, err := w.broker.Producer(broker.ProducerOptions{})
 	w.must(err)
@@ -98,8 +98,9 @@ func (w *scoringWorld) publish(stream, id, key string) {
 	w.must(p.Close(w.ctx()))
 }
 
-// await reads a stream from its beginning until it has n events that count, and returns them.
-func (w *scoringWorld) await(stream string, n int, counts func(*follow.Event) bool) (all []follow.Event) {
+// waitForEvents reads a stream from its beginning until it has n events that count, and returns
+// them.
+func (w *scoringWorld) waitForEvents(stream string, n int, counts func(*follow.Event) bool) (all []follow.Event) {
 	w.Helper()
 	r, err := follow.OpenReader(w.ctx(), w.broker, follow.ReaderOptions{Stream: stream, Start: broker.Earliest()})
 	w.must(err)
@@ -138,12 +139,12 @@ func twoLabels(first bool) []byte {
 	for _, f := range weights {
 		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(f))
 	}
-	value := func(name string) wire {
+	value := func(name string) protoMessage {
 		shape := join(field(1, join(text(2, "n"))), field(1, join(number(1, 2))))
 		return join(text(1, name), field(2, join(field(1, join(number(1, 1), field(2, shape))))))
 	}
-	node := func(op, output string, inputs ...string) wire {
-		var n wire
+	node := func(op, output string, inputs ...string) protoMessage {
+		var n protoMessage
 		for _, in := range inputs {
 			n = append(n, text(1, in)...)
 		}
@@ -154,22 +155,22 @@ func twoLabels(first bool) []byte {
 	return join(number(1, 8), field(7, graph), field(8, join(text(1, ""), number(2, 13))), field(14, join(text(1, "labels"), text(2, "yes,no"))))
 }
 
-// wire is a protocol buffers message, the format of ONNX.
-type wire = []byte
+// protoMessage is a protocol buffers message, the format of ONNX.
+type protoMessage = []byte
 
-func join(parts ...wire) (all wire) {
+func join(parts ...protoMessage) (all protoMessage) {
 	for _, p := range parts {
 		all = append(all, p...)
 	}
 	return all
 }
 
-func number(at, v int) wire {
+func number(at, v int) protoMessage {
 	return binary.AppendUvarint(binary.AppendUvarint(nil, uint64(at)<<3), uint64(v))
 }
 
-func field(at int, v []byte) wire {
+func field(at int, v []byte) protoMessage {
 	return append(binary.AppendUvarint(binary.AppendUvarint(nil, uint64(at)<<3|2), uint64(len(v))), v...)
 }
 
-func text(at int, v string) wire { return field(at, []byte(v)) }
+func text(at int, v string) protoMessage { return field(at, []byte(v)) }

@@ -14,7 +14,7 @@ import (
 // closed → traces sent, those of the stop included. Draining, committing and leaving are one stage,
 // because a consumer does them together: an event counts as drained only when its output has been
 // acknowledged. So a handler's producer is flushed while its consumer drains, and the stage
-// Producers only closes it.
+// Producers only closes that producer.
 type Stage int
 
 // Each stage leaves some of Close's time to the later ones. Otherwise a Kafka that hangs could use
@@ -73,7 +73,7 @@ func (p *Platform) Close(ctx context.Context) error {
 
 func (o *stopOrder) run(ctx context.Context, s Stage) error {
 	if late, ok := ctx.Deadline(); ok {
-		limited, cancel := context.WithDeadline(ctx, late.Add(-min(s.leaves(), max(0, time.Until(late)*2/3))))
+		limited, cancel := context.WithDeadline(ctx, late.Add(-min(s.reservedTime(), max(0, time.Until(late)*2/3))))
 		defer cancel()
 		ctx = limited
 	}
@@ -86,8 +86,8 @@ func (o *stopOrder) run(ctx context.Context, s Stage) error {
 	return errors.Join(failed...)
 }
 
-// leaves returns how much of Close's time is reserved for later stages.
-func (s Stage) leaves() time.Duration {
+// reservedTime returns the part of Close's time that is reserved for later stages.
+func (s Stage) reservedTime() time.Duration {
 	switch s {
 	case attempts:
 		return 15 * time.Second

@@ -35,7 +35,7 @@ func TestTriggersBringTheirParkedStreams(t *testing.T) {
 	if got := partitions(); len(got) != 0 {
 		t.Errorf("without triggers there are %v", got)
 	}
-	if err := p.apply(t.Context(), parse(t, reading)); err != nil {
+	if err := p.applyConfig(t.Context(), parse(t, reading)); err != nil {
 		t.Fatal(err)
 	}
 	if got := partitions(); len(got) != 2 || got["messages.parked"] != 3 || got["dead-letters.parked"] != 6 {
@@ -44,10 +44,10 @@ func TestTriggersBringTheirParkedStreams(t *testing.T) {
 	if c := check(p.Ready(t.Context()), "streams"); c.Status != api.OK || !strings.HasPrefix(c.Detail, "9 as") {
 		t.Errorf("with triggers: %+v", c)
 	}
-	if err := p.apply(t.Context(), parse(t, "version: 1\nstreams: {messages: {partitions: 3}}\n")); err != nil {
+	if err := p.applyConfig(t.Context(), parse(t, "version: 1\nstreams: {messages: {partitions: 3}}\n")); err != nil {
 		t.Fatal(err)
 	}
-	report, err := p.Broker().EnsureStreams(t.Context(), specs(p.Config()), broker.EnsureOptions{DryRun: true})
+	report, err := p.Broker().EnsureStreams(t.Context(), streamSpecs(p.Config()), broker.EnsureOptions{DryRun: true})
 	if err != nil || len(report.Unknown) > 0 || len(partitions()) != 2 {
 		t.Errorf("without them again: %+v, %v; %v", report, err, partitions())
 	}
@@ -55,7 +55,7 @@ func TestTriggersBringTheirParkedStreams(t *testing.T) {
 
 func TestSpecsOfDeadLettersHaveRoom(t *testing.T) {
 	t.Parallel()
-	for _, s := range specs(parse(t, reading)) {
+	for _, s := range streamSpecs(parse(t, reading)) {
 		large := s.Name == "dead-letters" || s.Name == "dead-letters.parked"
 		if (s.MaxMessageBytes == deadLetterBytes) != large {
 			t.Errorf("%+v", s)

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// morning is the start of the tests' clock.
-var morning = time.Date(2026, 6, 1, 8, 0, 0, 0, time.UTC)
+// clockStart is the start of the tests' clock.
+var clockStart = time.Date(2026, 6, 1, 8, 0, 0, 0, time.UTC)
 
 // clock is a clock that tests set.
 type clock struct {
@@ -23,7 +23,7 @@ type clock struct {
 	t  time.Time
 }
 
-func newClock() *clock { return &clock{t: morning} }
+func newClock() *clock { return &clock{t: clockStart} }
 
 func (c *clock) now() time.Time {
 	c.mu.Lock()
@@ -71,25 +71,25 @@ func open(t testing.TB, path string, o Options) *Guard {
 	return g
 }
 
-// logged collects the log of a guard.
-type logged struct {
+// guardLog collects the log of a guard.
+type guardLog struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
 }
 
-func (l *logged) Write(p []byte) (int, error) {
+func (l *guardLog) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.buf.Write(p)
 }
 
-func (l *logged) String() string {
+func (l *guardLog) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.buf.String()
 }
 
-func (l *logged) logger() *slog.Logger {
+func (l *guardLog) logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 

@@ -10,8 +10,8 @@ import (
 	"tidemill.dev/config"
 )
 
-// Caller is an authenticated caller with its rights. It is immutable: a changed access file makes
-// new callers.
+// Caller is an authenticated caller with its rights. A Caller is immutable: a changed access file
+// makes new callers.
 type Caller struct {
 	name   string
 	grants []grant
@@ -19,7 +19,7 @@ type Caller struct {
 
 // Everyone returns the caller of a gateway without access control: it has no name and all rights.
 func Everyone() *Caller {
-	return &Caller{grants: []grant{{roles: Approve.covered()}}}
+	return &Caller{grants: []grant{{roles: Approve.includedRoles()}}}
 }
 
 // Name returns the authid of the caller's actions; empty for [Everyone].
@@ -34,7 +34,7 @@ func (c *Caller) Has(r Role) bool {
 // only callers with the role for all keys may touch it.
 func (c *Caller) MayTouch(r Role, key string) bool {
 	for i := range c.grants {
-		if g := &c.grants[i]; g.has(r) && allow(g.keys, key) && (key != "" || g.keys == nil) {
+		if g := &c.grants[i]; g.has(r) && anyMatches(g.keys, key) && (key != "" || g.keys == nil) {
 			return true
 		}
 	}
@@ -54,11 +54,11 @@ func (c *Caller) MayPublish(v *broker.View) error {
 		if !c.grants[i].has(Publish) {
 			continue
 		}
-		d := c.grants[i].denies(v)
+		d := c.grants[i].deniedAttribute(v)
 		if d == nil {
 			return nil
 		}
-		if why == nil || d.further(why) {
+		if why == nil || d.allowsMore(why) {
 			why = d
 		}
 	}
@@ -80,8 +80,8 @@ const (
 	Approve Role = "approve" // promote, roll back and pin models
 )
 
-// covered returns all roles that this one includes; none for an unknown role.
-func (r Role) covered() []Role {
+// includedRoles returns all roles that r includes; nil for an unknown role.
+func (r Role) includedRoles() []Role {
 	switch r {
 	case Approve:
 		return []Role{Approve, Operate, Publish, Read}
@@ -103,7 +103,7 @@ type grant struct {
 func newGrant(r config.Rights) grant {
 	g := grant{types: patterns(r.Types), sources: patterns(r.Sources), keys: patterns(r.Keys)}
 	for _, role := range r.Roles {
-		g.roles = append(g.roles, Role(role).covered()...)
+		g.roles = append(g.roles, Role(role).includedRoles()...)
 	}
 	return g
 }
@@ -132,8 +132,8 @@ func (p pattern) String() string {
 	return p.text
 }
 
-// allow reports whether a pattern matches a value, or all is nil.
-func allow(all []pattern, value string) bool {
+// anyMatches reports whether a pattern matches a value. If all is nil, every value matches.
+func anyMatches(all []pattern, value string) bool {
 	if all == nil {
 		return true
 	}
@@ -145,13 +145,13 @@ func allow(all []pattern, value string) bool {
 	return false
 }
 
-// denies returns the attribute of an event that the grant does not allow; nil if it allows the
-// event.
-func (g *grant) denies(v *broker.View) *Denied {
+// deniedAttribute returns the attribute of an event that the grant does not allow; nil if the grant
+// allows the event.
+func (g *grant) deniedAttribute(v *broker.View) *Denied {
 	switch {
-	case !allow(g.types, v.Type):
+	case !anyMatches(g.types, v.Type):
 		return &Denied{attribute: attrType, value: v.Type, allowed: g.types}
-	case !allow(g.sources, v.Source):
+	case !anyMatches(g.sources, v.Source):
 		return &Denied{attribute: attrSource, value: v.Source, allowed: g.sources}
 	case g.keys == nil:
 		return nil
@@ -160,9 +160,9 @@ func (g *grant) denies(v *broker.View) *Denied {
 	// without both would reach the readers of every key.
 	key, keyed := v.Attribute(attrPartitionKey)
 	switch {
-	case keyed && !allow(g.keys, key):
+	case keyed && !anyMatches(g.keys, key):
 		return &Denied{attribute: attrPartitionKey, value: key, allowed: g.keys}
-	case v.Subject != "" && !allow(g.keys, v.Subject):
+	case v.Subject != "" && !anyMatches(g.keys, v.Subject):
 		return &Denied{attribute: attrSubject, value: v.Subject, allowed: g.keys}
 	case !keyed && v.Subject == "":
 		return &Denied{attribute: attrSubject, allowed: g.keys}
@@ -196,7 +196,7 @@ func (d *Denied) Error() string {
 	case d.value == "":
 		return fmt.Sprintf("%s may publish only for some keys (%s), and the event names none: give it a %s", d.caller, d.list(), d.attribute)
 	}
-	return fmt.Sprintf("%s may not publish the %s %s, only %s", d.caller, d.attribute, clip(d.value), d.list())
+	return fmt.Sprintf("%s may not publish the %s %s, only %s", d.caller, d.attribute, clipText(d.value), d.list())
 }
 
 const maxListed = 8
@@ -213,14 +213,14 @@ func (d *Denied) list() string {
 	return text
 }
 
-// further reports whether d's grant allows more of the event.
-func (d *Denied) further(than *Denied) bool {
+// allowsMore reports whether d's grant allows more of the event.
+func (d *Denied) allowsMore(than *Denied) bool {
 	order := []string{"", attrType, attrSource, attrPartitionKey, attrSubject}
 	return slices.Index(order, d.attribute) > slices.Index(order, than.attribute)
 }
 
-// clip quotes the beginning of an unchecked text.
-func clip(s string) string {
+// clipText quotes the beginning of an unchecked text.
+func clipText(s string) string {
 	const shown = 80
 	if len(s) > shown {
 		return fmt.Sprintf("%q…", s[:shown])

@@ -28,44 +28,44 @@ const newFile = `# Who may do what at Tidemill's door. It holds no secrets: of e
 version: 1
 `
 
-// Add adds a token to an access file, which it makes if there is none. The rest of the file does
-// not change. The file is replaced atomically.
+// Add adds a token to an access file, and creates a missing file. The rest of the file does not
+// change. The file is replaced atomically.
 func Add(path string, t config.Token) error {
-	if err := check(t); err != nil {
+	if err := checkToken(t); err != nil {
 		return err
 	}
-	return edit(path, true, func(p *page, before *config.Access) error {
+	return editFile(path, true, func(p *yamlPage, before *config.Access) error {
 		if old, exists := before.Token(t.Name); exists {
 			return fmt.Errorf("%w in line %d", ErrExists, old.Line)
 		}
-		return p.add(t)
+		return p.addEntry(t)
 	}, func(tokens []config.Token) []config.Token { return append(slices.Clone(tokens), t) })
 }
 
-// Replace changes a token in its place and returns the new one. Fields that change does not set
-// stay, so that a caller's new token has the same rights as the old one.
+// Replace changes a token in its place and returns the new token. Fields that the change function
+// does not set keep their values, so that a caller's new token has the same rights as the old one.
 func Replace(path, name string, change func(*config.Token) error) (config.Token, error) {
 	var t config.Token
-	err := edit(path, false, func(p *page, before *config.Access) error {
+	err := editFile(path, false, func(p *yamlPage, before *config.Access) error {
 		var exists bool
 		if t, exists = before.Token(name); !exists {
 			return fmt.Errorf("%w %s", ErrNotThere, name)
 		}
-		if err := errors.Join(change(&t), check(t)); err != nil {
+		if err := errors.Join(change(&t), checkToken(t)); err != nil {
 			return err
 		}
-		return p.replace(t)
+		return p.replaceEntry(t)
 	}, func(tokens []config.Token) []config.Token { return append(without(tokens, name), t) })
 	return t, err
 }
 
 // Remove removes a token from an access file.
 func Remove(path, name string) error {
-	return edit(path, false, func(p *page, before *config.Access) error {
+	return editFile(path, false, func(p *yamlPage, before *config.Access) error {
 		if _, exists := before.Token(name); !exists {
 			return fmt.Errorf("%w %s", ErrNotThere, name)
 		}
-		return p.remove(name)
+		return p.removeEntry(name)
 	}, func(tokens []config.Token) []config.Token { return without(tokens, name) })
 }
 
@@ -73,9 +73,10 @@ func without(tokens []config.Token, name string) []config.Token {
 	return slices.DeleteFunc(slices.Clone(tokens), func(t config.Token) bool { return t.Name == name })
 }
 
-// edit changes a file's text and reads the result. It writes it only if the content is as before,
-// except for the changes of want in the tokens. So a file with an odd layout is never damaged.
-func edit(path string, create bool, change func(*page, *config.Access) error, want func([]config.Token) []config.Token) (err error) {
+// editFile changes a file's text and parses the result. The result is written only if it differs
+// from the old content in nothing but the wanted tokens. So a file with an odd layout is never
+// damaged.
+func editFile(path string, create bool, change func(*yamlPage, *config.Access) error, want func([]config.Token) []config.Token) (err error) {
 	d, err := openDraft(path)
 	if err != nil {
 		return fmt.Errorf("change %s: %w", path, err)
@@ -100,14 +101,14 @@ func edit(path string, create bool, change func(*page, *config.Access) error, wa
 		return fmt.Errorf("change %s: %w", path, err)
 	}
 	after, err := config.ParseAccess(path, p.text())
-	if err != nil || !same(after, before, want(before.Tokens)) {
+	if err != nil || !isSameContent(after, before, want(before.Tokens)) {
 		return fmt.Errorf("change %s: %w", path, errByHand)
 	}
 	return d.write(p.text())
 }
 
-// same reports whether a file's content is as before, but with the wanted tokens.
-func same(after, before *config.Access, want []config.Token) bool {
+// isSameContent reports whether two versions of a file differ in nothing but the wanted tokens.
+func isSameContent(after, before *config.Access, want []config.Token) bool {
 	if !reflect.DeepEqual(after.OIDC, before.OIDC) || len(after.Tokens) != len(want) {
 		return false
 	}
@@ -121,15 +122,16 @@ func same(after, before *config.Access, want []config.Token) bool {
 	return true
 }
 
-// draft is the file that will replace the access file. It is next to that file and always has the
-// same name. So of two concurrent changes, the second fails instead of overwriting the first.
-type draft struct {
+// draftFile is the file that will replace the access file. The draft is in the same folder and
+// always has the same name. So of two concurrent changes, the second fails instead of overwriting
+// the first.
+type draftFile struct {
 	path  string // path of the access file with links resolved
 	file  *os.File
-	moved bool // whether it has replaced the file; a draft of that name belongs to another change then
+	moved bool // whether the draft has replaced the file; a draft that exists then belongs to another change
 }
 
-func openDraft(path string) (*draft, error) {
+func openDraft(path string) (*draftFile, error) {
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		path = target
 	}
@@ -140,11 +142,11 @@ func openDraft(path string) (*draft, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &draft{path: path, file: f}, nil
+	return &draftFile{path: path, file: f}, nil
 }
 
-// write replaces the file by the draft, with the file's owner and permissions.
-func (d *draft) write(text []byte) error {
+// write replaces the access file by the draft, which gets the file's owner and permissions.
+func (d *draftFile) write(text []byte) error {
 	info, err := os.Stat(d.path)
 	if err == nil {
 		err = errors.Join(keepOwner(d.file, info), d.file.Chmod(info.Mode().Perm()))
@@ -167,8 +169,8 @@ func (d *draft) write(text []byte) error {
 	return nil
 }
 
-// close removes the draft unless it has replaced the file.
-func (d *draft) close() error {
+// close removes the draft unless the draft has replaced the access file.
+func (d *draftFile) close() error {
 	err := d.file.Close()
 	if !d.moved {
 		err = errors.Join(err, os.Remove(d.file.Name()))

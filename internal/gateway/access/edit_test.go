@@ -14,10 +14,10 @@ import (
 	"tidemill.dev/config"
 )
 
-// zeros is an easily readable hash.
-const zeros = "sha256:0000000000000000000000000000000000000000000000000000000000000000"
+// zeroHash is an easily readable hash.
+const zeroHash = "sha256:0000000000000000000000000000000000000000000000000000000000000000"
 
-func sumOf(n byte) string { return zeros[:len(zeros)-1] + string('0'+n) }
+func sumOf(n byte) string { return zeroHash[:len(zeroHash)-1] + string('0'+n) }
 
 func crm() config.Token {
 	return config.Token{Name: "crm", Rights: config.Rights{Roles: []string{"publish"}}}
@@ -50,21 +50,21 @@ tokens:
             read ]
   # old: {}
   crm:
-    hash: ` + zeros + `
+    hash: ` + zeroHash + `
     role: publish
 
 # People.
 oidc: {issuer: "https://id.example", audience: a, roles: [{claim: c, value: v, role: read}]}
 `},
-		"no tokens yet": {"version: 1\n# all\n\n", "version: 1\n# all\n\ntokens:\n  crm:\n    hash: " + zeros + "\n    role: publish\n\n"},
-		"an empty list": {"version: 1\ntokens: {} # none\n", "version: 1\ntokens: # none\n  crm:\n    hash: " + zeros + "\n    role: publish\n"},
-		"nothing":       {"tokens:\n  # soon\nversion: 1\n", "tokens:\n  crm:\n    hash: " + zeros + "\n    role: publish\n  # soon\nversion: 1\n"},
+		"no tokens yet": {"version: 1\n# all\n\n", "version: 1\n# all\n\ntokens:\n  crm:\n    hash: " + zeroHash + "\n    role: publish\n\n"},
+		"an empty list": {"version: 1\ntokens: {} # none\n", "version: 1\ntokens: # none\n  crm:\n    hash: " + zeroHash + "\n    role: publish\n"},
+		"nothing":       {"tokens:\n  # soon\nversion: 1\n", "tokens:\n  crm:\n    hash: " + zeroHash + "\n    role: publish\n  # soon\nversion: 1\n"},
 		"no newline at the end, deeper steps": {
 			"version: 1\ntokens:\n   a:\n       role: read\n       hash: " + sumOf(1),
-			"version: 1\ntokens:\n   a:\n       role: read\n       hash: " + sumOf(1) + "\n   crm:\n       hash: " + zeros + "\n       role: publish\n"},
+			"version: 1\ntokens:\n   a:\n       role: read\n       hash: " + sumOf(1) + "\n   crm:\n       hash: " + zeroHash + "\n       role: publish\n"},
 		"Windows lines": {
 			"version: 1\r\ntokens:\r\n  a: {role: read, hash: '" + sumOf(1) + "'}\r\n",
-			"version: 1\r\ntokens:\r\n  a: {role: read, hash: '" + sumOf(1) + "'}\r\n  crm:\r\n    hash: " + zeros + "\r\n    role: publish\r\n"},
+			"version: 1\r\ntokens:\r\n  a: {role: read, hash: '" + sumOf(1) + "'}\r\n  crm:\r\n    hash: " + zeroHash + "\r\n    role: publish\r\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := writeFile(t, filepath.Join(t.TempDir(), "a.yaml"), c.before)
@@ -97,26 +97,26 @@ func reads(t *testing.T, path, want string) {
 const three = `version: 1
 tokens:
   # the shop's
-  shop: {hash: "` + zeros + `", role: publish}
+  shop: {hash: "` + zeroHash + `", role: publish}
 
   # the CRM's,
   # in Berlin
   crm:
-    hash: ` + zeros + `
+    hash: ` + zeroHash + `
     # until the move
     expires: 2030-01-01
 
     role: publish
 
   # the dashboard's
-  dash: {hash: "` + zeros + `", role: read}
+  dash: {hash: "` + zeroHash + `", role: read}
   # that was all
 `
 
 func threeTokens() string {
 	text := three
 	for i := range byte(3) {
-		text = strings.Replace(text, zeros, sumOf(i+1), 1)
+		text = strings.Replace(text, zeroHash, sumOf(i+1), 1)
 	}
 	return text
 }
@@ -135,7 +135,7 @@ func TestReplace(t *testing.T) {
     expires: 2030-01-01
 
     role: publish
-`, `    hash: `+zeros+`
+`, `    hash: `+zeroHash+`
     role: publish
     keys: ["bot-42", "*"]
     expires: 2030-01-01T00:00:00Z

@@ -15,9 +15,9 @@ import (
 	"tidemill.dev/config"
 )
 
-// entry returns a token as lines of the access file.
-func entry(t config.Token, indent, step string) []string {
-	return entryNamed(keyed(t.Name), t, indent, step)
+// tokenLines returns a token as lines of the access file.
+func tokenLines(t config.Token, indent, step string) []string {
+	return entryNamed(quotedKey(t.Name), t, indent, step)
 }
 
 func entryNamed(key string, t config.Token, indent, step string) []string {
@@ -34,7 +34,7 @@ func entryNamed(key string, t config.Token, indent, step string) []string {
 		patterns []string
 	}{{"types", t.Types}, {"sources", t.Sources}, {"keys", t.Keys}} {
 		if limit.patterns != nil {
-			say(limit.key, listed(limit.patterns))
+			say(limit.key, quotedList(limit.patterns))
 		}
 	}
 	if !t.Expires.IsZero() {
@@ -43,18 +43,18 @@ func entryNamed(key string, t config.Token, indent, step string) []string {
 	return lines
 }
 
-// listed returns a YAML list of quoted texts. Without quotes, YAML would read many patterns
+// quotedList returns a YAML list of quoted texts. Without quotes, YAML would read many patterns
 // differently.
-func listed(texts []string) string {
+func quotedList(texts []string) string {
 	quoted := make([]string, len(texts))
 	for i, t := range texts {
-		quoted[i] = quote(t)
+		quoted[i] = quoteText(t)
 	}
 	return "[" + strings.Join(quoted, ", ") + "]"
 }
 
-// quote writes a text as JSON, which is valid YAML.
-func quote(text string) string {
+// quoteText writes a text as JSON, which is valid YAML.
+func quoteText(text string) string {
 	var b strings.Builder
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
@@ -62,20 +62,20 @@ func quote(text string) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// keyed returns a name as a YAML key. It adds quotes only if the reader would take the name for a
+// quotedKey returns a name as a YAML key. The name is quoted only if YAML would read it as a
 // number, a boolean or a date.
-func keyed(name string) string {
+func quotedKey(name string) string {
 	some := entryNamed(name, config.Token{Rights: config.Rights{Roles: []string{"read"}}}, "  ", "  ")
 	if parse(some) == nil {
 		return name
 	}
-	return quote(name)
+	return quoteText(name)
 }
 
-// check returns the error that the reader of access files would return for a token. The token may
-// come from a command line.
-func check(t config.Token) error {
-	err := parse(entry(t, "  ", "  "))
+// checkToken returns the error that the reader of access files would return for a token. The token
+// may come from a command line.
+func checkToken(t config.Token) error {
+	err := parse(tokenLines(t, "  ", "  "))
 	var all *config.Error
 	if !errors.As(err, &all) {
 		return err
@@ -84,7 +84,7 @@ func check(t config.Token) error {
 	if what := strings.TrimPrefix(p.Path, "tokens."+t.Name+"."); what != p.Path {
 		return fmt.Errorf("%s: %s", what, p.Message)
 	}
-	return fmt.Errorf("the name %s: %s", clip(t.Name), p.Message)
+	return fmt.Errorf("the name %s: %s", clipText(t.Name), p.Message)
 }
 
 func parse(entry []string) error {
@@ -92,19 +92,19 @@ func parse(entry []string) error {
 	return err
 }
 
-// book is the content of one access file, ready for lookups. It is immutable, except for the cache
-// of JWTs; a changed file makes a new book.
-type book struct {
-	holders map[hash]holder
+// fileContent is the content of one access file, ready for lookups. Only its cache of JWTs changes:
+// a changed file makes a new fileContent.
+type fileContent struct {
+	holders map[tokenHash]tokenHolder
 	tokens  map[string]bool // names of the tokens
 	oidc    *config.OIDC    // settings for JWTs; nil if none is accepted
 	claims  []claimGrant
 	issuer  *issuer
-	seen    *seen
+	seen    *jwtCache
 }
 
-func newBook(a *config.Access, issuerOf func(url string) *issuer) *book {
-	b := &book{holders: holders(a.Tokens), tokens: map[string]bool{}, oidc: a.OIDC, seen: newSeen(maxSeen)}
+func newBook(a *config.Access, issuerOf func(url string) *issuer) *fileContent {
+	b := &fileContent{holders: holders(a.Tokens), tokens: map[string]bool{}, oidc: a.OIDC, seen: newSeen(maxSeen)}
 	for _, t := range a.Tokens {
 		b.tokens[t.Name] = true
 	}
@@ -114,7 +114,7 @@ func newBook(a *config.Access, issuerOf func(url string) *issuer) *book {
 	return b
 }
 
-func (b *book) caller(ctx context.Context, token string, now time.Time) (*Caller, error) {
+func (b *fileContent) caller(ctx context.Context, token string, now time.Time) (*Caller, error) {
 	if strings.HasPrefix(token, tokenPrefix) {
 		return b.holderOf(token, now)
 	}
@@ -124,9 +124,9 @@ func (b *book) caller(ctx context.Context, token string, now time.Time) (*Caller
 	return b.subjectOf(ctx, token, now)
 }
 
-// subjectOf returns the caller of a JWT. It caches valid JWTs for a while, because a check of the
+// subjectOf returns the caller of a JWT. Valid JWTs are cached for a while, because a check of the
 // signature costs a hundred times as much as a lookup.
-func (b *book) subjectOf(ctx context.Context, jwt string, now time.Time) (*Caller, error) {
+func (b *fileContent) subjectOf(ctx context.Context, jwt string, now time.Time) (*Caller, error) {
 	if strings.Count(jwt, ".") != 2 {
 		return nil, fmt.Errorf("%w: it neither begins with %s nor is a JWT", ErrMalformed, tokenPrefix)
 	}
@@ -134,11 +134,11 @@ func (b *book) subjectOf(ctx context.Context, jwt string, now time.Time) (*Calle
 	if c := b.seen.get(sum, now); c != nil {
 		return c, nil
 	}
-	token, err := b.issuer.verify(ctx, jwt, b.oidc.Audience)
+	token, err := b.issuer.verifyJWT(ctx, jwt, b.oidc.Audience)
 	if err != nil {
 		return nil, err
 	}
-	c, err := b.identify(token)
+	c, err := b.identifyCaller(token)
 	if err != nil {
 		return nil, err
 	}
@@ -153,11 +153,11 @@ const (
 	maxRead = 2 << 20
 )
 
-// follow applies the file whenever it has changed, until the context ends. It polls. So it finds a
-// mounted Secret's swapped link, an editor's renamed file and a change on a network file system
-// alike. It applies a change once it has seen it twice, because a half-written file may be valid
-// and lack half of its tokens.
-func (g *Guard) follow(ctx context.Context, settled string) {
+// followFile applies the file whenever it has changed, until the context ends. The file is polled,
+// because polling also finds a mounted Secret's swapped link, an editor's renamed file and a change
+// on a network file system. A change is applied once two polls have read the same text, because a
+// half-written file may be valid and lack half of its tokens.
+func (g *Guard) followFile(ctx context.Context, settled string) {
 	last := settled
 	t := time.NewTicker(lookEvery)
 	defer t.Stop()
@@ -174,12 +174,13 @@ func (g *Guard) follow(ctx context.Context, settled string) {
 			continue
 		}
 		settled = seen.print
-		g.settle(seen)
+		g.applyIfValid(seen)
 	}
 }
 
-// settle applies the file if it is valid, else the old content stays in force. It logs which.
-func (g *Guard) settle(seen sight) {
+// applyIfValid applies the file if the file is valid, and logs the result. Otherwise the old
+// content stays in force.
+func (g *Guard) applyIfValid(seen fileState) {
 	access, err := seen.parse(g.path)
 	g.mu.Lock()
 	g.refused = err
@@ -188,35 +189,36 @@ func (g *Guard) settle(seen sight) {
 		g.log.Warn("access: the file is invalid; the rights of its last valid version stay in force", "file", g.path, "reason", err)
 		return
 	}
-	g.apply(access)
+	g.applyFile(access)
 	g.log.Info("access file applied", "file", g.path, "tokens", len(access.Tokens))
 }
 
-// sight is the result of one look at the file. print is a text to compare it with the next.
-type sight struct {
+// fileState is the result of one poll of the file. Two polls with the same print have read the same
+// text.
+type fileState struct {
 	data  []byte
 	err   error
 	print string
 }
 
-func look(path string) sight {
-	data, err := read(path)
+func look(path string) fileState {
+	data, err := readRegular(path)
 	if err != nil {
-		return sight{err: fmt.Errorf("read access file: %w", err), print: "error: " + err.Error()}
+		return fileState{err: fmt.Errorf("read access file: %w", err), print: "error: " + err.Error()}
 	}
 	sum := sha256.Sum256(data)
-	return sight{data: data, print: string(sum[:])}
+	return fileState{data: data, print: string(sum[:])}
 }
 
-func (s sight) parse(path string) (*config.Access, error) {
+func (s fileState) parse(path string) (*config.Access, error) {
 	if s.err != nil {
 		return nil, s.err
 	}
 	return config.ParseAccess(path, s.data)
 }
 
-// read reads a regular file only, because reading a pipe might never end.
-func read(path string) ([]byte, error) {
+// readRegular reads a regular file only, because reading a pipe might never end.
+func readRegular(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err

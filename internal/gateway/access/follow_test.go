@@ -13,8 +13,8 @@ import (
 	"tidemill.dev/api"
 )
 
-// within is the time within which a change must apply.
-const within = time.Second
+// changeTimeout is the time within which a change must apply.
+const changeTimeout = time.Second
 
 func knows(g *Guard, token string) bool {
 	_, err := g.Caller(context.Background(), bearerOf(token))
@@ -26,10 +26,10 @@ func TestChangesApply(t *testing.T) {
 	b, sumB := newToken()
 	path := writeAccess(t, "tokens:\n"+yamlToken("a", sumA, "role: publish"))
 	synctest.Test(t, func(t *testing.T) {
-		var log logged
+		var log guardLog
 		g := open(t, path, Options{Logger: log.logger()})
 		writeFile(t, path, "version: 1\ntokens:\n"+yamlToken("a", sumA, "role: read")+yamlToken("b", sumB, "role: publish"))
-		time.Sleep(within)
+		time.Sleep(changeTimeout)
 		synctest.Wait()
 		if !knows(g, b) {
 			t.Fatal("an added token is not known")
@@ -38,7 +38,7 @@ func TestChangesApply(t *testing.T) {
 			t.Errorf("a changed role does not apply: %+v, %v", c, err)
 		}
 		writeFile(t, path, "version: 1\ntokens:\n"+yamlToken("b", sumB, "role: publish"))
-		time.Sleep(within)
+		time.Sleep(changeTimeout)
 		synctest.Wait()
 		if _, err := g.Caller(t.Context(), bearerOf(a)); !errors.Is(err, ErrUnknown) {
 			t.Errorf("a removed token: %v", err)
@@ -69,7 +69,7 @@ func TestInvalidChangesDoNotApply(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			path := writeFile(t, filepath.Join(t.TempDir(), "access.yaml"), good)
 			synctest.Test(t, func(t *testing.T) {
-				var log logged
+				var log guardLog
 				g := open(t, path, Options{Logger: log.logger()})
 				if c := g.Check(); c.Name != "access" || c.Status != api.OK || !strings.Contains(c.Detail, "tokens: 1") {
 					t.Errorf("check %+v", c)
@@ -77,7 +77,7 @@ func TestInvalidChangesDoNotApply(t *testing.T) {
 				if err := spoil(path); err != nil {
 					t.Fatal(err)
 				}
-				time.Sleep(10 * within)
+				time.Sleep(10 * changeTimeout)
 				synctest.Wait()
 				if !knows(g, token) {
 					t.Error("the file before is not in force")
@@ -92,7 +92,7 @@ func TestInvalidChangesDoNotApply(t *testing.T) {
 					t.Fatal(err)
 				}
 				writeFile(t, path, good)
-				time.Sleep(within)
+				time.Sleep(changeTimeout)
 				synctest.Wait()
 				if c := g.Check(); c.Status != api.OK || !knows(g, token) {
 					t.Errorf("check %+v of the mended file", c)
@@ -149,7 +149,7 @@ func TestSwappedLinkApplies(t *testing.T) {
 			t.Fatal("the token is known before it is there")
 		}
 		link("two", "..data")
-		time.Sleep(within)
+		time.Sleep(changeTimeout)
 		synctest.Wait()
 		if !knows(g, token) {
 			t.Error("the swapped file does not apply")
@@ -169,7 +169,7 @@ func TestNothingAppliesAfterClose(t *testing.T) {
 			t.Fatal(err)
 		}
 		writeFile(t, path, "version: 1\n")
-		time.Sleep(10 * within)
+		time.Sleep(10 * changeTimeout)
 		synctest.Wait()
 		if !knows(g, token) {
 			t.Error("a request that is still under way lost its caller")

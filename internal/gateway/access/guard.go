@@ -21,20 +21,20 @@ import (
 // Options configure a Guard. All are optional.
 type Options struct {
 	Logger *slog.Logger
-	// HTTPClient sends requests to the issuer; its transport has the trusted CAs.
+	// HTTPClient sends requests to the issuer. Its transport has the trusted CAs.
 	HTTPClient *http.Client
 	Now        func() time.Time
 }
 
-// Guard authenticates callers by an access file, whose changes it follows. It is safe for
-// concurrent use.
+// Guard authenticates callers by an access file, and applies changes of the file. A Guard is safe
+// for concurrent use.
 type Guard struct {
 	path    string
 	log     *slog.Logger
 	now     func() time.Time
-	courier *courier
+	courier *documentFetcher
 
-	book      atomic.Pointer[book]
+	book      atomic.Pointer[fileContent]
 	stop      context.CancelFunc
 	following sync.WaitGroup
 
@@ -42,8 +42,7 @@ type Guard struct {
 	refused error // reason why the present file is not applied
 }
 
-// Open reads an access file and follows its changes until Close. The context counts only during
-// Open.
+// Open reads an access file and applies its changes until Close. The context ends only Open itself.
 func Open(ctx context.Context, path string, o Options) (*Guard, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -61,15 +60,15 @@ func Open(ctx context.Context, path string, o Options) (*Guard, error) {
 	}
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	g := &Guard{path: path, log: o.Logger, now: o.Now, courier: newCourier(o.HTTPClient, ctx.Done()), stop: stop}
-	g.apply(access)
-	g.following.Go(func() { g.follow(ctx, seen.print) })
+	g.applyFile(access)
+	g.following.Go(func() { g.followFile(ctx, seen.print) })
 	return g, nil
 }
 
 // Close stops following the file. Later calls of Caller use its last content.
 func (g *Guard) Close(context.Context) error {
 	g.stop()
-	g.following.Wait() // it ends soon
+	g.following.Wait() // the goroutine ends soon
 	g.courier.client.CloseIdleConnections()
 	return nil
 }
@@ -77,15 +76,15 @@ func (g *Guard) Close(context.Context) error {
 // Caller returns the caller of a request by its Authorization header. The error is [ErrNoToken],
 // [ErrBadToken] or [ErrIssuerAway]. No error contains a part of the token.
 func (g *Guard) Caller(ctx context.Context, authorization string) (*Caller, error) {
-	token, err := bearer(authorization)
+	token, err := bearerToken(authorization)
 	if err != nil {
 		return nil, err
 	}
 	return g.book.Load().caller(ctx, token, g.now())
 }
 
-// Check reports whether the file is applied and the issuer answers. Known callers are served in
-// spite of both faults.
+// Check reports whether the file is applied and the issuer answers. Known callers are served even
+// if neither is true.
 func (g *Guard) Check() api.Check {
 	b := g.book.Load()
 	g.mu.Lock()
@@ -96,7 +95,7 @@ func (g *Guard) Check() api.Check {
 			Detail: fmt.Sprintf("%s is not applied, and its last valid version stays in force: %v", g.path, refused)}
 	}
 	if b.issuer != nil {
-		if err := b.issuer.fault(); err != nil {
+		if err := b.issuer.recentFault(); err != nil {
 			return api.Check{Name: "access", Status: api.Degraded,
 				Detail: fmt.Sprintf("%v; tokens of %s are not concerned", err, g.path)}
 		}
@@ -104,8 +103,8 @@ func (g *Guard) Check() api.Check {
 	return api.Check{Name: "access", Status: api.OK, Detail: fmt.Sprintf("%s, tokens: %d", g.path, len(b.holders))}
 }
 
-// apply puts a file's content in force. If the issuer is the same, its keys are kept.
-func (g *Guard) apply(a *config.Access) {
+// applyFile puts a file's content in force. The issuer's keys are kept if the issuer is the same.
+func (g *Guard) applyFile(a *config.Access) {
 	before := g.book.Load()
 	g.book.Store(newBook(a, func(url string) *issuer {
 		if before != nil && before.issuer != nil && before.issuer.url == url {
@@ -121,8 +120,8 @@ const (
 	maxToken = 16 << 10
 )
 
-// bearer returns the token of an Authorization header according to RFC 6750.
-func bearer(header string) (string, error) {
+// bearerToken returns the token of an Authorization header, as RFC 6750 defines it.
+func bearerToken(header string) (string, error) {
 	if header == "" {
 		return "", ErrNoToken
 	}
@@ -162,8 +161,7 @@ func isToken(s string) bool {
 var (
 	// ErrNoToken is the error for a request without an Authorization header.
 	ErrNoToken = errors.New("no token was given: send the header Authorization: Bearer TOKEN")
-	// ErrBadToken is in every error of a token: in the following ones except ErrIssuerAway, and in
-	// others.
+	// ErrBadToken is wrapped by every error about a token, except ErrIssuerAway.
 	ErrBadToken = errors.New("the token is refused")
 	// ErrMalformed is the error for a header without a valid token.
 	ErrMalformed = fmt.Errorf("%w: it is malformed", ErrBadToken)
@@ -171,7 +169,7 @@ var (
 	ErrUnknown = fmt.Errorf("%w: it is not known here", ErrBadToken)
 	// ErrExpired is the error for an expired token.
 	ErrExpired = fmt.Errorf("%w: it has expired", ErrBadToken)
-	// ErrIssuerAway is the error for a JWT that could not be checked, because its issuer did not
+	// ErrIssuerAway is the error for a JWT that could not be checked because the issuer did not
 	// return its keys. The same request may succeed later.
 	ErrIssuerAway = errors.New("the issuer of the token cannot be asked for its keys")
 )
@@ -182,12 +180,12 @@ const (
 	tokenBytes  = 32
 )
 
-// hash is the hash of a whole token or JWT. A plain SHA-256 would be too fast for passwords. But
-// our tokens are 256 random bits, which cannot be guessed at any speed. A slow hash would add no
+// tokenHash is the SHA-256 of a token or JWT. A fast hash would be wrong for passwords. But our
+// tokens are 256 random bits, which cannot be guessed at any speed. A slow hash would add no
 // security and cost every request milliseconds.
-type hash = [sha256.Size]byte
+type tokenHash = [sha256.Size]byte
 
-func hashOf(token string) hash { return sha256.Sum256([]byte(token)) }
+func hashOf(token string) tokenHash { return sha256.Sum256([]byte(token)) }
 
 // NewToken makes a token and its hash. The token is not stored.
 func NewToken() (token config.Secret, sum [sha256.Size]byte) {
@@ -197,24 +195,24 @@ func NewToken() (token config.Secret, sum [sha256.Size]byte) {
 	return config.NewSecret(text), hashOf(text)
 }
 
-// holder is the caller with a token.
-type holder struct {
+// tokenHolder is the caller to whom a token belongs.
+type tokenHolder struct {
 	caller  *Caller
 	expires time.Time // time of expiry; zero for never
 }
 
-func holders(tokens []config.Token) map[hash]holder {
-	all := make(map[hash]holder, len(tokens))
+func holders(tokens []config.Token) map[tokenHash]tokenHolder {
+	all := make(map[tokenHash]tokenHolder, len(tokens))
 	for _, t := range tokens {
-		all[t.Hash] = holder{&Caller{name: t.Name, grants: []grant{newGrant(t.Rights)}}, t.Expires}
+		all[t.Hash] = tokenHolder{&Caller{name: t.Name, grants: []grant{newGrant(t.Rights)}}, t.Expires}
 	}
 	return all
 }
 
 // holderOf returns the caller with a token. The time of a lookup may depend on how much of a hash
-// matches. But a client cannot choose the hash of a token, so it can learn at most a hash, never a
-// token. So a lookup by hash leaks no secret.
-func (b *book) holderOf(token string, now time.Time) (*Caller, error) {
+// matches. But a client cannot choose the hash of a token. So the lookup may reveal a hash, but
+// never a token.
+func (b *fileContent) holderOf(token string, now time.Time) (*Caller, error) {
 	h, ok := b.holders[hashOf(token)]
 	if !ok {
 		return nil, fmt.Errorf("%w: it may have been removed from the access file; ask for a new one", ErrUnknown)

@@ -14,11 +14,11 @@ func TestBearer(t *testing.T) {
 		"Bearer a-._~+/Z9==":                    "a-._~+/Z9==",
 		"Bearer " + strings.Repeat("a", 16<<10): strings.Repeat("a", 16<<10),
 	} {
-		if got, err := bearer(header); got != want || err != nil {
+		if got, err := bearerToken(header); got != want || err != nil {
 			t.Errorf("%.40q: %.40q, %v", header, got, err)
 		}
 	}
-	if _, err := bearer(""); err != ErrNoToken {
+	if _, err := bearerToken(""); err != ErrNoToken {
 		t.Errorf("no header: %v", err)
 	}
 	for _, header := range []string{
@@ -26,7 +26,7 @@ func TestBearer(t *testing.T) {
 		"Basic YTpi", "abc", "Bearer =", "Bearer a=b", "Bearer a,b", "Bearer \"abc\"", "Bearer ä", "Bearer a\x00", "Bearer {}",
 		"Bearer abc, Bearer def", "Token abc", "Bearer " + strings.Repeat("a", 16<<10+1),
 	} {
-		if got, err := bearer(header); !errors.Is(err, ErrMalformed) || !errors.Is(err, ErrBadToken) || got != "" {
+		if got, err := bearerToken(header); !errors.Is(err, ErrMalformed) || !errors.Is(err, ErrBadToken) || got != "" {
 			t.Errorf("%.40q: %.40q, %v", header, got, err)
 		}
 	}
@@ -38,12 +38,12 @@ func FuzzAuthorization(f *testing.F) {
 	token, sum := newToken()
 	is := newIssuerServer(f)
 	at := newClock()
-	g := open(f, writeAccess(f, "tokens:\n"+yamlToken("crm", sum, "role: publish")+is.yaml("")), Options{Now: at.now})
+	g := open(f, writeAccess(f, "tokens:\n"+yamlToken("crm", sum, "role: publish")+is.oidcSection("")), Options{Now: at.now})
 	for _, s := range []string{"", "Bearer", "Bearer x", "bearer tm_", "Basic YTpi", "Bearer a.b.c", "Bearer eyJhbGciOiJub25lIn0.e30.",
-		"Bearer eyJhbGciOiJIUzI1NiJ9.e30.AAAA", bearerOf(token), bearerOf(is.jwt(f, at, nil)), "Bearer .." + strings.Repeat("=", 9)} {
+		"Bearer eyJhbGciOiJIUzI1NiJ9.e30.AAAA", bearerOf(token), bearerOf(is.makeJWT(f, at, nil)), "Bearer .." + strings.Repeat("=", 9)} {
 		f.Add(s)
 	}
-	good := is.jwt(f, at, nil)
+	good := is.makeJWT(f, at, nil)
 	f.Fuzz(func(t *testing.T, header string) {
 		c, err := g.Caller(t.Context(), header)
 		sent := strings.TrimLeft(header[min(len(header), len("Bearer ")):], " ")

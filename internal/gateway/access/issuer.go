@@ -17,66 +17,66 @@ import (
 const (
 	// leeway is the allowed difference between our clock and the issuer's.
 	leeway = time.Minute
-	// renewEvery is how long keys are valid without a new request, so that a withdrawn key does not
-	// count for ever.
+	// renewEvery is the time after which keys are fetched again, so that a withdrawn key is not
+	// accepted for ever.
 	renewEvery = time.Hour
 	// maxWhy limits the library's error message about a token.
 	maxWhy = 200
 )
 
-// issuer checks the JWTs of one OpenID Connect issuer. It sends its first request for the first
-// JWT, so that the gateway can start while the issuer is down.
+// issuer checks the JWTs of one OpenID Connect issuer. The first request is sent for the first JWT,
+// so that the gateway can start while the issuer is down.
 type issuer struct {
 	url     string
-	courier *courier
+	courier *documentFetcher
 	now     func() time.Time
 
-	turn chan struct{} // held during a request to the issuer
-	away pause         // pause between failed requests
-	keys atomic.Pointer[keys]
+	turn chan struct{}  // full during a request to the issuer
+	away requestBackoff // pause between failed requests
+	keys atomic.Pointer[issuerKeys]
 }
 
-// keys holds the keys and algorithms of an issuer.
-type keys struct {
+// issuerKeys holds the keys and algorithms of an issuer.
+type issuerKeys struct {
 	set        *oidc.RemoteKeySet
 	ring       *keyring
 	algorithms []string
 	since      time.Time
 }
 
-func newIssuer(url string, c *courier, now func() time.Time) *issuer {
+func newIssuer(url string, c *documentFetcher, now func() time.Time) *issuer {
 	return &issuer{url: url, courier: c, now: now, turn: make(chan struct{}, 1)}
 }
 
-// verify checks a JWT's signature, issuer, audience and times.
-func (i *issuer) verify(ctx context.Context, jwt, audience string) (*oidc.IDToken, error) {
-	k, err := i.current(ctx)
+// verifyJWT checks a JWT's signature, issuer, audience and times.
+func (i *issuer) verifyJWT(ctx context.Context, jwt, audience string) (*oidc.IDToken, error) {
+	k, err := i.currentKeys(ctx)
 	if err != nil {
 		return nil, err
 	}
-	asked := &asking{set: k.set}
+	asked := &keyRequest{set: k.set}
 	token, err := oidc.NewVerifier(i.url, asked, &oidc.Config{
 		ClientID:             audience,
 		SupportedSigningAlgs: k.algorithms,
 		Now:                  func() time.Time { return i.now().Add(-leeway) },
 	}).Verify(ctx, jwt)
-	return token, verdict(err, asked.err)
+	return token, verifyError(err, asked.err)
 }
 
-// asking is a key set for one verification. It keeps the error, because the library turns it into a
-// text, and we must know if the issuer was down.
-type asking struct {
+// keyRequest is the key set of one verification. The error is kept here, because the library
+// returns only the error's text, and verifyError must know whether the issuer was down.
+type keyRequest struct {
 	set oidc.KeySet
 	err error
 }
 
-func (a *asking) VerifySignature(ctx context.Context, jwt string) (payload []byte, err error) {
+func (a *keyRequest) VerifySignature(ctx context.Context, jwt string) (payload []byte, err error) {
 	payload, a.err = a.set.VerifySignature(ctx, jwt)
 	return payload, a.err
 }
 
-// verdict turns the error of a verification into one of ours.
-func verdict(err, keys error) error {
+// verifyError turns the library's error into an error of this package.
+func verifyError(err, keys error) error {
 	var expired *oidc.TokenExpiredError
 	switch {
 	case err == nil:
@@ -88,14 +88,13 @@ func verdict(err, keys error) error {
 	case errors.As(err, &expired):
 		return fmt.Errorf("%w at %s; get a new one from its issuer", ErrExpired, expired.Expiry.UTC().Format(time.RFC3339))
 	}
-	why := strings.ReplaceAll(err.Error(), "oidc: ", "") // it quotes parts of the token
+	why := strings.ReplaceAll(err.Error(), "oidc: ", "") // the library's error quotes parts of the token
 	return fmt.Errorf("%w: %.*s", ErrBadToken, maxWhy, why)
 }
 
-// current returns the issuer's keys, and requests them if they are unknown or old. If there are old
-// keys, only one caller requests new ones, and the others use the old. Old keys stay in use while
-// the issuer is down.
-func (i *issuer) current(ctx context.Context) (*keys, error) {
+// currentKeys returns the issuer's keys, and requests unknown or old keys. While one caller
+// requests new keys, the others use the old keys. Old keys stay in use while the issuer is down.
+func (i *issuer) currentKeys(ctx context.Context) (*issuerKeys, error) {
 	k := i.keys.Load()
 	if i.fresh(k) {
 		return k, nil
@@ -117,17 +116,17 @@ func (i *issuer) current(ctx context.Context) (*keys, error) {
 	return i.renew(context.WithoutCancel(ctx)) // other callers need the result too; the courier has a timeout
 }
 
-func (i *issuer) fresh(k *keys) bool { return k != nil && i.now().Sub(k.since) < renewEvery }
+func (i *issuer) fresh(k *issuerKeys) bool { return k != nil && i.now().Sub(k.since) < renewEvery }
 
-func (i *issuer) renew(ctx context.Context) (*keys, error) {
+func (i *issuer) renew(ctx context.Context) (*issuerKeys, error) {
 	old := i.keys.Load()
 	if i.fresh(old) {
 		return old, nil
 	}
-	err := i.away.fault(i.now())
+	err := i.away.waitError(i.now())
 	if err == nil {
-		var k *keys
-		if k, err = i.discover(ctx); err == nil {
+		var k *issuerKeys
+		if k, err = i.discoverKeys(ctx); err == nil {
 			i.keys.Store(k)
 			i.away.note(i.now(), nil)
 			return k, nil
@@ -143,9 +142,9 @@ func (i *issuer) renew(ctx context.Context) (*keys, error) {
 	return nil, fmt.Errorf("%w; try again later", err)
 }
 
-// discover requests the address of the issuer's keys, and then the keys, so that its result can be
-// used.
-func (i *issuer) discover(ctx context.Context) (*keys, error) {
+// discoverKeys requests the address of the issuer's keys. It then also requests the keys, to check
+// that the address works.
+func (i *issuer) discoverKeys(ctx context.Context) (*issuerKeys, error) {
 	provider, err := oidc.NewProvider(oidc.ClientContext(ctx, &http.Client{Transport: i.courier}), i.url)
 	if err != nil {
 		return nil, err
@@ -158,7 +157,7 @@ func (i *issuer) discover(ctx context.Context) (*keys, error) {
 		return nil, err
 	}
 	if strings.HasPrefix(i.url, "https://") && !strings.HasPrefix(about.Keys, "https://") {
-		return nil, fmt.Errorf("%s says that its keys are at %s, which is not https", i.url, clip(about.Keys))
+		return nil, fmt.Errorf("%s says that its keys are at %s, which is not https", i.url, clipText(about.Keys))
 	}
 	ring := &keyring{next: i.courier, now: i.now}
 	client := &http.Client{Transport: ring}
@@ -167,7 +166,7 @@ func (i *issuer) discover(ctx context.Context) (*keys, error) {
 	}
 	// The set keeps its context, so it must not be the context of a request.
 	set := oidc.NewRemoteKeySet(oidc.ClientContext(context.Background(), client), about.Keys)
-	return &keys{set: set, ring: ring, algorithms: asymmetric(about.Algorithms), since: i.now()}, nil
+	return &issuerKeys{set: set, ring: ring, algorithms: asymmetricAlgorithms(about.Algorithms), since: i.now()}, nil
 }
 
 func ask(ctx context.Context, client *http.Client, url string) error {
@@ -182,10 +181,10 @@ func ask(ctx context.Context, client *http.Client, url string) error {
 	return resp.Body.Close()
 }
 
-// asymmetric returns the announced algorithms that need the issuer's private key to sign. With a
-// symmetric algorithm, everyone could sign with the public key, and "none" has no signature. If
-// nothing is announced it returns RS256, which every issuer must support.
-func asymmetric(announced []string) []string {
+// asymmetricAlgorithms returns the announced algorithms that need the issuer's private key to sign.
+// With a symmetric algorithm, everyone could sign with the public key, and "none" has no signature.
+// If the issuer announces none of them, the result is RS256, which every issuer must support.
+func asymmetricAlgorithms(announced []string) []string {
 	var all []string
 	for _, a := range announced {
 		switch a {
@@ -200,12 +199,13 @@ func asymmetric(announced []string) []string {
 	return all
 }
 
-// fault returns the error of a recent failed request to the issuer; else nil.
-func (i *issuer) fault() error {
+// recentFault returns the error of the last request to the issuer if that request was recent; else
+// nil.
+func (i *issuer) recentFault() error {
 	now := i.now()
-	err := i.away.recent(now)
+	err := i.away.recentError(now)
 	if k := i.keys.Load(); k != nil {
-		return cmp.Or(err, k.ring.away.recent(now))
+		return cmp.Or(err, k.ring.away.recentError(now))
 	}
 	return err
 }
@@ -213,17 +213,18 @@ func (i *issuer) fault() error {
 const (
 	// maxSeen limits one generation of cached JWTs.
 	maxSeen = 10_000
-	// seenFor is how long a JWT is cached, so that a withdrawn key does not count much longer.
+	// seenFor is how long a JWT is cached. A withdrawn key is accepted for that time at most.
 	seenFor = 5 * time.Minute
 )
 
-// seen caches valid JWTs by their hashes, in two generations. When the younger is full, it becomes
-// the older, and the older is dropped. A used entry moves to the younger.
-type seen struct {
+// jwtCache caches valid JWTs by their hashes, in two generations. When the younger generation is
+// full, it becomes the older one, and the previous older one is dropped. A used entry moves to the
+// younger generation.
+type jwtCache struct {
 	limit int
 
 	mu         sync.Mutex
-	young, old map[hash]visit
+	young, old map[tokenHash]visit
 }
 
 type visit struct {
@@ -231,10 +232,10 @@ type visit struct {
 	until  time.Time
 }
 
-func newSeen(limit int) *seen { return &seen{limit: limit, young: map[hash]visit{}} }
+func newSeen(limit int) *jwtCache { return &jwtCache{limit: limit, young: map[tokenHash]visit{}} }
 
 // get returns the caller of a cached JWT that is still valid; else nil.
-func (s *seen) get(jwt hash, now time.Time) *Caller {
+func (s *jwtCache) get(jwt tokenHash, now time.Time) *Caller {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	v, ok := s.young[jwt]
@@ -250,7 +251,7 @@ func (s *seen) get(jwt hash, now time.Time) *Caller {
 	return v.caller
 }
 
-func (s *seen) put(jwt hash, c *Caller, now, expires time.Time) {
+func (s *jwtCache) put(jwt tokenHash, c *Caller, now, expires time.Time) {
 	until := now.Add(seenFor)
 	if expires.Before(until) {
 		until = expires
@@ -260,9 +261,9 @@ func (s *seen) put(jwt hash, c *Caller, now, expires time.Time) {
 	s.add(jwt, visit{c, until})
 }
 
-func (s *seen) add(jwt hash, v visit) {
+func (s *jwtCache) add(jwt tokenHash, v visit) {
 	if len(s.young) >= s.limit {
-		s.young, s.old = map[hash]visit{}, s.young
+		s.young, s.old = map[tokenHash]visit{}, s.young
 	}
 	s.young[jwt] = v
 }
@@ -272,8 +273,8 @@ const (
 	maxPause   = 30 * time.Second
 )
 
-// pause is a backoff: after a failed attempt the next must wait, twice as long each time.
-type pause struct {
+// requestBackoff delays the next request after a failed one, twice as long after each failure.
+type requestBackoff struct {
 	mu    sync.Mutex
 	err   error // error of the last attempt
 	at    time.Time
@@ -281,8 +282,8 @@ type pause struct {
 	wait  time.Duration
 }
 
-// fault returns the last error if no attempt may be made now; else nil.
-func (p *pause) fault(now time.Time) error {
+// waitError returns the last error while no attempt is allowed; else nil.
+func (p *requestBackoff) waitError(now time.Time) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if now.Before(p.until) {
@@ -291,9 +292,9 @@ func (p *pause) fault(now time.Time) error {
 	return nil
 }
 
-// recent returns the error of the last attempt if that was recent. An older error may no longer be
-// true.
-func (p *pause) recent(now time.Time) error {
+// recentError returns the error of the last attempt if that attempt was recent. An older error may
+// no longer be true.
+func (p *requestBackoff) recentError(now time.Time) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if now.Sub(p.at) > 2*maxPause {
@@ -302,7 +303,7 @@ func (p *pause) recent(now time.Time) error {
 	return p.err
 }
 
-func (p *pause) note(now time.Time, err error) {
+func (p *requestBackoff) note(now time.Time, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.err, p.at = err, now

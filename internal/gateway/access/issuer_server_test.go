@@ -56,8 +56,8 @@ func (s *issuerServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fake.ServeHTTP(w, r)
 }
 
-// set changes the server while it is running.
-func (s *issuerServer) set(change func()) {
+// change changes the server while it is running.
+func (s *issuerServer) change(change func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	change()
@@ -91,7 +91,7 @@ func (s *issuerServer) addRSA(t testing.TB, id string) *rsa.PublicKey {
 }
 
 func (s *issuerServer) take(id string, private crypto.PrivateKey, public crypto.PublicKey) {
-	s.set(func() {
+	s.change(func() {
 		s.sign[id] = private
 		s.keys = append(s.keys, oidctest.PublicKey{PublicKey: public, KeyID: id, Algorithm: algorithmOf(private)})
 	})
@@ -104,15 +104,15 @@ func algorithmOf(key crypto.PrivateKey) string {
 	return oidc.ES256
 }
 
-// rotate replaces all keys by a new one.
-func (s *issuerServer) rotate(t testing.TB, id string) {
+// rotateKeys replaces all keys by a new one.
+func (s *issuerServer) rotateKeys(t testing.TB, id string) {
 	t.Helper()
-	s.set(func() { s.keys = nil })
+	s.change(func() { s.keys = nil })
 	s.addKey(t, id)
 }
 
-// yaml returns the oidc section of an access file that trusts the server.
-func (s *issuerServer) yaml(more string) string {
+// oidcSection returns the oidc section of an access file that trusts the server.
+func (s *issuerServer) oidcSection(more string) string {
 	return fmt.Sprintf(`oidc:
   issuer: %s
   audience: tidemill
@@ -125,8 +125,8 @@ func (s *issuerServer) yaml(more string) string {
 
 type claims map[string]any
 
-// jwt returns a JWT of ana for an hour. The claims in but override its own; nil removes one.
-func (s *issuerServer) jwt(t testing.TB, at *clock, but claims) string {
+// makeJWT returns a JWT of ana for an hour. The claims in but override its own; nil removes one.
+func (s *issuerServer) makeJWT(t testing.TB, at *clock, but claims) string {
 	t.Helper()
 	return s.signed(t, "one", at, but)
 }

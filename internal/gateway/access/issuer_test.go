@@ -25,19 +25,19 @@ type jwtWorld struct {
 	guard *Guard
 	at    *clock
 	token string // our own token of crm
-	log   logged
+	log   guardLog
 }
 
 func newJWTWorld(t testing.TB, more string) *jwtWorld {
 	w := &jwtWorld{issuerServer: newIssuerServer(t), at: newClock()}
 	var sum string
 	w.token, sum = newToken()
-	w.guard = open(t, writeAccess(t, "tokens:\n"+yamlToken("crm", sum, "role: publish")+w.yaml(more)), Options{Now: w.at.now, Logger: w.log.logger()})
+	w.guard = open(t, writeAccess(t, "tokens:\n"+yamlToken("crm", sum, "role: publish")+w.oidcSection(more)), Options{Now: w.at.now, Logger: w.log.logger()})
 	return w
 }
 
-// ask sends a JWT and checks that no error or log contains it.
-func (w *jwtWorld) ask(t testing.TB, jwt string) (*Caller, error) {
+// sendJWT sends a JWT and checks that no error or log contains it.
+func (w *jwtWorld) sendJWT(t testing.TB, jwt string) (*Caller, error) {
 	t.Helper()
 	c, err := w.guard.Caller(t.Context(), bearerOf(jwt))
 	if err != nil {
@@ -53,12 +53,12 @@ func (w *jwtWorld) ask(t testing.TB, jwt string) (*Caller, error) {
 	return c, err
 }
 
-// accepts asks until the JWT is accepted. For a moment after each fetch, the library answers a
-// second request for the keys with the result of the first.
-func (w *jwtWorld) accepts(t *testing.T, jwt string) *Caller {
+// waitForAccepted asks until the JWT is accepted. For a moment after each fetch, the library
+// answers a second request for the keys with the result of the first.
+func (w *jwtWorld) waitForAccepted(t *testing.T, jwt string) *Caller {
 	t.Helper()
 	for tick := time.Tick(time.Millisecond); ; {
-		c, err := w.ask(t, jwt)
+		c, err := w.sendJWT(t, jwt)
 		if err == nil {
 			return c
 		}
@@ -70,12 +70,12 @@ func (w *jwtWorld) accepts(t *testing.T, jwt string) *Caller {
 	}
 }
 
-// forgets waits until a JWT's key no longer counts, because the library returns new keys a moment
-// before it drops the old ones.
-func (w *jwtWorld) forgets(t *testing.T, jwt string) {
+// waitForForgotten waits until a JWT's key no longer counts, because the library returns new keys a
+// moment before it drops the old ones.
+func (w *jwtWorld) waitForForgotten(t *testing.T, jwt string) {
 	t.Helper()
 	for tick := time.Tick(time.Millisecond); ; {
-		_, err := w.guard.book.Load().issuer.verify(t.Context(), jwt, "tidemill")
+		_, err := w.guard.book.Load().issuer.verifyJWT(t.Context(), jwt, "tidemill")
 		if errors.Is(err, ErrBadToken) {
 			return
 		}
@@ -89,7 +89,7 @@ func (w *jwtWorld) forgets(t *testing.T, jwt string) {
 
 func TestJWT(t *testing.T) {
 	w := newJWTWorld(t, "")
-	c, err := w.ask(t, w.jwt(t, w.at, nil))
+	c, err := w.sendJWT(t, w.makeJWT(t, w.at, nil))
 	if err != nil || c.Name() != "ana" || !c.Has(Operate) || c.Has(Approve) || !c.AllKeys(Operate) {
 		t.Fatalf("%+v, %v", c, err)
 	}
@@ -116,7 +116,7 @@ func TestClaimsGiveRoles(t *testing.T) {
 		{"other shapes", claims{"groups": map[string]any{"ml-ops": true}, "team": 7}, func(c *Caller) bool { return !c.Has(Operate) }},
 		{"texts beside others", claims{"groups": []any{1, nil, []string{"ml-ops"}, "shop"}}, func(c *Caller) bool { return !c.Has(Operate) && c.Has(Publish) }},
 	} {
-		if got, err := w.ask(t, w.jwt(t, w.at, c.but)); err != nil || !c.may(got) {
+		if got, err := w.sendJWT(t, w.makeJWT(t, w.at, c.but)); err != nil || !c.may(got) {
 			t.Errorf("%s: %+v, %v", c.name, got, err)
 		}
 	}
@@ -131,25 +131,25 @@ func TestJWTsThatAreRefused(t *testing.T) {
 		is        error
 		says      string
 	}{
-		{"expired", w.jwt(t, w.at, claims{"exp": hour(-1)}), ErrExpired, "get a new one"},
-		{"never expiring", w.jwt(t, w.at, claims{"exp": nil}), ErrExpired, ""},
-		{"of tomorrow", w.jwt(t, w.at, claims{"nbf": hour(24), "exp": hour(25)}), ErrBadToken, "nbf"},
-		{"for another program", w.jwt(t, w.at, claims{"aud": "crm"}), ErrBadToken, "audience"},
-		{"for several others", w.jwt(t, w.at, claims{"aud": []string{"crm", "tidemill2"}}), ErrBadToken, "audience"},
-		{"for nobody", w.jwt(t, w.at, claims{"aud": nil}), ErrBadToken, "audience"},
-		{"of another issuer", w.jwt(t, w.at, claims{"iss": "https://id.example"}), ErrBadToken, "issued by a different provider"},
-		{"of another's key", foreign.jwt(t, w.at, claims{"iss": w.URL}), ErrBadToken, "verify"},
-		{"without a name", w.jwt(t, w.at, claims{"sub": nil}), ErrBadToken, "no claim sub"},
-		{"with a name that is no text", w.jwt(t, w.at, claims{"sub": 7}), ErrBadToken, "unmarshal"},
-		{"with a name of a token", w.jwt(t, w.at, claims{"sub": "crm"}), ErrBadToken, "name of a token"},
-		{"with a name that harms", w.jwt(t, w.at, claims{"sub": "ana\n\x1b[2J"}), ErrBadToken, "cannot be printed"},
-		{"with a name too long", w.jwt(t, w.at, claims{"sub": strings.Repeat("a", 300)}), ErrBadToken, "longer than 256"},
+		{"expired", w.makeJWT(t, w.at, claims{"exp": hour(-1)}), ErrExpired, "get a new one"},
+		{"never expiring", w.makeJWT(t, w.at, claims{"exp": nil}), ErrExpired, ""},
+		{"of tomorrow", w.makeJWT(t, w.at, claims{"nbf": hour(24), "exp": hour(25)}), ErrBadToken, "nbf"},
+		{"for another program", w.makeJWT(t, w.at, claims{"aud": "crm"}), ErrBadToken, "audience"},
+		{"for several others", w.makeJWT(t, w.at, claims{"aud": []string{"crm", "tidemill2"}}), ErrBadToken, "audience"},
+		{"for nobody", w.makeJWT(t, w.at, claims{"aud": nil}), ErrBadToken, "audience"},
+		{"of another issuer", w.makeJWT(t, w.at, claims{"iss": "https://id.example"}), ErrBadToken, "issued by a different provider"},
+		{"of another's key", foreign.makeJWT(t, w.at, claims{"iss": w.URL}), ErrBadToken, "verify"},
+		{"without a name", w.makeJWT(t, w.at, claims{"sub": nil}), ErrBadToken, "no claim sub"},
+		{"with a name that is no text", w.makeJWT(t, w.at, claims{"sub": 7}), ErrBadToken, "unmarshal"},
+		{"with a name of a token", w.makeJWT(t, w.at, claims{"sub": "crm"}), ErrBadToken, "name of a token"},
+		{"with a name that harms", w.makeJWT(t, w.at, claims{"sub": "ana\n\x1b[2J"}), ErrBadToken, "cannot be printed"},
+		{"with a name too long", w.makeJWT(t, w.at, claims{"sub": strings.Repeat("a", 300)}), ErrBadToken, "longer than 256"},
 		{"no JWT", "abc", ErrMalformed, "nor is a JWT"},
 		{"two parts", "abc.def", ErrMalformed, "nor is a JWT"},
 		{"an encrypted one", "a.b.c.d.e", ErrMalformed, "nor is a JWT"},
 		{"nonsense", "a.b.c", ErrBadToken, ""},
 	} {
-		if got, err := w.ask(t, c.jwt); got != nil || !errors.Is(err, c.is) || !errors.Is(err, ErrBadToken) || !strings.Contains(err.Error(), c.says) {
+		if got, err := w.sendJWT(t, c.jwt); got != nil || !errors.Is(err, c.is) || !errors.Is(err, ErrBadToken) || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %+v, %v", c.name, got, err)
 		}
 	}
@@ -162,7 +162,7 @@ func segment(text string) string { return base64.RawURLEncoding.EncodeToString([
 func TestForgedAlgorithms(t *testing.T) {
 	w := newJWTWorld(t, "")
 	public := w.addRSA(t, "rsa")
-	if _, err := w.ask(t, w.signed(t, "rsa", w.at, nil)); err != nil {
+	if _, err := w.sendJWT(t, w.signed(t, "rsa", w.at, nil)); err != nil {
 		t.Fatal(err)
 	}
 	pkix, err := x509.MarshalPKIXPublicKey(public)
@@ -172,7 +172,7 @@ func TestForgedAlgorithms(t *testing.T) {
 	body := segment(w.claims(t, w.at, nil))
 	for _, header := range []string{`{"alg":"none"}`, `{"alg":"None","kid":"rsa"}`, `{"kid":"rsa"}`, `{"alg":"","kid":"rsa"}`, `{"alg":"RS256","kid":"rsa"}`} {
 		for _, signature := range []string{"", "AAAA", "="} {
-			if c, err := w.ask(t, segment(header)+"."+body+"."+signature); err == nil || errors.Is(err, ErrIssuerAway) {
+			if c, err := w.sendJWT(t, segment(header)+"."+body+"."+signature); err == nil || errors.Is(err, ErrIssuerAway) {
 				t.Errorf("%s opens the door to %+v, %v", header, c, err)
 			}
 		}
@@ -185,29 +185,29 @@ func TestForgedAlgorithms(t *testing.T) {
 			signed := segment(header) + "." + body
 			mac := hmac.New(sha256.New, secret)
 			mac.Write([]byte(signed))
-			if c, err := w.ask(t, signed+"."+base64.RawURLEncoding.EncodeToString(mac.Sum(nil))); err == nil || !errors.Is(err, ErrBadToken) {
+			if c, err := w.sendJWT(t, signed+"."+base64.RawURLEncoding.EncodeToString(mac.Sum(nil))); err == nil || !errors.Is(err, ErrBadToken) {
 				t.Errorf("HS256 with the public key's %s opens the door to %+v, %v", name, c, err)
 			}
 		}
 	}
 	// A key in the token itself does not count.
-	if _, err := w.ask(t, segment(`{"alg":"RS256","jwk":{"kty":"oct","k":"AAAA"}}`)+"."+body+".AAAA"); err == nil {
+	if _, err := w.sendJWT(t, segment(`{"alg":"RS256","jwk":{"kty":"oct","k":"AAAA"}}`)+"."+body+".AAAA"); err == nil {
 		t.Error("a key of the token's own counts")
 	}
 }
 
 func TestClocksMayBeApart(t *testing.T) {
 	w := newJWTWorld(t, "")
-	jwt := w.jwt(t, w.at, claims{"nbf": w.at.now().Add(30 * time.Second).Unix(), "exp": w.at.now().Add(10 * time.Minute).Unix()})
-	if _, err := w.ask(t, jwt); err != nil {
+	jwt := w.makeJWT(t, w.at, claims{"nbf": w.at.now().Add(30 * time.Second).Unix(), "exp": w.at.now().Add(10 * time.Minute).Unix()})
+	if _, err := w.sendJWT(t, jwt); err != nil {
 		t.Errorf("half a minute too early: %v", err)
 	}
 	w.at.add(10*time.Minute + leeway - time.Second)
-	if _, err := w.ask(t, jwt); err != nil {
+	if _, err := w.sendJWT(t, jwt); err != nil {
 		t.Errorf("a little too late: %v", err)
 	}
 	w.at.add(2 * time.Second)
-	if _, err := w.ask(t, jwt); !errors.Is(err, ErrExpired) {
+	if _, err := w.sendJWT(t, jwt); !errors.Is(err, ErrExpired) {
 		t.Errorf("too late: %v", err)
 	}
 }
@@ -215,32 +215,32 @@ func TestClocksMayBeApart(t *testing.T) {
 // A cached JWT must still expire.
 func TestRememberedJWTsExpire(t *testing.T) {
 	w := newJWTWorld(t, "")
-	jwt := w.jwt(t, w.at, claims{"exp": w.at.now().Add(time.Minute).Unix()})
+	jwt := w.makeJWT(t, w.at, claims{"exp": w.at.now().Add(time.Minute).Unix()})
 	for range 3 {
-		if _, err := w.ask(t, jwt); err != nil {
+		if _, err := w.sendJWT(t, jwt); err != nil {
 			t.Fatal(err)
 		}
 	}
 	w.at.add(time.Minute + leeway + time.Second)
-	if _, err := w.ask(t, jwt); !errors.Is(err, ErrExpired) {
+	if _, err := w.sendJWT(t, jwt); !errors.Is(err, ErrExpired) {
 		t.Errorf("got %v", err)
 	}
 }
 
 func TestKeysRotate(t *testing.T) {
 	w := newJWTWorld(t, "")
-	old := w.jwt(t, w.at, nil)
-	if _, err := w.ask(t, old); err != nil {
+	old := w.makeJWT(t, w.at, nil)
+	if _, err := w.sendJWT(t, old); err != nil {
 		t.Fatal(err)
 	}
 	w.at.add(keysRest)
-	w.rotate(t, "two")
-	if c := w.accepts(t, w.signed(t, "two", w.at, nil)); c.Name() != "ana" {
+	w.rotateKeys(t, "two")
+	if c := w.waitForAccepted(t, w.signed(t, "two", w.at, nil)); c.Name() != "ana" {
 		t.Errorf("%s has the new key", c.Name())
 	}
-	w.forgets(t, old)
+	w.waitForForgotten(t, old)
 	w.at.add(seenFor + time.Second)
-	if _, err := w.ask(t, old); !errors.Is(err, ErrBadToken) {
+	if _, err := w.sendJWT(t, old); !errors.Is(err, ErrBadToken) {
 		t.Errorf("of the withdrawn key: %v", err)
 	}
 }
@@ -248,13 +248,13 @@ func TestKeysRotate(t *testing.T) {
 // If no unknown key causes a request, a withdrawn key is dropped within the hour.
 func TestWithdrawnKeysAreForgotten(t *testing.T) {
 	w := newJWTWorld(t, "")
-	jwt := w.jwt(t, w.at, claims{"exp": w.at.now().Add(24 * time.Hour).Unix()})
-	if _, err := w.ask(t, jwt); err != nil {
+	jwt := w.makeJWT(t, w.at, claims{"exp": w.at.now().Add(24 * time.Hour).Unix()})
+	if _, err := w.sendJWT(t, jwt); err != nil {
 		t.Fatal(err)
 	}
-	w.rotate(t, "two")
+	w.rotateKeys(t, "two")
 	w.at.add(renewEvery + time.Second)
-	if c, err := w.ask(t, jwt); !errors.Is(err, ErrBadToken) {
+	if c, err := w.sendJWT(t, jwt); !errors.Is(err, ErrBadToken) {
 		t.Errorf("%+v, %v", c, err)
 	}
 }
@@ -263,14 +263,14 @@ func TestWithdrawnKeysAreForgotten(t *testing.T) {
 func TestOldKeysOutliveAnIssuer(t *testing.T) {
 	w := newJWTWorld(t, "")
 	day := claims{"exp": w.at.now().Add(24 * time.Hour).Unix()}
-	jwt := w.jwt(t, w.at, day)
-	if _, err := w.ask(t, jwt); err != nil {
+	jwt := w.makeJWT(t, w.at, day)
+	if _, err := w.sendJWT(t, jwt); err != nil {
 		t.Fatal(err)
 	}
-	w.set(func() { w.fault = away })
+	w.change(func() { w.fault = away })
 	for range 5 {
 		w.at.add(renewEvery + time.Second)
-		if _, err := w.ask(t, jwt); err != nil {
+		if _, err := w.sendJWT(t, jwt); err != nil {
 			t.Errorf("of a known key: %v", err)
 		}
 	}
@@ -278,12 +278,12 @@ func TestOldKeysOutliveAnIssuer(t *testing.T) {
 		t.Errorf("check %+v", c)
 	}
 	w.addKey(t, "two")
-	if _, err := w.ask(t, w.signed(t, "two", w.at, day)); !errors.Is(err, ErrIssuerAway) || errors.Is(err, ErrBadToken) {
+	if _, err := w.sendJWT(t, w.signed(t, "two", w.at, day)); !errors.Is(err, ErrIssuerAway) || errors.Is(err, ErrBadToken) {
 		t.Errorf("of a key that nobody could ask for: %v", err)
 	}
-	w.set(func() { w.fault = nil })
+	w.change(func() { w.fault = nil })
 	w.at.add(maxPause)
-	w.accepts(t, w.signed(t, "two", w.at, day))
+	w.waitForAccepted(t, w.signed(t, "two", w.at, day))
 	if c := w.guard.Check(); c.Status != api.OK {
 		t.Errorf("check %+v", c)
 	}
@@ -307,11 +307,11 @@ func TestIssuerAwayAtFirst(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newJWTWorld(t, "")
-			w.set(func() { w.fault = fault })
-			jwt := w.jwt(t, w.at, nil)
+			w.change(func() { w.fault = fault })
+			jwt := w.makeJWT(t, w.at, nil)
 			const times = 20
 			for range times {
-				if _, err := w.ask(t, jwt); !errors.Is(err, ErrIssuerAway) || errors.Is(err, ErrBadToken) || len(err.Error()) > 1000 {
+				if _, err := w.sendJWT(t, jwt); !errors.Is(err, ErrIssuerAway) || errors.Is(err, ErrBadToken) || len(err.Error()) > 1000 {
 					t.Fatalf("got %v", err)
 				}
 			}
@@ -324,12 +324,12 @@ func TestIssuerAwayAtFirst(t *testing.T) {
 			if c := w.guard.Check(); c.Status != api.Degraded || !strings.Contains(c.Detail, "not concerned") {
 				t.Errorf("check %+v", c)
 			}
-			w.set(func() { w.fault = nil })
+			w.change(func() { w.fault = nil })
 			w.at.add(2*maxPause + 1)
 			if c := w.guard.Check(); c.Status != api.OK {
 				t.Errorf("check %+v of what was long ago", c)
 			}
-			if c, err := w.ask(t, jwt); err != nil || c.Name() != "ana" {
+			if c, err := w.sendJWT(t, jwt); err != nil || c.Name() != "ana" {
 				t.Errorf("when it is back: %v", err)
 			}
 			if c := w.guard.Check(); c.Status != api.OK {
@@ -342,9 +342,9 @@ func TestIssuerAwayAtFirst(t *testing.T) {
 // No server listens at the issuer's address.
 func TestNoIssuerAtAll(t *testing.T) {
 	w := newJWTWorld(t, "")
-	jwt := w.jwt(t, w.at, nil)
+	jwt := w.makeJWT(t, w.at, nil)
 	w.Server.Close()
-	if _, err := w.ask(t, jwt); !errors.Is(err, ErrIssuerAway) {
+	if _, err := w.sendJWT(t, jwt); !errors.Is(err, ErrIssuerAway) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -352,10 +352,10 @@ func TestNoIssuerAtAll(t *testing.T) {
 // The pauses grow, so that a starting issuer is not overloaded.
 func TestPausesGrow(t *testing.T) {
 	w := newJWTWorld(t, "")
-	w.set(func() { w.fault = away })
-	jwt := w.jwt(t, w.at, nil)
+	w.change(func() { w.fault = away })
+	jwt := w.makeJWT(t, w.at, nil)
 	for range 600 {
-		if _, err := w.ask(t, jwt); err == nil {
+		if _, err := w.sendJWT(t, jwt); err == nil {
 			t.Fatal("an issuer that is away answers")
 		}
 		w.at.add(time.Second)
@@ -370,14 +370,14 @@ func TestPausesGrow(t *testing.T) {
 func TestForgedKeysDoNotReachTheIssuer(t *testing.T) {
 	w := newJWTWorld(t, "")
 	foreign := newIssuerServer(t)
-	if _, err := w.ask(t, w.jwt(t, w.at, nil)); err != nil {
+	if _, err := w.sendJWT(t, w.makeJWT(t, w.at, nil)); err != nil {
 		t.Fatal(err)
 	}
 	before := w.times("/keys")
 	for i := range 50 {
 		id := fmt.Sprint("forged-", i)
 		foreign.sign[id] = foreign.sign["one"]
-		if _, err := w.ask(t, foreign.signed(t, id, w.at, claims{"iss": w.URL})); !errors.Is(err, ErrBadToken) {
+		if _, err := w.sendJWT(t, foreign.signed(t, id, w.at, claims{"iss": w.URL})); !errors.Is(err, ErrBadToken) {
 			t.Fatalf("got %v", err)
 		}
 		w.at.add(100 * time.Millisecond)
@@ -390,11 +390,11 @@ func TestForgedKeysDoNotReachTheIssuer(t *testing.T) {
 // Many concurrent calls cause one request to the issuer.
 func TestManyComeAtOnce(t *testing.T) {
 	w := newJWTWorld(t, "")
-	jwt := w.jwt(t, w.at, nil)
+	jwt := w.makeJWT(t, w.at, nil)
 	var all sync.WaitGroup
 	for range 50 {
 		all.Go(func() {
-			if _, err := w.ask(t, jwt); err != nil {
+			if _, err := w.sendJWT(t, jwt); err != nil {
 				t.Error(err)
 			}
 		})
@@ -409,7 +409,7 @@ func TestManyComeAtOnce(t *testing.T) {
 func TestSlowIssuer(t *testing.T) {
 	w := newJWTWorld(t, "")
 	asked, stop := make(chan struct{}, 10), make(chan struct{})
-	w.set(func() {
+	w.change(func() {
 		w.fault = func(_ http.ResponseWriter, r *http.Request) {
 			asked <- struct{}{}
 			select {
@@ -418,9 +418,9 @@ func TestSlowIssuer(t *testing.T) {
 			}
 		}
 	})
-	jwt := w.jwt(t, w.at, nil)
+	jwt := w.makeJWT(t, w.at, nil)
 	first := make(chan error, 1)
-	go func() { _, err := w.ask(t, jwt); first <- err }()
+	go func() { _, err := w.sendJWT(t, jwt); first <- err }()
 	<-asked
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -438,15 +438,15 @@ func TestCloseEndsQuestions(t *testing.T) {
 	is := newIssuerServer(t)
 	at := newClock()
 	asked := make(chan struct{}, 1)
-	is.set(func() {
+	is.change(func() {
 		is.fault = func(_ http.ResponseWriter, r *http.Request) { asked <- struct{}{}; <-r.Context().Done() }
 	})
-	g, err := Open(t.Context(), writeAccess(t, is.yaml("")), Options{Now: at.now})
+	g, err := Open(t.Context(), writeAccess(t, is.oidcSection("")), Options{Now: at.now})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ended := make(chan error, 1)
-	jwt := is.jwt(t, at, nil)
+	jwt := is.makeJWT(t, at, nil)
 	go func() { _, err := g.Caller(context.Background(), bearerOf(jwt)); ended <- err }()
 	<-asked
 	if err := g.Close(t.Context()); err != nil {
@@ -472,8 +472,8 @@ func TestKeysOverPlainHTTP(t *testing.T) {
 			}))
 			t.Cleanup(tls.Close)
 			at := newClock()
-			g := open(t, writeAccess(t, strings.ReplaceAll(plain.yaml(""), plain.URL, tls.URL)), Options{Now: at.now, HTTPClient: tls.Client()})
-			_, err := g.Caller(t.Context(), bearerOf(plain.jwt(t, at, claims{"iss": tls.URL})))
+			g := open(t, writeAccess(t, strings.ReplaceAll(plain.oidcSection(""), plain.URL, tls.URL)), Options{Now: at.now, HTTPClient: tls.Client()})
+			_, err := g.Caller(t.Context(), bearerOf(plain.makeJWT(t, at, claims{"iss": tls.URL})))
 			if !errors.Is(err, ErrIssuerAway) || !strings.Contains(err.Error(), "http") || plain.times("/keys") != 0 {
 				t.Errorf("got %v, and its keys were asked for %d times", err, plain.times("/keys"))
 			}
@@ -484,14 +484,14 @@ func TestKeysOverPlainHTTP(t *testing.T) {
 // An invalid key set must not make a valid token count as bad.
 func TestKeysThatAreNone(t *testing.T) {
 	w := newJWTWorld(t, "")
-	w.set(func() { w.plain = away })
-	jwt := w.jwt(t, w.at, nil)
-	if _, err := w.ask(t, jwt); !errors.Is(err, ErrIssuerAway) {
+	w.change(func() { w.plain = away })
+	jwt := w.makeJWT(t, w.at, nil)
+	if _, err := w.sendJWT(t, jwt); !errors.Is(err, ErrIssuerAway) {
 		t.Errorf("no keys: %v", err)
 	}
-	w.set(func() { w.plain = nil })
+	w.change(func() { w.plain = nil })
 	w.at.add(firstPause)
-	if _, err := w.ask(t, jwt); err != nil {
+	if _, err := w.sendJWT(t, jwt); err != nil {
 		t.Error(err)
 	}
 }
@@ -510,7 +510,7 @@ func TestNamesByEmail(t *testing.T) {
 		{claims{"email": "ana@shop.example", "email_verified": "false"}, "", "not verified"},
 		{nil, "", "no claim email"},
 	} {
-		got, err := w.ask(t, w.jwt(t, w.at, c.but))
+		got, err := w.sendJWT(t, w.makeJWT(t, w.at, c.but))
 		if c.says == "" && (err != nil || got.Name() != c.name) || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {
 			t.Errorf("%v: %+v, %v", c.but, got, err)
 		}
@@ -522,7 +522,7 @@ func TestNoIssuerInTheFile(t *testing.T) {
 	is := newIssuerServer(t)
 	at := newClock()
 	g := open(t, writeAccess(t, ""), Options{Now: at.now})
-	if _, err := g.Caller(t.Context(), bearerOf(is.jwt(t, at, nil))); !errors.Is(err, ErrUnknown) || !strings.Contains(err.Error(), "tm_") {
+	if _, err := g.Caller(t.Context(), bearerOf(is.makeJWT(t, at, nil))); !errors.Is(err, ErrUnknown) || !strings.Contains(err.Error(), "tm_") {
 		t.Errorf("got %v", err)
 	}
 	if is.times("/keys") != 0 {
@@ -538,7 +538,7 @@ func TestAlgorithms(t *testing.T) {
 		"ES256 HS512 PS256":  "ES256 PS256",
 		"RS256 EdDSA ML-DSA": "RS256 EdDSA",
 	} {
-		if got := strings.Join(asymmetric(strings.Fields(announced)), " "); got != want {
+		if got := strings.Join(asymmetricAlgorithms(strings.Fields(announced)), " "); got != want {
 			t.Errorf("%s: %s", announced, got)
 		}
 	}
@@ -563,7 +563,7 @@ func BenchmarkVerify(b *testing.B) {
 	jwt := w.signed(b, "rsa", w.at, nil)
 	book := w.guard.book.Load()
 	for b.Loop() {
-		if _, err := book.issuer.verify(b.Context(), jwt, "tidemill"); err != nil {
+		if _, err := book.issuer.verifyJWT(b.Context(), jwt, "tidemill"); err != nil {
 			b.Fatal(err)
 		}
 	}

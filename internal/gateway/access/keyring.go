@@ -23,14 +23,14 @@ import (
 // keysRest is the shortest time between two requests for the issuer's keys.
 const keysRest = 10 * time.Second
 
-// keyring limits requests for the issuer's keys. As the standard requires, the library asks for
-// them at each token that no known key has signed. So with forged tokens, anyone could make us send
-// any number of requests. If asked again within keysRest, the keyring returns its last document,
-// and the token is refused. After failures, it waits longer and longer.
+// keyring limits requests for the issuer's keys. As the standard requires, the library requests the
+// keys for each token that no known key has signed. So with forged tokens, anyone could make the
+// gateway send any number of requests. Within keysRest of the last request, the keyring returns its
+// last document, and the token is refused. After failures, the keyring waits longer and longer.
 type keyring struct {
 	next http.RoundTripper
 	now  func() time.Time
-	away pause
+	away requestBackoff
 
 	mu   sync.Mutex
 	body []byte
@@ -43,7 +43,7 @@ func (k *keyring) RoundTrip(r *http.Request) (*http.Response, error) {
 	body, at := k.body, k.at
 	k.mu.Unlock()
 	now := k.now()
-	if err := k.away.fault(now); err != nil {
+	if err := k.away.waitError(now); err != nil {
 		return nil, err
 	}
 	if body != nil && now.Sub(at) < keysRest {
@@ -68,20 +68,20 @@ func (k *keyring) ask(r *http.Request) ([]byte, error) {
 	return io.ReadAll(resp.Body) // bytes in memory, from the courier
 }
 
-// page is a file's text as lines, with its YAML tree. It is changed by whole lines, because a YAML
-// writer would lose blank lines, quotes and the places of comments.
-type page struct {
+// yamlPage is a file's lines and its YAML tree. Changes replace whole lines, because a YAML writer
+// would lose blank lines, quotes and the places of comments.
+type yamlPage struct {
 	lines []string // lines with their ends
 	end   string   // end of a line
 	root  *yaml.Node
 }
 
-func readPage(text []byte) (*page, error) {
+func readPage(text []byte) (*yamlPage, error) {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(text, &doc); err != nil {
 		return nil, err
 	}
-	p := &page{lines: strings.SplitAfter(string(text), "\n"), end: "\n"}
+	p := &yamlPage{lines: strings.SplitAfter(string(text), "\n"), end: "\n"}
 	if doc.Kind == yaml.DocumentNode {
 		p.root = doc.Content[0]
 	}
@@ -104,11 +104,11 @@ func isBlock(n *yaml.Node) bool {
 	return n != nil && n.Kind == yaml.MappingNode && n.Style&yaml.FlowStyle == 0
 }
 
-func (p *page) text() []byte { return []byte(strings.Join(p.lines, "")) }
+func (p *yamlPage) text() []byte { return []byte(strings.Join(p.lines, "")) }
 
-// find returns a key of a mapping, its value, and the line of the next key, or end if there is
-// none.
-func find(in *yaml.Node, key string, end int) (k, v *yaml.Node, next int) {
+// findKey returns a key of a mapping, its value, and the line of the next key. Without a next key,
+// the line is end.
+func findKey(in *yaml.Node, key string, end int) (k, v *yaml.Node, next int) {
 	for i := 0; i+1 < len(in.Content); i += 2 {
 		if in.Content[i].Value != key {
 			continue
@@ -121,46 +121,48 @@ func find(in *yaml.Node, key string, end int) (k, v *yaml.Node, next int) {
 	return nil, nil, end
 }
 
-// tokens returns the key of the tokens, their value and the line after them.
-func (p *page) tokens() (k, v *yaml.Node, end int) { return find(p.root, "tokens", len(p.lines)+1) }
+// tokensKey returns the key of the tokens, their value and the line after them.
+func (p *yamlPage) tokensKey() (k, v *yaml.Node, end int) {
+	return findKey(p.root, "tokens", len(p.lines)+1)
+}
 
-// add adds an entry after the others.
-func (p *page) add(t config.Token) error {
-	key, tokens, end := p.tokens()
+// addEntry adds an entry after the others.
+func (p *yamlPage) addEntry(t config.Token) error {
+	key, tokens, end := p.tokensKey()
 	switch {
 	case key == nil:
 		at := p.lineAfter(len(p.lines)+1, 0)
-		p.insert(at, append([]string{"", "tokens:"}, entry(t, "  ", "  ")...))
+		p.insertLines(at, append([]string{"", "tokens:"}, tokenLines(t, "  ", "  ")...))
 	case isBlock(tokens):
-		indent := column(tokens.Content[0])
-		p.insert(p.lineAfter(end, len(indent)), entry(t, indent, p.step(tokens, indent)))
+		indent := keyIndent(tokens.Content[0])
+		p.insertLines(p.lineAfter(end, len(indent)), tokenLines(t, indent, p.fieldIndent(tokens, indent)))
 	case len(tokens.Content) == 0:
 		line := &p.lines[key.Line-1]
 		*line = strings.Replace(*line, " {}", "", 1)
-		p.insert(key.Line+1, entry(t, column(key)+"  ", "  "))
+		p.insertLines(key.Line+1, tokenLines(t, keyIndent(key)+"  ", "  "))
 	default:
 		return errByHand
 	}
 	return nil
 }
 
-// replace replaces the entry of the same name.
-func (p *page) replace(t config.Token) error {
-	from, to, indent, err := p.place(t.Name)
+// replaceEntry replaces the entry of the same name.
+func (p *yamlPage) replaceEntry(t config.Token) error {
+	from, to, indent, err := p.entryLines(t.Name)
 	if err != nil {
 		return err
 	}
-	_, tokens, _ := p.tokens()
-	step := p.step(tokens, indent)
+	_, tokens, _ := p.tokensKey()
+	step := p.fieldIndent(tokens, indent)
 	p.lines = slices.Delete(p.lines, from-1, to-1)
-	p.insert(from, entry(t, indent, step))
+	p.insertLines(from, tokenLines(t, indent, step))
 	return nil
 }
 
-// remove removes an entry, and the comment directly above it, which would otherwise be above the
-// next entry.
-func (p *page) remove(name string) error {
-	from, to, indent, err := p.place(name)
+// removeEntry removes an entry, and the comment directly above it, which would otherwise be above
+// the next entry.
+func (p *yamlPage) removeEntry(name string) error {
+	from, to, indent, err := p.entryLines(name)
 	if err != nil {
 		return err
 	}
@@ -174,20 +176,21 @@ func (p *page) remove(name string) error {
 	return nil
 }
 
-// place returns the lines of an entry, without the line to.
-func (p *page) place(name string) (from, to int, indent string, err error) {
-	_, tokens, end := p.tokens()
+// entryLines returns the lines of an entry: from the line from up to, but not including, the line
+// to.
+func (p *yamlPage) entryLines(name string) (from, to int, indent string, err error) {
+	_, tokens, end := p.tokensKey()
 	if !isBlock(tokens) {
 		return 0, 0, "", errByHand
 	}
-	key, _, next := find(tokens, name, end)
-	indent = column(key)
+	key, _, next := findKey(tokens, name, end)
+	indent = keyIndent(key)
 	return key.Line, max(p.lineAfter(next, len(indent)+1), key.Line+1), indent, nil
 }
 
 // lineAfter returns the line after the last content above a line. It skips blank lines and less
 // indented comments, because they belong to the following content.
-func (p *page) lineAfter(line, indent int) int {
+func (p *yamlPage) lineAfter(line, indent int) int {
 	for line > 1 {
 		above := strings.TrimRight(p.lines[line-2], "\r\n\t ")
 		text := strings.TrimLeft(above, " ")
@@ -199,22 +202,22 @@ func (p *page) lineAfter(line, indent int) int {
 	return line
 }
 
-func (p *page) blank(line int) bool {
+func (p *yamlPage) blank(line int) bool {
 	return line <= len(p.lines) && strings.TrimSpace(p.lines[line-1]) == ""
 }
 
-// insert inserts lines before a line; lines count from 1.
-func (p *page) insert(before int, lines []string) {
+// insertLines inserts lines before a line. Line numbers begin at 1.
+func (p *yamlPage) insertLines(before int, lines []string) {
 	for i, l := range lines {
 		p.lines = slices.Insert(p.lines, before-1+i, l+p.end)
 	}
 }
 
-// column returns the space before a key in its line.
-func column(key *yaml.Node) string { return strings.Repeat(" ", key.Column-1) }
+// keyIndent returns the space before a key in its line.
+func keyIndent(key *yaml.Node) string { return strings.Repeat(" ", key.Column-1) }
 
-// step returns the indentation of a token's fields relative to its name.
-func (p *page) step(tokens *yaml.Node, indent string) string {
+// fieldIndent returns the indentation of a token's fields relative to its name.
+func (p *yamlPage) fieldIndent(tokens *yaml.Node, indent string) string {
 	for i := 1; i < len(tokens.Content); i += 2 {
 		if v := tokens.Content[i]; isBlock(v) && len(v.Content) > 0 && v.Column-1 > len(indent) {
 			return strings.Repeat(" ", v.Column-1-len(indent))
@@ -235,14 +238,14 @@ var (
 	errText  = errors.New("its answer is no JSON")
 )
 
-// courier fetches the issuer's documents. The library has no deadline and accepts answers of any
-// length, so courier limits both. An answer that is not JSON counts as an unreachable issuer.
-type courier struct {
+// documentFetcher fetches the issuer's documents. It limits the time and the length of an answer,
+// because the library limits neither. If the answer is not JSON, the issuer counts as unreachable.
+type documentFetcher struct {
 	client *http.Client
 	done   <-chan struct{} // closed together with the guard
 }
 
-func newCourier(client *http.Client, done <-chan struct{}) *courier {
+func newCourier(client *http.Client, done <-chan struct{}) *documentFetcher {
 	own := *client
 	own.CheckRedirect = func(to *http.Request, via []*http.Request) error {
 		switch {
@@ -253,11 +256,11 @@ func newCourier(client *http.Client, done <-chan struct{}) *courier {
 		}
 		return nil
 	}
-	return &courier{client: &own, done: done}
+	return &documentFetcher{client: &own, done: done}
 }
 
 // RoundTrip sends a request and follows redirects. Its errors are [ErrIssuerAway].
-func (c *courier) RoundTrip(r *http.Request) (*http.Response, error) {
+func (c *documentFetcher) RoundTrip(r *http.Request) (*http.Response, error) {
 	body, err := c.bring(r)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrIssuerAway, err)
@@ -265,7 +268,7 @@ func (c *courier) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer(r, body), nil
 }
 
-func (c *courier) bring(r *http.Request) ([]byte, error) {
+func (c *documentFetcher) bring(r *http.Request) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(r.Context(), askWithin)
 	defer cancel()
 	go func() {
@@ -319,8 +322,9 @@ func claimGrants(o *config.OIDC) []claimGrant {
 	return all
 }
 
-// identify returns the caller of a verified JWT. If no claim gives it a role, it has no rights.
-func (b *book) identify(token *oidc.IDToken) (*Caller, error) {
+// identifyCaller returns the caller of a verified JWT. A caller without a claim that gives a role
+// has no rights.
+func (b *fileContent) identifyCaller(token *oidc.IDToken) (*Caller, error) {
 	var claims map[string]any
 	if err := token.Claims(&claims); err != nil {
 		return nil, fmt.Errorf("%w: its claims cannot be read: %w", ErrBadToken, err)
@@ -331,18 +335,18 @@ func (b *book) identify(token *oidc.IDToken) (*Caller, error) {
 	}
 	if b.tokens[name] {
 		// Otherwise a user who can choose a name at the issuer could act under the name of a token.
-		return nil, fmt.Errorf("%w: its claim %s is %s, which is the name of a token in the access file", ErrBadToken, b.oidc.Name, clip(name))
+		return nil, fmt.Errorf("%w: its claim %s is %s, which is the name of a token in the access file", ErrBadToken, b.oidc.Name, clipText(name))
 	}
 	c := &Caller{name: name}
 	for _, g := range b.claims {
-		if holds(claims[g.claim], g.value) {
+		if claimHolds(claims[g.claim], g.value) {
 			c.grants = append(c.grants, g.grant)
 		}
 	}
 	return c, nil
 }
 
-// nameIn returns the claim that becomes authid.
+// nameIn returns the value of the claim that becomes the caller's authid.
 func nameIn(claims map[string]any, claim string) (string, error) {
 	name, ok := claims[claim].(string)
 	switch {
@@ -352,18 +356,18 @@ func nameIn(claims map[string]any, claim string) (string, error) {
 		return "", fmt.Errorf("its claim %s is longer than %d bytes", claim, maxSubject)
 	case strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsGraphic(r) }):
 		return "", fmt.Errorf("its claim %s has letters that cannot be printed", claim)
-	case claim == "email" && unverified(claims["email_verified"]):
+	case claim == "email" && isUnverified(claims["email_verified"]):
 		return "", fmt.Errorf("its email is not verified, so it may be another's")
 	}
 	return name, nil
 }
 
-// unverified reports whether the issuer says that the email is not verified. Many issuers say
+// isUnverified reports whether the issuer says that the email is not verified. Many issuers say
 // nothing, and some write booleans as texts.
-func unverified(claim any) bool { return claim == false || claim == "false" }
+func isUnverified(claim any) bool { return claim == false || claim == "false" }
 
-// holds reports whether a claim is a value or a list that contains it.
-func holds(claim any, value string) bool {
+// claimHolds reports whether a claim is the value, or a list that contains the value.
+func claimHolds(claim any, value string) bool {
 	if list, ok := claim.([]any); ok {
 		for _, item := range list {
 			if item == value {

@@ -13,7 +13,7 @@ func TestTokens(t *testing.T) {
 	late, lateSum := newToken()
 	other, _ := newToken()
 	at := newClock()
-	var log logged
+	var log guardLog
 	g := open(t, writeAccess(t, "tokens:\n"+yamlToken("crm", sum, "role: publish")+
 		yamlToken("late", lateSum, "role: read, expires: 2026-06-02")), Options{Now: at.now, Logger: log.logger()})
 
@@ -48,7 +48,7 @@ func TestTokensAreAlikeInNothing(t *testing.T) {
 	if a == b || sumA == sumB || len(a) != len("tm_")+52 || !strings.HasPrefix(a, "tm_") {
 		t.Errorf("%d letters", len(a))
 	}
-	if got, err := bearer(bearerOf(a)); got != a || err != nil {
+	if got, err := bearerToken(bearerOf(a)); got != a || err != nil {
 		t.Errorf("a token that no header may have: %v", err)
 	}
 }

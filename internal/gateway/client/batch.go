@@ -14,27 +14,27 @@ import (
 
 const batchType = "application/cloudevents-batch+json"
 
-// batch holds the events of one request.
-type batch struct {
+// eventBatch holds the events of one request.
+type eventBatch struct {
 	body   []byte // a JSON array without its end
-	events []pending
+	events []pendingEvent
 }
 
-// pending is an event without an answer.
-type pending struct {
+// pendingEvent is an event without an answer.
+type pendingEvent struct {
 	id         string
-	start, end int // range of its JSON in the body
+	start, end int // range of the event's JSON in the body
 	done       func(Receipt, error)
 }
 
-func (b *batch) add(v *broker.View, done func(Receipt, error)) {
+func (b *eventBatch) add(v *broker.View, done func(Receipt, error)) {
 	b.comma()
 	start := len(b.body)
 	b.body = broker.AppendStructured(b.body, v)
-	b.events = append(b.events, pending{v.ID, start, len(b.body), done})
+	b.events = append(b.events, pendingEvent{v.ID, start, len(b.body), done})
 }
 
-func (b *batch) comma() {
+func (b *eventBatch) comma() {
 	if len(b.events) == 0 {
 		b.body = append(b.body[:0], '[')
 		return
@@ -42,68 +42,68 @@ func (b *batch) comma() {
 	b.body = append(b.body, ',')
 }
 
-// some returns a batch with some of the events, in their order.
-func (b *batch) some(events []pending) *batch {
-	s := &batch{}
+// subset returns a batch with some of the events, in their order.
+func (b *eventBatch) subset(events []pendingEvent) *eventBatch {
+	s := &eventBatch{}
 	for _, e := range events {
 		s.comma()
 		start := len(s.body)
 		s.body = append(s.body, b.body[e.start:e.end]...)
-		s.events = append(s.events, pending{e.id, start, len(s.body), e.done})
+		s.events = append(s.events, pendingEvent{e.id, start, len(s.body), e.done})
 	}
 	return s
 }
 
-// fail answers all events with an error.
-func (b *batch) fail(stream string, err error) {
+// failAll answers all events with an error.
+func (b *eventBatch) failAll(stream string, err error) {
 	for _, e := range b.events {
 		e.done(Receipt{}, ofEvent(stream, e.id, err))
 	}
 }
 
-// send sends the batch until every event has a final answer. It repeats only events without one, in
-// their order.
-func (p *patience) send(ctx context.Context, stream string, b *batch) {
+// sendBatch sends the batch until every event has a final answer. Only events without a final
+// answer are sent again, in their order.
+func (p *retrier) sendBatch(ctx context.Context, stream string, b *eventBatch) {
 	path, err := toStream(stream)
 	if err != nil {
-		b.fail(stream, err)
+		b.failAll(stream, err)
 		return
 	}
 	for len(b.events) > 0 {
-		a, err := p.ask(ctx, request{method: http.MethodPost, path: path,
+		a, err := p.sendUntilFinal(ctx, request{method: http.MethodPost, path: path,
 			header: http.Header{"Content-Type": {batchType}}, body: append(b.body, ']')})
 		if err != nil {
-			b.fail(stream, err)
+			b.failAll(stream, err)
 			return
 		}
 		if a.status == http.StatusRequestEntityTooLarge && len(b.events) > 1 {
-			p.halve(ctx, stream, b)
+			p.sendHalves(ctx, stream, b)
 			return
 		}
 		answers, err := p.g.answersOf(a, len(b.events))
 		if err != nil {
-			b.fail(stream, p.withDoubt(err))
+			b.failAll(stream, p.withDoubt(err))
 			return
 		}
 		after, _ := isTemporary(a)
-		b = p.settle(ctx, stream, b, answers, after)
+		b = p.deliverAnswers(ctx, stream, b, answers, after)
 	}
 }
 
-// halve sends a batch that is too large for the gateway or a proxy in two halves.
-func (p *patience) halve(ctx context.Context, stream string, b *batch) {
+// sendHalves sends a batch that is too large for the gateway or a proxy in two halves.
+func (p *retrier) sendHalves(ctx context.Context, stream string, b *eventBatch) {
 	middle := len(b.events) / 2
-	p.send(ctx, stream, b.some(b.events[:middle]))
-	p.send(ctx, stream, b.some(b.events[middle:]))
+	p.sendBatch(ctx, stream, b.subset(b.events[:middle]))
+	p.sendBatch(ctx, stream, b.subset(b.events[middle:]))
 }
 
-// settle delivers the final answers. It returns the events to send again, after the pause before
-// the next try.
-func (p *patience) settle(ctx context.Context, stream string, b *batch, answers []api.Answer, after time.Duration) *batch {
-	var again []pending
+// deliverAnswers delivers the final answers, and returns the events to send again. Before it
+// returns, it waits for the pause before the next attempt.
+func (p *retrier) deliverAnswers(ctx context.Context, stream string, b *eventBatch, answers []api.Answer, after time.Duration) *eventBatch {
+	var again []pendingEvent
 	var last error
 	for i, e := range b.events {
-		r, err := outcome(answers[i])
+		r, err := toReceipt(answers[i])
 		if passingStatus(answers[i].Status) {
 			again, last = append(again, e), err
 			continue
@@ -113,19 +113,19 @@ func (p *patience) settle(ctx context.Context, stream string, b *batch, answers 
 		}
 		e.done(r, err)
 	}
-	rest := b.some(again)
+	rest := b.subset(again)
 	if len(again) == 0 {
 		return rest
 	}
-	if ended := p.pause(ctx, after, last); ended != nil {
-		rest.fail(stream, p.withDoubt(ended))
-		return &batch{}
+	if ended := p.waitBeforeRetry(ctx, after, last); ended != nil {
+		rest.failAll(stream, p.withDoubt(ended))
+		return &eventBatch{}
 	}
 	return rest
 }
 
 // answersOf returns the events' answers from a success or a problem.
-func (g *Gateway) answersOf(a answer, events int) ([]api.Answer, error) {
+func (g *Gateway) answersOf(a wholeAnswer, events int) ([]api.Answer, error) {
 	var answers []api.Answer
 	if p, ok := problemOf(a); ok {
 		answers = p.Events
@@ -141,11 +141,11 @@ func (g *Gateway) answersOf(a answer, events int) ([]api.Answer, error) {
 	case a.status == http.StatusAccepted || len(answers) > 0:
 		return nil, fmt.Errorf("%s answered %s with %d answers to %d events: is a gateway of Tidemill there?", g.base, statusText(a.status), len(answers), events)
 	}
-	return nil, g.fault(a)
+	return nil, g.failureError(a)
 }
 
-// outcome turns one event's answer into a receipt or an error.
-func outcome(a api.Answer) (Receipt, error) {
+// toReceipt turns one event's answer into a receipt or an error.
+func toReceipt(a api.Answer) (Receipt, error) {
 	switch {
 	case a.Status == http.StatusAccepted && a.Repeated:
 		return Receipt{Repeated: true}, nil
@@ -159,7 +159,7 @@ func outcome(a api.Answer) (Receipt, error) {
 	return Receipt{}, fmt.Errorf("the gateway answered %s and nothing more", statusText(a.Status))
 }
 
-// The limits of one request. Larger requests are not faster and wait longer for their answer. The
+// The limits of one request. Larger requests are not faster, and their answers take longer. The
 // limits of the gateway and of most proxies are higher.
 const (
 	batchEvents = 2000
@@ -167,14 +167,14 @@ const (
 )
 
 // Batcher publishes many events in batches. One request runs at a time, so that all events stay in
-// order, and the next batch fills during it. So the events of a slow caller are sent alone, and
-// those of a fast caller in full batches. It is safe for concurrent use.
+// order. During a request, the next batch is filled. So the events of a slow caller are sent one by
+// one, and the events of a fast caller in full batches. A Batcher is safe for concurrent use.
 type Batcher struct {
 	g      *Gateway
 	stream string
 
 	mu      sync.Mutex
-	filling *batch
+	filling *eventBatch
 	busy    bool          // true while a request runs
 	moved   chan struct{} // closed and replaced each time that a batch is taken or ends
 	wake    chan struct{}
@@ -188,15 +188,15 @@ type Batcher struct {
 // Batcher returns a Batcher that publishes to a stream, or, if stream is empty, each event to the
 // stream of its type. The caller must call Close.
 func (g *Gateway) Batcher(stream string) *Batcher {
-	b := &Batcher{g: g, stream: stream, filling: &batch{}, moved: make(chan struct{}), wake: make(chan struct{}, 1)}
+	b := &Batcher{g: g, stream: stream, filling: &eventBatch{}, moved: make(chan struct{}), wake: make(chan struct{}, 1)}
 	b.ctx, b.stop = context.WithCancelCause(context.Background())
 	b.running.Go(b.run)
 	return b
 }
 
-// Send adds an event to the next batch and returns. It waits only while that batch is full, until
-// the context ends. The event's bytes are copied. done is called once, from any goroutine, and must
-// not block.
+// Send adds an event to the next batch and returns. Only while that batch is full, Send waits,
+// until the context ends. The event's bytes are copied. done is called once, from any goroutine,
+// and must not block.
 func (b *Batcher) Send(ctx context.Context, v *broker.View, done func(Receipt, error)) {
 	err := v.Validate()
 	if err == nil {
@@ -221,7 +221,7 @@ func (b *Batcher) put(ctx context.Context, v *broker.View, done func(Receipt, er
 	}
 }
 
-// tryPut adds an event, or returns a channel to wait on if the batch is full.
+// tryPut adds an event. If the batch is full, it returns a channel to wait on.
 func (b *Batcher) tryPut(v *broker.View, done func(Receipt, error)) (moved <-chan struct{}, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -246,14 +246,14 @@ func (b *Batcher) run() {
 		case <-b.ctx.Done():
 			return
 		}
-		for full := b.take(); full != nil; full = b.take() {
-			b.g.publishing().send(b.ctx, b.stream, full)
+		for full := b.takeBatch(); full != nil; full = b.takeBatch() {
+			b.g.publishing().sendBatch(b.ctx, b.stream, full)
 		}
 	}
 }
 
-// take returns the next batch; nil if there is none.
-func (b *Batcher) take() *batch {
+// takeBatch returns the next batch; nil if no event waits.
+func (b *Batcher) takeBatch() *eventBatch {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	close(b.moved)
@@ -262,7 +262,7 @@ func (b *Batcher) take() *batch {
 		return nil
 	}
 	full := b.filling
-	b.filling = &batch{}
+	b.filling = &eventBatch{}
 	return full
 }
 
@@ -283,7 +283,7 @@ func (b *Batcher) Flush(ctx context.Context) error {
 	}
 }
 
-// Close flushes until the context ends, and ends the batcher. Events without an answer by then get
+// Close flushes until the context ends, and ends the batcher. Events that still have no answer get
 // an error.
 func (b *Batcher) Close(ctx context.Context) error {
 	b.mu.Lock()
@@ -294,8 +294,8 @@ func (b *Batcher) Close(ctx context.Context) error {
 	b.running.Wait()
 	b.mu.Lock()
 	left := b.filling
-	b.filling = &batch{}
+	b.filling = &eventBatch{}
 	b.mu.Unlock()
-	left.fail(b.stream, broker.ErrClosed)
+	left.failAll(b.stream, broker.ErrClosed)
 	return err
 }

@@ -18,8 +18,9 @@ import (
 	"tidemill.dev/broker"
 )
 
-// shelf is a gateway's stream in memory: it keeps its events in order and recognises repeats.
-type shelf struct {
+// memoryStream is a gateway's stream in memory: it keeps its events in order and recognises
+// repeats.
+type memoryStream struct {
 	mu     sync.Mutex
 	kept   []string
 	asked  []int                        // events in each request
@@ -28,11 +29,11 @@ type shelf struct {
 	slow   time.Duration                // duration of each request
 }
 
-func (s *shelf) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (s *memoryStream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var events []struct{ ID string }
 	body, _ := io.ReadAll(r.Body)
 	if err := json.Unmarshal(body, &events); err != nil || r.Header.Get("Content-Type") != batchType {
-		told(slug(api.InvalidEvent, 400, fmt.Sprint(err)))(w, r)
+		problemHandler(slug(api.InvalidEvent, 400, fmt.Sprint(err)))(w, r)
 		return
 	}
 	time.Sleep(s.slow) // virtual time: the batch fills first
@@ -40,7 +41,7 @@ func (s *shelf) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer s.mu.Unlock()
 	s.asked = append(s.asked, len(events))
 	if s.most > 0 && len(events) > s.most {
-		page(413, "too much for this proxy")(w, r)
+		htmlHandler(413, "too much for this proxy")(w, r)
 		return
 	}
 	status, all := http.StatusAccepted, []api.Answer{}
@@ -54,14 +55,14 @@ func (s *shelf) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if status != http.StatusAccepted {
 		p := slug(api.Refused, status, "some were refused")
 		p.Events = all
-		told(p, "Retry-After", "1")(w, r)
+		problemHandler(p, "Retry-After", "1")(w, r)
 		return
 	}
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(api.Answers{Events: all})
 }
 
-func (s *shelf) take(id string) api.Answer {
+func (s *memoryStream) take(id string) api.Answer {
 	if s.refuse != nil {
 		if p := s.refuse(id); p != nil {
 			return api.Answer{ID: id, Status: p.Status, Problem: p}
@@ -74,15 +75,15 @@ func (s *shelf) take(id string) api.Answer {
 	return api.Answer{ID: id, Status: 202, Position: &api.Position{Stream: "events", Offset: int64(len(s.kept) - 1)}}
 }
 
-// answers collects the result of each event.
-type answers struct {
+// eventResults collects the result of each event.
+type eventResults struct {
 	mu       sync.Mutex
 	receipts map[string]Receipt
 	errs     map[string]error
 	order    []string
 }
 
-func (a *answers) of(id string) func(Receipt, error) {
+func (a *eventResults) of(id string) func(Receipt, error) {
 	return func(r Receipt, err error) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
@@ -98,7 +99,7 @@ func (a *answers) of(id string) func(Receipt, error) {
 	}
 }
 
-func sendAll(t *testing.T, b *Batcher, a *answers, n int) {
+func sendAll(t *testing.T, b *Batcher, a *eventResults, n int) {
 	t.Helper()
 	for i := range n {
 		id := fmt.Sprintf("%06d", i)
@@ -113,7 +114,7 @@ func TestBatchesKeepTheOrder(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const n = 3*batchEvents + 5
-		s, a := &shelf{slow: time.Second}, &answers{}
+		s, a := &memoryStream{slow: time.Second}, &eventResults{}
 		b := gatewayOf(t, s.ServeHTTP).Batcher("")
 		sendAll(t, b, a, n)
 		if err := b.Close(t.Context()); err != nil {
@@ -137,7 +138,7 @@ func TestABatchTriesAgainWhatPasses(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		tried := map[string]int{}
-		s := &shelf{refuse: func(id string) *api.Problem {
+		s := &memoryStream{refuse: func(id string) *api.Problem {
 			tried[id]++
 			switch {
 			case id == "000003" || id == "000005":
@@ -149,7 +150,7 @@ func TestABatchTriesAgainWhatPasses(t *testing.T) {
 			}
 			return nil
 		}}
-		a := &answers{}
+		a := &eventResults{}
 		b := gatewayOf(t, s.ServeHTTP).Batcher("")
 		defer b.Close(t.Context())
 		sendAll(t, b, a, 10)
@@ -172,8 +173,8 @@ func TestABatchTriesAgainWhatPasses(t *testing.T) {
 func TestALostAnswerDoublesNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s, a := &shelf{}, &answers{}
-		answer, _ := turns(func(w http.ResponseWriter, r *http.Request) {
+		s, a := &memoryStream{}, &eventResults{}
+		answer, _ := inOrder(func(w http.ResponseWriter, r *http.Request) {
 			s.ServeHTTP(nowhere{}, r)
 			hungUp(w, r)
 		}, s.ServeHTTP)
@@ -195,7 +196,7 @@ func (nowhere) WriteHeader(int)             {}
 func TestATooLargeBatchIsHalved(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s, a := &shelf{most: 100}, &answers{}
+		s, a := &memoryStream{most: 100}, &eventResults{}
 		b := gatewayOf(t, s.ServeHTTP).Batcher("")
 		defer b.Close(t.Context())
 		sendAll(t, b, a, 1500)
@@ -211,16 +212,16 @@ func TestABatchIsRefusedAsAWhole(t *testing.T) {
 		answer http.HandlerFunc
 		says   string
 	}{
-		"no token":      {told(slug(api.Unauthenticated, 401, "give a token")), "publish event 000000: give a token"},
-		"no such":       {told(slug(api.UnknownStream, 404, "no such stream")), "no such stream"},
-		"a page":        {page(200, "<html>"), "is one there?"},
-		"few answers":   {page(202, `{"events": []}`), "with 0 answers to 1 events"},
-		"no answer":     {page(202, `{"events": [{}]}`), "and nothing more"},
-		"only a status": {page(202, `{"events": [{"status": 202}]}`), "202 Accepted and nothing more"},
+		"no token":      {problemHandler(slug(api.Unauthenticated, 401, "give a token")), "publish event 000000: give a token"},
+		"no such":       {problemHandler(slug(api.UnknownStream, 404, "no such stream")), "no such stream"},
+		"a page":        {htmlHandler(200, "<html>"), "is one there?"},
+		"few answers":   {htmlHandler(202, `{"events": []}`), "with 0 answers to 1 events"},
+		"no answer":     {htmlHandler(202, `{"events": [{}]}`), "and nothing more"},
+		"only a status": {htmlHandler(202, `{"events": [{"status": 202}]}`), "202 Accepted and nothing more"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			answer, n := turns(c.answer)
-			a := &answers{}
+			answer, n := inOrder(c.answer)
+			a := &eventResults{}
 			b := gatewayOf(t, answer).Batcher("")
 			defer b.Close(t.Context())
 			sendAll(t, b, a, 1)
@@ -238,9 +239,9 @@ func TestABatchesPatienceEnds(t *testing.T) {
 		doubt bool
 	}{{api.Unavailable, false}, {api.InDoubt, true}} {
 		synctest.Test(t, func(t *testing.T) {
-			s, a := &shelf{refuse: func(string) *api.Problem {
+			s, a := &memoryStream{refuse: func(string) *api.Problem {
 				return &api.Problem{Type: api.ProblemBase + c.slug, Status: 503, Detail: "Kafka is away"}
-			}}, &answers{}
+			}}, &eventResults{}
 			b := gatewayOf(t, s.ServeHTTP).Batcher("")
 			defer b.Close(t.Context())
 			sendAll(t, b, a, 1)
@@ -256,8 +257,8 @@ func TestABatchesPatienceEnds(t *testing.T) {
 func TestCloseAbandonsNothingInSilence(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		a := &answers{}
-		b := gatewayOf(t, silent).Batcher("")
+		a := &eventResults{}
+		b := gatewayOf(t, neverAnswer).Batcher("")
 		for i := range 10 {
 			id := fmt.Sprint(i)
 			b.Send(t.Context(), event(id), a.of(id))
@@ -277,8 +278,8 @@ func TestCloseAbandonsNothingInSilence(t *testing.T) {
 func TestSendWaitsForRoomAndNoLonger(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		a := &answers{}
-		b := gatewayOf(t, silent).Batcher("")
+		a := &eventResults{}
+		b := gatewayOf(t, neverAnswer).Batcher("")
 		ctx, cancel := contextFor(t, 10*time.Second)
 		defer cancel()
 		for i := range 2*batchEvents + 2 {
@@ -300,7 +301,7 @@ func TestSendWaitsForRoomAndNoLonger(t *testing.T) {
 func TestManySendAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s, a := &shelf{}, &answers{}
+		s, a := &memoryStream{}, &eventResults{}
 		b := gatewayOf(t, s.ServeHTTP).Batcher("")
 		var all sync.WaitGroup
 		for g := range 8 {

@@ -22,8 +22,8 @@ const (
 // Carrier returns a client that moves objects to and from the gateway.
 func (g *Gateway) Carrier() *transfer.Client {
 	return &transfer.Client{Base: g.base.JoinPath("api", "v1", "data").String(), HTTP: g.client, Sign: func(r *http.Request) {
-		// Without a token, the gateway's answer says that it is missing.
-		_ = g.sign(r.Header)
+		// Without a token, the gateway answers that the token is missing.
+		_ = g.addToken(r.Header)
 	}}
 }
 
@@ -41,26 +41,26 @@ func (g *Gateway) Commit(ctx context.Context, asked api.CommitAsked, changes []a
 	}
 	p := g.patience(commitWithin)
 	p.each = commitWithin
-	a, err := p.ask(ctx, request{method: http.MethodPost, path: []string{"api", "v1", "data", "commits"},
+	a, err := p.sendUntilFinal(ctx, request{method: http.MethodPost, path: []string{"api", "v1", "data", "commits"},
 		header: http.Header{"Content-Type": {"application/x-ndjson"}}, body: body.Bytes()})
 	return done, g.read(what, a, err, &done)
 }
 
 // Datasets returns the datasets whose names begin with prefix.
 func (g *Gateway) Datasets(ctx context.Context, prefix string) (all api.Datasets, err error) {
-	err = g.get(ctx, "list the datasets", &all, filled("prefix", prefix), "data", "datasets")
+	err = g.get(ctx, "list the datasets", &all, toQuery("prefix", prefix), "data", "datasets")
 	return all, err
 }
 
 // CommitAt returns the head of a branch, or a commit by the beginning of its id.
 func (g *Gateway) CommitAt(ctx context.Context, dataset, at string) (c api.Commit, err error) {
-	err = g.get(ctx, "look up dataset "+dataset, &c, filled("dataset", dataset, "at", at), "data", "commit")
+	err = g.get(ctx, "look up dataset "+dataset, &c, toQuery("dataset", dataset, "at", at), "data", "commit")
 	return c, err
 }
 
 // Files calls fn with the files at or below a path of one commit, in order.
 func (g *Gateway) Files(ctx context.Context, dataset, at, path string, fn func(api.File) error) (c api.Commit, err error) {
-	query := filled("dataset", dataset, "at", at, "path", path, "limit", strconv.Itoa(pageOfFiles))
+	query := toQuery("dataset", dataset, "at", at, "path", path, "limit", strconv.Itoa(pageOfFiles))
 	for {
 		var page api.Files
 		if err := g.get(ctx, "list the files of dataset "+dataset, &page, query, "data", "files"); err != nil {
@@ -81,13 +81,13 @@ func (g *Gateway) Files(ctx context.Context, dataset, at, path string, fn func(a
 
 // Commits returns the newest commits of a branch.
 func (g *Gateway) Commits(ctx context.Context, dataset, branch string, limit int) (all api.Log, err error) {
-	err = g.get(ctx, "list the commits of dataset "+dataset, &all, filled("dataset", dataset, "branch", branch, "limit", strconv.Itoa(limit)), "data", "log")
+	err = g.get(ctx, "list the commits of dataset "+dataset, &all, toQuery("dataset", dataset, "branch", branch, "limit", strconv.Itoa(limit)), "data", "log")
 	return all, err
 }
 
 // Diff calls fn with the files that differ between two commits, in order.
 func (g *Gateway) Diff(ctx context.Context, dataset, from, to string, fn func(api.Difference) error) error {
-	query := filled("dataset", dataset, "from", from, "to", to, "limit", strconv.Itoa(pageOfFiles))
+	query := toQuery("dataset", dataset, "from", from, "to", to, "limit", strconv.Itoa(pageOfFiles))
 	for {
 		var page api.Diff
 		if err := g.get(ctx, "compare commits of dataset "+dataset, &page, query, "data", "diff"); err != nil {
@@ -109,22 +109,22 @@ func (g *Gateway) Diff(ctx context.Context, dataset, from, to string, fn func(ap
 
 // Branch makes a branch.
 func (g *Gateway) Branch(ctx context.Context, asked api.BranchAsked) (done api.Branched, err error) {
-	err = g.post(ctx, "make branch "+asked.Branch+" of dataset "+asked.Dataset, asked, &done, "data", "branches")
+	err = g.postUntilFinal(ctx, "make branch "+asked.Branch+" of dataset "+asked.Dataset, asked, &done, "data", "branches")
 	return done, err
 }
 
-// Collect removes unreferenced objects. It asks once, and waits without a limit.
+// Collect removes unreferenced objects. The request is sent once and has no timeout.
 func (g *Gateway) Collect(ctx context.Context, asked api.CollectAsked) (done api.Collected, err error) {
 	r, err := asking(asked, "data", "gc")
 	if err != nil {
 		return done, err
 	}
-	a, err := g.ask(ctx, r)
+	a, err := g.sendAndRead(ctx, r)
 	return done, g.read("collect what nothing reaches", a, err, &done)
 }
 
-// filled returns a query of the pairs with a value.
-func filled(pairs ...string) url.Values {
+// toQuery returns the pairs that have a value as query parameters.
+func toQuery(pairs ...string) url.Values {
 	query := url.Values{}
 	for i := 0; i < len(pairs); i += 2 {
 		if pairs[i+1] != "" {
@@ -134,7 +134,7 @@ func filled(pairs ...string) url.Values {
 	return query
 }
 
-// ForgetKey asks to forget a key, or what that would delete.
+// ForgetKey requests that a key be forgotten. A dry run returns what would be deleted.
 func (g *Gateway) ForgetKey(ctx context.Context, named Asking, ask api.KeyAsked) (end api.KeyEnd, err error) {
 	return end, g.postNamed(ctx, named, "forget the key", ask, &end, "keys", "forget")
 }

@@ -15,7 +15,7 @@ import (
 func TestACommitIsSaidAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var bodies []string
-		answer, _ := turns(hungUp, told(slug(api.Unavailable, http.StatusServiceUnavailable, "its event could not be published")),
+		answer, _ := inOrder(hungUp, problemHandler(slug(api.Unavailable, http.StatusServiceUnavailable, "its event could not be published")),
 			func(w http.ResponseWriter, r *http.Request) {
 				b, _ := io.ReadAll(r.Body)
 				bodies = append(bodies, r.URL.Path+"\n"+string(b))

@@ -23,16 +23,16 @@ func (g *Gateway) Trigger(ctx context.Context, name string) (t api.Trigger, err 
 
 // PauseTrigger pauses a trigger, so that its events wait.
 func (g *Gateway) PauseTrigger(ctx context.Context, name string) (done api.TriggerDone, err error) {
-	return done, g.post(ctx, "pause trigger "+name, nil, &done, "triggers", name, "pause")
+	return done, g.postUntilFinal(ctx, "pause trigger "+name, nil, &done, "triggers", name, "pause")
 }
 
 // ResumeTrigger ends a pause.
 func (g *Gateway) ResumeTrigger(ctx context.Context, name string) (done api.TriggerDone, err error) {
-	return done, g.post(ctx, "resume trigger "+name, nil, &done, "triggers", name, "resume")
+	return done, g.postUntilFinal(ctx, "resume trigger "+name, nil, &done, "triggers", name, "resume")
 }
 
-// ReplayTrigger sends a past range to a trigger again. It asks once, because the stream grows
-// between two tries, so the second would mean another range.
+// ReplayTrigger sends a past range to a trigger again. The request is not retried, because the
+// stream grows between two attempts, so the second would mean another range.
 func (g *Gateway) ReplayTrigger(ctx context.Context, name string, ask api.ReplayAsk) (done api.ReplayDone, err error) {
 	what := "replay trigger " + name
 	r, err := asking(ask, "triggers", name, "replay")
@@ -41,12 +41,12 @@ func (g *Gateway) ReplayTrigger(ctx context.Context, name string, ask api.Replay
 	}
 	ctx, cancel := context.WithTimeout(ctx, askWithin)
 	defer cancel()
-	a, err := g.ask(ctx, r)
+	a, err := g.sendAndRead(ctx, r)
 	return done, g.read(what, a, err, &done)
 }
 
-// DeadLetters returns a page of the selected open dead letters, newest first. It ignores the
-// selection's ids.
+// DeadLetters returns a page of the selected open dead letters, newest first. The selection's ids
+// are ignored.
 func (g *Gateway) DeadLetters(ctx context.Context, s api.LetterSelection, limit int, cursor string) (page api.DeadLetters, err error) {
 	query := url.Values{"limit": {strconv.Itoa(limit)}}
 	for name, value := range map[string]string{"trigger": s.Trigger, "reason": s.Reason, "type": s.Type, "key": s.Key, "stream": s.Stream,
@@ -58,35 +58,35 @@ func (g *Gateway) DeadLetters(ctx context.Context, s api.LetterSelection, limit 
 	return page, g.get(ctx, "list the dead letters", &page, query, "dead-letters")
 }
 
-// DeadLetter returns one dead letter with all details. For an open one, the beginning of its id is
-// enough.
+// DeadLetter returns one dead letter with all details. For an open dead letter, the beginning of
+// its id is enough.
 func (g *Gateway) DeadLetter(ctx context.Context, id string) (whole api.WholeLetter, err error) {
 	return whole, g.get(ctx, "show dead letter "+id, &whole, nil, "dead-letters", id)
 }
 
 // ReplayLetters delivers dead letters again.
 func (g *Gateway) ReplayLetters(ctx context.Context, ask api.LetterAsk) (done api.LetterDone, err error) {
-	return done, g.post(ctx, "replay dead letters", ask, &done, "dead-letters", "replay")
+	return done, g.postUntilFinal(ctx, "replay dead letters", ask, &done, "dead-letters", "replay")
 }
 
 // DropLetters resolves dead letters without a delivery.
 func (g *Gateway) DropLetters(ctx context.Context, ask api.LetterAsk) (done api.LetterDone, err error) {
-	return done, g.post(ctx, "drop dead letters", ask, &done, "dead-letters", "drop")
+	return done, g.postUntilFinal(ctx, "drop dead letters", ask, &done, "dead-letters", "drop")
 }
 
 func (g *Gateway) get(ctx context.Context, what string, to any, query url.Values, path ...string) error {
-	a, err := g.reading().ask(ctx, request{method: http.MethodGet, path: append([]string{"api", "v1"}, path...), query: query})
+	a, err := g.reading().sendUntilFinal(ctx, request{method: http.MethodGet, path: append([]string{"api", "v1"}, path...), query: query})
 	return g.read(what, a, err, to)
 }
 
-// post asks until there is a final answer. Its requests have no further effect when they are
-// repeated.
-func (g *Gateway) post(ctx context.Context, what string, body, to any, path ...string) error {
+// postUntilFinal repeats a POST until there is a final answer. A repeated request has no further
+// effect.
+func (g *Gateway) postUntilFinal(ctx context.Context, what string, body, to any, path ...string) error {
 	r, err := asking(body, path...)
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	a, err := g.patience(askWithin).ask(ctx, r)
+	a, err := g.patience(askWithin).sendUntilFinal(ctx, r)
 	return g.read(what, a, err, to)
 }
 
@@ -101,9 +101,9 @@ func asking(body any, path ...string) (request, error) {
 	return r, err
 }
 
-func (g *Gateway) read(what string, a answer, err error, to any) error {
+func (g *Gateway) read(what string, a wholeAnswer, err error, to any) error {
 	if err == nil && (a.status != http.StatusOK && a.status != http.StatusAccepted || json.Unmarshal(a.body, to) != nil) {
-		err = g.fault(a)
+		err = g.failureError(a)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
@@ -119,12 +119,12 @@ func (g *Gateway) Schedules(ctx context.Context) (all api.Schedules, err error) 
 
 // PauseSchedule stops the ticks of a schedule.
 func (g *Gateway) PauseSchedule(ctx context.Context, name string) (done api.ScheduleDone, err error) {
-	err = g.post(ctx, "pause schedule "+name, nil, &done, "schedules", name, "pause")
+	err = g.postUntilFinal(ctx, "pause schedule "+name, nil, &done, "schedules", name, "pause")
 	return done, err
 }
 
 // ResumeSchedule ends a pause.
 func (g *Gateway) ResumeSchedule(ctx context.Context, name string) (done api.ScheduleDone, err error) {
-	err = g.post(ctx, "resume schedule "+name, nil, &done, "schedules", name, "resume")
+	err = g.postUntilFinal(ctx, "resume schedule "+name, nil, &done, "schedules", name, "resume")
 	return done, err
 }

@@ -68,24 +68,24 @@ func TestTheDeskIsAskedAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	answer, n := turns(told(slug(api.InDoubt, 503, "perhaps")), told(slug(api.Unavailable, 503, "no")), asIs(string(text), &asked))
+	answer, n := inOrder(problemHandler(slug(api.InDoubt, 503, "perhaps")), problemHandler(slug(api.Unavailable, 503, "no")), asIs(string(text), &asked))
 	done, err := gatewayOf(t, answer).DropLetters(t.Context(), api.LetterAsk{Reason: "r"})
 	if err != nil || len(done.Letters) != 1 || *n != 3 {
 		t.Errorf("%+v, %v after %d", done, err, *n)
 	}
-	_, err = gatewayOf(t, told(slug(api.UnknownTrigger, 404, "no trigger"))).PauseTrigger(t.Context(), "x")
+	_, err = gatewayOf(t, problemHandler(slug(api.UnknownTrigger, 404, "no trigger"))).PauseTrigger(t.Context(), "x")
 	if Status(err) != 404 || !strings.Contains(err.Error(), "pause trigger x: no trigger") || errors.Is(err, broker.ErrInDoubt) {
 		t.Errorf("%v", err)
 	}
 }
 
 func TestAReplayOfATriggerIsAskedForOnce(t *testing.T) {
-	answer, n := turns(told(slug(api.InDoubt, 503, "perhaps")))
+	answer, n := inOrder(problemHandler(slug(api.InDoubt, 503, "perhaps")))
 	_, err := gatewayOf(t, answer).ReplayTrigger(t.Context(), "x", api.ReplayAsk{From: "0"})
 	if !errors.Is(err, broker.ErrInDoubt) || *n != 1 {
 		t.Errorf("%v after %d", err, *n)
 	}
-	if _, err := gatewayOf(t, page(200, "hello")).Triggers(t.Context()); err == nil {
+	if _, err := gatewayOf(t, htmlHandler(200, "hello")).Triggers(t.Context()); err == nil {
 		t.Error("a page is no list of triggers")
 	}
 }

@@ -1,6 +1,6 @@
-// Package client is the gateway's client for our commands. It publishes, follows and
-// lists over HTTP. Like a Kafka producer it retries without storing an event twice, and
-// like a Kafka consumer it continues at its last position.
+// Package client is the gateway's client for our commands. The client publishes, follows and lists
+// over HTTP. Like a Kafka producer, it retries without storing an event twice. Like a Kafka
+// consumer, it continues at its last position.
 package client
 
 import (
@@ -32,15 +32,15 @@ const (
 // Options configure a Gateway.
 type Options struct {
 	URL string // URL such as https://tidemill.example, perhaps with a path prefix
-	// Token is called before each request, so that a replaced file counts at once. If nil, no token
-	// is sent.
+	// Token is called before each request, so that a replaced token file applies at once. If nil,
+	// no token is sent.
 	Token   func() (config.Secret, error)
 	CAFile  string        // PEM file of trusted CAs, instead of the system's
-	Timeout time.Duration // time for which an event is tried; 0 for 2 minutes
+	Timeout time.Duration // time for which an event is sent again; 0 for 2 minutes
 	Logger  *slog.Logger
 }
 
-// Gateway is a client of a gateway that has answered once. It is safe for concurrent use.
+// Gateway is a client of a gateway that has answered once. A Gateway is safe for concurrent use.
 type Gateway struct {
 	base    *url.URL
 	token   func() (config.Secret, error)
@@ -91,7 +91,7 @@ func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastRe
 // URL returns the URL of the gateway.
 func (g *Gateway) URL() string { return g.base.String() }
 
-// Trouble returns the error of the last try if it is being retried; else nil.
+// Trouble returns the error of the last attempt while the request is being retried; else nil.
 func (g *Gateway) Trouble() error {
 	if err := g.trouble.Load(); err != nil {
 		return *err
@@ -113,13 +113,13 @@ func (g *Gateway) ping(ctx context.Context) error {
 	req.Header.Set("User-Agent", agent)
 	res, err := g.client.Do(req)
 	if err != nil {
-		return fmt.Errorf("reach the gateway: %w", plain(err))
+		return fmt.Errorf("reach the gateway: %w", withoutURL(err))
 	}
-	drain(res.Body)
+	drainBody(res.Body)
 	return nil
 }
 
-// parseURL reads the gateway's URL. Its errors do not repeat a URL with a password.
+// parseURL reads the gateway's URL. Its errors do not contain a URL that has a password.
 func parseURL(text string) (*url.URL, error) {
 	u, err := url.Parse(strings.TrimSpace(text))
 	switch {
@@ -141,8 +141,8 @@ func isOurs(path string) bool {
 	return path == "/events" || path == "/streams" || strings.HasPrefix(path, "/streams/") || strings.HasPrefix(path+"/", "/api/v1/")
 }
 
-// plain removes the method and the URL from a transport's error.
-func plain(err error) error {
+// withoutURL removes the method and the URL from a transport's error.
+func withoutURL(err error) error {
 	var outer *url.Error
 	if errors.As(err, &outer) {
 		return outer.Err
@@ -176,7 +176,7 @@ func newTransport(caFile string) (*http.Transport, error) {
 }
 
 // checkTransport returns an error if a token would be sent unencrypted to another machine. No flag
-// switches it off, because a token that was read once on the way is lost.
+// disables this check, because a token that was read on the way is no longer secret.
 func (g *Gateway) checkTransport() error {
 	if g.token == nil || g.base.Scheme == "https" || loopback(g.base.Hostname()) {
 		return nil
@@ -194,9 +194,9 @@ func loopback(host string) bool {
 
 var errToken = errors.New("read the token")
 
-// sign adds the token to a request. If its file cannot be read, the last token is used, because the
-// file may just be being replaced.
-func (g *Gateway) sign(h http.Header) error {
+// addToken adds the token to a request. If the token file cannot be read, the last token is used,
+// because the file may just be being replaced.
+func (g *Gateway) addToken(h http.Header) error {
 	if g.token == nil {
 		return nil
 	}
@@ -210,15 +210,15 @@ func (g *Gateway) sign(h http.Header) error {
 	if err != nil {
 		g.log.Warn("the token cannot be read again; the one before is used", "reason", err)
 	}
-	if !sendable(token) {
+	if !isValidToken(token) {
 		return fmt.Errorf("%w: it has spaces or line breaks inside; is it one token alone?", errToken)
 	}
 	h.Set("Authorization", "Bearer "+token.Reveal())
 	return nil
 }
 
-// sendable reports whether a token is valid in a header. net/http's error for an invalid header
+// isValidToken reports whether a token is valid in a header. net/http's error for an invalid header
 // would contain the token.
-func sendable(token config.Secret) bool {
+func isValidToken(token config.Secret) bool {
 	return !strings.ContainsFunc(token.Reveal(), func(r rune) bool { return r <= ' ' || r >= 0x7f })
 }

@@ -63,7 +63,7 @@ func TestTheTokenIsReadAgainAndNeverPrinted(t *testing.T) {
 	}))
 	defer server.Close()
 	secret, failed := config.NewSecret("first"), error(nil)
-	g, err := dial(t, Options{URL: server.URL, Token: func() (config.Secret, error) { return secret, failed }})
+	g, err := dialTwice(t, Options{URL: server.URL, Token: func() (config.Secret, error) { return secret, failed }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,13 +92,13 @@ func TestTheTokenIsReadAgainAndNeverPrinted(t *testing.T) {
 
 func TestDialTellsThatNobodyIsThere(t *testing.T) {
 	t.Parallel()
-	if _, err := dial(t, Options{URL: "http://" + nobodys(t)}); !errors.Is(err, syscall.ECONNREFUSED) || !strings.HasPrefix(err.Error(), "reach the gateway: dial tcp") {
+	if _, err := dialTwice(t, Options{URL: "http://" + unusedAddress(t)}); !errors.Is(err, syscall.ECONNREFUSED) || !strings.HasPrefix(err.Error(), "reach the gateway: dial tcp") {
 		t.Errorf("%v", err)
 	}
 }
 
-// nobodys returns an address without a listener; a connection occupies it.
-func nobodys(t *testing.T) string {
+// unusedAddress returns an address without a listener; a connection occupies it.
+func unusedAddress(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -113,8 +113,8 @@ func nobodys(t *testing.T) string {
 	return c.LocalAddr().String()
 }
 
-// dial repeats Dial if a busy machine was too slow for a handshake.
-func dial(t *testing.T, o Options) (*Gateway, error) {
+// dialTwice repeats Dial if a busy machine was too slow for a handshake.
+func dialTwice(t *testing.T, o Options) (*Gateway, error) {
 	t.Helper()
 	for {
 		g, err := Dial(t.Context(), o)
@@ -130,7 +130,7 @@ func TestDialTrustsWhomItIsTold(t *testing.T) {
 	server.Config.ErrorLog = log.New(io.Discard, "", 0) // no log of the failing handshake
 	server.StartTLS()
 	defer server.Close()
-	if _, err := dial(t, Options{URL: server.URL}); err == nil || !strings.Contains(err.Error(), "certificate") {
+	if _, err := dialTwice(t, Options{URL: server.URL}); err == nil || !strings.Contains(err.Error(), "certificate") {
 		t.Errorf("a stranger is trusted: %v", err)
 	}
 	file := filepath.Join(t.TempDir(), "ca.pem")
@@ -138,7 +138,7 @@ func TestDialTrustsWhomItIsTold(t *testing.T) {
 	if err := os.WriteFile(file, ca, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	g, err := dial(t, Options{URL: server.URL, CAFile: file, Token: given("hush")})
+	g, err := dialTwice(t, Options{URL: server.URL, CAFile: file, Token: given("hush")})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,9 +22,9 @@ import (
 )
 
 const (
-	// silence is how long a connection may stay silent: three intervals of the gateway's keep-alive
-	// comments.
-	silence = 45 * time.Second
+	// maxSilence is how long a connection may receive nothing. It is three intervals of the
+	// gateway's keep-alive comments.
+	maxSilence = 45 * time.Second
 
 	// longestAsked limits the pause that a gateway may request before a tail reconnects.
 	longestAsked = 30 * time.Second
@@ -33,11 +33,11 @@ const (
 	eventEnd        = "end"
 )
 
-// line is the connection of a tail. It reconnects after a break.
-type line struct {
+// tailLine is the connection of a tail. It reconnects after a break.
+type tailLine struct {
 	t      *Tail
 	stream *eventStream
-	hangUp func() // ends the connection, if there is one
+	hangUp func() // ends an open connection
 
 	lastID string
 	seen   int
@@ -48,14 +48,14 @@ type line struct {
 // temporaryError is a temporary failure, such as a restart of the gateway.
 type temporaryError struct {
 	error
-	after time.Duration // pause that the gateway asks for
+	after time.Duration // pause that the gateway requests
 }
 
 // Unwrap returns the failure.
 func (e *temporaryError) Unwrap() error { return e.error }
 
-// open makes the first connection. It does not try for ever, because the address may be wrong.
-func (l *line) open() error {
+// openFirst makes the first connection. The attempts are limited, because the address may be wrong.
+func (l *tailLine) openFirst() error {
 	p := l.t.g.reading()
 	for {
 		err := l.connect(max(time.Until(p.until), time.Second))
@@ -65,24 +65,24 @@ func (l *line) open() error {
 			return err
 		}
 		l.hangUp()
-		if ended := p.pause(l.t.ctx, away.after, away.error); ended != nil {
+		if ended := p.waitBeforeRetry(l.t.ctx, away.after, away.error); ended != nil {
 			return ended
 		}
 	}
 }
 
-// run reads until the end or a permanent error, which it returns.
-func (l *line) run() error {
+// readUntilEnd reads until the end or a permanent error, which it returns.
+func (l *tailLine) readUntilEnd() error {
 	defer func() { l.hangUp() }()
 	var err error // error of the last connection
 	for {
 		if err == nil {
-			if err = l.read(); errors.Is(err, errEnd) {
+			if err = l.readEvents(); errors.Is(err, errEnd) {
 				return io.EOF
 			}
 			l.wait = backoff{}
 		} else if isTemporaryError(err) {
-			l.tell(err)
+			l.reportAvailability(err)
 		}
 		l.hangUp()
 		if l.t.ctx.Err() != nil {
@@ -91,9 +91,9 @@ func (l *line) run() error {
 		if !isTemporaryError(err) {
 			return fmt.Errorf("tail stream %s: %w", l.t.o.Stream, err)
 		}
-		l.pause(err)
-		if err = l.connect(silence); err == nil {
-			l.tell(nil)
+		l.waitBeforeCall(err)
+		if err = l.connect(maxSilence); err == nil {
+			l.reportAvailability(nil)
 		}
 	}
 }
@@ -103,17 +103,18 @@ func isTemporaryError(err error) bool {
 	return errors.As(err, &away)
 }
 
-// tell makes Next report once that the gateway is away, and once that it is back. A break is not
-// reported if the next call succeeds.
-func (l *line) tell(err error) {
+// reportAvailability makes Next report once that the gateway is away, and once that it is back. If
+// the first call after a break succeeds, the break is not reported.
+func (l *tailLine) reportAvailability(err error) {
 	if gone := err != nil; gone != l.away {
 		l.away = gone
-		l.t.news.put(l.t.ctx, news{away: err, turn: true})
+		l.t.news.put(l.t.ctx, queueEntry{away: err, turn: true})
 	}
 }
 
-// pause waits before a new call: shortly after a break, longer while the gateway does not answer.
-func (l *line) pause(err error) {
+// waitBeforeCall waits before a new call: shortly after a break, longer while the gateway does not
+// answer.
+func (l *tailLine) waitBeforeCall(err error) {
 	d := l.wait.next(0)
 	var away *temporaryError
 	if errors.As(err, &away) && away.after > 0 {
@@ -123,12 +124,13 @@ func (l *line) pause(err error) {
 	_ = retry.Sleep(l.t.ctx, d)
 }
 
-// connect asks for the events after the last complete one, and waits at most within for the answer.
-func (l *line) connect(within time.Duration) error {
+// connect requests the events after the last complete event. The parameter within limits the time
+// until the answer.
+func (l *tailLine) connect(within time.Duration) error {
 	ctx, cancel := context.WithCancel(l.t.ctx)
 	quiet := time.AfterFunc(within, cancel)
 	l.hangUp = func() { quiet.Stop(); cancel() }
-	res, err := l.t.g.do(ctx, l.request())
+	res, err := l.t.g.sendOnce(ctx, l.request())
 	if err != nil {
 		switch {
 		case isPermanent(err):
@@ -143,12 +145,12 @@ func (l *line) connect(within time.Duration) error {
 	if res.StatusCode != http.StatusOK || media != eventStreamType {
 		return l.refused(res)
 	}
-	quiet.Reset(silence)
-	l.stream = newEventStream(&alive{res.Body, quiet}, l.lastID)
+	quiet.Reset(maxSilence)
+	l.stream = newEventStream(&watchedBody{res.Body, quiet}, l.lastID)
 	return nil
 }
 
-func (l *line) request() request {
+func (l *tailLine) request() request {
 	o := l.t.o
 	q := url.Values{"follow": {strconv.FormatBool(!o.ToEnd)}}
 	if o.From != "" {
@@ -167,38 +169,38 @@ func (l *line) request() request {
 	return request{method: http.MethodGet, path: []string{"api", "v1", "streams", o.Stream, "events"}, query: q, header: h}
 }
 
-func (l *line) refused(res *http.Response) error {
+func (l *tailLine) refused(res *http.Response) error {
 	body, err := readAll(res.Body)
 	if err != nil {
 		return &temporaryError{error: err}
 	}
-	a := answer{res.StatusCode, res.Header, body}
-	err = l.t.g.fault(a)
+	a := wholeAnswer{res.StatusCode, res.Header, body}
+	err = l.t.g.failureError(a)
 	if after, ok := isTemporary(a); ok {
 		return &temporaryError{err, after}
 	}
 	return err
 }
 
-// alive is a body whose connection ends after a long silence.
-type alive struct {
+// watchedBody is a body whose connection is closed if nothing arrives for a long time.
+type watchedBody struct {
 	io.Reader
 	quiet *time.Timer
 }
 
-// Read reads and resets the timer of the silence.
-func (a *alive) Read(p []byte) (int, error) {
+// Read reads from the body and restarts the timer.
+func (a *watchedBody) Read(p []byte) (int, error) {
 	n, err := a.Reader.Read(p)
-	a.quiet.Reset(silence)
+	a.quiet.Reset(maxSilence)
 	return n, err
 }
 
 var errEnd = errors.New("the stream has ended")
 
-// read passes on events until the connection breaks or the stream ends.
-func (l *line) read() error {
+// readEvents passes on events until the connection breaks or the stream ends.
+func (l *tailLine) readEvents() error {
 	for {
-		m, err := l.stream.next()
+		m, err := l.stream.nextMessage()
 		l.lastID = l.stream.lastID
 		if errors.Is(err, errTooLong) {
 			return err
@@ -212,20 +214,20 @@ func (l *line) read() error {
 		if m.event != "" && m.event != "message" {
 			continue // event type of a later version
 		}
-		l.t.news.put(l.t.ctx, news{event: l.decode(m.data), size: len(m.data)})
+		l.t.news.put(l.t.ctx, queueEntry{event: l.decodeEvent(m.data), size: len(m.data)})
 		if l.seen++; l.seen == l.t.o.Limit {
 			return errEnd
 		}
 	}
 }
 
-// unknown is the value of a missing partition or offset.
-const unknown = -1
+// unknownValue is the value of a missing partition or offset.
+const unknownValue = -1
 
-// decode reads an event from the gateway's message. An unreadable message becomes a bad record,
-// with its position if that was read, so that the reader still gets the events after it.
-func (l *line) decode(data []byte) follow.Event {
-	told := api.Tailed{Partition: unknown, Offset: unknown}
+// decodeEvent reads an event from the gateway's message. An unreadable message becomes a bad
+// record, with the position if the message has one, so that the reader still gets the later events.
+func (l *tailLine) decodeEvent(data []byte) follow.Event {
+	told := api.Tailed{Partition: unknownValue, Offset: unknownValue}
 	err := json.Unmarshal(data, &told)
 	e := follow.Event{Stream: l.t.o.Stream, Partition: told.Partition, Offset: told.Offset, Received: told.Received}
 	if e.Received.IsZero() {
@@ -247,37 +249,38 @@ func (l *line) decode(data []byte) follow.Event {
 	return e
 }
 
-// The limits of events that wait for Next. If a reader pauses, as with a pager, the gateway must
-// wait, so that the stream does not fill the memory.
+// The limits of events that wait for Next. If a reader pauses, for example in a pager, the gateway
+// must wait, so that the stream does not fill the memory.
 const (
 	waitingEvents = 1024
 	waitingBytes  = 16 << 20 // a single event may be larger
 )
 
-// queue holds the received events that Next has not returned. One goroutine puts, one takes.
-type queue struct {
-	came, room chan struct{} // signals for the taker, and for the putter
+// eventQueue holds the received events that Next has not returned. One goroutine calls put, and one
+// calls take.
+type eventQueue struct {
+	came, room chan struct{} // signals for take, and for put
 
 	mu    sync.Mutex
-	all   []news
+	all   []queueEntry
 	bytes int
 	err   error // reason why the queue is closed
 }
 
-// news is an event, or a change of the gateway's availability.
-type news struct {
+// queueEntry is an event, or a change of the gateway's availability.
+type queueEntry struct {
 	event follow.Event
 	size  int // bytes of the event's message
 	away  error
 	turn  bool // whether the availability has changed: away, or back if the field away is nil
 }
 
-func newQueue() *queue {
-	return &queue{came: make(chan struct{}, 1), room: make(chan struct{}, 1)}
+func newQueue() *eventQueue {
+	return &eventQueue{came: make(chan struct{}, 1), room: make(chan struct{}, 1)}
 }
 
 // put waits for room, until the context ends.
-func (q *queue) put(ctx context.Context, n news) {
+func (q *eventQueue) put(ctx context.Context, n queueEntry) {
 	for !q.add(n) {
 		select {
 		case <-q.room:
@@ -288,7 +291,7 @@ func (q *queue) put(ctx context.Context, n news) {
 	wake(q.came)
 }
 
-func (q *queue) add(n news) bool {
+func (q *eventQueue) add(n queueEntry) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.all) > 0 && (len(q.all) == waitingEvents || q.bytes+n.size > waitingBytes) {
@@ -298,16 +301,17 @@ func (q *queue) add(n news) bool {
 	return true
 }
 
-// end closes the queue with the reason.
-func (q *queue) end(err error) {
+// end closes the queue with an error.
+func (q *eventQueue) end(err error) {
 	q.mu.Lock()
 	q.err = err
 	q.mu.Unlock()
 	wake(q.came)
 }
 
-// take waits for events and returns all that have come. It returns the error after the last.
-func (q *queue) take(ctx context.Context) ([]news, error) {
+// take waits for events and returns all that have arrived. After the last event, it returns the
+// error of the queue.
+func (q *eventQueue) take(ctx context.Context) ([]queueEntry, error) {
 	for {
 		if all, err := q.remove(); len(all) > 0 || err != nil {
 			return all, err
@@ -320,7 +324,7 @@ func (q *queue) take(ctx context.Context) ([]news, error) {
 	}
 }
 
-func (q *queue) remove() ([]news, error) {
+func (q *eventQueue) remove() ([]queueEntry, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.all) == 0 {

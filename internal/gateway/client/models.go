@@ -11,7 +11,7 @@ import (
 	"tidemill.dev/api"
 )
 
-// ModelQuery selects models. An empty field excludes none.
+// ModelQuery selects models. An empty field excludes nothing.
 type ModelQuery struct {
 	Recipe, Key, Prefix string
 	Stale               string // a duration such as 7d
@@ -21,7 +21,7 @@ type ModelQuery struct {
 }
 
 func (q *ModelQuery) values() url.Values {
-	values := filled("recipe", q.Recipe, "key", q.Key, "prefix", q.Prefix, "stale", q.Stale, "after", q.After)
+	values := toQuery("recipe", q.Recipe, "key", q.Key, "prefix", q.Prefix, "stale", q.Stale, "after", q.After)
 	for name, yes := range map[string]bool{"awaiting": q.Awaiting, "pinned": q.Pinned} {
 		if yes {
 			values.Set(name, "true")
@@ -38,18 +38,18 @@ func (g *Gateway) Models(ctx context.Context, q ModelQuery) (page api.Models, er
 	return page, g.get(ctx, "list the models", &page, q.values(), "models")
 }
 
-// Model returns a model and its versions. If a version is given, such as 7 or champion, it returns
-// only that one, with its measurements.
+// Model returns a model and its versions. If a version is given, such as 7 or champion, only that
+// version is returned, with its measurements.
 func (g *Gateway) Model(ctx context.Context, name, version string) (whole api.ModelWhole, err error) {
-	return whole, g.get(ctx, "show model "+name, &whole, filled("model", name, "version", version), "model")
+	return whole, g.get(ctx, "show model "+name, &whole, toQuery("model", name, "version", version), "model")
 }
 
-// Promote sends an action for a model, such as a promotion. Retries of it count once.
+// Promote sends an action for a model, such as a promotion. A retried action has one effect.
 func (g *Gateway) Promote(ctx context.Context, action tidemill.Action, ask api.PromotionAsked) (done api.PromotionDone, err error) {
 	return done, g.postNamed(ctx, NewAsking(), string(action)+" model "+ask.Model, ask, &done, "model", string(action))
 }
 
-// RollbackModels rolls models back, as many as one request does.
+// RollbackModels rolls models back, up to the limit of one request.
 func (g *Gateway) RollbackModels(ctx context.Context, named Asking, ask api.RollbackAsked) (done api.PromotionsDone, err error) {
 	return done, g.postNamed(ctx, named, "roll models back", ask, &done, "models", "rollback")
 }
@@ -61,12 +61,12 @@ func (g *Gateway) Promotions(ctx context.Context) (all api.Promotions, err error
 
 // FreezePromotions stops promotions by gates, of one recipe or of all.
 func (g *Gateway) FreezePromotions(ctx context.Context, ask api.FreezeAsked) (done api.Rested, err error) {
-	return done, g.post(ctx, "freeze promotions", ask, &done, "promotions", "freeze")
+	return done, g.postUntilFinal(ctx, "freeze promotions", ask, &done, "promotions", "freeze")
 }
 
-// ThawPromotions ends a freeze.
+// ThawPromotions ends a freeze of promotions.
 func (g *Gateway) ThawPromotions(ctx context.Context, ask api.FreezeAsked) (done api.Rested, err error) {
-	return done, g.post(ctx, "thaw promotions", ask, &done, "promotions", "thaw")
+	return done, g.postUntilFinal(ctx, "thaw promotions", ask, &done, "promotions", "thaw")
 }
 
 // Why returns the causes and results of a run, model, commit or event.
@@ -84,17 +84,17 @@ func (g *Gateway) Scorer(ctx context.Context, name string) (s api.ScorerShown, e
 	return s, g.get(ctx, "show scorer "+name, &s, nil, "scorers", name)
 }
 
-// Score scores an event's data with a scorer's champion, for the key if one is given. It publishes
-// nothing, so it may be retried.
+// Score scores an event's data with a scorer's champion, or with the champion of the given key.
+// Score publishes nothing, so it may be retried.
 func (g *Gateway) Score(ctx context.Context, scorer, key string, data []byte) (done api.ScoreDone, err error) {
 	what := fmt.Sprintf("ask scorer %s", scorer)
-	a, err := g.patience(askWithin).ask(ctx, request{method: http.MethodPost, path: []string{"api", "v1", "scorers", scorer, "score"},
-		query: filled("key", key), header: http.Header{"Content-Type": {"application/json"}}, body: data})
+	a, err := g.patience(askWithin).sendUntilFinal(ctx, request{method: http.MethodPost, path: []string{"api", "v1", "scorers", scorer, "score"},
+		query: toQuery("key", key), header: http.Header{"Content-Type": {"application/json"}}, body: data})
 	return done, g.read(what, a, err, &done)
 }
 
-// Rescore scores a part of a scorer's stream again, for some seconds. The caller repeats the call
-// with the returned id until nothing is left.
+// Rescore scores a part of a scorer's stream again; one call takes some seconds. The caller repeats
+// the call with the returned id until nothing is left.
 func (g *Gateway) Rescore(ctx context.Context, scorer string, ask api.RescoreAsk) (done api.Rescored, err error) {
-	return done, g.post(ctx, "rescore the stream of "+scorer, ask, &done, "scorers", scorer, "rescore")
+	return done, g.postUntilFinal(ctx, "rescore the stream of "+scorer, ask, &done, "scorers", scorer, "rescore")
 }

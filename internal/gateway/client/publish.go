@@ -17,11 +17,12 @@ import (
 // Receipt is the result of publishing an event.
 type Receipt struct {
 	broker.Receipt      // position of the event, if it was stored now
-	Repeated       bool // true if the event was there before, so nothing was stored
+	Repeated       bool // true if the event was on the stream before, so that nothing was stored
 }
 
-// Publish publishes one event and waits until all in-sync replicas have it. If stream is empty, it
-// goes to the stream of its type. Retries have the same id, so the gateway recognises them.
+// Publish publishes one event and waits until all in-sync replicas have stored it. If stream is
+// empty, the event goes to the stream of its type. Retries have the same id, so the gateway
+// recognises them.
 func (g *Gateway) Publish(ctx context.Context, stream string, v *broker.View) (Receipt, error) {
 	r, err := g.publish(ctx, stream, v)
 	if err != nil {
@@ -41,19 +42,19 @@ func (g *Gateway) publish(ctx context.Context, stream string, v *broker.View) (R
 	h := http.Header{}
 	body := cehttp.WriteBinary(h, v)
 	p := g.publishing()
-	a, err := p.ask(ctx, request{method: http.MethodPost, path: path, header: h, body: body})
+	a, err := p.sendUntilFinal(ctx, request{method: http.MethodPost, path: path, header: h, body: body})
 	if err != nil {
 		return Receipt{}, err
 	}
 	if a.status != http.StatusAccepted {
-		return Receipt{}, p.withDoubt(g.fault(a))
+		return Receipt{}, p.withDoubt(g.failureError(a))
 	}
 	return g.receiptOf(a)
 }
 
-// receiptOf reads a success. Without a position it is an error, because a web server may answer 200
-// to any path without storing the event.
-func (g *Gateway) receiptOf(a answer) (Receipt, error) {
+// receiptOf reads a successful answer. An answer without a position is an error, because a web
+// server may answer 200 to any path without storing the event.
+func (g *Gateway) receiptOf(a wholeAnswer) (Receipt, error) {
 	if a.header.Get(api.HeaderRepeated) == "true" {
 		return Receipt{Repeated: true}, nil
 	}

@@ -49,7 +49,7 @@ func TestPublishSaysThatItWasThere(t *testing.T) {
 func TestNoSuccessIsBelievedThatSaysNotWhere(t *testing.T) {
 	t.Parallel()
 	for name, answer := range map[string]http.HandlerFunc{
-		"page": page(200, "<html>hello</html>"), "accepted": page(202, ""), "no content": page(204, ""),
+		"page": htmlHandler(200, "<html>hello</html>"), "accepted": htmlHandler(202, ""), "no content": htmlHandler(204, ""),
 		"torn": stored("events/3"), "negative": stored("events/-1/2"), "no number": stored("events/3/x"), "no stream": stored("/3/4"),
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -64,13 +64,13 @@ func TestNoSuccessIsBelievedThatSaysNotWhere(t *testing.T) {
 func TestWhatPassesIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	for name, passes := range map[string]http.HandlerFunc{
-		"unavailable": told(slug(api.Unavailable, 503, "Kafka is away"), "Retry-After", "7"),
-		"too many":    told(slug(api.TooManyRequests, 429, "slower"), "Retry-After", "7"),
-		"a proxy":     page(502, "<h1>Bad Gateway</h1>"),
+		"unavailable": problemHandler(slug(api.Unavailable, 503, "Kafka is away"), "Retry-After", "7"),
+		"too many":    problemHandler(slug(api.TooManyRequests, 429, "slower"), "Retry-After", "7"),
+		"a proxy":     htmlHandler(502, "<h1>Bad Gateway</h1>"),
 		"hung up":     hungUp,
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			answer, n := turns(passes, passes, stored("events/0/0"))
+			answer, n := inOrder(passes, passes, stored("events/0/0"))
 			g := gatewayOf(t, answer)
 			began := time.Now()
 			_, err := g.Publish(t.Context(), "", event("1"))
@@ -100,7 +100,7 @@ func TestWhatStaysIsNotTriedAgain(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			c.p.Attribute = "time"
-			answer, n := turns(told(c.p))
+			answer, n := inOrder(problemHandler(c.p))
 			g := gatewayOf(t, answer)
 			_, err := g.Publish(t.Context(), "", event("1"))
 			var p *api.Problem
@@ -123,13 +123,13 @@ func TestPatienceEnds(t *testing.T) {
 		answer http.HandlerFunc
 		doubt  bool
 	}{
-		"nothing was stored": {told(slug(api.Unavailable, 503, "Kafka is away")), false},
-		"in doubt":           {told(slug(api.InDoubt, 503, "no answer")), true},
+		"nothing was stored": {problemHandler(slug(api.Unavailable, 503, "Kafka is away")), false},
+		"in doubt":           {problemHandler(slug(api.InDoubt, 503, "no answer")), true},
 		"hung up":            {hungUp, true},
-		"silent":             {silent, true},
-		"silent in the end":  {inTheEnd(told(slug(api.Unavailable, 503, "Kafka is away")), silent), true},
-		"no balancer knows":  {page(504, "timeout"), true},
-		"nobody behind it":   {page(503, "no upstream"), false},
+		"silent":             {neverAnswer, true},
+		"silent in the end":  {inTheEnd(problemHandler(slug(api.Unavailable, 503, "Kafka is away")), neverAnswer), true},
+		"no balancer knows":  {htmlHandler(504, "timeout"), true},
+		"nobody behind it":   {htmlHandler(503, "no upstream"), false},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			g := gatewayOf(t, c.answer)
@@ -150,14 +150,14 @@ func TestPatienceEnds(t *testing.T) {
 
 // inTheEnd answers the first request with first, and all others with last.
 func inTheEnd(first, last http.HandlerFunc) http.HandlerFunc {
-	answer, _ := turns(first, last)
+	answer, _ := inOrder(first, last)
 	return answer
 }
 
 func TestAStrangersPageIsNamedAndClipped(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		g := gatewayOf(t, page(403, "<html>\n\x1b[31mforbidden "+strings.Repeat("x", 5000)))
+		g := gatewayOf(t, htmlHandler(403, "<html>\n\x1b[31mforbidden "+strings.Repeat("x", 5000)))
 		_, err := g.Publish(t.Context(), "", event("1"))
 		if err == nil || len(err.Error()) > 500 || strings.ContainsAny(err.Error(), "\x1b\n") || Status(err) != 403 || !strings.Contains(err.Error(), "403 Forbidden") || !strings.Contains(err.Error(), "<html> ·[31mforbidden") {
 			t.Errorf("%v", err)
@@ -171,7 +171,7 @@ func TestAProblemIsHarmless(t *testing.T) {
 	const order = "\x1b]0;owned\a"
 	p := slug(api.UnknownStream, http.StatusNotFound, "no"+order+"\n\u009b2J")
 	p.Streams, p.Attribute = []string{"a" + order}, order
-	for what, answer := range map[string]http.HandlerFunc{"a problem": told(p), "a place": stored("a\u009b2J/0/0")} {
+	for what, answer := range map[string]http.HandlerFunc{"a problem": problemHandler(p), "a place": stored("a\u009b2J/0/0")} {
 		_, err := gatewayOf(t, answer).Publish(t.Context(), "", event("1"))
 		if err == nil || strings.ContainsAny(err.Error(), "\x1b\a\n\u009b") {
 			t.Errorf("%s: %q", what, err)
@@ -182,7 +182,7 @@ func TestAProblemIsHarmless(t *testing.T) {
 func TestARedirectIsNotFollowed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		answer, n := turns(func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/elsewhere", http.StatusFound) })
+		answer, n := inOrder(func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/elsewhere", http.StatusFound) })
 		g := gatewayOf(t, answer)
 		_, err := g.Publish(t.Context(), "", event("1"))
 		if err == nil || !strings.Contains(err.Error(), "to /elsewhere") || *n != 1 {
@@ -194,7 +194,7 @@ func TestARedirectIsNotFollowed(t *testing.T) {
 func TestInterruptedPublishEndsAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		g := gatewayOf(t, told(slug(api.Unavailable, 503, "away"), "Retry-After", "60"))
+		g := gatewayOf(t, problemHandler(slug(api.Unavailable, 503, "away"), "Retry-After", "60"))
 		ctx, cancel := contextFor(t, 3*time.Second)
 		defer cancel()
 		began := time.Now()

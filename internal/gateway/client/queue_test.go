@@ -14,13 +14,13 @@ import (
 	"tidemill.dev/api"
 )
 
-// counted counts the bytes that its writer has accepted.
-type counted struct {
+// countingWriter counts the bytes that its writer has accepted.
+type countingWriter struct {
 	io.Writer
 	taken *atomic.Int64
 }
 
-func (c counted) Write(p []byte) (int, error) {
+func (c countingWriter) Write(p []byte) (int, error) {
 	n, err := c.Writer.Write(p)
 	c.taken.Add(int64(n))
 	return n, err
@@ -33,9 +33,9 @@ func TestTailOfLargeEventsWaitsWithItsReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var taken atomic.Int64
 		r, _, err := tailOf(t, TailOptions{}, func(w http.ResponseWriter, r *http.Request) {
-			says("", false)(w, r)
-			writeLarge(counted{w, &taken}, events, size)
-			says(bye, false)(w, r)
+			sseHandler("", false)(w, r)
+			writeLarge(countingWriter{w, &taken}, events, size)
+			sseHandler(endEvent, false)(w, r)
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -54,9 +54,9 @@ func TestTailOfAHugeEvent(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r, _, err := tailOf(t, TailOptions{}, func(w http.ResponseWriter, r *http.Request) {
-			says("", false)(w, r)
+			sseHandler("", false)(w, r)
 			writeLarge(w, 2, waitingBytes+1)
-			says(bye, false)(w, r)
+			sseHandler(endEvent, false)(w, r)
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -32,8 +32,8 @@ type request struct {
 	body   []byte
 }
 
-// do sends a request once. The caller closes the answer's body.
-func (g *Gateway) do(ctx context.Context, r request) (*http.Response, error) {
+// sendOnce sends a request once. The caller closes the answer's body.
+func (g *Gateway) sendOnce(ctx context.Context, r request) (*http.Response, error) {
 	u := g.base.JoinPath(r.path...)
 	u.RawQuery = r.query.Encode()
 	req, err := http.NewRequestWithContext(ctx, r.method, u.String(), bytes.NewReader(r.body))
@@ -44,32 +44,32 @@ func (g *Gateway) do(ctx context.Context, r request) (*http.Response, error) {
 		req.Header[name] = values
 	}
 	req.Header.Set("User-Agent", agent)
-	if err := g.sign(req.Header); err != nil {
+	if err := g.addToken(req.Header); err != nil {
 		return nil, err
 	}
 	res, err := g.client.Do(req)
 	if err != nil {
-		return nil, plain(err)
+		return nil, withoutURL(err)
 	}
 	return res, nil
 }
 
-// answer is an answer with its whole body.
-type answer struct {
+// wholeAnswer is an answer whose body has been read completely.
+type wholeAnswer struct {
 	status int
 	header http.Header
 	body   []byte
 }
 
-// ask is do, and reads the whole answer.
-func (g *Gateway) ask(ctx context.Context, r request) (answer, error) {
-	res, err := g.do(ctx, r)
+// sendAndRead sends a request once and reads the whole answer.
+func (g *Gateway) sendAndRead(ctx context.Context, r request) (wholeAnswer, error) {
+	res, err := g.sendOnce(ctx, r)
 	if err != nil {
-		return answer{}, err
+		return wholeAnswer{}, err
 	}
 	defer res.Body.Close()
 	body, err := readAll(res.Body)
-	return answer{res.StatusCode, res.Header, body}, err
+	return wholeAnswer{res.StatusCode, res.Header, body}, err
 }
 
 func readAll(in io.Reader) ([]byte, error) {
@@ -80,14 +80,14 @@ func readAll(in io.Reader) ([]byte, error) {
 	return body, err
 }
 
-// drain reads the rest of a body, so that its connection can be used again.
-func drain(body io.ReadCloser) {
+// drainBody reads the rest of a body, so that its connection can be used again.
+func drainBody(body io.ReadCloser) {
 	_, _ = io.CopyN(io.Discard, body, maxDrained)
 	_ = body.Close()
 }
 
-// toStream returns the path for publishing: to the named stream, or to the stream of each event's
-// type.
+// toStream returns the path for publishing to the named stream. Without a name, each event goes to
+// the stream of its type.
 func toStream(stream string) ([]string, error) {
 	if stream == "" {
 		return []string{"events"}, nil
@@ -98,24 +98,24 @@ func toStream(stream string) ([]string, error) {
 	return []string{"streams", stream}, nil
 }
 
-// shownBody limits how much of a foreign answer an error contains.
+// shownBody limits the part of a foreign answer that an error contains.
 const shownBody = 160
 
-// refusal is a problem that the gateway returned. errors.As finds its api.Problem, and errors.Is
-// the matching error of a Kafka producer.
-type refusal struct {
+// refusalError is a problem that the gateway returned. errors.As finds its api.Problem, and
+// errors.Is the matching error of a Kafka producer.
+type refusalError struct {
 	problem *api.Problem
 	same    error // matching error of package broker; nil if there is none
 }
 
 // newRefusal removes control characters from the problem's texts, because they are printed to a
 // terminal, and any program may listen at the address.
-func newRefusal(p *api.Problem) *refusal {
-	p.Title, p.Detail, p.Attribute = printable(p.Title), printable(p.Detail), printable(p.Attribute)
+func newRefusal(p *api.Problem) *refusalError {
+	p.Title, p.Detail, p.Attribute = toPrintable(p.Title), toPrintable(p.Detail), toPrintable(p.Attribute)
 	for i, s := range p.Streams {
-		p.Streams[i] = printable(s)
+		p.Streams[i] = toPrintable(s)
 	}
-	r := &refusal{problem: p}
+	r := &refusalError{problem: p}
 	switch strings.TrimPrefix(p.Type, api.ProblemBase) {
 	case api.TooLarge:
 		r.same = broker.ErrTooLarge
@@ -127,7 +127,7 @@ func newRefusal(p *api.Problem) *refusal {
 	return r
 }
 
-func (r *refusal) Error() string {
+func (r *refusalError) Error() string {
 	if len(r.problem.Streams) == 0 {
 		return r.problem.Error()
 	}
@@ -135,7 +135,7 @@ func (r *refusal) Error() string {
 }
 
 // Unwrap returns the problem and the matching error of package broker.
-func (r *refusal) Unwrap() []error {
+func (r *refusalError) Unwrap() []error {
 	if r.same == nil {
 		return []error{r.problem}
 	}
@@ -163,25 +163,25 @@ func Status(err error) int {
 	return 0
 }
 
-// fault turns a failure into an error. If it has no Problem, it comes from a proxy, or from another
-// server at the address.
-func (g *Gateway) fault(a answer) error {
+// failureError turns a failed answer into an error. If the answer has no Problem, it comes from a
+// proxy, or from another server at the address.
+func (g *Gateway) failureError(a wholeAnswer) error {
 	if p, ok := problemOf(a); ok {
 		return newRefusal(p)
 	}
 	if to := a.header.Get("Location"); a.status/100 == 3 && to != "" {
-		return &foreignAnswer{a.status, fmt.Sprintf("%s sends us elsewhere (%s, to %s); give the gateway's own URL", g.base, statusText(a.status), printable(to))}
+		return &foreignAnswer{a.status, fmt.Sprintf("%s sends us elsewhere (%s, to %s); give the gateway's own URL", g.base, statusText(a.status), toPrintable(to))}
 	}
 	return &foreignAnswer{a.status, fmt.Sprintf("%s answered %s, which is not how a gateway of Tidemill answers: is one there? It says: %s", g.base, statusText(a.status), glimpse(a))}
 }
 
-func problemOf(a answer) (*api.Problem, bool) {
+func problemOf(a wholeAnswer) (*api.Problem, bool) {
 	media, _, _ := mime.ParseMediaType(a.header.Get("Content-Type"))
 	var p api.Problem
 	if media != api.ProblemType || json.Unmarshal(a.body, &p) != nil {
 		return nil, false
 	}
-	p.Status = a.status // the real status counts, not the one in the body
+	p.Status = a.status // the status of the answer counts, not the status in the body
 	if p.Detail == "" && p.Title == "" {
 		p.Title = statusText(a.status)
 	}
@@ -192,8 +192,8 @@ func statusText(status int) string {
 	return strings.TrimSpace(fmt.Sprint(status, " ", http.StatusText(status)))
 }
 
-func glimpse(a answer) string {
-	text := printable(strings.TrimSpace(string(a.body[:min(len(a.body), 4*shownBody)])))
+func glimpse(a wholeAnswer) string {
+	text := toPrintable(strings.TrimSpace(string(a.body[:min(len(a.body), 4*shownBody)])))
 	if text == "" {
 		return "(nothing)"
 	}
@@ -203,8 +203,8 @@ func glimpse(a answer) string {
 	return text
 }
 
-// printable removes control characters from a text.
-func printable(text string) string {
+// toPrintable removes control characters from a text.
+func toPrintable(text string) string {
 	text = strings.Map(func(r rune) rune {
 		switch {
 		case unicode.IsSpace(r):

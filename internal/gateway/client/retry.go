@@ -20,8 +20,8 @@ import (
 const (
 	firstWait   = 100 * time.Millisecond
 	longestWait = 5 * time.Second
-	readWithin  = 10 * time.Second // short, because a person waits and may ask again
-	askWithin   = 45 * time.Second // timeout of one attempt; longer than a gateway takes to answer, if only in doubt
+	readWithin  = 10 * time.Second // short, because a person waits and may repeat the command
+	askWithin   = 45 * time.Second // timeout of one attempt; longer than a gateway takes to answer that the result is in doubt
 )
 
 // backoff computes the pause before the next attempt. Jitter spreads the clients of a restarted
@@ -36,7 +36,7 @@ func (b *backoff) next(asked time.Duration) time.Duration {
 
 // isTemporary reports whether an answer is temporary: the gateway restarts, its Kafka is down, we
 // send too many requests, or a proxy has no gateway. after is the requested pause, if any.
-func isTemporary(a answer) (after time.Duration, ok bool) {
+func isTemporary(a wholeAnswer) (after time.Duration, ok bool) {
 	if !passingStatus(a.status) {
 		return 0, false
 	}
@@ -84,69 +84,70 @@ func neverSent(err error) bool {
 // errSilent is the error of an attempt without an answer.
 var errSilent = errors.New("the gateway does not answer")
 
-// patience retries a request until it has a final answer.
-type patience struct {
+// retrier retries a request until it has a final answer.
+type retrier struct {
 	g      *Gateway
 	reads  bool // true for requests that store nothing
 	within time.Duration
 	each   time.Duration // timeout of one attempt; by default askWithin
 	wait   backoff
 	until  time.Time
-	said   error // last failure other than errSilent, which says less
+	said   error // last failure other than errSilent, which has fewer details
 	doubt  bool  // whether an attempt may have stored its events
 }
 
-func (g *Gateway) publishing() *patience { return g.patience(g.timeout) }
+func (g *Gateway) publishing() *retrier { return g.patience(g.timeout) }
 
-func (g *Gateway) reading() *patience {
+func (g *Gateway) reading() *retrier {
 	p := g.patience(readWithin)
 	p.reads = true
 	return p
 }
 
-func (g *Gateway) patience(within time.Duration) *patience {
-	return &patience{g: g, within: within, each: askWithin, until: time.Now().Add(within)}
+func (g *Gateway) patience(within time.Duration) *retrier {
+	return &retrier{g: g, within: within, each: askWithin, until: time.Now().Add(within)}
 }
 
-// ask returns the final answer, or the last error when the time is up.
-func (p *patience) ask(ctx context.Context, r request) (answer, error) {
+// sendUntilFinal returns the final answer, or the last error when the time is up.
+func (p *retrier) sendUntilFinal(ctx context.Context, r request) (wholeAnswer, error) {
 	for {
-		a, err := p.once(ctx, r)
+		a, err := p.attemptOnce(ctx, r)
 		after, again := isTemporary(a)
 		switch {
-		case err == nil && (!again || hasEvents(a)): // send of the batch decides which events to repeat
+		case err == nil && (!again || hasEvents(a)): // sendBatch decides which events to repeat
 			p.g.trouble.Store(nil)
 			return a, nil
 		case err != nil && (isPermanent(err) || ctx.Err() != nil):
 			return a, p.withDoubt(err)
 		case err == nil:
-			err = p.g.fault(a)
+			err = p.g.failureError(a)
 			p.doubt = p.doubt || mayBeStored(a)
 		}
-		if ended := p.pause(ctx, after, err); ended != nil {
+		if ended := p.waitBeforeRetry(ctx, after, err); ended != nil {
 			return a, p.withDoubt(ended)
 		}
 	}
 }
 
-// once makes one attempt with a timeout.
-func (p *patience) once(ctx context.Context, r request) (answer, error) {
+// attemptOnce makes one attempt with a timeout.
+func (p *retrier) attemptOnce(ctx context.Context, r request) (wholeAnswer, error) {
 	limited, cancel := context.WithTimeout(ctx, min(p.each, max(time.Until(p.until), time.Second)))
 	defer cancel()
-	a, err := p.g.ask(limited, r)
+	a, err := p.g.sendAndRead(limited, r)
 	if err != nil {
 		sent := !neverSent(err)
 		p.doubt = p.doubt || sent
 		if sent && limited.Err() != nil && ctx.Err() == nil {
 			err = errSilent
 		}
-		return answer{}, err
+		return wholeAnswer{}, err
 	}
 	return a, nil
 }
 
-// pause waits before the next attempt. It returns an error if there is no time for one.
-func (p *patience) pause(ctx context.Context, after time.Duration, err error) error {
+// waitBeforeRetry waits before the next attempt. If no time is left for another attempt, it returns
+// an error.
+func (p *retrier) waitBeforeRetry(ctx context.Context, after time.Duration, err error) error {
 	if !errors.Is(err, errSilent) || p.said == nil {
 		p.said = err
 	}
@@ -164,16 +165,16 @@ func (p *patience) pause(ctx context.Context, after time.Duration, err error) er
 }
 
 // withDoubt adds ErrInDoubt to an error if an attempt may have stored the events.
-func (p *patience) withDoubt(err error) error {
+func (p *retrier) withDoubt(err error) error {
 	if p.reads || !p.doubt || errors.Is(err, broker.ErrInDoubt) {
 		return err
 	}
 	return fmt.Errorf("%w: %w", broker.ErrInDoubt, err)
 }
 
-// mayBeStored reports whether events may have been stored despite a failure. A gateway says so, a
-// proxy does not know.
-func mayBeStored(a answer) bool {
+// mayBeStored reports whether events may have been stored despite a failure. A gateway's answer
+// says so, and after a proxy's answer it is unknown.
+func mayBeStored(a wholeAnswer) bool {
 	p, ok := problemOf(a)
 	if !ok {
 		return a.status != http.StatusServiceUnavailable && a.status != http.StatusTooManyRequests
@@ -181,7 +182,7 @@ func mayBeStored(a answer) bool {
 	return p.Type == api.ProblemBase+api.InDoubt
 }
 
-func hasEvents(a answer) bool {
+func hasEvents(a wholeAnswer) bool {
 	p, ok := problemOf(a)
 	return ok && len(p.Events) > 0
 }

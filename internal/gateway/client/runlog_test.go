@@ -12,8 +12,8 @@ import (
 	"tidemill.dev/api"
 )
 
-// saying answers with a part of a log, and may break the connection after it.
-func saying(text string, cut bool, wants map[string]string, t *testing.T) http.HandlerFunc {
+// logHandler answers with a part of a log, and may break the connection after it.
+func logHandler(text string, cut bool, wants map[string]string, t *testing.T) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		for name, want := range wants {
 			if got := r.URL.Query().Get(name); got != want {
@@ -33,11 +33,11 @@ func saying(text string, cut bool, wants map[string]string, t *testing.T) http.H
 // After a break, the log continues at the same byte of the same attempt.
 func TestALogThatIsCutOffGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		handler, asked := turns(
-			saying("hel", true, map[string]string{"attempt": "", "skip": "", "follow": "true", "timestamps": "true"}, t),
+		handler, asked := inOrder(
+			logHandler("hel", true, map[string]string{"attempt": "", "skip": "", "follow": "true", "timestamps": "true"}, t),
 			func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) },
-			saying("", true, map[string]string{"attempt": "3", "skip": "3"}, t),
-			saying("lo\n", false, map[string]string{"attempt": "3", "skip": "3"}, t))
+			logHandler("", true, map[string]string{"attempt": "3", "skip": "3"}, t),
+			logHandler("lo\n", false, map[string]string{"attempt": "3", "skip": "3"}, t))
 		g := gatewayOf(t, handler)
 		var text strings.Builder
 		if err := g.RunLog(t.Context(), "aaaaaaaa", LogOptions{Follow: true, Timestamps: true}, &text); err != nil || text.String() != "hello\n" || *asked != 4 {
@@ -62,7 +62,7 @@ func TestALogThatCannotBeRead(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				handler, asked := turns(c.answer)
+				handler, asked := inOrder(c.answer)
 				err := gatewayOf(t, handler).RunLog(t.Context(), "aaaaaaaa", LogOptions{}, io.Discard)
 				if err == nil || !strings.Contains(err.Error(), c.says) || c.asked > 0 && *asked != c.asked || *asked == 0 {
 					t.Errorf("%v after %d requests", err, *asked)
@@ -79,7 +79,7 @@ func (full) Write([]byte) (int, error) { return 0, io.ErrShortWrite }
 // After a write error or the end of the context, there is no further request.
 func TestALogThatNobodyWants(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		handler, asked := turns(saying("hello", true, nil, t))
+		handler, asked := inOrder(logHandler("hello", true, nil, t))
 		g := gatewayOf(t, handler)
 		if err := g.RunLog(t.Context(), "aaaaaaaa", LogOptions{Follow: true}, full{}); !errors.Is(err, io.ErrShortWrite) || *asked != 1 {
 			t.Errorf("%v after %d requests", err, *asked)

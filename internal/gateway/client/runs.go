@@ -15,7 +15,7 @@ import (
 	"tidemill.dev/api"
 )
 
-// RunQuery selects runs. An empty field excludes none.
+// RunQuery selects runs. An empty field excludes nothing.
 type RunQuery struct {
 	States      []tidemill.RunState
 	Recipe, Key string
@@ -54,17 +54,17 @@ func (g *Gateway) Run(ctx context.Context, id string) (whole api.RunWhole, err e
 // Asking is the idempotency key of a request, for all of its parts and their retries.
 type Asking string
 
-// NewAsking returns a new key.
+// NewAsking returns a new idempotency key.
 func NewAsking() Asking { return Asking(rand.Text()) }
 
-// StartRuns requests runs, as many as one request can start.
+// StartRuns requests runs, up to the limit of one request.
 func (g *Gateway) StartRuns(ctx context.Context, named Asking, ask api.RunsAsked) (done api.RunsDone, err error) {
 	return done, g.postNamed(ctx, named, "start runs of "+ask.Recipe, ask, &done, "runs")
 }
 
 // CancelRuns cancels runs.
 func (g *Gateway) CancelRuns(ctx context.Context, ask api.RunsSelected) (done api.RunsDone, err error) {
-	return done, g.post(ctx, "cancel runs", ask, &done, "runs", "cancel")
+	return done, g.postUntilFinal(ctx, "cancel runs", ask, &done, "runs", "cancel")
 }
 
 // RetryRuns requests ended runs again.
@@ -72,14 +72,14 @@ func (g *Gateway) RetryRuns(ctx context.Context, named Asking, ask api.RunsSelec
 	return done, g.postNamed(ctx, named, "retry runs", ask, &done, "runs", "retry")
 }
 
-// postNamed is post with an idempotency key, for requests that must not be done twice.
+// postNamed is postUntilFinal with an idempotency key, for requests that must not run twice.
 func (g *Gateway) postNamed(ctx context.Context, named Asking, what string, body, to any, path ...string) error {
 	r, err := asking(body, path...)
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	r.header[http.CanonicalHeaderKey(api.HeaderIdempotencyKey)] = []string{string(named)}
-	a, err := g.patience(askWithin).ask(ctx, r)
+	a, err := g.patience(askWithin).sendUntilFinal(ctx, r)
 	return g.read(what, a, err, to)
 }
 
@@ -90,12 +90,12 @@ func (g *Gateway) Recipes(ctx context.Context) (all api.Recipes, err error) {
 
 // PauseRecipe stops new runs of a recipe.
 func (g *Gateway) PauseRecipe(ctx context.Context, name string) (done api.Rested, err error) {
-	return done, g.post(ctx, "pause recipe "+name, nil, &done, "recipes", name, "pause")
+	return done, g.postUntilFinal(ctx, "pause recipe "+name, nil, &done, "recipes", name, "pause")
 }
 
 // ResumeRecipe ends a pause.
 func (g *Gateway) ResumeRecipe(ctx context.Context, name string) (done api.Rested, err error) {
-	return done, g.post(ctx, "resume recipe "+name, nil, &done, "recipes", name, "resume")
+	return done, g.postUntilFinal(ctx, "resume recipe "+name, nil, &done, "recipes", name, "resume")
 }
 
 // Pools returns the pools of the config and their state.
@@ -103,20 +103,20 @@ func (g *Gateway) Pools(ctx context.Context) (all api.Pools, err error) {
 	return all, g.get(ctx, "list the pools", &all, nil, "pools")
 }
 
-// PausePool stops new attempts in a pool.
+// PausePool pauses a pool, so that no new attempt begins in it.
 func (g *Gateway) PausePool(ctx context.Context, name string) (done api.Rested, err error) {
-	return done, g.post(ctx, "pause pool "+name, nil, &done, "pools", name, "pause")
+	return done, g.postUntilFinal(ctx, "pause pool "+name, nil, &done, "pools", name, "pause")
 }
 
 // ResumePool ends a pause.
 func (g *Gateway) ResumePool(ctx context.Context, name string) (done api.Rested, err error) {
-	return done, g.post(ctx, "resume pool "+name, nil, &done, "pools", name, "resume")
+	return done, g.postUntilFinal(ctx, "resume pool "+name, nil, &done, "pools", name, "resume")
 }
 
 // LogOptions select a part of a run's log.
 type LogOptions struct {
 	Attempt    int    // number of the attempt; 0 for the newest
-	Part       string // name of one worker or server; if empty, all of them
+	Part       string // name of one worker or server; if empty, all workers and servers
 	Follow     bool   // whether to follow the log until the run has ended
 	Timestamps bool
 }
@@ -125,20 +125,20 @@ type LogOptions struct {
 // breaks, it reconnects and continues after the last received byte.
 func (g *Gateway) RunLog(ctx context.Context, run string, o LogOptions, to io.Writer) error {
 	l := &logLine{g: g, run: run, o: o, to: to}
-	p := l.patience()
+	p := l.newRetrier()
 	for {
 		before := l.got
-		err := l.read(ctx)
+		err := l.copyMissing(ctx)
 		if err == nil {
 			p.g.trouble.Store(nil)
 			return nil
 		}
 		if l.got > before {
-			p = l.patience()
+			p = l.newRetrier()
 		}
 		var away *temporaryError
 		if errors.As(err, &away) && ctx.Err() == nil {
-			err = p.pause(ctx, away.after, away.error)
+			err = p.waitBeforeRetry(ctx, away.after, away.error)
 		}
 		if err != nil {
 			return fmt.Errorf("read the log of run %s: %w", run, err)
@@ -153,22 +153,23 @@ type logLine struct {
 	o   LogOptions
 	to  io.Writer
 
-	attempt string // attempt with which the log begins; empty until that is known
+	attempt string // attempt with which the log begins; empty until it is known
 	got     int64
 	written error // error of the last write
 }
 
-// patience returns how long the gateway may be away: longer when following, so that it can restart.
-func (l *logLine) patience() *patience {
+// newRetrier returns a retrier. A follower retries for longer, so that the gateway can restart in
+// that time.
+func (l *logLine) newRetrier() *retrier {
 	if l.o.Follow {
 		return l.g.patience(l.g.timeout)
 	}
 	return l.g.reading()
 }
 
-// read asks for the missing part of the log and copies it.
-func (l *logLine) read(ctx context.Context) error {
-	res, err := l.g.do(ctx, l.request())
+// copyMissing requests the missing part of the log and copies that part.
+func (l *logLine) copyMissing(ctx context.Context) error {
+	res, err := l.g.sendOnce(ctx, l.request())
 	if err != nil {
 		if isPermanent(err) {
 			return err
@@ -185,7 +186,7 @@ func (l *logLine) read(ctx context.Context) error {
 	case l.written != nil:
 		return l.written
 	case err != nil:
-		return &temporaryError{error: plain(err)}
+		return &temporaryError{error: withoutURL(err)}
 	}
 	return nil
 }
@@ -206,7 +207,7 @@ func (l *logLine) request() request {
 	if l.o.Part != "" {
 		q.Set("part", l.o.Part)
 	}
-	if l.attempt != "" { // because the newest attempt may be another by now
+	if l.attempt != "" { // because the newest attempt may have changed
 		q.Set("attempt", l.attempt)
 		q.Set("skip", strconv.FormatInt(l.got, 10))
 	}
@@ -218,8 +219,8 @@ func (l *logLine) refused(res *http.Response) error {
 	if err != nil {
 		return &temporaryError{error: err}
 	}
-	a := answer{res.StatusCode, res.Header, body}
-	err = l.g.fault(a)
+	a := wholeAnswer{res.StatusCode, res.Header, body}
+	err = l.g.failureError(a)
 	if after, ok := isTemporary(a); ok {
 		return &temporaryError{err, after}
 	}

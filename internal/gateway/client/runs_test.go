@@ -62,7 +62,7 @@ func TestAStartKeepsItsName(t *testing.T) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = io.WriteString(w, `{"runs":[]}`)
 	}
-	answer, _ := turns(note(hungUp), note(told(slug(api.Unavailable, 503, "catching up"))), note(done))
+	answer, _ := inOrder(note(hungUp), note(problemHandler(slug(api.Unavailable, 503, "catching up"))), note(done))
 	named := NewAsking()
 	if _, err := gatewayOf(t, answer).StartRuns(t.Context(), named, api.RunsAsked{Recipe: "intent", All: true}); err != nil {
 		t.Fatal(err)

@@ -37,8 +37,8 @@ func TestEventStream(t *testing.T) {
 	} {
 		for i, in := range []io.Reader{strings.NewReader(c.in), iotest.OneByteReader(strings.NewReader(c.in)), iotest.DataErrReader(strings.NewReader(c.in))} {
 			s, got := newEventStream(in, ""), ""
-			m, err := s.next()
-			for ; err == nil; m, err = s.next() {
+			m, err := s.nextMessage()
+			for ; err == nil; m, err = s.nextMessage() {
 				got += fmt.Sprintf("[%s %s]", m.event, m.data)
 			}
 			if got != c.want || s.lastID != c.lastID || s.retry != c.retry || !errors.Is(err, io.EOF) {
@@ -54,7 +54,7 @@ func TestEventStreamDoesNotWaitForMore(t *testing.T) {
 	for _, end := range []string{"\n\n", "\r\r", "\r\n\r\n"} {
 		r, w := io.Pipe()
 		go func() { _, _ = io.WriteString(w, "data: x"+end) }()
-		m, err := newEventStream(r, "").next()
+		m, err := newEventStream(r, "").nextMessage()
 		if err != nil || string(m.data) != "x" {
 			t.Errorf("%q: %q, %v", end, m.data, err)
 		}
@@ -66,7 +66,7 @@ func TestEventStreamBoundsAnEvent(t *testing.T) {
 	for _, in := range []string{strings.Repeat("x", 100_001), strings.Repeat("data: "+strings.Repeat("x", 1000)+"\n", 101)} {
 		s := newEventStream(strings.NewReader(in), "")
 		s.most = 100_000
-		if _, err := s.next(); !errors.Is(err, errTooLong) {
+		if _, err := s.nextMessage(); !errors.Is(err, errTooLong) {
 			t.Errorf("%v", err)
 		}
 	}
@@ -79,7 +79,7 @@ func FuzzEventStream(f *testing.F) {
 	f.Fuzz(func(t *testing.T, in string) {
 		read := func(r io.Reader) (all string) {
 			s := newEventStream(r, "")
-			for m, err := s.next(); err == nil; m, err = s.next() {
+			for m, err := s.nextMessage(); err == nil; m, err = s.nextMessage() {
 				all += fmt.Sprintf("%q %q %q\n", m.event, m.data, s.lastID)
 			}
 			return all

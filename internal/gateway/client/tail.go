@@ -32,21 +32,21 @@ type TailOptions struct {
 type Tail struct {
 	g    *Gateway
 	o    TailOptions
-	news *queue
+	news *eventQueue
 
 	ctx     context.Context // context of the connections; ended by Close
 	stop    context.CancelFunc
 	running sync.WaitGroup
 }
 
-// Tail begins to read. It returns an error if the stream does not exist, the caller may not read
-// it, or the gateway does not answer within some seconds.
+// Tail begins to read. The result is an error if the stream does not exist, the caller may not read
+// the stream, or the gateway does not answer within some seconds.
 func (g *Gateway) Tail(ctx context.Context, o TailOptions) (*Tail, error) {
 	t := &Tail{g: g, o: o, news: newQueue()}
 	t.ctx, t.stop = context.WithCancel(context.Background())
-	l := &line{t: t, hangUp: func() {}}
+	l := &tailLine{t: t, hangUp: func() {}}
 	calling := context.AfterFunc(ctx, t.stop)
-	err := l.open()
+	err := l.openFirst()
 	if !calling() {
 		err = context.Cause(ctx)
 	}
@@ -55,7 +55,7 @@ func (g *Gateway) Tail(ctx context.Context, o TailOptions) (*Tail, error) {
 		l.hangUp()
 		return nil, fmt.Errorf("tail stream %s: %w", o.Stream, err)
 	}
-	t.running.Go(func() { t.news.end(l.run()) })
+	t.running.Go(func() { t.news.end(l.readUntilEnd()) })
 	return t, nil
 }
 
@@ -65,8 +65,8 @@ func (t *Tail) Close() {
 	t.running.Wait()
 }
 
-// Next waits for events and returns those that have arrived. It may return none after a change of
-// the gateway's availability. After the last event, the error is io.EOF.
+// Next waits for events and returns those that have arrived. The result may be empty after a change
+// of the gateway's availability. After the last event, the error is io.EOF.
 func (t *Tail) Next(ctx context.Context) ([]follow.Event, error) {
 	all, err := t.news.take(ctx)
 	if err != nil {
@@ -90,14 +90,14 @@ const maxMessage = 32 << 20
 
 var errTooLong = fmt.Errorf("the gateway sends an event of more than %d MiB", maxMessage>>20)
 
-// message is one server-sent event with data.
-type message struct {
+// sseMessage is one server-sent event with data.
+type sseMessage struct {
 	event string // type of the event; empty for a plain message
 	data  []byte // data of the event; valid until the next message
 }
 
-// eventStream reads text/event-stream as the HTML standard defines it. It ignores an incomplete
-// event at the end.
+// eventStream reads text/event-stream as the HTML standard defines it. An incomplete event at the
+// end is ignored.
 type eventStream struct {
 	in      *bufio.Reader
 	most    int // limit of an event's bytes
@@ -109,37 +109,37 @@ type eventStream struct {
 	id         string // id of the event being read; kept for the next events
 
 	lastID string        // id of the last complete event
-	retry  time.Duration // pause that the server asked for; 0 if none
+	retry  time.Duration // pause that the server requested; 0 for none
 }
 
 func newEventStream(in io.Reader, lastID string) *eventStream {
 	return &eventStream{in: bufio.NewReaderSize(in, 64<<10), most: maxMessage, id: lastID, lastID: lastID}
 }
 
-// next returns the next event with data. If no complete event is left, it returns io.EOF or the
-// reader's error.
-func (s *eventStream) next() (message, error) {
+// nextMessage returns the next event with data. If no complete event is left, the error is io.EOF
+// or the reader's error.
+func (s *eventStream) nextMessage() (sseMessage, error) {
 	s.data, s.event = s.data[:0], ""
 	filled := false
 	for {
 		line, err := s.readLine()
 		if err != nil {
-			return message{}, err
+			return sseMessage{}, err
 		}
 		if len(line) > 0 {
-			filled = s.field(line) || filled
+			filled = s.readField(line) || filled
 			continue
 		}
 		s.lastID = s.id
 		if filled {
-			return message{s.event, bytes.TrimSuffix(s.data, []byte("\n"))}, nil
+			return sseMessage{s.event, bytes.TrimSuffix(s.data, []byte("\n"))}, nil
 		}
 		s.event = ""
 	}
 }
 
-// field reads one line and reports whether it was data.
-func (s *eventStream) field(line []byte) (data bool) {
+// readField reads one line and reports whether the line was data.
+func (s *eventStream) readField(line []byte) (data bool) {
 	name, value, _ := bytes.Cut(line, []byte(":"))
 	value = bytes.TrimPrefix(value, []byte(" "))
 	switch string(name) {
@@ -157,15 +157,15 @@ func (s *eventStream) field(line []byte) (data bool) {
 			s.retry = time.Duration(ms) * time.Millisecond
 		}
 	}
-	return false // also for comments, whose name is empty
+	return false // also false for comments, whose name is empty
 }
 
-// readLine returns a line without its end: a line feed, a carriage return or both. It does not wait
-// for a line feed after a carriage return, because none may come.
+// readLine returns a line without its end: a line feed, a carriage return or both. After a carriage
+// return, readLine does not wait for a line feed, because no line feed may follow.
 func (s *eventStream) readLine() ([]byte, error) {
 	s.line = s.line[:0]
 	for {
-		part, err := s.more()
+		part, err := s.readMore()
 		if err != nil {
 			return nil, err
 		}
@@ -189,8 +189,8 @@ func (s *eventStream) readLine() ([]byte, error) {
 	}
 }
 
-// lineEnd returns the index of the end of a line. It looks for a carriage return only before the
-// line feed, because most senders never write one.
+// lineEnd returns the index of the end of a line. A carriage return is searched only before the
+// line feed, because most senders never write carriage returns.
 func lineEnd(b []byte) int {
 	lf := bytes.IndexByte(b, '\n')
 	if lf >= 0 {
@@ -202,9 +202,9 @@ func lineEnd(b []byte) int {
 	return lf
 }
 
-// more returns the bytes that have arrived, at least one. It skips a line feed that belongs to the
-// last line, and the byte order mark that the standard allows.
-func (s *eventStream) more() ([]byte, error) {
+// readMore returns the bytes that have arrived, at least one byte. A line feed that belongs to the
+// last line is skipped, and so is the byte order mark that the standard allows.
+func (s *eventStream) readMore() ([]byte, error) {
 	first, err := s.in.Peek(1)
 	if err == nil && s.afterCR && first[0] == '\n' {
 		if _, err = s.in.Discard(1); err == nil {
@@ -228,7 +228,7 @@ func (s *eventStream) skipMark() error {
 		return err
 	}
 	if all, err := s.in.Peek(len(mark)); err == nil && string(all) == mark {
-		_, _ = s.in.Discard(len(mark)) // it is buffered
+		_, _ = s.in.Discard(len(mark)) // the mark is buffered
 	}
 	_, err := s.in.Peek(1)
 	return err
@@ -236,16 +236,16 @@ func (s *eventStream) skipMark() error {
 
 // Streams returns the streams that the caller may see.
 func (g *Gateway) Streams(ctx context.Context) ([]api.Stream, error) {
-	a, err := g.reading().ask(ctx, request{method: http.MethodGet, path: []string{"api", "v1", "streams"}})
+	a, err := g.reading().sendUntilFinal(ctx, request{method: http.MethodGet, path: []string{"api", "v1", "streams"}})
 	if err == nil && a.status != http.StatusOK {
-		err = g.fault(a)
+		err = g.failureError(a)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("list the streams: %w", err)
 	}
 	var all api.Streams
 	if json.Unmarshal(a.body, &all) != nil || all.Streams == nil {
-		return nil, fmt.Errorf("list the streams: %w", g.fault(a))
+		return nil, fmt.Errorf("list the streams: %w", g.failureError(a))
 	}
 	return all.Streams, nil
 }

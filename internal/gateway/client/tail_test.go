@@ -16,22 +16,22 @@ import (
 	"tidemill.dev/broker/follow"
 )
 
-// script answers a tail's calls in order, and repeats the last answer.
-type script struct {
+// tailScript answers a tail's calls in order, and repeats the last answer.
+type tailScript struct {
 	t     *testing.T
 	turns []func(w http.ResponseWriter, r *http.Request)
 	calls []*http.Request
 }
 
-func (s *script) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (s *tailScript) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	at := min(len(s.calls), len(s.turns)-1)
 	s.calls = append(s.calls, r)
 	s.turns[at](w, r)
 }
 
-// says sends a text as server-sent events. Then it ends, or waits for the end of the request if
-// stay is set.
-func says(text string, stay bool) func(w http.ResponseWriter, r *http.Request) {
+// sseHandler sends a text as server-sent events. Then it ends, or waits for the end of the request
+// if stay is set.
+func sseHandler(text string, stay bool) func(w http.ResponseWriter, r *http.Request) {
 	return func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", eventStreamType+"; charset=utf-8")
 		_, _ = io.WriteString(w, text)
@@ -42,8 +42,8 @@ func says(text string, stay bool) func(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// sent returns events as the gateway sends them; their ids are numbers.
-func sent(from, to int) string {
+// eventText returns events as the gateway sends them; their ids are numbers.
+func eventText(from, to int) string {
 	var b strings.Builder
 	for i := from; i < to; i++ {
 		body, _ := json.Marshal(api.Tailed{Partition: 1, Offset: int64(i), Received: time.Unix(int64(i), 0),
@@ -53,12 +53,12 @@ func sent(from, to int) string {
 	return b.String()
 }
 
-// bye marks the end of a stream.
-const bye = "event: end\ndata: {}\n\n"
+// endEvent marks the end of a stream.
+const endEvent = "event: end\ndata: {}\n\n"
 
-func tailOf(t *testing.T, o TailOptions, turns ...func(http.ResponseWriter, *http.Request)) (*Tail, *script, error) {
+func tailOf(t *testing.T, o TailOptions, turns ...func(http.ResponseWriter, *http.Request)) (*Tail, *tailScript, error) {
 	t.Helper()
-	s := &script{t: t, turns: turns}
+	s := &tailScript{t: t, turns: turns}
 	g := gatewayOf(t, s.ServeHTTP)
 	o.Stream = "events"
 	r, err := g.Tail(t.Context(), o)
@@ -94,7 +94,7 @@ func wantEvents(t *testing.T, got []follow.Event, n int) {
 func TestTailReadsToTheEnd(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		r, s, err := tailOf(t, TailOptions{From: "beginning", ToEnd: true, Limit: 5000}, says("retry: 1000\n\n"+sent(0, 3000)+": keepalive\n\n"+bye, false))
+		r, s, err := tailOf(t, TailOptions{From: "beginning", ToEnd: true, Limit: 5000}, sseHandler("retry: 1000\n\n"+eventText(0, 3000)+": keepalive\n\n"+endEvent, false))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -113,16 +113,16 @@ func TestTailReadsToTheEnd(t *testing.T) {
 func TestTailGoesOnWhereItWas(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		half := sent(5, 6)
+		half := eventText(5, 6)
 		var told []string
 		r, s, err := tailOf(t, TailOptions{From: "end", Away: func(err error) { told = append(told, fmt.Sprint(err)) }},
-			says("id: start\n\n", false), // break before the first event
-			says(sent(0, 2), false),
-			says(sent(2, 5)+half[:len(half)-2], false), // break in the middle of an event
+			sseHandler("id: start\n\n", false), // break before the first event
+			sseHandler(eventText(0, 2), false),
+			sseHandler(eventText(2, 5)+half[:len(half)-2], false), // break in the middle of an event
 			hungUp,
 			told503(),
 			told503(),
-			says(sent(5, 8)+bye, false))
+			sseHandler(eventText(5, 8)+endEvent, false))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -143,17 +143,17 @@ func TestTailGoesOnWhereItWas(t *testing.T) {
 }
 
 func told503() func(http.ResponseWriter, *http.Request) {
-	return told(slug(api.Unavailable, 503, "draining"), "Retry-After", "1")
+	return problemHandler(slug(api.Unavailable, 503, "draining"), "Retry-After", "1")
 }
 
 func TestTailWaitsForAGatewayThatIsAway(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		turns := []func(http.ResponseWriter, *http.Request){says("", false)} // one successful connection
+		turns := []func(http.ResponseWriter, *http.Request){sseHandler("", false)} // one successful connection
 		for range 200 {
 			turns = append(turns, told503())
 		}
-		r, _, err := tailOf(t, TailOptions{}, append(turns, says(sent(0, 1)+bye, false))...)
+		r, _, err := tailOf(t, TailOptions{}, append(turns, sseHandler(eventText(0, 1)+endEvent, false))...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -171,7 +171,7 @@ func TestTailNoticesSilence(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		alive := func(w http.ResponseWriter, r *http.Request) {
-			says(sent(0, 1), false)(w, r)
+			sseHandler(eventText(0, 1), false)(w, r)
 			for range 20 {
 				time.Sleep(15 * time.Second)
 				_, _ = io.WriteString(w, ": keepalive\n\n")
@@ -179,14 +179,14 @@ func TestTailNoticesSilence(t *testing.T) {
 			}
 			<-r.Context().Done()
 		}
-		r, s, err := tailOf(t, TailOptions{}, alive, says(sent(1, 2)+bye, false))
+		r, s, err := tailOf(t, TailOptions{}, alive, sseHandler(eventText(1, 2)+endEvent, false))
 		if err != nil {
 			t.Fatal(err)
 		}
 		began := time.Now()
 		all, _ := readAllOf(t, r)
 		wantEvents(t, all, 2)
-		if took := time.Since(began); took < 5*time.Minute+silence || took > 6*time.Minute {
+		if took := time.Since(began); took < 5*time.Minute+maxSilence || took > 6*time.Minute {
 			t.Errorf("%s, %d calls", took, len(s.calls))
 		}
 	})
@@ -198,9 +198,9 @@ func TestTailEndsWhereGoingOnIsInVain(t *testing.T) {
 		turn func(http.ResponseWriter, *http.Request)
 		says string
 	}{
-		"gone":     {told(slug(api.UnknownStream, 404, "no such stream")), "tail stream events: no such stream"},
-		"no token": {told(slug(api.Unauthenticated, 401, "the token has expired")), "the token has expired"},
-		"a page":   {page(200, "<html>hello"), "is one there? It says: <html>hello"},
+		"gone":     {problemHandler(slug(api.UnknownStream, 404, "no such stream")), "tail stream events: no such stream"},
+		"no token": {problemHandler(slug(api.Unauthenticated, 401, "the token has expired")), "the token has expired"},
+		"a page":   {htmlHandler(200, "<html>hello"), "is one there? It says: <html>hello"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			r, _, err := tailOf(t, TailOptions{}, c.turn)
@@ -210,7 +210,7 @@ func TestTailEndsWhereGoingOnIsInVain(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("%s: %v", name, err)
 			}
-			r, _, err = tailOf(t, TailOptions{}, says(sent(0, 1), false), c.turn)
+			r, _, err = tailOf(t, TailOptions{}, sseHandler(eventText(0, 1), false), c.turn)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -227,7 +227,7 @@ func TestTailShowsWhatIsNoEvent(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		body, _ := json.Marshal(api.Tailed{Partition: 2, Offset: 9, Error: "attribute id: is missing", Key: []byte("k"), Data: []byte("printer?")})
-		r, _, err := tailOf(t, TailOptions{}, says(fmt.Sprintf("id: 1\ndata: %s\n\ndata: {\"offset\": 10, \"event\": {\"id\": \"1\"}}\n\n", body)+bye, false))
+		r, _, err := tailOf(t, TailOptions{}, sseHandler(fmt.Sprintf("id: 1\ndata: %s\n\ndata: {\"offset\": 10, \"event\": {\"id\": \"1\"}}\n\n", body)+endEvent, false))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -245,15 +245,15 @@ func TestTailGoesOnBehindWhatCannotBeRead(t *testing.T) {
 		partition int32
 		offset    int64
 	}{
-		`{`:                                     {unknown, unknown},
-		`"\u001b[2J"`:                           {unknown, unknown},
+		`{`:                                     {unknownValue, unknownValue},
+		`"\u001b[2J"`:                           {unknownValue, unknownValue},
 		`{"partition":1,"offset":9,"event":1}`:  {1, 9},
 		`{"partition":1,"offset":9,"error":1}`:  {1, 9},
-		`{"partition":"x","offset":9}`:          {unknown, 9},
+		`{"partition":"x","offset":9}`:          {unknownValue, 9},
 		`{"partition":3,"offset":7,"key":"%%"}`: {3, 7},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			r, s, err := tailOf(t, TailOptions{}, says("id: bad\ndata: "+in+"\n\n"+sent(0, 2)+bye, false))
+			r, s, err := tailOf(t, TailOptions{}, sseHandler("id: bad\ndata: "+in+"\n\n"+eventText(0, 2)+endEvent, false))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -273,11 +273,11 @@ func TestTailGoesOnBehindWhatCannotBeRead(t *testing.T) {
 func TestTailComesBackSoon(t *testing.T) {
 	t.Parallel()
 	for name, turn := range map[string]func(http.ResponseWriter, *http.Request){
-		"retry":       says("retry: 2147483647\n\n", false),
-		"Retry-After": told(slug(api.Unavailable, 503, "draining"), "Retry-After", "65535"),
+		"retry":       sseHandler("retry: 2147483647\n\n", false),
+		"Retry-After": problemHandler(slug(api.Unavailable, 503, "draining"), "Retry-After", "65535"),
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			r, _, err := tailOf(t, TailOptions{}, says("", false), turn, says(sent(0, 1)+bye, false))
+			r, _, err := tailOf(t, TailOptions{}, sseHandler("", false), turn, sseHandler(eventText(0, 1)+endEvent, false))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -294,7 +294,7 @@ func TestTailComesBackSoon(t *testing.T) {
 func TestTailAsksForNoMoreThanIsMissing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		r, s, err := tailOf(t, TailOptions{Limit: 5}, says(sent(0, 3), false), says(sent(3, 10), true))
+		r, s, err := tailOf(t, TailOptions{Limit: 5}, sseHandler(eventText(0, 3), false), sseHandler(eventText(3, 10), true))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -312,7 +312,7 @@ func TestTailComesBackBehindWhatIsNotWanted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const where = "subject LIKE 'bot-%' AND n > 1"
-		r, s, err := tailOf(t, TailOptions{Where: where}, says(sent(0, 3)+": keepalive\nid: behind-many\n\n", false), says(sent(9, 10)+bye, false))
+		r, s, err := tailOf(t, TailOptions{Where: where}, sseHandler(eventText(0, 3)+": keepalive\nid: behind-many\n\n", false), sseHandler(eventText(9, 10)+endEvent, false))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -331,7 +331,7 @@ func TestTailComesBackBehindWhatIsNotWanted(t *testing.T) {
 func TestTailIsClosedAndInterrupted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		r, _, err := tailOf(t, TailOptions{}, says(sent(0, 5000), true))
+		r, _, err := tailOf(t, TailOptions{}, sseHandler(eventText(0, 5000), true))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -345,7 +345,7 @@ func TestTailIsClosedAndInterrupted(t *testing.T) {
 		if !errors.Is(err, broker.ErrClosed) {
 			t.Error(err)
 		}
-		r, _, err = tailOf(t, TailOptions{}, says("", true))
+		r, _, err = tailOf(t, TailOptions{}, sseHandler("", true))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -358,7 +358,7 @@ func TestTailIsClosedAndInterrupted(t *testing.T) {
 // A failing read returns soon, with the gateway's message and without ErrInDoubt.
 func TestReadingGivesUpSoon(t *testing.T) {
 	t.Parallel()
-	away := told(slug(api.Unavailable, 503, "Kafka is away"))
+	away := problemHandler(slug(api.Unavailable, 503, "Kafka is away"))
 	slow := func(w http.ResponseWriter, r *http.Request) {
 		select {
 		case <-time.After(6 * time.Second):
@@ -372,9 +372,9 @@ func TestReadingGivesUpSoon(t *testing.T) {
 	}{
 		"at once":  {away, "Kafka is away (tried for 10s)"},
 		"slowly":   {slow, "Kafka is away (tried for 10s)"},
-		"never":    {silent, "the gateway does not answer (tried for 10s)"},
-		"in doubt": {told(slug(api.InDoubt, 503, "who knows")), "who knows (tried for 10s)"},
-		"a proxy":  {page(502, "<h1>Bad Gateway"), "It says: <h1>Bad Gateway (tried for 10s)"},
+		"never":    {neverAnswer, "the gateway does not answer (tried for 10s)"},
+		"in doubt": {problemHandler(slug(api.InDoubt, 503, "who knows")), "who knows (tried for 10s)"},
+		"a proxy":  {htmlHandler(502, "<h1>Bad Gateway"), "It says: <h1>Bad Gateway (tried for 10s)"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			g := gatewayOf(t, c.answer)
@@ -408,7 +408,7 @@ func TestStreams(t *testing.T) {
 		`{"streams": []}`: "", `{}`: "is one there?", `<html>`: "is one there?",
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			g := gatewayOf(t, page(200, body))
+			g := gatewayOf(t, htmlHandler(200, body))
 			all, err := g.Streams(t.Context())
 			if want == "" && (err != nil || strings.Contains(body, "name") != (len(all) == 1)) || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 				t.Errorf("%s: %+v, %v", body, all, err)
@@ -416,7 +416,7 @@ func TestStreams(t *testing.T) {
 		})
 	}
 	synctest.Test(t, func(t *testing.T) {
-		g := gatewayOf(t, told(slug(api.Forbidden, 403, "the role read is missing")))
+		g := gatewayOf(t, problemHandler(slug(api.Forbidden, 403, "the role read is missing")))
 		if _, err := g.Streams(t.Context()); err == nil || err.Error() != "list the streams: the role read is missing" {
 			t.Error(err)
 		}

@@ -16,14 +16,14 @@ import (
 	"tidemill.dev/broker"
 )
 
-// wire is a listener in memory, so that retries run in virtual time.
-type wire struct {
+// memoryListener is a listener in memory, so that retries run in virtual time.
+type memoryListener struct {
 	accepted chan net.Conn
 	closed   chan struct{}
 	once     sync.Once
 }
 
-func (w *wire) dial(context.Context, string, string) (net.Conn, error) {
+func (w *memoryListener) dial(context.Context, string, string) (net.Conn, error) {
 	ours, theirs := net.Pipe()
 	select {
 	case w.accepted <- theirs:
@@ -33,7 +33,7 @@ func (w *wire) dial(context.Context, string, string) (net.Conn, error) {
 	}
 }
 
-func (w *wire) Accept() (net.Conn, error) {
+func (w *memoryListener) Accept() (net.Conn, error) {
 	select {
 	case c := <-w.accepted:
 		return c, nil
@@ -42,17 +42,17 @@ func (w *wire) Accept() (net.Conn, error) {
 	}
 }
 
-func (w *wire) Close() error {
+func (w *memoryListener) Close() error {
 	w.once.Do(func() { close(w.closed) })
 	return nil
 }
 
-func (w *wire) Addr() net.Addr { return &net.TCPAddr{} }
+func (w *memoryListener) Addr() net.Addr { return &net.TCPAddr{} }
 
 // gatewayOf returns a client of a gateway with the handler's answers.
 func gatewayOf(t *testing.T, answer http.HandlerFunc) *Gateway {
 	t.Helper()
-	w := &wire{accepted: make(chan net.Conn), closed: make(chan struct{})}
+	w := &memoryListener{accepted: make(chan net.Conn), closed: make(chan struct{})}
 	server := &http.Server{Handler: answer}
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = server.Serve(w) })
@@ -69,8 +69,8 @@ func gatewayOf(t *testing.T, answer http.HandlerFunc) *Gateway {
 	return g
 }
 
-// turns answers requests with the handlers in order, and repeats the last.
-func turns(answers ...http.HandlerFunc) (http.HandlerFunc, *int) {
+// inOrder answers requests with the handlers in order, and repeats the last.
+func inOrder(answers ...http.HandlerFunc) (http.HandlerFunc, *int) {
 	var mu sync.Mutex
 	n := 0
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -82,8 +82,8 @@ func turns(answers ...http.HandlerFunc) (http.HandlerFunc, *int) {
 	}, &n
 }
 
-// told writes a problem.
-func told(p api.Problem, header ...string) http.HandlerFunc {
+// problemHandler writes a problem.
+func problemHandler(p api.Problem, header ...string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		for i := 0; i+1 < len(header); i += 2 {
@@ -99,8 +99,8 @@ func slug(s string, status int, detail string) api.Problem {
 	return api.Problem{Type: api.ProblemBase + s, Title: s, Status: status, Detail: detail}
 }
 
-// page answers with HTML, as no gateway does.
-func page(status int, text string) http.HandlerFunc {
+// htmlHandler answers with HTML, as no gateway does.
+func htmlHandler(status int, text string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
 		w.WriteHeader(status)
@@ -124,8 +124,8 @@ func hungUp(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// silent never answers.
-func silent(_ http.ResponseWriter, r *http.Request) {
+// neverAnswer never answers.
+func neverAnswer(_ http.ResponseWriter, r *http.Request) {
 	_, _ = io.Copy(io.Discard, r.Body)
 	<-r.Context().Done()
 }

@@ -33,7 +33,7 @@ func Keep(ctx context.Context, block int) {
 		}
 		metrics.Read(samples)
 		runtime.KeepAlive(held) // the block must stay reachable until here
-		switch p.look(samples[0].Value.Uint64(), samples[1].Value.Uint64()) {
+		switch p.observe(samples[0].Value.Uint64(), samples[1].Value.Uint64()) {
 		case hold:
 			held = make([]byte, block)
 		case rest:
@@ -44,29 +44,29 @@ func Keep(ctx context.Context, block int) {
 }
 
 const (
-	// much is the number of bytes allocated between two looks from which the collector would run
+	// muchAllocated is the number of bytes allocated between two looks from which the collector would run
 	// more than once, because the live heap is at least about half of it.
-	much = 16 << 20
-	// calm is the number of looks without much allocation after which a process is at rest. It is
+	muchAllocated = 16 << 20
+	// calmLooks is the number of looks without much allocation after which a process is at rest. It is
 	// also the least number of looks between two returns of memory.
-	calm = 10
-	// worth is the number of bytes that must have been allocated before memory is returned. For a
+	calmLooks = 10
+	// minReturned is the number of bytes that must have been allocated before memory is returned. For a
 	// larger live heap, it is an eighth of that heap, because a collection takes time in proportion
 	// to it.
-	worth = 4 << 20
+	minReturned = 4 << 20
 )
 
-// move is the action after a look.
-type move int8
+// lookAction is the action after a look.
+type lookAction int8
 
 const (
-	stay move = iota
-	hold      // allocate the block, so that the collector runs less often
-	rest      // drop the block, collect the garbage and return the memory
+	stay lookAction = iota
+	hold            // allocate the block, so that the collector runs less often
+	rest            // drop the block, collect the garbage and return the memory
 )
 
-// pace measures how fast a process allocates.
-type pace struct {
+// allocationPace measures how fast a process allocates.
+type allocationPace struct {
 	last     uint64 // bytes allocated until the last look
 	returned uint64 // bytes allocated until memory was last returned
 	quiet    int    // looks since much was allocated, or memory returned
@@ -75,14 +75,14 @@ type pace struct {
 
 // newPace starts at the bytes allocated so far. They count as not returned, so that the garbage of
 // the start is collected.
-func newPace(allocated uint64) *pace { return &pace{last: allocated} }
+func newPace(allocated uint64) *allocationPace { return &allocationPace{last: allocated} }
 
-// look takes the bytes allocated since the process started, and the live bytes after the last
+// observe takes the bytes allocated since the process started, and the live bytes after the last
 // collection.
-func (p *pace) look(allocated, alive uint64) move {
+func (p *allocationPace) observe(allocated, alive uint64) lookAction {
 	made := allocated - p.last
 	p.last = allocated
-	if made >= much {
+	if made >= muchAllocated {
 		p.quiet = 0
 		if p.busy {
 			return stay
@@ -90,7 +90,7 @@ func (p *pace) look(allocated, alive uint64) move {
 		p.busy = true
 		return hold
 	}
-	if p.quiet++; p.quiet < calm || !p.busy && allocated-p.returned < max(worth, alive/8) {
+	if p.quiet++; p.quiet < calmLooks || !p.busy && allocated-p.returned < max(minReturned, alive/8) {
 		return stay
 	}
 	p.quiet, p.busy, p.returned = 0, false, allocated

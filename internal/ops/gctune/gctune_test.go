@@ -25,7 +25,7 @@ func TestKeep(t *testing.T) {
 		}()
 		synctest.Wait()
 		before := allocated()
-		garbage := weak.Make(litter())
+		garbage := weak.Make(makeGarbage())
 		time.Sleep(lookEvery + lookEvery/2)
 		if now := allocated(); now < before+block {
 			t.Errorf("the heap has %d bytes, and had %d: it holds no block of %d", now, before, block)
@@ -33,7 +33,7 @@ func TestKeep(t *testing.T) {
 		if garbage.Value() == nil {
 			t.Fatal("the garbage has gone by itself, so this shows nothing")
 		}
-		time.Sleep(2 * calm * lookEvery)
+		time.Sleep(2 * calmLooks * lookEvery)
 		if now := allocated(); now >= before+block {
 			t.Errorf("the heap has %d bytes and had %d: the block of %d is still held", now, before, block)
 		}
@@ -45,10 +45,10 @@ func TestKeep(t *testing.T) {
 	})
 }
 
-// litter allocates much garbage and returns a pointer by which a test can observe it.
+// makeGarbage allocates much garbage and returns a pointer by which a test can observe it.
 //
 //go:noinline
-func litter() *[2 * much]byte { return new([2 * much]byte) }
+func makeGarbage() *[2 * muchAllocated]byte { return new([2 * muchAllocated]byte) }
 
 func allocated() uint64 {
 	var now runtime.MemStats
@@ -58,8 +58,8 @@ func allocated() uint64 {
 
 const mib = 1 << 20
 
-// span is a number of looks and the bytes allocated at each.
-type span struct {
+// testLooks is a number of looks and the bytes allocated at each.
+type testLooks struct {
 	looks int
 	made  uint64
 }
@@ -68,31 +68,31 @@ func TestPace(t *testing.T) {
 	for name, c := range map[string]struct {
 		alive uint64
 		began uint64
-		spans []span
-		want  []move // moves other than stay
-		at    []int  // looks at which they are returned
+		spans []testLooks
+		want  []lookAction // moves other than stay
+		at    []int        // looks at which they are returned
 	}{
-		"nothing happens":                        {spans: []span{{100, 0}}},
-		"a start leaves garbage":                 {began: 5 * mib, spans: []span{{100, 0}}, want: []move{rest}, at: []int{10}},
-		"a small start is nothing":               {began: 3 * mib, spans: []span{{100, 0}}},
-		"a load, and then none":                  {spans: []span{{30, 20 * mib}, {60, 0}}, want: []move{hold, rest}, at: []int{1, 40}},
-		"a load that pauses":                     {spans: []span{{30, 20 * mib}, {9, 0}, {30, 20 * mib}}, want: []move{hold}, at: []int{1}},
-		"a load again":                           {spans: []span{{2, 20 * mib}, {20, 0}, {2, 20 * mib}, {20, 0}}, want: []move{hold, rest, hold, rest}, at: []int{1, 12, 23, 34}},
-		"a little all the time":                  {spans: []span{{100, 100 << 10}}, want: []move{rest, rest}, at: []int{41, 82}},
-		"not too often":                          {spans: []span{{35, 10 * mib}}, want: []move{rest, rest, rest}, at: []int{10, 20, 30}},
-		"much is alive, so little is not worth":  {alive: 800 * mib, spans: []span{{90, 1 * mib}}},
-		"much is alive, and much comes together": {alive: 80 * mib, spans: []span{{25, 1 * mib}}, want: []move{rest, rest}, at: []int{10, 20}},
-		"much is alive behind a load":            {alive: 800 * mib, spans: []span{{1, 20 * mib}, {20, 0}}, want: []move{hold, rest}, at: []int{1, 11}},
+		"nothing happens":                        {spans: []testLooks{{100, 0}}},
+		"a start leaves garbage":                 {began: 5 * mib, spans: []testLooks{{100, 0}}, want: []lookAction{rest}, at: []int{10}},
+		"a small start is nothing":               {began: 3 * mib, spans: []testLooks{{100, 0}}},
+		"a load, and then none":                  {spans: []testLooks{{30, 20 * mib}, {60, 0}}, want: []lookAction{hold, rest}, at: []int{1, 40}},
+		"a load that pauses":                     {spans: []testLooks{{30, 20 * mib}, {9, 0}, {30, 20 * mib}}, want: []lookAction{hold}, at: []int{1}},
+		"a load again":                           {spans: []testLooks{{2, 20 * mib}, {20, 0}, {2, 20 * mib}, {20, 0}}, want: []lookAction{hold, rest, hold, rest}, at: []int{1, 12, 23, 34}},
+		"a little all the time":                  {spans: []testLooks{{100, 100 << 10}}, want: []lookAction{rest, rest}, at: []int{41, 82}},
+		"not too often":                          {spans: []testLooks{{35, 10 * mib}}, want: []lookAction{rest, rest, rest}, at: []int{10, 20, 30}},
+		"much is alive, so little is not worth":  {alive: 800 * mib, spans: []testLooks{{90, 1 * mib}}},
+		"much is alive, and much comes together": {alive: 80 * mib, spans: []testLooks{{25, 1 * mib}}, want: []lookAction{rest, rest}, at: []int{10, 20}},
+		"much is alive behind a load":            {alive: 800 * mib, spans: []testLooks{{1, 20 * mib}, {20, 0}}, want: []lookAction{hold, rest}, at: []int{1, 11}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, allocated, look := newPace(c.began), c.began, 0
-			var moves []move
+			var moves []lookAction
 			var at []int
 			for _, s := range c.spans {
 				for range s.looks {
 					look++
 					allocated += s.made
-					if m := p.look(allocated, c.alive); m != stay {
+					if m := p.observe(allocated, c.alive); m != stay {
 						moves, at = append(moves, m), append(at, look)
 					}
 				}

@@ -27,7 +27,7 @@ type Options struct {
 // Census counts runs and verdicts until it is closed.
 type Census struct {
 	o        Options
-	standing *standing
+	standing *stateCollector
 	judged   *prometheus.CounterVec
 	facts    *follow.Follower
 }
@@ -82,18 +82,18 @@ func verdictOf(e *broker.Incoming) string {
 // Close stops counting and waits for it.
 func (c *Census) Close(ctx context.Context) error { return c.facts.Close(ctx) }
 
-// patience is how long a scrape waits for the ledger.
-const patience = 5 * time.Second
+// scrapeTimeout is how long a scrape waits for the ledger.
+const scrapeTimeout = 5 * time.Second
 
-// standing computes the states of runs and models at each scrape.
-type standing struct {
+// stateCollector computes the states of runs and models at each scrape.
+type stateCollector struct {
 	ledger                   *ledger.Ledger
 	log                      *slog.Logger
 	waiting, running, newest *prometheus.Desc
 }
 
-func newStanding(l *ledger.Ledger, log *slog.Logger) *standing {
-	return &standing{ledger: l, log: log,
+func newStanding(l *ledger.Ledger, log *slog.Logger) *stateCollector {
+	return &stateCollector{ledger: l, log: log,
 		waiting: prometheus.NewDesc("tidemill_controller_runs_waiting", "Runs that are due and have not begun, or begin again.", []string{"recipe"}, nil),
 		running: prometheus.NewDesc("tidemill_controller_attempts_running", "Attempts under way, or about to be.", []string{"pool"}, nil),
 		newest: prometheus.NewDesc("tidemill_controller_newest_champion_timestamp_seconds",
@@ -101,7 +101,7 @@ func newStanding(l *ledger.Ledger, log *slog.Logger) *standing {
 }
 
 // Describe implements prometheus.Collector.
-func (s *standing) Describe(ch chan<- *prometheus.Desc) {
+func (s *stateCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{s.waiting, s.running, s.newest} {
 		ch <- d
 	}
@@ -109,8 +109,8 @@ func (s *standing) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector. It leaves out a number that cannot be read, because an
 // old number would hide an alert.
-func (s *standing) Collect(ch chan<- prometheus.Metric) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+func (s *stateCollector) Collect(ch chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
 	defer cancel()
 	gauge := func(d *prometheus.Desc, v float64, label string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, label)

@@ -18,7 +18,7 @@ import (
 	"tidemill.dev/internal/ops/runmetrics"
 )
 
-const patience = 2 * time.Minute
+const scrapeTimeout = 2 * time.Minute
 
 // A census counts the verdicts of all processes since it was opened, and no other facts.
 func TestVerdictsAreCounted(t *testing.T) {
@@ -38,8 +38,8 @@ func TestVerdictsAreCounted(t *testing.T) {
 	want := map[string]float64{"intent promoted": 1, "intent refused": 2, "fraud promoted": 1}
 	again := time.NewTicker(10 * time.Millisecond)
 	defer again.Stop()
-	late := time.After(patience)
-	for got := judged(t, registry); !maps.Equal(got, want); got = judged(t, registry) {
+	late := time.After(scrapeTimeout)
+	for got := verdictCounts(t, registry); !maps.Equal(got, want); got = verdictCounts(t, registry) {
 		select {
 		case <-again.C:
 		case <-late:
@@ -97,8 +97,8 @@ func (w *world) publish(t *testing.T, typ, recipe, id string) {
 	must(t, err)
 }
 
-// judged returns the counts, by recipe and verdict.
-func judged(t *testing.T, registry *prometheus.Registry) map[string]float64 {
+// verdictCounts returns the counts, by recipe and verdict.
+func verdictCounts(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	families, err := registry.Gather()
 	must(t, err)

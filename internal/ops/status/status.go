@@ -33,14 +33,14 @@ type Trigger struct {
 }
 
 // Board stores the states that dispatchers publish.
-type Board struct{ place }
+type Board struct{ redisSet }
 
 // NewBoard returns the board of an install on one Kafka; nil without Redis.
 func NewBoard(client *redis.Client, names tidemill.Names, kafka string) *Board {
 	if client == nil {
 		return nil
 	}
-	return &Board{place{client: client, index: names.Key("triggers", layout, kafka, "{standing}"), what: "the triggers"}}
+	return &Board{redisSet{client: client, index: names.Key("triggers", layout, kafka, "{standing}"), what: "the triggers"}}
 }
 
 // Publish writes the state of a dispatcher's triggers every two seconds until the context ends, and
@@ -72,7 +72,7 @@ func (b *Board) Read(ctx context.Context) (Whole, error) {
 		return Whole{}, ErrNoRedis
 	}
 	var parts [][]Trigger
-	err := b.read(ctx, func(text []byte) error {
+	err := b.readEntries(ctx, func(text []byte) error {
 		var part []Trigger
 		err := json.Unmarshal(text, &part)
 		if err == nil {
@@ -83,12 +83,12 @@ func (b *Board) Read(ctx context.Context) (Whole, error) {
 	if err != nil {
 		return Whole{}, err
 	}
-	return sum(parts), nil
+	return sumParts(parts), nil
 }
 
-// sum adds up parts. It keeps the oldest parked event and the newest error. A trigger is starting
+// sumParts adds up parts. It keeps the oldest parked event and the newest error. A trigger is starting
 // if it is starting in one part.
-func sum(parts [][]Trigger) Whole {
+func sumParts(parts [][]Trigger) Whole {
 	w := Whole{Dispatchers: len(parts), Triggers: map[string]Trigger{}}
 	for _, part := range parts {
 		for _, t := range part {
@@ -171,14 +171,14 @@ type Swap struct {
 }
 
 // Scorers stores the states that scoring processes publish.
-type Scorers struct{ place }
+type Scorers struct{ redisSet }
 
 // NewScorers returns the Scorers of an install on one Kafka; nil without Redis.
 func NewScorers(client *redis.Client, names tidemill.Names, kafka string) *Scorers {
 	if client == nil {
 		return nil
 	}
-	return &Scorers{place{client: client, index: names.Key("scorers", layout, kafka, "{standing}"), what: "the scorers"}}
+	return &Scorers{redisSet{client: client, index: names.Key("scorers", layout, kafka, "{standing}"), what: "the scorers"}}
 }
 
 // Publish writes the state of a process every two seconds until the context ends, and then removes
@@ -194,7 +194,7 @@ func (s *Scorers) Read(ctx context.Context) (all []Process, err error) {
 	if s == nil {
 		return nil, ErrNoRedis
 	}
-	err = s.read(ctx, func(text []byte) error {
+	err = s.readEntries(ctx, func(text []byte) error {
 		var p Process
 		err := json.Unmarshal(text, &p)
 		if err == nil {
@@ -248,14 +248,14 @@ const (
 	lives  = 10 * time.Second // validity of an entry without renewal
 )
 
-// place is a set of entries in Redis, one of each process.
-type place struct {
+// redisSet is a set of entries in Redis, one of each process.
+type redisSet struct {
 	client *redis.Client
 	index  string // key of the set of the processes' ids
 	what   string // subject of the states, for error messages
 }
 
-func (p *place) publish(ctx context.Context, who string, now func() any) {
+func (p *redisSet) publish(ctx context.Context, who string, now func() any) {
 	t := time.NewTicker(every)
 	defer t.Stop()
 	for {
@@ -271,7 +271,7 @@ func (p *place) publish(ctx context.Context, who string, now func() any) {
 	}
 }
 
-func (p *place) write(ctx context.Context, who string, now any) error {
+func (p *redisSet) write(ctx context.Context, who string, now any) error {
 	text, err := json.Marshal(now)
 	if err != nil {
 		return fmt.Errorf("write how %s stand: %w", p.what, err)
@@ -288,9 +288,9 @@ func (p *place) write(ctx context.Context, who string, now any) error {
 	return nil
 }
 
-func (p *place) part(who string) string { return p.index + ":" + who }
+func (p *redisSet) part(who string) string { return p.index + ":" + who }
 
-func (p *place) remove(ctx context.Context, all []string) error {
+func (p *redisSet) remove(ctx context.Context, all []string) error {
 	_, err := p.client.TxPipelined(ctx, func(r redis.Pipeliner) error {
 		for _, who := range all {
 			r.SRem(ctx, p.index, who)
@@ -301,8 +301,8 @@ func (p *place) remove(ctx context.Context, all []string) error {
 	return err
 }
 
-// read calls take for each entry. It removes expired and unreadable entries from the index.
-func (p *place) read(ctx context.Context, take func(text []byte) error) error {
+// readEntries calls take for each entry. It removes expired and unreadable entries from the index.
+func (p *redisSet) readEntries(ctx context.Context, take func(text []byte) error) error {
 	gone, err := p.parts(ctx, take)
 	if err == nil && len(gone) > 0 {
 		err = p.remove(ctx, gone)
@@ -313,7 +313,7 @@ func (p *place) read(ctx context.Context, take func(text []byte) error) error {
 	return nil
 }
 
-func (p *place) parts(ctx context.Context, take func(text []byte) error) (gone []string, err error) {
+func (p *redisSet) parts(ctx context.Context, take func(text []byte) error) (gone []string, err error) {
 	all, err := p.client.SMembers(ctx, p.index).Result()
 	if err != nil || len(all) == 0 {
 		return nil, err

@@ -34,7 +34,7 @@ func TestPartsAreAddedUp(t *testing.T) {
 		Starting: true, LastError: "new", LastErrorAt: when.Add(time.Minute)}
 	quiet := Trigger{Name: "u"}
 	for _, parts := range [][][]Trigger{{{one, quiet}, {two}}, {{two}, {}, {quiet, one}}} {
-		got := sum(parts)
+		got := sumParts(parts)
 		if got.Dispatchers != len(parts) || !reflect.DeepEqual(got.Triggers["t"], want) || got.Triggers["u"] != quiet {
 			t.Errorf("%+v", got)
 		}

@@ -17,54 +17,54 @@ import (
 // traceparent, it keeps its own attributes, because its publisher decides where the trace began.
 func Remember(ctx context.Context, v *broker.View) {
 	if _, has := v.Attribute(tidemill.AttrTraceParent); !has {
-		propagation.TraceContext{}.Inject(ctx, carrier{v})
+		propagation.TraceContext{}.Inject(ctx, eventCarrier{v})
 	}
 }
 
 // ContextOf returns the context for handling an event: spans that begin in it belong to the event's
 // trace. Without a valid traceparent, it returns ctx.
 func ContextOf(ctx context.Context, v *broker.View) context.Context {
-	return propagation.TraceContext{}.Extract(ctx, carrier{v})
+	return propagation.TraceContext{}.Extract(ctx, eventCarrier{v})
 }
 
 // ContextOfRequest is ContextOf for the headers of an HTTP request.
 func ContextOfRequest(ctx context.Context, h http.Header) context.Context {
-	return propagation.TraceContext{}.Extract(ctx, headers(h))
+	return propagation.TraceContext{}.Extract(ctx, requestHeaders(h))
 }
 
 // Forward writes the context's span into the headers of a request, so that its receiver continues
 // the trace.
 func Forward(ctx context.Context, h http.Header) {
-	propagation.TraceContext{}.Inject(ctx, headers(h))
+	propagation.TraceContext{}.Inject(ctx, requestHeaders(h))
 }
 
-// carrier lets a propagator read and write an event's attributes.
-type carrier struct{ v *broker.View }
+// eventCarrier lets a propagator read and write an event's attributes.
+type eventCarrier struct{ v *broker.View }
 
 // Get returns a copy, because the propagator's result lives longer than the bytes of the view.
-func (c carrier) Get(name string) string {
+func (c eventCarrier) Get(name string) string {
 	value, _ := c.v.Attribute(name)
 	return strings.Clone(value)
 }
 
 // Set does not change an existing attribute. It clips the slice of extensions first, because the
 // memory after it may belong to another event.
-func (c carrier) Set(name, value string) {
+func (c eventCarrier) Set(name, value string) {
 	if _, has := c.v.Attribute(name); !has {
 		c.v.Extensions = append(slices.Clip(c.v.Extensions), broker.Attribute{Name: name, Value: value})
 	}
 }
 
 // Keys implements propagation.TextMapCarrier. W3C's propagator does not call it.
-func (c carrier) Keys() []string {
+func (c eventCarrier) Keys() []string {
 	return []string{tidemill.AttrTraceParent, tidemill.AttrTraceState}
 }
 
-// headers follow W3C's specification: a traceparent is valid only if there is exactly one; several
+// requestHeaders follow W3C's specification: a traceparent is valid only if there is exactly one; several
 // tracestate headers are one list.
-type headers http.Header
+type requestHeaders http.Header
 
-func (h headers) Get(name string) string {
+func (h requestHeaders) Get(name string) string {
 	values := http.Header(h).Values(name)
 	if name == tidemill.AttrTraceParent && len(values) != 1 {
 		return ""
@@ -73,7 +73,7 @@ func (h headers) Get(name string) string {
 }
 
 // Set implements propagation.TextMapCarrier.
-func (h headers) Set(name, value string) { http.Header(h).Set(name, value) }
+func (h requestHeaders) Set(name, value string) { http.Header(h).Set(name, value) }
 
 // Keys implements propagation.TextMapCarrier.
-func (h headers) Keys() []string { return carrier{}.Keys() }
+func (h requestHeaders) Keys() []string { return eventCarrier{}.Keys() }

@@ -12,22 +12,22 @@ import (
 	"time"
 )
 
-// environment looks up OpenTelemetry's variables by their names in the specification. The SDK reads
+// envLookup looks up OpenTelemetry's variables by their names in the specification. The SDK reads
 // them too, but writes errors to standard error instead of a logger and continues. So they are read
 // here first: an invalid value is an error, and valid values are given to the SDK as options, which
 // override the variables.
-type environment func(string) string
+type envLookup func(string) string
 
 const (
 	defaultService = "tidemill"
 	exporterPrefix = "OTEL_EXPORTER_OTLP_"
 )
 
-func (e environment) value(variable string) string { return strings.TrimSpace(e(variable)) }
+func (e envLookup) value(variable string) string { return strings.TrimSpace(e(variable)) }
 
-// exporter returns a setting of the exporter. The variable for traces overrides the one for all
+// exporterSetting returns a setting of the exporter. The variable for traces overrides the one for all
 // signals.
-func (e environment) exporter(setting string) (variable, value string) {
+func (e envLookup) exporterSetting(setting string) (variable, value string) {
 	variable = exporterPrefix + "TRACES_" + setting
 	if value = e.value(variable); value == "" {
 		variable = exporterPrefix + setting
@@ -36,8 +36,8 @@ func (e environment) exporter(setting string) (variable, value string) {
 	return variable, value
 }
 
-// off reports whether traces are switched off.
-func (e environment) off() (bool, error) {
+// isOff reports whether traces are switched off.
+func (e envLookup) isOff() (bool, error) {
 	if strings.EqualFold(e.value("OTEL_SDK_DISABLED"), "true") {
 		return true, nil
 	}
@@ -51,10 +51,10 @@ func (e environment) off() (bool, error) {
 	}
 }
 
-// endpoint returns the URL of the collector; nil if no variable names one. For a URL for all
+// collectorURL returns the URL of the collector; nil if no variable names one. For a URL for all
 // signals, OTLP over HTTP adds its path.
-func (e environment) endpoint(grpc bool) (*url.URL, error) {
-	variable, text := e.exporter("ENDPOINT")
+func (e envLookup) collectorURL(grpc bool) (*url.URL, error) {
+	variable, text := e.exporterSetting("ENDPOINT")
 	if text == "" {
 		return nil, nil
 	}
@@ -73,8 +73,8 @@ func (e environment) endpoint(grpc bool) (*url.URL, error) {
 	return at, nil
 }
 
-func (e environment) grpc() (bool, error) {
-	switch variable, protocol := e.exporter("PROTOCOL"); protocol {
+func (e envLookup) grpc() (bool, error) {
+	switch variable, protocol := e.exporterSetting("PROTOCOL"); protocol {
 	case "", "http/protobuf":
 		return false, nil
 	case "grpc":
@@ -84,8 +84,8 @@ func (e environment) grpc() (bool, error) {
 	}
 }
 
-// pair is one element of a list name=value,name=value in a variable.
-type pair struct{ name, value string }
+// namedValue is one element of a list name=value,name=value in a variable.
+type namedValue struct{ name, value string }
 
 var (
 	errNoEquals = errors.New("it has no =")
@@ -93,9 +93,9 @@ var (
 	errEscape   = errors.New("it has a % that no two hexadecimal digits follow")
 )
 
-// pairs reads such a list. Errors name a pair by its number, because the list may hold a token.
-func pairs(variable, list string) ([]pair, error) {
-	var all []pair
+// parsePairs reads such a list. Errors name a pair by its number, because the list may hold a token.
+func parsePairs(variable, list string) ([]namedValue, error) {
+	var all []namedValue
 	for i, text := range strings.Split(list, ",") {
 		if strings.TrimSpace(text) == "" {
 			continue
@@ -109,23 +109,23 @@ func pairs(variable, list string) ([]pair, error) {
 	return all, nil
 }
 
-func readPair(text string) (pair, error) {
+func readPair(text string) (namedValue, error) {
 	name, value, ok := strings.Cut(text, "=")
 	if !ok {
-		return pair{}, errNoEquals
+		return namedValue{}, errNoEquals
 	}
 	if name = strings.TrimSpace(name); name == "" {
-		return pair{}, errNoName
+		return namedValue{}, errNoName
 	}
 	value, err := url.PathUnescape(strings.TrimSpace(value))
 	if err != nil {
-		return pair{}, errEscape
+		return namedValue{}, errEscape
 	}
-	return pair{name, value}, nil
+	return namedValue{name, value}, nil
 }
 
-// collector is the receiver of spans and its settings.
-type collector struct {
+// spanReceiver is the receiver of spans and its settings.
+type spanReceiver struct {
 	endpoint *url.URL
 	grpc     bool
 	headers  map[string]string
@@ -136,17 +136,17 @@ type collector struct {
 
 const defaultTimeout = 10 * time.Second
 
-// collector reads the receiver of spans; nil if traces are off.
-func (e environment) collector() (*collector, error) {
-	off, err := e.off()
+// readCollector reads the receiver of spans; nil if traces are off.
+func (e envLookup) readCollector() (*spanReceiver, error) {
+	off, err := e.isOff()
 	if err != nil || off {
 		return nil, err
 	}
-	c := &collector{}
+	c := &spanReceiver{}
 	if c.grpc, err = e.grpc(); err != nil {
 		return nil, err
 	}
-	if c.endpoint, err = e.endpoint(c.grpc); err != nil || c.endpoint == nil {
+	if c.endpoint, err = e.collectorURL(c.grpc); err != nil || c.endpoint == nil {
 		return nil, err
 	}
 	if c.headers, err = e.headers(); err != nil {
@@ -159,14 +159,14 @@ func (e environment) collector() (*collector, error) {
 		return nil, err
 	}
 	if c.endpoint.Scheme == "https" {
-		c.tls, err = e.tls()
+		c.tls, err = e.readTLS()
 	}
 	return c, err
 }
 
-func (e environment) headers() (map[string]string, error) {
-	variable, text := e.exporter("HEADERS")
-	list, err := pairs(variable, text)
+func (e envLookup) headers() (map[string]string, error) {
+	variable, text := e.exporterSetting("HEADERS")
+	list, err := parsePairs(variable, text)
 	if err != nil {
 		return nil, err
 	}
@@ -186,8 +186,8 @@ func noNameLetter(r rune) bool {
 
 func noValueLetter(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }
 
-func (e environment) timeout() (time.Duration, error) {
-	variable, text := e.exporter("TIMEOUT")
+func (e envLookup) timeout() (time.Duration, error) {
+	variable, text := e.exporterSetting("TIMEOUT")
 	if text == "" {
 		return defaultTimeout, nil
 	}
@@ -198,8 +198,8 @@ func (e environment) timeout() (time.Duration, error) {
 	return time.Duration(ms) * time.Millisecond, nil
 }
 
-func (e environment) gzip() (bool, error) {
-	switch variable, text := e.exporter("COMPRESSION"); text {
+func (e envLookup) gzip() (bool, error) {
+	switch variable, text := e.exporterSetting("COMPRESSION"); text {
 	case "", "none":
 		return false, nil
 	case "gzip":
@@ -209,11 +209,11 @@ func (e environment) gzip() (bool, error) {
 	}
 }
 
-// tls reads the trusted CAs and our client certificate. Unlike the SDK, it fails if it cannot read
+// readTLS reads the trusted CAs and our client certificate. Unlike the SDK, it fails if it cannot read
 // the named CAs, and does not use the system's.
-func (e environment) tls() (*tls.Config, error) {
+func (e envLookup) readTLS() (*tls.Config, error) {
 	c := &tls.Config{}
-	if variable, file := e.exporter("CERTIFICATE"); file != "" {
+	if variable, file := e.exporterSetting("CERTIFICATE"); file != "" {
 		pem, err := os.ReadFile(file)
 		if err == nil {
 			c.RootCAs = x509.NewCertPool()
@@ -225,8 +225,8 @@ func (e environment) tls() (*tls.Config, error) {
 			return nil, fmt.Errorf("read %s: %w", variable, err)
 		}
 	}
-	variable, cert := e.exporter("CLIENT_CERTIFICATE")
-	_, key := e.exporter("CLIENT_KEY")
+	variable, cert := e.exporterSetting("CLIENT_CERTIFICATE")
+	_, key := e.exporterSetting("CLIENT_KEY")
 	if cert == "" && key == "" {
 		return c, nil
 	}

@@ -41,7 +41,7 @@ func TestWhereSpansGo(t *testing.T) {
 		"no exporter":          {map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": at, "OTEL_TRACES_EXPORTER": "none"}, "", false},
 		"the only exporter":    {map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": at, "OTEL_TRACES_EXPORTER": "otlp"}, at + "/v1/traces", false},
 	} {
-		to, err := environment(of(c.env)).collector()
+		to, err := envLookup(environmentOf(c.env)).readCollector()
 		if err != nil || (to == nil) != (c.want == "") || to != nil && (to.endpoint.String() != c.want || to.grpc != c.grpc) {
 			t.Errorf("%s: %+v, %v", name, to, err)
 		}
@@ -49,8 +49,8 @@ func TestWhereSpansGo(t *testing.T) {
 }
 
 func TestHowSpansGo(t *testing.T) {
-	c, err := environment(of(map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": at, "OTEL_EXPORTER_OTLP_HEADERS": "a=1, Authorization=Bearer%20x=y,",
-		"OTEL_EXPORTER_OTLP_TIMEOUT": "1500", "OTEL_EXPORTER_OTLP_TRACES_COMPRESSION": "gzip", "OTEL_EXPORTER_OTLP_COMPRESSION": "none"})).collector()
+	c, err := envLookup(environmentOf(map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": at, "OTEL_EXPORTER_OTLP_HEADERS": "a=1, Authorization=Bearer%20x=y,",
+		"OTEL_EXPORTER_OTLP_TIMEOUT": "1500", "OTEL_EXPORTER_OTLP_TRACES_COMPRESSION": "gzip", "OTEL_EXPORTER_OTLP_COMPRESSION": "none"})).readCollector()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func TestFaultsOfTheEnvironment(t *testing.T) {
 	} {
 		env := map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "https://collector.example", "OTEL_TRACES_SAMPLER": "parentbased_traceidratio"}
 		env[c.variable] = c.value
-		_, err := Start(t.Context(), Options{Getenv: of(env)})
+		_, err := Start(t.Context(), Options{Getenv: environmentOf(env)})
 		if err == nil || !strings.Contains(err.Error(), "read "+c.variable) || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "s3cret") {
 			t.Errorf("%s=%s: %v", c.variable, c.value, err)
 		}
@@ -102,7 +102,7 @@ func TestSampler(t *testing.T) {
 		"traceidratio":             "TraceIDRatioBased{0.25}",
 		"parentbased_traceidratio": "ParentBased{root:TraceIDRatioBased{0.25}",
 	} {
-		s, err := environment(of(map[string]string{"OTEL_TRACES_SAMPLER": name, "OTEL_TRACES_SAMPLER_ARG": "0.25"})).sampler()
+		s, err := envLookup(environmentOf(map[string]string{"OTEL_TRACES_SAMPLER": name, "OTEL_TRACES_SAMPLER_ARG": "0.25"})).readSampler()
 		if err != nil || !strings.HasPrefix(s.Description(), want) {
 			t.Errorf("%q: %v, %v", name, s, err)
 		}
@@ -118,7 +118,7 @@ func TestWhoSpansAreFrom(t *testing.T) {
 		"the attributes": {map[string]string{"OTEL_RESOURCE_ATTRIBUTES": "service.name=a,x=b%20c"}, map[string]string{"service.name": "a", "x": "b c"}},
 		"the name":       {map[string]string{"OTEL_RESOURCE_ATTRIBUTES": "service.name=a", "OTEL_SERVICE_NAME": "b"}, map[string]string{"service.name": "b"}},
 	} {
-		who, err := environment(of(c.env)).resource(Options{Name: "door", Version: "v1"})
+		who, err := envLookup(environmentOf(c.env)).readResource(Options{Name: "door", Version: "v1"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -130,8 +130,8 @@ func TestWhoSpansAreFrom(t *testing.T) {
 	}
 }
 
-// spy is a collector that stores the spans it receives, over HTTP or gRPC.
-type spy struct {
+// spanStore is a collector that stores the spans it receives, over HTTP or gRPC.
+type spanStore struct {
 	collect.UnimplementedTraceServiceServer
 	t    *testing.T
 	addr string
@@ -143,7 +143,7 @@ type spy struct {
 	path     string
 }
 
-func (s *spy) take(r *collect.ExportTraceServiceRequest) {
+func (s *spanStore) take(r *collect.ExportTraceServiceRequest) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, rs := range r.ResourceSpans {
@@ -157,8 +157,8 @@ func (s *spy) take(r *collect.ExportTraceServiceRequest) {
 	}
 }
 
-// span returns the span with a name.
-func (s *spy) span(name string) *wire.Span {
+// spanNamed returns the span with a name.
+func (s *spanStore) spanNamed(name string) *wire.Span {
 	s.t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,7 +169,7 @@ func (s *spy) span(name string) *wire.Span {
 	return s.spans[i]
 }
 
-func (s *spy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (s *spanStore) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if r.Header.Get("Content-Encoding") == "gzip" {
 		var z *gzip.Reader
@@ -193,7 +193,7 @@ func (s *spy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.take(&request)
 }
 
-func (s *spy) Export(ctx context.Context, r *collect.ExportTraceServiceRequest) (*collect.ExportTraceServiceResponse, error) {
+func (s *spanStore) Export(ctx context.Context, r *collect.ExportTraceServiceRequest) (*collect.ExportTraceServiceResponse, error) {
 	md, _ := metadata.FromIncomingContext(ctx)
 	s.mu.Lock()
 	s.header = map[string]string{}
@@ -205,20 +205,20 @@ func (s *spy) Export(ctx context.Context, r *collect.ExportTraceServiceRequest) 
 	return &collect.ExportTraceServiceResponse{}, nil
 }
 
-func spyHTTP(t *testing.T) *spy {
-	s := &spy{t: t}
+func spyHTTP(t *testing.T) *spanStore {
+	s := &spanStore{t: t}
 	server := httptest.NewServer(s)
 	t.Cleanup(server.Close)
 	s.addr = server.URL
 	return s
 }
 
-func spyGRPC(t *testing.T) *spy {
+func spyGRPC(t *testing.T) *spanStore {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &spy{t: t, addr: "http://" + listener.Addr().String()}
+	s := &spanStore{t: t, addr: "http://" + listener.Addr().String()}
 	server := grpc.NewServer()
 	collect.RegisterTraceServiceServer(server, s)
 	ended := make(chan error, 1)
@@ -232,8 +232,8 @@ func spyGRPC(t *testing.T) *spy {
 	return s
 }
 
-// of returns an environment with only the given variables.
-func of(variables map[string]string) func(string) string {
+// environmentOf returns an environment with only the given variables.
+func environmentOf(variables map[string]string) func(string) string {
 	return func(name string) string { return variables[name] }
 }
 

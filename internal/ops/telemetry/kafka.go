@@ -60,7 +60,7 @@ func (s *streams) Describe(ch chan<- *prometheus.Desc) {
 }
 
 func (s *streams) Collect(ch chan<- prometheus.Metric) {
-	infos, at := s.newest()
+	infos, at := s.newestStreams()
 	if at.IsZero() {
 		return
 	}
@@ -89,9 +89,9 @@ func ends(i broker.StreamInfo) (sum int64) {
 	return sum
 }
 
-// newest returns the last answer, and asks Kafka first if that is old enough. A failed request
+// newestStreams returns the last answer, and asks Kafka first if that is old enough. A failed request
 // counts too, because otherwise every scrape would wait for a Kafka that is down.
-func (s *streams) newest() ([]broker.StreamInfo, time.Time) {
+func (s *streams) newestStreams() ([]broker.StreamInfo, time.Time) {
 	s.turn <- struct{}{}
 	defer func() { <-s.turn }()
 	if !s.asked.IsZero() && time.Since(s.asked) < streamsEvery {
@@ -104,12 +104,12 @@ func (s *streams) newest() ([]broker.StreamInfo, time.Time) {
 	if err == nil {
 		s.last, s.at = infos, s.asked
 	}
-	s.tell(err)
+	s.reportError(err)
 	return s.last, s.at
 }
 
-// tell logs once that the streams cannot be read, and once that they can again.
-func (s *streams) tell(err error) {
+// reportError logs once that the streams cannot be read, and once that they can again.
+func (s *streams) reportError(err error) {
 	if s.failing == (err != nil) {
 		return
 	}

@@ -47,11 +47,11 @@ func openBroker(t *testing.T) (*broker.Broker, *embedded.Servers) {
 
 // A trace continues after Kafka, because the event carries it.
 func TestTraceCrossesKafka(t *testing.T) {
-	for name, open := range map[string]func(*testing.T) *spy{"http/protobuf": spyHTTP, "grpc": spyGRPC} {
+	for name, open := range map[string]func(*testing.T) *spanStore{"http/protobuf": spyHTTP, "grpc": spyGRPC} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := open(t)
-			tel, err := Start(t.Context(), Options{Version: "v1.2.3", Name: "door", Getenv: of(map[string]string{
+			tel, err := Start(t.Context(), Options{Version: "v1.2.3", Name: "door", Getenv: environmentOf(map[string]string{
 				"OTEL_EXPORTER_OTLP_ENDPOINT": s.addr, "OTEL_EXPORTER_OTLP_PROTOCOL": name,
 				"OTEL_EXPORTER_OTLP_HEADERS": "x-token=a%2Cb", "OTEL_EXPORTER_OTLP_COMPRESSION": "gzip",
 				"OTEL_RESOURCE_ATTRIBUTES": "team=chat"})})
@@ -62,7 +62,7 @@ func TestTraceCrossesKafka(t *testing.T) {
 			if err := tel.Close(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			publish, handle := s.span("publish"), s.span("handle")
+			publish, handle := s.spanNamed("publish"), s.spanNamed("handle")
 			if id(publish.TraceId) != sent.TraceID().String() || id(publish.SpanId) != sent.SpanID().String() {
 				t.Errorf("the collector has trace %s, not %s", id(publish.TraceId), sent.TraceID())
 			}
@@ -126,7 +126,7 @@ func TestMetricsOfStreams(t *testing.T) {
 	if err := p.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	lagging(t, b)
+	joinWithoutCommit(t, b)
 	tel := start(t, nil, nil)
 	s := newStreams(b.Streams, slog.New(slog.DiscardHandler))
 	if err := tel.Registry().Register(s); err != nil {
@@ -134,15 +134,15 @@ func TestMetricsOfStreams(t *testing.T) {
 	}
 	values := []string{`tidemill_stream_partitions{stream="events"} 2`, `tidemill_stream_records{stream="events"} 1`, `tidemill_stream_written_total{stream="events"} 1`,
 		`tidemill_stream_bytes{stream="events"} `, `tidemill_stream_lag{group="g",stream="events"} 1`, `tidemill_stream_lost{group="g",stream="events"} 0`}
-	for scrape(t, tel.Metrics()); s.at.IsZero(); scrape(t, tel.Metrics()) { // a scrape does not wait for ever for Kafka's answer
+	for readMetrics(t, tel.Metrics()); s.at.IsZero(); readMetrics(t, tel.Metrics()) { // a scrape does not wait for ever for Kafka's answer
 		s.asked = time.Time{}
 	}
-	mention(t, scrape(t, tel.Metrics()), append(values, "tidemill_stream_age_seconds ")...)
+	mention(t, readMetrics(t, tel.Metrics()), append(values, "tidemill_stream_age_seconds ")...)
 	if err := servers.Close(); err != nil {
 		t.Fatal(err)
 	}
 	s.asked, s.at = s.asked.Add(-time.Hour), s.at.Add(-time.Hour)
-	text := scrape(t, tel.Metrics())
+	text := readMetrics(t, tel.Metrics())
 	mention(t, text, values...)
 	if age := streamAge(t, text); age < 3600 {
 		t.Errorf("what is an hour old is %g s old", age)
@@ -163,8 +163,8 @@ func streamAge(t *testing.T, text string) float64 {
 	return age
 }
 
-// lagging makes a group that joins the stream and commits nothing.
-func lagging(t *testing.T, b *broker.Broker) {
+// joinWithoutCommit makes a group that joins the stream and commits nothing.
+func joinWithoutCommit(t *testing.T, b *broker.Broker) {
 	t.Helper()
 	c, err := b.Consumer(t.Context(), broker.ConsumerOptions{Group: "g", Streams: []string{tidemill.StreamEvents}})
 	if err != nil {

@@ -31,7 +31,7 @@ type Options struct {
 type Telemetry struct {
 	log      *slog.Logger
 	registry *prometheus.Registry
-	traces   *traces // nil if traces are off
+	traces   *tracePipeline // nil if traces are off
 	tracer   trace.Tracer
 	spans    spanCounts
 	unread   atomic.Bool // whether the last scrape could not read all metrics
@@ -51,7 +51,7 @@ func Start(ctx context.Context, o Options) (*Telemetry, error) {
 		o.Name = defaultService
 	}
 	t := &Telemetry{log: o.Logger, registry: prometheus.NewRegistry(), tracer: noopTracer()}
-	if err := t.register(o.Version); err != nil {
+	if err := t.registerMetrics(o.Version); err != nil {
 		return nil, fmt.Errorf("register the process's metrics: %w", err)
 	}
 	traces, err := openTraces(ctx, o, &t.spans)
@@ -77,7 +77,7 @@ func (t *Telemetry) Close(ctx context.Context) error {
 	if t.traces == nil {
 		return nil
 	}
-	if err := t.traces.close(ctx); err != nil {
+	if err := t.traces.flushAndClose(ctx); err != nil {
 		return fmt.Errorf("flush traces: %w", err)
 	}
 	return nil
@@ -86,10 +86,10 @@ func (t *Telemetry) Close(ctx context.Context) error {
 // scrapesAtOnce is enough for Prometheus, its replica and a person.
 const scrapesAtOnce = 8
 
-// register registers the metrics that every process has.
-func (t *Telemetry) register(version string) error {
+// registerMetrics registers the metrics that every process has.
+func (t *Telemetry) registerMetrics(version string) error {
 	build := prometheus.NewGauge(prometheus.GaugeOpts{Name: "tidemill_build_info", Help: "Always 1; the labels say which build this is.",
-		ConstLabels: prometheus.Labels{"version": version, "revision": revision(), "goversion": runtime.Version()}})
+		ConstLabels: prometheus.Labels{"version": version, "revision": buildCommit(), "goversion": runtime.Version()}})
 	build.Set(1)
 	return registerAll(t.registry,
 		collectors.NewGoCollector(),
@@ -114,8 +114,8 @@ func registerAll(r prometheus.Registerer, all ...prometheus.Collector) error {
 	return nil
 }
 
-// revision returns the commit in this binary's build information.
-func revision() string {
+// buildCommit returns the commit in this binary's build information.
+func buildCommit() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return ""
@@ -131,13 +131,13 @@ func revision() string {
 // Metrics serves the registry in Prometheus's format, compressed if the client accepts it. If a
 // collector fails, the others are still served.
 func (t *Telemetry) Metrics() http.Handler {
-	return promhttp.HandlerFor(prometheus.GathererFunc(t.gather), promhttp.HandlerOpts{
+	return promhttp.HandlerFor(prometheus.GathererFunc(t.gatherMetrics), promhttp.HandlerOpts{
 		ErrorHandling: promhttp.HTTPErrorOnError, MaxRequestsInFlight: scrapesAtOnce})
 }
 
-// gather returns the metrics of the other collectors if one fails. It logs the failure once, not at
+// gatherMetrics returns the metrics of the other collectors if one fails. It logs the failure once, not at
 // each scrape.
-func (t *Telemetry) gather() ([]*dto.MetricFamily, error) {
+func (t *Telemetry) gatherMetrics() ([]*dto.MetricFamily, error) {
 	all, err := t.registry.Gather()
 	if len(all) == 0 && err != nil {
 		return nil, err
@@ -146,7 +146,7 @@ func (t *Telemetry) gather() ([]*dto.MetricFamily, error) {
 		return all, nil
 	}
 	if err != nil {
-		t.log.Warn("some metrics cannot be read; the others are served", "reason", shortened(err))
+		t.log.Warn("some metrics cannot be read; the others are served", "reason", shortError(err))
 		return all, nil
 	}
 	t.log.Info("all metrics can be read again")
@@ -156,13 +156,13 @@ func (t *Telemetry) gather() ([]*dto.MetricFamily, error) {
 // Logger returns a logger that writes one line per record, as key=value. All our processes use it.
 // A record with a span in its context gets the ids of the trace and the span.
 func Logger(w io.Writer, level slog.Leveler) *slog.Logger {
-	return slog.New(traced{slog.NewTextHandler(w, &slog.HandlerOptions{Level: level})})
+	return slog.New(traceHandler{slog.NewTextHandler(w, &slog.HandlerOptions{Level: level})})
 }
 
-// traced adds the ids of the trace to records.
-type traced struct{ slog.Handler }
+// traceHandler adds the ids of the trace to records.
+type traceHandler struct{ slog.Handler }
 
-func (t traced) Handle(ctx context.Context, r slog.Record) error {
+func (t traceHandler) Handle(ctx context.Context, r slog.Record) error {
 	if span := trace.SpanContextFromContext(ctx); span.IsValid() {
 		r = r.Clone() // its attributes may share memory with another record
 		r.AddAttrs(slog.String("trace_id", span.TraceID().String()), slog.String("span_id", span.SpanID().String()))
@@ -170,6 +170,10 @@ func (t traced) Handle(ctx context.Context, r slog.Record) error {
 	return t.Handler.Handle(ctx, r)
 }
 
-func (t traced) WithAttrs(attrs []slog.Attr) slog.Handler { return traced{t.Handler.WithAttrs(attrs)} }
+func (t traceHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return traceHandler{t.Handler.WithAttrs(attrs)}
+}
 
-func (t traced) WithGroup(name string) slog.Handler { return traced{t.Handler.WithGroup(name)} }
+func (t traceHandler) WithGroup(name string) slog.Handler {
+	return traceHandler{t.Handler.WithGroup(name)}
+}

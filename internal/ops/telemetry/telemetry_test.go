@@ -19,8 +19,8 @@ import (
 	"tidemill.dev/broker"
 )
 
-// scrape reads the metrics like Prometheus.
-func scrape(t *testing.T, h http.Handler) string {
+// readMetrics reads the metrics like Prometheus.
+func readMetrics(t *testing.T, h http.Handler) string {
 	t.Helper()
 	r := httptest.NewRequest(http.MethodGet, "/metrics", nil)
 	r.Header.Set("Accept-Encoding", "gzip")
@@ -51,22 +51,22 @@ func mention(t *testing.T, text string, wanted ...string) {
 }
 
 func TestMetricsOfTheProcess(t *testing.T) {
-	tel, err := Start(t.Context(), Options{Version: "v1.2.3", Getenv: of(nil)})
+	tel, err := Start(t.Context(), Options{Version: "v1.2.3", Getenv: environmentOf(nil)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	mention(t, scrape(t, tel.Metrics()), `tidemill_build_info{goversion="go1.`, `version="v1.2.3"} 1`, "\ngo_goroutines ", "\ntidemill_trace_spans_total 0")
+	mention(t, readMetrics(t, tel.Metrics()), `tidemill_build_info{goversion="go1.`, `version="v1.2.3"} 1`, "\ngo_goroutines ", "\ntidemill_trace_spans_total 0")
 }
 
-// broken is a collector that fails.
-type broken struct {
+// failingCollector is a collector that fails.
+type failingCollector struct {
 	desc *prometheus.Desc
 	err  error
 }
 
-func (b *broken) Describe(ch chan<- *prometheus.Desc) { ch <- b.desc }
+func (b *failingCollector) Describe(ch chan<- *prometheus.Desc) { ch <- b.desc }
 
-func (b *broken) Collect(ch chan<- prometheus.Metric) {
+func (b *failingCollector) Collect(ch chan<- prometheus.Metric) {
 	if b.err != nil {
 		ch <- prometheus.NewInvalidMetric(b.desc, b.err)
 		return
@@ -78,15 +78,15 @@ func (b *broken) Collect(ch chan<- prometheus.Metric) {
 func TestMetricsThatCannotBeRead(t *testing.T) {
 	var out bytes.Buffer
 	tel := start(t, nil, Logger(&out, slog.LevelInfo))
-	b := &broken{prometheus.NewDesc("tidemill_broken", "x", nil, nil), errors.New("it is broken")}
+	b := &failingCollector{prometheus.NewDesc("tidemill_broken", "x", nil, nil), errors.New("it is broken")}
 	if err := tel.Registry().Register(b); err != nil {
 		t.Fatal(err)
 	}
 	for range 3 {
-		mention(t, scrape(t, tel.Metrics()), "tidemill_build_info{")
+		mention(t, readMetrics(t, tel.Metrics()), "tidemill_build_info{")
 	}
 	b.err = nil
-	mention(t, scrape(t, tel.Metrics()), "tidemill_broken 1")
+	mention(t, readMetrics(t, tel.Metrics()), "tidemill_broken 1")
 	if lines := strings.Count(out.String(), "\n"); lines != 2 {
 		t.Errorf("%d lines:\n%s", lines, &out)
 	}
@@ -122,12 +122,12 @@ func TestMetricsOfProducersAndConsumers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := scrape(t, tel.Metrics())
+	text := readMetrics(t, tel.Metrics())
 	mention(t, text, `tidemill_producer_events_total{outcome="stored",producer="door"} 1`, `tidemill_producer_events_total{outcome="refused",producer="door"} 1`,
 		`tidemill_producer_events_total{outcome="stored",producer="relay"} 0`, `tidemill_producer_requests_total{producer="door"} 1`,
 		`tidemill_consumer_events_total{consumer="score"} 1`, `tidemill_consumer_done_total{consumer="score"} 0`, `tidemill_consumer_partitions{consumer="score"} 2`)
 	d.Done()
-	mention(t, scrape(t, tel.Metrics()), `tidemill_consumer_done_total{consumer="score"} 1`)
+	mention(t, readMetrics(t, tel.Metrics()), `tidemill_consumer_done_total{consumer="score"} 1`)
 	for _, err := range []error{p.Close(t.Context()), second.Close(t.Context()), c.Close(t.Context())} {
 		if err != nil {
 			t.Error(err)

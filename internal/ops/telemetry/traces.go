@@ -24,64 +24,64 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// scope is the name under which all of our spans are made.
-const scope = "tidemill.dev"
+// tracerName is the name under which all of our spans are made.
+const tracerName = "tidemill.dev"
 
 // noopTracer returns the tracer of a process without a collector. It costs nothing and starts no
 // goroutine.
-func noopTracer() trace.Tracer { return noop.NewTracerProvider().Tracer(scope) }
+func noopTracer() trace.Tracer { return noop.NewTracerProvider().Tracer(tracerName) }
 
-// traces brings ended spans to the collector:
+// tracePipeline brings ended spans to the collector:
 //
 //	span ends ─▶ batches (the SDK's) ─▶ reporter ─▶ exporter ─▶ collector
-type traces struct {
+type tracePipeline struct {
 	provider *sdk.TracerProvider
 	batches  sdk.SpanProcessor
-	out      *reporter
+	out      *reportingExporter
 }
 
 // openTraces starts to export; it returns nil if the environment names no collector.
-func openTraces(ctx context.Context, o Options, counts *spanCounts) (*traces, error) {
-	env := environment(o.Getenv)
-	to, err := env.collector()
+func openTraces(ctx context.Context, o Options, counts *spanCounts) (*tracePipeline, error) {
+	env := envLookup(o.Getenv)
+	to, err := env.readCollector()
 	if err != nil || to == nil {
 		return nil, err
 	}
-	sampler, err := env.sampler()
+	sampler, err := env.readSampler()
 	if err != nil {
 		return nil, err
 	}
-	who, err := env.resource(o)
+	who, err := env.readResource(o)
 	if err != nil {
 		return nil, err
 	}
-	exporter, err := to.dial(ctx)
+	exporter, err := to.newExporter(ctx)
 	if err != nil {
 		return nil, err
 	}
 	o.Logger.Info("traces are exported", "to", to.endpoint.Redacted())
-	t := &traces{out: newReporter(exporter, o.Logger, counts)}
+	t := &tracePipeline{out: newReporter(exporter, o.Logger, counts)}
 	t.batches = sdk.NewBatchSpanProcessor(t.out)
 	t.provider = sdk.NewTracerProvider(sdk.WithSampler(sampler), sdk.WithResource(who),
-		sdk.WithSpanProcessor(counted{t.batches, counts}))
+		sdk.WithSpanProcessor(countedSpans{t.batches, counts}))
 	return t, nil
 }
 
-func (t *traces) tracer(version string) trace.Tracer {
-	return t.provider.Tracer(scope, trace.WithInstrumentationVersion(version))
+func (t *tracePipeline) tracer(version string) trace.Tracer {
+	return t.provider.Tracer(tracerName, trace.WithInstrumentationVersion(version))
 }
 
-// close flushes and waits until all goroutines have ended. It shuts the batches down directly,
+// flushAndClose flushes and waits until all goroutines have ended. It shuts the batches down directly,
 // because the provider would skip them once the context has ended.
-func (t *traces) close(ctx context.Context) error {
+func (t *tracePipeline) flushAndClose(ctx context.Context) error {
 	err := t.batches.Shutdown(ctx)
 	t.out.stop(errors.New("closing")) // no time is left for running exports
 	<-t.out.gone
 	return errors.Join(err, t.provider.Shutdown(context.WithoutCancel(ctx)))
 }
 
-// dial makes the exporter. It does not connect yet, because the collector may start later.
-func (c *collector) dial(ctx context.Context) (sdk.SpanExporter, error) {
+// newExporter makes the exporter. It does not connect yet, because the collector may start later.
+func (c *spanReceiver) newExporter(ctx context.Context) (sdk.SpanExporter, error) {
 	if c.grpc {
 		return c.dialGRPC(ctx)
 	}
@@ -96,10 +96,10 @@ func (c *collector) dial(ctx context.Context) (sdk.SpanExporter, error) {
 	if err != nil {
 		return nil, fmt.Errorf("export to %s: %w", c.endpoint.Redacted(), err)
 	}
-	return closing{exporter, transport}, nil
+	return closingExporter{exporter, transport}, nil
 }
 
-func (c *collector) dialGRPC(ctx context.Context) (sdk.SpanExporter, error) {
+func (c *spanReceiver) dialGRPC(ctx context.Context) (sdk.SpanExporter, error) {
 	options := []otlptracegrpc.Option{otlptracegrpc.WithEndpointURL(c.endpoint.String()), otlptracegrpc.WithHeaders(c.headers),
 		otlptracegrpc.WithTimeout(c.timeout)}
 	if c.tls != nil {
@@ -115,21 +115,21 @@ func (c *collector) dialGRPC(ctx context.Context) (sdk.SpanExporter, error) {
 	return exporter, nil
 }
 
-// closing closes the exporter's connections after its shutdown. The exporter's default transport is
+// closingExporter closes the exporter's connections after its shutdown. The exporter's default transport is
 // shared by the whole process and would keep them.
-type closing struct {
+type closingExporter struct {
 	sdk.SpanExporter
 	transport *http.Transport
 }
 
-func (c closing) Shutdown(ctx context.Context) error {
+func (c closingExporter) Shutdown(ctx context.Context) error {
 	defer c.transport.CloseIdleConnections()
 	return c.SpanExporter.Shutdown(ctx)
 }
 
-// sampler reads which traces are kept. The default follows the parent's decision and keeps all
+// readSampler reads which traces are kept. The default follows the parent's decision and keeps all
 // traces that begin here.
-func (e environment) sampler() (sdk.Sampler, error) {
+func (e envLookup) readSampler() (sdk.Sampler, error) {
 	name, parent := strings.CutPrefix(strings.ToLower(e.value("OTEL_TRACES_SAMPLER")), "parentbased_")
 	var s sdk.Sampler
 	switch name {
@@ -154,7 +154,7 @@ func (e environment) sampler() (sdk.Sampler, error) {
 	return s, nil
 }
 
-func (e environment) ratio() (float64, error) {
+func (e envLookup) ratio() (float64, error) {
 	text := e.value("OTEL_TRACES_SAMPLER_ARG")
 	if text == "" {
 		return 1, nil
@@ -166,11 +166,11 @@ func (e environment) ratio() (float64, error) {
 	return ratio, nil
 }
 
-// resource returns the attributes of this process for all spans. OTEL_SERVICE_NAME overrides
+// readResource returns the attributes of this process for all spans. OTEL_SERVICE_NAME overrides
 // OTEL_RESOURCE_ATTRIBUTES, which override our own.
-func (e environment) resource(o Options) (*resource.Resource, error) {
+func (e envLookup) readResource(o Options) (*resource.Resource, error) {
 	const variable = "OTEL_RESOURCE_ATTRIBUTES"
-	said, err := pairs(variable, e.value(variable))
+	said, err := parsePairs(variable, e.value(variable))
 	if err != nil {
 		return nil, err
 	}
@@ -192,23 +192,23 @@ func (e environment) resource(o Options) (*resource.Resource, error) {
 // was dropped from a full queue.
 type spanCounts struct{ ended, exported, failed atomic.Uint64 }
 
-// counted counts the spans that end and are sampled.
-type counted struct {
+// countedSpans counts the spans that end and are sampled.
+type countedSpans struct {
 	sdk.SpanProcessor
 	counts *spanCounts
 }
 
-func (c counted) OnEnd(s sdk.ReadOnlySpan) {
+func (c countedSpans) OnEnd(s sdk.ReadOnlySpan) {
 	if s.SpanContext().IsSampled() {
 		c.counts.ended.Add(1)
 	}
 	c.SpanProcessor.OnEnd(s)
 }
 
-// reporter exports spans and handles errors itself. The SDK gives an exporter's errors to a handler
+// reportingExporter exports spans and handles errors itself. The SDK gives an exporter's errors to a handler
 // of the whole process, which writes each to standard error; so reporter returns none. The SDK
 // would also report errors in the environment there; environment.go finds them earlier.
-type reporter struct {
+type reportingExporter struct {
 	exporter sdk.SpanExporter
 	log      *slog.Logger
 	counts   *spanCounts
@@ -220,15 +220,15 @@ type reporter struct {
 	gone chan struct{} // closed after the last export
 }
 
-func newReporter(exporter sdk.SpanExporter, log *slog.Logger, counts *spanCounts) *reporter {
-	r := &reporter{exporter: exporter, log: log, counts: counts, gone: make(chan struct{})}
+func newReporter(exporter sdk.SpanExporter, log *slog.Logger, counts *spanCounts) *reportingExporter {
+	r := &reportingExporter{exporter: exporter, log: log, counts: counts, gone: make(chan struct{})}
 	r.life, r.stop = context.WithCancelCause(context.Background())
 	return r
 }
 
 // ExportSpans never fails. If the collector is down, spans are dropped. The log gets one line then,
 // and one when the collector is back.
-func (r *reporter) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) error {
+func (r *reportingExporter) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(r.life, cancel)()
@@ -242,7 +242,7 @@ func (r *reporter) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) er
 		return nil
 	}
 	if err != nil {
-		r.log.Warn("spans are dropped until the collector takes them", "reason", shortened(err))
+		r.log.Warn("spans are dropped until the collector takes them", "reason", shortError(err))
 		return nil
 	}
 	r.log.Info("the collector takes spans again")
@@ -250,15 +250,15 @@ func (r *reporter) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) er
 }
 
 // Shutdown is called after the export of the last batch.
-func (r *reporter) Shutdown(ctx context.Context) error {
+func (r *reportingExporter) Shutdown(ctx context.Context) error {
 	defer r.once.Do(func() { close(r.gone) })
 	return r.exporter.Shutdown(ctx)
 }
 
 const reasonShown = 300
 
-// shortened cuts long errors, because a collector may answer with a whole page.
-func shortened(err error) string {
+// shortError cuts long errors, because a collector may answer with a whole page.
+func shortError(err error) string {
 	text := err.Error()
 	if len(text) > reasonShown {
 		return text[:reasonShown] + "…"

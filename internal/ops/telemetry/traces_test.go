@@ -25,15 +25,15 @@ import (
 
 func start(t *testing.T, env map[string]string, logger *slog.Logger) *Telemetry {
 	t.Helper()
-	tel, err := Start(t.Context(), Options{Getenv: of(env), Logger: logger})
+	tel, err := Start(t.Context(), Options{Getenv: environmentOf(env), Logger: logger})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return tel
 }
 
-// flush ends a span and exports it.
-func flush(t *testing.T, tel *Telemetry) {
+// exportSpan ends a span and exports it.
+func exportSpan(t *testing.T, tel *Telemetry) {
 	t.Helper()
 	_, span := tel.Tracer().Start(t.Context(), "s")
 	span.End()
@@ -58,7 +58,7 @@ func TestCollectorThatIsAwayIsToldOfOnce(t *testing.T) {
 	tel := start(t, map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": server.URL}, Logger(&out, slog.LevelInfo))
 	for _, now := range []bool{false, true, true, true, false, false, true} {
 		away.Store(now)
-		flush(t, tel)
+		exportSpan(t, tel)
 	}
 	if err := tel.Close(t.Context()); err != nil {
 		t.Error(err)
@@ -126,7 +126,7 @@ func TestCloseOfAnEndedContext(t *testing.T) {
 
 // Only the named CAs are trusted.
 func TestCollectorBehindTLS(t *testing.T) {
-	s := &spy{t: t}
+	s := &spanStore{t: t}
 	server := httptest.NewUnstartedServer(s)
 	server.Config.ErrorLog = log.New(io.Discard, "", 0) // no log of the failing handshake
 	server.StartTLS()
@@ -138,7 +138,7 @@ func TestCollectorBehindTLS(t *testing.T) {
 	}
 	for named, want := range map[string]uint64{file: 1, "": 0} {
 		tel := start(t, map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": server.URL, "OTEL_EXPORTER_OTLP_CERTIFICATE": named}, nil)
-		flush(t, tel)
+		exportSpan(t, tel)
 		if err := tel.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
@@ -146,7 +146,7 @@ func TestCollectorBehindTLS(t *testing.T) {
 			t.Errorf("CA %q: %d spans exported", named, got)
 		}
 	}
-	s.span("s")
+	s.spanNamed("s")
 }
 
 // Without a collector there is no goroutine and no recording, but a caller's trace is passed on.
