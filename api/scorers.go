@@ -103,7 +103,7 @@ type ScoreDone struct {
 // without the other fields.
 type RescoreAsk struct {
 	From     string `json:"from,omitempty"`     // start: beginning, an offset, a time, or -1h
-	To       string `json:"to,omitempty"`       // end: as for From, or the word end
+	To       string `json:"to,omitempty"`       // end: start's forms, or end
 	Version  string `json:"version,omitempty"`  // version: champion, previous or a number
 	ToStream string `json:"toStream,omitempty"` // stream of the answers
 	Resume   string `json:"resume,omitempty"`   // id of a rescoring

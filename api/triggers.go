@@ -104,7 +104,7 @@ type TriggerDone struct {
 // ReplayAsk is the body of POST /api/v1/triggers/{trigger}/replay.
 type ReplayAsk struct {
 	From   string  `json:"from"`           // start: beginning, an offset, a time, or a duration before now such as -1h
-	To     string  `json:"to,omitempty"`   // end: as for From, or the word end, which is the default
+	To     string  `json:"to,omitempty"`   // end: start's forms, or end (the default)
 	Rate   float64 `json:"rate,omitempty"` // events per second in total; 0 for the trigger's own rate
 	DryRun bool    `json:"dryRun,omitempty"`
 }
@@ -203,7 +203,7 @@ type WholeLetter struct {
 	Letter   DeadLetter      `json:"letter"`
 	Event    json.RawMessage `json:"event,omitempty"`  // event in the CloudEvents JSON format
 	Record   *Record         `json:"record,omitempty"` // record, if the record is not an event
-	Attempts []Attempt       `json:"attempts"`         // attempts, oldest first; of many attempts, only the first and the last
+	Attempts []Attempt       `json:"attempts"`         // attempts, oldest first; if there are many, the first and the last
 	Receipt  *Receipt        `json:"receipt,omitempty"`
 }
 

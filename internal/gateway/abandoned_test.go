@@ -13,8 +13,8 @@ import (
 	"tidemill.dev/broker"
 )
 
-// letter is an event whose parts all derive from its id, so that bytes of another event would
-// show.
+// letter is an event whose parts all derive from its id, so that the test would find bytes of
+// another event.
 type letter struct{ id, source, subject, note, data string }
 
 func letterOf(worker, n int) letter {

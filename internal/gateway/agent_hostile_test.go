@@ -79,7 +79,7 @@ func TestAnAttemptsTokenOpensNothingElse(t *testing.T) {
 	}
 }
 
-// With an attempt's token, a page from the web gets no further than without.
+// A page from the web is refused with an attempt's token as without a token.
 func TestPagesOfOthersAtTheDoorOfAttempts(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, nil)
@@ -228,7 +228,7 @@ func TestALastWordFitsTheLog(t *testing.T) {
 	}
 }
 
-// An attempt that sends slowly is given up, and holds no memory.
+// An attempt that sends too slowly is cut off, and its memory is returned.
 func TestASlowAttemptIsGivenUp(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, func(o *Options) { o.Limits.ReadHeader, o.Limits.BodyGrace = 2*time.Second, 100*time.Millisecond })

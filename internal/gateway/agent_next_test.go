@@ -90,8 +90,8 @@ func TestAPodLingers(t *testing.T) {
 	}
 }
 
-// The token of an attempt is useless once the pod's next attempt has asked for its order: it
-// returns neither that attempt again, nor a place to wait.
+// The token of an attempt is refused once the pod's next attempt has requested its order. The pod
+// then gets neither that attempt again nor permission to wait.
 func TestATokenDoesNotOutliveItsPod(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, nil)
@@ -159,7 +159,7 @@ func TestLingeringPodsAreShown(t *testing.T) {
 	asking.Wait()
 }
 
-// A pod that may not linger is sent away at once.
+// A pod that may not linger is told at once to end.
 func TestWhoMayNotLinger(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, nil)

@@ -35,8 +35,8 @@ func TestStrangersAmongTheWorkers(t *testing.T) {
 	}
 }
 
-// The workers of an attempt gather through their beats, and each has a log. Only the first
-// worker's beats count for the attempt.
+// The workers of an attempt learn of each other through their beats, and each worker has a log.
+// Only the first worker's beats count for the attempt.
 func TestSeveralAtTheDoor(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, nil)
@@ -68,8 +68,8 @@ func TestSeveralAtTheDoor(t *testing.T) {
 	}
 }
 
-// The other workers have logs of their own besides the first worker's. They are shown after
-// its log with their names, or alone.
+// The other workers have logs of their own besides the first worker's. These logs are shown after
+// the first worker's log with the workers' names, or alone.
 func TestLogsOfSeveral(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, nil)

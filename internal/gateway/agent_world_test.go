@@ -132,7 +132,7 @@ func (m *trainingWorld) requestRun(recipe, key, id string) string {
 	return a.Run
 }
 
-// agentAttempt is an attempt as its agent sees it.
+// agentAttempt is an attempt with the token of its agent.
 type agentAttempt struct {
 	*trainingWorld
 	name, run, token string
@@ -209,5 +209,5 @@ func linesOf(text string) []string {
 	return strings.FieldsFunc(text, func(r rune) bool { return r == '\n' })
 }
 
-// isRecent reports whether a time is that of this test.
+// isRecent reports whether a time is less than ten minutes ago.
 func isRecent(at time.Time) bool { return time.Since(at) < 10*time.Minute }

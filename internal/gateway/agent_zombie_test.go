@@ -13,7 +13,7 @@ import (
 	"tidemill.dev/internal/data/store"
 )
 
-// An attempt that was taken for lost may still run: all its requests are refused, and none
+// An attempt that was reported as lost may still run. All its requests are refused, and no request
 // has an effect.
 func TestAZombieIsRefused(t *testing.T) {
 	t.Parallel()
@@ -66,7 +66,7 @@ func (m *trainingWorld) waitForForgotten(a *agentAttempt) {
 	m.waitUntil("the attempt is asked after again", func() bool { return m.gateway.attempts.recentRun(a.name, time.Now()) == nil })
 }
 
-// checkUntouched checks that a zombie's requests had no effect.
+// checkUntouched checks that the requests of a superseded attempt had no effect.
 func (m *trainingWorld) checkUntouched(a *agentAttempt) {
 	m.Helper()
 	if text := m.do(http.MethodGet, "/api/v1/runs/"+a.run+"/log?attempt=1", "").body; text != "alive\n" {
@@ -87,7 +87,8 @@ func (m *trainingWorld) checkUntouched(a *agentAttempt) {
 	}
 }
 
-// A request that stores something is refused at once, whatever the memory of attempts holds.
+// A request that stores something is refused at once, even if the cache of attempts has an older
+// answer.
 func TestAZombieIsRefusedAtOnceWhereItMatters(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, nil)
@@ -102,7 +103,7 @@ func TestAZombieIsRefusedAtOnceWhereItMatters(t *testing.T) {
 	wantProblem(t, a.post("/objects/missing", "{}"), http.StatusConflict, api.Superseded, "") // forgotten since the first refusal
 }
 
-// A run that ends while its agent's checkpoint is being made sets none.
+// If a run ends while its agent's checkpoint is being made, no checkpoint is set.
 func TestACheckpointAsksTheLedgerTwice(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, nil)
@@ -129,7 +130,7 @@ func TestWhyAnAttemptIsNotUnderWay(t *testing.T) {
 	}
 }
 
-// The size of the memory of attempts depends on the present attempts, not on all past ones.
+// The size of the cache of attempts depends on the present attempts, not on all past ones.
 func TestTheMemoryOfAttempts(t *testing.T) {
 	t.Parallel()
 	var s attemptCache

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// cpuTime is the time that this process has used on all cores. Where others use the same
-// cores, it says more than a clock.
+// cpuTime is the time that this process has used on all cores. It is more exact than a clock if
+// other processes use the same cores.
 func cpuTime(t testing.TB) time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

@@ -67,7 +67,7 @@ func ageFiles(dir string, by time.Duration) error {
 	})
 }
 
-// If the ledger cannot answer, the objects in use are unknown, and none is removed.
+// If the ledger cannot answer, the objects in use are unknown, and no object is removed.
 func TestNothingIsCollectedInTheDark(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

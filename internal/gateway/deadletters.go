@@ -252,8 +252,8 @@ func (g *Gateway) replayLetters(w http.ResponseWriter, r *request) *api.Problem 
 }
 
 // notReplayable returns a function whose result says why letters of a trigger cannot be replayed,
-// and what the caller can do instead. The result is empty if they can be replayed. Each trigger is
-// looked up only once, because the function is called for up to a million letters.
+// and suggests another way. The result is empty if they can be replayed. Each trigger is looked up
+// only once, because the function is called for up to a million letters.
 func notReplayable(c *config.Config) func(trigger string) string {
 	reasons := map[string]string{
 		"": "no trigger's delivery failed: a scorer could not score the event, a record was no event, or it was gone before it could be read. Have its publisher mend it and publish it again, then drop the letter",

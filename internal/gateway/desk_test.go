@@ -56,7 +56,7 @@ func (w *world) writeLetter(trigger, key string, change func(*deadletters.Detail
 	return v.ID
 }
 
-// writeUndecodable writes a letter in the way of the broker.
+// writeUndecodable writes a letter for a record that is not an event, as the broker does.
 func (w *world) writeUndecodable(key string) string {
 	w.Helper()
 	data := must1(json.Marshal(broker.DeadLetter{Stream: "events", Partition: 2, Offset: 7, Last: 7, Group: "tidemill.triggers.events", Reason: "attribute specversion: is missing: this is not a CloudEvent",

@@ -21,7 +21,7 @@ import (
 	"tidemill.dev/api"
 )
 
-// balancer passes requests to the ready replicas in turn, as a real balancer does.
+// balancer passes requests to the ready replicas in turn, as a real load balancer does.
 type balancer struct {
 	mu    sync.Mutex
 	ready []string       // base URLs
@@ -29,7 +29,7 @@ type balancer struct {
 	turn  int
 }
 
-// watch repeatedly asks a replica whether it is ready, until it is gone.
+// watch polls the readiness of a replica until the replica has stopped.
 func (b *balancer) watch(ctx context.Context, replica string) {
 	often := time.NewTicker(10 * time.Millisecond)
 	defer often.Stop()
@@ -63,8 +63,8 @@ func (b *balancer) has(replica string) bool {
 	return slices.Contains(b.ready, replica)
 }
 
-// hasTurnedAway reports whether the balancer has turned away from a replica, and no request is on
-// its way there.
+// hasTurnedAway reports whether the balancer sends no more requests to a replica, and none is under
+// way.
 func (b *balancer) hasTurnedAway(replica string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -83,7 +83,7 @@ func (b *balancer) rewrite(r *httputil.ProxyRequest) {
 	}
 }
 
-// RoundTrip passes a request on.
+// RoundTrip passes a request to a ready replica.
 func (b *balancer) RoundTrip(r *http.Request) (*http.Response, error) {
 	defer func() {
 		b.mu.Lock()

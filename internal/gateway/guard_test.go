@@ -62,7 +62,7 @@ func TestDetailsAreForReaders(t *testing.T) {
 	}
 }
 
-// A caller that sends any three texts with dots between them is not a reader.
+// A token of three arbitrary texts with dots between them does not make a caller a reader.
 func TestTheIssuersFaultsAreNotForStrangers(t *testing.T) {
 	t.Parallel()
 	guard := openGuard(t, contractAccess()+"oidc: {issuer: \"https://127.0.0.1:1/inner\", audience: a, roles: [{claim: c, value: v, role: read}]}\n")

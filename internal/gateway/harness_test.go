@@ -37,15 +37,15 @@ streams:
 // patienceOfTests bounds every wait of the tests. It ends a hang and measures nothing.
 const patienceOfTests = 2 * time.Minute
 
-// patientLimits are the limits of a gateway that gives up as late as the tests do, because a
-// busy machine may be slow. A test of a limit sets that limit itself. The wait for Kafka's
-// acknowledgement keeps its default, because tests with a lost Kafka must wait for it.
+// patientLimits are limits as long as patienceOfTests, because a busy machine may be slow. A test
+// of a limit sets that limit itself. The wait for Kafka's acknowledgement keeps its default,
+// because tests with a lost Kafka must wait for it.
 func patientLimits() Limits {
 	return Limits{ReadHeader: patienceOfTests, BodyGrace: patienceOfTests, Room: patienceOfTests, Write: patienceOfTests,
 		Look: patienceOfTests, Soon: patienceOfTests, Sight: patienceOfTests}
 }
 
-// world is a gateway with all its servers.
+// world is a gateway with all the servers that it needs.
 type world struct {
 	testing.TB
 	servers  *embedded.Servers
@@ -271,10 +271,10 @@ func callerLine(name, rights string) string {
 // tokenHeader returns the header with a caller's token.
 func tokenHeader(name string) []string { return []string{"Authorization", "Bearer " + tokenFor(name)} }
 
-// applyConfig makes another config apply, without creating its streams.
+// applyConfig puts another config in force, without creating its streams.
 func (w *world) applyConfig(c *config.Config) { w.applied.Store(c) }
 
-// waitUntil waits for a condition.
+// waitUntil waits until a condition is true.
 func (w *world) waitUntil(what string, ok func() bool) {
 	w.Helper()
 	tick := time.NewTicker(5 * time.Millisecond) // the condition needs the processor too

@@ -44,7 +44,7 @@ func TestLogText(t *testing.T) {
 	}
 }
 
-// A log reads the same, however it is cut into chunks.
+// The text of a log does not depend on how the log is cut into chunks.
 func FuzzLogText(f *testing.F) {
 	f.Add([]byte(outPart+"a\n"+errLine+"b\n"+outLine+"c\nno log\n"), 7)
 	f.Fuzz(func(t *testing.T, log []byte, at int) {

@@ -85,7 +85,7 @@ func TestAGatewayWithoutAStore(t *testing.T) {
 	}
 }
 
-// A reader of an object with rotten bytes must not take it for complete.
+// A reader of an object with corrupt bytes must not take the object for complete.
 func TestARottenObjectIsCutShort(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

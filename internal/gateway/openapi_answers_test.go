@@ -200,8 +200,7 @@ func (d *testGateways) allRequests() []gatewayRequest {
 // announcedLength is the length of a body that is announced but never sent.
 const announcedLength = 256 << 10
 
-// send sends a request. A body that must be late is not sent, nor is one that is refused for
-// its length.
+// send sends a request. A body that must be late, or is refused for its length, is not sent.
 func (a *answerChecker) send(q gatewayRequest) reply {
 	a.Helper()
 	if q.status == http.StatusRequestTimeout || len(q.body) > announcedLength {

@@ -458,7 +458,7 @@ func (g *Gateway) factsAt(ctx context.Context, partition int32, offsets []int64,
 }
 
 // worthReading returns the number of bytes of the log to read at once. If the next fact is near,
-// the read includes the records before it. Otherwise the result is 1, for which Kafka sends one
+// the read includes the records in between. Otherwise the result is 1, for which Kafka sends one
 // batch, because no record after that batch is needed.
 func worthReading(offsets []int64) int {
 	const near = 100

@@ -204,7 +204,7 @@ func (p *Platform) publishScoring(ctx context.Context, s *scorerSet) {
 	board := status.NewScorers(p.redis, p.names, p.kafka)
 	publishing, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var running sync.WaitGroup
-	host, _ := os.Hostname() // without a host name, the id is shown
+	host, _ := os.Hostname() // the id is shown if this fails
 	began := time.Now().UTC()
 	id := tidemill.ID("scorer", began.String(), host, p.addresses.Kafka)[:8]
 	running.Go(func() {

@@ -13,11 +13,11 @@ const lookEvery = time.Second
 
 // Keep tunes the collector until the context ends. While the process allocates much, Keep holds a
 // block of block bytes that is never read or written. The collector runs when the heap has doubled,
-// and the block counts as heap, so it runs less often. The block takes address space but no memory,
-// because its pages are never touched. Its cost is uncollected garbage, at most as large as the
-// block; with a higher GC percentage, that garbage would grow with the heap. If block is 0, there
-// is no block. Once the process allocates little, Keep drops the block, collects the garbage and
-// returns the memory.
+// and the block counts as heap, so the collector runs less often. The block takes address space but
+// no memory, because its pages are never touched. The cost of the block is uncollected garbage, at
+// most as large as the block. With a higher GC percentage instead, that garbage would grow with the
+// heap. If block is 0, there is no block. Once the process allocates little, Keep drops the block,
+// collects the garbage and returns the memory.
 func Keep(ctx context.Context, block int) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
@@ -44,15 +44,16 @@ func Keep(ctx context.Context, block int) {
 }
 
 const (
-	// muchAllocated is the number of bytes allocated between two looks from which the collector would run
-	// more than once, because the live heap is at least about half of it.
+	// muchAllocated is the least number of bytes allocated between two looks that counts as much.
+	// With so many, the collector would run more than once, because the live heap is at least about
+	// half of this number.
 	muchAllocated = 16 << 20
-	// calmLooks is the number of looks without much allocation after which a process is at rest. It is
-	// also the least number of looks between two returns of memory.
+	// calmLooks is the number of looks without much allocation after which a process is at rest. It
+	// is also the least number of looks between two returns of memory.
 	calmLooks = 10
-	// minReturned is the number of bytes that must have been allocated before memory is returned. For a
-	// larger live heap, it is an eighth of that heap, because a collection takes time in proportion
-	// to it.
+	// minReturned is the number of bytes that must have been allocated before memory is returned.
+	// For a larger live heap, it is an eighth of that heap, because a collection takes time in
+	// proportion to it.
 	minReturned = 4 << 20
 )
 

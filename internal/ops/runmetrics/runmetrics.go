@@ -66,7 +66,7 @@ func (c *Census) take(d *broker.Delivery) {
 	}
 }
 
-// verdictOf returns the verdict of a fact about a version; else "".
+// verdictOf returns the verdict in a fact about a version; "" for other facts.
 func verdictOf(e *broker.Incoming) string {
 	switch {
 	case e.Err != nil:
@@ -79,7 +79,7 @@ func verdictOf(e *broker.Incoming) string {
 	return ""
 }
 
-// Close stops counting and waits for it.
+// Close stops counting and waits until the count has ended.
 func (c *Census) Close(ctx context.Context) error { return c.facts.Close(ctx) }
 
 // scrapeTimeout is how long a scrape waits for the ledger.

@@ -26,8 +26,8 @@ type Trigger struct {
 	InFlight     int64     `json:"inFlight"`
 	Parked       int64     `json:"parked"`
 	OldestParked time.Time `json:"oldestParked,omitzero"`
-	Starting     bool      `json:"starting,omitempty"` // true until it has all of its partitions
-	Waits        string    `json:"waits,omitempty"`    // reason why its events wait for its subscriber
+	Starting     bool      `json:"starting,omitempty"` // true until the dispatcher has all of the trigger's partitions
+	Waits        string    `json:"waits,omitempty"`    // reason why the trigger's events wait for its subscriber
 	LastError    string    `json:"lastError,omitempty"`
 	LastErrorAt  time.Time `json:"lastErrorAt,omitzero"`
 }
@@ -44,8 +44,8 @@ func NewBoard(client *redis.Client, names tidemill.Names, kafka string) *Board {
 }
 
 // Publish writes the state of a dispatcher's triggers every two seconds until the context ends, and
-// then removes it. If Redis is down it tries again; Read fails in that time, so no wrong sum is
-// shown.
+// then removes the state. If Redis is down, Publish tries again; Read fails in that time, so no
+// wrong sum is shown.
 func (b *Board) Publish(ctx context.Context, dispatcher string, now func() []Trigger) {
 	if b != nil {
 		b.publish(ctx, dispatcher, func() any { return now() })
@@ -86,8 +86,8 @@ func (b *Board) Read(ctx context.Context) (Whole, error) {
 	return sumParts(parts), nil
 }
 
-// sumParts adds up parts. It keeps the oldest parked event and the newest error. A trigger is starting
-// if it is starting in one part.
+// sumParts adds up parts. The sum has the oldest parked event and the newest error. A trigger is
+// starting if it is starting in one part.
 func sumParts(parts [][]Trigger) Whole {
 	w := Whole{Dispatchers: len(parts), Triggers: map[string]Trigger{}}
 	for _, part := range parts {
@@ -207,8 +207,8 @@ func (s *Scorers) Read(ctx context.Context) (all []Process, err error) {
 }
 
 // Of returns the sum of a scorer's states, and the number of processes. Latencies cannot be added,
-// so it returns the highest of the processes: at least half of all events are no slower than the
-// highest median. It keeps the newest error.
+// so each latency is the highest of the processes: at least half of all events are no slower than
+// the highest median. The error is the newest one.
 func Of(all []Process, scorer string) (whole Scorer, processes int) {
 	whole.Name = scorer
 	for _, p := range all {
@@ -248,7 +248,7 @@ const (
 	lives  = 10 * time.Second // validity of an entry without renewal
 )
 
-// redisSet is a set of entries in Redis, one of each process.
+// redisSet is a set of entries in Redis. Each process has one entry.
 type redisSet struct {
 	client *redis.Client
 	index  string // key of the set of the processes' ids
@@ -301,7 +301,8 @@ func (p *redisSet) remove(ctx context.Context, all []string) error {
 	return err
 }
 
-// readEntries calls take for each entry. It removes expired and unreadable entries from the index.
+// readEntries calls the function take for each entry, and removes expired and unreadable entries
+// from the index.
 func (p *redisSet) readEntries(ctx context.Context, take func(text []byte) error) error {
 	gone, err := p.parts(ctx, take)
 	if err == nil && len(gone) > 0 {

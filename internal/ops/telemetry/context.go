@@ -22,7 +22,7 @@ func Remember(ctx context.Context, v *broker.View) {
 }
 
 // ContextOf returns the context for handling an event: spans that begin in it belong to the event's
-// trace. Without a valid traceparent, it returns ctx.
+// trace. Without a valid traceparent, the result is ctx.
 func ContextOf(ctx context.Context, v *broker.View) context.Context {
 	return propagation.TraceContext{}.Extract(ctx, eventCarrier{v})
 }
@@ -41,14 +41,15 @@ func Forward(ctx context.Context, h http.Header) {
 // eventCarrier lets a propagator read and write an event's attributes.
 type eventCarrier struct{ v *broker.View }
 
-// Get returns a copy, because the propagator's result lives longer than the bytes of the view.
+// Get returns a copy of the attribute, because the propagator's result lives longer than the bytes
+// of the view.
 func (c eventCarrier) Get(name string) string {
 	value, _ := c.v.Attribute(name)
 	return strings.Clone(value)
 }
 
-// Set does not change an existing attribute. It clips the slice of extensions first, because the
-// memory after it may belong to another event.
+// Set does not change an existing attribute. The slice of extensions is clipped before a new
+// attribute is added, because the memory after the slice may belong to another event.
 func (c eventCarrier) Set(name, value string) {
 	if _, has := c.v.Attribute(name); !has {
 		c.v.Extensions = append(slices.Clip(c.v.Extensions), broker.Attribute{Name: name, Value: value})
@@ -60,8 +61,8 @@ func (c eventCarrier) Keys() []string {
 	return []string{tidemill.AttrTraceParent, tidemill.AttrTraceState}
 }
 
-// requestHeaders follow W3C's specification: a traceparent is valid only if there is exactly one; several
-// tracestate headers are one list.
+// requestHeaders reads headers as W3C's specification requires: a traceparent is valid only if
+// there is exactly one, and several tracestate headers are one list.
 type requestHeaders http.Header
 
 func (h requestHeaders) Get(name string) string {

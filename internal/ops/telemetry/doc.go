@@ -2,7 +2,6 @@
 // traces of every process. Traces follow an event through Kafka. docs/metrics.md lists
 // all metrics.
 //
-// It has no state that a whole process shares: it does not use the global registries of
-// OpenTelemetry and Prometheus. So each listener shows exactly the metrics of its own
-// part.
+// The package has no global state, and does not use the global registries of OpenTelemetry and
+// Prometheus. So each listener shows exactly the metrics of its own part.
 package telemetry

@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// envLookup looks up OpenTelemetry's variables by their names in the specification. The SDK reads
-// them too, but writes errors to standard error instead of a logger and continues. So they are read
-// here first: an invalid value is an error, and valid values are given to the SDK as options, which
-// override the variables.
+// envLookup looks up OpenTelemetry's variables by their names in the specification. The SDK also
+// reads the variables, but writes errors to standard error instead of a logger and continues. So
+// this package reads them first. An invalid value is an error, and valid values are given to the
+// SDK as options, which override the variables.
 type envLookup func(string) string
 
 const (
@@ -25,8 +25,8 @@ const (
 
 func (e envLookup) value(variable string) string { return strings.TrimSpace(e(variable)) }
 
-// exporterSetting returns a setting of the exporter. The variable for traces overrides the one for all
-// signals.
+// exporterSetting returns a setting of the exporter. The variable for traces overrides the variable
+// for all signals.
 func (e envLookup) exporterSetting(setting string) (variable, value string) {
 	variable = exporterPrefix + "TRACES_" + setting
 	if value = e.value(variable); value == "" {
@@ -93,7 +93,8 @@ var (
 	errEscape   = errors.New("it has a % that no two hexadecimal digits follow")
 )
 
-// parsePairs reads such a list. Errors name a pair by its number, because the list may hold a token.
+// parsePairs reads a list name=value,name=value. Errors name a pair by its number, because the list
+// may contain a token.
 func parsePairs(variable, list string) ([]namedValue, error) {
 	var all []namedValue
 	for i, text := range strings.Split(list, ",") {
@@ -124,7 +125,7 @@ func readPair(text string) (namedValue, error) {
 	return namedValue{name, value}, nil
 }
 
-// spanReceiver is the receiver of spans and its settings.
+// spanReceiver holds the address and the settings of the collector.
 type spanReceiver struct {
 	endpoint *url.URL
 	grpc     bool
@@ -136,7 +137,7 @@ type spanReceiver struct {
 
 const defaultTimeout = 10 * time.Second
 
-// readCollector reads the receiver of spans; nil if traces are off.
+// readCollector reads the settings of the collector; nil if traces are off.
 func (e envLookup) readCollector() (*spanReceiver, error) {
 	off, err := e.isOff()
 	if err != nil || off {
@@ -209,8 +210,8 @@ func (e envLookup) gzip() (bool, error) {
 	}
 }
 
-// readTLS reads the trusted CAs and our client certificate. Unlike the SDK, it fails if it cannot read
-// the named CAs, and does not use the system's.
+// readTLS reads the trusted CAs and our client certificate. Unlike the SDK, it returns an error if
+// the named CAs cannot be read, and does not use the system's CAs instead.
 func (e envLookup) readTLS() (*tls.Config, error) {
 	c := &tls.Config{}
 	if variable, file := e.exporterSetting("CERTIFICATE"); file != "" {

@@ -89,8 +89,9 @@ func ends(i broker.StreamInfo) (sum int64) {
 	return sum
 }
 
-// newestStreams returns the last answer, and asks Kafka first if that is old enough. A failed request
-// counts too, because otherwise every scrape would wait for a Kafka that is down.
+// newestStreams returns Kafka's last answer, and sends a new request first if the last one is old
+// enough. A failed request counts as the last one, because otherwise every scrape would wait while
+// Kafka is down.
 func (s *streams) newestStreams() ([]broker.StreamInfo, time.Time) {
 	s.turn <- struct{}{}
 	defer func() { <-s.turn }()
@@ -108,7 +109,7 @@ func (s *streams) newestStreams() ([]broker.StreamInfo, time.Time) {
 	return s.last, s.at
 }
 
-// reportError logs once that the streams cannot be read, and once that they can again.
+// reportError logs once that the streams cannot be read, and once that they can be read again.
 func (s *streams) reportError(err error) {
 	if s.failing == (err != nil) {
 		return
@@ -174,7 +175,7 @@ func Consumer(name string, c *broker.Consumer) prometheus.Collector {
 }
 
 // snapshot turns the counts of one moment into metrics. The broker does not import Prometheus, so
-// its counts get their names here.
+// the metrics of its counts are named here.
 type snapshot[S any] struct {
 	take    func() S
 	metrics []metric[S]

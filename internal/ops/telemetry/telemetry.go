@@ -72,7 +72,7 @@ func (t *Telemetry) Registry() *prometheus.Registry { return t.registry }
 // of callers.
 func (t *Telemetry) Tracer() trace.Tracer { return t.tracer }
 
-// Close exports the ended spans within the context's time. Metrics can still be read after it.
+// Close exports the ended spans within the context's time. Metrics can still be read after Close.
 func (t *Telemetry) Close(ctx context.Context) error {
 	if t.traces == nil {
 		return nil
@@ -135,8 +135,8 @@ func (t *Telemetry) Metrics() http.Handler {
 		ErrorHandling: promhttp.HTTPErrorOnError, MaxRequestsInFlight: scrapesAtOnce})
 }
 
-// gatherMetrics returns the metrics of the other collectors if one fails. It logs the failure once, not at
-// each scrape.
+// gatherMetrics returns the metrics of all collectors. If a collector fails, the others' metrics
+// are returned, and the failure is logged once, not at each scrape.
 func (t *Telemetry) gatherMetrics() ([]*dto.MetricFamily, error) {
 	all, err := t.registry.Gather()
 	if len(all) == 0 && err != nil {
@@ -159,7 +159,7 @@ func Logger(w io.Writer, level slog.Leveler) *slog.Logger {
 	return slog.New(traceHandler{slog.NewTextHandler(w, &slog.HandlerOptions{Level: level})})
 }
 
-// traceHandler adds the ids of the trace to records.
+// traceHandler adds the ids of the trace and the span to log records.
 type traceHandler struct{ slog.Handler }
 
 func (t traceHandler) Handle(ctx context.Context, r slog.Record) error {

@@ -71,8 +71,8 @@ func (t *tracePipeline) tracer(version string) trace.Tracer {
 	return t.provider.Tracer(tracerName, trace.WithInstrumentationVersion(version))
 }
 
-// flushAndClose flushes and waits until all goroutines have ended. It shuts the batches down directly,
-// because the provider would skip them once the context has ended.
+// flushAndClose flushes and waits until all goroutines have ended. The batches are shut down
+// directly, because the provider would skip them once the context has ended.
 func (t *tracePipeline) flushAndClose(ctx context.Context) error {
 	err := t.batches.Shutdown(ctx)
 	t.out.stop(errors.New("closing")) // no time is left for running exports
@@ -80,7 +80,8 @@ func (t *tracePipeline) flushAndClose(ctx context.Context) error {
 	return errors.Join(err, t.provider.Shutdown(context.WithoutCancel(ctx)))
 }
 
-// newExporter makes the exporter. It does not connect yet, because the collector may start later.
+// newExporter makes the exporter. No connection is opened yet, because the collector may start
+// later.
 func (c *spanReceiver) newExporter(ctx context.Context) (sdk.SpanExporter, error) {
 	if c.grpc {
 		return c.dialGRPC(ctx)
@@ -115,8 +116,8 @@ func (c *spanReceiver) dialGRPC(ctx context.Context) (sdk.SpanExporter, error) {
 	return exporter, nil
 }
 
-// closingExporter closes the exporter's connections after its shutdown. The exporter's default transport is
-// shared by the whole process and would keep them.
+// closingExporter closes the exporter's connections after its shutdown. The exporter's default
+// transport is shared by the whole process and would keep the connections open.
 type closingExporter struct {
 	sdk.SpanExporter
 	transport *http.Transport
@@ -127,8 +128,8 @@ func (c closingExporter) Shutdown(ctx context.Context) error {
 	return c.SpanExporter.Shutdown(ctx)
 }
 
-// readSampler reads which traces are kept. The default follows the parent's decision and keeps all
-// traces that begin here.
+// readSampler reads the settings that decide which traces are kept. The default follows the
+// parent's decision and keeps all traces that begin here.
 func (e envLookup) readSampler() (sdk.Sampler, error) {
 	name, parent := strings.CutPrefix(strings.ToLower(e.value("OTEL_TRACES_SAMPLER")), "parentbased_")
 	var s sdk.Sampler
@@ -188,11 +189,11 @@ func (e envLookup) readResource(o Options) (*resource.Resource, error) {
 	return resource.NewSchemaless(attrs...), nil
 }
 
-// spanCounts counts spans. An ended span that is neither exported nor failed waits in a batch or
-// was dropped from a full queue.
+// spanCounts holds the counts of spans. An ended span that is neither exported nor failed waits in
+// a batch or was dropped from a full queue.
 type spanCounts struct{ ended, exported, failed atomic.Uint64 }
 
-// countedSpans counts the spans that end and are sampled.
+// countedSpans counts the sampled spans that end.
 type countedSpans struct {
 	sdk.SpanProcessor
 	counts *spanCounts
@@ -205,9 +206,9 @@ func (c countedSpans) OnEnd(s sdk.ReadOnlySpan) {
 	c.SpanProcessor.OnEnd(s)
 }
 
-// reportingExporter exports spans and handles errors itself. The SDK gives an exporter's errors to a handler
-// of the whole process, which writes each to standard error; so reporter returns none. The SDK
-// would also report errors in the environment there; environment.go finds them earlier.
+// reportingExporter exports spans and handles errors itself. The SDK passes an exporter's errors to
+// a global handler, which writes each to standard error. So reportingExporter returns no error. The
+// SDK would also report invalid variables there, but environment.go finds them earlier.
 type reportingExporter struct {
 	exporter sdk.SpanExporter
 	log      *slog.Logger
@@ -226,8 +227,8 @@ func newReporter(exporter sdk.SpanExporter, log *slog.Logger, counts *spanCounts
 	return r
 }
 
-// ExportSpans never fails. If the collector is down, spans are dropped. The log gets one line then,
-// and one when the collector is back.
+// ExportSpans never fails. If the collector is down, spans are dropped. One line is logged when the
+// collector goes down, and one when it is back.
 func (r *reportingExporter) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -257,7 +258,8 @@ func (r *reportingExporter) Shutdown(ctx context.Context) error {
 
 const reasonShown = 300
 
-// shortError cuts long errors, because a collector may answer with a whole page.
+// shortError returns an error's text and cuts a long one, because a collector may answer with a
+// whole page.
 func shortError(err error) string {
 	text := err.Error()
 	if len(text) > reasonShown {
