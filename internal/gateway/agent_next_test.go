@@ -159,7 +159,7 @@ func TestLingeringPodsAreShown(t *testing.T) {
 	asking.Wait()
 }
 
-// A pod that may not linger is told at once to end.
+// A pod that may not linger gets an answer at once, and does not wait.
 func TestWhoMayNotLinger(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, nil)

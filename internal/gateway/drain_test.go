@@ -63,8 +63,8 @@ func (b *balancer) has(replica string) bool {
 	return slices.Contains(b.ready, replica)
 }
 
-// hasTurnedAway reports whether the balancer sends no more requests to a replica, and none is under
-// way.
+// hasTurnedAway reports whether the balancer has stopped sending requests to a replica, and no
+// request is under way.
 func (b *balancer) hasTurnedAway(replica string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
