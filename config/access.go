@@ -188,7 +188,7 @@ func (a *Access) readTokens(v value) {
 }
 
 func (t *Token) read(key *yaml.Node, v value) {
-	given := v.given(append(t.Rights.fields(),
+	given := v.presentFields(append(t.Rights.fields(),
 		field{"hash", t.readHash},
 		field{"expires", t.readExpires},
 	)...)
@@ -237,7 +237,7 @@ func (a *Access) readOIDC(v value) {
 	}
 	o := &OIDC{Name: defaultNameClaim}
 	a.OIDC = o
-	given := v.given(
+	given := v.presentFields(
 		field{"issuer", o.readIssuer},
 		field{"audience", func(v value) { o.Audience, _ = v.text() }},
 		field{"name", func(v value) { o.Name, _ = v.text() }},
@@ -286,7 +286,7 @@ func (o *OIDC) readRoles(v value) {
 }
 
 func (c *ClaimRights) read(v value) {
-	given := v.given(append([]field{
+	given := v.presentFields(append([]field{
 		{"claim", func(v value) { c.Claim, _ = v.text() }},
 		{"value", func(v value) { c.Value, _ = v.text() }},
 	}, c.Rights.fields()...)...)

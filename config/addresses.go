@@ -15,8 +15,8 @@ const (
 	envStore = "TIDEMILL_STORE"
 )
 
-// Addresses are the addresses of the servers. They differ between laptop and cluster, so they
-// are never in the file. An empty address was not given.
+// Addresses are the addresses of the servers. Addresses differ between laptop and cluster, so the
+// file never contains them. An empty address was not given.
 type Addresses struct {
 	Kafka string // host:port[,host:port…]
 	Redis string // host:port[,host:port…]

@@ -106,7 +106,8 @@ type draft struct {
 	// read.
 	scheduleOf map[string]Schedule
 	poolOf     map[string]Pool
-	// later are checks that need the content of all files. They run once all have been read.
+	// later are checks that need the content of all files. These checks run once all files have been
+	// read.
 	later []func()
 }
 
@@ -170,7 +171,7 @@ func (d *draft) config() *Config {
 	c.Scorers = d.scorers
 	for i := range c.Scorers {
 		s := &c.Scorers[i]
-		s.Replicas.settle(d.streams[s.From].Partitions)
+		s.Replicas.setMax(d.streams[s.From].Partitions)
 	}
 	for _, r := range d.recipes {
 		if len(r.When) > 0 {
@@ -210,7 +211,7 @@ func readVersion(v value) {
 }
 
 func (d *draft) readName(v value) {
-	if !d.only(v.node, v) {
+	if !d.isOnlyFile(v.node, v) {
 		return
 	}
 	s, ok := v.text()
@@ -218,14 +219,14 @@ func (d *draft) readName(v value) {
 		return
 	}
 	if _, err := tidemill.NewNames(s); err != nil {
-		v.problem("%s %s", show(s), inner(err))
+		v.problem("%s %s", show(s), trimName(err))
 		return
 	}
 	d.name = s
 }
 
-// only reports a problem and returns false if another file has the same path too.
-func (d *draft) only(at *yaml.Node, v value) bool {
+// isOnlyFile reports a problem and returns false if another file also has this path.
+func (d *draft) isOnlyFile(at *yaml.Node, v value) bool {
 	here := Problem{File: v.file, Line: at.Line}
 	if first, ok := d.places[v.path]; ok {
 		v.problemAt(at, "is also in %s; keep one", first.at())
@@ -235,8 +236,8 @@ func (d *draft) only(at *yaml.Node, v value) bool {
 	return true
 }
 
-// inner removes the name that a domain error begins with, because the path already contains it.
-func inner(err error) string {
+// trimName removes the name that a domain error begins with, because the path already contains it.
+func trimName(err error) string {
 	if e, ok := err.(interface{ Unwrap() error }); ok {
 		return e.Unwrap().Error()
 	}

@@ -228,7 +228,7 @@ func (p Place) checkRun(run value) {
 			one.problem("the Secret %s %s", show(name), reservedByInstall)
 		}
 	}
-	for _, v := range run.valueOf("volumes").each() {
+	for _, v := range run.valueOf("volumes").listValues() {
 		if name := v.valueOf("secret"); name.node != nil && p.Withheld.Secret(name.node.Value) {
 			name.problem("the Secret %s %s", show(name.node.Value), reservedByInstall)
 		}
@@ -250,8 +250,8 @@ func (p Place) checkService(v value) {
 	v.problem("%s is in another namespace; this install is in %s and cannot see others; write its url instead, such as http://%s.%s.svc.cluster.local", show(v.node.Value), p.Namespace, name, namespace)
 }
 
-// each returns the values of a list; none if the value is not a list, which has been reported.
-func (v value) each() (all []value) {
+// listValues returns the values of a list; none if the value is not a list, which has been reported.
+func (v value) listValues() (all []value) {
 	if v.node != nil && v.node.Kind == yaml.SequenceNode {
 		all = v.items()
 	}

@@ -106,7 +106,7 @@ func (v value) shaped(shape *regexp.Regexp, most int, wrong string) (string, boo
 }
 
 func (c *Cards) read(v value) {
-	given := v.given(
+	given := v.presentFields(
 		field{"label", func(v value) {
 			if text, ok := v.shaped(kubernetesLabel, maxResource, "is no label of nodes; write it like nvidia.com/gpu.product"); ok {
 				c.Label = text
@@ -207,7 +207,7 @@ func (p *Pool) readTolerations(v value) {
 	}
 	for _, item := range items {
 		t, wrong := Toleration{Operator: tolerateEqual}, v.to.count()
-		given := item.given(
+		given := item.presentFields(
 			field{"key", func(v value) {
 				if text, ok := v.shaped(kubernetesLabel, maxResource, "is no key of a taint; write it like nvidia.com/gpu"); ok {
 					t.Key = text

@@ -111,7 +111,7 @@ func (d *draft) readRecipes(v value) {
 func (d *draft) readRecipe(key *yaml.Node, v value) Recipe {
 	r := Recipe{Name: key.Value, Key: KeySubject, Keep: defaultKeep, Run: defaultJob()}
 	var whens []whenRead
-	given := v.given(append([]field{
+	given := v.presentFields(append([]field{
 		{"team", r.readTeam},
 		{"key", r.readKey},
 		{"when", func(v value) { whens = d.readRecipeWhens(v) }},
@@ -225,7 +225,7 @@ func (v value) valueOf(name string) value {
 
 // read reads a model or a dataset; having both is a problem.
 func (m *Makes) read(v value) {
-	given := v.given(
+	given := v.presentFields(
 		field{"model", func(v value) { m.Model = readNameTemplate(v, "model") }},
 		field{"dataset", func(v value) { m.Dataset = readNameTemplate(v, "dataset") }},
 		field{"branch", func(v value) { m.Branch = readBranch(v) }},
@@ -234,7 +234,7 @@ func (m *Makes) read(v value) {
 	case given["model"] && given["dataset"]:
 		v.problem("has a model and a dataset; a recipe makes one of them, keep one")
 	case given["model"] && given["branch"]:
-		v.child("branch", v.at("branch")).problem("is for a dataset, and models have no branches; remove the key")
+		v.child("branch", v.nodeAt("branch")).problem("is for a dataset, and models have no branches; remove the key")
 	case !given["dataset"]:
 		v.require(v.node, given, "model", "say what it makes, such as {model: \"intent/{key}\"} or {dataset: \"features/{key}\"}, or remove makes")
 	case m.Branch == "":

@@ -42,7 +42,7 @@ func (in *InputFrom) read(v value) {
 		in.Dataset, in.Branch = readNameTemplate(v, "dataset"), MainBranch
 		return
 	}
-	given := v.given(
+	given := v.presentFields(
 		field{"dataset", func(v value) { in.Dataset = readNameTemplate(v, "dataset") }},
 		field{"branch", func(v value) { in.Branch = readBranch(v) }},
 		field{"at", func(v value) { _, in.AtCause = v.oneOf("cause") }},
@@ -63,9 +63,9 @@ func (in *InputFrom) read(v value) {
 func (in *InputFrom) checkDataset(v value, given map[string]bool) {
 	switch {
 	case given["allow"]:
-		v.child("allow", v.at("allow")).problem("is for a uri; remove the key")
+		v.child("allow", v.nodeAt("allow")).problem("is for a uri; remove the key")
 	case given["branch"] && given["at"]:
-		v.child("at", v.at("at")).problem("takes the commit that the newest cause names, on whatever branch; keep branch or at")
+		v.child("at", v.nodeAt("at")).problem("takes the commit that the newest cause names, on whatever branch; keep branch or at")
 	case !in.AtCause && in.Branch == "":
 		in.Branch = MainBranch
 	}
@@ -74,7 +74,7 @@ func (in *InputFrom) checkDataset(v value, given map[string]bool) {
 func (in *InputFrom) checkURI(v value, given map[string]bool) {
 	for _, key := range []string{"branch", "at"} {
 		if given[key] {
-			v.child(key, v.at(key)).problem("is for a dataset; remove the key")
+			v.child(key, v.nodeAt(key)).problem("is for a dataset; remove the key")
 		}
 	}
 	if given["allow"] || in.URI == "" {

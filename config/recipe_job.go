@@ -38,7 +38,7 @@ func defaultJob() Job {
 }
 
 func (d *draft) readJob(v value, j *Job) {
-	given := v.given(slices.Concat([]field{
+	given := v.presentFields(slices.Concat([]field{
 		{"image", j.readImage},
 		{"dir", j.readDir},
 		{"command", readCommand(&j.Command)},
@@ -67,7 +67,7 @@ func (d *draft) readJob(v value, j *Job) {
 	j.checkInside(v, given)
 	for _, name := range slices.Sorted(maps.Keys(j.Secrets)) {
 		if _, twice := j.Env[name]; twice {
-			v.child("secrets", v.at("secrets")).child(name, v.node).problem("is also in env; keep one")
+			v.child("secrets", v.nodeAt("secrets")).child(name, v.node).problem("is also in env; keep one")
 		}
 	}
 }
@@ -203,14 +203,14 @@ func (j *Job) readBackoff(v value) {
 		return
 	}
 	b := Backoff{Kind: Exponential}
-	given := v.given(
+	given := v.presentFields(
 		field{"kind", func(v value) { v.oneOf(string(Exponential)) }},
 		field{"first", readWait(&b.First, minWait, maxWait)},
 		field{"cap", readWait(&b.Cap, minWait, maxWait)},
 	)
 	switch {
 	case given["first"] && given["cap"] && b.First > b.Cap:
-		v.child("cap", v.at("cap")).problem("%s is less than first, which is %s", showSpan(b.Cap), showSpan(b.First))
+		v.child("cap", v.nodeAt("cap")).problem("%s is less than first, which is %s", showSpan(b.Cap), showSpan(b.First))
 	case given["cap"] && !given["first"]:
 		b.First = min(j.Backoff.First, b.Cap)
 	default:
@@ -243,7 +243,7 @@ func (j *Job) togetherFields() []field {
 
 func (j *Job) readServers(v value) {
 	j.Servers = new(tidemill.Servers)
-	given := v.given(
+	given := v.presentFields(
 		field{"count", readInteger(&j.Servers.Count, 1, maxServers)},
 		field{"command", readCommand(&j.Servers.Command)},
 		field{"cpu", readCores(&j.Servers.CPU)},
@@ -317,7 +317,7 @@ func (j *Job) readVolumes(v value) {
 }
 
 func readVolume(v value) (one tidemill.Volume) {
-	given := v.given(
+	given := v.presentFields(
 		field{"claim", readObject(&one.Claim, "PersistentVolumeClaim", maxResource)},
 		field{"secret", readObject(&one.Secret, "Secret", maxResource)},
 		field{"config", readObject(&one.Config, "ConfigMap", maxResource)},

@@ -90,13 +90,13 @@ func (r *Recipe) checkJudge(v value, given map[string]bool) {
 	if r.Makes.Model == "" && v.valueOf("makes").valueOf("model").node == nil {
 		for _, key := range []string{"gate", "gateOn", "promote"} {
 			if given[key] {
-				v.child(key, v.at(key)).problem("is for a recipe that makes a model; write makes: {model: \"%s/{key}\"}, or remove the key", r.Name)
+				v.child(key, v.nodeAt(key)).problem("is for a recipe that makes a model; write makes: {model: \"%s/{key}\"}, or remove the key", r.Name)
 			}
 		}
 		return
 	}
 	if given["gateOn"] && !given["gate"] {
-		v.child("gateOn", v.at("gateOn")).problem("says which figures of the champion a gate counts, and there is no gate; write gate, or remove the key")
+		v.child("gateOn", v.nodeAt("gateOn")).problem("says which figures of the champion a gate counts, and there is no gate; write gate, or remove the key")
 	}
 	r.GateOn, r.Promote = cmp.Or(r.GateOn, tidemill.GateOnSame), cmp.Or(r.Promote, tidemill.PromoteAuto)
 }

@@ -52,7 +52,7 @@ func (d *draft) readRecipeWhens(v value) []whenRead {
 func (d *draft) readRecipeWhen(v value) whenRead {
 	w := whenRead{at: v}
 	var types []value
-	w.given = v.given(append(d.filterFields(&w.When, &types),
+	w.given = v.presentFields(append(d.filterFields(&w.When, &types),
 		field{"schedule", func(v value) { w.Schedule, _ = v.text() }},
 		field{"each", func(v value) { _, w.Each = v.oneOf("key") }},
 		field{"spread", readWait(&w.Spread, minSpread, maxSpread)},
@@ -67,7 +67,7 @@ func (d *draft) readRecipeWhen(v value) whenRead {
 	}
 	for _, key := range []string{"each", "spread"} {
 		if w.given[key] {
-			v.child(key, v.at(key)).problem("is for the ticks of a schedule; add schedule, or remove the key")
+			v.child(key, v.nodeAt(key)).problem("is for the ticks of a schedule; add schedule, or remove the key")
 		}
 	}
 	if !w.given["stream"] {
@@ -80,11 +80,11 @@ func (d *draft) readRecipeWhen(v value) whenRead {
 func (w *whenRead) checkWaits() {
 	switch at := w.at; {
 	case w.given["maxWait"] && !w.given["debounce"]:
-		at.child("maxWait", at.at("maxWait")).problem("bounds how long debounce puts a run off, and there is none; write debounce, or remove the key")
+		at.child("maxWait", at.nodeAt("maxWait")).problem("bounds how long debounce puts a run off, and there is none; write debounce, or remove the key")
 	case w.MaxWait == 0:
 		w.MaxWait = waitFactor * w.Debounce
 	case w.MaxWait < w.Debounce:
-		at.child("maxWait", at.at("maxWait")).problem("%s is less than debounce, which is %s", showSpan(w.MaxWait), showSpan(w.Debounce))
+		at.child("maxWait", at.nodeAt("maxWait")).problem("%s is less than debounce, which is %s", showSpan(w.MaxWait), showSpan(w.Debounce))
 	}
 }
 
@@ -92,11 +92,11 @@ func (w *whenRead) checkWaits() {
 func (w *whenRead) ofSchedule() {
 	for _, key := range []string{"type", "where", "stream"} {
 		if w.given[key] {
-			w.at.child(key, w.at.at(key)).problem("cannot be combined with schedule, which means all of its ticks; remove one of the two, and to filter ticks write type: %s and where: \"schedule = 'NAME' AND …\"", tidemill.TypeScheduleTick)
+			w.at.child(key, w.at.nodeAt(key)).problem("cannot be combined with schedule, which means all of its ticks; remove one of the two, and to filter ticks write type: %s and where: \"schedule = 'NAME' AND …\"", tidemill.TypeScheduleTick)
 		}
 	}
 	if w.given["spread"] && !w.given["each"] {
-		w.at.child("spread", w.at.at("spread")).problem("distributes the runs of several keys over a time; add each: key, or write spread in the schedule")
+		w.at.child("spread", w.at.nodeAt("spread")).problem("distributes the runs of several keys over a time; add each: key, or write spread in the schedule")
 	}
 	w.When = When{Types: []string{tidemill.TypeScheduleTick}, Where: "schedule = '" + w.Schedule + "'"}
 }
@@ -108,7 +108,7 @@ func (d *draft) checkSchedules(r Recipe, whens []whenRead) {
 		if w.Schedule == "" {
 			continue
 		}
-		at := w.at.child("schedule", w.at.at("schedule"))
+		at := w.at.child("schedule", w.at.nodeAt("schedule"))
 		s, known := d.scheduleOf[w.Schedule]
 		if !known {
 			at.problem("%s", d.unknownSchedule(w.Schedule))
@@ -117,9 +117,9 @@ func (d *draft) checkSchedules(r Recipe, whens []whenRead) {
 		keyed := s.Each || len(s.Keys) > 0
 		switch {
 		case w.Each && keyed:
-			w.at.child("each", w.at.at("each")).problem("the schedule %s ticks for each key itself; remove the key", w.Schedule)
+			w.at.child("each", w.at.nodeAt("each")).problem("the schedule %s ticks for each key itself; remove the key", w.Schedule)
 		case w.Each && r.Key == KeyNone:
-			w.at.child("each", w.at.at("each")).problem("the recipe has no keys (key: none); remove the key")
+			w.at.child("each", w.at.nodeAt("each")).problem("the recipe has no keys (key: none); remove the key")
 		case !w.Each && !keyed && r.Key != KeyNone:
 			at.problem("%s ticks without a key, and the recipe makes something for each key; add each: key", show(w.Schedule))
 		}

@@ -55,7 +55,7 @@ func (d *draft) readSchedules(v value) {
 			continue
 		}
 		s := Schedule{Name: key.Value, TimeZone: "UTC", Missed: MissedSkip}
-		given := child.given(
+		given := child.presentFields(
 			field{"cron", s.readCron},
 			field{"timeZone", s.readTimeZone},
 			field{"missed", s.readMissed},
@@ -72,9 +72,9 @@ func (d *draft) readSchedules(v value) {
 func (s *Schedule) checkKeys(v value, given map[string]bool) {
 	switch {
 	case given["keys"] && given["each"]:
-		v.child("each", v.at("each")).problem("takes the keys that recipes know, and keys names others; keep one")
+		v.child("each", v.nodeAt("each")).problem("takes the keys that recipes know, and keys names others; keep one")
 	case given["spread"] && !given["keys"] && !given["each"]:
-		v.child("spread", v.at("spread")).problem("lays the ticks of several keys over a time, and there are no keys: write keys, or remove the key")
+		v.child("spread", v.nodeAt("spread")).problem("lays the ticks of several keys over a time, and there are no keys: write keys, or remove the key")
 	}
 }
 

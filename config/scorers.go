@@ -94,7 +94,7 @@ func (d *draft) readScorer(key *yaml.Node, v value) Scorer {
 	s := Scorer{Name: key.Value, Key: KeySubject, NoModel: NoModel{Action: NoModelDeadLetter},
 		Hold: defaultHold, MaxBatch: defaultBatch, Engine: engineAuto, Replicas: defaultReplicas(0)}
 	var types []value
-	given := v.given(
+	given := v.presentFields(
 		field{"from", func(v value) { s.From = d.readFrom(v) }},
 		field{"to", func(v value) { s.To = d.readTo(v) }},
 		field{"types", func(v value) { s.Types, types = readFilterTypes(v) }},
@@ -201,7 +201,7 @@ func readMap(v value) (all []Mapped) {
 func (n *NoModel) read(v value) {
 	if v.node.Kind == yaml.MappingNode {
 		n.Action = NoModelUse
-		given := v.given(field{"model", func(v value) { n.Model = readPlainModel(v) }})
+		given := v.presentFields(field{"model", func(v value) { n.Model = readPlainModel(v) }})
 		v.require(v.node, given, "model", "name the model that answers instead, such as intent/default")
 		return
 	}
@@ -261,7 +261,7 @@ func defaultReplicas(partitions int) Replicas {
 
 func (r *Replicas) read(v value) {
 	lag := int(r.Lag)
-	given := v.given(
+	given := v.presentFields(
 		field{"min", readInteger(&r.Min, 0, maxReplicas)},
 		field{"max", readInteger(&r.Max, 1, maxReplicas)},
 		field{"lag", readInteger(&lag, 1, maxLag)},
@@ -273,8 +273,8 @@ func (r *Replicas) read(v value) {
 	}
 }
 
-// settle sets the maximum if the file does not give it. It then follows from the stream.
-func (r *Replicas) settle(partitions int) {
+// setMax sets the maximum from the stream's partitions if the file gives no maximum.
+func (r *Replicas) setMax(partitions int) {
 	if r.Max == 0 {
 		r.Max = max(r.Min, defaultReplicas(partitions).Max)
 	}
@@ -287,7 +287,7 @@ func (d *draft) checkScorerLoop(key *yaml.Node, v value, s Scorer) {
 	if s.From == s.To { // reported, or not parsed
 		return
 	}
-	if way := d.loop(s, func(o Scorer) bool { return o.takes(tidemill.TypeScored) }); way != nil {
+	if way := d.loop(s, func(o Scorer) bool { return o.scoresType(tidemill.TypeScored) }); way != nil {
 		v.problemAt(key, "scores its own scores for ever, by way of %s; remove %s from its types", strings.Join(way, ", "), tidemill.TypeScored)
 		return
 	}
@@ -299,15 +299,15 @@ func (d *draft) checkScorerLoop(key *yaml.Node, v value, s Scorer) {
 	}
 }
 
-// takes reports whether a scorer scores events of a type; "" means any type that no file names.
-func (s Scorer) takes(typ string) bool {
+// scoresType reports whether a scorer scores events of a type; "" means any type that no file names.
+func (s Scorer) scoresType(typ string) bool {
 	if len(s.Types) == 0 {
 		return !tidemill.ReservedType(typ)
 	}
 	return slices.Contains(s.Types, typ)
 }
 
-func (s Scorer) passes(typ string) bool { return s.NoModel.Action == NoModelPass && s.takes(typ) }
+func (s Scorer) passes(typ string) bool { return s.NoModel.Action == NoModelPass && s.scoresType(typ) }
 
 // passable returns the types for which passed-on events may take different ways.
 func (d *draft) passable(s Scorer) []string {

@@ -42,7 +42,7 @@ func mustNotExpire(stream string) bool {
 func (d *draft) readStreams(v value) {
 	for key, child := range v.pairs() {
 		checkStreamName(key, child)
-		if d.only(key, child) {
+		if d.isOnlyFile(key, child) {
 			d.readStream(key.Value, child)
 		}
 	}
@@ -50,7 +50,7 @@ func (d *draft) readStreams(v value) {
 
 func checkStreamName(key *yaml.Node, v value) {
 	if err := tidemill.CheckStream(key.Value); err != nil {
-		v.problemAt(key, "a stream's name %s", inner(err))
+		v.problemAt(key, "a stream's name %s", trimName(err))
 	} else if of, parked := tidemill.CutParked(key.Value); parked {
 		v.problemAt(key, "is reserved for waiting events of %s; choose another name", show(of))
 	} else if tidemill.ScorerStream(key.Value) {
@@ -227,8 +227,8 @@ func (s Stream) Parked() Stream {
 		Builtin: true, KeyOrdered: s.KeyOrdered}
 }
 
-// Parked returns, sorted by name, the parked streams that the triggers need. They are not in
-// Streams, because without triggers there are none.
+// Parked returns, sorted by name, the parked streams that the triggers need. Parked streams are not
+// in Streams, because they exist only for triggers.
 func (c *Config) Parked() []Stream {
 	read := map[string]bool{}
 	homes := map[string]string{} // home of each type, because thousands of triggers may name the same few types

@@ -73,7 +73,7 @@ func (b *Backoff) read(v value) {
 		b.readKind(v)
 		return
 	}
-	given := v.given(
+	given := v.presentFields(
 		field{"kind", b.readKind},
 		field{"first", readWait(&b.First, minWait, maxWait)},
 		field{"cap", readWait(&b.Cap, minWait, maxWait)},
@@ -85,9 +85,9 @@ func (b *Backoff) read(v value) {
 	)
 	switch {
 	case b.Kind == Constant && given["cap"]:
-		v.child("cap", v.at("cap")).problem("a constant backoff does not grow; remove the key, and say first")
+		v.child("cap", v.nodeAt("cap")).problem("a constant backoff does not grow; remove the key, and say first")
 	case given["first"] && given["cap"] && b.First > b.Cap:
-		v.child("cap", v.at("cap")).problem("%s is less than first, which is %s", showSpan(b.Cap), showSpan(b.First))
+		v.child("cap", v.nodeAt("cap")).problem("%s is less than first, which is %s", showSpan(b.Cap), showSpan(b.First))
 	case given["cap"]:
 		b.First = min(b.First, b.Cap)
 	default:
@@ -205,7 +205,7 @@ func (c *Credentials) check(v value, given map[string]bool) {
 	if given["function"] && !given["url"] && !given["service"] {
 		for _, f := range c.fields() {
 			if given[f.key] {
-				v.child(f.key, v.at(f.key)).problem("a function of Tidemill's own asks for no credentials; remove the key")
+				v.child(f.key, v.nodeAt(f.key)).problem("a function of Tidemill's own asks for no credentials; remove the key")
 			}
 		}
 		return
@@ -221,7 +221,7 @@ func (c *Credentials) check(v value, given map[string]bool) {
 	}
 	for _, pair := range [][2]string{{"header", "headerFile"}, {"headerFile", "header"}, {"certFile", "keyFile"}, {"keyFile", "certFile"}} {
 		if given[pair[0]] {
-			v.require(v.at(pair[0]), given, pair[1], "it goes with "+pair[0])
+			v.require(v.nodeAt(pair[0]), given, pair[1], "it goes with "+pair[0])
 		}
 	}
 }

@@ -21,7 +21,7 @@ const (
 var targets = []string{"url", "service", "function"}
 
 func (t *Target) read(v value) {
-	given := v.given(append([]field{
+	given := v.presentFields(append([]field{
 		{"url", t.readURL},
 		{"service", t.readService},
 		{"function", t.readFunction},
@@ -41,7 +41,7 @@ func (t *Target) read(v value) {
 	t.Credentials.check(v, given)
 	for _, key := range []string{"caFile", "certFile"} {
 		if given[key] && strings.HasPrefix(strings.ToLower(t.URL), schemeHTTP+":") {
-			v.child(key, v.at(key)).problem("is for https, and the url is not; write https, or remove the key")
+			v.child(key, v.nodeAt(key)).problem("is for https, and the url is not; write https, or remove the key")
 		}
 	}
 }

@@ -43,7 +43,7 @@ func (d *draft) readWhen(v value) When {
 		w     When
 		types []value
 	)
-	given := v.given(d.filterFields(&w, &types)...)
+	given := v.presentFields(d.filterFields(&w, &types)...)
 	if !given["stream"] {
 		v.require(v.node, given, "type", "name one or more types of events, or the stream all of whose events it gets")
 	}

@@ -113,7 +113,7 @@ func (d *draft) readTriggers(v value) {
 			child.problemAt(key, "is the name of a trigger of Tidemill's own; choose another")
 		}
 		t := Trigger{Name: key.Value, Delivery: defaultDelivery()}
-		given := child.given(
+		given := child.presentFields(
 			field{"when", func(v value) { t.When = d.readWhens(v) }},
 			field{"to", func(v value) { t.To.read(v); d.place.checkService(v.valueOf("service")) }},
 			field{"delivery", t.Delivery.read},
@@ -136,7 +136,7 @@ func (d *draft) admit(key *yaml.Node, v value, have int, what string) bool {
 	case have == maxNamed:
 		v.problemAt(key, "is one %s more than %d; let one of them match what several do", what, maxNamed)
 	}
-	return d.only(key, v)
+	return d.isOnlyFile(key, v)
 }
 
 // The functions of Tidemill that work for a whole install. Each has a trigger of the same name.

@@ -51,8 +51,8 @@ func (v value) fields(fields ...field) {
 	}
 }
 
-// given calls fields, and returns which of them are present.
-func (v value) given(fields ...field) map[string]bool {
+// presentFields parses the given fields and returns the names of those that are present.
+func (v value) presentFields(fields ...field) map[string]bool {
 	seen := map[string]bool{}
 	for i, f := range fields {
 		fields[i].read = func(v value) { seen[f.key] = true; f.read(v) }
@@ -72,12 +72,12 @@ func (v value) require(at *yaml.Node, given map[string]bool, key, next string) {
 // versioned calls fields for a whole file. Every file must give its version, because the
 // version applies to that file alone.
 func (v value) versioned(fields ...field) {
-	given := v.given(append([]field{{"version", readVersion}}, fields...)...)
+	given := v.presentFields(append([]field{{"version", readVersion}}, fields...)...)
 	v.require(v.node, given, "version", fmt.Sprintf("begin the file with `version: %d`", fileVersion))
 }
 
-// at returns the value of a key that is present.
-func (v value) at(key string) *yaml.Node {
+// nodeAt returns the YAML node of a key that is present.
+func (v value) nodeAt(key string) *yaml.Node {
 	for k, child := range v.pairs() {
 		if k.Value == key {
 			return child.node

@@ -93,7 +93,7 @@ func onEvents(f Func) func(context.Context, *broker.View) ([]broker.View, error)
 // ServeHTTP handles one event.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodPost {
-		other(w, r)
+		answerOther(w, r)
 		return
 	}
 	v, err := h.read(w, r)
@@ -107,7 +107,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel = context.WithTimeout(ctx, h.opt.Timeout)
 		defer cancel()
 	}
-	replies, err := h.run(ctx, &v)
+	replies, err := h.callFunc(ctx, &v)
 	if broken, is := errors.AsType[unreadable](err); is {
 		refuse(w, broken.error)
 		return
@@ -120,9 +120,9 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	reply(w, replies)
 }
 
-// other answers requests that are not POST. A sender may ask with OPTIONS whether it
+// answerOther answers requests that are not POST. A sender may ask with OPTIONS whether it
 // may post here.
-func other(w http.ResponseWriter, r *http.Request) {
+func answerOther(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Allow", "POST, OPTIONS")
 	if r.Method == http.MethodOptions {
 		w.WriteHeader(http.StatusNoContent)
@@ -141,8 +141,8 @@ type panicked struct {
 // Error leaves out the stack, which is for the log only.
 func (p *panicked) Error() string { return fmt.Sprintf("the function panicked: %v", p.cause) }
 
-// run calls the function and turns a panic into an error.
-func (h *handler) run(ctx context.Context, v *broker.View) (replies []broker.View, err error) {
+// callFunc calls the function and turns a panic into an error.
+func (h *handler) callFunc(ctx context.Context, v *broker.View) (replies []broker.View, err error) {
 	defer func() {
 		cause := recover()
 		if cause == http.ErrAbortHandler {

@@ -121,7 +121,7 @@ func checkCall(column int, c *Call) error {
 		for _, f := range functions() {
 			names = append(names, f.name)
 		}
-		e = fail(column, "there is no function %s%s", cut(c.Name), didYouMean(c.Name, names))
+		e = fail(column, "there is no function %s%s", shorten(c.Name), didYouMean(c.Name, names))
 	case n < f.least || n > f.most:
 		e = fail(column, "%s takes %s, and here %s", c.Name, f.takes(), areMany(n))
 	default:

@@ -28,7 +28,7 @@ func Parse(text string) (Expr, error) {
 }
 
 // ParseCondition parses an expression that must be true or false for an event, such as a
-// filter. If it can be neither, it would match nothing; that is an error.
+// filter. An expression that can be neither matches nothing, which is an error.
 func ParseCondition(text string) (Expr, error) {
 	x, err := Parse(text)
 	if err != nil {
@@ -86,7 +86,7 @@ func (p *parser) advance() {
 }
 
 func (p *parser) take(text string) bool {
-	if !p.tok.is(text) {
+	if !p.tok.isText(text) {
 		return false
 	}
 	p.advance()
@@ -148,7 +148,7 @@ func (p *parser) operation(x Expr) (Expr, error) {
 		return p.test(x)
 	}
 	p.advance()
-	if op.text == "=" && p.tok.is("=") {
+	if op.text == "=" && p.tok.isText("=") {
 		return nil, p.expected("a value", "; equality is a single =")
 	}
 	y, err := p.expression(op.precedence() + 1)
@@ -191,7 +191,7 @@ func (p *parser) in(x Expr) (Expr, error) {
 	if !p.take("(") {
 		return nil, p.expected("a list in parentheses after IN", "")
 	}
-	if p.tok.is(")") {
+	if p.tok.isText(")") {
 		return nil, p.expected("a value in the list", "")
 	}
 	set, err := p.list(open)
@@ -285,7 +285,7 @@ func (p *parser) signed(sign token) (Expr, error) {
 func (p *parser) integer(at token, digits string) (Expr, error) {
 	n, err := strconv.ParseInt(digits, 10, 32)
 	if err != nil {
-		return nil, fail(columnOf(p.text, at.at), "expected an integer from -2147483648 to 2147483647, found %s", cut(digits))
+		return nil, fail(columnOf(p.text, at.at), "expected an integer from -2147483648 to 2147483647, found %s", shorten(digits))
 	}
 	return &Literal{int32(n)}, nil
 }
@@ -302,7 +302,7 @@ func (p *parser) exists() (Expr, error) {
 // named reads a call or an attribute.
 func (p *parser) named(name token) (Expr, error) {
 	open := p.tok
-	if !open.is("(") {
+	if !open.isText("(") {
 		attribute, err := p.attribute(name)
 		return &Attribute{attribute}, err
 	}
@@ -319,7 +319,7 @@ func (p *parser) named(name token) (Expr, error) {
 
 func (p *parser) attribute(t token) (string, error) {
 	if strings.Contains(t.text, "_") {
-		return "", fail(columnOf(p.text, t.at), "expected an attribute's name, which has letters and digits only, found %s", cut(t.text))
+		return "", fail(columnOf(p.text, t.at), "expected an attribute's name, which has letters and digits only, found %s", shorten(t.text))
 	}
 	return strings.ToLower(t.text), nil
 }
@@ -329,12 +329,12 @@ func (p *parser) expected(what, advice string) error {
 	if p.tok.kind == wrong {
 		return p.tok.err
 	}
-	return fail(columnOf(p.text, p.tok.at), "expected %s, found %s%s", what, p.tok.said(p.text), advice)
+	return fail(columnOf(p.text, p.tok.at), "expected %s, found %s%s", what, p.tok.describe(p.text), advice)
 }
 
 func (p *parser) expectedValue() error {
 	advice := ""
-	if p.tok.is("=") && (p.before.is("=") || p.before.is("!=")) {
+	if p.tok.isText("=") && (p.before.isText("=") || p.before.isText("!=")) {
 		advice = fmt.Sprintf("; write %s alone", p.before.text)
 	}
 	return p.expected("an attribute or a value", advice)
@@ -351,7 +351,7 @@ func (p *parser) guessMistake() string {
 	}
 	if p.before.kind == word {
 		if k, ok := spelling.Nearest(p.before.text, []string{"EXISTS", "NOT"}); ok {
-			return fmt.Sprintf("; did you mean %s for %s?", k, cut(p.before.text))
+			return fmt.Sprintf("; did you mean %s for %s?", k, shorten(p.before.text))
 		}
 	}
 	if p.tok.kind == quoted {

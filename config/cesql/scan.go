@@ -25,24 +25,24 @@ type token struct {
 	err     *SyntaxError
 }
 
-// is reports whether a token is this keyword or symbol.
-func (t token) is(text string) bool {
+// isText reports whether a token is this keyword or symbol.
+func (t token) isText(text string) bool {
 	return (t.kind == keyword || t.kind == symbol) && t.text == text
 }
 
-// said returns the name of a token for an error.
-func (t token) said(text string) string {
+// describe returns the name of a token for an error.
+func (t token) describe(text string) string {
 	if t.kind == endToken {
 		return "the end"
 	}
 	if t.kind == quoted {
 		return "a string"
 	}
-	return cut(text[t.at:t.end])
+	return shorten(text[t.at:t.end])
 }
 
-// cut shortens a text that an error repeats.
-func cut(text string) string {
+// shorten shortens a text that an error repeats.
+func shorten(text string) string {
 	const most = 40
 	if letters := []rune(text); len(letters) > most {
 		return string(letters[:most-1]) + "…"

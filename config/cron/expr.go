@@ -54,7 +54,7 @@ func (e Expr) parseFields(words []string) (Expr, error) {
 	case len(words) != 6:
 		return Expr{}, fmt.Errorf("%q has %d fields; write five (minute hour day-of-month month day-of-week), or six with seconds first", e.text, len(words))
 	}
-	var sets [6]set
+	var sets [6]valueSet
 	for i, f := range fields {
 		s, err := f.parse(words[i])
 		if err != nil {
@@ -65,7 +65,7 @@ func (e Expr) parseFields(words []string) (Expr, error) {
 	e.clock = clock{second: sets[0].bits, minute: sets[1].bits, hour: sets[2].bits}
 	e.days = days{day: sets[3], month: sets[4].bits, weekday: sets[5]}
 	e.wild = sets[2].star
-	if !e.days.possible() {
+	if !e.days.isPossible() {
 		return Expr{}, fmt.Errorf("%q never fires: the day of month %s is in none of the months %s", e.text, words[3], words[4])
 	}
 	return e, nil
@@ -92,17 +92,17 @@ var fields = [6]field{
 	{name: "day of week", low: 0, high: 7, days: true, names: []string{"SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"}},
 }
 
-// set contains the values of a field.
-type set struct {
+// valueSet contains the values of a field.
+type valueSet struct {
 	bits uint64
 	star bool // whether it began with * or ?; Vixie cron then treats the field as not restricted
 	last bool // the last day of the month
 }
 
-func (s set) has(n int) bool { return s.bits>>n&1 == 1 }
+func (s valueSet) has(n int) bool { return s.bits>>n&1 == 1 }
 
-func (f *field) parse(text string) (set, error) {
-	s := set{star: text[0] == '*' || text[0] == '?'}
+func (f *field) parse(text string) (valueSet, error) {
+	s := valueSet{star: text[0] == '*' || text[0] == '?'}
 	for item := range strings.SplitSeq(text, ",") {
 		if f.last && strings.EqualFold(item, "L") {
 			s.last = true
@@ -110,7 +110,7 @@ func (f *field) parse(text string) (set, error) {
 		}
 		bits, err := f.parseItem(item)
 		if err != nil {
-			return set{}, fmt.Errorf("%s %q: %w", f.name, text, err)
+			return valueSet{}, fmt.Errorf("%s %q: %w", f.name, text, err)
 		}
 		s.bits |= bits
 	}
@@ -143,7 +143,7 @@ func (f *field) parseItem(item string) (uint64, error) {
 // parseRange parses *, a value or a range. A value with a step runs to the field's end.
 func (f *field) parseRange(text string, stepped bool) (from, to int, err error) {
 	if text == "*" || text == "?" && f.days {
-		return f.low, f.top(), nil
+		return f.low, f.greatest(), nil
 	}
 	first, last, ranged := strings.Cut(text, "-")
 	if from, err = f.value(first); err != nil {
@@ -153,7 +153,7 @@ func (f *field) parseRange(text string, stepped bool) (from, to int, err error) 
 	case ranged:
 		to, err = f.value(last)
 	case stepped:
-		to = f.top()
+		to = f.greatest()
 	default:
 		to = from
 	}
@@ -163,13 +163,13 @@ func (f *field) parseRange(text string, stepped bool) (from, to int, err error) 
 	case to == 0 && from > 0 && f.high == 7:
 		to = 7 // FRI-SUN
 	case to < from:
-		return 0, 0, fmt.Errorf("the range %q goes backwards; write it as two, such as %s-%d,%d-%s", text, first, f.top(), f.low, last)
+		return 0, 0, fmt.Errorf("the range %q goes backwards; write it as two, such as %s-%d,%d-%s", text, first, f.greatest(), f.low, last)
 	}
 	return from, to, nil
 }
 
-// top returns the greatest value for *. Sunday has two numbers, and only 0 is used.
-func (f *field) top() int {
+// greatest returns the greatest value for *. Sunday has two numbers, and only 0 is used.
+func (f *field) greatest() int {
 	if f.high == 7 {
 		return 6
 	}

@@ -64,14 +64,14 @@ func (e Expr) within(s stretch, at time.Time) (time.Time, bool) {
 func (e Expr) onWall(from, to time.Time) (time.Time, bool) {
 	day := from.Truncate(dayEnd)
 	for tod := from.Sub(day); ; tod = 0 {
-		found, ok := e.days.next(day, to)
+		found, ok := e.days.nextDay(day, to)
 		if !ok {
 			return time.Time{}, false
 		}
 		if found.After(day) {
 			tod = 0
 		}
-		if t, ok := e.clock.next(tod); ok {
+		if t, ok := e.clock.nextTime(tod); ok {
 			at := found.Add(t)
 			return at, at.Before(to)
 		}
@@ -112,11 +112,11 @@ func (e Expr) nextEvery(after time.Time) time.Time {
 // days says on which days an expression fires.
 type days struct {
 	month        uint64
-	day, weekday set
+	day, weekday valueSet
 }
 
-// has reports whether it fires on a day. The day is given as its midnight in UTC.
-func (d days) has(at time.Time) bool {
+// firesOn reports whether the expression fires on a day, given as its midnight in UTC.
+func (d days) firesOn(at time.Time) bool {
 	if d.month>>at.Month()&1 == 0 {
 		return false
 	}
@@ -131,9 +131,9 @@ func (d days) has(at time.Time) bool {
 // longest is the greatest number of days of each month.
 var longest = [13]int{0, 31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31}
 
-// possible reports whether there is such a day in any year. Each date falls on each weekday in
-// some year, so only the date can be impossible.
-func (d days) possible() bool {
+// isPossible reports whether any year has a day on which the expression fires. Each date falls on
+// each weekday in some year, so only the date can be impossible.
+func (d days) isPossible() bool {
 	if d.day.last || !d.day.star && !d.weekday.star {
 		return true
 	}
@@ -147,14 +147,14 @@ func (d days) possible() bool {
 	return false
 }
 
-// next returns the first such day that is not before the given one and is before the end.
-func (d days) next(day, end time.Time) (time.Time, bool) {
+// nextDay returns the first firing day that is not before day and is before end.
+func (d days) nextDay(day, end time.Time) (time.Time, bool) {
 	for day.Before(end) {
 		if d.month>>day.Month()&1 == 0 {
 			day = time.Date(day.Year(), day.Month()+1, 1, 0, 0, 0, 0, time.UTC)
 			continue
 		}
-		if d.has(day) {
+		if d.firesOn(day) {
 			return day, true
 		}
 		day = day.AddDate(0, 0, 1)
@@ -167,25 +167,25 @@ type clock struct{ second, minute, hour uint64 }
 
 const dayEnd = 24 * time.Hour
 
-// next returns the first such time of day that is not before the given one.
-func (c clock) next(from time.Duration) (time.Duration, bool) {
+// nextTime returns the first firing time of a day that is not before from.
+func (c clock) nextTime(from time.Duration) (time.Duration, bool) {
 	h, m, s := int(from/time.Hour), int(from/time.Minute%60), int(from/time.Second%60)
-	hour, ok := above(c.hour, h)
+	hour, ok := smallestFrom(c.hour, h)
 	if !ok {
 		return 0, false
 	}
 	if hour == h {
-		minute, ok := above(c.minute, m)
+		minute, ok := smallestFrom(c.minute, m)
 		if ok && minute == m {
-			if second, ok := above(c.second, s); ok {
+			if second, ok := smallestFrom(c.second, s); ok {
 				return timeOfDay(hour, minute, second), true
 			}
-			minute, ok = above(c.minute, m+1)
+			minute, ok = smallestFrom(c.minute, m+1)
 		}
 		if ok {
 			return timeOfDay(hour, minute, lowest(c.second)), true
 		}
-		if hour, ok = above(c.hour, h+1); !ok {
+		if hour, ok = smallestFrom(c.hour, h+1); !ok {
 			return 0, false
 		}
 	}
@@ -196,8 +196,8 @@ func timeOfDay(hour, minute, second int) time.Duration {
 	return time.Duration(hour)*time.Hour + time.Duration(minute)*time.Minute + time.Duration(second)*time.Second
 }
 
-// above returns the smallest value of a set that is not less than n.
-func above(set uint64, n int) (int, bool) {
+// smallestFrom returns the smallest value of a set that is not less than n.
+func smallestFrom(set uint64, n int) (int, bool) {
 	rest := set >> n
 	if rest == 0 {
 		return 0, false
@@ -217,9 +217,9 @@ type stretch struct {
 	shown time.Time
 }
 
-// settled is how far back earlier clock changes are examined. No zone ever set its clock back
+// maxClockBack is how far back earlier clock changes are examined. No zone ever set its clock back
 // by more than a day.
-const settled = 48 * time.Hour
+const maxClockBack = 48 * time.Hour
 
 // stretchAt returns the stretch of a moment. If it has no end, it ends at the limit.
 func stretchAt(at, limit time.Time) stretch {
@@ -236,7 +236,7 @@ func stretchAt(at, limit time.Time) stretch {
 		if ended := earlier.wall(before); ended.After(s.shown) {
 			s.shown = ended
 		}
-		if before = earlier.start; before.IsZero() || s.start.Sub(before) > settled {
+		if before = earlier.start; before.IsZero() || s.start.Sub(before) > maxClockBack {
 			return s
 		}
 	}

@@ -31,7 +31,7 @@ func draw(r *rand.Rand, seconds bool) drawn {
 		case i == 0:
 			stars = 9
 		}
-		for n := f.low; n <= f.top(); n++ {
+		for n := f.low; n <= f.greatest(); n++ {
 			d.sets[i] = append(d.sets[i], n)
 		}
 		if r.IntN(10) >= stars*2 {

@@ -183,7 +183,7 @@ func (d *doubler) walk(e ast.Expr, whole bool) {
 	case e.Kind() == ast.LiteralKind:
 		d.literal(e)
 	case e.Kind() == ast.CallKind && slices.Contains([]string{overloads.Size, overloads.TypeConvertInt, overloads.TypeConvertUint, operators.Modulo}, e.AsCall().FunctionName()):
-		d.call(e)
+		d.doubleCall(e)
 	}
 }
 
@@ -209,8 +209,8 @@ func (d *doubler) literal(e ast.Expr) {
 	e.SetKindCase(d.make.NewLiteral(e.ID(), types.Double(number)))
 }
 
-// call puts double( ) around a call.
-func (d *doubler) call(e ast.Expr) {
+// doubleCall puts double( ) around a call.
+func (d *doubler) doubleCall(e ast.Expr) {
 	c := e.AsCall()
 	inner := d.make.NewCall(d.next, c.FunctionName(), c.Args()...)
 	if c.IsMemberFunction() {
@@ -240,16 +240,16 @@ type growth struct{ most float64 }
 
 func checkGrowth(a *ast.AST) *SyntaxError {
 	var g growth
-	g.of(a.Expr(), nil)
+	g.countCopies(a.Expr(), nil)
 	if g.most > maxCopies {
 		return &SyntaxError{1, "makes lists or texts that grow too large; ask for less, or write several clauses"}
 	}
 	return nil
 }
 
-// of returns how many values an expression's value can contain. bound are the variables of the
+// countCopies returns how many values an expression's value can contain. bound are the variables of the
 // surrounding macros.
-func (g *growth) of(e ast.Expr, bound map[string]copies) copies {
+func (g *growth) countCopies(e ast.Expr, bound map[string]copies) copies {
 	c := g.holds(e, bound)
 	g.most = max(g.most, c.all)
 	return c
@@ -270,7 +270,7 @@ func (g *growth) holds(e ast.Expr, bound map[string]copies) copies {
 	}
 	var sum, most copies
 	for _, b := range below {
-		c := g.of(b, bound)
+		c := g.countCopies(b, bound)
 		sum.all, sum.each = sum.all+c.all, max(sum.each, c.each)
 		most.all = max(most.all, c.all)
 	}
@@ -285,17 +285,17 @@ func (g *growth) holds(e ast.Expr, bound map[string]copies) copies {
 
 // comprehension handles a macro such as map, which builds its value step by step.
 func (g *growth) comprehension(c ast.ComprehensionExpr, bound map[string]copies) copies {
-	over := g.of(c.IterRange(), bound)
-	start := g.of(c.AccuInit(), bound)
+	over := g.countCopies(c.IterRange(), bound)
+	start := g.countCopies(c.AccuInit(), bound)
 	within := maps.Clone(bound)
 	if within == nil {
 		within = map[string]copies{}
 	}
 	one := copies{over.each, over.each}
 	within[c.IterVar()], within[c.IterVar2()], within[c.AccuVar()] = one, one, copies{}
-	step := g.of(c.LoopStep(), within)
+	step := g.countCopies(c.LoopStep(), within)
 	within[c.AccuVar()] = copies{start.all + over.all*step.all, max(start.each, step.each)}
-	return g.of(c.Result(), within)
+	return g.countCopies(c.Result(), within)
 }
 
 // isScalar reports whether a function returns a number or a boolean.

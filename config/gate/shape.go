@@ -22,8 +22,8 @@ type shape struct {
 
 func (s *shape) isNumber() bool { return s.fields == nil && s.each == nil && !s.free }
 
-// below returns the shape of a name in this one; nil if there is no such name.
-func (s *shape) below(name string) *shape {
+// child returns the shape of a name inside this shape; nil if the name is unknown.
+func (s *shape) child(name string) *shape {
 	switch {
 	case s.free:
 		return s

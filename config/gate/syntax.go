@@ -125,7 +125,7 @@ func (f *finding) check(a *ast.AST) *SyntaxError {
 			if at.isNumber() {
 				return &SyntaxError{column(a, p.ids[i]), spellOf(p.steps[:i]) + " is a number, and has nothing within"}
 			}
-			below := at.below(name)
+			below := at.child(name)
 			if below == nil && i == 0 {
 				break // the checker reports it
 			}

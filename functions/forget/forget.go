@@ -19,9 +19,9 @@ type Forgetter interface {
 	Forget(context.Context, erase.Order) (tidemill.KeyForgotten, error)
 }
 
-// again is the time after which a fact is delivered again while an attempt ends or the ledger
+// redeliveryDelay is the time after which a fact is delivered again while an attempt ends or the ledger
 // is catching up.
-const again = 5 * time.Second
+const redeliveryDelay = 5 * time.Second
 
 // New returns the function.
 func New(f Forgetter) functions.ViewFunc {
@@ -63,7 +63,7 @@ func marked(err error) error {
 	case errors.Is(err, erase.ErrKey):
 		return functions.Permanent(err)
 	case errors.Is(err, erase.ErrLive), errors.Is(err, erase.ErrCatchingUp):
-		return functions.RetryAfter(err, again)
+		return functions.RetryAfter(err, redeliveryDelay)
 	}
 	return err
 }

@@ -17,7 +17,7 @@ type assignment struct {
 	prefix    string          // prefix of the outputs' ids
 	to        int32           // partition of the outputs
 	found     *earlierOutputs // outputs of a former owner after the offset; nil once that has been passed
-	held      *held
+	held      *heldIndex
 	before    *assignment // assignment that this one replaces
 
 	// Used by the pipeline only.
@@ -65,9 +65,9 @@ func newAssignment(stream string, partition, to int32) *assignment {
 	return t
 }
 
-// note returns what is committed next to the offset. It is used by the committer.
-func (t *assignment) note() note {
-	n := note{to: t.to, from: t.end, mark: t.held.mark()}
+// offsetNote returns what is committed next to the offset. The committer calls it.
+func (t *assignment) offsetNote() offsetNote {
+	n := offsetNote{to: t.to, from: t.end, mark: t.held.returnMark()}
 	if t.frozen {
 		n.from = t.from
 	}
@@ -130,8 +130,8 @@ func (t *assignments) leave() {
 	t.settled.Broadcast()
 }
 
-// close makes lookups of some partitions wait until the transaction has ended.
-func (t *assignments) close(at []broker.Position) {
+// closeLookups makes lookups of some partitions wait until the transaction has ended.
+func (t *assignments) closeLookups(at []broker.Position) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, p := range at {
@@ -160,8 +160,8 @@ func (t *assignments) gone(at []broker.Position) {
 	t.changes++
 }
 
-// of returns the assignment of a delivery; nil if the delivery is not current.
-func (t *assignments) of(d *broker.Delivery) *assignment {
+// assignmentOf returns the assignment of a delivery; nil if the delivery is not current.
+func (t *assignments) assignmentOf(d *broker.Delivery) *assignment {
 	t.mu.Lock()
 	for t.closing[d.Partition] {
 		t.settled.Wait()
@@ -174,8 +174,8 @@ func (t *assignments) of(d *broker.Delivery) *assignment {
 	return one
 }
 
-// ended reports whether an assignment has ended.
-func (t *assignments) ended(one *assignment) bool {
+// hasEnded reports whether an assignment has ended.
+func (t *assignments) hasEnded(one *assignment) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.all[one.partition] != one
@@ -198,7 +198,7 @@ func (t *assignments) changed(since uint64) (now uint64, all []*assignment) {
 }
 
 // earlierOutputs are outputs that a former owner has sent after its committed offset.
-// They are read back so that they are not sent again.
+// These outputs are read back so that they are not sent again.
 //
 // An output names its input's position and its cause. Both must be the event's, because
 // a log that has lost its end in a crash gives the same offsets to other events.
@@ -255,8 +255,8 @@ func (f *earlierOutputs) trim(offset int64) {
 	}
 }
 
-// has reports whether an event's output has been found.
-func (f *earlierOutputs) has(v *broker.View, offset int64) bool {
+// hasOutput reports whether an event's output has been found.
+func (f *earlierOutputs) hasOutput(v *broker.View, offset int64) bool {
 	of, ok := f.causes[offset]
 	return ok && of == identity(v.Source, v.ID)
 }

@@ -29,7 +29,7 @@ func TestANoteStaysBehindWhatTheOffsetHasNotPassed(t *testing.T) {
 		{150, true, 140},
 	}
 	for i, s := range steps {
-		if n := x.note(); n.from != s.from || n.to != 1 {
+		if n := x.offsetNote(); n.from != s.from || n.to != 1 {
 			t.Errorf("step %d: the note says %+v, want %d", i, n, s.from)
 		}
 		x.passed(s.sent, s.whole)
@@ -59,7 +59,7 @@ func TestWhatWasSentIsFound(t *testing.T) {
 		id     string
 		has    bool
 	}{{7, "a", true}, {9, "b", true}, {9, "x", false}, {10, "d", true}, {11, "c", false}, {12, "e", false}, {8, "a", false}} {
-		if got := f.has(&broker.View{ID: c.id, Source: "/p"}, c.offset); got != c.has {
+		if got := f.hasOutput(&broker.View{ID: c.id, Source: "/p"}, c.offset); got != c.has {
 			t.Errorf("%s at %d: %v", c.id, c.offset, got)
 		}
 	}
@@ -67,7 +67,7 @@ func TestWhatWasSentIsFound(t *testing.T) {
 		t.Errorf("the last is %d", f.last)
 	}
 	f.trim(9)
-	if f.has(&broker.View{ID: "a", Source: "/p"}, 7) || len(f.causes) != 2 {
+	if f.hasOutput(&broker.View{ID: "a", Source: "/p"}, 7) || len(f.causes) != 2 {
 		t.Errorf("%d are left", len(f.causes))
 	}
 }
@@ -77,14 +77,14 @@ func TestASuccessorReadsBackFromWhereItsFormerOwnerSaid(t *testing.T) {
 	f.causes[50] = 1
 	x := assignmentOf(0, 0)
 	x.found = f
-	x.resume(40, note{from: 10}, []broker.Position{{Partition: 0, Offset: 80}})
-	if n := x.note(); n.from != 10 || x.end != 80 {
+	x.resume(40, offsetNote{from: 10}, []broker.Position{{Partition: 0, Offset: 80}})
+	if n := x.offsetNote(); n.from != 10 || x.end != 80 {
 		t.Errorf("with something found, the note says %d and outputs go on at %d", n.from, x.end)
 	}
 	y := assignmentOf(0, 0)
 	y.found = newEarlierOutputs("in/0/")
-	y.resume(40, note{from: 10}, []broker.Position{{Partition: 0, Offset: 80}})
-	if n := y.note(); n.from != 80 || y.found != nil {
+	y.resume(40, offsetNote{from: 10}, []broker.Position{{Partition: 0, Offset: 80}})
+	if n := y.offsetNote(); n.from != 80 || y.found != nil {
 		t.Errorf("with nothing found, the note says %d", n.from)
 	}
 }

@@ -28,7 +28,7 @@ type batch struct {
 	units   []unit
 	next    atomic.Int32 // next unit to be computed
 	arenas  [][]byte     // outputs of the workers
-	parts   []part
+	parts   []batchPart
 	ends    []*inFlight
 	foreign []*broker.Delivery // deliveries whose assignment has ended; they are ended to free their memory
 	swaps   []swap
@@ -89,8 +89,8 @@ type group struct {
 	version string
 }
 
-// part is an assignment's part of a batch.
-type part struct {
+// batchPart is an assignment's part of a batch.
+type batchPart struct {
 	of    *assignment
 	from  *inFlight // one of its deliveries, if there is one, to check whether it is current
 	next  int64     // offset after the last delivery that ends; 0 if none does
@@ -113,8 +113,8 @@ func (b *batch) reset(seq uint64) {
 	}
 }
 
-// empty reports whether there is nothing to commit.
-func (b *batch) empty() bool {
+// isEmpty reports whether there is nothing to commit.
+func (b *batch) isEmpty() bool {
 	return len(b.items) == 0 && len(b.ends) == 0 && len(b.foreign) == 0
 }
 
@@ -154,8 +154,8 @@ func (b *batch) sort() {
 	}
 }
 
-// of returns the indexes of a group's items.
-func (b *batch) of(g *group) []int32 { return b.order[g.first : g.first+g.n] }
+// itemsOf returns the indexes of the items in a group.
+func (b *batch) itemsOf(g *group) []int32 { return b.order[g.first : g.first+g.n] }
 
 // release releases the models.
 func (b *batch) release() {
@@ -171,8 +171,7 @@ const (
 	// unitRows is how many events a model scores at once: enough to share its weights,
 	// and few enough that all cores end at about the same time.
 	unitRows = 256
-	// alone is how many events one core scores in the time that it takes to wake
-	// another.
+	// alone is the number of events that one core scores while another core starts a worker.
 	alone = 48
 )
 
@@ -185,7 +184,7 @@ type unit struct {
 
 // compute scores the batch on all cores.
 func (s *session) compute(b *batch) {
-	b.cut()
+	b.divide()
 	b.next.Store(0)
 	n := min(len(b.units), len(s.workers))
 	if len(b.order) <= alone {
@@ -203,8 +202,8 @@ func (s *session) compute(b *batch) {
 	b.release()
 }
 
-// cut divides the groups to be scored into units.
-func (b *batch) cut() {
+// divide divides the groups to be scored into units.
+func (b *batch) divide() {
 	for i := range b.groups {
 		g := &b.groups[i]
 		if g.model == nil {
@@ -252,18 +251,18 @@ func (w *worker) work(b *batch, number int) {
 func (w *worker) unit(b *batch, g *group, items []int32, number int) {
 	for len(items) > 0 {
 		n := w.read(b, g, items)
-		w.run(b, g, items[:n], number)
+		w.scoreItems(b, g, items[:n], number)
 		items = items[n:]
 	}
 }
 
-// run scores the rows that were read. If the model refuses them together, each is
+// scoreItems scores the rows that were read. If the model refuses them together, each is
 // scored alone, so that one event does not fail the others.
-func (w *worker) run(b *batch, g *group, items []int32, number int) {
+func (w *worker) scoreItems(b *batch, g *group, items []int32, number int) {
 	if len(w.rows) == 0 {
 		return
 	}
-	err := w.ask(g.model)
+	err := w.runModel(g.model)
 	switch {
 	case err == nil:
 		w.write(b, g, number)
@@ -279,9 +278,9 @@ func (w *worker) run(b *batch, g *group, items []int32, number int) {
 	}
 }
 
-// ask runs the model and turns a panic into an error. Otherwise one event could end the
+// runModel runs the model and turns a panic into an error. Otherwise one event could end the
 // process again and again.
-func (w *worker) ask(m *infer.Model) (err error) {
+func (w *worker) runModel(m *infer.Model) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("the engine failed: %v", r)

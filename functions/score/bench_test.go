@@ -86,7 +86,7 @@ func meter(b *testing.B, n int, work func()) {
 // the answers.
 func BenchmarkBots(b *testing.B) {
 	const n = 300_000
-	w := apart(b)
+	w := newSeparateWorld(b)
 	w.fill(n, benchModels)
 	for i := range benchModels {
 		w.model(artifactOf(fmt.Sprint("m/bot-", i), 1), network(uint64(i), benchInputs, 64, 20))
@@ -107,7 +107,7 @@ func BenchmarkBots(b *testing.B) {
 			p.load(benchModels)
 			meter(b, n, func() {
 				p.score(conf)
-				w.soon("all are scored", func() bool { return p.s.Standing().Events >= n })
+				w.poll("all are scored", func() bool { return p.s.Standing().Events >= n })
 			})
 			if at := p.s.Standing(); at.Scored != n || at.Aborted != 0 {
 				b.Errorf("the standing is %+v", at)
@@ -241,7 +241,7 @@ func (w *world) inferAlone(b *testing.B, n int) {
 // output, at 5,000 events per second, exactly once.
 func BenchmarkLatency(b *testing.B) {
 	const models, each, rounds = 200, 25, 1000
-	w := apart(b)
+	w := newSeparateWorld(b)
 	for i := range models {
 		w.model(artifactOf(fmt.Sprint("m/bot-", i), 1), network(uint64(i), benchInputs, 64, 20))
 		w.promoted(fmt.Sprint("m/bot-", i), 1)
@@ -264,7 +264,7 @@ func BenchmarkLatency(b *testing.B) {
 			})
 		}
 	}
-	w.soon("all are scored", func() bool { return p.s.Standing().Scored == each*rounds })
+	w.poll("all are scored", func() bool { return p.s.Standing().Scored == each*rounds })
 	at := p.s.Standing()
 	b.ReportMetric(float64(at.P50.Milliseconds()), "p50-ms")
 	b.ReportMetric(float64(at.P99.Milliseconds()), "p99-ms")

@@ -64,7 +64,7 @@ func (s *session) commit(b *batch) error {
 		if err := s.noteFirst(b); err != nil {
 			return err
 		}
-		called, err := s.do(b, s.fill)
+		called, err := s.runTx(b, s.fillTx)
 		if err == nil {
 			s.succeeded(b)
 			return nil
@@ -118,8 +118,8 @@ func (s *session) dropLost(b *batch) bool {
 
 // current reports whether a part's assignment has not ended. A delivery learns that
 // first. An assignment without one learns it before another can replace it.
-func (s *session) current(p *part) bool {
-	return !s.assignments.ended(p.of) && (p.from.d == nil || p.from.d.Current())
+func (s *session) current(p *batchPart) bool {
+	return !s.assignments.hasEnded(p.of) && (p.from.d == nil || p.from.d.Current())
 }
 
 // noteFirst commits a note for partitions without one before anything is sent for them.
@@ -136,8 +136,8 @@ func (s *session) noteFirst(b *batch) error {
 		if len(first) == 0 {
 			return nil
 		}
-		_, err := s.do(b, func(_ context.Context, tx *broker.Tx, b *batch) error {
-			return s.notes(tx, b, func(t *assignment) bool { return !t.noted })
+		_, err := s.runTx(b, func(_ context.Context, tx *broker.Tx, b *batch) error {
+			return s.writeNotes(tx, b, func(t *assignment) bool { return !t.noted })
 		})
 		if err == nil {
 			for _, t := range first {
@@ -152,8 +152,8 @@ func (s *session) noteFirst(b *batch) error {
 	}
 }
 
-// do runs a transaction and reports whether its function was called.
-func (s *session) do(b *batch, fill func(context.Context, *broker.Tx, *batch) error) (called bool, err error) {
+// runTx runs a transaction and reports whether its function was called.
+func (s *session) runTx(b *batch, fill func(context.Context, *broker.Tx, *batch) error) (called bool, err error) {
 	s.assignments.enter()
 	defer s.assignments.leave()
 	err = s.t.Do(s.life, func(tx *broker.Tx) error {
@@ -178,17 +178,18 @@ func (s *session) aborted(err error) error {
 	return nil
 }
 
-// notes writes for each of our partitions what its next owner must know. It writes all
-// notes before it returns an error: a partition without a part in the transaction would
-// not be taken back with it, and its deliveries would end unscored with the batch.
-func (s *session) notes(tx *broker.Tx, b *batch, which func(*assignment) bool) error {
+// writeNotes writes a note for each of our partitions: all that the next owner of the partition
+// must know. It writes all notes before it returns an error: a partition without a part in the
+// transaction would not be taken back with it, and its deliveries would end unscored with the
+// batch.
+func (s *session) writeNotes(tx *broker.Tx, b *batch, which func(*assignment) bool) error {
 	var err error
 	for i := range b.parts {
 		p := &b.parts[i]
 		if !p.of.live || !which(p.of) {
 			continue
 		}
-		tx.Note(s.conf.From, p.of.partition, p.of.note().text(b.facts))
+		tx.Note(s.conf.From, p.of.partition, p.of.offsetNote().text(b.facts))
 		if !s.current(p) { // the note would be that of another assignment
 			err = errTakenAway
 		}
@@ -204,12 +205,12 @@ type output interface {
 	Send(ctx context.Context, stream string, v *broker.View)
 }
 
-// fill fills a transaction with a batch. The deliveries come first, because after that
+// fillTx fills a transaction with a batch. The deliveries come first, because after that
 // a failure takes all of them back. Then it sends the outputs. The notes are written
 // again at the end, when it is known which parked events have come back.
-func (s *session) fill(ctx context.Context, tx *broker.Tx, b *batch) error {
+func (s *session) fillTx(ctx context.Context, tx *broker.Tx, b *batch) error {
 	all := func(*assignment) bool { return true }
-	if err := s.notes(tx, b, all); err != nil {
+	if err := s.writeNotes(tx, b, all); err != nil {
 		return err
 	}
 	for _, t := range b.ends {
@@ -217,14 +218,14 @@ func (s *session) fill(ctx context.Context, tx *broker.Tx, b *batch) error {
 			tx.Done(t.d)
 		}
 	}
-	if err := s.put(ctx, tx, b); err != nil {
+	if err := s.sendResults(ctx, tx, b); err != nil {
 		return err
 	}
-	return s.notes(tx, b, all)
+	return s.writeNotes(tx, b, all)
 }
 
-// put sends the results of a batch.
-func (s *session) put(ctx context.Context, to output, b *batch) error {
+// sendResults sends the results of a batch.
+func (s *session) sendResults(ctx context.Context, to output, b *batch) error {
 	if err := s.putLate(ctx, to, b); err != nil {
 		return err
 	}
@@ -326,15 +327,15 @@ func (s *session) publishSwaps(b *batch, send func(*broker.View)) error {
 // the event and its place, so a repeated one has the same id.
 func (s *session) letter(it *item) (broker.View, error) {
 	if it.held != nil && it.held.err != nil {
-		return s.gone(it)
+		return s.missingDeadLetter(it)
 	}
 	place := broker.Position{Stream: s.conf.From, Partition: it.delivery.of.partition, Offset: it.offset}
 	return deadletters.New(s.o.Names, place, it.v, deadletters.Details{Scorer: s.conf.Name, Group: Group(s.conf.Name), Reason: it.reason.Error()}, time.Now())
 }
 
-// gone returns the dead letter of an event that was parked and can no longer be read.
-// It names the event's original place.
-func (s *session) gone(it *item) (broker.View, error) {
+// missingDeadLetter returns the dead letter of an event that was parked and can no longer be read.
+// The dead letter names the event's original partition and offset.
+func (s *session) missingDeadLetter(it *item) (broker.View, error) {
 	t := it.delivery.of
 	data, err := json.Marshal(deadletters.Letter{Scorer: s.conf.Name, DeadLetter: broker.DeadLetter{Stream: s.conf.From, Partition: t.partition,
 		Offset: it.offset, Last: it.offset, Group: Group(s.conf.Name), Reason: it.reason.Error()}})

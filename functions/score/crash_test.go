@@ -81,7 +81,7 @@ func TestNothingIsLostOrDoubledByCrashes(t *testing.T) {
 		model := fmt.Sprint("m/bot-", round)
 		c.register(model, 2)
 		c.promote(model, 2, 1, 1)
-		c.some(r.IntN(each/2) + round*each)
+		c.waitScored(r.IntN(each/2) + round*each)
 		if round == 1 {
 			kill(c.server)
 			c.serve()
@@ -112,10 +112,10 @@ func (c *crashes) insist(views []broker.View) {
 	}
 }
 
-// some waits until a number of events have been scored.
-func (c *crashes) some(n int) {
+// waitScored waits until a number of events have been scored.
+func (c *crashes) waitScored(n int) {
 	c.Helper()
-	c.soon(fmt.Sprint(n, " outputs"), func() bool {
+	c.poll(fmt.Sprint(n, " outputs"), func() bool {
 		ends, err := c.b.Ends(c.Context(), streamOut)
 		sum := int64(0)
 		for _, e := range ends {

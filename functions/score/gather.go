@@ -18,7 +18,7 @@ const (
 )
 
 // gather collects the available events, up to a full batch. That may be a single event, or all
-// events that arrived while the last batch was processed. It waits only for the first delivery.
+// events that arrived while the last batch was processed. gather waits only for the first delivery.
 // The batch stays empty if there was something else to do.
 func (s *session) gather(ctx context.Context, b *batch) error {
 	if err := s.collect(ctx, b); err != nil {
@@ -29,7 +29,7 @@ func (s *session) gather(ctx context.Context, b *batch) error {
 		if d == nil {
 			return err
 		}
-		s.take(b, d)
+		s.addDelivery(b, d)
 	}
 	return nil
 }
@@ -45,23 +45,23 @@ func (s *session) poll(ctx context.Context, b *batch) (*broker.Delivery, error) 
 	case !errors.Is(err, context.Canceled):
 		return nil, err
 	}
-	grows := b.events > 0 && b.events < early && s.wake.committing()
-	if !b.empty() && !grows || s.closing {
+	grows := b.events > 0 && b.events < overlapSize && s.wake.committing()
+	if !b.isEmpty() && !grows || s.closing {
 		return nil, nil
 	}
 	return s.wait(ctx, grows)
 }
 
-// early is the batch size from which it makes sense to compute a batch while another one is
+// overlapSize is the batch size from which it makes sense to compute a batch while another one is
 // committed. A smaller batch would only wait for that commit. It grows until the committer is
 // free, so that no event waits for two other commits.
-const early = 256
+const overlapSize = 256
 
 // wait waits for a delivery, for a wakeup or for the committer to become free.
 func (s *session) wait(ctx context.Context, committer bool) (*broker.Delivery, error) {
 	quiet, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if at, some := s.due(); some {
+	if at, some := s.nextDue(); some {
 		quiet, cancel = context.WithDeadline(quiet, at)
 		defer cancel()
 	}
@@ -78,9 +78,9 @@ func (s *session) wait(ctx context.Context, committer bool) (*broker.Delivery, e
 	return nil, err
 }
 
-// take adds a delivery's events to the batch.
-func (s *session) take(b *batch, d *broker.Delivery) {
-	t := s.assignments.of(d)
+// addDelivery adds a delivery's events to the batch.
+func (s *session) addDelivery(b *batch, d *broker.Delivery) {
+	t := s.assignments.assignmentOf(d)
 	if t == nil {
 		b.foreign = append(b.foreign, d)
 		return
@@ -113,7 +113,7 @@ func (b *batch) touch(t *inFlight) {
 			return
 		}
 	}
-	b.parts = append(b.parts, part{of: t.of, from: t})
+	b.parts = append(b.parts, batchPart{of: t.of, from: t})
 }
 
 // begin starts to track an assignment. The versions that have scored a partition
@@ -141,7 +141,7 @@ func (s *session) choose(b *batch, it item) {
 	switch {
 	case !selects(s.conf.Types, it.v.Type):
 		it.verdict = passedOver
-	case t.found != nil && t.found.has(it.v, it.offset), it.offset < t.ahead && t.held.seen(it.v, it.offset):
+	case t.found != nil && t.found.hasOutput(it.v, it.offset), it.offset < t.ahead && t.held.seen(it.v, it.offset):
 		it.verdict = skipped
 	default:
 		s.address(b, &it)
@@ -152,15 +152,15 @@ func (s *session) choose(b *batch, it item) {
 // address finds the key and the model. Events that already wait for the model come
 // first.
 func (s *session) address(b *batch, it *item) {
-	key, err := s.place.of(it.v)
+	key, err := s.place.keyOf(it.v)
 	if err == nil {
-		it.key, err = s.cache.of(key)
+		it.key, err = s.cache.entryOf(key)
 	}
 	if err != nil {
 		it.verdict, it.reason = dead, err
 		return
 	}
-	if one := it.delivery.of; one.holding && it.held == nil && one.held.waits(key) {
+	if one := it.delivery.of; one.holding && it.held == nil && one.held.isWaiting(key) {
 		s.hold(it)
 		return
 	}

@@ -9,7 +9,7 @@ import (
 	"tidemill.dev/broker/parked"
 )
 
-// held is the index of one partition's events that wait for their models on the parked
+// heldIndex is the index of one partition's events that wait for their models on the parked
 // stream. Their contents are mostly not in memory.
 //
 // The pipeline decides: it parks events, asks for the models of keys, opens keys whose
@@ -19,7 +19,7 @@ import (
 // next owner rebuilds it from the log.
 //
 // Records of a torn transaction do not count by themselves: see rebuild.
-type held struct {
+type heldIndex struct {
 	b         *broker.Broker
 	stream    string
 	partition int32
@@ -98,21 +98,21 @@ const (
 	keyOpen
 )
 
-func openHeld(b *broker.Broker, stream string, partition int32, o heldOptions) *held {
-	return &held{b: b, stream: stream, partition: partition, o: o.withDefaults(), keys: map[string]*heldKey{}, ahead: map[int64]uint32{},
+func openHeld(b *broker.Broker, stream string, partition int32, o heldOptions) *heldIndex {
+	return &heldIndex{b: b, stream: stream, partition: partition, o: o.withDefaults(), keys: map[string]*heldKey{}, ahead: map[int64]uint32{},
 		kept: newContents(), loaded: newContents()}
 }
 
-// waits reports whether an event of the key has yet to be taken, so that later ones
-// must be parked, too.
-func (h *held) waits(key string) bool {
+// isWaiting reports whether an event of the key is still waiting. Later events of that key must
+// then be parked, too.
+func (h *heldIndex) isWaiting(key string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.keys[key] != nil
 }
 
 // count returns the number of waiting events.
-func (h *held) count() int {
+func (h *heldIndex) count() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.waiting
@@ -120,7 +120,7 @@ func (h *held) count() int {
 
 // seen reports whether an event of the input is already parked by an owner whose offset
 // was not committed. Such an event is skipped.
-func (h *held) seen(v *broker.View, offset int64) bool {
+func (h *heldIndex) seen(v *broker.View, offset int64) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	what, is := h.ahead[offset]
@@ -141,7 +141,7 @@ func identity(source, id string) uint32 {
 }
 
 // hold decides that an event is parked. The result is for park.
-func (h *held) hold(key string, v *broker.View, offset, logged int64) (seq uint64) {
+func (h *heldIndex) hold(key string, v *broker.View, offset, logged int64) (seq uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	seq = h.log.add(heldEntry{at: uncommitted, from: offset, what: identity(v.Source, v.ID)})
@@ -153,7 +153,7 @@ func (h *held) hold(key string, v *broker.View, offset, logged int64) (seq uint6
 }
 
 // append adds an entry to the end of its key.
-func (h *held) append(key string, seq uint64) *heldKey {
+func (h *heldIndex) append(key string, seq uint64) *heldKey {
 	h.waiting++
 	k := h.keys[key]
 	if k == nil {
@@ -162,14 +162,14 @@ func (h *held) append(key string, seq uint64) *heldKey {
 		heap.Push(&h.closed, k)
 		return k
 	}
-	h.log.of(k.tail).next = uint32(seq - k.tail)
+	h.log.entryAt(k.tail).next = uint32(seq - k.tail)
 	k.tail = seq
 	return k
 }
 
-// ask returns the key that has waited longest of those whose models have not been asked
-// for; false if there is none. The caller then calls unlock or close.
-func (h *held) ask() (key string, ok bool) {
+// nextModelKey returns the key that has waited longest, among keys whose models have not been
+// requested; false if there is none. The caller then calls unlock or close.
+func (h *heldIndex) nextModelKey() (key string, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.closed) == 0 {
@@ -181,12 +181,12 @@ func (h *held) ask() (key string, ok bool) {
 }
 
 // unlock allows to take a key's events.
-func (h *held) unlock(key string) { h.turn(key, keyOpen) }
+func (h *heldIndex) unlock(key string) { h.turn(key, keyOpen) }
 
-// close stops the taking of a key's events and has its model asked for again.
-func (h *held) close(key string) { h.turn(key, keyClosed) }
+// closeKey stops the taking of a key's events and has its model asked for again.
+func (h *heldIndex) closeKey(key string) { h.turn(key, keyClosed) }
 
-func (h *held) turn(key string, to keyState) {
+func (h *heldIndex) turn(key string, to keyState) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	k := h.keys[key]
@@ -202,7 +202,7 @@ func (h *held) turn(key string, to keyState) {
 }
 
 // leave removes a key from its heap.
-func (h *held) leave(k *heldKey) {
+func (h *heldIndex) leave(k *heldKey) {
 	switch k.state {
 	case keyOpen:
 		heap.Remove(&h.open, k.at)
@@ -281,8 +281,8 @@ func (l *heldLog) add(e heldEntry) (seq uint64) {
 	return l.behind - 1
 }
 
-// of returns the entry of a sequence number in the log.
-func (l *heldLog) of(seq uint64) *heldEntry {
+// entryAt returns the entry of a sequence number in the log.
+func (l *heldLog) entryAt(seq uint64) *heldEntry {
 	i := seq - l.begun
 	return &l.blocks[i/heldBlock][i%heldBlock]
 }
@@ -299,9 +299,9 @@ func (l *heldLog) drop() {
 // find returns the sequence number of the entry at an offset of the parked partition.
 func (l *heldLog) find(at int64) (seq uint64, ok bool) {
 	i := sort.Search(l.len(), func(i int) bool {
-		e := l.of(l.first + uint64(i))
+		e := l.entryAt(l.first + uint64(i))
 		return e.at == uncommitted || e.at >= at
 	})
 	seq = l.first + uint64(i)
-	return seq, i < l.len() && l.of(seq).at == at
+	return seq, i < l.len() && l.entryAt(seq).at == at
 }

@@ -81,7 +81,7 @@ func ranges(offsets []int64) (all [][2]int64) {
 // is parked after the group's offset is parked for good, and seen reports it. A
 // returned record counts only if the note has reached its serial number, because its
 // outputs may have been lost. Otherwise the next such record declares it void.
-func (h *held) rebuild(ctx context.Context, m heldMark, offset int64) error {
+func (h *heldIndex) rebuild(ctx context.Context, m heldMark, offset int64) error {
 	h.passed, h.serial, h.noted = offset, m.serial, m.serial
 	if m.at == uncommitted { // nothing is parked that counts
 		return h.begin(ctx)
@@ -93,12 +93,12 @@ func (h *held) rebuild(ctx context.Context, m heldMark, offset int64) error {
 		return fmt.Errorf("find which events wait: %w", err)
 	}
 	h.end, h.fold = stopped[0].Offset, f
-	f.count()
+	f.applyReturned()
 	return nil
 }
 
 // begin finds where the partition ends.
-func (h *held) begin(ctx context.Context) error {
+func (h *heldIndex) begin(ctx context.Context) error {
 	ends, err := h.b.Ends(ctx, h.stream)
 	if err != nil {
 		return fmt.Errorf("look at where %s ends: %w", h.stream, err)
@@ -112,7 +112,7 @@ func (h *held) begin(ctx context.Context) error {
 
 // heldFold is the state of a rebuild.
 type heldFold struct {
-	h       *held
+	h       *heldIndex
 	names   map[string]uint32
 	texts   []string
 	keyOf   []uint32 // number of the key of each entry
@@ -155,8 +155,8 @@ func (f *heldFold) item(in *broker.Incoming, header []byte) error {
 	return nil
 }
 
-// count finds which returned records count, and applies them.
-func (f *heldFold) count() {
+// applyReturned finds the returned records that count, and applies these records.
+func (f *heldFold) applyReturned() {
 	h := f.h
 	void := map[int64]bool{}
 	for _, r := range f.records {
@@ -176,33 +176,33 @@ func (f *heldFold) count() {
 			h.drop(r.Offsets)
 		}
 	}
-	f.once()
+	f.dropDuplicates()
 }
 
 // drop marks entries as returned.
-func (h *held) drop(offsets [][2]int64) {
+func (h *heldIndex) drop(offsets [][2]int64) {
 	for _, r := range offsets {
-		for seq, _ := h.log.find(r[0]); seq < h.log.behind && h.log.of(seq).at <= r[1]; seq++ {
-			h.log.of(seq).state = heldReturned
+		for seq, _ := h.log.find(r[0]); seq < h.log.behind && h.log.entryAt(seq).at <= r[1]; seq++ {
+			h.log.entryAt(seq).state = heldReturned
 		}
 	}
 }
 
-// once leaves one entry for each event. An event may be parked twice: by two owners
+// dropDuplicates leaves one entry for each event. An event may be parked twice: by two owners
 // without transactions, or by renew. The newest copy counts. If one entry of that copy
 // was returned, all of them are.
-func (f *heldFold) once() {
+func (f *heldFold) dropDuplicates() {
 	l := &f.h.log
 	f.sorted = make([]uint64, l.len())
 	for i := range f.sorted {
 		f.sorted[i] = l.first + uint64(i)
 	}
 	slices.SortFunc(f.sorted, func(a, b uint64) int {
-		x, y := l.of(a), l.of(b)
+		x, y := l.entryAt(a), l.entryAt(b)
 		return cmp.Or(x.compare(y.from, y.what), -cmp.Compare(x.copy, y.copy), -cmp.Compare(x.state, y.state), cmp.Compare(a, b))
 	})
 	for i := 1; i < len(f.sorted); i++ {
-		x, y := l.of(f.sorted[i-1]), l.of(f.sorted[i])
+		x, y := l.entryAt(f.sorted[i-1]), l.entryAt(f.sorted[i])
 		if x.compare(y.from, y.what) == 0 {
 			y.state = heldReturned
 		}
@@ -214,26 +214,26 @@ func (e *heldEntry) compare(from int64, what uint32) int {
 }
 
 // scored reports that the output of an event exists. The event no longer has to wait.
-func (h *held) scored(offset int64, what uint32) {
+func (h *heldIndex) scored(offset int64, what uint32) {
 	if h.fold == nil {
 		return
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	i, _ := slices.BinarySearchFunc(h.fold.sorted, offset, func(seq uint64, _ int64) int {
-		return h.log.of(seq).compare(offset, what)
+		return h.log.entryAt(seq).compare(offset, what)
 	})
 	if i == len(h.fold.sorted) {
 		return
 	}
-	if e := h.log.of(h.fold.sorted[i]); e.compare(offset, what) == 0 && e.state == heldWaiting {
+	if e := h.log.entryAt(h.fold.sorted[i]); e.compare(offset, what) == 0 && e.state == heldWaiting {
 		e.state = heldReturned
 		h.owed = append(h.owed, e.at)
 	}
 }
 
-// settle ends a rebuild. The remaining events wait for their models.
-func (h *held) settle() {
+// endRebuild ends a rebuild. The remaining events wait for their models.
+func (h *heldIndex) endRebuild() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	f := h.fold
@@ -242,7 +242,7 @@ func (h *held) settle() {
 	}
 	for i, n := range f.keyOf {
 		seq := h.log.first + uint64(i)
-		e := h.log.of(seq)
+		e := h.log.entryAt(seq)
 		if e.from >= h.passed {
 			h.ahead[e.from] = e.what
 		}
@@ -254,7 +254,7 @@ func (h *held) settle() {
 
 // aheadTo returns the offset after the last parked input offset that the group has yet
 // to pass; 0 if there is none.
-func (h *held) aheadTo() (behind int64) {
+func (h *heldIndex) aheadTo() (behind int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for offset := range h.ahead {
@@ -277,21 +277,21 @@ type renewal struct {
 //
 // The copy number distinguishes the new event from the old one. If a renewal is torn,
 // both exist and the newer one counts.
-func (h *held) renew(ctx context.Context) (all []renewal, err error) {
-	k, events, err := h.stale(ctx)
+func (h *heldIndex) renew(ctx context.Context) (all []renewal, err error) {
+	k, events, err := h.keyToRenew(ctx)
 	if k == nil || err != nil {
 		return nil, err
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, e := range events {
-		old := h.log.of(e.seq)
+		old := h.log.entryAt(e.seq)
 		old.state, old.next = heldTaken, 0
 		seq := h.log.add(heldEntry{at: uncommitted, from: old.from, what: old.what, copy: old.copy + 1})
 		all = append(all, renewal{old: e, seq: seq})
 	}
 	for i, r := range all[1:] {
-		h.log.of(all[i].seq).next = uint32(r.seq - all[i].seq)
+		h.log.entryAt(all[i].seq).next = uint32(r.seq - all[i].seq)
 	}
 	h.patience = 0
 	k.head, k.tail = all[0].seq, all[len(all)-1].seq
@@ -304,14 +304,14 @@ func (h *held) renew(ctx context.Context) (all []renewal, err error) {
 	return all, nil
 }
 
-// stale returns the key whose events are to be parked again, with their contents; nil
+// keyToRenew returns the key whose events are to be parked again, with their contents; nil
 // if there is none or they cannot be read now.
-func (h *held) stale(ctx context.Context) (k *heldKey, events []*heldEvent, err error) {
+func (h *heldIndex) keyToRenew(ctx context.Context) (k *heldKey, events []*heldEvent, err error) {
 	k, seqs := h.oldest()
 	size := 0
 	for _, seq := range seqs {
 		h.mu.Lock()
-		e, at := h.content(seq), h.log.of(seq).at
+		e, at := h.content(seq), h.log.entryAt(seq).at
 		h.mu.Unlock()
 		if e == nil && at != uncommitted {
 			e, err = h.fetch(ctx, seq, at)
@@ -328,7 +328,7 @@ func (h *held) stale(ctx context.Context) (k *heldKey, events []*heldEvent, err 
 
 // notNow gives back contents that were not used. The next renewal waits until the index
 // has grown.
-func (h *held) notNow(events []*heldEvent) {
+func (h *heldIndex) notNow(events []*heldEvent) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, e := range events {
@@ -339,7 +339,7 @@ func (h *held) notNow(events []*heldEvent) {
 
 // oldest returns the key of the first waiting entry with all its entries, if a renewal
 // is due.
-func (h *held) oldest() (k *heldKey, seqs []uint64) {
+func (h *heldIndex) oldest() (k *heldKey, seqs []uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.o.Renew.Due(h.log.len(), h.waiting, h.patience) {
@@ -355,7 +355,7 @@ func (h *held) oldest() (k *heldKey, seqs []uint64) {
 	}
 	for seq := k.head; ; {
 		seqs = append(seqs, seq)
-		e := h.log.of(seq)
+		e := h.log.entryAt(seq)
 		if e.copy == math.MaxUint16 || e.at == uncommitted || len(seqs) > parked.RenewRecords {
 			return nil, nil
 		}

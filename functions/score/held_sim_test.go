@@ -100,7 +100,7 @@ type story struct {
 	dead    []int // dead letters of parked events
 
 	// State of the owner.
-	h     *held
+	h     *heldIndex
 	found map[int]bool
 	at    int
 }
@@ -114,7 +114,7 @@ func newStory(k *parkedKafka, seed uint64, events, keys int) *story {
 			Data: fmt.Appendf(nil, "event %d", i), Foreign: []broker.Header{{Key: "theirs", Value: []byte("kept")}, {Key: headerHeld, Value: []byte("spoofed")}}})
 	}
 	s.begin()
-	s.mark = s.h.mark() // a note is written before the first output
+	s.mark = s.h.returnMark() // a note is written before the first output
 	return s
 }
 
@@ -128,7 +128,7 @@ func (s *story) begin() {
 		s.h.scored(int64(o), identity(s.input[o].Source, s.input[o].ID))
 		s.found[o] = true
 	}
-	s.h.settle()
+	s.h.endRebuild()
 	s.at = s.offset
 }
 
@@ -136,7 +136,7 @@ func (s *story) begin() {
 func (s *story) batch() bool {
 	var out, dead []int
 	var d draft
-	returned := s.take(&out, &dead)
+	returned := s.takeEvents(&out, &dead)
 	renewed, err := s.h.renew(s.ctx)
 	s.must(err)
 	for _, r := range renewed {
@@ -154,7 +154,7 @@ func (s *story) batch() bool {
 	case 1, 2:
 		offset = s.offset
 	}
-	mark := s.h.mark()
+	mark := s.h.returnMark()
 	switch s.r.IntN(12) {
 	case 0: // aborted
 		return false
@@ -187,20 +187,20 @@ func (s *story) beyondAll() bool {
 	return true
 }
 
-// take returns events whose models are loaded.
-func (s *story) take(out, dead *[]int) []*heldEvent {
+// takeEvents returns events whose models are loaded.
+func (s *story) takeEvents(out, dead *[]int) []*heldEvent {
 	for {
-		key, ok := s.h.ask()
+		key, ok := s.h.nextModelKey()
 		if !ok {
 			break
 		}
 		if s.ready[key] {
 			s.h.unlock(key)
 		} else {
-			defer s.h.close(key)
+			defer s.h.closeKey(key)
 		}
 	}
-	all, err := s.h.take(s.ctx, s.r.IntN(12), 1<<20)
+	all, err := s.h.takeOpen(s.ctx, s.r.IntN(12), 1<<20)
 	s.must(err)
 	if !slices.IsSortedFunc(all, func(a, b *heldEvent) int { return cmp.Compare(a.seq, b.seq) }) {
 		s.Error("events are not taken in the order in which they were parked")
@@ -247,7 +247,7 @@ func (s *story) read(d *draft, out *[]int) (n int) {
 		v, key := &s.input[s.at], s.keys[s.at]
 		switch {
 		case s.h.seen(v, int64(s.at)), s.found[s.at]:
-		case s.h.waits(key) || !s.ready[key]:
+		case s.h.isWaiting(key) || !s.ready[key]:
 			seq := s.h.hold(key, v, int64(s.at), 0)
 			s.h.park(s.ctx, d, seq, key, v, 0)
 		default:
@@ -298,7 +298,7 @@ func (s *story) check() {
 		s.Errorf("%d events wait at the end", n)
 	}
 	s.h.committed(int64(len(s.input)))
-	if m := s.h.mark(); m.at != s.h.end {
+	if m := s.h.returnMark(); m.at != s.h.end {
 		s.Errorf("the mark %d has not come to the end, %d", m.at, s.h.end)
 	}
 }

@@ -20,7 +20,7 @@ var errHeldGone = errors.New("it waited for its model for longer than the stream
 // rebuilt.
 var errHeldMismatch = errors.New("the parked stream does not match the index")
 
-// take returns the oldest events of the open keys, in the order in which they were
+// takeOpen returns the oldest events of the open keys, in the order in which they were
 // parked, up to a number of events and bytes. Contents that are not in memory are read
 // again, together with the records after them, which mostly come next. It may return
 // fewer events than there are, because a record that was just parked may not be
@@ -28,10 +28,10 @@ var errHeldMismatch = errors.New("the parked stream does not match the index")
 //
 // Later events of a key may be handled after all of these have been taken, if their
 // outputs come after.
-func (h *held) take(ctx context.Context, events, bytes int) (all []*heldEvent, err error) {
+func (h *heldIndex) takeOpen(ctx context.Context, events, bytes int) (all []*heldEvent, err error) {
 	var later []*heldKey
 	for events > 0 && bytes > 0 {
-		e, at, k := h.next()
+		e, at, k := h.nextOpen()
 		if k == nil {
 			break
 		}
@@ -57,26 +57,26 @@ func (h *held) take(ctx context.Context, events, bytes int) (all []*heldEvent, e
 }
 
 // ready reports whether there is an event to be taken, which may not be readable yet.
-func (h *held) ready() bool {
+func (h *heldIndex) ready() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.open) > 0
 }
 
-// next returns the next event of the oldest open key: its content if that is in memory,
+// nextOpen returns the next event of the oldest open key: its content if that is in memory,
 // and its place.
-func (h *held) next() (e *heldEvent, at int64, k *heldKey) {
+func (h *heldIndex) nextOpen() (e *heldEvent, at int64, k *heldKey) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.open) == 0 {
 		return nil, 0, nil
 	}
 	k = h.open[0]
-	return h.content(k.head), h.log.of(k.head).at, k
+	return h.content(k.head), h.log.entryAt(k.head).at, k
 }
 
 // content takes the content of an event out of memory; nil if it is not there.
-func (h *held) content(seq uint64) *heldEvent {
+func (h *heldIndex) content(seq uint64) *heldEvent {
 	if e, ok := h.kept.Take(seq); ok {
 		return e
 	}
@@ -85,7 +85,7 @@ func (h *held) content(seq uint64) *heldEvent {
 }
 
 // setAside takes a key out of the heap for a moment; resume puts it back.
-func (h *held) setAside(k *heldKey) *heldKey {
+func (h *heldIndex) setAside(k *heldKey) *heldKey {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	heap.Remove(&h.open, k.at)
@@ -93,7 +93,7 @@ func (h *held) setAside(k *heldKey) *heldKey {
 	return k
 }
 
-func (h *held) resume(k *heldKey) {
+func (h *heldIndex) resume(k *heldKey) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	k.state = keyOpen
@@ -101,11 +101,11 @@ func (h *held) resume(k *heldKey) {
 }
 
 // pop moves a key past an event that is taken.
-func (h *held) pop(k *heldKey, e *heldEvent) {
+func (h *heldIndex) pop(k *heldKey, e *heldEvent) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	e.key = k.name
-	entry := h.log.of(e.seq)
+	entry := h.log.entryAt(e.seq)
 	entry.state = heldTaken
 	h.waiting--
 	if entry.next == 0 {
@@ -119,12 +119,12 @@ func (h *held) pop(k *heldKey, e *heldEvent) {
 
 // putBack undoes the taking of the newest taken events of a key, in their order. The
 // key's model is asked for again.
-func (h *held) putBack(events []*heldEvent) {
+func (h *heldIndex) putBack(events []*heldEvent) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i := len(events) - 1; i >= 0; i-- {
 		e := events[i]
-		entry := h.log.of(e.seq)
+		entry := h.log.entryAt(e.seq)
 		entry.state = heldWaiting
 		h.waiting++
 		h.loaded.Put(e.seq, e, e.size)
@@ -144,7 +144,7 @@ func (h *held) putBack(events []*heldEvent) {
 
 // fetch reads the log from an event on and returns that event. It returns nil if the
 // event cannot be read yet, because a committed transaction is not visible at once.
-func (h *held) fetch(ctx context.Context, seq uint64, at int64) (*heldEvent, error) {
+func (h *heldIndex) fetch(ctx context.Context, seq uint64, at int64) (*heldEvent, error) {
 	h.mu.Lock()
 	h.loaded.Clear()
 	h.mu.Unlock()
@@ -172,11 +172,11 @@ func (h *held) fetch(ctx context.Context, seq uint64, at int64) (*heldEvent, err
 	default:
 		odd = errHeldGone
 	}
-	return &heldEvent{seq: seq, offset: h.log.of(seq).from, err: odd}, nil
+	return &heldEvent{seq: seq, offset: h.log.entryAt(seq).from, err: odd}, nil
 }
 
 // load keeps the content of an event that waits.
-func (h *held) load(in *broker.Incoming) error {
+func (h *heldIndex) load(in *broker.Incoming) error {
 	header := parked.Find(&in.View, headerHeld)
 	if in.Err != nil || header == nil {
 		return in.Err
@@ -184,7 +184,7 @@ func (h *held) load(in *broker.Incoming) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	seq, is := h.log.find(in.Offset)
-	if !is || h.log.of(seq).state != heldWaiting || h.kept.Has(seq) {
+	if !is || h.log.entryAt(seq).state != heldWaiting || h.kept.Has(seq) {
 		return nil
 	}
 	x, err := readHeldHeader(header)
@@ -208,9 +208,9 @@ type outbox interface {
 // park sends an event that hold has decided on, in the order of the decisions. Its
 // offset is known when done is called, which must be before the next transaction
 // begins.
-func (h *held) park(ctx context.Context, to outbox, seq uint64, key string, v *broker.View, logged int64) error {
+func (h *heldIndex) park(ctx context.Context, to outbox, seq uint64, key string, v *broker.View, logged int64) error {
 	h.mu.Lock()
-	entry := h.log.of(seq)
+	entry := h.log.entryAt(seq)
 	x := heldHeader{offset: entry.from, logged: logged, copy: entry.copy, key: key}
 	h.mu.Unlock()
 	w, err := parked.Wrap(v, headerHeld, x.encode())
@@ -219,7 +219,7 @@ func (h *held) park(ctx context.Context, to outbox, seq uint64, key string, v *b
 	}
 	to.SendTo(ctx, h.stream, h.partition, &w, func(r broker.Receipt) {
 		h.mu.Lock()
-		h.log.of(seq).at = r.Offset
+		h.log.entryAt(seq).at = r.Offset
 		h.end = max(h.end, r.Offset+1)
 		h.mu.Unlock()
 	})
@@ -228,7 +228,7 @@ func (h *held) park(ctx context.Context, to outbox, seq uint64, key string, v *b
 
 // returned writes which events have been handled, in the transaction with their
 // results. It must be part of every transaction that has a note of the partition.
-func (h *held) returned(ctx context.Context, to outbox, source string, events []*heldEvent) error {
+func (h *heldIndex) returned(ctx context.Context, to outbox, source string, events []*heldEvent) error {
 	data, first, err := h.record(events)
 	if data == nil && err == nil {
 		return nil
@@ -249,12 +249,12 @@ func (h *held) returned(ctx context.Context, to outbox, source string, events []
 }
 
 // record encodes the data and marks the events as returned.
-func (h *held) record(events []*heldEvent) (data []byte, first int64, err error) {
+func (h *heldIndex) record(events []*heldEvent) (data []byte, first int64, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	offsets := h.owed
 	for _, e := range events {
-		entry := h.log.of(e.seq)
+		entry := h.log.entryAt(e.seq)
 		if entry.at == uncommitted {
 			return nil, 0, fmt.Errorf("the event from offset %d is returned before it has been parked", entry.from)
 		}
@@ -281,13 +281,13 @@ type heldMark struct {
 // noMark is the mark of a partition without a note.
 var noMark = heldMark{at: uncommitted}
 
-// mark returns the mark of the transaction whose events returned has written.
-func (h *held) mark() heldMark {
+// returnMark returns the mark of the transaction whose events returned has written.
+func (h *heldIndex) returnMark() heldMark {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	m := heldMark{at: h.end, serial: h.noted}
 	for seq := h.log.first; seq < h.log.behind; seq++ {
-		if e := h.log.of(seq); !h.over(e) {
+		if e := h.log.entryAt(seq); !h.isHandled(e) {
 			if e.at != uncommitted {
 				m.at = e.at
 			}
@@ -297,15 +297,15 @@ func (h *held) mark() heldMark {
 	return m
 }
 
-// over reports whether a successor does not need an entry: the event has been handled,
+// isHandled reports whether a successor does not need an entry: the event has been handled,
 // and the group will not read it again.
-func (h *held) over(e *heldEntry) bool {
+func (h *heldIndex) isHandled(e *heldEntry) bool {
 	return e.state == heldReturned && e.from < h.passed
 }
 
 // committed reports that the last transaction is committed, and that the group's offset
 // is this or a later one.
-func (h *held) committed(offset int64) {
+func (h *heldIndex) committed(offset int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.noted == h.serial {
@@ -319,7 +319,7 @@ func (h *held) committed(offset int64) {
 			}
 		}
 	}
-	for h.log.len() > 0 && h.over(h.log.of(h.log.first)) {
+	for h.log.len() > 0 && h.isHandled(h.log.entryAt(h.log.first)) {
 		h.log.drop()
 	}
 }

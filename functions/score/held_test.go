@@ -12,7 +12,7 @@ import (
 )
 
 // parkNow parks events in one transaction.
-func (k *parkedKafka) parkNow(h *held, key string, offsets ...int64) {
+func (k *parkedKafka) parkNow(h *heldIndex, key string, offsets ...int64) {
 	k.Helper()
 	var d draft
 	for _, o := range offsets {
@@ -23,12 +23,12 @@ func (k *parkedKafka) parkNow(h *held, key string, offsets ...int64) {
 	h.committed(0)
 }
 
-func (k *parkedKafka) takeAll(h *held) (all []*heldEvent) {
+func (k *parkedKafka) takeAll(h *heldIndex) (all []*heldEvent) {
 	k.Helper()
-	for key, ok := h.ask(); ok; key, ok = h.ask() {
+	for key, ok := h.nextModelKey(); ok; key, ok = h.nextModelKey() {
 		h.unlock(key)
 	}
-	all, err := h.take(k.ctx, 1<<20, 1<<30)
+	all, err := h.takeOpen(k.ctx, 1<<20, 1<<30)
 	k.must(err)
 	return all
 }
@@ -39,18 +39,18 @@ func TestAnEventThatWasParkedTwiceWaitsOnce(t *testing.T) {
 	for partition, returns := range []bool{false, true} {
 		first := openHeld(k.b, parkedStream, int32(partition), heldOptions{})
 		second := openHeld(k.b, parkedStream, int32(partition), heldOptions{})
-		mark := first.mark()
+		mark := first.returnMark()
 		k.parkNow(first, "a", 1, 2)
 		k.parkNow(second, "a", 1, 2, 3)
 		if returns { // two events of the second owner, which also ends the first owner's copies
 			var d draft
 			k.must(second.returned(k.ctx, &d, "/scorer", k.takeAll(second)[:2]))
 			d.write(k, true)
-			mark.serial = second.mark().serial
+			mark.serial = second.returnMark().serial
 		}
 		h := openHeld(k.b, parkedStream, int32(partition), heldOptions{})
 		k.must(h.rebuild(k.ctx, mark, 10))
-		h.settle()
+		h.endRebuild()
 		var got []int64
 		for _, e := range k.takeAll(h) {
 			got = append(got, e.offset)
@@ -70,7 +70,7 @@ func TestWhatIsGoneIsSaid(t *testing.T) {
 	k := newParkedKafka(t, 1)
 	h := openHeld(k.b, parkedStream, 0, heldOptions{Kept: 1, Read: 1})
 	k.parkNow(h, "a", 1)
-	h.log.of(0).at = -2 // there is no such offset: the log begins after it
+	h.log.entryAt(0).at = -2 // there is no such offset: the log begins after it
 	k.parkNow(h, "a", 2)
 	all := k.takeAll(h)
 	if len(all) != 2 || !errors.Is(all[0].err, errHeldGone) || all[0].key != "a" || all[0].offset != 1 || all[1].err != nil || all[1].view.ID != "2" {
@@ -128,15 +128,15 @@ func TestAMillionThatWaitAreAnIndex(t *testing.T) {
 }
 
 // returnAll takes and returns all events, without contents.
-func returnAll(t *testing.T, h *held, to *numbered) {
+func returnAll(t *testing.T, h *heldIndex, to *numbered) {
 	t.Helper()
-	for key, ok := h.ask(); ok; key, ok = h.ask() {
+	for key, ok := h.nextModelKey(); ok; key, ok = h.nextModelKey() {
 		h.unlock(key)
 	}
 	for {
 		var batch []*heldEvent
 		for len(batch) < 8192 {
-			e, _, k := h.next()
+			e, _, k := h.nextOpen()
 			if k == nil {
 				break
 			}

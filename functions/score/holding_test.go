@@ -20,8 +20,8 @@ type shop struct{ away atomic.Pointer[string] }
 
 var errAway = errors.New("the store is away")
 
-// without makes the store refuse all artifacts with a prefix until open is called.
-func (s *shop) without(artifact string) *shop {
+// refuse makes the store refuse all artifacts with a prefix until open is called.
+func (s *shop) refuse(artifact string) *shop {
 	s.away.Store(&artifact)
 	return s
 }
@@ -48,8 +48,8 @@ func (w *world) impatient(s *shop) *process {
 // parks waits until a number of events are parked and the offset has passed them.
 func (p *process) parks(n int) {
 	p.w.Helper()
-	p.w.soon(fmt.Sprint(n, " events are parked"), func() bool { return p.s.Standing().Held == int64(n) })
-	p.w.soon("the offset has passed them", func() bool { return p.w.lag() == 0 })
+	p.w.poll(fmt.Sprint(n, " events are parked"), func() bool { return p.s.Standing().Held == int64(n) })
+	p.w.poll("the offset has passed them", func() bool { return p.w.lag() == 0 })
 }
 
 // lag returns the number of input events that the group has not passed.
@@ -81,10 +81,10 @@ func TestEventsOfASlowModelAreParked(t *testing.T) {
 	}}
 	p.start(conf)
 	w.publish(batchOf(0, 60, 3)...)
-	w.settled(streamOut, 40)
+	w.waitEvents(streamOut, 40)
 	p.parks(20)
 	w.publish(batchOf(60, 60, 3)...)
-	if got := count(w.settled(streamOut, 80), "m/bot-1"); len(got) != 0 {
+	if got := countByVersion(w.waitEvents(streamOut, 80), "m/bot-1"); len(got) != 0 {
 		t.Errorf("before it is there it has scored %v", got)
 	}
 	p.parks(40)
@@ -102,10 +102,10 @@ func TestAStoreThatIsAwayLosesNothing(t *testing.T) {
 	w := newWorld(t, 1)
 	w.bots(40)
 	var store shop
-	p := w.impatient(store.without(""))
+	p := w.impatient(store.refuse(""))
 	w.publish(batchOf(0, events, 40)...)
 	p.parks(events)
-	w.soon("it is told why events are held", func() bool {
+	w.poll("it is told why events are held", func() bool {
 		at, c := p.s.Standing(), p.s.Check()
 		if strings.Contains(c.Detail, "bot-") {
 			t.Errorf("the readiness shows %q", c.Detail)
@@ -127,14 +127,14 @@ func TestWhatWaitsOutlivesItsScorer(t *testing.T) {
 	w := newWorld(t, 2)
 	w.bots(8)
 	var store shop
-	p := w.impatient(store.without(artifactOf("m/bot-1", 1)))
+	p := w.impatient(store.refuse(artifactOf("m/bot-1", 1)))
 	w.publish(batchOf(0, 400, 8)...)
-	w.settled(streamOut, 350)
+	w.waitEvents(streamOut, 350)
 	p.parks(50)
 	p.close()
 	w.publish(batchOf(400, 400, 8)...)
 	p = w.impatient(&store)
-	w.settled(streamOut, 700)
+	w.waitEvents(streamOut, 700)
 	p.parks(100)
 	p.close()
 	store.open()
@@ -153,16 +153,16 @@ func TestWhatIsHeldIsToldByWhoHoldsIt(t *testing.T) {
 	w := newWorld(t, 2)
 	w.bots(8)
 	var store shop
-	first := w.impatient(store.without(""))
+	first := w.impatient(store.refuse(""))
 	w.publish(batchOf(0, 400, 8)...)
 	first.parks(400)
 	second := w.impatient(&store)
-	w.soon("each tells of its own", func() bool {
+	w.poll("each tells of its own", func() bool {
 		one, two := first.s.Standing().Held, second.s.Standing().Held
 		return one > 0 && two > 0 && one+two == 400
 	})
 	second.close()
-	w.soon("the first tells of all again", func() bool { return first.s.Standing().Held == 400 })
+	w.poll("the first tells of all again", func() bool { return first.s.Standing().Held == 400 })
 	store.open()
 	w.judge(400)
 	first.parks(0)
@@ -177,7 +177,7 @@ func TestWhatWaitsMovesWithItsPartition(t *testing.T) {
 	const rounds, each = 8, 300
 	for round := range rounds {
 		if round%2 == 0 {
-			store.without("")
+			store.refuse("")
 		}
 		w.publish(batchOf(round*each, each, 12)...)
 		if round%2 == 1 {
@@ -191,7 +191,7 @@ func TestWhatWaitsMovesWithItsPartition(t *testing.T) {
 	}
 	store.open()
 	w.judge(rounds * each)
-	w.soon("nobody holds anything", func() bool {
+	w.poll("nobody holds anything", func() bool {
 		left := int64(0)
 		for _, p := range running {
 			left += p.s.Standing().Held
@@ -205,12 +205,12 @@ func TestWhatWaitsForAModelThatIsRetired(t *testing.T) {
 	w := newWorld(t, 1)
 	w.bots(2)
 	var store shop
-	p := w.impatient(store.without(artifactOf("m/bot-1", 1)))
+	p := w.impatient(store.refuse(artifactOf("m/bot-1", 1)))
 	w.publish(batchOf(0, 20, 2)...)
-	w.settled(streamOut, 10)
+	w.waitEvents(streamOut, 10)
 	p.parks(10)
 	w.fact(tidemill.TypeModelRetired, "m/bot-1", "", tidemill.ModelRetired{Asked: time.Now(), Marks: []tidemill.Mark{{Offset: 1 << 40}}})
-	dead := w.settled(tidemill.StreamDeadLetters, 10)
+	dead := w.waitEvents(tidemill.StreamDeadLetters, 10)
 	for i, d := range dead {
 		l, err := deadletters.Read(&d.View)
 		w.must(err)
@@ -220,8 +220,8 @@ func TestWhatWaitsForAModelThatIsRetired(t *testing.T) {
 	}
 	p.parks(0)
 	w.publish(batchOf(20, 20, 2)...)
-	w.settled(streamOut, 20)
-	w.settled(tidemill.StreamDeadLetters, 20)
+	w.waitEvents(streamOut, 20)
+	w.waitEvents(tidemill.StreamDeadLetters, 20)
 }
 
 // One model stays missing while events of other keys come and go. Its waiting events are parked
@@ -232,18 +232,18 @@ func TestOneMissingModelDoesNotHoldTheMark(t *testing.T) {
 	var store shop
 	conf := scorer()
 	conf.Hold = time.Millisecond
-	p := &process{w: w, fetch: store.without("").fetch, held: heldOptions{Kept: 1, Read: 1 << 16, Renew: parked.Renewal{Least: 100, Share: 4}}}
+	p := &process{w: w, fetch: store.refuse("").fetch, held: heldOptions{Kept: 1, Read: 1 << 16, Renew: parked.Renewal{Least: 100, Share: 4}}}
 	p.start(conf)
 	w.publish(batchOf(0, 2000, 20)...)
 	p.parks(2000)
 	before := w.marked().at
-	store.without(artifactOf("m/bot-1", 1))
-	w.settled(streamOut, 1900)
+	store.refuse(artifactOf("m/bot-1", 1))
+	w.waitEvents(streamOut, 1900)
 	p.parks(100)
 	w.publish(batchOf(2000, 200, 20)...)
-	w.settled(streamOut, 2090)
+	w.waitEvents(streamOut, 2090)
 	more := 0 // the mark is written together with new events
-	w.soon("the mark moves on", func() bool {
+	w.poll("the mark moves on", func() bool {
 		w.publish(message("bot-0", 10_000+more))
 		more++
 		return w.marked().at > before+1900

@@ -24,7 +24,7 @@ func (p *process) still() *session {
 func TestAPartitionThatIsLostAsATransactionBeginsCostsNoEvents(t *testing.T) {
 	w := newWorld(t, 2)
 	w.publish(batchOf(0, 40, 8)...)
-	p := w.again()
+	p := w.addOutputs()
 	s := p.still()
 	s.conf.Types = []string{"another"} // all events are skipped, because only the offsets matter
 	w.must(s.join(t.Context()))
@@ -45,7 +45,7 @@ func TestAPartitionThatIsLostAsATransactionBeginsCostsNoEvents(t *testing.T) {
 	w.must(s.noteFirst(b))
 	first, second := &b.parts[0], &b.parts[1]
 	s.assignments.gone([]broker.Position{{Stream: streamIn, Partition: first.of.partition}})
-	called, err := s.do(b, s.fill)
+	called, err := s.runTx(b, s.fillTx)
 	if !called || !errors.Is(err, errTakenAway) {
 		t.Fatalf("%v, %v", called, err)
 	}
@@ -59,7 +59,7 @@ func TestAPartitionThatIsLostAsATransactionBeginsCostsNoEvents(t *testing.T) {
 
 // A new install has no facts, and its first notes say so.
 func TestANoteFromBeforeTheFirstFactIsRead(t *testing.T) {
-	n, err := parseNote(note{mark: noMark}.text((&Scorer{conf: scorer()}).newSession().facts))
+	n, err := parseNote(offsetNote{mark: noMark}.text((&Scorer{conf: scorer()}).newSession().facts))
 	if err != nil || !n.committed || len(n.facts) != 0 {
 		t.Errorf("%+v, %v", n, err)
 	}
@@ -75,10 +75,10 @@ func TestWhatCannotBeReadYetIsAskedForAgain(t *testing.T) {
 	x.held.hold("a", &v, 1, 0)
 	x.held.unlock("a")
 	b := s.newBatch()
-	if err := s.takeParked(t.Context(), b); err != nil || !b.empty() {
+	if err := s.takeParked(t.Context(), b); err != nil || !b.isEmpty() {
 		t.Fatalf("%v; the batch has %d", err, len(b.items))
 	}
-	if at, some := s.due(); !some || time.Until(at) > time.Second {
+	if at, some := s.nextDue(); !some || time.Until(at) > time.Second {
 		t.Errorf("it is asked for at %v (%v)", at, some)
 	}
 }
@@ -91,7 +91,7 @@ func TestAnOutputThatWouldBeTooLarge(t *testing.T) {
 	large := message("bot-0", 1)
 	large.Key = bytes.Repeat([]byte("k"), 1<<20-1500)
 	w.publish(large, message("bot-0", 2))
-	w.soon("one is scored, and one is a dead letter", func() bool {
+	w.poll("one is scored, and one is a dead letter", func() bool {
 		at := p.s.Standing()
 		return at.Scored == 1 && at.DeadLettered == 1
 	})
@@ -103,8 +103,8 @@ func TestWhatWasFoundKeepsItsPartition(t *testing.T) {
 	x := assignmentOf(0, 3)
 	x.found = newEarlierOutputs("in/0/")
 	x.found.causes[50] = 1
-	x.resume(40, note{to: 1, from: 10}, []broker.Position{{Partition: 1, Offset: 80}, {Partition: 3, Offset: 5}})
-	if n := x.note(); n.to != 1 || n.from != 10 || x.end != 80 || x.to != 1 {
+	x.resume(40, offsetNote{to: 1, from: 10}, []broker.Position{{Partition: 1, Offset: 80}, {Partition: 3, Offset: 5}})
+	if n := x.offsetNote(); n.to != 1 || n.from != 10 || x.end != 80 || x.to != 1 {
 		t.Errorf("the note says %+v; outputs go on at %d/%d", n, x.to, x.end)
 	}
 }
@@ -113,16 +113,16 @@ func TestWhatWasFoundKeepsItsPartition(t *testing.T) {
 // The scorer does not wait for either, and does not search past its end.
 func TestAnOutputThatWasMadeAnew(t *testing.T) {
 	w := newWorld(t, 2)
-	p := w.again()
+	p := w.addOutputs()
 	s := p.still()
 	at := []broker.Position{{Stream: streamIn}, {Stream: streamIn, Partition: 1}}
-	notes := []note{{to: 0, from: 1000, mark: noMark, committed: true}, {to: 7, from: 1000, mark: noMark, committed: true}}
+	notes := []offsetNote{{to: 0, from: 1000, mark: noMark, committed: true}, {to: 7, from: 1000, mark: noMark, committed: true}}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	all, err := s.beginAt(ctx, at, notes)
 	w.must(err)
 	for i, x := range all {
-		if n := x.note(); n.from != 0 || x.found != nil || x.noted != (i == 0) {
+		if n := x.offsetNote(); n.from != 0 || x.found != nil || x.noted != (i == 0) {
 			t.Errorf("the note of partition %d says %+v (%v)", i, n, x.noted)
 		}
 	}
@@ -140,5 +140,5 @@ func TestAModelThatAnswersOneRowOnly(t *testing.T) {
 	w.promoted("m/bot-0", 1)
 	w.publish(batchOf(0, 20, 1)...)
 	p := w.open(scorer())
-	w.soon("all are scored", func() bool { return p.s.Standing().Scored == 20 })
+	w.poll("all are scored", func() bool { return p.s.Standing().Scored == 20 })
 }

@@ -16,7 +16,7 @@ func TestEventsCostNoAllocation(t *testing.T) {
 	for _, atLeastOnce := range []bool{false, true} {
 		t.Run(fmt.Sprint("at least once: ", atLeastOnce), func(t *testing.T) {
 			const warm, n = 4_000, 40_000
-			w := apart(t)
+			w := newSeparateWorld(t)
 			w.bots(20)
 			conf := scorer()
 			conf.AtLeastOnce = atLeastOnce
@@ -28,7 +28,7 @@ func TestEventsCostNoAllocation(t *testing.T) {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
 			p.score(conf)
-			w.soon("all are scored", func() bool { return p.s.counts.scored.Load() == warm+n }) // Standing would allocate
+			w.poll("all are scored", func() bool { return p.s.counts.scored.Load() == warm+n }) // Standing would allocate
 			runtime.ReadMemStats(&after)
 			if each := float64(after.Mallocs-before.Mallocs) / n; each > .5 {
 				t.Errorf("%.2f allocations an event", each)

@@ -11,10 +11,10 @@ import (
 
 // judge compares the outputs with the inputs: each event has one output, a key's outputs are in
 // order, and versions never go back.
-func (w *world) judge(n int) []said {
+func (w *world) judge(n int) []scoredEvent {
 	w.Helper()
-	outputs := w.settled(streamOut, n)
-	inputs := map[string]said{}
+	outputs := w.waitEvents(streamOut, n)
+	inputs := map[string]scoredEvent{}
 	for _, in := range w.outputs(streamIn) {
 		inputs[fmt.Sprintf("%s/%d/%d", streamIn, in.at.Partition, in.at.Offset)] = in
 	}
@@ -29,7 +29,7 @@ func (w *world) judge(n int) []said {
 			continue
 		}
 		seen[out.ID] = true
-		w.follows(out, in)
+		w.checkInput(out, in)
 		if at := offsetOf(out.ID); at <= last[in.Subject] && last[in.Subject] != 0 {
 			w.Errorf("key %s: offset %d comes after %d", in.Subject, at, last[in.Subject])
 		} else {
@@ -57,8 +57,8 @@ func offsetOf(id string) int64 {
 	return at
 }
 
-// follows checks that an output names its input.
-func (w *world) follows(out, in said) {
+// checkInput checks that an output names its input.
+func (w *world) checkInput(out, in scoredEvent) {
 	w.Helper()
 	id, _ := out.Attribute(tidemill.AttrCausationID)
 	source, _ := out.Attribute(tidemill.AttrCausationSource)
@@ -70,8 +70,8 @@ func (w *world) follows(out, in said) {
 	}
 }
 
-// count returns the number of outputs of each version of a model.
-func count(outputs []said, model string) map[string]int {
+// countByVersion returns the number of outputs of each version of a model.
+func countByVersion(outputs []scoredEvent, model string) map[string]int {
 	n := map[string]int{}
 	for _, out := range outputs {
 		if name, _ := out.Attribute(tidemill.AttrModel); name == model {

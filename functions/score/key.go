@@ -32,8 +32,8 @@ func newKeyPlace(place, model string) keyPlace {
 	return k
 }
 
-// of returns an event's key, which may point into the event.
-func (k *keyPlace) of(v *broker.View) (string, error) {
+// keyOf returns an event's key, which may point into the event.
+func (k *keyPlace) keyOf(v *broker.View) (string, error) {
 	key := k.find(v)
 	if key == "" && !k.need {
 		return "", nil
@@ -131,8 +131,8 @@ func newCache(template string, most int) *cache {
 	return &cache{template: template, most: most, keys: map[string]*keyEntry{}, targets: map[string]*target{}}
 }
 
-// of returns the entry of a key, which may point into an event.
-func (c *cache) of(key string) (*keyEntry, error) {
+// entryOf returns the entry of a key, which may point into an event.
+func (c *cache) entryOf(key string) (*keyEntry, error) {
 	if k := c.keys[key]; k != nil {
 		return k, nil
 	}

@@ -26,7 +26,7 @@ func TestKeys(t *testing.T) {
 		{"absent", "m/{key}", "", "absent"},
 	} {
 		place := newKeyPlace(c.place, c.model)
-		key, err := place.of(&v)
+		key, err := place.keyOf(&v)
 		if key != c.key || (err != nil) != (c.fails != "") || err != nil && !strings.Contains(err.Error(), c.fails) {
 			t.Errorf("at %s for %s: %q, %v", c.place, c.model, key, err)
 		}
@@ -129,7 +129,7 @@ func TestKeysCostNothing(t *testing.T) {
 	v := broker.View{Subject: "bot-1", Data: []byte(`{"text":"some words","bot":{"n":1,"id":"b-7"}}`)}
 	for _, at := range []string{"subject", "data.bot.id", "data.bot.n"} {
 		place := newKeyPlace(at, "m/{key}")
-		if n := testing.AllocsPerRun(100, func() { _, _ = place.of(&v) }); n != 0 {
+		if n := testing.AllocsPerRun(100, func() { _, _ = place.keyOf(&v) }); n != 0 {
 			t.Errorf("at %s: %v allocations", at, n)
 		}
 	}

@@ -65,13 +65,13 @@ func TestARateIsThatOfTheLastSeconds(t *testing.T) {
 	for i := range 30 {
 		r.add(100, at.Add(time.Duration(i)*time.Second))
 	}
-	if got := r.of(at.Add(30 * time.Second)); got != 100 {
+	if got := r.average(at.Add(30 * time.Second)); got != 100 {
 		t.Errorf("it is %v a second", got)
 	}
-	if got := r.of(at.Add(35 * time.Second)); got != 50 {
+	if got := r.average(at.Add(35 * time.Second)); got != 50 {
 		t.Errorf("five seconds later it is %v", got)
 	}
-	if got := r.of(at.Add(time.Hour)); got != 0 {
+	if got := r.average(at.Add(time.Hour)); got != 0 {
 		t.Errorf("an hour later it is %v", got)
 	}
 }

@@ -8,9 +8,9 @@ import (
 	"tidemill.dev/broker"
 )
 
-// open returns a model that answers with its input, of any length, with negative values set to
-// zero.
-func open() []byte {
+// echoModel returns a model whose answer is its input with negative values set to zero. The input
+// has any length.
+func echoModel() []byte {
 	dims := proto{}.bytes(1, proto{}.text(2, "N")).bytes(1, proto{}.text(2, "M"))
 	of := proto{}.bytes(1, proto{}.number(1, 1).bytes(2, dims))
 	graph := proto{}.bytes(1, node("Relu", "y", "x")).text(2, "open").
@@ -23,7 +23,7 @@ func open() []byte {
 func TestEventsOfDifferentLengthsDoNotDisturbEachOther(t *testing.T) {
 	w := newWorld(t, 1)
 	w.first("m/bot-0")
-	w.model(artifactOf("m/bot-0", 1), open())
+	w.model(artifactOf("m/bot-0", 1), echoModel())
 	var events []broker.View
 	for n := range 30 {
 		v := message("bot-0", n)
@@ -34,7 +34,7 @@ func TestEventsOfDifferentLengthsDoNotDisturbEachOther(t *testing.T) {
 	}
 	w.publish(events...)
 	w.open(scorer())
-	for n, out := range w.settled(streamOut, len(events)) {
+	for n, out := range w.waitEvents(streamOut, len(events)) {
 		var data Scored
 		if err := json.Unmarshal(out.Data, &data); err != nil || len(data.Values) != n/3%4+1 {
 			t.Errorf("event %d: %s: %v", n, out.Data, err)

@@ -226,8 +226,8 @@ func (r *rate) move(second int64) {
 	r.second = max(r.second, second)
 }
 
-// of returns the rate of the last whole seconds.
-func (r *rate) of(now time.Time) float64 {
+// average returns the mean rate over the last whole seconds.
+func (r *rate) average(now time.Time) float64 {
 	r.move(now.Unix())
 	var all uint64
 	for i, n := range r.counts {
@@ -280,7 +280,7 @@ func (s *Scorer) Standing() Standing {
 		Models: int(c.models.Load()), Swaps: []Swap{}}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	at.Rate, at.LastError, at.LastErrorAt = c.rate.of(time.Now()), c.fault, c.at
+	at.Rate, at.LastError, at.LastErrorAt = c.rate.average(time.Now()), c.fault, c.at
 	if when, err := s.o.Models.Failure(); err != nil && when.After(at.LastErrorAt) {
 		at.LastError, at.LastErrorAt = err.Error(), when
 	}

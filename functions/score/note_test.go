@@ -9,7 +9,7 @@ import (
 )
 
 func TestANoteSaysWhatItWasTold(t *testing.T) {
-	for _, n := range []note{
+	for _, n := range []offsetNote{
 		{to: 3, from: 12, mark: heldMark{5, 6}},
 		{facts: []int64{0, 7, 1 << 40}, to: 0, from: 1 << 50, mark: noMark},
 	} {
@@ -24,7 +24,7 @@ func TestANoteSaysWhatItWasTold(t *testing.T) {
 }
 
 func TestANoteThatCannotBeReadIsNotPassedOver(t *testing.T) {
-	whole := note{to: 1, from: 2, mark: heldMark{3, 1}}.text(factsText([]int64{4, 5}))
+	whole := offsetNote{to: 1, from: 2, mark: heldMark{3, 1}}.text(factsText([]int64{4, 5}))
 	own, facts, _ := strings.Cut(strings.TrimPrefix(whole, notePrefix), ":")
 	for _, text := range []string{"x", notePrefix, notePrefix + own, "scorer2:" + own + ":" + facts, notePrefix + ":" + facts,
 		notePrefix + own + ":", notePrefix + "!:" + facts, notePrefix + own + ":" + facts[:len(facts)-2], notePrefix + own + "AA:" + facts} {
@@ -40,13 +40,13 @@ func TestANoteFits(t *testing.T) {
 	for i := range facts {
 		facts[i] = 1 << 33
 	}
-	if got := len(note{to: 200, from: 1 << 40, mark: heldMark{1 << 40, 1 << 40}}.text(factsText(facts))); got > broker.MaxNote {
+	if got := len(offsetNote{to: 200, from: 1 << 40, mark: heldMark{1 << 40, 1 << 40}}.text(factsText(facts))); got > broker.MaxNote {
 		t.Errorf("it has %d bytes", got)
 	}
 }
 
 func FuzzNotes(f *testing.F) {
-	f.Add(note{to: 1, from: 2, mark: heldMark{3, 1}}.text(factsText([]int64{4, 5})))
+	f.Add(offsetNote{to: 1, from: 2, mark: heldMark{3, 1}}.text(factsText([]int64{4, 5})))
 	f.Add(notePrefix + "AAAA:AA")
 	f.Fuzz(func(t *testing.T, text string) {
 		n, err := parseNote(text)
@@ -63,7 +63,7 @@ func FuzzNotes(f *testing.F) {
 // Parked events wait unless the mark is at the parked partition's end. The last transaction's
 // marker does not count.
 func TestANoteTellsWhetherEventsWait(t *testing.T) {
-	text := func(m heldMark) string { return note{mark: m}.text(factsText(nil)) }
+	text := func(m heldMark) string { return offsetNote{mark: m}.text(factsText(nil)) }
 	for _, c := range []struct {
 		text string
 		end  int64

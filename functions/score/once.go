@@ -40,11 +40,11 @@ var ErrUnscorable = errors.New("the event cannot be scored")
 // long as the context allows.
 func Once(ctx context.Context, c config.Scorer, m *serving.Models, v *broker.View) (Result, error) {
 	place := newKeyPlace(c.Key, c.Model)
-	key, err := place.of(v)
+	key, err := place.keyOf(v)
 	if err != nil {
 		return Result{}, fmt.Errorf("%w: %w", ErrUnscorable, err)
 	}
-	k, err := newCache(c.Model, 1).of(key)
+	k, err := newCache(c.Model, 1).entryOf(key)
 	if err != nil {
 		return Result{}, fmt.Errorf("%w: %w", ErrUnscorable, err)
 	}
@@ -63,8 +63,8 @@ func Once(ctx context.Context, c config.Scorer, m *serving.Models, v *broker.Vie
 	return r, nil
 }
 
-// failedEvery is how often await checks whether a load has failed. Then it returns the
-// reason and does not wait for a store that is away.
+// failedEvery is how often await checks whether a load has failed. The call then returns the reason
+// and does not wait for a store that is away.
 const failedEvery = 100 * time.Millisecond
 
 // await waits for a model's version and returns it. If patient is set, it also waits

@@ -112,7 +112,7 @@ func appendScored(dst []byte, a *infer.Answer, top int) []byte {
 // scoreOf returns the index of the label's score; -1 if it has none. A model that does
 // not name its labels has chosen the highest score.
 func scoreOf(a *infer.Answer) int {
-	i := below(a.Scores, -1)
+	i := nextLower(a.Scores, -1)
 	if a.Labels == nil || i >= 0 && i < len(a.Labels) && a.Labels[i] == a.Label {
 		return i
 	}
@@ -124,9 +124,9 @@ func scoreOf(a *infer.Answer) int {
 	return -1
 }
 
-// below returns the index of the next lower score; the highest after -1. Of equal
+// nextLower returns the index of the next lower score; the highest after -1. Of equal
 // scores the first comes first. -1 means that there is none.
-func below(scores []float32, after int) int {
+func nextLower(scores []float32, after int) int {
 	best := -1
 	for i, s := range scores {
 		if after >= 0 && (s > scores[after] || s == scores[after] && i <= after) {
@@ -147,9 +147,9 @@ func appendScores(dst []byte, a *infer.Answer, top int) []byte {
 		}
 		return append(dst, '}')
 	}
-	for i := below(a.Scores, -1); i >= 0 && top > 0; top-- {
+	for i := nextLower(a.Scores, -1); i >= 0 && top > 0; top-- {
 		dst = appendLabelled(dst, a, i)
-		i = below(a.Scores, i)
+		i = nextLower(a.Scores, i)
 	}
 	return append(dst, '}')
 }

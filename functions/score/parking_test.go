@@ -69,20 +69,20 @@ func TestEventsAreParkedUntilTheirModelIsThere(t *testing.T) {
 			t.Cleanup(g.openAll)
 			p.start(conf)
 			w.publish(batchOf(0, 200, 4)...)
-			w.soon("half is scored and half is parked", func() bool {
+			w.poll("half is scored and half is parked", func() bool {
 				at := p.s.Standing()
 				return at.Held == 100 && at.Scored == 100 && at.Events == 200
 			})
 			g.open(artifactOf("m/bot-1", 1))
 			w.publish(batchOf(200, 200, 4)...)
-			w.soon("what was parked has come back", func() bool {
+			w.poll("what was parked has come back", func() bool {
 				at := p.s.Standing()
 				return at.Held == 100 && at.Scored == 300
 			})
 			g.openAll()
 			w.publish(batchOf(400, 200, 4)...)
 			outputs := w.judge(600)
-			w.soon("all of it has been acknowledged", func() bool { at := p.s.Standing(); return at.Held == 0 && at.Scored >= 600 })
+			w.poll("all of it has been acknowledged", func() bool { at := p.s.Standing(); return at.Held == 0 && at.Scored >= 600 })
 			w.swapsAreTold(outputs, 4)
 		})
 	}
@@ -100,9 +100,9 @@ func TestWhatIsParkedOutlivesItsOwner(t *testing.T) {
 	p := &process{w: w, fetch: g.wait}
 	p.start(conf)
 	w.publish(batchOf(0, 200, 4)...)
-	w.soon("half is parked", func() bool { return p.s.Standing().Held == 100 && p.s.Standing().Scored == 100 })
+	w.poll("half is parked", func() bool { return p.s.Standing().Held == 100 && p.s.Standing().Scored == 100 })
 	g.open(artifactOf("m/bot-2", 1))
-	w.soon("some comes back", func() bool { return p.s.Standing().Held == 50 })
+	w.poll("some comes back", func() bool { return p.s.Standing().Held == 50 })
 	next := &process{w: w, fetch: g.wait}
 	next.start(conf)
 	w.publish(batchOf(200, 200, 4)...)
@@ -110,7 +110,7 @@ func TestWhatIsParkedOutlivesItsOwner(t *testing.T) {
 	p.close()
 	w.publish(batchOf(400, 200, 4)...)
 	w.judge(600)
-	w.soon("nothing is held", func() bool { return next.s.Standing().Held == 0 })
+	w.poll("nothing is held", func() bool { return next.s.Standing().Held == 0 })
 }
 
 // A scorer that closes does not wait for models: waiting events are parked.
@@ -124,7 +124,7 @@ func TestClosingWaitsForNoModel(t *testing.T) {
 	p := &process{w: w, fetch: g.wait}
 	p.start(conf)
 	w.publish(batchOf(0, 20, 2)...)
-	w.settled(streamOut, 10)
+	w.waitEvents(streamOut, 10)
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
@@ -150,7 +150,7 @@ func TestEventsWaitForTheModelThatStandsIn(t *testing.T) {
 	p := &process{w: w, fetch: g.wait}
 	p.start(conf)
 	w.publish(message("stranger", 1), message("bot-0", 2), message("stranger", 3))
-	w.soon("all is parked", func() bool { return p.s.Standing().Held == 3 })
+	w.poll("all is parked", func() bool { return p.s.Standing().Held == 3 })
 	g.openAll()
 	w.judge(3)
 }
@@ -166,7 +166,7 @@ func TestWhatIsParkedForAModelThatCannotBeLoaded(t *testing.T) {
 	p := &process{w: w}
 	p.start(conf)
 	w.publish(batchOf(0, 20, 2)...)
-	w.soon("half of it is a dead letter", func() bool { return p.s.Standing().DeadLettered == 10 && p.s.Standing().Scored == 10 })
+	w.poll("half of it is a dead letter", func() bool { return p.s.Standing().DeadLettered == 10 && p.s.Standing().Scored == 10 })
 	if dead := w.outputs("dead-letters"); len(dead) != 10 {
 		t.Errorf("%d dead letters", len(dead))
 	}

@@ -20,7 +20,7 @@ func (s *session) send(b *batch) error {
 		}
 	}
 	b.left.Store(1)
-	err := s.put(s.life, plain{s.p, b}, b)
+	err := s.sendResults(s.life, plain{s.p, b}, b)
 	b.told(broker.Receipt{}, err)
 	if alone && err == nil {
 		err = s.p.Flush(s.life)
@@ -100,7 +100,7 @@ func (s *session) noteAlone(b *batch) {
 			t.offset = max(t.offset, p.next)
 			t.held.committed(t.offset)
 			// The note of a partition that is gone is not needed.
-			_ = s.c.Note(s.conf.From, t.partition, t.note().text(b.facts))
+			_ = s.c.Note(s.conf.From, t.partition, t.offsetNote().text(b.facts))
 		}
 	}
 }

@@ -112,22 +112,22 @@ func (r *rescore) run(ctx context.Context) error {
 		r.told.Records = r.told.Left
 	}
 	for r.told.Left > 0 {
-		if err := r.round(ctx); err != nil {
+		if err := r.scoreRound(ctx); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// round scores some events of each partition in turn. So the notes of all partitions
+// scoreRound scores some events of each partition in turn. So the notes of all partitions
 // stay recent, and little has to be read back.
-func (r *rescore) round(ctx context.Context) error {
+func (r *rescore) scoreRound(ctx context.Context) error {
 	for i := range r.stretch {
 		s := &r.stretch[i]
 		if s.next == s.end {
 			continue
 		}
-		if err := r.some(ctx, s); err != nil {
+		if err := r.scoreNext(ctx, s); err != nil {
 			return err
 		}
 		if err := r.Told(r.told); err != nil {
@@ -151,7 +151,7 @@ func (r *rescore) begin(ctx context.Context) error {
 	if r.Resume == "" {
 		return r.x.Do(ctx, func(tx *broker.ExclusiveTx) error {
 			for _, s := range r.stretch {
-				r.mark(tx, s)
+				r.storeProgress(tx, s)
 			}
 			return nil
 		})
@@ -191,8 +191,8 @@ func (s *rescoreRange) answered(partition int) int64 {
 	return 0
 }
 
-// mark stores the progress of a range.
-func (r *rescore) mark(tx *broker.ExclusiveTx, s rescoreRange) {
+// storeProgress stores the progress of a range.
+func (r *rescore) storeProgress(tx *broker.ExclusiveTx, s rescoreRange) {
 	note := r.note
 	note.End = s.end
 	tx.Mark(rescoreName(r.id), broker.Position{Stream: r.Config.From, Partition: s.partition, Offset: s.next, Note: note.String()})

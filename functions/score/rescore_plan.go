@@ -92,7 +92,7 @@ func (r *rescore) resume(ctx context.Context) error {
 		return fmt.Errorf("find how far %s has come: %w", r.id, err)
 	}
 	for _, p := range all {
-		if err := r.left(p); err != nil {
+		if err := r.addRest(p); err != nil {
 			return err
 		}
 	}
@@ -103,8 +103,8 @@ func (r *rescore) resume(ctx context.Context) error {
 	return nil
 }
 
-// left adds the rest of a partition.
-func (r *rescore) left(p broker.Position) error {
+// addRest adds the rest of a partition.
+func (r *rescore) addRest(p broker.Position) error {
 	if p.Offset < 0 {
 		return nil
 	}

@@ -17,8 +17,8 @@ import (
 // rescoreBytes is how much of the log is read for one transaction.
 const rescoreBytes = 1 << 20
 
-// some scores the next events of a range.
-func (r *rescore) some(ctx context.Context, s *rescoreRange) error {
+// scoreNext scores the next events of a range.
+func (r *rescore) scoreNext(ctx context.Context, s *rescoreRange) error {
 	b := r.batch
 	b.reset(b.seq + 1)
 	b.stamp = time.Now().UTC().AppendFormat(b.stamp[:0], time.RFC3339Nano)
@@ -33,7 +33,7 @@ func (r *rescore) some(ctx context.Context, s *rescoreRange) error {
 		return err
 	}
 	if next <= s.next {
-		return r.ended(ctx, s)
+		return r.handleEmptyRead(ctx, s)
 	}
 	next = min(next, s.end)
 	b.sort()
@@ -45,9 +45,9 @@ func (r *rescore) some(ctx context.Context, s *rescoreRange) error {
 	return r.commit(ctx, b, s, next)
 }
 
-// ended handles a read without records. Either the log has lost its end and the rest of the
+// handleEmptyRead handles a read without records. Either the log has lost its end and the rest of the
 // range with it, or the records are not visible yet.
-func (r *rescore) ended(ctx context.Context, s *rescoreRange) error {
+func (r *rescore) handleEmptyRead(ctx context.Context, s *rescoreRange) error {
 	ends, err := r.Broker.Ends(ctx, r.Config.From)
 	if err != nil {
 		return err
@@ -71,15 +71,15 @@ func (r *rescore) choose(b *batch, e *broker.Incoming, t *assignment) {
 	case e.Err != nil || !selects(r.Config.Types, e.Type):
 		r.told.Passed++
 		return
-	case f != nil && f.has(&e.View, e.Offset):
+	case f != nil && f.hasOutput(&e.View, e.Offset):
 		r.told.Skipped++
 		return
 	}
 	v := e.View.Clone()
 	it := item{v: &v, offset: e.Offset, delivery: &inFlight{of: t}}
-	key, err := r.place.of(&v)
+	key, err := r.place.keyOf(&v)
 	if err == nil {
-		it.key, err = r.cache.of(key)
+		it.key, err = r.cache.entryOf(key)
 	}
 	if err != nil {
 		it.verdict, it.reason = dead, err
@@ -95,7 +95,7 @@ func (r *rescore) resolve(ctx context.Context, b *batch) error {
 		g := &b.groups[i]
 		m, err := r.model(ctx, g.target.name)
 		if err == nil {
-			g.plan, err = r.plans.of(m)
+			g.plan, err = r.plans.planFor(m)
 		}
 		switch {
 		case err == nil:
@@ -108,7 +108,7 @@ func (r *rescore) resolve(ctx context.Context, b *batch) error {
 		case !forGood(err):
 			return err
 		}
-		for _, n := range b.of(g) {
+		for _, n := range b.itemsOf(g) {
 			b.items[n].verdict, b.items[n].reason = dead, err
 		}
 	}
@@ -139,7 +139,7 @@ func (r *rescore) model(ctx context.Context, name string) (*infer.Model, error) 
 }
 
 func (r *rescore) compute(b *batch) {
-	b.cut()
+	b.divide()
 	b.next.Store(0)
 	var all sync.WaitGroup
 	for i, w := range r.workers {
@@ -158,7 +158,7 @@ func (r *rescore) commit(ctx context.Context, b *batch, s *rescoreRange, next in
 				tx.SendTo(ctx, r.Stream, it.delivery.of.to, r.out.scored(b, it), r.storeOffset)
 			}
 		}
-		r.mark(tx, at)
+		r.storeProgress(tx, at)
 		return nil
 	})
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 
 const streamAgain = "again"
 
-// again adds a stream for the outputs and returns a process without a scorer.
-func (w *world) again() *process {
+// addOutputs adds a stream for the outputs and returns a process without a scorer.
+func (w *world) addOutputs() *process {
 	w.Helper()
 	_, err := w.b.EnsureStreams(w.Context(), []broker.StreamSpec{{Name: streamAgain, Partitions: 2}}, broker.EnsureOptions{})
 	w.must(err)
@@ -42,7 +42,7 @@ func (p *process) rescoring(version string) Rescoring {
 
 // answered checks the outputs: one for each event, in the order of its key, by the given
 // version.
-func (w *world) answered(all []said, n int, version string) {
+func (w *world) answered(all []scoredEvent, n int, version string) {
 	w.Helper()
 	seen, last := map[string]bool{}, map[string]int{}
 	for _, a := range all {
@@ -71,14 +71,14 @@ func TestAStreamIsScoredOnceMore(t *testing.T) {
 		w.promote(fmt.Sprint("m/bot-", i), 2, 1, 1)
 	}
 	w.publish(batchOf(0, 400, 5)...) // one bot has no model
-	p := w.again()
+	p := w.addOutputs()
 	for version, by := range map[string]string{"champion": "2", "previous": "1", "1": "1"} {
 		done, err := Rescore(t.Context(), p.rescoring(version))
 		w.must(err)
 		if done.Scored != 320 || done.Unscored != 80 || done.Left != 0 || done.Records != 400 || len(done.Reasons) != mostReasons {
 			t.Errorf("by %s: %+v", version, done)
 		}
-		w.answered(slices.DeleteFunc(w.outputs(streamAgain), func(a said) bool { return !strings.HasSuffix(a.Source, "/"+done.ID) }), 320, by)
+		w.answered(slices.DeleteFunc(w.outputs(streamAgain), func(a scoredEvent) bool { return !strings.HasSuffix(a.Source, "/"+done.ID) }), 320, by)
 	}
 	none, err := Rescore(t.Context(), p.rescoring("3"))
 	if err != nil || none.Unscored != 400 {
@@ -93,7 +93,7 @@ func TestARescoringIsResumed(t *testing.T) {
 	w := newWorld(t, 3)
 	w.bots(5)
 	w.publish(batchOf(0, 600, 5)...)
-	p := w.again()
+	p := w.addOutputs()
 	o := p.rescoring(VersionChampion)
 	o.Told = func(Rescored) error { return errCut }
 	first, err := Rescore(t.Context(), o)
@@ -120,7 +120,7 @@ func TestATornRescoringIsResumed(t *testing.T) {
 	w := newWorld(t, 1)
 	w.bots(5)
 	w.publish(batchOf(0, 100, 5)...)
-	p := w.again()
+	p := w.addOutputs()
 	o := p.rescoring(VersionChampion)
 	r, err := planned(t.Context(), o)
 	w.must(err)
@@ -129,9 +129,9 @@ func TestATornRescoringIsResumed(t *testing.T) {
 	w.must(r.begin(t.Context()))
 	s, before := r.stretch[0], r.note
 	before.Answers = slices.Clone(before.Answers)
-	w.must(r.some(t.Context(), &r.stretch[0]))
+	w.must(r.scoreNext(t.Context(), &r.stretch[0]))
 	r.note = before
-	w.must(r.x.Do(t.Context(), func(tx *broker.ExclusiveTx) error { r.mark(tx, s); return nil })) // the progress goes back to the beginning
+	w.must(r.x.Do(t.Context(), func(tx *broker.ExclusiveTx) error { r.storeProgress(tx, s); return nil })) // the progress goes back to the beginning
 	w.must(r.x.Close(t.Context()))
 	o.Resume = r.id
 	done, err := Rescore(t.Context(), o)
@@ -143,7 +143,7 @@ func TestATornRescoringIsResumed(t *testing.T) {
 
 func TestWhatCannotBeRescored(t *testing.T) {
 	w := newWorld(t, 1)
-	p := w.again()
+	p := w.addOutputs()
 	for _, c := range []struct {
 		says string
 		of   func(*Rescoring)

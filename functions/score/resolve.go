@@ -26,9 +26,9 @@ import (
 func (s *session) resolve(b *batch) {
 	for i := range b.groups {
 		g := &b.groups[i]
-		s.answers(g)
+		s.findModel(g)
 		if g.model == nil {
-			s.settle(b, g)
+			s.setVerdict(b, g)
 		}
 	}
 	if places := s.o.Champions.Places(); !slices.Equal(places, s.places) {
@@ -38,12 +38,13 @@ func (s *session) resolve(b *batch) {
 	s.unkeep()
 }
 
-// answers finds the model of a group, or the verdict of its items without one.
-func (s *session) answers(g *group) {
+// findModel finds the model of a group. If the group has no model, it sets the verdict of the
+// group's items.
+func (s *session) findModel(g *group) {
 	slot, m, state := s.find(g.target)
 	switch state {
 	case serving.Missing:
-		s.without(g)
+		s.setMissing(g)
 	case serving.Loading:
 		g.does = waiting
 		s.watch(g.target, slot)
@@ -56,7 +57,7 @@ func (s *session) answers(g *group) {
 
 // ready finds the plan for reading events for a model.
 func (s *session) ready(g *group, m *infer.Model) {
-	if g.plan, g.reason = s.plans.of(m); g.reason != nil {
+	if g.plan, g.reason = s.plans.planFor(m); g.reason != nil {
 		m.Release()
 		g.does = dead
 		return
@@ -64,15 +65,15 @@ func (s *session) ready(g *group, m *infer.Model) {
 	g.model = m
 }
 
-// find returns the version that answers for a model now. It may be a version of the
-// model that noModel names.
+// find returns the version that answers for a model now. That version may belong to the model that
+// noModel names.
 func (s *session) find(t *target) (*serving.Slot, *infer.Model, serving.State) {
 	slot, m, state := s.use(t)
 	if state == serving.Missing && s.conf.NoModel.Action == config.NoModelUse {
 		slot, m, state = s.use(s.cache.target(s.conf.NoModel.Model))
 	}
 	if state == serving.Loading {
-		if m = s.kept(t); m != nil {
+		if m = s.keptModel(t); m != nil {
 			state = serving.Ready
 		}
 	}
@@ -100,8 +101,8 @@ const mostSent = 1<<20 - 64<<10
 
 var errTooLarge = errors.New("its output is too large for a stream; if the model has that many scores, set the scorer's top")
 
-// without sets the verdict for events whose model has no champion.
-func (s *session) without(g *group) {
+// setMissing sets the verdict for events whose model has no champion.
+func (s *session) setMissing(g *group) {
 	switch s.conf.NoModel.Action {
 	case config.NoModelDrop:
 		g.does = dropped
@@ -114,13 +115,13 @@ func (s *session) without(g *group) {
 	}
 }
 
-// settle sets the verdict for the items of a group that is not scored.
-func (s *session) settle(b *batch, g *group) {
+// setVerdict sets the verdict for the items of a group that is not scored.
+func (s *session) setVerdict(b *batch, g *group) {
 	if g.does == waiting {
 		s.parkLate(b, g)
 		return
 	}
-	for _, i := range b.of(g) {
+	for _, i := range b.itemsOf(g) {
 		it := &b.items[i]
 		if it.verdict, it.reason = g.does, g.reason; it.verdict == passed && parked.Size(it.v) > mostSent {
 			it.verdict, it.reason = dead, errTooLarge
@@ -151,8 +152,8 @@ func fieldsOf(c *config.Scorer) []features.Field {
 	return fields
 }
 
-// of returns the plan for a model.
-func (p *plans) of(m *infer.Model) (*plan, error) {
+// planFor returns the plan for a model.
+func (p *plans) planFor(m *infer.Model) (*plan, error) {
 	inputs := m.Inputs()
 	for _, one := range p.all {
 		if slices.EqualFunc(one.inputs, inputs, sameInput) {
@@ -194,7 +195,7 @@ func (s *session) findSwaps(b *batch) {
 		}
 		g.ref = g.model.Ref()
 		g.version = g.target.textOf(g.ref.Version)
-		for _, i := range b.of(g) {
+		for _, i := range b.itemsOf(g) {
 			it := &b.items[i]
 			if k := it.key; it.verdict == scored && (it.held != nil || k.assignment != it.delivery.of || k.version != g.ref.Version || k.model != g.ref.Model) {
 				k.assignment, k.version, k.model = it.delivery.of, g.ref.Version, g.ref.Model

@@ -72,13 +72,13 @@ func Open(ctx context.Context, o Options) (*Scorer, error) {
 	s.session = first
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s.stop = stop
-	s.running.Go(func() { s.keep(life) })
-	s.running.Go(func() { s.look(life) })
+	s.running.Go(func() { s.keepRunning(life) })
+	s.running.Go(func() { s.updateLag(life) })
 	return s, nil
 }
 
-// keep joins the group again when a session has failed, until the scorer is closed.
-func (s *Scorer) keep(life context.Context) {
+// keepRunning joins the group again when a session has failed, until the scorer is closed.
+func (s *Scorer) keepRunning(life context.Context) {
 	for {
 		s.mu.Lock()
 		one := s.session
@@ -89,29 +89,29 @@ func (s *Scorer) keep(life context.Context) {
 			return
 		}
 		s.failing(context.Cause(one.life))
-		s.log.Error("scorer: stopped; starting again", "scorer", s.conf.Name, "after", again.String(), "reason", context.Cause(one.life))
-		s.fresh(life, one)
+		s.log.Error("scorer: stopped; starting again", "scorer", s.conf.Name, "after", restartDelay.String(), "reason", context.Cause(one.life))
+		s.reopen(life, one)
 		if life.Err() != nil {
 			return
 		}
 	}
 }
 
-// again is how long a scorer waits before it starts again.
-const again = time.Second
+// restartDelay is how long a scorer waits before it starts again.
+const restartDelay = time.Second
 
-// fresh ends a session that has failed and opens the next.
-func (s *Scorer) fresh(life context.Context, old *session) {
+// reopen ends a session that has failed and opens the next.
+func (s *Scorer) reopen(life context.Context, old *session) {
 	s.mu.Lock()
 	s.session = nil
 	s.mu.Unlock()
-	soon, cancel := context.WithTimeout(life, again)
+	soon, cancel := context.WithTimeout(life, restartDelay)
 	if err := old.leave(soon); err != nil {
 		s.log.Warn("a scorer could not leave its group in order", "scorer", s.conf.Name, "reason", err)
 	}
 	cancel()
 	for life.Err() == nil {
-		_ = retry.Sleep(life, again)
+		_ = retry.Sleep(life, restartDelay)
 		next, err := s.open(life)
 		if err == nil {
 			s.mu.Lock()
@@ -120,7 +120,7 @@ func (s *Scorer) fresh(life context.Context, old *session) {
 			return
 		}
 		s.failing(err)
-		s.log.Error("a scorer cannot begin", "scorer", s.conf.Name, "after", again.String(), "reason", err)
+		s.log.Error("a scorer cannot begin", "scorer", s.conf.Name, "after", restartDelay.String(), "reason", err)
 	}
 }
 
@@ -197,8 +197,8 @@ func (s *session) shut(ctx context.Context) error {
 // lookEvery is how often the end of the stream is read.
 const lookEvery = 2 * time.Second
 
-// look keeps the lag up to date.
-func (s *Scorer) look(life context.Context) {
+// updateLag keeps the lag up to date.
+func (s *Scorer) updateLag(life context.Context) {
 	for life.Err() == nil {
 		_ = retry.Sleep(life, lookEvery)
 		s.mu.Lock()

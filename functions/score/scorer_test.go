@@ -47,7 +47,7 @@ func TestEventsAreScored(t *testing.T) {
 			p := w.open(conf)
 			w.publish(batchOf(100, 900, 5)...)
 			w.judge(1000)
-			w.soon("the standing tells it", func() bool { at := p.s.Standing(); return at.Scored == 1000 && at.Events == 1000 })
+			w.poll("the standing tells it", func() bool { at := p.s.Standing(); return at.Scored == 1000 && at.Events == 1000 })
 			at := p.s.Standing()
 			if at.Events != 1000 || at.Aborted != 0 || at.Skipped != 0 || at.Models != 5 || len(at.Swaps) != 5 || p.s.Check().Status != api.OK {
 				t.Errorf("the standing is %+v, the check %+v", at, p.s.Check())
@@ -91,25 +91,25 @@ func TestChampionsChangeUnderLoad(t *testing.T) {
 		}
 		until <- sent
 	}()
-	w.soon("version 1 scores", func() bool { return strings.Contains(fmt.Sprint(p.s.Standing().Swaps), "m/bot-1 0 1") })
+	w.poll("version 1 scores", func() bool { return strings.Contains(fmt.Sprint(p.s.Standing().Swaps), "m/bot-1 0 1") })
 	for version := 2; version <= 6; version++ {
 		w.register("m/bot-1", version)
 		w.promote("m/bot-1", version, version-1, int64(version-1))
-		w.soon(fmt.Sprint("version ", version, " scores"), func() bool {
+		w.poll(fmt.Sprint("version ", version, " scores"), func() bool {
 			return strings.Contains(fmt.Sprint(p.s.Standing().Swaps), fmt.Sprintf("m/bot-1 %d %d", version-1, version))
 		})
 	}
 	halt()
 	n = <-until
 	outputs := w.judge(n)
-	if got := count(outputs, "m/bot-1"); len(got) != 6 {
+	if got := countByVersion(outputs, "m/bot-1"); len(got) != 6 {
 		t.Errorf("the versions have scored %v", got)
 	}
 	w.swapsAreTold(outputs, 4+5)
 }
 
 // swapsAreTold compares the events about swaps with the outputs.
-func (w *world) swapsAreTold(outputs []said, n int) {
+func (w *world) swapsAreTold(outputs []scoredEvent, n int) {
 	w.Helper()
 	first := map[string]int64{}
 	for _, out := range outputs {
@@ -159,9 +159,9 @@ func TestEventsWithoutAModel(t *testing.T) {
 			conf.NoModel = config.NoModel{Action: c.action, Model: "m/bot-0"}
 			p := w.open(conf)
 			w.publish(message("stranger", 1), message("bot-0", 2))
-			outputs := w.settled(streamOut, 1+c.out)
-			w.soon("both are dealt with", func() bool { return p.s.Standing().Events == 2 })
-			slices.SortFunc(outputs, func(a, b said) int { return -strings.Compare(a.Subject, b.Subject) }) // sorts the stranger first
+			outputs := w.waitEvents(streamOut, 1+c.out)
+			w.poll("both are dealt with", func() bool { return p.s.Standing().Events == 2 })
+			slices.SortFunc(outputs, func(a, b scoredEvent) int { return -strings.Compare(a.Subject, b.Subject) }) // sorts the stranger first
 			if c.passed && (outputs[0].ID != "stranger-1" || outputs[0].Type != "message" || outputs[0].Source != "/crm") {
 				t.Errorf("it went on as %+v", outputs[0])
 			}
@@ -187,8 +187,8 @@ func TestEventsThatCannotBeScored(t *testing.T) {
 	w.publish(bad...)
 	w.publish(message("bot-0", 5))
 	p := w.open(scorer())
-	w.settled(streamOut, 1)
-	w.soon("all are dealt with", func() bool { return p.s.Standing().Events == 5 })
+	w.waitEvents(streamOut, 1)
+	w.poll("all are dealt with", func() bool { return p.s.Standing().Events == 5 })
 	dead := w.outputs(tidemill.StreamDeadLetters)
 	if len(dead) != 4 {
 		t.Fatalf("%d dead letters", len(dead))
@@ -238,10 +238,10 @@ func TestOneLoadingModelHoldsUpNoOther(t *testing.T) {
 	conf.Hold = patience
 	p.start(conf)
 	w.publish(batchOf(0, 40, 2)...)
-	w.settled(streamOut, 20)
+	w.waitEvents(streamOut, 20)
 	w.publish(batchOf(40, 40, 2)...)
-	outputs := w.settled(streamOut, 40)
-	if got := count(outputs, "m/bot-1"); len(got) != 0 {
+	outputs := w.waitEvents(streamOut, 40)
+	if got := countByVersion(outputs, "m/bot-1"); len(got) != 0 {
 		t.Errorf("before it is there it has scored %v", got)
 	}
 	close(slow)
@@ -279,13 +279,13 @@ func TestOnceWhileTheStoreIsAway(t *testing.T) {
 	w := newWorld(t, 1)
 	w.first("m/bot-1")
 	var store shop
-	p := w.impatient(store.without(""))
+	p := w.impatient(store.refuse(""))
 	v := message("bot-1", 1)
 	if _, err := Once(t.Context(), scorer(), p.m, &v); !errors.Is(err, errAway) {
 		t.Errorf("%v", err)
 	}
 	store.open()
-	w.soon("it answers when the store is back", func() bool {
+	w.poll("it answers when the store is back", func() bool {
 		_, err := Once(t.Context(), scorer(), p.m, &v)
 		return err == nil
 	})

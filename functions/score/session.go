@@ -54,9 +54,9 @@ type session struct {
 	noting sync.Mutex
 }
 
-// batches is the number of batches: one is gathered and computed, one is committed, and
+// batchCount is the number of batches: one is gathered and computed, one is committed, and
 // one is between them.
-const batches = 3
+const batchCount = 3
 
 // open joins the group.
 func (s *Scorer) open(ctx context.Context) (*session, error) {
@@ -71,13 +71,13 @@ func (s *Scorer) open(ctx context.Context) (*session, error) {
 }
 
 func (s *Scorer) newSession() *session {
-	one := &session{Scorer: s, assignments: newAssignments(), free: make(chan *batch, batches), computed: make(chan *batch), over: make(chan struct{}),
+	one := &session{Scorer: s, assignments: newAssignments(), free: make(chan *batch, batchCount), computed: make(chan *batch), over: make(chan struct{}),
 		place: newKeyPlace(s.conf.Key, s.conf.Model), cache: newCache(s.conf.Model, mostKeys), plans: plans{fields: fieldsOf(&s.conf)},
 		workers: newWorkers(s.conf.Top), out: newOutputs(s.source), facts: factsText(nil)}
 	already, over := context.WithCancel(context.Background())
 	over()
 	one.already = already
-	for range batches {
+	for range batchCount {
 		one.free <- one.newBatch()
 	}
 	return one
@@ -129,11 +129,11 @@ func (s *session) pipeline() {
 // batch makes one batch and reports whether it was the last.
 func (s *session) batch(b *batch) (done bool, err error) {
 	b.reset(s.last + 1)
-	for b.empty() {
+	for b.isEmpty() {
 		if err := s.gather(s.life, b); err != nil {
 			return false, err
 		}
-		if b.empty() && s.closing && len(s.queues) == 0 {
+		if b.isEmpty() && s.closing && len(s.queues) == 0 {
 			return true, nil
 		}
 	}

@@ -15,15 +15,15 @@ import (
 // assigned begins assignments. It returns when no version can go back: when the table
 // of champions has all that the former owner knew, and its outputs have been read back.
 func (s *session) assigned(ctx context.Context, at []broker.Position) ([]broker.Position, error) {
-	s.assignments.close(at)
-	notes := make([]note, len(at))
+	s.assignments.closeLookups(at)
+	notes := make([]offsetNote, len(at))
 	var facts []int64
 	for i, p := range at {
 		var err error
 		if notes[i], err = parseNote(p.Note); err != nil {
 			return nil, fmt.Errorf("stream %s, partition %d: %w", p.Stream, p.Partition, err)
 		}
-		facts = later(facts, notes[i].facts)
+		facts = laterOffsets(facts, notes[i].facts)
 	}
 	if err := s.o.Champions.Reached(ctx, facts); err != nil {
 		return nil, fmt.Errorf("wait for the champions that its former owner knew: %w", err)
@@ -38,15 +38,15 @@ func (s *session) assigned(ctx context.Context, at []broker.Position) ([]broker.
 	return nil, nil
 }
 
-// givenUp ends assignments. It wakes the pipeline, because our count of parked events
-// must no longer include theirs, even if no other event comes.
+// givenUp ends assignments. It notifies the pipeline, because our count of parked events must no
+// longer include those of that partition.
 func (s *session) givenUp(at []broker.Position) {
 	s.assignments.gone(at)
 	s.wake.notify(nil)
 }
 
-// later returns the later of two places of each partition.
-func later(a, b []int64) []int64 {
+// laterOffsets returns the larger of two offsets for each partition.
+func laterOffsets(a, b []int64) []int64 {
 	for i, x := range b {
 		if i == len(a) {
 			a = append(a, x)
@@ -59,7 +59,7 @@ func later(a, b []int64) []int64 {
 // beginAt makes an assignment for each partition and reads its outputs back. The number
 // of the output's partitions holds for the whole assignment, because a stream that
 // grows must not break a key's order.
-func (s *session) beginAt(ctx context.Context, at []broker.Position, notes []note) ([]*assignment, error) {
+func (s *session) beginAt(ctx context.Context, at []broker.Position, notes []offsetNote) ([]*assignment, error) {
 	ends, err := s.o.Broker.Ends(ctx, s.conf.To)
 	if err != nil {
 		return nil, fmt.Errorf("look at stream %s: %w", s.conf.To, err)
@@ -78,14 +78,14 @@ func (s *session) beginAt(ctx context.Context, at []broker.Position, notes []not
 		err = s.readBack(ctx, at, notes, all, int32(len(ends)))
 	}
 	for _, t := range all {
-		t.held.settle()
+		t.held.endRebuild()
 		t.ahead = t.held.aheadTo()
 	}
 	return all, err
 }
 
 // rebuild finds the parked events of each partition.
-func (s *session) rebuild(ctx context.Context, at []broker.Position, notes []note, all []*assignment) error {
+func (s *session) rebuild(ctx context.Context, at []broker.Position, notes []offsetNote, all []*assignment) error {
 	for i, t := range all {
 		t.offset = at[i].Offset
 		t.held = openHeld(s.o.Broker, tidemill.ScorerParked(s.conf.Name), t.partition, s.o.held)
@@ -99,7 +99,7 @@ func (s *session) rebuild(ctx context.Context, at []broker.Position, notes []not
 // readBack finds the outputs that were sent since the notes were written. Without a
 // note there are none, because a note is committed before the first output. A partition
 // that a recreated output stream does not have is skipped, too.
-func (s *session) readBack(ctx context.Context, at []broker.Position, notes []note, all []*assignment, partitions int32) error {
+func (s *session) readBack(ctx context.Context, at []broker.Position, notes []offsetNote, all []*assignment, partitions int32) error {
 	places := map[int32]int64{} // offsets by partition of the output
 	of := map[int32][]*assignment{}
 	for i, t := range all {
@@ -142,7 +142,7 @@ func (s *session) readBack(ctx context.Context, at []broker.Position, notes []no
 // resume sets where outputs go on. While there are found outputs that the offset has
 // not passed, the note stays where it was and outputs go to the partition that it
 // names, because it can name only one.
-func (t *assignment) resume(offset int64, n note, ends []broker.Position) {
+func (t *assignment) resume(offset int64, n offsetNote, ends []broker.Position) {
 	if t.found == nil {
 		return
 	}
@@ -158,9 +158,9 @@ func (t *assignment) resume(offset int64, n note, ends []broker.Position) {
 	}
 }
 
-// note is committed next to a partition's offset. It is all that the next owner must
-// know before it scores.
-type note struct {
+// offsetNote is committed next to a partition's offset. The note has all that the next owner must
+// know before scoring.
+type offsetNote struct {
 	facts     []int64 // places among the facts at which the versions were known
 	to        int32   // partition of the output
 	from      int64   // offset from which the outputs of events at the group's offset or later are
@@ -182,7 +182,7 @@ func factsText(places []int64) string {
 }
 
 // text encodes a note; facts comes from factsText.
-func (n note) text(facts string) string {
+func (n offsetNote) text(facts string) string {
 	b := binary.AppendVarint(nil, int64(n.to))
 	b = binary.AppendVarint(b, n.from)
 	b = binary.AppendVarint(b, n.mark.at)
@@ -191,24 +191,24 @@ func (n note) text(facts string) string {
 }
 
 // parseNote decodes a note. An empty text is no note.
-func parseNote(text string) (note, error) {
+func parseNote(text string) (offsetNote, error) {
 	if text == "" {
-		return note{mark: noMark}, nil
+		return offsetNote{mark: noMark}, nil
 	}
 	rest, known := strings.CutPrefix(text, notePrefix)
 	own, facts, whole := strings.Cut(rest, ":")
 	if !known || !whole {
-		return note{}, fmt.Errorf("the note next to the offset, %.40q, is of another version of Tidemill: run that version, or reset the group's offsets", text)
+		return offsetNote{}, fmt.Errorf("the note next to the offset, %.40q, is of another version of Tidemill: run that version, or reset the group's offsets", text)
 	}
 	places, err := varints(own, false)
 	if err != nil || len(places) != 4 {
-		return note{}, fmt.Errorf("the note next to the offset, %.40q, cannot be read: %w", text, errors.Join(err, errNote))
+		return offsetNote{}, fmt.Errorf("the note next to the offset, %.40q, cannot be read: %w", text, errors.Join(err, errNote))
 	}
 	all, err := varints(facts, true)
 	if err != nil {
-		return note{}, fmt.Errorf("the note next to the offset, %.40q, cannot be read: %w", text, err)
+		return offsetNote{}, fmt.Errorf("the note next to the offset, %.40q, cannot be read: %w", text, err)
 	}
-	return note{facts: all, to: int32(places[0]), from: places[1], mark: heldMark{places[2], places[3]}, committed: true}, nil
+	return offsetNote{facts: all, to: int32(places[0]), from: places[1], mark: heldMark{places[2], places[3]}, committed: true}, nil
 }
 
 var errNote = errors.New("reset the group's offsets; later events may then be scored again")

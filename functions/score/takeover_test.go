@@ -54,12 +54,12 @@ func TestATornTransactionIsReadBack(t *testing.T) {
 		w.must(err)
 	}
 	again := w.open(scorer())
-	w.soon("the rest is scored", func() bool { at := again.s.Standing(); return at.Events >= 50 && at.Skipped+at.Scored >= 50 }) // some events may have been parked first
+	w.poll("the rest is scored", func() bool { at := again.s.Standing(); return at.Events >= 50 && at.Skipped+at.Scored >= 50 }) // some events may have been parked first
 	if at := again.s.Standing(); at.Events != 50 || at.Skipped != 19 || at.Scored != 31 {
 		t.Errorf("the standing is %+v", at)
 	}
 	seen := map[string]int{}
-	for _, out := range w.settled(streamOut, 101) {
+	for _, out := range w.waitEvents(streamOut, 101) {
 		seen[out.ID]++
 	}
 	for offset := range 100 {
@@ -72,7 +72,7 @@ func TestATornTransactionIsReadBack(t *testing.T) {
 }
 
 // outputOf returns the output that a scorer would send.
-func (w *world) outputOf(in said) broker.View {
+func (w *world) outputOf(in scoredEvent) broker.View {
 	return broker.View{ID: fmt.Sprintf("%s/%d/%d", streamIn, in.at.Partition, in.at.Offset), Source: w.names.Source("scorer/s"), Type: tidemill.TypeScored, Subject: in.Subject,
 		DataContentType: "application/json", Data: []byte(`{"label":"la","score":1,"scores":{"la":1,"lb":0,"lc":0}}`), Key: in.Key,
 		Extensions: []broker.Attribute{{Name: tidemill.AttrModel, Value: "m/" + in.Subject}, {Name: tidemill.AttrModelVersion, Value: "1"},

@@ -11,8 +11,8 @@ import (
 	"tidemill.dev/internal/scoring/serving"
 )
 
-// wakeup wakes the pipeline when a model may have been loaded, a partition has come, or
-// the committer is free.
+// wakeup notifies the pipeline when a model may have been loaded, a partition is assigned, or the
+// committer is free.
 type wakeup struct {
 	mu      sync.Mutex
 	targets []*target
@@ -53,7 +53,7 @@ func (l *wakeup) committing() bool {
 	return l.busy > 0
 }
 
-// notify wakes the pipeline, for a model if one is given.
+// notify tells the pipeline to continue, for a model if t is not nil.
 func (l *wakeup) notify(t *target) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -138,7 +138,7 @@ func (s *session) pull(b *batch, t *target) {
 func (s *session) forgetEnded(b *batch) {
 	over := map[*assignment]bool{}
 	s.active = slices.DeleteFunc(s.active, func(t *assignment) bool {
-		if !s.assignments.ended(t) {
+		if !s.assignments.hasEnded(t) {
 			return false
 		}
 		over[t] = true
@@ -162,8 +162,8 @@ func (s *session) expired(it *item, now time.Time) bool {
 // Their transaction has been committed, but Kafka does not say when readers can see it.
 const unreadFor = 20 * time.Millisecond
 
-// due returns when the pipeline has something to do even if no event comes.
-func (s *session) due() (at time.Time, some bool) {
+// nextDue returns the time at which the pipeline must act even if no event arrives.
+func (s *session) nextDue() (at time.Time, some bool) {
 	if s.unread {
 		at, some = time.Now().Add(unreadFor), true
 	}
@@ -187,12 +187,12 @@ type askedKey struct {
 	key        string
 }
 
-// parkLate handles items whose model is loading. They wait, or they have waited long
-// enough and are parked together with later events of their keys. Parked events that
-// were taken too early go back first.
+// parkLate handles items whose model is loading. These events wait, or have waited long enough and
+// are parked together with later events of their keys. Parked events that were taken too early go
+// back first.
 func (s *session) parkLate(b *batch, g *group) {
 	back := map[*assignment][]*heldEvent{}
-	for _, i := range b.of(g) {
+	for _, i := range b.itemsOf(g) {
 		if it := &b.items[i]; it.held != nil {
 			back[it.delivery.of] = append(back[it.delivery.of], it.held)
 			it.verdict = waiting
@@ -203,7 +203,7 @@ func (s *session) parkLate(b *batch, g *group) {
 		t.holding = true
 	}
 	now := time.Now()
-	for _, i := range b.of(g) {
+	for _, i := range b.itemsOf(g) {
 		it := &b.items[i]
 		if it.held != nil {
 			continue
@@ -211,7 +211,7 @@ func (s *session) parkLate(b *batch, g *group) {
 		if it.since.IsZero() {
 			it.since = now
 		}
-		if t := it.delivery.of; s.expired(it, now) || t.holding && t.held.waits(it.key.key) {
+		if t := it.delivery.of; s.expired(it, now) || t.holding && t.held.isWaiting(it.key.key) {
 			s.hold(it)
 			continue
 		}
@@ -258,9 +258,8 @@ func (s *session) queue(t *target, it *item) {
 	it.delivery.waiting++
 }
 
-// takeParked puts parked events into the batch if their models are loaded. They leave
-// room for events of the stream, so that a long queue of one does not hold up the
-// other.
+// takeParked puts parked events into the batch if their models are loaded. Returned events leave
+// room for events of the stream, so that a long queue of one kind does not delay the other.
 func (s *session) takeParked(ctx context.Context, b *batch) error {
 	if s.unread = false; s.closing {
 		return nil
@@ -269,8 +268,8 @@ func (s *session) takeParked(ctx context.Context, b *batch) error {
 		if t.holding = t.held.count() > 0; !t.holding {
 			continue
 		}
-		s.ask(t)
-		events, err := t.held.take(ctx, s.most/2-b.events, mostBytes/2-b.bytes)
+		s.openKeys(t)
+		events, err := t.held.takeOpen(ctx, s.most/2-b.events, mostBytes/2-b.bytes)
 		if err != nil {
 			return err
 		}
@@ -306,15 +305,15 @@ func (s *session) addParked(b *batch, t *assignment, e *heldEvent) {
 	b.items = append(b.items, it)
 }
 
-// ask opens the keys whose models are loaded and starts to load others. A key whose
+// openKeys opens the keys whose models are loaded and starts to load others. A key whose
 // model cannot come is opened too, because its events can be handled without it.
-func (s *session) ask(t *assignment) {
+func (s *session) openKeys(t *assignment) {
 	for s.asking < mostAsked {
-		key, some := t.held.ask()
+		key, some := t.held.nextModelKey()
 		if !some {
 			return
 		}
-		k, err := s.cache.of(key)
+		k, err := s.cache.entryOf(key)
 		if err != nil || s.available(k.target) {
 			t.held.unlock(key)
 			continue
@@ -344,15 +343,15 @@ func (s *session) available(t *target) bool {
 // askAgain checks the keys of a model again that may have been loaded.
 func (s *session) askAgain(t *target) {
 	for _, a := range t.asked {
-		a.assignment.held.close(a.key)
+		a.assignment.held.closeKey(a.key)
 	}
 	s.asking -= len(t.asked)
 	t.asked = nil
 }
 
-// kept returns the model that was kept for this batch, if it is still the right
+// keptModel returns the model that was kept for this batch, if it is still the right
 // version.
-func (s *session) kept(t *target) *infer.Model {
+func (s *session) keptModel(t *target) *infer.Model {
 	m := t.kept
 	if m == nil {
 		return nil

@@ -59,8 +59,8 @@ func newWorld(t testing.TB, partitions int) *world {
 	return w
 }
 
-// apart returns a world whose broker runs in a separate process.
-func apart(t testing.TB) *world {
+// newSeparateWorld returns a world whose broker runs in a separate process.
+func newSeparateWorld(t testing.TB) *world {
 	t.Helper()
 	_, addrs := child(t, "broker")
 	w := &world{TB: t, dir: t.TempDir(), partitions: 8, kafka: addrs[0], redis: addrs[1]}
@@ -110,8 +110,8 @@ func (w *world) must(err error) {
 	}
 }
 
-// soon polls for a state that is not announced.
-func (w *world) soon(what string, ok func() bool) {
+// poll polls for a state that is not announced.
+func (w *world) poll(what string, ok func() bool) {
 	w.Helper()
 	until := time.After(patience)
 	for tick := time.NewTicker(2 * time.Millisecond); !ok(); {
@@ -286,28 +286,28 @@ func (w *world) publish(views ...broker.View) {
 	done.Wait()
 }
 
-// said is an output.
-type said struct {
+// scoredEvent is an output.
+type scoredEvent struct {
 	broker.View
 	at broker.Position
 }
 
 // outputs returns all events that have been committed to a stream.
-func (w *world) outputs(stream string) (all []said) {
+func (w *world) outputs(stream string) (all []scoredEvent) {
 	w.Helper()
 	from, err := w.b.Places(w.Context(), stream, broker.Earliest())
 	w.must(err)
 	_, err = w.b.ReadBack(w.Context(), from, func(e *broker.Incoming) {
-		all = append(all, said{e.View.Clone(), e.Position()})
+		all = append(all, scoredEvent{e.View.Clone(), e.Position()})
 	})
 	w.must(err)
 	return all
 }
 
-// settled waits until a stream has a number of events.
-func (w *world) settled(stream string, n int) []said {
+// waitEvents waits until a stream has a number of events.
+func (w *world) waitEvents(stream string, n int) []scoredEvent {
 	w.Helper()
-	w.soon(fmt.Sprint(n, " events on stream ", stream), func() bool {
+	w.poll(fmt.Sprint(n, " events on stream ", stream), func() bool {
 		ends, err := w.b.Ends(w.Context(), stream)
 		w.must(err)
 		sum := int64(0)

@@ -105,12 +105,12 @@ func request(v *broker.View, recipe, key string, w config.RecipeWhen) scheduler.
 	}
 	trace, _ := v.Attribute(tidemill.AttrTraceParent)
 	return scheduler.Request{Recipe: recipe, Key: key, Cause: tidemill.Cause{Source: v.Source, ID: v.ID},
-		Events: []json.RawMessage{kept(v)}, Debounce: w.Debounce, MaxWait: w.MaxWait, Priority: w.Priority,
+		Events: []json.RawMessage{asRunSees(v)}, Debounce: w.Debounce, MaxWait: w.MaxWait, Priority: w.Priority,
 		Correlation: correlation, Trace: trace}
 }
 
-// kept returns the event as the run sees it.
-func kept(v *broker.View) json.RawMessage {
+// asRunSees returns an event in the form that the run sees.
+func asRunSees(v *broker.View) json.RawMessage {
 	if len(v.Data) <= maxData {
 		return broker.MarshalStructured(v)
 	}

@@ -80,8 +80,8 @@ func (w *world) follow() *Follower {
 	return f
 }
 
-// until waits until the follower knows something.
-func (w *world) until(f *Follower, known func(*State) bool) {
+// waitKnown waits until the follower knows something.
+func (w *world) waitKnown(f *Follower, known func(*State) bool) {
 	w.Helper()
 	for ctx := w.ctx(); ; {
 		changed := f.Changed()
@@ -115,7 +115,7 @@ func TestAFollowerKnowsWhatWasAskedBefore(t *testing.T) {
 		t.Error("what was resumed is paused, or what was paused is not")
 	}
 	w.publish(w.by.ResumeSchedule("nightly"))
-	w.until(f, func(a *State) bool { return !a.SchedulePaused("nightly") })
+	w.waitKnown(f, func(a *State) bool { return !a.SchedulePaused("nightly") })
 	if !now.SchedulePaused("nightly") {
 		t.Error("what Now returned has changed")
 	}
@@ -129,7 +129,7 @@ func TestRecipesAndPoolsRest(t *testing.T) {
 	w.publish(w.by.PausePool("intent")) // a pool may have the name of a recipe
 	w.publish(w.by.PausePool("gpu"))
 	w.publish(w.by.ResumePool("intent"))
-	w.until(f, func(a *State) bool { _, rests := a.PoolPause("intent"); return a.Next() == 4 && !rests })
+	w.waitKnown(f, func(a *State) bool { _, rests := a.PoolPause("intent"); return a.Next() == 4 && !rests })
 	now := f.Now()
 	if p, rests := now.RecipePause("intent"); !rests || p.By != "ada" || !p.Since.Equal(w.by.Now) {
 		t.Errorf("the recipe was paused by %+v, %v", p, rests)
@@ -141,7 +141,7 @@ func TestRecipesAndPoolsRest(t *testing.T) {
 		t.Error("a trigger or a schedule rests, for a recipe of its name does")
 	}
 	w.publish(w.by.ResumeRecipe("intent"))
-	w.until(f, func(a *State) bool { _, rests := a.RecipePause("intent"); return !rests })
+	w.waitKnown(f, func(a *State) bool { _, rests := a.RecipePause("intent"); return !rests })
 	frozen, err := w.by.FreezePromotions("x", "an incident")
 	w.must(err)
 	thawed, err := w.by.ThawPromotions(tidemill.AllRecipes, "")
@@ -167,11 +167,11 @@ func TestAFollowerOutlivesKafka(t *testing.T) {
 	w := newWorld(t, embedded.Options{Dir: t.TempDir()})
 	f := w.follow()
 	w.publish(w.by.PauseTrigger("before"))
-	w.until(f, func(a *State) bool { return a.TriggerPaused("before") })
+	w.waitKnown(f, func(a *State) bool { return a.TriggerPaused("before") })
 	w.must(w.servers.Close())
 	w.serve()
 	w.publish(w.by.PauseTrigger("after"))
-	w.until(f, func(a *State) bool { return a.TriggerPaused("after") })
+	w.waitKnown(f, func(a *State) bool { return a.TriggerPaused("after") })
 }
 
 func TestLettersAreReadFromTheirAct(t *testing.T) {
@@ -188,7 +188,7 @@ func TestLettersAreReadFromTheirAct(t *testing.T) {
 	at := w.publish(first)
 	w.publish(asked([]tidemill.LetterRef{refs[1], refs[0]})) // the same dead letters in another order
 	w.publish(w.by.PauseTrigger("last"))
-	w.until(f, func(a *State) bool { return a.TriggerPaused("last") })
+	w.waitKnown(f, func(a *State) bool { return a.TriggerPaused("last") })
 	all := f.Now().LetterReplays(0)
 	if len(all) != 1 || all[0].Offset != at.Offset || all[0].ID != first.ID || all[0].Count != 2 || all[0].Rate != 5 {
 		t.Fatalf("asked twice for the same it knows %+v", all)
@@ -209,7 +209,7 @@ func TestAReplayEndsOnce(t *testing.T) {
 	asked, err := w.by.Replay(tidemill.Replay{Trigger: "t", Streams: map[string][]tidemill.Range{"events": {{Partition: 0, From: 1, To: 9}}}, Rate: 2})
 	w.must(err)
 	w.publish(asked)
-	w.until(f, func(a *State) bool { return len(a.Replays()) == 1 })
+	w.waitKnown(f, func(a *State) bool { return len(a.Replays()) == 1 })
 	r := f.Now().Replays()[0]
 	if r.ID != asked.ID || r.By != "ada" || r.Streams["events"][0].To != 9 {
 		t.Errorf("it is asked for %+v", r)
@@ -224,7 +224,7 @@ func TestAReplayEndsOnce(t *testing.T) {
 	w.publish(one)
 	w.publish(asked)
 	w.publish(w.by.PauseTrigger("last"))
-	w.until(f, func(a *State) bool { return a.TriggerPaused("last") })
+	w.waitKnown(f, func(a *State) bool { return a.TriggerPaused("last") })
 	if left := f.Now().Replays(); len(left) != 0 {
 		t.Errorf("after its end there is %+v", left)
 	}

@@ -87,7 +87,7 @@ func (s *State) Apply(act Command) {
 	case tidemill.TypePromotionsThawed:
 		delete(s.freezes, act.Subject)
 	case tidemill.TypeKeyPassed:
-		s.pass(act)
+		s.applyPass(act)
 	case tidemill.TypeTriggerReplayRequested:
 		s.askReplay(act)
 	case tidemill.TypeTriggerReplayed:
@@ -109,9 +109,9 @@ func pause(of *map[string]Pause, act Command) {
 	}
 }
 
-// pass keeps the furthest end. A key may end, begin again and end again, and the command
+// applyPass keeps the furthest end. A key may end, begin again and end again, and the command
 // of the first end may arrive after that of the second.
-func (s *State) pass(act Command) {
+func (s *State) applyPass(act Command) {
 	var d tidemill.KeyPassedData
 	if json.Unmarshal(act.Data, &d) != nil || act.Subject == "" {
 		return

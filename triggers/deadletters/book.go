@@ -23,7 +23,7 @@ type Book struct {
 	b *broker.Broker
 
 	mu   sync.RWMutex
-	fold *fold
+	fold *letterFold
 
 	letters, acts *follow.Follower
 }
@@ -39,7 +39,7 @@ func Open(ctx context.Context, b *broker.Broker, logger *slog.Logger) (*Book, er
 		defer k.mu.Unlock()
 		eachAct(d, func(id string, refs []tidemill.LetterRef) {
 			if live {
-				k.fold.ask(id, refs, time.Now())
+				k.fold.recordReplay(id, refs, time.Now())
 				return
 			}
 			asked[id] = refs
@@ -51,14 +51,14 @@ func Open(ctx context.Context, b *broker.Broker, logger *slog.Logger) (*Book, er
 	k.acts = acts
 	// The dead letters are read after the commands: then every dead letter that a
 	// command names is known or has long been resolved.
-	if k.letters, err = follow.Open(ctx, b, follow.Options{Stream: tidemill.StreamDeadLetters, Logger: logger, Take: k.take}); err != nil {
+	if k.letters, err = follow.Open(ctx, b, follow.Options{Stream: tidemill.StreamDeadLetters, Logger: logger, Take: k.foldDelivery}); err != nil {
 		return nil, errors.Join(err, acts.Close(ctx))
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	live = true
 	for id, refs := range asked {
-		k.fold.ask(id, refs, time.Now())
+		k.fold.recordReplay(id, refs, time.Now())
 	}
 	return k, nil
 }
@@ -78,9 +78,9 @@ func eachAct(d *broker.Delivery, fn func(id string, refs []tidemill.LetterRef)) 
 	}
 }
 
-// take folds deliveries. It ignores events that are neither dead letters nor receipts,
+// foldDelivery folds deliveries. It ignores events that are neither dead letters nor receipts,
 // because a later version may write others.
-func (k *Book) take(d *broker.Delivery) {
+func (k *Book) foldDelivery(d *broker.Delivery) {
 	for i := range d.Events {
 		e := &d.Events[i]
 		if e.Err != nil {
@@ -146,7 +146,7 @@ func (k *Book) Newest(s Selection, limit int, cursor string) (page []Entry, tota
 	page, total, more := k.fold.newest(&s, limit, behind)
 	if more {
 		last := page[len(page)-1]
-		next = mark{last.Written.UnixNano(), last.ID}.String()
+		next = listPosition{last.Written.UnixNano(), last.ID}.String()
 	}
 	return page, total, next, nil
 }
@@ -197,7 +197,7 @@ func (k *Book) IsOpen(id string) bool {
 }
 
 // Receipt returns the place of the receipt of a resolved dead letter; false if there is
-// no such dead letter or it is open. It takes whole ids only.
+// no such dead letter or it is open. Only whole ids are accepted.
 func (k *Book) Receipt(id string) (broker.Position, bool) {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
@@ -210,7 +210,7 @@ func (k *Book) Receipt(id string) (broker.Position, bool) {
 func (k *Book) Asked(act string, refs []tidemill.LetterRef) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.fold.ask(act, refs, time.Now())
+	k.fold.recordReplay(act, refs, time.Now())
 }
 
 // Resolved notes a receipt that was just written.

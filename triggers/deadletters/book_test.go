@@ -107,8 +107,8 @@ func (w *world) open() *Book {
 	return k
 }
 
-// until waits until the open dead letters are those of some keys.
-func (w *world) until(k *Book, keys ...string) {
+// waitOpen waits until the open dead letters are those of some keys.
+func (w *world) waitOpen(k *Book, keys ...string) {
 	w.Helper()
 	tick := time.NewTicker(5 * time.Millisecond) // other goroutines need the processor meanwhile
 	defer tick.Stop()
@@ -135,14 +135,14 @@ func TestABookHasWhatIsOpen(t *testing.T) {
 	w.publish(tidemill.StreamDeadLetters, broker.View{ID: "strange", Source: "/x", Type: "tidemill.event.forgotten"})
 	w.resolve(&first, Receipt{Action: Replayed, Outcome: Delivered, Command: "act"})
 	k := w.open()
-	w.until(k, "bot-2")
+	w.waitOpen(k, "bot-2")
 	if got := k.Counts(); len(got) != 1 || got["tell-crm"] != 1 {
 		t.Errorf("the counts are %v", got)
 	}
 	w.letter("bot-3")
-	w.until(k, "bot-2", "bot-3")
+	w.waitOpen(k, "bot-2", "bot-3")
 	w.resolve(&second, Receipt{Action: Dropped, Outcome: DroppedByAct})
-	w.until(k, "bot-3")
+	w.waitOpen(k, "bot-3")
 	at, over := k.Receipt(second.ID)
 	if !over {
 		t.Fatal("the book knows no receipt")
@@ -256,9 +256,9 @@ func TestABookOutlivesKafka(t *testing.T) {
 	w := newWorld(t, embedded.Options{Dir: t.TempDir()})
 	k := w.open()
 	w.letter("bot-1")
-	w.until(k, "bot-1")
+	w.waitOpen(k, "bot-1")
 	w.must(w.servers.Close())
 	w.serve()
 	w.letter("bot-2")
-	w.until(k, "bot-1", "bot-2")
+	w.waitOpen(k, "bot-1", "bot-2")
 }

@@ -15,8 +15,8 @@ import (
 	"tidemill.dev/broker"
 )
 
-// put folds a dead letter that was written i seconds after when.
-func (f *fold) put(i int, change func(*listed)) {
+// addLetter folds a dead letter that was written i seconds after when.
+func (f *letterFold) addLetter(i int, change func(*listed)) {
 	l := listed{Stream: "events", Partition: int32(i % 3), Offset: int64(100 - i), Last: int64(100 - i), Reason: "500 Internal Server Error",
 		Trigger: fmt.Sprint("t-", i%2), OriginalType: "bot-created", Tried: 10}
 	if change != nil {
@@ -54,14 +54,14 @@ func TestEntriesOwnTheirMemory(t *testing.T) {
 func TestLettersLessReceipts(t *testing.T) {
 	f := newFold()
 	for i := range 6 {
-		f.put(i, nil)
+		f.addLetter(i, nil)
 	}
-	f.put(2, func(l *listed) { l.Reason = "told again" })
+	f.addLetter(2, func(l *listed) { l.Reason = "told again" })
 	f.receipt(broker.Position{Partition: 1, Offset: 50}, &Receipt{Letter: idOf(3)})
 	f.receipt(broker.Position{Partition: 1, Offset: 51}, &Receipt{Letter: idOf(3)}) // the first receipt counts
 	f.receipt(broker.Position{Partition: 0, Offset: 60}, &Receipt{Letter: idOf(7)}) // before its dead letter
-	f.put(3, nil)                                                                   // after its receipt
-	f.put(7, nil)
+	f.addLetter(3, nil)                                                             // after its receipt
+	f.addLetter(7, nil)
 	page, total, more := f.newest(&Selection{}, 10, nil)
 	if want := []string{idOf(5), idOf(4), idOf(2), idOf(1), idOf(0)}; !slices.Equal(idsOf(page), want) || total != 5 || more {
 		t.Fatalf("open are %v (%d, %v), not %v", idsOf(page), total, more, want)
@@ -79,8 +79,8 @@ func TestLettersLessReceipts(t *testing.T) {
 
 func TestAnEntryTellsWhatWasFolded(t *testing.T) {
 	f := newFold()
-	f.put(4, func(l *listed) { l.Last, l.Group = 120, "prod.triggers.events" })
-	f.ask("act-1", []tidemill.LetterRef{{ID: idOf(4)}}, when)
+	f.addLetter(4, func(l *listed) { l.Last, l.Group = 120, "prod.triggers.events" })
+	f.recordReplay("act-1", []tidemill.LetterRef{{ID: idOf(4)}}, when)
 	want := Entry{ID: idOf(4), At: broker.Position{Stream: tidemill.StreamDeadLetters, Partition: 0, Offset: 4}, Written: when.Add(4 * time.Second),
 		Trigger: "t-0", Group: "prod.triggers.events", Reason: "500 Internal Server Error", Type: "bot-created", Key: "bot-4",
 		Source: broker.Position{Stream: "events", Partition: 1, Offset: 96}, Last: 120, Tried: 10, Replay: "act-1"}
@@ -96,20 +96,20 @@ func TestAnEntryTellsWhatWasFolded(t *testing.T) {
 
 func TestAnActWaitsForItsLetters(t *testing.T) {
 	f := newFold()
-	f.put(0, nil)
+	f.addLetter(0, nil)
 	f.receipt(broker.Position{}, &Receipt{Letter: idOf(1)})
 	refs := []tidemill.LetterRef{{ID: idOf(0)}, {ID: idOf(1)}, {ID: idOf(2)}, {ID: idOf(3)}}
-	f.ask("first", refs, when)
-	f.ask("second", refs[:1], when)
-	f.put(2, nil)
+	f.recordReplay("first", refs, when)
+	f.recordReplay("second", refs[:1], when)
+	f.addLetter(2, nil)
 	f.receipt(broker.Position{}, &Receipt{Letter: idOf(3)})
 	for _, e := range f.byKey(&Selection{}) {
 		if act := e.replay.Value(); act != "first" {
 			t.Errorf("%s is replayed by %q", e.id(), act)
 		}
 	}
-	f.ask("late", []tidemill.LetterRef{{ID: idOf(9)}}, when)
-	f.ask("later", nil, when.Add(2*askedFor))
+	f.recordReplay("late", []tidemill.LetterRef{{ID: idOf(9)}}, when)
+	f.recordReplay("later", nil, when.Add(2*askedFor))
 	if len(f.asked) != 0 {
 		t.Errorf("it still waits for %v", f.asked)
 	}
@@ -118,7 +118,7 @@ func TestAnActWaitsForItsLetters(t *testing.T) {
 func TestWhatASelectionMeans(t *testing.T) {
 	f := newFold()
 	for i := range 10 {
-		f.put(i, func(l *listed) {
+		f.addLetter(i, func(l *listed) {
 			if i == 8 {
 				l.Trigger, l.Reason, l.OriginalType, l.Stream = "", "attribute id: is missing", "", "messages"
 			}
@@ -157,14 +157,14 @@ func TestWhatASelectionMeans(t *testing.T) {
 func TestPagesShowEachLetterOnce(t *testing.T) {
 	f := newFold()
 	for i := range 100 {
-		f.put(i, nil)
+		f.addLetter(i, nil)
 		if e := f.open[nameOf(idOf(i))]; i%4 == 0 { // four at a time
 			e.written = when.UnixNano()
 		}
 	}
 	whole, _, _ := f.newest(&Selection{}, 1000, nil)
 	var pages []Entry
-	for behind := (*mark)(nil); ; {
+	for behind := (*listPosition)(nil); ; {
 		page, total, more := f.newest(&Selection{}, 7, behind)
 		if total != 100 {
 			t.Fatalf("in all there are %d", total)
@@ -174,7 +174,7 @@ func TestPagesShowEachLetterOnce(t *testing.T) {
 			break
 		}
 		last := page[len(page)-1]
-		m, err := parseCursor(mark{last.Written.UnixNano(), last.ID}.String())
+		m, err := parseCursor(listPosition{last.Written.UnixNano(), last.ID}.String())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -193,7 +193,7 @@ func TestPagesShowEachLetterOnce(t *testing.T) {
 func TestAReplayComesInTheOrderOfKeys(t *testing.T) {
 	f := newFold()
 	for _, i := range rand.Perm(50) {
-		f.put(i, nil)
+		f.addLetter(i, nil)
 	}
 	last := map[int32]int64{}
 	for _, e := range f.byKey(&Selection{}) {
@@ -208,14 +208,14 @@ func TestAReplayComesInTheOrderOfKeys(t *testing.T) {
 func TestTheOrderOfPartitionsDecidesNothing(t *testing.T) {
 	for seed := range uint64(50) {
 		r := rand.New(rand.NewPCG(seed, 1))
-		var parts [4][]func(*fold)
+		var parts [4][]func(*letterFold)
 		for i := range 40 {
 			p := r.IntN(4)
-			parts[p] = append(parts[p], func(f *fold) { f.put(i, nil) })
+			parts[p] = append(parts[p], func(f *letterFold) { f.addLetter(i, nil) })
 			if r.IntN(2) == 0 {
 				p = r.IntN(4)
 				at := broker.Position{Partition: int32(p), Offset: int64(i)}
-				parts[p] = append(parts[p], func(f *fold) { f.receipt(at, &Receipt{Letter: idOf(i)}) })
+				parts[p] = append(parts[p], func(f *letterFold) { f.receipt(at, &Receipt{Letter: idOf(i)}) })
 			}
 		}
 		read := func() []string {
@@ -255,13 +255,13 @@ func TestWhatALetterTakes(t *testing.T) {
 	before := live()
 	f := newFold()
 	for i := range n {
-		f.put(i, nil)
+		f.addLetter(i, nil)
 	}
 	open := (live() - before) / n
 	for i := range n {
 		f.receipt(broker.Position{Offset: int64(i)}, &Receipt{Letter: idOf(i)})
 	}
-	f = &fold{resolved: f.resolved}
+	f = &letterFold{resolved: f.resolved}
 	resolved := (live() - before) / n
 	t.Logf("%d bytes an open letter, %d a resolved one", open, resolved)
 	if open > 300 || resolved > 80 {

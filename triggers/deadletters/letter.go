@@ -112,7 +112,7 @@ func OfLetter(v *broker.View) bool {
 	return json.Unmarshal(v.Data, &l) == nil && l.OriginalType == tidemill.TypeEventDeadLettered
 }
 
-// These extensions are the ones that Knative sets on its dead letters, so that Knative's
+// Knative sets the same extensions on its dead letters, so that Knative's
 // tools also work with ours.
 const (
 	knativeDest = "knativeerrordest"
@@ -189,7 +189,7 @@ func New(names tidemill.Names, place broker.Position, original *broker.View, d D
 		Tried: d.Tried, Attempts: d.Attempts, Replay: d.Replay,
 	}
 	var err error
-	v.Data, err = fit(&l)
+	v.Data, err = fitToLimit(&l)
 	if err != nil {
 		return broker.View{}, fmt.Errorf("write the dead letter of event %s for trigger %s: %w", original.ID, d.Trigger, err)
 	}
@@ -242,7 +242,7 @@ func Again(letter *broker.View, act, reason string, now time.Time) (broker.View,
 	v := *letter
 	v.ID, v.Time = tidemill.ID("dead-letter", letter.ID, act), now.UTC().Format(time.RFC3339Nano)
 	l.Reason, l.Replay = reason, act
-	if v.Data, err = fit(l); err != nil {
+	if v.Data, err = fitToLimit(l); err != nil {
 		return broker.View{}, fmt.Errorf("write dead letter %s again: %w", letter.ID, err)
 	}
 	return v, nil
@@ -251,8 +251,8 @@ func Again(letter *broker.View, act, reason string, now time.Time) (broker.View,
 // roomAround is the space for a dead letter's attributes, besides its data.
 const roomAround = 512 << 10
 
-// fit leaves out the record of a dead letter that would be too large with it.
-func fit(l *Letter) ([]byte, error) {
+// fitToLimit leaves out the record of a dead letter that would be too large with it.
+func fitToLimit(l *Letter) ([]byte, error) {
 	data, err := json.Marshal(l)
 	if err != nil || len(data) <= MaxBytes-roomAround {
 		return data, err

@@ -99,10 +99,10 @@ func (e *entry) full() Entry {
 	}
 }
 
-// fold is the set of dead letters without a receipt. It is pure: the same events give the
+// letterFold is the set of dead letters without a receipt. It is pure: the same events give the
 // same list, in whatever order the partitions are read. A repeated dead letter counts
 // once; of several receipts the first counts.
-type fold struct {
+type letterFold struct {
 	open     map[name]*entry
 	resolved map[name]place // place of each dead letter's receipt
 	asked    map[name]early // commands that came before the dead letters that they name
@@ -121,12 +121,12 @@ type early struct {
 	at  time.Time
 }
 
-func newFold() *fold {
-	return &fold{open: map[name]*entry{}, resolved: map[name]place{}, asked: map[name]early{}, counts: map[unique.Handle[string]]int{}}
+func newFold() *letterFold {
+	return &letterFold{open: map[name]*entry{}, resolved: map[name]place{}, asked: map[name]early{}, counts: map[unique.Handle[string]]int{}}
 }
 
 // letter folds a dead letter. A repeated one changes nothing.
-func (f *fold) letter(at broker.Position, written time.Time, v *broker.View, l *listed) {
+func (f *letterFold) letter(at broker.Position, written time.Time, v *broker.View, l *listed) {
 	n := nameOf(v.ID)
 	if _, over := f.resolved[n]; over || f.open[n] != nil {
 		return
@@ -142,7 +142,7 @@ func (f *fold) letter(at broker.Position, written time.Time, v *broker.View, l *
 
 // receipt folds a receipt. It may come before its dead letter, because they may be on
 // different partitions if the stream has grown between them.
-func (f *fold) receipt(at broker.Position, r *Receipt) {
+func (f *letterFold) receipt(at broker.Position, r *Receipt) {
 	n := nameOf(r.Letter)
 	if _, over := f.resolved[n]; over {
 		return
@@ -155,13 +155,13 @@ func (f *fold) receipt(at broker.Position, r *Receipt) {
 	}
 }
 
-// askedFor is how long a command waits for the dead letters that it names. Its author has
-// read them, so this process will read them soon.
+// askedFor is how long a command waits for the dead letters that it names. The author of the
+// command has read those dead letters, so this process will read them soon.
 const askedFor = time.Minute
 
-// ask records that a command replays dead letters. A dead letter that is neither open nor
+// recordReplay records that a command replays dead letters. A dead letter that is neither open nor
 // resolved has not been read yet.
-func (f *fold) ask(act string, refs []tidemill.LetterRef, now time.Time) {
+func (f *letterFold) recordReplay(act string, refs []tidemill.LetterRef, now time.Time) {
 	for n, a := range f.asked {
 		if now.Sub(a.at) > askedFor {
 			delete(f.asked, n)
@@ -228,8 +228,8 @@ func unixOr(at time.Time, otherwise int64) int64 {
 	return at.UnixNano()
 }
 
-// each calls fn with the selected dead letters, in no order.
-func (f *fold) each(s *Selection, fn func(*entry)) {
+// forSelected calls fn with the selected dead letters, in no order.
+func (f *letterFold) forSelected(s *Selection, fn func(*entry)) {
 	wanted := s.judge()
 	if len(s.IDs) == 0 {
 		for _, e := range f.open {
@@ -251,35 +251,35 @@ func (f *fold) each(s *Selection, fn func(*entry)) {
 
 // byKey returns the selected dead letters, those of a partition in order, so that a
 // replay keeps the order of keys.
-func (f *fold) byKey(s *Selection) []*entry {
+func (f *letterFold) byKey(s *Selection) []*entry {
 	var all []*entry
-	f.each(s, func(e *entry) { all = append(all, e) })
+	f.forSelected(s, func(e *entry) { all = append(all, e) })
 	slices.SortFunc(all, func(a, b *entry) int {
 		return cmp.Or(cmp.Compare(a.stream.Value(), b.stream.Value()), cmp.Compare(a.source, b.source), cmp.Compare(a.from, b.from), cmp.Compare(a.id(), b.id()))
 	})
 	return all
 }
 
-// mark is a place in the list, which is newest first.
-type mark struct {
+// listPosition is a place in the list, which is newest first.
+type listPosition struct {
 	written int64
 	id      string
 }
 
-func (e *entry) mark() mark { return mark{e.written, e.id()} }
+func (e *entry) mark() listPosition { return listPosition{e.written, e.id()} }
 
-// before reports whether m comes first.
-func (m mark) before(other mark) bool {
+// isBefore reports whether m comes before other in the list.
+func (m listPosition) isBefore(other listPosition) bool {
 	return cmp.Or(-cmp.Compare(m.written, other.written), cmp.Compare(m.id, other.id)) < 0
 }
 
 // newest returns up to limit selected dead letters after a place, newest first, and the
 // number of all selected ones. It stores only those that it returns.
-func (f *fold) newest(s *Selection, limit int, behind *mark) (page []Entry, total int, more bool) {
+func (f *letterFold) newest(s *Selection, limit int, behind *listPosition) (page []Entry, total int, more bool) {
 	var kept newestFirst
-	f.each(s, func(e *entry) {
+	f.forSelected(s, func(e *entry) {
 		total++
-		if behind != nil && !behind.before(e.mark()) {
+		if behind != nil && !behind.isBefore(e.mark()) {
 			return
 		}
 		if len(kept) < limit {
@@ -287,7 +287,7 @@ func (f *fold) newest(s *Selection, limit int, behind *mark) (page []Entry, tota
 			return
 		}
 		more = true
-		if e.mark().before(kept[0].mark()) {
+		if e.mark().isBefore(kept[0].mark()) {
 			kept[0] = e
 			heap.Fix(&kept, 0)
 		}
@@ -303,7 +303,7 @@ func (f *fold) newest(s *Selection, limit int, behind *mark) (page []Entry, tota
 type newestFirst []*entry
 
 func (s newestFirst) Len() int           { return len(s) }
-func (s newestFirst) Less(i, j int) bool { return s[j].mark().before(s[i].mark()) }
+func (s newestFirst) Less(i, j int) bool { return s[j].mark().isBefore(s[i].mark()) }
 func (s newestFirst) Swap(i, j int)      { s[i], s[j] = s[j], s[i] }
 func (s *newestFirst) Push(x any)        { *s = append(*s, x.(*entry)) }
 func (s *newestFirst) Pop() any {
@@ -314,13 +314,13 @@ func (s *newestFirst) Pop() any {
 }
 
 // String returns the mark as an opaque text for a URL.
-func (m mark) String() string {
+func (m listPosition) String() string {
 	return base64.RawURLEncoding.EncodeToString([]byte(strconv.FormatInt(m.written, 36) + " " + m.id))
 }
 
 var errCursor = errors.New("it is not a cursor of this list: use one as it was given, in full")
 
-func parseCursor(text string) (*mark, error) {
+func parseCursor(text string) (*listPosition, error) {
 	if text == "" {
 		return nil, nil
 	}
@@ -333,5 +333,5 @@ func parseCursor(text string) (*mark, error) {
 	if !ok || err != nil {
 		return nil, errCursor
 	}
-	return &mark{written, id}, nil
+	return &listPosition{written, id}, nil
 }

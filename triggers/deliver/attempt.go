@@ -37,12 +37,12 @@ func (o *attemptResult) fail(kind verdict, reason string) {
 func (d *Dispatcher) attempt(s *sender, i *item) {
 	h := i.part.home
 	started := false
-	h.do(func(p *partition, now millis) { started = p.start(i, now) })
+	h.apply(func(p *partition, now millis) { started = p.start(i, now) })
 	if !started {
 		return
 	}
 	if d.passed(i) {
-		d.pass(i)
+		d.endForgotten(i)
 		return
 	}
 	to := s.to.Load()
@@ -56,7 +56,7 @@ func (d *Dispatcher) attempt(s *sender, i *item) {
 	}
 	if o.kind == notYet {
 		d.targetMissing(s.name, errors.New(o.attempt.Error))
-		h.do(func(p *partition, now millis) { p.postponed(i, expectEvery, now) })
+		h.apply(func(p *partition, now millis) { p.postponed(i, expectEvery, now) })
 		return
 	}
 	if o.kind == delivered && len(o.replies) > 0 {
@@ -77,7 +77,7 @@ func (d *Dispatcher) attempt(s *sender, i *item) {
 		d.bury(s, i, &o.attempt, fmt.Sprintf("trigger %s: its subscriber did not take the event in %d attempts: %s", s.name, i.tries+1, o.attempt.Error))
 	default:
 		wait := delay(to.trigger.Delivery.Backoff, i.tries+1, random(), o.after)
-		h.do(func(p *partition, now millis) { p.failed(i, o.attempt, wait, now) })
+		h.apply(func(p *partition, now millis) { p.failed(i, o.attempt, wait, now) })
 	}
 }
 
@@ -101,7 +101,7 @@ func (d *Dispatcher) over(s *sender, i *item) {
 	if err := d.resolve(i, deadletters.Receipt{Outcome: deadletters.Delivered}); err != nil {
 		return // the new owner of its partition delivers it
 	}
-	i.part.home.do(func(p *partition, now millis) { p.ended(i, now) })
+	i.part.home.apply(func(p *partition, now millis) { p.reportEnd(i, now) })
 }
 
 // bury ends an item with a dead letter.
@@ -115,7 +115,7 @@ func (d *Dispatcher) bury(s *sender, i *item, last *Attempt, reason string) {
 		return // the new owner of its partition writes the dead letter
 	}
 	s.deadLettered(reason)
-	h.do(func(p *partition, now millis) { p.ended(i, now) })
+	h.apply(func(p *partition, now millis) { p.reportEnd(i, now) })
 }
 
 // send hands an item to its sender, or to the sender of orphans if its trigger is gone.

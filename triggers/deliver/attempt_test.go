@@ -97,7 +97,7 @@ func TestPausedEventsThatAreLost(t *testing.T) {
 	l.paused = false
 	loads := x.p.load(l, 1, x.now)
 	l.paused = true
-	x.p.lost(loads[0], "it is gone", x.now)
+	x.p.giveDeadLetter(loads[0], "it is gone", x.now)
 	if out := x.p.handOut(); len(out) != 1 || !x.p.start(out[0], x.now) {
 		t.Error("there is no dead letter")
 	}

@@ -67,8 +67,8 @@ type recordRef struct {
 
 const none int64 = -1
 
-// before orders the items of a queue.
-func (r recordRef) before(o recordRef) bool {
+// isBefore orders the items of a queue.
+func (r recordRef) isBefore(o recordRef) bool {
 	if r.source != o.source {
 		return r.source < o.source
 	}
@@ -168,7 +168,7 @@ func (c *keyQueue) push(i *item, now millis) {
 // raise makes an item the head.
 func (c *keyQueue) raise(i *item, now millis) {
 	c.head, c.at = i, idle
-	if i.waits() {
+	if i.mustWait() {
 		i.due = now
 		c.park(i, now)
 		return
@@ -218,11 +218,11 @@ func (c *keyQueue) evict() {
 func (c *keyQueue) leave(due, now millis) {
 	c.head.forget()
 	c.head = nil
-	c.wait(due, now)
+	c.waitUntil(due, now)
 }
 
-// wait puts the queue into the heap until its first record is due or expires.
-func (c *keyQueue) wait(due, now millis) {
+// waitUntil puts the queue into the heap until its first record is due or expires.
+func (c *keyQueue) waitUntil(due, now millis) {
 	p := c.trigger.part
 	c.due = min(due, p.expiry(c.refs[0]))
 	if c.trigger.trigger == nil {
@@ -235,7 +235,7 @@ func (c *keyQueue) wait(due, now millis) {
 // add inserts a record in its place, which is nearly always the end.
 func (c *keyQueue) add(r recordRef) {
 	at := len(c.refs)
-	for at > 0 && r.before(c.refs[at-1]) {
+	for at > 0 && r.isBefore(c.refs[at-1]) {
 		at--
 	}
 	switch first := c.head != nil && c.head.recorded(); {
@@ -267,7 +267,7 @@ func (c *keyQueue) advance(now millis) {
 	switch {
 	case len(c.refs) > 0 && (len(c.live) == 0 || !c.live[0].ref.same(c.refs[0])):
 		c.parkAll(now)
-		c.wait(now, now)
+		c.waitUntil(now, now)
 	case len(c.live) > 0:
 		i := c.live[0]
 		c.live[0] = nil
@@ -342,8 +342,8 @@ func (ts *triggerState) oldest() millis {
 	return first
 }
 
-// empty reports whether no queue is left.
-func (ts *triggerState) empty() bool { return ts.count == 0 }
+// isEmpty reports whether no queue is left.
+func (ts *triggerState) isEmpty() bool { return ts.count == 0 }
 
 // retain sets the retention of the stream. Waiting items must expire before it ends.
 func (p *partition) retain(d time.Duration) {
@@ -365,7 +365,7 @@ func (ts *triggerState) change(t *config.Trigger, paused bool, now millis) {
 	freed := ts.paused && !paused || ts.trigger != nil && t == nil
 	ts.trigger, ts.paused = t, paused
 	if freed {
-		ts.heap.all(now)
+		ts.heap.makeAllDue(now)
 		ts.part.stirred = true
 	}
 }
@@ -397,8 +397,8 @@ func (h *queueHeap) pop() *keyQueue {
 	return c
 }
 
-// all makes every queue due at once.
-func (h queueHeap) all(due millis) {
+// makeAllDue makes every queue due at once.
+func (h queueHeap) makeAllDue(due millis) {
 	for _, c := range h {
 		c.due = due
 	}

@@ -79,7 +79,7 @@ func (x *quiet) send() {
 				continue
 			}
 			x.ended(i)
-			x.p.ended(i, x.now)
+			x.p.reportEnd(i, x.now)
 		}
 	}
 }
@@ -123,14 +123,14 @@ func (x *quiet) take(n, keys int) {
 		for o := from; o < min(from+100, n); o++ {
 			s.events = append(s.events, broker.Incoming{Offset: int64(o), View: broker.View{ID: "x", Source: "/x", Type: "t", Key: []byte{byte(o % keys), byte(o % keys >> 8)}}})
 		}
-		x.p.take(s, x.now)
+		x.p.acceptBatch(s, x.now)
 	}
 }
 
 // A subscriber is away for ten minutes while ten thousand events wait for it.
 func TestTenMinutesOfOutageOfTenThousandEvents(t *testing.T) {
 	x := &quiet{p: lonePartition(config.Forever), now: 1_000_000, backoff: config.Backoff{Kind: config.Exponential, First: time.Second, Cap: time.Minute, Jitter: true}}
-	back := x.now.after(10 * time.Minute)
+	back := x.now.add(10 * time.Minute)
 	last := map[int64]int64{}
 	n := 0
 	x.fails = func(_ *item, now millis) bool { return now < back }
@@ -144,7 +144,7 @@ func TestTenMinutesOfOutageOfTenThousandEvents(t *testing.T) {
 	}
 	x.take(10_000, 500)
 	x.run(t, func() bool { return n == 10_000 })
-	if x.now < back || x.now > back.after(2*time.Minute) {
+	if x.now < back || x.now > back.add(2*time.Minute) {
 		t.Errorf("the last came %s after the subscriber was back", time.Duration(x.now-back)*time.Millisecond)
 	}
 }
@@ -191,9 +191,9 @@ func TestANewerConfigIsAwaited(t *testing.T) {
 	p.bounds.skew = time.Minute
 	p.begun = triggerStarts{From: map[string]int64{"t": 0, "newer": 0}}
 	p.needed.Add(0)
-	p.begunAt, p.skewed = 0, millis(0).after(time.Minute)
+	p.begunAt, p.skewed = 0, millis(0).add(time.Minute)
 	p.reckon()
-	p.take(&sourceBatch{next: 1, end: func(int) {}, events: []broker.Incoming{{View: broker.View{ID: "x"}}}}, 1)
+	p.acceptBatch(&sourceBatch{next: 1, end: func(int) {}, events: []broker.Incoming{{View: broker.View{ID: "x"}}}}, 1)
 	if w := p.plan(newAllowance(), 1, false); w != nil || len(p.handOut()) > 0 || p.deadline(1) != p.skewed {
 		t.Errorf("it went on: %+v", w)
 	}

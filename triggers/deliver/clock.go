@@ -16,8 +16,8 @@ const never millis = math.MaxInt64
 
 func millisOf(t time.Time) millis { return millis(t.UnixMilli()) }
 
-// after rounds up, so that nothing is due too early.
-func (m millis) after(d time.Duration) millis {
+// add returns m plus d, rounded up so that nothing is due too early.
+func (m millis) add(d time.Duration) millis {
 	ms := millis((d + time.Millisecond - 1) / time.Millisecond)
 	if ms > never-m {
 		return never
@@ -25,9 +25,9 @@ func (m millis) after(d time.Duration) millis {
 	return m + ms
 }
 
-// in returns the time until m, but at most most: no timer notices that a machine sleeps
+// untilDue returns the time until m, but at most most: no timer notices that a machine sleeps
 // or that its clock is set.
-func (m millis) in(now millis, most time.Duration) time.Duration {
+func (m millis) untilDue(now millis, most time.Duration) time.Duration {
 	if m-now >= millis(most/time.Millisecond) {
 		return most
 	}

@@ -32,15 +32,15 @@ func TestAPartitionWithoutACompanionWaits(t *testing.T) {
 	for partition, id := range []string{"10", "11"} {
 		direct(int32(partition), id)
 	}
-	w.until("the others are served", func() bool { return to.count() == 2 })
-	w.until("the producer knows it", func() bool {
+	w.waitFor("the others are served", func() bool { return to.count() == 2 })
+	w.waitFor("the producer knows it", func() bool {
 		sent := make(chan error, 1)
 		w.p.SendTo(w.ctx, tidemill.StreamEvents, 2, &broker.View{ID: "12", Source: "/shop", Type: "order", Subject: "k12"}, func(_ broker.Receipt, err error) { sent <- err })
 		return <-sent == nil
 	})
 	direct(0, "13")
-	w.until("the others are served on", func() bool { return to.count() == 3 })
+	w.waitFor("the others are served on", func() bool { return to.count() == 3 })
 	grow(tidemill.Parked(tidemill.StreamEvents))
-	w.until("it is served", func() bool { return to.count() == 4 })
-	w.until("all is well", func() bool { return d.Check().Status == api.OK && w.committed() })
+	w.waitFor("it is served", func() bool { return to.count() == 4 })
+	w.waitFor("all is well", func() bool { return d.Check().Status == api.OK && w.committed() })
 }

@@ -52,7 +52,7 @@ func (c *credentials) sign(h http.Header) (secrets, error) {
 	}
 	s := c.last.Load()
 	if s == nil || s.secret != secret {
-		made, err := c.make(secret)
+		made, err := c.makeSignature(secret)
 		if err != nil {
 			return nil, fmt.Errorf("read the trigger's %s: %w", c.file.field, err)
 		}
@@ -63,8 +63,9 @@ func (c *credentials) sign(h http.Header) (secrets, error) {
 	return s.hidden, nil
 }
 
-// make also prevents a file of several lines from becoming several headers.
-func (c *credentials) make(secret string) (signature, error) {
+// makeSignature makes the header's value. It also prevents a file of several lines from becoming
+// several headers.
+func (c *credentials) makeSignature(secret string) (signature, error) {
 	for i := range len(secret) {
 		if b := secret[i]; b < ' ' && b != '\t' || b == 0x7f {
 			return signature{}, errors.New("it holds more than one line, or a control character: write the secret alone into it")

@@ -45,8 +45,8 @@ type endedItem struct {
 	ref     recordRef
 }
 
-// settle queues the note that a parked item has ended.
-func (p *partition) settle(i *item) {
+// queueEndNote queues the note that a parked item has ended.
+func (p *partition) queueEndNote(i *item) {
 	p.settled = append(p.settled, endedItem{i.queue.trigger, i.ref})
 }
 
@@ -66,7 +66,7 @@ func (p *partition) cutAt(now millis, force bool) int {
 // ripe reports whether a batch has to be parked now. An item that must be parked waits
 // a little, because most other items of its batch end meanwhile.
 func (p *partition) ripe(s *sourceBatch, now millis) bool {
-	return s.open > 0 && (s.born.after(p.bounds.patience) <= now || s.must > 0 && s.since.after(p.bounds.linger) <= now)
+	return s.open > 0 && (s.born.add(p.bounds.patience) <= now || s.must > 0 && s.since.add(p.bounds.linger) <= now)
 }
 
 // plan returns what the next transaction writes for the partition; nil is nothing. The
@@ -218,7 +218,7 @@ func (p *partition) settleCut(k *recordWrite, now millis) {
 	c := i.queue
 	switch i.stage {
 	case over: // it ended while its record was being written
-		p.settle(i)
+		p.queueEndNote(i)
 	case parking:
 		c.putAway(i, now)
 	case flying, ready, resting, waiting:
@@ -242,10 +242,10 @@ func (c *keyQueue) evictThrough(i *item) {
 // over: its turn may come at any moment, and reading it back costs more. It does not
 // stay longer, because a subscriber that hangs would then fill the memory, cut by cut.
 
-// waits reports whether an item is not to be sent now. An item that only needs a dead
+// mustWait reports whether an item is not to be sent now. An item that only needs a dead
 // letter does not wait for the end of a pause, because the log would have lost it by
 // then.
-func (i *item) waits() bool {
+func (i *item) mustWait() bool {
 	return i.queue.trigger.holdsBack() && i.queue.trigger.trigger != nil && !i.expired && i.lost == "" && i.event.unfit == ""
 }
 

@@ -17,7 +17,7 @@ import (
 	"tidemill.dev/triggers/deadletters"
 )
 
-// deadLetterWriter writes dead letters. It retries until they are written, because an
+// deadLetterWriter writes dead letters. It retries until the dead letters are written, because an
 // event must not be dropped without its dead letter.
 type deadLetterWriter struct {
 	p     *broker.Producer
@@ -29,7 +29,7 @@ type deadLetterWriter struct {
 // partition has been given up meanwhile.
 func (w *deadLetterWriter) write(h *assignment, i *item, last *Attempt, reason string) (string, error) {
 	if i.lost != "" {
-		return w.without(h, i, reason)
+		return w.withoutEvent(h, i, reason)
 	}
 	destination := ""
 	if to := h.pipeline.d.senderOf(i.queue.trigger.name).to.Load(); to.subscriber != nil {
@@ -39,17 +39,17 @@ func (w *deadLetterWriter) write(h *assignment, i *item, last *Attempt, reason s
 	d.Destination = destination
 	v, err := deadletters.New(w.names, place(i), &i.event.view, d, time.Now())
 	if err != nil {
-		return w.without(h, i, reason+"; "+err.Error())
+		return w.withoutEvent(h, i, reason+"; "+err.Error())
 	}
 	w.log.Warn("dead letter", "trigger", d.Trigger, "stream", i.part.stream, "partition", i.part.number, "offset", i.ref.source, "event", i.event.view.ID, "reason", reason)
 	if err = w.publish(h.ctx, &v); errors.Is(err, broker.ErrTooLarge) {
-		return w.without(h, i, reason+"; "+err.Error())
+		return w.withoutEvent(h, i, reason+"; "+err.Error())
 	}
 	return v.ID, err
 }
 
-// without returns the dead letter of an item whose event does not fit into one.
-func (w *deadLetterWriter) without(h *assignment, i *item, reason string) (string, error) {
+// withoutEvent returns the dead letter of an item whose event does not fit into one.
+func (w *deadLetterWriter) withoutEvent(h *assignment, i *item, reason string) (string, error) {
 	at := place(i)
 	return w.gap(h.ctx, at, at.Offset, h.pipeline.group, fmt.Sprintf("trigger %s: %s", i.queue.trigger.name, reason), i.queue.trigger.name)
 }

@@ -156,7 +156,7 @@ func (d *Dispatcher) findLeft(ctx context.Context) {
 		if d.plans[s.Name] != nil {
 			continue
 		}
-		left, err := d.left(ctx, s)
+		left, err := d.hasParked(ctx, s)
 		if err != nil {
 			d.o.Logger.Warn("dispatcher: looking for parked events failed", "stream", s.Name, "reason", err)
 		}
@@ -166,8 +166,8 @@ func (d *Dispatcher) findLeft(ctx context.Context) {
 	}
 }
 
-// left reports whether a stream's triggers have ever parked anything.
-func (d *Dispatcher) left(ctx context.Context, s config.Stream) (bool, error) {
+// hasParked reports whether a stream's triggers have ever parked anything.
+func (d *Dispatcher) hasParked(ctx context.Context, s config.Stream) (bool, error) {
 	of := make([]broker.Position, s.Partitions)
 	for n := range of {
 		of[n] = broker.Position{Stream: tidemill.Parked(s.Name), Partition: int32(n)}
@@ -196,12 +196,12 @@ func (d *Dispatcher) reconcile(ctx context.Context) {
 	}
 	for stream, l := range d.pipelines {
 		l.checkParkedPartitions(ctx)
-		if len(d.plans[stream].triggers) == 0 && l.empty() {
+		if len(d.plans[stream].triggers) == 0 && l.isDone() {
 			d.drop(ctx, l)
 			delete(d.plans, stream)
 		}
 	}
-	d.share()
+	d.computeShares()
 	d.replayRanges(ctx)
 }
 
@@ -293,7 +293,7 @@ func (d *Dispatcher) Close(ctx context.Context) error {
 	}
 	errs := d.closePipelines(ctx)
 	d.dismiss(d.aim(nil))
-	d.orphans.end()
+	d.orphans.stopSending()
 	d.working.Wait()
 	if d.replies != nil {
 		errs = append(errs, d.replies.p.Close(ctx))

@@ -35,11 +35,11 @@ func TestANewTriggerBeginsAtTheLatest(t *testing.T) {
 		}
 		return true
 	}
-	w.until("both have theirs", func() bool { return old.count() == 120 && all() })
+	w.waitFor("both have theirs", func() bool { return old.count() == 120 && all() })
 	w.close(d)
 	w.publish(30, 10)
 	w.open()
-	w.until("both go on", func() bool { return old.count() == 150 && all() })
+	w.waitFor("both go on", func() bool { return old.count() == 150 && all() })
 }
 
 func TestARemovedTriggersEventsBecomeDeadLetters(t *testing.T) {
@@ -49,10 +49,10 @@ func TestARemovedTriggersEventsBecomeDeadLetters(t *testing.T) {
 	w.trigger("other", other.url, nil)
 	d := w.open()
 	w.publish(40, 5)
-	w.until("it is parked", func() bool { return parkedOf(d, "gone") == 40 && other.count() == 40 })
+	w.waitFor("it is parked", func() bool { return parkedOf(d, "gone") == 40 && other.count() == 40 })
 	w.remove("gone")
 	w.must(d.Apply(w.ctx, w.config))
-	w.until("there are letters", func() bool { return len(w.letters()) >= 40 })
+	w.waitFor("there are letters", func() bool { return len(w.letters()) >= 40 })
 	for _, l := range w.letters() {
 		if l.Trigger != "gone" || !strings.Contains(l.Reason, "no longer in the config") {
 			t.Errorf("the letter of %s says: %s", l.OriginalID, l.Reason)
@@ -60,7 +60,7 @@ func TestARemovedTriggersEventsBecomeDeadLetters(t *testing.T) {
 	}
 	w.remove("other")
 	w.must(d.Apply(w.ctx, w.config))
-	w.until("nobody reads the stream", func() bool {
+	w.waitFor("nobody reads the stream", func() bool {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		return len(d.pipelines) == 0
@@ -75,11 +75,11 @@ func TestARemovedTriggersEventsAreFoundAtTheStart(t *testing.T) {
 	w.trigger("gone", gone.url, func(t *config.Trigger) { t.Delivery.Attempts = 1000 })
 	d := w.open()
 	w.publish(10, 5)
-	w.until("it is parked", func() bool { return parkedOf(d, "gone") == 10 })
+	w.waitFor("it is parked", func() bool { return parkedOf(d, "gone") == 10 })
 	w.close(d)
 	w.remove("gone")
 	w.open()
-	w.until("there are letters", func() bool { return len(w.letters()) == 10 })
+	w.waitFor("there are letters", func() bool { return len(w.letters()) == 10 })
 }
 
 func TestPausedEventsWait(t *testing.T) {
@@ -88,19 +88,19 @@ func TestPausedEventsWait(t *testing.T) {
 	w.trigger("a", to.url, nil)
 	d := w.open()
 	w.pause("a", true)
-	w.until("it is known", func() bool { return d.commands.Now().TriggerPaused("a") })
+	w.waitFor("it is known", func() bool { return d.commands.Now().TriggerPaused("a") })
 	w.publish(50, 5)
-	w.until("all is parked", func() bool { return parkedOf(d, "a") == 50-int64(to.count()) && w.committed() })
+	w.waitFor("all is parked", func() bool { return parkedOf(d, "a") == 50-int64(to.count()) && w.committed() })
 	w.close(d)
 	had := to.count()
 	d = w.open()
 	w.publish(50, 5)
-	w.until("all is parked", func() bool { return parkedOf(d, "a") == 100-int64(had) && w.committed() })
+	w.waitFor("all is parked", func() bool { return parkedOf(d, "a") == 100-int64(had) && w.committed() })
 	if to.count() != had {
 		t.Errorf("%d were sent while it was paused", to.count()-had)
 	}
 	w.pause("a", false)
-	w.until("all have come", func() bool { return to.count() == 100 })
+	w.waitFor("all have come", func() bool { return to.count() == 100 })
 	to.inOrder()
 }
 
@@ -111,7 +111,7 @@ func (d *Dispatcher) pauses(trigger string) bool {
 	defer d.mu.Unlock()
 	holds := d.commands.Now().TriggerPaused(trigger)
 	for _, l := range d.pipelines {
-		for _, s := range l.all() {
+		for _, s := range l.assignmentsNow() {
 			s.mu.Lock()
 			holds = holds && s.p.triggerState(trigger).paused
 			s.mu.Unlock()
@@ -134,7 +134,7 @@ func TestRefusedEventsBecomeDeadLetters(t *testing.T) {
 	w.trigger("a", to.url, func(t *config.Trigger) { t.Delivery.Attempts = 4 })
 	w.open()
 	w.publish(10, 2)
-	w.until("all have ended", func() bool { return to.count() == 8 && len(w.letters()) == 2 && w.committed() })
+	w.waitFor("all have ended", func() bool { return to.count() == 8 && len(w.letters()) == 2 && w.committed() })
 	to.inOrder()
 	for _, l := range w.letters() {
 		want := map[string]int{"3": 1, "5": 4}[l.OriginalID]
@@ -161,7 +161,7 @@ func TestRetryAfterIsHonoured(t *testing.T) {
 	w.trigger("a", server.URL, func(t *config.Trigger) { t.Delivery.Backoff.First = time.Millisecond })
 	w.open()
 	w.publish(1, 1)
-	w.until("it was tried twice", func() bool { return len(times) == 2 })
+	w.waitFor("it was tried twice", func() bool { return len(times) == 2 })
 	if first, second := <-times, <-times; second.Sub(first) < time.Second {
 		t.Errorf("it was tried again after %s", second.Sub(first))
 	}
@@ -180,7 +180,7 @@ func TestRepliesArePublished(t *testing.T) {
 	w.trigger("archive", got.url, func(t *config.Trigger) { t.When = []config.When{{Types: []string{"invoice"}}} })
 	d := w.open()
 	w.publish(20, 4)
-	w.until("all replies have come", func() bool { return got.count() == 20 })
+	w.waitFor("all replies have come", func() bool { return got.count() == 20 })
 	ids := map[string]bool{}
 	for p := range int32(2) {
 		_, err := w.b.ReadBack(w.ctx, []broker.Position{{Stream: tidemill.StreamEvents, Partition: p}}, func(in *broker.Incoming) {
@@ -197,7 +197,7 @@ func TestRepliesArePublished(t *testing.T) {
 	if len(ids) != 20 {
 		t.Errorf("%d replies", len(ids))
 	}
-	w.until("they are counted", func() bool {
+	w.waitFor("they are counted", func() bool {
 		for _, s := range d.Standing() {
 			if s.Name == "bill" {
 				return s.Replies == 20 && s.Delivered == 20
@@ -213,13 +213,13 @@ func TestKafkaMayBeAway(t *testing.T) {
 	w.trigger("a", to.url, func(t *config.Trigger) { t.Delivery.Backoff.First = 150 * time.Millisecond })
 	w.open()
 	w.publish(100, 10)
-	w.until("some have come", func() bool { return to.count() > 20 })
+	w.waitFor("some have come", func() bool { return to.count() > 20 })
 	w.must(w.servers.Close())
 	w.serve()
 	w.publish(100, 10)
-	w.until("all have come", func() bool { return to.count() == 200 })
+	w.waitFor("all have come", func() bool { return to.count() == 200 })
 	to.inOrder()
-	w.until("all is committed", w.committed)
+	w.waitFor("all is committed", w.committed)
 }
 
 func TestChangedPoliciesHoldAtOnce(t *testing.T) {
@@ -228,10 +228,10 @@ func TestChangedPoliciesHoldAtOnce(t *testing.T) {
 	w.trigger("a", broken.url, func(t *config.Trigger) { t.Delivery.Attempts = 1000 })
 	d := w.open()
 	w.publish(30, 3)
-	w.until("all is parked", func() bool { return parkedOf(d, "a") == 30 })
+	w.waitFor("all is parked", func() bool { return parkedOf(d, "a") == 30 })
 	w.trigger("a", mended.url, nil)
 	w.must(d.Apply(w.ctx, w.config))
-	w.until("all have come", func() bool { return mended.count() == 30 })
+	w.waitFor("all have come", func() bool { return mended.count() == 30 })
 	mended.inOrder()
 }
 
@@ -242,7 +242,7 @@ func TestRatesAreHeld(t *testing.T) {
 	d := w.open()
 	began := time.Now()
 	w.publish(120, 40)
-	w.until("all have come", func() bool { return to.count() == 120 })
+	w.waitFor("all have come", func() bool { return to.count() == 120 })
 	if took := time.Since(began); took < time.Second { // a burst of one second, and then the rate
 		t.Errorf("120 events at 50 a second took %s", took)
 	}
@@ -261,8 +261,8 @@ func TestFiltersAreHeld(t *testing.T) {
 	})
 	w.open()
 	w.publish(40, 4)
-	w.until("all is committed", w.committed)
-	w.until("those that match have come", func() bool { return to.count() == 10 })
+	w.waitFor("all is committed", w.committed)
+	w.waitFor("those that match have come", func() bool { return to.count() == 10 })
 	if to.attempts() != 10 {
 		t.Errorf("%d attempts for 10 events that match two filters of one trigger", to.attempts())
 	}

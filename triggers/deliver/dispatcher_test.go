@@ -15,7 +15,7 @@ func TestDeliver(t *testing.T) {
 	w.trigger("a", to.url, nil)
 	d := w.open()
 	w.publish(200, 10)
-	w.until("all have come", func() bool { return to.count() == 200 })
+	w.waitFor("all have come", func() bool { return to.count() == 200 })
 	to.inOrder()
 	if to.attempts() != 200 {
 		t.Errorf("%d attempts for 200 events", to.attempts())
@@ -23,7 +23,7 @@ func TestDeliver(t *testing.T) {
 	w.close(d)
 	w.open()
 	w.publish(1, 1)
-	w.until("it goes on", func() bool { return to.count() == 201 })
+	w.waitFor("it goes on", func() bool { return to.count() == 201 })
 	if to.attempts() != 201 {
 		t.Errorf("%d attempts for 201 events", to.attempts())
 	}
@@ -45,7 +45,7 @@ func TestOrderHoldsThroughFailures(t *testing.T) {
 	w.trigger("a", to.url, func(t *config.Trigger) { t.Delivery.Backoff.First = 150 * time.Millisecond })
 	w.open()
 	w.publish(300, 20)
-	w.until("all have come", func() bool { return to.count() == 300 })
+	w.waitFor("all have come", func() bool { return to.count() == 300 })
 	to.inOrder()
 }
 
@@ -66,13 +66,13 @@ func TestADeadSubscriberDelaysNobody(t *testing.T) {
 			w.trigger("well", well.url, nil)
 			d := w.open()
 			w.publish(500, 50)
-			w.until("the other has all", func() bool { return well.count() == 500 })
+			w.waitFor("the other has all", func() bool { return well.count() == 500 })
 			well.inOrder()
-			w.until("all is parked and committed", func() bool { return parkedOf(d, "dead") == 500 && w.committed() })
+			w.waitFor("all is parked and committed", func() bool { return parkedOf(d, "dead") == 500 && w.committed() })
 			dead.set(nil)
-			w.until("all have come", func() bool { return dead.count() == 500 })
+			w.waitFor("all have come", func() bool { return dead.count() == 500 })
 			dead.inOrder()
-			w.until("nothing is parked", func() bool { return parkedOf(d, "dead") == 0 })
+			w.waitFor("nothing is parked", func() bool { return parkedOf(d, "dead") == 0 })
 		})
 	}
 }
@@ -112,7 +112,7 @@ func TestParkedEventsOutliveTheDispatcher(t *testing.T) {
 			})
 			d := w.open()
 			w.publish(100, 10)
-			w.until("all is parked", func() bool { return parkedOf(d, "a") == 100 })
+			w.waitFor("all is parked", func() bool { return parkedOf(d, "a") == 100 })
 			if abandon {
 				d.abandon()
 			} else {
@@ -121,9 +121,9 @@ func TestParkedEventsOutliveTheDispatcher(t *testing.T) {
 			w.publish(50, 10)
 			to.set(nil)
 			d = w.open()
-			w.until("all have come", func() bool { return to.count() == 150 })
+			w.waitFor("all have come", func() bool { return to.count() == 150 })
 			to.inOrder()
-			w.until("nothing is parked", func() bool { return parkedOf(d, "a") == 0 && w.committed() })
+			w.waitFor("nothing is parked", func() bool { return parkedOf(d, "a") == 0 && w.committed() })
 		})
 	}
 }
@@ -139,8 +139,8 @@ func (d *Dispatcher) abandon() {
 	for _, l := range d.pipelines {
 		l.stop()
 		_ = l.c.Close(gone)
-		for _, s := range l.all() {
-			s.end()
+		for _, s := range l.assignmentsNow() {
+			s.stopDelivery()
 		}
 		l.running.Wait()
 	}
@@ -154,20 +154,20 @@ func TestTwoDispatchersShareAndTakeOver(t *testing.T) {
 	w.publish(100, 20)
 	two := w.open()
 	w.publish(100, 20)
-	w.until("both have partitions", func() bool { return one.partitions() == 2 && two.partitions() == 2 })
+	w.waitFor("both have partitions", func() bool { return one.partitions() == 2 && two.partitions() == 2 })
 	w.publish(100, 20)
 	w.close(one)
 	w.publish(100, 20)
-	w.until("all have come", func() bool { return to.count() == 400 })
+	w.waitFor("all have come", func() bool { return to.count() == 400 })
 	to.inOrder()
-	w.until("nothing is parked", func() bool { return parkedOf(two, "a") == 0 && w.committed() })
+	w.waitFor("nothing is parked", func() bool { return parkedOf(two, "a") == 0 && w.committed() })
 }
 
 func (d *Dispatcher) partitions() (n int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, l := range d.pipelines {
-		n += len(l.all())
+		n += len(l.assignmentsNow())
 	}
 	return n
 }
@@ -177,7 +177,7 @@ func (d *Dispatcher) logState(t testing.TB) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, l := range d.pipelines {
-		for _, s := range l.all() {
+		for _, s := range l.assignmentsNow() {
 			s.mu.Lock()
 			p := s.p
 			t.Logf("%s/%d: opened %v closed %v leaving %v window %d (%d events) backlog %d flying %d resting %d rewrites %d settled %d writing %v wanted %v next %d: %s",

@@ -69,12 +69,12 @@ func TestWhateverIsReadCanBeParked(t *testing.T) {
 	}
 	w.must(err)
 	w.publish(1, 1)
-	w.until("all are parked and committed", func() bool { return parkedOf(d, "a") == 5 && w.committed() })
+	w.waitFor("all are parked and committed", func() bool { return parkedOf(d, "a") == 5 && w.committed() })
 	w.close(d)
 	d = w.open()
 	to.set(nil)
-	w.until("all have come", func() bool { return to.count() == 5 })
-	w.until("nothing is parked", func() bool { return parkedOf(d, "a") == 0 })
+	w.waitFor("all have come", func() bool { return to.count() == 5 })
+	w.waitFor("nothing is parked", func() bool { return parkedOf(d, "a") == 0 })
 }
 
 // An event that is not accepted leaves a dead letter, whatever its attributes.
@@ -91,7 +91,7 @@ func TestWhateverIsReadCanBeBuried(t *testing.T) {
 		err = res.Error
 	}
 	w.must(err)
-	w.until("there is a letter and the group has gone on", func() bool { return len(w.letters()) == 1 && w.committed() })
+	w.waitFor("there is a letter and the group has gone on", func() bool { return len(w.letters()) == 1 && w.committed() })
 	l := w.letters()[0]
 	v, err := l.Original()
 	if err != nil || v.ID != "a\x01" || v.Subject != "a\x01b" || l.Trigger != "a" {

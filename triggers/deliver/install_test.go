@@ -23,8 +23,8 @@ import (
 	"tidemill.dev/triggers/deadletters"
 )
 
-// hangs bounds waits; it only ends hangs.
-const hangs = 5 * time.Minute
+// maxWait bounds waits; it only ends hangs.
+const maxWait = 5 * time.Minute
 
 // install has a Kafka with Tidemill's streams, dispatchers and subscribers.
 type install struct {
@@ -46,7 +46,7 @@ func newInstall(t testing.TB, partitions int) *install {
 	t.Helper()
 	w := &install{TB: t, options: embedded.Options{Dir: t.TempDir()}, config: config.Default(), session: 6 * time.Second} // a busy machine loses a shorter session
 	var cancel context.CancelFunc
-	w.ctx, cancel = context.WithTimeout(context.Background(), hangs)
+	w.ctx, cancel = context.WithTimeout(context.Background(), maxWait)
 	t.Cleanup(cancel)
 	w.log = slog.New(slog.DiscardHandler)
 	if os.Getenv("DELIVER_LOG") != "" {
@@ -194,8 +194,8 @@ func (w *install) pause(trigger string, paused bool) {
 	w.must(err)
 }
 
-// until waits for a condition.
-func (w *install) until(what string, holds func() bool) {
+// waitFor waits for a condition.
+func (w *install) waitFor(what string, holds func() bool) {
 	w.Helper()
 	t := time.NewTicker(2 * time.Millisecond)
 	defer t.Stop()

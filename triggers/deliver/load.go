@@ -18,7 +18,7 @@ func (pl *pipeline) loadLoop() {
 	kept := parked.NewCache[recordPlace, *parkedRecord](shelfBytes)
 	for pl.life.Err() == nil {
 		next := pl.loadDue(kept)
-		t.Reset(next.in(pl.d.clock.now(), rest))
+		t.Reset(next.untilDue(pl.d.clock.now(), rest))
 		select {
 		case <-t.C:
 		case <-pl.due:
@@ -30,7 +30,7 @@ func (pl *pipeline) loadLoop() {
 // loadDue loads the records that are due and returns when the next one is.
 func (pl *pipeline) loadDue(kept *recordCache) millis {
 	next := never
-	for _, s := range pl.all() {
+	for _, s := range pl.assignmentsNow() {
 		if loads := pl.gather(s, &next); len(loads) > 0 {
 			pl.loadAll(s, loads, kept)
 			next = 0 // more may be due by now
@@ -43,7 +43,7 @@ func (pl *pipeline) loadDue(kept *recordCache) millis {
 // renew reads the records that need to be written again.
 func (pl *pipeline) renew(s *assignment, kept *recordCache) {
 	var all []loadRequest
-	s.do(func(p *partition, _ millis) {
+	s.apply(func(p *partition, _ millis) {
 		for _, d := range p.renew(renewAtOnce) {
 			all = append(all, loadRequest{load: d})
 		}
@@ -67,7 +67,7 @@ func (w loadRequest) free() {
 // gather takes the records of a partition that are due.
 func (pl *pipeline) gather(s *assignment, next *millis) []loadRequest {
 	var all []loadRequest
-	s.do(func(p *partition, now millis) {
+	s.apply(func(p *partition, now millis) {
 		if p.closed {
 			return
 		}
@@ -120,10 +120,10 @@ func (pl *pipeline) loadAll(s *assignment, all []loadRequest, kept *recordCache)
 
 // putOff tries to read records again in a moment.
 func (pl *pipeline) putOff(s *assignment, all []loadRequest) {
-	s.do(func(p *partition, now millis) {
+	s.apply(func(p *partition, now millis) {
 		for _, one := range all {
 			if one.to != nil {
-				p.unloaded(one.load, now.after(loadAgain), now)
+				p.unloaded(one.load, now.add(loadAgain), now)
 			}
 		}
 	})
@@ -172,13 +172,13 @@ func (as *assignment) needs(offset int64) bool {
 
 // hand gives a record to the queue that it was read for.
 func (pl *pipeline) hand(s *assignment, one loadRequest, r *parkedRecord) {
-	s.do(func(p *partition, now millis) {
+	s.apply(func(p *partition, now millis) {
 		switch {
 		case one.to == nil && r.err == nil:
 			p.renewed(one.load, &r.record, &r.view)
 		case one.to == nil: // when it is due, the item becomes a dead letter
 		case r.err != nil:
-			p.lost(one.load, r.err.Error(), now)
+			p.giveDeadLetter(one.load, r.err.Error(), now)
 		default:
 			p.loaded(one.load, &r.record, &r.view, now)
 		}
@@ -190,8 +190,8 @@ func (pl *pipeline) missing(s *assignment, one loadRequest) {
 	if one.to == nil {
 		return
 	}
-	s.do(func(p *partition, now millis) {
-		p.lost(one.load, fmt.Sprintf("the event parked at offset %d of %s/%d no longer exists", one.ref.at, pl.parked(), p.number), now)
+	s.apply(func(p *partition, now millis) {
+		p.giveDeadLetter(one.load, fmt.Sprintf("the event parked at offset %d of %s/%d no longer exists", one.ref.at, pl.parked(), p.number), now)
 	})
 	one.to.unreserve(1)
 }
@@ -235,7 +235,7 @@ func (p *partition) holds(d load, now millis) bool {
 		return false
 	}
 	if d.queue.refs[0].at != d.ref.at {
-		d.queue.wait(now, now)
+		d.queue.waitUntil(now, now)
 		return false
 	}
 	return true
@@ -249,7 +249,7 @@ func (p *partition) loaded(d load, r *record, v *broker.View, now millis) {
 	}
 	expired := p.expiry(d.ref) <= now
 	if l := d.queue.trigger; l.trigger != nil && !expired && (r.due > now || l.holdsBack()) {
-		d.queue.wait(max(r.due, now), now)
+		d.queue.waitUntil(max(r.due, now), now)
 		return
 	}
 	i := p.awaken(d, now)
@@ -260,8 +260,8 @@ func (p *partition) loaded(d load, r *record, v *broker.View, now millis) {
 	}
 }
 
-// lost gives the queue's first item a dead letter, because its record no longer exists.
-func (p *partition) lost(d load, reason string, now millis) {
+// giveDeadLetter gives the queue's first item a dead letter, because its record no longer exists.
+func (p *partition) giveDeadLetter(d load, reason string, now millis) {
 	if p.holds(d, now) {
 		i := p.awaken(d, now)
 		i.event, i.lost, i.first = &sourceEvent{open: 1}, reason, millis(d.ref.first)*1000
@@ -270,7 +270,7 @@ func (p *partition) lost(d load, reason string, now millis) {
 
 // awaken makes the first record of a queue its head.
 func (p *partition) awaken(d load, now millis) *item {
-	i := &item{part: p, queue: d.queue, ref: d.ref, parked: true, replay: p.replays.name(d.ref.replay), stage: ready, until: now.after(p.bounds.patience)}
+	i := &item{part: p, queue: d.queue, ref: d.ref, parked: true, replay: p.replays.name(d.ref.replay), stage: ready, until: now.add(p.bounds.patience)}
 	d.queue.head, d.queue.at = i, idle
 	p.out = append(p.out, i)
 	return i
@@ -279,7 +279,7 @@ func (p *partition) awaken(d load, now millis) *item {
 // unloaded puts back a record that could not be read for now.
 func (p *partition) unloaded(d load, due, now millis) {
 	if p.holds(d, now) {
-		d.queue.wait(due, now)
+		d.queue.waitUntil(due, now)
 	}
 }
 

@@ -34,7 +34,7 @@ func TestWhatIsParkedInPassingDoesNotStay(t *testing.T) {
 	most := 0
 	for o := range int64(5000) {
 		x.now += 5
-		p.take(&sourceBatch{next: o + 1, end: func(int) {}, events: []broker.Incoming{{Offset: o, View: broker.View{ID: "x", Source: "/x", Type: "t", Key: []byte{byte(o), byte(o >> 8)}}}}}, x.now)
+		p.acceptBatch(&sourceBatch{next: o + 1, end: func(int) {}, events: []broker.Incoming{{Offset: o, View: broker.View{ID: "x", Source: "/x", Type: "t", Key: []byte{byte(o), byte(o >> 8)}}}}}, x.now)
 		for _, i := range p.handOut() {
 			if i.queue.trigger.name == "slow" { // its workers all hang
 				slow = append(slow, i)
@@ -65,8 +65,8 @@ func TestAnOverloadedSenderForgets(t *testing.T) {
 	queued := func() int { s.mu.Lock(); defer s.mu.Unlock(); return len(s.fresh.ring) }
 	for n := range 30 {
 		w.publish(200, 1_000_000)
-		w.until("all is parked", func() bool { return parkedOf(d, "hangs") == int64(200*(n+1)) && w.committed() })
-		w.until("it is let go of", func() bool { return d.kept() == 0 })
+		w.waitFor("all is parked", func() bool { return parkedOf(d, "hangs") == int64(200*(n+1)) && w.committed() })
+		w.waitFor("it is let go of", func() bool { return d.parkedInMemory() == 0 })
 	}
 	if n := queued(); n > 1500 {
 		t.Errorf("room for %d items is kept", n)
@@ -74,12 +74,12 @@ func TestAnOverloadedSenderForgets(t *testing.T) {
 	runtime.GC()
 }
 
-// kept counts the items that are parked and still in memory.
-func (d *Dispatcher) kept() (n int) {
+// parkedInMemory counts the items that are parked and still in memory.
+func (d *Dispatcher) parkedInMemory() (n int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, l := range d.pipelines {
-		for _, s := range l.all() {
+		for _, s := range l.assignmentsNow() {
 			s.mu.Lock()
 			n += len(s.p.kept)
 			s.mu.Unlock()
@@ -99,7 +99,7 @@ func TestTheRateIsForWhatIsSent(t *testing.T) {
 		}
 		s.fresh.push(i)
 	}
-	if i := s.next(); i == nil || i.gone.Load() {
+	if i := s.nextItem(); i == nil || i.gone.Load() {
 		t.Error("the item that is still in memory is not sent")
 	}
 }
@@ -111,8 +111,8 @@ func TestAHigherRateHoldsAtOnce(t *testing.T) {
 	for range 3 {
 		s.fresh.push(&item{part: &partition{}})
 	}
-	s.next()
-	if i := s.next(); i != nil || !s.waits {
+	s.nextItem()
+	if i := s.nextItem(); i != nil || !s.waits {
 		t.Fatal("it does not keep to the rate")
 	}
 	s.to.Store(&target{trigger: config.Trigger{Delivery: config.Delivery{Concurrency: 1, Rate: 1000}}})
@@ -120,7 +120,7 @@ func TestAHigherRateHoldsAtOnce(t *testing.T) {
 	s.setPace()
 	s.mu.Unlock()
 	s.workers = 1
-	if i := s.next(); i == nil {
+	if i := s.nextItem(); i == nil {
 		t.Error("it still waits")
 	}
 }

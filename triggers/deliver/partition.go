@@ -146,20 +146,20 @@ func (p *partition) busy() bool {
 	return len(p.window) > 0 || len(p.backlog) > 0 || len(p.settled) > 0 || len(p.rewrites) > 0 || len(p.renewals) > 0 || p.replayed != nil || len(p.resting) > 0 || p.writing != nil || p.flying > 0
 }
 
-// close makes all results that are still under way obsolete.
-func (p *partition) close() { p.closed = true }
+// markClosed makes all results that are still under way obsolete.
+func (p *partition) markClosed() { p.closed = true }
 
-// take accepts the next batch of the source. While a trigger's first offset is being
+// acceptBatch accepts the next batch of the source. While a trigger's first offset is being
 // recorded, the batch waits in the backlog. An event sent before that would be
 // forgotten in a crash, because the trigger would begin after it.
-func (p *partition) take(s *sourceBatch, now millis) {
+func (p *partition) acceptBatch(s *sourceBatch, now millis) {
 	p.backlog = append(p.backlog, s)
 	p.release(now)
 }
 
 // release takes the batches out of the backlog, unless they still have to wait.
 func (p *partition) release(now millis) {
-	if len(p.backlog) == 0 || p.holding(now) {
+	if len(p.backlog) == 0 || p.mustHold(now) {
 		return
 	}
 	waited := p.backlog
@@ -193,7 +193,7 @@ func (p *partition) admit(s *sourceBatch, now millis) {
 				if e == nil {
 					e = &sourceEvent{view: in.View.Clone(), slab: s, at: at, logged: millisOf(in.Time)}
 					if p.past == 0 {
-						e.unfit = p.unfit(&e.view)
+						e.unfit = p.whyUnfit(&e.view)
 					} else {
 						e.logged = now // the age of an event of a past range is not our latency
 					}
@@ -226,7 +226,7 @@ func (p *partition) receive(l *triggerState, e *sourceEvent, source int64, now m
 		key = p.hash(e.view.Key)
 	}
 	c := l.queueOf(key, ordered && e.unfit == "")
-	i := &item{part: p, queue: c, event: e, ref: recordRef{source: source, at: none, replay: p.past}, replay: p.replays.name(p.past), until: now.after(p.bounds.patience)}
+	i := &item{part: p, queue: c, event: e, ref: recordRef{source: source, at: none, replay: p.past}, replay: p.replays.name(p.past), until: now.add(p.bounds.patience)}
 	if e.open++; e.unfit != "" {
 		e.slab.unfit++
 	}
@@ -299,7 +299,7 @@ func (p *partition) start(i *item, now millis) bool {
 	if p.closed || i.stage != ready {
 		return false
 	}
-	if i.waits() {
+	if i.mustWait() {
 		i.due = now
 		i.queue.park(i, now)
 		return false
@@ -317,15 +317,15 @@ func (p *partition) start(i *item, now millis) bool {
 	return true
 }
 
-// ended reports that a started item was delivered or that its dead letter is written.
-func (p *partition) ended(i *item, now millis) {
+// reportEnd reports that a started item was delivered or that its dead letter is written.
+func (p *partition) reportEnd(i *item, now millis) {
 	if p.closed || i.stage != flying {
 		return
 	}
 	p.flying--
 	i.stage = over
 	if i.recorded() {
-		p.settle(i)
+		p.queueEndNote(i)
 		i.queue.drop()
 	}
 	p.finish(i)
@@ -342,13 +342,13 @@ func (p *partition) failed(i *item, a Attempt, wait time.Duration, now millis) {
 }
 
 // postponed reports that a started item has not ended and when it may be tried again.
-// It rests in memory if that is soon; otherwise it is parked.
+// The item waits in memory if the delay is short; otherwise it is parked.
 func (p *partition) postponed(i *item, wait time.Duration, now millis) {
 	if p.closed || i.stage != flying {
 		return
 	}
 	p.flying--
-	i.due = now.after(wait)
+	i.due = now.add(wait)
 	if i.due <= i.until && !i.queue.trigger.holdsBack() {
 		i.stage = resting
 		heap.Push(&p.resting, i)
@@ -357,7 +357,7 @@ func (p *partition) postponed(i *item, wait time.Duration, now millis) {
 	i.queue.park(i, now)
 }
 
-// wake sends the items that have rested long enough.
+// wake sends the items whose retry delay is over.
 func (p *partition) wake(now millis) {
 	for len(p.resting) > 0 && p.resting[0].due <= now {
 		i := heap.Pop(&p.resting).(*item)
@@ -388,20 +388,20 @@ func (p *partition) deadline(now millis) millis {
 		return next
 	}
 	if len(p.settled) > 0 || len(p.rewrites) > 0 || len(p.renewals) > 0 {
-		next = min(next, p.tidy.after(p.bounds.linger))
+		next = min(next, p.tidy.add(p.bounds.linger))
 	}
 	for _, s := range p.window {
 		if s.open > 0 {
-			next = min(next, s.born.after(p.bounds.patience))
+			next = min(next, s.born.add(p.bounds.patience))
 		}
 		if s.must > 0 {
-			next = min(next, s.since.after(p.bounds.linger))
+			next = min(next, s.since.add(p.bounds.linger))
 		}
 	}
 	switch {
 	case p.skewing(now):
 		next = min(next, p.skewed)
-	case p.wanted != nil, p.replayed != nil, p.stale(now), p.crowded():
+	case p.wanted != nil, p.replayed != nil, p.needsRewrite(now), p.crowded():
 		next = now
 	}
 	return next
@@ -414,10 +414,10 @@ func (p *partition) crowded() bool { return p.events > p.bounds.window || p.held
 // attempts.
 const parkedRoom = 64 << 10
 
-// unfit returns why an event cannot be parked; empty if it can. Every transaction with
+// whyUnfit returns why an event cannot be parked; empty if it can. Every transaction with
 // such an event would fail, and the event could not end without one. So it becomes a
 // dead letter at once: an event that may not wait cannot be tried again either.
-func (p *partition) unfit(v *broker.View) string {
+func (p *partition) whyUnfit(v *broker.View) string {
 	if size := parked.Size(v); size > p.bounds.event {
 		return fmt.Sprintf("the event cannot be parked and so could not be tried again: it has %d KiB, and %d are allowed", size>>10, p.bounds.event>>10)
 	}

@@ -124,7 +124,7 @@ func (p *partition) apply(t *triggerSettings, now millis) {
 // reckon compares the triggers that read the stream with those that have begun.
 func (p *partition) reckon() {
 	p.wanted = nil
-	news := p.begun.next(p.settings.plan.triggers, max(p.next, p.latest))
+	news := p.begun.startsFor(p.settings.plan.triggers, max(p.next, p.latest))
 	news.Next = p.base
 	if !maps.Equal(news.From, p.begun.From) || p.begunAt == none {
 		p.wanted = &news
@@ -135,8 +135,8 @@ func (p *partition) reckon() {
 	}
 }
 
-// next returns the state for the given triggers; new ones begin at an offset.
-func (b *triggerStarts) next(triggers []string, at int64) triggerStarts {
+// startsFor returns the state for the given triggers; new triggers begin at an offset.
+func (b *triggerStarts) startsFor(triggers []string, at int64) triggerStarts {
 	news := triggerStarts{From: make(map[string]int64, len(triggers))}
 	for _, name := range triggers {
 		from, known := b.From[name]
@@ -162,10 +162,10 @@ func (p *partition) skewing(now millis) bool {
 	return false
 }
 
-// holding reports whether batches must wait until triggers have begun or ended. Ended
+// mustHold reports whether batches must wait until triggers have begun or ended. Ended
 // triggers count too: a trigger that comes back before its end is written down would
 // miss the events that were read without it.
-func (p *partition) holding(now millis) bool {
+func (p *partition) mustHold(now millis) bool {
 	return !p.opened || p.missing || p.skewing(now) || p.wanted != nil || p.writing != nil && p.writing.begins
 }
 
@@ -181,7 +181,7 @@ func (p *partition) planBegun(w *partitionWrite, now millis) {
 	case p.skewing(now):
 	case p.wanted != nil:
 		w.begun, p.wanted, w.begins = p.wanted, nil, true
-	case p.stale(now), w.replayed != nil:
+	case p.needsRewrite(now), w.replayed != nil:
 		again := p.begun // same starts in a newer record
 		again.From, again.Next = maps.Clone(p.begun.From), p.base
 		w.begun = &again
@@ -195,13 +195,13 @@ func (p *partition) planBegun(w *partitionWrite, now millis) {
 	}
 }
 
-// stale reports whether begun should be written again: its retention nears, or only begun
+// needsRewrite reports whether begun should be written again: its retention nears, or only begun
 // keeps the mark from moving.
-func (p *partition) stale(now millis) bool {
+func (p *partition) needsRewrite(now millis) bool {
 	if p.begunAt == none {
 		return false
 	}
-	old := p.bounds.retention > 0 && p.begunOn.after(p.bounds.retention/4) <= now
+	old := p.bounds.retention > 0 && p.begunOn.add(p.bounds.retention/4) <= now
 	return old || p.progress.unsaved > manyActs || p.logEnd-p.begunAt > longLog && p.needed.Low(p.logEnd) <= p.begunAt
 }
 

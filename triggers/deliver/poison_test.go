@@ -34,8 +34,8 @@ func TestSloppyEventsAreParkedAndBuried(t *testing.T) {
 	w.foreign(broker.View{ID: "time", Source: "/x", Type: "order", Time: "2026-99-99T99:99:99Z"})
 	w.foreign(broker.View{ID: "control", Source: "the old shop", Type: "order", Subject: "a\nb", Key: []byte("k")})
 	w.publish(10, 3)
-	w.until("the healthy one has all", func() bool { return well.count() == 12 })
-	w.until("the other's are buried", func() bool { return len(w.letters()) == 12 && w.committed() })
+	w.waitFor("the healthy one has all", func() bool { return well.count() == 12 })
+	w.waitFor("the other's are buried", func() bool { return len(w.letters()) == 12 && w.committed() })
 	if n := well.attempts(); n != 12 {
 		t.Errorf("%d attempts for 12 events", n)
 	}
@@ -55,8 +55,8 @@ func TestEventsThatCannotBeParked(t *testing.T) {
 	w.foreign(broker.View{ID: "large", Source: "/x", Type: "order", Data: make([]byte, 10<<20), Key: []byte("k0")})
 	w.foreign(broker.View{ID: "headers", Source: "/x", Type: "order", Foreign: many, Key: []byte("k1")})
 	w.publish(10, 3)
-	w.until("the large one is buried", func() bool { return len(w.letters()) == 1 })
-	w.until("the rest is parked", func() bool { return parkedOf(d, "bad") == 11 && w.committed() })
+	w.waitFor("the large one is buried", func() bool { return len(w.letters()) == 1 })
+	w.waitFor("the rest is parked", func() bool { return parkedOf(d, "bad") == 11 && w.committed() })
 	for _, l := range w.letters() {
 		if l.Trigger != "bad" || !strings.Contains(l.Reason, "cannot be parked") {
 			t.Errorf("buried for %s: %s", l.Trigger, l.Reason)
@@ -79,7 +79,7 @@ func TestALetterThatIsTooLarge(t *testing.T) {
 	}
 	w.foreign(broker.View{ID: "large", Source: "/x", Type: "order", Data: noise})
 	w.foreign(broker.View{ID: "small", Source: "/x", Type: "order", Data: []byte("x")})
-	w.until("both are buried", func() bool { return len(w.letters()) == 2 && w.committed() })
+	w.waitFor("both are buried", func() bool { return len(w.letters()) == 2 && w.committed() })
 	for _, l := range w.letters() {
 		if !strings.Contains(l.Reason, "trigger bad") {
 			t.Errorf("reason %q", l.Reason)
@@ -115,8 +115,8 @@ func TestWhatKafkaDoesNotTakeIsBuried(t *testing.T) {
 	}
 	w.foreign(broker.View{ID: "large", Source: "/x", Type: "order", Data: bytes.Repeat(noise, 15)}) // Zstd detects the repetition, LZ4 does not
 	w.publish(10, 3)
-	w.until("one is buried", func() bool { return len(w.views()) == 1 })
-	w.until("the rest is parked", func() bool { return parkedOf(d, "bad") == 10 && w.committed() })
+	w.waitFor("one is buried", func() bool { return len(w.views()) == 1 })
+	w.waitFor("the rest is parked", func() bool { return parkedOf(d, "bad") == 10 && w.committed() })
 }
 
 // An event of another publisher on a parked log is not an item, and does not keep the
@@ -130,5 +130,5 @@ func TestAStrangersEventOnTheParkedLog(t *testing.T) {
 	w.must(err)
 	w.open()
 	w.publish(5, 5)
-	w.until("all have come", func() bool { return to.count() == 5 })
+	w.waitFor("all have come", func() bool { return to.count() == 5 })
 }

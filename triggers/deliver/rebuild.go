@@ -122,7 +122,7 @@ func (pl *pipeline) install(built []*assignment) {
 	pl.mu.Lock()
 	for _, s := range built {
 		if old := pl.assignments[s.p.number]; old != nil {
-			pl.returned = append(pl.returned, old.end()...)
+			pl.returned = append(pl.returned, old.stopDelivery()...)
 			s.p.paused = old.p.paused // the consumer still has the old partition paused
 		} else {
 			fresh = append(fresh, s)
@@ -132,7 +132,7 @@ func (pl *pipeline) install(built []*assignment) {
 	t, keeps := pl.settings, pl.retention
 	pl.mu.Unlock()
 	for _, s := range built { // the config may have changed during a long rebuild
-		s.do(func(p *partition, now millis) {
+		s.apply(func(p *partition, now millis) {
 			p.retain(keeps)
 			if p.settings != t {
 				p.apply(t, now)
@@ -140,10 +140,10 @@ func (pl *pipeline) install(built []*assignment) {
 		})
 	}
 	for _, s := range fresh {
-		s.do(func(p *partition, now millis) { p.open(now) })
+		s.apply(func(p *partition, now millis) { p.open(now) })
 	}
 	notify(pl.commandsRead)
-	pl.d.shares()
+	pl.d.requestShares()
 }
 
 // leaving parks the unfinished items of partitions that are given up, and waits a little
@@ -154,7 +154,7 @@ func (pl *pipeline) leaving(ctx context.Context, at []broker.Position) {
 	var all []*assignment
 	for _, p := range at {
 		if s := pl.assignment(p.Partition); s != nil {
-			s.do(func(p *partition, _ millis) { p.leaving = true })
+			s.apply(func(p *partition, _ millis) { p.leaving = true })
 			all = append(all, s)
 		}
 	}
@@ -168,18 +168,18 @@ func (pl *pipeline) leaving(ctx context.Context, at []broker.Position) {
 	}
 }
 
-// gone ends the assignments of partitions that others may own by now.
-func (pl *pipeline) gone(at []broker.Position) {
+// endLost ends the assignments of partitions that others may own by now.
+func (pl *pipeline) endLost(at []broker.Position) {
 	for _, p := range at {
 		pl.mu.Lock()
 		s := pl.assignments[p.Partition]
 		delete(pl.assignments, p.Partition)
 		pl.mu.Unlock()
 		if s != nil {
-			release(s.end())
+			release(s.stopDelivery())
 		}
 	}
-	pl.d.shares()
+	pl.d.requestShares()
 }
 
 // rebuiltState makes a partition's state from its parked log. The newest record of an
@@ -310,7 +310,7 @@ func (f *rebuiltState) finish(proposed, end int64, now millis) int64 {
 		c.add(e.ref)
 		p.needed.Add(e.ref.at)
 		if c.at == lonely {
-			c.wait(e.due, now)
+			c.waitUntil(e.due, now)
 		}
 	}
 	f.entries = nil
@@ -327,7 +327,7 @@ func (f *rebuiltState) finish(proposed, end int64, now millis) int64 {
 	if f.begun == none { // never written, or lost: an early start repeats events, a late one would lose some
 		p.latest = position
 	}
-	p.skewed = now.after(p.bounds.skew)
+	p.skewed = now.add(p.bounds.skew)
 	p.apply(p.settings, now)
 	return position
 }

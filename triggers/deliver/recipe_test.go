@@ -18,20 +18,20 @@ func TestARecipesTriggerIsLikeAnyOther(t *testing.T) {
 	w.pause(name, true)
 	d := w.open()
 	w.publish(20, 4)
-	w.until("all are parked", w.committed)
+	w.waitFor("all are parked", w.committed)
 	w.close(d)
 	w.open()
 	if to.count() != 0 {
 		t.Fatalf("%d events came while it was paused", to.count())
 	}
 	w.pause(name, false)
-	w.until("what was parked has come", func() bool { return to.count() == 20 })
+	w.waitFor("what was parked has come", func() bool { return to.count() == 20 })
 	to.inOrder()
 
 	to.set(func(string, int) int { return 400 })
 	w.publish(5, 1)
 	book := w.book()
-	w.until("five have failed", func() bool { return book.Counts()[name] == 5 })
+	w.waitFor("five have failed", func() bool { return book.Counts()[name] == 5 })
 	for _, l := range w.letters() {
 		if l.Trigger != name {
 			t.Errorf("a letter of %q", l.Trigger)
@@ -39,6 +39,6 @@ func TestARecipesTriggerIsLikeAnyOther(t *testing.T) {
 	}
 	to.set(nil)
 	w.replay(name, 0, byKey(book, deadletters.Selection{Trigger: name}))
-	w.until("they have come after all", func() bool { return to.count() == 25 && len(w.receipts()) == 5 })
+	w.waitFor("they have come after all", func() bool { return to.count() == 25 && len(w.receipts()) == 5 })
 	to.inOrder()
 }

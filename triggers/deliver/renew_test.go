@@ -23,29 +23,29 @@ func TestAPausedTriggersRecordsAreRenewed(t *testing.T) {
 	w.trigger("b", flaky.url, func(t *config.Trigger) { t.Delivery.Backoff.First = 300 * time.Millisecond })
 	d := w.open()
 	w.pause("a", true)
-	w.until("it is paused", func() bool { return d.pauses("a") })
+	w.waitFor("it is paused", func() bool { return d.pauses("a") })
 	w.publish(8, 2)
-	w.until("its events are parked", func() bool { return parkedOf(d, "a") == 8 })
+	w.waitFor("its events are parked", func() bool { return parkedOf(d, "a") == 8 })
 	l := d.pipelineOf(tidemill.StreamEvents)
 	s := l.assignment(0)
 	last := int64(0)
-	s.do(func(p *partition, _ millis) {
+	s.apply(func(p *partition, _ millis) {
 		p.bounds.renewal = parked.Renewal{Least: 20, Share: 2}
 		last = p.logEnd
 	})
 	published := 8
-	w.until("the records are written again", func() bool {
+	w.waitFor("the records are written again", func() bool {
 		if flaky.count() == published {
 			w.publish(10, 5)
 			published += 10
 		}
 		low := int64(0)
-		s.do(func(p *partition, _ millis) { low = p.lowest("a") })
+		s.apply(func(p *partition, _ millis) { low = p.lowest("a") })
 		notify(l.due)
 		return low >= last
 	})
 	w.pause("a", false)
-	w.until("all have come", func() bool { return paused.count() == published && flaky.count() == published })
+	w.waitFor("all have come", func() bool { return paused.count() == published && flaky.count() == published })
 	paused.inOrder()
 	if n := paused.attempts(); n != published {
 		t.Errorf("%d attempts for %d events", n, published)

@@ -107,7 +107,7 @@ func (cp *commandProgress) written(in *replayBatch) (acts int64, letters map[int
 	return cp.next, after.open
 }
 
-// planReplay parks the events of the dead letters. They join their queues after the
+// planReplay parks the events of the dead letters. These dead letters join their queues after the
 // commit.
 func (p *partition) planReplay(w *partitionWrite, now millis, room *allowance) {
 	if p.replayed == nil || p.skewing(now) || room.spent() {
@@ -144,7 +144,7 @@ func (c *keyQueue) insertReplay(r recordRef, now millis) {
 	c.add(r)
 	switch {
 	case c.at == lonely:
-		c.wait(now, now)
+		c.waitUntil(now, now)
 	case c.at >= 0 && c.refs[0].same(r) && c.due > now:
 		c.due = now
 		c.trigger.heap.up(int(c.at))
@@ -167,8 +167,8 @@ const lateness = time.Second
 // longestPace keeps times within the range of a duration, however small a rate is.
 const longestPace = 100 * 365 * 24 * time.Hour
 
-// due returns when the dead letter of an index may be taken.
-func (p *pace) due(index int) time.Time {
+// dueTime returns when the dead letter of an index may be taken.
+func (p *pace) dueTime(index int) time.Time {
 	if p.act.Rate <= 0 {
 		return p.act.At
 	}
@@ -178,7 +178,7 @@ func (p *pace) due(index int) time.Time {
 
 // goOn starts the dead letter of an index now, if it is due.
 func (p *pace) goOn(index int, now time.Time) {
-	if behind := now.Sub(p.due(index)); p.act.Rate > 0 && behind > lateness {
+	if behind := now.Sub(p.dueTime(index)); p.act.Rate > 0 && behind > lateness {
 		p.late += behind
 	}
 }

@@ -48,7 +48,7 @@ func (pl *pipeline) replayLoop() {
 func (r *letterReplayer) serveAll(acts *commands.State) time.Duration {
 	wait := rest
 	needed := map[int64]bool{}
-	for _, s := range r.l.all() {
+	for _, s := range r.l.assignmentsNow() {
 		wait = min(wait, r.serve(s, acts, needed))
 	}
 	maps.DeleteFunc(r.asked, func(act int64, _ *letterReplay) bool { return !needed[act] })
@@ -63,7 +63,7 @@ func (r *letterReplayer) serve(s *assignment, acts *commands.State, needed map[i
 	err := r.readCommands(ctx, s, acts)
 	wait := rest
 	if err == nil {
-		wait, err = r.take(ctx, s, acts, needed)
+		wait, err = r.giveLetters(ctx, s, acts, needed)
 	}
 	if err != nil {
 		if s.ctx.Err() == nil {
@@ -88,7 +88,7 @@ func (r *letterReplayer) readCommands(ctx context.Context, s *assignment, acts *
 		if !slices.Contains(act.Streams, r.l.stream.Name) {
 			continue
 		}
-		a, err := r.ask(ctx, act)
+		a, err := r.readCommand(ctx, act)
 		if err != nil {
 			heard, failed = act.Offset, err
 			break
@@ -97,12 +97,12 @@ func (r *letterReplayer) readCommands(ctx context.Context, s *assignment, acts *
 			ours = append(ours, act.Offset)
 		}
 	}
-	s.do(func(p *partition, _ millis) { p.commandsRead(heard, ours...) })
+	s.apply(func(p *partition, _ millis) { p.commandsRead(heard, ours...) })
 	return failed
 }
 
-// ask reads a command, unless it is cached.
-func (r *letterReplayer) ask(ctx context.Context, act commands.LetterReplay) (*letterReplay, error) {
+// readCommand reads a command, unless it is cached.
+func (r *letterReplayer) readCommand(ctx context.Context, act commands.LetterReplay) (*letterReplay, error) {
 	if a := r.asked[act.Offset]; a != nil {
 		return a, nil
 	}
@@ -113,8 +113,8 @@ func (r *letterReplayer) ask(ctx context.Context, act commands.LetterReplay) (*l
 	return a, err
 }
 
-// take gives a partition dead letters of the first command that has some due.
-func (r *letterReplayer) take(ctx context.Context, s *assignment, acts *commands.State, needed map[int64]bool) (wait time.Duration, err error) {
+// giveLetters gives a partition dead letters of the first command that has some due.
+func (r *letterReplayer) giveLetters(ctx context.Context, s *assignment, acts *commands.State, needed map[int64]bool) (wait time.Duration, err error) {
 	s.mu.Lock()
 	open, ready := maps.Clone(s.p.progress.open), s.p.readsCommands(r.l.d.clock.now())
 	s.mu.Unlock()
@@ -149,7 +149,7 @@ func (r *letterReplayer) takeOf(ctx context.Context, s *assignment, acts *comman
 	if wait := r.l.holds(acts, act); wait > 0 {
 		return false, wait, nil
 	}
-	a, err := r.ask(ctx, act)
+	a, err := r.readCommand(ctx, act)
 	if err != nil {
 		return false, 0, err
 	}
@@ -161,7 +161,7 @@ func (r *letterReplayer) takeOf(ctx context.Context, s *assignment, acts *comman
 	if err != nil {
 		return false, 0, err
 	}
-	s.do(func(p *partition, now millis) { p.replay(in, now) })
+	s.apply(func(p *partition, now millis) { p.replay(in, now) })
 	return true, 0, nil
 }
 
@@ -192,7 +192,7 @@ func (as *assignment) pace(a *letterReplay, done int, now time.Time) (n int, due
 	}
 	p.goOn(mine[0].index, now)
 	for n < min(len(mine), intakeLetters) {
-		if due = p.due(mine[n].index); due.After(now) {
+		if due = p.dueTime(mine[n].index); due.After(now) {
 			break
 		}
 		n++
@@ -326,7 +326,7 @@ func (pl *pipeline) readLetters(ctx context.Context, some []askedLetter, fn func
 		from := broker.Position{Stream: tidemill.StreamDeadLetters, Partition: first.Partition, Offset: first.Offset}
 		left := order
 		_, err := pl.d.o.Broker.Read(ctx, from, loadBytes, func(in *broker.Incoming) bool {
-			left = pl.pass(some, left, first.Partition, in.Offset)
+			left = pl.skipBefore(some, left, first.Partition, in.Offset)
 			for len(left) > 0 && some[left[0]].Partition == first.Partition && some[left[0]].Offset == in.Offset && failed == nil {
 				failed = fn(left[0], in)
 				left = left[1:]
@@ -340,15 +340,15 @@ func (pl *pipeline) readLetters(ctx context.Context, some []askedLetter, fn func
 			return fmt.Errorf("read the dead letters to be replayed: %w", err)
 		}
 		if len(left) == len(order) {
-			left = pl.pass(some, left, first.Partition, first.Offset+1)
+			left = pl.skipBefore(some, left, first.Partition, first.Offset+1)
 		}
 		order = left
 	}
 	return nil
 }
 
-// pass skips dead letters before an offset, where the log has been cut.
-func (pl *pipeline) pass(some []askedLetter, order []int, partition int32, offset int64) []int {
+// skipBefore skips dead letters before an offset, where the log has been cut.
+func (pl *pipeline) skipBefore(some []askedLetter, order []int, partition int32, offset int64) []int {
 	for len(order) > 0 && some[order[0]].Partition == partition && some[order[0]].Offset < offset {
 		pl.skipMissing(&some[order[0]], "the log does not hold it")
 		order = order[1:]

@@ -39,9 +39,9 @@ func (w *world) bury(i *item) {
 	}
 }
 
-// ask makes a command to replay some dead letters of a trigger, in the order of their
+// addReplayCommand makes a command to replay some dead letters of a trigger, in the order of their
 // events.
-func (w *world) ask() {
+func (w *world) addReplayCommand() {
 	var some []simLetter
 	for _, l := range w.asks.letters {
 		if !w.asks.asked[l.id] && (len(some) == 0 || l.trigger == some[0].trigger) && w.rng.IntN(3) > 0 {

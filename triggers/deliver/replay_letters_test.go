@@ -69,7 +69,7 @@ func (w *install) failing(to *sink, n, keys int) *deadletters.Book {
 	to.set(func(string, int) int { return 400 })
 	w.publish(n, keys)
 	book := w.book()
-	w.until("all have failed", func() bool { return book.Counts()["a"] == n && w.committed() })
+	w.waitFor("all have failed", func() bool { return book.Counts()["a"] == n && w.committed() })
 	to.set(nil)
 	return book
 }
@@ -83,7 +83,7 @@ func TestDeadLettersAreReplayed(t *testing.T) {
 	tried := to.attempts()
 	all := byKey(book, deadletters.Selection{Trigger: "a"})
 	act := w.replay("a", 0, all)
-	w.until("all are resolved", func() bool { return book.Counts()["a"] == 0 })
+	w.waitFor("all are resolved", func() bool { return book.Counts()["a"] == 0 })
 	to.inOrder()
 	if to.count() != 60 || to.attempts() != tried+60 {
 		t.Errorf("%d came, in %d attempts", to.count(), to.attempts()-tried)
@@ -95,10 +95,10 @@ func TestDeadLettersAreReplayed(t *testing.T) {
 			t.Fatalf("letter %s has the receipt %+v", e.ID, r)
 		}
 	}
-	w.until("nothing is parked", func() bool { return parkedOf(d, "a") == 0 })
+	w.waitFor("nothing is parked", func() bool { return parkedOf(d, "a") == 0 })
 	w.replay("a", 0, all) // the second request is the same command
 	w.publish(10, 7)
-	w.until("live events come", func() bool { return to.count() == 70 })
+	w.waitFor("live events come", func() bool { return to.count() == 70 })
 	if to.attempts() != tried+70 {
 		t.Errorf("asked twice, it was replayed twice: %d attempts", to.attempts()-tried)
 	}
@@ -113,10 +113,10 @@ func TestWhatHasAReceiptIsNotReplayed(t *testing.T) {
 	book := w.failing(to, 20, 5)
 	all := byKey(book, deadletters.Selection{Trigger: "a"})
 	w.replay("a", 0, all[:12])
-	w.until("some are resolved", func() bool { return book.Counts()["a"] == 8 })
+	w.waitFor("some are resolved", func() bool { return book.Counts()["a"] == 8 })
 	tried := to.attempts()
 	w.replay("a", 0, all)
-	w.until("all are resolved", func() bool { return book.Counts()["a"] == 0 && parkedOf(d, "a") == 0 })
+	w.waitFor("all are resolved", func() bool { return book.Counts()["a"] == 0 && parkedOf(d, "a") == 0 })
 	if got := to.attempts() - tried; got != 8 {
 		t.Errorf("%d attempts for the 8 letters that were left", got)
 	}
@@ -132,18 +132,18 @@ func TestAPartitionThatForgotHearsAllActsAgain(t *testing.T) {
 	d := w.open()
 	book := w.failing(to, 20, 5)
 	w.replay("a", 0, byKey(book, deadletters.Selection{Trigger: "a"}))
-	w.until("all are resolved", func() bool { return book.Counts()["a"] == 0 && parkedOf(d, "a") == 0 })
+	w.waitFor("all are resolved", func() bool { return book.Counts()["a"] == 0 && parkedOf(d, "a") == 0 })
 	tried := to.attempts()
 	d.mu.Lock()
 	l := d.pipelines[tidemill.StreamEvents]
 	d.mu.Unlock()
-	for _, s := range l.all() {
-		s.do(func(p *partition, _ millis) { p.progress = commandProgress{open: map[int64]int{}} })
+	for _, s := range l.assignmentsNow() {
+		s.apply(func(p *partition, _ millis) { p.progress = commandProgress{open: map[int64]int{}} })
 	}
 	notify(l.commandsRead)
-	w.until("all acts are known again", func() bool {
+	w.waitFor("all acts are known again", func() bool {
 		known := true
-		for _, s := range l.all() {
+		for _, s := range l.assignmentsNow() {
 			s.mu.Lock()
 			known = known && s.p.progress.next == d.commands.Now().Next() && len(s.p.progress.open) == 0
 			s.mu.Unlock()
@@ -152,7 +152,7 @@ func TestAPartitionThatForgotHearsAllActsAgain(t *testing.T) {
 	})
 	w.publish(5, 5)
 	// A live event whose answer takes long is parked as well.
-	w.until("live events come, and nothing else waits", func() bool { return to.count() == 25 && parkedOf(d, "a") == 0 })
+	w.waitFor("live events come, and nothing else waits", func() bool { return to.count() == 25 && parkedOf(d, "a") == 0 })
 	if got := to.attempts() - tried; got != 5 {
 		t.Errorf("%d attempts for 5 events", got)
 	}
@@ -177,7 +177,7 @@ func TestAReplayThatFailsIsALetterAgain(t *testing.T) {
 	old := byKey(book, deadletters.Selection{})
 	act := w.replay("a", 0, old)
 	receipts := map[string]*deadletters.Receipt{}
-	w.until("all have failed again", func() bool { receipts = w.receipts(); return len(receipts) == 6 && onlyNew(book, old, 6) })
+	w.waitFor("all have failed again", func() bool { receipts = w.receipts(); return len(receipts) == 6 && onlyNew(book, old, 6) })
 	for _, e := range old {
 		r := receipts[e.ID]
 		again, err := book.Find(r.NewLetter)
@@ -192,7 +192,7 @@ func TestAReplayThatFailsIsALetterAgain(t *testing.T) {
 	}
 	to.set(nil)
 	w.replay("a", 0, byKey(book, deadletters.Selection{}))
-	w.until("the new ones are replayed", func() bool { return book.Counts()["a"] == 0 })
+	w.waitFor("the new ones are replayed", func() bool { return book.Counts()["a"] == 0 })
 	to.inAll(w, 6)
 	to.inOrder()
 }
@@ -206,8 +206,8 @@ func TestAReplaysRateIsHeld(t *testing.T) {
 	began := time.Now()
 	w.replay("a", 20, byKey(book, deadletters.Selection{}))
 	w.publish(30, 10)
-	w.until("live events come", func() bool { return to.count() >= 30 })
-	w.until("all are resolved", func() bool { return book.Counts()["a"] == 0 })
+	w.waitFor("live events come", func() bool { return to.count() >= 30 })
+	w.waitFor("all are resolved", func() bool { return book.Counts()["a"] == 0 })
 	if took := time.Since(began); took < 29*time.Second/20 {
 		t.Errorf("30 letters at 20 a second took %s", took)
 	}
@@ -221,16 +221,16 @@ func TestAPausedTriggersLettersWait(t *testing.T) {
 	d := w.open()
 	book := w.failing(to, 10, 3)
 	w.pause("a", true)
-	w.until("it holds", func() bool { return d.pauses("a") })
+	w.waitFor("it holds", func() bool { return d.pauses("a") })
 	tried := to.attempts()
 	w.replay("a", 0, byKey(book, deadletters.Selection{}))
 	w.publish(20, 3)
-	w.until("the other has its events", func() bool { return other.count() == 30 })
+	w.waitFor("the other has its events", func() bool { return other.count() == 30 })
 	if to.attempts() != tried {
 		t.Error("something was sent to a paused trigger")
 	}
 	w.pause("a", false)
-	w.until("all have come", func() bool { return to.count() == 30 && book.Counts()["a"] == 0 })
+	w.waitFor("all have come", func() bool { return to.count() == 30 && book.Counts()["a"] == 0 })
 }
 
 // If a dispatcher dies in the middle, another continues the replay.
@@ -244,14 +244,14 @@ func TestAReplayOutlivesTheDispatcher(t *testing.T) {
 	w.replay("a", 100, byKey(book, deadletters.Selection{}))
 	for range 3 {
 		had := to.count()
-		w.until("some have come", func() bool { return to.count() >= min(had+15, 100) })
+		w.waitFor("some have come", func() bool { return to.count() >= min(had+15, 100) })
 		d.abandon()
 		d = w.open()
 	}
-	w.until("all are resolved", func() bool { return book.Counts()["a"] == 0 })
+	w.waitFor("all are resolved", func() bool { return book.Counts()["a"] == 0 })
 	to.inOrder()
 	to.inAll(w, 100)
-	w.until("nothing is parked", func() bool { return parkedOf(d, "a") == 0 && w.committed() })
+	w.waitFor("nothing is parked", func() bool { return parkedOf(d, "a") == 0 && w.committed() })
 }
 
 // If the trigger is gone, the command is still carried out: new dead letters give the
@@ -264,17 +264,17 @@ func TestLettersOfATriggerThatIsGone(t *testing.T) {
 	book := w.failing(to, 8, 3)
 	w.remove("a")
 	w.must(d.Apply(w.ctx, w.config))
-	w.until("nobody reads the stream", func() bool { return d.pipelineCount() == 0 })
+	w.waitFor("nobody reads the stream", func() bool { return d.pipelineCount() == 0 })
 	old := byKey(book, deadletters.Selection{})
 	w.replay("a", 0, old)
-	w.until("there are receipts", func() bool { return len(w.receipts()) == 8 })
-	w.until("there are new letters", func() bool { return onlyNew(book, old, 8) })
-	w.until("nobody reads the stream", func() bool { return d.pipelineCount() == 0 })
+	w.waitFor("there are receipts", func() bool { return len(w.receipts()) == 8 })
+	w.waitFor("there are new letters", func() bool { return onlyNew(book, old, 8) })
+	w.waitFor("nobody reads the stream", func() bool { return d.pipelineCount() == 0 })
 	w.trigger("a", to.url, nil)
 	w.must(d.Apply(w.ctx, w.config))
 	w.must(d.Ready(w.ctx))
 	w.replay("a", 0, byKey(book, deadletters.Selection{}))
-	w.until("they come after all", func() bool { return to.count() == 8 && book.Counts()["a"] == 0 })
+	w.waitFor("they come after all", func() bool { return to.count() == 8 && book.Counts()["a"] == 0 })
 }
 
 // onlyNew reports whether n dead letters are open, none of them an old one. It asks the
@@ -305,7 +305,7 @@ func TestStrangeActsArePassedOver(t *testing.T) {
 	w.replay("a", 0, strange)
 	w.replay("b", 0, all[:1])
 	w.replay("a", 0, all)
-	w.until("the others are resolved", func() bool { return book.Counts()["a"] == 0 })
+	w.waitFor("the others are resolved", func() bool { return book.Counts()["a"] == 0 })
 	if n := to.count(); n != 4 {
 		t.Errorf("%d have come", n)
 	}
@@ -314,28 +314,28 @@ func TestStrangeActsArePassedOver(t *testing.T) {
 func TestPace(t *testing.T) {
 	at := time.Unix(1_700_000_000, 0)
 	p := &pace{act: &commands.LetterReplay{At: at, Rate: 2, First: 10}}
-	if got := p.due(3).Sub(at); got != 6500*time.Millisecond {
+	if got := p.dueTime(3).Sub(at); got != 6500*time.Millisecond {
 		t.Errorf("the 14th at 2 a second is due after %s", got)
 	}
 	p.goOn(3, at.Add(7*time.Second)) // a small delay does not count
 	p.goOn(3, at.Add(6*time.Second)) // an early time does not count either
-	if got := p.due(5).Sub(p.due(3)); got != time.Second || p.late != 0 {
+	if got := p.dueTime(5).Sub(p.dueTime(3)); got != time.Second || p.late != 0 {
 		t.Errorf("the next comes %s later, all is %s late", got, p.late)
 	}
 	p.goOn(3, at.Add(time.Hour)) // after a pause the replay continues at its rate
-	if got := p.due(3).Sub(at); got != time.Hour {
+	if got := p.dueTime(3).Sub(at); got != time.Hour {
 		t.Errorf("after an hour it is due at %s", got)
 	}
-	if got := p.due(5).Sub(at); got != time.Hour+time.Second {
+	if got := p.dueTime(5).Sub(at); got != time.Hour+time.Second {
 		t.Errorf("after an hour the next but one is due at %s", got)
 	}
 	p = &pace{act: &commands.LetterReplay{At: at, Rate: 1e-300, First: 1}}
-	if got := p.due(5).Sub(at); got != longestPace {
+	if got := p.dueTime(5).Sub(at); got != longestPace {
 		t.Errorf("at nearly no rate it is due after %s", got)
 	}
 	p = &pace{act: &commands.LetterReplay{At: at}}
 	p.goOn(3, at.Add(time.Hour))
-	if !p.due(1_000_000).Equal(at) {
+	if !p.dueTime(1_000_000).Equal(at) {
 		t.Error("without a rate not all are due at once")
 	}
 }

@@ -16,8 +16,8 @@ import (
 )
 
 // rangeReplay sends a past range of a stream's events to one trigger, together with the
-// other dispatchers. They share its partitions in a separate consumer group, whose
-// offsets are the progress.
+// other dispatchers. The dispatchers share the stream's partitions in a separate consumer group,
+// whose offsets are the progress.
 //
 // It uses the same partitions as a pipeline, but these never park events: failed items
 // rest in memory, and reading waits for them. No other events wait for it.
@@ -89,7 +89,7 @@ const (
 // start joins the group and delivers until the replay is closed.
 func (r *rangeReplay) start(ctx context.Context) error {
 	c, err := r.d.o.Broker.Consumer(ctx, broker.ConsumerOptions{Group: replayGroup(r.act.ID), Streams: slices.Sorted(maps.Keys(r.lanes)), Start: broker.Earliest(),
-		SessionTimeout: r.d.o.SessionTimeout, DrainTimeout: leaveGrace, Assigned: r.assigned, Gone: r.gone})
+		SessionTimeout: r.d.o.SessionTimeout, DrainTimeout: leaveGrace, Assigned: r.assigned, Gone: r.endLost})
 	if err != nil {
 		return err
 	}
@@ -111,7 +111,7 @@ func (r *rangeReplay) apply(terms map[string]*triggerSettings) {
 	r.mu.Unlock()
 	for at, s := range all {
 		if t := terms[at.stream]; t != nil {
-			s.do(func(p *partition, now millis) { p.applyPast(t, now) })
+			s.apply(func(p *partition, now millis) { p.applyPast(t, now) })
 		}
 	}
 	notify(r.wake)
@@ -125,7 +125,7 @@ func (r *rangeReplay) halt() {
 	all := maps.Clone(r.shards)
 	r.mu.Unlock()
 	for _, s := range all {
-		s.do(func(p *partition, _ millis) { p.leaving = true })
+		s.apply(func(p *partition, _ millis) { p.leaving = true })
 	}
 }
 
@@ -145,18 +145,18 @@ func (r *rangeReplay) close(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, s := range r.shards {
-		s.end()
+		s.stopDelivery()
 	}
 	return err
 }
 
-// run sends items, wakes those that rest, and notices the end.
+// run sends items, retries those whose delay is over, and notices the end of the range.
 func (r *rangeReplay) run() {
 	t := time.NewTimer(0)
 	defer t.Stop()
 	look := time.Now()
 	for r.life.Err() == nil {
-		next := min(r.look(), r.pump())
+		next := min(r.wakeRested(), r.pump())
 		if now := time.Now(); !now.Before(look) {
 			look = now.Add(rangeAgain)
 			r.finish()
@@ -170,17 +170,17 @@ func (r *rangeReplay) run() {
 	}
 }
 
-// look wakes items that have rested long enough and returns when to look again.
-func (r *rangeReplay) look() time.Duration {
+// wakeRested sends items whose retry delay is over and returns the time of the next call.
+func (r *rangeReplay) wakeRested() time.Duration {
 	r.mu.Lock()
 	all := maps.Clone(r.shards)
 	r.mu.Unlock()
 	wait := rest
 	for at, s := range all {
-		s.do(func(p *partition, now millis) {
+		s.apply(func(p *partition, now millis) {
 			p.wake(now)
 			if len(p.resting) > 0 {
-				wait = p.resting[0].due.in(now, wait)
+				wait = p.resting[0].due.untilDue(now, wait)
 			}
 			if crowded := p.crowded(); crowded != p.paused {
 				if p.paused = crowded; crowded {
@@ -233,7 +233,7 @@ func (r *rangeReplay) pop(s *sender) (*item, time.Duration) {
 		return nil, rest // the sender wakes us
 	}
 	if r.queue.ring[r.queue.head].tries == 0 {
-		if ok, next := r.pace.take(time.Now()); !ok {
+		if ok, next := r.pace.takeToken(time.Now()); !ok {
 			return nil, time.Until(next)
 		}
 	}
@@ -252,7 +252,7 @@ func (r *rangeReplay) read() {
 			}
 			return
 		}
-		r.take(d)
+		r.acceptDelivery(d)
 	}
 }
 

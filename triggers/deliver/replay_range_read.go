@@ -44,7 +44,7 @@ func (r *rangeReplay) assigned(ctx context.Context, at []broker.Position) ([]bro
 			r.install(p)
 		}
 	}
-	r.share()
+	r.computeShare()
 	return at, nil
 }
 
@@ -81,7 +81,7 @@ func (r *rangeReplay) install(at broker.Position) {
 	s := newAssignment(l, p)
 	s.send = r.enqueue
 	if old := r.shards[addressOf(at)]; old != nil {
-		old.end()
+		old.stopDelivery()
 	}
 	r.shards[addressOf(at)] = s
 	p.applyPast(l.settings, 0)
@@ -96,22 +96,22 @@ func (p *partition) applyPast(t *triggerSettings, now millis) {
 	p.apply(t, now)
 }
 
-// gone ends partitions that others may own by now.
-func (r *rangeReplay) gone(at []broker.Position) {
+// endLost ends partitions that others may own by now.
+func (r *rangeReplay) endLost(at []broker.Position) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, p := range at {
 		if s := r.shards[addressOf(p)]; s != nil {
 			delete(r.shards, addressOf(p))
-			release(s.end())
+			release(s.stopDelivery())
 		}
 		delete(r.ours, addressOf(p))
 	}
-	r.share()
+	r.computeShare()
 }
 
-// share computes our part of the rate. Called with the lock held.
-func (r *rangeReplay) share() {
+// computeShare computes our part of the rate. Called with the lock held.
+func (r *rangeReplay) computeShare() {
 	ours := 0
 	for at := range r.of {
 		if r.ours[at] {
@@ -125,9 +125,9 @@ func (r *rangeReplay) share() {
 	}
 }
 
-// take accepts the part of a delivery that is in the range, and stops reading after the
+// acceptDelivery accepts the part of a delivery that is in the range, and stops reading after the
 // range.
-func (r *rangeReplay) take(d *broker.Delivery) {
+func (r *rangeReplay) acceptDelivery(d *broker.Delivery) {
 	at := address{d.Stream, d.Partition}
 	r.mu.Lock()
 	s := r.shards[at]
@@ -144,12 +144,12 @@ func (r *rangeReplay) take(d *broker.Delivery) {
 	events := d.Events
 	if n > 0 {
 		taken := &sourceBatch{events: events[:n], next: min(d.Next(), of.To), end: func(at int) { events[at].Done() }, discard: d.Done}
-		s.do(func(p *partition, now millis) {
+		s.apply(func(p *partition, now millis) {
 			if p.closed {
 				d.Done()
 				return
 			}
-			p.take(taken, now)
+			p.acceptBatch(taken, now)
 		})
 	}
 	for at := n; at < len(events); at++ {
@@ -243,7 +243,7 @@ func (d *Dispatcher) matchedIn(ctx context.Context, act tidemill.Replay, plans m
 			continue
 		}
 		for _, one := range ranges {
-			err := d.each(ctx, broker.Position{Stream: stream, Partition: one.Partition, Offset: one.From}, one.To, func(in *broker.Incoming) {
+			err := d.readRange(ctx, broker.Position{Stream: stream, Partition: one.Partition, Offset: one.From}, one.To, func(in *broker.Incoming) {
 				if matched = p.match(&in.View, matched[:0]); len(matched) > 0 {
 					n++
 				}
@@ -271,7 +271,7 @@ func (d *Dispatcher) lettersOf(ctx context.Context, act tidemill.Replay) (int64,
 		return 0, err
 	}
 	for _, at := range from {
-		if err := d.each(ctx, at, endOf(ends, at), func(in *broker.Incoming) {
+		if err := d.readRange(ctx, at, endOf(ends, at), func(in *broker.Incoming) {
 			if in.Type != tidemill.TypeEventDeadLettered {
 				return
 			}
@@ -285,8 +285,8 @@ func (d *Dispatcher) lettersOf(ctx context.Context, act tidemill.Replay) (int64,
 	return int64(len(found)), nil
 }
 
-// each reads a part of a log, as far as it still exists.
-func (d *Dispatcher) each(ctx context.Context, from broker.Position, to int64, fn func(*broker.Incoming)) error {
+// readRange reads a part of a log, as far as it still exists.
+func (d *Dispatcher) readRange(ctx context.Context, from broker.Position, to int64, fn func(*broker.Incoming)) error {
 	for from.Offset < to {
 		next, err := d.o.Broker.Read(ctx, from, lettersBytes, func(in *broker.Incoming) bool {
 			if in.Offset < to && in.Err == nil {

@@ -38,9 +38,9 @@ func (w *install) replayRange(trigger string, rate float64, streams map[string][
 	return v.ID
 }
 
-// ends returns the reports of ended replays by command; all reports of a replay must be
+// endReports returns the reports of ended replays by command; all reports of a replay must be
 // equal.
-func (w *install) ends() map[string]tidemill.ReplayedData {
+func (w *install) endReports() map[string]tidemill.ReplayedData {
 	w.Helper()
 	all := map[string]tidemill.ReplayedData{}
 	ids := map[string]string{}
@@ -61,10 +61,10 @@ func (w *install) ends() map[string]tidemill.ReplayedData {
 	return all
 }
 
-// ended waits for a replay's end.
-func (w *install) ended(act string) (end tidemill.ReplayedData) {
+// waitEnd waits for a replay's end.
+func (w *install) waitEnd(act string) (end tidemill.ReplayedData) {
 	w.Helper()
-	w.until("the replay has ended", func() (over bool) { end, over = w.ends()[act]; return over })
+	w.waitFor("the replay has ended", func() (over bool) { end, over = w.endReports()[act]; return over })
 	return end
 }
 
@@ -75,12 +75,12 @@ func TestARangeIsReplayed(t *testing.T) {
 	w.trigger("b", other.url, nil)
 	d := w.open()
 	w.publish(90, 11)
-	w.until("all have come", func() bool { return first.count() == 90 && other.count() == 90 && w.committed() })
+	w.waitFor("all have come", func() bool { return first.count() == 90 && other.count() == 90 && w.committed() })
 	streams := w.past(3)
 	w.trigger("a", to.url, nil)
 	w.must(d.Apply(w.ctx, w.config))
 	act := w.replayRange("a", 0, streams)
-	if end := w.ended(act); end.Delivered != 81 || end.Failed != 0 || end.Left != 0 || end.Trigger != "a" {
+	if end := w.waitEnd(act); end.Delivered != 81 || end.Failed != 0 || end.Left != 0 || end.Trigger != "a" {
 		t.Errorf("it ended as %+v", end)
 	}
 	to.inAll(w, 81)
@@ -92,7 +92,7 @@ func TestARangeIsReplayed(t *testing.T) {
 	if to.attempts() < 81 {
 		t.Errorf("%d attempts", to.attempts())
 	}
-	w.until("nobody goes on", func() bool { return d.rangeCount() == 0 })
+	w.waitFor("nobody goes on", func() bool { return d.rangeCount() == 0 })
 }
 
 func (d *Dispatcher) rangeCount() int {
@@ -120,11 +120,11 @@ func TestDryRangesEnd(t *testing.T) {
 		})
 	}
 	w.must(e.Close(w.ctx))
-	if end := w.ended(w.replayRange("a", 0, w.past(0))); end.Delivered != 0 || end.Failed != 0 {
+	if end := w.waitEnd(w.replayRange("a", 0, w.past(0))); end.Delivered != 0 || end.Failed != 0 {
 		t.Errorf("it ended as %+v", end)
 	}
 	empty := map[string][]tidemill.Range{tidemill.StreamEvents: {{Partition: 1, From: 2, To: 2}}, "elsewhere": {{From: 0, To: 9}}}
-	if end := w.ended(w.replayRange("a", 0, empty)); end.Delivered != 0 || end.Left != 9 {
+	if end := w.waitEnd(w.replayRange("a", 0, empty)); end.Delivered != 0 || end.Left != 9 {
 		t.Errorf("that of a stream that is not there ended as %+v", end)
 	}
 }
@@ -135,7 +135,7 @@ func TestWhatFailsInARangeIsTriedAgain(t *testing.T) {
 	w.trigger("a", to.url, nil)
 	d := w.open()
 	w.publish(60, 8)
-	w.until("all have come", func() bool { return to.count() == 60 && w.committed() })
+	w.waitFor("all have come", func() bool { return to.count() == 60 && w.committed() })
 	again := newSink(t, func(id string, try int) int {
 		if id == "7" || id == "31" {
 			return 400
@@ -145,7 +145,7 @@ func TestWhatFailsInARangeIsTriedAgain(t *testing.T) {
 	w.trigger("a", again.url, nil)
 	w.must(d.Apply(w.ctx, w.config))
 	act := w.replayRange("a", 0, w.past(0))
-	if end := w.ended(act); end.Delivered != 58 || end.Failed != 2 {
+	if end := w.waitEnd(act); end.Delivered != 58 || end.Failed != 2 {
 		t.Errorf("it ended as %+v", end)
 	}
 	again.inOrder()
@@ -159,7 +159,7 @@ func TestWhatFailsInARangeIsTriedAgain(t *testing.T) {
 	again.set(nil)
 	all := byKey(book, deadletters.Selection{Trigger: "a"})
 	w.replay("a", 0, all)
-	w.until("its letters are replayed", func() bool { return book.Counts()["a"] == 0 && again.count() == 60 })
+	w.waitFor("its letters are replayed", func() bool { return book.Counts()["a"] == 0 && again.count() == 60 })
 }
 
 // newGate returns a sink that accepts the first events and refuses all others until it is
@@ -194,26 +194,26 @@ func TestARangesReplayOutlivesADispatcher(t *testing.T) {
 	w.trigger("b", other.url, nil)
 	d := w.open()
 	w.publish(160, 20)
-	w.until("all have come", func() bool { return before.count() == 160 && w.committed() })
+	w.waitFor("all have come", func() bool { return before.count() == 160 && w.committed() })
 	w.close(d)
 	w.trigger("a", to.url, patient)
 	one := w.open()
 	two := w.open()
-	w.until("both have partitions", func() bool { return one.partitions() == 2 && two.partitions() == 2 })
+	w.waitFor("both have partitions", func() bool { return one.partitions() == 2 && two.partitions() == 2 })
 	act := w.replayRange("a", 400, w.past(0))
-	w.until("both replay", func() bool { return one.replaying(act) == 2 && two.replaying(act) == 2 && to.count() > 20 })
+	w.waitFor("both replay", func() bool { return one.replaying(act) == 2 && two.replaying(act) == 2 && to.count() > 20 })
 	w.publish(20, 20)
-	w.until("live events come", func() bool { return other.count() == 180 })
+	w.waitFor("live events come", func() bool { return other.count() == 180 })
 	one.abandon()
 	open()
-	if end := w.ended(act); end.Delivered != 160 || end.Failed != 0 {
+	if end := w.waitEnd(act); end.Delivered != 160 || end.Failed != 0 {
 		t.Errorf("it ended as %+v", end)
 	}
-	w.until("all have come", func() bool { return to.count() == 180 })
+	w.waitFor("all have come", func() bool { return to.count() == 180 })
 	if n := taken(); n > 180+2*100 { // uncommitted deliveries are repeated
 		t.Errorf("%d were taken", n)
 	}
-	w.until("it is left", func() bool { return two.rangeCount() == 0 })
+	w.waitFor("it is left", func() bool { return two.rangeCount() == 0 })
 }
 
 // replaying returns the number of a replay's partitions that a dispatcher has.
@@ -235,26 +235,26 @@ func TestAPausedTriggersReplayWaits(t *testing.T) {
 	w.trigger("a", to.url, patient)
 	d := w.open()
 	w.publish(100, 9)
-	w.until("all have come", func() bool { return to.count() == 100 && w.committed() })
+	w.waitFor("all have come", func() bool { return to.count() == 100 && w.committed() })
 	act := w.replayRange("a", 0, w.past(0))
-	w.until("some have come", func() bool { return to.attempts() > 120 })
+	w.waitFor("some have come", func() bool { return to.attempts() > 120 })
 	w.pause("a", true)
-	w.until("it is known", func() bool { return d.resting(act) })
-	w.until("nothing flies", func() bool { return d.flying("a") == 0 })
+	w.waitFor("it is known", func() bool { return d.isPaused(act) })
+	w.waitFor("nothing flies", func() bool { return d.flying("a") == 0 })
 	tried, began := to.attempts(), time.Now()
-	w.until("a replay would have gone on", func() bool { return time.Since(began) > time.Second })
+	w.waitFor("a replay would have gone on", func() bool { return time.Since(began) > time.Second })
 	if n := to.attempts(); n != tried {
 		t.Errorf("%d attempts for a paused trigger", n-tried)
 	}
 	open()
 	w.pause("a", false)
-	if end := w.ended(act); end.Delivered != 100 || to.attempts() < 200 { // a lost session makes further attempts
+	if end := w.waitEnd(act); end.Delivered != 100 || to.attempts() < 200 { // a lost session makes further attempts
 		t.Errorf("it ended as %+v after %d attempts", end, to.attempts())
 	}
 }
 
-// resting reports whether a replay has applied the pause of its trigger everywhere.
-func (d *Dispatcher) resting(act string) bool {
+// isPaused reports whether a replay has applied the pause of its trigger everywhere.
+func (d *Dispatcher) isPaused(act string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	r := d.ranges.running[act]
@@ -281,13 +281,13 @@ func TestAReplayEndsWithItsTrigger(t *testing.T) {
 	w.trigger("b", other.url, nil)
 	d := w.open()
 	w.publish(100, 30)
-	w.until("all have come", func() bool { return to.count() == 100 && w.committed() })
+	w.waitFor("all have come", func() bool { return to.count() == 100 && w.committed() })
 	to.set(func(string, int) int { return 0 })
 	act := w.replayRange("a", 0, w.past(0))
-	w.until("some are under way", func() bool { return to.attempts() >= 104 && d.waitingPast("a") > 0 })
+	w.waitFor("some are under way", func() bool { return to.attempts() >= 104 && d.waitingPast("a") > 0 })
 	w.remove("a")
 	w.must(d.Apply(w.ctx, w.config))
-	if end := w.ended(act); end.Left != 100 || end.Failed != 0 {
+	if end := w.waitEnd(act); end.Left != 100 || end.Failed != 0 {
 		t.Errorf("it ended as %+v", end)
 	}
 	if all := w.letters(); len(all) != 0 {
@@ -331,15 +331,15 @@ func TestTheLiveGoOnBesideAReplay(t *testing.T) {
 	w.trigger("a", to.url, func(t *config.Trigger) { t.Delivery.Concurrency = 2 })
 	w.open()
 	w.publish(400, 30)
-	w.until("all have come", func() bool { return to.count() == 400 && w.committed() })
+	w.waitFor("all have come", func() bool { return to.count() == 400 && w.committed() })
 	act := w.replayRange("a", 0, w.past(0))
-	w.until("it is under way", func() bool { return to.attempts() > 420 })
+	w.waitFor("it is under way", func() bool { return to.attempts() > 420 })
 	w.publish(30, 30)
-	w.until("live events come before it ends", func() bool { return to.count() == 430 })
-	if over := w.ends(); len(over) != 0 && to.attempts() < 830 {
+	w.waitFor("live events come before it ends", func() bool { return to.count() == 430 })
+	if over := w.endReports(); len(over) != 0 && to.attempts() < 830 {
 		t.Errorf("it ended early: %v", over)
 	}
-	if end := w.ended(act); end.Delivered != 400 {
+	if end := w.waitEnd(act); end.Delivered != 400 {
 		t.Errorf("it ended as %+v", end)
 	}
 }

@@ -26,8 +26,7 @@ const (
 
 var errNoReply = errors.New("the answer has a body that is not a CloudEvent; a subscriber that answers 200 with another body, as plain webhooks do, needs `delivery: {replies: ignore}` in its trigger")
 
-// readReplies reads the events of a 200, if any. They point into the headers and the
-// body.
+// readReplies reads the events of a 200, if any. The replies point into the headers and the body.
 func readReplies(h http.Header, body []byte) ([]broker.View, error) {
 	mode, err := cehttp.ModeOf(h)
 	if err != nil {
@@ -166,8 +165,8 @@ const (
 	maxDrained = 64 << 10
 )
 
-// answer is the relevant part of a subscriber's answer.
-type answer struct {
+// subscriberAnswer is the relevant part of a subscriber's answer.
+type subscriberAnswer struct {
 	status int
 	header http.Header
 	body   []byte
@@ -176,9 +175,9 @@ type answer struct {
 }
 
 // readAnswer reads at most most bytes of the body and closes it.
-func readAnswer(res *http.Response, most int) answer {
+func readAnswer(res *http.Response, most int) subscriberAnswer {
 	defer res.Body.Close()
-	a := answer{status: res.StatusCode, header: res.Header}
+	a := subscriberAnswer{status: res.StatusCode, header: res.Header}
 	if res.ContentLength == 0 {
 		return a
 	}
@@ -221,7 +220,7 @@ func readUpTo(r io.Reader, most int, length int64) ([]byte, error) {
 }
 
 // shown returns the beginning of the answer as text for a dead letter.
-func (a *answer) shown(hidden secrets) string {
+func (a *subscriberAnswer) shown(hidden secrets) string {
 	body := a.body[:min(len(a.body), maxAnswer)]
 	text := hidden.redact(strings.ToValidUTF8(string(body), "\uFFFD"))
 	if a.long || a.broken != nil || len(body) < len(a.body) {
@@ -234,7 +233,7 @@ func (a *answer) shown(hidden secrets) string {
 }
 
 // errorOf returns the reason why an answer with this status is not a delivery.
-func errorOf(a *answer) string {
+func errorOf(a *subscriberAnswer) string {
 	said := fmt.Sprintf("answered %d %s", a.status, http.StatusText(a.status))
 	said = strings.TrimSpace(said)
 	if a.status/100 != 3 {

@@ -317,7 +317,7 @@ func TestShownIsShortText(t *testing.T) {
 		"that shrinks": strings.Repeat("x", 50) + strings.Repeat(long, 9),
 		"only invalid": strings.Repeat("\xff", 5000),
 	} {
-		got := (&answer{body: []byte(body)}).shown(secrets{"secret", long})
+		got := (&subscriberAnswer{body: []byte(body)}).shown(secrets{"secret", long})
 		if len(got) > maxAnswer || !utf8.ValidString(got) || strings.Contains(strings.ReplaceAll(got, "[secret]", ""), "sec") || got == "" && body != "" {
 			t.Errorf("%s: %q", name, got)
 		}
@@ -328,10 +328,10 @@ func TestShownIsShortText(t *testing.T) {
 func TestShownKeepsItsEnd(t *testing.T) {
 	t.Parallel()
 	hidden := secrets{"secret"}
-	if got := (&answer{body: []byte("sec")}).shown(hidden); got != "sec" {
+	if got := (&subscriberAnswer{body: []byte("sec")}).shown(hidden); got != "sec" {
 		t.Errorf("%q", got)
 	}
-	if got := (&answer{body: []byte("a sec"), broken: io.ErrUnexpectedEOF}).shown(hidden); got != "a " {
+	if got := (&subscriberAnswer{body: []byte("a sec"), broken: io.ErrUnexpectedEOF}).shown(hidden); got != "a " {
 		t.Errorf("%q", got)
 	}
 }
@@ -366,15 +366,15 @@ func FuzzAnswer(f *testing.F) {
 		transport.Proxy = nil
 		transport.DialContext = func(context.Context, string, string) (net.Conn, error) {
 			ours, theirs := net.Pipe()
-			go say(theirs, raw)
+			go sendRaw(theirs, raw)
 			return ours, nil
 		}
 		checkOutcome(t, s.post(t.Context(), posted(), 1))
 	})
 }
 
-// say sends raw bytes as the answer and closes the connection.
-func say(c net.Conn, raw []byte) {
+// sendRaw sends raw bytes as the answer and closes the connection.
+func sendRaw(c net.Conn, raw []byte) {
 	defer c.Close()
 	if r, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
 		_, _ = io.Copy(io.Discard, r.Body)

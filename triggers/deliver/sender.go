@@ -61,8 +61,8 @@ func (s *sender) aim(to *target) {
 	s.mu.Unlock()
 }
 
-// setShare sets our part of the trigger's rate. The rest belongs to the owners of the
-// other partitions.
+// setShare sets our part of the trigger's rate. The owners of the other partitions have the other
+// shares.
 func (s *sender) setShare(share float64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,7 +111,7 @@ func (s *sender) hire() {
 		return
 	}
 	most := s.to.Load().trigger.Delivery.Concurrency
-	for s.workers < most && s.workers-int(s.inFlight.Load()) < s.waiting() {
+	for s.workers < most && s.workers-int(s.inFlight.Load()) < s.waitingCount() {
 		s.workers++
 		s.d.working.Go(s.work)
 	}
@@ -120,7 +120,7 @@ func (s *sender) hire() {
 // work sends items until none is left.
 func (s *sender) work() {
 	for {
-		i := s.next()
+		i := s.nextItem()
 		if i == nil {
 			return
 		}
@@ -129,14 +129,14 @@ func (s *sender) work() {
 	}
 }
 
-// next returns the next item; the worker ends if there is none.
-func (s *sender) next() *item {
+// nextItem returns the next item; the worker ends if there is none.
+func (s *sender) nextItem() *item {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, q := range []*fifo{&s.fresh, &s.parked, &s.past} {
 		q.skip()
 	}
-	if s.ended || s.waiting() == 0 || s.workers > s.to.Load().trigger.Delivery.Concurrency || !s.may() {
+	if s.ended || s.waitingCount() == 0 || s.workers > s.to.Load().trigger.Delivery.Concurrency || !s.mayHire() {
 		s.workers--
 		return nil
 	}
@@ -151,8 +151,8 @@ func (s *sender) next() *item {
 	}
 }
 
-// waiting returns the number of items still to be sent. Called with the lock held.
-func (s *sender) waiting() int { return s.fresh.n + s.parked.n + s.past.n }
+// waitingCount returns the number of items still to be sent. Called with the lock held.
+func (s *sender) waitingCount() int { return s.fresh.n + s.parked.n + s.past.n }
 
 // room reports whether a replay may offer an item. If not, the replay is woken as soon as
 // it may.
@@ -166,13 +166,13 @@ func (s *sender) room(wake chan struct{}) bool {
 	return true
 }
 
-// may asks the pace for permission. If it is too early, a timer calls hire again.
-// Called with the lock held.
-func (s *sender) may() bool {
+// mayHire reports whether the rate allows another attempt. If it is too early, a timer calls hire
+// again. Called with the lock held.
+func (s *sender) mayHire() bool {
 	if s.waits {
 		return false
 	}
-	ok, next := s.pace.take(time.Now())
+	ok, next := s.pace.takeToken(time.Now())
 	if ok {
 		return true
 	}
@@ -209,7 +209,7 @@ func (s *sender) unreserve(n int) {
 	}
 }
 
-// feed wakes pipelines that wait for room. Called with the lock held.
+// feed notifies pipelines that wait for room. Called with the lock held.
 func (s *sender) feed() {
 	if len(s.eager) > 0 && s.past.n <= s.to.Load().trigger.Delivery.Concurrency/2 {
 		for wake := range s.eager {
@@ -226,8 +226,8 @@ func (s *sender) feed() {
 	clear(s.hungry)
 }
 
-// end stops the sender and returns the items that it has not begun to send.
-func (s *sender) end() []*item {
+// stopSending stops the sender and returns the items that it has not begun to send.
+func (s *sender) stopSending() []*item {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ended = true
@@ -312,8 +312,8 @@ func newBucket(rate float64) *bucket {
 // longestNext bounds the time until the next token, however small the rate is.
 const longestNext = 24 * time.Hour
 
-// take takes a token if there is one; otherwise it returns when there will be one.
-func (b *bucket) take(now time.Time) (ok bool, next time.Time) {
+// takeToken takes a token if there is one; otherwise it returns when there will be one.
+func (b *bucket) takeToken(now time.Time) (ok bool, next time.Time) {
 	if b.rate <= 0 {
 		return true, now
 	}
@@ -327,11 +327,11 @@ func (b *bucket) take(now time.Time) (ok bool, next time.Time) {
 		b.tokens--
 		return true, now
 	}
-	return false, b.at.Add(b.until())
+	return false, b.at.Add(b.untilToken())
 }
 
-// until rounds up, so that the token is there at that time.
-func (b *bucket) until() time.Duration {
+// untilToken returns the time until the next token, rounded up so that the token exists by then.
+func (b *bucket) untilToken() time.Duration {
 	const margin = time.Microsecond // margin for floating-point errors
 	seconds := (1 - b.tokens) / b.rate
 	if seconds >= longestNext.Seconds() {

@@ -21,15 +21,15 @@ func TestBucketGivesABurstAndThenTheRate(t *testing.T) {
 	} {
 		b, now := newBucket(c.rate), began
 		got := 0
-		for ok, _ := b.take(now); ok; ok, _ = b.take(now) {
+		for ok, _ := b.takeToken(now); ok; ok, _ = b.takeToken(now) {
 			got++
 		}
 		if got != c.burst {
 			t.Errorf("%v a second: a burst of %d, want %d", c.rate, got, c.burst)
 		}
 		for range 50 {
-			_, now = b.take(now)
-			if ok, _ := b.take(now); !ok {
+			_, now = b.takeToken(now)
+			if ok, _ := b.takeToken(now); !ok {
 				t.Fatalf("%v a second: there is no token at the returned time", c.rate)
 			}
 		}
@@ -52,7 +52,7 @@ func TestBucketHoldsItsBounds(t *testing.T) {
 		b, began := newBucket(rate), time.Unix(1_700_000_000, 0)
 		now, given := began, 0
 		for range 500 {
-			ok, next := b.take(now)
+			ok, next := b.takeToken(now)
 			if ok {
 				given++
 			} else if !next.After(now) {
@@ -71,20 +71,20 @@ func TestBucketAtTheEdges(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	free := newBucket(0)
 	for range 1000 {
-		if ok, _ := free.take(now); !ok {
+		if ok, _ := free.takeToken(now); !ok {
 			t.Fatal("without a rate there is no bound")
 		}
 	}
 	slow := newBucket(1e-300)
-	if ok, _ := slow.take(now); !ok {
+	if ok, _ := slow.takeToken(now); !ok {
 		t.Error("the first is free")
 	}
-	if ok, next := slow.take(now); ok || next.Sub(now) != longestNext {
+	if ok, next := slow.takeToken(now); ok || next.Sub(now) != longestNext {
 		t.Errorf("the next: %t, %s", ok, next)
 	}
 	back := newBucket(1)
-	back.take(now)
-	if ok, next := back.take(now.Add(-time.Hour)); ok || next.Before(now) {
+	back.takeToken(now)
+	if ok, next := back.takeToken(now.Add(-time.Hour)); ok || next.Before(now) {
 		t.Errorf("a clock that goes back gives a token: %t, %s", ok, next)
 	}
 }

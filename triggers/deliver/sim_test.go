@@ -201,7 +201,7 @@ func (w *world) read(o *owner) {
 		}
 	}
 	w.say("%d reads up to %d", o.epoch, o.read)
-	p.take(s, w.now)
+	p.acceptBatch(s, w.now)
 	w.collect(o)
 }
 
@@ -269,7 +269,7 @@ func (w *world) outcome(o *owner) {
 		} else {
 			w.end(name, i.ref.source)
 		}
-		o.p.ended(i, w.now)
+		o.p.reportEnd(i, w.now)
 	}
 	w.collect(o)
 }
@@ -305,7 +305,7 @@ func (w *world) transact(o *owner, how fate, force bool) {
 	}
 	if o != w.last() {
 		w.say("%d is fenced", o.epoch)
-		o.p.close()
+		o.p.markClosed()
 		return
 	}
 	visible := how == commits || how == doubtful || how == torn
@@ -323,7 +323,7 @@ func (w *world) transact(o *owner, how fate, force bool) {
 		w.collect(o)
 		return
 	}
-	o.p.close()
+	o.p.markClosed()
 	w.takeOver()
 }
 
@@ -428,7 +428,7 @@ func (w *world) load(o *owner) {
 		d := o.loads[0]
 		o.loads = o.loads[1:]
 		if w.rng.IntN(10) == 0 {
-			o.p.unloaded(d, w.now.after(time.Second), w.now)
+			o.p.unloaded(d, w.now.add(time.Second), w.now)
 			continue
 		}
 		in := w.log[d.ref.at]
@@ -482,7 +482,7 @@ func (w *world) pass(o *owner) {
 
 func (w *world) step() {
 	if w.rng.IntN(20) == 0 {
-		w.ask()
+		w.addReplayCommand()
 	}
 	if w.rng.IntN(8) == 0 {
 		w.takeLetters(w.pick())
@@ -514,7 +514,7 @@ func (w *world) step() {
 		w.transact(w.last(), fate(w.rng.IntN(5)), w.rng.IntN(3) == 0)
 	case n < 96:
 		if w.rng.IntN(2) == 0 {
-			w.last().p.close()
+			w.last().p.markClosed()
 		}
 		w.takeOver()
 	case n < 98:
@@ -577,7 +577,7 @@ func (w *world) settleDown() {
 		if round > 3000 {
 			w.t.Fatalf("it does not come to an end: group at %d of %d, read %d; %d slabs, %d aside, flying %d; %s", w.at, len(w.source), o.read, len(o.p.window), len(o.p.backlog), o.p.flying, shape(o.p))
 		}
-		if next := o.p.deadline(w.now); next <= w.now.after(time.Second) {
+		if next := o.p.deadline(w.now); next <= w.now.add(time.Second) {
 			w.now = max(w.now, next)
 		} else {
 			w.now += 1000
@@ -587,7 +587,7 @@ func (w *world) settleDown() {
 
 func (w *world) idle(o *owner) bool {
 	for _, l := range o.p.states {
-		if !l.empty() {
+		if !l.isEmpty() {
 			return false
 		}
 	}

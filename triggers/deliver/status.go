@@ -53,7 +53,7 @@ func (d *Dispatcher) Standing() []Standing {
 	for name, s := range *d.senders.Load() {
 		one := s.standing()
 		one.Starting = starting[name]
-		if why := d.missing.of(name); why != nil {
+		if why := d.missing.reasonFor(name); why != nil {
 			one.Waits = why.Error()
 		}
 		if w := parked[name]; w.n > 0 {
@@ -79,7 +79,7 @@ type waitingItems struct {
 }
 
 func (pl *pipeline) count(parked map[string]waitingItems) {
-	for _, s := range pl.all() {
+	for _, s := range pl.assignmentsNow() {
 		s.mu.Lock()
 		for name, one := range s.p.states {
 			if one.parked == 0 {
@@ -107,7 +107,7 @@ func (pl *pipeline) failed() bool {
 // so it counts as begun.
 func (pl *pipeline) started() bool {
 	stats := pl.c.Stats()
-	all := pl.all()
+	all := pl.assignmentsNow()
 	if stats.Rebalances == 0 || stats.Assigned != len(all) {
 		return false
 	}
@@ -120,17 +120,17 @@ func (pl *pipeline) started() bool {
 	return begun
 }
 
-// empty reports whether a pipeline without triggers has nothing left to deliver.
-func (pl *pipeline) empty() bool {
+// isDone reports whether a pipeline without triggers has delivered everything.
+func (pl *pipeline) isDone() bool {
 	if !pl.started() {
 		return false
 	}
 	left, acts := false, pl.d.commands.Now().Next()
-	for _, s := range pl.all() {
+	for _, s := range pl.assignmentsNow() {
 		s.mu.Lock()
 		left = left || s.p.busy() || s.p.progress.next < acts || len(s.p.progress.open) > 0
 		for _, one := range s.p.states {
-			left = left || !one.empty()
+			left = left || !one.isEmpty()
 		}
 		s.mu.Unlock()
 	}

@@ -54,7 +54,7 @@ func openPipeline(ctx context.Context, d *Dispatcher, s config.Stream, t *trigge
 		work: make(chan struct{}, 1), due: make(chan struct{}, 1), commandsRead: make(chan struct{}, 1)}
 	l.life, l.stop = context.WithCancel(context.WithoutCancel(ctx))
 	c, err := d.o.Broker.Consumer(ctx, broker.ConsumerOptions{Group: l.group, Streams: []string{s.Name}, Start: broker.Latest(),
-		SessionTimeout: d.o.SessionTimeout, DrainTimeout: drainTimeout, Assigned: l.assigned, Leaving: l.leaving, Gone: l.gone})
+		SessionTimeout: d.o.SessionTimeout, DrainTimeout: drainTimeout, Assigned: l.assigned, Leaving: l.leaving, Gone: l.endLost})
 	if err != nil {
 		l.stop()
 		return nil, fmt.Errorf("serve the triggers of stream %s: %w", s.Name, err)
@@ -100,7 +100,7 @@ func (pl *pipeline) read() {
 func (pl *pipeline) take(d *broker.Delivery) {
 	var before *assignment
 	for s := pl.assignment(d.Partition); s != before; s = pl.assignment(d.Partition) { // the assignment may be replaced at any moment
-		if s != nil && s.take(d) {
+		if s != nil && s.isCurrent(d) {
 			return
 		}
 		before = s
@@ -108,13 +108,13 @@ func (pl *pipeline) take(d *broker.Delivery) {
 	pl.giveBack(d)
 }
 
-// take reports whether the assignment is still the one for the delivery.
-func (as *assignment) take(d *broker.Delivery) (ours bool) {
+// isCurrent reports whether the delivery still belongs to this assignment.
+func (as *assignment) isCurrent(d *broker.Delivery) (ours bool) {
 	taken := &sourceBatch{events: d.Events, next: d.Next(), delivery: d, end: func(at int) { d.Events[at].Done() },
 		stale: func() bool { return !d.Current() }, discard: d.Done}
-	as.do(func(p *partition, now millis) {
+	as.apply(func(p *partition, now millis) {
 		if ours = !p.closed && d.Current(); ours {
-			p.take(taken, now)
+			p.acceptBatch(taken, now)
 		}
 	})
 	return ours
@@ -144,8 +144,8 @@ func (pl *pipeline) assignment(n int32) *assignment {
 	return pl.assignments[n]
 }
 
-// all returns the present assignments.
-func (pl *pipeline) all() []*assignment {
+// assignmentsNow returns the present assignments.
+func (pl *pipeline) assignmentsNow() []*assignment {
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
 	all := make([]*assignment, 0, len(pl.assignments))
@@ -160,8 +160,8 @@ func (pl *pipeline) apply(t *triggerSettings, keeps time.Duration) {
 	pl.mu.Lock()
 	pl.settings, pl.retention = t, keeps
 	pl.mu.Unlock()
-	for _, s := range pl.all() {
-		s.do(func(p *partition, now millis) {
+	for _, s := range pl.assignmentsNow() {
+		s.apply(func(p *partition, now millis) {
 			if !p.closed {
 				p.retain(keeps)
 				p.apply(t, now)
@@ -176,8 +176,8 @@ func (pl *pipeline) close(ctx context.Context) error {
 	err := pl.c.Close(ctx) // calls leaving
 	pl.stop()
 	pl.running.Wait()
-	for _, s := range pl.all() {
-		release(s.end())
+	for _, s := range pl.assignmentsNow() {
+		release(s.stopDelivery())
 	}
 	return errors.Join(err, pl.tx.Close(ctx))
 }
@@ -215,8 +215,8 @@ func newAssignment(l *pipeline, p *partition) *assignment {
 	return s
 }
 
-// do changes the partition and passes its results on.
-func (as *assignment) do(change func(p *partition, now millis)) {
+// apply changes the partition and passes its results on.
+func (as *assignment) apply(change func(p *partition, now millis)) {
 	as.mu.Lock()
 	change(as.p, as.pipeline.d.clock.now())
 	out := as.p.handOut()
@@ -237,12 +237,12 @@ func (as *assignment) do(change func(p *partition, now millis)) {
 	}
 }
 
-// end makes attempts under way obsolete and returns the batches that have not ended.
-func (as *assignment) end() []*sourceBatch {
+// stopDelivery makes attempts under way obsolete and returns the batches that have not ended.
+func (as *assignment) stopDelivery() []*sourceBatch {
 	as.stop()
 	as.mu.Lock()
 	defer as.mu.Unlock()
-	as.p.close()
+	as.p.markClosed()
 	left := append(as.p.window, as.p.backlog...)
 	as.p.window, as.p.backlog, as.p.out, as.p.kept = nil, nil, nil, nil
 	if !isClosed(as.quiet) {
@@ -326,11 +326,11 @@ func (pl *pipeline) checkParkedPartitions(ctx context.Context) {
 		pl.d.o.Logger.Warn("dispatcher: checking the parked stream failed", "stream", pl.stream.Name, "reason", err)
 		return
 	}
-	for _, s := range pl.all() {
+	for _, s := range pl.assignmentsNow() {
 		if s.p.number >= have {
 			continue
 		}
-		s.do(func(p *partition, now millis) {
+		s.apply(func(p *partition, now millis) {
 			if p.missing {
 				p.missing = false
 				p.release(now)
@@ -342,7 +342,7 @@ func (pl *pipeline) checkParkedPartitions(ctx context.Context) {
 
 // unparked returns the partitions that wait for their parked partition.
 func (pl *pipeline) unparked() (all []int32) {
-	for _, s := range pl.all() {
+	for _, s := range pl.assignmentsNow() {
 		s.mu.Lock()
 		if s.p.missing {
 			all = append(all, s.p.number)

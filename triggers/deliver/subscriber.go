@@ -142,7 +142,7 @@ func (s *subscriber) post(ctx context.Context, v *broker.View, attempt int) (o a
 		s.conclude(ctx, &own, &a, hidden, &o)
 	}
 	o.attempt.Took = time.Since(o.attempt.At)
-	end(span, &o)
+	endSpan(span, &o)
 	return o
 }
 
@@ -155,18 +155,18 @@ func silentVerdict(err error) verdict {
 
 // exchange sends the request and reads the answer. The error may contain the secrets
 // that it returns.
-func (s *subscriber) exchange(ctx context.Context, v *broker.View) (a answer, hidden secrets, err error) {
+func (s *subscriber) exchange(ctx context.Context, v *broker.View) (a subscriberAnswer, hidden secrets, err error) {
 	req, hidden, err := s.request(ctx, v)
 	if err != nil {
-		return answer{}, nil, err
+		return subscriberAnswer{}, nil, err
 	}
 	transport, err := s.connections.current()
 	if err != nil {
-		return answer{}, nil, err
+		return subscriberAnswer{}, nil, err
 	}
 	res, err := transport.RoundTrip(req)
 	if err != nil {
-		return answer{}, hidden, s.silence(ctx, err)
+		return subscriberAnswer{}, hidden, s.silence(ctx, err)
 	}
 	most := maxAnswer
 	if s.mayReply(res.StatusCode) {
@@ -182,7 +182,7 @@ func (s *subscriber) mayReply(status int) bool {
 }
 
 // conclude turns an answer into a result.
-func (s *subscriber) conclude(ctx context.Context, v *broker.View, a *answer, hidden secrets, o *attemptResult) {
+func (s *subscriber) conclude(ctx context.Context, v *broker.View, a *subscriberAnswer, hidden secrets, o *attemptResult) {
 	o.attempt.Status = a.status
 	o.kind = judge(a.status)
 	switch {
@@ -201,7 +201,7 @@ func (s *subscriber) conclude(ctx context.Context, v *broker.View, a *answer, hi
 }
 
 // reply takes the replies out of a 200.
-func (s *subscriber) reply(ctx context.Context, v *broker.View, a *answer, o *attemptResult) {
+func (s *subscriber) reply(ctx context.Context, v *broker.View, a *subscriberAnswer, o *attemptResult) {
 	switch {
 	case a.broken != nil:
 		o.fail(again, s.silence(ctx, fmt.Errorf("the answer broke off: %w", a.broken)).Error())
@@ -238,8 +238,8 @@ func (s *subscriber) stampAll(ctx context.Context, v *broker.View, replies []bro
 	return nil
 }
 
-// end ends the trace's span with the result of the attempt.
-func end(span trace.Span, o *attemptResult) {
+// endSpan ends the trace's span with the result of the attempt.
+func endSpan(span trace.Span, o *attemptResult) {
 	if span.IsRecording() {
 		if o.kind != delivered {
 			span.SetStatus(codes.Error, o.attempt.Error)

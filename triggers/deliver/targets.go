@@ -74,7 +74,7 @@ func (d *Dispatcher) aim(targets map[string]*target) []*sender {
 // letters.
 func (d *Dispatcher) dismiss(gone []*sender) {
 	for _, s := range gone {
-		for _, i := range s.end() {
+		for _, i := range s.stopSending() {
 			d.send(i)
 		}
 		if to := s.to.Load(); to.subscriber != nil {
@@ -84,19 +84,19 @@ func (d *Dispatcher) dismiss(gone []*sender) {
 	}
 }
 
-// shares divides the triggers' rates among the dispatchers: each gets the same share of a
+// requestShares divides the triggers' rates among the dispatchers: each gets the same share of a
 // rate as it has of the partitions.
-func (d *Dispatcher) shares() { notify(d.repair) }
+func (d *Dispatcher) requestShares() { notify(d.repair) }
 
-// share computes the shares again. Called with the lock held.
-func (d *Dispatcher) share() {
+// computeShares computes the shares again. Called with the lock held.
+func (d *Dispatcher) computeShares() {
 	ours, all := map[string]int{}, map[string]int{}
 	for stream, p := range d.plans {
 		l := d.pipelines[stream]
 		if l == nil {
 			continue
 		}
-		n := len(l.all())
+		n := len(l.assignmentsNow())
 		for _, name := range p.triggers {
 			ours[name] += n
 			all[name] += max(l.stream.Partitions, n)
@@ -115,8 +115,8 @@ func (d *Dispatcher) share() {
 // event becomes a dead letter no earlier than during a pause.
 var ErrNotYet = errors.New("not there yet")
 
-// expectEvery is how often the resolver is asked for missing subscribers. It answers
-// from memory.
+// expectEvery is how often the resolver is asked for missing subscribers. The resolver answers from
+// memory.
 const expectEvery = 200 * time.Millisecond
 
 // missingTargets is the set of triggers whose subscriber does not exist yet, with the
@@ -131,18 +131,17 @@ func newMissingTargets() missingTargets {
 	return missingTargets{why: map[string]error{}, changed: make(chan struct{}, 1)}
 }
 
-func (m *missingTargets) has(trigger string) bool { return m.of(trigger) != nil }
+func (m *missingTargets) has(trigger string) bool { return m.reasonFor(trigger) != nil }
 
-// of returns why a trigger waits; nil if it does not.
-func (m *missingTargets) of(trigger string) error {
+// reasonFor returns the reason why a trigger waits; nil if the trigger does not wait.
+func (m *missingTargets) reasonFor(trigger string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.why[trigger]
 }
 
-// set stores the resolver's error. It reports whether the trigger begins or ends to
-// wait.
-func (m *missingTargets) set(trigger string, why error) (changed bool) {
+// setReason stores the resolver's error and reports whether the trigger starts or stops waiting.
+func (m *missingTargets) setReason(trigger string, why error) (changed bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	_, before := m.why[trigger]
@@ -164,9 +163,9 @@ func (m *missingTargets) names() []string {
 	return all
 }
 
-// targetMissing makes a trigger rest whose subscriber does not exist yet.
+// targetMissing pauses a trigger whose subscriber does not exist yet.
 func (d *Dispatcher) targetMissing(trigger string, why error) {
-	if d.missing.set(trigger, why) {
+	if d.missing.setReason(trigger, why) {
 		d.o.Logger.Warn("a trigger waits for its subscriber", "trigger", trigger, "reason", why)
 		notify(d.missing.changed)
 	}
@@ -181,10 +180,10 @@ func (d *Dispatcher) retryMissing(ctx context.Context) {
 		t.Reset(expectEvery)
 		select {
 		case <-d.missing.changed:
-			d.rest()
+			d.applyMissing()
 		case <-t.C:
 			if d.findAgain(ctx) {
-				d.rest()
+				d.applyMissing()
 			}
 		case <-ctx.Done():
 			return
@@ -194,7 +193,7 @@ func (d *Dispatcher) retryMissing(ctx context.Context) {
 		}
 		select {
 		case <-d.missing.changed:
-			d.rest()
+			d.applyMissing()
 		case <-ctx.Done():
 			return
 		}
@@ -206,22 +205,22 @@ func (d *Dispatcher) findAgain(ctx context.Context) (found bool) {
 	for _, name := range d.missing.names() {
 		s := (*d.senders.Load())[name]
 		if s == nil { // the config no longer has the trigger
-			found = d.missing.set(name, nil) || found
+			found = d.missing.setReason(name, nil) || found
 			continue
 		}
 		_, err := s.to.Load().subscriber.where(ctx)
 		if errors.Is(err, ErrNotYet) {
-			d.missing.set(name, err) // the reason may have changed
+			d.missing.setReason(name, err) // the reason may have changed
 			continue
 		}
 		d.o.Logger.Info("a trigger's subscriber is there", "trigger", name)
-		found = d.missing.set(name, nil) || found
+		found = d.missing.setReason(name, nil) || found
 	}
 	return found
 }
 
-// rest applies the present set of missing subscribers everywhere.
-func (d *Dispatcher) rest() {
+// applyMissing applies the present set of missing subscribers everywhere.
+func (d *Dispatcher) applyMissing() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.applyRanges()
@@ -246,15 +245,15 @@ func (d *Dispatcher) passed(i *item) bool {
 	return d.commands.Now().Passed(key, v.Type, i.part.stream, i.part.number, i.ref.source)
 }
 
-// pass ends an item without a delivery and without a dead letter, because a dead letter
+// endForgotten ends an item without a delivery and without a dead letter, because a dead letter
 // would keep the event for ever. The commands record that its key was forgotten.
-func (d *Dispatcher) pass(i *item) {
+func (d *Dispatcher) endForgotten(i *item) {
 	d.o.Logger.Info("an event is not delivered, as its key has gone", "trigger", i.queue.trigger.name,
 		"stream", i.part.stream, "partition", i.part.number, "offset", i.ref.source, "event", i.event.view.ID)
 	if err := d.resolve(i, deadletters.Receipt{Outcome: deadletters.DroppedByAct, Reason: "the key has gone"}); err != nil {
 		return // the new owner of its partition ends it
 	}
-	i.part.home.do(func(p *partition, now millis) { p.ended(i, now) })
+	i.part.home.apply(func(p *partition, now millis) { p.reportEnd(i, now) })
 }
 
 const (

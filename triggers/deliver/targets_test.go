@@ -68,18 +68,18 @@ func TestWhoIsNotThereYetIsWaitedFor(t *testing.T) {
 	w.trigger("other", other.url, nil)
 	d := w.openWith(there.resolve)
 	w.publish(40, 5)
-	w.until("the other has all", func() bool { return other.count() == 40 })
-	w.until("it waits and is parked", func() bool { return parkedOf(d, "late") == 40 })
+	w.waitFor("the other has all", func() bool { return other.count() == 40 })
+	w.waitFor("it waits and is parked", func() bool { return parkedOf(d, "late") == 40 })
 	asked := there.asked.Load()
-	w.until("it is asked for again and again", func() bool { return there.asked.Load() > asked+3 })
+	w.waitFor("it is asked for again and again", func() bool { return there.asked.Load() > asked+3 })
 	w.publish(10, 5) // these events come while the trigger waits
 	s := standingOf(d, "late")
 	if s.Failed != 0 || s.LastError != "" || !strings.Contains(s.Waits, "the service writer is not there yet: RevisionMissing") {
 		t.Errorf("its standing is %+v", s)
 	}
 	there.come(t, late.url)
-	w.until("the late one has all", func() bool { return late.count() == 50 })
-	w.until("the last answer is counted, and nobody waits", func() bool { s := standingOf(d, "late"); return s.Delivered >= 50 && s.Waits == "" })
+	w.waitFor("the late one has all", func() bool { return late.count() == 50 })
+	w.waitFor("the last answer is counted, and nobody waits", func() bool { s := standingOf(d, "late"); return s.Delivered >= 50 && s.Waits == "" })
 	if s := standingOf(d, "late"); s.Failed != 0 {
 		t.Errorf("its standing in the end is %+v", s)
 	}
@@ -103,10 +103,10 @@ func TestATriggerThatIsAimedElsewhereWaitsNoMore(t *testing.T) {
 	w.trigger("a", "", func(t *config.Trigger) { t.To.Service = "writer" })
 	d := w.openWith(nobody.resolve)
 	w.publish(3, 1)
-	w.until("it waits", func() bool { return standingOf(d, "a").Waits != "" })
+	w.waitFor("it waits", func() bool { return standingOf(d, "a").Waits != "" })
 	w.trigger("a", here.url, nil)
 	w.must(d.Apply(w.ctx, w.config))
-	w.until("it is delivered", func() bool { return here.count() == 3 })
+	w.waitFor("it is delivered", func() bool { return here.count() == 3 })
 }
 
 // Any other error of a resolver is a failed attempt.
@@ -115,7 +115,7 @@ func TestAResolverThatFailsIsAnAttempt(t *testing.T) {
 	w.trigger("a", "", func(t *config.Trigger) { t.To.Service, t.Delivery.Attempts = "writer", 2 })
 	w.openWith(func(context.Context, config.Target) (*url.URL, error) { return nil, errors.New("no service of ours") })
 	w.publish(1, 1)
-	w.until("there is a dead letter", func() bool { return len(w.letters()) == 1 })
+	w.waitFor("there is a dead letter", func() bool { return len(w.letters()) == 1 })
 }
 
 // Only Tidemill's own functions get the token.
@@ -137,7 +137,7 @@ func TestOnlyOurFunctionsGetTheToken(t *testing.T) {
 	w.Cleanup(func() { _ = d.Close(context.Background()) })
 	w.must(d.Ready(w.ctx))
 	w.publish(1, 1)
-	w.until("all have it", func() bool { return ours.count() == 1 && theirs.count() == 1 && service.count() == 1 })
+	w.waitFor("all have it", func() bool { return ours.count() == 1 && theirs.count() == 1 && service.count() == 1 })
 	for name, s := range map[string]*sink{"Bearer s3cret": ours, "": theirs} {
 		if got := s.authorization("0"); got != name {
 			t.Errorf("it got the token %q, not %q", got, name)
@@ -148,8 +148,8 @@ func TestOnlyOurFunctionsGetTheToken(t *testing.T) {
 	}
 }
 
-// pass records that a key was forgotten at the present end of the events.
-func (w *install) pass(key string) {
+// recordForgotten records that a key was forgotten at the present end of the events.
+func (w *install) recordForgotten(key string) {
 	w.Helper()
 	ends, err := w.b.Ends(w.ctx, tidemill.StreamEvents)
 	w.must(err)
@@ -178,20 +178,20 @@ func TestAKeyThatHasGoneGetsNothing(t *testing.T) {
 			})
 			d := w.open()
 			w.publish(100, 10) // ten events of each key
-			w.until("all is parked", func() bool { return parkedOf(d, "a") == 100 && w.committed() })
+			w.waitFor("all is parked", func() bool { return parkedOf(d, "a") == 100 && w.committed() })
 			if restart {
 				w.close(d)
 			}
-			w.pass("k3")
+			w.recordForgotten("k3")
 			w.publish(10, 10) // one more event of each key
 			if restart {
 				d = w.open()
 			}
-			w.until("it has been heard", func() bool {
+			w.waitFor("it has been heard", func() bool {
 				return d.commands.Now().Passed("k3", "order", tidemill.StreamEvents, 0, 0) || d.commands.Now().Passed("k3", "order", tidemill.StreamEvents, 1, 0)
 			})
 			to.set(nil)
-			w.until("nothing is parked", func() bool { return to.count() >= 100 && parkedOf(d, "a") == 0 })
+			w.waitFor("nothing is parked", func() bool { return to.count() >= 100 && parkedOf(d, "a") == 0 })
 			to.inOrder()
 			to.mu.Lock()
 			defer to.mu.Unlock()

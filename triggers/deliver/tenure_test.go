@@ -20,12 +20,12 @@ func TestNothingIsWrittenBeforeAPartitionIsRead(t *testing.T) {
 	s := newAssignment(l, early) // needs to write begun, but the consumer does not own its partition
 	l.install([]*assignment{s})
 	w.publish(20, 5)
-	w.until("the others go on", func() bool { return to.count() == 20 })
+	w.waitFor("the others go on", func() bool { return to.count() == 20 })
 	for range 5 {
 		notify(l.work)
 		w.publish(5, 5)
 	}
-	w.until("they go on", func() bool { return to.count() == 45 && w.committed() })
+	w.waitFor("they go on", func() bool { return to.count() == 45 && w.committed() })
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.p.closed || s.p.wanted == nil {
@@ -52,11 +52,11 @@ func TestAClosedAssignmentLosesNothing(t *testing.T) {
 	to := newSink(t, nil)
 	w.trigger("a", to.url, nil)
 	d := w.open()
-	for _, s := range d.pipelineOf(tidemill.StreamEvents).all() {
-		s.end()
+	for _, s := range d.pipelineOf(tidemill.StreamEvents).assignmentsNow() {
+		s.stopDelivery()
 	}
 	w.publish(20, 5)
-	w.until("all have come", func() bool { return to.count() == 20 })
+	w.waitFor("all have come", func() bool { return to.count() == 20 })
 }
 
 // A partition that waits for a newer config and is rebuilt meanwhile is read again once
@@ -68,7 +68,7 @@ func TestAPausedPartitionIsReadOnAfterARebuild(t *testing.T) {
 	d := w.open()
 	l := d.pipelineOf(tidemill.StreamEvents)
 	old := l.assignment(0)
-	old.do(func(p *partition, _ millis) {
+	old.apply(func(p *partition, _ millis) {
 		p.paused = true
 		l.c.Pause(tidemill.StreamEvents, 0)
 	})
@@ -80,7 +80,7 @@ func TestAPausedPartitionIsReadOnAfterARebuild(t *testing.T) {
 	l.reopen()
 	w.publish(20, 5)
 	notify(l.work)
-	w.until("all have come", func() bool { return to.count() == 20 })
+	w.waitFor("all have come", func() bool { return to.count() == 20 })
 }
 
 // If the stored starts are lost, triggers begin at the group's offset: an event may come

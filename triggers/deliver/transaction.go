@@ -20,13 +20,13 @@ const (
 	rest = time.Minute           // interval otherwise
 )
 
-// commitLoop runs the pipeline's transactions, one at a time, and wakes items that
-// rest.
+// commitLoop runs the pipeline's transactions, one at a time, and sends items whose retry delay is
+// over.
 func (pl *pipeline) commitLoop() {
 	t := time.NewTimer(beat)
 	defer t.Stop()
 	for pl.life.Err() == nil {
-		busy, need := pl.look()
+		busy, need := pl.wakeRested()
 		if need {
 			pl.commit()
 		}
@@ -44,11 +44,11 @@ func (pl *pipeline) commitLoop() {
 	}
 }
 
-// look wakes items that have rested long enough. It reports whether anything is under
-// way and whether a transaction is needed now.
-func (pl *pipeline) look() (busy, need bool) {
-	for _, s := range pl.all() {
-		s.do(func(p *partition, now millis) {
+// wakeRested sends items whose retry delay is over. It reports whether any item is under way and
+// whether a transaction is needed now.
+func (pl *pipeline) wakeRested() (busy, need bool) {
+	for _, s := range pl.assignmentsNow() {
+		s.apply(func(p *partition, now millis) {
 			if p.closed {
 				return
 			}
@@ -88,7 +88,7 @@ func (pl *pipeline) commit() {
 	err := pl.tx.Do(ctx, func(tx *broker.Tx) error {
 		all = pl.plan(tx)
 		for _, one := range all {
-			if err := pl.put(ctx, tx, one); err != nil {
+			if err := pl.writePart(ctx, tx, one); err != nil {
 				return err
 			}
 		}
@@ -123,8 +123,8 @@ const (
 func (pl *pipeline) plan(tx *broker.Tx) []*pendingWrite {
 	var all []*pendingWrite
 	room := newAllowance()
-	for _, s := range pl.all() { // in random order
-		s.do(func(p *partition, now millis) {
+	for _, s := range pl.assignmentsNow() { // in random order
+		s.apply(func(p *partition, now millis) {
 			at := broker.Position{Stream: pl.parked(), Partition: p.number}
 			if p.closed || !tx.Mine(at) {
 				return
@@ -139,8 +139,8 @@ func (pl *pipeline) plan(tx *broker.Tx) []*pendingWrite {
 	return all
 }
 
-// put writes a partition's part into the transaction.
-func (pl *pipeline) put(ctx context.Context, tx *broker.Tx, one *pendingWrite) error {
+// writePart writes a partition's part into the transaction.
+func (pl *pipeline) writePart(ctx context.Context, tx *broker.Tx, one *pendingWrite) error {
 	w, n := one.w, one.s.p.number
 	for _, s := range w.batches {
 		if s.frozen {
@@ -189,8 +189,8 @@ func (pl *pipeline) lowerLimit(all []*pendingWrite) {
 	pl.maxEvent = min(pl.maxEvent, max(largest-1, leastParked))
 	event := pl.maxEvent
 	pl.mu.Unlock()
-	for _, s := range pl.all() {
-		s.do(func(p *partition, _ millis) { p.bounds.event = event })
+	for _, s := range pl.assignmentsNow() {
+		s.apply(func(p *partition, _ millis) { p.bounds.event = event })
 	}
 }
 
@@ -208,13 +208,13 @@ func (pl *pipeline) stateEvent(typ string, partition int32, data []byte) *broker
 // assignment has replaced the old one, or the partition is lost.
 func (pl *pipeline) conclude(one *pendingWrite, err error) {
 	if err != nil {
-		left := one.s.end()
+		left := one.s.stopDelivery()
 		pl.mu.Lock()
 		pl.returned = append(pl.returned, left...)
 		pl.mu.Unlock()
 		return
 	}
-	one.s.do(func(p *partition, now millis) { p.commit(one.w, one.begunAt, one.end, now) })
+	one.s.apply(func(p *partition, now millis) { p.commit(one.w, one.begunAt, one.end, now) })
 	if one.w.replayed != nil {
 		notify(pl.commandsRead)
 	}
@@ -228,8 +228,8 @@ func (pl *pipeline) reopen() {
 	pl.returned = nil
 	pl.mu.Unlock()
 	release(slices.DeleteFunc(ended, func(s *sourceBatch) bool { return s.frozen })) // the transaction ends the frozen ones
-	for _, s := range pl.all() {
-		s.do(func(p *partition, now millis) {
+	for _, s := range pl.assignmentsNow() {
+		s.apply(func(p *partition, now millis) {
 			if !p.opened && !p.closed {
 				p.open(now)
 			}

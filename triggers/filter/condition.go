@@ -51,18 +51,18 @@ func newCondition(x cesql.Expr) condition {
 	case *cesql.Binary:
 		switch x.Op {
 		case "AND":
-			return all(newConditions(chain("AND", x, nil)))
+			return andConditions(newConditions(chain("AND", x, nil)))
 		case "OR":
-			return either(newConditions(chain("OR", x, nil)))
+			return orConditions(newConditions(chain("OR", x, nil)))
 		case "=":
 			return equality(x)
 		}
 	}
-	return whatever(x)
+	return anyCondition(x)
 }
 
-// whatever evaluates any expression with eval, which is slower.
-func whatever(x cesql.Expr) condition {
+// anyCondition evaluates any expression with eval, which is slower.
+func anyCondition(x cesql.Expr) condition {
 	value := evaluate(x)
 	return func(v *broker.View) verdict {
 		result, f := value(v)
@@ -116,8 +116,8 @@ func newConditions(list []cesql.Expr) []condition {
 	return conditions
 }
 
-// all is AND. It stops at the first operand that is false or has an error.
-func all(list []condition) condition {
+// andConditions evaluates AND. It stops at the first operand that is false or has an error.
+func andConditions(list []condition) condition {
 	if len(list) == 1 {
 		return list[0]
 	}
@@ -131,8 +131,8 @@ func all(list []condition) condition {
 	}
 }
 
-// either is OR. It stops at the first operand that is true or has an error.
-func either(list []condition) condition {
+// orConditions evaluates OR. It stops at the first operand that is true or has an error.
+func orConditions(list []condition) condition {
 	return func(v *broker.View) verdict {
 		for _, holds := range list {
 			if is := holds(v); is != no {
@@ -176,15 +176,15 @@ func equality(x *cesql.Binary) condition {
 	a, isAttribute := left.(*cesql.Attribute)
 	l, isLiteral := literal.(*cesql.Literal)
 	if !isAttribute || !isLiteral {
-		return whatever(x)
+		return anyCondition(x)
 	}
-	get, want := attributeOf(a.Name), of(l.Value)
+	get, want := attributeOf(a.Name), toValue(l.Value)
 	if want.kind == text || left == x.Y {
 		return isText(get, want.text())
 	}
 	return func(v *broker.View) verdict {
 		s, there := get(v)
-		is, ok := ofText(s).as(want.kind)
+		is, ok := ofText(s).castTo(want.kind)
 		if !there || !ok {
 			return failed
 		}

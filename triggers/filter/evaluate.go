@@ -12,7 +12,7 @@ type eval func(*broker.View) (value, *fault)
 func evaluate(x cesql.Expr) eval {
 	switch x := x.(type) {
 	case *cesql.Literal:
-		literal := of(x.Value)
+		literal := toValue(x.Value)
 		return func(*broker.View) (value, *fault) { return literal, nil }
 	case *cesql.Attribute:
 		return evaluateAttribute(x.Name)
@@ -29,7 +29,7 @@ func evaluate(x cesql.Expr) eval {
 	case *cesql.Like:
 		return like(evaluate(x.X), newPattern(x.Pattern))
 	case *cesql.In:
-		return in(evaluate(x.X), evaluateAll(x.Set))
+		return inSet(evaluate(x.X), evaluateAll(x.Set))
 	}
 	return call(x.(*cesql.Call)) // the only kind that is left
 }
@@ -137,8 +137,8 @@ func like(x eval, p pattern) eval {
 	}
 }
 
-// in casts each element of the set to the kind of the left value, until one is equal.
-func in(x eval, set []eval) eval {
+// inSet casts each element of the set to the kind of the left value, until one is equal.
+func inSet(x eval, set []eval) eval {
 	noBool, noInt := noCast("a value of the list", boolean), noCast("a value of the list", integer)
 	return func(v *broker.View) (value, *fault) {
 		a, f := x(v)
@@ -150,7 +150,7 @@ func in(x eval, set []eval) eval {
 			if f != nil {
 				return ofBool(false), f
 			}
-			switch b, ok := b.as(a.kind); {
+			switch b, ok := b.castTo(a.kind); {
 			case !ok && a.kind == integer:
 				return ofBool(false), noInt
 			case !ok:
@@ -167,7 +167,7 @@ func in(x eval, set []eval) eval {
 func equal() func(a, b value) (value, *fault) {
 	noBool, noInt := noCast("the left side of =", boolean), noCast("the left side of =", integer)
 	return func(a, b value) (value, *fault) {
-		a, ok := a.as(b.kind)
+		a, ok := a.castTo(b.kind)
 		switch {
 		case ok:
 			return ofBool(a == b), nil

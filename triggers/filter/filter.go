@@ -93,7 +93,7 @@ func simplify(x cesql.Expr) cesql.Expr {
 func simplifyBinary(x *cesql.Binary) cesql.Expr {
 	y := &cesql.Binary{Op: x.Op, X: simplify(x.X), Y: simplify(x.Y)}
 	if l, ok := y.X.(*cesql.Literal); ok && (x.Op == "AND" || x.Op == "OR") {
-		if b, ok := of(l.Value).boolean(); ok && b == (x.Op == "OR") {
+		if b, ok := toValue(l.Value).boolean(); ok && b == (x.Op == "OR") {
 			return &cesql.Literal{Value: b}
 		}
 	}

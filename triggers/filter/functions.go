@@ -38,7 +38,7 @@ func call(x *cesql.Call) eval {
 				return b.zero, f
 			}
 			if ok := b.any; !ok {
-				if a, ok = a.as(b.takes[i]); !ok && b.takes[i] == integer {
+				if a, ok = a.castTo(b.takes[i]); !ok && b.takes[i] == integer {
 					return b.zero, noInt
 				} else if !ok {
 					return b.zero, noBool
@@ -74,7 +74,7 @@ func builtins(name string) builtin {
 	case "TRIM":
 		return builtin{takes: one, zero: ofText(""), run: changed(strings.TrimSpace)}
 	case "LEFT", "RIGHT":
-		return builtin{takes: lengths, zero: ofText(""), run: side(name)}
+		return builtin{takes: lengths, zero: ofText(""), run: leftOrRight(name)}
 	}
 	return builtin{takes: lengths, zero: ofText(""), run: substring()}
 }
@@ -93,7 +93,7 @@ func abs() func(arguments) (value, *fault) {
 func cast(to kind) func(arguments) (value, *fault) {
 	wrong := noCast("what is cast", to)
 	return func(a arguments) (value, *fault) {
-		result, ok := a.at[0].as(to)
+		result, ok := a.at[0].castTo(to)
 		if !ok {
 			return result, wrong
 		}
@@ -103,7 +103,7 @@ func cast(to kind) func(arguments) (value, *fault) {
 
 func canCast(to kind) func(arguments) (value, *fault) {
 	return func(a arguments) (value, *fault) {
-		_, ok := a.at[0].as(to)
+		_, ok := a.at[0].castTo(to)
 		return ofBool(ok), nil
 	}
 }
@@ -146,8 +146,8 @@ func changed(f func(string) string) func(arguments) (value, *fault) {
 	return func(a arguments) (value, *fault) { return ofText(f(a.at[0].s)), nil }
 }
 
-// side returns LEFT or RIGHT.
-func side(name string) func(arguments) (value, *fault) {
+// leftOrRight returns LEFT or RIGHT.
+func leftOrRight(name string) func(arguments) (value, *fault) {
 	negative := &fault{functionFault, "the length that " + name + " is given is negative"}
 	return func(a arguments) (value, *fault) {
 		s, n := a.at[0].s, int(a.at[1].i)

@@ -109,7 +109,7 @@ func (r *Rule) ruled(index int) indexedRule {
 	}
 	one.text = r.Where.text
 	for _, c := range r.Where.conjuncts {
-		if !c.exact || !c.about("type") {
+		if !c.exact || !c.isOnAttribute("type") {
 			one.left = append(one.left, c)
 		}
 	}
@@ -122,7 +122,7 @@ func (r *Rule) types() (types []string, some bool) {
 	types, some = r.Types, len(r.Types) > 0
 	if r.Where != nil {
 		for _, c := range r.Where.conjuncts {
-			if c.about("type") {
+			if c.isOnAttribute("type") {
 				types, some = common(types, some, c.keys), true
 			}
 		}
@@ -319,7 +319,7 @@ func membership(x *cesql.In) (keys []key) {
 		if !ok {
 			return nil
 		}
-		keys = append(keys, key{a.Name, of(l.Value).text()})
+		keys = append(keys, key{a.Name, toValue(l.Value).text()})
 	}
 	return keys
 }
@@ -341,8 +341,8 @@ func sameness(x *cesql.Binary) []key {
 	return nil
 }
 
-// about reports whether all keys are of one attribute.
-func (c *conjunct) about(attribute string) bool {
+// isOnAttribute reports whether all keys are of one attribute.
+func (c *conjunct) isOnAttribute(attribute string) bool {
 	return len(c.keys) > 0 && !slices.ContainsFunc(c.keys, func(k key) bool { return k.attribute != attribute })
 }
 
@@ -352,5 +352,5 @@ func allOf(list []conjunct) condition {
 	for i, c := range list {
 		conditions[i] = c.holds
 	}
-	return all(conditions)
+	return andConditions(conditions)
 }

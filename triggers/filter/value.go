@@ -27,8 +27,8 @@ func ofBool(b bool) value   { return value{kind: boolean, b: b} }
 func ofInt(i int32) value   { return value{kind: integer, i: i} }
 func ofText(s string) value { return value{kind: text, s: s} }
 
-// of returns the value of a literal.
-func of(literal any) value {
+// toValue returns the value of a literal.
+func toValue(literal any) value {
 	switch l := literal.(type) {
 	case bool:
 		return ofBool(l)
@@ -49,8 +49,8 @@ func (v value) any() any {
 	return v.s
 }
 
-// as casts a value. Every number is a text and a boolean, but not every text is either.
-func (v value) as(k kind) (value, bool) {
+// castTo casts a value. Every number is a text and a boolean, but not every text is either.
+func (v value) castTo(k kind) (value, bool) {
 	switch {
 	case v.kind == k:
 		return v, true

@@ -146,7 +146,7 @@ func (k *Controller) run(ctx context.Context) {
 	failures := 0
 	for k.await(ctx) {
 		began := time.Now()
-		err := k.follow(ctx)
+		err := k.runTerm(ctx)
 		if ctx.Err() != nil {
 			return
 		}
@@ -178,14 +178,14 @@ func (k *Controller) leave(ctx context.Context, err error, failures int) {
 	_ = retry.Sleep(ctx, pause)
 }
 
-// follow runs a term until it fails or another controller has the lease.
-func (k *Controller) follow(ctx context.Context) error {
+// runTerm runs a term until it fails or another controller has the lease.
+func (k *Controller) runTerm(ctx context.Context) error {
 	ctx, end := context.WithCancelCause(ctx)
 	var renewing sync.WaitGroup
 	defer renewing.Wait()
 	defer end(nil)
 	renewing.Go(func() { k.renew(ctx, end) })
-	err := k.lead(ctx)
+	err := k.runLeadership(ctx)
 	if cause := context.Cause(ctx); errors.Is(cause, errLeaseLost) {
 		return cause
 	}
@@ -200,7 +200,7 @@ var errLeaseLost = errors.New("another controller has the lease in Redis")
 func (k *Controller) await(ctx context.Context) bool {
 	var since time.Time // time when Redis went away
 	for ctx.Err() == nil {
-		ours, err := k.lease.take(ctx)
+		ours, err := k.lease.acquire(ctx)
 		switch {
 		case err == nil && ours:
 			return true
@@ -226,7 +226,7 @@ func (k *Controller) renew(ctx context.Context, end context.CancelCauseFunc) {
 		return
 	}
 	for retry.Sleep(ctx, k.opt.Lease/4) == nil {
-		if ours, err := k.lease.take(ctx); err == nil && !ours {
+		if ours, err := k.lease.acquire(ctx); err == nil && !ours {
 			end(errLeaseLost)
 			return
 		}
@@ -290,9 +290,9 @@ return 1`
 return 0`
 )
 
-// take takes or keeps the lease and reports whether it is ours. After an error the owner
+// acquire takes or keeps the lease and reports whether it is ours. After an error the owner
 // is unknown.
-func (l *lease) take(ctx context.Context) (ours bool, err error) {
+func (l *lease) acquire(ctx context.Context) (ours bool, err error) {
 	if l == nil {
 		return true, nil
 	}

@@ -29,8 +29,8 @@ type pass struct {
 	Key    string        `json:"key"`             // last handled key of the slot
 }
 
-// after returns the keys of a slot that a pass has not handled yet.
-func (s *slot) after(p *pass) []string {
+// keysAfter returns the keys of a slot that a pass has not handled yet.
+func (s *slot) keysAfter(p *pass) []string {
 	switch {
 	case p == nil || s.offset < p.Offset: // the slots are ordered from last to first
 		return s.keys
@@ -44,9 +44,9 @@ func (s *slot) after(p *pass) []string {
 	return s.keys[i:]
 }
 
-// cut stores an unfinished pass, which the next plan continues.
-func (p *plan) cut(e *entry, st state, at pass, late, before int) {
-	p.count(e, &st, late, before)
+// storePass stores an unfinished pass, which the next plan continues.
+func (p *plan) storePass(e *entry, st state, at pass, late, before int) {
+	p.countTicks(e, &st, late, before)
 	st.Pass = &at
 	p.states[e.Name] = st
 	p.more = true
@@ -67,19 +67,19 @@ func newKeyList(schedule string, keys []string, spread time.Duration, asOf time.
 	return &keyList{asOf: asOf, keys: keys, spread: spread, seats: slotsOf(schedule, keys, spread)}
 }
 
-// of returns the slots of the keys, for the present definition of a schedule or for the
+// slotsFor returns the slots of the keys, for the present definition of a schedule or for the
 // one that is being replaced.
-func (r *keyList) of(e *entry) []slot {
+func (r *keyList) slotsFor(e *entry) []slot {
 	if r.spread != e.Spread {
 		return slotsOf(e.Name, r.keys, e.Spread)
 	}
 	return r.seats
 }
 
-// call gives the keys of a schedule with `each: key` their slots, if ticks may be owed,
+// assignKeys gives the keys of a schedule with `each: key` their slots, if ticks may be owed,
 // and returns the time up to which these keys hold. It returns false while the keys are
 // not known; then the plan asks for them.
-func (p *plan) call(q *inputs, e *entry, st state) (until time.Time, ok bool) {
+func (p *plan) assignKeys(q *inputs, e *entry, st state) (until time.Time, ok bool) {
 	if !e.Each {
 		return q.now, true
 	}
@@ -93,10 +93,10 @@ func (p *plan) call(q *inputs, e *entry, st state) (until time.Time, ok bool) {
 		p.asks = append(p.asks, e.Name)
 		return q.now, false
 	}
-	e.seats = r.of(e)
+	e.seats = r.slotsFor(e)
 	if newest.After(r.asOf) { // meanwhile ticks of earlier times are still sent
 		p.asks = append(p.asks, e.Name)
-		return e.next(r.asOf).Add(-time.Millisecond), true
+		return e.nextTime(r.asOf).Add(-time.Millisecond), true
 	}
 	return q.now, true
 }
@@ -119,8 +119,8 @@ func (e *entry) called(st state, until time.Time) bool {
 	return e.Each && !newest.IsZero() && (st.Through.Before(newest) || !until.Before(newest.Add(e.Spread)))
 }
 
-// ask asks for the keys of a schedule.
-func (k *Controller) ask(ctx context.Context, schedule string, spread time.Duration, asOf time.Time) (*keyList, error) {
+// requestKeys asks for the keys of a schedule.
+func (k *Controller) requestKeys(ctx context.Context, schedule string, spread time.Duration, asOf time.Time) (*keyList, error) {
 	if k.opt.Keys == nil {
 		return newKeyList(schedule, nil, spread, asOf), nil
 	}
@@ -140,14 +140,14 @@ const (
 	// askWithin bounds how long the answer may take. Hundreds of thousands of keys come
 	// within seconds.
 	askWithin = time.Minute
-	// A failed question is repeated after askAgain, doubled each time up to
-	// mostAskAgain, so that a tick does not become late for lack of a try.
+	// A failed request is repeated after askAgain, doubled each time up to mostAskAgain, so that a
+	// tick does not become late for lack of a try.
 	askAgain     = time.Second
 	mostAskAgain = 16 * time.Second
 )
 
-// keyLists gets the keys of schedules with `each: key`. It asks next to the loop, so
-// that a slow answer only delays its own schedule.
+// keyLists gets the keys of schedules with `each: key`. The request runs outside the loop, so that
+// a slow answer delays only its own schedule.
 type keyLists struct {
 	k      *Controller
 	asking sync.WaitGroup
@@ -155,22 +155,22 @@ type keyLists struct {
 	mu       sync.Mutex
 	answered chan struct{} // signalled when there is an answer
 	rolls    map[string]*keyList
-	tries    map[string]*try
+	tries    map[string]*keyRequest
 }
 
-// try is a request for keys that has no answer yet.
-type try struct {
+// keyRequest is a request for keys that has no answer yet.
+type keyRequest struct {
 	open     bool
 	failures int
 	again    time.Time
 }
 
 func newKeyLists(k *Controller) *keyLists {
-	return &keyLists{k: k, answered: make(chan struct{}, 1), rolls: map[string]*keyList{}, tries: map[string]*try{}}
+	return &keyLists{k: k, answered: make(chan struct{}, 1), rolls: map[string]*keyList{}, tries: map[string]*keyRequest{}}
 }
 
-// known returns the present lists of keys.
-func (r *keyLists) known() map[string]*keyList {
+// current returns the present lists of keys.
+func (r *keyLists) current() map[string]*keyList {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return maps.Clone(r.rolls)
@@ -190,7 +190,7 @@ func (r *keyLists) see(ctx context.Context, p *plan, table *timetable, now time.
 	for _, name := range p.asks {
 		t := r.tries[name]
 		if t == nil {
-			t = &try{}
+			t = &keyRequest{}
 			r.tries[name] = t
 		}
 		switch {
@@ -217,7 +217,7 @@ func (r *keyLists) forget(name string) {
 }
 
 func (r *keyLists) ask(ctx context.Context, name string, spread time.Duration, asOf time.Time) {
-	got, err := r.k.ask(ctx, name, spread, asOf)
+	got, err := r.k.requestKeys(ctx, name, spread, asOf)
 	if ctx.Err() != nil {
 		return
 	}

@@ -15,19 +15,19 @@ import (
 	"tidemill.dev/config"
 )
 
-// each returns a schedule with `each: key`.
-func each(cron string, missed config.Missed, spread time.Duration) config.Schedule {
+// eachSchedule returns a schedule with `each: key`.
+func eachSchedule(cron string, missed config.Missed, spread time.Duration) config.Schedule {
 	return config.Schedule{Name: "s", Cron: cron, TimeZone: "UTC", Missed: missed, Each: true, Spread: spread}
 }
 
 func TestEachKey(t *testing.T) {
 	t.Parallel()
 	keys := []string{"b", "a", "b"}
-	d := newDesktop(t, each("0 * * * *", config.MissedAll, 0))
+	d := newDesktop(t, eachSchedule("0 * * * *", config.MissedAll, 0))
 	d.keys = func() []string { return keys }
 	ask := func(now, want string, asked int) {
 		t.Helper()
-		if got := shown(d.all(moment(t, now))); got != want || d.asked != asked {
+		if got := shown(d.runAll(moment(t, now))); got != want || d.asked != asked {
 			t.Errorf("at %s: %q after asking %d times, want %q, %d", now, got, d.asked, want, asked)
 		}
 	}
@@ -46,7 +46,7 @@ func TestEachKey(t *testing.T) {
 	if p := d.plan(moment(t, "16:10")); !p.wake.Equal(moment(t, "17:00")) || len(d.rolls) != 0 {
 		t.Errorf("wakes at %s, and holds %d rolls", p.wake, len(d.rolls))
 	}
-	d.is()
+	d.setConfig()
 	if p := d.plan(moment(t, "16:20")); !slices.Equal(p.gone, []string{"s"}) {
 		t.Errorf("gone: %q", p.gone)
 	}
@@ -56,7 +56,7 @@ func TestEachKey(t *testing.T) {
 // the others.
 func TestKeysThatAreNotKnown(t *testing.T) {
 	t.Parallel()
-	d := newDesktop(t, each("0 * * * *", config.MissedSkip, 0), config.Schedule{Name: "other", Cron: "0 * * * *"})
+	d := newDesktop(t, eachSchedule("0 * * * *", config.MissedSkip, 0), config.Schedule{Name: "other", Cron: "0 * * * *"})
 	d.plan(moment(t, "12:30"))
 	for _, now := range []string{"13:00", "13:00:10", "13:00:50"} {
 		p := d.plan(moment(t, now))
@@ -65,7 +65,7 @@ func TestKeysThatAreNotKnown(t *testing.T) {
 		}
 	}
 	d.keys = func() []string { return []string{"a"} }
-	if got := shown(d.all(moment(t, "13:00:59"))); got != "13:00/a" {
+	if got := shown(d.runAll(moment(t, "13:00:59"))); got != "13:00/a" {
 		t.Errorf("then %q", got)
 	}
 }
@@ -76,7 +76,7 @@ func TestKeysThatAreNotKnown(t *testing.T) {
 // The keys are requested once for each scheduled time, however long its spread. Meanwhile
 // the waiting ticks of earlier times are still sent.
 func TestEachKeyInASpread(t *testing.T) {
-	d := newDesktop(t, each("0 * * * *", config.MissedSkip, 90*time.Minute))
+	d := newDesktop(t, eachSchedule("0 * * * *", config.MissedSkip, 90*time.Minute))
 	d.keys = func() []string { return keysOf(500) }
 	got := map[string]time.Time{}
 	to := moment(t, "18:30")
@@ -110,7 +110,7 @@ func TestEachKeyInASpread(t *testing.T) {
 func TestVeryManyKeys(t *testing.T) {
 	keys := keysOf(200_000)
 	for _, spread := range []time.Duration{0, 2 * time.Hour} {
-		d := newDesktop(t, each("0 3 * * *", config.MissedSkip, spread), config.Schedule{Name: "other", Cron: "* * * * *", Missed: config.MissedAll})
+		d := newDesktop(t, eachSchedule("0 3 * * *", config.MissedSkip, spread), config.Schedule{Name: "other", Cron: "* * * * *", Missed: config.MissedAll})
 		d.keys = func() []string { return keys }
 		d.plan(moment(t, "02:59:30"))
 		now := moment(t, "03:00")
@@ -157,7 +157,7 @@ func TestVeryManyKeys(t *testing.T) {
 func TestEachKeyHoweverOftenOneLooks(t *testing.T) {
 	for seed := range uint64(40) {
 		r := rand.New(rand.NewPCG(seed, 11))
-		s := each([]string{"0 * * * *", "*/7 * * * *", "@every 5m"}[r.IntN(3)], config.MissedAll, 0)
+		s := eachSchedule([]string{"0 * * * *", "*/7 * * * *", "@every 5m"}[r.IntN(3)], config.MissedAll, 0)
 		if r.IntN(2) == 0 {
 			s.Spread = time.Duration(1+r.IntN(100)) * time.Minute
 		}
@@ -176,7 +176,7 @@ func TestEachKeyHoweverOftenOneLooks(t *testing.T) {
 		to := from.Add(8 * time.Hour)
 		got := map[string]int{}
 		for now := from; ; {
-			for _, tick := range d.all(now) {
+			for _, tick := range d.runAll(now) {
 				got[tick.Key+" "+stamp(tick.Scheduled)]++
 				if tick.due.After(now) {
 					t.Fatalf("seed %d at %s: %+v", seed, now, tick)
@@ -195,7 +195,7 @@ func TestEachKeyHoweverOftenOneLooks(t *testing.T) {
 		}
 		e := d.table[0]
 		for _, key := range always {
-			for _, scheduled := range e.between(from, to.Add(-offset("s", key, s.Spread)), 1<<20) {
+			for _, scheduled := range e.timesBetween(from, to.Add(-offset("s", key, s.Spread)), 1<<20) {
 				if name := key + " " + stamp(scheduled); got[name] != 1 {
 					t.Fatalf("seed %d, %+v: %s was sent %d times", seed, s, name, got[name])
 				}
@@ -213,7 +213,7 @@ func TestEachKeyHoweverOftenOneLooks(t *testing.T) {
 // has gone gets none.
 func TestAPassThatAnotherControllerEnds(t *testing.T) {
 	keys := keysOf(2*part + part/2)
-	d := newDesktop(t, each("0 * * * *", config.MissedSkip, 0))
+	d := newDesktop(t, eachSchedule("0 * * * *", config.MissedSkip, 0))
 	d.keys = func() []string { return keys }
 	d.plan(moment(t, "12:30"))
 	d.plan(moment(t, "13:00"))
@@ -224,7 +224,7 @@ func TestAPassThatAnotherControllerEnds(t *testing.T) {
 	slices.Sort(keys)
 	keys = append([]string{"0-comes-late"}, keys[:2*part]...) // this key sorts before the pass's position, and some keys are gone
 	d.rolls = nil
-	rest := d.all(moment(t, "13:20"))
+	rest := d.runAll(moment(t, "13:20"))
 	count := map[string]int{}
 	for _, tick := range append(first.ticks, rest...) {
 		count[tick.Key]++
@@ -240,12 +240,12 @@ func TestAPassThatAnotherControllerEnds(t *testing.T) {
 // A schedule that is changed within a pass ends the pass with its old definition.
 func TestAScheduleThatChangesWithinAPass(t *testing.T) {
 	for _, back := range []bool{false, true} {
-		s := each("0 * * * *", config.MissedAll, time.Hour)
+		s := eachSchedule("0 * * * *", config.MissedAll, time.Hour)
 		d := newDesktop(t, s)
 		d.keys = func() []string { return keysOf(3 * part) }
 		d.plan(moment(t, "12:30"))
-		got := d.all(moment(t, "13:20"))
-		d.is(each("30 * * * *", config.MissedSkip, 0))
+		got := d.runAll(moment(t, "13:20"))
+		d.setConfig(eachSchedule("30 * * * *", config.MissedSkip, 0))
 		d.rolls = nil
 		d.plan(moment(t, "13:20"))
 		p := d.plan(moment(t, "13:20")) // ticks that wait in the spread are sent at once
@@ -254,14 +254,14 @@ func TestAScheduleThatChangesWithinAPass(t *testing.T) {
 			t.Fatalf("%d ticks at the change, more %v", len(p.ticks), p.more)
 		}
 		if back {
-			d.is(s)
+			d.setConfig(s)
 		}
-		got = append(got, d.all(moment(t, "13:25"))...)
+		got = append(got, d.runAll(moment(t, "13:25"))...)
 		want := 3 * part
 		if back { // the schedule counts as new, and its first time is 14:00
-			got = append(got, d.all(moment(t, "13:59"))...)
+			got = append(got, d.runAll(moment(t, "13:59"))...)
 		} else {
-			got = append(got, d.all(moment(t, "13:30"))...)
+			got = append(got, d.runAll(moment(t, "13:30"))...)
 			want *= 2
 		}
 		count := map[string]int{}
@@ -328,7 +328,7 @@ func (m *memory) keyed() string {
 func TestKeysThatFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, who := &memory{t: t}, &keySource{}
-		k := m.controller(Options{Keys: who.list}, each("*/10 * * * *", config.MissedSkip, 0),
+		k := m.controller(Options{Keys: who.list}, eachSchedule("*/10 * * * *", config.MissedSkip, 0),
 			config.Schedule{Name: "other", Cron: "*/10 * * * *", TimeZone: "UTC", Missed: config.MissedSkip})
 		defer shut(t, k)
 		see := func(sent, asked string, delayed bool) {
@@ -342,22 +342,22 @@ func TestKeysThatFail(t *testing.T) {
 			}
 		}
 		who.is(nil, nil, "a", "b")
-		until(t, "2000-01-01T00:10:00Z")
+		sleepUntil(t, "2000-01-01T00:10:00Z")
 		see("00:10/@00:10:00 00:10/a@00:10:00 00:10/b@00:10:00", "00:10:00", false)
 		who.is(errors.New("Redis is away"), nil)
-		until(t, "2000-01-01T00:20:10Z")
+		sleepUntil(t, "2000-01-01T00:20:10Z")
 		see("00:20/@00:20:00", "00:20:00 00:20:01 00:20:03 00:20:07", true)
 		who.is(nil, nil, "a")
-		until(t, "2000-01-01T00:20:40Z")
+		sleepUntil(t, "2000-01-01T00:20:40Z")
 		see("00:20/a@00:20:15", "00:20:15", false)
 		hangs := make(chan struct{})
 		who.is(nil, hangs, "a", "c")
-		until(t, "2000-01-01T00:30:20Z")
+		sleepUntil(t, "2000-01-01T00:30:20Z")
 		see("00:30/@00:30:00", "00:30:00", false)
 		close(hangs)
 		see("00:30/a@00:30:20 00:30/c@00:30:20", "", false)
 		who.is(nil, make(chan struct{})) // the request never returns
-		until(t, "2000-01-01T00:41:00Z")
+		sleepUntil(t, "2000-01-01T00:41:00Z")
 		see("00:40/@00:40:00", "00:40:00", true)
 	})
 }
@@ -365,9 +365,9 @@ func TestKeysThatFail(t *testing.T) {
 func TestNobodyKnowsKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &memory{t: t}
-		k := m.controller(Options{}, each("* * * * *", config.MissedAll, 0))
+		k := m.controller(Options{}, eachSchedule("* * * * *", config.MissedAll, 0))
 		defer shut(t, k)
-		until(t, "2000-01-01T01:00:00Z")
+		sleepUntil(t, "2000-01-01T01:00:00Z")
 		if s := k.Status(); m.keyed() != "" || len(s.Delayed) > 0 {
 			t.Errorf("%+v", s)
 		}
@@ -378,9 +378,9 @@ func TestNobodyKnowsKeys(t *testing.T) {
 func TestTooManyKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &memory{t: t}
-		k := m.controller(Options{Keys: func(context.Context, string) ([]string, error) { return make([]string, maxRoll+1), nil }}, each("* * * * *", config.MissedAll, 0))
+		k := m.controller(Options{Keys: func(context.Context, string) ([]string, error) { return make([]string, maxRoll+1), nil }}, eachSchedule("* * * * *", config.MissedAll, 0))
 		defer shut(t, k)
-		until(t, "2000-01-01T00:01:30Z")
+		sleepUntil(t, "2000-01-01T00:01:30Z")
 		if err := k.Status().Delayed["s"]; err == nil || !strings.Contains(err.Error(), "1000000 at most") {
 			t.Error(err)
 		}
@@ -396,10 +396,10 @@ func TestControllersThatGetOtherKeys(t *testing.T) {
 	keysWith := func(own string) func(context.Context, string) ([]string, error) {
 		return func(context.Context, string) ([]string, error) { return append(slices.Clone(both), own), nil }
 	}
-	s := each("* * * * * *", config.MissedAll, 0)
+	s := eachSchedule("* * * * * *", config.MissedAll, 0)
 	a := w.controller(Options{Keys: keysWith("a")}, s)
 	b := w.controller(Options{Keys: keysWith("b")}, s)
-	w.soon("there are ticks of both", func() bool {
+	w.poll("there are ticks of both", func() bool {
 		of := map[string]bool{}
 		for name := range w.firings() {
 			of[name[21:]] = true
@@ -420,13 +420,13 @@ func TestControllersThatGetOtherKeys(t *testing.T) {
 func TestVeryManyTicksOnKafka(t *testing.T) {
 	const many = 40_000
 	w := newWorld(t)
-	s := each("0 0 1 1 *", config.MissedLast, 0)
+	s := eachSchedule("0 0 1 1 *", config.MissedLast, 0)
 	from := time.Date(time.Now().UTC().Year(), 1, 1, 0, 0, 0, 0, time.UTC).Add(-time.Hour)
 	w.write(mark{Turn: "t", At: from, Full: true, States: map[string]state{"s": begun(&s, from)}})
 	keys := keysOf(many)
 	began := time.Now()
 	k := w.controller(Options{Lease: 2 * time.Second, Keys: func(context.Context, string) ([]string, error) { return keys, nil }}, s)
-	w.soon("all are there", func() bool {
+	w.poll("all are there", func() bool {
 		ends, err := w.b.Ends(w.ctx(), "events")
 		w.must(err)
 		var n int64

@@ -123,8 +123,8 @@ func offset(schedule, key string, spread time.Duration) time.Duration {
 	return time.Duration(seconds) * time.Second
 }
 
-// next returns the first scheduled time after a time; zero if there is none.
-func (e *entry) next(after time.Time) time.Time {
+// nextTime returns the first scheduled time after a time; zero if there is none.
+func (e *entry) nextTime(after time.Time) time.Time {
 	if after.Before(e.asked) || !after.Before(e.answer) {
 		e.asked = after
 		e.answer, _ = e.expr.Next(after, e.zone)
@@ -132,11 +132,11 @@ func (e *entry) next(after time.Time) time.Time {
 	return e.answer
 }
 
-// between returns the first scheduled times in (after, until], oldest first, at most most
+// timesBetween returns the first scheduled times in (after, until], oldest first, at most most
 // of them.
-func (e *entry) between(after, until time.Time, most int) (all []time.Time) {
+func (e *entry) timesBetween(after, until time.Time, most int) (all []time.Time) {
 	for len(all) < most {
-		at := e.next(after)
+		at := e.nextTime(after)
 		if at.IsZero() || at.After(until) {
 			break
 		}
@@ -156,7 +156,7 @@ func (e *entry) newest(after, until time.Time, most int) []time.Time {
 		if back >= until.Sub(after) {
 			from, whole = after, true
 		}
-		all := e.between(from, until, int(back/time.Second)+1)
+		all := e.timesBetween(from, until, int(back/time.Second)+1)
 		if len(all) >= most || whole {
 			return all[max(0, len(all)-most):]
 		}
@@ -166,10 +166,10 @@ func (e *entry) newest(after, until time.Time, most int) []time.Time {
 // mostCounted bounds the count of missed times, because an exact larger count has no use.
 const mostCounted = 10_000
 
-// count counts the scheduled times in (after, until].
-func (e *entry) count(after, until time.Time) (n int) {
+// countTimes counts the scheduled times in (after, until].
+func (e *entry) countTimes(after, until time.Time) (n int) {
 	for ; n < mostCounted; n++ {
-		if after = e.next(after); after.IsZero() || after.After(until) {
+		if after = e.nextTime(after); after.IsZero() || after.After(until) {
 			break
 		}
 	}
@@ -185,7 +185,7 @@ func Next(s *config.Schedule, after time.Time) (time.Time, bool) {
 	if err != nil {
 		return time.Time{}, false // cannot happen, because the config was checked
 	}
-	at := e.next(after)
+	at := e.nextTime(after)
 	return at, !at.IsZero()
 }
 

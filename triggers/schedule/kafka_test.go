@@ -22,9 +22,9 @@ func TestATick(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	k := w.controller(Options{}, config.Schedule{Name: "nightly", Cron: "* * * * * *", TimeZone: "Europe/Berlin", Missed: config.MissedSkip, Keys: []string{"bot-1"}})
-	w.soon("it ticks", func() bool { return len(w.there()) > 0 })
+	w.poll("it ticks", func() bool { return len(w.committedEvents()) > 0 })
 	w.close(k)
-	v := w.there()[0]
+	v := w.committedEvents()[0]
 	at, err := time.Parse(time.RFC3339, v.Time)
 	w.must(err)
 	berlin, err := time.LoadLocation("Europe/Berlin")
@@ -44,8 +44,8 @@ func TestMissedWhileNothingRan(t *testing.T) {
 	s := config.Schedule{Name: "s", Cron: "* * * * *", TimeZone: "UTC", Missed: config.MissedSkip}
 	w.write(mark{Turn: "t", At: before, Full: true, States: map[string]state{"s": begun(&s, before)}})
 	w.controller(Options{}, s)
-	w.soon("it ticks", func() bool { return len(w.there()) > 0 })
-	all := w.there()
+	w.poll("it ticks", func() bool { return len(w.committedEvents()) > 0 })
+	all := w.committedEvents()
 	v := slices.MinFunc(all, func(a, b broker.View) int { return strings.Compare(a.Time, b.Time) }) // the ticks are on several partitions
 	at, err := time.Parse(time.RFC3339, v.Time)
 	w.must(err)
@@ -62,10 +62,10 @@ func TestTwoControllersFight(t *testing.T) {
 	keys := keysOf(40)
 	a := w.controller(Options{Lease: 200 * time.Millisecond}, everySecond(keys...))
 	b := w.controller(Options{Lease: 200 * time.Millisecond}, everySecond(keys...))
-	w.soon("there are ticks of six seconds", func() bool { return len(w.firings()) >= 6*len(keys) })
+	w.poll("there are ticks of six seconds", func() bool { return len(w.firings()) >= 6*len(keys) })
 	w.close(a)
 	w.close(b)
-	w.whole(keys...)
+	w.checkWhole(keys...)
 }
 
 func TestRedisIsFlushed(t *testing.T) {
@@ -76,10 +76,10 @@ func TestRedisIsFlushed(t *testing.T) {
 		w.controller(Options{Redis: w.redis}, everySecond(keys...))
 	}
 	for n := range 5 {
-		w.soon("it goes on", func() bool { return len(w.firings()) > n*len(keys) })
+		w.poll("it goes on", func() bool { return len(w.firings()) > n*len(keys) })
 		w.must(w.redis.FlushAll(w.ctx()).Err())
 	}
-	w.whole(keys...)
+	w.checkWhole(keys...)
 }
 
 func TestOneIsActiveAndTheOtherTakesOver(t *testing.T) {
@@ -88,14 +88,14 @@ func TestOneIsActiveAndTheOtherTakesOver(t *testing.T) {
 	a := w.controller(Options{Redis: w.redis}, everySecond())
 	w.active(a)
 	b := w.controller(Options{Redis: w.redis}, everySecond())
-	w.soon("it ticks twice", func() bool { return len(w.there()) >= 2 })
+	w.poll("it ticks twice", func() bool { return len(w.committedEvents()) >= 2 })
 	if s := b.Status(); s.Active || s.Err != nil {
 		t.Errorf("next to an active controller: %+v", s)
 	}
 	w.close(a)
 	w.active(b)
-	w.soon("it ticks twice more", func() bool { return len(w.there()) >= 4 })
-	w.whole("")
+	w.poll("it ticks twice more", func() bool { return len(w.committedEvents()) >= 4 })
+	w.checkWhole("")
 }
 
 // A controller that stops within a transaction does not delay the next one. Its ticks are
@@ -119,14 +119,14 @@ func TestAControllerThatStopsWithinATransaction(t *testing.T) {
 	}()
 	<-sent
 	w.controller(Options{}, everySecond())
-	w.soon("it ticks", func() bool { return len(w.there()) >= 2 })
+	w.poll("it ticks", func() bool { return len(w.committedEvents()) >= 2 })
 	close(wake)
 	if err := <-ended; !errors.Is(err, broker.ErrSuperseded) {
 		t.Errorf("the dead controller's transaction: %v", err)
 	}
 	w.must(dead.Close(w.ctx()))
-	w.soon("it ticks on", func() bool { return len(w.there()) >= 4 })
-	w.whole("")
+	w.poll("it ticks on", func() bool { return len(w.committedEvents()) >= 4 })
+	w.checkWhole("")
 }
 
 // hourly returns a schedule that is not due while a test runs: its last time was ten
@@ -150,7 +150,7 @@ func TestATornTransactionWithItsMark(t *testing.T) {
 	w.write(mark{Turn: "t", At: last, Full: true, States: map[string]state{"s": done}, Ends: ends,
 		Sent: []batch{{Schedule: "s", Scheduled: last, Missed: 7, Keys: []string{"a", "b", "c"}}}})
 	k := w.controller(Options{}, s)
-	w.soon("the others are there", func() bool { return len(w.there()) >= 3 })
+	w.poll("the others are there", func() bool { return len(w.committedEvents()) >= 3 })
 	w.close(k)
 	k = w.controller(Options{}, s) // the sent ticks are known after a further takeover, too
 	w.active(k)
@@ -160,7 +160,7 @@ func TestATornTransactionWithItsMark(t *testing.T) {
 			t.Errorf("%s is there %d times", key, n)
 		}
 	}
-	for _, v := range w.there() {
+	for _, v := range w.committedEvents() {
 		if n, err := missedOf(&v); err != nil || n != 7 && v.Subject != "b" {
 			t.Errorf("%s: %s, %v", v.Subject, v.Data, err)
 		}
@@ -176,7 +176,7 @@ func TestATornTransactionWithoutItsMark(t *testing.T) {
 	w.write(mark{Turn: "t", At: before.Through, Full: true, States: map[string]state{"s": before}, Ends: w.ends()})
 	w.send(tick{Schedule: "s", Key: "b", Scheduled: last})
 	w.controller(Options{}, s)
-	w.soon("the others are there", func() bool { return len(w.firings()) == 3 })
+	w.poll("the others are there", func() bool { return len(w.firings()) == 3 })
 	for name, n := range w.firings() {
 		if n != 1 {
 			t.Errorf("%s is there %d times", name, n)
@@ -191,8 +191,8 @@ func TestReadBeginsWithTheNewestFullMark(t *testing.T) {
 	for range 3 {
 		k := w.controller(Options{}, everySecond())
 		w.active(k)
-		n := len(w.there())
-		w.soon("it ticks", func() bool { return len(w.there()) > n })
+		n := len(w.committedEvents())
+		w.poll("it ticks", func() bool { return len(w.committedEvents()) > n })
 		w.close(k)
 	}
 	at, err := w.b.Committed(w.ctx(), reader, []broker.Position{{Stream: tidemill.StreamClock}})
@@ -239,7 +239,7 @@ func TestMarksThatHaveExpired(t *testing.T) {
 	w.must(err)
 	w.must(kafka.DeleteRecords("test.clock", 0, end[0].Offset))
 	k = w.controller(Options{}, s)
-	w.soon("what may have been missed is made up for", func() bool { return len(w.there()) == 3 })
+	w.poll("what may have been missed is made up for", func() bool { return len(w.committedEvents()) == 3 })
 	for name, n := range w.firings() {
 		if n != 1 || !strings.HasPrefix(name, stamp(last)) {
 			t.Errorf("%s is there %d times", name, n)
@@ -248,7 +248,7 @@ func TestMarksThatHaveExpired(t *testing.T) {
 	w.close(k)
 	k = w.controller(Options{}, s) // a further start does not repeat the tick
 	w.active(k)
-	if n := len(w.there()); n != 3 {
+	if n := len(w.committedEvents()); n != 3 {
 		t.Errorf("%d ticks", n)
 	}
 }
@@ -267,7 +267,7 @@ func TestMarksOfAnotherStream(t *testing.T) {
 	s, last := hourly(config.MissedAll)
 	w.write(mark{Turn: "t", At: last, Full: true, States: map[string]state{"s": begun(&s, last.Add(-time.Minute))}})
 	w.controller(Options{}, s)
-	w.soon("what the marks tell is made up for", func() bool { return len(w.there()) == 3 })
+	w.poll("what the marks tell is made up for", func() bool { return len(w.committedEvents()) == 3 })
 }
 
 // The controller retries while Kafka refuses its requests.
@@ -288,11 +288,11 @@ func TestKafkaIsAway(t *testing.T) {
 		return toKafka(ctx)
 	}
 	k.start()
-	w.soon("it says why it cannot", func() bool { return k.Status().Err != nil })
+	w.poll("it says why it cannot", func() bool { return k.Status().Err != nil })
 	mu.Lock()
 	away = false
 	mu.Unlock()
 	w.active(k)
-	w.soon("it ticks", func() bool { return len(w.there()) > 0 })
+	w.poll("it ticks", func() bool { return len(w.committedEvents()) > 0 })
 	w.close(k)
 }

@@ -76,7 +76,7 @@ func (m *memory) write(me int, ticks []tick, of mark) error {
 	case me != m.holds:
 		return broker.ErrSuperseded
 	}
-	of.Turn, of.Sent = stamp(of.At)+string(rune('a'+len(m.marks))), batches(ticks)
+	of.Turn, of.Sent = stamp(of.At)+string(rune('a'+len(m.marks))), toBatches(ticks)
 	if of.Full {
 		m.full = len(m.marks)
 	}
@@ -140,8 +140,8 @@ func shut(t *testing.T, k *Controller) {
 	}
 }
 
-// until sleeps until a time.
-func until(t *testing.T, text string) {
+// sleepUntil sleeps until a time.
+func sleepUntil(t *testing.T, text string) {
 	t.Helper()
 	at, err := time.Parse(time.RFC3339, text)
 	if err != nil {
@@ -162,14 +162,14 @@ func TestClocksThatChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &memory{t: t}
 		s := config.Schedule{Name: "s", Cron: "30 2 * * *", TimeZone: "America/New_York", Missed: config.MissedSkip}
-		until(t, "2000-04-02T00:00:00Z") // clocks are set forward at 07:00 UTC
+		sleepUntil(t, "2000-04-02T00:00:00Z") // clocks are set forward at 07:00 UTC
 		k := m.controller(Options{}, s)
-		until(t, "2000-04-04T00:00:00Z")
+		sleepUntil(t, "2000-04-04T00:00:00Z")
 		shut(t, k)
 		expect(t, m, "03:00-0400@07:00:00 02:30-0400@06:30:00")
-		until(t, "2000-10-29T00:00:00Z") // clocks are set back at 06:00 UTC, from 2:00 to 1:00
+		sleepUntil(t, "2000-10-29T00:00:00Z") // clocks are set back at 06:00 UTC, from 2:00 to 1:00
 		k = m.controller(Options{}, s)
-		until(t, "2000-10-31T00:00:00Z")
+		sleepUntil(t, "2000-10-31T00:00:00Z")
 		shut(t, k)
 		expect(t, m, "02:30-0500@07:30:00 02:30-0500@07:30:00")
 		book, err := m.read(t.Context())
@@ -189,15 +189,15 @@ func TestTenMinutesWithoutKafka(t *testing.T) {
 			m := &memory{t: t}
 			k := m.controller(Options{}, config.Schedule{Name: "s", Cron: "*/2 * * * *", TimeZone: "UTC", Missed: missed})
 			defer shut(t, k)
-			until(t, "2000-01-01T00:05:30Z")
+			sleepUntil(t, "2000-01-01T00:05:30Z")
 			expect(t, m, "00:02Z@00:02:00 00:04Z@00:04:00")
 			m.is(errors.New("Kafka is away"))
-			until(t, "2000-01-01T00:15:15Z")
+			sleepUntil(t, "2000-01-01T00:15:15Z")
 			if s := k.Status(); s.Active || s.Err == nil {
 				t.Errorf("while Kafka is away: %+v", s)
 			}
 			m.is(nil)
-			until(t, "2000-01-01T00:15:59Z")
+			sleepUntil(t, "2000-01-01T00:15:59Z")
 			got := m.sent()
 			for _, w := range strings.Fields(want) {
 				before, after, ok := strings.Cut(got, w)
@@ -209,7 +209,7 @@ func TestTenMinutesWithoutKafka(t *testing.T) {
 			if got != "" {
 				t.Errorf("%s: and then %q", missed, got)
 			}
-			until(t, "2000-01-01T00:16:30Z")
+			sleepUntil(t, "2000-01-01T00:16:30Z")
 			expect(t, m, "00:16Z@00:16:00")
 		})
 	}
@@ -220,13 +220,13 @@ func TestAControllerThatComesBackLater(t *testing.T) {
 		m := &memory{t: t}
 		s := config.Schedule{Name: "s", Cron: "0 * * * *", TimeZone: "UTC", Missed: config.MissedAll}
 		k := m.controller(Options{}, s)
-		until(t, "2000-01-01T01:30:00Z")
+		sleepUntil(t, "2000-01-01T01:30:00Z")
 		shut(t, k)
-		until(t, "2000-01-01T04:30:00Z")
+		sleepUntil(t, "2000-01-01T04:30:00Z")
 		expect(t, m, "01:00Z@01:00:00")
 		k = m.controller(Options{}, s)
 		defer shut(t, k)
-		until(t, "2000-01-01T05:30:00Z")
+		sleepUntil(t, "2000-01-01T05:30:00Z")
 		expect(t, m, "02:00Z@04:30:00 03:00Z@04:30:00 04:00Z@04:30:00 05:00Z@05:00:00")
 	})
 }
@@ -248,14 +248,14 @@ func TestConfigAndPauseApplyAtOnce(t *testing.T) {
 			Changed: func() <-chan struct{} { mu.Lock(); defer mu.Unlock(); return changed },
 		}, config.Schedule{Name: "s", Cron: "0 0 1 1 *", TimeZone: "UTC", Missed: config.MissedLast})
 		defer shut(t, k)
-		until(t, "2000-01-01T00:00:10Z")
+		sleepUntil(t, "2000-01-01T00:00:10Z")
 		if err := k.Apply(&config.Config{Schedules: []config.Schedule{{Name: "s", Cron: "* * * * * *", TimeZone: "UTC", Missed: config.MissedLast}}}); err != nil {
 			t.Fatal(err)
 		}
-		until(t, "2000-01-01T00:00:12Z")
+		sleepUntil(t, "2000-01-01T00:00:12Z")
 		expect(t, m, "00:00Z@00:00:11 00:00Z@00:00:12")
 		pause(true)
-		until(t, "2000-01-01T00:10:00Z")
+		sleepUntil(t, "2000-01-01T00:10:00Z")
 		expect(t, m, "")
 		pause(false)
 		synctest.Wait()
@@ -277,7 +277,7 @@ func TestTwoControllersInVirtualTime(t *testing.T) {
 		a := m.controller(Options{}, s)
 		synctest.Wait()
 		b := m.controller(Options{}, s)
-		until(t, "2000-01-01T06:00:05Z")
+		sleepUntil(t, "2000-01-01T06:00:05Z")
 		shut(t, a)
 		shut(t, b)
 		count := map[string]int{}
@@ -302,7 +302,7 @@ func TestFullMarks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &memory{t: t}
 		k := m.controller(Options{}, config.Schedule{Name: "s", Cron: "0 0 1 1 *", TimeZone: "UTC", Missed: config.MissedLast})
-		until(t, "2000-01-02T00:30:00Z")
+		sleepUntil(t, "2000-01-02T00:30:00Z")
 		shut(t, k)
 		full := 0
 		for _, data := range m.marks {

@@ -103,8 +103,8 @@ func (m *mark) size() (n int) {
 	return n + len(m.States)
 }
 
-// batches groups ticks for a mark.
-func batches(ticks []tick) (all []batch) {
+// toBatches groups ticks into the batches of a mark.
+func toBatches(ticks []tick) (all []batch) {
 	for i := range ticks {
 		t := &ticks[i]
 		if n := len(all) - 1; n >= 0 && all[n].Schedule == t.Schedule && all[n].Scheduled.Equal(t.Scheduled) && all[n].Missed == t.Missed {
@@ -167,8 +167,8 @@ func begun(s *config.Schedule, at time.Time) state {
 	return state{Cron: s.Cron, TimeZone: s.TimeZone, Spread: s.Spread, From: at, Through: at}
 }
 
-// of reports whether the state belongs to the schedule's present definition.
-func (s *state) of(now *config.Schedule) bool {
+// belongsTo reports whether the state belongs to the schedule's present definition.
+func (s *state) belongsTo(now *config.Schedule) bool {
 	return s.Cron == now.Cron && s.TimeZone == now.TimeZone && s.Spread == now.Spread
 }
 
@@ -178,8 +178,8 @@ func (s *state) former(now config.Schedule) (*entry, error) {
 	return newEntry(now)
 }
 
-// owes returns a time right before the first unhandled scheduled time of a slot.
-func (s *state) owes(offset time.Duration) time.Time {
+// oweFrom returns a time right before the first unhandled scheduled time of a slot.
+func (s *state) oweFrom(offset time.Duration) time.Time {
 	return later(s.From, s.Through.Add(-offset))
 }
 
@@ -193,19 +193,19 @@ func (s *state) skip(after, through time.Time) {
 // no tick sent between.
 func (s *state) adjacent(e *entry, offset time.Duration, scheduled time.Time) (n int) {
 	for _, gap := range slices.Backward(s.Skipped) {
-		if !e.next(later(s.From, gap.Through.Add(-offset))).Equal(scheduled) {
+		if !e.nextTime(later(s.From, gap.Through.Add(-offset))).Equal(scheduled) {
 			break
 		}
 		n++
-		scheduled = e.next(later(s.From, gap.After.Add(-offset)))
+		scheduled = e.nextTime(later(s.From, gap.After.Add(-offset)))
 	}
 	return n
 }
 
-// before counts the skipped times right before a scheduled time.
-func (s *state) before(e *entry, offset time.Duration, scheduled time.Time) (n int) {
+// skippedBefore counts the skipped times that directly precede a scheduled time.
+func (s *state) skippedBefore(e *entry, offset time.Duration, scheduled time.Time) (n int) {
 	for _, gap := range s.Skipped[len(s.Skipped)-s.adjacent(e, offset, scheduled):] {
-		n += e.count(later(s.From, gap.After.Add(-offset)), gap.Through.Add(-offset))
+		n += e.countTimes(later(s.From, gap.After.Add(-offset)), gap.Through.Add(-offset))
 	}
 	return min(n, mostCounted)
 }
@@ -215,7 +215,7 @@ func (s *state) dropCounted(e *entry) {
 	keep := 0
 	for _, at := range e.seats {
 		if keep < len(s.Skipped) {
-			keep = max(keep, s.adjacent(e, at.offset, e.next(s.owes(at.offset))))
+			keep = max(keep, s.adjacent(e, at.offset, e.nextTime(s.oweFrom(at.offset))))
 		}
 	}
 	s.Skipped = slices.Clone(s.Skipped[len(s.Skipped)-keep:])
@@ -246,8 +246,8 @@ func (b *Book) Last(schedule string) (time.Time, bool) {
 	return at, !at.IsZero()
 }
 
-// lost reports whether a schedule without a state may have had one.
-func (b *Book) lost() bool { return len(b.gaps) > 0 && !b.whole }
+// maybeLost reports whether a schedule without a state may have had one.
+func (b *Book) maybeLost() bool { return len(b.gaps) > 0 && !b.whole }
 
 // read folds the data of a mark's page.
 func (b *Book) read(data []byte) error {
@@ -285,9 +285,9 @@ func (b *Book) ticks() (all []tick) {
 	return all
 }
 
-// began returns where a partition ended when the newest transaction began. A partition
+// beginOf returns where a partition ended when the newest transaction began. A partition
 // added since then was empty.
-func (b *Book) began(partition broker.Position) broker.Position {
+func (b *Book) beginOf(partition broker.Position) broker.Position {
 	partition.Offset = 0
 	for _, e := range b.ends {
 		if e.Partition == partition.Partition && e.Stream == partition.Stream {
@@ -328,13 +328,13 @@ func readFrom(ctx context.Context, b *broker.Broker, offset int64) (book *Book, 
 			return nil, fmt.Errorf("read how far the schedules have come: %w", err)
 		}
 		for i := range events {
-			book.take(&events[i])
+			book.foldRecord(&events[i])
 		}
 	}
 }
 
-// take folds one record of the stream.
-func (b *Book) take(e *follow.Event) {
+// foldRecord folds one record of the stream.
+func (b *Book) foldRecord(e *follow.Event) {
 	err := e.Err
 	if err == nil && e.Type == tidemill.TypeClockMarked {
 		err = b.read(e.Data)

@@ -38,15 +38,15 @@ type plan struct {
 	ticks  []tick           // ordered by the time when they were due
 	states map[string]state // states that have changed
 	gone   []string         // schedules that were removed
-	notes  []note
+	notes  []decisionNote
 	wake   time.Time // time of the next plan; zero if nothing will ever be due
 	more   bool      // more ticks are due
 	asks   []string  // schedules whose keys are needed
 	idle   []string  // schedules whose keys are no longer needed
 }
 
-// note is a decision that is logged.
-type note struct {
+// decisionNote is a decision that is logged.
+type decisionNote struct {
 	what     decision
 	schedule string
 	ticks    int
@@ -69,18 +69,18 @@ func decide(q inputs) plan {
 			p.more = true
 			break
 		}
-		p.turn(&q, e)
+		p.planSchedule(&q, e)
 	}
 	if !p.more {
-		p.gone = q.gone()
+		p.gone = q.removedSchedules()
 	}
 	slices.SortStableFunc(p.ticks, func(a, b tick) int { return a.due.Compare(b.due) })
 	return p
 }
 
-// gone returns the schedules that have a state but are no longer in the config. A
+// removedSchedules returns the schedules that have a state but are no longer in the config. A
 // schedule that comes back is new.
-func (q *inputs) gone() (all []string) {
+func (q *inputs) removedSchedules() (all []string) {
 	for _, name := range slices.Sorted(maps.Keys(q.states)) {
 		if !slices.ContainsFunc(q.table, func(e *entry) bool { return e.Name == name }) {
 			all = append(all, name)
@@ -89,33 +89,33 @@ func (q *inputs) gone() (all []string) {
 	return all
 }
 
-// turn plans one schedule.
-func (p *plan) turn(q *inputs, e *entry) {
+// planSchedule plans one schedule.
+func (p *plan) planSchedule(q *inputs, e *entry) {
 	st, known := q.states[e.Name]
 	if !known {
-		st = p.meet(q, e)
-	} else if !st.of(&e.Schedule) || st.Pass != nil && st.Pass.Early {
+		st = p.beginSchedule(q, e)
+	} else if !st.belongsTo(&e.Schedule) || st.Pass != nil && st.Pass.Early {
 		p.replace(q, e, st)
 		return
 	}
 	if q.paused(e.Name) {
 		return
 	}
-	if until, ok := p.call(q, e, st); ok {
-		p.owed(q, e, st, pass{Until: until})
+	if until, ok := p.assignKeys(q, e, st); ok {
+		p.addOwed(q, e, st, pass{Until: until})
 	}
 	p.awake(e.wake(st, q.now))
 }
 
-// meet begins a schedule without a state. The schedule may be new, and then starts now.
+// beginSchedule begins a schedule without a state. The schedule may be new, and then starts now.
 // Or its marks are gone: then only the newest missed time is sent, if the schedule wants
 // missed ticks.
-func (p *plan) meet(q *inputs, e *entry) state {
+func (p *plan) beginSchedule(q *inputs, e *entry) state {
 	st := begun(&e.Schedule, q.now)
 	if q.lost && e.Missed != config.MissedSkip {
 		if last := e.newest(q.now.Add(-kept), q.now, 1); len(last) > 0 {
 			st = begun(&e.Schedule, last[0].Add(-time.Second))
-			p.notes = append(p.notes, note{forgot, e.Name, max(1, e.size())})
+			p.notes = append(p.notes, decisionNote{forgot, e.Name, max(1, e.size())})
 		}
 	}
 	p.states[e.Name] = st
@@ -133,10 +133,10 @@ func (p *plan) replace(q *inputs, e *entry, st state) {
 		return
 	case err == nil && !paused:
 		var ok bool
-		if until, ok = p.call(q, was, st); !ok {
+		if until, ok = p.assignKeys(q, was, st); !ok {
 			return
 		}
-		if whole := p.owed(q, was, st, pass{Until: until, Early: true}); !whole {
+		if whole := p.addOwed(q, was, st, pass{Until: until, Early: true}); !whole {
 			return
 		}
 	}
@@ -156,7 +156,7 @@ func (p *plan) replace(q *inputs, e *entry, st state) {
 	p.awake(e.wake(fresh, q.now))
 }
 
-// awake makes the plan wake at a time, if that is earlier.
+// awake schedules the next plan for a time, if that time is earlier.
 func (p *plan) awake(at time.Time) {
 	if !at.IsZero() && (p.wake.IsZero() || at.Before(p.wake)) {
 		p.wake = at
@@ -167,19 +167,19 @@ func (p *plan) awake(at time.Time) {
 // keys are requested.
 func (e *entry) wake(st state, now time.Time) (first time.Time) {
 	if e.Each {
-		first = e.next(later(st.From, now))
+		first = e.nextTime(later(st.From, now))
 	}
 	for _, s := range e.seats {
-		if at := e.next(later(st.From, now.Add(-s.offset))); !at.IsZero() && (first.IsZero() || at.Add(s.offset).Before(first)) {
+		if at := e.nextTime(later(st.From, now.Add(-s.offset))); !at.IsZero() && (first.IsZero() || at.Add(s.offset).Before(first)) {
 			first = at.Add(s.offset)
 		}
 	}
 	return first
 }
 
-// owed adds the ticks that are due until the end of a pass, which is under way or begins
+// addOwed adds the ticks that are due until the end of a pass, which is under way or begins
 // now. It reports whether all of them were added.
-func (p *plan) owed(q *inputs, e *entry, st state, begin pass) (whole bool) {
+func (p *plan) addOwed(q *inputs, e *entry, st state, begin pass) (whole bool) {
 	at := begin
 	if st.Pass != nil {
 		at = *st.Pass
@@ -188,9 +188,9 @@ func (p *plan) owed(q *inputs, e *entry, st state, begin pass) (whole bool) {
 	for _, s := range e.seats {
 		a := e.arrears(st, s.offset, at.Until, at.Early)
 		anyLate = anyLate || a.late > 0
-		for _, key := range s.after(st.Pass) {
+		for _, key := range s.keysAfter(st.Pass) {
 			if e.Each && len(p.ticks)-before >= part {
-				p.cut(e, st, at, late, before)
+				p.storePass(e, st, at, late, before)
 				return false
 			}
 			late += a.late
@@ -199,16 +199,16 @@ func (p *plan) owed(q *inputs, e *entry, st state, begin pass) (whole bool) {
 		}
 	}
 	if anyLate || len(p.ticks) > before || st.Pass != nil || e.called(st, at.Until) {
-		p.close(e, st, at.Until, anyLate, late, before)
+		p.endPass(e, st, at.Until, anyLate, late, before)
 	}
 	return true
 }
 
-// close records the end of a pass.
-func (p *plan) close(e *entry, st state, until time.Time, anyLate bool, late, before int) {
+// endPass records that a pass has ended.
+func (p *plan) endPass(e *entry, st state, until time.Time, anyLate bool, late, before int) {
 	through := st.Through
 	st.Pass, st.Through = nil, until
-	p.count(e, &st, late, before)
+	p.countTicks(e, &st, late, before)
 	if anyLate && e.Missed == config.MissedSkip {
 		st.skip(through, until.Add(-tooLate))
 	}
@@ -216,13 +216,13 @@ func (p *plan) close(e *entry, st state, until time.Time, anyLate bool, late, be
 	p.states[e.Name] = st
 }
 
-// count records the newest tick and the late ticks that the plan has added.
-func (p *plan) count(e *entry, st *state, late, before int) {
+// countTicks records the newest tick and the late ticks that the plan has added.
+func (p *plan) countTicks(e *entry, st *state, late, before int) {
 	for _, t := range p.ticks[before:] {
 		st.Last = later(st.Last, t.Scheduled)
 	}
 	if late > 0 {
-		p.notes = append(p.notes, note{e.verdict(), e.Name, late})
+		p.notes = append(p.notes, decisionNote{e.verdict(), e.Name, late})
 	}
 }
 
@@ -246,31 +246,31 @@ type missed struct {
 }
 
 func (e *entry) arrears(st state, offset time.Duration, now time.Time, early bool) (a missed) {
-	after, until := st.owes(offset), now.Add(-offset)
+	after, until := st.oweFrom(offset), now.Add(-offset)
 	late := until.Add(-tooLate)
 	if early {
 		until = now
 	}
-	first := e.next(after)
+	first := e.nextTime(after)
 	if first.IsZero() || first.After(until) {
 		return a
 	}
 	if late.After(after) {
-		a.times = e.newest(after, late, e.keep())
+		a.times = e.newest(after, late, e.lateLimit())
 		dropped := late
 		if len(a.times) > 0 {
 			dropped = a.times[0].Add(-time.Second)
 		}
-		a.late = e.count(after, dropped)
+		a.late = e.countTimes(after, dropped)
 		after = late
 	}
-	soon := e.between(after, until, mostMissed)
+	soon := e.timesBetween(after, until, mostMissed)
 	if len(soon) == mostMissed { // this can happen if a schedule that ticks every second is replaced
-		a.late += e.count(soon[mostMissed-1], until)
+		a.late += e.countTimes(soon[mostMissed-1], until)
 	}
 	a.times = append(a.times, soon...)
 	if len(a.times) > 0 {
-		a.missed = min(a.late+st.before(e, offset, first), mostCounted)
+		a.missed = min(a.late+st.skippedBefore(e, offset, first), mostCounted)
 	}
 	return a
 }
@@ -283,8 +283,8 @@ func (e *entry) verdict() decision {
 	return skipped
 }
 
-// keep returns how many late ticks are sent for each key.
-func (e *entry) keep() int {
+// lateLimit returns how many late ticks are sent for each key.
+func (e *entry) lateLimit() int {
 	switch e.Missed {
 	case config.MissedLast:
 		return 1

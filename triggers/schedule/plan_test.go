@@ -28,12 +28,12 @@ type desktop struct {
 
 func newDesktop(t *testing.T, schedules ...config.Schedule) *desktop {
 	d := &desktop{t: t, states: map[string]state{}, paused: map[string]bool{}}
-	d.is(schedules...)
+	d.setConfig(schedules...)
 	return d
 }
 
-// is replaces the config.
-func (d *desktop) is(schedules ...config.Schedule) {
+// setConfig replaces the config.
+func (d *desktop) setConfig(schedules ...config.Schedule) {
 	d.t.Helper()
 	d.table = nil
 	for _, s := range schedules {
@@ -57,7 +57,7 @@ func (d *desktop) plan(now time.Time) plan {
 		d.rolls = map[string]*keyList{}
 	}
 	p := decide(inputs{table: d.table, states: d.states, lost: d.lost, rolls: d.rolls, paused: func(s string) bool { return d.paused[s] }, sent: d.sent, now: now})
-	d.keep(p)
+	d.storeStates(p)
 	for _, name := range p.idle {
 		delete(d.rolls, name)
 	}
@@ -73,8 +73,8 @@ func (d *desktop) plan(now time.Time) plan {
 	return p
 }
 
-// keep stores the plan's states after encoding them as marks do.
-func (d *desktop) keep(p plan) {
+// storeStates stores the plan's states after encoding them as marks do.
+func (d *desktop) storeStates(p plan) {
 	d.t.Helper()
 	data, err := json.Marshal(p.states)
 	if err != nil {
@@ -87,8 +87,8 @@ func (d *desktop) keep(p plan) {
 	maps.Copy(d.states, states)
 }
 
-// all runs plans until no tick is due.
-func (d *desktop) all(now time.Time) (ticks []tick) {
+// runAll runs plans until no tick is due.
+func (d *desktop) runAll(now time.Time) (ticks []tick) {
 	d.t.Helper()
 	for range 1000 {
 		p := d.plan(now)
@@ -101,9 +101,9 @@ func (d *desktop) all(now time.Time) (ticks []tick) {
 	return nil
 }
 
-// at runs a plan for a time of day and shows the ticks: time, key, and the number missed
+// runAt runs a plan for a time of day and shows the ticks: time, key, and the number missed
 // before.
-func (d *desktop) at(now string) string {
+func (d *desktop) runAt(now string) string {
 	d.t.Helper()
 	return shown(d.plan(moment(d.t, now)).ticks)
 }
@@ -177,7 +177,7 @@ func TestPlan(t *testing.T) {
 			t.Parallel()
 			d := newDesktop(t, c.schedule)
 			for _, s := range c.steps {
-				if got := d.at(s.now); got != s.want {
+				if got := d.runAt(s.now); got != s.want {
 					t.Errorf("at %s: %q, want %q", s.now, got, s.want)
 				}
 			}
@@ -188,12 +188,12 @@ func TestPlan(t *testing.T) {
 func TestAllIsBounded(t *testing.T) {
 	t.Parallel()
 	d := newDesktop(t, config.Schedule{Name: "s", Cron: "* * * * *", Missed: config.MissedAll, Keys: []string{"a", "b"}})
-	d.at("2026-06-01 00:00:00")
+	d.runAt("2026-06-01 00:00:00")
 	p := d.plan(moment(t, "2026-06-03 00:00:30"))
 	if len(p.ticks) != mostMissed+2 || p.ticks[0].Missed != 2*24*60-mostMissed/2-1 || p.ticks[2].Missed != 0 {
 		t.Errorf("%d ticks, %d missed before the first", len(p.ticks), p.ticks[0].Missed)
 	}
-	want := note{leftOut, "s", 2 * (2*24*60 - mostMissed/2 - 1)}
+	want := decisionNote{leftOut, "s", 2 * (2*24*60 - mostMissed/2 - 1)}
 	if len(p.notes) != 1 || p.notes[0] != want {
 		t.Errorf("notes %v, want %v", p.notes, want)
 	}
@@ -206,7 +206,7 @@ func TestSpread(t *testing.T) {
 		s.Keys = append(s.Keys, fmt.Sprintf("bot-%d", i))
 	}
 	d := newDesktop(t, s)
-	d.at("2026-06-01 02:00:00")
+	d.runAt("2026-06-01 02:00:00")
 	quarters := make([]int, 8)
 	now, seen := moment(t, "2026-06-01 02:30:00"), map[string]time.Time{}
 	for now.Before(moment(t, "2026-06-01 06:00:00")) {
@@ -230,7 +230,7 @@ func TestSpread(t *testing.T) {
 	}
 	// A key's slot does not depend on the other keys.
 	s.Keys = s.Keys[200:]
-	d.is(s)
+	d.setConfig(s)
 	for _, at := range d.table[0].seats {
 		for _, key := range at.keys {
 			if want := seen[key].Sub(moment(t, "2026-06-01 03:00:00")); at.offset != want {
@@ -240,8 +240,8 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// spread returns a schedule of two keys whose ticks come at 3:00 plus their offsets.
-func spread(t *testing.T, missed config.Missed) (s config.Schedule, early, late slot) {
+// spreadSchedule returns a schedule of two keys whose ticks come at 3:00 plus their offsets.
+func spreadSchedule(t *testing.T, missed config.Missed) (s config.Schedule, early, late slot) {
 	s = config.Schedule{Name: "s", Cron: "0 3 * * *", Missed: missed, Spread: 4 * time.Hour, Keys: []string{"a", "b"}}
 	e := newDesktop(t, s).table[0]
 	early, late = e.seats[0], e.seats[1]
@@ -257,7 +257,7 @@ func spread(t *testing.T, missed config.Missed) (s config.Schedule, early, late 
 func TestAnOutageWithinASpread(t *testing.T) {
 	t.Parallel()
 	for _, missed := range []config.Missed{config.MissedSkip, config.MissedLast, config.MissedAll} {
-		s, early, late := spread(t, missed)
+		s, early, late := spreadSchedule(t, missed)
 		d := newDesktop(t, s)
 		three := moment(t, "2026-06-02 03:00:00")
 		d.plan(three.Add(-time.Hour))
@@ -288,13 +288,13 @@ func TestPause(t *testing.T) {
 	t.Parallel()
 	for missed, want := range map[config.Missed]string{"skip": "12:10(9)", "last": "12:09(8) 12:10", "all": "12:01 12:02 12:03 12:04 12:05 12:06 12:07 12:08 12:09 12:10"} {
 		d := newDesktop(t, minutely(missed))
-		d.at("12:00")
+		d.runAt("12:00")
 		d.paused["minutely"] = true
 		if p := d.plan(moment(t, "12:05")); len(p.ticks) > 0 || !p.wake.IsZero() {
 			t.Errorf("%s: while paused: %q, wakes at %s", missed, shown(p.ticks), p.wake)
 		}
 		d.paused["minutely"] = false
-		if got := d.at("12:10:30"); got != want {
+		if got := d.runAt("12:10:30"); got != want {
 			t.Errorf("%s: %q, want %q", missed, got, want)
 		}
 	}
@@ -304,15 +304,15 @@ func TestAChangedSchedule(t *testing.T) {
 	t.Parallel()
 	d := newDesktop(t, config.Schedule{Name: "s", Cron: "0 * * * *", Missed: config.MissedAll})
 	for _, s := range []step{{"12:30", ""}, {"13:00", "13:00"}} {
-		if got := d.at(s.now); got != s.want {
+		if got := d.runAt(s.now); got != s.want {
 			t.Errorf("at %s: %q, want %q", s.now, got, s.want)
 		}
 	}
-	d.is(config.Schedule{Name: "s", Cron: "*/20 * * * *", Missed: config.MissedAll})
-	if got := d.at("14:30"); got != "14:00" { // the old definition still owes its tick
+	d.setConfig(config.Schedule{Name: "s", Cron: "*/20 * * * *", Missed: config.MissedAll})
+	if got := d.runAt("14:30"); got != "14:00" { // the old definition still owes its tick
 		t.Errorf("at the change: %q", got)
 	}
-	if got := d.at("14:40"); got != "14:40" { // first tick of the new definition
+	if got := d.runAt("14:40"); got != "14:40" { // first tick of the new definition
 		t.Errorf("after the change: %q", got)
 	}
 	if last := d.states["s"].Last; !last.Equal(moment(t, "14:40")) {
@@ -322,13 +322,13 @@ func TestAChangedSchedule(t *testing.T) {
 
 func TestAChangedSpread(t *testing.T) {
 	t.Parallel()
-	s, early, late := spread(t, config.MissedSkip)
+	s, early, late := spreadSchedule(t, config.MissedSkip)
 	d := newDesktop(t, s)
 	three := moment(t, "2026-06-02 03:00:00")
 	d.plan(three.Add(-time.Hour))
 	d.plan(three.Add(early.offset))
 	s.Spread = 0
-	d.is(s)
+	d.setConfig(s)
 	p := d.plan(three.Add(early.offset + time.Minute))
 	if got := shown(p.ticks); got != "03:00/"+late.keys[0] {
 		t.Errorf("at the change: %q, want the key that still waited", got)
@@ -340,7 +340,7 @@ func TestAChangedSpread(t *testing.T) {
 
 func TestASpreadThatBeginsTicksFromNowOn(t *testing.T) {
 	t.Parallel()
-	s, early, _ := spread(t, config.MissedAll)
+	s, early, _ := spreadSchedule(t, config.MissedAll)
 	d := newDesktop(t, s)
 	three := moment(t, "2026-06-02 03:00:00")
 	p := d.plan(three.Add(time.Minute))
@@ -352,13 +352,13 @@ func TestASpreadThatBeginsTicksFromNowOn(t *testing.T) {
 func TestAScheduleThatGoesAndComesBackIsNew(t *testing.T) {
 	t.Parallel()
 	d := newDesktop(t, minutely("all"))
-	d.at("12:00")
-	d.is()
+	d.runAt("12:00")
+	d.setConfig()
 	if p := d.plan(moment(t, "12:01")); !slices.Equal(p.gone, []string{"minutely"}) {
 		t.Errorf("gone: %v", p.gone)
 	}
-	d.is(minutely("all"))
-	if got := d.at("12:10"); got != "" {
+	d.setConfig(minutely("all"))
+	if got := d.runAt("12:10"); got != "" {
 		t.Errorf("%q", got)
 	}
 }
@@ -372,7 +372,7 @@ func TestMarksThatAreGone(t *testing.T) {
 		if got := shown(p.ticks); got != want {
 			t.Errorf("%s: %q, want %q", missed, got, want)
 		}
-		if forgotten := slices.Contains(p.notes, note{forgot, "s", 1}); forgotten != (want != "") {
+		if forgotten := slices.Contains(p.notes, decisionNote{forgot, "s", 1}); forgotten != (want != "") {
 			t.Errorf("%s: notes %v", missed, p.notes)
 		}
 		if got := shown(d.plan(moment(t, "2026-06-21 03:00:00")).ticks); got != "03:00" {
@@ -382,7 +382,7 @@ func TestMarksThatAreGone(t *testing.T) {
 	// A tick so rare that it was surely sent while there were marks.
 	d := newDesktop(t, config.Schedule{Name: "s", Cron: "0 3 1 1 *", Missed: config.MissedAll})
 	d.lost = true
-	if got := d.at("2026-06-20 12:00:00"); got != "" {
+	if got := d.runAt("2026-06-20 12:00:00"); got != "" {
 		t.Errorf("%q", got)
 	}
 }
@@ -390,14 +390,14 @@ func TestMarksThatAreGone(t *testing.T) {
 func TestWhatStandsOnTheStreamIsNotSentAgain(t *testing.T) {
 	t.Parallel()
 	d := newDesktop(t, config.Schedule{Name: "s", Cron: "* * * * *", Missed: config.MissedAll, Keys: []string{"a", "b"}})
-	d.at("12:00")
+	d.runAt("12:00")
 	there := tick{Schedule: "s", Key: "a", Scheduled: moment(t, "12:01")}
 	d.sent = map[string]bool{there.id(): true}
-	if got := d.at("12:01"); got != "12:01/b" {
+	if got := d.runAt("12:01"); got != "12:01/b" {
 		t.Errorf("%q", got)
 	}
 	d.sent = nil
-	if got := d.at("12:02"); got != "12:02/a 12:02/b" {
+	if got := d.runAt("12:02"); got != "12:02/a 12:02/b" {
 		t.Errorf("%q", got)
 	}
 }
@@ -413,7 +413,7 @@ func TestManyTicksAreSeveralTransactions(t *testing.T) {
 		all = append(all, s)
 	}
 	d := newDesktop(t, all...)
-	d.at("12:30")
+	d.runAt("12:30")
 	if p := d.plan(moment(t, "13:00")); len(p.ticks) != 1400 || !p.more {
 		t.Errorf("%d ticks, more: %v", len(p.ticks), p.more)
 	}
@@ -462,7 +462,7 @@ func TestHoweverOftenOneLooks(t *testing.T) {
 		}
 		want := 0
 		for _, at := range d.table[0].seats {
-			for _, scheduled := range d.table[0].between(from, to.Add(-at.offset), 1<<20) {
+			for _, scheduled := range d.table[0].timesBetween(from, to.Add(-at.offset), 1<<20) {
 				for _, key := range at.keys {
 					want++
 					if name := key + " " + stamp(scheduled); got[name] != 1 {

@@ -34,8 +34,8 @@ type leadership struct {
 	full   time.Time // time of the last full mark
 }
 
-// lead runs one term and returns the reason why it has ended.
-func (k *Controller) lead(ctx context.Context) error {
+// runLeadership runs one term and returns the reason why it has ended.
+func (k *Controller) runLeadership(ctx context.Context) error {
 	d, err := k.open(ctx)
 	if err != nil {
 		return err
@@ -75,7 +75,7 @@ func (t *leadership) begin(ctx context.Context) error {
 	if t.sent, err = t.desk.seen(ctx, book); err != nil {
 		return err
 	}
-	t.states, t.lost = book.states, book.lost()
+	t.states, t.lost = book.states, book.maybeLost()
 	if t.states == nil {
 		t.states = map[string]state{}
 	}
@@ -96,7 +96,7 @@ func (t *leadership) work(ctx context.Context) (next time.Time, err error) {
 	for {
 		now := t.k.now()
 		table := t.k.timetable()
-		p := decide(inputs{table: table.entries, states: t.states, lost: t.lost, rolls: t.roster.known(), paused: t.k.opt.Paused, sent: t.sent, now: now})
+		p := decide(inputs{table: table.entries, states: t.states, lost: t.lost, rolls: t.roster.current(), paused: t.k.opt.Paused, sent: t.sent, now: now})
 		full := now.Sub(t.full) >= fullEvery
 		if full || len(p.ticks) > 0 || len(p.states) > 0 || len(p.gone) > 0 {
 			if err := t.write(ctx, table.stream, p, now, full); err != nil {
@@ -186,7 +186,7 @@ func (l *markLog) close() {
 func (l *markLog) write(ctx context.Context, stream string, ticks []tick, m mark) error {
 	ctx, cancel := context.WithTimeout(ctx, writeWithin)
 	defer cancel()
-	m.Turn, m.Sent = rand.Text(), batches(ticks)
+	m.Turn, m.Sent = rand.Text(), toBatches(ticks)
 	if l.verify {
 		ends, err := l.broker.Ends(ctx, stream)
 		if err != nil {
@@ -245,7 +245,7 @@ func (l *markLog) seen(ctx context.Context, b *Book) (map[string]bool, error) {
 		return nil, fmt.Errorf("look for ticks that were sent: %w", err)
 	}
 	for _, end := range ends {
-		if err := l.readBack(ctx, b.began(end), end.Offset, ids); err != nil {
+		if err := l.readBack(ctx, b.beginOf(end), end.Offset, ids); err != nil {
 			return nil, fmt.Errorf("look for ticks that were sent: %w", err)
 		}
 	}

@@ -66,8 +66,8 @@ func (w *world) ctx() context.Context {
 	return ctx
 }
 
-// soon waits until a condition holds.
-func (w *world) soon(what string, is func() bool) {
+// poll waits until a condition holds.
+func (w *world) poll(what string, is func() bool) {
 	w.Helper()
 	ctx := w.ctx()
 	for tick := time.NewTicker(20 * time.Millisecond); !is(); {
@@ -101,11 +101,11 @@ func (w *world) close(k *Controller) {
 
 func (w *world) active(k *Controller) {
 	w.Helper()
-	w.soon("the controller is active", func() bool { return k.Status().Active })
+	w.poll("the controller is active", func() bool { return k.Status().Active })
 }
 
-// there returns the committed events of the events' stream.
-func (w *world) there() (all []broker.View) {
+// committedEvents returns the committed events of the events' stream.
+func (w *world) committedEvents() (all []broker.View) {
 	w.Helper()
 	ends, err := w.b.Ends(w.ctx(), tidemill.StreamEvents)
 	w.must(err)
@@ -121,7 +121,7 @@ func (w *world) there() (all []broker.View) {
 func (w *world) firings() map[string]int {
 	w.Helper()
 	count := map[string]int{}
-	for _, v := range w.there() {
+	for _, v := range w.committedEvents() {
 		count[v.Time+" "+v.Subject]++
 	}
 	return count
@@ -133,9 +133,9 @@ func everySecond(keys ...string) config.Schedule {
 	return config.Schedule{Name: "s", Cron: "* * * * * *", TimeZone: "UTC", Missed: config.MissedAll, Keys: keys}
 }
 
-// whole checks that every second between the first and the last tick has exactly one tick
+// checkWhole checks that every second between the first and the last tick has exactly one tick
 // for each key.
-func (w *world) whole(keys ...string) {
+func (w *world) checkWhole(keys ...string) {
 	w.Helper()
 	w.wholeOf(func(string) bool { return true }, keys...)
 }

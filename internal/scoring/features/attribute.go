@@ -23,7 +23,7 @@ func (r *reader) attribute(v *broker.View, index int) error {
 	if !there {
 		return s.fault("is not in the event")
 	}
-	return r.said(index, said)
+	return r.readText(index, said)
 }
 
 // lookUp finds an attribute. If the event is not on a stream yet, key is the value
@@ -41,12 +41,12 @@ func lookUp(v *broker.View, name string) (string, bool) {
 	return v.Subject, v.Subject != ""
 }
 
-// said reads a slot from unquoted text: as a string, or as the number that the text
+// readText reads a slot from unquoted text: as a string, or as the number that the text
 // spells.
-func (r *reader) said(index int, said string) error {
+func (r *reader) readText(index int, said string) error {
 	s, t := &r.plan.slots[index], &r.in[index]
 	r.begin(s, t)
-	if !alone(t) || !r.literal(t, said) {
+	if !isSingle(t) || !r.literal(t, said) {
 		return s.fault("is %s", quoted(said))
 	}
 	return nil
@@ -74,7 +74,7 @@ func (r *reader) opaque(v *broker.View) error {
 		if len(s.at.steps) > 0 {
 			return s.fault("is not there: the data is %s and not JSON; map data, which is all of it", quoted(v.DataContentType))
 		}
-		if err := r.said(i, jsonscan.AsText(v.Data)); err != nil {
+		if err := r.readText(i, jsonscan.AsText(v.Data)); err != nil {
 			return err
 		}
 	}
@@ -106,11 +106,11 @@ func isJSON(contentType string) bool {
 
 // fault reports the value that was found for a slot and the kind that the model wants.
 func (s *slot) fault(format string, args ...any) error {
-	return fmt.Errorf("read input %q: %s %s; %s", s.Name, s.path, fmt.Sprintf(format, args...), s.wanted())
+	return fmt.Errorf("read input %q: %s %s; %s", s.Name, s.path, fmt.Sprintf(format, args...), s.expectedValues())
 }
 
-// wanted describes the values that a row of a slot consists of.
-func (s *slot) wanted() string {
+// expectedValues describes the values that a row of a slot consists of.
+func (s *slot) expectedValues() string {
 	what := "number"
 	switch s.Type {
 	case tensor.String:
@@ -137,8 +137,8 @@ func (s *slot) wanted() string {
 	return "an array of " + strings.Join(sizes, "×") + " is wanted, each a " + what
 }
 
-// fault explains why an event could not be read. It is slow, because it decodes the
-// whole event.
+// fault explains why an event could not be read. fault is slow, because it decodes the whole
+// event.
 func (r *reader) fault(v *broker.View) error {
 	if v.Data == nil {
 		return errors.New("read the data: the event has none")
@@ -160,7 +160,7 @@ func (r *reader) fault(v *broker.View) error {
 	if r.row > 0 && r.plan.readsAlone(v) {
 		return fmt.Errorf("read input %q: %s %w", s.Name, s.path, ErrLength)
 	}
-	found, where := follow(data, s.at.steps)
+	found, where := walkSteps(data, s.at.steps)
 	if where != "" {
 		return s.fault("is not in the event: %s", where)
 	}
@@ -174,8 +174,8 @@ func (p *Plan) readsAlone(v *broker.View) bool {
 	return p.Read(v, in, 0) == nil
 }
 
-// follow walks down the steps. If a step is missing, it returns where.
-func follow(data any, steps []step) (found any, where string) {
+// walkSteps follows the steps into data. If a step is missing, where is its place.
+func walkSteps(data any, steps []step) (found any, where string) {
 	place := rootData
 	for _, s := range steps {
 		var there bool

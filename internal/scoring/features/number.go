@@ -123,7 +123,7 @@ func (d decimal) float(literal []byte) (float32, bool) {
 	switch {
 	case !d.cut && d.digits < 1<<24 && -d.exp < int32(len(pow10f)) && d.exp <= 0:
 		f = float32(d.digits) / pow10f[-d.exp]
-	case !d.cut && d.nearly(&f):
+	case !d.cut && d.viaFloat64(&f):
 	default:
 		v, err := strconv.ParseFloat(jsonscan.AsText(literal), 32)
 		return float32(v), err == nil
@@ -134,10 +134,10 @@ func (d decimal) float(literal []byte) (float32, bool) {
 	return f, true
 }
 
-// nearly rounds by way of a float64, if the result is certain to be right.
-func (d decimal) nearly(f *float32) bool {
+// viaFloat64 rounds through a float64, if the result is certainly correct.
+func (d decimal) viaFloat64(f *float32) bool {
 	v, ok := d.scaled()
-	if !ok || v > math.MaxFloat32/2 || v != 0 && v < 1e-37 || !rounds(v) {
+	if !ok || v > math.MaxFloat32/2 || v != 0 && v < 1e-37 || !roundsExactly(v) {
 		return false
 	}
 	*f = float32(v)
@@ -190,9 +190,8 @@ func (d decimal) integer(literal []byte, low, high int64) (int64, bool) {
 	return n, n >= low && n <= high
 }
 
-// quick is float for the most common spellings. They take a third of the time of other
-// numbers.
-func quick(b []byte, i int) (f float32, end int) {
+// quickFloat is float for the most common spellings. It takes a third of the time of float.
+func quickFloat(b []byte, i int) (f float32, end int) {
 	if f, end = fraction(b, i); end >= 0 {
 		return f, end
 	}
@@ -245,36 +244,36 @@ func fraction(b []byte, i int) (float32, int) {
 	if i+27 > len(b) || b[i]-'0' > 9 || b[i+1] != '.' {
 		return 0, -1
 	}
-	first, k := run(b, i+2)
-	second, l := run(b, i+10)
+	first, k := digitRun(b, i+2)
+	second, l := digitRun(b, i+10)
 	l &= -(k >> 3) // zero unless the first eight are digits
 	v := uint64(b[i]-'0')*pow10u[k] + eight(first<<(64-8*k))
 	v = v*pow10u[l] + eight(second<<(64-8*l))
 	n := k + l
 	end := i + 2 + n
 	if n == 16 {
-		_, more := run(b, end)
+		_, more := digitRun(b, end)
 		if end += more; more == 8 || v < 1e15 {
 			return 0, -1 // omitted digits may matter
 		}
 	}
 	f := float64(int64(v)) * tenths[n]
-	if n == 0 || b[end]|0x20 == 'e' || !rounds(f) {
+	if n == 0 || b[end]|0x20 == 'e' || !roundsExactly(f) {
 		return 0, -1
 	}
 	return float32(f), end
 }
 
-// run returns the eight bytes at i folded, so that digits are their values, and how
+// digitRun returns the eight bytes at i folded, so that digits are their values, and how
 // many of them are digits.
-func run(b []byte, i int) (w uint64, n int) {
+func digitRun(b []byte, i int) (w uint64, n int) {
 	w = word(b, i) ^ '0'*ones
 	return w, bits.TrailingZeros64((w+0x76*ones|w)&highs) / 8
 }
 
-// rounds reports whether a float64 that may be off by a few units still rounds to the
+// roundsExactly reports whether a float64 that may be off by a few units still rounds to the
 // right float32.
-func rounds(f float64) bool {
+func roundsExactly(f float64) bool {
 	const dropped, half, slack = 1<<29 - 1, 1 << 28, 16
 	low := math.Float64bits(f)&dropped + slack - half
 	return low > 2*slack

@@ -37,7 +37,7 @@ func (p *Plan) Read(v *broker.View, in []tensor.Tensor, row int) error {
 	}
 	r.b = v.Data
 	end := r.visit(p.root, jsonscan.SkipSpace(r.b, 0))
-	if end < 0 || jsonscan.SkipSpace(r.b, end) != len(r.b) || !r.complete() {
+	if end < 0 || jsonscan.SkipSpace(r.b, end) != len(r.b) || !r.isComplete() {
 		return r.fault(v)
 	}
 	return nil
@@ -63,7 +63,7 @@ func (r *reader) visit(n *node, i int) int {
 	}
 	end := 0
 	for _, s := range n.slots {
-		end = r.take(s, n, i)
+		end = r.readSlot(s, n, i)
 	}
 	switch {
 	case len(n.under) == 0 || end < 0 || i >= len(r.b):
@@ -78,9 +78,9 @@ func (r *reader) visit(n *node, i int) int {
 	return end
 }
 
-// take reads a slot. It skips a value of another kind, because the right one may
+// readSlot reads a slot. It skips a value of another kind, because the right one may
 // follow.
-func (r *reader) take(s int, n *node, i int) int {
+func (r *reader) readSlot(s int, n *node, i int) int {
 	if end := r.slot(s, i); end >= 0 {
 		r.found[s/64] |= 1 << (s % 64)
 		return end
@@ -147,8 +147,8 @@ func (n *node) element(k int) *node {
 	return nil
 }
 
-// complete reports whether every slot in the data was found.
-func (r *reader) complete() bool { return r.missing() < 0 }
+// isComplete reports whether every slot in the data was found.
+func (r *reader) isComplete() bool { return r.missing() < 0 }
 
 // missing returns the first slot that was not found, or -1.
 func (r *reader) missing() int {
@@ -194,17 +194,17 @@ func (r *reader) begin(s *slot, t *tensor.Tensor) {
 	}
 }
 
-// single reads a value that is not an array. It counts as an array of one.
+// single reads a value that is not an array. A single value counts as an array of one value.
 func (r *reader) single(t *tensor.Tensor, i int) int {
-	if !alone(t) {
+	if !isSingle(t) {
 		return -1
 	}
 	return value(r.b, i, t, r.at)
 }
 
-// alone reports whether a row is one value. If that is still open, it decides so for
+// isSingle reports whether a row is one value. If that is still open, it decides so for
 // all rows.
-func alone(t *tensor.Tensor) bool {
+func isSingle(t *tensor.Tensor) bool {
 	for j, n := range t.Shape[1:] {
 		if n < 0 {
 			t.Shape[j+1] = 1
@@ -241,11 +241,11 @@ func (r *reader) array(t *tensor.Tensor, dim, i int) int {
 		}
 		i, more = jsonscan.Next(r.b, i, ']')
 	}
-	return settle(&t.Shape[dim], n, i)
+	return checkSize(&t.Shape[dim], n, i)
 }
 
-// settle checks a dimension against its size, or sets the size if it is open.
-func settle(size *int, n, end int) int {
+// checkSize checks a dimension against its size, or sets the size if it is open.
+func checkSize(size *int, n, end int) int {
 	if *size < 0 {
 		*size = n
 	}
@@ -275,7 +275,7 @@ func (r *reader) elements(t *tensor.Tensor, i, want int, size *int) int {
 		more = r.b[i-1] == ','
 	}
 	if want < 0 {
-		return settle(size, read, i)
+		return checkSize(size, read, i)
 	}
 	if read != want {
 		return -1

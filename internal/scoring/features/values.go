@@ -71,7 +71,7 @@ func floats(b []byte, i int, dst []float32) (n, end int) {
 		if i < len(b) && b[i] == ' ' {
 			i++
 		}
-		dst[n], i = quick(b, i)
+		dst[n], i = quickFloat(b, i)
 		i, more = afterElement(b, i)
 		n++
 	}

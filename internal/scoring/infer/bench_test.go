@@ -14,7 +14,7 @@ func BenchmarkUse(b *testing.B) {
 	refs := make([]*Ref, 1000)
 	for i := range refs {
 		refs[i] = s.put(i, 4096)
-		ask(b, c, refs[i])
+		useModel(b, c, refs[i])
 	}
 	b.ReportAllocs()
 	b.RunParallel(func(p *testing.PB) {
@@ -35,14 +35,14 @@ func BenchmarkCold(b *testing.B) {
 	refs := make([]*Ref, 200)
 	for i := range refs {
 		refs[i] = &Ref{Model: fmt.Sprint("intent/", i), Version: 1, Artifact: fmt.Sprintf("%064x", i)}
-		ask(b, c, refs[i])
+		useModel(b, c, refs[i])
 	}
 	b.SetBytes(int64(len(file)))
 	b.ReportAllocs()
 	var took []time.Duration
 	for i := 0; b.Loop(); i++ {
 		begun := time.Now()
-		ask(b, c, refs[i%len(refs)])
+		useModel(b, c, refs[i%len(refs)])
 		took = append(took, time.Since(begun))
 	}
 	slices.Sort(took)

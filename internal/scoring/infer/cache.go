@@ -109,7 +109,7 @@ func (c *Cache) Close() error {
 	c.begin.Unlock()
 	c.cancel()
 	c.running.Wait()
-	c.policy.end()
+	c.policy.evictAll()
 	c.garbage.end()
 	return nil
 }
@@ -261,7 +261,7 @@ func (e *entry) release() {
 	}
 }
 
-// forget removes an entry from the map. It has no users and is not kept.
+// forget removes an entry from the map. The entry has no users and is not kept.
 func (s *shard) forget(e *entry) {
 	s.outside.Add(-e.bytes)
 	if s.entries[e.key] == e {
@@ -269,8 +269,8 @@ func (s *shard) forget(e *entry) {
 	}
 }
 
-// keep marks an entry as kept without users, or as no longer kept.
-func (e *entry) keep(kept bool) {
+// setKept marks an entry as kept without users, or as no longer kept.
+func (e *entry) setKept(kept bool) {
 	s := e.shard
 	s.lock.Lock()
 	was := e.kept
@@ -298,8 +298,8 @@ func (e *entry) used() bool {
 
 // garbage adjusts the collector to the weights in memory. Go lets garbage grow to the
 // size of the live memory, so a gigabyte of weights would take two. But weights are
-// plain numbers, which the collector does not scan. They cost it nothing, so it can run
-// as often as it would without them.
+// plain numbers, which the collector does not scan. Weights cost the collector nothing, so it can
+// run as often as it would without them.
 type garbage struct {
 	set     func(percent int) int // sets the percentage; nil leaves it alone
 	percent int                   // setting before the cache was opened

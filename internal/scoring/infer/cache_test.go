@@ -85,7 +85,7 @@ func TestALoadEndsWhenAllHaveLeft(t *testing.T) {
 			t.Fatalf("%v; ended %d", errs[1], ended)
 		}
 		close(gate)
-		ask(t, c, r) // a new load begins
+		useModel(t, c, r) // a new load begins
 	})
 }
 
@@ -134,7 +134,7 @@ func TestAFailureIsToldToAllAndIsNotKept(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	s.before = nil
-	ask(t, c, r)
+	useModel(t, c, r)
 	if _, err := c.Load(t.Context(), &Ref{Model: "toy/none", Version: 3, Artifact: "none"}); !unfit(err) || !strings.Contains(err.Error(), "has no model.onnx") {
 		t.Errorf("an artifact without a model: %v", err)
 	}
@@ -235,7 +235,7 @@ func TestFetchesDoNotStandInTheWayOfTheDisk(t *testing.T) {
 		s := newToys()
 		c := s.open(t, Options{Dir: t.TempDir(), Memory: 16 << 10})
 		here := s.put(1, 32<<10) // too large to be kept in memory, but on the disk
-		ask(t, c, here)
+		useModel(t, c, here)
 		var atOnce atomic.Int32
 		s.before = func(ctx context.Context, _, _ string) error { atOnce.Add(1); <-ctx.Done(); return ctx.Err() }
 		ctx, leave := context.WithCancel(t.Context())
@@ -243,7 +243,7 @@ func TestFetchesDoNotStandInTheWayOfTheDisk(t *testing.T) {
 			go func() { _, _ = c.Load(ctx, s.put(10+i, 4096)) }()
 		}
 		synctest.Wait()
-		ask(t, c, here)
+		useModel(t, c, here)
 		if n := atOnce.Load(); n != fetchesAtOnce {
 			t.Errorf("%d fetches were under way", n)
 		}
@@ -261,7 +261,7 @@ func TestDropForgetsAModelUnlessItHasOtherNames(t *testing.T) {
 	one := s.put(1, 4096)
 	two := *one
 	two.Model = "toy/copy"
-	ask(t, c, one)
+	useModel(t, c, one)
 	m := c.Use(&two)
 	c.Drop(one)
 	if st := c.Stats(); st.Models != 1 {
@@ -284,7 +284,7 @@ func TestUseAllocatesNothing(t *testing.T) {
 	s := newToys()
 	c := s.open(t, Options{})
 	r := s.put(1, 4096)
-	ask(t, c, r)
+	useModel(t, c, r)
 	gone := s.put(2, 4096)
 	out := []tensor.Tensor{{Type: 1, Shape: []int{1, 1}, Floats: []float32{1}}}
 	if n := testing.AllocsPerRun(1000, func() {
@@ -306,7 +306,7 @@ func TestTheCollectorIsToldHowMuchIsHeld(t *testing.T) {
 	s := newToys()
 	c := s.open(t, Options{Collect: collect, Memory: 8 << 30})
 	for i := range 8 {
-		ask(t, c, s.put(i, 256<<20))
+		useModel(t, c, s.put(i, 256<<20))
 	}
 	c.running.Wait() // the collector is set after the last caller has its model
 	if now != percentFor(80, 2<<30) && now > 12 || now < 8 {
@@ -321,7 +321,7 @@ func TestTheCollectorIsToldHowMuchIsHeld(t *testing.T) {
 	}
 	now, set = -1, nil
 	c = s.open(t, Options{Collect: collect})
-	ask(t, c, s.put(1, 256<<20))
+	useModel(t, c, s.put(1, 256<<20))
 	c.running.Wait()
 	if now != -1 || len(set) != 2 {
 		t.Errorf("it was switched off, and set to %v", set)

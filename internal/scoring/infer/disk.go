@@ -163,8 +163,8 @@ func gone(err error) error {
 	return err
 }
 
-// kept is a file in the folder.
-type kept struct {
+// keptFile is a file in the folder.
+type keptFile struct {
 	path string
 	size int64
 	used time.Time
@@ -185,8 +185,8 @@ func (d *disk) trim() error {
 }
 
 // surplus returns the files to remove so that the rest is at most some bytes.
-func surplus(all []kept, most int64) []kept {
-	slices.SortFunc(all, func(a, b kept) int { return b.used.Compare(a.used) })
+func surplus(all []keptFile, most int64) []keptFile {
+	slices.SortFunc(all, func(a, b keptFile) int { return b.used.Compare(a.used) })
 	sum := int64(0)
 	for i, k := range all {
 		if sum += k.size; sum > most {
@@ -196,7 +196,7 @@ func surplus(all []kept, most int64) []kept {
 	return nil
 }
 
-func (d *disk) list() (all []kept, err error) {
+func (d *disk) list() (all []keptFile, err error) {
 	err = filepath.WalkDir(d.dir, func(at string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
 			return gone(err)
@@ -210,7 +210,7 @@ func (d *disk) list() (all []kept, err error) {
 		case err != nil:
 			return gone(err)
 		case !temp:
-			all = append(all, kept{at, i.Size(), i.ModTime()})
+			all = append(all, keptFile{at, i.Size(), i.ModTime()})
 		case d.now().Sub(i.ModTime()) > tempFor:
 			return gone(os.Remove(at))
 		}

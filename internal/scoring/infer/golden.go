@@ -56,14 +56,14 @@ func rowsOf(n *yaml.Node, s tensor.Spec) (tensor.Tensor, error) {
 		}
 	}
 	t.Shape[0] = len(n.Content)
-	if err := fill(t.Shape[1:], width); err != nil {
+	if err := fillShape(t.Shape[1:], width); err != nil {
 		return t, wrong(n, "golden.inputs.%s: a row has %d values, and the model wants %s: %v", s.Name, width, shapeText(s.Shape), err)
 	}
 	return t, nil
 }
 
-// fill sets the missing size of a row.
-func fill(shape []int, width int) error {
+// fillShape sets the missing size of a row.
+func fillShape(shape []int, width int) error {
 	known, open := 1, -1
 	for i, size := range shape {
 		switch {

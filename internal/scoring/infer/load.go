@@ -89,7 +89,7 @@ func (c *Cache) start(s *shard, k key, r *Ref) (*flight, error) {
 	ref := *r
 	c.running.Go(func() {
 		defer cancel()
-		m, err := c.make(ctx, k)
+		m, err := c.readAndLoad(ctx, k)
 		if err != nil && c.ctx.Err() != nil {
 			err = ErrClosed
 		}
@@ -144,9 +144,9 @@ func (c *Cache) held() int64 {
 	return c.policy.window.bytes + c.policy.main.bytes + c.outside.Load()
 }
 
-// make reads a model's files and loads them. Fetches wait for each other, and so do
+// readAndLoad reads a model's files and loads them. Fetches wait for each other, and so do
 // loads, each with its own limit, so that neither starves the other.
-func (c *Cache) make(ctx context.Context, k key) (m *loaded, err error) {
+func (c *Cache) readAndLoad(ctx context.Context, k key) (m *loaded, err error) {
 	begun := time.Now()
 	defer func() { c.metrics.loaded(time.Since(begun), err) }()
 	files, err := c.files(ctx, k.artifact)
@@ -269,7 +269,7 @@ func ready(p Program, engine string, c *card) (m *loaded, err error) {
 	if m.reading, err = newReading(p, c); err != nil {
 		return nil, err
 	}
-	return m, m.try(c.golden)
+	return m, m.runTrial(c.golden)
 }
 
 // bound determines the largest number of rows in one run.
@@ -285,9 +285,9 @@ func (m *loaded) bound() error {
 	return nil
 }
 
-// try runs the golden request, whose answer must match. Without one it runs a row of
+// runTrial runs the golden request, whose answer must match. Without one it runs a row of
 // zeros, which must only be answered.
-func (m *loaded) try(g *golden) error {
+func (m *loaded) runTrial(g *golden) error {
 	if g == nil {
 		in, ok := zeros(m.inputs)
 		if !ok {
@@ -308,7 +308,7 @@ func (m *loaded) try(g *golden) error {
 		return err
 	}
 	for row := range rows {
-		if err := m.check(m.answer(out, row), g, row); err != nil {
+		if err := m.check(m.answerAt(out, row), g, row); err != nil {
 			return err
 		}
 	}

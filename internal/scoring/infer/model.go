@@ -94,10 +94,10 @@ func (m *Model) Run(in, out []tensor.Tensor) error { return m.held.program.Run(i
 
 // Whole returns an error if the outputs do not have an answer for each row. Call it
 // before Answer.
-func (m *Model) Whole(out []tensor.Tensor, rows int) error { return m.held.whole(out, rows) }
+func (m *Model) Whole(out []tensor.Tensor, rows int) error { return m.held.checkRows(out, rows) }
 
 // Answer returns the answer in a row of the outputs.
-func (m *Model) Answer(out []tensor.Tensor, row int) Answer { return m.held.answer(out, row) }
+func (m *Model) Answer(out []tensor.Tensor, row int) Answer { return m.held.answerAt(out, row) }
 
 // Release ends the caller's use of the model.
 func (m *Model) Release() { m.held.release() }
@@ -147,7 +147,7 @@ func newReading(p Program, c *card) (*reading, error) {
 	if r.labels != nil && r.scores < 0 && r.label < 0 {
 		return nil, fmt.Errorf("%w: it has %d labels, and no output of as many 32-bit floating-point numbers; name it in %s: output: NAME", ErrUnfit, len(r.labels), CardFile)
 	}
-	return r, r.fits(outputs)
+	return r, r.checkLabels(outputs)
 }
 
 // numbers returns the index of the output with scores: the named one, else the only one
@@ -178,9 +178,9 @@ func (r *reading) numbers(outputs []tensor.Spec, name string) (int, error) {
 	return fit, nil
 }
 
-// fits makes sure that there is a label for each score, as far as the model declares
+// checkLabels makes sure that there is a label for each score, as far as the model declares
 // their number.
-func (r *reading) fits(outputs []tensor.Spec) error {
+func (r *reading) checkLabels(outputs []tensor.Spec) error {
 	if r.labels == nil || r.scores < 0 {
 		return nil
 	}
@@ -227,9 +227,9 @@ func index(specs []tensor.Spec, name string) int {
 	return slices.IndexFunc(specs, func(s tensor.Spec) bool { return s.Name == name })
 }
 
-// whole makes sure that there is an answer for each row. The trial request does not
+// checkRows makes sure that each row has an answer. The trial request does not
 // show that, because it mostly has one row.
-func (r *reading) whole(out []tensor.Tensor, rows int) error {
+func (r *reading) checkRows(out []tensor.Tensor, rows int) error {
 	for _, i := range [...]int{r.scores, r.values} {
 		if i >= 0 && rows > 1 && (len(out[i].Shape) == 0 || out[i].Shape[0] != rows) {
 			return fmt.Errorf("it answers %d rows with an output of shape %v; export it with a first dimension that is open in its outputs too, or set limits.rows to 1 in %s", rows, out[i].Shape, CardFile)
@@ -241,8 +241,8 @@ func (r *reading) whole(out []tensor.Tensor, rows int) error {
 	return nil
 }
 
-// answer returns the answer in a row.
-func (r *reading) answer(out []tensor.Tensor, row int) (a Answer) {
+// answerAt returns the answer of a row.
+func (r *reading) answerAt(out []tensor.Tensor, row int) (a Answer) {
 	if r.values >= 0 {
 		a.Values = rowOf(&out[r.values], row)
 		return a

@@ -84,7 +84,7 @@ func (p *policy) admit(e *entry) bool {
 		p.refused++
 		return p.closed // the entry lives until it is released
 	}
-	e.keep(true)
+	e.setKept(true)
 	p.count++
 	if e.bytes > p.windowBytes() { // it would evict the whole window, and itself
 		p.contest(e)
@@ -120,7 +120,7 @@ func (p *policy) contest(e *entry) {
 
 func (p *policy) drop(e *entry) {
 	p.count--
-	e.keep(false)
+	e.setKept(false)
 }
 
 // victims returns entries to evict so that some bytes become free; false if they are
@@ -156,8 +156,8 @@ func (p *policy) leave(e *entry) {
 	}
 }
 
-// end evicts all entries.
-func (p *policy) end() {
+// evictAll evicts all entries.
+func (p *policy) evictAll() {
 	p.lock.Lock()
 	defer p.lock.Unlock()
 	p.closed = true
@@ -217,15 +217,15 @@ func counter(h uint64, row int) (word int, shift uint) {
 	return line*lineWords + row*2 + int(bits>>4&1), bits & 15 * 4
 }
 
-// at returns the position of a hash's bit in front of the counters.
-func at(h uint64) (word int, bit uint64) {
+// bitAt returns the position of a hash's bit in the filter before the counters.
+func bitAt(h uint64) (word int, bit uint64) {
 	h = mix(h)
 	return int(h % doorWords), 1 << (h >> 58)
 }
 
 // add counts a use.
 func (s *sketch) add(h uint64) {
-	word, bit := at(h)
+	word, bit := bitAt(h)
 	if s.door[word].Load()&bit == 0 {
 		s.door[word].Or(bit)
 		s.counted()
@@ -260,7 +260,7 @@ func (s *sketch) uses(h uint64) int {
 		word, shift := counter(h, row)
 		least = min(least, int(s.counters[word].Load()>>shift&most))
 	}
-	if word, bit := at(h); s.door[word].Load()&bit != 0 {
+	if word, bit := bitAt(h); s.door[word].Load()&bit != 0 {
 		least++
 	}
 	return least

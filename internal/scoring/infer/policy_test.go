@@ -21,16 +21,16 @@ func TestASweepLeavesThoseThatAreAskedFor(t *testing.T) {
 		refs[i] = s.put(i, size)
 	}
 	for range 20 * hot {
-		ask(t, c, refs[popular.Uint64()])
+		useModel(t, c, refs[popular.Uint64()])
 	}
 	hits, asked := 0, 0
 	for i := range models { // the sweep: one use after every three others
 		for range 3 {
-			if asked++; ask(t, c, refs[popular.Uint64()]) {
+			if asked++; useModel(t, c, refs[popular.Uint64()]) {
 				hits++
 			}
 		}
-		ask(t, c, refs[i])
+		useModel(t, c, refs[i])
 	}
 	if rate := float64(hits) / float64(asked); rate < 0.98 {
 		t.Errorf("of the models that are asked for %.1f%% were there during the sweep", rate*100)
@@ -47,7 +47,7 @@ func TestThePopularChange(t *testing.T) {
 		hits := 0
 		const asked = 20_000
 		for i := range asked {
-			if hit := ask(t, c, s.put(era*500+r.IntN(500), size)); hit && i >= asked/2 {
+			if hit := useModel(t, c, s.put(era*500+r.IntN(500), size)); hit && i >= asked/2 {
 				hits++
 			}
 		}
@@ -64,19 +64,19 @@ func TestALargeModelIsWorthItsPlace(t *testing.T) {
 	c := s.open(t, Options{Memory: 64 * size})
 	for range 3 {
 		for i := range 64 {
-			ask(t, c, s.put(i, size))
+			useModel(t, c, s.put(i, size))
 		}
 	}
 	large := s.put(1000, 4*size)
 	for range 8 {
-		ask(t, c, large)
+		useModel(t, c, large)
 	}
 	if c.Holds(large) {
 		t.Error("asked for 8 times, it took the places of 4 that were asked for 3 times each")
 	}
 	small := s.put(2000, size)
 	for range 8 {
-		ask(t, c, small)
+		useModel(t, c, small)
 	}
 	if !c.Holds(small) {
 		t.Error("a small one that was asked for as often did not find a place")
@@ -102,7 +102,7 @@ func TestWhatIsUsedIsNotPushedOut(t *testing.T) {
 	}
 	large := s.put(1000, 10*size) // fewer than ten models could be evicted for it
 	for range 30 {
-		ask(t, c, large)
+		useModel(t, c, large)
 	}
 	books(t, c, s)
 	if st := c.Stats(); c.Holds(large) || st.Evicted != 0 || st.Outside != 0 {
@@ -119,14 +119,14 @@ func TestWhatWasUsedLatelyStays(t *testing.T) {
 	s := newToys()
 	c := s.open(t, Options{Memory: 20 * size}) // too little for a window
 	for i := range fit * 3 {
-		ask(t, c, s.put(i%fit, size))
+		useModel(t, c, s.put(i%fit, size))
 	}
 	enter := func(n int) { // loads a model that was requested often
 		r := s.put(n, size)
 		for range 12 {
 			c.Use(r)
 		}
-		ask(t, c, r)
+		useModel(t, c, r)
 		if !c.Holds(r) {
 			t.Fatalf("%d did not find a place", n)
 		}
@@ -135,7 +135,7 @@ func TestWhatWasUsedLatelyStays(t *testing.T) {
 	const idle = fit / 2
 	for i := range fit {
 		if r := s.put(i, size); i != idle && c.Holds(r) {
-			ask(t, c, r)
+			useModel(t, c, r)
 		}
 	}
 	enter(101)
@@ -165,7 +165,7 @@ func TestWhatIsLargerThanAllIsServedAndNotKept(t *testing.T) {
 	if c.Holds(r) {
 		t.Error("it was kept")
 	}
-	ask(t, c, r)
+	useModel(t, c, r)
 	if n := strings.Count(log.String(), "--model-memory"); n != 1 {
 		t.Errorf("it was said %d times: %s", n, log)
 	}
@@ -186,7 +186,7 @@ func TestThePolicyKeepsItsBooks(t *testing.T) {
 						used = append(used, m)
 					}
 				case 1, 2:
-					ask(t, c, ref)
+					useModel(t, c, ref)
 				case 3:
 					if len(used) > 0 {
 						i := r.IntN(len(used))

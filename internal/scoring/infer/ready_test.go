@@ -68,7 +68,7 @@ func TestAnswers(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		got := m.answer(c.out, 0)
+		got := m.answerAt(c.out, 0)
 		if len(got.Scores) > 0 && got.Scores[0] != got.Scores[0] {
 			got.Scores = []float32{0, .1}
 		}
@@ -93,7 +93,7 @@ func TestAnswersByRow(t *testing.T) {
 	}
 	out := []tensor.Tensor{texts("a", "b", "c"), {Type: tensor.Float, Shape: []int{3, 2}, Floats: []float32{1, 2, 3, 4, 5, 6}}}
 	for row, want := range []Answer{{"a", nil, []float32{1, 2}, nil}, {"b", nil, []float32{3, 4}, nil}, {"c", nil, []float32{5, 6}, nil}} {
-		if got := m.answer(out, row); !reflect.DeepEqual(got, want) {
+		if got := m.answerAt(out, row); !reflect.DeepEqual(got, want) {
 			t.Errorf("row %d: %+v", row, got)
 		}
 	}

@@ -73,7 +73,7 @@ func (w *watched) run() {
 	begun := time.Now()
 	w.each(func(_ *rand.Rand, popular *rand.Zipf, u *user) {
 		for range 150_000 {
-			u.ask(&w.refs[popular.Uint64()])
+			u.useRow(&w.refs[popular.Uint64()])
 		}
 	})
 	w.Logf("warmed up in %v: %+v", time.Since(begun).Round(time.Millisecond), w.c.Stats())
@@ -82,10 +82,10 @@ func (w *watched) run() {
 	w.each(func(_ *rand.Rand, popular *rand.Zipf, u *user) {
 		for i := u.n; i < len(w.refs); i += runtime.GOMAXPROCS(0) {
 			for range 3 {
-				hit := u.ask(&w.refs[popular.Uint64()])
+				hit := u.useRow(&w.refs[popular.Uint64()])
 				u.count(hit)
 			}
-			u.ask(&w.refs[i])
+			u.useRow(&w.refs[i])
 		}
 	})
 	w.Logf("swept in %v: %+v", time.Since(begun).Round(time.Millisecond), w.c.Stats())
@@ -124,8 +124,8 @@ func (u *user) count(hit bool) {
 	}
 }
 
-// ask lets a model answer one row.
-func (u *user) ask(r *Ref) (hit bool) {
+// useRow lets a model answer one row.
+func (u *user) useRow(r *Ref) (hit bool) {
 	begun := time.Now()
 	m := u.w.c.Use(r)
 	if hit = m != nil; hit {

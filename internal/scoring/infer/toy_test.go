@@ -138,8 +138,8 @@ func (s *toys) open(t testing.TB, o Options) *Cache {
 	return c
 }
 
-// ask uses a model as a scorer does: from memory, or else by a load.
-func ask(t testing.TB, c *Cache, r *Ref) (hit bool) {
+// useModel uses a model as a scorer does: from memory, or else by a load.
+func useModel(t testing.TB, c *Cache, r *Ref) (hit bool) {
 	t.Helper()
 	m := c.Use(r)
 	if hit = m != nil; !hit {

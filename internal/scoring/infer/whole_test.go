@@ -24,12 +24,12 @@ func TestAnAnswerHasAllRows(t *testing.T) {
 		{reading{label: 0, scores: 1, values: -1}, []tensor.Tensor{texts("a", "b"), two}, 2, true},
 		{reading{label: 0, scores: 1, values: -1}, []tensor.Tensor{texts("a"), two}, 2, false},
 	} {
-		err := c.r.whole(c.out, c.rows)
+		err := c.r.checkRows(c.out, c.rows)
 		if (err == nil) != c.whole {
 			t.Errorf("%+v of %d rows: %v", c.r, c.rows, err)
 		}
 		for row := 0; err == nil && row < c.rows; row++ {
-			c.r.answer(c.out, row)
+			c.r.answerAt(c.out, row)
 		}
 	}
 }

@@ -89,14 +89,14 @@ func (r *reader) value(token json.Token, depth int) error {
 	if r.count++; r.count > r.want {
 		return badf("input %.100q: data has more than the %d values of the shape %v", r.name, r.want, r.t.Shape)
 	}
-	if !r.take(token) {
+	if !r.addValue(token) {
 		return badf("input %.100q: value %d of data is none of %s", r.name, r.count, datatypeOf(r.t.Type))
 	}
 	return nil
 }
 
-// take adds a value if it has the tensor's type.
-func (r *reader) take(token json.Token) bool {
+// addValue adds a value if it has the tensor's type.
+func (r *reader) addValue(token json.Token) bool {
 	switch r.t.Type {
 	case tensor.String:
 		s, ok := token.(string)

@@ -65,7 +65,7 @@ func (h *Handler) infer(r *http.Request, m *infer.Model) (*response, error) {
 	if err != nil {
 		return nil, err
 	}
-	out, err := run(m, in, rows)
+	out, err := runModel(m, in, rows)
 	if err != nil {
 		return nil, err
 	}
@@ -158,7 +158,7 @@ func (g *input) read(s *tensor.Spec, t *tensor.Tensor) error {
 	if want := datatypeOf(s.Type); g.Datatype != want {
 		return badf("input %q: its datatype is %s, not %.40q", s.Name, want, g.Datatype)
 	}
-	if !fits(g.Shape, s.Shape) {
+	if !fitsSpec(g.Shape, s.Shape) {
 		return badf("input %q: its shape is %v, not %v", s.Name, s.Shape, clip(g.Shape))
 	}
 	// Each value takes at least two bytes, with its separator.
@@ -170,9 +170,9 @@ func (g *input) read(s *tensor.Spec, t *tensor.Tensor) error {
 	return readData(s.Name, g.Data, t, want)
 }
 
-// fits compares a shape with the model's. Any number of rows is fine, also for a model
+// fitsSpec compares a shape with the model's. Any number of rows is fine, also for a model
 // that takes one at a time.
-func fits(shape, spec []int) bool {
+func fitsSpec(shape, spec []int) bool {
 	if len(shape) != len(spec) {
 		return false
 	}
@@ -211,8 +211,8 @@ const (
 	mostValues = 1 << 21 // values in all answers; about 30 MB as JSON
 )
 
-// run runs the model on as many rows at once as it takes.
-func run(m *infer.Model, in []tensor.Tensor, rows int) ([]tensor.Tensor, error) {
+// runModel runs the model on as many rows at once as it takes.
+func runModel(m *infer.Model, in []tensor.Tensor, rows int) ([]tensor.Tensor, error) {
 	most := m.MaxRows()
 	if most <= 0 || most > mostRows {
 		most = mostRows
@@ -228,7 +228,7 @@ func run(m *infer.Model, in []tensor.Tensor, rows int) ([]tensor.Tensor, error) 
 	for from := 0; from < rows; from += most {
 		some, out := make([]tensor.Tensor, len(in)), make([]tensor.Tensor, len(whole))
 		for i := range in {
-			some[i] = cut(&in[i], from, min(from+most, rows), rows)
+			some[i] = sliceRows(&in[i], from, min(from+most, rows), rows)
 		}
 		if err := m.Run(some, out); err != nil {
 			return nil, unanswered(m, err)
@@ -262,9 +262,9 @@ func unanswered(m *infer.Model, err error) error {
 	return badf("model %s, version %d: %v", m.Ref().Model, m.Ref().Version, err)
 }
 
-// cut returns some rows of a tensor. A tensor that is a single value has no rows and
+// sliceRows returns some rows of a tensor. A tensor that is a single value has no rows and
 // serves all.
-func cut(t *tensor.Tensor, from, to, rows int) tensor.Tensor {
+func sliceRows(t *tensor.Tensor, from, to, rows int) tensor.Tensor {
 	if len(t.Shape) == 0 {
 		return *t
 	}

@@ -113,7 +113,7 @@ func TestRowsAreCutAndPutTogether(t *testing.T) {
 	whole := tensor.Tensor{Type: tensor.Float, Shape: []int{3, 2}, Floats: []float32{1, 2, 3, 4, 5, 6}}
 	var back tensor.Tensor
 	for _, c := range [][2]int{{0, 2}, {2, 3}} {
-		some := cut(&whole, c[0], c[1], 3)
+		some := sliceRows(&whole, c[0], c[1], 3)
 		if err := add(&back, &some); err != nil {
 			t.Fatal(err)
 		}
@@ -152,7 +152,7 @@ func TestAnInputThatHasNoRows(t *testing.T) {
 			t.Errorf("%d, %v", n, err)
 		}
 	}
-	if got := cut(&one, 1, 2, 3); !reflect.DeepEqual(got, one) {
+	if got := sliceRows(&one, 1, 2, 3); !reflect.DeepEqual(got, one) {
 		t.Errorf("%+v", got)
 	}
 }

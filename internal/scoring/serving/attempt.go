@@ -20,9 +20,9 @@ type attempt struct {
 	err     error // last try's error
 }
 
-// try begins to load the version that should answer, unless a load is running. The
+// beginLoad begins to load the version that should answer, unless a load is running. The
 // caller holds the slot's lock.
-func (s *Slot) try() {
+func (s *Slot) beginLoad() {
 	if s.attempt != nil {
 		return
 	}
@@ -42,7 +42,7 @@ func (s *Slot) launch(a *attempt) {
 	}
 	ctx, cancel := context.WithCancel(s.models.ctx)
 	a.cancel, a.timer = cancel, nil
-	s.models.run(func() {
+	s.models.runInBackground(func() {
 		defer cancel()
 		m, err := s.load(ctx, a.version, artifact)
 		s.tried(a, m, err)
@@ -90,7 +90,7 @@ func (s *Slot) tried(a *attempt, m *infer.Model, err error) {
 		s.models.unloadable(s.name, a.version, kept, err)
 		return
 	default:
-		s.again(a, err)
+		s.retryLater(a, err)
 	}
 	s.lock.Unlock()
 }
@@ -129,12 +129,12 @@ func (s *Slot) condemn(err error) (kept int) {
 	if kept = s.target(); kept == 0 {
 		s.wake()
 	}
-	s.try()
+	s.beginLoad()
 	return kept
 }
 
-// again schedules the next try of an attempt.
-func (s *Slot) again(a *attempt, err error) {
+// retryLater schedules the next try of an attempt.
+func (s *Slot) retryLater(a *attempt, err error) {
 	a.err = err
 	after := backoff(a.tries)
 	a.tries++

@@ -84,14 +84,13 @@ func (m *Models) Close() error {
 	m.cancel()
 	m.running.Wait()
 	for _, s := range m.all() {
-		s.end()
+		s.releaseModels()
 	}
 	return nil
 }
 
-// Slot returns the slot of a model. It is cheap and the same for all callers. The slot
-// of a model without a champion is not remembered, because any client can ask for any
-// name.
+// Slot returns the slot of a model. The call is cheap, and all callers get the same slot. The slot
+// of a model without a champion is not remembered, because any client can ask for any name.
 func (m *Models) Slot(model string) *Slot {
 	m.lock.RLock()
 	s := m.slots[model]
@@ -128,7 +127,7 @@ func (m *Models) slot(model string) *Slot {
 		m.slots[model] = s
 	}
 	m.lock.Unlock()
-	s.look()
+	s.readChampion()
 	return s
 }
 
@@ -150,7 +149,7 @@ func (m *Models) Changed(model string, _ champions.Champion) {
 	s := m.slots[model]
 	m.lock.RUnlock()
 	if s != nil {
-		s.look()
+		s.readChampion()
 	}
 }
 
@@ -160,7 +159,7 @@ func (m *Models) Changed(model string, _ champions.Champion) {
 // this process is still loading it and answers with the older version.
 func (m *Models) Settle() {
 	for _, s := range m.all() {
-		s.settle()
+		s.stopOlder()
 	}
 }
 
@@ -177,8 +176,8 @@ func (m *Models) At(ctx context.Context, model string, version int) (*infer.Mode
 	return m.cache.Load(ctx, r)
 }
 
-// run starts a function in the background, unless Close has been called.
-func (m *Models) run(f func()) {
+// runInBackground starts a function in the background, unless Close has been called.
+func (m *Models) runInBackground(f func()) {
 	m.begin.Lock()
 	defer m.begin.Unlock()
 	if !m.closed {

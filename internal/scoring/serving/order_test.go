@@ -26,7 +26,7 @@ func TestWhateverTheOrder(t *testing.T) {
 				for range 120 {
 					p.step()
 				}
-				p.end()
+				p.repairAll()
 			})
 		})
 	}
@@ -189,8 +189,8 @@ func (p *play) ready(v int) {
 	p.last = turn
 }
 
-// end repairs everything that can be repaired, and waits until the champion answers.
-func (p *play) end() {
+// repairAll repairs everything that can be repaired, and waits until the champion answers.
+func (p *play) repairAll() {
 	for _, open := range p.gates {
 		open()
 	}

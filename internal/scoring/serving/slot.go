@@ -57,7 +57,7 @@ type verdict struct {
 // not in memory, Use starts to load it in the background. It never waits.
 func (s *Slot) Use() (*infer.Model, State) {
 	if s.loose {
-		if f := s.known(); f != nil {
+		if f := s.rememberedSlot(); f != nil {
 			return f.Use()
 		}
 		return nil, Missing
@@ -76,14 +76,14 @@ func (s *Slot) Use() (*infer.Model, State) {
 	case s.target() == 0:
 		return nil, Broken
 	}
-	s.try()
+	s.beginLoad()
 	return nil, Loading
 }
 
 // Waiter returns a channel that is closed when the state of a Loading slot may have
 // changed.
 func (s *Slot) Waiter() <-chan struct{} {
-	if f := s.known(); f != nil {
+	if f := s.rememberedSlot(); f != nil {
 		return f.Waiter()
 	}
 	s.lock.Lock()
@@ -100,7 +100,7 @@ func (s *Slot) Waiter() <-chan struct{} {
 // Err returns the reason why the slot is Broken, or the error of the last try that will
 // be repeated.
 func (s *Slot) Err() error {
-	if f := s.known(); f != nil {
+	if f := s.rememberedSlot(); f != nil {
 		return f.Err()
 	}
 	s.lock.Lock()
@@ -114,8 +114,8 @@ func (s *Slot) Err() error {
 	return nil
 }
 
-// known returns the remembered slot that has replaced a loose one; nil for all others.
-func (s *Slot) known() *Slot {
+// rememberedSlot returns the remembered slot that has replaced a loose one; nil for all others.
+func (s *Slot) rememberedSlot() *Slot {
 	if !s.loose {
 		return nil
 	}
@@ -140,9 +140,9 @@ func (s *Slot) target() int {
 	return c.previous
 }
 
-// look reads the champion from the table. It does so under the slot's lock: of two
+// readChampion reads the champion from the table. It does so under the slot's lock: of two
 // concurrent callers, the later one sees the newer entry.
-func (s *Slot) look() {
+func (s *Slot) readChampion() {
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	now, ok := s.models.table.Champion(s.name)
@@ -167,11 +167,11 @@ func (s *Slot) changed() {
 	case s.serving != nil && s.isChampion(s.serving):
 		// A rollback before the newer champion was loaded: the serving version stays.
 	case wanted || s.serving != nil && s.models.cache.Holds(s.serving):
-		s.try()
+		s.beginLoad()
 		return
 	default:
 		// The version has left the memory. Another model with the same files may load
-		// it again. Then it would answer, and the champion would not be loaded.
+		// it again. The older version would then answer, and the champion would not be loaded.
 		s.retire()
 	}
 	s.wake()
@@ -190,10 +190,10 @@ func (s *Slot) retire() {
 	}
 }
 
-// settle stops a version from answering that is older than the target. Another process
+// stopOlder stops a version from answering that is older than the target. Another process
 // may already have answered with the target while it was being loaded here.
-func (s *Slot) settle() {
-	s.look()
+func (s *Slot) stopOlder() {
+	s.readChampion()
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	if s.serving != nil && !s.isChampion(s.serving) && s.serving.Version != s.target() {
@@ -231,8 +231,8 @@ func (s *Slot) wake() {
 	}
 }
 
-// end releases the held models and wakes the waiting callers.
-func (s *Slot) end() {
+// releaseModels releases the held models and unblocks the waiting callers.
+func (s *Slot) releaseModels() {
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	s.stop()

@@ -12,9 +12,9 @@ import (
 
 const bot = "intent/bot"
 
-// in runs a test in a synctest bubble. The function is waits for all background work, before and
+// inBubble runs a test in a synctest bubble. The function is waits for all background work, before and
 // after it checks the answer.
-func in(t *testing.T, test func(t *testing.T, w *world, is func(want string))) {
+func inBubble(t *testing.T, test func(t *testing.T, w *world, is func(want string))) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 0)
@@ -30,7 +30,7 @@ func in(t *testing.T, test func(t *testing.T, w *world, is func(want string))) {
 }
 
 func TestAModelIsLoadedWhenItIsUsed(t *testing.T) {
-	in(t, func(t *testing.T, w *world, is func(string)) {
+	inBubble(t, func(t *testing.T, w *world, is func(string)) {
 		is("missing")
 		w.promote(bot, 1)
 		synctest.Wait()
@@ -49,7 +49,7 @@ func TestAModelIsLoadedWhenItIsUsed(t *testing.T) {
 // Any client can ask for any name, so the slot of a model without a champion is not remembered.
 // Such a slot still returns the model once there is a champion.
 func TestASlotWithoutAChampionIsForgotten(t *testing.T) {
-	in(t, func(t *testing.T, w *world, is func(string)) {
+	inBubble(t, func(t *testing.T, w *world, is func(string)) {
 		early := w.models.Slot(bot)
 		if m, state := early.Use(); m != nil || state != Missing || early.Err() != nil || len(w.models.all()) != 0 {
 			t.Errorf("%v, state %d, %d slots", m, state, len(w.models.all()))
@@ -73,7 +73,7 @@ func TestASlotWithoutAChampionIsForgotten(t *testing.T) {
 }
 
 func TestASwapWaitsForNothing(t *testing.T) {
-	in(t, func(t *testing.T, w *world, is func(string)) {
+	inBubble(t, func(t *testing.T, w *world, is func(string)) {
 		w.promote(bot, 1)
 		is("loading")
 		is("1")
@@ -97,7 +97,7 @@ func TestASwapWaitsForNothing(t *testing.T) {
 }
 
 func TestARollbackIsASwap(t *testing.T) {
-	in(t, func(t *testing.T, w *world, is func(string)) {
+	inBubble(t, func(t *testing.T, w *world, is func(string)) {
 		w.promote(bot, 1)
 		is("loading")
 		is("1")
@@ -110,7 +110,7 @@ func TestARollbackIsASwap(t *testing.T) {
 
 // A rollback before the newer version was loaded cancels the load and changes nothing else.
 func TestARollbackEndsTheLoadOfWhatItTakesBack(t *testing.T) {
-	in(t, func(t *testing.T, w *world, is func(string)) {
+	inBubble(t, func(t *testing.T, w *world, is func(string)) {
 		w.promote(bot, 1)
 		is("loading")
 		is("1")
@@ -127,7 +127,7 @@ func TestARollbackEndsTheLoadOfWhatItTakesBack(t *testing.T) {
 }
 
 func TestANewerChampionEndsTheLoadOfAnOlder(t *testing.T) {
-	in(t, func(t *testing.T, w *world, is func(string)) {
+	inBubble(t, func(t *testing.T, w *world, is func(string)) {
 		w.promote(bot, 1)
 		open := w.gate(bot + "@1")
 		is("loading")
@@ -148,7 +148,7 @@ func TestANewerChampionEndsTheLoadOfAnOlder(t *testing.T) {
 }
 
 func TestAnUnfitChampionLeavesTheOldOne(t *testing.T) {
-	in(t, func(t *testing.T, w *world, is func(string)) {
+	inBubble(t, func(t *testing.T, w *world, is func(string)) {
 		w.promote(bot, 1)
 		is("loading")
 		is("1")
@@ -171,7 +171,7 @@ func TestAnUnfitChampionLeavesTheOldOne(t *testing.T) {
 }
 
 func TestAnUnfitChampionHasTheOneBeforeLoaded(t *testing.T) {
-	in(t, func(t *testing.T, w *world, is func(string)) {
+	inBubble(t, func(t *testing.T, w *world, is func(string)) {
 		w.set(bot, 1)
 		w.set(bot, 2)
 		w.fails(bot+"@2", errUnfit)
@@ -191,7 +191,7 @@ func TestAnUnfitChampionHasTheOneBeforeLoaded(t *testing.T) {
 }
 
 func TestWhatCannotBeLoadedAtAllIsBroken(t *testing.T) {
-	in(t, func(t *testing.T, w *world, is func(string)) {
+	inBubble(t, func(t *testing.T, w *world, is func(string)) {
 		w.set(bot, 1)
 		w.set(bot, 2)
 		w.fails(bot+"@1", errUnfit)
@@ -214,7 +214,7 @@ func TestWhatCannotBeLoadedAtAllIsBroken(t *testing.T) {
 // A load that fails temporarily is tried again at growing intervals. Meanwhile the old version
 // answers. If none is in memory nothing answers, and never an older version.
 func TestWhatFailsInPassingIsTriedAgain(t *testing.T) {
-	in(t, func(t *testing.T, w *world, is func(string)) {
+	inBubble(t, func(t *testing.T, w *world, is func(string)) {
 		w.set(bot, 1)
 		w.promote(bot, 2)
 		w.fails(bot+"@2", errAway)
@@ -245,7 +245,7 @@ func TestWhatFailsInPassingIsTriedAgain(t *testing.T) {
 }
 
 func TestANewerChampionDoesNotWaitForTheNextTry(t *testing.T) {
-	in(t, func(t *testing.T, w *world, is func(string)) {
+	inBubble(t, func(t *testing.T, w *world, is func(string)) {
 		w.promote(bot, 1)
 		w.fails(bot+"@1", errAway)
 		is("loading")
@@ -256,7 +256,7 @@ func TestANewerChampionDoesNotWaitForTheNextTry(t *testing.T) {
 }
 
 func TestAModelThatIsRetiredIsMissing(t *testing.T) {
-	in(t, func(t *testing.T, w *world, is func(string)) {
+	inBubble(t, func(t *testing.T, w *world, is func(string)) {
 		w.promote(bot, 1)
 		is("loading")
 		is("1")
@@ -278,7 +278,7 @@ func TestAModelThatIsRetiredIsMissing(t *testing.T) {
 }
 
 func TestWhatLeftTheMemoryIsLoadedAgain(t *testing.T) {
-	in(t, func(t *testing.T, w *world, is func(string)) {
+	inBubble(t, func(t *testing.T, w *world, is func(string)) {
 		w.promote(bot, 1)
 		is("loading")
 		is("1")
@@ -327,7 +327,7 @@ func TestWhatWasLoadedIsThereForItsFirstUse(t *testing.T) {
 // The former owner of a partition may have answered with the champion that is still being
 // loaded here.
 func TestSettleHasNothingOlderAnswer(t *testing.T) {
-	in(t, func(t *testing.T, w *world, is func(string)) {
+	inBubble(t, func(t *testing.T, w *world, is func(string)) {
 		w.promote(bot, 1)
 		is("loading")
 		is("1")
@@ -348,7 +348,7 @@ func TestSettleHasNothingOlderAnswer(t *testing.T) {
 }
 
 func TestOneModelDoesNotWaitForAnother(t *testing.T) {
-	in(t, func(t *testing.T, w *world, is func(string)) {
+	inBubble(t, func(t *testing.T, w *world, is func(string)) {
 		open := w.gate("intent/slow@1")
 		defer open()
 		w.promote("intent/slow", 1)
@@ -362,7 +362,7 @@ func TestOneModelDoesNotWaitForAnother(t *testing.T) {
 }
 
 func TestAVersionByItsNumber(t *testing.T) {
-	in(t, func(t *testing.T, w *world, _ func(string)) {
+	inBubble(t, func(t *testing.T, w *world, _ func(string)) {
 		w.promote(bot, 2)
 		for range 2 {
 			m, err := w.models.At(t.Context(), bot, 1)
@@ -378,7 +378,7 @@ func TestAVersionByItsNumber(t *testing.T) {
 }
 
 func TestCloseWakesThoseWhoWait(t *testing.T) {
-	in(t, func(t *testing.T, w *world, is func(string)) {
+	inBubble(t, func(t *testing.T, w *world, is func(string)) {
 		defer w.gate(bot + "@1")()
 		w.promote(bot, 1)
 		is("loading")
@@ -429,7 +429,7 @@ func TestUseOfWhatIsThereAllocatesNothing(t *testing.T) {
 // champion, even if the same files are loaded again, by another scorer or for a model with
 // identical files.
 func TestWhatSomebodyElseLoadsDoesNotAnswerAgain(t *testing.T) {
-	in(t, func(t *testing.T, w *world, is func(string)) {
+	inBubble(t, func(t *testing.T, w *world, is func(string)) {
 		w.promote(bot, 1)
 		is("loading")
 		is("1")

@@ -8,7 +8,7 @@ import (
 )
 
 func TestFilled(t *testing.T) {
-	each(t, func(t *testing.T, on variant) {
+	eachVariant(t, func(t *testing.T, on variant) {
 		r := rand.New(rand.NewPCG(7, 7))
 		for _, n := range []int{0, 1, 2, 7, 63, 64, 65, 100, 128, 200, 512, 2048, 2049, 5000} {
 			for range 20 {
@@ -36,7 +36,7 @@ func checkFilled(t *testing.T, r *rand.Rand, on variant, n int) {
 		t.Fatalf("of %v there are %d filled: %v, want %v", x, m, got, index)
 	}
 	for k, i := range index {
-		if !same(value[k], x[i]) {
+		if !sameBits(value[k], x[i]) {
 			t.Fatalf("number %d is %v, want %v", i, value[k], x[i])
 		}
 	}

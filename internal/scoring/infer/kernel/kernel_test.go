@@ -16,8 +16,8 @@ func variants() []variant {
 	return all
 }
 
-// each runs a test once with every variant.
-func each(t *testing.T, test func(*testing.T, variant)) {
+// eachVariant runs a test once with every variant.
+func eachVariant(t *testing.T, test func(*testing.T, variant)) {
 	for _, v := range variants() {
 		t.Run(v.String(), func(t *testing.T) { test(t, v) })
 	}
@@ -31,24 +31,24 @@ func random(r *rand.Rand, n int) []float32 {
 	return x
 }
 
-// near compares a result with one in float64. sum is the sum of the absolute terms. 1e-5 of it
+// checkNear compares a result with one in float64. sum is the sum of the absolute terms. 1e-5 of it
 // is more than rounding loses, and less than the effect of any bug.
-func near(t *testing.T, what string, got float32, want, sum float64) {
+func checkNear(t *testing.T, what string, got float32, want, sum float64) {
 	t.Helper()
 	if !(math.Abs(float64(got)-want) <= 1e-5*(1+sum)) {
 		t.Fatalf("%s is %v, want %v", what, got, want)
 	}
 }
 
-// same reports whether two numbers are equal bit by bit, or both NaN.
-func same(a, b float32) bool {
+// sameBits reports whether two numbers are equal bit by bit, or both NaN.
+func sameBits(a, b float32) bool {
 	return math.Float32bits(a) == math.Float32bits(b) || a != a && b != b
 }
 
 var sizes = []int{0, 1, 2, 3, 7, 8, 9, 15, 16, 17, 20, 31, 32, 33, 47, 48, 63, 64, 65, 100, 128, 131, 200}
 
 func TestMultiply(t *testing.T) {
-	each(t, func(t *testing.T, on variant) {
+	eachVariant(t, func(t *testing.T, on variant) {
 		r := rand.New(rand.NewPCG(1, 2))
 		for _, n := range sizes {
 			for _, k := range []int{0, 1, 2, 3, 5, 8, 17, 64, 129} {
@@ -79,7 +79,7 @@ func checkMultiply(t *testing.T, r *rand.Rand, on variant, m, k, n int) {
 			if bias != nil {
 				want += float64(bias[j])
 			}
-			near(t, fmt.Sprintf("%d×%d×%d act %d: %d, %d", m, k, n, act, i, j), c[i*n+j], reference(act, want), sum)
+			checkNear(t, fmt.Sprintf("%d×%d×%d act %d: %d, %d", m, k, n, act, i, j), c[i*n+j], reference(act, want), sum)
 		}
 	}
 }

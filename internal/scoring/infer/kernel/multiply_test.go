@@ -10,7 +10,7 @@ import (
 // A row's answer is the same to the bit in any batch, whether it is passed as a sparse row or
 // not.
 func TestMultiplyDoesNotDependOnTheBatch(t *testing.T) {
-	each(t, func(t *testing.T, on variant) {
+	eachVariant(t, func(t *testing.T, on variant) {
 		r := rand.New(rand.NewPCG(8, 9))
 		for _, n := range []int{1, 20, 64, 100, 150} {
 			for _, k := range []int{1, 64, tall - 1, tall, 300} {
@@ -42,14 +42,14 @@ func checkIndependence(t *testing.T, r *rand.Rand, w *Weights) {
 func equal(t *testing.T, what string, got, want []float32) {
 	t.Helper()
 	for i, v := range got {
-		if !same(v, want[i]) {
+		if !sameBits(v, want[i]) {
 			t.Fatalf("%s: number %d is %v, want %v", what, i, v, want[i])
 		}
 	}
 }
 
 func TestMultiplySparse(t *testing.T) {
-	each(t, func(t *testing.T, on variant) {
+	eachVariant(t, func(t *testing.T, on variant) {
 		r := rand.New(rand.NewPCG(10, 11))
 		for _, n := range sizes {
 			for _, k := range []int{1, 20, tall, 1000} {
@@ -80,13 +80,13 @@ func checkSparse(t *testing.T, r *rand.Rand, on variant, k, n, count int) {
 			p := float64(value[i]) * float64(b[int(row)*n+j])
 			want, size = want+p, size+math.Abs(p)
 		}
-		near(t, fmt.Sprintf("%d×%d act %d: %d", k, n, act, j), c[j], reference(act, want), size)
+		checkNear(t, fmt.Sprintf("%d×%d act %d: %d", k, n, act, j), c[j], reference(act, want), size)
 	}
 }
 
 // A row that does not exist is never read.
 func TestMultiplySparseOfNoRow(t *testing.T) {
-	each(t, func(t *testing.T, on variant) {
+	eachVariant(t, func(t *testing.T, on variant) {
 		for _, bad := range []int32{-1, 200, math.MaxInt32, math.MinInt32} {
 			func() {
 				defer func() {
@@ -102,7 +102,7 @@ func TestMultiplySparseOfNoRow(t *testing.T) {
 }
 
 func TestMultiplyNoNumbers(t *testing.T) {
-	each(t, func(t *testing.T, on variant) {
+	eachVariant(t, func(t *testing.T, on variant) {
 		for _, m := range []int{1, 2, 4} {
 			for _, n := range []int{3, 20, 64} {
 				for _, v := range hostile {
@@ -128,7 +128,7 @@ func checkHostile(t *testing.T, on variant, m, n int, v float32) {
 		pack(on, k, n, b).Multiply(m, a, nil, act, got)
 		pack(scalar, k, n, b).Multiply(m, a, nil, act, want)
 		for i := range want {
-			if !same(got[i], want[i]) && !(math.Abs(float64(got[i]-want[i])) <= 1e-5*(1+math.Abs(float64(want[i])))) {
+			if !sameBits(got[i], want[i]) && !(math.Abs(float64(got[i]-want[i])) <= 1e-5*(1+math.Abs(float64(want[i])))) {
 				t.Fatalf("%d rows, %d columns, act %d with %v: number %d is %v, want %v", m, n, act, v, i, got[i], want[i])
 			}
 		}
@@ -136,7 +136,7 @@ func checkHostile(t *testing.T, on variant, m, n int, v float32) {
 }
 
 func TestNothingIsAllocated(t *testing.T) {
-	each(t, func(t *testing.T, on variant) {
+	eachVariant(t, func(t *testing.T, on variant) {
 		w := pack(on, 200, 70, make([]float32, 200*70))
 		a, bias, c := make([]float32, 7*200), make([]float32, 70), make([]float32, 7*70)
 		index, value := []int32{3, 4}, []float32{1, 2}

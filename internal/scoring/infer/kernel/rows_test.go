@@ -8,7 +8,7 @@ import (
 )
 
 func TestActivations(t *testing.T) {
-	each(t, func(t *testing.T, on variant) {
+	eachVariant(t, func(t *testing.T, on variant) {
 		for act := None; act <= Exp; act++ {
 			for _, n := range sizes {
 				checkActivation(t, on, act, n)
@@ -48,13 +48,13 @@ var hostile = []float32{
 
 // NaN and results out of range are the same as without vectors.
 func TestActivationsOfNoNumbers(t *testing.T) {
-	each(t, func(t *testing.T, on variant) {
+	eachVariant(t, func(t *testing.T, on variant) {
 		for act := None; act <= Exp; act++ {
 			x := append([]float32(nil), hostile...)
 			act.apply(on, x)
 			for i, v := range x {
 				want := act.of(hostile[i])
-				if !same(v, want) && !(math.Abs(float64(v-want)) <= 2e-6*math.Abs(float64(want))+1e-37) {
+				if !sameBits(v, want) && !(math.Abs(float64(v-want)) <= 2e-6*math.Abs(float64(want))+1e-37) {
 					t.Errorf("activation %d of %v is %v, want %v", act, hostile[i], v, want)
 				}
 			}
@@ -63,7 +63,7 @@ func TestActivationsOfNoNumbers(t *testing.T) {
 }
 
 func TestSoftmax(t *testing.T) {
-	each(t, func(t *testing.T, on variant) {
+	eachVariant(t, func(t *testing.T, on variant) {
 		for _, n := range sizes {
 			r := rand.New(rand.NewPCG(4, uint64(n)))
 			for _, rows := range []int{0, 1, 3} {
@@ -75,7 +75,7 @@ func TestSoftmax(t *testing.T) {
 				softmax(on, rows, n, x)
 				softmax(scalar, rows, n, want)
 				for i := range want {
-					near(t, fmt.Sprintf("%d×%d: %d", rows, n, i), x[i], float64(want[i]), 0)
+					checkNear(t, fmt.Sprintf("%d×%d: %d", rows, n, i), x[i], float64(want[i]), 0)
 				}
 			}
 		}
@@ -83,7 +83,7 @@ func TestSoftmax(t *testing.T) {
 }
 
 func TestSoftmaxOfNoNumbers(t *testing.T) {
-	each(t, func(t *testing.T, on variant) {
+	eachVariant(t, func(t *testing.T, on variant) {
 		for _, v := range hostile {
 			for at := range 20 {
 				x := random(rand.New(rand.NewPCG(5, 6)), 20)
@@ -92,7 +92,7 @@ func TestSoftmaxOfNoNumbers(t *testing.T) {
 				softmax(on, 1, 20, x)
 				softmaxScalar(want)
 				for i := range want {
-					if !same(x[i], want[i]) && !(math.Abs(float64(x[i]-want[i])) < 1e-6) {
+					if !sameBits(x[i], want[i]) && !(math.Abs(float64(x[i]-want[i])) < 1e-6) {
 						t.Fatalf("with %v: %v, want %v", v, x, want)
 					}
 				}
@@ -106,7 +106,7 @@ func TestSoftmaxOfNoNumbers(t *testing.T) {
 }
 
 func TestOperations(t *testing.T) {
-	each(t, func(t *testing.T, on variant) {
+	eachVariant(t, func(t *testing.T, on variant) {
 		for how := adding; how <= dividing; how++ {
 			for _, n := range append(sizes, len(hostile)) {
 				r := rand.New(rand.NewPCG(7, uint64(n)))
@@ -117,7 +117,7 @@ func TestOperations(t *testing.T) {
 				how.combine(on, dst[:n], a, b)
 				how.scalar(want, a, b)
 				for i := range want {
-					if !same(dst[i], want[i]) {
+					if !sameBits(dst[i], want[i]) {
 						t.Fatalf("operation %d on %v and %v is %v, want %v", how, a[i], b[i], dst[i], want[i])
 					}
 				}

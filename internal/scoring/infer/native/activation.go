@@ -19,12 +19,12 @@ func (c *compiler) activation(n *node) error {
 	if n.Op == "Relu" {
 		kinds = append(kinds, tensor.Int32, tensor.Int64)
 	}
-	if err := only(x, kinds...); err != nil {
+	if err := checkKinds(x, kinds...); err != nil {
 		return err
 	}
 	y := c.output(n, 0, x.kind, x.shape)
 	from, to, act := x.ref, y.ref, activationOf(n.Op)
-	c.add(n.what(), []*value{x}, []*value{y}, func(s *state) error {
+	c.add(n.describe(), []*value{x}, []*value{y}, func(s *state) error {
 		in := s.get(from)
 		if err := s.move(in, to, in.Shape...); err != nil {
 			return err
@@ -71,13 +71,13 @@ func (c *compiler) softmax(n *node) error {
 		return err
 	}
 	x := n.in[0]
-	if err := only(x, tensor.Float, tensor.Double); err != nil {
+	if err := checkKinds(x, tensor.Float, tensor.Double); err != nil {
 		return err
 	}
 	y := c.output(n, 0, x.kind, x.shape)
 	axis, asMatrix := n.integer("axis", softmaxAxis(n.opset)), n.opset < 13
 	from, to := x.ref, y.ref
-	c.add(n.what(), []*value{x}, []*value{y}, func(s *state) error {
+	c.add(n.describe(), []*value{x}, []*value{y}, func(s *state) error {
 		in := s.get(from)
 		at, err := axisOf(axis, max(len(in.Shape), 1))
 		if asMatrix && err != nil && axis == int64(len(in.Shape)) {
@@ -139,13 +139,13 @@ func (c *compiler) argMax(n *node) error {
 		return err
 	}
 	x := n.in[0]
-	if err := only(x, tensor.Float, tensor.Double, tensor.Int32, tensor.Int64); err != nil {
+	if err := checkKinds(x, tensor.Float, tensor.Double, tensor.Int32, tensor.Int64); err != nil {
 		return err
 	}
 	y := c.output(n, 0, tensor.Int64, nil)
 	axis, keep, last := n.integer("axis", 0), n.integer("keepdims", 1) != 0, n.integer("select_last_index", 0) != 0
 	from, to := x.ref, y.ref
-	c.add(n.what(), []*value{x}, []*value{y}, func(s *state) error {
+	c.add(n.describe(), []*value{x}, []*value{y}, func(s *state) error {
 		in := s.get(from)
 		at, err := axisOf(axis, len(in.Shape))
 		if err != nil {
@@ -156,7 +156,7 @@ func (c *compiler) argMax(n *node) error {
 		if keep {
 			shape = append(shape, 1)
 		}
-		out, err := s.make(to, tensor.Int64, append(shape, in.Shape[at+1:]...)...)
+		out, err := s.prepare(to, tensor.Int64, append(shape, in.Shape[at+1:]...)...)
 		if err != nil || len(out.Ints) == 0 {
 			return err
 		}

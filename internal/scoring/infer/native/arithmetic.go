@@ -39,7 +39,7 @@ func (c *compiler) arithmetic(n *node) error {
 		return err
 	}
 	a, b := n.in[0], n.in[1]
-	if err := only(a, tensor.Float, tensor.Double, tensor.Int32, tensor.Int64); err != nil {
+	if err := checkKinds(a, tensor.Float, tensor.Double, tensor.Int32, tensor.Int64); err != nil {
 		return err
 	}
 	if a.kind != b.kind {
@@ -47,7 +47,7 @@ func (c *compiler) arithmetic(n *node) error {
 	}
 	y := c.output(n, 0, a.kind, broadcastShape(a.shape, b.shape))
 	how, kind, x1, x2, to := operationOf(n.Op), a.kind, a.ref, b.ref, y.ref
-	c.add(n.what(), []*value{a, b}, []*value{y}, func(s *state) error { return s.arithmetic(how, kind, x1, x2, to) })
+	c.add(n.describe(), []*value{a, b}, []*value{y}, func(s *state) error { return s.arithmetic(how, kind, x1, x2, to) })
 	return nil
 }
 
@@ -66,7 +66,7 @@ func (s *state) arithmetic(how operation, kind tensor.Type, x1, x2, to *ref) err
 	if err := l.lay(a.Shape, b.Shape); err != nil {
 		return err
 	}
-	out, err := s.make(to, kind, l.shape()...)
+	out, err := s.prepare(to, kind, l.shape()...)
 	if err != nil {
 		return err
 	}
@@ -191,7 +191,7 @@ func stepOf(have, side, step int) int {
 	return step
 }
 
-// push adds a dimension in front of the existing ones. They are stored in reverse.
+// push adds a dimension in front of the existing ones. The dimensions are stored in reverse.
 func (l *lattice) push(side, a, b int) {
 	if side == 1 {
 		return
@@ -242,9 +242,9 @@ func span(step, width int) int {
 	return width
 }
 
-// each calls do with the index of each element of the result and its indexes in both
+// forEach calls do with the index of each element of the result and its indexes in both
 // tensors, in order.
-func (l *lattice) each(do func(i, a, b int)) {
+func (l *lattice) forEach(do func(i, a, b int)) {
 	n := volume(l.shape())
 	var at [maxRank]int
 	ia, ib := 0, 0

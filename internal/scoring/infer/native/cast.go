@@ -15,18 +15,18 @@ func (c *compiler) cast(n *node) error {
 		return err
 	}
 	x, kind := n.in[0], tensor.Type(n.integer("to", 0))
-	if !known(x.kind) || !known(kind) {
+	if !isSupported(x.kind) || !isSupported(kind) {
 		return fmt.Errorf("from %s to %s %w", typeName(x.kind), typeName(kind), onnx.ErrUnsupported)
 	}
 	if x.kind == kind {
-		c.same(n, x)
+		c.declareSame(n, x)
 		return nil
 	}
 	y := c.output(n, 0, kind, x.shape)
 	from, to := x.ref, y.ref
-	c.add(n.what(), []*value{x}, []*value{y}, func(s *state) error {
+	c.add(n.describe(), []*value{x}, []*value{y}, func(s *state) error {
 		in := s.get(from)
-		out, err := s.make(to, kind, in.Shape...)
+		out, err := s.prepare(to, kind, in.Shape...)
 		if err != nil {
 			return err
 		}
@@ -59,15 +59,15 @@ func castNumbers[T number](out *tensor.Tensor, in []T, bits int) error {
 		}
 	default:
 		for i, v := range in {
-			out.Ints[i] = whole(out.Type, v)
+			out.Ints[i] = truncate(out.Type, v)
 		}
 	}
 	return nil
 }
 
-// whole truncates a number to an integer. A number that no integer can hold becomes the
+// truncate truncates a number to an integer. A number that no integer can hold becomes the
 // least integer, as on x86.
-func whole[T number](kind tensor.Type, v T) int64 {
+func truncate[T number](kind tensor.Type, v T) int64 {
 	if kind == tensor.Bool {
 		if v != 0 {
 			return 1
@@ -121,7 +121,7 @@ func castTexts(out *tensor.Tensor, in []string) error {
 			out.Doubles[i], err = strconv.ParseFloat(text, 64)
 		default:
 			n, err = strconv.ParseInt(text, 10, 64)
-			out.Ints[i] = whole(out.Type, n)
+			out.Ints[i] = truncate(out.Type, n)
 		}
 		if err != nil {
 			return fmt.Errorf("%q is no number", text)

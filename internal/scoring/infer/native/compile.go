@@ -51,10 +51,10 @@ func (c *compiler) compile() error {
 	if err := c.versions(); err != nil {
 		return err
 	}
-	if err := c.given(); err != nil {
+	if err := c.declareInputs(); err != nil {
 		return err
 	}
-	if err := c.fold(); err != nil {
+	if err := c.foldConstants(); err != nil {
 		return err
 	}
 	for i := range c.model.Nodes {
@@ -91,10 +91,10 @@ func (c *compiler) versions() error {
 	return nil
 }
 
-// given declares the inputs and the weights.
-func (c *compiler) given() error {
+// declareInputs declares the inputs and the weights.
+func (c *compiler) declareInputs() error {
 	for i, s := range c.model.Inputs {
-		if !known(s.Type) {
+		if !isSupported(s.Type) {
 			return fmt.Errorf("input %q: type %s %w", s.Name, typeName(s.Type), onnx.ErrUnsupported)
 		}
 		c.values[s.Name] = &value{kind: s.Type, shape: s.Shape, ref: &ref{input, i}}
@@ -122,9 +122,9 @@ func constantOf(t *tensor.Tensor) *value {
 	return &value{kind: t.Type, shape: t.Shape, known: t, ref: &ref{}}
 }
 
-// fold computes everything that is the same in every run, such as shapes and weights
+// foldConstants computes everything that is the same in every run, such as shapes and weights
 // that an exporter transposed.
-func (c *compiler) fold() error {
+func (c *compiler) foldConstants() error {
 	for i := range c.model.Nodes {
 		n := c.node(i)
 		if slices.ContainsFunc(n.in, func(v *value) bool { return v == nil || v.known == nil }) || slices.Contains(n.Inputs, "") {
@@ -177,22 +177,22 @@ func (c *compiler) compute(st step) error {
 func (c *compiler) emit(i int) error {
 	n := c.node(i)
 	if slices.Contains(c.model.Functions, n.Domain+"."+n.Op) {
-		return fmt.Errorf("%s: a function of the file's own %w", n.what(), onnx.ErrUnsupported)
+		return fmt.Errorf("%s: a function of the file's own %w", n.describe(), onnx.ErrUnsupported)
 	}
 	build := operator(n.Domain, n.Op)
 	if build == nil {
-		return fmt.Errorf("operator %s %w", n.what(), onnx.ErrUnsupported)
+		return fmt.Errorf("operator %s %w", n.describe(), onnx.ErrUnsupported)
 	}
 	for i, name := range n.Inputs {
 		if name != "" && n.in[i] == nil {
-			return fmt.Errorf("%s: nothing makes its input %q: the operator before it has no such output", n.what(), name)
+			return fmt.Errorf("%s: nothing makes its input %q: the operator before it has no such output", n.describe(), name)
 		}
-		if name != "" && !known(n.in[i].kind) {
-			return fmt.Errorf("%s for type %s %w", n.what(), typeName(n.in[i].kind), onnx.ErrUnsupported)
+		if name != "" && !isSupported(n.in[i].kind) {
+			return fmt.Errorf("%s for type %s %w", n.describe(), typeName(n.in[i].kind), onnx.ErrUnsupported)
 		}
 	}
 	if err := build(c, n); err != nil {
-		return fmt.Errorf("%s: %w", n.what(), err)
+		return fmt.Errorf("%s: %w", n.describe(), err)
 	}
 	return c.wrong
 }
@@ -204,7 +204,7 @@ func (c *compiler) add(what string, reads, writes []*value, run func(*state) err
 
 // finish assigns a location to every value and frees the compiler's data.
 func (c *compiler) finish() error {
-	if err := c.answer(); err != nil {
+	if err := c.declareOutputs(); err != nil {
 		return err
 	}
 	c.live()
@@ -217,12 +217,12 @@ func (c *compiler) finish() error {
 	return nil
 }
 
-// answer makes values the graph's outputs. A value that is an input, a constant or
+// declareOutputs makes values the graph's outputs. A value that is an input, a constant or
 // another output already is copied.
-func (c *compiler) answer() error {
+func (c *compiler) declareOutputs() error {
 	for i, s := range c.model.Outputs {
 		v := c.values[s.Name]
-		if v == nil || !known(v.kind) {
+		if v == nil || !isSupported(v.kind) {
 			return fmt.Errorf("output %q: its type %w", s.Name, onnx.ErrUnsupported)
 		}
 		if v.known != nil || v.ref.place != nowhere {

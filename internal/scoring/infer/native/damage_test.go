@@ -9,7 +9,7 @@ import (
 // Graphs with mixed-up numbers, names and parts, instead of damaged bytes. Such a file may look
 // like a model. It must give an error or an answer.
 func TestDamagedGraphs(t *testing.T) {
-	loaded, run, others := 0, 0, odd()
+	loaded, run, others := 0, 0, oddQuestions()
 	for seed := range uint64(4000) {
 		r := newRandom(seed)
 		file := madeUp(r, int(seed)).file

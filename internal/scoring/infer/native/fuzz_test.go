@@ -35,7 +35,7 @@ func FuzzLoad(f *testing.F) {
 // seeds returns small models that together have all operators.
 func seeds() [][]byte {
 	all := [][]byte{perceptron(1, 8, 4, 2), intents(1, 5, 3), inSteps(intents(2, 3, 2))}
-	for _, q := range odd() {
+	for _, q := range oddQuestions() {
 		all = append(all, q.file)
 	}
 	for i := range 60 {

@@ -21,7 +21,7 @@ func (c *compiler) gemm(n *node) error {
 		return err
 	}
 	a, b, bias := n.in[0], n.in[1], n.optional(2)
-	if err := only(a, tensor.Float, tensor.Double, tensor.Int32, tensor.Int64); err != nil {
+	if err := checkKinds(a, tensor.Float, tensor.Double, tensor.Int32, tensor.Int64); err != nil {
 		return err
 	}
 	if a.kind != b.kind || bias != nil && bias.kind != a.kind {
@@ -41,7 +41,7 @@ func (c *compiler) gemm(n *node) error {
 	if bias != nil {
 		g.c, reads = bias.ref, append(reads, bias)
 	}
-	c.add(n.what(), reads, []*value{y}, g.run)
+	c.add(n.describe(), reads, []*value{y}, g.run)
 	return nil
 }
 
@@ -118,7 +118,7 @@ func (g *gemm) run(s *state) error {
 	if l.k != inner {
 		return fmt.Errorf("tables of %v and %v do not go together", slices.Clone(a.Shape), slices.Clone(b.Shape))
 	}
-	out, err := s.make(g.to, g.kind, l.m, l.n)
+	out, err := s.prepare(g.to, g.kind, l.m, l.n)
 	if err == nil {
 		err = s.multiply(l.m, l.k, l.n)
 	}
@@ -185,7 +185,7 @@ func (c *compiler) matMul(n *node) error {
 		return err
 	}
 	a, b := n.in[0], n.in[1]
-	if err := only(a, tensor.Float, tensor.Double, tensor.Int32, tensor.Int64); err != nil {
+	if err := checkKinds(a, tensor.Float, tensor.Double, tensor.Int32, tensor.Int64); err != nil {
 		return err
 	}
 	if a.kind != b.kind {
@@ -197,7 +197,7 @@ func (c *compiler) matMul(n *node) error {
 	}
 	y := c.output(n, 0, a.kind, nil)
 	x1, x2, to, kind := a.ref, b.ref, y.ref, a.kind
-	c.add(n.what(), []*value{a, b}, []*value{y}, func(s *state) error { return s.matMul(kind, x1, x2, to) })
+	c.add(n.describe(), []*value{a, b}, []*value{y}, func(s *state) error { return s.matMul(kind, x1, x2, to) })
 	return nil
 }
 
@@ -213,12 +213,12 @@ func (c *compiler) weigh(n *node, a *value, p product) {
 			shape[rank-1] = columns
 		}
 	}
-	last := c.follow(n, &t, columns, rank)
+	last := c.includeTail(n, &t, columns, rank)
 	y := c.output(last, 0, tensor.Float, shape)
 	l := layerOf(p, t)
 	c.program.bytes += l.bytes()
 	from, to := a.ref, y.ref
-	c.add(n.what(), []*value{a}, []*value{y}, func(s *state) error {
+	c.add(n.describe(), []*value{a}, []*value{y}, func(s *state) error {
 		in := s.get(from)
 		rank := len(in.Shape)
 		if rank == 0 || in.Shape[rank-1] != k {
@@ -228,7 +228,7 @@ func (c *compiler) weigh(n *node, a *value, p product) {
 		sides := append(room[:0], in.Shape...)
 		sides[rank-1] = columns
 		rows := volume(sides[:rank-1])
-		out, err := s.make(to, tensor.Float, sides...)
+		out, err := s.prepare(to, tensor.Float, sides...)
 		if err == nil {
 			err = s.multiply(rows, k, columns)
 		}
@@ -243,10 +243,10 @@ func (c *compiler) weigh(n *node, a *value, p product) {
 func (s *state) matMul(kind tensor.Type, x1, x2, to *ref) error {
 	a, b := s.get(x1), s.get(x2)
 	var ma, mb stack
-	if err := ma.of(a.Shape, true); err != nil {
+	if err := ma.readShape(a.Shape, true); err != nil {
 		return err
 	}
-	if err := mb.of(b.Shape, false); err != nil {
+	if err := mb.readShape(b.Shape, false); err != nil {
 		return err
 	}
 	m, k, n := ma.rows, ma.columns, mb.columns
@@ -265,14 +265,14 @@ func (s *state) matMul(kind tensor.Type, x1, x2, to *ref) error {
 	if len(b.Shape) > 1 {
 		shape = append(shape, n)
 	}
-	out, err := s.make(to, kind, shape...)
+	out, err := s.prepare(to, kind, shape...)
 	if err == nil {
 		err = s.multiply(volume(l.shape())*m, k, n)
 	}
 	if err != nil || length(out) == 0 {
 		return err
 	}
-	l.each(func(i, ia, ib int) {
+	l.forEach(func(i, ia, ib int) {
 		ia, ib = ia*m*k, ib*k*n
 		at := i * m * n
 		switch kind {
@@ -294,8 +294,8 @@ type stack struct {
 	rows, columns int
 }
 
-// of reads a shape; one dimension counts as one row or one column.
-func (m *stack) of(shape []int, row bool) error {
+// readShape reads a shape; one dimension counts as one row or one column.
+func (m *stack) readShape(shape []int, row bool) error {
 	switch rank := len(shape); {
 	case rank == 0:
 		return fmt.Errorf("a single number is no matrix")

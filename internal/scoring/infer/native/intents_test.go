@@ -32,7 +32,7 @@ func TestIntents(t *testing.T) {
 		in.Strings = append(in.Strings, row[0])
 	}
 	in.Shape = []int{len(in.Strings)}
-	out := answer(t, p, in)[0]
+	out := runOnce(t, p, in)[0]
 	for i, row := range rows {
 		best := [1]int64{}
 		greatest(best[:], out.Floats[i*len(labels):(i+1)*len(labels)], len(labels), 1, false)
@@ -41,7 +41,7 @@ func TestIntents(t *testing.T) {
 		}
 	}
 	apart := load(t, inSteps(file))
-	wantTensor(t, "probabilities", &out, &answer(t, apart, in)[0])
+	wantTensor(t, "probabilities", &out, &runOnce(t, apart, in)[0])
 }
 
 // trained returns a newly trained model and its predictions: truth and predicted.

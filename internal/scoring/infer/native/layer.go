@@ -58,26 +58,26 @@ func (l *layer) multiply(t *textScratch, m int, a, c []float32) {
 func (l *layer) rows(t *textScratch, m int, a, c []float32) {
 	full := 0 // number of consecutive dense rows so far
 	for i := range m {
-		if !t.counts(a[i*l.k : (i+1)*l.k]) {
+		if !t.findNonZero(a[i*l.k : (i+1)*l.k]) {
 			full++
 			continue
 		}
-		l.together(full, i, a, c)
+		l.multiplyRows(full, i, a, c)
 		full = 0
 		l.weights.MultiplySparse(t.index, t.value, l.bias, l.act, c[i*l.n:(i+1)*l.n])
 	}
-	l.together(full, m, a, c)
+	l.multiplyRows(full, m, a, c)
 }
 
-// together multiplies a number of rows before row end.
-func (l *layer) together(rows, end int, a, c []float32) {
+// multiplyRows multiplies a number of rows before row end.
+func (l *layer) multiplyRows(rows, end int, a, c []float32) {
 	if begin := end - rows; rows > 0 {
 		l.weights.Multiply(rows, a[begin*l.k:end*l.k], l.bias, l.act, c[begin*l.n:end*l.n])
 	}
 }
 
-// counts finds the numbers of a row that are not 0, unless there are too many.
-func (t *textScratch) counts(row []float32) bool {
+// findNonZero finds the numbers of a row that are not 0, unless there are too many.
+func (t *textScratch) findNonZero(row []float32) bool {
 	most := len(row) / sparse
 	t.index, t.value = room(t.index, most), room(t.value, most)
 	n := kernel.Filled(row, t.index, t.value)
@@ -96,30 +96,30 @@ type tail struct {
 	softmax bool
 }
 
-// follow includes the nodes after a product of n columns, as far as they can be
+// includeTail includes the nodes after a product of n columns, as far as they can be
 // computed with it, and returns the last one. It needs the rank of the result to
 // interpret a bias or an axis; -1 means unknown.
-func (c *compiler) follow(last *node, t *tail, n, rank int) *node {
+func (c *compiler) includeTail(last *node, t *tail, n, rank int) *node {
 	if next := c.sole(last, "Add"); next != nil && t.bias == nil && len(next.in) == 2 {
 		other := next.in[0]
 		if next.Inputs[0] == last.Outputs[0] {
 			other = next.in[1]
 		}
 		if bias, ok := biasOf(other, n, rank); ok {
-			t.bias, last = bias, c.taken(next)
+			t.bias, last = bias, c.markIncluded(next)
 		}
 	}
 	if next := c.sole(last, "Relu", "Sigmoid", "Tanh"); next != nil && len(next.in) == 1 {
-		t.act, last = activationOf(next.Op), c.taken(next)
+		t.act, last = activationOf(next.Op), c.markIncluded(next)
 	}
 	if next := c.sole(last, "Softmax"); next != nil && len(next.in) == 1 && softmaxOfRows(next, rank) {
-		t.softmax, last = true, c.taken(next)
+		t.softmax, last = true, c.markIncluded(next)
 	}
 	return last
 }
 
-// taken marks a node as included in another one's step.
-func (c *compiler) taken(n *node) *node {
+// markIncluded marks a node as included in another one's step.
+func (c *compiler) markIncluded(n *node) *node {
 	c.done[n.at] = true
 	return n
 }

@@ -26,7 +26,7 @@ func (c *compiler) linear(n *node, rows int) (*linear, error) {
 	if err := n.wants(1, 1); err != nil {
 		return nil, err
 	}
-	if err := only(n.in[0], numeric...); err != nil {
+	if err := checkKinds(n.in[0], numeric...); err != nil {
 		return nil, err
 	}
 	w, bias, post := n.floats("coefficients"), n.floats("intercepts"), n.text("post_transform", "NONE")
@@ -55,7 +55,7 @@ func (l *linear) sums(s *state, to *ref, width int) (*tensor.Tensor, error) {
 		return nil, fmt.Errorf("its events are of %v numbers; the model was made for %d", slices.Clone(in.Shape), features)
 	}
 	rows := volume(in.Shape[:len(in.Shape)-1])
-	out, err := s.make(to, tensor.Float, rows, width)
+	out, err := s.prepare(to, tensor.Float, rows, width)
 	if err == nil {
 		err = s.multiply(rows, features, sums)
 	}
@@ -73,7 +73,7 @@ func (c *compiler) linearRegressor(n *node) error {
 	targets := l.n
 	y := c.output(n, 0, tensor.Float, []int{tensor.Any, targets})
 	to := y.ref
-	c.add(n.what(), n.in, []*value{y}, func(s *state) error {
+	c.add(n.describe(), n.in, []*value{y}, func(s *state) error {
 		out, err := l.sums(s, to, targets)
 		if err == nil {
 			transform(l.post, out.Floats, targets)
@@ -169,11 +169,11 @@ func (c *compiler) linearClassifier(n *node) error {
 	scores := c.output(n, 1, tensor.Float, []int{tensor.Any, classes})
 	writes := []*value{scores}
 	k.scores = scores.ref
-	if c.wanted(n, 0) {
+	if c.isRead(n, 0) {
 		label := c.output(n, 0, kind, []int{tensor.Any})
 		k.label, writes = label.ref, append(writes, label)
 	}
-	c.add(n.what(), n.in, writes, func(s *state) error { return k.run(s, kind, classes) })
+	c.add(n.describe(), n.in, writes, func(s *state) error { return k.run(s, kind, classes) })
 	return nil
 }
 
@@ -183,10 +183,10 @@ func (k *classifier) run(s *state, kind tensor.Type, classes int) error {
 		return err
 	}
 	if k.single {
-		both(out.Floats)
+		bothClasses(out.Floats)
 	}
 	if k.label != nil {
-		label, err := s.make(k.label, kind, out.Shape[0])
+		label, err := s.prepare(k.label, kind, out.Shape[0])
 		if err != nil {
 			return err
 		}
@@ -201,9 +201,9 @@ func (k *classifier) run(s *state, kind tensor.Type, classes int) error {
 	return nil
 }
 
-// both turns one sum, the second class's, into the sums of both classes. The sums are
+// bothClasses turns one sum, the second class's, into the sums of both classes. The sums are
 // packed at the front.
-func both(x []float32) {
+func bothClasses(x []float32) {
 	for i := len(x)/2 - 1; i >= 0; i-- {
 		v := x[i]
 		x[2*i], x[2*i+1] = -v, v
@@ -236,7 +236,7 @@ func (c *compiler) scaler(n *node) error {
 		return err
 	}
 	x := n.in[0]
-	if err := only(x, numeric...); err != nil {
+	if err := checkKinds(x, numeric...); err != nil {
 		return err
 	}
 	offset, by := n.floats("offset"), n.floats("scale")
@@ -249,13 +249,13 @@ func (c *compiler) scaler(n *node) error {
 	y := c.output(n, 0, tensor.Float, x.shape)
 	c.program.bytes += 4 * int64(len(offset)+len(by))
 	from, to := x.ref, y.ref
-	c.add(n.what(), []*value{x}, []*value{y}, func(s *state) error {
+	c.add(n.describe(), []*value{x}, []*value{y}, func(s *state) error {
 		in := s.get(from)
 		features := featuresOf(in.Shape)
 		if len(offset) != 1 && len(offset) != features || len(by) != 1 && len(by) != features {
 			return fmt.Errorf("%v has %d features; it scales %d and %d", slices.Clone(in.Shape), features, len(offset), len(by))
 		}
-		out, err := s.make(to, tensor.Float, in.Shape...)
+		out, err := s.prepare(to, tensor.Float, in.Shape...)
 		if err != nil {
 			return err
 		}
@@ -283,7 +283,7 @@ func (c *compiler) normalizer(n *node) error {
 		return err
 	}
 	x, norm := n.in[0], n.text("norm", "MAX")
-	if err := only(x, numeric...); err != nil {
+	if err := checkKinds(x, numeric...); err != nil {
 		return err
 	}
 	if !slices.Contains([]string{"MAX", "L1", "L2"}, norm) {
@@ -291,9 +291,9 @@ func (c *compiler) normalizer(n *node) error {
 	}
 	y := c.output(n, 0, tensor.Float, x.shape)
 	from, to := x.ref, y.ref
-	c.add(n.what(), []*value{x}, []*value{y}, func(s *state) error {
+	c.add(n.describe(), []*value{x}, []*value{y}, func(s *state) error {
 		in := s.get(from)
-		out, err := s.make(to, tensor.Float, in.Shape...)
+		out, err := s.prepare(to, tensor.Float, in.Shape...)
 		if err != nil {
 			return err
 		}

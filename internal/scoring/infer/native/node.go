@@ -26,8 +26,8 @@ func (c *compiler) node(i int) *node {
 	return n
 }
 
-// what names the node in errors.
-func (n *node) what() string {
+// describe names the node in errors.
+func (n *node) describe() string {
 	op := n.Op
 	if n.Domain != "" {
 		op = n.Domain + "." + op
@@ -54,8 +54,8 @@ func (n *node) optional(i int) *value {
 	return nil
 }
 
-// only fails if an input is not of one of the given types.
-func only(v *value, kinds ...tensor.Type) error {
+// checkKinds fails if an input is not of one of the given types.
+func checkKinds(v *value, kinds ...tensor.Type) error {
 	if !slices.Contains(kinds, v.kind) {
 		return fmt.Errorf("for type %s %w", typeName(v.kind), onnx.ErrUnsupported)
 	}
@@ -72,13 +72,13 @@ func (c *compiler) output(n *node, i int, kind tensor.Type, shape []int) *value 
 	return v
 }
 
-// wanted reports whether any node reads an output.
-func (c *compiler) wanted(n *node, i int) bool {
+// isRead reports whether any node reads output i of n.
+func (c *compiler) isRead(n *node, i int) bool {
 	return i < len(n.Outputs) && n.Outputs[i] != "" && len(c.takers[n.Outputs[i]]) > 0
 }
 
-// same declares an output that is another value under a new name.
-func (c *compiler) same(n *node, v *value) {
+// declareSame declares an output that is another value under a new name.
+func (c *compiler) declareSame(n *node, v *value) {
 	if len(n.Outputs) > 0 && n.Outputs[0] != "" {
 		c.values[n.Outputs[0]] = v
 	}
@@ -110,7 +110,7 @@ func (c *compiler) sole(n *node, ops ...string) *node {
 func (n *node) attribute(name string, kind int) (a onnx.Attribute, ok bool) {
 	a, ok = n.Attributes[name]
 	if ok && a.Type != kind && a.Type != 0 {
-		*n.wrong = fmt.Errorf("%s: its attribute %s is of type %d, not %d", n.what(), name, a.Type, kind)
+		*n.wrong = fmt.Errorf("%s: its attribute %s is of type %d, not %d", n.describe(), name, a.Type, kind)
 	}
 	return a, ok
 }
@@ -248,7 +248,7 @@ func (c *compiler) constant(n *node) error {
 			return fmt.Errorf("a constant given as %s %w", name, onnx.ErrUnsupported)
 		}
 	}
-	c.same(n, constantOf(t))
+	c.declareSame(n, constantOf(t))
 	return nil
 }
 
@@ -256,7 +256,7 @@ func (c *compiler) identity(n *node) error {
 	if err := n.wants(1, 1); err != nil {
 		return err
 	}
-	c.same(n, n.in[0])
+	c.declareSame(n, n.in[0])
 	return nil
 }
 
@@ -271,7 +271,7 @@ func (c *compiler) zipMap(n *node) error {
 		return fmt.Errorf("other than as an output of the model it %w: export with zipmap=False", onnx.ErrUnsupported)
 	}
 	c.label(n)
-	c.same(n, n.in[0])
+	c.declareSame(n, n.in[0])
 	return nil
 }
 
@@ -300,7 +300,7 @@ func (c *compiler) copy(what string, from, to *value) {
 
 // move copies numbers to a value that may have another shape of the same size.
 func (s *state) move(in *tensor.Tensor, to *ref, shape ...int) error {
-	out, err := s.make(to, in.Type, shape...)
+	out, err := s.prepare(to, in.Type, shape...)
 	if err != nil {
 		return err
 	}

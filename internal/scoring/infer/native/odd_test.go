@@ -8,8 +8,8 @@ import (
 	"tidemill.dev/internal/scoring/infer/tensor"
 )
 
-// odd returns questions about cases that are easily implemented wrong.
-func odd() []*question {
+// oddQuestions returns questions about cases that are easily implemented wrong.
+func oddQuestions() []*question {
 	var all []*question
 	one := func(name string, g *graph, in ...*tensor.Tensor) {
 		q := &question{name: name, file: g.file(), outputs: 1}

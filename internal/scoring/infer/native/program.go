@@ -57,11 +57,11 @@ func (p *Program) Run(in, out []tensor.Tensor) error {
 }
 
 func (p *Program) run(s *state, in, out []tensor.Tensor) error {
-	if err := p.fits(in, out); err != nil {
+	if err := p.checkSpecs(in, out); err != nil {
 		return err
 	}
 	s.begin(p, in, out)
-	defer s.end()
+	defer s.dropData()
 	for i := range p.steps {
 		if err := p.steps[i].run(s); err != nil {
 			return fmt.Errorf("run %s: %w", p.steps[i].what, err)
@@ -70,8 +70,8 @@ func (p *Program) run(s *state, in, out []tensor.Tensor) error {
 	return nil
 }
 
-// fits checks the inputs against the model's specs.
-func (p *Program) fits(in, out []tensor.Tensor) error {
+// checkSpecs checks the inputs against the model's specs.
+func (p *Program) checkSpecs(in, out []tensor.Tensor) error {
 	if len(in) != len(p.inputs) || len(out) != len(p.outputs) {
 		return fmt.Errorf("there are %d inputs and %d outputs; the model has %d and %d", len(in), len(out), len(p.inputs), len(p.outputs))
 	}
@@ -142,8 +142,8 @@ func (s *state) begin(p *Program, in, out []tensor.Tensor) {
 	}
 }
 
-// end drops the caller's data: its tensors, and texts that cells point to.
-func (s *state) end() {
+// dropData drops the caller's data: its tensors, and texts that cells point to.
+func (s *state) dropData() {
 	for i := range s.cells[:s.program.cells] {
 		clear(s.cells[i].Strings)
 		s.cells[i].Strings = s.cells[i].Strings[:0]
@@ -181,9 +181,9 @@ func (s *state) get(r *ref) *tensor.Tensor {
 	return &s.cells[r.at]
 }
 
-// make sets a value's type and shape and makes room for its numbers. They are not
+// prepare sets a value's type and shape and makes room for its numbers. They are not
 // cleared.
-func (s *state) make(r *ref, kind tensor.Type, shape ...int) (*tensor.Tensor, error) {
+func (s *state) prepare(r *ref, kind tensor.Type, shape ...int) (*tensor.Tensor, error) {
 	n, err := elements(shape)
 	if err == nil && n > s.left.numbers/inFloats(kind) {
 		err = fmt.Errorf("it would make a table of %v, more than a run may: ask for fewer rows at once", append([]int(nil), shape...))

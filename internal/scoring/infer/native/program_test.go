@@ -12,8 +12,8 @@ import (
 	"tidemill.dev/internal/scoring/infer/tensor"
 )
 
-// answer runs a model on one input.
-func answer(t *testing.T, p *Program, in ...*tensor.Tensor) []tensor.Tensor {
+// runOnce runs a model on one input.
+func runOnce(t *testing.T, p *Program, in ...*tensor.Tensor) []tensor.Tensor {
 	t.Helper()
 	given, out := make([]tensor.Tensor, len(in)), make([]tensor.Tensor, len(p.Outputs()))
 	for i := range in {
@@ -34,11 +34,11 @@ func TestPerceptron(t *testing.T) {
 	}
 	r := rand.New(rand.NewPCG(4, 4))
 	x := slices.Concat(random(r, 5, 512).Floats, counts(7, 512, 40).Floats, random(r, 3, 512).Floats, counts(2, 512, 0).Floats)
-	all := answer(t, p, floats([]int{17, 512}, x...))[0]
+	all := runOnce(t, p, floats([]int{17, 512}, x...))[0]
 	want := floats([]int{17, 20}, reference(perceptronWeights(1, 512, 64, 20), x, 512)...)
 	wantTensor(t, "y", &all, want)
 	for i := range 17 {
-		one := answer(t, p, floats([]int{1, 512}, x[i*512:(i+1)*512]...))[0]
+		one := runOnce(t, p, floats([]int{1, 512}, x[i*512:(i+1)*512]...))[0]
 		if !slices.Equal(one.Floats, all.Floats[i*20:(i+1)*20]) {
 			t.Errorf("event %d is %v alone and %v among others", i, one.Floats, all.Floats[i*20:(i+1)*20])
 		}
@@ -91,14 +91,14 @@ func TestTextInOneStep(t *testing.T) {
 	in := messages(20, 50)
 	in.Strings = append(in.Strings, "", " ", "W0O  w7919O", strings.Repeat(wordOf(3)+" ", 400))
 	in.Shape = []int{len(in.Strings)}
-	fused := answer(t, p, in)[0]
+	fused := runOnce(t, p, in)[0]
 	apart := load(t, inSteps(intents(1, 50, 7)))
 	if len(apart.steps) < 4 {
 		t.Fatalf("it takes %d steps, want each by itself", len(apart.steps))
 	}
-	wantTensor(t, "probabilities", &fused, &answer(t, apart, in)[0])
+	wantTensor(t, "probabilities", &fused, &runOnce(t, apart, in)[0])
 	for i := range in.Strings {
-		one := answer(t, p, texts(in.Strings[i]))[0]
+		one := runOnce(t, p, texts(in.Strings[i]))[0]
 		if !slices.Equal(one.Floats, fused.Floats[i*7:(i+1)*7]) {
 			t.Errorf("text %d is %v alone", i, one.Floats)
 		}
@@ -146,7 +146,7 @@ func TestNothingIsAllocated(t *testing.T) {
 func TestManyAtOnce(t *testing.T) {
 	p := load(t, perceptron(1, 64, 16, 4))
 	x := random(rand.New(rand.NewPCG(6, 6)), 9, 64)
-	want := answer(t, p, x)[0]
+	want := runOnce(t, p, x)[0]
 	failed := make(chan error)
 	for range 8 {
 		go func() {
@@ -176,7 +176,7 @@ func TestZipMapIsLeftOut(t *testing.T) {
 	g.output("label", tensor.String, tensor.Any)
 	g.body.bytes(12, *new(message).text(1, "probabilities"))
 	p := load(t, g.file())
-	out := answer(t, p, floats([]int{2, 2}, 1, 2, 4, 3))
+	out := runOnce(t, p, floats([]int{2, 2}, 1, 2, 4, 3))
 	if !slices.Equal(p.Labels(), []string{"no", "yes"}) || !slices.Equal(out[0].Strings, []string{"yes", "no"}) || !slices.Equal(out[1].Floats, []float32{1, 2, 4, 3}) {
 		t.Errorf("it answers %v and %v of %v", out[0].Strings, out[1].Floats, p.Labels())
 	}
@@ -283,7 +283,7 @@ func TestWeightsThatAreNotFinite(t *testing.T) {
 	w := make([]float32, 200*2)
 	w[7] = float32(math.Inf(1))
 	g := newGraph().input("x", tensor.Float, tensor.Any, 200).weight("w", floats([]int{200, 2}, w...)).node("", "MatMul", []string{"x", "w"}, []string{"y"}, nil)
-	out := answer(t, load(t, g.output("y", tensor.Float, tensor.Any, 2).file()), floats([]int{1, 200}, make([]float32, 200)...))[0]
+	out := runOnce(t, load(t, g.output("y", tensor.Float, tensor.Any, 2).file()), floats([]int{1, 200}, make([]float32, 200)...))[0]
 	if out.Floats[0] != 0 || out.Floats[1] == out.Floats[1] {
 		t.Errorf("it answers %v", out.Floats)
 	}

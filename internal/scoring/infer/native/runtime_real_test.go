@@ -26,7 +26,7 @@ func TestRealRuntimeSaysTheSame(t *testing.T) {
 	for i := range 300 {
 		asked = append(asked, madeUp(r, i))
 	}
-	asked = append(append(asked, odd()...), trainedQuestion(t))
+	asked = append(append(asked, oddQuestions()...), trainedQuestion(t))
 	for i, q := range asked {
 		q.write(t, filepath.Join(dir, fmt.Sprintf("%04d", i)))
 	}

@@ -76,8 +76,8 @@ func typeName(t tensor.Type) string {
 	return "type " + strconv.Itoa(int(t))
 }
 
-// known reports whether this engine supports a type.
-func known(t tensor.Type) bool {
+// isSupported reports whether this engine supports a type.
+func isSupported(t tensor.Type) bool {
 	switch t {
 	case tensor.Float, tensor.Double, tensor.Int32, tensor.Int64, tensor.Bool, tensor.String:
 		return true
@@ -91,12 +91,12 @@ func (c *compiler) flatten(n *node) error {
 	}
 	axis, x := n.integer("axis", 1), n.in[0]
 	if axis == 1 && len(x.shape) == 2 {
-		c.same(n, x)
+		c.declareSame(n, x)
 		return nil
 	}
 	y := c.output(n, 0, x.kind, []int{tensor.Any, tensor.Any})
 	from, to := x.ref, y.ref
-	c.add(n.what(), []*value{x}, []*value{y}, func(s *state) error {
+	c.add(n.describe(), []*value{x}, []*value{y}, func(s *state) error {
 		in := s.get(from)
 		at := axis
 		if at < 0 {
@@ -115,7 +115,7 @@ func (c *compiler) reshape(n *node) error {
 		return err
 	}
 	x, shape := n.in[0], n.in[1]
-	if err := only(shape, tensor.Int64); err != nil {
+	if err := checkKinds(shape, tensor.Int64); err != nil {
 		return err
 	}
 	y := c.output(n, 0, x.kind, nil)
@@ -124,7 +124,7 @@ func (c *compiler) reshape(n *node) error {
 	}
 	keep := n.integer("allowzero", 0) == 0 // zero keeps the input's dimension
 	from, by, to := x.ref, shape.ref, y.ref
-	c.add(n.what(), []*value{x, shape}, []*value{y}, func(s *state) error {
+	c.add(n.describe(), []*value{x, shape}, []*value{y}, func(s *state) error {
 		in := s.get(from)
 		var room [maxRank]int
 		sides, err := reshaped(room[:0], in.Shape, s.get(by).Ints, keep)
@@ -183,7 +183,7 @@ func (c *compiler) concat(n *node) error {
 		y.shape = slices.Repeat([]int{tensor.Any}, rank)
 	}
 	axis, to := n.integer("axis", 1), y.ref
-	c.add(n.what(), n.in, []*value{y}, func(s *state) error { return s.concat(from, to, kind, axis) })
+	c.add(n.describe(), n.in, []*value{y}, func(s *state) error { return s.concat(from, to, kind, axis) })
 	return nil
 }
 
@@ -203,7 +203,7 @@ func (s *state) concat(from []*ref, to *ref, kind tensor.Type, axis int64) error
 		}
 		shape[at] += other[at]
 	}
-	out, err := s.make(to, kind, shape...)
+	out, err := s.prepare(to, kind, shape...)
 	if err != nil {
 		return err
 	}
@@ -244,7 +244,7 @@ func (c *compiler) extract(n *node) error {
 		return err
 	}
 	x, index := n.in[0], n.in[1]
-	if err := only(index, tensor.Int64); err != nil {
+	if err := checkKinds(index, tensor.Int64); err != nil {
 		return err
 	}
 	y := c.output(n, 0, x.kind, nil)
@@ -252,7 +252,7 @@ func (c *compiler) extract(n *node) error {
 		y.shape = slices.Repeat([]int{tensor.Any}, max(2, len(x.shape)))
 	}
 	from, by, to := x.ref, index.ref, y.ref
-	c.add(n.what(), []*value{x, index}, []*value{y}, func(s *state) error {
+	c.add(n.describe(), []*value{x, index}, []*value{y}, func(s *state) error {
 		in, index := s.get(from), s.get(by).Ints
 		columns := featuresOf(in.Shape)
 		for _, i := range index {
@@ -266,7 +266,7 @@ func (c *compiler) extract(n *node) error {
 			shape = append(room[:0], 1, columns)
 		}
 		shape[len(shape)-1] = len(index)
-		out, err := s.make(to, in.Type, shape...)
+		out, err := s.prepare(to, in.Type, shape...)
 		if err != nil || length(out) == 0 {
 			return err
 		}

@@ -45,8 +45,8 @@ func caseOf(n *node) (caseChange, error) {
 	}
 }
 
-// of changes one letter.
-func (c caseChange) of(r rune) rune {
+// convert returns a letter in the wanted case.
+func (c caseChange) convert(r rune) rune {
 	switch {
 	case c == lowerASCII && 'A' <= r && r <= 'Z':
 		return r + 'a' - 'A'
@@ -64,7 +64,7 @@ func (c caseChange) text(s string) string {
 	if c == asIs {
 		return s
 	}
-	return strings.Map(c.of, s)
+	return strings.Map(c.convert, s)
 }
 
 // stringNormalizer changes the case of words and removes stop words. Its input is one
@@ -87,7 +87,7 @@ func (c *compiler) stringNormalizer(n *node) error {
 	out := stopWords(n, change)
 	y := c.output(n, 0, tensor.String, x.shape)
 	from, to := x.ref, y.ref
-	c.add(n.what(), []*value{x}, []*value{y}, func(s *state) error {
+	c.add(n.describe(), []*value{x}, []*value{y}, func(s *state) error {
 		in := s.get(from)
 		if rank := len(in.Shape); rank != 1 && (rank != 2 || in.Shape[0] != 1) {
 			return errors.New("it takes texts in a row, not in a table")
@@ -104,7 +104,7 @@ func (c *compiler) stringNormalizer(n *node) error {
 		var room [2]int
 		shape := append(room[:0], in.Shape...)
 		shape[len(shape)-1] = len(kept)
-		made, err := s.make(to, tensor.String, shape...)
+		made, err := s.prepare(to, tensor.String, shape...)
 		if err == nil {
 			copy(made.Strings, kept)
 		}
@@ -145,9 +145,9 @@ func splitterOf(n *node) (splitter, error) {
 	return splitter{n.text("delimiter", ""), int(min(most, math.MaxInt32))}, nil
 }
 
-// next cuts the first word off a text; more is false if there is none. An empty text
-// has no words. A text that ends in a delimiter has an empty word at its end.
-func (p splitter) next(text string, times int) (word, rest string, more bool) {
+// cutWord cuts the first word off a text; more is false if the text has no word. An empty text has
+// no words. A text that ends in a delimiter has an empty word at its end.
+func (p splitter) cutWord(text string, times int) (word, rest string, more bool) {
 	if p.delimiter != "" {
 		if times < p.most {
 			if i := strings.Index(text, p.delimiter); i >= 0 {
@@ -180,7 +180,7 @@ func (p splitter) words(to []string, text string) []string {
 		return to
 	}
 	for times := 0; ; times++ {
-		word, rest, more := p.next(text, times)
+		word, rest, more := p.cutWord(text, times)
 		to = append(to, word)
 		if !more {
 			return to
@@ -212,13 +212,13 @@ func (c *compiler) stringSplit(n *node) error {
 	}
 	words, counts := c.output(n, 0, tensor.String, shape), c.output(n, 1, tensor.Int64, x.shape)
 	from, to, count := x.ref, words.ref, counts.ref
-	c.add(n.what(), []*value{x}, []*value{words, counts}, func(s *state) error { return p.run(s, from, to, count) })
+	c.add(n.describe(), []*value{x}, []*value{words, counts}, func(s *state) error { return p.run(s, from, to, count) })
 	return nil
 }
 
 func (p splitter) run(s *state, from, to, count *ref) error {
 	in := s.get(from)
-	counts, err := s.make(count, tensor.Int64, in.Shape...)
+	counts, err := s.prepare(count, tensor.Int64, in.Shape...)
 	if err != nil {
 		return err
 	}
@@ -231,7 +231,7 @@ func (p splitter) run(s *state, from, to, count *ref) error {
 	}
 	s.text.words = all
 	var room [maxRank + 1]int
-	out, err := s.make(to, tensor.String, append(append(room[:0], in.Shape...), width)...)
+	out, err := s.prepare(to, tensor.String, append(append(room[:0], in.Shape...), width)...)
 	if err != nil {
 		return err
 	}

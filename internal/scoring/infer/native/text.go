@@ -22,7 +22,7 @@ type text struct {
 }
 
 // words includes StringNormalizer, StringSplit, TfIdfVectorizer and a product after
-// them, from n on. It reports whether it could.
+// them, from n on. It reports whether these nodes were included.
 func (c *compiler) words(n *node) (bool, error) {
 	x := n.in[0]
 	if x.known != nil || len(x.shape) != 1 {
@@ -51,16 +51,16 @@ func (c *compiler) words(n *node) (bool, error) {
 		return false, err
 	}
 	if split != n {
-		c.taken(split)
+		c.markIncluded(split)
 	}
-	last := c.weighed(c.taken(count), t)
+	last := c.weighed(c.markIncluded(count), t)
 	if t.layer != nil {
 		c.program.bytes += t.layer.bytes()
 	}
 	y := c.output(last, 0, tensor.Float, []int{tensor.Any, t.width()})
 	t.to = y.ref
 	c.program.bytes += t.words.bytes()
-	c.add(n.what(), []*value{x}, []*value{y}, t.run)
+	c.add(n.describe(), []*value{x}, []*value{y}, t.run)
 	return true, nil
 }
 
@@ -75,7 +75,7 @@ func (c *compiler) weighed(count *node, t *text) (last *node) {
 		return count
 	}
 	behind := tail{bias: p.bias}
-	last = c.follow(c.taken(next), &behind, p.n, 2)
+	last = c.includeTail(c.markIncluded(next), &behind, p.n, 2)
 	t.layer = layerOf(p, behind)
 	return last
 }
@@ -94,7 +94,7 @@ func (t *text) run(s *state) error {
 		return fmt.Errorf("it takes a list of texts, not a table of %v", slices.Clone(in.Shape))
 	}
 	width := t.width()
-	out, err := s.make(t.to, tensor.Float, len(in.Strings), width)
+	out, err := s.prepare(t.to, tensor.Float, len(in.Strings), width)
 	if err != nil || len(out.Floats) == 0 {
 		return err
 	}
@@ -126,7 +126,7 @@ func (t *text) read(scratch *textScratch, text string) {
 		return
 	}
 	for times := 0; ; times++ {
-		word, rest, more := t.split.next(text, times)
+		word, rest, more := t.split.cutWord(text, times)
 		number, _ := t.words.texts.find(word)
 		scratch.numbers = append(scratch.numbers, number)
 		if !more {
@@ -136,7 +136,7 @@ func (t *text) read(scratch *textScratch, text string) {
 	}
 }
 
-// view returns bytes as a text without copying. They must not change while it is used.
+// view returns bytes as a text without copying. The bytes must not change while the text is used.
 func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
 // append appends a text with its letters changed.
@@ -158,7 +158,7 @@ func (c caseChange) append(to []byte, text string) []byte {
 		}
 	default:
 		for _, r := range text {
-			to = utf8.AppendRune(to, c.of(r))
+			to = utf8.AppendRune(to, c.convert(r))
 		}
 	}
 	return to

@@ -26,7 +26,7 @@ func (c *compiler) tfIdf(n *node) error {
 		return err
 	}
 	x := n.in[0]
-	if err := only(x, tensor.String, tensor.Int32, tensor.Int64); err != nil {
+	if err := checkKinds(x, tensor.String, tensor.Int32, tensor.Int64); err != nil {
 		return err
 	}
 	v, err := vocabularyOf(n)
@@ -43,7 +43,7 @@ func (c *compiler) tfIdf(n *node) error {
 	y := c.output(n, 0, tensor.Float, shape)
 	c.program.bytes += v.bytes()
 	from, to := x.ref, y.ref
-	c.add(n.what(), []*value{x}, []*value{y}, func(s *state) error { return v.table(s, from, to) })
+	c.add(n.describe(), []*value{x}, []*value{y}, func(s *state) error { return v.table(s, from, to) })
 	return nil
 }
 
@@ -61,7 +61,7 @@ func (v *vocabulary) table(s *state, from, to *ref) error {
 	default:
 		return fmt.Errorf("it takes a table of words, not one of %d sides", len(in.Shape))
 	}
-	out, err := s.make(to, tensor.Float, shape...)
+	out, err := s.prepare(to, tensor.Float, shape...)
 	if err == nil {
 		err = s.multiply(rows, width, min(v.skip+1, width)*v.most)
 	}
@@ -230,7 +230,7 @@ func (v *vocabulary) count(t *textScratch, words []int32) {
 	least := v.least
 	for step := 1; step <= min(v.skip+1, len(words)); step++ {
 		for i := range words {
-			v.from(t, words[i:], step, least)
+			v.countFrom(t, words[i:], step, least)
 		}
 		if least == 1 { // single words have no gaps
 			least = 2
@@ -241,8 +241,8 @@ func (v *vocabulary) count(t *textScratch, words []int32) {
 	}
 }
 
-// from counts the sequences that begin with the first word.
-func (v *vocabulary) from(t *textScratch, words []int32, step, least int) {
+// countFrom counts the sequences that begin with the first word.
+func (v *vocabulary) countFrom(t *textScratch, words []int32, step, least int) {
 	node := words[0]
 	for n := 1; node != unknown; n++ {
 		if n >= least && v.columns[node] != unknown {
@@ -272,8 +272,8 @@ func (v *vocabulary) bytes() int64 {
 // Tables of words and numbers without pointers. A process may hold ten thousand
 // vocabularies, and the garbage collector must not follow millions of pointers.
 
-// empty marks an unused slot. It is also the number of a word that is not found.
-const empty = unknown
+// emptySlot marks an unused slot. A word that is not found has the same number.
+const emptySlot = unknown
 
 // wordTable numbers words in the order in which they are added.
 type wordTable struct {
@@ -289,7 +289,7 @@ func slotsFor(n int) int { return 1 << bits.Len(uint(2*n)) }
 func newWordTable(words int) *wordTable {
 	t := &wordTable{seed: maphash.MakeSeed(), slots: make([]int32, slotsFor(words))}
 	for i := range t.slots {
-		t.slots[i] = empty
+		t.slots[i] = emptySlot
 	}
 	return t
 }
@@ -299,7 +299,7 @@ func (t *wordTable) find(word string) (number int32, slot uint64) {
 	last := uint64(len(t.slots) - 1)
 	for slot = maphash.String(t.seed, word) & last; ; slot = (slot + 1) & last {
 		number = t.slots[slot]
-		if number == empty || t.word(number) == word {
+		if number == emptySlot || t.word(number) == word {
 			return number, slot
 		}
 	}
@@ -317,7 +317,7 @@ func (t *wordTable) word(number int32) string {
 // add numbers a word, unless it has a number. There must be room.
 func (t *wordTable) add(word string) int32 {
 	number, slot := t.find(word)
-	if number == empty {
+	if number == emptySlot {
 		number = int32(len(t.ends))
 		t.letters = append(t.letters, word...)
 		t.ends = append(t.ends, uint32(len(t.letters)))
@@ -340,7 +340,7 @@ type numberTable struct {
 func newNumberTable(entries int) *numberTable {
 	t := &numberTable{keys: make([]uint64, slotsFor(entries)), values: make([]int32, slotsFor(entries))}
 	for i := range t.values {
-		t.values[i] = empty
+		t.values[i] = emptySlot
 	}
 	return t
 }
@@ -350,7 +350,7 @@ func (t *numberTable) find(key uint64) (value int32, slot uint64) {
 	last := uint64(len(t.keys) - 1)
 	h := key * 0x9e3779b97f4a7c15
 	for slot = (h ^ h>>32) & last; ; slot = (slot + 1) & last {
-		if value = t.values[slot]; value == empty || t.keys[slot] == key {
+		if value = t.values[slot]; value == emptySlot || t.keys[slot] == key {
 			return value, slot
 		}
 	}
@@ -359,7 +359,7 @@ func (t *numberTable) find(key uint64) (value int32, slot uint64) {
 // add sets the value of a new key, and returns the key's value. There must be room.
 func (t *numberTable) add(key uint64, value int32) int32 {
 	had, slot := t.find(key)
-	if had != empty {
+	if had != emptySlot {
 		return had
 	}
 	t.keys[slot], t.values[slot] = key, value

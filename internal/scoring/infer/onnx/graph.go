@@ -68,7 +68,7 @@ func domain(name string) string {
 }
 
 func (r *reader) graph(f field) error {
-	err := r.each(f, func(f field) error {
+	err := r.readNested(f, func(f field) error {
 		switch f.number {
 		case 1:
 			return r.node(f)
@@ -105,11 +105,11 @@ func (r *reader) weight(f field) error {
 }
 
 func (r *reader) node(f field) error {
-	if err := r.take(nodeSize); err != nil {
+	if err := r.countMemory(nodeSize); err != nil {
 		return err
 	}
 	var n Node
-	err := r.each(f, func(f field) (err error) {
+	err := r.readNested(f, func(f field) (err error) {
 		switch f.number {
 		case 1:
 			n.Inputs, err = r.texts(n.Inputs, f)
@@ -135,7 +135,7 @@ func (r *reader) node(f field) error {
 }
 
 func (r *reader) setting(n *Node, f field) error {
-	if err := r.take(attributeSize); err != nil {
+	if err := r.countMemory(attributeSize); err != nil {
 		return err
 	}
 	name, a, err := r.attribute(f)
@@ -153,7 +153,7 @@ func (r *reader) setting(n *Node, f field) error {
 }
 
 func (r *reader) attribute(f field) (name string, a Attribute, err error) {
-	err = r.each(f, func(f field) (err error) {
+	err = r.readNested(f, func(f field) (err error) {
 		switch f.number {
 		case 1:
 			name, err = r.text(f)
@@ -187,12 +187,12 @@ func (r *reader) attribute(f field) (name string, a Attribute, err error) {
 // port reads an input or an output of the graph.
 func (r *reader) port(to *[]tensor.Spec, f field) error {
 	var s tensor.Spec
-	err := r.each(f, func(f field) (err error) {
+	err := r.readNested(f, func(f field) (err error) {
 		switch f.number {
 		case 1:
 			s.Name, err = r.text(f)
 		case 2:
-			err = r.each(f, func(f field) error {
+			err = r.readNested(f, func(f field) error {
 				if f.number != 1 { // a sequence or map has no tensor type
 					return nil
 				}
@@ -206,7 +206,7 @@ func (r *reader) port(to *[]tensor.Spec, f field) error {
 }
 
 func (r *reader) portType(s *tensor.Spec, f field) error {
-	return r.each(f, func(f field) error {
+	return r.readNested(f, func(f field) error {
 		switch f.number {
 		case 1:
 			n, err := f.integer()
@@ -214,7 +214,7 @@ func (r *reader) portType(s *tensor.Spec, f field) error {
 			return err
 		case 2:
 			s.Shape = []int{}
-			return r.each(f, func(f field) error { return r.dimension(s, f) })
+			return r.readNested(f, func(f field) error { return r.dimension(s, f) })
 		}
 		return nil
 	})
@@ -225,7 +225,7 @@ func (r *reader) dimension(s *tensor.Spec, f field) error {
 		return nil
 	}
 	size := int64(tensor.Any)
-	err := r.each(f, func(f field) (err error) {
+	err := r.readNested(f, func(f field) (err error) {
 		if f.number == 1 {
 			size, err = f.integer()
 		}

@@ -42,7 +42,7 @@ func Read(data []byte) (*Model, error) {
 		if f.number == 7 {
 			graphs++
 		}
-		return r.part(f)
+		return r.readField(f)
 	})
 	if err == nil && graphs == 0 {
 		err = errors.New("it has no graph: is it an ONNX file?")
@@ -56,8 +56,8 @@ func Read(data []byte) (*Model, error) {
 	return r.model, nil
 }
 
-// take counts memory that is about to be allocated.
-func (r *reader) take(n int) error {
+// countMemory counts memory that is about to be allocated.
+func (r *reader) countMemory(n int) error {
 	if n > r.left {
 		return errors.New("it would need far more memory than its size: it is damaged, or was made to harm")
 	}
@@ -65,8 +65,8 @@ func (r *reader) take(n int) error {
 	return nil
 }
 
-// part reads a top-level field of the file.
-func (r *reader) part(f field) (err error) {
+// readField reads a top-level field of the file.
+func (r *reader) readField(f field) (err error) {
 	switch f.number {
 	case 1:
 		r.model.IR, err = f.integer()
@@ -85,7 +85,7 @@ func (r *reader) part(f field) (err error) {
 func (r *reader) opset(f field) error {
 	var name string
 	var version int64
-	err := r.each(f, func(f field) (err error) {
+	err := r.readNested(f, func(f field) (err error) {
 		switch f.number {
 		case 1:
 			name, err = r.text(f)
@@ -100,7 +100,7 @@ func (r *reader) opset(f field) error {
 
 func (r *reader) metadata(f field) error {
 	var key, value string
-	err := r.each(f, func(f field) (err error) {
+	err := r.readNested(f, func(f field) (err error) {
 		switch f.number {
 		case 1:
 			key, err = r.text(f)
@@ -115,7 +115,7 @@ func (r *reader) metadata(f field) error {
 
 func (r *reader) function(f field) error {
 	var name, home string
-	err := r.each(f, func(f field) (err error) {
+	err := r.readNested(f, func(f field) (err error) {
 		switch f.number {
 		case 1:
 			name, err = r.text(f)
@@ -128,11 +128,11 @@ func (r *reader) function(f field) error {
 	return err
 }
 
-// each reads the fields of a nested message and counts a little memory for it.
-func (r *reader) each(f field, each func(field) error) error {
+// readNested reads the fields of a nested message and counts a little memory for it.
+func (r *reader) readNested(f field, each func(field) error) error {
 	b, err := f.message()
 	if err == nil {
-		err = r.take(specSize)
+		err = r.countMemory(specSize)
 	}
 	if err != nil {
 		return err
@@ -243,7 +243,7 @@ func (r *reader) integers(to []int64, f field) ([]int64, error) {
 	if f.wire != wireBytes {
 		v, err := f.integer()
 		if err == nil {
-			err = r.take(8)
+			err = r.countMemory(8)
 		}
 		return append(to, v), err
 	}
@@ -253,7 +253,7 @@ func (r *reader) integers(to []int64, f field) ([]int64, error) {
 			count++
 		}
 	}
-	if err := r.take(8 * count); err != nil {
+	if err := r.countMemory(8 * count); err != nil {
 		return nil, err
 	}
 	to = grown(to, count)
@@ -271,7 +271,7 @@ func (r *reader) floats(to []float32, f field) ([]float32, error) {
 	if f.wire != wireBytes {
 		v, err := f.float()
 		if err == nil {
-			err = r.take(4)
+			err = r.countMemory(4)
 		}
 		return append(to, v), err
 	}
@@ -279,7 +279,7 @@ func (r *reader) floats(to []float32, f field) ([]float32, error) {
 	if len(b)%4 != 0 {
 		return nil, errCut
 	}
-	if err := r.take(len(b)); err != nil {
+	if err := r.countMemory(len(b)); err != nil {
 		return nil, err
 	}
 	to = grown(to, len(b)/4)
@@ -299,7 +299,7 @@ func (r *reader) doubles(to []float64, f field) ([]float64, error) {
 	case len(b)%8 != 0:
 		return nil, errCut
 	}
-	if err := r.take(len(b)); err != nil {
+	if err := r.countMemory(len(b)); err != nil {
 		return nil, err
 	}
 	to = grown(to, len(b)/8)
@@ -323,7 +323,7 @@ func grown[T any](s []T, more int) []T {
 func (r *reader) text(f field) (string, error) {
 	b, err := f.message()
 	if err == nil {
-		err = r.take(textSize + len(b))
+		err = r.countMemory(textSize + len(b))
 	}
 	return string(b), err
 }

@@ -31,14 +31,14 @@ type content struct {
 }
 
 func (r *reader) tensor(b []byte) (string, *tensor.Tensor, error) {
-	if err := r.take(tensorSize); err != nil {
+	if err := r.countMemory(tensorSize); err != nil {
 		return "", nil, err
 	}
 	var c content
 	err := fields(b, func(f field) error { return r.content(&c, f) })
 	var t *tensor.Tensor
 	if err == nil {
-		t, err = r.fill(&c)
+		t, err = r.makeTensor(&c)
 	}
 	if err != nil {
 		return "", nil, fmt.Errorf("weights %q: %w", c.name, err)
@@ -73,14 +73,14 @@ func (r *reader) content(c *content, f field) (err error) {
 	return err
 }
 
-// fill makes a tensor from its content, and checks the number of elements against the
+// makeTensor makes a tensor from its content, and checks the number of elements against the
 // dimensions.
-func (r *reader) fill(c *content) (*tensor.Tensor, error) {
+func (r *reader) makeTensor(c *content) (*tensor.Tensor, error) {
 	if c.external {
 		return nil, errors.New("they are in a separate file: export the model with its weights inside (save_as_external_data=False)")
 	}
 	t := &tensor.Tensor{Type: tensor.Type(c.kind)}
-	n, err := sides(t, c.dims)
+	n, err := setShape(t, c.dims)
 	if err != nil {
 		return nil, err
 	}
@@ -119,8 +119,8 @@ func narrow(t *tensor.Tensor) {
 	}
 }
 
-// sides sets the shape and returns its number of elements.
-func sides(t *tensor.Tensor, dims []int64) (int, error) {
+// setShape sets the shape and returns its number of elements.
+func setShape(t *tensor.Tensor, dims []int64) (int, error) {
 	if len(dims) > maxRank {
 		return 0, fmt.Errorf("they have %d dimensions; at most %d are supported", len(dims), maxRank)
 	}
@@ -145,7 +145,7 @@ func (r *reader) decode(t *tensor.Tensor, raw []byte, n int) error {
 	if n*size != len(raw) {
 		return fmt.Errorf("there are %d bytes of the %d that %v has", len(raw), n*size, t.Shape)
 	}
-	if err := r.take(8 * n); err != nil {
+	if err := r.countMemory(8 * n); err != nil {
 		return err
 	}
 	switch t.Type {

@@ -15,7 +15,7 @@ import (
 
 // Both engines answer the same to random graphs with random inputs.
 func TestRealEnginesAgree(t *testing.T) {
-	r, seed := open(t), seedOf(t)
+	r, seed := openLibrary(t), seedOf(t)
 	t.Logf("seed %d", seed)
 	for _, path := range glob(t, python(t, "testdata/graphs.py", "60", strconv.FormatUint(seed, 10)), "*.onnx") {
 		t.Run(filepath.Base(path), func(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 
 // Not with the race detector, because it makes pools drop their content.
 func TestRealNothingIsAllocated(t *testing.T) {
-	p := network(t, open(t))
+	p := network(t, openLibrary(t))
 	in, out := []tensor.Tensor{numbers(rand.New(rand.NewPCG(1, 2)), 8, 512)}, make([]tensor.Tensor, 1)
 	if n := testing.AllocsPerRun(100, func() {
 		if err := p.Run(in, out); err != nil {

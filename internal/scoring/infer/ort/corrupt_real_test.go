@@ -63,7 +63,7 @@ func lastLine(out, with string) string {
 }
 
 func loadCorrupt(t *testing.T, dir string) {
-	r := open(t)
+	r := openLibrary(t)
 	source := rand.New(rand.NewPCG(seedOf(t), 2))
 	var files [][]byte
 	for _, path := range glob(t, dir, "*.onnx") {

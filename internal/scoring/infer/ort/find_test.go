@@ -78,7 +78,7 @@ func TestTextsForC(t *testing.T) {
 }
 
 func TestCut(t *testing.T) {
-	if got := cut("hithere", []uintptr{0, 2, 2}, nil); !slices.Equal(got, []string{"hi", "", "there"}) {
+	if got := splitText("hithere", []uintptr{0, 2, 2}, nil); !slices.Equal(got, []string{"hi", "", "there"}) {
 		t.Errorf("%q", got)
 	}
 }

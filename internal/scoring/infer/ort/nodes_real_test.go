@@ -27,7 +27,7 @@ var leftOut = map[string]*regexp.Regexp{
 // ONNX's own tests of these operators pass, or the model is refused for a listed reason. No
 // loaded model gives a wrong answer.
 func TestRealNodes(t *testing.T) {
-	r := open(t)
+	r := openLibrary(t)
 	passed, left := 0, map[string]int{}
 	for _, dir := range glob(t, python(t, "../native/testdata/nodes.py", operators), "*") {
 		t.Run(filepath.Base(dir), func(t *testing.T) {

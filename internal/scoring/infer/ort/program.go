@@ -27,7 +27,7 @@ func (r *Runtime) Load(data []byte) (*Program, error) {
 		return nil, err
 	}
 	p := &Program{r: r, size: sessionBytes(len(data))}
-	if err := r.do(createSessionFromArray, uintptr(r.env), uintptr(unsafe.Pointer(unsafe.SliceData(data))), uintptr(len(data)),
+	if err := r.callStatus(createSessionFromArray, uintptr(r.env), uintptr(unsafe.Pointer(unsafe.SliceData(data))), uintptr(len(data)),
 		uintptr(r.options), uintptr(unsafe.Pointer(&p.session))); err != nil {
 		return nil, fmt.Errorf("load the model: %w", err)
 	}
@@ -63,7 +63,8 @@ func (p *Program) Close() {
 	p.names, p.session = nil, nil
 }
 
-// free returns memory to the library's allocator. It fails only without an allocator.
+// free returns memory to the library's allocator. The call fails only if the library has no
+// allocator.
 func (r *Runtime) free(p unsafe.Pointer) {
 	if p == nil {
 		return
@@ -100,17 +101,17 @@ type asking struct {
 
 func (a *asking) specs(what string, count, name, info function) ([]tensor.Spec, error) {
 	r := a.p.r
-	if err := r.do(count, uintptr(a.p.session), uintptr(unsafe.Pointer(&a.count))); err != nil {
+	if err := r.callStatus(count, uintptr(a.p.session), uintptr(unsafe.Pointer(&a.count))); err != nil {
 		return nil, fmt.Errorf("count the %ss: %w", what, err)
 	}
 	specs := make([]tensor.Spec, a.count)
 	for i := range specs {
-		if err := r.do(name, uintptr(a.p.session), uintptr(i), uintptr(r.allocator), uintptr(unsafe.Pointer(&a.name))); err != nil {
+		if err := r.callStatus(name, uintptr(a.p.session), uintptr(i), uintptr(r.allocator), uintptr(unsafe.Pointer(&a.name))); err != nil {
 			return nil, fmt.Errorf("read the name of %s %d: %w", what, i, err)
 		}
 		a.p.names = append(a.p.names, a.name)
 		specs[i].Name = text(a.name)
-		if err := r.do(info, uintptr(a.p.session), uintptr(i), uintptr(unsafe.Pointer(&a.info))); err != nil {
+		if err := r.callStatus(info, uintptr(a.p.session), uintptr(i), uintptr(unsafe.Pointer(&a.info))); err != nil {
 			return nil, fmt.Errorf("read the type of %s %q: %w", what, specs[i].Name, err)
 		}
 		err := a.read(&specs[i])
@@ -125,16 +126,16 @@ func (a *asking) specs(what string, count, name, info function) ([]tensor.Spec, 
 // read reads a type, which must be a tensor's.
 func (a *asking) read(s *tensor.Spec) error {
 	r := a.p.r
-	if err := r.do(getOnnxTypeFromTypeInfo, uintptr(a.info), uintptr(unsafe.Pointer(&a.kind))); err != nil {
+	if err := r.callStatus(getOnnxTypeFromTypeInfo, uintptr(a.info), uintptr(unsafe.Pointer(&a.kind))); err != nil {
 		return err
 	}
 	if a.kind != kindTensor {
 		return fmt.Errorf("it is %s, no tensor, and %w; export the model without it, for scikit-learn with zipmap=False", kindName(a.kind), onnx.ErrUnsupported)
 	}
-	if err := r.do(castTypeInfoToTensorInfo, uintptr(a.info), uintptr(unsafe.Pointer(&a.shape))); err != nil {
+	if err := r.callStatus(castTypeInfoToTensorInfo, uintptr(a.info), uintptr(unsafe.Pointer(&a.shape))); err != nil {
 		return err
 	}
-	if err := r.do(getTensorElementType, uintptr(a.shape), uintptr(unsafe.Pointer(&a.kind))); err != nil {
+	if err := r.callStatus(getTensorElementType, uintptr(a.shape), uintptr(unsafe.Pointer(&a.kind))); err != nil {
 		return err
 	}
 	if s.Type = tensor.Type(a.kind); !taken(s.Type) {
@@ -153,11 +154,11 @@ func (a *asking) read(s *tensor.Spec) error {
 // dimensions reads the shape's dimensions.
 func (a *asking) dimensions() ([]int64, error) {
 	r := a.p.r
-	if err := r.do(getDimensionsCount, uintptr(a.shape), uintptr(unsafe.Pointer(&a.count))); err != nil {
+	if err := r.callStatus(getDimensionsCount, uintptr(a.shape), uintptr(unsafe.Pointer(&a.count))); err != nil {
 		return nil, err
 	}
 	dims := make([]int64, a.count)
-	return dims, r.do(getDimensions, uintptr(a.shape), uintptr(unsafe.Pointer(unsafe.SliceData(dims))), a.count)
+	return dims, r.callStatus(getDimensions, uintptr(a.shape), uintptr(unsafe.Pointer(unsafe.SliceData(dims))), a.count)
 }
 
 func taken(t tensor.Type) bool {
@@ -180,12 +181,12 @@ func kindName(kind int32) string {
 // metadata reads the file's metadata.
 func (a *asking) metadata() error {
 	r := a.p.r
-	if err := r.do(sessionGetModelMetadata, uintptr(a.p.session), uintptr(unsafe.Pointer(&a.info))); err != nil {
+	if err := r.callStatus(sessionGetModelMetadata, uintptr(a.p.session), uintptr(unsafe.Pointer(&a.info))); err != nil {
 		return fmt.Errorf("read the model's metadata: %w", err)
 	}
 	data := a.info
 	defer r.release(releaseModelMetadata, data)
-	if err := r.do(modelMetadataGetCustomMetadataKeys, uintptr(data), uintptr(r.allocator), uintptr(unsafe.Pointer(&a.keys)),
+	if err := r.callStatus(modelMetadataGetCustomMetadataKeys, uintptr(data), uintptr(r.allocator), uintptr(unsafe.Pointer(&a.keys)),
 		uintptr(unsafe.Pointer(&a.count))); err != nil {
 		return fmt.Errorf("read the model's metadata: %w", err)
 	}
@@ -201,7 +202,7 @@ func (a *asking) metadata() error {
 	}()
 	a.p.metadata = make(map[string]string, len(keys))
 	for _, key := range keys {
-		if err := r.do(modelMetadataLookupCustomMetadataMap, uintptr(data), uintptr(r.allocator), uintptr(key), uintptr(unsafe.Pointer(&a.name))); err != nil {
+		if err := r.callStatus(modelMetadataLookupCustomMetadataMap, uintptr(data), uintptr(r.allocator), uintptr(key), uintptr(unsafe.Pointer(&a.name))); err != nil {
 			return fmt.Errorf("read the model's metadata: %w", err)
 		}
 		a.p.metadata[text(key)] = text(a.name)

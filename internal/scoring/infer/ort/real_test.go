@@ -14,8 +14,8 @@ import (
 	"tidemill.dev/internal/scoring/infer/tensor"
 )
 
-// open opens the library that make test-real has fetched.
-func open(t testing.TB) *Runtime {
+// openLibrary opens the library that make test-real has fetched.
+func openLibrary(t testing.TB) *Runtime {
 	t.Helper()
 	if os.Getenv(Variable) == "" {
 		t.Fatalf("%s is not set: run make test-real, or export %s=$(.ci/onnxruntime-install)", Variable, Variable)

@@ -11,9 +11,9 @@ import (
 	"tidemill.dev/internal/scoring/infer/tensor"
 )
 
-// call has the memory for one Run and is reused by the next. Everything that the
+// runBuffers has the memory for one Run and is reused by the next. Everything that the
 // library writes to is in here or pinned, because stacks move.
-type call struct {
+type runBuffers struct {
 	r      *Runtime
 	pins   runtime.Pinner
 	values []unsafe.Pointer // inputs' values, then outputs' values
@@ -26,15 +26,15 @@ type call struct {
 	args   [8]uintptr
 }
 
-// do is Runtime.do without an allocation. All pointers are into c or pinned, so they
+// callStatus is Runtime.do without an allocation. All pointers are into c or pinned, so they
 // need not be kept alive here.
-func (c *call) do(f function, args ...uintptr) error {
+func (c *runBuffers) callStatus(f function, args ...uintptr) error {
 	n := copy(c.args[:], args)
-	return c.r.do(f, c.args[:n]...)
+	return c.r.callStatus(f, c.args[:n]...)
 }
 
 // release is Runtime.release without an allocation.
-func (c *call) release(f function, what unsafe.Pointer) {
+func (c *runBuffers) release(f function, what unsafe.Pointer) {
 	if what != nil {
 		c.args[0] = uintptr(what)
 		invoke(c.r.api[f], c.args[:1]...)
@@ -55,9 +55,9 @@ func (p *Program) Run(in, out []tensor.Tensor) error {
 	if len(in) != len(p.inputs) || len(out) != len(p.outputs) {
 		return fmt.Errorf("the model takes %d tensors and answers %d, not %d and %d", len(p.inputs), len(p.outputs), len(in), len(out))
 	}
-	c := p.r.calls.Get().(*call)
+	c := p.r.calls.Get().(*runBuffers)
 	c.begin(p.r, len(in), len(in)+len(out))
-	defer c.end()
+	defer c.freeValues()
 	for i := range in {
 		if err := c.feed(i, &in[i], &p.inputs[i]); err != nil {
 			return fmt.Errorf("feed input %q: %w", p.inputs[i].Name, err)
@@ -74,7 +74,7 @@ func (p *Program) Run(in, out []tensor.Tensor) error {
 	return nil
 }
 
-func (c *call) begin(r *Runtime, inputs, values int) {
+func (c *runBuffers) begin(r *Runtime, inputs, values int) {
 	c.r = r
 	for len(c.inputs) < inputs {
 		c.inputs = append(c.inputs, buffer{})
@@ -85,8 +85,8 @@ func (c *call) begin(r *Runtime, inputs, values int) {
 	c.values = c.values[:values]
 }
 
-// end frees the library's values, and then the memory they used.
-func (c *call) end() {
+// freeValues frees the library's values, and then the memory they used.
+func (c *runBuffers) freeValues() {
 	for i, v := range c.values {
 		c.release(releaseValue, v)
 		c.values[i] = nil
@@ -95,11 +95,11 @@ func (c *call) end() {
 	c.r.calls.Put(c)
 }
 
-func (c *call) run(p *Program, inputs int) error {
+func (c *runBuffers) run(p *Program, inputs int) error {
 	// Slices, because a damaged model may have no outputs: a pointer past the last
 	// element would be invalid.
 	names, answers := p.names[inputs:], c.values[inputs:]
-	return c.do(run, uintptr(p.session), 0,
+	return c.callStatus(run, uintptr(p.session), 0,
 		uintptr(unsafe.Pointer(unsafe.SliceData(p.names))), uintptr(unsafe.Pointer(unsafe.SliceData(c.values))), uintptr(inputs),
 		uintptr(unsafe.Pointer(unsafe.SliceData(names))), uintptr(len(answers)),
 		uintptr(unsafe.Pointer(unsafe.SliceData(answers))))
@@ -107,7 +107,7 @@ func (c *call) run(p *Program, inputs int) error {
 
 // feed makes a value from a tensor. It uses the tensor's own memory if the layout is
 // the same.
-func (c *call) feed(i int, t *tensor.Tensor, s *tensor.Spec) error {
+func (c *runBuffers) feed(i int, t *tensor.Tensor, s *tensor.Spec) error {
 	if t.Type != s.Type {
 		return fmt.Errorf("it is of ONNX's type %d, not %d", s.Type, t.Type)
 	}
@@ -126,7 +126,7 @@ func (c *call) feed(i int, t *tensor.Tensor, s *tensor.Spec) error {
 	if n > 0 {
 		c.pins.Pin(data)
 	}
-	return c.do(createTensorWithDataAsOrtValue, uintptr(c.r.memory), uintptr(data), uintptr(n*size),
+	return c.callStatus(createTensorWithDataAsOrtValue, uintptr(c.r.memory), uintptr(data), uintptr(n*size),
 		uintptr(unsafe.Pointer(unsafe.SliceData(b.dims))), uintptr(len(b.dims)), uintptr(t.Type), uintptr(unsafe.Pointer(&c.values[i])))
 }
 
@@ -180,8 +180,8 @@ func (b *buffer) data(t *tensor.Tensor, n int) (unsafe.Pointer, int) {
 }
 
 // feedTexts makes the library copy texts, because it stores them in its own format.
-func (c *call) feedTexts(i int, b *buffer, texts []string) error {
-	if err := c.do(createTensorAsOrtValue, uintptr(c.r.allocator), uintptr(unsafe.Pointer(unsafe.SliceData(b.dims))), uintptr(len(b.dims)),
+func (c *runBuffers) feedTexts(i int, b *buffer, texts []string) error {
+	if err := c.callStatus(createTensorAsOrtValue, uintptr(c.r.allocator), uintptr(unsafe.Pointer(unsafe.SliceData(b.dims))), uintptr(len(b.dims)),
 		uintptr(tensor.String), uintptr(unsafe.Pointer(&c.values[i]))); err != nil {
 		return err
 	}
@@ -189,7 +189,7 @@ func (c *call) feedTexts(i int, b *buffer, texts []string) error {
 		return err
 	}
 	c.pins.Pin(unsafe.SliceData(b.bytes))
-	return c.do(fillStringTensor, uintptr(c.values[i]), uintptr(unsafe.Pointer(unsafe.SliceData(b.texts))), uintptr(len(texts)))
+	return c.callStatus(fillStringTensor, uintptr(c.values[i]), uintptr(unsafe.Pointer(unsafe.SliceData(b.texts))), uintptr(len(texts)))
 }
 
 // terminate copies texts with a zero byte after each.
@@ -210,7 +210,7 @@ func (b *buffer) terminate(texts []string) error {
 }
 
 // read copies a value into a tensor and reuses its memory.
-func (c *call) read(value unsafe.Pointer, s *tensor.Spec, to *tensor.Tensor) error {
+func (c *runBuffers) read(value unsafe.Pointer, s *tensor.Spec, to *tensor.Tensor) error {
 	if value == nil {
 		return errors.New("the model left it out")
 	}
@@ -226,7 +226,7 @@ func (c *call) read(value unsafe.Pointer, s *tensor.Spec, to *tensor.Tensor) err
 		to.Floats, to.Doubles, to.Ints = to.Floats[:0], to.Doubles[:0], to.Ints[:0]
 		return nil
 	}
-	if err := c.do(getTensorMutableData, uintptr(value), uintptr(unsafe.Pointer(&c.data))); err != nil {
+	if err := c.callStatus(getTensorMutableData, uintptr(value), uintptr(unsafe.Pointer(&c.data))); err != nil {
 		return err
 	}
 	copyOut(to, c.data, n)
@@ -234,8 +234,8 @@ func (c *call) read(value unsafe.Pointer, s *tensor.Spec, to *tensor.Tensor) err
 }
 
 // readShape reads a value's shape and returns its number of elements.
-func (c *call) readShape(value unsafe.Pointer, to *tensor.Tensor) (n int, err error) {
-	if err := c.do(getTensorTypeAndShape, uintptr(value), uintptr(unsafe.Pointer(&c.info))); err != nil {
+func (c *runBuffers) readShape(value unsafe.Pointer, to *tensor.Tensor) (n int, err error) {
+	if err := c.callStatus(getTensorTypeAndShape, uintptr(value), uintptr(unsafe.Pointer(&c.info))); err != nil {
 		return 0, err
 	}
 	dims, err := c.dimensions(c.info)
@@ -252,15 +252,15 @@ func (c *call) readShape(value unsafe.Pointer, to *tensor.Tensor) (n int, err er
 }
 
 // dimensions reads a shape into reused memory.
-func (c *call) dimensions(shape unsafe.Pointer) ([]int64, error) {
-	if err := c.do(getDimensionsCount, uintptr(shape), uintptr(unsafe.Pointer(&c.count))); err != nil {
+func (c *runBuffers) dimensions(shape unsafe.Pointer) ([]int64, error) {
+	if err := c.callStatus(getDimensionsCount, uintptr(shape), uintptr(unsafe.Pointer(&c.count))); err != nil {
 		return nil, err
 	}
 	if n := int(c.count); cap(c.dims) < n {
 		c.dims = make([]int64, n)
 	}
 	c.dims = c.dims[:c.count]
-	return c.dims, c.do(getDimensions, uintptr(shape), uintptr(unsafe.Pointer(unsafe.SliceData(c.dims))), c.count)
+	return c.dims, c.callStatus(getDimensions, uintptr(shape), uintptr(unsafe.Pointer(unsafe.SliceData(c.dims))), c.count)
 }
 
 // copyOut copies n elements from p.
@@ -286,12 +286,12 @@ func copyOut(to *tensor.Tensor, p unsafe.Pointer, n int) {
 }
 
 // readTexts copies all texts at once and then cuts them.
-func (c *call) readTexts(value unsafe.Pointer, n int, to *tensor.Tensor) error {
+func (c *runBuffers) readTexts(value unsafe.Pointer, n int, to *tensor.Tensor) error {
 	to.Strings = to.Strings[:0]
 	if n == 0 {
 		return nil
 	}
-	if err := c.do(getStringTensorDataLength, uintptr(value), uintptr(unsafe.Pointer(&c.count))); err != nil {
+	if err := c.callStatus(getStringTensorDataLength, uintptr(value), uintptr(unsafe.Pointer(&c.count))); err != nil {
 		return err
 	}
 	b := &c.output
@@ -302,16 +302,16 @@ func (c *call) readTexts(value unsafe.Pointer, n int, to *tensor.Tensor) error {
 		b.texts = make([]uintptr, n)
 	}
 	b.bytes, b.texts = b.bytes[:c.count+1], b.texts[:n]
-	if err := c.do(getStringTensorContent, uintptr(value), uintptr(unsafe.Pointer(unsafe.SliceData(b.bytes))), c.count,
+	if err := c.callStatus(getStringTensorContent, uintptr(value), uintptr(unsafe.Pointer(unsafe.SliceData(b.bytes))), c.count,
 		uintptr(unsafe.Pointer(unsafe.SliceData(b.texts))), uintptr(n)); err != nil {
 		return err
 	}
-	to.Strings = cut(string(b.bytes[:c.count]), b.texts, to.Strings)
+	to.Strings = splitText(string(b.bytes[:c.count]), b.texts, to.Strings)
 	return nil
 }
 
-// cut splits a text at the given beginnings.
-func cut(all string, begins []uintptr, to []string) []string {
+// splitText splits a text at the given beginnings.
+func splitText(all string, begins []uintptr, to []string) []string {
 	for i, begin := range begins {
 		end := uintptr(len(all))
 		if i+1 < len(begins) {

@@ -17,7 +17,7 @@ import (
 
 // Many goroutines run many models at once, and each gets the right answer.
 func TestRealManyAtOnce(t *testing.T) {
-	r := open(t)
+	r := openLibrary(t)
 	var wait sync.WaitGroup
 	for i, path := range glob(t, python(t, "testdata/graphs.py", "8", "5"), "*.onnx") {
 		p, err := r.Load(readFile(t, path))
@@ -55,7 +55,7 @@ func askOften(t *testing.T, p *Program, in, want []tensor.Tensor) {
 
 // An input that does not fit gives an error that names it, and the next call works.
 func TestRealWrongInputs(t *testing.T) {
-	p := network(t, open(t))
+	p := network(t, openLibrary(t))
 	good := numbers(rand.New(rand.NewPCG(1, 2)), 2, 512)
 	narrow, short, other := good, good, good
 	narrow.Shape = []int{4, 256}
@@ -77,7 +77,7 @@ func TestRealWrongInputs(t *testing.T) {
 }
 
 func TestRealMetadata(t *testing.T) {
-	r := open(t)
+	r := openLibrary(t)
 	p := network(t, r)
 	if got := p.Metadata()["labels"]; got != "a,b" {
 		t.Errorf("labels are %q, want those of the file", got)
@@ -119,7 +119,7 @@ func used(b *testing.B) time.Duration {
 
 // BenchmarkNetwork measures the network of the kernel's BenchmarkNetwork.
 func BenchmarkNetwork(b *testing.B) {
-	p := network(b, open(b))
+	p := network(b, openLibrary(b))
 	for _, rows := range []int{1, 2, 4, 8, 32, 256} {
 		b.Run(fmt.Sprint(rows), func(b *testing.B) {
 			in, out := []tensor.Tensor{numbers(rand.New(rand.NewPCG(1, 2)), rows, 512)}, make([]tensor.Tensor, 1)

@@ -64,16 +64,16 @@ func (r *Runtime) prepare() error {
 	name := []byte("tidemill\x00")
 	// Every call returns its error, so the library need not log to standard error as
 	// well.
-	if err := r.do(createEnv, logFatal, uintptr(unsafe.Pointer(&name[0])), uintptr(unsafe.Pointer(&r.env))); err != nil {
+	if err := r.callStatus(createEnv, logFatal, uintptr(unsafe.Pointer(&name[0])), uintptr(unsafe.Pointer(&r.env))); err != nil {
 		return err
 	}
-	if err := r.do(createCPUMemoryInfo, deviceAllocator, memoryDefault, uintptr(unsafe.Pointer(&r.memory))); err != nil {
+	if err := r.callStatus(createCPUMemoryInfo, deviceAllocator, memoryDefault, uintptr(unsafe.Pointer(&r.memory))); err != nil {
 		return err
 	}
-	if err := r.do(getAllocatorWithDefaultOptions, uintptr(unsafe.Pointer(&r.allocator))); err != nil {
+	if err := r.callStatus(getAllocatorWithDefaultOptions, uintptr(unsafe.Pointer(&r.allocator))); err != nil {
 		return err
 	}
-	r.calls.New = func() any { return new(call) }
+	r.calls.New = func() any { return new(runBuffers) }
 	return r.makeOptions()
 }
 
@@ -81,7 +81,7 @@ func (r *Runtime) prepare() error {
 // One thread, the caller's, avoids waking and spinning. No arena, because each session
 // would keep the memory of its largest batch.
 func (r *Runtime) makeOptions() error {
-	if err := r.do(createSessionOptions, uintptr(unsafe.Pointer(&r.options))); err != nil {
+	if err := r.callStatus(createSessionOptions, uintptr(unsafe.Pointer(&r.options))); err != nil {
 		return err
 	}
 	for _, set := range []struct {
@@ -92,19 +92,19 @@ func (r *Runtime) makeOptions() error {
 		{setInterOpNumThreads, 1},
 		{setSessionGraphOptimizationLevel, optimizeAll},
 	} {
-		if err := r.do(set.function, uintptr(r.options), set.value); err != nil {
+		if err := r.callStatus(set.function, uintptr(r.options), set.value); err != nil {
 			return err
 		}
 	}
 	for _, f := range []function{disableCPUMemArena, disableMemPattern} {
-		if err := r.do(f, uintptr(r.options)); err != nil {
+		if err := r.callStatus(f, uintptr(r.options)); err != nil {
 			return err
 		}
 	}
 	// Without this option the library also accepts its own file format, which it does
 	// not check.
 	key, value := []byte("session.load_model_format\x00"), []byte("ONNX\x00")
-	return r.do(addSessionConfigEntry, uintptr(r.options), uintptr(unsafe.Pointer(&key[0])), uintptr(unsafe.Pointer(&value[0])))
+	return r.callStatus(addSessionConfigEntry, uintptr(r.options), uintptr(unsafe.Pointer(&key[0])), uintptr(unsafe.Pointer(&value[0])))
 }
 
 // apiVersion is the oldest version that has all functions below: ONNX Runtime 1.5.
@@ -171,11 +171,11 @@ const (
 	kindTensor      = 1
 )
 
-// do calls a function that returns a status. Callers convert pointers to Go's memory in
+// callStatus calls a function that returns a status. Callers convert pointers to Go's memory in
 // the argument list, which keeps the memory in place.
 //
 //go:uintptrescapes
-func (r *Runtime) do(f function, args ...uintptr) error {
+func (r *Runtime) callStatus(f function, args ...uintptr) error {
 	if status := invoke(r.api[f], args...); status != 0 {
 		return r.failure(status)
 	}
@@ -196,12 +196,12 @@ func (r *Runtime) failure(status uintptr) error {
 	return fmt.Errorf("%s (ONNX Runtime %s, code %d)", message, r.version, invoke(r.api[getErrorCode], status))
 }
 
-// inside matches a position in the library's source and the function there.
-var inside = regexp.MustCompile(`/onnxruntime_src/\S+ [^()]*\([^()]*\)(::<lambda\(\)>)? |\s*\n\s*`)
+// sourcePosition matches a position in the library's source code and that function's name.
+var sourcePosition = regexp.MustCompile(`/onnxruntime_src/\S+ [^()]*\([^()]*\)(::<lambda\(\)>)? |\s*\n\s*`)
 
 // plain shortens a message to one line without details for the library's developers.
 func plain(message string) string {
-	return strings.TrimSpace(inside.ReplaceAllStringFunc(message, func(part string) string {
+	return strings.TrimSpace(sourcePosition.ReplaceAllStringFunc(message, func(part string) string {
 		if strings.HasPrefix(part, "/") {
 			return ""
 		}

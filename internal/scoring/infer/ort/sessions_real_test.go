@@ -14,7 +14,7 @@ import (
 
 // BenchmarkSessions loads 1,000 models of 512→64→20, keeps all of them, and runs each.
 func BenchmarkSessions(b *testing.B) {
-	r, file := open(b), networkFile(b)
+	r, file := openLibrary(b), networkFile(b)
 	for b.Loop() {
 		before, start := resident(b), time.Now()
 		var all []*Program
