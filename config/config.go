@@ -102,7 +102,7 @@ type draft struct {
 	recipes   []Recipe
 	scorers   []Scorer
 	clauses   map[string]error // gate clause that has been checked → its error
-	// Schedules and pools of all files, by name. They are filled in once all files have been
+	// Schedules and pools of all files, by name. Both maps are filled in once all files have been
 	// read.
 	scheduleOf map[string]Schedule
 	poolOf     map[string]Pool

@@ -15,7 +15,7 @@ import (
 // maxProblems bounds the number of problems that a hostile file can cause.
 const maxProblems = 100
 
-// Problem is one error in a file. It prints as one line, `file:line: path: message`.
+// Problem is one error in a file. A problem prints as one line, `file:line: path: message`.
 type Problem struct {
 	File    string
 	Line    int    // counted from 1; 0 means the whole file

@@ -44,7 +44,7 @@ type InputFrom struct {
 	Branch  string   // branch whose newest commit is read; default main
 	AtCause bool     // use the commit that the newest cause names, not the newest of the branch
 	URI     string   // template over the newest cause
-	Allow   []string // prefixes of which the URI must begin with one
+	Allow   []string // prefixes; the URI must begin with one of them
 }
 
 // Job describes the work of a run.

@@ -360,7 +360,7 @@ func (p *parser) guessMistake() string {
 	return didYouMean(p.tok.text, []string{"AND", "OR", "XOR", "NOT", "LIKE", "IN"})
 }
 
-// didYouMean returns a question to append to an unknown word, or nothing.
+// didYouMean returns a suggestion to append to an unknown word, or nothing.
 func didYouMean(word string, known []string) string {
 	if k, ok := spelling.Nearest(word, known); ok {
 		return "; did you mean " + k + "?"

@@ -92,7 +92,7 @@ type group struct {
 // batchPart is an assignment's part of a batch.
 type batchPart struct {
 	of    *assignment
-	from  *inFlight // one of its deliveries, if there is one, to check whether it is current
+	from  *inFlight // any delivery of the assignment, to check whether it is current; may be nil
 	next  int64     // offset after the last delivery that ends; 0 if none does
 	live  bool      // whether the assignment has not ended
 	whole bool      // whether all of the assignment's deliveries end with this batch

@@ -54,8 +54,8 @@ func (s *session) release(b *batch) {
 
 // commit commits a batch in one transaction. Parts whose assignment has ended since are
 // left out: they come again, here or elsewhere. If the transaction fails, all of its
-// partitions are read again. If it could not even begin, none is, and the batch is
-// tried again.
+// partitions are read again. If the transaction could not begin, no partition is read again, and
+// the batch is tried again.
 func (s *session) commit(b *batch) error {
 	for {
 		if !s.dropLost(b) {

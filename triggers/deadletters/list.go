@@ -45,7 +45,7 @@ func nameOf(id string) name {
 	return name(sum[:])
 }
 
-// entry is an Entry in memory. There may be a million entries, so texts that many of them
+// entry is an Entry in memory. There may be a million entries, so texts that many entries
 // share are stored once.
 type entry struct {
 	text      string // id, followed by the key

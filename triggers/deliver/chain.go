@@ -441,7 +441,7 @@ func (h queueHeap) set(i int, c *keyQueue) {
 	c.at = int32(i)
 }
 
-// itemHeap orders resting items by the time when they are due.
+// itemHeap orders waiting items by the time when they are due.
 type itemHeap []*item
 
 func (h itemHeap) Len() int           { return len(h) }

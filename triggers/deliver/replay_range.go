@@ -20,7 +20,7 @@ import (
 // whose offsets are the progress.
 //
 // It uses the same partitions as a pipeline, but these never park events: failed items
-// rest in memory, and reading waits for them. No other events wait for it.
+// wait in memory, and reading waits for them. No other events wait for the replay.
 type rangeReplay struct {
 	d   *Dispatcher
 	act tidemill.Replay

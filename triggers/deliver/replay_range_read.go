@@ -74,7 +74,7 @@ func rangeStartOf(of tidemill.Range, committed, start int64) rangeStart {
 // install makes a partition ready. Called with the lock held.
 func (r *rangeReplay) install(at broker.Position) {
 	l := r.lanes[at.Stream]
-	b := bounds{patience: 1 << 62, window: rangeWindow, bytes: rangeBytes} // failed items rest in memory
+	b := bounds{patience: 1 << 62, window: rangeWindow, bytes: rangeBytes} // failed items wait in memory
 	p := newPartition(at.Stream, at.Partition, b, at.Offset)
 	p.begunAt, p.opened, p.leaving = 0, true, r.closing.Load()
 	p.past = p.replays.number(r.act.ID)

@@ -312,7 +312,7 @@ func newBucket(rate float64) *bucket {
 // longestNext bounds the time until the next token, however small the rate is.
 const longestNext = 24 * time.Hour
 
-// takeToken takes a token if there is one; otherwise it returns when there will be one.
+// takeToken takes a token if one is available; otherwise next is the time of the next token.
 func (b *bucket) takeToken(now time.Time) (ok bool, next time.Time) {
 	if b.rate <= 0 {
 		return true, now

@@ -18,8 +18,8 @@ import (
 // Its goroutines are the reader, which accepts deliveries; the commit loop, which is the
 // only one to run transactions; the load loop, which reads parked records that are due;
 // and the replay loop, which reads dead letters to be replayed. The consumer's hooks
-// create and end assignments. The goroutines meet in the assignments, each with its lock,
-// and wake each other through channels. DESIGN.md lists which one waits for which.
+// create and end assignments. The goroutines share the assignments, each of which has a lock, and
+// signal each other through channels. DESIGN.md lists which one waits for which.
 type pipeline struct {
 	d      *Dispatcher
 	stream config.Stream

@@ -110,7 +110,7 @@ func (d *Dispatcher) computeShares() {
 }
 
 // ErrNotYet is wrapped by a resolver's error if a subscriber does not exist yet: a
-// service that is getting ready or that has not been created. Its trigger rests as if it
+// service that is getting ready or that has not been created. Its trigger waits as if it
 // were paused, until the resolver finds the subscriber. The attempt does not count, so an
 // event becomes a dead letter no earlier than during a pause.
 var ErrNotYet = errors.New("not there yet")

@@ -246,7 +246,7 @@ func entriesOf(those []indexedRule) (entries []entry) {
 // conjunct is one of several conditions that must all hold.
 type conjunct struct {
 	holds condition
-	// keys are the texts of which an event must have one if the condition is to hold;
+	// keys are texts: the condition can hold only if the event has one of them;
 	// none if they are unknown.
 	keys  []key
 	exact bool // whether it holds for every event with one of them

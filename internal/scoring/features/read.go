@@ -202,8 +202,8 @@ func (r *reader) single(t *tensor.Tensor, i int) int {
 	return value(r.b, i, t, r.at)
 }
 
-// isSingle reports whether a row is one value. If that is still open, it decides so for
-// all rows.
+// isSingle reports whether a row is one value. If the row's shape is still open, isSingle decides
+// it for all rows.
 func isSingle(t *tensor.Tensor) bool {
 	for j, n := range t.Shape[1:] {
 		if n < 0 {

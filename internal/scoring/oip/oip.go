@@ -239,7 +239,7 @@ func (t target) method() string {
 const modelsPath = "/v2/models/"
 
 // parsePath parses a path. A model's name may have slashes, so the path is read from
-// its end: a segment that can be a verb or a version is one.
+// its end: a segment that can be a verb or a version counts as a verb or a version.
 func parsePath(path string) (target, error) {
 	switch strings.TrimSuffix(path, "/") {
 	case "/v2":
