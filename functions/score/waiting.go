@@ -53,7 +53,7 @@ func (l *wakeup) committing() bool {
 	return l.busy > 0
 }
 
-// notify tells the pipeline to continue, for a model if t is not nil.
+// notify signals the pipeline, for a model if t is not nil.
 func (l *wakeup) notify(t *target) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

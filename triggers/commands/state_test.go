@@ -54,7 +54,7 @@ func TestActsFoldForEver(t *testing.T) {
 	}
 }
 
-// folded is all that a fold tells of the names that its stream has.
+// folded is the state that a fold reports for the names that its stream has.
 type folded struct {
 	Next      int64
 	Triggers  map[string]commands.Pause
@@ -183,7 +183,7 @@ func TestEventsOfAKeyThatHasGone(t *testing.T) {
 	gone(0, `{"events":[10,0]}`)
 	before := a.Clone()
 	gone(1, `{"events":[20,5]}`)
-	gone(2, `{"events":[10,0]}`) // by who was slow
+	gone(2, `{"events":[10,0]}`) // written by a slow author
 	for _, c := range []struct {
 		acts      *commands.State
 		key, typ  string
