@@ -18,8 +18,8 @@ import (
 	"tidemill.dev/broker/retry"
 )
 
-// lead assigns the partitions to the members. Only the group's leader calls it.
-func (m *member) lead(ctx context.Context, res *kafka.JoinGroupResponse) ([]kafka.SyncGroupRequestAssignment, error) {
+// assignPartitions assigns the partitions to the members. Only the group's leader calls it.
+func (m *member) assignPartitions(ctx context.Context, res *kafka.JoinGroupResponse) ([]kafka.SyncGroupRequestAssignment, error) {
 	var claims []claimant
 	counts := map[string]int{}
 	for _, member := range res.Members {
@@ -38,10 +38,10 @@ func (m *member) lead(ctx context.Context, res *kafka.JoinGroupResponse) ([]kafk
 			counts[t] = 0
 		}
 	}
-	if err := m.c.b.count(ctx, counts); err != nil {
+	if err := m.c.b.countPartitions(ctx, counts); err != nil {
 		return nil, err
 	}
-	began, err := m.begun(ctx)
+	began, err := m.topicsBegun(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -62,11 +62,12 @@ func (m *member) lead(ctx context.Context, res *kafka.JoinGroupResponse) ([]kafk
 	return all, nil
 }
 
-// begun lists the topics that the group has begun to read, if the group starts at the latest event.
-// A partition of these topics without an offset was added later, so it must be read from its
-// beginning: otherwise its first events would be skipped. The leader looks before the generation
-// begins, because the members then write their first offsets.
-func (m *member) begun(ctx context.Context) ([]string, error) {
+// topicsBegun lists the topics that the group has begun to read, if the group starts at the latest
+// event. A partition of these topics without an offset was added later, so the partition must be
+// read from its beginning. Otherwise its first events would be skipped. The leader reads the
+// group's offsets before the generation begins, because the members of that generation write their
+// first offsets.
+func (m *member) topicsBegun(ctx context.Context) ([]string, error) {
 	if m.c.opt.Start.kind != atLatest {
 		return nil, nil
 	}
@@ -80,8 +81,9 @@ func (m *member) begun(ctx context.Context) ([]string, error) {
 	return slices.Sorted(maps.Keys(began)), err
 }
 
-// count fills in the number of partitions of each topic. A topic that does not exist yet has none.
-func (b *Broker) count(ctx context.Context, counts map[string]int) error {
+// countPartitions fills in the number of partitions of each topic. A topic that does not exist yet
+// has no partitions.
+func (b *Broker) countPartitions(ctx context.Context, counts map[string]int) error {
 	for topic := range counts {
 		leaders, err := b.leaders(ctx, topic, time.Second)
 		if err != nil && !errors.Is(err, kafka.UnknownTopicOrPartition) {
@@ -92,8 +94,9 @@ func (b *Broker) count(ctx context.Context, counts map[string]int) error {
 	return nil
 }
 
-// grown reports to a leader whether its topics have more partitions than it has assigned.
-func (m *member) grown(ctx context.Context) bool {
+// hasGrown reports to a leader whether the group's topics have more partitions than the leader has
+// assigned.
+func (m *member) hasGrown(ctx context.Context) bool {
 	if !m.leads {
 		return false
 	}
@@ -101,7 +104,7 @@ func (m *member) grown(ctx context.Context) bool {
 	for topic := range m.counts {
 		now[topic] = 0
 	}
-	if m.c.b.count(ctx, now) != nil {
+	if m.c.b.countPartitions(ctx, now) != nil {
 		return false
 	}
 	for topic, n := range now {
@@ -112,7 +115,7 @@ func (m *member) grown(ctx context.Context) bool {
 	return false
 }
 
-// claimant is a member of a group as it introduces itself when it joins.
+// claimant is the data that a member sends to its group when it joins.
 type claimant struct {
 	id         string
 	topics     []string
@@ -132,7 +135,7 @@ type share struct {
 
 // unit is the smallest thing that is assigned: one partition of a stream, with the same partition
 // of its parked companion. So the reader of a partition also reads the records that were parked
-// from it.
+// from this partition.
 type unit struct {
 	topic     string
 	partition int32
@@ -148,10 +151,10 @@ func compareUnits(a, b unit) int {
 
 // assign distributes partitions evenly, with as few moves as possible, and cooperatively.
 // Cooperatively means that a partition that moves away from a living member has no owner for one
-// generation. Its old owner sees the loss, finishes its open events and joins again; then the
-// partition gets its new owner. The other members do not pause meanwhile.
+// generation. The old owner of the partition sees the loss, finishes its open events and joins
+// again. Then the partition gets its new owner. The other members do not pause.
 //
-// It is a pure function of its arguments, so any member may be the leader.
+// assign is a pure function of its arguments, so any member may be the leader.
 func assign(members []claimant, partitions map[string]int) map[string]share {
 	members = slices.Clone(members)
 	slices.SortFunc(members, func(a, b claimant) int { return strings.Compare(a.id, b.id) })
@@ -230,15 +233,15 @@ func (a *assignment) giveFree() {
 		if _, held := a.target[u]; held {
 			continue
 		}
-		if i := a.least(u); i >= 0 {
+		if i := a.leastLoaded(u); i >= 0 {
 			a.target[u] = i
 			a.load[i]++
 		}
 	}
 }
 
-// least returns the least loaded member that reads a unit's stream.
-func (a *assignment) least(u unit) int {
+// leastLoaded returns the least loaded member that reads a unit's stream.
+func (a *assignment) leastLoaded(u unit) int {
 	best := -1
 	for i := range a.members {
 		if a.reads[i][u.topic] && (best < 0 || a.load[i] < a.load[best]) {
@@ -255,7 +258,7 @@ func (a *assignment) balance() {
 		moved = false
 		for _, u := range a.units {
 			from, held := a.target[u]
-			to := a.least(u)
+			to := a.leastLoaded(u)
 			if held && to >= 0 && a.load[from] > a.load[to]+1 {
 				a.target[u] = to
 				a.load[from]--
@@ -342,25 +345,25 @@ const (
 	missingFor  = time.Minute // time after which a missing stream counts as deleted
 )
 
-// watch looks for partitions that are added to the streams of a consumer without a group. Added
-// partitions are read from their beginning.
-func (c *Consumer) watch(counts map[string]int) {
+// watchPartitions looks for partitions that are added to the streams of a consumer without a group.
+// Added partitions are read from their beginning.
+func (c *Consumer) watchPartitions(counts map[string]int) {
 	for retry.Sleep(c.ctx, c.b.growthEvery) == nil {
 		for topic, before := range counts {
-			n, err := c.grow(topic, before)
-			if err != nil && c.ctx.Err() == nil && !passing(err) {
-				c.fail(fmt.Errorf("look after added partitions: %w", err))
+			n, err := c.takeAdded(topic, before)
+			if err != nil && c.ctx.Err() == nil && !isTransient(err) {
+				c.failReading(fmt.Errorf("look after added partitions: %w", err))
 			}
 			counts[topic] = n
 		}
 	}
 }
 
-// grow takes the partitions that were added to a topic.
-func (c *Consumer) grow(topic string, before int) (int, error) {
+// takeAdded takes the partitions that were added to a topic.
+func (c *Consumer) takeAdded(topic string, before int) (int, error) {
 	ctx, cancel := context.WithTimeout(c.ctx, c.b.requestTimeout)
 	defer cancel()
-	leaders, err := c.b.leaders(ctx, topic, fresh)
+	leaders, err := c.b.leaders(ctx, topic, maxLeaderAge)
 	if err != nil || len(leaders) <= before {
 		return before, err
 	}
@@ -375,10 +378,10 @@ func (c *Consumer) grow(topic string, before int) (int, error) {
 	return len(leaders), c.take(ctx, places)
 }
 
-// missing records whether Kafka knows a partition. Kafka may deny one while a server restarts.
-// After a minute of denials reading ends, because otherwise the consumer would silently wait for a
-// deleted stream. Partition -1 means the whole topic.
-func (c *Consumer) missing(tp wire.TopicPartition, err error) {
+// recordMissing records whether Kafka knows a partition. Kafka may deny that a partition exists
+// while a server restarts. After a minute of denials, reading ends, because otherwise the consumer
+// would silently wait for a deleted stream. Partition -1 means the whole topic.
+func (c *Consumer) recordMissing(tp wire.TopicPartition, err error) {
 	c.mu.Lock()
 	if !errors.Is(err, kafka.UnknownTopicOrPartition) {
 		if err == nil {
@@ -395,16 +398,16 @@ func (c *Consumer) missing(tp wire.TopicPartition, err error) {
 	c.mu.Unlock()
 	if gone := time.Since(since); gone >= c.b.missingFor {
 		stream, _ := c.b.names.Stream(tp.Topic)
-		c.fail(fmt.Errorf("read stream %s: it has not been there for %v and must have been deleted: %w", stream, gone.Round(time.Second), noStream(err)))
+		c.failReading(fmt.Errorf("read stream %s: it has not been there for %v and must have been deleted: %w", stream, gone.Round(time.Second), noStream(err)))
 	}
 }
 
-// checkStreams checks that a member's streams still exist. The member may have no partition of a
-// deleted stream, and so no failing fetch that would show it.
+// checkStreams checks that a member's streams still exist. If the member has no partition of a
+// deleted stream, no failing fetch shows that the stream is gone.
 func (m *member) checkStreams(ctx context.Context) {
 	for _, s := range m.c.opt.Streams {
 		topic := m.c.b.names.Topic(s)
 		_, err := m.c.b.leaders(ctx, topic, m.c.b.growthEvery/2)
-		m.c.missing(wire.TopicPartition{Topic: topic, Partition: -1}, err)
+		m.c.recordMissing(wire.TopicPartition{Topic: topic, Partition: -1}, err)
 	}
 }

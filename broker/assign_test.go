@@ -41,9 +41,9 @@ func (g *groupModel) join(id string) {
 	g.members[id] = &claimant{id: id, topics: topics, slot: -1, generation: -1}
 }
 
-// round runs one generation and checks its invariants. It reports whether any partition was taken
-// away, so that another round is needed.
-func (g *groupModel) round() (again bool) {
+// runRound runs one generation and checks its invariants. It reports whether any partition was
+// taken away, so that another round is needed.
+func (g *groupModel) runRound() (again bool) {
 	g.t.Helper()
 	var claims []claimant
 	before := map[wire.TopicPartition]string{}
@@ -87,10 +87,10 @@ func (g *groupModel) round() (again bool) {
 	return again
 }
 
-// settle runs rounds until no partition moves, and checks the result.
-func (g *groupModel) settle() (rounds int) {
+// runUntilStable runs rounds until no partition moves, and checks the result.
+func (g *groupModel) runUntilStable() (rounds int) {
 	g.t.Helper()
-	for rounds = 1; g.round(); rounds++ {
+	for rounds = 1; g.runRound(); rounds++ {
 		if rounds == 4 {
 			g.t.Fatal("does not converge")
 		}
@@ -132,7 +132,7 @@ func TestAssignChurn(t *testing.T) {
 	for seed := range uint64(300) {
 		rnd := rand.New(rand.NewPCG(seed, 2))
 		g := newGroupModel(t, map[string]int{"a": 1 + rnd.IntN(20), "b": rnd.IntN(8)}, 1+rnd.IntN(5))
-		worst = max(worst, g.settle())
+		worst = max(worst, g.runUntilStable())
 		for step := range 8 {
 			switch id := fmt.Sprint("n", step); {
 			case rnd.IntN(2) == 0 && len(g.members) > 1:
@@ -144,12 +144,12 @@ func TestAssignChurn(t *testing.T) {
 				g.join(id)
 			}
 			if rnd.IntN(3) == 0 {
-				g.round() // members may also change before the group has settled
+				g.runRound() // members may also change before the group has settled
 			} else {
-				worst = max(worst, g.settle())
+				worst = max(worst, g.runUntilStable())
 			}
 		}
-		worst = max(worst, g.settle())
+		worst = max(worst, g.runUntilStable())
 	}
 	if worst > 3 {
 		t.Errorf("the slowest group took %d rounds, 3 are allowed", worst)
@@ -158,10 +158,10 @@ func TestAssignChurn(t *testing.T) {
 
 func TestAssignIsSticky(t *testing.T) {
 	g := newGroupModel(t, map[string]int{"a": 12}, 4)
-	g.settle()
+	g.runUntilStable()
 	before := g.ownership()
 	delete(g.members, "m2")
-	g.settle()
+	g.runUntilStable()
 	for p, now := range g.ownership() {
 		if was := before[p]; was != "m2" && was != now {
 			t.Errorf("m2 left, and %v moved from %s to %s", p, was, now)
@@ -169,7 +169,7 @@ func TestAssignIsSticky(t *testing.T) {
 	}
 	before = g.ownership()
 	g.join("new")
-	g.settle()
+	g.runUntilStable()
 	moved := 0
 	for p, now := range g.ownership() {
 		if before[p] != now {
@@ -187,7 +187,7 @@ func TestAssignIsSticky(t *testing.T) {
 func TestAssignKeepsParkedWithItsStream(t *testing.T) {
 	parked := tidemill.Parked("events")
 	g := newGroupModel(t, map[string]int{"events": 9, parked: 9}, 3)
-	g.settle()
+	g.runUntilStable()
 	owner := g.ownership()
 	for i := range int32(9) {
 		if a, b := owner[wire.TopicPartition{Topic: "events", Partition: i}], owner[wire.TopicPartition{Topic: parked, Partition: i}]; a != b {
@@ -228,7 +228,7 @@ func TestAssignConflictingClaims(t *testing.T) {
 // Every slot that was ever held is either held again or fenced, once.
 func TestAssignFencesLeftSlots(t *testing.T) {
 	g := newGroupModel(t, map[string]int{"a": 4}, 4)
-	g.settle()
+	g.runUntilStable()
 	var left int32 = -1
 	for id, m := range g.members {
 		if m.slot == 1 {
@@ -236,17 +236,17 @@ func TestAssignFencesLeftSlots(t *testing.T) {
 			delete(g.members, id)
 		}
 	}
-	g.round()
+	g.runRound()
 	if !slices.Equal(g.fenced, []int32{left}) {
 		t.Errorf("slots %v are fenced, want %d", g.fenced, left)
 	}
 	g.join("new")
-	g.round()
+	g.runRound()
 	if got := g.members["new"].slot; got != left {
 		t.Errorf("the new member has slot %d, want the free %d", got, left)
 	}
 	g.members["twin"] = &claimant{id: "twin", topics: []string{"a"}, slot: left, slots: 4, generation: 1}
-	g.settle() // checks that no slot is given twice
+	g.runUntilStable() // checks that no slot is given twice
 }
 
 // A reader without a group notices added partitions and misses none of their events.

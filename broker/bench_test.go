@@ -162,7 +162,7 @@ func BenchmarkReceive(b *testing.B) {
 			b.Fatal(err)
 		}
 		left -= len(d.Events)
-		if p.queued++; d.hand() != passedOn {
+		if p.queued++; d.numberEvents() != passedOn {
 			b.Fatal("not handed out")
 		}
 		d.Done()

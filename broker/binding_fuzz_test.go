@@ -19,7 +19,7 @@ import (
 // FuzzDecodeRecord decodes hostile headers and values. Headers are written as lines of key=value; a
 // line without '=' is a header with a null value.
 func FuzzDecodeRecord(f *testing.F) {
-	for _, r := range []*wire.Record{encodeRecord(plainEvent()), record("retry", "1", "CE_X", "y"), record("ce_time", "2026-01-31t15:04:05z"),
+	for _, r := range []*wire.Record{encodeRecord(plainEvent()), testRecord("retry", "1", "CE_X", "y"), testRecord("ce_time", "2026-01-31t15:04:05z"),
 		structuredRecord(string(MarshalStructured(plainEvent()))), bareRecord("content-type", "application/cloudevents-batch+json")} {
 		f.Add(headerLines(r), r.Value)
 	}
@@ -30,7 +30,7 @@ func FuzzDecodeRecord(f *testing.F) {
 			return
 		}
 		if event, err := v.Event(); err == nil {
-			canonical(t, event)
+			canonicalText(t, event)
 		}
 		if v.Validate() == nil {
 			checkValid(t, &v)
@@ -62,7 +62,7 @@ func checkValid(t *testing.T, v *View) {
 	if err != nil {
 		t.Fatalf("sdk-go refuses %+v: %v", v, err)
 	}
-	if got, want := canonical(t, *e), canonicalView(t, v); got != want {
+	if got, want := canonicalText(t, *e), canonicalView(t, v); got != want {
 		t.Fatalf("sdk-go reads\n%s\nwe read\n%s", got, want)
 	}
 }
@@ -107,23 +107,23 @@ func FuzzDifferentialBinary(f *testing.F) {
 	f.Fuzz(func(t *testing.T, id, source, typ, subject string, contentType uint8, nanos int64, name, value string, kind uint8, data []byte) {
 		types := []string{"application/json", "text/plain", "application/octet-stream", "text/xml; charset=utf-8", "application/geo+json"}
 		e := event.New()
-		e.SetID("i" + legible(id))
-		e.SetSource("/" + url.PathEscape(legible(source)))
-		e.SetType("t" + legible(typ))
-		e.SetSubject(legible(subject))
+		e.SetID("i" + legibleText(id))
+		e.SetSource("/" + url.PathEscape(legibleText(source)))
+		e.SetType("t" + legibleText(typ))
+		e.SetSubject(legibleText(subject))
 		e.SetTime(time.Unix(0, nanos))
 		e.SetDataContentType(types[int(contentType)%len(types)])
-		e.DataEncoded, e.DataBase64 = compacted(data), true
+		e.DataEncoded, e.DataBase64 = compactJSON(data), true
 		if name = "x" + letters(name); len(name) < maxName {
 			e.SetExtension(name, typedValue(kind, value, nanos))
 		}
-		agree(t, e)
+		checkAgreement(t, e)
 	})
 }
 
-// compacted removes white space from JSON, because the JSON format keeps the value of data and not
-// its layout.
-func compacted(data []byte) []byte {
+// compactJSON removes white space from JSON, because the JSON format keeps the value of data and
+// not its layout.
+func compactJSON(data []byte) []byte {
 	var b bytes.Buffer
 	if json.Compact(&b, data) != nil {
 		return data
@@ -140,15 +140,15 @@ func typedValue(kind uint8, value string, nanos int64) any {
 	case 3:
 		return []byte(value)
 	case 4:
-		return types.URIRef{URL: url.URL{Path: "/" + legible(value)}}
+		return types.URIRef{URL: url.URL{Path: "/" + legibleText(value)}}
 	case 5:
 		return types.Timestamp{Time: time.Unix(0, nanos).UTC()}
 	}
-	return legible(value)
+	return legibleText(value)
 }
 
-// legible removes the characters that CloudEvents' String does not allow.
-func legible(s string) string {
+// legibleText removes the characters that CloudEvents' String does not allow.
+func legibleText(s string) string {
 	if len(s) > 1000 {
 		s = s[:1000]
 	}
@@ -188,7 +188,7 @@ func FuzzStructured(f *testing.F) {
 		if err != nil {
 			t.Fatalf("sdk-go refuses %s: %v", MarshalStructured(&v), err)
 		}
-		if got, want := canonical(t, *e), canonicalView(t, &v); v.dataForm() != formJSON && got != want {
+		if got, want := canonicalText(t, *e), canonicalView(t, &v); v.dataForm() != formJSON && got != want {
 			t.Fatalf("sdk-go reads\n%s\nwe read\n%s", got, want)
 		}
 	})

@@ -158,10 +158,10 @@ func encodeRecord(v *View) *wire.Record {
 	return r
 }
 
-// canonical returns an event as text: equal events have equal texts. It ignores the types of
+// canonicalText returns an event as text: equal events have equal texts. It ignores the types of
 // extensions, which are lost on Kafka, and the difference between no data and empty data, which
 // sdk-go loses.
-func canonical(t testing.TB, e event.Event) string {
+func canonicalText(t testing.TB, e event.Event) string {
 	t.Helper()
 	all := map[string]string{"id": e.ID(), "source": e.Source(), "type": e.Type(), "subject": e.Subject(),
 		"datacontenttype": e.DataContentType(), "dataschema": e.DataSchema()}
@@ -185,5 +185,5 @@ func canonicalView(t testing.TB, v *View) string {
 	if err != nil {
 		t.Fatalf("%+v: %v", v, err)
 	}
-	return canonical(t, e)
+	return canonicalText(t, e)
 }

@@ -16,9 +16,9 @@ import (
 	"tidemill.dev/broker/jsonscan"
 )
 
-// record returns a binary-mode record with the required attributes and further headers, given as
-// pairs of key and value.
-func record(pairs ...string) *wire.Record {
+// testRecord returns a binary-mode record with the required attributes and further headers, given
+// as pairs of key and value.
+func testRecord(pairs ...string) *wire.Record {
 	pairs = append([]string{"ce_specversion", "1.0", "ce_id", "1", "ce_source", "/s", "ce_type", "t"}, pairs...)
 	return bareRecord(pairs...)
 }
@@ -47,16 +47,16 @@ func TestDecodeRefuses(t *testing.T) {
 		"no event":           {bareRecord("traceparent", "x"), "attribute specversion: is missing: this is not a CloudEvent"},
 		"version 0.3":        {bareRecord("ce_specversion", "0.3", "ce_id", "1"), `attribute specversion: is "0.3"; only 1.0 is supported`},
 		"no id":              {bareRecord("ce_specversion", "1.0", "ce_source", "/s", "ce_type", "t"), "attribute id: is missing"},
-		"blank source":       {record("ce_source", " \t"), "attribute source: is missing"},
-		"empty type":         {record("ce_type", ""), "attribute type: is missing"},
-		"bytes in subject":   {record("ce_subject", "\xff"), "attribute subject: is not valid UTF-8"},
-		"bytes in name":      {record("ce_a\xffb", "x"), `attribute "a\xffb": has a name with other letters`},
-		"long name":          {record("ce_"+strings.Repeat("a", 999), "x"), "has a name longer than 128 letters"},
-		"no name":            {record("ce_", "x"), `attribute "": has no name`},
-		"named data":         {record("ce_data", "x"), "reserved for the data itself"},
-		"time":               {record("ce_time", "yesterday"), "attribute time: is no RFC 3339 time"},
-		"huge value":         {record("ce_x", strings.Repeat("x", maxAttribute+1)), "attribute x: is longer than 65536 bytes"},
-		"many headers":       {record(many...), "record has 260 headers; at most 256"},
+		"blank source":       {testRecord("ce_source", " \t"), "attribute source: is missing"},
+		"empty type":         {testRecord("ce_type", ""), "attribute type: is missing"},
+		"bytes in subject":   {testRecord("ce_subject", "\xff"), "attribute subject: is not valid UTF-8"},
+		"bytes in name":      {testRecord("ce_a\xffb", "x"), `attribute "a\xffb": has a name with other letters`},
+		"long name":          {testRecord("ce_"+strings.Repeat("a", 999), "x"), "has a name longer than 128 letters"},
+		"no name":            {testRecord("ce_", "x"), `attribute "": has no name`},
+		"named data":         {testRecord("ce_data", "x"), "reserved for the data itself"},
+		"time":               {testRecord("ce_time", "yesterday"), "attribute time: is no RFC 3339 time"},
+		"huge value":         {testRecord("ce_x", strings.Repeat("x", maxAttribute+1)), "attribute x: is longer than 65536 bytes"},
+		"many headers":       {testRecord(many...), "record has 260 headers; at most 256"},
 		"batch":              {bareRecord("content-type", "application/cloudevents-batch+json"), "one event, never a batch"},
 		"avro":               {bareRecord("content-type", "Application/CloudEvents+Avro"), "only application/cloudevents+json is read"},
 		"null body":          {&wire.Record{Headers: structuredRecord("").Headers}, "no JSON"},
@@ -98,11 +98,11 @@ func TestDecodeReads(t *testing.T) {
 	}{
 		"case of headers": {bareRecord("CE_SpecVersion", "1.0", "Ce_Id", "1", "ce_source", "/s", "ce_type", "t", "ce_TraceParent", "x", "Content-Type", "text/plain"),
 			View{ID: "1", Source: "/s", Type: "t", DataContentType: "text/plain", Extensions: []Attribute{{"traceparent", "x"}}}},
-		"last header counts": {record("ce_x", "1", "ce_y", "", "ce_x", "2", "ce_id", "2"),
+		"last header counts": {testRecord("ce_x", "1", "ce_y", "", "ce_x", "2", "ce_id", "2"),
 			View{ID: "2", Source: "/s", Type: "t", Extensions: []Attribute{{"x", "2"}, {"y", ""}}}},
-		"foreign headers": {record("retry", "\xff\x00", "ce-id", "no"),
+		"foreign headers": {testRecord("retry", "\xff\x00", "ce-id", "no"),
 			View{ID: "1", Source: "/s", Type: "t", Foreign: []Header{{Key: "retry", Value: []byte("\xff\x00")}, {Key: "ce-id", Value: []byte("no")}}}},
-		"content type as attribute": {record("ce_datacontenttype", "text/csv"),
+		"content type as attribute": {testRecord("ce_datacontenttype", "text/csv"),
 			View{ID: "1", Source: "/s", Type: "t", DataContentType: "text/csv"}},
 		"structured": {structuredRecord(`{"x":true,"y":-5,"z":"a\u00e4\n","n":null,"data":{"a": [1,"}"]},"type":"t","source":"/s","id":"1","specversion":"1.0"}`),
 			View{ID: "1", Source: "/s", Type: "t", DataContentType: "application/json", Data: []byte(`{"a": [1,"}"]}`),
@@ -129,7 +129,7 @@ func TestDecodeReads(t *testing.T) {
 }
 
 func TestNullHeaderIsUnset(t *testing.T) {
-	r := record()
+	r := testRecord()
 	r.Headers = append(r.Headers, wire.Header{Key: "ce_x"})
 	var v View
 	if err := decodeRecord(r, &v); err != nil || len(v.Extensions) != 0 {
@@ -164,7 +164,7 @@ func TestAttribute(t *testing.T) {
 }
 
 func TestCloneOutlivesTheRecord(t *testing.T) {
-	r := record("ce_x", "y", "foreign", "f")
+	r := testRecord("ce_x", "y", "foreign", "f")
 	r.Value, r.Key = []byte("value"), []byte("key")
 	var v View
 	if err := decodeRecord(r, &v); err != nil {
@@ -175,7 +175,7 @@ func TestCloneOutlivesTheRecord(t *testing.T) {
 	for _, b := range append([][]byte{r.Key, r.Value}, values(r)...) {
 		clear(b)
 	}
-	if canonicalView(t, &c) != before || canonical(t, e) != before || string(c.Key) != "key" || string(c.Foreign[0].Value) != "f" {
+	if canonicalView(t, &c) != before || canonicalText(t, e) != before || string(c.Key) != "key" || string(c.Foreign[0].Value) != "f" {
 		t.Error("a copy changed with the record's bytes")
 	}
 	if _ = append(c.Data, 'X'); string(c.Key) != "key" {
@@ -244,8 +244,8 @@ func TestFromEventRefuses(t *testing.T) {
 	}
 }
 
-// typed returns an event with an extension of each type of sdk-go.
-func typed() event.Event {
+// typedEvent returns an event with an extension of each type of sdk-go.
+func typedEvent() event.Event {
 	e := event.New()
 	e.SetID("1")
 	e.SetSource("https://example.com/a?b=c#d")
@@ -278,19 +278,19 @@ func TestAgreesWithOracle(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := typed()
+			e := typedEvent()
 			if err := set(&e); err != nil {
 				t.Fatal(err)
 			}
-			agree(t, e)
+			checkAgreement(t, e)
 		})
 	}
 }
 
-// agree sends an event through each combination of our binding and sdk-go's.
-func agree(t *testing.T, e event.Event) {
+// checkAgreement sends an event through each combination of our binding and sdk-go's.
+func checkAgreement(t *testing.T, e event.Event) {
 	t.Helper()
-	want := canonical(t, e)
+	want := canonicalText(t, e)
 	check := func(path, got string) {
 		t.Helper()
 		if got != want {
@@ -312,7 +312,7 @@ func agree(t *testing.T, e event.Event) {
 	}
 	checkDecode("sdk-go's binary → ours", oracleEncode(t, e.Clone(), false))
 	checkDecode("ours → ours", encodeRecord(&ours))
-	check("ours → sdk-go", canonical(t, *must(oracleDecode(encodeRecord(&ours)))))
+	check("ours → sdk-go", canonicalText(t, *must(oracleDecode(encodeRecord(&ours)))))
 	if e.DataContentType() == "" && e.Data() != nil {
 		return // structured mode adds the content type that JSON implies
 	}
@@ -321,7 +321,7 @@ func agree(t *testing.T, e event.Event) {
 	if media, _ := mediaType(e.DataContentType()); isJSON(media) && media != contentTypeJSON {
 		return // sdk-go cannot read +json data that is JSON
 	}
-	check("our structured → sdk-go", canonical(t, *must(oracleDecode(structuredRecord(string(MarshalStructured(&ours)))))))
+	check("our structured → sdk-go", canonicalText(t, *must(oracleDecode(structuredRecord(string(MarshalStructured(&ours)))))))
 }
 
 func TestStructuredIsOneLine(t *testing.T) {
@@ -380,7 +380,7 @@ func TestPlainString(t *testing.T) {
 // An event may be inside a batch or a line of a tail, whose reader counts these levels too. One
 // deeply nested event must not make the rest unreadable.
 func TestDeepDataIsReadBackFromWhatCarriesIt(t *testing.T) {
-	for _, depth := range []int{1, 1000, jsonscan.MaxDepth - wrapping, jsonscan.MaxDepth - wrapping + 1, jsonscan.MaxDepth - 1, jsonscan.MaxDepth} {
+	for _, depth := range []int{1, 1000, jsonscan.MaxDepth - maxWrapping, jsonscan.MaxDepth - maxWrapping + 1, jsonscan.MaxDepth - 1, jsonscan.MaxDepth} {
 		data := strings.Repeat("[", depth) + strings.Repeat("]", depth)
 		v := View{ID: "1", Source: "/s", Type: "t", DataContentType: contentTypeJSON, Data: []byte(data)}
 		line, err := json.Marshal(map[string]any{"event": json.RawMessage(MarshalStructured(&v))})

@@ -28,7 +28,7 @@ type Options struct {
 	Logger   *slog.Logger
 
 	// TransactionTimeout is the time after which Kafka aborts a transaction; 10 s. The open
-	// transaction of a dead process delays readers of committed events for as long.
+	// transaction of a dead process delays readers of committed events for the same time.
 	TransactionTimeout time.Duration
 }
 
@@ -47,7 +47,7 @@ type Broker struct {
 
 	requestTimeout     time.Duration
 	transactionTimeout time.Duration
-	growthEvery        time.Duration   // interval between looks for added partitions
+	growthEvery        time.Duration   // interval between requests for added partitions
 	missingFor         time.Duration   // time after which a missing stream counts as deleted
 	life               context.Context // context of the transport's goroutines; ended by Close
 	stop               context.CancelCauseFunc
@@ -75,15 +75,15 @@ func Open(ctx context.Context, o Options) (*Broker, error) {
 		Dial:        d.dial,
 		ClientID:    d.clientID,
 		MetadataTTL: time.Second,
-		// The transport asks for these topics' metadata every half second on
-		// average. It needs only the servers that come with the answer, so one
-		// name, whether it exists or not, spares it the thousands of others.
+		// The transport asks for these topics' metadata every half second on average. The transport
+		// needs only the list of servers in the answer. One name, of any topic, avoids asking for
+		// all topics, of which there may be thousands.
 		MetadataTopics: []string{o.Names.Topic(tidemill.StreamEvents)},
 		IdleTimeout:    time.Minute,
 	}
 	b := &Broker{names: o.Names, log: o.Logger, dialer: d, addr: seedAddr(seeds), transport: t,
 		requestTimeout: 10 * time.Second, transactionTimeout: orDefault(o.TransactionTimeout, defaultTransaction), growthEvery: growthEvery, missingFor: missingFor, life: life, stop: stop,
-		cluster: cluster{topics: map[string]*topicPlace{}, asking: map[string]*asking{}}}
+		cluster: cluster{topics: map[string]*topicPlace{}, asking: map[string]*pendingMetadata{}}}
 	b.client = &kafka.Client{Addr: b.addr, Transport: t, Timeout: b.requestTimeout}
 	b.reader = b.stillConsumer(ConsumerOptions{})
 	b.patient = &kafka.Client{Addr: b.addr, Transport: t}
@@ -97,8 +97,8 @@ func (b *Broker) Close() error {
 	return nil
 }
 
-// parseAddr splits host:port[,host:port…]. It refuses an address that contains a password, and its
-// error does not repeat the password.
+// parseAddr splits host:port[,host:port…]. parseAddr refuses an address that contains a password.
+// The error does not repeat the password.
 func parseAddr(addr string) ([]string, error) {
 	if strings.TrimSpace(addr) == "" {
 		return nil, errors.New("read Kafka's address: none is given: say where Kafka is with --kafka or TIDEMILL_KAFKA, as host:port")
@@ -118,19 +118,19 @@ func parseAddr(addr string) ([]string, error) {
 	return seeds, nil
 }
 
-// shown is the part of the options that may be printed.
-type shown struct {
+// printableOptions is the part of the options that may be printed.
+type printableOptions struct {
 	Addr     string
 	Install  string
 	Security Security
 }
 
-func (o Options) shown() shown {
+func (o Options) shown() printableOptions {
 	addr := o.Addr
-	if strings.Contains(addr, "@") { // a password does not belong there, but a user may have put one there
+	if strings.Contains(addr, "@") { // a user may have put a password into the address
 		addr = "[secret]"
 	}
-	return shown{Addr: addr, Install: o.Names.Install(), Security: o.Security}
+	return printableOptions{Addr: addr, Install: o.Names.Install(), Security: o.Security}
 }
 
 // Format prints the options without secrets, for every verb.
@@ -152,12 +152,12 @@ func (w *backoff) next() time.Duration {
 
 func (w *backoff) wait(ctx context.Context) error { return retry.Sleep(ctx, w.next()) }
 
-// persist calls do until it succeeds, fails for good, or the context ends.
-func persist[T any](ctx context.Context, do func(context.Context) (T, error)) (T, error) {
+// retryUntil calls do until do succeeds or fails permanently, or the context ends.
+func retryUntil[T any](ctx context.Context, do func(context.Context) (T, error)) (T, error) {
 	var w backoff
 	for {
 		v, err := do(ctx)
-		if err == nil || !passing(err) {
+		if err == nil || !isTransient(err) {
 			return v, err
 		}
 		if ended := w.wait(ctx); ended != nil {
@@ -166,17 +166,18 @@ func persist[T any](ctx context.Context, do func(context.Context) (T, error)) (T
 	}
 }
 
-// graver returns the error to act on. A permanent error comes before a passing one.
-func graver(a, b error) error {
-	if a == nil || b != nil && passing(a) && !passing(b) {
+// graverError returns the error to act on. A permanent error comes before a passing one.
+func graverError(a, b error) error {
+	if a == nil || b != nil && isTransient(a) && !isTransient(b) {
 		return b
 	}
 	return a
 }
 
-// passing reports whether an error may go away by itself: the server restarts, a leader is being
-// elected, or a coordinator moves. Every other error would come back at each retry.
-func passing(err error) bool {
+// isTransient reports whether an error may go away by itself: for example because the server
+// restarts, a leader is being elected, or a coordinator moves. Any other error would be the same
+// after each retry.
+func isTransient(err error) bool {
 	var code kafka.Error
 	if errors.As(err, &code) {
 		return passingCode(code)
@@ -207,8 +208,8 @@ func passingCode(code kafka.Error) bool {
 	return false
 }
 
-// unstableOffsetCommit is missing from kafka-go's list of codes. It means that an open transaction
-// may still move the requested offset.
+// unstableOffsetCommit is missing from kafka-go's list of codes. The code means that an open
+// transaction may still move the requested offset.
 const unstableOffsetCommit kafka.Error = 88
 
 // ProducerStats are a producer's counts since it was opened, and its present load.
@@ -229,8 +230,8 @@ type ProducerStats struct {
 	Waiting        int   // callers that wait for room in the buffer
 }
 
-// producerCounts changes once a batch or a request, never once an event, so that counting costs
-// next to nothing.
+// producerCounts changes once for each batch or request and not for each event, so that counting
+// costs almost nothing.
 type producerCounts struct {
 	events, bytes, batches, failed, inDoubt, refused, retries atomic.Uint64
 	requests                                                  atomic.Uint64
@@ -239,7 +240,7 @@ type producerCounts struct {
 
 // Stats returns the counts. It may be called at any time, also after Close.
 func (p *Producer) Stats() ProducerStats {
-	inDoubt := p.counts.inDoubt.Load() // read before Failed, so that it is never the larger one
+	inDoubt := p.counts.inDoubt.Load() // read before Failed, so that InDoubt is never larger than Failed
 	s := ProducerStats{
 		Events: p.counts.events.Load(), Bytes: p.counts.bytes.Load(), Batches: p.counts.batches.Load(),
 		Failed: p.counts.failed.Load(), InDoubt: inDoubt, Refused: p.counts.refused.Load(),
@@ -253,8 +254,8 @@ func (p *Producer) Stats() ProducerStats {
 	return s
 }
 
-// asked counts a request after its answer.
-func (c *producerCounts) asked(began time.Time) {
+// countRequest counts a request after its answer.
+func (c *producerCounts) countRequest(began time.Time) {
 	c.requests.Add(1)
 	c.requestTime.Add(int64(time.Since(began)))
 }
@@ -295,7 +296,7 @@ type consumerCounts struct {
 
 // Stats returns the counts. It may be called at any time, also after Close.
 func (c *Consumer) Stats() ConsumerStats {
-	done := c.counts.done.Load() // read before Events, so that it is never the larger one
+	done := c.counts.done.Load() // read before Events, so that Done is never larger than Events
 	s := ConsumerStats{
 		Events: c.counts.events.Load(), Done: done, DeadLetters: c.counts.deadLetters.Load(),
 		Lost: c.counts.lost.Load(), Rebalances: c.counts.rebalances.Load(), Assigned: int(c.counts.assigned.Load()),

@@ -19,8 +19,8 @@ import (
 	"tidemill.dev/broker/internal/wire"
 )
 
-// each calls do for every partition. The consumer's lock is not held during the calls.
-func (c *Consumer) each(do func(*inPartition)) {
+// eachPartition calls do for every partition. The consumer's lock is not held during the calls.
+func (c *Consumer) eachPartition(do func(*inPartition)) {
 	c.mu.Lock()
 	all := make([]*inPartition, 0, len(c.parts))
 	for _, p := range c.parts {
@@ -34,12 +34,13 @@ func (c *Consumer) each(do func(*inPartition)) {
 
 // drainedBy reports whether a draining partition may be given up. The caller holds its lock.
 func (p *inPartition) drainedBy(now time.Time) bool {
-	return p.mark.open() == 0 && p.parting != leaving && !p.reserved || now.After(p.drainBy)
+	return p.mark.openCount() == 0 && p.parting != leaving && !p.reserved || now.After(p.drainBy)
 }
 
-// draining counts the partitions that still drain, and returns those that are done.
-func (c *Consumer) draining(now time.Time) (waiting int, ready []*inPartition) {
-	c.each(func(p *inPartition) {
+// countDraining counts the partitions that still drain, and returns the partitions that are
+// drained.
+func (c *Consumer) countDraining(now time.Time) (waiting int, ready []*inPartition) {
+	c.eachPartition(func(p *inPartition) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		switch {
@@ -66,7 +67,7 @@ func (m *member) commit(ctx context.Context) error {
 	defer m.committing.Unlock()
 	var all []moved
 	topics := map[string][]kafka.OffsetCommit{}
-	m.c.each(func(p *inPartition) {
+	m.c.eachPartition(func(p *inPartition) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		with := p.metadataAt(p.mark.next, m.bare)
@@ -85,8 +86,8 @@ func (m *member) commit(ctx context.Context) error {
 	bare := m.bare // state at the time of these offsets
 	for _, c := range all {
 		if e := refused[c.p.tp]; e != nil {
-			e = m.refused(e, bare && c.with != "")
-			err = graver(err, fmt.Errorf("commit offset of %s/%d: %w", c.p.stream, c.p.tp.Partition, asMembership(e)))
+			e = m.dropSpans(e, bare && c.with != "")
+			err = graverError(err, fmt.Errorf("commit offset of %s/%d: %w", c.p.stream, c.p.tp.Partition, asMembership(e)))
 			continue
 		}
 		c.p.mu.Lock()
@@ -98,9 +99,9 @@ func (m *member) commit(ctx context.Context) error {
 	return err
 }
 
-// refused turns off the spans of ended events if the metadata was too large for Kafka; the next
-// commits carry the note alone. A note alone that is too large stays an error.
-func (m *member) refused(err error, alone bool) error {
+// dropSpans turns off the spans of ended events if the metadata was too large for Kafka. The next
+// commits contain only the note. If the note alone is too large, the commit still fails.
+func (m *member) dropSpans(err error, alone bool) error {
 	if !errors.Is(err, kafka.OffsetMetadataTooLarge) {
 		return err
 	}
@@ -111,9 +112,9 @@ func (m *member) refused(err error, alone bool) error {
 	return err
 }
 
-// refusedForGood reports whether the commit of an offset will fail at every later tick too. That
-// ends reading. Otherwise the work would continue unnoticed, and all of it would be repeated after
-// the next rebalance.
+// refusedForGood reports whether the commit of an offset will also fail at every later tick. Such a
+// refusal ends reading. Otherwise the consumer would continue to work, and all its work would be
+// repeated after the next rebalance.
 func refusedForGood(err error) bool {
 	var code kafka.Error
 	return errors.Is(err, errNoteTooLarge) || errors.As(err, &code) && !passingCode(code) &&
@@ -139,11 +140,11 @@ func (m *member) commitOffsets(ctx context.Context, topics map[string][]kafka.Of
 }
 
 // reserve leaves partitions to a transaction until the returned function is called, and fixes the
-// offsets that the transaction commits. In Kafka the last written offset counts. An offset
-// committed outside the transaction, after its own offsets and before its end, would overwrite
-// them, so that the input of the transaction would be read again. In the other direction, the
-// transaction's offset must not be lower than one that is already committed. The homes of marks are
-// reserved too, so that they are not given up in the middle.
+// offsets that the transaction commits. In Kafka the last written offset counts. Another commit
+// between the transaction's offsets and its end would overwrite these offsets, so that the input of
+// the transaction would be read again. Also, the transaction's offset must not be lower than the
+// committed offset. The homes of marks are reserved too, so that the member does not give them up
+// during the transaction.
 func (m *member) reserve(places map[wire.TopicPartition]*txPlace, marks []txMark) (release func()) {
 	parts := make([]*inPartition, 0, len(places)+len(marks))
 	for _, mark := range marks {
@@ -153,7 +154,7 @@ func (m *member) reserve(places map[wire.TopicPartition]*txPlace, marks []txMark
 	defer m.committing.Unlock()
 	for _, place := range places {
 		parts = append(parts, place.p)
-		place.fix(m.bare)
+		place.fixOffset(m.bare)
 	}
 	for _, p := range parts {
 		p.reserve(true)
@@ -165,18 +166,18 @@ func (m *member) reserve(places map[wire.TopicPartition]*txPlace, marks []txMark
 	}
 }
 
-// reserve leaves the partition to a transaction (true), or ends that (false).
+// reserve leaves the partition to a transaction (true), or ends the reservation (false).
 func (p *inPartition) reserve(to bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.reserved = to
 	if !to && p.draining {
-		p.c.member.nudge() // it waits for the end of the transaction
+		p.c.member.nudge() // the member waits for the end of the transaction
 	}
 }
 
 // dropEnded drops the spans of ended events from the metadata, because Kafka allows less metadata
-// than we have.
+// than these spans need.
 func (m *member) dropEnded(places map[wire.TopicPartition]*txPlace) {
 	m.committing.Lock()
 	m.bare = true
@@ -206,7 +207,7 @@ func (w *watermark) endedBeyond(limit int) []span {
 	var all []span
 	last := int64(-1)
 	for i := range w.n {
-		at := w.at(i)
+		at := w.ringIndex(i)
 		offset := w.after[at] - 1
 		if offset <= last || offset < w.next {
 			if n := len(all); !w.ended[at] && n > 0 && all[n-1].afterLast > offset {
@@ -248,7 +249,7 @@ func encodeEnded(offset int64, spans []span) string {
 }
 
 // decodeEnded reads the output of encodeEnded. For metadata of another kind, or an unreadable part,
-// it returns no spans: no event beyond the offset is then known to have ended.
+// decodeEnded returns no spans. Then no event beyond the offset is known to have ended.
 func decodeEnded(offset int64, metadata string) []span {
 	text, ours := strings.CutPrefix(metadata, endedPrefix)
 	b, err := base64.RawStdEncoding.DecodeString(text)
@@ -273,8 +274,8 @@ func decodeEnded(offset int64, metadata string) []span {
 	return all
 }
 
-// covered reports whether an offset is in one of the sorted spans.
-func covered(spans []span, offset int64) bool {
+// isCovered reports whether an offset is in one of the sorted spans.
+func isCovered(spans []span, offset int64) bool {
 	i := sort.Search(len(spans), func(i int) bool { return spans[i].afterLast > offset })
 	return i < len(spans) && spans[i].first <= offset
 }
@@ -310,7 +311,8 @@ func spansFrom(spans []span, from int64) []span {
 
 // A note is a text of the caller that is committed with a partition's offset, for the next reader
 // of the partition. Kafka keeps 4,096 bytes of metadata, for the note and the spans of ended
-// events. If both do not fit, the note stays, because the spans only save work.
+// events. If the two do not fit together, only the note is committed, because the spans only save
+// work.
 //
 // The layout is notePrefix, the length of the note, a colon, the note, and then the spans. A later
 // layout has another prefix.
@@ -367,15 +369,16 @@ func checkNote(text string) error {
 }
 
 // Note changes the text that is committed with a partition's offset. The next commit writes it
-// within CommitEvery, also if no offset has moved, and every later commit repeats it. That commit
-// may have an offset from before the events that are Done now. So the text must be true for both
-// offsets; call Note before ending the events that it describes. An empty text removes the note. An
-// error means that the partition is not read here, or that the text is invalid.
+// within CommitEvery, also if no offset has moved, and every later commit repeats the text. The
+// next commit may have an offset from before the events that are Done now. So the text must be true
+// for the old and the new offset: call Note before ending the events that the text describes. An
+// empty text removes the note. An error means that the partition is not read here, or that the text
+// is invalid.
 //
 // If a transaction with the partition fails, an uncommitted note is forgotten, and Assigned gets
 // the committed one.
 func (c *Consumer) Note(stream string, partition int32, text string) error {
-	p, err := c.noted(stream, partition, text)
+	p, err := c.notePartition(stream, partition, text)
 	if err != nil {
 		return err
 	}
@@ -388,8 +391,8 @@ func (c *Consumer) Note(stream string, partition int32, text string) error {
 	return nil
 }
 
-// noted returns the partition that a note belongs to.
-func (c *Consumer) noted(stream string, partition int32, text string) (*inPartition, error) {
+// notePartition returns the partition that a note belongs to.
+func (c *Consumer) notePartition(stream string, partition int32, text string) (*inPartition, error) {
 	err := checkNote(text)
 	if c.member == nil {
 		err = errors.New("a consumer without a group commits no offset that could carry it")
@@ -413,14 +416,14 @@ type txNote struct {
 	text  string
 }
 
-// Note commits a text with a partition's offset inside the transaction; it stays until the next
-// note. If the transaction has no delivery of the partition, it commits the offset of the
-// partition's first open event. The transaction fails if this consumer does not read the partition,
-// or loses it before the offsets are committed. If the transaction fails, the partition is read
-// again from its committed offset, as for a delivery. Of several notes for one partition the last
-// one counts.
+// Note commits a text with a partition's offset inside the transaction. The text stays until the
+// next note. If the transaction has no delivery of the partition, the transaction commits the
+// offset of the partition's first open event. The transaction fails if this consumer does not read
+// the partition, or loses it before the offsets are committed. If the transaction fails, the
+// partition is read again from its committed offset, as for a delivery. Of several notes for one
+// partition the last one counts.
 func (x *Tx) Note(stream string, partition int32, text string) {
-	p, err := x.t.c.noted(stream, partition, text)
+	p, err := x.t.c.notePartition(stream, partition, text)
 	if err != nil {
 		x.p.tx.poison(err)
 		return

@@ -58,7 +58,7 @@ func TestCloseWaitsForTheLastCommit(t *testing.T) {
 		return nil, nil, false
 	})
 	h.must(c.Close(h.ctx()))
-	if at := h.committed("g"); at != 4 {
+	if at := h.committedEvents("g"); at != 4 {
 		t.Errorf("closed, and the group is at %d of 4", at)
 	}
 }
@@ -95,7 +95,7 @@ func TestCommitWithoutMetadataWhereItIsTooLarge(t *testing.T) {
 	}
 	all[0].Done()
 	all[2].Done()
-	for h.committed("g") != 1 {
+	for h.committedEvents("g") != 1 {
 		h.must(retry.Sleep(h.ctx(), time.Millisecond))
 	}
 	all[1].Done()
@@ -199,13 +199,13 @@ func TestEndedBeyondListsWhatEnded(t *testing.T) {
 			offset += 1 + rng.Int64N(2) // holes are markers and aborted events
 			number := w.add(offset)
 			if rng.IntN(2) == 0 {
-				w.end(number)
+				w.endEvent(number)
 				ended[offset] = true
 			}
 		}
 		spans := decodeEnded(w.next, encodeEnded(w.next, w.endedBeyond(maxEnded)))
 		for o := w.next; o <= offset; o++ {
-			if covered(spans, o) != ended[o] {
+			if isCovered(spans, o) != ended[o] {
 				t.Fatalf("offset %d: ended %v, listed %v", o, ended[o], !ended[o])
 			}
 		}
@@ -216,7 +216,7 @@ func TestEndedBeyondListsWhatEnded(t *testing.T) {
 func TestEndedSpansAreKeptWhereReadingStopsWithinThem(t *testing.T) {
 	p := &inPartition{ended: []span{{2, 10}, {12, 14}}}
 	p.mark.begin(0)
-	p.mark.skip(5)
+	p.mark.skipTo(5)
 	if got, want := p.endedSpans(), []span{{5, 10}, {12, 14}}; !reflect.DeepEqual(got, want) {
 		t.Errorf("%v are left, want %v", got, want)
 	}
@@ -228,16 +228,16 @@ func TestALetterDoesNotEndTheEventAtItsOffset(t *testing.T) {
 	w.begin(10)
 	w.add(10)
 	w.add(11)
-	w.end(w.add(11)) // dead letter for bytes that were left after the event
-	w.end(w.add(12))
+	w.endEvent(w.add(11)) // dead letter for bytes that were left after the event
+	w.endEvent(w.add(12))
 	if got, want := w.endedBeyond(maxEnded), []span{{12, 13}}; !reflect.DeepEqual(got, want) {
 		t.Errorf("%v have ended, want %v", got, want)
 	}
 	w.begin(20)
 	w.add(20)
-	w.end(w.add(21))
+	w.endEvent(w.add(21))
 	w.add(21)
-	w.end(w.add(22))
+	w.endEvent(w.add(22))
 	if got, want := w.endedBeyond(maxEnded), []span{{22, 23}}; !reflect.DeepEqual(got, want) {
 		t.Errorf("%v have ended, want %v", got, want)
 	}

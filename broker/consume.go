@@ -56,9 +56,10 @@ func (s Start) String() string {
 
 // ConsumerOptions name the streams to read and the group that reads them.
 type ConsumerOptions struct {
-	// Group shares the partitions of Streams among its members and remembers how far each has been
-	// read. Without a group, all partitions are read here and nothing is remembered. A record that
-	// cannot be decoded is then handed out with its error; with a group it becomes a dead letter.
+	// Group shares the partitions of Streams among its members and stores how far each partition
+	// has been read. Without a group, all partitions are read here and nothing is remembered. A
+	// record that cannot be decoded is then handed out with its error; with a group it becomes a
+	// dead letter.
 	Group   string
 	Streams []string
 	Start   Start
@@ -69,15 +70,17 @@ type ConsumerOptions struct {
 	CommitEvery    time.Duration // interval between commits; 1 s
 
 	// Rest is the pause before the next fetch after a small answer, so that later events arrive
-	// together. It saves Kafka and its readers most of the work if many read the same stream and
-	// few need an event at once. A reader that is far from the end of the log does not pause.
+	// together. The pause saves Kafka and its readers most of the work if many readers read the
+	// same stream and few of them need an event at once. A reader that is far from the end of the
+	// log does not pause.
 	Rest time.Duration
 
 	// Assigned, if set, is called when partitions are about to be read, with the offset at which
-	// each would start. The hook may move the offset: forward over events that it knows to be done,
-	// which is then committed for the group, or back. It is called again before the partitions of a
-	// failed transaction are read again, by the goroutine that runs the transaction. Position.Note
-	// is the committed note. It stays until the next note; the hook cannot change it.
+	// each would start. The hook may move the offset back, or forward over events that it knows to
+	// be done. The moved offset is then committed for the group. Before the partitions of a failed
+	// transaction are read again, the goroutine that runs the transaction calls the hook again.
+	// Position.Note is the committed note. The note stays until the next note, and the hook cannot
+	// change the note.
 	//
 	// With a group, the tenure of a partition has this order: Assigned, once or more; Leaving,
 	// unless the partition is lost; Gone; and only then Assigned for the next tenure. An Assigned
@@ -86,11 +89,12 @@ type ConsumerOptions struct {
 	Assigned func(context.Context, []Position) ([]Position, error)
 
 	// Leaving, if set, is called before partitions are given up in order, because of a rebalance or
-	// Close. It is the last moment to commit a transaction for them. Their further events are not
-	// handed out, and they cannot come back before Gone and Assigned. They are kept until Leaving
-	// has returned and all open events have ended, or until time is up: after DrainTimeout, or at
-	// Close when the context of Close ends, if that is earlier. Then, or when the partitions are
-	// lost, the context ends. All other work continues meanwhile.
+	// Close. Leaving is the last moment to commit a transaction for these partitions. Their further
+	// events are not handed out, and the partitions cannot come back before Gone and Assigned. The
+	// partitions are kept until Leaving has returned and all open events have ended, or until time
+	// is up. Time is up after DrainTimeout, or during Close when the context of Close ends, if that
+	// is earlier. When time is up or the partitions are lost, the context of the hook ends. All
+	// other work continues meanwhile.
 	Leaving func(context.Context, []Position)
 
 	// Gone, if set, is called when partitions no longer belong to this consumer: they were given up
@@ -129,10 +133,10 @@ const (
 // Consumer reads streams, alone or as a member of a group.
 //
 // Each fetcher goroutine owns the requests to one server and decodes the answers. The router finds
-// a fetcher for partitions without one. The member goroutine decides which partitions are read, and
-// commits. Poll hands out deliveries to its callers. The lock of an inPartition guards what these
-// share. Close stops in this order: no new events are handed out, open events end or time out,
-// offsets are committed, the group is left, the goroutines end.
+// a fetcher for each partition that has no fetcher. The member goroutine decides which partitions
+// are read, and commits. Poll hands out deliveries to its callers. The lock of an inPartition
+// guards what these share. Close works in this order: it hands out no new events, waits until open
+// events end or time out, commits offsets, leaves the group, and ends the goroutines.
 type Consumer struct {
 	b       *Broker
 	opt     ConsumerOptions
@@ -144,7 +148,7 @@ type Consumer struct {
 	queue    []*Delivery
 	arrived  chan struct{} // closed when queue gets its first delivery
 	fetchers map[int32]*fetcher
-	lost     chan struct{} // wakes the router
+	lost     chan struct{} // tells the router that a partition has no fetcher
 	closing  bool
 	failure  error                             // error that ended reading
 	absent   map[wire.TopicPartition]time.Time // time since which Kafka denies that the partition exists
@@ -182,7 +186,7 @@ func (b *Broker) Consumer(ctx context.Context, o ConsumerOptions) (*Consumer, er
 		c.member = newMember(c)
 		c.running.Go(c.member.run)
 	} else {
-		c.running.Go(func() { c.watch(counts) })
+		c.running.Go(func() { c.watchPartitions(counts) })
 	}
 	return c, nil
 }
@@ -190,7 +194,7 @@ func (b *Broker) Consumer(ctx context.Context, o ConsumerOptions) (*Consumer, er
 // newConsumer returns a consumer that reads nothing yet. Its router runs.
 func (b *Broker) newConsumer(o ConsumerOptions) *Consumer {
 	c := b.stillConsumer(o)
-	c.running.Go(c.route)
+	c.running.Go(c.routePartitions)
 	return c
 }
 
@@ -265,7 +269,7 @@ func (c *Consumer) take(ctx context.Context, places map[wire.TopicPartition]orig
 		c.parts[tp] = p
 	}
 	c.mu.Unlock()
-	c.reroute()
+	c.wakeRouter()
 	return nil
 }
 
@@ -296,17 +300,17 @@ func (c *Consumer) askAssigned(ctx context.Context, places map[wire.TopicPartiti
 }
 
 // Poll returns the next events of one partition. The caller may use a delivery's events until all
-// of them are Done; after that their memory is reused. An error ends reading for good, unless it is
-// the error of the context.
+// of them are Done; after that their memory is reused. After an error nothing more is read, unless
+// the error is that of the context.
 func (c *Consumer) Poll(ctx context.Context) (*Delivery, error) {
 	for {
-		d, passed, arrived, err := c.next()
+		d, passed, arrived, err := c.takeDelivery()
 		for _, p := range passed {
-			c.handed(p)
+			c.finishHandOut(p)
 			p.release()
 		}
 		if d != nil {
-			c.handed(d)
+			c.finishHandOut(d)
 			return d, nil
 		}
 		if err != nil {
@@ -321,15 +325,15 @@ func (c *Consumer) Poll(ctx context.Context) (*Delivery, error) {
 	}
 }
 
-// next takes the first delivery that may be handed out. It also takes the deliveries before it that
-// have no events.
-func (c *Consumer) next() (d *Delivery, passed []*Delivery, arrived <-chan struct{}, err error) {
+// takeDelivery takes the first delivery that may be handed out. takeDelivery also removes the
+// deliveries before this one that have no events.
+func (c *Consumer) takeDelivery() (d *Delivery, passed []*Delivery, arrived <-chan struct{}, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for len(c.queue) > 0 {
 		d := c.queue[0]
 		c.queue = slices.Delete(c.queue, 0, 1)
-		switch d.hand() {
+		switch d.numberEvents() {
 		case passedOn:
 			return d, passed, nil, nil
 		case outdated:
@@ -349,12 +353,12 @@ func (c *Consumer) next() (d *Delivery, passed []*Delivery, arrived <-chan struc
 	return nil, passed, c.arrived, nil
 }
 
-// handed finishes for a delivery the work that must not be done under the lock.
-func (c *Consumer) handed(d *Delivery) {
+// finishHandOut does the rest of the work for a delivery, which must not be done under the lock.
+func (c *Consumer) finishHandOut(d *Delivery) {
 	for _, l := range d.letters {
 		c.letters.send(l)
 	}
-	c.nudge(d.part)
+	c.wakeFetcher(d.part)
 }
 
 func isClosed(ch chan struct{}) bool {
@@ -375,7 +379,7 @@ func (c *Consumer) offer(d *Delivery, a fetchAsk) bool {
 	defer c.mu.Unlock()
 	a.p.mu.Lock()
 	defer a.p.mu.Unlock()
-	if !a.p.fits(a) {
+	if !a.p.isExpected(a) {
 		return false
 	}
 	c.enqueue(d)
@@ -387,42 +391,43 @@ func (c *Consumer) enqueue(d *Delivery) {
 	d.part.position = d.next
 	d.part.queued++
 	c.queue = append(c.queue, d)
-	c.announce()
+	c.wakePoll()
 }
 
-// fits reports whether the partition still waits for this answer. The caller holds its lock.
-func (p *inPartition) fits(a fetchAsk) bool {
+// isExpected reports whether the partition still waits for this answer. The caller holds its lock.
+func (p *inPartition) isExpected(a fetchAsk) bool {
 	return p.series == a.series && p.position == a.position && !p.gone
 }
 
-// announce wakes Poll. The caller holds the lock.
-func (c *Consumer) announce() {
+// wakePoll makes a waiting Poll look at the queue again. The caller holds the lock.
+func (c *Consumer) wakePoll() {
 	if !isClosed(c.arrived) {
 		close(c.arrived)
 	}
 }
 
-// failed reports whether reading has ended. Then nothing more is fetched: otherwise Poll would
-// always have a delivery to return and never return the error.
-func (c *Consumer) failed() bool {
+// hasFailed reports whether reading has ended. After that nothing more is fetched. Otherwise Poll
+// would always have a delivery to return and would never return the error.
+func (c *Consumer) hasFailed() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.failure != nil
 }
 
-// fail ends reading with an error. Poll returns it after the deliveries that are queued already.
-func (c *Consumer) fail(err error) {
+// failReading ends reading with an error. Poll returns it after the deliveries that are queued
+// already.
+func (c *Consumer) failReading(err error) {
 	c.mu.Lock()
 	if c.failure == nil {
 		c.failure = err
 	}
-	c.announce()
+	c.wakePoll()
 	c.mu.Unlock()
 }
 
 // Pause stops handing out events of a partition until Resume. The group keeps the partition, and
-// events that were handed out go on. Events that were only fetched are thrown away, because they
-// would use up bytes in flight that other partitions need.
+// the work on events that were handed out continues. Fetched events that were not handed out are
+// dropped, because they would use up bytes in flight that other partitions need.
 func (c *Consumer) Pause(stream string, partition int32) { c.pause(stream, partition, true) }
 
 // Resume undoes Pause.
@@ -440,15 +445,15 @@ func (c *Consumer) pause(stream string, partition int32, paused bool) {
 		p.paused = paused
 		p.mu.Unlock()
 	}
-	c.announce()
+	c.wakePoll()
 	c.mu.Unlock()
 	if p != nil {
-		c.nudge(p)
+		c.wakeFetcher(p)
 	}
 }
 
-// Close stops reading. Events that Poll has handed out may end until the context ends. Then their
-// offsets are committed and the group is left, so that other members take over at once.
+// Close stops reading. Events that Poll has handed out may end until the context ends. Then Close
+// commits their offsets and leaves the group, so that other members take over at once.
 func (c *Consumer) Close(ctx context.Context) error {
 	c.mu.Lock()
 	if c.closing {
@@ -456,7 +461,7 @@ func (c *Consumer) Close(ctx context.Context) error {
 		return nil
 	}
 	c.closing = true
-	c.announce()
+	c.wakePoll()
 	c.mu.Unlock()
 	var err error
 	if c.member != nil {

@@ -27,17 +27,17 @@ type Delivery struct {
 	*contents
 }
 
-// contents is the memory of a delivery. It is reused after the last event is Done, but the Delivery
-// itself is not. So a second Done, or a Done while another goroutine ends the last event, cannot
-// end the events of another delivery.
+// contents is the memory of a delivery. The memory is reused after the last event is Done. The
+// Delivery itself is not reused. So a second or concurrent Done cannot end the events of another
+// delivery.
 type contents struct {
 	events   []Incoming
-	ended    []bool   // one for each event; guarded by the partition's lock while an event is open
-	unpack   [][]byte // one buffer for each compressed batch
-	batches  int      // number of buffers in unpack that are in use
-	unpacked int      // bytes in these buffers
-	held     int64    // share of the bytes in flight
-	letters  []letter // records that could not be decoded, and gaps
+	ended    []bool       // one for each event; guarded by the partition's lock while an event is open
+	unpack   [][]byte     // one buffer for each compressed batch
+	batches  int          // number of buffers in unpack that are in use
+	unpacked int          // bytes in these buffers
+	held     int64        // share of the bytes in flight
+	letters  []deadLetter // records that could not be decoded, and gaps
 	record   wire.Record
 }
 
@@ -60,27 +60,27 @@ func (e *Incoming) Position() Position {
 	return Position{Stream: e.d.Stream, Partition: e.d.Partition, Offset: e.Offset}
 }
 
-// Done ends the event: all work for it is done. Events may end in any order and from any goroutine;
-// the group's offset moves past them in order.
-func (e *Incoming) Done() { e.d.end(e.at, 1) }
+// Done ends the event, after all work for this event is done. Events may end in any order and from
+// any goroutine; the group's offset moves past them in order.
+func (e *Incoming) Done() { e.d.endEvents(e.at, 1) }
 
 // Done ends all events of the delivery that are still open.
 func (d *Delivery) Done() {
-	d.end(0, len(d.Events))
+	d.endEvents(0, len(d.Events))
 }
 
-// handed is the result of handing out a delivery to Poll.
-type handed int8
+// handOut is the result of handing out a delivery to Poll.
+type handOut int8
 
 const (
-	passedOn handed = iota // Poll returns its events
-	filtered               // its records count as read, but it has no events
-	outdated               // its partition has been given up, or is being read again
+	passedOn handOut = iota // Poll returns its events
+	filtered                // its records count as read, but it has no events
+	outdated                // its partition has been given up, or is being read again
 )
 
-// hand numbers the delivery's events. The caller holds the consumer's lock, so that two calls of
-// Poll cannot number the deliveries of one partition out of order.
-func (d *Delivery) hand() handed {
+// numberEvents numbers the delivery's events. The caller holds the consumer's lock, so that
+// concurrent calls of Poll number the deliveries of a partition in order.
+func (d *Delivery) numberEvents() handOut {
 	p := d.part
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -96,10 +96,10 @@ func (d *Delivery) hand() handed {
 	return passedOn
 }
 
-// end ends n events from index from, each once. It does so even if the partition belongs to another
-// consumer by now, because the memory must be given back. The last end gives the memory back, so
-// nothing may touch the delivery's contents after it.
-func (d *Delivery) end(from, n int) {
+// endEvents ends n events from index from, each once. This also holds if the partition belongs to
+// another consumer by now, because the memory must be released. The end of the last event releases
+// the memory, so nothing may use the delivery's contents afterwards.
+func (d *Delivery) endEvents(from, n int) {
 	p, c := d.part, d.c
 	news := 0
 	p.mu.Lock()
@@ -111,11 +111,11 @@ func (d *Delivery) end(from, n int) {
 		d.open--
 		news++
 		if p.epoch == d.epoch {
-			p.mark.end(d.Events[i].number)
+			p.mark.endEvent(d.Events[i].number)
 		}
 	}
 	last := news > 0 && d.open == 0
-	drained := news > 0 && p.epoch == d.epoch && p.draining && p.mark.open() == 0
+	drained := news > 0 && p.epoch == d.epoch && p.draining && p.mark.openCount() == 0
 	p.mu.Unlock()
 	c.counts.done.Add(uint64(news))
 	if last {
@@ -126,15 +126,15 @@ func (d *Delivery) end(from, n int) {
 	}
 }
 
-// Current reports whether the delivery's events still count. After its partition has been given up,
-// or is read again, they do not: the events will be handed out again.
+// Current reports whether the delivery's events still count. They do not count after the partition
+// has been given up or is read again, because the events will be handed out again.
 func (d *Delivery) Current() bool { return d.part.isCurrent(d.epoch) }
 
 // Next returns the offset after the last record that was read for the delivery. That record may be
 // an event, or a marker or a gap after the last event.
 func (d *Delivery) Next() int64 { return d.next }
 
-// release gives the delivery's memory back. The remaining Delivery still knows its partition, and
+// release gives the delivery's memory back. The Delivery itself keeps its partition and records
 // that no event is open.
 func (d *Delivery) release() {
 	s, buffer, c := d.contents, d.buffer, d.c
@@ -157,9 +157,9 @@ func (d *Delivery) release() {
 	}
 }
 
-// hold adds the unpacked bytes to the bytes in flight, because a small fetched batch may have
-// become a large one.
-func (d *Delivery) hold() {
+// addInFlight adds the unpacked bytes to the bytes in flight, because a small compressed batch may
+// unpack to a large one.
+func (d *Delivery) addInFlight() {
 	for _, b := range d.unpack[:d.batches] {
 		d.held += int64(cap(b))
 	}
@@ -219,7 +219,7 @@ type inPartition struct {
 	queued    int    // number of deliveries that wait for Poll
 	paused    bool
 	draining  bool // whether it was taken away, so that nothing new is handed out
-	parting   parting
+	parting   leavingState
 	gone      bool
 	drainBy   time.Time
 	notBefore time.Time // end of the pause after an error
@@ -243,27 +243,27 @@ func (p *inPartition) register(d *Delivery) {
 	if n := len(d.Events); n > 0 {
 		d.first, d.afterLast = d.Events[0].number, d.Events[n-1].number+1
 	}
-	p.mark.skip(d.next)
+	p.mark.skipTo(d.next)
 	d.ended = append(d.ended[:0], make([]bool, len(d.Events))...)
 	d.open = len(d.Events)
 }
 
 // rewind reads again from an offset, which the hook may have moved away from the group's offset.
-// Events that any reader has ended are not handed out again; all others are.
+// Events that any reader has ended are not handed out again; all other events are.
 func (p *inPartition) rewind(offset int64, known origin) {
 	p.mu.Lock()
 	ended := p.endedFrom(known.offset)
 	p.restart(offset)
 	p.committed, p.metadata, p.ended = known.offset, known.metadata, ended
 	p.note, _ = decodeMetadata(known.offset, known.metadata)
-	if offset != known.offset { // moved on purpose, so the hook may want events that have ended
+	if offset != known.offset { // moved by the hook, which may want events that have ended
 		p.ended, p.metadata = nil, encodeMetadata(offset, p.note, nil)
 	}
 	p.mu.Unlock()
-	p.c.nudge(p)
+	p.c.wakeFetcher(p)
 }
 
-// restart forgets the open events and reads on from an offset. The caller holds the lock.
+// restart drops the open events and continues to read from an offset. The caller holds the lock.
 func (p *inPartition) restart(offset int64) {
 	p.epoch++
 	p.series++
@@ -279,36 +279,37 @@ func (p *inPartition) drain(by time.Time) {
 	}
 }
 
-// keep undoes drain, because the partition is given back. Records that were thrown away meanwhile
+// undoDrain undoes drain, because the partition is given back. Records that were dropped meanwhile
 // are fetched again. The caller holds the lock.
-func (p *inPartition) keep() {
+func (p *inPartition) undoDrain() {
 	if p.draining {
 		p.draining = false
 		p.refetch()
 	}
 }
 
-// refetch throws away the records that were fetched and not handed out. The caller holds the lock.
+// refetch drops the records that were fetched and not handed out. The caller holds the lock.
 func (p *inPartition) refetch() {
 	p.series++
 	p.position = p.mark.read
 }
 
-// watermark computes the offset to commit while a partition's events end in any order: it is the
-// offset of the first event that has not ended. It does no I/O. The partition's lock guards it.
+// watermark computes the offset to commit while a partition's events end in any order. This offset
+// is that of the first event that has not ended. A watermark does no I/O, and the partition's lock
+// guards it.
 type watermark struct {
 	after []int64 // ring of the offsets after each event from number first to the newest
 	ended []bool
 	head  int // index in the ring of event number first
 	n     int
 	first uint64
-	next  int64 // offset to commit: every event below has ended
-	read  int64 // offset after the last record read; it passes next if records were filtered out
+	next  int64 // offset to commit: every event below it has ended
+	read  int64 // offset after the last record read; larger than next if records were filtered out
 }
 
 // begin starts at the offset from which the partition is read.
 func (w *watermark) begin(offset int64) {
-	w.first += uint64(w.n) // numbers never repeat, so a late end is recognised
+	w.first += uint64(w.n) // numbers never repeat, so the end of an old event is ignored
 	w.head, w.n = 0, 0
 	w.next, w.read = offset, offset
 }
@@ -318,49 +319,51 @@ func (w *watermark) add(offset int64) uint64 {
 	if w.n == len(w.after) {
 		w.grow()
 	}
-	at := w.at(w.n)
+	at := w.ringIndex(w.n)
 	w.after[at], w.ended[at] = offset+1, false
 	w.n++
 	w.read = max(w.read, offset+1)
 	return w.first + uint64(w.n) - 1
 }
 
-// at returns the index in the ring of the i-th event. The size of the ring is a power of two.
-func (w *watermark) at(i int) int { return (w.head + i) & (len(w.after) - 1) }
+// ringIndex returns the index in the ring of the i-th event. The size of the ring is a power of
+// two.
+func (w *watermark) ringIndex(i int) int { return (w.head + i) & (len(w.after) - 1) }
 
 func (w *watermark) grow() {
 	size := max(64, 2*len(w.after))
 	after, ended := make([]int64, size), make([]bool, size)
 	for i := range w.n {
-		at := w.at(i)
+		at := w.ringIndex(i)
 		after[i], ended[i] = w.after[at], w.ended[at]
 	}
 	w.after, w.ended, w.head = after, ended, 0
 }
 
-// skip records that the log was read up to an offset, and that all events below it were handed out.
-func (w *watermark) skip(offset int64) {
+// skipTo records that the log was read up to an offset, and that all events below it were handed
+// out.
+func (w *watermark) skipTo(offset int64) {
 	w.read = max(w.read, offset)
 	if w.n == 0 {
 		w.next = w.read
 	}
 }
 
-// end marks an event as ended, and reports whether it was open. A number from before begin is
-// ignored, because the partition was given up meanwhile.
-func (w *watermark) end(number uint64) bool {
+// endEvent marks an event as ended, and reports whether it was open. A number that was given out
+// before begin is ignored, because the partition was given up meanwhile.
+func (w *watermark) endEvent(number uint64) bool {
 	i := int(number - w.first)
 	if number < w.first || i >= w.n {
 		return false
 	}
-	at := w.at(i)
+	at := w.ringIndex(i)
 	if w.ended[at] {
 		return false
 	}
 	w.ended[at] = true
 	for w.n > 0 && w.ended[w.head] {
 		w.next = w.after[w.head]
-		w.head = w.at(1)
+		w.head = w.ringIndex(1)
 		w.n--
 		w.first++
 	}
@@ -370,18 +373,18 @@ func (w *watermark) end(number uint64) bool {
 	return true
 }
 
-// all reports whether every event in [from, to) has ended.
-func (w *watermark) all(from, to uint64) bool {
+// allEnded reports whether every event in [from, to) has ended.
+func (w *watermark) allEnded(from, to uint64) bool {
 	for number := max(from, w.first); number < to; number++ {
-		if i := int(number - w.first); i >= w.n || !w.ended[w.at(i)] {
+		if i := int(number - w.first); i >= w.n || !w.ended[w.ringIndex(i)] {
 			return false
 		}
 	}
 	return true
 }
 
-// open returns the number of events handed out at or beyond the watermark.
-func (w *watermark) open() int { return w.n }
+// openCount returns the number of events handed out at or beyond the watermark.
+func (w *watermark) openCount() int { return w.n }
 
 // overwrite fills returned memory with nonsense in programs with the race detector. A handler that
 // keeps a view of an event too long then reads nonsense in every test, and not only when another
@@ -396,7 +399,7 @@ func overwrite(b []byte) {
 	}
 }
 
-// clearViews does the same to the views that a delivery has handed out.
+// clearViews overwrites the views that a delivery has handed out.
 func clearViews(events []Incoming) {
 	if !wire.RaceDetector {
 		return

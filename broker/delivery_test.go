@@ -39,15 +39,15 @@ func TestWatermark(t *testing.T) {
 				case "add":
 					w.add(s.n)
 				case "end":
-					w.end(uint64(s.n))
+					w.endEvent(uint64(s.n))
 				case "skip":
-					w.skip(s.n)
+					w.skipTo(s.n)
 				case "begin":
 					w.begin(s.n)
 				}
 			}
-			if w.next != c.next || w.open() != c.open {
-				t.Errorf("next %d, open %d; want %d, %d", w.next, w.open(), c.next, c.open)
+			if w.next != c.next || w.openCount() != c.open {
+				t.Errorf("next %d, open %d; want %d, %d", w.next, w.openCount(), c.next, c.open)
 			}
 		})
 	}
@@ -95,12 +95,12 @@ func TestWatermarkAgainstNaiveModel(t *testing.T) {
 				i := max(0, len(n.offsets)-1-rnd.IntN(1+rnd.IntN(100)))
 				news := i >= n.from && !n.ended[i]
 				n.ended[i] = true
-				if got := w.end(uint64(i)); got != news {
+				if got := w.endEvent(uint64(i)); got != news {
 					t.Fatalf("seed %d: end(%d) is %v, want %v", seed, i, got, news)
 				}
 			case k < 99:
 				n.read += int64(rnd.IntN(3))
-				w.skip(n.read)
+				w.skipTo(n.read)
 			default:
 				n.from, n.begun = len(n.offsets), n.read-int64(rnd.IntN(2))
 				n.read = n.begun

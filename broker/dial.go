@@ -37,7 +37,7 @@ type dialer struct {
 	known []string // addresses of the servers from Kafka's latest answer
 }
 
-// seedAddr is the address that we give to kafka-go: it means any server that answers. kafka-go
+// seedAddr is the address that we give to kafka-go. It means any server that answers. kafka-go
 // itself would try only the addresses that the user gave. A user who names one of three servers
 // would then be cut off when that server stops.
 type seedAddr []string
@@ -48,8 +48,8 @@ func (seedAddr) Network() string { return "any" }
 // String is used in errors. It has no comma, because kafka-go would split it there.
 func (a seedAddr) String() string { return strings.Join(a, " or ") }
 
-// learn stores the addresses of the servers.
-func (d *dialer) learn(servers []wire.BrokerNode) {
+// storeAddresses stores the addresses of the servers.
+func (d *dialer) storeAddresses(servers []wire.BrokerNode) {
 	known := make([]string, len(servers))
 	for i, s := range servers {
 		known[i] = net.JoinHostPort(s.Host, strconv.Itoa(int(s.Port)))
@@ -95,8 +95,8 @@ func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, e
 	return nil, errors.Join(failed...)
 }
 
-// dialShare limits the time for one address, so that enough is left for the addresses after it. A
-// server that does not even refuse would otherwise use up all of it.
+// dialShare limits the time for one address, so that enough time is left for the other addresses. A
+// server that does not answer at all would otherwise use up all the time.
 func (d *dialer) dialShare(ctx context.Context, address string, left int) (net.Conn, error) {
 	if deadline, ok := ctx.Deadline(); ok {
 		var cancel context.CancelFunc
@@ -146,8 +146,8 @@ func (d *dialer) dialHint(address string) string {
 	return fmt.Sprintf(": Kafka itself named this address: set its advertised.listeners to one that this machine can reach (%v answered)", d.seeds)
 }
 
-// boundBy ends reads and writes on a connection when the context ends. The returned function undoes
-// it.
+// boundBy ends reads and writes on a connection when the context ends. The returned function
+// removes this limit.
 func boundBy(ctx context.Context, conn net.Conn) func() {
 	if deadline, ok := ctx.Deadline(); ok {
 		_ = conn.SetDeadline(deadline)
@@ -160,16 +160,17 @@ func boundBy(ctx context.Context, conn net.Conn) func() {
 	}
 }
 
-// spoken is a request that we use, in the lowest version that we can use.
-type spoken struct {
+// requestVersion is a request that we use, in the lowest version that we can use.
+type requestVersion struct {
 	api     protocol.ApiKey
 	version int16
 }
 
-// needs lists the requests that a Kafka must support. Apache Kafka does so since 2.5, which brought
-// stable offsets (OffsetFetch 7) and fencing by group metadata (TxnOffsetCommit 3).
-func needs() []spoken {
-	return []spoken{
+// neededRequests lists the requests that a Kafka must support. Apache Kafka supports them since
+// 2.5, which brought stable offsets (OffsetFetch 7) and fencing by group metadata (TxnOffsetCommit
+// 3).
+func neededRequests() []requestVersion {
+	return []requestVersion{
 		{protocol.Produce, 8}, {protocol.Fetch, 11}, {protocol.ListOffsets, 5}, {protocol.Metadata, 8},
 		{protocol.OffsetCommit, 7}, {protocol.OffsetFetch, 7}, {protocol.FindCoordinator, 1},
 		{protocol.JoinGroup, 5}, {protocol.SyncGroup, 3}, {protocol.Heartbeat, 3}, {protocol.LeaveGroup, 1},
@@ -217,13 +218,13 @@ func (d *dialer) probeOne(ctx context.Context, address string) error {
 	if err := checkSpoken(address, res.ApiKeys); err != nil {
 		return err
 	}
-	// A Kafka that requires a user answers ApiVersions without one, and nothing else.
+	// Without authentication, a Kafka that requires it answers only ApiVersions.
 	pc.SetVersions(map[protocol.ApiKey]int16{protocol.Metadata: 8})
 	answer, err = pc.RoundTrip(&metadata.Request{TopicNames: []string{}})
 	if err != nil {
 		return fmt.Errorf("ask Kafka at %s for its brokers: %w%s", address, err, d.userHint())
 	}
-	d.learn(serversOf(answer.(*metadata.Response)))
+	d.storeAddresses(serversOf(answer.(*metadata.Response)))
 	return nil
 }
 
@@ -259,7 +260,7 @@ func checkSpoken(address string, offered []apiversions.ApiKeyResponse) error {
 		ranges[protocol.ApiKey(o.ApiKey)] = o
 	}
 	var missing []string
-	for _, n := range needs() {
+	for _, n := range neededRequests() {
 		has, ok := ranges[n.api]
 		switch {
 		case !ok:
@@ -286,7 +287,8 @@ func codeError(code int16, message string) error {
 	return fmt.Errorf("%w: %s", kafka.Error(code), message)
 }
 
-// mostAtFirst is more than the length of any Kafka answer to the first requests on a connection.
+// mostAtFirst limits the length of the first answers on a connection. No answer of a Kafka is
+// longer.
 const mostAtFirst = 1 << 20
 
 // cautiousConn is a connection to a server that may not be a Kafka. kafka-go trusts the lengths in
@@ -301,7 +303,7 @@ type cautiousConn struct {
 
 func (m *cautiousConn) Read(b []byte) (int, error) {
 	if m.left == 0 {
-		if err := m.begin(); err != nil {
+		if err := m.readLength(); err != nil {
 			return 0, err
 		}
 	}
@@ -315,8 +317,8 @@ func (m *cautiousConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// begin reads the length of the next answer.
-func (m *cautiousConn) begin() error {
+// readLength reads the length of the next answer.
+func (m *cautiousConn) readLength() error {
 	if _, err := io.ReadFull(m.Conn, m.head[:]); err != nil {
 		return err
 	}

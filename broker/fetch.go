@@ -16,7 +16,7 @@ import (
 const (
 	unknownNode int32 = -1
 	longPoll          = 500 * time.Millisecond
-	shortPoll         = 10 * time.Millisecond // wait while a partition is left out of the request, so that it can join the next one soon
+	shortPoll         = 10 * time.Millisecond // wait while a partition is left out of the request, so that it can be in the next request soon
 )
 
 // fetcher reads all partitions that one server leads, many in one request.
@@ -31,14 +31,14 @@ type fetcher struct {
 	frame  wire.Frame
 	memory []byte // memory for the next answer
 	asked  []fetchAsk
-	next   int // index in asked of the partition that is expected next in the answer
+	next   int // index in asked of the next partition in the answer
 	spare  []fetchAsk
-	last   wire.TopicPartition // last partition that the answer had room for
+	last   wire.TopicPartition // last partition that had records in the answer
 	rests  time.Time           // end of the pause after a small answer; used by run only
 }
 
 // fetchAsk is the state of a partition at the time of a request. If the partition's series has
-// moved on when the answer arrives, the answer is thrown away.
+// changed when the answer arrives, the answer is dropped.
 type fetchAsk struct {
 	p        *inPartition
 	position int64
@@ -54,8 +54,8 @@ func (f *fetcher) nudge() {
 	}
 }
 
-// nudge wakes the fetcher of a partition, because there may be more to fetch.
-func (c *Consumer) nudge(p *inPartition) {
+// wakeFetcher tells the fetcher of a partition that there may be more to fetch.
+func (c *Consumer) wakeFetcher(p *inPartition) {
 	p.mu.Lock()
 	node := p.leader
 	p.mu.Unlock()
@@ -79,8 +79,8 @@ func (f *fetcher) run() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for f.c.ctx.Err() == nil {
-		f.rest(timer)
-		all, wait := f.choose(time.Now())
+		f.waitPause(timer)
+		all, wait := f.choosePartitions(time.Now())
 		if len(f.asked) > 0 {
 			f.fetch(all)
 			continue
@@ -94,8 +94,8 @@ func (f *fetcher) run() {
 	}
 }
 
-// rest waits until the pause after a small answer is over.
-func (f *fetcher) rest(timer *time.Timer) {
+// waitPause waits until the pause after a small answer is over.
+func (f *fetcher) waitPause(timer *time.Timer) {
 	left := time.Until(f.rests)
 	if left <= 0 {
 		return
@@ -107,22 +107,22 @@ func (f *fetcher) rest(timer *time.Timer) {
 	}
 }
 
-// little is the size below which an answer probably reached the end of the log.
-const little = 64 << 10
+// smallAnswer is the size below which an answer probably reached the end of the log.
+const smallAnswer = 64 << 10
 
 // restUntil returns the end of the pause after an answer of this size.
 func restUntil(now time.Time, rest time.Duration, brought bool, bytes int) time.Time {
-	if !brought || bytes >= little {
+	if !brought || bytes >= smallAnswer {
 		return time.Time{}
 	}
 	return now.Add(rest)
 }
 
-// choose fills asked with the partitions to fetch now. It returns whether these are all partitions,
-// and the time until another may be due.
-func (f *fetcher) choose(now time.Time) (all bool, wait time.Duration) {
+// choosePartitions fills asked with the partitions to fetch now. It reports whether these are all
+// partitions, and returns the time until another may be due.
+func (f *fetcher) choosePartitions(now time.Time) (all bool, wait time.Duration) {
 	f.asked, all, wait = f.asked[:0], true, time.Hour
-	full := f.c.room.full() || f.c.failed()
+	full := f.c.room.full() || f.c.hasFailed()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.parts = slices.DeleteFunc(f.parts, func(p *inPartition) bool {
@@ -142,14 +142,14 @@ func (f *fetcher) choose(now time.Time) (all bool, wait time.Duration) {
 		}
 		return false
 	})
-	f.turn()
+	f.rotate()
 	return all, wait
 }
 
-// turn rotates the request so that it begins after the last partition that was served. A server
-// fills its answer in the order of the request. The partitions for which there was no room must
-// come first the next time, or the first partitions would starve the others.
-func (f *fetcher) turn() {
+// rotate changes the order of the request, which then begins after the last partition that had
+// records in the answer. A server fills its answer in the order of the request. Partitions without
+// room in the last answer must come first in the next one. Otherwise they would never be read.
+func (f *fetcher) rotate() {
 	i := slices.IndexFunc(f.asked, func(a fetchAsk) bool { return comparePartitions(a.p.tp, f.last) > 0 })
 	if i <= 0 {
 		return
@@ -174,14 +174,14 @@ func (f *fetcher) fetch(all bool) {
 	f.c.counts.fetchedBytes.Add(uint64(len(answer)))
 	if err != nil {
 		f.memory = nil
-		f.lose(err)
+		f.handleFailure(err)
 		return
 	}
-	buffer := f.keep(answer)
+	buffer := f.keepAnswer(answer)
 	brought := false
 	code, err := wire.ReadFetched(buffer.bytes, func(part *wire.Fetched) {
 		brought = brought || len(part.Records) > 0
-		f.took(part, buffer)
+		f.handleAnswer(part, buffer)
 	})
 	f.rests = restUntil(time.Now(), f.c.opt.Rest, brought, len(answer))
 	if err == nil && code != 0 {
@@ -189,13 +189,14 @@ func (f *fetcher) fetch(all bool) {
 	}
 	buffer.drop()
 	if err != nil {
-		f.lose(err)
+		f.handleFailure(err)
 	}
 }
 
-// keep keeps an answer for its deliveries. A large answer keeps the memory that it was read into. A
-// small one is copied, because a slow handler of one event would otherwise hold megabytes.
-func (f *fetcher) keep(answer []byte) *fetchBuffer {
+// keepAnswer keeps an answer for its deliveries. A large answer keeps the memory that it was read
+// into. A small answer is copied, because a slow handler of one event would otherwise hold
+// megabytes.
+func (f *fetcher) keepAnswer(answer []byte) *fetchBuffer {
 	f.next = 0
 	buffer := &fetchBuffer{c: f.c, bytes: answer, pooled: true}
 	f.memory = nil
@@ -229,18 +230,18 @@ func (f *fetcher) encode(wait time.Duration) {
 	f.frame.EndFetch()
 }
 
-// lose delays every partition of a failed request and looks for their leaders again.
-func (f *fetcher) lose(err error) {
+// handleFailure delays every partition of a failed request and looks for their leaders again.
+func (f *fetcher) handleFailure(err error) {
 	if f.c.ctx.Err() != nil {
 		return
 	}
-	if !passing(err) {
-		f.c.fail(fmt.Errorf("fetch: %w", err))
+	if !isTransient(err) {
+		f.c.failReading(fmt.Errorf("fetch: %w", err))
 	}
 	for _, a := range f.asked {
 		f.putOff(a.p)
 	}
-	f.c.reroute()
+	f.c.wakeRouter()
 }
 
 func (f *fetcher) putOff(p *inPartition) {
@@ -250,8 +251,8 @@ func (f *fetcher) putOff(p *inPartition) {
 	p.mu.Unlock()
 }
 
-// asker returns the request for a partition. Answers have the order of the request.
-func (f *fetcher) asker(part *wire.Fetched) (fetchAsk, bool) {
+// partitionRequest returns the request for a partition. Answers have the order of the request.
+func (f *fetcher) partitionRequest(part *wire.Fetched) (fetchAsk, bool) {
 	for range f.asked {
 		a := f.asked[f.next]
 		f.next = (f.next + 1) % len(f.asked)
@@ -262,9 +263,9 @@ func (f *fetcher) asker(part *wire.Fetched) (fetchAsk, bool) {
 	return fetchAsk{}, false
 }
 
-// took handles one partition of an answer.
-func (f *fetcher) took(part *wire.Fetched, buffer *fetchBuffer) {
-	a, ok := f.asker(part)
+// handleAnswer handles one partition of an answer.
+func (f *fetcher) handleAnswer(part *wire.Fetched, buffer *fetchBuffer) {
+	a, ok := f.partitionRequest(part)
 	if !ok {
 		return
 	}
@@ -283,9 +284,9 @@ func (f *fetcher) took(part *wire.Fetched, buffer *fetchBuffer) {
 		// A server that stops, or whose disk fails, answers "unknown error". Reading again does no
 		// harm; if the error lasts, the router logs it.
 		f.putOff(a.p)
-		f.c.reroute()
+		f.c.wakeRouter()
 	default:
-		f.c.fail(fmt.Errorf("read stream %s, partition %d: %w", a.p.stream, part.Partition, refusedRead(code)))
+		f.c.failReading(fmt.Errorf("read stream %s, partition %d: %w", a.p.stream, part.Partition, refusedRead(code)))
 	}
 }
 
@@ -298,28 +299,29 @@ func refusedRead(code kafka.Error) error {
 
 // outOfRange handles a position that the log does not have. If it is below the start of the log,
 // retention has deleted events, and a dead letter names the lost offsets. If it is beyond the end,
-// an unclean election has cut the log, and reading goes on at the end.
+// an unclean election has cut the log, and reading continues at the end.
 func (c *Consumer) outOfRange(a fetchAsk) {
 	a.p.mu.Lock()
 	a.p.notBefore = time.Now().Add(a.p.retries.next())
 	a.p.mu.Unlock()
 	start, end, err := c.b.logEnds(c.ctx, a.p.tp)
 	if err != nil {
-		if !passing(err) && c.ctx.Err() == nil {
-			c.fail(fmt.Errorf("find the ends of stream %s, partition %d: %w", a.p.stream, a.p.tp.Partition, err))
+		if !isTransient(err) && c.ctx.Err() == nil {
+			c.failReading(fmt.Errorf("find the ends of stream %s, partition %d: %w", a.p.stream, a.p.tp.Partition, err))
 		}
 		return // asked again after the backoff
 	}
 	switch {
 	case a.position < start:
-		c.gap(a, a.position, start, fmt.Errorf("offsets %d to %d were deleted before they were read: the stream's retention is shorter than this reader's delay", a.position, start-1))
+		c.skipGap(a, a.position, start, fmt.Errorf("offsets %d to %d were deleted before they were read: the stream's retention is shorter than this reader's delay", a.position, start-1))
 	case a.position > end:
-		c.gap(a, end, end, fmt.Errorf("the log ends at %d, before offset %d that was reached: a server without all events became its leader", end, a.position))
+		c.skipGap(a, end, end, fmt.Errorf("the log ends at %d, before offset %d that was reached: a server without all events became its leader", end, a.position))
 	}
 }
 
-// gap moves a partition past offsets that were deleted, and writes a dead letter that names them.
-func (c *Consumer) gap(a fetchAsk, from, to int64, reason error) {
+// skipGap moves a partition past offsets that were deleted, and writes a dead letter that names
+// them.
+func (c *Consumer) skipGap(a fetchAsk, from, to int64, reason error) {
 	if c.skipTo(a, from, to, reason) {
 		c.counts.lost.Add(uint64(max(to, a.position) - from))
 		c.b.log.Error("events are gone unread", "stream", a.p.stream, "partition", a.p.tp.Partition, "from", from, "to", to, "reason", reason)
@@ -331,7 +333,7 @@ func (c *Consumer) skipTo(a fetchAsk, from, to int64, reason error) bool {
 	defer c.mu.Unlock()
 	a.p.mu.Lock()
 	defer a.p.mu.Unlock()
-	if !a.p.fits(a) {
+	if !a.p.isExpected(a) {
 		return false
 	}
 	if to < a.position { // offsets go back, so the open events belong to a log that no longer exists
@@ -342,7 +344,7 @@ func (c *Consumer) skipTo(a fetchAsk, from, to int64, reason error) bool {
 	}
 	a.p.notBefore = time.Time{}
 	d := c.newDelivery(a, nil, to)
-	d.letters = append(d.letters, letter{stream: a.p.stream, partition: a.p.tp.Partition, offset: from, last: max(from, a.position-1, to-1), mark: to - 1, reason: reason, gap: true})
+	d.letters = append(d.letters, deadLetter{stream: a.p.stream, partition: a.p.tp.Partition, offset: from, last: max(from, a.position-1, to-1), mark: to - 1, reason: reason, gap: true})
 	if c.letters == nil {
 		d.Events = append(d.Events[:0], Incoming{Offset: min(from, to-1), Err: reason})
 		d.letters = d.letters[:0]
@@ -355,17 +357,17 @@ func (c *Consumer) skipTo(a fetchAsk, from, to int64, reason error) bool {
 // partition cannot be read.
 const triesBeforeWarning = 15
 
-// reroute wakes the router, because a partition has no fetcher.
-func (c *Consumer) reroute() {
+// wakeRouter tells the router that a partition has no fetcher.
+func (c *Consumer) wakeRouter() {
 	select {
 	case c.lost <- struct{}{}:
 	default:
 	}
 }
 
-// route gives each partition without a fetcher to the fetcher of its leader. It is one goroutine,
-// so no partition is ever given to two fetchers.
-func (c *Consumer) route() {
+// routePartitions gives each partition without a fetcher to the fetcher of its leader. Only one
+// goroutine runs routePartitions, so no partition is given to two fetchers.
+func (c *Consumer) routePartitions() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
@@ -382,7 +384,7 @@ func (c *Consumer) route() {
 // routeDue tries the partitions whose backoff is over, and returns the time until more are due.
 func (c *Consumer) routeDue(now time.Time) time.Duration {
 	wait := time.Hour
-	c.each(func(p *inPartition) {
+	c.eachPartition(func(p *inPartition) {
 		p.mu.Lock()
 		lost, left, first := p.leader == unknownNode && !p.gone, p.notBefore.Sub(now), p.retries.failures == 0
 		p.mu.Unlock()
@@ -400,7 +402,7 @@ func (c *Consumer) routeDue(now time.Time) time.Duration {
 // routeOne finds the leader of one partition, or returns the wait before the next try. The first
 // try may use cached leaders; after a failure Kafka is asked again.
 func (c *Consumer) routeOne(p *inPartition, first bool) time.Duration {
-	maxAge := fresh
+	maxAge := maxLeaderAge
 	if first {
 		maxAge = time.Minute
 	}
@@ -410,13 +412,13 @@ func (c *Consumer) routeOne(p *inPartition, first bool) time.Duration {
 	if err == nil && int(p.tp.Partition) >= len(leaders) {
 		err = kafka.UnknownTopicOrPartition
 	}
-	c.missing(p.tp, err)
+	c.recordMissing(p.tp, err)
 	if err == nil && leaders[p.tp.Partition] >= 0 {
-		c.adopt(p, leaders[p.tp.Partition])
+		c.addToFetcher(p, leaders[p.tp.Partition])
 		return 0
 	}
-	if err != nil && !passing(err) && c.ctx.Err() == nil {
-		c.fail(fmt.Errorf("read stream %s, partition %d: %w", p.stream, p.tp.Partition, err))
+	if err != nil && !isTransient(err) && c.ctx.Err() == nil {
+		c.failReading(fmt.Errorf("read stream %s, partition %d: %w", p.stream, p.tp.Partition, err))
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -428,8 +430,8 @@ func (c *Consumer) routeOne(p *inPartition, first bool) time.Duration {
 	return wait
 }
 
-// adopt gives a partition to a server's fetcher.
-func (c *Consumer) adopt(p *inPartition, node int32) {
+// addToFetcher gives a partition to a server's fetcher.
+func (c *Consumer) addToFetcher(p *inPartition, node int32) {
 	c.mu.Lock()
 	f := c.fetchers[node]
 	if f == nil {
@@ -442,7 +444,7 @@ func (c *Consumer) adopt(p *inPartition, node int32) {
 	p.leader = node
 	p.mu.Unlock()
 	f.mu.Lock()
-	if !slices.Contains(f.parts, p) { // it may be back before the fetcher has removed it
+	if !slices.Contains(f.parts, p) { // the partition may be back before the fetcher has removed it
 		f.parts = append(f.parts, p)
 	}
 	slices.SortFunc(f.parts, func(a, b *inPartition) int { return comparePartitions(a.tp, b.tp) })

@@ -24,7 +24,7 @@ func TestRestUntil(t *testing.T) {
 	}{
 		"a little":             {time.Second, true, 100, now.Add(time.Second)},
 		"nothing":              {time.Second, false, 100, time.Time{}},
-		"a lot":                {time.Second, true, little, time.Time{}},
+		"a lot":                {time.Second, true, smallAnswer, time.Time{}},
 		"nobody wants to rest": {0, true, 100, now},
 	} {
 		if got := restUntil(now, c.rest, c.brought, c.bytes); !got.Equal(c.want) {
@@ -46,8 +46,8 @@ func readAlone(t *testing.T) (*Consumer, *Broker, *kfake.Cluster) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { reader.Close(context.Background()) })
-	await(t, b, "prod.events")
-	put(t, b, "prod.events", 0, 1, time.Now())
+	waitForTopic(t, b, "prod.events")
+	writeRecords(t, b, "prod.events", 0, 1, time.Now())
 	d := poll(t, reader)
 	d.Done()
 	return reader, b, c
@@ -72,8 +72,8 @@ func TestAPartitionIsReadWhileAnotherHasNoLeader(t *testing.T) {
 		c.KeepControl()
 		return oneLed(req.(*kmsg.MetadataRequest), addrs), nil, true
 	})
-	await(t, b, "prod.events")
-	put(t, b, "prod.events", 7, 1, time.Now())
+	waitForTopic(t, b, "prod.events")
+	writeRecords(t, b, "prod.events", 7, 1, time.Now())
 	d := poll(t, reader)
 	if d.Partition != 7 {
 		t.Errorf("read partition %d", d.Partition)
@@ -123,9 +123,9 @@ func TestAMovedPartitionIsReadOnce(t *testing.T) {
 	})
 	for round := range 3 {
 		moveAll(t, c, int32(1-round%2))
-		await(t, b, "prod.events")
+		waitForTopic(t, b, "prod.events")
 		for p := range 8 {
-			put(t, b, "prod.events", p, 1, time.Now())
+			writeRecords(t, b, "prod.events", p, 1, time.Now())
 		}
 		seen := map[int32]int{}
 		for len(seen) < 8 {

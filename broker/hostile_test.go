@@ -19,8 +19,8 @@ import (
 	"tidemill.dev"
 )
 
-// hostile is a broker on a server that can be made to misbehave.
-type hostile struct {
+// hostileBroker is a broker on a server that can be made to misbehave.
+type hostileBroker struct {
 	*testing.T
 	kafka *kfake.Cluster
 	b     *Broker
@@ -32,7 +32,7 @@ const hostilePatience = 2 * time.Minute
 // session would come again.
 const hostileSession = 20 * time.Second
 
-func newHostile(t *testing.T, brokers int) *hostile {
+func newHostile(t *testing.T, brokers int) *hostileBroker {
 	t.Helper()
 	t.Parallel()
 	cl, err := kfake.NewCluster(kfake.NumBrokers(brokers), kfake.GroupMinSessionTimeout(100*time.Millisecond),
@@ -54,16 +54,16 @@ func newHostile(t *testing.T, brokers int) *hostile {
 	b.requestTimeout = hostilePatience
 	b.client.Timeout = hostilePatience
 	t.Cleanup(func() { b.Close() })
-	return &hostile{t, cl, b}
+	return &hostileBroker{t, cl, b}
 }
 
-func (h *hostile) ctx() context.Context {
+func (h *hostileBroker) ctx() context.Context {
 	ctx, cancel := context.WithTimeout(h.Context(), hostilePatience)
 	h.Cleanup(cancel)
 	return ctx
 }
 
-func (h *hostile) must(err error) {
+func (h *hostileBroker) must(err error) {
 	h.Helper()
 	if err != nil {
 		h.Fatal(err)
@@ -77,7 +77,7 @@ func hostileEvent(n int) *View {
 // publish sends events in portions, so that there is more than one batch, and returns their
 // receipts and errors. With a linger, each portion is sent as a whole, however slowly it is
 // produced.
-func (h *hostile) publish(from, to int, o ProducerOptions) (all []Receipt, errs []error) {
+func (h *hostileBroker) publish(from, to int, o ProducerOptions) (all []Receipt, errs []error) {
 	h.Helper()
 	p, err := h.b.Producer(o)
 	h.must(err)
@@ -104,7 +104,7 @@ func (h *hostile) publish(from, to int, o ProducerOptions) (all []Receipt, errs 
 
 // wantEvents checks, with a group, that n events are on the stream, each once and in the order of
 // their keys.
-func (h *hostile) wantEvents(group string, n int) {
+func (h *hostileBroker) wantEvents(group string, n int) {
 	h.Helper()
 	c, err := h.b.Consumer(h.ctx(), ConsumerOptions{Group: group, Streams: []string{"events"}, SessionTimeout: hostileSession})
 	h.must(err)
@@ -369,7 +369,7 @@ func TestHostileEndTxnInDoubt(t *testing.T) {
 				}
 				return nil, nil, false
 			})
-			for done := int64(0); done < 40; done = h.committed("tx") {
+			for done := int64(0); done < 40; done = h.committedEvents("tx") {
 				ctx, cancel := context.WithTimeout(h.ctx(), 500*time.Millisecond)
 				d, err := c.Poll(ctx)
 				cancel()
@@ -410,8 +410,8 @@ func TestHostileEndTxnInDoubt(t *testing.T) {
 	}
 }
 
-// committed returns the number of events below the group's committed offset.
-func (h *hostile) committed(group string) (n int64) {
+// committedEvents returns the number of events below the group's committed offset.
+func (h *hostileBroker) committedEvents(group string) (n int64) {
 	h.Helper()
 	all, err := h.b.committedOffsets(h.ctx(), h.b.names.Group(group), nil)
 	h.must(err)
@@ -421,8 +421,8 @@ func (h *hostile) committed(group string) (n int64) {
 	return n
 }
 
-// wireCut is a broker's network, which can be cut. After that the broker can exchange as little with
-// the server as a killed process.
+// wireCut is a broker's network, which can be cut. After that the broker can exchange as little
+// with the server as a killed process.
 type wireCut struct {
 	mu    sync.Mutex
 	cut   bool

@@ -32,12 +32,12 @@ type member struct {
 	once     sync.Once
 	until    context.Context // context that limits the time for leaving; set before leaveNow is closed
 
-	mu         sync.Mutex // guards what transactions read
+	mu         sync.Mutex // guards the fields below, which transactions read
 	id         string
 	generation int32
 	slot       int32
 	slots      int32
-	transactor *Transactor // if there is one, slots are fenced
+	transactor *Transactor // if it is set, this member fences slots
 
 	committing  sync.Mutex  // held while offsets are committed outside a transaction
 	bare        bool        // whether Kafka allows less metadata than ours; guarded by committing
@@ -68,12 +68,12 @@ const (
 func newMember(c *Consumer) *member {
 	m := &member{c: c, group: c.b.names.Group(c.opt.Group), wake: make(chan struct{}, 1), leaveNow: make(chan struct{}),
 		gone: make(chan struct{}), generation: -1, slot: -1, joined: -1}
-	m.begins()
+	m.startTenure()
 	return m
 }
 
-// begins starts a new tenure: partitions that are read from here on belong to it.
-func (m *member) begins() { m.tenure, m.lost = context.WithCancel(m.c.ctx) }
+// startTenure starts a new tenure: partitions that are read from here on belong to it.
+func (m *member) startTenure() { m.tenure, m.lost = context.WithCancel(m.c.ctx) }
 
 func (m *member) nudge() {
 	select {
@@ -86,7 +86,7 @@ func (m *member) run() {
 	defer close(m.gone)
 	ctx, cancel := context.WithCancel(m.c.ctx)
 	defer cancel()
-	go func() { // a join may wait for other members; leaving must not
+	go func() { // a join may wait for other members, but leaving must not wait
 		select {
 		case <-m.leaveNow:
 			cancel()
@@ -96,8 +96,8 @@ func (m *member) run() {
 	var w backoff
 	var again bool
 	var err error
-	for ctx.Err() == nil || m.overtaken(err) {
-		again, err = m.turn(ctx)
+	for ctx.Err() == nil || m.isOvertaken(err) {
+		again, err = m.runGeneration(ctx)
 		switch {
 		case err == nil && again:
 			w = backoff{}
@@ -105,10 +105,10 @@ func (m *member) run() {
 			_ = w.wait(m.c.ctx)
 		case errors.Is(err, errForgotten):
 			m.c.b.log.Warn("consumer: the membership failed; leaving unfinished partitions and joining the group again", "group", m.group, "reason", err)
-			m.forgotten()
+			m.giveUpAll()
 			_ = w.wait(ctx)
-		case err != nil && !passing(err) && !errors.Is(err, kafka.Unknown):
-			m.c.fail(fmt.Errorf("group %s: %w", m.group, err))
+		case err != nil && !isTransient(err) && !errors.Is(err, kafka.Unknown):
+			m.c.failReading(fmt.Errorf("group %s: %w", m.group, err))
 			<-ctx.Done()
 		default:
 			m.c.b.log.Info("the group cannot be joined yet", "group", m.group, "reason", err)
@@ -116,16 +116,16 @@ func (m *member) run() {
 		}
 	}
 	if isClosed(m.leaveNow) {
-		m.depart(m.until)
+		m.drainAndLeave(m.until)
 	}
 	m.lost()
-	m.c.drop(func(*inPartition) bool { return true })
+	m.c.dropPartitions(func(*inPartition) bool { return true })
 }
 
-// turn runs one generation.
-func (m *member) turn(ctx context.Context) (again bool, err error) {
-	m.c.drop(nil) // partitions that a transaction gave up must be dropped before they can be assigned here again
-	joining, done := m.joining(ctx)
+// runGeneration runs one generation.
+func (m *member) runGeneration(ctx context.Context) (again bool, err error) {
+	m.c.dropPartitions(nil) // partitions that a transaction gave up must be dropped before they can be assigned here again
+	joining, done := m.joinContext(ctx)
 	m.between.Store(true)
 	mine, err := m.join(joining)
 	done()
@@ -136,38 +136,38 @@ func (m *member) turn(ctx context.Context) (again bool, err error) {
 	hctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	m.unownedSince = time.Time{}
-	beat := m.heart(hctx, identified{m.id, m.generation})
+	beat := m.heartbeatLoop(hctx, memberIdentity{m.id, m.generation})
 	if err := m.apply(ctx, mine); err != nil {
 		return false, err
 	}
-	return true, m.steady(ctx, beat)
+	return true, m.runSteady(ctx, beat)
 }
 
-// overtaken reports whether a leaving member must join again to be able to commit, because another
-// rebalance overtook its last join.
-func (m *member) overtaken(err error) bool {
-	return isClosed(m.leaveNow) && err != nil && passing(err) && m.until.Err() == nil && m.c.ctx.Err() == nil && m.owes()
+// isOvertaken reports whether a leaving member must join again to be able to commit, because
+// another rebalance overtook its last join.
+func (m *member) isOvertaken(err error) bool {
+	return isClosed(m.leaveNow) && err != nil && isTransient(err) && m.until.Err() == nil && m.c.ctx.Err() == nil && m.hasUncommitted()
 }
 
-// owes reports whether an event handed out is not committed yet, or Leaving has not finished with a
-// partition.
-func (m *member) owes() (owes bool) {
-	m.c.each(func(p *inPartition) {
+// hasUncommitted reports whether an event handed out is not committed yet, or Leaving has not
+// finished with a partition.
+func (m *member) hasUncommitted() (owes bool) {
+	m.c.eachPartition(func(p *inPartition) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		owes = owes || !p.gone && (p.mark.open() > 0 || p.mark.next > p.committed || m.c.opt.Leaving != nil && p.parting != left)
+		owes = owes || !p.gone && (p.mark.openCount() > 0 || p.mark.next > p.committed || m.c.opt.Leaving != nil && p.parting != left)
 	})
 	return owes
 }
 
-// joining returns the context of a join. A member that leaves but has offsets to commit finishes
-// its join. After half a join it would have left the old generation without knowing the new one, so
-// it could no longer commit. A member without such offsets leaves at once, even if the join still
-// waits for others.
-func (m *member) joining(ctx context.Context) (context.Context, context.CancelFunc) {
+// joinContext returns the context of a join. A member that leaves but has offsets to commit
+// finishes its join. If the member stopped in the middle of a join, it would have left the old
+// generation without knowing the new one. Then it could no longer commit. A member without such
+// offsets leaves at once, even if the join still waits for other members.
+func (m *member) joinContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	whole, cancel := context.WithCancel(m.c.ctx)
 	stop := context.AfterFunc(ctx, func() {
-		if !m.owes() {
+		if !m.hasUncommitted() {
 			cancel()
 		}
 	})
@@ -189,11 +189,11 @@ func asMembership(err error) error {
 	return err
 }
 
-// forgotten gives up all partitions, because other members may read them already.
-func (m *member) forgotten() {
+// giveUpAll gives up all partitions, because other members may read them already.
+func (m *member) giveUpAll() {
 	m.lost()
-	m.c.drop(func(*inPartition) bool { return true })
-	m.begins()
+	m.c.dropPartitions(func(*inPartition) bool { return true })
+	m.startTenure()
 	m.joined = -1
 	m.between.Store(false)
 	m.mu.Lock()
@@ -201,14 +201,14 @@ func (m *member) forgotten() {
 	m.mu.Unlock()
 }
 
-// steady runs until the generation ends.
-func (m *member) steady(ctx context.Context, beat <-chan error) error {
+// runSteady runs until the generation ends.
+func (m *member) runSteady(ctx context.Context, beat <-chan error) error {
 	commits := time.NewTicker(m.c.opt.CommitEvery)
 	defer commits.Stop()
 	growth := time.NewTicker(m.c.b.growthEvery)
 	defer growth.Stop()
 	for {
-		if drained, err := m.drained(ctx); drained || err != nil {
+		if drained, err := m.giveUpDrained(ctx); drained || err != nil {
 			return err
 		}
 		select {
@@ -224,13 +224,13 @@ func (m *member) steady(ctx context.Context, beat <-chan error) error {
 			case errors.Is(err, errForgotten):
 				return err
 			case refusedForGood(err):
-				m.c.fail(fmt.Errorf("group %s: %w", m.group, err))
+				m.c.failReading(fmt.Errorf("group %s: %w", m.group, err))
 			case err != nil && ctx.Err() == nil:
 				m.c.b.log.Warn("offsets cannot be committed yet", "group", m.group, "reason", err)
 			}
 		case <-growth.C:
 			m.checkStreams(ctx)
-			if m.grown(ctx) {
+			if m.hasGrown(ctx) {
 				return nil
 			}
 		case <-m.wake:
@@ -247,15 +247,15 @@ func (m *member) startOver() {
 	m.nudge()
 }
 
-// heart sends heartbeats in its own goroutine, so that slow work of the member does not cost its
-// membership. It reports the end of the generation once. It goes on beating after a rebalance is
-// announced, because a member that still fetches offsets or waits for a callback is alive.
-func (m *member) heart(ctx context.Context, who identified) <-chan error {
+// heartbeatLoop sends heartbeats in its own goroutine, so that slow work does not end the
+// membership. It reports the end of the generation once. After a rebalance is announced it
+// continues, because a member that still fetches offsets or waits for a callback is alive.
+func (m *member) heartbeatLoop(ctx context.Context, who memberIdentity) <-chan error {
 	ended := make(chan error, 1)
 	m.c.running.Go(func() {
 		every := m.c.opt.SessionTimeout / heartbeatsInLife
 		for retry.Sleep(ctx, every) == nil {
-			err := m.beat(ctx, who)
+			err := m.sendHeartbeat(ctx, who)
 			forgotten := errors.Is(err, errForgotten)
 			if forgotten || errors.Is(err, kafka.RebalanceInProgress) {
 				select {
@@ -271,15 +271,15 @@ func (m *member) heart(ctx context.Context, who identified) <-chan error {
 	return ended
 }
 
-// identified is a member's id in one generation.
-type identified struct {
+// memberIdentity is a member's id in one generation.
+type memberIdentity struct {
 	id         string
 	generation int32
 }
 
-// beat sends one heartbeat. It waits for the answer only so long that time remains for another try:
-// one lost answer must not cost the membership.
-func (m *member) beat(ctx context.Context, who identified) error {
+// sendHeartbeat sends one heartbeat. It stops waiting for the answer while time remains for another
+// try, because one lost answer must not end the membership.
+func (m *member) sendHeartbeat(ctx context.Context, who memberIdentity) error {
 	ctx, cancel := context.WithTimeout(ctx, m.c.opt.SessionTimeout/4)
 	defer cancel()
 	node, err := m.c.b.coordinator(ctx, m.group)
@@ -325,35 +325,35 @@ func (m *member) join(ctx context.Context) ([]wire.TopicPartition, error) {
 		ProtocolType: protocolType, ProtocolName: protocolName}
 	m.leads = res.LeaderID == res.MemberID
 	if m.leads {
-		if sync.Assignments, err = m.lead(ctx, res); err != nil {
+		if sync.Assignments, err = m.assignPartitions(ctx, res); err != nil {
 			return nil, err
 		}
 	}
-	got, err := m.sync(ctx, sync)
+	got, err := m.syncGroup(ctx, sync)
 	if err != nil {
 		return nil, err
 	}
 	return m.placed(ctx, res, &got.Assignment)
 }
 
-// sync waits for the leader's assignment and sends heartbeats meanwhile. A dead leader may delay it
-// for more than a session, and kfake then removes the waiting members.
-func (m *member) sync(ctx context.Context, req *kafka.SyncGroupRequest) (*kafka.SyncGroupResponse, error) {
+// syncGroup waits for the leader's assignment and sends heartbeats meanwhile. A dead leader may
+// delay it for more than a session, and kfake then removes the waiting members.
+func (m *member) syncGroup(ctx context.Context, req *kafka.SyncGroupRequest) (*kafka.SyncGroupResponse, error) {
 	hctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	m.heart(hctx, identified{req.MemberID, int32(req.GenerationID)})
+	m.heartbeatLoop(hctx, memberIdentity{req.MemberID, int32(req.GenerationID)})
 	got, err := m.c.b.patient.SyncGroup(ctx, req)
 	if err == nil {
 		err = got.Error
 	}
 	if err != nil {
-		return nil, rejoin(asMembership(fmt.Errorf("sync: %w", err)))
+		return nil, markOvertaken(asMembership(fmt.Errorf("sync: %w", err)))
 	}
 	return got, nil
 }
 
-// rejoin marks the error of a rebalance that was overtaken by another as passing.
-func rejoin(err error) error {
+// markOvertaken marks an error as passing if another rebalance has overtaken this one.
+func markOvertaken(err error) error {
 	if errors.Is(err, kafka.RebalanceInProgress) {
 		return errors.Join(kafka.LeaderNotAvailable, err)
 	}
@@ -362,7 +362,7 @@ func rejoin(err error) error {
 
 func (m *member) enter(ctx context.Context) (*kafka.JoinGroupResponse, error) {
 	owned := map[string][]int{}
-	m.c.each(func(p *inPartition) { owned[p.tp.Topic] = append(owned[p.tp.Topic], int(p.tp.Partition)) })
+	m.c.eachPartition(func(p *inPartition) { owned[p.tp.Topic] = append(owned[p.tp.Topic], int(p.tp.Partition)) })
 	var topics []string
 	for _, s := range m.c.opt.Streams {
 		topics = append(topics, m.c.b.names.Topic(s))
@@ -375,7 +375,7 @@ func (m *member) enter(ctx context.Context) (*kafka.JoinGroupResponse, error) {
 		RebalanceTimeout: min(rebalanceTimeout, 2*m.c.opt.SessionTimeout), ProtocolType: protocolType,
 		Protocols: []kafka.GroupProtocol{{Name: protocolName,
 			Metadata: kafka.GroupProtocolSubscription{Topics: topics, UserData: self, OwnedPartitions: owned}}}}
-	ctx, done := m.awaiting(ctx)
+	ctx, done := m.beatWhileJoining(ctx)
 	defer done()
 	for {
 		res, err := m.c.b.patient.JoinGroup(ctx, req)
@@ -393,22 +393,22 @@ func (m *member) enter(ctx context.Context) (*kafka.JoinGroupResponse, error) {
 			if cause := context.Cause(ctx); errors.Is(cause, errForgotten) {
 				err = cause
 			}
-			return nil, rejoin(asMembership(fmt.Errorf("join: %w", err)))
+			return nil, markOvertaken(asMembership(fmt.Errorf("join: %w", err)))
 		}
 		return res, nil
 	}
 }
 
-// awaiting sends heartbeats while a member waits for the others to join. They may take longer than
-// a session. kfake then removes the waiting members and never answers them, so UnknownMemberId ends
-// the wait. The error that the generation has ended does not, because a generation ends with every
-// answer.
-func (m *member) awaiting(ctx context.Context) (context.Context, func()) {
-	if m.joined < 0 { // not in the group yet, so kfake cannot remove it
+// beatWhileJoining sends heartbeats while a member waits for the others to join. The others may
+// take longer than a session. kfake then removes the waiting members and never answers them, so
+// UnknownMemberId ends the wait. The error that the generation has ended does not end the wait,
+// because every answer to a join ends a generation.
+func (m *member) beatWhileJoining(ctx context.Context) (context.Context, func()) {
+	if m.joined < 0 { // the member is not in the group yet, so kfake cannot remove it
 		return ctx, func() {}
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	beat := m.heart(ctx, identified{m.id, m.joined})
+	beat := m.heartbeatLoop(ctx, memberIdentity{m.id, m.joined})
 	m.c.running.Go(func() {
 		for {
 			select {

@@ -222,10 +222,10 @@ func (m *rawMember) ask(req kmsg.Request, resp kmsg.Response) {
 	}
 }
 
-// crowd creates a stream of six partitions with events in each, and a first member that gets all of
-// them. It returns the open delivery of partition 0, which is the first to be taken away; the other
-// events have ended.
-func crowd(t *testing.T, b *Broker, drain time.Duration) (first *Consumer, kept *Delivery) {
+// crowdedStream creates a stream of six partitions with events in each, and a first member that
+// gets all of them. It returns the open delivery of partition 0, which is the first to be taken
+// away; the other events have ended.
+func crowdedStream(t *testing.T, b *Broker, drain time.Duration) (first *Consumer, kept *Delivery) {
 	t.Helper()
 	p, err := b.Producer(ProducerOptions{})
 	if err != nil {
@@ -265,8 +265,8 @@ func crowd(t *testing.T, b *Broker, drain time.Duration) (first *Consumer, kept 
 	return first, kept
 }
 
-// joins starts another member and returns the number of partitions in its first assignment.
-func joins(t *testing.T, b *Broker) int {
+// joinMember starts another member and returns the number of partitions in its first assignment.
+func joinMember(t *testing.T, b *Broker) int {
 	t.Helper()
 	taken := make(chan int, 10)
 	c, err := b.Consumer(t.Context(), ConsumerOptions{Group: "g", Streams: []string{"events"},
@@ -287,8 +287,8 @@ func joins(t *testing.T, b *Broker) int {
 func TestSlowEventHoldsUpItsPartitionAlone(t *testing.T) {
 	t.Parallel()
 	b, _ := openFake(t, kfake.SeedTopics(6, "prod.events", "prod.dead-letters"))
-	_, kept := crowd(t, b, time.Minute)
-	if n := joins(t, b); n != 2 {
+	_, kept := crowdedStream(t, b, time.Minute)
+	if n := joinMember(t, b); n != 2 {
 		t.Errorf("the second takes %d partitions, want the two that have drained", n)
 	}
 	kept.Done()
@@ -298,12 +298,12 @@ func TestSlowEventHoldsUpItsPartitionAlone(t *testing.T) {
 func TestRefusedCommitDoesNotHoldPartitions(t *testing.T) {
 	t.Parallel()
 	b, cl := openFake(t, kfake.SeedTopics(6, "prod.events", "prod.dead-letters"))
-	first, kept := crowd(t, b, 200*time.Millisecond)
+	first, kept := crowdedStream(t, b, 200*time.Millisecond)
 	id, _, _, _ := first.member.snapshot()
 	cl.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetCommit}, Err: kerr.UnknownTopicOrPartition, Count: -1,
 		When: func(r kmsg.Request) bool { return r.(*kmsg.OffsetCommitRequest).MemberID == id }})
 	kept.Done()
-	if n := joins(t, b); n != 3 {
+	if n := joinMember(t, b); n != 3 {
 		t.Errorf("the second takes %d partitions of 6", n)
 	}
 }

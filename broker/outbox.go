@@ -17,7 +17,7 @@ import (
 type outTopic struct {
 	stream string
 	name   string
-	parts  atomic.Pointer[[]*outPartition] // replaced as a whole when it grows
+	parts  atomic.Pointer[[]*outPartition] // replaced as a whole when partitions are added
 
 	growing sync.Mutex // held while parts is replaced
 
@@ -28,23 +28,23 @@ type outTopic struct {
 
 const keylessRun = 16 << 10
 
-// batchesInTimeout divides the publish timeout: a batch stays open for at most one such part. A
-// batch is given up at its own age. If it stayed open through a whole outage, events that had only
-// just arrived would be given up with it.
+// batchesInTimeout divides the publish timeout into parts. A batch stays open for at most one part.
+// A batch is given up when the batch itself is too old. If a batch stayed open through a whole
+// outage, new events in it would be given up too early.
 const batchesInTimeout = 8
 
 func newOutTopic(p *Producer, stream string, leaders []int32) *outTopic {
 	t := &outTopic{stream: stream, name: p.b.names.Topic(stream)}
 	t.parts.Store(&[]*outPartition{})
-	t.grow(leaders)
+	t.addPartitions(leaders)
 	return t
 }
 
 func (t *outTopic) all() []*outPartition { return *t.parts.Load() }
 
-// grow adds new partitions. It never removes any: a stream does not shrink, so an answer with fewer
-// partitions is an old one.
-func (t *outTopic) grow(leaders []int32) {
+// addPartitions adds new partitions. addPartitions removes no partitions: a stream does not shrink,
+// so an answer with fewer partitions is old.
+func (t *outTopic) addPartitions(leaders []int32) {
 	t.growing.Lock()
 	defer t.growing.Unlock()
 	parts := slices.Clone(t.all())
@@ -63,9 +63,9 @@ func (t *outTopic) pick(key []byte, size int) *outPartition {
 	return parts[int(run)%len(parts)]
 }
 
-// watch looks for partitions that are added to streams while they are published to. Without it, a
-// producer that runs for months would put a key on another partition than one just started, and
-// would never use the new partitions.
+// watch looks for partitions that are added to streams while they are published to. Otherwise a
+// producer that has run for months would choose another partition for a key than a new producer,
+// and would never use the added partitions.
 func (p *Producer) watch() {
 	every := time.NewTicker(growthEvery)
 	defer every.Stop()
@@ -85,7 +85,7 @@ func (p *Producer) grow(maxAge time.Duration) {
 		leaders, err := p.b.leaders(ctx, t.name, maxAge)
 		cancel()
 		if known := len(t.all()); err == nil && len(leaders) > known {
-			t.grow(leaders)
+			t.addPartitions(leaders)
 			p.b.log.Info("a stream has grown", "stream", t.stream, "what", "partitions", "from", known, "to", len(leaders))
 		} // otherwise the next tick asks again
 	}
@@ -126,7 +126,7 @@ const (
 type batch struct {
 	wire.Builder
 	done       []func(Receipt, error)
-	bytes      int64 // share of the buffer's budget
+	bytes      int64 // bytes taken from the buffer's budget
 	born       time.Time
 	bornMillis int64
 	sealed     bool
@@ -145,20 +145,20 @@ func (p *Producer) newBatch() *batch {
 	return b
 }
 
-// now returns the time in milliseconds: the batch's birth plus the monotonic time since. That costs
-// half of reading both clocks, and keeps the times in a batch in order even if the wall clock is
-// set back.
-func (b *batch) now() int64 { return b.bornMillis + time.Since(b.born).Milliseconds() }
+// nowMillis returns the time in milliseconds: the batch's birth plus the monotonic time since. That
+// costs half of reading both clocks, and keeps the times in a batch in order even if the wall clock
+// is set back.
+func (b *batch) nowMillis() int64 { return b.bornMillis + time.Since(b.born).Milliseconds() }
 
 // append adds a record to the partition's open batch with the present time. It makes sure that a
 // sender will send it.
 func (o *outPartition) append(p *Producer, r *wire.Record, size int, done func(Receipt, error)) {
 	o.mu.Lock()
 	b := o.open(p, size)
-	if r.Time = b.now(); b.Len() > 0 && r.Time-b.bornMillis > p.opt.Timeout.Milliseconds()/batchesInTimeout {
+	if r.Time = b.nowMillis(); b.Len() > 0 && r.Time-b.bornMillis > p.opt.Timeout.Milliseconds()/batchesInTimeout {
 		b.sealed = true
 		b = o.open(p, size)
-		r.Time = b.now()
+		r.Time = b.nowMillis()
 	}
 	b.Append(r)
 	b.done = append(b.done, done)
@@ -171,7 +171,7 @@ func (o *outPartition) append(p *Producer, r *wire.Record, size int, done func(R
 	o.mu.Unlock()
 	switch {
 	case list:
-		p.sender(leader).list(o)
+		p.sender(leader).enqueue(o)
 	case full && p.opt.Linger > 0:
 		p.sender(leader).nudge()
 	}
@@ -189,8 +189,9 @@ func (o *outPartition) open(p *Producer, size int) *batch {
 	return b
 }
 
-// due returns how long the head may still wait for more events: zero if another batch follows it.
-func (o *outPartition) due(linger time.Duration, now time.Time) time.Duration {
+// remainingLinger returns how long the head may still wait for more events: zero if another batch
+// follows it.
+func (o *outPartition) remainingLinger(linger time.Duration, now time.Time) time.Duration {
 	head := o.queue[0]
 	if linger == 0 || len(o.queue) > 1 || head.sealed || head.Size() >= targetBatch {
 		return 0
@@ -198,9 +199,9 @@ func (o *outPartition) due(linger time.Duration, now time.Time) time.Duration {
 	return linger - now.Sub(head.born)
 }
 
-// queue0 calls do with the head. The caller holds the partition in its place; the lock is against
-// concurrent appends.
-func (o *outPartition) queue0(do func(*batch)) {
+// withHead calls do with the head. The caller is the place that holds the partition. The lock
+// prevents concurrent appends.
+func (o *outPartition) withHead(do func(*batch)) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	do(o.queue[0])
@@ -222,9 +223,9 @@ func (o *outPartition) pop(p *Producer) {
 	}
 }
 
-// emptied returns a channel that is closed after the callbacks of all queued events. It is nil if
+// whenEmpty returns a channel that is closed after the callbacks of all queued events. It is nil if
 // none is queued.
-func (o *outPartition) emptied() chan struct{} {
+func (o *outPartition) whenEmpty() chan struct{} {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if len(o.queue) == 0 {
@@ -237,8 +238,8 @@ func (o *outPartition) emptied() chan struct{} {
 	return last.gone
 }
 
-// report calls the callbacks of a batch. No lock is held, because a callback may send.
-func (b *batch) report(r Receipt, err error) {
+// callCallbacks calls the callbacks of a batch. No lock is held, because a callback may send.
+func (b *batch) callCallbacks(r Receipt, err error) {
 	for i, done := range b.done {
 		at := r
 		if at.Offset >= 0 {
@@ -252,30 +253,30 @@ func (o *outPartition) receipt(offset int64) Receipt {
 	return Receipt{Stream: o.topic.stream, Partition: o.index, Offset: offset}
 }
 
-// fail gives up the head. If the head may be on the log nevertheless, the partition takes a new
+// failHead gives up the head. If the head may be on the log nevertheless, the partition takes a new
 // identity, because the next sequence number is then unknown too.
 //
 // A head that was never sent may still be open. It is sealed first, because the callback of an
 // event that is appended later would never be called.
-func (o *outPartition) fail(p *Producer, err error) {
+func (o *outPartition) failHead(p *Producer, err error) {
 	o.mu.Lock()
 	b := o.queue[0]
 	b.sealed = true
 	err = fmt.Errorf("publish to stream %s, partition %d: %w", o.topic.stream, o.index, err)
 	if b.doubt && p.tx == nil { // a transaction aborts, so nothing of it is on the log
 		err = fmt.Errorf("%w: %w", ErrInDoubt, err)
-		p.ident.burn(o.id)
+		p.ident.invalidate(o.id)
 		o.id = noIdentity
 	}
 	o.mu.Unlock()
 	p.counts.gaveUp(len(b.done), b.doubt && p.tx == nil)
-	b.report(o.receipt(-1), err)
+	b.callCallbacks(o.receipt(-1), err)
 	o.pop(p)
 }
 
-// expire gives up heads that were tried for too long, and reports whether any are left. The caller
-// holds the partition.
-func (o *outPartition) expire(p *Producer, last error) bool {
+// expireHeads gives up heads that were tried for too long, and reports whether any are left. The
+// caller holds the partition.
+func (o *outPartition) expireHeads(p *Producer, last error) bool {
 	for {
 		o.mu.Lock()
 		if len(o.queue) == 0 {
@@ -288,7 +289,7 @@ func (o *outPartition) expire(p *Producer, last error) bool {
 		if age < p.opt.Timeout {
 			return true
 		}
-		o.fail(p, fmt.Errorf("gave up after %s: %w", age.Round(time.Millisecond), last))
+		o.failHead(p, fmt.Errorf("gave up after %s: %w", age.Round(time.Millisecond), last))
 	}
 }
 
@@ -300,7 +301,7 @@ func (o *outPartition) abandon(p *Producer) {
 		if n == 0 {
 			return
 		}
-		o.fail(p, ErrClosed)
+		o.failHead(p, ErrClosed)
 	}
 }
 
@@ -319,7 +320,7 @@ var noIdentity = identity{-1, -1}
 type identities struct {
 	p      *Producer
 	asking sync.Mutex // held while Kafka is asked, so that one request serves all partitions
-	mu     sync.Mutex // never held for long, because burn is called under a partition's lock
+	mu     sync.Mutex // never held for long, because invalidate is called under a partition's lock
 	now    identity
 	ok     bool
 }
@@ -350,8 +351,8 @@ func (i *identities) known() (identity, bool) {
 	return i.now, i.ok
 }
 
-// burn makes the next get return a new identity, unless it has changed already.
-func (i *identities) burn(used identity) {
+// invalidate makes the next get return a new identity, unless it has changed already.
+func (i *identities) invalidate(used identity) {
 	i.mu.Lock()
 	if i.now == used {
 		i.ok = false

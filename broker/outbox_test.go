@@ -25,8 +25,8 @@ func loneProducer(timeout time.Duration) (*Producer, *outPartition) {
 	return p, &outPartition{topic: topic, id: noIdentity, place: homeless}
 }
 
-// put appends an event and counts it as Send does.
-func (o *outPartition) put(t *testing.T, p *Producer, done func(Receipt, error)) {
+// appendEvent appends an event and counts it as Send does.
+func (o *outPartition) appendEvent(t *testing.T, p *Producer, done func(Receipt, error)) {
 	t.Helper()
 	r := wire.Record{Value: []byte("x")}
 	size := wire.RecordSize(&r)
@@ -39,14 +39,14 @@ func (o *outPartition) put(t *testing.T, p *Producer, done func(Receipt, error))
 func TestSendWhileABatchIsGivenUp(t *testing.T) {
 	p, o := loneProducer(time.Minute)
 	told := map[string]int{}
-	o.put(t, p, func(Receipt, error) {
+	o.appendEvent(t, p, func(Receipt, error) {
 		told["first"]++
-		o.put(t, p, func(Receipt, error) { told["second"]++ })
+		o.appendEvent(t, p, func(Receipt, error) { told["second"]++ })
 	})
-	o.fail(p, errors.New("no"))
+	o.failHead(p, errors.New("no"))
 	o.abandon(p)
-	if told["first"] != 1 || told["second"] != 1 || !p.budget.none() {
-		t.Errorf("told %v, budget idle %v; want each once and idle", told, p.budget.none())
+	if told["first"] != 1 || told["second"] != 1 || !p.budget.isEmpty() {
+		t.Errorf("told %v, budget idle %v; want each once and idle", told, p.budget.isEmpty())
 	}
 }
 
@@ -58,9 +58,9 @@ func TestEachEventHasItsTime(t *testing.T) {
 		var given []time.Duration
 		for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Second) {
 			at := time.Now()
-			o.put(t, p, func(Receipt, error) { given = append(given, time.Since(at)) })
+			o.appendEvent(t, p, func(Receipt, error) { given = append(given, time.Since(at)) })
 		}
-		for o.expire(p, errors.New("no")) {
+		for o.expireHeads(p, errors.New("no")) {
 			time.Sleep(time.Second)
 		}
 		if len(given) != 60 {
@@ -84,7 +84,7 @@ func TestNoSenderStartsAfterClose(t *testing.T) {
 		p, o := loneProducer(time.Minute)
 		o.place = idle
 		told := 0
-		o.put(t, p, func(Receipt, error) { told++ })
+		o.appendEvent(t, p, func(Receipt, error) { told++ })
 		o.abandon(p)
 		synctest.Wait() // a sender would panic here
 		if told != 1 {
@@ -127,12 +127,12 @@ func TestFlushWhileOthersSend(t *testing.T) {
 		p, o := loneProducer(time.Minute)
 		o.topic.parts.Store(&[]*outPartition{o})
 		p.topics.Store(&map[string]*outTopic{"events": o.topic})
-		o.put(t, p, func(Receipt, error) {})
+		o.appendEvent(t, p, func(Receipt, error) {})
 		o.queue[0].sealed = true // state of a batch in flight
 		flushed := make(chan error, 1)
 		go func() { flushed <- p.Flush(t.Context()) }()
 		synctest.Wait()
-		o.put(t, p, func(Receipt, error) {})
+		o.appendEvent(t, p, func(Receipt, error) {})
 		select {
 		case <-flushed:
 			t.Fatal("the first event has no answer, and Flush has returned")
@@ -157,9 +157,9 @@ func TestFlushOfABatchTakenApart(t *testing.T) {
 	p, o := loneProducer(time.Minute)
 	told := 0
 	for range 3 {
-		o.put(t, p, func(Receipt, error) { told++ })
+		o.appendEvent(t, p, func(Receipt, error) { told++ })
 	}
-	gone := o.emptied()
+	gone := o.whenEmpty()
 	head := o.queue[0]
 	if err := head.Seal(wire.None); err != nil {
 		t.Fatal(err)
@@ -173,13 +173,13 @@ func TestFlushOfABatchTakenApart(t *testing.T) {
 		if isClosed(gone) {
 			t.Errorf("flushed when %d of 3 were told", told)
 		}
-		o.fail(p, errors.New("no"))
+		o.failHead(p, errors.New("no"))
 	}
 	<-gone
 }
 
-// burn is called under a partition's lock, for which senders wait. So it must not wait for Kafka's
-// answer to another partition's request.
+// invalidate is called under a partition's lock, for which senders wait. So it must not wait for
+// Kafka's answer to another partition's request.
 func TestBurnDoesNotWaitForKafka(t *testing.T) {
 	b, k := openFake(t, kfake.SeedTopics(1, "prod.events"))
 	asked, answer := make(chan struct{}), make(chan struct{})
@@ -197,7 +197,7 @@ func TestBurnDoesNotWaitForKafka(t *testing.T) {
 	<-asked
 	burnt := make(chan struct{})
 	go func() {
-		ids.burn(identity{7, 0})
+		ids.invalidate(identity{7, 0})
 		close(burnt)
 	}()
 	select {

@@ -48,7 +48,7 @@ type ProducerOptions struct {
 	Timeout     time.Duration // time after which an event is given up; 2 minutes
 	// AsRead is for a producer that forwards events which were read. Readers accept more than
 	// publishers may write, and an event that was accepted must be forwardable. With AsRead an
-	// event is sent unchanged if it is Legible.
+	// event is sent unchanged if the event is Legible.
 	AsRead bool
 }
 
@@ -88,12 +88,12 @@ var (
 )
 
 // Producer publishes events, idempotently and in order. Events that one goroutine sends under one
-// key are on the stream once and in that order; for an event that is not, the callback gets an
+// key are on the stream once and in that order. If an event cannot be stored, its callback gets an
 // error. A Producer is safe for concurrent use.
 //
 // Each sender goroutine owns the requests to one server. The resolver owns the partitions whose
 // leader is not known; outPartition describes how a partition moves between them. watch looks for
-// added partitions. Close waits for all of them.
+// added partitions. Close waits for all these goroutines.
 type Producer struct {
 	b     *Broker
 	opt   ProducerOptions
@@ -177,8 +177,8 @@ func ofEvent(stream string, v *View, err error) error {
 
 // Send queues an event and returns. It waits only while the buffer is full, until the context ends.
 // The event's bytes are copied. done is called once, by another goroutine or this one, and must not
-// block. It may send only with a context that ends, because the acknowledgements that make room in
-// a full buffer have to wait until it returns.
+// block. done may send only with a context that ends. If the buffer is full, Send would wait for
+// acknowledgements, which are not handled before done returns.
 func (p *Producer) Send(ctx context.Context, stream string, v *View, done func(Receipt, error)) {
 	p.sendTo(ctx, stream, anyPartition, v, done)
 }
@@ -229,24 +229,24 @@ func (p *Producer) send(ctx context.Context, stream string, partition int32, v *
 	return nil
 }
 
-// partition returns one of a stream's partitions by its number. An unknown one may have been added
-// a moment ago, so Kafka is asked before it is an error.
+// partition returns one of a stream's partitions by its number. An unknown partition may have been
+// added a moment ago, so partition asks Kafka before it returns an error.
 func (p *Producer) partition(ctx context.Context, t *outTopic, index int32) (*outPartition, error) {
 	if parts := t.all(); index >= 0 && int(index) < len(parts) {
 		return parts[index], nil
 	}
-	leaders, err := p.b.leaders(ctx, t.name, fresh)
+	leaders, err := p.b.leaders(ctx, t.name, maxLeaderAge)
 	if err != nil {
 		return nil, noStream(err)
 	}
-	t.grow(leaders)
+	t.addPartitions(leaders)
 	if parts := t.all(); index >= 0 && int(index) < len(parts) {
 		return parts[index], nil
 	}
 	return nil, fmt.Errorf("partition %d is not there: the stream has %d", index, len(t.all()))
 }
 
-// topic returns a stream's partitions. It asks Kafka the first time.
+// topic returns a stream's partitions. The first call for a stream asks Kafka.
 func (p *Producer) topic(ctx context.Context, stream string) (*outTopic, error) {
 	if t := (*p.topics.Load())[stream]; t != nil {
 		return t, nil
@@ -294,7 +294,7 @@ func (p *Producer) leadersOf(ctx context.Context, stream string) ([]int32, error
 			return leaders, nil
 		case errors.Is(err, kafka.UnknownTopicOrPartition), errors.Is(err, kafka.InvalidTopic):
 			return nil, fmt.Errorf("%w; `tidemill streams` lists those there are", ErrNoStream)
-		case err != nil && !passing(err):
+		case err != nil && !isTransient(err):
 			return nil, err
 		}
 		if wait := w.wait(ctx); wait != nil {
@@ -306,11 +306,11 @@ func (p *Producer) leadersOf(ctx context.Context, stream string) ([]int32, error
 // Flush waits until every event sent before the call has its answer. Events that are sent later do
 // not prolong it.
 func (p *Producer) Flush(ctx context.Context) error {
-	defer p.hurry()()
+	defer p.disableLinger()()
 	var waits []chan struct{}
 	for _, t := range *p.topics.Load() {
 		for _, o := range t.all() {
-			if gone := o.emptied(); gone != nil {
+			if gone := o.whenEmpty(); gone != nil {
 				waits = append(waits, gone)
 			}
 		}
@@ -325,8 +325,8 @@ func (p *Producer) Flush(ctx context.Context) error {
 	return nil
 }
 
-// hurry turns linger off until the returned function is called.
-func (p *Producer) hurry() (done func()) {
+// disableLinger turns linger off until the returned function is called.
+func (p *Producer) disableLinger() (done func()) {
 	p.flushing.Add(1)
 	p.mu.Lock()
 	for _, s := range p.senders {
@@ -343,11 +343,11 @@ func (p *Producer) Close(ctx context.Context) error {
 	p.closed = true
 	p.mu.Unlock()
 	p.budget.close()
-	done := p.hurry()
+	done := p.disableLinger()
 	err := p.budget.wait(ctx)
 	done()
 	p.mu.Lock()
-	p.stop(ErrClosed) // no sender starts after this, so Wait waits for all
+	p.stop(ErrClosed) // no sender starts after this call, so Wait waits for all senders
 	p.mu.Unlock()
 	p.running.Wait()
 	p.abandon()
@@ -357,7 +357,7 @@ func (p *Producer) Close(ctx context.Context) error {
 // abandon calls the callbacks of all remaining events with an error. An event that passed the check
 // for closed a moment ago may not be in a queue yet, so abandon repeats until no event is counted.
 func (p *Producer) abandon() {
-	for !p.budget.none() {
+	for !p.budget.isEmpty() {
 		for _, t := range *p.topics.Load() {
 			for _, o := range t.all() {
 				o.abandon(p)
@@ -394,7 +394,7 @@ func (p *Producer) identity(ctx context.Context) (identity, error) {
 }
 
 // partitionOf chooses the same partition as Kafka's own clients, so that the events of a key from
-// foreign producers and ours share one order.
+// foreign producers and from ours are in one order.
 func partitionOf(key []byte, partitions int) int32 {
 	return int32(int(murmur2(key)&0x7fffffff) % partitions)
 }
@@ -432,10 +432,10 @@ func murmur2(b []byte) uint32 {
 	return h ^ h>>15
 }
 
-// budget limits the bytes of events without an answer, and counts these events. Both are under one
-// lock, because every event takes and gives both. While the budget is spent, senders wait until
-// acknowledgements return some of it: that is the back-pressure. Close waits until no event is
-// counted.
+// budget limits the bytes of events without an answer, and counts these events. One lock guards the
+// bytes and the count, because every event changes both. While no budget is left, senders wait
+// until acknowledgements return some bytes. This wait is the back-pressure. Close waits until no
+// event is counted.
 type budget struct {
 	mu      sync.Mutex
 	left    int64
@@ -450,8 +450,8 @@ type waiter struct {
 	ready chan struct{}
 }
 
-// take takes n bytes for one event. An event larger than the whole budget passes as soon as budget
-// is left, so that it is slow and does not wait for ever.
+// take takes n bytes for one event. An event larger than the whole budget is admitted as soon as
+// any budget is left, because it would otherwise wait for ever.
 func (b *budget) take(ctx, closed context.Context, n int64) error {
 	b.mu.Lock()
 	if b.closed {
@@ -478,13 +478,13 @@ func (b *budget) take(ctx, closed context.Context, n int64) error {
 		err = context.Cause(closed)
 	}
 	if !b.forget(w) {
-		b.give(n, 1) // it became ready at the same moment
+		b.give(n, 1) // the event was admitted at the same moment
 	}
 	return err
 }
 
-// give returns the bytes of answered events and admits waiting events in order. It counts them
-// before it checks for idle, so that Close does not miss them.
+// give returns the bytes of answered events and admits waiting events in order. give counts the
+// admitted events before it checks for idle, so that Close does not miss them.
 func (b *budget) give(n int64, events int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -522,8 +522,8 @@ func (b *budget) close() {
 	b.mu.Unlock()
 }
 
-// none reports whether every event has its answer.
-func (b *budget) none() bool {
+// isEmpty reports whether every event has its answer.
+func (b *budget) isEmpty() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.events == 0

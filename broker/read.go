@@ -15,19 +15,19 @@ import (
 )
 
 // Read calls fn with the committed events of one partition, from a position, for at most about
-// maxBytes of the log. It returns the position for the next call. It does not wait for new events:
-// if it returns the position where it began, the log of committed events ends there. fn may stop it
-// by returning false; it must not keep the event.
+// maxBytes of the log. Read returns the position for the next call. Read does not wait for new
+// events: if it returns the position where it began, the log of committed events ends there. If fn
+// returns false, Read stops. fn must not keep the event.
 //
-// Read is for random access and makes one request a call. A position below the start of the log
-// means the start. A record that is not an event has its Err set.
+// Read is for random access and makes one request in each call. A position below the start of the
+// log means the start. A record that is not an event has its Err set.
 func (b *Broker) Read(ctx context.Context, from Position, maxBytes int, fn func(*Incoming) bool) (next int64, err error) {
 	p := &inPartition{c: b.reader, stream: from.Stream, tp: wire.TopicPartition{Topic: b.names.Topic(from.Stream), Partition: from.Partition}}
 	var w backoff
-	for maxAge := time.Minute; ; maxAge = fresh {
+	for maxAge := time.Minute; ; maxAge = maxLeaderAge {
 		next, err = b.readOnce(ctx, fetchAsk{p: p, position: from.Offset}, maxBytes, maxAge, fn)
 		if errors.Is(err, kafka.OffsetOutOfRange) {
-			if from.Offset, err = b.readable(ctx, p.tp, from.Offset); err == nil {
+			if from.Offset, err = b.firstReadable(ctx, p.tp, from.Offset); err == nil {
 				continue
 			}
 		}
@@ -35,7 +35,7 @@ func (b *Broker) Read(ctx context.Context, from Position, maxBytes int, fn func(
 			return next, nil
 		}
 		reason := fmt.Errorf("read stream %s, partition %d, from offset %d: %w", from.Stream, from.Partition, from.Offset, err)
-		if !passing(err) {
+		if !isTransient(err) {
 			return from.Offset, reason
 		}
 		if ended := w.wait(ctx); ended != nil {
@@ -44,8 +44,8 @@ func (b *Broker) Read(ctx context.Context, from Position, maxBytes int, fn func(
 	}
 }
 
-// readable returns the first offset at or after the given one that the log has.
-func (b *Broker) readable(ctx context.Context, tp wire.TopicPartition, offset int64) (int64, error) {
+// firstReadable returns the first offset at or after the given one that the log has.
+func (b *Broker) firstReadable(ctx context.Context, tp wire.TopicPartition, offset int64) (int64, error) {
 	start, end, err := b.logEnds(ctx, tp)
 	if err == nil && offset > end {
 		err = fmt.Errorf("the log ends at %d", end)
@@ -65,7 +65,7 @@ func (b *Broker) readOnce(ctx context.Context, a fetchAsk, maxBytes int, maxAge 
 	}
 	defer buffer.drop()
 	err = kafka.NetworkException // unless the answer contains the partition
-	code, failed := wire.ReadFetched(buffer.bytes, func(part *wire.Fetched) { next, err = a.hand(part, buffer, fn) })
+	code, failed := wire.ReadFetched(buffer.bytes, func(part *wire.Fetched) { next, err = a.decodeAnswer(part, buffer, fn) })
 	switch {
 	case failed != nil:
 		return 0, failed
@@ -91,7 +91,7 @@ func (b *Broker) leaderFor(ctx context.Context, tp wire.TopicPartition, maxAge t
 
 // fetchOne asks for the records from one position on, without waiting for new ones.
 func (b *Broker) fetchOne(ctx context.Context, leader int32, a fetchAsk, maxBytes int32) (*fetchBuffer, error) {
-	ctx, cancel := b.within(ctx)
+	ctx, cancel := b.limitTime(ctx)
 	defer cancel()
 	var frame wire.Frame
 	frame.BeginFetch(wire.FetchHead{Client: b.names.Install(), MaxBytes: maxBytes, Topics: 1})
@@ -109,8 +109,8 @@ func (b *Broker) fetchOne(ctx context.Context, leader int32, a fetchAsk, maxByte
 	return buffer, nil
 }
 
-// hand decodes an answer and calls fn with its events.
-func (a *fetchAsk) hand(part *wire.Fetched, buffer *fetchBuffer, fn func(*Incoming) bool) (next int64, err error) {
+// decodeAnswer decodes an answer and calls fn with its events.
+func (a *fetchAsk) decodeAnswer(part *wire.Fetched, buffer *fetchBuffer, fn func(*Incoming) bool) (next int64, err error) {
 	switch code := kafka.Error(part.Error); {
 	case code == kafka.TopicAuthorizationFailed:
 		return 0, refusedRead(code)
@@ -121,7 +121,7 @@ func (a *fetchAsk) hand(part *wire.Fetched, buffer *fetchBuffer, fn func(*Incomi
 	}
 	d := a.p.c.newDelivery(*a, buffer, a.position)
 	err = d.decode(*a, part)
-	d.hold()
+	d.addInFlight()
 	defer d.release()
 	if err == nil && d.next == a.position {
 		err = fmt.Errorf("no batch in %d bytes: its length must be corrupt", len(part.Records))
@@ -142,17 +142,17 @@ func (a *fetchAsk) hand(part *wire.Fetched, buffer *fetchBuffer, fn func(*Incomi
 // positions for the next call.
 //
 // It waits for transactions that were open at the call. Kafka ends a transaction in each partition
-// at some moment, perhaps after the group's offsets: a reader of the events committed so far would
-// miss outputs whose inputs are already passed. So ReadBack must not be called inside a transaction
-// that has sent to these partitions.
+// separately, perhaps after the group's offsets have moved. A reader of the events committed so far
+// would then miss outputs of inputs below these offsets. So ReadBack must not be called inside a
+// transaction that has sent to these partitions.
 //
-// It is for a consumer that must know the earlier output of its own group before it produces more.
-// ConsumerOptions.Assigned is the place to call it. fn must not keep the event.
+// ReadBack is for a consumer that must know the earlier output of its own group before the consumer
+// produces more. ConsumerOptions.Assigned is the place to call it. fn must not keep the event.
 func (b *Broker) ReadBack(ctx context.Context, from []Position, fn func(*Incoming)) ([]Position, error) {
 	if len(from) == 0 {
 		return nil, nil
 	}
-	places, ends, err := b.stretch(ctx, from)
+	places, ends, err := b.readRange(ctx, from)
 	if err != nil {
 		return nil, fmt.Errorf("read back %d partitions: %w", len(from), err)
 	}
@@ -164,7 +164,7 @@ func (b *Broker) ReadBack(ctx context.Context, from []Position, fn func(*Incomin
 	if err := c.take(ctx, places); err != nil {
 		return nil, err
 	}
-	for !c.reached(ends) {
+	for !c.hasReachedEnd(ends) {
 		if err := c.readSome(ctx, ends, fn); err != nil {
 			return nil, fmt.Errorf("read back %d partitions: %w", len(from), err)
 		}
@@ -176,9 +176,9 @@ func (b *Broker) ReadBack(ctx context.Context, from []Position, fn func(*Incomin
 	return stopped, nil
 }
 
-// stretch returns where to start and where to end. Records below the log's start are deleted and
-// cannot be read back.
-func (b *Broker) stretch(ctx context.Context, from []Position) (places map[wire.TopicPartition]origin, ends map[wire.TopicPartition]int64, err error) {
+// readRange returns the positions at which to start and to end. Records below the log's start are
+// deleted and cannot be read back.
+func (b *Broker) readRange(ctx context.Context, from []Position) (places map[wire.TopicPartition]origin, ends map[wire.TopicPartition]int64, err error) {
 	places = map[wire.TopicPartition]origin{}
 	var first, last []wire.OffsetQuery
 	for _, p := range from {
@@ -203,9 +203,9 @@ func (b *Broker) stretch(ctx context.Context, from []Position) (places map[wire.
 
 // readSome calls fn with the events of the next delivery that are before the ends.
 func (c *Consumer) readSome(ctx context.Context, ends map[wire.TopicPartition]int64, fn func(*Incoming)) error {
-	d, passed, arrived, err := c.next()
+	d, passed, arrived, err := c.takeDelivery()
 	for _, p := range passed {
-		c.handed(p)
+		c.finishHandOut(p)
 		p.release()
 	}
 	switch {
@@ -221,7 +221,7 @@ func (c *Consumer) readSome(ctx context.Context, ends map[wire.TopicPartition]in
 			return context.Cause(ctx)
 		}
 	}
-	c.handed(d)
+	c.finishHandOut(d)
 	defer d.Done()
 	for i := range d.Events {
 		if e := &d.Events[i]; e.Offset < ends[d.part.tp] {
@@ -234,10 +234,10 @@ func (c *Consumer) readSome(ctx context.Context, ends map[wire.TopicPartition]in
 	return nil
 }
 
-// reached reports whether every partition has been read up to its end.
-func (c *Consumer) reached(ends map[wire.TopicPartition]int64) bool {
+// hasReachedEnd reports whether every partition has been read up to its end.
+func (c *Consumer) hasReachedEnd(ends map[wire.TopicPartition]int64) bool {
 	all := true
-	c.each(func(p *inPartition) {
+	c.eachPartition(func(p *inPartition) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		all = all && p.mark.read >= ends[p.tp]
@@ -259,15 +259,15 @@ func (b *Broker) offsetsAt(ctx context.Context, queries []wire.OffsetQuery, comm
 	found := make(map[wire.TopicPartition]int64, len(queries))
 	var w backoff
 	var reason error
-	for maxAge := b.requestTimeout; ; maxAge = fresh {
+	for maxAge := b.requestTimeout; ; maxAge = maxLeaderAge {
 		left, err := b.offsetsAtOnce(ctx, queries, committed, found, maxAge)
 		if len(left) == 0 {
 			return found, nil
 		}
-		if reason != nil && ctx.Err() != nil { // a try cut off by the context does not know the reason
+		if reason != nil && ctx.Err() != nil { // a try that the context has ended does not know the reason
 			return nil, errors.Join(reason, context.Cause(ctx))
 		}
-		if !passing(err) {
+		if !isTransient(err) {
 			return nil, err
 		}
 		if ended := w.wait(ctx); ended != nil {
@@ -285,7 +285,7 @@ func (b *Broker) offsetsAtOnce(ctx context.Context, queries []wire.OffsetQuery, 
 	for _, q := range queries {
 		node, err := b.leader(ctx, q.TopicPartition, maxAge)
 		if err != nil {
-			left, failure = append(left, q), graver(failure, err)
+			left, failure = append(left, q), graverError(failure, err)
 			continue
 		}
 		nodes[node] = append(nodes[node], q)
@@ -302,7 +302,7 @@ func (b *Broker) offsetsAtOnce(ctx context.Context, queries []wire.OffsetQuery, 
 			for _, q := range asked {
 				offset, err := offsetIn(answers, q, err)
 				if err != nil {
-					left, failure = append(left, q), graver(failure, err)
+					left, failure = append(left, q), graverError(failure, err)
 					continue
 				}
 				found[q.TopicPartition] = offset
@@ -340,7 +340,7 @@ func (b *Broker) leader(ctx context.Context, p wire.TopicPartition, maxAge time.
 }
 
 func (b *Broker) offsetsOf(ctx context.Context, node int32, queries []wire.OffsetQuery, committed bool) (map[wire.TopicPartition]wire.OffsetAnswer, error) {
-	ctx, cancel := b.within(ctx)
+	ctx, cancel := b.limitTime(ctx)
 	defer cancel()
 	var frame wire.Frame
 	frame.ListOffsets(b.names.Install(), queries, committed)
@@ -361,7 +361,7 @@ func (b *Broker) offsetsOf(ctx context.Context, node int32, queries []wire.Offse
 
 // logEnds returns the start of a partition's log, and the end for a reader of committed events.
 func (b *Broker) logEnds(ctx context.Context, p wire.TopicPartition) (start, end int64, err error) {
-	ctx, cancel := b.within(ctx)
+	ctx, cancel := b.limitTime(ctx)
 	defer cancel()
 	starts, err := b.offsetsAt(ctx, []wire.OffsetQuery{{TopicPartition: p, Time: wire.Earliest}}, true)
 	if err != nil {
@@ -371,7 +371,7 @@ func (b *Broker) logEnds(ctx context.Context, p wire.TopicPartition) (start, end
 	return starts[p], ends[p], err
 }
 
-// startOffsets returns the first offset to read in partitions for which the group has none.
+// startOffsets returns the first offset to read in partitions for which the group has no offset.
 func (b *Broker) startOffsets(ctx context.Context, parts []wire.TopicPartition, start Start) (map[wire.TopicPartition]origin, error) {
 	at := func(time int64) (map[wire.TopicPartition]int64, error) {
 		queries := make([]wire.OffsetQuery, len(parts))
@@ -392,9 +392,9 @@ func (b *Broker) startOffsets(ctx context.Context, parts []wire.TopicPartition, 
 		}
 		return places, err
 	}
-	// If the log has no event since the given time, reading starts at the end. That end is read
-	// before the search for the time, because otherwise events that arrive in between would be
-	// skipped.
+	// If the log has no event since the given time, reading starts at the end of the log. This end
+	// is requested before the search for the time. Otherwise events that arrive between the two
+	// requests would be skipped.
 	ends, err := at(wire.Latest)
 	young := map[wire.TopicPartition]int64{}
 	if err == nil && start.kind == atTime {
@@ -418,9 +418,10 @@ func (b *Broker) committedOffsets(ctx context.Context, group string, parts []wir
 	return b.groupOffsets(ctx, group, parts, true)
 }
 
-// groupOffsets is committedOffsets with or without this wait. No partitions means all.
+// groupOffsets is committedOffsets with or without this wait. An empty list of partitions means all
+// of them.
 func (b *Broker) groupOffsets(ctx context.Context, group string, parts []wire.TopicPartition, stable bool) (map[wire.TopicPartition]wire.CommittedOffset, error) {
-	found, err := persist(ctx, func(ctx context.Context) (map[wire.TopicPartition]wire.CommittedOffset, error) {
+	found, err := retryUntil(ctx, func(ctx context.Context) (map[wire.TopicPartition]wire.CommittedOffset, error) {
 		return b.groupOffsetsOnce(ctx, group, parts, stable)
 	})
 	if err != nil {
@@ -430,7 +431,7 @@ func (b *Broker) groupOffsets(ctx context.Context, group string, parts []wire.To
 }
 
 func (b *Broker) groupOffsetsOnce(ctx context.Context, group string, parts []wire.TopicPartition, stable bool) (map[wire.TopicPartition]wire.CommittedOffset, error) {
-	ctx, cancel := b.within(ctx)
+	ctx, cancel := b.limitTime(ctx)
 	defer cancel()
 	node, err := b.coordinator(ctx, group)
 	if err != nil {
@@ -475,7 +476,7 @@ func (b *Broker) coordinator(ctx context.Context, group string) (int32, error) {
 // would start.
 func (b *Broker) Places(ctx context.Context, stream string, start Start) ([]Position, error) {
 	topic := b.names.Topic(stream)
-	leaders, err := b.leaders(ctx, topic, fresh)
+	leaders, err := b.leaders(ctx, topic, maxLeaderAge)
 	if err != nil {
 		return nil, fmt.Errorf("find a place in stream %s: %w", stream, noStream(err))
 	}
@@ -495,14 +496,15 @@ func (b *Broker) Places(ctx context.Context, stream string, start Start) ([]Posi
 	return places, nil
 }
 
-// Ping sends Kafka a small request without any cache, so the answer shows Kafka's present state.
+// Ping sends Kafka a small request without any cache, so that the answer shows Kafka's present
+// state.
 func (b *Broker) Ping(ctx context.Context) error {
 	_, err := b.metadata(ctx, b.names.Topic("events"))
 	return err
 }
 
-// Cluster returns the id that Kafka gave itself. It distinguishes installs of one name that share a
-// Redis but not a Kafka.
+// Cluster returns the id of the Kafka cluster. The id distinguishes installs of one name that share
+// a Redis but not a Kafka.
 func (b *Broker) Cluster(ctx context.Context) (string, error) {
 	m, err := b.metadata(ctx, b.names.Topic("events"))
 	if err != nil {
@@ -512,10 +514,10 @@ func (b *Broker) Cluster(ctx context.Context) (string, error) {
 }
 
 // Ends returns the position after the last committed event of each of a stream's partitions. A
-// reader that has reached all of them has read the whole stream as it was at the call.
+// reader that has reached all these positions has read every event from before the call.
 func (b *Broker) Ends(ctx context.Context, stream string) ([]Position, error) {
 	topic := b.names.Topic(stream)
-	leaders, err := b.leaders(ctx, topic, fresh)
+	leaders, err := b.leaders(ctx, topic, maxLeaderAge)
 	if err != nil {
 		return nil, fmt.Errorf("find the end of stream %s: %w", stream, noStream(err))
 	}
@@ -536,8 +538,8 @@ func (b *Broker) Ends(ctx context.Context, stream string) ([]Position, error) {
 }
 
 // Committed returns the offsets that a group has committed for some partitions, with their notes.
-// The offsets in the argument are ignored. Offset -1 means that none is committed. It waits until
-// no open transaction can still move the offsets.
+// The offsets in the argument are ignored. Offset -1 means that no offset is committed. It waits
+// until no open transaction can still move the offsets.
 func (b *Broker) Committed(ctx context.Context, group string, of []Position) ([]Position, error) {
 	if len(of) == 0 {
 		return nil, nil // an empty list would mean all partitions

@@ -19,7 +19,7 @@ import (
 )
 
 // readIDs reads from an offset of the stream out once.
-func (h *hostile) readIDs(from int64) (ids []string, next int64) {
+func (h *hostileBroker) readIDs(from int64) (ids []string, next int64) {
 	h.Helper()
 	next, err := h.b.Read(h.ctx(), Position{Stream: "out", Partition: 0, Offset: from}, 1<<20, func(e *Incoming) bool {
 		ids = append(ids, string([]byte(e.ID)))

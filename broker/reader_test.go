@@ -96,7 +96,7 @@ func TestGapIsHandedOutBeforeWhatFollowsIt(t *testing.T) {
 	c, p = bareReader(t, ConsumerOptions{}, onRecord(func(slog.Record) { // first moment at which another fetch is possible
 		c.receive(fetchOf(p), &wire.Fetched{Records: oneEvent(t, 5), HighMark: 6}, nil)
 	}))
-	c.gap(fetchOf(p), 0, 5, context.DeadlineExceeded)
+	c.skipGap(fetchOf(p), 0, 5, context.DeadlineExceeded)
 	if d := pollNow(t, c); d.Events[0].Err == nil {
 		t.Errorf("offset %d comes before the gap", d.Events[0].Offset)
 	}
@@ -119,7 +119,7 @@ func TestDoneAgainEndsNothingElse(t *testing.T) {
 		for _, f := range former {
 			f.Done()
 		}
-		if p.mark.open() != 1 {
+		if p.mark.openCount() != 1 {
 			t.Fatalf("the event at %d was ended by a delivery before it", offset)
 		}
 		d.Events[0].Done()

@@ -31,13 +31,13 @@ func (c *Consumer) receive(a fetchAsk, part *wire.Fetched, buffer *fetchBuffer) 
 	}
 	d := c.newDelivery(a, buffer, a.position)
 	err := d.decode(a, part)
-	if err == nil && d.next == a.position { // a broker sends the first batch whole, however large it is
+	if err == nil && d.next == a.position { // a broker always sends the whole first batch, of any size
 		err = fmt.Errorf("no batch after offset %d in %d bytes: its length must be corrupt", a.position, len(part.Records))
 	}
-	d.hold()
+	d.addInFlight()
 	fits := d.next > a.position && c.offer(d, a)
 	if err != nil {
-		c.fail(fmt.Errorf("read stream %s, partition %d: %w", a.p.stream, a.p.tp.Partition, err))
+		c.failReading(fmt.Errorf("read stream %s, partition %d: %w", a.p.stream, a.p.tp.Partition, err))
 		a.p.mu.Lock()
 		a.p.notBefore = time.Now().Add(longPoll) // pause before the next try
 		a.p.mu.Unlock()
@@ -55,7 +55,8 @@ const (
 )
 
 // decode reads the batches of a fetched record set. It leaves out batches of aborted transactions
-// and markers. It also leaves out records before the position, because brokers send whole batches.
+// and markers. It also leaves out records before the position, because brokers send only whole
+// batches.
 func (d *Delivery) decode(a fetchAsk, part *wire.Fetched) error {
 	set := part.Records
 	aborted := abortedProducers{list: part.Aborted}
@@ -67,7 +68,7 @@ func (d *Delivery) decode(a fetchAsk, part *wire.Fetched) error {
 		if err == nil {
 			err = d.decodeBatch(&b, &aborted, a)
 		} else {
-			err = d.corrupt(err, part)
+			err = d.skipCorrupt(err, part)
 		}
 		if err != nil {
 			return err
@@ -86,7 +87,7 @@ func (d *Delivery) decodeBatch(b *wire.Batch, aborted *abortedProducers, a fetch
 	}
 	if !skip && b.LastOffset >= a.position {
 		if err := d.decodeRecords(*b, a); err != nil {
-			d.miss(d.reached(b, a.position), b.LastOffset, err)
+			d.recordMissing(d.firstUnread(b, a.position), b.LastOffset, err)
 		}
 	}
 	d.next = max(d.next, b.LastOffset+1)
@@ -99,7 +100,7 @@ func (d *Delivery) decodeRecords(b wire.Batch, a fetchAsk) error {
 		return err
 	}
 	for records.Next(&d.record) {
-		if d.record.Offset >= a.position && !covered(a.ended, d.record.Offset) {
+		if d.record.Offset >= a.position && !isCovered(a.ended, d.record.Offset) {
 			d.add(&d.record)
 		}
 	}
@@ -123,10 +124,10 @@ func (d *Delivery) openBatch(records *wire.Records, b wire.Batch) error {
 	return err
 }
 
-// corrupt skips a batch with a known end and unreadable content, as one dead letter. If the end is
-// not known either, reading stops. An end beyond the end of the log is cut to it: otherwise one
-// flipped bit would skip records that are not written yet.
-func (d *Delivery) corrupt(err error, part *wire.Fetched) error {
+// skipCorrupt skips a batch with a known end and unreadable content, as one dead letter. If the end
+// is not known either, reading stops. An end beyond the end of the log is reduced to the end of the
+// log. Otherwise one flipped bit would skip records that are not written yet.
+func (d *Delivery) skipCorrupt(err error, part *wire.Fetched) error {
 	var c *wire.CorruptError
 	if !errors.As(err, &c) || c.LastOffset < 0 {
 		return err
@@ -135,25 +136,25 @@ func (d *Delivery) corrupt(err error, part *wire.Fetched) error {
 	if last < d.next {
 		return err
 	}
-	d.miss(max(c.BaseOffset, d.next), last, err)
+	d.recordMissing(max(c.BaseOffset, d.next), last, err)
 	d.next = last + 1
 	return nil
 }
 
-// miss records offsets that could not be read: as a dead letter or, for a consumer without a group,
-// as an event with its Err set.
-func (d *Delivery) miss(first, last int64, reason error) {
+// recordMissing records offsets that could not be read: as a dead letter or, for a consumer without
+// a group, as an event with its Err set.
+func (d *Delivery) recordMissing(first, last int64, reason error) {
 	if d.c.letters != nil {
-		d.letters = append(d.letters, d.undecodable(first, last, nil, reason))
+		d.letters = append(d.letters, d.copyUndecodable(first, last, nil, reason))
 		return
 	}
-	*d.slot() = Incoming{Offset: first, Err: reason}
+	*d.nextEvent() = Incoming{Offset: first, Err: reason}
 }
 
-// reached returns the first unread offset of a batch that proved corrupt. The dead letter begins
-// there, because it must not pass earlier events. If only bytes after the last record are
-// unread, the dead letter shares that record's offset.
-func (d *Delivery) reached(b *wire.Batch, position int64) int64 {
+// firstUnread returns the first unread offset of a batch that proved corrupt. The dead letter
+// begins at this offset, because it must not pass earlier events. If only bytes after the last
+// record are unread, the dead letter shares that record's offset.
+func (d *Delivery) firstUnread(b *wire.Batch, position int64) int64 {
 	first := max(b.BaseOffset, position)
 	if n := len(d.Events); n > 0 {
 		first = max(first, d.Events[n-1].Offset+1)
@@ -167,7 +168,7 @@ func (d *Delivery) reached(b *wire.Batch, position int64) int64 {
 // add decodes a record into the delivery's next event, whose slices are reused.
 func (d *Delivery) add(r *wire.Record) {
 	n := len(d.Events)
-	e := d.slot()
+	e := d.nextEvent()
 	e.Offset, e.Time, e.Err = r.Offset, time.UnixMilli(r.Time), nil
 	err := decodeRecord(r, &e.View)
 	if err == nil {
@@ -175,15 +176,15 @@ func (d *Delivery) add(r *wire.Record) {
 	}
 	if d.c.letters != nil {
 		d.Events = d.Events[:n]
-		d.letters = append(d.letters, d.undecodable(r.Offset, r.Offset, r, err))
+		d.letters = append(d.letters, d.copyUndecodable(r.Offset, r.Offset, r, err))
 		return
 	}
 	e.View = View{Key: r.Key, Data: r.Value, Foreign: append(e.Foreign[:0], r.Headers...)}
 	e.Err = err
 }
 
-// slot returns the delivery's next event with its former content, for reuse.
-func (d *Delivery) slot() *Incoming {
+// nextEvent returns the delivery's next event with its former content, for reuse.
+func (d *Delivery) nextEvent() *Incoming {
 	n := len(d.Events)
 	if n < cap(d.Events) {
 		d.Events = d.Events[:n+1]
@@ -232,13 +233,13 @@ func (a *abortedProducers) ended(b *wire.Batch) {
 	}
 }
 
-// letter is a dead letter to write, for a record or offsets that could not be read as an event.
-type letter struct {
+// deadLetter is a dead letter to write, for a record or offsets that could not be read as an event.
+type deadLetter struct {
 	stream    string
 	partition int32
 	offset    int64
 	last      int64 // last of its offsets
-	mark      int64 // last of its offsets that reading passes
+	mark      int64 // last of its offsets that was read
 	reason    error
 	gap       bool // whether the records themselves were deleted
 	key       []byte
@@ -250,9 +251,9 @@ type letter struct {
 	number uint64
 }
 
-// undecodable copies a record, because a dead letter outlives the fetched bytes.
-func (d *Delivery) undecodable(first, last int64, r *wire.Record, reason error) letter {
-	l := letter{stream: d.Stream, partition: d.Partition, offset: first, last: last, mark: last, reason: reason}
+// copyUndecodable copies a record, because a dead letter outlives the fetched bytes.
+func (d *Delivery) copyUndecodable(first, last int64, r *wire.Record, reason error) deadLetter {
+	l := deadLetter{stream: d.Stream, partition: d.Partition, offset: first, last: last, mark: last, reason: reason}
 	if r == nil {
 		return l
 	}
@@ -265,21 +266,21 @@ func (d *Delivery) undecodable(first, last int64, r *wire.Record, reason error) 
 
 // bind counts the dead letter among the events of its partition. The caller holds the partition's
 // lock.
-func (l *letter) bind(p *inPartition, epoch uint64) {
+func (l *deadLetter) bind(p *inPartition, epoch uint64) {
 	l.part, l.epoch = p, epoch
 	l.number = p.mark.add(l.mark)
 	p.unwritten++
 }
 
-// delivered lets the partition's offset move past the dead letter.
-func (l *letter) delivered() {
+// markWritten lets the partition's offset move past the dead letter.
+func (l *deadLetter) markWritten() {
 	p := l.part
 	p.mu.Lock()
 	if p.epoch == l.epoch {
-		p.mark.end(l.number)
+		p.mark.endEvent(l.number)
 		p.unwritten--
 	}
-	drained := p.draining && p.mark.open() == 0
+	drained := p.draining && p.mark.openCount() == 0
 	p.mu.Unlock()
 	if drained && p.c.member != nil {
 		p.c.member.nudge()
@@ -320,10 +321,10 @@ func newDeadLetters(c *Consumer) (*deadLetters, error) {
 	return &deadLetters{c: c, p: p}, err
 }
 
-func (d *deadLetters) send(l letter) {
+func (d *deadLetters) send(l deadLetter) {
 	v, err := d.event(l)
 	if err != nil {
-		d.c.fail(fmt.Errorf("write a dead letter for stream %s, partition %d, offset %d: %w", l.stream, l.partition, l.offset, err))
+		d.c.failReading(fmt.Errorf("write a dead letter for stream %s, partition %d, offset %d: %w", l.stream, l.partition, l.offset, err))
 		return
 	}
 	d.c.b.log.Warn("dead letter", "stream", l.stream, "partition", l.partition, "offset", l.offset, "reason", l.reason)
@@ -331,7 +332,7 @@ func (d *deadLetters) send(l letter) {
 		switch {
 		case err == nil:
 			d.c.counts.deadLetters.Add(1)
-			l.delivered()
+			l.markWritten()
 		case d.c.ctx.Err() != nil || errors.Is(err, ErrClosed):
 			// The offset is not committed, so the next owner of the partition writes the dead
 			// letter.
@@ -340,14 +341,14 @@ func (d *deadLetters) send(l letter) {
 			l.reason = fmt.Errorf("%w; the record itself is too large for the dead letters: read it from the stream", l.reason)
 			d.c.running.Go(func() { d.send(l) })
 		case errors.Is(err, ErrInDoubt):
-			d.c.running.Go(func() { d.send(l) }) // the id derives from the offset, so a second copy is harmless
+			d.c.running.Go(func() { d.send(l) }) // the id comes from the offset, so a second copy is harmless
 		default:
-			d.c.fail(fmt.Errorf("stream %s, partition %d, offset %d cannot be passed without its dead letter: %w", l.stream, l.partition, l.offset, err))
+			d.c.failReading(fmt.Errorf("stream %s, partition %d, offset %d cannot be passed without its dead letter: %w", l.stream, l.partition, l.offset, err))
 		}
 	})
 }
 
-func (d *deadLetters) event(l letter) (*View, error) {
+func (d *deadLetters) event(l deadLetter) (*View, error) {
 	data := DeadLetter{Stream: l.stream, Partition: l.partition, Offset: l.offset, Last: l.last, Group: d.c.opt.Group, Reason: l.reason.Error()}
 	if !l.gap && (l.key != nil || l.value != nil || l.headers != nil) {
 		data.Record = &DeadRecord{Key: l.key, Value: l.value, Headers: l.headers}

@@ -12,8 +12,8 @@ import (
 )
 
 // maxInterned limits the names that an encoder remembers. Extension names come from code and
-// configuration, so there are few. A publisher that invents names pays one allocation each and does
-// not fill the memory.
+// configuration, so there are few. A publisher that makes up names causes one allocation for each
+// name and does not fill the memory.
 const maxInterned = 1024
 
 // encoder writes views as records in binary mode. It belongs to one producer
@@ -21,8 +21,8 @@ const maxInterned = 1024
 //
 // The key of a header is ce_<name>, but a view holds only the name, so an encoder remembers the
 // keys that it has built. The alternative, a field for the prefix in [wire.Header], needs no
-// memory. But then each reader of a header must join two fields, and a reader that forgets to loses
-// an attribute silently.
+// memory. But then each reader of a header must join two fields. A reader that does not join them
+// would silently lose an attribute.
 type encoder struct {
 	keys   map[string]string // name → ce_<name>
 	recent []string          // key of the i-th extension of the last event, because most events of a publisher have the same extensions
@@ -32,17 +32,17 @@ type encoder struct {
 // results point into v. encode does not check v: see [View.Validate].
 func (e *encoder) encode(v *View, dst []wire.Header) (key, value []byte, headers []wire.Header) {
 	dst = append(dst,
-		wire.Header{Key: "ce_specversion", Value: raw(specVersion)},
-		wire.Header{Key: "ce_id", Value: raw(v.ID)},
-		wire.Header{Key: "ce_source", Value: raw(v.Source)},
-		wire.Header{Key: "ce_type", Value: raw(v.Type)})
+		wire.Header{Key: "ce_specversion", Value: toBytes(specVersion)},
+		wire.Header{Key: "ce_id", Value: toBytes(v.ID)},
+		wire.Header{Key: "ce_source", Value: toBytes(v.Source)},
+		wire.Header{Key: "ce_type", Value: toBytes(v.Type)})
 	dst = appendOptional(dst, "ce_subject", v.Subject)
 	dst = appendOptional(dst, "ce_time", v.Time)
 	dst = appendOptional(dst, "ce_dataschema", v.DataSchema)
 	dst = appendOptional(dst, headerContentType, v.DataContentType)
 	for i := range v.Extensions {
 		x := &v.Extensions[i]
-		dst = append(dst, wire.Header{Key: e.key(i, x.Name), Value: raw(x.Value)})
+		dst = append(dst, wire.Header{Key: e.key(i, x.Name), Value: toBytes(x.Value)})
 	}
 	return v.recordKey(), v.Data, append(dst, v.Foreign...)
 }
@@ -51,7 +51,7 @@ func appendOptional(dst []wire.Header, key, value string) []wire.Header {
 	if value == "" {
 		return dst
 	}
-	return append(dst, wire.Header{Key: key, Value: raw(value)})
+	return append(dst, wire.Header{Key: key, Value: toBytes(value)})
 }
 
 // key returns ce_<name> for the i-th extension of an event.
@@ -70,7 +70,7 @@ func (e *encoder) remember(i int, name string) string {
 			e.keys = make(map[string]string)
 		}
 		if len(e.keys) < maxInterned {
-			e.keys[key[len(headerPrefix):]] = key // not name, because it may point into fetched bytes
+			e.keys[key[len(headerPrefix):]] = key // not the variable name, which may point into fetched bytes
 		}
 	}
 	if i < len(e.recent) {
@@ -85,8 +85,8 @@ func (e *encoder) remember(i int, name string) string {
 // into the record. A record in binary mode causes no allocation once v's slices have grown.
 //
 // It makes only the structural checks that keep later code safe: required attributes, UTF-8, names,
-// limits, the shape of time. [View.Validate] checks more, for publishers. If a reader checked as
-// much, it would send events to the dead letters that every other consumer can read.
+// limits, the shape of time. [View.Validate] checks more, for publishers. If a reader made all
+// these checks, events that every other consumer can read would become dead letters.
 func decodeRecord(r *wire.Record, v *View) error {
 	v.reset()
 	if len(r.Headers) > maxHeaders {
@@ -103,7 +103,7 @@ func decodeRecord(r *wire.Record, v *View) error {
 func contentTypeOf(headers []wire.Header) string {
 	for i := len(headers) - 1; i >= 0; i-- {
 		if isContentType(headers[i].Key) {
-			return text(headers[i].Value)
+			return toText(headers[i].Value)
 		}
 	}
 	return ""
@@ -122,19 +122,19 @@ func (v *View) decodeBinaryRecord(r *wire.Record, contentType string, plain bool
 			continue
 		}
 		name := h.Key[len(headerPrefix):]
-		if field := v.core(name); field != nil {
-			*field = text(h.Value)
+		if field := v.coreField(name); field != nil {
+			*field = toText(h.Value)
 		} else if name == attrSpecVersion {
-			version = text(h.Value)
+			version = toText(h.Value)
 		} else if nameFault(name) == nil {
-			v.setExtension(name, text(h.Value))
+			v.setExtension(name, toText(h.Value))
 		} else if err := v.decodeOddHeader(h, &version); err != nil {
 			return err
 		}
 	}
 	if contentType != "" {
-		if !plain && !isText(raw(contentType)) {
-			return attributeError(attrContentType, textFault(raw(contentType)))
+		if !plain && !isText(toBytes(contentType)) {
+			return attributeError(attrContentType, textFault(toBytes(contentType)))
 		}
 		v.DataContentType = contentType
 	}
@@ -158,21 +158,21 @@ func (v *View) decodeOddHeader(h *wire.Header, version *string) error {
 	name, ok := attributeOf(h.Key)
 	switch {
 	case !ok:
-		v.carry(h)
+		v.keepHeader(h)
 		return nil
 	case h.Value == nil:
 		return nil
 	case !isText(h.Value):
 		return attributeError(name, textFault(h.Value))
 	case name == attrSpecVersion:
-		*version = text(h.Value)
+		*version = toText(h.Value)
 		return nil
 	}
-	return v.set(name, text(h.Value))
+	return v.set(name, toText(h.Value))
 }
 
-// carry keeps a header that is not an attribute; content-type is an attribute.
-func (v *View) carry(h *wire.Header) {
+// keepHeader keeps a header that is not an attribute; content-type is an attribute.
+func (v *View) keepHeader(h *wire.Header) {
 	if !isContentType(h.Key) {
 		v.Foreign = append(v.Foreign, *h)
 	}
@@ -208,7 +208,7 @@ func isContentType(key string) bool {
 
 // set stores a value, which is known to be text, in the field or extension of its name.
 func (v *View) set(name, value string) error {
-	if field := v.core(name); field != nil {
+	if field := v.coreField(name); field != nil {
 		*field = value
 		return nil
 	}
@@ -219,8 +219,8 @@ func (v *View) set(name, value string) error {
 	return nil
 }
 
-// allPlain reports whether all values are ASCII of limited length, as nearly all are. One pass over
-// all of them, eight bytes at a time, costs half of a call of utf8.Valid for each.
+// allPlain reports whether all values are ASCII of limited length, as nearly all values are. One
+// pass over all values, eight bytes at a time, takes half the time of utf8.Valid for each value.
 func allPlain(headers []wire.Header) bool {
 	var bits uint64
 	for i := range headers {
@@ -258,8 +258,8 @@ func textFault(b []byte) error {
 
 var errTime = errors.New("is no RFC 3339 time such as 2026-01-31T15:04:05Z")
 
-// looksLikeTime checks the shape of an RFC 3339 time. That is cheap enough for the hot path, and it
-// is enough for comparing times as text.
+// looksLikeTime checks the shape of an RFC 3339 time. This check is cheap enough for the hot path,
+// and it is sufficient for comparing times as text.
 func looksLikeTime(s string) bool {
 	return len(s) >= len("2006-01-02T15:04:05Z") &&
 		s[4] == '-' && s[7] == '-' && s[10]|0x20 == 't' && s[13] == ':' && s[16] == ':'
@@ -277,7 +277,7 @@ func (v *View) decodeStructuredRecord(r *wire.Record, contentType string) error 
 	v.Key = r.Key
 	for _, h := range r.Headers {
 		if _, ok := attributeOf(h.Key); !ok {
-			v.carry(&h)
+			v.keepHeader(&h)
 		}
 	}
 	return nil

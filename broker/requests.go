@@ -24,8 +24,8 @@ const anyNode int32 = -1
 //
 // It guards against a race. The transport stops waiting when the context ends, while its connection
 // goroutine may still write our request or fill our answer. The side that wins claim owns the
-// buffers. A caller that loses claim waits until the goroutine is done with them; cutting the
-// connection makes that wait short.
+// buffers. A caller that loses claim waits until the goroutine has finished with the buffers;
+// closing the connection makes that wait short.
 type exchange struct {
 	ctx    context.Context
 	node   int32
@@ -64,8 +64,8 @@ func (x *exchange) RawExchange(rw io.ReadWriter) (protocol.Message, error) {
 	}
 	err := x.exchange(rw)
 	if !stop() && err == nil {
-		// The answer came, but the connection is being cut. It must not be reused, because the cut
-		// would hit another request.
+		// The answer came, but the connection is being closed. So the connection must not be reused
+		// for another request.
 		err = context.Cause(x.ctx)
 	}
 	if err != nil {
@@ -104,8 +104,8 @@ func (b *Broker) call(ctx context.Context, node int32, frame *wire.Frame, buf []
 // errUnsent means that no byte of a request was sent.
 var errUnsent = errors.New("not sent")
 
-// roundTrip passes a request to the transport, unless the broker is closed: the transport would
-// open new connections for it.
+// roundTrip passes a request to the transport. It does not do so after the broker is closed,
+// because the transport would open new connections.
 func (b *Broker) roundTrip(ctx context.Context, request protocol.Message) error {
 	if b.life.Err() != nil {
 		return ErrClosed
@@ -114,16 +114,16 @@ func (b *Broker) roundTrip(ctx context.Context, request protocol.Message) error 
 	return err
 }
 
-// within limits the time of one request. A request without an answer by then is in doubt, and the
-// caller decides what follows from that.
-func (b *Broker) within(ctx context.Context) (context.Context, context.CancelFunc) {
+// limitTime limits the time of one request. A request without an answer by then is in doubt, and
+// the caller decides what to do.
+func (b *Broker) limitTime(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, b.requestTimeout)
 }
 
-// routed sends one of kafka-go's own requests to a chosen server. The transport itself would route
-// it by a cache that may be seconds old. After a creation it would also wait for the topics to
-// appear in that cache, which only ever has one topic.
-type routed struct {
+// routedRequest sends one of kafka-go's own requests to a chosen server. The transport itself would
+// route it by a cache that may be seconds old. After a creation it would also wait for the topics
+// to appear in that cache, which always has only one topic.
+type routedRequest struct {
 	node    int32
 	client  string
 	request protocol.Message
@@ -132,27 +132,27 @@ type routed struct {
 }
 
 var (
-	_ protocol.BrokerMessage = (*routed)(nil)
-	_ protocol.RawExchanger  = (*routed)(nil)
+	_ protocol.BrokerMessage = (*routedRequest)(nil)
+	_ protocol.RawExchanger  = (*routedRequest)(nil)
 )
 
 // ApiKey returns the kind of the carried request.
-func (r *routed) ApiKey() protocol.ApiKey { return r.request.ApiKey() }
+func (r *routedRequest) ApiKey() protocol.ApiKey { return r.request.ApiKey() }
 
 // Broker returns the chosen server.
-func (r *routed) Broker(protocol.Cluster) (protocol.Broker, error) {
+func (r *routedRequest) Broker(protocol.Cluster) (protocol.Broker, error) {
 	return protocol.Broker{ID: r.node}, nil
 }
 
 // Required stores the version that the connection agreed on.
-func (r *routed) Required(versions map[protocol.ApiKey]int16) bool {
+func (r *routedRequest) Required(versions map[protocol.ApiKey]int16) bool {
 	r.version = versions[r.ApiKey()]
 	return true
 }
 
 // RawExchange writes the request and reads the answer. It returns r and not the answer, because the
 // transport acts on answers whose type it knows.
-func (r *routed) RawExchange(rw io.ReadWriter) (_ protocol.Message, err error) {
+func (r *routedRequest) RawExchange(rw io.ReadWriter) (_ protocol.Message, err error) {
 	if err := protocol.WriteRequest(rw, r.version, 0, r.client, r.request); err != nil {
 		return nil, err
 	}
@@ -160,12 +160,12 @@ func (r *routed) RawExchange(rw io.ReadWriter) (_ protocol.Message, err error) {
 	return r, err
 }
 
-// ask sends one of kafka-go's requests to a server and returns its answer.
-func ask[T protocol.Message](ctx context.Context, b *Broker, node int32, request protocol.Message) (T, error) {
+// requestServer sends one of kafka-go's requests to a server and returns its answer.
+func requestServer[T protocol.Message](ctx context.Context, b *Broker, node int32, request protocol.Message) (T, error) {
 	var none T
-	ctx, cancel := b.within(ctx)
+	ctx, cancel := b.limitTime(ctx)
 	defer cancel()
-	r := &routed{node: node, client: b.names.Install(), request: request}
+	r := &routedRequest{node: node, client: b.names.Install(), request: request}
 	if err := b.roundTrip(ctx, r); err != nil {
 		return none, fmt.Errorf("ask Kafka for %s: %w", request.ApiKey(), err)
 	}
@@ -177,12 +177,12 @@ func ask[T protocol.Message](ctx context.Context, b *Broker, node int32, request
 }
 
 // cluster knows which server leads which partition. kafka-go's transport has such a cache too, but
-// it is stale for seconds after a leader has moved. Ours asks again as soon as an answer shows that
-// it is wrong.
+// it is stale for seconds after a leader has moved. This cache asks again as soon as an answer
+// shows that an entry is wrong.
 type cluster struct {
 	mu     sync.Mutex
 	topics map[string]*topicPlace
-	asking map[string]*asking
+	asking map[string]*pendingMetadata
 }
 
 type topicPlace struct {
@@ -190,30 +190,30 @@ type topicPlace struct {
 	asked   time.Time // time before the request was sent, so that the entry is never older than it looks
 }
 
-// asking is a metadata request without an answer yet. Other callers that want the same topic wait
-// for it instead of asking again. Its fields are set before done is closed.
-type asking struct {
+// pendingMetadata is a metadata request without an answer yet. Other callers that want the same
+// topic wait for it instead of asking again. Its fields are set before done is closed.
+type pendingMetadata struct {
 	done      chan struct{}
 	leaders   []int32
 	err       error
-	abandoned bool // whether the asking caller gave up, which means nothing about the cluster
+	abandoned bool // whether the asking caller gave up; this says nothing about the cluster
 }
 
-// metadata asks Kafka without any cache. No topics means all.
+// metadata asks Kafka without any cache. An empty list of topics means all topics.
 func (b *Broker) metadata(ctx context.Context, topics ...string) (*wire.Metadata, error) {
 	asked := time.Now()
 	m, err := b.metadataFrom(ctx, anyNode, topics...)
 	if err != nil {
 		return nil, err
 	}
-	b.dialer.learn(m.Brokers)
-	b.learn(m.Topics, asked)
+	b.dialer.storeAddresses(m.Brokers)
+	b.storeLeaders(m.Topics, asked)
 	return m, nil
 }
 
 // metadataFrom asks one server for its view of the cluster.
 func (b *Broker) metadataFrom(ctx context.Context, node int32, topics ...string) (*wire.Metadata, error) {
-	ctx, cancel := b.within(ctx)
+	ctx, cancel := b.limitTime(ctx)
 	defer cancel()
 	var frame wire.Frame
 	frame.Metadata(b.names.Install(), topics)
@@ -228,9 +228,9 @@ func (b *Broker) metadataFrom(ctx context.Context, node int32, topics ...string)
 	return m, nil
 }
 
-// learn stores the leaders of our streams. It ignores other topics, of which a shared Kafka may
-// have thousands.
-func (b *Broker) learn(topics []wire.TopicMetadata, asked time.Time) {
+// storeLeaders stores the leaders of our streams. It ignores other topics, of which a shared Kafka
+// may have thousands.
+func (b *Broker) storeLeaders(topics []wire.TopicMetadata, asked time.Time) {
 	c := &b.cluster
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -257,7 +257,7 @@ func leadersOf(t *wire.TopicMetadata) []int32 {
 // older than maxAge.
 func (b *Broker) leaders(ctx context.Context, topic string, maxAge time.Duration) ([]int32, error) {
 	for {
-		known, a, mine := b.cluster.look(topic, maxAge)
+		known, a, mine := b.cluster.cachedLeaders(topic, maxAge)
 		if known != nil {
 			return known, nil
 		}
@@ -278,9 +278,9 @@ func (b *Broker) leaders(ctx context.Context, topic string, maxAge time.Duration
 	}
 }
 
-// look returns the cached leaders, or the request that is under way; mine means that the caller
-// must make it.
-func (c *cluster) look(topic string, maxAge time.Duration) (known []int32, a *asking, mine bool) {
+// cachedLeaders returns the cached leaders, or the request that is under way. If mine is true, the
+// caller must make the request.
+func (c *cluster) cachedLeaders(topic string, maxAge time.Duration) (known []int32, a *pendingMetadata, mine bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if p := c.topics[topic]; p != nil && time.Since(p.asked) <= maxAge {
@@ -289,12 +289,12 @@ func (c *cluster) look(topic string, maxAge time.Duration) (known []int32, a *as
 	if a := c.asking[topic]; a != nil {
 		return nil, a, false
 	}
-	a = &asking{done: make(chan struct{})}
+	a = &pendingMetadata{done: make(chan struct{})}
 	c.asking[topic] = a
 	return nil, a, true
 }
 
-func (c *cluster) answered(topic string, a *asking) {
+func (c *cluster) answered(topic string, a *pendingMetadata) {
 	c.mu.Lock()
 	delete(c.asking, topic)
 	c.mu.Unlock()

@@ -70,14 +70,14 @@ func TestAClosedBrokerDoesNotOpenUpAgain(t *testing.T) {
 	}
 }
 
-// noticed is a context that reports the first wait for its end.
-type noticed struct {
+// noticedContext is a context that reports the first wait for its end.
+type noticedContext struct {
 	context.Context
 	once sync.Once
 	seen chan struct{}
 }
 
-func (n *noticed) Done() <-chan struct{} {
+func (n *noticedContext) Done() <-chan struct{} {
 	n.once.Do(func() { close(n.seen) })
 	return n.Context.Done()
 }
@@ -101,7 +101,7 @@ func TestLeadersOutlastsWhoeverAskedFirst(t *testing.T) {
 	left := make(chan error, 1)
 	go func() { _, err := b.leaders(first, "prod.facts", 0); left <- err }()
 	<-arrived
-	second := &noticed{Context: t.Context(), seen: make(chan struct{})}
+	second := &noticedContext{Context: t.Context(), seen: make(chan struct{})}
 	got := make(chan error, 1)
 	go func() { _, err := b.leaders(second, "prod.facts", time.Minute); got <- err }()
 	<-second.seen
@@ -142,8 +142,8 @@ func TestMetadataOfAllSparesAskingForEach(t *testing.T) {
 	}
 }
 
-// three returns a cluster of three servers and a broker that knows the first one's address.
-func three(t *testing.T) (*Broker, *kfake.Cluster) {
+// threeServers returns a cluster of three servers and a broker that knows the first one's address.
+func threeServers(t *testing.T) (*Broker, *kfake.Cluster) {
 	t.Helper()
 	c := fakeCluster(t, kfake.NumBrokers(3))
 	b := openAt(t, c.ListenAddrs()[0])
@@ -195,7 +195,7 @@ func serverAt(t *testing.T, b *Broker, addr string) int32 {
 }
 
 func TestTheServerWhoseAddressWasGivenMayStop(t *testing.T) {
-	b, c := three(t)
+	b, c := threeServers(t)
 	p := producer(t, b)
 	publishOne(t, p)
 	given := serverAt(t, b, b.addr.String())
@@ -217,7 +217,7 @@ func TestTheServerWhoseAddressWasGivenMayStop(t *testing.T) {
 }
 
 func TestAServerThatHasJustJoinedLeads(t *testing.T) {
-	b, c := three(t)
+	b, c := threeServers(t)
 	p := producer(t, b)
 	publishOne(t, p)
 	if _, _, err := c.AddNode(7, 0); err != nil {
@@ -232,7 +232,7 @@ func TestAServerThatHasJustJoinedLeads(t *testing.T) {
 }
 
 func TestAServerThatComesBackOnAnotherPort(t *testing.T) {
-	b, c := three(t)
+	b, c := threeServers(t)
 	p := producer(t, b)
 	moveAll(t, c, 2)
 	publishOne(t, p)
@@ -268,7 +268,7 @@ func TestOffsetsSayWhichPartitionHasNoLeader(t *testing.T) {
 }
 
 func TestOffsetsEndAtWhatWillNotPass(t *testing.T) {
-	b, c := three(t)
+	b, c := threeServers(t)
 	moveAll(t, c, 0) // one answer then covers both
 	c.ControlKey(int16(kmsg.ListOffsets), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		c.KeepControl()

@@ -33,17 +33,17 @@ const (
 // PLAIN or SCRAM. It names files and holds no secret, so printing it is safe. Every new connection
 // reads the files again, so a rotated password or certificate needs no restart.
 type Security struct {
-	TLS          bool   // speak TLS; none of the fields below implies it
-	CAFile       string // PEM with the CAs to trust; empty for the system's CAs
-	CertFile     string // PEM with our certificate, if Kafka asks for one
-	KeyFile      string // PEM with the certificate's key
-	ServerName   string // name in Kafka's certificate; empty for the host dialed
+	TLS          bool   // whether to use TLS; no other field turns it on
+	CAFile       string // PEM file of the trusted CAs; empty for the system's CAs
+	CertFile     string // PEM file of our certificate, if Kafka requires one
+	KeyFile      string // PEM file of the certificate's key
+	ServerName   string // name in Kafka's certificate; empty for the name of the dialed host
 	Mechanism    string // PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512; empty for no SASL
 	User         string
 	PasswordFile string
 }
 
-// check returns an error if fields contradict each other. It reads no file.
+// check returns an error if fields contradict each other. check reads no file.
 func (s Security) check() error {
 	if err := s.checkTLS(); err != nil {
 		return err
@@ -84,8 +84,8 @@ func (s Security) checkSASL() error {
 // not fill the memory.
 const maxSecretFile = 64 << 10
 
-// readSecret reads a secret from its file, without the line end that editors add. It is called at
-// each use, and its result is not stored.
+// readSecret reads a secret from its file, without the line end that editors add. readSecret is
+// called for each use, and the secret is not stored.
 func readSecret(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -106,7 +106,7 @@ func readSecret(path string) ([]byte, error) {
 }
 
 // secretFileError names the file only if it looks like a path. The most common mistake is to give
-// the password in place of its file's path, and then the path is the secret.
+// the password instead of its file's path. Then the path is the secret.
 func secretFileError(path string, err error) error {
 	if cause := new(os.PathError); errors.As(err, &cause) {
 		err = cause.Err
@@ -125,8 +125,8 @@ func looksLikePath(path string) bool {
 	return err == nil && dir.IsDir()
 }
 
-// startTLS does the handshake here and not in kafka-go. Here the files are read again for each
-// connection, the context limits the time, and the error can name the next step.
+// startTLS does the handshake instead of kafka-go. So the files are read again for each connection,
+// the context limits the time, and the error can name the next step.
 func (s Security) startTLS(ctx context.Context, conn net.Conn, address string) (net.Conn, error) {
 	config, err := s.tlsConfig(address)
 	if err != nil {
@@ -205,8 +205,9 @@ func alertFromPeer(err error) bool {
 	return errors.As(err, &op) && op.Op == "remote error"
 }
 
-// authenticate authenticates the user on a new connection. kafka-go would do it without a deadline.
-// A broker that closes the connection after a wrong password would then appear as "unexpected EOF".
+// authenticate authenticates the user on a new connection. kafka-go would authenticate without a
+// deadline. A broker that closes the connection after a wrong password would then appear as
+// "unexpected EOF".
 func (s Security) authenticate(ctx context.Context, conn net.Conn, clientID, address string) error {
 	if err := s.refuseClearText(conn); err != nil {
 		return err
@@ -295,7 +296,7 @@ func saslExchange(ctx context.Context, pc *protocol.Conn, mechanism sasl.Mechani
 }
 
 // saslCause returns the meaning of a failed exchange. After a wrong password some brokers send an
-// error, others close the connection.
+// error, and other brokers close the connection.
 func (s Security) saslCause(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:

@@ -190,7 +190,7 @@ func TestTLSToAPortWithoutIt(t *testing.T) {
 func TestMutualTLS(t *testing.T) {
 	ca, other := newAuthority(t), newAuthority(t)
 	hour := time.Now().Add(time.Hour)
-	addr := fakeKafka(t, kfake.TLS(ca.mutual(t)))
+	addr := fakeKafka(t, kfake.TLS(ca.mutualTLS(t)))
 	mustRefuse(t, addr, Security{TLS: true, CAFile: ca.File}, addr, "client certificate")
 
 	certFile, keyFile := other.issue(t, "mill", hour)
@@ -203,7 +203,7 @@ func TestMutualTLS(t *testing.T) {
 func TestRotatedCertificateIsUsedByTheNextConnection(t *testing.T) {
 	ca, other := newAuthority(t), newAuthority(t)
 	hour := time.Now().Add(time.Hour)
-	addr := fakeKafka(t, kfake.TLS(ca.mutual(t)))
+	addr := fakeKafka(t, kfake.TLS(ca.mutualTLS(t)))
 	certFile, keyFile := other.issue(t, "mill", hour)
 	d := &dialer{seeds: []string{addr}, security: Security{TLS: true, CAFile: ca.File, CertFile: certFile, KeyFile: keyFile}}
 	if err := d.probe(t.Context()); err == nil {
@@ -403,8 +403,8 @@ func (a authority) server(t *testing.T, until time.Time) *tls.Config {
 	return &tls.Config{Certificates: []tls.Certificate{pair}}
 }
 
-// mutual is like server and asks clients for a certificate of this authority.
-func (a authority) mutual(t *testing.T) *tls.Config {
+// mutualTLS is like server and asks clients for a certificate of this authority.
+func (a authority) mutualTLS(t *testing.T) *tls.Config {
 	t.Helper()
 	config := a.server(t, time.Now().Add(time.Hour))
 	config.ClientAuth = tls.RequireAndVerifyClientCert

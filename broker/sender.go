@@ -15,7 +15,7 @@ import (
 )
 
 // sender sends batches to one server, one request at a time. So the batches of a partition arrive
-// in order. The events that arrive while a request is under way form the next one, so batches grow
+// in order. Events that arrive during a request are sent with the next request, so batches grow
 // with the load and not with a timer.
 type sender struct {
 	p    *Producer
@@ -25,8 +25,8 @@ type sender struct {
 	mu    sync.Mutex
 	ready []*outPartition
 
-	taken []*outPartition // partitions of the request in flight; nil after their answer
-	next  int             // index in taken of the partition expected next in the answer
+	taken []*outPartition // partitions of the request in flight; each becomes nil after its answer
+	next  int             // index in taken of the next partition in the answer
 	spare []*outPartition
 	frame wire.Frame
 	buf   []byte
@@ -49,8 +49,8 @@ func (p *Producer) sender(node int32) *sender {
 	return s
 }
 
-// list takes over a partition that has something to send.
-func (s *sender) list(o *outPartition) {
+// enqueue adds a partition that has events to send.
+func (s *sender) enqueue(o *outPartition) {
 	s.mu.Lock()
 	s.ready = append(s.ready, o)
 	s.mu.Unlock()
@@ -86,7 +86,7 @@ func (s *sender) run() {
 }
 
 // gather moves due partitions from ready to taken, up to the size of a request. It returns the time
-// until more are due.
+// until more partitions are due.
 func (s *sender) gather() time.Duration {
 	s.mu.Lock()
 	s.ready, s.spare = s.spare[:0], s.ready
@@ -100,7 +100,7 @@ func (s *sender) gather() time.Duration {
 	keep := s.spare[:0]
 	for _, o := range s.spare {
 		o.mu.Lock()
-		left := o.due(linger, now)
+		left := o.remainingLinger(linger, now)
 		if left <= 0 && size < targetRequest {
 			size += s.take(o)
 		} else {
@@ -139,46 +139,46 @@ func (s *sender) take(o *outPartition) int {
 	return head.Size()
 }
 
-// send sends the heads of the taken partitions and handles the answers. It owns the partitions
-// meanwhile; other goroutines only append after the heads.
+// send sends the heads of the taken partitions and handles the answers. Meanwhile send owns the
+// partitions, and other goroutines only append after the heads.
 func (s *sender) send() {
-	ctx, cancel := s.p.b.within(s.p.ctx)
+	ctx, cancel := s.p.b.limitTime(s.p.ctx)
 	defer cancel()
-	if err := s.stamp(ctx); err != nil {
-		s.failed(err, false)
+	if err := s.sealHeads(ctx); err != nil {
+		s.handleFailure(err, false)
 		return
 	}
 	s.encode()
 	began := time.Now()
 	answer, err := s.p.b.call(ctx, s.node, &s.frame, s.buf)
-	s.p.counts.asked(began)
+	s.p.counts.countRequest(began)
 	if err == nil {
 		s.buf, s.next = answer, 0
 		err = wire.ReadProduced(answer, s.answered)
 	}
 	if err == nil {
-		// A partition that is missing from the answer has no answer.
+		// A partition that is missing from the response has no answer.
 		err = kafka.NetworkException
 	}
-	s.failed(err, !errors.Is(err, errUnsent))
+	s.handleFailure(err, !errors.Is(err, errUnsent))
 }
 
-// failed handles the taken partitions without an answer. doubt means that their batches may have
-// arrived.
-func (s *sender) failed(err error, doubt bool) {
+// handleFailure handles the taken partitions without an answer. doubt means that their batches may
+// have arrived.
+func (s *sender) handleFailure(err error, doubt bool) {
 	for _, o := range s.taken {
 		if o != nil {
-			o.queue0(func(b *batch) { b.doubt = b.doubt || doubt })
-			s.p.again(o, err)
+			o.withHead(func(b *batch) { b.doubt = b.doubt || doubt })
+			s.p.retryLater(o, err)
 		}
 	}
 	clear(s.taken)
 	s.taken = s.taken[:0]
 }
 
-// stamp seals the heads and gives them their sequence numbers. A head that was sent before gets the
-// same number again, so sending it again is safe.
-func (s *sender) stamp(ctx context.Context) error {
+// sealHeads seals the heads and gives them their sequence numbers. A head that was sent before
+// keeps its number, so it is safe to send it again.
+func (s *sender) sealHeads(ctx context.Context) error {
 	for _, o := range s.taken {
 		o.mu.Lock()
 		id, head := o.id, o.queue[0]
@@ -201,7 +201,7 @@ func (s *sender) stamp(ctx context.Context) error {
 		head.Stamp(wire.Identity{Producer: id.producer, Epoch: id.epoch, Sequence: o.sequence, Transactional: s.p.tx != nil})
 	}
 	if s.p.tx != nil {
-		return s.p.tx.include(ctx, s.taken)
+		return s.p.tx.addPartitions(ctx, s.taken)
 	}
 	return nil
 }
@@ -222,7 +222,7 @@ func (s *sender) encode() {
 		if i == 0 || s.taken[i-1].topic != o.topic {
 			s.frame.Topic(o.topic.name, s.sameTopic(i))
 		}
-		o.queue0(func(b *batch) { s.frame.Batch(o.index, b.Bytes()) })
+		o.withHead(func(b *batch) { s.frame.Batch(o.index, b.Bytes()) })
 	}
 	s.frame.End()
 }
@@ -242,14 +242,14 @@ func (s *sender) answered(a wire.Produced) {
 		s.next = (s.next + 1) % len(s.taken)
 		if o := s.taken[i]; o != nil && o.index == a.Partition && o.topic.name == a.Topic {
 			s.taken[i] = nil
-			s.p.settle(o, a)
+			s.p.handleAnswer(o, a)
 			return
 		}
 	}
 }
 
-// resolver holds partitions that could not be sent to their supposed leader. It waits for their
-// backoff, finds their leader and lists them again.
+// resolver holds partitions that could not be sent to their supposed leader. For each partition the
+// resolver waits for the backoff, finds the leader and gives the partition to the leader's sender.
 type resolver struct {
 	mu   sync.Mutex
 	list []lost
@@ -262,7 +262,7 @@ type lost struct {
 	last error
 }
 
-// add takes over a partition.
+// add adds a partition.
 func (r *resolver) add(o *outPartition, err error) {
 	o.mu.Lock()
 	o.place = homeless
@@ -313,12 +313,13 @@ func (r *resolver) due(now time.Time) (due []lost, wait time.Duration) {
 	return due, wait
 }
 
-// fresh is the age up to which cached leaders may be used after a failure. The backoff is longer on
-// average, so Kafka was asked after the failure.
-const fresh = 10 * time.Millisecond
+// maxLeaderAge is the age up to which cached leaders may be used after a failure. The backoff is
+// longer on average, so Kafka was asked after the failure.
+const maxLeaderAge = 10 * time.Millisecond
 
-// resolveAll asks once for each topic. If the cluster does not even refuse, each request lasts the
-// whole timeout; and a topic may have a thousand partitions whose events must be given up in time.
+// resolveAll asks for the leaders once for each topic, because a topic may have a thousand
+// partitions. If the cluster does not answer, each request lasts the whole timeout, and events must
+// be given up in time.
 func (r *resolver) resolveAll(p *Producer, due []lost) {
 	failed := map[*outTopic]error{}
 	for _, l := range due {
@@ -327,23 +328,23 @@ func (r *resolver) resolveAll(p *Producer, due []lost) {
 }
 
 func (r *resolver) resolve(p *Producer, l lost, failed map[*outTopic]error) {
-	if p.tx != nil && p.tx.faulty() != nil { // it aborts, so none of its events are sent
-		l.o.fail(p, p.tx.faulty())
-		p.relist(l.o)
+	if p.tx != nil && p.tx.faulty() != nil { // the transaction aborts, so none of its events are sent
+		l.o.failHead(p, p.tx.faulty())
+		p.requeue(l.o)
 		return
 	}
-	if !l.o.expire(p, l.last) {
+	if !l.o.expireHeads(p, l.last) {
 		return
 	}
 	if p.tx != nil && p.tx.faulty() != nil {
-		p.again(l.o, l.last)
+		p.retryLater(l.o, l.last)
 		return
 	}
 	var leaders []int32
 	err := failed[l.o.topic]
 	if err == nil {
 		ctx, cancel := context.WithTimeout(p.ctx, 2*time.Second)
-		leaders, err = p.b.leaders(ctx, l.o.topic.name, fresh)
+		leaders, err = p.b.leaders(ctx, l.o.topic.name, maxLeaderAge)
 		cancel()
 		failed[l.o.topic] = err
 	}
@@ -360,7 +361,7 @@ func (r *resolver) resolve(p *Producer, l lost, failed map[*outTopic]error) {
 	l.o.mu.Lock()
 	l.o.place, l.o.leader = listed, leaders[l.o.index]
 	l.o.mu.Unlock()
-	p.sender(leaders[l.o.index]).list(l.o)
+	p.sender(leaders[l.o.index]).enqueue(l.o)
 }
 
 // verdict is the meaning of an answer for its batch.
@@ -368,23 +369,24 @@ type verdict int8
 
 const (
 	stored      verdict = iota
-	tryAgain            // unchanged, under the same sequence number
-	maybeStored         // unchanged; the batch may be on the log already
+	tryAgain            // send the unchanged batch again under the same sequence number
+	maybeStored         // send the unchanged batch again; it may be on the log already
 	relabel             // the batch is not on the log, and its sequence number cannot be used
-	takeApart           // one of its events is the cause and must be found
-	refused             // another try would not help
+	takeApart           // one event of the batch is the cause and must be found
+	refused             // another try would have the same result
 )
 
-// judge maps Kafka's codes to verdicts. No other code knows what they mean for a batch.
-func judge(code kafka.Error, events int) verdict {
+// codeVerdict maps Kafka's error codes to verdicts. No other function knows what an error code
+// means for a batch.
+func codeVerdict(code kafka.Error, events int) verdict {
 	switch code {
 	case 0, kafka.DuplicateSequenceNumber:
 		return stored
 	case kafka.OutOfOrderSequenceNumber, kafka.UnknownProducerId,
 		kafka.InvalidProducerEpoch, kafka.InvalidProducerIDMapping:
-		// The broker has forgotten the producer or had to drop records. If it had stored this
-		// batch, it would have answered so, because only one batch of a partition is ever in
-		// flight.
+		// The broker has forgotten the producer or had to drop records. The broker has not stored
+		// this batch: only one batch of a partition is in flight at a time, so the broker would
+		// have reported a stored one.
 		return relabel
 	case kafka.MessageSizeTooLarge, kafka.InvalidTimestamp, kafka.InvalidRecord, kafka.RecordListTooLarge:
 		if events > 1 {
@@ -398,13 +400,14 @@ func judge(code kafka.Error, events int) verdict {
 		return tryAgain
 	}
 	// A leader may append the batch and then lose its leadership, its disk or the topic while the
-	// replicas catch up. It then answers with the same codes as a leader that never had the batch.
+	// replicas catch up. Then the leader answers with the same codes as a leader that never had the
+	// batch.
 	return maybeStored
 }
 
 // provesAbsence reports whether a refusal means that the batch is not on the log. After any other
-// refusal, above all UNKNOWN_SERVER_ERROR and NOT_LEADER_OR_FOLLOWER, it may be. Then Kafka would
-// take the next batch under its sequence number for a repetition and drop it.
+// refusal, above all UNKNOWN_SERVER_ERROR and NOT_LEADER_OR_FOLLOWER, the batch may be on the log.
+// Then Kafka would drop the next batch under the same sequence number as a repetition.
 func provesAbsence(code kafka.Error) bool {
 	switch code {
 	case kafka.MessageSizeTooLarge, kafka.RecordListTooLarge, kafka.InvalidRecord, kafka.InvalidTimestamp,
@@ -417,14 +420,14 @@ func provesAbsence(code kafka.Error) bool {
 	return false
 }
 
-// settle handles the answer to a partition's head.
-func (p *Producer) settle(o *outPartition, a wire.Produced) {
+// handleAnswer handles the answer to a partition's head.
+func (p *Producer) handleAnswer(o *outPartition, a wire.Produced) {
 	code := kafka.Error(a.Error)
 	var head *batch
-	o.queue0(func(b *batch) { head = b })
-	v := judge(code, head.Len())
+	o.withHead(func(b *batch) { head = b })
+	v := codeVerdict(code, head.Len())
 	if p.tx != nil && (v == relabel || code == kafka.ProducerFenced) {
-		// A new producer id would tear the transaction apart, so it aborts.
+		// A transaction cannot continue under a new producer id, so the transaction aborts.
 		p.tx.poison(code)
 		v = refused
 	}
@@ -433,17 +436,17 @@ func (p *Producer) settle(o *outPartition, a wire.Produced) {
 		p.stored(o, head, a)
 	case maybeStored:
 		head.doubt = true
-		p.again(o, code)
+		p.retryLater(o, code)
 	case tryAgain:
-		p.again(o, code)
+		p.retryLater(o, code)
 	case relabel:
 		p.relabel(o, head, code)
 	case takeApart:
 		p.takeApart(o, head, code)
 	case refused:
 		head.doubt = head.doubt || !provesAbsence(code)
-		o.fail(p, refusal(code, a.Message))
-		p.relist(o)
+		o.failHead(p, refusalError(code, a.Message))
+		p.requeue(o)
 	}
 }
 
@@ -454,34 +457,34 @@ func (p *Producer) stored(o *outPartition, head *batch, a wire.Produced) {
 	}
 	n := int32(head.Len())
 	p.counts.stored(int(n), head.bytes)
-	head.report(o.receipt(offset), nil)
+	head.callCallbacks(o.receipt(offset), nil)
 	o.mu.Lock()
 	o.sequence = (o.sequence + n) & 0x7fffffff
 	o.mu.Unlock()
 	o.pop(p)
-	p.relist(o)
+	p.requeue(o)
 }
 
 func (p *Producer) relabel(o *outPartition, head *batch, code kafka.Error) {
 	o.mu.Lock()
 	p.b.log.Warn("a partition takes a new producer id", "stream", o.topic.stream, "partition", o.index,
 		"producer", o.id.producer, "sequence", o.sequence, "reason", code.Title())
-	p.ident.burn(o.id)
+	p.ident.invalidate(o.id)
 	o.id = noIdentity
 	head.doubt = false
 	o.mu.Unlock()
-	p.again(o, code)
+	p.retryLater(o, code)
 }
 
-// again gives a partition to the resolver, which tries again when the leader is known and the
-// backoff is over.
-func (p *Producer) again(o *outPartition, err error) {
+// retryLater gives a partition to the resolver, which sends the batch again when the leader is
+// known and the backoff is over.
+func (p *Producer) retryLater(o *outPartition, err error) {
 	if p.ctx.Err() != nil {
 		return // Close calls the callbacks
 	}
-	if p.tx != nil && p.tx.faulty() != nil || !passing(err) && !relabelled(err) {
-		o.fail(p, err)
-		p.relist(o)
+	if p.tx != nil && p.tx.faulty() != nil || !isTransient(err) && !relabelled(err) {
+		o.failHead(p, err)
+		p.requeue(o)
 		return
 	}
 	p.counts.retries.Add(1)
@@ -490,11 +493,12 @@ func (p *Producer) again(o *outPartition, err error) {
 
 func relabelled(err error) bool {
 	var code kafka.Error
-	return errors.As(err, &code) && judge(code, 1) == relabel
+	return errors.As(err, &code) && codeVerdict(code, 1) == relabel
 }
 
-// relist moves a partition to its sender, or to idle, after its head was removed.
-func (p *Producer) relist(o *outPartition) {
+// requeue moves a partition to its sender after its head was removed, or to idle if no batch is
+// left.
+func (p *Producer) requeue(o *outPartition) {
 	o.mu.Lock()
 	more, leader := len(o.queue) > 0, o.leader
 	o.place = idle
@@ -503,7 +507,7 @@ func (p *Producer) relist(o *outPartition) {
 	}
 	o.mu.Unlock()
 	if more {
-		p.sender(leader).list(o)
+		p.sender(leader).enqueue(o)
 	}
 }
 
@@ -512,8 +516,8 @@ func (p *Producer) relist(o *outPartition) {
 func (p *Producer) takeApart(o *outPartition, head *batch, code kafka.Error) {
 	parts, err := p.split(head)
 	if err != nil {
-		o.fail(p, errors.Join(refusal(code, ""), err))
-		p.relist(o)
+		o.failHead(p, errors.Join(refusalError(code, ""), err))
+		p.requeue(o)
 		return
 	}
 	o.mu.Lock()
@@ -521,7 +525,7 @@ func (p *Producer) takeApart(o *outPartition, head *batch, code kafka.Error) {
 	o.queue = append(parts, o.queue[1:]...)
 	o.mu.Unlock()
 	p.batches.Put(head)
-	p.relist(o)
+	p.requeue(o)
 }
 
 func (p *Producer) split(head *batch) ([]*batch, error) {
@@ -551,8 +555,8 @@ func (p *Producer) split(head *batch) ([]*batch, error) {
 	return parts, records.Err()
 }
 
-// refusal turns a code into an error that names the next step.
-func refusal(code kafka.Error, message string) error {
+// refusalError turns a code into an error that names the next step.
+func refusalError(code kafka.Error, message string) error {
 	if message != "" {
 		message = " (" + message + ")"
 	}

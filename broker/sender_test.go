@@ -37,7 +37,7 @@ func TestResolverAsksOnceForATopic(t *testing.T) {
 	var due []lost
 	for i := range partitions {
 		o := &outPartition{topic: one.topic, index: int32(i), place: homeless}
-		o.put(t, p, func(Receipt, error) {})
+		o.appendEvent(t, p, func(Receipt, error) {})
 		due = append(due, lost{o: o, last: errors.New("no")})
 	}
 	p.resolve.resolveAll(p, due)
@@ -84,7 +84,7 @@ func TestJudge(t *testing.T) {
 		{kafka.Error(9999), 1, refused},
 	}
 	for _, c := range cases {
-		if got := judge(c.code, c.events); got != c.want {
+		if got := codeVerdict(c.code, c.events); got != c.want {
 			t.Errorf("judge(%d %s, %d events) is %d, want %d", c.code, c.code.Title(), c.events, got, c.want)
 		}
 	}
@@ -110,10 +110,10 @@ func TestGivenUpAfterALeaderMoved(t *testing.T) {
 	p.ident.p = p
 	p.ctx = t.Context()
 	var got error
-	o.put(t, p, func(_ Receipt, err error) { got = err })
+	o.appendEvent(t, p, func(_ Receipt, err error) { got = err })
 	o.id = identity{7, 0}
-	p.settle(o, wire.Produced{Error: int16(kafka.NotLeaderForPartition)})
-	o.fail(p, kafka.NotLeaderForPartition)
+	p.handleAnswer(o, wire.Produced{Error: int16(kafka.NotLeaderForPartition)})
+	o.failHead(p, kafka.NotLeaderForPartition)
 	if !errors.Is(got, ErrInDoubt) {
 		t.Errorf("the event is told %v, want that it is in doubt", got)
 	}
@@ -128,7 +128,7 @@ func TestRefusalSaysWhatNext(t *testing.T) {
 		kafka.MessageSizeTooLarge:      "max.message.bytes",
 		kafka.TopicAuthorizationFailed: "grant it write",
 	} {
-		if err := refusal(code, ""); !strings.Contains(err.Error(), says) {
+		if err := refusalError(code, ""); !strings.Contains(err.Error(), says) {
 			t.Errorf("%v lacks %q", err, says)
 		}
 	}

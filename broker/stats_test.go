@@ -105,7 +105,7 @@ func TestConsumerCountsWhatIsLost(t *testing.T) {
 	for name, gap := range map[string]struct{ at, from, to, want int64 }{"retention": {0, 0, 5, 5}, "the log was cut": {7, 3, 3, 4}} {
 		c, p := bareReader(t, ConsumerOptions{}, nil)
 		p.position = gap.at
-		c.gap(fetchOf(p), gap.from, gap.to, errors.New(name))
+		c.skipGap(fetchOf(p), gap.from, gap.to, errors.New(name))
 		if s := c.Stats(); s.Lost != uint64(gap.want) {
 			t.Errorf("%s: %d lost", name, s.Lost)
 		}

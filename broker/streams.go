@@ -24,19 +24,19 @@ import (
 type StreamSpec struct {
 	Name            string
 	Partitions      int
-	Retention       time.Duration // 0 keeps events for ever
+	Retention       time.Duration // 0: events are kept for ever
 	KeyOrdered      bool          // whether a reader needs the order of each key's events
-	Builtin         bool          // whether it belongs to Tidemill and not to the user's file
-	MaxMessageBytes int           // 0 leaves the limit to Kafka
+	Builtin         bool          // whether Tidemill defines the stream, and not the user's file
+	MaxMessageBytes int           // 0: Kafka's limit applies
 	// Beside is the stream whose events wait in this one, each in the partition that it came from.
-	// If it is empty, the name decides: <stream>.parked belongs to <stream>.
+	// If Beside is empty, the name decides: <stream>.parked belongs to <stream>.
 	Beside string
 }
 
 // EnsureOptions limit the changes that EnsureStreams may make.
 type EnsureOptions struct {
-	Reorder     bool // add partitions even if keys then move to another partition
-	DryRun      bool // report the changes and make none
+	Reorder     bool // whether to add partitions even if keys then move to another partition
+	DryRun      bool // whether to report the changes without making them
 	Replication int  // 0 means three if there are three brokers, else one
 }
 
@@ -59,10 +59,10 @@ type Drift struct {
 	Why, Next                string
 }
 
-// EnsureStreams creates missing streams and alters those that differ. It never shrinks or deletes
-// one. It repeats the steps look, plan and apply until nothing is left to do. So several processes
-// may run it at once: whichever creates a stream first, all end with the same one. On success every
-// partition has a leader.
+// EnsureStreams creates missing streams and alters those that differ. It never shrinks or deletes a
+// stream. It repeats three steps until nothing is left to do: find the streams, plan the changes,
+// apply them. So several processes may run EnsureStreams at once, and all get the same streams. On
+// success every partition has a leader.
 func (b *Broker) EnsureStreams(ctx context.Context, specs []StreamSpec, o EnsureOptions) (EnsureReport, error) {
 	if err := checkSpecs(specs); err != nil {
 		return EnsureReport{}, err
@@ -75,7 +75,7 @@ func (b *Broker) EnsureStreams(ctx context.Context, specs []StreamSpec, o Ensure
 		same    steadiness
 	)
 	for {
-		found, err := persist(ctx, b.findStreams)
+		found, err := retryUntil(ctx, b.findStreams)
 		if err != nil {
 			return EnsureReport{}, fmt.Errorf("look at the streams: %w", err)
 		}
@@ -83,7 +83,7 @@ func (b *Broker) EnsureStreams(ctx context.Context, specs []StreamSpec, o Ensure
 		if err != nil {
 			return EnsureReport{}, err
 		}
-		changes = remember(changes, todo.changes())
+		changes = mergeChanges(changes, todo.changes())
 		report.Changes = changes
 		if o.DryRun {
 			return report, nil
@@ -92,11 +92,11 @@ func (b *Broker) EnsureStreams(ctx context.Context, specs []StreamSpec, o Ensure
 			return report, b.awaitLeaders(ctx, found.servers, specs)
 		}
 		err = b.applyPlan(ctx, found.adminNode, todo)
-		if err != nil && !passing(err) {
+		if err != nil && !isTransient(err) {
 			return report, err
 		}
-		if ended := w.wait(ctx); ended != nil || err == nil && same.still(todo) {
-			return report, unsettled(todo, errors.Join(err, ended))
+		if ended := w.wait(ctx); ended != nil || err == nil && same.isStuck(todo) {
+			return report, unsettledError(todo, errors.Join(err, ended))
 		}
 	}
 }
@@ -110,15 +110,16 @@ const (
 	ensureSettles = 45 * time.Second
 )
 
-// steadiness is since when, and for how many rounds, the same changes were left to do.
+// steadiness is the time since which, and the number of rounds in which, the same changes were left
+// to do.
 type steadiness struct {
 	left   string
 	since  time.Time
 	rounds int
 }
 
-// still reports whether these changes were left for too long.
-func (s *steadiness) still(todo actions) bool {
+// isStuck reports whether the same changes were left for too long.
+func (s *steadiness) isStuck(todo actions) bool {
 	if left := fmt.Sprint(todo.changes()); left != s.left {
 		*s = steadiness{left: left, since: time.Now()}
 	}
@@ -126,8 +127,8 @@ func (s *steadiness) still(todo actions) bool {
 	return s.rounds >= ensureRounds && time.Since(s.since) > ensureSettles
 }
 
-// unsettled returns the error that names the changes that were left.
-func unsettled(todo actions, err error) error {
+// unsettledError returns the error that names the changes that were left.
+func unsettledError(todo actions, err error) error {
 	if err != nil {
 		return fmt.Errorf("ensure streams: %w: is Kafka restarting? Run again", err)
 	}
@@ -155,9 +156,9 @@ func checkSpecs(specs []StreamSpec) error {
 	return nil
 }
 
-// remember adds the changes of one round to those of earlier rounds. The same change in two rounds
-// counts once.
-func remember(before, now []Change) []Change {
+// mergeChanges adds the changes of one round to those of earlier rounds. The same change in two
+// rounds counts once.
+func mergeChanges(before, now []Change) []Change {
 	for _, c := range now {
 		same := func(o Change) bool { return o.Stream == c.Stream && o.What == c.What }
 		if !slices.ContainsFunc(before, same) {
@@ -167,13 +168,13 @@ func remember(before, now []Change) []Change {
 	return before
 }
 
-// adminTimeoutMs is the time that Kafka has for a creation before it answers that the creation goes
-// on in the background. It is less than our timeout for the answer.
+// adminTimeoutMs is the time after which Kafka answers that a creation continues in the background.
+// This time is less than our timeout for the answer.
 const adminTimeoutMs = 5_000
 
-// applyPlan makes the planned changes and decides nothing. A step that another process took first
-// is not an error. Every step is tried, even if the one before has failed. A permanent error is
-// returned before a passing one.
+// applyPlan makes the planned changes and no others. A change that another process has made first
+// is not an error. Every change is tried, even if the previous change has failed. A permanent error
+// is returned before a passing one.
 func (b *Broker) applyPlan(ctx context.Context, node int32, a actions) error {
 	var gravest error
 	for _, err := range []error{
@@ -181,7 +182,7 @@ func (b *Broker) applyPlan(ctx context.Context, node int32, a actions) error {
 		b.alterStreams(ctx, node, a.alter),
 		b.growStreams(ctx, node, a.grow),
 	} {
-		gravest = graver(gravest, err)
+		gravest = graverError(gravest, err)
 	}
 	return gravest
 }
@@ -198,7 +199,7 @@ func (b *Broker) createStreams(ctx context.Context, node int32, all []newStream)
 		}
 		req.Topics = append(req.Topics, t)
 	}
-	res, err := ask[*createtopics.Response](ctx, b, node, req)
+	res, err := requestServer[*createtopics.Response](ctx, b, node, req)
 	if err != nil {
 		return err
 	}
@@ -209,7 +210,7 @@ func (b *Broker) createStreams(ctx context.Context, node int32, all []newStream)
 			failed = append(failed, fmt.Errorf("create topic %s: %w%s", t.Name, err, aclHint(err)))
 		}
 	}
-	return worst(failed)
+	return joinErrors(failed)
 }
 
 func (b *Broker) alterStreams(ctx context.Context, node int32, all []alteredStream) error {
@@ -224,7 +225,7 @@ func (b *Broker) alterStreams(ctx context.Context, node int32, all []alteredStre
 		}
 		req.Resources = append(req.Resources, r)
 	}
-	res, err := ask[*incrementalalterconfigs.Response](ctx, b, node, req)
+	res, err := requestServer[*incrementalalterconfigs.Response](ctx, b, node, req)
 	if err != nil {
 		return err
 	}
@@ -234,7 +235,7 @@ func (b *Broker) alterStreams(ctx context.Context, node int32, all []alteredStre
 			failed = append(failed, fmt.Errorf("alter topic %s: %w%s", r.ResourceName, err, aclHint(err)))
 		}
 	}
-	return worst(failed)
+	return joinErrors(failed)
 }
 
 func (b *Broker) growStreams(ctx context.Context, node int32, all []grownStream) error {
@@ -245,7 +246,7 @@ func (b *Broker) growStreams(ctx context.Context, node int32, all []grownStream)
 	for _, s := range all {
 		req.Topics = append(req.Topics, createpartitions.RequestTopic{Name: b.names.Topic(s.name), Count: int32(s.to)})
 	}
-	res, err := ask[*createpartitions.Response](ctx, b, node, req)
+	res, err := requestServer[*createpartitions.Response](ctx, b, node, req)
 	if err != nil {
 		return err
 	}
@@ -257,12 +258,12 @@ func (b *Broker) growStreams(ctx context.Context, node int32, all []grownStream)
 			failed = append(failed, fmt.Errorf("add partitions to topic %s: %w%s", r.Name, err, aclHint(err)))
 		}
 	}
-	return worst(failed)
+	return joinErrors(failed)
 }
 
-// worst joins the permanent errors or, if there are none, the passing ones.
-func worst(failed []error) error {
-	if lasting := slices.DeleteFunc(slices.Clone(failed), passing); len(lasting) > 0 {
+// joinErrors joins the permanent errors, or the passing errors if no error is permanent.
+func joinErrors(failed []error) error {
+	if lasting := slices.DeleteFunc(slices.Clone(failed), isTransient); len(lasting) > 0 {
 		return errors.Join(lasting...)
 	}
 	return errors.Join(failed...)
@@ -270,7 +271,7 @@ func worst(failed []error) error {
 
 // awaitLeaders waits until every server knows a leader for every partition of the streams. Until
 // then a publisher may get errors from some servers. A server that cannot be reached is skipped,
-// because publishers cannot reach it either.
+// because publishers cannot reach this server either.
 func (b *Broker) awaitLeaders(ctx context.Context, servers []wire.BrokerNode, specs []StreamSpec) error {
 	if len(specs) == 0 {
 		return nil
@@ -280,16 +281,16 @@ func (b *Broker) awaitLeaders(ctx context.Context, servers []wire.BrokerNode, sp
 		topics[i] = b.names.Topic(s.Name)
 	}
 	waiting := topics
-	_, err := persist(ctx, func(ctx context.Context) (any, error) {
+	_, err := retryUntil(ctx, func(ctx context.Context) (any, error) {
 		md, err := b.metadata(ctx, topics...)
 		if err != nil {
 			return nil, err
 		}
-		waiting = leaderless(md)
+		waiting = leaderlessTopics(md)
 		for _, s := range servers {
 			switch md, err := b.metadataFrom(ctx, s.ID, topics...); {
 			case err == nil:
-				waiting = append(waiting, leaderless(md)...)
+				waiting = append(waiting, leaderlessTopics(md)...)
 			case isCode(err, kafka.BrokerNotAvailable): // kafka-go does not know the server yet
 				return nil, err
 			}
@@ -306,8 +307,8 @@ func (b *Broker) awaitLeaders(ctx context.Context, servers []wire.BrokerNode, sp
 	return nil
 }
 
-// leaderless returns the topics that have a partition without a leader, or an error.
-func leaderless(md *wire.Metadata) []string {
+// leaderlessTopics returns the topics that have a partition without a leader, or an error.
+func leaderlessTopics(md *wire.Metadata) []string {
 	var all []string
 	for _, t := range md.Topics {
 		notLed := func(p wire.PartitionMetadata) bool {
@@ -326,13 +327,14 @@ func isCode(err error, code kafka.Error) bool { return errors.Is(err, code) }
 // beginning of the last answer.
 const parkedRoom = 64 << 10
 
-// companion adapts the spec of a .parked stream to its source in Kafka, which may differ from the
+// parkedSpec adapts the spec of a .parked stream to its source in Kafka, which may differ from the
 // config. A parked event is written to the same partition number as in the source, so the companion
-// needs at least as many partitions. It is a little larger than the event, so the companion's size
-// limit must be larger too. Both values may exceed what is needed, because nothing shrinks.
+// needs at least as many partitions. The parked event is a little larger than the original, so the
+// companion's size limit must be larger too. The number of partitions and the size limit may exceed
+// the needed values, because neither is ever reduced.
 //
 // If this round creates or grows the source, the next round sees the result.
-func companion(s StreamSpec, found foundStreams) StreamSpec {
+func parkedSpec(s StreamSpec, found foundStreams) StreamSpec {
 	of, parked := s.Beside, true
 	if of == "" {
 		of, parked = tidemill.CutParked(s.Name)
@@ -342,7 +344,7 @@ func companion(s StreamSpec, found foundStreams) StreamSpec {
 		return s
 	}
 	have := found.streams[s.Name]
-	s.KeyOrdered = false // keys do not choose the partition there
+	s.KeyOrdered = false // keys do not choose the partition of a parked event
 	s.Partitions = max(source.partitions, have.partitions)
 	s.MaxMessageBytes = max(s.MaxMessageBytes, messageSize(source)+parkedRoom)
 	if have.settings[settingMessageSize].own {
@@ -371,20 +373,20 @@ type foundStreams struct {
 type foundStream struct {
 	partitions  int
 	replication int
-	settings    map[string]setting
+	settings    map[string]topicSetting
 }
 
-// setting is a topic's effective config value. own means that the topic itself sets it; otherwise
-// it comes from a broker default, which may change.
-type setting struct {
+// topicSetting is a topic's effective config value. If own is true, the topic itself sets the
+// value. Otherwise the value is a broker default, which may change.
+type topicSetting struct {
 	value string
 	own   bool
 }
 
-// wanted is a config value that a topic should have.
-type wanted struct{ key, value string }
+// wantedSetting is a config value that a topic should have.
+type wantedSetting struct{ key, value string }
 
-// actions are the steps from the found state to the specified one.
+// actions are the changes from the found state to the specified state.
 type actions struct {
 	create []newStream
 	alter  []alteredStream
@@ -395,12 +397,12 @@ type newStream struct {
 	name        string
 	partitions  int
 	replication int
-	settings    []wanted
+	settings    []wantedSetting
 }
 
 type alteredStream struct {
 	name     string
-	settings []wanted
+	settings []wantedSetting
 	from     []string // former values, in the order of settings
 }
 
@@ -428,7 +430,7 @@ func (a actions) changes() []Change {
 	return all
 }
 
-// plan decides on the changes and makes none. Its report has everything but the changes.
+// plan decides on the changes and does not make them. Its report has all fields except the changes.
 func plan(specs []StreamSpec, found foundStreams, o EnsureOptions) (actions, EnsureReport, error) {
 	replication, warnings, err := chooseReplication(found.brokers, o.Replication)
 	if err != nil {
@@ -437,9 +439,9 @@ func plan(specs []StreamSpec, found foundStreams, o EnsureOptions) (actions, Ens
 	todo, report := actions{}, EnsureReport{Warnings: warnings}
 	unknown := maps.Clone(found.streams)
 	for _, s := range specs {
-		s = companion(s, found)
+		s = parkedSpec(s, found)
 		delete(unknown, s.Name)
-		delete(unknown, tidemill.Parked(s.Name)) // its parked events stay, even if no trigger reads the stream now
+		delete(unknown, tidemill.Parked(s.Name)) // the parked stream stays, even if no trigger reads the stream now
 		have, ok := found.streams[s.Name]
 		if !ok {
 			todo.create = append(todo.create, newStream{s.Name, s.Partitions, replication, settingsOf(s, replication)})
@@ -457,8 +459,8 @@ func plan(specs []StreamSpec, found foundStreams, o EnsureOptions) (actions, Ens
 	return todo, report, nil
 }
 
-// chooseReplication returns three if there are three brokers. Then two copies survive the loss of
-// any broker, and an acknowledged event is on at least two disks.
+// chooseReplication returns three if there are three brokers. With three copies, two copies survive
+// the loss of any broker, and an acknowledged event is on at least two disks.
 func chooseReplication(brokers, asked int) (int, []string, error) {
 	n := asked
 	if n == 0 {
@@ -486,8 +488,8 @@ const (
 // if a broker default agrees, because the default may change. Compaction would drop events of one
 // key, retention.bytes would drop events that never expire, and an unclean election would drop
 // acknowledged events.
-func settingsOf(s StreamSpec, replication int) []wanted {
-	all := []wanted{
+func settingsOf(s StreamSpec, replication int) []wantedSetting {
+	all := []wantedSetting{
 		{"cleanup.policy", "delete"},
 		{settingRetention, retentionValue(s.Retention)},
 		{"retention.bytes", "-1"},
@@ -495,7 +497,7 @@ func settingsOf(s StreamSpec, replication int) []wanted {
 		{settingMinInsync, strconv.Itoa(minInsync(replication))},
 	}
 	if s.MaxMessageBytes > 0 {
-		all = append(all, wanted{settingMessageSize, strconv.Itoa(s.MaxMessageBytes)})
+		all = append(all, wantedSetting{settingMessageSize, strconv.Itoa(s.MaxMessageBytes)})
 	}
 	return all
 }
@@ -507,8 +509,8 @@ func retentionValue(d time.Duration) string {
 	return strconv.FormatInt(d.Milliseconds(), 10)
 }
 
-// minInsync returns two only for three replicas. With two replicas, one lost broker would stop
-// every publisher.
+// minInsync returns two only for three replicas. If both of two replicas had to be in sync, one
+// lost broker would stop every publisher.
 func minInsync(replication int) int {
 	if replication >= 3 {
 		return 2
@@ -520,7 +522,7 @@ func alterations(s StreamSpec, have foundStream) alteredStream {
 	a := alteredStream{name: s.Name}
 	for _, w := range settingsOf(s, have.replication) {
 		is := have.settings[w.key]
-		if is.own && is.value == w.value || w.key == settingMinInsync && stricter(is, w.value, have.replication) {
+		if is.own && is.value == w.value || w.key == settingMinInsync && isStricter(is, w.value, have.replication) {
 			continue
 		}
 		a.settings = append(a.settings, w)
@@ -529,15 +531,15 @@ func alterations(s StreamSpec, have foundStream) alteredStream {
 	return a
 }
 
-// stricter reports whether the topic asks for more in-sync replicas than we do and has that many.
-// Then we leave that choice alone.
-func stricter(is setting, want string, replication int) bool {
+// isStricter reports whether the topic requires more in-sync replicas than we do and has enough
+// replicas for that. Then we do not change the topic's value.
+func isStricter(is topicSetting, want string, replication int) bool {
 	has, err := strconv.Atoi(is.value)
 	least, _ := strconv.Atoi(want)
 	return err == nil && is.own && has > least && has <= replication
 }
 
-// drift returns the differences that plan leaves.
+// drift returns the differences that plan does not change.
 func drift(s StreamSpec, have foundStream, replication int, o EnsureOptions) []Drift {
 	var all []Drift
 	partitions := Drift{Stream: s.Name, What: "partitions", Want: strconv.Itoa(s.Partitions), Have: strconv.Itoa(have.partitions)}

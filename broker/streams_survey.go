@@ -79,12 +79,12 @@ type PartitionLag struct {
 // surveyPatience is the time for which Streams retries passing errors.
 const surveyPatience = 15 * time.Second
 
-// Streams returns the state of this install's streams, sorted by name. It takes a few requests for
-// each server, independent of the number of partitions, and one request for each group.
+// Streams returns the state of this install's streams, sorted by name. Streams sends a few requests
+// to each server, independent of the number of partitions, and one request for each group.
 func (b *Broker) Streams(ctx context.Context) ([]StreamInfo, error) {
 	ctx, cancel := context.WithTimeout(ctx, surveyPatience)
 	defer cancel()
-	infos, err := persist(ctx, b.surveyStreams)
+	infos, err := retryUntil(ctx, b.surveyStreams)
 	if err != nil {
 		return nil, fmt.Errorf("look at the streams: %w%s", err, aclHint(err))
 	}
@@ -94,10 +94,10 @@ func (b *Broker) Streams(ctx context.Context) ([]StreamInfo, error) {
 // survey holds the answers to all requests of Streams.
 type survey struct {
 	topics             []wire.TopicMetadata
-	settings           map[string]map[string]setting
+	settings           map[string]map[string]topicSetting
 	start, end, recent map[wire.TopicPartition]int64
 	bytes              map[wire.TopicPartition]int64 // nil if Kafka does not say
-	commits            map[string]commits
+	commits            map[string]groupCommits
 }
 
 func (b *Broker) surveyStreams(ctx context.Context) ([]StreamInfo, error) {
@@ -105,7 +105,7 @@ func (b *Broker) surveyStreams(ctx context.Context) ([]StreamInfo, error) {
 	if err != nil {
 		return nil, err
 	}
-	topics, err := b.ours(md)
+	topics, err := b.ownTopics(md)
 	if err != nil || len(topics) == 0 {
 		return nil, err
 	}
@@ -113,7 +113,7 @@ func (b *Broker) surveyStreams(ctx context.Context) ([]StreamInfo, error) {
 	since := time.Now().Add(-rateSpan).UnixMilli()
 	// Each function writes its own field. The ends are fetched after the commits, because otherwise
 	// a commit could be beyond the end.
-	err = together(ctx,
+	err = runParallel(ctx,
 		func(ctx context.Context) (err error) {
 			s.start, err = b.offsetsOfAll(ctx, topics, wire.Earliest)
 			return
@@ -135,8 +135,8 @@ func (b *Broker) surveyStreams(ctx context.Context) ([]StreamInfo, error) {
 	return b.describe(s), nil
 }
 
-// offsetsOfAll returns the first offset at or after a time in every partition, or -1 if there is
-// none. Records of open transactions count too.
+// offsetsOfAll returns the first offset at or after a time in every partition, or -1 if no record
+// is that new. Records of open transactions count too.
 func (b *Broker) offsetsOfAll(ctx context.Context, topics []wire.TopicMetadata, at int64) (map[wire.TopicPartition]int64, error) {
 	var queries []wire.OffsetQuery
 	for _, t := range topics {
@@ -147,15 +147,15 @@ func (b *Broker) offsetsOfAll(ctx context.Context, topics []wire.TopicMetadata, 
 	return b.offsetsAt(ctx, queries, false)
 }
 
-// together runs all functions at once. The first error cancels the others.
-func together(ctx context.Context, all ...func(context.Context) error) error {
+// runParallel runs all functions at once. The first error cancels the others.
+func runParallel(ctx context.Context, all ...func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var running sync.WaitGroup
 	for _, f := range all {
 		running.Go(func() {
 			if err := f(ctx); err != nil {
-				cancel(err) // only the first cause counts
+				cancel(err) // only the first cause is kept
 			}
 		})
 	}
@@ -197,7 +197,7 @@ func (s survey) partition(p wire.TopicPartition) PartitionInfo {
 	return one
 }
 
-func retentionOf(settings map[string]setting) time.Duration {
+func retentionOf(settings map[string]topicSetting) time.Duration {
 	ms, err := strconv.ParseInt(settings[settingRetention].value, 10, 64)
 	if err != nil || ms < 0 {
 		return 0
@@ -205,8 +205,8 @@ func retentionOf(settings map[string]setting) time.Duration {
 	return time.Duration(ms) * time.Millisecond
 }
 
-// commits are the committed offsets of one group.
-type commits = map[wire.TopicPartition]wire.CommittedOffset
+// groupCommits are the committed offsets of one group.
+type groupCommits = map[wire.TopicPartition]wire.CommittedOffset
 
 // lags returns the lags of the groups that have committed on a topic, sorted by name.
 func (s survey) lags(stream, topic string, partitions []PartitionInfo, prefix string) []GroupLag {
@@ -247,14 +247,14 @@ func lag(p PartitionInfo, committed int64) PartitionLag {
 }
 
 // groupCommits returns the committed offsets of each of this install's groups.
-func (b *Broker) groupCommits(ctx context.Context, brokers []wire.BrokerNode) (map[string]commits, error) {
+func (b *Broker) groupCommits(ctx context.Context, brokers []wire.BrokerNode) (map[string]groupCommits, error) {
 	groups, err := b.groups(ctx, brokers)
 	if err != nil {
 		return nil, err
 	}
 	var (
 		mu  sync.Mutex
-		all = make(map[string]commits, len(groups))
+		all = make(map[string]groupCommits, len(groups))
 	)
 	const workers = 8
 	next := make(chan string, len(groups))
@@ -264,7 +264,7 @@ func (b *Broker) groupCommits(ctx context.Context, brokers []wire.BrokerNode) (m
 	close(next)
 	read := func(ctx context.Context) error {
 		for group := range next {
-			// A lag may be slightly old, so this does not wait for open transactions.
+			// A lag may be slightly old, so the request does not wait for open transactions.
 			of, err := b.groupOffsets(ctx, group, nil, false)
 			if isCode(err, kafka.GroupIdNotFound) {
 				continue // deleted since it was listed
@@ -278,10 +278,10 @@ func (b *Broker) groupCommits(ctx context.Context, brokers []wire.BrokerNode) (m
 		}
 		return nil
 	}
-	return all, together(ctx, slices.Repeat([]func(context.Context) error{read}, min(workers, len(groups)))...)
+	return all, runParallel(ctx, slices.Repeat([]func(context.Context) error{read}, min(workers, len(groups)))...)
 }
 
-// groups returns the names of this install's groups. Each broker knows the groups that it
+// groups returns the names of this install's groups. Each broker lists only the groups that it
 // coordinates.
 func (b *Broker) groups(ctx context.Context, brokers []wire.BrokerNode) ([]string, error) {
 	var (
@@ -298,13 +298,13 @@ func (b *Broker) groups(ctx context.Context, brokers []wire.BrokerNode) ([]strin
 			return err
 		})
 	}
-	err := together(ctx, calls...)
+	err := runParallel(ctx, calls...)
 	slices.Sort(all)
 	return slices.Compact(all), err
 }
 
 func (b *Broker) groupsOn(ctx context.Context, broker int32) ([]string, error) {
-	res, err := ask[*listgroups.Response](ctx, b, broker, new(listgroups.Request))
+	res, err := requestServer[*listgroups.Response](ctx, b, broker, new(listgroups.Request))
 	if err != nil {
 		return nil, err
 	}
@@ -321,7 +321,8 @@ func (b *Broker) groupsOn(ctx context.Context, broker int32) ([]string, error) {
 }
 
 // logSizes returns the size of each partition on its leader's disk. It returns nil if Kafka refuses
-// the request, which needs a right on the whole cluster that a shared Kafka may not give.
+// the request, because the request needs a permission on the whole cluster, which a shared Kafka
+// may not give.
 func (b *Broker) logSizes(ctx context.Context, topics []wire.TopicMetadata) (map[wire.TopicPartition]int64, error) {
 	var (
 		mu    sync.Mutex
@@ -337,7 +338,7 @@ func (b *Broker) logSizes(ctx context.Context, topics []wire.TopicMetadata) (map
 			return err
 		})
 	}
-	err := together(ctx, calls...)
+	err := runParallel(ctx, calls...)
 	if isCode(err, kafka.ClusterAuthorizationFailed) || isCode(err, kafka.UnsupportedVersion) {
 		return nil, nil
 	}
@@ -358,7 +359,7 @@ func byLeader(topics []wire.TopicMetadata) map[int32][]wire.TopicPartition {
 }
 
 func (b *Broker) logSizesOn(ctx context.Context, node int32, partitions []wire.TopicPartition) (map[wire.TopicPartition]int64, error) {
-	ctx, cancel := b.within(ctx)
+	ctx, cancel := b.limitTime(ctx)
 	defer cancel()
 	var frame wire.Frame
 	frame.LogDirs(b.names.Install(), partitions)
@@ -373,7 +374,7 @@ func (b *Broker) logSizesOn(ctx context.Context, node int32, partitions []wire.T
 }
 
 func sumLogs(dirs []wire.LogDir) (map[wire.TopicPartition]int64, error) {
-	if len(dirs) == 0 { // the answer of this version if we lack the right
+	if len(dirs) == 0 { // the answer of this version if we lack the permission
 		return nil, fmt.Errorf("read the sizes of logs: %w", kafka.ClusterAuthorizationFailed)
 	}
 	all := map[wire.TopicPartition]int64{}
@@ -403,7 +404,7 @@ func (b *Broker) findStreams(ctx context.Context) (foundStreams, error) {
 		return foundStreams{}, err
 	}
 	found := foundStreams{brokers: len(md.Brokers), servers: md.Brokers, adminNode: adminNode(md), streams: map[string]foundStream{}}
-	topics, err := b.ours(md)
+	topics, err := b.ownTopics(md)
 	if err != nil {
 		return foundStreams{}, err
 	}
@@ -423,7 +424,7 @@ func (b *Broker) findStreams(ctx context.Context) (foundStreams, error) {
 }
 
 // adminNode returns the server to ask for changes and for their result. It is the controller if
-// Kafka names it; with ZooKeeper, only the controller can make changes.
+// Kafka names one; with ZooKeeper, only the controller can make changes.
 func adminNode(md *wire.Metadata) int32 {
 	for _, broker := range md.Brokers {
 		if broker.ID == md.Controller {
@@ -433,8 +434,8 @@ func adminNode(md *wire.Metadata) int32 {
 	return anyNode
 }
 
-// ours returns the topics with this install's prefix.
-func (b *Broker) ours(md *wire.Metadata) ([]wire.TopicMetadata, error) {
+// ownTopics returns the topics with this install's prefix.
+func (b *Broker) ownTopics(md *wire.Metadata) ([]wire.TopicMetadata, error) {
 	var all []wire.TopicMetadata
 	for _, t := range md.Topics {
 		if _, ok := b.names.Stream(t.Name); !ok || t.Internal {
@@ -449,7 +450,7 @@ func (b *Broker) ours(md *wire.Metadata) ([]wire.TopicMetadata, error) {
 }
 
 // topicSettings returns the configs that we set, by topic and key.
-func (b *Broker) topicSettings(ctx context.Context, node int32, topics []wire.TopicMetadata) (map[string]map[string]setting, error) {
+func (b *Broker) topicSettings(ctx context.Context, node int32, topics []wire.TopicMetadata) (map[string]map[string]topicSetting, error) {
 	if len(topics) == 0 {
 		return nil, nil
 	}
@@ -462,18 +463,18 @@ func (b *Broker) topicSettings(ctx context.Context, node int32, topics []wire.To
 		req.Resources = append(req.Resources, describeconfigs.RequestResource{
 			ResourceType: resourceTopic, ResourceName: t.Name, ConfigNames: keys})
 	}
-	res, err := ask[*describeconfigs.Response](ctx, b, node, req)
+	res, err := requestServer[*describeconfigs.Response](ctx, b, node, req)
 	if err != nil {
 		return nil, err
 	}
-	all := make(map[string]map[string]setting, len(topics))
+	all := make(map[string]map[string]topicSetting, len(topics))
 	for _, r := range res.Resources {
 		if err := codeError(r.ErrorCode, r.ErrorMessage); err != nil {
 			return nil, fmt.Errorf("read the config of topic %s: %w%s", r.ResourceName, err, aclHint(err))
 		}
-		entries := make(map[string]setting, len(r.ConfigEntries))
+		entries := make(map[string]topicSetting, len(r.ConfigEntries))
 		for _, e := range r.ConfigEntries {
-			entries[e.ConfigName] = setting{value: e.ConfigValue, own: e.ConfigSource == sourceTopic}
+			entries[e.ConfigName] = topicSetting{value: e.ConfigValue, own: e.ConfigSource == sourceTopic}
 		}
 		all[r.ResourceName] = entries
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// put writes n records with the given time to one partition.
-func put(t *testing.T, b *Broker, topic string, partition, n int, at time.Time) {
+// writeRecords writes n records with the given time to one partition.
+func writeRecords(t *testing.T, b *Broker, topic string, partition, n int, at time.Time) {
 	t.Helper()
 	var records []kafka.Record
 	for i := range n {
@@ -39,7 +39,7 @@ func commit(t *testing.T, b *Broker, group, topic string, offsets ...int64) {
 			commits = append(commits, kafka.OffsetCommit{Partition: p, Offset: o})
 		}
 	}
-	_, err := persist(t.Context(), func(ctx context.Context) (any, error) {
+	_, err := retryUntil(t.Context(), func(ctx context.Context) (any, error) {
 		res, err := b.client.OffsetCommit(ctx, &kafka.OffsetCommitRequest{GroupID: group, GenerationID: -1,
 			Topics: map[string][]kafka.OffsetCommit{topic: commits}})
 		if err == nil {
@@ -58,10 +58,10 @@ func TestStreams(t *testing.T) {
 	if err := c.CreateTopic("foreign", 1, nil); err != nil {
 		t.Fatal(err)
 	}
-	await(t, b, "prod.events")
-	put(t, b, "prod.events", 0, 10, time.Now().Add(-time.Hour))
-	put(t, b, "prod.events", 0, 30, time.Now())
-	put(t, b, "prod.events", 1, 5, time.Now().Add(-time.Hour))
+	waitForTopic(t, b, "prod.events")
+	writeRecords(t, b, "prod.events", 0, 10, time.Now().Add(-time.Hour))
+	writeRecords(t, b, "prod.events", 0, 30, time.Now())
+	writeRecords(t, b, "prod.events", 1, 5, time.Now().Add(-time.Hour))
 	if err := c.DeleteRecords("prod.events", 0, 4); err != nil {
 		t.Fatal(err)
 	}
@@ -92,8 +92,8 @@ func TestStreams(t *testing.T) {
 	}
 }
 
-// await waits until kafka-go's own cache knows a topic, as its Produce needs.
-func await(t *testing.T, b *Broker, topic string) {
+// waitForTopic waits until kafka-go's own cache knows a topic, as its Produce needs.
+func waitForTopic(t *testing.T, b *Broker, topic string) {
 	t.Helper()
 	b.transport.CloseIdleConnections()
 	md, err := b.client.Metadata(t.Context(), &kafka.MetadataRequest{Topics: []string{topic}})
@@ -175,8 +175,8 @@ func TestStreamsInJSON(t *testing.T) {
 func TestLagDoesNotWaitForAnOpenTransaction(t *testing.T) {
 	b, _ := openFake(t)
 	ensure(t, b, EnsureOptions{}, StreamSpec{Name: "events", Partitions: 1})
-	await(t, b, "prod.events")
-	put(t, b, "prod.events", 0, 5, time.Now())
+	waitForTopic(t, b, "prod.events")
+	writeRecords(t, b, "prod.events", 0, 5, time.Now())
 	commit(t, b, "prod.score", "prod.events", 2)
 	openOffsets(t, b, "prod.score", "prod.events", 4)
 

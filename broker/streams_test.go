@@ -216,7 +216,7 @@ func TestSteadiness(t *testing.T) {
 	left := func(streams ...string) actions {
 		a := actions{}
 		for _, s := range streams {
-			a.alter = append(a.alter, alteredStream{name: s, settings: []wanted{{key: "max.message.bytes", value: "2"}}, from: []string{"1"}})
+			a.alter = append(a.alter, alteredStream{name: s, settings: []wantedSetting{{key: "max.message.bytes", value: "2"}}, from: []string{"1"}})
 		}
 		return a
 	}
@@ -228,7 +228,7 @@ func TestSteadiness(t *testing.T) {
 			if i >= ensureRounds/2 {
 				now = left("b")
 			}
-			if s.still(now) {
+			if s.isStuck(now) {
 				ended = i
 				break
 			}
@@ -241,7 +241,7 @@ func TestSteadiness(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s steadiness
 		for range rounds {
-			if s.still(left("a")) {
+			if s.isStuck(left("a")) {
 				t.Fatal("given up at once")
 			}
 		}
@@ -254,7 +254,7 @@ func TestPlanCompanions(t *testing.T) {
 	free := week
 	free.KeyOrdered = false
 	parked := StreamSpec{Name: "messages.parked", Partitions: 8, Retention: week.Retention, KeyOrdered: true, Builtin: true}
-	size := func(bytes string) wanted { return wanted{settingMessageSize, bytes} }
+	size := func(bytes string) wantedSetting { return wantedSetting{settingMessageSize, bytes} }
 
 	for name, c := range map[string]struct {
 		source  StreamSpec
@@ -310,14 +310,14 @@ func TestPlanBeside(t *testing.T) {
 	source := StreamSpec{Name: "messages", Partitions: 8, Retention: time.Hour, KeyOrdered: true}
 	held := StreamSpec{Name: "scorer.intents.parked", Partitions: 8, Retention: time.Hour, KeyOrdered: true, Builtin: true, Beside: "messages"}
 	todo, _, err := plan([]StreamSpec{source, held}, foundStreams{brokers: 3, streams: map[string]foundStream{
-		"messages": has(source, 48, 3, wanted{settingMessageSize, "1000000"})}}, EnsureOptions{})
+		"messages": has(source, 48, 3, wantedSetting{settingMessageSize, "1000000"})}}, EnsureOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got := printChanges(todo.changes()); got != "scorer.intents.parked created: → 48 partitions, replication 3" {
 		t.Errorf("changes %q", got)
 	}
-	if !slices.Contains(todo.create[0].settings, wanted{settingMessageSize, "1065536"}) {
+	if !slices.Contains(todo.create[0].settings, wantedSetting{settingMessageSize, "1065536"}) {
 		t.Errorf("the settings are %v", todo.create[0].settings)
 	}
 }
@@ -334,10 +334,10 @@ func TestPlanKnowsCompanions(t *testing.T) {
 }
 
 // has returns a found stream that matches its spec, except for the given values.
-func has(s StreamSpec, partitions, replication int, other ...wanted) foundStream {
-	f := foundStream{partitions: partitions, replication: replication, settings: map[string]setting{}}
+func has(s StreamSpec, partitions, replication int, other ...wantedSetting) foundStream {
+	f := foundStream{partitions: partitions, replication: replication, settings: map[string]topicSetting{}}
 	for _, w := range append(settingsOf(s, replication), other...) {
-		f.settings[w.key] = setting{value: w.value, own: true}
+		f.settings[w.key] = topicSetting{value: w.value, own: true}
 	}
 	return f
 }
@@ -348,7 +348,7 @@ func TestPlan(t *testing.T) {
 	ever := StreamSpec{Name: "facts", Partitions: 8, KeyOrdered: true, Builtin: true}
 	inherited := has(ever, 8, 1)
 	inherited.settings = maps.Clone(inherited.settings)
-	inherited.settings["cleanup.policy"] = setting{value: "delete"}
+	inherited.settings["cleanup.policy"] = topicSetting{value: "delete"}
 
 	for name, c := range map[string]struct {
 		spec    StreamSpec
@@ -368,18 +368,18 @@ func TestPlan(t *testing.T) {
 			changes: "messages created: → 8 partitions, replication 2"},
 		"as it should be": {spec: week, brokers: 3, found: map[string]foundStream{"messages": has(week, 8, 3)}},
 		"never compact": {spec: ever, brokers: 3,
-			found:   map[string]foundStream{"facts": has(ever, 8, 3, wanted{"cleanup.policy", "compact"})},
+			found:   map[string]foundStream{"facts": has(ever, 8, 3, wantedSetting{"cleanup.policy", "compact"})},
 			changes: "facts cleanup.policy: compact → delete"},
 		"a default may change": {spec: ever, brokers: 1, warns: true,
 			found:   map[string]foundStream{"facts": inherited},
 			changes: "facts cleanup.policy: delete → delete"},
 		"retention": {spec: week, brokers: 3,
-			found:   map[string]foundStream{"messages": has(week, 8, 3, wanted{settingRetention, "-1"})},
+			found:   map[string]foundStream{"messages": has(week, 8, 3, wantedSetting{settingRetention, "-1"})},
 			changes: "messages retention.ms: -1 → 604800000"},
 		"stricter than we": {spec: ever, brokers: 5,
-			found: map[string]foundStream{"facts": has(ever, 8, 5, wanted{settingMinInsync, "3"})}},
+			found: map[string]foundStream{"facts": has(ever, 8, 5, wantedSetting{settingMinInsync, "3"})}},
 		"more in sync than replicas": {spec: ever, brokers: 1, warns: true,
-			found:   map[string]foundStream{"facts": has(ever, 8, 1, wanted{settingMinInsync, "2"})},
+			found:   map[string]foundStream{"facts": has(ever, 8, 1, wantedSetting{settingMinInsync, "2"})},
 			changes: "facts min.insync.replicas: 2 → 1"},
 		"grows without order": {spec: free, brokers: 3,
 			found:   map[string]foundStream{"progress": has(free, 4, 3)},

@@ -36,8 +36,8 @@ func unmarshalValid(b []byte, v *View) error {
 	if !utf8.Valid(b) {
 		return errEventUTF8
 	}
-	s := structured{view: v}
-	if err := eachMember(b, s.member); err != nil {
+	s := structuredDecoder{view: v}
+	if err := eachMember(b, s.readMember); err != nil {
 		return err
 	}
 	if err := v.decodedFault(s.version); err != nil {
@@ -46,9 +46,9 @@ func unmarshalValid(b []byte, v *View) error {
 	return s.readData()
 }
 
-// structured collects members that can be judged only after all are known: data depends on
-// datacontenttype, which may come later.
-type structured struct {
+// structuredDecoder collects members that can be checked only after all members are known. For
+// example, data depends on datacontenttype, which may come later.
+type structuredDecoder struct {
 	view       *View
 	version    string
 	members    int
@@ -56,9 +56,9 @@ type structured struct {
 	dataBase64 []byte // JSON
 }
 
-// member handles one member. A name that is given twice is refused. Readers disagree on which one
-// counts, and an event's id must not depend on the reader.
-func (s *structured) member(name string, value []byte) error {
+// readMember handles one member. A name that is given twice is refused. Readers differ in which of
+// the two they use, and an event's id must not depend on the reader.
+func (s *structuredDecoder) readMember(name string, value []byte) error {
 	if s.members++; s.members > maxHeaders {
 		return fmt.Errorf("structured event has more than %d members", maxHeaders)
 	}
@@ -79,23 +79,23 @@ func keepOnce(field *[]byte, name string, value []byte) error {
 	return nil
 }
 
-func (s *structured) attribute(name string, value []byte) error {
+func (s *structuredDecoder) attribute(name string, value []byte) error {
 	if string(value) == "null" {
 		return nil // the JSON format treats null as unset
 	}
-	field := s.view.core(name)
+	field := s.view.coreField(name)
 	if name == attrSpecVersion {
 		field = &s.version
 	}
 	if field != nil && (*field != "" || value[0] != '"') {
 		return attributeError(name, coreFault(*field))
 	}
-	plain, err := scalar(value)
+	plain, err := scalarText(value)
 	if err != nil {
 		return attributeError(name, err)
 	}
 	if field == nil {
-		return s.extension(lower(name), plain)
+		return s.addExtension(lower(name), plain)
 	}
 	*field = plain
 	return nil
@@ -108,21 +108,21 @@ func coreFault(already string) error {
 	return errNotText
 }
 
-// extension stores an extension. Its name is read in any case, as sdk-go does; the names of core
-// attributes are not.
-func (s *structured) extension(name, value string) error {
-	if s.view.core(name) != nil || name == attrSpecVersion {
+// addExtension stores an extension. Its name may be in upper or lower case, as in sdk-go. The names
+// of core attributes must be in lower case.
+func (s *structuredDecoder) addExtension(name, value string) error {
+	if s.view.coreField(name) != nil || name == attrSpecVersion {
 		return attributeError(name, errors.New("must be written in lower case"))
 	}
-	if s.view.extension(name) >= 0 {
+	if s.view.extensionIndex(name) >= 0 {
 		return attributeError(name, errTwice)
 	}
 	return s.view.set(name, value)
 }
 
-// scalar returns the canonical text of an attribute's value. The JSON format has booleans, 32-bit
-// integers and, for all other types, strings.
-func scalar(value []byte) (string, error) {
+// scalarText returns the canonical text of an attribute's value. The JSON format has booleans,
+// 32-bit integers and, for all other types, strings.
+func scalarText(value []byte) (string, error) {
 	switch c := value[0]; {
 	case c == '"':
 		plain := unquote(value)
@@ -131,11 +131,11 @@ func scalar(value []byte) (string, error) {
 		}
 		return plain, nil
 	case c == 't' || c == 'f':
-		return text(value), nil
+		return toText(value), nil
 	case c == '-' || c >= '0' && c <= '9':
-		n, err := strconv.ParseInt(text(value), 10, 32)
+		n, err := strconv.ParseInt(toText(value), 10, 32)
 		if err != nil {
-			return "", fmt.Errorf("is %s; a number must be an integer of 32 bits", clip(text(value)))
+			return "", fmt.Errorf("is %s; a number must be an integer of 32 bits", clip(toText(value)))
 		}
 		return strconv.FormatInt(n, 10), nil
 	}
@@ -143,7 +143,7 @@ func scalar(value []byte) (string, error) {
 }
 
 // readData converts the data member to bytes, according to datacontenttype.
-func (s *structured) readData() error {
+func (s *structuredDecoder) readData() error {
 	switch {
 	case s.data != nil && s.dataBase64 != nil:
 		return errBothData
@@ -155,7 +155,7 @@ func (s *structured) readData() error {
 	return nil
 }
 
-func (s *structured) readBase64() error {
+func (s *structuredDecoder) readBase64() error {
 	if string(s.dataBase64) == "null" {
 		return nil
 	}
@@ -172,7 +172,7 @@ func (s *structured) readBase64() error {
 // readPlain keeps JSON data unchanged, also null. Without a datacontenttype, data is JSON; then
 // datacontenttype is set to application/json, as the JSON format requires, because the other
 // formats do not imply it.
-func (s *structured) readPlain() error {
+func (s *structuredDecoder) readPlain() error {
 	v := s.view
 	if v.DataContentType == "" {
 		v.DataContentType = contentTypeJSON
@@ -188,7 +188,7 @@ func (s *structured) readPlain() error {
 	if s.data[0] != '"' {
 		return fmt.Errorf("%s %w where datacontenttype is %s", memberData, errNotText, clip(v.DataContentType))
 	}
-	v.Data = raw(unquote(s.data))
+	v.Data = toBytes(unquote(s.data))
 	return nil
 }
 
@@ -237,7 +237,7 @@ func appendData(dst []byte, v *View) []byte {
 	case formJSON:
 		return appendOneLine(append(dst, `,"data":`...), v.Data)
 	case formText:
-		return appendQuoted(append(dst, `,"data":`...), text(v.Data))
+		return appendQuoted(append(dst, `,"data":`...), toText(v.Data))
 	case formBinary:
 		dst = base64.StdEncoding.AppendEncode(append(dst, `,"data_base64":"`...), v.Data)
 		return append(dst, '"')
@@ -245,8 +245,8 @@ func appendData(dst []byte, v *View) []byte {
 	return dst
 }
 
-// appendOneLine appends valid JSON, and compacts it if it has line breaks. A reader of one event a
-// line would otherwise take a line break for the end of the event.
+// appendOneLine appends valid JSON, and compacts it if it has line breaks. Otherwise a reader of
+// one event for each line would take a line break for the end of the event.
 func appendOneLine(dst, data []byte) []byte {
 	if bytes.IndexByte(data, '\n') < 0 && bytes.IndexByte(data, '\r') < 0 {
 		return append(dst, data...)
@@ -256,16 +256,16 @@ func appendOneLine(dst, data []byte) []byte {
 	return b.Bytes()
 }
 
-// ErrTooMany means that a batch has more events than the reader takes at once.
+// ErrTooMany means that a batch has more events than the reader accepts in one batch.
 var ErrTooMany = errors.New("batch has too many events")
 
 // usualExtensions is the number of extensions of an event for which memory is reserved.
 const usualExtensions = 4
 
 // UnmarshalBatch reads the JSON batch format, an array of events, and calls each with every element
-// in order. An invalid element does not affect the others: err is its fault, and v holds the part
-// that was read. If the batch is not an array, or has more than limit elements, UnmarshalBatch
-// returns an error before the first call.
+// in order. An invalid element does not affect the others: for it, err is the reason and v holds
+// the part that was read. If the batch is not an array, or has more than limit elements,
+// UnmarshalBatch returns an error before the first call.
 //
 // Each view is separate and points into b, so it may be kept as long as b.
 func UnmarshalBatch(b []byte, limit int, each func(i int, v *View, err error)) error {
@@ -280,7 +280,7 @@ func UnmarshalBatch(b []byte, limit int, each func(i int, v *View, err error)) e
 		v.Extensions = spare[:0]
 		err := unmarshalValid(all[i], v)
 		if n := len(v.Extensions); n <= len(spare) {
-			v.Extensions = v.Extensions[:n:n] // an append must not reach the extensions of the next event
+			v.Extensions = v.Extensions[:n:n] // an append must not overwrite the extensions of the next event
 			spare = spare[n:]
 		}
 		each(i, v, err)
@@ -315,8 +315,8 @@ func eachMember(b []byte, f func(name string, value []byte) error) error {
 	return nil
 }
 
-// elements returns the elements of a JSON array as parts of b. It checks on the way
-// that b is JSON, because a pass for that alone would read b twice.
+// elements returns the elements of a JSON array as parts of b. It also checks that b is JSON,
+// because a separate check would read b twice.
 func elements(b []byte, limit int) (all [][]byte, err error) {
 	i := jsonscan.SkipSpace(b, 0)
 	if i >= len(b) || b[i] != '[' {

@@ -19,18 +19,18 @@ func (m *member) apply(ctx context.Context, mine []wire.TopicPartition) error {
 	var added []wire.TopicPartition
 	var parting []*inPartition
 	now := time.Now()
-	m.c.drop(nil) // otherwise partitions that a transaction gave up would count as ours
+	m.c.dropPartitions(nil) // otherwise partitions that a transaction gave up would count as read here
 	m.c.mu.Lock()
 	for tp, p := range m.c.parts {
 		keep := slices.Contains(mine, tp)
 		p.mu.Lock()
 		switch {
 		case keep && p.parting == remaining:
-			p.keep()
-		case keep: // given back too late: it is given up first, and taken again in the next generation
+			p.undoDrain()
+		case keep: // the partition is given back too late: it is given up first, and taken again in the next generation
 		default:
 			p.drain(now.Add(m.c.opt.DrainTimeout))
-			if p.part() {
+			if p.markLeaving() {
 				parting = append(parting, p)
 			}
 		}
@@ -46,24 +46,24 @@ func (m *member) apply(ctx context.Context, mine []wire.TopicPartition) error {
 	m.c.counts.assigned.Store(int64(len(mine)))
 	m.c.counts.rebalances.Add(1)
 	m.c.b.log.Info("assigned", "group", m.group, "generation", m.generation, "partitions", len(mine), "new", len(added))
-	return m.begin(ctx, added)
+	return m.beginReading(ctx, added)
 }
 
-// begin starts to read partitions at the group's committed offsets.
-func (m *member) begin(ctx context.Context, added []wire.TopicPartition) error {
+// beginReading starts to read partitions at the group's committed offsets.
+func (m *member) beginReading(ctx context.Context, added []wire.TopicPartition) error {
 	if len(added) == 0 {
 		return nil
 	}
-	places, err := m.places(ctx, added)
+	places, err := m.startPlaces(ctx, added)
 	if err != nil {
 		return err
 	}
 	return m.c.take(ctx, places)
 }
 
-// places returns where to start reading. It does not wait without limit: nothing is committed
-// meanwhile, and the stream may be deleted, which only the next generation would notice.
-func (m *member) places(ctx context.Context, added []wire.TopicPartition) (map[wire.TopicPartition]origin, error) {
+// startPlaces returns where to start reading. The wait has a limit, because nothing is committed
+// meanwhile. And only the next generation would notice that the stream was deleted.
+func (m *member) startPlaces(ctx context.Context, added []wire.TopicPartition) (map[wire.TopicPartition]origin, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*rebalanceTimeout)
 	defer cancel()
 	known, err := m.c.b.committedOffsets(ctx, m.group, added)
@@ -81,15 +81,15 @@ func (m *member) places(ctx context.Context, added []wire.TopicPartition) (map[w
 			fresh = append(fresh, tp)
 		}
 	}
-	err = m.start(ctx, places, fresh, m.c.opt.Start)
+	err = m.addFirstOffsets(ctx, places, fresh, m.c.opt.Start)
 	if err == nil {
-		err = m.start(ctx, places, grown, Earliest())
+		err = m.addFirstOffsets(ctx, places, grown, Earliest())
 	}
 	return places, err
 }
 
-// start adds the first offsets to read in partitions for which the group has no offset.
-func (m *member) start(ctx context.Context, places map[wire.TopicPartition]origin, parts []wire.TopicPartition, from Start) error {
+// addFirstOffsets adds the first offsets to read in partitions for which the group has no offset.
+func (m *member) addFirstOffsets(ctx context.Context, places map[wire.TopicPartition]origin, parts []wire.TopicPartition, from Start) error {
 	if len(parts) == 0 {
 		return nil
 	}
@@ -101,9 +101,9 @@ func (m *member) start(ctx context.Context, places map[wire.TopicPartition]origi
 	return err
 }
 
-// commitStarts commits the first offsets of a group before it reads from them. Without that, if the
-// first reader of a partition dies before its first commit, the next reader must search the start
-// again. For a start at the latest event, that start has moved by then.
+// commitStarts commits the first offsets of a group before the member reads from them. Otherwise,
+// if the first reader of a partition died before its first commit, the next reader would search the
+// start again. A start at the latest event would have moved by then.
 func (m *member) commitStarts(ctx context.Context, starts map[wire.TopicPartition]origin) error {
 	topics := map[string][]kafka.OffsetCommit{}
 	for tp, from := range starts {
@@ -113,7 +113,7 @@ func (m *member) commitStarts(ctx context.Context, starts map[wire.TopicPartitio
 	for tp, e := range refused {
 		err = errors.Join(err, named("commit the start of", fmt.Sprintf("%s/%d", tp.Topic, tp.Partition), e))
 	}
-	return rejoin(asMembership(err))
+	return markOvertaken(asMembership(err))
 }
 
 // leave asks the member's goroutine to drain, commit and leave, and waits for it.
@@ -130,60 +130,61 @@ func (m *member) leave(ctx context.Context) error {
 	}
 }
 
-// drained gives up partitions that were taken away, after their open events have ended and are
-// committed or their time is up. It reports whether all of them are given up now. Then the member
-// joins again, so that their new owners can read them.
-func (m *member) drained(ctx context.Context) (bool, error) {
+// giveUpDrained gives up partitions that were taken away, after their open events have ended and
+// are committed or their time is up. It reports whether all these partitions are given up now. Then
+// the member joins again, so that the new owners can read the partitions.
+func (m *member) giveUpDrained(ctx context.Context) (bool, error) {
 	now := time.Now()
-	_, ready := m.c.draining(now)
+	_, ready := m.c.countDraining(now)
 	if len(ready) == 0 {
-		return m.freed(now), nil
+		return m.isFreed(now), nil
 	}
 	if err := m.commit(ctx); err != nil {
 		if errors.Is(err, errForgotten) {
 			return false, err
 		}
-		// Partitions that cannot be committed are tried again at the next tick. Those whose time is
-		// up are given up nevertheless, because one refused offset must not hold back all of them.
-		ready = slices.DeleteFunc(ready, func(p *inPartition) bool { return !p.overdue(now) })
+		// Partitions that cannot be committed are tried again at the next tick. Partitions whose
+		// time is up are given up nevertheless, because one refused offset must not delay all of
+		// them.
+		ready = slices.DeleteFunc(ready, func(p *inPartition) bool { return !p.isOverdue(now) })
 	}
 	// More partitions may have drained since the commit; the next call handles them.
-	m.c.drop(func(p *inPartition) bool { return slices.Contains(ready, p) })
+	m.c.dropPartitions(func(p *inPartition) bool { return slices.Contains(ready, p) })
 	if len(ready) > 0 && m.unownedSince.IsZero() {
 		m.unownedSince = now
 	}
-	waiting, ready := m.c.draining(now)
-	return waiting == 0 && len(ready) == 0 || m.freed(now), nil
+	waiting, ready := m.c.countDraining(now)
+	return waiting == 0 && len(ready) == 0 || m.isFreed(now), nil
 }
 
-// freed reports whether partitions that were given up have waited long enough for those that still
-// drain. No member reads them until the group is joined again, so one slow event must not hold up
-// all of them.
-func (m *member) freed(now time.Time) bool {
+// isFreed reports whether partitions that were given up have waited long enough for the partitions
+// that still drain. No member reads them until this member joins the group again, so one slow event
+// must not delay all of them.
+func (m *member) isFreed(now time.Time) bool {
 	return !m.unownedSince.IsZero() && now.Sub(m.unownedSince) >= maxUnowned
 }
 
-// overdue reports whether a draining partition's time is up.
-func (p *inPartition) overdue(now time.Time) bool {
+// isOverdue reports whether a draining partition's time is up.
+func (p *inPartition) isOverdue(now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return now.After(p.drainBy)
 }
 
-// awaitDrained waits until no event is open or the context ends. It sends heartbeats meanwhile,
-// also during a rebalance, so that ended events can still be committed.
+// awaitDrained waits until no event is open or the context ends. Meanwhile awaitDrained sends
+// heartbeats, also during a rebalance, so that ended events can still be committed.
 func (m *member) awaitDrained(ctx context.Context) {
 	every := time.NewTicker(m.c.opt.SessionTimeout / heartbeatsInLife)
 	defer every.Stop()
-	who := identified{m.id, m.generation}
+	who := memberIdentity{m.id, m.generation}
 	for {
-		if waiting, _ := m.c.draining(time.Now()); waiting == 0 {
+		if waiting, _ := m.c.countDraining(time.Now()); waiting == 0 {
 			return
 		}
 		select {
 		case <-m.wake:
 		case <-every.C:
-			if errors.Is(m.beat(ctx, who), errForgotten) {
+			if errors.Is(m.sendHeartbeat(ctx, who), errForgotten) {
 				return
 			}
 		case <-ctx.Done():
@@ -192,20 +193,20 @@ func (m *member) awaitDrained(ctx context.Context) {
 	}
 }
 
-// depart drains all partitions, commits and leaves the group.
-func (m *member) depart(ctx context.Context) {
+// drainAndLeave drains all partitions, commits and leaves the group.
+func (m *member) drainAndLeave(ctx context.Context) {
 	var parting []*inPartition
-	m.c.each(func(p *inPartition) {
+	m.c.eachPartition(func(p *inPartition) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.drain(time.Now().Add(time.Hour))
-		if p.part() {
+		if p.markLeaving() {
 			parting = append(parting, p)
 		}
 	})
 	m.callLeaving(ctx, parting)
 	m.awaitDrained(ctx)
-	m.lost() // the time for Leaving ends here
+	m.lost() // ends the context of Leaving
 	if m.id == "" {
 		return
 	}
@@ -225,8 +226,8 @@ func (m *member) depart(ctx context.Context) {
 // leaveTime is the time for leaving after the context of Close has ended.
 const leaveTime = 2 * time.Second
 
-// lastMoments returns the context of the last commit. It lasts as long as a request may take while
-// Close has time, because uncommitted events will be repeated.
+// lastMoments returns the context of the last commit. While Close has time, this context lasts as
+// long as a request may take, because uncommitted events will be repeated.
 func (m *member) lastMoments(ctx context.Context) (context.Context, func()) {
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.c.b.requestTimeout)
 	stop := context.AfterFunc(ctx, func() {
@@ -244,32 +245,32 @@ func (m *member) commitLast(ctx context.Context) error {
 	var w backoff
 	for {
 		err := m.commit(ctx)
-		if err == nil || !passing(err) && !errors.Is(err, kafka.RebalanceInProgress) || w.wait(ctx) != nil {
+		if err == nil || !isTransient(err) && !errors.Is(err, kafka.RebalanceInProgress) || w.wait(ctx) != nil {
 			return err
 		}
 	}
 }
 
-// parting is the state of the Leaving hook for a partition that is taken away.
-type parting int8
+// leavingState is the state of the Leaving hook for a partition that is taken away.
+type leavingState int8
 
 const (
-	remaining parting = iota
-	leaving           // Leaving has been called and has not returned
-	left              // Leaving has returned; only open events remain
+	remaining leavingState = iota
+	leaving                // Leaving has been called and has not returned
+	left                   // Leaving has returned, but events may be open
 )
 
-// remains reports whether a partition is read here and is not about to be given up.
-func (p *inPartition) remains() bool {
+// isKept reports whether a partition is read here and will not be given up now.
+func (p *inPartition) isKept() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return !p.gone && p.parting == remaining
 }
 
 // callLeaving calls the Leaving hook for partitions that have begun to drain, in its own goroutine.
-// The hook may wait, for a transaction perhaps, and must not delay heartbeats, commits or other
-// partitions. Its context also ends with the tenure, because a forgotten member has nothing left to
-// finish.
+// The hook may wait, perhaps for a transaction, and must not delay heartbeats, commits or other
+// partitions. The hook's context also ends with the tenure, because a member that the group has
+// forgotten cannot commit.
 func (m *member) callLeaving(ctx context.Context, parts []*inPartition) {
 	if len(parts) == 0 {
 		return
@@ -280,7 +281,7 @@ func (m *member) callLeaving(ctx context.Context, parts []*inPartition) {
 		defer cancel()
 		defer context.AfterFunc(tenure, cancel)()
 		m.c.hooks.Lock() // waits for a call of Assigned that is under way
-		at := firsts(parts)
+		at := firstPositions(parts)
 		m.c.hooks.Unlock()
 		m.c.opt.Leaving(ctx, at)
 		for _, p := range parts {
@@ -292,8 +293,8 @@ func (m *member) callLeaving(ctx context.Context, parts []*inPartition) {
 	})
 }
 
-// firsts returns the positions of the first events that have not ended, sorted.
-func firsts(parts []*inPartition) []Position {
+// firstPositions returns the positions of the first events that have not ended, sorted.
+func firstPositions(parts []*inPartition) []Position {
 	all := make([]Position, 0, len(parts))
 	for _, p := range parts {
 		p.mu.Lock()
@@ -304,9 +305,9 @@ func firsts(parts []*inPartition) []Position {
 	return all
 }
 
-// part marks a draining partition as leaving, and reports whether Leaving must be called for it.
-// The caller holds the lock.
-func (p *inPartition) part() bool {
+// markLeaving marks a draining partition as leaving, and reports whether Leaving must be called for
+// it. The caller holds the lock.
+func (p *inPartition) markLeaving() bool {
 	if p.gone || p.c.opt.Leaving == nil || p.parting != remaining {
 		return false
 	}
@@ -314,8 +315,8 @@ func (p *inPartition) part() bool {
 	return true
 }
 
-// giveUp gives up partitions at once. Any goroutine may call it. The member's goroutine drops them
-// later, and then they can be taken again.
+// giveUp gives up partitions at once. Any goroutine may call it. The member's goroutine drops these
+// partitions later. After that they can be taken again.
 func (c *Consumer) giveUp(parts map[wire.TopicPartition]*inPartition) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -324,7 +325,7 @@ func (c *Consumer) giveUp(parts map[wire.TopicPartition]*inPartition) {
 		p.markGone()
 		p.mu.Unlock()
 	}
-	c.announce() // Poll removes their deliveries from the queue
+	c.wakePoll() // Poll removes their deliveries from the queue
 }
 
 // markGone marks a partition as given up, so that its open events no longer count. The caller holds
@@ -337,10 +338,10 @@ func (p *inPartition) markGone() {
 	}
 }
 
-// drop removes the partitions that were given up, and those that which selects; nil selects none.
-// Only the member's goroutine takes and drops partitions, so Gone is called before the next
-// Assigned.
-func (c *Consumer) drop(which func(*inPartition) bool) {
+// dropPartitions removes the partitions that were given up, and those for which the function which
+// returns true. If which is nil, no others are removed. Only the member's goroutine takes and drops
+// partitions, so Gone is called before the next Assigned.
+func (c *Consumer) dropPartitions(which func(*inPartition) bool) {
 	var gone []*inPartition
 	c.mu.Lock()
 	for tp, p := range c.parts {
@@ -352,12 +353,12 @@ func (c *Consumer) drop(which func(*inPartition) bool) {
 		}
 		p.mu.Unlock()
 	}
-	c.announce() // Poll removes their deliveries from the queue
+	c.wakePoll() // Poll removes their deliveries from the queue
 	c.mu.Unlock()
 	if len(gone) == 0 || c.opt.Gone == nil {
 		return
 	}
 	c.hooks.Lock()
 	defer c.hooks.Unlock()
-	c.opt.Gone(firsts(gone))
+	c.opt.Gone(firstPositions(gone))
 }

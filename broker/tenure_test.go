@@ -39,14 +39,14 @@ func (d *diary) note(what string, all []Position) {
 	d.news = make(chan struct{})
 }
 
-// want waits for the next lines. They may list all partitions at once or some after the others,
-// because a partition is given up when it is ready, and on a busy machine they are not ready
-// together.
-func (d *diary) want(line string) {
+// expectLines waits for the next lines. They may list all partitions at once or some after the
+// others, because a partition is given up when it is ready, and on a busy machine they are not
+// ready together.
+func (d *diary) expectLines(line string) {
 	d.t.Helper()
 	left := strings.Fields(line)
 	for len(left) > 1 {
-		for _, word := range strings.Fields(d.next(line))[1:] {
+		for _, word := range strings.Fields(d.expectLine(line))[1:] {
 			i := slices.Index(left, word)
 			if i < 1 {
 				d.t.Fatalf("noted of partition %s too, want %q", word, line)
@@ -56,8 +56,8 @@ func (d *diary) want(line string) {
 	}
 }
 
-// next waits for the next line, which must begin like the wanted one.
-func (d *diary) next(want string) string {
+// expectLine waits for the next line, which must begin like the wanted one.
+func (d *diary) expectLine(want string) string {
 	d.t.Helper()
 	for patience := time.After(2 * time.Minute); ; {
 		d.mu.Lock()
@@ -87,8 +87,8 @@ func (d *diary) assigned(_ context.Context, all []Position) ([]Position, error) 
 
 func (d *diary) gone(all []Position) { d.note("gone", all) }
 
-// consumer returns a consumer whose hooks write to the diary.
-func (d *diary) consumer(b *Broker, o ConsumerOptions) *Consumer {
+// newConsumer returns a consumer whose hooks write to the diary.
+func (d *diary) newConsumer(b *Broker, o ConsumerOptions) *Consumer {
 	d.t.Helper()
 	o.Group, o.Streams, o.Assigned, o.Gone = "g", []string{"events"}, d.assigned, d.gone
 	c, err := b.Consumer(d.t.Context(), o)
@@ -99,8 +99,8 @@ func (d *diary) consumer(b *Broker, o ConsumerOptions) *Consumer {
 	return c
 }
 
-// six returns a stream of six partitions.
-func six(t *testing.T) (*Broker, *kfake.Cluster) {
+// sixPartitions returns a stream of six partitions.
+func sixPartitions(t *testing.T) (*Broker, *kfake.Cluster) {
 	t.Helper()
 	t.Parallel()
 	return openFake(t, kfake.GroupMinSessionTimeout(100*time.Millisecond), kfake.SeedTopics(6, "prod.events", "prod.dead-letters"))
@@ -112,21 +112,21 @@ func TestTenureEndsWithAFailedRewind(t *testing.T) {
 	b, k := openFake(t, kfake.SeedTopics(1, "prod.events", "prod.dead-letters"))
 	publishAll(t, b, "events", "a")
 	d := newDiary(t)
-	c := d.consumer(b, ConsumerOptions{})
+	c := d.newConsumer(b, ConsumerOptions{})
 	x, err := c.Transactor(ProducerOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = x.Close(context.Background()) })
 	got := pollOne(t, c)
-	d.want("assigned 0")
+	d.expectLines("assigned 0")
 	refused := k.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetFetch}, Err: kerr.GroupAuthorizationFailed, TopLevel: true})
 	err = x.Do(t.Context(), func(tx *Tx) error { tx.Done(got); return errors.New("no") })
 	if !errors.Is(err, ErrAborted) || refused.Hits() != 1 {
 		t.Errorf("error is %v, %d were refused", err, refused.Hits())
 	}
-	d.want("gone 0")
-	d.want("assigned 0")
+	d.expectLines("gone 0")
+	d.expectLines("assigned 0")
 	again := pollOne(t, c)
 	if id := string(again.Events[0].ID); id != "a" {
 		t.Errorf("%s comes again", id)
@@ -135,28 +135,28 @@ func TestTenureEndsWithAFailedRewind(t *testing.T) {
 	if err := c.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
-	d.want("gone 0")
+	d.expectLines("gone 0")
 }
 
 // A consumer that the group has forgotten gets Gone for all partitions before the next Assigned.
 func TestTenureEndsWithTheSession(t *testing.T) {
-	b, k := six(t)
+	b, k := sixPartitions(t)
 	d := newDiary(t)
-	c := d.consumer(b, ConsumerOptions{Leaving: func(context.Context, []Position) { t.Error("nothing is left politely") }, SessionTimeout: 3 * time.Second})
-	d.want("assigned 0 1 2 3 4 5")
+	c := d.newConsumer(b, ConsumerOptions{Leaving: func(context.Context, []Position) { t.Error("nothing is left politely") }, SessionTimeout: 3 * time.Second})
+	d.expectLines("assigned 0 1 2 3 4 5")
 	k.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Heartbeat}, Err: kerr.UnknownMemberID, TopLevel: true})
-	d.want("gone 0 1 2 3 4 5")
-	d.want("assigned 0 1 2 3 4 5")
+	d.expectLines("gone 0 1 2 3 4 5")
+	d.expectLines("assigned 0 1 2 3 4 5")
 	c.opt.Leaving = nil // it closes in order
 }
 
 // A slow Leaving delays only the partitions that leave. The others are read on, and heartbeats
 // continue. When its time is up, it ends.
 func TestLeavingHoldsUpNothingElse(t *testing.T) {
-	b, _ := six(t)
+	b, _ := sixPartitions(t)
 	d, e := newDiary(t), newDiary(t)
 	release, late := make(chan struct{}), make(chan error, 1)
-	first := d.consumer(b, ConsumerOptions{SessionTimeout: 4 * time.Second, DrainTimeout: 5 * time.Second,
+	first := d.newConsumer(b, ConsumerOptions{SessionTimeout: 4 * time.Second, DrainTimeout: 5 * time.Second,
 		Leaving: func(ctx context.Context, all []Position) {
 			d.note("leaving", all)
 			select {
@@ -165,9 +165,9 @@ func TestLeavingHoldsUpNothingElse(t *testing.T) {
 				late <- context.Cause(ctx)
 			}
 		}})
-	d.want("assigned 0 1 2 3 4 5")
-	second := e.consumer(b, ConsumerOptions{})
-	d.want("leaving 0 1 2")
+	d.expectLines("assigned 0 1 2 3 4 5")
+	second := e.newConsumer(b, ConsumerOptions{})
+	d.expectLines("leaving 0 1 2")
 	for _, key := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} { // some of these are in partitions that stay
 		v := &View{ID: key, Source: "/x", Type: "t", Subject: key}
 		p := producer(t, b)
@@ -188,8 +188,8 @@ func TestLeavingHoldsUpNothingElse(t *testing.T) {
 	case <-time.After(2 * time.Minute):
 		t.Fatal("its time does not end")
 	}
-	d.want("gone 0 1 2")
-	e.want("assigned 0 1 2")
+	d.expectLines("gone 0 1 2")
+	e.expectLines("assigned 0 1 2")
 	close(release)
 	if err := errors.Join(second.Close(t.Context()), first.Close(t.Context())); err != nil {
 		t.Error(err)
@@ -198,16 +198,16 @@ func TestLeavingHoldsUpNothingElse(t *testing.T) {
 
 // A partition that is given back during Leaving is given up first.
 func TestGivenBackWhileItLeaves(t *testing.T) {
-	b, _ := six(t)
+	b, _ := sixPartitions(t)
 	d, e := newDiary(t), newDiary(t)
 	release := make(chan struct{})
-	first := d.consumer(b, ConsumerOptions{DrainTimeout: time.Minute, Leaving: func(_ context.Context, all []Position) {
+	first := d.newConsumer(b, ConsumerOptions{DrainTimeout: time.Minute, Leaving: func(_ context.Context, all []Position) {
 		d.note("leaving", all)
 		<-release
 	}})
-	d.want("assigned 0 1 2 3 4 5")
-	second := e.consumer(b, ConsumerOptions{})
-	d.want("leaving 0 1 2")
+	d.expectLines("assigned 0 1 2 3 4 5")
+	second := e.newConsumer(b, ConsumerOptions{})
+	d.expectLines("leaving 0 1 2")
 	_, generation, _, _ := first.member.snapshot()
 	if err := second.Close(t.Context()); err != nil {
 		t.Fatal(err)
@@ -221,11 +221,11 @@ func TestGivenBackWhileItLeaves(t *testing.T) {
 		}
 	}
 	close(release)
-	d.want("gone 0 1 2")
-	d.want("assigned 0 1 2")
+	d.expectLines("gone 0 1 2")
+	d.expectLines("assigned 0 1 2")
 	if err := first.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
-	d.want("leaving 0 1 2 3 4 5")
-	d.want("gone 0 1 2 3 4 5")
+	d.expectLines("leaving 0 1 2 3 4 5")
+	d.expectLines("gone 0 1 2 3 4 5")
 }

@@ -37,10 +37,10 @@ func (t *transaction) open(ctx context.Context) error {
 	for {
 		id, err := t.b.initProducer(ctx, t.id, noIdentity)
 		if err == nil {
-			t.take(id)
+			t.takeIdentity(id)
 			return nil
 		}
-		if !passing(err) && !contested(err) {
+		if !isTransient(err) && !isContested(err) {
 			return fmt.Errorf("open transactions as %s: %w", t.id, err)
 		}
 		if wait := w.wait(ctx); wait != nil {
@@ -49,16 +49,16 @@ func (t *transaction) open(ctx context.Context) error {
 	}
 }
 
-// take starts again with a new identity.
-func (t *transaction) take(id identity) {
+// takeIdentity gets a new identity for the transactional id.
+func (t *transaction) takeIdentity(id identity) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.ident, t.included, t.fault, t.settled = id, map[*outPartition]bool{}, nil, false
 }
 
-// contested reports whether another process took the same id at the same moment, as may happen
-// while a slot changes hands. The process that asks again comes after it.
-func contested(err error) bool {
+// isContested reports whether another process took the same id at the same moment, as may happen
+// while a slot changes hands. The process that asks again then gets a later epoch.
+func isContested(err error) bool {
 	return errors.Is(err, kafka.ProducerFenced) || errors.Is(err, kafka.InvalidProducerEpoch) || errors.Is(err, kafka.InvalidProducerIDMapping)
 }
 
@@ -76,7 +76,7 @@ func (t *transaction) identity() (identity, error) {
 }
 
 // poison makes every later step of the open transaction fail, so that it is aborted. Only the first
-// fault is kept, because each event of a batch reports the same one.
+// fault is kept, because each event of a batch reports the same fault.
 func (t *transaction) poison(err error) {
 	t.mu.Lock()
 	if t.fault == nil {
@@ -91,16 +91,16 @@ func (t *transaction) faulty() error {
 	return t.fault
 }
 
-// touched reports whether the open transaction has any partition.
-func (t *transaction) touched() bool {
+// hasPartitions reports whether the open transaction has any partition.
+func (t *transaction) hasPartitions() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.included) > 0
 }
 
-// begun returns a channel that is closed when the coordinator knows a partition of the open
+// whenBegun returns a channel that is closed when the coordinator knows a partition of the open
 // transaction.
-func (t *transaction) begun() <-chan struct{} {
+func (t *transaction) whenBegun() <-chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	first := make(chan struct{})
@@ -109,7 +109,8 @@ func (t *transaction) begun() <-chan struct{} {
 	return first
 }
 
-// tellFirst closes the channel of begun if a partition has been added. The caller holds the lock.
+// tellFirst closes the channel of whenBegun if a partition has been added. The caller holds the
+// lock.
 func (t *transaction) tellFirst() {
 	if t.first != nil && len(t.included) > 0 {
 		close(t.first)
@@ -117,9 +118,9 @@ func (t *transaction) tellFirst() {
 	}
 }
 
-// include adds partitions to the transaction before anything is sent to them. The coordinator could
-// not abort records in a partition that it does not know.
-func (t *transaction) include(ctx context.Context, parts []*outPartition) error {
+// addPartitions adds partitions to the transaction before anything is sent to them. The coordinator
+// cannot abort records in a partition that was not added.
+func (t *transaction) addPartitions(ctx context.Context, parts []*outPartition) error {
 	id, err := t.identity()
 	if err != nil {
 		return err
@@ -136,7 +137,7 @@ func (t *transaction) include(ctx context.Context, parts []*outPartition) error 
 		return nil
 	}
 	if err := t.add(ctx, id, topics); err != nil {
-		if !passing(err) {
+		if !isTransient(err) {
 			t.poison(err)
 		}
 		return fmt.Errorf("add partitions to transaction %s: %w", t.id, err)
@@ -150,7 +151,8 @@ func (t *transaction) include(ctx context.Context, parts []*outPartition) error 
 	return nil
 }
 
-// add waits for the end of the previous transaction, which Kafka may still be writing.
+// add retries until the end of the previous transaction is written, which Kafka may do in the
+// background.
 func (t *transaction) add(ctx context.Context, id identity, topics map[string][]kafka.AddPartitionToTxn) error {
 	w := retry.Backoff{First: time.Millisecond, Cap: 20 * time.Millisecond}
 	for {
@@ -168,11 +170,12 @@ func (t *transaction) add(ctx context.Context, id identity, topics map[string][]
 	}
 }
 
-// notAttempted is kafka-go's BrokerAuthorizationFailed. It means that the partition was not added
-// because another partition of the same request was refused.
+// notAttempted is kafka-go's BrokerAuthorizationFailed. The code means that a partition was not
+// added because another partition of the same request was refused.
 const notAttempted kafka.Error = 55
 
-// refusedPartitions returns an error that names the refused partitions, or the error to wait for.
+// refusedPartitions returns an error that names the refused partitions, or an error that another
+// try may remove.
 func refusedPartitions(topics map[string][]kafka.AddPartitionToTxnPartition) error {
 	var blamed, others error
 	for topic, answers := range topics {
@@ -193,7 +196,7 @@ func refusedPartitions(topics map[string][]kafka.AddPartitionToTxnPartition) err
 	return blamed
 }
 
-// offsets adds offsets to the transaction, one group at a time.
+// offsets adds offsets to the transaction with one request for each group.
 func (t *transaction) offsets(ctx context.Context, groups ...groupCommit) error {
 	ctx, cancel := context.WithTimeout(ctx, t.b.transactionTimeout)
 	defer cancel()
@@ -214,7 +217,7 @@ func (t *transaction) commit(ctx context.Context) error {
 	defer cancel()
 	doubt := false
 	err := t.retry(ctx, func(ctx context.Context) error {
-		err := t.end(ctx, true)
+		err := t.endTransaction(ctx, true)
 		doubt = doubt || mayHaveEnded(err)
 		return err
 	})
@@ -230,8 +233,9 @@ type groupCommit struct {
 	commit func(context.Context) error
 }
 
-// mayHaveEnded reports whether a transaction may be committed although its end failed. A
-// coordinator that wrote the end and then lost its role answers that it is not the coordinator.
+// mayHaveEnded reports whether a transaction may be committed although the request to end it
+// failed. A coordinator may write the end, lose its role, and then answer that it is not the
+// coordinator.
 func mayHaveEnded(err error) bool {
 	var code kafka.Error
 	if !errors.As(err, &code) {
@@ -246,7 +250,7 @@ func mayHaveEnded(err error) bool {
 }
 
 // retry repeats do until it succeeds, the error is permanent, or the context ends. A rebalance
-// counts as passing, because partitions that stay can be committed after it.
+// counts as a passing error, because partitions that stay can be committed after the rebalance.
 func (t *transaction) retry(ctx context.Context, do func(context.Context) error) error {
 	var w backoff
 	for {
@@ -254,7 +258,7 @@ func (t *transaction) retry(ctx context.Context, do func(context.Context) error)
 		if err == nil {
 			return nil
 		}
-		if !passing(err) && !errors.Is(err, kafka.RebalanceInProgress) {
+		if !isTransient(err) && !errors.Is(err, kafka.RebalanceInProgress) {
 			return err
 		}
 		if wait := w.wait(ctx); wait != nil {
@@ -278,10 +282,10 @@ func (t *transaction) addOffsets(ctx context.Context, group string) error {
 }
 
 // noMember is the member for commits to a group without members.
-var noMember = identified{"", -1}
+var noMember = memberIdentity{"", -1}
 
 // commitOffsets commits offsets of a group inside the transaction.
-func (t *transaction) commitOffsets(ctx context.Context, group string, who identified, topics map[string][]kafka.TxnOffsetCommit) error {
+func (t *transaction) commitOffsets(ctx context.Context, group string, who memberIdentity, topics map[string][]kafka.TxnOffsetCommit) error {
 	id, err := t.identity()
 	if err != nil {
 		return err
@@ -291,15 +295,16 @@ func (t *transaction) commitOffsets(ctx context.Context, group string, who ident
 	if err == nil {
 		for _, parts := range res.Topics {
 			for _, p := range parts {
-				err = graver(err, p.Error)
+				err = graverError(err, p.Error)
 			}
 		}
 	}
 	return named("commit offsets in transaction", t.id, err)
 }
 
-// end asks the coordinator to commit or abort the transaction. An abort works after a fault too.
-func (t *transaction) end(ctx context.Context, commit bool) error {
+// endTransaction asks the coordinator to commit or abort the transaction. An abort is also possible
+// after a fault.
+func (t *transaction) endTransaction(ctx context.Context, commit bool) error {
 	id, err := t.identity()
 	if err != nil && commit {
 		return err
@@ -360,8 +365,8 @@ func (x *outputs) SendTo(ctx context.Context, stream string, partition int32, v 
 	})
 }
 
-// outputsOf returns empty outputs. One method value serves all events, because each use of
-// p.failUnsent would allocate a new one.
+// outputsOf returns empty outputs. All events use one method value, because each use of
+// p.failUnsent would allocate another one.
 func outputsOf(p *Producer) outputs { return outputs{p: p, told: p.failUnsent} }
 
 // failUnsent makes the transaction fail if an event was not sent.
@@ -371,9 +376,9 @@ func (p *Producer) failUnsent(_ Receipt, err error) {
 	}
 }
 
-// report calls the done functions with the receipts. The flush before the commit has waited for all
-// answers.
-func (x *outputs) report() {
+// callDone calls the done functions with the receipts. The flush before the commit has waited for
+// all answers.
+func (x *outputs) callDone() {
 	for _, o := range x.sent {
 		o.done(o.at)
 	}
@@ -387,19 +392,19 @@ func (o offsetsByTopic) add(tp wire.TopicPartition, offset int64, metadata strin
 	o[tp.Topic] = append(others, kafka.TxnOffsetCommit{Partition: int(tp.Partition), Offset: offset, Metadata: metadata})
 }
 
-// Exclusive produces in transactions under one name. One process at a time holds the name: the one
-// that opened it last. Kafka fences the others, so no output of theirs becomes visible later.
+// Exclusive produces in transactions under one name. Only the process that opened the name last
+// holds it. Kafka fences the other processes, so that none of their outputs becomes visible later.
 type Exclusive struct {
 	p      *Producer
-	turn   chan struct{} // full while a transaction runs, so that there is one at a time
+	turn   chan struct{} // full while a transaction runs, so that only one runs at a time
 	opened bool          // whether we hold the transactional id, with no transaction open
 	lost   error         // reason why the name was lost
 }
 
-// ErrSuperseded means that another process has opened the same exclusive name. It is final: nothing
-// can be committed under the name here. Kafka gives the same answer for a transaction that it ended
-// because it took longer than Options.TransactionTimeout. A process that should still have the name
-// opens it again.
+// ErrSuperseded means that another process has opened the same exclusive name. The error is final:
+// this process can no longer commit under the name. Kafka gives the same answer for a transaction
+// that it ended because it took longer than Options.TransactionTimeout. A process that should still
+// have the name must open the name again.
 var ErrSuperseded = errors.New("superseded by another holder of the name")
 
 // Exclusive takes a name from its present holder, and aborts the holder's open transaction before
@@ -428,9 +433,9 @@ type ExclusiveTx struct {
 	marks map[string]offsetsByTopic // by group
 }
 
-// Mark commits a position and its note for a group inside the transaction. The group must be one
-// that has no members: only the name protects its offsets, not a generation. Of several marks for
-// one partition the last one counts.
+// Mark commits a position and its note for a group inside the transaction. The group must have no
+// members, because only the name protects the group's offsets and not a generation. Of several
+// marks for one partition the last one counts.
 func (x *ExclusiveTx) Mark(group string, p Position) {
 	group = x.p.b.names.Group(group)
 	if x.marks[group] == nil {
@@ -453,40 +458,40 @@ func (e *Exclusive) Do(ctx context.Context, fn func(*ExclusiveTx) error) error {
 	if err := e.begin(ctx); err != nil {
 		return fmt.Errorf("%w: %w", ErrAborted, err)
 	}
-	// As in Transactor.Do: if fn panics, the next transaction must not commit the events of this
-	// one.
+	// If fn panics, the next transaction must not commit the events of this transaction, as in
+	// Transactor.Do.
 	e.opened = false
 	x := &ExclusiveTx{outputs: outputsOf(e.p), marks: map[string]offsetsByTopic{}}
 	if err := e.run(ctx, x, fn); err != nil {
 		return fmt.Errorf("%w: %w", ErrAborted, e.abort(ctx, err))
 	}
 	e.opened = true
-	x.report()
+	x.callDone()
 	return nil
 }
 
 func (e *Exclusive) run(ctx context.Context, x *ExclusiveTx, fn func(*ExclusiveTx) error) error {
-	// The time limit leaves time for an abort. Kafka's answer for a transaction that it has ended
-	// itself looks like a takeover by another process.
+	// The time limit leaves time for an abort. If Kafka itself ends a transaction, its answer looks
+	// like a takeover by another process.
 	ctx, cancel := context.WithTimeout(ctx, e.p.b.transactionTimeout*4/5)
 	defer cancel()
 	if err := fn(x); err != nil {
 		return err
 	}
-	if err := e.p.complete(ctx); err != nil {
+	if err := e.p.waitAnswers(ctx); err != nil {
 		return err
 	}
-	if len(x.marks) == 0 && !e.p.tx.touched() {
+	if len(x.marks) == 0 && !e.p.tx.hasPartitions() {
 		return nil
 	}
-	if err := e.p.tx.offsets(ctx, x.groups()...); err != nil {
+	if err := e.p.tx.offsets(ctx, x.groupCommits()...); err != nil {
 		return err
 	}
 	return e.p.tx.commit(ctx)
 }
 
-// groups returns the commits of the marked positions.
-func (x *ExclusiveTx) groups() (all []groupCommit) {
+// groupCommits returns the commits of the marked positions.
+func (x *ExclusiveTx) groupCommits() (all []groupCommit) {
 	for group, offsets := range x.marks {
 		all = append(all, groupCommit{group, func(ctx context.Context) error {
 			return x.p.tx.commitOffsets(ctx, group, noMember, offsets)
@@ -508,8 +513,8 @@ func (e *Exclusive) begin(ctx context.Context) error {
 	if err := e.p.Flush(ctx); err != nil {
 		return fmt.Errorf("end the former transaction: %w", err)
 	}
-	if err := e.p.tx.renew(ctx); err != nil {
-		return e.judge(err)
+	if err := e.p.tx.nextEpoch(ctx); err != nil {
+		return e.finalError(err)
 	}
 	e.p.relabelAll()
 	e.opened = true
@@ -517,10 +522,10 @@ func (e *Exclusive) begin(ctx context.Context) error {
 }
 
 // abort aborts the transaction: at once if possible, so that readers do not wait, or else when the
-// next one begins.
+// next transaction begins.
 func (e *Exclusive) abort(ctx context.Context, cause error) error {
 	e.p.tx.poison(cause)
-	if cause = e.judge(cause); e.lost != nil {
+	if cause = e.finalError(cause); e.lost != nil {
 		return cause
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.p.b.transactionTimeout)
@@ -532,37 +537,38 @@ func (e *Exclusive) abort(ctx context.Context, cause error) error {
 	return cause
 }
 
-// judge makes an error final if it means that another process has the name.
-func (e *Exclusive) judge(err error) error {
-	if fenced(err) {
+// finalError makes an error final if it means that another process has the name.
+func (e *Exclusive) finalError(err error) error {
+	if isFenced(err) {
 		err = fmt.Errorf("%w: %w", ErrSuperseded, err)
 		e.lost = fmt.Errorf("%s: %w", e.p.tx.id, ErrSuperseded) // the text of this error does not apply to later transactions
 	}
 	return err
 }
 
-// fenced reports whether Kafka knows a later holder of a transactional id.
-func fenced(err error) bool {
+// isFenced reports whether Kafka knows a later holder of a transactional id.
+func isFenced(err error) bool {
 	return errors.Is(err, kafka.ProducerFenced) || errors.Is(err, kafka.InvalidProducerEpoch)
 }
 
-// renew takes the next epoch of the same identity, unless another process has taken one since.
-// Kafka can detect that only while no transaction is open, because otherwise it fences the open one
-// itself. So the open transaction is ended first. After that has succeeded once, it is not ended
-// again, because an answer with a new epoch may have been lost.
+// nextEpoch takes the next epoch of the same identity, unless another process has taken an epoch
+// since. Kafka can detect another process only while no transaction is open, because otherwise
+// Kafka itself fences the open transaction. So nextEpoch first ends the open transaction. After
+// this end has succeeded once, it is not repeated, because an answer with a new epoch may have been
+// lost.
 //
 // Kafka refuses an epoch that is not the last one (KIP-360). The embedded broker accepts an old one
 // as a recovery and returns the epoch after the next; that difference shows the takeover too.
-func (t *transaction) renew(ctx context.Context) error {
+func (t *transaction) nextEpoch(ctx context.Context) error {
 	if !t.settled {
-		err := t.retry(ctx, func(ctx context.Context) error { return t.end(ctx, false) })
+		err := t.retry(ctx, func(ctx context.Context) error { return t.endTransaction(ctx, false) })
 		if err != nil && !errors.Is(err, kafka.InvalidTransactionState) && !errors.Is(err, kafka.InvalidProducerIDMapping) {
 			return err
 		}
 		t.settled = true
 	}
 	old, _ := t.identity()
-	id, err := persist(ctx, func(ctx context.Context) (identity, error) { return t.b.initProducer(ctx, t.id, old) })
+	id, err := retryUntil(ctx, func(ctx context.Context) (identity, error) { return t.b.initProducer(ctx, t.id, old) })
 	if errors.Is(err, kafka.InvalidProducerIDMapping) { // Kafka forgot the id after a week without transactions, so no process holds it
 		return t.open(ctx)
 	}
@@ -572,6 +578,6 @@ func (t *transaction) renew(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("open transactions as %s: %w", t.id, err)
 	}
-	t.take(id)
+	t.takeIdentity(id)
 	return nil
 }

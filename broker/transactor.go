@@ -20,12 +20,12 @@ import (
 //
 // Two fences stop a zombie. The transactional id belongs to the member's slot in its group, so the
 // next holder of the slot aborts an open transaction. And offsets are committed with the member's
-// id and generation, which Kafka refuses after the group has moved on.
+// id and generation. Kafka refuses this commit after a new generation has begun.
 type Transactor struct {
 	c *Consumer
 	p *Producer
 
-	turn   chan struct{} // full while a transaction runs, so that there is one at a time
+	turn   chan struct{} // full while a transaction runs, so that only one runs at a time
 	slot   int32
 	opened bool // whether we hold the slot's transactional id, with no transaction open
 }
@@ -51,9 +51,9 @@ func (c *Consumer) Transactor(o ProducerOptions) (*Transactor, error) {
 
 // takeSlot takes the transactional id without waiting for the first transaction. An open
 // transaction of the slot's former holder would delay Kafka's answer about the group's offsets, and
-// so the first events.
+// therefore the first events.
 func (t *Transactor) takeSlot() {
-	if t.await(t.c.ctx) != nil {
+	if t.waitTurn(t.c.ctx) != nil {
 		return
 	}
 	defer t.leave()
@@ -64,8 +64,8 @@ func (t *Transactor) takeSlot() {
 	}
 }
 
-// await waits for its turn. takeSlot may hold the turn for as long as Kafka does not answer.
-func (t *Transactor) await(ctx context.Context) error {
+// waitTurn waits until no other transaction runs. takeSlot holds the turn until Kafka answers.
+func (t *Transactor) waitTurn(ctx context.Context) error {
 	select {
 	case t.turn <- struct{}{}:
 		return nil
@@ -93,7 +93,7 @@ var ErrAborted = errors.New("transaction aborted")
 // that Kafka has.
 func (t *Transactor) Do(ctx context.Context, fn func(*Tx) error) error {
 	x := &Tx{t: t, outputs: outputsOf(t.p)}
-	if err := t.await(ctx); err != nil {
+	if err := t.waitTurn(ctx); err != nil {
 		return fmt.Errorf("%w: wait for the slot's transactional id: %w", ErrAborted, err)
 	}
 	defer t.leave()
@@ -101,13 +101,13 @@ func (t *Transactor) Do(ctx context.Context, fn func(*Tx) error) error {
 		return t.abort(ctx, x, err)
 	}
 	// If fn panics and the caller continues, the next transaction must not commit the events of
-	// this one. So it opens the id again.
+	// this transaction. So the next transaction opens the id again.
 	t.opened = false
 	x.began = time.Now()
 	if err := fn(x); err != nil {
 		return t.abort(ctx, x, err)
 	}
-	places, err := t.places(ctx, x)
+	places, err := t.commitPlaces(ctx, x)
 	if err != nil {
 		return t.abort(ctx, x, err)
 	}
@@ -115,24 +115,25 @@ func (t *Transactor) Do(ctx context.Context, fn func(*Tx) error) error {
 	if err := t.prepare(ctx, x, places); err != nil {
 		return t.abort(ctx, x, err)
 	}
-	if len(places) > 0 || len(x.marks) > 0 || t.p.tx.touched() {
+	if len(places) > 0 || len(x.marks) > 0 || t.p.tx.hasPartitions() {
 		if err := t.p.tx.commit(ctx); err != nil {
 			return t.abort(ctx, x, err)
 		}
 		t.committed(x, places)
 	}
 	t.opened = true
-	x.report()
+	x.callDone()
 	return nil
 }
 
 // prepare waits for the answers to the sent events, and meanwhile adds the offsets to the
-// transaction: neither counts before its end. The first partition is added before the offsets,
-// because the coordinator handles only one change of a transaction at a time.
+// transaction. Events and offsets count only after the transaction's end. The first partition is
+// added before the offsets, because the coordinator handles only one change of a transaction at a
+// time.
 func (t *Transactor) prepare(ctx context.Context, x *Tx, places map[wire.TopicPartition]*txPlace) error {
-	begun := t.p.tx.begun()
+	begun := t.p.tx.whenBegun()
 	flushed := make(chan error, 1)
-	go func() { flushed <- t.p.complete(ctx) }()
+	go func() { flushed <- t.p.waitAnswers(ctx) }()
 	select {
 	case <-begun:
 	case err := <-flushed:
@@ -148,9 +149,9 @@ func (t *Transactor) prepare(ctx context.Context, x *Tx, places map[wire.TopicPa
 	return err
 }
 
-// complete waits until all events of the open transaction have their answers, and returns an error
-// if it must not be committed.
-func (p *Producer) complete(ctx context.Context) error {
+// waitAnswers waits until all events of the open transaction have their answers, and returns an
+// error if it must not be committed.
+func (p *Producer) waitAnswers(ctx context.Context) error {
 	if err := p.Flush(ctx); err != nil {
 		return err
 	}
@@ -224,8 +225,8 @@ type Tx struct {
 // if all its events have ended. The transaction ends the delivery, whatever the outcome.
 func (x *Tx) Done(d *Delivery) { x.done = append(x.done, d) }
 
-// Mark commits a position for the consumer's group inside the transaction: one in the parked
-// companion of a stream that the group reads, while the group does not read the companion itself.
+// Mark commits a position for the consumer's group inside the transaction. The position is in the
+// parked companion of a stream that the group reads. The group must not read the companion itself.
 // The mark belongs to its home, the partition of the same number in the stream. The transaction
 // fails if this consumer does not read the home, or loses it before the offsets are committed. If
 // the transaction fails, the home is read again from its committed offset, as for a delivery. Of
@@ -239,8 +240,8 @@ func (x *Tx) Mark(p Position) {
 	x.marks = append(slices.DeleteFunc(x.marks, func(o txMark) bool { return o.at == m.at }), m)
 }
 
-// Mine reports whether a position can be marked now, because its home is read here. That may not be
-// so yet during Assigned, and no longer before Gone is called.
+// Mine reports whether a position can be marked now, because its home is read here. During Assigned
+// the home may not be read yet, and before Gone it may no longer be read.
 func (x *Tx) Mine(p Position) bool {
 	_, err := x.t.c.mark(p)
 	return err == nil
@@ -286,13 +287,13 @@ type txPlace struct {
 }
 
 // hole is a gap between two deliveries of a transaction. Dead letters and ended deliveries may be
-// in it. An open delivery there was left out, and committing past it would lose it.
+// in it. An open delivery in the hole was left out, and a commit past that delivery would lose it.
 type hole struct{ from, to uint64 }
 
-// places returns the offsets that the transaction commits, after every dead letter before its
+// commitPlaces returns the offsets that the transaction commits, after every dead letter before its
 // events was written. If all events of a delivery have ended one by one, its memory may belong to
-// another delivery by now; its numbers still are its own.
-func (t *Transactor) places(ctx context.Context, x *Tx) (map[wire.TopicPartition]*txPlace, error) {
+// another delivery by now, but its numbers are still valid.
+func (t *Transactor) commitPlaces(ctx context.Context, x *Tx) (map[wire.TopicPartition]*txPlace, error) {
 	all := map[wire.TopicPartition]*txPlace{}
 	expect := map[wire.TopicPartition]uint64{}
 	for _, d := range x.done {
@@ -314,27 +315,27 @@ func (t *Transactor) places(ctx context.Context, x *Tx) (map[wire.TopicPartition
 		if err := t.c.awaitFirst(ctx, place); err != nil {
 			return nil, err
 		}
-		if !place.whole() {
+		if !place.isComplete() {
 			return nil, fmt.Errorf("%s/%d: a delivery was left out; give the transaction all that Poll returned before the last", place.p.stream, place.p.tp.Partition)
 		}
 	}
 	return all, x.annotate(all)
 }
 
-// whole reports whether everything between a place's deliveries has ended.
-func (place *txPlace) whole() bool {
+// isComplete reports whether everything between a place's deliveries has ended.
+func (place *txPlace) isComplete() bool {
 	place.p.mu.Lock()
 	defer place.p.mu.Unlock()
 	for _, h := range place.holes {
-		if !place.p.mark.all(h.from, h.to) {
+		if !place.p.mark.allEnded(h.from, h.to) {
 			return false
 		}
 	}
 	return true
 }
 
-// awaitFirst waits until a place's first event is the partition's first open one and no dead letter
-// waits to be written that the place would pass. If the caller has kept back an earlier delivery,
+// awaitFirst waits until a place's first event is the partition's first open event, and until every
+// dead letter before the place is written. If the caller has kept back an earlier delivery,
 // awaitFirst waits until the context ends.
 func (c *Consumer) awaitFirst(ctx context.Context, place *txPlace) error {
 	for {
@@ -356,10 +357,11 @@ func (c *Consumer) awaitFirst(ctx context.Context, place *txPlace) error {
 
 var errTakenAway = errors.New("the partition was taken away")
 
-// fix sets what is committed of a place, after reserve has stopped other commits: the offset, at
-// least the watermark; the ended events beyond it; and the note. From here on the note belongs to
-// the partition. If the transaction fails, the partition gets the committed note back.
-func (place *txPlace) fix(bare bool) {
+// fixOffset sets what is committed for a place, after reserve has stopped other commits. It sets
+// the offset, which is at least the watermark, the ended events beyond the offset, and the note.
+// From then on the note belongs to the partition. If the transaction fails, the partition gets the
+// committed note back.
+func (place *txPlace) fixOffset(bare bool) {
 	place.p.mu.Lock()
 	defer place.p.mu.Unlock()
 	place.next = max(place.next, place.p.mark.next)
@@ -375,10 +377,10 @@ func (t *Transactor) commit(ctx context.Context, x *Tx, places map[wire.TopicPar
 		return nil
 	}
 	return t.p.tx.offsets(ctx, groupCommit{t.c.member.group, func(ctx context.Context) error {
-		err := t.offsets(ctx, x, places)
+		err := t.commitOffsets(ctx, x, places)
 		if errors.Is(err, kafka.OffsetMetadataTooLarge) {
 			t.c.member.dropEnded(places)
-			if err = t.offsets(ctx, x, places); errors.Is(err, kafka.OffsetMetadataTooLarge) {
+			if err = t.commitOffsets(ctx, x, places); errors.Is(err, kafka.OffsetMetadataTooLarge) {
 				err = fmt.Errorf("%w: %w", errNoteTooLarge, err)
 			}
 		}
@@ -386,11 +388,11 @@ func (t *Transactor) commit(ctx context.Context, x *Tx, places map[wire.TopicPar
 	}})
 }
 
-// offsets commits for the member and its generation. The group refuses that as soon as other
+// commitOffsets commits for the member and its generation. The group refuses that as soon as other
 // members may read our partitions.
-func (t *Transactor) offsets(ctx context.Context, x *Tx, places map[wire.TopicPartition]*txPlace) error {
-	// Without a membership there is no generation, and Kafka accepts offsets without one from any
-	// client.
+func (t *Transactor) commitOffsets(ctx context.Context, x *Tx, places map[wire.TopicPartition]*txPlace) error {
+	// Without a membership the member has no generation, and Kafka accepts offsets without a
+	// generation from any client.
 	member, generation, _, ok := t.c.member.snapshot()
 	if !ok {
 		return errTakenAway
@@ -409,9 +411,9 @@ func (t *Transactor) offsets(ctx context.Context, x *Tx, places map[wire.TopicPa
 		all.add(m.at, m.offset, "")
 	}
 	between := t.c.member.between.Load()
-	err := t.p.tx.commitOffsets(ctx, t.c.member.group, identified{member, generation}, all)
+	err := t.p.tx.commitOffsets(ctx, t.c.member.group, memberIdentity{member, generation}, all)
 	if errors.Is(err, kafka.IllegalGeneration) {
-		// The generation has just ended, or Kafka has ended it and the member does not know yet.
+		// The generation has just ended, perhaps before the member knows.
 		if _, now, _, _ := t.c.member.snapshot(); now != generation || between || t.c.member.between.Load() {
 			err = fmt.Errorf("%w: %w", kafka.RebalanceInProgress, err)
 		}
@@ -419,7 +421,7 @@ func (t *Transactor) offsets(ctx context.Context, x *Tx, places map[wire.TopicPa
 	return err
 }
 
-// isCurrent reports whether a partition is still ours and has not been read again.
+// isCurrent reports whether a partition is still read here and has not been read again.
 func (p *inPartition) isCurrent(epoch uint64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -440,19 +442,19 @@ func (t *Transactor) committed(x *Tx, places map[wire.TopicPartition]*txPlace) {
 }
 
 // abort aborts the transaction. The next begin opens the transactional id again, which makes Kafka
-// abort the open transaction. That happens at once, so that readers do not wait.
+// abort the open transaction. Kafka aborts it at once, so that readers do not wait.
 func (t *Transactor) abort(ctx context.Context, x *Tx, cause error) error {
 	t.p.tx.poison(cause)
 	t.opened = false
 	if errors.Is(cause, kafka.UnknownMemberId) {
-		t.c.member.startOver() // the transaction learned first that the group has forgotten the member
+		t.c.member.startOver() // the transaction, not the member, learned that the group has forgotten the member
 	}
 	if took := time.Since(x.began); !x.began.IsZero() && took > t.c.b.transactionTimeout {
 		cause = fmt.Errorf("it took %s, and Kafka ends a transaction after %s; put less into one: %w", took.Round(time.Millisecond), t.c.b.transactionTimeout, cause)
 	}
 	err := fmt.Errorf("%w: %w", ErrAborted, cause)
 	// The transaction must be aborted even if the caller's time is up, because its events would
-	// otherwise have no reader. A consumer that closes need not wait for that.
+	// otherwise have no reader. A consumer that closes need not wait for the abort.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.c.b.transactionTimeout)
 	defer cancel()
 	defer context.AfterFunc(t.c.ctx, cancel)()
@@ -466,8 +468,8 @@ func (t *Transactor) abort(ctx context.Context, x *Tx, cause error) error {
 }
 
 // takeBack makes the consumer read on from the group's committed offsets. After an outcome in doubt
-// they may be before or after the transaction. It skips partitions that were lost or read again
-// meanwhile.
+// these offsets may be before or after the transaction. takeBack skips partitions that were lost or
+// read again meanwhile.
 func (t *Transactor) takeBack(ctx context.Context, x *Tx) {
 	parts := map[wire.TopicPartition]*inPartition{}
 	for _, d := range x.done {
@@ -494,8 +496,8 @@ func (t *Transactor) takeBack(ctx context.Context, x *Tx) {
 }
 
 // rewind reads partitions again from the group's committed offsets. If Kafka does not return these
-// in time, the partitions are given up and the member joins again, which retries until Kafka
-// answers. No event may be read beyond those that were taken back.
+// in time, the partitions are given up and the member joins again. The join retries until Kafka
+// answers. No event after the returned ones may be read before.
 func (t *Transactor) rewind(ctx context.Context, parts map[wire.TopicPartition]*inPartition) {
 	places, err := t.groupPlaces(ctx, parts)
 	if err == nil {
@@ -514,7 +516,7 @@ func (c *Consumer) readAgain(ctx context.Context, parts map[wire.TopicPartition]
 	defer c.hooks.Unlock()
 	asked := map[wire.TopicPartition]origin{}
 	for tp, p := range parts {
-		if p.remains() {
+		if p.isKept() {
 			asked[tp] = known[tp]
 		}
 	}
@@ -524,7 +526,7 @@ func (c *Consumer) readAgain(ctx context.Context, parts map[wire.TopicPartition]
 	for tp, p := range parts {
 		from, ok := asked[tp]
 		if !ok {
-			from = known[tp] // nothing is read from it, and nothing beyond the known offset is committed
+			from = known[tp] // nothing is read from the partition, and nothing beyond the known offset is committed
 		}
 		p.rewind(from.offset, known[tp])
 	}
@@ -539,7 +541,7 @@ func (t *Transactor) groupPlaces(ctx context.Context, parts map[wire.TopicPartit
 	}
 	places := make(map[wire.TopicPartition]origin, len(parts))
 	for tp, p := range parts {
-		places[tp] = origin{offset: p.beginning()}
+		places[tp] = origin{offset: p.startOffset()}
 		if o, ok := known[tp]; ok && o.Offset >= 0 {
 			places[tp] = origin{o.Offset, o.Metadata}
 		}
@@ -547,9 +549,9 @@ func (t *Transactor) groupPlaces(ctx context.Context, parts map[wire.TopicPartit
 	return places, nil
 }
 
-// beginning returns the offset from which the partition is read while its group has no committed
+// startOffset returns the offset from which the partition is read while its group has no committed
 // offset.
-func (p *inPartition) beginning() int64 {
+func (p *inPartition) startOffset() int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.committed

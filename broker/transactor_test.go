@@ -38,7 +38,7 @@ func TestForgottenMemberCommitsNothing(t *testing.T) {
 	k, b, x, d := openTransaction(t)
 	sent := k.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.TxnOffsetCommit}, Count: -1, Observe: true})
 	forgotten := &Transactor{c: &Consumer{b: b, member: newMember(x.c)}, p: x.p}
-	err := forgotten.offsets(t.Context(), &Tx{}, map[wire.TopicPartition]*txPlace{d.part.tp: {p: d.part, epoch: d.epoch, next: d.next}})
+	err := forgotten.commitOffsets(t.Context(), &Tx{}, map[wire.TopicPartition]*txPlace{d.part.tp: {p: d.part, epoch: d.epoch, next: d.next}})
 	if !errors.Is(err, errTakenAway) || sent.Hits() > 0 {
 		t.Errorf("error is %v and %d commits were sent; want that it was taken away, and none", err, sent.Hits())
 	}
@@ -143,7 +143,7 @@ func TestTransactionTimeout(t *testing.T) {
 // The error of a transaction that took too long says so, whatever code Kafka returned.
 func TestTransactionThatTookTooLong(t *testing.T) {
 	_, _, x, d := openTransaction(t)
-	if err := x.await(t.Context()); err != nil {
+	if err := x.waitTurn(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	tx := &Tx{t: x, began: time.Now().Add(-hostilePatience - time.Second), done: []*Delivery{d}}
@@ -192,10 +192,10 @@ func TestRefusedPartitions(t *testing.T) {
 	if err := refusedPartitions(answer(0, 0)); err != nil {
 		t.Errorf("all added: %v", err)
 	}
-	if err := refusedPartitions(answer(notAttempted, kafka.UnknownTopicOrPartition)); !passing(err) || errors.Is(err, notAttempted) || !strings.Contains(err.Error(), "t/1") {
+	if err := refusedPartitions(answer(notAttempted, kafka.UnknownTopicOrPartition)); !isTransient(err) || errors.Is(err, notAttempted) || !strings.Contains(err.Error(), "t/1") {
 		t.Errorf("one unknown: %v", err)
 	}
-	if err := refusedPartitions(answer(notAttempted)); err == nil || passing(err) {
+	if err := refusedPartitions(answer(notAttempted)); err == nil || isTransient(err) {
 		t.Errorf("none added: %v", err)
 	}
 	if err := refusedPartitions(answer(0, kafka.ConcurrentTransactions)); !errors.Is(err, kafka.ConcurrentTransactions) {
@@ -261,7 +261,7 @@ func TestTransactionOutlivesARebalance(t *testing.T) {
 	}
 }
 
-func (h *hostile) exclusive() *Exclusive {
+func (h *hostileBroker) exclusive() *Exclusive {
 	h.Helper()
 	e, err := h.b.Exclusive(h.ctx(), "clock", ProducerOptions{})
 	h.must(err)
@@ -269,8 +269,8 @@ func (h *hostile) exclusive() *Exclusive {
 	return e
 }
 
-// tick sends an event and marks its number.
-func (h *hostile) tick(e *Exclusive, n int) error {
+// sendTick sends an event and marks its number.
+func (h *hostileBroker) sendTick(e *Exclusive, n int) error {
 	return e.Do(h.ctx(), func(x *ExclusiveTx) error {
 		x.SendTo(h.ctx(), "out", 0, hostileEvent(n), nil)
 		x.Mark("clock", Position{Stream: "events", Offset: int64(n + 1)})
@@ -278,7 +278,7 @@ func (h *hostile) tick(e *Exclusive, n int) error {
 	})
 }
 
-func (h *hostile) ticked() int {
+func (h *hostileBroker) ticked() int {
 	h.Helper()
 	all, err := h.b.Committed(h.ctx(), "clock", []Position{{Stream: "events"}})
 	h.must(err)
@@ -287,12 +287,12 @@ func (h *hostile) ticked() int {
 
 // wantTicks checks that the log has as many events as are marked, and that the next transaction
 // succeeds.
-func (h *hostile) wantTicks(e *Exclusive, n int) {
+func (h *hostileBroker) wantTicks(e *Exclusive, n int) {
 	h.Helper()
 	if at := h.ticked(); at != n {
 		h.Errorf("%d are marked, want %d", at, n)
 	}
-	h.must(h.tick(e, n))
+	h.must(h.sendTick(e, n))
 	ids := 0
 	_, err := h.b.ReadBack(h.ctx(), []Position{{Stream: "out"}}, func(*Incoming) { ids++ })
 	if h.must(err); ids != n+1 {
@@ -314,14 +314,14 @@ func TestExclusiveSurvivesFailures(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			h := newHostile(t, 1)
 			e := h.exclusive()
-			h.must(h.tick(e, 0))
+			h.must(h.sendTick(e, 0))
 			anew := h.kafka.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, Count: -1, Observe: true, TopLevel: true,
 				When: func(r kmsg.Request) bool {
 					init := r.(*kmsg.InitProducerIDRequest)
 					return init.TransactionalID != nil && init.ProducerID < 0
 				}})
 			h.kafka.Fault(c.fault)
-			if err := h.tick(e, 1); !errors.Is(err, ErrAborted) || errors.Is(err, ErrInDoubt) || errors.Is(err, ErrSuperseded) {
+			if err := h.sendTick(e, 1); !errors.Is(err, ErrAborted) || errors.Is(err, ErrInDoubt) || errors.Is(err, ErrSuperseded) {
 				t.Errorf("error is %v", err)
 			}
 			h.wantTicks(e, 1)
@@ -338,7 +338,7 @@ func TestExclusiveOpensLater(t *testing.T) {
 	e := h.exclusive()
 	h.kafka.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.OutOfOrderSequenceNumber})
 	h.kafka.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, Err: kerr.ClusterAuthorizationFailed, TopLevel: true, Count: 1})
-	if err := h.tick(e, 0); !errors.Is(err, ErrAborted) || !errors.Is(err, kafka.ClusterAuthorizationFailed) {
+	if err := h.sendTick(e, 0); !errors.Is(err, ErrAborted) || !errors.Is(err, kafka.ClusterAuthorizationFailed) {
 		t.Errorf("error is %v", err)
 	}
 	h.wantTicks(e, 0)
@@ -358,7 +358,7 @@ func TestExclusiveInDoubt(t *testing.T) {
 				}
 				return nil, nil, false
 			})
-			h.must(h.tick(e, 0))
+			h.must(h.sendTick(e, 0))
 			h.wantTicks(e, 1)
 		})
 	}
@@ -375,11 +375,11 @@ func TestExclusiveIsSuperseded(t *testing.T) {
 				fence = kerr.InvalidProducerEpoch
 			}
 			h.kafka.Fault(kfake.Fault{Keys: []kmsg.Key{key}, Err: fence})
-			if err := h.tick(e, 0); !errors.Is(err, ErrSuperseded) || !errors.Is(err, ErrAborted) || errors.Is(err, ErrInDoubt) {
+			if err := h.sendTick(e, 0); !errors.Is(err, ErrSuperseded) || !errors.Is(err, ErrAborted) || errors.Is(err, ErrInDoubt) {
 				t.Errorf("error is %v", err)
 			}
 			asked := h.kafka.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID, kmsg.EndTxn, kmsg.AddPartitionsToTxn}, Count: -1, Observe: true})
-			if err := h.tick(e, 0); !errors.Is(err, ErrSuperseded) || asked.Hits() > 0 {
+			if err := h.sendTick(e, 0); !errors.Is(err, ErrSuperseded) || asked.Hits() > 0 {
 				t.Errorf("error is %v, and Kafka was asked %d times", err, asked.Hits())
 			}
 		})
@@ -400,10 +400,10 @@ func TestExclusiveIsSupersededInDoubt(t *testing.T) {
 		return nil, nil, false
 	})
 	h.kafka.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.EndTxn}, Err: kerr.ProducerFenced})
-	if err := h.tick(e, 0); !errors.Is(err, ErrSuperseded) || !errors.Is(err, ErrInDoubt) {
+	if err := h.sendTick(e, 0); !errors.Is(err, ErrSuperseded) || !errors.Is(err, ErrInDoubt) {
 		t.Errorf("error is %v", err)
 	}
-	if err := h.tick(e, 0); !errors.Is(err, ErrSuperseded) || errors.Is(err, ErrInDoubt) {
+	if err := h.sendTick(e, 0); !errors.Is(err, ErrSuperseded) || errors.Is(err, ErrInDoubt) {
 		t.Errorf("error is %v", err)
 	}
 }
@@ -415,7 +415,7 @@ func TestRenewTellsOfATakeover(t *testing.T) {
 	e := h.exclusive()
 	e.p.tx.settled = true
 	h.exclusive()
-	if err := e.p.tx.renew(h.ctx()); !fenced(err) {
+	if err := e.p.tx.nextEpoch(h.ctx()); !isFenced(err) {
 		t.Errorf("error is %v", err)
 	}
 }

@@ -72,8 +72,8 @@ func TestAnyTime(t *testing.T) {
 	}
 }
 
-// at returns the attribute that an error names, or "" if it names none.
-func at(err error) string {
+// errorAttribute returns the attribute that an error names, or "" if it names none.
+func errorAttribute(err error) string {
 	if e, ok := errors.AsType[interface {
 		error
 		Attribute() string
@@ -99,11 +99,11 @@ func TestErrorsTellTheAttribute(t *testing.T) {
 		`[]`:                       "",
 	} {
 		err := UnmarshalStructured([]byte(body), new(View))
-		if got := at(err); err == nil || got != want {
+		if got := errorAttribute(err); err == nil || got != want {
 			t.Errorf("%s: attribute %q of %v; want %q", body, got, err, want)
 		}
 	}
-	if got := at((&View{ID: "1", Type: "t", Source: "%"}).Validate()); got != "source" {
+	if got := errorAttribute((&View{ID: "1", Type: "t", Source: "%"}).Validate()); got != "source" {
 		t.Errorf("Validate blames %q", got)
 	}
 }
@@ -118,7 +118,7 @@ func TestErrorsTellHostileNames(t *testing.T) {
 		strings.Repeat("-", nameOfNoEventShown): strings.Repeat("-", nameOfNoEventShown),
 	} {
 		err := fmt.Errorf("publish: %w", attributeError(name, errTwice))
-		if got := at(err); got != want || !errors.Is(err, errTwice) {
+		if got := errorAttribute(err); got != want || !errors.Is(err, errTwice) {
 			t.Errorf("%.20q: told as %q", name, got)
 		}
 	}
@@ -128,12 +128,12 @@ func TestProducerTellsTheAttribute(t *testing.T) {
 	b, _ := openFake(t, kfake.SeedTopics(1, "prod.events"))
 	p := producer(t, b)
 	bad := &View{ID: "1", Source: "/s", Type: "t", Extensions: []Attribute{{"x", "\x00"}}}
-	if _, err := p.Publish(t.Context(), "events", bad); at(err) != "x" {
-		t.Errorf("Publish blames %q: %v", at(err), err)
+	if _, err := p.Publish(t.Context(), "events", bad); errorAttribute(err) != "x" {
+		t.Errorf("Publish blames %q: %v", errorAttribute(err), err)
 	}
 	p.Send(t.Context(), "events", bad, func(_ Receipt, err error) {
-		if at(err) != "x" {
-			t.Errorf("Send blames %q: %v", at(err), err)
+		if errorAttribute(err) != "x" {
+			t.Errorf("Send blames %q: %v", errorAttribute(err), err)
 		}
 	})
 }
@@ -149,7 +149,7 @@ func TestSet(t *testing.T) {
 		t.Errorf("view is %+v", v)
 	}
 	for _, a := range []Attribute{{"specversion", ""}, {"specversion", "0.3"}, {"X", ""}, {"data", ""}, {"", ""}} {
-		if err := v.Set(a.Name, a.Value); at(err) != a.Name || err == nil {
+		if err := v.Set(a.Name, a.Value); errorAttribute(err) != a.Name || err == nil {
 			t.Errorf("%q: %v", a.Name, err)
 		}
 	}

@@ -28,8 +28,8 @@ type Attribute struct {
 // View is one CloudEvent 1.0 as a flat struct. The hot path reads and publishes views; [View.Event]
 // and [FromEvent] convert to and from sdk-go's event.
 //
-// A view that was read points into the bytes that it was read from, and is valid as long as they
-// are. Use [View.Clone] for a view that must live longer. An empty string is an absent attribute.
+// A view that was read points into the bytes that it was read from, and is valid as long as these
+// bytes. Use [View.Clone] for a view that must live longer. An empty string is an absent attribute.
 // There is no field for specversion, which is always 1.0.
 type View struct {
 	ID              string
@@ -55,10 +55,10 @@ func (v *View) Attribute(name string) (string, bool) {
 	if name == attrSpecVersion {
 		return specVersion, true
 	}
-	if field := v.core(name); field != nil {
+	if field := v.coreField(name); field != nil {
 		return *field, *field != ""
 	}
-	if i := v.extension(name); i >= 0 {
+	if i := v.extensionIndex(name); i >= 0 {
 		return v.Extensions[i].Value, true
 	}
 	return "", false
@@ -73,9 +73,9 @@ func (v *View) Set(name, value string) error {
 	return v.set(name, value)
 }
 
-// core returns the field that holds a core attribute, or nil for another name. Only this function
-// maps names to fields.
-func (v *View) core(name string) *string {
+// coreField returns the field that holds a core attribute, or nil for another name. Only this
+// function maps names to fields.
+func (v *View) coreField(name string) *string {
 	switch name {
 	case "id":
 		return &v.ID
@@ -95,9 +95,9 @@ func (v *View) core(name string) *string {
 	return nil
 }
 
-// extension returns the index of an extension, or -1 if there is none of that name. A view has only
-// a few, so a scan is faster than a map.
-func (v *View) extension(name string) int {
+// extensionIndex returns the index of an extension, or -1 if the view has no extension of that
+// name. A view has only a few extensions, so a scan is faster than a map.
+func (v *View) extensionIndex(name string) int {
 	for i := range v.Extensions {
 		if v.Extensions[i].Name == name {
 			return i
@@ -106,10 +106,10 @@ func (v *View) extension(name string) int {
 	return -1
 }
 
-// setExtension replaces an earlier value, so that of two headers with one name the last one counts,
-// as in sdk-go and Kafka's Headers.lastHeader.
+// setExtension replaces an earlier value, so that the last of two headers with one name counts, as
+// in sdk-go and Kafka's Headers.lastHeader.
 func (v *View) setExtension(name, value string) {
-	if i := v.extension(name); i >= 0 {
+	if i := v.extensionIndex(name); i >= 0 {
 		v.Extensions[i].Value = value
 		return
 	}
@@ -127,11 +127,11 @@ func (v *View) recordKey() []byte {
 	if v.Key != nil {
 		return v.Key
 	}
-	if i := v.extension(attrPartitionKey); i >= 0 && v.Extensions[i].Value != "" {
-		return raw(v.Extensions[i].Value)
+	if i := v.extensionIndex(attrPartitionKey); i >= 0 && v.Extensions[i].Value != "" {
+		return toBytes(v.Extensions[i].Value)
 	}
 	if v.Subject != "" {
-		return raw(v.Subject)
+		return toBytes(v.Subject)
 	}
 	return nil
 }
@@ -182,11 +182,11 @@ func (a *arena) text(s string) string {
 	}
 	start := len(*a)
 	*a = append(*a, s...)
-	return text((*a)[start:])
+	return toText((*a)[start:])
 }
 
 // bytes limits the capacity of its result, so that an append to it cannot overwrite the next copy.
-// Nil stays nil, because no data is not the same as empty data.
+// Nil stays nil, because absent data differs from empty data.
 func (a *arena) bytes(b []byte) []byte {
 	if b == nil {
 		return nil
@@ -309,30 +309,30 @@ func optional(s string) *string {
 	return &s
 }
 
-// form is the way in which the JSON event format carries data.
-type form int
+// dataForm is the way in which the JSON event format carries data.
+type dataForm int
 
 const (
-	formNone form = iota
+	formNone dataForm = iota
 	formJSON
 	formText
 	formBinary
 )
 
-// wrapping is the largest nesting depth of an event inside other JSON, including the event's own
+// maxWrapping is the largest nesting depth of an event inside other JSON, including the event's own
 // level. Data whose own nesting would then exceed the limit is written as base64, because otherwise
 // the whole document could not be read.
-const wrapping = 16
+const maxWrapping = 16
 
-// dataForm follows datacontenttype only if the bytes agree. Data that claims to be JSON and is not
-// is written as base64, unchanged.
-func (v *View) dataForm() form {
+// dataForm follows datacontenttype only if the bytes have that type. Data that is declared as JSON
+// but is not JSON is written as base64, unchanged.
+func (v *View) dataForm() dataForm {
 	if v.Data == nil {
 		return formNone
 	}
 	media, params := mediaType(v.DataContentType)
 	switch {
-	case isJSON(media) && utf8.Valid(v.Data) && jsonscan.ValidInside(v.Data, wrapping):
+	case isJSON(media) && utf8.Valid(v.Data) && jsonscan.ValidInside(v.Data, maxWrapping):
 		return formJSON
 	case strings.HasPrefix(media, "text/") && !isJSON(media) && isUTF8(params["charset"]) && utf8.Valid(v.Data):
 		return formText

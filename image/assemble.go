@@ -15,9 +15,9 @@ import (
 	"tidemill.dev/image/archive"
 )
 
-// owner is the user as which the image runs. Other images use the same number for the user
+// imageUser is the user as which the image runs. Other images use the same number for the user
 // without rights.
-const owner = 65532
+const imageUser = 65532
 
 // The names of the layers, in their order. A new build changes only the last one.
 const (
@@ -40,28 +40,28 @@ func assemble(ctx context.Context, name string) (archive.Image, error) {
 	if err != nil {
 		return archive.Image{}, err
 	}
-	base, packages, err := debian(ctx, filepath.Join(cache, "tidemill", "debian"))
+	base, packages, err := debianLayer(ctx, filepath.Join(cache, "tidemill", "debian"))
 	if err != nil {
 		return archive.Image{}, err
 	}
 	return archive.Image{
 		Name: name, Architecture: runtime.GOARCH, Created: made.created,
-		Config: config(made, packages),
+		Config: runConfig(made, packages),
 		Layers: []archive.Layer{{Note: layerBase, Files: base}, {Note: layerRuntime, Files: engine}, {Note: layerPrograms, Files: programs}},
 	}, nil
 }
 
-// config is the image's run configuration. The Dockerfile has the same.
-func config(made provenance, packages []deb) v1.Config {
+// runConfig is the image's run configuration. The Dockerfile has the same.
+func runConfig(made provenance, packages []debPackage) v1.Config {
 	var versions []string
 	for _, p := range packages {
 		versions = append(versions, p.name+"="+p.version)
 	}
 	return v1.Config{
-		User:       fmt.Sprintf("%d:%d", owner, owner),
+		User:       fmt.Sprintf("%d:%d", imageUser, imageUser),
 		Entrypoint: []string{entrypoint},
 		WorkingDir: "/",
-		Env:        []string{"PATH=/usr/local/bin:/usr/bin:/bin", "TIDEMILL_ONNXRUNTIME=/" + library},
+		Env:        []string{"PATH=/usr/local/bin:/usr/bin:/bin", "TIDEMILL_ONNXRUNTIME=/" + libraryPath},
 		Labels: map[string]string{
 			"org.opencontainers.image.title":       "tidemill",
 			"org.opencontainers.image.description": "Trains models when events come in, judges them and scores streams with them",
@@ -72,8 +72,8 @@ func config(made provenance, packages []deb) v1.Config {
 	}
 }
 
-// save writes the image to a temporary file, reads it back, and only then renames it.
-func save(path string, im archive.Image) (archive.Content, error) {
+// writeImage writes the image to a temporary file, reads it back, and only then renames it.
+func writeImage(path string, im archive.Image) (archive.Content, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return archive.Content{}, err
 	}

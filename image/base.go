@@ -15,22 +15,22 @@ import (
 	"tidemill.dev/image/archive"
 )
 
-// certificates is the path at which programs expect the authorities' certificates.
-const certificates = "etc/ssl/certs/ca-certificates.crt"
+// certificatePath is the path at which programs expect the authorities' certificates.
+const certificatePath = "etc/ssl/certs/ca-certificates.crt"
 
 // packages are the Debian packages from which the image takes a few files each.
 func packages() []string {
 	return []string{"base-files", "ca-certificates", "libc6", "libgcc-s1", "libstdc++6"}
 }
 
-// debian returns the lowest layer: the C library and its loader, the authorities' certificates,
+// debianLayer returns the lowest layer: the C library and its loader, the authorities' certificates,
 // users, and the licence of each package.
-func debian(ctx context.Context, cache string) ([]archive.File, []deb, error) {
+func debianLayer(ctx context.Context, cache string) ([]archive.File, []debPackage, error) {
 	taken, err := fetch(ctx, cache, packages()...)
 	if err != nil {
 		return nil, nil, err
 	}
-	files := ours()
+	files := ownFiles()
 	var authorities []archive.File
 	for i := 0; i < len(taken); i++ {
 		all, err := taken[i].files(ctx)
@@ -51,22 +51,22 @@ func debian(ctx context.Context, cache string) ([]archive.File, []deb, error) {
 			}
 		}
 	}
-	slices.SortFunc(taken, func(a, b deb) int { return strings.Compare(a.name, b.name) })
-	controls, err := describe(ctx, taken)
-	return slices.Concat(files, controls, []archive.File{archive.Regular(certificates, bundle(authorities))}), taken, err
+	slices.SortFunc(taken, func(a, b debPackage) int { return strings.Compare(a.name, b.name) })
+	controls, err := describePackages(ctx, taken)
+	return slices.Concat(files, controls, []archive.File{archive.Regular(certificatePath, bundleCertificates(authorities))}), taken, err
 }
 
 // withPackage adds, once, the package that contains another package's licence.
-func withPackage(ctx context.Context, cache string, taken []deb, name string) ([]deb, error) {
-	if slices.ContainsFunc(taken, func(p deb) bool { return p.name == name }) {
+func withPackage(ctx context.Context, cache string, taken []debPackage, name string) ([]debPackage, error) {
+	if slices.ContainsFunc(taken, func(p debPackage) bool { return p.name == name }) {
 		return taken, nil
 	}
 	more, err := fetch(ctx, cache, name)
 	return append(taken, more...), err
 }
 
-// describe lists the packages in the place where scanners for known vulnerabilities look.
-func describe(ctx context.Context, taken []deb) ([]archive.File, error) {
+// describePackages lists the packages in the place where scanners for known vulnerabilities look.
+func describePackages(ctx context.Context, taken []debPackage) ([]archive.File, error) {
 	var files []archive.File
 	for _, p := range taken {
 		control, err := command(ctx, "", "dpkg-deb", "--field", p.path)
@@ -78,23 +78,23 @@ func describe(ctx context.Context, taken []deb) ([]archive.File, error) {
 	return files, nil
 }
 
-// ours are the files that are in no package. As on every Debian, /lib and similar folders are links
+// ownFiles are the files that are in no package. As on every Debian, /lib and similar folders are links
 // to folders below /usr.
-func ours() []archive.File {
+func ownFiles() []archive.File {
 	return []archive.File{
 		archive.Link("lib", "usr/lib"), archive.Link("lib64", "usr/lib64"), archive.Folder("usr/lib64"),
-		archive.Regular("etc/passwd", fmt.Appendf(nil, "root:x:0:0:root:/:/sbin/nologin\ntidemill:x:%d:%d:tidemill:/tmp:/sbin/nologin\n", owner, owner)),
-		archive.Regular("etc/group", fmt.Appendf(nil, "root:x:0:\ntidemill:x:%d:\n", owner)),
+		archive.Regular("etc/passwd", fmt.Appendf(nil, "root:x:0:0:root:/:/sbin/nologin\ntidemill:x:%d:%d:tidemill:/tmp:/sbin/nologin\n", imageUser, imageUser)),
+		archive.Regular("etc/group", fmt.Appendf(nil, "root:x:0:\ntidemill:x:%d:\n", imageUser)),
 		archive.Regular("etc/nsswitch.conf", []byte("hosts: files dns\n")),
 		{Path: "tmp", Mode: fs.ModeDir | fs.ModeSticky | 0o777},
 	}
 }
 
-// use is the use of a package's file in the image.
-type use int
+// fileUse is the use of a package's file in the image.
+type fileUse int
 
 const (
-	left use = iota
+	left fileUse = iota
 	kept
 	authority // a certificate that goes into the bundle
 	elsewhere // a folder of licences that belongs to another package
@@ -106,7 +106,7 @@ func libraries() []string {
 	return []string{"ld-linux-*.so.*", "libc.so.6", "libm.so.6", "libdl.so.2", "librt.so.1", "libpthread.so.0", "libgcc_s.so.1", "libstdc++.so.6*"}
 }
 
-func what(f archive.File) use {
+func what(f archive.File) fileUse {
 	dir, name := path.Split(f.Path)
 	switch {
 	case strings.HasPrefix(dir, "usr/lib") && !strings.Contains(dir, "/gconv"):
@@ -135,8 +135,8 @@ func isLibrary(name string) bool {
 	})
 }
 
-// bundle returns all certificates in one file, as programs expect them.
-func bundle(authorities []archive.File) []byte {
+// bundleCertificates returns all certificates in one file, as programs expect them.
+func bundleCertificates(authorities []archive.File) []byte {
 	slices.SortFunc(authorities, func(a, b archive.File) int { return strings.Compare(a.Path, b.Path) })
 	var all bytes.Buffer
 	for _, f := range authorities {
@@ -147,7 +147,7 @@ func bundle(authorities []archive.File) []byte {
 }
 
 // files returns all files of the package, without folders, at their paths in a merged /usr.
-func (p deb) files(ctx context.Context) ([]archive.File, error) {
+func (p debPackage) files(ctx context.Context) ([]archive.File, error) {
 	raw, err := command(ctx, "", "dpkg-deb", "--fsys-tarfile", p.path)
 	if err != nil {
 		return nil, fmt.Errorf("unpack %s: %w", p.path, err)
@@ -161,7 +161,7 @@ func (p deb) files(ctx context.Context) ([]archive.File, error) {
 		if err != nil {
 			return nil, fmt.Errorf("unpack %s: %w", p.path, err)
 		}
-		name := merged(h.Name)
+		name := mergedPath(h.Name)
 		switch h.Typeflag {
 		case tar.TypeSymlink:
 			all = append(all, archive.Link(name, h.Linkname))
@@ -175,8 +175,8 @@ func (p deb) files(ctx context.Context) ([]archive.File, error) {
 	}
 }
 
-// merged returns the path of a package's file when /lib is a link to /usr/lib.
-func merged(name string) string {
+// mergedPath returns the path of a package's file when /lib is a link to /usr/lib.
+func mergedPath(name string) string {
 	name = path.Clean(strings.TrimPrefix(name, "./"))
 	first, _, _ := strings.Cut(name, "/")
 	if slices.Contains([]string{"bin", "lib", "lib64", "sbin"}, first) {

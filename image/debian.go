@@ -13,19 +13,19 @@ import (
 	"strings"
 )
 
-// deb is a Debian package that is downloaded and not installed.
-type deb struct {
+// debPackage is a Debian package that is downloaded and not installed.
+type debPackage struct {
 	name, version, path string
 }
 
-// offered is a package that apt offers to download.
-type offered struct {
+// offeredPackage is a package that apt offers to download.
+type offeredPackage struct {
 	name, version, file, sum string
 }
 
 // fetch downloads packages in the versions that this machine's apt knows, each file once. apt's
 // lists may be empty, or so old that the mirror no longer has the files; root then updates them.
-func fetch(ctx context.Context, cache string, names ...string) ([]deb, error) {
+func fetch(ctx context.Context, cache string, names ...string) ([]debPackage, error) {
 	got, err := fetchOnce(ctx, cache, names)
 	if err == nil || os.Getuid() != 0 || errors.Is(err, exec.ErrNotFound) {
 		return got, err
@@ -36,7 +36,7 @@ func fetch(ctx context.Context, cache string, names ...string) ([]deb, error) {
 	return fetchOnce(ctx, cache, names)
 }
 
-func fetchOnce(ctx context.Context, cache string, names []string) ([]deb, error) {
+func fetchOnce(ctx context.Context, cache string, names []string) ([]debPackage, error) {
 	// apt offers no file that is already in its folder, so this folder stays empty.
 	empty := filepath.Join(cache, "empty")
 	if err := os.MkdirAll(empty, 0o755); err != nil {
@@ -56,20 +56,20 @@ func fetchOnce(ctx context.Context, cache string, names []string) ([]deb, error)
 	if len(all) != len(names) {
 		return nil, fmt.Errorf("apt offers %d packages for %s: run apt-get update", len(all), strings.Join(names, ", "))
 	}
-	var got []deb
+	var got []debPackage
 	for _, o := range all {
-		path, err := o.get(ctx, cache)
+		path, err := o.download(ctx, cache)
 		if err != nil {
 			return nil, err
 		}
-		got = append(got, deb{o.name, o.version, path})
+		got = append(got, debPackage{o.name, o.version, path})
 	}
 	return got, nil
 }
 
 // parseOffers reads apt's lines: 'URL' file size SHA256:sum.
-func parseOffers(said string) ([]offered, error) {
-	var all []offered
+func parseOffers(said string) ([]offeredPackage, error) {
+	var all []offeredPackage
 	for line := range strings.Lines(said) {
 		fields := strings.Fields(line)
 		if len(fields) != 4 || !strings.HasPrefix(fields[0], "'") {
@@ -81,13 +81,13 @@ func parseOffers(said string) ([]offered, error) {
 			return nil, fmt.Errorf("apt offers %s with %s, not name_version_architecture.deb with a SHA-256", fields[1], fields[3])
 		}
 		// apt writes a colon in a file's name as %3a.
-		all = append(all, offered{parts[0], strings.ReplaceAll(parts[1], "%3a", ":"), fields[1], sum})
+		all = append(all, offeredPackage{parts[0], strings.ReplaceAll(parts[1], "%3a", ":"), fields[1], sum})
 	}
 	return all, nil
 }
 
-// get downloads the package unless the cache has the same file.
-func (o offered) get(ctx context.Context, cache string) (string, error) {
+// download downloads the package unless the cache has the same file.
+func (o offeredPackage) download(ctx context.Context, cache string) (string, error) {
 	path := filepath.Join(cache, o.file)
 	if sumOf(path) == o.sum {
 		return path, nil

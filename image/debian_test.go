@@ -14,7 +14,7 @@ func TestWhatAptOffers(t *testing.T) {
 'http://deb.debian.org/x' login_1%3a4.13_amd64.deb 7 SHA256:ab
 `
 	got, err := parseOffers(said)
-	want := []offered{{"libstdc++6", "12.2.0-14+deb12u1", "libstdc++6_12.2.0-14+deb12u1_amd64.deb", "5cd3"}, {"login", "1:4.13", "login_1%3a4.13_amd64.deb", "ab"}}
+	want := []offeredPackage{{"libstdc++6", "12.2.0-14+deb12u1", "libstdc++6_12.2.0-14+deb12u1_amd64.deb", "5cd3"}, {"login", "1:4.13", "login_1%3a4.13_amd64.deb", "ab"}}
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("%v, %v", got, err)
 	}
@@ -33,14 +33,14 @@ func TestWhereAFileOfAPackageBelongs(t *testing.T) {
 		"etc/os-release":                   "etc/os-release",
 		"./library/x":                      "library/x",
 	} {
-		if got := merged(name); got != want {
+		if got := mergedPath(name); got != want {
 			t.Errorf("%s became %s", name, got)
 		}
 	}
 }
 
 func TestWhatIsTakenOfAPackage(t *testing.T) {
-	for name, want := range map[string]use{
+	for name, want := range map[string]fileUse{
 		"usr/lib/x86_64-linux-gnu/libc.so.6":                      kept,
 		"usr/lib/aarch64-linux-gnu/ld-linux-aarch64.so.1":         kept,
 		"usr/lib64/ld-linux-x86-64.so.2":                          kept,
@@ -67,7 +67,7 @@ func TestWhatIsTakenOfAPackage(t *testing.T) {
 }
 
 func TestCertificatesAreOneFile(t *testing.T) {
-	got := bundle([]archive.File{archive.Regular("b", []byte("B\n\n")), archive.Regular("a", []byte("A"))})
+	got := bundleCertificates([]archive.File{archive.Regular("b", []byte("B\n\n")), archive.Regular("a", []byte("A"))})
 	if string(got) != "A\nB\n" {
 		t.Errorf("%q", got)
 	}
@@ -75,7 +75,7 @@ func TestCertificatesAreOneFile(t *testing.T) {
 
 // The user as which the image runs can write to nothing in the image except /tmp.
 func TestOurOwnFilesOfTheBase(t *testing.T) {
-	for _, f := range ours() {
+	for _, f := range ownFiles() {
 		if f.Owner != 0 {
 			t.Errorf("%s belongs to %d", f.Path, f.Owner)
 		}

@@ -9,8 +9,8 @@ import (
 	"tidemill.dev/image/archive"
 )
 
-// unpack writes each layer as a folder with the layer's name, for the Dockerfile to copy.
-func unpack(folder string, layers []archive.Layer) error {
+// unpackLayers writes each layer as a folder with the layer's name, for the Dockerfile to copy.
+func unpackLayers(folder string, layers []archive.Layer) error {
 	var all error
 	for _, l := range layers {
 		for _, f := range l.Files {

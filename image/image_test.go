@@ -24,7 +24,7 @@ func TestWhatAnImageSaysItIs(t *testing.T) {
 	if _, err := provenanceFrom("v1", map[string]string{"vcs.time": "yesterday"}); err == nil {
 		t.Error("a time that is none was taken")
 	}
-	c := config(made, []deb{{"libc6", "2.36-9", ""}, {"libgcc-s1", "12.2", ""}})
+	c := runConfig(made, []debPackage{{"libc6", "2.36-9", ""}, {"libgcc-s1", "12.2", ""}})
 	if c.User != "65532:65532" || c.Labels["dev.tidemill.packages"] != "libc6=2.36-9 libgcc-s1=12.2" || c.Labels["org.opencontainers.image.version"] != "(devel)" {
 		t.Errorf("%+v", c)
 	}
@@ -40,7 +40,7 @@ func TestTheDockerfileMeansTheSame(t *testing.T) {
 	if !two {
 		t.Fatal("there are not two stages, the last of them from nothing")
 	}
-	c := config(provenance{}, nil)
+	c := runConfig(provenance{}, nil)
 	entry, err := json.Marshal(c.Entrypoint)
 	if err != nil {
 		t.Fatal(err)
@@ -94,8 +94,8 @@ func goVersion(t *testing.T) string {
 
 func TestLayersAsFolders(t *testing.T) {
 	dir := t.TempDir()
-	layers := []archive.Layer{{Note: "base", Files: append(ours(), archive.Program("usr/bin/x", []byte("x")))}, {Note: "top", Files: []archive.File{archive.Regular("y", nil)}}}
-	if err := unpack(dir, layers); err != nil {
+	layers := []archive.Layer{{Note: "base", Files: append(ownFiles(), archive.Program("usr/bin/x", []byte("x")))}, {Note: "top", Files: []archive.File{archive.Regular("y", nil)}}}
+	if err := unpackLayers(dir, layers); err != nil {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]os.FileMode{
@@ -118,7 +118,7 @@ func TestAnImageThatCannotBeSaved(t *testing.T) {
 	if err := os.WriteFile(path, []byte("the one before"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := save(path, archive.Image{Name: "without a tag"}); err == nil {
+	if _, err := writeImage(path, archive.Image{Name: "without a tag"}); err == nil {
 		t.Fatal("it was saved")
 	}
 	left, err := os.ReadDir(filepath.Dir(path))

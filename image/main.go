@@ -44,10 +44,10 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 		return err
 	}
 	if *folder != "" {
-		return unpack(*folder, im.Layers)
+		return unpackLayers(*folder, im.Layers)
 	}
 	im.Plain = *plain
-	c, err := save(*out, im)
+	c, err := writeImage(*out, im)
 	if err != nil {
 		return err
 	}

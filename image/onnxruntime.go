@@ -12,8 +12,8 @@ import (
 	"tidemill.dev/image/archive"
 )
 
-// library is the path of ONNX Runtime in the image.
-const library = "usr/lib/libonnxruntime.so"
+// libraryPath is the path of ONNX Runtime in the image.
+const libraryPath = "usr/lib/libonnxruntime.so"
 
 // onnxRuntime returns the layer of ONNX Runtime and its licences, which are next to it in the
 // cache.
@@ -28,7 +28,7 @@ func onnxRuntime(ctx context.Context) ([]archive.File, error) {
 	const doc = "usr/share/doc/onnxruntime/"
 	var files []archive.File
 	for from, to := range map[string]string{
-		path: library,
+		path: libraryPath,
 		filepath.Join(filepath.Dir(path), "LICENSE"):               doc + "LICENSE",
 		filepath.Join(filepath.Dir(path), "ThirdPartyNotices.txt"): doc + "ThirdPartyNotices.txt",
 	} {

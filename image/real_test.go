@@ -22,14 +22,14 @@ import (
 	"tidemill.dev/internal/scoring/infer/tensor"
 )
 
-// inside is set when this test program runs in the image.
-const inside = "TIDEMILL_TEST_INSIDE_THE_IMAGE"
+// runsInImage is set when this test program runs in the image.
+const runsInImage = "TIDEMILL_TEST_INSIDE_THE_IMAGE"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(inside) == "" {
+	if os.Getenv(runsInImage) == "" {
 		os.Exit(m.Run())
 	}
-	if err := infer(os.Stdout); err != nil {
+	if err := addNumbers(os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -146,8 +146,8 @@ func ranInside(t *testing.T, root string, c v1.Config) {
 	} {
 		cmd := exec.CommandContext(t.Context(), x.args[0], x.args[1:]...)
 		cmd.Path, cmd.Err, cmd.Dir = x.args[0], nil, "/"
-		cmd.Env = append(slices.Clone(c.Env), inside+"=yes")
-		cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root, Credential: &syscall.Credential{Uid: owner, Gid: owner}}
+		cmd.Env = append(slices.Clone(c.Env), runsInImage+"=yes")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root, Credential: &syscall.Credential{Uid: imageUser, Gid: imageUser}}
 		said, err := cmd.CombinedOutput()
 		if !strings.Contains(string(said), x.want) || cmd.ProcessState.ExitCode() != x.code {
 			t.Errorf("%v said %q, %v", x.args, said, err)
@@ -155,13 +155,13 @@ func ranInside(t *testing.T, root string, c v1.Config) {
 	}
 }
 
-// infer adds two numbers with the ONNX Runtime that the environment names.
-func infer(w io.Writer) error {
+// addNumbers adds two numbers with the ONNX Runtime that the environment names.
+func addNumbers(w io.Writer) error {
 	r, err := ort.Open("")
 	if err != nil {
 		return err
 	}
-	p, err := r.Load(addition())
+	p, err := r.Load(additionModel())
 	if err != nil {
 		return err
 	}
@@ -175,8 +175,8 @@ func infer(w io.Writer) error {
 	return err
 }
 
-// addition is a model that adds a quarter to each of two numbers.
-func addition() []byte {
+// additionModel is a model that adds a quarter to each of two numbers.
+func additionModel() []byte {
 	value := func(name string) []byte { // two floats
 		shape := field(1, number(1, 2))
 		return append(text(1, name), field(2, field(1, append(number(1, 1), field(2, shape)...)))...)

@@ -44,7 +44,7 @@ func TestEmbedded(t *testing.T) {
 // startEmbedded retries while its former port is in use: another process may have been
 // given it meanwhile.
 func startEmbedded(t testing.TB, o embedded.Options) *embedded.Servers {
-	ctx, cancel := closing()
+	ctx, cancel := cleanupContext()
 	defer cancel()
 	for {
 		s, err := embedded.Start(context.Background(), o)

@@ -13,24 +13,24 @@ import (
 	"tidemill.dev/broker"
 )
 
-// flow publishes under some keys until stop is called; stop returns the events sent.
-func (w *world) flow(stream string, keys int) (stop func() *sent) {
+// publishUntilStopped publishes under some keys until stop is called; stop returns the events sent.
+func (w *testWorld) publishUntilStopped(stream string, keys int) (stop func() *sentEvents) {
 	return w.flowOf(stream, keys, math.MaxInt)
 }
 
 // flowOf is flow with a limit of events per key, so that readers have the same work on a
 // slow machine as on a quick one.
-func (w *world) flowOf(stream string, keys, each int) (stop func() *sent) {
-	p := w.producer(broker.ProducerOptions{Timeout: 2 * patience}) // a restart may take its time
+func (w *testWorld) flowOf(stream string, keys, each int) (stop func() *sentEvents) {
+	p := w.producer(broker.ProducerOptions{Timeout: 2 * waitLimit}) // a restart may take its time
 	s := newSent()
-	ctx, cancel := context.WithCancel(w.ctx())
+	ctx, cancel := context.WithCancel(w.testContext())
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		beat := time.NewTicker(25 * time.Millisecond)
 		defer beat.Stop()
 		for n := range each {
 			for k := range keys {
-				s.send(w.Context(), p, stream, event(key(k), n))
+				s.send(w.Context(), p, stream, testEvent(key(k), n))
 			}
 			select {
 			case <-beat.C:
@@ -39,7 +39,7 @@ func (w *world) flowOf(stream string, keys, each int) (stop func() *sent) {
 			}
 		}
 	})
-	return func() *sent {
+	return func() *sentEvents {
 		cancel()
 		wg.Wait()
 		s.wait(w)
@@ -47,64 +47,64 @@ func (w *world) flowOf(stream string, keys, each int) (stop func() *sent) {
 	}
 }
 
-// more waits until a group has received 100 more events, so that the next step happens in
+// waitMore waits until a group has received 100 more events, so that the next step happens in
 // the middle.
-func (y *tally) more(w *world) {
+func (y *deliveryCount) waitMore(w *testWorld) {
 	w.Helper()
 	y.mu.Lock()
 	have := len(y.count)
 	y.mu.Unlock()
 	t0 := time.Now()
-	y.wait(w, have+100)
+	y.waitFor(w, have+100)
 	w.Logf("100 more events came within %s", time.Since(t0).Round(time.Millisecond))
 }
 
 // Members join and leave in order: every event comes exactly once.
-func groupChurn(w *world) {
+func groupChurn(w *testWorld) {
 	w.stream("events", 8)
-	stop := w.flow("events", 20)
+	stop := w.publishUntilStopped("events", 20)
 	y := newTally()
-	var members []*reader
+	var members []*testReader
 	for range 4 {
 		members = append(members, w.reader("g", "events", y))
-		y.more(w)
+		y.waitMore(w)
 	}
 	members[0].leave()
-	y.more(w)
+	y.waitMore(w)
 	members[2].leave()
-	y.more(w)
+	y.waitMore(w)
 	members = append(members, w.reader("g", "events", y))
-	y.more(w)
+	y.waitMore(w)
 	s := stop()
-	y.wait(w, len(s.all))
+	y.waitFor(w, len(s.all))
 	for _, i := range []int{1, 3, 4} {
 		members[i].leave()
 	}
-	y.once(w)
-	if lag := w.lag("events", "g").Lag; lag != 0 {
+	y.checkNoRepeats(w)
+	if lag := w.groupLag("events", "g").Lag; lag != 0 {
 		w.Errorf("all have come and gone, and the lag is %d", lag)
 	}
 }
 
 // A member that keeps its partitions through a rebalance goes on reading them.
-func groupStall(w *world) {
+func groupStall(w *testWorld) {
 	w.stream("events", 8)
 	y := newTally()
-	stop := w.flow("events", 32)
+	stop := w.publishUntilStopped("events", 32)
 	a := w.reader("g", "events", y)
-	y.more(w)
+	y.waitMore(w)
 	for range 3 {
 		t0 := time.Now()
 		b := w.reader("g", "events", y)
-		w.soon("the new member has its share", func() bool { return b.reads() == 4 })
+		w.pollUntil("the new member has its share", func() bool { return b.partitionsRead() == 4 })
 		w.Logf("a new member had its share %s after it began to join", time.Since(t0).Round(time.Millisecond))
 		b.leave()
-		y.more(w)
+		y.waitMore(w)
 	}
 	s := stop()
-	y.wait(w, len(s.all))
+	y.waitFor(w, len(s.all))
 	a.leave()
-	y.once(w)
+	y.checkNoRepeats(w)
 	var all []time.Duration
 	for _, d := range a.longest {
 		all = append(all, d.Round(time.Millisecond))
@@ -114,20 +114,20 @@ func groupStall(w *world) {
 }
 
 // A group notices added partitions and reads them from their start.
-func groupGrowth(w *world) {
+func groupGrowth(w *testWorld) {
 	w.stream("events", 2)
 	y := newTally()
 	r := w.reader("g", "events", y)
 	s := w.publish("events", 6, 10)
-	y.wait(w, len(s.all))
+	y.waitFor(w, len(s.all))
 	w.stream("events", 5)
-	p, err := w.open().Producer(broker.ProducerOptions{})
+	p, err := w.reopen().Producer(broker.ProducerOptions{})
 	w.must(err)
 	more := newSent()
 	for k := range 40 {
-		more.send(w.ctx(), p, "events", event("grown-"+key(k), 0))
+		more.send(w.testContext(), p, "events", testEvent("grown-"+key(k), 0))
 	}
-	w.must(p.Close(w.ctx()))
+	w.must(p.Close(w.testContext()))
 	more.wait(w)
 	spread := map[int32]bool{}
 	for _, r := range more.all {
@@ -136,9 +136,9 @@ func groupGrowth(w *world) {
 	if len(spread) != 5 {
 		w.Errorf("40 keys use %d of 5 partitions", len(spread))
 	}
-	y.wait(w, len(s.all)+len(more.all))
+	y.waitFor(w, len(s.all)+len(more.all))
 	r.leave()
-	y.once(w)
+	y.checkNoRepeats(w)
 }
 
 // reportAssigned is a hook that sends the positions it gets to a channel.
@@ -149,10 +149,10 @@ func reportAssigned(to chan<- []broker.Position) func(context.Context, []broker.
 	}
 }
 
-// tenant is a member whose hooks check the order of their calls. It writes its own number
+// hookMember is a member whose hooks check the order of their calls. It writes its own number
 // as mark and note of every partition that it leaves.
-type tenant struct {
-	*world
+type hookMember struct {
+	*testWorld
 	number int64
 	c      *broker.Consumer
 	t      *broker.Transactor
@@ -162,9 +162,9 @@ type tenant struct {
 	found map[int32]int64 // mark of each partition at its assignment
 }
 
-func (w *world) tenant(number int64) *tenant {
+func (w *testWorld) tenant(number int64) *hookMember {
 	w.Helper()
-	n := &tenant{world: w, number: number, state: map[int32]string{}, found: map[int32]int64{}}
+	n := &hookMember{testWorld: w, number: number, state: map[int32]string{}, found: map[int32]int64{}}
 	ready := make(chan struct{})
 	defer close(ready)
 	n.c, n.t = w.transactorOf(broker.ConsumerOptions{Group: "g", Streams: []string{"in"}, SessionTimeout: 3 * time.Second,
@@ -173,7 +173,7 @@ func (w *world) tenant(number int64) *tenant {
 	return n
 }
 
-func (n *tenant) step(all []broker.Position, to string, from ...string) {
+func (n *hookMember) step(all []broker.Position, to string, from ...string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, p := range all {
@@ -188,7 +188,7 @@ func (n *tenant) step(all []broker.Position, to string, from ...string) {
 	}
 }
 
-func (n *tenant) assigned(ctx context.Context, all []broker.Position) ([]broker.Position, error) {
+func (n *hookMember) assigned(ctx context.Context, all []broker.Position) ([]broker.Position, error) {
 	var parked []broker.Position
 	for _, p := range all {
 		parked = append(parked, broker.Position{Stream: inParked, Partition: p.Partition})
@@ -206,7 +206,7 @@ func (n *tenant) assigned(ctx context.Context, all []broker.Position) ([]broker.
 	return nil, err
 }
 
-func (n *tenant) leaving(ctx context.Context, all []broker.Position) {
+func (n *hookMember) leaving(ctx context.Context, all []broker.Position) {
 	n.step(all, "leaving", "assigned")
 	err := n.t.Do(ctx, func(x *broker.Tx) error {
 		for _, p := range all {
@@ -221,10 +221,10 @@ func (n *tenant) leaving(ctx context.Context, all []broker.Position) {
 	n.step(all, "left", "leaving")
 }
 
-func (n *tenant) gone(all []broker.Position) { n.step(all, "gone", "assigned", "leaving", "left") }
+func (n *hookMember) gone(all []broker.Position) { n.step(all, "gone", "assigned", "leaving", "left") }
 
-// has counts the partitions in the given state.
-func (n *tenant) has(state string) (count int) {
+// countInState counts the partitions in the given state.
+func (n *hookMember) countInState(state string) (count int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, s := range n.state {
@@ -235,9 +235,9 @@ func (n *tenant) has(state string) (count int) {
 	return count
 }
 
-// finds returns the marks found in the partitions that are still assigned, with their
+// foundMarks returns the marks found in the partitions that are still assigned, with their
 // counts.
-func (n *tenant) finds() string {
+func (n *hookMember) foundMarks() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	count := map[int64]int{}
@@ -251,34 +251,36 @@ func (n *tenant) finds() string {
 
 // The next owner of a partition finds the marks and notes that its former owner committed
 // on leaving: after a rebalance and after Close, but not after an expulsion.
-func tenures(w *world) {
+func tenures(w *testWorld) {
 	w.stream("in", 6)
 	w.stream(inParked, 6)
 	a := w.tenant(1)
-	w.soon("the first has all", func() bool { return a.has("assigned") == 6 })
+	w.pollUntil("the first has all", func() bool { return a.countInState("assigned") == 6 })
 	b := w.tenant(2)
-	w.soon("they share", func() bool { return a.has("assigned") == 3 && a.has("gone") == 3 && b.has("assigned") == 3 })
-	if got := b.finds(); got != "map[1:3]" {
+	w.pollUntil("they share", func() bool {
+		return a.countInState("assigned") == 3 && a.countInState("gone") == 3 && b.countInState("assigned") == 3
+	})
+	if got := b.foundMarks(); got != "map[1:3]" {
 		w.Errorf("the second finds %s", got)
 	}
 	w.close(a.c)
-	if n := a.has("gone"); n != 6 {
+	if n := a.countInState("gone"); n != 6 {
 		w.Errorf("the first has closed, and %d partitions are gone", n)
 	}
-	w.soon("the second has all", func() bool { return b.has("assigned") == 6 })
-	if got := b.finds(); got != "map[1:6]" {
+	w.pollUntil("the second has all", func() bool { return b.countInState("assigned") == 6 })
+	if got := b.foundMarks(); got != "map[1:6]" {
 		w.Errorf("the second finds %s", got)
 	}
-	w.expel("g")
+	w.removeMembers("g")
 	c := w.tenant(3)
-	w.soon("they share anew", func() bool { return b.has("assigned") == 3 && c.has("assigned") == 3 })
+	w.pollUntil("they share anew", func() bool { return b.countInState("assigned") == 3 && c.countInState("assigned") == 3 })
 	w.close(b.c)
-	w.soon("the third has all", func() bool { return c.has("assigned") == 6 })
-	if got := c.finds(); got != "map[1:3 2:3]" && got != "map[2:6]" { // the third joined before or after the second was back
+	w.pollUntil("the third has all", func() bool { return c.countInState("assigned") == 6 })
+	if got := c.foundMarks(); got != "map[1:3 2:3]" && got != "map[2:6]" { // the third joined before or after the second was back
 		w.Errorf("the third finds %s", got)
 	}
 	w.close(c.c)
-	if n := c.has("gone"); n != 6 {
+	if n := c.countInState("gone"); n != 6 {
 		w.Errorf("the third has closed, and %d partitions are gone", n)
 	}
 }

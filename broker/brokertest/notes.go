@@ -14,13 +14,13 @@ import (
 	"tidemill.dev/broker"
 )
 
-// notebook holds the last committed note of each partition of "in".
-type notebook struct {
+// noteStore holds the last committed note of each partition of "in".
+type noteStore struct {
 	mu sync.Mutex
 	of map[int32]string
 }
 
-func (n *notebook) keep(partition int32, note string) {
+func (n *noteStore) keep(partition int32, note string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.of == nil {
@@ -29,8 +29,8 @@ func (n *notebook) keep(partition int32, note string) {
 	n.of[partition] = note
 }
 
-// check is a hook that fails if a position carries another note.
-func (n *notebook) check(w *world) func(context.Context, []broker.Position) ([]broker.Position, error) {
+// checkNote is a hook that fails if a position carries another note.
+func (n *noteStore) checkNote(w *testWorld) func(context.Context, []broker.Position) ([]broker.Position, error) {
 	return func(_ context.Context, all []broker.Position) ([]broker.Position, error) {
 		n.mu.Lock()
 		defer n.mu.Unlock()
@@ -44,9 +44,9 @@ func (n *notebook) check(w *world) func(context.Context, []broker.Position) ([]b
 }
 
 // noteOf returns the group's committed offset and note of partition 0 of "in".
-func (w *world) noteOf() (offset int64, note string) {
+func (w *testWorld) noteOf() (offset int64, note string) {
 	w.Helper()
-	all, err := w.b.Committed(w.ctx(), "g", []broker.Position{{Stream: "in"}})
+	all, err := w.b.Committed(w.testContext(), "g", []broker.Position{{Stream: "in"}})
 	w.must(err)
 	return all[0].Offset, all[0].Note
 }
@@ -54,7 +54,7 @@ func (w *world) noteOf() (offset int64, note string) {
 // A transaction's note becomes visible together with its offsets, or not at all. A note
 // without a delivery moves no offset. The next reader gets the committed note, also after
 // an abort.
-func notesInTransactions(w *world) {
+func notesInTransactions(w *testWorld) {
 	w.stream("in", 1)
 	asked := make(chan []broker.Position, 10)
 	c, t := w.transactorOf(broker.ConsumerOptions{Group: "g", Streams: []string{"in"}, Assigned: reportAssigned(asked), CommitEvery: time.Millisecond})
@@ -62,11 +62,11 @@ func notesInTransactions(w *world) {
 		w.Errorf("nothing was noted, and the reader gets %+v", at)
 	}
 	w.publish("in", 1, 4)
-	d, err := c.Poll(w.ctx())
+	d, err := c.Poll(w.testContext())
 	w.must(err)
 	first, next := d.Events[0].Offset, d.Next()
 	note := func(text string, d *broker.Delivery, fail error) error {
-		return t.Do(w.ctx(), func(x *broker.Tx) error {
+		return t.Do(w.testContext(), func(x *broker.Tx) error {
 			x.Note("in", 0, text+" overridden")
 			x.Note("in", 0, text)
 			if d != nil {
@@ -88,8 +88,8 @@ func notesInTransactions(w *world) {
 		w.Errorf("aborted, and asked where to go on from %+v", at)
 	}
 	w.publish("in", 1, 4) // events end one by one, and commits run in the background
-	w.soon("the offset moves on", func() bool {
-		ctx, cancel := context.WithTimeout(w.ctx(), moment)
+	w.pollUntil("the offset moves on", func() bool {
+		ctx, cancel := context.WithTimeout(w.testContext(), moment)
 		defer cancel()
 		if d, err := c.Poll(ctx); err == nil {
 			d.Done()
@@ -100,7 +100,7 @@ func notesInTransactions(w *world) {
 		}
 		return at >= 8
 	})
-	w.must(t.Close(w.ctx()))
+	w.must(t.Close(w.testContext()))
 	w.close(c)
 	w.consumer(broker.ConsumerOptions{Group: "g", Streams: []string{"in"}, Assigned: reportAssigned(asked)})
 	if at := <-asked; at[0].Note != "with a delivery" {
@@ -110,7 +110,7 @@ func notesInTransactions(w *world) {
 
 // A note outside a transaction is committed soon, even if nothing else is, and reaches
 // the next reader, up to the greatest length of a note.
-func notesByAndBy(w *world) {
+func notesByAndBy(w *testWorld) {
 	w.stream("in", 2)
 	w.publish("in", 1, 6)
 	long := strings.Repeat("é", broker.MaxNote/2)
@@ -124,8 +124,8 @@ func notesByAndBy(w *world) {
 			}
 		}
 		was = text
-		w.soon("it reads", func() bool { return c.Note("in", 0, text) == nil })
-		w.soon("it is committed", func() bool { _, note := w.noteOf(); return note == text })
+		w.pollUntil("it reads", func() bool { return c.Note("in", 0, text) == nil })
+		w.pollUntil("it is committed", func() bool { _, note := w.noteOf(); return note == text })
 		if n == 2 {
 			w.must(c.Note("in", 0, "last"))
 			was = "last"
@@ -139,14 +139,14 @@ func notesByAndBy(w *world) {
 
 // A member that the group has expelled cannot commit a note, even if it has not noticed
 // the expulsion.
-func notesZombie(w *world) {
+func notesZombie(w *testWorld) {
 	w.stream("in", 1)
-	_, t := w.transactorOf(broker.ConsumerOptions{Group: "g", Streams: []string{"in"}, SessionTimeout: patience})
+	_, t := w.transactorOf(broker.ConsumerOptions{Group: "g", Streams: []string{"in"}, SessionTimeout: waitLimit})
 	err, n := errNo, 0
-	w.soon("a transaction runs to its end", func() bool {
-		err = t.Do(w.ctx(), func(x *broker.Tx) error {
+	w.pollUntil("a transaction runs to its end", func() bool {
+		err = t.Do(w.testContext(), func(x *broker.Tx) error {
 			x.Note("in", 0, "zombie "+strconv.Itoa(n))
-			w.expel("g")
+			w.removeMembers("g")
 			return nil
 		})
 		n++
@@ -161,9 +161,9 @@ func notesZombie(w *world) {
 // inParked is the companion stream where parked events of the stream "in" are stored.
 var inParked = tidemill.Parked("in")
 
-// parking makes the stream "in", its parked companion, and a transactor that is the only
+// newParkedStream makes the stream "in", its parked companion, and a transactor that is the only
 // reader of the stream.
-func (w *world) parking(partitions int, o broker.ConsumerOptions) (*broker.Consumer, *broker.Transactor) {
+func (w *testWorld) newParkedStream(partitions int, o broker.ConsumerOptions) (*broker.Consumer, *broker.Transactor) {
 	w.Helper()
 	w.stream("in", partitions)
 	w.stream(inParked, partitions)
@@ -171,15 +171,15 @@ func (w *world) parking(partitions int, o broker.ConsumerOptions) (*broker.Consu
 	return w.transactorOf(o)
 }
 
-// marked returns the group's committed offset in the parked companion.
-func (w *world) marked(partition int32) int64 {
+// parkedOffset returns the group's committed offset in the parked companion.
+func (w *testWorld) parkedOffset(partition int32) int64 {
 	w.Helper()
 	return w.committed(broker.Position{Stream: inParked, Partition: partition})
 }
 
-func (w *world) committed(p broker.Position) int64 {
+func (w *testWorld) committed(p broker.Position) int64 {
 	w.Helper()
-	all, err := w.b.Committed(w.ctx(), "g", []broker.Position{p})
+	all, err := w.b.Committed(w.testContext(), "g", []broker.Position{p})
 	w.must(err)
 	if len(all) != 1 || all[0].Stream != p.Stream || all[0].Partition != p.Partition {
 		w.Fatalf("asked for %+v, got %+v", p, all)
@@ -188,10 +188,10 @@ func (w *world) committed(p broker.Position) int64 {
 }
 
 // publishTo sends an event to a partition and returns its receipt or error.
-func (w *world) publishTo(p *broker.Producer, stream string, partition int32, v *broker.View) (at broker.Receipt, err error) {
+func (w *testWorld) publishTo(p *broker.Producer, stream string, partition int32, v *broker.View) (at broker.Receipt, err error) {
 	var told sync.WaitGroup
 	told.Add(1)
-	p.SendTo(w.ctx(), stream, partition, v, func(r broker.Receipt, e error) {
+	p.SendTo(w.testContext(), stream, partition, v, func(r broker.Receipt, e error) {
 		at, err = r, e
 		told.Done()
 	})
@@ -202,24 +202,24 @@ func (w *world) publishTo(p *broker.Producer, stream string, partition int32, v 
 // SendTo writes an event to the given partition, whatever its key, also to a partition
 // that has just been added. For a missing partition its error gives the number of
 // partitions.
-func publishTo(w *world) {
+func publishTo(w *testWorld) {
 	w.stream("events", 3)
 	p := w.producer(broker.ProducerOptions{})
 	for i := range int32(3) {
-		r, err := w.publishTo(p, "events", i, event("same", int(i)))
+		r, err := w.publishTo(p, "events", i, testEvent("same", int(i)))
 		w.must(err)
 		if r != (broker.Receipt{Stream: "events", Partition: i}) {
 			w.Errorf("sent to partition %d it is at %+v", i, r)
 		}
 	}
 	for _, i := range []int32{3, -1} {
-		if _, err := w.publishTo(p, "events", i, event("same", 9)); err == nil || !strings.Contains(err.Error(), "the stream has 3") {
+		if _, err := w.publishTo(p, "events", i, testEvent("same", 9)); err == nil || !strings.Contains(err.Error(), "the stream has 3") {
 			w.Errorf("sent to partition %d: %v", i, err)
 		}
 	}
 	w.stream("events", 5)
-	w.soon("a new partition is there", func() bool {
-		_, err := w.publishTo(p, "events", 4, event("same", 4))
+	w.pollUntil("a new partition is there", func() bool {
+		_, err := w.publishTo(p, "events", 4, testEvent("same", 4))
 		return err == nil
 	})
 }
@@ -227,18 +227,18 @@ func publishTo(w *world) {
 // Parked events and the mark that is committed with them become visible together with the
 // deliveries, or not at all. The sender gets the positions of its events only after the
 // commit.
-func transactMarks(w *world) {
-	c, t := w.parking(2, broker.ConsumerOptions{})
+func transactMarks(w *testWorld) {
+	c, t := w.newParkedStream(2, broker.ConsumerOptions{})
 	w.publish("in", 8, 1)
-	if at := w.marked(0); at != -1 {
+	if at := w.parkedOffset(0); at != -1 {
 		w.Errorf("nothing is marked yet, and the group is at %d", at)
 	}
 	lies := map[int32]int64{}
 	move := func(d *broker.Delivery, mark int64, fail error) ([]broker.Receipt, error) {
 		var told []broker.Receipt
-		err := t.Do(w.ctx(), func(x *broker.Tx) error {
+		err := t.Do(w.testContext(), func(x *broker.Tx) error {
 			for i := range d.Events {
-				x.SendTo(w.ctx(), inParked, d.Partition, &d.Events[i].View, func(r broker.Receipt) { told = append(told, r) })
+				x.SendTo(w.testContext(), inParked, d.Partition, &d.Events[i].View, func(r broker.Receipt) { told = append(told, r) })
 			}
 			x.Mark(broker.Position{Stream: inParked, Partition: d.Partition, Offset: mark + 1000})
 			x.Mark(broker.Position{Stream: inParked, Partition: d.Partition, Offset: mark})
@@ -248,13 +248,13 @@ func transactMarks(w *world) {
 		return told, err
 	}
 	for ended, n := 0, 0; ended < 8; n++ {
-		d, err := c.Poll(w.ctx())
+		d, err := c.Poll(w.testContext())
 		w.must(err)
-		before, partition, events, next := w.marked(d.Partition), d.Partition, len(d.Events), d.Next()
+		before, partition, events, next := w.parkedOffset(d.Partition), d.Partition, len(d.Events), d.Next()
 		if n%2 == 0 {
 			told, err := move(d, 777, errNo)
 			w.wantErr(err, broker.ErrAborted)
-			if at := w.marked(partition); at != before || len(told) > 0 {
+			if at := w.parkedOffset(partition); at != before || len(told) > 0 {
 				w.Errorf("an aborted transaction has marked %d and reported %v", at, told)
 			}
 			continue
@@ -271,24 +271,24 @@ func transactMarks(w *world) {
 			}
 			lies[partition] = r.Offset + 1
 		}
-		if at, in := w.marked(partition), w.committed(broker.Position{Stream: "in", Partition: partition}); at != int64(40+n) || in != next {
+		if at, in := w.parkedOffset(partition), w.committed(broker.Position{Stream: "in", Partition: partition}); at != int64(40+n) || in != next {
 			w.Errorf("the group is at %d and %d, want %d and %d", at, in, 40+n, next)
 		}
 	}
-	if n := len(w.log(inParked)); n != 8 {
+	if n := len(w.committedLog(inParked)); n != 8 {
 		w.Errorf("%d events are parked, want 8", n)
 	}
 }
 
 // A transaction that moves no offset still commits its mark. If it fails, the consumer
 // takes back the mark's partition, and its open events are delivered again.
-func transactMarkAlone(w *world) {
+func transactMarkAlone(w *testWorld) {
 	asked := make(chan []broker.Position, 10)
-	c, t := w.parking(1, broker.ConsumerOptions{Assigned: reportAssigned(asked)})
+	c, t := w.newParkedStream(1, broker.ConsumerOptions{Assigned: reportAssigned(asked)})
 	w.publish("in", 1, 4)
 	var events []*broker.Incoming
 	for len(events) < 2 { // they may come one at a time
-		d, err := c.Poll(w.ctx())
+		d, err := c.Poll(w.testContext())
 		w.must(err)
 		for i := range d.Events {
 			events = append(events, &d.Events[i])
@@ -297,14 +297,14 @@ func transactMarkAlone(w *world) {
 	events[1].Done()
 	<-asked
 	mark := func(p broker.Position, fail error) error {
-		return t.Do(w.ctx(), func(x *broker.Tx) error {
-			x.SendTo(w.ctx(), inParked, 0, event("note", 0), nil)
+		return t.Do(w.testContext(), func(x *broker.Tx) error {
+			x.SendTo(w.testContext(), inParked, 0, testEvent("note", 0), nil)
 			x.Mark(p)
 			return fail
 		})
 	}
 	w.must(mark(broker.Position{Stream: inParked, Offset: 1}, nil))
-	if at, in := w.marked(0), w.committed(broker.Position{Stream: "in"}); at != 1 || in != 0 {
+	if at, in := w.parkedOffset(0), w.committed(broker.Position{Stream: "in"}); at != 1 || in != 0 {
 		w.Errorf("the group is at %d and %d, want 1 and 0", at, in)
 	}
 	for _, bad := range []broker.Position{{Stream: "in"}, {Stream: "dead-letters"}, {Stream: inParked, Partition: 5}} {
@@ -321,7 +321,7 @@ func transactMarkAlone(w *world) {
 	}
 	var again []string
 	for len(again) < 3 { // all except the event that ended by itself
-		d, err := c.Poll(w.ctx())
+		d, err := c.Poll(w.testContext())
 		w.must(err)
 		for i := range d.Events {
 			again = append(again, string([]byte(d.Events[i].ID)))
@@ -335,37 +335,37 @@ func transactMarkAlone(w *world) {
 
 // A member that the group has expelled cannot commit a mark, even if it has not noticed
 // the expulsion.
-func transactMarkZombie(w *world) {
-	_, t := w.parking(1, broker.ConsumerOptions{SessionTimeout: patience})
+func transactMarkZombie(w *testWorld) {
+	_, t := w.newParkedStream(1, broker.ConsumerOptions{SessionTimeout: waitLimit})
 	err := errNo
-	w.soon("a transaction runs to its end", func() bool {
-		err = t.Do(w.ctx(), func(x *broker.Tx) error {
-			x.SendTo(w.ctx(), inParked, 0, event("note", 0), nil)
+	w.pollUntil("a transaction runs to its end", func() bool {
+		err = t.Do(w.testContext(), func(x *broker.Tx) error {
+			x.SendTo(w.testContext(), inParked, 0, testEvent("note", 0), nil)
 			x.Mark(broker.Position{Stream: inParked, Offset: 1})
-			w.expel("g")
+			w.removeMembers("g")
 			return nil
 		})
 		return err == nil || !strings.Contains(err.Error(), "taken away") // not assigned yet
 	})
 	w.wantErr(err, broker.ErrAborted)
-	if at := w.marked(0); at != -1 {
+	if at := w.parkedOffset(0); at != -1 {
 		w.Errorf("the group is at %d", at)
 	}
 }
 
-// expel removes a group's members, as the group does with members that it considers dead.
-func (w *world) expel(group string) {
+// removeMembers removes a group's members, as the group does with members that it considers dead.
+func (w *testWorld) removeMembers(group string) {
 	w.Helper()
 	var res *kafka.DescribeGroupsResponse
-	w.soon("the group is described", func() (ok bool) { // the client may not know the coordinator
+	w.pollUntil("the group is described", func() (ok bool) { // the client may not know the coordinator
 		var err error
-		res, err = w.client.DescribeGroups(w.ctx(), &kafka.DescribeGroupsRequest{GroupIDs: []string{w.names.Group(group)}})
+		res, err = w.client.DescribeGroups(w.testContext(), &kafka.DescribeGroupsRequest{GroupIDs: []string{w.names.Group(group)}})
 		var refused kafka.Error // other errors are about parsing the members' metadata
 		return err == nil && !errors.As(res.Groups[0].Error, &refused)
 	})
 	for _, m := range res.Groups[0].Members {
-		w.soon("a member is put out", func() bool {
-			left, err := w.client.LeaveGroup(w.ctx(), &kafka.LeaveGroupRequest{GroupID: w.names.Group(group),
+		w.pollUntil("a member is put out", func() bool {
+			left, err := w.client.LeaveGroup(w.testContext(), &kafka.LeaveGroupRequest{GroupID: w.names.Group(group),
 				Members: []kafka.LeaveGroupRequestMember{{ID: m.MemberID}}})
 			if err == nil {
 				err = left.Error

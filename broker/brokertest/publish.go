@@ -11,7 +11,7 @@ import (
 	"tidemill.dev/broker"
 )
 
-func publishOrder(w *world) {
+func publishOrder(w *testWorld) {
 	for _, c := range []broker.Compression{broker.Uncompressed, broker.LZ4, broker.Zstd} {
 		for _, linger := range []time.Duration{0, 2 * time.Millisecond} {
 			stream := fmt.Sprintf("%s-%d", c, linger.Milliseconds())
@@ -19,7 +19,7 @@ func publishOrder(w *world) {
 			p := w.producer(broker.ProducerOptions{Compression: c, Linger: linger})
 			s := newSent()
 			for n := range 300 {
-				s.send(w.ctx(), p, stream, event(key(n%5), n))
+				s.send(w.testContext(), p, stream, testEvent(key(n%5), n))
 			}
 			s.wait(w)
 			w.wantOnLog(stream, s)
@@ -27,7 +27,7 @@ func publishOrder(w *world) {
 	}
 }
 
-func publishConcurrently(w *world) {
+func publishConcurrently(w *testWorld) {
 	w.stream("events", 6)
 	p := w.producer(broker.ProducerOptions{})
 	s := newSent()
@@ -35,7 +35,7 @@ func publishConcurrently(w *world) {
 	for g := range 16 {
 		wg.Go(func() {
 			for n := range 150 {
-				s.send(w.ctx(), p, "events", event(key(g), n))
+				s.send(w.testContext(), p, "events", testEvent(key(g), n))
 			}
 		})
 	}
@@ -44,16 +44,16 @@ func publishConcurrently(w *world) {
 	w.wantOnLog("events", s)
 }
 
-func publishLarge(w *world) {
+func publishLarge(w *testWorld) {
 	w.stream("events", 2)
 	for i, c := range []broker.Compression{broker.Uncompressed, broker.Zstd} {
 		p := w.producer(broker.ProducerOptions{Compression: c})
 		s := newSent()
 		for n := range 6 {
-			v := event(key(i), n)
+			v := testEvent(key(i), n)
 			v.Data = bytes.Repeat([]byte{byte(n)}, 1_000_000)
-			s.send(w.ctx(), p, "events", v)
-			s.send(w.ctx(), p, "events", event(key(i), 100+n))
+			s.send(w.testContext(), p, "events", v)
+			s.send(w.testContext(), p, "events", testEvent(key(i), 100+n))
 		}
 		s.wg.Wait()
 		for id, err := range s.errs {
@@ -61,7 +61,7 @@ func publishLarge(w *world) {
 		}
 	}
 	large := 0
-	for _, e := range w.log("events") {
+	for _, e := range w.committedLog("events") {
 		if e.size == 1_000_000 {
 			large++
 		}
@@ -73,22 +73,22 @@ func publishLarge(w *world) {
 
 // An event that is too large for the stream, and one that is too large for the producer,
 // each fail without affecting the others.
-func publishTooLarge(w *world) {
+func publishTooLarge(w *testWorld) {
 	w.streams(broker.StreamSpec{Name: "small", Partitions: 1, MaxMessageBytes: 20_000})
 	for _, c := range []broker.Compression{broker.Uncompressed, broker.LZ4} {
 		p := w.producer(broker.ProducerOptions{MaxEvent: 100_000, Compression: c, Linger: 5 * time.Millisecond})
 		s := newSent()
 		large := map[string]bool{}
 		for n := range 40 {
-			v := event(string(c), n)
+			v := testEvent(string(c), n)
 			if n%10 == 3 {
-				v.Data = noise(30_000)
+				v.Data = randomBytes(30_000)
 			}
 			if n%10 == 7 {
-				v.Data = noise(200_000)
+				v.Data = randomBytes(200_000)
 			}
 			large[v.ID] = len(v.Data) > 1000
-			s.send(w.ctx(), p, "small", v)
+			s.send(w.testContext(), p, "small", v)
 		}
 		s.wg.Wait()
 		for id := range large {
@@ -101,7 +101,7 @@ func publishTooLarge(w *world) {
 		}
 	}
 	count := map[string]int{}
-	for _, e := range w.log("small") {
+	for _, e := range w.committedLog("small") {
 		count[e.id]++
 	}
 	if len(count) != 64 {
@@ -109,8 +109,8 @@ func publishTooLarge(w *world) {
 	}
 }
 
-// noise returns bytes that do not compress.
-func noise(n int) []byte {
+// randomBytes returns bytes that do not compress.
+func randomBytes(n int) []byte {
 	b := make([]byte, n)
 	x := uint32(1)
 	for i := range b {
@@ -122,58 +122,58 @@ func noise(n int) []byte {
 	return b
 }
 
-func publishNoStream(w *world) {
+func publishNoStream(w *testWorld) {
 	p := w.producer(broker.ProducerOptions{})
-	_, err := p.Publish(w.ctx(), "nowhere", event("a", 0))
+	_, err := p.Publish(w.testContext(), "nowhere", testEvent("a", 0))
 	w.wantErr(err, broker.ErrNoStream)
-	_, err = w.b.Consumer(w.ctx(), broker.ConsumerOptions{Streams: []string{"nowhere"}})
+	_, err = w.b.Consumer(w.testContext(), broker.ConsumerOptions{Streams: []string{"nowhere"}})
 	w.wantErr(err, broker.ErrNoStream)
 }
 
-func publishTinyBuffer(w *world) {
+func publishTinyBuffer(w *testWorld) {
 	w.stream("events", 2)
 	p := w.producer(broker.ProducerOptions{MaxBuffered: 300})
 	s := newSent()
 	for n := range 300 {
-		s.send(w.ctx(), p, "events", event(key(n%3), n))
+		s.send(w.testContext(), p, "events", testEvent(key(n%3), n))
 	}
 	s.wait(w)
 	w.wantOnLog("events", s)
 }
 
-func publishFlush(w *world) {
+func publishFlush(w *testWorld) {
 	w.stream("events", 3)
 	p := w.producer(broker.ProducerOptions{Linger: 5 * time.Millisecond})
 	s := newSent()
 	for n := range 200 {
-		s.send(w.ctx(), p, "events", event(key(n%7), n))
+		s.send(w.testContext(), p, "events", testEvent(key(n%7), n))
 	}
-	w.must(p.Flush(w.ctx()))
+	w.must(p.Flush(w.testContext()))
 	s.mu.Lock()
 	if len(s.all) != 200 {
 		w.Errorf("flushed, and %d of 200 have an answer", len(s.all))
 	}
 	s.mu.Unlock()
-	w.must(p.Flush(w.ctx()))
+	w.must(p.Flush(w.testContext()))
 }
 
-func publishClose(w *world) {
+func publishClose(w *testWorld) {
 	w.stream("events", 3)
 	p, err := w.b.Producer(broker.ProducerOptions{Linger: 5 * time.Millisecond})
 	w.must(err)
 	s := newSent()
 	for n := range 1000 {
-		s.send(w.ctx(), p, "events", event(key(n%7), n))
+		s.send(w.testContext(), p, "events", testEvent(key(n%7), n))
 	}
-	w.must(p.Close(w.ctx()))
+	w.must(p.Close(w.testContext()))
 	s.wait(w)
-	_, err = p.Publish(w.ctx(), "events", event("late", 0))
+	_, err = p.Publish(w.testContext(), "events", testEvent("late", 0))
 	w.wantErr(err, broker.ErrClosed)
 	w.wantOnLog("events", s)
 }
 
 // If Close has no time left, every event still gets an outcome, and it is the true one.
-func publishCloseHurried(w *world) {
+func publishCloseHurried(w *testWorld) {
 	w.stream("events", 3)
 	p, err := w.b.Producer(broker.ProducerOptions{Linger: 5 * time.Millisecond})
 	w.must(err)
@@ -182,11 +182,11 @@ func publishCloseHurried(w *world) {
 	for g := range 4 {
 		wg.Go(func() {
 			for n := range 500 {
-				s.send(w.ctx(), p, "events", event(key(g), n))
+				s.send(w.testContext(), p, "events", testEvent(key(g), n))
 			}
 		})
 	}
-	ctx, cancel := context.WithCancel(w.ctx())
+	ctx, cancel := context.WithCancel(w.testContext())
 	cancel()
 	_ = p.Close(ctx) // may or may not have been in time
 	wg.Wait()
@@ -199,10 +199,10 @@ func publishCloseHurried(w *world) {
 
 // readAll reads a partition to its end, in portions of maxBytes, and returns the events
 // seen.
-func (w *world) readAll(stream string, from int64, maxBytes int) (seen []string, next int64) {
+func (w *testWorld) readAll(stream string, from int64, maxBytes int) (seen []string, next int64) {
 	w.Helper()
 	for {
-		next, err := w.b.Read(w.ctx(), broker.Position{Stream: stream, Offset: from}, maxBytes, func(e *broker.Incoming) bool {
+		next, err := w.b.Read(w.testContext(), broker.Position{Stream: stream, Offset: from}, maxBytes, func(e *broker.Incoming) bool {
 			if e.Err != nil {
 				seen = append(seen, fmt.Sprintf("%d:?", e.Offset))
 			} else {
@@ -220,15 +220,15 @@ func (w *world) readAll(stream string, from int64, maxBytes int) (seen []string,
 
 // A log can be read from any offset in portions of any size. Aborted transactions are
 // skipped, an undecodable record comes with its error, and deleted records are skipped.
-func readAnywhere(w *world) {
+func readAnywhere(w *testWorld) {
 	w.stream("in", 1)
 	w.stream("out", 1)
-	_, t := w.transactor("g", "in")
+	_, t := w.newTransactor("g", "in")
 	nothing := func() {}
 	w.publish("out", 1, 20)
-	w.wantErr(w.within(t, "out", "aborted", 5, nothing, errNo), errNo)
-	w.must(w.within(t, "out", "kept", 3, nothing, nil))
-	w.raw("out", 0, []byte("no event"))
+	w.wantErr(w.sendInTransaction(t, "out", "aborted", 5, nothing, errNo), errNo)
+	w.must(w.sendInTransaction(t, "out", "kept", 3, nothing, nil))
+	w.writeRaw("out", 0, []byte("no event"))
 	w.publish("out", 1, 2)
 	var want []string
 	for i := range 20 {
@@ -254,11 +254,11 @@ func readAnywhere(w *world) {
 			}
 		}
 	}
-	next, err := w.b.Read(w.ctx(), broker.Position{Stream: "out", Offset: 4}, 1<<20, func(e *broker.Incoming) bool { return e.Offset < 6 })
+	next, err := w.b.Read(w.testContext(), broker.Position{Stream: "out", Offset: 4}, 1<<20, func(e *broker.Incoming) bool { return e.Offset < 6 })
 	if w.must(err); next != 7 {
 		w.Errorf("told to stop at 6, the next read goes on at %d", next)
 	}
-	w.trim("out", 0, 10)
+	w.deleteBelow("out", 0, 10)
 	if seen, _ := w.readAll("out", 3, 1<<20); fmt.Sprint(seen) != fmt.Sprint(want[10:]) {
 		w.Errorf("from below the start: %v", seen)
 	}
@@ -270,26 +270,26 @@ func readAnywhere(w *world) {
 	}
 }
 
-func readNowhere(w *world, p broker.Position) error {
-	_, err := w.b.Read(w.ctx(), p, 1<<20, func(*broker.Incoming) bool { return true })
+func readNowhere(w *testWorld, p broker.Position) error {
+	_, err := w.b.Read(w.testContext(), p, 1<<20, func(*broker.Incoming) bool { return true })
 	return err
 }
 
 // Read does not return events of an open transaction and does not wait for it; reading
 // back does.
-func readOpen(w *world) {
+func readOpen(w *testWorld) {
 	w.stream("in", 1)
 	w.stream("out", 1)
-	_, t := w.transactor("g", "in")
+	_, t := w.newTransactor("g", "in")
 	w.publish("out", 1, 2)
 	back := make(chan int64, 1)
-	w.must(w.within(t, "out", "late", 2, func() {
+	w.must(w.sendInTransaction(t, "out", "late", 2, func() {
 		if seen, next := w.readAll("out", 0, 1<<20); len(seen) != 2 || next != 2 {
 			w.Errorf("a transaction is open, and %v is seen up to %d", seen, next)
 		}
 		go func() {
 			n := int64(0)
-			_, err := w.open().ReadBack(w.ctx(), []broker.Position{{Stream: "out"}}, func(*broker.Incoming) { n++ })
+			_, err := w.reopen().ReadBack(w.testContext(), []broker.Position{{Stream: "out"}}, func(*broker.Incoming) { n++ })
 			if err != nil {
 				w.Error(err)
 			}
@@ -301,16 +301,18 @@ func readOpen(w *world) {
 	}
 }
 
-// tally counts the deliveries to a group's members by event id.
-type tally struct {
+// deliveryCount counts the deliveries to a group's members by event id.
+type deliveryCount struct {
 	mu    sync.Mutex
 	count map[string]int
 	news  chan struct{}
 }
 
-func newTally() *tally { return &tally{count: map[string]int{}, news: make(chan struct{})} }
+func newTally() *deliveryCount {
+	return &deliveryCount{count: map[string]int{}, news: make(chan struct{})}
+}
 
-func (y *tally) add(id string) {
+func (y *deliveryCount) add(id string) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	y.count[id]++
@@ -318,10 +320,10 @@ func (y *tally) add(id string) {
 	y.news = make(chan struct{})
 }
 
-// wait waits until n different events have come.
-func (y *tally) wait(w *world, n int) {
+// waitFor waits until n different events have come.
+func (y *deliveryCount) waitFor(w *testWorld, n int) {
 	w.Helper()
-	for ctx := w.ctx(); ; {
+	for ctx := w.testContext(); ; {
 		y.mu.Lock()
 		have, news := len(y.count), y.news
 		y.mu.Unlock()
@@ -336,8 +338,8 @@ func (y *tally) wait(w *world, n int) {
 	}
 }
 
-// once checks that no event has come twice.
-func (y *tally) once(w *world) {
+// checkNoRepeats checks that no event has come twice.
+func (y *deliveryCount) checkNoRepeats(w *testWorld) {
 	w.Helper()
 	y.mu.Lock()
 	defer y.mu.Unlock()
@@ -348,12 +350,12 @@ func (y *tally) once(w *world) {
 	}
 }
 
-// reader is one member that ends each event right after it is counted.
-type reader struct {
-	w    *world
+// testReader is one member that ends each event right after it is counted.
+type testReader struct {
+	w    *testWorld
 	c    *broker.Consumer
 	b    *broker.Broker
-	y    *tally
+	y    *deliveryCount
 	gone chan struct{}
 
 	mu      sync.Mutex
@@ -361,18 +363,18 @@ type reader struct {
 	last    map[int32]time.Time
 }
 
-func (w *world) reader(group, stream string, y *tally) *reader {
+func (w *testWorld) reader(group, stream string, y *deliveryCount) *testReader {
 	w.Helper()
-	r := &reader{w: w, b: w.open(), y: y, gone: make(chan struct{}), longest: map[int32]time.Duration{}, last: map[int32]time.Time{}}
+	r := &testReader{w: w, b: w.reopen(), y: y, gone: make(chan struct{}), longest: map[int32]time.Duration{}, last: map[int32]time.Time{}}
 	var err error
-	r.c, err = r.b.Consumer(w.ctx(), broker.ConsumerOptions{Group: group, Streams: []string{stream}, SessionTimeout: max(w.srv.Session, 3*time.Second)})
+	r.c, err = r.b.Consumer(w.testContext(), broker.ConsumerOptions{Group: group, Streams: []string{stream}, SessionTimeout: max(w.srv.Session, 3*time.Second)})
 	w.must(err)
 	w.Cleanup(func() { <-r.gone })
 	go r.run()
 	return r
 }
 
-func (r *reader) run() {
+func (r *testReader) run() {
 	defer close(r.gone)
 	for {
 		d, err := r.c.Poll(r.w.Context())
@@ -390,7 +392,7 @@ func (r *reader) run() {
 	}
 }
 
-func (r *reader) note(partition int32) {
+func (r *testReader) note(partition int32) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
@@ -400,18 +402,18 @@ func (r *reader) note(partition int32) {
 	r.last[partition] = now
 }
 
-// reads returns the number of partitions from which the member has received events.
-func (r *reader) reads() int {
+// partitionsRead returns the number of partitions from which the member has received events.
+func (r *testReader) partitionsRead() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.last)
 }
 
 // leave closes the member in the normal way.
-func (r *reader) leave() {
+func (r *testReader) leave() {
 	r.w.Helper()
 	t0 := time.Now()
-	r.w.must(r.c.Close(r.w.ctx()))
+	r.w.must(r.c.Close(r.w.testContext()))
 	<-r.gone
 	r.w.Logf("left within %s", time.Since(t0).Round(time.Millisecond))
 }

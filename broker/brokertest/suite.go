@@ -36,7 +36,7 @@ type Server struct {
 
 type testCase struct {
 	name string
-	run  func(*world)
+	run  func(*testWorld)
 }
 
 func cases() []testCase {
@@ -96,8 +96,8 @@ func cases() []testCase {
 	}
 }
 
-// disturbed are cases that restart the server, so they run alone.
-func disturbed() []testCase {
+// restartCases are cases that restart the server, so they run alone.
+func restartCases() []testCase {
 	return []testCase{
 		{"restart/published once and in order", restartPublish},
 		{"restart/consumed, none lost", restartConsume},
@@ -119,20 +119,20 @@ func Run(t *testing.T, s Server) {
 	if s.Restart == nil {
 		return
 	}
-	for _, c := range disturbed() {
+	for _, c := range restartCases() {
 		t.Run(c.name, func(t *testing.T) { c.run(newWorld(t, s)) })
 	}
 }
 
-// patience bounds every wait of the suite. It ends hangs; it measures nothing.
-const patience = 3 * time.Minute
+// waitLimit bounds every wait of the suite. It ends hangs; it measures nothing.
+const waitLimit = 3 * time.Minute
 
-// transaction is the transaction timeout. It is longer than any transaction of a case on
+// transactionTimeout is the transaction timeout. It is longer than any transaction of a case on
 // a busy machine, and short enough for cases that wait until Kafka ends an abandoned one.
-const transaction = time.Minute
+const transactionTimeout = time.Minute
 
-// world is one case's install on the server.
-type world struct {
+// testWorld is one case's install on the server.
+type testWorld struct {
 	*testing.T
 	srv    Server
 	b      *broker.Broker
@@ -140,7 +140,7 @@ type world struct {
 	client *kafka.Client
 }
 
-func newWorld(t *testing.T, s Server) *world {
+func newWorld(t *testing.T, s Server) *testWorld {
 	t.Helper()
 	h := fnv.New64a()
 	fmt.Fprint(h, t.Name(), time.Now().UnixNano())
@@ -149,8 +149,8 @@ func newWorld(t *testing.T, s Server) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{T: t, srv: s, names: names}
-	w.b = w.open()
+	w := &testWorld{T: t, srv: s, names: names}
+	w.b = w.reopen()
 	transport := &kafka.Transport{MetadataTTL: 100 * time.Millisecond}
 	t.Cleanup(transport.CloseIdleConnections)
 	w.client = &kafka.Client{Addr: kafka.TCP(s.Addr), Transport: transport}
@@ -158,52 +158,52 @@ func newWorld(t *testing.T, s Server) *world {
 	return w
 }
 
-// open opens the same install again, as another process does.
-func (w *world) open() *broker.Broker {
+// reopen opens the same install again, as another process does.
+func (w *testWorld) reopen() *broker.Broker {
 	w.Helper()
-	b, err := broker.Open(w.ctx(), broker.Options{Addr: w.srv.Addr, Names: w.names, TransactionTimeout: transaction})
+	b, err := broker.Open(w.testContext(), broker.Options{Addr: w.srv.Addr, Names: w.names, TransactionTimeout: transactionTimeout})
 	w.must(err)
 	w.Cleanup(func() { w.must(b.Close()) })
 	return b
 }
 
-// ctx returns a context that ends with the case or after patience.
-func (w *world) ctx() context.Context {
-	ctx, cancel := context.WithTimeout(w.Context(), patience)
+// testContext returns a context that ends with the case or after patience.
+func (w *testWorld) testContext() context.Context {
+	ctx, cancel := context.WithTimeout(w.Context(), waitLimit)
 	w.Cleanup(cancel)
 	return ctx
 }
 
-// closing returns a context for clean-up, which runs after the case's own context has
+// cleanupContext returns a context for clean-up, which runs after the case's own context has
 // ended.
-func closing() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.Background(), patience)
+func cleanupContext() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), waitLimit)
 }
 
-func (w *world) must(err error) {
+func (w *testWorld) must(err error) {
 	w.Helper()
 	if err != nil {
 		w.Fatal(err)
 	}
 }
 
-func (w *world) streams(specs ...broker.StreamSpec) {
+func (w *testWorld) streams(specs ...broker.StreamSpec) {
 	w.Helper()
-	_, err := w.b.EnsureStreams(w.ctx(), specs, broker.EnsureOptions{})
+	_, err := w.b.EnsureStreams(w.testContext(), specs, broker.EnsureOptions{})
 	w.must(err)
 }
 
-func (w *world) stream(name string, partitions int) {
+func (w *testWorld) stream(name string, partitions int) {
 	w.Helper()
 	w.streams(broker.StreamSpec{Name: name, Partitions: partitions})
 }
 
-func (w *world) producer(o broker.ProducerOptions) *broker.Producer {
+func (w *testWorld) producer(o broker.ProducerOptions) *broker.Producer {
 	w.Helper()
 	p, err := w.b.Producer(o)
 	w.must(err)
 	w.Cleanup(func() {
-		ctx, cancel := closing()
+		ctx, cancel := cleanupContext()
 		defer cancel()
 		if err := p.Close(ctx); err != nil {
 			w.Errorf("close the producer: %v", err)
@@ -212,10 +212,10 @@ func (w *world) producer(o broker.ProducerOptions) *broker.Producer {
 	return p
 }
 
-func (w *world) consumer(o broker.ConsumerOptions) *broker.Consumer {
+func (w *testWorld) consumer(o broker.ConsumerOptions) *broker.Consumer {
 	w.Helper()
 	o.SessionTimeout = max(o.SessionTimeout, w.srv.Session)
-	c, err := w.b.Consumer(w.ctx(), o)
+	c, err := w.b.Consumer(w.testContext(), o)
 	w.must(err)
 	w.Cleanup(func() {
 		ctx, cancel := context.WithCancel(context.Background())
@@ -225,13 +225,13 @@ func (w *world) consumer(o broker.ConsumerOptions) *broker.Consumer {
 	return c
 }
 
-func (w *world) close(c *broker.Consumer) {
+func (w *testWorld) close(c *broker.Consumer) {
 	w.Helper()
-	w.must(c.Close(w.ctx()))
+	w.must(c.Close(w.testContext()))
 }
 
-// event returns event number n of a key. Its id consists of both.
-func event(key string, n int) *broker.View {
+// testEvent returns event number n of a key. Its id consists of both.
+func testEvent(key string, n int) *broker.View {
 	return &broker.View{ID: key + "/" + strconv.Itoa(n), Source: "/suite", Type: "suite.event", Subject: key,
 		Data: []byte("event " + strconv.Itoa(n))}
 }
@@ -245,18 +245,20 @@ func keyAndNumber(id string) (key string, n int) {
 
 func key(i int) string { return "key-" + strconv.Itoa(i) }
 
-// sent holds the outcome of each published event.
-type sent struct {
+// sentEvents holds the outcome of each published event.
+type sentEvents struct {
 	mu   sync.Mutex
 	all  map[string]broker.Receipt
 	errs map[string]error
 	wg   sync.WaitGroup
 }
 
-func newSent() *sent { return &sent{all: map[string]broker.Receipt{}, errs: map[string]error{}} }
+func newSent() *sentEvents {
+	return &sentEvents{all: map[string]broker.Receipt{}, errs: map[string]error{}}
+}
 
 // send publishes an event and records the outcome, for which wait waits.
-func (s *sent) send(ctx context.Context, p *broker.Producer, stream string, v *broker.View) {
+func (s *sentEvents) send(ctx context.Context, p *broker.Producer, stream string, v *broker.View) {
 	s.wg.Add(1)
 	id := v.ID
 	p.Send(ctx, stream, v, func(r broker.Receipt, err error) {
@@ -272,7 +274,7 @@ func (s *sent) send(ctx context.Context, p *broker.Producer, stream string, v *b
 }
 
 // wait waits for all outcomes, none of which may be an error.
-func (s *sent) wait(w *world) {
+func (s *sentEvents) wait(w *testWorld) {
 	w.Helper()
 	s.wg.Wait()
 	for id, err := range s.errs {
@@ -281,23 +283,23 @@ func (s *sent) wait(w *world) {
 }
 
 // publish publishes n events of each of some keys and waits for them.
-func (w *world) publish(stream string, keys, n int) *sent {
+func (w *testWorld) publish(stream string, keys, n int) *sentEvents {
 	w.Helper()
 	p := w.producer(broker.ProducerOptions{})
 	s := newSent()
 	for i := range n {
 		for k := range keys {
-			s.send(w.ctx(), p, stream, event(key(k), i))
+			s.send(w.testContext(), p, stream, testEvent(key(k), i))
 		}
 	}
 	s.wait(w)
 	return s
 }
 
-// soon polls until the server reaches a state for which there is no notification.
-func (w *world) soon(what string, ok func() bool) {
+// pollUntil polls until the server reaches a state for which there is no notification.
+func (w *testWorld) pollUntil(what string, ok func() bool) {
 	w.Helper()
-	ctx := w.ctx()
+	ctx := w.testContext()
 	for tick := time.NewTicker(50 * time.Millisecond); !ok(); {
 		select {
 		case <-tick.C:
@@ -307,10 +309,10 @@ func (w *world) soon(what string, ok func() bool) {
 	}
 }
 
-// info returns the broker's description of a stream.
-func (w *world) info(stream string) broker.StreamInfo {
+// streamInfo returns the broker's description of a stream.
+func (w *testWorld) streamInfo(stream string) broker.StreamInfo {
 	w.Helper()
-	all, err := w.b.Streams(w.ctx())
+	all, err := w.b.Streams(w.testContext())
 	w.must(err)
 	for _, s := range all {
 		if s.Name == stream {
@@ -321,10 +323,10 @@ func (w *world) info(stream string) broker.StreamInfo {
 	return broker.StreamInfo{}
 }
 
-// lag returns a group's lag and committed offset.
-func (w *world) lag(stream, group string) broker.GroupLag {
+// groupLag returns a group's lag and committed offset.
+func (w *testWorld) groupLag(stream, group string) broker.GroupLag {
 	w.Helper()
-	for _, g := range w.info(stream).Groups {
+	for _, g := range w.streamInfo(stream).Groups {
 		if g.Group == group {
 			return g
 		}
@@ -333,21 +335,21 @@ func (w *world) lag(stream, group string) broker.GroupLag {
 }
 
 // wantErr fails unless err wraps want.
-func (w *world) wantErr(err, want error) {
+func (w *testWorld) wantErr(err, want error) {
 	w.Helper()
 	if !errors.Is(err, want) {
 		w.Fatalf("error is %v, want %v", err, want)
 	}
 }
 
-// ask sends a request that kafka-go does not implement. The response has the type that
+// sendRequest sends a request that kafka-go does not implement. The response has the type that
 // belongs to the request.
-func (w *world) ask(req kmsg.Request) kmsg.Response {
+func (w *testWorld) sendRequest(req kmsg.Request) kmsg.Response {
 	w.Helper()
 	conn, err := net.Dial("tcp", w.srv.Addr)
 	w.must(err)
 	defer conn.Close()
-	w.must(conn.SetDeadline(time.Now().Add(patience)))
+	w.must(conn.SetDeadline(time.Now().Add(waitLimit)))
 	_, err = conn.Write(kmsg.NewRequestFormatter(kmsg.FormatterClientID("suite")).AppendRequest(nil, req, 1))
 	w.must(err)
 	var size [4]byte
@@ -365,8 +367,8 @@ func (w *world) ask(req kmsg.Request) kmsg.Response {
 	return res
 }
 
-// trim deletes the records below an offset.
-func (w *world) trim(stream string, partition int32, to int64) {
+// deleteBelow deletes the records below an offset.
+func (w *testWorld) deleteBelow(stream string, partition int32, to int64) {
 	w.Helper()
 	req := kmsg.NewPtrDeleteRecordsRequest()
 	req.SetVersion(2)
@@ -377,7 +379,7 @@ func (w *world) trim(stream string, partition int32, to int64) {
 	p.Partition, p.Offset = partition, to
 	topic.Partitions = append(topic.Partitions, p)
 	req.Topics = append(req.Topics, topic)
-	res := w.ask(req).(*kmsg.DeleteRecordsResponse)
+	res := w.sendRequest(req).(*kmsg.DeleteRecordsResponse)
 	if code := res.Topics[0].Partitions[0].ErrorCode; code != 0 {
 		w.Fatalf("delete records of %s: error %d", stream, code)
 	}

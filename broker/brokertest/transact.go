@@ -26,10 +26,10 @@ func copyAll(ctx context.Context, x *broker.Tx, d *broker.Delivery, to string) {
 
 // wantCopies checks that a stream holds each event sent to another one, once and in the
 // order of its key.
-func (w *world) wantCopies(stream string, s *sent) {
+func (w *testWorld) wantCopies(stream string, s *sentEvents) {
 	w.Helper()
 	last, count := map[string]int{}, map[string]int{}
-	for _, e := range w.log(stream) {
+	for _, e := range w.committedLog(stream) {
 		count[e.id]++
 		k, n := keyAndNumber(e.id)
 		if before, ok := last[k]; ok && before >= n {
@@ -47,18 +47,18 @@ func (w *world) wantCopies(stream string, s *sent) {
 	}
 }
 
-func transactCopy(w *world) {
+func transactCopy(w *testWorld) {
 	w.stream("in", 3)
 	w.stream("out", 5)
 	s := w.publish("in", 10, 60)
-	c, t := w.transactor("g", "in")
+	c, t := w.newTransactor("g", "in")
 	copied := 0
 	for n := 0; copied < len(s.all); n++ {
-		d, err := c.Poll(w.ctx())
+		d, err := c.Poll(w.testContext())
 		w.must(err)
 		events := len(d.Events)
-		err = t.Do(w.ctx(), func(x *broker.Tx) error {
-			copyAll(w.ctx(), x, d, "out")
+		err = t.Do(w.testContext(), func(x *broker.Tx) error {
+			copyAll(w.testContext(), x, d, "out")
 			if n%4 == 1 {
 				return errNo
 			}
@@ -73,23 +73,23 @@ func transactCopy(w *world) {
 	}
 	w.wantCopies("out", s)
 	w.close(c)
-	if lag := w.lag("in", "g").Lag; lag != 0 {
+	if lag := w.groupLag("in", "g").Lag; lag != 0 {
 		w.Errorf("the lag is %d", lag)
 	}
 }
 
 // copier is a member that copies a stream in transactions until leave is called.
 type copier struct {
-	w    *world
+	w    *testWorld
 	c    *broker.Consumer
 	t    *broker.Transactor
 	stop context.CancelFunc
 	gone chan struct{}
 }
 
-func (w *world) copier(group, from, to string) *copier {
+func (w *testWorld) copier(group, from, to string) *copier {
 	w.Helper()
-	c, err := w.open().Consumer(w.ctx(), broker.ConsumerOptions{Group: group, Streams: []string{from}, SessionTimeout: max(w.srv.Session, 3*time.Second)})
+	c, err := w.reopen().Consumer(w.testContext(), broker.ConsumerOptions{Group: group, Streams: []string{from}, SessionTimeout: max(w.srv.Session, 3*time.Second)})
 	w.must(err)
 	t, err := c.Transactor(broker.ProducerOptions{})
 	w.must(err)
@@ -137,26 +137,26 @@ func (k *copier) leave() {
 	k.w.Helper()
 	k.stop()
 	<-k.gone
-	k.w.must(k.t.Close(k.w.ctx()))
-	k.w.must(k.c.Close(k.w.ctx()))
+	k.w.must(k.t.Close(k.w.testContext()))
+	k.w.must(k.c.Close(k.w.testContext()))
 }
 
-// copied waits until a group has nothing left to copy.
-func (w *world) copied(stream, group string) {
+// waitCopied waits until a group has nothing left to copy.
+func (w *testWorld) waitCopied(stream, group string) {
 	w.Helper()
-	w.soon("all is copied", func() bool { return w.lag(stream, group).Lag == 0 })
+	w.pollUntil("all is copied", func() bool { return w.groupLag(stream, group).Lag == 0 })
 }
 
 // Members that copy in transactions join and leave: each event is still copied once.
-func transactChurn(w *world) {
+func transactChurn(w *testWorld) {
 	w.stream("in", 6)
 	w.stream("out", 3)
-	stop := w.flow("in", 12)
+	stop := w.publishUntilStopped("in", 12)
 	a := w.copier("g", "in", "out")
 	ahead := func(n int64) {
 		w.Helper()
-		from := w.end("out")
-		w.soon("copies arrive", func() bool { return w.end("out") > from+n })
+		from := w.endOffset("out")
+		w.pollUntil("copies arrive", func() bool { return w.endOffset("out") > from+n })
 	}
 	ahead(100)
 	b := w.copier("g", "in", "out")
@@ -166,7 +166,7 @@ func transactChurn(w *world) {
 	a.leave()
 	ahead(200)
 	s := stop()
-	w.copied("in", "g")
+	w.waitCopied("in", "g")
 	var wg sync.WaitGroup
 	for _, k := range []*copier{b, c} {
 		wg.Go(k.leave)
@@ -175,23 +175,23 @@ func transactChurn(w *world) {
 	w.wantCopies("out", s)
 }
 
-func transactAbort(w *world) {
+func transactAbort(w *testWorld) {
 	w.stream("in", 1)
 	w.stream("out", 1)
 	s := w.publish("in", 1, 6)
-	c, t := w.transactor("g", "in")
+	c, t := w.newTransactor("g", "in")
 	for try := range 3 {
 		var all []string
 		for len(all) < 6 {
-			d, err := c.Poll(w.ctx())
+			d, err := c.Poll(w.testContext())
 			w.must(err)
 			var ids []string
 			for i := range d.Events {
 				ids = append(ids, string([]byte(d.Events[i].ID)))
 			}
 			all = append(all, ids...)
-			err = t.Do(w.ctx(), func(x *broker.Tx) error {
-				copyAll(w.ctx(), x, d, "out")
+			err = t.Do(w.testContext(), func(x *broker.Tx) error {
+				copyAll(w.testContext(), x, d, "out")
 				if try < 2 {
 					return fmt.Errorf("try %d: %w", try, errNo)
 				}
@@ -212,26 +212,26 @@ func transactAbort(w *world) {
 
 // Another process takes the slot's transactional id while a transaction is open: the
 // transaction cannot be committed, and its events come again.
-func transactZombie(w *world) {
+func transactZombie(w *testWorld) {
 	w.stream("in", 1)
 	w.stream("out", 1)
 	s := w.publish("in", 1, 4)
-	c, t := w.transactor("g", "in")
-	d, err := c.Poll(w.ctx())
+	c, t := w.newTransactor("g", "in")
+	d, err := c.Poll(w.testContext())
 	w.must(err)
-	err = t.Do(w.ctx(), func(x *broker.Tx) error {
-		copyAll(w.ctx(), x, d, "out")
-		w.soon("the outputs are on the log", func() bool { return w.end("out") == 4 })
+	err = t.Do(w.testContext(), func(x *broker.Tx) error {
+		copyAll(w.testContext(), x, d, "out")
+		w.pollUntil("the outputs are on the log", func() bool { return w.endOffset("out") == 4 })
 		w.takeSlot("g", 0)
 		return nil
 	})
 	w.wantErr(err, broker.ErrAborted)
 	for n := 0; n < 4; {
-		d, err := c.Poll(w.ctx())
+		d, err := c.Poll(w.testContext())
 		w.must(err)
 		n += len(d.Events)
-		w.must(t.Do(w.ctx(), func(x *broker.Tx) error {
-			copyAll(w.ctx(), x, d, "out")
+		w.must(t.Do(w.testContext(), func(x *broker.Tx) error {
+			copyAll(w.testContext(), x, d, "out")
 			return nil
 		}))
 	}
@@ -240,10 +240,10 @@ func transactZombie(w *world) {
 
 // takeSlot initializes the slot's transactional id, as the next member with that slot
 // does.
-func (w *world) takeSlot(group string, slot int) {
+func (w *testWorld) takeSlot(group string, slot int) {
 	w.Helper()
-	w.soon("the slot is taken", func() bool {
-		res, err := w.client.InitProducerID(w.ctx(), &kafka.InitProducerIDRequest{TransactionalID: w.names.Transactional(group, slot),
+	w.pollUntil("the slot is taken", func() bool {
+		res, err := w.client.InitProducerID(w.testContext(), &kafka.InitProducerIDRequest{TransactionalID: w.names.Transactional(group, slot),
 			TransactionTimeoutMs: 10_000, ProducerID: -1, ProducerEpoch: -1})
 		return err == nil && res.Error == nil
 	})
@@ -251,14 +251,14 @@ func (w *world) takeSlot(group string, slot int) {
 
 // If the caller's context ends in the middle, nothing is lost: the events come again to
 // the same consumer.
-func transactTimeUp(w *world) {
+func transactTimeUp(w *testWorld) {
 	w.stream("in", 1)
 	w.stream("out", 1)
 	s := w.publish("in", 1, 4)
-	c, t := w.transactor("g", "in")
-	d, err := c.Poll(w.ctx())
+	c, t := w.newTransactor("g", "in")
+	d, err := c.Poll(w.testContext())
 	w.must(err)
-	ctx, cancel := context.WithCancel(w.ctx())
+	ctx, cancel := context.WithCancel(w.testContext())
 	err = t.Do(ctx, func(x *broker.Tx) error {
 		copyAll(ctx, x, d, "out")
 		cancel()
@@ -266,41 +266,41 @@ func transactTimeUp(w *world) {
 	})
 	w.wantErr(err, broker.ErrAborted)
 	for n := 0; n < 4; {
-		d, err := c.Poll(w.ctx())
+		d, err := c.Poll(w.testContext())
 		w.must(err)
 		n += len(d.Events)
-		w.must(t.Do(w.ctx(), func(x *broker.Tx) error {
-			copyAll(w.ctx(), x, d, "out")
+		w.must(t.Do(w.testContext(), func(x *broker.Tx) error {
+			copyAll(w.testContext(), x, d, "out")
 			return nil
 		}))
 	}
 	w.wantCopies("out", s)
 }
 
-// mixing ends events one by one and in transactions, on the same partitions.
-type mixing struct {
-	*world
+// mixedEnds ends events one by one and in transactions, on the same partitions.
+type mixedEnds struct {
+	*testWorld
 	c        *broker.Consumer
 	t        *broker.Transactor
 	rnd      *rand.Rand
-	open     map[int32][]opened
+	open     map[int32][]openDelivery
 	singly   map[string]bool
 	together map[string]bool
-	notes    notebook
+	notes    noteStore
 }
 
-// opened is a delivery and its events that have not ended. If none are left, the
+// openDelivery is a delivery and its events that have not ended. If none are left, the
 // delivery's memory may already be reused.
-type opened struct {
+type openDelivery struct {
 	d    *broker.Delivery
 	rest []broker.View
 }
 
-// ended returns the number of events that have ended for good.
-func (m *mixing) ended() int { return len(m.singly) + len(m.together) }
+// endedCount returns the number of events that have ended for good.
+func (m *mixedEnds) endedCount() int { return len(m.singly) + len(m.together) }
 
-// waiting returns the number of delivered events that have not ended.
-func (m *mixing) waiting() (n int) {
+// openCount returns the number of delivered events that have not ended.
+func (m *mixedEnds) openCount() (n int) {
 	for _, some := range m.open {
 		for _, o := range some {
 			n += len(o.rest)
@@ -309,11 +309,11 @@ func (m *mixing) waiting() (n int) {
 	return n
 }
 
-// take takes a delivery and ends some of its events at once.
-func (m *mixing) take() {
-	d, err := m.c.Poll(m.ctx())
+// takeDelivery takes a delivery and ends some of its events at once.
+func (m *mixedEnds) takeDelivery() {
+	d, err := m.c.Poll(m.testContext())
 	m.must(err)
-	o := opened{d: d}
+	o := openDelivery{d: d}
 	for i := range d.Events {
 		v := d.Events[i].View.Clone()
 		switch {
@@ -331,18 +331,18 @@ func (m *mixing) take() {
 	}
 }
 
-// end ends the open events of a partition in a transaction, or aborts it with fail.
-func (m *mixing) end(partition int32, fail error) {
+// endInTransaction ends the open events of a partition in a transaction, or aborts it with fail.
+func (m *mixedEnds) endInTransaction(partition int32, fail error) {
 	some := m.open[partition]
 	delete(m.open, partition)
 	note := ""
 	if m.rnd.IntN(2) == 0 {
-		note = "behind " + strconv.Itoa(m.ended())
+		note = "behind " + strconv.Itoa(m.endedCount())
 	}
-	err := m.t.Do(m.ctx(), func(x *broker.Tx) error {
+	err := m.t.Do(m.testContext(), func(x *broker.Tx) error {
 		for _, o := range some {
 			for i := range o.rest {
-				x.SendTo(m.ctx(), "out", 0, &o.rest[i], nil)
+				x.SendTo(m.testContext(), "out", 0, &o.rest[i], nil)
 			}
 			x.Done(o.d)
 		}
@@ -366,8 +366,8 @@ func (m *mixing) end(partition int32, fail error) {
 	}
 }
 
-// some returns a partition with open events; false if there is none.
-func (m *mixing) some() (int32, bool) {
+// partitionWithOpen returns a partition with open events; false if there is none.
+func (m *mixedEnds) partitionWithOpen() (int32, bool) {
 	for partition := range m.open {
 		return partition, true
 	}
@@ -377,20 +377,20 @@ func (m *mixing) some() (int32, bool) {
 // Events that end one by one, background commits and transactions on the same partitions
 // neither undo nor overtake each other, also across readers. The last committed note
 // stays.
-func transactMixed(w *world) {
+func transactMixed(w *testWorld) {
 	w.stream("in", 3)
 	w.stream("out", 1)
-	m := &mixing{world: w, rnd: rand.New(rand.NewPCG(1, 2)), singly: map[string]bool{}, together: map[string]bool{}}
+	m := &mixedEnds{testWorld: w, rnd: rand.New(rand.NewPCG(1, 2)), singly: map[string]bool{}, together: map[string]bool{}}
 	const keys, each = 12, 100
 	stop := w.flowOf("in", keys, each)
-	for m.ended() < keys*each {
-		m.read(func() bool { return m.ended()+m.waiting() < keys*each })
+	for m.endedCount() < keys*each {
+		m.runMember(func() bool { return m.endedCount()+m.openCount() < keys*each })
 	}
 	stop()
-	if lag := w.lag("in", "g").Lag; lag != 0 {
+	if lag := w.groupLag("in", "g").Lag; lag != 0 {
 		w.Errorf("all have ended, and the lag is %d", lag)
 	}
-	if n := len(w.log("out")); n != len(m.together) {
+	if n := len(w.committedLog("out")); n != len(m.together) {
 		w.Errorf("%d events are on the log, %d have been committed", n, len(m.together))
 	}
 	if len(m.notes.of) == 0 {
@@ -399,20 +399,20 @@ func transactMixed(w *world) {
 	w.Logf("%d events ended one by one, %d in transactions", len(m.singly), len(m.together))
 }
 
-// read runs one member from start to end. No event is open when it leaves.
-func (m *mixing) read(more func() bool) {
+// runMember runs one member from start to end. No event is open when it leaves.
+func (m *mixedEnds) runMember(more func() bool) {
 	m.c, m.t = m.transactorOf(broker.ConsumerOptions{Group: "g", Streams: []string{"in"}, CommitEvery: time.Millisecond,
-		Assigned: m.notes.check(m.world)})
-	m.open = map[int32][]opened{}
+		Assigned: m.notes.checkNote(m.testWorld)})
+	m.open = map[int32][]openDelivery{}
 	for n := 0; n < 30 && more(); n++ {
-		m.take()
-		if partition, ok := m.some(); ok && m.rnd.IntN(3) == 0 {
-			m.end(partition, []error{nil, errNo}[m.rnd.IntN(2)])
+		m.takeDelivery()
+		if partition, ok := m.partitionWithOpen(); ok && m.rnd.IntN(3) == 0 {
+			m.endInTransaction(partition, []error{nil, errNo}[m.rnd.IntN(2)])
 		}
 	}
-	for partition, ok := m.some(); ok; partition, ok = m.some() {
-		m.end(partition, nil)
+	for partition, ok := m.partitionWithOpen(); ok; partition, ok = m.partitionWithOpen() {
+		m.endInTransaction(partition, nil)
 	}
-	m.must(m.t.Close(m.ctx()))
+	m.must(m.t.Close(m.testContext()))
 	m.close(m.c)
 }

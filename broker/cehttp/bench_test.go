@@ -29,7 +29,7 @@ func asSent(h http.Header) http.Header {
 func BenchmarkRead(b *testing.B) {
 	for _, mode := range []Mode{Binary, Structured} {
 		read := map[Mode]func(http.Header, []byte, *broker.View) error{Binary: ReadBinary, Structured: ReadStructured}[mode]
-		h, body := written(mode, plainEvent())
+		h, body := encodeMessage(mode, plainEvent())
 		h = asSent(h)
 		b.Run(mode.String(), func(b *testing.B) {
 			var v broker.View
@@ -64,7 +64,7 @@ func BenchmarkWrite(b *testing.B) {
 		b.Run(mode.String(), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				written(mode, v)
+				encodeMessage(mode, v)
 			}
 		})
 	}
@@ -85,7 +85,7 @@ func hundred() (events []broker.View) {
 }
 
 func TestReadBinaryHardlyAllocates(t *testing.T) {
-	h, body := written(Binary, plainEvent())
+	h, body := encodeMessage(Binary, plainEvent())
 	h = asSent(h)
 	var v broker.View
 	if n := testing.AllocsPerRun(100, func() {

@@ -12,8 +12,8 @@ import (
 	"tidemill.dev/broker"
 )
 
-// headers returns the required attributes and the given pairs of name and value.
-func headers(pairs ...string) http.Header {
+// testHeaders returns the required attributes and the given pairs of name and value.
+func testHeaders(pairs ...string) http.Header {
 	h := http.Header{}
 	for i, pairs := 0, append([]string{"ce-specversion", "1.0", "ce-id", "1", "ce-source", "/s", "ce-type", "t"}, pairs...); i < len(pairs); i += 2 {
 		h.Add(pairs[i], pairs[i+1])
@@ -32,7 +32,7 @@ func with(h http.Header, name, value string) http.Header {
 }
 
 func TestReadBinaryRefuses(t *testing.T) {
-	many := headers()
+	many := testHeaders()
 	for i := range 300 {
 		many.Set(fmt.Sprint("ce-x", i), "")
 	}
@@ -41,36 +41,36 @@ func TestReadBinaryRefuses(t *testing.T) {
 		attribute, is string
 	}{
 		"no event":           {http.Header{"Content-Type": {"application/json"}}, "specversion", "is missing: this is not a CloudEvent"},
-		"no version":         {without(headers(), "ce-specversion"), "specversion", "is missing"},
-		"empty version":      {with(headers(), "ce-specversion", ""), "specversion", "is missing"},
-		"version 0.3":        {with(headers(), "ce-specversion", "0.3"), "specversion", `is "0.3"; only 1.0 is supported`},
-		"no id":              {without(headers(), "ce-id"), "id", "is missing"},
-		"no source":          {without(headers(), "ce-source"), "source", "is missing"},
-		"no type":            {without(headers(), "ce-type"), "type", "is missing"},
-		"blank id":           {with(headers(), "ce-id", "%20"), "id", "is missing"},
-		"id twice":           {headers("ce-id", "2"), "id", "is given twice"},
-		"version twice":      {headers("ce-specversion", "1.0"), "specversion", "is given twice"},
-		"extension twice":    {headers("ce-x", "1", "CE-X", "1"), "x", "is given twice"},
-		"content type twice": {headers("content-type", "a/b", "content-type", "a/b"), "datacontenttype", "is given twice"},
-		"data content type":  {headers("ce-datacontenttype", "a/b"), "datacontenttype", "must not be the header ce-datacontenttype"},
-		"content type":       {headers("content-type", "json"), "datacontenttype", "is no media type"},
-		"source":             {with(headers(), "ce-source", "/a b"), "source", "is no URI-reference"},
-		"schema":             {headers("ce-dataschema", "/relative"), "dataschema", "is no absolute URI"},
-		"time":               {headers("ce-time", "2026-02-30T00:00:00Z"), "time", "is no RFC 3339 time"},
-		"hyphen":             {headers("ce-my-name", ""), "my-name", "other letters than a-z and 0-9"},
-		"underscore":         {headers("ce-my_name", ""), "my_name", "other letters than a-z and 0-9"},
-		"no name":            {headers("ce-", ""), "", "has no name"},
-		"named data":         {headers("ce-data", ""), "data", "reserved for the data itself"},
-		"long name":          {headers("ce-"+strings.Repeat("x", 200), ""), strings.Repeat("x", 40) + "…", "name longer than 128 letters"},
-		"long value":         {headers("ce-x", strings.Repeat("x", 64<<10+1)), "x", "longer than 65536 bytes"},
-		"overlong UTF-8":     {headers("ce-subject", "%C0%A0"), "subject", "is not valid UTF-8"},
-		"overlong in source": {with(headers(), "ce-source", "/%C0%A0"), "source", "is not valid UTF-8"},
-		"half a rune":        {headers("ce-subject", "%E2%82"), "subject", "is not valid UTF-8"},
-		"surrogate":          {headers("ce-subject", "%ED%A0%80"), "subject", "is not valid UTF-8"},
-		"latin 1":            {headers("ce-subject", "caf\xe9"), "subject", "is not valid UTF-8"},
-		"control character":  {headers("ce-subject", "a%0D%0Ab"), "subject", "has the control character U+000D"},
+		"no version":         {without(testHeaders(), "ce-specversion"), "specversion", "is missing"},
+		"empty version":      {with(testHeaders(), "ce-specversion", ""), "specversion", "is missing"},
+		"version 0.3":        {with(testHeaders(), "ce-specversion", "0.3"), "specversion", `is "0.3"; only 1.0 is supported`},
+		"no id":              {without(testHeaders(), "ce-id"), "id", "is missing"},
+		"no source":          {without(testHeaders(), "ce-source"), "source", "is missing"},
+		"no type":            {without(testHeaders(), "ce-type"), "type", "is missing"},
+		"blank id":           {with(testHeaders(), "ce-id", "%20"), "id", "is missing"},
+		"id twice":           {testHeaders("ce-id", "2"), "id", "is given twice"},
+		"version twice":      {testHeaders("ce-specversion", "1.0"), "specversion", "is given twice"},
+		"extension twice":    {testHeaders("ce-x", "1", "CE-X", "1"), "x", "is given twice"},
+		"content type twice": {testHeaders("content-type", "a/b", "content-type", "a/b"), "datacontenttype", "is given twice"},
+		"data content type":  {testHeaders("ce-datacontenttype", "a/b"), "datacontenttype", "must not be the header ce-datacontenttype"},
+		"content type":       {testHeaders("content-type", "json"), "datacontenttype", "is no media type"},
+		"source":             {with(testHeaders(), "ce-source", "/a b"), "source", "is no URI-reference"},
+		"schema":             {testHeaders("ce-dataschema", "/relative"), "dataschema", "is no absolute URI"},
+		"time":               {testHeaders("ce-time", "2026-02-30T00:00:00Z"), "time", "is no RFC 3339 time"},
+		"hyphen":             {testHeaders("ce-my-name", ""), "my-name", "other letters than a-z and 0-9"},
+		"underscore":         {testHeaders("ce-my_name", ""), "my_name", "other letters than a-z and 0-9"},
+		"no name":            {testHeaders("ce-", ""), "", "has no name"},
+		"named data":         {testHeaders("ce-data", ""), "data", "reserved for the data itself"},
+		"long name":          {testHeaders("ce-"+strings.Repeat("x", 200), ""), strings.Repeat("x", 40) + "…", "name longer than 128 letters"},
+		"long value":         {testHeaders("ce-x", strings.Repeat("x", 64<<10+1)), "x", "longer than 65536 bytes"},
+		"overlong UTF-8":     {testHeaders("ce-subject", "%C0%A0"), "subject", "is not valid UTF-8"},
+		"overlong in source": {with(testHeaders(), "ce-source", "/%C0%A0"), "source", "is not valid UTF-8"},
+		"half a rune":        {testHeaders("ce-subject", "%E2%82"), "subject", "is not valid UTF-8"},
+		"surrogate":          {testHeaders("ce-subject", "%ED%A0%80"), "subject", "is not valid UTF-8"},
+		"latin 1":            {testHeaders("ce-subject", "caf\xe9"), "subject", "is not valid UTF-8"},
+		"control character":  {testHeaders("ce-subject", "a%0D%0Ab"), "subject", "has the control character U+000D"},
 		"many":               {many, "", "event has more than 256 attributes"},
-		"batch of one":       {headers("content-type", "application/cloudevents-foo"), "", "only application/cloudevents+json"},
+		"batch of one":       {testHeaders("content-type", "application/cloudevents-foo"), "", "only application/cloudevents+json"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := ReadBinary(c.h, nil, new(broker.View))
@@ -103,19 +103,19 @@ func TestReadBinaryReads(t *testing.T) {
 		body string
 		want func(*broker.View)
 	}{
-		"the least":      {headers(), "", func(*broker.View) {}},
-		"data":           {headers(), "{}", func(v *broker.View) { v.Data = []byte("{}") }},
-		"typed data":     {headers("content-type", "text/plain; charset=latin1"), "\xff", func(v *broker.View) { v.DataContentType, v.Data = "text/plain; charset=latin1", []byte("\xff") }},
-		"typed, no data": {headers("content-type", "application/json"), "", func(v *broker.View) { v.DataContentType = "application/json" }},
-		"core":           {headers("ce-subject", "a%20%25", "CE-TIME", "2026-01-31T15:04:05Z", "ce-dataschema", "https://e.x/1"), "", func(v *broker.View) { v.Subject, v.Time, v.DataSchema = "a %", "2026-01-31T15:04:05Z", "https://e.x/1" }},
-		"empty subject":  {headers("ce-subject", ""), "", func(*broker.View) {}},
-		"extensions in the order of names": {headers("CE-TRACEPARENT", "x", "ce-1", "", "ce-partitionkey", "caf%c3%A9"), "", func(v *broker.View) {
+		"the least":      {testHeaders(), "", func(*broker.View) {}},
+		"data":           {testHeaders(), "{}", func(v *broker.View) { v.Data = []byte("{}") }},
+		"typed data":     {testHeaders("content-type", "text/plain; charset=latin1"), "\xff", func(v *broker.View) { v.DataContentType, v.Data = "text/plain; charset=latin1", []byte("\xff") }},
+		"typed, no data": {testHeaders("content-type", "application/json"), "", func(v *broker.View) { v.DataContentType = "application/json" }},
+		"core":           {testHeaders("ce-subject", "a%20%25", "CE-TIME", "2026-01-31T15:04:05Z", "ce-dataschema", "https://e.x/1"), "", func(v *broker.View) { v.Subject, v.Time, v.DataSchema = "a %", "2026-01-31T15:04:05Z", "https://e.x/1" }},
+		"empty subject":  {testHeaders("ce-subject", ""), "", func(*broker.View) {}},
+		"extensions in the order of names": {testHeaders("CE-TRACEPARENT", "x", "ce-1", "", "ce-partitionkey", "caf%c3%A9"), "", func(v *broker.View) {
 			v.Extensions = []broker.Attribute{{Name: "1"}, {Name: "partitionkey", Value: "café"}, {Name: "traceparent", Value: "x"}}
 		}},
-		"other headers stay behind": {headers("authorization", "Bearer x", "cookie", "x", "ce_x", "y", "cex", "z"), "", func(*broker.View) {}},
-		"raw UTF-8":                 {headers("ce-subject", "café €"), "", func(v *broker.View) { v.Subject = "café €" }},
-		"URIs that escape":          {headers("ce-dataschema", "https://e.x/%7B%7D"), "", func(v *broker.View) { v.DataSchema = "https://e.x/%7B%7D" }},
-		"URIs encoded twice":        {with(headers(), "ce-source", "/caf%25C3%25A9"), "", func(v *broker.View) { v.Source = "/caf%C3%A9" }},
+		"other headers stay behind": {testHeaders("authorization", "Bearer x", "cookie", "x", "ce_x", "y", "cex", "z"), "", func(*broker.View) {}},
+		"raw UTF-8":                 {testHeaders("ce-subject", "café €"), "", func(v *broker.View) { v.Subject = "café €" }},
+		"URIs that escape":          {testHeaders("ce-dataschema", "https://e.x/%7B%7D"), "", func(v *broker.View) { v.DataSchema = "https://e.x/%7B%7D" }},
+		"URIs encoded twice":        {with(testHeaders(), "ce-source", "/caf%25C3%25A9"), "", func(v *broker.View) { v.Source = "/caf%C3%A9" }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			want := plain

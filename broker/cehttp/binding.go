@@ -112,8 +112,8 @@ func isUTF8(charset string) bool {
 	return charset == "" || strings.EqualFold(charset, "utf-8") || strings.EqualFold(charset, "us-ascii")
 }
 
-// expect checks that a message has the wanted mode.
-func expect(h http.Header, want Mode) error {
+// checkMode checks that a message has the wanted mode.
+func checkMode(h http.Header, want Mode) error {
 	got, err := ModeOf(h)
 	if err != nil || got == want {
 		return err
@@ -137,8 +137,8 @@ func (m Mode) String() string {
 // v points into the body. Headers that repeat attributes are ignored, because the body
 // takes precedence.
 func ReadStructured(h http.Header, body []byte, v *broker.View) error {
-	empty(v)
-	if err := expect(h, Structured); err != nil {
+	clearView(v)
+	if err := checkMode(h, Structured); err != nil {
 		return err
 	}
 	if err := broker.UnmarshalStructured(body, v); err != nil {
@@ -154,7 +154,7 @@ func ReadStructured(h http.Header, body []byte, v *broker.View) error {
 //
 // Every call gets a new view, which is valid as long as the body is.
 func ReadBatch(h http.Header, body []byte, limit int, each func(i int, v *broker.View, err error)) error {
-	if err := expect(h, Batch); err != nil {
+	if err := checkMode(h, Batch); err != nil {
 		return err
 	}
 	return broker.UnmarshalBatch(body, limit, func(i int, v *broker.View, err error) {
@@ -217,19 +217,19 @@ var (
 // An http.Header has lost the order of its headers, so extensions are sorted by name: the
 // same event always makes the same record.
 func ReadBinary(h http.Header, body []byte, v *broker.View) error {
-	empty(v)
-	if err := expect(h, Binary); err != nil {
+	clearView(v)
+	if err := checkMode(h, Binary); err != nil {
 		return err
 	}
 	if len(h[headerSpecVersion]) == 0 {
 		return &broker.AttributeError{Name: "specversion", Err: errNoEvent} // the first check, because without specversion no other error means much
 	}
-	var texts texts
+	var texts textBuffer
 	for key, values := range h {
 		if !strings.HasPrefix(key, headerPrefix) || len(values) == 0 {
 			continue
 		}
-		if err := readAttribute(texts.name(key), values, v, &texts); err != nil {
+		if err := readAttribute(texts.attributeName(key), values, v, &texts); err != nil {
 			return err
 		}
 	}
@@ -241,7 +241,7 @@ func ReadBinary(h http.Header, body []byte, v *broker.View) error {
 	return v.Validate()
 }
 
-func readAttribute(name string, values []string, v *broker.View, texts *texts) error {
+func readAttribute(name string, values []string, v *broker.View, texts *textBuffer) error {
 	switch {
 	case name == "datacontenttype":
 		return &broker.AttributeError{Name: name, Err: errDataType}
@@ -252,13 +252,13 @@ func readAttribute(name string, values []string, v *broker.View, texts *texts) e
 	}
 	value := values[0]
 	if strings.IndexByte(value, '%') >= 0 || strings.IndexByte(value, '"') >= 0 {
-		value = texts.decode(name, value)
+		value = texts.decodeValue(name, value)
 	}
 	return v.Set(name, value)
 }
 
-// empty clears the view and keeps its slices for the next event.
-func empty(v *broker.View) {
+// clearView clears the view and keeps its slices for the next event.
+func clearView(v *broker.View) {
 	*v = broker.View{Extensions: v.Extensions[:0], Foreign: v.Foreign[:0]}
 }
 
@@ -275,15 +275,15 @@ func WriteBinary(h http.Header, v *broker.View) (body []byte) {
 	h[headerContentType] = nil
 	w := headerWriter{h: h, values: make([]string, 0, coreHeaders+len(v.Extensions))}
 	w.set(headerSpecVersion, specVersion)
-	w.set("Ce-Id", encode(v.ID))
-	w.set("Ce-Source", encode(v.Source))
-	w.set("Ce-Type", encode(v.Type))
-	w.setOptional("Ce-Subject", encode(v.Subject))
-	w.setOptional("Ce-Time", encode(v.Time))
-	w.setOptional("Ce-Dataschema", encode(v.DataSchema))
+	w.set("Ce-Id", encodeValue(v.ID))
+	w.set("Ce-Source", encodeValue(v.Source))
+	w.set("Ce-Type", encodeValue(v.Type))
+	w.setOptional("Ce-Subject", encodeValue(v.Subject))
+	w.setOptional("Ce-Time", encodeValue(v.Time))
+	w.setOptional("Ce-Dataschema", encodeValue(v.DataSchema))
 	w.setOptional(headerContentType, v.DataContentType)
 	for i := range v.Extensions {
-		w.set(headerOf(v.Extensions[i].Name), encode(v.Extensions[i].Value))
+		w.set(headerOf(v.Extensions[i].Name), encodeValue(v.Extensions[i].Value))
 	}
 	return v.Data
 }
@@ -325,13 +325,13 @@ func clearEvent(h http.Header) {
 	}
 }
 
-// texts is memory for values that cannot point into the message, such as a name in lower
+// textBuffer is memory for values that cannot point into the message, such as a name in lower
 // case. Nearly always one allocation is enough for an event.
-type texts struct{ b strings.Builder }
+type textBuffer struct{ b strings.Builder }
 
 const usualTexts = 128
 
-func (t *texts) grow(n int) (start int) {
+func (t *textBuffer) grow(n int) (start int) {
 	if t.b.Cap()-t.b.Len() < n {
 		// The full builder stays with the texts that point into it; growing it would copy
 		// them.
@@ -341,9 +341,9 @@ func (t *texts) grow(n int) (start int) {
 	return t.b.Len()
 }
 
-// name returns the attribute of a header ce-<name>. net/http has made its first letter
+// attributeName returns the attribute of a header ce-<name>. net/http has made its first letter
 // upper case.
-func (t *texts) name(key string) string {
+func (t *textBuffer) attributeName(key string) string {
 	switch key {
 	case headerSpecVersion:
 		return "specversion"
@@ -360,11 +360,11 @@ func (t *texts) name(key string) string {
 	case "Ce-Dataschema":
 		return "dataschema"
 	}
-	return t.lower(key[len(headerPrefix):])
+	return t.toLower(key[len(headerPrefix):])
 }
 
-// lower converts only ASCII to lower case, because attribute names have no other letters.
-func (t *texts) lower(s string) string {
+// toLower converts only ASCII to lower case, because attribute names have no other letters.
+func (t *textBuffer) toLower(s string) string {
 	start := t.grow(len(s))
 	for i := range len(s) {
 		c := s[i]
@@ -376,11 +376,11 @@ func (t *texts) lower(s string) string {
 	return t.b.String()[start:]
 }
 
-// decode returns the attribute value of a header value: it removes quotes and does one
+// decodeValue returns the attribute value of a header value: it removes quotes and does one
 // round of percent-decoding. A percent sign that begins no escape stays as it is, and so
 // does a quote within a value: half of the SDKs, sdk-go too, write values unencoded, and
 // 100% must survive.
-func (t *texts) decode(name, value string) string {
+func (t *textBuffer) decodeValue(name, value string) string {
 	value = unquote(value)
 	plain := t.unescape(value)
 	if (name == "source" || name == "dataschema") && utf8.ValidString(plain) && !isURI(plain) {
@@ -414,13 +414,13 @@ func unquote(s string) string {
 	return string(plain)
 }
 
-func (t *texts) unescape(s string) string {
-	next := escape(s)
+func (t *textBuffer) unescape(s string) string {
+	next := escapeIndex(s)
 	if next < 0 {
 		return s
 	}
 	start := t.grow(len(s))
-	for ; next >= 0; next = escape(s) {
+	for ; next >= 0; next = escapeIndex(s) {
 		t.b.WriteString(s[:next])
 		t.b.WriteByte(unhex(s[next+1])<<4 | unhex(s[next+2]))
 		s = s[next+3:]
@@ -429,9 +429,9 @@ func (t *texts) unescape(s string) string {
 	return t.b.String()[start:]
 }
 
-// encode returns a value as a header value: space, quote, percent and all except
+// encodeValue returns a value as a header value: space, quote, percent and all except
 // printable ASCII become %XY, for each byte of UTF-8.
-func encode(s string) string {
+func encodeValue(s string) string {
 	n := 0
 	for i := range len(s) {
 		if mustEncode(s[i]) {
@@ -461,8 +461,8 @@ func mustEncode(c byte) bool {
 	return c <= ' ' || c >= 0x7f || c == '"' || c == '%'
 }
 
-// escape returns the index of the first %XY in s; -1 if there is none.
-func escape(s string) int {
+// escapeIndex returns the index of the first %XY in s; -1 if there is none.
+func escapeIndex(s string) int {
 	for i := 0; ; i++ {
 		next := strings.IndexByte(s[i:], '%')
 		if next < 0 {

@@ -48,7 +48,7 @@ func TestModeOf(t *testing.T) {
 func TestEncodedBodiesAreRefused(t *testing.T) {
 	for value, fine := range map[string]bool{"": true, "identity": true, "Identity": true, "gzip": false, "identity, br": false} {
 		for _, mode := range []Mode{Binary, Structured, Batch} {
-			h, body := written(mode, plainEvent())
+			h, body := encodeMessage(mode, plainEvent())
 			h.Set("Content-Encoding", value)
 			_, err := readAll(h, body)
 			unsupported, ok := errors.AsType[*UnsupportedError](err)
@@ -72,7 +72,7 @@ func TestReadersKnowTheirMode(t *testing.T) {
 	}
 	for mode, read := range readers {
 		for other := range readers {
-			h, body := written(other, plainEvent())
+			h, body := encodeMessage(other, plainEvent())
 			v := broker.View{ID: "left over"}
 			err := read(h, body, &v)
 			if mode == other {
@@ -88,8 +88,8 @@ func TestReadersKnowTheirMode(t *testing.T) {
 	}
 }
 
-// written returns an event as a message in a mode.
-func written(mode Mode, v *broker.View) (http.Header, []byte) {
+// encodeMessage returns an event as a message in a mode.
+func encodeMessage(mode Mode, v *broker.View) (http.Header, []byte) {
 	h := http.Header{}
-	return h, write(h, mode, []broker.View{*v})
+	return h, writeBatch(h, mode, []broker.View{*v})
 }

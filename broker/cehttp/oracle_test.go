@@ -64,9 +64,9 @@ func TestWeReadWhatTheOracleSends(t *testing.T) {
 	} {
 		t.Run(mode.String(), func(t *testing.T) {
 			for g := range generators(mode == Binary) {
-				events := g.events(t, mode)
+				events := g.newEvents(t, mode)
 				send(t, s.URL, events)
-				compare(t, canonicalViews(t, <-received), canonicals(t, events))
+				compare(t, canonicalViews(t, <-received), canonicalTexts(t, events))
 			}
 		})
 	}
@@ -84,9 +84,9 @@ func TestTheOracleReadsWhatWeSend(t *testing.T) {
 	for _, mode := range []Mode{Binary, Structured, Batch} {
 		t.Run(mode.String(), func(t *testing.T) {
 			for g := range generators(false) {
-				events := g.events(t, mode)
+				events := g.newEvents(t, mode)
 				post(t, s.URL, mode, viewsOf(t, events))
-				compare(t, decoded(t, mode, got), canonicals(t, events))
+				compare(t, decodeSDK(t, mode, got), canonicalTexts(t, events))
 			}
 		})
 	}
@@ -99,9 +99,9 @@ func TestAnswersAgreeWithOracle(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/ours":
-			_, _ = w.Write(write(w.Header(), Binary, views))
+			_, _ = w.Write(writeBatch(w.Header(), Binary, views))
 		case "/ours/structured":
-			_, _ = w.Write(write(w.Header(), Structured, views))
+			_, _ = w.Write(writeBatch(w.Header(), Structured, views))
 		default:
 			ctx := binding.WithForceBinary(r.Context())
 			if err := oracle.WriteResponseWriter(ctx, binding.ToMessage(&e), http.StatusOK, w); err != nil {
@@ -111,16 +111,16 @@ func TestAnswersAgreeWithOracle(t *testing.T) {
 	}))
 	defer s.Close()
 	for g := range generators(true) {
-		events := g.events(t, Binary)
+		events := g.newEvents(t, Binary)
 		e, views = events[0].Clone(), viewsOf(t, events)
-		want := canonicals(t, events)
+		want := canonicalTexts(t, events)
 		for path, mode := range map[string]Mode{"/ours": Binary, "/ours/structured": Structured} {
 			resp := must(http.Get(s.URL + path))(t)
 			got, err := oracleRead(oracle.NewMessageFromHttpResponse(resp), resp.Body)
 			if err != nil {
 				t.Fatal(err)
 			}
-			compare(t, decoded(t, mode, got), want)
+			compare(t, decodeSDK(t, mode, got), want)
 		}
 		resp := must(http.Get(s.URL + "/oracle"))(t)
 		views, err := readAll(resp.Header, must(io.ReadAll(resp.Body))(t))
@@ -166,8 +166,8 @@ func viewsOf(t *testing.T, events []event.Event) (views []broker.View) {
 	return views
 }
 
-// write writes a batch, or the first event in the other modes.
-func write(h http.Header, mode Mode, views []broker.View) []byte {
+// writeBatch writes a batch, or the first event in the other modes.
+func writeBatch(h http.Header, mode Mode, views []broker.View) []byte {
 	switch mode {
 	case Structured:
 		return WriteStructured(h, &views[0])
@@ -180,17 +180,17 @@ func write(h http.Header, mode Mode, views []broker.View) []byte {
 func post(t *testing.T, url string, mode Mode, views []broker.View) {
 	t.Helper()
 	h := http.Header{}
-	req := must(http.NewRequestWithContext(t.Context(), http.MethodPost, url, bytes.NewReader(write(h, mode, views))))(t)
+	req := must(http.NewRequestWithContext(t.Context(), http.MethodPost, url, bytes.NewReader(writeBatch(h, mode, views))))(t)
 	req.Header = h
 	resp := must(http.DefaultClient.Do(req))(t)
 	_ = resp.Body.Close()
 }
 
-// decoded returns sdk-go's events, with the percent-decoding that sdk-go omits in binary
+// decodeSDK returns sdk-go's events, with the percent-decoding that sdk-go omits in binary
 // mode.
-func decoded(t *testing.T, mode Mode, events []event.Event) []string {
+func decodeSDK(t *testing.T, mode Mode, events []event.Event) []string {
 	if mode != Binary {
-		return canonicals(t, events)
+		return canonicalTexts(t, events)
 	}
 	all := attributes(t, events[0])
 	for name, value := range all {
@@ -223,8 +223,8 @@ func generators(bare bool) func(yield func(generator) bool) {
 	}
 }
 
-// events returns one event, or several for a batch.
-func (g generator) events(t *testing.T, mode Mode) (all []event.Event) {
+// newEvents returns one event, or several for a batch.
+func (g generator) newEvents(t *testing.T, mode Mode) (all []event.Event) {
 	n := 1
 	if mode == Batch {
 		n = g.IntN(5) + 1
@@ -242,11 +242,11 @@ func (g generator) events(t *testing.T, mode Mode) (all []event.Event) {
 func (g generator) event() event.Event {
 	sources := []string{"/s", "https://example.com/a?b=c#d", "/a%20b/%C3%A9", "urn:uuid:6e8bc430-9c3a-11d9-9669-0800200c9a66", "mailto:a@example.com", "../r"}
 	e := event.New()
-	e.SetID("i" + g.text())
-	e.SetType("t" + g.text())
+	e.SetID("i" + g.randomText())
+	e.SetType("t" + g.randomText())
 	e.SetSource(sources[g.IntN(len(sources))])
 	if g.IntN(2) == 0 {
-		e.SetSubject(g.text())
+		e.SetSubject(g.randomText())
 	}
 	if g.IntN(2) == 0 {
 		e.SetTime(time.Unix(g.Int64N(1e10), g.Int64N(1e9)).UTC())
@@ -261,8 +261,8 @@ func (g generator) event() event.Event {
 	return e
 }
 
-// text returns text without a space at either end.
-func (g generator) text() string {
+// randomText returns text without a space at either end.
+func (g generator) randomText() string {
 	var b strings.Builder
 	for range g.IntN(20) {
 		b.WriteRune(g.letters[g.IntN(len(g.letters))])
@@ -277,7 +277,7 @@ func (g generator) value() any {
 	case 1:
 		return int32(g.Uint32())
 	case 2:
-		return []byte(g.text())
+		return []byte(g.randomText())
 	case 3:
 		return types.URI{URL: url.URL{Scheme: "https", Host: "example.com", Path: "/u"}}
 	case 4:
@@ -285,19 +285,19 @@ func (g generator) value() any {
 	case 5:
 		return ""
 	}
-	return g.text()
+	return g.randomText()
 }
 
 func (g generator) setData(e *event.Event) {
 	switch g.IntN(5) {
 	case 0:
-		_ = e.SetData("application/json", map[string]any{"a": g.text(), "b": []int{1}})
+		_ = e.SetData("application/json", map[string]any{"a": g.randomText(), "b": []int{1}})
 	case 1:
-		_ = e.SetData("text/plain; charset=\"utf-8\"", g.text())
+		_ = e.SetData("text/plain; charset=\"utf-8\"", g.randomText())
 	case 2:
 		_ = e.SetData("application/octet-stream", []byte{0, 1, 255, '\n'})
 	case 3:
-		_ = e.SetData("application/xml", []byte("<a>"+g.text()+"</a>"))
+		_ = e.SetData("application/xml", []byte("<a>"+g.randomText()+"</a>"))
 	}
 }
 
@@ -308,9 +308,9 @@ func compare(t *testing.T, got, want []string) {
 	}
 }
 
-// canonicals returns events as texts: two events are equal if their texts are. Types of
+// canonicalTexts returns events as texts: two events are equal if their texts are. Types of
 // extensions do not survive a header.
-func canonicals(t *testing.T, events []event.Event) (all []string) {
+func canonicalTexts(t *testing.T, events []event.Event) (all []string) {
 	for _, e := range events {
 		all = append(all, fmt.Sprintf("%q %q", attributes(t, e), e.Data()))
 	}
@@ -322,7 +322,7 @@ func canonicalViews(t *testing.T, views []broker.View) []string {
 	for i := range views {
 		events = append(events, must(views[i].Event())(t))
 	}
-	return canonicals(t, events)
+	return canonicalTexts(t, events)
 }
 
 func attributes(t *testing.T, e event.Event) map[string]string {

@@ -20,10 +20,10 @@ var encodings = map[string]string{
 
 func TestPercentEncoding(t *testing.T) {
 	for plain, encoded := range encodings {
-		if got := encode(plain); got != encoded {
+		if got := encodeValue(plain); got != encoded {
 			t.Errorf("%q became %q; want %q", plain, got, encoded)
 		}
-		if got := new(texts).decode("x", encoded); got != plain {
+		if got := new(textBuffer).decodeValue("x", encoded); got != plain {
 			t.Errorf("%q was read as %q; want %q", encoded, got, plain)
 		}
 	}
@@ -52,7 +52,7 @@ func TestPercentDecoding(t *testing.T) {
 		`"open\"`:      `"open\"`,
 		`a\b`:          `a\b`,
 	} {
-		if got := new(texts).decode("x", encoded); got != plain {
+		if got := new(textBuffer).decodeValue("x", encoded); got != plain {
 			t.Errorf("%q was read as %q; want %q", encoded, got, plain)
 		}
 	}
@@ -60,10 +60,10 @@ func TestPercentDecoding(t *testing.T) {
 
 // A text that texts has returned does not change when more texts are added.
 func TestTextsKeep(t *testing.T) {
-	var all texts
+	var all textBuffer
 	var got []string
 	for i := range 100 {
-		got = append(got, all.lower(strings.Repeat("A", i)), all.decode("x", strings.Repeat("%42", i)))
+		got = append(got, all.toLower(strings.Repeat("A", i)), all.decodeValue("x", strings.Repeat("%42", i)))
 	}
 	for i := range 100 {
 		if got[2*i] != strings.Repeat("a", i) || got[2*i+1] != strings.Repeat("B", i) {
@@ -86,7 +86,7 @@ func TestURIsKeepTheirEscapes(t *testing.T) {
 		"/100%25%2041": "/100%25%2041",
 	} {
 		for _, name := range []string{"source", "dataschema"} {
-			if got := new(texts).decode(name, encoded); got != want {
+			if got := new(textBuffer).decodeValue(name, encoded); got != want {
 				t.Errorf("%s %q was read as %q; want %q", name, encoded, got, want)
 			}
 		}

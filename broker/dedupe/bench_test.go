@@ -26,7 +26,7 @@ func BenchmarkSeenAndMark(b *testing.B) {
 func seenAndMark(b *testing.B, addr string, callers int) {
 	client := redis.NewClient(&redis.Options{Addr: addr})
 	defer client.Close()
-	m := open(b, dedupe.Options{Redis: client, Patience: time.Minute})
+	m := openMemory(b, dedupe.Options{Redis: client, Patience: time.Minute})
 	var next atomic.Int64
 	var all sync.WaitGroup
 	b.ReportAllocs()

@@ -9,8 +9,8 @@ import (
 	"tidemill.dev/broker/dedupe"
 )
 
-// knows asks after all due trips have been made. Time is virtual.
-func knows(t *testing.T, m *dedupe.Memory, id string) bool {
+// waitKnown asks after all due trips have been made. Time is virtual.
+func waitKnown(t *testing.T, m *dedupe.Memory, id string) bool {
 	t.Helper()
 	<-time.After(50 * time.Millisecond)
 	return m.Seen(t.Context(), "events", window, "/a", id)
@@ -19,18 +19,18 @@ func knows(t *testing.T, m *dedupe.Memory, id string) bool {
 // Every gateway with marks of a deleted stream learns of the deletion, however long it was idle and
 // however many marks were made since. Marks made after the deletion count.
 func TestForgottenByAll(t *testing.T) {
-	virtual(t, func(t *testing.T, w *wire) {
+	inVirtualTime(t, func(t *testing.T, w *testRedis) {
 		client := w.client(t)
-		a, b := open(t, dedupe.Options{Redis: client, Limit: 100}), open(t, dedupe.Options{Redis: client, Limit: 100})
+		a, b := openMemory(t, dedupe.Options{Redis: client, Limit: 100}), openMemory(t, dedupe.Options{Redis: client, Limit: 100})
 		a.Mark("events", window, "/a", "1")
-		if !knows(t, b, "1") {
+		if !waitKnown(t, b, "1") {
 			t.Fatal("the mark did not arrive")
 		}
 		names, err := tidemill.NewNames("test")
 		must(t, err)
 		<-time.After(time.Second)
 		must(t, dedupe.Forget(t.Context(), client, names, "kafka", "events"))
-		maker := open(t, dedupe.Options{Redis: client, Limit: 100})
+		maker := openMemory(t, dedupe.Options{Redis: client, Limit: 100})
 		for i := range 300 {
 			maker.Mark("events", window, "/new", fmt.Sprint(i))
 			<-time.After(10 * time.Millisecond)
@@ -41,7 +41,7 @@ func TestForgottenByAll(t *testing.T) {
 			}
 		}
 		a.Mark("events", window, "/a", "1")
-		if !knows(t, b, "1") || !knows(t, maker, "1") || !knows(t, a, "1") {
+		if !waitKnown(t, b, "1") || !waitKnown(t, maker, "1") || !waitKnown(t, a, "1") {
 			t.Error("what was marked since is forgotten too")
 		}
 	})
@@ -49,20 +49,20 @@ func TestForgottenByAll(t *testing.T) {
 
 // A gateway forgets its own marks even while Redis is away.
 func TestForgottenHere(t *testing.T) {
-	virtual(t, func(t *testing.T, w *wire) {
-		m := open(t, dedupe.Options{Redis: w.client(t), Patience: 100 * time.Millisecond})
+	inVirtualTime(t, func(t *testing.T, w *testRedis) {
+		m := openMemory(t, dedupe.Options{Redis: w.client(t), Patience: 100 * time.Millisecond})
 		m.Mark("events", window, "/a", "1")
 		w.refuse(true)
-		if !knows(t, m, "1") {
+		if !waitKnown(t, m, "1") {
 			t.Fatal("an own mark is not known")
 		}
 		m.Forget("events")
-		if knows(t, m, "1") {
+		if waitKnown(t, m, "1") {
 			t.Error("an own mark is known still")
 		}
 		w.refuse(false)
 		<-time.After(time.Minute)
-		if knows(t, m, "1") {
+		if waitKnown(t, m, "1") {
 			t.Error("the mark came back with Redis")
 		}
 	})
@@ -70,17 +70,17 @@ func TestForgottenHere(t *testing.T) {
 
 // A gateway that starts, and marks before it has read, does not remove the marks of others.
 func TestWhoHasNotReadForgetsNothing(t *testing.T) {
-	virtual(t, func(t *testing.T, w *wire) {
-		a := open(t, dedupe.Options{Redis: w.client(t)})
+	inVirtualTime(t, func(t *testing.T, w *testRedis) {
+		a := openMemory(t, dedupe.Options{Redis: w.client(t)})
 		for i := range 10 {
 			a.Mark("events", window, "/a", fmt.Sprint(i))
 			<-time.After(time.Second)
 		}
-		open(t, dedupe.Options{Redis: w.client(t)}).Mark("events", window, "/b", "1")
+		openMemory(t, dedupe.Options{Redis: w.client(t)}).Mark("events", window, "/b", "1")
 		<-time.After(time.Second)
-		late := open(t, dedupe.Options{Redis: w.client(t)})
+		late := openMemory(t, dedupe.Options{Redis: w.client(t)})
 		for i := range 10 {
-			if !knows(t, late, fmt.Sprint(i)) {
+			if !waitKnown(t, late, fmt.Sprint(i)) {
 				t.Errorf("mark %d is gone", i)
 			}
 		}
@@ -89,10 +89,10 @@ func TestWhoHasNotReadForgetsNothing(t *testing.T) {
 
 // Two installs of one name share a Redis but not a Kafka.
 func TestAnotherKafkasEventsAreNoRepeats(t *testing.T) {
-	virtual(t, func(t *testing.T, w *wire) {
-		here, there := open(t, dedupe.Options{Redis: w.client(t), Kafka: "here"}), open(t, dedupe.Options{Redis: w.client(t), Kafka: "there"})
+	inVirtualTime(t, func(t *testing.T, w *testRedis) {
+		here, there := openMemory(t, dedupe.Options{Redis: w.client(t), Kafka: "here"}), openMemory(t, dedupe.Options{Redis: w.client(t), Kafka: "there"})
 		here.Mark("events", window, "/a", "1")
-		if knows(t, there, "1") || !knows(t, here, "1") {
+		if waitKnown(t, there, "1") || !waitKnown(t, here, "1") {
 			t.Error("an event of another Kafka is a repeat")
 		}
 	})

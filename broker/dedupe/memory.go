@@ -26,9 +26,9 @@ const (
 	defaultStale    = 10 * time.Millisecond
 )
 
-// layout is the version of the data in Redis. A process with another version does not see it and
+// dataVersion is the version of the data in Redis. A process with another version does not see it and
 // keeps its own marks.
-const layout = "1"
+const dataVersion = "1"
 
 // Options configure Open.
 type Options struct {
@@ -62,11 +62,11 @@ type Memory struct {
 	self     string // name that distinguishes our entries from those of others
 
 	mu      sync.Mutex
-	shelves map[string]*shelf // by stream
-	busy    []*shelf          // shelves that are due for a trip, next one first
-	urgent  bool              // whether a caller waits for the trip
-	asleep  bool              // whether run waits for wake
-	away    bool              // whether the circuit is open
+	shelves map[string]*streamMemory // by stream
+	busy    []*streamMemory          // shelves that are due for a trip, next one first
+	urgent  bool                     // whether a caller waits for the trip
+	asleep  bool                     // whether run waits for wake
+	away    bool                     // whether the circuit is open
 	closed  bool
 
 	wake    chan struct{}
@@ -102,17 +102,17 @@ func Open(o Options) (*Memory, error) {
 		return nil, err
 	}
 	m := &Memory{names: o.Names, kafka: o.Kafka, limit: o.Limit, patience: o.Patience, stale: o.Stale, self: rand.Text(),
-		client: redis.NewClient(impatient(o.Redis.Options(), o.Patience)), log: o.Logger, metrics: counts,
-		shelves: map[string]*shelf{},
+		client: redis.NewClient(clientOptions(o.Redis.Options(), o.Patience)), log: o.Logger, metrics: counts,
+		shelves: map[string]*streamMemory{},
 		wake:    make(chan struct{}, 1), closing: make(chan struct{}), ended: make(chan struct{})}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
-	go m.run()
+	go m.runTrips()
 	return m, nil
 }
 
-// impatient returns the options of a client that gives up when its context ends. Memory itself does
+// clientOptions returns the options of a client that gives up when its context ends. Memory itself does
 // the retries.
-func impatient(options *redis.Options, patience time.Duration) *redis.Options {
+func clientOptions(options *redis.Options, patience time.Duration) *redis.Options {
 	o := *options
 	o.ContextTimeoutEnabled = true
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = patience, patience, patience, patience
@@ -141,9 +141,9 @@ func (m *Memory) Ask(stream string, window time.Duration, source, id string) Que
 	now := time.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	s := m.shelf(stream)
+	s := m.streamMemory(stream)
 	s.window = window
-	seen := !m.closed && s.known.seen(q.digest, now, window)
+	seen := !m.closed && s.known.isKnown(q.digest, now, window)
 	age := now.Sub(s.fresh)
 	switch {
 	case m.away || m.closed:
@@ -152,10 +152,10 @@ func (m *Memory) Ask(stream string, window time.Duration, source, id string) Que
 			return Question{}
 		}
 	case age >= m.stale: // the stream may have been created again since then
-		q.page = s.wait()
-		m.list(s, true)
+		q.page = s.addCaller()
+		m.scheduleTrip(s, true)
 	case age >= m.stale/2:
-		m.list(s, false) // early, so that no caller has to wait
+		m.scheduleTrip(s, false) // early, so that no caller has to wait
 	}
 	if seen || q.page != nil {
 		q.shelf = s
@@ -183,13 +183,13 @@ func (m *Memory) Recall(stream string, window time.Duration, source, id string, 
 		m.metrics.dropped.Inc()
 		return
 	}
-	s := m.shelf(stream)
+	s := m.streamMemory(stream)
 	s.window = window
-	s.known.add(made, now, window, m.limit)
+	s.known.addOwn(made, now, window, m.limit)
 	if dropped := s.marks.add(made); dropped > 0 {
 		m.metrics.dropped.Add(float64(dropped))
 	}
-	m.list(s, len(s.marks.waiting) >= tripMarks/2)
+	m.scheduleTrip(s, len(s.marks.waiting) >= tripMarks/2)
 }
 
 // Away reports whether Redis counts as away, so that repeats of events from other gateways are not
@@ -214,20 +214,20 @@ func (m *Memory) Known(ctx context.Context, stream string) (bool, error) {
 	return n > 0, nil
 }
 
-// shelf returns a stream's shelf, and creates it if needed.
-func (m *Memory) shelf(stream string) *shelf {
+// streamMemory returns a stream's shelf, and creates it if needed.
+func (m *Memory) streamMemory(stream string) *streamMemory {
 	s := m.shelves[stream]
 	if s == nil {
-		s = &shelf{stream: stream, repeats: m.metrics.repeats.WithLabelValues(stream),
+		s = &streamMemory{stream: stream, repeats: m.metrics.repeats.WithLabelValues(stream),
 			key: keyOf(m.names, m.kafka, stream), after: "0"}
 		m.shelves[stream] = s
 	}
 	return s
 }
 
-// list puts a shelf on the next trip. An urgent trip starts at once; others start when half of the
+// scheduleTrip puts a shelf on the next trip. An urgent trip starts at once; others start when half of the
 // allowed staleness has passed since the last trip.
-func (m *Memory) list(s *shelf, urgent bool) {
+func (m *Memory) scheduleTrip(s *streamMemory, urgent bool) {
 	news := urgent && !m.urgent || len(m.busy) == 0
 	if !s.listed {
 		s.listed = true
@@ -302,42 +302,42 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	return m, nil
 }
 
-// shelf holds the knowledge about one stream and its work for the next trip. The lock of Memory
+// streamMemory holds the knowledge about one stream and its work for the next trip. The lock of Memory
 // guards it, except the fields for run only.
-type shelf struct {
+type streamMemory struct {
 	stream  string
 	key     string
 	repeats prometheus.Counter
 
-	known  known
+	known  marksKnown
 	window time.Duration // window of the latest call
 	fresh  time.Time     // start of the last trip that read the marks of others
 
 	listed bool
-	marks  queue
-	page   *page // waiters for the next trip; nil if there are none
+	marks  markQueue
+	page   *waitGroup // waiters for the next trip; nil if there are none
 
 	after string // id of the last entry that was read; used by run only
 }
 
-// page is the group of callers that wait for one trip. It does not change after done is closed.
-type page struct {
+// waitGroup is the group of callers that wait for one trip. It does not change after done is closed.
+type waitGroup struct {
 	done    chan struct{}
 	waiting int
 	failed  bool // whether the trip failed
 }
 
-// wait adds a caller to the page of the next trip.
-func (s *shelf) wait() *page {
+// addCaller adds a caller to the page of the next trip.
+func (s *streamMemory) addCaller() *waitGroup {
 	if s.page == nil {
-		s.page = &page{done: make(chan struct{})}
+		s.page = &waitGroup{done: make(chan struct{})}
 	}
 	s.page.waiting++
 	return s.page
 }
 
-// dismiss lets all waiting callers continue with the present knowledge, and returns their number.
-func (s *shelf) dismiss() (questions int) {
+// releaseCallers lets all waiting callers continue with the present knowledge, and returns their number.
+func (s *streamMemory) releaseCallers() (questions int) {
 	p := s.page
 	if p == nil {
 		return 0
@@ -347,11 +347,11 @@ func (s *shelf) dismiss() (questions int) {
 	return p.waiting
 }
 
-// known is the memory of one stream. New marks go to the young generation. When the young one has
+// marksKnown is the memory of one stream. New marks go to the young generation. When the young one has
 // half of the limit, or is older than the window, it replaces the old one, which is forgotten as a
 // whole. That is cheap, while the removal of single ids is not, and two lookups find any mark. The
 // time is stored with each digest, so the caller chooses the exact window.
-type known struct {
+type marksKnown struct {
 	young, old generation
 	forgotten  int64 // time up to which no mark counts
 }
@@ -362,8 +362,8 @@ type generation struct {
 	oldest int64 // time of the oldest mark
 }
 
-// seen reports whether the event was marked within the window.
-func (k *known) seen(d digest, now time.Time, window time.Duration) bool {
+// isKnown reports whether the event was marked within the window.
+func (k *marksKnown) isKnown(d digest, now time.Time, window time.Duration) bool {
 	at, here := k.young.marks[d]
 	if !here {
 		at, here = k.old.marks[d]
@@ -371,32 +371,32 @@ func (k *known) seen(d digest, now time.Time, window time.Duration) bool {
 	return here && at > k.forgotten && now.UnixMilli()-at < window.Milliseconds()
 }
 
-// add stores a mark made now, which is the latest mark of its event.
-func (k *known) add(m mark, now time.Time, window time.Duration, limit int) {
-	k.turn(now.UnixMilli(), window.Milliseconds(), limit)
+// addOwn stores a mark made now, which is the latest mark of its event.
+func (k *marksKnown) addOwn(m mark, now time.Time, window time.Duration, limit int) {
+	k.rotate(now.UnixMilli(), window.Milliseconds(), limit)
 	k.young.marks[m.digest] = m.at
 	k.young.oldest = min(m.at, k.young.oldest)
 }
 
-// learn stores the mark of another gateway. Of two marks of an event the later one counts.
-func (k *known) learn(m mark, now time.Time, window time.Duration, limit int) {
+// addOther stores the mark of another gateway. Of two marks of an event the later one counts.
+func (k *marksKnown) addOther(m mark, now time.Time, window time.Duration, limit int) {
 	if at, here := k.young.marks[m.digest]; !here || at < m.at {
-		k.add(m, now, window, limit)
+		k.addOwn(m, now, window, limit)
 	}
 }
 
-// turn makes the young generation the old one if it is full, or if every mark of the old one is
+// rotate makes the young generation the old one if it is full, or if every mark of the old one is
 // past its window. The new map grows a little at a time. A map with room for all marks, or one that
 // must be cleared, would delay all callers.
-func (k *known) turn(now, window int64, limit int) {
+func (k *marksKnown) rotate(now, window int64, limit int) {
 	if y := &k.young; y.marks == nil || len(y.marks) >= max(1, limit/2) || now-y.born >= window {
 		k.old = *y
 		*y = generation{marks: map[digest]int64{}, born: now, oldest: now}
 	}
 }
 
-// since returns the time of the oldest mark that is remembered.
-func (k *known) since() int64 {
+// oldestTime returns the time of the oldest mark that is remembered.
+func (k *marksKnown) oldestTime() int64 {
 	if k.old.marks != nil {
 		return min(k.old.oldest, k.young.oldest)
 	}
@@ -410,15 +410,15 @@ const maxWaiting = 1 << 16
 // freed.
 const maxSpare = 4096
 
-// queue holds marks in the order in which they were made. It uses two slices in turn, to avoid
+// markQueue holds marks in the order in which they were made. It uses two slices in turn, to avoid
 // allocations: one fills while a trip carries the other.
-type queue struct {
+type markQueue struct {
 	waiting, spare []mark
 }
 
 // add appends a mark. A full queue drops its oldest quarter, because most repeats are of recent
 // events. add returns the number of dropped marks.
-func (q *queue) add(m mark) (dropped int) {
+func (q *markQueue) add(m mark) (dropped int) {
 	if len(q.waiting) >= maxWaiting {
 		dropped = maxWaiting / 4
 		q.waiting = slices.Delete(q.waiting, 0, dropped)
@@ -427,8 +427,8 @@ func (q *queue) add(m mark) (dropped int) {
 	return dropped
 }
 
-// take removes and returns the oldest marks. The caller passes them to done or restore later.
-func (q *queue) take(most int) []mark {
+// takeMarks removes and returns the oldest marks. The caller passes them to done or restore later.
+func (q *markQueue) takeMarks(most int) []mark {
 	if len(q.waiting) <= most {
 		taken := q.waiting
 		q.waiting, q.spare = q.spare, nil
@@ -439,15 +439,15 @@ func (q *queue) take(most int) []mark {
 	return taken
 }
 
-// done keeps the slice of marks that are now in Redis for reuse.
-func (q *queue) done(taken []mark) {
+// reuseSlice keeps the slice of marks that are now in Redis for reuse.
+func (q *markQueue) reuseSlice(taken []mark) {
 	if cap(taken) <= maxSpare {
 		q.spare = taken[:0]
 	}
 }
 
 // restore puts marks back before later ones, and returns the number that did not fit.
-func (q *queue) restore(taken []mark) (dropped int) {
+func (q *markQueue) restore(taken []mark) (dropped int) {
 	all := append(taken, q.waiting...)
 	if dropped = len(all) - maxWaiting; dropped > 0 {
 		all = slices.Delete(all, 0, dropped)
@@ -459,8 +459,8 @@ func (q *queue) restore(taken []mark) (dropped int) {
 // Question is a question about one event. The zero Question is about an event that was never seen.
 type Question struct {
 	memory *Memory
-	shelf  *shelf
-	page   *page // page of the trip to wait for; nil if the answer is known
+	shelf  *streamMemory
+	page   *waitGroup // page of the trip to wait for; nil if the answer is known
 	digest digest
 	window time.Duration
 }
@@ -477,7 +477,7 @@ func (q Question) Seen(ctx context.Context) bool {
 			return false
 		}
 		q.memory.mu.Lock()
-		seen := q.shelf.known.seen(q.digest, time.Now(), q.window)
+		seen := q.shelf.known.isKnown(q.digest, time.Now(), q.window)
 		q.memory.mu.Unlock()
 		if !seen {
 			return false
@@ -523,22 +523,22 @@ func encode(marks []mark) []byte {
 	return b
 }
 
-// decode calls each with the marks of an entry. It ignores an incomplete mark at the end, because
+// decodeMarks calls each with the marks of an entry. It ignores an incomplete mark at the end, because
 // other programs may write to the same Redis.
-func decode(text string, each func(mark)) {
+func decodeMarks(text string, each func(mark)) {
 	for ; len(text) >= markBytes; text = text[markBytes:] {
 		at := binary.BigEndian.Uint64([]byte(text[len(digest{}):markBytes]))
 		each(mark{digest([]byte(text[:len(digest{})])), int64(at)})
 	}
 }
 
-// longest is the longest time for which any config may remember an event.
-const longest = 24 * time.Hour
+// maxWindow is the longest time for which any config may remember an event.
+const maxWindow = 24 * time.Hour
 
 // keyOf returns the key of a stream's marks in Redis. It contains the Kafka cluster's id, so that
 // two installs of one name that share a Redis do not take each other's events for repeats.
 func keyOf(names tidemill.Names, kafka, stream string) string {
-	return names.Key("repeats", layout, kafka, "{"+stream+"}")
+	return names.Key("repeats", dataVersion, kafka, "{"+stream+"}")
 }
 
 // Forget makes all gateways forget the marks of a stream up to now. It is for a stream that has
@@ -550,7 +550,7 @@ func Forget(ctx context.Context, client *redis.Client, names tidemill.Names, kaf
 	_, err := client.TxPipelined(ctx, func(p redis.Pipeliner) error {
 		p.Unlink(ctx, key)
 		p.XAdd(ctx, &redis.XAddArgs{Stream: key, Values: []any{fieldForget, time.Now().UnixMilli()}})
-		p.PExpire(ctx, key, longest)
+		p.PExpire(ctx, key, maxWindow)
 		return nil
 	})
 	if err != nil {
@@ -567,13 +567,13 @@ func (m *Memory) Forget(stream string) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	s := m.shelf(stream)
-	s.known = known{forgotten: time.Now().UnixMilli()}
+	s := m.streamMemory(stream)
+	s.known = marksKnown{forgotten: time.Now().UnixMilli()}
 	s.marks.waiting = nil
 }
 
-// forgets returns the time up to which an entry says to forget.
-func forgets(entry *redis.XMessage) (upTo int64) {
+// forgetTime returns the time up to which an entry says to forget.
+func forgetTime(entry *redis.XMessage) (upTo int64) {
 	text, _ := entry.Values[fieldForget].(string)
 	upTo, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {

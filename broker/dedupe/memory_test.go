@@ -23,7 +23,7 @@ func dial(t testing.TB, addr string) *redis.Client {
 
 func TestWhatOneMarksTheOtherSees(t *testing.T) {
 	addr := embeddedRedis(t)
-	a, b := open(t, dedupe.Options{Redis: dial(t, addr)}), open(t, dedupe.Options{Redis: dial(t, addr)})
+	a, b := openMemory(t, dedupe.Options{Redis: dial(t, addr)}), openMemory(t, dedupe.Options{Redis: dial(t, addr)})
 	shareMarks(t, a, b)
 }
 
@@ -38,12 +38,12 @@ func shareMarks(t *testing.T, a, b *dedupe.Memory) {
 		if !a.Seen(t.Context(), "events", window, "/a", id) {
 			t.Fatalf("%s is not seen", id)
 		}
-		arrived(t, b, "events", "/a", id)
+		waitMark(t, b, "events", "/a", id)
 	}
 }
 
 func TestOnlyTheSameStreamSourceAndIDAreARepeat(t *testing.T) {
-	m := open(t, dedupe.Options{Redis: dial(t, embeddedRedis(t))})
+	m := openMemory(t, dedupe.Options{Redis: dial(t, embeddedRedis(t))})
 	m.Mark("events", window, "/ab", "c")
 	if !m.Seen(t.Context(), "events", window, "/ab", "c") {
 		t.Error("the same is not seen")
@@ -59,7 +59,7 @@ func TestOnlyTheSameStreamSourceAndIDAreARepeat(t *testing.T) {
 func TestNothingIsRemembered(t *testing.T) {
 	none, err := dedupe.Open(dedupe.Options{})
 	must(t, err)
-	off := open(t, dedupe.Options{Redis: dial(t, embeddedRedis(t))})
+	off := openMemory(t, dedupe.Options{Redis: dial(t, embeddedRedis(t))})
 	for name, m := range map[string]*dedupe.Memory{"without Redis": none, "with dedupe off": off} {
 		m.Mark("events", 0, "/a", "1")
 		if m.Seen(t.Context(), "events", 0, "/a", "1") {
@@ -70,7 +70,7 @@ func TestNothingIsRemembered(t *testing.T) {
 }
 
 func TestAskForManyAndWaitOnce(t *testing.T) {
-	m := open(t, dedupe.Options{Redis: dial(t, embeddedRedis(t))})
+	m := openMemory(t, dedupe.Options{Redis: dial(t, embeddedRedis(t))})
 	const events = 10_000
 	for i := 0; i < events; i += 3 {
 		m.Mark("events", window, "/a", fmt.Sprint(i))
@@ -87,7 +87,7 @@ func TestAskForManyAndWaitOnce(t *testing.T) {
 }
 
 func TestSeenEndsWithItsContext(t *testing.T) {
-	m := open(t, dedupe.Options{Redis: dial(t, embeddedRedis(t))})
+	m := openMemory(t, dedupe.Options{Redis: dial(t, embeddedRedis(t))})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	m.Seen(ctx, "events", window, "/a", "1") // returns, with or without the answer
@@ -101,19 +101,19 @@ func TestLimit(t *testing.T) {
 	const limit, marks = 20_000, 100_000
 	var both []*dedupe.Memory
 	for range 2 {
-		both = append(both, open(t, dedupe.Options{Redis: client, Limit: limit}))
+		both = append(both, openMemory(t, dedupe.Options{Redis: client, Limit: limit}))
 	}
 	for i := range marks {
 		both[i%2].Mark("events", window, "/a", fmt.Sprint(i))
 		if i%1000 == 999 {
-			arrived(t, both[0], "events", "/a", fmt.Sprint(i))
-			arrived(t, both[1], "events", "/a", fmt.Sprint(i-1))
-			if n := lies(t, client, "events"); n > limit+2*4096 {
+			waitMark(t, both[0], "events", "/a", fmt.Sprint(i))
+			waitMark(t, both[1], "events", "/a", fmt.Sprint(i-1))
+			if n := countMarks(t, client, "events"); n > limit+2*4096 {
 				t.Fatalf("after %d marks %d lie there", i, n)
 			}
 		}
 	}
-	third := open(t, dedupe.Options{Redis: client, Limit: limit})
+	third := openMemory(t, dedupe.Options{Redis: client, Limit: limit})
 	for _, m := range append(both, third) {
 		for ago, want := range map[int]bool{1: true, limit / 4: true, limit * 7 / 16: true, 2 * limit: false, marks: false} {
 			if seen := m.Seen(t.Context(), "events", window, "/a", fmt.Sprint(marks-ago)); seen != want {
@@ -123,15 +123,15 @@ func TestLimit(t *testing.T) {
 	}
 }
 
-// arrived waits until a gateway knows a mark.
-func arrived(t *testing.T, m *dedupe.Memory, stream, source, id string) {
+// waitMark waits until a gateway knows a mark.
+func waitMark(t *testing.T, m *dedupe.Memory, stream, source, id string) {
 	t.Helper()
-	eventually(t, "the mark arrives", func() bool { return m.Seen(t.Context(), stream, window, source, id) })
+	waitUntil(t, "the mark arrives", func() bool { return m.Seen(t.Context(), stream, window, source, id) })
 }
 
-// eventually waits until the condition is true, and leaves the processor to other goroutines
+// waitUntil waits until the condition is true, and leaves the processor to other goroutines
 // meanwhile.
-func eventually(t *testing.T, what string, is func() bool) {
+func waitUntil(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
@@ -144,8 +144,8 @@ func eventually(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// lies counts the marks of a stream in Redis.
-func lies(t *testing.T, c *redis.Client, stream string) (marks int) {
+// countMarks counts the marks of a stream in Redis.
+func countMarks(t *testing.T, c *redis.Client, stream string) (marks int) {
 	t.Helper()
 	entries, err := c.XRange(t.Context(), "test:repeats:1:kafka:{"+stream+"}", "-", "+").Result()
 	must(t, err)
@@ -155,7 +155,9 @@ func lies(t *testing.T, c *redis.Client, stream string) (marks int) {
 	return marks
 }
 
-func remembered(t *testing.T, w *wire, stream string) int { return lies(t, w.client(t), stream) }
+func remembered(t *testing.T, w *testRedis, stream string) int {
+	return countMarks(t, w.client(t), stream)
+}
 
 // With concurrent calls and a Redis that is flushed all the time, no unmarked event is seen and no
 // call takes long.
@@ -185,7 +187,7 @@ func TestFlushInFullFlight(t *testing.T) {
 	all.Wait()
 	stop()
 	flusher.Wait()
-	if m.logged("away") > 0 {
+	if m.countLogged("away") > 0 {
 		t.Errorf("log:\n%s", m.log)
 	}
 	m.Mark("events", window, "/a", "after")
@@ -204,7 +206,7 @@ func TestNeverSeenWhatWasNeverMarked(t *testing.T) {
 		must(t, client.FlushAll(t.Context()).Err())
 		var gateways []*dedupe.Memory
 		for range 3 {
-			gateways = append(gateways, open(t, dedupe.Options{Redis: client, Limit: limit, Stale: time.Nanosecond}))
+			gateways = append(gateways, openMemory(t, dedupe.Options{Redis: client, Limit: limit, Stale: time.Nanosecond}))
 		}
 		r := rand.New(rand.NewPCG(seed, 0))
 		marked := map[[3]string]int{} // number of marks that its stream had
@@ -217,7 +219,7 @@ func TestNeverSeenWhatWasNeverMarked(t *testing.T) {
 				marked[e] = streams[e[0]]
 				m.Mark(e[0], window, e[1], e[2])
 				for _, other := range gateways {
-					arrived(t, other, e[0], e[1], e[2])
+					waitMark(t, other, e[0], e[1], e[2])
 				}
 				continue
 			}
@@ -232,7 +234,7 @@ func TestNeverSeenWhatWasNeverMarked(t *testing.T) {
 
 func TestCloseWritesTheMarks(t *testing.T) {
 	addr := embeddedRedis(t)
-	a, b := open(t, dedupe.Options{Redis: dial(t, addr)}), open(t, dedupe.Options{Redis: dial(t, addr)})
+	a, b := openMemory(t, dedupe.Options{Redis: dial(t, addr)}), openMemory(t, dedupe.Options{Redis: dial(t, addr)})
 	const marks = 20_000
 	for i := range marks {
 		a.Mark(fmt.Sprint("s", i%7), window, "/a", fmt.Sprint(i))
@@ -255,7 +257,7 @@ func TestCloseWritesTheMarks(t *testing.T) {
 // The metrics of two Memories would be mixed.
 func TestOneMemoryARegistry(t *testing.T) {
 	r, client := prometheus.NewRegistry(), dial(t, embeddedRedis(t))
-	open(t, dedupe.Options{Redis: client, Registerer: r})
+	openMemory(t, dedupe.Options{Redis: client, Registerer: r})
 	if m, err := dedupe.Open(dedupe.Options{Redis: client, Registerer: r, Patience: time.Second}); err == nil {
 		t.Error("a second one is registered", m.Close(t.Context()))
 	}

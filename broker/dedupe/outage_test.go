@@ -10,19 +10,19 @@ import (
 
 const patience = 100 * time.Millisecond
 
-// soon is the time after which other gateways know a mark.
-const soon = 50 * time.Millisecond
+// visibleDelay is the time after which other gateways know a mark.
+const visibleDelay = 50 * time.Millisecond
 
-// took returns the duration of the function in virtual time, in which only waiting takes time.
-func took(f func()) time.Duration {
+// virtualDuration returns the duration of the function in virtual time, in which only waiting takes time.
+func virtualDuration(f func()) time.Duration {
 	began := time.Now()
 	f()
 	return time.Since(began)
 }
 
 func TestWindowEndsExactly(t *testing.T) {
-	virtual(t, func(t *testing.T, w *wire) {
-		m := open(t, dedupe.Options{Redis: w.client(t)})
+	inVirtualTime(t, func(t *testing.T, w *testRedis) {
+		m := openMemory(t, dedupe.Options{Redis: w.client(t)})
 		m.Mark("events", window, "/a", "1")
 		for _, at := range []struct {
 			wait time.Duration
@@ -41,8 +41,8 @@ func TestWindowEndsExactly(t *testing.T) {
 
 // Through many turns of the two generations every mark is remembered for its window.
 func TestEveryMarkLivesItsWindow(t *testing.T) {
-	virtual(t, func(t *testing.T, w *wire) {
-		m := open(t, dedupe.Options{Redis: w.client(t)})
+	inVirtualTime(t, func(t *testing.T, w *testRedis) {
+		m := openMemory(t, dedupe.Options{Redis: w.client(t)})
 		const steps, every = 100, window / 7
 		for now := range steps {
 			id := func(step int) string { return fmt.Sprint(step) }
@@ -63,8 +63,8 @@ func TestEveryMarkLivesItsWindow(t *testing.T) {
 // The window of the question counts, not that of the mark. Beyond the mark's window, the event may
 // be forgotten.
 func TestWindowChanges(t *testing.T) {
-	virtual(t, func(t *testing.T, w *wire) {
-		m := open(t, dedupe.Options{Redis: w.client(t)})
+	inVirtualTime(t, func(t *testing.T, w *testRedis) {
+		m := openMemory(t, dedupe.Options{Redis: w.client(t)})
 		m.Mark("events", time.Hour, "/a", "1")
 		time.Sleep(time.Minute)
 		for asked, want := range map[time.Duration]bool{time.Second: false, time.Minute: false, 2 * time.Minute: true, 24 * time.Hour: true} {
@@ -72,11 +72,11 @@ func TestWindowChanges(t *testing.T) {
 				t.Errorf("within %v: seen %t", asked, seen)
 			}
 		}
-		other := open(t, dedupe.Options{Redis: w.client(t)}) // it has the new config already
+		other := openMemory(t, dedupe.Options{Redis: w.client(t)}) // it has the new config already
 		for i := range 50 {
 			m.Mark("events", time.Hour, "/a", fmt.Sprint("long", i))
 			other.Mark("events", 10*time.Second, "/a", fmt.Sprint("short", i))
-			time.Sleep(soon)
+			time.Sleep(visibleDelay)
 			if !m.Seen(t.Context(), "events", time.Hour, "/a", fmt.Sprint("short", i)) || !other.Seen(t.Context(), "events", 10*time.Second, "/a", fmt.Sprint("long", i)) {
 				t.Fatalf("round %d: two windows at once forget", i)
 			}
@@ -88,16 +88,16 @@ func TestWindowChanges(t *testing.T) {
 // While Redis is away a gateway uses its own marks. When Redis is back, all gateways know all
 // marks.
 func TestRedisAwayForFiveMinutes(t *testing.T) {
-	virtual(t, func(t *testing.T, w *wire) {
-		m, other := watch(t, dedupe.Options{Redis: w.client(t), Patience: patience}), open(t, dedupe.Options{Redis: w.client(t), Patience: patience})
+	inVirtualTime(t, func(t *testing.T, w *testRedis) {
+		m, other := watch(t, dedupe.Options{Redis: w.client(t), Patience: patience}), openMemory(t, dedupe.Options{Redis: w.client(t), Patience: patience})
 		other.Mark("events", window, "/a", "other's")
-		time.Sleep(soon)
+		time.Sleep(visibleDelay)
 		if !m.Seen(t.Context(), "events", window, "/a", "other's") {
 			t.Fatal("not seen")
 		}
 		w.refuse(true)
 		for i := range 300 {
-			waited := took(func() {
+			waited := virtualDuration(func() {
 				if m.Seen(t.Context(), "events", window, "/a", fmt.Sprint("during", i)) || !m.Seen(t.Context(), "events", window, "/a", "other's") {
 					t.Error("it does not go by what it knows")
 				}
@@ -108,10 +108,10 @@ func TestRedisAwayForFiveMinutes(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		}
-		m.expect(t, "tidemill_dedupe_unavailable", 1)
+		m.expectMetric(t, "tidemill_dedupe_unavailable", 1)
 		w.refuse(false)
 		time.Sleep(7 * time.Second) // longest pause, plus that of the connection pool
-		late := open(t, dedupe.Options{Redis: w.client(t), Patience: patience})
+		late := openMemory(t, dedupe.Options{Redis: w.client(t), Patience: patience})
 		for _, id := range []string{"other's", "during0", "during150", "during299"} {
 			if !late.Seen(t.Context(), "events", window, "/a", id) {
 				t.Errorf("%s is forgotten", id)
@@ -120,29 +120,29 @@ func TestRedisAwayForFiveMinutes(t *testing.T) {
 		if late.Seen(t.Context(), "events", time.Minute, "/a", "during150") {
 			t.Error("a mark that waited is younger than it was made")
 		}
-		m.expect(t, "tidemill_dedupe_unavailable", 0)
-		m.expect(t, "tidemill_dedupe_unchecked_total", 299) // one fewer, because the first is still fresh
-		m.expect(t, "tidemill_repeats_total", 301)
-		if m.logged("redis is away") != 1 || m.logged("redis is back") != 1 {
+		m.expectMetric(t, "tidemill_dedupe_unavailable", 0)
+		m.expectMetric(t, "tidemill_dedupe_unchecked_total", 299) // one fewer, because the first is still fresh
+		m.expectMetric(t, "tidemill_repeats_total", 301)
+		if m.countLogged("redis is away") != 1 || m.countLogged("redis is back") != 1 {
 			t.Errorf("log:\n%s", m.log)
 		}
 	})
 }
 
 func TestRedisHangs(t *testing.T) {
-	virtual(t, func(t *testing.T, w *wire) {
+	inVirtualTime(t, func(t *testing.T, w *testRedis) {
 		m := watch(t, dedupe.Options{Redis: w.client(t), Patience: patience})
 		m.Mark("events", window, "/a", "1")
-		time.Sleep(soon)
+		time.Sleep(visibleDelay)
 		w.hang(true)
 		first := m.Ask("events", window, "/a", "2")
 		time.Sleep(patience / 2)
 		second := m.Ask("events", window, "/a", "2") // waits for the next trip
-		if waited := took(func() { first.Seen(t.Context()); second.Seen(t.Context()) }); waited != patience/2 {
+		if waited := virtualDuration(func() { first.Seen(t.Context()); second.Seen(t.Context()) }); waited != patience/2 {
 			t.Errorf("the first callers wait another %v", waited)
 		}
 		for range 20 {
-			waited := took(func() {
+			waited := virtualDuration(func() {
 				if m.Seen(t.Context(), "events", window, "/a", "2") || !m.Seen(t.Context(), "events", window, "/a", "1") {
 					t.Error("it does not go by what it knows")
 				}
@@ -154,11 +154,11 @@ func TestRedisHangs(t *testing.T) {
 		}
 		w.hang(false)
 		time.Sleep(7 * time.Second)
-		other := open(t, dedupe.Options{Redis: w.client(t), Patience: patience})
+		other := openMemory(t, dedupe.Options{Redis: w.client(t), Patience: patience})
 		if !other.Seen(t.Context(), "events", window, "/a", "1") {
 			t.Error("not seen when it is back")
 		}
-		if m.logged("redis is away") != 1 || m.logged("redis is back") != 1 {
+		if m.countLogged("redis is away") != 1 || m.countLogged("redis is back") != 1 {
 			t.Errorf("log:\n%s", m.log)
 		}
 	})
@@ -166,8 +166,8 @@ func TestRedisHangs(t *testing.T) {
 
 // While a stream is asked about all the time no call waits, even if Redis is slow.
 func TestNobodyWaitsForAKnownStream(t *testing.T) {
-	virtual(t, func(t *testing.T, w *wire) {
-		m := open(t, dedupe.Options{Redis: w.client(t), Stale: 10 * time.Millisecond})
+	inVirtualTime(t, func(t *testing.T, w *testRedis) {
+		m := openMemory(t, dedupe.Options{Redis: w.client(t), Stale: 10 * time.Millisecond})
 		m.Seen(t.Context(), "events", window, "/a", "0")
 		for i := range 1000 {
 			time.Sleep(time.Millisecond)
@@ -180,11 +180,11 @@ func TestNobodyWaitsForAKnownStream(t *testing.T) {
 
 // A gateway that was idle for a while knows the marks that others made meanwhile.
 func TestALoneCallerSeesWhatWasMarkedBefore(t *testing.T) {
-	virtual(t, func(t *testing.T, w *wire) {
-		a, b := open(t, dedupe.Options{Redis: w.client(t)}), open(t, dedupe.Options{Redis: w.client(t)})
+	inVirtualTime(t, func(t *testing.T, w *testRedis) {
+		a, b := openMemory(t, dedupe.Options{Redis: w.client(t)}), openMemory(t, dedupe.Options{Redis: w.client(t)})
 		for i := range 100 {
 			a.Mark("events", window, "/a", fmt.Sprint(i))
-			time.Sleep(soon)
+			time.Sleep(visibleDelay)
 			if !b.Seen(t.Context(), "events", window, "/a", fmt.Sprint(i)) {
 				t.Fatalf("%d is not seen", i)
 			}
@@ -194,7 +194,7 @@ func TestALoneCallerSeesWhatWasMarkedBefore(t *testing.T) {
 
 // A Redis that answers with errors counts as away, and the marks wait.
 func TestRedisRefusesToWork(t *testing.T) {
-	virtual(t, func(t *testing.T, w *wire) {
+	inVirtualTime(t, func(t *testing.T, w *testRedis) {
 		m := watch(t, dedupe.Options{Redis: w.client(t), Patience: patience})
 		w.redis.SetError("OOM command not allowed when used memory > 'maxmemory'.")
 		m.Mark("events", window, "/a", "1")
@@ -203,11 +203,11 @@ func TestRedisRefusesToWork(t *testing.T) {
 		}
 		w.redis.SetError("")
 		time.Sleep(7 * time.Second)
-		other := open(t, dedupe.Options{Redis: w.client(t), Patience: patience})
+		other := openMemory(t, dedupe.Options{Redis: w.client(t), Patience: patience})
 		if !other.Seen(t.Context(), "events", window, "/a", "1") {
 			t.Error("the mark is lost")
 		}
-		if m.logged("OOM") != 1 {
+		if m.countLogged("OOM") != 1 {
 			t.Errorf("log:\n%s", m.log)
 		}
 	})
@@ -215,26 +215,26 @@ func TestRedisRefusesToWork(t *testing.T) {
 
 // A flush of Redis and a foreign entry do no harm: forgotten marks are not learnt.
 func TestForeignEntriesAndFlushes(t *testing.T) {
-	virtual(t, func(t *testing.T, w *wire) {
-		a, b := watch(t, dedupe.Options{Redis: w.client(t)}), open(t, dedupe.Options{Redis: w.client(t)})
+	inVirtualTime(t, func(t *testing.T, w *testRedis) {
+		a, b := watch(t, dedupe.Options{Redis: w.client(t)}), openMemory(t, dedupe.Options{Redis: w.client(t)})
 		for round := range 5 {
 			w.redis.FlushAll()
 			_, err := w.redis.XAdd("test:repeats:1:kafka:{events}", "*", []string{"marks", "short", "by", "nobody", "more", "x"})
 			must(t, err)
 			b.Mark("events", window, "/a", fmt.Sprint(round))
-			time.Sleep(soon)
+			time.Sleep(visibleDelay)
 			if !a.Seen(t.Context(), "events", window, "/a", fmt.Sprint(round)) {
 				t.Errorf("round %d: not seen", round)
 			}
 		}
-		if a.logged("away") > 0 {
+		if a.countLogged("away") > 0 {
 			t.Errorf("log:\n%s", a.log)
 		}
 	})
 }
 
 func TestOldestMarksAreDroppedWhileRedisIsAway(t *testing.T) {
-	virtual(t, func(t *testing.T, w *wire) {
+	inVirtualTime(t, func(t *testing.T, w *testRedis) {
 		m := watch(t, dedupe.Options{Redis: w.client(t), Patience: patience})
 		w.refuse(true)
 		const marks, kept = 100_000, 65_536
@@ -243,7 +243,7 @@ func TestOldestMarksAreDroppedWhileRedisIsAway(t *testing.T) {
 		}
 		w.refuse(false)
 		time.Sleep(7 * time.Second)
-		seen, other := 0, open(t, dedupe.Options{Redis: w.client(t), Patience: patience})
+		seen, other := 0, openMemory(t, dedupe.Options{Redis: w.client(t), Patience: patience})
 		for i := range marks {
 			if other.Seen(t.Context(), "events", window, "/a", fmt.Sprint(i)) {
 				seen++
@@ -254,19 +254,19 @@ func TestOldestMarksAreDroppedWhileRedisIsAway(t *testing.T) {
 		if seen > kept || seen < kept*3/4 {
 			t.Errorf("%d are kept", seen)
 		}
-		m.expect(t, "tidemill_dedupe_dropped_marks_total", float64(marks-seen))
+		m.expectMetric(t, "tidemill_dedupe_dropped_marks_total", float64(marks-seen))
 	})
 }
 
 func TestCloseWhileRedisHangs(t *testing.T) {
-	virtual(t, func(t *testing.T, w *wire) {
+	inVirtualTime(t, func(t *testing.T, w *testRedis) {
 		m := watch(t, dedupe.Options{Redis: w.client(t), Patience: patience})
 		w.hang(true)
 		m.Mark("events", window, "/a", "1")
 		m.Mark("events", window, "/a", "2")
-		if waited := took(func() { must(t, m.Close(t.Context())) }); waited > 2*patience {
+		if waited := virtualDuration(func() { must(t, m.Close(t.Context())) }); waited > 2*patience {
 			t.Errorf("it takes %v", waited)
 		}
-		m.expect(t, "tidemill_dedupe_dropped_marks_total", 2)
+		m.expectMetric(t, "tidemill_dedupe_dropped_marks_total", 2)
 	})
 }

@@ -28,14 +28,14 @@ func inOrder(t *testing.T, marks []mark, first, count int) {
 }
 
 func TestQueueKeepsOrder(t *testing.T) {
-	var q queue
+	var q markQueue
 	next, taken := 0, 0
 	for round := range 200 {
 		for range round % 17 {
 			q.add(numbered(next))
 			next++
 		}
-		marks := q.take(7)
+		marks := q.takeMarks(7)
 		inOrder(t, marks, taken, len(marks))
 		q.add(numbered(next)) // while a trip carries the marks
 		next++
@@ -47,13 +47,13 @@ func TestQueueKeepsOrder(t *testing.T) {
 			continue
 		}
 		taken += len(marks)
-		q.done(marks)
+		q.reuseSlice(marks)
 	}
 	inOrder(t, q.waiting, taken, next-taken)
 }
 
 func TestQueueForgetsTheOldest(t *testing.T) {
-	var q queue
+	var q markQueue
 	dropped := 0
 	for i := range 3 * maxWaiting {
 		dropped += q.add(numbered(i))
@@ -62,7 +62,7 @@ func TestQueueForgetsTheOldest(t *testing.T) {
 	if n := len(q.waiting); n > maxWaiting || n < maxWaiting*3/4 {
 		t.Errorf("%d wait", n)
 	}
-	marks := q.take(1000)
+	marks := q.takeMarks(1000)
 	for range 1000 + maxWaiting - len(q.waiting) {
 		if q.add(numbered(0)) > 0 {
 			break
@@ -91,8 +91,8 @@ func TestDigestsDiffer(t *testing.T) {
 
 // The data in Redis outlives a program, so another layout needs another version.
 func TestLayout(t *testing.T) {
-	if d := digestOf("/shop", "1"); layout != "1" || string(d[:4]) != "\x50\xd9\x2b\xc3" {
-		t.Errorf("layout %s has digest %x", layout, d[:4])
+	if d := digestOf("/shop", "1"); dataVersion != "1" || string(d[:4]) != "\x50\xd9\x2b\xc3" {
+		t.Errorf("layout %s has digest %x", dataVersion, d[:4])
 	}
 	want := []mark{{digestOf("/shop", "1"), 1_700_000_000_123}, {digestOf("/shop", "2"), 1}}
 	text := string(encode(want))
@@ -101,7 +101,7 @@ func TestLayout(t *testing.T) {
 	}
 	for cut, n := range map[int]int{0: 0, 23: 0, 24: 1, 47: 1, 48: 2} {
 		var got []mark
-		decode(text[:cut], func(m mark) { got = append(got, m) })
+		decodeMarks(text[:cut], func(m mark) { got = append(got, m) })
 		if !slices.Equal(got, want[:n]) {
 			t.Errorf("%d bytes are read as %v", cut, got)
 		}

@@ -28,19 +28,19 @@ func realRedis(t testing.TB) *realservers.Redis {
 
 func TestRealRedisIsShared(t *testing.T) {
 	addr := realRedis(t).Addr()
-	shareMarks(t, open(t, dedupe.Options{Redis: dial(t, addr)}), open(t, dedupe.Options{Redis: dial(t, addr)}))
+	shareMarks(t, openMemory(t, dedupe.Options{Redis: dial(t, addr)}), openMemory(t, dedupe.Options{Redis: dial(t, addr)}))
 }
 
 func TestRealRedisForgets(t *testing.T) {
 	client := dial(t, realRedis(t).Addr())
-	m := open(t, dedupe.Options{Redis: client, Limit: 4096})
+	m := openMemory(t, dedupe.Options{Redis: client, Limit: 4096})
 	for i := range 20_000 {
 		m.Mark("events", time.Second, "/a", fmt.Sprint(i))
 	}
 	if m.Seen(t.Context(), "events", time.Second, "/a", "0") {
 		t.Error("more than the limit is remembered")
 	}
-	eventually(t, "it forgets", func() bool {
+	waitUntil(t, "it forgets", func() bool {
 		stats := client.Info(t.Context(), "stats").Val()
 		return stats != "" && !strings.Contains(stats, "expired_keys:0\r\n") && client.DBSize(t.Context()).Val() == 0 &&
 			!m.Seen(t.Context(), "events", time.Second, "/a", "19999")
@@ -50,37 +50,37 @@ func TestRealRedisForgets(t *testing.T) {
 func TestRealRedisIsKilled(t *testing.T) {
 	r := realRedis(t)
 	patient := dedupe.Options{Redis: dial(t, r.Addr()), Patience: time.Minute}
-	m, other := watch(t, patient), open(t, patient)
+	m, other := watch(t, patient), openMemory(t, patient)
 	m.Mark("events", window, "/a", "before")
-	arrived(t, other, "events", "/a", "before")
+	waitMark(t, other, "events", "/a", "before")
 	must(t, r.Kill())
 	if !other.Seen(t.Context(), "events", window, "/a", "before") {
 		t.Error("what was known is forgotten")
 	}
 	m.Mark("events", window, "/a", "during")
 	must(t, r.Restart(t.Context()))
-	arrived(t, other, "events", "/a", "during")
-	late := open(t, patient)
-	arrived(t, late, "events", "/a", "during")
+	waitMark(t, other, "events", "/a", "during")
+	late := openMemory(t, patient)
+	waitMark(t, late, "events", "/a", "during")
 	if late.Seen(t.Context(), "events", window, "/a", "before") {
 		t.Error("the restarted Redis was not empty")
 	}
-	m.expect(t, "tidemill_dedupe_unavailable", 0)
+	m.expectMetric(t, "tidemill_dedupe_unavailable", 0)
 }
 
 // A gateway that starts reads all entries from the beginning.
 func TestRealRedisTeachesWhoStarts(t *testing.T) {
 	client := dial(t, realRedis(t).Addr())
-	m := open(t, dedupe.Options{Redis: client})
+	m := openMemory(t, dedupe.Options{Redis: client})
 	const marks = 200_000
 	for i := range marks {
 		m.Mark("events", window, "/a", fmt.Sprint(i))
 		if i%10_000 == 0 {
-			arrived(t, open(t, dedupe.Options{Redis: client}), "events", "/a", fmt.Sprint(i))
+			waitMark(t, openMemory(t, dedupe.Options{Redis: client}), "events", "/a", fmt.Sprint(i))
 		}
 	}
 	must(t, m.Close(t.Context()))
-	late := open(t, dedupe.Options{Redis: client})
+	late := openMemory(t, dedupe.Options{Redis: client})
 	for i := range marks {
 		if !late.Seen(t.Context(), "events", window, "/a", fmt.Sprint(i)) {
 			t.Fatalf("%d is not known", i)

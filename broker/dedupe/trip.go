@@ -20,29 +20,29 @@ const (
 	lastPause  = 5 * time.Second
 )
 
-// run makes the trips, one after the other.
-func (m *Memory) run() {
+// runTrips makes the trips, one after the other.
+func (m *Memory) runTrips() {
 	defer close(m.ended)
-	for m.due() {
-		stops := m.gather()
+	for m.waitForWork() {
+		stops := m.gatherWork()
 		m.left = time.Now()
-		if err := m.travel(stops); err != nil {
+		if err := m.runTrip(stops); err != nil {
 			m.sendHome(stops, err)
 			continue
 		}
-		m.arrive(stops)
+		m.releaseWaiters(stops)
 	}
-	m.forget()
+	m.countLost()
 }
 
-// due waits until there is work or, while Redis is away, until the next try. It returns false after
+// waitForWork waits until there is work or, while Redis is away, until the next try. It returns false after
 // Memory was closed and nothing is left to do.
-func (m *Memory) due() bool {
+func (m *Memory) waitForWork() bool {
 	m.mu.Lock()
 	away := m.away
 	m.mu.Unlock()
 	if away {
-		return m.pause()
+		return m.waitRetry()
 	}
 	t := time.NewTimer(0)
 	defer t.Stop()
@@ -83,9 +83,9 @@ func (m *Memory) sleep(t *time.Timer) {
 	m.asleep = false
 }
 
-// pause waits until the next try of Redis. Close ends the wait for one last try; after that pause
+// waitRetry waits until the next try of Redis. Close ends the wait for one last try; after that pause
 // returns false.
-func (m *Memory) pause() bool {
+func (m *Memory) waitRetry() bool {
 	select {
 	case <-m.closing:
 		return false
@@ -95,14 +95,14 @@ func (m *Memory) pause() bool {
 	return true
 }
 
-// arrive lets the callers that waited for the trip continue. A ping proves less than real work, so
+// releaseWaiters lets the callers that waited for the trip continue. A ping proves less than real work, so
 // after a ping the pauses keep growing if the work fails again.
-func (m *Memory) arrive(stops []stop) {
+func (m *Memory) releaseWaiters(stops []streamWork) {
 	m.mu.Lock()
 	for _, s := range stops {
-		s.shelf.marks.done(s.marks)
+		s.shelf.marks.reuseSlice(s.marks)
 		if s.unread {
-			m.list(s.shelf, true)
+			m.scheduleTrip(s.shelf, true)
 			continue
 		}
 		s.shelf.fresh = m.left
@@ -110,7 +110,7 @@ func (m *Memory) arrive(stops []stop) {
 	was := m.away
 	m.away = false
 	m.mu.Unlock()
-	release(stops)
+	releaseTrip(stops)
 	if len(stops) > 0 {
 		m.failures = 0
 	}
@@ -123,23 +123,23 @@ func (m *Memory) arrive(stops []stop) {
 // sendHome opens the circuit. Callers on this trip and on the next one continue with the present
 // knowledge, and the marks stay for another try. Redis may have lost the entries that were read by
 // the time it is back, so all entries are read again.
-func (m *Memory) sendHome(stops []stop, err error) {
+func (m *Memory) sendHome(stops []streamWork, err error) {
 	m.failures++
 	m.mu.Lock()
 	dropped, unchecked := 0, 0
 	for _, s := range stops {
 		dropped += s.shelf.marks.restore(s.marks)
-		m.list(s.shelf, false)
+		m.scheduleTrip(s.shelf, false)
 	}
 	for _, s := range m.shelves {
 		s.after, s.fresh = "0", time.Time{}
-		unchecked += s.dismiss()
+		unchecked += s.releaseCallers()
 	}
 	m.urgent = false
 	was := m.away
 	m.away = true
 	m.mu.Unlock()
-	unchecked += release(stops)
+	unchecked += releaseTrip(stops)
 	m.metrics.dropped.Add(float64(dropped))
 	m.metrics.unchecked.Add(float64(unchecked))
 	if !was {
@@ -148,9 +148,9 @@ func (m *Memory) sendHome(stops []stop, err error) {
 	}
 }
 
-// release lets the callers of a trip continue. It does so outside the lock, because they need the
+// releaseTrip lets the callers of a trip continue. It does so outside the lock, because they need the
 // lock next.
-func release(stops []stop) (questions int) {
+func releaseTrip(stops []streamWork) (questions int) {
 	for _, s := range stops {
 		if s.page != nil {
 			questions += s.page.waiting
@@ -160,14 +160,14 @@ func release(stops []stop) (questions int) {
 	return questions
 }
 
-// forget counts the marks that a closed Memory could not write.
-func (m *Memory) forget() {
+// countLost counts the marks that a closed Memory could not write.
+func (m *Memory) countLost() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	left := 0
 	for _, s := range m.busy {
 		left += len(s.marks.waiting)
-		m.metrics.unchecked.Add(float64(s.dismiss()))
+		m.metrics.unchecked.Add(float64(s.releaseCallers()))
 	}
 	if left > 0 {
 		m.metrics.dropped.Add(float64(left))
@@ -189,10 +189,10 @@ const (
 	fieldForget = "forget" // time up to which all marks are forgotten
 )
 
-// stop is the work of a trip for one stream.
-type stop struct {
-	shelf *shelf
-	page  *page // nil if no caller waits
+// streamWork is the work of a trip for one stream.
+type streamWork struct {
+	shelf *streamMemory
+	page  *waitGroup // nil if no caller waits
 	marks []mark
 	since int64 // time of the oldest mark that Redis must keep
 	upTo  int64 // time up to which no mark counts
@@ -202,33 +202,33 @@ type stop struct {
 	unread  bool // whether entries are left that there was no time to read
 }
 
-// gather takes the waiting work of each stream. A stream with more marks than fit is put on the
+// gatherWork takes the waiting work of each stream. A stream with more marks than fit is put on the
 // next trip too.
-func (m *Memory) gather() []stop {
+func (m *Memory) gatherWork() []streamWork {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	stops := make([]stop, 0, len(m.busy))
+	stops := make([]streamWork, 0, len(m.busy))
 	listed := m.busy
 	m.busy, m.urgent = nil, false
 	for _, s := range listed {
-		at := stop{shelf: s, page: s.page, marks: s.marks.take(tripMarks), keep: s.window, upTo: s.known.forgotten}
+		at := streamWork{shelf: s, page: s.page, marks: s.marks.takeMarks(tripMarks), keep: s.window, upTo: s.known.forgotten}
 		at.since = time.Now().Add(-s.window).UnixMilli()
 		if !s.fresh.IsZero() { // before the first full read, the age of the oldest mark is not known
-			at.since = max(at.since, s.known.since())
+			at.since = max(at.since, s.known.oldestTime())
 		}
 		s.page, s.listed = nil, false
 		stops = append(stops, at)
 		if len(s.marks.waiting) > 0 {
-			m.list(s, true)
+			m.scheduleTrip(s, true)
 		}
 	}
 	return stops
 }
 
-// travel makes the exchanges of a trip, or a ping if there is no work. The first read of a stream
+// runTrip makes the exchanges of a trip, or a ping if there is no work. The first read of a stream
 // may be long. It is done in several exchanges, for at most half of the patience; the rest is left
 // to the next trip.
-func (m *Memory) travel(stops []stop) error {
+func (m *Memory) runTrip(stops []streamWork) error {
 	ctx, cancel := context.WithTimeout(m.ctx, m.patience)
 	defer cancel()
 	if len(stops) == 0 {
@@ -245,11 +245,11 @@ func (m *Memory) travel(stops []stop) error {
 }
 
 // exchange makes one exchange, and reports whether there is more to read.
-func (m *Memory) exchange(ctx context.Context, stops []stop) (more bool, err error) {
+func (m *Memory) exchange(ctx context.Context, stops []streamWork) (more bool, err error) {
 	pipe := m.client.Pipeline()
 	answers := make([]*redis.XStreamSliceCmd, len(stops))
 	for i := range stops {
-		answers[i] = stops[i].pack(ctx, pipe, m.self)
+		answers[i] = stops[i].addCommands(ctx, pipe, m.self)
 	}
 	done, _ := pipe.Exec(ctx)
 	for _, c := range done {
@@ -259,14 +259,14 @@ func (m *Memory) exchange(ctx context.Context, stops []stop) (more bool, err err
 	}
 	for i := range stops {
 		stops[i].written = true
-		stops[i].unread = m.unpack(stops[i].shelf, answers[i].Val())
+		stops[i].unread = m.storeReply(stops[i].shelf, answers[i].Val())
 		more = more || stops[i].unread
 	}
 	return more, nil
 }
 
-// pack adds the commands for one stream: write the marks, then read the marks of others.
-func (s *stop) pack(ctx context.Context, pipe redis.Pipeliner, self string) *redis.XStreamSliceCmd {
+// addCommands adds the commands for one stream: write the marks, then read the marks of others.
+func (s *streamWork) addCommands(ctx context.Context, pipe redis.Pipeliner, self string) *redis.XStreamSliceCmd {
 	if len(s.marks) > 0 && !s.written {
 		pipe.XAdd(ctx, &redis.XAddArgs{Stream: s.shelf.key, MinID: strconv.FormatInt(s.since, 10),
 			Values: []any{fieldBy, self, fieldMarks, encode(s.marks), fieldForget, s.upTo}})
@@ -275,8 +275,8 @@ func (s *stop) pack(ctx context.Context, pipe redis.Pipeliner, self string) *red
 	return pipe.XRead(ctx, &redis.XReadArgs{Streams: []string{s.shelf.key, s.shelf.after}, Count: tripEntries, Block: -1})
 }
 
-// unpack stores the marks of others, and reports whether there may be more.
-func (m *Memory) unpack(s *shelf, answer []redis.XStream) (more bool) {
+// storeReply stores the marks of others, and reports whether there may be more.
+func (m *Memory) storeReply(s *streamMemory, answer []redis.XStream) (more bool) {
 	for _, a := range answer {
 		for i := range a.Messages {
 			m.learn(s, &a.Messages[i])
@@ -286,15 +286,15 @@ func (m *Memory) unpack(s *shelf, answer []redis.XStream) (more bool) {
 	return more
 }
 
-func (m *Memory) learn(s *shelf, entry *redis.XMessage) {
+func (m *Memory) learn(s *streamMemory, entry *redis.XMessage) {
 	s.after = entry.ID
 	text, _ := entry.Values[fieldMarks].(string)
 	now := time.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	s.known.forgotten = max(s.known.forgotten, forgets(entry))
+	s.known.forgotten = max(s.known.forgotten, forgetTime(entry))
 	if entry.Values[fieldBy] == m.self {
 		return
 	}
-	decode(text, func(made mark) { s.known.learn(made, now, s.window, m.limit) })
+	decodeMarks(text, func(made mark) { s.known.addOther(made, now, s.window, m.limit) })
 }

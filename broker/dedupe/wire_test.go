@@ -19,8 +19,8 @@ import (
 	"tidemill.dev/broker/dedupe"
 )
 
-// wire connects to a Redis in memory, in virtual time, and can be cut.
-type wire struct {
+// testRedis connects to a Redis in memory, in virtual time, and can be cut.
+type testRedis struct {
 	redis *miniredis.Miniredis
 
 	mu      sync.Mutex
@@ -29,21 +29,21 @@ type wire struct {
 	conns   []net.Conn
 }
 
-func newWire(t *testing.T) *wire {
-	w := &wire{redis: miniredis.NewMiniRedis()}
+func newWire(t *testing.T) *testRedis {
+	w := &testRedis{redis: miniredis.NewMiniRedis()}
 	w.redis.ClockTTL(true)
 	t.Cleanup(w.redis.Close)
 	return w
 }
 
-func (w *wire) client(t *testing.T) *redis.Client {
+func (w *testRedis) client(t *testing.T) *redis.Client {
 	c := redis.NewClient(&redis.Options{Dialer: w.dial, Addr: "127.0.0.1:0",
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}})
 	t.Cleanup(func() { must(t, c.Close()) })
 	return c
 }
 
-func (w *wire) dial(context.Context, string, string) (net.Conn, error) {
+func (w *testRedis) dial(context.Context, string, string) (net.Conn, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.refuses {
@@ -53,19 +53,19 @@ func (w *wire) dial(context.Context, string, string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &eager{Conn: server, wire: w, out: make(chan []byte, 1024), closed: make(chan struct{})}
+	c := &eagerConn{Conn: server, wire: w, out: make(chan []byte, 1024), closed: make(chan struct{})}
 	go c.pump()
 	w.conns = append(w.conns, c)
 	return c, nil
 }
 
-func (w *wire) hang(yes bool) {
+func (w *testRedis) hang(yes bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.hangs = yes
 }
 
-func (w *wire) refuse(yes bool) {
+func (w *testRedis) refuse(yes bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.refuses = yes
@@ -75,23 +75,23 @@ func (w *wire) refuse(yes bool) {
 	w.conns = nil
 }
 
-func (w *wire) silent() bool {
+func (w *testRedis) silent() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.hangs
 }
 
-// eager reads written bytes at once, as a kernel does. net.Pipe has no buffer, so both ends would
+// eagerConn reads written bytes at once, as a kernel does. net.Pipe has no buffer, so both ends would
 // otherwise wait to write.
-type eager struct {
+type eagerConn struct {
 	net.Conn
-	wire   *wire
+	wire   *testRedis
 	out    chan []byte
 	closed chan struct{}
 	once   sync.Once
 }
 
-func (c *eager) Write(b []byte) (int, error) {
+func (c *eagerConn) Write(b []byte) (int, error) {
 	select {
 	case <-c.closed:
 		return 0, net.ErrClosed
@@ -100,7 +100,7 @@ func (c *eager) Write(b []byte) (int, error) {
 	}
 }
 
-func (c *eager) pump() {
+func (c *eagerConn) pump() {
 	for {
 		select {
 		case <-c.closed:
@@ -113,52 +113,52 @@ func (c *eager) pump() {
 	}
 }
 
-func (c *eager) Close() error {
+func (c *eagerConn) Close() error {
 	c.once.Do(func() { close(c.closed) })
 	return c.Conn.Close()
 }
 
-// virtual runs a test in virtual time.
-func virtual(t *testing.T, test func(t *testing.T, w *wire)) {
+// inVirtualTime runs a test in virtual time.
+func inVirtualTime(t *testing.T, test func(t *testing.T, w *testRedis)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) { test(t, newWire(t)) })
 }
 
-// watched is a Memory with its log and its metrics.
-type watched struct {
+// watchedMemory is a Memory with its log and its metrics.
+type watchedMemory struct {
 	*dedupe.Memory
 	registry *prometheus.Registry
-	log      *lines
+	log      *logLines
 }
 
-// lines is a log that can be read while it is written.
-type lines struct {
+// logLines is a log that can be read while it is written.
+type logLines struct {
 	mu   sync.Mutex
 	text strings.Builder
 }
 
-func (l *lines) Write(b []byte) (int, error) {
+func (l *logLines) Write(b []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.Write(b)
 }
 
-func (l *lines) String() string {
+func (l *logLines) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.String()
 }
 
-func watch(t testing.TB, o dedupe.Options) watched {
+func watch(t testing.TB, o dedupe.Options) watchedMemory {
 	t.Helper()
-	w := watched{registry: prometheus.NewRegistry(), log: new(lines)}
+	w := watchedMemory{registry: prometheus.NewRegistry(), log: new(logLines)}
 	o.Registerer, o.Logger = w.registry, slog.New(slog.NewTextHandler(w.log, nil))
-	w.Memory = open(t, o)
+	w.Memory = openMemory(t, o)
 	return w
 }
 
-// expect compares a counter or gauge, summed over its labels, with a value.
-func (w watched) expect(t *testing.T, name string, want float64) {
+// expectMetric compares a counter or gauge, summed over its labels, with a value.
+func (w watchedMemory) expectMetric(t *testing.T, name string, want float64) {
 	t.Helper()
 	families, err := w.registry.Gather()
 	must(t, err)
@@ -178,5 +178,5 @@ func (w watched) expect(t *testing.T, name string, want float64) {
 	t.Errorf("there is no metric %s", name)
 }
 
-// logged counts the log lines that contain the words.
-func (w watched) logged(words string) int { return strings.Count(w.log.String(), words) }
+// countLogged counts the log lines that contain the words.
+func (w watchedMemory) countLogged(words string) int { return strings.Count(w.log.String(), words) }

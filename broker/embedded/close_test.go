@@ -26,13 +26,13 @@ func TestCloseLeavesNothingRunning(t *testing.T) {
 		must(t, r.Ping(t.Context()).Err())
 		must(t, s.Close())
 		must(t, s.Close()) // a second Close does nothing
-		soon(t, "all goroutines are gone", func() bool { return len(running()) == 0 })
+		waitEffect(t, "all goroutines are gone", func() bool { return len(serverStacks()) == 0 })
 	}
 }
 
-// running returns the stacks of the servers' goroutines. Close only tells kfake's main
+// serverStacks returns the stacks of the servers' goroutines. Close only tells kfake's main
 // loop to end and does not wait for its last step.
-func running() (stacks []string) {
+func serverStacks() (stacks []string) {
 	buf := make([]byte, 1<<20)
 	for g := range strings.SplitSeq(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
 		if strings.Contains(g, "kfake.(") || strings.Contains(g, "miniredis") || strings.Contains(g, "embedded.(*") {
@@ -57,7 +57,7 @@ func TestLogIsBridged(t *testing.T) {
 	defer conn.Close()
 	_, err = conn.Write([]byte("\x00\x00\x00\x0a\x00\x00\x00\x03\x00\x00\x00\x01\xff\xff")) // head of a produce request
 	must(t, err)
-	soon(t, "a line is logged", func() bool {
+	waitEffect(t, "a line is logged", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return strings.Contains(b.String(), "level=DEBUG") && strings.Contains(b.String(), "server=kafka")

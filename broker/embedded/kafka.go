@@ -40,7 +40,7 @@ func brokerConfigs() map[string]string {
 	}
 }
 
-func startCluster(o Options, doors []*door) (*kfake.Cluster, error) {
+func startCluster(o Options, doors []*brokerListener) (*kfake.Cluster, error) {
 	opts, err := clusterOptions(o, doors)
 	if err != nil {
 		return nil, err
@@ -60,7 +60,7 @@ func startCluster(o Options, doors []*door) (*kfake.Cluster, error) {
 	return c, nil
 }
 
-func clusterOptions(o Options, doors []*door) ([]kfake.Opt, error) {
+func clusterOptions(o Options, doors []*brokerListener) ([]kfake.Opt, error) {
 	opts := []kfake.Opt{
 		kfake.NumBrokers(o.Brokers),
 		kfake.ClusterID(clusterID),
@@ -68,7 +68,7 @@ func clusterOptions(o Options, doors []*door) ([]kfake.Opt, error) {
 		kfake.DefaultNumPartitions(1),
 		kfake.GroupMinSessionTimeout(minSessionTimeout),
 		kfake.BrokerConfigs(brokerConfigs()),
-		kfake.WithLogger(bridge{o.Logger.With("server", "kafka")}),
+		kfake.WithLogger(logBridge{o.Logger.With("server", "kafka")}),
 	}
 	for _, u := range o.Users {
 		opts = append(opts, kfake.EnableSASL(), kfake.Superuser(u.Mechanism, u.Name, u.Password))
@@ -99,7 +99,7 @@ func forgetUsers(dir string) error {
 
 // handOut makes kfake use our listeners in turn instead of choosing ports itself. kfake
 // calls it for one broker after another.
-func handOut(doors []*door) func(network, address string) (net.Listener, error) {
+func handOut(doors []*brokerListener) func(network, address string) (net.Listener, error) {
 	next := 0
 	return func(_, address string) (net.Listener, error) {
 		if next == len(doors) {
@@ -259,7 +259,7 @@ func completeIndexes(dir string) error {
 		return err
 	}
 	for _, p := range partitions {
-		all := segments(filepath.Join(dir, "partitions", p.Name()))
+		all := logSegments(filepath.Join(dir, "partitions", p.Name()))
 		if len(all) == 0 {
 			continue
 		}
@@ -309,14 +309,14 @@ func lineOf(head [batchHead]byte) []byte {
 	return line
 }
 
-// bridge writes kfake's log lines to slog.
-type bridge struct{ log *slog.Logger }
+// logBridge writes kfake's log lines to slog.
+type logBridge struct{ log *slog.Logger }
 
-var _ kfake.Logger = bridge{}
+var _ kfake.Logger = logBridge{}
 
 // Logf logs a message of kfake. kfake logs every request at info; bridge logs these at
 // debug.
-func (b bridge) Logf(l kfake.LogLevel, format string, args ...any) {
+func (b logBridge) Logf(l kfake.LogLevel, format string, args ...any) {
 	level := slog.LevelDebug
 	switch l {
 	case kfake.LogLevelError:

@@ -16,13 +16,13 @@ import (
 const acceptAgain = 50 * time.Millisecond
 
 // openDoors opens a listener for each broker.
-func openDoors(o Options) ([]*door, error) {
+func openDoors(o Options) ([]*brokerListener, error) {
 	if err := checkHost(o.Kafka, o.Public); err != nil {
 		return nil, fmt.Errorf("listen for kafka: %w", err)
 	}
-	var doors []*door
+	var doors []*brokerListener
 	for i := range o.Brokers {
-		addr, err := nth(o.Kafka, i)
+		addr, err := brokerAddress(o.Kafka, i)
 		if err != nil {
 			return doors, fmt.Errorf("listen for kafka on %s: %w", o.Kafka, err)
 		}
@@ -34,13 +34,13 @@ func openDoors(o Options) ([]*door, error) {
 		if err != nil {
 			return doors, fmt.Errorf("listen for kafka: %w; give another address, or port 0 for a free one", err)
 		}
-		doors = append(doors, &door{Listener: l, advertised: o.Advertise, tls: o.TLS, open: map[*visitor]struct{}{}})
+		doors = append(doors, &brokerListener{Listener: l, advertised: o.Advertise, tls: o.TLS, open: map[*clientConn]struct{}{}})
 	}
 	return doors, nil
 }
 
-// nth returns the address of the i-th broker: the ports follow the given one.
-func nth(addr string, i int) (string, error) {
+// brokerAddress returns the address of the i-th broker: the ports follow the given one.
+func brokerAddress(addr string, i int) (string, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
 		return "", err
@@ -75,21 +75,21 @@ func checkHost(addr string, public bool) error {
 	return nil
 }
 
-// door is a broker's listener. It tracks the open connections, so that shut can wait
+// brokerListener is a broker's listener. It tracks the open connections, so that shut can wait
 // until all are closed; kfake's own Close does not wait.
-type door struct {
+type brokerListener struct {
 	net.Listener
 	advertised string // address for clients; if empty, the listener's own
 	tls        *tls.Config
 
 	mu       sync.Mutex
 	shutting bool
-	open     map[*visitor]struct{}
+	open     map[*clientConn]struct{}
 	wg       sync.WaitGroup
 }
 
 // Addr returns the address that clients are to connect to.
-func (d *door) Addr() net.Addr {
+func (d *brokerListener) Addr() net.Addr {
 	if d.advertised != "" {
 		return advertisedAddr(d.advertised)
 	}
@@ -105,7 +105,7 @@ func (a advertisedAddr) String() string { return string(a) }
 // Accept returns the next connection. kfake stops listening for good at the first error,
 // so Accept returns an error only if the listener is closed. It retries other errors,
 // such as too few file descriptors.
-func (d *door) Accept() (net.Conn, error) {
+func (d *brokerListener) Accept() (net.Conn, error) {
 	c, err := d.Listener.Accept()
 	for err != nil {
 		if errors.Is(err, net.ErrClosed) {
@@ -117,7 +117,7 @@ func (d *door) Accept() (net.Conn, error) {
 	if d.tls != nil {
 		c = tls.Server(c, d.tls)
 	}
-	v := &visitor{Conn: c, door: d}
+	v := &clientConn{Conn: c, door: d}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.shutting {
@@ -128,12 +128,12 @@ func (d *door) Accept() (net.Conn, error) {
 	return v, nil
 }
 
-// shut closes the listener and every connection and waits for both.
-func (d *door) shut() {
+// closeAll closes the listener and every connection and waits for both.
+func (d *brokerListener) closeAll() {
 	_ = d.Listener.Close() // kfake may have closed it already
 	d.mu.Lock()
 	d.shutting = true
-	inside := make([]*visitor, 0, len(d.open))
+	inside := make([]*clientConn, 0, len(d.open))
 	for v := range d.open {
 		inside = append(inside, v)
 	}
@@ -149,10 +149,10 @@ func closeWith(c net.Conn, err error) error {
 	return err
 }
 
-// visitor is one client's connection.
-type visitor struct {
+// clientConn is one client's connection.
+type clientConn struct {
 	net.Conn
-	door  *door
+	door  *brokerListener
 	frame frameGuard
 	once  sync.Once
 	err   error
@@ -160,7 +160,7 @@ type visitor struct {
 
 // Read reads the client's bytes, and fails at the first ones that must not reach the
 // server.
-func (v *visitor) Read(p []byte) (int, error) {
+func (v *clientConn) Read(p []byte) (int, error) {
 	n, err := v.Conn.Read(p)
 	if bad := v.frame.check(p[:n]); bad != nil {
 		return 0, closeWith(v, bad)
@@ -169,7 +169,7 @@ func (v *visitor) Read(p []byte) (int, error) {
 }
 
 // Close closes the connection; kfake calls it twice.
-func (v *visitor) Close() error {
+func (v *clientConn) Close() error {
 	v.once.Do(func() {
 		v.err = v.Conn.Close()
 		v.door.mu.Lock()

@@ -14,13 +14,13 @@ func TestDeadJoinerLeaves(t *testing.T) {
 	s := start(t, Options{})
 	living := joinRequest(2 * time.Minute)
 	joined := kmsg.NewPtrJoinGroupResponse()
-	ask1(t, s.Kafka(), living, joined)
+	requestOnce(t, s.Kafka(), living, joined)
 	living.MemberID = joined.MemberID
-	ask1(t, s.Kafka(), living, joined)
+	requestOnce(t, s.Kafka(), living, joined)
 	syncAs(t, s.Kafka(), joined)
 
 	dead := joinRequest(time.Second)
-	ask1(t, s.Kafka(), dead, joined)
+	requestOnce(t, s.Kafka(), dead, joined)
 	dead.MemberID = joined.MemberID
 	joins := s.Cluster().Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.JoinGroup}, Count: -1, Observe: true,
 		When: func(r kmsg.Request) bool { return r.(*kmsg.JoinGroupRequest).MemberID == dead.MemberID }})
@@ -30,21 +30,21 @@ func TestDeadJoinerLeaves(t *testing.T) {
 	must(t, err)
 	must(t, joins.Wait(t.Context(), 1))
 	must(t, conn.Close())
-	soon(t, "the server sees it go", func() bool { return s.doors[0].inside() == 0 })
-	ask1(t, s.Kafka(), living, joined)
+	waitEffect(t, "the server sees it go", func() bool { return s.doors[0].openConns() == 0 })
+	requestOnce(t, s.Kafka(), living, joined)
 	syncAs(t, s.Kafka(), joined)
 
-	soon(t, "the dead one has left", func() bool {
+	waitEffect(t, "the dead one has left", func() bool {
 		beat := kmsg.NewPtrHeartbeatRequest()
 		beat.SetVersion(3)
 		beat.Group, beat.MemberID, beat.Generation = "g", living.MemberID, joined.Generation
-		ask1(t, s.Kafka(), beat, kmsg.NewPtrHeartbeatResponse())
+		requestOnce(t, s.Kafka(), beat, kmsg.NewPtrHeartbeatResponse())
 		return len(s.Cluster().GroupInfo("g").Members) == 1
 	})
 }
 
-// inside returns the number of open connections.
-func (d *door) inside() int {
+// openConns returns the number of open connections.
+func (d *brokerListener) openConns() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return len(d.open)
@@ -68,7 +68,7 @@ func syncAs(t *testing.T, addr string, joined *kmsg.JoinGroupResponse) {
 	req.SetVersion(3)
 	req.Group, req.MemberID, req.Generation = "g", joined.MemberID, joined.Generation
 	resp := kmsg.NewPtrSyncGroupResponse()
-	ask1(t, addr, req, resp)
+	requestOnce(t, addr, req, resp)
 	if resp.ErrorCode != 0 {
 		t.Fatal("sync:", resp.ErrorCode)
 	}

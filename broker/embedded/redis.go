@@ -40,15 +40,15 @@ func moveTime(ctx context.Context, m *miniredis.Miniredis) {
 		case <-t.C:
 		}
 		now := time.Now()
-		m.FastForward(aged(now.Sub(last), due))
+		m.FastForward(ageTime(now.Sub(last), due))
 		last, due = now, nextTick(time.Since(now))
 		t.Reset(due)
 	}
 }
 
-// aged returns the time by which a tick ages all keys, even recently set ones. If a
+// ageTime returns the time by which a tick ages all keys, even recently set ones. If a
 // tick is late on a busy machine, a lease of half a second that was taken in the meantime
 // must not expire at once.
-func aged(since, due time.Duration) time.Duration { return min(since, due) }
+func ageTime(since, due time.Duration) time.Duration { return min(since, due) }
 
 func nextTick(cost time.Duration) time.Duration { return max(tick, tickShare*cost) }

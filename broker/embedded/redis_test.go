@@ -14,7 +14,7 @@ func TestKeysExpire(t *testing.T) {
 	must(t, r.Set(t.Context(), "long", 1, time.Hour).Err())
 	began := time.Now()
 	must(t, r.Set(t.Context(), "short", 1, 300*time.Millisecond).Err())
-	soon(t, "the key has expired", func() bool { return r.Exists(t.Context(), "short").Val() == 0 })
+	waitEffect(t, "the key has expired", func() bool { return r.Exists(t.Context(), "short").Val() == 0 })
 	if took := time.Since(began); took < 150*time.Millisecond {
 		t.Errorf("300 ms took %v", took)
 	}
@@ -38,7 +38,7 @@ func TestNextTick(t *testing.T) {
 // A late tick does not expire a recently set key.
 func TestALateTick(t *testing.T) {
 	for since, want := range map[time.Duration]time.Duration{90 * time.Millisecond: 90 * time.Millisecond, tick: tick, time.Minute: tick} {
-		if got := aged(since, tick); got != want {
+		if got := ageTime(since, tick); got != want {
 			t.Errorf("after %v keys age by %v, want %v", since, got, want)
 		}
 	}

@@ -41,7 +41,7 @@ func ask(t *testing.T, addr string, pool *x509.CertPool, password string) error 
 	t.Helper()
 	tr := &kafka.Transport{TLS: &tls.Config{RootCAs: pool}, SASL: plain.Mechanism{Username: "ada", Password: password}}
 	defer tr.CloseIdleConnections()
-	_, err := (&kafka.Client{Addr: kafka.TCP(addr), Transport: tr, Timeout: patience}).
+	_, err := (&kafka.Client{Addr: kafka.TCP(addr), Transport: tr, Timeout: waitLimit}).
 		Metadata(t.Context(), &kafka.MetadataRequest{})
 	return err
 }

@@ -45,7 +45,7 @@ func restoreSequences(dir string) error {
 	}
 	err := completeIndexes(dir)
 	if err == nil {
-		err = settle(dir)
+		err = abortLeftOpen(dir)
 	}
 	if err != nil {
 		return fmt.Errorf("open %s after a kill: %w", dir, err)
@@ -68,21 +68,21 @@ func restoreSequences(dir string) error {
 	return nil
 }
 
-// settle opens and closes the folder with kfake, and aborts the transactions that the
+// abortLeftOpen opens and closes the folder with kfake, and aborts the transactions that the
 // kill left open.
-func settle(dir string) error {
-	if err := replay(dir, nil); err != nil {
+func abortLeftOpen(dir string) error {
+	if err := withFolder(dir, nil); err != nil {
 		return err
 	}
 	open, err := openTransactions(dir)
 	if err != nil || len(open) == 0 {
 		return err
 	}
-	return replay(dir, func(addr string) error { return abort(addr, open) })
+	return withFolder(dir, func(addr string) error { return abortOpen(addr, open) })
 }
 
-// replay opens the folder with kfake, calls do, and closes it.
-func replay(dir string, do func(addr string) error) error {
+// withFolder opens the folder with kfake, calls do, and closes it.
+func withFolder(dir string, do func(addr string) error) error {
 	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.DataDir(dir), kfake.BrokerConfigs(brokerConfigs()),
 		kfake.ListenFn(func(network, _ string) (net.Listener, error) { return net.Listen(network, anyPort) }))
 	if err != nil {
@@ -106,8 +106,8 @@ func forgetSequences(dir string) error {
 	return err
 }
 
-// window is kfake's record of one producer in one partition.
-type window struct {
+// producerWindow is kfake's record of one producer in one partition.
+type producerWindow struct {
 	PID       int64            `json:"pid"`
 	Topic     string           `json:"topic"`
 	Partition int32            `json:"partition"`
@@ -125,7 +125,7 @@ type entry struct {
 	Offset   int64 `json:"offset"`
 }
 
-func (w *window) add(epoch int16, e entry) {
+func (w *producerWindow) add(epoch int16, e entry) {
 	if w.Seen && w.Epoch != epoch {
 		w.Entries, w.Count, w.At = [windowLen]entry{}, 0, 0
 	}
@@ -135,12 +135,12 @@ func (w *window) add(epoch int16, e entry) {
 	w.Count = min(w.Count+1, windowLen)
 }
 
-func readWindows(dir string) ([]*window, error) {
+func readWindows(dir string) ([]*producerWindow, error) {
 	partitions, err := os.ReadDir(filepath.Join(dir, "partitions"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	all := []*window{}
+	all := []*producerWindow{}
 	for _, p := range partitions {
 		some, err := readPartition(filepath.Join(dir, "partitions", p.Name()))
 		if err != nil {
@@ -151,7 +151,7 @@ func readWindows(dir string) ([]*window, error) {
 	return all, nil
 }
 
-func readPartition(dir string) ([]*window, error) {
+func readPartition(dir string) ([]*producerWindow, error) {
 	topic, partition, err := partitionOf(filepath.Base(dir))
 	if err != nil {
 		return nil, err
@@ -160,13 +160,13 @@ func readPartition(dir string) ([]*window, error) {
 	if err != nil {
 		return nil, err
 	}
-	byPID := map[int64]*window{}
+	byPID := map[int64]*producerWindow{}
 	for _, segment := range lastSegments(dir) {
 		if err := readSegment(segment, high, byPID); err != nil {
 			return nil, err
 		}
 	}
-	var all []*window
+	var all []*producerWindow
 	for pid, w := range byPID {
 		w.PID, w.Topic, w.Partition = pid, topic, partition
 		all = append(all, w)
@@ -205,12 +205,12 @@ func partitionOf(name string) (string, int32, error) {
 
 // lastSegments returns the files at the log's end, oldest first.
 func lastSegments(dir string) []string {
-	names := segments(dir)
+	names := logSegments(dir)
 	return names[max(0, len(names)-tailSegments):]
 }
 
-// segments returns a log's files, oldest first.
-func segments(dir string) []string {
+// logSegments returns a log's files, oldest first.
+func logSegments(dir string) []string {
 	names, _ := filepath.Glob(filepath.Join(dir, "*.dat")) // the pattern is valid, so there is no error
 	base := func(name string) int64 {
 		n, _ := strconv.ParseInt(strings.TrimSuffix(filepath.Base(name), ".dat"), 10, 64)
@@ -221,7 +221,7 @@ func segments(dir string) []string {
 }
 
 // readSegment counts the batches below the high watermark.
-func readSegment(name string, high int64, byPID map[int64]*window) error {
+func readSegment(name string, high int64, byPID map[int64]*producerWindow) error {
 	return eachHead(name, high, func(head [batchHead]byte, offset int64) { takeIn(head, offset, byPID) })
 }
 
@@ -250,7 +250,7 @@ func eachHead(name string, high int64, take func(head [batchHead]byte, offset in
 	}
 }
 
-func takeIn(head [batchHead]byte, offset int64, byPID map[int64]*window) {
+func takeIn(head [batchHead]byte, offset int64, byPID map[int64]*producerWindow) {
 	const control = 1 << 5
 	attributes := binary.BigEndian.Uint16(head[21:])
 	pid := int64(binary.BigEndian.Uint64(head[43:]))
@@ -261,7 +261,7 @@ func takeIn(head [batchHead]byte, offset int64, byPID map[int64]*window) {
 	count := int32(binary.BigEndian.Uint32(head[57:]))
 	w := byPID[pid]
 	if w == nil {
-		w = &window{}
+		w = &producerWindow{}
 		byPID[pid] = w
 	}
 	w.add(int16(binary.BigEndian.Uint16(head[51:])), entry{

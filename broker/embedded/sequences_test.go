@@ -37,7 +37,7 @@ func TestRetryAfterSIGKILLIsNoDuplicate(t *testing.T) {
 			mustAppend(t, again.Kafka(), pid, 7, 7) // a retry
 			mustAppend(t, again.Kafka(), pid, 5, 5) // a retry of an earlier batch
 			mustAppend(t, again.Kafka(), pid, 8, 8) // a new batch
-			if got := len(read(t, again.Kafka(), "a")); got != 9 {
+			if got := len(readTopic(t, again.Kafka(), "a")); got != 9 {
 				t.Errorf("%d records stand for 9 sent", got)
 			}
 		})
@@ -49,29 +49,29 @@ func newProducer(t *testing.T, addr string) int64 {
 	req := kmsg.NewPtrInitProducerIDRequest()
 	req.SetVersion(1)
 	resp := kmsg.NewPtrInitProducerIDResponse()
-	ask1(t, addr, req, resp)
+	requestOnce(t, addr, req, resp)
 	return resp.ProducerID
 }
 
 func mustAppend(t *testing.T, addr string, pid int64, seq int32, want int64) {
 	t.Helper()
 	part := kmsg.NewProduceRequestTopicPartition()
-	part.Records = batch(pid, seq)
+	part.Records = testBatch(pid, seq)
 	topic := kmsg.NewProduceRequestTopic()
 	topic.Topic, topic.Partitions = "a", []kmsg.ProduceRequestTopicPartition{part}
 	req := kmsg.NewPtrProduceRequest()
 	req.SetVersion(8)
 	req.Acks, req.TimeoutMillis, req.Topics = -1, 1000, []kmsg.ProduceRequestTopic{topic}
 	resp := kmsg.NewPtrProduceResponse()
-	ask1(t, addr, req, resp)
+	requestOnce(t, addr, req, resp)
 	got := resp.Topics[0].Partitions[0]
 	if got.ErrorCode != 0 || got.BaseOffset != want {
 		t.Fatalf("sequence %d: offset %d, error %d; want offset %d", seq, got.BaseOffset, got.ErrorCode, want)
 	}
 }
 
-// batch returns a batch with one record of an idempotent producer.
-func batch(pid int64, seq int32) []byte {
+// testBatch returns a batch with one record of an idempotent producer.
+func testBatch(pid int64, seq int32) []byte {
 	rec := kmsg.Record{Length: 7, Value: []byte("x")}
 	b := kmsg.RecordBatch{PartitionLeaderEpoch: -1, Magic: 2, ProducerID: pid, FirstSequence: seq,
 		NumRecords: 1, Records: rec.AppendTo(nil)}
@@ -81,8 +81,8 @@ func batch(pid int64, seq int32) []byte {
 	return raw
 }
 
-// ask1 sends one request on a new connection.
-func ask1(t *testing.T, addr string, req kmsg.Request, resp kmsg.Response) {
+// requestOnce sends one request on a new connection.
+func requestOnce(t *testing.T, addr string, req kmsg.Request, resp kmsg.Response) {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
 	must(t, err)

@@ -89,7 +89,7 @@ func (o Options) withDefaults() Options {
 type Servers struct {
 	dir     string
 	lock    *dirLock
-	doors   []*door
+	doors   []*brokerListener
 	addrs   []string
 	cluster *kfake.Cluster
 	redis   *miniredis.Miniredis
@@ -108,14 +108,14 @@ func Start(ctx context.Context, o Options) (*Servers, error) {
 	}
 	o = o.withDefaults()
 	s := &Servers{dir: o.Dir, stop: func() {}}
-	if err := s.start(o); err != nil {
+	if err := s.startParts(o); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
 }
 
-// start keeps the started parts in s, also if it fails.
-func (s *Servers) start(o Options) (err error) {
+// startParts keeps the started parts in s, also if it fails.
+func (s *Servers) startParts(o Options) (err error) {
 	if s.lock, err = lockDir(o.Dir); err != nil {
 		return err
 	}
@@ -170,21 +170,21 @@ func (s *Servers) Cluster() *kfake.Cluster { return s.cluster }
 // Close stops accepting requests, writes all data, and returns when every connection is
 // closed and the folder can be opened again.
 func (s *Servers) Close() error {
-	s.closed.Do(func() { s.err = s.close() })
+	s.closed.Do(func() { s.err = s.stopParts() })
 	return s.err
 }
 
-// close stops the parts in a fixed order. The clocks stop first, because a call into a
+// stopParts stops the parts in a fixed order. The clocks stop first, because a call into a
 // closed cluster never returns. The cluster saves before its connections are closed. The
 // lock is released last, so the next holder finds a complete folder.
-func (s *Servers) close() error {
+func (s *Servers) stopParts() error {
 	s.stop()
 	s.clocks.Wait()
 	if s.cluster != nil {
 		s.cluster.Close()
 	}
 	for _, d := range s.doors {
-		d.shut()
+		d.closeAll()
 	}
 	if s.redis != nil {
 		s.redis.Close()

@@ -20,13 +20,13 @@ const childDir = "TIDEMILL_EMBEDDED_CHILD"
 // TestMain lets the test binary be the child process that a test kills.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(childDir); dir != "" {
-		os.Exit(child(dir))
+		os.Exit(serveUntilClosed(dir))
 	}
 	os.Exit(m.Run())
 }
 
-// child serves the folder until its input is closed, which also happens if the test dies.
-func child(dir string) int {
+// serveUntilClosed serves the folder until its input is closed, which also happens if the test dies.
+func serveUntilClosed(dir string) int {
 	s, err := Start(context.Background(), Options{Dir: dir})
 	if err != nil {
 		fmt.Println("error", err)
@@ -76,15 +76,15 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// patience bounds waits; it only ends hangs.
-const patience = 2 * time.Minute
+// waitLimit bounds waits; it only ends hangs.
+const waitLimit = 2 * time.Minute
 
-// soon waits for an effect of other goroutines.
-func soon(t *testing.T, what string, done func() bool) {
+// waitEffect waits for an effect of other goroutines.
+func waitEffect(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	limit := time.After(patience)
+	limit := time.After(waitLimit)
 	for !done() {
 		select {
 		case <-tick.C:
@@ -98,7 +98,7 @@ func kafkaClient(t *testing.T, addr string) *kafka.Client {
 	t.Helper()
 	tr := &kafka.Transport{}
 	t.Cleanup(tr.CloseIdleConnections)
-	return &kafka.Client{Addr: kafka.TCP(addr), Transport: tr, Timeout: patience}
+	return &kafka.Client{Addr: kafka.TCP(addr), Transport: tr, Timeout: waitLimit}
 }
 
 func createTopic(t *testing.T, c *kafka.Client, topic string, configs ...kafka.ConfigEntry) error {
@@ -118,8 +118,8 @@ func produce(ctx context.Context, c *kafka.Client, topic, value string) (offset 
 	return r.BaseOffset, r.Error
 }
 
-// read returns the values of a topic from its start, by offset.
-func read(t *testing.T, addr, topic string) map[int64]string {
+// readTopic returns the values of a topic from its start, by offset.
+func readTopic(t *testing.T, addr, topic string) map[int64]string {
 	t.Helper()
 	conn, err := kafka.DialLeader(t.Context(), "tcp", addr, topic, 0)
 	must(t, err)
@@ -144,7 +144,7 @@ func TestServersAnswer(t *testing.T) {
 	if _, err := produce(t.Context(), c, "a", "x"); err != nil {
 		t.Fatal(err)
 	}
-	if got := read(t, s.Kafka(), "a"); len(got) != 1 || got[0] != "x" {
+	if got := readTopic(t, s.Kafka(), "a"); len(got) != 1 || got[0] != "x" {
 		t.Errorf("read %v", got)
 	}
 	r := redis.NewClient(&redis.Options{Addr: s.Redis()})

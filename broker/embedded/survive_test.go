@@ -73,7 +73,7 @@ func publishUntilKilled(t *testing.T, c *kafka.Client, kept map[int64]string, ro
 
 func mustHold(t *testing.T, addr string, kept map[int64]string) {
 	t.Helper()
-	got := read(t, addr, "kept")
+	got := readTopic(t, addr, "kept")
 	for offset, value := range kept {
 		if got[offset] != value {
 			t.Fatalf("offset %d holds %q, and %q was acknowledged there", offset, got[offset], value)
@@ -112,14 +112,14 @@ func TestRetentionAfterRestart(t *testing.T) {
 	must(t, s.Close())
 
 	s = start(t, Options{Dir: dir, Retention: time.Millisecond})
-	soon(t, "the expired record is gone", func() bool { return held(t, s.Kafka(), "short") == 0 })
-	if held(t, s.Kafka(), "ever") != 1 {
+	waitEffect(t, "the expired record is gone", func() bool { return visibleRecords(t, s.Kafka(), "short") == 0 })
+	if visibleRecords(t, s.Kafka(), "ever") != 1 {
 		t.Error("what never expires is gone")
 	}
 }
 
-// held returns the number of records of the topic that readers can see.
-func held(t *testing.T, addr, topic string) int64 {
+// visibleRecords returns the number of records of the topic that readers can see.
+func visibleRecords(t *testing.T, addr, topic string) int64 {
 	t.Helper()
 	conn, err := kafka.DialLeader(t.Context(), "tcp", addr, topic, 0)
 	must(t, err)

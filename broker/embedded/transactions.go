@@ -66,8 +66,8 @@ func openIn(dir string) ([]openTransaction, error) {
 		return nil, err
 	}
 	epochs := map[int64]int16{}
-	for _, segment := range segments(dir) {
-		if err := eachHead(segment, high, func(head [batchHead]byte, _ int64) { follow(head, epochs) }); err != nil {
+	for _, segment := range logSegments(dir) {
+		if err := eachHead(segment, high, func(head [batchHead]byte, _ int64) { trackTransactions(head, epochs) }); err != nil {
 			return nil, err
 		}
 	}
@@ -78,8 +78,8 @@ func openIn(dir string) ([]openTransaction, error) {
 	return all, nil
 }
 
-// follow records in open which producers have an open transaction.
-func follow(head [batchHead]byte, open map[int64]int16) {
+// trackTransactions records in open which producers have an open transaction.
+func trackTransactions(head [batchHead]byte, open map[int64]int16) {
 	const transactional, control = 1 << 4, 1 << 5
 	attributes := binary.BigEndian.Uint16(head[21:])
 	pid := int64(binary.BigEndian.Uint64(head[43:]))
@@ -91,8 +91,8 @@ func follow(head [batchHead]byte, open map[int64]int16) {
 	}
 }
 
-// abort writes the abort markers.
-func abort(addr string, open []openTransaction) error {
+// abortOpen writes the abort markers.
+func abortOpen(addr string, open []openTransaction) error {
 	req := kmsg.NewPtrWriteTxnMarkersRequest()
 	req.SetVersion(1)
 	for _, o := range open {
@@ -185,8 +185,8 @@ func shareRoom(req *kmsg.FetchRequest) {
 
 const lookForDead = 500 * time.Millisecond
 
-// joiners are members that sent a JoinGroup and no request after it.
-type joiners struct {
+// silentJoiners are members that sent a JoinGroup and no request after it.
+type silentJoiners struct {
 	mu      sync.Mutex
 	waiting map[joiner]time.Time // end of the time in which each may be silent
 }
@@ -195,8 +195,8 @@ type joiner struct{ group, member string }
 
 // watchJoiners sees every request that shows that a member is alive, and leaves the
 // answer to kfake.
-func watchJoiners(c *kfake.Cluster) *joiners {
-	j := &joiners{waiting: map[joiner]time.Time{}}
+func watchJoiners(c *kfake.Cluster) *silentJoiners {
+	j := &silentJoiners{waiting: map[joiner]time.Time{}}
 	for _, key := range []kmsg.Key{kmsg.JoinGroup, kmsg.SyncGroup, kmsg.Heartbeat} {
 		c.ControlKey(int16(key), func(req kmsg.Request) (kmsg.Response, error, bool) {
 			c.KeepControl()
@@ -207,7 +207,7 @@ func watchJoiners(c *kfake.Cluster) *joiners {
 	return j
 }
 
-func (j *joiners) saw(r kmsg.Request) {
+func (j *silentJoiners) saw(r kmsg.Request) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	switch req := r.(type) {
@@ -224,8 +224,8 @@ func (j *joiners) saw(r kmsg.Request) {
 	}
 }
 
-// overdue removes and returns the members that have been silent for too long.
-func (j *joiners) overdue(now time.Time) []joiner {
+// takeOverdue removes and returns the members that have been silent for too long.
+func (j *silentJoiners) takeOverdue(now time.Time) []joiner {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	var all []joiner
@@ -239,7 +239,7 @@ func (j *joiners) overdue(now time.Time) []joiner {
 }
 
 // removeDead removes dead members until the context ends.
-func (s *Servers) removeDead(ctx context.Context, j *joiners, log *slog.Logger) {
+func (s *Servers) removeDead(ctx context.Context, j *silentJoiners, log *slog.Logger) {
 	t := time.NewTicker(lookForDead)
 	defer t.Stop()
 	for {
@@ -247,8 +247,8 @@ func (s *Servers) removeDead(ctx context.Context, j *joiners, log *slog.Logger) 
 		case <-ctx.Done():
 			return
 		case now := <-t.C:
-			for _, who := range j.overdue(now) {
-				if err := s.leave(who); err != nil {
+			for _, who := range j.takeOverdue(now) {
+				if err := s.leaveGroup(who); err != nil {
 					log.Warn("a dead member could not be removed", "group", who.group, "reason", err)
 				}
 			}
@@ -256,9 +256,9 @@ func (s *Servers) removeDead(ctx context.Context, j *joiners, log *slog.Logger) 
 	}
 }
 
-// leave sends a LeaveGroup for a member. The code in the answer does not matter: an
+// leaveGroup sends a LeaveGroup for a member. The code in the answer does not matter: an
 // unknown member is already gone.
-func (s *Servers) leave(who joiner) error {
+func (s *Servers) leaveGroup(who joiner) error {
 	req := kmsg.NewPtrLeaveGroupRequest()
 	req.SetVersion(1)
 	req.Group, req.MemberID = who.group, who.member

@@ -27,7 +27,7 @@ func TestOpenTransactionStaysAborted(t *testing.T) {
 	end := kmsg.NewPtrEndTxnRequest()
 	end.TransactionalID, end.ProducerID, end.ProducerEpoch, end.Commit = "tx", pid, epoch, true
 	ended := kmsg.NewPtrEndTxnResponse()
-	ask1(t, addr, end, ended)
+	requestOnce(t, addr, end, ended)
 	if ended.ErrorCode != 0 {
 		t.Fatal("end:", ended.ErrorCode)
 	}
@@ -63,12 +63,12 @@ func writeInTransaction(t *testing.T, addr string) (pid int64, epoch int16) {
 	init := kmsg.NewPtrInitProducerIDRequest()
 	init.TransactionalID, init.TransactionTimeoutMillis, init.ProducerID, init.ProducerEpoch = &id, 10000, -1, -1
 	inited := kmsg.NewPtrInitProducerIDResponse()
-	ask1(t, addr, init, inited)
+	requestOnce(t, addr, init, inited)
 	pid, epoch = inited.ProducerID, inited.ProducerEpoch
 	add := kmsg.NewPtrAddPartitionsToTxnRequest()
 	add.TransactionalID, add.ProducerID, add.ProducerEpoch = id, pid, epoch
 	add.Topics = []kmsg.AddPartitionsToTxnRequestTopic{{Topic: "a", Partitions: []int32{0}}}
-	ask1(t, addr, add, kmsg.NewPtrAddPartitionsToTxnResponse())
+	requestOnce(t, addr, add, kmsg.NewPtrAddPartitionsToTxnResponse())
 	req := kmsg.NewPtrProduceRequest()
 	req.SetVersion(8)
 	part := kmsg.NewProduceRequestTopicPartition()
@@ -77,7 +77,7 @@ func writeInTransaction(t *testing.T, addr string) (pid int64, epoch int16) {
 	topic.Topic, topic.Partitions = "a", []kmsg.ProduceRequestTopicPartition{part}
 	req.TransactionID, req.Acks, req.TimeoutMillis, req.Topics = &id, -1, 1000, []kmsg.ProduceRequestTopic{topic}
 	resp := kmsg.NewPtrProduceResponse()
-	ask1(t, addr, req, resp)
+	requestOnce(t, addr, req, resp)
 	if code := resp.Topics[0].Partitions[0].ErrorCode; code != 0 {
 		t.Fatal("produce:", code)
 	}
@@ -85,7 +85,7 @@ func writeInTransaction(t *testing.T, addr string) (pid int64, epoch int16) {
 }
 
 func transactionalBatch(pid int64, epoch int16) []byte {
-	raw := batch(pid, 0)
+	raw := testBatch(pid, 0)
 	binary.BigEndian.PutUint16(raw[21:], 1<<4)
 	binary.BigEndian.PutUint16(raw[51:], uint16(epoch))
 	binary.BigEndian.PutUint32(raw[17:], crc32.Checksum(raw[21:], crc32.MakeTable(crc32.Castagnoli)))
@@ -107,7 +107,7 @@ func fetchCommittedUpTo(t *testing.T, addr string, room int32) kmsg.FetchRespons
 	req.SetVersion(11)
 	req.MaxBytes, req.IsolationLevel, req.Topics = room, 1, []kmsg.FetchRequestTopic{topic}
 	resp := kmsg.NewPtrFetchResponse()
-	ask1(t, addr, req, resp)
+	requestOnce(t, addr, req, resp)
 	if len(resp.Topics) != 1 {
 		t.Fatalf("the fetch answers %v", resp)
 	}

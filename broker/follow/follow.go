@@ -56,7 +56,7 @@ func Open(ctx context.Context, b *broker.Broker, o Options) (*Follower, error) {
 		}
 	}
 	if err == nil {
-		err = f.open(ctx)
+		err = f.openConsumer(ctx)
 	}
 	if err == nil {
 		err = f.catchUp(ctx, ends)
@@ -69,12 +69,12 @@ func Open(ctx context.Context, b *broker.Broker, o Options) (*Follower, error) {
 	}
 	life, stop := context.WithCancel(context.Background())
 	f.stop = stop
-	f.running.Go(func() { f.run(life) })
+	f.running.Go(func() { f.readAll(life) })
 	return f, nil
 }
 
-// open begins to read after the last event taken.
-func (f *Follower) open(ctx context.Context) (err error) {
+// openConsumer begins to read after the last event taken.
+func (f *Follower) openConsumer(ctx context.Context) (err error) {
 	f.consumer, err = f.b.Consumer(ctx, broker.ConsumerOptions{Streams: []string{f.o.Stream}, Start: broker.Earliest(), MaxBytes: f.o.MaxBytes,
 		Assigned: func(_ context.Context, at []broker.Position) ([]broker.Position, error) {
 			f.mu.Lock() // the consumer calls this hook for added partitions too
@@ -125,9 +125,9 @@ func (f *Follower) next(ctx context.Context) error {
 	return nil
 }
 
-// run reads until the context ends. It survives errors that end a consumer, such as a
+// readAll reads until the context ends. It survives errors that end a consumer, such as a
 // stream that was deleted and created again.
-func (f *Follower) run(ctx context.Context) {
+func (f *Follower) readAll(ctx context.Context) {
 	backoff := retry.Backoff{First: firstPause, Cap: longestPause}
 	for {
 		err := f.next(ctx)
@@ -152,7 +152,7 @@ func (f *Follower) run(ctx context.Context) {
 func (f *Follower) reopen(ctx context.Context) {
 	old := f.consumer
 	_ = old.Close(ctx) // the consumer has ended and has no group to leave
-	if err := f.open(ctx); err != nil {
+	if err := f.openConsumer(ctx); err != nil {
 		f.consumer = old
 	}
 }

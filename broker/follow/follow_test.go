@@ -15,7 +15,7 @@ import (
 // followerWorld is a stream on servers that may be restarted, with the events that a
 // follower has taken.
 type followerWorld struct {
-	*world
+	*testWorld
 	options embedded.Options
 	servers *embedded.Servers
 
@@ -27,7 +27,7 @@ func newFollowerWorld(t *testing.T, o embedded.Options) *followerWorld {
 	t.Helper()
 	w := &followerWorld{options: o, taken: map[string]int{}}
 	w.serve(t)
-	w.world = newWorld(t, w.servers.Kafka(), 2)
+	w.testWorld = newWorld(t, w.servers.Kafka(), 2)
 	return w
 }
 
@@ -51,8 +51,8 @@ func (w *followerWorld) follow() *Follower {
 	return f
 }
 
-// has waits until n events have been taken, each once.
-func (w *followerWorld) has(n int) {
+// waitTaken waits until n events have been taken, each once.
+func (w *followerWorld) waitTaken(n int) {
 	w.Helper()
 	tick := time.NewTicker(2 * time.Millisecond) // polling slowly leaves the processor to the follower
 	defer tick.Stop()
@@ -86,7 +86,7 @@ func TestOpenReturnsWhenAllIsTaken(t *testing.T) {
 		t.Errorf("%d of 30 had been taken", n)
 	}
 	w.publish("after", 10)
-	w.has(40)
+	w.waitTaken(40)
 }
 
 func TestAStreamMayGrowAndKafkaMayGo(t *testing.T) {
@@ -96,10 +96,10 @@ func TestAStreamMayGrowAndKafkaMayGo(t *testing.T) {
 	w.must(w.servers.Close())
 	w.serve(t)
 	w.publish("between", 10)
-	w.has(20)
+	w.waitTaken(20)
 	w.grow(6)
 	w.publish("after", 30)
-	w.has(50)
+	w.waitTaken(50)
 }
 
 func TestAFollowerReadsOnAfterAnError(t *testing.T) {
@@ -108,7 +108,7 @@ func TestAFollowerReadsOnAfterAnError(t *testing.T) {
 	f := w.follow()
 	w.must(f.consumer.Close(t.Context())) // simulates an end of the consumer, such as a stream denied for a minute
 	w.publish("after", 10)
-	w.has(20)
+	w.waitTaken(20)
 }
 
 func TestAStreamThatIsNotThereIsToldAtOnce(t *testing.T) {

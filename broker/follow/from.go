@@ -30,7 +30,7 @@ func ParseFrom(text string, now time.Time) (broker.Start, error) {
 	if err != nil {
 		return broker.Start{}, err
 	}
-	return since(at), nil
+	return fromTime(at), nil
 }
 
 var errNoTime = errors.New("give a time ago such as -1h, or a time such as 2026-01-31T15:04:05Z")
@@ -53,9 +53,9 @@ func ParseTime(text string, now time.Time) (time.Time, error) {
 	return time.Time{}, fmt.Errorf("%q is no time: %w", text, errNoTime)
 }
 
-// since maps a time before 1970 to the earliest offset: no record is older, and Kafka
+// fromTime maps a time before 1970 to the earliest offset: no record is older, and Kafka
 // takes a negative time for a fault or a special value.
-func since(at time.Time) broker.Start {
+func fromTime(at time.Time) broker.Start {
 	if at.UnixMilli() < 0 {
 		return broker.Earliest()
 	}

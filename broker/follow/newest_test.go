@@ -18,18 +18,18 @@ func TestNewest(t *testing.T) {
 	for _, end := range ends {
 		last[end.Partition] = end.Offset
 	}
-	for _, e := range w.rest(w.open(ReaderOptions{Start: broker.Earliest(), ToEnd: true, Newest: 40})) {
+	for _, e := range w.restOfEvents(w.open(ReaderOptions{Start: broker.Earliest(), ToEnd: true, Newest: 40})) {
 		if e.Offset < last[e.Partition]-10 {
 			t.Errorf("offset %d of partition %d, which ends at %d, is none of its newest ten", e.Offset, e.Partition, last[e.Partition])
 		}
 	}
-	if got := w.rest(w.open(ReaderOptions{Start: broker.Earliest(), ToEnd: true, Newest: 40})); len(got) != 40 {
+	if got := w.restOfEvents(w.open(ReaderOptions{Start: broker.Earliest(), ToEnd: true, Newest: 40})); len(got) != 40 {
 		t.Errorf("%d events, want 40", len(got))
 	}
-	if got := w.rest(w.open(ReaderOptions{Start: broker.Earliest(), ToEnd: true, Newest: 1 << 40})); len(got) != 800 {
+	if got := w.restOfEvents(w.open(ReaderOptions{Start: broker.Earliest(), ToEnd: true, Newest: 1 << 40})); len(got) != 800 {
 		t.Errorf("%d events, want all 800", len(got))
 	}
-	if got := w.rest(w.open(ReaderOptions{Start: broker.Latest(), ToEnd: true, Newest: 40})); len(got) != 0 {
+	if got := w.restOfEvents(w.open(ReaderOptions{Start: broker.Latest(), ToEnd: true, Newest: 40})); len(got) != 0 {
 		t.Errorf("%d events from before the start", len(got))
 	}
 }

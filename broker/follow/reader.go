@@ -70,10 +70,10 @@ func OpenReader(ctx context.Context, b *broker.Broker, o ReaderOptions) (*Reader
 	}
 	options := broker.ConsumerOptions{Streams: []string{o.Stream}, Start: o.Start, MaxBytes: o.MaxBytes}
 	if o.Newest > 0 {
-		options.Assigned = r.newest(int64(max(1, o.Newest/max(1, len(ends)))))
+		options.Assigned = r.newestHook(int64(max(1, o.Newest/max(1, len(ends)))))
 	}
 	if o.Resume != nil {
-		options.Start, options.Assigned = broker.Earliest(), r.resume(o.Resume)
+		options.Start, options.Assigned = broker.Earliest(), r.resumeHook(o.Resume)
 	}
 	r.consumer, err = b.Consumer(ctx, options)
 	if err != nil {
@@ -91,12 +91,12 @@ func (r *Reader) Next(ctx context.Context) ([]Event, error) {
 		return gaps, nil
 	}
 	if !r.caughtUp {
-		r.caughtUp = r.reached()
+		r.caughtUp = r.hasReachedEnd()
 	}
 	if r.caughtUp && r.toEnd {
 		return nil, io.EOF
 	}
-	return r.gather(ctx)
+	return r.gatherRecords(ctx)
 }
 
 // Place returns the position after all records that Next has returned. It may move even
@@ -104,7 +104,7 @@ func (r *Reader) Next(ctx context.Context) ([]Event, error) {
 func (r *Reader) Place() Place {
 	p := Place{}
 	for _, at := range r.consumer.Positions() {
-		p.Set(at.Partition, r.within(at.Partition, at.Offset))
+		p.Set(at.Partition, r.limitToEnd(at.Partition, at.Offset))
 	}
 	for _, gap := range r.gaps { // Next has not returned these gaps yet; a reader that resumes here finds them again
 		p.Set(gap.Partition, r.from[gap.Partition])
@@ -112,8 +112,8 @@ func (r *Reader) Place() Place {
 	return p
 }
 
-// within limits an offset to the end at which the reader stops.
-func (r *Reader) within(partition int32, offset int64) int64 {
+// limitToEnd limits an offset to the end at which the reader stops.
+func (r *Reader) limitToEnd(partition int32, offset int64) int64 {
 	if !r.toEnd {
 		return offset
 	}
@@ -124,9 +124,9 @@ func (r *Reader) within(partition int32, offset int64) int64 {
 	return min(offset, end)
 }
 
-// reached reports whether all records have been read that existed when the reader was
+// hasReachedEnd reports whether all records have been read that existed when the reader was
 // opened. A partition added since then counts as read.
-func (r *Reader) reached() bool {
+func (r *Reader) hasReachedEnd() bool {
 	for _, at := range r.consumer.Positions() {
 		if at.Offset < r.ends[at.Partition] {
 			return false
@@ -153,8 +153,8 @@ const (
 	gatherLive = time.Millisecond
 )
 
-// gather returns the records that have arrived, in the order of time.
-func (r *Reader) gather(ctx context.Context) ([]Event, error) {
+// gatherRecords returns the records that have arrived, in the order of time.
+func (r *Reader) gatherRecords(ctx context.Context) ([]Event, error) {
 	wait, pause, most := idle, pauseBehind, gatherBehind
 	if r.caughtUp {
 		pause, most = gatherLive, gatherLive
@@ -168,7 +168,7 @@ func (r *Reader) gather(ctx context.Context) ([]Event, error) {
 		until time.Time
 	)
 	for wait > 0 && len(batch) < gatherEvents && bytes < r.most {
-		d, err := r.poll(ctx, wait)
+		d, err := r.pollOnce(ctx, wait)
 		if err != nil && len(batch) == 0 {
 			return nil, err
 		}
@@ -176,7 +176,7 @@ func (r *Reader) gather(ctx context.Context) ([]Event, error) {
 			break // the next call gets the error again
 		}
 		had := len(batch)
-		batch = r.keep(batch, d)
+		batch = r.copyRecords(batch, d)
 		for i := had; i < len(batch); i++ {
 			bytes += len(batch[i].Data)
 		}
@@ -189,8 +189,8 @@ func (r *Reader) gather(ctx context.Context) ([]Event, error) {
 	return inOrder(batch), nil
 }
 
-// poll returns nil if no delivery comes in time.
-func (r *Reader) poll(ctx context.Context, within time.Duration) (*broker.Delivery, error) {
+// pollOnce returns nil if no delivery comes in time.
+func (r *Reader) pollOnce(ctx context.Context, within time.Duration) (*broker.Delivery, error) {
 	limited, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	d, err := r.consumer.Poll(limited)
@@ -200,8 +200,8 @@ func (r *Reader) poll(ctx context.Context, within time.Duration) (*broker.Delive
 	return d, err
 }
 
-// keep copies the records of a delivery up to the reader's end.
-func (r *Reader) keep(batch []Event, d *broker.Delivery) []Event {
+// copyRecords copies the records of a delivery up to the reader's end.
+func (r *Reader) copyRecords(batch []Event, d *broker.Delivery) []Event {
 	for i := range d.Events {
 		in := &d.Events[i]
 		if r.toEnd && in.Offset >= r.ends[d.Partition] {
@@ -239,9 +239,9 @@ func inOrder(batch []Event) []Event {
 	return batch
 }
 
-// newest returns the hook that moves each partition's start forward, so that at most each
+// newestHook returns the hook that moves each partition's start forward, so that at most each
 // records remain before its end.
-func (r *Reader) newest(each int64) func(context.Context, []broker.Position) ([]broker.Position, error) {
+func (r *Reader) newestHook(each int64) func(context.Context, []broker.Position) ([]broker.Position, error) {
 	return func(_ context.Context, starts []broker.Position) ([]broker.Position, error) {
 		for i := range starts {
 			p := &starts[i]
@@ -251,13 +251,13 @@ func (r *Reader) newest(each int64) func(context.Context, []broker.Position) ([]
 	}
 }
 
-// resume returns the hook that moves partitions from their beginning to the offset where
+// resumeHook returns the hook that moves partitions from their beginning to the offset where
 // an earlier reader stopped. If that offset no longer exists, Next first reports a gap.
 // Below the stream's start, retention has deleted records before they were read. Beyond
 // its end, the log is not the one that was read, so reading continues at the end, as it
 // does if this happens later. The hook is called again for added partitions. They are
 // read from their beginning, whatever offset an earlier stream of this name had there.
-func (r *Reader) resume(from Place) func(context.Context, []broker.Position) ([]broker.Position, error) {
+func (r *Reader) resumeHook(from Place) func(context.Context, []broker.Position) ([]broker.Position, error) {
 	from = from[:min(len(from), len(r.ends))]
 	r.from = from
 	return func(_ context.Context, starts []broker.Position) ([]broker.Position, error) {

@@ -43,7 +43,7 @@ func TestReadsToTheEndInTheOrderOfTime(t *testing.T) {
 		t.Errorf("%d events, want the 500 that were there", all)
 	}
 	// Another reader resumes at the place where this one ended.
-	if late := w.rest(w.open(ReaderOptions{Resume: r.Place(), ToEnd: true})); len(late) != 10 {
+	if late := w.restOfEvents(w.open(ReaderOptions{Resume: r.Place(), ToEnd: true})); len(late) != 10 {
 		t.Errorf("%d events after the end, want 10", len(late))
 	}
 }
@@ -55,7 +55,7 @@ func TestReadsWhatComes(t *testing.T) {
 	r := w.open(ReaderOptions{Start: broker.Latest()})
 	began := r.Place()
 	w.publish("a", 1)
-	e := w.some(r)[0]
+	e := w.nextBatch(r)[0]
 	if e.ID != "a-0" || e.Err != nil || e.Stream != stream || e.Received.IsZero() || w.there[place{e.Partition, e.Offset}] != e.ID {
 		t.Errorf("%+v", e)
 	}
@@ -90,10 +90,10 @@ func TestToTheEndPassesAddedPartitions(t *testing.T) {
 	t.Parallel()
 	r := &Reader{ends: map[int32]int64{0: 1}, toEnd: true}
 	d := &broker.Delivery{Partition: 1, Events: make([]broker.Incoming, 2)}
-	if got := r.keep(nil, d); len(got) != 0 {
+	if got := r.copyRecords(nil, d); len(got) != 0 {
 		t.Errorf("%d events of it are shown", len(got))
 	}
-	if at := r.within(1, 2); at != Beginning {
+	if at := r.limitToEnd(1, 2); at != Beginning {
 		t.Errorf("another would go on at %d", at)
 	}
 }

@@ -60,7 +60,7 @@ func TestResumeMissesNothingAndReadsNothingTwice(t *testing.T) {
 }
 
 // readOn reads n more events, or all, and returns the place reached.
-func (w *world) readOn(at Place, n int, all bool, seen map[place]string) Place {
+func (w *testWorld) readOn(at Place, n int, all bool, seen map[place]string) Place {
 	w.Helper()
 	token := at.Token(stream)
 	at, err := ParseToken(token, stream)
@@ -73,7 +73,7 @@ func (w *world) readOn(at Place, n int, all bool, seen map[place]string) Place {
 	w.must(err)
 	defer func() { w.must(r.Close(w.ctx())) }()
 	at = r.Place()
-	for _, e := range w.rest(r) {
+	for _, e := range w.restOfEvents(r) {
 		if n--; n < 0 && !all {
 			return at
 		}
@@ -94,14 +94,14 @@ func TestResumeReadsAddedPartitions(t *testing.T) {
 	w := newWorld(t, addr, 2)
 	w.publish("a", 20)
 	r := w.open(ReaderOptions{Start: broker.Earliest(), ToEnd: true})
-	if n := len(w.rest(r)); n != 20 {
+	if n := len(w.restOfEvents(r)); n != 20 {
 		t.Fatalf("%d events", n)
 	}
 	at := r.Place()
 	_, err := w.b.EnsureStreams(w.ctx(), []broker.StreamSpec{{Name: stream, Partitions: 6}}, broker.EnsureOptions{Reorder: true})
 	w.must(err)
 	newWorld(t, addr, 6).publish("b", 100) // a new client, which knows the added partitions
-	all := w.rest(w.open(ReaderOptions{Resume: at, ToEnd: true}))
+	all := w.restOfEvents(w.open(ReaderOptions{Resume: at, ToEnd: true}))
 	if len(all) != 100 || !slices.ContainsFunc(all, func(e Event) bool { return e.Partition > 1 }) {
 		t.Errorf("%d events, want the 100 that came since, on all partitions", len(all))
 	}
@@ -137,7 +137,7 @@ func TestResumeTellsWhatIsGone(t *testing.T) {
 		if !toEnd {
 			continue
 		}
-		if rest := w.rest(r); len(rest) != int(ends[0])-4 || rest[0].Offset != 4 {
+		if rest := w.restOfEvents(r); len(rest) != int(ends[0])-4 || rest[0].Offset != 4 {
 			t.Errorf("%d events, want those after the gap", len(rest))
 		}
 	}
@@ -161,7 +161,7 @@ func TestGapUnderWayIsPassed(t *testing.T) {
 		}})
 	w.must(err)
 	t.Cleanup(func() { _ = r.Close(w.Context()) })
-	batch := w.some(r)
+	batch := w.nextBatch(r)
 	if e := batch[0]; e.Err == nil || e.Offset != 0 || e.Next != 10 || e.Received.IsZero() {
 		t.Errorf("%+v", e)
 	}

@@ -15,11 +15,11 @@ import (
 	"tidemill.dev/broker/embedded"
 )
 
-// patience bounds waits; it only ends hangs.
-const patience = 2 * time.Minute
+// waitLimit bounds waits; it only ends hangs.
+const waitLimit = 2 * time.Minute
 
-// world is a laptop's Kafka with one stream.
-type world struct {
+// testWorld is a laptop's Kafka with one stream.
+type testWorld struct {
 	*testing.T
 	b *broker.Broker
 	p *broker.Producer
@@ -38,7 +38,7 @@ const stream = "events"
 func serve(t *testing.T, o embedded.Options) *embedded.Servers {
 	t.Helper()
 	s, err := embedded.Start(t.Context(), o)
-	for late := time.Now().Add(patience); errors.Is(err, syscall.EADDRINUSE) && time.Now().Before(late); { // another process may have been given our former port
+	for late := time.Now().Add(waitLimit); errors.Is(err, syscall.EADDRINUSE) && time.Now().Before(late); { // another process may have been given our former port
 		<-time.After(50 * time.Millisecond)
 		s, err = embedded.Start(t.Context(), o)
 	}
@@ -49,9 +49,9 @@ func serve(t *testing.T, o embedded.Options) *embedded.Servers {
 	return s
 }
 
-func newWorld(t *testing.T, addr string, partitions int) *world {
+func newWorld(t *testing.T, addr string, partitions int) *testWorld {
 	t.Helper()
-	w := &world{T: t, there: map[place]string{}}
+	w := &testWorld{T: t, there: map[place]string{}}
 	names, err := tidemill.NewNames("")
 	w.must(err)
 	w.b, err = broker.Open(w.ctx(), broker.Options{Addr: addr, Names: names})
@@ -64,27 +64,27 @@ func newWorld(t *testing.T, addr string, partitions int) *world {
 	return w
 }
 
-func (w *world) ctx() context.Context {
-	ctx, cancel := context.WithTimeout(w.Context(), patience)
+func (w *testWorld) ctx() context.Context {
+	ctx, cancel := context.WithTimeout(w.Context(), waitLimit)
 	w.Cleanup(cancel)
 	return ctx
 }
 
-func (w *world) must(err error) {
+func (w *testWorld) must(err error) {
 	w.Helper()
 	if err != nil {
 		w.Fatal(err)
 	}
 }
 
-func (w *world) grow(partitions int) {
+func (w *testWorld) grow(partitions int) {
 	w.Helper()
 	_, err := w.b.EnsureStreams(w.ctx(), []broker.StreamSpec{{Name: stream, Partitions: partitions}}, broker.EnsureOptions{})
 	w.must(err)
 }
 
 // publish publishes n events with as many keys and waits for the acknowledgements.
-func (w *world) publish(name string, n int) {
+func (w *testWorld) publish(name string, n int) {
 	w.Helper()
 	var all sync.WaitGroup
 	for i := range n {
@@ -104,7 +104,7 @@ func (w *world) publish(name string, n int) {
 	all.Wait()
 }
 
-func (w *world) open(o ReaderOptions) *Reader {
+func (w *testWorld) open(o ReaderOptions) *Reader {
 	w.Helper()
 	o.Stream = stream
 	r, err := OpenReader(w.ctx(), w.b, o)
@@ -113,8 +113,8 @@ func (w *world) open(o ReaderOptions) *Reader {
 	return r
 }
 
-// rest returns all events up to the reader's end.
-func (w *world) rest(r *Reader) (all []Event) {
+// restOfEvents returns all events up to the reader's end.
+func (w *testWorld) restOfEvents(r *Reader) (all []Event) {
 	w.Helper()
 	for ctx := w.ctx(); ; {
 		batch, err := r.Next(ctx)
@@ -126,8 +126,8 @@ func (w *world) rest(r *Reader) (all []Event) {
 	}
 }
 
-// some returns the next batch of a reader without an end.
-func (w *world) some(r *Reader) []Event {
+// nextBatch returns the next batch of a reader without an end.
+func (w *testWorld) nextBatch(r *Reader) []Event {
 	w.Helper()
 	for ctx := w.ctx(); ; {
 		batch, err := r.Next(ctx)

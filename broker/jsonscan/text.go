@@ -21,7 +21,7 @@ func ReadString(b []byte, i int) (s String) {
 		var high uint64
 		for i+8 <= len(b) {
 			w := binary.LittleEndian.Uint64(b[i:])
-			if found := special(w); found != 0 {
+			if found := markSpecial(w); found != 0 {
 				n := bits.TrailingZeros64(found) &^ 7
 				high |= w & (1<<n - 1)
 				i += n / 8
@@ -55,12 +55,12 @@ const (
 	highs = 0x8080808080808080
 )
 
-// zeros marks the zero bytes of a word. Above the first one it may mark others too.
-func zeros(w uint64) uint64 { return (w - ones) &^ w & highs }
+// markZeros marks the zero bytes of a word. Above the first one it may mark others too.
+func markZeros(w uint64) uint64 { return (w - ones) &^ w & highs }
 
-// special marks the bytes that a string cannot hold unescaped.
-func special(w uint64) uint64 {
-	return zeros(w^('"'*ones)) | zeros(w^('\\'*ones)) | (w-' '*ones)&^w&highs
+// markSpecial marks the bytes that a string cannot hold unescaped.
+func markSpecial(w uint64) uint64 {
+	return markZeros(w^('"'*ones)) | markZeros(w^('\\'*ones)) | (w-' '*ones)&^w&highs
 }
 
 func skipEscape(b []byte, i int) int {
@@ -100,14 +100,14 @@ func hex4(b []byte, i int) rune {
 	return r
 }
 
-// plain reports whether a literal's bytes are its text: no escapes, valid UTF-8.
-func (s String) plain(b []byte, i int) bool {
+// isPlain reports whether a literal's bytes are its text: no escapes, valid UTF-8.
+func (s String) isPlain(b []byte, i int) bool {
 	return !s.Escaped && (!s.wide || utf8.Valid(b[i+1:s.End-1]))
 }
 
 // Is reports whether the literal at i spells a name.
 func (s String) Is(b []byte, i int, name string) bool {
-	if s.plain(b, i) {
+	if s.isPlain(b, i) {
 		return string(b[i+1:s.End-1]) == name
 	}
 	var short [64]byte
@@ -124,7 +124,7 @@ func Text(b []byte, i int, memory []byte) (s string, end int, grown []byte) {
 	switch {
 	case l.End < 0:
 		return "", -1, memory
-	case l.plain(b, i):
+	case l.isPlain(b, i):
 		return AsText(b[i+1 : l.End-1]), l.End, memory
 	}
 	start := len(memory)

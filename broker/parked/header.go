@@ -62,7 +62,7 @@ func Wrap(v *broker.View, name string, value []byte) (broker.View, error) {
 		return w, nil
 	}
 	w.Foreign = foreign
-	w, err := disguise(&w)
+	w, err := disguiseEvent(&w)
 	if err != nil {
 		return broker.View{}, err
 	}
@@ -89,9 +89,9 @@ func Unwrap(v broker.View, name string) (broker.View, error) {
 	return inside, nil
 }
 
-// disguise returns an event that may be published for one that may not. Key and
+// disguiseEvent returns an event that may be published for one that may not. Key and
 // data stay where they are, because they may be large.
-func disguise(v *broker.View) (broker.View, error) {
+func disguiseEvent(v *broker.View) (broker.View, error) {
 	inside := *v
 	inside.Key, inside.Data = nil, nil
 	var b bytes.Buffer // gob is used because JSON needs six bytes per control character, and headers have little room

@@ -37,11 +37,11 @@ type demo struct {
 	Options
 	dir        string // folder in which tidemill up runs
 	url, kafka string // addresses of tidemill up
-	shops      *shops
+	shops      *invoiceFunction
 }
 
-// wait is the pause between two polls.
-const wait = 50 * time.Millisecond
+// pollPause is the pause between two polls.
+const pollPause = 50 * time.Millisecond
 
 // Run runs the demo in a folder that it removes at its end. Each fault that it finds is an error.
 func Run(ctx context.Context, o Options) (err error) {
@@ -50,7 +50,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	d := &demo{Options: o, dir: dir, shops: &shops{tax: map[string]float64{"shop-1": 7}}}
+	d := &demo{Options: o, dir: dir, shops: &invoiceFunction{tax: map[string]float64{"shop-1": 7}}}
 	function, stop, err := d.shops.serve()
 	if err != nil {
 		return err
@@ -60,11 +60,11 @@ func Run(ctx context.Context, o Options) (err error) {
 	if err := os.WriteFile(filepath.Join(dir, "tidemill.yaml"), []byte(file), 0o600); err != nil {
 		return err
 	}
-	down, err := d.up(ctx)
+	down, err := d.startUp(ctx)
 	if err != nil {
 		return err
 	}
-	for _, part := range []func(context.Context) error{d.events, d.poison, d.triggers, d.models, d.scores} {
+	for _, part := range []func(context.Context) error{d.events, d.writePoison, d.triggers, d.models, d.scores} {
 		if err := part(ctx); err != nil {
 			return errors.Join(err, down(), d.log())
 		}
@@ -80,8 +80,8 @@ func quoted(text string) string {
 
 func (d *demo) say(format string, args ...any) { fmt.Fprintf(d.Out, format+"\n", args...) }
 
-// up starts tidemill up and waits until it is ready. down stops it.
-func (d *demo) up(ctx context.Context) (down func() error, err error) {
+// startUp starts tidemill up and waits until it is ready. down stops it.
+func (d *demo) startUp(ctx context.Context) (down func() error, err error) {
 	c := d.command(context.WithoutCancel(ctx), "up", "--kafka-port", "0", "--redis-port", "0", "--listen", "127.0.0.1:0")
 	log, err := os.Create(filepath.Join(d.dir, "up.log"))
 	if err != nil {
@@ -190,9 +190,9 @@ func (d *demo) get(ctx context.Context, path string, to any) error {
 	return json.NewDecoder(res.Body).Decode(to)
 }
 
-// until polls until yes returns true.
-func until(ctx context.Context, what string, yes func() (bool, error)) error {
-	tick := time.NewTicker(wait)
+// pollUntil polls until yes returns true.
+func pollUntil(ctx context.Context, what string, yes func() (bool, error)) error {
+	tick := time.NewTicker(pollPause)
 	defer tick.Stop()
 	for {
 		if done, err := yes(); done || err != nil {

@@ -54,8 +54,8 @@ func (d *demo) tail(ctx context.Context, stream string, more ...string) (<-chan 
 	return events, nil
 }
 
-// next returns the next event of a stream.
-func next(ctx context.Context, events <-chan cloudEvent) (cloudEvent, error) {
+// nextEvent returns the next event of a stream.
+func nextEvent(ctx context.Context, events <-chan cloudEvent) (cloudEvent, error) {
 	select {
 	case e, open := <-events:
 		if !open {
@@ -117,7 +117,7 @@ func (d *demo) events(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		got, err := next(ctx, read[e.stream])
+		got, err := nextEvent(ctx, read[e.stream])
 		if err != nil || got.ID != "demo-"+e.typ {
 			return errors.Join(fmt.Errorf("%s was published, and %q arrived", e.typ, got.Type), err)
 		}
@@ -161,9 +161,9 @@ type deadLetter struct {
 	Receipt *struct{ Action, Outcome string }
 }
 
-// await waits for a dead letter that matches a query.
-func (d *demo) await(ctx context.Context, query string) (found deadLetter, err error) {
-	err = until(ctx, "no dead letter was written", func() (bool, error) {
+// awaitDeadLetter waits for a dead letter that matches a query.
+func (d *demo) awaitDeadLetter(ctx context.Context, query string) (found deadLetter, err error) {
+	err = pollUntil(ctx, "no dead letter was written", func() (bool, error) {
 		var page struct{ DeadLetters []struct{ ID string } }
 		if err := d.get(ctx, "dead-letters?"+query, &page); err != nil || len(page.DeadLetters) == 0 {
 			return false, err
@@ -173,9 +173,9 @@ func (d *demo) await(ctx context.Context, query string) (found deadLetter, err e
 	return found, err
 }
 
-// poison writes a record that is not an event, as any Kafka client can, and finds it among the dead
+// writePoison writes a record that is not an event, as any Kafka client can, and finds it among the dead
 // letters.
-func (d *demo) poison(ctx context.Context) error {
+func (d *demo) writePoison(ctx context.Context) error {
 	const text = "hello, is this the printer?"
 	d.say("\nA record that is not an event, written by another Kafka client:")
 	client := kafka.Client{Addr: kafka.TCP(d.kafka), Transport: &kafka.Transport{}}
@@ -185,7 +185,7 @@ func (d *demo) poison(ctx context.Context) error {
 		return fmt.Errorf("write a record that is not an event: %w", err)
 	}
 	d.say("  %q to events/0/%d", text, res.BaseOffset)
-	letter, err := d.await(ctx, "stream=events")
+	letter, err := d.awaitDeadLetter(ctx, "stream=events")
 	if err != nil {
 		return err
 	}
@@ -203,14 +203,14 @@ func errorOf(res *kafka.ProduceResponse) error {
 	return res.Error
 }
 
-// shops is a function that a trigger calls: it answers an order with its invoice.
-type shops struct {
+// invoiceFunction is a function that a trigger calls: it answers an order with its invoice.
+type invoiceFunction struct {
 	mu  sync.Mutex
 	tax map[string]float64 // rate in percent, by shop
 }
 
 // serve starts the function on a free port.
-func (s *shops) serve() (address string, stop func(), err error) {
+func (s *invoiceFunction) serve() (address string, stop func(), err error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", nil, err
@@ -221,7 +221,7 @@ func (s *shops) serve() (address string, stop func(), err error) {
 }
 
 // ServeHTTP gets an event in binary mode and replies with one.
-func (s *shops) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (s *invoiceFunction) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var order struct{ Net float64 }
 	err := json.NewDecoder(r.Body).Decode(&order)
 	s.mu.Lock()
@@ -258,7 +258,7 @@ func (d *demo) triggers(ctx context.Context) error {
 	if err := d.order(ctx, "shop-2"); err != nil {
 		return err
 	}
-	letter, err := d.await(ctx, "trigger=billing")
+	letter, err := d.awaitDeadLetter(ctx, "trigger=billing")
 	if err != nil {
 		return err
 	}
@@ -276,7 +276,7 @@ func (d *demo) triggers(ctx context.Context) error {
 	if err := d.reply(ctx, replies, "shop-2"); err != nil {
 		return err
 	}
-	return until(ctx, "the replay has no receipt", func() (bool, error) {
+	return pollUntil(ctx, "the replay has no receipt", func() (bool, error) {
 		var now deadLetter
 		if err := d.get(ctx, "dead-letters/"+url.PathEscape(letter.Letter.ID), &now); err != nil || now.Receipt == nil {
 			return false, err
@@ -293,7 +293,7 @@ func (d *demo) order(ctx context.Context, shop string) error {
 }
 
 func (d *demo) reply(ctx context.Context, replies <-chan cloudEvent, shop string) error {
-	e, err := next(ctx, replies)
+	e, err := nextEvent(ctx, replies)
 	if err == nil && e.Subject != shop {
 		err = fmt.Errorf("a reply for %q arrived", e.Subject)
 	}

@@ -13,9 +13,9 @@ import (
 
 var bots = []string{"bot-1", "bot-2", "bot-3"}
 
-// phrases are the parts of sentences that customers write to the bots, by intent. One part of each
+// sentenceParts are the parts of sentences that customers write to the bots, by intent. One part of each
 // list makes a sentence.
-var phrases = map[string][3][4]string{
+var sentenceParts = map[string][3][4]string{
 	"track":  {{"where is", "when comes", "please find", "i wait for"}, {"my parcel", "the order", "my things", "that package"}, {"", "now", "at last", "from monday"}},
 	"refund": {{"give me back", "i want back", "please return", "refund"}, {"my money", "what i paid", "the price", "the full amount"}, {"", "today", "for the shoes", "at once"}},
 	"greet":  {{"hello", "good morning", "hi", "good evening"}, {"bot", "there", "my friend", "everybody"}, {"", "how are you", "nice to meet you", "again"}},
@@ -25,7 +25,7 @@ var intents = []string{"track", "refund", "greet"}
 
 // sentence returns the nth of the 64 sentences of an intent.
 func sentence(intent string, n int) string {
-	words := phrases[intent]
+	words := sentenceParts[intent]
 	return strings.TrimSpace(words[0][n%4] + " " + words[1][n/4%4] + " " + words[2][n/16%4])
 }
 
@@ -37,8 +37,8 @@ const (
 	noneWrong = "none"
 )
 
-// put writes the examples of a bot and commits them. The event of the commit starts a run.
-func (d *demo) put(ctx context.Context, bot, wrong string) error {
+// putExamples writes the examples of a bot and commits them. The event of the commit starts a run.
+func (d *demo) putExamples(ctx context.Context, bot, wrong string) error {
 	dir := filepath.Join(d.dir, "data", bot)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -46,7 +46,7 @@ func (d *demo) put(ctx context.Context, bot, wrong string) error {
 	var learn, held strings.Builder
 	for n := range 64 {
 		for i, intent := range intents {
-			e := example{Text: sentence(intent, n), Intent: intent}
+			e := labelledSentence{Text: sentence(intent, n), Intent: intent}
 			to := &learn
 			switch {
 			case n%5 == 0:
@@ -75,7 +75,7 @@ func (d *demo) models(ctx context.Context) error {
 	d.say("\nThree bots get data. The recipe intents trains a model from each, and its gate judges the models.\nSome labels of bot-1 are wrong, and all of bot-3:")
 	for _, bot := range bots {
 		wrong := map[string]string{"bot-1": fewWrong, "bot-2": noneWrong, "bot-3": allWrong}[bot]
-		if err := d.put(ctx, bot, wrong); err != nil {
+		if err := d.putExamples(ctx, bot, wrong); err != nil {
 			return err
 		}
 	}
@@ -83,24 +83,24 @@ func (d *demo) models(ctx context.Context) error {
 		return err
 	}
 	for _, bot := range bots {
-		if err := d.judged(ctx, bot, 1, map[string]string{"bot-1": "promoted", "bot-2": "promoted", "bot-3": "refused"}[bot]); err != nil {
+		if err := d.waitJudged(ctx, bot, 1, map[string]string{"bot-1": "promoted", "bot-2": "promoted", "bot-3": "refused"}[bot]); err != nil {
 			return err
 		}
 	}
 	d.say("  three models trained and judged, after %s in all", time.Since(began).Round(100*time.Millisecond))
 
 	d.say("\nThe data of bot-1 is repaired. The next model is compared with the champion on the same examples:")
-	if err := d.put(ctx, "bot-1", noneWrong); err != nil {
+	if err := d.putExamples(ctx, "bot-1", noneWrong); err != nil {
 		return err
 	}
-	if err := d.judged(ctx, "bot-1", 2, "promoted"); err != nil {
+	if err := d.waitJudged(ctx, "bot-1", 2, "promoted"); err != nil {
 		return err
 	}
 	d.say("\nOther labels of bot-1 become wrong. The next model is worse than the champion:")
-	if err := d.put(ctx, "bot-1", someWrong); err != nil {
+	if err := d.putExamples(ctx, "bot-1", someWrong); err != nil {
 		return err
 	}
-	if err := d.judged(ctx, "bot-1", 3, "refused"); err != nil {
+	if err := d.waitJudged(ctx, "bot-1", 3, "refused"); err != nil {
 		return err
 	}
 	if _, err := d.show(ctx, "models", "show", "intent/bot-1@3"); err != nil {
@@ -122,7 +122,7 @@ func (d *demo) models(ctx context.Context) error {
 // watch shows the progress of the first runs until all have ended.
 func (d *demo) watch(ctx context.Context) error {
 	last := ""
-	return until(ctx, "the runs have not ended", func() (bool, error) {
+	return pollUntil(ctx, "the runs have not ended", func() (bool, error) {
 		var page struct {
 			Runs []struct {
 				Key, State, Reason string
@@ -159,9 +159,9 @@ func (d *demo) watch(ctx context.Context) error {
 	})
 }
 
-// judged waits until a version has been judged, and shows the verdict.
-func (d *demo) judged(ctx context.Context, bot string, number int, want string) error {
-	return until(ctx, fmt.Sprintf("version %d of %s was not judged", number, bot), func() (bool, error) {
+// waitJudged waits until a version has been judged, and shows the verdict.
+func (d *demo) waitJudged(ctx context.Context, bot string, number int, want string) error {
+	return pollUntil(ctx, fmt.Sprintf("version %d of %s was not judged", number, bot), func() (bool, error) {
 		var model struct {
 			All []struct {
 				Number    int

@@ -20,8 +20,8 @@ const (
 	swapAfter = 2500 * time.Millisecond // the champion changes meanwhile
 )
 
-// talk is the messages to two bots, and the state of their answers.
-type talk struct {
+// conversation is the messages to two bots, and the state of their answers.
+type conversation struct {
 	said    int           // number of messages; read it after stopped is closed
 	stopped chan struct{} // closed when all messages are published
 	swapped chan struct{} // closed by the first answer of version 2
@@ -42,13 +42,13 @@ func (d *demo) scores(ctx context.Context) error {
 	d.say("\nPeople talk to the bots. The champion of each bot answers, while version 2 of intent/bot-1 becomes champion again:")
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	t := &talk{stopped: make(chan struct{}), swapped: make(chan struct{}), seen: map[int]bool{}, last: map[string]int{}, version: map[string]string{}}
+	t := &conversation{stopped: make(chan struct{}), swapped: make(chan struct{}), seen: map[int]bool{}, last: map[string]int{}, version: map[string]string{}}
 	answers, err := d.tail(ctx, "scored")
 	if err != nil {
 		return err
 	}
 	go func() {
-		if err := d.talk(ctx, t); err != nil {
+		if err := d.publishMessages(ctx, t); err != nil {
 			stop(err)
 		}
 	}()
@@ -78,8 +78,8 @@ func (d *demo) scores(ctx context.Context) error {
 	return err
 }
 
-// talk publishes batches of messages for talkFor, and until the new champion has answered.
-func (d *demo) talk(ctx context.Context, t *talk) error {
+// publishMessages publishes batches of messages for talkFor, and until the new champion has answered.
+func (d *demo) publishMessages(ctx context.Context, t *conversation) error {
 	defer close(t.stopped)
 	tick, enough := time.NewTicker(talkEvery), time.After(talkFor)
 	defer tick.Stop()
@@ -133,14 +133,14 @@ func (d *demo) publishAll(ctx context.Context, batch string) error {
 }
 
 // listen reads answers until each message has one.
-func (t *talk) listen(ctx context.Context, answers <-chan cloudEvent, say func(string, ...any)) error {
+func (t *conversation) listen(ctx context.Context, answers <-chan cloudEvent, say func(string, ...any)) error {
 	began, tick := time.Now(), time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
 		select {
 		case <-t.stopped:
 			if t.answers >= t.said {
-				t.line(began, say)
+				t.printSecond(began, say)
 				return nil
 			}
 		default:
@@ -150,17 +150,17 @@ func (t *talk) listen(ctx context.Context, answers <-chan cloudEvent, say func(s
 			if !open {
 				return fmt.Errorf("tidemill tail has ended after %d answers: %w", t.answers, context.Cause(ctx))
 			}
-			t.take(&e)
+			t.checkAnswer(&e)
 		case <-tick.C:
-			t.line(began, say)
+			t.printSecond(began, say)
 		case <-ctx.Done():
 			return fmt.Errorf("%d messages have been answered: %w", t.answers, context.Cause(ctx))
 		}
 	}
 }
 
-// take checks one answer.
-func (t *talk) take(e *cloudEvent) {
+// checkAnswer checks one answer.
+func (t *conversation) checkAnswer(e *cloudEvent) {
 	n, err := strconv.Atoi(e.CausationID)
 	before, spoke := t.last[e.Subject]
 	switch {
@@ -183,8 +183,8 @@ func (t *talk) take(e *cloudEvent) {
 	t.seen[n], t.last[e.Subject], t.version[e.Subject] = true, n, e.ModelVersion
 }
 
-// line prints the numbers of the last second.
-func (t *talk) line(began time.Time, say func(string, ...any)) {
+// printSecond prints the numbers of the last second.
+func (t *conversation) printSecond(began time.Time, say func(string, ...any)) {
 	if len(t.took) == 0 {
 		return
 	}
@@ -198,7 +198,7 @@ func (t *talk) line(began time.Time, say func(string, ...any)) {
 	t.took = t.took[:0]
 }
 
-func (t *talk) verdict() error {
+func (t *conversation) verdict() error {
 	switch {
 	case len(t.faults) > 0:
 		return fmt.Errorf("of %d answers %d are wrong: %s", t.answers, len(t.faults), t.faults[0])

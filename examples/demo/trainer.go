@@ -20,8 +20,8 @@ const (
 	rate   = 0.5
 )
 
-// example is a sentence and its intent: a line of the data.
-type example struct {
+// labelledSentence is a sentence and its intent: a line of the data.
+type labelledSentence struct {
 	Text   string `json:"text"`
 	Intent string `json:"intent"`
 }
@@ -75,14 +75,14 @@ func Train(ctx context.Context, getenv func(string) string, out io.Writer) error
 	return m.predictions(filepath.Join(to, "predictions.csv"), getenv("TIDEMILL_CHAMPION"), held)
 }
 
-func readExamples(path string) (all []example, err error) {
+func readExamples(path string) (all []labelledSentence, err error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
 	for lines := bufio.NewScanner(f); lines.Scan(); {
-		var e example
+		var e labelledSentence
 		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
 			return nil, fmt.Errorf("%s: line %d: %w", path, len(all)+1, err)
 		}
@@ -91,7 +91,7 @@ func readExamples(path string) (all []example, err error) {
 	return all, nil
 }
 
-func newModel(learn []example) *model {
+func newModel(learn []labelledSentence) *model {
 	m := &model{}
 	for _, e := range learn {
 		m.Intents = append(m.Intents, e.Intent)
@@ -127,8 +127,8 @@ func (m *model) columns(text string) (all []int) {
 	return all
 }
 
-// likely returns the likelihood of each intent.
-func (m *model) likely(columns []int) []float64 {
+// likelihoods returns the likelihood of each intent.
+func (m *model) likelihoods(columns []int) []float64 {
 	likely, sum := make([]float64, len(m.Intents)), 0.0
 	for i := range likely {
 		for _, w := range columns {
@@ -144,10 +144,10 @@ func (m *model) likely(columns []int) []float64 {
 }
 
 // epoch learns from each example once and returns the mean loss.
-func (m *model) epoch(learn []example) (loss float64) {
+func (m *model) epoch(learn []labelledSentence) (loss float64) {
 	for _, e := range learn {
 		columns := m.columns(e.Text)
-		likely, want := m.likely(columns), slices.Index(m.Intents, e.Intent)
+		likely, want := m.likelihoods(columns), slices.Index(m.Intents, e.Intent)
 		loss -= math.Log(max(likely[want], 1e-12))
 		for i := range m.Intents {
 			push := -likely[i]
@@ -163,11 +163,11 @@ func (m *model) epoch(learn []example) (loss float64) {
 }
 
 func (m *model) predict(text string) string {
-	likely := m.likely(m.columns(text))
+	likely := m.likelihoods(m.columns(text))
 	return m.Intents[slices.Index(likely, slices.Max(likely))]
 }
 
-func (m *model) accuracy(held []example) float64 {
+func (m *model) accuracy(held []labelledSentence) float64 {
 	right := 0
 	for _, e := range held {
 		if m.predict(e.Text) == e.Intent {
@@ -178,7 +178,7 @@ func (m *model) accuracy(held []example) float64 {
 }
 
 // predictions writes the truth of each held-out example, this model's prediction and, if there is a champion, the champion's.
-func (m *model) predictions(path, champion string, held []example) error {
+func (m *model) predictions(path, champion string, held []labelledSentence) error {
 	rows := [][]string{{"truth", "predicted"}}
 	for _, e := range held {
 		rows = append(rows, []string{e.Intent, m.predict(e.Text)})

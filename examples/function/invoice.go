@@ -17,8 +17,8 @@ type order struct {
 	Currency string  `json:"currency"`
 }
 
-// bill is the data of invoice-due.
-type bill struct {
+// invoiceDue is the data of invoice-due.
+type invoiceDue struct {
 	Order    string  `json:"order"`
 	Total    float64 `json:"total"`
 	Currency string  `json:"currency"`
@@ -56,7 +56,7 @@ func invoice(_ context.Context, e event.Event) ([]event.Event, error) {
 	due.SetType("invoice-due")
 	due.SetSource("/examples/function")
 	due.SetSubject(e.Subject())
-	err := due.SetData("application/json", bill{Order: e.ID(), Total: o.Total, Currency: o.Currency,
+	err := due.SetData("application/json", invoiceDue{Order: e.ID(), Total: o.Total, Currency: o.Currency,
 		Due: e.Time().Add(payWithin).UTC().Format(time.DateOnly)})
 	return []event.Event{due}, err
 }

@@ -10,8 +10,8 @@ import (
 	"tidemill.dev/functions"
 )
 
-// place posts an order as Tidemill would.
-func place(t *testing.T, subject, at, data string) *httptest.ResponseRecorder {
+// postOrder posts an order as Tidemill would.
+func postOrder(t *testing.T, subject, at, data string) *httptest.ResponseRecorder {
 	t.Helper()
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", strings.NewReader(data))
 	for name, value := range map[string]string{"ce-specversion": "1.0", "ce-id": "order-1", "ce-source": "/shop", "ce-type": "order-placed",
@@ -27,18 +27,18 @@ func place(t *testing.T, subject, at, data string) *httptest.ResponseRecorder {
 
 func TestInvoice(t *testing.T) {
 	t.Parallel()
-	w := place(t, "merchant-7", "2026-02-20T23:30:00-05:00", `{"total": 12.5}`)
+	w := postOrder(t, "merchant-7", "2026-02-20T23:30:00-05:00", `{"total": 12.5}`)
 	if w.Code != http.StatusOK || w.Header().Get("Ce-Type") != "invoice-due" || w.Header().Get("Ce-Subject") != "merchant-7" {
 		t.Fatalf("%d %v %s", w.Code, w.Header(), w.Body)
 	}
-	var got bill
+	var got invoiceDue
 	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
 		t.Fatal(err)
 	}
-	if want := (bill{Order: "order-1", Total: 12.5, Currency: "EUR", Due: "2026-03-07"}); got != want {
+	if want := (invoiceDue{Order: "order-1", Total: 12.5, Currency: "EUR", Due: "2026-03-07"}); got != want {
 		t.Errorf("the invoice is %+v, want %+v", got, want)
 	}
-	if again := place(t, "merchant-7", "2026-02-20T23:30:00-05:00", `{"total": 12.5}`); again.Header().Get("Ce-Id") != w.Header().Get("Ce-Id") {
+	if again := postOrder(t, "merchant-7", "2026-02-20T23:30:00-05:00", `{"total": 12.5}`); again.Header().Get("Ce-Id") != w.Header().Get("Ce-Id") {
 		t.Error("the same order has another invoice")
 	}
 }
@@ -57,7 +57,7 @@ func TestInvoiceRefuses(t *testing.T) {
 		{"no time", "merchant-7", "", `{"total": 3}`, http.StatusUnprocessableEntity, "needs a time"},
 		{"no number", "merchant-7", at, `{"total": "3"}`, http.StatusUnprocessableEntity, "read order order-1"},
 	} {
-		if w := place(t, c.subject, c.at, c.data); w.Code != c.status || !strings.Contains(w.Body.String(), c.says) {
+		if w := postOrder(t, c.subject, c.at, c.data); w.Code != c.status || !strings.Contains(w.Body.String(), c.says) {
 			t.Errorf("%s: %d %s, want %d %q", c.name, w.Code, w.Body, c.status, c.says)
 		}
 	}

@@ -15,14 +15,14 @@ import (
 // message is the text of a customer, and its intent.
 type message struct{ text, intent string }
 
-// data are the messages of one bot. The model never learns from the messages that measure it.
-type data struct{ learn, held []message }
+// botMessages are the messages of one bot. The model never learns from the messages that measure it.
+type botMessages struct{ learn, held []message }
 
 // heldOut is the beginning of the names of files with such messages.
 const heldOut = "held-out"
 
 // readData reads all CSV files below a folder, in the order of their names.
-func readData(folder string) (d data, err error) {
+func readData(folder string) (d botMessages, err error) {
 	err = filepath.WalkDir(folder, func(path string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() || filepath.Ext(path) != ".csv" {
 			return err

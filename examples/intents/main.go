@@ -17,7 +17,7 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
-	err := run(ctx, os.Getenv, os.Stdout)
+	err := doRun(ctx, os.Getenv, os.Stdout)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
@@ -28,8 +28,8 @@ func main() {
 // epochs are enough for the loss to settle on some hundreds of messages.
 const epochs = 300
 
-// run does a run. Its input is in the folders of the variables, its output in TIDEMILL_OUT.
-func run(ctx context.Context, variable func(string) string, log io.Writer) error {
+// doRun does a run. Its input is in the folders of the variables, its output in TIDEMILL_OUT.
+func doRun(ctx context.Context, variable func(string) string, log io.Writer) error {
 	out := variable("TIDEMILL_OUT")
 	if out == "" || variable("TIDEMILL_IN") == "" {
 		return errors.New("find TIDEMILL_IN and TIDEMILL_OUT: set them to folders, or let tidemill do it")
@@ -43,7 +43,7 @@ func run(ctx context.Context, variable func(string) string, log io.Writer) error
 		return err
 	}
 	fmt.Fprintf(log, "%d messages to learn from, %d to be measured by\n", len(d.learn), len(d.held))
-	m, err := learn(ctx, d, total, variable("TIDEMILL_CHECKPOINT"), out, log)
+	m, err := trainModel(ctx, d, total, variable("TIDEMILL_CHECKPOINT"), out, log)
 	if err != nil {
 		return err
 	}

@@ -12,17 +12,17 @@ import (
 	"testing"
 )
 
-// folders are the folders of a run.
-type folders struct {
+// runFolders are the folders of a run.
+type runFolders struct {
 	*testing.T
 	in, out, checkpoint, champion string
 }
 
 // newRun makes the folders of a run, with copies of the data folders as input.
-func newRun(t *testing.T, data ...string) *folders {
+func newRun(t *testing.T, data ...string) *runFolders {
 	t.Helper()
 	dir := t.TempDir()
-	f := &folders{t, filepath.Join(dir, "in"), filepath.Join(dir, "out"), filepath.Join(dir, "checkpoint"), filepath.Join(dir, "champion")}
+	f := &runFolders{t, filepath.Join(dir, "in"), filepath.Join(dir, "out"), filepath.Join(dir, "checkpoint"), filepath.Join(dir, "champion")}
 	for _, name := range []string{f.in, f.out, f.checkpoint, f.champion} {
 		if err := os.Mkdir(name, 0o755); err != nil {
 			t.Fatal(err)
@@ -36,23 +36,23 @@ func newRun(t *testing.T, data ...string) *folders {
 	return f
 }
 
-func (f *folders) variable(epochs string) func(string) string {
+func (f *runFolders) variable(epochs string) func(string) string {
 	return func(name string) string {
 		return map[string]string{"TIDEMILL_IN": f.in, "TIDEMILL_OUT": f.out, "TIDEMILL_CHECKPOINT": f.checkpoint, "TIDEMILL_CHAMPION": f.champion, "EPOCHS": epochs}[name]
 	}
 }
 
 // train runs the trainer, and returns its log.
-func (f *folders) train(epochs string) string {
+func (f *runFolders) train(epochs string) string {
 	f.Helper()
 	var log bytes.Buffer
-	if err := run(f.Context(), f.variable(epochs), &log); err != nil {
+	if err := doRun(f.Context(), f.variable(epochs), &log); err != nil {
 		f.Fatalf("%v\n%s", err, &log)
 	}
 	return log.String()
 }
 
-func (f *folders) read(name string) []byte {
+func (f *runFolders) read(name string) []byte {
 	f.Helper()
 	data, err := os.ReadFile(filepath.Join(f.out, name))
 	if err != nil {
@@ -61,10 +61,10 @@ func (f *folders) read(name string) []byte {
 	return data
 }
 
-// told reads metrics.json.
-func (f *folders) told() (m struct {
-	figures
-	Champion *figures
+// readMetrics reads metrics.json.
+func (f *runFolders) readMetrics() (m struct {
+	ownMetrics
+	Champion *ownMetrics
 	Learned  int
 	HeldOut  int
 }) {
@@ -75,7 +75,7 @@ func (f *folders) told() (m struct {
 	return m
 }
 
-func (f *folders) predictions() [][]string {
+func (f *runFolders) predictions() [][]string {
 	f.Helper()
 	rows, err := csv.NewReader(bytes.NewReader(f.read("predictions.csv"))).ReadAll()
 	if err != nil || len(rows) < 2 {
@@ -95,8 +95,8 @@ func accuracy(rows [][]string, column int) float64 {
 	return float64(right) / float64(len(rows)-1)
 }
 
-// curve returns the losses in metrics.jsonl.
-func (f *folders) curve() (losses []float64) {
+// readLosses returns the losses in metrics.jsonl.
+func (f *runFolders) readLosses() (losses []float64) {
 	f.Helper()
 	for line := range strings.Lines(string(f.read("metrics.jsonl"))) {
 		var step struct {
@@ -120,14 +120,14 @@ func TestThreeBots(t *testing.T) {
 			t.Parallel()
 			f := newRun(t, filepath.Join("data", bot))
 			said := f.train("")
-			told, rows := f.told(), f.predictions()
+			told, rows := f.readMetrics(), f.predictions()
 			if got := accuracy(rows, 1); got != told.Accuracy || got < want[0] || got > want[1] || len(rows)-1 != told.HeldOut {
 				t.Errorf("accuracy %v of %d, told %+v\n%s", got, len(rows)-1, told, said)
 			}
 			if !slices.Equal(rows[0], []string{"truth", "predicted"}) || told.Champion != nil || told.Learned < 150 || told.HeldOut < 40 {
 				t.Errorf("%v, %+v", rows[0], told)
 			}
-			if losses := f.curve(); len(losses) != epochs || losses[epochs-1] > losses[0]/3 {
+			if losses := f.readLosses(); len(losses) != epochs || losses[epochs-1] > losses[0]/3 {
 				t.Errorf("the loss goes %v", losses)
 			}
 			f.wantCard(f.wantSame(bot))
@@ -141,7 +141,7 @@ func TestThreeBots(t *testing.T) {
 }
 
 // wantSame reads the model from its file, and checks that it predicts the same as the trainer.
-func (f *folders) wantSame(bot string) *model {
+func (f *runFolders) wantSame(bot string) *model {
 	f.Helper()
 	m, err := readModel(f.read("model.onnx"))
 	if err != nil {
@@ -162,7 +162,7 @@ func (f *folders) wantSame(bot string) *model {
 	return m
 }
 
-func (f *folders) wantCard(m *model) {
+func (f *runFolders) wantCard(m *model) {
 	f.Helper()
 	var labels []string
 	_, list, _ := strings.Cut(string(f.read("model.yaml")), "input: text\noutput: probabilities\nlabels: ")
@@ -183,12 +183,12 @@ func TestBesideTheChampion(t *testing.T) {
 			next := newRun(t, filepath.Join("data", bot), filepath.Join("later", bot))
 			next.champion = first.out
 			said := next.train("")
-			told, rows := next.told(), next.predictions()
+			told, rows := next.readMetrics(), next.predictions()
 			if !slices.Equal(rows[0], []string{"truth", "predicted", "champion"}) || told.Champion == nil {
 				t.Fatalf("%v, %+v\n%s", rows[0], told, said)
 			}
-			if *told.Champion != first.told().figures || accuracy(rows, 2) != told.Champion.Accuracy {
-				t.Errorf("the champion was %+v, and is %+v; %v by its predictions", first.told().figures, *told.Champion, accuracy(rows, 2))
+			if *told.Champion != first.readMetrics().ownMetrics || accuracy(rows, 2) != told.Champion.Accuracy {
+				t.Errorf("the champion was %+v, and is %+v; %v by its predictions", first.readMetrics().ownMetrics, *told.Champion, accuracy(rows, 2))
 			}
 			if (told.Accuracy > told.Champion.Accuracy) != better || (told.Accuracy < told.Champion.Accuracy-0.02) == better {
 				t.Errorf("the new one has %v, the champion %v", told.Accuracy, told.Champion.Accuracy)
@@ -208,8 +208,8 @@ func TestAChampionThatCannotBeRead(t *testing.T) {
 	if said := f.train("20"); !strings.Contains(said, "the champion is not measured: read model.onnx: ") {
 		t.Errorf("it says %s", said)
 	}
-	if rows := f.predictions(); len(rows[0]) != 2 || f.told().Champion != nil {
-		t.Errorf("%v, %+v", rows[0], f.told())
+	if rows := f.predictions(); len(rows[0]) != 2 || f.readMetrics().Champion != nil {
+		t.Errorf("%v, %+v", rows[0], f.readMetrics())
 	}
 }
 
@@ -223,7 +223,7 @@ func TestLeavingAndComingBack(t *testing.T) {
 	cancel()
 	var log bytes.Buffer
 	for range 3 { // each one learns for one epoch, and exits
-		if err := run(leave, broken.variable("80"), &log); err == nil || !strings.Contains(err.Error(), "asked to leave") {
+		if err := doRun(leave, broken.variable("80"), &log); err == nil || !strings.Contains(err.Error(), "asked to leave") {
 			t.Fatalf("%v\n%s", err, &log)
 		}
 	}
@@ -233,12 +233,12 @@ func TestLeavingAndComingBack(t *testing.T) {
 	if said := broken.train("80"); !strings.Contains(said, "goes on from epoch 3\n") {
 		t.Errorf("it says %s", said)
 	}
-	if !bytes.Equal(whole.read("model.onnx"), broken.read("model.onnx")) || !slices.Equal(whole.curve(), broken.curve()) {
+	if !bytes.Equal(whole.read("model.onnx"), broken.read("model.onnx")) || !slices.Equal(whole.readLosses(), broken.readLosses()) {
 		t.Error("a run that was interrupted makes another model")
 	}
 	other := newRun(t, filepath.Join("data", "bot-shop"))
 	other.checkpoint = broken.checkpoint
-	if said := other.train("20"); !strings.Contains(said, "of other messages") || len(other.curve()) != 20 {
+	if said := other.train("20"); !strings.Contains(said, "of other messages") || len(other.readLosses()) != 20 {
 		t.Errorf("of other data it says %s", said)
 	}
 }
@@ -265,7 +265,7 @@ func TestBadData(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if err := run(t.Context(), f.variable("5"), new(bytes.Buffer)); err == nil || !strings.Contains(err.Error(), c.says) {
+			if err := doRun(t.Context(), f.variable("5"), new(bytes.Buffer)); err == nil || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("it says %v", err)
 			}
 			if _, err := os.Stat(filepath.Join(f.out, "model.onnx")); err == nil {
@@ -273,7 +273,7 @@ func TestBadData(t *testing.T) {
 			}
 		})
 	}
-	if err := run(t.Context(), func(string) string { return "" }, new(bytes.Buffer)); err == nil || !strings.Contains(err.Error(), "find TIDEMILL_IN") {
+	if err := doRun(t.Context(), func(string) string { return "" }, new(bytes.Buffer)); err == nil || !strings.Contains(err.Error(), "find TIDEMILL_IN") {
 		t.Errorf("without variables: %v", err)
 	}
 }

@@ -14,14 +14,14 @@ import (
 	"slices"
 )
 
-// figures are the trainer's own measurements. Tidemill computes others from predictions.csv.
-type figures struct {
+// ownMetrics are the trainer's own measurements. Tidemill computes others from predictions.csv.
+type ownMetrics struct {
 	Accuracy float64 `json:"accuracy"`
 	Loss     float64 `json:"loss"`
 }
 
 // measure measures the new model and the champion, if there is one, on the same held-out messages.
-func measure(out string, d data, m, champion *model, log io.Writer) error {
+func measure(out string, d botMessages, m, champion *model, log io.Writer) error {
 	rows := [][]string{{"truth", "predicted"}}
 	for _, msg := range d.held {
 		rows = append(rows, []string{msg.intent, m.predict(msg.text)})
@@ -46,7 +46,7 @@ func measure(out string, d data, m, champion *model, log io.Writer) error {
 		write(filepath.Join(out, "metrics.json"), append(text, '\n')))
 }
 
-func (m *model) figures(messages []message) (f figures) {
+func (m *model) figures(messages []message) (f ownMetrics) {
 	for _, msg := range messages {
 		right := 1e-12 // lower limit, also for an intent that the model does not know
 		if k, known := slices.BinarySearch(m.labels, msg.intent); known {

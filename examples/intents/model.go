@@ -9,8 +9,8 @@ import (
 // the ONNX file, so that both compute the same.
 type model struct {
 	labels  []string
-	singles []form // forms of words
-	pairs   []form // forms of pairs of words
+	singles []spelling // forms of words
+	pairs   []spelling // forms of pairs of words
 	columns int
 	weights []float32 // columns × labels
 	bias    []float32 // labels
@@ -18,8 +18,8 @@ type model struct {
 	lookup map[string]int // column by form; a pair is two words with a blank between them
 }
 
-// form is one spelling of a word or a pair: "refund" and "refund?" are forms of one word.
-type form struct {
+// spelling is one spelling of a word or a pair: "refund" and "refund?" are forms of one word.
+type spelling struct {
 	text   string // a word, or two words with a blank between them
 	column int
 }
@@ -47,14 +47,14 @@ func tokens(text string) []string {
 	}, text), " ")
 }
 
-// count is how often a column's word or pair is in a message.
-type count struct {
+// columnCount is how often a column's word or pair is in a message.
+type columnCount struct {
 	column int
 	times  float32
 }
 
-// counts does the same as TfIdfVectorizer, without the columns that are zero.
-func (m *model) counts(text string) (all []count) {
+// columnCounts does the same as TfIdfVectorizer, without the columns that are zero.
+func (m *model) columnCounts(text string) (all []columnCount) {
 	words := tokens(text)
 	at := map[int]int{}
 	add := func(form string) {
@@ -65,7 +65,7 @@ func (m *model) counts(text string) (all []count) {
 		i, seen := at[column]
 		if !seen {
 			i = len(all)
-			at[column], all = i, append(all, count{column: column})
+			at[column], all = i, append(all, columnCount{column: column})
 		}
 		all[i].times++
 	}
@@ -84,7 +84,7 @@ func (m *model) probabilities(text string) []float64 {
 	for k, b := range m.bias {
 		scores[k] = float64(b)
 	}
-	for _, c := range m.counts(text) {
+	for _, c := range m.columnCounts(text) {
 		row := m.weights[c.column*len(m.labels):]
 		for k := range scores {
 			scores[k] += float64(c.times) * float64(row[k])

@@ -25,7 +25,7 @@ func TestTokens(t *testing.T) {
 func TestBare(t *testing.T) {
 	t.Parallel()
 	for token, want := range map[string]string{"refund": "refund", "refund?": "refund", "refund?!": "refund", "no...": "no", "?": "", "3.5": "3.5", "it's": "it's", "": ""} {
-		if got := bare(token); got != want {
+		if got := withoutEnding(token); got != want {
 			t.Errorf("%q is %q", token, got)
 		}
 	}
@@ -38,7 +38,7 @@ func TestCounts(t *testing.T) {
 	if m.columns != 4 || !slices.Equal(m.labels, []string{"a", "b"}) { // my, refund, where; my refund
 		t.Fatalf("%d columns, %v", m.columns, m.labels)
 	}
-	for text, want := range map[string][]count{
+	for text, want := range map[string][]columnCount{
 		"":                     nil,
 		"unheard of":           nil,
 		"MY refund?":           {{0, 1}, {1, 1}, {3, 1}},
@@ -46,7 +46,7 @@ func TestCounts(t *testing.T) {
 		"my  refund":           {{0, 1}, {1, 1}},
 		"where where: where??": {{2, 3}},
 	} {
-		if got := m.counts(text); !slices.Equal(got, want) {
+		if got := m.columnCounts(text); !slices.Equal(got, want) {
 			t.Errorf("%q counts %v", text, got)
 		}
 	}
@@ -65,7 +65,7 @@ func TestSoftmax(t *testing.T) {
 func TestAModelWithoutPairs(t *testing.T) {
 	t.Parallel()
 	m := newModel([]message{{"yes", "a"}, {"yes", "a"}, {"no", "b"}, {"no", "b"}})
-	m.take([]float64{-1, 1, 1, -1, 0, 0}) // no, yes; bias
+	m.roundWeights([]float64{-1, 1, 1, -1, 0, 0}) // no, yes; bias
 	back, err := readModel(m.onnx())
 	if err != nil || back.columns != 2 || back.predict("yes!") != "a" || back.predict("No.") != "b" || back.predict("") != "a" {
 		t.Errorf("%+v, %v", back, err)
@@ -79,7 +79,7 @@ func FuzzReadModel(f *testing.F) {
 		f.Fatal(err)
 	}
 	m := newModel(d.learn[:20])
-	m.take(make([]float64, (m.columns+1)*len(m.labels)))
+	m.roundWeights(make([]float64, (m.columns+1)*len(m.labels)))
 	whole := m.onnx()
 	f.Add(whole)
 	f.Add(whole[:len(whole)/2])
@@ -99,14 +99,14 @@ func FuzzReadModel(f *testing.F) {
 // A graph of another trainer is refused.
 func TestReadOtherModels(t *testing.T) {
 	t.Parallel()
-	var other fields
+	var other protoFields
 	other.number(1, version)
-	other.group(7, func(f *fields) { node(f, "Identity", []string{"a"}, []string{"b"}, nil) })
+	other.addMessage(7, func(f *protoFields) { node(f, "Identity", []string{"a"}, []string{"b"}, nil) })
 	if _, err := readModel(other); err == nil {
 		t.Error("another graph is read")
 	}
 	m := newModel([]message{{"yes", "a"}, {"yes", "a"}, {"no", "b"}, {"no", "b"}})
-	m.take(make([]float64, 6))
+	m.roundWeights(make([]float64, 6))
 	m.bias = m.bias[:1]
 	if _, err := readModel(m.onnx()); err == nil {
 		t.Error("a model with too few weights is read")

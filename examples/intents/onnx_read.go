@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// file has the parts of an ONNX file that the model needs.
-type file struct {
+// onnxFile has the parts of an ONNX file that the model needs.
+type onnxFile struct {
 	labels    []string
 	operators []string
 	begins    []int // ngram_counts: begin of the words and of the pairs in the pool
@@ -27,11 +27,11 @@ var (
 
 // readModel reads a file that this trainer has written.
 func readModel(data []byte) (*model, error) {
-	r := &file{tensors: map[string][]float32{}}
-	err := fields(data).each(func(field, _ int, b fields) error {
+	r := &onnxFile{tensors: map[string][]float32{}}
+	err := protoFields(data).eachField(func(field, _ int, b protoFields) error {
 		switch field {
 		case 7:
-			return b.each(r.graph)
+			return b.eachField(r.graph)
 		case 14:
 			return r.metadata(b)
 		}
@@ -51,9 +51,9 @@ func readModel(data []byte) (*model, error) {
 }
 
 // metadata reads the labels; it ignores other metadata.
-func (r *file) metadata(b fields) error {
+func (r *onnxFile) metadata(b protoFields) error {
 	var name, value string
-	err := b.each(func(field, _ int, b fields) error {
+	err := b.eachField(func(field, _ int, b protoFields) error {
 		switch field {
 		case 1:
 			name = string(b)
@@ -68,10 +68,10 @@ func (r *file) metadata(b fields) error {
 	return err
 }
 
-func (r *file) graph(field, _ int, b fields) error {
+func (r *onnxFile) graph(field, _ int, b protoFields) error {
 	switch field {
 	case 1:
-		return b.each(func(field, _ int, b fields) error {
+		return b.eachField(func(field, _ int, b protoFields) error {
 			switch field {
 			case 4:
 				r.operators = append(r.operators, string(b))
@@ -86,11 +86,11 @@ func (r *file) graph(field, _ int, b fields) error {
 	return nil
 }
 
-func (r *file) attribute(b fields) error {
+func (r *onnxFile) attribute(b protoFields) error {
 	var name string
 	var numbers []int
 	var texts []string
-	err := b.each(func(field, n int, b fields) error {
+	err := b.eachField(func(field, n int, b protoFields) error {
 		switch field {
 		case 1:
 			name = string(b)
@@ -112,10 +112,10 @@ func (r *file) attribute(b fields) error {
 	return err
 }
 
-func (r *file) tensor(b fields) error {
+func (r *onnxFile) tensor(b protoFields) error {
 	var name string
 	var values []float32
-	err := b.each(func(field, _ int, b fields) error {
+	err := b.eachField(func(field, _ int, b protoFields) error {
 		switch field {
 		case 8:
 			name = string(b)
@@ -131,7 +131,7 @@ func (r *file) tensor(b fields) error {
 }
 
 // model builds the model and checks that its parts fit together.
-func (r *file) model() (*model, error) {
+func (r *onnxFile) model() (*model, error) {
 	m := &model{labels: r.labels, weights: r.tensors["weights"], bias: r.tensors["bias"]}
 	words := len(r.pool)
 	if len(r.begins) == 2 {
@@ -146,11 +146,11 @@ func (r *file) model() (*model, error) {
 		}
 		m.columns = max(m.columns, column+1)
 		if i < words {
-			m.singles = append(m.singles, form{r.pool[i], column})
+			m.singles = append(m.singles, spelling{r.pool[i], column})
 			continue
 		}
 		at := words + 2*(i-words)
-		m.pairs = append(m.pairs, form{strings.Join(r.pool[at:at+2], " "), column})
+		m.pairs = append(m.pairs, spelling{strings.Join(r.pool[at:at+2], " "), column})
 	}
 	if len(m.weights) != m.columns*len(m.labels) || len(m.bias) != len(m.labels) {
 		return nil, errDamaged

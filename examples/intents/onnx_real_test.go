@@ -33,7 +33,7 @@ func TestRealONNXRuntimeSaysTheSame(t *testing.T) {
 	}
 	t.Run("without pairs", func(t *testing.T) {
 		m := newModel([]message{{"yes", "a"}, {"yes", "a"}, {"no", "b"}, {"no", "b"}})
-		m.take([]float64{-1, 1, 1, -1, 0.5, 0})
+		m.roundWeights([]float64{-1, 1, 1, -1, 0.5, 0})
 		path := filepath.Join(t.TempDir(), "model.onnx")
 		if err := write(path, m.onnx()); err != nil {
 			t.Fatal(err)

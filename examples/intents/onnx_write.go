@@ -29,28 +29,28 @@ const (
 // StringSplit fills short rows with empty texts. No form is empty, so the other messages of a batch
 // do not change a message's probabilities.
 func (m *model) onnx() []byte {
-	var f fields
+	var f protoFields
 	f.number(1, version)
 	f.text(2, "tidemill examples/intents")
-	f.group(7, m.graph)
-	f.group(8, func(f *fields) {
+	f.addMessage(7, m.graph)
+	f.addMessage(8, func(f *protoFields) {
 		f.text(1, "")
 		f.number(2, opset)
 	})
 	labels, _ := json.Marshal(m.labels) // a list of texts cannot fail
-	f.group(14, func(f *fields) {
+	f.addMessage(14, func(f *protoFields) {
 		f.text(1, labelsProp)
 		f.text(2, string(labels))
 	})
 	return f
 }
 
-func (m *model) graph(f *fields) {
-	node(f, "StringNormalizer", []string{inputName}, []string{"lower"}, func(f *fields) {
+func (m *model) graph(f *protoFields) {
+	node(f, "StringNormalizer", []string{inputName}, []string{"lower"}, func(f *protoFields) {
 		textAttribute(f, "case_change_action", "LOWER")
 		textAttribute(f, "locale", "C") // every machine has this locale
 	})
-	node(f, "StringSplit", []string{"lower"}, []string{"words", "lengths"}, func(f *fields) {
+	node(f, "StringSplit", []string{"lower"}, []string{"words", "lengths"}, func(f *protoFields) {
 		textAttribute(f, "delimiter", " ")
 	})
 	node(f, "TfIdfVectorizer", []string{"words"}, []string{"counts"}, m.vectorizer)
@@ -59,13 +59,13 @@ func (m *model) graph(f *fields) {
 	f.text(2, "intents")
 	tensor(f, "weights", []int{m.columns, len(m.labels)}, m.weights)
 	tensor(f, "bias", []int{len(m.labels)}, m.bias)
-	port(f, 11, inputName, typeString, 0)
-	port(f, 12, outputName, typeFloat, len(m.labels))
+	describePort(f, 11, inputName, typeString, 0)
+	describePort(f, 12, outputName, typeFloat, len(m.labels))
 }
 
 // vectorizer counts words and pairs. Several forms share a column, which has the sum of their
 // counts.
-func (m *model) vectorizer(f *fields) {
+func (m *model) vectorizer(f *protoFields) {
 	var columns []int
 	var pool []string
 	for _, form := range m.singles {
@@ -87,8 +87,8 @@ func (m *model) vectorizer(f *fields) {
 	textsAttribute(f, "pool_strings", pool)
 }
 
-func node(f *fields, operator string, in, out []string, attributes func(*fields)) {
-	f.group(1, func(f *fields) {
+func node(f *protoFields, operator string, in, out []string, attributes func(*protoFields)) {
+	f.addMessage(1, func(f *protoFields) {
 		for _, name := range in {
 			f.text(1, name)
 		}
@@ -104,44 +104,44 @@ func node(f *fields, operator string, in, out []string, attributes func(*fields)
 }
 
 // attribute writes an attribute: its name, its value and, in field 20, its type.
-func attribute(f *fields, name string, kind int, value func(*fields)) {
-	f.group(5, func(f *fields) {
+func attribute(f *protoFields, name string, kind int, value func(*protoFields)) {
+	f.addMessage(5, func(f *protoFields) {
 		f.text(1, name)
 		value(f)
 		f.number(20, kind)
 	})
 }
 
-func numberAttribute(f *fields, name string, n int) {
-	attribute(f, name, 2, func(f *fields) { f.number(3, n) })
+func numberAttribute(f *protoFields, name string, n int) {
+	attribute(f, name, 2, func(f *protoFields) { f.number(3, n) })
 }
 
-func textAttribute(f *fields, name, s string) {
-	attribute(f, name, 3, func(f *fields) { f.text(4, s) })
+func textAttribute(f *protoFields, name, s string) {
+	attribute(f, name, 3, func(f *protoFields) { f.text(4, s) })
 }
 
-func numbersAttribute(f *fields, name string, all []int) {
-	attribute(f, name, 7, func(f *fields) {
+func numbersAttribute(f *protoFields, name string, all []int) {
+	attribute(f, name, 7, func(f *protoFields) {
 		for _, n := range all {
 			f.number(8, n)
 		}
 	})
 }
 
-func textsAttribute(f *fields, name string, all []string) {
-	attribute(f, name, 8, func(f *fields) {
+func textsAttribute(f *protoFields, name string, all []string) {
+	attribute(f, name, 8, func(f *protoFields) {
 		for _, s := range all {
 			f.text(9, s)
 		}
 	})
 }
 
-func tensor(f *fields, name string, dims []int, values []float32) {
+func tensor(f *protoFields, name string, dims []int, values []float32) {
 	raw := make([]byte, 0, 4*len(values))
 	for _, v := range values {
 		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(v))
 	}
-	f.group(5, func(f *fields) {
+	f.addMessage(5, func(f *protoFields) {
 		for _, n := range dims {
 			f.number(1, n)
 		}
@@ -151,18 +151,18 @@ func tensor(f *fields, name string, dims []int, values []float32) {
 	})
 }
 
-// port describes an input or output with a row for each message. Without a width it has only one
+// describePort describes an input or output with a row for each message. Without a width it has only one
 // dimension.
-func port(f *fields, field int, name string, kind, width int) {
-	f.group(field, func(f *fields) {
+func describePort(f *protoFields, field int, name string, kind, width int) {
+	f.addMessage(field, func(f *protoFields) {
 		f.text(1, name)
-		f.group(2, func(f *fields) {
-			f.group(1, func(f *fields) {
+		f.addMessage(2, func(f *protoFields) {
+			f.addMessage(1, func(f *protoFields) {
 				f.number(1, kind)
-				f.group(2, func(f *fields) {
-					f.group(1, func(f *fields) { f.text(2, "messages") })
+				f.addMessage(2, func(f *protoFields) {
+					f.addMessage(1, func(f *protoFields) { f.text(2, "messages") })
 					if width > 0 {
-						f.group(1, func(f *fields) { f.number(1, width) })
+						f.addMessage(1, func(f *protoFields) { f.number(1, width) })
 					}
 				})
 			})

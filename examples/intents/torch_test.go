@@ -15,9 +15,9 @@ import (
 	"time"
 )
 
-// pytorch returns a call of the PyTorch trainer, or of another command in its environment, with the
+// pytorchCommand returns a call of the PyTorch trainer, or of another command in its environment, with the
 // variables of a run. It uses one thread, because there is little work and other tests run.
-func (f *folders) pytorch(arguments ...string) (*exec.Cmd, *bytes.Buffer) {
+func (f *runFolders) pytorchCommand(arguments ...string) (*exec.Cmd, *bytes.Buffer) {
 	f.Helper()
 	python := os.Getenv("TIDEMILL_TORCH")
 	if python == "" {
@@ -30,9 +30,9 @@ func (f *folders) pytorch(arguments ...string) (*exec.Cmd, *bytes.Buffer) {
 	return cmd, said
 }
 
-func (f *folders) pytorchRuns(arguments ...string) string {
+func (f *runFolders) pytorchRuns(arguments ...string) string {
 	f.Helper()
-	cmd, said := f.pytorch(arguments...)
+	cmd, said := f.pytorchCommand(arguments...)
 	if err := cmd.Run(); err != nil {
 		f.Fatalf("%v\n%s", err, said)
 	}
@@ -48,7 +48,7 @@ func TestTorchByTheContract(t *testing.T) {
 	f := newRun(t, filepath.Join("data", "bot-bank"))
 	f.champion = first.out
 	said := f.pytorchRuns("train.py")
-	told, rows := f.told(), f.predictions()
+	told, rows := f.readMetrics(), f.predictions()
 	if !slices.Equal(rows[0], []string{"truth", "predicted", "champion"}) || accuracy(rows, 1) != told.Accuracy || told.Accuracy < 0.8 {
 		t.Errorf("%v, %v by its predictions, told %+v\n%s", rows[0], accuracy(rows, 1), told, said)
 	}
@@ -57,7 +57,7 @@ func TestTorchByTheContract(t *testing.T) {
 			t.Errorf("row %d: the champion said %s, and says %s", i, row[1], rows[i][2])
 		}
 	}
-	if losses := f.curve(); len(losses) != 60 || losses[59] > losses[0]/2 {
+	if losses := f.readLosses(); len(losses) != 60 || losses[59] > losses[0]/2 {
 		t.Errorf("the loss goes %v", losses)
 	}
 	d, err := readData(f.in)
@@ -68,7 +68,7 @@ func TestTorchByTheContract(t *testing.T) {
 	for _, msg := range d.held {
 		texts = append(texts, msg.text)
 	}
-	cmd, _ := f.pytorch()
+	cmd, _ := f.pytorchCommand()
 	cmd.Stdout = nil
 	probabilities := onnxRuntime(t, cmd, filepath.Join(f.out, "model.onnx"), texts)
 	m := newModel(d.learn) // only for its labels
@@ -85,22 +85,22 @@ func TestTorchGoesOn(t *testing.T) {
 	t.Parallel()
 	whole, broken := newRun(t, filepath.Join("data", "bot-shop")), newRun(t, filepath.Join("data", "bot-shop"))
 	whole.pytorchRuns("train.py")
-	broken.leaves("train.py")
+	broken.stopTrainer("train.py")
 	if said := broken.pytorchRuns("train.py"); !strings.Contains(said, "goes on from step ") {
 		t.Fatalf("it says %s", said)
 	}
 	if !bytes.Equal(whole.read("model.onnx"), broken.read("model.onnx")) {
 		t.Error("a run that was interrupted makes another model")
 	}
-	if a, b := whole.curve(), broken.curve(); !slices.Equal(a, b) {
+	if a, b := whole.readLosses(), broken.readLosses(); !slices.Equal(a, b) {
 		t.Errorf("the losses are %v and %v", a, b)
 	}
 }
 
-// leaves sends SIGTERM to the trainer after its first line of metrics.
-func (f *folders) leaves(arguments ...string) {
+// stopTrainer sends SIGTERM to the trainer after its first line of metrics.
+func (f *runFolders) stopTrainer(arguments ...string) {
 	f.Helper()
-	cmd, said := f.pytorch(arguments...)
+	cmd, said := f.pytorchCommand(arguments...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		f.Fatal(err)
@@ -132,24 +132,24 @@ func (f *folders) leaves(arguments ...string) {
 func TestTorchWithTwoWorkers(t *testing.T) {
 	t.Parallel()
 	f := newRun(t, filepath.Join("data", "bot-shop"))
-	f.workers(true)
-	if said := f.workers(false); !strings.Contains(said, "goes on from step ") || !strings.Contains(said, "2 workers") || strings.Count(said, "goes on") != 1 {
+	f.runWorkers(true)
+	if said := f.runWorkers(false); !strings.Contains(said, "goes on from step ") || !strings.Contains(said, "2 workers") || strings.Count(said, "goes on") != 1 {
 		t.Errorf("it says %s", said)
 	}
-	if told := f.told(); told.Accuracy < 0.75 || accuracy(f.predictions(), 1) != told.Accuracy {
+	if told := f.readMetrics(); told.Accuracy < 0.75 || accuracy(f.predictions(), 1) != told.Accuracy {
 		t.Errorf("%+v", told)
 	}
-	if losses := f.curve(); len(losses) != 60 || losses[59] > losses[0]/2 {
+	if losses := f.readLosses(); len(losses) != 60 || losses[59] > losses[0]/2 {
 		t.Errorf("the loss goes %v", losses)
 	}
 }
 
-// workers runs the trainer under torchrun.
-func (f *folders) workers(leave bool) string {
+// runWorkers runs the trainer under torchrun.
+func (f *runFolders) runWorkers(leave bool) string {
 	f.Helper()
 	arguments := []string{"-m", "torch.distributed.run", "--standalone", "--nproc-per-node", fmt.Sprint(2), "train.py"}
 	if leave {
-		f.leaves(arguments...)
+		f.stopTrainer(arguments...)
 		return ""
 	}
 	return f.pytorchRuns(arguments...)

@@ -29,7 +29,7 @@ type learner struct {
 }
 
 type example struct {
-	counts []count
+	counts []columnCount
 	label  int
 }
 
@@ -46,7 +46,7 @@ func newLearner(m *model, messages []message) *learner {
 	for _, msg := range messages {
 		label, _ := slices.BinarySearch(m.labels, msg.intent)
 		// The bias is the weight of an additional column that is always 1.
-		l.examples = append(l.examples, example{append(m.counts(msg.text), count{m.columns, 1}), label})
+		l.examples = append(l.examples, example{append(m.columnCounts(msg.text), columnCount{m.columns, 1}), label})
 	}
 	l.Of = digest(messages)
 	l.Weights = make([]float64, (m.columns+1)*l.labels)
@@ -86,12 +86,12 @@ func (l *learner) step() (loss float64) {
 // errAskedToLeave ends a run that a later attempt continues.
 var errAskedToLeave = errors.New("asked to leave; the checkpoint has the state")
 
-// learn trains a model on the messages. It continues from a checkpoint of the same messages, and
+// trainModel trains a model on the messages. It continues from a checkpoint of the same messages, and
 // makes the same model as without a break.
-func learn(ctx context.Context, d data, total int, checkpoint, out string, log io.Writer) (*model, error) {
+func trainModel(ctx context.Context, d botMessages, total int, checkpoint, out string, log io.Writer) (*model, error) {
 	m := newModel(d.learn)
 	if len(m.labels) < 2 || m.columns == 0 {
-		return nil, fmt.Errorf("there is too little to learn from: %d intents, %d words that are in %d messages", len(m.labels), m.columns, often)
+		return nil, fmt.Errorf("there is too little to learn from: %d intents, %d words that are in %d messages", len(m.labels), m.columns, minOccurrences)
 	}
 	l := newLearner(m, d.learn)
 	if err := l.resume(checkpoint, log); err != nil {
@@ -119,13 +119,13 @@ func learn(ctx context.Context, d data, total int, checkpoint, out string, log i
 			return nil, fmt.Errorf("epoch %d: %w", l.Epoch, err)
 		}
 	}
-	m.take(l.Weights)
+	m.roundWeights(l.Weights)
 	return m, nil
 }
 
-// take rounds the weights to the precision of the file, so that the measured model is the same as
+// roundWeights rounds the weights to the precision of the file, so that the measured model is the same as
 // the served one.
-func (m *model) take(weights []float64) {
+func (m *model) roundWeights(weights []float64) {
 	all := make([]float32, len(weights))
 	for i, w := range weights {
 		all[i] = float32(w)

@@ -5,9 +5,9 @@ import (
 	"errors"
 )
 
-// fields are an encoded message of a protocol buffer, such as an ONNX file: a list of fields, each
+// protoFields are an encoded message of a protocol buffer, such as an ONNX file: a list of fields, each
 // with a number and a kind.
-type fields []byte
+type protoFields []byte
 
 // These are the kinds of fields in this file.
 const (
@@ -15,30 +15,30 @@ const (
 	kindBytes  = 2
 )
 
-func (f *fields) number(field int, n int) {
+func (f *protoFields) number(field int, n int) {
 	*f = binary.AppendUvarint(*f, uint64(field)<<3|kindNumber)
 	*f = binary.AppendUvarint(*f, uint64(n))
 }
 
-func (f *fields) bytes(field int, b []byte) {
+func (f *protoFields) bytes(field int, b []byte) {
 	*f = binary.AppendUvarint(*f, uint64(field)<<3|kindBytes)
 	*f = binary.AppendUvarint(*f, uint64(len(b)))
 	*f = append(*f, b...)
 }
 
-func (f *fields) text(field int, s string) { f.bytes(field, []byte(s)) }
+func (f *protoFields) text(field int, s string) { f.bytes(field, []byte(s)) }
 
-// group writes a message as a field.
-func (f *fields) group(field int, fill func(*fields)) {
-	var inner fields
+// addMessage writes a message as a field.
+func (f *protoFields) addMessage(field int, fill func(*protoFields)) {
+	var inner protoFields
 	fill(&inner)
 	f.bytes(field, inner)
 }
 
 var errCut = errors.New("a field is cut off, or of a kind that is not written here")
 
-// each calls got for each field. A number is in n, any other value in b.
-func (f fields) each(got func(field, n int, b fields) error) error {
+// eachField calls got for each field. A number is in n, any other value in b.
+func (f protoFields) eachField(got func(field, n int, b protoFields) error) error {
 	for len(f) > 0 {
 		tag, a := binary.Uvarint(f)
 		if a <= 0 {
@@ -49,7 +49,7 @@ func (f fields) each(got func(field, n int, b fields) error) error {
 			return errCut
 		}
 		f = f[a+b:]
-		var inner fields
+		var inner protoFields
 		switch tag & 7 {
 		case kindNumber:
 		case kindBytes:

@@ -10,9 +10,9 @@ import (
 // each word has a form with each of them.
 var endings = [...]string{"", ".", ",", "?", "!", ";", ":", "...", "??", "!!", "?!"}
 
-// often is the number of messages that must have a word or a pair for it to count. A word of a
+// minOccurrences is the number of messages that must have a word or a pair for it to count. A word of a
 // single message would predict nothing.
-const often = 2
+const minOccurrences = 2
 
 // newModel makes a model with the words of the messages, and without weights.
 func newModel(messages []message) *model {
@@ -22,7 +22,7 @@ func newModel(messages []message) *model {
 		mine := map[string]bool{}
 		before := ""
 		for _, t := range tokens(msg.text) {
-			w := bare(t)
+			w := withoutEnding(t)
 			if w != "" && !mine[w] {
 				mine[w] = true
 				words[w]++
@@ -46,21 +46,21 @@ func newModel(messages []message) *model {
 
 // formsOf gives a column to each frequent word or pair, in alphabetical order, so that the same
 // messages give the same model.
-func (m *model) formsOf(seen map[string]int) (all []form) {
+func (m *model) formsOf(seen map[string]int) (all []spelling) {
 	for _, text := range slices.Sorted(maps.Keys(seen)) {
-		if seen[text] < often {
+		if seen[text] < minOccurrences {
 			continue
 		}
 		for _, e := range endings {
-			all = append(all, form{text + e, m.columns})
+			all = append(all, spelling{text + e, m.columns})
 		}
 		m.columns++
 	}
 	return all
 }
 
-// bare removes the longest ending.
-func bare(token string) string {
+// withoutEnding removes the longest ending.
+func withoutEnding(token string) string {
 	short := token
 	for _, e := range endings {
 		if rest, has := strings.CutSuffix(token, e); has && len(rest) < len(short) {

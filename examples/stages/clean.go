@@ -11,18 +11,18 @@ import (
 	"strings"
 )
 
-// line is a line of a chat in the chat server's log.
-type line struct {
+// chatLine is a line of a chat in the chat server's log.
+type chatLine struct {
 	From   string `json:"from"` // customer, bot or agent
 	Text   string `json:"text"`
 	Intent string `json:"intent"` // intent that an agent has given; empty if none has
 }
 
-// clean makes a file of messages from each file of chats. A repeated message is kept only once, in
+// cleanChats makes a file of messages from each file of chats. A repeated message is kept only once, in
 // the file whose name comes first. So a file with a later name does not change the results of the
 // others.
-func clean(in, out string, log io.Writer) error {
-	paths, err := files(in, ".jsonl")
+func cleanChats(in, out string, log io.Writer) error {
+	paths, err := listFiles(in, ".jsonl")
 	if err != nil {
 		return err
 	}
@@ -40,15 +40,15 @@ func clean(in, out string, log io.Writer) error {
 				kept = append(kept, m)
 			}
 		}
-		fmt.Fprintf(log, "%s: %d lines, %d messages kept\n", name(path), len(lines), len(kept))
-		if err := writeMessages(filepath.Join(out, name(path)+".csv"), kept); err != nil {
+		fmt.Fprintf(log, "%s: %d lines, %d messages kept\n", baseName(path), len(lines), len(kept))
+		if err := writeMessages(filepath.Join(out, baseName(path)+".csv"), kept); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func readLines(path string) (all []line, err error) {
+func readLines(path string) (all []chatLine, err error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -56,7 +56,7 @@ func readLines(path string) (all []line, err error) {
 	defer f.Close()
 	rows := bufio.NewScanner(f)
 	for n := 1; rows.Scan(); n++ {
-		var l line
+		var l chatLine
 		if err := json.Unmarshal(rows.Bytes(), &l); err != nil {
 			return nil, fmt.Errorf("read %s line %d: %w", path, n, err)
 		}
@@ -75,7 +75,7 @@ var (
 )
 
 // message returns the message of a line, and whether it can be used for training.
-func (l line) message() (m message, use bool) {
+func (l chatLine) message() (m message, use bool) {
 	text := address.ReplaceAllString(l.Text, "MAIL")
 	text = number.ReplaceAllString(text, "NUMBER")
 	text = strings.Join(strings.Fields(text), " ")

@@ -28,9 +28,9 @@ func run(args []string, variable func(string) string, log io.Writer) error {
 	}
 	switch strings.Join(args, " ") {
 	case "clean":
-		return clean(in, out, log)
+		return cleanChats(in, out, log)
 	case "split":
-		return split(in, out, log)
+		return splitMessages(in, out, log)
 	}
 	return fmt.Errorf("there is no stage %q: say clean or split", strings.Join(args, " "))
 }
@@ -38,8 +38,8 @@ func run(args []string, variable func(string) string, log io.Writer) error {
 // message is the text of a customer, and its intent.
 type message struct{ text, intent string }
 
-// files returns the files below a folder with an ending, in the order of their names.
-func files(folder, ending string) (paths []string, err error) {
+// listFiles returns the files below a folder with an ending, in the order of their names.
+func listFiles(folder, ending string) (paths []string, err error) {
 	err = filepath.WalkDir(folder, func(path string, e fs.DirEntry, err error) error {
 		if err == nil && !e.IsDir() && filepath.Ext(path) == ending {
 			paths = append(paths, path)
@@ -53,7 +53,7 @@ func files(folder, ending string) (paths []string, err error) {
 	return paths, err
 }
 
-// name returns the name of a file without its folder and its ending.
-func name(path string) string {
+// baseName returns the name of a file without its folder and its ending.
+func baseName(path string) string {
 	return strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))
 }

@@ -10,11 +10,11 @@ import (
 	"strings"
 )
 
-// split divides the messages of each file: four fifths for training, one fifth for measuring. The
+// splitMessages divides the messages of each file: four fifths for training, one fifth for measuring. The
 // text alone decides, so that a message always stays on its side. So no model is measured by a
 // message that an earlier one was trained on.
-func split(in, out string, log io.Writer) error {
-	paths, err := files(in, ".csv")
+func splitMessages(in, out string, log io.Writer) error {
+	paths, err := listFiles(in, ".csv")
 	if err != nil {
 		return err
 	}
@@ -31,11 +31,11 @@ func split(in, out string, log io.Writer) error {
 				learn = append(learn, m)
 			}
 		}
-		fmt.Fprintf(log, "%s: %d to learn from, %d held out\n", name(path), len(learn), len(held))
-		if err := writeMessages(filepath.Join(out, "train-"+name(path)+".csv"), learn); err != nil {
+		fmt.Fprintf(log, "%s: %d to learn from, %d held out\n", baseName(path), len(learn), len(held))
+		if err := writeMessages(filepath.Join(out, "train-"+baseName(path)+".csv"), learn); err != nil {
 			return err
 		}
-		if err := writeMessages(filepath.Join(out, "held-out-"+name(path)+".csv"), held); err != nil {
+		if err := writeMessages(filepath.Join(out, "held-out-"+baseName(path)+".csv"), held); err != nil {
 			return err
 		}
 	}

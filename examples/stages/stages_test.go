@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// stage runs a stage on files, and returns its output files.
-func stage(t *testing.T, name string, in map[string]string) map[string]string {
+// runStage runs a stage on files, and returns its output files.
+func runStage(t *testing.T, name string, in map[string]string) map[string]string {
 	t.Helper()
 	from, to := filepath.Join(t.TempDir(), "in"), filepath.Join(t.TempDir(), "out")
 	for _, dir := range []string{filepath.Join(from, "input"), to} {
@@ -55,7 +55,7 @@ func folder(t *testing.T, dir string) map[string]string {
 
 func TestClean(t *testing.T) {
 	t.Parallel()
-	got := stage(t, "clean", map[string]string{
+	got := runStage(t, "clean", map[string]string{
 		"a.jsonl": `{"from": "customer", "text": "  where is\tmy order 123456? ", "intent": "track"}
 {"from": "bot", "text": "let me look", "intent": "track"}
 {"from": "customer", "text": "thanks"}
@@ -89,8 +89,8 @@ func TestSplit(t *testing.T) {
 			rows.WriteString(line)
 		}
 	}
-	few := stage(t, "split", map[string]string{"week.csv": "text,intent\n" + rows.String()})
-	all := stage(t, "split", map[string]string{"week.csv": "text,intent\n" + more.String(), "one.csv": "text,intent\nrefund,b\n"})
+	few := runStage(t, "split", map[string]string{"week.csv": "text,intent\n" + rows.String()})
+	all := runStage(t, "split", map[string]string{"week.csv": "text,intent\n" + more.String(), "one.csv": "text,intent\nrefund,b\n"})
 	for _, file := range []string{"train-week.csv", "held-out-week.csv"} {
 		later := slices.Collect(strings.Lines(all[file]))
 		for line := range strings.Lines(few[file]) {
@@ -112,15 +112,15 @@ func TestSplit(t *testing.T) {
 func TestLaterWeeks(t *testing.T) {
 	t.Parallel()
 	raw := folder(t, filepath.Join("raw", "bot-shop"))
-	before := stage(t, "clean", raw)
+	before := runStage(t, "clean", raw)
 	maps.Copy(raw, folder(t, filepath.Join("later", "same")))
-	if same := stage(t, "clean", raw); !maps.Equal(before, same) {
+	if same := runStage(t, "clean", raw); !maps.Equal(before, same) {
 		t.Errorf("a week of repetitions changes %v", slices.Sorted(maps.Keys(same)))
 	}
 	maps.Copy(raw, folder(t, filepath.Join("later", "more")))
-	after := stage(t, "clean", raw)
+	after := runStage(t, "clean", raw)
 	wantMore(t, before, after, "week-3.csv")
-	wantMore(t, stage(t, "split", before), stage(t, "split", after), "held-out-week-3.csv", "train-week-3.csv")
+	wantMore(t, runStage(t, "split", before), runStage(t, "split", after), "held-out-week-3.csv", "train-week-3.csv")
 	if text := after["week-3.csv"]; strings.Contains(text, "@") || strings.Count(text, "\n") < 40 {
 		t.Errorf("week 3 is %s", text)
 	}

@@ -55,8 +55,8 @@ func (f File) header() (*tar.Header, error) {
 	return h, nil
 }
 
-// arrange sorts a layer's files and adds their parent folders, unless the layer has them itself.
-func arrange(files []File) ([]File, error) {
+// sortFiles sorts a layer's files and adds their parent folders, unless the layer has them itself.
+func sortFiles(files []File) ([]File, error) {
 	known := map[string]File{}
 	for _, f := range files {
 		if f.Path == "." || !fs.ValidPath(f.Path) {

@@ -48,11 +48,11 @@ func Read(r io.Reader) (Content, error) {
 	return c, nil
 }
 
-// contents are the regular files of the tar file, by their paths.
-type contents map[string][]byte
+// tarContents are the regular files of the tar file, by their paths.
+type tarContents map[string][]byte
 
-func readTar(r io.Reader) (contents, error) {
-	files := contents{}
+func readTar(r io.Reader) (tarContents, error) {
+	files := tarContents{}
 	for in := tar.NewReader(r); ; {
 		h, err := in.Next()
 		if errors.Is(err, io.EOF) {
@@ -70,7 +70,7 @@ func readTar(r io.Reader) (contents, error) {
 	}
 }
 
-func (files contents) content() (c Content, err error) {
+func (files tarContents) content() (c Content, err error) {
 	index, err := v1.ParseIndexManifest(bytes.NewReader(files["index.json"]))
 	if err != nil {
 		return c, fmt.Errorf("index.json: %w", err)
@@ -79,7 +79,7 @@ func (files contents) content() (c Content, err error) {
 		return c, fmt.Errorf("index.json has %d images, not one", len(index.Manifests))
 	}
 	top := index.Manifests[0]
-	image, err := partial.CompressedToImage(stored{files, top})
+	image, err := partial.CompressedToImage(storedImage{files, top})
 	if err != nil {
 		return c, err
 	}
@@ -96,8 +96,8 @@ func (files contents) content() (c Content, err error) {
 }
 
 // sameTables checks that both tables of contents are those of the image.
-func (files contents) sameTables(image v1.Image, name string) error {
-	want, err := tables(image, name)
+func (files tarContents) sameTables(image v1.Image, name string) error {
+	want, err := contentTables(image, name)
 	if err != nil {
 		return err
 	}
@@ -145,20 +145,20 @@ func unpacked(image v1.Image) ([]Packed, error) {
 	return packed, nil
 }
 
-// stored is an image in the tar file, with the methods that go-containerregistry needs.
-type stored struct {
-	files contents
+// storedImage is an image in the tar file, with the methods that go-containerregistry needs.
+type storedImage struct {
+	files tarContents
 	top   v1.Descriptor
 }
 
 // MediaType returns the type of every image that Write writes.
-func (s stored) MediaType() (types.MediaType, error) { return types.OCIManifestSchema1, nil }
+func (s storedImage) MediaType() (types.MediaType, error) { return types.OCIManifestSchema1, nil }
 
 // RawManifest returns the manifest.
-func (s stored) RawManifest() ([]byte, error) { return s.files.blob(s.top) }
+func (s storedImage) RawManifest() ([]byte, error) { return s.files.blob(s.top) }
 
 // RawConfigFile returns the config that the manifest names.
-func (s stored) RawConfigFile() ([]byte, error) {
+func (s storedImage) RawConfigFile() ([]byte, error) {
 	m, err := s.manifest()
 	if err != nil {
 		return nil, err
@@ -167,7 +167,7 @@ func (s stored) RawConfigFile() ([]byte, error) {
 }
 
 // LayerByDigest returns a layer of the manifest.
-func (s stored) LayerByDigest(digest v1.Hash) (partial.CompressedLayer, error) {
+func (s storedImage) LayerByDigest(digest v1.Hash) (partial.CompressedLayer, error) {
 	m, err := s.manifest()
 	if err != nil {
 		return nil, err
@@ -180,7 +180,7 @@ func (s stored) LayerByDigest(digest v1.Hash) (partial.CompressedLayer, error) {
 	return nil, fmt.Errorf("the manifest has no layer %s", digest)
 }
 
-func (s stored) manifest() (*v1.Manifest, error) {
+func (s storedImage) manifest() (*v1.Manifest, error) {
 	data, err := s.RawManifest()
 	if err != nil {
 		return nil, err
@@ -189,7 +189,7 @@ func (s stored) manifest() (*v1.Manifest, error) {
 }
 
 // blob returns a blob whose digest and size are right.
-func (files contents) blob(d v1.Descriptor) ([]byte, error) {
+func (files tarContents) blob(d v1.Descriptor) ([]byte, error) {
 	data, there := files[blobPath(d.Digest)]
 	if !there {
 		return nil, fmt.Errorf("the blob %s is missing", d.Digest)
@@ -202,7 +202,7 @@ func (files contents) blob(d v1.Descriptor) ([]byte, error) {
 
 // storedLayer is a layer in the tar file.
 type storedLayer struct {
-	files contents
+	files tarContents
 	is    v1.Descriptor
 }
 

@@ -31,7 +31,7 @@ func TestADamagedImageIsNotRead(t *testing.T) {
 			"cut off": func(data []byte) []byte { return data[:len(data)-1] },
 			"missing": func([]byte) []byte { return nil },
 		} {
-			if _, err := archive.Read(bytes.NewReader(with(t, whole, name, change))); err == nil {
+			if _, err := archive.Read(bytes.NewReader(withEntry(t, whole, name, change))); err == nil {
 				t.Errorf("nothing said where %s is %s", name, what)
 			}
 		}
@@ -43,7 +43,7 @@ func TestADamagedImageIsNotRead(t *testing.T) {
 
 func TestTablesThatMeanDifferentThings(t *testing.T) {
 	whole, _ := write(t, sample())
-	other := with(t, whole, "manifest.json", func(data []byte) []byte { return bytes.Replace(data, []byte("thing:v1"), []byte("thing:v2"), 1) })
+	other := withEntry(t, whole, "manifest.json", func(data []byte) []byte { return bytes.Replace(data, []byte("thing:v1"), []byte("thing:v2"), 1) })
 	if _, err := archive.Read(bytes.NewReader(other)); err == nil || !strings.Contains(err.Error(), "manifest.json says") {
 		t.Errorf("error %v", err)
 	}
@@ -55,9 +55,9 @@ func names(t *testing.T, whole []byte) (all []string) {
 	return all
 }
 
-// with returns the tar file with one of its entries changed, or without the entry if change returns
+// withEntry returns the tar file with one of its entries changed, or without the entry if change returns
 // nil.
-func with(t *testing.T, whole []byte, name string, change func([]byte) []byte) []byte {
+func withEntry(t *testing.T, whole []byte, name string, change func([]byte) []byte) []byte {
 	t.Helper()
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)

@@ -54,7 +54,7 @@ func (im Image) write(w io.Writer) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	files, err := tables(built, im.Name)
+	files, err := contentTables(built, im.Name)
 	if err != nil {
 		return "", err
 	}
@@ -109,8 +109,8 @@ func (l Layer) pack(plain bool) (v1.Layer, error) {
 	return tarball.LayerFromOpener(open, tarball.WithMediaType(types.OCILayer), tarball.WithCompressionLevel(gzip.DefaultCompression), tarball.WithCompressedCaching)
 }
 
-// tables returns the two tables of contents: OCI's, and that of docker load.
-func tables(built v1.Image, name string) ([]File, error) {
+// contentTables returns the two tables of contents: OCI's, and that of docker load.
+func contentTables(built v1.Image, name string) ([]File, error) {
 	base, tag, err := cutName(name)
 	if err != nil {
 		return nil, err
@@ -197,7 +197,7 @@ func cutName(name string) (base, tag string, err error) {
 func blobPath(digest v1.Hash) string { return "blobs/" + digest.Algorithm + "/" + digest.Hex }
 
 func writeTar(w io.Writer, files []File) error {
-	files, err := arrange(files)
+	files, err := sortFiles(files)
 	if err != nil {
 		return err
 	}

@@ -7,9 +7,9 @@ import (
 	"syscall"
 )
 
-// alone waits until no other process holds the lock. The lock also ends with this
+// lockFile waits until no other process holds the lock. The lock also ends with this
 // process.
-func alone(path string) (release func(), err error) {
+func lockFile(path string) (release func(), err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
 		return nil, err

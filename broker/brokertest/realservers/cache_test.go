@@ -24,7 +24,7 @@ func TestAFolderIsFilledOnce(t *testing.T) {
 	var fills, inside atomic.Int32
 	for range 8 {
 		all.Go(func() {
-			dir, err := cached("a", func(dir string) error {
+			dir, err := cachedFolder("a", func(dir string) error {
 				fills.Add(1)
 				if inside.Add(1) > 1 {
 					t.Error("two fill it at once")
@@ -52,10 +52,10 @@ func TestAFolderThatCannotBeFilledIsNotThere(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", home)
 	t.Setenv("HOME", home)
 	away := errors.New("the registry is away")
-	if _, err := cached("a", func(string) error { return away }); !errors.Is(err, away) {
+	if _, err := cachedFolder("a", func(string) error { return away }); !errors.Is(err, away) {
 		t.Fatal(err)
 	}
-	if _, err := cached("a", func(string) error { return nil }); err != nil {
+	if _, err := cachedFolder("a", func(string) error { return nil }); err != nil {
 		t.Error(err)
 	}
 }

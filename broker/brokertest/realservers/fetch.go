@@ -27,7 +27,7 @@ const (
 // keeps existing downloads.
 func Fetch(ctx context.Context) error {
 	for _, get := range []func(context.Context) (string, error){
-		gateway,
+		buildGateway,
 		kafkaJars,
 		func(ctx context.Context) (string, error) { return pythonLibraries(ctx, pythonLibrary) },
 		func(ctx context.Context) (string, error) { return pythonLibraries(ctx, onnxLibrary) },
@@ -54,10 +54,10 @@ func insist(ctx context.Context, get func(context.Context) (string, error)) erro
 	}
 }
 
-// cached returns a folder of downloads; the first call has it filled. The folder appears
+// cachedFolder returns a folder of downloads; the first call has it filled. The folder appears
 // by a rename, so every process sees it complete or not at all. One folder is filled at a
 // time, because Maven's own folder does not allow two writers.
-func cached(name string, fill func(dir string) error) (string, error) {
+func cachedFolder(name string, fill func(dir string) error) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return "", fmt.Errorf("find a cache folder: %w", err)
@@ -70,7 +70,7 @@ func cached(name string, fill func(dir string) error) (string, error) {
 	if err := os.MkdirAll(home, 0o755); err != nil {
 		return "", fmt.Errorf("make the cache folder: %w", err)
 	}
-	release, err := alone(filepath.Join(home, "download-lock"))
+	release, err := lockFile(filepath.Join(home, "download-lock"))
 	if err != nil {
 		return "", fmt.Errorf("wait for other downloads: %w", err)
 	}
@@ -111,7 +111,7 @@ const pom = `<project xmlns="http://maven.apache.org/POM/4.0.0">
 
 // kafkaJars returns the folder with Kafka's jars and fills it the first time.
 func kafkaJars(ctx context.Context) (string, error) {
-	return cached("kafka-"+KafkaVersion, func(dir string) error { return download(ctx, dir) })
+	return cachedFolder("kafka-"+KafkaVersion, func(dir string) error { return download(ctx, dir) })
 }
 
 func download(ctx context.Context, dir string) error {
@@ -159,7 +159,7 @@ func PythonONNXRuntime(ctx context.Context, args ...string) (*exec.Cmd, error) {
 // pythonLibraries returns a folder with the given libraries, which the first call
 // downloads.
 func pythonLibraries(ctx context.Context, libraries ...string) (string, error) {
-	return cached("python-"+strings.Join(libraries, "-"), func(dir string) error {
+	return cachedFolder("python-"+strings.Join(libraries, "-"), func(dir string) error {
 		pip := []string{"-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--target", dir}
 		return install(ctx, dir, "python3", append(pip, libraries...)...)
 	})
@@ -179,7 +179,7 @@ func pythonWith(ctx context.Context, args []string, libraries ...string) (*exec.
 // from npm's registry. Node looks for modules in a folder node_modules above the script;
 // a link to this folder works too.
 func NodeModules(ctx context.Context) (string, error) {
-	dir, err := cached("node-"+nodeLibrary, func(dir string) error {
+	dir, err := cachedFolder("node-"+nodeLibrary, func(dir string) error {
 		return install(ctx, dir, "npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", dir, nodeLibrary)
 	})
 	return filepath.Join(dir, "node_modules"), err
@@ -244,14 +244,14 @@ func (n *Node) write(dir string, all []*Node, o KafkaOptions) error {
 	if err := os.MkdirAll(n.dir, 0o700); err != nil {
 		return fmt.Errorf("make a folder for broker %d: %w", n.id, err)
 	}
-	if err := os.WriteFile(n.properties(), render(n.config(dir, all, o)), 0o600); err != nil {
+	if err := os.WriteFile(n.properties(), writeProperties(n.brokerConfig(dir, all, o)), 0o600); err != nil {
 		return fmt.Errorf("write the config of broker %d: %w", n.id, err)
 	}
 	return nil
 }
 
-// format makes the broker's storage.
-func (n *Node) format(ctx context.Context, jars string) error {
+// formatStorage makes the broker's storage.
+func (n *Node) formatStorage(ctx context.Context, jars string) error {
 	args := java(jars, format, "format", "-t", clusterID, "-c", n.properties())
 	if out, err := exec.CommandContext(ctx, args[0], args[1:]...).CombinedOutput(); err != nil {
 		return fmt.Errorf("format the storage of broker %d: %w; run .ci/real-servers-install if java is missing: %s", n.id, err, out)

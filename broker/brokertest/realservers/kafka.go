@@ -95,7 +95,7 @@ func (k *Kafka) start(ctx context.Context, jars string, o KafkaOptions) (err err
 		return err
 	}
 	for _, n := range k.nodes {
-		if err := n.format(ctx, jars); err != nil {
+		if err := n.formatStorage(ctx, jars); err != nil {
 			return err
 		}
 	}
@@ -105,7 +105,7 @@ func (k *Kafka) start(ctx context.Context, jars string, o KafkaOptions) (err err
 	if !o.Secure {
 		return nil // the plain listener requires no login
 	}
-	return k.enroll(ctx, o.Users)
+	return k.createUsers(ctx, o.Users)
 }
 
 // Addr returns the addresses of the plain listeners, comma-separated.
@@ -165,7 +165,7 @@ func (k *Kafka) Ready(ctx context.Context) error {
 		if !n.proc.running() {
 			continue
 		}
-		if err := n.proc.until(ctx, func(ctx context.Context) error { return n.knows(ctx, want) }); err != nil {
+		if err := n.proc.waitReady(ctx, func(ctx context.Context) error { return n.checkBrokers(ctx, want) }); err != nil {
 			return err
 		}
 	}
@@ -199,8 +199,8 @@ func (k *Kafka) addr(l int) string {
 	return strings.Join(all, ",")
 }
 
-// knows returns nil if the broker sees the wanted number of brokers.
-func (n *Node) knows(ctx context.Context, want int) error {
+// checkBrokers returns nil if the broker sees the wanted number of brokers.
+func (n *Node) checkBrokers(ctx context.Context, want int) error {
 	t := &kafka.Transport{DialTimeout: time.Second}
 	defer t.CloseIdleConnections()
 	c := &kafka.Client{Addr: n.kafkaAddr(), Transport: t, Timeout: time.Second}
@@ -234,9 +234,9 @@ var names = [...]string{plain: "PLAIN", controller: "CONTROLLER", mtls: "MTLS", 
 
 var protocols = [...]string{plain: "PLAINTEXT", controller: "PLAINTEXT", mtls: "SSL", saslPlain: "SASL_PLAINTEXT", saslTLS: "SASL_SSL"}
 
-// config returns the settings of a test broker that differ from Kafka's defaults: few
+// brokerConfig returns the settings of a test broker that differ from Kafka's defaults: few
 // partitions of internal topics, and no wait for further group members.
-func (n *Node) config(dir string, all []*Node, o KafkaOptions) map[string]string {
+func (n *Node) brokerConfig(dir string, all []*Node, o KafkaOptions) map[string]string {
 	replicas := strconv.Itoa(min(3, len(all)))
 	inSync := strconv.Itoa(min(2, len(all)))
 	c := map[string]string{
@@ -311,8 +311,8 @@ func secure(c map[string]string, dir string, users map[string]string) {
 	}
 }
 
-// render writes properties; a backslash begins an escape there.
-func render(c map[string]string) []byte {
+// writeProperties writes properties; a backslash begins an escape there.
+func writeProperties(c map[string]string) []byte {
 	var b bytes.Buffer
 	for _, k := range slices.Sorted(maps.Keys(c)) {
 		fmt.Fprintf(&b, "%s=%s\n", k, strings.ReplaceAll(c[k], `\`, `\\`))

@@ -88,7 +88,7 @@ func (p *process) stop() error {
 		return nil
 	case <-time.After(stopWithin):
 		return errors.Join(fmt.Errorf("process %d did not stop within %v and was killed: %s",
-			p.cmd.Process.Pid, stopWithin, p.tail()), p.kill())
+			p.cmd.Process.Pid, stopWithin, p.logTail()), p.kill())
 	}
 }
 
@@ -103,9 +103,9 @@ func (p *process) kill() error {
 	return nil
 }
 
-// until calls ask repeatedly until it returns no error, the process has ended or the
+// waitReady calls ask repeatedly until it returns no error, the process has ended or the
 // context is done.
-func (p *process) until(ctx context.Context, ask func(context.Context) error) error {
+func (p *process) waitReady(ctx context.Context, ask func(context.Context) error) error {
 	t := time.NewTicker(askEvery)
 	defer t.Stop()
 	for {
@@ -116,15 +116,15 @@ func (p *process) until(ctx context.Context, ask func(context.Context) error) er
 		select {
 		case <-t.C:
 		case <-p.ended:
-			return fmt.Errorf("%s ended: %s", p.args[0], p.tail())
+			return fmt.Errorf("%s ended: %s", p.args[0], p.logTail())
 		case <-ctx.Done():
-			return fmt.Errorf("%s does not answer: %w; its log ends: %s", p.args[0], err, p.tail())
+			return fmt.Errorf("%s does not answer: %w; its log ends: %s", p.args[0], err, p.logTail())
 		}
 	}
 }
 
-// tail returns the end of the log.
-func (p *process) tail() string {
+// logTail returns the end of the log.
+func (p *process) logTail() string {
 	b, err := os.ReadFile(p.log)
 	if err != nil {
 		return err.Error()

@@ -57,7 +57,7 @@ func (r *Redis) Restart(ctx context.Context) error {
 	if err := r.proc.start(); err != nil {
 		return err
 	}
-	return r.proc.until(ctx, r.ping)
+	return r.proc.waitReady(ctx, r.ping)
 }
 
 // Stop ends the server in the normal way.
@@ -107,9 +107,9 @@ type S3 struct {
 // call ever builds it from the Go module proxy.
 func StartS3(ctx context.Context) (*S3, error) { return StartS3On(ctx, loopback) }
 
-// gateway returns the folder of the program, which the first call builds.
-func gateway(ctx context.Context) (string, error) {
-	return cached("versitygw-v1.8.0", func(dir string) error {
+// buildGateway returns the folder of the program, which the first call builds.
+func buildGateway(ctx context.Context) (string, error) {
+	return cachedFolder("versitygw-v1.8.0", func(dir string) error {
 		cmd := exec.CommandContext(ctx, "go", "install", versityGateway)
 		cmd.Dir, cmd.Env = dir, append(os.Environ(), "GOBIN="+dir, "GOFLAGS=", "CGO_ENABLED=0")
 		if out, err := cmd.CombinedOutput(); err != nil {
@@ -121,7 +121,7 @@ func gateway(ctx context.Context) (string, error) {
 
 // StartS3On is StartS3 on another address of this machine.
 func StartS3On(ctx context.Context, host string) (*S3, error) {
-	bin, err := gateway(ctx)
+	bin, err := buildGateway(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +149,7 @@ func (s *S3) start(ctx context.Context) error {
 	if err := s.proc.start(); err != nil {
 		return err
 	}
-	return s.proc.until(ctx, func(ctx context.Context) error {
+	return s.proc.waitReady(ctx, func(ctx context.Context) error {
 		c, err := new(net.Dialer).DialContext(ctx, "tcp", s.addr)
 		if err == nil {
 			err = c.Close()

@@ -29,9 +29,9 @@ import (
 // iterations is the least number that Kafka accepts.
 const iterations = 4096
 
-// enroll gives the users their SCRAM credentials and waits until every broker accepts
+// createUsers gives the users their SCRAM credentials and waits until every broker accepts
 // them. The credentials survive restarts.
-func (k *Kafka) enroll(ctx context.Context, users map[string]string) error {
+func (k *Kafka) createUsers(ctx context.Context, users map[string]string) error {
 	for mechanism, h := range map[kafka.ScramMechanism]func() hash.Hash{
 		kafka.ScramMechanismSha256: sha256.New, kafka.ScramMechanismSha512: sha512.New} {
 		if err := k.enrollBy(ctx, mechanism, h, users); err != nil {
@@ -39,7 +39,7 @@ func (k *Kafka) enroll(ctx context.Context, users map[string]string) error {
 		}
 	}
 	for _, n := range k.nodes {
-		if err := n.proc.until(ctx, func(ctx context.Context) error { return n.letsIn(ctx, users) }); err != nil {
+		if err := n.proc.waitReady(ctx, func(ctx context.Context) error { return n.letsIn(ctx, users) }); err != nil {
 			return err
 		}
 	}

@@ -19,7 +19,7 @@ import (
 func oracleAnswer(t testing.TB, version int16, msg protocol.Message) []byte {
 	t.Helper()
 	var out bytes.Buffer
-	if err := protocol.WriteResponse(&out, version, correlation, msg); err != nil {
+	if err := protocol.WriteResponse(&out, version, correlationID, msg); err != nil {
 		t.Fatal(err)
 	}
 	answer, err := ReadAnswer(&out, nil)
@@ -65,9 +65,9 @@ func fetchedAnswer(t testing.TB) []byte {
 		{Topic: "a", Partitions: []fetch.ResponsePartition{
 			{Partition: 1, HighWatermark: 30, LastStableOffset: 20, LogStartOffset: 10, PreferredReadReplica: -1,
 				AbortedTransactions: []fetch.ResponseTransaction{{ProducerID: 5, FirstOffset: 12}, {ProducerID: 6, FirstOffset: 13}},
-				RecordSet:           protocol.RecordSet{Version: 2, Attributes: protocol.Zstd, Records: oracleRecords(assorted())}},
-			{Partition: 2, ErrorCode: 3, HighWatermark: -1, RecordSet: protocol.RecordSet{Version: 2, Records: oracleRecords(assorted()[1:3])}}}},
-		{Topic: "b", Partitions: []fetch.ResponsePartition{{RecordSet: protocol.RecordSet{Version: 2, Records: oracleRecords(assorted()[:1])}}}},
+				RecordSet:           protocol.RecordSet{Version: 2, Attributes: protocol.Zstd, Records: oracleRecords(assortedRecords())}},
+			{Partition: 2, ErrorCode: 3, HighWatermark: -1, RecordSet: protocol.RecordSet{Version: 2, Records: oracleRecords(assortedRecords()[1:3])}}}},
+		{Topic: "b", Partitions: []fetch.ResponsePartition{{RecordSet: protocol.RecordSet{Version: 2, Records: oracleRecords(assortedRecords()[:1])}}}},
 	}})
 }
 
@@ -78,14 +78,14 @@ func TestReadFetched(t *testing.T) {
 		{Topic: "a", Partition: 2, Error: 3, HighMark: -1},
 		{Topic: "b"},
 	}
-	records := [][]Record{assorted(), assorted()[1:3], assorted()[:1]}
+	records := [][]Record{assortedRecords(), assortedRecords()[1:3], assortedRecords()[:1]}
 	i := 0
 	code, err := ReadFetched(answer, func(p *Fetched) {
 		got, _, err := readSet(p.Records)
 		if err != nil {
 			t.Fatal(err)
 		}
-		same(t, got, from(0, records[i]))
+		same(t, got, withOffsets(0, records[i]))
 		one := *p
 		one.Records = nil
 		if one.Aborted = append([]Aborted(nil), one.Aborted...); !reflect.DeepEqual(one, want[i]) {

@@ -180,7 +180,7 @@ func (r *Records) Open(b Batch, scratch []byte) ([]byte, error) {
 // end of the batch or after an error; see Err.
 func (r *Records) Next(rec *Record) bool {
 	if r.left <= 0 {
-		r.end()
+		r.checkEnd()
 		return false
 	}
 	r.left--
@@ -191,8 +191,8 @@ func (r *Records) Next(rec *Record) bool {
 	return true
 }
 
-// end checks for records that the head did not count: skipping them would lose them.
-func (r *Records) end() {
+// checkEnd checks for records that the head did not count: skipping them would lose them.
+func (r *Records) checkEnd() {
 	if n := len(r.c.b); n > 0 && r.err == nil {
 		r.err = r.corrupt(fmt.Errorf("%d bytes follow the last of %d records", n, r.batch.Count))
 		r.c.b = nil
@@ -246,13 +246,13 @@ func (c *cursor) headers(dst []Header, n int64) []Header {
 		value, end := shortHeader(b)
 		if end == 0 {
 			c.b = b
-			dst = append(dst, Header{Key: text(c.varbytes()), Value: c.varbytes()})
+			dst = append(dst, Header{Key: bytesAsText(c.varbytes()), Value: c.varbytes()})
 			if b = c.b; c.err != nil {
 				return dst
 			}
 			continue
 		}
-		dst = append(dst, Header{Key: text(b[1:value]), Value: b[value+1 : end : end]})
+		dst = append(dst, Header{Key: bytesAsText(b[1:value]), Value: b[value+1 : end : end]})
 		b = b[end:]
 	}
 	c.b = b

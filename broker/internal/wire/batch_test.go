@@ -12,19 +12,19 @@ import (
 func TestBatchComesBackAsItWent(t *testing.T) {
 	for _, codec := range []Codec{None, LZ4, Zstd} {
 		t.Run(codec.String(), func(t *testing.T) {
-			batch := sealed(t, codec, nobody, assorted()...)
+			batch := encodeRecords(t, codec, nobody, assortedRecords()...)
 			got, rest, err := readSet(at(batch, 1000))
 			if err != nil || len(rest) > 0 {
 				t.Fatalf("%d bytes left: %v", len(rest), err)
 			}
-			same(t, got, from(1000, assorted()))
+			same(t, got, withOffsets(1000, assortedRecords()))
 		})
 	}
 }
 
 func TestBatchHeadSaysWhoSentIt(t *testing.T) {
 	id := Identity{Producer: 1 << 40, Epoch: 7, Sequence: math.MaxInt32, Transactional: true}
-	b, _, ok, err := NextBatch(at(sealed(t, Zstd, id, assorted()...), 77))
+	b, _, ok, err := NextBatch(at(encodeRecords(t, Zstd, id, assortedRecords()...), 77))
 	if !ok || err != nil {
 		t.Fatal(ok, err)
 	}
@@ -38,8 +38,8 @@ func TestBuilderIsReused(t *testing.T) {
 	var b Builder
 	for n := range 3 {
 		b.Reset()
-		for i := range assorted()[n:] {
-			b.Append(&assorted()[n+i])
+		for i := range assortedRecords()[n:] {
+			b.Append(&assortedRecords()[n+i])
 		}
 		if err := b.Seal(LZ4); err != nil {
 			t.Fatal(err)
@@ -50,12 +50,12 @@ func TestBuilderIsReused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		same(t, got, from(0, assorted()[n:]))
+		same(t, got, withOffsets(0, assortedRecords()[n:]))
 	}
 }
 
 func TestBatchThatDoesNotShrinkStaysPlain(t *testing.T) {
-	b, _, _, err := NextBatch(sealed(t, Zstd, nobody, Record{Value: []byte("x")}))
+	b, _, _, err := NextBatch(encodeRecords(t, Zstd, nobody, Record{Value: []byte("x")}))
 	if err != nil || b.Codec != None {
 		t.Fatal(b.Codec, err)
 	}
@@ -73,7 +73,7 @@ func TestCodecsWeOnlyReadAreNotWritten(t *testing.T) {
 
 func TestRecordSizeIsAnUpperBound(t *testing.T) {
 	var b Builder
-	for _, r := range append(assorted(), Record{Time: math.MinInt64}, Record{Time: math.MaxInt64}) {
+	for _, r := range append(assortedRecords(), Record{Time: math.MinInt64}, Record{Time: math.MaxInt64}) {
 		before := b.Size()
 		b.Append(&r)
 		if grown := b.Size() - before; grown > RecordSize(&r) {
@@ -88,15 +88,15 @@ func TestAnyTimeComesBack(t *testing.T) {
 	for _, at := range times {
 		records = append(records, Record{Time: at})
 	}
-	got, _, err := readSet(sealed(t, None, nobody, records...))
+	got, _, err := readSet(encodeRecords(t, None, nobody, records...))
 	if err != nil {
 		t.Fatal(err)
 	}
-	same(t, got, from(0, records))
+	same(t, got, withOffsets(0, records))
 }
 
 func TestAppendTimeIsEveryRecordsTime(t *testing.T) {
-	batch := edited(sealed(t, LZ4, nobody, assorted()...), func(b []byte) {
+	batch := editBatch(encodeRecords(t, LZ4, nobody, assortedRecords()...), func(b []byte) {
 		b[attributesAt+1] |= appendTimeFlag
 		binary.BigEndian.PutUint64(b[maxTimeAt:], 1234)
 	})
@@ -104,7 +104,7 @@ func TestAppendTimeIsEveryRecordsTime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := from(0, assorted())
+	want := withOffsets(0, assortedRecords())
 	for i := range want {
 		want[i].Time = 1234
 	}
@@ -114,9 +114,9 @@ func TestAppendTimeIsEveryRecordsTime(t *testing.T) {
 // A set cut at any byte yields the complete batches and no error.
 func TestSetIsCutAnywhere(t *testing.T) {
 	records := []Record{{Time: 1, Key: []byte("a"), Value: []byte("b")}, {Time: 2, Headers: []Header{{"h", []byte("v")}}}}
-	one := sealed(t, None, nobody, records...)
+	one := encodeRecords(t, None, nobody, records...)
 	set := append(append(at(one, 0), at(one, 2)...), at(one, 10)...)
-	all := append(append(from(0, records), from(2, records)...), from(10, records)...)
+	all := append(append(withOffsets(0, records), withOffsets(2, records)...), withOffsets(10, records)...)
 	for n := range len(set) + 1 {
 		got, left, err := readSet(set[:n:n])
 		if err != nil {
@@ -132,7 +132,7 @@ func TestSetIsCutAnywhere(t *testing.T) {
 
 // A body cut at any byte is an error even with a correct checksum.
 func TestBodyIsCutAnywhere(t *testing.T) {
-	batch := sealed(t, None, nobody, Record{Key: []byte("a"), Value: []byte("b"), Headers: []Header{{"h", []byte("v")}}}, Record{Value: []byte("c")})
+	batch := encodeRecords(t, None, nobody, Record{Key: []byte("a"), Value: []byte("b"), Headers: []Header{{"h", []byte("v")}}}, Record{Value: []byte("c")})
 	for n := bodyAt; n < len(batch); n++ {
 		if _, _, err := readSet(resum(bytes.Clone(batch[:n]))); err == nil {
 			t.Errorf("cut at %d: no error", n)
@@ -142,7 +142,7 @@ func TestBodyIsCutAnywhere(t *testing.T) {
 
 // Compaction leaves holes, and at the end a head without records.
 func TestCompactedBatch(t *testing.T) {
-	batch := edited(sealed(t, None, nobody, Record{Time: 5, Key: []byte("k")}), func(b []byte) {
+	batch := editBatch(encodeRecords(t, None, nobody, Record{Time: 5, Key: []byte("k")}), func(b []byte) {
 		binary.BigEndian.PutUint32(b[lastDeltaAt:], 9)
 		b[bodyAt+3] = 2 * 4 // the record's offset in the batch
 	})
@@ -152,9 +152,9 @@ func TestCompactedBatch(t *testing.T) {
 	}
 	same(t, got, []Record{{Offset: 104, Time: 5, Key: []byte("k")}})
 
-	empty := edited(batch[:bodyAt:bodyAt], func(b []byte) { binary.BigEndian.PutUint32(b[countAt:], 0) })
+	empty := editBatch(batch[:bodyAt:bodyAt], func(b []byte) { binary.BigEndian.PutUint32(b[countAt:], 0) })
 	for codec := range Codec(5) {
-		b, _, ok, err := NextBatch(at(repacked(empty, codec, nil), 100))
+		b, _, ok, err := NextBatch(at(repackBatch(empty, codec, nil), 100))
 		if !ok || err != nil || b.LastOffset != 109 {
 			t.Fatal(ok, err, b.LastOffset)
 		}
@@ -165,7 +165,7 @@ func TestCompactedBatch(t *testing.T) {
 }
 
 func marker(t testing.TB, key []byte) []byte {
-	return edited(sealed(t, None, Identity{Producer: 9, Transactional: true}, Record{Key: key, Value: make([]byte, 6)}), func(b []byte) {
+	return editBatch(encodeRecords(t, None, Identity{Producer: 9, Transactional: true}, Record{Key: key, Value: make([]byte, 6)}), func(b []byte) {
 		b[attributesAt+1] |= controlFlag
 	})
 }
@@ -195,7 +195,7 @@ func TestMarkers(t *testing.T) {
 			t.Errorf("%v: %v does not say where", c.key, err)
 		}
 	}
-	empty := edited(marker(t, nil)[:bodyAt:bodyAt], func(b []byte) { binary.BigEndian.PutUint32(b[countAt:], 0) })
+	empty := editBatch(marker(t, nil)[:bodyAt:bodyAt], func(b []byte) { binary.BigEndian.PutUint32(b[countAt:], 0) })
 	b, _, _, _ := NextBatch(empty)
 	if committed, err := b.Committed(); !committed || err != nil { // compaction has removed the marker
 		t.Error(committed, err)
@@ -205,9 +205,9 @@ func TestMarkers(t *testing.T) {
 // A changed byte is detected, unless the checksum does not cover it; then only offsets
 // change. The reported end never makes a reader skip too far.
 func TestAnyChangedByteIsTold(t *testing.T) {
-	records := assorted()[:4]
+	records := assortedRecords()[:4]
 	for _, codec := range []Codec{None, Zstd} {
-		one := sealed(t, codec, nobody, records...)
+		one := encodeRecords(t, codec, nobody, records...)
 		set := append(at(one, 100), at(one, 104)...)
 		for i := range one {
 			for _, mask := range []byte{1, 0x80, 0xff} {
@@ -259,7 +259,7 @@ func checkCorrupt(err error, i int) error {
 }
 
 func TestEndOfABrokenBatchNeedsTwoWitnesses(t *testing.T) {
-	one := sealed(t, None, nobody, Record{}, Record{}, Record{})
+	one := encodeRecords(t, None, nobody, Record{}, Record{}, Record{})
 	for name, c := range map[string]struct {
 		count, delta int32
 		next         int64 // base offset of the next batch; -1 for none

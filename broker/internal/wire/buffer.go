@@ -64,8 +64,8 @@ func (c *cursor) int64() int64 {
 	return 0
 }
 
-// string copies the bytes, because topics and messages outlive the frame.
-func (c *cursor) string() string {
+// copyString copies the bytes, because topics and messages outlive the frame.
+func (c *cursor) copyString() string {
 	n := c.int16()
 	if n < 0 {
 		return ""
@@ -81,8 +81,8 @@ func (c *cursor) compactString() string {
 	return string(c.take(int(min(n-1, 1<<30))))
 }
 
-// bytes returns a part of the frame without copying; nil for Kafka's null.
-func (c *cursor) bytes() []byte {
+// sliceBytes returns a part of the frame without copying; nil for Kafka's null.
+func (c *cursor) sliceBytes() []byte {
 	n := c.int32()
 	if n < 0 {
 		return nil
@@ -90,9 +90,9 @@ func (c *cursor) bytes() []byte {
 	return c.take(int(n))
 }
 
-// count reads an array's length and refuses one that cannot fit in the remaining bytes,
+// arrayLength reads an array's length and refuses one that cannot fit in the remaining bytes,
 // so that a hostile length allocates nothing.
-func (c *cursor) count(elementSize int) int {
+func (c *cursor) arrayLength(elementSize int) int {
 	return c.checkCount(int(c.int32()), elementSize)
 }
 
@@ -112,7 +112,7 @@ func (c *cursor) checkCount(n, elementSize int) int {
 }
 
 func (c *cursor) int32s() []int32 {
-	n := c.count(4)
+	n := c.arrayLength(4)
 	if n == 0 {
 		return nil
 	}
@@ -179,8 +179,8 @@ func (c *cursor) skipTags() {
 	}
 }
 
-// text returns bytes as a string without copying; it is valid as long as the bytes.
-func text(b []byte) string {
+// bytesAsText returns bytes as a string without copying; it is valid as long as the bytes.
+func bytesAsText(b []byte) string {
 	return unsafe.String(unsafe.SliceData(b), len(b))
 }
 
@@ -299,10 +299,10 @@ func contentSize(r *Record) int {
 	return n
 }
 
-// grow makes room for n more bytes. It doubles the memory, while append would add a
+// makeRoom makes room for n more bytes. It doubles the memory, while append would add a
 // quarter: a batch that fills up is then copied twice, not four times, and appending its
 // fields needs no further growth.
-func (b *Builder) grow(n int) {
+func (b *Builder) makeRoom(n int) {
 	if cap(b.plain)-len(b.plain) < n {
 		b.plain = slices.Grow(b.plain, max(n, cap(b.plain)))
 	}
@@ -317,7 +317,7 @@ func (b *Builder) Append(r *Record) {
 	b.latest = max(b.latest, r.Time)
 	delta := int(r.Time - b.base)
 	size := 1 + varintSize(delta) + varintSize(b.count) + contentSize(r)
-	b.grow(size + 5)
+	b.makeRoom(size + 5)
 	p := appendVarint(b.plain, size)
 	p = append(p, 0)
 	p = appendVarint(p, delta)

@@ -163,7 +163,7 @@ func unsnappy(dst, packed []byte) ([]byte, error) {
 	dst = dst[:0]
 	var err error
 	for len(c.b) > 0 && err == nil {
-		block := c.bytes()
+		block := c.sliceBytes()
 		if c.err != nil {
 			return dst, c.err
 		}

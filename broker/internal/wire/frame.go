@@ -25,9 +25,9 @@ const maxFrame = 256 << 20
 // firstPiece is the largest part of an answer that is allocated before its bytes arrive.
 const firstPiece = 4 << 20
 
-// correlation is the id of every request. Only one request is in flight on a connection,
+// correlationID is the id of every request. Only one request is in flight on a connection,
 // so ids need not differ; kafka-go's own requests begin at 1.
-const correlation = 0
+const correlationID = 0
 
 // spliceFrom is the size from which a payload is written in place instead of being copied
 // into the frame: a system call costs about as much as copying this many bytes.
@@ -54,7 +54,7 @@ func (f *Frame) begin(key, version int16, client string) {
 	b := append(f.buf[:0], 0, 0, 0, 0)
 	b = appendInt16(b, key)
 	b = appendInt16(b, version)
-	b = appendInt32(b, correlation)
+	b = appendInt32(b, correlationID)
 	f.buf = b
 	f.string(client)
 }
@@ -125,7 +125,7 @@ func ReadAnswer(r io.Reader, buf []byte) ([]byte, error) {
 	if size < 0 || size > maxFrame {
 		return buf[:0], fmt.Errorf("answer of %d bytes: is this a Kafka without TLS, and are we?", size)
 	}
-	if id := binary.BigEndian.Uint32(head[4:]); id != correlation {
+	if id := binary.BigEndian.Uint32(head[4:]); id != correlationID {
 		return buf[:0], fmt.Errorf("answer to request %d, which is not ours: the connection is out of step", id)
 	}
 	return readProgressively(r, buf[:0], size)
@@ -202,17 +202,17 @@ type Produced struct {
 // ReadProduced calls each for every partition in the answer.
 func ReadProduced(answer []byte, each func(Produced)) error {
 	c := cursor{b: answer}
-	for range c.count(6) {
-		topic := c.string()
-		for range c.count(32) {
+	for range c.arrayLength(6) {
+		topic := c.copyString()
+		for range c.arrayLength(32) {
 			p := Produced{Topic: topic, Partition: c.int32(), Error: c.int16(), BaseOffset: c.int64()}
 			c.int64() // append time
 			p.LogStart = c.int64()
-			for range c.count(6) {
+			for range c.arrayLength(6) {
 				p.BadRecords = append(p.BadRecords, c.int32())
-				c.string()
+				c.copyString()
 			}
-			p.Message = c.string()
+			p.Message = c.copyString()
 			if c.err != nil {
 				return c.err
 			}
@@ -288,16 +288,16 @@ func ReadFetched(answer []byte, each func(*Fetched)) (code int16, err error) {
 	code = c.int16()
 	c.int32() // fetch session
 	var p Fetched
-	for range c.count(6) {
-		topic := c.string()
-		for range c.count(42) {
+	for range c.arrayLength(6) {
+		topic := c.copyString()
+		for range c.arrayLength(42) {
 			p = Fetched{Topic: topic, Partition: c.int32(), Error: c.int16(), HighMark: c.int64(),
 				StableMark: c.int64(), LogStart: c.int64(), Aborted: p.Aborted[:0]}
-			for range c.count(16) {
+			for range c.arrayLength(16) {
 				p.Aborted = append(p.Aborted, Aborted{Producer: c.int64(), First: c.int64()})
 			}
 			c.int32() // preferred replica
-			p.Records = c.bytes()
+			p.Records = c.sliceBytes()
 			if c.err != nil {
 				return code, c.err
 			}

@@ -37,15 +37,15 @@ func oracleRequest[M protocol.Message](t testing.TB, f *Frame, version int16) M 
 	t.Helper()
 	in := bytes.NewReader(written(t, f))
 	v, id, client, msg, err := protocol.ReadRequest(in)
-	if err != nil || v != version || v != f.Version || id != correlation || client != "mill" || in.Len() > 0 {
+	if err != nil || v != version || v != f.Version || id != correlationID || client != "mill" || in.Len() > 0 {
 		t.Fatal(v, id, client, in.Len(), err)
 	}
 	return msg.(M)
 }
 
 func TestOracleReadsOurProduce(t *testing.T) {
-	small := sealed(t, LZ4, nobody, assorted()[:3]...)
-	large := sealed(t, None, nobody, assorted()...)
+	small := encodeRecords(t, LZ4, nobody, assortedRecords()[:3]...)
+	large := encodeRecords(t, None, nobody, assortedRecords()...)
 	if len(large) < spliceFrom {
 		t.Fatal("the large batch is not spliced")
 	}
@@ -67,11 +67,11 @@ func TestOracleReadsOurProduce(t *testing.T) {
 			if got.Topics[topic].Topic != name || p.Partition != index {
 				t.Errorf("%+v", got.Topics[topic])
 			}
-			same(t, drain(t, p.RecordSet.Records), from(0, want))
+			same(t, drain(t, p.RecordSet.Records), withOffsets(0, want))
 		}
-		check(0, 0, "a", 0, assorted())
-		check(0, 1, "a", 7, assorted()[:3])
-		check(1, 0, "b", 1, assorted())
+		check(0, 0, "a", 0, assortedRecords())
+		check(0, 1, "a", 7, assortedRecords()[:3])
+		check(1, 0, "b", 1, assortedRecords())
 	}
 }
 
@@ -176,7 +176,7 @@ func (w *failingWriter) Write(p []byte) (int, error) {
 }
 
 func TestFrameTellsHowFarItCame(t *testing.T) {
-	batch := sealed(t, None, nobody, assorted()...)
+	batch := encodeRecords(t, None, nobody, assortedRecords()...)
 	var f Frame
 	f.BeginProduce(ProduceHead{Client: "mill", Topics: 1})
 	f.Topic("a", 1)
@@ -240,7 +240,7 @@ func TestReadAnswerRefuses(t *testing.T) {
 func TestReadAnswerAllocatesAsBytesArrive(t *testing.T) {
 	head := binary.BigEndian.AppendUint32(nil, maxFrame)
 	var err error
-	cost := allocated(func() { _, err = ReadAnswer(bytes.NewReader(append(head, 0, 0, 0, 0, 'x')), nil) })
+	cost := allocatedBytes(func() { _, err = ReadAnswer(bytes.NewReader(append(head, 0, 0, 0, 0, 'x')), nil) })
 	if err != io.ErrUnexpectedEOF || cost > firstPiece+1<<20 {
 		t.Errorf("cost %d KiB: %v", cost>>10, err)
 	}

@@ -14,31 +14,31 @@ import (
 // gets past it.
 func FuzzNextBatch(f *testing.F) {
 	for _, codec := range []Codec{None, LZ4, Zstd} {
-		f.Add(append(sealed(f, codec, nobody, assorted()[:4]...), sealed(f, None, nobody, assorted()[0])...))
+		f.Add(append(encodeRecords(f, codec, nobody, assortedRecords()[:4]...), encodeRecords(f, None, nobody, assortedRecords()[0])...))
 	}
 	for _, codec := range []protocol.Attributes{protocol.Gzip, protocol.Snappy, protocol.Lz4, protocol.Zstd} {
-		f.Add(oracleWrite(f, codec, assorted()[:4]))
+		f.Add(oracleWrite(f, codec, assortedRecords()[:4]))
 	}
-	plain := sealed(f, None, nobody, assorted()[0])
-	f.Add(repacked(plain, Snappy, snappy.Encode(nil, plain[bodyAt:])))
+	plain := encodeRecords(f, None, nobody, assortedRecords()[0])
+	f.Add(repackBatch(plain, Snappy, snappy.Encode(nil, plain[bodyAt:])))
 	f.Add(marker(f, []byte{0, 0, 0, 1}))
-	f.Add(repacked(plain, Zstd, zeros(f, Zstd, 2*maxUnpacked)))
+	f.Add(repackBatch(plain, Zstd, packZeros(f, Zstd, 2*maxUnpacked)))
 	f.Fuzz(func(t *testing.T, set []byte) {
 		readHostileSet(t, set)
 		if len(set) >= bodyAt {
-			readHostileSet(t, edited(set, func([]byte) {}))
+			readHostileSet(t, editBatch(set, func([]byte) {}))
 		}
 	})
 }
 
 func readHostileSet(t *testing.T, set []byte) {
-	if cost, bound := allocated(func() { iterate(t, set) }), uint64(len(set)/bodyAt+2)*maxCost; cost > bound {
+	if cost, bound := allocatedBytes(func() { readLikeConsumer(t, set) }), uint64(len(set)/bodyAt+2)*maxCost; cost > bound {
 		t.Errorf("%d bytes cost %d MiB", len(set), cost>>20)
 	}
 }
 
-// iterate reads as the consumer does and checks the consumer's assumptions.
-func iterate(t *testing.T, set []byte) {
+// readLikeConsumer reads as the consumer does and checks the consumer's assumptions.
+func readLikeConsumer(t *testing.T, set []byte) {
 	var scratch []byte
 	var rec Record
 	for {
@@ -82,7 +82,7 @@ func FuzzAnswers(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		cost := allocated(func() {
+		cost := allocatedBytes(func() {
 			ReadProduced(b, func(Produced) {})
 			ReadFetched(b, func(p *Fetched) {
 				if len(p.Records) > len(b) {
@@ -112,14 +112,14 @@ func FuzzRoundTrip(f *testing.F) {
 			return
 		}
 		codec := []Codec{None, LZ4, Zstd}[kind%3]
-		batch := sealed(t, codec, Identity{Producer: base, Epoch: int16(base), Sequence: int32(base), Transactional: kind > 100}, records...)
+		batch := encodeRecords(t, codec, Identity{Producer: base, Epoch: int16(base), Sequence: int32(base), Transactional: kind > 100}, records...)
 		got, left, err := readSet(batch)
 		if err != nil || len(left) > 0 {
 			t.Fatal(len(left), err)
 		}
-		same(t, got, from(0, records))
+		same(t, got, withOffsets(0, records))
 		theirs, _ := oracleRead(t, batch)
-		want := from(0, records)
+		want := withOffsets(0, records)
 		for i := range want {
 			want[i].Time = theirs[i].Time // our time is checked above; kafka-go clips its time
 		}

@@ -15,8 +15,8 @@ import (
 	"github.com/pierrec/lz4/v4"
 )
 
-// allocated returns how many bytes a function allocates, garbage included.
-func allocated(do func()) uint64 {
+// allocatedBytes returns how many bytes a function allocates, garbage included.
+func allocatedBytes(do func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	do()
@@ -27,8 +27,8 @@ func allocated(do func()) uint64 {
 // maxCost is the memory that a hostile batch may cost: its bound, reached by doubling.
 const maxCost = 2*maxUnpacked + 16<<20
 
-// zeros packs size zero bytes with a codec, as a stream that does not give its length.
-func zeros(t testing.TB, codec Codec, size int64) []byte {
+// packZeros packs size zero bytes with a codec, as a stream that does not give its length.
+func packZeros(t testing.TB, codec Codec, size int64) []byte {
 	t.Helper()
 	var out bytes.Buffer
 	var w io.WriteCloser
@@ -61,16 +61,16 @@ func (zeroReader) Read(p []byte) (int, error) {
 }
 
 func TestBombsAreDefused(t *testing.T) {
-	head := sealed(t, None, nobody, Record{})
+	head := encodeRecords(t, None, nobody, Record{})
 	for _, codec := range []Codec{Gzip, LZ4, Zstd} {
 		t.Run(codec.String(), func(t *testing.T) {
-			b, _, ok, err := NextBatch(repacked(head, codec, zeros(t, codec, maxUnpacked+1)))
+			b, _, ok, err := NextBatch(repackBatch(head, codec, packZeros(t, codec, maxUnpacked+1)))
 			if !ok || err != nil {
 				t.Fatal(ok, err)
 			}
 			var r Records
 			scratch := make([]byte, 0, 100)
-			cost := allocated(func() { scratch, err = r.Open(b, scratch) })
+			cost := allocatedBytes(func() { scratch, err = r.Open(b, scratch) })
 			if !errors.Is(err, ErrTooLarge) {
 				t.Errorf("error is %v", err)
 			}
@@ -91,8 +91,8 @@ func TestTheBoundItselfIsAllowed(t *testing.T) {
 	for _, codec := range []Codec{Gzip, LZ4, Zstd} {
 		var out []byte
 		var err error
-		packed := zeros(t, codec, maxUnpacked)
-		cost := allocated(func() { out, err = codec.decompress(nil, packed) })
+		packed := packZeros(t, codec, maxUnpacked)
+		cost := allocatedBytes(func() { out, err = codec.decompress(nil, packed) })
 		if err != nil || len(out) != maxUnpacked || cost > maxCost {
 			t.Error(codec, len(out), cost>>20, err)
 		}
@@ -126,7 +126,7 @@ func TestLiesAboutSizeAreCheap(t *testing.T) {
 	} {
 		c.codec.decompress(nil, frame) // creates the shared coder, whose cost must not count
 		var err error
-		cost := allocated(func() { _, err = c.codec.decompress(nil, c.body) })
+		cost := allocatedBytes(func() { _, err = c.codec.decompress(nil, c.body) })
 		if err == nil || cost > c.cost {
 			t.Errorf("%s: cost %d KiB: %v", name, cost>>10, err)
 		}
@@ -134,7 +134,7 @@ func TestLiesAboutSizeAreCheap(t *testing.T) {
 }
 
 func TestHostileHeads(t *testing.T) {
-	good := sealed(t, None, nobody, Record{Value: []byte("x")}, Record{Value: []byte("y")})
+	good := encodeRecords(t, None, nobody, Record{Value: []byte("x")}, Record{Value: []byte("y")})
 	set32 := func(place int, v int32) func([]byte) {
 		return func(b []byte) { binary.BigEndian.PutUint32(b[place:], uint32(v)) }
 	}
@@ -156,7 +156,7 @@ func TestHostileHeads(t *testing.T) {
 		"last of offsets":   {set64(math.MaxInt64 - 1), -1},
 		"offsets wrap":      {set64(math.MaxInt64), -1},
 	} {
-		_, _, ok, err := NextBatch(edited(good, c.edit))
+		_, _, ok, err := NextBatch(editBatch(good, c.edit))
 		var corrupt *CorruptError
 		if ok || !errors.As(err, &corrupt) || corrupt.LastOffset != c.last {
 			t.Errorf("%s: %v %+v", name, ok, err)
@@ -203,10 +203,10 @@ func TestHostileBodies(t *testing.T) {
 		"offsets go back":       {2, []byte{12, 0, 0, 2, 1, 1, 0, 12, 0, 0, 0, 1, 1, 0}},
 		"offset wraps":          {1, append([]byte{2 * 15, 0, 0}, append(bytes.Clone(long[:9]), 1, 1, 1, 0)...)},
 	} {
-		batch := edited(sealed(t, None, nobody, make([]Record, 3)...), func(b []byte) {
+		batch := editBatch(encodeRecords(t, None, nobody, make([]Record, 3)...), func(b []byte) {
 			binary.BigEndian.PutUint32(b[countAt:], uint32(c.count))
 		})
-		b, _, ok, err := NextBatch(repacked(at(batch, 5), None, c.body))
+		b, _, ok, err := NextBatch(repackBatch(at(batch, 5), None, c.body))
 		if !ok || err != nil {
 			t.Fatal(name, ok, err)
 		}
@@ -223,12 +223,12 @@ func TestHeadersAreBounded(t *testing.T) {
 	for _, count := range []int{30 << 20, maxHeaders + 1} {
 		body := appendVarint([]byte{0, 0, 0, 1, 1}, count)
 		body = append(body, make([]byte, 2*count)...)
-		batch := append(bytes.Clone(sealed(t, None, nobody, Record{})[:bodyAt]), append(appendVarint(nil, len(body)), body...)...)
+		batch := append(bytes.Clone(encodeRecords(t, None, nobody, Record{})[:bodyAt]), append(appendVarint(nil, len(body)), body...)...)
 		b, _, ok, err := NextBatch(resum(batch))
 		if !ok || err != nil {
 			t.Fatal(ok, err)
 		}
-		cost := allocated(func() { _, err = readBatch(b) })
+		cost := allocatedBytes(func() { _, err = readBatch(b) })
 		if err == nil || cost > 1<<20 {
 			t.Errorf("%d headers cost %d KiB: %v", count, cost>>10, err)
 		}

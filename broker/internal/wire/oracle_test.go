@@ -85,9 +85,9 @@ func oracleWrite(t testing.TB, attributes protocol.Attributes, records []Record)
 func TestOracleReadsWhatWeWrite(t *testing.T) {
 	for _, codec := range []Codec{None, LZ4, Zstd} {
 		t.Run(codec.String(), func(t *testing.T) {
-			one := sealed(t, codec, Identity{Producer: 3, Transactional: true}, assorted()...)
+			one := encodeRecords(t, codec, Identity{Producer: 3, Transactional: true}, assortedRecords()...)
 			got, attributes := oracleRead(t, append(at(one, 10), at(one, 20)...))
-			same(t, got, append(from(10, assorted()), from(20, assorted())...))
+			same(t, got, append(withOffsets(10, assortedRecords()), withOffsets(20, assortedRecords())...))
 			if !attributes.Transactional() || attributes.Control() || int8(attributes.Compression()) != int8(codec) {
 				t.Error(attributes)
 			}
@@ -98,7 +98,7 @@ func TestOracleReadsWhatWeWrite(t *testing.T) {
 func TestWeReadWhatOracleWrites(t *testing.T) {
 	for _, attributes := range []protocol.Attributes{0, protocol.Gzip, protocol.Snappy, protocol.Lz4, protocol.Zstd} {
 		t.Run(attributes.String(), func(t *testing.T) {
-			one := oracleWrite(t, attributes|protocol.Transactional, assorted())
+			one := oracleWrite(t, attributes|protocol.Transactional, assortedRecords())
 			b, _, ok, err := NextBatch(one)
 			if !ok || err != nil || b.Codec != Codec(attributes) || !b.Transactional || b.Producer != -1 || b.Epoch != -1 || b.Sequence != -1 {
 				t.Fatalf("%+v %v %v", b, ok, err)
@@ -107,7 +107,7 @@ func TestWeReadWhatOracleWrites(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			same(t, got, append(from(10, assorted()), from(20, assorted())...))
+			same(t, got, append(withOffsets(10, assortedRecords()), withOffsets(20, assortedRecords())...))
 		})
 	}
 }
@@ -149,8 +149,8 @@ func TestOldFormatsAreNamed(t *testing.T) {
 
 // Snappy comes bare from librdkafka, and framed in many blocks from Java.
 func TestEveryFramingOfSnappy(t *testing.T) {
-	records := assorted()[:4]
-	batch := sealed(t, None, nobody, records...)
+	records := assortedRecords()[:4]
+	batch := encodeRecords(t, None, nobody, records...)
 	plain := batch[bodyAt:]
 	framed := append(bytes.Clone(xerialMagic), 0, 0, 0, 1, 0, 0, 0, 1)
 	for block := range slices.Chunk(plain, 20) {
@@ -158,14 +158,14 @@ func TestEveryFramingOfSnappy(t *testing.T) {
 		framed = append(binary.BigEndian.AppendUint32(framed, uint32(len(packed))), packed...)
 	}
 	for name, body := range map[string][]byte{"bare": snappy.Encode(nil, plain), "framed": framed} {
-		got, _, err := readSet(repacked(batch, Snappy, body))
+		got, _, err := readSet(repackBatch(batch, Snappy, body))
 		if err != nil {
 			t.Fatal(name, err)
 		}
-		same(t, got, from(0, records))
+		same(t, got, withOffsets(0, records))
 	}
 	for n := range framed {
-		if _, _, err := readSet(repacked(batch, Snappy, framed[:n])); err == nil && n > 0 {
+		if _, _, err := readSet(repackBatch(batch, Snappy, framed[:n])); err == nil && n > 0 {
 			t.Fatalf("cut at %d: no error", n)
 		}
 	}

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// sealed encodes records with our Builder.
-func sealed(t testing.TB, codec Codec, id Identity, records ...Record) []byte {
+// encodeRecords encodes records with our Builder.
+func encodeRecords(t testing.TB, codec Codec, id Identity, records ...Record) []byte {
 	t.Helper()
 	var b Builder
 	for i := range records {
@@ -25,8 +25,8 @@ func sealed(t testing.TB, codec Codec, id Identity, records ...Record) []byte {
 
 var nobody = Identity{Producer: -1, Epoch: -1, Sequence: -1}
 
-// edited changes a batch's head or body and corrects the checksum.
-func edited(batch []byte, edit func([]byte)) []byte {
+// editBatch changes a batch's head or body and corrects the checksum.
+func editBatch(batch []byte, edit func([]byte)) []byte {
 	batch = bytes.Clone(batch)
 	edit(batch)
 	return resum(batch)
@@ -38,8 +38,8 @@ func resum(batch []byte) []byte {
 	return batch
 }
 
-// repacked returns a batch with another body, marked as packed by a codec.
-func repacked(batch []byte, codec Codec, body []byte) []byte {
+// repackBatch returns a batch with another body, marked as packed by a codec.
+func repackBatch(batch []byte, codec Codec, body []byte) []byte {
 	batch = append(bytes.Clone(batch[:bodyAt]), body...)
 	batch[attributesAt+1] = batch[attributesAt+1]&^codecMask | byte(codec)
 	return resum(batch)
@@ -88,8 +88,8 @@ func cloned(r Record) Record {
 	return r
 }
 
-// from gives records the offsets that a log would assign.
-func from(base int64, records []Record) []Record {
+// withOffsets gives records the offsets that a log would assign.
+func withOffsets(base int64, records []Record) []Record {
 	all := make([]Record, len(records))
 	for i, r := range records {
 		all[i] = cloned(r)
@@ -110,8 +110,8 @@ func same(t testing.TB, got, want []Record) {
 	}
 }
 
-// assorted returns records that differ in every property of the wire format.
-func assorted() []Record {
+// assortedRecords returns records that differ in every property of the wire format.
+func assortedRecords() []Record {
 	many := make([]Header, 300)
 	for i := range many {
 		many[i] = Header{strings.Repeat("k", i%130), bytes.Repeat([]byte{byte(i)}, i)}

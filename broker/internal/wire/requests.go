@@ -61,18 +61,18 @@ func ReadMetadata(answer []byte) (*Metadata, error) {
 	c := cursor{b: answer}
 	m := &Metadata{}
 	c.int32() // throttle time
-	for range c.count(12) {
-		m.Brokers = append(m.Brokers, BrokerNode{ID: c.int32(), Host: c.string(), Port: c.int32()})
-		c.string() // rack
+	for range c.arrayLength(12) {
+		m.Brokers = append(m.Brokers, BrokerNode{ID: c.int32(), Host: c.copyString(), Port: c.int32()})
+		c.copyString() // rack
 		if c.err != nil {
 			return nil, c.err
 		}
 	}
-	m.Cluster = c.string()
+	m.Cluster = c.copyString()
 	m.Controller = c.int32()
-	for range c.count(13) {
-		t := TopicMetadata{Error: c.int16(), Name: c.string(), Internal: c.int8() != 0}
-		for range c.count(26) {
+	for range c.arrayLength(13) {
+		t := TopicMetadata{Error: c.int16(), Name: c.copyString(), Internal: c.int8() != 0}
+		for range c.arrayLength(26) {
 			p := PartitionMetadata{Error: c.int16(), Index: c.int32(), Leader: c.int32()}
 			c.int32() // leader epoch
 			p.Replicas = c.int32s()
@@ -84,16 +84,16 @@ func ReadMetadata(answer []byte) (*Metadata, error) {
 		if c.err != nil {
 			return nil, c.err
 		}
-		t.settle()
+		t.sortPartitions()
 		m.Topics = append(m.Topics, t)
 	}
 	return m, c.err
 }
 
-// settle sorts the partitions. If one is missing or duplicated, positions would not match
+// sortPartitions sorts the partitions. If one is missing or duplicated, positions would not match
 // partition numbers and a key would change its partition. Such a topic gets
 // leaderNotAvailable, so that the client asks again.
-func (t *TopicMetadata) settle() {
+func (t *TopicMetadata) sortPartitions() {
 	slices.SortFunc(t.Partitions, func(a, b PartitionMetadata) int { return cmp.Compare(a.Index, b.Index) })
 	for i := range t.Partitions {
 		if t.Partitions[i].Index != int32(i) && t.Error == 0 {
@@ -158,9 +158,9 @@ func ReadOffsets(answer []byte) ([]OffsetAnswer, error) {
 	c := cursor{b: answer}
 	var all []OffsetAnswer
 	c.int32() // throttle time
-	for range c.count(6) {
-		topic := c.string()
-		for range c.count(26) {
+	for range c.arrayLength(6) {
+		topic := c.copyString()
+		for range c.arrayLength(26) {
 			a := OffsetAnswer{TopicPartition: TopicPartition{topic, c.int32()}, Error: c.int16()}
 			c.int64() // time
 			a.Offset = c.int64()
@@ -281,12 +281,12 @@ func ReadLogDirs(answer []byte) ([]LogDir, error) {
 	c := cursor{b: answer}
 	var all []LogDir
 	c.int32() // throttle time
-	for range c.count(8) {
+	for range c.arrayLength(8) {
 		d := LogDir{Error: c.int16()}
-		c.string() // path
-		for range c.count(6) {
-			topic := c.string()
-			for range c.count(21) {
+		c.copyString() // path
+		for range c.arrayLength(6) {
+			topic := c.copyString()
+			for range c.arrayLength(21) {
 				l := LogSize{TopicPartition: TopicPartition{topic, c.int32()}, Bytes: c.int64()}
 				c.int64() // lag of the copy
 				l.Moving = c.int8() != 0
