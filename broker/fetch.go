@@ -34,7 +34,7 @@ type fetcher struct {
 	next   int // index in asked of the next partition in the answer
 	spare  []fetchAsk
 	last   wire.TopicPartition // last partition that had records in the answer
-	rests  time.Time           // end of the pause after a small answer; used by run only
+	rests  time.Time           // end of the pause after a small answer; used by runTrips only
 }
 
 // fetchAsk is the state of a partition at the time of a request. If the partition's series has

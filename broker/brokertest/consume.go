@@ -10,7 +10,7 @@ import (
 	"tidemill.dev/broker"
 )
 
-// receiveIDs polls until n events have come, ends them, and returns their ids.
+// receiveIDs polls until n events have come, ends these events, and returns their ids.
 func (w *testWorld) receiveIDs(c *broker.Consumer, n int) []string {
 	w.Helper()
 	var all []string
@@ -107,7 +107,7 @@ func consumeLatestKept(w *testWorld) {
 		_, err := p.Publish(w.testContext(), "events", testEvent("later", n))
 		w.must(err)
 	}
-	_, err := first.Poll(w.testContext()) // and never ended
+	_, err := first.Poll(w.testContext()) // these events are never ended
 	w.must(err)
 	ctx, cancel := context.WithCancel(w.testContext())
 	cancel()

@@ -67,8 +67,8 @@ func letterUndecodable(w *testWorld) {
 	d.Done()
 }
 
-// If a record is too large for its dead letter, the letter gives only the record's
-// position, and reading goes on.
+// If a record is too large for its dead letter, the dead letter has only the record's position, and
+// reading continues.
 func letterTooLarge(w *testWorld) {
 	w.streams(broker.StreamSpec{Name: tidemill.StreamDeadLetters, Partitions: 1, MaxMessageBytes: 10_000})
 	w.stream("events", 1)
@@ -85,8 +85,8 @@ func letterTooLarge(w *testWorld) {
 	}
 }
 
-// pollAside polls in the background where no further event is expected, because dead
-// letters are written during a poll.
+// pollAside polls in the background when no further event is expected, because dead letters are
+// written during a poll.
 func (w *testWorld) pollAside(c *broker.Consumer) <-chan struct{} {
 	gone := make(chan struct{})
 	w.Cleanup(func() { <-gone })
@@ -171,8 +171,8 @@ func letterBeyond(w *testWorld) {
 	w.close(c)
 }
 
-// committedAt returns a group's committed offset in the first partition of a stream; -1
-// if there is none.
+// committedAt returns a group's committed offset in the first partition of a stream, or -1 if no
+// offset is committed.
 func (w *testWorld) committedAt(group, stream string) int64 {
 	w.Helper()
 	topic := w.names.Topic(stream)
@@ -180,7 +180,7 @@ func (w *testWorld) committedAt(group, stream string) int64 {
 	if err == nil && len(res.Topics[topic]) == 1 {
 		return res.Topics[topic][0].CommittedOffset
 	}
-	return -1 // or the coordinator is moving
+	return -1 // -1 also while the coordinator is moving
 }
 
 // streamEntry is one event as stored on a stream.
@@ -198,7 +198,7 @@ const sealType = "suite.seal"
 func (w *testWorld) writeRaw(stream string, partition int, value []byte, headers ...kafka.Header) int64 {
 	w.Helper()
 	var res *kafka.ProduceResponse
-	w.pollUntil("the client knows the topic", func() (ok bool) { // the client refreshes its metadata only now and then
+	w.pollUntil("the client knows the topic", func() (ok bool) { // the client refreshes its metadata rarely
 		var err error
 		res, err = w.client.Produce(w.testContext(), &kafka.ProduceRequest{Topic: w.names.Topic(stream), Partition: partition,
 			RequiredAcks: kafka.RequireAll,
@@ -247,9 +247,8 @@ func (w *testWorld) committedLog(stream string) []streamEntry {
 	return all
 }
 
-// wantOnLog checks that a stream holds each acknowledged event once, at the acknowledged
-// offset and in the order of its key. The only other events may be those whose publishing
-// failed with an unknown outcome.
+// wantOnLog checks that a stream holds each acknowledged event once, at the acknowledged offset and
+// in the order of its key. It may also hold events whose publishing failed with an unknown outcome.
 func (w *testWorld) wantOnLog(stream string, s *sentEvents) {
 	w.Helper()
 	last, seen := map[string]int{}, map[string]bool{}
@@ -310,9 +309,9 @@ func (w *testWorld) endOffset(stream string) int64 {
 	return w.streamInfo(stream).Records
 }
 
-// sendInTransaction sends events in a transaction, waits until they are on the log, calls during,
-// ends the transaction with the result end, and waits for its marker. Kafka reports the
-// end of a transaction before all its markers are written.
+// sendInTransaction sends events in a transaction, waits until they are on the log, calls the
+// function during, ends the transaction with the result end, and waits for the transaction's
+// marker. Kafka reports the end of a transaction before all its markers are written.
 func (w *testWorld) sendInTransaction(t *broker.Transactor, stream, key string, n int, during func(), end error) error {
 	w.Helper()
 	var after int64

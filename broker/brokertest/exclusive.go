@@ -97,8 +97,8 @@ func exclusiveStays(w *testWorld) {
 	w.wantTicks(2)
 }
 
-// Across restarts of the server, the committed offset decides each uncertain outcome, and
-// every tick is there once.
+// Across restarts of the server, the committed offset shows the outcome of each uncertain
+// transaction, and every tick is on the stream once.
 func restartExclusive(w *testWorld) {
 	w.stream("ticks", 2)
 	w.stream("clock", 1)

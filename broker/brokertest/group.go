@@ -18,8 +18,8 @@ func (w *testWorld) publishUntilStopped(stream string, keys int) (stop func() *s
 	return w.flowOf(stream, keys, math.MaxInt)
 }
 
-// flowOf is flow with a limit of events per key, so that readers have the same work on a
-// slow machine as on a quick one.
+// flowOf publishes at most the given number of events per key, so that readers have the same work
+// on a slow machine as on a fast machine.
 func (w *testWorld) flowOf(stream string, keys, each int) (stop func() *sentEvents) {
 	p := w.producer(broker.ProducerOptions{Timeout: 2 * waitLimit}) // a restart may take its time
 	s := newSent()
@@ -59,7 +59,7 @@ func (y *deliveryCount) waitMore(w *testWorld) {
 	w.Logf("100 more events came within %s", time.Since(t0).Round(time.Millisecond))
 }
 
-// Members join and leave in order: every event comes exactly once.
+// If members join and leave in order, every event comes exactly once.
 func groupChurn(w *testWorld) {
 	w.stream("events", 8)
 	stop := w.publishUntilStopped("events", 20)
@@ -86,7 +86,7 @@ func groupChurn(w *testWorld) {
 	}
 }
 
-// A member that keeps its partitions through a rebalance goes on reading them.
+// A member that keeps its partitions through a rebalance continues to read these partitions.
 func groupStall(w *testWorld) {
 	w.stream("events", 8)
 	y := newTally()
@@ -141,7 +141,7 @@ func groupGrowth(w *testWorld) {
 	y.checkNoRepeats(w)
 }
 
-// reportAssigned is a hook that sends the positions it gets to a channel.
+// reportAssigned is a hook that sends its positions to a channel.
 func reportAssigned(to chan<- []broker.Position) func(context.Context, []broker.Position) ([]broker.Position, error) {
 	return func(_ context.Context, all []broker.Position) ([]broker.Position, error) {
 		to <- append([]broker.Position(nil), all...)
@@ -249,8 +249,8 @@ func (n *hookMember) foundMarks() string {
 	return fmt.Sprint(count)
 }
 
-// The next owner of a partition finds the marks and notes that its former owner committed
-// on leaving: after a rebalance and after Close, but not after an expulsion.
+// The next owner of a partition finds the marks and notes that the former owner committed before it
+// left. This holds after a rebalance and after Close, but not after an expulsion.
 func tenures(w *testWorld) {
 	w.stream("in", 6)
 	w.stream(inParked, 6)
@@ -276,7 +276,7 @@ func tenures(w *testWorld) {
 	w.pollUntil("they share anew", func() bool { return b.countInState("assigned") == 3 && c.countInState("assigned") == 3 })
 	w.close(b.c)
 	w.pollUntil("the third has all", func() bool { return c.countInState("assigned") == 6 })
-	if got := c.foundMarks(); got != "map[1:3 2:3]" && got != "map[2:6]" { // the third joined before or after the second was back
+	if got := c.foundMarks(); got != "map[1:3 2:3]" && got != "map[2:6]" { // the third member joined before or after the second was back
 		w.Errorf("the third finds %s", got)
 	}
 	w.close(c.c)

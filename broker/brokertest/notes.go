@@ -108,8 +108,8 @@ func notesInTransactions(w *testWorld) {
 	}
 }
 
-// A note outside a transaction is committed soon, even if nothing else is, and reaches
-// the next reader, up to the greatest length of a note.
+// A note outside a transaction is committed soon, even if no offset is. A note of any allowed
+// length reaches the next reader.
 func notesByAndBy(w *testWorld) {
 	w.stream("in", 2)
 	w.publish("in", 1, 6)
@@ -199,9 +199,8 @@ func (w *testWorld) publishTo(p *broker.Producer, stream string, partition int32
 	return at, err
 }
 
-// SendTo writes an event to the given partition, whatever its key, also to a partition
-// that has just been added. For a missing partition its error gives the number of
-// partitions.
+// SendTo writes an event to the given partition, whatever its key, also to a partition that has
+// just been added. The error for a missing partition gives the number of partitions.
 func publishTo(w *testWorld) {
 	w.stream("events", 3)
 	p := w.producer(broker.ProducerOptions{})
@@ -280,14 +279,14 @@ func transactMarks(w *testWorld) {
 	}
 }
 
-// A transaction that moves no offset still commits its mark. If it fails, the consumer
-// takes back the mark's partition, and its open events are delivered again.
+// A transaction that moves no offset still commits its mark. If the transaction fails, the consumer
+// reads the mark's partition again, and the open events of this partition are delivered again.
 func transactMarkAlone(w *testWorld) {
 	asked := make(chan []broker.Position, 10)
 	c, t := w.newParkedStream(1, broker.ConsumerOptions{Assigned: reportAssigned(asked)})
 	w.publish("in", 1, 4)
 	var events []*broker.Incoming
-	for len(events) < 2 { // they may come one at a time
+	for len(events) < 2 { // the events may come one at a time
 		d, err := c.Poll(w.testContext())
 		w.must(err)
 		for i := range d.Events {
@@ -353,7 +352,7 @@ func transactMarkZombie(w *testWorld) {
 	}
 }
 
-// removeMembers removes a group's members, as the group does with members that it considers dead.
+// removeMembers removes a group's members, as Kafka does with members that it considers dead.
 func (w *testWorld) removeMembers(group string) {
 	w.Helper()
 	var res *kafka.DescribeGroupsResponse

@@ -71,8 +71,8 @@ func publishLarge(w *testWorld) {
 	}
 }
 
-// An event that is too large for the stream, and one that is too large for the producer,
-// each fail without affecting the others.
+// An event that is too large for the stream or for the producer fails without affecting other
+// events.
 func publishTooLarge(w *testWorld) {
 	w.streams(broker.StreamSpec{Name: "small", Partitions: 1, MaxMessageBytes: 20_000})
 	for _, c := range []broker.Compression{broker.Uncompressed, broker.LZ4} {
@@ -172,7 +172,7 @@ func publishClose(w *testWorld) {
 	w.wantOnLog("events", s)
 }
 
-// If Close has no time left, every event still gets an outcome, and it is the true one.
+// If Close has no time left, every event still gets an outcome, and the outcome is true.
 func publishCloseHurried(w *testWorld) {
 	w.stream("events", 3)
 	p, err := w.b.Producer(broker.ProducerOptions{Linger: 5 * time.Millisecond})
@@ -275,8 +275,8 @@ func readNowhere(w *testWorld, p broker.Position) error {
 	return err
 }
 
-// Read does not return events of an open transaction and does not wait for it; reading
-// back does.
+// Read does not return events of an open transaction and does not wait for its end. ReadBack waits
+// for its end.
 func readOpen(w *testWorld) {
 	w.stream("in", 1)
 	w.stream("out", 1)

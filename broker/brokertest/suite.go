@@ -124,11 +124,12 @@ func Run(t *testing.T, s Server) {
 	}
 }
 
-// waitLimit bounds every wait of the suite. It ends hangs; it measures nothing.
+// waitLimit limits every wait of the suite. The limit only ends hangs and measures nothing.
 const waitLimit = 3 * time.Minute
 
-// transactionTimeout is the transaction timeout. It is longer than any transaction of a case on
-// a busy machine, and short enough for cases that wait until Kafka ends an abandoned one.
+// transactionTimeout is the transaction timeout. The timeout is longer than any transaction of a
+// case on a busy machine. It is short enough for cases that wait until Kafka ends an abandoned
+// transaction.
 const transactionTimeout = time.Minute
 
 // testWorld is one case's install on the server.
@@ -158,7 +159,7 @@ func newWorld(t *testing.T, s Server) *testWorld {
 	return w
 }
 
-// reopen opens the same install again, as another process does.
+// reopen opens the same install again, as another process would.
 func (w *testWorld) reopen() *broker.Broker {
 	w.Helper()
 	b, err := broker.Open(w.testContext(), broker.Options{Addr: w.srv.Addr, Names: w.names, TransactionTimeout: transactionTimeout})
@@ -167,7 +168,7 @@ func (w *testWorld) reopen() *broker.Broker {
 	return b
 }
 
-// testContext returns a context that ends with the case or after patience.
+// testContext returns a context that ends with the case or after waitLimit.
 func (w *testWorld) testContext() context.Context {
 	ctx, cancel := context.WithTimeout(w.Context(), waitLimit)
 	w.Cleanup(cancel)
@@ -219,7 +220,7 @@ func (w *testWorld) consumer(o broker.ConsumerOptions) *broker.Consumer {
 	w.must(err)
 	w.Cleanup(func() {
 		ctx, cancel := context.WithCancel(context.Background())
-		cancel() // a case closes the consumers it cares about; here events may be open
+		cancel() // a case closes the consumers that it checks; here events may be open
 		_ = c.Close(ctx)
 	})
 	return c
@@ -236,7 +237,7 @@ func testEvent(key string, n int) *broker.View {
 		Data: []byte("event " + strconv.Itoa(n))}
 }
 
-// keyAndNumber returns the key and number in an event's id.
+// keyAndNumber returns the key and the number that are in an event's id.
 func keyAndNumber(id string) (key string, n int) {
 	key, number, _ := strings.Cut(id, "/")
 	n, _ = strconv.Atoi(number)

@@ -24,8 +24,8 @@ func copyAll(ctx context.Context, x *broker.Tx, d *broker.Delivery, to string) {
 	x.Done(d)
 }
 
-// wantCopies checks that a stream holds each event sent to another one, once and in the
-// order of its key.
+// wantCopies checks that a stream holds each event sent to another stream, once and in the order of
+// its key.
 func (w *testWorld) wantCopies(stream string, s *sentEvents) {
 	w.Helper()
 	last, count := map[string]int{}, map[string]int{}
@@ -117,8 +117,8 @@ func (w *testWorld) copier(group, from, to string) *copier {
 	return k
 }
 
-// copy copies a delivery. After an abort the consumer has taken the delivery back. If the
-// transaction could not begin, the delivery is still ours and copy tries again.
+// copy copies a delivery. After an abort the consumer reads the delivery again. If the transaction
+// could not begin, the copier keeps the delivery and copy tries again.
 func (k *copier) copy(d *broker.Delivery, to string) error {
 	for begun := false; !begun; {
 		err := k.t.Do(k.w.Context(), func(x *broker.Tx) error {
@@ -141,7 +141,7 @@ func (k *copier) leave() {
 	k.w.must(k.c.Close(k.w.testContext()))
 }
 
-// waitCopied waits until a group has nothing left to copy.
+// waitCopied waits until a group has copied all events.
 func (w *testWorld) waitCopied(stream, group string) {
 	w.Helper()
 	w.pollUntil("all is copied", func() bool { return w.groupLag(stream, group).Lag == 0 })
@@ -249,7 +249,7 @@ func (w *testWorld) takeSlot(group string, slot int) {
 	})
 }
 
-// If the caller's context ends in the middle, nothing is lost: the events come again to
+// If the caller's context ends during a transaction, no event is lost, and the events come again to
 // the same consumer.
 func transactTimeUp(w *testWorld) {
 	w.stream("in", 1)
@@ -289,14 +289,14 @@ type mixedEnds struct {
 	notes    noteStore
 }
 
-// openDelivery is a delivery and its events that have not ended. If none are left, the
-// delivery's memory may already be reused.
+// openDelivery is a delivery and its open events. If no event is open, the delivery's memory may
+// already be reused.
 type openDelivery struct {
 	d    *broker.Delivery
 	rest []broker.View
 }
 
-// endedCount returns the number of events that have ended for good.
+// endedCount returns the number of events whose end is final.
 func (m *mixedEnds) endedCount() int { return len(m.singly) + len(m.together) }
 
 // openCount returns the number of delivered events that have not ended.
@@ -331,7 +331,8 @@ func (m *mixedEnds) takeDelivery() {
 	}
 }
 
-// endInTransaction ends the open events of a partition in a transaction, or aborts it with fail.
+// endInTransaction ends the open events of a partition in a transaction. If fail is an error, it
+// aborts the transaction.
 func (m *mixedEnds) endInTransaction(partition int32, fail error) {
 	some := m.open[partition]
 	delete(m.open, partition)
@@ -366,7 +367,7 @@ func (m *mixedEnds) endInTransaction(partition int32, fail error) {
 	}
 }
 
-// partitionWithOpen returns a partition with open events; false if there is none.
+// partitionWithOpen returns a partition with open events, or false if no partition has any.
 func (m *mixedEnds) partitionWithOpen() (int32, bool) {
 	for partition := range m.open {
 		return partition, true

@@ -43,10 +43,10 @@ func (e *UnsupportedError) Error() string {
 	return fmt.Sprintf("header %s is %.40q: %s", strings.ToLower(e.Header), e.Value, e.Advice)
 }
 
-// ModeOf returns the mode that the content type shows. It returns an [UnsupportedError]
-// for event formats other than JSON, for JSON that is not in UTF-8, and for compressed
-// bodies. As the binding says, a message without an event counts as binary; only
-// [ReadBinary] detects that.
+// ModeOf returns the mode that the content type shows. It returns an [UnsupportedError] for event
+// formats other than JSON, for JSON that is not in UTF-8, and for compressed bodies. As the binding
+// says, a message without an event counts as binary; only [ReadBinary] detects that the event is
+// missing.
 func ModeOf(h http.Header) (Mode, error) {
 	if err := encodingFault(h); err != nil {
 		return 0, err
@@ -61,8 +61,8 @@ func ModeOf(h http.Header) (Mode, error) {
 	return formatOf(contentType)
 }
 
-// contentTypeOf returns the content type. Two are an error, because it is unclear which
-// one counts.
+// contentTypeOf returns the content type. Two Content-Type headers are an error, because it is
+// unclear which of them counts.
 func contentTypeOf(h http.Header) (string, error) {
 	values := h[headerContentType]
 	if len(values) == 0 {
@@ -133,8 +133,8 @@ func (m Mode) String() string {
 	return "binary"
 }
 
-// ReadStructured reads an event in structured mode into v. It empties v first; afterwards
-// v points into the body. Headers that repeat attributes are ignored, because the body
+// ReadStructured reads an event in structured mode into v. ReadStructured empties v first;
+// afterwards v points into the body. Headers that repeat attributes are ignored, because the body
 // takes precedence.
 func ReadStructured(h http.Header, body []byte, v *broker.View) error {
 	clearView(v)
@@ -147,12 +147,12 @@ func ReadStructured(h http.Header, body []byte, v *broker.View) error {
 	return v.Validate()
 }
 
-// ReadBatch reads a batch of at most limit events and calls each for every event in
-// order. An event that cannot be read does not affect the others: each gets its error and
-// the view as far as it was read. An error of ReadBatch concerns the whole batch and
-// comes before the first call; one example is [broker.ErrTooMany].
+// ReadBatch reads a batch of at most limit events and calls each for every event in order. An event
+// that cannot be read does not affect the others: its call gets the error and the part of the view
+// that was read. An error of ReadBatch concerns the whole batch and comes before the first call;
+// one example is [broker.ErrTooMany].
 //
-// Every call gets a new view, which is valid as long as the body is.
+// Every call gets a new view, which is valid as long as the body.
 func ReadBatch(h http.Header, body []byte, limit int, each func(i int, v *broker.View, err error)) error {
 	if err := checkMode(h, Batch); err != nil {
 		return err
@@ -222,7 +222,7 @@ func ReadBinary(h http.Header, body []byte, v *broker.View) error {
 		return err
 	}
 	if len(h[headerSpecVersion]) == 0 {
-		return &broker.AttributeError{Name: "specversion", Err: errNoEvent} // the first check, because without specversion no other error means much
+		return &broker.AttributeError{Name: "specversion", Err: errNoEvent} // the first check, because specversion decides which other checks apply
 	}
 	var texts textBuffer
 	for key, values := range h {
@@ -265,10 +265,10 @@ func clearView(v *broker.View) {
 // coreHeaders is the largest number of an event's headers without extensions.
 const coreHeaders = 8
 
-// WriteBinary writes an event in binary mode. It removes the event headers in h, sets the
-// new ones, and returns the body, which is the event's data. It checks nothing: see
-// [broker.View.Validate]. The event's record key and foreign headers are not written,
-// because they belong to Kafka.
+// WriteBinary writes an event in binary mode. It removes the event headers in h, sets the new ones,
+// and returns the body, which is the event's data. WriteBinary does not check the event: see
+// [broker.View.Validate]. The event's record key and foreign headers are not written, because they
+// belong to Kafka.
 func WriteBinary(h http.Header, v *broker.View) (body []byte) {
 	clearEvent(h)
 	// Without this line a server would guess the response's content type.
@@ -306,8 +306,8 @@ func (w *headerWriter) setOptional(key, value string) {
 	}
 }
 
-// headerOf returns the header of an attribute in net/http's canonical form. It need not
-// check every letter, because a name has no hyphen and no upper case.
+// headerOf returns the header of an attribute in net/http's canonical form. headerOf need not check
+// every letter, because a name has no hyphen and no upper case.
 func headerOf(name string) string {
 	if name == "" || name[0] < 'a' || name[0] > 'z' {
 		return headerPrefix + name
@@ -315,8 +315,8 @@ func headerOf(name string) string {
 	return headerPrefix + string(rune(name[0]-'a'+'A')) + name[1:]
 }
 
-// clearEvent removes the attributes of an earlier event from h, so that none mixes with
-// the next event.
+// clearEvent removes the attributes of an earlier event from h, so that the next event has only its
+// own attributes.
 func clearEvent(h http.Header) {
 	for key := range h {
 		if strings.HasPrefix(key, headerPrefix) {
@@ -325,16 +325,15 @@ func clearEvent(h http.Header) {
 	}
 }
 
-// textBuffer is memory for values that cannot point into the message, such as a name in lower
-// case. Nearly always one allocation is enough for an event.
+// textBuffer is memory for values that cannot point into the message, such as a name in lower case.
+// One allocation is nearly always enough for an event.
 type textBuffer struct{ b strings.Builder }
 
 const usualTexts = 128
 
 func (t *textBuffer) grow(n int) (start int) {
 	if t.b.Cap()-t.b.Len() < n {
-		// The full builder stays with the texts that point into it; growing it would copy
-		// them.
+		// The texts keep pointing into the full builder, because growing it would copy them.
 		t.b = strings.Builder{}
 		t.b.Grow(max(n, usualTexts))
 	}
@@ -376,23 +375,23 @@ func (t *textBuffer) toLower(s string) string {
 	return t.b.String()[start:]
 }
 
-// decodeValue returns the attribute value of a header value: it removes quotes and does one
-// round of percent-decoding. A percent sign that begins no escape stays as it is, and so
-// does a quote within a value: half of the SDKs, sdk-go too, write values unencoded, and
-// 100% must survive.
+// decodeValue returns the attribute value of a header value: it removes quotes and does one round
+// of percent-decoding. A percent sign that begins no escape stays unchanged, and so does a quote
+// within a value. Half of the SDKs, including sdk-go, write values unencoded, and the value "100%"
+// must not change.
 func (t *textBuffer) decodeValue(name, value string) string {
 	value = unquote(value)
 	plain := t.unescape(value)
 	if (name == "source" || name == "dataschema") && utf8.ValidString(plain) && !isURI(plain) {
-		// The escapes belong to the URI itself, written by one of those SDKs: a writer
-		// that encodes would have encoded their percent signs.
+		// The escapes belong to the URI itself, and the writer does not encode. A writer that
+		// encodes would also have encoded the percent signs of these escapes.
 		return value
 	}
 	return plain
 }
 
-// unquote undoes a quoted-string of RFC 7230 if the whole value is one. Writers before
-// version 1.0.2 of the binding protected spaces in this way.
+// unquote decodes a value that is wholly a quoted-string of RFC 7230. Writers before version 1.0.2
+// of the binding protected spaces in this way.
 func unquote(s string) string {
 	if len(s) < 2 || s[0] != '"' || s[len(s)-1] != '"' {
 		return s
@@ -461,7 +460,7 @@ func mustEncode(c byte) bool {
 	return c <= ' ' || c >= 0x7f || c == '"' || c == '%'
 }
 
-// escapeIndex returns the index of the first %XY in s; -1 if there is none.
+// escapeIndex returns the index of the first %XY in s, or -1 if s has no %XY.
 func escapeIndex(s string) int {
 	for i := 0; ; i++ {
 		next := strings.IndexByte(s[i:], '%')
@@ -485,8 +484,8 @@ func unhex(c byte) byte {
 	return c | 0x20 - 'a' + 10
 }
 
-// isURI reports whether s has only characters that RFC 3986 allows in a URI; Validate
-// checks whether it is one.
+// isURI reports whether s has only characters that RFC 3986 allows in a URI; Validate checks
+// whether s is a URI.
 func isURI(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c <= ' ' || c >= 0x7f || strings.IndexByte("\"<>\\^`{|}", c) >= 0 {

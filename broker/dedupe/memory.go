@@ -26,13 +26,13 @@ const (
 	defaultStale    = 10 * time.Millisecond
 )
 
-// dataVersion is the version of the data in Redis. A process with another version does not see it and
-// keeps its own marks.
+// dataVersion is the version of the data in Redis. A process with another version does not see this
+// data and keeps its own marks.
 const dataVersion = "1"
 
 // Options configure Open.
 type Options struct {
-	// Redis names the server; the client's own connections are not used. Without it no event is
+	// Redis names the server; the client's own connections are not used. Without Redis no event is
 	// remembered.
 	Redis *redis.Client
 	Names tidemill.Names
@@ -59,24 +59,24 @@ type Memory struct {
 	client   *redis.Client
 	log      *slog.Logger
 	metrics  *metrics
-	self     string // name that distinguishes our entries from those of others
+	self     string // name that distinguishes our entries from those of other gateways
 
 	mu      sync.Mutex
 	shelves map[string]*streamMemory // by stream
-	busy    []*streamMemory          // shelves that are due for a trip, next one first
+	busy    []*streamMemory          // streams that are due for a trip, in their order
 	urgent  bool                     // whether a caller waits for the trip
-	asleep  bool                     // whether run waits for wake
+	asleep  bool                     // whether runTrips waits for wake
 	away    bool                     // whether the circuit is open
 	closed  bool
 
 	wake    chan struct{}
 	closing chan struct{}
-	ended   chan struct{} // closed after run has returned
+	ended   chan struct{} // closed after runTrips has returned
 	ctx     context.Context
 	cancel  context.CancelFunc
 
-	failures int       // failures since Redis last answered a trip with work; used by run only
-	left     time.Time // time at which the last trip began; used by run only
+	failures int       // failures since Redis last answered a trip with work; used by runTrips only
+	left     time.Time // time at which the last trip began; used by runTrips only
 }
 
 // Open makes no connection yet, so that a process can start while Redis is away. It returns nil if
@@ -110,14 +110,14 @@ func Open(o Options) (*Memory, error) {
 	return m, nil
 }
 
-// clientOptions returns the options of a client that gives up when its context ends. Memory itself does
-// the retries.
+// clientOptions returns the options of a client that gives up when its context ends. Memory itself
+// does the retries.
 func clientOptions(options *redis.Options, patience time.Duration) *redis.Options {
 	o := *options
 	o.ContextTimeoutEnabled = true
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = patience, patience, patience, patience
 	o.DialerRetries = 1
-	o.MaxRetries, o.MinRetryBackoff, o.MaxRetryBackoff = 1, -1, -1 // one more try, for a connection that was cut while idle
+	o.MaxRetries, o.MinRetryBackoff, o.MaxRetryBackoff = 1, -1, -1 // one more try, for a connection that was closed while idle
 	o.PipelinePoolSize = -1
 	o.DisableIdentity, o.PushNotificationProcessor = true, nil // the processor belongs to the other client
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
@@ -125,13 +125,13 @@ func clientOptions(options *redis.Options, patience time.Duration) *redis.Option
 	return &o
 }
 
-// Seen reports whether the event was marked on the stream within the window. If that is not known,
-// it returns false.
+// Seen reports whether the event was marked on the stream within the window. If the answer is not
+// known, Seen returns false.
 func (m *Memory) Seen(ctx context.Context, stream string, window time.Duration, source, id string) bool {
 	return m.Ask(stream, window, source, id).Seen(ctx)
 }
 
-// Ask asks without waiting, so that a caller with many events can ask for all of them and wait
+// Ask starts a question and does not wait, so that a caller can ask about many events and wait
 // once.
 func (m *Memory) Ask(stream string, window time.Duration, source, id string) Question {
 	if m == nil || window <= 0 {
@@ -203,7 +203,7 @@ func (m *Memory) Away() bool {
 	return m.away
 }
 
-// Known asks Redis whether it has marks of a stream.
+// Known asks Redis whether Redis has marks of a stream.
 func (m *Memory) Known(ctx context.Context, stream string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, m.patience)
 	defer cancel()
@@ -214,7 +214,7 @@ func (m *Memory) Known(ctx context.Context, stream string) (bool, error) {
 	return n > 0, nil
 }
 
-// streamMemory returns a stream's shelf, and creates it if needed.
+// streamMemory returns the memory of a stream, and creates it if needed.
 func (m *Memory) streamMemory(stream string) *streamMemory {
 	s := m.shelves[stream]
 	if s == nil {
@@ -225,8 +225,8 @@ func (m *Memory) streamMemory(stream string) *streamMemory {
 	return s
 }
 
-// scheduleTrip puts a shelf on the next trip. An urgent trip starts at once; others start when half of the
-// allowed staleness has passed since the last trip.
+// scheduleTrip adds a stream to the next trip. An urgent trip starts at once; other trips start
+// when half of the allowed staleness has passed since the last trip.
 func (m *Memory) scheduleTrip(s *streamMemory, urgent bool) {
 	news := urgent && !m.urgent || len(m.busy) == 0
 	if !s.listed {
@@ -236,12 +236,12 @@ func (m *Memory) scheduleTrip(s *streamMemory, urgent bool) {
 	m.urgent = m.urgent || urgent
 	if m.asleep && news {
 		m.asleep = false
-		m.wake <- struct{}{} // has room, because run emptied it before it fell asleep
+		m.wake <- struct{}{} // has room, because runTrips emptied the channel before it waited
 	}
 }
 
-// Close writes the waiting marks and ends. If the context ends first, or Redis is away, they are
-// dropped and counted.
+// Close writes the waiting marks and ends. If the context ends first, or Redis is away, these marks
+// are dropped and counted.
 func (m *Memory) Close(ctx context.Context) error {
 	if m == nil {
 		return nil
@@ -302,8 +302,8 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	return m, nil
 }
 
-// streamMemory holds the knowledge about one stream and its work for the next trip. The lock of Memory
-// guards it, except the fields for run only.
+// streamMemory holds the knowledge about one stream and its work for the next trip. The lock of
+// Memory guards it, except the fields that only runTrips uses.
 type streamMemory struct {
 	stream  string
 	key     string
@@ -311,23 +311,24 @@ type streamMemory struct {
 
 	known  marksKnown
 	window time.Duration // window of the latest call
-	fresh  time.Time     // start of the last trip that read the marks of others
+	fresh  time.Time     // start of the last trip that read the marks of other gateways
 
 	listed bool
 	marks  markQueue
-	page   *waitGroup // waiters for the next trip; nil if there are none
+	page   *waitGroup // callers that wait for the next trip; nil if no caller waits
 
-	after string // id of the last entry that was read; used by run only
+	after string // id of the last entry that was read; used by runTrips only
 }
 
-// waitGroup is the group of callers that wait for one trip. It does not change after done is closed.
+// waitGroup is the group of callers that wait for one trip. A waitGroup does not change after done
+// is closed.
 type waitGroup struct {
 	done    chan struct{}
 	waiting int
 	failed  bool // whether the trip failed
 }
 
-// addCaller adds a caller to the page of the next trip.
+// addCaller adds a caller to the waitGroup of the next trip.
 func (s *streamMemory) addCaller() *waitGroup {
 	if s.page == nil {
 		s.page = &waitGroup{done: make(chan struct{})}
@@ -336,7 +337,8 @@ func (s *streamMemory) addCaller() *waitGroup {
 	return s.page
 }
 
-// releaseCallers lets all waiting callers continue with the present knowledge, and returns their number.
+// releaseCallers lets all waiting callers continue with the present knowledge, and returns their
+// number.
 func (s *streamMemory) releaseCallers() (questions int) {
 	p := s.page
 	if p == nil {
@@ -347,10 +349,10 @@ func (s *streamMemory) releaseCallers() (questions int) {
 	return p.waiting
 }
 
-// marksKnown is the memory of one stream. New marks go to the young generation. When the young one has
-// half of the limit, or is older than the window, it replaces the old one, which is forgotten as a
-// whole. That is cheap, while the removal of single ids is not, and two lookups find any mark. The
-// time is stored with each digest, so the caller chooses the exact window.
+// marksKnown is the memory of one stream. New marks go to the young generation. When the young
+// generation has half of the limit, or is older than the window, it replaces the old one. The old
+// generation is dropped as a whole, which is cheaper than the removal of single ids. Two lookups
+// find any mark. The time is stored with each digest, so the caller chooses the exact window.
 type marksKnown struct {
 	young, old generation
 	forgotten  int64 // time up to which no mark counts
@@ -410,8 +412,8 @@ const maxWaiting = 1 << 16
 // freed.
 const maxSpare = 4096
 
-// markQueue holds marks in the order in which they were made. It uses two slices in turn, to avoid
-// allocations: one fills while a trip carries the other.
+// markQueue holds marks in the order in which they were made. A markQueue uses two slices in turn
+// to avoid allocations: one slice fills while a trip sends the other.
 type markQueue struct {
 	waiting, spare []mark
 }
@@ -427,7 +429,8 @@ func (q *markQueue) add(m mark) (dropped int) {
 	return dropped
 }
 
-// takeMarks removes and returns the oldest marks. The caller passes them to done or restore later.
+// takeMarks removes and returns the oldest marks. The caller later passes these marks to reuseSlice
+// or restore.
 func (q *markQueue) takeMarks(most int) []mark {
 	if len(q.waiting) <= most {
 		taken := q.waiting
@@ -446,7 +449,7 @@ func (q *markQueue) reuseSlice(taken []mark) {
 	}
 }
 
-// restore puts marks back before later ones, and returns the number that did not fit.
+// restore puts marks back before later marks, and returns the number of marks that did not fit.
 func (q *markQueue) restore(taken []mark) (dropped int) {
 	all := append(taken, q.waiting...)
 	if dropped = len(all) - maxWaiting; dropped > 0 {
@@ -460,7 +463,7 @@ func (q *markQueue) restore(taken []mark) (dropped int) {
 type Question struct {
 	memory *Memory
 	shelf  *streamMemory
-	page   *waitGroup // page of the trip to wait for; nil if the answer is known
+	page   *waitGroup // waitGroup of the trip to wait for; nil if the answer is known
 	digest digest
 	window time.Duration
 }
@@ -487,11 +490,11 @@ func (q Question) Seen(ctx context.Context) bool {
 	return true
 }
 
-// digest represents a source and an id. If two events shared a digest, the second would be lost, so
-// that must not happen by chance or by intent. Of a million remembered events, a random one is hit
-// with odds of 1 to 10^32. An attacker who wants to hit the event of another publisher must try
-// 2^108 ids. Two of the attacker's own events that collide (2^64 tries) lose only one of these two.
-// A faster hash would need a secret key that all gateways share.
+// digest represents a source and an id. If two events shared a digest, the second event would be
+// lost. So a shared digest must not happen by chance or by intent. Of a million remembered events,
+// a random one is hit with odds of 1 to 10^32. An attacker who wants to hit the event of another
+// publisher must try 2^108 ids. Two of the attacker's own events that collide (2^64 tries) lose
+// only one of these two. A faster hash would need a secret key that all gateways share.
 type digest [16]byte
 
 // digestOf puts the length before the source, so that ("ab", "c") and ("a", "bc") differ. The input
@@ -523,8 +526,8 @@ func encode(marks []mark) []byte {
 	return b
 }
 
-// decodeMarks calls each with the marks of an entry. It ignores an incomplete mark at the end, because
-// other programs may write to the same Redis.
+// decodeMarks calls the function each with the marks of an entry. It ignores an incomplete mark at
+// the end, because other programs may write to the same Redis.
 func decodeMarks(text string, each func(mark)) {
 	for ; len(text) >= markBytes; text = text[markBytes:] {
 		at := binary.BigEndian.Uint64([]byte(text[len(digest{}):markBytes]))
@@ -541,10 +544,10 @@ func keyOf(names tidemill.Names, kafka, stream string) string {
 	return names.Key("repeats", dataVersion, kafka, "{"+stream+"}")
 }
 
-// Forget makes all gateways forget the marks of a stream up to now. It is for a stream that has
-// just been created, because marks of an earlier stream of its name, or from another Kafka cluster,
-// are of events that it does not have. Gateways read this entry like each other's marks, and each
-// repeats it with its own marks. So they learn of it even after the entry itself was trimmed.
+// Forget makes all gateways forget the marks of a stream up to now. Call Forget for a stream that
+// has just been created, because older marks of this name belong to events of another stream or
+// Kafka cluster. Gateways read this entry like each other's marks, and each gateway repeats the
+// entry with its own marks. So all gateways see the entry even after Redis has trimmed it.
 func Forget(ctx context.Context, client *redis.Client, names tidemill.Names, kafka, stream string) error {
 	key := keyOf(names, kafka, stream)
 	_, err := client.TxPipelined(ctx, func(p redis.Pipeliner) error {

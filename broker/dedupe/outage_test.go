@@ -13,7 +13,8 @@ const patience = 100 * time.Millisecond
 // visibleDelay is the time after which other gateways know a mark.
 const visibleDelay = 50 * time.Millisecond
 
-// virtualDuration returns the duration of the function in virtual time, in which only waiting takes time.
+// virtualDuration returns the duration of the function in virtual time, in which only waiting takes
+// time.
 func virtualDuration(f func()) time.Duration {
 	began := time.Now()
 	f()

@@ -13,8 +13,8 @@ import (
 	"tidemill.dev/broker/retry"
 )
 
-// The pauses between tries while Redis is away: the first one, doubled after each failure, up to
-// the last one.
+// The pauses between tries while Redis is away. The first pause is doubled after each failure, up
+// to the last pause.
 const (
 	firstPause = 100 * time.Millisecond
 	lastPause  = 5 * time.Second
@@ -35,8 +35,8 @@ func (m *Memory) runTrips() {
 	m.countLost()
 }
 
-// waitForWork waits until there is work or, while Redis is away, until the next try. It returns false after
-// Memory was closed and nothing is left to do.
+// waitForWork waits until there is work or, while Redis is away, until the next try. It returns
+// false after Memory was closed and nothing is left to do.
 func (m *Memory) waitForWork() bool {
 	m.mu.Lock()
 	away := m.away
@@ -47,8 +47,8 @@ func (m *Memory) waitForWork() bool {
 	t := time.NewTimer(0)
 	defer t.Stop()
 	for {
-		// Other goroutines may run first, and may ask or mark: under load a trip then carries more.
-		// Without load this does not wait.
+		// Other goroutines run first, and may add questions or marks, so that a trip carries more
+		// under load. Without load this call does not wait.
 		runtime.Gosched()
 		now := time.Now()
 		rest := m.left.Add(m.stale / 2).Sub(now)
@@ -67,7 +67,7 @@ func (m *Memory) waitForWork() bool {
 	}
 }
 
-// sleep waits for news or for the timer. After it, wake is empty, whatever ended the wait.
+// sleep waits for new work or for the timer. Afterwards the channel wake is empty.
 func (m *Memory) sleep(t *time.Timer) {
 	select {
 	case <-m.wake:
@@ -83,8 +83,8 @@ func (m *Memory) sleep(t *time.Timer) {
 	m.asleep = false
 }
 
-// waitRetry waits until the next try of Redis. Close ends the wait for one last try; after that pause
-// returns false.
+// waitRetry waits until the next try of Redis. Close ends the wait for one last try; after that
+// waitRetry returns false.
 func (m *Memory) waitRetry() bool {
 	select {
 	case <-m.closing:
@@ -95,8 +95,8 @@ func (m *Memory) waitRetry() bool {
 	return true
 }
 
-// releaseWaiters lets the callers that waited for the trip continue. A ping proves less than real work, so
-// after a ping the pauses keep growing if the work fails again.
+// releaseWaiters lets the callers that waited for the trip continue. A ping alone does not reset
+// the pauses, because the work may still fail.
 func (m *Memory) releaseWaiters(stops []streamWork) {
 	m.mu.Lock()
 	for _, s := range stops {
@@ -120,9 +120,9 @@ func (m *Memory) releaseWaiters(stops []streamWork) {
 	}
 }
 
-// sendHome opens the circuit. Callers on this trip and on the next one continue with the present
-// knowledge, and the marks stay for another try. Redis may have lost the entries that were read by
-// the time it is back, so all entries are read again.
+// sendHome opens the circuit. Callers that wait for this trip or the next one continue with the
+// present knowledge, and the marks stay for another try. Redis may lose entries while it is away,
+// so all entries are read again.
 func (m *Memory) sendHome(stops []streamWork, err error) {
 	m.failures++
 	m.mu.Lock()
@@ -148,8 +148,8 @@ func (m *Memory) sendHome(stops []streamWork, err error) {
 	}
 }
 
-// releaseTrip lets the callers of a trip continue. It does so outside the lock, because they need the
-// lock next.
+// releaseTrip lets the callers of a trip continue. releaseTrip does not hold the lock, because the
+// callers need the lock next.
 func releaseTrip(stops []streamWork) (questions int) {
 	for _, s := range stops {
 		if s.page != nil {
@@ -199,11 +199,11 @@ type streamWork struct {
 	keep  time.Duration
 
 	written bool // whether the marks are written
-	unread  bool // whether entries are left that there was no time to read
+	unread  bool // whether unread entries are left because time was up
 }
 
-// gatherWork takes the waiting work of each stream. A stream with more marks than fit is put on the
-// next trip too.
+// gatherWork takes the waiting work of each stream. A stream with too many marks for one trip is
+// part of the next trip too.
 func (m *Memory) gatherWork() []streamWork {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -226,8 +226,8 @@ func (m *Memory) gatherWork() []streamWork {
 }
 
 // runTrip makes the exchanges of a trip, or a ping if there is no work. The first read of a stream
-// may be long. It is done in several exchanges, for at most half of the patience; the rest is left
-// to the next trip.
+// may be long. It takes several exchanges, for at most half of the patience; the next trip reads
+// the rest.
 func (m *Memory) runTrip(stops []streamWork) error {
 	ctx, cancel := context.WithTimeout(m.ctx, m.patience)
 	defer cancel()
@@ -265,7 +265,8 @@ func (m *Memory) exchange(ctx context.Context, stops []streamWork) (more bool, e
 	return more, nil
 }
 
-// addCommands adds the commands for one stream: write the marks, then read the marks of others.
+// addCommands adds the commands for one stream: write the marks, then read the marks of other
+// gateways.
 func (s *streamWork) addCommands(ctx context.Context, pipe redis.Pipeliner, self string) *redis.XStreamSliceCmd {
 	if len(s.marks) > 0 && !s.written {
 		pipe.XAdd(ctx, &redis.XAddArgs{Stream: s.shelf.key, MinID: strconv.FormatInt(s.since, 10),
@@ -275,7 +276,7 @@ func (s *streamWork) addCommands(ctx context.Context, pipe redis.Pipeliner, self
 	return pipe.XRead(ctx, &redis.XReadArgs{Streams: []string{s.shelf.key, s.shelf.after}, Count: tripEntries, Block: -1})
 }
 
-// storeReply stores the marks of others, and reports whether there may be more.
+// storeReply stores the marks of other gateways, and reports whether there may be more marks.
 func (m *Memory) storeReply(s *streamMemory, answer []redis.XStream) (more bool) {
 	for _, a := range answer {
 		for i := range a.Messages {

@@ -81,8 +81,8 @@ func (w *testRedis) silent() bool {
 	return w.hangs
 }
 
-// eagerConn reads written bytes at once, as a kernel does. net.Pipe has no buffer, so both ends would
-// otherwise wait to write.
+// eagerConn reads written bytes at once, as a kernel does. net.Pipe has no buffer, so both ends
+// would otherwise wait to write.
 type eagerConn struct {
 	net.Conn
 	wire   *testRedis

@@ -21,7 +21,8 @@ func embeddedRedis(t testing.TB) string {
 	return s.Redis()
 }
 
-// openMemory opens a Memory with a Patience that suffices on a busy machine, unless the options set one.
+// openMemory opens a Memory with a Patience that suffices on a busy machine, unless the options set
+// one.
 func openMemory(t testing.TB, o dedupe.Options) *dedupe.Memory {
 	t.Helper()
 	var err error

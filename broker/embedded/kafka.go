@@ -23,7 +23,7 @@ import (
 const (
 	clusterID = "tidemill-embedded"
 
-	// Apache's default is 6 s; on a laptop dead members should be found sooner.
+	// Apache Kafka's default is 6 s; on a laptop dead members should be found earlier.
 	minSessionTimeout = 500 * time.Millisecond
 )
 
@@ -31,8 +31,8 @@ const (
 // passed values override the stored ones.
 func brokerConfigs() map[string]string {
 	return map[string]string{
-		// Only whole segments are removed, so they are small: otherwise a laptop's
-		// streams would not shrink.
+		// Only whole segments are removed, so segments are small. Otherwise a laptop's streams
+		// would not shrink.
 		"log.segment.bytes": "16777216",
 		// A group must keep its offsets even if the laptop is off for a week.
 		"offsets.retention.minutes":  "525600",

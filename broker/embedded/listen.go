@@ -55,8 +55,8 @@ func brokerAddress(addr string, i int) (string, error) {
 	return net.JoinHostPort(host, strconv.Itoa(n)), nil
 }
 
-// checkHost refuses a host beyond loopback unless public is set. It also refuses one that
-// is not an address of this machine, because clients connect to it.
+// checkHost refuses a host beyond loopback unless public is set. It also refuses a host that is not
+// an address of this machine, because clients connect to it.
 func checkHost(addr string, public bool) error {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -75,8 +75,8 @@ func checkHost(addr string, public bool) error {
 	return nil
 }
 
-// brokerListener is a broker's listener. It tracks the open connections, so that shut can wait
-// until all are closed; kfake's own Close does not wait.
+// brokerListener is a broker's listener. The listener tracks the open connections, so that closeAll
+// can wait until all are closed; kfake's own Close does not wait.
 type brokerListener struct {
 	net.Listener
 	advertised string // address for clients; if empty, the listener's own
@@ -128,7 +128,7 @@ func (d *brokerListener) Accept() (net.Conn, error) {
 	return v, nil
 }
 
-// closeAll closes the listener and every connection and waits for both.
+// closeAll closes the listener and every connection, and waits until all are closed.
 func (d *brokerListener) closeAll() {
 	_ = d.Listener.Close() // kfake may have closed it already
 	d.mu.Lock()
@@ -139,7 +139,7 @@ func (d *brokerListener) closeAll() {
 	}
 	d.mu.Unlock()
 	for _, v := range inside {
-		_ = v.Close() // either way the client sees that the connection is closed
+		_ = v.Close() // the client sees a closed connection even after an error
 	}
 	d.wg.Wait()
 }
@@ -158,8 +158,8 @@ type clientConn struct {
 	err   error
 }
 
-// Read reads the client's bytes, and fails at the first ones that must not reach the
-// server.
+// Read reads the client's bytes, and returns an error before the first bytes that must not reach
+// the server.
 func (v *clientConn) Read(p []byte) (int, error) {
 	n, err := v.Conn.Read(p)
 	if bad := v.frame.check(p[:n]); bad != nil {

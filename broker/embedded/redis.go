@@ -8,9 +8,9 @@ import (
 	"github.com/alicebob/miniredis/v2"
 )
 
-// A key may live longer than its TTL by a tick and a tick's delay, and it may miss a
-// tick. Every tick walks all keys under the server's lock, so ticks are rarer with many
-// keys: they take at most 1/tickShare of the time.
+// A key may live longer than its TTL by a tick and a tick's delay, and may miss a tick. Every tick
+// visits all keys under the server's lock. So ticks are rarer with many keys, and take at most
+// 1/tickShare of the time.
 const (
 	tick      = 100 * time.Millisecond
 	tickShare = 50

@@ -19,15 +19,15 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 )
 
-// kfake recognizes a producer's retry by the sequences it has seen, and writes them down
-// only on Close. After a kill without them it would store a retried batch a second time.
-// With the sequences of an earlier Close it would refuse the next batch. So replay
-// removes the file after it is read: a start that finds no file follows a kill and
-// rebuilds it from the log's end.
+// kfake recognizes a producer's retry by the sequences that it has seen, and stores these sequences
+// only on Close. After a kill, without the sequences, kfake would store a retried batch a second
+// time. With the sequences of an earlier Close, kfake would refuse the next batch. So the file is
+// removed after it is read. A start that finds no file comes after a kill, and rebuilds the file
+// from the end of the log.
 //
-// The rebuild must count only batches that kfake keeps: if kfake drops a counted batch as
-// torn, its retry would be lost. Therefore a first, short start of kfake runs before: its
-// Close stores the high watermark of each partition.
+// The rebuild must count only batches that kfake keeps. If kfake dropped a counted batch as torn,
+// the retry of this batch would be lost. Therefore kfake is first started for a short time, because
+// its Close stores the high watermark of each partition.
 
 const (
 	sequencesFile = "seq_windows.json"
@@ -41,7 +41,7 @@ const (
 // restoreSequences prepares the folder for a start after a kill.
 func restoreSequences(dir string) error {
 	if !exists(filepath.Join(dir, "meta.json")) || exists(filepath.Join(dir, sequencesFile)) {
-		return nil // a new folder, or one that was closed in order
+		return nil // a new folder, or a folder that was closed in order
 	}
 	err := completeIndexes(dir)
 	if err == nil {
@@ -92,8 +92,8 @@ func withFolder(dir string, do func(addr string) error) error {
 		err = do(c.ListenAddrs()[0])
 	}
 	c.Close()
-	// A kill after this finds no sequences, as before. A kill between the two lines finds
-	// what kfake just wrote: an empty list.
+	// After a kill from here on there are no sequences, as before. After a kill between the two
+	// lines there is the empty list that kfake has just written.
 	return errors.Join(err, forgetSequences(dir))
 }
 

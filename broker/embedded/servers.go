@@ -101,7 +101,7 @@ type Servers struct {
 	err    error
 }
 
-// Start starts both servers. The context bounds only the start; Close stops the servers.
+// Start starts both servers. The context limits only the start; Close stops the servers.
 func Start(ctx context.Context, o Options) (*Servers, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("start embedded servers: %w", err)
@@ -174,9 +174,9 @@ func (s *Servers) Close() error {
 	return s.err
 }
 
-// stopParts stops the parts in a fixed order. The clocks stop first, because a call into a
-// closed cluster never returns. The cluster saves before its connections are closed. The
-// lock is released last, so the next holder finds a complete folder.
+// stopParts stops the parts in a fixed order. The clocks stop first, because a call into a closed
+// cluster never returns. The cluster saves its data before its connections are closed. The lock is
+// released last, so the next holder finds a complete folder.
 func (s *Servers) stopParts() error {
 	s.stop()
 	s.clocks.Wait()
@@ -192,8 +192,8 @@ func (s *Servers) stopParts() error {
 	return s.lock.release()
 }
 
-// These ports are below those that kernels give to outgoing connections. So a restarted
-// server finds its port free; otherwise a connection of any program could have taken it.
+// These ports are below those that kernels give to outgoing connections. So the port of a server is
+// still free after a restart; otherwise a connection of any program could have taken the port.
 const (
 	firstPort = 10_000
 	ports     = 10_000
@@ -217,9 +217,8 @@ func listenAt(addr string, listen func(addr string) error) error {
 
 var errHeld = errors.New("held by another process")
 
-// dirLock keeps other processes out of a data folder. The kernel holds it for the open
-// file, so it ends with the process, even after a kill; the pid in the file is for
-// people.
+// dirLock keeps other processes out of a data folder. The kernel holds the lock for the open file,
+// so the lock ends with the process, even after a kill. The pid in the file is for people.
 type dirLock struct{ f *os.File }
 
 // lockDir creates the folder if it is missing and locks it. Without a folder there is no
@@ -272,8 +271,8 @@ func readPID(f *os.File) string {
 	return strings.TrimSpace(string(b[:n]))
 }
 
-// release keeps the file: if it were removed, a third process could lock a new file of
-// that name while a second one holds the old file.
+// release keeps the file. If the file were removed, a third process could lock a new file of that
+// name while a second process holds the old file.
 func (l *dirLock) release() error {
 	if l == nil {
 		return nil

@@ -25,7 +25,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// serveUntilClosed serves the folder until its input is closed, which also happens if the test dies.
+// serveUntilClosed serves the folder until its input is closed, which also happens if the test
+// dies.
 func serveUntilClosed(dir string) int {
 	s, err := Start(context.Background(), Options{Dir: dir})
 	if err != nil {

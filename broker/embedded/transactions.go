@@ -20,16 +20,16 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// After a kill, kfake treats open transactions as aborted but writes no abort markers.
-// That has two consequences. A reader that knows of the abort waits for the marker, and
-// drops later committed records of the producer, because the same transactional id gets
-// the same producer id again. After a further kill, the replay first meets the marker of
-// a later commit and assigns it to the open transaction: aborted records become visible.
-// So the abort markers are written here, before clients are served.
+// After a kill, kfake treats open transactions as aborted but writes no abort markers. This has two
+// consequences. First, a reader that knows of the abort waits for the marker. Until then it drops
+// later committed records of the producer, because the same transactional id gets the same producer
+// id again. Second, after another kill, the replay assigns the marker of a later commit to the open
+// transaction, so that aborted records become visible. So the abort markers are written here,
+// before clients are served.
 //
-// This needs a second start, after the first one has closed in order: only then are the
-// epochs stored by which kfake fences the producers of those transactions. Otherwise
-// kfake would report success for their commits.
+// This needs a second start of kfake, after the first start has closed in order. Only then are the
+// epochs stored by which kfake fences the producers of those transactions. Otherwise kfake would
+// report success for commits of those producers.
 
 // openTransaction is an open transaction of one producer in one partition.
 type openTransaction struct {
@@ -178,17 +178,17 @@ func shareRoom(req *kmsg.FetchRequest) {
 	req.MaxBytes = math.MaxInt32
 }
 
-// kfake finds dead members of a group by a timer that it starts when it answers them. If
-// a client dies while its first JoinGroup waits for other members, there is no answer and
-// no timer. The member stays forever, and its share of the partitions is not read. So we
-// track members that join and then fall silent, and send LeaveGroup on their behalf.
+// kfake finds dead members of a group by a timer that it starts with its answer to a member. If a
+// client dies while its first JoinGroup waits for other members, there is no answer and no timer.
+// The member stays for ever, and its share of the partitions is not read. So we track members that
+// join and then stop sending requests, and send LeaveGroup for them.
 
 const lookForDead = 500 * time.Millisecond
 
 // silentJoiners are members that sent a JoinGroup and no request after it.
 type silentJoiners struct {
 	mu      sync.Mutex
-	waiting map[joiner]time.Time // end of the time in which each may be silent
+	waiting map[joiner]time.Time // time until which each member may be silent
 }
 
 type joiner struct{ group, member string }

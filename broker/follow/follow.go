@@ -16,11 +16,11 @@ import (
 type Options struct {
 	Stream string
 	Logger *slog.Logger
-	// Take gets the deliveries, those of one partition in order, and must not keep their
-	// contents. One goroutine at a time calls it.
+	// Take gets the deliveries, those of one partition in order, and must not keep their contents.
+	// Only one goroutine at a time calls Take.
 	Take func(*broker.Delivery)
 
-	Latest   bool // begin after the events that the stream has now
+	Latest   bool // whether to begin after the events that the stream has now
 	MaxBytes int  // limit of fetched bytes not yet taken; 0 is the broker's default
 }
 
@@ -38,8 +38,8 @@ type Follower struct {
 }
 
 const (
-	// lookEvery is the time between checks of a follower that catches up: markers at the
-	// end of a log bring no delivery.
+	// lookEvery is the time between checks of a follower that catches up. The checks are needed
+	// because markers at the end of a log bring no delivery.
 	lookEvery = 20 * time.Millisecond
 
 	firstPause, longestPause = 100 * time.Millisecond, 10 * time.Second
@@ -125,7 +125,7 @@ func (f *Follower) next(ctx context.Context) error {
 	return nil
 }
 
-// readAll reads until the context ends. It survives errors that end a consumer, such as a
+// readAll reads until the context ends. It continues after errors that end a consumer, such as a
 // stream that was deleted and created again.
 func (f *Follower) readAll(ctx context.Context) {
 	backoff := retry.Backoff{First: firstPause, Cap: longestPause}
@@ -147,8 +147,8 @@ func (f *Follower) readAll(ctx context.Context) {
 	}
 }
 
-// reopen replaces the closed consumer. If that fails it keeps the old one, whose error
-// makes run try again.
+// reopen replaces the closed consumer. If that fails, reopen keeps the old consumer, whose error
+// makes readAll try again.
 func (f *Follower) reopen(ctx context.Context) {
 	old := f.consumer
 	_ = old.Close(ctx) // the consumer has ended and has no group to leave

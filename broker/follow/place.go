@@ -31,10 +31,10 @@ const (
 	mostParts    = 1 << 17 // limit of partitions; no Kafka has a topic with more
 )
 
-// Token returns the place as opaque text that URLs and headers can carry unchanged. It
-// identifies the stream, so a token of another stream is refused. The offsets of a
-// stream's partitions are usually close, so each is stored as the difference to the one
-// before: two or three bytes.
+// Token returns the place as opaque text that URLs and headers can carry unchanged. It identifies
+// the stream, so a token of another stream is refused. The offsets of a stream's partitions are
+// usually close, so each is stored as the difference to the previous offset, which takes two or
+// three bytes.
 func (p Place) Token(stream string) string {
 	return base64.RawURLEncoding.EncodeToString(p.encode(stream))
 }

@@ -16,7 +16,7 @@ type ReaderOptions struct {
 	Stream string
 	Start  broker.Start
 	Resume Place // replaces Start if not nil
-	ToEnd  bool  // stop at the current end of the stream
+	ToEnd  bool  // whether to stop at the current end of the stream
 	// Newest skips all but about this many of the newest records after Start; 0 skips
 	// none. It does not apply to Resume.
 	Newest int
@@ -99,8 +99,8 @@ func (r *Reader) Next(ctx context.Context) ([]Event, error) {
 	return r.gatherRecords(ctx)
 }
 
-// Place returns the position after all records that Next has returned. It may move even
-// if Next returns none, over records that readers do not see.
+// Place returns the position after all records that Next has returned. The position may move over
+// records that readers do not see, even if Next returns no record.
 func (r *Reader) Place() Place {
 	p := Place{}
 	for _, at := range r.consumer.Positions() {
@@ -220,9 +220,9 @@ func (r *Reader) copyRecords(batch []Event, d *broker.Delivery) []Event {
 	return batch
 }
 
-// inOrder sorts a batch by time. Within a partition the log's order stays, whatever the
-// publishers' clocks said: a place has one offset per partition, and the events of a key
-// must keep their order.
+// inOrder sorts a batch by time. Within a partition the log's order stays, even if the publishers'
+// clocks differ. A place has one offset per partition, and the events of a key must keep their
+// order.
 func inOrder(batch []Event) []Event {
 	latest := map[int32]time.Time{}
 	for i := range batch {
@@ -239,8 +239,8 @@ func inOrder(batch []Event) []Event {
 	return batch
 }
 
-// newestHook returns the hook that moves each partition's start forward, so that at most each
-// records remain before its end.
+// newestHook returns the hook that moves each partition's start forward, so that at most the number
+// each of records remains before the partition's end.
 func (r *Reader) newestHook(each int64) func(context.Context, []broker.Position) ([]broker.Position, error) {
 	return func(_ context.Context, starts []broker.Position) ([]broker.Position, error) {
 		for i := range starts {
@@ -251,12 +251,12 @@ func (r *Reader) newestHook(each int64) func(context.Context, []broker.Position)
 	}
 }
 
-// resumeHook returns the hook that moves partitions from their beginning to the offset where
-// an earlier reader stopped. If that offset no longer exists, Next first reports a gap.
-// Below the stream's start, retention has deleted records before they were read. Beyond
-// its end, the log is not the one that was read, so reading continues at the end, as it
-// does if this happens later. The hook is called again for added partitions. They are
-// read from their beginning, whatever offset an earlier stream of this name had there.
+// resumeHook returns the hook that moves partitions from their beginning to the offset where an
+// earlier reader stopped. If that offset no longer exists, Next first reports a gap. If the offset
+// is below the stream's start, retention has deleted records before they were read. If it is beyond
+// the end, another log has replaced the one that was read, so reading continues at the end. The
+// same holds if this happens later. The hook is called again for added partitions. Added partitions
+// are read from their beginning, even if an earlier stream of this name had offsets in them.
 func (r *Reader) resumeHook(from Place) func(context.Context, []broker.Position) ([]broker.Position, error) {
 	from = from[:min(len(from), len(r.ends))]
 	r.from = from

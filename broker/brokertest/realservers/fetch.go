@@ -54,8 +54,8 @@ func insist(ctx context.Context, get func(context.Context) (string, error)) erro
 	}
 }
 
-// cachedFolder returns a folder of downloads; the first call has it filled. The folder appears
-// by a rename, so every process sees it complete or not at all. One folder is filled at a
+// cachedFolder returns a folder of downloads; the first call fills the folder. The folder is
+// renamed when it is complete, so no process sees a part of it. Only one folder is filled at a
 // time, because Maven's own folder does not allow two writers.
 func cachedFolder(name string, fill func(dir string) error) (string, error) {
 	cache, err := os.UserCacheDir()
@@ -98,7 +98,7 @@ func cachedFolder(name string, fill func(dir string) error) (string, error) {
 // KafkaVersion is the Apache Kafka that tests run.
 const KafkaVersion = "4.3.1"
 
-// pom asks for Kafka's server and the log4j that it expects at run time.
+// pom requests Kafka's server and the log4j that the server needs at run time.
 const pom = `<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
   <groupId>dev.tidemill</groupId><artifactId>kafka-server</artifactId><version>1</version><packaging>pom</packaging>
@@ -197,12 +197,12 @@ func install(ctx context.Context, dir, name string, args ...string) error {
 const (
 	clusterID = "4L6g3nShT-eMCtK--X86sw" // any 16 bytes in base64
 
-	// Test brokers are small and short-lived: with only the first compiler they start
-	// faster than with both.
+	// Test brokers are small and live for a short time. They start faster with only Java's first
+	// compiler than with both compilers.
 	heap, format = "-Xmx384m", "kafka.tools.StorageTool"
 )
 
-// Node is one broker; each is a controller too.
+// Node is one broker. Each broker is also a controller.
 type Node struct {
 	id    int
 	dir   string
@@ -214,7 +214,7 @@ type Node struct {
 // Start starts the broker on its ports and folder; see Kafka.Ready.
 func (n *Node) Start() error { return n.proc.start() }
 
-// Stop stops the broker in order: it hands its partitions over first.
+// Stop stops the broker in order: the broker first hands its partitions over.
 func (n *Node) Stop() error { return n.proc.stop() }
 
 // Kill ends the broker with SIGKILL.

@@ -43,8 +43,8 @@ type Kafka struct {
 	nodes []*Node
 }
 
-// StartKafka starts Apache Kafka on free ports and waits until every broker answers. The
-// first call ever downloads Kafka.
+// StartKafka starts Apache Kafka on free ports and waits until every broker answers. The first call
+// on a machine downloads Kafka.
 func StartKafka(ctx context.Context, o KafkaOptions) (*Kafka, error) {
 	if o.Brokers < 1 {
 		o.Brokers = 1
@@ -139,8 +139,8 @@ func (k *Kafka) ClientFiles() (ca, pair string) {
 // Nodes returns the brokers, so that a test can stop one of them.
 func (k *Kafka) Nodes() []*Node { return k.nodes }
 
-// Restart stops the running brokers, starts every broker again on its ports and folder,
-// and waits until all answer.
+// Restart stops the running brokers, starts every broker again on its ports and folder, and waits
+// until all brokers answer.
 func (k *Kafka) Restart(ctx context.Context) error {
 	if err := k.Stop(); err != nil {
 		return err
@@ -172,7 +172,7 @@ func (k *Kafka) Ready(ctx context.Context) error {
 	return nil
 }
 
-// Stop stops every broker in order, the last started first.
+// Stop stops every broker in order, and begins with the last started broker.
 func (k *Kafka) Stop() error { return k.each((*Node).Stop) }
 
 // Kill ends every broker with SIGKILL.
@@ -247,7 +247,7 @@ func (n *Node) brokerConfig(dir string, all []*Node, o KafkaOptions) map[string]
 		"inter.broker.listener.name": names[plain],
 		"controller.quorum.voters":   voters(all),
 		"auto.create.topics.enable":  "false",
-		// A killed broker may come back only when its session has ended.
+		// A killed broker can come back only after its session has ended.
 		"broker.session.timeout.ms":                        "2000",
 		"broker.heartbeat.interval.ms":                     "250",
 		"group.initial.rebalance.delay.ms":                 "0",
@@ -311,7 +311,7 @@ func secure(c map[string]string, dir string, users map[string]string) {
 	}
 }
 
-// writeProperties writes properties; a backslash begins an escape there.
+// writeProperties writes properties, in which a backslash begins an escape.
 func writeProperties(c map[string]string) []byte {
 	var b bytes.Buffer
 	for _, k := range slices.Sorted(maps.Keys(c)) {

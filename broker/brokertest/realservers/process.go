@@ -21,7 +21,7 @@ const (
 	tailBytes  = 2000
 )
 
-// process is a server that we started. It can be started again after it ended.
+// process is a server that we started. The process can be started again after it ended.
 type process struct {
 	args []string
 	dir  string // working folder
@@ -31,8 +31,8 @@ type process struct {
 	ended chan struct{}
 }
 
-// start starts the process from a thread that lives as long as the process. Where the
-// kernel can end a child with its parent, the parent is that thread.
+// start starts the process from a thread that lives as long as the process. If the kernel can end a
+// child with its parent, the parent is that thread.
 func (p *process) start() error {
 	if p.running() {
 		return fmt.Errorf("start %s: it is running, as process %d", p.args[0], p.cmd.Process.Pid)
@@ -75,7 +75,7 @@ func (p *process) running() bool {
 	}
 }
 
-// stop asks the process to end and waits; if it does not end, stop kills it.
+// stop sends SIGTERM to the process and waits; if the process does not end, stop kills it.
 func (p *process) stop() error {
 	if !p.running() {
 		return nil
@@ -103,8 +103,8 @@ func (p *process) kill() error {
 	return nil
 }
 
-// waitReady calls ask repeatedly until it returns no error, the process has ended or the
-// context is done.
+// waitReady calls ask repeatedly until ask returns no error, the process has ended, or the context
+// is done.
 func (p *process) waitReady(ctx context.Context, ask func(context.Context) error) error {
 	t := time.NewTicker(askEvery)
 	defer t.Stop()
@@ -132,17 +132,16 @@ func (p *process) logTail() string {
 	return string(bytes.TrimSpace(b[max(0, len(b)-tailBytes):]))
 }
 
-// These ports are below those that kernels give to outgoing connections, so a server
-// finds its port free again after a restart. Ports are allocated in blocks. The owner of
-// a block listens on its first port, so two test programs never choose the same ports,
-// even before they use them.
+// These ports are below those that kernels give to outgoing connections, so a server finds its port
+// free again after a restart. Ports are allocated in blocks. The owner of a block listens on its
+// first port, so two test programs never choose the same ports, even before they use the ports.
 const (
 	firstPort = 20000
 	blocks    = 750
 	blockSize = 16
 )
 
-// ports are some ports of a block that is held until release.
+// ports are some ports of a block. The block is reserved until release.
 type ports struct {
 	all  []int
 	held net.Listener

@@ -25,9 +25,9 @@ type Redis struct {
 // answers.
 func StartRedis(ctx context.Context) (*Redis, error) { return StartRedisOn(ctx, loopback) }
 
-// StartRedisOn is StartRedis on another address of this machine, for clients that cannot
-// reach its loopback, such as the pods of a sandbox. It requires no password, so only
-// those clients should be able to reach the address.
+// StartRedisOn is StartRedis on another address of this machine, for clients that cannot reach its
+// loopback, such as the pods of a sandbox. The server requires no password, so only those clients
+// should be able to reach the address.
 func StartRedisOn(ctx context.Context, host string) (*Redis, error) {
 	ports, err := takePorts(host, 1)
 	if err != nil {
@@ -103,8 +103,8 @@ type S3 struct {
 	proc      *process
 }
 
-// StartS3 starts the server on a free loopback port and waits until it answers. The first
-// call ever builds it from the Go module proxy.
+// StartS3 starts the server on a free loopback port and waits until it answers. The first call on a
+// machine builds the server from the Go module proxy.
 func StartS3(ctx context.Context) (*S3, error) { return StartS3On(ctx, loopback) }
 
 // buildGateway returns the folder of the program, which the first call builds.

@@ -26,7 +26,7 @@ import (
 	"github.com/segmentio/kafka-go/sasl/scram"
 )
 
-// iterations is the least number that Kafka accepts.
+// iterations is the smallest number of SCRAM iterations that Kafka accepts.
 const iterations = 4096
 
 // createUsers gives the users their SCRAM credentials and waits until every broker accepts
@@ -46,8 +46,8 @@ func (k *Kafka) createUsers(ctx context.Context, users map[string]string) error 
 	return nil
 }
 
-// enrollBy adds the users' credentials of one mechanism: Kafka accepts a user once per
-// request.
+// enrollBy adds the users' credentials for one mechanism, because Kafka accepts a user only once
+// per request.
 func (k *Kafka) enrollBy(ctx context.Context, m kafka.ScramMechanism, h func() hash.Hash, users map[string]string) error {
 	req := &kafka.AlterUserScramCredentialsRequest{}
 	for name, password := range users {
@@ -78,8 +78,8 @@ func credential(name, password string, m kafka.ScramMechanism, h func() hash.Has
 		Salt: salt, SaltedPassword: salted}, err
 }
 
-// letsIn returns nil if each user can log in by SCRAM. A broker may describe its users
-// before its login code knows them.
+// letsIn returns nil if each user can log in by SCRAM. A broker may list its users before it
+// accepts their logins.
 func (n *Node) letsIn(ctx context.Context, users map[string]string) error {
 	for name, password := range users {
 		for _, hash := range []scram.Algorithm{scram.SHA256, scram.SHA512} {
@@ -109,7 +109,7 @@ const (
 	clientPEM = "client.pem" // key and certificate of a client, for kcat
 )
 
-// certs are new for each start; only this Kafka trusts them.
+// certs are new for each start, and only this Kafka trusts these certificates.
 type certs struct {
 	ca     *x509.Certificate
 	key    crypto.Signer

@@ -16,9 +16,9 @@ type Header struct {
 	Value []byte `json:"value"`
 }
 
-// Record is one record of a batch. A nil Key or Value is Kafka's null; an empty one has
-// zero bytes. On the read path all fields point into the fetched bytes and are valid as
-// long as those.
+// Record is one record of a batch. A nil Key or Value is Kafka's null; an empty Key or Value has
+// zero bytes. On the read path all fields point into the fetched bytes and are valid as long as
+// these bytes.
 type Record struct {
 	Offset  int64
 	Time    int64 // milliseconds since 1970
@@ -65,10 +65,10 @@ const appendTimeFlag = 0x08
 // memory.
 const maxHeaders = 1 << 17
 
-// NextBatch reads the first batch of a fetched record set and returns the bytes after it.
-// A set may end in the middle of a batch, because brokers cut at a size: then ok is false
-// and err nil. The magic byte is checked first, because batches of older formats may be
-// shorter than our head.
+// NextBatch reads the first batch of a fetched record set and returns the bytes after the batch. A
+// set may end in the middle of a batch, because brokers cut the set at a size. Then ok is false and
+// err is nil. The magic byte is checked first, because batches of older formats may be shorter than
+// our head.
 func NextBatch(set []byte) (b Batch, rest []byte, ok bool, err error) {
 	if len(set) <= magicAt {
 		return b, nil, false, nil
@@ -98,8 +98,8 @@ func NextBatch(set []byte) (b Batch, rest []byte, ok bool, err error) {
 	return b, rest, true, nil
 }
 
-// check refuses a complete head with impossible values. The checksum does not cover its
-// offsets, because the broker assigns them.
+// check refuses a complete head with impossible values. The checksum does not cover the head's
+// offsets, because the broker assigns these.
 func (b *Batch) check() error {
 	switch {
 	case b.BaseOffset < 0 || b.LastOffset < b.BaseOffset || b.LastOffset == math.MaxInt64:
@@ -110,10 +110,10 @@ func (b *Batch) check() error {
 	return nil
 }
 
-// likelyEnd returns the last offset of a batch whose checksum fails; -1 if it is unknown.
-// Any single number may be wrong, and one too large would make a reader skip good events.
-// So two of three must agree: the last offset, the number of records, and the base offset
-// of the next batch.
+// likelyEnd returns the last offset of a batch whose checksum fails, or -1 if the offset is
+// unknown. Any single number may be wrong, and a number that is too large would make a reader skip
+// good events. So two of three must agree: the last offset, the number of records, and the base
+// offset of the next batch.
 func (b *Batch) likelyEnd(rest []byte) int64 {
 	span, count, gap := b.LastOffset-b.BaseOffset+1, int64(b.Count), int64(0)
 	if len(rest) > magicAt && rest[magicAt] == 2 {
@@ -176,8 +176,8 @@ func (r *Records) Open(b Batch, scratch []byte) ([]byte, error) {
 	return plain, nil
 }
 
-// Next reads the next record into rec, whose Headers are reused. It returns false at the
-// end of the batch or after an error; see Err.
+// Next reads the next record into rec, whose Headers are reused. Next returns false at the end of
+// the batch or after an error; see Err.
 func (r *Records) Next(rec *Record) bool {
 	if r.left <= 0 {
 		r.checkEnd()
@@ -191,7 +191,8 @@ func (r *Records) Next(rec *Record) bool {
 	return true
 }
 
-// checkEnd checks for records that the head did not count: skipping them would lose them.
+// checkEnd returns an error for records that the head did not count, because records that are
+// skipped are lost.
 func (r *Records) checkEnd() {
 	if n := len(r.c.b); n > 0 && r.err == nil {
 		r.err = r.corrupt(fmt.Errorf("%d bytes follow the last of %d records", n, r.batch.Count))

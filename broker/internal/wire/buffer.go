@@ -9,11 +9,11 @@ import (
 	"unsafe"
 )
 
-// ErrShort says that there are fewer bytes than a field needs.
+// ErrShort means that fewer bytes are left than a field needs.
 var ErrShort = errors.New("bytes end in the middle of a field")
 
-// cursor reads big-endian fields from bytes that it does not own. It keeps its first
-// error, so a parser checks once, at its end.
+// cursor reads big-endian fields from bytes that it does not own. A cursor keeps its first error,
+// so a parser checks for errors once, at the end.
 type cursor struct {
 	b   []byte
 	err error
@@ -299,9 +299,8 @@ func contentSize(r *Record) int {
 	return n
 }
 
-// makeRoom makes room for n more bytes. It doubles the memory, while append would add a
-// quarter: a batch that fills up is then copied twice, not four times, and appending its
-// fields needs no further growth.
+// makeRoom makes room for n more bytes. makeRoom doubles the memory, while append would add a
+// quarter. So a batch that fills up is copied twice and not four times.
 func (b *Builder) makeRoom(n int) {
 	if cap(b.plain)-len(b.plain) < n {
 		b.plain = slices.Grow(b.plain, max(n, cap(b.plain)))
@@ -335,7 +334,7 @@ func (b *Builder) Append(r *Record) {
 	b.count++
 }
 
-// Seal closes the batch and compresses it, unless that would make it larger.
+// Seal closes the batch and compresses it, unless compression would make it larger.
 func (b *Builder) Seal(codec Codec) error {
 	b.sealed, b.codec = b.plain, None
 	if codec != None {

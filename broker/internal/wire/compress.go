@@ -46,7 +46,7 @@ func (c Codec) String() string {
 // fill the memory.
 const maxUnpacked = 64 << 20
 
-// ErrTooLarge says that a batch would unpack to more than maxUnpacked.
+// ErrTooLarge means that a batch would unpack to more than maxUnpacked.
 var ErrTooLarge = fmt.Errorf("batch unpacks to more than %d MiB", maxUnpacked>>20)
 
 var (
@@ -198,8 +198,8 @@ func (s *sink) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// The zstd coders keep no state between calls. Both are safe for concurrent use and take
-// megabytes each, so the process shares one of each.
+// The zstd coders keep no state between calls. Both are safe for concurrent use and take megabytes
+// each, so the process shares one encoder and one decoder.
 var (
 	zstdWriter = sync.OnceValues(func() (*zstd.Encoder, error) {
 		return zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(1<<20))
@@ -216,9 +216,9 @@ const (
 	zstdMaxBlock   = 128 << 10
 )
 
-// unzstd gives the decoder all the memory it may need at once. Otherwise the decoder
-// grows in small steps if a frame does not give its size, and frame by frame if each
-// does: a few kilobytes of small frames would then cost gigabytes.
+// unzstd gives the decoder all the memory it may need at once. Otherwise the memory of the decoder
+// grows in small steps, or frame by frame. Then a few kilobytes of small frames would cost
+// gigabytes.
 func unzstd(dst, packed []byte) ([]byte, error) {
 	r, err := zstdReader()
 	if err != nil {
@@ -238,9 +238,9 @@ func unzstd(dst, packed []byte) ([]byte, error) {
 	return out, err
 }
 
-// zstdSize returns an upper bound of the unpacked size of some frames: the size in a
-// frame's head, or the sum of its blocks if the head has none, as with stream encoders.
-// The decoder checks its bound after each block, so it gets room for one more.
+// zstdSize returns an upper bound of the unpacked size of some frames: the size in a frame's head,
+// or the sum of its blocks if the head has none, as with stream encoders. The decoder checks its
+// bound after each block, so the decoder gets room for one more block.
 func zstdSize(packed []byte) (size int, err error) {
 	for len(packed) > 0 && size <= maxUnpacked {
 		var head zstd.Header

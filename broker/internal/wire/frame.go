@@ -7,8 +7,8 @@ import (
 	"math"
 )
 
-// The requests that we encode ourselves, each in one version. Apache Kafka has all of
-// them since 2.5.
+// The requests that we encode ourselves, each in one version. Apache Kafka supports all these
+// requests since 2.5.
 const (
 	produceKey, produceVersion         = 0, 8
 	fetchKey, fetchVersion             = 1, 11
@@ -19,7 +19,7 @@ const (
 	logDirsKey, logDirsVersion         = 35, 1
 )
 
-// maxFrame bounds an answer; the peer of a longer one is broken or hostile.
+// maxFrame limits the length of an answer. A peer that sends a longer answer is broken or hostile.
 const maxFrame = 256 << 20
 
 // firstPiece is the largest part of an answer that is allocated before its bytes arrive.

@@ -1,5 +1,5 @@
-// Command fetch downloads the servers and libraries that the tests with real servers need, so no test has to download them itself.
-// .ci/real-servers-install runs it.
+// Command fetch downloads the servers and libraries that the tests with real servers need, so no
+// test has to download them itself. .ci/real-servers-install runs it.
 package main
 
 import (
