@@ -15,11 +15,11 @@ import (
 	"tidemill.dev/image/archive"
 )
 
-// imageUser is the user as which the image runs. Other images use the same number for the user
+// imageUser is the user id with which the image runs. Other images use the same id for a user
 // without rights.
 const imageUser = 65532
 
-// The names of the layers, in their order. A new build changes only the last one.
+// The names of the layers, in their order. A new build changes only the last layer.
 const (
 	layerBase     = "base"
 	layerRuntime  = "onnxruntime"
@@ -51,7 +51,7 @@ func assemble(ctx context.Context, name string) (archive.Image, error) {
 	}, nil
 }
 
-// runConfig is the image's run configuration. The Dockerfile has the same.
+// runConfig is the image's run configuration. The Dockerfile has the same configuration.
 func runConfig(made provenance, packages []debPackage) v1.Config {
 	var versions []string
 	for _, p := range packages {

@@ -23,8 +23,8 @@ func packages() []string {
 	return []string{"base-files", "ca-certificates", "libc6", "libgcc-s1", "libstdc++6"}
 }
 
-// debianLayer returns the lowest layer: the C library and its loader, the authorities' certificates,
-// users, and the licence of each package.
+// debianLayer returns the lowest layer: the C library and its loader, the authorities'
+// certificates, users, and the licence of each package.
 func debianLayer(ctx context.Context, cache string) ([]archive.File, []debPackage, error) {
 	taken, err := fetch(ctx, cache, packages()...)
 	if err != nil {
@@ -78,8 +78,8 @@ func describePackages(ctx context.Context, taken []debPackage) ([]archive.File, 
 	return files, nil
 }
 
-// ownFiles are the files that are in no package. As on every Debian, /lib and similar folders are links
-// to folders below /usr.
+// ownFiles are the files that are in no package. As on every Debian, /lib and similar folders are
+// links to folders below /usr.
 func ownFiles() []archive.File {
 	return []archive.File{
 		archive.Link("lib", "usr/lib"), archive.Link("lib64", "usr/lib64"), archive.Folder("usr/lib64"),
@@ -90,7 +90,7 @@ func ownFiles() []archive.File {
 	}
 }
 
-// fileUse is the use of a package's file in the image.
+// fileUse says how the image uses a package's file.
 type fileUse int
 
 const (

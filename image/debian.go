@@ -24,7 +24,8 @@ type offeredPackage struct {
 }
 
 // fetch downloads packages in the versions that this machine's apt knows, each file once. apt's
-// lists may be empty, or so old that the mirror no longer has the files; root then updates them.
+// lists may be empty, or so old that the mirror no longer has the files. Then root updates the
+// lists.
 func fetch(ctx context.Context, cache string, names ...string) ([]debPackage, error) {
 	got, err := fetchOnce(ctx, cache, names)
 	if err == nil || os.Getuid() != 0 || errors.Is(err, exec.ErrNotFound) {
@@ -96,7 +97,7 @@ func (o offeredPackage) download(ctx context.Context, cache string) (string, err
 	if err != nil {
 		return "", err
 	}
-	// apt downloads as a separate user where it can.
+	// apt downloads files as a separate user if it can.
 	err = os.Chmod(tmp, 0o777)
 	if err == nil {
 		_, err = command(ctx, tmp, "apt-get", "download", "-qq", o.name+"="+o.version)

@@ -13,7 +13,7 @@ import (
 	"tidemill.dev/image/archive"
 )
 
-// provenance is the toolchain's note in the programs.
+// provenance is the build information that Go's toolchain stores in the programs.
 type provenance struct {
 	version, revision string
 	created           time.Time
@@ -22,8 +22,8 @@ type provenance struct {
 // program is a program of the image and its path.
 type program struct{ name, path string }
 
-// programs are all built alike. None of them is /tidemill, because pods have folders below that
-// path.
+// programs are all built alike. No program has the path /tidemill, because pods have folders below
+// that path.
 func programs() []program {
 	return []program{{"tidemill", strings.TrimPrefix(entrypoint, "/")}, {"tidemill-agent", "tidemill-agent"}}
 }
@@ -31,8 +31,8 @@ func programs() []program {
 // entrypoint is in a folder of the usual PATH.
 const entrypoint = "/usr/local/bin/tidemill"
 
-// buildCommand returns the command for a program. It has the flags of make build, and notes the
-// commit, whatever GOFLAGS contains.
+// buildCommand returns the command for a program. The command has the flags of make build, and
+// stores the commit even if GOFLAGS turns that off.
 func buildCommand(folder, name string) []string {
 	return []string{"go", "build", "-trimpath", "-buildvcs=auto", "-tags=grpcnotrace", "-ldflags=-s -w", "-o", filepath.Join(folder, name), "./cmd/" + name}
 }

@@ -1,6 +1,6 @@
 // Package demo shows Tidemill at work once: events, a trigger, a recipe with its gate, a scorer. It
 // uses Tidemill as any program does, by the commands of the tidemill binary and by HTTP. It imports
-// none of its packages.
+// no package of Tidemill.
 package demo
 
 import (
@@ -80,14 +80,14 @@ func quoted(text string) string {
 
 func (d *demo) say(format string, args ...any) { fmt.Fprintf(d.Out, format+"\n", args...) }
 
-// startUp starts tidemill up and waits until it is ready. down stops it.
+// startUp starts tidemill up and waits until it is ready. down stops tidemill up.
 func (d *demo) startUp(ctx context.Context) (down func() error, err error) {
 	c := d.command(context.WithoutCancel(ctx), "up", "--kafka-port", "0", "--redis-port", "0", "--listen", "127.0.0.1:0")
 	log, err := os.Create(filepath.Join(d.dir, "up.log"))
 	if err != nil {
 		return nil, err
 	}
-	defer log.Close() // the child has its own descriptor
+	defer log.Close() // the child process has its own descriptor
 	c.Stderr = log
 	out, err := c.StdoutPipe()
 	if err != nil {
@@ -129,7 +129,7 @@ func (d *demo) command(ctx context.Context, args ...string) *exec.Cmd {
 	c := exec.CommandContext(ctx, d.Tidemill, args...)
 	c.Dir = d.dir
 	for _, v := range os.Environ() {
-		if !strings.HasPrefix(v, "TIDEMILL_") { // they may name another Tidemill
+		if !strings.HasPrefix(v, "TIDEMILL_") { // these variables may name another Tidemill
 			c.Env = append(c.Env, v)
 		}
 	}
@@ -190,7 +190,7 @@ func (d *demo) get(ctx context.Context, path string, to any) error {
 	return json.NewDecoder(res.Body).Decode(to)
 }
 
-// pollUntil polls until yes returns true.
+// pollUntil polls until the function yes returns true.
 func pollUntil(ctx context.Context, what string, yes func() (bool, error)) error {
 	tick := time.NewTicker(pollPause)
 	defer tick.Stop()

@@ -25,7 +25,7 @@ type cloudEvent struct {
 }
 
 // tail starts `tidemill tail` on a stream, directly on Kafka, and returns a channel of its events.
-// It ends with the context.
+// The channel ends with the context.
 func (d *demo) tail(ctx context.Context, stream string, more ...string) (<-chan cloudEvent, error) {
 	c := d.command(ctx, append([]string{"tail", stream, "--kafka", d.kafka, "--from", "beginning", "-o", "json"}, more...)...)
 	out, err := c.StdoutPipe()
@@ -90,7 +90,8 @@ func (d *demo) publish(ctx context.Context, id, typ, subject, data string) (stri
 	return res.Header.Get("Tidemill-Position"), nil
 }
 
-// events publishes events of several types, and the first of them twice, and waits until each has arrived in Kafka.
+// events publishes events of several types, and the first of them twice, and waits until each has
+// arrived in Kafka.
 func (d *demo) events(ctx context.Context) error {
 	d.say("\nFive events, published by HTTP to the gateway and read from Kafka:")
 	ctx, stop := context.WithCancel(ctx)
@@ -133,7 +134,7 @@ func (d *demo) events(ctx context.Context) error {
 	}
 	if at == "repeated" {
 		at = "it was here before: nothing was stored"
-	} else { // not a fault: readers recognise it by its id
+	} else { // not a fault: readers recognise the event by its id
 		at = "stored again, because Redis did not answer in time"
 	}
 	d.say("  %-14s %-7s 202, %s", "bot-created", "bot-42", at)
@@ -173,8 +174,8 @@ func (d *demo) awaitDeadLetter(ctx context.Context, query string) (found deadLet
 	return found, err
 }
 
-// writePoison writes a record that is not an event, as any Kafka client can, and finds it among the dead
-// letters.
+// writePoison writes a record that is not an event, as any Kafka client can, and finds it among the
+// dead letters.
 func (d *demo) writePoison(ctx context.Context) error {
 	const text = "hello, is this the printer?"
 	d.say("\nA record that is not an event, written by another Kafka client:")
@@ -220,7 +221,7 @@ func (s *invoiceFunction) serve() (address string, stop func(), err error) {
 	return "http://" + l.Addr().String(), func() { server.Close() }, nil
 }
 
-// ServeHTTP gets an event in binary mode and replies with one.
+// ServeHTTP gets an event in binary mode and replies with an event.
 func (s *invoiceFunction) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var order struct{ Net float64 }
 	err := json.NewDecoder(r.Body).Decode(&order)

@@ -13,8 +13,8 @@ import (
 
 var bots = []string{"bot-1", "bot-2", "bot-3"}
 
-// sentenceParts are the parts of sentences that customers write to the bots, by intent. One part of each
-// list makes a sentence.
+// sentenceParts are the parts of sentences that customers write to the bots, by intent. One part of
+// each list makes a sentence.
 var sentenceParts = map[string][3][4]string{
 	"track":  {{"where is", "when comes", "please find", "i wait for"}, {"my parcel", "the order", "my things", "that package"}, {"", "now", "at last", "from monday"}},
 	"refund": {{"give me back", "i want back", "please return", "refund"}, {"my money", "what i paid", "the price", "the full amount"}, {"", "today", "for the shoes", "at once"}},

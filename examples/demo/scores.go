@@ -14,10 +14,10 @@ import (
 )
 
 const (
-	talkFor   = 5 * time.Second // minimum; longer until the new champion has answered
+	talkFor   = 5 * time.Second // shortest time; longer until the new champion has answered
 	talkEvery = 10 * time.Millisecond
 	talkBatch = 40                      // messages a request: some thousands a second
-	swapAfter = 2500 * time.Millisecond // the champion changes meanwhile
+	swapAfter = 2500 * time.Millisecond // time after which the champion changes
 )
 
 // conversation is the messages to two bots, and the state of their answers.
@@ -36,8 +36,8 @@ type conversation struct {
 	faults  []string
 }
 
-// scores sends messages to the bots while a champion changes. Each message must have exactly one answer, in order, and no answer may come
-// from version 1 after one from version 2.
+// scores sends messages to the bots while a champion changes. Each message must have exactly one
+// answer, in order, and after an answer from version 2 no answer may come from version 1.
 func (d *demo) scores(ctx context.Context) error {
 	d.say("\nPeople talk to the bots. The champion of each bot answers, while version 2 of intent/bot-1 becomes champion again:")
 	ctx, stop := context.WithCancelCause(ctx)
@@ -78,7 +78,8 @@ func (d *demo) scores(ctx context.Context) error {
 	return err
 }
 
-// publishMessages publishes batches of messages for talkFor, and until the new champion has answered.
+// publishMessages publishes batches of messages for talkFor, and until the new champion has
+// answered.
 func (d *demo) publishMessages(ctx context.Context, t *conversation) error {
 	defer close(t.stopped)
 	tick, enough := time.NewTicker(talkEvery), time.After(talkFor)

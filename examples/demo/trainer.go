@@ -177,7 +177,8 @@ func (m *model) accuracy(held []labelledSentence) float64 {
 	return float64(right) / float64(max(1, len(held)))
 }
 
-// predictions writes the truth of each held-out example, this model's prediction and, if there is a champion, the champion's.
+// predictions writes the truth of each held-out example, this model's prediction and, if there is a
+// champion, the champion's.
 func (m *model) predictions(path, champion string, held []labelledSentence) error {
 	rows := [][]string{{"truth", "predicted"}}
 	for _, e := range held {

@@ -52,7 +52,7 @@ func invoice(_ context.Context, e event.Event) ([]event.Event, error) {
 	if o.Currency == "" {
 		o.Currency = defaultCurrency
 	}
-	due := event.New() // no id is set: the event gets one derived from the order's
+	due := event.New() // no id is set: the event gets an id that derives from the order's id
 	due.SetType("invoice-due")
 	due.SetSource("/examples/function")
 	due.SetSubject(e.Subject())

@@ -15,7 +15,8 @@ import (
 // message is the text of a customer, and its intent.
 type message struct{ text, intent string }
 
-// botMessages are the messages of one bot. The model never learns from the messages that measure it.
+// botMessages are the messages of one bot. The model never learns from the messages that measure
+// it.
 type botMessages struct{ learn, held []message }
 
 // heldOut is the beginning of the names of files with such messages.

@@ -25,10 +25,11 @@ func main() {
 	}
 }
 
-// epochs are enough for the loss to settle on some hundreds of messages.
+// epochs is the number of epochs after which the loss hardly changes for some hundreds of messages.
 const epochs = 300
 
-// doRun does a run. Its input is in the folders of the variables, its output in TIDEMILL_OUT.
+// doRun does a run. The input is in folders that environment variables name, and the output is in
+// TIDEMILL_OUT.
 func doRun(ctx context.Context, variable func(string) string, log io.Writer) error {
 	out := variable("TIDEMILL_OUT")
 	if out == "" || variable("TIDEMILL_IN") == "" {
@@ -48,7 +49,7 @@ func doRun(ctx context.Context, variable func(string) string, log io.Writer) err
 		return err
 	}
 	champion, err := readChampion(variable("TIDEMILL_CHAMPION"))
-	if err != nil { // no error of this run; a gate that needs the champion refuses the version
+	if err != nil { // not an error of this run; a gate that needs the champion refuses the version
 		fmt.Fprintf(log, "the champion is not measured: %v\n", err)
 	}
 	return errors.Join(
@@ -58,7 +59,7 @@ func doRun(ctx context.Context, variable func(string) string, log io.Writer) err
 	)
 }
 
-// readChampion reads the promoted model. At first there is none.
+// readChampion reads the promoted model. Before the first promotion there is no model.
 func readChampion(folder string) (*model, error) {
 	if folder == "" {
 		return nil, nil

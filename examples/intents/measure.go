@@ -14,7 +14,8 @@ import (
 	"slices"
 )
 
-// ownMetrics are the trainer's own measurements. Tidemill computes others from predictions.csv.
+// ownMetrics are the trainer's own measurements. Tidemill computes other figures from
+// predictions.csv.
 type ownMetrics struct {
 	Accuracy float64 `json:"accuracy"`
 	Loss     float64 `json:"loss"`

@@ -36,8 +36,8 @@ func (m *model) index() {
 }
 
 // tokens splits a message as StringNormalizer and StringSplit do. It changes only ASCII letters to
-// lower case, because others depend on the machine's locale. It splits at each blank, so two blanks
-// give an empty token, which is not a word.
+// lower case, because other letters depend on the machine's locale. It splits at each blank, so two
+// blanks give an empty token, which is not a word.
 func tokens(text string) []string {
 	return strings.Split(strings.Map(func(r rune) rune {
 		if 'A' <= r && r <= 'Z' {
@@ -47,7 +47,7 @@ func tokens(text string) []string {
 	}, text), " ")
 }
 
-// columnCount is how often a column's word or pair is in a message.
+// columnCount is the number of times that a column's word or pair is in a message.
 type columnCount struct {
 	column int
 	times  float32
@@ -94,7 +94,7 @@ func (m *model) probabilities(text string) []float64 {
 	return scores
 }
 
-// softmax turns scores into probabilities, in place. It subtracts the maximum first, because great
+// softmax turns scores into probabilities, in place. It subtracts the maximum first, because large
 // scores would overflow.
 func softmax(scores []float64) {
 	top, sum := math.Inf(-1), 0.0
@@ -110,7 +110,7 @@ func softmax(scores []float64) {
 	}
 }
 
-// predict returns the most probable label; the first of equal ones.
+// predict returns the most probable label, or the first of several equally probable labels.
 func (m *model) predict(text string) string {
 	best, top := "", -1.0
 	for k, p := range m.probabilities(text) {

@@ -151,8 +151,8 @@ func tensor(f *protoFields, name string, dims []int, values []float32) {
 	})
 }
 
-// describePort describes an input or output with a row for each message. Without a width it has only one
-// dimension.
+// describePort describes an input or output with a row for each message. Without a width it has
+// only one dimension.
 func describePort(f *protoFields, field int, name string, kind, width int) {
 	f.addMessage(field, func(f *protoFields) {
 		f.text(1, name)

@@ -15,8 +15,9 @@ import (
 	"time"
 )
 
-// pytorchCommand returns a call of the PyTorch trainer, or of another command in its environment, with the
-// variables of a run. It uses one thread, because there is little work and other tests run.
+// pytorchCommand returns a call of the PyTorch trainer, or of another command in its environment,
+// with the variables of a run. It uses one thread, because there is little work and other tests
+// run.
 func (f *runFolders) pytorchCommand(arguments ...string) (*exec.Cmd, *bytes.Buffer) {
 	f.Helper()
 	python := os.Getenv("TIDEMILL_TORCH")

@@ -86,8 +86,8 @@ func (l *learner) step() (loss float64) {
 // errAskedToLeave ends a run that a later attempt continues.
 var errAskedToLeave = errors.New("asked to leave; the checkpoint has the state")
 
-// trainModel trains a model on the messages. It continues from a checkpoint of the same messages, and
-// makes the same model as without a break.
+// trainModel trains a model on the messages. It continues from a checkpoint of the same messages,
+// and makes the same model as without a break.
 func trainModel(ctx context.Context, d botMessages, total int, checkpoint, out string, log io.Writer) (*model, error) {
 	m := newModel(d.learn)
 	if len(m.labels) < 2 || m.columns == 0 {
@@ -123,8 +123,8 @@ func trainModel(ctx context.Context, d botMessages, total int, checkpoint, out s
 	return m, nil
 }
 
-// roundWeights rounds the weights to the precision of the file, so that the measured model is the same as
-// the served one.
+// roundWeights rounds the weights to the precision of the file, so that the measured model is the
+// same as the served one.
 func (m *model) roundWeights(weights []float64) {
 	all := make([]float32, len(weights))
 	for i, w := range weights {

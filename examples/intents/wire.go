@@ -5,8 +5,8 @@ import (
 	"errors"
 )
 
-// protoFields are an encoded message of a protocol buffer, such as an ONNX file: a list of fields, each
-// with a number and a kind.
+// protoFields are an encoded message of a protocol buffer, such as an ONNX file: a list of fields,
+// each with a number and a kind.
 type protoFields []byte
 
 // These are the kinds of fields in this file.
@@ -37,7 +37,7 @@ func (f *protoFields) addMessage(field int, fill func(*protoFields)) {
 
 var errCut = errors.New("a field is cut off, or of a kind that is not written here")
 
-// eachField calls got for each field. A number is in n, any other value in b.
+// eachField calls the function got for each field. A number is in n, and any other value is in b.
 func (f protoFields) eachField(got func(field, n int, b protoFields) error) error {
 	for len(f) > 0 {
 		tag, a := binary.Uvarint(f)

@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// endings are the punctuation marks that may follow a word. ONNX has no operator to remove them, so
-// each word has a form with each of them.
+// endings are the punctuation marks that may follow a word. ONNX has no operator to remove
+// punctuation, so each word has a form with each mark.
 var endings = [...]string{"", ".", ",", "?", "!", ";", ":", "...", "??", "!!", "?!"}
 
-// minOccurrences is the number of messages that must have a word or a pair for it to count. A word of a
-// single message would predict nothing.
+// minOccurrences is the number of messages that must contain a word or a pair, so that the model
+// uses it. A word of a single message would predict nothing.
 const minOccurrences = 2
 
 // newModel makes a model with the words of the messages, and without weights.

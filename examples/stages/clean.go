@@ -18,9 +18,9 @@ type chatLine struct {
 	Intent string `json:"intent"` // intent that an agent has given; empty if none has
 }
 
-// cleanChats makes a file of messages from each file of chats. A repeated message is kept only once, in
-// the file whose name comes first. So a file with a later name does not change the results of the
-// others.
+// cleanChats makes a file of messages from each file of chats. A repeated message is kept only
+// once, in the file whose name comes first. So a file with a later name does not change the results
+// of earlier files.
 func cleanChats(in, out string, log io.Writer) error {
 	paths, err := listFiles(in, ".jsonl")
 	if err != nil {

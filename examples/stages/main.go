@@ -1,5 +1,5 @@
 // Command stages are the first two stages of a pipeline: `stages clean` and `stages split`. Each
-// reads a dataset and makes another, by the contract of a run. The event of its commit starts the
+// reads a dataset and makes another, by the contract of a run. The event of the commit starts the
 // next stage.
 package main
 

@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// splitMessages divides the messages of each file: four fifths for training, one fifth for measuring. The
-// text alone decides, so that a message always stays on its side. So no model is measured by a
-// message that an earlier one was trained on.
+// splitMessages divides the messages of each file: four fifths for training, one fifth for
+// measuring. Only the text of a message decides, so that a message is always in the same part. So
+// no model is measured by a message that an earlier model was trained on.
 func splitMessages(in, out string, log io.Writer) error {
 	paths, err := listFiles(in, ".csv")
 	if err != nil {
@@ -66,8 +66,8 @@ func readMessages(path string) (all []message, err error) {
 	return all, nil
 }
 
-// writeMessages writes no file if there are no messages. A commit that changes nothing is not made,
-// so it starts nothing.
+// writeMessages writes no file if there are no messages. Then there is no commit, and no later
+// stage starts.
 func writeMessages(path string, all []message) error {
 	if len(all) == 0 {
 		return nil

@@ -55,8 +55,8 @@ func names(t *testing.T, whole []byte) (all []string) {
 	return all
 }
 
-// withEntry returns the tar file with one of its entries changed, or without the entry if change returns
-// nil.
+// withEntry returns the tar file with one of its entries changed, or without the entry if change
+// returns nil.
 func withEntry(t *testing.T, whole []byte, name string, change func([]byte) []byte) []byte {
 	t.Helper()
 	var out bytes.Buffer
