@@ -12,9 +12,9 @@ import (
 	"tidemill.dev/loadtest/internal/task"
 )
 
-// bare runs a net/http server that reads the body and answers 202. It stores nothing, so no gateway
-// written with net/http can be faster.
-func bare(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
+// runBareServer runs a net/http server that reads the body and answers 202. This server stores
+// nothing, so no gateway written with net/http can be faster.
+func runBareServer(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -35,9 +35,9 @@ func bare(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 	return err
 }
 
-// generate runs the load generator's process. It reports when it is warm, and measures when its
-// parent sends a line.
-func generate(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) error {
+// runGenerator runs the load generator's process. The process reports when it is warm, and measures
+// when its parent sends a line.
+func runGenerator(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) error {
 	if len(args) != 1 {
 		return errors.New("load: give one load as JSON")
 	}

@@ -12,7 +12,7 @@ import (
 	"tidemill.dev/loadtest/internal/task"
 )
 
-// The bars. Latency is printed next to a bare hop, so that a slow machine shows.
+// The bars. Latency is printed next to that of a bare hop, so that a slow machine is noticed.
 const (
 	produceBar = 0.8
 	consumeBar = 0.6
@@ -21,8 +21,8 @@ const (
 	tailBar    = 20 * time.Millisecond
 )
 
-// duel is one comparison: the same task for both clients, round by round.
-type duel struct {
+// clientComparison is one comparison: the same task for both clients, round by round.
+type clientComparison struct {
 	name  string
 	bar   float64
 	ours  []task.Result
@@ -60,7 +60,7 @@ func bench(ctx context.Context, p plan, stdout io.Writer) error {
 	return nil
 }
 
-func measure(ctx context.Context, p plan, self, folder string, s *server, stdout io.Writer) (missed bool, err error) {
+func measure(ctx context.Context, p plan, self, folder string, s *childServer, stdout io.Writer) (missed bool, err error) {
 	st, err := openStreams(ctx, s.addrs[0])
 	if err != nil {
 		return false, err
@@ -96,12 +96,12 @@ func measure(ctx context.Context, p plan, self, folder string, s *server, stdout
 		}
 		t.runs(&m)
 	}
-	err = r.duels(ctx, self, folder, t)
+	err = r.compareClients(ctx, self, folder, t)
 	return t.missed, err
 }
 
-// duels runs the comparisons of clients.
-func (r *runner) duels(ctx context.Context, self, folder string, t *table) (err error) {
+// compareClients runs the comparisons of clients.
+func (r *runner) compareClients(ctx context.Context, self, folder string, t *table) (err error) {
 	if !r.wants(task.Produce) && !r.wants(task.Consume) {
 		return nil
 	}
@@ -120,7 +120,7 @@ func (r *runner) duels(ctx context.Context, self, folder string, t *table) (err 
 	if !r.wants(task.Consume) {
 		return nil
 	}
-	d, err := r.consume(ctx)
+	d, err := r.compareConsumers(ctx)
 	if err == nil {
 		t.duel(d)
 	}
@@ -140,8 +140,8 @@ func (r *runner) task(do, stream string) task.Task {
 	return task.Task{Do: do, Addr: r.addr, Topic: r.streams.names.Topic(stream), Warm: r.warm, Records: r.records, Reuse: r.reuse}
 }
 
-// rounds has both clients do a task. They take turns at being first.
-func (r *runner) rounds(ctx context.Context, d *duel, one func(ctx context.Context, program []string, profile string) (task.Result, error)) error {
+// runRounds runs a task with both clients. The clients take turns at being first.
+func (r *runner) runRounds(ctx context.Context, d *clientComparison, one func(ctx context.Context, program []string, profile string) (task.Result, error)) error {
 	turns := []struct {
 		program []string
 		profile string
@@ -160,38 +160,39 @@ func (r *runner) rounds(ctx context.Context, d *duel, one func(ctx context.Conte
 	return nil
 }
 
-func (r *runner) produce(ctx context.Context, linger time.Duration) (*duel, error) {
-	d := &duel{name: fmt.Sprintf("produce, linger %s", linger), bar: produceBar}
-	return d, r.rounds(ctx, d, func(ctx context.Context, program []string, profile string) (task.Result, error) {
-		stream, err := r.streams.fresh(ctx)
+func (r *runner) produce(ctx context.Context, linger time.Duration) (*clientComparison, error) {
+	d := &clientComparison{name: fmt.Sprintf("produce, linger %s", linger), bar: produceBar}
+	return d, r.runRounds(ctx, d, func(ctx context.Context, program []string, profile string) (task.Result, error) {
+		stream, err := r.streams.newStream(ctx)
 		if err != nil {
 			return task.Result{}, err
 		}
 		t := r.task(task.Produce, stream)
 		t.Linger, t.Profile = linger, profile
-		res, err := do(ctx, program, t)
+		res, err := runClient(ctx, program, t)
 		return res, errors.Join(err, r.streams.remove(ctx, stream))
 	})
 }
 
-// consume fills one stream. Both clients read it from its beginning, with a new group each time.
-func (r *runner) consume(ctx context.Context) (*duel, error) {
-	d := &duel{name: "consume", bar: consumeBar}
-	stream, err := r.streams.fresh(ctx)
+// compareConsumers fills one stream. Both clients read it from its beginning, with a new group each
+// time.
+func (r *runner) compareConsumers(ctx context.Context) (*clientComparison, error) {
+	d := &clientComparison{name: "consume", bar: consumeBar}
+	stream, err := r.streams.newStream(ctx)
 	if err != nil {
 		return d, err
 	}
 	fill := r.task(task.Produce, stream)
 	fill.Records += 4 * task.FetchBytes / task.DataBytes // a client reads whole fetches
-	if _, err := do(ctx, r.programs.ours, fill); err != nil {
+	if _, err := runClient(ctx, r.programs.ours, fill); err != nil {
 		return d, err
 	}
 	round := 0
-	err = r.rounds(ctx, d, func(ctx context.Context, program []string, profile string) (task.Result, error) {
+	err = r.runRounds(ctx, d, func(ctx context.Context, program []string, profile string) (task.Result, error) {
 		round++
 		t := r.task(task.Consume, stream)
 		t.Group, t.Profile = fmt.Sprintf("load-%d", round), profile
-		return do(ctx, program, t)
+		return runClient(ctx, program, t)
 	})
 	return d, errors.Join(err, r.streams.remove(ctx, stream))
 }

@@ -31,8 +31,9 @@ const (
 	roleCache  = "cache"
 )
 
-// child is a process that lives until its standard input closes. It answers each line with a line.
-type child struct {
+// childProcess is a process that lives until its standard input closes. It answers each line with a
+// line.
+type childProcess struct {
 	what    string
 	cmd     *exec.Cmd
 	told    io.WriteCloser
@@ -40,10 +41,11 @@ type child struct {
 }
 
 // startChild also returns the child's first line, by which the child reports that it is ready. In
-// production the broker and the generator run on other machines. Here each gets half of the cores,
-// because its idle threads spin, and would cost the measured servers more than its work does.
-func startChild(ctx context.Context, program []string, args ...string) (*child, string, error) {
-	c := &child{what: program[len(program)-1], cmd: exec.CommandContext(ctx, program[0], append(program[1:], args...)...)}
+// production the broker and the generator run on other machines. Here each child gets half of the
+// cores, because a child's idle threads spin and would cost the measured servers more than its
+// work.
+func startChild(ctx context.Context, program []string, args ...string) (*childProcess, string, error) {
+	c := &childProcess{what: program[len(program)-1], cmd: exec.CommandContext(ctx, program[0], append(program[1:], args...)...)}
 	c.cmd.Stderr = os.Stderr
 	if c.what == roleServe || c.what == roleLoad || c.what == roleLap {
 		c.cmd.Env = append(os.Environ(), fmt.Sprintf("GOMAXPROCS=%d", max(1, runtime.NumCPU()/2)))
@@ -67,7 +69,7 @@ func startChild(ctx context.Context, program []string, args ...string) (*child, 
 	return c, strings.TrimSpace(line), nil
 }
 
-func (c *child) ask(what string) (string, error) {
+func (c *childProcess) ask(what string) (string, error) {
 	if _, err := fmt.Fprintln(c.told, what); err != nil {
 		return "", fmt.Errorf("tell %s to %s: %w", c.what, what, err)
 	}
@@ -79,13 +81,13 @@ func (c *child) ask(what string) (string, error) {
 }
 
 // kill ends the process as a crash does.
-func (c *child) kill() error {
+func (c *childProcess) kill() error {
 	err := c.cmd.Process.Kill()
-	_ = c.cmd.Wait() // its error only reports the kill
+	_ = c.cmd.Wait() // Wait's error only reports the kill
 	return err
 }
 
-func (c *child) stop() error {
+func (c *childProcess) stop() error {
 	c.told.Close()
 	if err := c.cmd.Wait(); err != nil {
 		return fmt.Errorf("stop %s: %w", c.what, err)

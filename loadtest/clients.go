@@ -53,8 +53,8 @@ func sourceFolder(name string) string {
 	return folder
 }
 
-// do runs a client in its own process.
-func do(ctx context.Context, program []string, t task.Task) (task.Result, error) {
+// runClient runs a client in its own process.
+func runClient(ctx context.Context, program []string, t task.Task) (task.Result, error) {
 	var r task.Result
 	arg, err := json.Marshal(t)
 	if err != nil {

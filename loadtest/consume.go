@@ -7,9 +7,9 @@ import (
 	"tidemill.dev/loadtest/internal/task"
 )
 
-// consume is our side of the comparison: it looks at every event's attributes and data, calls Done
-// for every event, and the group commits.
-func consume(ctx context.Context, t task.Task) (task.Result, error) {
+// consumeOurs is our side of the comparison. It reads every event's attributes and data and calls
+// Done for every event, and the group commits.
+func consumeOurs(ctx context.Context, t task.Task) (task.Result, error) {
 	var r task.Result
 	b, stream, err := open(ctx, t)
 	if err != nil {
@@ -21,7 +21,7 @@ func consume(ctx context.Context, t task.Task) (task.Result, error) {
 	if err != nil {
 		return r, err
 	}
-	warm, sum, err := read(ctx, c, t.Warm)
+	warm, sum, err := readEvents(ctx, c, t.Warm)
 	if err != nil {
 		return r, err
 	}
@@ -29,7 +29,7 @@ func consume(ctx context.Context, t task.Task) (task.Result, error) {
 	if err := m.Start(t); err != nil {
 		return r, err
 	}
-	n, more, err := read(ctx, c, t.Records)
+	n, more, err := readEvents(ctx, c, t.Records)
 	if err != nil {
 		return r, err
 	}
@@ -41,8 +41,8 @@ func consume(ctx context.Context, t task.Task) (task.Result, error) {
 	return r, c.Close(ctx)
 }
 
-// read reads at least n events.
-func read(ctx context.Context, c *broker.Consumer, n int) (got int, sum uint64, err error) {
+// readEvents reads at least n events.
+func readEvents(ctx context.Context, c *broker.Consumer, n int) (got int, sum uint64, err error) {
 	for got < n {
 		d, err := c.Poll(ctx)
 		if err != nil {

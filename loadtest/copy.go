@@ -11,7 +11,7 @@ import (
 )
 
 // copyOn is the ceiling of a scorer: it reads and writes like a scorer, without inference. It calls
-// Done for an event once its output is acknowledged.
+// Done for an event once the event's output is acknowledged.
 func copyOn(ctx context.Context, t task.Task) (task.Result, error) {
 	var r task.Result
 	b, stream, err := open(ctx, t)
@@ -27,7 +27,7 @@ func copyOn(ctx context.Context, t task.Task) (task.Result, error) {
 	if err != nil {
 		return r, err
 	}
-	k := &copier{c: c, p: p, out: strings.TrimPrefix(t.Out, strings.TrimSuffix(t.Topic, stream)), data: t.Filler()}
+	k := &eventCopier{c: c, p: p, out: strings.TrimPrefix(t.Out, strings.TrimSuffix(t.Topic, stream)), data: t.Filler()}
 	if _, err := k.copy(ctx, t.Warm); err != nil {
 		return r, err
 	}
@@ -47,8 +47,8 @@ func copyOn(ctx context.Context, t task.Task) (task.Result, error) {
 	return r, c.Close(ctx)
 }
 
-// copier copies events.
-type copier struct {
+// eventCopier copies events.
+type eventCopier struct {
 	c      *broker.Consumer
 	p      *broker.Producer
 	out    string
@@ -59,7 +59,7 @@ type copier struct {
 }
 
 // copy copies at least n events, and waits until they are acknowledged.
-func (k *copier) copy(ctx context.Context, n int) (got int, err error) {
+func (k *eventCopier) copy(ctx context.Context, n int) (got int, err error) {
 	for got < n {
 		d, err := k.c.Poll(ctx)
 		if err != nil {
@@ -77,7 +77,7 @@ func (k *copier) copy(ctx context.Context, n int) (got int, err error) {
 	return got, nil
 }
 
-func (k *copier) deliver(ctx context.Context, d *broker.Delivery) {
+func (k *eventCopier) deliver(ctx context.Context, d *broker.Delivery) {
 	ids := k.positions(d)
 	var left atomic.Int64
 	left.Store(int64(len(d.Events)))
@@ -105,7 +105,7 @@ func (k *copier) deliver(ctx context.Context, d *broker.Delivery) {
 }
 
 // positions returns the ids of a delivery's outputs as one string.
-func (k *copier) positions(d *broker.Delivery) string {
+func (k *eventCopier) positions(d *broker.Delivery) string {
 	k.ids, k.ends = k.ids[:0], k.ends[:0]
 	for i := range d.Events {
 		k.ids = task.AppendPosition(k.ids, d.Stream, d.Partition, d.Events[i].Offset)

@@ -21,11 +21,11 @@ type dataMeasured struct {
 	files, large int
 	copied       time.Duration // lower bound: the same files copied from folder to folder
 	put          time.Duration // files scanned, uploaded and committed through the gateway
-	commits      sample        // commits that add one file to a dataset with many
+	commits      sample        // commits that add one file to a dataset with many files
 }
 
-// data measures what `tidemill data put` does.
-func (l *laptopBench) data(ctx context.Context, folder string) (m dataMeasured, err error) {
+// measureDataPut measures what `tidemill data put` does.
+func (l *laptopBench) measureDataPut(ctx context.Context, folder string) (m dataMeasured, err error) {
 	m.files, m.large = l.files, 4*l.files
 	dir := filepath.Join(folder, "files")
 	if err := writeFiles(dir, m.files); err != nil {

@@ -17,13 +17,13 @@ import (
 type dispatcherTask struct {
 	Kafka   string
 	Config  string
-	Profile string // folder for profiles; empty: none
+	Profile string // folder for profiles; empty for no profiles
 	What    string // name of the measurement, for the profile's file name
 }
 
-// dispatcher runs the dispatcher's process, wired like `tidemill serve dispatcher`. It reports when
-// its triggers are ready.
-func dispatcher(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) (err error) {
+// runDispatcher runs the dispatcher's process, wired like `tidemill serve dispatcher`. It reports
+// when its triggers are ready.
+func runDispatcher(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) (err error) {
 	var d dispatcherTask
 	if len(args) != 1 {
 		return errors.New("dispatcher: give one task as JSON")

@@ -21,14 +21,14 @@ type contender struct {
 	program []string
 	stores  bool // the server stores events on a stream
 
-	singles, batches, paced []stretch
+	singles, batches, paced []serverMeasurement
 }
 
-// door measures the gateway next to a bare server.
-type door struct {
+// gatewayBench measures the gateway next to a bare server.
+type gatewayBench struct {
 	*runner
-	broker *server
-	cache  *cache
+	broker *childServer
+	cache  *startRedis
 	self   string
 	run    int // number of the stretch; event ids of two stretches must differ
 
@@ -37,40 +37,40 @@ type door struct {
 	all       []*contender
 }
 
-func (r *runner) door(ctx context.Context, self string, broker *server) (*door, error) {
+func (r *runner) door(ctx context.Context, self string, broker *childServer) (*gatewayBench, error) {
 	c, err := startCache(ctx, []string{self})
 	if err != nil {
 		return nil, err
 	}
-	d := &door{runner: r, broker: broker, cache: c, self: self}
+	d := &gatewayBench{runner: r, broker: broker, cache: c, self: self}
 	d.bare = &contender{name: "bare net/http", program: []string{self, roleBare}}
 	d.own = &contender{name: "the door", program: []string{self, roleGateway}, stores: true}
 	d.all = []*contender{d.bare, d.own}
 	if r.beside != "" {
 		d.all = append(d.all, &contender{name: "the other door", program: []string{r.beside, roleGateway}, stores: true})
 	}
-	return d, errors.Join(d.rounds(ctx), c.stop())
+	return d, errors.Join(d.measureRounds(ctx), c.stop())
 }
 
-// rounds measures throughput first. Half of the measured rate is the pace of the other
+// measureRounds measures throughput first. Half of the measured rate is the pace of the other
 // measurements.
-func (d *door) rounds(ctx context.Context) error {
+func (d *gatewayBench) measureRounds(ctx context.Context) error {
 	for range d.plan.rounds {
-		if err := d.round(ctx, d.saturate); err != nil {
+		if err := d.runRound(ctx, d.saturate); err != nil {
 			return err
 		}
 	}
-	d.rate = spreadOf(rates(d.own.singles)).median / 2
+	d.rate = spreadOf(roundRates(d.own.singles)).median / 2
 	for range (d.plan.rounds + 1) / 2 {
-		if err := d.round(ctx, d.pace); err != nil {
+		if err := d.runRound(ctx, d.pace); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// round gives every contender a turn, each time in another order.
-func (d *door) round(ctx context.Context, turn func(context.Context, *contender) error) error {
+// runRound gives every contender a turn, each time in another order.
+func (d *gatewayBench) runRound(ctx context.Context, turn func(context.Context, *contender) error) error {
 	for _, c := range d.all {
 		if err := turn(ctx, c); err != nil {
 			return fmt.Errorf("measure %s: %w", c.name, err)
@@ -80,8 +80,8 @@ func (d *door) round(ctx context.Context, turn func(context.Context, *contender)
 	return nil
 }
 
-func (d *door) saturate(ctx context.Context, c *contender) error {
-	s, err := d.stretch(ctx, c, load.Task{})
+func (d *gatewayBench) saturate(ctx context.Context, c *contender) error {
+	s, err := d.measureServer(ctx, c, load.Task{})
 	if err != nil {
 		return err
 	}
@@ -89,13 +89,13 @@ func (d *door) saturate(ctx context.Context, c *contender) error {
 	if !c.stores {
 		return nil
 	}
-	s, err = d.stretch(ctx, c, load.Task{Batch: batchEvents})
+	s, err = d.measureServer(ctx, c, load.Task{Batch: batchEvents})
 	c.batches = append(c.batches, s)
 	return err
 }
 
-func (d *door) pace(ctx context.Context, c *contender) error {
-	s, err := d.stretch(ctx, c, load.Task{Rate: d.rate})
+func (d *gatewayBench) pace(ctx context.Context, c *contender) error {
+	s, err := d.measureServer(ctx, c, load.Task{Rate: d.rate})
 	c.paced = append(c.paced, s)
 	return err
 }

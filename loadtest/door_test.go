@@ -29,7 +29,7 @@ func TestHistogramsAreReadAndAddedUp(t *testing.T) {
 	if len(own) != 3 || own[0.001] != 100 || own[0.01] != 120 || own[math.Inf(1)] != 120 || len(m["missing"]) != 0 {
 		t.Errorf("%v", m)
 	}
-	if d := own.since(histogram{0.001: 60, 0.01: 80, math.Inf(1): 80}); d[0.001] != 40 || d[0.01] != 40 {
+	if d := own.difference(histogram{0.001: 60, 0.01: 80, math.Inf(1): 80}); d[0.001] != 40 || d[0.01] != 40 {
 		t.Errorf("%v", d)
 	}
 	if _, err := parseMetrics(strings.NewReader(`own_bucket{le="x"} 1`), []string{"own"}); err == nil {
@@ -70,19 +70,19 @@ func TestRedisTellsItsCPUTime(t *testing.T) {
 }
 
 func TestDoorsAreComparedWithinARound(t *testing.T) {
-	at := func(events int, wall time.Duration) stretch {
-		return stretch{load: load.Result{Events: events, Wall: wall}}
+	at := func(events int, wall time.Duration) serverMeasurement {
+		return serverMeasurement{load: load.Result{Events: events, Wall: wall}}
 	}
-	ours := []stretch{at(10, time.Second), at(40, 2*time.Second)}
-	bare := []stretch{at(20, time.Second), at(40, time.Second)}
+	ours := []serverMeasurement{at(10, time.Second), at(40, 2*time.Second)}
+	bare := []serverMeasurement{at(20, time.Second), at(40, time.Second)}
 	for i := range ours {
 		ours[i].server.CPU, ours[i].broker.CPU = time.Duration(i+1)*time.Second, time.Second
 		bare[i].load.CPU = time.Second
 	}
-	if r := faster(ours, bare); r[0] != 0.5 || r[1] != 0.5 {
+	if r := compareRates(ours, bare); r[0] != 0.5 || r[1] != 0.5 {
 		t.Errorf("rates: %v", r)
 	}
-	if r := cheaper(ours, bare); r[0] != 0.25 || math.Abs(r[1]-1.0/3) > 1e-9 {
+	if r := compareCPU(ours, bare); r[0] != 0.25 || math.Abs(r[1]-1.0/3) > 1e-9 {
 		t.Errorf("CPU: %v", r)
 	}
 }

@@ -19,12 +19,12 @@ type gatewayTask struct {
 	Kafka, Redis string
 	Stream       string // stream on which it stores events
 	Dedupe       string
-	Profile      string // folder for profiles; empty: none
+	Profile      string // folder for profiles; empty for no profiles
 	What         string // name of the measurement, for the profile's file name
 }
 
-// gateway runs the gateway's process, wired like `tidemill serve gateway`.
-func gateway(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) (err error) {
+// runGateway runs the gateway's process, wired like `tidemill serve gateway`.
+func runGateway(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) (err error) {
 	var g gatewayTask
 	if len(args) != 1 {
 		return errors.New("gateway: give one task as JSON")

@@ -14,7 +14,7 @@ import (
 	"tidemill.dev/loadtest/internal/task"
 )
 
-// The commands that a lap obeys, each with a duration.
+// The commands of a hookSubscriber, each with a duration.
 const (
 	lapPace  = "pace"  // publish at the rate of the latency measurement
 	lapHop   = "hop"   // post at that rate with a bare client instead
@@ -25,24 +25,24 @@ const (
 // lapPatience is how long an event may be under way before it counts as lost.
 const lapPatience = time.Minute
 
-// heat is one measurement at a pace: how long each event was under way.
-type heat struct {
+// pacedMeasurement is one measurement at a pace: how long each event was under way.
+type pacedMeasurement struct {
 	first   int // number of the first event
-	left    *stamps
+	left    *sendTimes
 	took    []atomic.Int64
 	acked   []atomic.Int64 // zero where a bare client posts
 	missing atomic.Int64
 	done    chan struct{}
 }
 
-func newHeat(first, n int) *heat {
-	h := &heat{first: first, left: newStamps(n), took: make([]atomic.Int64, n), acked: make([]atomic.Int64, n), done: make(chan struct{})}
+func newHeat(first, n int) *pacedMeasurement {
+	h := &pacedMeasurement{first: first, left: newStamps(n), took: make([]atomic.Int64, n), acked: make([]atomic.Int64, n), done: make(chan struct{})}
 	h.missing.Store(int64(n))
 	return h
 }
 
-// arrived counts an event when it arrives for the first time.
-func (h *heat) arrived(number int) {
+// countArrival counts an event when it arrives for the first time.
+func (h *pacedMeasurement) countArrival(number int) {
 	i := number - h.first
 	if i < 0 || i >= len(h.took) || !h.took[i].CompareAndSwap(0, int64(h.left.since(i))) {
 		return
@@ -52,18 +52,20 @@ func (h *heat) arrived(number int) {
 	}
 }
 
-// acknowledged notes that Kafka has an event.
-func (h *heat) acknowledged(number int) {
+// noteAcknowledged notes that Kafka has an event.
+func (h *pacedMeasurement) noteAcknowledged(number int) {
 	if i := number - h.first; i >= 0 && i < len(h.acked) {
 		h.acked[i].Store(int64(h.left.since(i)))
 	}
 }
 
-// arrivals are the results of a heat: the time until the function had the event, and the part of it
-// until Kafka had the event.
+// arrivals are the results of a pacedMeasurement: the time until the function had the event, and
+// the time until Kafka had the event.
 type arrivals struct{ Came, Acked load.Result }
 
-func (h *heat) result() arrivals { return arrivals{quantilesOf(h.took), quantilesOf(h.acked)} }
+func (h *pacedMeasurement) result() arrivals {
+	return arrivals{quantilesOf(h.took), quantilesOf(h.acked)}
+}
 
 func quantilesOf(times []atomic.Int64) load.Result {
 	all := make(sample, len(times))
@@ -74,8 +76,8 @@ func quantilesOf(times []atomic.Int64) load.Result {
 	return load.Result{Events: len(all), P50: task.Quantile(all, 0.5), P99: task.Quantile(all, 0.99), Max: task.Quantile(all, 1)}
 }
 
-// obey reads a command from each line and writes a result for each.
-func (l *lap) obey(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
+// runCommands reads a command from each line and writes a result for each.
+func (l *hookSubscriber) runCommands(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 	for told := bufio.NewScanner(stdin); told.Scan(); {
 		var what, long string
 		if _, err := fmt.Sscan(told.Text(), &what, &long); err != nil {
@@ -96,28 +98,28 @@ func (l *lap) obey(ctx context.Context, stdin io.Reader, stdout io.Writer) error
 	return nil
 }
 
-func (l *lap) run(ctx context.Context, what string, last time.Duration) (any, error) {
+func (l *hookSubscriber) run(ctx context.Context, what string, last time.Duration) (any, error) {
 	switch what {
 	case lapPace:
-		return l.paced(ctx, last, func(number int) error { l.publish(ctx, l.p, number); return nil })
+		return l.sendPaced(ctx, last, func(number int) error { l.publish(ctx, l.p, number); return nil })
 	case lapHop:
-		return l.paced(ctx, last, func(number int) error { return l.bare.hand(ctx, number) })
+		return l.sendPaced(ctx, last, func(number int) error { return l.bare.assign(ctx, number) })
 	case lapFlood:
-		return l.metered(func() error { return l.flood(ctx, last) })
+		return l.countDuring(func() error { return l.flood(ctx, last) })
 	case lapCount:
-		return l.metered(func() error { return l.idle(ctx, last) })
+		return l.countDuring(func() error { return l.idle(ctx, last) })
 	}
 	return nil, errors.New("nobody knows how")
 }
 
-// paced sends events at set times and waits until all have arrived.
-func (l *lap) paced(ctx context.Context, last time.Duration, send func(number int) error) (arrivals, error) {
+// sendPaced sends events at set times and waits until all have arrived.
+func (l *hookSubscriber) sendPaced(ctx context.Context, last time.Duration, send func(number int) error) (arrivals, error) {
 	n := int(last.Seconds() * latencyRate)
 	h := newHeat(l.numbers, n)
 	l.numbers += n
 	l.heat.Store(h)
 	defer l.heat.Store(nil)
-	if err := pace(ctx, n, func(i int) error {
+	if err := callAtRate(ctx, n, func(i int) error {
 		h.left.left(i)
 		return send(h.first + i)
 	}); err != nil {
@@ -135,8 +137,8 @@ func (l *lap) paced(ctx context.Context, last time.Duration, send func(number in
 	}
 }
 
-// metered counts the events that arrive while do runs.
-func (l *lap) metered(do func() error) (load.Result, error) {
+// countDuring counts the events that arrive while do runs.
+func (l *hookSubscriber) countDuring(do func() error) (load.Result, error) {
 	var m task.Meter
 	if err := m.Start(task.Task{}); err != nil {
 		return load.Result{}, err
@@ -150,7 +152,7 @@ func (l *lap) metered(do func() error) (load.Result, error) {
 	return load.Result{Events: events, Wall: spent.Wall, CPU: spent.CPU}, err
 }
 
-func (l *lap) idle(ctx context.Context, last time.Duration) error {
+func (l *hookSubscriber) idle(ctx context.Context, last time.Duration) error {
 	select {
 	case <-time.After(last):
 		return nil
@@ -159,9 +161,9 @@ func (l *lap) idle(ctx context.Context, last time.Duration) error {
 	}
 }
 
-// flood publishes a new event for each that arrives. Events that are still under way at its end
-// arrive before the next measurement begins, or are counted by it.
-func (l *lap) flood(ctx context.Context, last time.Duration) error {
+// flood publishes a new event for each that arrives. Events that are still under way at the end
+// arrive before the next measurement begins, or the next measurement counts them.
+func (l *hookSubscriber) flood(ctx context.Context, last time.Duration) error {
 	l.fillCredits()
 	end := time.NewTimer(last)
 	defer end.Stop()
@@ -180,7 +182,7 @@ func (l *lap) flood(ctx context.Context, last time.Duration) error {
 	}
 }
 
-func (l *lap) fillCredits() {
+func (l *hookSubscriber) fillCredits() {
 	for {
 		select {
 		case l.credits <- struct{}{}:

@@ -10,8 +10,8 @@ import (
 )
 
 // hop measures the time from write to read of a message of an event's size, over one loopback
-// connection and at the same pace. It is the lower bound for every latency here, and shows whether
-// the machine is busy with other work.
+// connection and at the same pace. This time is the lower bound for every latency here, and shows
+// whether the machine is busy with other work.
 func hop(ctx context.Context, n int) (sample, error) {
 	from, to, err := loopback(ctx)
 	if err != nil {
@@ -33,7 +33,7 @@ func hop(ctx context.Context, n int) (sample, error) {
 		read <- nil
 	}()
 	message := make([]byte, task.DataBytes)
-	if err := pace(ctx, n, func(i int) error {
+	if err := callAtRate(ctx, n, func(i int) error {
 		sent.left(i)
 		_, err := from.Write(message)
 		return err

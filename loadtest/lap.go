@@ -23,9 +23,9 @@ type lapTask struct {
 	Concurrency   int // concurrency of the bare client
 }
 
-// lap is the process that publishes the events of the triggers' measurement and is their
+// hookSubscriber is the process that publishes the events of the triggers' measurement and is their
 // subscriber. So one clock measures when an event left and when it arrived.
-type lap struct {
+type hookSubscriber struct {
 	lapTask
 	events  []task.Event
 	p       *broker.Producer // producer of paced events: sends at once
@@ -33,10 +33,10 @@ type lap struct {
 	bare    *poster
 	numbers int // number of events published so far; each event has its own number
 
-	heat    atomic.Pointer[heat] // current measurement
-	came    atomic.Int64         // number of arrived events, over all measurements
-	credits chan struct{}        // one credit for each event that may be under way
-	refused chan error           // first error of the producer
+	heat    atomic.Pointer[pacedMeasurement] // current measurement
+	came    atomic.Int64                     // number of arrived events, over all measurements
+	credits chan struct{}                    // one credit for each event that may be under way
+	refused chan error                       // first error of the producer
 }
 
 // inFlight is how many events of a flood may be under way: enough to keep every worker busy, and so
@@ -47,7 +47,7 @@ const inFlight = 512
 const floodLinger = 2 * time.Millisecond
 
 func runLap(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) error {
-	l := &lap{events: task.Events(), credits: make(chan struct{}, inFlight), refused: make(chan error, 1)}
+	l := &hookSubscriber{events: task.Events(), credits: make(chan struct{}, inFlight), refused: make(chan error, 1)}
 	if len(args) != 1 {
 		return errors.New("lap: give one task as JSON")
 	}
@@ -78,7 +78,7 @@ func runLap(ctx context.Context, args []string, stdin io.Reader, stdout io.Write
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(listener) }()
 	fmt.Fprintln(stdout, listener.Addr())
-	err = errors.Join(l.obey(ctx, stdin, stdout), l.p.Close(ctx), l.many.Close(ctx), s.Close())
+	err = errors.Join(l.runCommands(ctx, stdin, stdout), l.p.Close(ctx), l.many.Close(ctx), s.Close())
 	if failed := <-served; !errors.Is(failed, http.ErrServerClosed) {
 		err = errors.Join(err, failed)
 	}
@@ -91,9 +91,9 @@ const (
 	pathHang   = "/hang" // never answers
 )
 
-func (l *lap) handler() http.Handler {
+func (l *hookSubscriber) handler() http.Handler {
 	m := http.NewServeMux()
-	m.HandleFunc("POST "+pathEvents, l.receive)
+	m.HandleFunc("POST "+pathEvents, l.receiveEvents)
 	m.HandleFunc("POST "+pathHang, func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body) // the server cancels the context only after the body is read
 		<-r.Context().Done()
@@ -101,9 +101,9 @@ func (l *lap) handler() http.Handler {
 	return m
 }
 
-// receive gets the events. It counts an event before it notes its arrival, because the count is
-// read after the last arrival. It does all other work later, since that would delay the clock.
-func (l *lap) receive(w http.ResponseWriter, r *http.Request) {
+// receiveEvents gets the events. It counts an event before it notes its arrival, because the count
+// is read after the last arrival. It does all other work later, since that would delay the clock.
+func (l *hookSubscriber) receiveEvents(w http.ResponseWriter, r *http.Request) {
 	number, err := strconv.Atoi(r.Header.Get("Ce-Id"))
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
@@ -111,7 +111,7 @@ func (l *lap) receive(w http.ResponseWriter, r *http.Request) {
 	}
 	l.came.Add(1)
 	if h := l.heat.Load(); h != nil {
-		h.arrived(number)
+		h.countArrival(number)
 	}
 	if _, err := io.Copy(io.Discard, r.Body); err == nil {
 		w.WriteHeader(http.StatusAccepted)
@@ -122,7 +122,7 @@ func (l *lap) receive(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (l *lap) publish(ctx context.Context, p *broker.Producer, number int) {
+func (l *hookSubscriber) publish(ctx context.Context, p *broker.Producer, number int) {
 	v := broker.View{Extensions: make([]broker.Attribute, 2)}
 	fill(&v, &l.events[number%len(l.events)])
 	v.ID = strconv.Itoa(number)
@@ -134,7 +134,7 @@ func (l *lap) publish(ctx context.Context, p *broker.Producer, number int) {
 			}
 		}
 		if h := l.heat.Load(); h != nil {
-			h.acknowledged(number)
+			h.noteAcknowledged(number)
 		}
 	})
 }

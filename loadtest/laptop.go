@@ -19,11 +19,11 @@ import (
 type laptopTask struct {
 	Dir     string // data folder
 	Config  string
-	Profile string // folder for profiles; empty: none
+	Profile string // folder for profiles; empty for no profiles
 }
 
-// laptop runs everything in one process, wired like `tidemill up`.
-func laptop(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) (err error) {
+// runLaptop runs everything in one process, wired like `tidemill up`.
+func runLaptop(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) (err error) {
 	var l laptopTask
 	if len(args) != 1 {
 		return errors.New("laptop: give one task as JSON")

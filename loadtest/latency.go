@@ -10,18 +10,18 @@ import (
 	"tidemill.dev/loadtest/internal/task"
 )
 
-// latencies are the times that an event takes at a moderate rate. Publisher and tail are goroutines
-// of one process, so that one clock measures when an event left and when it arrived. The broker has
-// its own process.
-type latencies struct {
+// measureLatencies measures the times that an event takes at a moderate rate. Publisher and tail
+// are goroutines of one process, so that one clock measures when an event left and when it arrived.
+// The broker has its own process.
+type measureLatencies struct {
 	tail, ack, hop sample
 	lasted         time.Duration
 }
 
-func (r *runner) latency(ctx context.Context) (latencies, error) {
+func (r *runner) latency(ctx context.Context) (measureLatencies, error) {
 	n := r.seconds * latencyRate
-	l := latencies{lasted: time.Duration(r.seconds) * time.Second}
-	stream, err := r.streams.fresh(ctx)
+	l := measureLatencies{lasted: time.Duration(r.seconds) * time.Second}
+	stream, err := r.streams.newStream(ctx)
 	if err != nil {
 		return l, err
 	}
@@ -39,36 +39,36 @@ func (r *runner) latency(ctx context.Context) (latencies, error) {
 	return l, r.streams.remove(ctx, stream)
 }
 
-// track is the publisher and the tail of one stream.
-type track struct {
+// latencyTrack is the publisher and the tail of one stream.
+type latencyTrack struct {
 	stream string
 	p      *broker.Producer
 	c      *broker.Consumer
 	events []task.Event
 
-	sent  *stamps
+	sent  *sendTimes
 	came  sample
 	acked sample
 }
 
 // openTrack reads from the stream's end, so the tail is ready before the first event.
-func openTrack(ctx context.Context, b *broker.Broker, stream string, n int) (*track, error) {
+func openTrack(ctx context.Context, b *broker.Broker, stream string, n int) (*latencyTrack, error) {
 	p, err := b.Producer(broker.ProducerOptions{})
 	if err != nil {
 		return nil, err
 	}
 	c, err := b.Consumer(ctx, broker.ConsumerOptions{Streams: []string{stream}, Start: broker.Latest()})
-	return &track{stream: stream, p: p, c: c, events: task.Events(),
+	return &latencyTrack{stream: stream, p: p, c: c, events: task.Events(),
 		sent: newStamps(n), came: make(sample, n), acked: make(sample, n)}, err
 }
 
 // run publishes all events and waits for their arrival.
-func (t *track) run(ctx context.Context) error {
+func (t *latencyTrack) run(ctx context.Context) error {
 	arrived := make(chan error, 1)
 	go func() { arrived <- t.tail(ctx) }()
 	v := broker.View{Extensions: make([]broker.Attribute, 2)}
 	refused := make(chan error, 1)
-	err := pace(ctx, len(t.came), func(i int) error {
+	err := callAtRate(ctx, len(t.came), func(i int) error {
 		fill(&v, &t.events[i%len(t.events)])
 		v.ID = strconv.Itoa(i)
 		t.sent.left(i)
@@ -101,7 +101,7 @@ func (t *track) run(ctx context.Context) error {
 }
 
 // tail waits for each event once.
-func (t *track) tail(ctx context.Context) error {
+func (t *latencyTrack) tail(ctx context.Context) error {
 	for left := len(t.came); left > 0; {
 		d, err := t.c.Poll(ctx)
 		if err != nil {

@@ -40,27 +40,27 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) 
 	if len(args) > 0 {
 		switch args[0] {
 		case roleServe:
-			return serve(ctx, args[1:], stdin, stdout)
+			return runBroker(ctx, args[1:], stdin, stdout)
 		case roleClient:
-			return work(ctx, args[1:], stdout)
+			return runWork(ctx, args[1:], stdout)
 		case roleBare:
-			return bare(ctx, stdin, stdout)
+			return runBareServer(ctx, stdin, stdout)
 		case roleGateway:
-			return gateway(ctx, args[1:], stdin, stdout)
+			return runGateway(ctx, args[1:], stdin, stdout)
 		case roleLoad:
-			return generate(ctx, args[1:], stdin, stdout)
+			return runGenerator(ctx, args[1:], stdin, stdout)
 		case roleDispatcher:
-			return dispatcher(ctx, args[1:], stdin, stdout)
+			return runDispatcher(ctx, args[1:], stdin, stdout)
 		case roleLap:
 			return runLap(ctx, args[1:], stdin, stdout)
 		case roleLaptop:
-			return laptop(ctx, args[1:], stdin, stdout)
+			return runLaptop(ctx, args[1:], stdin, stdout)
 		case local.GuardArgument:
 			return local.Guard(ctx)
 		case rolePoster:
 			return runPoster(ctx, args[1:], stdin, stdout)
 		case roleScorer:
-			return scoring(ctx, args[1:], stdin, stdout)
+			return runScorer(ctx, args[1:], stdin, stdout)
 		case roleInfer:
 			return inferAlone(ctx, args[1:], stdout)
 		case roleCache:
@@ -137,8 +137,8 @@ func (p plan) score() scorePlan {
 	return scorePlan{only: "bots,latency", rounds: min(p.rounds, 3), smoke: p.smoke, profile: p.profile, franz: p.franz}
 }
 
-// work runs a client's process: one task, one result.
-func work(ctx context.Context, args []string, stdout io.Writer) error {
+// runWork runs a client's process: one task, one result.
+func runWork(ctx context.Context, args []string, stdout io.Writer) error {
 	if len(args) != 1 {
 		return errors.New("client: give one task as JSON")
 	}
@@ -149,9 +149,9 @@ func work(ctx context.Context, args []string, stdout io.Writer) error {
 	var r task.Result
 	switch t.Do {
 	case task.Produce:
-		r, err = produce(ctx, t)
+		r, err = produceOurs(ctx, t)
 	case task.Consume:
-		r, err = consume(ctx, t)
+		r, err = consumeOurs(ctx, t)
 	case task.Copy:
 		r, err = copyOn(ctx, t)
 	default:

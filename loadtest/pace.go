@@ -17,29 +17,29 @@ type sample []time.Duration
 
 func (s sample) sorted() sample { slices.Sort(s); return s }
 
-// stamps are the times at which each message left. They are atomic because only the network orders
-// the writes before the reads, which Go's memory model cannot see.
-type stamps struct {
+// sendTimes are the times at which each message left. They are atomic because only the network
+// orders the writes before the reads, which Go's memory model cannot see.
+type sendTimes struct {
 	begun time.Time
 	at    []atomic.Int64
 }
 
-func newStamps(n int) *stamps { return &stamps{time.Now(), make([]atomic.Int64, n)} }
+func newStamps(n int) *sendTimes { return &sendTimes{time.Now(), make([]atomic.Int64, n)} }
 
-func (s *stamps) left(i int) { s.at[i].Store(int64(time.Since(s.begun))) }
+func (s *sendTimes) left(i int) { s.at[i].Store(int64(time.Since(s.begun))) }
 
-func (s *stamps) since(i int) time.Duration {
+func (s *sendTimes) since(i int) time.Duration {
 	return time.Since(s.begun) - time.Duration(s.at[i].Load())
 }
 
-// pace calls do n times at the rate. The clock wakes this process about every millisecond, so calls
-// come in twos. Late calls are not left out but made at once. A message's time counts from its
-// call, on this process's clock.
-func pace(ctx context.Context, n int, do func(i int) error) error {
+// callAtRate calls do n times at the rate. This process can wait only for about a millisecond or
+// more, so calls come in pairs. Late calls are made at once. A message's time counts from its call,
+// on this process's clock.
+func callAtRate(ctx context.Context, n int, do func(i int) error) error {
 	return paceAt(ctx, latencyRate, n, do)
 }
 
-// paceAt is pace at any number of calls a second.
+// paceAt calls do n times at the given number of calls per second.
 func paceAt(ctx context.Context, rate, n int, do func(i int) error) error {
 	tick := time.NewTicker(time.Second / time.Duration(rate))
 	defer tick.Stop()
@@ -60,5 +60,5 @@ func paceAt(ctx context.Context, rate, n int, do func(i int) error) error {
 	return nil
 }
 
-// at is a quantile of a sorted sample.
-func (s sample) at(q float64) time.Duration { return task.Quantile(s, q) }
+// quantile is a quantile of a sorted sample.
+func (s sample) quantile(q float64) time.Duration { return task.Quantile(s, q) }

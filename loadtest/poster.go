@@ -50,8 +50,8 @@ func (p *poster) post(ctx context.Context, number int) error {
 	return err
 }
 
-// hand gives a number to a free worker.
-func (p *poster) hand(ctx context.Context, number int) error {
+// assign gives a number to a free worker.
+func (p *poster) assign(ctx context.Context, number int) error {
 	p.begin.Do(func() {
 		for range p.workers {
 			go func() {

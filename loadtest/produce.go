@@ -10,8 +10,8 @@ import (
 	"tidemill.dev/loadtest/internal/task"
 )
 
-// produce is our side of the comparison: Send with a callback for each event.
-func produce(ctx context.Context, t task.Task) (task.Result, error) {
+// produceOurs is our side of the comparison: Send with a callback for each event.
+func produceOurs(ctx context.Context, t task.Task) (task.Result, error) {
 	var r task.Result
 	b, stream, err := open(ctx, t)
 	if err != nil {

@@ -2,12 +2,16 @@ package main
 
 import "time"
 
-func (s stretch) eventsPerSecond() float64 { return float64(s.load.Events) / s.load.Wall.Seconds() }
+func (s serverMeasurement) eventsPerSecond() float64 {
+	return float64(s.load.Events) / s.load.Wall.Seconds()
+}
 
-// rates returns events per second, round by round.
-func rates(all []stretch) []float64 { return figures(all, stretch.eventsPerSecond) }
+// roundRates returns events per second, round by round.
+func roundRates(all []serverMeasurement) []float64 {
+	return figures(all, serverMeasurement.eventsPerSecond)
+}
 
-func figures(all []stretch, figure func(stretch) float64) []float64 {
+func figures(all []serverMeasurement, figure func(serverMeasurement) float64) []float64 {
 	f := make([]float64, len(all))
 	for i, s := range all {
 		f[i] = figure(s)
@@ -15,17 +19,17 @@ func figures(all []stretch, figure func(stretch) float64) []float64 {
 	return f
 }
 
-// faster compares rates within a round.
-func faster(a, b []stretch) []float64 {
-	return within(a, b, func(a, b stretch) float64 { return a.eventsPerSecond() / b.eventsPerSecond() })
+// compareRates compares rates within a round.
+func compareRates(a, b []serverMeasurement) []float64 {
+	return within(a, b, func(a, b serverMeasurement) float64 { return a.eventsPerSecond() / b.eventsPerSecond() })
 }
 
-// cheaper compares the whole machine's CPU time per event within a round.
-func cheaper(a, b []stretch) []float64 {
-	return within(a, b, func(a, b stretch) float64 { return b.allPerEvent() / a.allPerEvent() })
+// compareCPU compares the whole machine's CPU time per event within a round.
+func compareCPU(a, b []serverMeasurement) []float64 {
+	return within(a, b, func(a, b serverMeasurement) float64 { return b.allPerEvent() / a.allPerEvent() })
 }
 
-func within(a, b []stretch, ratio func(a, b stretch) float64) []float64 {
+func within(a, b []serverMeasurement, ratio func(a, b serverMeasurement) float64) []float64 {
 	f := make([]float64, min(len(a), len(b)))
 	for i := range f {
 		f[i] = ratio(a[i], b[i])
@@ -34,11 +38,11 @@ func within(a, b []stretch, ratio func(a, b stretch) float64) []float64 {
 }
 
 // perEvent returns a process's CPU time per event, in microseconds.
-func (s stretch) perEvent(cpu time.Duration) float64 {
+func (s serverMeasurement) perEvent(cpu time.Duration) float64 {
 	return float64(cpu) / 1e3 / float64(max(1, s.load.Events))
 }
 
 // allPerEvent returns the CPU time of all processes per event.
-func (s stretch) allPerEvent() float64 {
+func (s serverMeasurement) allPerEvent() float64 {
 	return s.perEvent(s.server.CPU + s.broker.CPU + s.cache.CPU + s.load.CPU)
 }

@@ -17,49 +17,49 @@ import (
 	"tidemill.dev/loadtest/internal/task"
 )
 
-// cache is the Redis in which the gateway remembers event ids. It is the real Redis if the machine
-// has one, else the embedded one, each in its own process.
-type cache struct {
+// startRedis starts the Redis in which the gateway remembers event ids. It is the real Redis if the
+// machine has one, else the embedded Redis, in either case in its own process.
+type startRedis struct {
 	name string
 	addr string
 	real *realservers.Redis
-	ours *server
+	ours *childServer
 	last time.Duration // CPU time of the real one at the last meter
 }
 
-func startCache(ctx context.Context, self []string) (*cache, error) {
+func startCache(ctx context.Context, self []string) (*startRedis, error) {
 	if _, err := exec.LookPath("redis-server"); err == nil {
 		r, err := realservers.StartRedis(ctx)
 		if err != nil {
 			return nil, err
 		}
-		return &cache{name: "redis-server", addr: r.Addr(), real: r}, nil
+		return &startRedis{name: "redis-server", addr: r.Addr(), real: r}, nil
 	}
 	s, err := startServer(ctx, append(self, roleServe), "")
 	if err != nil {
 		return nil, err
 	}
-	return &cache{name: "the embedded Redis", addr: s.addrs[1], ours: s}, nil
+	return &startRedis{name: "the embedded Redis", addr: s.addrs[1], ours: s}, nil
 }
 
-func (c *cache) stop() error {
+func (c *startRedis) stop() error {
 	if c.real != nil {
 		return c.real.Close()
 	}
 	return c.ours.stop()
 }
 
-func (c *cache) meter() (err error) {
+func (c *startRedis) meter() (err error) {
 	if c.ours != nil {
-		return c.ours.meter()
+		return c.ours.startMeasuring()
 	}
 	c.last, err = askCPU(c.addr)
 	return err
 }
 
-func (c *cache) measured() (task.Result, error) {
+func (c *startRedis) measured() (task.Result, error) {
 	if c.ours != nil {
-		return c.ours.measured()
+		return c.ours.stopMeasuring()
 	}
 	now, err := askCPU(c.addr)
 	return task.Result{CPU: now - c.last}, err

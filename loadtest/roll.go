@@ -13,8 +13,9 @@ import (
 	"time"
 )
 
-// roll records which keys' trainers have begun. The trainers report it over a socket.
-type roll struct {
+// startTimes records which keys' trainers have begun. The trainers report their start over a
+// socket.
+type startTimes struct {
 	path string
 	c    *net.UnixConn
 
@@ -23,18 +24,18 @@ type roll struct {
 	more  chan struct{}          // closed when a trainer reports
 }
 
-func openRoll(folder string) (*roll, error) {
-	r := &roll{path: filepath.Join(folder, "roll"), began: map[string][]time.Time{}, more: make(chan struct{})}
+func openRoll(folder string) (*startTimes, error) {
+	r := &startTimes{path: filepath.Join(folder, "roll"), began: map[string][]time.Time{}, more: make(chan struct{})}
 	var err error
 	if r.c, err = net.ListenUnixgram("unixgram", &net.UnixAddr{Name: r.path, Net: "unixgram"}); err != nil {
 		return nil, fmt.Errorf("listen for trainers: %w", err)
 	}
-	go r.read()
+	go r.readReports()
 	return r, nil
 }
 
-// read ends when the socket is closed.
-func (r *roll) read() {
+// readReports reads the trainers' reports until the socket is closed.
+func (r *startTimes) readReports() {
 	b := make([]byte, 512)
 	for {
 		n, err := r.c.Read(b)
@@ -51,17 +52,17 @@ func (r *roll) read() {
 	}
 }
 
-func (r *roll) close() { r.c.Close() }
+func (r *startTimes) close() { r.c.Close() }
 
-// of returns the times at which a key's trainers began.
-func (r *roll) of(key string) []time.Time {
+// trainerStarts returns the times at which a key's trainers began.
+func (r *startTimes) trainerStarts(key string) []time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.began[key]
 }
 
-// until waits until trainers of that many keys have begun.
-func (r *roll) until(ctx context.Context, keys int) error {
+// waitForKeys waits until the trainers of the given number of keys have begun.
+func (r *startTimes) waitForKeys(ctx context.Context, keys int) error {
 	for {
 		r.mu.Lock()
 		n, more := len(r.began), r.more

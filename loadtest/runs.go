@@ -18,7 +18,7 @@ import (
 
 const (
 	runSlots  = 8
-	runsPaced = 20 // events per second, so few that the machine is idle when each comes
+	runsPaced = 20 // events per second, so few that the machine is idle at each event
 )
 
 // runsMeasured has the time from an event to the start of its command, and the number of runs per
@@ -30,7 +30,7 @@ type runsMeasured struct {
 	runs          int           // number of runs that were requested at once
 	took          time.Duration // time until all runs had ended
 	bare          time.Duration // time for as many bare processes
-	doubled, lost int           // number of keys that had more than one run, and that had none
+	doubled, lost int           // number of keys with more than one run, and number of keys without a run
 	weighs        task.Result   // memory of the laptop after all runs
 	data          dataMeasured
 }
@@ -59,7 +59,7 @@ func (r *runner) runs(ctx context.Context, self, folder string) (m runsMeasured,
 	}
 	l := &laptopBench{runner: r, trainer: program, url: "http://" + up.addrs[0], roll: roll, up: up}
 	if err = l.measure(ctx, &m); err == nil {
-		m.data, err = l.data(ctx, folder)
+		m.data, err = l.measureDataPut(ctx, folder)
 	}
 	return m, errors.Join(err, up.stop())
 }
@@ -77,8 +77,8 @@ recipes:
 type laptopBench struct {
 	*runner
 	trainer, url string
-	roll         *roll
-	up           *server
+	roll         *startTimes
+	up           *childServer
 }
 
 func (l *laptopBench) measure(ctx context.Context, m *runsMeasured) (err error) {
@@ -86,43 +86,43 @@ func (l *laptopBench) measure(ctx context.Context, m *runsMeasured) (err error) 
 	if m.hop, err = hop(ctx, l.seconds*latencyRate/10); err != nil {
 		return err
 	}
-	if m.fork, err = l.forks(ctx, m.paced); err != nil {
+	if m.fork, err = l.measureForks(ctx, m.paced); err != nil {
 		return err
 	}
-	if m.begin, err = l.begins(ctx, m.paced); err != nil {
+	if m.begin, err = l.measureStarts(ctx, m.paced); err != nil {
 		return err
 	}
 	if m.bare, err = forkExec(ctx, l.trainer, l.roll.path, m.runs, max(runSlots, runtime.NumCPU())); err != nil {
 		return err
 	}
-	if m.took, err = l.crowd(ctx, m.runs); err != nil {
+	if m.took, err = l.publishAtOnce(ctx, m.runs); err != nil {
 		return err
 	}
 	for i := range m.runs {
-		switch n := len(l.roll.of(crowdKey(i))); {
+		switch n := len(l.roll.trainerStarts(crowdKey(i))); {
 		case n == 0:
 			m.lost++
 		case n > 1:
 			m.doubled++
 		}
 	}
-	m.weighs, err = l.up.weigh()
+	m.weighs, err = l.up.memoryUse()
 	return err
 }
 
-// forks measures a bare fork and exec until the trainer runs, at the pace of the events.
-func (l *laptopBench) forks(ctx context.Context, n int) (sample, error) {
-	return l.paced(ctx, n, "fork", func(key string) error { return trainer(ctx, l.trainer, l.roll.path, key) })
+// measureForks measures a bare fork and exec until the trainer runs, at the pace of the events.
+func (l *laptopBench) measureForks(ctx context.Context, n int) (sample, error) {
+	return l.measurePaced(ctx, n, "fork", func(key string) error { return trainer(ctx, l.trainer, l.roll.path, key) })
 }
 
-// begins measures the time from an event's publishing to its command's start.
-func (l *laptopBench) begins(ctx context.Context, n int) (sample, error) {
-	return l.paced(ctx, n, "paced", func(key string) error { return l.publish(ctx, key) })
+// measureStarts measures the time from an event's publishing to its command's start.
+func (l *laptopBench) measureStarts(ctx context.Context, n int) (sample, error) {
+	return l.measurePaced(ctx, n, "paced", func(key string) error { return l.publish(ctx, key) })
 }
 
-// paced calls do for each key, at a pace, and measures until the key's trainer reports that it
-// runs.
-func (l *laptopBench) paced(ctx context.Context, n int, name string, do func(key string) error) (sample, error) {
+// measurePaced calls do for each key, at a pace, and measures until the key's trainer reports that
+// it runs.
+func (l *laptopBench) measurePaced(ctx context.Context, n int, name string, do func(key string) error) (sample, error) {
 	before := len(l.roll.began)
 	sent := make([]time.Time, n)
 	tick := time.NewTicker(time.Second / runsPaced)
@@ -136,12 +136,12 @@ func (l *laptopBench) paced(ctx context.Context, n int, name string, do func(key
 	}
 	waiting, cancel := context.WithTimeout(ctx, crowdWithin)
 	defer cancel()
-	if err := l.roll.until(waiting, before+n); err != nil {
+	if err := l.roll.waitForKeys(waiting, before+n); err != nil {
 		return nil, err
 	}
 	took := make(sample, n)
 	for i := range n {
-		took[i] = l.roll.of(fmt.Sprintf("%s-%d", name, i))[0].Sub(sent[i])
+		took[i] = l.roll.trainerStarts(fmt.Sprintf("%s-%d", name, i))[0].Sub(sent[i])
 	}
 	return took.sorted(), nil
 }
@@ -178,8 +178,8 @@ const (
 
 func crowdKey(i int) string { return fmt.Sprintf("bot-%d", i) }
 
-// crowd publishes n bots at once, and waits until all of their runs have ended.
-func (l *laptopBench) crowd(ctx context.Context, n int) (time.Duration, error) {
+// publishAtOnce publishes n bots at once, and waits until all of their runs have ended.
+func (l *laptopBench) publishAtOnce(ctx context.Context, n int) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, crowdWithin)
 	defer cancel()
 	before, began := len(l.roll.began), time.Now()
@@ -192,14 +192,14 @@ func (l *laptopBench) crowd(ctx context.Context, n int) (time.Duration, error) {
 			return 0, err
 		}
 	}
-	if err := l.roll.until(ctx, before+n); err != nil {
+	if err := l.roll.waitForKeys(ctx, before+n); err != nil {
 		return 0, err
 	}
-	return time.Since(began), l.ended(ctx)
+	return time.Since(began), l.waitAllEnded(ctx)
 }
 
-// ended waits until no run is waiting or under way.
-func (l *laptopBench) ended(ctx context.Context) error {
+// waitAllEnded waits until no run is waiting or under way.
+func (l *laptopBench) waitAllEnded(ctx context.Context) error {
 	for {
 		var page struct{ Runs []json.RawMessage }
 		if err := l.get(ctx, "/api/v1/runs?state=waiting,running,resting,settling&limit=1", &page); err != nil {

@@ -8,7 +8,7 @@ import (
 
 // The bars of runs.
 const (
-	beginBar     = 20 * time.Millisecond  // median from published to started
+	beginBar     = 20 * time.Millisecond  // median time from published to started
 	beginLateBar = 100 * time.Millisecond // 99th percentile of the same
 	runsBar      = 150                    // runs per second
 	forkBar      = 0.3                    // share of bare processes per second
@@ -19,13 +19,13 @@ func (t *table) runs(m *runsMeasured) {
 	w := tabwriter.NewWriter(t.w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "event published to command started, at %d events/s, %d events\tp50\tp99\tmax\n", runsPaced, m.paced)
 	row := func(name string, s sample) {
-		fmt.Fprintf(w, "  %s\t%s\t%s\t%s\n", name, micros(s.at(0.5)), micros(s.at(0.99)), micros(s.at(1)))
+		fmt.Fprintf(w, "  %s\t%s\t%s\t%s\n", name, micros(s.quantile(0.5)), micros(s.quantile(0.99)), micros(s.quantile(1)))
 	}
 	row("tidemill up", m.begin)
 	row("bare fork and exec of the same command", m.fork)
 	row("bare loopback hop", m.hop)
 	w.Flush()
-	p50, p99 := m.begin.at(0.5), m.begin.at(0.99)
+	p50, p99 := m.begin.quantile(0.5), m.begin.quantile(0.99)
 	fmt.Fprintf(t.w, "  p50 ≤ %s: %s · p99 ≤ %s: %s\n\n", beginBar, t.verdict(p50 <= beginBar), beginLateBar, t.verdict(p99 <= beginLateBar))
 
 	rate, bare := float64(m.runs)/m.took.Seconds(), float64(m.runs)/m.bare.Seconds()

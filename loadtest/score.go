@@ -89,17 +89,17 @@ func runScores(ctx context.Context, p scorePlan, stdout io.Writer) (err error) {
 		o.print(stdout)
 		report.Scenarios = append(report.Scenarios, *o)
 	}
-	return errors.Join(report.write(p), report.verdict(p))
+	return errors.Join(report.write(p), report.checkBudgets(p))
 }
 
-// verdict returns an error if a budget was missed.
-func (r *scoreReport) verdict(p scorePlan) error {
+// checkBudgets returns an error if a budget was missed.
+func (r *scoreReport) checkBudgets(p scorePlan) error {
 	for i := range r.Scenarios {
 		o := &r.Scenarios[i]
 		switch {
-		case o.broken():
+		case o.auditFailed():
 			return fmt.Errorf("scenario %s: events were lost, scored twice or wrongly; see the table", o.Name)
-		case o.missed() && !p.smoke:
+		case o.budgetMissed() && !p.smoke:
 			return errMissed
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"tidemill.dev/loadtest/internal/fleet"
 )
 
-// cacheTask is the argument of a process that has only a cache of models.
+// cacheTask is the argument of a process that runs only a cache of models.
 type cacheTask struct {
 	Fleet  fleet.Fleet
 	Store  string
@@ -35,7 +35,7 @@ type cacheResult struct {
 }
 
 // measureCache uses models as the scorer does, in their own process.
-func (w *scoreWorld) measureCache(ctx context.Context, o *scoreOutcome) error {
+func (w *scoreBench) measureCache(ctx context.Context, o *scoreOutcome) error {
 	memory, err := bytesIn(w.Memory)
 	if err != nil {
 		return err
@@ -72,9 +72,9 @@ func (r *cacheResult) tell(o *scoreOutcome) {
 }
 
 // refs returns a reference to every model's first version.
-func (w *scoreWorld) refs(ctx context.Context) ([]infer.Ref, error) {
+func (w *scoreBench) refs(ctx context.Context) ([]infer.Ref, error) {
 	all := make([]infer.Ref, w.Models)
-	return all, parallel(w.Models, func(key int) error {
+	return all, forEachParallel(w.Models, func(key int) error {
 		tree, err := w.putVersion(ctx, key, 1) // the version is in the store already; this returns its tree
 		all[key] = infer.Ref{Model: fleet.Model(key), Version: 1, Artifact: tree.Tree, Engine: infer.EngineAuto}
 		return err

@@ -88,21 +88,21 @@ func (b *cacheBench) measure(ctx context.Context) (r cacheResult, err error) {
 	b.in, b.out = make([]tensor.Tensor, 1), make([]tensor.Tensor, 1)
 	hot := fleet.Fleet{Models: b.t.Hot, Spread: fleet.Zipf}
 	keys := hot.Keys()
-	if _, err := b.touch(ctx, b.refs[:b.t.Hot]); err != nil {
+	if _, err := b.useOnce(ctx, b.refs[:b.t.Hot]); err != nil {
 		return r, err
 	}
-	if _, _, err := b.hot(ctx, keys, 20*b.t.Hot); err != nil { // until it is certainly hot
+	if _, _, err := b.measureHot(ctx, keys, 20*b.t.Hot); err != nil { // until the hot set is certainly in memory
 		return r, err
 	}
-	warm, _, err := b.hot(ctx, keys, 100_000)
+	warm, _, err := b.measureHot(ctx, keys, 100_000)
 	if err != nil {
 		return r, err
 	}
-	r.WarmP50, r.WarmP99, r.Measured = milliseconds(warm.at(0.5)), milliseconds(warm.at(0.99)), len(warm)
-	if err := b.cold(ctx, &r); err != nil {
+	r.WarmP50, r.WarmP99, r.Measured = milliseconds(warm.quantile(0.5)), milliseconds(warm.quantile(0.99)), len(warm)
+	if err := b.measureCold(ctx, &r); err != nil {
 		return r, err
 	}
-	if err := b.sweep(ctx, keys, &r); err != nil {
+	if err := b.useAll(ctx, keys, &r); err != nil {
 		return r, err
 	}
 	s := b.cache.Stats()
@@ -110,20 +110,20 @@ func (b *cacheBench) measure(ctx context.Context) (r cacheResult, err error) {
 	return r, nil
 }
 
-// cold uses models that are not in memory. The cache loads them from the store the first time, and
-// from the disk once they have been evicted.
-func (b *cacheBench) cold(ctx context.Context, r *cacheResult) error {
+// measureCold uses models that are not in memory. The cache loads them from the store the first
+// time, and from the disk once they have been evicted.
+func (b *cacheBench) measureCold(ctx context.Context, r *cacheResult) error {
 	first := b.refs[b.t.Hot:]
-	took, err := b.touch(ctx, first)
+	took, err := b.useOnce(ctx, first)
 	if err != nil {
 		return err
 	}
-	r.StoreP50, r.StoreP99 = milliseconds(took.at(0.5)), milliseconds(took.at(0.99))
+	r.StoreP50, r.StoreP99 = milliseconds(took.quantile(0.5)), milliseconds(took.quantile(0.99))
 	gone := slices.DeleteFunc(slices.Clone(first), func(ref infer.Ref) bool { return b.holds(&ref) })
-	if took, err = b.touch(ctx, gone); err != nil {
+	if took, err = b.useOnce(ctx, gone); err != nil {
 		return err
 	}
-	r.DiskP50, r.DiskP99 = milliseconds(took.at(0.5)), milliseconds(took.at(0.99))
+	r.DiskP50, r.DiskP99 = milliseconds(took.quantile(0.5)), milliseconds(took.quantile(0.99))
 	return nil
 }
 
@@ -135,12 +135,12 @@ func (b *cacheBench) holds(ref *infer.Ref) bool {
 	return m != nil
 }
 
-// touch uses each model once.
-func (b *cacheBench) touch(ctx context.Context, refs []infer.Ref) (sample, error) {
+// useOnce uses each model once.
+func (b *cacheBench) useOnce(ctx context.Context, refs []infer.Ref) (sample, error) {
 	took := make(sample, len(refs))
 	for i := range refs {
 		began := time.Now()
-		if _, err := b.ask(ctx, &refs[i]); err != nil {
+		if _, err := b.scoreOne(ctx, &refs[i]); err != nil {
 			return nil, err
 		}
 		took[i] = time.Since(began)
@@ -148,13 +148,13 @@ func (b *cacheBench) touch(ctx context.Context, refs []infer.Ref) (sample, error
 	return took.sorted(), nil
 }
 
-// hot uses models of the hot set n times.
-func (b *cacheBench) hot(ctx context.Context, keys *fleet.Keys, n int) (took sample, hits int, err error) {
+// measureHot uses models of the hot set n times.
+func (b *cacheBench) measureHot(ctx context.Context, keys *fleet.Keys, n int) (took sample, hits int, err error) {
 	took = make(sample, n)
 	for i := range took {
 		ref := &b.refs[keys.Next()]
 		began := time.Now()
-		hit, err := b.ask(ctx, ref)
+		hit, err := b.scoreOne(ctx, ref)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -166,14 +166,14 @@ func (b *cacheBench) hot(ctx context.Context, keys *fleet.Keys, n int) (took sam
 	return took.sorted(), hits, nil
 }
 
-// sweep uses every model once, while requests of the hot set continue.
-func (b *cacheBench) sweep(ctx context.Context, keys *fleet.Keys, r *cacheResult) error {
+// useAll uses every model once, while requests for the hot set continue.
+func (b *cacheBench) useAll(ctx context.Context, keys *fleet.Keys, r *cacheResult) error {
 	began, hits := time.Now(), 0
 	for i := range b.refs {
-		if _, err := b.ask(ctx, &b.refs[i]); err != nil {
+		if _, err := b.scoreOne(ctx, &b.refs[i]); err != nil {
 			return err
 		}
-		_, n, err := b.hot(ctx, keys, hotPerSwept)
+		_, n, err := b.measureHot(ctx, keys, hotPerSwept)
 		if err != nil {
 			return err
 		}
@@ -184,8 +184,8 @@ func (b *cacheBench) sweep(ctx context.Context, keys *fleet.Keys, r *cacheResult
 	return nil
 }
 
-// ask has a model answer one event, and reports whether it was in memory.
-func (b *cacheBench) ask(ctx context.Context, ref *infer.Ref) (hit bool, err error) {
+// scoreOne scores one event with a model, and reports whether the model was in memory.
+func (b *cacheBench) scoreOne(ctx context.Context, ref *infer.Ref) (hit bool, err error) {
 	m := b.cache.Use(ref)
 	if hit = m != nil; !hit {
 		if m, err = b.cache.Load(ctx, ref); err != nil {

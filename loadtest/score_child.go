@@ -25,19 +25,19 @@ type scorerTask struct {
 	Addresses config.Addresses
 	Config    string // config with one scorer
 	Memory    int64  // memory for models; 0 is the default
-	Profile   string // folder for profiles; empty: none
+	Profile   string // folder for profiles; empty for no profiles
 	What      string // name of the measurement, for the profile's file name
 	Cores     int    // number of cores that it may use; 0 is all
 }
 
 // The commands of a scorer's process, besides those of every server.
 const (
-	sayUntil   = "until"   // argument N: answer when that many events have been scored
+	sayUntil   = "until"   // argument N: answer when N events have been scored
 	sayDrained = "drained" // answer when no event waits for its model
 )
 
-// scoring runs the scorer's process, wired like `tidemill serve scorer`.
-func scoring(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) (err error) {
+// runScorer runs the scorer's process, wired like `tidemill serve scorer`.
+func runScorer(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) (err error) {
 	var t scorerTask
 	if len(args) != 1 {
 		return errors.New("scorer: give one task as JSON")
@@ -93,7 +93,7 @@ func (s *scorerSays) answer(ctx context.Context, told string) (r task.Result, er
 	case sayUntil:
 		return s.until(ctx, rest)
 	case sayDrained:
-		return s.wait(ctx, func(now score.Standing) bool { return now.Held == 0 })
+		return s.pollUntil(ctx, func(now score.Standing) bool { return now.Held == 0 })
 	case sayStart:
 		if err = s.meter.Start(s.task); err == nil {
 			s.began = s.standing().Scored
@@ -128,11 +128,11 @@ func (s *scorerSays) until(ctx context.Context, text string) (r task.Result, err
 	if _, err := fmt.Sscan(text, &wanted); err != nil {
 		return r, fmt.Errorf("until how many? %w", err)
 	}
-	return s.wait(ctx, func(now score.Standing) bool { return now.Scored+now.DeadLettered >= wanted })
+	return s.pollUntil(ctx, func(now score.Standing) bool { return now.Scored+now.DeadLettered >= wanted })
 }
 
-// wait polls until enough returns true, as long as events are being scored.
-func (s *scorerSays) wait(ctx context.Context, enough func(score.Standing) bool) (r task.Result, err error) {
+// pollUntil polls until enough returns true, as long as events are being scored.
+func (s *scorerSays) pollUntil(ctx context.Context, enough func(score.Standing) bool) (r task.Result, err error) {
 	var last uint64
 	tick := time.NewTicker(untilEvery)
 	defer tick.Stop()

@@ -74,7 +74,7 @@ func findPython(ctx context.Context, make bool) ([]string, error) {
 	return nil, nil
 }
 
-// doAs runs a client in its own process, on that many cores; 0 is all.
+// doAs runs a client in its own process, on the given number of cores; 0 means all.
 func doAs(ctx context.Context, program []string, arg any, cores int) (r task.Result, err error) {
 	var env []string
 	if cores > 0 {

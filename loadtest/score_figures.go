@@ -33,16 +33,17 @@ func (c *comparison) ceilings() []float64 {
 		if i < len(c.runtime) {
 			alone = max(alone, c.runtime[i].rate())
 		}
-		all[i] = series(copied, alone)
+		all[i] = combinedRate(copied, alone)
 	}
 	return all
 }
 
-// series returns the rate of work that passes two stages with these rates one after the other.
-func series(a, b float64) float64 { return 1 / (1/a + 1/b) }
+// combinedRate returns the rate of work that passes two stages with these rates one after the
+// other.
+func combinedRate(a, b float64) float64 { return 1 / (1/a + 1/b) }
 
-// beside returns the median ratio of two figures within a round.
-func beside(a, b []float64) float64 {
+// medianRatio returns the median ratio of two figures within a round.
+func medianRatio(a, b []float64) float64 {
 	all := make([]float64, min(len(a), len(b)))
 	for i := range all {
 		all[i] = a[i] / b[i]
@@ -50,35 +51,35 @@ func beside(a, b []float64) float64 {
 	return spreadOf(all).median
 }
 
-func cpuOf(m measured) float64 { return cpuMicros(m.Result) }
+func cpuOf(m measuredTurn) float64 { return cpuMicros(m.Result) }
 
-// tell fills the rows and figures.
-func (c *comparison) tell(o *scoreOutcome) {
+// fillRows fills the report's rows and figures.
+func (c *comparison) fillRows(o *scoreOutcome) {
 	o.Rows = c.rows()
-	ceilings, once, f := c.ceilings(), c.once.figures(measured.rate), o.Figures
+	ceilings, once, f := c.ceilings(), c.once.figures(measuredTurn.rate), o.Figures
 	f[figureCeiling] = spreadOf(ceilings).median
-	f[figureOnce] = beside(once, ceilings)
-	f[figureLeast] = beside(c.least.figures(measured.rate), ceilings)
+	f[figureOnce] = medianRatio(once, ceilings)
+	f[figureLeast] = medianRatio(c.least.figures(measuredTurn.rate), ceilings)
 	f[figureCore] = 1e6 / spreadOf(c.once.figures(cpuOf)).median
-	f[figureParse] = spreadOf(c.parsed.figures(func(m measured) float64 { return 1e6 / cpuOf(m) })).median
+	f[figureParse] = spreadOf(c.parsed.figures(func(m measuredTurn) float64 { return 1e6 / cpuOf(m) })).median
 	f[figureOfParsing] = f[figureCore] / f[figureParse]
-	f[figureAllocs] = spreadOf(c.once.figures(func(m measured) float64 { return mallocs(m.Result) })).median
+	f[figureAllocs] = spreadOf(c.once.figures(func(m measuredTurn) float64 { return mallocs(m.Result) })).median
 	f[figureOutput] = float64(c.data)
 	if len(c.plain) > 0 {
-		f[figurePlain] = beside(once, c.plain.figures(measured.rate))
-		f[figurePlainCPU] = beside(c.plain.figures(cpuOf), c.once.figures(cpuOf))
+		f[figurePlain] = medianRatio(once, c.plain.figures(measuredTurn.rate))
+		f[figurePlainCPU] = medianRatio(c.plain.figures(cpuOf), c.once.figures(cpuOf))
 	}
 	if len(c.python) > 0 {
-		f[figurePython] = beside(once, c.python.figures(measured.rate))
-		f[figurePythonCPU] = beside(c.python.figures(cpuOf), c.once.figures(cpuOf))
+		f[figurePython] = medianRatio(once, c.python.figures(measuredTurn.rate))
+		f[figurePythonCPU] = medianRatio(c.python.figures(cpuOf), c.once.figures(cpuOf))
 	}
-	c.audit.tell(o, c.first)
+	c.audit.addCounts(o, c.first)
 	o.Notes = append(o.Notes, fmt.Sprintf("ceiling %.0f events/s; reading the data alone %.0f events a core-second; an output has %d bytes of data",
 		f[figureCeiling], f[figureParse], c.data))
 }
 
-// tell reports the counts that must be zero.
-func (a auditCounts) tell(o *scoreOutcome, first error) {
+// addCounts reports the counts that must be zero.
+func (a auditCounts) addCounts(o *scoreOutcome, first error) {
 	o.Figures[figureLost], o.Figures[figureTwice], o.Figures[figureWrong] = float64(a.lost), float64(a.twice), float64(a.wrong)
 	o.Notes = append(o.Notes, fmt.Sprintf("%d outputs read back, %d of them evaluated again", a.outputs, a.checked))
 	if first != nil {
@@ -102,8 +103,8 @@ func (c *comparison) rows() []scoreRow {
 	return rows
 }
 
-// absent returns the reasons for missing figures.
-func (c *comparison) absent() map[string]string {
+// missingReasons returns the reasons for missing figures.
+func (c *comparison) missingReasons() map[string]string {
 	if len(c.python) > 0 {
 		return nil
 	}

@@ -14,28 +14,28 @@ import (
 // inputType is the type of the events.
 const inputType = "message"
 
-// places records which event is at each partition and offset of the stream.
-type places struct {
+// offsetEvents records which event is at each partition and offset of the stream.
+type offsetEvents struct {
 	mu     sync.Mutex
 	at     [partitions][]int32 // event numbers
 	failed error
 }
 
-// feeder makes events one after another.
-type feeder struct {
+// eventFeeder makes events one after another.
+type eventFeeder struct {
 	view   broker.View
 	bodies []fleet.Body
 	keys   *fleet.Keys
 	number int
 }
 
-func newFeeder(f *fleet.Fleet) *feeder {
-	return &feeder{bodies: f.Bodies(), keys: f.Keys(),
+func newFeeder(f *fleet.Fleet) *eventFeeder {
+	return &eventFeeder{bodies: f.Bodies(), keys: f.Keys(),
 		view: broker.View{Source: "/shops/berlin/gateway", Type: inputType, Time: "2026-01-31T15:04:05.123456789Z", DataContentType: "application/json"}}
 }
 
-// next returns the next event and its number. The event is valid until the next call.
-func (f *feeder) next() (*broker.View, int) {
+// nextEvent returns the next event and its number. The event is valid until the next call.
+func (f *eventFeeder) nextEvent() (*broker.View, int) {
 	number := f.number
 	f.number++
 	f.view.ID = strconv.Itoa(number)
@@ -44,16 +44,16 @@ func (f *feeder) next() (*broker.View, int) {
 	return &f.view, number
 }
 
-// fill writes events until there are n, and records their places.
-func (w *scoreWorld) fill(ctx context.Context, n int) error {
+// fillStream writes events until there are n, and records the place of each event.
+func (w *scoreBench) fillStream(ctx context.Context, n int) error {
 	p, err := w.st.b.Producer(broker.ProducerOptions{})
 	if err != nil {
 		return err
 	}
-	w.places = &places{}
+	w.places = &offsetEvents{}
 	f := newFeeder(&w.fleet)
 	for range n {
-		v, number := f.next()
+		v, number := f.nextEvent()
 		p.Send(ctx, inStream, v, func(r broker.Receipt, err error) { w.places.note(r, number, err) })
 	}
 	if err := p.Close(ctx); err != nil {
@@ -62,7 +62,7 @@ func (w *scoreWorld) fill(ctx context.Context, n int) error {
 	return w.places.check()
 }
 
-func (p *places) note(r broker.Receipt, number int, err error) {
+func (p *offsetEvents) note(r broker.Receipt, number int, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err != nil || r.Offset < 0 {
@@ -79,7 +79,7 @@ func (p *places) note(r broker.Receipt, number int, err error) {
 }
 
 // count returns the number of events.
-func (p *places) count() (n int) {
+func (p *offsetEvents) count() (n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, all := range p.at {
@@ -89,7 +89,7 @@ func (p *places) count() (n int) {
 }
 
 // check returns an error unless every offset has its event.
-func (p *places) check() error {
+func (p *offsetEvents) check() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for partition, all := range p.at {
@@ -100,8 +100,8 @@ func (p *places) check() error {
 	return p.failed
 }
 
-// find returns the number of the event at a place.
-func (p *places) find(partition int, offset int64) (number int, ok bool) {
+// eventAt returns the number of the event at a place.
+func (p *offsetEvents) eventAt(partition int, offset int64) (number int, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if partition < 0 || partition >= partitions || offset < 0 || offset >= int64(len(p.at[partition])) {

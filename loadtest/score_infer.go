@@ -18,7 +18,7 @@ import (
 	"tidemill.dev/loadtest/internal/task"
 )
 
-// inferTask is the argument of a process that does nothing but inference.
+// inferTask is the argument of a process that only runs models.
 type inferTask struct {
 	Fleet   fleet.Fleet
 	Engine  string // native, onnxruntime, or parse: only read the data

@@ -9,9 +9,9 @@ import (
 	"tidemill.dev/broker"
 )
 
-// readLetters blames the scorer's first dead letter. There should be none, because every key has a
-// model.
-func (a *audit) readLetters(ctx context.Context) error {
+// readLetters returns an error for the scorer's first dead letter. There should be no dead letter,
+// because every key has a model.
+func (a *outputAudit) readLetters(ctx context.Context) error {
 	from, err := a.w.st.b.Places(ctx, tidemill.StreamDeadLetters, broker.Earliest())
 	if err != nil {
 		return err

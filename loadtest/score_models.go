@@ -24,9 +24,9 @@ import (
 const modelFile = "model.onnx"
 
 // registerAll puts the first version of every model into the store and makes it the champion.
-func (w *scoreWorld) registerAll(ctx context.Context) error {
+func (w *scoreBench) registerAll(ctx context.Context) error {
 	trees := make([]api.TreeRef, w.Models)
-	err := parallel(w.Models, func(key int) (err error) {
+	err := forEachParallel(w.Models, func(key int) (err error) {
 		trees[key], err = w.putVersion(ctx, key, 1)
 		return err
 	})
@@ -35,15 +35,15 @@ func (w *scoreWorld) registerAll(ctx context.Context) error {
 	}
 	for key, tree := range trees {
 		v := w.version(key, 1, tree)
-		if err := w.say(ctx, v.registered(), v.proposed(tidemill.ActionJudge, 0), v.promoted(0)); err != nil {
+		if err := w.writeFacts(ctx, v.registered(), v.proposed(tidemill.ActionJudge, 0), v.promoted(0)); err != nil {
 			return err
 		}
 	}
 	return w.facts.Flush(ctx)
 }
 
-// parallel calls do for each number, on all cores.
-func parallel(n int, do func(i int) error) error {
+// forEachParallel calls do for each number, on all cores.
+func forEachParallel(n int, do func(i int) error) error {
 	var next atomic.Int64
 	var running sync.WaitGroup
 	failed := make([]error, runtime.NumCPU())
@@ -64,7 +64,7 @@ func parallel(n int, do func(i int) error) error {
 }
 
 // putVersion puts a version's file into the store.
-func (w *scoreWorld) putVersion(ctx context.Context, key, version int) (api.TreeRef, error) {
+func (w *scoreBench) putVersion(ctx context.Context, key, version int) (api.TreeRef, error) {
 	data, err := w.modelData(key, version)
 	if err != nil {
 		return api.TreeRef{}, err
@@ -88,7 +88,7 @@ func fileOf(path string, data []byte) api.File {
 	return api.File{Path: path, Digest: hex.EncodeToString(sum[:]), Size: int64(len(data))}
 }
 
-func (w *scoreWorld) modelData(key, version int) ([]byte, error) {
+func (w *scoreBench) modelData(key, version int) ([]byte, error) {
 	if w.model != "" {
 		return os.ReadFile(w.model)
 	}
@@ -103,7 +103,7 @@ type loadVersion struct {
 	tree   api.TreeRef
 }
 
-func (w *scoreWorld) version(key, number int, tree api.TreeRef) loadVersion {
+func (w *scoreBench) version(key, number int, tree api.TreeRef) loadVersion {
 	return loadVersion{w.st.names, key, number, tree}
 }
 
@@ -151,8 +151,8 @@ func (v loadVersion) fact(typ string, data any) broker.View {
 			{Name: tidemill.AttrRecipe, Value: "load"}, {Name: tidemill.AttrRun, Value: v.run()}}}
 }
 
-// say puts facts on the log.
-func (w *scoreWorld) say(ctx context.Context, facts ...broker.View) error {
+// writeFacts puts facts on the log.
+func (w *scoreBench) writeFacts(ctx context.Context, facts ...broker.View) error {
 	refused := make(chan error, 1)
 	for i := range facts {
 		w.facts.Send(ctx, tidemill.StreamFacts, &facts[i], func(_ broker.Receipt, err error) {

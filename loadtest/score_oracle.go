@@ -21,10 +21,10 @@ type oracle struct {
 	text   *native.Program // model of texts
 }
 
-// near is the tolerance for sums that were added in another order.
-const near = 2e-4
+// tolerance is the tolerance for sums that were added in another order.
+const tolerance = 2e-4
 
-func (w *scoreWorld) newOracle() (*oracle, error) {
+func (w *scoreBench) newOracle() (*oracle, error) {
 	o := &oracle{fleet: w.fleet, bodies: w.fleet.Bodies()}
 	if w.model == "" {
 		o.labels = w.Network.Labels()
@@ -48,14 +48,14 @@ func (o *oracle) check(d *score.Scored, number, key, version int) error {
 			best = i
 		}
 	}
-	if math.Abs(d.Score-likely[best]) > near {
+	if math.Abs(d.Score-likely[best]) > tolerance {
 		return fmt.Errorf("the score is %v and should be %v", d.Score, likely[best])
 	}
 	for i, label := range o.labels {
-		if v, ok := d.Scores[label]; ok && math.Abs(v-likely[i]) > near {
+		if v, ok := d.Scores[label]; ok && math.Abs(v-likely[i]) > tolerance {
 			return fmt.Errorf("the score of %s is %v and should be %v", label, v, likely[i])
 		}
-		if label == d.Label && likely[best]-likely[i] > near {
+		if label == d.Label && likely[best]-likely[i] > tolerance {
 			return fmt.Errorf("the label is %s and should be %s", label, o.labels[best])
 		}
 	}

@@ -52,19 +52,19 @@ type verdict struct {
 	Absent string  `json:"absent,omitempty"` // reason why it was not measured
 }
 
-// measured is one contender's turn.
-type measured struct {
+// measuredTurn is one contender's turn.
+type measuredTurn struct {
 	task.Result
 	broker time.Duration // CPU time of the broker
 	whole  int           // number of events to which the broker's CPU time belongs
 }
 
-func (m measured) rate() float64 { return perSecond(m.Result) }
+func (m measuredTurn) rate() float64 { return perSecond(m.Result) }
 
 // turns are the turns of one contender, round by round.
-type turns []measured
+type turns []measuredTurn
 
-func (t turns) figures(of func(measured) float64) []float64 {
+func (t turns) figures(of func(measuredTurn) float64) []float64 {
 	all := make([]float64, len(t))
 	for i, m := range t {
 		all[i] = of(m)
@@ -73,16 +73,16 @@ func (t turns) figures(of func(measured) float64) []float64 {
 }
 
 func (t turns) row(name string, ours bool) scoreRow {
-	rate := spreadOf(t.figures(measured.rate))
+	rate := spreadOf(t.figures(measuredTurn.rate))
 	return scoreRow{Name: name, Ours: ours, PerSecond: rate.median, Least: rate.min, Most: rate.max,
-		CPU:     spreadOf(t.figures(func(m measured) float64 { return cpuMicros(m.Result) })).median,
-		Broker:  spreadOf(t.figures(func(m measured) float64 { return float64(m.broker) / 1e3 / float64(max(1, m.whole)) })).median,
-		Mallocs: spreadOf(t.figures(func(m measured) float64 { return mallocs(m.Result) })).median}
+		CPU:     spreadOf(t.figures(func(m measuredTurn) float64 { return cpuMicros(m.Result) })).median,
+		Broker:  spreadOf(t.figures(func(m measuredTurn) float64 { return float64(m.broker) / 1e3 / float64(max(1, m.whole)) })).median,
+		Mallocs: spreadOf(t.figures(func(m measuredTurn) float64 { return mallocs(m.Result) })).median}
 }
 
-// judge compares the figures with the budgets. A missing figure without a reason is a mistake in
-// the scenario.
-func (o *scoreOutcome) judge(budgets []scenario.Budget, absent map[string]string) error {
+// checkBudgets compares the figures with the budgets. A missing figure without a reason is a
+// mistake in the scenario.
+func (o *scoreOutcome) checkBudgets(budgets []scenario.Budget, absent map[string]string) error {
 	for _, b := range budgets {
 		v, ok := o.Figures[b.Figure]
 		why := absent[b.Figure]
@@ -94,14 +94,14 @@ func (o *scoreOutcome) judge(budgets []scenario.Budget, absent map[string]string
 	return nil
 }
 
-// missed reports whether a measured budget was missed.
-func (o *scoreOutcome) missed() bool {
+// budgetMissed reports whether a measured budget was missed.
+func (o *scoreOutcome) budgetMissed() bool {
 	return slices.ContainsFunc(o.Budgets, func(v verdict) bool { return !v.Met && v.Absent == "" })
 }
 
-// broken reports whether events were lost, or scored twice or wrongly. A short run fails on that
-// too.
-func (o *scoreOutcome) broken() bool {
+// auditFailed reports whether events were lost, or scored twice or wrongly. A short run also fails
+// in that case.
+func (o *scoreOutcome) auditFailed() bool {
 	return slices.ContainsFunc(o.Budgets, func(v verdict) bool { return v.Value != 0 && slices.Contains(mustBeNone, v.Figure) })
 }
 

@@ -20,9 +20,9 @@ const (
 	restWindow = time.Second
 )
 
-// swaps measures a scorer at full load while one champion per second changes.
-type swaps struct {
-	*scoreWorld
+// swapBench measures a scorer at full load while one champion per second changes.
+type swapBench struct {
+	*scoreBench
 	versions [swapHot]int               // newest registered version of each model
 	promoted [swapHot]map[int]time.Time // time of the proposal, by version
 	first    [swapHot]map[int]time.Time // time of the first output, by version
@@ -36,17 +36,17 @@ type swaps struct {
 	dry      bool // the round has read the stream to its end
 }
 
-func (w *scoreWorld) measureSwaps(ctx context.Context, o *scoreOutcome) error {
-	if err := w.fill(ctx, w.Warm+w.Events); err != nil {
+func (w *scoreBench) measureSwaps(ctx context.Context, o *scoreOutcome) error {
+	if err := w.fillStream(ctx, w.Warm+w.Events); err != nil {
 		return err
 	}
-	s := &swaps{scoreWorld: w}
+	s := &swapBench{scoreBench: w}
 	for i := range s.versions {
 		s.versions[i], s.promoted[i], s.first[i] = 1, map[int]time.Time{}, map[int]time.Time{}
 	}
 	var ratios []float64
 	for range w.scorePlan.rounds {
-		if err := s.round(ctx); err != nil {
+		if err := s.runRound(ctx); err != nil {
 			return err
 		}
 		ratios = append(ratios, spreadOf(s.with).median/spreadOf(s.without).median)
@@ -54,17 +54,17 @@ func (w *scoreWorld) measureSwaps(ctx context.Context, o *scoreOutcome) error {
 	}
 	s.took.sorted()
 	o.Figures["swaps / no swaps"] = spreadOf(ratios).median
-	o.Figures["promotion to first event p99"] = milliseconds(s.took.at(0.99))
-	o.Figures["promotion to first event p50"] = milliseconds(s.took.at(0.5))
-	s.counts.tell(o, s.blamed)
+	o.Figures["promotion to first event p99"] = milliseconds(s.took.quantile(0.99))
+	o.Figures["promotion to first event p50"] = milliseconds(s.took.quantile(0.5))
+	s.counts.addCounts(o, s.blamed)
 	o.Figures[figureNoChampion] = float64(s.noChamp)
 	o.Notes = append(o.Notes, fmt.Sprintf("%d promotions, of the %d models with most events; until the first event of each: p50 %s, longest %s",
-		len(s.took), swapHot, micros(s.took.at(0.5)), micros(s.took.at(1))))
+		len(s.took), swapHot, micros(s.took.quantile(0.5)), micros(s.took.quantile(1))))
 	return nil
 }
 
-// round has one scorer read the stream.
-func (s *swaps) round(ctx context.Context) error {
+// runRound runs one scorer on the stream.
+func (s *swapBench) runRound(ctx context.Context) error {
 	s.with, s.without = nil, nil
 	before := s.versions
 	if err := s.prepare(ctx); err != nil {
@@ -74,8 +74,8 @@ func (s *swaps) round(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err = p.until(s.Warm); err == nil {
-		err = s.alternate(ctx, p)
+	if _, err = p.waitScored(s.Warm); err == nil {
+		err = s.runWindows(ctx, p)
 	}
 	if err == nil {
 		_, err = p.result(sayDrained)
@@ -90,7 +90,7 @@ func (s *swaps) round(ctx context.Context) error {
 }
 
 // prepare registers the versions that a round promotes.
-func (s *swaps) prepare(ctx context.Context) error {
+func (s *swapBench) prepare(ctx context.Context) error {
 	for i := range s.Seconds {
 		key := (s.next + i) % swapHot
 		number := s.versions[key] + i/swapHot + 1
@@ -98,18 +98,18 @@ func (s *swaps) prepare(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := s.say(ctx, s.version(key, number, tree).registered()); err != nil {
+		if err := s.writeFacts(ctx, s.version(key, number, tree).registered()); err != nil {
 			return err
 		}
 	}
 	return s.facts.Flush(ctx)
 }
 
-// alternate has windows with and without changes of champions take turns.
-func (s *swaps) alternate(ctx context.Context, p *scorerProcess) error {
+// runWindows alternates windows with and without changes of champions.
+func (s *swapBench) runWindows(ctx context.Context, p *scorerProcess) error {
 	left := s.Seconds
 	for window := 0; left > 0; window++ {
-		before, err := p.until(0)
+		before, err := p.waitScored(0)
 		if err != nil {
 			return err
 		}
@@ -121,7 +121,7 @@ func (s *swaps) alternate(ctx context.Context, p *scorerProcess) error {
 		} else {
 			err = rest(ctx, restWindow)
 		}
-		after, failed := p.until(0)
+		after, failed := p.waitScored(0)
 		if err := errors.Join(err, failed); err != nil {
 			return err
 		}
@@ -141,7 +141,7 @@ func (s *swaps) alternate(ctx context.Context, p *scorerProcess) error {
 }
 
 // promote makes a newer version the champion n times, a second apart.
-func (s *swaps) promote(ctx context.Context, n int) error {
+func (s *swapBench) promote(ctx context.Context, n int) error {
 	for range n {
 		key := s.next % swapHot
 		s.next++
@@ -152,7 +152,7 @@ func (s *swaps) promote(ctx context.Context, n int) error {
 			return err
 		}
 		s.promoted[key][number] = time.Now()
-		if err := s.say(ctx, s.version(key, number, tree).proposed(tidemill.ActionPromote, number-1)); err != nil {
+		if err := s.writeFacts(ctx, s.version(key, number, tree).proposed(tidemill.ActionPromote, number-1)); err != nil {
 			return err
 		}
 		if err := rest(ctx, time.Second); err != nil {
@@ -173,7 +173,7 @@ func rest(ctx context.Context, d time.Duration) error {
 
 // audit reads back a round's outputs. It notes when each version scored its first event, and checks
 // that each version was the champion.
-func (s *swaps) audit(ctx context.Context, stream string, before [swapHot]int) error {
+func (s *swapBench) audit(ctx context.Context, stream string, before [swapHot]int) error {
 	a, err := s.newAudit()
 	if err != nil {
 		return err
@@ -186,9 +186,9 @@ func (s *swaps) audit(ctx context.Context, stream string, before [swapHot]int) e
 			}
 			return
 		}
-		s.judge(e, key, version, &newest[key])
+		s.checkVersion(e, key, version, &newest[key])
 	}
-	if err := a.read(ctx, stream); err != nil {
+	if err := a.checkStream(ctx, stream); err != nil {
 		return err
 	}
 	s.counts.outputs, s.counts.checked = s.counts.outputs+a.counts.outputs, s.counts.checked+a.counts.checked
@@ -196,12 +196,12 @@ func (s *swaps) audit(ctx context.Context, stream string, before [swapHot]int) e
 	if s.blamed == nil {
 		s.blamed = a.first
 	}
-	return s.collect(before)
+	return s.collectDelays(before)
 }
 
-// judge compares an output's version with the promotions. A key's events are on one partition, so
-// its outputs are in order.
-func (s *swaps) judge(e *broker.Incoming, key, version int, newest *int) {
+// checkVersion compares an output's version with the promotions. A key's events are on one
+// partition, so its outputs are in order.
+func (s *swapBench) checkVersion(e *broker.Incoming, key, version int, newest *int) {
 	at, promoted := s.promoted[key][version]
 	switch {
 	case version < *newest:
@@ -214,20 +214,20 @@ func (s *swaps) judge(e *broker.Incoming, key, version int, newest *int) {
 	*newest = max(*newest, version)
 }
 
-func (s *swaps) by(err error) {
+func (s *swapBench) by(err error) {
 	s.noChamp++
 	if s.blamed == nil {
 		s.blamed = err
 	}
 }
 
-// collect notes the time from each promotion of the round to the version's first output.
-func (s *swaps) collect(before [swapHot]int) error {
+// collectDelays notes the time from each promotion of the round to the version's first output.
+func (s *swapBench) collectDelays(before [swapHot]int) error {
 	for key, last := range s.versions {
 		for version := before[key] + 1; version <= last; version++ {
 			first, ok := s.first[key][version]
 			if !ok && s.dry {
-				continue // no events were left
+				continue // no events were left for this version
 			}
 			if !ok {
 				return fmt.Errorf("version %d of model %d was promoted and has scored nothing", version, key)

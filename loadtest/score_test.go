@@ -17,8 +17,8 @@ import (
 	"tidemill.dev/loadtest/internal/task"
 )
 
-func at(rate float64) measured {
-	return measured{Result: task.Result{Records: int(rate), Wall: time.Second, CPU: time.Second}}
+func at(rate float64) measuredTurn {
+	return measuredTurn{Result: task.Result{Records: int(rate), Wall: time.Second, CPU: time.Second}}
 }
 
 // The ceiling is the faster copy in series with the faster engine, of the same round.
@@ -33,7 +33,7 @@ func TestCeilings(t *testing.T) {
 	if got := c.ceilings(); math.Abs(got[0]-150) > 1e-9 || math.Abs(got[1]-150) > 1e-9 {
 		t.Errorf("with another engine the ceilings are %v", got)
 	}
-	if got := beside(c.once.figures(measured.rate), c.copied.figures(measured.rate)); math.Abs(got-0.375) > 1e-9 {
+	if got := medianRatio(c.once.figures(measuredTurn.rate), c.copied.figures(measuredTurn.rate)); math.Abs(got-0.375) > 1e-9 {
 		t.Errorf("the scorer is %v of the copy", got)
 	}
 }
@@ -47,18 +47,18 @@ func TestJudge(t *testing.T) {
 		missed, broken bool
 	}{{0.9, 0, false, false}, {0.7, 0, true, false}, {0.9, 2, true, true}} {
 		o := scoreOutcome{Figures: map[string]float64{figureOnce: c.once, figureLost: c.lost}}
-		if err := o.judge(budgets, absent); err != nil {
+		if err := o.checkBudgets(budgets, absent); err != nil {
 			t.Fatal(err)
 		}
-		if o.missed() != c.missed || o.broken() != c.broken {
-			t.Errorf("%+v: missed %v, broken %v", c, o.missed(), o.broken())
+		if o.budgetMissed() != c.missed || o.auditFailed() != c.broken {
+			t.Errorf("%+v: missed %v, broken %v", c, o.budgetMissed(), o.auditFailed())
 		}
-		full, short := (&scoreReport{Scenarios: []scoreOutcome{o}}).verdict(scorePlan{}), (&scoreReport{Scenarios: []scoreOutcome{o}}).verdict(scorePlan{smoke: true})
+		full, short := (&scoreReport{Scenarios: []scoreOutcome{o}}).checkBudgets(scorePlan{}), (&scoreReport{Scenarios: []scoreOutcome{o}}).checkBudgets(scorePlan{smoke: true})
 		if (full != nil) != (c.missed || c.broken) || (short != nil) != c.broken || c.missed && !c.broken && !errors.Is(full, errMissed) {
 			t.Errorf("%+v: a full run ends with %v, a short one with %v", c, full, short)
 		}
 	}
-	if err := (&scoreOutcome{Figures: map[string]float64{}}).judge(budgets, nil); err == nil {
+	if err := (&scoreOutcome{Figures: map[string]float64{}}).checkBudgets(budgets, nil); err == nil {
 		t.Error("a budget of what is not measured passes")
 	}
 }
@@ -81,9 +81,9 @@ func TestCutPosition(t *testing.T) {
 }
 
 // toyWorld has a stream whose events are all on one partition.
-func toyWorld(events int) *scoreWorld {
+func toyWorld(events int) *scoreBench {
 	f := fleet.Fleet{Models: 3, Network: fleet.Network{8, 4, 3}, Kind: fleet.KindDigits, Spread: fleet.Evenly}
-	w := &scoreWorld{Scenario: &scenario.Scenario{Network: f.Network}, fleet: f, places: &places{}}
+	w := &scoreBench{Scenario: &scenario.Scenario{Network: f.Network}, fleet: f, places: &offsetEvents{}}
 	for i := range events {
 		w.places.note(broker.Receipt{Partition: 2, Offset: int64(i)}, i, nil)
 	}
@@ -91,7 +91,7 @@ func toyWorld(events int) *scoreWorld {
 }
 
 // scoredEvent returns the correct output of an event by a version.
-func scoredEvent(w *scoreWorld, number, version int) *broker.Incoming {
+func scoredEvent(w *scoreBench, number, version int) *broker.Incoming {
 	keys := w.fleet.Keys()
 	key := 0
 	for range number + 1 {
@@ -151,7 +151,7 @@ func TestOracleToleratesATie(t *testing.T) {
 		t.Fatal(err)
 	}
 	best := slices.Index(likely, slices.Max(likely))
-	right := score.Scored{Label: o.labels[best], Score: likely[best] + near/2, Scores: map[string]float64{o.labels[0]: likely[0] - near/2}}
+	right := score.Scored{Label: o.labels[best], Score: likely[best] + tolerance/2, Scores: map[string]float64{o.labels[0]: likely[0] - tolerance/2}}
 	if err := o.check(&right, 0, 1, 1); err != nil {
 		t.Error(err)
 	}
@@ -159,7 +159,7 @@ func TestOracleToleratesATie(t *testing.T) {
 		t.Error("another version would say the same")
 	}
 	other := right
-	other.Scores = map[string]float64{o.labels[0]: likely[0] + 2*near}
+	other.Scores = map[string]float64{o.labels[0]: likely[0] + 2*tolerance}
 	if err := o.check(&other, 0, 1, 1); err == nil {
 		t.Error("a wrong score passes")
 	}
@@ -181,10 +181,10 @@ func TestSwapsJudge(t *testing.T) {
 		{"one that nobody promoted", 3, 1, promoted, true},
 		{"back to an older one", 1, 2, promoted.Add(time.Second), true},
 	} {
-		s := &swaps{}
+		s := &swapBench{}
 		s.promoted[0], s.first[0] = map[int]time.Time{2: promoted}, map[int]time.Time{}
 		newest := c.newest
-		s.judge(&broker.Incoming{Time: c.at}, 0, c.version, &newest)
+		s.checkVersion(&broker.Incoming{Time: c.at}, 0, c.version, &newest)
 		if (s.noChamp > 0) != c.bad {
 			t.Errorf("%s: %d by no champion, %v", c.name, s.noChamp, s.blamed)
 		}
@@ -236,11 +236,11 @@ func TestReport(t *testing.T) {
 	least := 0.8
 	o := scoreOutcome{Name: "bots", About: "many", Figures: map[string]float64{figureOnce: 0.5, figureCeiling: 100},
 		Rows: []scoreRow{{Name: "exactly once", PerSecond: 50, Ours: true}, {Name: inferenceNative, PerSecond: 5000, Part: true}}}
-	if err := o.judge([]scenario.Budget{{Figure: figureOnce, Least: &least}, {Figure: figurePython, Least: &least}}, map[string]string{figurePython: notThere}); err != nil {
+	if err := o.checkBudgets([]scenario.Budget{{Figure: figureOnce, Least: &least}, {Figure: figurePython, Least: &least}}, map[string]string{figurePython: notThere}); err != nil {
 		t.Fatal(err)
 	}
 	slow := scoreOutcome{Name: "latency", Figures: map[string]float64{"p50": 3.5}}
-	if err := slow.judge([]scenario.Budget{{Figure: "p50", Most: &least, Unit: " ms"}}, nil); err != nil {
+	if err := slow.checkBudgets([]scenario.Budget{{Figure: "p50", Most: &least, Unit: " ms"}}, nil); err != nil {
 		t.Fatal(err)
 	}
 	var table, drawn bytes.Buffer

@@ -15,9 +15,9 @@ import (
 // The second file that the example's trainer writes.
 const cardFile = "model.yaml"
 
-// trainTexts has examples/intents train its model on one bot's messages. These messages are also
-// the scenario's events.
-func (w *scoreWorld) trainTexts(ctx context.Context) (err error) {
+// trainTexts runs examples/intents, which trains its model on one bot's messages. These messages
+// are also the scenario's events.
+func (w *scoreBench) trainTexts(ctx context.Context) (err error) {
 	source := filepath.Join(sourceFolder(filepath.Join("..", "examples", "intents")), "data", "bot-shop")
 	out := filepath.Join(w.folder, "intents")
 	if err := os.MkdirAll(out, 0o755); err != nil {

@@ -11,7 +11,7 @@ import (
 	"tidemill.dev/loadtest/internal/task"
 )
 
-// measureScenario measures everything in one scenario file, in its own world.
+// measureScenario measures everything in one scenario file, in its own scoreBench.
 func measureScenario(ctx context.Context, p scorePlan, s *scenario.Scenario, built contenders, folder string) (o *scoreOutcome, err error) {
 	w, err := openWorld(ctx, p, s, built, folder)
 	if err != nil {
@@ -22,10 +22,10 @@ func measureScenario(ctx context.Context, p scorePlan, s *scenario.Scenario, bui
 	if err := errors.Join(err, w.close(context.WithoutCancel(ctx))); err != nil {
 		return nil, err
 	}
-	return o, o.judge(s.Budgets, absent)
+	return o, o.checkBudgets(s.Budgets, absent)
 }
 
-func (w *scoreWorld) measure(ctx context.Context, o *scoreOutcome) (absent map[string]string, err error) {
+func (w *scoreBench) measure(ctx context.Context, o *scoreOutcome) (absent map[string]string, err error) {
 	if w.Data == fleet.KindText {
 		if err := w.trainTexts(ctx); err != nil {
 			return nil, err
@@ -54,7 +54,7 @@ const (
 
 // comparison is the throughput of all contenders.
 type comparison struct {
-	*scoreWorld
+	*scoreBench
 	once, least           turns // scorer, by its delivery
 	copied, franz         turns
 	native, runtime       turns // inference alone
@@ -64,25 +64,25 @@ type comparison struct {
 	data                  int   // bytes of data in an output
 }
 
-func (w *scoreWorld) measureThroughput(ctx context.Context, o *scoreOutcome) (absent map[string]string, err error) {
-	c := &comparison{scoreWorld: w}
-	if err := w.fill(ctx, w.Warm+w.Events+max(slackLeast, int(slack*float64(w.Events)))); err != nil {
+func (w *scoreBench) measureThroughput(ctx context.Context, o *scoreOutcome) (absent map[string]string, err error) {
+	c := &comparison{scoreBench: w}
+	if err := w.fillStream(ctx, w.Warm+w.Events+max(slackLeast, int(slack*float64(w.Events)))); err != nil {
 		return nil, err
 	}
 	if err := w.writeModels(); err != nil {
 		return nil, err
 	}
 	for range w.scorePlan.rounds {
-		if err := c.round(ctx); err != nil {
+		if err := c.runRound(ctx); err != nil {
 			return nil, err
 		}
 	}
-	c.tell(o)
-	return c.absent(), nil
+	c.fillRows(o)
+	return c.missingReasons(), nil
 }
 
-// wants reports whether the scenario wants this contender.
-func (w *scoreWorld) wants(name string) bool {
+// isChosen reports whether the scenario wants this contender.
+func (w *scoreBench) isChosen(name string) bool {
 	for _, b := range w.Beside {
 		if b == name {
 			return name != "python" || w.built.python != nil
@@ -91,10 +91,10 @@ func (w *scoreWorld) wants(name string) bool {
 	return false
 }
 
-// round gives every contender a turn. The scorer is first, because the copies write outputs of the
-// same size as the scorer's.
-func (c *comparison) round(ctx context.Context) error {
-	if err := c.scorers(ctx); err != nil {
+// runRound gives every contender a turn. The scorer is first, because the copies write outputs of
+// the same size as the scorer's.
+func (c *comparison) runRound(ctx context.Context) error {
+	if err := c.runScorers(ctx); err != nil {
 		return err
 	}
 	for _, turn := range []struct {
@@ -104,69 +104,69 @@ func (c *comparison) round(ctx context.Context) error {
 		part    int // divisor of the number of events, so that slow contenders do not take all the time
 		skip    bool
 	}{{&c.copied, c.built.ours, task.Copy, 1, false}, {&c.franz, c.built.franz, task.Copy, 1, false},
-		{&c.plain, c.built.plain, "plain", 5, !c.wants("plain")}, {&c.python, c.built.python, "python", 10, !c.wants("python")}} {
+		{&c.plain, c.built.plain, "plain", 5, !c.isChosen("plain")}, {&c.python, c.built.python, "python", 10, !c.isChosen("python")}} {
 		if turn.skip {
 			continue
 		}
-		m, err := c.client(ctx, turn.program, turn.do, turn.part)
+		m, err := c.runContender(ctx, turn.program, turn.do, turn.part)
 		if err != nil {
 			return err
 		}
 		*turn.into = append(*turn.into, m)
 	}
-	return c.inference(ctx)
+	return c.measureInference(ctx)
 }
 
-// client has a program copy or score the stream.
-func (c *comparison) client(ctx context.Context, program []string, do string, part int) (m measured, err error) {
-	out, err := c.st.fresh(ctx)
+// runContender runs a program that copies or scores the stream.
+func (c *comparison) runContender(ctx context.Context, program []string, do string, part int) (m measuredTurn, err error) {
+	out, err := c.st.newStream(ctx)
 	if err != nil {
 		return m, err
 	}
-	t := task.Scoring{Task: task.Task{Do: do, Addr: c.server.addrs[0], Topic: topicOf(c.scoreWorld, inStream), Out: topicOf(c.scoreWorld, out),
-		Group: "beside-" + out, Warm: c.Warm / part, Records: c.Events / part, Data: c.data, Profile: c.profile}, Models: c.modelFolder(), Engine: c.engine(), Input: c.input()}
+	t := task.Scoring{Task: task.Task{Do: do, Addr: c.server.addrs[0], Topic: topicOf(c.scoreBench, inStream), Out: topicOf(c.scoreBench, out),
+		Group: "beside-" + out, Warm: c.Warm / part, Records: c.Events / part, Data: c.data, Profile: c.profile}, Models: c.modelFolder(), Engine: c.engine(), Input: c.modelInput()}
 	if &program[0] == &c.built.franz[0] {
 		t.Profile = "" // it would overwrite our own client's profile
 	}
 	return c.beside(ctx, out, program, t)
 }
 
-func (c *comparison) beside(ctx context.Context, out string, program []string, t task.Scoring) (m measured, err error) {
-	if err := c.server.meter(); err != nil {
+func (c *comparison) beside(ctx context.Context, out string, program []string, t task.Scoring) (m measuredTurn, err error) {
+	if err := c.server.startMeasuring(); err != nil {
 		return m, err
 	}
 	m.Result, err = doAs(ctx, program, t, c.Cores)
-	broker, failed := c.server.measured()
+	broker, failed := c.server.stopMeasuring()
 	m.broker, m.whole = broker.CPU, m.Records+t.Warm
 	return m, errors.Join(err, failed, c.st.remove(ctx, out))
 }
 
-func (w *scoreWorld) engine() string {
+func (w *scoreBench) engine() string {
 	if w.built.runtime {
 		return engineORT
 	}
 	return engineNative
 }
 
-// input is the member of the data that the model gets.
-func (w *scoreWorld) input() string {
+// modelInput returns the name of the data member that the model gets.
+func (w *scoreBench) modelInput() string {
 	if w.model != "" {
 		return "text"
 	}
 	return fleet.Input
 }
 
-func (w *scoreWorld) modelFolder() string { return filepath.Join(w.folder, "models") }
+func (w *scoreBench) modelFolder() string { return filepath.Join(w.folder, "models") }
 
 // writeModels writes the models into a folder for contenders that do not use the store.
-func (w *scoreWorld) writeModels() error {
-	if !w.wants("plain") && !w.wants("python") {
+func (w *scoreBench) writeModels() error {
+	if !w.isChosen("plain") && !w.isChosen("python") {
 		return nil
 	}
 	if err := os.MkdirAll(w.modelFolder(), 0o755); err != nil {
 		return err
 	}
-	return parallel(w.Models, func(key int) error {
+	return forEachParallel(w.Models, func(key int) error {
 		data, err := w.modelData(key, 1)
 		if err != nil {
 			return err
@@ -175,8 +175,8 @@ func (w *scoreWorld) writeModels() error {
 	})
 }
 
-// inference measures the time of the models alone, and of reading the data.
-func (c *comparison) inference(ctx context.Context) error {
+// measureInference measures the time of the models alone, and of reading the data.
+func (c *comparison) measureInference(ctx context.Context) error {
 	for _, turn := range []struct {
 		engine string
 		into   *turns
@@ -190,7 +190,7 @@ func (c *comparison) inference(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		*turn.into = append(*turn.into, measured{Result: r})
+		*turn.into = append(*turn.into, measuredTurn{Result: r})
 	}
 	return nil
 }

@@ -11,14 +11,14 @@ import (
 
 // scorerProcess is a running scorer and its output stream.
 type scorerProcess struct {
-	*server
+	*childServer
 	out string
 }
 
 // startScorer starts a scorer that reads the stream from its beginning.
-func (w *scoreWorld) startScorer(ctx context.Context, atLeastOnce bool, what string) (*scorerProcess, error) {
+func (w *scoreBench) startScorer(ctx context.Context, atLeastOnce bool, what string) (*scorerProcess, error) {
 	w.rounds++
-	t := scorerTask{Addresses: w.addresses(), Config: w.config(w.rounds, atLeastOnce), Profile: w.profile, What: what, Cores: w.Cores}
+	t := scorerTask{Addresses: w.addresses(), Config: w.scorerConfig(w.rounds, atLeastOnce), Profile: w.profile, What: what, Cores: w.Cores}
 	var err error
 	if t.Memory, err = bytesIn(w.Memory); err != nil {
 		return nil, err
@@ -34,20 +34,20 @@ func (w *scoreWorld) startScorer(ctx context.Context, atLeastOnce bool, what str
 	return &scorerProcess{s, outStream(w.rounds)}, nil
 }
 
-// until waits until n events have been scored.
-func (s *scorerProcess) until(n int) (int, error) {
+// waitScored waits until n events have been scored.
+func (s *scorerProcess) waitScored(n int) (int, error) {
 	r, err := s.result(fmt.Sprintf("%s %d", sayUntil, n))
 	return r.Records, err
 }
 
-// scorers runs a turn of each delivery mode.
-func (c *comparison) scorers(ctx context.Context) error {
+// runScorers runs a turn of each delivery mode.
+func (c *comparison) runScorers(ctx context.Context) error {
 	for _, turn := range []struct {
 		leastOnce bool
 		what      string
 		into      *turns
 	}{{false, c.Name + "-exactly-once", &c.once}, {true, c.Name + "-at-least-once", &c.least}} {
-		m, err := c.scorer(ctx, turn.leastOnce, turn.what)
+		m, err := c.runScorer(ctx, turn.leastOnce, turn.what)
 		if err != nil {
 			return fmt.Errorf("%s: %w", turn.what, err)
 		}
@@ -56,8 +56,8 @@ func (c *comparison) scorers(ctx context.Context) error {
 	return nil
 }
 
-// scorer has the stream scored, and audits the outputs.
-func (c *comparison) scorer(ctx context.Context, atLeastOnce bool, what string) (m measured, err error) {
+// runScorer runs a scorer on the stream, and audits the outputs.
+func (c *comparison) runScorer(ctx context.Context, atLeastOnce bool, what string) (m measuredTurn, err error) {
 	s, err := c.startScorer(ctx, atLeastOnce, what)
 	if err != nil {
 		return m, err
@@ -73,33 +73,33 @@ func (c *comparison) scorer(ctx context.Context, atLeastOnce bool, what string) 
 	}
 	a, err := c.newAudit()
 	if err == nil {
-		err = a.read(ctx, s.out)
+		err = a.checkStream(ctx, s.out)
 	}
 	c.count(a)
 	return m, errors.Join(err, c.st.remove(ctx, s.out))
 }
 
-func (c *comparison) turn(s *scorerProcess) (m measured, err error) {
-	if _, err = s.until(c.Warm); err != nil {
+func (c *comparison) turn(s *scorerProcess) (m measuredTurn, err error) {
+	if _, err = s.waitScored(c.Warm); err != nil {
 		return m, err
 	}
-	if err = errors.Join(c.server.meter(), s.meter()); err != nil {
+	if err = errors.Join(c.server.startMeasuring(), s.startMeasuring()); err != nil {
 		return m, err
 	}
-	if _, err = s.until(c.Warm + c.Events); err != nil {
+	if _, err = s.waitScored(c.Warm + c.Events); err != nil {
 		return m, err
 	}
-	m.Result, err = s.measured()
-	broker, failed := c.server.measured()
+	m.Result, err = s.stopMeasuring()
+	broker, failed := c.server.stopMeasuring()
 	m.broker, m.whole = broker.CPU, m.Records
 	if err := errors.Join(err, failed); err != nil {
 		return m, err
 	}
-	_, err = s.until(c.places.count()) // includes the events that waited for their models
+	_, err = s.waitScored(c.places.count()) // includes the events that waited for their models
 	return m, err
 }
 
-func (c *comparison) count(a *audit) {
+func (c *comparison) count(a *outputAudit) {
 	if a == nil {
 		return
 	}
@@ -114,7 +114,7 @@ func (c *comparison) count(a *audit) {
 }
 
 // outputSize returns the size of a scored event's data in bytes.
-func (w *scoreWorld) outputSize(ctx context.Context, stream string) (int, error) {
+func (w *scoreBench) outputSize(ctx context.Context, stream string) (int, error) {
 	size, n := 0, 0
 	for p := range int32(partitions) {
 		_, err := w.st.b.Read(ctx, broker.Position{Stream: stream, Partition: p}, 64<<10, func(e *broker.Incoming) bool {

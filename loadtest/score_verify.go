@@ -13,10 +13,10 @@ import (
 	"tidemill.dev/loadtest/internal/fleet"
 )
 
-// audit checks the committed outputs of a scorer: each input up to the last scored one must have
-// one output, by the key's own model.
-type audit struct {
-	w      *scoreWorld
+// outputAudit checks the committed outputs of a scorer: each input up to the last scored input must
+// have one output, by the key's own model.
+type outputAudit struct {
+	w      *scoreBench
 	keys   []int32 // key of each event, by the event's number
 	oracle *oracle
 	seen   [partitions][]bool
@@ -26,15 +26,15 @@ type audit struct {
 	scored func(e *broker.Incoming, number, key, version int)
 }
 
-// auditCounts are the counts of an audit. All but the first two must be zero.
+// auditCounts are the counts of an audit. All counts except the first two must be zero.
 type auditCounts struct{ outputs, checked, lost, twice, wrong int }
 
-// sampled is the interval of outputs that are evaluated again.
-const sampled = 499
+// checkInterval is the interval of outputs that are evaluated again.
+const checkInterval = 499
 
-func (w *scoreWorld) newAudit() (*audit, error) {
+func (w *scoreBench) newAudit() (*outputAudit, error) {
 	o, err := w.newOracle()
-	a := &audit{w: w, oracle: o}
+	a := &outputAudit{w: w, oracle: o}
 	for p := range a.seen {
 		a.seen[p] = make([]bool, len(w.places.at[p]))
 	}
@@ -45,8 +45,8 @@ func (w *scoreWorld) newAudit() (*audit, error) {
 	return a, err
 }
 
-// read checks a whole output stream.
-func (a *audit) read(ctx context.Context, stream string) error {
+// checkStream checks a whole output stream.
+func (a *outputAudit) checkStream(ctx context.Context, stream string) error {
 	from, err := a.w.st.b.Places(ctx, stream, broker.Earliest())
 	if err != nil {
 		return err
@@ -61,7 +61,7 @@ func (a *audit) read(ctx context.Context, stream string) error {
 	return a.readLetters(ctx)
 }
 
-func (a *audit) output(e *broker.Incoming) {
+func (a *outputAudit) output(e *broker.Incoming) {
 	if e.Type != tidemill.TypeScored {
 		return
 	}
@@ -71,7 +71,7 @@ func (a *audit) output(e *broker.Incoming) {
 		a.wrong(fmt.Errorf("output %s: %w", e.ID, err))
 		return
 	}
-	number, ok := a.w.places.find(partition, offset)
+	number, ok := a.w.places.eventAt(partition, offset)
 	if !ok {
 		a.wrong(fmt.Errorf("output %s is of no input", e.ID))
 		return
@@ -81,11 +81,11 @@ func (a *audit) output(e *broker.Incoming) {
 		a.blame(fmt.Errorf("input %s was scored twice", e.ID))
 	}
 	a.seen[partition][offset] = true
-	a.hold(e, number)
+	a.checkOutput(e, number)
 }
 
-// hold checks the model and version of an output, and for some outputs the answer.
-func (a *audit) hold(e *broker.Incoming, number int) {
+// checkOutput checks the model and version of an output, and for some outputs the answer.
+func (a *outputAudit) checkOutput(e *broker.Incoming, number int) {
 	key := int(a.keys[number])
 	model, _ := e.Attribute(tidemill.AttrModel)
 	text, _ := e.Attribute(tidemill.AttrModelVersion)
@@ -94,7 +94,7 @@ func (a *audit) hold(e *broker.Incoming, number int) {
 	case err != nil || model != fleet.Model(key) || e.Subject != fleet.Key(key):
 		a.wrong(fmt.Errorf("output %s of %s was scored by version %s of %s", e.ID, fleet.Key(key), text, model))
 		return
-	case number%sampled == 0:
+	case number%checkInterval == 0:
 		a.counts.checked++
 		if err := a.evaluate(e, number, key, version); err != nil {
 			a.wrong(fmt.Errorf("output %s by version %d of %s: %w", e.ID, version, model, err))
@@ -105,7 +105,7 @@ func (a *audit) hold(e *broker.Incoming, number int) {
 	}
 }
 
-func (a *audit) evaluate(e *broker.Incoming, number, key, version int) error {
+func (a *outputAudit) evaluate(e *broker.Incoming, number, key, version int) error {
 	var d score.Scored
 	if err := json.Unmarshal(e.Data, &d); err != nil {
 		return err
@@ -113,19 +113,19 @@ func (a *audit) evaluate(e *broker.Incoming, number, key, version int) error {
 	return a.oracle.check(&d, number, key, version)
 }
 
-func (a *audit) wrong(err error) {
+func (a *outputAudit) wrong(err error) {
 	a.counts.wrong++
 	a.blame(err)
 }
 
-func (a *audit) blame(err error) {
+func (a *outputAudit) blame(err error) {
 	if a.first == nil {
 		a.first = err
 	}
 }
 
 // findLost counts the inputs that were skipped.
-func (a *audit) findLost() {
+func (a *outputAudit) findLost() {
 	for p, seen := range a.seen {
 		last := len(seen) - 1
 		for last >= 0 && !seen[last] {

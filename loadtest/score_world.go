@@ -15,20 +15,20 @@ import (
 	"tidemill.dev/loadtest/internal/scenario"
 )
 
-// scoreWorld is the environment of a scenario: a broker in its own process, a store with the
+// scoreBench is the environment of a scenario: a broker in its own process, a store with the
 // models, facts that name the champions, and a stream of events.
-type scoreWorld struct {
+type scoreBench struct {
 	scorePlan
 	*scenario.Scenario
 	built  contenders
 	fleet  fleet.Fleet
 	folder string
-	server *server
+	server *childServer
 	st     *streams
 	store  *store.Store
 	facts  *broker.Producer
 	model  string // file of the only model, if it is not a generated network
-	places *places
+	places *offsetEvents
 	rounds int // number of rounds so far, for names
 }
 
@@ -37,8 +37,8 @@ const inStream = "in"
 
 func outStream(round int) string { return fmt.Sprintf("out-%d", round) }
 
-func openWorld(ctx context.Context, p scorePlan, s *scenario.Scenario, built contenders, folder string) (w *scoreWorld, err error) {
-	w = &scoreWorld{scorePlan: p, Scenario: s, built: built, fleet: s.Fleet(), folder: folder}
+func openWorld(ctx context.Context, p scorePlan, s *scenario.Scenario, built contenders, folder string) (w *scoreBench, err error) {
+	w = &scoreBench{scorePlan: p, Scenario: s, built: built, fleet: s.Fleet(), folder: folder}
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return nil, err
 	}
@@ -48,7 +48,7 @@ func openWorld(ctx context.Context, p scorePlan, s *scenario.Scenario, built con
 	return w, nil
 }
 
-func (w *scoreWorld) open(ctx context.Context) (err error) {
+func (w *scoreBench) open(ctx context.Context) (err error) {
 	if w.server, err = startServer(ctx, []string{w.self, roleServe}, filepath.Join(w.folder, "servers")); err != nil {
 		return err
 	}
@@ -65,9 +65,9 @@ func (w *scoreWorld) open(ctx context.Context) (err error) {
 	return err
 }
 
-// makeStreams has the platform create the streams of an install.
-func (w *scoreWorld) makeStreams(ctx context.Context) error {
-	conf, err := config.Parse("the load test's config", []byte(w.config(0, false)))
+// makeStreams makes the platform create the streams of an install.
+func (w *scoreBench) makeStreams(ctx context.Context) error {
+	conf, err := config.Parse("the load test's config", []byte(w.scorerConfig(0, false)))
 	if err != nil {
 		return err
 	}
@@ -78,14 +78,14 @@ func (w *scoreWorld) makeStreams(ctx context.Context) error {
 	return p.Close(ctx)
 }
 
-func (w *scoreWorld) storeURL() string { return filepath.Join(w.folder, "store") }
+func (w *scoreBench) storeURL() string { return filepath.Join(w.folder, "store") }
 
-func (w *scoreWorld) addresses() config.Addresses {
+func (w *scoreBench) addresses() config.Addresses {
 	return config.Addresses{Kafka: w.server.addrs[0], Redis: w.server.addrs[1], Store: w.storeURL()}
 }
 
-// config has one scorer, with the group and the output of one round.
-func (w *scoreWorld) config(round int, atLeastOnce bool) string {
+// scorerConfig returns a config of one scorer, with the group and the output of one round.
+func (w *scoreBench) scorerConfig(round int, atLeastOnce bool) string {
 	delivery := "exactly-once"
 	if atLeastOnce {
 		delivery = "at-least-once"
@@ -101,7 +101,7 @@ scorers:
 
 func scorerName(round int) string { return fmt.Sprintf("load-%d", round) }
 
-func (w *scoreWorld) close(ctx context.Context) error {
+func (w *scoreBench) close(ctx context.Context) error {
 	var errs []error
 	if w.facts != nil {
 		errs = append(errs, w.facts.Close(ctx))
@@ -118,4 +118,4 @@ func (w *scoreWorld) close(ctx context.Context) error {
 	return errors.Join(append(errs, os.RemoveAll(w.folder))...)
 }
 
-func topicOf(w *scoreWorld, stream string) string { return w.st.names.Topic(stream) }
+func topicOf(w *scoreBench, stream string) string { return w.st.names.Topic(stream) }

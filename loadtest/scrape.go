@@ -64,8 +64,8 @@ func parseMetrics(r io.Reader, names []string) (metrics, error) {
 	return m, lines.Err()
 }
 
-// since returns the observations between two scrapes.
-func (h histogram) since(before histogram) histogram {
+// difference returns the observations between two scrapes.
+func (h histogram) difference(before histogram) histogram {
 	d := histogram{}
 	for bound, count := range h {
 		d[bound] = count - before[bound]

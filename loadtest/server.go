@@ -13,8 +13,8 @@ import (
 	"tidemill.dev/loadtest/internal/task"
 )
 
-// serve runs the broker's process. Its Redis is for a machine without redis-server.
-func serve(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) error {
+// runBroker runs the broker's process. Its Redis is for a machine without redis-server.
+func runBroker(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) error {
 	if len(args) != 1 {
 		return errors.New("serve: give a folder, or nothing in its place for memory")
 	}
@@ -33,8 +33,8 @@ const (
 	sayWeigh = "weigh" // write the memory in use
 )
 
-// serveCommands returns when standard input closes, because then the parent has ended for whatever reason.
-// Until then it measures this process on command. The process measures itself because it knows its
+// serveCommands returns when standard input closes, because then the parent has ended. Until then
+// it measures this process on command. The process measures itself because it knows its
 // allocations, and because this works on every system.
 func serveCommands(stdin io.Reader, stdout io.Writer, t task.Task) error {
 	var m task.Meter
@@ -61,33 +61,33 @@ func serveCommands(stdin io.Reader, stdout io.Writer, t task.Task) error {
 	return nil
 }
 
-// server is such a process in its parent.
-type server struct {
-	*child
+// childServer is a server's process as its parent sees it.
+type childServer struct {
+	*childProcess
 	addrs []string // addresses from its first line
 }
 
-func startServer(ctx context.Context, program []string, args ...string) (*server, error) {
+func startServer(ctx context.Context, program []string, args ...string) (*childServer, error) {
 	c, first, err := startChild(ctx, program, args...)
 	if err != nil {
 		return nil, err
 	}
-	return &server{c, strings.Fields(first)}, nil
+	return &childServer{c, strings.Fields(first)}, nil
 }
 
-// meter begins to measure the process.
-func (s *server) meter() error {
+// startMeasuring begins to measure the process.
+func (s *childServer) startMeasuring() error {
 	_, err := s.ask(sayStart)
 	return err
 }
 
-// measured returns the measurement since meter.
-func (s *server) measured() (task.Result, error) { return s.result(sayStop) }
+// stopMeasuring returns the measurement since startMeasuring.
+func (s *childServer) stopMeasuring() (task.Result, error) { return s.result(sayStop) }
 
-// weigh returns the memory that the process uses.
-func (s *server) weigh() (task.Result, error) { return s.result(sayWeigh) }
+// memoryUse returns the memory that the process uses.
+func (s *childServer) memoryUse() (task.Result, error) { return s.result(sayWeigh) }
 
-func (s *server) result(what string) (task.Result, error) {
+func (s *childServer) result(what string) (task.Result, error) {
 	var r task.Result
 	line, err := s.ask(what)
 	if err == nil {

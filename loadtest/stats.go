@@ -31,8 +31,8 @@ func mallocs(r task.Result) float64      { return float64(r.Mallocs) / float64(r
 func bytesOf(r task.Result) float64      { return float64(r.Bytes) / float64(r.Records) }
 func perSecond(r task.Result) float64    { return float64(r.Records) / r.Wall.Seconds() }
 
-// ratios compares within a round, because other work of the machine then slows both.
-func (d *duel) ratios() []float64 {
+// ratios compares two figures of one round, because other work of the machine then slows both.
+func (d *clientComparison) ratios() []float64 {
 	all := make([]float64, len(d.ours))
 	for i := range d.ours {
 		all[i] = cpuMicros(d.ours[i]) / cpuMicros(d.franz[i])

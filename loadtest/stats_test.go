@@ -25,7 +25,7 @@ func TestSpread(t *testing.T) {
 }
 
 func TestRatiosAreTakenWithinARound(t *testing.T) {
-	d := duel{
+	d := clientComparison{
 		ours:  []task.Result{{Records: 10, CPU: 10}, {Records: 10, CPU: 40}},
 		franz: []task.Result{{Records: 10, CPU: 20}, {Records: 20, CPU: 160}},
 	}
@@ -48,7 +48,7 @@ func TestQuantile(t *testing.T) {
 // Late messages are still sent.
 func TestPaceLeavesNothingOut(t *testing.T) {
 	next := 0
-	err := pace(context.Background(), 50, func(i int) error {
+	err := callAtRate(context.Background(), 50, func(i int) error {
 		if i != next {
 			t.Errorf("message %d, want %d", i, next)
 		}

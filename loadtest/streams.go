@@ -32,13 +32,13 @@ func openStreams(ctx context.Context, addr string) (*streams, error) {
 		return nil, err
 	}
 	s := &streams{b: b, client: &kafka.Client{Addr: kafka.TCP(addr)}, names: names}
-	// Where a consumer's undecodable records would go.
+	// The stream to which a consumer's undecodable records would go.
 	_, err = b.EnsureStreams(ctx, []broker.StreamSpec{{Name: tidemill.StreamDeadLetters, Partitions: 1}}, broker.EnsureOptions{})
 	return s, err
 }
 
-// fresh makes a stream and returns its name.
-func (s *streams) fresh(ctx context.Context) (string, error) {
+// newStream makes a stream and returns its name.
+func (s *streams) newStream(ctx context.Context) (string, error) {
 	s.made++
 	name := fmt.Sprintf("load-%d", s.made)
 	_, err := s.b.EnsureStreams(ctx, []broker.StreamSpec{{Name: name, Partitions: partitions}}, broker.EnsureOptions{})

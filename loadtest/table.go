@@ -30,7 +30,7 @@ func (t *table) verdict(met bool) string {
 	return "missed"
 }
 
-func (t *table) duel(d *duel) {
+func (t *table) duel(d *clientComparison) {
 	w := tabwriter.NewWriter(t.w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "%s\tCPU µs/record\tkernel\tallocs/record\tB/record\trecords/s\n", d.name)
 	t.side(w, "  ours", d.ours)
@@ -48,7 +48,7 @@ func (t *table) side(w io.Writer, name string, rounds []task.Result) {
 		spreadOf(each(rounds, systemMicros)).median, spreadOf(each(rounds, mallocs)).median, spreadOf(each(rounds, bytesOf)).median, spreadOf(each(rounds, perSecond)).median)
 }
 
-func (t *table) latency(l latencies) {
+func (t *table) latency(l measureLatencies) {
 	w := tabwriter.NewWriter(t.w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "latency at %d events/s for %s\tp50\tp99\tmax\n", latencyRate, l.lasted.Round(time.Second))
 	row := func(name string, of sample) {

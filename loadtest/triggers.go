@@ -14,27 +14,27 @@ import (
 // trigger's default.
 const atOnce = 32
 
-// triggers measures the dispatcher next to a bare client, and with dead subscribers next to its
-// living one.
-type triggers struct {
+// triggersBench measures the dispatcher next to a bare client, and with dead subscribers next to
+// its living one.
+type triggersBench struct {
 	*runner
-	broker *server
+	broker *childServer
 	self   string
 
-	matching matching
+	matching matchCost
 	// Results of each round: at full speed, and at the pace of the latency measurement.
-	ours, bare         []stretch
+	ours, bare         []serverMeasurement
 	hop, alone, beside []arrivals
 	parked             parkedEvents
 }
 
-func (r *runner) triggers(ctx context.Context, self string, broker *server) (*triggers, error) {
-	t := &triggers{runner: r, broker: broker, self: self}
+func (r *runner) triggers(ctx context.Context, self string, broker *childServer) (*triggersBench, error) {
+	t := &triggersBench{runner: r, broker: broker, self: self}
 	var err error
 	if t.matching, err = measureMatching(r.smoke); err != nil {
 		return nil, err
 	}
-	turns := []func(context.Context) error{t.living, t.withDead, t.bareClient}
+	turns := []func(context.Context) error{t.measureLiving, t.withDead, t.bareClient}
 	for range r.plan.rounds {
 		for _, turn := range turns {
 			if err := turn(ctx); err != nil {
@@ -47,9 +47,9 @@ func (r *runner) triggers(ctx context.Context, self string, broker *server) (*tr
 	return t, err
 }
 
-// living measures a dispatcher whose one trigger has a subscriber that answers.
-func (t *triggers) living(ctx context.Context) error {
-	return t.lap(ctx, false, func(l *child, d *server) error {
+// measureLiving measures a dispatcher whose one trigger has a subscriber that answers.
+func (t *triggersBench) measureLiving(ctx context.Context) error {
+	return t.startSubscriber(ctx, false, func(l *childProcess, d *childServer) error {
 		hop, err := t.paced(l, lapHop, t.turn)
 		if err != nil {
 			return err
@@ -58,7 +58,7 @@ func (t *triggers) living(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		s, err := t.flood(l, d, lapFlood)
+		s, err := t.measureFlood(l, d, lapFlood)
 		if err != nil {
 			return err
 		}
@@ -67,18 +67,18 @@ func (t *triggers) living(ctx context.Context) error {
 	})
 }
 
-// withDead measures the same with two dead subscribers of the same events.
-func (t *triggers) withDead(ctx context.Context) error {
-	return t.lap(ctx, true, func(l *child, _ *server) error {
+// withDead measures a living dispatcher with two dead subscribers of the same events.
+func (t *triggersBench) withDead(ctx context.Context) error {
+	return t.startSubscriber(ctx, true, func(l *childProcess, _ *childServer) error {
 		paced, err := t.paced(l, lapPace, t.turn)
 		t.beside = append(t.beside, paced)
 		return err
 	})
 }
 
-// lap starts a subscriber and its dispatcher on a new stream.
-func (t *triggers) lap(ctx context.Context, dead bool, do func(l *child, d *server) error) error {
-	stream, err := t.streams.fresh(ctx)
+// startSubscriber starts a subscriber and its dispatcher on a new stream.
+func (t *triggersBench) startSubscriber(ctx context.Context, dead bool, do func(l *childProcess, d *childServer) error) error {
+	stream, err := t.streams.newStream(ctx)
 	if err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ func (t *triggers) lap(ctx context.Context, dead bool, do func(l *child, d *serv
 	return errors.Join(err, l.stop(), t.streams.remove(ctx, stream), t.streams.remove(ctx, tidemill.Parked(stream)))
 }
 
-func (t *triggers) startLap(ctx context.Context, stream string) (*child, string, error) {
+func (t *triggersBench) startLap(ctx context.Context, stream string) (*childProcess, string, error) {
 	arg, err := json.Marshal(lapTask{Kafka: t.addr, Stream: stream, Concurrency: atOnce})
 	if err != nil {
 		return nil, "", err
@@ -104,7 +104,7 @@ func (t *triggers) startLap(ctx context.Context, stream string) (*child, string,
 	return startChild(ctx, []string{t.self, roleLap}, string(arg))
 }
 
-func (t *triggers) startDispatcher(ctx context.Context, what, config string) (*server, error) {
+func (t *triggersBench) startDispatcher(ctx context.Context, what, config string) (*childServer, error) {
 	arg, err := json.Marshal(dispatcherTask{Kafka: t.addr, Config: config, Profile: t.profile, What: what})
 	if err != nil {
 		return nil, err
@@ -131,11 +131,11 @@ func loadConfig(stream, addr string, dead bool) string {
 	return text
 }
 
-func (t *triggers) paced(l *child, what string, last time.Duration) (a arrivals, err error) {
+func (t *triggersBench) paced(l *childProcess, what string, last time.Duration) (a arrivals, err error) {
 	return a, t.tell(l, what, last, &a)
 }
 
-func (t *triggers) tell(l *child, what string, last time.Duration, result any) error {
+func (t *triggersBench) tell(l *childProcess, what string, last time.Duration, result any) error {
 	line, err := l.ask(fmt.Sprintf("%s %s", what, last))
 	if err != nil {
 		return err
@@ -143,27 +143,27 @@ func (t *triggers) tell(l *child, what string, last time.Duration, result any) e
 	return json.Unmarshal([]byte(line), result)
 }
 
-// flood measures all processes while events are posted at full speed, after a while without
+// measureFlood measures all processes while events are posted at full speed, after a while without
 // measurement.
-func (t *triggers) flood(l *child, by *server, what string) (s stretch, err error) {
+func (t *triggersBench) measureFlood(l *childProcess, by *childServer, what string) (s serverMeasurement, err error) {
 	if err := t.tell(l, what, t.settle, &s.load); err != nil {
 		return s, err
 	}
-	if err := errors.Join(t.broker.meter(), by.meter()); err != nil {
+	if err := errors.Join(t.broker.startMeasuring(), by.startMeasuring()); err != nil {
 		return s, err
 	}
 	if err := t.tell(l, what, t.turn, &s.load); err != nil {
 		return s, err
 	}
 	var errs [2]error
-	s.server, errs[0] = by.measured()
-	s.broker, errs[1] = t.broker.measured()
+	s.server, errs[0] = by.stopMeasuring()
+	s.broker, errs[1] = t.broker.stopMeasuring()
 	return s, errors.Join(errs[:]...)
 }
 
 // bareClient measures the bare client, for comparison with the dispatcher.
-func (t *triggers) bareClient(ctx context.Context) error {
-	stream, err := t.streams.fresh(ctx)
+func (t *triggersBench) bareClient(ctx context.Context) error {
+	stream, err := t.streams.newStream(ctx)
 	if err != nil {
 		return err
 	}
@@ -173,8 +173,8 @@ func (t *triggers) bareClient(ctx context.Context) error {
 	}
 	p, err := startServer(ctx, []string{t.self, rolePoster}, addr, fmt.Sprint(atOnce))
 	if err == nil {
-		var s stretch
-		s, err = t.flood(l, p, lapCount)
+		var s serverMeasurement
+		s, err = t.measureFlood(l, p, lapCount)
 		t.bare = append(t.bare, s)
 		err = errors.Join(err, p.stop())
 	}

@@ -9,8 +9,8 @@ import (
 	"tidemill.dev/triggers/filter"
 )
 
-// matching is the cost of finding an event's triggers.
-type matching struct {
+// matchCost is the cost of finding an event's triggers.
+type matchCost struct {
 	filter, index   time.Duration // time per event
 	allocs, ofIndex float64
 	rules           int
@@ -18,8 +18,8 @@ type matching struct {
 
 const measuredFilter = "type = 'new-data' AND subject LIKE 'bot-%'"
 
-// measureMatching runs in this process, which does nothing else at that time.
-func measureMatching(smoke bool) (m matching, err error) {
+// measureMatching runs in this process, which does no other work at that time.
+func measureMatching(smoke bool) (m matchCost, err error) {
 	events, times := views(), 5_000_000
 	if smoke {
 		times /= 20
@@ -29,7 +29,7 @@ func measureMatching(smoke bool) (m matching, err error) {
 		return m, err
 	}
 	passed := 0
-	m.filter, m.allocs, err = timed(times, func(i int) {
+	m.filter, m.allocs, err = measureCall(times, func(i int) {
 		if !f.Match(&events[i%len(events)]) {
 			passed++
 		}
@@ -46,7 +46,7 @@ func measureMatching(smoke bool) (m matching, err error) {
 		return m, err
 	}
 	dst := make([]int, 0, m.rules)
-	m.index, m.ofIndex, err = timed(times/500, func(i int) { dst = x.Match(&events[i%len(events)], dst[:0]) })
+	m.index, m.ofIndex, err = measureCall(times/500, func(i int) { dst = x.Match(&events[i%len(events)], dst[:0]) })
 	return m, err
 }
 
@@ -73,8 +73,8 @@ func manyTriggers(n int) (*filter.Index, error) {
 	return filter.NewIndex(rules), nil
 }
 
-// timed returns the time and the allocations of one call.
-func timed(times int, do func(int)) (time.Duration, float64, error) {
+// measureCall returns the time and the allocations of one call.
+func measureCall(times int, do func(int)) (time.Duration, float64, error) {
 	for i := range times / 10 {
 		do(i)
 	}

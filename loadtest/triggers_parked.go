@@ -16,23 +16,23 @@ import (
 type parkedEvents struct {
 	events, keys           int
 	empty, full, restarted task.Result   // memory of the process
-	parking                time.Duration // time until the group had committed past all of them
-	begin, again, taken    time.Duration // time until it was ready: without events, with all of them, and with all of them after a kill
+	parking                time.Duration // time until the group had committed past all events
+	begin, again, taken    time.Duration // time until the dispatcher was ready: without events, with all events, and with all events after a kill
 }
 
 // parkedOfKey is the number of events per key. The events of a key form a chain that waits for its
 // first event.
 const parkedOfKey = 50
 
-func (t *triggers) park(ctx context.Context) (p parkedEvents, err error) {
-	stream, err := t.streams.fresh(ctx)
+func (t *triggersBench) park(ctx context.Context) (p parkedEvents, err error) {
+	stream, err := t.streams.newStream(ctx)
 	if err != nil {
 		return p, err
 	}
 	p.events, p.keys = t.plan.parked, max(1, t.plan.parked/parkedOfKey)
 	conf := loadConfig(stream, "", true)
-	err = t.life(ctx, conf, &p.begin, (*server).stop, func(d *server) (err error) {
-		if p.empty, err = d.weigh(); err != nil {
+	err = t.runLife(ctx, conf, &p.begin, (*childServer).stop, func(d *childServer) (err error) {
+		if p.empty, err = d.memoryUse(); err != nil {
 			return err
 		}
 		began := time.Now()
@@ -40,21 +40,21 @@ func (t *triggers) park(ctx context.Context) (p parkedEvents, err error) {
 			return err
 		}
 		p.parking = time.Since(began)
-		p.full, err = d.weigh()
+		p.full, err = d.memoryUse()
 		return err
 	})
-	weighRestarted := func(d *server) (err error) { p.restarted, err = d.weigh(); return err }
+	weighRestarted := func(d *childServer) (err error) { p.restarted, err = d.memoryUse(); return err }
 	if err == nil {
-		err = t.life(ctx, conf, &p.again, (*server).kill, weighRestarted)
+		err = t.runLife(ctx, conf, &p.again, (*childServer).kill, weighRestarted)
 	}
 	if err == nil {
-		err = t.life(ctx, conf, &p.taken, (*server).stop, func(*server) error { return nil })
+		err = t.runLife(ctx, conf, &p.taken, (*childServer).stop, func(*childServer) error { return nil })
 	}
 	return p, errors.Join(err, t.streams.remove(ctx, stream), t.streams.remove(ctx, tidemill.Parked(stream)))
 }
 
-// life runs a dispatcher's process from its start to its end.
-func (t *triggers) life(ctx context.Context, conf string, ready *time.Duration, end func(*server) error, do func(*server) error) error {
+// runLife runs a dispatcher's process from its start to its end.
+func (t *triggersBench) runLife(ctx context.Context, conf string, ready *time.Duration, end func(*childServer) error, do func(*childServer) error) error {
 	began := time.Now()
 	d, err := t.startDispatcher(ctx, "parked", conf)
 	if err != nil {
@@ -66,7 +66,7 @@ func (t *triggers) life(ctx context.Context, conf string, ready *time.Duration, 
 
 // publishSmall publishes events with little data, because the dispatcher does not keep an event's
 // data in memory.
-func (t *triggers) publishSmall(ctx context.Context, stream string, n, keys int) error {
+func (t *triggersBench) publishSmall(ctx context.Context, stream string, n, keys int) error {
 	p, err := t.streams.b.Producer(broker.ProducerOptions{Linger: 5 * time.Millisecond})
 	if err != nil {
 		return err
@@ -93,7 +93,7 @@ func (t *triggers) publishSmall(ctx context.Context, stream string, n, keys int)
 // parkWithin bounds the wait for the commits.
 const parkWithin = 10 * time.Minute
 
-func (t *triggers) caughtUp(ctx context.Context, stream string) error {
+func (t *triggersBench) caughtUp(ctx context.Context, stream string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, parkWithin, fmt.Errorf("the stream's commits have not passed its events within %s", parkWithin))
 	defer cancel()
 	look := time.NewTicker(200 * time.Millisecond)

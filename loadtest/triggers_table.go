@@ -19,7 +19,7 @@ const (
 	besideBar   = 1.2                   // multiple of the 99th percentile without dead subscribers
 )
 
-func (t *table) triggers(g *triggers) {
+func (t *table) triggers(g *triggersBench) {
 	m := g.matching
 	fmt.Fprintf(t.w, "triggers\n  %s: %s and %.2f allocations an event; bar ≤ %s and none: %s\n", measuredFilter, m.filter, m.allocs, filterBar,
 		t.verdict(m.filter <= filterBar && m.allocs < 0.01))
@@ -30,7 +30,7 @@ func (t *table) triggers(g *triggers) {
 	t.parkedEvents(g.parked)
 }
 
-func (t *table) arrivals(g *triggers) {
+func (t *table) arrivals(g *triggersBench) {
 	w := tabwriter.NewWriter(t.w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "publish to function received, at %d events/s; medians of %d rounds\tp50\tp99\tmax\n", latencyRate, len(g.alone))
 	row := func(name string, all []arrivals, of func(arrivals) load.Result) (p50, p99 time.Duration) {
@@ -47,7 +47,7 @@ func (t *table) arrivals(g *triggers) {
 	row("bare loopback hop: a client posts to the same server", g.hop, came)
 	w.Flush()
 	fmt.Fprintf(t.w, "  p50 ≤ %s: %s · p99 ≤ %s: %s\n", arriveBar, t.verdict(p50 <= arriveBar), lateBar, t.verdict(p99 <= lateBar))
-	ratio := spreadOf(delays(g.beside, g.alone))
+	ratio := spreadOf(compareDelays(g.beside, g.alone))
 	fmt.Fprintf(t.w, "  p99, with the dead : without %.2f (%.2f to %.2f); bar ≤ %.1f: %s\n\n", ratio.median, ratio.min, ratio.max, besideBar, t.verdict(ratio.median <= besideBar))
 }
 
@@ -59,8 +59,8 @@ func medianOf(all []arrivals, figure func(arrivals) time.Duration) time.Duration
 	return time.Duration(spreadOf(f).median)
 }
 
-// delays compares 99th percentiles within a round.
-func delays(a, b []arrivals) []float64 {
+// compareDelays compares 99th percentiles within a round.
+func compareDelays(a, b []arrivals) []float64 {
 	f := make([]float64, min(len(a), len(b)))
 	for i := range f {
 		f[i] = float64(a[i].Came.P99) / float64(b[i].Came.P99)
@@ -68,23 +68,23 @@ func delays(a, b []arrivals) []float64 {
 	return f
 }
 
-func (t *table) dispatch(g *triggers) {
+func (t *table) dispatch(g *triggersBench) {
 	w := tabwriter.NewWriter(t.w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "dispatch rate, %d requests at once; CPU µs/event of each process\tevents/s\tclient\tkernel\tallocs/event\tbroker\tpublisher and subscriber\n", atOnce)
-	row := func(name string, all []stretch) {
-		median := func(figure func(stretch) float64) float64 { return spreadOf(figures(all, figure)).median }
-		fmt.Fprintf(w, "  %s\t%.0f\t%.2f\t%.2f\t%.1f\t%.2f\t%.2f\n", name, spreadOf(rates(all)).median,
-			median(func(s stretch) float64 { return s.perEvent(s.server.CPU) }),
-			median(func(s stretch) float64 { return s.perEvent(s.server.System) }),
-			median(func(s stretch) float64 { return float64(s.server.Mallocs) / float64(max(1, s.load.Events)) }),
-			median(func(s stretch) float64 { return s.perEvent(s.broker.CPU) }),
-			median(func(s stretch) float64 { return s.perEvent(s.load.CPU) }))
+	row := func(name string, all []serverMeasurement) {
+		median := func(figure func(serverMeasurement) float64) float64 { return spreadOf(figures(all, figure)).median }
+		fmt.Fprintf(w, "  %s\t%.0f\t%.2f\t%.2f\t%.1f\t%.2f\t%.2f\n", name, spreadOf(roundRates(all)).median,
+			median(func(s serverMeasurement) float64 { return s.perEvent(s.server.CPU) }),
+			median(func(s serverMeasurement) float64 { return s.perEvent(s.server.System) }),
+			median(func(s serverMeasurement) float64 { return float64(s.server.Mallocs) / float64(max(1, s.load.Events)) }),
+			median(func(s serverMeasurement) float64 { return s.perEvent(s.broker.CPU) }),
+			median(func(s serverMeasurement) float64 { return s.perEvent(s.load.CPU) }))
 	}
 	row("the dispatcher", g.ours)
 	row("bare http.Client", g.bare)
 	w.Flush()
-	t.atLeast("the dispatcher : bare", faster(g.ours, g.bare), cheaper(g.ours, g.bare), dispatchBar)
-	own := spreadOf(within(g.ours, g.bare, func(a, b stretch) float64 { return a.perEvent(a.server.CPU) / b.perEvent(b.server.CPU) }))
+	t.atLeast("the dispatcher : bare", compareRates(g.ours, g.bare), compareCPU(g.ours, g.bare), dispatchBar)
+	own := spreadOf(within(g.ours, g.bare, func(a, b serverMeasurement) float64 { return a.perEvent(a.server.CPU) / b.perEvent(b.server.CPU) }))
 	fmt.Fprintf(t.w, "  CPU of the client's process alone, the dispatcher : bare %.2f (%.2f to %.2f)\n\n", own.median, own.min, own.max)
 }
 

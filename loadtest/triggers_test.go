@@ -15,14 +15,14 @@ func TestOnlyTheFirstArrivalCounts(t *testing.T) {
 	h.left.left(0)
 	h.left.left(1)
 	for _, number := range []int{99, 102, 101, 101} {
-		h.arrived(number)
+		h.countArrival(number)
 	}
 	took := h.took[1].Load()
-	h.arrived(101)
+	h.countArrival(101)
 	if h.missing.Load() != 1 || h.took[1].Load() != took || h.took[0].Load() != 0 {
 		t.Errorf("%d are missing", h.missing.Load())
 	}
-	h.arrived(100)
+	h.countArrival(100)
 	<-h.done
 	if r := h.result().Came; r.Events != 2 || r.P50 <= 0 || r.Max < r.P50 {
 		t.Errorf("%+v", r)
@@ -31,7 +31,7 @@ func TestOnlyTheFirstArrivalCounts(t *testing.T) {
 
 // The bare client's requests are accepted by the subscriber, and each is counted once.
 func TestTheBareClientPostsWhatTheSubscriberTakes(t *testing.T) {
-	l := &lap{credits: make(chan struct{}, inFlight), refused: make(chan error, 1)}
+	l := &hookSubscriber{credits: make(chan struct{}, inFlight), refused: make(chan error, 1)}
 	s := httptest.NewServer(l.handler())
 	defer s.Close()
 	l.bare = newPoster(strings.TrimPrefix(s.URL, "http://"), 4)
@@ -51,7 +51,7 @@ func TestTheBareClientPostsWhatTheSubscriberTakes(t *testing.T) {
 func TestLatenessIsComparedWithinARound(t *testing.T) {
 	of := func(p99 time.Duration) arrivals { return arrivals{Came: load.Result{P99: p99}} }
 	a, b := []arrivals{of(30), of(10)}, []arrivals{of(20), of(20)}
-	if d := delays(a, b); d[0] != 1.5 || d[1] != 0.5 {
+	if d := compareDelays(a, b); d[0] != 1.5 || d[1] != 0.5 {
 		t.Error(d)
 	}
 }

@@ -22,7 +22,7 @@ func consume(ctx context.Context, t task.Task) (task.Result, error) {
 		return r, err
 	}
 	defer c.Close()
-	warm, sum, err := read(ctx, c, t.Warm)
+	warm, sum, err := readRecords(ctx, c, t.Warm)
 	if err != nil {
 		return r, err
 	}
@@ -30,7 +30,7 @@ func consume(ctx context.Context, t task.Task) (task.Result, error) {
 	if err := m.Start(t); err != nil {
 		return r, err
 	}
-	n, more, err := read(ctx, c, t.Records)
+	n, more, err := readRecords(ctx, c, t.Records)
 	if err != nil {
 		return r, err
 	}
@@ -42,8 +42,8 @@ func consume(ctx context.Context, t task.Task) (task.Result, error) {
 	return r, c.CommitUncommittedOffsets(ctx)
 }
 
-// read reads at least n records.
-func read(ctx context.Context, c *kgo.Client, n int) (got int, sum uint64, err error) {
+// readRecords reads at least n records.
+func readRecords(ctx context.Context, c *kgo.Client, n int) (got int, sum uint64, err error) {
 	for got < n {
 		f := c.PollFetches(ctx)
 		if err := f.Err(); err != nil {

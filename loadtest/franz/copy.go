@@ -32,15 +32,15 @@ func copyOn(ctx context.Context, t task.Task) (task.Result, error) {
 		return r, err
 	}
 	defer c.Close()
-	k := &copier{c: c, t: t, data: t.Filler()}
-	if _, err := k.copy(ctx, t.Warm); err != nil {
+	k := &recordCopier{c: c, t: t, data: t.Filler()}
+	if _, err := k.copyRecords(ctx, t.Warm); err != nil {
 		return r, err
 	}
 	var m task.Meter
 	if err := m.Start(t); err != nil {
 		return r, err
 	}
-	if t.Records, err = k.copy(ctx, t.Records); err != nil {
+	if t.Records, err = k.copyRecords(ctx, t.Records); err != nil {
 		return r, err
 	}
 	if r, err = m.Stop(t); err != nil {
@@ -49,25 +49,26 @@ func copyOn(ctx context.Context, t task.Task) (task.Result, error) {
 	return r, c.CommitUncommittedOffsets(ctx)
 }
 
-// polled is the maximum number of records per poll, so that the warm-up does not take all records.
-const polled = 8192
+// maxPolled is the maximum number of records per poll, so that the warm-up does not take all
+// records.
+const maxPolled = 8192
 
-type copier struct {
+type recordCopier struct {
 	c      *kgo.Client
 	t      task.Task
 	data   []byte
 	failed atomic.Pointer[error]
 }
 
-// copy copies at least n records, and waits until they are acknowledged.
-func (k *copier) copy(ctx context.Context, n int) (got int, err error) {
+// copyRecords copies at least n records, and waits until they are acknowledged.
+func (k *recordCopier) copyRecords(ctx context.Context, n int) (got int, err error) {
 	acknowledged := func(_ *kgo.Record, err error) {
 		if err != nil {
 			k.failed.CompareAndSwap(nil, &err)
 		}
 	}
 	for got < n {
-		f := k.c.PollRecords(ctx, polled)
+		f := k.c.PollRecords(ctx, maxPolled)
 		if err := f.Err(); err != nil {
 			return got, err
 		}
@@ -86,7 +87,7 @@ func (k *copier) copy(ctx context.Context, n int) (got int, err error) {
 }
 
 // output returns a record with the headers of a scored event, for the input's partition.
-func (k *copier) output(in *kgo.Record) *kgo.Record {
+func (k *recordCopier) output(in *kgo.Record) *kgo.Record {
 	id := task.AppendPosition(nil, in.Topic, in.Partition, in.Offset)
 	headers := append(make([]kgo.RecordHeader, 0, 11),
 		kgo.RecordHeader{Key: "ce_specversion", Value: []byte("1.0")},

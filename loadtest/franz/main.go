@@ -1,13 +1,13 @@
 // Command franz does the load test's work with franz-go's client. It is a separate module, so that
-// no other part of Tidemill can come to depend on a second Kafka client.
+// no other part of Tidemill can depend on a second Kafka client.
 //
 // Both clients have the same settings for acks=all, idempotence, compression, linger, batch size,
 // buffered bytes, read committed, and the group's commit interval.
 //
-// In franz-go's favour: it uses the fetch size that suits it best, and up to five produce requests
-// in flight, where ours has one. Its user makes records from bytes that exist already and reads raw
-// headers, where ours checks and decodes a CloudEvent each. It commits the last poll's records,
-// where ours tracks the end of each event.
+// In franz-go's favour: franz-go uses the fetch size that suits it best, and up to five produce
+// requests in flight, while our client has one. Its user makes records from existing bytes and
+// reads raw headers, while our client checks and decodes CloudEvents. franz-go commits the last
+// poll's records, while our client tracks the end of each event.
 //
 // In our favour: a caller may reuse a view when Send returns. A franz-go record is in use until it
 // is acknowledged, so each event needs a new one. -reuse pools the records, which changes CPU

@@ -72,19 +72,18 @@ func (w *writer) write(ctx context.Context, n int) error {
 }
 
 // record makes a record of an event. The client uses it until it is acknowledged, so the next event
-// needs another record. With reuse the records are pooled, which is possible for users, but few do
-// it.
+// needs another record. With reuse the records are pooled, which users can do, but few users do.
 func (w *writer) record(e *task.Event) *kgo.Record {
 	if !w.reuse {
-		return &kgo.Record{Topic: w.topic, Key: e.Bytes.Subject, Value: e.Data, Headers: headers(nil, e)}
+		return &kgo.Record{Topic: w.topic, Key: e.Bytes.Subject, Value: e.Data, Headers: eventHeaders(nil, e)}
 	}
 	r := w.records.Get().(*kgo.Record)
-	*r = kgo.Record{Topic: w.topic, Key: e.Bytes.Subject, Value: e.Data, Headers: headers(r.Headers[:0], e)}
+	*r = kgo.Record{Topic: w.topic, Key: e.Bytes.Subject, Value: e.Data, Headers: eventHeaders(r.Headers[:0], e)}
 	return r
 }
 
-// headers returns an event's headers in the CloudEvents Kafka binding.
-func headers(dst []kgo.RecordHeader, e *task.Event) []kgo.RecordHeader {
+// eventHeaders returns an event's headers in the CloudEvents Kafka binding.
+func eventHeaders(dst []kgo.RecordHeader, e *task.Event) []kgo.RecordHeader {
 	if dst == nil {
 		dst = make([]kgo.RecordHeader, 0, 9)
 	}

@@ -3,8 +3,8 @@
 // time. There is one goroutine per core. Each gets the events of some partitions, so that the
 // events of a key stay in order.
 //
-// In its favour: it commits records before they are scored and written, so it may lose events where
-// ours may not; and it never has to swap a model.
+// In its favour: it commits records before they are scored and written, so it may lose events,
+// while our scorer may not. And it never has to swap a model.
 package main
 
 import (
@@ -30,7 +30,7 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	r, err := score(ctx, t)
+	r, err := runScore(ctx, t)
 	if err != nil {
 		return err
 	}

@@ -12,8 +12,8 @@ import (
 	"tidemill.dev/loadtest/internal/task"
 )
 
-// score warms up with the first events, then measures the task's number of events.
-func score(ctx context.Context, t task.Scoring) (task.Result, error) {
+// runScore warms up with the first events, then measures the task's number of events.
+func runScore(ctx context.Context, t task.Scoring) (task.Result, error) {
 	var r task.Result
 	shelf, err := openShelf(t)
 	if err != nil {
@@ -24,44 +24,44 @@ func score(ctx context.Context, t task.Scoring) (task.Result, error) {
 		CommitInterval: time.Second, StartOffset: kafka.FirstOffset})
 	writer := &kafka.Writer{Addr: kafka.TCP(t.Addr), Topic: t.Out, Balancer: &kafka.Hash{}, RequiredAcks: kafka.RequireAll,
 		BatchSize: 1000, BatchTimeout: 10 * time.Millisecond, Async: true}
-	w := &works{reader: reader, writer: writer, shelf: shelf, task: t}
+	w := &scorePool{reader: reader, writer: writer, shelf: shelf, task: t}
 	r, err = w.measure(ctx)
 	return r, errors.Join(err, writer.Close(), reader.Close())
 }
 
-// works is the reader, the writer and the models of the scoring goroutines.
-type works struct {
+// scorePool is the reader, the writer and the models of the scoring goroutines.
+type scorePool struct {
 	reader *kafka.Reader
 	writer *kafka.Writer
-	shelf  *shelf
+	shelf  *modelCache
 	task   task.Scoring
 }
 
-func (w *works) measure(ctx context.Context) (r task.Result, err error) {
-	if err := w.pump(ctx, w.task.Warm); err != nil {
+func (w *scorePool) measure(ctx context.Context) (r task.Result, err error) {
+	if err := w.scoreEvents(ctx, w.task.Warm); err != nil {
 		return r, err
 	}
 	var m task.Meter
 	if err := m.Start(w.task.Task); err != nil {
 		return r, err
 	}
-	if err := w.pump(ctx, w.task.Records); err != nil {
+	if err := w.scoreEvents(ctx, w.task.Records); err != nil {
 		return r, err
 	}
 	return m.Stop(w.task.Task)
 }
 
-// queued is the number of events that may wait for each goroutine.
-const queued = 256
+// queueSize is the number of events that may wait for each goroutine.
+const queueSize = 256
 
-// pump scores n events.
-func (w *works) pump(ctx context.Context, n int) error {
+// scoreEvents scores n events.
+func (w *scorePool) scoreEvents(ctx context.Context, n int) error {
 	queues := make([]chan kafka.Message, runtime.GOMAXPROCS(0))
 	failed := make([]error, len(queues))
 	var running sync.WaitGroup
 	for i := range queues {
-		queues[i] = make(chan kafka.Message, queued)
-		running.Go(func() { failed[i] = w.work(ctx, queues[i]) })
+		queues[i] = make(chan kafka.Message, queueSize)
+		running.Go(func() { failed[i] = w.runWorker(ctx, queues[i]) })
 	}
 	var err error
 	for range n {
@@ -78,8 +78,9 @@ func (w *works) pump(ctx context.Context, n int) error {
 	return errors.Join(append(failed, err)...)
 }
 
-// work goes on after an error, because otherwise the goroutine that feeds it would wait for ever.
-func (w *works) work(ctx context.Context, queue <-chan kafka.Message) (failed error) {
+// runWorker continues after an error, because otherwise the goroutine that feeds it would wait for
+// ever.
+func (w *scorePool) runWorker(ctx context.Context, queue <-chan kafka.Message) (failed error) {
 	var s scorer
 	for m := range queue {
 		if failed != nil {

@@ -39,7 +39,7 @@ func TestScore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var a answer
+	var a scoredData
 	if err := json.Unmarshal(e.Data(), &a); err != nil {
 		t.Fatal(err)
 	}

@@ -14,23 +14,23 @@ import (
 // scorer holds the tensors that one goroutine reuses.
 type scorer struct{ in, out []tensor.Tensor }
 
-// answer is the data of a scored event.
-type answer struct {
+// scoredData is the data of a scored event.
+type scoredData struct {
 	Label  string             `json:"label"`
 	Score  float32            `json:"score"`
 	Scores map[string]float32 `json:"scores"`
 }
 
-func (s *scorer) score(ctx context.Context, shelf *shelf, m *kafka.Message) (kafka.Message, error) {
+func (s *scorer) score(ctx context.Context, shelf *modelCache, m *kafka.Message) (kafka.Message, error) {
 	in, err := decode(ctx, m)
 	if err != nil {
 		return kafka.Message{}, err
 	}
-	model, err := shelf.find(in.Subject())
+	model, err := shelf.findModel(in.Subject())
 	if err != nil {
 		return kafka.Message{}, err
 	}
-	if err := s.fill(in.Data(), shelf.task.Input, model); err != nil {
+	if err := s.fillInput(in.Data(), shelf.task.Input, model); err != nil {
 		return kafka.Message{}, fmt.Errorf("event %s: %w", in.ID(), err)
 	}
 	if err := model.Run(s.in, s.out); err != nil {
@@ -39,8 +39,8 @@ func (s *scorer) score(ctx context.Context, shelf *shelf, m *kafka.Message) (kaf
 	return s.output(in, m, model)
 }
 
-// fill decodes the data and makes it the model's only input, a table of one row.
-func (s *scorer) fill(data []byte, member string, model *labelled) error {
+// fillInput decodes the data and makes it the model's only input, a table of one row.
+func (s *scorer) fillInput(data []byte, member string, model *labelledModel) error {
 	if s.in == nil {
 		s.in, s.out = make([]tensor.Tensor, 1), make([]tensor.Tensor, len(model.Outputs()))
 	}
@@ -63,16 +63,16 @@ func (s *scorer) fill(data []byte, member string, model *labelled) error {
 	return nil
 }
 
-func (s *scorer) output(in *event.Event, m *kafka.Message, model *labelled) (kafka.Message, error) {
+func (s *scorer) output(in *event.Event, m *kafka.Message, model *labelledModel) (kafka.Message, error) {
 	scores := s.out[0].Floats
-	a, best := answer{Scores: make(map[string]float32, len(scores))}, 0
+	a, best := scoredData{Scores: make(map[string]float32, len(scores))}, 0
 	for i, v := range scores {
-		a.Scores[model.label(i)] = v
+		a.Scores[model.className(i)] = v
 		if v > scores[best] {
 			best = i
 		}
 	}
-	a.Label, a.Score = model.label(best), scores[best]
+	a.Label, a.Score = model.className(best), scores[best]
 	out := event.New()
 	out.SetID(fmt.Sprintf("%s/%d/%d", m.Topic, m.Partition, m.Offset))
 	out.SetSource("/plain/scorer")

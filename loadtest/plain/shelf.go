@@ -22,21 +22,21 @@ type model interface {
 	Run(in, out []tensor.Tensor) error
 }
 
-// shelf has the models that have been loaded.
-type shelf struct {
+// modelCache has the models that have been loaded.
+type modelCache struct {
 	task    task.Scoring
 	runtime *ort.Runtime // nil for Go's engine
-	models  sync.Map     // models by subject, as *labelled
+	models  sync.Map     // models by subject, as *labelledModel
 }
 
-// labelled is a model and the names of its classes.
-type labelled struct {
+// labelledModel is a model and the names of its classes.
+type labelledModel struct {
 	model
 	labels []string
 }
 
-func openShelf(t task.Scoring) (*shelf, error) {
-	s := &shelf{task: t}
+func openShelf(t task.Scoring) (*modelCache, error) {
+	s := &modelCache{task: t}
 	if t.Engine != "onnxruntime" {
 		return s, nil
 	}
@@ -45,16 +45,16 @@ func openShelf(t task.Scoring) (*shelf, error) {
 	return s, err
 }
 
-// find returns a subject's model, and loads it the first time.
-func (s *shelf) find(subject string) (*labelled, error) {
+// findModel returns a subject's model, and loads it the first time.
+func (s *modelCache) findModel(subject string) (*labelledModel, error) {
 	if m, ok := s.models.Load(subject); ok {
-		return m.(*labelled), nil
+		return m.(*labelledModel), nil
 	}
 	data, err := os.ReadFile(filepath.Join(s.task.Models, subject+".onnx"))
 	if err != nil {
 		return nil, err
 	}
-	l := &labelled{}
+	l := &labelledModel{}
 	if s.runtime != nil {
 		l.model, err = s.runtime.Load(data)
 	} else {
@@ -70,7 +70,7 @@ func (s *shelf) find(subject string) (*labelled, error) {
 	return l, nil
 }
 
-// labelsOf reads a list in JSON, or one with commas.
+// labelsOf reads a list of labels in JSON or with commas.
 func labelsOf(text string) (all []string, err error) {
 	if strings.HasPrefix(text, "[") {
 		err = json.Unmarshal([]byte(text), &all)
@@ -79,8 +79,8 @@ func labelsOf(text string) (all []string, err error) {
 	return strings.Split(text, ","), nil
 }
 
-// label returns the name of a class.
-func (l *labelled) label(i int) string {
+// className returns the name of a class.
+func (l *labelledModel) className(i int) string {
 	if i < len(l.labels) {
 		return l.labels[i]
 	}

@@ -1,6 +1,6 @@
 // Command trainer is the trainer of the bench of runs. It is a process of a few milliseconds that
-// reports for which key it has begun, and when. It is small, because the bench measures the cost of
-// a run without its trainer.
+// reports its key and the time of its start. It is small, because the bench measures the cost of a
+// run without its trainer.
 package main
 
 import (

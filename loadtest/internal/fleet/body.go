@@ -15,8 +15,8 @@ const (
 	KindText   Kind = "text"   // {"text":"hello there"}
 )
 
-// bodies is the number of different data. Events use them in turn.
-const bodies = 1009
+// bodyCount is the number of different data. Events use them in turn.
+const bodyCount = 1009
 
 // Body is an event's data, as bytes and as the model's input.
 type Body struct {
@@ -27,23 +27,23 @@ type Body struct {
 
 // Bodies returns the data of the events. Event number i has number i modulo their count.
 func (f *Fleet) Bodies() []Body {
-	all := make([]Body, bodies)
+	all := make([]Body, bodyCount)
 	r := source(42)
 	for i := range all {
 		switch f.Kind {
 		case KindText:
 			all[i] = textBody(f.Texts[i%len(f.Texts)])
 		case KindDigits:
-			all[i] = tableBody(f.Network[0], func() float32 { return digit(r) })
+			all[i] = tableBody(f.Network[0], func() float32 { return drawCount(r) })
 		default:
-			all[i] = tableBody(f.Network[0], func() float32 { return r.unit() })
+			all[i] = tableBody(f.Network[0], func() float32 { return r.drawUnit() })
 		}
 	}
 	return all
 }
 
-// digit draws a count, mostly 0, because a message contains few of all words.
-func digit(r *random) float32 {
+// drawCount draws a count, mostly 0, because a message contains few of all words.
+func drawCount(r *randomSource) float32 {
 	if n := r.next() % 40; n < 10 {
 		return float32(n)
 	}

@@ -91,12 +91,12 @@ func softmax(x []float64) []float64 {
 	return x
 }
 
-// random is a splitmix64, which is fast, because millions of weights are drawn from it.
-type random struct{ state uint64 }
+// randomSource is a splitmix64, which is fast, because millions of weights are drawn from it.
+type randomSource struct{ state uint64 }
 
-func source(seed uint64) *random { return &random{state: seed*0x9e3779b97f4a7c15 + 1} }
+func source(seed uint64) *randomSource { return &randomSource{state: seed*0x9e3779b97f4a7c15 + 1} }
 
-func (r *random) next() uint64 {
+func (r *randomSource) next() uint64 {
 	r.state += 0x9e3779b97f4a7c15
 	z := r.state
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
@@ -104,21 +104,21 @@ func (r *random) next() uint64 {
 	return z ^ z>>31
 }
 
-// unit draws evenly from 0 to 1.
-func (r *random) unit() float32 { return float32(r.next()>>40) / (1 << 24) }
+// drawUnit draws evenly from 0 to 1.
+func (r *randomSource) drawUnit() float32 { return float32(r.next()>>40) / (1 << 24) }
 
-func (r *random) floats(n int, scale float32) []float32 {
+func (r *randomSource) floats(n int, scale float32) []float32 {
 	all := make([]float32, n)
 	for i := range all {
-		all[i] = (2*r.unit() - 1) * scale
+		all[i] = (2*r.drawUnit() - 1) * scale
 	}
 	return all
 }
 
-func (r *random) raw(n int, scale float32) []byte {
+func (r *randomSource) raw(n int, scale float32) []byte {
 	raw := make([]byte, 0, 4*n)
 	for range n {
-		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits((2*r.unit()-1)*scale))
+		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits((2*r.drawUnit()-1)*scale))
 	}
 	return raw
 }

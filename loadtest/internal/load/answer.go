@@ -9,8 +9,8 @@ import (
 	"strconv"
 )
 
-// answer is the part of an HTTP answer that the generator reads.
-type answer struct {
+// httpAnswer is the part of an HTTP answer that the generator reads.
+type httpAnswer struct {
 	status  int
 	length  int // length of the body; -1 if it is chunked
 	closing bool
@@ -30,8 +30,8 @@ func readAnswer(r *bufio.Reader) error {
 	return fmt.Errorf("the server answers %d (closes the connection: %t): %s", a.status, a.closing, said)
 }
 
-func readHead(r *bufio.Reader) (answer, error) {
-	var a answer
+func readHead(r *bufio.Reader) (httpAnswer, error) {
+	var a httpAnswer
 	line, err := readLine(r)
 	if err != nil {
 		return a, err
@@ -53,7 +53,7 @@ func readHead(r *bufio.Reader) (answer, error) {
 	}
 }
 
-func (a *answer) header(line []byte) (err error) {
+func (a *httpAnswer) header(line []byte) (err error) {
 	name, value, _ := bytes.Cut(line, []byte(":"))
 	value = bytes.TrimSpace(value)
 	switch {
@@ -69,7 +69,7 @@ func (a *answer) header(line []byte) (err error) {
 
 // skipBody reads the body, so that the next answer begins at the reader's position. Stored events
 // are counted on the stream, not here.
-func (a *answer) skipBody(r *bufio.Reader) error {
+func (a *httpAnswer) skipBody(r *bufio.Reader) error {
 	if a.length >= 0 {
 		_, err := r.Discard(a.length)
 		return err

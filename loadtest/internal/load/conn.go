@@ -10,9 +10,9 @@ import (
 	"tidemill.dev/loadtest/internal/task"
 )
 
-// variants is the number of different requests that a connection sends in turn. Their keys differ,
-// so that events spread over the partitions.
-const variants = 16
+// requestVariants is the number of different requests that a connection sends in turn. Their keys
+// differ, so that events spread over the partitions.
+const requestVariants = 16
 
 // conn is one keep-alive connection with at most one request under way. It has its own requests, so
 // that connections share nothing.
@@ -35,11 +35,11 @@ func dial(ctx context.Context, t Task, number int, events []task.Event) (*conn, 
 	c := &conn{Conn: to, answers: bufio.NewReaderSize(to, 64<<10), next: uint64(number) << 40}
 	if t.Batch > 0 {
 		at := number * t.Batch % (len(events) - t.Batch + 1)
-		c.requests = []*request{batch(t, events[at:at+t.Batch])}
+		c.requests = []*request{batchRequest(t, events[at:at+t.Batch])}
 		return c, nil
 	}
-	for i := range variants {
-		c.requests = append(c.requests, single(t, &events[(number*variants+i)%len(events)]))
+	for i := range requestVariants {
+		c.requests = append(c.requests, singleRequest(t, &events[(number*requestVariants+i)%len(events)]))
 	}
 	return c, nil
 }
@@ -47,7 +47,7 @@ func dial(ctx context.Context, t Task, number int, events []task.Event) (*conn, 
 // post sends the next request and waits for its answer.
 func (c *conn) post() error {
 	r := c.requests[c.sent%len(c.requests)]
-	r.number(c.next)
+	r.setIDs(c.next)
 	if _, err := c.Write(r.bytes); err != nil {
 		return err
 	}
@@ -59,9 +59,9 @@ func (c *conn) post() error {
 	return nil
 }
 
-// saturate posts one request after another. It posts at least one, because an empty result has no
-// figures.
-func (c *conn) saturate(until time.Time) error {
+// postNonStop posts one request after another. It posts at least one, because an empty result has
+// no figures.
+func (c *conn) postNonStop(until time.Time) error {
 	for began := time.Now(); ; began = time.Now() {
 		if err := c.post(); err != nil {
 			return err

@@ -11,8 +11,8 @@ import (
 	"tidemill.dev/loadtest/internal/task"
 )
 
-// grace is the extra time of a run, so that a server that hangs ends the measurement.
-const grace = 30 * time.Second
+// extraTime is the extra time of a run, so that a server that hangs ends the measurement.
+const extraTime = 30 * time.Second
 
 // Generator is a set of open connections to one server.
 type Generator struct {
@@ -31,7 +31,7 @@ func Open(ctx context.Context, t Task) (*Generator, error) {
 		}
 		g.conns = append(g.conns, c)
 	}
-	if err := g.post(ctx, t.Warm); err != nil {
+	if err := g.postAll(ctx, t.Warm); err != nil {
 		return nil, errors.Join(fmt.Errorf("warm up: %w", err), g.Close())
 	}
 	for _, c := range g.conns {
@@ -55,7 +55,7 @@ func (g *Generator) Measure(ctx context.Context) (Result, error) {
 	if err := m.Start(task.Task{}); err != nil {
 		return Result{}, err
 	}
-	if err := g.post(ctx, g.task.Last); err != nil {
+	if err := g.postAll(ctx, g.task.Last); err != nil {
 		return Result{}, err
 	}
 	spent, err := m.Stop(task.Task{})
@@ -76,14 +76,14 @@ func (g *Generator) Measure(ctx context.Context) (Result, error) {
 	return r, nil
 }
 
-// post lets all connections post for a while. The first error ends all.
-func (g *Generator) post(ctx context.Context, last time.Duration) error {
+// postAll lets all connections post for a while. The first error ends all.
+func (g *Generator) postAll(ctx context.Context, last time.Duration) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	begun := time.Now()
 	var all sync.WaitGroup
 	for i, c := range g.conns {
-		if err := c.SetDeadline(begun.Add(last + grace)); err != nil {
+		if err := c.SetDeadline(begun.Add(last + extraTime)); err != nil {
 			return err
 		}
 		cut := context.AfterFunc(ctx, func() { _ = c.SetDeadline(begun) })
@@ -100,7 +100,7 @@ func (g *Generator) post(ctx context.Context, last time.Duration) error {
 
 func (g *Generator) one(number int, c *conn, begun, until time.Time) error {
 	if g.task.Rate == 0 {
-		return c.saturate(until)
+		return c.postNonStop(until)
 	}
 	every := time.Duration(float64(time.Second) / g.task.Rate)
 	first := begun.Add(time.Duration(number) * every)

@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// counting is a server that counts the ids that it gets.
-type counting struct {
+// countingServer is a server that counts the ids that it gets.
+type countingServer struct {
 	mu  sync.Mutex
 	ids map[string]int
 }
 
-func (c *counting) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (c *countingServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		w.WriteHeader(http.StatusBadRequest)
@@ -39,7 +39,7 @@ func TestEveryEventIsCountedAndHasItsOwnID(t *testing.T) {
 		"batches":   {Connections: 2, Batch: 10},
 		"paced":     {Connections: 4, Rate: 2000},
 	} {
-		c := &counting{ids: map[string]int{}}
+		c := &countingServer{ids: map[string]int{}}
 		s := httptest.NewServer(c)
 		defer s.Close()
 		task.Addr, task.Path, task.Run = s.Listener.Addr().String(), "/events", "r"

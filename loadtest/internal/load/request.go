@@ -16,8 +16,8 @@ type request struct {
 	ids   []int // positions of the events' digits
 }
 
-// number gives the events their ids, beginning with first.
-func (r *request) number(first uint64) {
+// setIDs gives the events their ids, beginning with first.
+func (r *request) setIDs(first uint64) {
 	for i, at := range r.ids {
 		n := first + uint64(i)
 		for d := idDigits - 1; d >= 0; d-- {
@@ -34,9 +34,9 @@ func (r *request) holdID(run string) {
 	r.bytes = append(r.bytes, "0000000000000000"...)
 }
 
-// single returns a request with one event in binary mode, with header names as Go's clients write
-// them.
-func single(t Task, e *task.Event) *request {
+// singleRequest returns a request with one event in binary mode, with header names as Go's clients
+// write them.
+func singleRequest(t Task, e *task.Event) *request {
 	r := &request{bytes: head(t, e.ContentType, len(e.Data))}
 	r.bytes = append(r.bytes, "Ce-Specversion: 1.0\r\nCe-Id: "...)
 	r.holdID(t.Run)
@@ -46,8 +46,8 @@ func single(t Task, e *task.Event) *request {
 	return r
 }
 
-// batch returns a request with many events.
-func batch(t Task, events []task.Event) *request {
+// batchRequest returns a request with many events.
+func batchRequest(t Task, events []task.Event) *request {
 	body := &request{}
 	for i := range events {
 		body.bytes = append(body.bytes, "[,"[min(i, 1)])

@@ -13,8 +13,8 @@ import (
 	"tidemill.dev/loadtest/internal/task"
 )
 
-// parsed returns the request as a server parses it.
-func parsed(t *testing.T, r *request) (*http.Request, []byte) {
+// parseRequest returns the request as a server parses it.
+func parseRequest(t *testing.T, r *request) (*http.Request, []byte) {
 	t.Helper()
 	got, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(r.bytes)))
 	if err != nil {
@@ -29,10 +29,10 @@ func parsed(t *testing.T, r *request) (*http.Request, []byte) {
 
 func TestSingleIsAnEventInBinaryMode(t *testing.T) {
 	e := &task.Events()[7]
-	r := single(Task{Path: "/events", Addr: "host:1", Run: "run-"}, e)
+	r := singleRequest(Task{Path: "/events", Addr: "host:1", Run: "run-"}, e)
 	for n, id := range map[uint64]string{0: "run-0000000000000000", 1<<40 | 0xabc: "run-0000010000000abc"} {
-		r.number(n)
-		got, body := parsed(t, r)
+		r.setIDs(n)
+		got, body := parseRequest(t, r)
 		if got.Header.Get("Ce-Id") != id || got.Header.Get("Ce-Subject") != e.Subject || got.Host != "host:1" || got.URL.Path != "/events" {
 			t.Errorf("%+v", got)
 		}
@@ -44,9 +44,9 @@ func TestSingleIsAnEventInBinaryMode(t *testing.T) {
 
 func TestBatchIsEventsInJSON(t *testing.T) {
 	events := task.Events()[:3]
-	r := batch(Task{Path: "/events", Run: "run-"}, events)
-	r.number(15)
-	got, body := parsed(t, r)
+	r := batchRequest(Task{Path: "/events", Run: "run-"}, events)
+	r.setIDs(15)
+	got, body := parseRequest(t, r)
 	if got.Header.Get("Content-Type") != "application/cloudevents-batch+json" {
 		t.Errorf("%+v", got)
 	}

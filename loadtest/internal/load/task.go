@@ -1,7 +1,8 @@
 // Package load is the load generator of the gateway's measurement. It posts events over keep-alive
 // connections, checks every answer and measures its time. The generator and the server share a
-// machine, so an expensive generator would hide the server's cost: net/http's client alone costs as
-// much as its server. Therefore requests are built beforehand and answers are parsed by hand.
+// machine, so an expensive generator would hide the server's cost. For example, net/http's client
+// costs as much as net/http's server. Therefore requests are built beforehand and answers are
+// parsed by hand.
 package load
 
 import (
@@ -17,7 +18,7 @@ type Task struct {
 	Path        string // path of the requests
 	Connections int
 	Batch       int     // number of events in a structured request; 0 is one event in binary mode
-	Rate        float64 // requests per second; 0 is as many as are answered
+	Rate        float64 // requests per second; 0 for no limit
 	Warm        time.Duration
 	Last        time.Duration // duration of the measurement after the warm-up
 	Run         string        // prefix of every event's id, unique among runs
@@ -33,8 +34,8 @@ type Result struct {
 
 	// Times until the answer.
 	P50, P99, Max time.Duration
-	// Late is the 99th percentile of how late the machine woke an idle connection. It is not part
-	// of the times above.
+	// Late is the 99th percentile of the delay with which the machine resumed an idle connection.
+	// This delay is not part of the times above.
 	Late time.Duration
 }
 

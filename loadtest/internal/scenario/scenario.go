@@ -20,7 +20,7 @@ type Measure string
 // The measures.
 const (
 	Throughput Measure = "throughput" // a full stream at full speed, next to its ceiling
-	Swap       Measure = "swap"       // the same while champions change
+	Swap       Measure = "swap"       // throughput while champions change
 	Latency    Measure = "latency"    // scoring at a fixed rate
 	Cache      Measure = "cache"      // more models than memory has room for
 )

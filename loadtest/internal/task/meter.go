@@ -21,7 +21,7 @@ type Meter struct {
 }
 
 // Start begins to measure. It first collects the warm-up's garbage, so that no client pays for
-// another's.
+// another client's garbage.
 func (m *Meter) Start(t Task) error {
 	runtime.GC()
 	if t.Profile != "" {

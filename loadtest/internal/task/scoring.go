@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Scoring is the work of a scorer of another kind than ours. It reads Topic and writes Out.
+// Scoring is the work of a scorer that is not ours. The scorer reads Topic and writes Out.
 type Scoring struct {
 	Task
 	Models string // folder with the file <subject>.onnx for each subject

@@ -31,7 +31,7 @@ type Task struct {
 	Profile string        `json:",omitempty"` // folder for pprof files
 }
 
-// Bounds for both clients, so that neither wins by a larger buffer or a longer wait.
+// Limits for both clients, so that neither client wins by a larger buffer or a longer wait.
 const (
 	Compression   = "none"
 	BatchBytes    = 1_000_000
@@ -39,8 +39,8 @@ const (
 	CommitEvery   = 200 * time.Millisecond
 )
 
-// Sizes of franz-go's fetches. They are the best of those that were tried: with our sizes, 2 MiB
-// and 1 MiB per partition, it takes one and a half times the CPU. Our client has fixed sizes.
+// Sizes of franz-go's fetches. They are the best of the tried sizes: with our sizes, 2 MiB and 1
+// MiB per partition, franz-go takes 1.5 times the CPU. Our client has fixed sizes.
 const (
 	FetchBytes     = 50 << 20
 	PartitionBytes = 4 << 20
@@ -56,7 +56,7 @@ type Result struct {
 	Bytes   uint64 // allocated bytes
 	Sum     uint64 // checksum of the records, so that reading them cannot be optimised away
 
-	// Memory of a process that was asked to weigh itself.
+	// Memory of the process, if its parent asked for it.
 	Heap     uint64 `json:",omitempty"` // live bytes
 	Resident uint64 `json:",omitempty"` // resident bytes; 0 if the system does not report them
 }

@@ -12,11 +12,11 @@ func Weigh() Result {
 	debug.FreeOSMemory() // collects garbage first
 	var now runtime.MemStats
 	runtime.ReadMemStats(&now)
-	return Result{Heap: now.HeapAlloc, Resident: resident()}
+	return Result{Heap: now.HeapAlloc, Resident: residentMemory()}
 }
 
-// resident reads the resident memory from /proc/self/statm.
-func resident() uint64 {
+// residentMemory reads the resident memory from /proc/self/statm.
+func residentMemory() uint64 {
 	text, err := os.ReadFile("/proc/self/statm")
 	var size, pages uint64
 	if _, bad := fmt.Sscan(string(text), &size, &pages); err != nil || bad != nil {
