@@ -30,7 +30,7 @@ func (l *Ledger) Append(ctx context.Context, v *broker.View) (broker.Position, *
 	}
 	member := tidemill.RunKey(recipe, v.Subject)
 	v.Key = []byte(member)
-	at, m, err := appended[fold.Making](ctx, l, v, place{hashMakings, member})
+	at, m, err := appendFact[fold.Making](ctx, l, v, place{hashMakings, member})
 	if m != nil && m.Next == 0 {
 		m.Recipe, m.Key = recipe, v.Subject
 	}
@@ -48,22 +48,22 @@ func (l *Ledger) AppendModel(ctx context.Context, v *broker.View) (broker.Positi
 		return broker.Position{}, nil, fmt.Errorf("append fact %s: its model's name %q: %w", v.ID, name, err)
 	}
 	v.Key = []byte(tidemill.ModelKey(name))
-	at, m, err := appended[fold.Model](ctx, l, v, place{hashModels, name})
+	at, m, err := appendFact[fold.Model](ctx, l, v, place{hashModels, name})
 	if m != nil {
 		m.Name = name
 	}
 	return at, m, err
 }
 
-// appended publishes a fact and waits until it has been folded in.
-func appended[T any](ctx context.Context, l *Ledger, v *broker.View, of place) (broker.Position, *T, error) {
+// appendFact publishes a fact and waits until it has been folded in.
+func appendFact[T any](ctx context.Context, l *Ledger, v *broker.View, of place) (broker.Position, *T, error) {
 	receipt, err := l.o.Producer.Publish(ctx, tidemill.StreamFacts, v)
 	if err != nil {
 		return broker.Position{}, nil, fmt.Errorf("append fact %s: %w", v.ID, err)
 	}
 	at, placed := receipt.Position(), receipt.Offset >= 0
 	if !placed {
-		if at, err = l.end(ctx, at); err != nil {
+		if at, err = l.lastOffset(ctx, at); err != nil {
 			return at, nil, &AppendedError{at, err}
 		}
 	}
@@ -71,7 +71,7 @@ func appended[T any](ctx context.Context, l *Ledger, v *broker.View, of place) (
 	if w != nil && placed {
 		l.offer(v, at)
 	}
-	state, err = l.outcome(ctx, w, state, at, of)
+	state, err = l.awaitOutcome(ctx, w, state, at, of)
 	if err != nil {
 		return at, nil, &AppendedError{at, err}
 	}
@@ -85,17 +85,17 @@ func appended[T any](ctx context.Context, l *Ledger, v *broker.View, of place) (
 	return at, m, nil
 }
 
-// end returns the offset before the end of the partition, as the position of a fact that
+// lastOffset returns the offset before the end of the partition, as the position of a fact that
 // Kafka has stored without reporting its offset.
-func (l *Ledger) end(ctx context.Context, at broker.Position) (broker.Position, error) {
+func (l *Ledger) lastOffset(ctx context.Context, at broker.Position) (broker.Position, error) {
 	ends, err := l.ends(ctx)
 	at.Offset = ends[at.Partition] - 1
 	return at, err
 }
 
-// outcome waits until a fact has been folded in, if there is a waiter for it. It returns the
+// awaitOutcome waits until a fact has been folded in, if there is a waiter for it. It returns the
 // state of the fact's making or model; nil if there is none.
-func (l *Ledger) outcome(ctx context.Context, w *waiter, state []byte, at broker.Position, of place) ([]byte, error) {
+func (l *Ledger) awaitOutcome(ctx context.Context, w *waiter, state []byte, at broker.Position, of place) ([]byte, error) {
 	if w != nil {
 		select {
 		case <-w.done:
@@ -108,14 +108,14 @@ func (l *Ledger) outcome(ctx context.Context, w *waiter, state []byte, at broker
 		state = w.state
 	}
 	if state == nil {
-		return l.folded(ctx, at, of)
+		return l.readFolded(ctx, at, of)
 	}
 	return state, nil
 }
 
-// folded reads the state from Redis, because another process has folded the fact in. If
+// readFolded reads the state from Redis, because another process has folded the fact in. If
 // Redis has forgotten it since, folded waits until Redis has it again.
-func (l *Ledger) folded(ctx context.Context, at broker.Position, of place) ([]byte, error) {
+func (l *Ledger) readFolded(ctx context.Context, at broker.Position, of place) ([]byte, error) {
 	for {
 		changed := l.progress.changes()
 		next, state, err := readState(ctx, l.o.Redis, l.prefix, at.Partition, of)
@@ -196,7 +196,7 @@ func (l *Ledger) takeOwn(b *batch) {
 			continue
 		}
 		if p == nil {
-			p = &part{partition: f.Partition, from: next}
+			p = &batchPart{partition: f.Partition, from: next}
 			b.parts[f.Partition] = p
 		}
 		p.facts, p.next = append(p.facts, f), f.Offset+1
@@ -233,7 +233,7 @@ func (l *Ledger) limitPartitions(c *broker.Consumer) *partitionLimit {
 		return v
 	}
 	l.kept, l.far = keptFar, ends
-	for _, partition := range from(rand.Int(), slices.Sorted(maps.Keys(ends))) {
+	for _, partition := range rotate(rand.Int(), slices.Sorted(maps.Keys(ends))) {
 		if len(v.active) < mostLanes {
 			v.active[partition] = true
 			continue
@@ -244,9 +244,9 @@ func (l *Ledger) limitPartitions(c *broker.Consumer) *partitionLimit {
 	return v
 }
 
-// from rotates a list. Several processes may find Redis empty at the same time. Each begins
+// rotate rotates a list. Several processes may find Redis empty at the same time. Each begins
 // with other partitions, so that they do not all fold the same facts.
-func from(place int, all []int32) []int32 {
+func rotate(place int, all []int32) []int32 {
 	at := place % max(len(all), 1)
 	return slices.Concat(all[at:], all[:at])
 }

@@ -62,14 +62,14 @@ func (l *Ledger) applyLane(ctx context.Context, b *batch) error {
 		for _, p := range parts { // their caches were changed, but Redis was not
 			l.cache(p.partition).clear()
 		}
-		if !errors.Is(err, errAhead) || b.lacks(parts, l.upTo) {
+		if !errors.Is(err, errAhead) || b.hasGap(parts, l.upTo) {
 			return err
 		}
 	}
 }
 
 // applyOnce folds some facts, and writes the changes that are due.
-func (l *Ledger) applyOnce(ctx context.Context, parts []*part) error {
+func (l *Ledger) applyOnce(ctx context.Context, parts []*batchPart) error {
 	began := time.Now()
 	if err := l.load(ctx, parts); err != nil {
 		return err
@@ -78,7 +78,7 @@ func (l *Ledger) applyOnce(ctx context.Context, parts []*part) error {
 	for _, p := range parts {
 		u := l.cache(p.partition).unwritten
 		u.fold(p)
-		if end, far := l.far[p.partition]; u.due(end, far, l.o.rows) {
+		if end, far := l.far[p.partition]; u.isDue(end, far, l.o.rows) {
 			due = append(due, u)
 		}
 	}
@@ -101,12 +101,12 @@ func (l *Ledger) write(ctx context.Context, due []*unwritten) error {
 		}
 		facts += u.facts
 	}
-	at, err := scriptApply.Run(ctx, l.client, []string{l.key("at")}, l.arguments(all)...).StringSlice()
+	at, err := scriptApply.Run(ctx, l.client, []string{l.key("at")}, l.scriptArguments(all)...).StringSlice()
 	if err != nil {
 		return fmt.Errorf("write %d facts to redis: %w", facts, err)
 	}
 	if len(at) > 0 {
-		return l.moved(partitionsOf(due), at)
+		return l.checkOffsets(partitionsOf(due), at)
 	}
 	steps := make([]step, len(all))
 	for i, c := range all {
@@ -126,9 +126,9 @@ func partitionsOf(all []*unwritten) []int32 {
 	return partitions
 }
 
-// moved handles offsets of Redis that differ from the expected ones. The error is errForgotten
+// checkOffsets handles offsets of Redis that differ from the expected ones. The error is errForgotten
 // if one is lower, and errAhead if another process was faster.
-func (l *Ledger) moved(partitions []int32, at []string) error {
+func (l *Ledger) checkOffsets(partitions []int32, at []string) error {
 	var steps []step
 	for i, partition := range partitions {
 		next, err := strconv.ParseInt(at[i], 10, 64)
@@ -165,13 +165,13 @@ func (l *Ledger) upTo(partition int32) int64 {
 	return l.progress.reached(partition)
 }
 
-// arguments returns the arguments of the script, section by section.
-func (l *Ledger) arguments(all []*changes) []any {
+// scriptArguments returns the arguments of the script, section by section.
+func (l *Ledger) scriptArguments(all []*changes) []any {
 	args := []any{l.prefix, len(all)}
 	for _, c := range all {
 		args = append(args, c.partition, c.from, c.next)
 	}
-	args = hashes(args, all)
+	args = appendHashes(args, all)
 	args = section(args, all, 3, (*changes).runs)
 	args = section(args, all, 2, func(c *changes) []string { return c.live })
 	args = section(args, all, 3, func(c *changes) []string { return c.pending })
@@ -179,9 +179,9 @@ func (l *Ledger) arguments(all []*changes) []any {
 	return section(args, all, 3, func(c *changes) []string { return c.made })
 }
 
-// hashes appends the fields that the script writes unchanged: the number of hashes, then
+// appendHashes appends the fields that the script writes unchanged: the number of hashes, then
 // the name and the section of each.
-func hashes(args []any, all []*changes) []any {
+func appendHashes(args []any, all []*changes) []any {
 	rows := map[string][]any{}
 	for _, c := range all {
 		for at, whole := range c.states {

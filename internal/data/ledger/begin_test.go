@@ -41,14 +41,14 @@ func TestWhoBeginsAmidFactsForgetsNothing(t *testing.T) {
 	w := newWorld(t, 1)
 	first := w.open()
 	var s script
-	v, _ := s.ask("intent", "bot-1", "1", nil)
+	v, _ := s.runRequest("intent", "bot-1", "1", nil)
 	_, _, err := first.Append(t.Context(), v)
 	must(t, err)
 	must(t, w.redis.HSet(t.Context(), w.prefix()+"told", "mark", "is there").Err())
 
 	o := w.options()
 	look := &firstLook{come: func() {
-		v, _ := s.ask("intent", "bot-2", "2", nil)
+		v, _ := s.runRequest("intent", "bot-2", "2", nil)
 		_, _, err := first.Append(t.Context(), v)
 		if err != nil {
 			t.Error(err)

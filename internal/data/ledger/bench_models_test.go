@@ -42,7 +42,7 @@ func benchModels(b *testing.B, w *world) {
 	b.Logf("%d facts of %d models and their runs, refilled in %s: %.0f facts/s; %d MB of heap, the ledger's and Redis's",
 		facts, n.models, took.Round(time.Millisecond), float64(facts)/took.Seconds(), heap>>20)
 	n.check(l, nights)
-	n.looks(b, l)
+	n.measureQueries(b, l)
 	for b.Loop() {
 		_, err := l.Models(b.Context(), ledger.ModelQuery{})
 		must(b, err)
@@ -71,7 +71,7 @@ type nightly struct {
 
 func (n *nightly) night(night int) {
 	seen := n.publish(n.models, func(i int) (v *broker.View) {
-		v, n.runs[i] = n.ask("intent", fmt.Sprint("bot-", i), fmt.Sprint("tick-", night, "-", i), nil)
+		v, n.runs[i] = n.runRequest("intent", fmt.Sprint("bot-", i), fmt.Sprint("tick-", night, "-", i), nil)
 		return v
 	})
 	n.publish(5*n.models, func(at int) *broker.View { return n.fact(night, at/5, at%5, seen[at/5]) })
@@ -141,8 +141,8 @@ func (n *nightly) check(l *ledger.Ledger, nights int) {
 	n.t.Logf("a model's state is %d bytes, a version's %d", len(asText(n.t, m)), len(asText(n.t, versions[0])))
 }
 
-// looks measures requests of an operator, while a model changes from time to time.
-func (n *nightly) looks(b *testing.B, l *ledger.Ledger) {
+// measureQueries measures requests of an operator, while a model changes from time to time.
+func (n *nightly) measureQueries(b *testing.B, l *ledger.Ledger) {
 	r := rand.New(rand.NewPCG(1, 1))
 	name := func() string { return fmt.Sprint("intent/bot-", r.IntN(n.models)) }
 	page, err := l.Models(b.Context(), ledger.ModelQuery{Limit: n.models / 2})

@@ -22,14 +22,14 @@ func BenchmarkAppend(b *testing.B) {
 	l := w.open()
 	b.Run("publish", func(b *testing.B) {
 		for i := 0; b.Loop(); i++ {
-			v, _ := s.ask("intent", fmt.Sprint("p", i), "c", nil)
+			v, _ := s.runRequest("intent", fmt.Sprint("p", i), "c", nil)
 			_, err := w.produce.Publish(b.Context(), tidemill.StreamFacts, v)
 			must(b, err)
 		}
 	})
 	b.Run("append", func(b *testing.B) {
 		for i := 0; b.Loop(); i++ {
-			v, _ := s.ask("intent", fmt.Sprint("a", i), "c", nil)
+			v, _ := s.runRequest("intent", fmt.Sprint("a", i), "c", nil)
 			_, _, err := l.Append(b.Context(), v)
 			must(b, err)
 		}
@@ -60,7 +60,7 @@ func runsAtOnce(b *testing.B, w *world, workers int) {
 }
 
 func (w *world) whole(l *ledger.Ledger, s *script, key string) {
-	v, _ := s.ask("intent", key, "c", nil)
+	v, _ := s.runRequest("intent", key, "c", nil)
 	_, m, err := l.Append(w.t.Context(), v)
 	if err == nil {
 		_, m, err = l.Append(w.t.Context(), s.start(m.Waiting, "gpu"))
@@ -83,7 +83,7 @@ func BenchmarkClaim(b *testing.B) {
 func claims(b *testing.B, w *world, waiting int) {
 	s := &script{}
 	w.publish(waiting, func(i int) *broker.View {
-		v, _ := s.ask("intent", fmt.Sprint("bot-", i), "c", nil)
+		v, _ := s.runRequest("intent", fmt.Sprint("bot-", i), "c", nil)
 		return v
 	})
 	l := w.openWith(w.options())
@@ -160,7 +160,7 @@ func (w *world) history(s *script, facts int) {
 	for round := 0; round*3*keys < facts; round++ {
 		runs := make([]string, keys)
 		seen := w.publish(keys, func(i int) (v *broker.View) {
-			v, runs[i] = s.ask("intent", fmt.Sprint("bot-", i), fmt.Sprint("cause-", round), nil)
+			v, runs[i] = s.runRequest("intent", fmt.Sprint("bot-", i), fmt.Sprint("cause-", round), nil)
 			return v
 		})
 		w.publish(2*keys, func(n int) *broker.View {

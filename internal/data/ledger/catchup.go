@@ -14,8 +14,8 @@ import (
 	"tidemill.dev/internal/data/ledger/fold"
 )
 
-// applied reads from Redis the next offset of each partition.
-func (l *Ledger) applied(ctx context.Context) (map[int32]int64, error) {
+// readOffsets reads from Redis the next offset of each partition.
+func (l *Ledger) readOffsets(ctx context.Context) (map[int32]int64, error) {
 	fields, err := l.client.HGetAll(ctx, l.key("at")).Result()
 	if err != nil {
 		return nil, fmt.Errorf("ask redis how far it is: %w", err)
@@ -65,10 +65,10 @@ func (l *Ledger) catchUp(ctx context.Context, c *broker.Consumer) (ready bool, e
 // passMarkers advances the offsets past records that are not facts. If the last records of
 // a partition are markers of transactions, the consumer reads them but delivers nothing.
 func (l *Ledger) passMarkers(ctx context.Context, c *broker.Consumer, ends map[int32]int64) error {
-	b := &batch{parts: map[int32]*part{}}
+	b := &batch{parts: map[int32]*batchPart{}}
 	for _, at := range c.Positions() {
 		if folded := l.upTo(at.Partition); folded < ends[at.Partition] && folded < at.Offset {
-			b.parts[at.Partition] = &part{partition: at.Partition, from: folded, next: at.Offset}
+			b.parts[at.Partition] = &batchPart{partition: at.Partition, from: folded, next: at.Offset}
 		}
 	}
 	return l.apply(ctx, b)
@@ -81,15 +81,15 @@ func (l *Ledger) check(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("ask redis how far it is: %w", err)
 	}
-	if !holds(fields, sum) {
+	if !isCurrent(fields, sum) {
 		return errForgotten
 	}
 	return nil
 }
 
-// holds reports whether Redis has caught up and has all facts that this process knows of.
+// isCurrent reports whether Redis has caught up and has all facts that this process knows of.
 // The fields are sum and ready.
-func holds(fields []any, known int64) bool {
+func isCurrent(fields []any, known int64) bool {
 	text, _ := fields[0].(string)
 	sum, _ := strconv.ParseInt(text, 10, 64)
 	return fields[1] != nil && sum >= known
@@ -109,14 +109,14 @@ func (l *Ledger) forget(ctx context.Context, ends map[int32]int64) error {
 
 // batch is a set of facts that are folded together.
 type batch struct {
-	parts      map[int32]*part
+	parts      map[int32]*batchPart
 	deliveries []*broker.Delivery
 	facts      int
 	bytes      int
 }
 
-// part is a batch's share of one partition.
-type part struct {
+// batchPart is a batch's share of one partition.
+type batchPart struct {
 	partition int32
 	from      int64 // offset up to which all facts have been folded
 	next      int64
@@ -136,9 +136,9 @@ func (b *batch) deal() []*batch {
 		return []*batch{b}
 	}
 	for i := range lanes {
-		lanes[i] = &batch{parts: map[int32]*part{}}
+		lanes[i] = &batch{parts: map[int32]*batchPart{}}
 	}
-	large := slices.SortedFunc(maps.Values(b.parts), func(a, b *part) int { return len(b.facts) - len(a.facts) })
+	large := slices.SortedFunc(maps.Values(b.parts), func(a, b *batchPart) int { return len(b.facts) - len(a.facts) })
 	for _, p := range large {
 		least := slices.MinFunc(lanes, func(a, b *batch) int { return a.facts - b.facts })
 		least.parts[p.partition] = p
@@ -149,8 +149,8 @@ func (b *batch) deal() []*batch {
 
 // cut returns some of the facts, with the next offset of each of their partitions. It leaves
 // out facts that have been folded.
-func (b *batch) cut(atOnce int, folded func(int32) int64) []*part {
-	var parts []*part
+func (b *batch) cut(atOnce int, folded func(int32) int64) []*batchPart {
+	var parts []*batchPart
 	for partition, p := range b.parts {
 		from := folded(partition)
 		p.from = max(p.from, from)
@@ -164,28 +164,28 @@ func (b *batch) cut(atOnce int, folded func(int32) int64) []*part {
 		if atOnce <= 0 && len(parts) > 0 {
 			continue
 		}
-		some := &part{partition: partition, from: from, next: p.next, facts: p.facts}
+		some := &batchPart{partition: partition, from: from, next: p.next, facts: p.facts}
 		if n := max(atOnce, 1); len(p.facts) > n {
 			some.facts, some.next = p.facts[:n], p.facts[n].Offset
 		}
 		atOnce -= len(some.facts)
 		parts = append(parts, some)
 	}
-	slices.SortFunc(parts, func(a, b *part) int { return int(a.partition - b.partition) })
+	slices.SortFunc(parts, func(a, b *batchPart) int { return int(a.partition - b.partition) })
 	return parts
 }
 
-// lacks reports whether the batch misses facts that come directly after the folded facts of
+// hasGap reports whether the batch misses facts that come directly after the folded facts of
 // some partition.
-func (b *batch) lacks(parts []*part, folded func(int32) int64) bool {
-	return slices.ContainsFunc(parts, func(p *part) bool {
+func (b *batch) hasGap(parts []*batchPart, folded func(int32) int64) bool {
+	return slices.ContainsFunc(parts, func(p *batchPart) bool {
 		of := b.parts[p.partition]
 		return of != nil && folded(p.partition) < of.from
 	})
 }
 
-// done releases the memory of the deliveries.
-func (b *batch) done() {
+// release releases the memory of the deliveries.
+func (b *batch) release() {
 	for _, d := range b.deliveries {
 		d.Done()
 	}
@@ -202,15 +202,15 @@ func (l *Ledger) gather(ctx context.Context, c *broker.Consumer, limit time.Dura
 
 // poll waits for facts from the consumer, or for an own fact.
 func (l *Ledger) poll(ctx context.Context, c *broker.Consumer, limit time.Duration) (*batch, error) {
-	b := &batch{parts: map[int32]*part{}}
-	wait, cancel := l.recheck.within(ctx, limit)
+	b := &batch{parts: map[int32]*batchPart{}}
+	wait, cancel := l.recheck.withTimeout(ctx, limit)
 	if l.ownFacts.any() {
 		cancel()
 	}
 	d, err := c.Poll(wait)
 	cancel()
 	for ; err == nil; d, err = c.Poll(wait) { // wait is cancelled, so this does not wait
-		l.take(b, d)
+		l.addDelivery(b, d)
 		if b.facts >= batchFacts || b.bytes >= batchBytes {
 			return b, nil
 		}
@@ -224,8 +224,8 @@ func (l *Ledger) poll(ctx context.Context, c *broker.Consumer, limit time.Durati
 	return b, err
 }
 
-// take adds the facts of a delivery to a batch, without those that are applied already.
-func (l *Ledger) take(b *batch, d *broker.Delivery) {
+// addDelivery adds the facts of a delivery to a batch, without those that are applied already.
+func (l *Ledger) addDelivery(b *batch, d *broker.Delivery) {
 	b.deliveries = append(b.deliveries, d)
 	from := l.upTo(d.Partition)
 	if d.Next() <= from {
@@ -233,7 +233,7 @@ func (l *Ledger) take(b *batch, d *broker.Delivery) {
 	}
 	p := b.parts[d.Partition]
 	if p == nil {
-		p = &part{partition: d.Partition, from: from}
+		p = &batchPart{partition: d.Partition, from: from}
 		b.parts[d.Partition] = p
 	}
 	p.next = d.Next()
@@ -286,7 +286,7 @@ type unwritten struct {
 }
 
 // fold folds facts in. They must be in the order of their offsets.
-func (u *unwritten) fold(p *part) {
+func (u *unwritten) fold(p *batchPart) {
 	for i := range p.facts {
 		f := &p.facts[i]
 		if f.Model != "" {
@@ -312,9 +312,9 @@ func (u *unwritten) rows() int {
 	return n
 }
 
-// due reports whether the changes are to be written now. Near the end of the log they
+// isDue reports whether the changes are to be written now. Near the end of the log they
 // always are.
-func (u *unwritten) due(end int64, far bool, rows int) bool {
+func (u *unwritten) isDue(end int64, far bool, rows int) bool {
 	return !far || u.next >= end || u.bytes >= mostBytes || u.rows() >= rows
 }
 

@@ -42,7 +42,7 @@ func (l *Ledger) Claim(ctx context.Context, a Ask, now time.Time) (Slot, bool, e
 	if err != nil {
 		return Slot{}, false, err
 	}
-	args := []any{l.prefix, sum, now.UnixMilli(), millisUp(now.Add(claimLasts)), field(a.Pool), a.Slots}
+	args := []any{l.prefix, sum, now.UnixMilli(), millisUp(now.Add(claimLasts)), escapePool(a.Pool), a.Slots}
 	for _, r := range a.Recipes {
 		args = append(args, r.Recipe, r.MaxRunning, r.Priority)
 	}
@@ -51,7 +51,7 @@ func (l *Ledger) Claim(ctx context.Context, a Ask, now time.Time) (Slot, bool, e
 	case err != nil:
 		return Slot{}, false, fmt.Errorf("claim a slot of pool %s in redis: %w", a.Pool, err)
 	case answer[0] == "behind":
-		return Slot{}, false, l.behind()
+		return Slot{}, false, l.recheckNow()
 	case answer[0] != "claimed":
 		return Slot{}, false, nil
 	}
@@ -61,7 +61,7 @@ func (l *Ledger) Claim(ctx context.Context, a Ask, now time.Time) (Slot, bool, e
 
 // Return gives back a claim whose run was not started.
 func (l *Ledger) Return(ctx context.Context, s Slot) error {
-	err := scriptReturn.Run(ctx, l.o.Redis, []string{l.key("at")}, l.prefix, tidemill.RunKey(s.Recipe, s.Key), field(s.Pool), s.Recipe, s.Run).Err()
+	err := scriptReturn.Run(ctx, l.o.Redis, []string{l.key("at")}, l.prefix, tidemill.RunKey(s.Recipe, s.Key), escapePool(s.Pool), s.Recipe, s.Run).Err()
 	if err != nil {
 		return fmt.Errorf("return the slot of run %s in redis; it is free again %s after it was claimed: %w", s.Run, claimLasts, err)
 	}
@@ -90,14 +90,14 @@ func (l *Ledger) queues(ctx context.Context, now time.Time) (next time.Time, due
 	case err != nil:
 		return time.Time{}, nil, fmt.Errorf("look at the queues in redis: %w", err)
 	case answer[0] == "behind":
-		return time.Time{}, nil, l.behind()
+		return time.Time{}, nil, l.recheckNow()
 	}
-	if ms := number(answer[1]); answer[1] != "" {
+	if ms := parseNumber(answer[1]); answer[1] != "" {
 		next = time.UnixMilli(ms).UTC()
 	}
 	due = map[string]int{}
 	for i := 2; i+1 < len(answer); i += 2 {
-		if n := number(answer[i+1]); n > 0 {
+		if n := parseNumber(answer[i+1]); n > 0 {
 			due[answer[i]] = int(n)
 		}
 	}
@@ -110,7 +110,7 @@ type Busy struct{ Pools, Recipes map[string]int }
 // Busy counts in the same way as [Ledger.Claim], so that it explains why Claim returns false.
 func (l *Ledger) Busy(ctx context.Context) (Busy, error) {
 	var running, held *redis.MapStringStringCmd
-	err := l.consistent(ctx, func(pipe redis.Pipeliner) {
+	err := l.readConsistent(ctx, func(pipe redis.Pipeliner) {
 		running, held = pipe.HGetAll(ctx, l.key("running")), pipe.HGetAll(ctx, l.key("held"))
 	})
 	if err != nil {
@@ -119,7 +119,7 @@ func (l *Ledger) Busy(ctx context.Context) (Busy, error) {
 	b := Busy{Pools: map[string]int{}, Recipes: map[string]int{}}
 	for _, fields := range []map[string]string{running.Val(), held.Val()} {
 		for name, n := range fields {
-			b.add(name, int(number(n)))
+			b.add(name, int(parseNumber(n)))
 		}
 	}
 	return b, nil

@@ -16,8 +16,8 @@ import (
 	"tidemill.dev/internal/data/ledger"
 )
 
-// mini returns a world, and its Redis for the test to control.
-func mini(t testing.TB, partitions int) (*world, *miniredis.Miniredis) {
+// newMiniWorld returns a world, and its Redis for the test to control.
+func newMiniWorld(t testing.TB, partitions int) (*world, *miniredis.Miniredis) {
 	t.Helper()
 	s, err := embedded.Start(t.Context(), embedded.Options{})
 	must(t, err)
@@ -28,27 +28,27 @@ func mini(t testing.TB, partitions int) (*world, *miniredis.Miniredis) {
 	return worldOn(t, s.Kafka(), m.Addr(), partitions), m
 }
 
-// yard is a ledger with waiting runs.
-type yard struct {
+// poolWorld is a ledger with waiting runs.
+type poolWorld struct {
 	*world
 	*script
 	l   *ledger.Ledger
 	now time.Time
 }
 
-func newYard(w *world) *yard {
+func newYard(w *world) *poolWorld {
 	now := time.Now().UTC().Truncate(time.Second).Add(-time.Hour / 2) // a past time, so that runs are due by the real clock too
-	return &yard{world: w, script: &script{at: now}, l: w.open(), now: now.Add(time.Minute)}
+	return &poolWorld{world: w, script: &script{at: now}, l: w.open(), now: now.Add(time.Minute)}
 }
 
-func (y *yard) asks(recipe, key string, change func(*tidemill.RunRequested)) *tidemill.Run {
+func (y *poolWorld) asks(recipe, key string, change func(*tidemill.RunRequested)) *tidemill.Run {
 	y.t.Helper()
-	v, _ := y.ask(recipe, key, "cause", change)
+	v, _ := y.runRequest(recipe, key, "cause", change)
 	return y.add(y.l, v).Waiting
 }
 
 // claims claims slots until none is left, and returns the claimed keys.
-func (y *yard) claims(a ledger.Ask) string {
+func (y *poolWorld) claims(a ledger.Ask) string {
 	y.t.Helper()
 	var keys []string
 	for {
@@ -76,32 +76,32 @@ func TestClaimsInOrder(t *testing.T) {
 func claimsInOrder(t *testing.T, world func(*testing.T) *world) {
 	a, b := ledger.Admission{Recipe: "a"}, ledger.Admission{Recipe: "b"}
 	for name, c := range map[string]struct {
-		wait func(*yard)
+		wait func(*poolWorld)
 		ask  ledger.Ask
 		want string
 	}{
-		"the oldest first": {func(y *yard) { y.asks("a", "1", nil); y.asks("a", "2", nil); y.asks("a", "3", nil) }, ask(0, a), "1 2 3"},
-		"the highest priority first": {func(y *yard) {
+		"the oldest first": {func(y *poolWorld) { y.asks("a", "1", nil); y.asks("a", "2", nil); y.asks("a", "3", nil) }, ask(0, a), "1 2 3"},
+		"the highest priority first": {func(y *poolWorld) {
 			y.asks("a", "low", priority(-1))
 			y.asks("a", "mid", nil)
 			y.asks("a", "high", priority(10))
 		}, ask(0, a), "high mid low"},
-		"the recipe's counts too": {func(y *yard) { y.asks("a", "mine", priority(4)); y.asks("b", "theirs", nil) }, ask(0, a, ledger.Admission{Recipe: "b", Priority: 5}), "theirs mine"},
-		"recipes take turns": {func(y *yard) {
+		"the recipe's counts too": {func(y *poolWorld) { y.asks("a", "mine", priority(4)); y.asks("b", "theirs", nil) }, ask(0, a, ledger.Admission{Recipe: "b", Priority: 5}), "theirs mine"},
+		"recipes take turns": {func(y *poolWorld) {
 			for i := range 3 {
 				y.asks("a", fmt.Sprint("a", i), nil)
 			}
 			y.asks("b", "b0", nil)
 			y.asks("b", "b1", nil)
 		}, ask(0, a, b), "a0 b0 a1 b1 a2"},
-		"slots bound":               {func(y *yard) { y.asks("a", "1", nil); y.asks("a", "2", nil); y.asks("a", "3", nil) }, ask(2, a), "1 2"},
-		"a recipe's bound":          {func(y *yard) { y.asks("a", "a1", nil); y.asks("a", "a2", nil); y.asks("b", "b1", nil) }, ask(0, ledger.Admission{Recipe: "a", MaxRunning: 1}, b), "a1 b1"},
-		"only those that may start": {func(y *yard) { y.asks("a", "1", nil); y.asks("b", "2", nil) }, ask(0, b), "2"},
-		"only those that are due": {func(y *yard) {
+		"slots bound":               {func(y *poolWorld) { y.asks("a", "1", nil); y.asks("a", "2", nil); y.asks("a", "3", nil) }, ask(2, a), "1 2"},
+		"a recipe's bound":          {func(y *poolWorld) { y.asks("a", "a1", nil); y.asks("a", "a2", nil); y.asks("b", "b1", nil) }, ask(0, ledger.Admission{Recipe: "a", MaxRunning: 1}, b), "a1 b1"},
+		"only those that may start": {func(y *poolWorld) { y.asks("a", "1", nil); y.asks("b", "2", nil) }, ask(0, b), "2"},
+		"only those that are due": {func(y *poolWorld) {
 			y.asks("a", "later", func(d *tidemill.RunRequested) { d.Debounce, d.Priority = time.Hour, 9 })
 			y.asks("a", "now", nil)
 		}, ask(0, a), "now"},
-		"nothing": {func(*yard) {}, ask(0, a, b), ""},
+		"nothing": {func(*poolWorld) {}, ask(0, a, b), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			y := newYard(world(t))
@@ -207,17 +207,17 @@ type cost struct {
 }
 
 func decisionCost(t *testing.T, waiting int) cost {
-	w, m := mini(t, 8)
+	w, m := newMiniWorld(t, 8)
 	s := &script{at: time.Now().Add(-24 * time.Hour)}
 	w.publish(waiting, func(i int) *broker.View {
-		v, _ := s.ask("intent", fmt.Sprint("bot-", i), "c", nil)
+		v, _ := s.runRequest("intent", fmt.Sprint("bot-", i), "c", nil)
 		return v
 	})
 	l := w.open()
 	var mu sync.Mutex
 	var keys []string
 	counted := false
-	overhear(m.Server().SetPreHook, func(command string, args []string) {
+	noteCommands(m.Server().SetPreHook, func(command string, args []string) {
 		mu.Lock()
 		defer mu.Unlock()
 		if counted && command != "EVALSHA" {
@@ -247,7 +247,7 @@ func decisionCost(t *testing.T, waiting int) cost {
 	for _, key := range slices.Compact(slices.Sorted(slices.Values(keys))) {
 		c.largest = max(c.largest, int(w.redis.ZCard(t.Context(), key).Val()))
 	}
-	for key, fields := range w.held() {
+	for key, fields := range w.redisContent() {
 		for field, value := range fields {
 			c.memory += len(field) + len(value)
 		}
@@ -257,8 +257,8 @@ func decisionCost(t *testing.T, waiting int) cost {
 	return c
 }
 
-// overhear calls note with every command that a server gets, including those of scripts.
-func overhear[P any, H ~func(P, string, ...string) bool](set func(H), note func(command string, args []string)) {
+// noteCommands calls note with every command that a server gets, including those of scripts.
+func noteCommands[P any, H ~func(P, string, ...string) bool](set func(H), note func(command string, args []string)) {
 	set(func(_ P, command string, args ...string) bool {
 		note(command, args)
 		return false

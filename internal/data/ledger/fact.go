@@ -144,14 +144,14 @@ func believable(at time.Time) bool {
 	return year >= earliest && year < latest
 }
 
-// records reads runs that have ended. It leaves out runs that the ledger has forgotten
+// readEnded reads runs that have ended. It leaves out runs that the ledger has forgotten
 // since the caller got their ids.
-func (l *Ledger) records(ctx context.Context, ids []string) ([]tidemill.Run, error) {
+func (l *Ledger) readEnded(ctx context.Context, ids []string) ([]tidemill.Run, error) {
 	if len(ids) == 0 {
 		return nil, nil
 	}
 	var values *redis.SliceCmd
-	if err := l.consistent(ctx, func(pipe redis.Pipeliner) { values = pipe.HMGet(ctx, l.key("runs"), ids...) }); err != nil {
+	if err := l.readConsistent(ctx, func(pipe redis.Pipeliner) { values = pipe.HMGet(ctx, l.key("runs"), ids...) }); err != nil {
 		return nil, err
 	}
 	var all []tidemill.Run

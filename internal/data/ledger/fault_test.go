@@ -22,9 +22,9 @@ import (
 	"tidemill.dev/internal/data/ledger/fold"
 )
 
-// until waits for a condition. It checks it whenever facts were folded in, and from time to
+// waitUntil waits for a condition. It checks it whenever facts were folded in, and from time to
 // time.
-func until(t testing.TB, l *ledger.Ledger, what string, holds func() bool) {
+func waitUntil(t testing.TB, l *ledger.Ledger, what string, holds func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -45,9 +45,9 @@ func until(t testing.TB, l *ledger.Ledger, what string, holds func() bool) {
 // While Redis does not work, a fact is on the log and its outcome is not known. When Redis
 // works again, no fact is missing.
 func TestRedisAway(t *testing.T) {
-	w, m := mini(t, 3)
+	w, m := newMiniWorld(t, 3)
 	l, s := w.open(), &script{}
-	first, _ := s.ask("intent", "bot-1", "c", nil)
+	first, _ := s.runRequest("intent", "bot-1", "c", nil)
 	w.add(l, first)
 	m.SetError("LOADING Redis is loading the dataset in memory")
 	var at broker.Position
@@ -57,7 +57,7 @@ func TestRedisAway(t *testing.T) {
 	var appended *ledger.AppendedError
 	for within, n := 100*time.Millisecond, 2; within < patience; within, n = 2*within, n+1 { // the loop ends when the time is enough for Kafka
 		var next *broker.View
-		next, id = s.ask("intent", fmt.Sprint("bot-", n), "c", nil)
+		next, id = s.runRequest("intent", fmt.Sprint("bot-", n), "c", nil)
 		ctx, cancel := context.WithTimeout(t.Context(), within)
 		at, making, err = l.Append(ctx, next)
 		cancel()
@@ -68,48 +68,48 @@ func TestRedisAway(t *testing.T) {
 	if making != nil || !errors.As(err, &appended) || appended.Position != at || at.Stream != tidemill.StreamFacts || !errors.Is(err, ledger.ErrCatchingUp) {
 		t.Fatalf("appended at %v: %v", at, err)
 	}
-	until(t, l, "no error", func() bool { return l.Status().Err != nil })
+	waitUntil(t, l, "no error", func() bool { return l.Status().Err != nil })
 	if _, err := l.Making(t.Context(), "intent", "bot-1"); err == nil || !strings.Contains(err.Error(), "LOADING") {
 		t.Errorf("read: %v", err)
 	}
 	m.SetError("")
-	w.settled(l)
-	w.same(w.modelOf())
+	w.waitSettled(l)
+	w.checkSame(w.modelOf())
 	caughtUp(t, l)
 	r, err := l.Run(t.Context(), id)
 	must(t, err)
 	if r.State != tidemill.RunWaiting {
 		t.Errorf("%+v", r)
 	}
-	until(t, l, "an error", func() bool { return l.Status().Err == nil })
+	waitUntil(t, l, "an error", func() bool { return l.Status().Err == nil })
 }
 
 // The ledger recovers even if no new fact arrives.
 func TestRedisAwayAndNothingComes(t *testing.T) {
-	w, m := mini(t, 3)
+	w, m := newMiniWorld(t, 3)
 	l, s := w.open(), &script{}
-	first, _ := s.ask("intent", "bot-1", "c", nil)
+	first, _ := s.runRequest("intent", "bot-1", "c", nil)
 	w.add(l, first)
 	m.SetError("LOADING Redis is loading the dataset in memory")
-	until(t, l, "no error", func() bool { return l.Status().Err != nil })
+	waitUntil(t, l, "no error", func() bool { return l.Status().Err != nil })
 	m.SetError("")
-	until(t, l, "an error", func() bool { return l.Status().Err == nil })
+	waitUntil(t, l, "an error", func() bool { return l.Status().Err == nil })
 	caughtUp(t, l)
 }
 
 // A Redis that restarts empty is filled again.
 func TestRedisRestartsEmpty(t *testing.T) {
-	w, m := mini(t, 3)
+	w, m := newMiniWorld(t, 3)
 	l, s := w.open(), &script{}
 	for i := range 20 {
-		v, _ := s.ask("intent", fmt.Sprint("bot-", i), "c", nil)
+		v, _ := s.runRequest("intent", fmt.Sprint("bot-", i), "c", nil)
 		w.add(l, v)
 	}
 	m.Close()
 	m.FlushAll()
 	must(t, m.Restart())
-	w.settled(l)
-	w.same(w.modelOf())
+	w.waitSettled(l)
+	w.checkSame(w.modelOf())
 }
 
 // Until a flushed Redis has all facts again, reads and decisions fail.
@@ -118,7 +118,7 @@ func TestNothingIsDecidedBeforeItHasCaughtUp(t *testing.T) {
 	servers := startedAside(t, dir)
 	w := worldOn(t, servers.Kafka(), redisAlone(t), 2)
 	l, s := w.open(), &script{}
-	v, id := s.ask("intent", "bot-1", "c", nil)
+	v, id := s.runRequest("intent", "bot-1", "c", nil)
 	w.add(l, v)
 	must(t, servers.Close()) // no refill is possible without Kafka
 	must(t, w.redis.FlushAll(t.Context()).Err())
@@ -193,16 +193,16 @@ func redisAlone(t testing.TB) string {
 
 // If an older copy replaces Redis, the ledger notices it and applies the missing facts.
 func TestRedisFallsBack(t *testing.T) {
-	w, _ := mini(t, 1)
+	w, _ := newMiniWorld(t, 1)
 	l, s := w.open(), &script{}
-	v, id := s.ask("intent", "bot-1", "c", nil)
+	v, id := s.runRequest("intent", "bot-1", "c", nil)
 	made := w.add(l, v)
-	old := w.held()
+	old := w.redisContent()
 	w.add(l, s.start(made.Waiting, "gpu"))
 	other := w.open()
 	w.restore(old)
 	for _, l := range []*ledger.Ledger{l, other} {
-		until(t, l, "the run is still told to wait", func() bool {
+		waitUntil(t, l, "the run is still told to wait", func() bool {
 			r, err := l.Run(t.Context(), id)
 			if err != nil && !errors.Is(err, ledger.ErrCatchingUp) {
 				t.Fatal(err)
@@ -213,8 +213,8 @@ func TestRedisFallsBack(t *testing.T) {
 			return err == nil
 		})
 	}
-	w.settled(l)
-	w.same(w.modelOf())
+	w.waitSettled(l)
+	w.checkSame(w.modelOf())
 }
 
 // restore replaces the content of Redis in one transaction, so that no ledger sees it empty
@@ -252,15 +252,15 @@ func TestAnotherKafka(t *testing.T) {
 	a, b, s := worldOn(t, one.Kafka(), at, 2), worldOn(t, two.Kafka(), at, 2), &script{}
 	b.kafka = "another"
 	la, lb := a.open(), b.open()
-	v, _ := s.ask("intent", "bot-1", "c", nil)
+	v, _ := s.runRequest("intent", "bot-1", "c", nil)
 	a.add(la, v)
 	m, err := lb.Making(t.Context(), "intent", "bot-1")
 	must(t, err)
 	if m.Waiting != nil || m.Recipe != "intent" || m.Key != "bot-1" {
 		t.Errorf("%+v", m)
 	}
-	a.same(a.modelOf())
-	b.same(b.modelOf())
+	a.checkSame(a.modelOf())
+	b.checkSame(b.modelOf())
 }
 
 // If the stream facts is deleted and created again, no old state is left.
@@ -268,7 +268,7 @@ func TestFactsBegunAnew(t *testing.T) {
 	w := newWorld(t, 2)
 	l, s := w.open(), &script{}
 	for i := range 10 {
-		v, _ := s.ask("intent", fmt.Sprint("old-", i), "c", nil)
+		v, _ := s.runRequest("intent", fmt.Sprint("old-", i), "c", nil)
 		w.add(l, v)
 		w.addModel(l, s.registered(fmt.Sprint("old/", i), "run", 2))
 	}
@@ -281,9 +281,9 @@ func TestFactsBegunAnew(t *testing.T) {
 	must(t, err)
 	t.Cleanup(func() { _ = w.produce.Close(context.Background()) })
 	l = w.open()
-	v, _ := s.ask("intent", "new", "c", nil)
+	v, _ := s.runRequest("intent", "new", "c", nil)
 	w.add(l, v)
-	w.same(w.modelOf())
+	w.checkSame(w.modelOf())
 	var keys []string
 	must(t, l.Keys(t.Context(), "intent", func(key string) bool { keys = append(keys, key); return true }))
 	if fmt.Sprint(keys) != "[new]" {
@@ -303,14 +303,14 @@ func TestTornFacts(t *testing.T) {
 			Records: kafka.NewRecordReader(kafka.Record{Value: kafka.NewBytes([]byte("torn")), Headers: []kafka.Header{{Key: "ce_specversion", Value: []byte("1.0")}}})})
 		must(t, err)
 	}
-	misplaced, _ := s.ask("intent", "bot-1", "c", nil)
+	misplaced, _ := s.runRequest("intent", "bot-1", "c", nil)
 	misplaced.Key = []byte("elsewhere")
 	_, err := w.produce.Publish(t.Context(), tidemill.StreamFacts, misplaced)
 	must(t, err)
-	v, _ := s.ask("intent", "bot-2", "c", nil)
+	v, _ := s.runRequest("intent", "bot-2", "c", nil)
 	w.add(l, v)
-	w.settled(l)
-	w.same(w.modelOf())
+	w.waitSettled(l)
+	w.checkSame(w.modelOf())
 	families, err := registry.Gather()
 	must(t, err)
 	counted := map[string]float64{}
@@ -341,16 +341,16 @@ func (l *locked) String() string {
 
 // A caller that waits for a fact gets an error when the ledger is closed.
 func TestCloseLetsGo(t *testing.T) {
-	w, m := mini(t, 1)
+	w, m := newMiniWorld(t, 1)
 	l, s := w.open(), &script{}
 	m.SetError("away")
-	v, _ := s.ask("intent", "bot-1", "c", nil)
+	v, _ := s.runRequest("intent", "bot-1", "c", nil)
 	done := make(chan error)
 	go func() {
 		_, _, err := l.Append(t.Context(), v)
 		done <- err
 	}()
-	until(t, l, "it goes on", func() bool { return l.Status().Err != nil })
+	waitUntil(t, l, "it goes on", func() bool { return l.Status().Err != nil })
 	must(t, l.Close(t.Context()))
 	var appended *ledger.AppendedError
 	if err := <-done; !errors.Is(err, ledger.ErrClosed) || !errors.As(err, &appended) {

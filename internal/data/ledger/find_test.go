@@ -16,7 +16,7 @@ func TestARunIsFoundByTheBeginningOfItsID(t *testing.T) {
 	l, s := w.open(), &script{}
 	byLetter := map[byte][]string{}
 	for i := range 40 {
-		v, id := s.ask("intent", fmt.Sprint("bot-", i), "cause", nil)
+		v, id := s.runRequest("intent", fmt.Sprint("bot-", i), "cause", nil)
 		w.add(l, v)
 		byLetter[id[0]] = append(byLetter[id[0]], id)
 	}
@@ -57,7 +57,7 @@ func TestBusyCountsAsClaimsDo(t *testing.T) {
 		return slot, ok
 	}
 	for i := range 3 {
-		v, _ := s.ask("intent", fmt.Sprint("bot-", i), "cause", nil)
+		v, _ := s.runRequest("intent", fmt.Sprint("bot-", i), "cause", nil)
 		w.add(l, v)
 	}
 	first, _ := claim()

@@ -26,12 +26,12 @@ func TestAKeyThatHasGone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 2)
 	l, s := w.open(), &script{}
-	first, id := s.ask("intent", "bot-1", "1", nil)
+	first, id := s.runRequest("intent", "bot-1", "1", nil)
 	m := w.add(l, first)
 	w.add(l, s.finish(w.add(l, s.start(m.Waiting, "gpu")).Live, tidemill.OutcomeSucceeded))
-	second, live := s.ask("intent", "bot-1", "2", nil)
+	second, live := s.runRequest("intent", "bot-1", "2", nil)
 	m = w.add(l, s.start(w.add(l, second).Waiting, "gpu"))
-	third, waiting := s.ask("intent", "bot-1", "3", nil)
+	third, waiting := s.runRequest("intent", "bot-1", "3", nil)
 	w.add(l, third)
 	must(t, l.Beat(t.Context(), live, 1, time.Now()))
 	must(t, l.Tell(t.Context(), live, []byte("half")))
@@ -55,7 +55,7 @@ func TestAKeyThatHasGone(t *testing.T) {
 		t.Errorf("runs %+v, keys %s", page.Runs, w.keys(l))
 	}
 	w.nothingSays(live)
-	again, _ := s.ask("intent", "bot-1", "4", nil)
+	again, _ := s.runRequest("intent", "bot-1", "4", nil)
 	w.add(l, again)
 	if w.keys(l) != "[bot-1] 1" {
 		t.Errorf("asked for again, keys are %s", w.keys(l))
@@ -64,7 +64,7 @@ func TestAKeyThatHasGone(t *testing.T) {
 	if w.keys(l) != "[] 0" {
 		t.Errorf("gone again, keys are %s", w.keys(l))
 	}
-	w.same(w.modelOf())
+	w.checkSame(w.modelOf())
 }
 
 // nothingSays checks that a text is in no value of Redis. It skips the makings: they keep
@@ -111,5 +111,5 @@ func TestARetiredModel(t *testing.T) {
 	if m.Retired.IsZero() || len(versions) != 0 {
 		t.Errorf("%+v, versions %+v", m, versions)
 	}
-	w.same(w.modelOf())
+	w.checkSame(w.modelOf())
 }

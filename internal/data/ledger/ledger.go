@@ -72,7 +72,7 @@ func Open(ctx context.Context, o Options) (*Ledger, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	o.atOnce, o.far, o.rows = cmp.Or(o.atOnce, scriptFacts), cmp.Or(o.far, farBehind), cmp.Or(o.rows, mostRows)
-	l := &Ledger{o: o, client: redis.NewClient(patient(o.Redis.Options())), prefix: o.Names.Key("{ledger}", layout, o.Kafka, ""), log: o.Logger,
+	l := &Ledger{o: o, client: redis.NewClient(patientOptions(o.Redis.Options())), prefix: o.Names.Key("{ledger}", layout, o.Kafka, ""), log: o.Logger,
 		caches: map[int32]*caches{}, progress: newProgress(), register: newRegister()}
 	var err error
 	if l.metrics, err = newMetrics(o.Registerer, l.Status); err != nil {
@@ -118,9 +118,9 @@ func (l *Ledger) key(name string) string { return l.prefix + name }
 // shorter limit the same work would be done twice.
 const writeWithin = 20 * time.Second
 
-// patient returns options of a client that waits for a busy Redis. Retries are left to the
+// patientOptions returns options of a client that waits for a busy Redis. Retries are left to the
 // ledger, because it does not send again what Redis has already.
-func patient(options *redis.Options) *redis.Options {
+func patientOptions(options *redis.Options) *redis.Options {
 	o := *options
 	o.ReadTimeout, o.WriteTimeout = writeWithin, writeWithin
 	o.MaxRetries = 1 // a connection may have been cut while it was idle

@@ -24,7 +24,7 @@ func TestARunFromItsCauseToItsEnd(t *testing.T) { aWholeRun(t, newWorld(t, 3)) }
 
 func aWholeRun(t *testing.T, w *world) {
 	l, s := w.open(), &script{}
-	v, id := s.ask("intent", "bot-1", "cause-1", nil)
+	v, id := s.runRequest("intent", "bot-1", "cause-1", nil)
 	m := w.add(l, v)
 	if m.Waiting == nil || m.Waiting.ID != id || m.Recipe != "intent" || m.Key != "bot-1" {
 		t.Fatalf("asked: %+v", m)

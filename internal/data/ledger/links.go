@@ -44,7 +44,7 @@ func (l *Ledger) LinksOf(ctx context.Context, from []string) (map[string][]strin
 		ids[i], ends[i] = id, linkEnd(kind, id)
 	}
 	var linked, values *redis.SliceCmd
-	err := l.consistent(ctx, func(pipe redis.Pipeliner) {
+	err := l.readConsistent(ctx, func(pipe redis.Pipeliner) {
 		linked, values = pipe.HMGet(ctx, l.key("links"), ends...), pipe.HMGet(ctx, l.key("runs"), ids...)
 	})
 	if err != nil {
@@ -94,12 +94,12 @@ func commitOf(value string) ([]string, error) {
 // outline has the parts of a making that Redis lists, without the runs that have ended.
 type outline struct {
 	key     bool // whether its key is one of the recipe's
-	runs    []outlined
+	runs    []liveRun
 	pending string
 }
 
-// outlined is a run that has not ended.
-type outlined struct {
+// liveRun is a run that has not ended.
+type liveRun struct {
 	id    string
 	asked int64  // offset of the first fact that asked for it
 	value string // value in the hash runs; see runValue
@@ -110,7 +110,7 @@ func outlineOf(m *fold.Making) outline {
 	o := outline{key: listsKey(m)}
 	for _, r := range [...]*tidemill.Run{m.Live, m.Waiting} {
 		if r != nil {
-			o.runs = append(o.runs, outlined{r.ID, r.Asked[0], runValue(r), liveValue(r)})
+			o.runs = append(o.runs, liveRun{r.ID, r.Asked[0], runValue(r), liveValue(r)})
 		}
 	}
 	if r, due := m.DueRun(); r != nil {
@@ -119,7 +119,7 @@ func outlineOf(m *fold.Making) outline {
 	return o
 }
 
-func (o *outline) run(id string) *outlined {
+func (o *outline) run(id string) *liveRun {
 	for i := range o.runs {
 		if o.runs[i].id == id {
 			return &o.runs[i]
@@ -184,7 +184,7 @@ func liveValue(r *tidemill.Run) string {
 	case r.State != tidemill.RunSettling:
 		return ""
 	}
-	return strconv.Itoa(number) + " " + field(r.Pool) + " " + tidemill.RunKey(r.Recipe, r.Key)
+	return strconv.Itoa(number) + " " + escapePool(r.Pool) + " " + tidemill.RunKey(r.Recipe, r.Key)
 }
 
 // liveWords is the number of words in such a value before the name of the making.
@@ -198,8 +198,8 @@ func afterWords(value string, n int) string {
 	return value
 }
 
-// field makes a pool's name one word. The config allows only such names.
-func field(s string) string { return strings.Join(strings.Fields(s), "-") }
+// escapePool makes a pool's name one word. The config allows only such names.
+func escapePool(s string) string { return strings.Join(strings.Fields(s), "-") }
 
 // pendingValue returns the value of a run in the queue. Its time is rounded up, so that it
 // is never before the run is due.

@@ -40,12 +40,12 @@ func TestLinksLeadFromTheEventToTheVersion(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 2)
 	l, s := w.open(), &script{}
-	v, run := s.ask("intent", "bot-1", "an, event", nil)
+	v, run := s.runRequest("intent", "bot-1", "an, event", nil)
 	w.add(l, v)
 	w.links(l, "event/an, event", "run/"+run)
-	second, _ := s.ask("intent", "bot-1", "second", nil)
+	second, _ := s.runRequest("intent", "bot-1", "second", nil)
 	w.add(l, second)
-	newest, _ := s.ask("intent", "bot-1", "newest", nil)
+	newest, _ := s.runRequest("intent", "bot-1", "newest", nil)
 	m := w.add(l, newest)
 	w.links(l, "event/second")
 	w.links(l, "event/newest", "run/"+run)
@@ -67,7 +67,7 @@ func TestLinksLeadFromTheEventToTheVersion(t *testing.T) {
 	for _, from := range []string{"event/an, event", "event/newest", commit, "run/none", "nothing", ""} {
 		w.links(l, from)
 	}
-	w.same(w.modelOf())
+	w.checkSame(w.modelOf())
 }
 
 // A run is linked to the commit that it made on its dataset.
@@ -75,7 +75,7 @@ func TestLinksLeadFromTheRunToItsCommit(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 2)
 	l, s := w.open(), &script{}
-	v, run := s.ask("clean", "bot-1", "c", nil)
+	v, run := s.runRequest("clean", "bot-1", "c", nil)
 	m := w.add(l, v)
 	m = w.add(l, s.view(tidemill.TypeRunStarted, "clean", "bot-1", run, tidemill.RunStarted{Attempt: 1, Seen: m.Waiting.LastAsked(), Plan: plan("gpu", "made")}))
 	w.add(l, s.finish(m.Live, tidemill.OutcomeSucceeded))
@@ -90,7 +90,7 @@ func TestLinksAreBounded(t *testing.T) {
 	w := newWorld(t, 1)
 	s, runs := &script{}, make([]string, 300)
 	w.publish(len(runs), func(i int) (v *broker.View) {
-		v, runs[i] = s.ask("intent", fmt.Sprint("bot-", i), "tick", nil)
+		v, runs[i] = s.runRequest("intent", fmt.Sprint("bot-", i), "tick", nil)
 		runs[i] = "run/" + runs[i]
 		return v
 	})

@@ -50,12 +50,12 @@ func (m mark) compare(o mark) int {
 	return strings.Compare(m.id, o.id)
 }
 
-// start is the place before all runs.
-var start = mark{math.MaxInt32 * 1_000_000, ""}
+// firstPage is the place before all runs.
+var firstPage = mark{math.MaxInt32 * 1_000_000, ""}
 
 func parseMark(text string) (mark, error) {
 	if text == "" {
-		return start, nil
+		return firstPage, nil
 	}
 	ms, id, ok := strings.Cut(text, ".")
 	n, err := strconv.ParseInt(ms, 10, 64)
@@ -110,7 +110,7 @@ func (l *Ledger) listAll(ctx context.Context, q Query, after mark) ([]tidemill.R
 	case err != nil:
 		return nil, fmt.Errorf("ask redis: %w", err)
 	case answer[0] == "behind":
-		return nil, l.behind()
+		return nil, l.recheckNow()
 	}
 	var all []tidemill.Run
 	for i := 1; i+2 < len(answer); i += 3 {
@@ -167,7 +167,7 @@ func (l *Ledger) ofKey(ctx context.Context, q Query) ([]tidemill.Run, error) {
 	for i, r := range recipes {
 		members[i] = tidemill.RunKey(r, q.Key)
 	}
-	makings, err := states[fold.Making](ctx, l, hashMakings, members)
+	makings, err := parseStates[fold.Making](ctx, l, hashMakings, members)
 	if err != nil {
 		return nil, err
 	}
@@ -186,7 +186,7 @@ func (l *Ledger) namedBy(ctx context.Context, makings []*fold.Making) ([]tidemil
 		}
 		ended = append(ended, m.Ended...)
 	}
-	more, err := l.records(ctx, ended)
+	more, err := l.readEnded(ctx, ended)
 	return append(all, more...), err
 }
 
@@ -218,29 +218,29 @@ func (l *Ledger) Models(ctx context.Context, q ModelQuery) (ModelPage, error) {
 	if q.Limit <= 0 {
 		q.Limit = defaultLimit
 	}
-	all, err := l.register.all(ctx, l)
+	all, err := l.register.allEntries(ctx, l)
 	if err != nil {
 		return ModelPage{}, fmt.Errorf("list models: %w", err)
 	}
-	some, p := q.some(all, after), ModelPage{}
+	some, p := q.selectPage(all, after), ModelPage{}
 	if len(some) > q.Limit {
 		some = some[:q.Limit]
 		p.Next = q.markOf(&some[q.Limit-1]).String()
 	}
-	if p.Models, err = l.listed(ctx, &q, some); err != nil {
+	if p.Models, err = l.readListed(ctx, &q, some); err != nil {
 		return ModelPage{}, fmt.Errorf("list models: %w", err)
 	}
 	return p, nil
 }
 
-// listed reads the models of entries. It leaves out models that the query does not select
+// readListed reads the models of entries. It leaves out models that the query does not select
 // any more.
-func (l *Ledger) listed(ctx context.Context, q *ModelQuery, some []entry) ([]fold.Model, error) {
+func (l *Ledger) readListed(ctx context.Context, q *ModelQuery, some []entry) ([]fold.Model, error) {
 	names := make([]string, len(some))
 	for i := range some {
 		names[i] = some[i].name
 	}
-	found, err := states[fold.Model](ctx, l, hashModels, names)
+	found, err := parseStates[fold.Model](ctx, l, hashModels, names)
 	if err != nil {
 		return nil, err
 	}
@@ -256,7 +256,7 @@ func (l *Ledger) listed(ctx context.Context, q *ModelQuery, some []entry) ([]fol
 // NewestChampions returns, for each recipe that has champions, when the run of its newest
 // champion began.
 func (l *Ledger) NewestChampions(ctx context.Context) (map[string]time.Time, error) {
-	all, err := l.register.all(ctx, l)
+	all, err := l.register.allEntries(ctx, l)
 	if err != nil {
 		return nil, fmt.Errorf("look for the newest champions: %w", err)
 	}
@@ -301,11 +301,11 @@ func parseModelMark(q ModelQuery) (modelMark, error) {
 	return modelMark{n, name}, nil
 }
 
-// some returns up to one entry more than the limit: those that the query selects, in its
+// selectPage returns up to one entry more than the limit: those that the query selects, in its
 // order, after a place.
-func (q *ModelQuery) some(all []entry, after modelMark) []entry {
+func (q *ModelQuery) selectPage(all []entry, after modelMark) []entry {
 	if !q.Stale.IsZero() {
-		return q.stalest(all, after)
+		return q.selectStalest(all, after)
 	}
 	var some []entry
 	for _, e := range all[firstFrom(all, max(after.name, q.Prefix)):] {
@@ -319,9 +319,9 @@ func (q *ModelQuery) some(all []entry, after modelMark) []entry {
 	return some
 }
 
-// stalest is like some, with the stalest first. It sorts only the entries of the page,
+// selectStalest is like some, with the stalest first. It sorts only the entries of the page,
 // because to sort all models would take longer than the rest of the query.
-func (q *ModelQuery) stalest(all []entry, after modelMark) []entry {
+func (q *ModelQuery) selectStalest(all []entry, after modelMark) []entry {
 	var some []entry
 	for i := range all {
 		e := &all[i]

@@ -28,7 +28,7 @@ func (c *chance) listModels(ctx context.Context, w *world, l *ledger.Ledger, r *
 		w.t.Error(err)
 	}
 	for i := range page.Models {
-		if !selects(q, &page.Models[i]) {
+		if !matchesQuery(q, &page.Models[i]) {
 			w.t.Errorf("%+v lists %+v", q, page.Models[i])
 		}
 	}
@@ -51,8 +51,8 @@ func modelQuery(r *rand.Rand, keys int) ledger.ModelQuery {
 	return q
 }
 
-// selects is a simple implementation of a query.
-func selects(q ledger.ModelQuery, m *fold.Model) bool {
+// matchesQuery is a simple implementation of a query.
+func matchesQuery(q ledger.ModelQuery, m *fold.Model) bool {
 	awaiting := slices.ContainsFunc(m.Versions, func(h fold.Held) bool { return h.State == tidemill.VersionAwaiting })
 	switch {
 	case len(m.Versions) == 0, q.Recipe != "" && m.Recipe != q.Recipe, q.Key != "" && m.Key != q.Key, !strings.HasPrefix(m.Name, q.Prefix):
@@ -76,13 +76,13 @@ func began(m *fold.Model) time.Time {
 func (w *world) listsModels(l *ledger.Ledger) {
 	w.t.Helper()
 	caughtUp(w.t, l)
-	all := w.folded().models
+	all := w.foldLog().models
 	r := rand.New(rand.NewPCG(3, uint64(len(all))))
 	for range 40 {
 		q := modelQuery(r, 20)
 		var want []*plainModel
 		for _, m := range all {
-			if selects(q, &m.Model) {
+			if matchesQuery(q, &m.Model) {
 				want = append(want, m)
 			}
 		}
@@ -104,7 +104,7 @@ func (w *world) listsModels(l *ledger.Ledger) {
 	var models []fold.Model
 	want := map[string]map[string]float64{}
 	for name, m := range all {
-		w.shown(l, name, m)
+		w.checkModel(l, name, m)
 		if models = append(models, m.Model); m.Champion != 0 {
 			want[name] = m.versions[m.Champion].Metrics
 		}
@@ -151,8 +151,8 @@ func modelPages(t testing.TB, l *ledger.Ledger, q ledger.ModelQuery) []string {
 	}
 }
 
-// shown compares a model and its versions with a simple fold.
-func (w *world) shown(l *ledger.Ledger, name string, want *plainModel) {
+// checkModel compares a model and its versions with a simple fold.
+func (w *world) checkModel(l *ledger.Ledger, name string, want *plainModel) {
 	w.t.Helper()
 	m, err := l.Model(w.t.Context(), name)
 	must(w.t, err)
@@ -173,12 +173,12 @@ func (w *world) shown(l *ledger.Ledger, name string, want *plainModel) {
 // A page reads only the models on it, and the entries of changed partitions.
 func TestAPageOfModelsIsFlat(t *testing.T) {
 	t.Parallel()
-	w, m := mini(t, 4)
+	w, m := newMiniWorld(t, 4)
 	s := &script{}
 	w.publish(2_000, func(i int) *broker.View { return s.registered(fmt.Sprint("intent/bot-", i), "run", 2) })
 	l := w.open()
 	var entries, models atomic.Int64
-	overhear(m.Server().SetPreHook, func(command string, args []string) {
+	noteCommands(m.Server().SetPreHook, func(command string, args []string) {
 		switch {
 		case command == "HGETALL" && strings.Contains(args[0], "entries:"):
 			entries.Add(1)
@@ -206,7 +206,7 @@ func TestAPageOfModelsIsFlat(t *testing.T) {
 	page("after a new one", 1)
 	must(t, w.redis.FlushAll(t.Context()).Err())
 	_, _ = l.Models(t.Context(), q) // makes the ledger check at once whether Redis has forgotten facts
-	w.settled(l)
+	w.waitSettled(l)
 	caughtUp(t, l)
 	page("after a flush", 4)
 }

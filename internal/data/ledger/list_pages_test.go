@@ -15,7 +15,7 @@ func TestAPageIsTakenFromManyLists(t *testing.T) {
 	l, s := w.open(), &script{}
 	var asked []string
 	for i := range 60 {
-		v, id := s.ask([]string{"intent", "fraud", "demand"}[i%3], fmt.Sprint("key-", i), "cause", nil)
+		v, id := s.runRequest([]string{"intent", "fraud", "demand"}[i%3], fmt.Sprint("key-", i), "cause", nil)
 		w.add(l, v)
 		asked = append(asked, id)
 	}

@@ -18,8 +18,8 @@ import (
 	"tidemill.dev/internal/data/ledger/fold"
 )
 
-// all returns the runs that a simple fold of the log names, the newest first.
-func (w *world) all() []tidemill.Run {
+// allRuns returns the runs that a simple fold of the log names, the newest first.
+func (w *world) allRuns() []tidemill.Run {
 	w.t.Helper()
 	m := w.modelOf()
 	var all []tidemill.Run
@@ -41,9 +41,9 @@ func (w *world) all() []tidemill.Run {
 	return all
 }
 
-// lived returns a ledger with many runs in all states. Some of them were requested within
+// livedLedger returns a ledger with many runs in all states. Some of them were requested within
 // the same millisecond.
-func lived(t *testing.T, w *world, steps int) *ledger.Ledger {
+func livedLedger(t *testing.T, w *world, steps int) *ledger.Ledger {
 	r := rand.New(rand.NewPCG(7, 7))
 	c := &chance{Rand: r, script: &script{at: time.Now().Add(-24 * time.Hour).UTC()}, keys: 12, recipes: []string{"intent", "fraud", "demand"}}
 	l := w.open()
@@ -65,9 +65,9 @@ func lived(t *testing.T, w *world, steps int) *ledger.Ledger {
 func TestListsAgreeWithThePlainFold(t *testing.T) { listsAgree(t, newWorld(t, 4)) }
 
 func listsAgree(t *testing.T, w *world) {
-	l := lived(t, w, 700)
-	w.settled(l)
-	all := w.all()
+	l := livedLedger(t, w, 700)
+	w.waitSettled(l)
+	all := w.allRuns()
 	states := []tidemill.RunState{tidemill.RunWaiting, tidemill.RunRunning, tidemill.RunResting, tidemill.RunSettling, tidemill.RunSucceeded, tidemill.RunFailed, tidemill.RunCancelled}
 	r := rand.New(rand.NewPCG(8, 8))
 	for range 60 {
@@ -93,7 +93,7 @@ func listsAgree(t *testing.T, w *world) {
 				want = append(want, r.ID)
 			}
 		}
-		if got := pages(t, l, q); !slices.Equal(got, want) {
+		if got := readPages(t, l, q); !slices.Equal(got, want) {
 			t.Fatalf("%+v:\n have %v\n want %v", q, got, want)
 		}
 	}
@@ -103,8 +103,8 @@ func listsAgree(t *testing.T, w *world) {
 	}
 }
 
-// pages reads all pages.
-func pages(t *testing.T, l *ledger.Ledger, q ledger.Query) (ids []string) {
+// readPages reads all pages.
+func readPages(t *testing.T, l *ledger.Ledger, q ledger.Query) (ids []string) {
 	t.Helper()
 	for {
 		p, err := l.Runs(t.Context(), q)
@@ -183,18 +183,18 @@ func TestAPageIsFlat(t *testing.T) {
 
 // pageCost counts the reads of sorted sets for a page in the middle.
 func pageCost(t *testing.T, runs int) int64 {
-	w, m := mini(t, 4)
+	w, m := newMiniWorld(t, 4)
 	s := &script{at: time.Now().Add(-48 * time.Hour)}
 	w.publish(runs, func(i int) *broker.View {
 		s.at = s.at.Add(time.Second)
-		v, _ := s.ask([]string{"a", "b", "c"}[i%3], fmt.Sprint("bot-", i), "c", nil)
+		v, _ := s.runRequest([]string{"a", "b", "c"}[i%3], fmt.Sprint("bot-", i), "c", nil)
 		return v
 	})
 	l := w.open()
 	page, err := l.Runs(t.Context(), ledger.Query{Limit: runs / 2})
 	must(t, err)
 	var calls atomic.Int64
-	overhear(m.Server().SetPreHook, func(command string, _ []string) {
+	noteCommands(m.Server().SetPreHook, func(command string, _ []string) {
 		if strings.HasPrefix(command, "Z") {
 			calls.Add(1)
 		}

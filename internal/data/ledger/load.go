@@ -22,8 +22,8 @@ const (
 )
 
 // load reads the makings and models that the facts are about.
-func (l *Ledger) load(ctx context.Context, parts []*part) error {
-	makings, models := wanted[fold.Making, folding]{open: foldingOf}, wanted[fold.Model, modelFolding]{open: modelFoldingOf}
+func (l *Ledger) load(ctx context.Context, parts []*batchPart) error {
+	makings, models := loadSet[fold.Making, folding]{open: foldingOf}, loadSet[fold.Model, modelFolding]{open: modelFoldingOf}
 	partitions := make([]int32, len(parts))
 	for i, p := range parts {
 		partitions[i] = p.partition
@@ -34,9 +34,9 @@ func (l *Ledger) load(ctx context.Context, parts []*part) error {
 		}
 		for i := range p.facts {
 			if f := &p.facts[i]; f.Model != "" {
-				models.want(f.Model, s.unwritten.models, &s.models, l.kept)
+				models.lookUp(f.Model, s.unwritten.models, &s.models, l.kept)
 			} else {
-				makings.want(tidemill.RunKey(f.Recipe, f.Key), s.unwritten.makings, &s.makings, l.kept)
+				makings.lookUp(tidemill.RunKey(f.Recipe, f.Key), s.unwritten.makings, &s.makings, l.kept)
 			}
 		}
 	}
@@ -49,7 +49,7 @@ func (l *Ledger) load(ctx context.Context, parts []*part) error {
 	}
 	for i, p := range parts {
 		if at[i] != strconv.FormatInt(l.progress.reached(p.partition), 10) {
-			return l.moved(partitions, at)
+			return l.checkOffsets(partitions, at)
 		}
 	}
 	if err := makings.fill(found[0], l.kept); err != nil {
@@ -58,16 +58,16 @@ func (l *Ledger) load(ctx context.Context, parts []*part) error {
 	return models.fill(found[1], l.kept)
 }
 
-// wanted collects the makings or models to be loaded that are not in the caches.
-type wanted[T, F any] struct {
+// loadSet collects the makings or models to be loaded that are not in the caches.
+type loadSet[T, F any] struct {
 	open    func(member string, of *T) *F
 	members []string
 	into    []map[string]*F
 	caches  []*cache[T]
 }
 
-// want takes a making or model from its cache, or notes that Redis must be asked for it.
-func (w *wanted[T, F]) want(member string, into map[string]*F, s *cache[T], kept int) {
+// lookUp takes a making or model from its cache, or notes that Redis must be asked for it.
+func (w *loadSet[T, F]) lookUp(member string, into map[string]*F, s *cache[T], kept int) {
 	if _, is := into[member]; is {
 		return
 	}
@@ -79,7 +79,7 @@ func (w *wanted[T, F]) want(member string, into map[string]*F, s *cache[T], kept
 	w.members, w.into, w.caches = append(w.members, member), append(w.into, into), append(w.caches, s)
 }
 
-func (w *wanted[T, F]) fill(found []any, kept int) error {
+func (w *loadSet[T, F]) fill(found []any, kept int) error {
 	for i, text := range found {
 		v, err := decode[T](w.members[i], text)
 		if err != nil {
@@ -151,7 +151,7 @@ func readState(ctx context.Context, client *redis.Client, prefix string, partiti
 		return 0, nil, err
 	}
 	if text, ok := at.Val()[0].(string); ok {
-		next = number(text)
+		next = parseNumber(text)
 	}
 	if text, ok := held.Val()[0].(string); ok {
 		state = []byte(text)

@@ -24,17 +24,17 @@ func (l *Ledger) decidable() (sum int64, err error) {
 	return sum, nil
 }
 
-// behind makes the ledger check at once whether Redis has forgotten facts. Until it has
+// recheckNow makes the ledger check at once whether Redis has forgotten facts. Until it has
 // checked, reads fail with ErrCatchingUp.
-func (l *Ledger) behind() error {
+func (l *Ledger) recheckNow() error {
 	l.progress.setCaught(false)
 	l.recheck.request()
 	return ErrCatchingUp
 }
 
-// consistent reads at one moment. It fails if Redis does not have all facts that this
+// readConsistent reads at one moment. It fails if Redis does not have all facts that this
 // process knows of.
-func (l *Ledger) consistent(ctx context.Context, ask func(redis.Pipeliner)) error {
+func (l *Ledger) readConsistent(ctx context.Context, ask func(redis.Pipeliner)) error {
 	sum, err := l.decidable()
 	if err != nil {
 		return err
@@ -56,19 +56,19 @@ func (l *Ledger) consistent(ctx context.Context, ask func(redis.Pipeliner)) erro
 	switch {
 	case err != nil:
 		return fmt.Errorf("ask redis: %w", err)
-	case !holds(at.Val(), sum):
-		return l.behind()
+	case !isCurrent(at.Val(), sum):
+		return l.recheckNow()
 	}
 	return nil
 }
 
-// states reads makings or models. The result has an empty T for one that is not known.
-func states[T any](ctx context.Context, l *Ledger, hash string, members []string) ([]*T, error) {
+// parseStates reads makings or models. The result has an empty T for one that is not known.
+func parseStates[T any](ctx context.Context, l *Ledger, hash string, members []string) ([]*T, error) {
 	if len(members) == 0 {
 		return nil, nil
 	}
 	var values *redis.SliceCmd
-	if err := l.consistent(ctx, func(pipe redis.Pipeliner) { values = pipe.HMGet(ctx, l.key(hash), members...) }); err != nil {
+	if err := l.readConsistent(ctx, func(pipe redis.Pipeliner) { values = pipe.HMGet(ctx, l.key(hash), members...) }); err != nil {
 		return nil, err
 	}
 	return decodeAll[T](members, values.Val())
@@ -87,7 +87,7 @@ func decodeAll[T any](members []string, values []any) ([]*T, error) {
 
 // Making returns the making of a recipe and key; an empty one if it is not known.
 func (l *Ledger) Making(ctx context.Context, recipe, key string) (*fold.Making, error) {
-	all, err := states[fold.Making](ctx, l, hashMakings, []string{tidemill.RunKey(recipe, key)})
+	all, err := parseStates[fold.Making](ctx, l, hashMakings, []string{tidemill.RunKey(recipe, key)})
 	if err != nil {
 		return nil, fmt.Errorf("look up what recipe %s makes for key %s: %w", recipe, key, err)
 	}
@@ -124,7 +124,7 @@ func (l *Ledger) Keys(ctx context.Context, recipe string, fn func(key string) bo
 	var cursor uint64
 	for {
 		var scan *redis.ScanCmd
-		if err := l.consistent(ctx, func(pipe redis.Pipeliner) { scan = pipe.SScan(ctx, l.key("keys:"+recipe), cursor, "", some) }); err != nil {
+		if err := l.readConsistent(ctx, func(pipe redis.Pipeliner) { scan = pipe.SScan(ctx, l.key("keys:"+recipe), cursor, "", some) }); err != nil {
 			return fmt.Errorf("list the keys of recipe %s: %w", recipe, err)
 		}
 		keys, next := scan.Val()
@@ -145,13 +145,13 @@ type Counts struct{ Keys, Waiting, Live int }
 // Counts returns the Counts of each recipe.
 func (l *Ledger) Counts(ctx context.Context) (map[string]Counts, error) {
 	var fields *redis.MapStringStringCmd
-	if err := l.consistent(ctx, func(pipe redis.Pipeliner) { fields = pipe.HGetAll(ctx, l.key("counts")) }); err != nil {
+	if err := l.readConsistent(ctx, func(pipe redis.Pipeliner) { fields = pipe.HGetAll(ctx, l.key("counts")) }); err != nil {
 		return nil, fmt.Errorf("count the runs: %w", err)
 	}
 	all := map[string]Counts{}
 	for name, text := range fields.Val() {
 		recipe, what, _ := strings.Cut(name, "/")
-		c, n := all[recipe], int(number(text))
+		c, n := all[recipe], int(parseNumber(text))
 		switch tidemill.RunState(what) {
 		case "keys":
 			c.Keys = n
@@ -165,8 +165,8 @@ func (l *Ledger) Counts(ctx context.Context) (map[string]Counts, error) {
 	return all, nil
 }
 
-// number parses a number that the ledger has written.
-func number(text string) int64 {
+// parseNumber parses a number that the ledger has written.
+func parseNumber(text string) int64 {
 	n, _ := strconv.ParseInt(text, 10, 64)
 	return n
 }
@@ -196,7 +196,7 @@ func (l *Ledger) RunsOf(ctx context.Context, ids []string) (map[string]*tidemill
 // that have ended between the two reads: a further call finds them in the hash.
 func (l *Ledger) findRuns(ctx context.Context, ids []string, into map[string]*tidemill.Run) (moved []string, err error) {
 	var values *redis.SliceCmd
-	if err := l.consistent(ctx, func(pipe redis.Pipeliner) { values = pipe.HMGet(ctx, l.key("runs"), ids...) }); err != nil {
+	if err := l.readConsistent(ctx, func(pipe redis.Pipeliner) { values = pipe.HMGet(ctx, l.key("runs"), ids...) }); err != nil {
 		return nil, err
 	}
 	var in, members []string // ids of runs, and the makings that contain them
@@ -211,7 +211,7 @@ func (l *Ledger) findRuns(ctx context.Context, ids []string, into map[string]*ti
 			in, members = append(in, id), append(members, place)
 		}
 	}
-	makings, err := states[fold.Making](ctx, l, hashMakings, members)
+	makings, err := parseStates[fold.Making](ctx, l, hashMakings, members)
 	for i, m := range makings {
 		if r := m.Find(in[i]); r != nil {
 			into[in[i]] = r
@@ -254,7 +254,7 @@ func (l *Ledger) idsBeginning(ctx context.Context, beginning string) (ids []stri
 	const some = 10_000
 	for cursor := uint64(0); ; {
 		var scan *redis.ScanCmd
-		if err := l.consistent(ctx, func(pipe redis.Pipeliner) {
+		if err := l.readConsistent(ctx, func(pipe redis.Pipeliner) {
 			scan = pipe.HScan(ctx, l.key("runs"), cursor, beginning+"*", some)
 		}); err != nil {
 			return nil, err

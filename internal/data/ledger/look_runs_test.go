@@ -13,9 +13,9 @@ func TestSeveralAtOnceAreThoseOneByOne(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 3)
 	l, s := w.open(), &script{}
-	waits, waiting := s.ask("intent", "bot-1", "first", nil)
+	waits, waiting := s.runRequest("intent", "bot-1", "first", nil)
 	w.add(l, waits)
-	ends, ended := s.ask("intent", "bot-2", "second", nil)
+	ends, ended := s.runRequest("intent", "bot-2", "second", nil)
 	m := w.add(l, ends)
 	m = w.add(l, s.start(m.Waiting, "gpu"))
 	w.add(l, s.finish(m.Live, tidemill.OutcomeSucceeded))

@@ -19,7 +19,7 @@ type plainModel struct {
 	judgements map[int]*tidemill.Judgement
 }
 
-func (p *plain) foldModel(f fold.Fact) {
+func (p *plainFold) foldModel(f fold.Fact) {
 	m := p.models[f.Model]
 	if m == nil {
 		m = &plainModel{partition: f.Partition, versions: map[int]*tidemill.Version{}, judgements: map[int]*tidemill.Judgement{}}

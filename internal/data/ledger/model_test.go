@@ -53,18 +53,18 @@ func (m model) place(base string, shifts []int, score int64, member string, abov
 	}
 }
 
-// plain is the result of a simple fold of the log, one fact at a time.
-type plain struct {
+// plainFold is the result of a simple fold of the log, one fact at a time.
+type plainFold struct {
 	makings map[string]*fold.Making
 	ended   map[string]*tidemill.Run
 	models  map[string]*plainModel
 	ends    map[int32]int64
 }
 
-// folded folds all facts on the log.
-func (w *world) folded() *plain {
+// foldLog folds all facts on the log.
+func (w *world) foldLog() *plainFold {
 	w.t.Helper()
-	all := &plain{map[string]*fold.Making{}, map[string]*tidemill.Run{}, map[string]*plainModel{}, map[int32]int64{}}
+	all := &plainFold{map[string]*fold.Making{}, map[string]*tidemill.Run{}, map[string]*plainModel{}, map[int32]int64{}}
 	ends, err := w.broker.Ends(w.t.Context(), tidemill.StreamFacts)
 	must(w.t, err)
 	for _, end := range ends {
@@ -83,7 +83,7 @@ func (w *world) folded() *plain {
 // modelOf returns the expected content of Redis for the log.
 func (w *world) modelOf() model {
 	w.t.Helper()
-	all, m, sum := w.folded(), model{}, int64(0)
+	all, m, sum := w.foldLog(), model{}, int64(0)
 	for partition, end := range all.ends {
 		if sum += end; end > 0 {
 			m.set("at", fmt.Sprint(partition), fmt.Sprint(end))
@@ -103,7 +103,7 @@ func (w *world) modelOf() model {
 	return m
 }
 
-func (p *plain) fold(e *broker.Incoming, partition int32) {
+func (p *plainFold) fold(e *broker.Incoming, partition int32) {
 	v := e.View.Clone()
 	if e.Err != nil {
 		return
@@ -214,8 +214,8 @@ func prefixed(with string, all []string) (more []string) {
 	return more
 }
 
-// held returns the content of Redis, without the data that a flush may lose.
-func (w *world) held() model {
+// redisContent returns the content of Redis, without the data that a flush may lose.
+func (w *world) redisContent() model {
 	w.t.Helper()
 	ctx, m := w.t.Context(), model{}
 	prefix := w.prefix()
@@ -253,11 +253,11 @@ func (w *world) held() model {
 
 func (w *world) prefix() string { return w.names.Key("{ledger}", ledger.Layout, w.kafka, "") }
 
-// same fails the test with the first differences.
-func (w *world) same(want model) {
+// checkSame fails the test with the first differences.
+func (w *world) checkSame(want model) {
 	w.t.Helper()
-	got := w.held()
-	w.stamped(got)
+	got := w.redisContent()
+	w.checkStamps(got)
 	for from, to := range got["links"] {
 		got["links"][from] = inOrder(to)
 	}
@@ -276,9 +276,9 @@ func (w *world) same(want model) {
 	}
 }
 
-// stamped checks the offsets in the hash listed, and removes them from the content, because
+// checkStamps checks the offsets in the hash listed, and removes them from the content, because
 // they depend on the batches.
-func (w *world) stamped(got model) {
+func (w *world) checkStamps(got model) {
 	w.t.Helper()
 	for key := range got {
 		partition, is := strings.CutPrefix(key, "entries:")
@@ -299,8 +299,8 @@ func merged[V any](a, b map[string]V) map[string]V {
 	return all
 }
 
-// settled waits until Redis has all facts on the log.
-func (w *world) settled(through interface{ Changed() <-chan struct{} }) {
+// waitSettled waits until Redis has all facts on the log.
+func (w *world) waitSettled(through interface{ Changed() <-chan struct{} }) {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
 	defer cancel()

@@ -16,7 +16,7 @@ import (
 
 // Model returns a model. If it is not known, only its name is set.
 func (l *Ledger) Model(ctx context.Context, name string) (*fold.Model, error) {
-	all, err := states[fold.Model](ctx, l, hashModels, []string{name})
+	all, err := parseStates[fold.Model](ctx, l, hashModels, []string{name})
 	if err != nil {
 		return nil, fmt.Errorf("look up model %s: %w", name, err)
 	}
@@ -26,7 +26,7 @@ func (l *Ledger) Model(ctx context.Context, name string) (*fold.Model, error) {
 
 // ModelsOf returns several models by their names. Only the name of an unknown model is set.
 func (l *Ledger) ModelsOf(ctx context.Context, names []string) (map[string]*fold.Model, error) {
-	found, err := states[fold.Model](ctx, l, hashModels, names)
+	found, err := parseStates[fold.Model](ctx, l, hashModels, names)
 	if err != nil {
 		return nil, fmt.Errorf("look up %d models: %w", len(names), err)
 	}
@@ -81,7 +81,7 @@ func (l *Ledger) VersionsOf(ctx context.Context, held []HeldBy) ([]VersionRecord
 		names[i] = tidemill.VersionName(h.Model, h.Number)
 	}
 	var versions, judgements *redis.SliceCmd
-	err := l.consistent(ctx, func(pipe redis.Pipeliner) {
+	err := l.readConsistent(ctx, func(pipe redis.Pipeliner) {
 		versions, judgements = pipe.HMGet(ctx, l.key(hashVersions), names...), pipe.HMGet(ctx, l.key(hashJudgements), names...)
 	})
 	if err != nil {
@@ -110,7 +110,7 @@ func (l *Ledger) VersionsOf(ctx context.Context, held []HeldBy) ([]VersionRecord
 // Owed returns the names of the models with announcements due, in no order.
 func (l *Ledger) Owed(ctx context.Context) ([]string, error) {
 	var names *redis.StringSliceCmd
-	if err := l.consistent(ctx, func(pipe redis.Pipeliner) { names = pipe.HKeys(ctx, l.key(hashOwed)) }); err != nil {
+	if err := l.readConsistent(ctx, func(pipe redis.Pipeliner) { names = pipe.HKeys(ctx, l.key(hashOwed)) }); err != nil {
 		return nil, fmt.Errorf("list the models with announcements due: %w", err)
 	}
 	return names.Val(), nil
@@ -129,7 +129,7 @@ func (l *Ledger) ChampionMetrics(ctx context.Context, models []fold.Model) (map[
 		return all, nil
 	}
 	var values *redis.SliceCmd
-	if err := l.consistent(ctx, func(pipe redis.Pipeliner) { values = pipe.HMGet(ctx, l.key(hashVersions), versions...) }); err != nil {
+	if err := l.readConsistent(ctx, func(pipe redis.Pipeliner) { values = pipe.HMGet(ctx, l.key(hashVersions), versions...) }); err != nil {
 		return nil, fmt.Errorf("look up the metrics of %d champions: %w", len(names), err)
 	}
 	for i, v := range values.Val() {
@@ -196,7 +196,7 @@ func (l *Ledger) eachOf(ctx context.Context, from map[int32]int64, names []strin
 // older copy of Redis may have advanced in other partitions.
 func (l *Ledger) consistentAt(ctx context.Context, from map[int32]int64, ask func(redis.Pipeliner)) (map[int32]int64, error) {
 	var at *redis.MapStringStringCmd
-	err := l.consistent(ctx, func(pipe redis.Pipeliner) {
+	err := l.readConsistent(ctx, func(pipe redis.Pipeliner) {
 		at = pipe.HGetAll(ctx, l.key("at"))
 		ask(pipe)
 	})
@@ -209,7 +209,7 @@ func (l *Ledger) consistentAt(ctx context.Context, from map[int32]int64, ask fun
 	}
 	for partition, next := range from {
 		if places[partition] < next {
-			return nil, l.behind()
+			return nil, l.recheckNow()
 		}
 	}
 	return places, nil
@@ -219,7 +219,7 @@ func (l *Ledger) consistentAt(ctx context.Context, from map[int32]int64, ask fun
 // changes of models increase it too. It costs one request to Redis.
 func (l *Ledger) ModelsMark(ctx context.Context) (int64, error) {
 	var listed *redis.MapStringStringCmd
-	if err := l.consistent(ctx, func(pipe redis.Pipeliner) { listed = pipe.HGetAll(ctx, l.key(hashListed)) }); err != nil {
+	if err := l.readConsistent(ctx, func(pipe redis.Pipeliner) { listed = pipe.HGetAll(ctx, l.key(hashListed)) }); err != nil {
 		return 0, fmt.Errorf("ask whether models have changed: %w", err)
 	}
 	sum := int64(0)

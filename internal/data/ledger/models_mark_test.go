@@ -19,7 +19,7 @@ func TestTheMarkOfModelsMovesWithChampions(t *testing.T) {
 	}
 	w.addModel(l, s.registered("intent/bot-1", "run-1", 3))
 	registered := mark()
-	v, _ := s.ask("intent", "bot-9", "1", nil)
+	v, _ := s.runRequest("intent", "bot-9", "1", nil)
 	if _, _, err := l.Append(t.Context(), v); err != nil {
 		t.Fatal(err)
 	}

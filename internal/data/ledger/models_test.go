@@ -26,7 +26,7 @@ func TestAVersionFromItsRunToItsAnnouncement(t *testing.T) {
 		t.Fatalf("judged: %+v", m)
 	}
 	for _, l := range []*ledger.Ledger{l, other} {
-		until(t, l, "an announcement is due", func() bool {
+		waitUntil(t, l, "an announcement is due", func() bool {
 			owed, err := l.Owed(t.Context())
 			return err == nil && fmt.Sprint(owed) == "[intent/bot-1]"
 		})

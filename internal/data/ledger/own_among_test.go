@@ -22,7 +22,7 @@ func TestOwnFactsAmongTransactions(t *testing.T) {
 	for k := range 4 {
 		working.Go(func() {
 			for n := 0; ctx.Err() == nil; n++ {
-				v, _ := s.ask("intent", fmt.Sprint("bot-", k), fmt.Sprint("own-", n), nil)
+				v, _ := s.runRequest("intent", fmt.Sprint("bot-", k), fmt.Sprint("own-", n), nil)
 				if _, _, err := ledgers[n%2].Append(t.Context(), v); err != nil {
 					t.Error(err)
 					return
@@ -32,14 +32,14 @@ func TestOwnFactsAmongTransactions(t *testing.T) {
 	}
 	w.transact(6, func(n int, x *broker.Tx) {
 		for k := range 4 {
-			v, _ := s.ask("intent", fmt.Sprint("bot-", k), fmt.Sprint("together-", n), nil)
+			v, _ := s.runRequest("intent", fmt.Sprint("bot-", k), fmt.Sprint("together-", n), nil)
 			x.Send(t.Context(), tidemill.StreamFacts, v)
 		}
 	})
 	stop()
 	working.Wait()
-	w.settled(ledgers[0])
-	w.same(w.modelOf())
+	w.waitSettled(ledgers[0])
+	w.checkSame(w.modelOf())
 }
 
 // transact runs transactions. Before each it runs the same transaction and aborts it.

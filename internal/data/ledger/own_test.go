@@ -13,15 +13,15 @@ import (
 // An own fact is folded before it is read only if it directly follows the folded facts.
 func TestOwnFactsThatAreNext(t *testing.T) {
 	const there = 10 // all facts before this offset are applied
-	read := func(offsets ...int64) *part {
-		p := &part{partition: 1, next: offsets[len(offsets)-1] + 1}
+	read := func(offsets ...int64) *batchPart {
+		p := &batchPart{partition: 1, next: offsets[len(offsets)-1] + 1}
 		for _, at := range offsets {
 			p.facts = append(p.facts, fold.Fact{Partition: 1, Offset: at})
 		}
 		return p
 	}
 	for name, c := range map[string]struct {
-		read *part
+		read *batchPart
 		own  []int64
 		want []int64 // offsets of the partition in the batch afterwards
 		next int64
@@ -33,12 +33,12 @@ func TestOwnFactsThatAreNext(t *testing.T) {
 		"behind what was read":             {read(10, 11), []int64{12}, []int64{10, 11, 12}, 13},
 		"read already":                     {read(10, 11), []int64{11}, []int64{10, 11}, 12},
 		"behind what comes after the read": {read(10, 11), []int64{13}, []int64{10, 11}, 12},
-		"behind what was read of a marker": {&part{partition: 1, next: 12}, []int64{12}, []int64{12}, 13},
+		"behind what was read of a marker": {&batchPart{partition: 1, next: 12}, []int64{12}, []int64{12}, 13},
 		"told twice":                       {nil, []int64{10, 10}, []int64{10}, 11},
 	} {
 		l := &Ledger{progress: newProgress()}
 		l.progress.advance(step{partition: 1, next: there}, step{partition: 2, next: there})
-		b := &batch{parts: map[int32]*part{}}
+		b := &batch{parts: map[int32]*batchPart{}}
 		if c.read != nil {
 			b.parts[1] = c.read
 		}

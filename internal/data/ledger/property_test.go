@@ -34,11 +34,11 @@ func (c *chance) view(r *rand.Rand) *broker.View {
 	}
 	switch n := r.IntN(20); {
 	case n == 0:
-		return c.odd(r, recipe, key)
+		return c.oddFact(r, recipe, key)
 	case n == 1:
 		return c.script.view(tidemill.TypeRunForgotten, recipe, key, "", tidemill.RunForgotten{Cause: tidemill.Cause{Source: "/test", ID: fmt.Sprint("end-", r.IntN(9))}})
 	case n < 8 || m.Live == nil && m.Waiting == nil:
-		v, _ := c.ask(recipe, key, fmt.Sprint(key, ", ", r.IntN(60)), func(d *tidemill.RunRequested) {
+		v, _ := c.runRequest(recipe, key, fmt.Sprint(key, ", ", r.IntN(60)), func(d *tidemill.RunRequested) {
 			d.Priority = r.IntN(3) - 1
 			d.Debounce = time.Duration(r.IntN(3)) * time.Hour
 			d.Delay = time.Duration(r.IntN(3)) * time.Minute
@@ -73,8 +73,8 @@ func (c *chance) start(run *tidemill.Run, r *rand.Rand) *broker.View {
 	return c.script.view(tidemill.TypeRunStarted, run.Recipe, run.Key, run.ID, d)
 }
 
-// odd returns a fact that must be skipped.
-func (c *chance) odd(r *rand.Rand, recipe, key string) *broker.View {
+// oddFact returns a fact that must be skipped.
+func (c *chance) oddFact(r *rand.Rand, recipe, key string) *broker.View {
 	v := c.script.view(tidemill.TypeRunRequested, recipe, key, "odd", "no object")
 	switch r.IntN(4) {
 	case 0:
@@ -111,20 +111,20 @@ func propertyRound(w *world, seed uint64, facts int64) {
 		r := rand.New(rand.NewPCG(seed, uint64(i+10)))
 		working.Go(func() {
 			for left.Add(-1) >= 0 {
-				c.once(ctx, w, ledgers[r.IntN(len(ledgers))], r)
+				c.randomStep(ctx, w, ledgers[r.IntN(len(ledgers))], r)
 			}
 		})
 	}
 	working.Wait()
-	w.settled(ledgers[0])
-	w.same(w.modelOf())
+	w.waitSettled(ledgers[0])
+	w.checkSame(w.modelOf())
 	for _, l := range ledgers {
 		w.listsModels(l)
 	}
 }
 
-// once does one random step.
-func (c *chance) once(ctx context.Context, w *world, l *ledger.Ledger, r *rand.Rand) {
+// randomStep does one random step.
+func (c *chance) randomStep(ctx context.Context, w *world, l *ledger.Ledger, r *rand.Rand) {
 	switch n := r.IntN(100); {
 	case n < 2:
 		if err := w.redis.FlushAll(ctx).Err(); err != nil {

@@ -69,12 +69,12 @@ func parseEntry(partition, name, value string) entry {
 	if plain, err := url.QueryUnescape(recipe); err == nil { // always, because value wrote it
 		recipe = plain
 	}
-	return entry{name: name, recipe: recipe, key: key, began: number(began), partition: partition,
+	return entry{name: name, recipe: recipe, key: key, began: parseNumber(began), partition: partition,
 		awaiting: strings.Contains(flags, "a"), pinned: strings.Contains(flags, "p")}
 }
 
-// all returns the entries by name. The caller must not change the slice.
-func (r *register) all(ctx context.Context, l *Ledger) ([]entry, error) {
+// allEntries returns the entries by name. The caller must not change the slice.
+func (r *register) allEntries(ctx context.Context, l *Ledger) ([]entry, error) {
 	select {
 	case r.turn <- struct{}{}:
 	case <-ctx.Done():
@@ -85,7 +85,7 @@ func (r *register) all(ctx context.Context, l *Ledger) ([]entry, error) {
 		r.at, r.entries = nil, nil
 	}
 	var listed *redis.MapStringStringCmd
-	if err := l.consistent(ctx, func(pipe redis.Pipeliner) { listed = pipe.HGetAll(ctx, l.key(hashListed)) }); err != nil {
+	if err := l.readConsistent(ctx, func(pipe redis.Pipeliner) { listed = pipe.HGetAll(ctx, l.key(hashListed)) }); err != nil {
 		return nil, err
 	}
 	changed := changedIn(r.at, listed.Val())
@@ -93,7 +93,7 @@ func (r *register) all(ctx context.Context, l *Ledger) ([]entry, error) {
 		return r.entries, nil
 	}
 	entries := make([]*redis.MapStringStringCmd, len(changed))
-	err := l.consistent(ctx, func(pipe redis.Pipeliner) {
+	err := l.readConsistent(ctx, func(pipe redis.Pipeliner) {
 		listed = pipe.HGetAll(ctx, l.key(hashListed))
 		for i, p := range changed {
 			entries[i] = pipe.HGetAll(ctx, l.key(hashEntries+p))
@@ -102,12 +102,12 @@ func (r *register) all(ctx context.Context, l *Ledger) ([]entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.take(changed, listed.Val(), entries)
+	r.replaceEntries(changed, listed.Val(), entries)
 	return r.entries, nil
 }
 
-// take replaces the entries of some partitions.
-func (r *register) take(changed []string, listed map[string]string, read []*redis.MapStringStringCmd) {
+// replaceEntries replaces the entries of some partitions.
+func (r *register) replaceEntries(changed []string, listed map[string]string, read []*redis.MapStringStringCmd) {
 	at, fresh := maps.Clone(r.at), []entry{}
 	if at == nil {
 		at = map[string]string{}
@@ -119,11 +119,11 @@ func (r *register) take(changed []string, listed map[string]string, read []*redi
 		}
 	}
 	slices.SortFunc(fresh, func(a, b entry) int { return cmp.Compare(a.name, b.name) })
-	r.at, r.entries = at, merge(r.entries, fresh, changed)
+	r.at, r.entries = at, mergeEntries(r.entries, fresh, changed)
 }
 
-// merge replaces the entries of some partitions with fresh ones.
-func merge(old, fresh []entry, changed []string) []entry {
+// mergeEntries replaces the entries of some partitions with fresh ones.
+func mergeEntries(old, fresh []entry, changed []string) []entry {
 	gone := make(map[string]bool, len(changed))
 	for _, p := range changed {
 		gone[p] = true

@@ -61,8 +61,8 @@ func (r *recheck) wakeUp() {
 	}
 }
 
-// within returns a context that ends after a time, or when a check is requested.
-func (r *recheck) within(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+// withTimeout returns a context that ends after a time, or when a check is requested.
+func (r *recheck) withTimeout(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -127,11 +127,11 @@ func (l *Ledger) session(ctx context.Context) error {
 	if err := l.begin(ctx); err != nil {
 		return err
 	}
-	c, err := l.o.Broker.Consumer(ctx, broker.ConsumerOptions{Streams: []string{tidemill.StreamFacts}, Start: broker.Earliest(), Assigned: l.assigned, Rest: restFor})
+	c, err := l.o.Broker.Consumer(ctx, broker.ConsumerOptions{Streams: []string{tidemill.StreamFacts}, Start: broker.Earliest(), Assigned: l.startOffsets, Rest: restFor})
 	if err != nil {
 		return err
 	}
-	err = l.follow(ctx, c)
+	err = l.followFacts(ctx, c)
 	return errors.Join(err, c.Close(context.WithoutCancel(ctx))) // quick, because it has no group to leave
 }
 
@@ -139,7 +139,7 @@ func (l *Ledger) session(ctx context.Context) error {
 // append and apply facts between the two reads. In this order Redis then seems to lag the
 // log. In the other order it would seem to be ahead, as if the stream were a new one.
 func (l *Ledger) begin(ctx context.Context) error {
-	applied, err := l.applied(ctx)
+	applied, err := l.readOffsets(ctx)
 	if err != nil {
 		return err
 	}
@@ -147,7 +147,7 @@ func (l *Ledger) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if beyond(applied, ends) {
+	if isBeyond(applied, ends) {
 		l.log.Warn("ledger: the stream of facts was created again; filling Redis again", "stream", tidemill.StreamFacts)
 		if err := l.forget(ctx, ends); err != nil {
 			return err
@@ -158,9 +158,9 @@ func (l *Ledger) begin(ctx context.Context) error {
 	return nil
 }
 
-// beyond reports whether Redis has facts that the log does not have, because the stream was
+// isBeyond reports whether Redis has facts that the log does not have, because the stream was
 // deleted.
-func beyond(applied, ends map[int32]int64) bool {
+func isBeyond(applied, ends map[int32]int64) bool {
 	for partition, next := range applied {
 		if next > ends[partition] {
 			return true
@@ -181,8 +181,8 @@ func (l *Ledger) ends(ctx context.Context) (map[int32]int64, error) {
 	return all, nil
 }
 
-// assigned lets the consumer begin at the offsets of Redis.
-func (l *Ledger) assigned(_ context.Context, at []broker.Position) ([]broker.Position, error) {
+// startOffsets lets the consumer begin at the offsets of Redis.
+func (l *Ledger) startOffsets(_ context.Context, at []broker.Position) ([]broker.Position, error) {
 	for i := range at {
 		next := l.progress.reached(at[i].Partition)
 		if at[i].Offset > next {
@@ -194,8 +194,8 @@ func (l *Ledger) assigned(_ context.Context, at []broker.Position) ([]broker.Pos
 	return at, nil
 }
 
-// follow folds new facts, and checks Redis from time to time.
-func (l *Ledger) follow(ctx context.Context, c *broker.Consumer) error {
+// followFacts folds new facts, and checks Redis from time to time.
+func (l *Ledger) followFacts(ctx context.Context, c *broker.Consumer) error {
 	ready, looked := false, time.Now()
 	limit := l.limitPartitions(c)
 	for {
@@ -207,14 +207,14 @@ func (l *Ledger) follow(ctx context.Context, c *broker.Consumer) error {
 		if err == nil && len(b.parts) > 0 {
 			err = l.apply(ctx, b)
 		}
-		b.done()
+		b.release()
 		idle := len(b.deliveries) == 0 && b.facts == 0
 		for _, partition := range limit.resume(l.progress.reached, idle) {
 			l.cache(partition).clear()
 		}
 		if err == nil && (l.recheck.take() || idle || time.Since(looked) > every) {
 			looked = time.Now()
-			ready, err = l.look(ctx, c, ready)
+			ready, err = l.checkCaughtUp(ctx, c, ready)
 		}
 		if err != nil {
 			return err
@@ -222,9 +222,9 @@ func (l *Ledger) follow(ctx context.Context, c *broker.Consumer) error {
 	}
 }
 
-// look reports whether the ledger has caught up. Once it has, look only checks that Redis has
+// checkCaughtUp reports whether the ledger has caught up. Once it has, look only checks that Redis has
 // lost no facts.
-func (l *Ledger) look(ctx context.Context, c *broker.Consumer, ready bool) (bool, error) {
+func (l *Ledger) checkCaughtUp(ctx context.Context, c *broker.Consumer, ready bool) (bool, error) {
 	var err error
 	if ready {
 		err = l.check(ctx)

@@ -21,11 +21,11 @@ func TestSeveralRefillAndWriteRarely(t *testing.T) {
 		for _, l := range all {
 			caughtUp(t, l)
 		}
-		w.same(want)
+		w.checkSame(want)
 		must(t, w.redis.FlushAll(t.Context()).Err())
-		w.settled(all[0])
+		w.waitSettled(all[0])
 	}
-	w.same(want)
+	w.checkSame(want)
 }
 
 // A ledger that writes rarely has written everything in the end, even if the last records
@@ -35,8 +35,8 @@ func TestWhatIsUnwrittenIsWrittenAtTheEnd(t *testing.T) {
 	w.history(&script{}, 300)
 	l := w.openWith(w.options().AtOnce(10).Far(1, 1_000_000))
 	caughtUp(t, l)
-	w.same(w.modelOf())
+	w.checkSame(w.modelOf())
 	w.history(&script{n: 1_000_000}, 300) // the same causes again
-	w.settled(l)
-	w.same(w.modelOf())
+	w.waitSettled(l)
+	w.checkSame(w.modelOf())
 }

@@ -16,7 +16,7 @@ import (
 // that settle.
 func (l *Ledger) Live(ctx context.Context) ([]tidemill.Run, error) {
 	var live *redis.MapStringStringCmd
-	err := l.consistent(ctx, func(pipe redis.Pipeliner) { live = pipe.HGetAll(ctx, l.key("live")) })
+	err := l.readConsistent(ctx, func(pipe redis.Pipeliner) { live = pipe.HGetAll(ctx, l.key("live")) })
 	if err != nil {
 		return nil, fmt.Errorf("list the live runs: %w", err)
 	}
@@ -25,7 +25,7 @@ func (l *Ledger) Live(ctx context.Context) ([]tidemill.Run, error) {
 	for _, value := range live.Val() {
 		members = append(members, afterWords(value, liveWords))
 	}
-	makings, err := states[fold.Making](ctx, l, hashMakings, members)
+	makings, err := parseStates[fold.Making](ctx, l, hashMakings, members)
 	if err != nil {
 		return nil, fmt.Errorf("list the live runs: %w", err)
 	}
@@ -41,14 +41,14 @@ func (l *Ledger) Live(ctx context.Context) ([]tidemill.Run, error) {
 // [Ledger.Live], which reads their whole runs.
 func (l *Ledger) UnderWay(ctx context.Context) (map[string]bool, error) {
 	var live *redis.MapStringStringCmd
-	err := l.consistent(ctx, func(pipe redis.Pipeliner) { live = pipe.HGetAll(ctx, l.key("live")) })
+	err := l.readConsistent(ctx, func(pipe redis.Pipeliner) { live = pipe.HGetAll(ctx, l.key("live")) })
 	if err != nil {
 		return nil, fmt.Errorf("list the attempts under way: %w", err)
 	}
 	all := make(map[string]bool, len(live.Val()))
 	for run, value := range live.Val() {
 		attempt, _, _ := strings.Cut(value, " ")
-		if n := int(number(attempt)); n > 0 { // 0 if the run settles
+		if n := int(parseNumber(attempt)); n > 0 { // 0 if the run settles
 			all[tidemill.AttemptName(run, n)] = true
 		}
 	}
@@ -63,13 +63,13 @@ func (l *Ledger) Used(ctx context.Context) (running map[string]int, due map[stri
 		return nil, nil, err
 	}
 	var fields *redis.MapStringStringCmd
-	if err = l.consistent(ctx, func(pipe redis.Pipeliner) { fields = pipe.HGetAll(ctx, l.key("running")) }); err != nil {
+	if err = l.readConsistent(ctx, func(pipe redis.Pipeliner) { fields = pipe.HGetAll(ctx, l.key("running")) }); err != nil {
 		return nil, nil, fmt.Errorf("count what runs in the pools: %w", err)
 	}
 	running = map[string]int{}
 	for name, n := range fields.Val() {
 		if !strings.Contains(name, "/") {
-			running[name] = int(number(n))
+			running[name] = int(parseNumber(n))
 		}
 	}
 	return running, due, nil
@@ -88,7 +88,7 @@ func (l *Ledger) Beat(ctx context.Context, run string, attempt int, at time.Time
 // Redis removes them.
 func (l *Ledger) Beats(ctx context.Context) (map[string]time.Time, error) {
 	var beats, live *redis.MapStringStringCmd
-	err := l.consistent(ctx, func(pipe redis.Pipeliner) {
+	err := l.readConsistent(ctx, func(pipe redis.Pipeliner) {
 		beats, live = pipe.HGetAll(ctx, l.key("beats")), pipe.HGetAll(ctx, l.key("live"))
 	})
 	if err != nil {
@@ -98,7 +98,7 @@ func (l *Ledger) Beats(ctx context.Context) (map[string]time.Time, error) {
 	for name, ms := range beats.Val() {
 		run, attempt, ok := tidemill.CutAttemptName(name)
 		if ok && strings.HasPrefix(live.Val()[run], fmt.Sprint(attempt, " ")) {
-			all[name] = time.UnixMilli(number(ms)).UTC()
+			all[name] = time.UnixMilli(parseNumber(ms)).UTC()
 		} else {
 			late = append(late, name) // the attempt had ended before
 		}

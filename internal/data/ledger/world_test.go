@@ -127,8 +127,8 @@ func (s *script) view(typ, recipe, key, run string, data any) *broker.View {
 		Extensions: []broker.Attribute{{Name: tidemill.AttrRecipe, Value: recipe}, {Name: tidemill.AttrRun, Value: run}}}
 }
 
-// ask returns a request for a run, and the run's id, which derives from the cause.
-func (s *script) ask(recipe, key, cause string, change func(*tidemill.RunRequested)) (*broker.View, string) {
+// runRequest returns a request for a run, and the run's id, which derives from the cause.
+func (s *script) runRequest(recipe, key, cause string, change func(*tidemill.RunRequested)) (*broker.View, string) {
 	c := tidemill.Cause{Source: "/test", ID: cause}
 	run := tidemill.RunID(recipe, key, c)
 	d := tidemill.RunRequested{Cause: c, Events: []json.RawMessage{event(cause, key)}, Config: "abc"}

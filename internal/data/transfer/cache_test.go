@@ -10,8 +10,8 @@ import (
 	"tidemill.dev/api"
 )
 
-// filled returns a depot with a folder's files, and a client with a cache.
-func filled(t *testing.T, dir string) (*depot, *Client, []api.File) {
+// filledDepot returns a depot with a folder's files, and a client with a cache.
+func filledDepot(t *testing.T, dir string) (*depot, *Client, []api.File) {
 	t.Helper()
 	d := newDepot(t)
 	c, all := d.client(), scanned(t, dir)
@@ -27,7 +27,7 @@ func TestTheCacheIsUsed(t *testing.T) {
 	from := many(t, 20)
 	leave(t, from, "run.sh", []byte("#!/bin/sh\n"), 0o755)
 	leave(t, from, "no-run.sh", []byte("#!/bin/sh\n"), 0o644)
-	d, c, all := filled(t, from)
+	d, c, all := filledDepot(t, from)
 	first, second := t.TempDir(), t.TempDir()
 	for _, to := range []string{first, second} {
 		if err := c.Get(t.Context(), to, all, nil); err != nil {
@@ -54,7 +54,7 @@ func TestTheCacheIsUsed(t *testing.T) {
 func TestASpoiltCache(t *testing.T) {
 	t.Parallel()
 	from := many(t, 3)
-	_, c, all := filled(t, from)
+	_, c, all := filledDepot(t, from)
 	first, second := t.TempDir(), t.TempDir()
 	if err := c.Get(t.Context(), first, all, nil); err != nil {
 		t.Fatal(err)
@@ -78,7 +78,7 @@ func TestALieAboutAWhole(t *testing.T) {
 	from := t.TempDir()
 	leave(t, from, "true", []byte("true"), 0o644)
 	leave(t, from, "false", []byte("lies"), 0o644)
-	_, c, all := filled(t, from)
+	_, c, all := filledDepot(t, from)
 	lie := all[1] // name of one file, parts of the other
 	lie.Parts = []api.Part{{Digest: all[0].Digest, Size: 4}}
 	if err := c.Get(t.Context(), t.TempDir(), []api.File{lie}, nil); err != nil {
@@ -94,7 +94,7 @@ func TestALieAboutAWhole(t *testing.T) {
 func TestManyShareACache(t *testing.T) {
 	t.Parallel()
 	from := many(t, 50)
-	_, c, all := filled(t, from)
+	_, c, all := filledDepot(t, from)
 	var getting sync.WaitGroup
 	for range 8 {
 		to := t.TempDir()

@@ -44,8 +44,8 @@ func (c *Client) ways() int {
 	return defaultWays
 }
 
-// staying returns a client that follows no redirect, because it would send the credential along.
-func (c *Client) staying() *http.Client {
+// noRedirects returns a client that follows no redirect, because it would send the credential along.
+func (c *Client) noRedirects() *http.Client {
 	h := http.Client{}
 	if c.HTTP != nil {
 		h = *c.HTTP
@@ -69,8 +69,8 @@ func (t *tally) add(files int, bytes int64) {
 	t.count(files, bytes)
 }
 
-// ask is a request that can be repeated.
-type ask struct {
+// request is a request that can be repeated.
+type request struct {
 	method, url string
 	media       string // media type of the body
 	length      int64
@@ -84,17 +84,17 @@ const (
 	maxHops    = 3
 )
 
-// do sends a request, and repeats it while its failure may pass.
-func (o *carrying) do(ctx context.Context, a ask) error {
-	return o.again(ctx, func() error { return o.once(ctx, a) })
+// sendWithRetry sends a request, and repeats it while its failure may pass.
+func (o *transfer) sendWithRetry(ctx context.Context, a request) error {
+	return o.retry(ctx, func() error { return o.sendOnce(ctx, a) })
 }
 
-// once sends a request once. It cancels a request in which no byte has moved for a while: a slow
+// sendOnce sends a request once. It cancels a request in which no byte has moved for a while: a slow
 // request moves some.
-func (o *carrying) once(ctx context.Context, a ask) error {
+func (o *transfer) sendOnce(ctx context.Context, a request) error {
 	ctx, cut := context.WithCancelCause(ctx)
 	defer cut(nil)
-	p := &pulse{time.AfterFunc(stallAfter, func() { cut(errStalled) })}
+	p := &stallTimer{time.AfterFunc(stallAfter, func() { cut(errStalled) })}
 	defer p.t.Stop()
 	err := o.exchange(ctx, a, p)
 	if err != nil && errors.Is(context.Cause(ctx), errStalled) {
@@ -103,11 +103,11 @@ func (o *carrying) once(ctx context.Context, a ask) error {
 	return err
 }
 
-func (o *carrying) exchange(ctx context.Context, a ask, p *pulse) error {
+func (o *transfer) exchange(ctx context.Context, a request, p *stallTimer) error {
 	res, err := o.send(ctx, a, p)
 	for hops := 0; err == nil && isElsewhere(res) && a.method == http.MethodGet; hops++ {
 		a, err = elsewhere(a, res)
-		drop(res)
+		drainBody(res)
 		if hops == maxHops {
 			err = errors.New("the answer sends us from place to place")
 		}
@@ -118,26 +118,26 @@ func (o *carrying) exchange(ctx context.Context, a ask, p *pulse) error {
 	if err != nil {
 		return err
 	}
-	defer drop(res)
+	defer drainBody(res)
 	switch {
 	case res.StatusCode/100 != 2:
-		return refused(res)
+		return answerError(res)
 	case a.take == nil && !a.foreign && res.StatusCode != http.StatusNoContent:
-		return refused(res) // a server that answers 200 to every path has stored nothing
+		return answerError(res) // a server that answers 200 to every path has stored nothing
 	case a.take == nil:
 		return nil
 	}
-	return a.take(&beating{res.Body, p})
+	return a.take(&stallReader{res.Body, p})
 }
 
-func (o *carrying) send(ctx context.Context, a ask, p *pulse) (*http.Response, error) {
+func (o *transfer) send(ctx context.Context, a request, p *stallTimer) (*http.Response, error) {
 	var body io.Reader
 	if a.body != nil && a.length > 0 { // net/http would send an empty body in chunks
-		body = &beating{a.body(), p}
+		body = &stallReader{a.body(), p}
 	}
 	req, err := http.NewRequestWithContext(ctx, a.method, a.url, body)
 	if err != nil {
-		return nil, local(err)
+		return nil, asLocalFault(err)
 	}
 	req.ContentLength = a.length
 	if a.media != "" {
@@ -159,7 +159,7 @@ func isElsewhere(res *http.Response) bool {
 	return res.StatusCode/100 == 3 && res.Header.Get("Location") != ""
 }
 
-func elsewhere(a ask, res *http.Response) (ask, error) {
+func elsewhere(a request, res *http.Response) (request, error) {
 	to, err := res.Location()
 	if err != nil {
 		return a, fmt.Errorf("the answer sends us to an address that cannot be read: %w", err)
@@ -168,8 +168,8 @@ func elsewhere(a ask, res *http.Response) (ask, error) {
 	return a, nil
 }
 
-// refused returns the error of an unsuccessful answer.
-func refused(res *http.Response) error {
+// answerError returns the error of an unsuccessful answer.
+func answerError(res *http.Response) error {
 	r := &refusal{status: res.StatusCode, after: retryAfter(res.Header.Get("Retry-After"))}
 	body, _ := io.ReadAll(io.LimitReader(res.Body, maxProblem)) // part of a body is better than none
 	var p api.Problem
@@ -178,12 +178,12 @@ func refused(res *http.Response) error {
 		r.err = &p
 		return r
 	}
-	r.err = fmt.Errorf("%s answered %s: %q", res.Request.URL.Host, res.Status, clip(strings.TrimSpace(string(body))))
+	r.err = fmt.Errorf("%s answered %s: %q", res.Request.URL.Host, res.Status, clipPage(strings.TrimSpace(string(body))))
 	return r
 }
 
-// clip shortens a foreign page in an error.
-func clip(text string) string {
+// clipPage shortens a foreign page in an error.
+func clipPage(text string) string {
 	const shown = 160
 	if len(text) > shown {
 		return text[:shown] + "…"
@@ -193,22 +193,22 @@ func clip(text string) string {
 
 const maxDrained = 64 << 10
 
-// drop lets a connection be reused, unless much of the answer is unread.
-func drop(res *http.Response) {
+// drainBody lets a connection be reused, unless much of the answer is unread.
+func drainBody(res *http.Response) {
 	_, _ = io.CopyN(io.Discard, res.Body, maxDrained)
 	_ = res.Body.Close()
 }
 
-// pulse is the timer that cancels a stalled request.
-type pulse struct{ t *time.Timer }
+// stallTimer is the timer that cancels a stalled request.
+type stallTimer struct{ t *time.Timer }
 
-// beating resets the pulse at each read.
-type beating struct {
+// stallReader resets the pulse at each read.
+type stallReader struct {
 	r io.Reader
-	p *pulse
+	p *stallTimer
 }
 
-func (b *beating) Read(to []byte) (int, error) {
+func (b *stallReader) Read(to []byte) (int, error) {
 	n, err := b.r.Read(to)
 	if n > 0 {
 		b.p.t.Reset(stallAfter)
@@ -216,7 +216,7 @@ func (b *beating) Read(to []byte) (int, error) {
 	return n, err
 }
 
-func (b *beating) Close() error {
+func (b *stallReader) Close() error {
 	if c, ok := b.r.(io.Closer); ok {
 		return c.Close()
 	}
@@ -224,12 +224,12 @@ func (b *beating) Close() error {
 }
 
 // askJSON sends a body and decodes an answer, both in JSON.
-func (o *carrying) askJSON(ctx context.Context, path string, body, to any) error {
+func (o *transfer) askJSON(ctx context.Context, path string, body, to any) error {
 	text, err := json.Marshal(body)
 	if err != nil {
-		return local(err)
+		return asLocalFault(err)
 	}
-	return o.do(ctx, ask{method: http.MethodPost, url: o.Base + path, media: "application/json", length: int64(len(text)),
+	return o.sendWithRetry(ctx, request{method: http.MethodPost, url: o.Base + path, media: "application/json", length: int64(len(text)),
 		body: func() io.Reader { return strings.NewReader(string(text)) },
 		take: func(r io.Reader) error { return json.NewDecoder(r).Decode(to) }})
 }
@@ -249,8 +249,8 @@ type localFault struct{ err error }
 func (l *localFault) Error() string { return l.err.Error() }
 func (l *localFault) Unwrap() error { return l.err }
 
-// local marks an error as one of this side.
-func local(err error) error {
+// asLocalFault marks an error as one of this side.
+func asLocalFault(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -267,8 +267,8 @@ type refusal struct {
 func (r *refusal) Error() string { return r.err.Error() }
 func (r *refusal) Unwrap() error { return r.err }
 
-// passing reports whether a failure may pass, and the least time to wait.
-func passing(ctx context.Context, err error) (after time.Duration, ok bool) {
+// mayPass reports whether a failure may pass, and the least time to wait.
+func mayPass(ctx context.Context, err error) (after time.Duration, ok bool) {
 	if ctx.Err() != nil || errors.As(err, new(*localFault)) {
 		return 0, false
 	}
@@ -291,8 +291,8 @@ func retryAfter(text string) time.Duration {
 	return time.Duration(seconds) * time.Second
 }
 
-// again repeats a try until it succeeds, fails for good, or the time is up.
-func (c *Client) again(ctx context.Context, try func() error) error {
+// retry repeats a try until it succeeds, fails for good, or the time is up.
+func (c *Client) retry(ctx context.Context, try func() error) error {
 	var until time.Time
 	backoff := retry.Backoff{First: firstWait, Cap: longestWait, Jitter: 0.5}
 	for {
@@ -300,7 +300,7 @@ func (c *Client) again(ctx context.Context, try func() error) error {
 		if err == nil {
 			return nil
 		}
-		after, ok := passing(ctx, err)
+		after, ok := mayPass(ctx, err)
 		if !ok {
 			return err
 		}
@@ -320,22 +320,22 @@ func (c *Client) again(ctx context.Context, try func() error) error {
 	}
 }
 
-// crew runs work in parallel until one part fails.
-type crew struct {
+// workerPool runs work in parallel until one part fails.
+type workerPool struct {
 	ctx   context.Context
 	stop  context.CancelCauseFunc
 	slots chan struct{}
 	all   sync.WaitGroup
 }
 
-func newCrew(ctx context.Context, ways int) *crew {
-	c := &crew{slots: make(chan struct{}, ways)}
+func newCrew(ctx context.Context, ways int) *workerPool {
+	c := &workerPool{slots: make(chan struct{}, ways)}
 	c.ctx, c.stop = context.WithCancelCause(ctx)
 	return c
 }
 
-// do starts work as soon as a slot is free. It returns false if no further work should start.
-func (c *crew) do(work func(context.Context) error) bool {
+// start starts work as soon as a slot is free. It returns false if no further work should start.
+func (c *workerPool) start(work func(context.Context) error) bool {
 	select {
 	case c.slots <- struct{}{}:
 	case <-c.ctx.Done():
@@ -351,7 +351,7 @@ func (c *crew) do(work func(context.Context) error) bool {
 }
 
 // wait waits for all work. It returns the first error, which may be the given one.
-func (c *crew) wait(err error) error {
+func (c *workerPool) wait(err error) error {
 	if err != nil {
 		c.stop(err)
 	}
@@ -363,6 +363,6 @@ func (c *crew) wait(err error) error {
 // Passes reports whether a failure of Put or Get may pass, so that a later try can succeed: the
 // gateway is down or overloaded.
 func Passes(ctx context.Context, err error) bool {
-	_, ok := passing(ctx, err)
+	_, ok := mayPass(ctx, err)
 	return ok
 }

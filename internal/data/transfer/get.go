@@ -19,28 +19,28 @@ import (
 // Get writes files below a folder. They are read-only if they are links to the cache or copies from
 // it. A repeated Get continues: it keeps existing files that are correct.
 func (c *Client) Get(ctx context.Context, dir string, files []api.File, count Count) error {
-	g := &getting{carrying: c.carrying(count), dir: dir, crew: newCrew(ctx, c.ways()), folders: map[string]bool{}}
+	g := &download{transfer: c.carrying(count), dir: dir, crew: newCrew(ctx, c.ways()), folders: map[string]bool{}}
 	if err := g.begin(); err != nil {
 		return fmt.Errorf("get %d files: %w", len(files), err)
 	}
 	err := g.crew.wait(g.all(files))
-	g.sweep()
+	g.removeDrafts()
 	return err
 }
 
-// getting is one call of Get.
-type getting struct {
-	*carrying
+// download is one call of Get.
+type download struct {
+	*transfer
 	dir     string
 	cache   *cache // cache of files, or nil
-	crew    *crew
+	crew    *workerPool
 	folders map[string]bool // folders that exist
 
 	mu    sync.Mutex
 	drops map[*draft]bool // unfinished drafts
 }
 
-func (g *getting) begin() (err error) {
+func (g *download) begin() (err error) {
 	g.drops = map[*draft]bool{}
 	if err = os.MkdirAll(g.dir, 0o777); err == nil && g.Cache != "" {
 		g.cache, err = openCache(g.Cache)
@@ -48,17 +48,17 @@ func (g *getting) begin() (err error) {
 	return err
 }
 
-func (g *getting) all(files []api.File) error {
+func (g *download) all(files []api.File) error {
 	for i := range files {
-		if err := g.one(&files[i]); err != nil {
+		if err := g.startFile(&files[i]); err != nil {
 			return fmt.Errorf("get %s: %w", files[i].Path, err)
 		}
 	}
 	return nil
 }
 
-// one creates a file's folder and starts to get the file.
-func (g *getting) one(f *api.File) error {
+// startFile creates a file's folder and starts to get the file.
+func (g *download) startFile(f *api.File) error {
 	name := filepath.FromSlash(f.Path)
 	if !filepath.IsLocal(name) || name == "." {
 		return errors.New("its path is not below the folder")
@@ -76,41 +76,41 @@ func (g *getting) one(f *api.File) error {
 		g.folders[folder] = true
 	}
 	if len(f.Parts) == 0 {
-		g.crew.do(func(ctx context.Context) error { return g.small(ctx, f, at) })
+		g.crew.start(func(ctx context.Context) error { return g.getSmall(ctx, f, at) })
 		return nil
 	}
-	return g.large(f, at)
+	return g.getLarge(f, at)
 }
 
-// small gets a file that is one object.
-func (g *getting) small(ctx context.Context, f *api.File, at string) error {
-	d, err := g.draft(ctx, f, at)
+// getSmall gets a file that is one object.
+func (g *download) getSmall(ctx context.Context, f *api.File, at string) error {
+	d, err := g.newDraft(ctx, f, at)
 	if err != nil || d == nil {
 		return err
 	}
-	return g.part(ctx, d, api.Part{Digest: f.Digest, Size: f.Size}, 0)
+	return g.writePart(ctx, d, api.Part{Digest: f.Digest, Size: f.Size}, 0)
 }
 
-// large gets the parts of a file, several in parallel.
-func (g *getting) large(f *api.File, at string) error {
-	d, err := g.draft(g.crew.ctx, f, at)
+// getLarge gets the parts of a file, several in parallel.
+func (g *download) getLarge(f *api.File, at string) error {
+	d, err := g.newDraft(g.crew.ctx, f, at)
 	if err != nil || d == nil {
 		return err
 	}
 	offset := int64(0)
 	for _, p := range f.Parts {
 		from := offset
-		g.crew.do(func(ctx context.Context) error { return g.part(ctx, d, p, from) })
+		g.crew.start(func(ctx context.Context) error { return g.writePart(ctx, d, p, from) })
 		offset += p.Size
 	}
 	return nil
 }
 
-// draft creates a draft of a file; nil if the file exists already or comes from the cache.
-func (g *getting) draft(ctx context.Context, f *api.File, at string) (*draft, error) {
-	there, err := g.there(ctx, f, at)
+// newDraft creates a draft of a file; nil if the file exists already or comes from the cache.
+func (g *download) newDraft(ctx context.Context, f *api.File, at string) (*draft, error) {
+	there, err := g.isThere(ctx, f, at)
 	if err == nil && !there && g.cache != nil {
-		there, err = g.cache.lay(f, at)
+		there, err = g.cache.placeCached(f, at)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("get %s: %w", f.Path, err)
@@ -129,9 +129,9 @@ func (g *getting) draft(ctx context.Context, f *api.File, at string) (*draft, er
 	return d, nil
 }
 
-// there reports whether the right file exists already. A wrong one is an error unless it may be
+// isThere reports whether the right file exists already. A wrong one is an error unless it may be
 // replaced.
-func (g *getting) there(ctx context.Context, f *api.File, at string) (bool, error) {
+func (g *download) isThere(ctx context.Context, f *api.File, at string) (bool, error) {
 	info, err := os.Lstat(at)
 	if errors.Is(err, os.ErrNotExist) {
 		return false, nil
@@ -139,7 +139,7 @@ func (g *getting) there(ctx context.Context, f *api.File, at string) (bool, erro
 	if err != nil {
 		return false, err
 	}
-	if info.Mode().IsRegular() && info.Size() == f.Size && holds(ctx, at, f) {
+	if info.Mode().IsRegular() && info.Size() == f.Size && hasContent(ctx, at, f) {
 		return true, nil
 	}
 	if info.IsDir() || !g.Replace {
@@ -148,21 +148,21 @@ func (g *getting) there(ctx context.Context, f *api.File, at string) (bool, erro
 	return false, nil
 }
 
-// holds reports whether a file has the right content.
-func holds(ctx context.Context, at string, f *api.File) bool {
+// hasContent reports whether a file has the right content.
+func hasContent(ctx context.Context, at string, f *api.File) bool {
 	in, err := os.Open(at)
 	if err != nil {
 		return false
 	}
 	defer in.Close()
 	var is api.File
-	return digest(ctx, in, &is, make([]byte, min(readSize, f.Size+1))) == nil && is.Digest == f.Digest
+	return digestFile(ctx, in, &is, make([]byte, min(readSize, f.Size+1))) == nil && is.Digest == f.Digest
 }
 
-// part writes an object into its place, and finishes the file if that was the last object.
-func (g *getting) part(ctx context.Context, d *draft, p api.Part, at int64) error {
-	err := g.do(ctx, ask{method: http.MethodGet, url: g.Base + "/object?" + url.Values{"digest": {p.Digest}}.Encode(),
-		take: func(r io.Reader) error { return d.take(r, p, at) }})
+// writePart writes an object into its place, and finishes the file if that was the last object.
+func (g *download) writePart(ctx context.Context, d *draft, p api.Part, at int64) error {
+	err := g.sendWithRetry(ctx, request{method: http.MethodGet, url: g.Base + "/object?" + url.Values{"digest": {p.Digest}}.Encode(),
+		take: func(r io.Reader) error { return d.writeObject(r, p, at) }})
 	last := err == nil && d.left.Add(-1) == 0
 	if last {
 		err = d.finish(g.cache)
@@ -182,8 +182,8 @@ func (g *getting) part(ctx context.Context, d *draft, p api.Part, at int64) erro
 	return nil
 }
 
-// sweep removes unfinished drafts.
-func (g *getting) sweep() {
+// removeDrafts removes unfinished drafts.
+func (g *download) removeDrafts() {
 	for d := range g.drops {
 		d.drop()
 	}
@@ -247,8 +247,8 @@ func (c *cache) path(f *api.File) string {
 	return filepath.Join(c.dir, "files", digest[:2], digest+suffix)
 }
 
-// lay puts a cached file at its place.
-func (c *cache) lay(f *api.File, at string) (bool, error) {
+// placeCached puts a cached file at its place.
+func (c *cache) placeCached(f *api.File, at string) (bool, error) {
 	kept := c.path(f)
 	info, err := os.Lstat(kept)
 	switch {
@@ -259,16 +259,16 @@ func (c *cache) lay(f *api.File, at string) (bool, error) {
 	case !info.Mode().IsRegular() || info.Size() != f.Size || !info.ModTime().Equal(stamp()):
 		return false, nil
 	}
-	err = place(kept, at)
+	err = linkOrCopy(kept, at)
 	if errors.Is(err, os.ErrNotExist) { // another process has removed the cached file
 		return false, nil
 	}
 	return err == nil, err
 }
 
-// keep moves a complete file into the cache and puts it at its place. It sets the time last: a
+// addFile moves a complete file into the cache and puts it at its place. It sets the time last: a
 // draft with that time would look old to a process that cleans up.
-func (c *cache) keep(f *api.File, draft, at string) error {
+func (c *cache) addFile(f *api.File, draft, at string) error {
 	mode := os.FileMode(0o444)
 	if f.Executable {
 		mode = 0o555
@@ -277,7 +277,7 @@ func (c *cache) keep(f *api.File, draft, at string) error {
 	if err := errors.Join(os.Chmod(draft, mode), os.MkdirAll(filepath.Dir(kept), 0o700)); err != nil {
 		return err
 	}
-	if err := place(draft, at); err != nil {
+	if err := linkOrCopy(draft, at); err != nil {
 		return err
 	}
 	if err := os.Rename(draft, kept); err != nil {
@@ -286,8 +286,8 @@ func (c *cache) keep(f *api.File, draft, at string) error {
 	return os.Chtimes(kept, stamp(), stamp())
 }
 
-// place links a file, or copies it if the file system cannot link.
-func place(from, to string) error {
+// linkOrCopy links a file, or copies it if the file system cannot link.
+func linkOrCopy(from, to string) error {
 	if _, err := os.Lstat(to); err == nil {
 		if err := os.Remove(to); err != nil {
 			return err

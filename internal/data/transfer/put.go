@@ -36,16 +36,16 @@ type object struct {
 // pending counts the objects of a file that are not done.
 type pending struct{ left atomic.Int32 }
 
-// carrying is one call of Put or Get.
-type carrying struct {
+// transfer is one call of Put or Get.
+type transfer struct {
 	*Client
 	http  *http.Client
 	tally tally
 	moved tally
 }
 
-func (c *Client) carrying(count Count) *carrying {
-	return &carrying{Client: c, http: c.staying(), tally: tally{count: count}, moved: tally{count: c.Moved}}
+func (c *Client) carrying(count Count) *transfer {
+	return &transfer{Client: c, http: c.noRedirects(), tally: tally{count: count}, moved: tally{count: c.Moved}}
 }
 
 // Put uploads the missing objects of files below a folder. A repeated Put continues, because
@@ -56,8 +56,8 @@ func (c *Client) Put(ctx context.Context, dir string, files []api.File, count Co
 		return fmt.Errorf("read the folder: %w", err)
 	}
 	defer root.Close()
-	p := &putting{carrying: c.carrying(count), root: root, crew: newCrew(ctx, c.ways())}
-	return p.crew.wait(p.pages(objectsOf(files)))
+	p := &upload{transfer: c.carrying(count), root: root, crew: newCrew(ctx, c.ways())}
+	return p.crew.wait(p.askPages(objectsOf(files)))
 }
 
 // objectsOf returns the objects of files, in their order.
@@ -89,16 +89,16 @@ func partsOf(f *api.File) []api.Part {
 	return []api.Part{{Digest: f.Digest, Size: f.Size}}
 }
 
-// putting is one call of Put.
-type putting struct {
-	*carrying
+// upload is one call of Put.
+type upload struct {
+	*transfer
 	root *os.Root
-	crew *crew
+	crew *workerPool
 }
 
-// pages asks page by page which objects are missing, while the missing objects of earlier pages are
+// askPages asks page by page which objects are missing, while the missing objects of earlier pages are
 // uploaded.
-func (p *putting) pages(all []*object) error {
+func (p *upload) askPages(all []*object) error {
 	for len(all) > 0 {
 		n, bytes := 0, int64(0)
 		for n < min(len(all), pageObjects) && (n == 0 || bytes+all[n].Size <= pageBytes) {
@@ -113,7 +113,7 @@ func (p *putting) pages(all []*object) error {
 	return nil
 }
 
-func (p *putting) page(all []*object) error {
+func (p *upload) page(all []*object) error {
 	asked, lack := api.Missing{}, api.Missing{}
 	of := make(map[string]*object, len(all))
 	for _, o := range all {
@@ -130,64 +130,64 @@ func (p *putting) page(all []*object) error {
 		}
 	}
 	for _, o := range of {
-		p.done(o)
+		p.countStored(o)
 	}
-	p.start(missing, lack.Puts)
+	p.startUploads(missing, lack.Puts)
 	return nil
 }
 
-// start uploads the missing objects: small ones in batches, others alone.
-func (p *putting) start(missing []*object, direct map[string]string) {
+// startUploads uploads the missing objects: small ones in batches, others alone.
+func (p *upload) startUploads(missing []*object, direct map[string]string) {
 	var b batch
 	for _, o := range missing {
 		to := direct[o.Digest]
 		switch {
 		case to != "" || o.Size > smallObject:
-			p.crew.do(func(ctx context.Context) error { return p.alone(ctx, o, to) })
+			p.crew.start(func(ctx context.Context) error { return p.uploadAlone(ctx, o, to) })
 			continue
 		case b.isFull(o):
 			full := b
-			p.crew.do(func(ctx context.Context) error { return p.together(ctx, full) })
+			p.crew.start(func(ctx context.Context) error { return p.uploadBatch(ctx, full) })
 			b = batch{}
 		}
 		b.add(o)
 	}
 	if len(b.objects) > 0 {
-		p.crew.do(func(ctx context.Context) error { return p.together(ctx, b) })
+		p.crew.start(func(ctx context.Context) error { return p.uploadBatch(ctx, b) })
 	}
 }
 
-// alone uploads an object to its signed URL if there is one, or to the gateway. The gateway also
+// uploadAlone uploads an object to its signed URL if there is one, or to the gateway. The gateway also
 // takes an object whose signed URL has expired.
-func (p *putting) alone(ctx context.Context, o *object, direct string) error {
+func (p *upload) uploadAlone(ctx context.Context, o *object, direct string) error {
 	if direct != "" {
-		err := p.put(ctx, o, ask{method: http.MethodPut, url: direct, foreign: true})
+		err := p.put(ctx, o, request{method: http.MethodPut, url: direct, foreign: true})
 		var r *refusal
 		if err == nil || !errors.As(err, &r) {
 			return err
 		}
 	}
 	query := url.Values{"digest": {o.Digest}, "size": {strconv.FormatInt(o.Size, 10)}}
-	return p.put(ctx, o, ask{method: http.MethodPost, url: p.Base + "/object?" + query.Encode(), media: "application/octet-stream"})
+	return p.put(ctx, o, request{method: http.MethodPost, url: p.Base + "/object?" + query.Encode(), media: "application/octet-stream"})
 }
 
-func (p *putting) put(ctx context.Context, o *object, a ask) error {
+func (p *upload) put(ctx context.Context, o *object, a request) error {
 	a.length = o.Size
 	a.body = func() io.Reader { return &objectReader{root: p.root, o: o} }
-	if err := p.do(ctx, a); err != nil {
+	if err := p.sendWithRetry(ctx, a); err != nil {
 		return fmt.Errorf("put %s: %w", o.file, err)
 	}
-	p.sent(o)
+	p.countSent(o)
 	return nil
 }
 
-// sent counts an object that was uploaded.
-func (p *putting) sent(o *object) {
-	p.moved.add(p.done(o), o.Size)
+// countSent counts an object that was uploaded.
+func (p *upload) countSent(o *object) {
+	p.moved.add(p.countStored(o), o.Size)
 }
 
-// done counts an object that is in the store. It returns the number of files that this completes.
-func (p *putting) done(o *object) (files int) {
+// countStored counts an object that is in the store. It returns the number of files that this completes.
+func (p *upload) countStored(o *object) (files int) {
 	for _, f := range o.of {
 		if f.left.Add(-1) == 0 {
 			files++
@@ -230,31 +230,31 @@ func create(folder string, mode os.FileMode) (*os.File, error) {
 	return os.OpenFile(filepath.Join(folder, draftName+rand.Text()), os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
 }
 
-// take writes an object at its offset, and checks that its bytes have its digest.
-func (d *draft) take(r io.Reader, p api.Part, at int64) error {
+// writeObject writes an object at its offset, and checks that its bytes have its digest.
+func (d *draft) writeObject(r io.Reader, p api.Part, at int64) error {
 	h := sha256.New()
-	to := &faultless{w: io.NewOffsetWriter(d.f, at)}
+	to := &errorRecorder{w: io.NewOffsetWriter(d.f, at)}
 	n, err := io.Copy(io.MultiWriter(to, h), io.LimitReader(r, p.Size+1))
 	switch {
 	case to.err != nil:
-		return local(to.err)
+		return asLocalFault(to.err)
 	case err != nil:
 		return err
 	case n < p.Size:
 		return io.ErrUnexpectedEOF
 	case n > p.Size || sum(h) != p.Digest:
-		return local(fmt.Errorf("object %s came with other bytes than its digest names: it is corrupt in the store, or on the way", p.Digest))
+		return asLocalFault(fmt.Errorf("object %s came with other bytes than its digest names: it is corrupt in the store, or on the way", p.Digest))
 	}
 	return nil
 }
 
-// faultless remembers a write error, which a retry cannot repair.
-type faultless struct {
+// errorRecorder remembers a write error, which a retry cannot repair.
+type errorRecorder struct {
 	w   io.Writer
 	err error
 }
 
-func (f *faultless) Write(b []byte) (int, error) {
+func (f *errorRecorder) Write(b []byte) (int, error) {
 	n, err := f.w.Write(b)
 	if err != nil {
 		f.err = err
@@ -265,7 +265,7 @@ func (f *faultless) Write(b []byte) (int, error) {
 // finish puts the complete file at its place.
 func (d *draft) finish(c *cache) error {
 	if c != nil {
-		return errors.Join(d.f.Close(), c.keep(d.file, d.f.Name(), d.at))
+		return errors.Join(d.f.Close(), c.addFile(d.file, d.f.Name(), d.at))
 	}
 	if err := d.f.Close(); err != nil {
 		return err
@@ -299,14 +299,14 @@ func (b *batch) add(o *object) {
 	b.length += api.ObjectHead + o.Size
 }
 
-func (p *putting) together(ctx context.Context, b batch) error {
-	err := p.do(ctx, ask{method: http.MethodPost, url: p.Base + "/objects", media: api.ObjectsType, length: b.length,
+func (p *upload) uploadBatch(ctx context.Context, b batch) error {
+	err := p.sendWithRetry(ctx, request{method: http.MethodPost, url: p.Base + "/objects", media: api.ObjectsType, length: b.length,
 		body: func() io.Reader { return &batchReader{root: p.root, left: b.objects} }})
 	if err != nil {
 		return fmt.Errorf("put %d objects, the first of %s: %w", len(b.objects), b.objects[0].file, err)
 	}
 	for _, o := range b.objects {
-		p.sent(o)
+		p.countSent(o)
 	}
 	return nil
 }
@@ -346,7 +346,7 @@ func (b *batchReader) some(to []byte) (int, error) {
 	o := b.left[0]
 	digest, err := hex.DecodeString(o.Digest)
 	if err != nil {
-		return 0, local(err)
+		return 0, asLocalFault(err)
 	}
 	b.head = binary.BigEndian.AppendUint64(digest, uint64(o.Size))
 	b.now, b.left = &objectReader{root: b.root, o: o}, b.left[1:]
@@ -375,18 +375,18 @@ func (r *objectReader) Read(to []byte) (int, error) {
 		return 0, io.EOF
 	}
 	if err := r.open(); err != nil {
-		return 0, local(err)
+		return 0, asLocalFault(err)
 	}
 	n, err := r.f.ReadAt(to[:min(int64(len(to)), r.o.Size-r.n)], r.o.at+r.n)
 	r.n += int64(n)
 	r.sum.Write(to[:n])
 	switch {
 	case r.n == r.o.Size && sum(r.sum) != r.o.Digest, err != nil && errors.Is(err, io.EOF) && r.n < r.o.Size:
-		return 0, local(errors.Join(fmt.Errorf("%s has changed since it was read: try again when no process writes to it", r.o.file), r.Close()))
+		return 0, asLocalFault(errors.Join(fmt.Errorf("%s has changed since it was read: try again when no process writes to it", r.o.file), r.Close()))
 	case r.n == r.o.Size:
-		return n, local(r.Close())
+		return n, asLocalFault(r.Close())
 	case err != nil:
-		return n, local(err)
+		return n, asLocalFault(err)
 	}
 	return n, nil
 }

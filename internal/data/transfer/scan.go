@@ -24,31 +24,31 @@ import (
 // Scan lists the files below a folder, by path, with their digests. It follows links within the
 // folder. A link that leads out of the folder, or an entry that is not a file, is an error.
 func Scan(ctx context.Context, dir string, count Count) ([]api.File, error) {
-	return scan(ctx, dir, count, func(s *scanning) error { return s.folder(".", false) })
+	return scan(ctx, dir, count, func(s *folderScan) error { return s.scanFolder(".", false) })
 }
 
 // ScanFile is like Scan, for one file of a folder.
 func ScanFile(ctx context.Context, dir, name string, count Count) ([]api.File, error) {
-	return scan(ctx, dir, count, func(s *scanning) error { return s.link(name, true) })
+	return scan(ctx, dir, count, func(s *folderScan) error { return s.followLink(name, true) })
 }
 
-// scanning is one scan of a folder.
-type scanning struct {
+// folderScan is one scan of a folder.
+type folderScan struct {
 	root  *os.Root
-	crew  *crew
+	crew  *workerPool
 	tally tally
 	files []*api.File
 
 	buffers sync.Pool // pool of *[readSize]byte
 }
 
-func scan(ctx context.Context, dir string, count Count, walk func(*scanning) error) ([]api.File, error) {
+func scan(ctx context.Context, dir string, count Count, walk func(*folderScan) error) ([]api.File, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, fmt.Errorf("read the folder: %w", err)
 	}
 	defer root.Close()
-	s := &scanning{root: root, crew: newCrew(ctx, min(runtime.GOMAXPROCS(0), 8)), tally: tally{count: count}}
+	s := &folderScan{root: root, crew: newCrew(ctx, min(runtime.GOMAXPROCS(0), 8)), tally: tally{count: count}}
 	if err := s.crew.wait(walk(s)); err != nil {
 		return nil, err
 	}
@@ -60,9 +60,9 @@ func scan(ctx context.Context, dir string, count Count, walk func(*scanning) err
 	return all, nil
 }
 
-// folder scans a folder. If a link led to it (linked), a link to a folder below it is refused,
+// scanFolder scans a folder. If a link led to it (linked), a link to a folder below it is refused,
 // because such a link may lead back.
-func (s *scanning) folder(name string, linked bool) error {
+func (s *folderScan) scanFolder(name string, linked bool) error {
 	d, err := s.root.Open(name)
 	if err != nil {
 		return err
@@ -81,22 +81,22 @@ func (s *scanning) folder(name string, linked bool) error {
 	}
 }
 
-func (s *scanning) one(name string, kind fs.FileMode, linked bool) error {
+func (s *folderScan) one(name string, kind fs.FileMode, linked bool) error {
 	switch {
 	case !utf8.ValidString(name):
 		return fmt.Errorf("the name %q is not UTF-8: rename the file", name)
 	case strings.HasPrefix(path.Base(name), draftName):
 		return nil
 	case kind.IsDir():
-		return s.folder(name, linked)
+		return s.scanFolder(name, linked)
 	case kind&fs.ModeSymlink != 0:
-		return s.link(name, linked)
+		return s.followLink(name, linked)
 	}
-	return s.entry(name, kind)
+	return s.scanEntry(name, kind)
 }
 
-// link follows a link. The root refuses a link that leads out of the folder.
-func (s *scanning) link(name string, linked bool) error {
+// followLink follows a link. The root refuses a link that leads out of the folder.
+func (s *folderScan) followLink(name string, linked bool) error {
 	info, err := s.root.Stat(name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -106,19 +106,19 @@ func (s *scanning) link(name string, linked bool) error {
 	case info.IsDir() && linked:
 		return fmt.Errorf("%s is a link to a folder, below another such link: put what it means in its place", name)
 	case info.IsDir():
-		return s.folder(name, true)
+		return s.scanFolder(name, true)
 	}
-	return s.entry(name, info.Mode().Type())
+	return s.scanEntry(name, info.Mode().Type())
 }
 
-// entry starts to read a file. It opens regular files only, because opening a pipe would block.
-func (s *scanning) entry(name string, kind fs.FileMode) error {
+// scanEntry starts to read a file. It opens regular files only, because opening a pipe would block.
+func (s *folderScan) scanEntry(name string, kind fs.FileMode) error {
 	if !kind.IsRegular() {
 		return fmt.Errorf("%s is %s, and only files can be kept: remove it", name, kindOf(kind))
 	}
 	f := &api.File{Path: name}
 	s.files = append(s.files, f)
-	s.crew.do(func(ctx context.Context) error { return s.read(ctx, f) })
+	s.crew.start(func(ctx context.Context) error { return s.readFile(ctx, f) })
 	return context.Cause(s.crew.ctx)
 }
 
@@ -138,8 +138,8 @@ func kindOf(m fs.FileMode) string {
 
 const readSize = 256 << 10
 
-// read computes the digests of a file.
-func (s *scanning) read(ctx context.Context, f *api.File) error {
+// readFile computes the digests of a file.
+func (s *folderScan) readFile(ctx context.Context, f *api.File) error {
 	in, mode, err := openFile(s.root, f.Path)
 	if err != nil {
 		return err
@@ -151,23 +151,23 @@ func (s *scanning) read(ctx context.Context, f *api.File) error {
 		buffer = new([readSize]byte)
 	}
 	defer s.buffers.Put(buffer)
-	if err := digest(ctx, in, f, buffer[:]); err != nil {
+	if err := digestFile(ctx, in, f, buffer[:]); err != nil {
 		return fmt.Errorf("read %s: %w", f.Path, err)
 	}
 	s.tally.add(1, f.Size)
 	return nil
 }
 
-// digest fills in the size and digests of a file. In a file with parts each byte is hashed twice,
+// digestFile fills in the size and digests of a file. In a file with parts each byte is hashed twice,
 // for the part and for the whole.
-func digest(ctx context.Context, in io.Reader, f *api.File, buffer []byte) error {
-	whole, err := hashing{whole: sha256.New(), buffer: buffer}, error(nil)
+func digestFile(ctx context.Context, in io.Reader, f *api.File, buffer []byte) error {
+	whole, err := fileHasher{whole: sha256.New(), buffer: buffer}, error(nil)
 	if f.Size, err = whole.upTo(ctx, in, api.PartSize); err != nil {
 		return err
 	}
 	if f.Size == api.PartSize { // there may be more parts; so far the first part's digest is also the file's
 		f.Parts = []api.Part{{Digest: sum(whole.whole), Size: api.PartSize}}
-		err = whole.parts(ctx, in, f)
+		err = whole.readParts(ctx, in, f)
 	}
 	f.Digest = sum(whole.whole)
 	if len(f.Parts) == 1 {
@@ -176,14 +176,14 @@ func digest(ctx context.Context, in io.Reader, f *api.File, buffer []byte) error
 	return err
 }
 
-// hashing computes the digests of a file and of its current part.
-type hashing struct {
+// fileHasher computes the digests of a file and of its current part.
+type fileHasher struct {
 	whole, part hash.Hash // part may be nil
 	buffer      []byte
 }
 
-// parts reads the second part and all later ones.
-func (h *hashing) parts(ctx context.Context, in io.Reader, f *api.File) error {
+// readParts reads the second part and all later ones.
+func (h *fileHasher) readParts(ctx context.Context, in io.Reader, f *api.File) error {
 	for n := int64(api.PartSize); n == api.PartSize; {
 		var err error
 		h.part = sha256.New()
@@ -199,7 +199,7 @@ func (h *hashing) parts(ctx context.Context, in io.Reader, f *api.File) error {
 }
 
 // upTo reads at most that many bytes.
-func (h *hashing) upTo(ctx context.Context, in io.Reader, most int64) (n int64, err error) {
+func (h *fileHasher) upTo(ctx context.Context, in io.Reader, most int64) (n int64, err error) {
 	for n < most && ctx.Err() == nil {
 		k, err := in.Read(h.buffer[:min(int64(len(h.buffer)), most-n)])
 		h.whole.Write(h.buffer[:k])

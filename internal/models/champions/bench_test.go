@@ -15,7 +15,7 @@ import (
 // BenchmarkPromotionToChanged measures the time from sending a promotion until Changed is called.
 func BenchmarkPromotionToChanged(b *testing.B) {
 	w, s := newWorld(b, 24), &script{}
-	w.made(s, "intent/a")
+	w.makeModel(s, "intent/a")
 	told := make(chan time.Time, 1)
 	o := w.options()
 	o.Changed = func(string, Champion) { told <- time.Now() }
@@ -59,8 +59,8 @@ func BenchmarkOpen(b *testing.B) {
 		}
 	}
 	w.must(<-done)
-	ends := w.ends()
-	w.soon("the ledger has all facts", func() bool {
+	ends := w.endPlaces()
+	w.waitUntil("the ledger has all facts", func() bool {
 		places, err := w.ledger.EachModel(w.ctx(), func(*fold.Model) {})
 		w.must(err)
 		return len(places) == len(ends) && !slices.ContainsFunc(places, func(p broker.Position) bool { return p.Offset < ends[p.Partition] })
@@ -80,7 +80,7 @@ func BenchmarkChampion(b *testing.B) {
 	names := make([]string, 20_000)
 	for n := range names {
 		names[n] = fmt.Sprint("intent/bot-", n)
-		table.cells.of(names[n]).show(&fold.Model{Champion: 1})
+		table.cells.findOrCreate(names[n]).show(&fold.Model{Champion: 1})
 	}
 	b.RunParallel(func(p *testing.PB) {
 		for n := 0; p.Next(); n++ {

@@ -35,7 +35,7 @@ func (c *chance) view() *broker.View {
 	}
 	switch n := c.IntN(30); {
 	case n == 0:
-		return c.odd(name)
+		return c.oddFact(name)
 	case n == 1:
 		return c.fact(tidemill.TypeModelRetired, name, "", tidemill.ModelRetired{Asked: time.Now(), Marks: []tidemill.Mark{{Offset: int64(c.IntN(200))}}})
 	case n < 10 || len(m.Versions) == 0:
@@ -65,8 +65,8 @@ func (c *chance) wish(name string, m *fold.Model) *broker.View {
 		Basis: m.Champion, Turn: m.Turn - int64(c.IntN(4)/3), Force: c.IntN(2) == 0, Reason: "somebody wants it"})
 }
 
-// odd returns a fact that must be ignored, or that is void.
-func (c *chance) odd(name string) *broker.View {
+// oddFact returns a fact that must be ignored, or that is void.
+func (c *chance) oddFact(name string) *broker.View {
 	v := c.fact(tidemill.TypeModelRegistered, name, "odd", "no object")
 	switch c.IntN(4) {
 	case 0:

@@ -50,7 +50,7 @@ func (t *Table) begin(ctx context.Context) error {
 		if done, _ := t.progress.covers(places); done {
 			return nil
 		}
-		if err := t.next(ctx, lookEvery); err != nil {
+		if err := t.handleNext(ctx, lookEvery); err != nil {
 			return err
 		}
 	}
@@ -60,8 +60,8 @@ func (t *Table) begin(ctx context.Context) error {
 func (t *Table) open(ctx context.Context) error {
 	c, err := t.o.Broker.Consumer(ctx, broker.ConsumerOptions{Streams: []string{tidemill.StreamFacts}, Start: broker.Earliest(),
 		Assigned: func(_ context.Context, at []broker.Position) ([]broker.Position, error) {
-			t.count(at)
-			return at, t.place(at)
+			t.checkPartitions(at)
+			return at, t.seekToPlaces(at)
 		}})
 	if err != nil {
 		return err
@@ -71,10 +71,10 @@ func (t *Table) open(ctx context.Context) error {
 	return nil
 }
 
-// place moves partitions to the table's position.
-func (t *Table) place(at []broker.Position) error {
+// seekToPlaces moves partitions to the table's position.
+func (t *Table) seekToPlaces(at []broker.Position) error {
 	for i := range at {
-		next := t.progress.reached(at[i].Partition)
+		next := t.progress.visibleUpTo(at[i].Partition)
 		if at[i].Offset > next {
 			return fmt.Errorf("%w: partition %d begins at %d, and offset %d is next", errLost, at[i].Partition, at[i].Offset, next)
 		}
@@ -83,9 +83,9 @@ func (t *Table) place(at []broker.Position) error {
 	return nil
 }
 
-// count reports an error if the facts have more partitions than before: the facts of a model are no
+// checkPartitions reports an error if the facts have more partitions than before: the facts of a model are no
 // longer in one order. The ledger cannot handle that either.
-func (t *Table) count(at []broker.Position) {
+func (t *Table) checkPartitions(at []broker.Position) {
 	had, now := t.partitions.Load(), int32(0)
 	for _, p := range at {
 		now = max(now, p.Partition+1)
@@ -95,15 +95,15 @@ func (t *Table) count(at []broker.Position) {
 	}
 	err := fmt.Errorf("stream %s had %d partitions and has %d: newer facts of a model may be on another one than older ones, so their order is not known; create the install again with the partitions that it needs",
 		tidemill.StreamFacts, had, now)
-	t.progress.spoil(err)
+	t.progress.setLasting(err)
 	t.o.Logger.Error("champions may be wrong from here on", "stream", tidemill.StreamFacts, "reason", err)
 }
 
-// next handles a delivery that comes within a time, or else notes how far the log has been read.
-func (t *Table) next(ctx context.Context, limit time.Duration) error {
+// handleNext handles a delivery that comes within a time, or else notes how far the log has been read.
+func (t *Table) handleNext(ctx context.Context, limit time.Duration) error {
 	wait, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	if t.progress.look(cancel) && limit > lookEvery {
+	if t.progress.setWake(cancel) && limit > lookEvery {
 		cancel()
 		wait, cancel = context.WithTimeout(ctx, lookEvery)
 		defer cancel()
@@ -112,24 +112,24 @@ func (t *Table) next(ctx context.Context, limit time.Duration) error {
 	switch {
 	case err == nil:
 		defer d.Done()
-		return t.take(d)
+		return t.foldDelivery(d)
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case wait.Err() != nil:
-		return t.pass()
+		return t.notePositions()
 	}
 	return err
 }
 
-// pass notes positions that were read without facts. All deliveries of Poll have been handled by
+// notePositions notes positions that were read without facts. All deliveries of Poll have been handled by
 // then.
-func (t *Table) pass() error {
+func (t *Table) notePositions() error {
 	for _, p := range t.consumer.Positions() {
-		switch at := t.progress.reached(p.Partition); {
+		switch at := t.progress.visibleUpTo(p.Partition); {
 		case p.Offset < at:
 			return back(p.Partition, p.Offset, at)
 		case p.Offset > at || int(p.Partition) >= t.progress.partitions():
-			t.progress.reach(p.Partition, p.Offset)
+			t.progress.noteVisible(p.Partition, p.Offset)
 		}
 	}
 	return nil
@@ -139,14 +139,14 @@ func back(partition int32, offset, at int64) error {
 	return fmt.Errorf("%w: partition %d ends at %d, and offset %d is next", errLost, partition, offset, at)
 }
 
-// take folds a delivery into the table.
-func (t *Table) take(d *broker.Delivery) error {
-	at := t.progress.reached(d.Partition)
+// foldDelivery folds a delivery into the table.
+func (t *Table) foldDelivery(d *broker.Delivery) error {
+	at := t.progress.visibleUpTo(d.Partition)
 	if d.Next() < at {
 		return back(d.Partition, d.Next(), at)
 	}
 	if d.Events[0].Err != nil { // the error may mean that events were deleted
-		if err := t.begun(d.Partition, at); err != nil {
+		if err := t.checkBegin(d.Partition, at); err != nil {
 			return err
 		}
 	}
@@ -157,13 +157,13 @@ func (t *Table) take(d *broker.Delivery) error {
 			changes = t.apply(changes, f)
 		}
 	}
-	t.progress.reach(d.Partition, d.Next())
+	t.progress.noteVisible(d.Partition, d.Next())
 	t.announce(changes)
 	return nil
 }
 
-// begun returns an error if a partition begins after an offset.
-func (t *Table) begun(partition int32, offset int64) error {
+// checkBegin returns an error if a partition begins after an offset.
+func (t *Table) checkBegin(partition int32, offset int64) error {
 	ctx, cancel := context.WithTimeout(context.Background(), longestPause)
 	defer cancel()
 	starts, err := t.o.Broker.Places(ctx, tidemill.StreamFacts, broker.Earliest())
@@ -185,7 +185,7 @@ type change struct {
 }
 
 func (t *Table) apply(changes []change, f fold.Fact) []change {
-	c := t.cells.of(f.Model)
+	c := t.cells.findOrCreate(f.Model)
 	m := c.state.apply(f.Model, f)
 	if m == nil {
 		return changes
@@ -206,7 +206,7 @@ func (t *Table) announce(changes []change) {
 func (t *Table) run(ctx context.Context) {
 	backoff := retry.Backoff{First: firstPause, Cap: longestPause}
 	for {
-		err := t.next(ctx, restEvery)
+		err := t.handleNext(ctx, restEvery)
 		if ctx.Err() != nil {
 			return
 		}
@@ -232,7 +232,7 @@ func (t *Table) run(ctx context.Context) {
 // again.
 func (t *Table) reopen(ctx context.Context) error {
 	_ = t.consumer.Close(ctx) // it has stopped reading, and has no group to leave
-	anew, err := t.ended(ctx)
+	anew, err := t.logWasRecreated(ctx)
 	if err == nil && !anew {
 		err = t.open(ctx)
 	}
@@ -244,16 +244,16 @@ func (t *Table) reopen(ctx context.Context) error {
 	return err
 }
 
-// ended reports whether the log ends before the table's position, because the stream was deleted
+// logWasRecreated reports whether the log ends before the table's position, because the stream was deleted
 // and created again.
-func (t *Table) ended(ctx context.Context) (bool, error) {
+func (t *Table) logWasRecreated(ctx context.Context) (bool, error) {
 	ends, err := t.o.Broker.Ends(ctx, tidemill.StreamFacts)
 	if err != nil {
 		return false, err
 	}
 	anew := len(ends) < t.progress.partitions()
 	for _, end := range ends {
-		anew = anew || end.Offset < t.progress.reached(end.Partition)
+		anew = anew || end.Offset < t.progress.visibleUpTo(end.Partition)
 	}
 	return anew, nil
 }
@@ -275,7 +275,7 @@ func (t *Table) Reached(ctx context.Context, places []int64) error {
 	t.progress.await(1)
 	defer t.progress.await(-1)
 	for {
-		if err := t.possible(ctx, places); err != nil {
+		if err := t.checkPlaces(ctx, places); err != nil {
 			return err
 		}
 		ask := time.NewTimer(askEvery)
@@ -304,9 +304,9 @@ func (t *Table) late(ctx context.Context) error {
 	return err
 }
 
-// possible returns an error if the log cannot have the places. It returns nil if Kafka does not
+// checkPlaces returns an error if the log cannot have the places. It returns nil if Kafka does not
 // answer.
-func (t *Table) possible(ctx context.Context, places []int64) error {
+func (t *Table) checkPlaces(ctx context.Context, places []int64) error {
 	ends, err := t.o.Broker.Ends(ctx, tidemill.StreamFacts)
 	if err != nil {
 		return nil
@@ -339,8 +339,8 @@ type progress struct {
 	wake    func() // function that ends a wait for facts
 }
 
-// raise sets one of the places, which only grow.
-func raise(places []int64, partition int32, next int64) []int64 {
+// raisePlace sets one of the places, which only grow.
+func raisePlace(places []int64, partition int32, next int64) []int64 {
 	for len(places) <= int(partition) {
 		places = append(places, 0)
 	}
@@ -351,14 +351,14 @@ func raise(places []int64, partition int32, next int64) []int64 {
 func (p *progress) tell(partition int32, next int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.told = raise(p.told, partition, next)
+	p.told = raisePlace(p.told, partition, next)
 }
 
-// reach notes that the facts before next can be seen.
-func (p *progress) reach(partition int32, next int64) {
+// noteVisible notes that the facts before next can be seen.
+func (p *progress) noteVisible(partition int32, next int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.told, p.have = raise(p.told, partition, next), raise(p.have, partition, next)
+	p.told, p.have = raisePlace(p.told, partition, next), raisePlace(p.have, partition, next)
 	close(p.changed)
 	p.changed = make(chan struct{})
 }
@@ -377,8 +377,8 @@ func (p *progress) places() []int64 {
 	return slices.Clone(p.told)
 }
 
-// reached returns how far the facts of a partition can be seen.
-func (p *progress) reached(partition int32) int64 {
+// visibleUpTo returns how far the facts of a partition can be seen.
+func (p *progress) visibleUpTo(partition int32) int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if int(partition) >= len(p.have) {
@@ -418,8 +418,8 @@ func (p *progress) await(by int) {
 	}
 }
 
-// look sets the function that ends a wait for facts, and reports whether a caller waits.
-func (p *progress) look(wake func()) (awaited bool) {
+// setWake sets the function that ends a wait for facts, and reports whether a caller waits.
+func (p *progress) setWake(wake func()) (awaited bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.wake = wake
@@ -436,8 +436,8 @@ func (p *progress) fail(err error) (news bool) {
 	return news
 }
 
-// spoil sets a permanent fault.
-func (p *progress) spoil(err error) {
+// setLasting sets a permanent fault.
+func (p *progress) setLasting(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.lasting = err

@@ -11,13 +11,13 @@ import (
 	"tidemill.dev/broker"
 )
 
-// turns holds the position after which each turn of each model began.
-type turns struct {
+// turnPositions holds the position after which each turn of each model began.
+type turnPositions struct {
 	mu sync.Mutex
 	at map[string]map[int64]broker.Position
 }
 
-func (b *turns) note(name string, turn int64, at broker.Position) {
+func (b *turnPositions) note(name string, turn int64, at broker.Position) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.at[name] == nil {
@@ -28,8 +28,8 @@ func (b *turns) note(name string, turn int64, at broker.Position) {
 	}
 }
 
-// seen is a champion that a reader has read from a table, and the table's places at that time.
-type seen struct {
+// seenChampion is a champion that a reader has read from a table, and the table's places at that time.
+type seenChampion struct {
 	name   string
 	now    Champion
 	places []int64
@@ -37,14 +37,14 @@ type seen struct {
 
 // watch reads tables while facts come. No turn goes back, and a table that has reached the places
 // of another is as new as that one.
-func (w *world) watch(ctx context.Context, r *rand.Rand, tables []*Table, models int) (all []seen) {
+func (w *world) watch(ctx context.Context, r *rand.Rand, tables []*Table, models int) (all []seenChampion) {
 	last := make([]map[string]int64, len(tables))
 	for ctx.Err() == nil {
 		i := r.IntN(len(tables))
 		_, changed := tables[i].progress.covers([]int64{math.MaxInt64})
 		name := fmt.Sprint("intent/bot-", r.IntN(models))
 		now, _ := tables[i].Champion(name)
-		s := seen{name, now, tables[i].Places()}
+		s := seenChampion{name, now, tables[i].Places()}
 		if last[i] == nil {
 			last[i] = map[string]int64{}
 		}
@@ -86,13 +86,13 @@ func TestTheTableIsTheFold(t *testing.T) {
 }
 
 func round(w *world, seed uint64, facts int) {
-	c, born := newChance(seed), &turns{at: map[string]map[int64]broker.Position{}}
+	c, born := newChance(seed), &turnPositions{at: map[string]map[int64]broker.Position{}}
 	told, o := &changes{of: map[string]Champion{}}, w.options()
 	o.Changed = told.take
 	tables := []*Table{w.open(o)}
 	watching, stop := context.WithCancel(w.ctx())
 	defer stop()
-	var looked [][]seen
+	var looked [][]seenChampion
 	var mu sync.Mutex
 	var readers sync.WaitGroup
 	read := func() {
@@ -119,7 +119,7 @@ func round(w *world, seed uint64, facts int) {
 		}
 	}
 	for _, t := range tables {
-		w.must(t.Reached(w.ctx(), w.ends()))
+		w.must(t.Reached(w.ctx(), w.endPlaces()))
 	}
 	stop()
 	readers.Wait()
@@ -132,7 +132,7 @@ func round(w *world, seed uint64, facts int) {
 }
 
 // neverAhead checks that no champion was seen with places before its turn.
-func (b *turns) neverAhead(w *world, looked [][]seen) {
+func (b *turnPositions) neverAhead(w *world, looked [][]seenChampion) {
 	n := 0
 	for _, all := range looked {
 		for _, s := range all {

@@ -132,13 +132,13 @@ func (s *state) apply(name string, f fold.Fact) *fold.Model {
 	if v.Registered != nil {
 		s.files = append(s.files, files{v.Registered.Number, v.Registered.Artifact})
 	}
-	s.files = slices.DeleteFunc(s.files, func(f files) bool { return !near(m, f.version) })
+	s.files = slices.DeleteFunc(s.files, func(f files) bool { return !isNear(m, f.version) })
 	return m
 }
 
-// near reports whether a version may soon be asked for: it is the champion, the previous one, or
+// isNear reports whether a version may soon be asked for: it is the champion, the previous one, or
 // one of the two newest. Artifacts of other versions are looked up.
-func near(m *fold.Model, version int) bool {
+func isNear(m *fold.Model, version int) bool {
 	return m.Find(version) != nil && (version == m.Champion || version == m.Previous || version > m.Last-2)
 }
 
@@ -162,7 +162,7 @@ func (t *Table) snapshot(ctx context.Context, anew bool) error {
 	}
 	if anew {
 		t.progress.restart()
-		t.cells.each(func(name string, _ *cell) {
+		t.cells.forEach(func(name string, _ *cell) {
 			if _, still := all[name]; !still {
 				all[name] = state{}
 			}
@@ -184,7 +184,7 @@ func (t *Table) snapshot(ctx context.Context, anew bool) error {
 		}
 	}
 	for _, p := range places {
-		t.progress.reach(p.Partition, p.Offset)
+		t.progress.noteVisible(p.Partition, p.Offset)
 	}
 	t.announce(changes)
 	return nil

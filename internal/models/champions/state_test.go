@@ -35,7 +35,7 @@ func TestThePackedFoldIsTheFold(t *testing.T) {
 			if want.Pin != nil {
 				want.Pin = &fold.Pin{}
 			}
-			if got := packed[m.Name].model(m.Name); !same(got, &want) {
+			if got := packed[m.Name].model(m.Name); !sameModel(got, &want) {
 				t.Fatalf("seed %d, fact %d:\n got %+v\nwant %+v", seed, offset, got, &want)
 			}
 			for _, h := range m.Versions {
@@ -47,8 +47,8 @@ func TestThePackedFoldIsTheFold(t *testing.T) {
 	}
 }
 
-// same compares models; an empty list equals nil.
-func same(a, b *fold.Model) bool {
+// sameModel compares models; an empty list equals nil.
+func sameModel(a, b *fold.Model) bool {
 	x, y := *a, *b
 	for _, m := range []*fold.Model{&x, &y} {
 		if len(m.Versions) == 0 {
@@ -74,7 +74,7 @@ func TestAModelIsSmall(t *testing.T) {
 	c := newCells()
 	for i := range models {
 		name := fmt.Sprint("intent/bot-", i)
-		of := c.of(strings.Clone(name))
+		of := c.findOrCreate(strings.Clone(name))
 		m := &fold.Model{Name: name, Key: fmt.Sprint("bot-", i), Next: 1e7, Last: 20, Champion: 20, Previous: 19, Turn: 20}
 		for v := range 10 {
 			m.Versions = append(m.Versions, fold.Held{Number: 11 + v, Run: tidemill.ID("run", name, fmt.Sprint(v)), State: tidemill.VersionPromoted,
@@ -95,7 +95,7 @@ func TestAModelIsSmall(t *testing.T) {
 func TestChampionAllocatesNothing(t *testing.T) {
 	table := &Table{cells: newCells()}
 	name := "intent/bot-1"
-	table.cells.of(name).show(&fold.Model{Champion: 3, Turn: 4})
+	table.cells.findOrCreate(name).show(&fold.Model{Champion: 3, Turn: 4})
 	if n := testing.AllocsPerRun(100, func() {
 		if c, ok := table.Champion(name); !ok || c.Version != 3 {
 			t.Error("it is not there")

@@ -164,8 +164,8 @@ func (c *cells) find(name string) *cell {
 	return nil
 }
 
-// of returns a model's cell, and creates it if it does not exist.
-func (c *cells) of(name string) *cell {
+// findOrCreate returns a model's cell, and creates it if it does not exist.
+func (c *cells) findOrCreate(name string) *cell {
 	if found := c.find(name); found != nil {
 		return found
 	}
@@ -203,8 +203,8 @@ func (c *cells) add(all map[string]state) {
 	}
 }
 
-// each calls fn with every cell.
-func (c *cells) each(fn func(name string, of *cell)) {
+// forEach calls fn with every cell.
+func (c *cells) forEach(fn func(name string, of *cell)) {
 	for i := range c.shards {
 		if all := c.shards[i].Load(); all != nil {
 			for name, of := range *all {

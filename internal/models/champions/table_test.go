@@ -17,23 +17,23 @@ import (
 	"tidemill.dev/internal/data/ledger"
 )
 
-// made makes a model with two versions, of which the first is the champion.
-func (w *world) made(s *script, name string) {
+// makeModel makes a model with two versions, of which the first is the champion.
+func (w *world) makeModel(s *script, name string) {
 	w.publish(s.register(name, 1))
 	w.publish(s.register(name, 2))
 	w.publish(s.promote(name, 1, 0, 0))
 }
 
-// shows waits until a model has a champion.
-func (w *world) shows(t *Table, name string, version int) {
+// waitChampion waits until a model has a champion.
+func (w *world) waitChampion(t *Table, name string, version int) {
 	w.Helper()
-	w.soon(fmt.Sprintf("%s@%d", name, version), func() bool { now, _ := t.Champion(name); return now.Version == version })
+	w.waitUntil(fmt.Sprintf("%s@%d", name, version), func() bool { now, _ := t.Champion(name); return now.Version == version })
 }
 
 // A promotion during the reading of the table is followed and announced.
 func TestChangesAreTold(t *testing.T) {
 	w, s := newWorld(t, 2), &script{}
-	w.made(s, "intent/a")
+	w.makeModel(s, "intent/a")
 	told := make(chan string, 10)
 	o := w.options()
 	o.Changed = func(model string, now Champion) { told <- tidemill.VersionName(model, now.Version) }
@@ -46,7 +46,7 @@ func TestChangesAreTold(t *testing.T) {
 		t.Errorf("a model that nobody made has %+v", now)
 	}
 	w.publish(s.promote("intent/a", 2, 1, 1))
-	w.made(s, "intent/b")
+	w.makeModel(s, "intent/b")
 	w.publish(s.fact(tidemill.TypeModelRetired, "intent/a", "", tidemill.ModelRetired{Asked: time.Now()}))
 	all := map[string]bool{<-told: true, <-told: true, <-told: true}
 	if !all["intent/a@2"] || !all["intent/b@1"] || !all["intent/a@0"] || len(told) > 0 {
@@ -64,13 +64,13 @@ func TestChangesAreTold(t *testing.T) {
 // A place that the log does not have is an error.
 func TestReached(t *testing.T) {
 	w, s := newWorld(t, 3), &script{}
-	w.made(s, "intent/a")
+	w.makeModel(s, "intent/a")
 	table := w.open(w.options())
 	x, err := w.broker.Exclusive(w.ctx(), "test", broker.ProducerOptions{})
 	w.must(err)
 	defer x.Close(context.Background())
 	w.must(x.Do(w.ctx(), w.send(s.promote("intent/a", 2, 1, 1)))) // transaction marker after the fact
-	places := w.ends()
+	places := w.endPlaces()
 	w.must(table.Reached(w.ctx(), places))
 	if now, _ := table.Champion("intent/a"); now.Version != 2 {
 		t.Errorf("the table has reached %v and shows %+v", places, now)
@@ -83,7 +83,7 @@ func TestReached(t *testing.T) {
 			t.Errorf("waited for %v: %v", gone, err)
 		}
 	}
-	w.soon("a place in each partition", func() bool { return len(table.Places()) == 3 }) // also in a partition without facts
+	w.waitUntil("a place in each partition", func() bool { return len(table.Places()) == 3 }) // also in a partition without facts
 }
 
 // A wait fails if its context ends while the table lacks facts of the log.
@@ -94,7 +94,7 @@ func TestReachedInVain(t *testing.T) {
 	w.publish((&script{}).register("intent/a", 1))
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	if err := table.Reached(ctx, w.ends()); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, ledger.ErrClosed) {
+	if err := table.Reached(ctx, w.endPlaces()); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, ledger.ErrClosed) {
 		t.Errorf("error is %v", err)
 	}
 }
@@ -105,10 +105,10 @@ func TestRedisIsFlushedWhileTablesAreOpened(t *testing.T) {
 	w, s := newWorld(t, 2), &script{}
 	const models = 60
 	for n := range models {
-		w.made(s, fmt.Sprint("intent/bot-", n))
+		w.makeModel(s, fmt.Sprint("intent/bot-", n))
 	}
 	for range 8 {
-		for n, table := 0, w.flushed(); n < models; n++ {
+		for n, table := 0, w.openDuringFlush(); n < models; n++ {
 			name := fmt.Sprint("intent/bot-", n)
 			now, ok := table.Champion(name)
 			if !ok || now.Version != 1 {
@@ -126,9 +126,9 @@ func TestRedisIsFlushedWhileTablesAreOpened(t *testing.T) {
 	}
 }
 
-// flushed opens a table while Redis is flushed again and again. The flushes stop in the end,
+// openDuringFlush opens a table while Redis is flushed again and again. The flushes stop in the end,
 // because filling the ledger may take longer than the time between two.
-func (w *world) flushed() *Table {
+func (w *world) openDuringFlush() *Table {
 	w.Helper()
 	var flushing sync.WaitGroup
 	stop := make(chan struct{})
@@ -155,12 +155,12 @@ func (w *world) flushed() *Table {
 // disappear, and a warning is logged.
 func TestFactsBegunAnew(t *testing.T) {
 	w, s := newWorld(t, 1), &script{}
-	w.made(s, "intent/a")
-	w.made(s, "intent/b")
+	w.makeModel(s, "intent/a")
+	w.makeModel(s, "intent/b")
 	told, said := make(chan change, 10), make(chan struct{}, 10)
 	o := w.options()
 	o.Changed = func(model string, now Champion) { told <- change{model, now} }
-	o.Logger = slog.New(warned{o.Logger.Handler(), said})
+	o.Logger = slog.New(warnSignal{o.Logger.Handler(), said})
 	table := w.open(o)
 	topic := w.names.Topic(tidemill.StreamFacts)
 	client := &kafka.Client{Addr: kafka.TCP(w.address)}
@@ -177,20 +177,20 @@ func TestFactsBegunAnew(t *testing.T) {
 		c := <-told
 		now[c.model] = c.now
 	}
-	w.soon("the table comes on", func() bool { return table.Err() == nil })
+	w.waitUntil("the table comes on", func() bool { return table.Err() == nil })
 	w.publish(s.register("intent/a", 8))
 	w.publish(s.promote("intent/a", 2, 1, 1))
-	w.shows(table, "intent/a", 2)
+	w.waitChampion(table, "intent/a", 2)
 }
 
-// warned signals that a warning was logged.
-type warned struct {
+// warnSignal signals that a warning was logged.
+type warnSignal struct {
 	slog.Handler
 	said chan<- struct{}
 }
 
 // Handle is the method of slog.Handler.
-func (h warned) Handle(ctx context.Context, r slog.Record) error {
+func (h warnSignal) Handle(ctx context.Context, r slog.Record) error {
 	if r.Level >= slog.LevelWarn {
 		select {
 		case h.said <- struct{}{}:
@@ -204,15 +204,15 @@ func (h warned) Handle(ctx context.Context, r slog.Record) error {
 func TestFactsOnMorePartitions(t *testing.T) {
 	t.Parallel()
 	w, s := newWorld(t, 1), &script{}
-	w.made(s, "intent/a")
+	w.makeModel(s, "intent/a")
 	table := w.open(w.options())
 	w.must(table.Err())
 	w.ensure(2)
-	w.soon("the table says what is wrong", func() bool {
+	w.waitUntil("the table says what is wrong", func() bool {
 		err := table.Err()
 		return err != nil && strings.Contains(err.Error(), "had 1 partitions and has 2")
 	})
-	w.must(table.Reached(w.ctx(), w.ends()))
+	w.must(table.Reached(w.ctx(), w.endPlaces()))
 }
 
 func TestNothingIsOpenedWithoutItsNeeds(t *testing.T) {

@@ -89,8 +89,8 @@ func (w *world) open(o Options) *Table {
 	return t
 }
 
-// soon polls until a condition holds.
-func (w *world) soon(what string, ok func() bool) {
+// waitUntil polls until a condition holds.
+func (w *world) waitUntil(what string, ok func() bool) {
 	w.Helper()
 	ctx := w.ctx()
 	for tick := time.NewTicker(5 * time.Millisecond); !ok(); {
@@ -118,8 +118,8 @@ func (w *world) send(v *broker.View) func(*broker.ExclusiveTx) error {
 	}
 }
 
-// ends returns the places after all facts.
-func (w *world) ends() []int64 {
+// endPlaces returns the places after all facts.
+func (w *world) endPlaces() []int64 {
 	w.Helper()
 	ends, err := w.broker.Ends(w.ctx(), tidemill.StreamFacts)
 	w.must(err)

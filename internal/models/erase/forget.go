@@ -127,7 +127,7 @@ type step struct {
 // everything is removed, only the receipt is left.
 func (f *Forgetter) steps(n *note) []step {
 	all := []step{
-		{"pass", f.pass},
+		{"pass", f.publishPass},
 		{"note", f.noteAll},
 		{"runs", f.endRuns},
 		{"live", f.awaitEnd},
@@ -136,8 +136,8 @@ func (f *Forgetter) steps(n *note) []step {
 		{"datasets", f.removeDatasets},
 		{"logs", f.removeLogs},
 		{"letters", func(ctx context.Context, _ *Order, n *note) error { return f.dropLetters(ctx, n) }},
-		{"taken", f.taken},
-		{"receipt", f.conclude},
+		{"taken", f.noteRemoved},
+		{"receipt", f.publishReceipt},
 	}
 	if n != nil && n.Taken {
 		return all[len(all)-1:]
@@ -145,9 +145,9 @@ func (f *Forgetter) steps(n *note) []step {
 	return all
 }
 
-// taken notes that everything is removed, before the receipt is published. After the receipt users
+// noteRemoved notes that everything is removed, before the receipt is published. After the receipt users
 // may begin the key again. If this process then crashes, the next one must not remove the new data.
-func (f *Forgetter) taken(ctx context.Context, _ *Order, n *note) error {
+func (f *Forgetter) noteRemoved(ctx context.Context, _ *Order, n *note) error {
 	n.Taken = true
 	return f.save(ctx, n)
 }
@@ -168,14 +168,14 @@ func (f *Forgetter) noteMade(ctx context.Context, _ *Order, n *note) error {
 	return f.save(ctx, n)
 }
 
-// pass publishes that no event of the key that is on the log by now is delivered any more. It saves
+// publishPass publishes that no event of the key that is on the log by now is delivered any more. It saves
 // the ends of the streams first, so that after a crash it publishes the same ends.
-func (f *Forgetter) pass(ctx context.Context, o *Order, n *note) (err error) {
+func (f *Forgetter) publishPass(ctx context.Context, o *Order, n *note) (err error) {
 	if n.Passed {
 		return nil
 	}
 	if n.Ends == nil {
-		if n.Ends, err = f.ends(ctx); err == nil {
+		if n.Ends, err = f.streamEnds(ctx); err == nil {
 			err = f.save(ctx, n)
 		}
 	}
@@ -194,8 +194,8 @@ func (f *Forgetter) pass(ctx context.Context, o *Order, n *note) (err error) {
 	return f.save(ctx, n)
 }
 
-// ends returns the ends of the streams whose events are delivered.
-func (f *Forgetter) ends(ctx context.Context) (map[string][]int64, error) {
+// streamEnds returns the ends of the streams whose events are delivered.
+func (f *Forgetter) streamEnds(ctx context.Context) (map[string][]int64, error) {
 	all := map[string][]int64{}
 	for _, parked := range f.o.Config().Parked() {
 		stream, _ := tidemill.CutParked(parked.Name)
@@ -216,10 +216,10 @@ func (f *Forgetter) ends(ctx context.Context) (map[string][]int64, error) {
 func (f *Forgetter) endRuns(ctx context.Context, o *Order, n *note) error {
 	for i := range n.Runs {
 		r := &n.Runs[i]
-		if r.At != nowhere {
+		if r.At != unknownMark {
 			continue
 		}
-		at, m, err := f.o.Foreman.Forget(ctx, scheduler.Forgetting{Recipe: r.Recipe, Key: o.Key, By: o.By, Reason: n.because(), Cause: o.cause(),
+		at, m, err := f.o.Foreman.Forget(ctx, scheduler.Forgetting{Recipe: r.Recipe, Key: o.Key, By: o.By, Reason: n.reasonText(), Cause: o.cause(),
 			Correlation: o.Correlation, Trace: o.Trace})
 		if err != nil {
 			return err
@@ -273,7 +273,7 @@ func (f *Forgetter) awaitRun(ctx, patience context.Context, recipe, key, run str
 // register.
 func (f *Forgetter) retireModels(ctx context.Context, o *Order, n *note) error {
 	for _, m := range n.Models {
-		if err := f.o.Registrar.Retire(ctx, m.Model, o.Key, o.By, n.because(), o.cause(), n.Asked, n.marks()); err != nil {
+		if err := f.o.Registrar.Retire(ctx, m.Model, o.Key, o.By, n.reasonText(), o.cause(), n.Asked, n.marks()); err != nil {
 			return fmt.Errorf("retire model %s: %w", m.Model, err)
 		}
 	}
@@ -300,11 +300,11 @@ func (f *Forgetter) removeLogs(ctx context.Context, _ *Order, n *note) error {
 	return nil
 }
 
-// conclude publishes the receipt. Then it keeps only the receipt's position in the note, so that
+// publishReceipt publishes the receipt. Then it keeps only the receipt's position in the note, so that
 // the note holds nothing of the key.
-func (f *Forgetter) conclude(ctx context.Context, o *Order, n *note) error {
+func (f *Forgetter) publishReceipt(ctx context.Context, o *Order, n *note) error {
 	now := f.now()
-	n.Remains = remains(f.o.Config(), &n.KeyForgotten, f.o.Grace, now)
+	n.Remains = remainingPlaces(f.o.Config(), &n.KeyForgotten, f.o.Grace, now)
 	data, err := json.Marshal(n.KeyForgotten)
 	if err != nil {
 		return err

@@ -219,8 +219,8 @@ func (w *world) register(key, run string, at tidemill.Mark) (*fold.Model, error)
 	return m, err
 }
 
-// letter publishes a dead letter of the key, and waits until it is known.
-func (w *world) letter(key string) {
+// deadLetter publishes a dead letter of the key, and waits until it is known.
+func (w *world) deadLetter(key string) {
 	w.Helper()
 	original := broker.View{ID: key, Source: "/shop", Type: "order", Subject: key, Data: []byte("an order")}
 	v, err := deadletters.New(w.names, broker.Position{Stream: "events"}, &original, deadletters.Details{Trigger: "t", Reason: "away"}, time.Now())
@@ -231,8 +231,8 @@ func (w *world) letter(key string) {
 	w.soon("the letter is known", func() bool { return book.IsOpen(v.ID) })
 }
 
-// give gives a key data of all kinds, and returns its live run.
-func (w *world) give(key string) (live string) {
+// fillKey gives a key data of all kinds, and returns its live run.
+func (w *world) fillKey(key string) (live string) {
 	w.Helper()
 	w.commit("bots/"+key, "one of "+key)
 	w.commit("bots/"+key, "two of "+key)
@@ -240,7 +240,7 @@ func (w *world) give(key string) (live string) {
 	ended := w.request("intent", key, "1")
 	w.begin("intent", key, ended)
 	w.finish("intent", key, ended)
-	_, err := w.register(key, ended, w.begun("intent", key))
+	_, err := w.register(key, ended, w.startPlace("intent", key))
 	w.must(err)
 	live = w.request("intent", key, "2")
 	w.begin("intent", key, live)
@@ -250,12 +250,12 @@ func (w *world) give(key string) (live string) {
 		w.must(w.store.PutLog(w.Context(), run, 1, 0, []byte("it is "+key)))
 		w.must(w.store.SetCheckpoint(w.Context(), run, 1, api.TreeRef{Tree: strings.Repeat("ab", 32)}))
 	}
-	w.letter(key)
+	w.deadLetter(key)
 	return live
 }
 
-// begun returns the place at which an ended run of a key has begun.
-func (w *world) begun(recipe, key string) tidemill.Mark {
+// startPlace returns the place at which an ended run of a key has begun.
+func (w *world) startPlace(recipe, key string) tidemill.Mark {
 	m, err := w.ledger.Making(w.Context(), recipe, key)
 	w.must(err)
 	run, err := w.ledger.Run(w.Context(), m.Ended[0])
@@ -284,8 +284,8 @@ func (w *world) files(key string) (found []string) {
 	return found
 }
 
-// said returns a receipt as text, without its key, ids and times.
-func said(r tidemill.KeyForgotten, key string) string {
+// receiptText returns a receipt as text, without its key, ids and times.
+func receiptText(r tidemill.KeyForgotten, key string) string {
 	r.Asked, r.Forgetting, r.Runs, r.Remains = time.Time{}, "", slices.Clone(r.Runs), slices.Clone(r.Remains)
 	for i := range r.Runs {
 		r.Runs[i].Runs, r.Runs[i].At = make([]string, len(r.Runs[i].Runs)), tidemill.Mark{}
@@ -328,8 +328,8 @@ func TestForgetting(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.options.Patience = time.Millisecond
-	live := w.give("bot-1")
-	w.give("bot-2")
+	live := w.fillKey("bot-1")
+	w.fillKey("bot-2")
 	w.commit("shared/words", "of all")
 	f, o := w.forgetter(), w.order("bot-1")
 	there, err := f.Preview(w.Context(), "bot-1")
@@ -345,8 +345,8 @@ func TestForgetting(t *testing.T) {
 	w.must(err)
 	w.isGone("bot-1")
 	there.Forgetting, there.By, there.Reason = got.Forgetting, got.By, got.Reason
-	if said(there, "bot-1") != said(got, "bot-1") {
-		t.Errorf("it was to be\n%s\nand is\n%s", said(there, "bot-1"), said(got, "bot-1"))
+	if receiptText(there, "bot-1") != receiptText(got, "bot-1") {
+		t.Errorf("it was to be\n%s\nand is\n%s", receiptText(there, "bot-1"), receiptText(got, "bot-1"))
 	}
 	if len(got.Runs) != 2 || len(got.Runs[1].Runs) != 3 || got.Models[0].Versions != 1 || len(got.Datasets) != 2 || got.Letters != 1 {
 		t.Errorf("the receipt is %+v", got)
@@ -383,7 +383,7 @@ func TestCutOffAnywhere(t *testing.T) {
 	var want string
 	for at, cut := 0, true; cut; at++ { // no point has the number 0
 		key := fmt.Sprintf("bot-%03d", at)
-		live := w.give(key)
+		live := w.fillKey(key)
 		w.append(tidemill.TypeRunCancelled, "intent", key, live, tidemill.RunCancelledData{})
 		w.finish("intent", key, live)
 		o, n := w.order(key), 0
@@ -403,10 +403,10 @@ func TestCutOffAnywhere(t *testing.T) {
 		}
 		w.isGone(key)
 		if at == 0 {
-			want = said(got, key)
+			want = receiptText(got, key)
 		}
-		if said(got, key) != want {
-			t.Errorf("cut off at %d the receipt is\n%s\nand not\n%s", at, said(got, key), want)
+		if receiptText(got, key) != want {
+			t.Errorf("cut off at %d the receipt is\n%s\nand not\n%s", at, receiptText(got, key), want)
 		}
 		if !cut {
 			t.Logf("cut off at %d points", at-1)
@@ -444,7 +444,7 @@ func TestWhatBeginsAnewStays(t *testing.T) {
 	}
 	for i, name := range names {
 		key := fmt.Sprintf("slow-%02d", i)
-		w.finish("intent", key, w.give(key))
+		w.finish("intent", key, w.fillKey(key))
 		o, slow, quick := w.order(key), w.options, w.forgetter()
 		slow.Watch = func(step string) {
 			if step == name {
@@ -461,7 +461,7 @@ func TestWhatBeginsAnewStays(t *testing.T) {
 		stays("slow before "+name, key)
 	}
 	key := "cut-off"
-	w.finish("intent", key, w.give(key))
+	w.finish("intent", key, w.fillKey(key))
 	o := w.order(key)
 	_, err := w.forgetter().Forget(w.within(), o)
 	w.must(err)

@@ -96,13 +96,13 @@ func (f *Forgetter) save(ctx context.Context, n *note) error {
 func (n *note) runsOf(recipe string) *tidemill.GoneRuns {
 	i, found := slices.BinarySearchFunc(n.Runs, recipe, func(r tidemill.GoneRuns, name string) int { return cmp.Compare(r.Recipe, name) })
 	if !found {
-		n.Runs = slices.Insert(n.Runs, i, tidemill.GoneRuns{Recipe: recipe, Runs: []string{}, At: nowhere})
+		n.Runs = slices.Insert(n.Runs, i, tidemill.GoneRuns{Recipe: recipe, Runs: []string{}, At: unknownMark})
 	}
 	return &n.Runs[i]
 }
 
-// nowhere is the mark of a fact that is not on the log yet.
-var nowhere = tidemill.Mark{Partition: -1, Offset: -1}
+// unknownMark is the mark of a fact that is not on the log yet.
+var unknownMark = tidemill.Mark{Partition: -1, Offset: -1}
 
 func (n *note) addRun(recipe, id string) {
 	if r := n.runsOf(recipe); !slices.Contains(r.Runs, id) {
@@ -133,7 +133,7 @@ func (n *note) addDataset(d tidemill.GoneDataset) {
 // marks returns the places after which runs count again.
 func (n *note) marks() (all []tidemill.Mark) {
 	for i := range n.Runs {
-		if n.Runs[i].At != nowhere {
+		if n.Runs[i].At != unknownMark {
 			all = append(all, n.Runs[i].At)
 		}
 	}
@@ -156,7 +156,7 @@ func (f *Forgetter) dropLetters(ctx context.Context, n *note) error {
 	if err != nil || len(places) == 0 {
 		return err
 	}
-	d := &dropping{f: f, n: n, ctx: ctx, book: book}
+	d := &letterDrop{f: f, n: n, ctx: ctx, book: book}
 	err = book.At(ctx, places, d.send)
 	d.sent.Wait()
 	if err = errors.Join(err, d.failed); err != nil {
@@ -165,8 +165,8 @@ func (f *Forgetter) dropLetters(ctx context.Context, n *note) error {
 	return nil
 }
 
-// dropping is one call of dropLetters.
-type dropping struct {
+// letterDrop is one call of dropLetters.
+type letterDrop struct {
 	f    *Forgetter
 	n    *note
 	ctx  context.Context
@@ -178,9 +178,9 @@ type dropping struct {
 }
 
 // send writes a dead letter's receipt to the dead letter's own partition.
-func (d *dropping) send(at broker.Position, e *broker.Incoming) error {
+func (d *letterDrop) send(at broker.Position, e *broker.Incoming) error {
 	r := deadletters.Receipt{Letter: strings.Clone(e.ID), Partition: at.Partition, Offset: at.Offset,
-		Action: deadletters.Dropped, Outcome: deadletters.DroppedByAct, Reason: d.n.because(), By: d.n.By}
+		Action: deadletters.Dropped, Outcome: deadletters.DroppedByAct, Reason: d.n.reasonText(), By: d.n.By}
 	v, err := deadletters.Resolved(d.f.o.Names, &e.View, r, d.f.now())
 	if err != nil {
 		return err
@@ -199,8 +199,8 @@ func (d *dropping) send(at broker.Position, e *broker.Incoming) error {
 	return nil
 }
 
-// because returns the reason, for readers who see only a part of the forgetting.
-func (n *note) because() string {
+// reasonText returns the reason, for readers who see only a part of the forgetting.
+func (n *note) reasonText() string {
 	if n.Reason == "" {
 		return "the key was forgotten"
 	}

@@ -47,12 +47,12 @@ func (f *Forgetter) surveyRuns(ctx context.Context, n *note, b *belongings) erro
 		return fmt.Errorf("find the runs of key %s: %w", n.Key, err)
 	}
 	for r := range counts {
-		if !keyless(f.o.Config(), r) {
+		if !hasNoKey(f.o.Config(), r) {
 			recipes[r] = true
 		}
 	}
 	for r := range recipes {
-		if n.ended(r) {
+		if n.hasEnded(r) {
 			continue
 		}
 		m, err := f.o.Ledger.Making(ctx, r, n.Key)
@@ -89,7 +89,7 @@ func (f *Forgetter) surveyModels(ctx context.Context, n *note, b *belongings) er
 		}
 		for i := range page.Models {
 			m := &page.Models[i]
-			belongs, err := f.belongs(ctx, m, n.Key)
+			belongs, err := f.isOwned(ctx, m, n.Key)
 			if err != nil {
 				return fmt.Errorf("find the models of key %s: %w", n.Key, err)
 			}
@@ -113,9 +113,9 @@ func (f *Forgetter) surveyModels(ctx context.Context, n *note, b *belongings) er
 	return nil
 }
 
-// belongs reports whether a model belongs to the key alone. A model that several keys make records
+// isOwned reports whether a model belongs to the key alone. A model that several keys make records
 // only the last of them.
-func (f *Forgetter) belongs(ctx context.Context, m *fold.Model, key string) (bool, error) {
+func (f *Forgetter) isOwned(ctx context.Context, m *fold.Model, key string) (bool, error) {
 	if !m.Retired.IsZero() {
 		return false, nil
 	}
@@ -131,9 +131,9 @@ func (n *note) hasRuns(recipe string) bool {
 	return slices.ContainsFunc(n.Runs, func(r tidemill.GoneRuns) bool { return r.Recipe == recipe })
 }
 
-// ended reports whether the end of a recipe's runs is on the log.
-func (n *note) ended(recipe string) bool {
-	return slices.ContainsFunc(n.Runs, func(r tidemill.GoneRuns) bool { return r.Recipe == recipe && r.At != nowhere })
+// hasEnded reports whether the end of a recipe's runs is on the log.
+func (n *note) hasEnded(recipe string) bool {
+	return slices.ContainsFunc(n.Runs, func(r tidemill.GoneRuns) bool { return r.Recipe == recipe && r.At != unknownMark })
 }
 
 func (f *Forgetter) surveyDatasets(ctx context.Context, n *note, b *belongings) error {
@@ -161,7 +161,7 @@ func (f *Forgetter) Preview(ctx context.Context, key string) (tidemill.KeyForgot
 	if err := f.survey(ctx, n); err != nil {
 		return tidemill.KeyForgotten{}, err
 	}
-	n.Remains = remains(f.o.Config(), &n.KeyForgotten, f.o.Grace, f.now())
+	n.Remains = remainingPlaces(f.o.Config(), &n.KeyForgotten, f.o.Grace, f.now())
 	return n.KeyForgotten, nil
 }
 
@@ -234,16 +234,16 @@ func isShared(template string) bool {
 	return shared && err == nil
 }
 
-// keyless reports whether a recipe of the config has no keys: runs that have its name as their key
+// hasNoKey reports whether a recipe of the config has no keys: runs that have its name as their key
 // belong to no key.
-func keyless(c *config.Config, recipe string) bool {
+func hasNoKey(c *config.Config, recipe string) bool {
 	r, known := c.Recipe(recipe)
 	return known && r.Key == config.KeyNone
 }
 
-// remains lists where data of a forgotten key can still be found: on streams until their retention
+// remainingPlaces lists where data of a forgotten key can still be found: on streams until their retention
 // ends, because a log cannot be rewritten, and in the store until a collection.
-func remains(c *config.Config, n *tidemill.KeyForgotten, grace time.Duration, now time.Time) (all []tidemill.Remains) {
+func remainingPlaces(c *config.Config, n *tidemill.KeyForgotten, grace time.Duration, now time.Time) (all []tidemill.Remains) {
 	for _, s := range c.Streams {
 		all = append(all, onStream(s.Name, s.Retention, now))
 	}

@@ -71,7 +71,7 @@ func (c *count) number(line int, text string) (int32, error) {
 }
 
 func (c *count) tooMany() error {
-	if numbers, _ := c.numeric(); numbers {
+	if numbers, _ := c.isNumeric(); numbers {
 		return badFile("holds numbers, more than %d different ones: %s", maxLabels, ofRegression)
 	}
 	return badFile("has more than %d labels; are these the predictions of a classifier?", maxLabels)
@@ -79,9 +79,9 @@ func (c *count) tooMany() error {
 
 const ofRegression = "classes are counted, and how far a number is off is not; write such figures into metrics.json"
 
-// numeric reports whether all labels are numbers, and whether one has a
+// isNumeric reports whether all labels are numbers, and whether one has a
 // fraction.
-func (c *count) numeric() (all, fraction bool) {
+func (c *count) isNumeric() (all, fraction bool) {
 	for _, text := range c.labels[1:] {
 		x, err := strconv.ParseFloat(text, 64)
 		if err != nil {
@@ -97,7 +97,7 @@ const fewNumbers = 50
 // isRegression reports whether the labels are predictions of a quantity. A matrix of them would
 // have a class for each row. Grades such as 1.5 are few, and count as classes.
 func (c *count) isRegression() bool {
-	all, fraction := c.numeric()
+	all, fraction := c.isNumeric()
 	different := len(c.labels) - 1
 	return all && fraction && (different > fewNumbers || different > c.rows)
 }
@@ -114,7 +114,7 @@ func (c *count) predictions() (Predictions, error) {
 	if c.silent == c.rows {
 		return p, nil
 	}
-	p.Champion, p.Lead = c.figures(c.champion), lead(c.better, c.worse, c.rows)
+	p.Champion, p.Lead = c.figures(c.champion), leadInterval(c.better, c.worse, c.rows)
 	p.note(c.silent, c.rows, "champion")
 	return p, nil
 }

@@ -11,7 +11,7 @@ import (
 // answer. An empty answer is also a class if it occurs, but has no share in the mean of F1.
 func (c *count) figures(cells map[pair]int) *tidemill.Figures {
 	f := &tidemill.Figures{Examples: c.rows}
-	place := c.places(cells, f)
+	place := c.labelIndexes(cells, f)
 	var right int
 	hits := make([]int, len(f.Classes))
 	for at, many := range cells {
@@ -28,15 +28,15 @@ func (c *count) figures(cells map[pair]int) *tidemill.Figures {
 	})
 	for i := range f.Classes {
 		k := &f.Classes[i]
-		k.Precision, k.Recall, k.F1 = share(hits[i], k.Predicted), share(hits[i], k.Support), f1(hits[i], k.Support, k.Predicted)
+		k.Precision, k.Recall, k.F1 = wilsonShare(hits[i], k.Predicted), wilsonShare(hits[i], k.Support), f1(hits[i], k.Support, k.Predicted)
 	}
-	f.Accuracy = share(right, c.rows)
+	f.Accuracy = wilsonShare(right, c.rows)
 	f.MacroF1 = macroF1(f)
 	return f
 }
 
-// places returns the index of each label that occurs, in the order of labels.
-func (c *count) places(cells map[pair]int, f *tidemill.Figures) []int {
+// labelIndexes returns the index of each label that occurs, in the order of labels.
+func (c *count) labelIndexes(cells map[pair]int, f *tidemill.Figures) []int {
 	seen := make([]bool, len(c.labels))
 	for at := range cells {
 		seen[at.truth], seen[at.said] = true, true

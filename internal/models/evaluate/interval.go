@@ -11,32 +11,32 @@ import (
 // z is the number of standard deviations that hold 95% of a normal distribution.
 const z = 1.959963984540054
 
-// share returns hits of n with Wilson's interval, which stays within 0 and 1 and also suits few
+// wilsonShare returns hits of n with Wilson's interval, which stays within 0 and 1 and also suits few
 // examples and extreme shares. The interval of 0 examples is 0 to 1.
-func share(hits, n int) tidemill.Estimate {
+func wilsonShare(hits, n int) tidemill.Estimate {
 	if n == 0 {
 		return tidemill.Estimate{High: 1}
 	}
 	p, m := float64(hits)/float64(n), float64(n)
 	middle := (p + z*z/(2*m)) / (1 + z*z/m)
 	half := z / (1 + z*z/m) * math.Sqrt(p*(1-p)/m+z*z/(4*m*m))
-	return around(p, middle-half, middle+half, 0)
+	return clampAround(p, middle-half, middle+half, 0)
 }
 
-// lead returns the difference of two shares of the same n examples. better counts the examples that
+// leadInterval returns the difference of two shares of the same n examples. better counts the examples that
 // only this version has right, worse those that only the other has right. The interval is that of
 // Agresti and Min (2005): Wald's over four cells with a half added to each.
-func lead(better, worse, n int) *tidemill.Estimate {
+func leadInterval(better, worse, n int) *tidemill.Estimate {
 	b, c, m := float64(better)+0.5, float64(worse)+0.5, float64(n)+2
 	middle := (b - c) / m
 	half := z * math.Sqrt(b+c-(b-c)*(b-c)/m) / m
-	e := around(float64(better-worse)/float64(n), middle-half, middle+half, -1)
+	e := clampAround(float64(better-worse)/float64(n), middle-half, middle+half, -1)
 	return &e
 }
 
-// around keeps an interval within its bounds and around its value, because a rounding error may
+// clampAround keeps an interval within its bounds and around its value, because a rounding error may
 // have moved it.
-func around(value, low, high, least float64) tidemill.Estimate {
+func clampAround(value, low, high, least float64) tidemill.Estimate {
 	return tidemill.Estimate{Value: value, Low: min(max(low, least), value), High: max(min(high, 1), value)}
 }
 
@@ -60,7 +60,7 @@ func macroF1(f *tidemill.Figures) tidemill.Estimate {
 	m := newMean(f)
 	value := m.of(counts)
 	if value == 0 || value == 1 {
-		return around(value, f.Accuracy.Low, f.Accuracy.High, 0)
+		return clampAround(value, f.Accuracy.Low, f.Accuracy.High, 0)
 	}
 	means := make([]float64, min(max(drawsAtMost/len(f.Cells), minResamples), maxResamples))
 	d := newDice(f.Cells)
@@ -69,7 +69,7 @@ func macroF1(f *tidemill.Figures) tidemill.Estimate {
 		means[i] = m.of(counts)
 	}
 	slices.Sort(means)
-	return around(value, quantile(means, 0.025), quantile(means, 0.975), 0)
+	return clampAround(value, quantile(means, 0.025), quantile(means, 0.975), 0)
 }
 
 // quantile returns a quantile of sorted figures, interpolated between two of them.

@@ -31,7 +31,7 @@ func TestWilson(t *testing.T) {
 		{0, 10, 0, 0.2775327998628892},
 		{0, 0, 0, 1},
 	} {
-		within(t, fmt.Sprintf("%d of %d", c.hits, c.n), share(c.hits, c.n), c.low, c.high, 1e-12)
+		within(t, fmt.Sprintf("%d of %d", c.hits, c.n), wilsonShare(c.hits, c.n), c.low, c.high, 1e-12)
 	}
 }
 
@@ -41,11 +41,11 @@ func TestWilson(t *testing.T) {
 // of its width is 1.959964·sqrt(237-4096/1602)/1602 = 0.018733.
 func TestLead(t *testing.T) {
 	t.Parallel()
-	e := lead(86, 150, 1600)
+	e := leadInterval(86, 150, 1600)
 	near(t, "the value", e.Value, -0.04)
 	within(t, "the lead", *e, -0.039950062-0.018733, -0.039950062+0.018733, 1e-5)
 	for _, c := range []struct{ better, worse, n int }{{0, 0, 1}, {1, 0, 1}, {0, 1, 1}, {10, 0, 10}, {1000, 0, 1000}, {0, 1000000, 1000000}} {
-		e := lead(c.better, c.worse, c.n)
+		e := leadInterval(c.better, c.worse, c.n)
 		if e.Low < -1 || e.Low > e.Value || e.High < e.Value || e.High > 1 || c.better == c.worse && (e.Low >= 0 || e.High <= 0) {
 			t.Errorf("%+v has %+v", c, *e)
 		}
@@ -57,7 +57,7 @@ func TestLead(t *testing.T) {
 func TestLeadOfRows(t *testing.T) {
 	t.Parallel()
 	got := mustRead(t, formula()).Lead
-	if want := lead(56, 74, 300); !reflect.DeepEqual(got, want) {
+	if want := leadInterval(56, 74, 300); !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 	near(t, "the lead", got.Value, 0.6533333333333333-0.7133333333333334)

@@ -63,7 +63,7 @@ func Read(from io.Reader) (Predictions, error) {
 	}
 	c := newCount()
 	for c.rows < maxRows {
-		r, err := t.next()
+		r, err := t.nextRow()
 		if err == io.EOF {
 			return c.predictions()
 		}
@@ -74,7 +74,7 @@ func Read(from io.Reader) (Predictions, error) {
 			return Predictions{}, err
 		}
 	}
-	if _, err := t.next(); err == nil {
+	if _, err := t.nextRow(); err == nil {
 		return Predictions{}, badFile("has more than %d rows; a sample of them measures as well", maxRows)
 	}
 	return c.predictions()

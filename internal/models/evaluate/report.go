@@ -19,8 +19,8 @@ const (
 
 	// ofChampion is the prefix of a trainer's figures of the champion.
 	ofChampion = "champion."
-	// noticeable is the least difference that rounding does not explain.
-	noticeable = 0.001
+	// leastDifference is the least difference that rounding does not explain.
+	leastDifference = 0.001
 )
 
 // Report combines the counted predictions with the trainer's figures. champion is the version that
@@ -28,24 +28,24 @@ const (
 // For a run without that file, p and err are nil.
 func Report(p *Predictions, err error, claimed map[string]float64, champion int) tidemill.Report {
 	d := draft{r: tidemill.Report{Metrics: map[string]float64{}, Claimed: map[string]float64{}}}
-	theirs := d.claims(claimed)
+	theirs := d.addClaims(claimed)
 	if err != nil {
-		d.note("%s", reason(err))
+		d.note("%s", reasonText(err))
 	}
 	if p != nil && p.Own != nil {
 		d.r.Measured = p.Own
 		d.r.Notes = append(d.r.Notes, p.Notes...)
-		d.overlay(d.r.Metrics, "", p.Own)
+		d.overlayFigures(d.r.Metrics, "", p.Own)
 	}
-	d.beside(p, theirs, champion)
+	d.addChampion(p, theirs, champion)
 	if len(d.r.Claimed) == 0 {
 		d.r.Claimed = nil
 	}
 	return d.r
 }
 
-// reason returns the text of an error, or only the text of the FileError in it.
-func reason(err error) string {
+// reasonText returns the text of an error, or only the text of the FileError in it.
+func reasonText(err error) string {
 	var file *FileError
 	if errors.As(err, &file) {
 		return file.Error()
@@ -60,8 +60,8 @@ func (d *draft) note(format string, args ...any) {
 	d.r.Notes = append(d.r.Notes, fmt.Sprintf(format, args...))
 }
 
-// claims adds the trainer's figures of its own version, and returns those of the champion.
-func (d *draft) claims(all map[string]float64) (theirs map[string]float64) {
+// addClaims adds the trainer's figures of its own version, and returns those of the champion.
+func (d *draft) addClaims(all map[string]float64) (theirs map[string]float64) {
 	theirs = map[string]float64{}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		value := all[name]
@@ -78,13 +78,13 @@ func (d *draft) claims(all map[string]float64) (theirs map[string]float64) {
 	return theirs
 }
 
-// overlay replaces claims by our figures of the same names, and keeps the claims that differ.
-func (d *draft) overlay(metrics map[string]float64, prefix string, f *tidemill.Figures) {
+// overlayFigures replaces claims by our figures of the same names, and keeps the claims that differ.
+func (d *draft) overlayFigures(metrics map[string]float64, prefix string, f *tidemill.Figures) {
 	for _, ours := range []struct {
 		name  string
 		value float64
 	}{{MetricAccuracy, f.Accuracy.Value}, {MetricMacroF1, f.MacroF1.Value}, {MetricExamples, float64(f.Examples)}} {
-		if was, is := metrics[ours.name]; is && math.Abs(was-ours.value) > noticeable {
+		if was, is := metrics[ours.name]; is && math.Abs(was-ours.value) > leastDifference {
 			d.r.Claimed[prefix+ours.name] = was
 			d.note("metrics.json says that %s is %v; by %s it is %v, which counts", prefix+ours.name, was, FileName, math.Round(ours.value*1e6)/1e6)
 		}
@@ -92,8 +92,8 @@ func (d *draft) overlay(metrics map[string]float64, prefix string, f *tidemill.F
 	}
 }
 
-// beside adds the run's measurements of the champion that it was given.
-func (d *draft) beside(p *Predictions, theirs map[string]float64, champion int) {
+// addChampion adds the run's measurements of the champion that it was given.
+func (d *draft) addChampion(p *Predictions, theirs map[string]float64, champion int) {
 	counted := p != nil && p.Champion != nil
 	switch {
 	case champion == 0 && (counted || len(theirs) > 0):
@@ -105,7 +105,7 @@ func (d *draft) beside(p *Predictions, theirs map[string]float64, champion int) 
 		d.r.Champion = &tidemill.Beside{Version: champion, Metrics: theirs}
 		if counted {
 			d.r.Champion.Measured, d.r.Champion.Lead = p.Champion, p.Lead
-			d.overlay(theirs, ofChampion, p.Champion)
+			d.overlayFigures(theirs, ofChampion, p.Champion)
 		}
 	}
 }

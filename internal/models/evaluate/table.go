@@ -62,7 +62,7 @@ func newTable(from io.Reader) (*table, error) {
 	f := &rowLimit{from: in}
 	t := &table{csv: csv.NewReader(f), rowLimit: f}
 	t.csv.ReuseRecord, t.csv.TrimLeadingSpace = true, true
-	header, err := t.record()
+	header, err := t.readRecord()
 	switch {
 	case err == io.EOF:
 		return nil, badFile("is empty; its first line names the columns, truth and predicted among them")
@@ -90,14 +90,14 @@ func (t *table) columns(header []string) error {
 		at   int
 	}{{columnTruth, t.truth}, {columnPredicted, t.predicted}} {
 		if c.at < 0 {
-			return badLine(1, "there is no column %s; %s", c.name, instead(names))
+			return badLine(1, "there is no column %s; %s", c.name, missingColumn(names))
 		}
 	}
 	return nil
 }
 
-// instead describes a header that lacks a column.
-func instead(names []string) string {
+// missingColumn describes a header that lacks a column.
+func missingColumn(names []string) string {
 	for _, separator := range []struct{ text, name string }{{";", "semicolons"}, {"\t", "tabs"}, {"|", "bars"}} {
 		if len(names) == 1 && strings.Contains(names[0], separator.text) {
 			return "its columns are separated by " + separator.name + ": write commas"
@@ -107,8 +107,8 @@ func instead(names []string) string {
 	return "the header names " + strings.Trim(shown, "[]")
 }
 
-// record returns the next line's cells. An error of the file is a *FileError.
-func (t *table) record() ([]string, error) {
+// readRecord returns the next line's cells. An error of the file is a *FileError.
+func (t *table) readRecord() ([]string, error) {
 	t.rowLimit.left = maxRow
 	cells, err := t.csv.Read()
 	var wrong *csv.ParseError
@@ -126,9 +126,9 @@ func (t *table) record() ([]string, error) {
 	return nil, fmt.Errorf("read %s: %w", FileName, err)
 }
 
-// next returns the next row; io.EOF after the last.
-func (t *table) next() (row, error) {
-	cells, err := t.record()
+// nextRow returns the next row; io.EOF after the last.
+func (t *table) nextRow() (row, error) {
+	cells, err := t.readRecord()
 	if err != nil {
 		return row{}, err
 	}

@@ -40,8 +40,8 @@ func BenchmarkWhy(b *testing.B) {
 // runsOfCommit is how many runs learn from a commit.
 const runsOfCommit = 100
 
-// crowd is many models, each with a run. Some of them have data in the store.
-type crowd struct {
+// manyModels is many models, each with a run. Some of them have data in the store.
+type manyModels struct {
 	*world
 	n         int
 	commits   []api.Commit
@@ -50,8 +50,8 @@ type crowd struct {
 	producers *broker.Producer
 }
 
-func newCrowd(b *testing.B, n int) *crowd {
-	c := &crowd{world: newWorld(b), n: n, asked: make([]broker.Receipt, n), began: make([]broker.Receipt, n)}
+func newCrowd(b *testing.B, n int) *manyModels {
+	c := &manyModels{world: newWorld(b), n: n, asked: make([]broker.Receipt, n), began: make([]broker.Receipt, n)}
 	c.producers = must1(c.broker.Producer(broker.ProducerOptions{}))(b)
 	b.Cleanup(func() { _ = c.producers.Close(context.Background()) })
 	for i := range max(1, min(200, n/runsOfCommit)) {
@@ -91,20 +91,20 @@ func newCrowd(b *testing.B, n int) *crowd {
 	return c
 }
 
-func (c *crowd) key(i int) string   { return fmt.Sprint("bot-", i) }
-func (c *crowd) model(i int) string { return "intent/" + c.key(i%c.n) }
-func (c *crowd) cause(i int) tidemill.Cause {
+func (c *manyModels) key(i int) string   { return fmt.Sprint("bot-", i) }
+func (c *manyModels) model(i int) string { return "intent/" + c.key(i%c.n) }
+func (c *manyModels) cause(i int) tidemill.Cause {
 	return tidemill.Cause{Source: "/crm", ID: tidemill.ID("cause", strconv.Itoa(i%c.n))}
 }
-func (c *crowd) run(i int) string { return tidemill.RunID("intent", c.key(i%c.n), c.cause(i)) }
+func (c *manyModels) run(i int) string { return tidemill.RunID("intent", c.key(i%c.n), c.cause(i)) }
 
-func (c *crowd) inputs(i int) []tidemill.Input {
+func (c *manyModels) inputs(i int) []tidemill.Input {
 	of := c.commits[i%len(c.commits)]
 	return []tidemill.Input{{Name: "examples", Dataset: of.Dataset, Branch: of.Branch, Commit: of.ID, Files: 1}}
 }
 
 // send sends a fact of each model, and notes their positions.
-func (c *crowd) send(at []broker.Receipt, typ string, data func(i int) any) {
+func (c *manyModels) send(at []broker.Receipt, typ string, data func(i int) any) {
 	c.Helper()
 	var failed atomic.Pointer[error]
 	for i := range c.n {
@@ -127,7 +127,7 @@ func (c *crowd) send(at []broker.Receipt, typ string, data func(i int) any) {
 	}
 }
 
-func (c *crowd) ask(b *testing.B, of func(int) string) {
+func (c *manyModels) ask(b *testing.B, of func(int) string) {
 	var took []time.Duration
 	nodes := 0
 	for i := 0; b.Loop(); i++ {

@@ -30,27 +30,27 @@ func titleOfCommit(id, dataset, branch string) string {
 func ofCommit(c *api.Commit) *thing {
 	t := newThing(commitRef(c.Dataset, c.ID), titleOfCommit(c.ID, c.Dataset, c.Branch))
 	t.dataset = c.Dataset
-	t.node.State, t.node.Time, t.node.Said = "committed", at(c.Time), c.Message
-	t.say(joined(count(c.Files, "file"), size(c.Bytes)))
-	t.say(fmt.Sprintf("+%d ~%d -%d", c.Added, c.Changed, c.Removed))
+	t.node.State, t.node.Time, t.node.Said = "committed", nodeTime(c.Time), c.Message
+	t.addText(joined(count(c.Files, "file"), size(c.Bytes)))
+	t.addText(fmt.Sprintf("+%d ~%d -%d", c.Added, c.Changed, c.Removed))
 	if c.By != "" {
-		t.say("by " + c.By)
+		t.addText("by " + c.By)
 	}
-	t.fact("dataset", c.Dataset)
-	t.fact("branch", c.Branch)
-	t.fact("commit", c.ID)
-	t.fact("number", strconv.FormatInt(c.Number, 10))
-	t.fact("tree", c.Tree)
-	t.fact("files", strconv.Itoa(c.Files))
-	t.fact("bytes", strconv.FormatInt(c.Bytes, 10))
-	t.fact("by", c.By)
-	t.fact("run", c.Run)
-	t.fact("message", c.Message)
+	t.addFact("dataset", c.Dataset)
+	t.addFact("branch", c.Branch)
+	t.addFact("commit", c.ID)
+	t.addFact("number", strconv.FormatInt(c.Number, 10))
+	t.addFact("tree", c.Tree)
+	t.addFact("files", strconv.Itoa(c.Files))
+	t.addFact("bytes", strconv.FormatInt(c.Bytes, 10))
+	t.addFact("by", c.By)
+	t.addFact("run", c.Run)
+	t.addFact("message", c.Message)
 	if c.Run != "" {
 		t.cause(api.EdgeMade, runRef(c.Run), nil)
 	}
 	if c.Parent != "" {
-		t.aside(api.EdgeFollowed, commitRef(c.Dataset, c.Parent), nil)
+		t.addAside(api.EdgeFollowed, commitRef(c.Dataset, c.Parent), nil)
 	}
 	return t
 }
@@ -60,11 +60,11 @@ func announcementOf(names tidemill.Names, c *api.Commit) *thing {
 	to := eventRef(tidemill.Cause{Source: names.Source("data"), ID: tidemill.ID(tidemill.TypeNewData, c.Dataset, c.Branch, c.ID)})
 	t := newThing(to, titleOfEvent(tidemill.TypeNewData, c.Subject, to.at, to.of))
 	t.key = c.Subject
-	t.node.Time = at(c.Time)
-	t.fact("id", to.at)
-	t.fact("source", to.of)
-	t.fact("type", tidemill.TypeNewData)
-	t.fact("subject", c.Subject)
+	t.node.Time = nodeTime(c.Time)
+	t.addFact("id", to.at)
+	t.addFact("source", to.of)
+	t.addFact("type", tidemill.TypeNewData)
+	t.addFact("subject", c.Subject)
 	return t
 }
 
@@ -82,21 +82,21 @@ func ofEvent(v *broker.View) *thing {
 	t := newThing(eventRef(c), titleOfEvent(v.Type, v.Subject, v.ID, v.Source))
 	t.key = strings.Clone(v.Subject)
 	if when, err := time.Parse(time.RFC3339Nano, v.Time); err == nil {
-		t.node.Time = at(when)
+		t.node.Time = nodeTime(when)
 	}
-	t.fact("id", c.ID)
-	t.fact("source", c.Source)
-	t.fact("type", strings.Clone(v.Type))
-	t.fact("subject", t.key)
+	t.addFact("id", c.ID)
+	t.addFact("source", c.Source)
+	t.addFact("type", strings.Clone(v.Type))
+	t.addFact("subject", t.key)
 	for _, x := range v.Extensions {
-		t.fact(strings.Clone(x.Name), strings.Clone(x.Value))
+		t.addFact(strings.Clone(x.Name), strings.Clone(x.Value))
 	}
 	by, schedule := t.node.Facts[tidemill.AttrAuthID], t.node.Facts[tidemill.AttrSchedule]
 	if by != "" {
-		t.say("by " + by)
+		t.addText("by " + by)
 	}
 	if schedule != "" {
-		t.say("schedule " + schedule)
+		t.addText("schedule " + schedule)
 	}
 	linkSubject(t, v.Type)
 	return t
@@ -126,7 +126,7 @@ func linkSubject(t *thing, typ string) {
 		c := tidemill.Cause{Source: attr[tidemill.AttrCausationSource], ID: attr[tidemill.AttrCausationID]}
 		known := newThing(eventRef(c), "event "+shortID(c.ID)+" from "+c.Source)
 		known.free = true // its name is in the event that leads to it, and nothing else is known of it
-		t.causes = append(t.causes, link{to: known.ref, what: api.EdgeCaused, known: known, leaf: true})
+		t.causes = append(t.causes, link{to: known.ref, what: api.EdgeCaused, linked: known, leaf: true})
 	}
 }
 
@@ -135,16 +135,16 @@ func ofVersion(m *fold.Model, v *ledger.VersionRecord) *thing {
 	t := newThing(modelRef(m.Name, strconv.Itoa(v.Number)), "model "+tidemill.VersionName(m.Name, v.Number))
 	t.key = m.Key
 	state, when := versionState(m, v)
-	t.node.State, t.node.Time = state, at(when)
-	t.say(headline(v.Metrics))
-	t.say(howPromoted(m, v.Number))
-	t.say(joined(count(v.Files, "file"), size(v.Bytes)))
+	t.node.State, t.node.Time = state, nodeTime(when)
+	t.addText(headline(v.Metrics))
+	t.addText(howPromoted(m, v.Number))
+	t.addText(joined(count(v.Files, "file"), size(v.Bytes)))
 	factsOfVersion(t, m, v)
 	t.causes = append(t.causes, link{to: runRef(v.Run), what: api.EdgeMade, origin: &v.Origin})
 	if j := v.Judgement; j != nil {
 		t.node.Said = j.Sentence
 		if j.Against != 0 {
-			t.aside(api.EdgeJudged, modelRef(m.Name, strconv.Itoa(j.Against)), nil)
+			t.addAside(api.EdgeJudged, modelRef(m.Name, strconv.Itoa(j.Against)), nil)
 		}
 	}
 	for i := range m.Changes {
@@ -199,20 +199,20 @@ func howPromoted(m *fold.Model, number int) string {
 }
 
 func factsOfVersion(t *thing, m *fold.Model, v *ledger.VersionRecord) {
-	t.fact("model", m.Name)
-	t.fact("version", strconv.Itoa(v.Number))
-	t.fact("key", m.Key)
-	t.fact("recipe", v.Recipe)
-	t.fact("state", string(v.State))
-	t.fact("run", v.Run)
-	t.fact("artifact", v.Artifact)
-	t.fact("report", v.Report)
-	t.fact("registered", timeText(v.At))
+	t.addFact("model", m.Name)
+	t.addFact("version", strconv.Itoa(v.Number))
+	t.addFact("key", m.Key)
+	t.addFact("recipe", v.Recipe)
+	t.addFact("state", string(v.State))
+	t.addFact("run", v.Run)
+	t.addFact("artifact", v.Artifact)
+	t.addFact("report", v.Report)
+	t.addFact("registered", timeText(v.At))
 	for name, value := range v.Metrics {
-		t.fact("metrics."+name, strconv.FormatFloat(value, 'g', -1, 64))
+		t.addFact("metrics."+name, strconv.FormatFloat(value, 'g', -1, 64))
 	}
 	if v.Judgement != nil {
-		t.fact("passed", strconv.FormatBool(v.Judgement.Passed))
+		t.addFact("passed", strconv.FormatBool(v.Judgement.Passed))
 	}
 }
 
@@ -225,13 +225,13 @@ func ofScored(v *broker.View) *thing {
 	}
 	if json.Unmarshal(v.Data, &said) == nil && said.Label != "" {
 		text := said.Label
-		t.fact("label", said.Label)
+		t.addFact("label", said.Label)
 		if said.Score != nil {
 			score := strconv.FormatFloat(*said.Score, 'f', 4, 64)
-			t.fact("score", score)
+			t.addFact("score", score)
 			text += ", " + score
 		}
-		t.say(text)
+		t.addText(text)
 	}
 	return t
 }
@@ -244,7 +244,7 @@ func scoredBy(t *thing) {
 	}
 }
 
-// answers links an answer to its input.
-func (t *thing) answers(input *thing) {
-	t.causes = append(t.causes, link{to: input.ref, what: api.EdgeCaused, known: input})
+// linkAnswer links an answer to its input.
+func (t *thing) linkAnswer(input *thing) {
+	t.causes = append(t.causes, link{to: input.ref, what: api.EdgeCaused, linked: input})
 }

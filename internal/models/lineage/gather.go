@@ -14,18 +14,18 @@ import (
 	"tidemill.dev/internal/data/ledger/fold"
 )
 
-// gathered holds records that were read from the ledger at once, before links lead to them. One by
+// recordSet holds records that were read from the ledger at once, before links lead to them. One by
 // one, a hundred runs with their links and versions would need hundreds of requests. A record that
 // is not here is read when it is needed.
-type gathered struct {
+type recordSet struct {
 	runs     map[string]*tidemill.Run // nil if it is not known
 	links    map[string][]string
 	models   map[string]*fold.Model
 	versions map[string]*ledger.VersionRecord // by model@number; nil if it is not kept
 }
 
-func newGathered() *gathered {
-	return &gathered{runs: map[string]*tidemill.Run{}, links: map[string][]string{}, models: map[string]*fold.Model{}, versions: map[string]*ledger.VersionRecord{}}
+func newGathered() *recordSet {
+	return &recordSet{runs: map[string]*tidemill.Run{}, links: map[string][]string{}, models: map[string]*fold.Model{}, versions: map[string]*ledger.VersionRecord{}}
 }
 
 // gather reads the records to which links lead.

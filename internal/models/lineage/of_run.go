@@ -29,11 +29,11 @@ func ofOrigin(o *tidemill.Origin) runData {
 }
 
 // ofRun returns a run with the wanted sides: its causes, its effects, or both.
-func ofRun(k runData, of sides) *thing {
+func ofRun(k runData, of wantedSides) *thing {
 	r := &k.run
 	t := newThing(runRef(r.ID), "run "+shortID(r.ID))
 	t.key = r.Key
-	t.node.State, t.node.Time, t.node.Said = string(r.State), at(whenOf(r)), r.Reason
+	t.node.State, t.node.Time, t.node.Said = string(r.State), nodeTime(whenOf(r)), r.Reason
 	sayRun(t, r)
 	factsOfRun(t, r)
 	if k.origin != nil {
@@ -54,10 +54,10 @@ func cameFrom(t *thing, k *runData) {
 	codeOf(t, r, k.plan)
 	machineOf(t, r)
 	if k.plan != nil && k.plan.Champion != nil {
-		t.aside(api.EdgeBeside, modelRef(k.plan.Model, strconv.Itoa(k.plan.Champion.Version)), nil)
+		t.addAside(api.EdgeBeside, modelRef(k.plan.Model, strconv.Itoa(k.plan.Champion.Version)), nil)
 	}
 	if r.Again != "" {
-		t.aside(api.EdgeRetried, runRef(r.Again), nil)
+		t.addAside(api.EdgeRetried, runRef(r.Again), nil)
 	}
 	askedFor(t, r, k.asked)
 }
@@ -80,23 +80,23 @@ func sayRun(t *thing, r *tidemill.Run) {
 	if r.Key != "" {
 		of += " for " + r.Key
 	}
-	t.say(of)
+	t.addText(of)
 	if n := len(r.Attempts); n > 0 {
 		a := &r.Attempts[n-1]
 		text := "attempt " + strconv.Itoa(a.Number)
 		if !a.Ended.IsZero() {
 			text += ", " + span(a.Ended.Sub(a.Started))
 		}
-		t.say(text)
+		t.addText(text)
 	}
 	if r.Result != nil {
-		t.say(headline(r.Result.Metrics))
+		t.addText(headline(r.Result.Metrics))
 	}
 	if r.By != "" {
-		t.say("asked for by " + r.By)
+		t.addText("asked for by " + r.By)
 	}
 	if c := r.Cancel; c != nil {
-		t.say(joined("cancelled by "+orSomebody(c.By), c.Reason))
+		t.addText(joined("cancelled by "+orSomebody(c.By), c.Reason))
 	}
 }
 
@@ -108,26 +108,26 @@ func orSomebody(by string) string {
 }
 
 func factsOfRun(t *thing, r *tidemill.Run) {
-	t.fact("run", r.ID)
-	t.fact("recipe", r.Recipe)
-	t.fact("key", r.Key)
-	t.fact("state", string(r.State))
-	t.fact("config", r.Config)
-	t.fact("by", r.By)
-	t.fact("causes", strconv.Itoa(r.Causes))
+	t.addFact("run", r.ID)
+	t.addFact("recipe", r.Recipe)
+	t.addFact("key", r.Key)
+	t.addFact("state", string(r.State))
+	t.addFact("config", r.Config)
+	t.addFact("by", r.By)
+	t.addFact("causes", strconv.Itoa(r.Causes))
 	if n := len(r.Attempts); n > 0 {
 		a := &r.Attempts[n-1]
-		t.fact("attempt", strconv.Itoa(a.Number))
-		t.fact("node", a.Node)
-		t.fact("card", a.Card)
-		t.fact("driver", a.Driver)
-		t.fact("image", a.Image)
-		t.fact("resumedFrom", a.ResumedFrom)
-		t.fact("started", timeText(a.Started))
-		t.fact("ended", timeText(a.Ended))
+		t.addFact("attempt", strconv.Itoa(a.Number))
+		t.addFact("node", a.Node)
+		t.addFact("card", a.Card)
+		t.addFact("driver", a.Driver)
+		t.addFact("image", a.Image)
+		t.addFact("resumedFrom", a.ResumedFrom)
+		t.addFact("started", timeText(a.Started))
+		t.addFact("ended", timeText(a.Ended))
 	}
 	if r.Result != nil {
-		t.fact("artifact", r.Result.Artifact)
+		t.addFact("artifact", r.Result.Artifact)
 	}
 }
 
@@ -154,12 +154,12 @@ func inputsOf(t *thing, all []tidemill.Input) {
 		in := &all[i]
 		if in.Commit == "" {
 			if in.URI != "" {
-				t.say("learnt from " + without(in.URI))
-				t.fact("input."+in.Name, without(in.URI))
+				t.addText("learnt from " + withoutSecrets(in.URI))
+				t.addFact("input."+in.Name, withoutSecrets(in.URI))
 			}
 			continue
 		}
-		t.fact("input."+in.Name, in.Dataset+"@"+in.Commit)
+		t.addFact("input."+in.Name, in.Dataset+"@"+in.Commit)
 		t.cause(api.EdgeTaught, commitRef(in.Dataset, in.Commit), ofInput(in))
 	}
 }
@@ -168,11 +168,11 @@ func inputsOf(t *thing, all []tidemill.Input) {
 func ofInput(in *tidemill.Input) *thing {
 	t := newThing(commitRef(in.Dataset, in.Commit), titleOfCommit(in.Commit, in.Dataset, in.Branch))
 	t.dataset = in.Dataset
-	t.say(joined(count(in.Files, "file"), size(in.Bytes)))
-	t.fact("dataset", in.Dataset)
-	t.fact("branch", in.Branch)
-	t.fact("commit", in.Commit)
-	t.fact("tree", in.Tree)
+	t.addText(joined(count(in.Files, "file"), size(in.Bytes)))
+	t.addFact("dataset", in.Dataset)
+	t.addFact("branch", in.Branch)
+	t.addFact("commit", in.Commit)
+	t.addFact("tree", in.Tree)
 	return t
 }
 
@@ -191,21 +191,21 @@ func codeOf(t *thing, r *tidemill.Run, plan *tidemill.Plan) {
 	}
 	code := newThing(ref{api.KindCode, image, shortID(r.Config)}, "code "+shortDigest(image))
 	code.free = true
-	code.fact("image", image)
-	code.fact("config", r.Config)
+	code.addFact("image", image)
+	code.addFact("config", r.Config)
 	if plan != nil {
 		command := strings.Join(plan.Command, " ")
-		code.fact("command", command)
-		code.fact("from", plan.Image+plan.Dir)
+		code.addFact("command", command)
+		code.addFact("from", plan.Image+plan.Dir)
 		if plan.Image+plan.Dir != image {
 			command += " in " + plan.Image + plan.Dir
 		}
-		code.say(command)
+		code.addText(command)
 	}
 	if r.Config != "" {
-		code.say("config " + shortID(r.Config))
+		code.addText("config " + shortID(r.Config))
 	}
-	t.causes = append(t.causes, link{to: code.ref, what: api.EdgeCode, known: code, leaf: true})
+	t.causes = append(t.causes, link{to: code.ref, what: api.EdgeCode, linked: code, leaf: true})
 }
 
 func machineOf(t *thing, r *tidemill.Run) {
@@ -216,8 +216,8 @@ func machineOf(t *thing, r *tidemill.Run) {
 	where := &r.Attempts[n-1].Where
 	node := newThing(ref{api.KindNode, where.Node, ""}, "node "+placeOf(where))
 	node.free = true
-	node.fact("node", where.Node)
-	t.causes = append(t.causes, link{to: node.ref, what: api.EdgeRan, known: node, leaf: true})
+	node.addFact("node", where.Node)
+	t.causes = append(t.causes, link{to: node.ref, what: api.EdgeRan, linked: node, leaf: true})
 }
 
 // askedFor links a run to the events that asked for it.

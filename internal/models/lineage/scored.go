@@ -71,7 +71,7 @@ func (s *Sources) scored(ctx context.Context, r ref, at place) (*thing, error) {
 	if answer == nil {
 		return input, nil
 	}
-	answer.answers(input)
+	answer.linkAnswer(input)
 	return answer, nil
 }
 
@@ -85,7 +85,7 @@ func (s *Sources) eventAt(ctx context.Context, at place) (found *thing, logged t
 	_, err = s.Broker.Read(ctx, from, oneEvent, func(e *broker.Incoming) bool {
 		if e.Offset == at.offset && e.Err == nil {
 			found, logged = ofEvent(&e.View), e.Time
-			found.fact("position", fmt.Sprintf("%s/%d/%d", at.stream, at.partition, at.offset))
+			found.addFact("position", fmt.Sprintf("%s/%d/%d", at.stream, at.partition, at.offset))
 		}
 		return e.Offset < at.offset
 	})

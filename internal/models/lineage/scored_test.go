@@ -66,19 +66,19 @@ func TestAnAnswerIsExplained(t *testing.T) {
 	}
 	const source = "event//tidemill/test/scorer/intents#messages/1/3"
 	for _, of := range []string{"event/messages/1/3", source} {
-		g := w.why(of)
+		g := w.graphOf(of)
 		if n := g.Nodes[0]; n.ID != source || !strings.Contains(strings.Join(n.Says, " "), "greet, 0.9300") {
 			t.Errorf("%s: %+v", of, n)
 		}
-		g.leads("event//chat#m-3", api.EdgeCaused, source)
-		g.leads("model/intent/bot-1@7", api.EdgeScored, source)
+		g.checkEdge("event//chat#m-3", api.EdgeCaused, source)
+		g.checkEdge("model/intent/bot-1@7", api.EdgeScored, source)
 	}
-	unscored := w.why("event/messages/1/2")
+	unscored := w.graphOf("event/messages/1/2")
 	if unscored.Nodes[0].ID != "event//chat#m-2" || len(unscored.Notes) != 2 || !strings.Contains(unscored.Notes[0], "scorer intents has no answer") {
 		t.Errorf("%+v", unscored)
 	}
 	send("moods", 0, w.answer("tones", "messages/1/3", "tone/bot-1", "2"))
-	if both := w.why("event/messages/1/3"); !strings.Contains(strings.Join(both.Notes, " "), "event//tidemill/test/scorer/tones#messages/1/3 is another scorer's") {
+	if both := w.graphOf("event/messages/1/3"); !strings.Contains(strings.Join(both.Notes, " "), "event//tidemill/test/scorer/tones#messages/1/3 is another scorer's") {
 		t.Errorf("notes %q", both.Notes)
 	}
 }

@@ -25,7 +25,7 @@ type Sources struct {
 	// MayReadData reports the same of a dataset, whose keys follow from the config.
 	MayReadData func(dataset string) bool
 
-	at *gathered // records gathered for one answer
+	at *recordSet // records gathered for one answer
 }
 
 // mayRead reports whether the caller may read a thing.
@@ -50,17 +50,17 @@ func Of(ctx context.Context, s Sources, name string) (api.Graph, error) {
 		return api.Graph{}, fmt.Errorf("trace %s: %w", name, err)
 	}
 	if subject == nil || !s.mayRead(subject) {
-		return api.Graph{}, fmt.Errorf("%q: %w, or you may not see it; %s", shown(name), ErrUnknown, where(r))
+		return api.Graph{}, fmt.Errorf("%q: %w, or you may not see it; %s", shorten(name), ErrUnknown, knownKinds(r))
 	}
-	g, err := walkFrom(ctx, subject, looks{s.gather, s.find}, s.mayRead)
+	g, err := walkFrom(ctx, subject, lookUpHooks{s.gather, s.find}, s.mayRead)
 	if err != nil {
 		return g, fmt.Errorf("trace %s: %w", name, err)
 	}
 	return g, nil
 }
 
-// where describes which things of a kind are known, and where to look for others.
-func where(r ref) string {
+// knownKinds describes which things of a kind are known, and where to look for others.
+func knownKinds(r ref) string {
 	switch r.kind {
 	case api.KindRun:
 		return fmt.Sprintf("of each recipe and key the newest %d runs are known, and those whose version is kept; older ones are on the stream facts", fold.KeptRuns)
@@ -90,18 +90,18 @@ func (s *Sources) subject(ctx context.Context, r ref) (*thing, error) {
 func (s *Sources) find(ctx context.Context, l link, back bool) (*thing, error) {
 	switch l.to.kind {
 	case api.KindRun:
-		return s.run(ctx, l, sides{back: back, ahead: !back})
+		return s.run(ctx, l, wantedSides{back: back, ahead: !back})
 	case api.KindModel:
 		return s.version(ctx, l.to)
 	case api.KindCommit:
 		return s.commit(ctx, l, !back)
 	case api.KindEvent:
-		if back || l.known == nil {
-			return l.known, nil // the event as the run that it asked for knows it
+		if back || l.linked == nil {
+			return l.linked, nil // the event as the run that it asked for knows it
 		}
-		return s.withEffects(ctx, l.known)
+		return s.withEffects(ctx, l.linked)
 	}
-	return l.known, nil
+	return l.linked, nil
 }
 
 // runBeginning finds a run by the beginning of its id. If the ledger has forgotten the run, a
@@ -137,7 +137,7 @@ func (s *Sources) runOfVersion(ctx context.Context, id string) (*thing, error) {
 }
 
 // run is the run that a link leads to.
-func (s *Sources) run(ctx context.Context, l link, of sides) (*thing, error) {
+func (s *Sources) run(ctx context.Context, l link, of wantedSides) (*thing, error) {
 	r, err := s.runOf(ctx, l.to.of)
 	switch {
 	case err != nil:
@@ -145,18 +145,18 @@ func (s *Sources) run(ctx context.Context, l link, of sides) (*thing, error) {
 	case r != nil:
 		return s.tellRun(ctx, runData{run: *r}, of)
 	case l.origin == nil:
-		return l.known, nil
+		return l.linked, nil
 	}
 	return s.tellRun(ctx, ofOrigin(l.origin), of)
 }
 
-// sides are the wanted sides of a thing: its causes (back) and its effects (ahead).
-type sides struct{ back, ahead bool }
+// wantedSides are the wanted sides of a thing: its causes (back) and its effects (ahead).
+type wantedSides struct{ back, ahead bool }
 
-func both() sides { return sides{true, true} }
+func both() wantedSides { return wantedSides{true, true} }
 
 // tellRun adds the wanted data of the log and the links to a run. Each fact is a request to Kafka.
-func (s *Sources) tellRun(ctx context.Context, k runData, of sides) (_ *thing, err error) {
+func (s *Sources) tellRun(ctx context.Context, k runData, of wantedSides) (_ *thing, err error) {
 	gone := false
 	if of.back || k.run.Commit != "" {
 		if k.plan, gone, err = s.planOf(ctx, &k.run); err != nil {
@@ -300,7 +300,7 @@ func (s *Sources) datasetOf(ctx context.Context, commit string) (string, error) 
 	if err != nil || to.kind != api.KindRun {
 		return "", nil
 	}
-	run, err := s.run(ctx, link{to: to}, sides{back: true})
+	run, err := s.run(ctx, link{to: to}, wantedSides{back: true})
 	if err != nil || run == nil {
 		return "", err
 	}
@@ -316,14 +316,14 @@ func (s *Sources) datasetOf(ctx context.Context, commit string) (string, error) 
 // can publish an event that names a commit, and the beginning of an id may fit several.
 func (s *Sources) commit(ctx context.Context, l link, onwards bool) (*thing, error) {
 	if s.Store == nil || l.to.of == "" {
-		return l.known, nil
+		return l.linked, nil
 	}
 	c, err := s.Store.FindCommit(ctx, l.to.of, l.to.at)
 	if errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrInvalid) || err == nil && c.ID != l.to.at {
-		if l.known != nil {
-			l.known.note(fmt.Sprintf("%s is no longer in the store: it is shown as its run knows it", l.known.node.Title))
+		if l.linked != nil {
+			l.linked.note(fmt.Sprintf("%s is no longer in the store: it is shown as its run knows it", l.linked.node.Title))
 		}
-		return l.known, nil
+		return l.linked, nil
 	}
 	if err != nil {
 		return nil, err

@@ -34,7 +34,7 @@ type link struct {
 
 	// known is the linked thing as this thing knows it. It is shown if no other source knows it any
 	// more.
-	known  *thing
+	linked *thing
 	origin *tidemill.Origin // run as its version knows it
 }
 
@@ -42,31 +42,31 @@ func newThing(r ref, title string) *thing {
 	return &thing{ref: r, node: api.GraphNode{ID: r.String(), Kind: r.kind, Title: title, Facts: map[string]string{}}}
 }
 
-// fact adds a fact to the node.
-func (t *thing) fact(name, value string) {
+// addFact adds a fact to the node.
+func (t *thing) addFact(name, value string) {
 	if value != "" {
 		t.node.Facts[name] = value
 	}
 }
 
-// say adds a text to the node. The most important text comes first.
-func (t *thing) say(text string) {
+// addText adds a text to the node. The most important text comes first.
+func (t *thing) addText(text string) {
 	if text != "" {
 		t.node.Says = append(t.node.Says, text)
 	}
 }
 
 func (t *thing) cause(what api.GraphRelation, to ref, known *thing) {
-	t.causes = append(t.causes, link{to: to, what: what, known: known})
+	t.causes = append(t.causes, link{to: to, what: what, linked: known})
 }
 
-// aside adds a cause that is shown and not followed.
-func (t *thing) aside(what api.GraphRelation, to ref, known *thing) {
-	t.causes = append(t.causes, link{to: to, what: what, known: known, leaf: true})
+// addAside adds a cause that is shown and not followed.
+func (t *thing) addAside(what api.GraphRelation, to ref, known *thing) {
+	t.causes = append(t.causes, link{to: to, what: what, linked: known, leaf: true})
 }
 
 func (t *thing) effect(what api.GraphRelation, to ref, known *thing) {
-	t.effects = append(t.effects, link{to: to, what: what, known: known})
+	t.effects = append(t.effects, link{to: to, what: what, linked: known})
 }
 
 func (t *thing) note(text string) { t.notes = append(t.notes, text) }
@@ -134,11 +134,11 @@ func parseRef(text string) (ref, error) {
 }
 
 func refused(text string) error {
-	return fmt.Errorf("%q %w: give run/ID, model/NAME or model/NAME@VERSION, commit/DATASET@COMMIT, or event/ID", shown(text), ErrRef)
+	return fmt.Errorf("%q %w: give run/ID, model/NAME or model/NAME@VERSION, commit/DATASET@COMMIT, or event/ID", shorten(text), ErrRef)
 }
 
-// shown shortens a name for an error.
-func shown(text string) string {
+// shorten shortens a name for an error.
+func shorten(text string) string {
 	const most = 80
 	if len(text) > most {
 		return text[:most] + "…"
@@ -151,7 +151,7 @@ const shortestID = 6
 
 func parseRun(id string) (ref, error) {
 	if len(id) < shortestID || strings.ContainsFunc(id, func(r rune) bool { return r < '2' || r > '7' && r < 'a' || r > 'z' }) {
-		return ref{}, fmt.Errorf("%q %w: give the id of a run, or six letters or more of its beginning", shown("run/"+id), ErrRef)
+		return ref{}, fmt.Errorf("%q %w: give the id of a run, or six letters or more of its beginning", shorten("run/"+id), ErrRef)
 	}
 	return runRef(id), nil
 }
@@ -162,11 +162,11 @@ func parseCommit(name string) (ref, error) {
 	dataset, at := name[:max(i, 0)], name[i+1:]
 	if i >= 0 {
 		if err := tidemill.CheckDataset(dataset); err != nil {
-			return ref{}, fmt.Errorf("%q %w: the dataset %w", shown("commit/"+name), ErrRef, err)
+			return ref{}, fmt.Errorf("%q %w: the dataset %w", shorten("commit/"+name), ErrRef, err)
 		}
 	}
 	if err := tidemill.CheckLabel(at); err != nil {
-		return ref{}, fmt.Errorf("%q %w: the commit or branch %w", shown("commit/"+name), ErrRef, err)
+		return ref{}, fmt.Errorf("%q %w: the commit or branch %w", shorten("commit/"+name), ErrRef, err)
 	}
 	return commitRef(dataset, at), nil
 }
@@ -237,8 +237,8 @@ func span(d time.Duration) string {
 	return d.Round(time.Second).String()
 }
 
-// without returns an address without the parts that may contain a secret.
-func without(uri string) string {
+// withoutSecrets returns an address without the parts that may contain a secret.
+func withoutSecrets(uri string) string {
 	u, err := url.Parse(uri)
 	if err != nil {
 		before, _, _ := strings.Cut(uri, "?")
@@ -260,8 +260,8 @@ func placeOf(w *tidemill.Where) string {
 	return strings.Join(parts, ", ")
 }
 
-// at returns a time for a node; nil if it is zero.
-func at(t time.Time) *time.Time {
+// nodeTime returns a time for a node; nil if it is zero.
+func nodeTime(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil
 	}

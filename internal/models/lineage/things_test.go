@@ -109,10 +109,10 @@ func TestWhatARunSays(t *testing.T) {
 	if want := []string{"model/intent/bot-1@5", "commit/77a"}; !slices.Equal(effects, want) {
 		t.Errorf("it made %q", effects)
 	}
-	if known := got.causes[1].known.node; known.Title != "code registry.example/t@sha256:0123456789ab" || known.Says[0] != "train in registry.example/t:3" {
+	if known := got.causes[1].linked.node; known.Title != "code registry.example/t@sha256:0123456789ab" || known.Says[0] != "train in registry.example/t:3" {
 		t.Errorf("of the code it says %+v", known)
 	}
-	if known := got.causes[2].known.node; known.Title != "node n1, H200, GPU 0 1" {
+	if known := got.causes[2].linked.node; known.Title != "node n1, H200, GPU 0 1" {
 		t.Errorf("of the node it says %+v", known)
 	}
 }

@@ -15,19 +15,19 @@ const (
 	mostEffects = 40  // limit of effects of one thing
 )
 
-// look finds the thing to which a link leads: nil if it is not known. Only one side of it is
+// lookUp finds the thing to which a link leads: nil if it is not known. Only one side of it is
 // wanted.
-type look func(ctx context.Context, l link, back bool) (*thing, error)
+type lookUp func(ctx context.Context, l link, back bool) (*thing, error)
 
-// looks is a look, and a function that is called before it with the links to come.
-type looks struct {
+// lookUpHooks has a lookUp and a function that is called with the next links before each lookUp.
+type lookUpHooks struct {
 	before func(ctx context.Context, all []link, back bool) error
-	look   look
+	look   lookUp
 }
 
 // walk goes from a thing back along its causes, and ahead along its effects.
 type walk struct {
-	looks
+	lookUpHooks
 	mayRead func(*thing) bool
 
 	graph api.Graph
@@ -44,31 +44,31 @@ type step struct {
 }
 
 // walkFrom returns the whole graph around a subject.
-func walkFrom(ctx context.Context, subject *thing, find looks, mayRead func(*thing) bool) (api.Graph, error) {
-	w := &walk{looks: find, mayRead: mayRead, has: map[string]bool{}, edges: map[api.GraphEdge]bool{},
+func walkFrom(ctx context.Context, subject *thing, find lookUpHooks, mayRead func(*thing) bool) (api.Graph, error) {
+	w := &walk{lookUpHooks: find, mayRead: mayRead, has: map[string]bool{}, edges: map[api.GraphEdge]bool{},
 		hidden: map[string]bool{}, left: map[string]bool{}, far: map[string]bool{}}
 	w.graph = api.Graph{Subject: subject.node.ID, Edges: []api.GraphEdge{}}
 	w.add(subject)
-	err := w.side(ctx, subject, true, mostCauses)
+	err := w.walkSide(ctx, subject, true, mostCauses)
 	if err == nil {
-		err = w.side(ctx, subject, false, mostNodes)
+		err = w.walkSide(ctx, subject, false, mostNodes)
 	}
-	w.conclude()
+	w.addNotes()
 	return w.graph, err
 }
 
-// side walks in one direction, nearest things first: if there are too many, the far ones are left
+// walkSide walks in one direction, nearest things first: if there are too many, the far ones are left
 // out.
-func (w *walk) side(ctx context.Context, subject *thing, back bool, most int) error {
+func (w *walk) walkSide(ctx context.Context, subject *thing, back bool, most int) error {
 	todo := []*thing{subject}
 	for depth := 0; len(todo) > 0; depth++ {
-		if err := w.before(ctx, w.ahead(todo, depth, back, most), back); err != nil {
+		if err := w.before(ctx, w.linksAhead(todo, depth, back, most), back); err != nil {
 			return err
 		}
 		var next []*thing
 		for _, t := range todo {
 			for _, l := range w.linksOf(t, back) {
-				found, err := w.follow(ctx, step{t, depth}, l, back, most)
+				found, err := w.followLink(ctx, step{t, depth}, l, back, most)
 				if err != nil {
 					return err
 				}
@@ -94,8 +94,8 @@ func (w *walk) linksOf(t *thing, back bool) []link {
 	return t.effects
 }
 
-// ahead returns the links of some things that will probably be looked up.
-func (w *walk) ahead(todo []*thing, depth int, back bool, most int) (all []link) {
+// linksAhead returns the links of some things that will probably be looked up.
+func (w *walk) linksAhead(todo []*thing, depth int, back bool, most int) (all []link) {
 	if depth >= mostSteps {
 		return nil
 	}
@@ -110,8 +110,8 @@ func (w *walk) ahead(todo []*thing, depth int, back bool, most int) (all []link)
 	return all
 }
 
-// follow adds the thing to which a link leads, and returns it if the walk continues from it.
-func (w *walk) follow(ctx context.Context, from step, l link, back bool, most int) (*thing, error) {
+// followLink adds the thing to which a link leads, and returns it if the walk continues from it.
+func (w *walk) followLink(ctx context.Context, from step, l link, back bool, most int) (*thing, error) {
 	switch id := l.to.String(); {
 	case w.has[id]:
 		w.connect(from.thing.node.ID, id, l.what, back)
@@ -128,7 +128,7 @@ func (w *walk) follow(ctx context.Context, from step, l link, back bool, most in
 		return nil, err
 	}
 	if found == nil {
-		found = lost(l)
+		found = unknownThing(l)
 	}
 	if !found.free && !w.mayRead(found) {
 		w.hidden[found.node.ID] = true
@@ -146,11 +146,11 @@ func (w *walk) follow(ctx context.Context, from step, l link, back bool, most in
 	return found, nil
 }
 
-// lost returns a thing of which only the name is known.
-func lost(l link) *thing {
+// unknownThing returns a thing of which only the name is known.
+func unknownThing(l link) *thing {
 	t := newThing(l.to, l.to.String())
-	if l.known != nil {
-		t = l.known
+	if l.linked != nil {
+		t = l.linked
 	}
 	t.note(fmt.Sprintf("%s is named by another thing, but is itself no longer known", t.node.Title))
 	return t
@@ -183,8 +183,8 @@ func (w *walk) note(text string) {
 	}
 }
 
-// conclude adds notes about the nodes that are left out.
-func (w *walk) conclude() {
+// addNotes adds notes about the nodes that are left out.
+func (w *walk) addNotes() {
 	if n := len(w.hidden); n > 0 {
 		w.note(fmt.Sprintf("%s you may not read: left out", things(n, "belongs to a key that", "belong to keys that")))
 	}

@@ -13,8 +13,8 @@ import (
 
 func numbered(n int) ref { return ref{api.KindRun, fmt.Sprintf("run-%05d", n), ""} }
 
-// chain returns a run that the run before has made, and that makes the next.
-func chain(n int) *thing {
+// chainedRun returns a run that the run before has made, and that makes the next.
+func chainedRun(n int) *thing {
 	t := newThing(numbered(n), fmt.Sprint("run ", n))
 	t.key = "k"
 	t.cause(api.EdgeMade, numbered(n-1), nil)
@@ -29,11 +29,13 @@ func numberOf(r ref) (n int) {
 	return n
 }
 
-func lookChain(_ context.Context, l link, _ bool) (*thing, error) { return chain(numberOf(l.to)), nil }
+func lookChain(_ context.Context, l link, _ bool) (*thing, error) {
+	return chainedRun(numberOf(l.to)), nil
+}
 
 func TestAWalkEnds(t *testing.T) {
 	t.Parallel()
-	g, err := walkFrom(t.Context(), chain(1000), oneByOne(lookChain), everything)
+	g, err := walkFrom(t.Context(), chainedRun(1000), oneByOne(lookChain), everything)
 	if err != nil || len(g.Nodes) != 1+2*mostSteps || len(g.Edges) != 2*mostSteps {
 		t.Errorf("%v: %d nodes, %d edges", err, len(g.Nodes), len(g.Edges))
 	}
@@ -78,13 +80,13 @@ func TestAWalkIsBounded(t *testing.T) {
 func TestWhatMayNotBeReadIsNotGoneThrough(t *testing.T) {
 	t.Parallel()
 	find := func(_ context.Context, l link, _ bool) (*thing, error) {
-		next := chain(numberOf(l.to))
+		next := chainedRun(numberOf(l.to))
 		if numberOf(l.to) == 997 {
 			next.key = "another's"
 		}
 		return next, nil
 	}
-	g, err := walkFrom(t.Context(), chain(1000), oneByOne(find), func(t *thing) bool { return t.key == "k" })
+	g, err := walkFrom(t.Context(), chainedRun(1000), oneByOne(find), func(t *thing) bool { return t.key == "k" })
 	if err != nil || !slices.Contains(g.Notes, "one thing belongs to a key that you may not read: left out") {
 		t.Errorf("%v, %q", err, g.Notes)
 	}
@@ -106,7 +108,7 @@ func TestWhatIsLostIsNamed(t *testing.T) {
 	subject.causes = append(subject.causes, link{to: numbered(3), what: api.EdgeJudged, leaf: true})
 	find := func(_ context.Context, l link, _ bool) (*thing, error) {
 		if numberOf(l.to) == 3 {
-			return chain(3), nil
+			return chainedRun(3), nil
 		}
 		return nil, nil
 	}
@@ -115,12 +117,12 @@ func TestWhatIsLostIsNamed(t *testing.T) {
 		t.Errorf("%v, %+v", err, g)
 	}
 	failed := errors.New("no Redis")
-	if _, err := walkFrom(t.Context(), chain(1), oneByOne(func(context.Context, link, bool) (*thing, error) { return nil, failed }), everything); !errors.Is(err, failed) {
+	if _, err := walkFrom(t.Context(), chainedRun(1), oneByOne(func(context.Context, link, bool) (*thing, error) { return nil, failed }), everything); !errors.Is(err, failed) {
 		t.Errorf("%v", err)
 	}
 }
 
 // oneByOne returns looks that do nothing before a look.
-func oneByOne(l look) looks {
-	return looks{func(context.Context, []link, bool) error { return nil }, l}
+func oneByOne(l lookUp) lookUpHooks {
+	return lookUpHooks{func(context.Context, []link, bool) error { return nil }, l}
 }

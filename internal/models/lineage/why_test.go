@@ -32,14 +32,14 @@ func newStages(t testing.TB) *stages {
 	s := &stages{world: newWorld(t)}
 	var told json.RawMessage
 	s.raw, told = s.commit("raw/bot-42", "raw", "")
-	s.cleaning = s.make(making{recipe: "clean", key: "bot-42", asked: []json.RawMessage{told}, inputs: []api.Commit{s.raw}, dataset: "bots/bot-42"})
+	s.cleaning = s.makeRun(runSpec{recipe: "clean", key: "bot-42", asked: []json.RawMessage{told}, inputs: []api.Commit{s.raw}, dataset: "bots/bot-42"})
 	s.clean, told = s.commit("bots/bot-42", "clean", s.cleaning.ID)
 	s.fact(tidemill.TypeRunCommitted, "bot-42", map[string]string{"recipe": "clean", "run": s.cleaning.ID}, tidemill.RunCommitted{Dataset: s.clean.Dataset, Branch: "main", Commit: s.clean.ID})
 	s.event = eventName(s.world, told)
-	s.first = s.make(making{recipe: "intent", key: "bot-42", asked: []json.RawMessage{told}, inputs: []api.Commit{s.clean}, model: bot})
+	s.first = s.makeRun(runSpec{recipe: "intent", key: "bot-42", asked: []json.RawMessage{told}, inputs: []api.Commit{s.clean}, model: bot})
 	s.register(bot, s.first, []api.Commit{s.clean}, true)
 	s.more, told = s.commit("bots/bot-42", "more", "")
-	s.second = s.make(making{recipe: "intent", key: "bot-42", asked: []json.RawMessage{told}, inputs: []api.Commit{s.more}, model: bot})
+	s.second = s.makeRun(runSpec{recipe: "intent", key: "bot-42", asked: []json.RawMessage{told}, inputs: []api.Commit{s.more}, model: bot})
 	s.register(bot, s.second, []api.Commit{s.more}, true)
 	return s
 }
@@ -57,17 +57,17 @@ func nameOf(c api.Commit) string { return "commit/" + c.Dataset + "@" + c.ID }
 func TestAVersionComesFromItsData(t *testing.T) {
 	t.Parallel()
 	s := newStages(t)
-	g := s.why("model/" + bot + "@1")
+	g := s.graphOf("model/" + bot + "@1")
 	version, run, cleaning := "model/"+bot+"@1", "run/"+s.first.ID, "run/"+s.cleaning.ID
-	g.leads(run, api.EdgeMade, version)
-	g.leads(nameOf(s.clean), api.EdgeTaught, run)
-	g.leads("code/dir:"+strings.Repeat("3f2a", 16)+"@8c1f0a2b3c", api.EdgeCode, run)
-	g.leads("node/laptop", api.EdgeRan, run)
-	g.leads(s.event, api.EdgeAsked, run)
-	g.leads(nameOf(s.clean), api.EdgeTold, s.event)
-	g.leads(cleaning, api.EdgeMade, nameOf(s.clean))
-	g.leads(nameOf(s.raw), api.EdgeTaught, cleaning)
-	g.leads(version, api.EdgeReplaced, "model/"+bot+"@2")
+	g.checkEdge(run, api.EdgeMade, version)
+	g.checkEdge(nameOf(s.clean), api.EdgeTaught, run)
+	g.checkEdge("code/dir:"+strings.Repeat("3f2a", 16)+"@8c1f0a2b3c", api.EdgeCode, run)
+	g.checkEdge("node/laptop", api.EdgeRan, run)
+	g.checkEdge(s.event, api.EdgeAsked, run)
+	g.checkEdge(nameOf(s.clean), api.EdgeTold, s.event)
+	g.checkEdge(cleaning, api.EdgeMade, nameOf(s.clean))
+	g.checkEdge(nameOf(s.raw), api.EdgeTaught, cleaning)
+	g.checkEdge(version, api.EdgeReplaced, "model/"+bot+"@2")
 	if g.Subject != version || g.Nodes[0].ID != version || g.has("run/"+s.second.ID) || len(g.Notes) != 0 {
 		t.Errorf("it has\n%s", g)
 	}
@@ -81,9 +81,9 @@ func TestAVersionComesFromItsData(t *testing.T) {
 	if n := g.node(nameOf(s.clean)); n.Said != "put clean" || n.Facts["run"] != s.cleaning.ID {
 		t.Errorf("of the commit it says\n%+v", n)
 	}
-	champion := s.why("model/" + bot)
-	champion.leads(version, api.EdgeJudged, "model/"+bot+"@2")
-	champion.leads(nameOf(s.clean), api.EdgeFollowed, nameOf(s.more))
+	champion := s.graphOf("model/" + bot)
+	champion.checkEdge(version, api.EdgeJudged, "model/"+bot+"@2")
+	champion.checkEdge(nameOf(s.clean), api.EdgeFollowed, nameOf(s.more))
 	if champion.Subject != "model/"+bot+"@2" || champion.node(champion.Subject).State != "champion" || champion.has("run/"+s.first.ID) {
 		t.Errorf("without a number it tells of\n%s", champion)
 	}
@@ -94,19 +94,19 @@ func TestDataLeadsOnToTheVersion(t *testing.T) {
 	t.Parallel()
 	s := newStages(t)
 	for _, of := range []string{nameOf(s.raw), "commit/raw/bot-42@main", "commit/" + s.raw.ID, "commit/raw/bot-42@" + s.raw.ID[:8], "run/" + s.cleaning.ID, "run/" + s.cleaning.ID[:8], nameOf(s.clean)} {
-		g := s.why(of)
-		g.leads("run/"+s.cleaning.ID, api.EdgeMade, nameOf(s.clean))
-		g.leads(nameOf(s.clean), api.EdgeTaught, "run/"+s.first.ID)
-		g.leads(nameOf(s.clean), api.EdgeTold, s.event)
-		g.leads(s.event, api.EdgeAsked, "run/"+s.first.ID)
-		g.leads("run/"+s.first.ID, api.EdgeMade, "model/"+bot+"@1")
+		g := s.graphOf(of)
+		g.checkEdge("run/"+s.cleaning.ID, api.EdgeMade, nameOf(s.clean))
+		g.checkEdge(nameOf(s.clean), api.EdgeTaught, "run/"+s.first.ID)
+		g.checkEdge(nameOf(s.clean), api.EdgeTold, s.event)
+		g.checkEdge(s.event, api.EdgeAsked, "run/"+s.first.ID)
+		g.checkEdge("run/"+s.first.ID, api.EdgeMade, "model/"+bot+"@1")
 	}
 	_, id, _ := strings.Cut(s.event, "#")
 	for _, of := range []string{s.event, "event/" + id} {
-		g := s.why(of)
-		g.leads(nameOf(s.clean), api.EdgeTold, s.event)
-		g.leads("run/"+s.cleaning.ID, api.EdgeMade, nameOf(s.clean))
-		g.leads("run/"+s.first.ID, api.EdgeMade, "model/"+bot+"@1")
+		g := s.graphOf(of)
+		g.checkEdge(nameOf(s.clean), api.EdgeTold, s.event)
+		g.checkEdge("run/"+s.cleaning.ID, api.EdgeMade, nameOf(s.clean))
+		g.checkEdge("run/"+s.first.ID, api.EdgeMade, "model/"+bot+"@1")
 		if n := g.node(s.event); n.Time == nil || n.Facts["type"] != "new-data" || n.Facts["subject"] != "bot-42" {
 			t.Errorf("of the event it says\n%+v", n)
 		}
@@ -119,12 +119,12 @@ func TestOnlyWhatMayBeReadIsTold(t *testing.T) {
 	t.Parallel()
 	s := newStages(t)
 	base, told := s.commit("shared/base", "base", "")
-	r := s.make(making{recipe: "intent", key: "bot-7", asked: []json.RawMessage{told}, inputs: []api.Commit{base}, model: "intent/bot-7"})
+	r := s.makeRun(runSpec{recipe: "intent", key: "bot-7", asked: []json.RawMessage{told}, inputs: []api.Commit{base}, model: "intent/bot-7"})
 	s.register("intent/bot-7", r, []api.Commit{base}, false)
 	s.mayRead = func(key string) bool { return key == "bot-7" }
-	g := s.why("model/intent/bot-7@1")
-	g.leads("run/"+r.ID, api.EdgeMade, "model/intent/bot-7@1")
-	g.notes("one thing belongs to a key that you may not read: left out")
+	g := s.graphOf("model/intent/bot-7@1")
+	g.checkEdge("run/"+r.ID, api.EdgeMade, "model/intent/bot-7@1")
+	g.checkNote("one thing belongs to a key that you may not read: left out")
 	if g.has(nameOf(base)) || g.node("model/intent/bot-7@1").State != "refused" || !strings.HasPrefix(g.node("model/intent/bot-7@1").Said, "refused: accuracy") {
 		t.Errorf("it has\n%s", g)
 	}
@@ -159,18 +159,18 @@ func TestAVersionOutlivesItsRun(t *testing.T) {
 	s := newStages(t)
 	for i := range fold.KeptRuns {
 		e := s.world.event(tidemill.Cause{Source: "/crm", ID: fmt.Sprint("tick-", i)}, "tick", "bot-42", nil)
-		s.make(making{recipe: "intent", key: "bot-42", asked: []json.RawMessage{e}, inputs: []api.Commit{s.more}, model: bot})
+		s.makeRun(runSpec{recipe: "intent", key: "bot-42", asked: []json.RawMessage{e}, inputs: []api.Commit{s.more}, model: bot})
 	}
 	if _, err := s.ledger.Run(t.Context(), s.first.ID); !errors.Is(err, ledger.ErrUnknown) {
 		t.Fatalf("the ledger still knows the run: %v", err)
 	}
 	for _, of := range []string{"model/" + bot + "@1", "run/" + s.first.ID} {
-		g := s.why(of)
+		g := s.graphOf(of)
 		run := "run/" + s.first.ID
-		g.leads(run, api.EdgeMade, "model/"+bot+"@1")
-		g.leads(nameOf(s.clean), api.EdgeTaught, run)
-		g.leads(s.event, api.EdgeAsked, run)
-		g.notes("no longer names run " + s.first.ID[:10])
+		g.checkEdge(run, api.EdgeMade, "model/"+bot+"@1")
+		g.checkEdge(nameOf(s.clean), api.EdgeTaught, run)
+		g.checkEdge(s.event, api.EdgeAsked, run)
+		g.checkNote("no longer names run " + s.first.ID[:10])
 		if n := g.node("code/dir:" + strings.Repeat("3f2a", 16) + "@8c1f0a2b3c"); n.Says[0] != "python train.py in /trainers/intent" {
 			t.Errorf("the log was not asked what it ran: %+v", n)
 		}
@@ -185,17 +185,17 @@ func TestManyAskedForARun(t *testing.T) {
 	for i := range 30 {
 		asked = append(asked, w.event(tidemill.Cause{Source: "/crm", ID: fmt.Sprint("e-", i)}, "order", "bot-1", map[string]string{"causationid": "click", "causationsource": "/shop#1", "authid": "ada"}))
 	}
-	r := w.make(making{recipe: "intent", key: "bot-1", asked: asked})
+	r := w.makeRun(runSpec{recipe: "intent", key: "bot-1", asked: asked})
 	for _, id := range []string{"e-0", "e-29"} {
-		g := w.why("event/" + id)
-		g.leads("event//crm#"+id, api.EdgeAsked, "run/"+r.ID)
-		g.leads("event//shop%231#click", api.EdgeCaused, "event//crm#"+id)
+		g := w.graphOf("event/" + id)
+		g.checkEdge("event//crm#"+id, api.EdgeAsked, "run/"+r.ID)
+		g.checkEdge("event//shop%231#click", api.EdgeCaused, "event//crm#"+id)
 	}
-	g := w.why("run/" + r.ID)
-	g.leads("event//crm#e-29", api.EdgeAsked, "run/"+r.ID)
-	g.leads("event//crm#e-0", api.EdgeAsked, "run/"+r.ID)
-	g.leads("event//shop%231#click", api.EdgeCaused, "event//crm#e-29")
-	g.notes("24 events more asked for run " + r.ID[:10])
+	g := w.graphOf("run/" + r.ID)
+	g.checkEdge("event//crm#e-29", api.EdgeAsked, "run/"+r.ID)
+	g.checkEdge("event//crm#e-0", api.EdgeAsked, "run/"+r.ID)
+	g.checkEdge("event//shop%231#click", api.EdgeCaused, "event//crm#e-29")
+	g.checkNote("24 events more asked for run " + r.ID[:10])
 	if g.has("event//crm#e-5") || g.node("event//crm#e-29").Says[0] != "by ada" {
 		t.Errorf("it has\n%s", g)
 	}
@@ -210,9 +210,9 @@ func TestWithoutAStoreCommitsAreNamed(t *testing.T) {
 	s := newStages(t)
 	s.store = must1(store.Open(t.Context(), store.Options{URL: t.TempDir()}))(t)
 	t.Cleanup(func() { _ = s.store.Close() })
-	g := s.why("model/" + bot + "@1")
-	g.leads(nameOf(s.clean), api.EdgeTaught, "run/"+s.first.ID)
-	g.notes("is no longer in the store")
+	g := s.graphOf("model/" + bot + "@1")
+	g.checkEdge(nameOf(s.clean), api.EdgeTaught, "run/"+s.first.ID)
+	g.checkNote("is no longer in the store")
 	sources := s.sources()
 	sources.Store = nil
 	without := must1(lineage.Of(t.Context(), sources, "model/"+bot+"@1"))(t)
@@ -235,9 +235,9 @@ func TestAnEventMayNameNoCommit(t *testing.T) {
 		seen[c.ID[:1]] = true
 	}
 	told := w.event(tidemill.Cause{Source: "/crm", ID: "e-1"}, tidemill.TypeNewData, "bot-42", map[string]string{"dataset": "bots/bot-42", "commit": begin})
-	r := w.make(making{recipe: "intent", key: "bot-42", asked: []json.RawMessage{told}, model: bot})
-	g := w.why("run/" + r.ID)
-	g.leads(eventName(w, told), api.EdgeAsked, "run/"+r.ID)
-	g.leads("commit/bots/bot-42@"+begin, api.EdgeTold, eventName(w, told))
-	g.notes("is itself no longer known")
+	r := w.makeRun(runSpec{recipe: "intent", key: "bot-42", asked: []json.RawMessage{told}, model: bot})
+	g := w.graphOf("run/" + r.ID)
+	g.checkEdge(eventName(w, told), api.EdgeAsked, "run/"+r.ID)
+	g.checkEdge("commit/bots/bot-42@"+begin, api.EdgeTold, eventName(w, told))
+	g.checkNote("is itself no longer known")
 }

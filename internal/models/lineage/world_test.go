@@ -86,8 +86,8 @@ func (w *world) sources() lineage.Sources {
 		}}
 }
 
-// why returns the graph of a thing.
-func (w *world) why(of string) *graph {
+// graphOf returns the graph of a thing.
+func (w *world) graphOf(of string) *graph {
 	w.Helper()
 	g := must1(lineage.Of(w.Context(), w.sources(), of))(w)
 	return &graph{w, g}
@@ -136,8 +136,8 @@ func (w *world) fact(typ, key string, attributes map[string]string, data any) (b
 	return at, nil
 }
 
-// making describes a run to be made.
-type making struct {
+// runSpec describes a run to be made.
+type runSpec struct {
 	recipe, key string
 	asked       []json.RawMessage
 	inputs      []api.Commit
@@ -145,8 +145,8 @@ type making struct {
 	dataset     string
 }
 
-// make runs a run from its request to its end, and returns it as the ledger has it.
-func (w *world) make(m making) *tidemill.Run {
+// makeRun runs a run from its request to its end, and returns it as the ledger has it.
+func (w *world) makeRun(m runSpec) *tidemill.Run {
 	w.Helper()
 	run := ""
 	of := func() map[string]string { return map[string]string{"recipe": m.recipe, "run": run} }
@@ -196,8 +196,8 @@ type graph struct {
 	api.Graph
 }
 
-// leads checks that there is an edge, and both its ends.
-func (g *graph) leads(from string, what api.GraphRelation, to string) {
+// checkEdge checks that there is an edge, and both its ends.
+func (g *graph) checkEdge(from string, what api.GraphRelation, to string) {
 	g.w.Helper()
 	if !slices.Contains(g.Edges, api.GraphEdge{From: from, To: to, What: what}) {
 		g.w.Errorf("nothing says that %s %s %s; it has\n%s", from, what, to, g)
@@ -221,8 +221,8 @@ func (g *graph) node(id string) *api.GraphNode {
 	return nil
 }
 
-// notes checks that there is a note with a text.
-func (g *graph) notes(text string) {
+// checkNote checks that there is a note with a text.
+func (g *graph) checkNote(text string) {
 	g.w.Helper()
 	if !slices.ContainsFunc(g.Notes, func(n string) bool { return strings.Contains(n, text) }) {
 		g.w.Errorf("no note says %q: %q", text, g.Notes)

@@ -21,7 +21,7 @@ func BenchmarkFromEndToChampion(b *testing.B) {
 	}
 	took := make([]time.Duration, 0, b.N)
 	for i := 0; b.Loop(); i++ {
-		v := w.ended(end{model: fmt.Sprint("m-", i%100), gate: []string{"metrics.accuracy >= champion.metrics.accuracy"}, on: tidemill.GateOnRecorded,
+		v := w.runEndEvent(runEnd{model: fmt.Sprint("m-", i%100), gate: []string{"metrics.accuracy >= champion.metrics.accuracy"}, on: tidemill.GateOnRecorded,
 			files: map[string]string{"predictions.csv": string(text)}})
 		began := time.Now()
 		w.must(r.Finished(b.Context(), v))

@@ -14,14 +14,14 @@ func TestARunsEndBecomesAChampion(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	r := w.registrar()
-	finished := w.ended(end{model: "intent/bot-42", accuracy: 0.5, gate: []string{"metrics.accuracy >= 0.7"},
+	finished := w.runEndEvent(runEnd{model: "intent/bot-42", accuracy: 0.5, gate: []string{"metrics.accuracy >= 0.7"},
 		files: map[string]string{"predictions.csv": "truth,predicted\na,a\nb,b\nb,a\na,a\n"}})
 	w.must(r.Finished(w.ctx(), finished))
 	m := w.model(r, "intent/bot-42")
 	if m.Champion != 1 || m.Last != 1 || len(m.Owed) != 0 || m.Key != "bot-42" || m.Recipe != "intent" {
 		t.Fatalf("the model is %+v", m)
 	}
-	v := w.verdict(r, "intent/bot-42", 1)
+	v := w.versionRecord(r, "intent/bot-42", 1)
 	if v.State != tidemill.VersionPromoted || v.Judgement == nil || !v.Judgement.Passed || !strings.Contains(v.Judgement.Sentence, "0.75") {
 		t.Errorf("the version is %+v, judged %+v", v.Version, v.Judgement)
 	}
@@ -79,7 +79,7 @@ func TestSaidAgainNothingChanges(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	r, other := w.registrar(), w.registrar()
-	v := w.ended(end{model: "m", accuracy: 0.9})
+	v := w.runEndEvent(runEnd{model: "m", accuracy: 0.9})
 	w.must(r.Finished(w.ctx(), v))
 	before := len(w.factsOf("m"))
 	w.must(r.Finished(w.ctx(), v))
@@ -116,7 +116,7 @@ func TestWhatMakesNoVersionIsPassedOver(t *testing.T) {
 		"a dataset": func(d *tidemill.RunFinished) { d.Candidate = nil },
 	} {
 		var d tidemill.RunFinished
-		v := w.ended(end{model: "m", accuracy: 1})
+		v := w.runEndEvent(runEnd{model: "m", accuracy: 1})
 		w.must(json.Unmarshal(v.Data, &d))
 		change(&d)
 		data, err := json.Marshal(d)
@@ -134,7 +134,7 @@ func TestHopeless(t *testing.T) {
 	r := w.registrar()
 	change := func(set func(*tidemill.RunFinished)) *broker.View {
 		var d tidemill.RunFinished
-		v := w.ended(end{model: "m", accuracy: 1})
+		v := w.runEndEvent(runEnd{model: "m", accuracy: 1})
 		w.must(json.Unmarshal(v.Data, &d))
 		set(&d)
 		return w.view(d)
@@ -163,8 +163,8 @@ func TestPredictionsThatCannotBeCountedAreNoted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	r := w.registrar()
-	w.finish(r, end{model: "m", accuracy: 0.9, gate: []string{"metrics.accuracy > 0.8"}, files: map[string]string{"predictions.csv": "nonsense\n"}})
-	v := w.verdict(r, "m", 1)
+	w.finish(r, runEnd{model: "m", accuracy: 0.9, gate: []string{"metrics.accuracy > 0.8"}, files: map[string]string{"predictions.csv": "nonsense\n"}})
+	v := w.versionRecord(r, "m", 1)
 	report, err := r.Report(w.ctx(), &v.Version)
 	if err != nil || v.State != tidemill.VersionPromoted || report.Measured != nil || len(report.Notes) != 1 {
 		t.Errorf("the version is %s, the report %+v: %v", v.State, report, err)

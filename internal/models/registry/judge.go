@@ -33,7 +33,7 @@ func (r *Registrar) Finished(ctx context.Context, v *broker.View) error {
 
 // finish does the steps that the log lacks, because another process may have done some of them.
 func (r *Registrar) finish(ctx context.Context, w *work) error {
-	counts, err := r.counts(ctx, w)
+	counts, err := r.isAccepted(ctx, w)
 	if err != nil {
 		return err
 	}
@@ -59,7 +59,7 @@ func (r *Registrar) finish(ctx context.Context, w *work) error {
 	if m, err = r.announce(ctx, m, ours, func(o fold.Owed) bool { return o.Version == number }); err != nil {
 		return err
 	}
-	return r.again(ctx, w, m, number)
+	return r.requestAgain(ctx, w, m, number)
 }
 
 // register publishes the version unless the log has it, and returns the model with it.
@@ -75,13 +75,13 @@ func (r *Registrar) register(ctx context.Context, w *work) (*fold.Model, error) 
 	if err != nil {
 		return nil, err
 	}
-	tree, err := r.keep(ctx, report)
+	tree, err := r.storeReport(ctx, report)
 	if err != nil {
 		return nil, err
 	}
 	w.report = report
 	r.step(toRegister)
-	_, m, err = r.put(ctx, r.registeredFact(w, tree))
+	_, m, err = r.publish(ctx, r.registeredFact(w, tree))
 	return m, err
 }
 
@@ -89,7 +89,7 @@ func (r *Registrar) registeredFact(w *work, report string) *fact {
 	return &fact{typ: tidemill.TypeModelRegistered, id: tidemill.ID("registered", w.Model, w.Run), source: r.o.Names.Source(byPromote),
 		model: w.Model, key: w.Key, recipe: w.Recipe, run: w.Run, chain: w.chain,
 		data: tidemill.ModelRegistered{Artifact: w.result.Artifact, Bytes: w.result.Bytes, Files: w.result.Files, Report: report,
-			Metrics: chosen(w.report.Metrics, w.Judge.Gate), Judge: w.Judge, Origin: w.Origin}}
+			Metrics: chosenMetrics(w.report.Metrics, w.Judge.Gate), Judge: w.Judge, Origin: w.Origin}}
 }
 
 // mostTurns limits how often a version is judged again because the champion has changed since it
@@ -99,8 +99,8 @@ const mostTurns = 20
 var errTurns = errors.New("the champion changes faster than anything can be proposed; it is tried again")
 
 // judge proposes verdicts until the version has one, and returns the last proposal.
-func (r *Registrar) judge(ctx context.Context, w *work, m *fold.Model) (published, *fold.Model, error) {
-	var last published
+func (r *Registrar) judge(ctx context.Context, w *work, m *fold.Model) (publishedFact, *fold.Model, error) {
+	var last publishedFact
 	for range mostTurns {
 		h := m.OfRun(w.Run)
 		if h == nil || h.State != tidemill.VersionRegistered {
@@ -108,14 +108,14 @@ func (r *Registrar) judge(ctx context.Context, w *work, m *fold.Model) (publishe
 		}
 		f, err := r.judgedFact(ctx, w, m, h)
 		if err != nil {
-			return published{}, nil, err
+			return publishedFact{}, nil, err
 		}
 		r.step(toPropose)
-		if last, m, err = r.put(ctx, f); err != nil {
-			return published{}, nil, err
+		if last, m, err = r.publish(ctx, f); err != nil {
+			return publishedFact{}, nil, err
 		}
 	}
-	return published{}, nil, fmt.Errorf("propose version %d: %w", m.Last, errTurns)
+	return publishedFact{}, nil, fmt.Errorf("propose version %d: %w", m.Last, errTurns)
 }
 
 // judgedFact returns a version's verdict against the champion that was read. The log accepts it
@@ -133,7 +133,7 @@ func (r *Registrar) judgedFact(ctx context.Context, w *work, m *fold.Model, h *f
 	return &fact{typ: tidemill.TypeModelPromotionProposed, id: tidemill.ID("judged", m.Name, w.Run, strconv.FormatInt(m.Turn, 10)),
 		source: r.o.Names.Source(byPromote), model: m.Name, key: m.Key, version: h.Number, recipe: w.Recipe, run: w.Run, chain: w.chain,
 		data: tidemill.PromotionProposed{Action: tidemill.ActionJudge, Version: h.Number, Run: w.Run, Basis: m.Champion, Turn: m.Turn,
-			Hold: hold(w.Judge.Promote, w.Recipe, r.o.Asked()), Judgement: &j, Origin: &w.Origin, Artifact: w.result.Artifact}}, nil
+			Hold: holdReason(w.Judge.Promote, w.Recipe, r.o.Asked()), Judgement: &j, Origin: &w.Origin, Artifact: w.result.Artifact}}, nil
 }
 
 // facts returns the facts by which the gate decides.
@@ -143,7 +143,7 @@ func (r *Registrar) facts(ctx context.Context, w *work, m *fold.Model, h *fold.H
 	if w.Champion != nil {
 		f.Given = w.Champion.Version
 	}
-	report, err := r.reported(ctx, w, h.Number)
+	report, err := r.versionReport(ctx, w, h.Number)
 	if err != nil {
 		return f, err
 	}
@@ -156,9 +156,9 @@ func (r *Registrar) facts(ctx context.Context, w *work, m *fold.Model, h *fold.H
 	return f, err
 }
 
-// reported returns the report of the version at work. Another process may have registered it; then
+// versionReport returns the report of the version at work. Another process may have registered it; then
 // its report is read.
-func (r *Registrar) reported(ctx context.Context, w *work, number int) (_ *tidemill.Report, err error) {
+func (r *Registrar) versionReport(ctx context.Context, w *work, number int) (_ *tidemill.Report, err error) {
 	if w.report == nil {
 		w.report, err = r.reportOf(ctx, w.Model, number)
 	}
@@ -174,8 +174,8 @@ func commandTook(stages []tidemill.Stage) float64 {
 	return 0
 }
 
-// hold returns why a version that has passed waits for a person; empty if it need not.
-func hold(promote tidemill.Promote, recipe string, asked *commands.State) string {
+// holdReason returns why a version that has passed waits for a person; empty if it need not.
+func holdReason(promote tidemill.Promote, recipe string, asked *commands.State) string {
 	if p, frozen := asked.PromotionsFrozen(recipe); frozen {
 		by := p.By
 		if by == "" {
@@ -201,19 +201,19 @@ func (r *Registrar) record(ctx context.Context, model string, number int) (*ledg
 	return &all[0], nil
 }
 
-// again asks for another run if the version was refused because it was measured against a champion
+// requestAgain asks for another run if the version was refused because it was measured against a champion
 // that has been replaced: the newest data must not be lost to a race. A newer version has newer
 // data.
-func (r *Registrar) again(ctx context.Context, w *work, m *fold.Model, number int) error {
+func (r *Registrar) requestAgain(ctx context.Context, w *work, m *fold.Model, number int) error {
 	h := m.Find(number)
-	if r.o.Again == nil || h == nil || h.State != tidemill.VersionRefused || newer(m, h) {
+	if r.o.Again == nil || h == nil || h.State != tidemill.VersionRefused || hasNewer(m, h) {
 		return nil
 	}
 	v, err := r.record(ctx, m.Name, number)
 	if err != nil || v == nil || v.Judgement == nil || !lostRace(v.Judgement, w.Judge.On) {
 		return err
 	}
-	report, err := r.reported(ctx, w, number)
+	report, err := r.versionReport(ctx, w, number)
 	if err != nil || w.Champion != nil && report.Champion == nil {
 		return err // its trainer measures no champion, and would not do so the next time
 	}
@@ -244,8 +244,8 @@ func (r *Registrar) hasArtifact(ctx context.Context, model string, number int) (
 	return true, nil
 }
 
-// newer reports whether there is a version whose run began later.
-func newer(m *fold.Model, than *fold.Held) bool {
+// hasNewer reports whether there is a version whose run began later.
+func hasNewer(m *fold.Model, than *fold.Held) bool {
 	return slices.ContainsFunc(m.Versions, func(h fold.Held) bool {
 		if h.Mark.Partition == than.Mark.Partition {
 			return h.Mark.Offset > than.Mark.Offset
@@ -283,17 +283,17 @@ func (r *Registrar) Retire(ctx context.Context, model, key, by, reason string, c
 	if err != nil {
 		return fmt.Errorf("retire model %s: %w", model, err)
 	}
-	if retired(m, marks) {
+	if isRetired(m, marks) {
 		return nil
 	}
-	_, _, err = r.put(ctx, &fact{typ: tidemill.TypeModelRetired, id: tidemill.ID("retired", model, cause.Source, cause.ID), source: r.o.Names.Source(byForget),
+	_, _, err = r.publish(ctx, &fact{typ: tidemill.TypeModelRetired, id: tidemill.ID("retired", model, cause.Source, cause.ID), source: r.o.Names.Source(byForget),
 		model: model, key: key, recipe: m.Recipe, by: by, chain: chain{cause: cause, correlation: cause.ID},
 		data: tidemill.ModelRetired{Asked: asked, Reason: reason, Marks: marks}})
 	return err
 }
 
-// retired reports whether a model is retired already, up to the marks.
-func retired(m *fold.Model, marks []tidemill.Mark) bool {
+// isRetired reports whether a model is retired already, up to the marks.
+func isRetired(m *fold.Model, marks []tidemill.Mark) bool {
 	if m.Retired.IsZero() || len(m.Versions) > 0 {
 		return false
 	}

@@ -48,7 +48,7 @@ func TestNewerRuns(t *testing.T) {
 		of   fold.Held
 		want bool
 	}{{at(4, 0), true}, {at(6, 0), true}, {at(6, 1), true}, {at(8, 0), false}, {at(7, 1), false}} {
-		if got := newer(m, &c.of); got != c.want {
+		if got := hasNewer(m, &c.of); got != c.want {
 			t.Errorf("of %+v: %v", c.of, got)
 		}
 	}
@@ -61,11 +61,11 @@ func TestChosenMetrics(t *testing.T) {
 	for i := range 40 {
 		all[fmt.Sprintf("loss%02d", i)] = float64(i)
 	}
-	few := chosen(all, []string{"metrics.by.class.f1 > 1", "metrics.loss39 < 1"})
+	few := chosenMetrics(all, []string{"metrics.by.class.f1 > 1", "metrics.loss39 < 1"})
 	if len(few) != tidemill.MaxMetrics || few["by.class.f1"] != 2 || few["loss39"] != 39 || few["accuracy"] != 1 || few["loss00"] != 0 {
 		t.Errorf("chosen were %v", few)
 	}
-	if few := chosen(all, nil); few["by.class.f1"] != 0 || len(few) != tidemill.MaxMetrics {
+	if few := chosenMetrics(all, nil); few["by.class.f1"] != 0 || len(few) != tidemill.MaxMetrics {
 		t.Errorf("without a gate chosen were %v", few)
 	}
 }

@@ -44,8 +44,8 @@ func (w *world) racer(r *Registrar, v *broker.View) *racer {
 	return a
 }
 
-// on lets the racer continue to its next wait.
-func (a *racer) on() {
+// proceed lets the racer continue to its next wait.
+func (a *racer) proceed() {
 	if a.done {
 		return
 	}
@@ -80,14 +80,14 @@ func (w *world) play(order []bool, flushed int, older, newer *racer) {
 			w.flush()
 		}
 		if first {
-			older.on()
+			older.proceed()
 		} else {
-			newer.on()
+			newer.proceed()
 		}
 	}
 	for !older.done || !newer.done {
-		older.on()
-		newer.on()
+		older.proceed()
+		newer.proceed()
 	}
 	w.must(older.err)
 	w.must(newer.err)
@@ -100,15 +100,15 @@ func TestTwoRaceInEveryOrder(t *testing.T) {
 	t.Parallel()
 	const better = "metrics.accuracy >= champion.metrics.accuracy"
 	for name, c := range map[string]struct {
-		older, newer end
+		older, newer runEnd
 		wants        int  // expected champion: 2 the older run's, 3 the newer one's
 		orAgain      bool // whether the newer run may be asked for again instead
 	}{
-		"both pass":           {end{accuracy: 0.9}, end{accuracy: 0.9}, 3, false},
-		"the newer is worse":  {end{accuracy: 0.9}, end{accuracy: 0.1, gate: []string{"metrics.accuracy > 0.5"}}, 2, false},
-		"the older is worse":  {end{accuracy: 0.1, gate: []string{"metrics.accuracy > 0.5"}}, end{accuracy: 0.9}, 3, false},
-		"by what is recorded": {end{accuracy: 0.7, gate: []string{better}, on: tidemill.GateOnRecorded}, end{accuracy: 0.8, gate: []string{better}, on: tidemill.GateOnRecorded}, 3, false},
-		"by the same data":    {end{accuracy: 0.7, gate: []string{better}, given: 1, beside: 0.6}, end{accuracy: 0.8, gate: []string{better}, given: 1, beside: 0.6}, 3, true},
+		"both pass":           {runEnd{accuracy: 0.9}, runEnd{accuracy: 0.9}, 3, false},
+		"the newer is worse":  {runEnd{accuracy: 0.9}, runEnd{accuracy: 0.1, gate: []string{"metrics.accuracy > 0.5"}}, 2, false},
+		"the older is worse":  {runEnd{accuracy: 0.1, gate: []string{"metrics.accuracy > 0.5"}}, runEnd{accuracy: 0.9}, 3, false},
+		"by what is recorded": {runEnd{accuracy: 0.7, gate: []string{better}, on: tidemill.GateOnRecorded}, runEnd{accuracy: 0.8, gate: []string{better}, on: tidemill.GateOnRecorded}, 3, false},
+		"by the same data":    {runEnd{accuracy: 0.7, gate: []string{better}, given: 1, beside: 0.6}, runEnd{accuracy: 0.8, gate: []string{better}, given: 1, beside: 0.6}, 3, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -117,8 +117,8 @@ func TestTwoRaceInEveryOrder(t *testing.T) {
 			for i, order := range orders(stages, stages) {
 				model := fmt.Sprint("race-", i)
 				c.older.model, c.newer.model = model, model
-				w.must(w.patiently(one, w.ended(end{model: model, accuracy: 0.5})))
-				older, newer := w.ended(c.older), w.ended(c.newer)
+				w.must(w.patiently(one, w.runEndEvent(runEnd{model: model, accuracy: 0.5})))
+				older, newer := w.runEndEvent(c.older), w.runEndEvent(c.newer)
 				w.play(order, i%flushEvery, w.racer(one, older), w.racer(two, newer))
 				one.step, two.step = func(step) {}, func(step) {}
 				w.checkRace(one, model, order, older, newer, c.wants, c.orAgain)
@@ -149,7 +149,7 @@ func (w *world) checkRace(r *Registrar, model string, order []bool, older, newer
 		w.Errorf("the model is %+v", m)
 	}
 	for _, v := range []*broker.View{older, newer} {
-		rec := w.verdict(r, model, of(v).Number)
+		rec := w.versionRecord(r, model, of(v).Number)
 		if rec.Judgement == nil || rec.Judgement.Sentence == "" || rec.State == tidemill.VersionRegistered {
 			w.Errorf("the verdict on version %d, which is %s, is %+v", rec.Number, rec.State, rec.Judgement)
 		}
@@ -201,15 +201,15 @@ func TestDyingAtEachStep(t *testing.T) {
 	dying, other := w.registrar(), w.registrar()
 	for i := range stages {
 		model := fmt.Sprint("dead-", i)
-		older, v := w.ended(end{model: model, accuracy: 0.8}), w.ended(end{model: model, accuracy: 0.9, gate: []string{"metrics.accuracy > 0.85"}})
+		older, v := w.runEndEvent(runEnd{model: model, accuracy: 0.8}), w.runEndEvent(runEnd{model: model, accuracy: 0.9, gate: []string{"metrics.accuracy > 0.85"}})
 		w.must(w.patiently(other, older))
 		a := w.racer(dying, v)
 		for range i + 1 {
-			a.on()
+			a.proceed()
 		}
 		w.must(w.patiently(other, v))
 		for !a.done { // the first registrar was not dead, but slow
-			a.on()
+			a.proceed()
 		}
 		w.must(a.err)
 		m := w.model(other, model)
@@ -225,16 +225,16 @@ func TestAChampionThatIsLostIsNotRacedFor(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	r := w.registrar()
-	first := w.ended(end{model: "m", accuracy: 0.5})
+	first := w.runEndEvent(runEnd{model: "m", accuracy: 0.5})
 	w.must(r.Finished(w.ctx(), first))
-	v := w.ended(end{model: "m", accuracy: 0.9, gate: []string{"metrics.accuracy >= champion.metrics.accuracy"}})
+	v := w.runEndEvent(runEnd{model: "m", accuracy: 0.9, gate: []string{"metrics.accuracy >= champion.metrics.accuracy"}})
 	w.must(r.Finished(w.ctx(), v))
 	if !w.askedFor(v) {
 		t.Fatal("a run that was given no champion is not asked for again")
 	}
-	w.lose(w.verdict(r, "m", 1).Artifact)
+	w.removeTree(w.versionRecord(r, "m", 1).Artifact)
 	r = w.registrar()
-	v = w.ended(end{model: "m", accuracy: 0.9, gate: []string{"metrics.accuracy >= champion.metrics.accuracy"}})
+	v = w.runEndEvent(runEnd{model: "m", accuracy: 0.9, gate: []string{"metrics.accuracy >= champion.metrics.accuracy"}})
 	w.must(r.Finished(w.ctx(), v))
 	if m := w.model(r, "m"); w.askedFor(v) || m.Champion != 1 || m.Find(3).State != tidemill.VersionRefused {
 		t.Errorf("it is asked for again: %+v", m)

@@ -80,17 +80,17 @@ var (
 // ErrCatchingUp reports that the ledger does not know all facts yet. It is temporary.
 var ErrCatchingUp = ledger.ErrCatchingUp
 
-// hopeless is an error that would be the same at every try.
-type hopeless struct{ error }
+// permanentError is an error that would be the same at every try.
+type permanentError struct{ error }
 
 // Unwrap returns the cause.
-func (h hopeless) Unwrap() error { return h.error }
+func (h permanentError) Unwrap() error { return h.error }
 
-func hopelessf(format string, args ...any) error { return hopeless{fmt.Errorf(format, args...)} }
+func hopelessf(format string, args ...any) error { return permanentError{fmt.Errorf(format, args...)} }
 
 // Hopeless reports whether another try would fail in the same way, so that a person must act first.
 func Hopeless(err error) bool {
-	_, marked := errors.AsType[hopeless](err)
+	_, marked := errors.AsType[permanentError](err)
 	return marked || errors.Is(err, broker.ErrTooLarge)
 }
 
@@ -118,19 +118,19 @@ func newWork(v *broker.View) (*work, error) {
 	if d.Artifact == "" {
 		return nil, hopelessf("read the end of run %s: it made nothing that could be a version of model %s", c.Run, c.Model)
 	}
-	return &work{Candidate: c, result: d.Result, chain: after(v)}, nil
+	return &work{Candidate: c, result: d.Result, chain: chainAfter(v)}, nil
 }
 
 // foldingFor is how long to wait until the ledger knows the end of a run that is on the log.
 const foldingFor = 5 * time.Second
 
-// counts reports whether the log took an attempt's success as the run's. The success may have come
+// isAccepted reports whether the log took an attempt's success as the run's. The success may have come
 // after a controller reported the attempt as lost. Then another attempt makes the version, and this
 // one's is dropped.
 //
 // A run that the ledger no longer names counts: ten newer ones have ended since, or its key was
 // forgotten. The model's fold keeps out versions that are too old.
-func (r *Registrar) counts(ctx context.Context, w *work) (bool, error) {
+func (r *Registrar) isAccepted(ctx context.Context, w *work) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, foldingFor)
 	defer cancel()
 	for {
@@ -142,7 +142,7 @@ func (r *Registrar) counts(ctx context.Context, w *work) (bool, error) {
 		if err != nil {
 			return false, fmt.Errorf("look up run %s, which made a version of model %s: %w", w.Run, w.Model, err)
 		}
-		if is, known := taken(run, w.Attempt); known {
+		if is, known := hasSucceeded(run, w.Attempt); known {
 			return is, nil
 		}
 		select {
@@ -153,8 +153,8 @@ func (r *Registrar) counts(ctx context.Context, w *work) (bool, error) {
 	}
 }
 
-// taken reports whether a run has succeeded by the given attempt, if that is known.
-func taken(run *tidemill.Run, attempt int) (is, known bool) {
+// hasSucceeded reports whether a run has succeeded by the given attempt, if that is known.
+func hasSucceeded(run *tidemill.Run, attempt int) (is, known bool) {
 	n := len(run.Attempts)
 	switch {
 	case run.State.Ended():
@@ -176,7 +176,7 @@ func (r *Registrar) Watch(ctx context.Context) error {
 	defer tick.Stop()
 	w := &watcher{Registrar: r}
 	for ctx.Err() == nil {
-		w.report(ctx, w.look(ctx))
+		w.report(ctx, w.checkOwed(ctx))
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -192,9 +192,9 @@ type watcher struct {
 	lastError string // text of the error that was logged last
 }
 
-// look announces changes that were also owed at the last look. An error with one model does not
+// checkOwed announces changes that were also owed at the last look. An error with one model does not
 // stop the others.
-func (w *watcher) look(ctx context.Context) error {
+func (w *watcher) checkOwed(ctx context.Context) error {
 	names, err := w.o.Ledger.Owed(ctx)
 	if err != nil {
 		return fmt.Errorf("look which models have something to announce: %w", err)
@@ -216,7 +216,7 @@ func (w *watcher) tend(ctx context.Context, name string, before map[string]bool)
 	for _, o := range m.Owed {
 		w.owed[o.Proposal] = true
 	}
-	_, err = w.announce(ctx, m, published{}, func(o fold.Owed) bool { return before[o.Proposal] })
+	_, err = w.announce(ctx, m, publishedFact{}, func(o fold.Owed) bool { return before[o.Proposal] })
 	return err
 }
 

@@ -57,25 +57,25 @@ func (r *Registrar) predictions(ctx context.Context, artifact string) (p *evalua
 	}
 	from, err := r.o.Store.OpenFile(ctx, *f)
 	if err != nil {
-		return nil, nil, gone(artifact, err)
+		return nil, nil, permanentIfGone(artifact, err)
 	}
 	defer from.Close()
-	heard := &hearing{Reader: from}
+	heard := &errorRecorder{Reader: from}
 	counted, fault := evaluate.Read(heard)
 	if heard.err != nil {
-		return nil, nil, gone(artifact, heard.err)
+		return nil, nil, permanentIfGone(artifact, heard.err)
 	}
 	return &counted, fault, nil
 }
 
-// hearing records an error of its reader, to tell it from an error in the content.
-type hearing struct {
+// errorRecorder records an error of its reader, to tell it from an error in the content.
+type errorRecorder struct {
 	io.Reader
 	err error
 }
 
 // Read is the method of io.Reader.
-func (h *hearing) Read(b []byte) (int, error) {
+func (h *errorRecorder) Read(b []byte) (int, error) {
 	n, err := h.Reader.Read(b)
 	if err != nil && !errors.Is(err, io.EOF) {
 		h.err = err
@@ -92,21 +92,21 @@ func (r *Registrar) find(ctx context.Context, tree, path string) (found *api.Fil
 		return nil
 	})
 	if err != nil {
-		return nil, gone(tree, err)
+		return nil, permanentIfGone(tree, err)
 	}
 	return found, nil
 }
 
-// gone makes an error hopeless if the tree is no longer in the store.
-func gone(tree string, err error) error {
+// permanentIfGone makes an error hopeless if the tree is no longer in the store.
+func permanentIfGone(tree string, err error) error {
 	if errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrCorrupt) {
 		return hopelessf("tree %s, which the run made, cannot be read from the store any more: %w; ask for the run again", tree, err)
 	}
 	return fmt.Errorf("read tree %s, which the run made: %w", tree, err)
 }
 
-// keep stores a report as a separate tree.
-func (r *Registrar) keep(ctx context.Context, report *tidemill.Report) (tree string, err error) {
+// storeReport stores a report as a separate tree.
+func (r *Registrar) storeReport(ctx context.Context, report *tidemill.Report) (tree string, err error) {
 	text, err := json.Marshal(report)
 	if err != nil {
 		return "", hopelessf("write the report: %w", err)
@@ -166,9 +166,9 @@ func (r *Registrar) reportOf(ctx context.Context, model string, number int) (*ti
 	return &report, err
 }
 
-// chosen returns the metrics with which a version is registered: first those that its gate names,
+// chosenMetrics returns the metrics with which a version is registered: first those that its gate names,
 // then those that are nested least.
-func chosen(all map[string]float64, clauses []string) map[string]float64 {
+func chosenMetrics(all map[string]float64, clauses []string) map[string]float64 {
 	if len(all) <= tidemill.MaxMetrics {
 		return all
 	}
@@ -197,7 +197,7 @@ func chosen(all map[string]float64, clauses []string) map[string]float64 {
 // model's changes in their order. It skips those that other processes have announced meanwhile. If
 // another process announces one at the same time, it is on the log twice, with one id. ours is our
 // own proposal, if any, which need not be read.
-func (r *Registrar) announce(ctx context.Context, m *fold.Model, ours published, wanted func(fold.Owed) bool) (*fold.Model, error) {
+func (r *Registrar) announce(ctx context.Context, m *fold.Model, ours publishedFact, wanted func(fold.Owed) bool) (*fold.Model, error) {
 	todo := slices.Clone(m.Owed)
 	for len(todo) > 0 && !wanted(todo[len(todo)-1]) {
 		todo = todo[:len(todo)-1]
@@ -211,7 +211,7 @@ func (r *Registrar) announce(ctx context.Context, m *fold.Model, ours published,
 			return nil, fmt.Errorf("announce the result of proposal %s for model %s: %w", o.Proposal, m.Name, err)
 		}
 		r.step(toAnnounce)
-		if _, m, err = r.put(ctx, f); err != nil {
+		if _, m, err = r.publish(ctx, f); err != nil {
 			return nil, err
 		}
 	}
@@ -220,7 +220,7 @@ func (r *Registrar) announce(ctx context.Context, m *fold.Model, ours published,
 
 // announcement returns the fact that announces an accepted proposal. Its source is the proposal's
 // source, whichever process writes it, because an event is known by its source and id.
-func (r *Registrar) announcement(ctx context.Context, m *fold.Model, o fold.Owed, ours published) (*fact, error) {
+func (r *Registrar) announcement(ctx context.Context, m *fold.Model, o fold.Owed, ours publishedFact) (*fact, error) {
 	v := &ours.view
 	if ours.at != o.At || v.ID != o.Proposal {
 		found, err := r.factAt(ctx, o.At)
@@ -244,7 +244,7 @@ func (r *Registrar) announcement(ctx context.Context, m *fold.Model, o fold.Owed
 		}
 	}
 	f := &fact{typ: o.Type, id: tidemill.ID("announced", o.Proposal, o.Type), source: v.Source, model: m.Name, key: v.Subject,
-		version: o.Version, by: o.By, chain: after(v),
+		version: o.Version, by: o.By, chain: chainAfter(v),
 		data: tidemill.ModelAnnounced{Proposal: o.Proposal, Version: o.Version, Champion: o.Champion, Artifact: p.Artifact,
 			Before: o.Before, Turn: o.Turn, Reason: p.Reason, Judgement: j, Origin: p.Origin}}
 	f.recipe, _ = v.Attribute(tidemill.AttrRecipe)
@@ -295,8 +295,8 @@ type chain struct {
 	correlation, trace string
 }
 
-// after returns the chain of a fact that an event has caused.
-func after(v *broker.View) chain {
+// chainAfter returns the chain of a fact that an event has caused.
+func chainAfter(v *broker.View) chain {
 	c := chain{cause: tidemill.Cause{Source: v.Source, ID: v.ID}}
 	c.correlation, _ = v.Attribute(tidemill.AttrCorrelationID)
 	c.trace, _ = v.Attribute(tidemill.AttrTraceParent)
@@ -332,21 +332,21 @@ func (f *fact) view(at time.Time) (broker.View, error) {
 	return v, nil
 }
 
-// published is a fact of ours on the log, and its position.
-type published struct {
+// publishedFact is a fact of ours on the log, and its position.
+type publishedFact struct {
 	view broker.View
 	at   tidemill.Mark
 }
 
-// put publishes a fact, and returns it with the model as the log then has it.
-func (r *Registrar) put(ctx context.Context, f *fact) (published, *fold.Model, error) {
+// publish publishes a fact, and returns it with the model as the log then has it.
+func (r *Registrar) publish(ctx context.Context, f *fact) (publishedFact, *fold.Model, error) {
 	v, err := f.view(r.now())
 	if err != nil {
-		return published{}, nil, err
+		return publishedFact{}, nil, err
 	}
 	where, m, err := r.o.Ledger.AppendModel(ctx, &v)
 	if err != nil {
-		return published{}, nil, fmt.Errorf("put %s of model %s on the log: %w", f.typ, f.model, err)
+		return publishedFact{}, nil, fmt.Errorf("put %s of model %s on the log: %w", f.typ, f.model, err)
 	}
-	return published{v, tidemill.Mark{Partition: where.Partition, Offset: where.Offset}}, m, nil
+	return publishedFact{v, tidemill.Mark{Partition: where.Partition, Offset: where.Offset}}, m, nil
 }

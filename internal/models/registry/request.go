@@ -57,36 +57,36 @@ func (r *Registrar) wish(ctx context.Context, w Wish) (Answer, error) {
 		w.Basis = &m.Champion
 	}
 	for range mostTurns {
-		f, done, err := r.wished(ctx, m, w)
+		f, done, err := r.proposalFor(ctx, m, w)
 		if f == nil || err != nil {
 			return done, err
 		}
 		r.step(toPropose)
-		s, now, err := r.put(ctx, f)
+		s, now, err := r.publish(ctx, f)
 		if err != nil {
 			return Answer{}, err
 		}
-		if m = now; accepted(m, s.view.ID, w, done.Version) {
+		if m = now; wasAccepted(m, s.view.ID, w, done.Version) {
 			return Answer{r.announceResult(ctx, m, s), done.Version, done.Before}, nil
 		}
 	}
 	return Answer{}, errTurns
 }
 
-// wished returns the proposal, and the answer if the log accepts it. The proposal is nil if nothing
+// proposalFor returns the proposal, and the answer if the log accepts it. The proposal is nil if nothing
 // has to be put on the log, because of a dry run or because it is done already.
-func (r *Registrar) wished(ctx context.Context, m *fold.Model, w Wish) (*fact, Answer, error) {
+func (r *Registrar) proposalFor(ctx context.Context, m *fold.Model, w Wish) (*fact, Answer, error) {
 	id := tidemill.ID("wished", w.Model, w.ID)
 	if i := slices.IndexFunc(m.Changes, func(c fold.Change) bool { return c.Proposal == id }); i >= 0 {
 		return nil, Answer{m, m.Changes[i].Version, m.Changes[i].Before}, nil
 	}
-	p, err := proposed(m, w)
+	p, err := proposalOf(m, w)
 	if err != nil {
 		return nil, Answer{}, err
 	}
 	f := &fact{typ: tidemill.TypeModelPromotionProposed, id: id, source: r.o.Names.Source(byGateway), model: m.Name, key: m.Key,
 		version: p.Version, recipe: m.Recipe, by: w.By, chain: chain{correlation: id}, data: p}
-	then, verdict, err := r.foresee(m, f)
+	then, verdict, err := r.foldAhead(m, f)
 	switch {
 	case err != nil:
 		return nil, Answer{}, err
@@ -111,8 +111,8 @@ func (r *Registrar) wished(ctx context.Context, m *fold.Model, w Wish) (*fact, A
 	return f, a, nil
 }
 
-// proposed returns a request as a proposal against the present model.
-func proposed(m *fold.Model, w Wish) (tidemill.PromotionProposed, error) {
+// proposalOf returns a request as a proposal against the present model.
+func proposalOf(m *fold.Model, w Wish) (tidemill.PromotionProposed, error) {
 	p := tidemill.PromotionProposed{Action: w.Action, Version: w.Version, Basis: m.Champion, Turn: m.Turn, Force: w.Force, Reason: w.Reason}
 	if m.Last == 0 {
 		return p, ErrUnknown
@@ -125,7 +125,7 @@ func proposed(m *fold.Model, w Wish) (tidemill.PromotionProposed, error) {
 		return p, nil
 	}
 	if p.Version == 0 {
-		p.Version = meant(m, w.Action)
+		p.Version = defaultVersion(m, w.Action)
 	}
 	switch {
 	case p.Version == 0:
@@ -133,20 +133,20 @@ func proposed(m *fold.Model, w Wish) (tidemill.PromotionProposed, error) {
 	case m.Find(p.Version) == nil:
 		return p, fmt.Errorf("%w: version %d is not kept", ErrUnknown, p.Version)
 	}
-	return p, unpassed(m.Find(p.Version), w)
+	return p, checkPassed(m.Find(p.Version), w)
 }
 
-// unpassed refuses to pin a version that has not passed its gate. The version must be promoted by
+// checkPassed refuses to pin a version that has not passed its gate. The version must be promoted by
 // force first, so that a wrong number in a pin does not let a refused version serve.
-func unpassed(h *fold.Held, w Wish) error {
+func checkPassed(h *fold.Held, w Wish) error {
 	if w.Action == tidemill.ActionPin && (h.State == tidemill.VersionRefused || h.State == tidemill.VersionRegistered) {
 		return fmt.Errorf("%w: version %d is %s, and has to be promoted before it can be pinned", ErrRefused, h.Number, h.State)
 	}
 	return nil
 }
 
-// meant returns the version that a request without a version means; 0 if there is none.
-func meant(m *fold.Model, a tidemill.Action) int {
+// defaultVersion returns the version that a request without a version means; 0 if there is none.
+func defaultVersion(m *fold.Model, a tidemill.Action) int {
 	switch a {
 	case tidemill.ActionRollback:
 		return m.Previous
@@ -172,9 +172,9 @@ func noVersionText(a tidemill.Action) string {
 	return "no version awaits a promotion; name one"
 }
 
-// foresee folds a fact into a copy of the model. The log decides the same if no other fact comes
+// foldAhead folds a fact into a copy of the model. The log decides the same if no other fact comes
 // first.
-func (r *Registrar) foresee(m *fold.Model, f *fact) (*fold.Model, fold.ModelVerdict, error) {
+func (r *Registrar) foldAhead(m *fold.Model, f *fact) (*fold.Model, fold.ModelVerdict, error) {
 	then, text := &fold.Model{}, []byte(nil)
 	text, err := json.Marshal(m)
 	if err == nil {
@@ -190,10 +190,10 @@ func (r *Registrar) foresee(m *fold.Model, f *fact) (*fold.Model, fold.ModelVerd
 	return then, v, nil
 }
 
-// accepted reports whether the log has accepted a request. If neither a change nor an owed
+// wasAccepted reports whether the log has accepted a request. If neither a change nor an owed
 // announcement names it, other processes have announced it already, or the turn was another. Then
 // the state decides.
-func accepted(m *fold.Model, id string, w Wish, version int) bool {
+func wasAccepted(m *fold.Model, id string, w Wish, version int) bool {
 	switch {
 	case slices.ContainsFunc(m.Changes, func(c fold.Change) bool { return c.Proposal == id }),
 		slices.ContainsFunc(m.Owed, func(o fold.Owed) bool { return o.Proposal == id }):
@@ -207,7 +207,7 @@ func accepted(m *fold.Model, id string, w Wish, version int) bool {
 }
 
 // announceResult announces an accepted request, and returns the model.
-func (r *Registrar) announceResult(ctx context.Context, m *fold.Model, s published) *fold.Model {
+func (r *Registrar) announceResult(ctx context.Context, m *fold.Model, s publishedFact) *fold.Model {
 	now, err := r.announce(ctx, m, s, func(o fold.Owed) bool { return o.Proposal == s.view.ID })
 	if err != nil {
 		if !errors.Is(err, context.Canceled) {

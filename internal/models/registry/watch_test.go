@@ -17,10 +17,10 @@ func TestWatchAnnouncesWhatIsOwed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	dying, r := w.registrar(), w.registrar()
-	v := w.ended(end{model: "m", accuracy: 0.9})
+	v := w.runEndEvent(runEnd{model: "m", accuracy: 0.9})
 	dead := w.racer(dying, v)
 	for range stages - 1 {
-		dead.on()
+		dead.proceed()
 	}
 	if m := w.model(r, "m"); m.Champion != 1 || len(m.Owed) != 1 {
 		t.Fatalf("the model is %+v", m)
@@ -43,7 +43,7 @@ func TestWatchAnnouncesWhatIsOwed(t *testing.T) {
 	watch.Wait()
 	w.checkChain(v, "m")
 	for !dead.done { // the first registrar was not dead, but slow
-		dead.on()
+		dead.proceed()
 	}
 	w.must(dead.err)
 	w.checkChain(v, "m")
@@ -54,8 +54,8 @@ func TestRetired(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	r := w.registrar()
-	w.finish(r, end{model: "m", accuracy: 0.9})
-	late := w.ended(end{model: "m", accuracy: 0.9})
+	w.finish(r, runEnd{model: "m", accuracy: 0.9})
+	late := w.runEndEvent(runEnd{model: "m", accuracy: 0.9})
 	cause := tidemill.Cause{Source: "/crm", ID: "gone"}
 	retire := func() {
 		w.must(r.Retire(w.ctx(), "m", "bot-42", "ada", "it has gone", cause, time.Now(), []tidemill.Mark{{Partition: 1, Offset: 2}}))
@@ -73,7 +73,7 @@ func TestRetired(t *testing.T) {
 	if m := w.model(r, "m"); len(m.Versions) != 0 {
 		t.Errorf("a late version is there: %+v", m)
 	}
-	w.finish(r, end{model: "m", accuracy: 0.9})
+	w.finish(r, runEnd{model: "m", accuracy: 0.9})
 	if m := w.model(r, "m"); m.Champion != 2 {
 		t.Errorf("the bot has come again, and its model is %+v", m)
 	}
@@ -87,7 +87,7 @@ func TestAnAttemptThatDoesNotCountMakesNoVersion(t *testing.T) {
 	r := w.registrar()
 	run := w.lostAndFound(r)
 	of := func(attempt int) {
-		v := w.ended(end{model: "m", accuracy: 0.9, run: run})
+		v := w.runEndEvent(runEnd{model: "m", accuracy: 0.9, run: run})
 		var d tidemill.RunFinished
 		w.must(json.Unmarshal(v.Data, &d))
 		d.Attempt, d.Candidate.Attempt = attempt, attempt
@@ -150,7 +150,7 @@ func TestARunThatHasNotEndedIsWaitedFor(t *testing.T) {
 		for _, n := range c.attempts {
 			r.Attempts = append(r.Attempts, tidemill.Attempt{Number: n})
 		}
-		if is, known := taken(r, 2); is != c.is || known != c.known {
+		if is, known := hasSucceeded(r, 2); is != c.is || known != c.known {
 			t.Errorf("%s: %v, %v", name, is, known)
 		}
 	}

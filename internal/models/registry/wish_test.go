@@ -8,16 +8,16 @@ import (
 	"tidemill.dev"
 )
 
-// three makes a model of three versions: the first was the champion, the second is, and the third
+// threeVersions makes a model of three versions: the first was the champion, the second is, and the third
 // was refused.
-func three(t *testing.T) (*world, *Registrar) {
+func threeVersions(t *testing.T) (*world, *Registrar) {
 	t.Helper()
 	w := newWorld(t)
 	r := w.registrar()
 	good := []string{"metrics.accuracy > 0.5"}
-	w.finish(r, end{model: "m", accuracy: 0.6, gate: good})
-	w.finish(r, end{model: "m", accuracy: 0.7, gate: good})
-	w.finish(r, end{model: "m", accuracy: 0.1, gate: good})
+	w.finish(r, runEnd{model: "m", accuracy: 0.6, gate: good})
+	w.finish(r, runEnd{model: "m", accuracy: 0.7, gate: good})
+	w.finish(r, runEnd{model: "m", accuracy: 0.1, gate: good})
 	if m := w.model(r, "m"); m.Champion != 2 || m.Previous != 1 || m.Last != 3 {
 		t.Fatalf("the model is %+v", m)
 	}
@@ -29,7 +29,7 @@ func basis(n int) *int { return &n }
 // Each request is first a dry run, which has the same result and writes nothing to the log.
 func TestWishes(t *testing.T) {
 	t.Parallel()
-	w, r := three(t)
+	w, r := threeVersions(t)
 	for _, c := range []struct {
 		name     string
 		wish     Wish
@@ -105,7 +105,7 @@ func (w *world) checkWishes() {
 // A request that is repeated because its answer was lost is one request.
 func TestAWishSaidAgainIsOne(t *testing.T) {
 	t.Parallel()
-	w, r := three(t)
+	w, r := threeVersions(t)
 	back := Wish{Model: "m", Action: tidemill.ActionRollback, ID: "w1", By: "ada"}
 	first, err := r.Wish(w.ctx(), back)
 	w.must(err)
@@ -122,7 +122,7 @@ func TestAWishSaidAgainIsOne(t *testing.T) {
 // A request that names the champion that its person saw fails. A request without it succeeds.
 func TestWishesRace(t *testing.T) {
 	t.Parallel()
-	w, r := three(t)
+	w, r := threeVersions(t)
 	other := w.registrar()
 	between := func(then Wish) {
 		r.step = func(s step) {
@@ -155,13 +155,13 @@ func TestWhatIsHeld(t *testing.T) {
 	w := newWorld(t)
 	r := w.registrar()
 	w.act(tidemill.TypePromotionsFrozen, "intent", "ada")
-	w.finish(r, end{model: "m", accuracy: 0.9})
-	if v := w.verdict(r, "m", 1); v.State != tidemill.VersionAwaiting || !strings.Contains(v.Judgement.Sentence, "frozen by ada since 2026-11-22T03:00:00Z") {
+	w.finish(r, runEnd{model: "m", accuracy: 0.9})
+	if v := w.versionRecord(r, "m", 1); v.State != tidemill.VersionAwaiting || !strings.Contains(v.Judgement.Sentence, "frozen by ada since 2026-11-22T03:00:00Z") {
 		t.Errorf("frozen it is %s: %+v", v.State, v.Judgement)
 	}
 	w.act(tidemill.TypePromotionsThawed, "intent", "ada")
-	w.finish(r, end{model: "m", accuracy: 0.9, promote: tidemill.PromoteManual})
-	if v := w.verdict(r, "m", 2); v.State != tidemill.VersionAwaiting || !strings.Contains(v.Judgement.Sentence, "promote: manual") {
+	w.finish(r, runEnd{model: "m", accuracy: 0.9, promote: tidemill.PromoteManual})
+	if v := w.versionRecord(r, "m", 2); v.State != tidemill.VersionAwaiting || !strings.Contains(v.Judgement.Sentence, "promote: manual") {
 		t.Errorf("by hand it is %s: %+v", v.State, v.Judgement)
 	}
 	a, err := r.Wish(w.ctx(), Wish{Model: "m", Action: tidemill.ActionPromote, By: "ada"})

@@ -129,8 +129,8 @@ func (w *world) asks(_ context.Context, l Lost) error {
 
 func (w *world) flush() { w.must(w.redis.FlushAll(w.ctx()).Err()) }
 
-// lose removes a tree from the store.
-func (w *world) lose(tree string) {
+// removeTree removes a tree from the store.
+func (w *world) removeTree(tree string) {
 	w.Helper()
 	lost := 0
 	w.must(filepath.WalkDir(w.dir, func(at string, d fs.DirEntry, err error) error {
@@ -162,8 +162,8 @@ func (w *world) tree(files map[string]string) api.TreeRef {
 	return ref
 }
 
-// end describes the end of a run that has made a version of a model.
-type end struct {
+// runEnd describes the end of a run that has made a version of a model.
+type runEnd struct {
 	model    string
 	accuracy float64 // accuracy in metrics.json
 	gate     []string
@@ -176,8 +176,8 @@ type end struct {
 	run      string // id of the run; empty makes a new run
 }
 
-// ended returns the event of a run's end. Each run begins after all earlier ones.
-func (w *world) ended(e end) *broker.View {
+// runEndEvent returns the event of a run's end. Each run begins after all earlier ones.
+func (w *world) runEndEvent(e runEnd) *broker.View {
 	w.Helper()
 	w.mu.Lock()
 	w.runs++
@@ -226,20 +226,20 @@ func (w *world) view(d tidemill.RunFinished) *broker.View {
 			{Name: tidemill.AttrModel, Value: c.Model}, {Name: tidemill.AttrCorrelationID, Value: "the-first"}, {Name: tidemill.AttrTraceParent, Value: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}}}
 }
 
-func (w *world) finish(r *Registrar, e end) {
+func (w *world) finish(r *Registrar, e runEnd) {
 	w.Helper()
-	w.must(r.Finished(w.ctx(), w.ended(e)))
+	w.must(r.Finished(w.ctx(), w.runEndEvent(e)))
 }
 
 func (w *world) model(r *Registrar, name string) *fold.Model {
 	w.Helper()
 	var m *fold.Model
-	w.whole(r, func(ctx context.Context) (err error) { m, err = r.o.Ledger.Model(ctx, name); return err })
+	w.waitCaughtUp(r, func(ctx context.Context) (err error) { m, err = r.o.Ledger.Model(ctx, name); return err })
 	return m
 }
 
-// whole calls ask until the ledger has noticed a flush of Redis and caught up.
-func (w *world) whole(r *Registrar, ask func(context.Context) error) {
+// waitCaughtUp calls ask until the ledger has noticed a flush of Redis and caught up.
+func (w *world) waitCaughtUp(r *Registrar, ask func(context.Context) error) {
 	w.Helper()
 	ctx, err := w.ctx(), error(nil)
 	for {
@@ -251,11 +251,11 @@ func (w *world) whole(r *Registrar, ask func(context.Context) error) {
 	w.must(err)
 }
 
-// verdict returns the record of a version.
-func (w *world) verdict(r *Registrar, model string, number int) ledger.VersionRecord {
+// versionRecord returns the record of a version.
+func (w *world) versionRecord(r *Registrar, model string, number int) ledger.VersionRecord {
 	w.Helper()
 	var all []ledger.VersionRecord
-	w.whole(r, func(ctx context.Context) (err error) { all, err = r.o.Ledger.Versions(ctx, model, number); return err })
+	w.waitCaughtUp(r, func(ctx context.Context) (err error) { all, err = r.o.Ledger.Versions(ctx, model, number); return err })
 	if len(all) != 1 {
 		w.Fatalf("of version %d of %s there are %d records", number, model, len(all))
 	}

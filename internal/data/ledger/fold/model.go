@@ -118,12 +118,12 @@ func (m *Model) Apply(f Fact) ModelVerdict {
 type (
 	proposedFact struct {
 		tidemill.PromotionProposed
-		Origin unread `json:"origin"`
+		Origin unreadField `json:"origin"`
 	}
 	announcedFact struct {
 		tidemill.ModelAnnounced
-		Origin    unread `json:"origin"`
-		Judgement unread `json:"judgement"`
+		Origin    unreadField `json:"origin"`
+		Judgement unreadField `json:"judgement"`
 	}
 )
 
@@ -194,7 +194,7 @@ func (m *Model) register(f Fact, d tidemill.ModelRegistered) ModelVerdict {
 		return void("it names no run, or two")
 	case m.OfRun(f.Run) != nil:
 		return ModelVerdict{Result: Known}
-	case m.below(d.Mark):
+	case m.isBelowFloor(d.Mark):
 		return void("its run began before versions that are no longer kept, or before its key went")
 	}
 	m.Last++
@@ -207,13 +207,13 @@ func (m *Model) register(f Fact, d tidemill.ModelRegistered) ModelVerdict {
 	return v
 }
 
-// below reports whether a run began at or before a floor.
-func (m *Model) below(at tidemill.Mark) bool {
+// isBelowFloor reports whether a run began at or before a floor.
+func (m *Model) isBelowFloor(at tidemill.Mark) bool {
 	return slices.ContainsFunc(m.Floors, func(f tidemill.Mark) bool { return f.Partition == at.Partition && at.Offset <= f.Offset })
 }
 
-// sink adds or raises the floor of a partition.
-func (m *Model) sink(at tidemill.Mark) {
+// raiseFloor adds or raises the floor of a partition.
+func (m *Model) raiseFloor(at tidemill.Mark) {
 	for i := range m.Floors {
 		if m.Floors[i].Partition == at.Partition {
 			m.Floors[i].Offset = max(m.Floors[i].Offset, at.Offset)
@@ -236,7 +236,7 @@ func (m *Model) trim(keep int) (dropped []int) {
 			i++
 			continue
 		}
-		m.sink(h.Mark)
+		m.raiseFloor(h.Mark)
 		dropped = append(dropped, h.Number)
 		m.Versions = slices.Delete(m.Versions, i, i+1)
 	}
@@ -283,14 +283,14 @@ func (m *Model) judge(f Fact, d tidemill.PromotionProposed, h *Held) ModelVerdic
 		m.owe(f, tidemill.TypeModelRefused, h.Number, m.Champion)
 	case older:
 		h.State = tidemill.VersionRefused
-		v.Judgement = but(*d.Judgement, "its run began before that of the champion, version "+strconv.Itoa(m.Champion)+", so it has older data")
+		v.Judgement = refuseInstead(*d.Judgement, "its run began before that of the champion, version "+strconv.Itoa(m.Champion)+", so it has older data")
 		m.owe(f, tidemill.TypeModelRefused, h.Number, m.Champion)
 	case m.Pin != nil:
 		m.await(f, h, &v, d, "version "+strconv.Itoa(m.Champion)+" is pinned")
 	case d.Hold != "":
 		m.await(f, h, &v, d, d.Hold)
 	default:
-		m.crown(f, d, h, tidemill.TypeModelPromoted, "")
+		m.setChampion(f, d, h, tidemill.TypeModelPromoted, "")
 	}
 	return v
 }
@@ -303,8 +303,8 @@ func (m *Model) await(f Fact, h *Held, v *ModelVerdict, d tidemill.PromotionProp
 	m.owe(f, tidemill.TypeModelAwaiting, h.Number, m.Champion)
 }
 
-// but turns a judgement that passed into a refusal for another reason.
-func but(j tidemill.Judgement, why string) *tidemill.Judgement {
+// refuseInstead turns a judgement that passed into a refusal for another reason.
+func refuseInstead(j tidemill.Judgement, why string) *tidemill.Judgement {
 	j.Passed = false
 	j.Sentence += "; refused all the same: " + why
 	return &j
@@ -333,7 +333,7 @@ func (m *Model) promote(f Fact, d tidemill.PromotionProposed, h *Held) ModelVerd
 	case !d.Force && (h.State == tidemill.VersionRefused || h.State == tidemill.VersionRegistered):
 		return void("version " + strconv.Itoa(h.Number) + " is " + string(h.State) + ", and it was not forced")
 	}
-	m.crown(f, d, h, tidemill.TypeModelPromoted, d.Reason)
+	m.setChampion(f, d, h, tidemill.TypeModelPromoted, d.Reason)
 	return ModelVerdict{Result: Accepted}
 }
 
@@ -346,7 +346,7 @@ func (m *Model) rollback(f Fact, d tidemill.PromotionProposed, h *Held) ModelVer
 	case h.State != tidemill.VersionPromoted:
 		return void("version " + strconv.Itoa(h.Number) + " has never been the champion")
 	}
-	m.crown(f, d, h, tidemill.TypeModelRolledBack, d.Reason)
+	m.setChampion(f, d, h, tidemill.TypeModelRolledBack, d.Reason)
 	return ModelVerdict{Result: Accepted}
 }
 
@@ -360,7 +360,7 @@ func (m *Model) pin(f Fact, d tidemill.PromotionProposed, h *Held) ModelVerdict 
 		m.owe(f, tidemill.TypeModelPinned, h.Number, h.Number)
 		return ModelVerdict{Result: Accepted}
 	}
-	m.crown(f, d, h, tidemill.TypeModelPinned, d.Reason)
+	m.setChampion(f, d, h, tidemill.TypeModelPinned, d.Reason)
 	return ModelVerdict{Result: Accepted}
 }
 
@@ -374,8 +374,8 @@ func (m *Model) unpin(f Fact) ModelVerdict {
 	return ModelVerdict{Result: Accepted}
 }
 
-// crown makes a version the champion.
-func (m *Model) crown(f Fact, d tidemill.PromotionProposed, h *Held, announce, reason string) {
+// setChampion makes a version the champion.
+func (m *Model) setChampion(f Fact, d tidemill.PromotionProposed, h *Held, announce, reason string) {
 	before := m.Champion
 	h.State = tidemill.VersionPromoted
 	m.Champion, m.Previous = h.Number, before
@@ -408,15 +408,15 @@ func (m *Model) retire(f Fact, d tidemill.ModelRetired) ModelVerdict {
 	var left []Held
 	floors := slices.Clone(m.Floors)
 	for _, h := range m.Versions {
-		if ends(&d, h) {
+		if endsWithKey(&d, h) {
 			v.Dropped = append(v.Dropped, h.Number)
-			m.sink(h.Mark)
+			m.raiseFloor(h.Mark)
 		} else {
 			left = append(left, h)
 		}
 	}
 	for _, at := range d.Marks {
-		m.sink(at)
+		m.raiseFloor(at)
 	}
 	if len(left) > 0 && len(v.Dropped) == 0 {
 		if slices.Equal(floors, m.Floors) {
@@ -439,8 +439,8 @@ func (m *Model) retire(f Fact, d tidemill.ModelRetired) ModelVerdict {
 	return v
 }
 
-// ends reports whether a version ends with the key.
-func ends(d *tidemill.ModelRetired, h Held) bool {
+// endsWithKey reports whether a version ends with the key.
+func endsWithKey(d *tidemill.ModelRetired, h Held) bool {
 	marked := false
 	for _, at := range d.Marks { // one for each recipe, so a partition may have several
 		if at.Partition == h.Mark.Partition {

@@ -128,8 +128,8 @@ func (j *modelChecker) watch(m *fold.Model, f fold.Fact) {
 		}
 		j.numbers[f.Run], j.origins[v.Registered.Number] = v.Registered.Number, v.Registered.Mark
 	}
-	j.crown(m, before, f)
-	j.kept(m)
+	j.checkChampion(m, before, f)
+	j.checkKept(m)
 }
 
 func text(m fold.Model) string {
@@ -140,8 +140,8 @@ func text(m fold.Model) string {
 	return string(data)
 }
 
-// crown checks a change of the champion.
-func (j *modelChecker) crown(m *fold.Model, before fold.Model, f fold.Fact) {
+// checkChampion checks a change of the champion.
+func (j *modelChecker) checkChampion(m *fold.Model, before fold.Model, f fold.Fact) {
 	j.Helper()
 	if m.Turn < before.Turn || m.Champion != before.Champion && m.Turn != before.Turn+1 {
 		j.Fatalf("%d: from turn %d to %d", f.Offset, before.Turn, m.Turn)
@@ -166,8 +166,8 @@ func (j *modelChecker) crown(m *fold.Model, before fold.Model, f fold.Fact) {
 	j.owed[f.ID] = true
 }
 
-// kept checks the versions that are kept.
-func (j *modelChecker) kept(m *fold.Model) {
+// checkKept checks the versions that are kept.
+func (j *modelChecker) checkKept(m *fold.Model) {
 	j.Helper()
 	sorted := slices.IsSortedFunc(m.Versions, func(a, b fold.Held) int { return a.Number - b.Number })
 	if !sorted || m.Champion != 0 && m.Find(m.Champion) == nil || m.Previous != 0 && m.Find(m.Previous) == nil {

@@ -150,8 +150,8 @@ func (s *stage) wish(a tidemill.Action, number int) fold.ModelVerdict {
 	return s.fold(tidemill.TypeModelPromotionProposed, "", "ada", tidemill.PromotionProposed{Action: a, Version: number, Basis: s.m.Champion, Turn: s.m.Turn, Reason: "because"})
 }
 
-// made registers versions, numbered from 1, and promotes each.
-func (s *stage) made(runs ...string) {
+// registerAll registers versions, numbered from 1, and promotes each.
+func (s *stage) registerAll(runs ...string) {
 	s.Helper()
 	for i, run := range runs {
 		s.is(s.register(run, int64(10*i+10)), fold.Accepted)
@@ -201,7 +201,7 @@ func TestAVersionThatPassesIsChampion(t *testing.T) {
 
 func TestARefusedVersionStaysAside(t *testing.T) {
 	s := newStage(t)
-	s.made("r1")
+	s.registerAll("r1")
 	s.is(s.register("r2", 20), fold.Accepted)
 	s.is(s.judge(2, false, ""), fold.Accepted)
 	s.champion(1, 0)
@@ -214,7 +214,7 @@ func TestARefusedVersionStaysAside(t *testing.T) {
 // A verdict against a former champion is void.
 func TestAVerdictOfAnotherTurnIsVoid(t *testing.T) {
 	s := newStage(t)
-	s.made("r1")
+	s.registerAll("r1")
 	s.register("r2", 20)
 	s.register("r3", 30)
 	stale := tidemill.PromotionProposed{Action: tidemill.ActionJudge, Version: 3, Run: "r3", Basis: 1, Turn: s.m.Turn, Judgement: &tidemill.Judgement{Passed: true}}
@@ -243,7 +243,7 @@ func TestASlowRunNeverOverwrites(t *testing.T) {
 func TestRollbackAndPin(t *testing.T) {
 	s := newStage(t)
 	s.is(s.wish(tidemill.ActionRollback, 1), fold.Refused)
-	s.made("r1", "r2")
+	s.registerAll("r1", "r2")
 	s.register("r3", 30)
 	s.judge(3, false, "")
 	s.is(s.wish(tidemill.ActionRollback, 3), fold.Refused) // it was never the champion
@@ -288,7 +288,7 @@ func TestAHeldVersionAwaitsAPerson(t *testing.T) {
 func TestOldVersionsGo(t *testing.T) {
 	s := newStage(t)
 	s.keep = 3
-	s.made("r1", "r2")
+	s.registerAll("r1", "r2")
 	for i := 3; i <= 8; i++ {
 		s.is(s.register(fmt.Sprint("r", i), int64(10*i)), fold.Accepted)
 		s.is(s.judge(i, false, ""), fold.Accepted)
@@ -311,7 +311,7 @@ func TestOldVersionsGo(t *testing.T) {
 func TestWhatIsNotJudgedIsKept(t *testing.T) {
 	s := newStage(t)
 	s.keep = 1
-	s.made("r1", "r2")
+	s.registerAll("r1", "r2")
 	s.is(s.register("newest", 50), fold.Accepted)
 	s.is(s.register("late", 15), fold.Accepted)
 	s.is(s.judge(4, true, ""), fold.Accepted)
@@ -330,7 +330,7 @@ func TestWhatIsNotJudgedIsKept(t *testing.T) {
 // partition has several marks of the key's end.
 func TestRetiredByTheEndsOfSeveralRecipes(t *testing.T) {
 	s := newStage(t)
-	s.made("r1", "r2")
+	s.registerAll("r1", "r2")
 	s.is(s.fold(tidemill.TypeModelRetired, "", "ada", tidemill.ModelRetired{Asked: s.now, Marks: []tidemill.Mark{{Partition: 7, Offset: 15}, {Partition: 7, Offset: 25}}}), fold.Accepted)
 	if len(s.m.Versions) > 0 || s.m.Champion != 0 {
 		t.Errorf("%+v", s.m)
@@ -341,7 +341,7 @@ func TestRetiredByTheEndsOfSeveralRecipes(t *testing.T) {
 // the model again.
 func TestARetiredModel(t *testing.T) {
 	s := newStage(t)
-	s.made("r1", "r2")
+	s.registerAll("r1", "r2")
 	retired := tidemill.ModelRetired{Asked: s.now, Marks: []tidemill.Mark{{Partition: 7, Offset: 25}}}
 	v := s.fold(tidemill.TypeModelRetired, "", "ada", retired)
 	s.is(v, fold.Accepted)
@@ -365,7 +365,7 @@ func TestARetiredModel(t *testing.T) {
 
 func TestStrangeFactsOfModels(t *testing.T) {
 	s := newStage(t)
-	s.made("r1")
+	s.registerAll("r1")
 	s.is(s.fold("tidemill.model.dreamt", "r1", "", nil), fold.Refused)
 	s.is(s.fold(tidemill.TypeModelRegistered, "r2", "", 7), fold.Refused)
 	s.is(s.fold(tidemill.TypeModelRegistered, "r2", "", tidemill.ModelRegistered{Origin: tidemill.Origin{Run: "r3"}}), fold.Refused)

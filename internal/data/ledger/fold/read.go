@@ -24,7 +24,7 @@ type reading struct {
 
 // unmarshal is json.Unmarshal into an empty value.
 func unmarshal[T any](data []byte, into *T) error {
-	if read := quickly(into); read != nil {
+	if read := quickReader(into); read != nil {
 		q := reading{data: data}
 		if read(&q); !q.over && q.at == len(data) {
 			return nil
@@ -34,8 +34,8 @@ func unmarshal[T any](data []byte, into *T) error {
 	return json.Unmarshal(data, into)
 }
 
-// quickly returns the function that reads a type, or nil if only encoding/json does.
-func quickly(into any) func(*reading) {
+// quickReader returns the function that reads a type, or nil if only encoding/json does.
+func quickReader(into any) func(*reading) {
 	switch v := into.(type) {
 	case *tidemill.RunRequested:
 		return func(q *reading) { readRequested(q, v) }
@@ -52,8 +52,8 @@ func quickly(into any) func(*reading) {
 // giveUp ends all loops, because no data is left to be read.
 func (q *reading) giveUp() { q.data, q.at, q.over = nil, 0, true }
 
-// is skips a byte if it is the next.
-func (q *reading) is(c byte) bool {
+// skipByte skips a byte if it is the next.
+func (q *reading) skipByte(c byte) bool {
 	if q.at < len(q.data) && q.data[q.at] == c {
 		q.at++
 		return true
@@ -62,13 +62,13 @@ func (q *reading) is(c byte) bool {
 }
 
 func (q *reading) must(c byte) {
-	if !q.is(c) {
+	if !q.skipByte(c) {
 		q.giveUp()
 	}
 }
 
-// to moves to the end of a value that jsonscan has found, and returns its bytes.
-func (q *reading) to(end int) []byte {
+// skipTo moves to the end of a value that jsonscan has found, and returns its bytes.
+func (q *reading) skipTo(end int) []byte {
 	if end < 0 || q.over {
 		q.giveUp()
 		return nil
@@ -78,8 +78,8 @@ func (q *reading) to(end int) []byte {
 	return b
 }
 
-// null skips the word null if it is next.
-func (q *reading) null() bool {
+// skipNull skips the word null if it is next.
+func (q *reading) skipNull() bool {
 	end := jsonscan.SkipWord(q.data, q.at, "null")
 	if end >= 0 {
 		q.at = end
@@ -87,32 +87,32 @@ func (q *reading) null() bool {
 	return end >= 0
 }
 
-// object reads an object. The function field reads the value of each field.
-func (q *reading) object(field func(name []byte)) {
-	q.each('{', '}', func() {
-		name := q.quoted()
+// readObject reads an object. The function field reads the value of each field.
+func (q *reading) readObject(field func(name []byte)) {
+	q.readMembers('{', '}', func() {
+		name := q.readQuoted()
 		q.must(':')
 		field(name)
 	})
 }
 
-// each reads the members between two brackets.
-func (q *reading) each(opening, closing byte, member func()) {
+// readMembers reads the members between two brackets.
+func (q *reading) readMembers(opening, closing byte, member func()) {
 	if q.deep++; q.deep > jsonscan.MaxDepth {
 		q.giveUp()
 	}
 	q.must(opening)
-	for more := !q.is(closing); more && !q.over; {
+	for more := !q.skipByte(closing); more && !q.over; {
 		member()
-		if more = !q.is(closing); more {
+		if more = !q.skipByte(closing); more {
 			q.must(',')
 		}
 	}
 	q.deep--
 }
 
-// quoted returns a string without escapes as part of the data.
-func (q *reading) quoted() []byte {
+// readQuoted returns a string without escapes as part of the data.
+func (q *reading) readQuoted() []byte {
 	if q.at >= len(q.data) || q.data[q.at] != '"' {
 		q.giveUp()
 		return nil
@@ -122,14 +122,14 @@ func (q *reading) quoted() []byte {
 		q.giveUp()
 		return nil
 	}
-	b := q.to(s.End)
+	b := q.skipTo(s.End)
 	return b[1 : len(b)-1]
 }
 
-// text returns a string as a copy.
-func (q *reading) text() string {
+// readText returns a string as a copy.
+func (q *reading) readText() string {
 	s, end, memory := jsonscan.Text(q.data, q.at, nil)
-	if q.to(end); q.over {
+	if q.skipTo(end); q.over {
 		return ""
 	}
 	if memory == nil {
@@ -139,7 +139,7 @@ func (q *reading) text() string {
 }
 
 func (q *reading) int64() int64 {
-	n, err := strconv.ParseInt(jsonscan.AsText(q.to(jsonscan.SkipNumber(q.data, q.at))), 10, 64)
+	n, err := strconv.ParseInt(jsonscan.AsText(q.skipTo(jsonscan.SkipNumber(q.data, q.at))), 10, 64)
 	if err != nil {
 		q.giveUp()
 	}
@@ -157,7 +157,7 @@ func (q *reading) int() int {
 func (q *reading) duration() time.Duration { return time.Duration(q.int64()) }
 
 func (q *reading) float() float64 {
-	f, err := strconv.ParseFloat(jsonscan.AsText(q.to(jsonscan.SkipNumber(q.data, q.at))), 64)
+	f, err := strconv.ParseFloat(jsonscan.AsText(q.skipTo(jsonscan.SkipNumber(q.data, q.at))), 64)
 	if err != nil {
 		q.giveUp()
 	}
@@ -166,24 +166,24 @@ func (q *reading) float() float64 {
 
 func (q *reading) bool() bool {
 	yes := jsonscan.SkipWord(q.data, q.at, "true")
-	q.to(max(yes, jsonscan.SkipWord(q.data, q.at, "false")))
+	q.skipTo(max(yes, jsonscan.SkipWord(q.data, q.at, "false")))
 	return yes >= 0
 }
 
 // skip skips a value and returns its bytes.
-func (q *reading) skip() []byte { return q.to(jsonscan.SkipValue(q.data, q.at, q.deep)) }
+func (q *reading) skip() []byte { return q.skipTo(jsonscan.SkipValue(q.data, q.at, q.deep)) }
 
-// raw returns a copy of a value's bytes. Null is left to encoding/json, because its meaning
+// readRaw returns a copy of a value's bytes. Null is left to encoding/json, because its meaning
 // depends on the field.
-func (q *reading) raw() json.RawMessage {
-	if q.null() {
+func (q *reading) readRaw() json.RawMessage {
+	if q.skipNull() {
 		q.giveUp()
 	}
 	return bytes.Clone(q.skip())
 }
 
-// any reads a value with encoding/json.
-func (q *reading) any(into any) {
+// readSlowly reads a value with encoding/json.
+func (q *reading) readSlowly(into any) {
 	if json.Unmarshal(q.skip(), into) != nil {
 		q.giveUp()
 	}
@@ -194,11 +194,11 @@ func listOf[T any](q *reading, was []T, item func() T) []T {
 	if was != nil {
 		q.giveUp()
 	}
-	if q.null() {
+	if q.skipNull() {
 		return nil
 	}
 	all := []T{}
-	q.each('[', ']', func() { all = append(all, item()) })
+	q.readMembers('[', ']', func() { all = append(all, item()) })
 	return all
 }
 
@@ -207,12 +207,12 @@ func mapOf[T any](q *reading, was map[string]T, item func() T) map[string]T {
 	if was != nil {
 		q.giveUp()
 	}
-	if q.null() {
+	if q.skipNull() {
 		return nil
 	}
 	all := map[string]T{}
-	q.each('{', '}', func() {
-		name := q.text()
+	q.readMembers('{', '}', func() {
+		name := q.readText()
 		q.must(':')
 		all[name] = item()
 	})

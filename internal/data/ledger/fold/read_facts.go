@@ -7,12 +7,12 @@ import "tidemill.dev"
 // without a line here, and quickly with one.
 
 func readRequested(q *reading, d *tidemill.RunRequested) {
-	q.object(func(name []byte) {
+	q.readObject(func(name []byte) {
 		switch string(name) {
 		case "cause":
 			readCause(q, &d.Cause)
 		case "events":
-			d.Events = listOf(q, d.Events, q.raw)
+			d.Events = listOf(q, d.Events, q.readRaw)
 		case "debounce":
 			d.Debounce = q.duration()
 		case "maxWait":
@@ -22,9 +22,9 @@ func readRequested(q *reading, d *tidemill.RunRequested) {
 		case "priority":
 			d.Priority = q.int()
 		case "again":
-			d.Again = q.text()
+			d.Again = q.readText()
 		case "config":
-			d.Config = q.text()
+			d.Config = q.readText()
 		default:
 			q.giveUp()
 		}
@@ -32,12 +32,12 @@ func readRequested(q *reading, d *tidemill.RunRequested) {
 }
 
 func readCause(q *reading, c *tidemill.Cause) {
-	q.object(func(name []byte) {
+	q.readObject(func(name []byte) {
 		switch string(name) {
 		case "source":
-			c.Source = q.text()
+			c.Source = q.readText()
 		case "id":
-			c.ID = q.text()
+			c.ID = q.readText()
 		default:
 			q.giveUp()
 		}
@@ -45,7 +45,7 @@ func readCause(q *reading, c *tidemill.Cause) {
 }
 
 func readStarted(q *reading, d *tidemill.RunStarted) {
-	q.object(func(name []byte) {
+	q.readObject(func(name []byte) {
 		switch string(name) {
 		case "attempt":
 			d.Attempt = q.int()
@@ -68,17 +68,17 @@ func readStarted(q *reading, d *tidemill.RunStarted) {
 func readWhere(q *reading, w *tidemill.Where, name []byte) bool {
 	switch string(name) {
 	case "node":
-		w.Node = q.text()
+		w.Node = q.readText()
 	case "card":
-		w.Card = q.text()
+		w.Card = q.readText()
 	case "driver":
-		w.Driver = q.text()
+		w.Driver = q.readText()
 	case "gpus":
 		w.GPUs = listOf(q, w.GPUs, q.int)
 	case "image":
-		w.Image = q.text()
+		w.Image = q.readText()
 	case "resumedFrom":
-		w.ResumedFrom = q.text()
+		w.ResumedFrom = q.readText()
 	default:
 		return false
 	}
@@ -86,14 +86,14 @@ func readWhere(q *reading, w *tidemill.Where, name []byte) bool {
 }
 
 func readFinished(q *reading, d *finishedFact) {
-	q.object(func(name []byte) {
+	q.readObject(func(name []byte) {
 		switch string(name) {
 		case "attempt":
 			d.Attempt = q.int()
 		case "outcome":
-			d.Outcome = tidemill.Outcome(q.text())
+			d.Outcome = tidemill.Outcome(q.readText())
 		case "reason":
-			d.Reason = q.text()
+			d.Reason = q.readText()
 		case "permanent":
 			d.Permanent = q.bool()
 		case "candidate":
@@ -111,7 +111,7 @@ func readResult(q *reading, r *tidemill.Result, name []byte) bool {
 	case "exit":
 		r.Exit = q.int()
 	case "signal":
-		r.Signal = q.text()
+		r.Signal = q.readText()
 	case "peakMemory":
 		r.PeakMemory = q.int64()
 	case "gpuSeconds":
@@ -119,7 +119,7 @@ func readResult(q *reading, r *tidemill.Result, name []byte) bool {
 	case "stages":
 		r.Stages = listOf(q, r.Stages, func() tidemill.Stage { return readStage(q) })
 	case "artifact":
-		r.Artifact = q.text()
+		r.Artifact = q.readText()
 	case "bytes":
 		r.Bytes = q.int64()
 	case "files":
@@ -127,7 +127,7 @@ func readResult(q *reading, r *tidemill.Result, name []byte) bool {
 	case "metrics":
 		r.Metrics = mapOf(q, r.Metrics, q.float)
 	case "lastLines":
-		r.LastLines = q.text()
+		r.LastLines = q.readText()
 	case "logBytes":
 		r.LogBytes = q.int64()
 	case "cut":
@@ -139,10 +139,10 @@ func readResult(q *reading, r *tidemill.Result, name []byte) bool {
 }
 
 func readStage(q *reading) (s tidemill.Stage) {
-	q.object(func(name []byte) {
+	q.readObject(func(name []byte) {
 		switch string(name) {
 		case "name":
-			s.Name = q.text()
+			s.Name = q.readText()
 		case "seconds":
 			s.Seconds = q.float()
 		default:
@@ -153,7 +153,7 @@ func readStage(q *reading) (s tidemill.Stage) {
 }
 
 func readPlan(q *reading, p *tidemill.Plan) {
-	q.object(func(name []byte) {
+	q.readObject(func(name []byte) {
 		if !readWork(q, p, name) && !readMaking(q, p, name) {
 			q.giveUp()
 		}
@@ -164,17 +164,17 @@ func readPlan(q *reading, p *tidemill.Plan) {
 func readWork(q *reading, p *tidemill.Plan, name []byte) bool {
 	switch string(name) {
 	case "team":
-		p.Team = q.text()
+		p.Team = q.readText()
 	case "image":
-		p.Image = q.text()
+		p.Image = q.readText()
 	case "dir":
-		p.Dir = q.text()
+		p.Dir = q.readText()
 	case "command":
-		p.Command = listOf(q, p.Command, q.text)
+		p.Command = listOf(q, p.Command, q.readText)
 	case "env":
-		p.Env = mapOf(q, p.Env, q.text)
+		p.Env = mapOf(q, p.Env, q.readText)
 	case "secrets":
-		p.Secrets = mapOf(q, p.Secrets, q.text)
+		p.Secrets = mapOf(q, p.Secrets, q.readText)
 	case "cpu":
 		p.CPU = q.float()
 	case "memory":
@@ -182,15 +182,15 @@ func readWork(q *reading, p *tidemill.Plan, name []byte) bool {
 	case "gpus":
 		p.GPUs = q.int()
 	case "pool":
-		p.Pool = q.text()
+		p.Pool = q.readText()
 	case "priority":
 		p.Priority = q.int()
 	case "workers":
 		p.Workers = q.int()
 	case "servers":
-		q.any(&p.Servers)
+		q.readSlowly(&p.Servers)
 	case "inside":
-		q.any(&p.Inside)
+		q.readSlowly(&p.Inside)
 	default:
 		return false
 	}
@@ -211,18 +211,18 @@ func readMaking(q *reading, p *tidemill.Plan, name []byte) bool {
 	case "inputs":
 		p.Inputs = listOf(q, p.Inputs, func() tidemill.Input { return readInput(q) })
 	case "model":
-		p.Model = q.text()
+		p.Model = q.readText()
 	case "judge":
 		if p.Judge != nil {
 			q.giveUp()
 		}
 		p.Judge = readJudge(q)
 	case "champion":
-		q.any(&p.Champion)
+		q.readSlowly(&p.Champion)
 	case "dataset":
-		p.Dataset = q.text()
+		p.Dataset = q.readText()
 	case "branch":
-		p.Branch = q.text()
+		p.Branch = q.readText()
 	case "maxOutput":
 		p.MaxOutput = q.int64()
 	case "maxLog":
@@ -234,7 +234,7 @@ func readMaking(q *reading, p *tidemill.Plan, name []byte) bool {
 }
 
 func readBackoff(q *reading, b *tidemill.Backoff) {
-	q.object(func(name []byte) {
+	q.readObject(func(name []byte) {
 		switch string(name) {
 		case "first":
 			b.First = q.duration()
@@ -247,26 +247,26 @@ func readBackoff(q *reading, b *tidemill.Backoff) {
 }
 
 func readInput(q *reading) (in tidemill.Input) {
-	q.object(func(name []byte) {
+	q.readObject(func(name []byte) {
 		switch string(name) {
 		case "name":
-			in.Name = q.text()
+			in.Name = q.readText()
 		case "dataset":
-			in.Dataset = q.text()
+			in.Dataset = q.readText()
 		case "branch":
-			in.Branch = q.text()
+			in.Branch = q.readText()
 		case "commit":
-			in.Commit = q.text()
+			in.Commit = q.readText()
 		case "tree":
-			in.Tree = q.text()
+			in.Tree = q.readText()
 		case "files":
 			in.Files = q.int()
 		case "bytes":
 			in.Bytes = q.int64()
 		case "uri":
-			in.URI = q.text()
+			in.URI = q.readText()
 		case "allow":
-			in.Allow = listOf(q, in.Allow, q.text)
+			in.Allow = listOf(q, in.Allow, q.readText)
 		default:
 			q.giveUp()
 		}
@@ -276,14 +276,14 @@ func readInput(q *reading) (in tidemill.Input) {
 
 func readJudge(q *reading) *tidemill.Judge {
 	j := &tidemill.Judge{}
-	q.object(func(name []byte) {
+	q.readObject(func(name []byte) {
 		switch string(name) {
 		case "gate":
-			j.Gate = listOf(q, j.Gate, q.text)
+			j.Gate = listOf(q, j.Gate, q.readText)
 		case "on":
-			j.On = tidemill.GateOn(q.text())
+			j.On = tidemill.GateOn(q.readText())
 		case "promote":
-			j.Promote = tidemill.Promote(q.text())
+			j.Promote = tidemill.Promote(q.readText())
 		case "keep":
 			j.Keep = q.int()
 		default:
@@ -302,10 +302,10 @@ type rule struct {
 
 // readRule skips other fields. The fold wrote the plan, so its names are in the known case.
 func readRule(q *reading, r *rule) {
-	q.object(func(name []byte) {
+	q.readObject(func(name []byte) {
 		switch string(name) {
 		case "dataset":
-			r.Dataset = q.text()
+			r.Dataset = q.readText()
 		case "attempts":
 			r.Attempts = q.int()
 		case "backoff":

@@ -86,7 +86,7 @@ func agrees[T any](t *testing.T, text string) (quick bool) {
 	t.Helper()
 	var have, want T
 	q := reading{data: []byte(text)}
-	quickly(&have)(&q)
+	quickReader(&have)(&q)
 	quick = !q.over && q.at == len(text)
 	if err := json.Unmarshal([]byte(text), &want); quick && (err != nil || !reflect.DeepEqual(have, want)) {
 		t.Errorf("of %q into %T quickly:\n%+v\nby encoding/json:\n%+v, %v", text, want, have, want, err)

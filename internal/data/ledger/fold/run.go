@@ -82,7 +82,7 @@ func (m *Making) Apply(f Fact) Verdict {
 	case tidemill.TypeRunStarted:
 		return decoded(f, m.start)
 	case tidemill.TypeRunSeen:
-		return decoded(f, m.sight)
+		return decoded(f, m.addSighting)
 	case tidemill.TypeRunFinished:
 		return decoded(f, func(f Fact, d finishedFact) Verdict { return m.finish(f, d.RunFinished) })
 	case tidemill.TypeRunCancelled:
@@ -105,15 +105,15 @@ func decoded[D any](f Fact, fold func(Fact, D) Verdict) Verdict {
 	return fold(f, d)
 }
 
-// unread is a field that the fold does not need and does not decode, to save time.
-type unread struct{}
+// unreadField is a field that the fold does not need and does not decode, to save time.
+type unreadField struct{}
 
-func (*unread) UnmarshalJSON([]byte) error { return nil }
+func (*unreadField) UnmarshalJSON([]byte) error { return nil }
 
 // finishedFact is RunFinished without the candidate, which only judges need.
 type finishedFact struct {
 	tidemill.RunFinished
-	Candidate unread `json:"candidate"`
+	Candidate unreadField `json:"candidate"`
 }
 
 func refuse(reason string) Verdict { return Verdict{Result: Refused, Reason: reason} }
@@ -156,15 +156,15 @@ func (m *Making) request(f Fact, d tidemill.RunRequested) Verdict {
 		m.Waiting = &tidemill.Run{ID: f.Run, Recipe: f.Recipe, Key: f.Key, Partition: f.Partition, State: tidemill.RunWaiting,
 			First: d.Cause, Asking: f.At, Priority: d.Priority}
 	}
-	ask(m.Waiting, f, d)
+	mergeCause(m.Waiting, f, d)
 	m.see(d.Cause, m.Waiting.ID, f.At)
 	return Verdict{Result: result}
 }
 
-// ask merges one more cause into a run. A request for an immediate start is not delayed by
+// mergeCause merges one more cause into a run. A request for an immediate start is not delayed by
 // later requests that may wait. A cause with a longer delay than its debounce does not delay
 // a run that is due before.
-func ask(r *tidemill.Run, f Fact, d tidemill.RunRequested) {
+func mergeCause(r *tidemill.Run, f Fact, d tidemill.RunRequested) {
 	quiet := f.At.Add(max(d.Debounce, d.Delay))
 	latest := f.At.Add(max(d.Debounce, d.MaxWait, d.Delay))
 	if r.Causes == 0 || latest.Before(r.Latest) {
@@ -249,12 +249,12 @@ func (m *Making) finish(f Fact, d tidemill.RunFinished) Verdict {
 	case !d.Outcome.Known():
 		return refuse("it says no outcome")
 	}
-	close(r, f, d)
-	return m.after(f, d)
+	closeAttempt(r, f, d)
+	return m.afterAttempt(f, d)
 }
 
-// close records how the attempt ended.
-func close(r *tidemill.Run, f Fact, d tidemill.RunFinished) {
+// closeAttempt records how the attempt ended.
+func closeAttempt(r *tidemill.Run, f Fact, d tidemill.RunFinished) {
 	a := r.Attempt()
 	a.Ended, a.Outcome, a.Reason, a.Pending = f.At, d.Outcome, d.Reason, ""
 	a.Where = a.With(d.Where)
@@ -263,8 +263,8 @@ func close(r *tidemill.Run, f Fact, d tidemill.RunFinished) {
 	}
 }
 
-// after decides how the run continues after an attempt's end.
-func (m *Making) after(f Fact, d tidemill.RunFinished) Verdict {
+// afterAttempt decides how the run continues after an attempt's end.
+func (m *Making) afterAttempt(f Fact, d tidemill.RunFinished) Verdict {
 	r := m.Live
 	var p rule
 	_ = unmarshal(r.Plan, &p) // the fold has written it
@@ -281,13 +281,13 @@ func (m *Making) after(f Fact, d tidemill.RunFinished) Verdict {
 	case d.Outcome == tidemill.OutcomeLeft: // without a limit: a laptop may be stopped often
 		rest(r, f.At)
 	case d.Outcome == tidemill.OutcomeLost && lost < maxLost:
-		rest(r, f.At.Add(wait(p.Backoff, lost-1)))
+		rest(r, f.At.Add(backoffWait(p.Backoff, lost-1)))
 	case d.Outcome == tidemill.OutcomeLost:
 		return m.end(f, tidemill.RunFailed, strconv.Itoa(lost)+" attempts were lost: "+d.Reason)
 	case d.Permanent || failures >= max(p.Attempts, 1):
 		return m.end(f, tidemill.RunFailed, d.Reason)
 	default:
-		rest(r, f.At.Add(wait(p.Backoff, failures)))
+		rest(r, f.At.Add(backoffWait(p.Backoff, failures)))
 	}
 	return Verdict{Result: Accepted}
 }
@@ -303,9 +303,9 @@ func count(r *tidemill.Run, o tidemill.Outcome) (n int) {
 
 func rest(r *tidemill.Run, until time.Time) { r.State, r.Due = tidemill.RunResting, until }
 
-// wait returns the wait after the nth failure. With n = 0, for the first loss, there is
+// backoffWait returns the wait after the nth failure. With n = 0, for the first loss, there is
 // none, because a loss is not the command's fault.
-func wait(b tidemill.Backoff, n int) time.Duration {
+func backoffWait(b tidemill.Backoff, n int) time.Duration {
 	if n < 1 {
 		return 0
 	}
@@ -403,10 +403,10 @@ func (m *Making) forgetKey(f Fact, d tidemill.RunForgotten) Verdict {
 	return v
 }
 
-// sight adds what a controller has seen of the newest attempt of the live run. Several
+// addSighting adds what a controller has seen of the newest attempt of the live run. Several
 // controllers look at the same pods and do not read each other's facts first, so a fact
 // without news changes nothing. A late fact counts as long as that attempt is the newest.
-func (m *Making) sight(f Fact, d tidemill.RunSeen) Verdict {
+func (m *Making) addSighting(f Fact, d tidemill.RunSeen) Verdict {
 	r := m.Live
 	switch {
 	case r == nil || r.ID != f.Run:

@@ -32,16 +32,16 @@ func newRunWriter(seed uint64) *runWriter {
 	return t
 }
 
-// seen returns the fold, often without the newest facts.
-func (t *runWriter) seen() fold.Making {
+// foldedSoFar returns the fold, often without the newest facts.
+func (t *runWriter) foldedSoFar() fold.Making {
 	if behind := t.IntN(8); behind > 0 && behind <= len(t.was) && t.IntN(2) == 0 {
 		return t.was[len(t.was)-behind]
 	}
 	return t.now
 }
 
-// say puts a fact on the log. Its time is the writer's clock, which may be wrong.
-func (t *runWriter) say(typ, run string, data any) {
+// write puts a fact on the log. Its time is the writer's clock, which may be wrong.
+func (t *runWriter) write(typ, run string, data any) {
 	text, err := json.Marshal(data)
 	if err != nil {
 		panic(err)
@@ -55,51 +55,51 @@ func (t *runWriter) put(f fold.Fact) {
 	if n := len(t.facts); n > 0 && f.Offset <= t.facts[n-1].Offset {
 		f.Offset = t.facts[n-1].Offset + 1
 	}
-	t.was = append(t.was, copied(t.now))
+	t.was = append(t.was, copyMaking(t.now))
 	t.facts = append(t.facts, f)
 	t.now.Apply(f)
 }
 
 // act writes one random fact.
 func (t *runWriter) act() {
-	m := t.seen()
+	m := t.foldedSoFar()
 	run := fmt.Sprint("run-", t.IntN(40))
 	live, waiting := m.Live, m.Waiting
 	switch n := t.IntN(21); {
 	case n < 6:
 		cause := t.IntN(40)
-		t.say(tidemill.TypeRunRequested, fmt.Sprint("run-", cause), tidemill.RunRequested{Cause: causeOf(fmt.Sprint(cause)),
+		t.write(tidemill.TypeRunRequested, fmt.Sprint("run-", cause), tidemill.RunRequested{Cause: causeOf(fmt.Sprint(cause)),
 			Debounce: time.Duration(t.IntN(30)) * time.Second, MaxWait: time.Duration(t.IntN(100)) * time.Second, Delay: time.Duration(t.IntN(2)*t.IntN(100)) * time.Second,
 			Priority: t.IntN(3), Events: []json.RawMessage{json.RawMessage(fmt.Sprintf(`{"id":"%d","<":"&"}`, cause))}, Config: fmt.Sprint(t.IntN(3))})
 	case n < 10 && live == nil && waiting != nil:
-		t.say(tidemill.TypeRunStarted, waiting.ID, tidemill.RunStarted{Attempt: 1, Seen: waiting.LastAsked(), Plan: &t.plan, Where: tidemill.Where{Node: "a"}})
+		t.write(tidemill.TypeRunStarted, waiting.ID, tidemill.RunStarted{Attempt: 1, Seen: waiting.LastAsked(), Plan: &t.plan, Where: tidemill.Where{Node: "a"}})
 	case n < 10 && live != nil:
-		t.say(tidemill.TypeRunStarted, live.ID, tidemill.RunStarted{Attempt: live.NextAttempt(), Where: tidemill.Where{ResumedFrom: "t"}})
+		t.write(tidemill.TypeRunStarted, live.ID, tidemill.RunStarted{Attempt: live.NextAttempt(), Where: tidemill.Where{ResumedFrom: "t"}})
 	case n < 15 && live != nil && len(live.Attempts) > 0:
 		outcome := []tidemill.Outcome{"succeeded", "succeeded", "failed", "failed", "failed", "lost", "lost", "cancelled", "tired"}[t.IntN(9)]
-		t.say(tidemill.TypeRunFinished, live.ID, tidemill.RunFinished{Attempt: 1 + t.IntN(len(live.Attempts)), Outcome: outcome, Permanent: t.IntN(9) == 0,
+		t.write(tidemill.TypeRunFinished, live.ID, tidemill.RunFinished{Attempt: 1 + t.IntN(len(live.Attempts)), Outcome: outcome, Permanent: t.IntN(9) == 0,
 			Result: tidemill.Result{Exit: t.IntN(3), Metrics: map[string]float64{"a": t.Float64()}}})
 	case n == 15 && live != nil:
-		t.say(tidemill.TypeRunCommitted, live.ID, tidemill.RunCommitted{Commit: fmt.Sprint(t.IntN(9))})
+		t.write(tidemill.TypeRunCommitted, live.ID, tidemill.RunCommitted{Commit: fmt.Sprint(t.IntN(9))})
 	case n == 16 && waiting != nil && t.IntN(3) == 0:
-		t.say(tidemill.TypeRunCancelled, waiting.ID, tidemill.RunCancelledData{Reason: "why"})
+		t.write(tidemill.TypeRunCancelled, waiting.ID, tidemill.RunCancelledData{Reason: "why"})
 	case n == 16 && live != nil:
-		t.say(tidemill.TypeRunCancelled, live.ID, nil)
+		t.write(tidemill.TypeRunCancelled, live.ID, nil)
 	case n == 20 && live != nil:
-		t.say(tidemill.TypeRunSeen, live.ID, tidemill.RunSeen{Attempt: t.IntN(len(live.Attempts) + 2), Pending: []string{"", "no GPU", "no image"}[t.IntN(3)],
+		t.write(tidemill.TypeRunSeen, live.ID, tidemill.RunSeen{Attempt: t.IntN(len(live.Attempts) + 2), Pending: []string{"", "no GPU", "no image"}[t.IntN(3)],
 			Where: tidemill.Where{Node: []string{"", "b"}[t.IntN(2)], Image: []string{"", "sha256:1"}[t.IntN(2)]}})
 	case n == 17 && t.IntN(10) == 0:
-		t.say(tidemill.TypeRunForgotten, "", tidemill.RunForgotten{Cause: causeOf(fmt.Sprint("end-", t.IntN(5))), Reason: "gone"})
+		t.write(tidemill.TypeRunForgotten, "", tidemill.RunForgotten{Cause: causeOf(fmt.Sprint("end-", t.IntN(5))), Reason: "gone"})
 	case n < 19 && len(t.facts) > 0:
 		t.put(t.facts[t.IntN(len(t.facts))]) // a producer repeats it without an answer, or a zombie writes it
 	default:
-		t.say([]string{tidemill.TypeRunSeen, tidemill.TypeRunStarted, tidemill.TypeRunFinished, tidemill.TypeRunCommitted, tidemill.TypeRunCancelled, "tidemill.run.dreamt"}[t.IntN(6)], run,
+		t.write([]string{tidemill.TypeRunSeen, tidemill.TypeRunStarted, tidemill.TypeRunFinished, tidemill.TypeRunCommitted, tidemill.TypeRunCancelled, "tidemill.run.dreamt"}[t.IntN(6)], run,
 			map[string]any{"attempt": t.IntN(3), "outcome": "failed", "seen": t.IntN(50), "plan": t.plan})
 	}
 }
 
-// copied encodes and decodes a making.
-func copied(m fold.Making) (c fold.Making) {
+// copyMaking encodes and decodes a making.
+func copyMaking(m fold.Making) (c fold.Making) {
 	data, err := json.Marshal(m)
 	if err == nil {
 		err = json.Unmarshal(data, &c)
@@ -127,7 +127,7 @@ func newRunChecker(t *testing.T) *runChecker {
 
 func (a *runChecker) watch(m *fold.Making, f fold.Fact) {
 	a.Helper()
-	before := written(a.T, m)
+	before := encodeMaking(a.T, m)
 	wasSeen := int64(-1)
 	if m.Waiting != nil {
 		wasSeen = m.Waiting.LastAsked()
@@ -143,9 +143,9 @@ func (a *runChecker) watch(m *fold.Making, f fold.Fact) {
 	case (v.Result == fold.Refused) != (v.Reason != ""):
 		a.Fatalf("%d: %+v", f.Offset, v)
 	case v.Result == fold.Refused || v.Result == fold.Known:
-		m := copied(*m)
+		m := copyMaking(*m)
 		m.Next, m.Recipe, m.Key = 0, "", ""
-		if after := written(a.T, &m); after != before {
+		if after := encodeMaking(a.T, &m); after != before {
 			a.Fatalf("%d: %s, and yet\n%s became\n%s", f.Offset, v.Reason, before, after)
 		}
 		return
@@ -205,17 +205,17 @@ func (a *runChecker) accepted(m *fold.Making, f fold.Fact, v fold.Verdict, wasSe
 			a.Fatalf("%d: attempt %d of %s was seen, and %d have begun: %+v", f.Offset, d.Attempt, f.Run, a.attempts[f.Run], m.Live)
 		}
 	case tidemill.TypeRunForgotten:
-		a.forgotten(m, f, v)
+		a.checkForgotten(m, f, v)
 	default:
 		a.Fatalf("%d: %s is accepted", f.Offset, f.Type)
 	}
 }
 
-// forgotten checks the end of a key: no run waits, and a live run is to end.
-func (a *runChecker) forgotten(m *fold.Making, f fold.Fact, v fold.Verdict) {
+// checkForgotten checks the end of a key: no run waits, and a live run is to end.
+func (a *runChecker) checkForgotten(m *fold.Making, f fold.Fact, v fold.Verdict) {
 	a.Helper()
 	if m.Waiting != nil || len(m.Ended) > 0 || !m.Gone || m.Live != nil && (m.Live.State == tidemill.RunResting || m.Live.Cancel == nil) {
-		a.Fatalf("%d: the key has gone, and there is %s", f.Offset, written(a.T, m))
+		a.Fatalf("%d: the key has gone, and there is %s", f.Offset, encodeMaking(a.T, m))
 	}
 	if a.gone[string(f.Data)] {
 		a.Fatalf("%d: the key has gone again for %s", f.Offset, f.Data)
@@ -248,8 +248,8 @@ func (a *runChecker) end(m *fold.Making, f fold.Fact, r *tidemill.Run) {
 	a.ended[r.ID] = string(data)
 }
 
-// written encodes a making without its offset.
-func written(t *testing.T, m *fold.Making) string {
+// encodeMaking encodes a making without its offset.
+func encodeMaking(t *testing.T, m *fold.Making) string {
 	t.Helper()
 	c := *m
 	c.Next, c.Recipe, c.Key = 0, "", ""
@@ -307,7 +307,7 @@ func TestAnyBatching(t *testing.T) {
 		var m fold.Making
 		var ended []*tidemill.Run
 		for from := 0; from < len(crowd.facts); {
-			m = copied(m)
+			m = copyMaking(m)
 			to := min(len(crowd.facts), from+1+r.IntN(20))
 			for _, f := range crowd.facts[max(0, from-r.IntN(5)):to] { // a part of the batch before is folded again
 				v := m.Apply(f)
@@ -320,7 +320,7 @@ func TestAnyBatching(t *testing.T) {
 			}
 			from = to
 		}
-		got, err := json.Marshal(told{Ended: ended, Making: &m})
+		got, err := json.Marshal(foldResult{Ended: ended, Making: &m})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -349,14 +349,14 @@ func TestNoRunIsStuck(t *testing.T) {
 			switch {
 			case run == nil && m.Live == nil:
 			case run != nil && run.State == tidemill.RunWaiting:
-				crowd.say(tidemill.TypeRunStarted, run.ID, tidemill.RunStarted{Attempt: 1, Seen: run.LastAsked(), Plan: &crowd.plan})
+				crowd.write(tidemill.TypeRunStarted, run.ID, tidemill.RunStarted{Attempt: 1, Seen: run.LastAsked(), Plan: &crowd.plan})
 			case run != nil:
-				crowd.say(tidemill.TypeRunStarted, run.ID, tidemill.RunStarted{Attempt: run.NextAttempt()})
+				crowd.write(tidemill.TypeRunStarted, run.ID, tidemill.RunStarted{Attempt: run.NextAttempt()})
 			case m.Live.State == tidemill.RunSettling:
-				crowd.say(tidemill.TypeRunCommitted, m.Live.ID, tidemill.RunCommitted{Commit: "c"})
+				crowd.write(tidemill.TypeRunCommitted, m.Live.ID, tidemill.RunCommitted{Commit: "c"})
 			default:
 				outcome := []tidemill.Outcome{"failed", "lost", "succeeded"}[crowd.IntN(3)]
-				crowd.say(tidemill.TypeRunFinished, m.Live.ID, tidemill.RunFinished{Attempt: m.Live.Attempt().Number, Outcome: outcome})
+				crowd.write(tidemill.TypeRunFinished, m.Live.ID, tidemill.RunFinished{Attempt: m.Live.Attempt().Number, Outcome: outcome})
 			}
 		}
 		if crowd.now.Live != nil || crowd.now.Waiting != nil {
@@ -383,14 +383,14 @@ func FuzzMaking(f *testing.F) {
 			crowd.act()
 		}
 		fact := fold.Fact{Offset: crowd.now.Next, Type: typ, Run: run, Recipe: "r", Key: "k", At: crowd.at, Data: []byte(data)}
-		m := copied(crowd.now)
+		m := copyMaking(crowd.now)
 		v := m.Apply(fact)
 		if m.Next != fact.Offset+1 || v.Result == "" || (v.Result == fold.Refused) != (v.Reason != "") {
 			t.Errorf("%+v, next %d", v, m.Next)
 		}
-		again := copied(m)
-		if written(t, &m) != written(t, &again) {
-			t.Errorf("%s\nis not what is read back:\n%s", written(t, &m), written(t, &again))
+		again := copyMaking(m)
+		if encodeMaking(t, &m) != encodeMaking(t, &again) {
+			t.Errorf("%s\nis not what is read back:\n%s", encodeMaking(t, &m), encodeMaking(t, &again))
 		}
 		m.Apply(fold.Fact{Offset: m.Next, Type: tidemill.TypeRunRequested, Run: "z", At: crowd.at, Data: []byte(`{"cause":{"source":"z","id":"z"}}`)})
 		if m.Waiting == nil {

@@ -23,9 +23,9 @@ type factLine struct {
 	Data                       json.RawMessage
 }
 
-// told is the result of folding a stream: a verdict for each line, the runs that ended, and
+// foldResult is the result of folding a stream: a verdict for each line, the runs that ended, and
 // the final making.
-type told struct {
+type foldResult struct {
 	Verdicts []string
 	Ended    []*tidemill.Run
 	Making   *fold.Making
@@ -79,8 +79,8 @@ func readFacts(t *testing.T, stream string) (all []fold.Fact) {
 	return all
 }
 
-func tell(facts []fold.Fact) told {
-	out := told{Making: &fold.Making{}}
+func tell(facts []fold.Fact) foldResult {
+	out := foldResult{Making: &fold.Making{}}
 	for _, f := range facts {
 		v := out.Making.Apply(f)
 		said := string(v.Result)

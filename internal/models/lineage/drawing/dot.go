@@ -25,7 +25,7 @@ func DOT(w io.Writer, g *api.Graph, when When) error {
 		fmt.Fprintf(out, "  %s -> %s [label=%s];\n", quoted(e.From), quoted(e.To), quoted(string(e.What)))
 	}
 	for _, note := range g.Notes {
-		fmt.Fprintf(out, "  // %s\n", short(plain(note), longestSentence))
+		fmt.Fprintf(out, "  // %s\n", clipText(plainLine(note), longestSentence))
 	}
 	fmt.Fprint(out, "}\n")
 	return out.Flush()
@@ -36,7 +36,7 @@ func DOT(w io.Writer, g *api.Graph, when When) error {
 func quoted(lines ...string) string {
 	safe := strings.NewReplacer(`\`, `\\`, `"`, `\"`)
 	for i := range lines {
-		lines[i] = safe.Replace(plain(lines[i]))
+		lines[i] = safe.Replace(plainLine(lines[i]))
 	}
 	return `"` + strings.Join(lines, `\n`) + `"`
 }
@@ -64,12 +64,12 @@ const (
 
 // boxText returns the lines in a node's box.
 func boxText(n *api.GraphNode, when When) []string {
-	lines := []string{short(plain(n.Title), boxLetters)}
+	lines := []string{clipText(plainLine(n.Title), boxLetters)}
 	for _, text := range phrases(n, when) {
-		lines = append(lines, short(text, boxLetters))
+		lines = append(lines, clipText(text, boxLetters))
 	}
 	if n.Said != "" {
-		lines = append(lines[:min(len(lines), boxLines-1)], short(plain(n.Said), boxLetters))
+		lines = append(lines[:min(len(lines), boxLines-1)], clipText(plainLine(n.Said), boxLetters))
 	}
 	return lines[:min(len(lines), boxLines)]
 }

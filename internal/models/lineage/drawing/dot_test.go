@@ -12,7 +12,7 @@ import (
 func TestDOTHoldsWhatIsHostile(t *testing.T) {
 	t.Parallel()
 	g := hostile()
-	outside, quoted := lexed(t, drawn(t, drawing.DOT, g))
+	outside, quoted := lexStrings(t, drawn(t, drawing.DOT, g))
 	node := `  Q \[label=Q, tooltip=Q, fillcolor=Q, penwidth=[13]\];\n`
 	want := regexp.MustCompile(`^digraph why \{\n  rankdir=LR;\n  node \[shape=box, style=Q, fontname=Q, fontsize=11\];\n  edge \[fontname=Q, fontsize=9\];\n(` +
 		node + `){3}(  Q -> Q \[label=Q\];\n){4}  // [^\n]*\n\}\n$`)
@@ -26,9 +26,9 @@ func TestDOTHoldsWhatIsHostile(t *testing.T) {
 	}
 }
 
-// lexed separates the strings of DOT from the rest, as Graphviz does: a quote after a backslash
+// lexStrings separates the strings of DOT from the rest, as Graphviz does: a quote after a backslash
 // ends no string, and a comment begins none.
-func lexed(t *testing.T, text string) (outside string, quoted []string) {
+func lexStrings(t *testing.T, text string) (outside string, quoted []string) {
 	t.Helper()
 	var out, in strings.Builder
 	open, comment := false, false

@@ -21,29 +21,29 @@ type spot struct {
 	order  float64
 }
 
-// way is an edge through the layers: its spots, causes first.
-type way struct {
+// route is an edge through the layers: its spots, causes first.
+type route struct {
 	edge  api.GraphEdge
 	spots []*spot
 }
 
-// layered is a graph in layers: each node is in a layer after all its causes, and every edge
+// layout is a graph in layers: each node is in a layer after all its causes, and every edge
 // connects neighbouring layers.
-type layered struct {
+type layout struct {
 	layers [][]*spot
-	ways   []way
+	ways   []route
 }
 
-// deal assigns nodes to layers. It leaves out an edge that names no node, or that closes a cycle,
+// assignLayers assigns nodes to layers. It leaves out an edge that names no node, or that closes a cycle,
 // which causes cannot have.
-func deal(g *api.Graph, size func(int) (width, height float64)) *layered {
+func assignLayers(g *api.Graph, size func(int) (width, height float64)) *layout {
 	index := map[string]int{}
 	for i := range g.Nodes {
 		index[g.Nodes[i].ID] = i
 	}
-	edges := forwards(g, index)
-	depth := depths(len(g.Nodes), edges)
-	l := &layered{}
+	edges := acyclicEdges(g, index)
+	depth := layerDepths(len(g.Nodes), edges)
+	l := &layout{}
 	spots := make([]*spot, len(g.Nodes))
 	for i := range g.Nodes {
 		w, h := size(i)
@@ -55,7 +55,7 @@ func deal(g *api.Graph, size func(int) (width, height float64)) *layered {
 	return l
 }
 
-func (l *layered) add(s *spot) *spot {
+func (l *layout) add(s *spot) *spot {
 	for len(l.layers) <= s.layer {
 		l.layers = append(l.layers, nil)
 	}
@@ -66,8 +66,8 @@ func (l *layered) add(s *spot) *spot {
 
 const passage = 12 // height of an edge that passes through a layer
 
-func (l *layered) lead(e indexed, from, to *spot) {
-	w := way{edge: e.GraphEdge, spots: []*spot{from}}
+func (l *layout) lead(e indexed, from, to *spot) {
+	w := route{edge: e.GraphEdge, spots: []*spot{from}}
 	last := from
 	for layer := from.layer + 1; layer <= to.layer; layer++ {
 		next := to
@@ -86,8 +86,8 @@ type indexed struct {
 	from, to int
 }
 
-// forwards returns the edges that close no cycle.
-func forwards(g *api.Graph, index map[string]int) (kept []indexed) {
+// acyclicEdges returns the edges that close no cycle.
+func acyclicEdges(g *api.Graph, index map[string]int) (kept []indexed) {
 	next := make([][]int, len(g.Nodes))
 	for _, e := range g.Edges {
 		from, known := index[e.From]
@@ -117,9 +117,9 @@ func reaches(next [][]int, from, to int) bool {
 	return false
 }
 
-// depths returns the layers: the longest path to each node. A node without causes is right before
+// layerDepths returns the layers: the longest path to each node. A node without causes is right before
 // the first of its effects.
-func depths(n int, edges []indexed) []int {
+func layerDepths(n int, edges []indexed) []int {
 	depth := make([]int, n)
 	for moved := true; moved; {
 		moved = false
@@ -146,7 +146,7 @@ const sweeps = 12
 
 // arrange orders each layer by the places of its neighbours, in both directions, so that few edges
 // cross.
-func (l *layered) arrange() {
+func (l *layout) arrange() {
 	for i := range sweeps {
 		for j := range l.layers {
 			layer, near := l.layers[j], func(s *spot) []*spot { return s.left }
@@ -183,7 +183,7 @@ const (
 )
 
 // place sets the x and y of every spot, and returns the size of the whole.
-func (l *layered) place() (width, height float64) {
+func (l *layout) place() (width, height float64) {
 	x := float64(margin)
 	for _, layer := range l.layers {
 		widest := 0.0
@@ -200,17 +200,17 @@ func (l *layered) place() (width, height float64) {
 	for i := range sweeps {
 		for j := range l.layers {
 			if i%2 == 0 {
-				settle(l.layers[j], func(s *spot) []*spot { return s.left })
+				placeSpots(l.layers[j], func(s *spot) []*spot { return s.left })
 			} else {
-				settle(l.layers[len(l.layers)-1-j], func(s *spot) []*spot { return s.right })
+				placeSpots(l.layers[len(l.layers)-1-j], func(s *spot) []*spot { return s.right })
 			}
 		}
 	}
-	return x - gapAcross + margin, l.lift()
+	return x - gapAcross + margin, l.liftToMargin()
 }
 
-// settle moves the spots of a layer towards their neighbours, in order and without overlap.
-func settle(layer []*spot, near func(*spot) []*spot) {
+// placeSpots moves the spots of a layer towards their neighbours, in order and without overlap.
+func placeSpots(layer []*spot, near func(*spot) []*spot) {
 	off, bottom := 0.0, 0.0
 	for i, s := range layer {
 		want := mean(near(s), s.y, func(s *spot) float64 { return s.y })
@@ -226,8 +226,8 @@ func settle(layer []*spot, near func(*spot) []*spot) {
 	}
 }
 
-// lift moves everything below the upper margin, and returns the height of the whole.
-func (l *layered) lift() float64 {
+// liftToMargin moves everything below the upper margin, and returns the height of the whole.
+func (l *layout) liftToMargin() float64 {
 	top, bottom := 0.0, 0.0
 	for i, s := range slices.Concat(l.layers...) {
 		if up, down := s.y-s.height/2, s.y+s.height/2; i == 0 {

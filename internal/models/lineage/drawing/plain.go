@@ -12,9 +12,9 @@ import (
 // When formats a time for its reader.
 type When func(time.Time) string
 
-// plain returns a text on one line, without characters that control a terminal or that XML cannot
+// plainLine returns a text on one line, without characters that control a terminal or that XML cannot
 // hold.
-func plain(text string) string {
+func plainLine(text string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
 		case unicode.IsSpace(r):
@@ -26,8 +26,8 @@ func plain(text string) string {
 	}, strings.ToValidUTF8(text, "·"))
 }
 
-// short cuts a text that is too long for a drawing.
-func short(text string, letters int) string {
+// clipText cuts a text that is too long for a drawing.
+func clipText(text string, letters int) string {
 	if utf8.RuneCountInString(text) <= letters {
 		return text
 	}
@@ -46,14 +46,14 @@ func phrases(n *api.GraphNode, when When) []string {
 		all = append(all, state)
 	}
 	for _, text := range n.Says {
-		all = append(all, short(plain(text), longestPhrase))
+		all = append(all, clipText(plainLine(text), longestPhrase))
 	}
 	return all
 }
 
 // stateOf returns a state with its time; a lasting state is shown with "since".
 func stateOf(n *api.GraphNode, when When) string {
-	state := plain(n.State)
+	state := plainLine(n.State)
 	switch {
 	case n.Time == nil:
 		return state
@@ -126,5 +126,5 @@ func effectIs(r api.GraphRelation) string {
 	case api.EdgeReplaced:
 		return "replaced by"
 	}
-	return plain(string(r))
+	return plainLine(string(r))
 }

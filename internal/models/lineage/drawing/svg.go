@@ -40,18 +40,18 @@ func SVG(w io.Writer, g *api.Graph, when When) error {
 	for i := range g.Nodes {
 		texts[i] = boxText(&g.Nodes[i], when)
 	}
-	l := deal(g, func(i int) (float64, float64) { return sizeOf(texts[i]) })
+	l := assignLayers(g, func(i int) (float64, float64) { return sizeOf(texts[i]) })
 	l.arrange()
 	width, height := l.place()
 	notes := height
 	for _, note := range g.Notes {
-		width = max(width, 2*margin+wide(shownNote(note)))
+		width = max(width, 2*margin+textWidth(shownNote(note)))
 		height += lineHigh
 	}
 	p := &picture{out: bufio.NewWriter(w)}
 	p.head(g, width, height)
 	for i := range l.ways {
-		p.way(&l.ways[i])
+		p.drawRoute(&l.ways[i])
 	}
 	for _, layer := range l.layers {
 		for _, s := range layer {
@@ -67,19 +67,19 @@ func SVG(w io.Writer, g *api.Graph, when When) error {
 	return p.out.Flush()
 }
 
-func shownNote(note string) string { return short(plain(note), 160) }
+func shownNote(note string) string { return clipText(plainLine(note), 160) }
 
 // sizeOf returns the size of a box.
 func sizeOf(lines []string) (width, height float64) {
 	for _, line := range lines {
-		width = max(width, wide(line))
+		width = max(width, textWidth(line))
 	}
 	return width + 2*padding, float64(len(lines))*lineHigh + padding
 }
 
-// wide returns the width of a text in the style's font. East Asian letters and pictures are two
+// textWidth returns the width of a text in the style's font. East Asian letters and pictures are two
 // letters wide.
-func wide(text string) float64 {
+func textWidth(text string) float64 {
 	const wideFrom = 0x1100
 	places := utf8.RuneCountInString(text)
 	for _, r := range text {
@@ -100,10 +100,10 @@ func (p *picture) head(g *api.Graph, width, height float64) {
 	p.printf(`<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto"><path d="M0 0 L8 4 L0 8 z"/></marker></defs>` + "\n")
 }
 
-// way draws an edge: straight through each layer, so that it crosses no box, and a curve between
+// drawRoute draws an edge: straight through each layer, so that it crosses no box, and a curve between
 // two layers. Its text is in the middle of the last curve, because edges that meet at a box are
 // apart there.
-func (p *picture) way(w *way) {
+func (p *picture) drawRoute(w *route) {
 	first, last := w.spots[0], w.spots[len(w.spots)-1]
 	p.printf(`<path marker-end="url(#tip)" d="M%.1f %.1f H%.1f`, first.x+first.width/2, first.y, first.to)
 	before := first
@@ -117,7 +117,7 @@ func (p *picture) way(w *way) {
 	}
 	p.printf(` H%.1f"/>`+"\n", last.x-last.width/2)
 	p.printf(`<text class="what" x="%.1f" y="%.1f">%s</text>`+"\n",
-		(before.to+last.from)/2, (before.y+last.y)/2-3, escaped(plain(string(w.edge.What))))
+		(before.to+last.from)/2, (before.y+last.y)/2-3, escaped(plainLine(string(w.edge.What))))
 }
 
 func (p *picture) box(n *api.GraphNode, s *spot, lines []string, subject bool) {
@@ -151,6 +151,6 @@ func classOf(n *api.GraphNode, subject bool) string {
 
 func escaped(text string) string {
 	var b strings.Builder
-	_ = xml.EscapeText(&b, []byte(plain(text))) // a Builder returns no error
+	_ = xml.EscapeText(&b, []byte(plainLine(text))) // a Builder returns no error
 	return b.String()
 }

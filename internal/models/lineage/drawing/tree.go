@@ -15,7 +15,7 @@ func Tree(w io.Writer, g *api.Graph, when When) error {
 	if subject == nil {
 		subject = &api.GraphNode{ID: g.Subject}
 	}
-	t.line(strings.Join(append([]string{plain(subject.ID)}, phrases(subject, when)...), " · "))
+	t.line(strings.Join(append([]string{plainLine(subject.ID)}, phrases(subject, when)...), " · "))
 	t.sentence("  ", subject)
 	t.part("because", "no cause is known", g.Subject, true)
 	t.part("from it", "no effect is known", g.Subject, false)
@@ -23,7 +23,7 @@ func Tree(w io.Writer, g *api.Graph, when When) error {
 		if i == 0 {
 			t.line("")
 		}
-		t.line("Note: " + short(plain(note), longestSentence))
+		t.line("Note: " + clipText(plainLine(note), longestSentence))
 	}
 	return t.out.Flush()
 }
@@ -54,7 +54,7 @@ func (t *tree) line(text string) {
 
 func (t *tree) sentence(indent string, n *api.GraphNode) {
 	if n.Said != "" {
-		t.line(indent + short(plain(n.Said), longestSentence))
+		t.line(indent + clipText(plainLine(n.Said), longestSentence))
 	}
 }
 
@@ -93,7 +93,7 @@ func (t *tree) branch(fork, indent string, e api.GraphEdge, back bool) {
 	if n == nil {
 		n = &api.GraphNode{ID: id, Title: id}
 	}
-	text := fork + relation + " " + plain(n.Title)
+	text := fork + relation + " " + plainLine(n.Title)
 	if t.shown[id] {
 		t.line(text + " (see above)")
 		return
