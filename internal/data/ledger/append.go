@@ -206,8 +206,8 @@ func (l *Ledger) takeOwn(b *batch) {
 }
 
 const (
-	// farBehind is the number of facts to catch up with from which only a few partitions
-	// are read at a time. Then the makings of a partition stay in memory until its end is
+	// farBehind is the number of facts to catch up with from which only a few partitions are read
+	// at a time. With few partitions the makings of a partition stay in memory until its end is
 	// reached, and a batch has many facts of each making.
 	farBehind = 50_000
 
@@ -251,9 +251,9 @@ func rotate(place int, all []int32) []int32 {
 	return slices.Concat(all[at:], all[:at])
 }
 
-// resume continues a paused partition for each that has reached its end. It continues one more
-// if no partition delivers anything, because only markers of transactions may be left. It
-// returns the partitions that have reached their ends.
+// resume continues a paused partition for each that has reached its end. If no partition delivers
+// anything, resume continues one more partition, because only markers of transactions may be left.
+// It returns the partitions that have reached their ends.
 func (v *partitionLimit) resume(reached func(int32) int64, idle bool) (done []int32) {
 	for partition := range v.active {
 		if reached(partition) >= v.ends[partition] {

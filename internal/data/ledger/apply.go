@@ -35,8 +35,9 @@ func (l *Ledger) apply(ctx context.Context, b *batch) error {
 	return firstWorst(errs)
 }
 
-// firstWorst returns the error of a batch. If Redis has forgotten facts, that explains all
-// other errors. errAhead is returned only if there is no other error.
+// firstWorst returns the error of a batch. If Redis has forgotten facts, firstWorst returns
+// errForgotten, because it explains all other errors. errAhead is returned only if there is no
+// other error.
 func firstWorst(errs []error) (worst error) {
 	for _, err := range errs {
 		if errors.Is(err, errForgotten) || worst == nil || err != nil && errors.Is(worst, errAhead) {
@@ -46,9 +47,9 @@ func firstWorst(errs []error) (worst error) {
 	return worst
 }
 
-// applyLane applies some facts at a time. If another process has applied some of them
-// meanwhile, it continues after those. But if unwritten changes were lost by that, their
-// facts must be read again, so it returns the error.
+// applyLane applies some facts at a time. If another process applies some of these facts first,
+// applyLane continues after these facts. If unwritten changes were lost, applyLane returns the
+// error, because the facts of these changes must be read again.
 func (l *Ledger) applyLane(ctx context.Context, b *batch) error {
 	for {
 		parts := b.cut(l.o.atOnce, l.upTo)
@@ -243,7 +244,7 @@ var luaLook string
 //go:embed scripts/page.lua
 var luaPage string
 
-// The scripts. They must not be changed.
+// The Lua scripts. The variables must not be changed.
 var (
 	scriptApply  = redis.NewScript(luaTrie + luaChange + luaLinks + luaApply)
 	scriptReady  = redis.NewScript(luaTrie + luaReady)

@@ -253,8 +253,8 @@ func (l *Ledger) addDelivery(b *batch, d *broker.Delivery) {
 	}
 }
 
-// skip counts a fact that cannot be read and is not folded. Only the first is logged: there
-// may be many, and they are read again whenever Redis is filled again.
+// skip counts a fact that cannot be read and is not folded. Only the first such fact is logged,
+// because many may exist, and all of them are read again when Redis is filled again.
 func (l *Ledger) skip(d *broker.Delivery, e *broker.Incoming) {
 	l.metrics.illegible.Inc()
 	l.skipLogged.Do(func() {
@@ -285,7 +285,7 @@ type unwritten struct {
 	bytes      int
 }
 
-// fold folds facts in. They must be in the order of their offsets.
+// fold folds facts, which must be in the order of their offsets.
 func (u *unwritten) fold(p *batchPart) {
 	for i := range p.facts {
 		f := &p.facts[i]

@@ -33,10 +33,10 @@ type Admission struct {
 	Priority   int // priority that is added to that of its runs
 }
 
-// Claim takes a slot for the next run of a pool: the run of the highest priority, then of
-// the recipe with the fewest attempts under way there, then the run that was due first. It
-// returns false if no slot is free or no run is due. The fold of the run's start confirms
-// the claim. A claim that is neither confirmed nor returned expires.
+// Claim takes a slot for the next run of a pool: the run of the highest priority; of equal runs,
+// the run of the recipe with the fewest attempts in the pool; of these, the run that was due first.
+// It returns false if no slot is free or no run is due. The fold of the run's start confirms the
+// claim. A claim that is neither confirmed nor returned expires.
 func (l *Ledger) Claim(ctx context.Context, a Ask, now time.Time) (Slot, bool, error) {
 	sum, err := l.decidable()
 	if err != nil {

@@ -301,8 +301,8 @@ func parseModelMark(q ModelQuery) (modelMark, error) {
 	return modelMark{n, name}, nil
 }
 
-// selectPage returns up to one entry more than the limit: those that the query selects, in its
-// order, after a place.
+// selectPage returns the entries after a place that the query selects, in the query's order. It
+// returns at most one entry more than the limit.
 func (q *ModelQuery) selectPage(all []entry, after modelMark) []entry {
 	if !q.Stale.IsZero() {
 		return q.selectStalest(all, after)
@@ -319,8 +319,8 @@ func (q *ModelQuery) selectPage(all []entry, after modelMark) []entry {
 	return some
 }
 
-// selectStalest is like some, with the stalest first. It sorts only the entries of the page,
-// because to sort all models would take longer than the rest of the query.
+// selectStalest is like selectPage, but the stalest entry is first. It sorts only the entries of
+// the page, because to sort all models would take longer than the rest of the query.
 func (q *ModelQuery) selectStalest(all []entry, after modelMark) []entry {
 	var some []entry
 	for i := range all {

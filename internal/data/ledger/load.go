@@ -172,9 +172,9 @@ func (s *caches) clear() {
 	s.unwritten = nil
 }
 
-// cache keeps some makings or models of one partition. They have the state after the
-// last applied fact. Only the facts decide that state, so the cache stays valid even if
-// Redis is flushed. It becomes invalid when another process applies facts of the partition.
+// cache keeps some makings or models of one partition. Each making or model has the state after the
+// last applied fact. Only the facts decide this state, so the cache stays valid even if Redis is
+// flushed. It becomes invalid when another process applies facts of the partition.
 type cache[T any] struct {
 	young, old map[string]*T
 }
@@ -192,8 +192,8 @@ func (s *cache[T]) get(member string, kept int) *T {
 	return m
 }
 
-// put adds a making or model. The cache keeps those that were used last: at least kept of
-// them, and at most twice as many.
+// put adds a making or model. The cache keeps the values that were used last: at least as many as
+// kept, and at most twice as many.
 func (s *cache[T]) put(member string, m *T, kept int) {
 	if len(s.young) >= kept {
 		s.young, s.old = nil, s.young

@@ -191,9 +191,9 @@ func (l *Ledger) eachOf(ctx context.Context, from map[int32]int64, names []strin
 	return nil
 }
 
-// consistentAt is like consistent, and returns the next offset of each partition at that moment.
-// It fails if one is less than in from. The check of the sum is not enough for that: an
-// older copy of Redis may have advanced in other partitions.
+// consistentAt is like readConsistent, and also returns the next offset of each partition at that
+// moment. It fails if an offset is less than in from. The check of the sum does not detect this,
+// because an older copy of Redis may have advanced in other partitions.
 func (l *Ledger) consistentAt(ctx context.Context, from map[int32]int64, ask func(redis.Pipeliner)) (map[int32]int64, error) {
 	var at *redis.MapStringStringCmd
 	err := l.readConsistent(ctx, func(pipe redis.Pipeliner) {

@@ -122,7 +122,8 @@ func (p *progress) setCaught(caught bool) {
 	}
 }
 
-// fail records an error that stops the progress. It returns whether there was none before.
+// fail records an error that stops the progress. It reports whether the progress had no error
+// before.
 func (p *progress) fail(err error) (news bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -176,8 +177,8 @@ func (p *progress) caughtUp(ctx context.Context) error {
 	}
 }
 
-// await returns a waiter for a fact. The waiter is nil if the fact has been applied already.
-// Then the state is the one after the fact's batch, if it is still in memory.
+// await returns a waiter for a fact. The waiter is nil if the fact has been applied already. For
+// such a fact await returns the state after the fact's batch, if this state is still in memory.
 func (p *progress) await(partition int32, offset int64, of place) (*waiter, []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -84,13 +84,13 @@ const (
 	maxHops    = 3
 )
 
-// sendWithRetry sends a request, and repeats it while its failure may pass.
+// sendWithRetry sends a request, and repeats the request while its failure may be temporary.
 func (o *transfer) sendWithRetry(ctx context.Context, a request) error {
 	return o.retry(ctx, func() error { return o.sendOnce(ctx, a) })
 }
 
-// sendOnce sends a request once. It cancels a request in which no byte has moved for a while: a slow
-// request moves some.
+// sendOnce sends a request once. It cancels a request in which no byte has moved for a while. A
+// slow request moves some bytes.
 func (o *transfer) sendOnce(ctx context.Context, a request) error {
 	ctx, cut := context.WithCancelCause(ctx)
 	defer cut(nil)
@@ -202,7 +202,7 @@ func drainBody(res *http.Response) {
 // stallTimer is the timer that cancels a stalled request.
 type stallTimer struct{ t *time.Timer }
 
-// stallReader resets the pulse at each read.
+// stallReader resets the stallTimer at each read.
 type stallReader struct {
 	r io.Reader
 	p *stallTimer
@@ -243,13 +243,13 @@ const (
 
 var errStalled = fmt.Errorf("nothing moved for %s", stallAfter)
 
-// localFault is an error of this side, which a retry cannot repair.
+// localFault is an error of the client's machine, which a retry cannot repair.
 type localFault struct{ err error }
 
 func (l *localFault) Error() string { return l.err.Error() }
 func (l *localFault) Unwrap() error { return l.err }
 
-// asLocalFault marks an error as one of this side.
+// asLocalFault marks an error as an error of the client's machine.
 func asLocalFault(err error) error {
 	if err == nil {
 		return nil
@@ -267,7 +267,7 @@ type refusal struct {
 func (r *refusal) Error() string { return r.err.Error() }
 func (r *refusal) Unwrap() error { return r.err }
 
-// mayPass reports whether a failure may pass, and the least time to wait.
+// mayPass reports whether a failure may be temporary, and the least time to wait before a retry.
 func mayPass(ctx context.Context, err error) (after time.Duration, ok bool) {
 	if ctx.Err() != nil || errors.As(err, new(*localFault)) {
 		return 0, false
@@ -291,7 +291,7 @@ func retryAfter(text string) time.Duration {
 	return time.Duration(seconds) * time.Second
 }
 
-// retry repeats a try until it succeeds, fails for good, or the time is up.
+// retry calls try until try succeeds, returns a permanent error, or the time limit is reached.
 func (c *Client) retry(ctx context.Context, try func() error) error {
 	var until time.Time
 	backoff := retry.Backoff{First: firstWait, Cap: longestWait, Jitter: 0.5}
@@ -360,8 +360,8 @@ func (c *workerPool) wait(err error) error {
 	return context.Cause(c.ctx)
 }
 
-// Passes reports whether a failure of Put or Get may pass, so that a later try can succeed: the
-// gateway is down or overloaded.
+// Passes reports whether a failure of Put or Get may be temporary, for example because the gateway
+// is down or overloaded.
 func Passes(ctx context.Context, err error) bool {
 	_, ok := mayPass(ctx, err)
 	return ok

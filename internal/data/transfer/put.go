@@ -136,7 +136,8 @@ func (p *upload) page(all []*object) error {
 	return nil
 }
 
-// startUploads uploads the missing objects: small ones in batches, others alone.
+// startUploads uploads the missing objects. Small objects are sent in batches, and each large
+// object in its own request.
 func (p *upload) startUploads(missing []*object, direct map[string]string) {
 	var b batch
 	for _, o := range missing {

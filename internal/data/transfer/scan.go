@@ -182,7 +182,7 @@ type fileHasher struct {
 	buffer      []byte
 }
 
-// readParts reads the second part and all later ones.
+// readParts reads the second part and all later parts.
 func (h *fileHasher) readParts(ctx context.Context, in io.Reader, f *api.File) error {
 	for n := int64(api.PartSize); n == api.PartSize; {
 		var err error
@@ -198,7 +198,7 @@ func (h *fileHasher) readParts(ctx context.Context, in io.Reader, f *api.File) e
 	return nil
 }
 
-// upTo reads at most that many bytes.
+// upTo reads at most the given number of bytes.
 func (h *fileHasher) upTo(ctx context.Context, in io.Reader, most int64) (n int64, err error) {
 	for n < most && ctx.Err() == nil {
 		k, err := in.Read(h.buffer[:min(int64(len(h.buffer)), most-n)])
@@ -223,8 +223,8 @@ func ended(err error) error {
 	return err
 }
 
-// openFile opens a file beneath a root. The file may have become a pipe, which a blocking open
-// would wait for.
+// openFile opens a file beneath a root. The file may have become a pipe, and opening a pipe would
+// block.
 func openFile(root *os.Root, name string) (*os.File, os.FileMode, error) {
 	f, err := root.OpenFile(name, os.O_RDONLY|nonBlocking, 0)
 	if err != nil {

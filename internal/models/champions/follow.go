@@ -228,8 +228,8 @@ func (t *Table) run(ctx context.Context) {
 	}
 }
 
-// reopen keeps the closed consumer if it cannot open another; the closed one's error makes run try
-// again.
+// reopen keeps the closed consumer if it cannot open another; the error of the closed consumer
+// makes run try again.
 func (t *Table) reopen(ctx context.Context) error {
 	_ = t.consumer.Close(ctx) // it has stopped reading, and has no group to leave
 	anew, err := t.logWasRecreated(ctx)
@@ -325,18 +325,18 @@ func (t *Table) checkPlaces(ctx context.Context, places []int64) error {
 	return nil
 }
 
-// progress is the table's position in each partition. told is raised before the effect of a fact
-// can be seen, and have after that. So told covers every effect that a reader has seen, and a
-// caller that has waited for have sees the effect.
+// progress is the table's position in each partition. reportedPlaces is raised before readers can
+// see the effect of a fact, and visiblePlaces after readers can see it. So reportedPlaces covers
+// every effect that a reader has seen. A caller that has waited for visiblePlaces sees the effect.
 type progress struct {
-	mu      sync.Mutex
-	told    []int64
-	have    []int64
-	err     error // present error of reading; nil if there is none
-	lasting error // permanent fault of the stream; nil if there is none
-	changed chan struct{}
-	waiting int
-	wake    func() // function that ends a wait for facts
+	mu             sync.Mutex
+	reportedPlaces []int64
+	visiblePlaces  []int64
+	err            error // present error of reading; nil if there is none
+	lasting        error // permanent fault of the stream; nil if there is none
+	changed        chan struct{}
+	waiting        int
+	wake           func() // function that ends a wait for facts
 }
 
 // raisePlace sets one of the places, which only grow.
@@ -351,14 +351,14 @@ func raisePlace(places []int64, partition int32, next int64) []int64 {
 func (p *progress) tell(partition int32, next int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.told = raisePlace(p.told, partition, next)
+	p.reportedPlaces = raisePlace(p.reportedPlaces, partition, next)
 }
 
 // noteVisible notes that the facts before next can be seen.
 func (p *progress) noteVisible(partition int32, next int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.told, p.have = raisePlace(p.told, partition, next), raisePlace(p.have, partition, next)
+	p.reportedPlaces, p.visiblePlaces = raisePlace(p.reportedPlaces, partition, next), raisePlace(p.visiblePlaces, partition, next)
 	close(p.changed)
 	p.changed = make(chan struct{})
 }
@@ -367,30 +367,30 @@ func (p *progress) noteVisible(partition int32, next int64) {
 func (p *progress) restart() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.told, p.have = nil, nil
+	p.reportedPlaces, p.visiblePlaces = nil, nil
 }
 
-// places returns a copy of told.
+// places returns a copy of reportedPlaces.
 func (p *progress) places() []int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return slices.Clone(p.told)
+	return slices.Clone(p.reportedPlaces)
 }
 
 // visibleUpTo returns how far the facts of a partition can be seen.
 func (p *progress) visibleUpTo(partition int32) int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if int(partition) >= len(p.have) {
+	if int(partition) >= len(p.visiblePlaces) {
 		return 0
 	}
-	return p.have[partition]
+	return p.visiblePlaces[partition]
 }
 
 func (p *progress) partitions() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.have)
+	return len(p.visiblePlaces)
 }
 
 // covers reports whether the places have been reached; if not, it returns a channel that is closed
@@ -399,14 +399,14 @@ func (p *progress) covers(places []int64) (bool, <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i, next := range places {
-		if next > 0 && (i >= len(p.have) || p.have[i] < next) {
+		if next > 0 && (i >= len(p.visiblePlaces) || p.visiblePlaces[i] < next) {
 			return false, p.changed
 		}
 	}
 	return true, nil
 }
 
-// await changes the number of waiting callers. While there are any, the reader checks its position
+// await changes the number of waiting callers. While a caller waits, the reader checks its position
 // often.
 func (p *progress) await(by int) {
 	p.mu.Lock()

@@ -41,8 +41,9 @@ type Options struct {
 
 // Table holds the champion of each model. It is safe for concurrent use.
 //
-// The goroutine of run reads the facts and owns the states of the cells. It replaces the part that
-// other goroutines read as a whole. progress is its position.
+// The goroutine of run reads the facts and owns the states of the cells. This goroutine replaces a
+// champion at once, so other goroutines never read half of a change. progress is the position of
+// this goroutine.
 type Table struct {
 	o          Options
 	cells      *cells
@@ -130,8 +131,8 @@ func (t *Table) Artifact(ctx context.Context, model string, version int) (string
 	}
 }
 
-// Err returns why the table may be out of date now; nil if it follows the facts. Its content is
-// still right for its Places.
+// Err returns why the table may be out of date now; nil if it follows the facts. The table's
+// content is still right for the table's Places.
 func (t *Table) Err() error { return t.progress.why() }
 
 // shards is so large that each map is small. A map is copied for every new name, so that readers

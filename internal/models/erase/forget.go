@@ -67,8 +67,8 @@ func New(o Options) (*Forgetter, error) {
 	return &Forgetter{o: o, now: time.Now}, nil
 }
 
-// ErrLive reports that an attempt of the key is still live. It is temporary: the attempt was asked
-// to end.
+// ErrLive reports that an attempt of the key is still live. ErrLive is temporary, because the
+// attempt's cancellation was requested.
 var ErrLive = errors.New("an attempt of the key is still ending")
 
 // ErrUnknown reports that no such forgetting is known.
@@ -326,8 +326,8 @@ type State struct {
 	Receipt tidemill.KeyForgotten // incomplete until Done
 }
 
-// State returns the progress of a forgetting. It is not known before the function has begun with
-// it.
+// State returns the progress of a forgetting. A forgetting has no progress before its function has
+// begun.
 func (f *Forgetter) State(ctx context.Context, id string) (State, error) {
 	n, err := f.readNote(ctx, id)
 	if err != nil || n.Receipt == nil {

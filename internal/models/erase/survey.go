@@ -165,7 +165,8 @@ func (f *Forgetter) Preview(ctx context.Context, key string) (tidemill.KeyForgot
 	return n.KeyForgotten, nil
 }
 
-// belongings holds the names that belong to a key by the config. The ledger knows further ones.
+// belongings holds the names that belong to a key by the config. The ledger has more names of the
+// key.
 type belongings struct {
 	recipes  []string
 	models   []model

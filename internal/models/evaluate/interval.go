@@ -23,9 +23,10 @@ func wilsonShare(hits, n int) tidemill.Estimate {
 	return clampAround(p, middle-half, middle+half, 0)
 }
 
-// leadInterval returns the difference of two shares of the same n examples. better counts the examples that
-// only this version has right, worse those that only the other has right. The interval is that of
-// Agresti and Min (2005): Wald's over four cells with a half added to each.
+// leadInterval returns the difference of two shares of the same n examples. better is the number of
+// examples that only this version has right; worse is the number of examples that only the other
+// version has right. The interval is that of Agresti and Min (2005): Wald's over four cells with a
+// half added to each.
 func leadInterval(better, worse, n int) *tidemill.Estimate {
 	b, c, m := float64(better)+0.5, float64(worse)+0.5, float64(n)+2
 	middle := (b - c) / m

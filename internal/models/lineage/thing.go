@@ -32,8 +32,8 @@ type link struct {
 	what api.GraphRelation
 	leaf bool // whether the walk ends at the linked thing
 
-	// known is the linked thing as this thing knows it. It is shown if no other source knows it any
-	// more.
+	// linked is the data that this thing has about the linked thing. It is shown if no other source
+	// has data about the linked thing.
 	linked *thing
 	origin *tidemill.Origin // run as its version knows it
 }

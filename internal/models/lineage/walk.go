@@ -15,11 +15,11 @@ const (
 	mostEffects = 40  // limit of effects of one thing
 )
 
-// lookUp finds the thing to which a link leads: nil if it is not known. Only one side of it is
-// wanted.
+// lookUp finds the thing to which a link leads, with its causes if back is true, else with its
+// effects. It returns nil if the thing is not known.
 type lookUp func(ctx context.Context, l link, back bool) (*thing, error)
 
-// lookUpHooks has a lookUp and a function that is called with the next links before each lookUp.
+// lookUpHooks has a lookUp, and a function that is called with the next links before the lookUp.
 type lookUpHooks struct {
 	before func(ctx context.Context, all []link, back bool) error
 	look   lookUp
@@ -57,8 +57,8 @@ func walkFrom(ctx context.Context, subject *thing, find lookUpHooks, mayRead fun
 	return w.graph, err
 }
 
-// walkSide walks in one direction, nearest things first: if there are too many, the far ones are left
-// out.
+// walkSide walks in one direction, nearest things first. If there are too many things, walkSide
+// leaves out the far things.
 func (w *walk) walkSide(ctx context.Context, subject *thing, back bool, most int) error {
 	todo := []*thing{subject}
 	for depth := 0; len(todo) > 0; depth++ {

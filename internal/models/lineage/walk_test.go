@@ -122,7 +122,7 @@ func TestWhatIsLostIsNamed(t *testing.T) {
 	}
 }
 
-// oneByOne returns looks that do nothing before a look.
+// oneByOne returns hooks that do nothing before a lookUp.
 func oneByOne(l lookUp) lookUpHooks {
 	return lookUpHooks{func(context.Context, []link, bool) error { return nil }, l}
 }

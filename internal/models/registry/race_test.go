@@ -15,8 +15,8 @@ import (
 // Most of these orders have no flush.
 const flushEvery = 4 * (2*stages + 1)
 
-// racer is one of two that judge versions of the same model, as in separate processes. It waits
-// before each write.
+// racer judges a version of a model at the same time as another racer, as in separate processes. A
+// racer waits before each write.
 type racer struct {
 	r       *Registrar
 	v       *broker.View

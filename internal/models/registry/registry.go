@@ -124,9 +124,9 @@ func newWork(v *broker.View) (*work, error) {
 // foldingFor is how long to wait until the ledger knows the end of a run that is on the log.
 const foldingFor = 5 * time.Second
 
-// isAccepted reports whether the log took an attempt's success as the run's. The success may have come
-// after a controller reported the attempt as lost. Then another attempt makes the version, and this
-// one's is dropped.
+// isAccepted reports whether the log took an attempt's success as the run's. The success may have
+// come after a controller reported the attempt as lost. In this case another attempt makes the
+// version, and the version of the lost attempt is dropped.
 //
 // A run that the ledger no longer names counts: ten newer ones have ended since, or its key was
 // forgotten. The model's fold keeps out versions that are too old.

@@ -97,7 +97,7 @@ func (r *Registrar) find(ctx context.Context, tree, path string) (found *api.Fil
 	return found, nil
 }
 
-// permanentIfGone makes an error hopeless if the tree is no longer in the store.
+// permanentIfGone makes an error permanent if the tree is no longer in the store.
 func permanentIfGone(tree string, err error) error {
 	if errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrCorrupt) {
 		return hopelessf("tree %s, which the run made, cannot be read from the store any more: %w; ask for the run again", tree, err)

@@ -303,8 +303,8 @@ func count(r *tidemill.Run, o tidemill.Outcome) (n int) {
 
 func rest(r *tidemill.Run, until time.Time) { r.State, r.Due = tidemill.RunResting, until }
 
-// backoffWait returns the wait after the nth failure. With n = 0, for the first loss, there is
-// none, because a loss is not the command's fault.
+// backoffWait returns the wait after the nth failure. The wait is zero for n = 0, the first loss,
+// because a loss is not the command's fault.
 func backoffWait(b tidemill.Backoff, n int) time.Duration {
 	if n < 1 {
 		return 0
