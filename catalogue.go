@@ -120,7 +120,7 @@ func find(typ string) int {
 	return slices.IndexFunc(catalogue, func(e Entry) bool { return e.Type == typ })
 }
 
-// clone also adds the attributes in causal to an entry of ours.
+// clone copies an entry. The copy of a Tidemill entry also has the attributes in causal.
 func (e Entry) clone() Entry {
 	var attrs []string
 	if e.Ours {
@@ -130,7 +130,7 @@ func (e Entry) clone() Entry {
 	return e
 }
 
-// causal lists the attributes that every event of ours has.
+// causal lists the attributes that every event of Tidemill has.
 var causal = []string{AttrCausationID, AttrCausationSource, AttrCorrelationID, AttrTraceParent}
 
 // catalogue must not be changed.

@@ -59,8 +59,8 @@ type Class struct {
 	F1        float64  `json:"f1"`
 }
 
-// Cell counts the examples of class Truth that were predicted to be of class Predicted.
-// Both are indexes into the classes.
+// Cell counts the examples of class Truth that were predicted to be of class Predicted. Truth and
+// Predicted are indexes into the classes.
 type Cell struct {
 	Truth     int `json:"truth"`
 	Predicted int `json:"predicted"`

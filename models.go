@@ -116,8 +116,8 @@ func ModelKey(model string) string { return model }
 // VersionName returns the name of a version, such as intent/bot-42@7.
 func VersionName(model string, number int) string { return model + "@" + strconv.Itoa(number) }
 
-// CutVersionName splits a version's name into the model and the part after the @. That part
-// is a number, champion, previous or newest; it is empty if the name has no @.
+// CutVersionName splits a version's name into the model and the part after the @. The part after
+// the @ is a number, champion, previous or newest; it is empty if the name has no @.
 func CutVersionName(name string) (model, which string, err error) {
 	model, which, found := strings.Cut(name, "@")
 	if err := CheckDataset(model); err != nil {

@@ -179,7 +179,8 @@ type Inside struct {
 	Volumes     []Volume `json:"volumes,omitempty"`
 }
 
-// Volume is mounted into the container of a run. One of Claim, Secret and Config is set.
+// Volume is mounted into the container of a run. Only one of the fields Claim, Secret and Config is
+// set.
 type Volume struct {
 	Claim    string `json:"claim,omitempty"` // name of a PersistentVolumeClaim
 	Secret   string `json:"secret,omitempty"`

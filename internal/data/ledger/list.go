@@ -202,8 +202,8 @@ type ModelQuery struct {
 	Limit       int                   // number of models; 0 means 100
 }
 
-// ModelPage is a part of the selected models, by name; with Stale, the stalest first. It has
-// fewer models than the limit if some have changed while the page was read.
+// ModelPage is a part of the selected models, by name; with Stale, the stalest first. It has fewer
+// models than the limit if some models changed while the page was read.
 type ModelPage struct {
 	Models []fold.Model
 	Next   string // empty on the last page

@@ -6,9 +6,8 @@ import (
 	"tidemill.dev/internal/data/ledger"
 )
 
-// Several ledgers fill an empty Redis at once. Each writes only from time to time, and often
-// finds that another ledger has applied the same facts. Then Redis is flushed, and they do
-// it again.
+// Several ledgers fill an empty Redis at once. Each writes only from time to time, and often finds
+// that another ledger has applied the same facts. Redis is flushed, and the ledgers fill it again.
 func TestSeveralRefillAndWriteRarely(t *testing.T) {
 	w := newWorld(t, 5)
 	w.history(&script{}, 700) // few enough runs, so that one commit is linked to all of them

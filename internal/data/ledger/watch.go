@@ -12,8 +12,7 @@ import (
 	"tidemill.dev/internal/data/ledger/fold"
 )
 
-// Live returns the runs that must be watched: those with an attempt under way, and those
-// that settle.
+// Live returns the runs that must be watched: runs with an attempt under way, and runs that settle.
 func (l *Ledger) Live(ctx context.Context) ([]tidemill.Run, error) {
 	var live *redis.MapStringStringCmd
 	err := l.readConsistent(ctx, func(pipe redis.Pipeliner) { live = pipe.HGetAll(ctx, l.key("live")) })
@@ -37,8 +36,8 @@ func (l *Ledger) Live(ctx context.Context) ([]tidemill.Run, error) {
 	return all, nil
 }
 
-// UnderWay returns the names of the attempts under way. It is much cheaper than
-// [Ledger.Live], which reads their whole runs.
+// UnderWay returns the names of the attempts under way. UnderWay is much cheaper than
+// [Ledger.Live], which reads whole runs.
 func (l *Ledger) UnderWay(ctx context.Context) (map[string]bool, error) {
 	var live *redis.MapStringStringCmd
 	err := l.readConsistent(ctx, func(pipe redis.Pipeliner) { live = pipe.HGetAll(ctx, l.key("live")) })

@@ -16,8 +16,8 @@ import (
 	"tidemill.dev/api"
 )
 
-// Get writes files below a folder. They are read-only if they are links to the cache or copies from
-// it. A repeated Get continues: it keeps existing files that are correct.
+// Get writes files below a folder. A file is read-only if it is a link to the cache or a copy from
+// the cache. A repeated Get continues: it keeps existing files that are correct.
 func (c *Client) Get(ctx context.Context, dir string, files []api.File, count Count) error {
 	g := &download{transfer: c.carrying(count), dir: dir, crew: newCrew(ctx, c.ways()), folders: map[string]bool{}}
 	if err := g.begin(); err != nil {

@@ -198,8 +198,8 @@ func (s *state) model(name string) *fold.Model {
 	return unpack(name, s.packed)
 }
 
-// read reads all models from the ledger once it has all facts. It repeats that if the ledger has
-// lost facts meanwhile.
+// read reads all models from the ledger once it has all facts. It reads all models again if the
+// ledger has lost facts meanwhile.
 func (t *Table) read(ctx context.Context) (map[string]state, []broker.Position, error) {
 	for {
 		if err := t.o.Ledger.CaughtUp(ctx); err != nil {

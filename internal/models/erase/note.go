@@ -149,8 +149,8 @@ func (f *Forgetter) lettersOf(ctx context.Context, key string) (places []broker.
 	return places, book, nil
 }
 
-// dropLetters resolves the key's dead letters without a delivery, also those with a requested
-// replay: of two receipts the first counts.
+// dropLetters resolves the key's dead letters without a delivery, also dead letters with a
+// requested replay: of two receipts the first counts.
 func (f *Forgetter) dropLetters(ctx context.Context, n *note) error {
 	places, book, err := f.lettersOf(ctx, n.Key)
 	if err != nil || len(places) == 0 {

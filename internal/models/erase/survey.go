@@ -34,9 +34,9 @@ func (f *Forgetter) surveyMade(ctx context.Context, n *note, b *belongings) erro
 	return f.surveyLetters(ctx, n)
 }
 
-// surveyRuns looks up the makings of all recipes that the ledger knows, also of those that have
-// left the config. It skips a recipe whose runs were ended: its present runs belong to the key's
-// next life.
+// surveyRuns looks up the makings of all recipes that the ledger knows, also of recipes that are no
+// longer in the config. It skips a recipe whose runs were ended: its present runs belong to the
+// key's next life.
 func (f *Forgetter) surveyRuns(ctx context.Context, n *note, b *belongings) error {
 	recipes := map[string]bool{}
 	for _, r := range b.recipes {

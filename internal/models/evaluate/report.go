@@ -60,7 +60,8 @@ func (d *draft) note(format string, args ...any) {
 	d.r.Notes = append(d.r.Notes, fmt.Sprintf(format, args...))
 }
 
-// addClaims adds the trainer's figures of its own version, and returns those of the champion.
+// addClaims adds the trainer's figures of its own version, and returns the trainer's figures of the
+// champion.
 func (d *draft) addClaims(all map[string]float64) (theirs map[string]float64) {
 	theirs = map[string]float64{}
 	for _, name := range slices.Sorted(maps.Keys(all)) {

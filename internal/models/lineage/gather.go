@@ -178,7 +178,8 @@ func (s *Sources) planOf(ctx context.Context, r *tidemill.Run) (plan *tidemill.P
 	return d.Plan, false, err
 }
 
-// askedFor reads events that asked for a run: the newest ones, newest first, and then the first.
+// askedFor reads events that asked for a run: the newest events, newest first, and then the first
+// event.
 func (s *Sources) askedFor(ctx context.Context, r *tidemill.Run) (all []*thing, err error) {
 	newest := max(0, len(r.Asked)-shownAsked)
 	for _, offset := range slices.Backward(append(r.Asked[:min(newest, 1):min(newest, 1)], r.Asked[newest:]...)) {

@@ -36,9 +36,9 @@ func (s *Sources) mayRead(t *thing) bool {
 	return s.MayRead(t.key)
 }
 
-// Of returns the causes and effects of a thing. The thing is named as run/ID, model/NAME[@VERSION],
-// commit/DATASET@COMMIT or event/ID. Errors wrap ErrRef, ErrUnknown, and the errors of the ledger
-// and the store for a name that fits several things.
+// Of returns the graph of a thing: its causes and effects. The thing is named as run/ID,
+// model/NAME[@VERSION], commit/DATASET@COMMIT or event/ID. Errors wrap ErrRef, ErrUnknown, and the
+// errors of the ledger and the store for a name that fits several things.
 func Of(ctx context.Context, s Sources, name string) (api.Graph, error) {
 	r, err := parseRef(name)
 	if err != nil {

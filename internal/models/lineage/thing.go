@@ -187,7 +187,7 @@ func shortDigest(text string) string {
 
 func notHex(r rune) bool { return (r < '0' || r > '9') && (r < 'a' || r > 'f') }
 
-// headline returns a few metrics as text, first those that show how good a model is.
+// headline returns a few metrics as text, first the metrics that show how good a model is.
 func headline(metrics map[string]float64) string {
 	const most = 3
 	rank := func(name string) int {

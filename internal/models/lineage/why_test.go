@@ -221,8 +221,8 @@ func TestWithoutAStoreCommitsAreNamed(t *testing.T) {
 	}
 }
 
-// An event from outside may name any commit, even by the beginning of several ids. Then it names
-// none, and the answers about other things do not fail.
+// An event from outside may name any commit, even by the beginning of several ids. Such an event
+// names no commit, and the answers about other things do not fail.
 func TestAnEventMayNameNoCommit(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

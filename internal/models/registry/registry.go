@@ -169,8 +169,8 @@ func hasSucceeded(run *tidemill.Run, attempt int) (is, known bool) {
 // looks, its proposer has died or cannot announce it.
 const lookEvery = time.Second
 
-// Watch announces changes that other processes have left unannounced, until the context ends. It
-// reads them from the ledger, so a missed change is found later.
+// Watch announces changes that other processes have left unannounced, until the context ends. The
+// watcher reads the changes from the ledger, so a missed change is found later.
 func (r *Registrar) Watch(ctx context.Context) error {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()

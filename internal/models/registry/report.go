@@ -166,8 +166,8 @@ func (r *Registrar) reportOf(ctx context.Context, model string, number int) (*ti
 	return &report, err
 }
 
-// chosenMetrics returns the metrics with which a version is registered: first those that its gate names,
-// then those that are nested least.
+// chosenMetrics returns the metrics with which a version is registered: first the metrics that its
+// gate names, then the metrics that are nested least.
 func chosenMetrics(all map[string]float64, clauses []string) map[string]float64 {
 	if len(all) <= tidemill.MaxMetrics {
 		return all
@@ -194,9 +194,9 @@ func chosenMetrics(all map[string]float64, clauses []string) map[string]float64 
 }
 
 // announce announces accepted proposals up to the last wanted one, because readers must see a
-// model's changes in their order. It skips those that other processes have announced meanwhile. If
-// another process announces one at the same time, it is on the log twice, with one id. ours is our
-// own proposal, if any, which need not be read.
+// model's changes in their order. It skips proposals that other processes have announced meanwhile.
+// If another process announces one at the same time, it is on the log twice, with one id. ours is
+// our own proposal, if any, which need not be read.
 func (r *Registrar) announce(ctx context.Context, m *fold.Model, ours publishedFact, wanted func(fold.Owed) bool) (*fold.Model, error) {
 	todo := slices.Clone(m.Owed)
 	for len(todo) > 0 && !wanted(todo[len(todo)-1]) {

@@ -223,10 +223,10 @@ func (m *Model) raiseFloor(at tidemill.Mark) {
 	m.Floors = append(m.Floors, at)
 }
 
-// trim drops the oldest versions if there are more than keep. It never drops the champion,
-// the former champion, and the newest version. It also keeps up to mostUnjudged versions
-// that are not judged yet: otherwise a version that arrives late could push out a better
-// one before its judgement.
+// trim drops the oldest versions if there are more than keep. It never drops the champion, the
+// former champion, and the newest version. trim also keeps up to mostUnjudged versions that are not
+// judged yet: otherwise a version that arrives late could push out a better one before its
+// judgement.
 func (m *Model) trim(keep int) (dropped []int) {
 	keep = min(max(keep, 2), maxKeep)
 	for i := 0; i < len(m.Versions)-1 && len(m.Versions) > keep; {

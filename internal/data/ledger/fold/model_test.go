@@ -326,7 +326,7 @@ func TestWhatIsNotJudgedIsKept(t *testing.T) {
 	}
 }
 
-// Several recipes of one key may have their runs on one partition of the log. Then the
+// Several recipes of one key may have their runs on one partition of the log. In this case the
 // partition has several marks of the key's end.
 func TestRetiredByTheEndsOfSeveralRecipes(t *testing.T) {
 	s := newStage(t)

@@ -32,7 +32,7 @@ func DOT(w io.Writer, g *api.Graph, when When) error {
 }
 
 // quoted returns lines as one string of DOT. Graphviz reads a backslash in a label as an escape;
-// only the ones between lines are meant as such.
+// only the line breaks between lines are meant as line breaks.
 func quoted(lines ...string) string {
 	safe := strings.NewReplacer(`\`, `\\`, `"`, `\"`)
 	for i := range lines {
