@@ -222,8 +222,8 @@ func (l *Ledger) followFacts(ctx context.Context, c *broker.Consumer) error {
 	}
 }
 
-// checkCaughtUp reports whether the ledger has caught up. Once it has, look only checks that Redis has
-// lost no facts.
+// checkCaughtUp reports whether the ledger has caught up. Once it has, look only checks that Redis
+// has lost no facts.
 func (l *Ledger) checkCaughtUp(ctx context.Context, c *broker.Consumer, ready bool) (bool, error) {
 	var err error
 	if ready {

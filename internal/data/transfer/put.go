@@ -96,8 +96,8 @@ type upload struct {
 	crew *workerPool
 }
 
-// askPages asks page by page which objects are missing, while the missing objects of earlier pages are
-// uploaded.
+// askPages asks page by page which objects are missing, while the missing objects of earlier pages
+// are uploaded.
 func (p *upload) askPages(all []*object) error {
 	for len(all) > 0 {
 		n, bytes := 0, int64(0)
@@ -158,8 +158,8 @@ func (p *upload) startUploads(missing []*object, direct map[string]string) {
 	}
 }
 
-// uploadAlone uploads an object to its signed URL if there is one, or to the gateway. The gateway also
-// takes an object whose signed URL has expired.
+// uploadAlone uploads an object to its signed URL if there is one, or to the gateway. The gateway
+// also takes an object whose signed URL has expired.
 func (p *upload) uploadAlone(ctx context.Context, o *object, direct string) error {
 	if direct != "" {
 		err := p.put(ctx, o, request{method: http.MethodPut, url: direct, foreign: true})
@@ -187,7 +187,8 @@ func (p *upload) countSent(o *object) {
 	p.moved.add(p.countStored(o), o.Size)
 }
 
-// countStored counts an object that is in the store. It returns the number of files that this completes.
+// countStored counts an object that is in the store. It returns the number of files that this
+// completes.
 func (p *upload) countStored(o *object) (files int) {
 	for _, f := range o.of {
 		if f.left.Add(-1) == 0 {

@@ -83,8 +83,8 @@ func (t *Table) seekToPlaces(at []broker.Position) error {
 	return nil
 }
 
-// checkPartitions reports an error if the facts have more partitions than before: the facts of a model are no
-// longer in one order. The ledger cannot handle that either.
+// checkPartitions reports an error if the facts have more partitions than before: the facts of a
+// model are no longer in one order. The ledger cannot handle that either.
 func (t *Table) checkPartitions(at []broker.Position) {
 	had, now := t.partitions.Load(), int32(0)
 	for _, p := range at {
@@ -99,7 +99,8 @@ func (t *Table) checkPartitions(at []broker.Position) {
 	t.o.Logger.Error("champions may be wrong from here on", "stream", tidemill.StreamFacts, "reason", err)
 }
 
-// handleNext handles a delivery that comes within a time, or else notes how far the log has been read.
+// handleNext handles a delivery that comes within a time, or else notes how far the log has been
+// read.
 func (t *Table) handleNext(ctx context.Context, limit time.Duration) error {
 	wait, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -121,8 +122,8 @@ func (t *Table) handleNext(ctx context.Context, limit time.Duration) error {
 	return err
 }
 
-// notePositions notes positions that were read without facts. All deliveries of Poll have been handled by
-// then.
+// notePositions notes positions that were read without facts. All deliveries of Poll have been
+// handled by then.
 func (t *Table) notePositions() error {
 	for _, p := range t.consumer.Positions() {
 		switch at := t.progress.visibleUpTo(p.Partition); {
@@ -244,8 +245,8 @@ func (t *Table) reopen(ctx context.Context) error {
 	return err
 }
 
-// logWasRecreated reports whether the log ends before the table's position, because the stream was deleted
-// and created again.
+// logWasRecreated reports whether the log ends before the table's position, because the stream was
+// deleted and created again.
 func (t *Table) logWasRecreated(ctx context.Context) (bool, error) {
 	ends, err := t.o.Broker.Ends(ctx, tidemill.StreamFacts)
 	if err != nil {

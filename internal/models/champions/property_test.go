@@ -28,7 +28,8 @@ func (b *turnPositions) note(name string, turn int64, at broker.Position) {
 	}
 }
 
-// seenChampion is a champion that a reader has read from a table, and the table's places at that time.
+// seenChampion is a champion that a reader has read from a table, and the table's places at that
+// time.
 type seenChampion struct {
 	name   string
 	now    Champion

@@ -145,8 +145,9 @@ func (f *Forgetter) steps(n *note) []step {
 	return all
 }
 
-// noteRemoved notes that everything is removed, before the receipt is published. After the receipt users
-// may begin the key again. If this process then crashes, the next one must not remove the new data.
+// noteRemoved notes that everything is removed, before the receipt is published. After the receipt
+// users may begin the key again. If this process then crashes, the next one must not remove the new
+// data.
 func (f *Forgetter) noteRemoved(ctx context.Context, _ *Order, n *note) error {
 	n.Taken = true
 	return f.save(ctx, n)
@@ -168,8 +169,8 @@ func (f *Forgetter) noteMade(ctx context.Context, _ *Order, n *note) error {
 	return f.save(ctx, n)
 }
 
-// publishPass publishes that no event of the key that is on the log by now is delivered any more. It saves
-// the ends of the streams first, so that after a crash it publishes the same ends.
+// publishPass publishes that no event of the key that is on the log by now is delivered any more.
+// It saves the ends of the streams first, so that after a crash it publishes the same ends.
 func (f *Forgetter) publishPass(ctx context.Context, o *Order, n *note) (err error) {
 	if n.Passed {
 		return nil
@@ -300,8 +301,8 @@ func (f *Forgetter) removeLogs(ctx context.Context, _ *Order, n *note) error {
 	return nil
 }
 
-// publishReceipt publishes the receipt. Then it keeps only the receipt's position in the note, so that
-// the note holds nothing of the key.
+// publishReceipt publishes the receipt. Then it keeps only the receipt's position in the note, so
+// that the note holds nothing of the key.
 func (f *Forgetter) publishReceipt(ctx context.Context, o *Order, n *note) error {
 	now := f.now()
 	n.Remains = remainingPlaces(f.o.Config(), &n.KeyForgotten, f.o.Grace, now)

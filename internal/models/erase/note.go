@@ -16,8 +16,8 @@ import (
 	"tidemill.dev/triggers/deadletters"
 )
 
-// note is the progress of a forgetting. It is kept in the store because removed data cannot be
-// listed afterwards. After a crash the next call reads here which logs to remove, and the
+// note is the progress of a forgetting. The note is kept in the store because removed data cannot
+// be listed afterwards. After a crash the next call reads here which logs to remove, and the
 // contents of the receipt. Each step saves what it is about to remove before it removes it.
 type note struct {
 	tidemill.KeyForgotten
@@ -28,7 +28,7 @@ type note struct {
 	Receipt *tidemill.Mark     `json:"receipt,omitempty"` // position of the receipt; the rest of the note is empty then
 }
 
-// newNote returns a note without null lists, so that a reader of the receipt finds empty ones.
+// newNote returns a note without null lists, so that a reader of the receipt finds empty lists.
 func newNote(r tidemill.KeyForgotten) *note {
 	r.Runs, r.Models, r.Datasets, r.Remains = []tidemill.GoneRuns{}, []tidemill.GoneModel{}, []tidemill.GoneDataset{}, []tidemill.Remains{}
 	return &note{KeyForgotten: r}
@@ -61,7 +61,7 @@ func (f *Forgetter) readNote(ctx context.Context, id string) (*note, error) {
 }
 
 // errSlow reports that another forgetter has removed everything meanwhile. To continue would remove
-// the key's next life.
+// data of the key's next life.
 var errSlow = errors.New("another has forgotten it meanwhile")
 
 // stillOurs returns errSlow if another forgetter has removed everything.
@@ -111,8 +111,8 @@ func (n *note) addRun(recipe, id string) {
 	}
 }
 
-// addModel notes a model with the largest number of versions seen, because after a crash some may
-// be gone.
+// addModel notes a model with the largest number of versions seen, because after a crash some
+// versions may have been removed.
 func (n *note) addModel(m tidemill.GoneModel) {
 	i, found := slices.BinarySearchFunc(n.Models, m.Model, func(is tidemill.GoneModel, name string) int { return cmp.Compare(is.Model, name) })
 	if !found {

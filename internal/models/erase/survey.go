@@ -79,7 +79,7 @@ func (n *note) addMaking(recipe string, m *fold.Making) {
 	}
 }
 
-// surveyModels notes the models that the ledger has under the key, and those that a run of the key
+// surveyModels notes the models that the ledger has under the key, and models that a run of the key
 // may be about to register.
 func (f *Forgetter) surveyModels(ctx context.Context, n *note, b *belongings) error {
 	for q := (ledger.ModelQuery{Key: n.Key}); ; {
@@ -114,7 +114,7 @@ func (f *Forgetter) surveyModels(ctx context.Context, n *note, b *belongings) er
 }
 
 // isOwned reports whether a model belongs to the key alone. A model that several keys make records
-// only the last of them.
+// only the last key.
 func (f *Forgetter) isOwned(ctx context.Context, m *fold.Model, key string) (bool, error) {
 	if !m.Retired.IsZero() {
 		return false, nil
@@ -242,8 +242,8 @@ func hasNoKey(c *config.Config, recipe string) bool {
 	return known && r.Key == config.KeyNone
 }
 
-// remainingPlaces lists where data of a forgotten key can still be found: on streams until their retention
-// ends, because a log cannot be rewritten, and in the store until a collection.
+// remainingPlaces lists where data of a forgotten key can still be found: on streams until their
+// retention ends, because a log cannot be rewritten, and in the store until a collection.
 func remainingPlaces(c *config.Config, n *tidemill.KeyForgotten, grace time.Duration, now time.Time) (all []tidemill.Remains) {
 	for _, s := range c.Streams {
 		all = append(all, onStream(s.Name, s.Retention, now))

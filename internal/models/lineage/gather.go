@@ -14,9 +14,9 @@ import (
 	"tidemill.dev/internal/data/ledger/fold"
 )
 
-// recordSet holds records that were read from the ledger at once, before links lead to them. One by
-// one, a hundred runs with their links and versions would need hundreds of requests. A record that
-// is not here is read when it is needed.
+// recordSet holds records that were read from the ledger at once, before links lead to them. If
+// records were read one by one, a hundred runs with their links and versions would need hundreds of
+// requests. A record that is not here is read when it is needed.
 type recordSet struct {
 	runs     map[string]*tidemill.Run // nil if it is not known
 	links    map[string][]string

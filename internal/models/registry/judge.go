@@ -118,8 +118,8 @@ func (r *Registrar) judge(ctx context.Context, w *work, m *fold.Model) (publishe
 	return publishedFact{}, nil, fmt.Errorf("propose version %d: %w", m.Last, errTurns)
 }
 
-// judgedFact returns a version's verdict against the champion that was read. The log accepts it
-// only while that is the champion.
+// judgedFact returns a version's verdict against the champion that was read. The log accepts the
+// verdict only while that version is the champion.
 func (r *Registrar) judgedFact(ctx context.Context, w *work, m *fold.Model, h *fold.Held) (*fact, error) {
 	g, err := gate.Compile(w.Judge.Gate)
 	if err != nil {
@@ -156,8 +156,8 @@ func (r *Registrar) facts(ctx context.Context, w *work, m *fold.Model, h *fold.H
 	return f, err
 }
 
-// versionReport returns the report of the version at work. Another process may have registered it; then
-// its report is read.
+// versionReport returns the report of the version at work. If another process has registered the
+// version, the report is read from the store.
 func (r *Registrar) versionReport(ctx context.Context, w *work, number int) (_ *tidemill.Report, err error) {
 	if w.report == nil {
 		w.report, err = r.reportOf(ctx, w.Model, number)
@@ -174,7 +174,8 @@ func commandTook(stages []tidemill.Stage) float64 {
 	return 0
 }
 
-// holdReason returns why a version that has passed waits for a person; empty if it need not.
+// holdReason returns why a version that has passed waits for a person; empty if the version need
+// not wait.
 func holdReason(promote tidemill.Promote, recipe string, asked *commands.State) string {
 	if p, frozen := asked.PromotionsFrozen(recipe); frozen {
 		by := p.By
@@ -201,9 +202,9 @@ func (r *Registrar) record(ctx context.Context, model string, number int) (*ledg
 	return &all[0], nil
 }
 
-// requestAgain asks for another run if the version was refused because it was measured against a champion
-// that has been replaced: the newest data must not be lost to a race. A newer version has newer
-// data.
+// requestAgain asks for another run if the version was refused because it was measured against a
+// champion that has been replaced: the newest data must not be lost to a race. A newer version has
+// newer data.
 func (r *Registrar) requestAgain(ctx context.Context, w *work, m *fold.Model, number int) error {
 	h := m.Find(number)
 	if r.o.Again == nil || h == nil || h.State != tidemill.VersionRefused || hasNewer(m, h) {
@@ -276,8 +277,8 @@ func lostRace(j *tidemill.Judgement, on tidemill.GateOn) bool {
 // namesChampion matches clauses that compare with a champion.
 var namesChampion = regexp.MustCompile(`\bchampion\b`)
 
-// Retire ends a model whose key was forgotten. Versions of runs that began before the marks are too
-// late then, whichever process brings them. A second call changes nothing.
+// Retire ends a model whose key was forgotten. After that, versions of runs that began before the
+// marks are refused, whichever process registers them. A second call changes nothing.
 func (r *Registrar) Retire(ctx context.Context, model, key, by, reason string, cause tidemill.Cause, asked time.Time, marks []tidemill.Mark) error {
 	m, err := r.o.Ledger.Model(ctx, model)
 	if err != nil {

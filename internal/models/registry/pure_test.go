@@ -54,7 +54,8 @@ func TestNewerRuns(t *testing.T) {
 	}
 }
 
-// Of too many metrics, those that the gate names are kept, and then those that are nested least.
+// Of too many metrics, the metrics that the gate names are kept, and then the metrics that are
+// nested least.
 func TestChosenMetrics(t *testing.T) {
 	t.Parallel()
 	all := map[string]float64{"accuracy": 1, "by.class.f1": 2}

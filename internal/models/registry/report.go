@@ -195,8 +195,8 @@ func chosenMetrics(all map[string]float64, clauses []string) map[string]float64 
 
 // announce announces accepted proposals up to the last wanted one, because readers must see a
 // model's changes in their order. It skips proposals that other processes have announced meanwhile.
-// If another process announces one at the same time, it is on the log twice, with one id. ours is
-// our own proposal, if any, which need not be read.
+// If another process announces the same proposal at the same time, the announcement is on the log
+// twice, with one id. ours is the caller's proposal, if any, which need not be read.
 func (r *Registrar) announce(ctx context.Context, m *fold.Model, ours publishedFact, wanted func(fold.Owed) bool) (*fold.Model, error) {
 	todo := slices.Clone(m.Owed)
 	for len(todo) > 0 && !wanted(todo[len(todo)-1]) {
@@ -332,7 +332,7 @@ func (f *fact) view(at time.Time) (broker.View, error) {
 	return v, nil
 }
 
-// publishedFact is a fact of ours on the log, and its position.
+// publishedFact is a fact that this registrar has published, and its position.
 type publishedFact struct {
 	view broker.View
 	at   tidemill.Mark

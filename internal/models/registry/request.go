@@ -35,8 +35,8 @@ type Answer struct {
 // Wish proposes a person's request, and announces it once the log has accepted it. Errors wrap
 // ErrUnknown, ErrRefused (with the fold's reason) and ErrMoved.
 //
-// An accepted request counts even if it cannot be announced yet: that is logged, and Watch
-// announces it.
+// An accepted request counts even if it cannot be announced yet. In this case the error is logged,
+// and Watch announces the request.
 func (r *Registrar) Wish(ctx context.Context, w Wish) (Answer, error) {
 	if w.ID == "" {
 		w.ID = rand.Text()
@@ -73,8 +73,8 @@ func (r *Registrar) wish(ctx context.Context, w Wish) (Answer, error) {
 	return Answer{}, errTurns
 }
 
-// proposalFor returns the proposal, and the answer if the log accepts it. The proposal is nil if nothing
-// has to be put on the log, because of a dry run or because it is done already.
+// proposalFor returns the proposal, and the answer if the log accepts it. The proposal is nil if
+// nothing has to be put on the log, because of a dry run or because it is done already.
 func (r *Registrar) proposalFor(ctx context.Context, m *fold.Model, w Wish) (*fact, Answer, error) {
 	id := tidemill.ID("wished", w.Model, w.ID)
 	if i := slices.IndexFunc(m.Changes, func(c fold.Change) bool { return c.Proposal == id }); i >= 0 {
@@ -191,8 +191,8 @@ func (r *Registrar) foldAhead(m *fold.Model, f *fact) (*fold.Model, fold.ModelVe
 }
 
 // wasAccepted reports whether the log has accepted a request. If neither a change nor an owed
-// announcement names it, other processes have announced it already, or the turn was another. Then
-// the state decides.
+// announcement names it, other processes have announced it already, or the log accepted another
+// change. In both cases the state of the model decides.
 func wasAccepted(m *fold.Model, id string, w Wish, version int) bool {
 	switch {
 	case slices.ContainsFunc(m.Changes, func(c fold.Change) bool { return c.Proposal == id }),

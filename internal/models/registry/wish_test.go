@@ -8,8 +8,8 @@ import (
 	"tidemill.dev"
 )
 
-// threeVersions makes a model of three versions: the first was the champion, the second is, and the third
-// was refused.
+// threeVersions makes a model of three versions: the first was the champion, the second is, and the
+// third was refused.
 func threeVersions(t *testing.T) (*world, *Registrar) {
 	t.Helper()
 	w := newWorld(t)
@@ -148,8 +148,8 @@ func TestWishesRace(t *testing.T) {
 	}
 }
 
-// A version that passes waits for a person if promotions are frozen or manual. Then a person
-// promotes it.
+// A version that passes waits for a person if promotions are frozen or manual. The test then
+// promotes the version as a person.
 func TestWhatIsHeld(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -34,8 +34,8 @@ type layout struct {
 	ways   []route
 }
 
-// assignLayers assigns nodes to layers. It leaves out an edge that names no node, or that closes a cycle,
-// which causes cannot have.
+// assignLayers assigns nodes to layers. It leaves out an edge that names no node, or that closes a
+// cycle, which causes cannot have.
 func assignLayers(g *api.Graph, size func(int) (width, height float64)) *layout {
 	index := map[string]int{}
 	for i := range g.Nodes {
@@ -117,8 +117,8 @@ func reaches(next [][]int, from, to int) bool {
 	return false
 }
 
-// layerDepths returns the layers: the longest path to each node. A node without causes is right before
-// the first of its effects.
+// layerDepths returns the layers: the longest path to each node. A node without causes is right
+// before the first of its effects.
 func layerDepths(n int, edges []indexed) []int {
 	depth := make([]int, n)
 	for moved := true; moved; {

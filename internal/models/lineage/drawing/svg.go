@@ -100,9 +100,9 @@ func (p *picture) head(g *api.Graph, width, height float64) {
 	p.printf(`<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto"><path d="M0 0 L8 4 L0 8 z"/></marker></defs>` + "\n")
 }
 
-// drawRoute draws an edge: straight through each layer, so that it crosses no box, and a curve between
-// two layers. Its text is in the middle of the last curve, because edges that meet at a box are
-// apart there.
+// drawRoute draws an edge: straight through each layer, so that it crosses no box, and a curve
+// between two layers. Its text is in the middle of the last curve, because edges that meet at a box
+// are apart there.
 func (p *picture) drawRoute(w *route) {
 	first, last := w.spots[0], w.spots[len(w.spots)-1]
 	p.printf(`<path marker-end="url(#tip)" d="M%.1f %.1f H%.1f`, first.x+first.width/2, first.y, first.to)
