@@ -36,7 +36,7 @@ var wings = []wing{
 	{"config", "cel.dev/cel-go go.yaml.in/yaml/v3"},
 	{"broker", "github.com/cloudevents/sdk-go/v2 github.com/segmentio/kafka-go github.com/twmb/franz-go github.com/redis/go-redis/v9 github.com/alicebob/miniredis/v2 " +
 		"github.com/klauspost/compress github.com/pierrec/lz4/v4 github.com/prometheus/client_golang"},
-	{"internal/data", "github.com/redis/go-redis/v9 github.com/prometheus/client_golang gocloud.dev"},
+	{"internal/data", "github.com/redis/go-redis/v9 github.com/prometheus/client_golang github.com/minio/minio-go/v7"},
 	{"internal/ops", "github.com/redis/go-redis/v9 github.com/prometheus go.opentelemetry.io/otel google.golang.org/grpc/credentials"},
 	{"triggers", "github.com/redis/go-redis/v9 github.com/prometheus/client_golang go.opentelemetry.io/otel"},
 	{"internal/runs", "github.com/redis/go-redis/v9 github.com/prometheus/client_golang k8s.io knative.dev golang.org/x/sys"},
@@ -69,7 +69,7 @@ const internalDoors = 8
 // Tests may import these besides the modules of their wing.
 const testModules = "github.com/cloudevents/sdk-go github.com/segmentio/kafka-go github.com/redis/go-redis/v9 github.com/alicebob/miniredis/v2 github.com/twmb/franz-go " +
 	"github.com/getkin/kin-openapi go.yaml.in/yaml/v3 github.com/prometheus k8s.io/api k8s.io/apimachinery knative.dev/serving sigs.k8s.io/yaml " +
-	"go.opentelemetry.io google.golang.org/grpc google.golang.org/protobuf gocloud.dev golang.org/x"
+	"go.opentelemetry.io google.golang.org/grpc google.golang.org/protobuf github.com/minio/minio-go/v7 golang.org/x"
 
 type listed struct {
 	ImportPath                         string

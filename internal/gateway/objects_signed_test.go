@@ -16,8 +16,12 @@ func TestSignedObjects(t *testing.T) {
 		t.Setenv(name, value)
 	}
 	bucket := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodHead {
+		switch r.Method {
+		case http.MethodHead:
 			w.WriteHeader(http.StatusNotFound)
+			return
+		case http.MethodPut: // the store checks that the server overwrites nothing
+			w.WriteHeader(http.StatusPreconditionFailed)
 			return
 		}
 		fmt.Fprint(w, `<?xml version="1.0"?><ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>`)

@@ -158,7 +158,7 @@ func (s *S3) start(ctx context.Context) error {
 	})
 }
 
-// Bucket makes an empty bucket and returns its URL for gocloud.dev/blob.
+// Bucket makes an empty bucket and returns its URL for a store.
 func (s *S3) Bucket(name string) (string, error) {
 	if err := os.Mkdir(s.Folder(name), 0o700); err != nil {
 		return "", fmt.Errorf("make bucket %s: %w", name, err)

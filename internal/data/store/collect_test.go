@@ -20,9 +20,12 @@ func two(t *testing.T) (writer, collector *world) {
 	writer.committed("d", map[string]string{"base": "base"})
 	writer.put("doomed")
 	old := time.Now().Add(-25 * time.Hour)
-	writer.must(os.Chtimes(writer.bucket.path(objectKey(digestOf("doomed"))), old, old))
+	writer.must(os.Chtimes(writer.path(objectKey(digestOf("doomed"))), old, old))
 	return writer, collector
 }
+
+// path returns the file of a key of a store in a folder.
+func (w *world) path(key string) string { return w.bucket.backend.(folder).path(key) }
 
 // once returns a function that calls fn the first time that a key with the prefix is written.
 func once(prefix string, fn func()) func(string) {
@@ -130,12 +133,15 @@ func TestAListOfACollectionThatDied(t *testing.T) {
 
 // An object that exists and is old is made young; it need not be put again.
 func TestMissingMakesYoung(t *testing.T) {
-	for _, at := range []string{t.TempDir(), "mem://"} {
+	server := newS3(t)
+	for _, at := range []string{t.TempDir(), server.url} {
+		server.ahead(0)
 		w := &world{T: t, Store: openStore(t, at)}
 		p := w.put("old")
 		before, err := w.bucket.stat(w.ctx(), objectKey(p.Digest))
 		w.must(err)
 		later(w.Store, 13*time.Hour)
+		server.ahead(13 * time.Hour)
 		missing, err := w.Missing(w.ctx(), []api.Part{p})
 		w.must(err)
 		w.same("missing", len(missing), 0)

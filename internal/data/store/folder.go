@@ -1,10 +1,12 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -13,83 +15,166 @@ import (
 	"time"
 )
 
-// These functions replace operations of gocloud.dev's driver for folders. Its IfNotExist locks a
-// mutex of one writer, so two writers can both succeed. Its listing starts again for every page,
-// and skips unreadable files, which a collection would take for absent ones.
+// folder is a backend in a folder of this machine, or of a network file system.
+type folder string
 
-func (b *bucket) path(key string) string { return filepath.Join(b.dir, filepath.FromSlash(key)) }
+const (
+	folderMode = 0o700
+	fileMode   = 0o600
+)
 
-func pingFolder(dir string) error {
-	i, err := os.Stat(dir)
+// openFolder creates the folder if it does not exist.
+func openFolder(dir string) (folder, error) {
+	if i, err := os.Stat(dir); err == nil && !i.IsDir() {
+		return "", fmt.Errorf("%s is not a folder", dir)
+	}
+	if err := os.MkdirAll(dir, folderMode); err != nil {
+		return "", fmt.Errorf("create the folder: %w", err)
+	}
+	return folder(dir), nil
+}
+
+func (f folder) path(key string) string { return filepath.Join(string(f), filepath.FromSlash(key)) }
+
+func (f folder) close() {}
+
+func (f folder) ping(context.Context) error {
+	i, err := os.Stat(string(f))
 	if err == nil && !i.IsDir() {
 		err = errors.New("it is not a folder")
 	}
 	return err
 }
 
-// link creates a file by hard-linking a complete temporary file to its name. The file system lets
-// only one caller succeed, among goroutines and processes alike.
-func (b *bucket) link(key string, data []byte) (err error) {
-	at := b.path(key)
-	if err := os.MkdirAll(filepath.Dir(at), 0o700); err != nil {
-		return err
+// write writes a temporary file next to the key's file and renames it.
+func (f folder) write(ctx context.Context, key string, size int64, r io.Reader) error {
+	at := f.path(key)
+	temp, err := writeTemp(at, size, r)
+	if err == nil {
+		err = ctx.Err() // the caller may have left, and must not see the key change then
 	}
+	if err == nil {
+		err = os.Rename(temp, at)
+	}
+	if err != nil {
+		return errors.Join(err, discard(temp))
+	}
+	return nil
+}
+
+// writeTemp writes a temporary file next to another file, and returns the name of the temporary
+// file as soon as it exists.
+func writeTemp(at string, size int64, r io.Reader) (string, error) {
 	temp := at + "." + rand.Text() + tempEnd
-	b.wrote(key)
-	if err := os.WriteFile(temp, data, 0o600); err != nil {
-		return errors.Join(err, gone(os.Remove(temp)))
+	t, err := createIn(temp)
+	if err != nil {
+		return "", err
 	}
-	b.wrote(key)
+	// A file's own ReadFrom would copy in small pieces.
+	_, err = io.CopyBuffer(struct{ io.Writer }{t}, r, make([]byte, min(size+1, copyBuffer)))
+	return temp, errors.Join(err, t.Close())
+}
+
+// createIn creates a file and its folder. A folder that another process removes because it is empty
+// is created again.
+func createIn(at string) (t *os.File, err error) {
+	for range 3 {
+		t, err = os.OpenFile(at, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fileMode)
+		if !errors.Is(err, fs.ErrNotExist) {
+			return t, err
+		}
+		if err := os.MkdirAll(filepath.Dir(at), folderMode); err != nil {
+			return nil, err
+		}
+	}
+	return t, err
+}
+
+func discard(temp string) error {
+	if temp == "" {
+		return nil
+	}
+	return gone(os.Remove(temp))
+}
+
+// create hard-links a complete temporary file to the key's name. The file system lets only one
+// caller succeed, among goroutines and processes alike.
+func (f folder) create(_ context.Context, key string, data []byte, step func()) error {
+	at := f.path(key)
+	temp, err := writeTemp(at, int64(len(data)), bytes.NewReader(data))
+	if err != nil {
+		return errors.Join(err, discard(temp))
+	}
+	step()
 	err = os.Link(temp, at)
-	b.wrote(key)
+	step()
 	if errors.Is(err, fs.ErrExist) {
 		err = errTaken
 	} else if err != nil {
 		err = fmt.Errorf("%w; the store's folder has to be on a file system with hard links", err)
 	}
-	return errors.Join(err, gone(os.Remove(temp)))
+	return errors.Join(err, discard(temp))
 }
 
-// overwrite writes into an existing file. A new file for each version would be slow: for minutes
-// after files are removed, ext4 skips their inodes one by one whenever a file is created.
-func (b *bucket) overwrite(key string, data []byte) (done bool, err error) {
-	f, err := os.OpenFile(b.path(key), os.O_WRONLY, 0)
+// over writes into an existing file. A new file for each version would be slow: for minutes after
+// files are removed, ext4 skips their inodes one by one whenever a file is created.
+func (f folder) over(ctx context.Context, key string, data []byte) error {
+	t, err := os.OpenFile(f.path(key), os.O_WRONLY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
+		return f.write(ctx, key, int64(len(data)), bytes.NewReader(data))
 	}
 	if err != nil {
-		return false, err
+		return err
 	}
-	b.wrote(key)
-	_, err = f.Write(data)
-	b.wrote(key)
-	return true, errors.Join(err, f.Close())
+	_, err = t.Write(data)
+	return errors.Join(err, t.Close())
 }
 
-func (b *bucket) statFile(key string) (item, error) {
-	i, err := os.Stat(b.path(key))
-	if errors.Is(err, fs.ErrNotExist) || err == nil && i.IsDir() {
-		return item{}, ErrNotFound
+func (f folder) open(_ context.Context, key string) (io.ReadCloser, int64, error) {
+	t, err := os.Open(f.path(key))
+	if err != nil {
+		return nil, 0, found(err)
+	}
+	i, err := t.Stat()
+	if err == nil && i.IsDir() {
+		err = ErrNotFound
 	}
 	if err != nil {
-		return item{}, err
+		return nil, 0, errors.Join(err, t.Close())
+	}
+	return t, i.Size(), nil
+}
+
+func (f folder) stat(_ context.Context, key string) (item, error) {
+	i, err := os.Stat(f.path(key))
+	if err == nil && i.IsDir() {
+		err = ErrNotFound
+	}
+	if err != nil {
+		return item{}, found(err)
 	}
 	return item{key: key, size: i.Size(), time: i.ModTime()}, nil
 }
 
-// touch sets a file's time to now.
-func (b *bucket) touch(key string, now time.Time) error {
-	err := os.Chtimes(b.path(key), now, now)
+func (f folder) touch(_ context.Context, key string, now time.Time) error {
+	return found(os.Chtimes(f.path(key), now, now))
+}
+
+func (f folder) remove(_ context.Context, key string) error { return found(os.Remove(f.path(key))) }
+
+func (f folder) sign(context.Context, string, time.Duration) (string, error) { return "", nil }
+
+// found maps the error that a file does not exist to ErrNotFound.
+func found(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return ErrNotFound
 	}
 	return err
 }
 
-// walk lists files. It skips files that vanish while it lists; a file that cannot be read is an
-// error.
-func (b *bucket) walk(ctx context.Context, prefix string, fn func(item) error) error {
-	root := b.path(path.Dir(prefix + "x"))
+// listAll skips files that vanish while it lists; a file that cannot be read is an error.
+func (f folder) listAll(ctx context.Context, prefix string, fn func(item) error) error {
+	root := f.path(path.Dir(prefix + "x"))
 	err := filepath.WalkDir(root, func(at string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return gone(err)
@@ -97,7 +182,7 @@ func (b *bucket) walk(ctx context.Context, prefix string, fn func(item) error) e
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		relative, err := filepath.Rel(b.dir, at)
+		relative, err := filepath.Rel(string(f), at)
 		if err != nil {
 			return err
 		}
@@ -123,12 +208,8 @@ func visit(key, prefix string, d fs.DirEntry, fn func(item) error) error {
 	return fn(item{key: key, size: i.Size(), time: i.ModTime()})
 }
 
-// prune removes a folder and the folders in it if no file is left there.
-func (b *bucket) prune(prefix string) error {
-	if b.dir == "" {
-		return nil // other buckets have no folders
-	}
-	root := b.path(strings.TrimSuffix(prefix, "/"))
+func (f folder) prune(prefix string) error {
+	root := f.path(strings.TrimSuffix(prefix, "/"))
 	entries, err := os.ReadDir(root)
 	if err != nil {
 		return gone(err)
@@ -137,7 +218,7 @@ func (b *bucket) prune(prefix string) error {
 		if !e.IsDir() {
 			return nil
 		}
-		if err := b.prune(prefix + e.Name() + "/"); err != nil {
+		if err := f.prune(prefix + e.Name() + "/"); err != nil {
 			return err
 		}
 	}
@@ -150,12 +231,8 @@ func (b *bucket) prune(prefix string) error {
 	return nil
 }
 
-// pruneOne removes a folder if it is empty.
-func (b *bucket) pruneOne(prefix string) error {
-	if b.dir == "" {
-		return nil
-	}
-	root := b.path(strings.TrimSuffix(prefix, "/"))
+func (f folder) pruneOne(prefix string) error {
+	root := f.path(strings.TrimSuffix(prefix, "/"))
 	if entries, err := os.ReadDir(root); err != nil || len(entries) > 0 {
 		return gone(err)
 	}

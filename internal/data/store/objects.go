@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"strconv"
 	"strings"
@@ -58,23 +59,39 @@ func (s *Store) putSmall(ctx context.Context, digest string, size int64, r io.Re
 }
 
 func (s *Store) putLarge(ctx context.Context, digest string, size int64, r io.Reader) error {
-	return s.bucket.write(ctx, objectKey(digest), nil, func(w io.Writer) error {
-		h := sha256.New()
-		n, err := io.CopyBuffer(io.MultiWriter(w, h), io.LimitReader(r, size), make([]byte, copyBuffer))
-		if err == nil && n < size {
-			err = io.ErrUnexpectedEOF
-		}
-		if err != nil {
-			return shorter(err, n, size)
-		}
-		if err := ends(r, size); err != nil {
-			return err
-		}
-		if sum := h.Sum(nil); hex.EncodeToString(sum) != digest {
-			return invalid("the bytes have the digest %x", sum)
-		}
-		return nil
-	})
+	return s.bucket.write(ctx, objectKey(digest), size, &upload{r: r, digest: digest, left: size, size: size, hash: sha256.New()})
+}
+
+// upload reads the bytes of an object, and fails at their end if they do not have the size or the
+// digest that they should have.
+type upload struct {
+	r          io.Reader
+	digest     string
+	left, size int64
+	hash       hash.Hash
+}
+
+func (u *upload) Read(p []byte) (int, error) {
+	if u.left == 0 {
+		return 0, u.verdict()
+	}
+	n, err := u.r.Read(p[:min(int64(len(p)), u.left)])
+	u.hash.Write(p[:n])
+	u.left -= int64(n)
+	if err == nil || u.left == 0 { // the next read returns the verdict
+		return n, nil
+	}
+	return n, shorter(err, u.size-u.left, u.size)
+}
+
+func (u *upload) verdict() error {
+	if err := ends(u.r, u.size); err != nil {
+		return err
+	}
+	if sum := u.hash.Sum(nil); hex.EncodeToString(sum) != u.digest {
+		return invalid("the bytes have the digest %x", sum)
+	}
+	return io.EOF
 }
 
 // shorter describes a read error; it is ErrInvalid if the bytes ended early.
@@ -103,11 +120,11 @@ func (s *Store) Object(ctx context.Context, digest string) (r io.ReadCloser, siz
 	if err := checkDigest(digest); err != nil {
 		return nil, 0, err
 	}
-	b, err := s.bucket.open(ctx, objectKey(digest))
+	b, size, err := s.bucket.open(ctx, objectKey(digest))
 	if err != nil {
 		return nil, 0, fmt.Errorf("object %s: %w", digest, err)
 	}
-	return verify(b, digest, b.Size()), b.Size(), nil
+	return verify(b, digest, size), size, nil
 }
 
 // Missing returns the objects that must be put because they do not exist. An existing object gets a
@@ -158,8 +175,8 @@ func (s *Store) fresh(ctx context.Context, p api.Part) (bool, error) {
 // rejuvenate resets the age of an object. Outside a folder it writes the object again, because no
 // other way works on all buckets.
 func (s *Store) rejuvenate(ctx context.Context, p api.Part) error {
-	if s.bucket.dir != "" {
-		return s.bucket.touch(objectKey(p.Digest), s.now())
+	if err := s.bucket.touch(ctx, objectKey(p.Digest), s.now()); !errors.Is(err, errors.ErrUnsupported) {
+		return err
 	}
 	r, size, err := s.Object(ctx, p.Digest)
 	if err != nil {

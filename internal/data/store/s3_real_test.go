@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"strings"
 	"testing"
 
 	"tidemill.dev/broker/brokertest/realservers"
@@ -45,16 +47,39 @@ func TestRealS3Signs(t *testing.T) {
 	w.same("a put", unsigned, "")
 }
 
-// Opening a store reports that its bucket does not exist.
-func TestRealS3WithoutABucket(t *testing.T) {
-	at, err := startS3(t).Bucket("there")
+// Opening a store reports a bucket that does not exist and credentials that the server refuses, and
+// a store reports a server that is gone.
+func TestRealS3Refuses(t *testing.T) {
+	s := startS3(t)
+	at, err := s.Bucket("there")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(t.Context(), Options{URL: "s3://not-" + at[len("s3://"):]}); err == nil {
-		t.Error("a bucket that is not there was opened")
-	} else {
-		t.Log(err)
+	opened := openStore(t, at)
+	fails := func(what, url, want string) {
+		t.Helper()
+		_, err := Open(t.Context(), Options{URL: url})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", what, err, want)
+		}
+	}
+	fails("no bucket", "s3://not-"+at[len("s3://"):], "there is no such bucket: create it")
+	fails("another region", strings.Replace(at, "us-east-1", "eu-central-1", 1), "region")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "other")
+	fails("a wrong secret", at, "check the credentials (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY)")
+	t.Setenv("AWS_ACCESS_KEY_ID", "other")
+	fails("a wrong key", at, "access key")
+	if err := os.RemoveAll(s.Folder("there")); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := opened.Object(t.Context(), digestOf("x")); err == nil || !strings.Contains(err.Error(), "there is no such bucket") {
+		t.Errorf("a bucket that is gone: %v", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := opened.Ping(t.Context()); err == nil || !strings.Contains(err.Error(), "connection refused") {
+		t.Errorf("a server that is gone: %v", err)
 	}
 }
 
@@ -66,10 +91,6 @@ func startS3(t *testing.T) *realservers.S3 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { _ = s.Close() })
 	return s
 }

@@ -27,7 +27,7 @@ const DefaultGrace = 24 * time.Hour
 
 // Options configure a store.
 type Options struct {
-	URL    string // URL such as file:///var/lib/tidemill/store or s3://bucket?region=eu-1; a plain path names a folder
+	URL    string // file:///var/lib/tidemill/store or s3://bucket?region=eu-1; a plain path names a folder
 	Logger *slog.Logger
 	// Grace is the time for which an unreferenced object is kept; 0 means DefaultGrace. All
 	// processes that use a store must have the same value.
@@ -58,21 +58,33 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	b, err := openBucket(ctx, o.URL)
+	b, err := openBucket(o.URL)
 	if err != nil {
 		return nil, fmt.Errorf("open the store: %w", err)
 	}
 	b.watch = o.Watch
 	s := &Store{bucket: b, nodes: newNodeCache(cachedBytes), grace: o.Grace, log: o.Logger, now: time.Now}
 	s.small.New = func() any { b := make([]byte, smallObject); return &b }
-	if err := s.Ping(ctx); err != nil {
-		return nil, errors.Join(err, b.close())
+	err = s.Ping(ctx)
+	if c, ok := b.backend.(interface {
+		check(ctx context.Context) error
+	}); ok && err == nil {
+		if err = c.check(ctx); err != nil {
+			err = fmt.Errorf("check the store %s: %w", b.name, err)
+		}
+	}
+	if err != nil {
+		b.close()
+		return nil, err
 	}
 	return s, nil
 }
 
 // Close closes the store.
-func (s *Store) Close() error { return s.bucket.close() }
+func (s *Store) Close() error {
+	s.bucket.close()
+	return nil
+}
 
 // Ping checks that the store answers.
 func (s *Store) Ping(ctx context.Context) error {

@@ -68,10 +68,6 @@ func TestFolder(t *testing.T) {
 	suite(t, func(t *testing.T) *Store { return openStore(t, t.TempDir()) })
 }
 
-func TestMemory(t *testing.T) {
-	suite(t, func(t *testing.T) *Store { return openStore(t, "mem://") })
-}
-
 func openStore(t testing.TB, at string) *Store {
 	t.Helper()
 	s, err := Open(t.Context(), Options{URL: at})
@@ -223,7 +219,7 @@ func wrongBytesLeaveNothing(w *world) {
 		}
 	}
 	left := 0
-	w.must(w.bucket.list(w.ctx(), "", func(i item) error { left++; w.Logf("left: %s", i.key); return nil }))
+	w.must(w.bucket.list(w.ctx(), objectsPrefix, func(i item) error { left++; w.Logf("left: %s", i.key); return nil }))
 	w.same("files left", left, 0)
 }
 

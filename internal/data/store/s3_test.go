@@ -1,0 +1,531 @@
+package store
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/minio/minio-go/v7"
+)
+
+// s3Server is a server that speaks S3 as far as the store needs it. TestRealS3 passes the same suite
+// with a server that others wrote.
+type s3Server struct {
+	testing.TB
+	url      string
+	lock     sync.Mutex
+	values   map[string]s3Value
+	parts    map[string]map[int][]byte // by upload
+	requests []string                  // method and path of each request
+	// refuse may return a status and an error code instead of an answer.
+	refuse func(r *http.Request) (int, string)
+	later  time.Duration // lead of its clock
+}
+
+type s3Value struct {
+	data []byte
+	time time.Time
+}
+
+const s3TestPage = 7 // keys in a page of a listing
+
+func newS3(t testing.TB) *s3Server {
+	t.Setenv("AWS_ACCESS_KEY_ID", "me")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "hunter2")
+	s := &s3Server{TB: t, values: map[string]s3Value{}, parts: map[string]map[int][]byte{}}
+	server := httptest.NewServer(s)
+	t.Cleanup(server.Close)
+	s.url = "s3://bucket?prefix=prod/&endpoint=" + server.URL
+	return s
+}
+
+func (s *s3Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		s.fail(w, r, http.StatusBadRequest, "IncompleteBody")
+		return
+	}
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	s.requests = append(s.requests, r.Method+" "+r.URL.Path)
+	key, inBucket := strings.CutPrefix(r.URL.Path, "/bucket/")
+	sum := sha256.Sum256(body)
+	if s.refuse != nil {
+		if status, code := s.refuse(r); status != 0 {
+			s.fail(w, r, status, code)
+			return
+		}
+	}
+	switch q := r.URL.Query(); {
+	case !inBucket:
+		s.fail(w, r, http.StatusNotFound, "NoSuchBucket")
+	case !strings.Contains(r.Header.Get("Authorization"), "Credential=me/") && !q.Has("X-Amz-Signature"):
+		s.fail(w, r, http.StatusForbidden, "InvalidAccessKeyId")
+	case len(body) > 0 && r.Method == http.MethodPut && r.Header.Get("X-Amz-Content-Sha256") != hex.EncodeToString(sum[:]):
+		s.fail(w, r, http.StatusBadRequest, "XAmzContentSHA256Mismatch")
+	case key == "" && q.Get("list-type") == "2":
+		s.list(w, q)
+	case q.Has("uploads") || q.Has("uploadId"):
+		s.upload(w, r, key, body)
+	default:
+		s.one(w, r, key, body)
+	}
+}
+
+// one serves a request for one key.
+func (s *s3Server) one(w http.ResponseWriter, r *http.Request, key string, body []byte) {
+	v, there := s.values[key]
+	switch {
+	case r.Method == http.MethodPut && r.Header.Get("If-None-Match") == "*" && there:
+		s.fail(w, r, http.StatusPreconditionFailed, "PreconditionFailed")
+	case r.Method == http.MethodPut:
+		s.put(key, body)
+	case r.Method == http.MethodDelete:
+		delete(s.values, key)
+		w.WriteHeader(http.StatusNoContent)
+	case !there:
+		s.fail(w, r, http.StatusNotFound, "NoSuchKey")
+	default:
+		w.Header().Set("Content-Length", strconv.Itoa(len(v.data)))
+		w.Header().Set("Last-Modified", v.time.UTC().Format(http.TimeFormat))
+		_, _ = w.Write(v.data)
+	}
+}
+
+// ahead moves the server's clock.
+func (s *s3Server) ahead(by time.Duration) {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	s.later = by
+}
+
+func (s *s3Server) put(key string, data []byte) {
+	s.values[key] = s3Value{data, time.Now().Add(s.later)}
+}
+
+// upload serves an upload in parts.
+func (s *s3Server) upload(w http.ResponseWriter, r *http.Request, key string, body []byte) {
+	id := r.URL.Query().Get("uploadId")
+	switch {
+	case r.Method == http.MethodPost && id == "":
+		id = fmt.Sprint("upload-", len(s.requests))
+		s.parts[id] = map[int][]byte{}
+		fmt.Fprintf(w, "<InitiateMultipartUploadResult><UploadId>%s</UploadId></InitiateMultipartUploadResult>", id)
+	case s.parts[id] == nil:
+		s.fail(w, r, http.StatusNotFound, "NoSuchUpload")
+	case r.Method == http.MethodPut:
+		n, _ := strconv.Atoi(r.URL.Query().Get("partNumber"))
+		s.parts[id][n] = body
+		w.Header().Set("ETag", `"part"`)
+	case r.Method == http.MethodDelete:
+		delete(s.parts, id)
+		w.WriteHeader(http.StatusNoContent)
+	default:
+		var whole []byte
+		for n := range len(s.parts[id]) {
+			whole = append(whole, s.parts[id][n+1]...)
+		}
+		s.put(key, whole)
+		delete(s.parts, id)
+		fmt.Fprint(w, "<CompleteMultipartUploadResult><Bucket>bucket</Bucket><ETag>x</ETag></CompleteMultipartUploadResult>")
+	}
+}
+
+type s3Entry struct {
+	Key, LastModified string
+	Size              int
+}
+
+func (s *s3Server) list(w http.ResponseWriter, q url.Values) {
+	var page struct {
+		XMLName               xml.Name `xml:"ListBucketResult"`
+		IsTruncated           bool
+		NextContinuationToken string
+		Contents              []s3Entry
+	}
+	for _, key := range slices.Sorted(maps.Keys(s.values)) {
+		if !strings.HasPrefix(key, q.Get("prefix")) || key <= q.Get("continuation-token") {
+			continue
+		}
+		if len(page.Contents) == s3TestPage {
+			page.IsTruncated, page.NextContinuationToken = true, page.Contents[s3TestPage-1].Key
+			break
+		}
+		v := s.values[key]
+		page.Contents = append(page.Contents, s3Entry{key, v.time.UTC().Format(time.RFC3339Nano), len(v.data)})
+	}
+	if err := xml.NewEncoder(w).Encode(page); err != nil {
+		s.Error(err)
+	}
+}
+
+func (s *s3Server) fail(w http.ResponseWriter, r *http.Request, status int, code string) {
+	if status == http.StatusMovedPermanently {
+		w.Header().Set("X-Amz-Bucket-Region", "eu-2")
+	}
+	w.WriteHeader(status)
+	if r.Method != http.MethodHead {
+		fmt.Fprintf(w, "<Error><Code>%s</Code><Message>It is %s.</Message></Error>", code, code)
+	}
+}
+
+func TestS3(t *testing.T) {
+	suite(t, func(t *testing.T) *Store { return openStore(t, newS3(t).url) })
+}
+
+// An object that is larger than a request is uploaded in parts; one that proves wrong leaves no
+// part.
+func TestS3Parts(t *testing.T) {
+	server := newS3(t)
+	w := &world{T: t, Store: openStore(t, server.url)}
+	for _, size := range []int{s3Part - 1, s3Part, s3Part + 1, 2 * s3Part} {
+		data := strings.Repeat("x", size)
+		p := w.put(data)
+		got, err := w.read(p.Digest)
+		w.must(err)
+		if got != data {
+			w.Errorf("%d bytes came back as %d others", size, len(got))
+		}
+	}
+	size := 2*s3Part + 5
+	for _, data := range []string{strings.Repeat("w", size), strings.Repeat("r", size-1), strings.Repeat("r", size+1)} {
+		w.wants(w.PutObject(t.Context(), digestOf(strings.Repeat("r", size)), int64(size), strings.NewReader(data)), ErrInvalid)
+	}
+	w.same("uploads left", len(server.parts), 0)
+	w.same("objects", len(w.remains(objectsPrefix)), 4)
+	for key := range server.values {
+		if !strings.HasPrefix(key, "prod/objects/") && key != "prod/"+checkKey {
+			t.Errorf("%s has not the prefix of the URL", key)
+		}
+	}
+}
+
+// Errors contain the answer of S3 and some advice.
+func TestS3Explains(t *testing.T) {
+	server := newS3(t)
+	w := &world{T: t, Store: openStore(t, server.url)}
+	p := w.put("object")
+	for answer, want := range map[string]string{
+		"403 InvalidAccessKeyId": "S3 answers 403 InvalidAccessKeyId: It is InvalidAccessKeyId; check the credentials (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY) and their rights",
+		"404 NoSuchBucket":       "there is no such bucket: create it",
+		"400 InvalidArgument":    "S3 answers 400 InvalidArgument: It is InvalidArgument",
+		"301 PermanentRedirect":  "the bucket is in region eu-2, not in us-east-1: correct region= in the URL",
+		"503 SlowDown":           "S3 answers 503 SlowDown",
+		"404 XAdminUserNotFound": "S3 answers 404 XAdminUserNotFound", // some servers answer a wrong key so
+		"404 NoSuchUpload":       "S3 answers 404 NoSuchUpload",
+		"404 NoSuchKey":          ErrNotFound.Error(),
+	} {
+		status, code, _ := strings.Cut(answer, " ")
+		number, err := strconv.Atoi(status)
+		w.must(err)
+		server.refuse = func(*http.Request) (int, string) { return number, code }
+		_, err = w.read(p.Digest)
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: %v, want %q", answer, err, want)
+		}
+		if (want == ErrNotFound.Error()) != errors.Is(err, ErrNotFound) {
+			t.Errorf("%s: %v", answer, err)
+		}
+	}
+}
+
+// A bucket that vanishes is no store without objects, and a listing that fails in its middle is no
+// short listing.
+func TestS3Vanishes(t *testing.T) {
+	server := newS3(t)
+	w := &world{T: t, Store: openStore(t, server.url)}
+	for i := range 2 * s3TestPage {
+		w.put(fmt.Sprint(i))
+	}
+	server.refuse = func(r *http.Request) (int, string) {
+		if r.URL.Query().Has("continuation-token") {
+			return http.StatusNotFound, "NoSuchBucket"
+		}
+		return 0, ""
+	}
+	n := 0
+	err := w.bucket.list(t.Context(), objectsPrefix, func(item) error { n++; return nil })
+	if err == nil || errors.Is(err, ErrNotFound) || n != s3TestPage {
+		t.Errorf("%d keys: %v", n, err)
+	}
+	later(w.Store, 25*time.Hour)
+	done, err := w.Collect(t.Context(), Collection{})
+	if err == nil || done.Removed > 0 {
+		t.Errorf("removed %d: %v", done.Removed, err)
+	}
+}
+
+// A server that overwrites keys is refused, and so are credentials that only read.
+func TestS3Checks(t *testing.T) {
+	for answer, want := range map[string]string{
+		"200 ":               "the server ignores If-None-Match in a PUT",
+		"403 AccessDenied":   "check the store s3://bucket: write the key check-create: S3 answers 403 AccessDenied",
+		"501 NotImplemented": "S3 answers 501 NotImplemented",
+	} {
+		server := newS3(t)
+		status, code, _ := strings.Cut(answer, " ")
+		server.refuse = func(r *http.Request) (int, string) {
+			number, _ := strconv.Atoi(status)
+			if r.Method != http.MethodPut {
+				number = 0
+			}
+			return number, code
+		}
+		if _, err := Open(t.Context(), Options{URL: server.url}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", answer, err, want)
+		}
+	}
+}
+
+// An uncertain create asks again, and is taken if the other one succeeds or goes on.
+func TestS3Conflicts(t *testing.T) {
+	server := newS3(t)
+	b := openStore(t, server.url).bucket
+	left := 2
+	server.refuse = func(r *http.Request) (int, string) {
+		if left--; left >= 0 && r.Method == http.MethodPut {
+			return http.StatusConflict, "ConditionalRequestConflict"
+		}
+		return 0, ""
+	}
+	if err := b.create(t.Context(), "k", []byte("mine")); err != nil {
+		t.Error(err)
+	}
+	left = 2
+	if err := b.create(t.Context(), "k", []byte("other")); !errors.Is(err, errTaken) {
+		t.Error(err)
+	}
+	left = 1000
+	if err := b.create(t.Context(), "new", []byte("other")); !errors.Is(err, errTaken) {
+		t.Error(err)
+	}
+}
+
+// A listing that the caller gives up is an error: a collection would take the rest for absent.
+func TestS3ListingIsGivenUp(t *testing.T) {
+	w := &world{T: t, Store: openStore(t, newS3(t).url)}
+	for i := range 2 * s3TestPage {
+		w.put(fmt.Sprint(i))
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	err := w.bucket.list(ctx, objectsPrefix, func(item) error { cancel(); return nil })
+	if err == nil {
+		t.Error("it ended without an error")
+	}
+}
+
+// Each operation is one request, and none asks where the bucket is.
+func TestS3Requests(t *testing.T) {
+	server := newS3(t)
+	w := &world{T: t, Store: openStore(t, server.url)}
+	p := w.put("object")
+	key := objectKey(p.Digest)
+	_, err := w.read(p.Digest)
+	w.must(err)
+	_, err = w.bucket.stat(t.Context(), key)
+	w.must(err)
+	w.must(w.bucket.remove(t.Context(), key))
+	w.must(w.bucket.remove(t.Context(), key))
+	at := " /bucket/prod/" + key
+	w.same("requests", server.requests, []string{"GET /bucket/", "PUT /bucket/prod/check-create", "PUT /bucket/prod/check-create", "PUT" + at, "GET" + at, "HEAD" + at, "DELETE" + at, "DELETE" + at})
+}
+
+func TestS3URLs(t *testing.T) {
+	env := map[string]string{}
+	amazon := s3Place{bucket: "b", host: amazonHost, secure: true, region: "eu-1"}
+	minioAt := s3Place{bucket: "b", host: "minio:9000", region: "us-east-1"}
+	with := func(p s3Place, change func(*s3Place)) s3Place { change(&p); return p }
+	for _, c := range []struct {
+		query, env string
+		want       s3Place
+		fails      string
+	}{
+		{"region=eu-1", "", amazon, ""},
+		{"", "AWS_REGION=eu-1", amazon, ""},
+		{"", "AWS_DEFAULT_REGION=eu-1", amazon, ""},
+		{"region=eu-1", "AWS_REGION=us-2", amazon, ""},
+		{"", "", s3Place{}, "add ?region="},
+		{"endpoint=http://minio:9000", "", minioAt, ""},
+		{"endpoint=http://minio:9000/", "", minioAt, ""},
+		{"endpoint=minio:9000&disable_https=true", "", minioAt, ""},
+		{"", "AWS_ENDPOINT_URL=http://minio:9000", minioAt, ""},
+		{"", "AWS_ENDPOINT_URL_S3=http://minio:9000 AWS_ENDPOINT_URL=http://other", minioAt, ""},
+		{"endpoint=http://minio:9000", "AWS_ENDPOINT_URL=http://other", minioAt, ""},
+		{"endpoint=minio:9000", "", with(minioAt, func(p *s3Place) { p.secure = true }), ""},
+		{"endpoint=http://minio:9000&region=eu-1", "", with(minioAt, func(p *s3Place) { p.region = "eu-1" }), ""},
+		{"endpoint=https://s3.eu-west-3.amazonaws.com", "", s3Place{bucket: "b", host: "s3.eu-west-3.amazonaws.com", secure: true, region: "eu-west-3"}, ""},
+		{"region=eu-1&disable_https=1", "", with(amazon, func(p *s3Place) { p.secure = false }), ""},
+		{"region=eu-1&use_path_style=true", "", with(amazon, func(p *s3Place) { p.lookup = minio.BucketLookupPath }), ""},
+		{"region=eu-1&s3ForcePathStyle=true", "", with(amazon, func(p *s3Place) { p.lookup = minio.BucketLookupPath }), ""},
+		{"region=eu-1&use_path_style=false", "", with(amazon, func(p *s3Place) { p.lookup = minio.BucketLookupDNS }), ""},
+		{"region=eu-1&prefix=prod/&profile=me&anonymous=true&dualstack=true", "", with(amazon, func(p *s3Place) {
+			p.prefix, p.profile, p.anonymous, p.dualstack = "prod/", "me", true, true
+		}), ""},
+		{"region=eu-1&hostname_immutable=true&request_checksum_calculation=when_required&response_checksum_validation=when_required", "", amazon, ""},
+		{"region=eu-1&use_path_style=hunter2", "", s3Place{}, "use_path_style has to be true or false"},
+		{"region=eu-1&anonymous=hunter2", "", s3Place{}, "anonymous has to be true or false"},
+		{"region=eu-1&ssetype=hunter2", "", s3Place{}, "ssetype has to be"},
+		{"region=eu-1&zone=hunter2", "", s3Place{}, `unknown parameter "zone"; known are region, endpoint`},
+		{"region=eu-1&x=%hunter2", "", s3Place{}, "malformed"},
+		{"endpoint=http://minio/hunter2", "", s3Place{}, "without a path"},
+		{"endpoint=http://me:hunter2@minio", "", s3Place{}, "not the address of a server"},
+		{"endpoint=ftp://minio", "", s3Place{}, "not the address of a server"},
+	} {
+		clear(env)
+		for pair := range strings.FieldsSeq(c.env) {
+			name, value, _ := strings.Cut(pair, "=")
+			env[name] = value
+		}
+		p, err := parseS3("s3://b?"+c.query, func(name string) string { return env[name] })
+		switch {
+		case c.fails == "" && (err != nil || p != c.want):
+			t.Errorf("%s %s: %+v, want %+v: %v", c.query, c.env, p, c.want, err)
+		case c.fails != "" && (err == nil || !strings.Contains(err.Error(), c.fails) || strings.Contains(err.Error(), "hunter2")):
+			t.Errorf("%s %s: %v, want %q", c.query, c.env, err, c.fails)
+		}
+	}
+}
+
+func TestS3Encryption(t *testing.T) {
+	for query, want := range map[string]string{"": "", "ssetype=AES256": "AES256", "ssetype=aws:kms": "aws:kms", "ssetype=aws:kms&kmskeyid=k": "aws:kms k", "kmskeyid=k": "aws:kms k"} {
+		p, err := parseS3("s3://b?region=eu-1&"+query, func(string) string { return "" })
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		h := http.Header{}
+		if p.encryption != nil {
+			p.encryption.Marshal(h)
+		}
+		got := strings.TrimSpace(h.Get("X-Amz-Server-Side-Encryption") + " " + h.Get("X-Amz-Server-Side-Encryption-Aws-Kms-Key-Id"))
+		if got != want {
+			t.Errorf("%q: %q, want %q", query, got, want)
+		}
+	}
+}
+
+// Credentials come from the profile of the URL, the environment, or the default profile.
+func TestS3Credentials(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "credentials")
+	text := "[default]\naws_access_key_id = of-default\naws_secret_access_key = s\n[me]\naws_access_key_id = of-me\naws_secret_access_key = s\n[half]\naws_access_key_id = half\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ query, env, want, fails string }{
+		{"", "AWS_ACCESS_KEY_ID=of-env AWS_SECRET_ACCESS_KEY=s", "of-env", ""},
+		{"", "AWS_ACCESS_KEY_ID=of-env", "", "only one of"},
+		{"profile=me", "AWS_ACCESS_KEY_ID=of-env AWS_SECRET_ACCESS_KEY=s", "of-me", ""},
+		{"profile=none", "", "", "profile none of the URL"},
+		{"profile=half", "", "", "profile half of the URL"},
+		{"", "", "of-default", ""},
+		{"", "AWS_PROFILE=me", "of-me", ""},
+		{"", "AWS_PROFILE=none", "", "profile none"},
+		{"", "AWS_SHARED_CREDENTIALS_FILE=/none", "", "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"},
+		{"anonymous=true", "", "", ""},
+	} {
+		t.Run(c.query+" "+c.env, func(t *testing.T) {
+			for _, name := range []string{"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE"} {
+				t.Setenv(name, "")
+			}
+			t.Setenv("AWS_SHARED_CREDENTIALS_FILE", file)
+			t.Setenv("AWS_CONFIG_FILE", filepath.Join(t.TempDir(), "none"))
+			t.Setenv("AWS_EC2_METADATA_DISABLED", "true")
+			for pair := range strings.FieldsSeq(c.env) {
+				name, value, _ := strings.Cut(pair, "=")
+				t.Setenv(name, value)
+			}
+			b, err := openS3("s3://bucket?region=eu-1&" + c.query)
+			if err != nil {
+				t.Fatal(err)
+			}
+			v, err := b.client.GetCreds()
+			if v.AccessKeyID != c.want || (err == nil) != (c.fails == "") || err != nil && !strings.Contains(err.Error(), c.fails) {
+				t.Errorf("%q: %v", v.AccessKeyID, err)
+			}
+		})
+	}
+}
+
+// A role's credentials are used until they expire if the service that lends them is down.
+func TestS3Role(t *testing.T) {
+	var lock sync.Mutex
+	down, valid := false, time.Hour
+	lender := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		lock.Lock()
+		defer lock.Unlock()
+		if down {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintf(w, `{"AccessKeyId":"lent","SecretAccessKey":"s","Token":"t","Expiration":%q}`, time.Now().Add(valid).UTC().Format(time.RFC3339))
+	}))
+	defer lender.Close()
+	for _, name := range []string{"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE"} {
+		t.Setenv(name, "")
+	}
+	t.Setenv("AWS_SHARED_CREDENTIALS_FILE", "/none")
+	t.Setenv("AWS_CONFIG_FILE", "/none")
+	t.Setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", lender.URL)
+	b, err := openS3("s3://bucket?region=eu-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &s3Credentials{place: &b.place, client: http.DefaultClient}
+	for _, step := range []struct {
+		down  bool
+		valid time.Duration
+		fails bool
+	}{{false, time.Hour, false}, {true, 0, false}, {false, -time.Hour, false}, {true, 0, true}} {
+		lock.Lock()
+		down, valid = step.down, step.valid
+		lock.Unlock()
+		v, err := c.Retrieve()
+		if step.fails != (err != nil) || err == nil && v.AccessKeyID != "lent" {
+			t.Errorf("%+v: %+v: %v", step, v, err)
+		}
+	}
+}
+
+// An endpoint that nothing listens at is reported, soon, and so are other mistakes.
+func TestS3Mistakes(t *testing.T) {
+	server := newS3(t)
+	for at, want := range map[string]string{
+		"s3://bucket?endpoint=http://127.0.0.1:1&prefix=hunter2":            "ask the store s3://bucket whether it is there: reach S3 at http://127.0.0.1:1: dial tcp",
+		"s3://not-" + strings.TrimPrefix(server.url, "s3://"):               "ask the store s3://not-bucket whether it is there: there is no such bucket",
+		strings.Replace(server.url, "bucket?", "bucket/some/path?", 1):      "write ?prefix=",
+		"s3://me:hunter2@bucket?region=eu-1":                                "open the store: s3://bucket: the URL has a user",
+		"gs://bucket":                                                       "open the store: gs://bucket: a store is a folder, or a bucket of S3",
+		"s3://b?region=eu-1":                                                "name cannot be shorter",
+		strings.Replace(server.url, "http://", "https://", 1) + "&hunter2=": `unknown parameter "hunter2"`,
+	} {
+		began := time.Now()
+		_, err := Open(t.Context(), Options{URL: at})
+		if err == nil || !strings.Contains(err.Error(), want) || time.Since(began) > 10*time.Second {
+			t.Errorf("%s after %v: %v, want %q", at, time.Since(began), err, want)
+		}
+		if strings.Contains(fmt.Sprint(err), "prefix=") && !strings.Contains(want, "prefix=") {
+			t.Errorf("%s: %v shows the URL's query", at, err)
+		}
+	}
+	t.Setenv("AWS_ACCESS_KEY_ID", "other")
+	_, err := Open(t.Context(), Options{URL: server.url})
+	if err == nil || !strings.Contains(err.Error(), "check the credentials") {
+		t.Errorf("a wrong key: %v", err)
+	}
+}
