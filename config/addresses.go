@@ -97,7 +97,7 @@ func checkStore(s string) (string, error) {
 	}
 	u, err := url.Parse(s)
 	if err != nil || u.Scheme == "" || u.Opaque != "" {
-		return "", fmt.Errorf("is %s, which is not a URL; write it like s3://bucket, gs://bucket or file:///folder", show(s))
+		return "", fmt.Errorf("is %s, which is not a URL; write it like s3://bucket?region=eu-1 or file:///folder", show(s))
 	}
 	for _, values := range u.Query() {
 		for _, v := range values {
