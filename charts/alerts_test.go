@@ -17,7 +17,7 @@ var metricIn = regexp.MustCompile(`\btidemill_[a-z_]+`)
 // alertsOf returns the alerts of a case.
 func alertsOf(t *testing.T, name string) (all []alert) {
 	t.Helper()
-	for _, r := range of[*prometheusRule](rendered(t, name)) {
+	for _, r := range objectsOf[*prometheusRule](rendered(t, name)) {
 		for _, g := range r.Spec.Groups {
 			all = append(all, g.Rules...)
 		}

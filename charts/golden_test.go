@@ -20,7 +20,7 @@ var update = flag.Bool("update", false, "write the golden files anew")
 // The rendered chart is unchanged. A case is a file of values with a golden file, which go test
 // ./charts -update writes.
 func TestRenders(t *testing.T) {
-	for name, values := range cases(t) {
+	for name, values := range valuesFiles(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			got := withoutRandom(t, render(t, values))
@@ -42,10 +42,10 @@ func TestRenders(t *testing.T) {
 }
 
 func TestLint(t *testing.T) {
-	for name, values := range cases(t) {
+	for name, values := range valuesFiles(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if out, errs, err := helm(t, "lint", chart, "--strict", "--kube-version", kube, "-f", values); err != nil {
+			if out, errs, err := runHelm(t, "lint", chart, "--strict", "--kube-version", kube, "-f", values); err != nil {
 				t.Errorf("%v\n%s%s", err, out, errs)
 			}
 		})

@@ -18,8 +18,8 @@ const (
 	kube = "1.35.0"
 )
 
-// helm runs helm, which is built the first time.
-func helm(t *testing.T, args ...string) (out, errs string, err error) {
+// runHelm runs helm, which is built the first time.
+func runHelm(t *testing.T, args ...string) (out, errs string, err error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 9*time.Minute)
 	defer cancel()
@@ -37,15 +37,15 @@ func helm(t *testing.T, args ...string) (out, errs string, err error) {
 // render returns the manifests that helm would apply.
 func render(t *testing.T, values string, more ...string) string {
 	t.Helper()
-	out, errs, err := helm(t, append([]string{"template", "tidemill", chart, "--namespace", "ml", "--kube-version", kube, "-f", values}, more...)...)
+	out, errs, err := runHelm(t, append([]string{"template", "tidemill", chart, "--namespace", "ml", "--kube-version", kube, "-f", values}, more...)...)
 	if err != nil {
 		t.Fatalf("helm template -f %s: %v\n%s", values, err, errs)
 	}
 	return out
 }
 
-// cases returns the files of values, by case name.
-func cases(t *testing.T) map[string]string {
+// valuesFiles returns the files of values, by case name.
+func valuesFiles(t *testing.T) map[string]string {
 	t.Helper()
 	files, err := filepath.Glob("testdata/*.values.yaml")
 	if err != nil || len(files) == 0 {

@@ -15,9 +15,9 @@ import (
 	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
 )
 
-// rights are the only rights of each component. docs/cluster.md lists them, and a test asks a real
+// componentRights are the only rights of each component. docs/cluster.md lists them, and a test asks a real
 // API server for them.
-func rights() map[string][]string {
+func componentRights() map[string][]string {
 	return map[string][]string{
 		"train": {
 			"batch/jobs: create delete get",
@@ -37,19 +37,19 @@ func rights() map[string][]string {
 }
 
 func TestRights(t *testing.T) {
-	for name := range cases(t) {
+	for name := range valuesFiles(t) {
 		all := rendered(t, name)
-		want := maps.Clone(rights())
+		want := maps.Clone(componentRights())
 		if name == "plain" {
 			want["dispatcher"] = nil // without Knative it asks for nothing
 		}
 		if name == "secrets" { // the values bring their own accounts
-			if n := len(of[*rbacv1.Role](all)) + len(of[*rbacv1.RoleBinding](all)) + len(of[*corev1.ServiceAccount](all)); n > 0 {
+			if n := len(objectsOf[*rbacv1.Role](all)) + len(objectsOf[*rbacv1.RoleBinding](all)) + len(objectsOf[*corev1.ServiceAccount](all)); n > 0 {
 				t.Errorf("%s: %d objects of rights, and none was asked for", name, n)
 			}
 			continue
 		}
-		for _, a := range of[*corev1.ServiceAccount](all) {
+		for _, a := range objectsOf[*corev1.ServiceAccount](all) {
 			component := a.Name[strings.LastIndex(a.Name, "-")+1:]
 			if got := rightsOf(all, a.Name); !slices.Equal(got, want[component]) {
 				t.Errorf("%s: %s may %q, and %q is in the table", name, a.Name, got, want[component])
@@ -76,11 +76,11 @@ func TestRights(t *testing.T) {
 
 // rightsOf returns the rights of an account, sorted.
 func rightsOf(all []any, account string) (rights []string) {
-	for _, b := range of[*rbacv1.RoleBinding](all) {
+	for _, b := range objectsOf[*rbacv1.RoleBinding](all) {
 		if b.RoleRef.Kind != "Role" || !slices.ContainsFunc(b.Subjects, func(s rbacv1.Subject) bool { return s.Kind == "ServiceAccount" && s.Name == account }) {
 			continue
 		}
-		for _, r := range of[*rbacv1.Role](all) {
+		for _, r := range objectsOf[*rbacv1.Role](all) {
 			if r.Name != b.RoleRef.Name {
 				continue
 			}
@@ -105,7 +105,7 @@ func TestRightsAreDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for component, all := range rights() {
+	for component, all := range componentRights() {
 		for _, right := range all {
 			resource, verbs, _ := strings.Cut(right, ": ")
 			row := "| " + component + " | `" + resource + "` | " + strings.ReplaceAll(verbs, " ", ", ") + " |"
@@ -120,13 +120,13 @@ func TestRightsAreDocumented(t *testing.T) {
 func TestAccountsAreUsed(t *testing.T) {
 	all := rendered(t, "everything")
 	used := map[string]bool{}
-	for _, d := range of[*appsv1.Deployment](all) {
+	for _, d := range objectsOf[*appsv1.Deployment](all) {
 		used[d.Spec.Template.Spec.ServiceAccountName] = true
 	}
-	for _, f := range of[*servingv1.Service](all) {
+	for _, f := range objectsOf[*servingv1.Service](all) {
 		used[f.Spec.Template.Spec.ServiceAccountName] = true
 	}
-	for _, a := range of[*corev1.ServiceAccount](all) {
+	for _, a := range objectsOf[*corev1.ServiceAccount](all) {
 		if !used[a.Name] {
 			t.Errorf("nobody runs as %s", a.Name)
 		}

@@ -41,7 +41,7 @@ func TestSchemaRefuses(t *testing.T) {
 	} {
 		t.Run(set, func(t *testing.T) {
 			t.Parallel()
-			out, errs, err := helm(t, "template", "tidemill", chart, "--kube-version", kube, "-f", "testdata/minimal.values.yaml", "--set", set)
+			out, errs, err := runHelm(t, "template", "tidemill", chart, "--kube-version", kube, "-f", "testdata/minimal.values.yaml", "--set", set)
 			if err == nil {
 				t.Fatalf("it is rendered\n%s", out)
 			}
@@ -54,7 +54,7 @@ func TestSchemaRefuses(t *testing.T) {
 
 // One error lists all missing values.
 func TestWhatIsMissing(t *testing.T) {
-	_, errs, err := helm(t, "template", "tidemill", chart, "--kube-version", kube, "--set", "access.generate=false")
+	_, errs, err := runHelm(t, "template", "tidemill", chart, "--kube-version", kube, "--set", "access.generate=false")
 	if err == nil {
 		t.Fatal("it is rendered without any values")
 	}

@@ -107,8 +107,8 @@ func objects(t *testing.T, name, text string) []any {
 	return all
 }
 
-// of returns the objects of one kind.
-func of[T any](all []any) (some []T) {
+// objectsOf returns the objects of one kind.
+func objectsOf[T any](all []any) (some []T) {
 	for _, o := range all {
 		if one, ok := o.(T); ok {
 			some = append(some, one)
@@ -118,7 +118,7 @@ func of[T any](all []any) (some []T) {
 }
 
 func TestManifestsAreWhatTheirKindsAre(t *testing.T) {
-	for name := range cases(t) {
+	for name := range valuesFiles(t) {
 		for _, o := range rendered(t, name) {
 			m := o.(metav1.Object)
 			if m.GetNamespace() != "ml" || m.GetName() == "" {
@@ -133,8 +133,8 @@ func TestManifestsAreWhatTheirKindsAre(t *testing.T) {
 
 // Knative's validation accepts the functions.
 func TestKnativeTakesTheFunctions(t *testing.T) {
-	for name := range cases(t) {
-		functions := of[*servingv1.Service](rendered(t, name))
+	for name := range valuesFiles(t) {
+		functions := objectsOf[*servingv1.Service](rendered(t, name))
 		if want := 3; name != "plain" && len(functions) != want {
 			t.Errorf("%s: %d functions, want %d", name, len(functions), want)
 		}
@@ -166,13 +166,13 @@ func withFeatures(ctx context.Context) context.Context {
 // podsOf returns the pods that a case's objects make, by name.
 func podsOf(all []any) map[string]*corev1.PodSpec {
 	pods := map[string]*corev1.PodSpec{}
-	for _, d := range of[*appsv1.Deployment](all) {
+	for _, d := range objectsOf[*appsv1.Deployment](all) {
 		pods[d.Name] = &d.Spec.Template.Spec
 	}
-	for _, f := range of[*servingv1.Service](all) {
+	for _, f := range objectsOf[*servingv1.Service](all) {
 		pods[f.Name] = &f.Spec.Template.Spec.PodSpec
 	}
-	for _, p := range of[*corev1.Pod](all) {
+	for _, p := range objectsOf[*corev1.Pod](all) {
 		pods[p.Name] = &p.Spec
 	}
 	return pods
@@ -180,7 +180,7 @@ func podsOf(all []any) map[string]*corev1.PodSpec {
 
 // Pods conform to Kubernetes' restricted profile, and mount only their own volumes.
 func TestPodsAreRestricted(t *testing.T) {
-	for name := range cases(t) {
+	for name := range valuesFiles(t) {
 		for pod, spec := range podsOf(rendered(t, name)) {
 			for _, c := range slices.Concat(spec.InitContainers, spec.Containers) {
 				if err := restricted(c.SecurityContext); err != nil {
@@ -220,10 +220,10 @@ func restricted(s *corev1.SecurityContext) error {
 // reset them.
 func TestNobodyButTheControllerScalesScorers(t *testing.T) {
 	found := 0
-	for name := range cases(t) {
+	for name := range valuesFiles(t) {
 		all := rendered(t, name)
 		c := configOf(t, all)
-		for _, d := range of[*appsv1.Deployment](all) {
+		for _, d := range objectsOf[*appsv1.Deployment](all) {
 			scorer, is := d.Labels["tidemill.dev/scorer"]
 			if !is {
 				if d.Spec.Replicas == nil {
@@ -259,7 +259,7 @@ func install(c *config.Config) string {
 // configOf returns the config that the processes read.
 func configOf(t *testing.T, all []any) *config.Config {
 	t.Helper()
-	maps := of[*corev1.ConfigMap](all)
+	maps := objectsOf[*corev1.ConfigMap](all)
 	if len(maps) != 1 {
 		t.Fatalf("there are %d ConfigMaps", len(maps))
 	}

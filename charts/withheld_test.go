@@ -16,11 +16,11 @@ import (
 // Each process withholds from runs every rendered Secret, and every Secret or claim that a rendered
 // object names. So the template cannot forget an object that holds one of our credentials.
 func TestNoRunIsGivenWhatIsOurs(t *testing.T) {
-	for name := range cases(t) {
+	for name := range valuesFiles(t) {
 		all := rendered(t, name)
 		withheld := withheldBy(t, name, all)
 		named := map[string]bool{"secret/sh.helm.release.v1.tidemill.v7": true, "secret/tidemill-controller-token-x2f": name != "everything" && name != "secrets"}
-		for _, s := range of[*corev1.Secret](all) {
+		for _, s := range objectsOf[*corev1.Secret](all) {
 			named["secret/"+s.Name] = true
 		}
 		for _, o := range all {
@@ -110,7 +110,7 @@ func TestARecipeThatNamesWhatIsOurs(t *testing.T) {
 		t.Run(set, func(t *testing.T) {
 			t.Parallel()
 			set := "config.recipes.r.run." + strings.ReplaceAll(set, ",volumes", ",config.recipes.r.run.volumes")
-			out, errs, err := helm(t, "template", "tidemill", chart, "--kube-version", kube, "-f", "testdata/minimal.values.yaml", "--set", set,
+			out, errs, err := runHelm(t, "template", "tidemill", chart, "--kube-version", kube, "-f", "testdata/minimal.values.yaml", "--set", set,
 				"--set", "config.recipes.r.run.image=i,config.recipes.r.run.command[0]=c,store.secret=store,withhold[0]=secret/theirs-*")
 			if (err == nil) != (want == "") || !strings.Contains(errs, want) {
 				t.Errorf("%v, want %q:\n%s%d bytes", err, want, errs, len(out))

@@ -23,7 +23,7 @@ const (
 	mostOf       = 10          // shortOf is at most this fraction of the grace
 )
 
-// runAttempts does the pod's attempt, then any others that the pod is given.
+// runAttempts does the pod's attempt, then all further attempts that the gateway gives to the pod.
 func runAttempts(ctx context.Context, getenv func(string) string) error {
 	o, l, grace, err := optionsOf(getenv)
 	if err != nil {
@@ -44,7 +44,8 @@ func runAttempts(ctx context.Context, getenv func(string) string) error {
 	return agent.Follow(ctx, o, l)
 }
 
-// leaveOnSignal ends the attempt when the pod gets SIGTERM. The returned function stops that.
+// leaveOnSignal ends the attempt when the pod gets SIGTERM. The returned function stops the
+// watching.
 func leaveOnSignal(cancel context.CancelCauseFunc, grace time.Duration) (stop func()) {
 	asked := make(chan os.Signal, 1)
 	signal.Notify(asked, syscall.SIGTERM, syscall.SIGINT)
@@ -59,7 +60,8 @@ func leaveOnSignal(cancel context.CancelCauseFunc, grace time.Duration) (stop fu
 	}
 }
 
-// newClient returns a client without a proxy: a proxy of the image is for addresses outside.
+// newClient returns a client without a proxy: a proxy that the image configures is for addresses
+// outside the cluster.
 func newClient() *http.Client {
 	return &http.Client{Transport: &http.Transport{DialContext: (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
 		TLSHandshakeTimeout: 10 * time.Second, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 8, IdleConnTimeout: 30 * time.Second}}

@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 )
 
-// cleaner cleans the container after an attempt, so that the next finds it as the image has it. It
-// removes processes, the work folder, and new files in the folders for temporary files.
+// cleaner cleans the container after an attempt, so that the next attempt finds only the image's
+// files. It removes processes, the work folder, and new files in the folders for temporary files.
 type cleaner struct {
 	work  string
 	alone bool // all processes but the first and this one are the command's

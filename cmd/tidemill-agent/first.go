@@ -14,15 +14,15 @@ import (
 // So all other processes are the command's.
 const envFirst = "TIDEMILL_AGENT_FIRST"
 
-// ended is the exit status of the agent's own process.
-type ended struct{ code int }
+// exitStatus is the exit status of the agent's own process.
+type exitStatus struct{ code int }
 
-func (e *ended) Error() string { return fmt.Sprintf("the agent exited with %d", e.code) }
+func (e *exitStatus) Error() string { return fmt.Sprintf("the agent exited with %d", e.code) }
 
-// beFirst runs as the first process of a container: it starts the agent as a second process,
-// passes on SIGTERM, and reaps orphans. The agent cannot be the first itself, because it could
-// not tell an orphan's end from the end of a command that it waits for. When the first process
-// ends, the kernel kills all others.
+// beFirst runs as the first process of a container: it starts the agent as a second process, passes
+// on SIGTERM, and reaps orphans. The agent cannot be the first process itself, because it could not
+// tell the end of an orphan from the end of its command. When the first process ends, the kernel
+// kills all other processes.
 func beFirst(args []string) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -41,14 +41,14 @@ func beFirst(args []string) error {
 			_ = cmd.Process.Signal(s) // an error means that the agent has ended
 		}
 	}()
-	if code := bury(cmd.Process.Pid); code != exitTold {
-		return &ended{code}
+	if code := reapUntilExit(cmd.Process.Pid); code != exitTold {
+		return &exitStatus{code}
 	}
 	return nil
 }
 
-// bury reaps all children, its own and adopted orphans, until the agent ends.
-func bury(pid int) (code int) {
+// reapUntilExit reaps the agent and adopted orphans until the agent ends.
+func reapUntilExit(pid int) (code int) {
 	for {
 		var status syscall.WaitStatus
 		gone, err := syscall.Wait4(-1, &status, 0, nil)

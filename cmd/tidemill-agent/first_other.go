@@ -10,10 +10,10 @@ import (
 // envFirst says that the agent's parent is the first process of the container.
 const envFirst = "TIDEMILL_AGENT_FIRST"
 
-// ended is the exit status of the agent's own process.
-type ended struct{ code int }
+// exitStatus is the exit status of the agent's own process.
+type exitStatus struct{ code int }
 
-func (e *ended) Error() string { return fmt.Sprintf("the agent exited with %d", e.code) }
+func (e *exitStatus) Error() string { return fmt.Sprintf("the agent exited with %d", e.code) }
 
 var errNoContainers = errors.New("containers of this system are not known")
 

@@ -2,5 +2,5 @@
 
 package main
 
-// hide does nothing on systems without containers.
-func hide() error { return nil }
+// hideProcess does nothing on systems without containers.
+func hideProcess() error { return nil }

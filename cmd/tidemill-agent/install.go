@@ -10,8 +10,8 @@ import (
 
 const installed = "agent"
 
-// install copies this program into a folder. The copy appears whole or not at all, and may
-// replace one from before a restart of the container.
+// install copies this program into a folder. The copy appears complete or not at all. It may
+// replace a copy from before a restart of the container.
 func install(dir string) (err error) {
 	self, err := os.Executable()
 	if err == nil {

@@ -11,8 +11,8 @@ import (
 	"tidemill.dev/internal/runs/agent"
 )
 
-// The exit codes. They say to the watcher of the pod whether the agent has reported the attempt's
-// end itself.
+// The exit codes. They tell the watcher of the pod whether the agent has reported the attempt's
+// end.
 const (
 	exitTold       = 0
 	exitUntold     = 1
@@ -38,7 +38,7 @@ func run(ctx context.Context, args []string) error {
 	case len(args) != 1 || args[0] != "run":
 		return errMisused
 	}
-	if err := hide(); err != nil {
+	if err := hideProcess(); err != nil {
 		return err
 	}
 	if os.Getpid() == 1 {
@@ -48,7 +48,7 @@ func run(ctx context.Context, args []string) error {
 }
 
 func codeOf(err error) int {
-	var first *ended
+	var first *exitStatus
 	switch {
 	case err == nil:
 		return exitTold

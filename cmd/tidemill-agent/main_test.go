@@ -101,8 +101,8 @@ func (d *fakeGateway) script(name, text string) {
 	d.scripts[name] = text
 }
 
-// heard returns the reports and logs until now.
-func (d *fakeGateway) heard() (outcomes, reasons, logs map[string]string) {
+// reports returns the reports and logs until now.
+func (d *fakeGateway) reports() (outcomes, reasons, logs map[string]string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return maps.Clone(d.outcomes), maps.Clone(d.reasons), maps.Clone(d.logs)
@@ -149,8 +149,8 @@ func contained(t *testing.T, cmd *exec.Cmd) {
 	}
 }
 
-// end waits for the agent and returns its exit status.
-func end(t *testing.T, cmd *exec.Cmd) int {
+// waitForExit waits for the agent and returns its exit status.
+func waitForExit(t *testing.T, cmd *exec.Cmd) int {
 	t.Helper()
 	late := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
 	defer late.Stop()
@@ -185,8 +185,8 @@ func TestAContainer(t *testing.T) {
 	var out, errs strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	start(t, cmd)
-	code := end(t, cmd)
-	outcomes, reasons, logs := d.heard()
+	code := waitForExit(t, cmd)
+	outcomes, reasons, logs := d.reports()
 	if code != exitTold || outcomes["one-1"] != "failed" || outcomes["two-1"] != "succeeded" {
 		t.Errorf("it exits with %d; %v %v\n%s", code, outcomes, reasons, errs.String())
 	}
@@ -227,8 +227,8 @@ func TestTheCommandDoesNotFindTheToken(t *testing.T) {
 	var errs strings.Builder
 	cmd.Stderr = &errs
 	start(t, cmd)
-	code := end(t, cmd)
-	outcomes, _, logs := d.heard()
+	code := waitForExit(t, cmd)
+	outcomes, _, logs := d.reports()
 	if code != exitTold || outcomes[name] != "succeeded" || logs[name] != "" {
 		t.Errorf("it exits with %d, %v; the command says\n%s\n%s", code, outcomes, logs[name], errs.String())
 	}
@@ -267,8 +267,8 @@ func TestOrphansAreBuried(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(marks, "go"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	code := end(t, cmd)
-	if outcomes, _, _ := d.heard(); code != exitTold || outcomes["one-1"] != "succeeded" {
+	code := waitForExit(t, cmd)
+	if outcomes, _, _ := d.reports(); code != exitTold || outcomes["one-1"] != "succeeded" {
 		t.Errorf("it exits with %d; %v", code, outcomes)
 	}
 }
@@ -306,8 +306,8 @@ func TestAskedToLeave(t *testing.T) {
 		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 			t.Fatal(err)
 		}
-		code := end(t, cmd)
-		if outcomes, _, logs := d.heard(); code != exitTold || outcomes["one-1"] != "left" || !strings.Contains(logs["one-1"], "saved") {
+		code := waitForExit(t, cmd)
+		if outcomes, _, logs := d.reports(); code != exitTold || outcomes["one-1"] != "left" || !strings.Contains(logs["one-1"], "saved") {
 			t.Errorf("it exits with %d; %v, %s", code, outcomes, logs["one-1"])
 		}
 	}
@@ -335,14 +335,14 @@ func TestExitCodes(t *testing.T) {
 		var errs strings.Builder
 		cmd.Stderr = &errs
 		start(t, cmd)
-		if code := end(t, cmd); code != c.code || !strings.HasPrefix(errs.String(), "tidemill-agent: ") {
+		if code := waitForExit(t, cmd); code != c.code || !strings.HasPrefix(errs.String(), "tidemill-agent: ") {
 			t.Errorf("%s: it exits with %d: %s", what, code, errs.String())
 		}
 	}
 	if code := codeOf(fmt.Errorf("x: %w", agent.ErrSuperseded)); code != exitSuperseded {
 		t.Errorf("superseded is %d", code)
 	}
-	if code := codeOf(&ended{137}); code != 137 {
+	if code := codeOf(&exitStatus{137}); code != 137 {
 		t.Errorf("the agent's own end is %d", code)
 	}
 	if err := run(context.Background(), nil); !errors.Is(err, errMisused) {

@@ -74,7 +74,7 @@ func playRound(t *testing.T, p plan, sum *figures) {
 		found = append(found, err.Error())
 	}
 	if len(found) > 0 {
-		report(t, r, found, timeline)
+		logReport(t, r, found, timeline)
 		return
 	}
 	sum.add(r)
@@ -99,8 +99,8 @@ func (r *round) count(verb string) int {
 
 const shownFaults = 20
 
-// report logs the data that helps to find the cause, and keeps the round's folder.
-func report(t *testing.T, r *round, found faults, timeline []string) {
+// logReport logs the data that helps to find the cause, and keeps the round's folder.
+func logReport(t *testing.T, r *round, found faults, timeline []string) {
 	t.Helper()
 	var blows []string
 	for _, b := range r.plan.blows {

@@ -52,7 +52,7 @@ func playClock(t *testing.T, p plan) {
 		found = append(found, err.Error())
 	}
 	if len(found) > 0 {
-		report(t, &r.round, found, timeline)
+		logReport(t, &r.round, found, timeline)
 		return
 	}
 	t.Logf("seed %d, %s: %d ticks, %d blows, %d takeovers", p.seed, p.profile, len(r.ticks), len(p.blows), r.takeovers())

@@ -59,7 +59,7 @@ func judgeReceipt(f *faults, e entry, places []string, posts int) {
 
 // judgeAnswer checks that no request is refused without need.
 func (r *round) judgeAnswer(f *faults, e entry) {
-	status := int(number(e.words[0]))
+	status := int(parseNumber(e.words[0]))
 	if status == http.StatusAccepted || status == http.StatusServiceUnavailable && r.plan.profile == doorStorm {
 		return
 	}
@@ -97,7 +97,7 @@ func (r *round) judgeLanes(f *faults) {
 		dot := strings.LastIndexByte(e.id, '.')
 		lane := e.id[:dot]
 		before, ok := last[lane]
-		if ok && (number(before.id[dot+1:]) > number(e.id[dot+1:]) || before.partition != e.partition) {
+		if ok && (parseNumber(before.id[dot+1:]) > parseNumber(e.id[dot+1:]) || before.partition != e.partition) {
 			f.add("disorder: %s at %d/%d comes behind %s at %d/%d", e.id, e.partition, e.offset, before.id, before.partition, before.offset)
 		}
 		last[lane] = e

@@ -65,15 +65,15 @@ func (s *sender) lane(ctx context.Context, lane int) {
 	}
 }
 
-// parcel is a request, which may be posted many times.
-type parcel struct {
+// postRequest is a request, which may be posted many times.
+type postRequest struct {
 	ids    []string
 	header http.Header
 	body   []byte
 }
 
-func (s *sender) compose(r *rand.Rand, lane, n, events int) parcel {
-	p := parcel{header: http.Header{}}
+func (s *sender) compose(r *rand.Rand, lane, n, events int) postRequest {
+	p := postRequest{header: http.Header{}}
 	key := fmt.Sprintf("%s-%d", s.c.name, lane)
 	var written [][]byte
 	for i := range events {
@@ -107,7 +107,7 @@ func dataOf(id string) string {
 }
 
 // post returns whether all events are acknowledged.
-func (s *sender) post(r *rand.Rand, p parcel, attempt int) bool {
+func (s *sender) post(r *rand.Rand, p postRequest, attempt int) bool {
 	for _, id := range p.ids {
 		s.c.j.note("post", id, attempt)
 	}
@@ -147,7 +147,7 @@ func failureOf(err error) string {
 	return "broken"
 }
 
-func (s *sender) acknowledged(p parcel, h http.Header, body []byte) {
+func (s *sender) acknowledged(p postRequest, h http.Header, body []byte) {
 	if len(p.ids) == 1 {
 		s.c.j.note("ack", p.ids[0], h.Get(api.HeaderPosition)+"|", h.Get(api.HeaderRepeated) == "true")
 		return

@@ -49,11 +49,11 @@ func playDoor(t *testing.T, p plan, sum *figures) {
 		found = append(found, err.Error())
 	}
 	if len(found) > 0 {
-		report(t, r, found, timeline)
+		logReport(t, r, found, timeline)
 		return
 	}
 	sum.addDoor(r)
-	t.Logf("seed %d, %s: %d events, %d blows; %s", p.seed, p.profile, len(r.in), len(p.blows), r.answers())
+	t.Logf("seed %d, %s: %d events, %d blows; %s", p.seed, p.profile, len(r.in), len(p.blows), r.answerSummary())
 	if os.Getenv("TIDEMILL_CHAOS_KEEP") == "" {
 		if err := os.RemoveAll(dir); err != nil {
 			t.Error(err)
@@ -124,8 +124,8 @@ func (s *figures) addDoor(r *round) {
 	}
 }
 
-// answers sums up a round's answers.
-func (r *round) answers() string {
+// answerSummary sums up a round's answers.
+func (r *round) answerSummary() string {
 	one := &figures{counts: map[string]int{}}
 	one.addDoor(r)
 	return fmt.Sprint(one.counts)

@@ -146,8 +146,8 @@ func (f *fleet) hits(role string) []hit {
 	return all
 }
 
-// endure ends a process as the blow says and starts it again.
-func (f *fleet) endure(b blow) error {
+// strike ends a process as the blow says and starts it again.
+func (f *fleet) strike(b blow) error {
 	s := syscall.SIGKILL
 	if b.polite {
 		s = syscall.SIGTERM
@@ -159,13 +159,13 @@ func (f *fleet) endure(b blow) error {
 	select {
 	case <-gone:
 	case <-time.After(stopLimit):
-		return f.stuck(b.target)
+		return f.dumpIfStuck(b.target)
 	}
 	return f.start(b.target)
 }
 
-// stuck has a process that does not end write its goroutines to its log.
-func (f *fleet) stuck(name string) error {
+// dumpIfStuck has a process that does not end write its goroutines to its log.
+func (f *fleet) dumpIfStuck(name string) error {
 	f.dump(name)
 	return fmt.Errorf("%s does not end after SIGTERM; its log says where it hangs", name)
 }
@@ -192,7 +192,7 @@ func (f *fleet) stop(names ...string) error {
 		select {
 		case <-gone:
 		case <-limit:
-			return f.stuck(names[i])
+			return f.dumpIfStuck(names[i])
 		}
 	}
 	return nil

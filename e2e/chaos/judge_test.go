@@ -22,8 +22,8 @@ func (r *round) judge() faults {
 	return f
 }
 
-// number parses a number from a journal.
-func number(word string) int64 {
+// parseNumber parses a number from a journal.
+func parseNumber(word string) int64 {
 	n, err := strconv.ParseInt(word, 10, 64)
 	if err != nil {
 		return -1
@@ -31,7 +31,7 @@ func number(word string) int64 {
 	return n
 }
 
-func (e entry) place() input { return input{int32(number(e.words[0])), number(e.words[1])} }
+func (e entry) place() input { return input{int32(parseNumber(e.words[0])), parseNumber(e.words[1])} }
 
 // judgeAcks checks that each acknowledged event is at the acknowledged position, and that no event
 // is there twice or was never sent.
@@ -46,7 +46,7 @@ func (r *round) judgeAcks(f *faults) {
 		case "send":
 			sent[e.words[0]] = true
 		case "ack":
-			where := input{int32(number(e.words[1])), number(e.words[2])}
+			where := input{int32(parseNumber(e.words[1])), parseNumber(e.words[2])}
 			switch stands := at[e.words[0]]; {
 			case len(stands) == 0:
 				f.add("lost: %s was acknowledged at %v and stands nowhere", e.words[0], where)
@@ -73,7 +73,7 @@ func (r *round) judgeOrder(f *faults) {
 		dot := strings.LastIndexByte(e.id, '.')
 		lane := e.id[:dot] + " " + e.key
 		before, ok := last[lane]
-		if ok && number(before.id[dot+1:]) >= number(e.id[dot+1:]) || ok && before.partition != e.partition {
+		if ok && parseNumber(before.id[dot+1:]) >= parseNumber(e.id[dot+1:]) || ok && before.partition != e.partition {
 			f.add("disorder: %s at %d/%d comes behind %s at %d/%d, both of key %s", e.id, e.partition, e.offset, before.id, before.partition, before.offset, e.key)
 		}
 		last[lane] = e

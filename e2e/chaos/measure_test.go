@@ -31,8 +31,8 @@ func (f *figures) add(r *round) {
 		case "skip", "refused", "aborted", "copied":
 			f.counts[e.verb]++
 		case "open":
-			if size := number(e.words[1]); size > 0 {
-				f.reopen = append(f.reopen, time.Duration(number(e.words[0]))*time.Microsecond)
+			if size := parseNumber(e.words[1]); size > 0 {
+				f.reopen = append(f.reopen, time.Duration(parseNumber(e.words[0]))*time.Microsecond)
 				f.folder = max(f.folder, size)
 			}
 		}
@@ -45,8 +45,8 @@ func (f *figures) add(r *round) {
 	}
 }
 
-// begins returns the beginnings of handling, in order of time.
-func (r *round) begins() []entry {
+// handlingStarts returns the beginnings of handling, in order of time.
+func (r *round) handlingStarts() []entry {
 	var all []entry
 	for _, e := range r.journal {
 		if e.verb == "begin" {
@@ -59,7 +59,7 @@ func (r *round) begins() []entry {
 
 // takeovers returns, for each partition of a killed reader, the time until another life read on.
 func (r *round) takeovers() []time.Duration {
-	begins := r.begins()
+	begins := r.handlingStarts()
 	var all []time.Duration
 	for _, hit := range r.fleet.hits("consumer") {
 		holder := map[int32]entry{} // last reader of each partition before the kill
@@ -87,7 +87,7 @@ const stallWindow = 2 * time.Second
 // stalls returns, for each joining and leaving in a calm round and each partition, the longest wait
 // of an event. A killed publisher makes no event wait.
 func (r *round) stalls() []time.Duration {
-	begins := r.begins()
+	begins := r.handlingStarts()
 	var all []time.Duration
 	for _, e := range r.journal {
 		if !strings.HasPrefix(e.name, "consumer") || e.verb != "joining" && e.verb != "leaving" || e.at.Before(r.fleet.began.Add(warmUp)) {
@@ -97,7 +97,7 @@ func (r *round) stalls() []time.Duration {
 		for _, b := range begins {
 			if b.at.After(e.at) && b.at.Before(e.at.Add(stallWindow)) {
 				p := b.place().partition
-				worst[p] = max(worst[p], time.Duration(number(b.words[2]))*time.Millisecond)
+				worst[p] = max(worst[p], time.Duration(parseNumber(b.words[2]))*time.Millisecond)
 			}
 		}
 		for _, d := range worst {

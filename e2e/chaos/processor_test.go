@@ -27,7 +27,7 @@ type copier struct {
 	from *broker.Consumer
 	// seen is used in Assigned, which never runs twice at once for one partition. Its lock protects
 	// its maps.
-	seen *seen
+	seen *outputsSeen
 }
 
 func (c *child) process(ctx context.Context) error {

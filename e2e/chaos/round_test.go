@@ -144,7 +144,7 @@ func (r *round) strike(start []string) error {
 func (f *fleet) endureAll(began time.Time, blows []blow) error {
 	for _, b := range blows {
 		<-time.After(time.Until(began.Add(b.at)))
-		if err := f.endure(b); err != nil {
+		if err := f.strike(b); err != nil {
 			return err
 		}
 	}

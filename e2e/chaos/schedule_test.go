@@ -71,14 +71,14 @@ func planOf(seed uint64) plan {
 	case takeover:
 		p.length = 9500 * time.Millisecond
 		p.blows = append(p.blows, blow{ms(r, 1800, 2400), pick(r, "consumer", consumers), false, ms(r, 100, 6000)})
-		p.others(r, 5)
+		p.drawOtherBlows(r, 5)
 	case calm:
 		p.length = ms(r, 8000, 9000)
 		for i := range 3 {
 			at := warmUp + time.Duration(i)*2400*time.Millisecond
 			p.blows = append(p.blows, blow{at + ms(r, 0, 300), pick(r, "consumer", consumers), true, ms(r, 900, 1400)})
 		}
-		p.others(r, 3)
+		p.drawOtherBlows(r, 3)
 	}
 	slices.SortFunc(p.blows, func(a, b blow) int { return int(a.at - b.at) })
 	return p
@@ -106,8 +106,8 @@ func (p *plan) stormBlows(r *rand.Rand) {
 	}
 }
 
-// others draws blows that spare the broker and the consumers.
-func (p *plan) others(r *rand.Rand, n int) {
+// drawOtherBlows draws blows that spare the broker and the consumers.
+func (p *plan) drawOtherBlows(r *rand.Rand, n int) {
 	for range n {
 		target := pick(r, "processor", processors)
 		if r.IntN(3) == 0 {

@@ -42,7 +42,7 @@ func modelOf(key string) string { return "intent/" + key }
 func (m *models) begin(ctx context.Context) error {
 	for k := range scoredKeys {
 		key := fmt.Sprint("bot-", k)
-		if late, never := modelled(key); late || never {
+		if late, never := modelArrival(key); late || never {
 			continue
 		}
 		if err := m.promoteNew(ctx, key, true); err != nil {
@@ -56,7 +56,7 @@ func (m *models) begin(ctx context.Context) error {
 func (m *models) beginLate(ctx context.Context) error {
 	for k := range scoredKeys {
 		key := fmt.Sprint("bot-", k)
-		if late, _ := modelled(key); late && m.all[key] == nil {
+		if late, _ := modelArrival(key); late && m.all[key] == nil {
 			return m.promoteNew(ctx, key, true)
 		}
 	}
@@ -72,17 +72,17 @@ func (m *models) change(ctx context.Context) error {
 	}
 	switch n := m.rnd.IntN(20); {
 	case n < 4 && len(of.reigns) > 1:
-		return m.propose(ctx, key, tidemill.ActionRollback, m.former(of))
+		return m.propose(ctx, key, tidemill.ActionRollback, m.formerChampion(of))
 	case n == 4:
-		return m.propose(ctx, key, tidemill.ActionPin, m.former(of))
+		return m.propose(ctx, key, tidemill.ActionPin, m.formerChampion(of))
 	case n < 9 && of.Pin != nil:
 		return m.propose(ctx, key, tidemill.ActionUnpin, 0)
 	}
 	return m.promoteNew(ctx, key, !m.broken || of.unfit[of.Champion] || m.rnd.IntN(12) > 0)
 }
 
-// former returns a version that was champion and can be loaded.
-func (m *models) former(of *model) int {
+// formerChampion returns a version that was champion and can be loaded.
+func (m *models) formerChampion(of *model) int {
 	for {
 		if v := of.reigns[m.rnd.IntN(len(of.reigns))]; !of.unfit[v] {
 			return v
@@ -90,9 +90,9 @@ func (m *models) former(of *model) int {
 	}
 }
 
-// settle makes a loadable version the champion of every model, so that in the end each model
+// promoteLoadable makes a loadable version the champion of every model, so that in the end each model
 // answers by its champion.
-func (m *models) settle(ctx context.Context) error {
+func (m *models) promoteLoadable(ctx context.Context) error {
 	for _, key := range m.keys() {
 		of := m.all[key]
 		if of.Pin != nil {
@@ -125,13 +125,13 @@ func (m *models) promoteNew(ctx context.Context, key string, fit bool) error {
 	if of != nil {
 		number = of.Last + 1
 	}
-	files, err := m.put(ctx, modelOf(key), number, fit)
+	files, err := m.storeVersion(ctx, modelOf(key), number, fit)
 	if err != nil {
 		return err
 	}
 	run := tidemill.ID("run", key, fmt.Sprint(number))
 	began := time.Now().UTC()
-	err = m.say(ctx, key, run, tidemill.TypeModelRegistered, tidemill.ModelRegistered{Artifact: files.Tree, Bytes: files.Bytes, Files: files.Files,
+	err = m.appendFact(ctx, key, run, tidemill.TypeModelRegistered, tidemill.ModelRegistered{Artifact: files.Tree, Bytes: files.Bytes, Files: files.Files,
 		Judge: tidemill.Judge{Keep: m.keep}, Origin: tidemill.Origin{Run: run, Recipe: "chaos", Key: key, Began: began, Ended: began, Mark: tidemill.Mark{Offset: int64(number)}}})
 	if err != nil {
 		return err
@@ -142,8 +142,8 @@ func (m *models) promoteNew(ctx context.Context, key string, fit bool) error {
 	return m.propose(ctx, key, tidemill.ActionPromote, number)
 }
 
-// put puts a version's files into the store.
-func (m *models) put(ctx context.Context, name string, version int, fit bool) (api.TreeRef, error) {
+// storeVersion puts a version's files into the store.
+func (m *models) storeVersion(ctx context.Context, name string, version int, fit bool) (api.TreeRef, error) {
 	data := map[string][]byte{"model.onnx": modelFile(name, version), "model.yaml": modelCard(name, version)}
 	if !fit {
 		data["model.onnx"] = append([]byte("torn "), data["model.onnx"]...)
@@ -162,12 +162,12 @@ func (m *models) put(ctx context.Context, name string, version int, fit bool) (a
 
 func (m *models) propose(ctx context.Context, key string, action tidemill.Action, version int) error {
 	of := m.all[key]
-	return m.say(ctx, key, "", tidemill.TypeModelPromotionProposed, tidemill.PromotionProposed{Action: action, Version: version,
+	return m.appendFact(ctx, key, "", tidemill.TypeModelPromotionProposed, tidemill.PromotionProposed{Action: action, Version: version,
 		Basis: of.Champion, Turn: of.Turn, Force: true})
 }
 
-// say puts a fact on the log, and folds it.
-func (m *models) say(ctx context.Context, key, run, typ string, data any) error {
+// appendFact puts a fact on the log, and folds it.
+func (m *models) appendFact(ctx context.Context, key, run, typ string, data any) error {
 	text, err := json.Marshal(data)
 	if err != nil {
 		return err

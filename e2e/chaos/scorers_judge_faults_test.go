@@ -31,7 +31,7 @@ func goodScores() (*scoredStory, *models) {
 	}
 	given := func(n int, key, why string) {
 		e := in(n, key)
-		s.letters = append(s.letters, letter{id: "letter of " + e.id, rule: "scorer/" + scorerName, of: e.id, reason: why})
+		s.letters = append(s.letters, deadLetter{id: "letter of " + e.id, rule: "scorer/" + scorerName, of: e.id, reason: why})
 	}
 	scored(0, "bot-0", 1)
 	given(1, "bot-30", "it has no champion")
@@ -62,15 +62,15 @@ func TestTheJudgeOfScorersFindsFaults(t *testing.T) {
 		"a letter twice":       {func(s *scoredStory) { s.letters = append(s.letters, s.letters[0]) }, []string{"twice: e.1"}},
 		"not asked for":        {func(s *scoredStory) { s.letters[2].of = "e.11" }, []string{"lost: e.6", "not asked for: e.11", "given up: e.11"}},
 		"disorder":             {func(s *scoredStory) { s.out[1], s.out[2] = s.out[2], s.out[1] }, []string{"disorder: e.2"}},
-		"gone back":            {func(s *scoredStory) { s.answer(2, 1); s.answer(4, 2) }, []string{"gone back: e.8"}},
-		"by none that reigned": {func(s *scoredStory) { s.answer(2, 7) }, []string{"gone back: e.3", "the swap"}},
-		"by an unfit one":      {func(s *scoredStory) { s.answer(2, 3) }, []string{"unfit: e.3", "the swap"}},
+		"gone back":            {func(s *scoredStory) { s.changeVersion(2, 1); s.changeVersion(4, 2) }, []string{"gone back: e.8"}},
+		"by none that reigned": {func(s *scoredStory) { s.changeVersion(2, 7) }, []string{"gone back: e.3", "the swap"}},
+		"by an unfit one":      {func(s *scoredStory) { s.changeVersion(2, 3) }, []string{"unfit: e.3", "the swap"}},
 		"by another's":         {func(s *scoredStory) { s.out[1].label = "l9" }, []string{"answered by another"}},
 		"astray":               {func(s *scoredStory) { s.out[1].partition = 3 }, []string{"astray: in/0/0"}},
 		"of nothing":           {func(s *scoredStory) { s.out[0].cause = "hanging" }, []string{"of nothing: in/0/0", "lost: e.0"}},
 		"strange":              {func(s *scoredStory) { s.out[0].unexpected = "it cannot be read" }, []string{"strange: in/0/0"}},
 		"given up": {func(s *scoredStory) {
-			s.letters = append(s.letters, letter{"x", "scorer/bots", "e.0", "its model cannot be loaded"})
+			s.letters = append(s.letters, deadLetter{"x", "scorer/bots", "e.0", "its model cannot be loaded"})
 		}, []string{"twice: e.0", "given up: e.0"}},
 		"a champion that went": {func(s *scoredStory) { s.letters[0].of, s.out[3].cause, s.out[3].in.offset = "e.4", "e.1", 1 },
 			[]string{"gone back: e.4", "the swap"}},
@@ -91,8 +91,8 @@ func TestTheJudgeOfScorersFindsFaults(t *testing.T) {
 	}
 }
 
-// answer makes an output the answer of another version.
-func (s *scoredStory) answer(at, version int) {
+// changeVersion makes an output the answer of another version.
+func (s *scoredStory) changeVersion(at, version int) {
 	o := &s.out[at]
 	o.version, o.label = version, labelOf(o.model, version)
 }
@@ -102,7 +102,7 @@ func TestTheJudgeOfScorersBearsWithTornTransactions(t *testing.T) {
 	s, of := goodScores()
 	s.torn = true
 	s.letters = append(s.letters, s.letters...)
-	s.letters = append(s.letters, letter{"x", "scorer/bots", "e.4", "it has no champion"})
+	s.letters = append(s.letters, deadLetter{"x", "scorer/bots", "e.4", "it has no champion"})
 	s.swaps = s.swaps[1:]
 	if found := s.judge(of); len(found) > 0 {
 		t.Errorf("it finds %q", found)

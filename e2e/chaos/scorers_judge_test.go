@@ -59,7 +59,7 @@ func (s *scoredStory) judgeOutputs(f *faults) {
 
 // judgePassed checks that only events without a model are passed on unchanged.
 func (s *scoredStory) judgePassed(f *faults, o output) {
-	late, never := modelled(o.key)
+	late, never := modelArrival(o.key)
 	if !s.pass || !late && !never {
 		f.add("passed on: %s of %s at %d/%d, which has a model", o.id, o.key, o.partition, o.offset)
 	}
@@ -106,7 +106,7 @@ func (s *scoredStory) judgeLetters(f *faults, of *models) {
 	first := s.firsts()
 	for _, l := range s.letters {
 		e := at[l.of]
-		late, never := modelled(e.key)
+		late, never := modelArrival(e.key)
 		switch kind := kindOf(int(numberOf(l.of))); {
 		case l.rule != "scorer/"+scorerName:
 			f.add("a letter of another: %s of %s", l.of, l.rule)

@@ -136,8 +136,8 @@ func kindOf(n int) int {
 	return wellFormed
 }
 
-// modelled returns when a key gets its model: from the beginning, late, or never.
-func modelled(key string) (late, never bool) {
+// modelArrival returns when a key gets its model: from the beginning, late, or never.
+func modelArrival(key string) (late, never bool) {
 	var k int
 	_, _ = fmt.Sscanf(key, "bot-%d", &k) // the key is always one of ours
 	return k >= scoredKeys-lateKeys-missingKeys && k < scoredKeys-missingKeys, k >= scoredKeys-missingKeys

@@ -16,7 +16,7 @@ import (
 type scoredStory struct {
 	in      []record // published events, each partition in order of offset
 	out     []output // outputs, in the same order
-	letters []letter
+	letters []deadLetter
 	swaps   []swapped
 	pass    bool // events without a model are passed on unchanged
 	torn    bool // the embedded Kafka was killed, so transactions may be torn: see judgeOnce

@@ -168,7 +168,7 @@ func (r *scorersRound) promote(ctx context.Context, until time.Time) error {
 			return err
 		}
 	}
-	return r.models.settle(ctx)
+	return r.models.promoteLoadable(ctx)
 }
 
 // publish spreads events over a while.

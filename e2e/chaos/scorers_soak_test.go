@@ -39,7 +39,7 @@ func TestSoakOfScorers(t *testing.T) {
 	go func() { samples <- r.watch(ctx, length/soakSamples) }()
 	playScorers(t, r, &figures{counts: map[string]int{}})
 	stop()
-	for _, fault := range grown(<-samples, length) {
+	for _, fault := range findGrowth(<-samples, length) {
 		t.Error(fault)
 	}
 }
@@ -95,9 +95,9 @@ func usage(pid int) (memory int64, files int, err error) {
 	return pages * int64(os.Getpagesize()), len(open), err
 }
 
-// grown reports growth. A quarter more than before, plus some slack, is a leak, whatever the
+// findGrowth reports growth. A quarter more than before, plus some slack, is a leak, whatever the
 // garbage collector does.
-func grown(all []sample, length time.Duration) (f faults) {
+func findGrowth(all []sample, length time.Duration) (f faults) {
 	early, late := between(all, length/4, length/2), between(all, length*3/4, length)
 	if len(early) < soakSamples/8 || len(late) < soakSamples/8 {
 		f.add("too few samples: %d and %d", len(early), len(late))
@@ -154,7 +154,7 @@ func TestGrown(t *testing.T) {
 		"events of lag":   func(i int64, s *sample) { s.lag += 10 * i },
 		"too few samples": func(i int64, s *sample) { s.after /= 100 },
 	} {
-		found := grown(steady(grow), soakSamples*time.Second)
+		found := findGrowth(steady(grow), soakSamples*time.Second)
 		if len(found) != min(1, len(want)) || len(found) == 1 && !strings.Contains(found[0], want) {
 			t.Errorf("where %q grow it finds %q", want, found)
 		}

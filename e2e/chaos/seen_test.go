@@ -10,10 +10,10 @@ import (
 	"tidemill.dev/broker"
 )
 
-// seen knows which inputs have their output, from the outputs themselves. It is needed because the
+// outputsSeen knows which inputs have their output, from the outputs themselves. It is needed because the
 // embedded broker, if killed while a transaction ends, can make outputs visible without moving the
 // offsets. It reads each output once, however often partitions come and go.
-type seen struct {
+type outputsSeen struct {
 	c *child
 	b *broker.Broker
 
@@ -22,12 +22,12 @@ type seen struct {
 	next map[int32]int64 // offset after the last input with an output, by partition of in
 }
 
-func newSeen(c *child, b *broker.Broker) *seen {
-	return &seen{c: c, b: b, read: map[int32]int64{}, next: map[int32]int64{}}
+func newSeen(c *child, b *broker.Broker) *outputsSeen {
+	return &outputsSeen{c: c, b: b, read: map[int32]int64{}, next: map[int32]int64{}}
 }
 
 // skip moves partitions over the inputs that have their output already.
-func (s *seen) skip(ctx context.Context, all []broker.Position) ([]broker.Position, error) {
+func (s *outputsSeen) skip(ctx context.Context, all []broker.Position) ([]broker.Position, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var from []broker.Position
@@ -55,7 +55,7 @@ func (s *seen) skip(ctx context.Context, all []broker.Position) ([]broker.Positi
 // moved notes each skip. Most skips do not come from torn transactions: a processor that its group
 // has dropped, and that does not know it yet, sees the copies of its successor. It cannot commit
 // its further work.
-func (s *seen) moved(all []broker.Position) []broker.Position {
+func (s *outputsSeen) moved(all []broker.Position) []broker.Position {
 	for i, p := range all {
 		s.c.j.note("take", p.Partition, p.Offset)
 		if next := s.next[p.Partition]; next > p.Offset {

@@ -20,11 +20,11 @@ func goodStory() *story {
 		id := eventID(n)
 		s.in = append(s.in, record{partition: int32(key), offset: int64(n / 3), id: id, key: fmt.Sprint("key-", key)})
 		for _, r := range rules {
-			if !r.gets(id) {
+			if !r.matches(id) {
 				continue
 			}
 			if r.yields && n%2 == 0 {
-				s.letters = append(s.letters, letter{rule: r.name, of: id})
+				s.letters = append(s.letters, deadLetter{rule: r.name, of: id})
 				continue
 			}
 			s.attempts = append(s.attempts, attempt{rule: r.name, id: id, began: tick(), ended: tick(), status: 500},
@@ -87,12 +87,12 @@ func lostStories() map[string]wrongStory {
 		"an event is never answered well": {func(s *story) { s.find("loose", "e.7", true).status = 503 }, []string{"never delivered: e.7 reached loose"}},
 		"an event gets no answer at all":  {func(s *story) { s.find("loose", "e.7", true).ended = 0 }, []string{"never delivered: e.7 reached loose"}},
 		"a dead one's event is lost":      {func(s *story) { s.letters = s.letters[1:] }, []string{"lost: e.0 never reached refused"}},
-		"one gives up beside a delivery":  {func(s *story) { s.letters = append(s.letters, letter{rule: "keyed", of: "e.3"}) }, []string{"given up: e.3 got a letter of keyed"}},
+		"one gives up beside a delivery":  {func(s *story) { s.letters = append(s.letters, deadLetter{rule: "keyed", of: "e.3"}) }, []string{"given up: e.3 got a letter of keyed"}},
 		"one gives up that must not": {func(s *story) {
 			s.forget("hanging", "e.3")
-			s.letters = append(s.letters, letter{rule: "hanging", of: "e.3"})
+			s.letters = append(s.letters, deadLetter{rule: "hanging", of: "e.3"})
 		}, []string{"given up: e.3 got a letter of hanging"}},
-		"a letter beside a delivery": {wrong: func(s *story) { s.letters = append(s.letters, letter{rule: "refused", of: "e.3"}) }},
+		"a letter beside a delivery": {wrong: func(s *story) { s.letters = append(s.letters, deadLetter{rule: "refused", of: "e.3"}) }},
 	}
 }
 
@@ -119,7 +119,7 @@ func disorderedStories() map[string]wrongStory {
 			s.attempts = append(s.attempts, attempt{rule: "refused", id: "e.6", began: 9999, ended: 10000, status: 500})
 		}, []string{"disorder: e.9 set out for refused"}},
 		"what a letter was written of comes again": {wrong: func(s *story) {
-			s.letters = append(s.letters, letter{rule: "refused", of: "e.5"})
+			s.letters = append(s.letters, deadLetter{rule: "refused", of: "e.5"})
 			s.find("refused", "e.5", true).ended = 9999
 		}},
 	}
@@ -154,7 +154,7 @@ func strayStories() map[string]wrongStory {
 		"an event that does not match": {add("loose", "e.2"), []string{`astray: an attempt of "e.2" for "loose"`}},
 		"an event that nobody sent":    {add("loose", "e.99"), []string{`astray: an attempt of "e.99"`}},
 		"an event for nobody":          {add("other", "e.1"), []string{`astray: an attempt of "e.1" for "other"`}},
-		"a letter of what nobody sent": {func(s *story) { s.letters = append(s.letters, letter{rule: "refused", of: "e.98"}) },
+		"a letter of what nobody sent": {func(s *story) { s.letters = append(s.letters, deadLetter{rule: "refused", of: "e.98"}) },
 			[]string{`astray: a letter of "e.98"`}},
 	}
 }

@@ -36,15 +36,15 @@ func (s *story) judgePublished(f *faults) {
 	}
 }
 
-// heard is the record of an event and a rule, from the sink and the dead letters.
-type heard struct {
+// eventRecord is the record of an event and a rule, from the sink and the dead letters.
+type eventRecord struct {
 	first  int    // time at which its first attempt began; 0 if there was none
 	fine   int    // time of its first 2xx; 0 if there was none
 	letter string // reason of its dead letter; empty if there is none
 }
 
-func (s *story) heard(r rule) map[string]heard {
-	all := map[string]heard{}
+func (s *story) heard(r rule) map[string]eventRecord {
+	all := map[string]eventRecord{}
 	for _, a := range s.attempts {
 		if a.rule != r.name {
 			continue
@@ -76,7 +76,7 @@ func (s *story) judgeDelivered(f *faults, r rule) {
 	for _, e := range s.in {
 		h := all[e.id]
 		switch {
-		case !r.gets(e.id):
+		case !r.matches(e.id):
 		case h.letter != "" && !r.yields:
 			f.add("given up: %s got a letter of %s, which has attempts to spare: %s", e.id, r.name, h.letter)
 		case h.letter != "" || h.fine > 0:
@@ -98,7 +98,7 @@ func (s *story) judgeTurns(f *faults, r rule) {
 	}
 	last := map[string]turn{} // last turn, by key
 	for _, e := range s.in {
-		if !r.gets(e.id) {
+		if !r.matches(e.id) {
 			continue
 		}
 		h, before := all[e.id], last[e.key]
@@ -120,7 +120,7 @@ func (s *story) judgeTurns(f *faults, r rule) {
 func (s *story) judgeReplies(f *faults, r rule) {
 	want, order := map[string]record{}, map[string]int{}
 	for i, e := range s.in {
-		if r.gets(e.id) {
+		if r.matches(e.id) {
 			want[replyID(r.name, e.id)] = e
 			order[e.id] = i
 		}
@@ -169,7 +169,7 @@ func (s *story) judgeStrays(f *faults) {
 	}
 	stray := func(what, name, id string) {
 		r, ok := ruleOf(name)
-		if !ok || !published[id] || !r.gets(id) {
+		if !ok || !published[id] || !r.matches(id) {
 			f.add("astray: %s of %q for %q", what, id, name)
 		}
 	}

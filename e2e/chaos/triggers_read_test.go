@@ -87,14 +87,14 @@ func readOn(ctx context.Context, b *broker.Broker, stream string, from []broker.
 	return next, nil
 }
 
-func letterOf(e *broker.Incoming) (letter, error) {
+func letterOf(e *broker.Incoming) (deadLetter, error) {
 	var data struct{ Trigger, Scorer, OriginalID, Reason string }
 	if err := json.Unmarshal(e.Data, &data); err != nil {
-		return letter{}, fmt.Errorf("read the dead letter %s: %w", e.ID, err)
+		return deadLetter{}, fmt.Errorf("read the dead letter %s: %w", e.ID, err)
 	}
 	rule := data.Trigger
 	if data.Scorer != "" {
 		rule = "scorer/" + data.Scorer
 	}
-	return letter{id: strings.Clone(e.ID), rule: rule, of: data.OriginalID, reason: data.Reason}, nil
+	return deadLetter{id: strings.Clone(e.ID), rule: rule, of: data.OriginalID, reason: data.Reason}, nil
 }

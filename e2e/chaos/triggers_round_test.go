@@ -177,7 +177,7 @@ func (r *triggersRound) missing(ctx context.Context, dead bool) (_ string, err e
 		}
 		want := 0
 		for n := range r.sent {
-			if rule.gets(eventID(n)) {
+			if rule.matches(eventID(n)) {
 				want++
 			}
 		}

@@ -47,8 +47,8 @@ func ruleOf(name string) (rule, bool) {
 	return rule{}, false
 }
 
-// gets reports whether an event matches.
-func (r rule) gets(id string) bool { return !r.odd || numberOf(id)%2 == 1 }
+// matches reports whether an event matches.
+func (r rule) matches(id string) bool { return !r.odd || numberOf(id)%2 == 1 }
 
 func eventID(n int) string { return fmt.Sprintf("e.%d", n) }
 
@@ -58,7 +58,7 @@ func numberOf(id string) int64 {
 	if !ok {
 		return -1
 	}
-	return number(n)
+	return parseNumber(n)
 }
 
 const configFile = "tidemill.yaml"

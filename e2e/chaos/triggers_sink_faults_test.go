@@ -11,9 +11,9 @@ import (
 	"tidemill.dev/broker"
 )
 
-// tell posts an event to a sink as a dispatcher does, with the headers as change leaves them. It
+// postEvent posts an event to a sink as a dispatcher does, with the headers as change leaves them. It
 // returns the status, or 0 if there is no answer, and the reply.
-func tell(ctx context.Context, t *testing.T, addr, rule string, v *broker.View, change func(http.Header)) (int, http.Header, string) {
+func postEvent(ctx context.Context, t *testing.T, addr, rule string, v *broker.View, change func(http.Header)) (int, http.Header, string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+addr+"/"+rule, strings.NewReader(string(v.Data)))
 	if err != nil {
@@ -63,16 +63,16 @@ func openTestSink(t *testing.T) *sink {
 func TestTheSinkAnswersAndWritesDown(t *testing.T) {
 	s := openTestSink(t)
 	e := calmEvent(1, "keyed", fineMood)
-	status, h, body := tell(t.Context(), t, s.addr, "keyed", e, nil)
+	status, h, body := postEvent(t.Context(), t, s.addr, "keyed", e, nil)
 	if status != http.StatusOK || h.Get("Ce-Type") != typeReply || h.Get("Ce-Replyto") != e.ID || h.Get("Ce-Subject") != e.Subject || body != replyData(e.ID) {
 		t.Errorf("%d %v %q", status, h, body)
 	}
 	bad := calmEvent(1, "loose", func(m mood) bool { return m.status == http.StatusInternalServerError })
-	if status, _, _ = tell(t.Context(), t, s.addr, "loose", bad, nil); status != http.StatusInternalServerError {
+	if status, _, _ = postEvent(t.Context(), t, s.addr, "loose", bad, nil); status != http.StatusInternalServerError {
 		t.Error(status)
 	}
 	cut := calmEvent(1, "loose", func(m mood) bool { return m.cut })
-	if status, _, _ = tell(t.Context(), t, s.addr, "loose", cut, nil); status != 0 {
+	if status, _, _ = postEvent(t.Context(), t, s.addr, "loose", cut, nil); status != 0 {
 		t.Error(status)
 	}
 	attempts, wrong := s.story()
@@ -87,14 +87,14 @@ func TestTheSinkAnswersAndWritesDown(t *testing.T) {
 func TestTheDeadAnswerWhenTheyAreRevived(t *testing.T) {
 	s := openTestSink(t)
 	e := calmEvent(1, "refused", fineMood)
-	if status, _, _ := tell(t.Context(), t, s.refused, "refused", e, nil); status != 0 {
+	if status, _, _ := postEvent(t.Context(), t, s.refused, "refused", e, nil); status != 0 {
 		t.Errorf("a dead subscriber answers %d", status)
 	}
 	ctx, giveUp := context.WithCancel(t.Context())
 	gone := make(chan int)
 	hung := calmEvent(1, "hanging", fineMood)
 	go func() {
-		status, _, _ := tell(ctx, t, s.addr, "hanging", hung, nil)
+		status, _, _ := postEvent(ctx, t, s.addr, "hanging", hung, nil)
 		gone <- status
 	}()
 	if err := await(t.Context(), func() (string, error) {
@@ -110,7 +110,7 @@ func TestTheDeadAnswerWhenTheyAreRevived(t *testing.T) {
 		t.Fatal(err)
 	}
 	for rule, addr := range map[string]string{"refused": s.refused, "hanging": s.addr} {
-		if status, _, _ := tell(t.Context(), t, addr, rule, calmEvent(1, rule, fineMood), nil); status == 0 {
+		if status, _, _ := postEvent(t.Context(), t, addr, rule, calmEvent(1, rule, fineMood), nil); status == 0 {
 			t.Errorf("%s does not answer", rule)
 		}
 	}
@@ -134,7 +134,7 @@ func TestTheSinkSeesWhatIsAltered(t *testing.T) {
 		if c.data != "" {
 			e.Data = []byte(c.data)
 		}
-		tell(t.Context(), t, s.addr, "keyed", e, c.change)
+		postEvent(t.Context(), t, s.addr, "keyed", e, c.change)
 		if _, wrong := s.story(); len(wrong) != c.wrong {
 			t.Errorf("%s is altered: %v", name, wrong)
 		}

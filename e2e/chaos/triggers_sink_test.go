@@ -90,7 +90,7 @@ func (s *sink) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if m.cut {
 		panic(http.ErrAbortHandler)
 	}
-	s.end(at, m)
+	s.recordAnswer(at, m)
 	if m.wait {
 		w.Header().Set("Retry-After", "1")
 	}
@@ -128,9 +128,9 @@ func (s *sink) begin(rule, id string) (at, try int) {
 	return len(s.attempts) - 1, s.tries[name] - 1
 }
 
-// end records the answer before it is sent. So everything that the dispatcher does because of the
+// recordAnswer records the answer before it is sent. So everything that the dispatcher does because of the
 // answer comes later in the sink's order.
-func (s *sink) end(at int, m mood) {
+func (s *sink) recordAnswer(at int, m mood) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.clock++

@@ -7,7 +7,7 @@ type story struct {
 	in       []record  // published events, each partition in order of offset
 	attempts []attempt // attempts in the sink's order
 	replies  []reply   // replies on the stream out, each partition in order of offset
-	letters  []letter
+	letters  []deadLetter
 }
 
 // attempt is one request in the sink's record. Began and ended are places in the sink's own order
@@ -32,8 +32,8 @@ type reply struct {
 	key, data         string
 }
 
-// letter is the dead letter of an event.
-type letter struct{ id, rule, of, reason string }
+// deadLetter is the dead letter of an event.
+type deadLetter struct{ id, rule, of, reason string }
 
 // replyID returns the id that the reply to an event must have, in every delivery of the event.
 func replyID(rule, id string) string {

@@ -68,7 +68,7 @@ func playTriggers(t *testing.T, r *triggersRound, sum *figures) {
 	}
 	if len(found) > 0 {
 		r.keepStory(t)
-		report(t, &r.round, found, timeline)
+		logReport(t, &r.round, found, timeline)
 		return
 	}
 	sum.addTriggers(r)

@@ -24,7 +24,7 @@ func openStore(ctx context.Context, r *round) (*store.Store, error) {
 // times as slow and looks for other faults. With it, one write to each server is enough, because
 // `make chaos` plays the ten without it.
 func TestCrash(t *testing.T) {
-	all := points(count(t))
+	all := points(countWrites(t))
 	few := 10
 	if testing.Short() {
 		few = 4
@@ -32,7 +32,7 @@ func TestCrash(t *testing.T) {
 	if raceDetector {
 		few = len(servers)
 	}
-	seed, some := number(t, "TIDEMILL_CHAOS_SEED", 1, len(all)), number(t, "TIDEMILL_CRASH_POINTS", few, len(all))
+	seed, some := envNumber(t, "TIDEMILL_CHAOS_SEED", 1, len(all)), envNumber(t, "TIDEMILL_CRASH_POINTS", few, len(all))
 	if some < len(all) {
 		rand.New(rand.NewPCG(uint64(seed), 0)).Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 		oneOfEachFirst(all)
@@ -54,7 +54,7 @@ func TestCrash(t *testing.T) {
 // number, because a round without a kill or a flush tests nothing.
 func playUntilItComes(t *testing.T, at point) {
 	t.Helper()
-	for !playPoint(t, at).came() {
+	for !playPoint(t, at).pointReached() {
 		if at.number == 1 {
 			t.Fatalf("the point does not come: %s", at)
 		}
@@ -72,8 +72,8 @@ func oneOfEachFirst(all []point) {
 	}
 }
 
-// number reads a number from the environment.
-func number(t *testing.T, name string, usual, all int) int {
+// envNumber reads a number from the environment.
+func envNumber(t *testing.T, name string, usual, all int) int {
 	t.Helper()
 	switch text := os.Getenv(name); text {
 	case "":
@@ -89,9 +89,9 @@ func number(t *testing.T, name string, usual, all int) int {
 	}
 }
 
-// count plays two rounds without a kill or a flush. The number of writes differs with the clock's
+// countWrites plays two rounds without a kill or a flush. The number of writes differs with the clock's
 // additions; the lower number is reached in every round.
-func count(t *testing.T) map[string]int {
+func countWrites(t *testing.T) map[string]int {
 	t.Helper()
 	least := countOnce(t)
 	for server, n := range countOnce(t) {

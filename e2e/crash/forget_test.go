@@ -27,9 +27,9 @@ import (
 	"tidemill.dev/internal/data/store"
 )
 
-// everything gives a bot each kind of data. Its trainer saves a checkpoint, writes a log line and
+// everythingConfig gives a bot each kind of data. Its trainer saves a checkpoint, writes a log line and
 // makes a model from its input. If the input says so, it runs for ever.
-const everything = `version: 1
+const everythingConfig = `version: 1
 name: forget
 streams: {events: {partitions: 1}, facts: {partitions: 2}, progress: {partitions: 1}, dead-letters: {partitions: 1}}
 triggers:
@@ -53,7 +53,7 @@ func TestForgettingABotWithEverything(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("HOME", dir)
 	to := newSubscriber(t)
-	must(t, os.WriteFile(filepath.Join(dir, "tidemill.yaml"), fmt.Appendf(nil, everything, to.URL), 0o644))
+	must(t, os.WriteFile(filepath.Join(dir, "tidemill.yaml"), fmt.Appendf(nil, everythingConfig, to.URL), 0o644))
 	b := &bots{life: openLife(t, dir), dir: dir, to: to}
 	defer b.stop()
 	b.commit("shared/words", "the words of all", "")
@@ -173,7 +173,7 @@ func (b *bots) giveEverything(bot string) {
 		return all.Total == 1
 	})
 	b.publish(eventOf("message", "m", bot))
-	b.soon("events wait", func() bool { return b.waiting() == 1 || bot == stays && b.waiting() == 2 })
+	b.soon("events wait", func() bool { return b.parkedCount() == 1 || bot == stays && b.parkedCount() == 2 })
 }
 
 func (b *bots) logged(run, what string) (found bool) {
@@ -184,8 +184,8 @@ func (b *bots) logged(run, what string) (found bool) {
 	return found
 }
 
-// waiting returns how many events are parked for the slow trigger.
-func (b *bots) waiting() int64 {
+// parkedCount returns how many events are parked for the slow trigger.
+func (b *bots) parkedCount() int64 {
 	var all api.Triggers
 	b.get("/api/v1/triggers", &all)
 	for _, t := range all.Triggers {
@@ -422,7 +422,7 @@ func (b *bots) checkDelivered() {
 	b.Helper()
 	b.to.heal()
 	b.soon("the other bot's event comes", func() bool { return b.to.has("/slow " + stays) })
-	b.soon("nothing is parked any more", func() bool { return b.waiting() == 0 })
+	b.soon("nothing is parked any more", func() bool { return b.parkedCount() == 0 })
 	if b.to.has("/slow " + gone) {
 		b.Error("an event of the bot that has gone was delivered")
 	}

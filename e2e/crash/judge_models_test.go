@@ -68,7 +68,7 @@ func (r *round) judgeModel(ctx context.Context, runs []tidemill.Run) (found []st
 		for _, v := range facts {
 			if run, _ := v.Attribute(tidemill.AttrRun); run == runs[i].ID {
 				said[v.Type]++
-				if fine := explains(v); fine != nil {
+				if fine := checkExplained(v); fine != nil {
 					fault("%s of run %d: %v", v.Type, i+1, fine)
 				}
 			}
@@ -85,8 +85,8 @@ func (r *round) judgeModel(ctx context.Context, runs []tidemill.Run) (found []st
 	return append(found, r.judgeVersions(ctx, m)...)
 }
 
-// explains returns an error for an announcement without a sentence.
-func explains(v broker.View) error {
+// checkExplained returns an error for an announcement without a sentence.
+func checkExplained(v broker.View) error {
 	if v.Type == tidemill.TypeModelRegistered || v.Type == tidemill.TypeModelPromotionProposed {
 		return nil
 	}

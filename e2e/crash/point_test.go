@@ -77,12 +77,12 @@ func (t *trap) hasSprung() bool {
 	return t.sprung
 }
 
-// passes counts a server's write, springs at the point, and reports whether the write may go on.
-func (t *trap) passes(server, write string, when moment) bool {
+// mayPass counts a server's write, springs at the point, and reports whether the write may go on.
+func (t *trap) mayPass(server, write string, when moment) bool {
 	t.mu.Lock()
 	if !t.armed || t.sprung {
 		defer t.mu.Unlock()
-		return !t.dead()
+		return !t.isDead()
 	}
 	if when == before {
 		t.counts[server]++
@@ -97,5 +97,5 @@ func (t *trap) passes(server, write string, when moment) bool {
 	return !hit || !t.at.kill
 }
 
-// dead reports whether the process has been killed; all its further writes are dropped.
-func (t *trap) dead() bool { return t.sprung && t.at.kill && t.armed }
+// isDead reports whether the process has been killed; all its further writes are dropped.
+func (t *trap) isDead() bool { return t.sprung && t.at.kill && t.armed }

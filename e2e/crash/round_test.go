@@ -24,12 +24,12 @@ import (
 	"tidemill.dev/broker/embedded"
 )
 
-// conf has two recipes, so that there is an effect of every kind: one recipe's runs put their
+// twoRecipes has two recipes, so that there is an effect of every kind: one recipe's runs put their
 // output on a dataset, and the other's runs make a model, which is judged. A trainer notes each of
 // its calls and waits until the second event has been published. That event comes while the first
 // event's run is live, and has to wait for its end. The output differs from run to run, because an
 // unchanged second output would make no commit.
-const conf = `version: 1
+const twoRecipes = `version: 1
 name: crash
 streams: {events: {partitions: 2}, facts: {partitions: 2}, progress: {partitions: 1}, dead-letters: {partitions: 1}}
 pools: {default: {slots: 2}}
@@ -79,8 +79,8 @@ const patience = 2 * time.Minute
 
 func openRound(dir string, at point) (*round, error) {
 	r := &round{dir: dir, at: at}
-	r.trap = newTrap(at, r.spring)
-	if err := os.WriteFile(filepath.Join(dir, "tidemill.yaml"), []byte(conf), 0o644); err != nil {
+	r.trap = newTrap(at, r.causeFault)
+	if err := os.WriteFile(filepath.Join(dir, "tidemill.yaml"), []byte(twoRecipes), 0o644); err != nil {
 		return nil, err
 	}
 	var err error
@@ -117,7 +117,7 @@ func (r *round) openRedis() (err error) {
 }
 
 func (r *round) looks(server string) func(string, moment) bool {
-	return func(write string, when moment) bool { return r.trap.passes(server, write, when) }
+	return func(write string, when moment) bool { return r.trap.mayPass(server, write, when) }
 }
 
 func (r *round) close() error {
@@ -131,8 +131,8 @@ func (r *round) close() error {
 	return errors.Join(err, r.kafka.Close(), r.log.Close())
 }
 
-// spring causes the point's fault.
-func (r *round) spring() {
+// causeFault causes the point's fault.
+func (r *round) causeFault() {
 	if r.at.kill {
 		r.proc.kill()
 	}
@@ -190,8 +190,8 @@ func (r *round) stopsItself() []string {
 
 func (r *round) store() string { return storeOf(r.dir) }
 
-// came reports whether the round's point was reached.
-func (r *round) came() bool {
+// pointReached reports whether the round's point was reached.
+func (r *round) pointReached() bool {
 	if r.at.server != "store" {
 		return r.trap.hasSprung()
 	}
@@ -237,15 +237,15 @@ func (r *round) publishWhat(ctx context.Context) error {
 	if r.published == 0 && r.publish(ctx, 1) {
 		r.published = 1
 	}
-	if r.published != 1 || r.called() < 2 || !r.publish(ctx, 2) {
+	if r.published != 1 || r.commandCalls() < 2 || !r.publish(ctx, 2) {
 		return nil
 	}
 	r.published = 2
 	return os.WriteFile(filepath.Join(r.dir, "second"), nil, 0o644)
 }
 
-// called returns how many runs have called their command.
-func (r *round) called() int {
+// commandCalls returns how many runs have called their command.
+func (r *round) commandCalls() int {
 	text, _ := os.ReadFile(filepath.Join(r.dir, callsFile)) // the file does not exist before the first call
 	lines := strings.Fields(string(text))
 	slices.Sort(lines)

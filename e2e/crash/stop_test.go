@@ -23,8 +23,8 @@ import (
 	"tidemill.dev/internal/platform"
 )
 
-// slow has a trainer that saves its progress on SIGTERM, and resumes from there.
-const slow = `version: 1
+// slowConfig has a trainer that saves its progress on SIGTERM, and resumes from there.
+const slowConfig = `version: 1
 name: stop
 streams: {events: {partitions: 1}, facts: {partitions: 2}, progress: {partitions: 1}, dead-letters: {partitions: 1}}
 recipes:
@@ -46,14 +46,14 @@ const stopWithin = 25 * time.Second
 func TestAStopSavesAndTheNextStartGoesOn(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("HOME", dir)
-	if err := os.WriteFile(filepath.Join(dir, "tidemill.yaml"), []byte(slow), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "tidemill.yaml"), []byte(slowConfig), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	l := openLife(t, dir)
 	l.publish(`{"specversion": "1.0", "type": "bot-created", "source": "/crash", "id": "1", "subject": "bot-1"}`)
 	l.soon("the command is at work", func() bool { _, err := os.Stat(filepath.Join(dir, "begun")); return err == nil })
 	l.stop()
-	l.soon("nothing of ours is left in the process", func() bool { return ours() == "" })
+	l.soon("nothing of ours is left in the process", func() bool { return ourGoroutines() == "" })
 
 	l = openLife(t, dir)
 	var run tidemill.Run
@@ -157,13 +157,13 @@ func (l *life) soon(what string, is func() bool) {
 		select {
 		case <-look.C:
 		case <-end:
-			l.Fatalf("it has not come that %s\n%s", what, ours())
+			l.Fatalf("it has not come that %s\n%s", what, ourGoroutines())
 		}
 	}
 }
 
-// ours returns the goroutines that run our code, except the test's own.
-func ours() string {
+// ourGoroutines returns the goroutines that run our code, except the test's own.
+func ourGoroutines() string {
 	var all bytes.Buffer
 	_ = pprof.Lookup("goroutine").WriteTo(&all, 2)
 	var left []string

@@ -94,7 +94,7 @@ func (t *tap) serve(client net.Conn) {
 	}
 	p := &pair{tap: t, client: client, server: server}
 	var answers sync.WaitGroup
-	answers.Go(p.answers)
+	answers.Go(p.copyAnswers)
 	p.requests()
 	t.drop(server)
 	t.drop(client)
@@ -131,9 +131,9 @@ func (p *pair) requests() {
 	}
 }
 
-// answers does not parse the server's answers. The first bytes after a write may answer an earlier
+// copyAnswers does not parse the server's answers. The first bytes after a write may answer an earlier
 // request. Then the write is done or not, and either is a good moment to stop.
-func (p *pair) answers() {
+func (p *pair) copyAnswers() {
 	b := make([]byte, 1<<16)
 	for {
 		n, err := p.server.Read(b)

@@ -14,16 +14,16 @@ import (
 	"time"
 )
 
-// spent is the CPU time of all processes that the test has started, by program.
-type spent map[string]time.Duration
+// cpuTime is the CPU time of all processes that the test has started, by program.
+type cpuTime map[string]time.Duration
 
 // tick is the unit in which Linux reports CPU time on all machines.
 const tick = 10 * time.Millisecond
 
 // spentSoFar reads CPU times if the cluster is a sandbox on this machine. The time of a process
 // that has ended is lost.
-func spentSoFar() spent {
-	all, parents := spent{}, map[int]int{}
+func spentSoFar() cpuTime {
+	all, parents := cpuTime{}, map[int]int{}
 	used, what := map[int]time.Duration{}, map[int]string{}
 	dirs, _ := filepath.Glob("/proc/[0-9]*")
 	for _, dir := range dirs {
@@ -63,8 +63,8 @@ func calledIn(cmdline []byte) string {
 }
 
 // since returns the CPU time since an earlier reading, divided by times, the largest first.
-func (s spent) since(earlier spent, times int) string {
-	each := spent{}
+func (s cpuTime) since(earlier cpuTime, times int) string {
+	each := cpuTime{}
 	for name, d := range s {
 		if d -= earlier[name]; d >= tick {
 			each[name] = d / time.Duration(times)

@@ -17,7 +17,7 @@ func (w *world) idle(t *testing.T) string {
 	w.atRest(t)
 	var text strings.Builder
 	fmt.Fprintln(&text, "AT REST (wanted: gateway, dispatcher, controller, ≤ 60 MB each)")
-	for _, p := range w.seen.livePods(ours) {
+	for _, p := range w.seen.livePods(isReleasePod) {
 		rss, err := residentOf(string(p.Last.UID))
 		if err != nil {
 			fmt.Fprintf(&text, "%s: %v\n", p.Name, err)

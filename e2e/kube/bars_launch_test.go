@@ -32,12 +32,12 @@ func (w *world) barAwake(t *testing.T, name string, rests bool) bar {
 	w.toJob(t, "bar-awake-warmup-"+name)
 	way, before := stagesToJob(), spentSoFar()
 	for i := range awakeTimes {
-		asked := w.say(t, "placeless-asked", fmt.Sprint("bar-awake-", name, "-", i), "")
+		asked := w.mustPublish(t, "placeless-asked", fmt.Sprint("bar-awake-", name, "-", i), "")
 		at := w.jobOf(t, asked.Subject)
 		b.is = append(b.is, at.Sub(asked.At))
 		way.toJob(t, w, asked, at)
 		if rests {
-			w.journal.one(t, "what it waits for", of(tidemill.TypeRunSeen, asked.Subject))
+			w.journal.waitForEvent(t, "what it waits for", isEvent(tidemill.TypeRunSeen, asked.Subject))
 		}
 	}
 	b.more = way.String() + spentSoFar().since(before, awakeTimes)
@@ -51,14 +51,14 @@ func (w *world) barAwake(t *testing.T, name string, rests bool) bar {
 // toJob returns the time from an event to its Job.
 func (w *world) toJob(t *testing.T, key string) time.Duration {
 	t.Helper()
-	asked := w.say(t, "placeless-asked", key, "")
+	asked := w.mustPublish(t, "placeless-asked", key, "")
 	return w.jobOf(t, key).Sub(asked.At)
 }
 
 // jobOf returns the time at which the watch reported the Job of a key.
 func (w *world) jobOf(t *testing.T, key string) (at time.Time) {
 	t.Helper()
-	w.seen.until(t, "the Job for "+key, func() (string, bool) {
+	w.seen.waitUntil(t, "the Job for "+key, func() (string, bool) {
 		jobs := w.seen.allJobs(func(j *batchv1.Job) bool { return j.Annotations[annotationKey] == key })
 		if len(jobs) > 0 {
 			at = jobs[0].Added
@@ -94,13 +94,13 @@ func (w *world) barFromZero(t *testing.T) bar {
 	}
 	for range zeroTimes {
 		w.atRest(t)
-		b.floors = append(b.floors, w.wake(t, "bare"))
+		b.floors = append(b.floors, w.callUntilAnswered(t, "bare"))
 	}
 	return b
 }
 
-// wake calls a function through the ingress until it has answered.
-func (w *world) wake(t *testing.T, name string) time.Duration {
+// callUntilAnswered calls a function through the ingress until it has answered.
+func (w *world) callUntilAnswered(t *testing.T, name string) time.Duration {
 	t.Helper()
 	began := time.Now()
 	eventually(t, "the function's answer", func(ctx context.Context) error {

@@ -32,12 +32,12 @@ func (w *world) barPodGone(t *testing.T, recipe string) bar {
 	way := stagesToGone()
 	for i := range goneTimes {
 		key := fmt.Sprint("bar-gone-", recipe, "-", i)
-		w.say(t, recipe+"-asked", key, "")
+		w.mustPublish(t, recipe+"-asked", key, "")
 		r := w.succeeds(t, recipe, key)
 		ended := time.UnixMilli(int64(r.Result.Metrics["ended"]))
-		w.seen.until(t, "its pod and its Job to go", func() (string, bool) {
-			pods := w.seen.allPods(labelled[*corev1.Pod](labelRun, r.ID))
-			jobs := w.seen.allJobs(labelled[*batchv1.Job](labelRun, r.ID))
+		w.seen.waitUntil(t, "its pod and its Job to go", func() (string, bool) {
+			pods := w.seen.allPods(hasLabel[*corev1.Pod](labelRun, r.ID))
+			jobs := w.seen.allJobs(hasLabel[*batchv1.Job](labelRun, r.ID))
 			if len(pods) == 0 || pods[0].Gone.IsZero() || jobs[0].Gone.IsZero() {
 				return "it is there", false
 			}
@@ -56,13 +56,13 @@ func (w *world) barPodGone(t *testing.T, recipe string) bar {
 func (w *world) barSwap(t *testing.T) bar {
 	const bot = "bar-swap"
 	b := bar{what: "promotion → scored by it", wanted: "p99 ≤ 250ms", floor: "its announcement"}
-	w.say(t, tidemill.TypeBotCreated, bot, "")
+	w.mustPublish(t, tidemill.TypeBotCreated, bot, "")
 	w.succeeds(t, "intent", bot)
-	w.again(t, bot)
+	w.trainAgain(t, bot)
 	ctx, stop := context.WithCancel(t.Context())
 	failed := make(chan error, 1)
 	go func() { failed <- w.messages(ctx, bot) }()
-	w.journal.one(t, "a score", of(tidemill.TypeScored, bot))
+	w.journal.waitForEvent(t, "a score", isEvent(tidemill.TypeScored, bot))
 	for i := range swapTimes {
 		scored, announced := w.swap(t, bot, 1+i%2)
 		b.is, b.floors = append(b.is, scored), append(b.floors, announced)
@@ -74,13 +74,13 @@ func (w *world) barSwap(t *testing.T) bar {
 	return b
 }
 
-// again trains another version.
-func (w *world) again(t *testing.T, bot string) {
+// trainAgain trains another version.
+func (w *world) trainAgain(t *testing.T, bot string) {
 	t.Helper()
 	_, err := w.door.StartRuns(t.Context(), client.NewAsking(), api.RunsAsked{Recipe: "intent", Keys: []string{bot}})
 	must(t, err)
-	w.journal.until(t, "a second version", func() (string, bool) {
-		n := len(w.journal.events(of(tidemill.TypeModelPromoted, bot)))
+	w.journal.waitUntil(t, "a second version", func() (string, bool) {
+		n := len(w.journal.events(isEvent(tidemill.TypeModelPromoted, bot)))
 		return fmt.Sprint(n, " were promoted"), n > 1
 	})
 }
@@ -105,21 +105,21 @@ func (w *world) messages(ctx context.Context, bot string) error {
 // scored, and until the promotion was announced.
 func (w *world) swap(t *testing.T, bot string, version int) (scored, announced time.Duration) {
 	t.Helper()
-	proposed, promoted := of(tidemill.TypeModelPromotionProposed, bot), of(tidemill.TypeModelPromoted, bot)
+	proposed, promoted := isEvent(tidemill.TypeModelPromotionProposed, bot), isEvent(tidemill.TypeModelPromoted, bot)
 	asked, told := len(w.journal.events(proposed)), len(w.journal.events(promoted))
 	done, err := w.door.Promote(t.Context(), tidemill.ActionPromote, api.PromotionAsked{Model: "intent/" + bot, Version: version, Force: true, Reason: "a bar"})
 	must(t, err)
 	if done.Refused {
 		t.Fatalf("promote version %d: %s", version, done.Done)
 	}
-	w.journal.until(t, fmt.Sprint("version ", version, " to score"), func() (string, bool) {
+	w.journal.waitUntil(t, fmt.Sprint("version ", version, " to score"), func() (string, bool) {
 		all, others := w.journal.events(proposed), w.journal.events(promoted)
 		if len(all) <= asked || len(others) <= told {
 			return "it is not promoted", false
 		}
 		at := all[len(all)-1].logged
 		announced = others[len(others)-1].logged.Sub(at)
-		for _, e := range w.journal.events(of(tidemill.TypeScored, bot)) {
+		for _, e := range w.journal.events(isEvent(tidemill.TypeScored, bot)) {
 			if !e.logged.Before(at) && e.attribute("modelversion") == strconv.Itoa(version) {
 				scored = e.logged.Sub(at)
 				return "", true
@@ -136,8 +136,8 @@ func (w *world) barFirstScore(t *testing.T) bar {
 	b := bar{what: "event accepted → scored, scorer at zero", wanted: "≤ 3s"}
 	for range scoreTimes {
 		w.atRest(t)
-		asked := w.say(t, "message", "bar-swap", message)
-		e := w.journal.one(t, "its score", func(e entry) bool { return e.Type == tidemill.TypeScored && cause(e) == asked.ID })
+		asked := w.mustPublish(t, "message", "bar-swap", message)
+		e := w.journal.waitForEvent(t, "its score", func(e entry) bool { return e.Type == tidemill.TypeScored && cause(e) == asked.ID })
 		b.is = append(b.is, e.at.Sub(asked.At))
 	}
 	return b

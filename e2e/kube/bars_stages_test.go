@@ -43,9 +43,9 @@ func stagesToJob() *stages {
 // toJob adds the stages of one event. Both facts are on their stream when there is a Job.
 func (s *stages) toJob(t *testing.T, w *world, asked accepted, job time.Time) {
 	t.Helper()
-	wish := w.journal.one(t, "the wish", of(tidemill.TypeRunRequested, asked.Subject))
-	start := w.journal.one(t, "the start", of(tidemill.TypeRunStarted, asked.Subject))
-	s.pass(asked.At, noted(t, wish), noted(t, start), job)
+	wish := w.journal.waitForEvent(t, "the wish", isEvent(tidemill.TypeRunRequested, asked.Subject))
+	start := w.journal.waitForEvent(t, "the start", isEvent(tidemill.TypeRunStarted, asked.Subject))
+	s.pass(asked.At, writtenAt(t, wish), writtenAt(t, start), job)
 }
 
 func stagesToGone() *stages {
@@ -59,12 +59,12 @@ func stagesToGone() *stages {
 // toGone adds the stages of the end of one run.
 func (s *stages) toGone(t *testing.T, w *world, key string, ended time.Time, job *seen[*batchv1.Job], pod *seen[*corev1.Pod]) {
 	t.Helper()
-	end := w.journal.one(t, "the end", of(tidemill.TypeRunFinished, key))
-	s.pass(ended, noted(t, end), job.Gone, pod.Told, pod.Gone)
+	end := w.journal.waitForEvent(t, "the end", isEvent(tidemill.TypeRunFinished, key))
+	s.pass(ended, writtenAt(t, end), job.Gone, pod.Told, pod.Gone)
 }
 
-// noted returns when a fact was written, before it was sent.
-func noted(t *testing.T, e entry) time.Time {
+// writtenAt returns when a fact was written, before it was sent.
+func writtenAt(t *testing.T, e entry) time.Time {
 	t.Helper()
 	at, err := time.Parse(time.RFC3339Nano, e.Time)
 	must(t, err)

@@ -39,11 +39,11 @@ func TestCardsAreChosenByHowUrgentARunIs(t *testing.T) {
 		{"patient", "cards-2", "card-new", "card-old"},
 	} {
 		if c.taken != "" {
-			w.fill(t, c.taken)
+			w.takeAllCards(t, c.taken)
 		}
-		w.say(t, c.recipe+"-asked", c.key, "")
+		w.mustPublish(t, c.recipe+"-asked", c.key, "")
 		var node string
-		w.seen.until(t, "a place for "+c.key, func() (string, bool) {
+		w.seen.waitUntil(t, "a place for "+c.key, func() (string, bool) {
 			pods := w.seen.allPods(func(p *corev1.Pod) bool { return podsOf(c.recipe)(p) && p.Annotations[annotationKey] == c.key })
 			if len(pods) == 0 {
 				return "it has no pod", false
@@ -71,7 +71,7 @@ func (w *world) madeUp(t *testing.T, name, card string) {
 		Status: corev1.NodeStatus{Allocatable: has, Capacity: has}}
 	must(t, create(t.Context(), w.server.core, "", "nodes", n))
 	t.Cleanup(func() {
-		if err := w.server.core.Delete().Resource("nodes").Name(name).Do(cleaning(t)).Error(); err != nil {
+		if err := w.server.core.Delete().Resource("nodes").Name(name).Do(cleanupContext(t)).Error(); err != nil {
 			t.Errorf("remove the node %s: %v", name, err)
 		}
 	})
@@ -92,8 +92,8 @@ func (w *world) madeUp(t *testing.T, name, card string) {
 	})
 }
 
-// fill takes all cards of a node, without the scheduler.
-func (w *world) fill(t *testing.T, node string) {
+// takeAllCards takes all cards of a node, without the scheduler.
+func (w *world) takeAllCards(t *testing.T, node string) {
 	t.Helper()
 	all := corev1.ResourceList{"nvidia.com/gpu": *resource.NewQuantity(cardsEach, resource.DecimalSI)}
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "fills-" + node}, Spec: corev1.PodSpec{NodeName: node,
@@ -102,7 +102,7 @@ func (w *world) fill(t *testing.T, node string) {
 	must(t, create(t.Context(), w.server.core, "default", "pods", p))
 	p.Namespace = "default"
 	t.Cleanup(func() {
-		if err := w.server.kill(cleaning(t), p); err != nil {
+		if err := w.server.kill(cleanupContext(t), p); err != nil {
 			t.Error(err)
 		}
 	})

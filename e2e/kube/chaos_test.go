@@ -25,7 +25,7 @@ func TestPodsAreKilledUnderLoad(t *testing.T) {
 	seed := seedOf(t)
 	r := rand.New(rand.NewPCG(seed, 0))
 	var killed []string
-	l := w.under(t, "chaos", chaosBots, func(ctx context.Context, l *load) error {
+	l := w.publishDuring(t, "chaos", chaosBots, func(ctx context.Context, l *load) error {
 		for range chaosBots / 2 {
 			for range 2 { // events per kill
 				select {
@@ -47,7 +47,7 @@ func TestPodsAreKilledUnderLoad(t *testing.T) {
 	})
 	t.Logf("seed %d killed %d pods: %s", seed, len(killed), strings.Join(killed, " "))
 	w.judge(t, "chaos", l)
-	w.whole(t)
+	w.waitAllReady(t)
 }
 
 func seedOf(t *testing.T) uint64 {
@@ -64,7 +64,7 @@ func seedOf(t *testing.T) uint64 {
 // as often as a gateway, of which there are more.
 func (w *world) victim(r *rand.Rand) (*corev1.Pod, bool) {
 	parts := map[string][]*corev1.Pod{}
-	for _, p := range w.seen.livePods(ours) {
+	for _, p := range w.seen.livePods(isReleasePod) {
 		if part := p.Last.Labels[labelComponent]; part != "" {
 			parts[part] = append(parts[part], p.Last)
 		}

@@ -21,14 +21,14 @@ const heldAt = 10 // step at which the first attempt waits to be killed
 // The command saves each of its steps, and reports at its end from which step it resumed.
 func TestARunGoesOnFromItsCheckpoint(t *testing.T) {
 	w := cluster(t)
-	w.say(t, "steps-asked", "steps-0", "")
+	w.mustPublish(t, "steps-asked", "steps-0", "")
 	// Only a controller sees the image's digest, and it notes the digest only of a live run.
 	r := w.run(t, fmt.Sprintf("step %d, and the digest of its image", heldAt), "steps", "steps-0", func(r api.RunShown) bool {
 		return r.Progress != nil && r.Progress.Step == heldAt && strings.Contains(r.Attempts[0].Image, "sha256:")
 	})
-	w.saved(t, r.ID)
+	w.waitForCheckpoint(t, r.ID)
 	name := fmt.Sprintf("%s-%d", r.ID, r.Progress.Attempt)
-	pods := w.seen.livePods(labelled[*corev1.Pod](labelAttempt, name))
+	pods := w.seen.livePods(hasLabel[*corev1.Pod](labelAttempt, name))
 	if len(pods) != 1 {
 		t.Fatalf("attempt %s has %d pods", name, len(pods))
 	}
@@ -49,8 +49,8 @@ func TestARunGoesOnFromItsCheckpoint(t *testing.T) {
 	w.noLetters(t, []string{"steps-0"})
 }
 
-// saved waits until the store has a checkpoint of a run.
-func (w *world) saved(t *testing.T, run string) {
+// waitForCheckpoint waits until the store has a checkpoint of a run.
+func (w *world) waitForCheckpoint(t *testing.T, run string) {
 	t.Helper()
 	eventually(t, "a checkpoint of "+run, func(context.Context) error {
 		all, err := filepath.Glob(filepath.Join(w.s3.Folder(bucket), "*", run, "checkpoints", "*"))

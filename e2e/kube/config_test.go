@@ -22,7 +22,7 @@ const wholeLog = 5000 // lines
 // A new recipe in the config works, and no pod was restarted for it.
 func TestAChangeOfTheConfigRollsNothing(t *testing.T) {
 	w := cluster(t)
-	w.whole(t)
+	w.waitAllReady(t)
 	before := w.alwaysThere()
 	text, err := os.ReadFile(configFile)
 	must(t, err)
@@ -45,8 +45,8 @@ func TestAChangeOfTheConfigRollsNothing(t *testing.T) {
 		}
 		return nil
 	})
-	w.applied(t)
-	w.say(t, "fresh-asked", "fresh-0", "")
+	w.waitForConfig(t)
+	w.mustPublish(t, "fresh-asked", "fresh-0", "")
 	w.succeeds(t, "fresh", "fresh-0")
 	after := w.alwaysThere()
 	for uid, name := range before {
@@ -57,9 +57,9 @@ func TestAChangeOfTheConfigRollsNothing(t *testing.T) {
 	w.noLetters(t, []string{"fresh-0"})
 }
 
-// applied waits until every pod logs that it has applied the change, because a new recipe does not
+// waitForConfig waits until every pod logs that it has applied the change, because a new recipe does not
 // get earlier events.
-func (w *world) applied(t *testing.T) {
+func (w *world) waitForConfig(t *testing.T) {
 	t.Helper()
 	for _, p := range w.seen.livePods(func(p *corev1.Pod) bool { return components()[p.Labels[labelComponent]] > 0 }) {
 		eventually(t, p.Name+" to apply the change", func(ctx context.Context) error {

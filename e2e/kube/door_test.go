@@ -37,8 +37,8 @@ func (w *world) publish(ctx context.Context, kind, subject, data string) (accept
 	return accepted{v.ID, kind, subject, time.Now()}, nil
 }
 
-// say publishes an event that must be accepted.
-func (w *world) say(t *testing.T, kind, subject, data string) accepted {
+// mustPublish publishes an event that must be accepted.
+func (w *world) mustPublish(t *testing.T, kind, subject, data string) accepted {
 	t.Helper()
 	a, err := w.publish(t.Context(), kind, subject, data)
 	must(t, err)

@@ -8,11 +8,11 @@ import (
 	"tidemill.dev/e2e/kube/images"
 )
 
-// built are the files of the images that the cluster needs, by name.
-type built map[string]string
+// imageFiles are the files of the images that the cluster needs, by name.
+type imageFiles map[string]string
 
-func buildImages(ctx context.Context) (built, error) {
-	all := built{}
+func buildImages(ctx context.Context) (imageFiles, error) {
+	all := imageFiles{}
 	for _, name := range []string{images.Tidemill, images.Job, images.Intents} {
 		file, err := images.Build(ctx, name)
 		if err != nil {

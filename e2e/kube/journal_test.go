@@ -108,8 +108,8 @@ func (j *journal) events(want func(entry) bool) []entry {
 	return some
 }
 
-// until waits for a condition on the streams. word describes what is still missing.
-func (j *journal) until(t *testing.T, what string, met func() (word string, ok bool)) {
+// waitUntil waits for a condition on the streams. word describes what is still missing.
+func (j *journal) waitUntil(t *testing.T, what string, met func() (word string, ok bool)) {
 	t.Helper()
 	await(t, what, j.next, func() (string, bool) {
 		failed := j.failed()
@@ -133,19 +133,19 @@ func (j *journal) failed() error {
 	return j.failure
 }
 
-// one waits for an event, and returns the first.
-func (j *journal) one(t *testing.T, what string, want func(entry) bool) entry {
+// waitForEvent waits for an event, and returns the first.
+func (j *journal) waitForEvent(t *testing.T, what string, want func(entry) bool) entry {
 	t.Helper()
 	var found []entry
-	j.until(t, what, func() (string, bool) {
+	j.waitUntil(t, what, func() (string, bool) {
 		found = j.events(want)
 		return "it has not come", len(found) > 0
 	})
 	return found[0]
 }
 
-// of matches a type with a subject.
-func of(kind, subject string) func(entry) bool {
+// isEvent matches a type with a subject.
+func isEvent(kind, subject string) func(entry) bool {
 	return func(e entry) bool { return e.Type == kind && e.Subject == subject }
 }
 

@@ -25,20 +25,20 @@ type kubeconfig struct {
 	Clusters []struct {
 		Name    string `yaml:"name"`
 		Cluster struct {
-			Server string `yaml:"server"`
-			CAFile string `yaml:"certificate-authority"`
-			CA     binary `yaml:"certificate-authority-data"`
-			Named  string `yaml:"tls-server-name"`
+			Server string     `yaml:"server"`
+			CAFile string     `yaml:"certificate-authority"`
+			CA     base64Data `yaml:"certificate-authority-data"`
+			Named  string     `yaml:"tls-server-name"`
 		} `yaml:"cluster"`
 	} `yaml:"clusters"`
 	Users []struct {
 		Name string `yaml:"name"`
 		User struct {
-			CertFile string `yaml:"client-certificate"`
-			Cert     binary `yaml:"client-certificate-data"`
-			KeyFile  string `yaml:"client-key"`
-			Key      binary `yaml:"client-key-data"`
-			Token    string `yaml:"token"`
+			CertFile string     `yaml:"client-certificate"`
+			Cert     base64Data `yaml:"client-certificate-data"`
+			KeyFile  string     `yaml:"client-key"`
+			Key      base64Data `yaml:"client-key-data"`
+			Token    string     `yaml:"token"`
 		} `yaml:"user"`
 	} `yaml:"users"`
 }
@@ -78,11 +78,11 @@ func (k *kubeconfig) fill(c *rest.Config, cluster, user string) {
 	}
 }
 
-// binary is base64 in the file.
-type binary []byte
+// base64Data is base64 in the file.
+type base64Data []byte
 
 // UnmarshalText decodes base64.
-func (b *binary) UnmarshalText(text []byte) (err error) {
+func (b *base64Data) UnmarshalText(text []byte) (err error) {
 	*b, err = base64.StdEncoding.DecodeString(string(text))
 	return err
 }

@@ -14,7 +14,7 @@ import (
 // counted.
 func TestAWarmPodTakesTheNextRun(t *testing.T) {
 	w := cluster(t)
-	w.say(t, "warm-asked", "warm-0", "")
+	w.mustPublish(t, "warm-asked", "warm-0", "")
 	w.succeeds(t, "warm", "warm-0")
 	eventually(t, "a pod that waits", func(ctx context.Context) error {
 		pools, err := w.door.Pools(ctx)
@@ -28,7 +28,7 @@ func TestAWarmPodTakesTheNextRun(t *testing.T) {
 		}
 		return fmt.Errorf("the pools are %+v", pools.Pools)
 	})
-	w.say(t, "warm-asked", "warm-1", "")
+	w.mustPublish(t, "warm-asked", "warm-1", "")
 	second := w.succeeds(t, "warm", "warm-1")
 	if jobs := w.seen.allJobs(jobsOf("warm")); len(jobs) != 1 {
 		t.Errorf("two runs had %d Jobs", len(jobs))
@@ -43,7 +43,7 @@ func TestAWarmPodTakesTheNextRun(t *testing.T) {
 	if len(second.Attempts) != 1 || second.Attempts[0].Node == "" {
 		t.Errorf("the second run's attempts: %+v", second.Attempts)
 	}
-	w.seen.until(t, "the warm pod to leave", func() (string, bool) {
+	w.seen.waitUntil(t, "the warm pod to leave", func() (string, bool) {
 		left := w.seen.livePods(podsOf("warm"))
 		return fmt.Sprint(len(left), " are there"), len(left) == 0
 	})

@@ -31,11 +31,11 @@ type load struct {
 	sent     chan struct{} // receives after each new bot, if the test reads it
 }
 
-// under publishes that many new bots, one after another, while do runs. It ends when do has
+// publishDuring publishes that many new bots, one after another, while do runs. It ends when do has
 // returned and all bots are published.
-func (w *world) under(t *testing.T, name string, bots int, do func(ctx context.Context, l *load) error) *load {
+func (w *world) publishDuring(t *testing.T, name string, bots int, do func(ctx context.Context, l *load) error) *load {
 	t.Helper()
-	w.old(t, name)
+	w.trainModels(t, name)
 	l := &load{sent: make(chan struct{}, 1)}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -51,14 +51,14 @@ func (w *world) under(t *testing.T, name string, bots int, do func(ctx context.C
 	return l
 }
 
-// old gives some bots a model.
-func (w *world) old(t *testing.T, name string) {
+// trainModels gives some bots a model.
+func (w *world) trainModels(t *testing.T, name string) {
 	t.Helper()
 	old := taught(name)
 	for _, key := range old {
-		w.say(t, tidemill.TypeBotCreated, key, "")
+		w.mustPublish(t, tidemill.TypeBotCreated, key, "")
 	}
-	w.journal.until(t, "the models of the bots that are there from the beginning", func() (string, bool) {
+	w.journal.waitUntil(t, "the models of the bots that are there from the beginning", func() (string, bool) {
 		promoted := w.journal.events(oneOf(tidemill.TypeModelPromoted, old))
 		return fmt.Sprintf("%d of %d are promoted", len(promoted), len(old)), len(promoted) >= len(old)
 	})
@@ -133,12 +133,12 @@ func (w *world) judge(t *testing.T, name string, l *load) {
 	for _, a := range l.messages {
 		messages = append(messages, a.ID)
 	}
-	w.journal.until(t, "each new bot's model", func() (string, bool) {
-		left := without(bots, w.journal.events(oneOf(tidemill.TypeModelPromoted, bots)), func(e entry) string { return e.Subject })
+	w.journal.waitUntil(t, "each new bot's model", func() (string, bool) {
+		left := namesWithoutEvent(bots, w.journal.events(oneOf(tidemill.TypeModelPromoted, bots)), func(e entry) string { return e.Subject })
 		return fmt.Sprintf("%d of %d have none, such as %.5v", len(left), len(bots), left), len(left) == 0
 	})
-	w.journal.until(t, "each message's score", func() (string, bool) {
-		left := without(messages, w.journal.events(scoredOnly), cause)
+	w.journal.waitUntil(t, "each message's score", func() (string, bool) {
+		left := namesWithoutEvent(messages, w.journal.events(scoredOnly), cause)
 		return fmt.Sprintf("%d of %d are not scored, such as %.5v", len(left), len(messages), left), len(left) == 0
 	})
 	times := map[string]int{}
@@ -159,8 +159,8 @@ func scoredOnly(e entry) bool { return e.Type == tidemill.TypeScored }
 
 func cause(e entry) string { return e.attribute("causationid") }
 
-// without returns the names that no event is about.
-func without(all []string, events []entry, about func(entry) string) []string {
+// namesWithoutEvent returns the names that no event is about.
+func namesWithoutEvent(all []string, events []entry, about func(entry) string) []string {
 	met := map[string]bool{}
 	for _, e := range events {
 		met[about(e)] = true

@@ -16,7 +16,7 @@ func TestFromZeroToAScoredEventAndBack(t *testing.T) {
 	w := cluster(t)
 	w.atRest(t)
 	const bot = "loop-bot"
-	asked := w.say(t, tidemill.TypeBotCreated, bot, "")
+	asked := w.mustPublish(t, tidemill.TypeBotCreated, bot, "")
 
 	r := w.succeeds(t, "intent", bot)
 	if r.Causes != 1 || len(r.Attempts) != 1 {
@@ -27,17 +27,17 @@ func TestFromZeroToAScoredEventAndBack(t *testing.T) {
 	}
 	w.wantWhere(t, r.Attempts[0])
 	w.wantWoken(t, "train")
-	w.journal.one(t, "its promotion", of(tidemill.TypeModelPromoted, bot))
+	w.journal.waitForEvent(t, "its promotion", isEvent(tidemill.TypeModelPromoted, bot))
 	w.wantWoken(t, "promote")
 
-	text := w.say(t, "message", bot, message)
-	scored := w.journal.one(t, "the scored event", func(e entry) bool {
+	text := w.mustPublish(t, "message", bot, message)
+	scored := w.journal.waitForEvent(t, "the scored event", func(e entry) bool {
 		return e.Type == tidemill.TypeScored && e.attribute("causationid") == text.ID
 	})
 	if m := scored.attribute("model"); m != "intent/"+bot {
 		t.Errorf("it was scored by %q", m)
 	}
-	if len(w.seen.allPods(labelled[*corev1.Pod](labelScorer, "intents"))) == 0 {
+	if len(w.seen.allPods(hasLabel[*corev1.Pod](labelScorer, "intents"))) == 0 {
 		t.Error("no pod of the scorer was seen")
 	}
 	w.atRest(t)

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// here is the cluster of all tests. TestMain starts it.
-var here *world
+// sharedWorld is the cluster of all tests. TestMain starts it.
+var sharedWorld *world
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
@@ -34,7 +34,7 @@ func run(m *testing.M) (code int) {
 		w.dump(context.WithoutCancel(ctx), os.Stderr)
 		return 1
 	}
-	here = w
+	sharedWorld = w
 	ended := make(chan int, 1)
 	go func() { ended <- m.Run() }()
 	select {
@@ -50,14 +50,14 @@ func run(m *testing.M) (code int) {
 func cluster(t *testing.T) *world {
 	t.Helper()
 	select {
-	case <-here.sandbox.Ended():
+	case <-sharedWorld.sandbox.Ended():
 		t.Fatal(errors.New("the sandbox has ended"))
 	default:
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
-			here.dump(context.WithoutCancel(t.Context()), t.Output())
+			sharedWorld.dump(context.WithoutCancel(t.Context()), t.Output())
 		}
 	})
-	return here
+	return sharedWorld
 }

@@ -19,28 +19,28 @@ import (
 // The API server does not answer for a while. Requests of that time are done once, when it is back.
 func TestTheAPIServerIsAway(t *testing.T) {
 	w := cluster(t)
-	w.whole(t)
+	w.waitAllReady(t)
 	before := w.alwaysThere()
 	bots := keys("away", 6)
-	w.say(t, tidemill.TypeBotCreated, bots[0], "")
+	w.mustPublish(t, tidemill.TypeBotCreated, bots[0], "")
 	w.succeeds(t, "intent", bots[0]) // wakes train
 	resume := w.pauseServer(t)
 	for _, bot := range bots[1:] {
-		w.say(t, tidemill.TypeBotCreated, bot, "")
+		w.mustPublish(t, tidemill.TypeBotCreated, bot, "")
 	}
 	// The length of the outage is counted in events that are published and read meanwhile.
 	for i := range awayFor {
-		w.say(t, "nobody-listens", fmt.Sprint("away-clock-", i), "")
-		w.journal.one(t, "what is said meanwhile", of("nobody-listens", fmt.Sprint("away-clock-", i)))
+		w.mustPublish(t, "nobody-listens", fmt.Sprint("away-clock-", i), "")
+		w.journal.waitForEvent(t, "what is said meanwhile", isEvent("nobody-listens", fmt.Sprint("away-clock-", i)))
 	}
 	resume()
-	w.journal.until(t, "each bot's model", func() (string, bool) {
+	w.journal.waitUntil(t, "each bot's model", func() (string, bool) {
 		n := len(w.journal.events(oneOf(tidemill.TypeModelPromoted, bots)))
 		return fmt.Sprintf("%d of %d are promoted", n, len(bots)), n >= len(bots)
 	})
 	w.onlyOneJob(t, bots, "intent")
 	w.noLetters(t, bots)
-	w.whole(t)
+	w.waitAllReady(t)
 	after := w.alwaysThere()
 	for id, name := range before {
 		if _, still := after[id]; !still {

@@ -32,8 +32,8 @@ func components() map[string]int {
 	return map[string]int{"gateway": 2, "dispatcher": 2, "controller": 2}
 }
 
-// labelled matches objects with a label: with this value, or with any value if it is empty.
-func labelled[T interface{ GetLabels() map[string]string }](name, value string) func(T) bool {
+// hasLabel matches objects with a label: with this value, or with any value if it is empty.
+func hasLabel[T interface{ GetLabels() map[string]string }](name, value string) func(T) bool {
 	return func(o T) bool {
 		v, ok := o.GetLabels()[name]
 		return ok && (value == "" || v == value)
@@ -41,21 +41,21 @@ func labelled[T interface{ GetLabels() map[string]string }](name, value string) 
 }
 
 func component(name string) func(*corev1.Pod) bool {
-	return labelled[*corev1.Pod](labelComponent, name)
+	return hasLabel[*corev1.Pod](labelComponent, name)
 }
 
 func jobsOf(recipe string) func(*batchv1.Job) bool {
-	return labelled[*batchv1.Job](labelRecipe, recipe)
+	return hasLabel[*batchv1.Job](labelRecipe, recipe)
 }
 
-func podsOf(recipe string) func(*corev1.Pod) bool { return labelled[*corev1.Pod](labelRecipe, recipe) }
+func podsOf(recipe string) func(*corev1.Pod) bool { return hasLabel[*corev1.Pod](labelRecipe, recipe) }
 
-// ours matches the pods of the release.
-func ours(p *corev1.Pod) bool { return p.Labels[labelRelease] == release }
+// isReleasePod matches the pods of the release.
+func isReleasePod(p *corev1.Pod) bool { return p.Labels[labelRelease] == release }
 
-// resting reports whether only the components that always run are left. Knative keeps a pod that it
+// isIdle reports whether only the components that always run are left. Knative keeps a pod that it
 // has taken out of service for half a minute; that pod does not count.
-func (w *world) resting() (string, bool) {
+func (w *world) isIdle() (string, bool) {
 	var more []string
 	for _, p := range w.seen.livePods(func(p *corev1.Pod) bool {
 		return components()[p.Labels[labelComponent]] == 0 && p.DeletionTimestamp == nil
@@ -68,13 +68,13 @@ func (w *world) resting() (string, bool) {
 // atRest waits until functions, runs and scorers have gone.
 func (w *world) atRest(t *testing.T) {
 	t.Helper()
-	w.seen.until(t, "functions, runs and scorers to go back to zero", w.resting)
+	w.seen.waitUntil(t, "functions, runs and scorers to go back to zero", w.isIdle)
 }
 
-// whole waits until every component has all its pods ready.
-func (w *world) whole(t *testing.T) {
+// waitAllReady waits until every component has all its pods ready.
+func (w *world) waitAllReady(t *testing.T) {
 	t.Helper()
-	w.seen.until(t, "all components to be ready", func() (string, bool) {
+	w.seen.waitUntil(t, "all components to be ready", func() (string, bool) {
 		for _, name := range slices.Sorted(maps.Keys(components())) {
 			ready := 0
 			for _, p := range w.seen.livePods(component(name)) {

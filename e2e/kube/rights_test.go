@@ -11,9 +11,9 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 )
 
-// rights returns what each of our service accounts may do in our namespace, as verbs by
+// accountRights returns what each of our service accounts may do in our namespace, as verbs by
 // group/resource. Everything else is forbidden.
-func rights() map[string]map[string]string {
+func accountRights() map[string]map[string]string {
 	return map[string]map[string]string{
 		"gateway": {},
 		"scorer":  {},
@@ -37,8 +37,8 @@ func rights() map[string]map[string]string {
 	}
 }
 
-// forbidden returns dangerous requests, which are checked one by one.
-func forbidden() []authorizationv1.ResourceAttributes {
+// forbiddenRequests returns dangerous requests, which are checked one by one.
+func forbiddenRequests() []authorizationv1.ResourceAttributes {
 	return []authorizationv1.ResourceAttributes{
 		{Namespace: namespace, Verb: "get", Resource: "secrets"},
 		{Namespace: namespace, Verb: "list", Resource: "secrets"},
@@ -63,12 +63,12 @@ func forbidden() []authorizationv1.ResourceAttributes {
 // The test asks the API server as each of our accounts.
 func TestAccountsMayDoWhatTheyNeedAndNothingElse(t *testing.T) {
 	w := cluster(t)
-	for account, want := range rights() {
+	for account, want := range accountRights() {
 		t.Run(account, func(t *testing.T) {
 			as, err := dialServer(w.sandbox.Kubeconfig, fmt.Sprintf("system:serviceaccount:%s:%s-%s", namespace, release, account))
 			must(t, err)
 			sameRights(t, want, rulesOf(t, as))
-			for _, asked := range forbidden() {
+			for _, asked := range forbiddenRequests() {
 				review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &asked}}
 				must(t, as.authorization.Post().Resource("selfsubjectaccessreviews").Body(review).Do(t.Context()).Into(review))
 				if review.Status.Allowed {

@@ -61,15 +61,15 @@ func dialServer(kubeconfig, user string) (*apiServer, error) {
 func (s *apiServer) kill(ctx context.Context, p *corev1.Pod) error {
 	now := int64(0)
 	err := s.core.Delete().Namespace(p.Namespace).Resource("pods").Name(p.Name).
-		Body(&metav1.DeleteOptions{GracePeriodSeconds: &now, Preconditions: only(p)}).Do(ctx).Error()
+		Body(&metav1.DeleteOptions{GracePeriodSeconds: &now, Preconditions: onlyPod(p)}).Do(ctx).Error()
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) { // the pod has ended by itself
 		return fmt.Errorf("kill pod %s: %w", p.Name, err)
 	}
 	return nil
 }
 
-// only restricts a deletion to this pod, so that another pod of the same name survives.
-func only(p *corev1.Pod) *metav1.Preconditions {
+// onlyPod restricts a deletion to this pod, so that another pod of the same name survives.
+func onlyPod(p *corev1.Pod) *metav1.Preconditions {
 	if p.UID == "" {
 		return nil
 	}

@@ -18,25 +18,25 @@ import (
 // goes back to zero.
 func TestAUsersFunctionIsWokenFromZero(t *testing.T) {
 	w := cluster(t)
-	w.serve(t, "greeter", inside())
-	w.seen.until(t, "the function to be at zero", w.asleep("greeter"))
-	asked := w.say(t, "greeted", "guest-0", `{"name":"Ada"}`)
+	w.serve(t, "greeter", clusterLocal())
+	w.seen.waitUntil(t, "the function to be at zero", w.isScaledToZero("greeter"))
+	asked := w.mustPublish(t, "greeted", "guest-0", `{"name":"Ada"}`)
 	w.wantAnswer(t, asked)
-	w.seen.until(t, "the function to be at zero again", w.asleep("greeter"))
+	w.seen.waitUntil(t, "the function to be at zero again", w.isScaledToZero("greeter"))
 	w.noLetters(t, []string{"guest-0"})
 }
 
 // An event for a function that does not exist waits for it, and arrives once.
 func TestAnEventWaitsForAFunctionThatIsNotReady(t *testing.T) {
 	w := cluster(t)
-	asked := w.say(t, "late-asked", "guest-1", `{"name":"Bob"}`)
+	asked := w.mustPublish(t, "late-asked", "guest-1", `{"name":"Bob"}`)
 	// Later events are not delayed: another trigger's event is delivered.
-	beside := w.say(t, "warm-asked", "beside-0", "")
+	beside := w.mustPublish(t, "warm-asked", "beside-0", "")
 	w.succeeds(t, "warm", beside.Subject)
 	if early := w.answers(asked); len(early) > 0 {
 		t.Fatalf("there is an answer %s, before there is a function", early[0].Data)
 	}
-	w.serve(t, "late", inside())
+	w.serve(t, "late", clusterLocal())
 	w.wantAnswer(t, asked)
 	w.noLetters(t, []string{"guest-1"})
 }
@@ -44,12 +44,12 @@ func TestAnEventWaitsForAFunctionThatIsNotReady(t *testing.T) {
 // wantAnswer waits for a function's answer to an event, and checks that there is one.
 func (w *world) wantAnswer(t *testing.T, to accepted) {
 	t.Helper()
-	answer := w.journal.one(t, "the function's answer", func(e entry) bool { return answered(e, to) })
+	answer := w.journal.waitForEvent(t, "the function's answer", func(e entry) bool { return answered(e, to) })
 	t.Logf("it said %s", answer.Data)
 	// A later event of the same subject, which no function gets, is on the same partition. When it
 	// has been read, a second answer would have been read too.
-	last := w.say(t, "nobody-listens", to.Subject, "")
-	w.journal.one(t, "what was published behind it", func(e entry) bool { return e.ID == last.ID })
+	last := w.mustPublish(t, "nobody-listens", to.Subject, "")
+	w.journal.waitForEvent(t, "what was published behind it", func(e entry) bool { return e.ID == last.ID })
 	if n := len(w.answers(to)); n != 1 {
 		t.Errorf("it has %d answers", n)
 	}
@@ -85,13 +85,13 @@ func (w *world) serve(t *testing.T, name string, labels map[string]string) {
 	})
 }
 
-// inside returns the labels of a function that only the cluster can reach.
-func inside() map[string]string {
+// clusterLocal returns the labels of a function that only the cluster can reach.
+func clusterLocal() map[string]string {
 	return map[string]string{"networking.knative.dev/visibility": "cluster-local"}
 }
 
-// asleep reports whether a service is ready and has no pods.
-func (w *world) asleep(name string) func() (string, bool) {
+// isScaledToZero reports whether a service is ready and has no pods.
+func (w *world) isScaledToZero(name string) func() (string, bool) {
 	return func() (string, bool) {
 		n := len(w.seen.livePods(func(p *corev1.Pod) bool { return p.Labels[labelFunction] == name && p.DeletionTimestamp == nil }))
 		return fmt.Sprint(n, " pods are there"), n == 0

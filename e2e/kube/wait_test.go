@@ -16,13 +16,13 @@ func eventually(t *testing.T, what string, ask func(ctx context.Context) error) 
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	if err := until(ctx, ask); err != nil {
+	if err := retryUntil(ctx, ask); err != nil {
 		t.Fatalf("waited %v for %s: %v", patience, what, err)
 	}
 }
 
-// until asks until there is no error, and returns the last error when time is up.
-func until(ctx context.Context, ask func(ctx context.Context) error) error {
+// retryUntil asks until there is no error, and returns the last error when time is up.
+func retryUntil(ctx context.Context, ask func(ctx context.Context) error) error {
 	again := time.NewTicker(askEvery)
 	defer again.Stop()
 	for {
@@ -69,5 +69,5 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// cleaning returns a context for clean-ups after a test's end.
-func cleaning(t *testing.T) context.Context { return context.WithoutCancel(t.Context()) }
+// cleanupContext returns a context for clean-ups after a test's end.
+func cleanupContext(t *testing.T) context.Context { return context.WithoutCancel(t.Context()) }

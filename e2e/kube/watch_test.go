@@ -50,8 +50,8 @@ func record(ctx context.Context, server *apiServer, namespace string) (*recorder
 		pods: map[types.UID]*seen[*corev1.Pod]{}, running: map[types.UID]time.Time{}}
 	jobs := cache.NewSharedInformer(cache.NewListWatchFromClient(server.batch, "jobs", namespace, fields.Everything()), &batchv1.Job{}, 0)
 	pods := cache.NewSharedInformer(cache.NewListWatchFromClient(server.core, "pods", namespace, fields.Everything()), &corev1.Pod{}, 0)
-	_, bad := jobs.AddEventHandler(follow(r, r.jobs, nil))
-	_, worse := pods.AddEventHandler(follow(r, r.pods, r.runs))
+	_, bad := jobs.AddEventHandler(followObjects(r, r.jobs, nil))
+	_, worse := pods.AddEventHandler(followObjects(r, r.pods, r.runs))
 	if err := errors.Join(bad, worse); err != nil {
 		return nil, fmt.Errorf("watch %s: %w", namespace, err)
 	}
@@ -78,8 +78,8 @@ type object interface {
 	GetDeletionTimestamp() *metav1.Time
 }
 
-// follow keeps a watch's objects in a map.
-func follow[T object](r *recorder, all map[types.UID]*seen[T], also func(T)) cache.ResourceEventHandler {
+// followObjects keeps a watch's objects in a map.
+func followObjects[T object](r *recorder, all map[types.UID]*seen[T], also func(T)) cache.ResourceEventHandler {
 	put := func(o any) {
 		if t, ok := o.(T); ok {
 			r.change(func(now time.Time) {
@@ -157,8 +157,8 @@ func listed[T any](r *recorder, all map[types.UID]*seen[T], want func(T) bool) [
 	return some
 }
 
-// until waits for a condition on the watches. word describes what is still missing.
-func (r *recorder) until(t *testing.T, what string, met func() (word string, ok bool)) {
+// waitUntil waits for a condition on the watches. word describes what is still missing.
+func (r *recorder) waitUntil(t *testing.T, what string, met func() (word string, ok bool)) {
 	t.Helper()
 	await(t, what, r.next, met)
 }

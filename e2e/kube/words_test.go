@@ -25,19 +25,19 @@ func TestWhatNoAgentCanSayIsSaid(t *testing.T) {
 	} {
 		t.Run(c.recipe, func(t *testing.T) {
 			key := c.recipe + "-0"
-			w.say(t, c.recipe+"-asked", key, "")
+			w.mustPublish(t, c.recipe+"-asked", key, "")
 			r := w.run(t, "words", c.recipe, key, func(r api.RunShown) bool {
-				return says(r, c.says) && (!c.ends || r.State.Ended())
+				return containsAll(r, c.says) && (!c.ends || r.State.Ended())
 			})
 			t.Logf("%s: %s", c.recipe, spoken(r))
-			w.end(t, r)
+			w.cancelRun(t, r)
 			w.noLetters(t, []string{key})
 		})
 	}
 }
 
-// says reports whether a run contains all of these texts.
-func says(r api.RunShown, words []string) bool {
+// containsAll reports whether a run contains all of these texts.
+func containsAll(r api.RunShown, words []string) bool {
 	for _, word := range words {
 		if !strings.Contains(spoken(r), word) {
 			return false
@@ -61,8 +61,8 @@ func spoken(r api.RunShown) string {
 	return last.Pending
 }
 
-// end cancels a run that has not ended, and waits until its pods have gone.
-func (w *world) end(t *testing.T, r api.RunShown) {
+// cancelRun cancels a run that has not ended, and waits until its pods have gone.
+func (w *world) cancelRun(t *testing.T, r api.RunShown) {
 	t.Helper()
 	if r.State.Ended() {
 		return
@@ -78,7 +78,7 @@ func (w *world) cancelAll(t *testing.T, recipe string) {
 	states := []tidemill.RunState{tidemill.RunWaiting, tidemill.RunRunning, tidemill.RunResting}
 	_, err := w.door.CancelRuns(t.Context(), api.RunsSelected{Recipe: recipe, States: states, Reason: "the test has seen enough"})
 	must(t, err)
-	w.seen.until(t, "the pods of "+recipe+" to go", func() (string, bool) {
+	w.seen.waitUntil(t, "the pods of "+recipe+" to go", func() (string, bool) {
 		left := w.seen.livePods(podsOf(recipe))
 		return fmt.Sprint(len(left), " are there"), len(left) == 0
 	})

@@ -14,14 +14,14 @@ import (
 // fails. Nothing of theirs is left.
 func TestWorkersAndAServerMeet(t *testing.T) {
 	w := cluster(t)
-	w.say(t, "pair-asked", "pair-0", "")
+	w.mustPublish(t, "pair-asked", "pair-0", "")
 	r := w.succeeds(t, "pair", "pair-0")
 
 	if m := r.Result.Metrics; m["workers"] != 2 || m["servers"] != 1 || m["sum"] != 3 {
 		t.Errorf("they have come to %v", m)
 	}
 	onGPU, off := 0, 0
-	for _, p := range w.seen.allPods(labelled[*corev1.Pod](labelRun, r.ID)) {
+	for _, p := range w.seen.allPods(hasLabel[*corev1.Pod](labelRun, r.ID)) {
 		if q := p.Last.Spec.Containers[0].Resources.Limits["nvidia.com/gpu"]; q.IsZero() {
 			off++
 		} else {
@@ -31,8 +31,8 @@ func TestWorkersAndAServerMeet(t *testing.T) {
 	if onGPU != 2 || off != 1 {
 		t.Errorf("it had %d pods with a GPU and %d without; there are two workers and a server", onGPU, off)
 	}
-	w.seen.until(t, "the pods to go", func() (string, bool) {
-		left := w.seen.livePods(labelled[*corev1.Pod](labelRun, r.ID))
+	w.seen.waitUntil(t, "the pods to go", func() (string, bool) {
+		left := w.seen.livePods(hasLabel[*corev1.Pod](labelRun, r.ID))
 		return fmt.Sprint(len(left), " are there"), len(left) == 0
 	})
 	eventually(t, "its Service to go", func(ctx context.Context) error {

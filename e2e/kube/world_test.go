@@ -44,7 +44,7 @@ const (
 type world struct {
 	dir     string // folder of the test's files
 	name    string // name of the sandbox
-	images  built
+	images  imageFiles
 	sandbox *sandbox.Sandbox
 	server  *apiServer
 	kafka   *realservers.Kafka
@@ -223,7 +223,7 @@ func (w *world) dial(ctx context.Context) error {
 	w.token = config.NewSecret(string(secret.Data["operator"]))
 	dialing, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	if err := until(dialing, func(ctx context.Context) (err error) {
+	if err := retryUntil(dialing, func(ctx context.Context) (err error) {
 		w.door, err = client.Dial(ctx, client.Options{URL: way.url(), Token: func() (config.Secret, error) { return w.token, nil }})
 		return err
 	}); err != nil {

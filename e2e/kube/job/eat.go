@@ -9,9 +9,9 @@ import (
 
 const bite = 8 << 20
 
-// eat allocates that much memory, writes to every page, and keeps it until it gets SIGTERM or is
+// eatMemory allocates that much memory, writes to every page, and keeps it until it gets SIGTERM or is
 // killed.
-func eat(ctx context.Context, text string, out io.Writer) error {
+func eatMemory(ctx context.Context, text string, out io.Writer) error {
 	most, err := strconv.Atoi(text)
 	if err != nil {
 		return fmt.Errorf("read how many MiB: %w", err)

@@ -37,7 +37,7 @@ func gather(ctx context.Context, variable func(string) string, out io.Writer) er
 	}
 	fmt.Fprintf(out, "the sum is %d\n", sum)
 	for _, s := range p.servers {
-		if _, err := ask(ctx, s, sum); err != nil {
+		if _, err := addToServer(ctx, s, sum); err != nil {
 			return err
 		}
 	}
@@ -55,7 +55,7 @@ func (p party) check(ctx context.Context, f folders, sum int) error {
 		return fmt.Errorf("%d workers came to %d, not %d", n, sum, want)
 	}
 	for _, s := range p.servers {
-		held, err := ask(ctx, s, 0)
+		held, err := addToServer(ctx, s, 0)
 		if err != nil {
 			return err
 		}
@@ -163,8 +163,8 @@ func dial(ctx context.Context, at string) (net.Conn, error) {
 	}
 }
 
-// ask adds to a server's number, and returns the new number.
-func ask(ctx context.Context, server string, add int) (int, error) {
+// addToServer adds to a server's number, and returns the new number.
+func addToServer(ctx context.Context, server string, add int) (int, error) {
 	c, err := dial(ctx, server)
 	if err != nil {
 		return 0, err

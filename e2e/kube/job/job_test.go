@@ -125,7 +125,7 @@ func TestWorkersAndServersMeet(t *testing.T) {
 	var outs []string
 	for i := range workers + servers {
 		out := t.TempDir()
-		vars := told(places[:workers], places[workers:], i)
+		vars := processVariables(places[:workers], places[workers:], i)
 		vars["TIDEMILL_OUT"], vars["TIDEMILL_CHECKPOINT"] = out, t.TempDir()
 		all, outs = append(all, follow(func(w io.Writer) error { return run(ctx, []string{"gather"}, variables(vars), w) })), append(outs, out)
 	}
@@ -148,8 +148,8 @@ func TestWorkersAndServersMeet(t *testing.T) {
 	}
 }
 
-// told returns the variables of one process: first the workers, then the servers.
-func told(workers, servers []string, i int) map[string]string {
+// processVariables returns the variables of one process: first the workers, then the servers.
+func processVariables(workers, servers []string, i int) map[string]string {
 	task := map[string]any{"type": "worker", "index": i}
 	host, port, _ := net.SplitHostPort(workers[0])
 	vars := map[string]string{"WORLD_SIZE": strconv.Itoa(len(workers)), "MASTER_ADDR": host, "MASTER_PORT": port, "RANK": strconv.Itoa(i)}
@@ -183,18 +183,18 @@ func freePorts(t *testing.T, n int) (all []string) {
 func TestVariablesThatDisagree(t *testing.T) {
 	workers, servers := []string{"a:1", "b:1"}, []string{"c:1"}
 	for name, value := range map[string]string{"WORLD_SIZE": "3", "RANK": "0", "MASTER_ADDR": "b", "MASTER_PORT": "2"} {
-		vars := told(workers, servers, 1)
+		vars := processVariables(workers, servers, 1)
 		vars[name] = value
 		if _, err := partyOf(variables(vars)); err == nil || !strings.Contains(err.Error(), name+" is "+strconv.Quote(value)) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	vars := told(workers, servers, 2)
+	vars := processVariables(workers, servers, 2)
 	vars["RANK"] = "0"
 	if _, err := partyOf(variables(vars)); err == nil {
 		t.Error("a server with the rank of a worker was taken")
 	}
-	vars = told(workers, servers, 3)
+	vars = processVariables(workers, servers, 3)
 	if _, err := partyOf(variables(vars)); err == nil {
 		t.Error("one that has no place was taken")
 	}

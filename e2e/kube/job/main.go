@@ -52,7 +52,7 @@ func run(ctx context.Context, args []string, variable func(string) string, out i
 	case verb == "print" && len(rest) == 0:
 		return printVariables(os.Environ(), out)
 	case verb == "eat" && len(rest) == 1:
-		return eat(ctx, rest[0], out)
+		return eatMemory(ctx, rest[0], out)
 	case verb == "steps" && (len(rest) == 2 || len(rest) == 3):
 		return stepsOf(ctx, rest, variable, out)
 	case verb == "gather" && len(rest) == 0:

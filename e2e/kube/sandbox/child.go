@@ -78,13 +78,13 @@ func start(program, dir string, args []string, progress io.Writer) (*child, erro
 		return nil, fmt.Errorf("start %s: %w", program, err)
 	}
 	c := &child{program: program, cmd: cmd, stdin: stdin, line: make(chan []byte, 1), ended: make(chan struct{})}
-	go c.follow(stdout)
+	go c.readOutput(stdout)
 	return c, nil
 }
 
-// follow reads the child's output to its end before it waits for the exit, because Wait closes the
+// readOutput reads the child's output to its end before it waits for the exit, because Wait closes the
 // pipe.
-func (c *child) follow(stdout io.Reader) {
+func (c *child) readOutput(stdout io.Reader) {
 	defer close(c.ended)
 	in := bufio.NewReader(stdout)
 	if line, err := in.ReadBytes('\n'); err == nil {

@@ -56,7 +56,7 @@ type Sandbox struct {
 // can be created. The sandbox outlives ctx; Close ends it.
 func Start(ctx context.Context, o Options) (*Sandbox, error) {
 	if file := os.Getenv("KUBECONFIG"); file != "" {
-		return given(file, os.Getenv), nil
+		return fromKubeconfig(file, os.Getenv), nil
 	}
 	program, dir, err := build(ctx)
 	if err != nil {
@@ -77,9 +77,9 @@ func Start(ctx context.Context, o Options) (*Sandbox, error) {
 	return s, nil
 }
 
-// given returns the cluster of KUBECONFIG. Values that the file does not have come from the
+// fromKubeconfig returns the cluster of KUBECONFIG. Values that the file does not have come from the
 // environment.
-func given(file string, getenv func(string) string) *Sandbox {
+func fromKubeconfig(file string, getenv func(string) string) *Sandbox {
 	return &Sandbox{
 		Kubeconfig: file,
 		Node:       getenv("TIDEMILL_CLUSTER_NODE"),

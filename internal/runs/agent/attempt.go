@@ -18,7 +18,7 @@ import (
 type attempt struct {
 	o         Options
 	client    *client
-	ends      *ends
+	ends      *endContexts
 	dirs      folders
 	order     api.Order
 	equipment Equipment
@@ -40,15 +40,15 @@ type attempt struct {
 	made    []api.File // output files that are uploaded
 }
 
-// Run does one attempt. An error means that the agent could not report the attempt's end. How the
-// command ended is in the report.
+// Run does one attempt. An error means that the agent could not report the attempt's end. The
+// report says how the command ended.
 func Run(ctx context.Context, o Options) error {
-	_, err := do(ctx, o)
+	_, err := doAttempt(ctx, o)
 	return err
 }
 
-// do does one attempt and returns the outcome that it reported.
-func do(ctx context.Context, o Options) (tidemill.Outcome, error) {
+// doAttempt does one attempt and returns the outcome that it reported.
+func doAttempt(ctx context.Context, o Options) (tidemill.Outcome, error) {
 	a := &attempt{o: o.withDefaults(), ends: newEnds(ctx), dirs: folders{o.Work}}
 	a.party = newParty(&a.o)
 	defer a.ends.close()
@@ -61,8 +61,8 @@ func do(ctx context.Context, o Options) (tidemill.Outcome, error) {
 		err = a.work()
 	}
 	err = a.report(err)
-	if !a.party.first() && errors.Is(err, ErrSuperseded) {
-		err = nil // the first worker has reported the end, so the others end this way too
+	if !a.party.isFirst() && errors.Is(err, ErrSuperseded) {
+		err = nil // the first worker has reported the end, so the other workers end with success too
 	}
 	return a.told, errors.Join(err, a.tidy())
 }
@@ -71,11 +71,11 @@ func do(ctx context.Context, o Options) (tidemill.Outcome, error) {
 func (a *attempt) begin() error {
 	a.log = newLogbook(a.ends.save, a.client, 0, a.o.Now)
 	a.log.part = a.party.name()
-	if err := a.client.send(a.ends.work, request{}, into(&a.order)); err != nil {
+	if err := a.client.send(a.ends.work, request{}, decodeInto(&a.order)); err != nil {
 		return fmt.Errorf("ask what to do: %w", err)
 	}
 	a.log.most = a.order.Plan.MaxLog
-	if err := a.dirs.make(); err != nil {
+	if err := a.dirs.create(); err != nil {
 		return fmt.Errorf("make the folders of the attempt: %w", err)
 	}
 	return nil
@@ -96,7 +96,7 @@ func (a *attempt) work() error {
 	}
 	a.clock = newClock(a.order.Plan.Deadline, a.ends.end)
 	a.clock.run()
-	defer a.clock.rest()
+	defer a.clock.pause()
 	if err := a.stage("fetch", func() error { return a.fetch(a.ends.work) }); err != nil {
 		return err
 	}
@@ -104,11 +104,11 @@ func (a *attempt) work() error {
 		return err
 	}
 	err := a.stage("run", a.run)
-	a.clock.rest()
-	if !a.party.first() {
+	a.clock.pause()
+	if !a.party.isFirst() {
 		return err // only the first worker uploads output
 	}
-	if a.ending != nil && a.ends.early() == nil {
+	if a.ending != nil && a.ends.earlyEnd() == nil {
 		a.disperse()
 	}
 	if err != nil {
@@ -118,7 +118,7 @@ func (a *attempt) work() error {
 }
 
 // clock enforces the deadline. Fetching and the command share one deadline; the upload afterwards
-// has the same time again.
+// has a deadline of the same length.
 type clock struct {
 	whole, left time.Duration
 	end         context.CancelCauseFunc
@@ -136,11 +136,11 @@ func newClock(d time.Duration, end context.CancelCauseFunc) clock {
 // run starts the clock.
 func (c *clock) run() {
 	c.from = time.Now()
-	c.timer = time.AfterFunc(c.left, func() { c.end(&late{c.whole}) })
+	c.timer = time.AfterFunc(c.left, func() { c.end(&deadlinePassed{c.whole}) })
 }
 
-// rest stops the clock until it runs again.
-func (c *clock) rest() {
+// pause stops the clock until it runs again.
+func (c *clock) pause() {
 	if c.timer != nil {
 		c.timer.Stop()
 		c.left -= time.Since(c.from)
@@ -159,23 +159,23 @@ func (a *attempt) equip() (err error) {
 	return nil
 }
 
-// checkAndUpload checks and uploads the command's output. A stopping machine does not end the
-// upload at once; a cancellation does.
+// checkAndUpload checks and uploads the command's output. If the machine stops, the upload goes on
+// for a while. A cancellation ends the upload at once.
 func (a *attempt) checkAndUpload() error {
-	if err := a.complete(); err != nil {
+	if err := a.checkModel(); err != nil {
 		return err
 	}
-	if err := a.measured(); err != nil {
+	if err := a.readMetrics(); err != nil {
 		return err
 	}
 	ctx, end := context.WithCancelCause(a.ends.save)
 	defer end(nil)
 	c := newClock(a.order.Plan.Deadline, end)
 	c.run()
-	defer c.rest()
+	defer c.pause()
 	defer context.AfterFunc(a.ends.work, func() {
-		if errors.As(a.ends.early(), new(*cancelled)) {
-			end(a.ends.early())
+		if errors.As(a.ends.earlyEnd(), new(*runCancelled)) {
+			end(a.ends.earlyEnd())
 		}
 	})()
 	err := a.stage("upload", func() error { return a.upload(ctx) })
@@ -185,8 +185,8 @@ func (a *attempt) checkAndUpload() error {
 	return err
 }
 
-// folders are the folders of an attempt. Creating one costs more than anything else that a
-// trivial run needs from the file system, so each is created only if needed.
+// folders are the folders of an attempt. Creating one costs more than anything else that a trivial
+// run needs from the file system, so each folder is created only if needed.
 type folders struct{ work string }
 
 func (f folders) in() string         { return filepath.Join(f.work, "in") }
@@ -196,9 +196,9 @@ func (f folders) champion() string   { return filepath.Join(f.work, "champion") 
 func (f folders) event() string      { return filepath.Join(f.work, "event.json") }
 func (f folders) events() string     { return filepath.Join(f.work, "events.ndjson") }
 
-// make creates the folders, except that of the champion. It first removes the folders of an
-// attempt with the same name that was killed.
-func (f folders) make() error {
+// create creates the folders, except that of the champion. If an attempt with the same name was
+// killed, create first removes the folders of that attempt.
+func (f folders) create() error {
 	if err := f.remove(); err != nil {
 		return err
 	}

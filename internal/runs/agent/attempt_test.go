@@ -38,7 +38,7 @@ func TestCancel(t *testing.T) {
 			group := 0
 			o.Started = func(pid int) { group = pid }
 			ended := g.begin(t.Context(), o)
-			g.until("the command is at work", func() bool { return len(g.progress) > 0 })
+			g.waitUntil("the command is at work", func() bool { return len(g.progress) > 0 })
 			g.set(func() { g.answer.Cancel = "ada wants it no more" })
 			if err := g.wait(ended); err != nil {
 				t.Fatal(err)
@@ -50,7 +50,7 @@ func TestCancel(t *testing.T) {
 			if c.saved != "" && (len(g.saved) != 1 || g.content(g.trees[g.saved[0].Tree])["s"] != c.saved) {
 				t.Errorf("what it saved at its end is %v", g.saved)
 			}
-			gone(t, "its group", func(state, pgrp string, pid int) bool { return pgrp == strconv.Itoa(group) })
+			waitGone(t, "its group", func(state, pgrp string, pid int) bool { return pgrp == strconv.Itoa(group) })
 		})
 	}
 }
@@ -84,7 +84,7 @@ func TestTheMachineStops(t *testing.T) {
 	g.sh(`trap 'echo 7 > $TIDEMILL_CHECKPOINT/step; exit 0' TERM; echo {} > $TIDEMILL_OUT/metrics.jsonl; sleep 600 & wait`)
 	ctx, stop := context.WithCancelCause(t.Context())
 	ended := g.begin(ctx, g.options())
-	g.until("the command is at work", func() bool { return len(g.progress) > 0 })
+	g.waitUntil("the command is at work", func() bool { return len(g.progress) > 0 })
 	stop(&Stopping{By: time.Now().Add(patience)})
 	if err := g.wait(ended); err != nil {
 		t.Fatal(err)
@@ -105,7 +105,7 @@ func TestTheMachineStopsSoon(t *testing.T) {
 	ctx, stop := context.WithCancelCause(t.Context())
 	o := g.options()
 	ended := g.begin(ctx, o)
-	g.until("the command is at work", func() bool { return len(g.progress) > 0 })
+	g.waitUntil("the command is at work", func() bool { return len(g.progress) > 0 })
 	g.restart()
 	stop(&Stopping{By: time.Now().Add(600 * time.Millisecond)})
 	if err := g.wait(ended); err == nil || errors.Is(err, ErrSuperseded) {
@@ -161,13 +161,13 @@ func TestNothingOutlivesTheCommand(t *testing.T) {
 				}
 				return
 			}
-			gone(t, "its child", func(_, _ string, p int) bool { return p == pid })
+			waitGone(t, "its child", func(_, _ string, p int) bool { return p == pid })
 		})
 	}
 }
 
-// gone waits until no matching process is alive, because a killed process takes a moment to die.
-func gone(t *testing.T, what string, is func(state, group string, pid int) bool) {
+// waitGone waits until no matching process is alive, because a killed process takes a moment to die.
+func waitGone(t *testing.T, what string, is func(state, group string, pid int) bool) {
 	t.Helper()
 	late := time.After(patience)
 	for {
@@ -213,7 +213,7 @@ func TestTheGatewayRestarts(t *testing.T) {
 		echo '{"step":2}' >> $TIDEMILL_OUT/metrics.jsonl; echo after; echo made > $TIDEMILL_OUT/made`)
 	o := g.options()
 	ended := g.begin(t.Context(), o)
-	g.until("it has told a step", func() bool { return len(g.progress) > 0 })
+	g.waitUntil("it has told a step", func() bool { return len(g.progress) > 0 })
 	again := g.restart()
 	if err := os.WriteFile(flag, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -253,7 +253,7 @@ func TestALogWaitsForTheGateway(t *testing.T) {
 		return false
 	}
 	ended := g.begin(t.Context(), g.options())
-	g.until("the log was sent in vain some times", func() bool {
+	g.waitUntil("the log was sent in vain some times", func() bool {
 		n := 0
 		for _, r := range g.asked {
 			if r == "/log" {
@@ -339,10 +339,10 @@ func TestCheckpointWhileItRuns(t *testing.T) {
 	flag := filepath.Join(t.TempDir(), "flag")
 	g.sh(`cd $TIDEMILL_CHECKPOINT; echo 1 > draft; mv draft state; while ! test -e ` + flag + `; do sleep 0.05; done; exit 1`)
 	o := g.options()
-	knows := &hearing{what: func(res *http.Response) bool { return strings.HasSuffix(res.Request.URL.Path, "/checkpoint") }, heard: make(chan struct{})}
+	knows := &responseSignal{what: func(res *http.Response) bool { return strings.HasSuffix(res.Request.URL.Path, "/checkpoint") }, heard: make(chan struct{})}
 	o.HTTP = &http.Client{Transport: knows}
 	ended := g.begin(t.Context(), o)
-	g.until("it has saved", func() bool { return len(g.saved) == 1 })
+	g.waitUntil("it has saved", func() bool { return len(g.saved) == 1 })
 	<-knows.heard // else the agent has not read that it was saved, and saves again at the end
 	if err := os.WriteFile(flag, nil, 0o600); err != nil {
 		t.Fatal(err)

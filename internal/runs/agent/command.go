@@ -20,7 +20,7 @@ import (
 // command returns the process to start, and a function that kills its container, if there is one.
 func (a *attempt) command() (cmd *exec.Cmd, kill func(), err error) {
 	plan := a.partsPlan()
-	if a.contained() {
+	if a.isContained() {
 		return a.container(plan)
 	}
 	meet, err := a.meet(0)
@@ -57,12 +57,12 @@ func (a *attempt) partsPlan() *tidemill.Plan {
 	return &plan
 }
 
-// contained reports whether a container engine runs the command.
-func (a *attempt) contained() bool { return a.order.Plan.Image != "" && !a.o.Inside }
+// isContained reports whether a container engine runs the command.
+func (a *attempt) isContained() bool { return a.order.Plan.Image != "" && !a.o.Inside }
 
-// imageRun returns the plan that a container engine runs; nil if none does.
+// imageRun returns the plan that a container engine runs; nil if no engine runs it.
 func (a *attempt) imageRun() *tidemill.Plan {
-	if !a.contained() {
+	if !a.isContained() {
 		return nil
 	}
 	return a.partsPlan()
@@ -78,7 +78,7 @@ func find(p *tidemill.Plan, path string) (string, error) {
 	}
 	name := p.Command[0]
 	if strings.ContainsRune(name, filepath.Separator) {
-		return within(p.Dir, name), nil // the start reports any fault of it
+		return within(p.Dir, name), nil // if the file is unusable, the start of the command reports that
 	}
 	for _, folder := range filepath.SplitList(path) {
 		file := filepath.Join(within(p.Dir, folder), name)
@@ -96,8 +96,8 @@ func within(dir, name string) string {
 	return filepath.Join(dir, name)
 }
 
-// unstarted explains why a command did not start.
-func unstarted(p *tidemill.Plan, err error) error {
+// startError explains why a command did not start.
+func startError(p *tidemill.Plan, err error) error {
 	var path *fs.PathError
 	if errors.As(err, &path) {
 		err = path.Err // drop the name of our system call
@@ -131,7 +131,7 @@ func (a *attempt) container(plan *tidemill.Plan) (*exec.Cmd, func(), error) {
 		return nil, nil, err
 	}
 	c := &container{engine: engine, name: "tidemill-" + a.o.Attempt, labels: a.equipment.Labels, plan: plan, host: a.dirs.places(),
-		gpus: a.equipment.GPUs, uid: os.Getuid(), gid: os.Getgid(), shared: !a.party.alone()}
+		gpus: a.equipment.GPUs, uid: os.Getuid(), gid: os.Getgid(), shared: !a.party.isAlone()}
 	if part := a.party.name(); part != "" {
 		c.name += "-" + part
 	}
@@ -151,8 +151,8 @@ const (
 	engineTime = 20 * time.Second
 )
 
-// endContainer kills a container whose client was killed. Its error is ignored, because the
-// container may be gone already.
+// endContainer kills a container whose client was killed. The error is ignored, because the
+// container may no longer exist.
 func (a *attempt) endContainer(name string) {
 	ctx, cancel := context.WithTimeout(context.Background(), engineTime)
 	defer cancel()
@@ -183,11 +183,11 @@ type container struct {
 	shared   bool // whether it uses the machine's network, to reach the other workers
 }
 
-// below is the parent of the folders inside the container.
-const below = "/tidemill/"
+// containerRoot is the parent of the folders inside the container.
+const containerRoot = "/tidemill/"
 
 func insidePlaces() places {
-	return places{below + "in", below + "out", below + "checkpoint", below + "champion", below + "event.json", below + "events.ndjson"}
+	return places{containerRoot + "in", containerRoot + "out", containerRoot + "checkpoint", containerRoot + "champion", containerRoot + "event.json", containerRoot + "events.ndjson"}
 }
 
 // args returns the engine's arguments. The command replaces the image's entry point, as it does
@@ -200,11 +200,11 @@ func (c *container) args() []string {
 	for _, l := range c.labels {
 		args = append(args, "--label", l)
 	}
-	args = append(args, c.who()...)
+	args = append(args, c.userArgs()...)
 	args = append(args, c.bounds()...)
 	args = append(args, c.cards()...)
 	args = append(args, c.mounts()...)
-	args = append(args, c.given()...)
+	args = append(args, c.variableArgs()...)
 	if len(c.plan.Command) > 0 {
 		args = append(args, "--entrypoint", c.plan.Command[0])
 	}
@@ -215,8 +215,8 @@ func (c *container) args() []string {
 	return args
 }
 
-// who returns the arguments that run the command as our user, so that its output files are ours.
-func (c *container) who() []string {
+// userArgs returns the arguments that run the command as our user, so that its output files are ours.
+func (c *container) userArgs() []string {
 	args := []string{"--user", fmt.Sprintf("%d:%d", c.uid, c.gid), "--security-opt", "label=disable"}
 	if c.isPodman() && c.uid != 0 {
 		args = append(args, "--userns", "keep-id")
@@ -284,10 +284,10 @@ func quoted(field string) string {
 	return `"` + strings.ReplaceAll(field, `"`, `""`) + `"`
 }
 
-// given passes the variables by name only, because every user of the machine can read arguments.
+// variableArgs passes the variables by name only, because every user of the machine can read arguments.
 // Variables that the engine's client itself reads are passed with their value, because the client
 // must not use the run's value.
-func (c *container) given() (args []string) {
+func (c *container) variableArgs() (args []string) {
 	for _, name := range slices.Sorted(maps.Keys(c.env)) {
 		if isEngines(name) {
 			args = append(args, "--env", name+"="+c.env[name])
@@ -302,7 +302,7 @@ func (c *container) given() (args []string) {
 var engineNames = []string{"DOCKER_", "PODMAN_", "CONTAINER", "XDG_", "BUILDAH_", "REGISTRY_AUTH", "STORAGE_", "SSL_CERT_", "DBUS_", "SSH_AUTH_SOCK"}
 
 func isEngines(name string) bool {
-	return slices.Contains(inherited, name) || slices.ContainsFunc(engineNames, func(p string) bool { return strings.HasPrefix(name, p) })
+	return slices.Contains(inheritedNames, name) || slices.ContainsFunc(engineNames, func(p string) bool { return strings.HasPrefix(name, p) })
 }
 
 // clientEnv returns the environment of the engine's client.

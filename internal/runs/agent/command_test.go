@@ -83,7 +83,7 @@ func TestRunOfAnImage(t *testing.T) {
 		t.Fatal(err)
 	}
 	g := newGateway(t)
-	tree := g.has(map[string]string{"a": "b"})
+	tree := g.addTree(map[string]string{"a": "b"})
 	g.order.Plan.Inputs = []tidemill.Input{{Name: "i", Tree: tree.Tree}}
 	g.order.Plan.Image, g.order.Plan.Dir = "trainer:3", ""
 	g.sh(`echo hello; cp $TIDEMILL_IN/i/a $TIDEMILL_OUT/made; echo $SECRET > $TIDEMILL_OUT/secret; exit $CODE`)
@@ -122,7 +122,7 @@ func TestAnImageIsKilled(t *testing.T) {
 		t.Errorf("the engine was asked for %q (%v)", asked, err)
 	}
 	pid := strings.Fields(f.Result.LastLines)[0]
-	gone(t, "what is in the container", func(_, _ string, p int) bool { return pid == strconv.Itoa(p) })
+	waitGone(t, "what is in the container", func(_, _ string, p int) bool { return pid == strconv.Itoa(p) })
 }
 
 func TestNoEngine(t *testing.T) {

@@ -13,8 +13,8 @@ import (
 	"tidemill.dev"
 )
 
-// inside returns the options of an agent in the container of the run's image.
-func (g *gateway) inside() Options {
+// containerOptions returns the options of an agent in the container of the run's image.
+func (g *gateway) containerOptions() Options {
 	g.order.Plan.Image, g.order.Plan.Dir = "trainer:3", ""
 	o := g.options()
 	o.Inside, o.Cgroup = true, g.t.TempDir()
@@ -30,7 +30,7 @@ func TestInsideAContainer(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
 	t.Setenv("HOME", "/nowhere/at/all")
 	g := newGateway(t)
-	o := g.inside()
+	o := g.containerOptions()
 	g.order.Plan.Env = map[string]string{"EPOCHS": "3"}
 	g.sh(`env; echo in $PWD; echo x > "$HOME/kept" && echo home is good; test -d "$TIDEMILL_CHAMPION" || echo no champion`)
 	if f := g.run(o); f.Outcome != tidemill.OutcomeSucceeded {
@@ -55,7 +55,7 @@ func TestInsideItKeepsItsHome(t *testing.T) {
 	home := t.TempDir()
 	t.Setenv("HOME", home)
 	g := newGateway(t)
-	o := g.inside()
+	o := g.containerOptions()
 	g.sh(`echo "home $HOME"`)
 	if f := g.run(o); f.Outcome != tidemill.OutcomeSucceeded || !slices.Contains(g.log(), "stdout F home "+home) {
 		t.Errorf("%+v %q", f, g.log())
@@ -87,7 +87,7 @@ func TestKilledForMemory(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newGateway(t)
-			o := g.inside()
+			o := g.containerOptions()
 			for file, text := range c.files {
 				at := filepath.Join(o.Cgroup, file)
 				if err := os.MkdirAll(filepath.Dir(at), 0o700); err != nil {
@@ -109,7 +109,7 @@ func TestKilledForMemory(t *testing.T) {
 // The command's output is passed on as it comes.
 func TestEcho(t *testing.T) {
 	g := newGateway(t)
-	o := g.inside()
+	o := g.containerOptions()
 	heard := make(chan string, 10)
 	o.Echo = func(stream string, data []byte) { heard <- stream + " " + string(data) }
 	g.sh(`echo hello; exec 1>&-; echo oh >&2`)
@@ -128,7 +128,7 @@ func TestEcho(t *testing.T) {
 // A GPU that nvidia-smi does not list counts too.
 func TestGPUSecondsInside(t *testing.T) {
 	g := newGateway(t)
-	o := g.inside()
+	o := g.containerOptions()
 	o.Equip = InPod
 	g.order.Plan.GPUs = 2
 	g.sh(`true`)

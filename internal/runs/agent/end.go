@@ -11,11 +11,11 @@ import (
 	"tidemill.dev/api"
 )
 
-// ErrSuperseded is why an attempt ends that is no longer valid: another has replaced it, or its
-// run has ended. Its command is killed at once, and the agent reports nothing.
+// ErrSuperseded means that the attempt is no longer valid, because another attempt has replaced it
+// or its run has ended. The agent kills the command at once and reports nothing.
 var ErrSuperseded = errors.New("the attempt is superseded")
 
-// ErrPassing is wrapped by an error of Options.Equip that another attempt may not meet.
+// ErrPassing is wrapped by an error of Options.Equip if another attempt may succeed.
 var ErrPassing = errors.New("it may pass")
 
 // Stopping is the cause of a context that ends because the machine stops. By is the time at which
@@ -24,18 +24,18 @@ type Stopping struct{ By time.Time }
 
 func (s *Stopping) Error() string { return "the machine stopped" }
 
-// cancelled is why the attempt of a cancelled run ends.
-type cancelled struct{ reason string }
+// runCancelled is the error that ends the attempt of a cancelled run.
+type runCancelled struct{ reason string }
 
-func (c *cancelled) Error() string { return c.reason }
+func (c *runCancelled) Error() string { return c.reason }
 
-// late is why an attempt ends that has passed its deadline.
-type late struct{ after time.Duration }
+// deadlinePassed is the error that ends an attempt after its deadline.
+type deadlinePassed struct{ after time.Duration }
 
-func (l *late) Error() string { return fmt.Sprintf("deadline of %s passed", short(l.after)) }
+func (l *deadlinePassed) Error() string { return fmt.Sprintf("deadline of %s passed", short(l.after)) }
 
-// fault is an error that does not pass while the attempt goes on. Usually the command or its
-// output caused it.
+// fault is an error for which the agent does not retry within the attempt. Usually the command or
+// its output caused the error.
 type fault struct {
 	permanent bool // another attempt would fail too
 	err       error
@@ -48,12 +48,12 @@ func permanent(format string, args ...any) error {
 	return &fault{permanent: true, err: fmt.Errorf(format, args...)}
 }
 
-// verdict returns the outcome to report for an error. The reason for an early end counts more
-// than the error that followed from it.
+// verdict returns the outcome to report for an error. If the attempt ended early, the outcome comes
+// from the reason for that, not from the error that followed.
 func verdict(early, err error) (o tidemill.Outcome, reason string, permanent bool) {
 	var (
 		stop   *Stopping
-		person *cancelled
+		person *runCancelled
 		f      *fault
 	)
 	switch {
@@ -76,14 +76,15 @@ const (
 	lastWithin  = time.Hour        // longest wait at the end for a gateway that is away
 )
 
-// ends are the contexts of an attempt. Each context in this list ends when the one below it does.
+// endContexts are the contexts of an attempt. Each context in this list ends when the next context
+// in the list ends.
 //
 //	work:  until the first reason for an early end, of any kind
 //	leave: until the command's time to leave is over
 //	save:  until nothing can be uploaded any more
 //	last:  until nothing can be reported any more
 //	dead:  until nothing may be reported any more
-type ends struct {
+type endContexts struct {
 	dead, last, save, leave, work context.Context
 	die, end                      context.CancelCauseFunc
 	noLast, noSave, noLeave       context.CancelFunc
@@ -93,8 +94,8 @@ type ends struct {
 	timers []*time.Timer
 }
 
-func newEnds(ctx context.Context) *ends {
-	e := &ends{}
+func newEnds(ctx context.Context) *endContexts {
+	e := &endContexts{}
 	e.dead, e.die = context.WithCancelCause(context.WithoutCancel(ctx))
 	e.last, e.noLast = context.WithCancel(e.dead)
 	e.save, e.noSave = context.WithCancel(e.last)
@@ -104,10 +105,10 @@ func newEnds(ctx context.Context) *ends {
 	return e
 }
 
-// stop is called when the caller's context has ended. The command gets half of the remaining
-// time, saving a third, and reporting the rest. If there is a lot of time, saving and reporting
-// get only as much as they need.
-func (e *ends) stop(why error) {
+// stop is called when the caller's context has ended. The command gets half of the remaining time,
+// saving a third, and reporting the rest. If a lot of time remains, saving and reporting get at
+// most saveWithin and tellWithin.
+func (e *endContexts) stop(why error) {
 	if errors.Is(why, ErrSuperseded) {
 		e.die(why)
 		return
@@ -123,8 +124,9 @@ func (e *ends) stop(why error) {
 	e.after(left, e.noLast)
 }
 
-// over is called when only uploading and reporting are left. The upload may take the time more.
-func (e *ends) over(more time.Duration) {
+// allowUpload is called when only uploading and reporting are left. The upload may take that much
+// more time.
+func (e *endContexts) allowUpload(more time.Duration) {
 	e.after(more+lastWithin*5/6, e.noSave)
 	e.after(more+lastWithin, e.noLast)
 }
@@ -134,19 +136,20 @@ func (e *ends) over(more time.Duration) {
 // hangs.
 func Longest(deadline, grace time.Duration) time.Duration { return 2*deadline + grace + lastWithin }
 
-func (e *ends) after(d time.Duration, fn func()) {
+func (e *endContexts) after(d time.Duration, fn func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.timers = append(e.timers, time.AfterFunc(d, fn))
 }
 
-// early returns why the attempt ends before its command does; nil if it does not.
-func (e *ends) early() error { return context.Cause(e.work) }
+// earlyEnd returns the reason why the attempt ends before its command; nil if there is no such
+// reason.
+func (e *endContexts) earlyEnd() error { return context.Cause(e.work) }
 
 // isDead reports whether the attempt is superseded.
-func (e *ends) isDead() bool { return e.dead.Err() != nil }
+func (e *endContexts) isDead() bool { return e.dead.Err() != nil }
 
-func (e *ends) close() {
+func (e *endContexts) close() {
 	e.unwatch()
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -167,8 +170,8 @@ func short(d time.Duration) string {
 	return d.String()
 }
 
-// measured reads the command's metrics.
-func (a *attempt) measured() error {
+// readMetrics reads the command's metrics.
+func (a *attempt) readMetrics() error {
 	all, left, err := metricsOf(a.dirs.out())
 	if left > 0 {
 		a.log.note("%s has %d numbers more than are kept: the first by their names are", metricsName, left)
@@ -179,12 +182,12 @@ func (a *attempt) measured() error {
 
 // report reports the end of the attempt.
 func (a *attempt) report(err error) error {
-	a.ends.over(0)
-	if !a.party.first() {
+	a.ends.allowUpload(0)
+	if !a.party.isFirst() {
 		return a.leave(err)
 	}
 	if err != nil && a.ending == nil && a.order.Run != "" {
-		a.log.note("%v", err) // the log then says why it has no output of the command
+		a.log.note("%v", err) // the log then explains why it contains no output of the command
 	}
 	if err != nil && a.ending != nil && a.metrics == nil {
 		a.metrics, _, _ = metricsOf(a.dirs.out()) // metrics until the failure; err is reported anyway
@@ -193,15 +196,16 @@ func (a *attempt) report(err error) error {
 	if a.ends.isDead() {
 		return ErrSuperseded
 	}
-	return a.say(a.lastWord(err))
+	return a.reportEnd(a.lastWord(err))
 }
 
-// say reports the end. If the gateway refuses that, it reports a failure instead.
-func (a *attempt) say(word api.Finish) error {
+// reportEnd reports the end. If the gateway refuses the report, reportEnd reports a failure
+// instead.
+func (a *attempt) reportEnd(word api.Finish) error {
 	a.telling.Store(true)
 	said := a.finish(word)
 	if r := new(refusal); errors.As(said, &r) && !a.ends.isDead() {
-		said = a.finish(instead(word, r))
+		said = a.finish(smallerReport(word, r))
 	}
 	if a.ends.isDead() {
 		return ErrSuperseded
@@ -213,7 +217,7 @@ func (a *attempt) say(word api.Finish) error {
 }
 
 func (a *attempt) finish(f api.Finish) error {
-	if err := a.client.tell(a.ends.last, "/finish", f, &api.Finished{}); err != nil {
+	if err := a.client.postJSON(a.ends.last, "/finish", f, &api.Finished{}); err != nil {
 		return fmt.Errorf("report the end of attempt %s (%s): %w", a.o.Attempt, f.Outcome, err)
 	}
 	return nil
@@ -223,11 +227,11 @@ func (a *attempt) finish(f api.Finish) error {
 func (a *attempt) lastWord(err error) api.Finish {
 	f := api.Finish{Where: a.where, Inside: a.o.Inside, Files: []api.File{}, Result: tidemill.Result{
 		Exit: -1, PeakMemory: a.peak, GPUSeconds: float64(a.gpus()) * a.seconds, Stages: a.stages, Metrics: a.metrics,
-		LastLines: a.log.tail(), LogBytes: a.log.told, Cut: a.log.cut()}}
-	f.Outcome, f.Reason, f.Permanent = verdict(a.ends.early(), err)
+		LastLines: a.log.tail(), LogBytes: a.log.told, Cut: a.log.isIncomplete()}}
+	f.Outcome, f.Reason, f.Permanent = verdict(a.ends.earlyEnd(), err)
 	if a.ending != nil {
 		f.Result.Exit, f.Result.Signal = a.ending.exit, a.ending.signal
-		if a.equipment.Engine != "" && a.contained() {
+		if a.equipment.Engine != "" && a.isContained() {
 			f.Where.Image = digestOf(a.equipment.Engine, a.order.Plan.Image)
 		}
 	}
@@ -246,9 +250,9 @@ func (a *attempt) gpus() int {
 	return n * max(1, len(a.o.Workers))
 }
 
-// instead returns a smaller report for the case that the gateway refuses the full one. Without
+// smallerReport returns a smaller report for the case that the gateway refuses the full one. Without
 // any report the run would count as lost and begin again.
-func instead(f api.Finish, refused error) api.Finish {
+func smallerReport(f api.Finish, refused error) api.Finish {
 	why := fmt.Sprintf("the gateway does not take how it ended: %v", refused)
 	if f.Reason != "" {
 		why = f.Reason + "; " + why

@@ -25,7 +25,7 @@ func TestWhatWasMadeHasTimeToArrive(t *testing.T) {
 		e := newEnds(t.Context())
 		defer e.close()
 		time.Sleep(deadline + grace) // the command
-		e.over(deadline)
+		e.allowUpload(deadline)
 		time.Sleep(deadline)
 		synctest.Wait()
 		if e.save.Err() != nil || e.last.Err() != nil {
@@ -47,8 +47,8 @@ func TestTheLastWordHasItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEnds(t.Context())
 		defer e.close()
-		e.over(24 * time.Hour)
-		e.over(0) // no output to upload
+		e.allowUpload(24 * time.Hour)
+		e.allowUpload(0) // no output to upload
 		begun := time.Now()
 		<-e.last.Done()
 		if took := time.Since(begun); took != lastWithin {
@@ -190,7 +190,7 @@ func TestSupersededAtEveryStep(t *testing.T) {
 		t.Run("at "+at, func(t *testing.T) {
 			t.Parallel()
 			g := newGateway(t)
-			tree := g.has(map[string]string{"a": "b"})
+			tree := g.addTree(map[string]string{"a": "b"})
 			g.order.Causes = 2
 			g.order.Plan.Inputs = []tidemill.Input{{Name: "i", Tree: tree.Tree}}
 			script := `echo '{"step":1}' > $TIDEMILL_OUT/metrics.jsonl; echo hello; echo state > $TIDEMILL_CHECKPOINT/s; `

@@ -15,8 +15,8 @@ import (
 	"tidemill.dev/api"
 )
 
-// inherited are the names of our variables that a command gets. All others may be secrets.
-var inherited = []string{"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "LD_LIBRARY_PATH"}
+// inheritedNames are the names of our variables that a command gets. All others may be secrets.
+var inheritedNames = []string{"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "LD_LIBRARY_PATH"}
 
 // places are the paths of an attempt as its command sees them.
 type places struct{ in, out, checkpoint, champion, event, events string }
@@ -39,7 +39,7 @@ func contract(o *api.Order, p places, meet map[string]string) map[string]string 
 const localhost = "127.0.0.1"
 
 // meet returns the variables by which the workers and servers of a run find each other. A single
-// worker gets its own address at the given port, or at a free port if it is 0.
+// worker gets its own address at the given port, or at a free port if the given port is 0.
 func (a *attempt) meet(port int) (map[string]string, error) {
 	p, workers := &a.party, a.party.workers
 	switch {
@@ -55,8 +55,8 @@ func (a *attempt) meet(port int) (map[string]string, error) {
 	return meeting(p.part, p.index, workers, p.servers)
 }
 
-// meeting returns the variables of one worker or server. Each sees only its own GPUs, so it is
-// the only one of its host. A server has no rank: as rank 0 it would take the place of the first
+// meeting returns the variables of one worker or server. Each process sees only its own GPUs, so
+// its local rank is 0 of 1. A server has no rank, because with rank 0 it would replace the first
 // worker.
 func meeting(part string, index int, workers, servers []string) (map[string]string, error) {
 	host, port, err := master(workers)
@@ -95,7 +95,7 @@ func tfConfig(part string, index int, workers, servers []string) string {
 // machine's and the contract's. Later ones replace earlier ones.
 func variables(ours func(string) (string, bool), recipe map[string]string, machine []string, contract map[string]string) map[string]string {
 	all := map[string]string{}
-	for _, name := range inherited {
+	for _, name := range inheritedNames {
 		if v, ok := ours(name); ok {
 			all[name] = v
 		}
@@ -133,7 +133,7 @@ func checkVariables(all map[string]string) error {
 	return nil
 }
 
-// The ports are below those that kernels assign by themselves, because a command may listen on
+// The ports are below the range from which kernels assign ports, because a command may listen on
 // its port only after a while.
 const (
 	firstPort = 20000
@@ -141,14 +141,14 @@ const (
 )
 
 // Places returns free addresses of this machine, at which the workers and servers of a run meet.
-// Each run needs its own because several run on one machine.
+// Each run needs its own addresses because several runs may share one machine.
 func Places(many int) (all []string, err error) {
 	for range many {
 		l, err := listenSomewhere()
 		if err != nil {
 			return nil, fmt.Errorf("find ports for the run's workers: %w", err)
 		}
-		defer l.Close() // keep all open until the end, so that none is found twice
+		defer l.Close() // keep all listeners open until the end, so that no port is returned twice
 		all = append(all, l.Addr().String())
 	}
 	return all, nil
@@ -164,7 +164,7 @@ func listenSomewhere() (l net.Listener, err error) {
 	return l, err
 }
 
-// The launcher configures the agent of a pod with these variables. None reaches the command.
+// The launcher configures the agent of a pod with these variables. The command does not get them.
 const (
 	EnvGateway = "TIDEMILL_AGENT_GATEWAY" // URL
 	EnvAttempt = "TIDEMILL_AGENT_ATTEMPT" // name of the attempt
@@ -176,7 +176,7 @@ const (
 	EnvLinger  = "TIDEMILL_AGENT_LINGER"  // time such as 60s; empty is none
 	EnvPart    = "TIDEMILL_AGENT_PART"    // worker or server; empty is worker
 	EnvIndex   = "TIDEMILL_AGENT_INDEX"   // number of the worker or server; empty is 0
-	EnvWorkers = "TIDEMILL_AGENT_WORKERS" // host:port of each worker, separated by commas; empty is this one alone
+	EnvWorkers = "TIDEMILL_AGENT_WORKERS" // host:port of each worker, separated by commas; empty means only this worker
 	EnvServers = "TIDEMILL_AGENT_SERVERS" // host:port of each server
 )
 
@@ -201,7 +201,7 @@ func (a *attempt) insideEnv(contract map[string]string) (map[string]string, erro
 	return all, nil
 }
 
-// containers returns the variables of the container without those of notTheirs.
+// containers returns the variables of the container, except those with a prefix in notTheirs.
 func containers(ours []string) map[string]string {
 	all := map[string]string{}
 	for _, pair := range ours {
@@ -222,8 +222,8 @@ func isNotTheirs(name string) bool {
 	return false
 }
 
-// isWritable reports whether a file can be created in a folder. In most images the home is
-// root's, but some libraries need a home that they can write to.
+// isWritable reports whether a file can be created in a folder. In most images the home folder
+// belongs to root, but some libraries must write to the home folder.
 func isWritable(dir string) bool {
 	if dir == "" {
 		return false

@@ -26,19 +26,19 @@ type Options struct {
 	// container, with its variables and in its folder.
 	Inside bool
 	Cgroup string // folder of the container's control group; empty is Linux's default
-	// Part is the role of this agent if several work on the attempt together; empty is Worker.
-	// Index is its number within the role. Workers and Servers are the addresses, host:port, of
-	// all of them; without any the agent is alone.
+	// Part is the role of this agent if several agents work on the attempt; empty means Worker.
+	// Index is the agent's number within the role. Workers and Servers are the addresses
+	// (host:port) of all agents; if both are empty, there is only this agent.
 	Part             string
 	Index            int
 	Workers, Servers []string
 	Echo             func(stream string, data []byte) // receiver of the command's output as it comes; nil is none
 	// Equip returns the machine's equipment for the attempt. It may wait, for example for a free
-	// GPU: the attempt sends beats meanwhile, and its deadline does not run. An error ends the
-	// run for good, unless it is ErrPassing. Nil gives nothing.
+	// GPU: the attempt sends beats meanwhile, and its deadline does not run. An error ends the run
+	// for good, unless it is ErrPassing. Nil means no equipment.
 	Equip func(context.Context, tidemill.Plan) (Equipment, error)
-	// Started is called when the command's process runs, and Ended when it and its group are
-	// gone.
+	// Started is called when the command's process runs. Ended is called when the process and its
+	// group have ended.
 	Started, Ended func(pid int)
 	Prepare        func(*exec.Cmd) // last change to the child before its start; nil is none
 	Now            func() time.Time
@@ -99,7 +99,7 @@ type Card struct {
 
 const askCards = 20 * time.Second // an idle driver is slow to answer
 
-// LookForCards lists the GPUs with nvidia-smi. A machine without it has none.
+// LookForCards lists the GPUs with nvidia-smi. A machine without nvidia-smi has no cards.
 func LookForCards(ctx context.Context) ([]Card, error) {
 	program, err := exec.LookPath("nvidia-smi")
 	if err != nil {
@@ -132,7 +132,7 @@ func ReadCards(text string) (all []Card, err error) {
 	return all, nil
 }
 
-// InPod returns the equipment of a pod: the GPUs that it was given. If they cannot be listed, the
+// InPod returns the equipment of a pod: the GPUs that the pod was given. If nvidia-smi fails, the
 // attempt runs without that information.
 func InPod(ctx context.Context, p tidemill.Plan) (e Equipment, err error) {
 	if p.GPUs == 0 {

@@ -48,8 +48,8 @@ func why(signal string) string {
 	return ""
 }
 
-// exitedWith returns the ending for an exit status. Engines use some of them for their own
-// errors.
+// exitedWith returns the ending for an exit status. Container engines use some statuses for their
+// own errors.
 func exitedWith(code int, p *tidemill.Plan) ending {
 	e := ending{exit: code, err: fmt.Errorf("exit status %d", code)}
 	if p == nil {
@@ -115,7 +115,8 @@ func bound(root, file string) int64 {
 
 const killedByShell = 128 + 9 // exit status of a shell whose command was killed
 
-// explain returns the error of a failed command, and says if the kernel killed it for memory.
+// explain returns the error of a failed command, and says whether the kernel killed the command for
+// memory.
 func (before ooms) explain(end ending, now ooms, limit int64) error {
 	if now.kills <= before.kills {
 		return end.err

@@ -42,13 +42,13 @@ func (a *attempt) fetch(ctx context.Context) error {
 
 func (a *attempt) fetchChampion(ctx context.Context) error {
 	c := a.order.Champion
-	if c == nil && !a.contained() {
+	if c == nil && !a.isContained() {
 		return nil // only an engine needs the folder, as a mount
 	}
 	if err := os.Mkdir(a.dirs.champion(), 0o755); err != nil || c == nil {
 		return err
 	}
-	return a.lay(ctx, a.dirs.champion(), c.Tree, a.o.Cache)
+	return a.writeTree(ctx, a.dirs.champion(), c.Tree, a.o.Cache)
 }
 
 func (a *attempt) fetchCheckpoint(ctx context.Context) error {
@@ -57,7 +57,7 @@ func (a *attempt) fetchCheckpoint(ctx context.Context) error {
 		return nil
 	}
 	a.where.ResumedFrom = c.Tree
-	return a.lay(ctx, a.dirs.checkpoint(), c.Tree, "")
+	return a.writeTree(ctx, a.dirs.checkpoint(), c.Tree, "")
 }
 
 func (a *attempt) fetchInputs(ctx context.Context) error {
@@ -83,21 +83,21 @@ func (a *attempt) fetchInput(ctx context.Context, in *tidemill.Input) error {
 	case in.URI != "":
 		return a.fetchURI(ctx, dir, in)
 	case in.Tree != "":
-		return a.lay(ctx, dir, in.Tree, a.o.Cache)
+		return a.writeTree(ctx, dir, in.Tree, a.o.Cache)
 	}
 	return os.Mkdir(dir, 0o555) // the dataset is still empty
 }
 
-// lay writes a tree into a folder. Files from a cache are shared and therefore read-only; without
+// writeTree writes a tree into a folder. Files from a cache are shared and therefore read-only; without
 // a cache they belong to the attempt.
-func (a *attempt) lay(ctx context.Context, dir, tree, cache string) error {
+func (a *attempt) writeTree(ctx context.Context, dir, tree, cache string) error {
 	files, err := a.files(ctx, tree)
 	if err != nil {
 		return err
 	}
 	client := a.transferClient()
 	client.Cache, client.Replace = cache, true
-	if err := a.carry(ctx, func() error { return client.Get(ctx, dir, files, nil) }); err != nil {
+	if err := a.retryTransfer(ctx, func() error { return client.Get(ctx, dir, files, nil) }); err != nil {
 		return err
 	}
 	if cache == "" && dir == a.dirs.checkpoint() {
@@ -110,9 +110,9 @@ func (a *attempt) transferClient() *transfer.Client {
 	return &transfer.Client{Base: a.client.base, HTTP: a.client.http, Sign: a.client.sign}
 }
 
-// carry transfers files, and tries again while the error may pass. Files that have arrived are
+// retryTransfer transfers files, and tries again while the error may pass. Files that have arrived are
 // not transferred twice.
-func (a *attempt) carry(ctx context.Context, move func() error) error {
+func (a *attempt) retryTransfer(ctx context.Context, move func() error) error {
 	for {
 		err := move()
 		if err == nil || a.client.checkSuperseded(err) == nil || !transfer.Passes(ctx, err) || retry.Sleep(ctx, longestWait) != nil {
@@ -140,7 +140,8 @@ func (a *attempt) files(ctx context.Context, tree string) (all []api.File, err e
 	return all, err
 }
 
-// fetchEvents writes the newest cause and all causes. If there is only one, it is in the order.
+// fetchEvents writes the newest cause and all causes. If there is only one cause, the order
+// contains it.
 func (a *attempt) fetchEvents(ctx context.Context) error {
 	newest := append([]byte(a.order.Event), '\n')
 	if a.order.Causes == 1 && len(a.order.Event) > 0 {
@@ -163,7 +164,7 @@ func (a *attempt) fetchEvents(ctx context.Context) error {
 		return err
 	}
 	if len(newest) == 1 {
-		newest = []byte("null\n") // the facts with the events are gone
+		newest = []byte("null\n") // the log no longer has the facts with the events
 	}
 	return os.WriteFile(a.dirs.event(), newest, 0o444)
 }
@@ -213,7 +214,7 @@ func (a *attempt) fetchURI(ctx context.Context, dir string, in *tidemill.Input) 
 		if err == nil {
 			return lock(dir, nil)
 		}
-		if _, again := passing(err); !again || n == fetchTries || retry.Sleep(ctx, firstWait<<(2*n)) != nil {
+		if _, again := isTransient(err); !again || n == fetchTries || retry.Sleep(ctx, firstWait<<(2*n)) != nil {
 			return err
 		}
 	}
@@ -234,15 +235,15 @@ func get(ctx context.Context, in *tidemill.Input, u *url.URL, name string) error
 	if err != nil {
 		return &fault{permanent: true, err: err}
 	}
-	client := &http.Client{CheckRedirect: careful(in)}
+	client := &http.Client{CheckRedirect: redirectCheck(in)}
 	res, err := client.Do(req)
 	if err != nil {
-		return outward(u, err)
+		return withoutAddress(u, err)
 	}
 	defer drop(res.Body)
 	if res.StatusCode != http.StatusOK {
 		r := &refusal{status: res.StatusCode, err: fmt.Errorf("%s answered %s", u.Host, res.Status)}
-		if _, again := passing(r); again {
+		if _, again := isTransient(r); again {
 			return r
 		}
 		return &fault{permanent: true, err: r}
@@ -256,9 +257,10 @@ type badRedirect struct{ err error }
 func (a *badRedirect) Error() string { return "it sends us on to where we do not go: " + a.err.Error() }
 func (a *badRedirect) Unwrap() error { return a.err }
 
-// careful refuses redirects to unencrypted addresses, and to addresses that the recipe does not
-// allow. Otherwise an allowed server could redirect us to one that only this machine reaches.
-func careful(in *tidemill.Input) func(*http.Request, []*http.Request) error {
+// redirectCheck refuses redirects to unencrypted addresses, and to addresses that the recipe does
+// not allow. Otherwise an allowed server could redirect the agent to a server that only this
+// machine can reach.
+func redirectCheck(in *tidemill.Input) func(*http.Request, []*http.Request) error {
 	return func(r *http.Request, via []*http.Request) error {
 		switch err := in.CheckURI(r.URL.String()); {
 		case len(via) > maxHops:
@@ -272,8 +274,8 @@ func careful(in *tidemill.Input) func(*http.Request, []*http.Request) error {
 	}
 }
 
-// outward removes the address from an error of a request, because it may contain a credential.
-func outward(u *url.URL, err error) error {
+// withoutAddress removes the address from an error of a request, because it may contain a credential.
+func withoutAddress(u *url.URL, err error) error {
 	var outer *url.Error
 	if errors.As(err, &outer) {
 		err = outer.Err

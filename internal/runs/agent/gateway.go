@@ -64,8 +64,8 @@ func (r *refusal) Unwrap() error { return r.err }
 func (d *client) send(ctx context.Context, s request, take func(io.Reader) error) error {
 	backoff := retry.Backoff{First: firstWait, Cap: longestWait, Jitter: 0.5}
 	for {
-		err := d.once(ctx, askWithin, s, take)
-		after, again := passing(err)
+		err := d.sendOnce(ctx, askWithin, s, take)
+		after, again := isTransient(err)
 		if !again {
 			return err
 		}
@@ -75,8 +75,8 @@ func (d *client) send(ctx context.Context, s request, take func(io.Reader) error
 	}
 }
 
-// once sends a request once.
-func (d *client) once(ctx context.Context, within time.Duration, s request, take func(io.Reader) error) error {
+// sendOnce sends a request once.
+func (d *client) sendOnce(ctx context.Context, within time.Duration, s request, take func(io.Reader) error) error {
 	limited, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	method := http.MethodGet
@@ -106,8 +106,8 @@ func (d *client) once(ctx context.Context, within time.Duration, s request, take
 	return take(io.LimitReader(res.Body, maxAnswer))
 }
 
-// checkSuperseded reads from an error whether the attempt is superseded, and then ends it. An
-// unknown token means the same, because its run has been forgotten.
+// checkSuperseded ends the attempt if an error says that it is superseded. An unknown token means
+// the same, because its run was deleted.
 func (d *client) checkSuperseded(err error) error {
 	if p := new(api.Problem); errors.As(err, &p) && (p.Type == api.ProblemBase+api.Superseded || p.Status == http.StatusUnauthorized) {
 		d.gone()
@@ -140,8 +140,8 @@ func refused(res *http.Response) error {
 	return r
 }
 
-// passing reports whether an error may pass, and how long to wait at least.
-func passing(err error) (after time.Duration, ok bool) {
+// isTransient reports whether another try may succeed, and the shortest wait before it.
+func isTransient(err error) (after time.Duration, ok bool) {
 	var r *refusal
 	switch {
 	case err == nil || errors.As(err, new(*fault)):
@@ -156,24 +156,25 @@ func passing(err error) (after time.Duration, ok bool) {
 
 const jsonType, linesType, bytesType = "application/json", "application/x-ndjson", "application/octet-stream"
 
-// tell posts a body as JSON.
-func (d *client) tell(ctx context.Context, path string, body, answer any) error {
+// postJSON posts a body as JSON.
+func (d *client) postJSON(ctx context.Context, path string, body, answer any) error {
 	text, err := json.Marshal(body)
 	if err != nil {
 		return &fault{err: err}
 	}
-	return d.send(ctx, request{path, jsonType, text}, into(answer))
+	return d.send(ctx, request{path, jsonType, text}, decodeInto(answer))
 }
 
-// into returns a function that decodes a JSON response. A decoding error may pass, because the
-// response may have been cut off.
-func into(to any) func(io.Reader) error {
+// decodeInto returns a function that decodes a JSON response. A decoding error is transient,
+// because the response may have been cut off.
+func decodeInto(to any) func(io.Reader) error {
 	return func(r io.Reader) error { return json.NewDecoder(r).Decode(to) }
 }
 
-// beat sends a beat every few seconds, and learns whether the attempt is still wanted. A single
-// worker sends the first after one interval, so a shorter attempt sends none. Several workers
-// send one at once. The returned function ends the beats and waits for that.
+// beat sends a beat every few seconds. The response says whether the attempt is still valid. A
+// single worker sends its first beat after one interval, so a shorter attempt sends no beat.
+// Several workers send their first beats at once. The returned function stops the beats and waits
+// for their end.
 func (a *attempt) beat() (stop func()) {
 	every := time.Duration(a.order.BeatSeconds * float64(time.Second))
 	if every <= 0 {
@@ -182,7 +183,7 @@ func (a *attempt) beat() (stop func()) {
 	ctx, cancel := context.WithCancel(a.ends.dead)
 	done := make(chan struct{})
 	first := every
-	if !a.party.alone() {
+	if !a.party.isAlone() {
 		first = 0
 	}
 	t := time.AfterFunc(first, func() {
@@ -224,14 +225,14 @@ func (a *attempt) beatOnce(ctx context.Context, within time.Duration) error {
 			a.client.gone()
 		}
 	}
-	if err := client.once(ctx, within, request{"/beat" + a.party.says(), jsonType, nil}, into(&b)); err != nil {
+	if err := client.sendOnce(ctx, within, request{"/beat" + a.party.beatQuery(), jsonType, nil}, decodeInto(&b)); err != nil {
 		return err
 	}
 	if b.Cancel != "" {
-		a.ends.end(&cancelled{b.Cancel})
+		a.ends.end(&runCancelled{b.Cancel})
 	}
 	a.party.hears(&b)
-	if b.End && !a.party.first() {
+	if b.End && !a.party.isFirst() {
 		a.ends.end(errOver)
 	}
 	return nil
@@ -245,19 +246,19 @@ type Lingering struct {
 }
 
 // Follow does an attempt, then the attempts that the gateway gives to this pod while it lingers.
-// Each works in its own folder beneath Options.Work.
+// Each attempt works in its own folder beneath Options.Work.
 func Follow(ctx context.Context, o Options, l Lingering) error {
 	place := o.Work
 	for {
 		o.Work = filepath.Join(place, o.Attempt)
-		told, err := do(ctx, o)
+		told, err := doAttempt(ctx, o)
 		if err != nil || !mayLinger(told) || l.For <= 0 || ctx.Err() != nil {
 			return err
 		}
 		if err := l.Clean(); err != nil {
 			return err
 		}
-		next, err := ask(ctx, o.withDefaults(), l)
+		next, err := askNext(ctx, o.withDefaults(), l)
 		if err != nil || next.Attempt == "" {
 			return err
 		}
@@ -265,7 +266,7 @@ func Follow(ctx context.Context, o Options, l Lingering) error {
 	}
 }
 
-// mayLinger reports whether the agent may wait for another attempt. One that was asked to leave
+// mayLinger reports whether the agent may wait for another attempt. An agent whose machine stops
 // does not wait.
 func mayLinger(told tidemill.Outcome) bool {
 	return told == tidemill.OutcomeSucceeded || told == tidemill.OutcomeFailed
@@ -276,9 +277,10 @@ const (
 	answerWaits = 10 * time.Second // extra time for the response
 )
 
-// ask waits for another attempt. If the gateway goes away meanwhile, it asks again. Every gateway
-// returns the attempt that the pod was given. The only error is a request that cannot be encoded.
-func ask(ctx context.Context, o Options, l Lingering) (next api.Given, err error) {
+// askNext waits for another attempt. If the gateway stops meanwhile, askNext repeats the request.
+// Every gateway returns the attempt that the pod was given. The only possible error is that the
+// request cannot be encoded.
+func askNext(ctx context.Context, o Options, l Lingering) (next api.Given, err error) {
 	d := newClient(&o, func() {})
 	until := time.Now().Add(l.For)
 	backoff := retry.Backoff{First: firstWait, Cap: askAgain}
@@ -296,7 +298,7 @@ func ask(ctx context.Context, o Options, l Lingering) (next api.Given, err error
 		if err == nil {
 			return next, nil
 		}
-		after, again := passing(err)
+		after, again := isTransient(err)
 		if !again {
 			return api.Given{}, nil // the gateway refuses for good
 		}
@@ -308,10 +310,10 @@ func ask(ctx context.Context, o Options, l Lingering) (next api.Given, err error
 }
 
 func askOnce(ctx context.Context, d *client, within time.Duration, text []byte) (next api.Given, err error) {
-	err = d.once(ctx, within, request{"/next", jsonType, text}, func(r io.Reader) error {
+	err = d.sendOnce(ctx, within, request{"/next", jsonType, text}, func(r io.Reader) error {
 		err := json.NewDecoder(r).Decode(&next)
 		if errors.Is(err, io.EOF) {
-			return nil // no content: the pod shall leave
+			return nil // no content means that the pod must exit
 		}
 		return err
 	})

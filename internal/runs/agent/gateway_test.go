@@ -16,7 +16,7 @@ func TestABeatCrossesTheLastWord(t *testing.T) {
 	g.order.BeatSeconds = 0.01
 	g.sh("true")
 	over := false
-	refused := &hearing{what: func(res *http.Response) bool { return res.StatusCode == http.StatusConflict }, heard: make(chan struct{})}
+	refused := &responseSignal{what: func(res *http.Response) bool { return res.StatusCode == http.StatusConflict }, heard: make(chan struct{})}
 	o := g.options()
 	o.HTTP = &http.Client{Transport: refused}
 	g.fault = func(w http.ResponseWriter, r *http.Request, route string) bool {
@@ -40,8 +40,8 @@ func TestABeatCrossesTheLastWord(t *testing.T) {
 	}
 }
 
-// hearing signals when the first matching response has been read.
-type hearing struct {
+// responseSignal signals when the first matching response has been read.
+type responseSignal struct {
 	http.Transport
 	what  func(*http.Response) bool
 	once  sync.Once
@@ -49,7 +49,7 @@ type hearing struct {
 }
 
 // RoundTrip implements http.RoundTripper.
-func (h *hearing) RoundTrip(r *http.Request) (*http.Response, error) {
+func (h *responseSignal) RoundTrip(r *http.Request) (*http.Response, error) {
 	res, err := h.Transport.RoundTrip(r)
 	if err == nil && h.what(res) {
 		res.Body = &readBody{res.Body, h}
@@ -59,7 +59,7 @@ func (h *hearing) RoundTrip(r *http.Request) (*http.Response, error) {
 
 type readBody struct {
 	io.ReadCloser
-	h *hearing
+	h *responseSignal
 }
 
 // Close is called after the body is read.

@@ -22,9 +22,9 @@ const (
 	maxQueued  = 2           // number of chunks that wait for the gateway
 )
 
-// logbook sends an attempt's log to the gateway. While the gateway is away the log fills; then
-// writers wait, and so does the command. So memory is bounded and nothing is lost. When the
-// context ends, writers no longer wait.
+// logbook sends an attempt's log to the gateway. While the gateway does not answer, the chunks fill
+// up; then writers wait, and the command waits for its pipe. So memory is bounded and no output is
+// lost. When the context ends, writers no longer wait.
 type logbook struct {
 	client *client
 	ctx    context.Context // context of the requests
@@ -75,14 +75,14 @@ func (l *logbook) note(format string, args ...any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.closed {
-		l.ours(format, args...)
+		l.addOwnLine(format, args...)
 		l.await(false)
 	}
 }
 
-// ours adds a line of the agent. It does not count as kept, because it explains why others are
-// missing.
-func (l *logbook) ours(format string, args ...any) {
+// addOwnLine adds a line of the agent. The line does not count against the bound, because it
+// explains why other lines are missing.
+func (l *logbook) addOwnLine(format string, args ...any) {
 	text := fmt.Appendf([]byte("tidemill: "), format, args...)
 	l.chunk = appendLine(l.chunk, l.now(), stderr, true, text)
 	l.last.add(stderr, text, true)
@@ -93,7 +93,7 @@ func (l *logbook) line(at time.Time, stream string, text []byte, whole bool) {
 	l.last.add(stream, text, whole)
 	if l.dropped > 0 || l.most > 0 && l.kept+int64(len(text)) > l.most {
 		if l.dropped == 0 {
-			l.ours("the log has reached its bound of %d bytes (maxLog); later output is not kept", l.most)
+			l.addOwnLine("the log has reached its bound of %d bytes (maxLog); later output is not kept", l.most)
 		}
 		l.dropped += int64(len(text)) + 1
 		l.lines++
@@ -103,7 +103,7 @@ func (l *logbook) line(at time.Time, stream string, text []byte, whole bool) {
 	l.chunk = appendLine(l.chunk, at, stream, whole, text)
 	l.kept += int64(len(l.chunk) - before)
 	if len(l.chunk) >= chunkBytes {
-		l.hand()
+		l.handToSender()
 	}
 }
 
@@ -114,27 +114,27 @@ func (l *logbook) await(open bool) {
 	}
 }
 
-// flush hands over the chunk, including unfinished lines: a progress bar is one such line for
-// hours.
+// flush hands over the chunk, including unfinished lines, because a progress bar may be one
+// unfinished line for hours.
 func (l *logbook) flush() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.closed {
 		l.rest(false)
-		l.hand()
+		l.handToSender()
 	}
 }
 
 func (l *logbook) rest(whole bool) {
 	for _, stream := range []string{stdout, stderr} {
 		if s := l.open[stream]; s != nil && len(s.open) > 0 {
-			l.line(l.now(), stream, s.rest(), whole)
+			l.line(l.now(), stream, s.unfinishedLine(), whole)
 		}
 	}
 }
 
-// hand gives the chunk to the sender. It waits if the gateway is slower than the command.
-func (l *logbook) hand() {
+// handToSender gives the chunk to the sender. It waits if the gateway is slower than the command.
+func (l *logbook) handToSender() {
 	if l.due != nil {
 		l.due.Stop()
 		l.due = nil
@@ -186,7 +186,7 @@ func (l *logbook) close() {
 	l.mu.Lock()
 	l.rest(true)
 	if l.dropped > 0 {
-		l.ours("%d lines with %d bytes were not kept", l.lines, l.dropped)
+		l.addOwnLine("%d lines with %d bytes were not kept", l.lines, l.dropped)
 	}
 	l.closed = true
 	if l.due != nil {
@@ -211,11 +211,11 @@ func (l *logbook) tail() string {
 	return l.last.String()
 }
 
-// cut reports whether a part of the log was not kept.
-func (l *logbook) cut() bool { return l.dropped > 0 || l.refused.Load() != nil }
+// isIncomplete reports whether a part of the log was not kept.
+func (l *logbook) isIncomplete() bool { return l.dropped > 0 || l.refused.Load() != nil }
 
-// follow copies a stream of the command into the log.
-func (l *logbook) follow(stream string, from io.Reader, echo func(string, []byte)) error {
+// copyStream copies a stream of the command into the log.
+func (l *logbook) copyStream(stream string, from io.Reader, echo func(string, []byte)) error {
 	buffer := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buffer)
@@ -233,7 +233,7 @@ func (l *logbook) follow(stream string, from io.Reader, echo func(string, []byte
 }
 
 // A log has the line format of container runtimes: the time, the stream, F for a line that ends
-// here or P for one that goes on, and the text.
+// here or P for a line that continues, and the text.
 
 const maxText = 16 << 10 // largest text of a line; a longer one is written in parts
 
@@ -281,8 +281,8 @@ func (s *splitter) with(text []byte) []byte {
 	return text
 }
 
-// rest returns the text of the unfinished line.
-func (s *splitter) rest() []byte {
+// unfinishedLine returns the text of the unfinished line.
+func (s *splitter) unfinishedLine() []byte {
 	text := s.open
 	s.open = s.open[:0]
 	return text
@@ -316,7 +316,7 @@ func (l *lastWords) add(stream string, text []byte, whole bool) {
 	}
 }
 
-// String returns the newest lines. They are whole, unless the last line alone is too long.
+// String returns the newest lines. The lines are complete, unless the last line alone is too long.
 func (l *lastWords) String() string {
 	text := bytes.TrimRight(l.text, "\n")
 	if cut := len(text) - lastBytes; cut > 0 {
@@ -347,7 +347,7 @@ func (k *keepLast) Write(data []byte) (int, error) {
 	return len(data), nil
 }
 
-// line returns the last line with a newline; empty if there was none.
+// line returns the last line with a newline; empty if there was no line.
 func (k *keepLast) line() []byte {
 	text := bytes.Trim(k.text, "\n")
 	if len(text) == 0 {

@@ -26,7 +26,7 @@ func lingering(cleaned *int) Lingering {
 func TestFollow(t *testing.T) {
 	for end, script := range map[tidemill.Outcome]string{tidemill.OutcomeSucceeded: "true", tidemill.OutcomeFailed: "exit 3"} {
 		g := newGateway(t)
-		o := g.inside()
+		o := g.containerOptions()
 		g.sh(script)
 		g.given = []api.Given{{Attempt: name, Token: token}}
 		cleaned := 0
@@ -74,7 +74,7 @@ func TestWhoDoesNotLinger(t *testing.T) {
 		"not to": {func(g *gateway, _ context.CancelCauseFunc, l *Lingering) { g.sh("true"); l.For = 0 }, nil},
 	} {
 		g := newGateway(t)
-		o := g.inside()
+		o := g.containerOptions()
 		ctx, end := context.WithCancelCause(t.Context())
 		cleaned := 0
 		l := lingering(&cleaned)
@@ -93,7 +93,7 @@ func TestWhoDoesNotLinger(t *testing.T) {
 // pod leaves.
 func TestTheGatewayGoesAwayWhileItLingers(t *testing.T) {
 	g := newGateway(t)
-	o := g.inside()
+	o := g.containerOptions()
 	o.HTTP = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	g.sh("true")
 	g.given = []api.Given{{Attempt: name, Token: token}}
@@ -129,7 +129,7 @@ func TestTheGatewayGoesAwayWhileItLingers(t *testing.T) {
 // An agent that is asked to leave while it lingers leaves.
 func TestAskedToLeaveWhileItLingers(t *testing.T) {
 	g := newGateway(t)
-	o := g.inside()
+	o := g.containerOptions()
 	g.sh("true")
 	asked := make(chan struct{})
 	g.fault = func(_ http.ResponseWriter, r *http.Request, route string) bool {
@@ -154,7 +154,7 @@ func TestAskedToLeaveWhileItLingers(t *testing.T) {
 // If the clean-up fails, the agent does no other attempt.
 func TestAPlaceThatCannotBeCleaned(t *testing.T) {
 	g := newGateway(t)
-	o := g.inside()
+	o := g.containerOptions()
 	g.sh("true")
 	dirty := errors.New("it is dirty")
 	if err := Follow(t.Context(), o, Lingering{Pod: "p", For: time.Hour, Clean: func() error { return dirty }}); !errors.Is(err, dirty) || len(g.waits) > 0 {

@@ -15,7 +15,7 @@ const defaultGrace = 30 * time.Second
 
 // run runs the command, and meanwhile saves its log, progress and checkpoints.
 func (a *attempt) run() error {
-	if err := a.ends.early(); err != nil {
+	if err := a.ends.earlyEnd(); err != nil {
 		return err
 	}
 	cmd, kill, err := a.command()
@@ -24,13 +24,13 @@ func (a *attempt) run() error {
 	}
 	a.o.Prepare(cmd)
 	a.checkpoints = checkpoints{dir: a.dirs.checkpoint(), save: a.saveCheckpoint, note: a.log.note}
-	a.checkpoints.begin() // before the command can change them
+	a.checkpoints.begin() // before the command can change the files
 	if a.o.Inside {
 		a.ooms = readOOMs(a.o.Cgroup)
 	}
 	c, err := start(cmd, a.log, kill, a.o.Echo)
 	if err != nil {
-		return unstarted(&a.order.Plan, err)
+		return startError(&a.order.Plan, err)
 	}
 	a.o.Started(cmd.Process.Pid)
 	from := time.Now()
@@ -38,39 +38,39 @@ func (a *attempt) run() error {
 	asked := a.await(c)
 	a.o.Ended(cmd.Process.Pid)
 	a.seconds = time.Since(from).Seconds()
-	a.ends.over(a.order.Plan.Deadline)
+	a.ends.allowUpload(a.order.Plan.Deadline)
 	c.reads.Wait()
 	stop()
-	return a.ended(c, asked)
+	return a.recordExit(c, asked)
 }
 
-// ended records the command's end. Exit 0 after a request to leave does not count as success,
-// because the command may not have finished.
-func (a *attempt) ended(c *child, asked bool) error {
+// recordExit records the command's end. Exit 0 after SIGTERM does not count as success, because the
+// command may not have finished.
+func (a *attempt) recordExit(c *child, asked bool) error {
 	end := endingOf(c.err, a.imageRun())
 	a.ending = &end
-	if !a.contained() {
-		a.peak = c.peakMemory() // else it would be the memory of the engine's client
+	if !a.isContained() {
+		a.peak = c.peakMemory() // with an engine, the child is the engine's client
 	}
 	if a.o.Inside && end.err != nil && !asked {
 		end.err = a.ooms.explain(end, readOOMs(a.o.Cgroup), a.order.Plan.Memory)
 	}
 	if asked {
-		end.err = a.ends.early()
+		end.err = a.ends.earlyEnd()
 	}
-	if end.err != nil && a.party.first() {
+	if end.err != nil && a.party.isFirst() {
 		a.checkpoints.finish(a.ends.save) // saved for the next attempt
 	}
 	return end.err
 }
 
-// watch follows the command's files while it runs. The returned function stops that, waits for
-// it, and reports the last progress.
+// watch follows the command's files while it runs. The returned function stops the watching, waits
+// until it has stopped, and reports the last progress.
 func (a *attempt) watch(c *child) (stop func()) {
 	p := &progress{client: a.client, steps: steps{folder: a.dirs.out()}, attempt: a.order.Attempt, now: a.o.Now, log: a.log, measure: c.measure}
 	ctx, cancel := context.WithCancel(a.ends.save)
 	var all sync.WaitGroup
-	if !a.party.first() {
+	if !a.party.isFirst() {
 		p.some, p.stopped = false, true // only the first worker reports progress and saves checkpoints
 		all.Go(func() { p.watch(ctx) })
 		return func() { cancel(); all.Wait() }
@@ -84,8 +84,8 @@ func (a *attempt) watch(c *child) (stop func()) {
 	}
 }
 
-// await waits for the command, and ends it if the attempt ends before. It returns whether the
-// command was asked to leave.
+// await waits for the command, and ends the command if the attempt ends early. It reports whether
+// the command got SIGTERM.
 func (a *attempt) await(c *child) (asked bool) {
 	select {
 	case <-c.exited:
@@ -101,14 +101,14 @@ func (a *attempt) await(c *child) (asked bool) {
 	return true
 }
 
-// grace waits until a command that was asked to leave has done so, for the grace at most. A
-// stopping machine shortens it, so that there is time to save the checkpoint.
+// grace waits until a command has ended after SIGTERM, for the grace at most. If the machine stops,
+// the wait is shorter, so that time remains to save the checkpoint.
 func (a *attempt) grace(c *child) {
 	d := a.order.Plan.Grace
 	if d <= 0 {
 		d = defaultGrace
 	}
-	if errors.Is(a.ends.early(), errOver) {
+	if errors.Is(a.ends.earlyEnd(), errOver) {
 		d = min(d, leaveOthers)
 	}
 	t := time.NewTimer(d)
@@ -122,7 +122,7 @@ func (a *attempt) grace(c *child) {
 
 const (
 	drainFor   = 500 * time.Millisecond // longest silence of a pipe after the command's end
-	drainBytes = 2 << 20                // largest size to read then; more than a pipe holds
+	drainBytes = 2 << 20                // largest size to read after the command's end; more than a pipe holds
 )
 
 // child is the command, once it runs.
@@ -159,7 +159,7 @@ func start(cmd *exec.Cmd, log *logbook, kill func(), echo func(string, []byte)) 
 	for i, stream := range []string{stdout, stderr} {
 		c.reads.Go(func() { c.read(stream, c.pipes[i]) })
 	}
-	go c.wait()
+	go c.killGroup()
 	return c, nil
 }
 
@@ -176,9 +176,9 @@ func (c *child) plug() (theirs []*os.File, err error) {
 	return theirs, nil
 }
 
-// wait kills the rest of the process group after the command has ended. A process outside the
+// killGroup kills the rest of the process group after the command has ended. A process outside the
 // group may still hold the pipes, so they are drained without waiting for their end.
-func (c *child) wait() {
+func (c *child) killGroup() {
 	c.err = c.cmd.Wait()
 	killGroup(c.cmd.Process.Pid)
 	if c.err != nil {
@@ -194,7 +194,7 @@ func (c *child) wait() {
 func (c *child) read(stream string, p *os.File) {
 	defer p.Close()
 	left := &drain{pipe: p, exited: c.exited, left: drainBytes}
-	if err := c.log.follow(stream, left, c.echo); err != nil {
+	if err := c.log.copyStream(stream, left, c.echo); err != nil {
 		c.log.note("%s was left open by a process that outlived the command; its output is not kept", stream)
 	}
 }
@@ -237,8 +237,8 @@ func (d *drain) rest(to []byte) (int, error) {
 func (c *child) measure() { c.peak.Store(max(c.peak.Load(), peakNow(c.cmd.Process.Pid))) }
 
 // peakMemory returns the peak memory of the command or one of its children. Right after the fork
-// the child has our memory, and the system counts that. So up to our own peak, only the measured
-// values are right.
+// the child shares our memory, and the system counts our memory as the child's. So below our own
+// peak, only the measured values are right.
 func (c *child) peakMemory() int64 {
 	if p := peakOf(c.cmd); p > c.before {
 		return p

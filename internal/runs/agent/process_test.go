@@ -18,9 +18,9 @@ import (
 // A run gets everything in the contract, and its output is uploaded.
 func TestRunOfAModel(t *testing.T) {
 	g := newGateway(t)
-	examples := g.has(map[string]string{"a/train.csv": "x,1\n", "b.csv": "y,2\n"})
-	champion := g.has(map[string]string{"model.onnx": "old"})
-	checkpoint := g.has(map[string]string{"state.pt": "step 7"})
+	examples := g.addTree(map[string]string{"a/train.csv": "x,1\n", "b.csv": "y,2\n"})
+	champion := g.addTree(map[string]string{"model.onnx": "old"})
+	checkpoint := g.addTree(map[string]string{"state.pt": "step 7"})
 	g.order.Champion, g.order.Checkpoint = &champion, &checkpoint
 	g.order.Plan.Model = "intent/bot-42"
 	g.order.Plan.Env = map[string]string{"EPOCHS": "3", "RANK": "9"}
@@ -135,7 +135,7 @@ func TestInputsAreReadOnly(t *testing.T) {
 		t.Log("root heeds no modes: they alone are looked at")
 	}
 	g := newGateway(t)
-	tree := g.has(map[string]string{"a/b.csv": "x"})
+	tree := g.addTree(map[string]string{"a/b.csv": "x"})
 	g.order.Plan.Inputs = []tidemill.Input{{Name: "i", Tree: tree.Tree}}
 	g.sh(`cd "$TIDEMILL_IN"; stat -c %A . i i/a i/a/b.csv > "$TIDEMILL_OUT/modes"`)
 	made := g.content(g.run(g.options()).Files)
@@ -198,7 +198,7 @@ func TestInputByURI(t *testing.T) {
 // A checkpoint shares no files with the cache.
 func TestCheckpointIsTheRunsOwn(t *testing.T) {
 	g := newGateway(t)
-	tree := g.has(map[string]string{"state": "one"})
+	tree := g.addTree(map[string]string{"state": "one"})
 	g.order.Checkpoint = &tree
 	g.order.Plan.Inputs = []tidemill.Input{{Name: "i", Tree: tree.Tree}}
 	g.sh(`echo two > "$TIDEMILL_CHECKPOINT/state"; cat "$TIDEMILL_IN/i/state"; exit 1`)

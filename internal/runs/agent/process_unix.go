@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// ownGroup makes the child the leader of a process group, so that its children can be killed with
-// it.
+// ownGroup makes the child the leader of a process group, so that the child's children can be
+// killed with it.
 func ownGroup(cmd *exec.Cmd) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
@@ -27,7 +27,7 @@ func killGroup(pid int) { signalGroup(pid, syscall.SIGKILL) }
 // signalGroup ignores the error for a group without processes.
 func signalGroup(pid int, sig syscall.Signal) { _ = syscall.Kill(-pid, sig) }
 
-// signalOf returns the name of the signal that ended a process; empty if none did.
+// signalOf returns the name of the signal that ended a process; empty if no signal did.
 func signalOf(exit *exec.ExitError) string {
 	status, ok := exit.Sys().(syscall.WaitStatus)
 	if !ok || !status.Signaled() {
@@ -76,8 +76,8 @@ func signalName(s syscall.Signal) string {
 	return fmt.Sprintf("signal %d", int(s))
 }
 
-// isScarce reports whether starting a process failed only for lack of a resource, so that another
-// try may succeed.
+// isScarce reports whether a process could not start only because a resource was scarce, so that
+// another try may succeed.
 func isScarce(err error) bool {
 	return errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.ENOMEM) || errors.Is(err, syscall.ETXTBSY) ||
 		errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
@@ -98,7 +98,7 @@ func ownPeak() int64 {
 	return int64(u.Maxrss) * rssUnit
 }
 
-// peakOf returns the peak memory of a process, or of one that it waited for.
+// peakOf returns the peak memory of a process, or of a child for which it waited.
 func peakOf(cmd *exec.Cmd) int64 {
 	u, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage)
 	if !ok {

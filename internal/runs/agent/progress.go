@@ -48,7 +48,7 @@ func (p *progress) watch(ctx context.Context) {
 }
 
 // finish reports the last progress after the command has ended.
-func (p *progress) finish(ctx context.Context) { p.look(ctx, p.steps.rest) }
+func (p *progress) finish(ctx context.Context) { p.look(ctx, p.steps.readLastLine) }
 
 func (p *progress) look(ctx context.Context, read func() (api.Progress, bool)) {
 	step, found := read()
@@ -90,8 +90,8 @@ type steps struct {
 	lines  int
 }
 
-// read reads the new lines, and returns the newest value of each metric. It returns false if
-// there was no step among them.
+// read reads the new lines, and returns the newest value of each metric. It returns false if no new
+// line was a step.
 func (s *steps) read() (newest api.Progress, found bool) {
 	f, err := openFile(s.folder, stepsName)
 	if err != nil {
@@ -106,7 +106,7 @@ func (s *steps) read() (newest api.Progress, found bool) {
 		return newest, false // the next read tries again
 	}
 	s.at += int64(len(data))
-	s.each(data, func(line []byte) {
+	s.eachLine(data, func(line []byte) {
 		s.lines++
 		if step, ok := readStep(line, s.lines); ok {
 			found = true
@@ -133,8 +133,8 @@ func (s *steps) seek(f *os.File) error {
 	return err
 }
 
-// each calls fn with each whole line.
-func (s *steps) each(data []byte, fn func(line []byte)) {
+// eachLine calls fn with each whole line.
+func (s *steps) eachLine(data []byte, fn func(line []byte)) {
 	for {
 		i := bytes.IndexByte(data, '\n')
 		if i < 0 {
@@ -150,8 +150,8 @@ func (s *steps) each(data []byte, fn func(line []byte)) {
 	}
 }
 
-// rest also reads an unfinished last line, after the command has ended.
-func (s *steps) rest() (api.Progress, bool) {
+// readLastLine also reads an unfinished last line, after the command has ended.
+func (s *steps) readLastLine() (api.Progress, bool) {
 	step, found := s.read()
 	if last, ok := readStep(s.open, s.lines+1); ok && !s.skip {
 		merge(&step, last)
@@ -160,7 +160,7 @@ func (s *steps) rest() (api.Progress, bool) {
 	return step, found
 }
 
-// readStep reads a line. Other values than numbers are left out, and so are NaN and Infinity.
+// readStep reads a line. Values that are not numbers are left out, also NaN and Infinity.
 func readStep(line []byte, n int) (api.Progress, bool) {
 	line = bytes.TrimSpace(line)
 	if len(line) == 0 || line[0] != '{' {
@@ -210,7 +210,7 @@ const (
 	maxMetricNames = 64 << 10 // largest size of all names, because they become part of a fact
 )
 
-// metricsOf reads the command's metrics. Without the file there are none.
+// metricsOf reads the command's metrics. Without the file there are no metrics.
 func metricsOf(out string) (all map[string]float64, left int, err error) {
 	text, err := readFile(out, metricsName, maxMetricsFile)
 	if errors.Is(err, fs.ErrNotExist) {

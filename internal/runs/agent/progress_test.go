@@ -52,7 +52,7 @@ func TestSteps(t *testing.T) {
 		put(c.flag, c.text)
 		read := s.read
 		if c.atTheEnd {
-			read = s.rest
+			read = s.readLastLine
 		}
 		got, newest := read()
 		if newest != c.newest {
@@ -126,7 +126,7 @@ func TestSplit(t *testing.T) {
 			})
 			rest = rest[n:]
 		}
-		lines = append(lines, "open "+string(s.rest()))
+		lines = append(lines, "open "+string(s.unfinishedLine()))
 		got := strings.Join(lines, "\n")
 		if want == "" {
 			want = got
@@ -207,9 +207,9 @@ func TestVerdict(t *testing.T) {
 		{nil, nil, "succeeded  false"},
 		{&Stopping{}, nil, "succeeded  false"}, // the command succeeded before the machine stopped
 		{&Stopping{}, exit, "left the machine stopped false"},
-		{&cancelled{"ada"}, exit, "cancelled ada false"},
-		{&late{90 * time.Minute}, exit, "failed deadline of 90m passed false"},
-		{&late{2 * time.Hour}, exit, "failed deadline of 2h passed false"},
+		{&runCancelled{"ada"}, exit, "cancelled ada false"},
+		{&deadlinePassed{90 * time.Minute}, exit, "failed deadline of 90m passed false"},
+		{&deadlinePassed{2 * time.Hour}, exit, "failed deadline of 2h passed false"},
 		{nil, exit, "failed exit status 3 false"},
 		{nil, fmt.Errorf("fetch: %w", permanent("no address")), "failed fetch: no address true"},
 	} {

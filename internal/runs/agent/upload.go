@@ -25,7 +25,7 @@ func (a *attempt) upload(ctx context.Context) error {
 	if err := inPlace(out); err != nil {
 		return err
 	}
-	if err := fits(ctx, out, a.order.Plan.MaxOutput); err != nil {
+	if err := checkSize(ctx, out, a.order.Plan.MaxOutput); err != nil {
 		return err
 	}
 	files, err := transfer.Scan(ctx, out, nil)
@@ -35,28 +35,28 @@ func (a *attempt) upload(ctx context.Context) error {
 	if len(files) == 0 {
 		return nil
 	}
-	if err := a.carry(ctx, func() error { return a.transferClient().Put(ctx, out, files, nil) }); err != nil {
+	if err := a.retryTransfer(ctx, func() error { return a.transferClient().Put(ctx, out, files, nil) }); err != nil {
 		return fmt.Errorf("upload the command's output: %w", err)
 	}
 	a.made = files
 	return nil
 }
 
-// inPlace refuses an output folder that the command has replaced. A link there could lead to any
-// file of the machine, past all limits.
+// inPlace refuses an output folder that the command has replaced. A link in its place could point
+// to any file of the machine, without any limit of size.
 func inPlace(dir string) error {
 	info, err := os.Lstat(dir)
 	switch {
 	case err != nil:
-		return permanent("the command has removed the folder %s: %w", filepath.Base(dir), brief(err, dir))
+		return permanent("the command has removed the folder %s: %w", filepath.Base(dir), shortenPath(err, dir))
 	case !info.IsDir():
 		return permanent("the command has put something else in the place of the folder %s: write into it, and leave it where it is", filepath.Base(dir))
 	}
 	return nil
 }
 
-// complete checks that the model exists if the recipe makes one.
-func (a *attempt) complete() error {
+// checkModel checks that the model exists if the recipe makes one.
+func (a *attempt) checkModel() error {
 	if a.order.Plan.Model == "" {
 		return nil
 	}
@@ -94,8 +94,8 @@ func inventory(dir string) string {
 
 var errTooMuch = errors.New("too much")
 
-// fits checks the size of a folder before its files are read.
-func fits(ctx context.Context, dir string, most int64) error {
+// checkSize checks the size of a folder before its files are read.
+func checkSize(ctx context.Context, dir string, most int64) error {
 	files, bytes, listed := 0, int64(0), int64(0)
 	err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -119,13 +119,13 @@ func fits(ctx context.Context, dir string, most int64) error {
 	case errors.Is(err, errTooMuch):
 		return permanent("the command made more than the %d bytes that its output may have (maxOutput)", most)
 	case err != nil && ctx.Err() == nil:
-		return permanent("the command's output cannot be read: %w", brief(err, dir))
+		return permanent("the command's output cannot be read: %w", shortenPath(err, dir))
 	}
 	return ctx.Err()
 }
 
-// brief shortens the path in an error, which may have thousands of characters.
-func brief(err error, dir string) error {
+// shortenPath shortens the path in an error, which may have thousands of characters.
+func shortenPath(err error, dir string) error {
 	var p *fs.PathError
 	if !errors.As(err, &p) {
 		return err
@@ -160,7 +160,7 @@ type checkpoints struct {
 // begin marks the folder as saved, because its files were just fetched.
 func (c *checkpoints) begin() {
 	c.seed = maphash.MakeSeed()
-	c.saved, _ = c.look()
+	c.saved, _ = c.fingerprint()
 }
 
 // watch saves the folder while the command runs, after each change that is followed by a short
@@ -169,27 +169,27 @@ func (c *checkpoints) watch(ctx context.Context) {
 	wait := scanEvery
 	for retry.Sleep(ctx, wait) == nil {
 		from := time.Now()
-		is, some := c.look()
+		is, some := c.fingerprint()
 		wait = max(scanEvery, time.Since(from)*scanFactor)
 		if !some || is == c.saved || retry.Sleep(ctx, stableFor) != nil {
 			continue
 		}
-		if again, _ := c.look(); again == is {
-			c.take(ctx, is)
+		if again, _ := c.fingerprint(); again == is {
+			c.saveFolder(ctx, is)
 		}
 	}
 }
 
 // finish saves the folder after the command has ended.
 func (c *checkpoints) finish(ctx context.Context) {
-	if is, some := c.look(); some && is != c.saved {
-		c.take(ctx, is)
+	if is, some := c.fingerprint(); some && is != c.saved {
+		c.saveFolder(ctx, is)
 	}
 }
 
-// take saves the folder. If it changes meanwhile, its files may be from two moments; then the
-// save does not count, and the next scan tries again.
-func (c *checkpoints) take(ctx context.Context, is uint64) {
+// saveFolder saves the folder. If it changes meanwhile, the saved files may be inconsistent. Then
+// the save does not count, and the next scan saves again.
+func (c *checkpoints) saveFolder(ctx context.Context, is uint64) {
 	err := c.save(ctx)
 	switch {
 	case err == nil:
@@ -201,9 +201,9 @@ func (c *checkpoints) take(ctx context.Context, is uint64) {
 	}
 }
 
-// look returns a fingerprint of the names, sizes and times of the folder's files, and whether
+// fingerprint returns a fingerprint of the names, sizes and times of the folder's files, and whether
 // there is any file.
-func (c *checkpoints) look() (is uint64, some bool) {
+func (c *checkpoints) fingerprint() (is uint64, some bool) {
 	var h maphash.Hash
 	h.SetSeed(c.seed)
 	_ = filepath.WalkDir(c.dir, func(name string, d fs.DirEntry, err error) error {
@@ -227,20 +227,20 @@ func (a *attempt) saveCheckpoint(ctx context.Context) error {
 	if err := inPlace(dir); err != nil {
 		return err
 	}
-	before, _ := a.checkpoints.look()
+	before, _ := a.checkpoints.fingerprint()
 	files, err := transfer.Scan(ctx, dir, nil)
-	if is, _ := a.checkpoints.look(); is != before {
+	if is, _ := a.checkpoints.fingerprint(); is != before {
 		return errChanging
 	}
 	if err != nil {
 		return err
 	}
-	err = a.carry(ctx, func() error { return a.transferClient().Put(ctx, dir, files, nil) })
-	if is, _ := a.checkpoints.look(); is != before {
+	err = a.retryTransfer(ctx, func() error { return a.transferClient().Put(ctx, dir, files, nil) })
+	if is, _ := a.checkpoints.fingerprint(); is != before {
 		return errChanging
 	}
 	if err != nil {
 		return err
 	}
-	return a.client.tell(ctx, "/checkpoint", api.CheckpointTaken{Files: files}, &api.TreeRef{})
+	return a.client.postJSON(ctx, "/checkpoint", api.CheckpointTaken{Files: files}, &api.TreeRef{})
 }

@@ -20,24 +20,25 @@ const (
 	Server = "server"
 )
 
-// errOver is why the other agents end after the first worker's command has ended.
+// errOver is the error that ends the other agents after the first worker's command has ended.
 var errOver = errors.New("the first worker has ended")
 
 const (
-	gatherEvery  = 200 * time.Millisecond // pause between beats while waiting, for the first ones
+	gatherEvery  = 200 * time.Millisecond // pause between the first beats while waiting
 	gatherSlowly = 2 * time.Second        // pause between later beats while waiting
 	quickBeats   = 50                     // number of beats with the short pause
-	leaveOthers  = 5 * time.Second        // time for other commands to leave after the first worker's has ended
+	leaveOthers  = 5 * time.Second        // time for the other commands to end after the first worker's command has ended
 	awaitOthers  = 10 * time.Second       // longest wait of the first worker for the others
 )
 
 // party is one agent's view of all agents that work on an attempt together. The first worker
-// represents the attempt: it alone saves checkpoints, uploads output and reports the end. It
-// cannot see a failure of the others, so they report their own failure, and that ends the
-// attempt.
+// represents the attempt: it alone saves checkpoints, uploads output and reports the end. The first
+// worker cannot see a failure of another agent, so each agent reports its own failure, and that
+// ends the attempt.
 //
 // The agents synchronize by their beats. A beat says whether the agent is ready, and whether its
-// command has ended. The response says whether this is true of all.
+// command has ended. The response says whether all agents are ready, and whether all commands have
+// ended.
 type party struct {
 	part             string
 	index            int
@@ -49,7 +50,7 @@ type party struct {
 	all, apart           *gate
 }
 
-// gate stays open once it was opened.
+// gate is a channel that is closed once, and then stays closed.
 type gate struct {
 	once sync.Once
 	open chan struct{}
@@ -64,16 +65,16 @@ func newParty(o *Options) party {
 		changed: make(chan struct{}, 1), all: newGate(), apart: newGate()}
 }
 
-// alone reports whether there is only one agent.
-func (p *party) alone() bool { return len(p.workers)+len(p.servers) <= 1 }
+// isAlone reports whether there is only one agent.
+func (p *party) isAlone() bool { return len(p.workers)+len(p.servers) <= 1 }
 
-// first reports whether this agent is the first worker.
-func (p *party) first() bool { return p.part == Worker && p.index == 0 }
+// isFirst reports whether this agent is the first worker.
+func (p *party) isFirst() bool { return p.part == Worker && p.index == 0 }
 
 // name returns the name of the agent's log; empty for the first worker.
 func (p *party) name() string {
 	switch {
-	case p.first():
+	case p.isFirst():
 		return ""
 	case p.part == Server:
 		return "ps" + strconv.Itoa(p.index)
@@ -100,7 +101,7 @@ func (p *party) pace(every time.Duration) time.Duration {
 	return min(gatherSlowly, every)
 }
 
-// beatSoon sends a beat at once, and the next ones soon.
+// beatSoon sends a beat at once, and the following beats with the short pause.
 func (p *party) beatSoon(soon bool) {
 	p.asked.Store(0)
 	p.waiting.Store(soon)
@@ -110,9 +111,9 @@ func (p *party) beatSoon(soon bool) {
 	}
 }
 
-// says returns the query of a beat.
-func (p *party) says() string {
-	if p.alone() {
+// beatQuery returns the query of a beat.
+func (p *party) beatQuery() string {
+	if p.isAlone() {
 		return ""
 	}
 	return "?" + url.Values{"part": {p.part}, "index": {strconv.Itoa(p.index)},
@@ -128,14 +129,14 @@ func (p *party) hears(b *api.Beat) {
 	}
 }
 
-// gather waits until all agents are ready. The deadline does not run meanwhile, because it is not
-// the command's fault if a worker finds no node. A controller reports that.
+// gather waits until all agents are ready. The deadline does not run meanwhile, because the command
+// cannot help it if a worker gets no node. A controller reports that a worker has no node.
 func (a *attempt) gather() error {
 	p := &a.party
-	if p.alone() {
+	if p.isAlone() {
 		return nil
 	}
-	a.clock.rest()
+	a.clock.pause()
 	err := a.stage("gather", func() error {
 		p.ready.Store(true)
 		p.beatSoon(true)
@@ -143,7 +144,7 @@ func (a *attempt) gather() error {
 		case <-p.all.open:
 			return nil
 		case <-a.ends.work.Done():
-			return fmt.Errorf("wait for the other workers: %w", a.ends.early())
+			return fmt.Errorf("wait for the other workers: %w", a.ends.earlyEnd())
 		}
 	})
 	p.waiting.Store(false)
@@ -151,11 +152,11 @@ func (a *attempt) gather() error {
 	return err
 }
 
-// disperse asks the other agents to end, and waits a while for them. Their logs are then complete
-// before the attempt ends and its tokens become invalid.
+// disperse asks the other agents to end, and waits a while for their end. Then their logs are
+// complete before the attempt ends and its tokens become invalid.
 func (a *attempt) disperse() {
 	p := &a.party
-	if p.alone() {
+	if p.isAlone() {
 		return
 	}
 	p.over.Store(true)
@@ -170,11 +171,11 @@ func (a *attempt) disperse() {
 	}
 }
 
-// leave ends an agent that is not the first worker. Only its own failure ends the attempt; it
-// reports that one.
+// leave ends an agent that is not the first worker. It reports only its own failure, because that
+// ends the attempt.
 func (a *attempt) leave(err error) error {
 	a.log.close()
-	early := a.ends.early()
+	early := a.ends.earlyEnd()
 	own := err != nil && (early == nil || errors.As(early, new(*Stopping)))
 	switch {
 	case a.ends.isDead():
@@ -189,7 +190,7 @@ func (a *attempt) leave(err error) error {
 	word := a.lastWord(err)
 	word.Reason = a.party.title() + ": " + word.Reason
 	word.Result.Metrics, word.Result.Stages = nil, nil
-	if said := a.say(word); said != nil {
+	if said := a.reportEnd(word); said != nil {
 		return said
 	}
 	return nil

@@ -197,8 +197,8 @@ func (r *group) start(who ...string) {
 	}
 }
 
-// ends waits until all agents have ended, and checks their errors.
-func (r *group) ends(want map[string]error) {
+// waitEnds waits until all agents have ended, and checks their errors.
+func (r *group) waitEnds(want map[string]error) {
 	r.t.Helper()
 	for name, ended := range r.ended {
 		if err := r.wait(ended); !errors.Is(err, want[name]) {
@@ -220,7 +220,7 @@ func TestWorkersAndAServer(t *testing.T) {
 	r := newGroup(t, 2, 1)
 	r.reduces()
 	r.start("w1", "ps0", "w0")
-	r.ends(nil)
+	r.waitEnds(nil)
 	f := r.word()
 	if f.Outcome != tidemill.OutcomeSucceeded || r.content(f.Files)["sum"] != "3" || len(f.Files) != 1 {
 		t.Errorf("%+v", f)
@@ -245,7 +245,7 @@ func TestOneFailureEndsAll(t *testing.T) {
 		if test $me = w1; then while ! test -e ` + marks + `/w0 || ! test -e ` + marks + `/ps; do sleep 0.02; done; echo it is all wrong >&2; exit 3; fi
 		sleep 600; sleep 600`)
 	r.start("w0", "w1", "ps0")
-	r.ends(map[string]error{"w0": ErrSuperseded})
+	r.waitEnds(map[string]error{"w0": ErrSuperseded})
 	f := r.word()
 	if f.Outcome != tidemill.OutcomeFailed || f.Reason != "worker 1: exit status 3" || f.Permanent || f.Result.LastLines != "it is all wrong" || f.Result.Exit != 3 {
 		t.Errorf("%+v", f)
@@ -289,7 +289,7 @@ func TestOneIsKilled(t *testing.T) {
 			marks := t.TempDir()
 			r.sh(`if test "$TIDEMILL_ROLE" = server; then me=ps0; else me=w$RANK; fi; echo $$ > ` + marks + `/$me.new; mv ` + marks + `/$me.new ` + marks + `/$me; echo here; sleep 600; sleep 600`)
 			r.start("w0", "w1", "ps0")
-			r.until("all have begun", func() bool { return len(r.chunks) > 0 && len(r.others) == 2 })
+			r.waitUntil("all have begun", func() bool { return len(r.chunks) > 0 && len(r.others) == 2 })
 			text, err := os.ReadFile(filepath.Join(marks, who))
 			if err != nil {
 				t.Fatal(err)
@@ -302,7 +302,7 @@ func TestOneIsKilled(t *testing.T) {
 			if who == "w0" {
 				ends = nil
 			}
-			r.ends(ends)
+			r.waitEnds(ends)
 			if f := r.word(); f.Outcome != tidemill.OutcomeFailed || !strings.HasPrefix(f.Reason, want) || f.Result.Signal != "SIGKILL" {
 				t.Errorf("%+v", f)
 			}
@@ -333,20 +333,20 @@ func gathered(t *testing.T, deadline time.Duration) bool {
 	r.reduces()
 	r.start("w0")
 	from := time.Now()
-	r.until("it has waited longer than its deadline", func() bool {
+	r.waitUntil("it has waited longer than its deadline", func() bool {
 		return time.Since(from) > deadline+time.Second && r.parts["w0"] == "ready" || len(r.finished) > 0
 	})
 	r.set(func() { clear(r.parts) })
 	r.start("w1")
-	r.until("they have ended", func() bool { return len(r.finished) > 0 })
+	r.waitUntil("they have ended", func() bool { return len(r.finished) > 0 })
 	f := r.word()
-	if f.Reason == (&late{deadline}).Error() {
+	if f.Reason == (&deadlinePassed{deadline}).Error() {
 		for _, ended := range r.ended {
 			_ = r.wait(ended) // superseded, most of them
 		}
 		return false
 	}
-	r.ends(nil)
+	r.waitEnds(nil)
 	if f.Outcome != tidemill.OutcomeSucceeded {
 		t.Errorf("%+v", f)
 	}
@@ -359,7 +359,7 @@ func TestCancelledTogether(t *testing.T) {
 	marks := t.TempDir()
 	r.sh(`trap 'touch ` + marks + `/$TIDEMILL_ROLE$RANK; exit 0' TERM; echo here; sleep 600 & wait`)
 	r.start("w0", "w1", "ps0")
-	r.until("all have begun", func() bool { return len(r.chunks) > 0 && len(r.others) == 2 })
+	r.waitUntil("all have begun", func() bool { return len(r.chunks) > 0 && len(r.others) == 2 })
 	r.set(func() { r.answer.Cancel = "enough" })
 	for name, ended := range r.ended {
 		if err := r.wait(ended); err != nil && !errors.Is(err, ErrSuperseded) {
@@ -381,9 +381,9 @@ func TestAPartIsEvicted(t *testing.T) {
 	r.start("w0")
 	ctx, evict := context.WithCancelCause(t.Context())
 	r.ended["w1"] = r.begin(ctx, r.all["w1"])
-	r.until("both have begun", func() bool { return len(r.chunks) > 0 && len(r.others) == 1 })
+	r.waitUntil("both have begun", func() bool { return len(r.chunks) > 0 && len(r.others) == 1 })
 	evict(&Stopping{By: time.Now().Add(patience)})
-	r.ends(map[string]error{"w0": ErrSuperseded})
+	r.waitEnds(map[string]error{"w0": ErrSuperseded})
 	if f := r.word(); f.Outcome != tidemill.OutcomeLeft || f.Reason != "worker 1: the machine stopped" {
 		t.Errorf("%+v", f)
 	}

@@ -287,8 +287,8 @@ func digestOfBytes(b []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// has adds a tree to the gateway.
-func (g *gateway) has(files map[string]string) api.TreeRef {
+// addTree adds a tree to the gateway.
+func (g *gateway) addTree(files map[string]string) api.TreeRef {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	var all []api.File
@@ -325,8 +325,8 @@ func (g *gateway) set(fn func()) {
 	fn()
 }
 
-// until waits for an effect of the agent's requests.
-func (g *gateway) until(what string, is func() bool) {
+// waitUntil waits for an effect of the agent's requests.
+func (g *gateway) waitUntil(what string, is func() bool) {
 	g.t.Helper()
 	late := time.After(patience)
 	for {

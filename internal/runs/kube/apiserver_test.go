@@ -256,8 +256,8 @@ func (s *apiServer) hangUp() {
 	}
 }
 
-// tell sends a change to the watches; the lock is held.
-func (s *apiServer) tell(typ, path string, was, o *unstructured.Unstructured) {
+// sendChange sends a change to the watches; the lock is held.
+func (s *apiServer) sendChange(typ, path string, was, o *unstructured.Unstructured) {
 	for one := range s.watches {
 		if !strings.HasPrefix(path, one.prefix) {
 			continue
@@ -287,7 +287,7 @@ func (s *apiServer) create(w http.ResponseWriter, r *http.Request, body []byte) 
 		s.fail(w, 409, path+" already exists")
 		return
 	}
-	s.answer(w, 201, s.keep(path, o))
+	s.answer(w, 201, s.storeObject(path, o))
 }
 
 // decode reads an object in any encoding of the client.
@@ -304,8 +304,8 @@ func (s *apiServer) decode(body []byte) (*unstructured.Unstructured, error) {
 	return u, err
 }
 
-// keep stores an object and sends the change; the lock is held.
-func (s *apiServer) keep(path string, o *unstructured.Unstructured) *unstructured.Unstructured {
+// storeObject stores an object and sends the change; the lock is held.
+func (s *apiServer) storeObject(path string, o *unstructured.Unstructured) *unstructured.Unstructured {
 	was := s.objects[path]
 	s.version++
 	o.SetResourceVersion(strconv.FormatInt(s.version, 10))
@@ -318,7 +318,7 @@ func (s *apiServer) keep(path string, o *unstructured.Unstructured) *unstructure
 		o.SetCreationTimestamp(was.GetCreationTimestamp())
 	}
 	s.objects[path] = o
-	s.tell("", path, was, o)
+	s.sendChange("", path, was, o)
 	return o
 }
 
@@ -343,7 +343,7 @@ func (s *apiServer) change(w http.ResponseWriter, r *http.Request, body []byte) 
 		s.fail(w, 409, "the object has been modified")
 		return
 	}
-	s.answer(w, 200, s.keep(path, o))
+	s.answer(w, 200, s.storeObject(path, o))
 }
 
 // merge applies a JSON merge patch.
@@ -381,7 +381,7 @@ func (s *apiServer) drop(path string, o *unstructured.Unstructured) {
 	s.lost = s.version
 	o = o.DeepCopy()
 	o.SetResourceVersion(strconv.FormatInt(s.version, 10))
-	s.tell("DELETED", path, nil, o)
+	s.sendChange("DELETED", path, nil, o)
 	for below, other := range maps.Clone(s.objects) {
 		if slices.ContainsFunc(other.GetOwnerReferences(), func(owner metav1.OwnerReference) bool { return owner.UID == o.GetUID() }) {
 			s.drop(below, other)
@@ -389,8 +389,8 @@ func (s *apiServer) drop(path string, o *unstructured.Unstructured) {
 	}
 }
 
-// put stores an object like a controller of the cluster.
-func (s *apiServer) put(kind, resource string, o any) {
+// putObject stores an object like a controller of the cluster.
+func (s *apiServer) putObject(kind, resource string, o any) {
 	s.Helper()
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
 	if err != nil {
@@ -402,7 +402,7 @@ func (s *apiServer) put(kind, resource string, o any) {
 	u.SetKind(kind)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.keep(group+"/namespaces/ml"+resource[strings.LastIndex(resource, "/"):]+"/"+u.GetName(), u)
+	s.storeObject(group+"/namespaces/ml"+resource[strings.LastIndex(resource, "/"):]+"/"+u.GetName(), u)
 }
 
 // delete removes an object without a request.
@@ -414,15 +414,15 @@ func (s *apiServer) delete(path string) {
 	}
 }
 
-// has reports whether an object exists.
-func (s *apiServer) has(path string) bool {
+// hasObject reports whether an object exists.
+func (s *apiServer) hasObject(path string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.objects[path] != nil
 }
 
-// soon waits until a condition holds.
-func (s *apiServer) soon(what string, is func() bool) {
+// waitUntil waits until a condition holds.
+func (s *apiServer) waitUntil(what string, is func() bool) {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(s.Context(), patienceOfTests)
 	defer cancel()

@@ -22,12 +22,12 @@ const (
 	longRest  = 2 * time.Second
 )
 
-// follow keeps a store equal to the API server's objects of a kind until the context ends. After
-// each end of a watch it lists all objects again, because deletions may have been missed.
-// client-go's own loop around its reflector waits up to a minute after an outage. Ours waits two
-// seconds at most, because users should see changes within about a second.
-func follow[T, L runtime.Object](ctx context.Context, k *kind[T, L], choose metav1.ListOptions, into cache.ReflectorStore, trouble func(error)) {
-	quiet := klog.NewContext(ctx, klog.Logger{}) // we log the errors ourselves
+// followKind keeps a store equal to the API server's objects of a kind until the context ends.
+// After each end of a watch, followKind lists all objects again, because deletions may have been
+// missed. client-go's own loop around its reflector waits up to a minute after an outage. This loop
+// waits two seconds at most, because users should see changes within about a second.
+func followKind[T, L runtime.Object](ctx context.Context, k *kind[T, L], choose metav1.ListOptions, into cache.ReflectorStore, trouble func(error)) {
+	quiet := klog.NewContext(ctx, klog.Logger{}) // followKind logs the errors itself
 	r := cache.NewReflectorWithOptions(listerOf(k, choose), k.one(), into, cache.ReflectorOptions{Name: k.resource})
 	backoff := retry.Backoff{First: shortRest, Cap: longRest}
 	for ctx.Err() == nil {
@@ -51,7 +51,7 @@ func follow[T, L runtime.Object](ctx context.Context, k *kind[T, L], choose meta
 type watchEndObserver interface{ watchEnded() }
 
 // listerOf lists and watches the chosen objects. An error of opening a watch is returned without
-// its type, because the reflector would wait by itself after some types.
+// its type, because the reflector adds its own wait after errors of some types.
 func listerOf[T, L runtime.Object](k *kind[T, L], choose metav1.ListOptions) *cache.ListWatch {
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
@@ -69,12 +69,12 @@ func listerOf[T, L runtime.Object](k *kind[T, L], choose metav1.ListOptions) *ca
 	}
 }
 
-// gathered holds all objects of a kind, with an index by words. Callers must not change its
-// objects.
-type gathered[T metav1.Object] struct {
+// objectIndex holds all objects of a kind, and finds them by index words. Callers must not change
+// its objects.
+type objectIndex[T metav1.Object] struct {
 	words   func(T) []string
 	trim    func(T)         // removes the fields that are not needed
-	changed func(was, is T) // was is nil for a new object, is for a deleted one; called without the lock
+	changed func(was, is T) // was is nil for a new object, and is is nil for a deleted object; called without the lock
 	full    func()          // called after each full list
 	whole   atomic.Bool     // all objects were listed, and the watch since then is not broken
 	mu      sync.RWMutex
@@ -82,20 +82,20 @@ type gathered[T metav1.Object] struct {
 	under   map[string]map[string]T
 }
 
-func gather[T metav1.Object](words func(T) []string, trim func(T), changed func(was, is T), full func()) *gathered[T] {
-	return &gathered[T]{words: words, trim: trim, changed: changed, full: full, all: map[string]T{}, under: map[string]map[string]T{}}
+func gather[T metav1.Object](words func(T) []string, trim func(T), changed func(was, is T), full func()) *objectIndex[T] {
+	return &objectIndex[T]{words: words, trim: trim, changed: changed, full: full, all: map[string]T{}, under: map[string]map[string]T{}}
 }
 
 // get returns an object by its name.
-func (g *gathered[T]) get(name string) (T, bool) {
+func (g *objectIndex[T]) get(name string) (T, bool) {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
 	o, ok := g.all[name]
 	return o, ok
 }
 
-// of returns the objects under a word of the index.
-func (g *gathered[T]) of(word string) []T {
+// withWord returns the objects under a word of the index.
+func (g *objectIndex[T]) withWord(word string) []T {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
 	found := make([]T, 0, len(g.under[word]))
@@ -105,8 +105,8 @@ func (g *gathered[T]) of(word string) []T {
 	return found
 }
 
-// each calls fn for each object.
-func (g *gathered[T]) each(fn func(T)) {
+// forEach calls fn for each object.
+func (g *objectIndex[T]) forEach(fn func(T)) {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
 	for _, o := range g.all {
@@ -115,12 +115,12 @@ func (g *gathered[T]) each(fn func(T)) {
 }
 
 // Add implements cache.ReflectorStore.
-func (g *gathered[T]) Add(o any) error { return g.put(o) }
+func (g *objectIndex[T]) Add(o any) error { return g.put(o) }
 
 // Update implements cache.ReflectorStore.
-func (g *gathered[T]) Update(o any) error { return g.put(o) }
+func (g *objectIndex[T]) Update(o any) error { return g.put(o) }
 
-func (g *gathered[T]) put(o any) error {
+func (g *objectIndex[T]) put(o any) error {
 	is, ok := o.(T)
 	if !ok {
 		return fmt.Errorf("gather a %T, which is of another kind", o)
@@ -134,7 +134,7 @@ func (g *gathered[T]) put(o any) error {
 }
 
 // Delete implements cache.ReflectorStore.
-func (g *gathered[T]) Delete(o any) error {
+func (g *objectIndex[T]) Delete(o any) error {
 	last, ok := o.(T)
 	if !ok {
 		return fmt.Errorf("lose a %T, which is of another kind", o)
@@ -149,7 +149,7 @@ func (g *gathered[T]) Delete(o any) error {
 }
 
 // Replace implements cache.ReflectorStore.
-func (g *gathered[T]) Replace(list []any, _ string) error {
+func (g *objectIndex[T]) Replace(list []any, _ string) error {
 	there := make(map[string]bool, len(list))
 	for _, o := range list {
 		if err := g.put(o); err != nil {
@@ -177,12 +177,12 @@ func (g *gathered[T]) Replace(list []any, _ string) error {
 	return nil
 }
 
-func (g *gathered[T]) watchEnded() { g.whole.Store(false) }
+func (g *objectIndex[T]) watchEnded() { g.whole.Store(false) }
 
 // Resync implements cache.ReflectorStore.
-func (g *gathered[T]) Resync() error { return nil }
+func (g *objectIndex[T]) Resync() error { return nil }
 
-func (g *gathered[T]) replace(is T) (was T) {
+func (g *objectIndex[T]) replace(is T) (was T) {
 	was = g.take(is.GetName())
 	g.all[is.GetName()] = is
 	for _, w := range g.words(is) {
@@ -194,7 +194,7 @@ func (g *gathered[T]) replace(is T) (was T) {
 	return was
 }
 
-func (g *gathered[T]) take(name string) (was T) {
+func (g *objectIndex[T]) take(name string) (was T) {
 	was, ok := g.all[name]
 	if !ok {
 		return was

@@ -13,8 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// watched returns the Cluster of a process that watches.
-func (w *watchWorld) watched() *Cluster {
+// watchingCluster returns the Cluster of a process that watches.
+func (w *watchWorld) watchingCluster() *Cluster {
 	w.Helper()
 	f, l, c := w.process()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -28,8 +28,8 @@ func (w *watchWorld) watched() *Cluster {
 	return c
 }
 
-// asked returns the number of requests for pods and Jobs.
-func (w *watchWorld) asked() (n int) {
+// requestCount returns the number of requests for pods and Jobs.
+func (w *watchWorld) requestCount() (n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, call := range w.calls {
@@ -40,8 +40,8 @@ func (w *watchWorld) asked() (n int) {
 	return n
 }
 
-// listening returns the number of watches at the server.
-func (w *watchWorld) listening() int {
+// watchCount returns the number of watches at the server.
+func (w *watchWorld) watchCount() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.watches)
@@ -49,7 +49,7 @@ func (w *watchWorld) listening() int {
 
 func (w *watchWorld) seen(c *Cluster, attempt string) bool {
 	v := c.view.Load()
-	return v != nil && v.has(attempt)
+	return v != nil && v.mayRun(attempt)
 }
 
 func (w *watchWorld) finds(c *Cluster, attempt string) bool {
@@ -63,18 +63,18 @@ func (w *watchWorld) finds(c *Cluster, attempt string) bool {
 // ended, so it asks the API server before it says so.
 func TestWhatIsSeenIsNotAskedFor(t *testing.T) {
 	w := newWatchWorld(t)
-	c := w.watched()
-	name := w.begins("bot-1")
-	w.becomes(name, isRunning)
-	w.soon("it is seen, and nothing is left to ask for", func() bool { return w.seen(c, name) && w.listening() == 2 })
-	before := w.asked()
-	if !w.finds(c, name) || w.asked() != before {
-		t.Errorf("what is seen is not there, or cost %d calls", w.asked()-before)
+	c := w.watchingCluster()
+	name := w.beginAttempt("bot-1")
+	w.changePod(name, isRunning)
+	w.waitUntil("it is seen, and nothing is left to ask for", func() bool { return w.seen(c, name) && w.watchCount() == 2 })
+	before := w.requestCount()
+	if !w.finds(c, name) || w.requestCount() != before {
+		t.Errorf("what is seen is not there, or cost %d calls", w.requestCount()-before)
 	}
 	w.delete(jobPath(name))
-	w.soon("it is seen to be gone", func() bool { return !w.seen(c, name) })
-	before = w.asked()
-	if w.finds(c, name) || w.asked() == before {
+	w.waitUntil("it is seen to be gone", func() bool { return !w.seen(c, name) })
+	before = w.requestCount()
+	if w.finds(c, name) || w.requestCount() == before {
 		t.Errorf("what is gone is there, or nobody asked")
 	}
 }
@@ -82,18 +82,18 @@ func TestWhatIsSeenIsNotAskedFor(t *testing.T) {
 // A broken watch proves nothing, because a deleted attempt would seem to exist for ever.
 func TestNothingIsSeenByABrokenWatch(t *testing.T) {
 	w := newWatchWorld(t)
-	c := w.watched()
-	name := w.begins("bot-1")
-	w.becomes(name, isRunning)
-	w.soon("it is seen", func() bool { return w.seen(c, name) })
+	c := w.watchingCluster()
+	name := w.beginAttempt("bot-1")
+	w.changePod(name, isRunning)
+	w.waitUntil("it is seen", func() bool { return w.seen(c, name) })
 	w.refuseBy(func(*http.Request) int { return http.StatusForbidden })
 	w.hangUp()
-	w.soon("nothing is seen", func() bool { return !w.seen(c, name) })
+	w.waitUntil("nothing is seen", func() bool { return !w.seen(c, name) })
 	if _, err := c.Launcher().Has(t.Context(), name); err == nil {
 		t.Error("it is known although nobody answers")
 	}
 	w.refuseBy(nil)
-	w.soon("it is seen again", func() bool { return w.seen(c, name) })
+	w.waitUntil("it is seen again", func() bool { return w.seen(c, name) })
 }
 
 // The view gives the same answers as the API server would.
@@ -130,7 +130,7 @@ func TestSeen(t *testing.T) {
 		if c.watchEnded != nil {
 			c.watchEnded(v)
 		}
-		if v.has("r-1") != c.want {
+		if v.mayRun("r-1") != c.want {
 			t.Errorf("%s: it is seen: %t", what, !c.want)
 		}
 	}

@@ -40,8 +40,8 @@ func kinds() (*runtime.Scheme, error) {
 	return s, err
 }
 
-// connect opens the clients, which share their connections. They have no rate limit, because the
-// API server limits its clients itself and client-go obeys its answers.
+// connect opens the clients, which share their connections. The clients have no rate limit, because
+// the API server limits its clients itself and client-go obeys the server's answers.
 func (c *Cluster) connect(server *rest.Config) error {
 	scheme, err := kinds()
 	if err != nil {
@@ -80,8 +80,8 @@ func (c *Cluster) connect(server *rest.Config) error {
 	return nil
 }
 
-// kind is a client of one kind of objects in one namespace. client-go's own would bring its fakes
-// into the binary.
+// kind is a client of one kind of objects in one namespace. client-go's generic client would add
+// its test fakes to the binary.
 type kind[T, L runtime.Object] struct {
 	client    rest.Interface
 	params    runtime.ParameterCodec

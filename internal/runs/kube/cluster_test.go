@@ -26,15 +26,15 @@ users:
 - {name: u, user: {tokenFile: token}}
 `
 
-// noted is the identity of a client, as the server sees it.
-type noted struct{ token, agent string }
+// clientIdentity is the identity of a client, as the server sees it.
+type clientIdentity struct{ token, agent string }
 
-func secureServer(t *testing.T) (*httptest.Server, <-chan noted) {
+func secureServer(t *testing.T) (*httptest.Server, <-chan clientIdentity) {
 	t.Helper()
-	asked := make(chan noted, 10)
+	asked := make(chan clientIdentity, 10)
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/version" {
-			asked <- noted{r.Header.Get("Authorization"), r.UserAgent()}
+			asked <- clientIdentity{r.Header.Get("Authorization"), r.UserAgent()}
 		}
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write([]byte(`{"kind":"PodList","apiVersion":"v1","items":[]}`))
@@ -69,7 +69,7 @@ func TestOpenByKubeconfig(t *testing.T) {
 	if c.Namespace() != "models" {
 		t.Errorf("the namespace is %q", c.Namespace())
 	}
-	if is := <-asked; is != (noted{"Bearer hunter2", "tidemill"}) {
+	if is := <-asked; is != (clientIdentity{"Bearer hunter2", "tidemill"}) {
 		t.Errorf("the API server sees %+v", is)
 	}
 	if err := c.Close(context.Background()); err != nil {

@@ -28,14 +28,15 @@ type site struct {
 }
 
 const (
-	// savingFor is the time for an agent that was asked to leave: after the command's grace, it
-	// saves the output and reports.
+	// savingFor is the time after the command's grace in which an agent that got SIGTERM saves the
+	// output and reports.
 	savingFor = time.Minute
-	// overtime is added to the agent's longest time for the deadline of its pod; the image is
-	// pulled in it. It only ends an agent that hangs: the agent and the ledger check the deadline
-	// of the attempt.
+	// overtime is the time to pull the image. A pod's deadline is the agent's longest time plus
+	// overtime. The pod's deadline only ends an agent that hangs: the agent and the ledger check
+	// the deadline of the attempt.
 	overtime = 10 * time.Minute
-	// keptFor is the time after which Kubernetes removes an ended Job if no controller does.
+	// keptFor is the time after which Kubernetes removes an ended Job if no controller has removed
+	// it.
 	keptFor = 10 * time.Minute
 )
 
@@ -53,17 +54,17 @@ func check(p tidemill.Plan, w config.Withheld) error {
 	return nil
 }
 
-// together reports whether several containers work on one attempt.
-func together(p tidemill.Plan) bool { return p.Workers > 1 || p.Servers != nil }
+// hasSeveralPods reports whether several containers work on one attempt.
+func hasSeveralPods(p tidemill.Plan) bool { return p.Workers > 1 || p.Servers != nil }
 
 // job returns the Job of an attempt: its only pod, or its workers.
 func (s site) job(a scheduler.Attempt, p config.Pool) *batchv1.Job {
-	t := part{kind: partWorker, count: max(a.Plan.Workers, 1), cpu: a.Plan.CPU, memory: a.Plan.Memory, gpus: a.Plan.GPUs}
+	t := podPart{kind: partWorker, count: max(a.Plan.Workers, 1), cpu: a.Plan.CPU, memory: a.Plan.Memory, gpus: a.Plan.GPUs}
 	j := s.jobOf(a, p, t, a.Name)
 	place(&j.Spec.Template.Spec, a.Plan, p)
 	if p.Queue != "" {
 		j.Labels[labelQueue] = p.Queue
-		j.Spec.Suspend = new(true) // Kueue resumes it when its turn has come
+		j.Spec.Suspend = new(true) // Kueue resumes the Job when it is admitted
 	}
 	return j
 }
@@ -71,7 +72,7 @@ func (s site) job(a scheduler.Attempt, p config.Pool) *batchv1.Job {
 // serverJob returns the Job of an attempt's parameter servers. Kubernetes deletes it together with
 // the attempt's Job.
 func (s site) serverJob(a scheduler.Attempt, p config.Pool, owner *batchv1.Job) *batchv1.Job {
-	t := part{kind: partServer, count: a.Plan.Servers.Count, cpu: a.Plan.Servers.CPU, memory: a.Plan.Servers.Memory}
+	t := podPart{kind: partServer, count: a.Plan.Servers.Count, cpu: a.Plan.Servers.CPU, memory: a.Plan.Servers.Memory}
 	j := s.jobOf(a, p, t, serversName(a.Name))
 	if a.Plan.GPUs == 0 {
 		place(&j.Spec.Template.Spec, a.Plan, p)
@@ -92,8 +93,8 @@ func (s site) service(a scheduler.Attempt, owner *batchv1.Job) *corev1.Service {
 		Selector: map[string]string{LabelInstall: s.names.Install(), LabelAttempt: a.Name}}}
 }
 
-// part holds the values in which workers and servers of an attempt differ.
-type part struct {
+// podPart holds the values in which workers and servers of an attempt differ.
+type podPart struct {
 	kind   string
 	count  int
 	cpu    float64
@@ -101,14 +102,14 @@ type part struct {
 	gpus   int
 }
 
-func (s site) jobOf(a scheduler.Attempt, p config.Pool, t part, name string) *batchv1.Job {
+func (s site) jobOf(a scheduler.Attempt, p config.Pool, t podPart, name string) *batchv1.Job {
 	j := &batchv1.Job{ObjectMeta: s.meta(a, name), Spec: batchv1.JobSpec{
 		Parallelism: new(int32(t.count)), Completions: new(int32(t.count)),
 		BackoffLimit:            new(int32(0)), // each attempt has its own Job
 		TTLSecondsAfterFinished: new(seconds32(keptFor)),
 		Template:                s.pod(a, p, t),
 	}}
-	if together(a.Plan) {
+	if hasSeveralPods(a.Plan) {
 		j.Spec.CompletionMode = new(batchv1.IndexedCompletion)
 	}
 	return j
@@ -123,7 +124,7 @@ func ownedBy(j *batchv1.Job) []metav1.OwnerReference {
 	return []metav1.OwnerReference{{APIVersion: batchv1.SchemeGroupVersion.String(), Kind: "Job", Name: j.Name, UID: j.UID}}
 }
 
-func (s site) pod(a scheduler.Attempt, p config.Pool, t part) corev1.PodTemplateSpec {
+func (s site) pod(a scheduler.Attempt, p config.Pool, t podPart) corev1.PodTemplateSpec {
 	labels := maps.Clone(labelsOf(s.names, a))
 	labels[LabelPart] = t.kind
 	spec := corev1.PodSpec{
@@ -141,25 +142,25 @@ func (s site) pod(a scheduler.Attempt, p config.Pool, t part) corev1.PodTemplate
 	if p.RuntimeClass != "" && t.kind == partWorker {
 		spec.RuntimeClassName = new(p.RuntimeClass)
 	}
-	if together(a.Plan) {
+	if hasSeveralPods(a.Plan) {
 		spec.Subdomain = serviceName(a.Name)
 	}
 	// A pod that waits for other workers, or for another attempt, has no deadline: the foreman ends
 	// an attempt that hangs.
-	if !lingers(a.Plan, p) && !together(a.Plan) && a.Plan.Deadline > 0 {
+	if !mayLinger(a.Plan, p) && !hasSeveralPods(a.Plan) && a.Plan.Deadline > 0 {
 		spec.ActiveDeadlineSeconds = new(seconds(agent.Longest(a.Plan.Deadline, a.Plan.Grace) + overtime))
 	}
 	return corev1.PodTemplateSpec{Spec: spec, ObjectMeta: metav1.ObjectMeta{Labels: labels, Annotations: map[string]string{
 		AnnotationKey: a.Key,
-		// Moving a pod to save a node would cost more than it saves.
+		// If a pod is moved to free a node, its work is lost, which costs more than the node.
 		"cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
 		"karpenter.sh/do-not-disrupt":                    "true",
 	}}}
 }
 
-// lingers reports whether a pod waits for another attempt after this one. Pods of several workers
-// do not, because they could only be used together.
-func lingers(plan tidemill.Plan, p config.Pool) bool { return p.Linger > 0 && !together(plan) }
+// mayLinger reports whether a pod waits for another attempt after this one. Pods of several workers
+// do not wait, because they could only be used together.
+func mayLinger(plan tidemill.Plan, p config.Pool) bool { return p.Linger > 0 && !hasSeveralPods(plan) }
 
 func seconds(d time.Duration) int64 { return int64(math.Ceil(d.Seconds())) }
 
@@ -181,8 +182,8 @@ func serviceName(attempt string) string { return "run-" + attempt }
 
 func volumeName(i int) string { return "volume-" + strconv.Itoa(i) }
 
-// meetAt is the port on which each container of an attempt listens; MASTER_PORT is that of the
-// first.
+// meetAt is the port on which each container of an attempt listens; MASTER_PORT is the port of the
+// first worker.
 const meetAt = 29500
 
 // workers returns the addresses of an attempt's workers, by rank.
@@ -190,7 +191,7 @@ func workers(a scheduler.Attempt) []string {
 	return addresses(a.Name, serviceName(a.Name), max(a.Plan.Workers, 1))
 }
 
-// servers returns the addresses of its parameter servers.
+// servers returns the addresses of an attempt's parameter servers.
 func servers(a scheduler.Attempt) []string {
 	if a.Plan.Servers == nil {
 		return nil
@@ -208,11 +209,11 @@ func addresses(job, service string, n int) []string {
 	return all
 }
 
-// The labels of our objects. LabelInstall is on all of them and separates installs.
+// The labels of our objects. All objects have LabelInstall, which separates installs.
 const (
 	LabelInstall = "tidemill.dev/install"
 	LabelRun     = "tidemill.dev/run"
-	LabelAttempt = "tidemill.dev/attempt" // full name of the attempt; a reused pod has that of its current one
+	LabelAttempt = "tidemill.dev/attempt" // full name of the attempt; a reused pod has the name of its current attempt
 	LabelRecipe  = "tidemill.dev/recipe"
 	LabelPool    = "tidemill.dev/pool"
 	LabelTeam    = "tidemill.dev/team"
@@ -222,7 +223,8 @@ const (
 	labelQueue = "kueue.x-k8s.io/queue-name"
 )
 
-// AnnotationKey holds the key of a run. A label cannot hold it, because it may be any text.
+// AnnotationKey holds the key of a run. A label cannot hold the key, because the key may be any
+// text.
 const AnnotationKey = "tidemill.dev/key"
 
 // The parts of an attempt.

@@ -68,7 +68,7 @@ func manifests(t *testing.T, s site, c jobCase) string {
 	}
 	job := s.job(c.Attempt, c.Pool)
 	all := []runtime.Object{job}
-	if together(c.Attempt.Plan) {
+	if hasSeveralPods(c.Attempt.Plan) {
 		owner := job.DeepCopy()
 		owner.UID = "11111111-2222-3333-4444-555555555555"
 		all = append(all, s.service(c.Attempt, owner))
@@ -76,11 +76,11 @@ func manifests(t *testing.T, s site, c jobCase) string {
 			all = append(all, s.serverJob(c.Attempt, c.Pool, owner))
 		}
 	}
-	return written(t, all)
+	return toYAML(t, all)
 }
 
-// written returns objects as YAML for kubectl.
-func written(t *testing.T, all []runtime.Object) string {
+// toYAML returns objects as YAML for kubectl.
+func toYAML(t *testing.T, all []runtime.Object) string {
 	t.Helper()
 	scheme, err := kinds()
 	if err != nil {

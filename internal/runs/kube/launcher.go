@@ -44,37 +44,37 @@ func (l *launcher) Launch(ctx context.Context, a scheduler.Attempt) error {
 	if !ok {
 		return fmt.Errorf("find the pool %s: it is no longer in the config: add it under pools, or name another in the recipe", a.Plan.Pool)
 	}
-	if l.c.o.Warm != nil && lingers(a.Plan, pool) {
+	if l.c.o.Warm != nil && mayLinger(a.Plan, pool) {
 		if taken, err := l.takeOver(ctx, a); taken || err != nil {
 			return err
 		}
 	}
 	job := l.site.job(a, pool)
-	made, err := l.make(ctx, job)
+	made, err := l.createJob(ctx, job)
 	if err != nil {
 		return withAdvice("make the Job", job.Name, err)
 	}
-	if together(a.Plan) {
-		return l.complete(ctx, a, pool, made)
+	if hasSeveralPods(a.Plan) {
+		return l.createServers(ctx, a, pool, made)
 	}
 	return nil
 }
 
-// make makes a Job, or returns the Job of an earlier Launch.
-func (l *launcher) make(ctx context.Context, job *batchv1.Job) (made *batchv1.Job, err error) {
-	err = patiently(ctx, func(ctx context.Context) error {
+// createJob makes a Job, or returns the Job of an earlier Launch.
+func (l *launcher) createJob(ctx context.Context, job *batchv1.Job) (made *batchv1.Job, err error) {
+	err = retryCall(ctx, func(ctx context.Context) error {
 		made, err = l.c.clients.jobs.Create(ctx, job)
 		if apierrors.IsAlreadyExists(err) {
-			made, err = l.found(ctx, job)
+			made, err = l.existingJob(ctx, job)
 		}
 		return err
 	})
 	return made, err
 }
 
-// found returns the existing Job. It may belong to another install, because ids of runs derive from
+// existingJob returns the existing Job. It may belong to another install, because ids of runs derive from
 // their causes, and two installs may receive the same event.
-func (l *launcher) found(ctx context.Context, job *batchv1.Job) (*batchv1.Job, error) {
+func (l *launcher) existingJob(ctx context.Context, job *batchv1.Job) (*batchv1.Job, error) {
 	there, err := l.c.clients.jobs.Get(ctx, job.Name)
 	if err != nil {
 		return nil, err
@@ -85,10 +85,10 @@ func (l *launcher) found(ctx context.Context, job *batchv1.Job) (*batchv1.Job, e
 	return there, nil
 }
 
-// complete makes the Service and the Job of servers for an attempt of several containers. The
-// attempt's Job exists before them and owns them. So its deletion removes all, even if a launch
-// stopped halfway.
-func (l *launcher) complete(ctx context.Context, a scheduler.Attempt, pool config.Pool, owner *batchv1.Job) error {
+// createServers makes the Service and the Job of servers for an attempt of several containers. The
+// attempt's Job exists before them and owns them. So deleting that Job removes all objects, even if
+// a launch stopped halfway.
+func (l *launcher) createServers(ctx context.Context, a scheduler.Attempt, pool config.Pool, owner *batchv1.Job) error {
 	service := l.site.service(a, owner)
 	err := withAdvice("make the Service", service.Name, ensure(ctx, &l.c.clients.services, service))
 	if err == nil && a.Plan.Servers != nil {
@@ -105,7 +105,7 @@ func (l *launcher) complete(ctx context.Context, a scheduler.Attempt, pool confi
 
 // ensure makes an object unless it exists.
 func ensure[T, L runtime.Object](ctx context.Context, k *kind[T, L], o T) error {
-	return patiently(ctx, func(ctx context.Context) error {
+	return retryCall(ctx, func(ctx context.Context) error {
 		_, err := k.Create(ctx, o)
 		if apierrors.IsAlreadyExists(err) {
 			return nil
@@ -121,10 +121,10 @@ const (
 	laterPause = time.Second // longest pause between calls
 )
 
-// patiently repeats a call until the API server accepts or refuses it. Without that, a started
+// retryCall repeats a call until the API server accepts or refuses it. Without retries, a started
 // attempt would be lost, which costs more than the wait. The calls treat an existing object as
-// success, so a call whose answer got lost can be repeated.
-func patiently(ctx context.Context, call func(context.Context) error) error {
+// success, so a call can be repeated if its answer was lost.
+func retryCall(ctx context.Context, call func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	backoff := retry.Backoff{First: firstPause, Cap: laterPause, Factor: int(laterPause / firstPause)}
@@ -142,11 +142,12 @@ func patiently(ctx context.Context, call func(context.Context) error) error {
 // Job does not know. It also exists if a Job has its name, unless the pod of that Job has another
 // attempt's label.
 
-// Has reports whether an attempt may be running. If the watch shows it, no call is made. Otherwise
-// Has asks the API server, because a watch may lag and a missing attempt is declared lost. So
-// thousands of silent attempts cost no calls while they wait, and a few each once they are gone.
+// Has reports whether an attempt may be running. If the watch shows the attempt, Has makes no call.
+// Otherwise Has asks the API server, because a watch may lag and a missing attempt is declared
+// lost. So thousands of silent attempts cost no calls while they wait, and a few calls each after
+// they have ended.
 func (l *launcher) Has(ctx context.Context, name string) (bool, error) {
-	if v := l.c.view.Load(); v != nil && v.has(name) {
+	if v := l.c.view.Load(); v != nil && v.mayRun(name) {
 		return true, nil
 	}
 	pods, err := l.pods(ctx, LabelAttempt+"="+name)
@@ -162,7 +163,7 @@ func (l *launcher) Has(ctx context.Context, name string) (bool, error) {
 		return false, nil
 	case err != nil:
 		return false, fmt.Errorf("look for the Job %s: %w", name, err)
-	case over(job) || !l.owns(job):
+	case hasEnded(job) || !l.owns(job):
 		return false, nil
 	}
 	taken, err := l.takenBy(ctx, name)
@@ -181,7 +182,7 @@ func (l *launcher) Stop(ctx context.Context, name string) error {
 			jobs = append(jobs, job)
 		}
 	}
-	own, err := l.own(ctx, name)
+	own, err := l.ownsAttempt(ctx, name)
 	if own {
 		jobs = append(jobs, name)
 	}
@@ -192,9 +193,9 @@ func (l *launcher) Stop(ctx context.Context, name string) error {
 	return err
 }
 
-// own reports whether a Job has the attempt's name, belongs to this install, and its pod runs no
-// other attempt.
-func (l *launcher) own(ctx context.Context, name string) (bool, error) {
+// ownsAttempt reports whether a Job has the attempt's name, belongs to this install, and has no pod
+// that runs another attempt.
+func (l *launcher) ownsAttempt(ctx context.Context, name string) (bool, error) {
 	job, err := l.c.clients.jobs.Get(ctx, name)
 	switch {
 	case apierrors.IsNotFound(err):
@@ -211,8 +212,8 @@ func (l *launcher) own(ctx context.Context, name string) (bool, error) {
 // owns reports whether a Job belongs to this install.
 func (l *launcher) owns(j *batchv1.Job) bool { return j.Labels[LabelInstall] == l.site.names.Install() }
 
-// takenBy returns the attempt that the pod of a Job runs now, if that is not the attempt in the
-// Job's name; else "".
+// takenBy returns the attempt that the pod of a Job runs now, if the Job's name is that of another
+// attempt; else "".
 func (l *launcher) takenBy(ctx context.Context, name string) (string, error) {
 	pods, err := l.pods(ctx, batchv1.JobNameLabel+"="+name)
 	if err != nil {
@@ -248,8 +249,8 @@ func notOver(p corev1.Pod) bool {
 	return p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed
 }
 
-// over reports whether a Job has ended.
-func over(j *batchv1.Job) bool {
+// hasEnded reports whether a Job has ended.
+func hasEnded(j *batchv1.Job) bool {
 	return slices.ContainsFunc(j.Status.Conditions, func(c batchv1.JobCondition) bool {
 		return c.Status == corev1.ConditionTrue && (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed)
 	})
@@ -257,21 +258,21 @@ func over(j *batchv1.Job) bool {
 
 // view holds the pods and Jobs that this process watches.
 type view struct {
-	pods *gathered[*corev1.Pod]
-	jobs *gathered[*batchv1.Job]
+	pods *objectIndex[*corev1.Pod]
+	jobs *objectIndex[*batchv1.Job]
 }
 
-// has reports whether the watch shows that an attempt may be running. It returns false while a
+// mayRun reports whether the watch shows that an attempt may be running. It returns false while a
 // watch is broken, because deletions would be missed.
-func (v *view) has(name string) bool {
+func (v *view) mayRun(name string) bool {
 	if !v.pods.whole.Load() || !v.jobs.whole.Load() {
 		return false
 	}
-	if slices.ContainsFunc(v.pods.of(ofAttempt+name), func(p *corev1.Pod) bool { return notOver(*p) }) {
+	if slices.ContainsFunc(v.pods.withWord(ofAttempt+name), func(p *corev1.Pod) bool { return notOver(*p) }) {
 		return true
 	}
 	job, there := v.jobs.get(name)
-	return there && !over(job) && !slices.ContainsFunc(v.pods.of(inJob+name), func(p *corev1.Pod) bool { return p.Labels[LabelAttempt] != name })
+	return there && !hasEnded(job) && !slices.ContainsFunc(v.pods.withWord(inJob+name), func(p *corev1.Pod) bool { return p.Labels[LabelAttempt] != name })
 }
 
 // verdict is the meaning of an API server's error for an attempt.
@@ -322,8 +323,8 @@ func withAdvice(what, name string, err error) error {
 	return fmt.Errorf("%s %s: %w: %s", what, name, err, v.next)
 }
 
-// isUndecided reports whether an error leaves open if the call had an effect: the API server is
-// down or overloaded.
+// isUndecided reports whether a failed call may have had an effect: the API server is down or
+// overloaded.
 func isUndecided(err error) bool {
 	if errors.Is(err, scheduler.ErrUnlaunchable) {
 		return false

@@ -76,8 +76,8 @@ func (y *launchWorld) must(err error) {
 	}
 }
 
-// asked returns the calls so far, without those that keep the connection open.
-func (y *launchWorld) asked() []string {
+// callsSoFar returns the calls so far, without those that keep the connection open.
+func (y *launchWorld) callsSoFar() []string {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(y.calls), func(c string) bool { return c == "GET /version" })
@@ -87,11 +87,11 @@ func (y *launchWorld) asked() []string {
 func TestLaunchIsOneCall(t *testing.T) {
 	y, a := newLaunchWorld(t, nil, nil), launchable("default")
 	y.must(y.Launch(t.Context(), a))
-	if calls := y.asked(); !slices.Equal(calls, []string{"POST " + allJobs}) {
+	if calls := y.callsSoFar(); !slices.Equal(calls, []string{"POST " + allJobs}) {
 		t.Errorf("it asked %q", calls)
 	}
 	y.must(y.Launch(t.Context(), a))
-	if !y.has(allJobs+"/"+a.Name) || len(y.objects) != 1 {
+	if !y.hasObject(allJobs+"/"+a.Name) || len(y.objects) != 1 {
 		t.Errorf("there are %d objects", len(y.objects))
 	}
 }
@@ -112,7 +112,7 @@ func TestLaunchRefusesWhatNoClusterRuns(t *testing.T) {
 	if err := y.Launch(t.Context(), a); err == nil || errors.Is(err, scheduler.ErrUnlaunchable) || !strings.Contains(err.Error(), "it is no longer in the config") {
 		t.Errorf("without its pool: %v", err)
 	}
-	if calls := y.asked(); len(calls) != 0 {
+	if calls := y.callsSoFar(); len(calls) != 0 {
 		t.Errorf("it asked %q", calls)
 	}
 }
@@ -135,7 +135,7 @@ func TestLaunchRefusesWhatIsWithheld(t *testing.T) {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	}
-	if calls := y.asked(); len(calls) != 0 {
+	if calls := y.callsSoFar(); len(calls) != 0 {
 		t.Errorf("it asked %q", calls)
 	}
 	a := launchable("gpu")
@@ -209,7 +209,7 @@ func TestLaunchOutlivesAShortOutage(t *testing.T) {
 			}, nil)
 			a := launchable("default")
 			y.must(y.Launch(t.Context(), a))
-			if posts.Load() != 2 || !y.has(allJobs+"/"+a.Name) {
+			if posts.Load() != 2 || !y.hasObject(allJobs+"/"+a.Name) {
 				t.Errorf("after %d calls there are %d objects", posts.Load(), len(y.objects))
 			}
 		})
@@ -220,7 +220,7 @@ func TestLaunchOutlivesAShortOutage(t *testing.T) {
 // name.
 func TestAJobOfAnotherInstall(t *testing.T) {
 	y, a := newLaunchWorld(t, nil, nil), launchable("default")
-	y.put("Job", "/apis/batch/v1/jobs", &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: a.Name, Labels: map[string]string{LabelInstall: "other"}}})
+	y.putObject("Job", "/apis/batch/v1/jobs", &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: a.Name, Labels: map[string]string{LabelInstall: "other"}}})
 	if err := y.Launch(t.Context(), a); !errors.Is(err, scheduler.ErrUnlaunchable) || !strings.Contains(err.Error(), `the install "other"`) {
 		t.Errorf("got %v", err)
 	}
@@ -228,7 +228,7 @@ func TestAJobOfAnotherInstall(t *testing.T) {
 		t.Errorf("it is taken for ours: %t, %v", has, err)
 	}
 	y.must(y.Stop(t.Context(), a.Name))
-	if !y.has(allJobs + "/" + a.Name) {
+	if !y.hasObject(allJobs + "/" + a.Name) {
 		t.Error("another install's Job is removed")
 	}
 }
@@ -270,7 +270,7 @@ func TestLaunchTogetherIsCompleted(t *testing.T) {
 		}
 		y.must(y.Launch(t.Context(), a))
 		for _, part := range parts {
-			if !y.has(part) {
+			if !y.hasObject(part) {
 				t.Errorf("with %d parts there, %s is missing", n+1, part)
 			}
 		}
@@ -307,16 +307,16 @@ func (y *launchWorld) worker(job, attempt string, phase corev1.PodPhase) {
 	if j := y.objects[allJobs+"/"+job]; j != nil {
 		owner = []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: job, UID: j.GetUID()}}
 	}
-	y.put("Pod", "/api/v1/pods", &corev1.Pod{
+	y.putObject("Pod", "/api/v1/pods", &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: job + "-x", OwnerReferences: owner, Labels: map[string]string{
 			LabelInstall: tidemill.DefaultName, LabelAttempt: attempt, batchv1.JobNameLabel: job}},
 		Status: corev1.PodStatus{Phase: phase}})
 }
 
-// end makes a Job end.
-func (y *launchWorld) end(name string, as batchv1.JobConditionType) {
+// endJob makes a Job end.
+func (y *launchWorld) endJob(name string, as batchv1.JobConditionType) {
 	y.Helper()
-	y.put("Job", "/apis/batch/v1/jobs", &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{LabelInstall: tidemill.DefaultName}},
+	y.putObject("Job", "/apis/batch/v1/jobs", &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{LabelInstall: tidemill.DefaultName}},
 		Status: batchv1.JobStatus{Conditions: []batchv1.JobCondition{{Type: as, Status: corev1.ConditionTrue}}}})
 }
 
@@ -329,9 +329,9 @@ func TestHas(t *testing.T) {
 	}{
 		"nothing":                {func(*launchWorld, scheduler.Attempt) {}, false},
 		"a Job":                  {func(y *launchWorld, a scheduler.Attempt) { y.must(y.Launch(t.Context(), a)) }, true},
-		"a Job that is complete": {func(y *launchWorld, a scheduler.Attempt) { y.end(a.Name, batchv1.JobComplete) }, false},
-		"a Job that has failed":  {func(y *launchWorld, a scheduler.Attempt) { y.end(a.Name, batchv1.JobFailed) }, false},
-		"a Job that is to fail":  {func(y *launchWorld, a scheduler.Attempt) { y.end(a.Name, batchv1.JobFailureTarget) }, true},
+		"a Job that is complete": {func(y *launchWorld, a scheduler.Attempt) { y.endJob(a.Name, batchv1.JobComplete) }, false},
+		"a Job that has failed":  {func(y *launchWorld, a scheduler.Attempt) { y.endJob(a.Name, batchv1.JobFailed) }, false},
+		"a Job that is to fail":  {func(y *launchWorld, a scheduler.Attempt) { y.endJob(a.Name, batchv1.JobFailureTarget) }, true},
 		"a pod that is to run":   {func(y *launchWorld, a scheduler.Attempt) { y.worker(a.Name, a.Name, corev1.PodPending) }, true},
 		"a pod that runs":        {func(y *launchWorld, a scheduler.Attempt) { y.worker(a.Name, a.Name, corev1.PodRunning) }, true},
 		"a pod that has ended":   {func(y *launchWorld, a scheduler.Attempt) { y.worker(a.Name, a.Name, corev1.PodFailed) }, false},
@@ -341,7 +341,7 @@ func TestHas(t *testing.T) {
 			y.worker(a.Name, other, corev1.PodRunning)
 		}, false},
 		"its pod has ended, and its Job": {func(y *launchWorld, a scheduler.Attempt) {
-			y.end(a.Name, batchv1.JobComplete)
+			y.endJob(a.Name, batchv1.JobComplete)
 			y.worker(a.Name, a.Name, corev1.PodSucceeded)
 		}, false},
 	} {
@@ -368,7 +368,7 @@ func TestStop(t *testing.T) {
 			y.worker(a.Name, a.Name, corev1.PodRunning)
 		}, nil},
 		"another's pod": {func(y *launchWorld, a scheduler.Attempt) {
-			y.end(other, "")
+			y.endJob(other, "")
 			y.worker(other, a.Name, corev1.PodRunning)
 		}, nil},
 		"its pod does another": {func(y *launchWorld, a scheduler.Attempt) {

@@ -21,14 +21,14 @@ const (
 	shmDir  = "/dev/shm"
 
 	// An attempt's folder is below the mounted folder, because a mount point cannot be removed and
-	// made again.
+	// created again.
 	attemptDir = workDir + "/attempt"
 
 	volumeBin  = "tidemill-bin"
 	volumeWork = "tidemill-work"
 	volumeShm  = "tidemill-shm"
 
-	// The user id of the command if the recipe names none.
+	// The user id of the command if the recipe names no user.
 	nobody = int64(65532)
 
 	defaultResource = "nvidia.com/gpu"
@@ -45,7 +45,7 @@ func (s site) install() corev1.Container {
 }
 
 // run returns the container of the user's image.
-func (s site) run(a scheduler.Attempt, p config.Pool, t part) corev1.Container {
+func (s site) run(a scheduler.Attempt, p config.Pool, t podPart) corev1.Container {
 	return corev1.Container{Name: containerRun, Image: a.Plan.Image, Command: []string{binDir + "/agent", "run"},
 		Env:             append(s.env(a, p, t), secretEnv(a.Plan.Secrets)...),
 		Resources:       resources(t, p),
@@ -56,16 +56,16 @@ func (s site) run(a scheduler.Attempt, p config.Pool, t part) corev1.Container {
 }
 
 // env returns the agent's environment. The agent does not pass it to the command.
-func (s site) env(a scheduler.Attempt, p config.Pool, t part) []corev1.EnvVar {
+func (s site) env(a scheduler.Attempt, p config.Pool, t podPart) []corev1.EnvVar {
 	all := []corev1.EnvVar{
 		{Name: agent.EnvGateway, Value: s.gateway}, {Name: agent.EnvAttempt, Value: a.Name}, {Name: agent.EnvToken, Value: a.Token},
 		{Name: agent.EnvWork, Value: attemptDir}, fieldEnv(agent.EnvNode, "spec.nodeName"), fieldEnv(agent.EnvPod, "metadata.name"),
 		{Name: agent.EnvGrace, Value: (a.Plan.Grace + savingFor).String()},
 	}
-	if lingers(a.Plan, p) {
+	if mayLinger(a.Plan, p) {
 		all = append(all, corev1.EnvVar{Name: agent.EnvLinger, Value: p.Linger.String()})
 	}
-	if !together(a.Plan) {
+	if !hasSeveralPods(a.Plan) {
 		return all
 	}
 	return append(all, corev1.EnvVar{Name: agent.EnvPart, Value: t.kind},
@@ -89,8 +89,8 @@ func secretEnv(refs map[string]string) (all []corev1.EnvVar) {
 }
 
 // resources requests CPU without a limit, so that a pod may use idle cores. Memory and GPUs have
-// limits, because they cannot be taken back.
-func resources(t part, p config.Pool) corev1.ResourceRequirements {
+// limits, because a running process does not give them back.
+func resources(t podPart, p config.Pool) corev1.ResourceRequirements {
 	requests, limits := corev1.ResourceList{}, corev1.ResourceList{}
 	if t.cpu > 0 {
 		requests[corev1.ResourceCPU] = cores(t.cpu)
@@ -191,7 +191,7 @@ func place(spec *corev1.PodSpec, plan tidemill.Plan, p config.Pool) {
 	}
 	order := slices.Clone(p.Cards.NewestFirst)
 	if plan.Priority <= 0 {
-		slices.Reverse(order) // runs without priority leave the newest cards to others
+		slices.Reverse(order) // runs without priority prefer the oldest cards
 	}
 	if likes := weights(p.Cards.Label, order); len(likes) > 0 {
 		spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: likes}}

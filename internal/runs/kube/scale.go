@@ -20,7 +20,7 @@ import (
 
 const (
 	// lookEvery is the interval at which the lags of all scorers are read. The first event for a
-	// scorer without replicas waits at most this long until it is noticed.
+	// scorer without replicas waits at most this long until the scaler sees it.
 	lookEvery = 400 * time.Millisecond
 	lagFor    = 5 * time.Second // timeout of reading the lags
 )
@@ -28,14 +28,14 @@ const (
 // Scale sets the replicas of each scorer's Deployment according to its lag, until the context ends.
 // Several processes may do so at once, because they see the same lags and set an absolute number.
 func (c *Cluster) Scale(ctx context.Context, lag func(ctx context.Context, scorer config.Scorer) (Lag, error)) error {
-	s := &scaler{Cluster: c, lag: lag, tides: map[string]tide{}, outage: outage{log: c.log, says: "the lag of a scorer cannot be told; its replicas stay"},
+	s := &scaler{Cluster: c, lag: lag, tides: map[string]lagMemory{}, outage: outage{log: c.log, says: "the lag of a scorer cannot be told; its replicas stay"},
 		away: outage{log: c.log, says: serverDown}}
 	nothing := func(_, _ *appsv1.Deployment) {}
 	listed := make(chan struct{})
 	s.deployments = gather(wordsOfDeployment, trimDeployment, nothing, sync.OnceFunc(func() { close(listed) }))
 	ours := metav1.ListOptions{LabelSelector: LabelInstall + "=" + c.o.Names.Install() + "," + LabelScorer}
 	var following sync.WaitGroup
-	following.Go(func() { follow(ctx, &c.clients.deployments, ours, s.deployments, s.away.note) })
+	following.Go(func() { followKind(ctx, &c.clients.deployments, ours, s.deployments, s.away.note) })
 	defer following.Wait()
 	select {
 	case <-ctx.Done():
@@ -43,7 +43,7 @@ func (c *Cluster) Scale(ctx context.Context, lag func(ctx context.Context, score
 	case <-listed:
 	}
 	for ctx.Err() == nil {
-		s.round(ctx)
+		s.scaleAll(ctx)
 		_ = retry.Sleep(ctx, lookEvery)
 	}
 	return nil
@@ -53,9 +53,9 @@ func (c *Cluster) Scale(ctx context.Context, lag func(ctx context.Context, score
 type scaler struct {
 	*Cluster
 	lag          func(context.Context, config.Scorer) (Lag, error)
-	deployments  *gathered[*appsv1.Deployment]
+	deployments  *objectIndex[*appsv1.Deployment]
 	outage, away outage
-	tides        map[string]tide // by scorer; used by round only
+	tides        map[string]lagMemory // by scorer; used only by scaleAll
 }
 
 func wordsOfDeployment(d *appsv1.Deployment) []string { return []string{d.Labels[LabelScorer]} }
@@ -64,18 +64,18 @@ func trimDeployment(d *appsv1.Deployment) {
 	d.ManagedFields, d.Spec.Template = nil, corev1.PodTemplateSpec{}
 }
 
-// look holds the Deployment and the lag of one scorer.
-type look struct {
+// scorerLag holds the Deployment and the lag of one scorer.
+type scorerLag struct {
 	scorer     config.Scorer
 	deployment *appsv1.Deployment
 	lag        Lag
 	err        error
 }
 
-// round reads the lags of all scorers in parallel, and then sets their replicas.
-func (s *scaler) round(ctx context.Context) {
-	looks := s.looks(ctx)
-	there := make(map[string]tide, len(looks))
+// scaleAll reads the lags of all scorers in parallel, and then sets their replicas.
+func (s *scaler) scaleAll(ctx context.Context) {
+	looks := s.readLags(ctx)
+	there := make(map[string]lagMemory, len(looks))
 	for i := range looks {
 		l := &looks[i]
 		name := l.scorer.Name
@@ -85,10 +85,10 @@ func (s *scaler) round(ctx context.Context) {
 			continue
 		}
 		have := replicasOf(l.deployment)
-		n, t := want(s.tides[name], l.lag, have, l.scorer.Replicas, time.Now())
+		n, t := planReplicas(s.tides[name], l.lag, have, l.scorer.Replicas, time.Now())
 		s.metrics.replicas.WithLabelValues(name).Set(float64(n))
 		if n != have {
-			if err := s.set(ctx, name, l.deployment, have, n, l.lag); err != nil {
+			if err := s.setReplicas(ctx, name, l.deployment, have, n, l.lag); err != nil {
 				s.away.note(err)
 			}
 		}
@@ -97,15 +97,15 @@ func (s *scaler) round(ctx context.Context) {
 	s.tides = there
 }
 
-// looks reads the lags of all scorers that have a Deployment.
-func (s *scaler) looks(ctx context.Context) (all []look) {
+// readLags reads the lags of all scorers that have a Deployment.
+func (s *scaler) readLags(ctx context.Context) (all []scorerLag) {
 	for _, scorer := range s.o.Config().Scorers {
-		of := s.deployments.of(scorer.Name)
+		of := s.deployments.withWord(scorer.Name)
 		if len(of) == 0 { // the scorer has no Deployment here
 			continue
 		}
 		slices.SortFunc(of, func(a, b *appsv1.Deployment) int { return strings.Compare(a.Name, b.Name) })
-		all = append(all, look{scorer: scorer, deployment: of[0]})
+		all = append(all, scorerLag{scorer: scorer, deployment: of[0]})
 	}
 	ctx, cancel := context.WithTimeout(ctx, lagFor)
 	defer cancel()
@@ -124,9 +124,9 @@ func replicasOf(d *appsv1.Deployment) int {
 	return int(*d.Spec.Replicas)
 }
 
-// set changes the replicas through the scale subresource, because the right to use it does not
+// setReplicas changes the replicas through the scale subresource, because the right to use it does not
 // allow changes of the pods.
-func (s *scaler) set(ctx context.Context, scorer string, d *appsv1.Deployment, have, n int, l Lag) error {
+func (s *scaler) setReplicas(ctx context.Context, scorer string, d *appsv1.Deployment, have, n int, l Lag) error {
 	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"replicas": n}})
 	if err != nil {
 		return err
@@ -151,40 +151,41 @@ type Lag struct {
 	Behind     int64     // number of events that its group has not read
 	Newest     time.Time // time at which its stream was last seen to grow
 	Partitions int       // number of its stream's partitions; 0 if not known
-	// Held reports that events are parked until their models exist. That alone needs no replica,
-	// because a model that never comes would keep one for ever. If Models has changed too, one of
-	// these models may exist now.
+	// Held reports that events are parked until their models exist. Parked events alone need no
+	// replica, because a model that never comes would keep a replica for ever. If Models has
+	// changed too, one of these models may exist now.
 	Held   bool
 	Models int64 // changes with each change of a champion
 }
 
 const (
-	// calm is the time for which fewer replicas must be enough before one is removed.
+	// calm is the time for which fewer replicas must be enough before a replica is removed.
 	calm = 30 * time.Second
-	// calmest is the upper limit of that time for a scorer that needs removed replicas again.
+	// calmest is the upper limit of this time for a scorer that needs removed replicas again.
 	calmest = 10 * time.Minute
 )
 
-// tide is the memory of a scorer between two looks. It depends only on the observed Deployment, not
-// on this process's own changes, so scaling by other processes counts too.
-type tide struct {
-	have   int       // replicas at the last look
+// lagMemory is the state of a scorer between two rounds. It depends only on the observed
+// Deployment, not on this process's own changes, so changes by other processes count too.
+type lagMemory struct {
+	have   int       // replicas in the last round
 	busy   time.Time // last time at which the scorer had work
-	low    time.Time // time since which fewer replicas would be enough; zero if they would not
+	low    time.Time // time since which fewer replicas would be enough; zero if all are needed
 	fell   time.Time // time of the last removal of a replica
 	calm   time.Duration
 	models int64
-	known  bool // there was a look before
+	known  bool // whether this is not the first round
 }
 
-// want returns the number of replicas that a scorer should have, and the new memory. It scales up
-// at once to the number that the lag needs, because events wait. It scales down by one replica, and
-// only when fewer have been enough for a while, because the lag may be low only thanks to the many
-// replicas. If a removed replica is needed again, the next removal waits longer, so that the number
-// does not go up and down for ever. If no event has come for r.Idle, it scales down to r.Min.
-func want(t tide, l Lag, have int, r config.Replicas, now time.Time) (int, tide) {
-	t = t.look(l, have, now)
-	n := asked(l, r)
+// planReplicas returns the number of replicas that a scorer should have, and the new lagMemory. It
+// scales up at once to the number that the lag needs, because events wait. It scales down by one
+// replica, and only when fewer replicas have been enough for a while, because the lag may be low
+// only because there are many replicas. If a removed replica is needed again, the next removal
+// waits longer, so that the number does not go up and down for ever. If no event has come for
+// r.Idle, it scales down to r.Min.
+func planReplicas(t lagMemory, l Lag, have int, r config.Replicas, now time.Time) (int, lagMemory) {
+	t = t.update(l, have, now)
+	n := wantedReplicas(l, r)
 	woken := l.Held && (!t.known || l.Models != t.models)
 	t.models, t.known = l.Models, true
 	if n > 0 || woken {
@@ -212,8 +213,8 @@ func want(t tide, l Lag, have int, r config.Replicas, now time.Time) (int, tide)
 	return have - 1, t
 }
 
-// look updates the memory with the changes since the last look.
-func (t tide) look(l Lag, have int, now time.Time) tide {
+// update updates the memory with the changes since the last round.
+func (t lagMemory) update(l Lag, have int, now time.Time) lagMemory {
 	if !t.known {
 		t.have, t.calm, t.busy = have, calm, now
 	}
@@ -232,8 +233,8 @@ func (t tide) look(l Lag, have int, now time.Time) tide {
 	return t
 }
 
-// asked returns the number of replicas that the lag needs.
-func asked(l Lag, r config.Replicas) int {
+// wantedReplicas returns the number of replicas that the lag needs.
+func wantedReplicas(l Lag, r config.Replicas) int {
 	if l.Behind <= 0 {
 		return 0
 	}

@@ -36,9 +36,9 @@ func (s *apiServer) replicas() int64 {
 // do not prevent later changes.
 func TestAScorerWakesAndSleeps(t *testing.T) {
 	s := startAPIServer(t)
-	s.put("Deployment", "/apis/apps/v1/deployments", &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "prod-scorer-intents",
+	s.putObject("Deployment", "/apis/apps/v1/deployments", &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "prod-scorer-intents",
 		Labels: map[string]string{LabelInstall: "tidemill", LabelScorer: "intents"}}, Spec: appsv1.DeploymentSpec{Replicas: new(int32(0))}})
-	s.put("Deployment", "/apis/apps/v1/deployments", &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "another", Labels: map[string]string{LabelInstall: "tidemill"}},
+	s.putObject("Deployment", "/apis/apps/v1/deployments", &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "another", Labels: map[string]string{LabelInstall: "tidemill"}},
 		Spec: appsv1.DeploymentSpec{Replicas: new(int32(3))}})
 	c := &config.Config{Scorers: []config.Scorer{{Name: "intents", Replicas: config.Replicas{Max: 3, Lag: 10, Idle: time.Millisecond}}, {Name: "elsewhere"}}}
 	cluster := s.open(func(o *Options) {
@@ -62,11 +62,11 @@ func TestAScorerWakesAndSleeps(t *testing.T) {
 	})
 	defer func() { stop(); done.Wait() }()
 	behind.Store(1)
-	s.soon("one wakes", func() bool { return s.replicas() == 1 })
+	s.waitUntil("one wakes", func() bool { return s.replicas() == 1 })
 	behind.Store(25)
-	s.soon("more come", func() bool { return s.replicas() == 3 })
+	s.waitUntil("more come", func() bool { return s.replicas() == 3 })
 	behind.Store(-1)
-	s.soon("Kafka was asked again", func() bool { return s.replicas() == 3 })
+	s.waitUntil("Kafka was asked again", func() bool { return s.replicas() == 3 })
 	s.mu.Lock()
 	s.refuse = func(*http.Request) int { return http.StatusServiceUnavailable }
 	s.mu.Unlock()
@@ -75,8 +75,8 @@ func TestAScorerWakesAndSleeps(t *testing.T) {
 	s.mu.Lock()
 	s.refuse = nil
 	s.mu.Unlock()
-	s.soon("all go", func() bool { return s.replicas() == 0 })
-	if s.has("/apis/apps/v1/namespaces/ml/deployments/another") && s.changes("another") > 0 {
+	s.waitUntil("all go", func() bool { return s.replicas() == 0 })
+	if s.hasObject("/apis/apps/v1/namespaces/ml/deployments/another") && s.changes("another") > 0 {
 		t.Error("a Deployment that is no scorer's was scaled")
 	}
 }
@@ -98,12 +98,12 @@ var modest = config.Replicas{Min: 0, Max: 4, Lag: 1000, Idle: time.Minute} // re
 func TestHowManyReplicasALagAsksFor(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 22, 3, 0, 0, 0, time.UTC)
-	quiet := tide{have: 1, busy: now.Add(-2 * time.Minute), calm: calm, known: true, models: 7}
+	quiet := lagMemory{have: 1, busy: now.Add(-2 * time.Minute), calm: calm, known: true, models: 7}
 	recent := quiet
 	recent.busy = now.Add(-time.Second)
-	at := func(t tide, have int) tide { t.have = have; return t }
+	at := func(t lagMemory, have int) lagMemory { t.have = have; return t }
 	for name, c := range map[string]struct {
-		t    tide
+		t    lagMemory
 		l    Lag
 		have int
 		r    config.Replicas
@@ -125,11 +125,11 @@ func TestHowManyReplicasALagAsksFor(t *testing.T) {
 		"held, and no model came":                {at(quiet, 0), Lag{Held: true, Models: 7}, 0, modest, 0},
 		"held, and a model came":                 {at(quiet, 0), Lag{Held: true, Models: 8}, 0, modest, 1},
 		"a model came, and nothing is held":      {at(quiet, 0), Lag{Models: 8}, 0, modest, 0},
-		"held, and it is not known since when":   {tide{}, Lag{Held: true, Models: 8}, 0, modest, 1},
-		"a controller that has just begun waits": {tide{}, Lag{}, 2, modest, 2},
+		"held, and it is not known since when":   {lagMemory{}, Lag{Held: true, Models: 8}, 0, modest, 1},
+		"a controller that has just begun waits": {lagMemory{}, Lag{}, 2, modest, 2},
 		"a config without bounds":                {at(quiet, 0), Lag{Behind: 5}, 0, config.Replicas{}, 1},
 	} {
-		if got, _ := want(c.t, c.l, c.have, c.r, now); got != c.want {
+		if got, _ := planReplicas(c.t, c.l, c.have, c.r, now); got != c.want {
 			t.Errorf("%s: %d, want %d", name, got, c.want)
 		}
 	}
@@ -140,7 +140,7 @@ func TestHowManyReplicasALagAsksFor(t *testing.T) {
 func TestScalingDoesNotFlap(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 22, 3, 0, 0, 0, time.UTC)
-	var state tide
+	var state lagMemory
 	have, ups, downs := 0, 0, 0
 	var behind, each float64 = 0, 900 // each is the number of events that one replica scores per second
 	for second := range 4 * 3600 {
@@ -155,7 +155,7 @@ func TestScalingDoesNotFlap(t *testing.T) {
 			if rate > 0 {
 				l.Newest = now
 			}
-			n, next := want(state, l, have, modest, now)
+			n, next := planReplicas(state, l, have, modest, now)
 			if n > have {
 				ups++
 			} else if n < have {

@@ -19,18 +19,18 @@ type Services struct {
 
 	mu    sync.RWMutex
 	all   map[string]service
-	known bool  // all services were listed once
+	known bool  // whether all services were listed once
 	fault error // last error of the watch; nil if it works
 }
 
-// Services starts to follow the Knative Services until the context ends. It returns before it has
-// listed them.
+// Services starts to follow the Knative Services until the context ends. It returns before the
+// services are listed.
 func (c *Cluster) Services(ctx context.Context) (*Services, error) {
 	s := &Services{namespace: c.namespace, all: map[string]service{}}
 	c.all.Go(func() {
-		follow(ctx, &c.clients.functions, metav1.ListOptions{}, listed{s}, func(err error) {
+		followKind(ctx, &c.clients.functions, metav1.ListOptions{}, reflectorStore{s}, func(err error) {
 			err = s.explain(err)
-			if s.fails(err) {
+			if s.storeError(err) {
 				c.log.Warn("it is not known any more which services are ready", "reason", err)
 			}
 		})
@@ -41,9 +41,9 @@ func (c *Cluster) Services(ctx context.Context) (*Services, error) {
 // ErrElsewhere is the error for a service in another namespace.
 var ErrElsewhere = errors.New("it is in another namespace, and this install may only read its own")
 
-// Resolve returns the URL of a service, inside the cluster if it has one there. A service that is
-// not ready or missing is an error that may pass. A name may include a namespace. For any but our
-// own, the error is ErrElsewhere, which does not pass.
+// Resolve returns the URL of a service, the URL inside the cluster if it has one. If the service is
+// missing or not ready, Resolve returns an error, and a later call may succeed. A name may include
+// a namespace. For a namespace that is not ours, the error is ErrElsewhere.
 func (s *Services) Resolve(name string) (*url.URL, error) {
 	if namespace, in, ok := strings.Cut(name, "/"); ok {
 		if namespace != s.namespace {
@@ -76,8 +76,8 @@ func (s *Services) Check() error {
 	return s.fault
 }
 
-// fails stores an error, and reports whether it differs from the last one.
-func (s *Services) fails(err error) bool {
+// storeError stores an error, and reports whether it differs from the last one.
+func (s *Services) storeError(err error) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	news := s.fault == nil || s.fault.Error() != err.Error()
@@ -85,7 +85,7 @@ func (s *Services) fails(err error) bool {
 	return news
 }
 
-// explain adds advice to errors that do not pass by themselves.
+// explain adds advice to errors that a person must fix.
 func (s *Services) explain(err error) error {
 	switch {
 	case apierrors.IsNotFound(err):
@@ -96,16 +96,16 @@ func (s *Services) explain(err error) error {
 	return err
 }
 
-// listed is the store of the reflector.
-type listed struct{ *Services }
+// reflectorStore is the store of the reflector.
+type reflectorStore struct{ *Services }
 
 // Add implements cache.ReflectorStore.
-func (s listed) Add(o any) error { return s.take(o) }
+func (s reflectorStore) Add(o any) error { return s.take(o) }
 
 // Update implements cache.ReflectorStore.
-func (s listed) Update(o any) error { return s.take(o) }
+func (s reflectorStore) Update(o any) error { return s.take(o) }
 
-func (s listed) take(o any) error {
+func (s reflectorStore) take(o any) error {
 	one, ok := o.(*servingv1.Service)
 	if !ok {
 		return fmt.Errorf("take a Knative Service: it is a %T", o)
@@ -117,7 +117,7 @@ func (s listed) take(o any) error {
 }
 
 // Delete implements cache.ReflectorStore.
-func (s listed) Delete(o any) error {
+func (s reflectorStore) Delete(o any) error {
 	one, ok := o.(*servingv1.Service)
 	if !ok {
 		return fmt.Errorf("lose a Knative Service: it is a %T", o)
@@ -129,7 +129,7 @@ func (s listed) Delete(o any) error {
 }
 
 // Replace implements cache.ReflectorStore.
-func (s listed) Replace(list []any, _ string) error {
+func (s reflectorStore) Replace(list []any, _ string) error {
 	all := make(map[string]service, len(list))
 	for _, o := range list {
 		one, ok := o.(*servingv1.Service)
@@ -145,22 +145,22 @@ func (s listed) Replace(list []any, _ string) error {
 }
 
 // Resync implements cache.ReflectorStore.
-func (s listed) Resync() error { return nil }
+func (s reflectorStore) Resync() error { return nil }
 
 // service is the state of one Knative Service.
 type service struct {
-	at  *url.URL // nil if it is not ready
-	why string   // reason why it is not ready
+	at  *url.URL // nil if the service is not ready
+	why string   // reason why the service is not ready
 }
 
-// serviceOf reads a service's status. It is ready as long as its route is ready: if a new revision
-// starts or fails, the previous revision still answers.
+// serviceOf reads a service's status. The service is ready as long as its route is ready: if a new
+// revision starts or fails, the previous revision still answers.
 func serviceOf(s *servingv1.Service) service {
 	if s.DeletionTimestamp != nil {
 		return service{why: "it is being deleted"}
 	}
 	if c := s.Status.GetCondition(servingv1.ServiceConditionRoutesReady); c == nil || !c.IsTrue() {
-		return service{why: unready(s)}
+		return service{why: unreadyReason(s)}
 	}
 	to := s.Status.URL
 	if a := s.Status.Address; a != nil && a.URL != nil {
@@ -172,12 +172,12 @@ func serviceOf(s *servingv1.Service) service {
 	return service{at: to.URL()}
 }
 
-// unready returns the reason in its conditions, Ready first.
-func unready(s *servingv1.Service) string {
+// unreadyReason returns the reason from the service's conditions; Ready comes first.
+func unreadyReason(s *servingv1.Service) string {
 	for _, kind := range []string{string(servingv1.ServiceConditionReady), string(servingv1.ServiceConditionConfigurationsReady), string(servingv1.ServiceConditionRoutesReady)} {
 		for _, c := range s.Status.Conditions {
 			if string(c.Type) == kind && !c.IsTrue() && (c.Reason != "" || c.Message != "") {
-				return says(c.Reason, c.Message)
+				return messageOf(c.Reason, c.Message)
 			}
 		}
 	}

@@ -19,13 +19,13 @@ const (
 	knativePath     = "/apis/serving.knative.dev/v1/namespaces/ml/services/"
 )
 
-// followed is an API server with its followed services.
-type followed struct {
+// followedServices is an API server with its followed services.
+type followedServices struct {
 	*apiServer
 	*Services
 }
 
-func (s *apiServer) follow() *followed {
+func (s *apiServer) follow() *followedServices {
 	s.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	c := s.open(nil)
@@ -37,22 +37,22 @@ func (s *apiServer) follow() *followed {
 		stop()
 		s.hangUp()
 	})
-	return &followed{s, all}
+	return &followedServices{s, all}
 }
 
 // resolves waits until a service resolves to an address, or fails with an error.
-func (f *followed) resolves(name, want string) {
+func (f *followedServices) resolves(name, want string) {
 	f.Helper()
-	f.soon(name+" resolves to "+want, func() bool {
+	f.waitUntil(name+" resolves to "+want, func() bool {
 		at, err := f.Resolve(name)
 		return err != nil && strings.Contains(err.Error(), want) || err == nil && strings.Contains(at.String(), want)
 	})
 }
 
-func (f *followed) set(s *servingv1.Service) { f.put("Service", knativeServices, s) }
+func (f *followedServices) set(s *servingv1.Service) { f.putObject("Service", knativeServices, s) }
 
-// standing returns a service with an address and conditions.
-func standing(name, address string, conditions ...string) *servingv1.Service {
+// readyService returns a service with an address and conditions.
+func readyService(name, address string, conditions ...string) *servingv1.Service {
 	s := &servingv1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	for _, c := range conditions {
 		kind, rest, _ := strings.Cut(c, "=")
@@ -78,14 +78,14 @@ func urlOf(text string) *apis.URL {
 func TestServicesAreFollowed(t *testing.T) {
 	t.Parallel()
 	f := startAPIServer(t).follow()
-	f.set(standing("there", "http://there.ml.svc.cluster.local", "RoutesReady=True"))
+	f.set(readyService("there", "http://there.ml.svc.cluster.local", "RoutesReady=True"))
 	f.resolves("there", "http://there.ml.svc.cluster.local")
 	f.resolves("ml/there", "http://there.ml.svc.cluster.local")
 	f.resolves("other/there", "give the trigger its url, such as http://there.other.svc.cluster.local")
 	f.resolves("none", "there is no Knative Service none in namespace ml: deploy it")
-	f.set(standing("late", "", "Ready=Unknown Deploying"))
+	f.set(readyService("late", "", "Ready=Unknown Deploying"))
 	f.resolves("late", "the Knative Service late is not ready: Deploying")
-	f.set(standing("late", "http://late.ml.svc.cluster.local", "Ready=True", "RoutesReady=True"))
+	f.set(readyService("late", "http://late.ml.svc.cluster.local", "Ready=True", "RoutesReady=True"))
 	f.resolves("late", "http://late.ml.svc.cluster.local")
 	f.delete(knativePath + "there")
 	f.resolves("there", "there is no Knative Service there")
@@ -107,17 +107,17 @@ func (s *apiServer) refuseWith(status int) {
 func TestServicesOutliveAnOutage(t *testing.T) {
 	t.Parallel()
 	f := startAPIServer(t).follow()
-	f.set(standing("a", "http://a.ml.svc.cluster.local", "RoutesReady=True"))
+	f.set(readyService("a", "http://a.ml.svc.cluster.local", "RoutesReady=True"))
 	f.resolves("a", "http://a.")
 	f.refuseWith(http.StatusServiceUnavailable)
-	f.soon("the fault is told", func() bool { return f.Check() != nil })
+	f.waitUntil("the fault is told", func() bool { return f.Check() != nil })
 	f.resolves("a", "http://a.")
-	f.set(standing("b", "http://b.ml.svc.cluster.local", "RoutesReady=True"))
+	f.set(readyService("b", "http://b.ml.svc.cluster.local", "RoutesReady=True"))
 	f.delete(knativePath + "a")
 	f.refuseWith(0)
 	f.resolves("b", "http://b.")
 	f.resolves("a", "there is no Knative Service a")
-	f.soon("it is well again", func() bool { return f.Check() == nil })
+	f.waitUntil("it is well again", func() bool { return f.Check() == nil })
 }
 
 func TestWhatIsWrongWithAClusterIsSaid(t *testing.T) {
@@ -130,7 +130,7 @@ func TestWhatIsWrongWithAClusterIsSaid(t *testing.T) {
 		s.refuseWith(status)
 		f := s.follow()
 		f.resolves("a", says)
-		f.set(standing("a", "http://a.ml.svc.cluster.local", "RoutesReady=True"))
+		f.set(readyService("a", "http://a.ml.svc.cluster.local", "RoutesReady=True"))
 		f.refuseWith(0)
 		f.resolves("a", "http://a.")
 	}
@@ -143,12 +143,12 @@ func TestWhetherAServiceIsReady(t *testing.T) {
 		at   string
 		says string
 	}{
-		"new":              {standing("a", ""), "", "Knative has not looked at it yet"},
-		"ready":            {standing("a", "http://a.ml.svc", "Ready=True", "RoutesReady=True"), "http://a.ml.svc", ""},
-		"without route":    {standing("a", "http://a.ml.svc", "Ready=False RevisionFailed: no image", "RoutesReady=Unknown"), "", "no image"},
-		"the old one goes": {standing("a", "http://a.ml.svc", "Ready=False RevisionFailed: no image", "RoutesReady=True"), "http://a.ml.svc", ""},
-		"without address":  {standing("a", "", "RoutesReady=True"), "", "it has no address yet"},
-		"route says why":   {standing("a", "http://a.ml.svc", "Ready=Unknown", "RoutesReady=False IngressNotConfigured"), "", "IngressNotConfigured"},
+		"new":              {readyService("a", ""), "", "Knative has not looked at it yet"},
+		"ready":            {readyService("a", "http://a.ml.svc", "Ready=True", "RoutesReady=True"), "http://a.ml.svc", ""},
+		"without route":    {readyService("a", "http://a.ml.svc", "Ready=False RevisionFailed: no image", "RoutesReady=Unknown"), "", "no image"},
+		"the old one goes": {readyService("a", "http://a.ml.svc", "Ready=False RevisionFailed: no image", "RoutesReady=True"), "http://a.ml.svc", ""},
+		"without address":  {readyService("a", "", "RoutesReady=True"), "", "it has no address yet"},
+		"route says why":   {readyService("a", "http://a.ml.svc", "Ready=Unknown", "RoutesReady=False IngressNotConfigured"), "", "IngressNotConfigured"},
 	} {
 		got := serviceOf(c.of)
 		switch {
@@ -158,12 +158,12 @@ func TestWhetherAServiceIsReady(t *testing.T) {
 			t.Errorf("%s: %v, %q", name, got.at, got.why)
 		}
 	}
-	public := standing("a", "http://x.example", "RoutesReady=True")
+	public := readyService("a", "http://x.example", "RoutesReady=True")
 	public.Status.Address = nil
 	if got := serviceOf(public); got.at == nil || got.at.String() != "http://a.ml.example" {
 		t.Errorf("without an address in the cluster it is %v", got.at)
 	}
-	going := standing("a", "http://a.ml.svc", "RoutesReady=True")
+	going := readyService("a", "http://a.ml.svc", "RoutesReady=True")
 	going.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
 	if got := serviceOf(going); got.at != nil || got.why != "it is being deleted" {
 		t.Errorf("one that is being deleted: %v, %q", got.at, got.why)

@@ -17,7 +17,8 @@ import (
 // maxStale is the number of unusable pods in a row after which takeOver gives up.
 const maxStale = 3
 
-// takeOver gives an attempt to a waiting pod; false if none waits. No two callers get the same pod.
+// takeOver gives an attempt to a waiting pod; false if no pod waits. No two callers get the same
+// pod.
 func (l *launcher) takeOver(ctx context.Context, a scheduler.Attempt) (bool, error) {
 	for range maxStale {
 		pod, there, err := l.c.o.Warm.Take(ctx, warmpods.Shape(a.Plan))
@@ -37,11 +38,11 @@ func (l *launcher) takeOver(ctx context.Context, a scheduler.Attempt) (bool, err
 }
 
 // hand checks a pod, labels it with the attempt's name, and then gives it the attempt. In this
-// order, the attempt is found by its label as soon as it may have begun. A pod that is not what it
-// reported is asked to leave. If Give fails, the pod may have received the attempt or not. The
-// attempt is lost then, because a Job for it could run it a second time with the same token. It is
-// also lost if the pod's label is uncertain, because the end of the pod would count as the end of
-// the Job. With ErrTaken, the pod certainly did not receive it.
+// order, the attempt is found by its label as soon as it may have begun. A pod whose report was
+// wrong is told to exit. If Give fails, the pod may have received the attempt. The attempt is then
+// lost, because a Job for it could run it a second time with the same token. It is also lost if the
+// pod's label is uncertain, because the end of the pod would count as the end of the Job. After
+// ErrTaken, the pod has certainly not received the attempt.
 func (l *launcher) hand(ctx context.Context, pod warmpods.Pod, a scheduler.Attempt) (bool, error) {
 	was, err := l.rename(ctx, pod, a)
 	if errors.Is(err, errUnsure) {
@@ -63,7 +64,7 @@ func (l *launcher) hand(ctx context.Context, pod warmpods.Pod, a scheduler.Attem
 // errUnsure marks an error after which the pod may have the old or the new label.
 var errUnsure = errors.New("it may bear the attempt's name by now")
 
-// dismiss asks a taken pod to leave, unless another launcher has it by now.
+// dismiss tells a taken pod to exit, unless another launcher has taken the pod meanwhile.
 func (l *launcher) dismiss(ctx context.Context, pod warmpods.Pod) error {
 	if err := l.c.o.Warm.Give(ctx, pod, warmpods.Offer{}); err != nil && !errors.Is(err, warmpods.ErrTaken) {
 		return fmt.Errorf("have the pod %s leave: %w", pod.Name, err)
@@ -71,8 +72,8 @@ func (l *launcher) dismiss(ctx context.Context, pod warmpods.Pod) error {
 	return nil
 }
 
-// rename gives a pod the labels of another attempt, if its state agrees with its report and does
-// not change in between. It returns the pod as it was; nil if the pod cannot be used.
+// rename gives a pod the labels of another attempt, if the pod's state agrees with its report and
+// does not change meanwhile. It returns the pod before the change; nil if the pod cannot be used.
 func (l *launcher) rename(ctx context.Context, pod warmpods.Pod, a scheduler.Attempt) (*corev1.Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, callFor)
 	defer cancel()
@@ -83,7 +84,7 @@ func (l *launcher) rename(ctx context.Context, pod warmpods.Pod, a scheduler.Att
 	if err != nil {
 		return nil, fmt.Errorf("look at the pod %s: %w", pod.Name, err)
 	}
-	if !waits(is, pod, l.site.names.Install()) {
+	if !isWaitingPod(is, pod, l.site.names.Install()) {
 		return nil, nil
 	}
 	err = l.patch(ctx, pod.Name, map[string]any{"resourceVersion": is.ResourceVersion,
@@ -112,10 +113,10 @@ func (l *launcher) patch(ctx context.Context, pod string, metadata map[string]an
 	return nil
 }
 
-// waits reports whether a pod is the one that reported that it waits: it has not ended, and it has
-// the label of its last attempt. Its phase need not be Running, because the kubelet reports that up
-// to a second later.
-func waits(is *corev1.Pod, said warmpods.Pod, install string) bool {
+// isWaitingPod reports whether a pod agrees with a waiting pod's report: the pod has not ended, and
+// it has the label of its last attempt. The pod's phase need not be Running, because the kubelet
+// reports that phase up to a second later.
+func isWaitingPod(is *corev1.Pod, said warmpods.Pod, install string) bool {
 	return is.Status.Phase != corev1.PodSucceeded && is.Status.Phase != corev1.PodFailed && is.DeletionTimestamp == nil &&
 		is.Labels[LabelInstall] == install && is.Labels[LabelAttempt] == said.Attempt
 }

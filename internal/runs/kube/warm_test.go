@@ -26,11 +26,11 @@ type warmWorld struct {
 	*launchWorld
 	redis *miniredis.Miniredis
 	book  *warmpods.Book
-	calls chan heard
+	calls chan podAnswer
 }
 
-// heard is the answer to a waiting pod.
-type heard struct {
+// podAnswer is the answer to a waiting pod.
+type podAnswer struct {
 	warmpods.Offer
 	ok bool
 }
@@ -41,7 +41,7 @@ func newWarmWorld(t testing.TB, before func(w http.ResponseWriter, r *http.Reque
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &warmWorld{redis: miniredis.RunT(t), calls: make(chan heard, 10)}
+	s := &warmWorld{redis: miniredis.RunT(t), calls: make(chan podAnswer, 10)}
 	client := redis.NewClient(&redis.Options{Addr: s.redis.Addr(), Protocol: 2, DisableIdentity: true, MaxRetries: -1, ReadTimeout: time.Minute})
 	t.Cleanup(func() { _ = client.Close() })
 	s.book = warmpods.NewBook(client, names, "kafka")
@@ -51,28 +51,28 @@ func newWarmWorld(t testing.TB, before func(w http.ResponseWriter, r *http.Reque
 
 const lastDone, itsPod = "before-1", "/api/v1/namespaces/ml/pods/before-1-x"
 
-// waits makes a pod wait that has run another attempt, until it gets an answer.
-func (s *warmWorld) waits(a scheduler.Attempt) {
+// addWaitingPod makes a pod wait that has run another attempt, until it gets an answer.
+func (s *warmWorld) addWaitingPod(a scheduler.Attempt) {
 	s.Helper()
 	pod := warmpods.Pod{Name: lastDone + "-x", Attempt: lastDone, Pool: "gpu", Shape: warmpods.Shape(a.Plan)}
 	go func() {
 		o, ok, _ := s.book.Wait(s.Context(), pod, patienceOfTests)
-		s.calls <- heard{o, ok}
+		s.calls <- podAnswer{o, ok}
 	}()
-	s.soon("the pod waits", func() bool {
+	s.waitUntil("the pod waits", func() bool {
 		is, err := s.book.Idle(s.Context(), "gpu")
 		return err == nil && is.Pods == 1
 	})
 }
 
-func (s *warmWorld) hears() heard {
+func (s *warmWorld) hears() podAnswer {
 	s.Helper()
 	select {
 	case h := <-s.calls:
 		return h
 	case <-time.After(patienceOfTests):
 		s.Fatal("the pod hears nothing")
-		return heard{}
+		return podAnswer{}
 	}
 }
 
@@ -85,7 +85,7 @@ func (s *warmWorld) pod(set func(*corev1.Pod)) {
 	if set != nil {
 		set(p)
 	}
-	s.put("Pod", "/api/v1/pods", p)
+	s.putObject("Pod", "/api/v1/pods", p)
 }
 
 func (s *warmWorld) jobs() (all []string) {
@@ -104,7 +104,7 @@ func (s *warmWorld) jobs() (all []string) {
 func TestAPodThatWaitsGetsTheNext(t *testing.T) {
 	s, a := newWarmWorld(t, nil), launchable("gpu")
 	s.pod(nil)
-	s.waits(a)
+	s.addWaitingPod(a)
 	s.must(s.Launch(t.Context(), a))
 	if h := s.hears(); !h.ok || h.Attempt != a.Name || h.Token != a.Token {
 		t.Errorf("the pod is told %+v", h)
@@ -147,7 +147,7 @@ func TestAPodThatIsNotWhatItSaid(t *testing.T) {
 	} {
 		s, a := newWarmWorld(t, nil), launchable("gpu")
 		put(s)
-		s.waits(a)
+		s.addWaitingPod(a)
 		s.must(s.Launch(t.Context(), a))
 		if h := s.hears(); !h.ok || h.Offer != (warmpods.Offer{}) {
 			t.Errorf("one that %s is told %+v", name, h)
@@ -170,7 +170,7 @@ func TestAPodThatChangesMeanwhile(t *testing.T) {
 	})
 	a := launchable("gpu")
 	s.pod(nil)
-	s.waits(a)
+	s.addWaitingPod(a)
 	s.must(s.Launch(t.Context(), a))
 	if h := s.hears(); h.Offer != (warmpods.Offer{}) || !slices.Equal(s.jobs(), []string{a.Name}) || !changed.Load() {
 		t.Errorf("the pod is told %+v, and there are the Jobs %q", h, s.jobs())
@@ -198,7 +198,7 @@ func TestAPodThatCannotBeTold(t *testing.T) {
 	})
 	a := launchable("gpu")
 	s.pod(nil)
-	s.waits(a)
+	s.addWaitingPod(a)
 	if err := s.Launch(t.Context(), a); err == nil || errors.Is(err, scheduler.ErrUnlaunchable) || len(s.jobs()) != 0 {
 		t.Errorf("got %v and the Jobs %q", err, s.jobs())
 	}
@@ -218,7 +218,7 @@ func TestAPodThatMayBearTheName(t *testing.T) {
 	})
 	a := launchable("gpu")
 	s.pod(nil)
-	s.waits(a)
+	s.addWaitingPod(a)
 	if err := s.Launch(t.Context(), a); err == nil || errors.Is(err, scheduler.ErrUnlaunchable) || len(s.jobs()) != 0 {
 		t.Errorf("got %v and the Jobs %q", err, s.jobs())
 	}
@@ -235,7 +235,7 @@ func TestAPodThatAnotherHasTold(t *testing.T) {
 	s = newWarmWorld(t, func(_ http.ResponseWriter, r *http.Request) bool {
 		if r.Method == http.MethodPatch && told.CompareAndSwap(false, true) {
 			s.redis.FlushAll() // the pod waits again
-			s.soon("another takes it", func() bool {
+			s.waitUntil("another takes it", func() bool {
 				pod, ok, err := s.book.Take(r.Context(), warmpods.Shape(a.Plan))
 				return err == nil && ok && s.book.Give(r.Context(), pod, warmpods.Offer{Attempt: "other-1"}) == nil
 			})
@@ -243,7 +243,7 @@ func TestAPodThatAnotherHasTold(t *testing.T) {
 		return false
 	})
 	s.pod(nil)
-	s.waits(a)
+	s.addWaitingPod(a)
 	s.must(s.Launch(t.Context(), a))
 	if h := s.hears(); h.Attempt != "other-1" {
 		t.Errorf("the pod is told %+v", h)

@@ -18,14 +18,14 @@ import (
 	"tidemill.dev/internal/runs/scheduler"
 )
 
-// WatchOptions holds the foreman and the ledger that Watch reports to.
+// WatchOptions holds the ledger that Watch reads, and the foreman to which Watch reports.
 type WatchOptions struct {
 	Foreman *scheduler.Foreman
 	Ledger  *ledger.Ledger
 }
 
 const (
-	watchers   = 8 // attempts that are looked at in parallel
+	watchers   = 8 // number of attempts that are checked in parallel
 	sweepEvery = time.Second
 	breath     = 50 * time.Millisecond // shortest pause between two sweeps
 	firstRetry = 20 * time.Millisecond
@@ -33,11 +33,11 @@ const (
 )
 
 // Watch reports states and ends of attempts' pods that no agent can report, and removes the Jobs of
-// ended attempts, until the context ends. Several controllers may watch at once: each finds in the
-// ledger what another has reported. It is a queue of attempts' names. Each event of a Job or a pod
-// adds a name. A worker takes a name and looks at the attempt's present state, in the cluster and
-// in the ledger. The event itself carries no information, so a missed event is repaired by the next
-// one or by the sweep.
+// ended attempts, until the context ends. Several controllers may run Watch at once, because each
+// finds the others' reports in the ledger. Watch has a queue of attempts' names. Each event of a
+// Job or a pod adds a name. A worker takes a name and reads the attempt's present state from the
+// cluster and the ledger. The event itself carries no information. So if an event is missed, the
+// next event or the sweep queues the attempt.
 func (c *Cluster) Watch(ctx context.Context, o WatchOptions) error {
 	if o.Foreman == nil || o.Ledger == nil {
 		return errors.New("watch the cluster: it needs a foreman and a ledger")
@@ -46,9 +46,9 @@ func (c *Cluster) Watch(ctx context.Context, o WatchOptions) error {
 	c.view.Store(&view{w.pods, w.jobs})
 	ours := metav1.ListOptions{LabelSelector: LabelInstall + "=" + c.o.Names.Install() + "," + LabelAttempt}
 	var all sync.WaitGroup
-	all.Go(func() { follow(ctx, &c.clients.pods, ours, w.pods, w.outage.note) })
-	all.Go(func() { follow(ctx, &c.clients.jobs, ours, w.jobs, w.outage.note) })
-	if w.listed(ctx) {
+	all.Go(func() { followKind(ctx, &c.clients.pods, ours, w.pods, w.outage.note) })
+	all.Go(func() { followKind(ctx, &c.clients.jobs, ours, w.jobs, w.outage.note) })
+	if w.waitListed(ctx) {
 		for range watchers {
 			all.Go(func() { w.work(ctx) })
 		}
@@ -60,13 +60,14 @@ func (c *Cluster) Watch(ctx context.Context, o WatchOptions) error {
 	return nil
 }
 
-// watcher is the state of Watch. The reflectors own pods and jobs. The worker that took an
-// attempt's name from the queue owns its memory; the queue gives a name to one worker at a time.
+// watcher is the state of Watch. The reflectors own the fields pods and jobs. The worker that took
+// an attempt's name from the queue owns its attemptMemory; the queue gives a name to one worker at
+// a time.
 type watcher struct {
 	*Cluster
 	o      WatchOptions
-	pods   *gathered[*corev1.Pod]
-	jobs   *gathered[*batchv1.Job]
+	pods   *objectIndex[*corev1.Pod]
+	jobs   *objectIndex[*batchv1.Job]
 	queue  workqueue.TypedRateLimitingInterface[string]
 	outage outage
 	now    func() time.Time
@@ -74,11 +75,11 @@ type watcher struct {
 	full [2]chan struct{} // closed once all pods, and all Jobs, have been listed
 
 	mu     sync.Mutex
-	recall map[string]*recalled // by attempt
+	recall map[string]*attemptMemory // by attempt
 }
 
-// recalled is the memory of an attempt.
-type recalled struct {
+// attemptMemory is the watcher's state of an attempt between two calls of lookAt.
+type attemptMemory struct {
 	first     time.Time
 	gone      []*corev1.Pod
 	stuck     time.Time
@@ -89,7 +90,7 @@ type recalled struct {
 
 func newWatcher(c *Cluster, o WatchOptions) *watcher {
 	limits := workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry)
-	w := &watcher{Cluster: c, o: o, now: time.Now, recall: map[string]*recalled{},
+	w := &watcher{Cluster: c, o: o, now: time.Now, recall: map[string]*attemptMemory{},
 		queue:  workqueue.NewTypedRateLimitingQueue(limits),
 		outage: outage{log: c.log, says: serverDown}, full: [2]chan struct{}{make(chan struct{}), make(chan struct{})}}
 	w.pods = gather(wordsOfPod, trimPod, w.podChanged, sync.OnceFunc(func() { close(w.full[0]) }))
@@ -97,8 +98,8 @@ func newWatcher(c *Cluster, o WatchOptions) *watcher {
 	return w
 }
 
-// listed waits until all pods and Jobs have been listed.
-func (w *watcher) listed(ctx context.Context) bool {
+// waitListed waits until all pods and Jobs have been listed.
+func (w *watcher) waitListed(ctx context.Context) bool {
 	for _, full := range w.full {
 		select {
 		case <-ctx.Done():
@@ -109,18 +110,18 @@ func (w *watcher) listed(ctx context.Context) bool {
 	return true
 }
 
-// work looks at attempts until the queue is shut down.
+// work calls lookAt for queued attempts until the queue is shut down.
 func (w *watcher) work(ctx context.Context) {
 	for {
 		name, shut := w.queue.Get()
 		if shut {
 			return
 		}
-		again, err := w.look(ctx, name)
+		again, err := w.lookAt(ctx, name)
 		switch {
 		case err != nil && ctx.Err() == nil:
 			w.metrics.failures.Inc()
-			if w.queue.NumRequeues(name) == loud { // short failures are not logged
+			if w.queue.NumRequeues(name) == loggedFailures { // short failures are not logged
 				w.log.Warn("an attempt in the cluster cannot be dealt with; it is tried again", "run", name, "reason", err)
 			}
 			w.queue.AddRateLimited(name)
@@ -134,12 +135,12 @@ func (w *watcher) work(ctx context.Context) {
 	}
 }
 
-// loud is the number of failures after which one is logged.
-const loud = 5
+// loggedFailures is the number of failures in a row at which the failure is logged.
+const loggedFailures = 5
 
 // sweeps queues attempts that have ended in the ledger, for which the cluster sends no event. It
-// queues new ones whenever the ledger changes, because a pod holds its GPU until it is gone, and
-// all of them every sweepEvery.
+// queues newly ended attempts whenever the ledger changes, because a pod holds its GPU until it is
+// removed. Every sweepEvery it queues all ended attempts.
 func (w *watcher) sweeps(ctx context.Context) {
 	var (
 		over map[string]bool
@@ -150,7 +151,7 @@ func (w *watcher) sweeps(ctx context.Context) {
 		if now := w.now(); now.Sub(last) >= sweepEvery {
 			last, known = now, nil
 		}
-		if is, err := w.over(ctx); err == nil { // the ledger answers an error while it catches up
+		if is, err := w.endedAttempts(ctx); err == nil { // the ledger answers an error while it catches up
 			over = is
 			for name := range over {
 				if !known[name] {
@@ -164,26 +165,26 @@ func (w *watcher) sweeps(ctx context.Context) {
 	}
 }
 
-// over returns the attempts that have pods or Jobs and are not under way.
-func (w *watcher) over(ctx context.Context) (map[string]bool, error) {
+// endedAttempts returns the attempts that have pods or Jobs and are not under way.
+func (w *watcher) endedAttempts(ctx context.Context) (map[string]bool, error) {
 	underWay, err := w.o.Ledger.UnderWay(ctx)
 	if err != nil {
 		return nil, err
 	}
-	all := w.named()
+	all := w.attemptNames()
 	maps.DeleteFunc(all, func(name string, _ bool) bool { return underWay[name] })
 	return all, nil
 }
 
-// named returns the attempts that have pods or Jobs.
-func (w *watcher) named() map[string]bool {
+// attemptNames returns the attempts that have pods or Jobs.
+func (w *watcher) attemptNames() map[string]bool {
 	all := map[string]bool{}
-	w.pods.each(func(p *corev1.Pod) { all[p.Labels[LabelAttempt]] = true })
-	w.jobs.each(func(j *batchv1.Job) { all[j.Labels[LabelAttempt]] = true })
+	w.pods.forEach(func(p *corev1.Pod) { all[p.Labels[LabelAttempt]] = true })
+	w.jobs.forEach(func(j *batchv1.Job) { all[j.Labels[LabelAttempt]] = true })
 	return all
 }
 
-// podChanged also keeps the last state of a deleted pod, which may show why it is gone.
+// podChanged also keeps the last state of a deleted pod, which may show why it was deleted.
 func (w *watcher) podChanged(was, is *corev1.Pod) {
 	if is == nil {
 		w.mu.Lock()
@@ -206,11 +207,11 @@ func (w *watcher) jobChanged(was, is *batchv1.Job) {
 	}
 }
 
-// remember returns the memory of an attempt; w.mu is held.
-func (w *watcher) remember(name string) *recalled {
+// remember returns the attemptMemory of an attempt; w.mu is held.
+func (w *watcher) remember(name string) *attemptMemory {
 	r := w.recall[name]
 	if r == nil {
-		r = &recalled{first: w.now()}
+		r = &attemptMemory{first: w.now()}
 		w.recall[name] = r
 	}
 	return r
@@ -225,7 +226,7 @@ func (w *watcher) forget(name string) {
 // serverDown is the log message of an outage of the API server.
 const serverDown = "the API server does not answer; it is asked again"
 
-// outage logs that a server does not answer, but not at each try.
+// outage logs that a server does not answer, but not after each call.
 type outage struct {
 	log  *slog.Logger
 	says string
@@ -233,7 +234,7 @@ type outage struct {
 	last time.Time
 }
 
-// quietFor is the shortest time between two such messages.
+// quietFor is the shortest time between two messages of an outage.
 const quietFor = time.Minute
 
 func (o *outage) note(err error) {

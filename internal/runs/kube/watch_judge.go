@@ -14,43 +14,43 @@ import (
 )
 
 const (
-	// stuckFor is how long a trouble may last that the attempt cannot end by itself, such as a
+	// stuckFor is the longest time of a trouble that the attempt cannot end by itself, such as a
 	// registry that does not answer or a missing Secret.
 	stuckFor = 2 * time.Minute
-	// unborn is how long a Job of an unknown run is kept: the fact that began the attempt may not
-	// have been read here.
+	// unborn is how long a Job of an unknown run is kept: this process may not have read the fact
+	// that began the attempt.
 	unborn = 10 * time.Second
 	// leaving is how long a pod may run after the end of its attempt and its linger, because its
 	// agent needs time to exit.
 	leaving = 10 * time.Second
-	// podless is how long a Job may have no pod before that is reported.
+	// podless is how long a Job may have no pod before the watcher reports it.
 	podless = 5 * time.Second
 	// steady is the shortest time between two messages about an attempt, because the scheduler's
 	// message changes with each node that comes or goes.
 	steady = 10 * time.Second
 )
 
-// sight holds an attempt's objects in the cluster, and this watcher's memory of it.
-type sight struct {
-	jobs   []*batchv1.Job  // Jobs with its label, or of its pods
-	pods   []*corev1.Pod   // pods with its label, of any Job
+// attemptView holds an attempt's objects in the cluster, and this watcher's memory of it.
+type attemptView struct {
+	jobs   []*batchv1.Job  // Jobs with the attempt's label, or that own its pods
+	pods   []*corev1.Pod   // pods with the attempt's label, of any Job
 	gone   []*corev1.Pod   // deleted pods in their last known state
 	shared map[string]bool // Jobs that have pods of other attempts
 
 	first   time.Time // time at which the attempt was first seen
-	stuck   time.Time // time at which its trouble began; zero without one
+	stuck   time.Time // time at which the attempt's trouble began; zero without a trouble
 	trouble trouble
 	said    time.Time // time of its last message
 }
 
-// known is the attempt in the ledger.
-type known struct {
+// knownRun is the attempt in the ledger.
+type knownRun struct {
 	run    *tidemill.Run // nil if the ledger does not know the run
 	number int
 }
 
 // attempt returns the attempt; nil if it has not begun.
-func (k known) attempt() *tidemill.Attempt {
+func (k knownRun) attempt() *tidemill.Attempt {
 	if k.run == nil || k.number < 1 || k.number > len(k.run.Attempts) {
 		return nil
 	}
@@ -58,7 +58,7 @@ func (k known) attempt() *tidemill.Attempt {
 }
 
 // underWay reports whether the attempt is the current one of its run.
-func (k known) underWay() bool {
+func (k knownRun) underWay() bool {
 	return k.run != nil && k.run.Attempt() != nil && k.run.Attempt().Number == k.number
 }
 
@@ -66,38 +66,38 @@ func (k known) underWay() bool {
 type judgement struct {
 	end      *ending
 	where    tidemill.Where
-	doubtful bool              // the end is reported only if the agent sent no beat lately
-	seen     *tidemill.RunSeen // reported unless the run has it already
-	trouble  trouble           // trouble to remember
+	doubtful bool              // whether the end is reported only if the agent sent no beat lately
+	seen     *tidemill.RunSeen // state to report, unless the run has it already
+	trouble  trouble           // trouble to store
 	remove   []*batchv1.Job
-	orphan   bool          // the removed Jobs did not end by themselves, or belong to no known run
-	again    time.Duration // time until the next look without an event; 0 for none
+	orphan   bool          // whether the removed Jobs did not end by themselves, or belong to no known run
+	again    time.Duration // time until the next check without an event; 0 for no check
 }
 
-// conclude decides by the present state only. So it does not matter which events were missed, which
-// controller looks, or how often.
-func conclude(s sight, k known, now time.Time) judgement {
+// conclude decides only from the present state. So missed events, several controllers and repeated
+// calls do not change the result.
+func conclude(s attemptView, k knownRun, now time.Time) judgement {
 	switch {
 	case k.underWay():
-		return s.live(k, now)
+		return s.judgeLive(k, now)
 	case k.attempt() == nil:
-		return s.unknown(now)
+		return s.judgeUnknown(now)
 	}
-	return s.ended(k.attempt(), now)
+	return s.judgeEnded(k.attempt(), now)
 }
 
-// unknown judges a Job of no known run. The run may have only just begun.
-func (s *sight) unknown(now time.Time) judgement {
+// judgeUnknown judges a Job of no known run. The run may have only just begun.
+func (s *attemptView) judgeUnknown(now time.Time) judgement {
 	if left := unborn - now.Sub(s.first); left > 0 {
 		return judgement{again: left}
 	}
 	return judgement{remove: s.removable(), orphan: true}
 }
 
-// ended judges an attempt that has ended. Its pod may be exiting, or it may linger and then run
-// another attempt. If the pod is over, its Job is removed at once.
-func (s *sight) ended(a *tidemill.Attempt, now time.Time) judgement {
-	j := judgement{where: s.where()}
+// judgeEnded judges an attempt that has ended. Its pod may be exiting, or it may linger and then
+// run another attempt. If the pod has ended, its Job is removed at once.
+func (s *attemptView) judgeEnded(a *tidemill.Attempt, now time.Time) judgement {
+	j := judgement{where: s.nodeAndImage()}
 	if j.where.Node != "" || j.where.Image != "" {
 		j.seen = &tidemill.RunSeen{Where: j.where}
 	}
@@ -105,7 +105,7 @@ func (s *sight) ended(a *tidemill.Attempt, now time.Time) judgement {
 	if !lost {
 		done = done || s.agentDone()
 	}
-	stays := a.Ended.Add(s.lingers() + leaving)
+	stays := a.Ended.Add(s.lingerTime() + leaving)
 	if lost || done || a.Ended.IsZero() {
 		stays = now
 	}
@@ -119,16 +119,16 @@ func (s *sight) ended(a *tidemill.Attempt, now time.Time) judgement {
 
 // agentDone reports whether the agent of an ended attempt has nothing left to do. An agent reports
 // the end last, after it has uploaded the output and the log. So the pod can be removed before its
-// kubelet reports its end, which takes a second. It returns false for several workers, because the
-// others may still have to report, and for a pod that lingers.
-func (s *sight) agentDone() bool {
+// kubelet reports its end, which takes a second. It returns false for several workers, because
+// other workers may still have to report, and for a pod that lingers.
+func (s *attemptView) agentDone() bool {
 	together := slices.ContainsFunc(s.pods, func(p *corev1.Pod) bool { return partOf(p) != "" })
-	return !together && len(s.pods) > 0 && s.lingers() == 0
+	return !together && len(s.pods) > 0 && s.lingerTime() == 0
 }
 
-// live judges an attempt under way.
-func (s *sight) live(k known, now time.Time) judgement {
-	j := judgement{where: s.where()}
+// judgeLive judges an attempt under way.
+func (s *attemptView) judgeLive(k knownRun, now time.Time) judgement {
+	j := judgement{where: s.nodeAndImage()}
 	words := ""
 	for _, p := range s.inOrder() {
 		r := read(p, now)
@@ -149,15 +149,15 @@ func (s *sight) live(k known, now time.Time) judgement {
 	}
 	s.giveUp(&j, words, now)
 	if j.end == nil {
-		s.say(&j, k.attempt(), words, now)
+		s.setMessage(&j, k.attempt(), words, now)
 	}
 	return j
 }
 
-// ofPart returns the end of the attempt that follows from the end of one pod. It is nil for a
-// worker other than the first that exits with success, because it has done its part.
+// ofPart returns the end of the attempt that follows from the end of one pod. It is nil if a worker
+// other than the first exits with success, because the attempt goes on.
 func ofPart(p *corev1.Pod, r *reading) *ending {
-	if r.end == nil || p.Status.Phase == corev1.PodSucceeded && !leads(p) {
+	if r.end == nil || p.Status.Phase == corev1.PodSucceeded && !isFirstWorker(p) {
 		return nil
 	}
 	e := *r.end
@@ -167,13 +167,13 @@ func ofPart(p *corev1.Pod, r *reading) *ending {
 
 // withPart adds the name of the worker or server to a message, unless it is the first worker.
 func withPart(p *corev1.Pod, words string) string {
-	if part := partOf(p); part != "" && !leads(p) {
+	if part := partOf(p); part != "" && !isFirstWorker(p) {
 		return part + ": " + words
 	}
 	return words
 }
 
-// partOf returns the name of a worker or server, as its log lines have it.
+// partOf returns the name of a worker or server, as in its log lines.
 func partOf(p *corev1.Pod) string {
 	switch index := p.Annotations[batchv1.JobCompletionIndexAnnotation]; {
 	case p.Labels[LabelPart] == partServer:
@@ -184,14 +184,14 @@ func partOf(p *corev1.Pod) string {
 	return ""
 }
 
-// leads reports whether a pod is the first worker, whose agent reports for the attempt.
-func leads(p *corev1.Pod) bool {
+// isFirstWorker reports whether a pod is the first worker, whose agent reports for the attempt.
+func isFirstWorker(p *corev1.Pod) bool {
 	index := p.Annotations[batchv1.JobCompletionIndexAnnotation]
 	return p.Labels[LabelPart] != partServer && (index == "" || index == "0")
 }
 
 // inOrder returns the pods with the first worker first and the servers last.
-func (s *sight) inOrder() []*corev1.Pod {
+func (s *attemptView) inOrder() []*corev1.Pod {
 	rank := func(p *corev1.Pod) int {
 		index, _ := strconv.Atoi(p.Annotations[batchv1.JobCompletionIndexAnnotation])
 		if p.Labels[LabelPart] == partServer {
@@ -204,17 +204,17 @@ func (s *sight) inOrder() []*corev1.Pod {
 
 // withoutPods returns the end of an attempt that has lost a pod. The last known state of a deleted
 // pod gives the reason. If no deletion was seen, the failed Job shows that it had a pod.
-func (s *sight) withoutPods(k known, now time.Time) *ending {
+func (s *attemptView) withoutPods(k knownRun, now time.Time) *ending {
 	for _, job := range s.jobs {
 		if c := failed(job); c != nil && c.Reason == batchv1.JobReasonDeadlineExceeded {
-			return late("the deadline of its Job")
+			return deadlineEnding("the deadline of its Job")
 		}
 	}
-	if e := s.suspended(k); e != nil {
+	if e := s.suspendedEnding(k); e != nil {
 		return e
 	}
 	for _, p := range s.gone {
-		if e := ofPart(p, &reading{end: removed(p, now)}); e != nil {
+		if e := ofPart(p, &reading{end: deletionEnding(p, now)}); e != nil {
 			return e
 		}
 	}
@@ -223,16 +223,16 @@ func (s *sight) withoutPods(k known, now time.Time) *ending {
 	}
 	for _, job := range s.jobs {
 		if c := failed(job); c != nil {
-			return lost("deleted", "its pod was removed before a controller could see why: Job %s: %s", job.Name, says(c.Reason, c.Message))
+			return lost("deleted", "its pod was removed before a controller could see why: Job %s: %s", job.Name, messageOf(c.Reason, c.Message))
 		}
 	}
 	return nil
 }
 
-// suspended returns the end of an attempt whose place Kueue has given to another. Kueue suspends
-// its Job, which then loses its pods. A suspended Job that never had a pod still waits for its
-// place.
-func (s *sight) suspended(k known) *ending {
+// suspendedEnding returns the end of an attempt whose quota Kueue has given to another Job. Kueue
+// suspends the attempt's Job, which then loses its pods. A suspended Job that never had a pod still
+// waits for its quota.
+func (s *attemptView) suspendedEnding(k knownRun) *ending {
 	if len(s.pods) > 0 || k.attempt().Node == "" && len(s.gone) == 0 {
 		return nil
 	}
@@ -246,9 +246,9 @@ func (s *sight) suspended(k known) *ending {
 
 func resting(job *batchv1.Job) bool { return job.Spec.Suspend != nil && *job.Spec.Suspend }
 
-// removed returns the reason why a pod was deleted.
-func removed(p *corev1.Pod, now time.Time) *ending {
-	if e := taken(p); e != nil {
+// deletionEnding returns the reason why a pod was deleted.
+func deletionEnding(p *corev1.Pod, now time.Time) *ending {
+	if e := podEnding(p); e != nil {
 		return e
 	}
 	if r := read(p, now); r.end != nil && !r.doubtful {
@@ -258,7 +258,7 @@ func removed(p *corev1.Pod, now time.Time) *ending {
 }
 
 // noPods returns the reason why a Job has no pod.
-func (s *sight) noPods(now time.Time) (words string, again time.Duration) {
+func (s *attemptView) noPods(now time.Time) (words string, again time.Duration) {
 	for _, job := range s.jobs {
 		if resting(job) {
 			if queue := job.Labels[labelQueue]; queue != "" {
@@ -276,7 +276,7 @@ func (s *sight) noPods(now time.Time) (words string, again time.Duration) {
 }
 
 // giveUp ends an attempt whose trouble has lasted longer than stuckFor.
-func (s *sight) giveUp(j *judgement, words string, now time.Time) {
+func (s *attemptView) giveUp(j *judgement, words string, now time.Time) {
 	if j.trouble != troubleImage && j.trouble != troubleConfig {
 		return
 	}
@@ -288,15 +288,15 @@ func (s *sight) giveUp(j *judgement, words string, now time.Time) {
 	case left > 0:
 		j.again = left
 	case j.trouble == troubleConfig:
-		j.end = unusable("config", words)
+		j.end = permanentEnding("config", words)
 	default:
 		j.end = lost("image", "%s", words)
 	}
 }
 
-// say sets the message about what the attempt waits for and where it is. A changed message is held
-// back until the last one is steady old.
-func (s *sight) say(j *judgement, a *tidemill.Attempt, words string, now time.Time) {
+// setMessage sets the message about the attempt's wait and its node. A changed message is reported
+// only after the time steady has passed since the last message.
+func (s *attemptView) setMessage(j *judgement, a *tidemill.Attempt, words string, now time.Time) {
 	j.seen = &tidemill.RunSeen{Pending: words, Where: j.where}
 	if left := steady - now.Sub(s.said); words != "" && a.Pending != "" && words != a.Pending && left > 0 {
 		j.seen.Pending, j.again = a.Pending, left
@@ -309,10 +309,10 @@ func (s *sight) say(j *judgement, a *tidemill.Attempt, words string, now time.Ti
 	}
 }
 
-// where returns the node and image of the attempt's first worker.
-func (s *sight) where() tidemill.Where {
+// nodeAndImage returns the node and image of the attempt's first worker.
+func (s *attemptView) nodeAndImage() tidemill.Where {
 	for _, p := range slices.Concat(s.inOrder(), s.gone) {
-		if leads(p) {
+		if isFirstWorker(p) {
 			return whereOf(p)
 		}
 	}
@@ -320,15 +320,15 @@ func (s *sight) where() tidemill.Where {
 }
 
 // allOver reports whether the first worker's agent is not running: its pod has ended, cannot begin,
-// or is gone. The other workers end with it. A pod in its start counts as running, because its
-// kubelet reports later than its agent. A pod that was never seen is no proof either, because the
-// watch of pods may be slower than that of Jobs.
-func (s *sight) allOver(now time.Time) bool {
-	if !slices.ContainsFunc(s.pods, leads) {
-		return len(s.gone) > 0 || len(s.jobs) == 0 || slices.ContainsFunc(s.jobs, over)
+// or was deleted. The other workers end with the first. A pod that is starting counts as running,
+// because its kubelet reports later than its agent. A pod that was never seen counts as running
+// too, because the watch of pods may be slower than that of Jobs.
+func (s *attemptView) allOver(now time.Time) bool {
+	if !slices.ContainsFunc(s.pods, isFirstWorker) {
+		return len(s.gone) > 0 || len(s.jobs) == 0 || slices.ContainsFunc(s.jobs, hasEnded)
 	}
 	return !slices.ContainsFunc(s.pods, func(p *corev1.Pod) bool {
-		if !leads(p) || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+		if !isFirstWorker(p) || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
 			return false
 		}
 		r := read(p, now)
@@ -336,8 +336,8 @@ func (s *sight) allOver(now time.Time) bool {
 	})
 }
 
-// lingers returns how long the pod waits for another attempt.
-func (s *sight) lingers() time.Duration {
+// lingerTime returns how long the pod waits for another attempt.
+func (s *attemptView) lingerTime() time.Duration {
 	for _, p := range s.pods {
 		for i := range p.Spec.Containers {
 			for _, v := range p.Spec.Containers[i].Env {
@@ -352,7 +352,7 @@ func (s *sight) lingers() time.Duration {
 }
 
 // removable returns the Jobs that have no pods of other attempts and are not being deleted.
-func (s *sight) removable() (all []*batchv1.Job) {
+func (s *attemptView) removable() (all []*batchv1.Job) {
 	for _, job := range s.jobs {
 		if job.DeletionTimestamp == nil && !s.shared[job.Name] {
 			all = append(all, job)

@@ -58,12 +58,12 @@ func lingering(p *corev1.Pod) {
 // Judgements of attempts under way.
 func TestAttemptsUnderWay(t *testing.T) {
 	t.Parallel()
-	underWay := func(set func(*tidemill.Attempt)) known {
+	underWay := func(set func(*tidemill.Attempt)) knownRun {
 		run := &tidemill.Run{ID: "r", State: tidemill.RunRunning, Attempts: []tidemill.Attempt{{Number: 1}}}
 		if set != nil {
 			set(&run.Attempts[0])
 		}
-		return known{run, 1}
+		return knownRun{run, 1}
 	}
 	deadline := func(j *batchv1.Job) {
 		j.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobFailed, Status: corev1.ConditionTrue, Reason: batchv1.JobReasonDeadlineExceeded}}
@@ -85,38 +85,40 @@ func TestAttemptsUnderWay(t *testing.T) {
 		kind    string
 		again   bool
 	}
-	one := func(p *corev1.Pod) sight { return sight{jobs: []*batchv1.Job{aJob(nil)}, pods: []*corev1.Pod{p}} }
-	long := func(s sight, kind trouble) sight {
+	one := func(p *corev1.Pod) attemptView {
+		return attemptView{jobs: []*batchv1.Job{aJob(nil)}, pods: []*corev1.Pod{p}}
+	}
+	long := func(s attemptView, kind trouble) attemptView {
 		s.trouble, s.stuck = kind, noon.Add(-stuckFor)
 		return s
 	}
 	for name, c := range map[string]struct {
-		s    sight
-		k    known
+		s    attemptView
+		k    knownRun
 		want told
 	}{
-		"its Job was just made":                             {sight{jobs: []*batchv1.Job{aJob(nil)}, first: noon}, underWay(nil), told{again: true}},
-		"its Job gets no pod":                               {sight{jobs: []*batchv1.Job{aJob(nil)}, first: noon.Add(-podless)}, underWay(nil), told{pending: "its Job has no pod yet; kubectl describe job r-1 tells why, a quota perhaps"}},
-		"it waits in a queue":                               {sight{jobs: []*batchv1.Job{aJob(suspended)}}, underWay(nil), told{pending: "it waits for its place in queue ml"}},
-		"its queue took its place":                          {sight{jobs: []*batchv1.Job{aJob(suspended)}}, underWay(func(a *tidemill.Attempt) { a.Node = "gpu-1" }), told{kind: "preempted", end: "its queue has given its place to another"}},
-		"so, and its pod was seen to go":                    {sight{jobs: []*batchv1.Job{aJob(suspended)}, gone: []*corev1.Pod{podLike(isRunning)}}, underWay(nil), told{kind: "preempted", end: "its queue has given its place to another"}},
+		"its Job was just made":                             {attemptView{jobs: []*batchv1.Job{aJob(nil)}, first: noon}, underWay(nil), told{again: true}},
+		"its Job gets no pod":                               {attemptView{jobs: []*batchv1.Job{aJob(nil)}, first: noon.Add(-podless)}, underWay(nil), told{pending: "its Job has no pod yet; kubectl describe job r-1 tells why, a quota perhaps"}},
+		"it waits in a queue":                               {attemptView{jobs: []*batchv1.Job{aJob(suspended)}}, underWay(nil), told{pending: "it waits for its place in queue ml"}},
+		"its queue took its place":                          {attemptView{jobs: []*batchv1.Job{aJob(suspended)}}, underWay(func(a *tidemill.Attempt) { a.Node = "gpu-1" }), told{kind: "preempted", end: "its queue has given its place to another"}},
+		"so, and its pod was seen to go":                    {attemptView{jobs: []*batchv1.Job{aJob(suspended)}, gone: []*corev1.Pod{podLike(isRunning)}}, underWay(nil), told{kind: "preempted", end: "its queue has given its place to another"}},
 		"it does not fit":                                   {one(podLike(unschedulable)), underWay(nil), told{pending: "0/3 nodes are available: 3 Insufficient nvidia.com/gpu", again: true}},
 		"it runs":                                           {one(podLike(isRunning)), underWay(nil), told{}},
-		"its pod was deleted":                               {sight{jobs: []*batchv1.Job{aJob(exhausted)}, gone: []*corev1.Pod{podLike(isRunning)}}, underWay(nil), told{kind: "deleted", end: "its pod r-1-x was deleted, and not by us"}},
-		"its pod was preempted, and went":                   {sight{jobs: []*batchv1.Job{aJob(exhausted)}, gone: []*corev1.Pod{podLike(preempted)}}, underWay(nil), told{kind: "preempted", end: "preempted on node gpu-1: preempting"}},
-		"nobody saw its pod go":                             {sight{jobs: []*batchv1.Job{aJob(exhausted)}}, underWay(nil), told{kind: "deleted", end: "removed before a controller could see why"}},
-		"it is late":                                        {sight{jobs: []*batchv1.Job{aJob(deadline)}}, underWay(nil), told{kind: "deadline", end: "it did not end within"}},
+		"its pod was deleted":                               {attemptView{jobs: []*batchv1.Job{aJob(exhausted)}, gone: []*corev1.Pod{podLike(isRunning)}}, underWay(nil), told{kind: "deleted", end: "its pod r-1-x was deleted, and not by us"}},
+		"its pod was preempted, and went":                   {attemptView{jobs: []*batchv1.Job{aJob(exhausted)}, gone: []*corev1.Pod{podLike(preempted)}}, underWay(nil), told{kind: "preempted", end: "preempted on node gpu-1: preempting"}},
+		"nobody saw its pod go":                             {attemptView{jobs: []*batchv1.Job{aJob(exhausted)}}, underWay(nil), told{kind: "deleted", end: "removed before a controller could see why"}},
+		"it is late":                                        {attemptView{jobs: []*batchv1.Job{aJob(deadline)}}, underWay(nil), told{kind: "deadline", end: "it did not end within"}},
 		"its image does not come":                           {one(podLike(unpullable)), underWay(nil), told{pending: "image r/t:3 cannot be pulled: i/o timeout", again: true}},
 		"nor for long":                                      {long(one(podLike(unpullable)), troubleImage), underWay(nil), told{kind: "image", end: "image r/t:3 cannot be pulled: i/o timeout"}},
 		"it lacks a Secret":                                 {one(podLike(without("hf"))), underWay(nil), told{pending: "its container cannot be made: secret \"hf\" not found", again: true}},
 		"nobody makes it":                                   {long(one(podLike(without("hf"))), troubleConfig), underWay(nil), told{kind: "config", end: "secret \"hf\" not found"}},
 		"another trouble is not as old":                     {long(one(podLike(without("hf"))), troubleImage), underWay(nil), told{pending: "its container cannot be made: secret \"hf\" not found", again: true}},
-		"a worker has done its part":                        {sight{pods: []*corev1.Pod{podLike(worker("0"), isRunning), podLike(worker("1"), endsWith("Completed", 0))}}, underWay(nil), told{}},
-		"a worker was killed":                               {sight{pods: []*corev1.Pod{podLike(worker("1"), endsWith("OOMKilled", 137)), podLike(worker("0"), isRunning)}}, underWay(nil), told{kind: "out-of-memory", end: "worker 1: the command was killed for memory"}},
-		"one is gone that had done its part, and the first": {sight{pods: []*corev1.Pod{podLike(worker("2"), isRunning)}, gone: []*corev1.Pod{podLike(worker("1"), endsWith("Completed", 0)), podLike(worker("0"), isRunning)}}, underWay(nil), told{kind: "deleted", end: "was deleted, and not by us"}},
-		"a server is gone":                                  {sight{pods: []*corev1.Pod{podLike(worker("0"), isRunning)}, gone: []*corev1.Pod{podLike(server("0"), isRunning)}}, underWay(nil), told{kind: "deleted", end: "parameter server 0: its pod"}},
-		"a server waits":                                    {sight{pods: []*corev1.Pod{podLike(server("0"), unschedulable), podLike(worker("0"), isRunning)}}, underWay(nil), told{pending: "parameter server 0: 0/3 nodes are available: 3 Insufficient nvidia.com/gpu", again: true}},
-		"the scheduler counts anew":                         {sight{pods: []*corev1.Pod{podLike(unschedulable)}, said: noon}, underWay(func(a *tidemill.Attempt) { a.Pending = "0/2 nodes" }), told{pending: "0/2 nodes", again: true}},
+		"a worker has done its part":                        {attemptView{pods: []*corev1.Pod{podLike(worker("0"), isRunning), podLike(worker("1"), endsWith("Completed", 0))}}, underWay(nil), told{}},
+		"a worker was killed":                               {attemptView{pods: []*corev1.Pod{podLike(worker("1"), endsWith("OOMKilled", 137)), podLike(worker("0"), isRunning)}}, underWay(nil), told{kind: "out-of-memory", end: "worker 1: the command was killed for memory"}},
+		"one is gone that had done its part, and the first": {attemptView{pods: []*corev1.Pod{podLike(worker("2"), isRunning)}, gone: []*corev1.Pod{podLike(worker("1"), endsWith("Completed", 0)), podLike(worker("0"), isRunning)}}, underWay(nil), told{kind: "deleted", end: "was deleted, and not by us"}},
+		"a server is gone":                                  {attemptView{pods: []*corev1.Pod{podLike(worker("0"), isRunning)}, gone: []*corev1.Pod{podLike(server("0"), isRunning)}}, underWay(nil), told{kind: "deleted", end: "parameter server 0: its pod"}},
+		"a server waits":                                    {attemptView{pods: []*corev1.Pod{podLike(server("0"), unschedulable), podLike(worker("0"), isRunning)}}, underWay(nil), told{pending: "parameter server 0: 0/3 nodes are available: 3 Insufficient nvidia.com/gpu", again: true}},
+		"the scheduler counts anew":                         {attemptView{pods: []*corev1.Pod{podLike(unschedulable)}, said: noon}, underWay(func(a *tidemill.Attempt) { a.Pending = "0/2 nodes" }), told{pending: "0/2 nodes", again: true}},
 	} {
 		j := conclude(c.s, c.k, noon)
 		got := told{again: j.again > 0}
@@ -138,19 +140,19 @@ func TestAttemptsUnderWay(t *testing.T) {
 // Judgements of attempts that have ended: only unused Jobs are removed.
 func TestAttemptsThatAreOver(t *testing.T) {
 	t.Parallel()
-	ended := func(o tidemill.Outcome, ago time.Duration) known {
-		return known{&tidemill.Run{ID: "r", State: tidemill.RunSucceeded, Attempts: []tidemill.Attempt{{Number: 1, Ended: noon.Add(-ago), Outcome: o}}}, 1}
+	ended := func(o tidemill.Outcome, ago time.Duration) knownRun {
+		return knownRun{&tidemill.Run{ID: "r", State: tidemill.RunSucceeded, Attempts: []tidemill.Attempt{{Number: 1, Ended: noon.Add(-ago), Outcome: o}}}, 1}
 	}
-	with := func(pods ...*corev1.Pod) sight { return sight{jobs: []*batchv1.Job{aJob(nil)}, pods: pods} }
+	with := func(pods ...*corev1.Pod) attemptView { return attemptView{jobs: []*batchv1.Job{aJob(nil)}, pods: pods} }
 	taken := with()
 	taken.shared = map[string]bool{"r-1": true}
 	leaves := with(podLike(isRunning))
 	leaves.jobs[0].DeletionTimestamp = &metav1.Time{Time: noon}
-	known1 := sight{jobs: []*batchv1.Job{aJob(nil)}, first: noon.Add(-time.Second)}
-	forgotten := sight{jobs: []*batchv1.Job{aJob(nil)}, first: noon.Add(-unborn)}
+	known1 := attemptView{jobs: []*batchv1.Job{aJob(nil)}, first: noon.Add(-time.Second)}
+	forgotten := attemptView{jobs: []*batchv1.Job{aJob(nil)}, first: noon.Add(-unborn)}
 	for name, c := range map[string]struct {
-		s              sight
-		k              known
+		s              attemptView
+		k              knownRun
 		remove, orphan bool
 		again          bool
 	}{
@@ -167,9 +169,9 @@ func TestAttemptsThatAreOver(t *testing.T) {
 		"it is being removed":              {leaves, ended("succeeded", time.Hour), false, false, false},
 		"a worker is left":                 {with(podLike(worker("0"), endsWith("Completed", 0)), podLike(worker("1"), isRunning)), ended("succeeded", 0), true, false, false},
 		"the first worker is left":         {with(podLike(worker("1"), endsWith("Error", 1)), podLike(worker("0"), isRunning)), ended("failed", 0), false, false, true},
-		"nobody knows of it yet":           {known1, known{number: 1}, false, false, true},
-		"nobody knows of it":               {forgotten, known{number: 1}, true, true, false},
-		"an attempt that has not begun":    {forgotten, known{&tidemill.Run{ID: "r"}, 1}, true, true, false},
+		"nobody knows of it yet":           {known1, knownRun{number: 1}, false, false, true},
+		"nobody knows of it":               {forgotten, knownRun{number: 1}, true, true, false},
+		"an attempt that has not begun":    {forgotten, knownRun{&tidemill.Run{ID: "r"}, 1}, true, true, false},
 	} {
 		j := conclude(c.s, c.k, noon)
 		if (len(j.remove) > 0) != c.remove || j.orphan != c.orphan || (j.again > 0) != c.again || j.end != nil {

@@ -61,8 +61,8 @@ func trimJob(j *batchv1.Job) {
 
 // sightOf collects the pods and Jobs of an attempt. A reused pod belongs to the Job of its first
 // attempt.
-func (w *watcher) sightOf(name string) sight {
-	s := sight{pods: w.pods.of(ofAttempt + name), jobs: w.jobs.of(ofAttempt + name), shared: map[string]bool{}}
+func (w *watcher) sightOf(name string) attemptView {
+	s := attemptView{pods: w.pods.withWord(ofAttempt + name), jobs: w.jobs.withWord(ofAttempt + name), shared: map[string]bool{}}
 	for _, p := range s.pods {
 		job, there := w.jobs.get(ownerOf(p))
 		if there && !slices.ContainsFunc(s.jobs, func(j *batchv1.Job) bool { return j.Name == job.Name }) {
@@ -70,7 +70,7 @@ func (w *watcher) sightOf(name string) sight {
 		}
 	}
 	for _, job := range s.jobs {
-		for _, p := range w.pods.of(inJob + job.Name) {
+		for _, p := range w.pods.withWord(inJob + job.Name) {
 			s.shared[job.Name] = s.shared[job.Name] || p.Labels[LabelAttempt] != name
 		}
 	}
@@ -82,11 +82,11 @@ func (w *watcher) sightOf(name string) sight {
 	return s
 }
 
-// look looks at one attempt, and reports and removes what is due. After an error the caller tries
-// again.
-func (w *watcher) look(ctx context.Context, name string) (again time.Duration, err error) {
+// lookAt checks one attempt, reports its end or state, and removes its Jobs if they are no longer
+// needed. After an error the caller tries again.
+func (w *watcher) lookAt(ctx context.Context, name string) (again time.Duration, err error) {
 	s := w.sightOf(name)
-	k, err := w.knows(ctx, name) // after sightOf, because an agent reports its end before its pod ends
+	k, err := w.findRun(ctx, name) // after sightOf, because an agent reports its end before its pod ends
 	if err != nil {
 		return 0, err
 	}
@@ -98,9 +98,9 @@ func (w *watcher) look(ctx context.Context, name string) (again time.Duration, e
 	w.note(name, j)
 	switch {
 	case j.end != nil:
-		return w.end(ctx, name, k, j)
+		return w.reportEnd(ctx, name, k, j)
 	case j.seen != nil:
-		if err := w.say(ctx, name, k, *j.seen); err != nil {
+		if err := w.reportState(ctx, name, k, *j.seen); err != nil {
 			return 0, err
 		}
 	}
@@ -110,21 +110,21 @@ func (w *watcher) look(ctx context.Context, name string) (again time.Duration, e
 	return j.again, errors.Join(err, w.remove(ctx, name, j))
 }
 
-// knows returns the run in the ledger. While the ledger catches up, it returns an error, because
+// findRun returns the run in the ledger. While the ledger catches up, it returns an error, because
 // the newest runs are missing then.
-func (w *watcher) knows(ctx context.Context, name string) (known, error) {
+func (w *watcher) findRun(ctx context.Context, name string) (knownRun, error) {
 	id, number, ok := tidemill.CutAttemptName(name)
 	if !ok {
-		return known{}, nil // not the name of an attempt
+		return knownRun{}, nil // not the name of an attempt
 	}
 	run, err := w.o.Ledger.Run(ctx, id)
 	switch {
 	case errors.Is(err, ledger.ErrUnknown):
-		return known{number: number}, nil
+		return knownRun{number: number}, nil
 	case err != nil:
-		return known{}, err
+		return knownRun{}, err
 	}
-	return known{run, number}, nil
+	return knownRun{run, number}, nil
 }
 
 // note stores the attempt's trouble and when it began.
@@ -137,8 +137,9 @@ func (w *watcher) note(name string, j judgement) {
 	}
 }
 
-// end reports the end of an attempt. The attempt is looked at again at once, to remove its Jobs.
-func (w *watcher) end(ctx context.Context, name string, k known, j judgement) (time.Duration, error) {
+// reportEnd reports the end of an attempt. The attempt is checked again at once, to remove its
+// Jobs.
+func (w *watcher) reportEnd(ctx context.Context, name string, k knownRun, j judgement) (time.Duration, error) {
 	if j.doubtful {
 		if heard, err := w.heard(ctx, name); heard || err != nil {
 			return time.Second, err
@@ -153,8 +154,8 @@ func (w *watcher) end(ctx context.Context, name string, k known, j judgement) (t
 	return time.Nanosecond, nil
 }
 
-// silence is the time without a beat after which an agent counts as silent; the foreman has the
-// same.
+// silence is the time without a beat after which an agent counts as silent; the foreman uses the
+// same time.
 const silence = 10 * time.Second
 
 func (w *watcher) heard(ctx context.Context, name string) (bool, error) {
@@ -162,8 +163,8 @@ func (w *watcher) heard(ctx context.Context, name string) (bool, error) {
 	return err == nil && w.now().Sub(beats[name]) < silence, err
 }
 
-// say writes the observed state to the log, unless the run has it already.
-func (w *watcher) say(ctx context.Context, name string, k known, d tidemill.RunSeen) error {
+// reportState writes the observed state to the log, unless the run has it already.
+func (w *watcher) reportState(ctx context.Context, name string, k knownRun, d tidemill.RunSeen) error {
 	a := k.attempt()
 	if _, news := a.Sighted(d); !news {
 		return nil
@@ -177,11 +178,11 @@ func (w *watcher) say(ctx context.Context, name string, k known, d tidemill.RunS
 	return nil
 }
 
-// dismissEvery is the pause after which another pod is asked to leave.
+// dismissEvery is the shortest time before another pod is told to exit.
 const dismissEvery = 5 * time.Second
 
-// makeRoom asks a lingering pod of the same pool to leave, so that this attempt gets its place.
-func (w *watcher) makeRoom(ctx context.Context, name string, s sight) error {
+// makeRoom tells a lingering pod of the same pool to exit, so that this attempt gets its resources.
+func (w *watcher) makeRoom(ctx context.Context, name string, s attemptView) error {
 	w.mu.Lock()
 	r := w.remember(name)
 	due := w.now().Sub(r.dismissed) > dismissEvery
@@ -202,7 +203,7 @@ func (w *watcher) makeRoom(ctx context.Context, name string, s sight) error {
 }
 
 // remove deletes Jobs together with their pods and the objects that they own. Another controller
-// may have deleted them.
+// may have deleted these objects before.
 func (w *watcher) remove(ctx context.Context, name string, j judgement) error {
 	background := metav1.DeletePropagationBackground
 	var errs []error
@@ -210,7 +211,7 @@ func (w *watcher) remove(ctx context.Context, name string, j judgement) error {
 		o := metav1.DeleteOptions{PropagationPolicy: &background, Preconditions: &metav1.Preconditions{UID: &job.UID}}
 		err := w.clients.jobs.Delete(ctx, job.Name, o)
 		switch {
-		case apierrors.IsNotFound(err) || apierrors.IsConflict(err): // it is gone, or another Job has its name
+		case apierrors.IsNotFound(err) || apierrors.IsConflict(err): // the Job is deleted, or another Job has its name
 		case err != nil:
 			errs = append(errs, fmt.Errorf("remove Job %s of attempt %s: %w", job.Name, name, err))
 		case j.orphan:

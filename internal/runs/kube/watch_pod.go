@@ -16,8 +16,8 @@ type reading struct {
 	pending  string        // reason why the container does not run yet; empty if it runs or starts normally
 	trouble  trouble       // kind of the reason in pending
 	end      *ending       // end of the pod; nil while it may run
-	doubtful bool          // the end is reported only if the agent sent no beat lately
-	again    time.Duration // time until the next look without an event
+	doubtful bool          // whether the end is reported only if the agent sent no beat lately
+	again    time.Duration // time until the next check without an event
 	where    tidemill.Where
 }
 
@@ -27,8 +27,8 @@ type trouble string
 // The troubles.
 const (
 	troubleRoom   trouble = "room"   // no node has room for the pod now
-	troubleImage  trouble = "image"  // its image cannot be pulled
-	troubleConfig trouble = "config" // an object that it names does not exist
+	troubleImage  trouble = "image"  // the pod's image cannot be pulled
+	troubleConfig trouble = "config" // an object that the pod names does not exist
 )
 
 // ending is the end of an attempt, as read from its pod.
@@ -40,18 +40,18 @@ type ending struct {
 	result    tidemill.Result
 }
 
-// unhurried is how long a container may take to start before that is reported.
-const unhurried = 5 * time.Second
+// slowStart is how long a container may take to start before the watcher reports it.
+const slowStart = 5 * time.Second
 
-// read returns the meaning of a pod's status. It sees one moment only; the caller judges how long a
-// state has lasted.
+// read returns the meaning of a pod's status. It reads one moment only; the caller measures how
+// long a state has lasted.
 func read(p *corev1.Pod, now time.Time) reading {
 	r := reading{where: whereOf(p)}
 	switch p.Status.Phase {
 	case corev1.PodFailed:
 		r.end = endOf(p)
 	case corev1.PodSucceeded:
-		r.end = silent(0)
+		r.end = silentEnding(0)
 	case corev1.PodUnknown:
 		r.end = lost("node-lost", "its node %s does not answer any more", p.Spec.NodeName)
 	case corev1.PodRunning:
@@ -63,7 +63,7 @@ func read(p *corev1.Pod, now time.Time) reading {
 }
 
 // running reads a pod whose container runs. If a node does not answer, the cluster sets its pods to
-// not ready, but leaves their containers ready, which the kubelet would not. The agent may be alive
+// not ready, but leaves their containers ready. A kubelet would change both. The agent may be alive
 // on a partitioned network and still send beats, so the end is doubtful.
 func (r *reading) running(p *corev1.Pod) {
 	run := statusOf(p.Status.ContainerStatuses, containerRun)
@@ -77,7 +77,7 @@ func (r *reading) running(p *corev1.Pod) {
 func (r *reading) begin(p *corev1.Pod, now time.Time) {
 	scheduled := conditionOf(p, corev1.PodScheduled)
 	if scheduled != nil && scheduled.Status == corev1.ConditionFalse {
-		r.pending = unscheduled(scheduled)
+		r.pending = scheduleMessage(scheduled)
 		if strings.Contains(scheduled.Message, "Insufficient") {
 			r.trouble = troubleRoom
 		}
@@ -85,7 +85,7 @@ func (r *reading) begin(p *corev1.Pod, now time.Time) {
 	}
 	for _, statuses := range [][]corev1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
 		for i := range statuses {
-			if w := statuses[i].State.Waiting; w != nil && r.waits(&statuses[i], w) {
+			if w := statuses[i].State.Waiting; w != nil && r.readWaiting(&statuses[i], w) {
 				return
 			}
 		}
@@ -93,16 +93,16 @@ func (r *reading) begin(p *corev1.Pod, now time.Time) {
 	if scheduled == nil {
 		return
 	}
-	if left := unhurried - now.Sub(scheduled.LastTransitionTime.Time); left > 0 {
+	if left := slowStart - now.Sub(scheduled.LastTransitionTime.Time); left > 0 {
 		r.again = left
 	} else {
 		r.pending = fmt.Sprintf("its container is being made on %s: its image is pulled, or its volumes are attached", cmp.Or(p.Spec.NodeName, "its node"))
 	}
 }
 
-// unscheduled returns the first sentence of the scheduler's message. The rest is about preemption
+// scheduleMessage returns the first sentence of the scheduler's message. The rest is about preemption
 // and claims.
-func unscheduled(c *corev1.PodCondition) string {
+func scheduleMessage(c *corev1.PodCondition) string {
 	if c.Reason == corev1.PodReasonSchedulingGated {
 		return "it is held back by scheduling gates: " + firstSentence(c.Message)
 	}
@@ -129,31 +129,31 @@ func shortened(s string) string {
 // endOf reads a failed pod. An action of the cluster, such as an eviction, explains more than the
 // state of the containers.
 func endOf(p *corev1.Pod) *ending {
-	if e := taken(p); e != nil {
+	if e := podEnding(p); e != nil {
 		return e
 	}
 	for i := range p.Status.InitContainerStatuses {
-		if e := prepared(&p.Status.InitContainerStatuses[i]); e != nil {
+		if e := initEnding(&p.Status.InitContainerStatuses[i]); e != nil {
 			return e
 		}
 	}
 	if run := statusOf(p.Status.ContainerStatuses, containerRun); run != nil && run.State.Terminated != nil {
-		return terminated(p, run.State.Terminated)
+		return terminatedEnding(p, run.State.Terminated)
 	}
-	return lost("failed", "its pod failed: %s", says(p.Status.Reason, p.Status.Message))
+	return lost("failed", "its pod failed: %s", messageOf(p.Status.Reason, p.Status.Message))
 }
 
-// prepared reads the container that copies the agent.
-func prepared(s *corev1.ContainerStatus) *ending {
+// initEnding reads the container that copies the agent.
+func initEnding(s *corev1.ContainerStatus) *ending {
 	t := s.State.Terminated
 	if t == nil || t.ExitCode == 0 {
 		return nil
 	}
-	return lost("install", "the agent could not be put into its pod: container %s: %s", s.Name, says(fmt.Sprintf("exit status %d", t.ExitCode), cmp.Or(t.Message, t.Reason)))
+	return lost("install", "the agent could not be put into its pod: container %s: %s", s.Name, messageOf(fmt.Sprintf("exit status %d", t.ExitCode), cmp.Or(t.Message, t.Reason)))
 }
 
-// terminated reads a container that has ended without a report of its agent.
-func terminated(p *corev1.Pod, t *corev1.ContainerStateTerminated) *ending {
+// terminatedEnding reads a container that has ended without a report of its agent.
+func terminatedEnding(p *corev1.Pod, t *corev1.ContainerStateTerminated) *ending {
 	switch t.Reason {
 	case "OOMKilled":
 		return &ending{kind: "out-of-memory", outcome: tidemill.OutcomeFailed, reason: outOfMemory(p), result: killed}
@@ -161,15 +161,15 @@ func terminated(p *corev1.Pod, t *corev1.ContainerStateTerminated) *ending {
 		return &ending{kind: "start", outcome: tidemill.OutcomeFailed, reason: "its container could not be started: " + shortened(t.Message),
 			result: tidemill.Result{Exit: int(t.ExitCode)}}
 	case "DeadlineExceeded":
-		return late("its deadline")
+		return deadlineEnding("its deadline")
 	}
-	return silent(int(t.ExitCode))
+	return silentEnding(int(t.ExitCode))
 }
 
 var killed = tidemill.Result{Exit: -1, Signal: "SIGKILL"} // read only
 
-// silent returns the end of an attempt whose agent exited without a report.
-func silent(exit int) *ending {
+// silentEnding returns the end of an attempt whose agent exited without a report.
+func silentEnding(exit int) *ending {
 	e := lost("silent", "its agent left without reporting its end (exit status %d)", exit)
 	if exit == 137 {
 		e.reason, e.result = "its agent was killed (SIGKILL) before it could report its end", killed
@@ -189,8 +189,8 @@ func outOfMemory(p *corev1.Pod) string {
 	return fmt.Sprintf("the command was killed for memory: node %s had none left; set run.memory, so that it is kept for it", p.Spec.NodeName)
 }
 
-// late returns the end of an attempt that the cluster ended at a deadline.
-func late(deadline string) *ending {
+// deadlineEnding returns the end of an attempt that the cluster ended at a deadline.
+func deadlineEnding(deadline string) *ending {
 	return &ending{kind: "deadline", outcome: tidemill.OutcomeFailed, reason: "it did not end within " + deadline, result: tidemill.Result{Exit: -1}}
 }
 
@@ -198,8 +198,8 @@ func lost(kind, format string, args ...any) *ending {
 	return &ending{kind: kind, outcome: tidemill.OutcomeLost, reason: fmt.Sprintf(format, args...), result: tidemill.Result{Exit: -1}}
 }
 
-// says returns a message of the cluster in one line, or its reason if there is no message.
-func says(reason, message string) string {
+// messageOf returns a message of the cluster in one line, or its reason if there is no message.
+func messageOf(reason, message string) string {
 	if message == "" {
 		return cmp.Or(reason, "the cluster does not say why")
 	}
@@ -246,69 +246,69 @@ func digestOf(imageID string) string {
 	return imageID
 }
 
-// taken returns the end of a pod that the cluster has ended, such as by an eviction; else nil. It
+// podEnding returns the end of a pod that the cluster has ended, such as by an eviction; else nil. It
 // is not the command's fault, so the run gets another attempt, which continues from the checkpoint.
-func taken(p *corev1.Pod) *ending {
+func podEnding(p *corev1.Pod) *ending {
 	if c := conditionOf(p, corev1.DisruptionTarget); c != nil && c.Status == corev1.ConditionTrue {
-		if e := disrupted(p, c); e != nil {
+		if e := disruptionEnding(p, c); e != nil {
 			return e
 		}
 	}
 	message := p.Status.Message
 	switch p.Status.Reason {
 	case "Evicted":
-		return lost("evicted", "it was evicted from node %s: %s", p.Spec.NodeName, says("", message))
+		return lost("evicted", "it was evicted from node %s: %s", p.Spec.NodeName, messageOf("", message))
 	case "NodeLost":
 		return lost("node-lost", "its node %s does not answer any more", p.Spec.NodeName)
 	case "Preempting":
-		return lost("preempted", "it was preempted on node %s: %s", p.Spec.NodeName, says("", message))
+		return lost("preempted", "it was preempted on node %s: %s", p.Spec.NodeName, messageOf("", message))
 	case "Shutdown", "Terminated", "NodeShutdown":
-		return lost("node-lost", "its node %s was shut down: %s", p.Spec.NodeName, says("", message))
+		return lost("node-lost", "its node %s was shut down: %s", p.Spec.NodeName, messageOf("", message))
 	case "DeadlineExceeded":
-		return late("its deadline")
+		return deadlineEnding("its deadline")
 	case "UnexpectedAdmissionError", "NodeAffinity", "NodeName", "NodePorts", "TopologyAffinityError":
-		return lost("refused", "node %s would not take it: %s", p.Spec.NodeName, says(p.Status.Reason, message))
+		return lost("refused", "node %s would not take it: %s", p.Spec.NodeName, messageOf(p.Status.Reason, message))
 	}
 	if strings.HasPrefix(p.Status.Reason, "OutOf") { // OutOfcpu, OutOfmemory, OutOfnvidia.com/gpu
-		return lost("refused", "node %s had no room for it after all: %s", p.Spec.NodeName, says(p.Status.Reason, message))
+		return lost("refused", "node %s had no room for it after all: %s", p.Spec.NodeName, messageOf(p.Status.Reason, message))
 	}
 	return nil
 }
 
-// disrupted reads the condition by which Kubernetes announces that it ends a pod.
-func disrupted(p *corev1.Pod, c *corev1.PodCondition) *ending {
+// disruptionEnding reads the condition by which Kubernetes announces that it ends a pod.
+func disruptionEnding(p *corev1.Pod, c *corev1.PodCondition) *ending {
 	node := p.Spec.NodeName
 	switch c.Reason {
 	case corev1.PodReasonPreemptionByScheduler:
-		return lost("preempted", "it was preempted on node %s: %s", node, says("a pod of a higher priority needs its place", c.Message))
+		return lost("preempted", "it was preempted on node %s: %s", node, messageOf("a pod of a higher priority needs its place", c.Message))
 	case "EvictionByEvictionAPI":
 		return lost("evicted", "it was evicted from node %s, as when a node is drained", node)
 	case "DeletionByTaintManager":
-		return lost("node-lost", "its node %s was tainted, as when it does not answer any more: %s", node, says("", c.Message))
+		return lost("node-lost", "its node %s was tainted, as when it does not answer any more: %s", node, messageOf("", c.Message))
 	case "DeletionByPodGC":
-		return lost("node-lost", "its node %s no longer exists: %s", node, says("", c.Message))
+		return lost("node-lost", "its node %s no longer exists: %s", node, messageOf("", c.Message))
 	case corev1.PodReasonTerminationByKubelet: // the pod's own message names the resource that ran out
-		return lost("evicted", "node %s has ended it: %s", node, says("", cmp.Or(p.Status.Message, c.Message)))
+		return lost("evicted", "node %s has ended it: %s", node, messageOf("", cmp.Or(p.Status.Message, c.Message)))
 	}
-	return lost("evicted", "it was taken from node %s: %s", node, says(c.Reason, c.Message))
+	return lost("evicted", "it was taken from node %s: %s", node, messageOf(c.Reason, c.Message))
 }
 
-// waits reads why a container does not start. It returns false for a normal start.
-func (r *reading) waits(s *corev1.ContainerStatus, w *corev1.ContainerStateWaiting) bool {
+// readWaiting reads why a container does not start. It returns false for a normal start.
+func (r *reading) readWaiting(s *corev1.ContainerStatus, w *corev1.ContainerStateWaiting) bool {
 	whose, ours := "image "+s.Image, s.Name == containerInstall
 	if ours { // not the run's fault, and the next upgrade may name an image that exists
 		whose = "our own image " + s.Image
 	}
 	switch w.Reason {
 	case "ErrImagePull", "ImagePullBackOff", "RegistryUnavailable", "ImageInspectError", "SignatureValidationFailed":
-		r.pending, r.trouble = whose+" cannot be pulled: "+pulling(w.Message), troubleImage
-		if hopeless(w.Message) && !ours {
-			r.end = unusable("image", r.pending)
+		r.pending, r.trouble = whose+" cannot be pulled: "+pullMessage(w.Message), troubleImage
+		if isHopeless(w.Message) && !ours {
+			r.end = permanentEnding("image", r.pending)
 		}
 	case "InvalidImageName":
-		r.end = unusable("image", whose+" is no name of an image: "+pulling(w.Message))
+		r.end = permanentEnding("image", whose+" is no name of an image: "+pullMessage(w.Message))
 	case "ErrImageNeverPull":
-		r.end = unusable("image", whose+" is not on the node, and its pull policy is never to pull it")
+		r.end = permanentEnding("image", whose+" is not on the node, and its pull policy is never to pull it")
 	case "CreateContainerConfigError":
 		r.pending, r.trouble = "its container cannot be made: "+shortened(w.Message), troubleConfig
 	case "CreateContainerError", "RunContainerError", "CreatePodSandboxError":
@@ -321,15 +321,15 @@ func (r *reading) waits(s *corev1.ContainerStatus, w *corev1.ContainerStateWaiti
 	return true
 }
 
-// unusable returns an end that every other attempt would have too.
-func unusable(kind, reason string) *ending {
+// permanentEnding returns an end that every other attempt would have too.
+func permanentEnding(kind, reason string) *ending {
 	return &ending{kind: kind, outcome: tidemill.OutcomeFailed, permanent: true, reason: reason, result: tidemill.Result{Exit: -1}}
 }
 
-// pulling returns the useful part of a runtime's message. Runtimes wrap it: rpc error: code =
+// pullMessage returns the useful part of a runtime's message. Runtimes wrap it: rpc error: code =
 // NotFound desc = failed to pull and unpack image "x": failed to resolve reference "x": x: not
 // found. A back-off repeats it.
-func pulling(message string) string {
+func pullMessage(message string) string {
 	if _, why, found := strings.Cut(message, ": ErrImagePull: "); found {
 		message = why
 	}
@@ -349,9 +349,9 @@ func pulling(message string) string {
 	return shortened(message)
 }
 
-// hopeless reports whether a registry answered that the image does not exist or is not accessible.
+// isHopeless reports whether a registry answered that the image does not exist or is not accessible.
 // Other errors may pass.
-func hopeless(message string) bool {
+func isHopeless(message string) bool {
 	m := strings.ToLower(message)
 	for _, words := range []string{"not found", "manifest unknown", "name unknown", "repository does not exist", "unauthorized", "authentication required",
 		"access denied", "insufficient_scope", "denied:", "403 forbidden", "no basic auth credentials", "no match for platform"} {

@@ -116,23 +116,23 @@ func (w *watchWorld) controller() (stop func()) {
 	return stop
 }
 
-// begins requests a run, waits for its Job, and makes a pod for it.
-func (w *watchWorld) begins(key string) (attempt string) {
+// beginAttempt requests a run, waits for its Job, and makes a pod for it.
+func (w *watchWorld) beginAttempt(key string) (attempt string) {
 	w.Helper()
 	a, err := w.foreman.Request(w.Context(), scheduler.Request{Recipe: "intent", Key: key, Cause: tidemill.Cause{Source: "/s", ID: key},
 		Events: []json.RawMessage{json.RawMessage(`{"specversion":"1.0","id":"1","source":"/s","type":"new-data","subject":"k"}`)}})
 	w.must(err)
 	name := tidemill.AttemptName(a.Run, 1)
-	w.soon("its Job is there", func() bool { return w.has(jobPath(name)) })
-	w.becomes(name, nil)
+	w.waitUntil("its Job is there", func() bool { return w.hasObject(jobPath(name)) })
+	w.changePod(name, nil)
 	return name
 }
 
 func jobPath(name string) string { return "/apis/batch/v1/namespaces/ml/jobs/" + name }
 func podPath(name string) string { return "/api/v1/namespaces/ml/pods/" + name + "-x" }
 
-// becomes changes the attempt's pod, as its kubelet would.
-func (w *watchWorld) becomes(name string, set func(*corev1.Pod)) {
+// changePod changes the attempt's pod, as its kubelet would.
+func (w *watchWorld) changePod(name string, set func(*corev1.Pod)) {
 	w.Helper()
 	w.mu.Lock()
 	job := w.objects[jobPath(name)]
@@ -142,7 +142,7 @@ func (w *watchWorld) becomes(name string, set func(*corev1.Pod)) {
 	if set != nil {
 		set(p)
 	}
-	w.put("Pod", "/api/v1/pods", p)
+	w.putObject("Pod", "/api/v1/pods", p)
 }
 
 func (w *watchWorld) run(attempt string) *tidemill.Run {
@@ -192,33 +192,33 @@ func TestWhatNoAgentTellsIsTold(t *testing.T) {
 	w := newWatchWorld(t)
 	w.controller()
 	w.controller()
-	name := w.begins("bot-1")
-	w.becomes(name, unschedulable)
-	w.soon("it says what it waits for", func() bool {
+	name := w.beginAttempt("bot-1")
+	w.changePod(name, unschedulable)
+	w.waitUntil("it says what it waits for", func() bool {
 		a := w.run(name).Attempt()
 		return a != nil && a.Pending == "0/3 nodes are available: 3 Insufficient nvidia.com/gpu"
 	})
-	w.becomes(name, isRunning)
-	w.soon("it says where it is", func() bool {
+	w.changePod(name, isRunning)
+	w.waitUntil("it says where it is", func() bool {
 		a := w.run(name).Attempt()
 		return a.Pending == "" && a.Node == "gpu-1" && a.Image == "sha256:abc"
 	})
-	w.becomes(name, endsWith("OOMKilled", 137))
-	w.soon("it has failed", func() bool { return w.run(name).State == tidemill.RunFailed })
+	w.changePod(name, endsWith("OOMKilled", 137))
+	w.waitUntil("it has failed", func() bool { return w.run(name).State == tidemill.RunFailed })
 	if r := w.run(name); !strings.Contains(r.Reason, "its limit is 512Mi (run.memory)") || len(r.Attempts) != 1 || r.Result.Signal != "SIGKILL" {
 		t.Errorf("the run is %+v", r)
 	}
-	w.soon("its Job is gone", func() bool { return !w.has(jobPath(name)) && !w.has(podPath(name)) })
+	w.waitUntil("its Job is gone", func() bool { return !w.hasObject(jobPath(name)) && !w.hasObject(podPath(name)) })
 }
 
 func TestWhatAnAgentHasToldIsRemoved(t *testing.T) {
 	w := newWatchWorld(t)
 	w.controller()
-	name := w.begins("bot-1")
-	w.becomes(name, isRunning)
+	name := w.beginAttempt("bot-1")
+	w.changePod(name, isRunning)
 	_, err := w.foreman.Finish(w.Context(), w.run(name), 1, tidemill.RunFinished{Outcome: tidemill.OutcomeSucceeded})
 	w.must(err) // the kubelet has not reported the end of the pod
-	w.soon("its Job is gone", func() bool { return !w.has(jobPath(name)) && !w.has(podPath(name)) })
+	w.waitUntil("its Job is gone", func() bool { return !w.hasObject(jobPath(name)) && !w.hasObject(podPath(name)) })
 	if r := w.run(name); r.State != tidemill.RunSucceeded || len(r.Attempts) != 1 {
 		t.Errorf("the run is %+v", r)
 	}
@@ -229,33 +229,33 @@ func TestWhatAnAgentHasToldIsRemoved(t *testing.T) {
 func TestNothingIsMissed(t *testing.T) {
 	w := newWatchWorld(t)
 	stop := w.controller()
-	first, second, third := w.begins("bot-1"), w.begins("bot-2"), w.begins("bot-3")
+	first, second, third := w.beginAttempt("bot-1"), w.beginAttempt("bot-2"), w.beginAttempt("bot-3")
 	for _, name := range []string{first, second, third} {
-		w.becomes(name, isRunning)
-		w.soon("it is known where it is", func() bool { return w.run(name).Attempt().Node == "gpu-1" })
+		w.changePod(name, isRunning)
+		w.waitUntil("it is known where it is", func() bool { return w.run(name).Attempt().Node == "gpu-1" })
 	}
 	w.mu.Lock()
 	w.refuse = func(*http.Request) int { return http.StatusServiceUnavailable }
 	w.mu.Unlock()
 	w.hangUp()
 	w.delete(podPath(first))
-	w.becomes(second, endsWith("Error", 1))
+	w.changePod(second, endsWith("Error", 1))
 	w.mu.Lock()
 	w.refuse = nil
 	w.mu.Unlock()
 	for name, says := range map[string]string{first: "was deleted, and not by us", second: "left without reporting its end (exit status 1)"} {
-		w.soon("it is lost", func() bool { return w.run(name).Attempts[0].Outcome == tidemill.OutcomeLost })
+		w.waitUntil("it is lost", func() bool { return w.run(name).Attempts[0].Outcome == tidemill.OutcomeLost })
 		if a := w.run(name).Attempts[0]; !strings.Contains(a.Reason, says) {
 			t.Errorf("of %s it says %q", name, a.Reason)
 		}
 	}
 	stop()
-	w.becomes(third, func(p *corev1.Pod) {
+	w.changePod(third, func(p *corev1.Pod) {
 		isRunning(p)
 		p.Status.Phase, p.Status.Reason, p.Status.Message = corev1.PodFailed, "Evicted", "The node was low on resource: memory. Threshold quantity: 100Mi, available: 50Mi."
 	})
 	w.controller()
-	w.soon("it was evicted", func() bool { return w.run(third).Attempts[0].Outcome == tidemill.OutcomeLost })
+	w.waitUntil("it was evicted", func() bool { return w.run(third).Attempts[0].Outcome == tidemill.OutcomeLost })
 	if a := w.run(third).Attempts[0]; a.Reason != "it was evicted from node gpu-1: The node was low on resource: memory. Threshold quantity: 100Mi, available: 50Mi." {
 		t.Errorf("it says %q", a.Reason)
 	}
@@ -264,7 +264,7 @@ func TestNothingIsMissed(t *testing.T) {
 func TestOrphansAreRemovedAndOthersLeftAlone(t *testing.T) {
 	w := newWatchWorld(t)
 	job := func(attempt, install string) {
-		w.put("Job", "/apis/batch/v1/jobs", &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: attempt, Labels: map[string]string{LabelInstall: install, LabelAttempt: attempt}}})
+		w.putObject("Job", "/apis/batch/v1/jobs", &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: attempt, Labels: map[string]string{LabelInstall: install, LabelAttempt: attempt}}})
 	}
 	job("nobodys-1", "tidemill")
 	job("theirs-1", "other")
@@ -272,16 +272,16 @@ func TestOrphansAreRemovedAndOthersLeftAlone(t *testing.T) {
 	k := newWatcher(c, WatchOptions{Foreman: f, Ledger: l})
 	w.must(k.jobs.Replace([]any{&batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "nobodys-1", Labels: map[string]string{LabelAttempt: "nobodys-1"}}}}, "1"))
 	began := k.now()
-	again, err := k.look(w.Context(), "nobodys-1")
-	if w.must(err); again <= 0 || !w.has(jobPath("nobodys-1")) {
-		t.Errorf("it is looked at again in %s; it is there: %t", again, w.has(jobPath("nobodys-1")))
+	again, err := k.lookAt(w.Context(), "nobodys-1")
+	if w.must(err); again <= 0 || !w.hasObject(jobPath("nobodys-1")) {
+		t.Errorf("it is looked at again in %s; it is there: %t", again, w.hasObject(jobPath("nobodys-1")))
 	}
 	k.now = func() time.Time { return began.Add(unborn + time.Second) }
 	job2, _ := k.jobs.get("nobodys-1")
 	w.mu.Lock()
 	job2.UID = w.objects[jobPath("nobodys-1")].GetUID()
 	w.mu.Unlock()
-	if _, err = k.look(w.Context(), "nobodys-1"); err != nil || w.has(jobPath("nobodys-1")) || !w.has(jobPath("theirs-1")) {
-		t.Errorf("the orphan is there: %t, another's: %t, %v", w.has(jobPath("nobodys-1")), w.has(jobPath("theirs-1")), err)
+	if _, err = k.lookAt(w.Context(), "nobodys-1"); err != nil || w.hasObject(jobPath("nobodys-1")) || !w.hasObject(jobPath("theirs-1")) {
+		t.Errorf("the orphan is there: %t, another's: %t, %v", w.hasObject(jobPath("nobodys-1")), w.hasObject(jobPath("theirs-1")), err)
 	}
 }

@@ -28,7 +28,7 @@ const cookieName = "TIDEMILL_COOKIE"
 // gear holds the cards of one worker or server of an attempt.
 type gear struct {
 	l     *Launcher
-	deal  *deal
+	deal  *cardShares
 	index int  // index of the worker
 	none  bool // a parameter server has no cards
 	cards []card
@@ -43,12 +43,12 @@ func (g *gear) equip(ctx context.Context, p tidemill.Plan) (e agent.Equipment, e
 	}
 	e.Env = append(e.Env, cookieName+"="+g.l.cookie)
 	if p.Image == "" {
-		e.Image = g.l.folders.of(p.Dir)
+		e.Image = g.l.folders.digestOf(p.Dir)
 	} else if err := g.contain(ctx, &e); err != nil {
 		return e, err
 	}
 	if !g.none {
-		if g.cards, err = g.deal.take(ctx, g.index, p.GPUs); err != nil {
+		if g.cards, err = g.deal.takeShare(ctx, g.index, p.GPUs); err != nil {
 			return e, err
 		}
 	}
@@ -96,18 +96,18 @@ func secrets(dir string, named map[string]string) (env []string, err error) {
 func secret(root *os.Root, ref string) (string, error) {
 	f, err := root.Open(filepath.FromSlash(ref))
 	if err != nil {
-		return "", inner(err)
+		return "", withoutPath(err)
 	}
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, maxSecret+1))
 	if err == nil && len(text) > maxSecret {
 		err = fmt.Errorf("it is longer than %d bytes", maxSecret)
 	}
-	return strings.TrimRight(string(text), "\r\n"), inner(err)
+	return strings.TrimRight(string(text), "\r\n"), withoutPath(err)
 }
 
-// inner removes the path from an error, because the caller adds it.
-func inner(err error) error {
+// withoutPath removes the path from an error, because the caller adds it.
+func withoutPath(err error) error {
 	if p := new(os.PathError); errors.As(err, &p) {
 		return p.Err
 	}
@@ -205,9 +205,9 @@ func cardsOf(found []agent.Card) (all []card) {
 	return all
 }
 
-// take waits until n cards are free. Requests are served in their order, so that a request for many
+// acquire waits until n cards are free. Requests are served in their order, so that a request for many
 // cards does not wait for ever.
-func (c *cards) take(ctx context.Context, n int) ([]card, error) {
+func (c *cards) acquire(ctx context.Context, n int) ([]card, error) {
 	if n == 0 {
 		return nil, nil
 	}
@@ -241,8 +241,8 @@ func (c *cards) leave(w *cardRequest) {
 	c.serve()
 }
 
-// give returns cards.
-func (c *cards) give(back []card) {
+// giveBack returns cards.
+func (c *cards) giveBack(back []card) {
 	if len(back) == 0 {
 		return
 	}
@@ -304,9 +304,9 @@ type fileDigest struct {
 	sum  string
 }
 
-// of returns the digest of a folder; empty if the folder cannot be read. The start of the command
+// digestOf returns the digest of a folder; empty if the folder cannot be read. The start of the command
 // reports that error.
-func (f *folderDigests) of(dir string) string {
+func (f *folderDigests) digestOf(dir string) string {
 	f.mu.Lock()
 	if f.all == nil {
 		f.all = map[string]*folderDigest{}
@@ -320,7 +320,7 @@ func (f *folderDigests) of(dir string) string {
 	one.mu.Lock()
 	defer one.mu.Unlock()
 	if time.Since(one.at) > digestFresh {
-		one.value = one.look(dir)
+		one.value = one.compute(dir)
 		one.at = time.Now()
 	}
 	return one.value
@@ -328,9 +328,9 @@ func (f *folderDigests) of(dir string) string {
 
 var errEnough = errors.New("enough")
 
-// look computes the digest of the folder. It is bounded for large folders: beyond digestBytes,
+// compute computes the digest of the folder. It is bounded for large folders: beyond digestBytes,
 // files count by size and time alone; files beyond digestFiles do not count.
-func (d *folderDigest) look(dir string) string {
+func (d *folderDigest) compute(dir string) string {
 	h, now := sha256.New(), map[string]fileDigest{}
 	files, left := 0, int64(digestBytes)
 	err := filepath.WalkDir(dir, func(name string, e fs.DirEntry, err error) error {
@@ -340,7 +340,7 @@ func (d *folderDigest) look(dir string) string {
 		case err != nil:
 			return nil // it was deleted during the walk
 		case e.IsDir():
-			return skip(name == dir, e.Name())
+			return skipFolder(name == dir, e.Name())
 		}
 		if files++; files > digestFiles {
 			return errEnough
@@ -355,8 +355,8 @@ func (d *folderDigest) look(dir string) string {
 	return "sha256:" + hex.EncodeToString(h.Sum(nil))
 }
 
-// skip skips folders that tools create next to programs, our own data folder included.
-func skip(top bool, name string) error {
+// skipFolder skips folders that tools create next to programs, our own data folder included.
+func skipFolder(top bool, name string) error {
 	if !top && (strings.HasPrefix(name, ".") || name == "__pycache__" || name == "node_modules" || name == "venv") {
 		return fs.SkipDir
 	}

@@ -91,7 +91,7 @@ type guardian struct {
 
 func startGuard(command []string, cookie string) (_ *guardian, err error) {
 	if len(command) == 0 {
-		if command, err = ours(GuardArgument); err != nil {
+		if command, err = ownCommand(GuardArgument); err != nil {
 			return nil, err
 		}
 	}
@@ -103,20 +103,20 @@ func startGuard(command []string, cookie string) (_ *guardian, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("start the guard: %w", err)
 	}
-	g.say("cookie " + cookie)
+	g.writeLine("cookie " + cookie)
 	return g, nil
 }
 
-// say writes a line to the guard. If the guard was killed, the line is lost; the next launcher
+// writeLine writes a line to the guard. If the guard was killed, the line is lost; the next launcher
 // cleans up then.
-func (g *guardian) say(line string) {
+func (g *guardian) writeLine(line string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	_, _ = io.WriteString(g.in, line+"\n")
 }
 
-func (g *guardian) add(pid int)    { g.say("+" + strconv.Itoa(pid)) }
-func (g *guardian) remove(pid int) { g.say("-" + strconv.Itoa(pid)) }
+func (g *guardian) add(pid int)    { g.writeLine("+" + strconv.Itoa(pid)) }
+func (g *guardian) remove(pid int) { g.writeLine("-" + strconv.Itoa(pid)) }
 
 // engine reports the container engine to the guard.
 func (g *guardian) engine(path string) {
@@ -125,7 +125,7 @@ func (g *guardian) engine(path string) {
 	g.told = path
 	g.mu.Unlock()
 	if !known {
-		g.say("engine " + path)
+		g.writeLine("engine " + path)
 	}
 }
 

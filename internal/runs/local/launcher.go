@@ -118,7 +118,7 @@ func (l *Launcher) Launch(_ context.Context, a scheduler.Attempt) error {
 func (l *Launcher) attempt(ctx context.Context, a scheduler.Attempt, one *launched) {
 	defer close(one.done)
 	defer one.end(nil)
-	err := l.together(ctx, a)
+	err := l.runTogether(ctx, a)
 	l.mu.Lock()
 	delete(l.live, a.Name)
 	l.mu.Unlock()
@@ -199,14 +199,14 @@ func (l *Launcher) Close(ctx context.Context) error {
 		one.end(&agent.Stopping{By: by})
 	}
 	l.mu.Unlock()
-	err := l.wait(ctx)
+	err := l.waitAgents(ctx)
 	l.escaped.close()
 	return errors.Join(err, l.guard.close(ctx), os.RemoveAll(filepath.Join(l.o.Dir, workName)))
 }
 
-// wait waits for the agents. Each ends before its deadline, unless even the kernel cannot kill its
+// waitAgents waits for the agents. Each ends before its deadline, unless even the kernel cannot kill its
 // command.
-func (l *Launcher) wait(ctx context.Context) error {
+func (l *Launcher) waitAgents(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -220,8 +220,8 @@ func (l *Launcher) wait(ctx context.Context) error {
 	}
 }
 
-// ours returns the command that calls our own program with an argument.
-func ours(argument string) ([]string, error) {
+// ownCommand returns the command that calls our own program with an argument.
+func ownCommand(argument string) ([]string, error) {
 	self, err := os.Executable()
 	return []string{self, argument}, err
 }
@@ -231,15 +231,15 @@ func runQuiet(ctx context.Context, name string, args ...string) error {
 	return exec.CommandContext(ctx, name, args...).Run()
 }
 
-// together runs an attempt with all its workers and servers. Each is an agent with its own child,
+// runTogether runs an attempt with all its workers and servers. Each is an agent with its own child,
 // and they connect to each other through ports of this machine. The first worker's error is
 // returned, else the errors of the others.
-func (l *Launcher) together(ctx context.Context, a scheduler.Attempt) error {
+func (l *Launcher) runTogether(ctx context.Context, a scheduler.Attempt) error {
 	workers, servers := max(1, a.Plan.Workers), 0
 	if a.Plan.Servers != nil {
 		servers = a.Plan.Servers.Count
 	}
-	d := &deal{cards: l.cards, workers: workers, dealt: make(chan struct{})}
+	d := &cardShares{cards: l.cards, workers: workers, dealt: make(chan struct{})}
 	defer d.release()
 	if workers+servers == 1 {
 		return agent.Run(ctx, l.options(a, &gear{l: l, deal: d}))
@@ -268,9 +268,9 @@ func (l *Launcher) together(ctx context.Context, a scheduler.Attempt) error {
 	return errs[0]
 }
 
-// deal takes the cards of an attempt and gives each worker its share. All cards are taken at once:
+// cardShares takes the cards of an attempt and gives each worker its share. All cards are taken at once:
 // if two attempts each had half of their cards, both would wait for ever.
-type deal struct {
+type cardShares struct {
 	cards   *cards
 	workers int
 
@@ -279,10 +279,10 @@ type deal struct {
 	err   error
 }
 
-// take returns a worker's share. The first worker takes the cards for all workers.
-func (d *deal) take(ctx context.Context, index, each int) ([]card, error) {
+// takeShare returns a worker's share. The first worker takes the cards for all workers.
+func (d *cardShares) takeShare(ctx context.Context, index, each int) ([]card, error) {
 	if index == 0 {
-		d.all, d.err = d.cards.take(ctx, each*d.workers)
+		d.all, d.err = d.cards.acquire(ctx, each*d.workers)
 		close(d.dealt)
 	}
 	select {
@@ -297,4 +297,4 @@ func (d *deal) take(ctx context.Context, index, each int) ([]card, error) {
 }
 
 // release returns the cards after all workers have ended.
-func (d *deal) release() { d.cards.give(d.all) }
+func (d *cardShares) release() { d.cards.giveBack(d.all) }

@@ -26,7 +26,7 @@ func TestLaunch(t *testing.T) {
 	marks := t.TempDir()
 	a := d.plan(t, "run1-1", fmt.Sprintf(`touch %s/$$; echo at work; while ! test -e %s/go; do sleep 0.02; done`, marks, marks), nil)
 	launch(t, l, a, a)
-	d.says(t, a.Name, "at work")
+	d.waitForLog(t, a.Name, "at work")
 	launch(t, l, a)
 	if has, err := l.Has(t.Context(), a.Name); !has || err != nil {
 		t.Errorf("it has the attempt: %t, %v", has, err)
@@ -58,7 +58,7 @@ func TestStop(t *testing.T) {
 	mark := filepath.Join(t.TempDir(), "pid")
 	a := d.plan(t, "run1-1", `trap "" TERM; echo $$ > `+mark+`; echo at work; sleep 600; sleep 600`, nil)
 	launch(t, l, a)
-	d.says(t, a.Name, "at work")
+	d.waitForLog(t, a.Name, "at work")
 	for range 2 {
 		if err := l.Stop(t.Context(), a.Name); err != nil {
 			t.Fatal(err)
@@ -80,8 +80,8 @@ func TestClose(t *testing.T) {
 	patient := d.plan(t, "run1-1", `trap 'exit 0' TERM; setsid sleep 600 >/dev/null 2>&1 & echo $! > `+marks+`/apart; echo at work; sleep 600 & wait`, nil)
 	stubborn := d.plan(t, "run2-1", `trap "" TERM; echo $$ > `+marks+`/stubborn; echo at work; sleep 600; sleep 600`, func(p *tidemill.Plan) { p.Grace = 200 * time.Millisecond })
 	launch(t, l, patient, stubborn)
-	d.says(t, patient.Name, "at work")
-	d.says(t, stubborn.Name, "at work")
+	d.waitForLog(t, patient.Name, "at work")
+	d.waitForLog(t, stubborn.Name, "at work")
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	if err := l.Close(ctx); err != nil {
@@ -111,7 +111,7 @@ func TestWhatHasLeftItsGroup(t *testing.T) {
 	script := `setsid sleep 600 >/dev/null 2>&1 & echo $! > ` + marks + `/`
 	launch(t, l, d.plan(t, "run1-1", script+"a; true", nil), d.plan(t, "run2-1", script+"b; echo at work; while ! test -e "+marks+"/go; do sleep 0.02; done", nil))
 	d.word(t, "run1-1")
-	d.says(t, "run2-1", "at work")
+	d.waitForLog(t, "run2-1", "at work")
 	dead(t, pid(t, marks+"/a"))
 	if !isAlive(pid(t, marks+"/b")) {
 		t.Error("a process of an attempt at work was ended")
@@ -123,8 +123,8 @@ func TestWhatHasLeftItsGroup(t *testing.T) {
 	dead(t, pid(t, marks+"/b"))
 }
 
-// brood is a command whose processes are hard to end.
-func brood(marks string) string {
+// stubbornCommand is a command whose processes are hard to end.
+func stubbornCommand(marks string) string {
 	return `trap "" TERM HUP
 		sleep 600 & echo $! > ` + marks + `/child
 		setsid sh -c 'trap "" TERM; sleep 600 & echo $! > ` + marks + `/grandchild; wait' >/dev/null 2>&1 &
@@ -139,9 +139,9 @@ var broodMarks = []string{"/self", "/child", "/grandchild"}
 func TestKilledLauncher(t *testing.T) {
 	d := newDoor(t)
 	marks := t.TempDir()
-	a := d.plan(t, "run1-1", brood(marks), nil)
-	launcher, guard := d.other(t, t.TempDir(), a)
-	d.says(t, a.Name, "at work")
+	a := d.plan(t, "run1-1", stubbornCommand(marks), nil)
+	launcher, guard := d.startOther(t, t.TempDir(), a)
+	d.waitForLog(t, a.Name, "at work")
 	left := []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP}
 	ignores(t, guard, left...)
 	for _, sig := range left {
@@ -168,9 +168,9 @@ func TestKilledLauncher(t *testing.T) {
 func TestKilledLauncherAndGuard(t *testing.T) {
 	d := newDoor(t)
 	marks, dir := t.TempDir(), t.TempDir()
-	a := d.plan(t, "run1-1", brood(marks), nil)
-	launcher, guard := d.other(t, dir, a)
-	d.says(t, a.Name, "at work")
+	a := d.plan(t, "run1-1", stubbornCommand(marks), nil)
+	launcher, guard := d.startOther(t, dir, a)
+	d.waitForLog(t, a.Name, "at work")
 	if err := syscall.Kill(guard, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
@@ -248,7 +248,7 @@ func TestGPUs(t *testing.T) {
 	none := d.plan(t, "none-1", `test "${CUDA_VISIBLE_DEVICES-unset}" = ""`, nil)
 	many := d.plan(t, "many-1", `exit 0`, gpus(3))
 	launch(t, l, both)
-	d.says(t, both.Name, "at work on 0,1")
+	d.waitForLog(t, both.Name, "at work on 0,1")
 	launch(t, l, one, none, many)
 	if w := d.word(t, none.Name); w.Outcome != tidemill.OutcomeSucceeded {
 		t.Errorf("a run without GPUs ended so: %+v", w)
@@ -279,7 +279,7 @@ func TestGPUsThatCannotBeAsked(t *testing.T) {
 // A request for many cards is served before later requests for few.
 func TestCardsInTheirOrder(t *testing.T) {
 	c := newCards([]card{{index: 0}, {index: 1}, {index: 2}})
-	first, err := c.take(t.Context(), 2)
+	first, err := c.acquire(t.Context(), 2)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -291,15 +291,15 @@ func TestCardsInTheirOrder(t *testing.T) {
 		t.Error("the later was served before the earlier")
 	}
 	cancel()
-	if _, err := c.take(ctx, 1); err == nil {
+	if _, err := c.acquire(ctx, 1); err == nil {
 		t.Error("who does not wait any more was served")
 	}
 	c.leave(many)
 	if got := <-few.got; len(got) != 1 || got[0].index != 2 {
 		t.Errorf("got %v", got)
 	}
-	c.give(first)
-	if got, err := c.take(t.Context(), 2); err != nil || got[0].index != 0 || got[1].index != 1 {
+	c.giveBack(first)
+	if got, err := c.acquire(t.Context(), 2); err != nil || got[0].index != 0 || got[1].index != 1 {
 		t.Errorf("got %v, %v", got, err)
 	}
 }
@@ -307,7 +307,7 @@ func TestCardsInTheirOrder(t *testing.T) {
 func TestImages(t *testing.T) {
 	d := newDoor(t)
 	image := func(p *tidemill.Plan) { p.Image, p.Dir = "trainer:3", "" }
-	run := func(l *Launcher, name string) word {
+	run := func(l *Launcher, name string) lastReport {
 		launch(t, l, d.plan(t, name, "exit 0", image))
 		return d.word(t, name)
 	}
@@ -360,7 +360,7 @@ func TestFolderDigest(t *testing.T) {
 	}
 	put("train.py", "one", 0o644)
 	d := &folderDigest{}
-	first := d.look(dir)
+	first := d.compute(dir)
 	for what, c := range map[string]struct {
 		name, text string
 		same       bool
@@ -369,22 +369,22 @@ func TestFolderDigest(t *testing.T) {
 		"what Python keeps": {"__pycache__/x", "y", true},
 	} {
 		put(c.name, c.text, 0o644)
-		if got := d.look(dir); (got == first) != c.same {
+		if got := d.compute(dir); (got == first) != c.same {
 			t.Errorf("%s: %s", what, got)
 		}
 	}
 	put("lib/model.py", "two", 0o644)
-	second := d.look(dir)
+	second := d.compute(dir)
 	put("train.py", "oNe", 0o644)
 	past := time.Now().Add(-time.Hour)
 	if err := os.Chtimes(filepath.Join(dir, "train.py"), past, past); err != nil {
 		t.Fatal(err)
 	}
-	third := d.look(dir)
-	if first == "" || first == second || second == third || (&folderDigest{}).look(dir) != third {
+	third := d.compute(dir)
+	if first == "" || first == second || second == third || (&folderDigest{}).compute(dir) != third {
 		t.Errorf("digests: %s, %s, %s", first, second, third)
 	}
-	if got := (&folderDigest{}).look(dir + "/none"); got != "" {
+	if got := (&folderDigest{}).compute(dir + "/none"); got != "" {
 		t.Errorf("of nothing: %s", got)
 	}
 }

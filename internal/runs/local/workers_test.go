@@ -12,12 +12,12 @@ import (
 	"tidemill.dev"
 )
 
-// several gives a plan two workers and a parameter server.
-func several(p *tidemill.Plan) { p.Workers, p.Servers = 2, &tidemill.Servers{Count: 1} }
+// addWorkers gives a plan two workers and a parameter server.
+func addWorkers(p *tidemill.Plan) { p.Workers, p.Servers = 2, &tidemill.Servers{Count: 1} }
 
-// me begins a script: it writes its role, address and cards to a file, and waits until all have
+// meetScript begins a script: it writes its role, address and cards to a file, and waits until all have
 // begun.
-const me = `me="$TIDEMILL_ROLE$RANK"; echo "$WORLD_SIZE at $MASTER_ADDR:$MASTER_PORT, cards $CUDA_VISIBLE_DEVICES, $TF_CONFIG" > %[1]s/$me.new; echo $$ > %[1]s/$me.pid; mv %[1]s/$me.new %[1]s/$me
+const meetScript = `me="$TIDEMILL_ROLE$RANK"; echo "$WORLD_SIZE at $MASTER_ADDR:$MASTER_PORT, cards $CUDA_VISIBLE_DEVICES, $TF_CONFIG" > %[1]s/$me.new; echo $$ > %[1]s/$me.pid; mv %[1]s/$me.new %[1]s/$me
 	for other in worker0 worker1 server; do while ! test -e %[1]s/$other; do sleep 0.02; done; done
 `
 
@@ -29,7 +29,7 @@ func TestWorkersOnOneMachine(t *testing.T) {
 	l.cards = newCards([]card{{index: 0, product: "A"}, {index: 1, product: "A"}, {index: 2, product: "A"}})
 	marks := t.TempDir()
 	last := `; touch %[1]s/$me.said; if test $me = worker0; then while ! test -e %[1]s/worker1.said; do sleep 0.02; done; fi` // all end when worker0 ends
-	a := d.plan(t, "run1-1", fmt.Sprintf(me+`if test $me = server; then sleep 600; fi; echo $me has all`+last, marks), func(p *tidemill.Plan) { several(p); p.GPUs = 1 })
+	a := d.plan(t, "run1-1", fmt.Sprintf(meetScript+`if test $me = server; then sleep 600; fi; echo $me has all`+last, marks), func(p *tidemill.Plan) { addWorkers(p); p.GPUs = 1 })
 	launch(t, l, a, a)
 	w := d.word(t, a.Name)
 	l.all.Wait()
@@ -88,7 +88,7 @@ func TestSeveralEndTogether(t *testing.T) {
 	d := newDoor(t)
 	l := d.open(t, t.TempDir(), nil)
 	marks := t.TempDir()
-	a := d.plan(t, "run1-1", fmt.Sprintf(me, marks)+`trap "" TERM; if test $me = worker1; then exit 3; fi; sleep 600; sleep 600`, several)
+	a := d.plan(t, "run1-1", fmt.Sprintf(meetScript, marks)+`trap "" TERM; if test $me = worker1; then exit 3; fi; sleep 600; sleep 600`, addWorkers)
 	launch(t, l, a)
 	if w := d.word(t, a.Name); w.Outcome != tidemill.OutcomeFailed || w.Reason != "worker 1: exit status 3" {
 		t.Errorf("it ended so: %+v", w)

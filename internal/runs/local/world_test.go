@@ -55,21 +55,21 @@ func exitOn(err error) {
 // guardCommand runs the test binary as a guard.
 func guardCommand() []string { return []string{"env", asWhat + "=guard", os.Args[0]} }
 
-// door is a gateway that gives each attempt its plan, and keeps its last report.
-type door struct {
+// fakeGateway is a gateway that gives each attempt its plan, and keeps its last report.
+type fakeGateway struct {
 	server *httptest.Server
 
 	mu      sync.Mutex
 	changed chan struct{}
 	plans   map[string]tidemill.Plan
-	words   map[string]word
+	words   map[string]lastReport
 	logs    map[string]string
 	beats   map[string]int
 	parts   map[string]string // state of each worker and server, by attempt and part
 }
 
-// word holds the tested fields of an attempt's last report.
-type word struct {
+// lastReport holds the tested fields of an attempt's last report.
+type lastReport struct {
 	Outcome   tidemill.Outcome
 	Reason    string
 	Permanent bool
@@ -77,14 +77,14 @@ type word struct {
 	Result    tidemill.Result
 }
 
-func newDoor(t *testing.T) *door {
-	d := &door{changed: make(chan struct{}), plans: map[string]tidemill.Plan{}, words: map[string]word{}, logs: map[string]string{}, beats: map[string]int{}, parts: map[string]string{}}
+func newDoor(t *testing.T) *fakeGateway {
+	d := &fakeGateway{changed: make(chan struct{}), plans: map[string]tidemill.Plan{}, words: map[string]lastReport{}, logs: map[string]string{}, beats: map[string]int{}, parts: map[string]string{}}
 	d.server = httptest.NewServer(d)
 	t.Cleanup(d.server.Close)
 	return d
 }
 
-func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (d *fakeGateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	name, route, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/agent/v1/attempts/"), "/")
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -103,7 +103,7 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "":
 		answer(w, map[string]any{"run": run, "recipe": "r", "key": "k", "attempt": number, "causes": 1, "event": struct{}{}, "plan": d.plans[name], "beatSeconds": 0.05})
 	case "finish":
-		var said word
+		var said lastReport
 		if json.Unmarshal(body, &said) == nil {
 			d.words[name] = said
 		}
@@ -123,12 +123,12 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // isOver reports whether an attempt of several workers has reported its end.
-func (d *door) isOver(name string) bool {
+func (d *fakeGateway) isOver(name string) bool {
 	_, told := d.words[name]
 	return told && d.many(name) > 1
 }
 
-func (d *door) many(name string) int {
+func (d *fakeGateway) many(name string) int {
 	p := d.plans[name]
 	n := max(1, p.Workers)
 	if p.Servers != nil {
@@ -138,7 +138,7 @@ func (d *door) many(name string) int {
 }
 
 // gather stores the report of one worker or server, and returns the state of the others.
-func (d *door) gather(name string, q url.Values) map[string]bool {
+func (d *fakeGateway) gather(name string, q url.Values) map[string]bool {
 	if !q.Has("part") {
 		return nil
 	}
@@ -163,7 +163,7 @@ func (d *door) gather(name string, q url.Values) map[string]bool {
 
 func answer(w io.Writer, v any) { _ = json.NewEncoder(w).Encode(v) }
 
-func (d *door) until(t *testing.T, what string, is func() bool) {
+func (d *fakeGateway) until(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	late := time.After(patience)
 	for {
@@ -182,20 +182,20 @@ func (d *door) until(t *testing.T, what string, is func() bool) {
 }
 
 // word waits for an attempt's last report.
-func (d *door) word(t *testing.T, name string) (is word) {
+func (d *fakeGateway) word(t *testing.T, name string) (is lastReport) {
 	t.Helper()
 	d.until(t, name+" has told its end", func() (ok bool) { is, ok = d.words[name]; return ok })
 	return is
 }
 
-// says waits until a text is in the log of an attempt.
-func (d *door) says(t *testing.T, name, text string) {
+// waitForLog waits until a text is in the log of an attempt.
+func (d *fakeGateway) waitForLog(t *testing.T, name, text string) {
 	t.Helper()
 	d.until(t, name+" says "+text, func() bool { return strings.Contains(d.logs[name], text) })
 }
 
 // plan makes an attempt that runs a script.
-func (d *door) plan(t *testing.T, name, script string, change func(*tidemill.Plan)) scheduler.Attempt {
+func (d *fakeGateway) plan(t *testing.T, name, script string, change func(*tidemill.Plan)) scheduler.Attempt {
 	t.Helper()
 	p := tidemill.Plan{Dir: t.TempDir(), Command: []string{"sh", "-c", script}, Deadline: patience, Grace: 10 * time.Second, MaxLog: 1 << 20, MaxOutput: 1 << 20}
 	if change != nil {
@@ -211,7 +211,7 @@ func (d *door) plan(t *testing.T, name, script string, change func(*tidemill.Pla
 	return scheduler.Attempt{Name: name, Run: run, Number: number, Token: "t", Plan: p}
 }
 
-func (d *door) open(t *testing.T, dir string, change func(*Options)) *Launcher {
+func (d *fakeGateway) open(t *testing.T, dir string, change func(*Options)) *Launcher {
 	t.Helper()
 	o := Options{Gateway: d.server.URL, Dir: dir, Secrets: filepath.Join(dir, "secrets"), Guard: guardCommand()}
 	if change != nil {
@@ -331,8 +331,8 @@ func beLauncher() error {
 	select {} // the test kills this process
 }
 
-// other starts a launcher in its own process, and returns its guard's pid.
-func (d *door) other(t *testing.T, dir string, a scheduler.Attempt) (cmd *exec.Cmd, guard int) {
+// startOther starts a launcher in its own process, and returns its guard's pid.
+func (d *fakeGateway) startOther(t *testing.T, dir string, a scheduler.Attempt) (cmd *exec.Cmd, guard int) {
 	t.Helper()
 	cmd = exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), asWhat+"=launcher")

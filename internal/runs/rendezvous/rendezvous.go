@@ -20,7 +20,7 @@ const (
 type Word struct {
 	Part  string // name of the worker or server, such as w0 or ps1; w0 is the first worker
 	Ready bool   // the part can begin
-	Over  bool   // its command has ended
+	Over  bool   // the part's command has ended
 }
 
 // Heard is the answer to a report.
@@ -44,8 +44,8 @@ func NewRoll(client *redis.Client, names tidemill.Names, kafka string) *Roll {
 	return &Roll{client, names.Key("muster", layout, kafka)}
 }
 
-// script stores one report and returns the answer. Once all parts were ready, that stays true, so a
-// part that ends early does not prevent a slow part from beginning.
+// script stores one report and returns the answer. Once all parts were ready, the answer stays
+// "ready", so a part that ends early does not prevent a slow part from beginning.
 const script = `
 if ARGV[2] ~= '' then redis.call('HSET', KEYS[1], ARGV[1], ARGV[2]) end
 local ready, over = 0, 0
@@ -64,7 +64,7 @@ local ended = redis.call('HGET', KEYS[1], 'w0') == 'over' and 1 or 0
 return {met, ended, over >= most - 1 and 1 or 0}
 `
 
-// Say reports for one part of an attempt. many is the number of its parts.
+// Say stores a report of one part of an attempt. many is the number of the attempt's parts.
 func (r *Roll) Say(ctx context.Context, attempt string, many int, w Word) (Heard, error) {
 	state := ""
 	switch {

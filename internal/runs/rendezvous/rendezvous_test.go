@@ -32,8 +32,8 @@ func newWorld(t *testing.T) *world {
 	return h
 }
 
-// says reports for one part, at each gateway in turn.
-func (h *world) says(part, state, want string) {
+// report reports for one part, at each gateway in turn.
+func (h *world) report(part, state, want string) {
 	h.Helper()
 	h.asked++
 	is, err := h.rolls[h.asked%2].Say(h.Context(), "run1-1", 3, Word{Part: part, Ready: state != "", Over: state == "over"})
@@ -52,45 +52,45 @@ const (
 // the first learns that all others have ended.
 func TestTheyBeginAndEndTogether(t *testing.T) {
 	h := newWorld(t)
-	h.says("w0", "", nothing)
-	h.says("w0", "ready", nothing)
-	h.says("ps0", "ready", nothing)
-	h.says("w1", "", nothing) // it has started and fetches its inputs
-	h.says("ps0", "ready", nothing)
-	h.says("w1", "ready", all)
-	h.says("w0", "ready", all)
-	h.says("ps0", "ready", all)
-	h.says("w0", "over", end)
-	h.says("w1", "ready", end)
-	h.says("w1", "over", end)
-	h.says("ps0", "over", "all=true end=true alone=true")
-	h.says("w0", "over", "all=true end=true alone=true")
+	h.report("w0", "", nothing)
+	h.report("w0", "ready", nothing)
+	h.report("ps0", "ready", nothing)
+	h.report("w1", "", nothing) // it has started and fetches its inputs
+	h.report("ps0", "ready", nothing)
+	h.report("w1", "ready", all)
+	h.report("w0", "ready", all)
+	h.report("ps0", "ready", all)
+	h.report("w0", "over", end)
+	h.report("w1", "ready", end)
+	h.report("w1", "over", end)
+	h.report("ps0", "over", "all=true end=true alone=true")
+	h.report("w0", "over", "all=true end=true alone=true")
 }
 
 // A part that ends before another part has learned that all were ready does not prevent that one
 // from beginning.
 func TestWhoIsQuickHoldsUpNobody(t *testing.T) {
 	h := newWorld(t)
-	h.says("w0", "ready", nothing)
-	h.says("ps0", "ready", nothing)
-	h.says("w1", "ready", all)
-	h.says("w1", "over", all)
-	h.says("w0", "ready", all)
+	h.report("w0", "ready", nothing)
+	h.report("ps0", "ready", nothing)
+	h.report("w1", "ready", all)
+	h.report("w1", "over", all)
+	h.report("w0", "ready", all)
 }
 
 // After a flush of Redis, the next beats restore the reports.
 func TestAFlushHeals(t *testing.T) {
 	h := newWorld(t)
-	h.says("w0", "ready", nothing)
-	h.says("w1", "ready", nothing)
+	h.report("w0", "ready", nothing)
+	h.report("w1", "ready", nothing)
 	h.server.FlushAll()
-	h.says("ps0", "ready", nothing)
-	h.says("w0", "ready", nothing)
-	h.says("w1", "ready", all)
+	h.report("ps0", "ready", nothing)
+	h.report("w0", "ready", nothing)
+	h.report("w1", "ready", all)
 	h.server.FlushAll()
-	h.says("w0", "over", "all=false end=true alone=false")
-	h.says("ps0", "over", "all=false end=true alone=false")
-	h.says("w1", "over", "all=true end=true alone=true")
+	h.report("w0", "over", "all=false end=true alone=false")
+	h.report("ps0", "over", "all=false end=true alone=false")
+	h.report("w1", "over", "all=true end=true alone=true")
 }
 
 // Attempts do not affect each other, and their entries expire.
@@ -101,7 +101,7 @@ func TestAttemptsAreApart(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	h.says("w0", "ready", nothing)
+	h.report("w0", "ready", nothing)
 	h.server.FastForward(kept)
 	if keys := h.server.Keys(); len(keys) > 0 {
 		t.Errorf("there is still %v", keys)

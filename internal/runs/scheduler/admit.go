@@ -16,8 +16,8 @@ import (
 	"tidemill.dev/triggers/commands"
 )
 
-// ask returns the recipes that may start runs in a pool now; false if there are none.
-func (f *Foreman) ask(c *config.Config, pool string) (ledger.Ask, bool) {
+// dueRecipes returns the recipes that may start runs in a pool now; false if there are none.
+func (f *Foreman) dueRecipes(c *config.Config, pool string) (ledger.Ask, bool) {
 	p, ok := c.Pool(pool)
 	if !ok || f.opt.Launcher == nil || f.resting.Load() {
 		return ledger.Ask{}, false
@@ -53,7 +53,7 @@ func (f *Foreman) asked() *commands.State {
 
 // claim takes a slot for the next run of a pool.
 func (f *Foreman) claim(ctx context.Context, pool string) (ledger.Slot, bool, error) {
-	a, ok := f.ask(f.opt.Config(), pool)
+	a, ok := f.dueRecipes(f.opt.Config(), pool)
 	if !ok {
 		return ledger.Slot{}, false, nil
 	}
@@ -61,12 +61,12 @@ func (f *Foreman) claim(ctx context.Context, pool string) (ledger.Slot, bool, er
 }
 
 // maxFruitless is how many claims in a row may lead to no start before the scheduler gives up. A
-// claim leads to none if another process was quicker, or a cause has postponed the run.
+// claim leads to no start if another process was quicker, or a cause has postponed the run.
 const maxFruitless = 5
 
-// admit starts one run in a pool, if a slot is free and a run is due. One is enough, because one
-// request, or one freed slot, makes room for one run; Watch does the rest. It returns false if no
-// slot was free, or no run was due.
+// admit starts one run in a pool, if a slot is free and a run is due. It starts only one run,
+// because one request or one freed slot makes room for one run; Watch starts the others. It returns
+// false if no slot was free, or no run was due.
 func (f *Foreman) admit(ctx context.Context, pool string) (bool, error) {
 	for range maxFruitless {
 		slot, got, err := f.claim(ctx, pool)
@@ -82,13 +82,13 @@ func (f *Foreman) admit(ctx context.Context, pool string) (bool, error) {
 
 // advance does the next step of a making: it commits an output, or starts a due run.
 func (f *Foreman) advance(ctx context.Context, m *fold.Making) error {
-	if next(m, f.now()) == settles {
+	if nextStep(m, f.now()) == settles {
 		var err error
-		if m, err = f.settle(ctx, m.Live); err != nil {
+		if m, err = f.commitOutput(ctx, m.Live); err != nil {
 			return err
 		}
 	}
-	if next(m, f.now()) != admits {
+	if nextStep(m, f.now()) != admits {
 		return nil
 	}
 	run, _ := m.DueRun()
@@ -103,8 +103,8 @@ func (f *Foreman) advance(ctx context.Context, m *fold.Making) error {
 	return err
 }
 
-// poolOf returns the pool in which a run starts. Today's config decides, because the run's old
-// pool may be gone from it, and nothing starts there.
+// poolOf returns the pool in which a run starts. The present config decides, because it may no
+// longer have the run's old pool.
 func (f *Foreman) poolOf(run *tidemill.Run) string {
 	if r, ok := f.opt.Config().Recipe(run.Recipe); ok {
 		return r.Run.Pool
@@ -112,9 +112,9 @@ func (f *Foreman) poolOf(run *tidemill.Run) string {
 	return run.Pool
 }
 
-// Advance commits the output of the recipe's run for the key, and starts its next run if that is
-// due and a slot is free. Any process may call it at any time: its work follows from the log
-// alone, and no step has an effect twice.
+// Advance commits the output of the recipe's run for the key, and starts the key's next run if that
+// run is due and a slot is free. Any process may call Advance at any time: its steps follow from
+// the log alone, and a repeated step has no effect.
 func (f *Foreman) Advance(ctx context.Context, recipe, key string) error {
 	m, err := f.ledger.Making(ctx, recipe, key)
 	if err != nil {
@@ -135,13 +135,13 @@ func (f *Foreman) logFailure(m *fold.Making, err error) {
 	}
 }
 
-// crowdedFor is how long a recipe does not ask again for a slot after there was none.
+// crowdedFor is how long a recipe does not ask for a slot after no slot was free.
 const crowdedFor = 100 * time.Millisecond
 
-// crowds are the recipes for whose due runs there was no slot. Of ten thousand requests that come
-// at once, only the first asks for a slot: each end of an attempt looks for the next run anyway.
-// Watch, or a later request, finds a slot that was freed by another process.
-type crowds struct {
+// waitingRecipes are the recipes for whose due runs there was no slot. Of ten thousand requests
+// that come at once, only the first asks for a slot: each end of an attempt looks for the next run
+// anyway. If another process frees a slot, Watch or a later request finds it.
+type waitingRecipes struct {
 	mu sync.Mutex
 	of map[string]crowd
 }
@@ -151,13 +151,13 @@ type crowd struct {
 	until time.Time
 }
 
-func (c *crowds) at(recipe string, now time.Time) bool {
+func (c *waitingRecipes) at(recipe string, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return now.Before(c.of[recipe].until)
 }
 
-func (c *crowds) note(recipe, pool string, now time.Time) {
+func (c *waitingRecipes) note(recipe, pool string, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.of == nil {
@@ -166,19 +166,19 @@ func (c *crowds) note(recipe, pool string, now time.Time) {
 	c.of[recipe] = crowd{pool, now.Add(crowdedFor)}
 }
 
-// over notes that a slot of a pool is free and no run was due for it.
-func (c *crowds) over(pool string) {
+// noteEmpty notes that a slot of a pool is free and no run was due for it.
+func (c *waitingRecipes) noteEmpty(pool string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	maps.DeleteFunc(c.of, func(_ string, one crowd) bool { return one.pool == pool })
 }
 
 // asideFor is how long a recipe is left out of its pool after its next run could not be planned.
-// Otherwise it would be next again, and the recipes after it would never have a turn.
+// Otherwise the same recipe would be next again, and the recipes after it would never start a run.
 const asideFor = 5 * time.Second
 
-// troubles are the recipes whose runs cannot begin for now because of a fault outside of them,
-// for example because the store does not answer.
+// troubles are the recipes whose runs cannot begin for now because of an outside fault, for example
+// a store that does not answer.
 type troubles struct {
 	mu sync.Mutex
 	of map[string]trouble
@@ -201,8 +201,8 @@ func (t *troubles) add(recipe string, err error, now time.Time) (news bool) {
 	return !was
 }
 
-// over notes that a run of the recipe could be planned.
-func (t *troubles) over(recipe string) {
+// notePlanned notes that a run of the recipe could be planned.
+func (t *troubles) notePlanned(recipe string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.of, recipe)
@@ -215,7 +215,7 @@ func (t *troubles) aside(recipe string, now time.Time) bool {
 }
 
 // err returns the troubles to report. A recipe that may be tried again is still reported for a
-// while. Then its trouble is forgotten, because its run may have been cancelled.
+// while. Then its trouble is removed, because the run may have been cancelled.
 func (t *troubles) err(now time.Time) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

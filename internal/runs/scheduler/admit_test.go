@@ -42,20 +42,20 @@ func TestTroublesPass(t *testing.T) {
 	if err := s.err(noon); !errors.Is(err, away) || !strings.Contains(err.Error(), "recipe a") {
 		t.Errorf("it is told as %v", err)
 	}
-	if s.over("a"); s.aside("a", noon) || s.err(noon) != nil {
+	if s.notePlanned("a"); s.aside("a", noon) || s.err(noon) != nil {
 		t.Error("what is over goes on")
 	}
 }
 
 func TestCrowds(t *testing.T) {
 	t.Parallel()
-	var c crowds
+	var c waitingRecipes
 	c.note("a", "gpu", noon)
 	c.note("b", "cpu", noon)
 	if !c.at("a", noon) || !c.at("b", noon) || c.at("c", noon) || c.at("a", noon.Add(crowdedFor)) {
 		t.Errorf("the crowds are %v", c.of)
 	}
-	if c.over("gpu"); c.at("a", noon) || !c.at("b", noon) {
+	if c.noteEmpty("gpu"); c.at("a", noon) || !c.at("b", noon) {
 		t.Errorf("after a slot became free the crowds are %v", c.of)
 	}
 }
@@ -67,14 +67,14 @@ func TestATroubleIsInNobodysWay(t *testing.T) {
 	r.Inputs = []config.InputFrom{{Name: "examples", Dataset: "bots/{key}", Branch: "main"}}
 	r.Run.Priority = 100
 	w := newWorld(t, r, plain("intent"))
-	w.put("bots/k", "a.csv", "1")
+	w.putFile("bots/k", "a.csv", "1")
 	dir := w.block("bots")
 	f := w.foreman(nil)
 	stop := w.watch(f)
 	blocked := w.ask(f, wish("blocked", "k", "1"))
 	free := w.ask(f, wish("intent", "k", "1"))
-	w.soon("the other begins", func() bool { return len(w.launch.of(free.Run)) == 1 })
-	w.soon("it is told", func() bool { return f.Status().Err != nil })
+	w.waitUntil("the other begins", func() bool { return len(w.launch.of(free.Run)) == 1 })
+	w.waitUntil("it is told", func() bool { return f.Status().Err != nil })
 	if err := f.Status().Err; !strings.Contains(err.Error(), "begin a run of recipe blocked: look the input examples up") {
 		t.Errorf("it is told as %v", err)
 	}
@@ -82,8 +82,8 @@ func TestATroubleIsInNobodysWay(t *testing.T) {
 	w.must(os.Remove(dir))
 	w.must(os.Rename(dir+".aside", dir))
 	w.watch(f)
-	w.soon("it begins", func() bool { return len(w.launch.of(blocked.Run)) == 1 })
-	w.soon("all is well", func() bool { s := f.Status(); return s.Err == nil && s.Watching })
+	w.waitUntil("it begins", func() bool { return len(w.launch.of(blocked.Run)) == 1 })
+	w.waitUntil("all is well", func() bool { s := f.Status(); return s.Err == nil && s.Watching })
 }
 
 // block replaces a folder of the store by a file, so that a dataset can neither be read nor found
@@ -220,7 +220,7 @@ func TestManyEventsForOneKey(t *testing.T) {
 	var asked atomic.Int64
 	w.launch.does = func(a Attempt) {
 		until := min(asked.Load()+during, events)
-		w.soon("a hundred events more", func() bool { return asked.Load() >= until })
+		w.waitUntil("a hundred events more", func() bool { return asked.Load() >= until })
 		w.agent(f, a, succeeded)
 	}
 	seen := map[string]bool{}

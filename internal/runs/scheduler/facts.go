@@ -39,11 +39,11 @@ type chain struct {
 	ID          string `json:"id"`
 }
 
-// chainOf returns the chain for the facts of a run. Their cause is the newest event that asked
-// for the run: the run learns from its data, and the run's state still contains it.
+// chainOf returns the chain for the facts of a run. Their cause is the newest event that asked for
+// the run: the run uses the data of this event, and the run's state still contains the event.
 func chainOf(r *tidemill.Run) chain {
 	c := chain{ID: r.Newest.ID}
-	_ = json.Unmarshal(r.Event, &c) // an unreadable event has no chain, but its id is known
+	_ = json.Unmarshal(r.Event, &c) // if the event is unreadable, only its id is known
 	if c.Correlation == "" {
 		c.Correlation = c.ID
 	}
@@ -80,14 +80,14 @@ func cancelledFact(r *tidemill.Run, by, reason string) fact {
 }
 
 func committedFact(r *tidemill.Run, d tidemill.RunCommitted) fact {
-	f := of(tidemill.TypeRunCommitted, byController, r, d, append([]string{"committed", r.ID}, lost(d)...)...)
+	f := of(tidemill.TypeRunCommitted, byController, r, d, append([]string{"committed", r.ID}, lostCommitID(d)...)...)
 	f.attributes = []broker.Attribute{{Name: tidemill.AttrDataset, Value: d.Dataset},
 		{Name: tidemill.AttrBranch, Value: d.Branch}, {Name: tidemill.AttrCommit, Value: d.Commit}}
 	return f
 }
 
-// lost makes the id of a fact without a commit differ from the id of a fact with one.
-func lost(d tidemill.RunCommitted) []string {
+// lostCommitID makes the id of a fact without a commit differ from the id of a fact with one.
+func lostCommitID(d tidemill.RunCommitted) []string {
 	if d.Lost == "" {
 		return nil
 	}
@@ -114,8 +114,8 @@ func (a fact) view(names tidemill.Names, at time.Time) (broker.View, error) {
 	return v, nil
 }
 
-// put appends a fact to the log. It returns the fact's position and the making after it.
-func (f *Foreman) put(ctx context.Context, a fact, at time.Time) (broker.Position, *fold.Making, error) {
+// appendFact appends a fact to the log. It returns the fact's position and the making after it.
+func (f *Foreman) appendFact(ctx context.Context, a fact, at time.Time) (broker.Position, *fold.Making, error) {
 	v, err := a.view(f.opt.Names, at)
 	if err != nil {
 		return broker.Position{}, nil, err
@@ -127,10 +127,10 @@ func (f *Foreman) put(ctx context.Context, a fact, at time.Time) (broker.Positio
 	return where, m, nil
 }
 
-// Seen appends a fact about an attempt that a controller has seen and its agent cannot report. It
-// appends nothing if the run's state already says the same, or if the attempt is superseded. The
-// fact's id derives from its content. Two controllers may see the same before they read each
-// other's fact; both append it, and the fold takes one.
+// Seen appends a fact about an attempt that a controller has observed and the agent cannot report.
+// Seen appends nothing if the run's state already says the same, or if the attempt is superseded.
+// The fact's id derives from its content. If two controllers append the same fact, the fold applies
+// only one of them.
 func (f *Foreman) Seen(ctx context.Context, run *tidemill.Run, attempt int, d tidemill.RunSeen) error {
 	if n := len(run.Attempts); run.State.Ended() || n == 0 || attempt != n {
 		return nil
@@ -145,7 +145,7 @@ func (f *Foreman) Seen(ctx context.Context, run *tidemill.Run, attempt int, d ti
 	if err != nil {
 		return err
 	}
-	_, _, err = f.put(ctx, said, f.now())
+	_, _, err = f.appendFact(ctx, said, f.now())
 	return err
 }
 
@@ -170,13 +170,13 @@ const (
 )
 
 // outcomeOf folds an attempt's end into a copy of the run and returns the result, so that the
-// attribute and the state follow the same rules. The log may contain newer facts; then the state
-// is right and the attribute is not.
+// attribute and the state follow the same rules. If the log contains newer facts, the attribute may
+// be wrong; the state is right.
 func outcomeOf(r *tidemill.Run, d tidemill.RunFinished, at time.Time) string {
 	run := *r
 	run.Attempts = slices.Clone(r.Attempts)
 	m := fold.Making{Recipe: r.Recipe, Key: r.Key, Live: &run}
-	data, _ := json.Marshal(d) // view returns the error, if any
+	data, _ := json.Marshal(d) // if this fails, view returns the error
 	m.Apply(fold.Fact{Type: tidemill.TypeRunFinished, Recipe: r.Recipe, Key: r.Key, Run: r.ID, At: at, Data: data})
 	switch run.State {
 	case tidemill.RunSettling, tidemill.RunSucceeded:
@@ -189,9 +189,9 @@ func outcomeOf(r *tidemill.Run, d tidemill.RunFinished, at time.Time) string {
 	return nowRetrying
 }
 
-// candidate returns the version that an attempt's end produces, with everything that its judge
-// has to know about the run; nil if there is none. The command's environment is left out, because
-// other systems read the facts of models.
+// candidate returns the version that an attempt's end produces, with all data of the run that the
+// judge needs; nil if there is no version. The command's environment is left out, because other
+// systems read the facts of models.
 func candidate(r *tidemill.Run, d tidemill.RunFinished, at time.Time) *tidemill.Candidate {
 	var p tidemill.Plan
 	_ = json.Unmarshal(r.Plan, &p) // the fold has written it
@@ -204,7 +204,7 @@ func candidate(r *tidemill.Run, d tidemill.RunFinished, at time.Time) *tidemill.
 		Run: r.ID, Recipe: r.Recipe, Key: r.Key, Config: r.Config, Attempt: d.Attempt, Began: first.Started, Ended: at,
 		Inputs: withoutCredentials(p.Inputs), Causes: r.Causes, First: r.First, Newest: r.Newest, By: r.By,
 		Mark: tidemill.Mark{Partition: r.Partition, Offset: first.Offset}, Where: last.Where.With(d.Where)}}
-	if p.Judge != nil { // absent in runs from before there were gates
+	if p.Judge != nil { // absent in runs that began before Tidemill had gates
 		c.Judge = *p.Judge
 	} else {
 		c.Judge = tidemill.Judge{On: tidemill.GateOnSame, Promote: tidemill.PromoteAuto}

@@ -27,7 +27,7 @@ func TestASuccessBringsACandidate(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, learner())
 	f := w.foreman(nil)
-	commit := w.put("bots/bot-42", "a.csv", "a")
+	commit := w.putFile("bots/bot-42", "a.csv", "a")
 	a := w.begun(f, wish("learn", "bot-42", "1"))
 	run := w.run(f, a.Run)
 	tree := w.tree("model.onnx", "a model")

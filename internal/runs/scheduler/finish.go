@@ -14,9 +14,9 @@ import (
 	"tidemill.dev/internal/data/store"
 )
 
-// Finish appends an attempt's end to the log, carries out its effects and starts the work that is
-// due then. It returns the run as it is on the log. A repeated end, or one of a superseded
-// attempt, changes nothing.
+// Finish appends an attempt's end to the log, commits the output and starts the work that is due
+// then. It returns the run as it is on the log. A repeated end, or an end of a superseded attempt,
+// changes nothing.
 func (f *Foreman) Finish(ctx context.Context, run *tidemill.Run, attempt int, d tidemill.RunFinished) (*tidemill.Run, error) {
 	ctx, cancel := steady(ctx)
 	defer cancel()
@@ -40,29 +40,29 @@ func (f *Foreman) Finish(ctx context.Context, run *tidemill.Run, attempt int, d 
 func (f *Foreman) refill(ctx context.Context, pool string) error {
 	admitted, err := f.admit(ctx, pool)
 	if err == nil && !admitted {
-		f.crowds.over(pool)
+		f.crowds.noteEmpty(pool)
 	}
 	return err
 }
 
 // conclude appends an attempt's end to the log and commits the run's output at once. A failed
-// commit is not returned as an error, because it is tried again.
+// commit is not returned as an error, because Watch tries again.
 func (f *Foreman) conclude(ctx context.Context, run *tidemill.Run, component string, d tidemill.RunFinished) (*fold.Making, error) {
 	at := f.now()
 	d.Candidate = candidate(run, d, at)
-	_, m, err := f.put(ctx, finishedFact(run, component, d, at), at)
+	_, m, err := f.appendFact(ctx, finishedFact(run, component, d, at), at)
 	if errors.Is(err, broker.ErrTooLarge) {
 		d = withoutDetails(d)
-		_, m, err = f.put(ctx, finishedFact(run, component, d, f.now()), f.now())
+		_, m, err = f.appendFact(ctx, finishedFact(run, component, d, f.now()), f.now())
 	}
 	if err != nil {
 		return nil, err
 	}
 	f.metrics.ended(run, d.Outcome, f.now())
-	if next(m, f.now()) != settles || m.Live.ID != run.ID {
+	if nextStep(m, f.now()) != settles || m.Live.ID != run.ID {
 		return m, nil
 	}
-	settled, err := f.settle(ctx, m.Live)
+	settled, err := f.commitOutput(ctx, m.Live)
 	if err != nil {
 		f.logFailure(m, err)
 		return m, nil
@@ -78,8 +78,8 @@ func (f *Foreman) currentRun(ctx context.Context, m *fold.Making, id string) (*t
 	return f.ledger.Run(ctx, id)
 }
 
-// checkOutput turns a success without output into a failure. Without it, a run for a dataset
-// would wait for its commit for ever, and a run for a model would succeed without a version.
+// checkOutput turns a success without output into a failure. Otherwise a run for a dataset would
+// wait for its commit for ever, and a run for a model would succeed without a version.
 func checkOutput(run *tidemill.Run, d tidemill.RunFinished) tidemill.RunFinished {
 	var p tidemill.Plan
 	_ = json.Unmarshal(run.Plan, &p) // the fold has written it
@@ -99,7 +99,7 @@ func checkOutput(run *tidemill.Run, d tidemill.RunFinished) tidemill.RunFinished
 }
 
 // withoutDetails returns a failure for an attempt whose end does not fit into an event because of
-// its metrics or inputs. To cut those silently would make them wrong.
+// its metrics or inputs. If they were cut silently, they would be wrong.
 func withoutDetails(d tidemill.RunFinished) tidemill.RunFinished {
 	return tidemill.RunFinished{Attempt: d.Attempt, Outcome: tidemill.OutcomeFailed, Permanent: true, Where: d.Where,
 		Reason: fmt.Sprintf("its end does not fit into an event: %d metrics; write fewer to metrics.json", len(d.Metrics)),
@@ -107,24 +107,25 @@ func withoutDetails(d tidemill.RunFinished) tidemill.RunFinished {
 }
 
 // Cancel requests the end of a run and returns the run as it is on the log. A run that has not
-// begun, or that waits for its next attempt, has ended then. If an attempt is under way, its
-// agent learns it by its next beat. A run that has already succeeded is not changed.
+// begun, or that waits for its next attempt, ends at once. If an attempt is under way, the response
+// to its agent's next beat reports the cancellation. A run that has already succeeded is not
+// changed.
 func (f *Foreman) Cancel(ctx context.Context, run *tidemill.Run, by, reason string) (*tidemill.Run, error) {
 	if run.State.Ended() || run.State == tidemill.RunSettling || run.Cancel != nil {
 		return run, nil
 	}
-	_, m, err := f.put(ctx, cancelledFact(run, by, reason), f.now())
+	_, m, err := f.appendFact(ctx, cancelledFact(run, by, reason), f.now())
 	if err != nil {
 		return nil, err
 	}
-	f.inPassing(ctx, m) // another run of the key may have waited for the end of this one
+	f.inPassing(ctx, m) // another run of the key may have waited for this run's end
 	return f.currentRun(ctx, m, run.ID)
 }
 
-// settle commits a run's output to its dataset and appends the fact. The ids of commit, event and
-// fact derive from the run. So if a process repeats the steps after a crash, or another does them
-// at the same time, there is still one of each.
-func (f *Foreman) settle(ctx context.Context, run *tidemill.Run) (*fold.Making, error) {
+// commitOutput commits a run's output to its dataset and appends the fact. The ids of commit, event
+// and fact derive from the run. So if a process repeats the steps after a crash, or two processes
+// do them at the same time, there is still only one commit, event and fact.
+func (f *Foreman) commitOutput(ctx context.Context, run *tidemill.Run) (*fold.Making, error) {
 	ctx, cancel := steady(ctx)
 	defer cancel()
 	r, err := commitRequest(run)
@@ -137,23 +138,23 @@ func (f *Foreman) settle(ctx context.Context, run *tidemill.Run) (*fold.Making, 
 	r.Announce = f.opt.Announce
 	c, err := f.opt.Store.Commit(ctx, r, nil)
 	switch {
-	case gone(err):
+	case isOutputGone(err):
 		return f.unsettled(ctx, run, r, fmt.Sprintf("its output could not be committed to dataset %s: %v; start it again", r.Dataset, err))
 	case err != nil:
 		return nil, fmt.Errorf("commit the output of run %s to dataset %s: %w", run.ID, r.Dataset, err)
 	}
-	_, m, err := f.put(ctx, committedFact(run, tidemill.RunCommitted{Dataset: r.Dataset, Branch: r.Branch, Commit: c.ID}), f.now())
+	_, m, err := f.appendFact(ctx, committedFact(run, tidemill.RunCommitted{Dataset: r.Dataset, Branch: r.Branch, Commit: c.ID}), f.now())
 	return m, err
 }
 
-// unsettled appends the fact that there will be no commit.
+// unsettled appends the fact that the run will have no commit.
 func (f *Foreman) unsettled(ctx context.Context, run *tidemill.Run, r store.CommitRequest, why string) (*fold.Making, error) {
-	_, m, err := f.put(ctx, committedFact(run, tidemill.RunCommitted{Dataset: r.Dataset, Branch: r.Branch, Lost: why}), f.now())
+	_, m, err := f.appendFact(ctx, committedFact(run, tidemill.RunCommitted{Dataset: r.Dataset, Branch: r.Branch, Lost: why}), f.now())
 	return m, err
 }
 
-// gone reports whether the store has lost the run's output, so that another try cannot succeed.
-func gone(err error) bool {
+// isOutputGone reports whether the store has lost the run's output, so that another try cannot succeed.
+func isOutputGone(err error) bool {
 	return errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrMissing) || errors.Is(err, store.ErrCorrupt)
 }
 
@@ -186,14 +187,14 @@ type Forgetting struct {
 }
 
 // Forget ends the runs of a recipe for a deleted key, and removes their state. It returns the
-// position of the fact: a run that began before it is void. A run that waits has ended then. An
-// attempt under way is asked to end, as by [Foreman.Cancel]; the making contains its run until it
-// has ended.
+// position of the fact: a run that began before it is void. A run that waits ends at once. An
+// attempt under way is cancelled, as by [Foreman.Cancel]; the making contains its run until it has
+// ended.
 func (f *Foreman) Forget(ctx context.Context, r Forgetting) (tidemill.Mark, *fold.Making, error) {
 	if err := CheckKey(r.Key); err != nil {
 		return tidemill.Mark{}, nil, fmt.Errorf("forget what recipe %s has made: %w", r.Recipe, err)
 	}
-	where, m, err := f.put(ctx, forgottenFact(r), f.now())
+	where, m, err := f.appendFact(ctx, forgottenFact(r), f.now())
 	return tidemill.Mark{Partition: where.Partition, Offset: where.Offset}, m, err
 }
 

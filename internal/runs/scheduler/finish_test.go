@@ -83,7 +83,7 @@ func TestACrashBeforeASuccessIsSettled(t *testing.T) {
 			next := w.ask(f, wish("clean", "k", "2"))
 			d := w.made(w.tree("a.csv", "1"))
 			d.Attempt = 1
-			_, m, err := f.put(w.ctx(), finishedFact(w.run(f, a.Run), byGateway, d, time.Now()), time.Now())
+			_, m, err := f.appendFact(w.ctx(), finishedFact(w.run(f, a.Run), byGateway, d, time.Now()), time.Now())
 			if w.must(err); m.Live == nil || m.Live.State != tidemill.RunSettling {
 				t.Fatalf("the making is %+v", m)
 			}
@@ -94,7 +94,7 @@ func TestACrashBeforeASuccessIsSettled(t *testing.T) {
 			w.watch(w.foreman(nil))
 			w.watch(w.foreman(nil))
 			w.committed(f, w.until(f, a.Run, tidemill.RunSucceeded))
-			w.soon("the next begins", func() bool { return len(w.launch.of(next.Run)) == 1 })
+			w.waitUntil("the next begins", func() bool { return len(w.launch.of(next.Run)) == 1 })
 		})
 	}
 }
@@ -105,7 +105,7 @@ func TestAdvanceSettles(t *testing.T) {
 	a := w.ask(f, wish("clean", "k", "1"))
 	d := w.made(w.tree("a.csv", "1"))
 	d.Attempt = 1
-	_, _, err := f.put(w.ctx(), finishedFact(w.run(f, a.Run), byGateway, d, time.Now()), time.Now())
+	_, _, err := f.appendFact(w.ctx(), finishedFact(w.run(f, a.Run), byGateway, d, time.Now()), time.Now())
 	w.must(err)
 	for range 3 {
 		w.must(f.Advance(w.ctx(), "clean", "k"))
@@ -137,7 +137,7 @@ func TestAKeyThatGoesMakesNoCommit(t *testing.T) {
 	a := w.ask(f, wish("clean", "k", "1"))
 	d := w.made(w.tree("a.csv", "1"))
 	d.Attempt = 1
-	_, m, err := f.put(w.ctx(), finishedFact(w.run(f, a.Run), byGateway, d, time.Now()), time.Now())
+	_, m, err := f.appendFact(w.ctx(), finishedFact(w.run(f, a.Run), byGateway, d, time.Now()), time.Now())
 	if w.must(err); m.Live == nil || m.Live.State != tidemill.RunSettling {
 		t.Fatalf("the making is %+v", m)
 	}
@@ -145,7 +145,7 @@ func TestAKeyThatGoesMakesNoCommit(t *testing.T) {
 	if w.must(err); m.Live == nil || m.Live.Cancel == nil {
 		t.Fatalf("the making is %+v", m)
 	}
-	m, err = f.settle(w.ctx(), m.Live)
+	m, err = f.commitOutput(w.ctx(), m.Live)
 	if w.must(err); m.Live != nil || len(m.Ended) > 0 || !m.Gone {
 		t.Errorf("the making is %+v", m)
 	}

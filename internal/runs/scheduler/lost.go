@@ -9,14 +9,16 @@ import (
 )
 
 const (
-	// overtime is how long after its allowed time an attempt that still runs is given up.
+	// overtime is the time between the end of an attempt's allowed time and its loss, if it still
+	// runs.
 	overtime = 10 * time.Minute
 	// telling is how long an agent may need to report the end while the gateway is away. With it,
 	// an attempt that sends beats has as much time as agent.Longest returns.
 	telling = time.Hour
 )
 
-// suspicion has the reasons to declare an attempt lost. Both are empty if there is none.
+// suspicion has the reasons to declare an attempt lost. Both fields are empty if there is no
+// reason.
 type suspicion struct {
 	gone  string // reason if its launcher no longer knows the attempt
 	there string // reason even if its launcher still knows the attempt
@@ -33,16 +35,16 @@ type rules struct {
 // suspect returns the reasons to declare an attempt lost. heard is the time of its last beat.
 //
 // An attempt that its launcher does not know has either ended, or was never launched because its
-// starter stopped between the log and the launch. The two look the same, because a cluster
-// forgets ended attempts. In both cases the attempt is lost, and the run gets another. That costs
-// little: the next attempt begins without delay after a first loss, and resumes from the saved
-// checkpoint. It is safe: if the lost attempt should still run, its token is void. To launch it
-// again under its old name would be unsafe: it could find its predecessor's end, or run twice
-// with one token.
+// starter stopped between the log and the launch. Both cases look the same, because a cluster
+// forgets ended attempts. In both cases the attempt is lost, and the run gets another attempt. That
+// costs little: the next attempt begins without delay after a first loss, and resumes from the
+// saved checkpoint. That is safe: if the lost attempt still runs, its token is void. To launch it
+// again under its old name would be unsafe: it could find its predecessor's end, or run twice with
+// one token.
 //
-// But another process may be about to launch it. So the attempt has as long as an agent may be
-// silent. If no other process launches, there is no such doubt, and a restarted laptop goes on at
-// once.
+// But another process may be about to launch the attempt. So the attempt is lost only after the
+// time for which an agent may be silent. If no other process launches attempts, the loss is certain
+// at once, so a restarted laptop continues without delay.
 func (r rules) suspect(run *tidemill.Run, heard, now time.Time) (s suspicion) {
 	silent := now.Sub(heard)
 	switch {
@@ -54,9 +56,9 @@ func (r rules) suspect(run *tidemill.Run, heard, now time.Time) (s suspicion) {
 	p := termsOf(run)
 	late := now.Sub(beganAt(run.Attempt())) - p.Deadline - p.Grace
 	switch {
-	case run.Cancel != nil && run.Attempt().Pending != "": // no agent runs that could learn it
+	case run.Cancel != nil && run.Attempt().Pending != "": // no agent runs that could end the attempt
 		s.there = "it was cancelled before its container ran"
-	case run.Cancel != nil && now.Sub(run.Cancel.At) > p.Grace+2*r.silence: // one silence for the agent to learn it, one to report
+	case run.Cancel != nil && now.Sub(run.Cancel.At) > p.Grace+2*r.silence: // the agent has one silence to get the cancellation and one silence to report
 		s.there = fmt.Sprintf("it did not end within %s of being cancelled", now.Sub(run.Cancel.At).Round(time.Second))
 	case p.Deadline > 0 && late > p.more(silent > r.silence) && run.Attempt().Pending == "":
 		s.there = fmt.Sprintf("it did not end within %s of its deadline", (late + p.Grace).Round(time.Second))
@@ -79,7 +81,7 @@ type terms struct {
 	Grace    time.Duration `json:"grace"`
 }
 
-// more returns how long an attempt may go on after its deadline and grace. Its agent has then
+// more returns how long an attempt may go on after its deadline and grace. By then its agent has
 // ended the command, and may upload for as long as the deadline. An agent that is silent uploads
 // nothing.
 func (t terms) more(silent bool) time.Duration {

@@ -20,7 +20,7 @@ func TestWhoIsNotHeardOfIsLost(t *testing.T) {
 	w.watch(f)
 	a := w.begun(f, wish("intent", "k", "1"))
 	w.launch.end(tidemill.AttemptName(a.Run, 1)) // its pod was taken away
-	w.soon("another attempt is launched", func() bool { return len(w.launch.of(a.Run)) == 2 })
+	w.waitUntil("another attempt is launched", func() bool { return len(w.launch.of(a.Run)) == 2 })
 	run := w.run(f, a.Run)
 	if first := run.Attempts[0]; first.Outcome != tidemill.OutcomeLost || !strings.Contains(first.Reason, "no beat from its agent for") {
 		t.Errorf("its end is told as %+v", first)
@@ -44,7 +44,7 @@ func TestWhoIsHeardOfIsNotLost(t *testing.T) {
 	w.launch.end(tidemill.AttemptName(gone.Run, 1))
 	w.must(f.ledger.Beat(w.ctx(), beats.Run, 1, time.Now().Add(time.Hour))) // far ahead, so that a busy machine sends no beat too late
 	w.watch(f)
-	w.soon("the one that is gone is found", func() bool { return len(w.launch.of(gone.Run)) == 2 })
+	w.waitUntil("the one that is gone is found", func() bool { return len(w.launch.of(gone.Run)) == 2 })
 	for _, a := range []Answer{beats, there} {
 		if run := w.run(f, a.Run); len(run.Attempts) != 1 || run.State != tidemill.RunRunning {
 			t.Errorf("the run is %+v", run)
@@ -62,7 +62,7 @@ func TestARestartedLaptopGoesOnAtOnce(t *testing.T) {
 	w.launch.end(tidemill.AttemptName(a.Run, 1))
 	f := w.foreman(alone) // only now, because it would declare the attempts of another process lost
 	w.watch(f)
-	w.soon("the next attempt is launched", func() bool { return len(w.launch.of(a.Run)) == 2 })
+	w.waitUntil("the next attempt is launched", func() bool { return len(w.launch.of(a.Run)) == 2 })
 	run := w.run(f, a.Run)
 	if first := run.Attempts[0]; first.Reason != "the process that ran it is gone" || run.State != tidemill.RunRunning {
 		t.Errorf("the run is %+v", run)
@@ -81,12 +81,12 @@ func TestACrashBetweenTheLogAndTheLaunch(t *testing.T) {
 			t.Cleanup(func() { close(crashed) })
 			f := w.foreman(set)
 			id := tidemill.RunID("intent", "k", tidemill.Cause{Source: "/s", ID: "1"})
-			w.soon("the log has begun it", func() bool {
+			w.waitUntil("the log has begun it", func() bool {
 				m, err := f.ledger.Making(w.ctx(), "intent", "k")
 				return err == nil && m.Live != nil
 			})
 			w.watch(f)
-			w.soon("another attempt is launched", func() bool { return len(w.launch.of(id)) == 1 })
+			w.waitUntil("another attempt is launched", func() bool { return len(w.launch.of(id)) == 1 })
 			if run := w.run(f, id); run.Attempt().Number != 2 || w.launch.of(id)[0].Number != 2 {
 				t.Errorf("the run is %+v", run)
 			}
@@ -116,7 +116,7 @@ func TestALongLaunchIsNoLoss(t *testing.T) {
 		a, _ := f.Request(w.ctx(), wish("intent", "k", "1"))
 		asked <- a
 	}()
-	w.soon("the log has begun it", func() bool {
+	w.waitUntil("the log has begun it", func() bool {
 		m, err := f.ledger.Making(w.ctx(), "intent", "k")
 		return err == nil && m.Live != nil
 	})
@@ -143,13 +143,13 @@ func TestACrashAfterAClaim(t *testing.T) {
 	w.act(tidemill.TypePoolPaused, "default")
 	a := w.ask(f, wish("intent", "k", "1"))
 	w.act(tidemill.TypePoolResumed, "default")
-	ask, _ := f.ask(w.configNow(), "default")
+	ask, _ := f.dueRecipes(w.configNow(), "default")
 	if s, ok, err := f.ledger.Claim(w.ctx(), ask, time.Now()); !ok || s.Run != a.Run {
 		t.Fatalf("claimed is %+v, %v, %v", s, ok, err)
 	}
 	w.watch(f)
 	w.must(w.redis.FlushAll(w.ctx()).Err())
-	w.soon("it begins", func() bool { return len(w.launch.of(a.Run)) == 1 })
+	w.waitUntil("it begins", func() bool { return len(w.launch.of(a.Run)) == 1 })
 }
 
 func TestCancellations(t *testing.T) {
@@ -190,8 +190,8 @@ func TestWhoDoesNotHearOfACancellation(t *testing.T) {
 	if run.Reason != "a mistake" || !strings.Contains(run.Attempts[0].Reason, "of being cancelled") {
 		t.Errorf("the run is %+v", run)
 	}
-	w.soon("it is stopped", func() bool { return w.launch.wasStopped(tidemill.AttemptName(a.Run, 1)) })
-	w.soon("the next begins", func() bool { return len(w.launch.of(next.Run)) == 1 })
+	w.waitUntil("it is stopped", func() bool { return w.launch.wasStopped(tidemill.AttemptName(a.Run, 1)) })
+	w.waitUntil("the next begins", func() bool { return len(w.launch.of(next.Run)) == 1 })
 }
 
 func TestCancelledBetweenTwoAttempts(t *testing.T) {

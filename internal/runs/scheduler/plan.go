@@ -16,14 +16,14 @@ import (
 	"tidemill.dev/internal/data/store"
 )
 
-// unfit is the reason why a plan can never be made unless the config, the event or the data
+// planError is the reason why a plan can never be made unless the config, the event or the data
 // changes.
-type unfit struct{ reason string }
+type planError struct{ reason string }
 
 // Error returns the reason for people.
-func (u *unfit) Error() string { return u.reason }
+func (u *planError) Error() string { return u.reason }
 
-func unfitf(format string, args ...any) error { return &unfit{fmt.Sprintf(format, args...)} }
+func unfitf(format string, args ...any) error { return &planError{fmt.Sprintf(format, args...)} }
 
 // writer expands a recipe's templates for one run.
 type writer struct {
@@ -54,7 +54,7 @@ func (w *writer) value(field string) (string, bool) {
 	return Field(&w.cause, field)
 }
 
-// text expands a template; what names its purpose for errors.
+// text expands a template. The parameter what names the template's purpose in errors.
 func (w *writer) text(what, template string) string {
 	text, err := config.Expand(template, w.value)
 	if err != nil {
@@ -82,10 +82,10 @@ func (w *writer) fail(format string, args ...any) {
 }
 
 // draft returns a run's plan without the content of its datasets' branches, which is looked up
-// later. An error is *unfit.
+// later. An error is *planError.
 func draft(r config.Recipe, run *tidemill.Run, dir string) (tidemill.Plan, error) {
 	w, j := newWriter(r, run), r.Run
-	p := tidemill.Plan{Team: r.Team, Image: j.Image, Dir: below(dir, j.Dir), Command: j.Command, Secrets: j.Secrets,
+	p := tidemill.Plan{Team: r.Team, Image: j.Image, Dir: configFolder(dir, j.Dir), Command: j.Command, Secrets: j.Secrets,
 		CPU: j.CPU, Memory: j.Memory, GPUs: j.GPUs, Pool: j.Pool, Priority: j.Priority + run.Priority,
 		Deadline: j.Deadline, Grace: j.Grace, Attempts: j.Attempts, Backoff: tidemill.Backoff{First: j.Backoff.First, Cap: j.Backoff.Cap},
 		Env: w.env(), Inputs: w.inputs(),
@@ -101,8 +101,8 @@ func draft(r config.Recipe, run *tidemill.Run, dir string) (tidemill.Plan, error
 	return p, w.fault
 }
 
-// below returns a folder of the config, which is relative to the config's own folder.
-func below(dir, sub string) string {
+// configFolder returns a folder of the config, which is relative to the config's own folder.
+func configFolder(dir, sub string) string {
 	if sub == "" || filepath.IsAbs(sub) {
 		return sub
 	}
@@ -140,8 +140,8 @@ func (w *writer) uri(from config.InputFrom) tidemill.Input {
 	return in
 }
 
-// dataset names a commit if the recipe wants the cause's commit and the newest event names one.
-// An event without a commit, such as a tick, leads to the newest commit.
+// dataset names a commit if the recipe wants the cause's commit and the newest event names one. For
+// an event without a commit, such as a tick, it is the newest commit.
 func (w *writer) dataset(from config.InputFrom) tidemill.Input {
 	in := tidemill.Input{Name: from.Name, Dataset: w.name("the input "+from.Name, from.Dataset), Branch: either(from.Branch, config.MainBranch)}
 	of, _ := w.cause.Attribute(tidemill.AttrDataset)
@@ -152,8 +152,8 @@ func (w *writer) dataset(from config.InputFrom) tidemill.Input {
 	return in
 }
 
-// found returns the input with the commit that was looked up for it.
-func found(in tidemill.Input, c api.Commit) tidemill.Input {
+// withCommit returns the input with the commit that was looked up for it.
+func withCommit(in tidemill.Input, c api.Commit) tidemill.Input {
 	in.Commit, in.Tree, in.Files, in.Bytes = c.ID, c.Tree, c.Files, c.Bytes
 	return in
 }
@@ -165,8 +165,8 @@ func either(a, b string) string {
 	return b
 }
 
-// unmade returns a plan for a run whose plan cannot be made. The run begins with it only because
-// the log knows no other way to an end; nothing is launched.
+// unmade returns a plan for a run whose plan cannot be made. The run begins with this plan only
+// because a run must begin before it can end; no attempt is launched.
 func unmade(r config.Recipe, run *tidemill.Run) tidemill.Plan {
 	return tidemill.Plan{Team: r.Team, Pool: r.Run.Pool, Priority: r.Run.Priority + run.Priority, Attempts: 1}
 }
@@ -174,7 +174,7 @@ func unmade(r config.Recipe, run *tidemill.Run) tidemill.Plan {
 // made reports whether a plan can be launched.
 func made(p tidemill.Plan) bool { return p.Image != "" || p.Dir != "" }
 
-// settlePlan makes the plan of a run's first attempt. With an *unfit error it returns the plan of
+// settlePlan makes the plan of a run's first attempt. With a *planError it returns the plan of
 // unmade.
 func (f *Foreman) settlePlan(ctx context.Context, r config.Recipe, run *tidemill.Run) (tidemill.Plan, error) {
 	p, err := draft(r, run, f.opt.Dir)
@@ -184,7 +184,7 @@ func (f *Foreman) settlePlan(ctx context.Context, r config.Recipe, run *tidemill
 	if err == nil {
 		p.Champion, err = f.champion(ctx, p.Model)
 	}
-	if _, hopeless := errors.AsType[*unfit](err); hopeless {
+	if _, hopeless := errors.AsType[*planError](err); hopeless {
 		return unmade(r, run), err
 	}
 	return p, err
@@ -207,7 +207,7 @@ func (f *Foreman) lookUp(ctx context.Context, p *tidemill.Plan) error {
 		case err != nil:
 			return fmt.Errorf("look the input %s up: %w", in.Name, err)
 		}
-		p.Inputs[i] = found(in, c)
+		p.Inputs[i] = withCommit(in, c)
 	}
 	return nil
 }
@@ -219,8 +219,9 @@ func (f *Foreman) commitOf(ctx context.Context, in tidemill.Input) (api.Commit, 
 	return f.opt.Store.Head(ctx, in.Dataset, in.Branch)
 }
 
-// champion returns the version that a run measures next to its own; nil if there is none. If the
-// champion changes while the run is under way, the judge of the run's version notices.
+// champion returns the version that a run measures next to its own; nil if the model has no
+// champion. If the champion changes during the run, the judge of the run's version notices the
+// change.
 func (f *Foreman) champion(ctx context.Context, model string) (*tidemill.Champion, error) {
 	if model == "" {
 		return nil, nil
@@ -242,8 +243,8 @@ func (f *Foreman) champion(ctx context.Context, model string) (*tidemill.Champio
 	return f.laidOut(ctx, model, &tidemill.Champion{Version: m.Champion, Artifact: all[0].Artifact})
 }
 
-// laidOut returns the champion if its files are in the store. If they are lost, the run goes on
-// without it, because only a new version can replace such a champion.
+// laidOut returns the champion if its files are in the store. If its files are lost, the run goes
+// on without a champion, because only a new version can replace such a champion.
 func (f *Foreman) laidOut(ctx context.Context, model string, c *tidemill.Champion) (*tidemill.Champion, error) {
 	_, err := f.opt.Store.TreeRef(ctx, c.Artifact)
 	switch {
@@ -265,7 +266,7 @@ func missing(in tidemill.Input) error {
 
 // Field returns a value of an event. The place is the name of an attribute, or data.PATH for a
 // text, number or boolean in the JSON data. The path's parts are names of members and indexes of
-// elements. It returns false if there is no such value.
+// elements. It returns false if the event has no such value.
 func Field(v *broker.View, place string) (string, bool) {
 	path, inData := strings.CutPrefix(place, config.KeyData)
 	if !inData {

@@ -47,7 +47,7 @@ func TestAPlanIsWhatTheRecipeSays(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(p, want) {
 		t.Errorf("%v, plan\n%+v, want\n%+v", err, p, want)
 	}
-	got := found(p.Inputs[0], api.Commit{ID: "c1", Tree: "t1", Files: 3, Bytes: 9})
+	got := withCommit(p.Inputs[0], api.Commit{ID: "c1", Tree: "t1", Files: 3, Bytes: 9})
 	if !reflect.DeepEqual(got, tidemill.Input{Name: "examples", Dataset: "bots/bot-42", Branch: "main", Commit: "c1", Tree: "t1", Files: 3, Bytes: 9}) {
 		t.Errorf("an input that was found is %+v", got)
 	}
@@ -93,7 +93,7 @@ func TestPlans(t *testing.T) {
 			c.set(&r)
 		}
 		p, err := draft(r, asking(c.event), "/home/ada")
-		_, hopeless := errors.AsType[*unfit](err)
+		_, hopeless := errors.AsType[*planError](err)
 		switch {
 		case c.fails == "" && (err != nil || !c.is(p)):
 			t.Errorf("%s: %v, plan %+v", c.name, err, p)

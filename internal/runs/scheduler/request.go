@@ -21,8 +21,8 @@ import (
 // ErrNoRecipe says that the current config has no such recipe.
 var ErrNoRecipe = errors.New("the config has no such recipe")
 
-// ErrCatchingUp says that the ledger does not know all facts yet, so nothing can be decided. A
-// later try may succeed.
+// ErrCatchingUp says that the ledger does not know all facts yet, so the Foreman can decide
+// nothing. A later try may succeed.
 var ErrCatchingUp = ledger.ErrCatchingUp
 
 // ErrKey says that a text is not a valid key.
@@ -79,7 +79,7 @@ func (f *Foreman) Request(ctx context.Context, r Request) (Answer, error) {
 		return Answer{}, fmt.Errorf("ask for a run of recipe %s: %w", r.Recipe, err)
 	}
 	at := f.now()
-	where, m, err := f.put(ctx, f.requestedFact(r), at)
+	where, m, err := f.appendFact(ctx, f.requestedFact(r), at)
 	if err != nil {
 		return Answer{}, err
 	}
@@ -117,8 +117,8 @@ func (f *Foreman) requestedFact(r Request) fact {
 }
 
 // answerOf returns the result of the request at an offset, read from the making. An ended run has
-// no offsets; then the request counts as a repeat, because a run can hardly begin and end before
-// its request is read back.
+// no offsets; then the request counts as a repeat, because a run rarely begins and ends before its
+// request is read back.
 func answerOf(m *fold.Making, r Request, offset int64) Answer {
 	a := Answer{Run: m.RunOf(r.Cause), Result: fold.Known}
 	run := m.Find(a.Run)
@@ -138,8 +138,9 @@ const (
 )
 
 // Again repeats the request for a run with the same events, because its output was discarded
-// through no fault of the run. The cause names the new request. Again does nothing if the ledger
-// no longer knows the run, since ten newer ones have ended, or if the recipe is gone.
+// through no fault of the run. The cause names the new request. Again does nothing if the config no
+// longer has the recipe, or if the ledger no longer knows the run, because ten newer runs have
+// ended.
 func (f *Foreman) Again(ctx context.Context, id string, c tidemill.Cause, correlation, trace string) error {
 	run, err := f.ledger.Run(ctx, id)
 	if errors.Is(err, ledger.ErrUnknown) {
@@ -161,8 +162,8 @@ func (f *Foreman) Again(ctx context.Context, id string, c tidemill.Cause, correl
 	return err
 }
 
-// requestEvents returns the events that asked for a run, oldest first. If there are too many, it
-// returns the newest.
+// requestEvents returns the events that asked for a run, oldest first. If there are too many
+// events, it returns the newest.
 func (f *Foreman) requestEvents(ctx context.Context, run *tidemill.Run) (events []json.RawMessage, err error) {
 	bytes := 0
 	for _, offset := range slices.Backward(run.Asked[max(0, len(run.Asked)-mostAsking):]) {

@@ -14,7 +14,7 @@ func TestAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, learner())
 	f := w.foreman(func(o *Options) { o.Broker = w.dial() })
-	w.put("bots/bot-42", "a.csv", "a")
+	w.putFile("bots/bot-42", "a.csv", "a")
 	a := w.begun(f, wish("learn", "bot-42", "1"))
 	tree := w.tree("model.onnx", "a model")
 	_, err := f.Finish(w.ctx(), w.run(f, a.Run), 1, tidemill.RunFinished{Outcome: tidemill.OutcomeSucceeded, Result: tidemill.Result{Artifact: tree}})
@@ -26,7 +26,7 @@ func TestAgain(t *testing.T) {
 		w.must(f.Again(w.ctx(), a.Run, cause, "the-first", ""))
 	}
 	next := tidemill.RunID("learn", "bot-42", cause)
-	w.soon("it begins", func() bool { return len(w.launch.of(next)) == 1 })
+	w.waitUntil("it begins", func() bool { return len(w.launch.of(next)) == 1 })
 	run := w.run(f, next)
 	if run.Again != a.Run || run.Causes != 1 || !strings.Contains(string(run.Event), `"id":"1"`) {
 		t.Errorf("the run is %+v of %s", run, run.Event)
@@ -59,7 +59,7 @@ func TestALostChampionIsGivenToNobody(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, learner())
 	f := w.foreman(nil)
-	w.put("bots/bot-42", "a.csv", "a")
+	w.putFile("bots/bot-42", "a.csv", "a")
 	w.crown(f, "r1", strings.Repeat("ab", 32))
 	a := w.begun(f, wish("learn", "bot-42", "1"))
 	if c := w.launch.of(a.Run)[0].Plan.Champion; c != nil {

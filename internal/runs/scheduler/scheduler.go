@@ -46,7 +46,8 @@ type Options struct {
 
 const defaultSilence = 10 * time.Second
 
-// Foreman requests runs and starts due ones. Several may work at once because the log decides.
+// Foreman requests runs and starts due ones. Several Foremen may work at once because the log
+// decides between them.
 type Foreman struct {
 	opt       Options
 	ledger    *ledger.Ledger
@@ -55,7 +56,7 @@ type Foreman struct {
 	hash      hashes
 	launching underWay
 	troubles  troubles
-	crowds    crowds
+	crowds    waitingRecipes
 	health    health
 	resting   atomic.Bool
 	now       func() time.Time
@@ -89,8 +90,8 @@ func wholeMilliseconds() time.Time { return time.Now().Truncate(time.Millisecond
 // steadyFor bounds a step that must not stop halfway.
 const steadyFor = time.Minute
 
-// steady returns a context for a step that must finish even if its caller has gone. For example,
-// an attempt that the log has begun must be launched; otherwise it holds a slot until it is found
+// steady returns a context for a step that must finish even if its caller has gone. For example, an
+// attempt that the log has begun must be launched; otherwise it holds a slot until it is declared
 // lost.
 func steady(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), steadyFor)
@@ -105,7 +106,7 @@ type Launcher interface {
 	// Has reports whether a launched attempt may still run. If it returns false, the attempt
 	// never reports again.
 	Has(ctx context.Context, name string) (bool, error)
-	// Stop kills a superseded attempt without asking it to leave.
+	// Stop kills a superseded attempt without a grace.
 	Stop(ctx context.Context, name string) error
 	// Slots returns how many attempts a pool may run at once; 0 is no bound.
 	Slots(config.Pool) int
@@ -124,13 +125,13 @@ type Attempt struct {
 
 // ErrUnlaunchable is wrapped by a launcher's error if another try would fail too, for example
 // because no container engine is installed. The run then fails with that error's text. After any
-// other error the attempt counts as lost, and the run gets another one.
+// other error the attempt counts as lost, and the run gets another attempt.
 var ErrUnlaunchable = errors.New("cannot be launched here")
 
 // Status is the state of a Foreman's Watch.
 type Status struct {
 	Watching bool      // true once a round has succeeded
-	Err      error     // reason why some due work failed; nil if none did
+	Err      error     // reason why some due work failed; nil if no work failed
 	Since    time.Time // time of the first error
 }
 
@@ -266,8 +267,8 @@ func (t *Tokens) Of(run string, a tidemill.Attempt) string {
 	return base32.NewEncoding(lowerBase32).WithPadding(base32.NoPadding).EncodeToString(h.Sum(nil))
 }
 
-// Counts reports whether a token is the attempt's. The comparison takes the same time for every
-// wrong token.
+// Counts reports whether a token is the attempt's. The comparison takes the same time for all wrong
+// tokens.
 func (t *Tokens) Counts(token, run string, a tidemill.Attempt) bool {
 	return hmac.Equal([]byte(token), []byte(t.Of(run, a)))
 }

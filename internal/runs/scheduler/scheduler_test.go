@@ -86,7 +86,7 @@ func TestAFailureIsTriedAgain(t *testing.T) {
 	w.watch(f)
 	a := w.ask(f, wish("intent", "k", "1"))
 	for n := 1; n <= 2; n++ {
-		w.soon("the next attempt is launched", func() bool { return len(w.launch.of(a.Run)) == n })
+		w.waitUntil("the next attempt is launched", func() bool { return len(w.launch.of(a.Run)) == n })
 		w.finish(f, w.launch.of(a.Run)[n-1], broken)
 	}
 	run := w.until(f, a.Run, tidemill.RunFailed)
@@ -132,7 +132,7 @@ func TestBadPlansEndRuns(t *testing.T) {
 	if all := w.launch.launched(); len(all) > 0 {
 		t.Errorf("launched are %+v", all)
 	}
-	c := w.put("bots/bot-7", "a.csv", "1")
+	c := w.putFile("bots/bot-7", "a.csv", "1")
 	w.ask(f, wish("no-data", "bot-7", "2"))
 	all := w.launch.launched()
 	if len(all) != 1 || len(all[0].Plan.Inputs) != 1 || all[0].Plan.Inputs[0].Commit != c.ID || all[0].Plan.Inputs[0].Tree != c.Tree {
@@ -158,7 +158,7 @@ func TestLaunchersThatCannot(t *testing.T) {
 		t.Errorf("the run is %+v", hopeless)
 	}
 	busy := w.ask(f, wish("intent", "busy", "1"))
-	w.soon("it is launched after all", func() bool { return len(w.launch.of(busy.Run)) == 1 })
+	w.waitUntil("it is launched after all", func() bool { return len(w.launch.of(busy.Run)) == 1 })
 	run := w.run(f, busy.Run)
 	if run.Attempts[0].Outcome != tidemill.OutcomeLost || !strings.Contains(run.Attempts[0].Reason, "the cluster is busy") || run.Attempt().Number != 2 {
 		t.Errorf("the run is %+v", run)
@@ -172,7 +172,7 @@ func TestWhatIsPausedRests(t *testing.T) {
 	stop := w.watch(f) // only now: a watcher from before the pause may still start a claimed run
 	a := w.ask(f, wish("a", "k", "1"))
 	b := w.ask(f, wish("b", "k", "1"))
-	w.soon("the other begins", func() bool { return len(w.launch.of(b.Run)) == 1 }) // started by the first to claim it
+	w.waitUntil("the other begins", func() bool { return len(w.launch.of(b.Run)) == 1 }) // started by the first to claim it
 	if len(w.launch.of(a.Run)) > 0 {
 		t.Errorf("launched are %+v", w.launch.launched())
 	}
@@ -185,7 +185,7 @@ func TestWhatIsPausedRests(t *testing.T) {
 	}
 	w.act(tidemill.TypeRecipeResumed, "a")
 	w.act(tidemill.TypePoolResumed, "default")
-	w.soon("both begin", func() bool { return len(w.launch.of(a.Run)) == 1 && len(w.launch.of(c.Run)) == 1 })
+	w.waitUntil("both begin", func() bool { return len(w.launch.of(a.Run)) == 1 && len(w.launch.of(c.Run)) == 1 })
 }
 
 func TestSlotsAreFilledInTurn(t *testing.T) {
@@ -227,7 +227,7 @@ func TestDebounce(t *testing.T) {
 	r := wish("intent", "k", "1")
 	r.Delay = 300 * time.Millisecond
 	a := w.ask(f, r)
-	w.soon("it begins", func() bool { return len(w.launch.of(a.Run)) == 1 })
+	w.waitUntil("it begins", func() bool { return len(w.launch.of(a.Run)) == 1 })
 	run := w.run(f, a.Run)
 	if early := run.Attempts[0].Started.Sub(run.Asking); early < r.Delay {
 		t.Errorf("it began after %s", early)
@@ -240,7 +240,7 @@ func TestNoRunBeginsWithoutTheNewestData(t *testing.T) {
 	r := plain("intent")
 	r.Inputs = []config.InputFrom{{Name: "examples", Dataset: "bots/k", Branch: "main"}}
 	w := newWorld(t, r)
-	w.put("bots/k", "a.csv", "1")
+	w.putFile("bots/k", "a.csv", "1")
 	other := w.foreman(nil)
 	between := 3
 	f := w.foreman(func(o *Options) {
@@ -249,14 +249,14 @@ func TestNoRunBeginsWithoutTheNewestData(t *testing.T) {
 			// then there is a run.
 			if m, err := other.ledger.Making(w.ctx(), "intent", "k"); err == nil && m.Waiting != nil && between > 0 {
 				between--
-				w.put("bots/k", "a.csv", fmt.Sprint("between ", between))
-				w.ask(other.without(), wish("intent", "k", fmt.Sprint("between ", between)))
+				w.putFile("bots/k", "a.csv", fmt.Sprint("between ", between))
+				w.ask(other.withoutLauncher(), wish("intent", "k", fmt.Sprint("between ", between)))
 			}
 			return w.configNow()
 		}
 	})
 	a := w.ask(f, wish("intent", "k", "1"))
-	w.soon("it begins", func() bool { return len(w.launch.of(a.Run)) > 0 })
+	w.waitUntil("it begins", func() bool { return len(w.launch.of(a.Run)) > 0 })
 	head, err := w.store.Head(w.ctx(), "bots/k", "main")
 	w.must(err)
 	all := w.launch.launched()
@@ -268,8 +268,8 @@ func TestNoRunBeginsWithoutTheNewestData(t *testing.T) {
 	}
 }
 
-// without returns a Foreman that launches nothing, like that of a dispatcher in a cluster.
-func (f *Foreman) without() *Foreman {
+// withoutLauncher returns a Foreman that launches nothing, like that of a dispatcher in a cluster.
+func (f *Foreman) withoutLauncher() *Foreman {
 	o := f.opt
 	o.Launcher = nil
 	g, _ := New(o)
@@ -281,7 +281,7 @@ func TestWhoCannotLaunchAsksAllTheSame(t *testing.T) {
 	f := w.foreman(nil)
 	w.watch(f)
 	a := w.ask(w.foreman(func(o *Options) { o.Launcher = nil }), wish("intent", "k", "1"))
-	w.soon("who watches begins it", func() bool { return len(w.launch.of(a.Run)) == 1 })
+	w.waitUntil("who watches begins it", func() bool { return len(w.launch.of(a.Run)) == 1 })
 }
 
 func TestARecipeThatHasGoneWaits(t *testing.T) {
@@ -294,12 +294,12 @@ func TestARecipeThatHasGoneWaits(t *testing.T) {
 	w.act(tidemill.TypeRecipeResumed, "intent")
 	w.watch(f)
 	b := w.ask(f, wish("other", "k", "1"))
-	w.soon("another recipe's run begins", func() bool { return len(w.launch.of(b.Run)) == 1 })
+	w.waitUntil("another recipe's run begins", func() bool { return len(w.launch.of(b.Run)) == 1 })
 	if run := w.run(f, a.Run); run.State != tidemill.RunWaiting {
 		t.Errorf("the run is %+v", run)
 	}
 	w.change(func(c *config.Config) { c.Recipes = append(slices.Clone(c.Recipes), r) })
-	w.soon("it begins", func() bool { return len(w.launch.of(a.Run)) == 1 })
+	w.waitUntil("it begins", func() bool { return len(w.launch.of(a.Run)) == 1 })
 }
 
 func TestKeysOfASchedule(t *testing.T) {

@@ -24,10 +24,10 @@ const (
 	admits       // claim a slot in the pool of its due run
 )
 
-// next returns the next step for a making. It depends only on the making and the time, so any
-// process may ask, in any order. Attempts under way are not part of it, because [Foreman.Watch]
-// needs a clock and patience to find lost ones.
-func next(m *fold.Making, now time.Time) move {
+// nextStep returns the next step for a making. The step depends only on the making and the time, so
+// any process may call nextStep at any time. It ignores attempts under way, because only
+// [Foreman.Watch] can find out over time that an attempt is lost.
+func nextStep(m *fold.Making, now time.Time) move {
 	if m.Live != nil && m.Live.State == tidemill.RunSettling {
 		return settles
 	}
@@ -38,8 +38,8 @@ func next(m *fold.Making, now time.Time) move {
 }
 
 // begun returns the attempt that the fact at an offset has begun, if it is under way; nil if the
-// log has refused the fact. Two processes that start the same attempt write two facts, and only
-// one of them is at the offset.
+// log has refused the fact. If two processes start the same attempt, they write two facts, and only
+// one of these facts is at the offset.
 func begun(m *fold.Making, run string, number int, offset int64) *tidemill.Attempt {
 	if m.Live == nil || m.Live.ID != run {
 		return nil
@@ -50,16 +50,16 @@ func begun(m *fold.Making, run string, number int, offset int64) *tidemill.Attem
 	return nil
 }
 
-// due returns the run with an id if its next attempt may start now.
-func due(m *fold.Making, run string, now time.Time) *tidemill.Run {
+// dueRun returns the run with an id if its next attempt may start now.
+func dueRun(m *fold.Making, run string, now time.Time) *tidemill.Run {
 	if r, at := m.DueRun(); r != nil && r.ID == run && !at.After(now) {
 		return r
 	}
 	return nil
 }
 
-// startTries is how often a start is tried again at once because a new cause came in between.
-// After that, even more causes are likely to come.
+// startTries is how often a start is tried again at once because a new cause arrived meanwhile.
+// After so many tries, more causes are likely to arrive.
 const startTries = 5
 
 // begin starts the next attempt of the run for which a slot was claimed. It returns false, and
@@ -72,7 +72,7 @@ func (f *Foreman) begin(ctx context.Context, s ledger.Slot) (bool, error) {
 		if err != nil {
 			return false, f.giveBack(ctx, s, err)
 		}
-		run := due(m, s.Run, f.now())
+		run := dueRun(m, s.Run, f.now())
 		if run == nil {
 			break // another process was quicker, or the run was cancelled or postponed
 		}
@@ -98,9 +98,9 @@ func (f *Foreman) giveBack(ctx context.Context, s ledger.Slot, why error) error 
 	return err
 }
 
-// start proposes an attempt, and launches it if the log accepts. To launch it earlier would let
-// two processes launch the same attempt. It returns false if the log refuses. If the launch
-// fails, the attempt ends with that error, and the error is on the log.
+// start proposes an attempt, and launches it if the log accepts. If it launched the attempt
+// earlier, two processes could launch the same attempt. It returns false if the log refuses. If the
+// launch fails, the attempt ends with that error, and the error is on the log.
 func (f *Foreman) start(ctx context.Context, run *tidemill.Run) (bool, error) {
 	number := run.NextAttempt()
 	defer f.launching.enter(tidemill.AttemptName(run.ID, number))()
@@ -108,11 +108,11 @@ func (f *Foreman) start(ctx context.Context, run *tidemill.Run) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	where, m, err := f.put(ctx, startedFact(run, d), f.now())
+	where, m, err := f.appendFact(ctx, startedFact(run, d), f.now())
 	if d.Plan != nil && errors.Is(err, broker.ErrTooLarge) {
 		fault = unfitf("its plan is too large for an event; make env and command shorter")
 		d.Plan = &tidemill.Plan{Team: d.Plan.Team, Pool: d.Plan.Pool, Attempts: 1}
-		where, m, err = f.put(ctx, startedFact(run, d), f.now())
+		where, m, err = f.appendFact(ctx, startedFact(run, d), f.now())
 	}
 	if err != nil {
 		m, err = f.learn(ctx, run, err)
@@ -132,7 +132,7 @@ func (f *Foreman) start(ctx context.Context, run *tidemill.Run) (bool, error) {
 var errNotNow = errors.New("it cannot begin for now")
 
 // learn waits for the result of a start that is on the log, after Redis was flushed in between.
-// Without it, an attempt that the log has begun would not be launched, and would be found lost.
+// Otherwise an attempt that the log has begun would not be launched, and would be declared lost.
 func (f *Foreman) learn(ctx context.Context, run *tidemill.Run, err error) (*fold.Making, error) {
 	there, ok := errors.AsType[*ledger.AppendedError](err)
 	for ok {
@@ -149,14 +149,15 @@ func (f *Foreman) learn(ctx context.Context, run *tidemill.Run, err error) (*fol
 	return nil, err
 }
 
-// learnEvery is how often learn looks if no change is signalled.
+// learnEvery is the interval at which learn reads the state if no change is signalled.
 const learnEvery = time.Second
 
 // proposal returns the fact that begins an attempt. It contains the offset of the newest cause,
 // which is read before the inputs are looked up. If another cause comes after that, the log
 // refuses the start. So no run begins without the data of an event that was merged into it.
 //
-// The fault is the reason why the run ends with its first attempt. The error is errNotNow.
+// The returned fault is the reason why the run ends with its first attempt. The returned error is
+// errNotNow.
 func (f *Foreman) proposal(ctx context.Context, run *tidemill.Run, number int) (d tidemill.RunStarted, fault, err error) {
 	d = tidemill.RunStarted{Attempt: number, Seen: run.LastAsked()}
 	if number > 1 {
@@ -164,10 +165,10 @@ func (f *Foreman) proposal(ctx context.Context, run *tidemill.Run, number int) (
 	}
 	r, there := f.opt.Config().Recipe(run.Recipe)
 	if !there {
-		return d, nil, errNotNow // the run waits until its recipe comes back, or is cancelled
+		return d, nil, errNotNow // the run waits until it is cancelled or its recipe is in the config again
 	}
 	plan, err := f.settlePlan(ctx, r, run)
-	if _, hopeless := errors.AsType[*unfit](err); hopeless {
+	if _, hopeless := errors.AsType[*planError](err); hopeless {
 		fault, err = err, nil
 	}
 	if err != nil {
@@ -176,12 +177,13 @@ func (f *Foreman) proposal(ctx context.Context, run *tidemill.Run, number int) (
 		}
 		return d, nil, errNotNow
 	}
-	f.troubles.over(r.Name)
+	f.troubles.notePlanned(r.Name)
 	d.Plan = &plan
 	return d, fault, nil
 }
 
-// launch launches an attempt that the log has begun, or appends the reason why it cannot.
+// launch launches an attempt that the log has begun, or appends the reason why it cannot be
+// launched.
 func (f *Foreman) launch(ctx context.Context, run *tidemill.Run, a tidemill.Attempt, fault error) error {
 	var plan tidemill.Plan
 	if err := json.Unmarshal(run.Plan, &plan); err != nil {
@@ -202,10 +204,11 @@ func (f *Foreman) launch(ctx context.Context, run *tidemill.Run, a tidemill.Atte
 	return nil
 }
 
-// failLaunch ends an attempt that never ran. The run gets another one unless that would fail too.
+// failLaunch ends an attempt that never ran. The run gets another attempt unless that would fail
+// too.
 func (f *Foreman) failLaunch(ctx context.Context, run *tidemill.Run, a tidemill.Attempt, why error) error {
 	d := tidemill.RunFinished{Attempt: a.Number, Outcome: tidemill.OutcomeLost, Reason: why.Error(), Result: tidemill.Result{Exit: -1}}
-	if _, hopeless := errors.AsType[*unfit](why); hopeless || errors.Is(why, ErrUnlaunchable) {
+	if _, hopeless := errors.AsType[*planError](why); hopeless || errors.Is(why, ErrUnlaunchable) {
 		d.Outcome, d.Permanent = tidemill.OutcomeFailed, true
 	}
 	f.log.Warn("an attempt could not begin", "recipe", run.Recipe, "key", run.Key, "run", run.ID, "reason", why)

@@ -41,7 +41,7 @@ func TestNext(t *testing.T) {
 		{"the next attempt may begin", fold.Making{Live: live(tidemill.RunResting, before, first)}, admits},
 		{"it succeeded", fold.Making{Live: live(tidemill.RunSettling, time.Time{}, first), Waiting: waiting("w", before)}, settles},
 	} {
-		if got := next(&c.m, noon); got != c.want {
+		if got := nextStep(&c.m, noon); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}
@@ -127,11 +127,11 @@ func TestWhatWaitsIsSeldomAskedFor(t *testing.T) {
 		{0, silent, false}, {2 * time.Second, silent, true}, {29 * time.Second, silent, true}, {31 * time.Second, silent, false},
 		{32 * time.Second, silent, true}, {33 * time.Second, suspicion{there: "it was cancelled"}, false},
 	} {
-		if got := w.waits(a, "run-1", c.s, noon.Add(c.after)); got != c.want {
+		if got := w.waitsForNode(a, "run-1", c.s, noon.Add(c.after)); got != c.want {
 			t.Errorf("after %s: %t", c.after, got)
 		}
 	}
-	if a.Pending = ""; w.waits(a, "run-1", silent, noon) {
+	if a.Pending = ""; w.waitsForNode(a, "run-1", silent, noon) {
 		t.Error("one that runs is not asked for")
 	}
 }

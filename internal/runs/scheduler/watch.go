@@ -17,31 +17,31 @@ import (
 const (
 	sweepEvery   = 2 * time.Second
 	recoverEvery = time.Minute
-	// shortestPause is the shortest time between two looks at the pools, even if many facts
-	// arrive. A request, or the end of an attempt, fills its own pool without Watch.
+	// shortestPause is the shortest time between two rounds, even if many facts arrive. A request,
+	// or the end of an attempt, fills its own pool without Watch.
 	shortestPause = 50 * time.Millisecond
 
 	firstPause = 100 * time.Millisecond
 	lastPause  = 5 * time.Second
 
-	// startsPerLook is how many attempts one look at a pool begins before the other work is done
-	// again.
+	// startsPerLook is how many attempts are begun in one pool before the round continues with
+	// other work.
 	startsPerLook = 100
-	// startsAtOnce is how many attempts one look at a pool begins at the same time.
+	// startsAtOnce is how many attempts are begun in one pool at the same time.
 	startsAtOnce = 8
 )
 
 // Watch does the work that needs a clock until the context ends: it starts due runs, finds lost
-// attempts and commits outputs. Several may watch at once. It reads the state from the log each
-// time and remembers nothing that matters, so it cannot miss anything for ever.
+// attempts and commits outputs. Several processes may run Watch at once. Watch reads the state from
+// the log in each round, so work that one round misses is found by a later round.
 func (f *Foreman) Watch(ctx context.Context) error {
 	w := &watcher{Foreman: f, rules: rules{silence: f.opt.Silence, alone: f.opt.Alone}}
 	var l loop
 	for ctx.Err() == nil {
 		changed := f.ledger.Changed()
-		err := w.round(ctx, &l)
+		err := w.lookAround(ctx, &l)
 		f.health.report(f.log, ctx, errors.Join(err, l.mishaps, f.troubles.err(f.now())))
-		l.rest(ctx, changed, l.pause(err), f.now)
+		l.waitForWork(ctx, changed, l.pause(err), f.now)
 	}
 	return nil
 }
@@ -54,9 +54,9 @@ type loop struct {
 	wake             time.Time // time of the next due run
 }
 
-// round looks at the pools, and now and then at everything else. It decides nothing before the
-// ledger has caught up.
-func (w *watcher) round(ctx context.Context, l *loop) error {
+// lookAround fills the pools, and at longer intervals does the other work. It does nothing before
+// the ledger has caught up.
+func (w *watcher) lookAround(ctx context.Context, l *loop) error {
 	w.missedBeats = w.missedBeats || w.ledger.Status().Behind > 0
 	if err := w.ledger.CaughtUp(ctx); err != nil {
 		return err
@@ -78,7 +78,7 @@ func (w *watcher) round(ctx context.Context, l *loop) error {
 	return err
 }
 
-// recover publishes the events of commits that a crash has left without one.
+// recover publishes the missing events of commits after a crash.
 func (w *watcher) recover(ctx context.Context, l *loop, now time.Time) error {
 	if now.Sub(l.recovered) < recoverEvery {
 		return nil
@@ -103,8 +103,8 @@ func (w *watcher) admitAll(ctx context.Context) error {
 	return all.err()
 }
 
-// fill starts runs in the free slots of a pool. It starts several at the same time because each
-// waits for the log and the store, not for the processor.
+// fill starts runs in the free slots of a pool. It starts several runs at the same time because
+// each start waits for the log and the store, not for the processor.
 func (w *watcher) fill(ctx context.Context, pool string) error {
 	var (
 		beginning sync.WaitGroup
@@ -154,8 +154,8 @@ func (l *loop) pause(err error) time.Duration {
 	return retry.Backoff{First: firstPause, Cap: lastPause}.After(l.failures)
 }
 
-// rest waits for a pause, then for a change, the next due run or the next sweep.
-func (l *loop) rest(ctx context.Context, changed <-chan struct{}, pause time.Duration, now func() time.Time) {
+// waitForWork waits for a pause, then for a change, the next due run or the next sweep.
+func (l *loop) waitForWork(ctx context.Context, changed <-chan struct{}, pause time.Duration, now func() time.Time) {
 	if retry.Sleep(ctx, pause) != nil {
 		return
 	}
@@ -167,9 +167,9 @@ func (l *loop) rest(ctx context.Context, changed <-chan struct{}, pause time.Dur
 }
 
 // watcher remembers between two sweeps the last beat of each attempt, because a flush of Redis
-// removes the beats. Without a beat, the time counts from the watcher's first sight of the
-// attempt. It starts again after the ledger or Redis was away, because no agent could send a beat
-// then.
+// removes the beats. Without a beat, the time counts from the moment when the watcher first saw the
+// attempt. The time starts again after the ledger or Redis was down, because no agent could send a
+// beat meanwhile.
 type watcher struct {
 	*Foreman
 	rules       rules
@@ -178,8 +178,8 @@ type watcher struct {
 	missedBeats bool                 // whether beats may have been missed since the last sweep
 }
 
-// sweep looks at everything that is under way: it commits outputs and finds lost attempts. An
-// error with one run does not stop the others.
+// sweep commits outputs and finds lost attempts among all runs under way. An error with one run
+// does not stop the work on other runs.
 func (w *watcher) sweep(ctx context.Context) error {
 	live, beats, err := w.listen(ctx)
 	if err != nil {
@@ -187,12 +187,12 @@ func (w *watcher) sweep(ctx context.Context) error {
 	}
 	var errs []error
 	now := w.now()
-	w.keep(live, beats, now)
+	w.updateSigns(live, beats, now)
 	for i := range live {
 		run := &live[i]
 		switch {
 		case run.State == tidemill.RunSettling:
-			_, err = w.settle(ctx, run)
+			_, err = w.commitOutput(ctx, run)
 		case run.Attempt() != nil && w.opt.Launcher != nil:
 			err = w.tend(ctx, run, now)
 		}
@@ -210,8 +210,8 @@ func (w *watcher) listen(ctx context.Context) (live []tidemill.Run, beats map[st
 	return live, beats, err
 }
 
-// keep updates the last sign of life of each attempt, and forgets ended attempts.
-func (w *watcher) keep(live []tidemill.Run, beats map[string]time.Time, now time.Time) {
+// updateSigns updates the last sign of life of each attempt, and forgets ended attempts.
+func (w *watcher) updateSigns(live []tidemill.Run, beats map[string]time.Time, now time.Time) {
 	if w.missedBeats {
 		w.since, w.missedBeats = nil, false
 	}
@@ -237,7 +237,7 @@ func (w *watcher) tend(ctx context.Context, run *tidemill.Run, now time.Time) er
 	a := run.Attempt()
 	name := tidemill.AttemptName(run.ID, a.Number)
 	s := w.rules.suspect(run, w.since[name], now)
-	if !s.any() || w.launching.has(name) || w.waits(a, name, s, now) {
+	if !s.any() || w.launching.has(name) || w.waitsForNode(a, name, s, now) {
 		return nil
 	}
 	has, err := w.opt.Launcher.Has(ctx, name)
@@ -255,9 +255,9 @@ func (w *watcher) tend(ctx context.Context, run *tidemill.Run, now time.Time) er
 // waitsAsked is how often the launcher is asked about an attempt whose pod waits.
 const waitsAsked = 30 * time.Second
 
-// waits reports whether a silent attempt is known to wait for a node. The watcher of its pod
-// reports when that changes. So the launcher is asked rarely, since a thousand may wait.
-func (w *watcher) waits(a *tidemill.Attempt, name string, s suspicion, now time.Time) bool {
+// waitsForNode reports whether a silent attempt is known to wait for a node. The watcher of its pod
+// reports when that changes. So the launcher is asked rarely, because a thousand attempts may wait.
+func (w *watcher) waitsForNode(a *tidemill.Attempt, name string, s suspicion, now time.Time) bool {
 	if a.Pending == "" || s.there != "" {
 		return false
 	}
@@ -271,9 +271,9 @@ func (w *watcher) waits(a *tidemill.Attempt, name string, s suspicion, now time.
 	return false
 }
 
-// lose declares an attempt lost, unless it has ended since it was looked at. An agent reports its
-// end before it exits, so an agent that is gone without a report never reports again. The attempt
-// is then stopped, in case it still runs.
+// lose declares an attempt lost, unless it has ended meanwhile. An agent reports the end before it
+// exits, so an agent that has exited without a report never reports again. The attempt is then
+// stopped, in case it still runs.
 func (w *watcher) lose(ctx context.Context, run *tidemill.Run, why string) error {
 	a := run.Attempt()
 	m, err := w.ledger.Making(ctx, run.Recipe, run.Key)
@@ -296,8 +296,8 @@ func (w *watcher) lose(ctx context.Context, run *tidemill.Run, why string) error
 	return nil
 }
 
-// underWay are the attempts that this process is about to launch. They are not lost, even if the
-// log has begun them and their launcher does not know them yet.
+// underWay are the attempts that this process is about to launch. Such an attempt is not lost, even
+// if the log has begun it and the launcher does not know it yet.
 type underWay struct {
 	mu    sync.Mutex
 	names map[string]int // number of goroutines that start the attempt

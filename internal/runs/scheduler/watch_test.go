@@ -57,7 +57,7 @@ func TestWhenAWatcherWakes(t *testing.T) {
 			}
 			changed := make(chan struct{})
 			time.AfterFunc(c.changes, func() { close(changed) })
-			l.rest(t.Context(), changed, shortestPause, time.Now)
+			l.waitForWork(t.Context(), changed, shortestPause, time.Now)
 			if got := time.Since(began); got != c.want {
 				t.Errorf("%s: it wakes after %s, want %s", c.name, got, c.want)
 			}
@@ -69,13 +69,13 @@ func TestKeptAttempts(t *testing.T) {
 	t.Parallel()
 	w := watcher{}
 	run := *live("running", time.Time{}, tidemill.Attempt{Number: 1})
-	w.keep([]tidemill.Run{run}, nil, noon)
-	w.keep([]tidemill.Run{run, *live("settling", time.Time{}, tidemill.Attempt{Number: 1})}, nil, noon.Add(time.Second))
+	w.updateSigns([]tidemill.Run{run}, nil, noon)
+	w.updateSigns([]tidemill.Run{run, *live("settling", time.Time{}, tidemill.Attempt{Number: 1})}, nil, noon.Add(time.Second))
 	if len(w.since) != 1 || w.since["live-1"] != noon {
 		t.Errorf("it knows of %v", w.since)
 	}
 	run.Attempts = append(run.Attempts, tidemill.Attempt{Number: 2})
-	w.keep([]tidemill.Run{run}, nil, noon.Add(2*time.Second))
+	w.updateSigns([]tidemill.Run{run}, nil, noon.Add(2*time.Second))
 	if len(w.since) != 1 || w.since["live-2"] != noon.Add(2*time.Second) {
 		t.Errorf("after the next attempt it knows of %v", w.since)
 	}
@@ -104,7 +104,7 @@ func TestWhenAnAttemptWasHeardOf(t *testing.T) {
 			beats["live-1"] = step.beat
 		}
 		w.missedBeats = w.missedBeats || step.missedBeats
-		if w.keep(all, beats, step.now); w.since["live-1"] != step.want {
+		if w.updateSigns(all, beats, step.now); w.since["live-1"] != step.want {
 			t.Errorf("%s: it was heard of at %s, want %s", step.name, w.since["live-1"], step.want)
 		}
 	}

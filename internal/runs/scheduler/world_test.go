@@ -168,8 +168,8 @@ func (w *world) announcements() map[string]int {
 	return maps.Clone(w.announced)
 }
 
-// soon waits until a condition is true.
-func (w *world) soon(what string, is func() bool) {
+// waitUntil waits until a condition is true.
+func (w *world) waitUntil(what string, is func() bool) {
 	w.Helper()
 	ctx := w.ctx()
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -198,7 +198,7 @@ func (w *world) run(f *Foreman, id string) *tidemill.Run {
 func (w *world) until(f *Foreman, id string, state tidemill.RunState) *tidemill.Run {
 	w.Helper()
 	var r *tidemill.Run
-	w.soon(fmt.Sprintf("run %s is %s", id, state), func() bool {
+	w.waitUntil(fmt.Sprintf("run %s is %s", id, state), func() bool {
 		r = w.run(f, id)
 		return r.State == state
 	})
@@ -223,12 +223,12 @@ func (w *world) ask(f *Foreman, r Request) Answer {
 func (w *world) begun(f *Foreman, r Request) Answer {
 	w.Helper()
 	a := w.ask(f, r)
-	w.soon("it begins", func() bool { return len(w.launch.of(a.Run)) == 1 })
+	w.waitUntil("it begins", func() bool { return len(w.launch.of(a.Run)) == 1 })
 	return a
 }
 
-// put commits a file to a dataset and returns the commit.
-func (w *world) put(dataset, path, text string) api.Commit {
+// putFile commits a file to a dataset and returns the commit.
+func (w *world) putFile(dataset, path, text string) api.Commit {
 	w.Helper()
 	c, err := w.store.Commit(w.ctx(), store.CommitRequest{CommitAsked: api.CommitAsked{Dataset: dataset, Branch: "main"}, Time: time.Now(),
 		Announce: func(context.Context, api.Commit) error { return nil }}, []api.Change{{File: w.file(path, text)}})

@@ -23,8 +23,8 @@ import (
 const (
 	layout = "1" // version of the entries in Redis
 
-	lookEvery  = 50 * time.Millisecond // interval at which a waiting pod's request looks for an offer, if few wait
-	lookSlowly = time.Second           // the same interval if many wait
+	lookEvery  = 50 * time.Millisecond // interval at which a waiting pod's request looks for an offer, if few pods wait
+	lookSlowly = time.Second           // the same interval if many pods wait
 	lookShare  = time.Millisecond      // added to the interval by each pod that waits at this process
 	fresh      = 4 * time.Second       // validity of a waiting pod's entry without renewal
 	takenFor   = 15 * time.Second      // time in which the launcher that took a pod must give it an attempt
@@ -46,12 +46,12 @@ type Pod struct {
 
 // entry is the pod's name in the list. A pod reports its own name, and a command that knows its
 // attempt's token could report a false one. The attempt is part of the entry, so no attempt can
-// reach the entry of another.
+// change the entry of another attempt.
 func (p *Pod) entry() string { return p.Attempt + " " + p.Name }
 
-// Offer is the answer to a waiting pod: an attempt, or the request to leave.
+// Offer is the answer to a waiting pod: an attempt, or the request to exit.
 type Offer struct {
-	Attempt string `json:"attempt,omitempty"` // empty: the pod shall leave
+	Attempt string `json:"attempt,omitempty"` // empty: the pod must exit
 	Token   string `json:"token,omitempty"`
 }
 
@@ -62,7 +62,7 @@ type Idle struct {
 }
 
 // ErrTaken is returned by Give if another launcher has the pod, or the pod has begun another
-// attempt since.
+// attempt meanwhile.
 var ErrTaken = errors.New("the pod is not ours to give to any more")
 
 // Book is the list of the waiting pods of one install.
@@ -99,7 +99,7 @@ var luaBegun string
 //go:embed scripts/idle.lua
 var luaIdle string
 
-// The scripts. They never change.
+// The Redis scripts, which never change.
 var (
 	scriptWait  = redis.NewScript(luaWait)
 	scriptLeave = redis.NewScript(luaLeave)
@@ -113,7 +113,7 @@ func (b *Book) run(ctx context.Context, s *redis.Script, args ...any) ([]string,
 	return s.Run(ctx, b.client, []string{b.key}, args...).StringSlice()
 }
 
-// Take takes a waiting pod of a shape; false if there is none. No other caller gets the pod for
+// Take takes a waiting pod of a shape; false if no pod waits. No other caller gets the pod for
 // takenFor. The caller must call Give next.
 func (b *Book) Take(ctx context.Context, shape string) (Pod, bool, error) {
 	if shape == "" {
@@ -134,7 +134,7 @@ func (b *Book) Take(ctx context.Context, shape string) (Pod, bool, error) {
 }
 
 // Give stores the offer of a taken pod. It does so even if Redis was flushed since Take. If another
-// launcher has the pod by then, Give returns ErrTaken, and the caller must leave the pod alone.
+// launcher has taken the pod meanwhile, Give returns ErrTaken, and the caller must not use the pod.
 func (b *Book) Give(ctx context.Context, p Pod, o Offer) error {
 	text, err := json.Marshal(o)
 	if err != nil {
@@ -151,7 +151,7 @@ func (b *Book) Give(ctx context.Context, p Pod, o Offer) error {
 }
 
 // Begun records that an attempt has reported to a gateway. Its pod has received the offer then, so
-// requests that name the pod's previous attempt no longer get it.
+// requests that name the pod's previous attempt no longer get the offer.
 func (b *Book) Begun(ctx context.Context, attempt string) error {
 	if _, err := b.run(ctx, scriptBegun, attempt, begunFor.Milliseconds()); err != nil {
 		return fmt.Errorf("write down that attempt %s has begun: %w", attempt, err)
@@ -159,7 +159,7 @@ func (b *Book) Begun(ctx context.Context, attempt string) error {
 	return nil
 }
 
-// Dismiss makes one waiting pod of a pool leave; false if none waits.
+// Dismiss tells one waiting pod of a pool to exit; false if no pod waits.
 func (b *Book) Dismiss(ctx context.Context, pool string) (bool, error) {
 	is, err := b.run(ctx, scriptTake, "pool", pool, "offered", "", "{}", offeredFor.Milliseconds())
 	if err != nil {
@@ -177,7 +177,7 @@ func (b *Book) Idle(ctx context.Context, pool string) (Idle, error) {
 	return all[pool], nil
 }
 
-// IdleOf returns the same for several pools.
+// IdleOf returns the waiting pods and idle GPU time of several pools.
 func (b *Book) IdleOf(ctx context.Context, pools []string) (map[string]Idle, error) {
 	args := make([]any, len(pools))
 	for i, pool := range pools {
@@ -205,19 +205,20 @@ func (b *Book) IdleOf(ctx context.Context, pools []string) (map[string]Idle, err
 	return all, nil
 }
 
-// Wait waits for an offer for a pod until the context ends or d has passed; it returns false if
-// none came. It adds the waiting time to the pool's idle GPU time. An offer is valid until its
+// Wait waits for an offer for a pod until the context ends or d has passed; it returns false if no
+// offer came. It adds the waiting time to the pool's idle GPU time. An offer is valid until its
 // attempt reports to a gateway (see Begun). A pod that lost the answer asks again, at any gateway,
-// and gets the same offer. If it asks after Begun, the answer is to leave. If the pod's request is
-// cancelled, its entry is deleted at once, so that no attempt is given to a pod that is gone. A pod
-// that was taken by then may still be given an attempt; it gets that if it asks again.
+// and gets the same offer. If the pod asks after Begun, the answer is the request to exit. If the
+// pod's request is cancelled, its entry is deleted at once, so that no attempt is given to a pod
+// that no longer exists. If a launcher has taken the pod before, it may still give the pod an
+// attempt; the pod gets this attempt if it asks again.
 func (b *Book) Wait(ctx context.Context, p Pod, d time.Duration) (Offer, bool, error) {
 	b.waiting.Add(1)
 	defer b.waiting.Add(-1)
-	w := &wait{b: b, pod: p, from: time.Now()}
+	w := &waitingPod{b: b, pod: p, from: time.Now()}
 	until := w.from.Add(d)
 	for ctx.Err() == nil && time.Now().Before(until) {
-		if o, ok := w.look(ctx); ok {
+		if o, ok := w.poll(ctx); ok {
 			return o, true, nil
 		}
 		_ = retry.Sleep(ctx, min(w.pace(), time.Until(until)))
@@ -225,29 +226,29 @@ func (b *Book) Wait(ctx context.Context, p Pod, d time.Duration) (Offer, bool, e
 	return w.leave(ctx)
 }
 
-// wait is one waiting pod.
-type wait struct {
+// waitingPod is one waiting pod.
+type waitingPod struct {
 	b    *Book
 	pod  Pod
 	from time.Time // time up to which waiting is counted
-	err  error     // error of the last look
+	err  error     // error of the last poll
 }
 
-// pace returns the time until the next look. The more pods wait, the less often each looks, so that
-// the load on Redis is bounded.
-func (w *wait) pace() time.Duration {
+// pace returns the time until the next poll. The more pods wait, the less often each pod polls, so
+// that the load on Redis is bounded.
+func (w *waitingPod) pace() time.Duration {
 	if w.err != nil {
 		return lookSlowly
 	}
 	return min(max(lookEvery, time.Duration(w.b.waiting.Load())*lookShare), lookSlowly)
 }
 
-// look records that the pod waits, and returns its offer if it has one.
-func (w *wait) look(ctx context.Context) (o Offer, ok bool) {
+// poll records that the pod waits, and returns its offer if it has one.
+func (w *waitingPod) poll(ctx context.Context) (o Offer, ok bool) {
 	p, now := &w.pod, time.Now()
 	is, err := w.b.run(ctx, scriptWait, p.entry(), p.Attempt, p.Pool, p.Shape, p.GPUs, now.Sub(w.from).Milliseconds(), fresh.Milliseconds())
 	if w.err = err; err != nil {
-		return o, false // the next look may succeed
+		return o, false // the next poll may succeed
 	}
 	w.from = now
 	o, ok, w.err = offerOf(is)
@@ -255,7 +256,7 @@ func (w *wait) look(ctx context.Context) (o Offer, ok bool) {
 }
 
 // leave deletes the pod's entry. If a launcher has just taken the pod, leave waits for the offer.
-func (w *wait) leave(ctx context.Context) (o Offer, ok bool, err error) {
+func (w *waitingPod) leave(ctx context.Context) (o Offer, ok bool, err error) {
 	for until := time.Now().Add(takenFor); ; {
 		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastLook)
 		is, err := w.b.run(limited, scriptLeave, w.pod.entry(), w.pod.Attempt, int64(w.pod.GPUs)*time.Since(w.from).Milliseconds(), w.pod.Pool)
@@ -276,7 +277,7 @@ func (w *wait) leave(ctx context.Context) (o Offer, ok bool, err error) {
 	}
 }
 
-// offerOf reads the offer in a script's answer: one text, or none.
+// offerOf reads the offer in a script's answer, which is a text or empty.
 func offerOf(is []string) (o Offer, ok bool, err error) {
 	if len(is) == 0 {
 		return o, false, nil
@@ -289,8 +290,8 @@ func offerOf(is []string) (o Offer, ok bool, err error) {
 
 // Shape returns the same text for plans that can run one after the other in a pod: plans with equal
 // pool, team, image, user, resources, grace, secrets and volumes, which belong to the pod and not
-// to the attempt. It is empty for a plan whose pods cannot be used again, because pods of several
-// workers are bound to each other.
+// to the attempt. It is empty for a plan of several workers, because their pods are bound to each
+// other and cannot be used again.
 func Shape(p tidemill.Plan) string {
 	if p.Workers > 1 || p.Servers != nil || p.Image == "" {
 		return ""

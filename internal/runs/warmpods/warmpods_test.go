@@ -14,26 +14,26 @@ import (
 // A pod waits at one gateway. A launcher next to another gateway can give it an attempt, once.
 func TestAPodIsGivenAnAttempt(t *testing.T) {
 	w := newWorld(t)
-	got := w.wait(t.Context(), w.one, pod("a"), long)
-	p := w.take(w.two, "s")
+	got := w.startWait(t.Context(), w.one, pod("a"), long)
+	p := w.takePod(w.two, "s")
 	if p.Name != "a" || p.Attempt != "a-did-1" || p.Pool != "gpu" || p.GPUs != 2 {
 		t.Errorf("%+v", p)
 	}
-	w.none(w.one, "s")
+	w.checkNone(w.one, "s")
 	w.must(w.two.Give(t.Context(), p, offer("run2-1")))
 	if h := w.hears(got); !h.ok || h.Offer != offer("run2-1") {
 		t.Errorf("%+v", h)
 	}
-	w.none(w.one, "s")
+	w.checkNone(w.one, "s")
 }
 
 func TestOthersPodsAreNotTaken(t *testing.T) {
 	w := newWorld(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	got := w.wait(ctx, w.one, pod("a"), long)
-	w.until("it waits", func() bool { is, err := w.two.Idle(t.Context(), "gpu"); w.must(err); return is.Pods == 1 })
-	w.none(w.two, "another")
-	w.none(w.two, "") // a plan without a shape takes no pod
+	got := w.startWait(ctx, w.one, pod("a"), long)
+	w.waitUntil("it waits", func() bool { is, err := w.two.Idle(t.Context(), "gpu"); w.must(err); return is.Pods == 1 })
+	w.checkNone(w.two, "another")
+	w.checkNone(w.two, "") // a plan without a shape takes no pod
 	if ok, err := w.two.Dismiss(t.Context(), "cpu"); ok || err != nil {
 		t.Error(ok, err)
 	}
@@ -47,16 +47,16 @@ func TestOthersPodsAreNotTaken(t *testing.T) {
 // not get that offer again.
 func TestWhatWasGivenIsHeardAgain(t *testing.T) {
 	w := newWorld(t)
-	got := w.wait(t.Context(), w.one, pod("a"), long)
-	w.must(w.two.Give(t.Context(), w.take(w.two, "s"), offer("run2-1")))
+	got := w.startWait(t.Context(), w.one, pod("a"), long)
+	w.must(w.two.Give(t.Context(), w.takePod(w.two, "s"), offer("run2-1")))
 	w.hears(got)
-	if h := w.hears(w.wait(t.Context(), w.two, pod("a"), long)); !h.ok || h.Offer != offer("run2-1") {
+	if h := w.hears(w.startWait(t.Context(), w.two, pod("a"), long)); !h.ok || h.Offer != offer("run2-1") {
 		t.Errorf("%+v", h)
 	}
 	after := pod("a")
 	after.Attempt = "run2-1"
-	got = w.wait(t.Context(), w.two, after, long)
-	if p := w.take(w.one, "s"); p.Attempt != "run2-1" {
+	got = w.startWait(t.Context(), w.two, after, long)
+	if p := w.takePod(w.one, "s"); p.Attempt != "run2-1" {
 		t.Errorf("%+v", p)
 	}
 	select {
@@ -70,36 +70,36 @@ func TestWhatWasGivenIsHeardAgain(t *testing.T) {
 // attempt never gets its offer.
 func TestWhatHasBegunIsToldToNobody(t *testing.T) {
 	w := newWorld(t)
-	got := w.wait(t.Context(), w.one, pod("a"), long)
-	p := w.take(w.two, "s")
+	got := w.startWait(t.Context(), w.one, pod("a"), long)
+	p := w.takePod(w.two, "s")
 	w.must(w.two.Give(t.Context(), p, offer("run2-1")))
 	w.hears(got)
 	w.must(w.one.Begun(t.Context(), "run7-1")) // another pod's attempt
-	if h := w.hears(w.wait(t.Context(), w.two, pod("a"), long)); h.Offer != offer("run2-1") {
+	if h := w.hears(w.startWait(t.Context(), w.two, pod("a"), long)); h.Offer != offer("run2-1") {
 		t.Errorf("%+v", h)
 	}
 	w.must(w.one.Begun(t.Context(), "run2-1"))
 	w.must(w.one.Begun(t.Context(), "run2-1")) // the answer to the first call was lost
 	for range 2 {
 		w.server.FastForward(offeredFor)
-		if h := w.hears(w.wait(t.Context(), w.two, pod("a"), long)); !h.ok || h.Offer != (Offer{}) {
+		if h := w.hears(w.startWait(t.Context(), w.two, pod("a"), long)); !h.ok || h.Offer != (Offer{}) {
 			t.Errorf("it hears %+v", h)
 		}
-		w.none(w.one, "s") // the pod does not wait
+		w.checkNone(w.one, "s") // the pod does not wait
 		if is, err := w.one.Idle(t.Context(), "gpu"); err != nil || is.Pods != 0 {
 			t.Errorf("%+v, %v", is, err)
 		}
 		if err := w.two.Give(t.Context(), p, offer("run3-1")); !errors.Is(err, ErrTaken) {
 			t.Errorf("it is given another: %v", err)
 		}
-		if _, ok, err := (&wait{b: w.one, pod: pod("a"), from: time.Now()}).leave(t.Context()); ok || err != nil {
+		if _, ok, err := (&waitingPod{b: w.one, pod: pod("a"), from: time.Now()}).leave(t.Context()); ok || err != nil {
 			t.Errorf("it leaves with one, %v", err)
 		}
 	}
 	after := pod("a") // the pod itself, after run2-1
 	after.Attempt = "run2-1"
-	got = w.wait(t.Context(), w.one, after, long)
-	w.must(w.one.Give(t.Context(), w.take(w.two, "s"), offer("run4-1")))
+	got = w.startWait(t.Context(), w.one, after, long)
+	w.must(w.one.Give(t.Context(), w.takePod(w.two, "s"), offer("run4-1")))
 	if h := w.hears(got); h.Offer != offer("run4-1") {
 		t.Errorf("%+v", h)
 	}
@@ -109,13 +109,13 @@ func TestWhatHasBegunIsToldToNobody(t *testing.T) {
 func TestBegunBehindAFlush(t *testing.T) {
 	w := newWorld(t)
 	w.must(w.one.Begun(t.Context(), "run2-1"))
-	got := w.wait(t.Context(), w.one, pod("a"), long)
-	p := w.take(w.two, "s")
+	got := w.startWait(t.Context(), w.one, pod("a"), long)
+	p := w.takePod(w.two, "s")
 	w.server.FlushAll()
 	w.must(w.two.Give(t.Context(), p, offer("run2-1")))
 	w.hears(got)
 	w.must(w.one.Begun(t.Context(), "run2-1"))
-	if h := w.hears(w.wait(t.Context(), w.two, pod("a"), long)); !h.ok || h.Offer != (Offer{}) {
+	if h := w.hears(w.startWait(t.Context(), w.two, pod("a"), long)); !h.ok || h.Offer != (Offer{}) {
 		t.Errorf("it hears %+v", h)
 	}
 }
@@ -125,20 +125,20 @@ func TestAPodThatLiesAboutItsName(t *testing.T) {
 	w := newWorld(t)
 	liar := Pod{Name: "a", Attempt: "liar-1", Pool: "gpu", Shape: "another"}
 	lie := func() {
-		if o, ok := (&wait{b: w.one, pod: liar, from: time.Now()}).look(t.Context()); ok {
+		if o, ok := (&waitingPod{b: w.one, pod: liar, from: time.Now()}).poll(t.Context()); ok {
 			t.Fatalf("it hears %+v", o)
 		}
 	}
-	honest := &wait{b: w.two, pod: pod("a"), from: time.Now()}
-	honest.look(t.Context())
+	honest := &waitingPod{b: w.two, pod: pod("a"), from: time.Now()}
+	honest.poll(t.Context())
 	lie()
-	p := w.take(w.one, "s")
+	p := w.takePod(w.one, "s")
 	if p.Name != "a" || p.Attempt != "a-did-1" {
 		t.Errorf("took %+v", p)
 	}
 	w.must(w.one.Give(t.Context(), p, offer("run2-1")))
 	lie()
-	if o, ok := honest.look(t.Context()); !ok || o != offer("run2-1") {
+	if o, ok := honest.poll(t.Context()); !ok || o != offer("run2-1") {
 		t.Errorf("it hears %+v, %t", o, ok)
 	}
 }
@@ -147,38 +147,38 @@ func TestAPodThatLiesAboutItsName(t *testing.T) {
 func TestWhoWaitsNoMoreIsNotTaken(t *testing.T) {
 	w := newWorld(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	got := w.wait(ctx, w.one, pod("a"), long)
-	w.until("it waits", func() bool { is, err := w.two.Idle(t.Context(), "gpu"); w.must(err); return is.Pods == 1 })
+	got := w.startWait(ctx, w.one, pod("a"), long)
+	w.waitUntil("it waits", func() bool { is, err := w.two.Idle(t.Context(), "gpu"); w.must(err); return is.Pods == 1 })
 	cancel()
 	if h := w.hears(got); h.ok {
 		t.Errorf("%+v", h)
 	}
-	w.none(w.two, "s")
-	if h := w.hears(w.wait(t.Context(), w.one, pod("b"), time.Millisecond)); h.ok {
+	w.checkNone(w.two, "s")
+	if h := w.hears(w.startWait(t.Context(), w.one, pod("b"), time.Millisecond)); h.ok {
 		t.Errorf("%+v", h)
 	}
-	w.none(w.two, "s")
+	w.checkNone(w.two, "s")
 }
 
 // If a pod is killed together with its gateway, its entry expires.
 func TestWhatNobodyWritesFades(t *testing.T) {
 	w := newWorld(t)
-	if _, ok := (&wait{b: w.one, pod: pod("a"), from: time.Now()}).look(t.Context()); ok {
+	if _, ok := (&waitingPod{b: w.one, pod: pod("a"), from: time.Now()}).poll(t.Context()); ok {
 		t.Fatal("it has an offer")
 	}
 	w.server.FastForward(fresh)
-	w.none(w.two, "s")
+	w.checkNone(w.two, "s")
 }
 
 // If a launcher takes a pod and then dies, the pod waits again. That launcher can no longer give it
 // an attempt.
 func TestATakerThatDies(t *testing.T) {
 	w := newWorld(t)
-	got := w.wait(t.Context(), w.one, pod("a"), long)
-	first := w.take(w.two, "s")
-	w.none(w.two, "s")
+	got := w.startWait(t.Context(), w.one, pod("a"), long)
+	first := w.takePod(w.two, "s")
+	w.checkNone(w.two, "s")
 	w.server.FastForward(takenFor)
-	second := w.take(w.two, "s")
+	second := w.takePod(w.two, "s")
 	if err := w.two.Give(t.Context(), first, offer("late-1")); !errors.Is(err, ErrTaken) {
 		t.Errorf("the first: %v", err)
 	}
@@ -195,15 +195,15 @@ func TestATakerThatDies(t *testing.T) {
 // A pod that was taken just before its wait ends waits for its offer.
 func TestTakenInTheLastMoment(t *testing.T) {
 	w := newWorld(t)
-	one := &wait{b: w.one, pod: pod("a"), from: time.Now()}
-	if _, ok := one.look(t.Context()); ok {
+	one := &waitingPod{b: w.one, pod: pod("a"), from: time.Now()}
+	if _, ok := one.poll(t.Context()); ok {
 		t.Fatal("it has an offer")
 	}
-	p := w.take(w.two, "s")
-	got := make(chan heard, 1)
+	p := w.takePod(w.two, "s")
+	got := make(chan waitResult, 1)
 	go func() {
 		o, ok, err := one.leave(t.Context())
-		got <- heard{o, ok, err}
+		got <- waitResult{o, ok, err}
 	}()
 	w.must(w.two.Give(t.Context(), p, offer("run2-1")))
 	if h := w.hears(got); !h.ok || h.Offer != offer("run2-1") {
@@ -213,8 +213,8 @@ func TestTakenInTheLastMoment(t *testing.T) {
 
 func TestDismiss(t *testing.T) {
 	w := newWorld(t)
-	a, b := w.wait(t.Context(), w.one, pod("a"), long), w.wait(t.Context(), w.two, pod("b"), long)
-	w.until("both wait", func() bool { is, err := w.two.Idle(t.Context(), "gpu"); w.must(err); return is.Pods == 2 })
+	a, b := w.startWait(t.Context(), w.one, pod("a"), long), w.startWait(t.Context(), w.two, pod("b"), long)
+	w.waitUntil("both wait", func() bool { is, err := w.two.Idle(t.Context(), "gpu"); w.must(err); return is.Pods == 2 })
 	for range 2 {
 		if ok, err := w.two.Dismiss(t.Context(), "gpu"); !ok || err != nil {
 			t.Fatal(ok, err)
@@ -223,7 +223,7 @@ func TestDismiss(t *testing.T) {
 	if ok, err := w.two.Dismiss(t.Context(), "gpu"); ok || err != nil {
 		t.Error(ok, err)
 	}
-	for _, got := range []<-chan heard{a, b} {
+	for _, got := range []<-chan waitResult{a, b} {
 		if h := w.hears(got); !h.ok || h.Offer != (Offer{}) {
 			t.Errorf("%+v", h)
 		}
@@ -233,8 +233,8 @@ func TestDismiss(t *testing.T) {
 func TestIdleGPUsAreCounted(t *testing.T) {
 	w := newWorld(t)
 	for _, name := range []string{"a", "b"} {
-		one := &wait{b: w.one, pod: pod(name), from: time.Now().Add(-3 * time.Second)}
-		one.look(t.Context())
+		one := &waitingPod{b: w.one, pod: pod(name), from: time.Now().Add(-3 * time.Second)}
+		one.poll(t.Context())
 		if one.err != nil {
 			t.Fatal(one.err)
 		}
@@ -260,10 +260,10 @@ func TestFlushedAgainAndAgain(t *testing.T) {
 		given = map[string][]Offer{} // by pod
 		all   sync.WaitGroup
 	)
-	waits := map[string]<-chan heard{}
+	waits := map[string]<-chan waitResult{}
 	for i := range pods {
 		name := fmt.Sprint("pod", i)
-		waits[name] = w.wait(t.Context(), []*Book{w.one, w.two}[i%2], pod(name), long)
+		waits[name] = w.startWait(t.Context(), []*Book{w.one, w.two}[i%2], pod(name), long)
 	}
 	done := make(chan struct{})
 	for taker := range 4 {

@@ -45,8 +45,8 @@ func (w *world) must(err error) {
 	}
 }
 
-// until waits until a condition holds.
-func (w *world) until(what string, is func() bool) {
+// waitUntil waits until a condition holds.
+func (w *world) waitUntil(what string, is func() bool) {
 	w.Helper()
 	tick := time.NewTicker(5 * time.Millisecond) // no busy loop: other goroutines need the processor
 	defer tick.Stop()
@@ -59,10 +59,10 @@ func (w *world) until(what string, is func() bool) {
 	}
 }
 
-// take takes a pod as soon as one waits.
-func (w *world) take(b *Book, shape string) (p Pod) {
+// takePod takes a pod as soon as one waits.
+func (w *world) takePod(b *Book, shape string) (p Pod) {
 	w.Helper()
-	w.until("a pod waits", func() (ok bool) {
+	w.waitUntil("a pod waits", func() (ok bool) {
 		var err error
 		p, ok, err = b.Take(w.Context(), shape)
 		w.must(err)
@@ -71,32 +71,32 @@ func (w *world) take(b *Book, shape string) (p Pod) {
 	return p
 }
 
-// none checks that no pod of a shape waits.
-func (w *world) none(b *Book, shape string) {
+// checkNone checks that no pod of a shape waits.
+func (w *world) checkNone(b *Book, shape string) {
 	w.Helper()
 	if p, ok, err := b.Take(w.Context(), shape); ok || err != nil {
 		w.Fatalf("took %+v, %v", p, err)
 	}
 }
 
-// heard is the result of a wait.
-type heard struct {
+// waitResult is the result of a wait.
+type waitResult struct {
 	Offer
 	ok  bool
 	err error
 }
 
-// wait waits in the background.
-func (w *world) wait(ctx context.Context, b *Book, p Pod, d time.Duration) <-chan heard {
-	got := make(chan heard, 1)
+// startWait waits in the background.
+func (w *world) startWait(ctx context.Context, b *Book, p Pod, d time.Duration) <-chan waitResult {
+	got := make(chan waitResult, 1)
 	go func() {
 		o, ok, err := b.Wait(ctx, p, d)
-		got <- heard{o, ok, err}
+		got <- waitResult{o, ok, err}
 	}()
 	return got
 }
 
-func (w *world) hears(got <-chan heard) heard {
+func (w *world) hears(got <-chan waitResult) waitResult {
 	w.Helper()
 	select {
 	case h := <-got:
@@ -104,7 +104,7 @@ func (w *world) hears(got <-chan heard) heard {
 		return h
 	case <-time.After(patience):
 		w.Fatal("the wait does not end")
-		return heard{}
+		return waitResult{}
 	}
 }
 
