@@ -82,7 +82,7 @@ func labelsIn(expr, metric string) (labels []string) {
 	return labels
 }
 
-// Every alert has a page, and every page an alert. internal/cli runs the commands of the pages.
+// Every alert has a page, and every page has an alert. internal/cli runs the commands of the pages.
 func TestAlertsHaveRunbooks(t *testing.T) {
 	var wanted []string
 	for _, a := range alertsOf(t, "everything") {

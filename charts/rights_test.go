@@ -15,8 +15,8 @@ import (
 	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
 )
 
-// componentRights are the only rights of each component. docs/cluster.md lists them, and a test asks a real
-// API server for them.
+// componentRights are the only rights of each component. docs/cluster.md lists them, and a test
+// checks them on a real API server.
 func componentRights() map[string][]string {
 	return map[string][]string{
 		"train": {
@@ -41,9 +41,9 @@ func TestRights(t *testing.T) {
 		all := rendered(t, name)
 		want := maps.Clone(componentRights())
 		if name == "plain" {
-			want["dispatcher"] = nil // without Knative it asks for nothing
+			want["dispatcher"] = nil // without Knative, the dispatcher has no rights
 		}
-		if name == "secrets" { // the values bring their own accounts
+		if name == "secrets" { // the values name their own accounts
 			if n := len(objectsOf[*rbacv1.Role](all)) + len(objectsOf[*rbacv1.RoleBinding](all)) + len(objectsOf[*corev1.ServiceAccount](all)); n > 0 {
 				t.Errorf("%s: %d objects of rights, and none was asked for", name, n)
 			}

@@ -55,8 +55,8 @@ type alert struct {
 	Labels, Annotations map[string]string
 }
 
-// kinds are the kinds that the chart may render. All are in its namespace, and none defines new
-// kinds.
+// kinds are the kinds that the chart may render. All objects are in the namespace of the chart, and
+// no object defines a new kind.
 func kinds() map[string]func() any {
 	return map[string]func() any{
 		"v1/ConfigMap": func() any { return new(corev1.ConfigMap) }, "v1/Secret": func() any { return new(corev1.Secret) },
@@ -83,8 +83,8 @@ func rendered(t *testing.T, name string) []any {
 	return objects(t, name, strings.ReplaceAll(string(text), "CHANCE", "Q0hBTkNF"))
 }
 
-// objects parses the objects of a text of manifests. A field that its kind does not have is an
-// error, and so is a kind that the chart must not use.
+// objects parses the objects of a text of manifests. An unknown field is an error, and a kind that
+// the chart must not use is an error too.
 func objects(t *testing.T, name, text string) []any {
 	t.Helper()
 	var all []any
@@ -140,7 +140,7 @@ func TestKnativeTakesTheFunctions(t *testing.T) {
 		}
 		for _, f := range functions {
 			ctx := context.Background()
-			if name == "everything" { // its values enable these features
+			if name == "everything" { // the values of this case enable these features
 				ctx = withFeatures(ctx)
 			}
 			f.SetDefaults(ctx)

@@ -45,7 +45,7 @@ func TestNoRunIsGivenWhatIsOurs(t *testing.T) {
 	}
 }
 
-// withheldBy returns the list that each process gets, which is the same for all.
+// withheldBy returns the list of withheld objects, which is the same for all processes.
 func withheldBy(t *testing.T, name string, all []any) (withheld config.Withheld) {
 	t.Helper()
 	for pod, spec := range podsOf(all) {
@@ -66,8 +66,8 @@ func withheldBy(t *testing.T, name string, all []any) (withheld config.Withheld)
 	return withheld
 }
 
-// namedIn finds the names in a tree of JSON, by any key that contains "secret". It knows less about
-// Kubernetes than the template does, and so finds more.
+// namedIn finds the names in a tree of JSON, by any key that contains "secret". It does not know
+// which keys matter to Kubernetes, so it finds more names than the template.
 func namedIn(key string, tree any, named map[string]bool) {
 	switch v := tree.(type) {
 	case []any:

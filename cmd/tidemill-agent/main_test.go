@@ -61,7 +61,7 @@ func newFakeGateway(t *testing.T) *fakeGateway {
 func (d *fakeGateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		return // the agent is gone
+		return // the agent has ended
 	}
 	name, route, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/agent/v1/attempts/"), "/")
 	d.mu.Lock()
@@ -101,7 +101,7 @@ func (d *fakeGateway) script(name, text string) {
 	d.scripts[name] = text
 }
 
-// reports returns the reports and logs until now.
+// reports returns all reports and logs so far.
 func (d *fakeGateway) reports() (outcomes, reasons, logs map[string]string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -170,7 +170,8 @@ func start(t *testing.T, cmd *exec.Cmd) {
 }
 
 // The agent is the first process of a container. It does its attempt and passes the command's
-// output on. Processes and files that the command has left are gone when a second attempt begins.
+// output on. Remaining processes and files of the command are removed before a second attempt
+// begins.
 func TestAContainer(t *testing.T) {
 	d := newFakeGateway(t)
 	marks := t.TempDir()
@@ -201,7 +202,7 @@ func TestAContainer(t *testing.T) {
 // The command runs as the agent's user, and cannot find the attempt's token. With it, the command
 // could take the pod's next attempt.
 func TestTheCommandDoesNotFindTheToken(t *testing.T) {
-	// The name is random, because agents of other tests may not have called hide yet.
+	// The name is random, because agents of other tests may not have called hideProcess yet.
 	d, name := newFakeGateway(t), "run"+rand.Text()+"-1"
 	d.script(name, `grep -lsz "^TIDEMILL_AGENT_TOKEN=token of `+name+`\$" /proc/[0-9]*/environ
 		cat /proc/self/environ > /dev/null || echo "not even its own is read"; true`)
@@ -249,7 +250,7 @@ func openTo(t *testing.T, dir string) {
 func TestOrphansAreBuried(t *testing.T) {
 	d := newFakeGateway(t)
 	marks := t.TempDir()
-	// The test counts children of the first process from outside, where their pids are others.
+	// The test counts children of the first process from outside, because their pids differ there.
 	d.script("one-1", `for i in 1 2 3 4 5; do (setsid true &); done; echo born; while ! test -e `+marks+`/go; do sleep 0.02; done`)
 	cmd := d.agent("one-1")
 	contained(t, cmd)
@@ -292,7 +293,7 @@ func zombiesOf(t *testing.T, parent int) (n int) {
 	return n
 }
 
-// In a pod that is asked to leave, the command saves and leaves, and the agent reports that.
+// If the pod gets SIGTERM, the command saves and exits, and the agent reports that.
 func TestAskedToLeave(t *testing.T) {
 	for _, first := range []bool{true, false} {
 		d := newFakeGateway(t)

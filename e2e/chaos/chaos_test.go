@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// TestChaos plays rounds and judges them. Ten rounds find common faults; rare ones need a thousand.
+// TestChaos plays rounds and judges them. Ten rounds find common faults; rare faults need a
+// thousand rounds.
 func TestChaos(t *testing.T) {
 	t.Parallel()
 	rounds, first := seeds(t, 10, 4)
@@ -28,10 +29,9 @@ func TestChaos(t *testing.T) {
 	}
 }
 
-// seeds returns the number of rounds and the seed of the first. `make test` plays
-// one storm of each test. `make chaos` plays many rounds without the race
-// detector, which makes a round five times as slow, and `make test-all` plays one
-// storm of each with it.
+// seeds returns the number of rounds and the seed of the first. `make test` plays one storm of each
+// test. `make chaos` plays many rounds without the race detector, because the detector makes a
+// round five times as slow. `make test-all` plays one storm of each with the detector.
 func seeds(t *testing.T, many, storm int) (rounds, first int) {
 	if raceDetector || !allRounds {
 		return setting(t, "ROUNDS", 1), setting(t, "SEED", storm)

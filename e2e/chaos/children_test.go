@@ -106,7 +106,7 @@ func (c *child) roles() map[string]func(context.Context) error {
 // errEarly means that a child was told to end before it had begun.
 var errEarly = errors.New("ended before the broker answered")
 
-// open opens the broker, and retries while it is down.
+// open opens the broker, and retries while the broker is down.
 func (c *child) open(ctx context.Context) (*broker.Broker, error) {
 	return openBroker(ctx, c.addr, c.log)
 }

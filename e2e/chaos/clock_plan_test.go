@@ -14,7 +14,7 @@ const (
 	clockStorm  profile = "clock storm"  // controllers, broker and Redis end, mostly by SIGKILL
 	clockHammer profile = "clock hammer" // only the broker is killed, again and again: transactions may be torn
 	clockKill   profile = "clock kill"   // controllers are killed; the broker stays up
-	clockAlone  profile = "clock alone"  // there is no Redis: controllers take the clock from each other
+	clockAlone  profile = "clock alone"  // no Redis: controllers take the clock from each other
 )
 
 // clockPlanOf returns a round's schedule, which depends only on the seed.

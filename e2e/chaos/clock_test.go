@@ -17,8 +17,8 @@ import (
 )
 
 // TestChaosOfTheClock kills controllers, broker and Redis while two schedules tick every second.
-// Each tick must be on the stream once, and the ticks of a key in order. The settings are those of
-// TestChaos.
+// Each tick must be on the stream once, and the ticks of a key must be in order. The settings are
+// those of TestChaos.
 func TestChaosOfTheClock(t *testing.T) {
 	t.Parallel()
 	rounds, first := seeds(t, 4, 4)

@@ -11,7 +11,7 @@ import (
 )
 
 // consume handles events as a member of a group. Each event takes a random time, so that events end
-// in another order than they began.
+// in a different order than they began.
 func (c *child) consume(ctx context.Context) error {
 	b, err := c.open(ctx)
 	if err != nil {
@@ -58,7 +58,7 @@ func (c *child) handleAll(ctx context.Context, from *broker.Consumer) error {
 }
 
 // handle ends an event after a while. It writes the end to the journal before it calls Done, so
-// that a kill in between leaves a line too many, never one too few.
+// that a kill between the two leaves a line too many, but never a missing line.
 func (c *child) handle(open *sync.WaitGroup, partition int32, e *broker.Incoming, takes time.Duration) {
 	offset := e.Offset
 	c.j.note("begin", partition, offset, time.Since(e.Time).Milliseconds())

@@ -1,12 +1,12 @@
 // Package chaos kills processes and judges the streams that remain.
 //
-// The test package runs its own test binary again as the children. So the killed program is the one
-// that was just compiled, with the race detector if that is on, and no second binary has to be
-// built or found. A round is a broker with its data folder, publishers, a group of consumers and a
-// group of transactional processors, each in its own process. A schedule, drawn from the round's
-// seed, ends any of them with SIGKILL or SIGTERM and starts it again. Children write each action to
-// a journal before they do it, line by line, because SIGKILL does not lose the page cache. The
-// judge then compares journals and streams.
+// The test package runs its own test binary again as the children. So the killed program is always
+// the compiled one, with the race detector if that is on, and no second binary has to be built or
+// found. A round is a broker with its data folder, publishers, a group of consumers and a group of
+// transactional processors, each in its own process. A schedule, drawn from the round's seed, ends
+// processes with SIGKILL or SIGTERM and starts them again. Children write each action to a journal
+// before they do it. A SIGKILL loses no line, because the page cache survives. The judge then
+// compares journals and streams.
 //
 // A round of the gateway has a broker, a Redis, two gateways and senders that publish over HTTP;
 // see door_plan_test.go. A round of the clock has a broker, a Redis and two controllers; see
@@ -21,8 +21,8 @@
 // and the version for the judge; see scorers_model_test.go. A soak of scorers, which needs
 // TIDEMILL_SOAK_MINUTES, kills no process and watches for growth.
 //
-// A seed determines which process ends when, but not how the processes' requests interleave. To
-// find a failure again, run its seed a few times.
+// A seed determines when each process ends, but not how the processes' requests interleave. To find
+// a failure again, run its seed a few times.
 //
 //	TIDEMILL_CHAOS_ROUNDS=1000 TIDEMILL_CHAOS_SEED=1 go test -timeout 0 ./e2e/chaos
 //

@@ -44,7 +44,7 @@ func (r *round) judgeDoor() faults {
 }
 
 // judgeReceipt checks that an event answered with 202 is on the stream at the answer's position,
-// and that only an event that was posted before is called a repeat.
+// and that the answer "repeat" is given only for an event that was posted before.
 func judgeReceipt(f *faults, e entry, places []string, posts int) {
 	id, at, repeated := e.words[0], strings.TrimSuffix(e.words[1], "|"), e.words[2] == "true"
 	switch {
@@ -57,7 +57,7 @@ func judgeReceipt(f *faults, e entry, places []string, posts int) {
 	}
 }
 
-// judgeAnswer checks that no request is refused without need.
+// judgeAnswer checks that no request is refused without a reason.
 func (r *round) judgeAnswer(f *faults, e entry) {
 	status := int(parseNumber(e.words[0]))
 	if status == http.StatusAccepted || status == http.StatusServiceUnavailable && r.plan.profile == doorStorm {

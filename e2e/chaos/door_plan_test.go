@@ -15,8 +15,8 @@ const (
 
 const redisName = "redis-0"
 
-// The kinds of rounds of the gateway. In each except the storm some processes stay up, so that the
-// judge can demand more.
+// The kinds of rounds of the gateway. In each kind except the storm some processes keep running, so
+// that the judge can check more.
 const (
 	doorStorm   profile = "door storm"   // gateways, broker and Redis end, mostly by SIGKILL
 	doorRedis   profile = "door redis"   // only Redis ends: nothing may be refused

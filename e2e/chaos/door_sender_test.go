@@ -22,12 +22,12 @@ import (
 const (
 	lanes      = 8
 	batchLimit = 20
-	postWithin = time.Minute // longer than the time after which a gateway gives up
+	postWithin = time.Minute // longer than the timeout of a gateway
 )
 
 // sendHTTP posts on several lanes until its context ends. A lane has one key and waits for each
-// answer, as a publisher must that needs order. It posts everything without a 202 again, under the
-// same ids, to the same or the other gateway.
+// answer, as a publisher that needs order must do. It posts every event without a 202 again, with
+// the same id, to the same or the other gateway.
 func (c *child) sendHTTP(ctx context.Context) error {
 	s := &sender{c: c, client: &http.Client{Timeout: postWithin, Transport: &http.Transport{MaxIdleConnsPerHost: lanes}}}
 	for _, addr := range strings.Split(os.Getenv(envGateways), ",") {
@@ -98,8 +98,8 @@ func (s *sender) compose(r *rand.Rand, lane, n, events int) postRequest {
 	return p
 }
 
-// dataOf returns an event's data. It is computed from the id, so that the judge can tell it from
-// every other event's data.
+// dataOf returns an event's data. It is computed from the id, so that the data of each event
+// differs.
 func dataOf(id string) string {
 	sum := fnv.New32a()
 	_, _ = sum.Write([]byte(id)) // never fails
@@ -139,7 +139,8 @@ func (s *sender) post(r *rand.Rand, p postRequest, attempt int) bool {
 // oneWord makes a text one word of a journal's line.
 func oneWord(text string) string { return strings.Join(strings.Fields(text), "_") }
 
-// failureOf returns absent if the gateway refuses connections, and broken if it went away halfway.
+// failureOf returns absent if the gateway refuses connections, and broken if the connection broke
+// during the request.
 func failureOf(err error) string {
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		return "absent"

@@ -44,8 +44,8 @@ func (c *child) redis(ctx context.Context) error {
 // connections to notice.
 const drainFor = 400 * time.Millisecond
 
-// gateway runs a gateway's process, wired like `tidemill serve gateway`. It starts when Kafka is
-// there.
+// gateway runs a gateway's process, wired like `tidemill serve gateway`. It starts when Kafka
+// answers.
 func (c *child) gateway(ctx context.Context) error {
 	conf, err := config.Parse("chaos", []byte(doorConfig))
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 type fleet struct {
 	dir  string
 	addr string
-	env  []string // environment besides that of every child
+	env  []string // environment in addition to that of every child
 	seed uint64
 
 	mu       sync.Mutex
@@ -41,8 +41,8 @@ type proc struct {
 	cmd   *exec.Cmd
 	stdin io.Closer
 	log   *os.File
-	told  bool          // it was told to end
-	gone  chan struct{} // closed when it has ended
+	told  bool          // whether the process was told to end
+	gone  chan struct{} // closed when the process has ended
 }
 
 func newFleet(dir, addr string, seed uint64) *fleet {
@@ -164,7 +164,7 @@ func (f *fleet) strike(b blow) error {
 	return f.start(b.target)
 }
 
-// dumpIfStuck has a process that does not end write its goroutines to its log.
+// dumpIfStuck makes a process that does not end write its goroutines to its log.
 func (f *fleet) dumpIfStuck(name string) error {
 	f.dump(name)
 	return fmt.Errorf("%s does not end after SIGTERM; its log says where it hangs", name)

@@ -11,7 +11,7 @@ import (
 )
 
 // journal is a log of a child's actions, one per line: nanoseconds, a verb, words. A line is one
-// write, so it is whole; only the last one may be torn.
+// write, so every line is complete, except perhaps the last.
 type journal struct{ f *os.File }
 
 func openJournal(dir, name string) (*journal, error) {

@@ -33,8 +33,8 @@ func parseNumber(word string) int64 {
 
 func (e entry) place() input { return input{int32(parseNumber(e.words[0])), parseNumber(e.words[1])} }
 
-// judgeAcks checks that each acknowledged event is at the acknowledged position, and that no event
-// is there twice or was never sent.
+// judgeAcks checks that each acknowledged event is at the acknowledged position, that no event is
+// on the stream twice, and that every event was sent.
 func (r *round) judgeAcks(f *faults) {
 	at := map[string][]input{}
 	for _, e := range r.in {

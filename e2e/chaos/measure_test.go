@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// figures are collected over rounds. They are printed and never asserted, because a busy machine
-// must not fail the test.
+// figures are the measurements of all rounds. They are printed and never asserted, because a busy
+// machine must not fail the test.
 type figures struct {
 	mu       sync.Mutex
 	takeover []time.Duration // time from a reader's SIGKILL until its partition is read again
@@ -57,7 +57,8 @@ func (r *round) handlingStarts() []entry {
 	return all
 }
 
-// takeovers returns, for each partition of a killed reader, the time until another life read on.
+// takeovers returns, for each partition of a killed reader, the time until another process
+// continued to read it.
 func (r *round) takeovers() []time.Duration {
 	begins := r.handlingStarts()
 	var all []time.Duration
@@ -81,11 +82,12 @@ func (r *round) takeovers() []time.Duration {
 	return all
 }
 
-// stallWindow is the time after a joining or leaving in which events may wait because of it.
+// stallWindow is the time after a member has joined or left in which events may wait because of
+// that.
 const stallWindow = 2 * time.Second
 
-// stalls returns, for each joining and leaving in a calm round and each partition, the longest wait
-// of an event. A killed publisher makes no event wait.
+// stalls returns the longest wait of an event, for each partition and each joining or leaving of a
+// member in a calm round. A killed publisher makes no event wait.
 func (r *round) stalls() []time.Duration {
 	begins := r.handlingStarts()
 	var all []time.Duration

@@ -17,16 +17,17 @@ const (
 	extOffset    = "inoffset"
 )
 
-// copier copies in to out, each event once. An output has its input's key and so the same partition
-// number. Therefore one partition of out shows all copies of one partition of in.
+// copier copies the stream in to the stream out, each event once. An output has its input's key and
+// so the same partition number. Therefore one partition of out shows all copies of one partition of
+// in.
 type copier struct {
 	c    *child
 	b    *broker.Broker
 	r    *rand.Rand
 	t    *broker.Transactor
 	from *broker.Consumer
-	// seen is used in Assigned, which never runs twice at once for one partition. Its lock protects
-	// its maps.
+	// seen is used in Assigned, which never runs twice at once for one partition. The lock protects
+	// the maps.
 	seen *outputsSeen
 }
 
@@ -88,8 +89,8 @@ func (p *copier) gather(ctx context.Context) ([]*broker.Delivery, error) {
 	return batch, nil
 }
 
-// copyBatch copies deliveries in one transaction. A transaction that could not begin is tried
-// again. An aborted one is not, because its deliveries come again.
+// copyBatch copies deliveries in one transaction. If a transaction could not begin, copyBatch tries
+// again. It does not repeat an aborted transaction, because the deliveries come again.
 func (p *copier) copyBatch(batch []*broker.Delivery) error {
 	until, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

@@ -6,5 +6,6 @@ import "time"
 
 const raceDetector = false
 
-// session is short, so that a round is short: the group notices a killed member only after it.
+// session is short, so that a round is short: the group notices a killed member only after the
+// session's timeout.
 const session = 1500 * time.Millisecond

@@ -6,6 +6,6 @@ import "time"
 
 const raceDetector = true
 
-// session is longer than without the race detector, because with it a busy machine may lose a
-// living member.
+// session is longer with the race detector, because a busy machine may otherwise lose a living
+// member.
 const session = 4 * time.Second

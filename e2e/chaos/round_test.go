@@ -13,7 +13,7 @@ import (
 	"tidemill.dev/broker"
 )
 
-// round is one plan, played and judged.
+// round is a plan whose run is judged.
 type round struct {
 	plan    plan
 	dir     string
@@ -83,7 +83,7 @@ func freeAddrs(n int) (all []string, err error) {
 			host = "127.0.0.1"
 			continue
 		}
-		defer l.Close() // later, so that the addresses differ
+		defer l.Close() // closed later, so that the addresses differ
 		if all = append(all, l.Addr().String()); len(all) == n {
 			return all, nil
 		}
@@ -112,8 +112,8 @@ func workers() []string {
 	return append(names("consumer", consumers), names("processor", processors)...)
 }
 
-// strike starts the processes and deals the blows. Blows at one target come one after another,
-// because it is hit only when it is up.
+// strike starts the processes and deals the blows. Blows at one process come one after another,
+// because a process is hit only while it runs.
 func (r *round) strike(start []string) error {
 	for _, name := range start {
 		if err := r.fleet.start(name); err != nil {

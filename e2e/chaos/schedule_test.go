@@ -18,8 +18,8 @@ const (
 
 const brokerName = "broker-0"
 
-// profile is the kind of a round. Figures need rounds with few disturbances; faults are found in
-// rounds with many.
+// profile is the kind of a round. Rounds with few disturbances give figures; rounds with many
+// disturbances find faults.
 type profile string
 
 const (
@@ -106,7 +106,7 @@ func (p *plan) stormBlows(r *rand.Rand) {
 	}
 }
 
-// drawOtherBlows draws blows that spare the broker and the consumers.
+// drawOtherBlows draws blows against neither the broker nor the consumers.
 func (p *plan) drawOtherBlows(r *rand.Rand, n int) {
 	for range n {
 		target := pick(r, "processor", processors)

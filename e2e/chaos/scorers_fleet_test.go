@@ -18,7 +18,7 @@ import (
 	"tidemill.dev/internal/data/store"
 )
 
-// models are the models of a round. Only the test changes them, so it knows their state.
+// models are the models of a round. Only the test changes the models, so it knows their state.
 type models struct {
 	rnd    *rand.Rand
 	store  *store.Store
@@ -38,7 +38,7 @@ type model struct {
 
 func modelOf(key string) string { return "intent/" + key }
 
-// begin makes the first champion of every key that has one from the beginning.
+// begin makes the first champion of every key that has a champion from the beginning.
 func (m *models) begin(ctx context.Context) error {
 	for k := range scoredKeys {
 		key := fmt.Sprint("bot-", k)
@@ -52,7 +52,7 @@ func (m *models) begin(ctx context.Context) error {
 	return nil
 }
 
-// beginLate makes the first champion of a key that has one late.
+// beginLate makes the first champion of a key whose model comes late.
 func (m *models) beginLate(ctx context.Context) error {
 	for k := range scoredKeys {
 		key := fmt.Sprint("bot-", k)
@@ -81,7 +81,7 @@ func (m *models) change(ctx context.Context) error {
 	return m.promoteNew(ctx, key, !m.broken || of.unfit[of.Champion] || m.rnd.IntN(12) > 0)
 }
 
-// formerChampion returns a version that was champion and can be loaded.
+// formerChampion returns a loadable version that was champion before.
 func (m *models) formerChampion(of *model) int {
 	for {
 		if v := of.reigns[m.rnd.IntN(len(of.reigns))]; !of.unfit[v] {
@@ -166,7 +166,7 @@ func (m *models) propose(ctx context.Context, key string, action tidemill.Action
 		Basis: of.Champion, Turn: of.Turn, Force: true})
 }
 
-// appendFact puts a fact on the log, and folds it.
+// appendFact appends a fact to the log, and folds it.
 func (m *models) appendFact(ctx context.Context, key, run, typ string, data any) error {
 	text, err := json.Marshal(data)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 )
 
 // goodScores is a round without faults. It has a key with two champions in three reigns, a key
-// whose champion came late, and a key without one. It also has an event that cannot be mapped and
-// one whose type the scorer does not read.
+// whose champion came late, and a key without a champion. It also has an event that cannot be
+// mapped, and an event whose type the scorer does not read.
 func goodScores() (*scoredStory, *models) {
 	of := &models{all: map[string]*model{
 		"bot-0":  {Model: &fold.Model{Champion: 1}, unfit: map[int]bool{3: true}, reigns: []int{1, 2, 3, 1}},
@@ -91,13 +91,13 @@ func TestTheJudgeOfScorersFindsFaults(t *testing.T) {
 	}
 }
 
-// changeVersion makes an output the answer of another version.
+// changeVersion replaces an output by the answer of another version.
 func (s *scoredStory) changeVersion(at, version int) {
 	o := &s.out[at]
 	o.version, o.label = version, labelOf(o.model, version)
 }
 
-// After a torn transaction, a dead letter and its swap may be there twice, or not at all.
+// After a torn transaction, a dead letter and its swap may be on the stream twice, or not at all.
 func TestTheJudgeOfScorersBearsWithTornTransactions(t *testing.T) {
 	s, of := goodScores()
 	s.torn = true

@@ -20,7 +20,7 @@ func (s *scoredStory) judge(of *models) faults {
 	return f
 }
 
-// judgePublished checks that each event is there once, because the other checks rely on it.
+// judgePublished checks that each event is on the stream once, because the other checks rely on it.
 func (s *scoredStory) judgePublished(f *faults) {
 	seen := map[string]bool{}
 	for _, e := range s.in {
@@ -66,10 +66,10 @@ func (s *scoredStory) judgePassed(f *faults, o output) {
 }
 
 // judgeOnce checks that every event has exactly one end. The embedded Kafka ends a transaction
-// partition by partition, and its offsets last. If it is killed in between, a dead letter may be
-// visible whose event is read again. The second dead letter has the same id. If the key's model has
-// come meanwhile, the event is scored instead. Scored outputs are read back, so they are there once
-// even then.
+// partition by partition, and its offsets last. If it is killed during that, a dead letter may be
+// visible although its event is read again. The second dead letter has the same id. If the key's
+// model has come meanwhile, the event is scored instead. Scorers read their outputs back, so each
+// scored output is on the stream once even then.
 func (s *scoredStory) judgeOnce(f *faults) {
 	ends := map[string][]string{}
 	for _, o := range s.out {
@@ -180,8 +180,8 @@ func (s *scoredStory) judgeVersions(f *faults, of *models) {
 }
 
 // judgeSwaps checks the reported offset of each version's first event on a partition. If a
-// transaction was torn (see judgeOnce), the report may be lost while the outputs are there. But it
-// is never wrong.
+// transaction was torn (see judgeOnce), the report may be lost while the outputs are there. But a
+// report is never wrong.
 func (s *scoredStory) judgeSwaps(f *faults) {
 	said, is := map[swapped]int64{}, map[swapped]int64{}
 	least := func(of map[swapped]int64, w swapped) {

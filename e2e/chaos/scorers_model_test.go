@@ -9,7 +9,7 @@ import (
 )
 
 // A model of a round takes four numbers and has five labels. Its label depends only on its name and
-// version, not on the input. So the judge sees whether an answer is the version's.
+// version, not on the input. So the judge sees whether an answer comes from that version.
 const (
 	modelWidth  = 4
 	modelLabels = 5

@@ -33,12 +33,12 @@ type scorersPlan struct {
 	plan
 	events int
 	memory int64         // memory for models
-	hold   time.Duration // hold of the scorer's config
+	hold   time.Duration // value of hold in the scorer's config
 	batch  int
 	pass   bool   // events without a model are passed on unchanged, else they become dead letters
 	keep   int    // number of versions of a model that are kept
 	broken bool   // some versions cannot be loaded
-	away   []blow // times at which the object store is away, and for how long
+	away   []blow // outages of the object store
 }
 
 func scorersPlanOf(seed uint64) scorersPlan {
@@ -110,7 +110,7 @@ scorers:
 // Kinds of published events.
 const (
 	wellFormed = iota
-	unmapped   // it lacks the model's input
+	unmapped   // the event lacks the model's input
 	keyless
 	otherType // a type that no scorer reads
 )

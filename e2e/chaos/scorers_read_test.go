@@ -14,7 +14,7 @@ import (
 
 // scoredStory is the content of the streams after a round of scorers.
 type scoredStory struct {
-	in      []record // published events, each partition in order of offset
+	in      []record // published events, ordered by offset in each partition
 	out     []output // outputs, in the same order
 	letters []deadLetter
 	swaps   []swapped
@@ -28,11 +28,11 @@ type output struct {
 	offset     int64
 	id, key    string
 	cause      string // id of the event that was scored or passed on
-	model      string // empty if it was passed on
+	model      string // empty if the event was passed on
 	version    int
 	label      string
 	scores     int
-	in         input // input that its id names; empty if it was passed on
+	in         input // input that the output's id names; empty if the event was passed on
 	unexpected string
 }
 

@@ -10,9 +10,9 @@ import (
 	"tidemill.dev/broker/brokertest/realservers"
 )
 
-// The same on Apache Kafka. In one round scorers are killed, and Kafka once. In one another program
-// leaves a transaction open, and in one there is memory for few models. Apache Kafka does not tear
-// transactions.
+// The rounds of scorers on Apache Kafka. In one round, scorers are killed often and Kafka once. In
+// another round, a program leaves a transaction open. In the third round, the memory holds only few
+// models. Apache Kafka does not tear transactions.
 func TestRealChaosOfScorers(t *testing.T) {
 	sum := &figures{counts: map[string]int{}}
 	for _, seed := range []uint64{1, 2, 5} {

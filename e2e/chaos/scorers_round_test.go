@@ -18,7 +18,7 @@ import (
 
 const scorerName = "bots"
 
-// scorersRound is one plan of scorers, played and judged.
+// scorersRound is a plan of scorers whose run is judged.
 type scorersRound struct {
 	round
 	drawn   scorersPlan
@@ -57,7 +57,7 @@ func (r *scorersRound) ownRedis() error {
 }
 
 // play publishes and promotes during the blows, waits until all events are scored, and ends all
-// processes in good order.
+// processes with SIGTERM.
 func (r *scorersRound) play(ctx context.Context) (err error) {
 	defer r.fleet.killAll()
 	if err := r.ownRedis(); err != nil {
@@ -71,7 +71,7 @@ func (r *scorersRound) play(ctx context.Context) (err error) {
 		return err
 	}
 	defer r.models.store.Close()
-	if r.plan.profile == scorersHang { // the hanger is killed soon, and must begin its transaction first
+	if r.plan.profile == scorersHang { // the process hang is killed soon, and must begin its transaction before that
 		if err := errors.Join(r.fleet.start(hangerName), awaitWord(ctx, r.dir, hangerName, "hang")); err != nil {
 			return err
 		}
@@ -121,8 +121,8 @@ func (r *scorersRound) prepare(ctx context.Context) (err error) {
 	return awaitWord(ctx, r.dir, "scorer-0", "ready")
 }
 
-// pointStore points the scorers at our store, or at a file that is no store. A read from that file
-// says neither that an object exists nor that it does not.
+// pointStore gives the scorers our store, or a file that is no store. A read from that file fails,
+// so it does not show whether an object exists.
 func (r *scorersRound) pointStore(there bool) error {
 	at, next := filepath.Join(r.dir, storeFolder), filepath.Join(r.dir, storeFolder+".next")
 	to := storeFolder + ".d"
@@ -135,7 +135,7 @@ func (r *scorersRound) pointStore(there bool) error {
 	return os.Rename(next, at)
 }
 
-// storeAway takes the store away at the plan's times.
+// storeAway makes the store unavailable at the plan's times.
 func (r *scorersRound) storeAway(ctx context.Context) error {
 	began := time.Now()
 	for _, b := range r.drawn.away {
@@ -152,7 +152,7 @@ func (r *scorersRound) storeAway(ctx context.Context) error {
 	return nil
 }
 
-// promote changes champions all the time.
+// promote changes champions again and again.
 func (r *scorersRound) promote(ctx context.Context, until time.Time) error {
 	late := time.Until(until) / (lateKeys + 1)
 	next := time.Now().Add(late)
@@ -242,7 +242,7 @@ func (r *scorersRound) finish(ctx context.Context) error {
 	return await(ctx, func() (string, error) { return r.lagging(ctx) })
 }
 
-// missing names an event without an end.
+// missing returns an event that is neither scored nor a dead letter.
 func (r *scorersRound) missing(ctx context.Context) (string, error) {
 	if err := r.readEnds(ctx); err != nil {
 		return "", err

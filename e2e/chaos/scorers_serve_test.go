@@ -22,7 +22,7 @@ const envMemory = "TIDEMILL_CHAOS_MEMORY"
 const storeFolder = "store"
 
 // score runs a scorer's process, wired like `tidemill serve scorer` except for the session. It
-// starts when Kafka and Redis are there.
+// starts when Kafka and Redis answer.
 func (c *child) score(ctx context.Context) error {
 	text, err := os.ReadFile(filepath.Join(c.dir, configFile))
 	if err != nil {
@@ -69,7 +69,7 @@ func (c *child) scorers(ctx context.Context, o platform.Options) (*platform.Plat
 // hang leaves a transaction open on the output. It stays open until hang is killed and Kafka's
 // timeout has passed.
 func (c *child) hang(ctx context.Context) error {
-	if c.life > 0 { // opening the same name again would end the open transaction
+	if c.life > 0 { // a producer of the same name would end the open transaction
 		<-ctx.Done()
 		return nil
 	}

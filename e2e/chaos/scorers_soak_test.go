@@ -16,8 +16,9 @@ import (
 )
 
 // TestSoakOfScorers runs scorers for TIDEMILL_SOAK_MINUTES while champions change, without kills.
-// It fails if their memory, their open files or the lag grow from the second quarter, when
-// everything has been loaded once, to the last. The outputs are judged as in a round of chaos.
+// It fails if the scorers' memory, open files or lag grow from the second quarter to the last. In
+// the second quarter everything has been loaded once. The outputs are judged as in a round of
+// chaos.
 func TestSoakOfScorers(t *testing.T) {
 	text := os.Getenv("TIDEMILL_SOAK_MINUTES")
 	if text == "" {
@@ -95,8 +96,8 @@ func usage(pid int) (memory int64, files int, err error) {
 	return pages * int64(os.Getpagesize()), len(open), err
 }
 
-// findGrowth reports growth. A quarter more than before, plus some slack, is a leak, whatever the
-// garbage collector does.
+// findGrowth reports growth. More than a quarter plus some slack is a leak, because the garbage
+// collector does not explain so much.
 func findGrowth(all []sample, length time.Duration) (f faults) {
 	early, late := between(all, length/4, length/2), between(all, length*3/4, length)
 	if len(early) < soakSamples/8 || len(late) < soakSamples/8 {

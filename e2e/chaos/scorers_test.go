@@ -8,8 +8,8 @@ import (
 )
 
 // TestChaosOfScorers kills scorers, and sometimes Kafka and Redis, while events come and champions
-// change. Every event must have one end, keys must keep their order, versions must not go back, and
-// only champions may answer. The settings are those of TestChaos.
+// change. Every event must have one end, and keys must keep their order. Versions must not go back,
+// and only champions may answer. The settings are those of TestChaos.
 func TestChaosOfScorers(t *testing.T) {
 	t.Parallel()
 	rounds, first := seeds(t, 10, 3)

@@ -10,7 +10,7 @@ import (
 	"tidemill.dev/broker"
 )
 
-// outputsSeen knows which inputs have their output, from the outputs themselves. It is needed because the
+// outputsSeen reads from the output stream which inputs have their output. It is needed because the
 // embedded broker, if killed while a transaction ends, can make outputs visible without moving the
 // offsets. It reads each output once, however often partitions come and go.
 type outputsSeen struct {
@@ -53,8 +53,8 @@ func (s *outputsSeen) skip(ctx context.Context, all []broker.Position) ([]broker
 }
 
 // moved notes each skip. Most skips do not come from torn transactions: a processor that its group
-// has dropped, and that does not know it yet, sees the copies of its successor. It cannot commit
-// its further work.
+// has removed may not know that yet, and then sees the copies of its successor. Such a processor
+// cannot commit further work.
 func (s *outputsSeen) moved(all []broker.Position) []broker.Position {
 	for i, p := range all {
 		s.c.j.note("take", p.Partition, p.Offset)

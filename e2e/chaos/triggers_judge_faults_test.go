@@ -9,8 +9,8 @@ import (
 )
 
 // goodStory is a round without faults. It has three keys of four events each. Each event has a
-// failed first attempt and a second delivery. There are dead letters where they are allowed, and a
-// reply that is there twice.
+// failed first attempt and a second delivery. There are dead letters where they are allowed, and
+// one reply is on the stream twice.
 func goodStory() *story {
 	s := &story{}
 	clock := 0

@@ -25,7 +25,7 @@ func (s *story) judge() faults {
 	return f
 }
 
-// judgePublished checks that each event is there once, because the other checks rely on it.
+// judgePublished checks that each event is on the stream once, because the other checks rely on it.
 func (s *story) judgePublished(f *faults) {
 	seen := map[string]bool{}
 	for _, e := range s.in {
@@ -38,9 +38,9 @@ func (s *story) judgePublished(f *faults) {
 
 // eventRecord is the record of an event and a rule, from the sink and the dead letters.
 type eventRecord struct {
-	first  int    // time at which its first attempt began; 0 if there was none
-	fine   int    // time of its first 2xx; 0 if there was none
-	letter string // reason of its dead letter; empty if there is none
+	first  int    // time at which the event's first attempt began; 0 without an attempt
+	fine   int    // time of the first 2xx; 0 without a 2xx
+	letter string // reason of the dead letter; empty without a dead letter
 }
 
 func (s *story) heard(r rule) map[string]eventRecord {
@@ -69,8 +69,8 @@ func (s *story) heard(r rule) map[string]eventRecord {
 }
 
 // judgeDelivered checks that each event was delivered or, where its trigger may give up, became a
-// dead letter. An event may have both, because the answer may have come after the dispatcher had
-// stopped waiting for it.
+// dead letter. An event may have both, because the answer may have come after the dispatcher's
+// timeout.
 func (s *story) judgeDelivered(f *faults, r rule) {
 	all := s.heard(r)
 	for _, e := range s.in {
@@ -186,9 +186,9 @@ func (s *story) judgeStrays(f *faults) {
 	}
 }
 
-// judgeCalm checks that events that had ended before all dispatchers ended in good order are not
-// delivered again. from is the sink's clock when they were started again. Events whose answer the
-// sink delayed are exempt, because the dispatcher may not have got the answer.
+// judgeCalm checks that events that had ended before all dispatchers stopped are not delivered
+// again. from is the sink's clock when the dispatchers started again. Events whose answer the sink
+// delayed are exempt, because the dispatcher may not have got the answer.
 func (s *story) judgeCalm(f *faults, old int, from int) {
 	slept := map[string]bool{}
 	for _, a := range s.attempts {

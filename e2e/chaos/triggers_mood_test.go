@@ -10,16 +10,16 @@ import (
 
 // mood is the sink's behaviour in an attempt.
 type mood struct {
-	after  time.Duration // time for which it sleeps
+	after  time.Duration // time for which the sink sleeps
 	status int
-	wait   bool // it asks for a pause of one second
-	cut    bool // it ends the connection without an answer
+	wait   bool // the sink asks for a pause of one second
+	cut    bool // the sink closes the connection without an answer
 }
 
 const longSleep = 3 * time.Second
 
 // moodOf draws the mood from the seed, the rule, the event and the number of the attempt. So a seed
-// has the same moods whatever the dispatchers do, and an event does not get the same mood for ever.
+// gives the same moods whatever the dispatchers do, and an event gets another mood at each attempt.
 func moodOf(seed uint64, rule, id string, try int) mood {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(rule + " " + id)) // never fails

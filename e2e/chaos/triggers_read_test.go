@@ -77,10 +77,10 @@ func readOn(ctx context.Context, b *broker.Broker, stream string, from []broker.
 		}
 	}
 	next := make([]broker.Position, len(from))
-	for i, p := range from { // one by one, so that each is read in its order
+	for i, p := range from { // one partition at a time, so that each is read in order
 		stopped, err := b.ReadBack(ctx, []broker.Position{p}, func(e *broker.Incoming) { fn(p.Partition, e) })
 		if err != nil {
-			return from, err // and the same events are read twice, which does no harm
+			return from, err // the same events are then read twice, which changes nothing
 		}
 		next[i] = stopped[0]
 	}

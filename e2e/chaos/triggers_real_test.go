@@ -10,8 +10,8 @@ import (
 	"tidemill.dev/broker/brokertest/realservers"
 )
 
-// The same on Apache Kafka. In one round dispatchers are killed, and Kafka once. In the other
-// dispatchers are restarted by SIGTERM.
+// The rounds of triggers on Apache Kafka. In one round, dispatchers are killed often and Kafka
+// once. In the other round, dispatchers are restarted by SIGTERM.
 func TestRealChaosOfTriggers(t *testing.T) {
 	sum := &figures{counts: map[string]int{}}
 	for _, seed := range []uint64{2, 3} {

@@ -13,7 +13,7 @@ import (
 	"tidemill.dev/broker"
 )
 
-// triggersRound is one plan of triggers, played and judged.
+// triggersRound is a plan of triggers whose run is judged.
 type triggersRound struct {
 	round
 	drawn  triggersPlan
@@ -33,7 +33,7 @@ type triggersRound struct {
 const calmEvents = 48 // number of events of the last life, enough for every partition
 
 // play publishes during the blows, waits for the living subscribers, and revives the dead ones.
-// Then it ends all processes in good order, and checks that no event comes again.
+// Then it ends all processes with SIGTERM, and checks that no event is delivered again.
 func (r *triggersRound) play(ctx context.Context) (err error) {
 	defer r.fleet.killAll()
 	if r.b, err = openBroker(ctx, r.fleet.addr, slog.New(slog.DiscardHandler)); err != nil {
@@ -81,7 +81,7 @@ func (r *triggersRound) begin(ctx context.Context) (err error) {
 // its length depends on the machine and its other work.
 const awaitLimit = drainLimit
 
-// await asks until nothing is missing. It goes on as long as the answer changes.
+// await calls missing until nothing is missing. It continues as long as the result changes.
 func await(ctx context.Context, missing func() (string, error)) error {
 	last := ""
 	for limit := time.Now().Add(awaitLimit); ; {
@@ -112,9 +112,9 @@ func awaitWord(ctx context.Context, dir, name, verb string) error {
 	})
 }
 
-// drain waits for the living subscribers while the dead ones are still dead, because dead ones may
-// delay neither the others nor the stream's commits. Then it revives the dead ones and waits for
-// their events.
+// drain waits for the living subscribers while the dead ones are still dead, because dead
+// subscribers may delay neither the living subscribers nor the stream's commits. Then it revives
+// the dead ones and waits for their events.
 func (r *triggersRound) drain(ctx context.Context) error {
 	began := time.Now()
 	if err := await(ctx, func() (string, error) { return r.missing(ctx, false) }); err != nil {
@@ -138,7 +138,7 @@ func (r *triggersRound) drain(ctx context.Context) error {
 }
 
 // underWay names a dispatcher that has noted events under way since a time. The sink's answers are
-// not enough: if a dispatcher did not get an answer, the event rightly comes again.
+// not enough, because an event is delivered again if the dispatcher did not get the answer.
 func (r *triggersRound) underWay(ctx context.Context, since time.Time) (string, error) {
 	for _, name := range names("dispatcher", dispatchers) {
 		all, err := readJournals(r.dir, name+".")
@@ -158,7 +158,7 @@ func (r *triggersRound) underWay(ctx context.Context, since time.Time) (string, 
 	return r.lagging(ctx)
 }
 
-// missing names the events that the living, or the dead, subscribers have yet to get.
+// missing names the events that the living, or the dead, subscribers have not got yet.
 func (r *triggersRound) missing(ctx context.Context, dead bool) (_ string, err error) {
 	for _, rule := range rules {
 		if rule.dead != dead {

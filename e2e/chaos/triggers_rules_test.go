@@ -23,14 +23,14 @@ const (
 type rule struct {
 	name    string
 	ordered bool
-	odd     bool // it gets only events with odd numbers
+	odd     bool // the rule matches only events with odd numbers
 	replies bool
-	yields  bool // it gives up after few attempts, so a dead letter is an end too
-	dead    bool // its subscriber does not answer at first
+	yields  bool // the trigger gives up after few attempts, so a dead letter is an end too
+	dead    bool // the subscriber does not answer at first
 }
 
 // rules are the triggers of every round. Two have a subscriber that is alive and moody. Two have a
-// dead one: no event of theirs may be lost, and they may delay no other trigger.
+// dead subscriber: none of their events may be lost, and they may delay no other trigger.
 var rules = []rule{
 	{name: "keyed", ordered: true, replies: true},
 	{name: "loose", odd: true},
@@ -64,7 +64,8 @@ func numberOf(id string) int64 {
 const configFile = "tidemill.yaml"
 
 // triggersConfig returns the dispatchers' config. Its waits are short, so that a round is short.
-// While their subscriber is dead, refused gives up and hanging never does.
+// While their subscriber is dead, the trigger refused gives up, and the trigger hanging never gives
+// up.
 func triggersConfig(sink, refused string, timeout time.Duration) string {
 	return fmt.Sprintf(`version: 1
 name: chaos

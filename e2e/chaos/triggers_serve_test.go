@@ -15,7 +15,7 @@ import (
 )
 
 // dispatch runs a dispatcher's process, wired like `tidemill serve dispatcher` except for the
-// session. It starts when Kafka is there.
+// session. It starts when Kafka answers.
 func (c *child) dispatch(ctx context.Context) error {
 	text, err := os.ReadFile(filepath.Join(c.dir, configFile))
 	if err != nil {
@@ -46,7 +46,7 @@ func (c *child) dispatch(ctx context.Context) error {
 }
 
 // underWay returns how many events are parked or in an attempt, plus one for each trigger that has
-// yet to begin on some partition.
+// not begun on every partition.
 func underWay(d *deliver.Dispatcher) (n int64) {
 	for _, s := range d.Standing() {
 		if n += s.Parked + s.InFlight; s.Starting {

@@ -12,12 +12,12 @@ import (
 	"time"
 )
 
-// sink is the subscriber of all triggers. It runs in the test's process and records each request,
-// in one order, before it answers.
+// sink is the subscriber of all triggers. It runs in the test's process. Before it answers a
+// request, it records the request, all in one order.
 type sink struct {
 	seed    uint64
 	addr    string
-	refused string // address at which no server listens until it is revived
+	refused string // address at which no server listens until the dead subscribers are revived
 
 	mu       sync.Mutex
 	clock    int
@@ -25,7 +25,7 @@ type sink struct {
 	fine     map[string]map[string]bool // events that were answered with a 2xx, by rule
 	attempts []attempt
 	wrong    faults        // faults in the requests
-	revived  chan struct{} // closed when the dead subscribers come to life
+	revived  chan struct{} // closed when the dead subscribers are revived
 	ended    chan struct{} // closed when the round ends
 	servers  []*http.Server
 	serving  sync.WaitGroup
@@ -181,7 +181,7 @@ func answer(w http.ResponseWriter, rule, id, key string, status, try int) {
 		h.Set(name, value)
 	}
 	w.WriteHeader(status)
-	_, _ = io.WriteString(w, replyData(id)) // a dispatcher that went away tries again
+	_, _ = io.WriteString(w, replyData(id)) // if a dispatcher was killed, the event is delivered again
 }
 
 // now returns the sink's clock.

@@ -4,13 +4,13 @@ import "tidemill.dev"
 
 // story is the sink's record and the content of the streams after a round of triggers.
 type story struct {
-	in       []record  // published events, each partition in order of offset
+	in       []record  // published events, ordered by offset in each partition
 	attempts []attempt // attempts in the sink's order
-	replies  []reply   // replies on the stream out, each partition in order of offset
+	replies  []reply   // replies on the stream out, ordered by offset in each partition
 	letters  []deadLetter
 }
 
-// attempt is one request in the sink's record. Began and ended are places in the sink's own order
+// attempt is one request in the sink's record. Began and ended are numbers in the sink's own order
 // of events, so that clocks of two processes need not be compared. Ended is 0 if there was no
 // answer.
 type attempt struct {

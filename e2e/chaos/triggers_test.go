@@ -9,8 +9,8 @@ import (
 )
 
 // TestChaosOfTriggers kills dispatchers, and sometimes the broker, while events go to a moody sink.
-// Every event must arrive, each must have one reply, and keys must keep their order. Dead
-// subscribers may delay no other trigger and lose no event. The settings are those of TestChaos.
+// Every event must arrive and have one reply, and keys must keep their order. Dead subscribers may
+// delay no other trigger and lose no event. The settings are those of TestChaos.
 func TestChaosOfTriggers(t *testing.T) {
 	t.Parallel()
 	rounds, first := seeds(t, 10, 1)

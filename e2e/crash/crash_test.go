@@ -20,9 +20,9 @@ func openStore(ctx context.Context, r *round) (*store.Store, error) {
 }
 
 // TestCrash stops a process at ten writes that a fixed seed chooses. With TIDEMILL_CRASH_POINTS=all
-// it stops at every write, and with a number at that many. The race detector makes a round several
-// times as slow and looks for other faults. With it, one write to each server is enough, because
-// `make chaos` plays the ten without it.
+// it stops at every write, and with a number it stops at that number of writes. The race detector
+// makes a round several times as slow and finds other faults. With the detector, the test stops at
+// one write to each server, because `make chaos` stops at ten writes without the detector.
 func TestCrash(t *testing.T) {
 	all := points(countWrites(t))
 	few := 10
@@ -50,7 +50,7 @@ func TestCrash(t *testing.T) {
 }
 
 // playUntilItComes plays a point. The number of writes differs from round to round, because a busy
-// machine combines more of them. If the point does not come, it is played again with a lower
+// machine combines more writes. If the point is not reached, it is played again with a lower
 // number, because a round without a kill or a flush tests nothing.
 func playUntilItComes(t *testing.T, at point) {
 	t.Helper()
@@ -107,7 +107,7 @@ func countOnce(t *testing.T) map[string]int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, key := range strings.Fields(string(notes)) { // each write has two lines: before and after it
+	for i, key := range strings.Fields(string(notes)) { // each write has two lines: one before the write and one after it
 		if i%2 == 0 {
 			r.trap.counts["store"]++
 			r.trap.names["store"] = append(r.trap.names["store"], key)

@@ -47,8 +47,8 @@ recipes:
     makes: {model: "intent/{key}"}
 `
 
-// TestForgettingABotWithEverything gives two bots each kind of data. It forgets the first bot and
-// looks for it everywhere.
+// TestForgettingABotWithEverything gives two bots each kind of data. The test forgets the first bot
+// and searches for its data everywhere.
 func TestForgettingABotWithEverything(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("HOME", dir)
@@ -73,7 +73,7 @@ func TestForgettingABotWithEverything(t *testing.T) {
 
 const gone, stays = "bot-gone-42", "bot-stays-7"
 
-// subscriber refuses events until it is healed.
+// subscriber refuses events until the test heals it.
 type subscriber struct {
 	*httptest.Server
 	mu   sync.Mutex
@@ -108,7 +108,7 @@ func (s *subscriber) has(what string) bool {
 	return slices.Contains(s.got, what)
 }
 
-// bots is a laptop with bots.
+// bots is a Tidemill on one machine, with its bots.
 type bots struct {
 	*life
 	dir string
@@ -286,7 +286,7 @@ func (b *bots) checkForgotten(end tidemill.KeyForgotten) {
 	}
 }
 
-// soonNone waits until nothing forbidden is left.
+// soonNone waits until no forbidden entry is left.
 func (b *bots) soonNone(place string, left func() []string) {
 	b.Helper()
 	var last []string
@@ -368,8 +368,8 @@ func (b *bots) inStore(what string) (found []string) {
 	return found
 }
 
-// collect runs the store's garbage collection as if the grace had passed. It keeps what the ledger
-// names.
+// collect runs the store's garbage collection as if the grace had passed. It keeps the objects that
+// the ledger names.
 func (b *bots) collect() {
 	b.Helper()
 	s, err := store.Open(b.Context(), store.Options{URL: b.storeDir(), Grace: time.Nanosecond})
@@ -416,8 +416,8 @@ func (b *bots) checkUntouched(bot string) {
 	}
 }
 
-// checkDelivered lets the slow trigger deliver. It must deliver the other bot's event, and nothing of
-// the forgotten bot.
+// checkDelivered lets the slow trigger deliver. The trigger must deliver the other bot's event, but
+// no event of the forgotten bot.
 func (b *bots) checkDelivered() {
 	b.Helper()
 	b.to.heal()

@@ -25,8 +25,8 @@ func (r *round) modelNow(ctx context.Context) (m fold.Model, err error) {
 	return m, err
 }
 
-// modelFacts returns the facts of the model, each once by source and id, and the model folded from
-// them.
+// modelFacts returns the facts of the model, without repeats of source and id, and the model folded
+// from them.
 func (r *round) modelFacts(ctx context.Context) (all []broker.View, m fold.Model, err error) {
 	b, err := r.dial(ctx)
 	if err != nil {
@@ -73,7 +73,7 @@ func (r *round) judgeModel(ctx context.Context, runs []tidemill.Run) (found []st
 				}
 			}
 		}
-		delete(said, tidemill.TypeModelPromotionProposed) // a proposal may have been void, and made again
+		delete(said, tidemill.TypeModelPromotionProposed) // a proposal may have been void, and then repeated
 		want := map[string]int{tidemill.TypeModelRegistered: 1, tidemill.TypeModelPromoted: 1}
 		if h := m.OfRun(runs[i].ID); h != nil && h.State == tidemill.VersionRefused { // the newer version was judged first
 			want = map[string]int{tidemill.TypeModelRegistered: 1, tidemill.TypeModelRefused: 1}
@@ -100,7 +100,8 @@ func checkExplained(v broker.View) error {
 	return nil
 }
 
-// judgeVersions compares the API's versions with the log, and looks for the files of each version.
+// judgeVersions compares the API's versions with the log, and checks that the files of each version
+// exist.
 func (r *round) judgeVersions(ctx context.Context, m fold.Model) (found []string) {
 	shown, err := r.awaitShown(ctx, m)
 	if err != nil {

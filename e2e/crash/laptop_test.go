@@ -32,8 +32,8 @@ const (
 	envStoreAt = "TIDEMILL_CRASH_STORE_AT" // number of the store's note at which to stop
 	envStoreDo = "TIDEMILL_CRASH_STORE_DO" // two booleans: kill and flush
 	storeNotes = "writes"                  // file with all of the store's notes
-	armedFile  = "armed"                   // exists once the notes count
-	sprungFile = "sprung"                  // exists once the point has come
+	armedFile  = "armed"                   // exists once the writes are counted
+	sprungFile = "sprung"                  // exists once the point was reached
 )
 
 func storeOf(dir string) string { return "file://" + filepath.Join(dir, "store") }
@@ -75,7 +75,7 @@ func laptop() error {
 	if err != nil {
 		return err
 	}
-	go func() { // the parent died, or asks this process to end
+	go func() { // the parent died, or closed the input to end this process
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		stop()
 	}()

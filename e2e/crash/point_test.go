@@ -42,7 +42,7 @@ func points(writes map[string]int) (all []point) {
 	return all
 }
 
-// trap waits for its point.
+// trap counts the writes until its point is reached.
 type trap struct {
 	at     point
 	spring func() // causes the fault, and returns afterwards
@@ -77,7 +77,8 @@ func (t *trap) hasSprung() bool {
 	return t.sprung
 }
 
-// mayPass counts a server's write, springs at the point, and reports whether the write may go on.
+// mayPass counts a server's write, causes the fault at the point, and reports whether the write may
+// go on.
 func (t *trap) mayPass(server, write string, when moment) bool {
 	t.mu.Lock()
 	if !t.armed || t.sprung {

@@ -24,11 +24,11 @@ import (
 	"tidemill.dev/broker/embedded"
 )
 
-// twoRecipes has two recipes, so that there is an effect of every kind: one recipe's runs put their
-// output on a dataset, and the other's runs make a model, which is judged. A trainer notes each of
-// its calls and waits until the second event has been published. That event comes while the first
-// event's run is live, and has to wait for its end. The output differs from run to run, because an
-// unchanged second output would make no commit.
+// twoRecipes has two recipes, so that every kind of effect happens. The runs of one recipe commit
+// their output to a dataset. The runs of the other recipe make a model, which is judged. A trainer
+// notes each of its calls and waits until the second event has been published. That event comes
+// while the first event's run is live, so its run has to wait. The output differs from run to run,
+// because an unchanged second output would make no commit.
 const twoRecipes = `version: 1
 name: crash
 streams: {events: {partitions: 2}, facts: {partitions: 2}, progress: {partitions: 1}, dead-letters: {partitions: 1}}
@@ -59,7 +59,7 @@ const (
 	model  = "intent/" + key
 )
 
-// round is one life of the servers, and one or two lives of the process.
+// round holds the servers, which start once, and the process, which starts once or twice.
 type round struct {
 	dir     string
 	at      point
@@ -74,7 +74,7 @@ type round struct {
 	published int // number of published events
 }
 
-// patience only ends a round that hangs.
+// patience is the longest time of a round; it only ends a round that hangs.
 const patience = 2 * time.Minute
 
 func openRound(dir string, at point) (*round, error) {
@@ -175,7 +175,7 @@ func (r *round) start(life ...string) error {
 	return nil
 }
 
-// stopsItself returns the variables by which the process stops itself at a write to its store,
+// stopsItself returns the variables that make the process stop itself at a write to its store,
 // because such a write uses no connection.
 func (r *round) stopsItself() []string {
 	if r.at.server != "store" {
@@ -225,7 +225,7 @@ func (r *round) play(ctx context.Context) ([]tidemill.Run, error) {
 		return runs, err
 	}
 	<-r.proc.gone
-	if err := r.start(); err != nil { // second life of the process
+	if err := r.start(); err != nil { // second start of the process
 		return nil, err
 	}
 	return r.await(ctx)
@@ -244,7 +244,7 @@ func (r *round) publishWhat(ctx context.Context) error {
 	return os.WriteFile(filepath.Join(r.dir, "second"), nil, 0o644)
 }
 
-// commandCalls returns how many runs have called their command.
+// commandCalls returns how many runs have started their command.
 func (r *round) commandCalls() int {
 	text, _ := os.ReadFile(filepath.Join(r.dir, callsFile)) // the file does not exist before the first call
 	lines := strings.Fields(string(text))
@@ -301,7 +301,7 @@ func allEnded(runs []api.RunShown) bool {
 	return len(runs) >= 2*events && !slices.ContainsFunc(runs, func(r api.RunShown) bool { return !r.State.Ended() })
 }
 
-// allTold reports whether each version has its verdict, on the log too.
+// allTold reports whether each version has its verdict, also on the log.
 func (r *round) allTold(ctx context.Context) bool {
 	m, err := r.modelNow(ctx)
 	judged := 0

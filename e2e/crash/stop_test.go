@@ -23,7 +23,7 @@ import (
 	"tidemill.dev/internal/platform"
 )
 
-// slowConfig has a trainer that saves its progress on SIGTERM, and resumes from there.
+// slowConfig has a trainer that saves its progress on SIGTERM, and resumes from the saved progress.
 const slowConfig = `version: 1
 name: stop
 streams: {events: {partitions: 1}, facts: {partitions: 2}, progress: {partitions: 1}, dead-letters: {partitions: 1}}
@@ -40,9 +40,9 @@ recipes:
 // stopWithin is the time that `tidemill up` has for its stop.
 const stopWithin = 25 * time.Second
 
-// TestAStopSavesAndTheNextStartGoesOn stops a laptop, as Ctrl-C does, while a command runs. No
-// goroutine of it may be left, the command's checkpoint must be there, and the next start must
-// resume from it.
+// TestAStopSavesAndTheNextStartGoesOn stops `tidemill up`, as Ctrl-C does, while a command runs.
+// None of its goroutines may be left, the command's checkpoint must be there, and the next start
+// must resume from it.
 func TestAStopSavesAndTheNextStartGoesOn(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("HOME", dir)
@@ -77,7 +77,7 @@ func TestAStopSavesAndTheNextStartGoesOn(t *testing.T) {
 	}
 }
 
-// life is a laptop from a start to its stop.
+// life is a Tidemill from its start to its stop.
 type life struct {
 	*testing.T
 	p    *platform.Platform
@@ -99,7 +99,7 @@ func openLife(t *testing.T, dir string) *life {
 	}
 	d, err := p.Dispatcher(t.Context())
 	if err == nil {
-		err = d.Ready(t.Context()) // a new trigger gets no events from before this
+		err = d.Ready(t.Context()) // a new trigger gets only events from this moment on
 	}
 	if err == nil {
 		_, err = p.Controller(t.Context())

@@ -11,8 +11,8 @@ import (
 )
 
 // tap passes bytes between a client and a server, and looks at each message of the client. At a
-// write it may stop the client before the server gets it, or after the server has done it and
-// before the client gets the answer.
+// write, the tap may stop the client before the server gets the request, or before the client gets
+// the answer.
 type tap struct {
 	l     net.Listener
 	to    string
@@ -25,7 +25,7 @@ type tap struct {
 	closed bool
 }
 
-// moment is the side of a write on which something happens.
+// moment says whether the fault happens before or after a write.
 type moment string
 
 const (
@@ -107,7 +107,7 @@ type pair struct {
 	client, server net.Conn
 
 	mu      sync.Mutex
-	writing []string // writes that the server has and has not answered
+	writing []string // writes that the server has received and not answered
 }
 
 func (p *pair) requests() {
@@ -131,8 +131,8 @@ func (p *pair) requests() {
 	}
 }
 
-// copyAnswers does not parse the server's answers. The first bytes after a write may answer an earlier
-// request. Then the write is done or not, and either is a good moment to stop.
+// copyAnswers does not parse the server's answers. The first bytes after a write may answer an
+// earlier request. Then the write may be done or not; the test can stop the client in both cases.
 func (p *pair) copyAnswers() {
 	b := make([]byte, 1<<16)
 	for {

@@ -51,7 +51,7 @@ func kafka(t *testing.T, streams ...string) (*broker.Broker, tidemill.Names, str
 }
 
 func kcat(ctx context.Context, stdin string, args ...string) (string, error) {
-	// Without -m it waits only 5 s for a broker's answer.
+	// Without -m, kcat waits only 5 s for a broker's answer.
 	cmd := exec.CommandContext(ctx, "kcat", append([]string{"-m", "120"}, args...)...)
 	cmd.Stdin = strings.NewReader(stdin)
 	var out, errs bytes.Buffer
@@ -144,7 +144,7 @@ func compare(t *testing.T, m *message, v *broker.View) {
 func TestRealWeReadWhatKcatWrites(t *testing.T) {
 	b, names, addr := kafka(t, "theirs")
 	want := map[string]bool{}
-	kcatWrites(t, addr, names.Topic("theirs"), "none", "no event\n", "-k", "bot-7") // first record of the partition that all others are on
+	kcatWrites(t, addr, names.Topic("theirs"), "none", "no event\n", "-k", "bot-7") // first record on the partition of all other records
 	for _, codec := range []string{"none", "gzip", "snappy", "lz4", "zstd"} {
 		binary, structured := "binary-"+codec, "structured-"+codec
 		kcatWrites(t, addr, names.Topic("theirs"), codec, strings.Repeat("hello\n", perCodec),

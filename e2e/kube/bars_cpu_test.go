@@ -62,7 +62,8 @@ func calledIn(cmdline []byte) string {
 	return name
 }
 
-// since returns the CPU time since an earlier reading, divided by times, the largest first.
+// since returns the CPU times since an earlier reading, divided by the parameter times. The largest
+// comes first.
 func (s cpuTime) since(earlier cpuTime, times int) string {
 	each := cpuTime{}
 	for name, d := range s {

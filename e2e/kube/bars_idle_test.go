@@ -28,8 +28,8 @@ func (w *world) idle(t *testing.T) string {
 	return text.String()
 }
 
-// residentOf returns the memory of tidemill's process in a pod. This machine sees it if the node is
-// a sandbox on it.
+// residentOf returns the memory of tidemill's process in a pod. The process is visible here if the
+// node is a sandbox on this machine.
 func residentOf(uid string) (int64, error) {
 	groups, err := filepath.Glob("/proc/[0-9]*/cgroup")
 	if err != nil {
@@ -38,7 +38,7 @@ func residentOf(uid string) (int64, error) {
 	for _, file := range groups {
 		in, err := os.ReadFile(file)
 		if err != nil || !strings.Contains(string(in), uid) && !strings.Contains(string(in), strings.ReplaceAll(uid, "-", "_")) {
-			continue // it has ended meanwhile, or belongs to another pod
+			continue // the process has ended meanwhile, or belongs to another pod
 		}
 		dir := filepath.Dir(file)
 		line, err := os.ReadFile(filepath.Join(dir, "cmdline"))

@@ -23,10 +23,10 @@ const (
 	zeroTimes  = 5
 )
 
-// barAwake measures from the gateway's answer to the Job, with train awake. The pods find no node,
-// because their work is not measured. If rests is true, the next event waits until the last pod has
-// been seen. Otherwise it comes as soon as the last event has its Job, and then the cluster's work
-// for a pod competes for the CPUs.
+// barAwake measures the time from the gateway's answer to the Job, with train awake. The pods get
+// no node, because their work is not measured. If rests is true, the next event waits until the
+// last pod has been seen. Otherwise the next event comes as soon as the last event has its Job.
+// Then the cluster's work for the last pod uses the CPUs too.
 func (w *world) barAwake(t *testing.T, name string, rests bool) bar {
 	b := bar{what: "event accepted → Job, train awake, " + name, floor: "a bare Job", wanted: "p50 ≤ 25ms, p99 ≤ 150ms"}
 	w.toJob(t, "bar-awake-warmup-"+name)
@@ -82,11 +82,11 @@ func (w *world) bareJob(t *testing.T, name string) time.Duration {
 	return took
 }
 
-// barFromZero measures the same with train at zero, next to Knative's time to wake a function that
-// only answers.
+// barFromZero measures the time from the gateway's answer to the Job with train at zero. For
+// comparison it measures Knative's time to start a function that only answers.
 func (w *world) barFromZero(t *testing.T) bar {
 	b := bar{what: "event accepted → Job, train at zero", floor: "Knative wakes a bare function", wanted: "≤ 2s"}
-	w.serve(t, "bare", nil) // called from outside
+	w.serve(t, "bare", nil) // called from outside the cluster
 	for i := range zeroTimes {
 		w.atRest(t)
 		b.is = append(b.is, w.toJob(t, fmt.Sprint("bar-zero-", i)))

@@ -25,8 +25,8 @@ const (
 	everyletter = 5 * time.Millisecond
 )
 
-// barPodGone measures from the last moment of the command, which the command notes, until its pod
-// has gone.
+// barPodGone measures the time from the end of the command, which the command notes, until its pod
+// is deleted.
 func (w *world) barPodGone(t *testing.T, recipe string) bar {
 	b := bar{what: "last step → pod gone, no linger: " + recipe, wanted: "≤ 2s"}
 	way := stagesToGone()
@@ -50,9 +50,9 @@ func (w *world) barPodGone(t *testing.T, recipe string) bar {
 	return b
 }
 
-// barSwap measures from a promotion on the log to the first event on the log that the promoted
-// version has scored, while events come all the time. The scorer's start from zero before the first
-// event belongs to another bar.
+// barSwap measures the time from a promotion on the log to the first event on the log that the
+// promoted version has scored, while events come all the time. The scorer's start from zero before
+// the first event belongs to another bar.
 func (w *world) barSwap(t *testing.T) bar {
 	const bot = "bar-swap"
 	b := bar{what: "promotion → scored by it", wanted: "p99 ≤ 250ms", floor: "its announcement"}
@@ -130,8 +130,8 @@ func (w *world) swap(t *testing.T, bot string, version int) (scored, announced t
 	return scored, announced
 }
 
-// barFirstScore measures from the gateway's answer to the scored event on the log, with the scorer
-// at zero.
+// barFirstScore measures the time from the gateway's answer to the scored event on the log, with
+// the scorer at zero.
 func (w *world) barFirstScore(t *testing.T) bar {
 	b := bar{what: "event accepted → scored, scorer at zero", wanted: "≤ 3s"}
 	for range scoreTimes {

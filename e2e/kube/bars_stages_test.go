@@ -15,7 +15,7 @@ import (
 	"tidemill.dev"
 )
 
-// stages divides a duration, using times that are noted anyway.
+// stages divides a duration into stages, using times that the system notes anyway.
 type stages struct {
 	names []string
 	took  [][]time.Duration
@@ -63,7 +63,7 @@ func (s *stages) toGone(t *testing.T, w *world, key string, ended time.Time, job
 	s.pass(ended, writtenAt(t, end), job.Gone, pod.Told, pod.Gone)
 }
 
-// writtenAt returns when a fact was written, before it was sent.
+// writtenAt returns the time at which a fact was created, before it was sent.
 func writtenAt(t *testing.T, e entry) time.Time {
 	t.Helper()
 	at, err := time.Parse(time.RFC3339Nano, e.Time)

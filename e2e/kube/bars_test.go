@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// bar is a figure, with another figure of the same run for comparison, because the times depend on
-// the machine.
+// bar is a measured time, with another time of the same run for comparison, because the times
+// depend on the machine.
 type bar struct {
 	what   string
 	is     []time.Duration
@@ -22,8 +22,8 @@ type bar struct {
 	more   string // stages and CPU times
 }
 
-// TestBars prints the bars. It does not fail on slow figures, which need a reader and a machine
-// without other work.
+// TestBars prints the bars. It does not fail on slow figures, because they mean something only on a
+// machine without other work.
 func TestBars(t *testing.T) {
 	w := cluster(t)
 	bars := []bar{
@@ -51,7 +51,7 @@ func TestBars(t *testing.T) {
 	fmt.Fprintf(t.Output(), "%s\n%s", out.String(), w.idle(t))
 }
 
-// quantile returns a percentile; of few values it returns the greatest.
+// quantile returns a percentile; if there are few values, it returns the greatest.
 func quantile(all []time.Duration, percent int) string {
 	if len(all) == 0 {
 		return "-"

@@ -20,9 +20,9 @@ const (
 	cardsEach = 4 // number of cards per node
 )
 
-// Of two nodes with free GPUs, an urgent run gets the newer card, and a patient run the older. If
-// the older is taken, the patient run gets the newer. The nodes are kwok's, because the test checks
-// only where the scheduler puts pods, not whether they run there.
+// Of two nodes with free GPUs, an urgent run gets the newer card, and a patient run gets the older
+// card. If the older card is taken, the patient run gets the newer card. The nodes are kwok's,
+// because the test checks only where the scheduler puts pods, not whether they run there.
 func TestCardsAreChosenByHowUrgentARunIs(t *testing.T) {
 	w := cluster(t)
 	if !w.sandbox.Own() {
@@ -60,7 +60,7 @@ func TestCardsAreChosenByHowUrgentARunIs(t *testing.T) {
 	}
 }
 
-// madeUp makes a node that kwok simulates. A pod on it seems to run for ever.
+// madeUp creates a node that kwok simulates. A pod on such a node seems to run for ever.
 func (w *world) madeUp(t *testing.T, name, card string) {
 	t.Helper()
 	has := corev1.ResourceList{"nvidia.com/gpu": *resource.NewQuantity(cardsEach, resource.DecimalSI),

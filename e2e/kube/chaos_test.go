@@ -61,7 +61,7 @@ func seedOf(t *testing.T) uint64 {
 }
 
 // victim draws a component that has a pod, and then one of its pods. So a scorer or a function dies
-// as often as a gateway, of which there are more.
+// as often as a gateway, although there are more gateways.
 func (w *world) victim(r *rand.Rand) (*corev1.Pod, bool) {
 	parts := map[string][]*corev1.Pod{}
 	for _, p := range w.seen.livePods(isReleasePod) {

@@ -19,7 +19,7 @@ import (
 
 const wholeLog = 5000 // lines
 
-// A new recipe in the config works, and no pod was restarted for it.
+// A new recipe in the config works, and no pod is restarted for the change.
 func TestAChangeOfTheConfigRollsNothing(t *testing.T) {
 	w := cluster(t)
 	w.waitAllReady(t)

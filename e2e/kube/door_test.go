@@ -37,7 +37,7 @@ func (w *world) publish(ctx context.Context, kind, subject, data string) (accept
 	return accepted{v.ID, kind, subject, time.Now()}, nil
 }
 
-// mustPublish publishes an event that must be accepted.
+// mustPublish publishes an event, and fails the test if the event is not accepted.
 func (w *world) mustPublish(t *testing.T, kind, subject, data string) accepted {
 	t.Helper()
 	a, err := w.publish(t.Context(), kind, subject, data)

@@ -27,7 +27,7 @@ const (
 	sandboxes      = "/var/tmp/tidemill-cluster" // folder in which e2e/cluster keeps each sandbox's files
 )
 
-// dump writes everything that helps to explain a failure, while it is still there.
+// dump writes all data that helps to explain a failure, before the cluster is torn down.
 func (w *world) dump(ctx context.Context, to io.Writer) {
 	ctx, cancel := context.WithTimeout(ctx, dumpWithin)
 	defer cancel()

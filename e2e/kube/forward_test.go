@@ -40,7 +40,7 @@ func forwardTo(to string) (*forward, error) {
 
 func (f *forward) url() string { return "http://" + f.listener.Addr().String() }
 
-// carry ends both connections when either has ended, so that the client sees the same as with a
+// carry closes both connections when either has ended, so that the client sees the same as with a
 // direct connection.
 func (f *forward) carry(ctx context.Context, c net.Conn) {
 	defer c.Close()

@@ -29,8 +29,8 @@ func (e entry) attribute(name string) string {
 	return v
 }
 
-// journal reads streams from Kafka itself, from their beginning, because a gateway that is being
-// killed is not a reliable witness.
+// journal reads streams from Kafka itself, from their beginning, because a gateway may be killed
+// while it reads.
 type journal struct {
 	mu      sync.Mutex
 	all     []entry

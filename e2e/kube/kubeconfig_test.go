@@ -11,8 +11,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// kubeconfig is the part of a kubeconfig that the test needs. client-go's package for it needs
-// modules that the test does not use otherwise.
+// kubeconfig is the part of a kubeconfig that the test needs. client-go's package for kubeconfigs
+// needs modules that the test does not use otherwise.
 type kubeconfig struct {
 	Current  string `yaml:"current-context"`
 	Contexts []struct {
@@ -43,7 +43,7 @@ type kubeconfig struct {
 	} `yaml:"users"`
 }
 
-// readKubeconfig reads how to reach the current context's API server.
+// readKubeconfig reads the address and credentials of the current context's API server.
 func readKubeconfig(path string) (*rest.Config, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

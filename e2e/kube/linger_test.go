@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A pod that has ended its run takes the next one of its kind, and its waiting time in between is
+// A pod that has ended its run takes the next run of the same shape, and its waiting time is
 // counted.
 func TestAWarmPodTakesTheNextRun(t *testing.T) {
 	w := cluster(t)

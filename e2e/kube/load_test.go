@@ -31,8 +31,8 @@ type load struct {
 	sent     chan struct{} // receives after each new bot, if the test reads it
 }
 
-// publishDuring publishes that many new bots, one after another, while do runs. It ends when do has
-// returned and all bots are published.
+// publishDuring publishes an event for each of the new bots, one after another, while do runs. It
+// ends when do has returned and all bots are published.
 func (w *world) publishDuring(t *testing.T, name string, bots int, do func(ctx context.Context, l *load) error) *load {
 	t.Helper()
 	w.trainModels(t, name)
@@ -159,7 +159,7 @@ func scoredOnly(e entry) bool { return e.Type == tidemill.TypeScored }
 
 func cause(e entry) string { return e.attribute("causationid") }
 
-// namesWithoutEvent returns the names that no event is about.
+// namesWithoutEvent returns the names for which there is no event.
 func namesWithoutEvent(all []string, events []entry, about func(entry) string) []string {
 	met := map[string]bool{}
 	for _, e := range events {

@@ -11,7 +11,7 @@ import (
 	"tidemill.dev"
 )
 
-// The whole loop. Nothing is awake at its beginning or at its end.
+// The whole loop. At its beginning and at its end, all Services are scaled to zero.
 func TestFromZeroToAScoredEventAndBack(t *testing.T) {
 	w := cluster(t)
 	w.atRest(t)
@@ -55,7 +55,7 @@ func (w *world) wantWhere(t *testing.T, a tidemill.Attempt) {
 	}
 }
 
-// wantWoken checks that a pod of a function has existed.
+// wantWoken checks that a function has had a pod.
 func (w *world) wantWoken(t *testing.T, function string) {
 	t.Helper()
 	if len(w.seen.allPods(component(function))) == 0 {
@@ -63,8 +63,8 @@ func (w *world) wantWoken(t *testing.T, function string) {
 	}
 }
 
-// onlyOneJob checks that each key has had one run of a recipe, and each run one Job, among all that
-// were ever seen.
+// onlyOneJob checks that each key has had one run of a recipe, and that each run has had one Job,
+// among all Jobs ever seen.
 func (w *world) onlyOneJob(t *testing.T, keys []string, recipe string) {
 	t.Helper()
 	finished := w.journal.events(func(e entry) bool {

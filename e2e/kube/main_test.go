@@ -17,8 +17,7 @@ var sharedWorld *world
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
-// run removes everything that it has started, however the tests end, also when they are
-// interrupted.
+// run removes everything that it has started, even if the tests fail or are interrupted.
 func run(m *testing.M) (code int) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -16,7 +16,8 @@ import (
 	"tidemill.dev"
 )
 
-// The API server does not answer for a while. Requests of that time are done once, when it is back.
+// The API server does not answer for a while. After the outage, each request from that time is
+// carried out once.
 func TestTheAPIServerIsAway(t *testing.T) {
 	w := cluster(t)
 	w.waitAllReady(t)
@@ -28,7 +29,7 @@ func TestTheAPIServerIsAway(t *testing.T) {
 	for _, bot := range bots[1:] {
 		w.mustPublish(t, tidemill.TypeBotCreated, bot, "")
 	}
-	// The length of the outage is counted in events that are published and read meanwhile.
+	// The outage lasts for a number of events that are published and read meanwhile.
 	for i := range awayFor {
 		w.mustPublish(t, "nobody-listens", fmt.Sprint("away-clock-", i), "")
 		w.journal.waitForEvent(t, "what is said meanwhile", isEvent("nobody-listens", fmt.Sprint("away-clock-", i)))
@@ -79,7 +80,7 @@ func (w *world) serverProcess(t *testing.T) int {
 	for _, file := range lines {
 		line, err := os.ReadFile(file)
 		if err != nil {
-			continue // it has ended meanwhile
+			continue // the process has ended meanwhile
 		}
 		args := strings.Split(string(line), "\x00")
 		if slices.Contains(args, "kube-apiserver") && strings.Contains(string(line), "/"+w.name+"/etc/") {

@@ -13,8 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// The labels that the tests use. They are promises of the product, so they are not taken from its
-// code.
+// The labels that the tests use. Users rely on these labels, so the tests do not take them from the
+// product's code.
 const (
 	labelComponent = "app.kubernetes.io/component"
 	labelRelease   = "app.kubernetes.io/instance"
@@ -32,7 +32,7 @@ func components() map[string]int {
 	return map[string]int{"gateway": 2, "dispatcher": 2, "controller": 2}
 }
 
-// hasLabel matches objects with a label: with this value, or with any value if it is empty.
+// hasLabel matches objects with a label: with this value, or with any value if value is empty.
 func hasLabel[T interface{ GetLabels() map[string]string }](name, value string) func(T) bool {
 	return func(o T) bool {
 		v, ok := o.GetLabels()[name]
@@ -65,7 +65,7 @@ func (w *world) isIdle() (string, bool) {
 	return "there are still " + strings.Join(more, ", "), len(more) == 0
 }
 
-// atRest waits until functions, runs and scorers have gone.
+// atRest waits until no pods of functions, runs and scorers are left.
 func (w *world) atRest(t *testing.T) {
 	t.Helper()
 	w.seen.waitUntil(t, "functions, runs and scorers to go back to zero", w.isIdle)

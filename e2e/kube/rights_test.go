@@ -60,7 +60,7 @@ func forbiddenRequests() []authorizationv1.ResourceAttributes {
 	}
 }
 
-// The test asks the API server as each of our accounts.
+// The test sends requests to the API server as each of our accounts.
 func TestAccountsMayDoWhatTheyNeedAndNothingElse(t *testing.T) {
 	w := cluster(t)
 	for account, want := range accountRights() {
@@ -93,7 +93,7 @@ func sameRights(t *testing.T, want, may map[string]string) {
 	}
 }
 
-// rulesOf returns an account's rights, without those of every account: to ask for its own name and
+// rulesOf returns an account's rights, without the right of every account to read its own name and
 // rights.
 func rulesOf(t *testing.T, as *apiServer) map[string]string {
 	t.Helper()

@@ -14,8 +14,8 @@ import (
 	"tidemill.dev/e2e/kube/images"
 )
 
-// A user's function is a Knative Service. An event wakes it, it answers with another event, and it
-// goes back to zero.
+// A user's function is a Knative Service. An event starts the Service, the function answers with
+// another event, and the Service scales back to zero.
 func TestAUsersFunctionIsWokenFromZero(t *testing.T) {
 	w := cluster(t)
 	w.serve(t, "greeter", clusterLocal())
@@ -26,7 +26,7 @@ func TestAUsersFunctionIsWokenFromZero(t *testing.T) {
 	w.noLetters(t, []string{"guest-0"})
 }
 
-// An event for a function that does not exist waits for it, and arrives once.
+// An event for a function that does not exist yet waits for the function, and arrives once.
 func TestAnEventWaitsForAFunctionThatIsNotReady(t *testing.T) {
 	w := cluster(t)
 	asked := w.mustPublish(t, "late-asked", "guest-1", `{"name":"Bob"}`)
@@ -41,13 +41,14 @@ func TestAnEventWaitsForAFunctionThatIsNotReady(t *testing.T) {
 	w.noLetters(t, []string{"guest-1"})
 }
 
-// wantAnswer waits for a function's answer to an event, and checks that there is one.
+// wantAnswer waits for a function's answer to an event, and checks that there is exactly one
+// answer.
 func (w *world) wantAnswer(t *testing.T, to accepted) {
 	t.Helper()
 	answer := w.journal.waitForEvent(t, "the function's answer", func(e entry) bool { return answered(e, to) })
 	t.Logf("it said %s", answer.Data)
-	// A later event of the same subject, which no function gets, is on the same partition. When it
-	// has been read, a second answer would have been read too.
+	// A later event of the same subject, which no function gets, is on the same partition. When the
+	// later event has been read, a second answer would have been read too.
 	last := w.mustPublish(t, "nobody-listens", to.Subject, "")
 	w.journal.waitForEvent(t, "what was published behind it", func(e entry) bool { return e.ID == last.ID })
 	if n := len(w.answers(to)); n != 1 {

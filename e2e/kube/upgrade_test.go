@@ -13,7 +13,7 @@ import (
 
 const upgradeBots = 20
 
-// Every pod of ours is replaced while events come in.
+// An upgrade replaces every pod of the release while events come in.
 func TestAnUpgradeUnderLoadLosesNothing(t *testing.T) {
 	w := cluster(t)
 	w.waitAllReady(t)

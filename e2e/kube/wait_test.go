@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// askEvery is the interval of polling where there is no watch.
+// askEvery is the interval of polling for conditions without a watch.
 const askEvery = 50 * time.Millisecond
 
-// eventually asks until there is no error.
+// eventually calls ask until it returns no error.
 func eventually(t *testing.T, what string, ask func(ctx context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -21,7 +21,7 @@ func eventually(t *testing.T, what string, ask func(ctx context.Context) error) 
 	}
 }
 
-// retryUntil asks until there is no error, and returns the last error when time is up.
+// retryUntil calls ask until it returns no error. When time is up, it returns the last error.
 func retryUntil(ctx context.Context, ask func(ctx context.Context) error) error {
 	again := time.NewTicker(askEvery)
 	defer again.Stop()

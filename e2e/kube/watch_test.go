@@ -19,20 +19,21 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// patience is how long a test waits for a change. It is long, because it says nothing about speed.
+// patience is how long a test waits for a change. It is long, because the test does not measure
+// speed.
 const patience = 3 * time.Minute
 
 // seen is one Job or Pod, from its creation to its end.
 type seen[T any] struct {
 	Name  string
 	Added time.Time // time at which the watch reported it
-	Told  time.Time // time at which its deletion was requested; zero if it was not
-	Gone  time.Time // time at which it was gone; zero while it exists
+	Told  time.Time // time at which its deletion was requested; zero without such a request
+	Gone  time.Time // time at which the object was gone; zero while it exists
 	Last  T
 }
 
 // recorder records every Job and Pod of a namespace since its start. So it finds a cause's second
-// Job even if that Job was soon gone.
+// Job even if that Job was soon deleted.
 type recorder struct {
 	mu      sync.Mutex
 	changed chan struct{} // closed at the next change

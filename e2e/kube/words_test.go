@@ -11,13 +11,13 @@ import (
 	"tidemill.dev/api"
 )
 
-// A run explains in words the faults that no agent can report.
+// A run's state explains the faults that no agent can report.
 func TestWhatNoAgentCanSayIsSaid(t *testing.T) {
 	w := cluster(t)
 	for _, c := range []struct {
 		recipe string
-		ends   bool     // it ends by itself
-		says   []string // texts that it must contain
+		ends   bool     // the run ends by itself
+		says   []string // texts that the run must contain
 	}{
 		{"hungry", true, []string{"64", "memory"}},
 		{"nowhere", false, []string{"nobody-has-this"}},
@@ -36,7 +36,7 @@ func TestWhatNoAgentCanSayIsSaid(t *testing.T) {
 	}
 }
 
-// containsAll reports whether a run contains all of these texts.
+// containsAll reports whether a run's state contains all of these texts.
 func containsAll(r api.RunShown, words []string) bool {
 	for _, word := range words {
 		if !strings.Contains(spoken(r), word) {
@@ -46,7 +46,7 @@ func containsAll(r api.RunShown, words []string) bool {
 	return true
 }
 
-// spoken returns a run's text about what went wrong, or is wrong.
+// spoken returns a run's text about its past or present fault.
 func spoken(r api.RunShown) string {
 	if r.Reason != "" {
 		return r.Reason

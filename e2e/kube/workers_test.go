@@ -11,7 +11,7 @@ import (
 )
 
 // Two workers and a parameter server find each other by their variables; otherwise the command
-// fails. Nothing of theirs is left.
+// fails. No object of the run is left.
 func TestWorkersAndAServerMeet(t *testing.T) {
 	w := cluster(t)
 	w.mustPublish(t, "pair-asked", "pair-0", "")

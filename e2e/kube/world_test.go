@@ -31,7 +31,7 @@ const (
 	gpuLabel  = "e2e.tidemill.dev/gpus"
 )
 
-// closeWithin bounds the tearing down of one part.
+// closeWithin is the time limit for tearing down one part.
 const closeWithin = time.Minute
 
 // Paths in the repository, from this folder.
@@ -105,7 +105,7 @@ func (w *world) prepare(ctx context.Context) error {
 	for i, do := range []func(context.Context) error{w.up, w.build, w.findHelm} {
 		all.Go(func() {
 			if errs[i] = do(ctx); errs[i] != nil {
-				cancel() // the others need not go on
+				cancel() // the other goroutines need not go on
 			}
 		})
 	}
@@ -259,7 +259,7 @@ func (w *world) follow(ctx context.Context) (err error) {
 	return nil
 }
 
-// teach commits the messages from which every model learns, with the command line as users do.
+// teach commits the messages from which every model learns, with the command line, as users do.
 func (w *world) teach(ctx context.Context) error {
 	cmd := exec.CommandContext(ctx, program, "data", "put", "bots/shop", messagesDir)
 	cmd.Env = append(os.Environ(), "TIDEMILL_URL="+w.door.URL(), "TIDEMILL_TOKEN="+w.token.Reveal())

@@ -59,7 +59,7 @@ func TestRealPeersPostInAllModes(t *testing.T) {
 				v, ok := got[id]
 				delete(got, id)
 				if peer == "node" && mode == "binary" && e.Encodes {
-					continue // npm's library does not percent-encode, so it cannot post this one
+					continue // npm's library does not percent-encode, so npm's library cannot post this event
 				}
 				if !ok {
 					t.Errorf("%s did not arrive", id)
@@ -96,7 +96,7 @@ func gateway(ctx context.Context, t *testing.T) (*platform.Platform, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	go func() { _ = g.Serve(ctx) }() // the platform ends it
+	go func() { _ = g.Serve(ctx) }() // the platform ends the server
 	return p, "http://" + g.Addr()
 }
 

@@ -14,8 +14,8 @@ import (
 	"tidemill.dev/broker/brokertest/realservers"
 )
 
-// The programs of docs/publish.md publish the events that they show. internal/cli's test of all
-// documents runs that document's shell commands.
+// The programs of docs/publish.md publish the events that they show. The test of all documents in
+// internal/cli runs the shell commands of docs/publish.md.
 func TestRealSnippetsPublish(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
 	defer cancel()
@@ -33,7 +33,7 @@ func TestRealSnippetsPublish(t *testing.T) {
 		t.Fatal(err)
 	}
 	node := exec.CommandContext(ctx, "node", filepath.Join(dir, "publish.mjs"))
-	golang := exec.CommandContext(ctx, "go", "run", filepath.Join(dir, "publish.go")) // runs in this folder, so with our go.mod
+	golang := exec.CommandContext(ctx, "go", "run", filepath.Join(dir, "publish.go")) // runs in this folder, so it uses our go.mod
 	for _, cmd := range []*exec.Cmd{python, node, golang} {
 		if cmd.Env == nil {
 			cmd.Env = os.Environ()

@@ -169,7 +169,7 @@ func publish(ctx context.Context, t *testing.T, b *broker.Broker, entries []entr
 	closes(t, p.Close(ctx))
 }
 
-// awaitReplies reads the stream of replies until it has that many, by id. It ends early if a dead
+// awaitReplies reads the stream of replies until it has that many, by id. It stops early if a dead
 // letter shows that a reply will not come.
 func awaitReplies(ctx context.Context, t *testing.T, b *broker.Broker, want int) map[string]broker.View {
 	t.Helper()

@@ -1,6 +1,6 @@
 // Package images makes the images of the cluster's tests as tar files: Tidemill's own, and small
-// ones with one static program each. No program is compiled twice: an unchanged program stays, and
-// the same program gives the same image.
+// images with one static program each. No program is compiled twice: an unchanged program stays,
+// and the same program gives the same image.
 package images
 
 import (
@@ -28,7 +28,7 @@ const (
 )
 
 // Inherited is a variable that the images of programs set, as users' images do. A command inherits
-// it unless its recipe overrides it.
+// the variable unless its recipe overrides it.
 const Inherited = "TEST_IMAGE"
 
 // Build makes Tidemill's image under the given name, which may have another tag, or the image of a
@@ -86,7 +86,7 @@ func write(file string, im archive.Image) error {
 	if _, err := archive.Write(&out, im); err != nil {
 		return err
 	}
-	// The file is written next to its place and renamed, because another test may be importing it.
+	// The file is written under another name and renamed, because another test may be importing it.
 	part, err := os.CreateTemp(filepath.Dir(file), filepath.Base(file)+"-")
 	if err != nil {
 		return err

@@ -9,8 +9,8 @@ import (
 
 const bite = 8 << 20
 
-// eatMemory allocates that much memory, writes to every page, and keeps it until it gets SIGTERM or is
-// killed.
+// eatMemory allocates the given amount of memory and writes to every page. It keeps the memory
+// until it gets SIGTERM or is killed.
 func eatMemory(ctx context.Context, text string, out io.Writer) error {
 	most, err := strconv.Atoi(text)
 	if err != nil {

@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// gather is a distributed training. Each worker brings its rank plus one. The first worker computes
-// the sum, and each worker adds the sum to each server. Then the first worker checks the servers'
-// numbers. It leaves a model only if every number is right.
+// gather is a distributed training. Each worker contributes its rank plus one. The first worker
+// computes the sum, and each worker adds the sum to each server. Then the first worker checks the
+// servers' numbers. It leaves a model only if every number is right.
 func gather(ctx context.Context, variable func(string) string, out io.Writer) error {
 	p, err := partyOf(variable)
 	if err != nil {
@@ -66,8 +66,8 @@ func (p party) check(ctx context.Context, f folders, sum int) error {
 	return f.leave(map[string]float64{"accuracy": 0.9, "workers": float64(n), "servers": float64(len(p.servers)), "sum": float64(sum)})
 }
 
-// ring is the workers' connections: the first worker has one to each other worker, and each of
-// these has one to the first.
+// ring is the workers' connections: the first worker has a connection to each other worker, and
+// each other worker has one connection, to the first.
 type ring struct {
 	first bool
 	peers []net.Conn
@@ -75,7 +75,7 @@ type ring struct {
 
 func (r *ring) close() {
 	for _, c := range r.peers {
-		_ = c.Close() // nothing is left to send
+		_ = c.Close() // no data is left to send
 	}
 }
 
@@ -193,6 +193,6 @@ func (p party) serveParameters(ctx context.Context, out io.Writer) error {
 			held += add
 			fmt.Fprintln(c, held)
 		}
-		_ = c.Close() // a client that was cut off asks again, or has ended
+		_ = c.Close() // a client whose connection broke repeats the request, or has ended
 	}
 }

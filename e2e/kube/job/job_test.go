@@ -85,7 +85,7 @@ func TestStepsGoOnWhereTheyWereLeft(t *testing.T) {
 	}
 }
 
-// A first attempt waits at the given step; a resumed one does not.
+// A first attempt waits at the given step; a resumed attempt does not wait.
 func TestStepsWaitUntilTheyAreLeft(t *testing.T) {
 	out, checkpoint := t.TempDir(), t.TempDir()
 	vars := variables(map[string]string{"TIDEMILL_OUT": out, "TIDEMILL_CHECKPOINT": checkpoint})
@@ -163,7 +163,7 @@ func processVariables(workers, servers []string, i int) map[string]string {
 }
 
 // freePorts returns ports outside of the kernel's range for automatic ports, because other tests
-// take thousands of those before these are used.
+// may take an automatic port before it is used here.
 func freePorts(t *testing.T, n int) (all []string) {
 	t.Helper()
 	for tries := 0; len(all) < n; tries++ {

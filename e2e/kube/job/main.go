@@ -1,6 +1,6 @@
-// Command job is the program in the containers of the cluster's tests: a slow trainer, one that
-// needs too much memory, workers that meet, and a function. It knows the contract of a run and
-// CloudEvents. It imports only the standard library, so that its image holds nothing else.
+// Command job is the program in the containers of the cluster's tests: a slow trainer, a trainer
+// that needs too much memory, a distributed trainer, and a function. It knows the contract of a run
+// and CloudEvents. It imports only the standard library, so that its image holds nothing else.
 package main
 
 import (

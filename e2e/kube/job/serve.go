@@ -65,7 +65,7 @@ func echo(out io.Writer) http.Handler {
 				w.Header().Set(name, value)
 			}
 		}
-		_, _ = w.Write(body) // a client that has gone asks again
+		_, _ = w.Write(body) // a client whose connection broke repeats the request
 	})
 	return mux
 }

@@ -24,14 +24,15 @@ func foldersOf(variable func(string) string) (folders, error) {
 	return f, nil
 }
 
-// training is the number of steps, the step at which it waits, and their interval. A first attempt
-// never goes beyond that step, so that the test has enough time to kill it.
+// training is the number of steps, the step at which it waits, and the interval between steps. A
+// first attempt never goes beyond the step at which it waits, so that the test has enough time to
+// kill it.
 type training struct {
 	count, wait int
 	every       time.Duration
 }
 
-// train resumes after the last saved step. Its metrics name that step.
+// train resumes after the last saved step. Its metrics contain the number of that step.
 func (f folders) train(ctx context.Context, t training, out io.Writer) error {
 	first, err := f.saved()
 	if err != nil {

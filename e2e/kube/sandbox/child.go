@@ -52,9 +52,9 @@ type child struct {
 	program string
 	cmd     *exec.Cmd
 	stdin   io.Closer
-	line    chan []byte   // receives its one line, then is closed
-	ended   chan struct{} // closed when it has exited
-	err     error         // error of its exit; to be read after ended
+	line    chan []byte   // receives the child's only line, then is closed
+	ended   chan struct{} // closed when the child has exited
+	err     error         // error of the child's exit; valid after ended is closed
 }
 
 // start runs the program in its folder, because the program reads there what it builds the cluster

@@ -12,8 +12,8 @@ import (
 	"strconv"
 )
 
-// ErrCannot means that this machine cannot have a sandbox. The error around it names what is
-// missing. A test then skips.
+// ErrCannot means that this machine cannot have a sandbox. The error that wraps ErrCannot names the
+// missing part. A test then skips.
 var ErrCannot = errors.New("cannot bring up a cluster here")
 
 // exitCannot is e2e/cluster's exit code if it lacks rights.
@@ -21,14 +21,14 @@ const exitCannot = 3
 
 // Options are the properties of a sandbox.
 type Options struct {
-	// Name distinguishes sandboxes on one machine. A second one with the same name is refused at
-	// once.
+	// Name distinguishes sandboxes on one machine. A second sandbox with the same name is refused
+	// at once.
 	Name string
 	// GPUs is the node's number of nvidia.com/gpu; 0 is none.
 	GPUs int
 	// Bare is a cluster without Knative, which starts in a third of the time.
 	Bare bool
-	// Kwok runs kwok for nodes that the test makes up.
+	// Kwok runs kwok, which simulates the nodes that the test creates.
 	Kwok bool
 	// Progress receives a text about each step; nil is standard error.
 	Progress io.Writer
@@ -120,7 +120,7 @@ func (s *Sandbox) Import(ctx context.Context, tar string) error {
 }
 
 // Ended is closed when the sandbox has ended, by Close or because one of its components did. For a
-// cluster of KUBECONFIG it never is.
+// cluster of KUBECONFIG, the channel is never closed.
 func (s *Sandbox) Ended() <-chan struct{} {
 	if !s.Own() {
 		return nil
@@ -128,8 +128,8 @@ func (s *Sandbox) Ended() <-chan struct{} {
 	return s.child.ended
 }
 
-// Close tears the sandbox down and waits until nothing is left. It returns an error with the reason
-// if the sandbox had ended before.
+// Close tears the sandbox down and waits until all of its parts are gone. It returns an error with
+// the reason if the sandbox had ended before.
 func (s *Sandbox) Close() error {
 	if !s.Own() {
 		return nil

@@ -19,8 +19,8 @@ import (
 	"tidemill.dev/api"
 )
 
-// A cancelled run is asked to leave and may save. If it does not leave, it is killed with its
-// whole process group.
+// The command of a cancelled run gets SIGTERM and may save. If it does not exit, it is killed with
+// its whole process group.
 func TestCancel(t *testing.T) {
 	for what, c := range map[string]struct {
 		script, signal, saved string
@@ -55,7 +55,7 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// A command that takes too long is asked to leave, and killed if it does not go.
+// A command that takes too long gets SIGTERM, and is killed if it does not exit.
 func TestTooLate(t *testing.T) {
 	for what, c := range map[string]struct {
 		script, signal string
@@ -97,8 +97,8 @@ func TestTheMachineStops(t *testing.T) {
 	}
 }
 
-// If the machine stops, neither a command that ignores SIGTERM nor a gateway that is away delays
-// the end.
+// If the machine stops, neither a command that ignores SIGTERM nor a stopped gateway delays the
+// end.
 func TestTheMachineStopsSoon(t *testing.T) {
 	g := newGateway(t)
 	g.sh(`trap "" TERM; echo hello; echo {} > $TIDEMILL_OUT/metrics.jsonl; echo a > $TIDEMILL_CHECKPOINT/a; sleep 600; sleep 600`)
@@ -343,7 +343,7 @@ func TestCheckpointWhileItRuns(t *testing.T) {
 	o.HTTP = &http.Client{Transport: knows}
 	ended := g.begin(t.Context(), o)
 	g.waitUntil("it has saved", func() bool { return len(g.saved) == 1 })
-	<-knows.heard // else the agent has not read that it was saved, and saves again at the end
+	<-knows.heard // else the agent does not know that the checkpoint was saved, and saves again at the end
 	if err := os.WriteFile(flag, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -50,7 +50,7 @@ func TestInsideAContainer(t *testing.T) {
 	}
 }
 
-// If the image's home is writable, the command keeps it.
+// If the image's home folder is writable, the command uses it.
 func TestInsideItKeepsItsHome(t *testing.T) {
 	home := t.TempDir()
 	t.Setenv("HOME", home)
@@ -66,7 +66,7 @@ func TestInsideItKeepsItsHome(t *testing.T) {
 }
 
 // The agent reports that the kernel killed a command for memory, with both versions of control
-// groups. It does not report that for any other SIGKILL.
+// groups. After any other SIGKILL, it does not report that.
 func TestKilledForMemory(t *testing.T) {
 	for name, c := range map[string]struct {
 		files  map[string]string // files of the control group at the command's start

@@ -16,8 +16,8 @@ import (
 	"tidemill.dev/api"
 )
 
-// The upload may take as long as the deadline, even if that is more than the time to report. And
-// Longest is the true bound.
+// The upload may take as long as the deadline, even if that is more than the time to report. No
+// attempt takes longer than Longest.
 func TestWhatWasMadeHasTimeToArrive(t *testing.T) {
 	const deadline, grace = 24 * time.Hour, time.Minute
 	synctest.Test(t, func(t *testing.T) {
@@ -42,7 +42,7 @@ func TestWhatWasMadeHasTimeToArrive(t *testing.T) {
 	})
 }
 
-// The report of the end has an hour, whatever the deadline was.
+// The agent tries to report the end for an hour, whatever the deadline was.
 func TestTheLastWordHasItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEnds(t.Context())
@@ -184,7 +184,8 @@ func TestEquipmentThatIsNotThere(t *testing.T) {
 	}
 }
 
-// A superseded attempt learns it from any request, and reports nothing.
+// The response to any request may say that the attempt is superseded. The agent then reports
+// nothing.
 func TestSupersededAtEveryStep(t *testing.T) {
 	for _, at := range []string{"", "/events", "/files", "/object", "/beat", "/log", "/progress", "/objects/missing", "/objects", "/checkpoint", "/finish"} {
 		t.Run("at "+at, func(t *testing.T) {

@@ -10,7 +10,8 @@ import (
 	"tidemill.dev/api"
 )
 
-// A beat that crosses the report of the end is answered as superseded. The agent ignores that.
+// If the gateway gets a beat after the report of the end, it answers superseded. The agent ignores
+// this answer.
 func TestABeatCrossesTheLastWord(t *testing.T) {
 	g := newGateway(t)
 	g.order.BeatSeconds = 0.01

@@ -21,8 +21,8 @@ func lingering(cleaned *int) Lingering {
 	return Lingering{Pod: "pod-7", For: time.Hour, Clean: func() error { *cleaned++; return nil }}
 }
 
-// After an attempt, whatever its outcome, the agent cleans up and does the next that its pod is
-// given.
+// After an attempt, whatever its outcome, the agent cleans up and does the next attempt that its
+// pod is given.
 func TestFollow(t *testing.T) {
 	for end, script := range map[tidemill.Outcome]string{tidemill.OutcomeSucceeded: "true", tidemill.OutcomeFailed: "exit 3"} {
 		g := newGateway(t)
@@ -89,8 +89,8 @@ func TestWhoDoesNotLinger(t *testing.T) {
 	}
 }
 
-// If the gateway goes away or closes while a pod lingers, the pod asks again. If it refuses, the
-// pod leaves.
+// If the gateway is killed or closes while a pod lingers, the pod repeats the request. If the
+// gateway refuses the request, the pod exits.
 func TestTheGatewayGoesAwayWhileItLingers(t *testing.T) {
 	g := newGateway(t)
 	o := g.containerOptions()
@@ -126,7 +126,7 @@ func TestTheGatewayGoesAwayWhileItLingers(t *testing.T) {
 	}
 }
 
-// An agent that is asked to leave while it lingers leaves.
+// An agent that gets SIGTERM while it lingers exits.
 func TestAskedToLeaveWhileItLingers(t *testing.T) {
 	g := newGateway(t)
 	o := g.containerOptions()
@@ -151,7 +151,7 @@ func TestAskedToLeaveWhileItLingers(t *testing.T) {
 	}
 }
 
-// If the clean-up fails, the agent does no other attempt.
+// If the clean-up fails, the agent does no further attempt.
 func TestAPlaceThatCannotBeCleaned(t *testing.T) {
 	g := newGateway(t)
 	o := g.containerOptions()

@@ -66,7 +66,7 @@ func TestRunOfAModel(t *testing.T) {
 	}
 	log := g.log()
 	for i, line := range log {
-		log[i] = strings.Replace(line, "stdout P no end", "stdout F no end", 1) // a slow machine sends the line before it knows that it ends there
+		log[i] = strings.Replace(line, "stdout P no end", "stdout F no end", 1) // a slow machine sends the line before its newline arrives
 	}
 	slices.Sort(log) // the order of two pipes varies
 	if want := []string{"stderr F to stderr", "stdout F no end", "stdout F to stdout"}; !slices.Equal(log, want) {

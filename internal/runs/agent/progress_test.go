@@ -93,7 +93,8 @@ func TestAStepIsBounded(t *testing.T) {
 	}
 }
 
-// However fast a command writes, progress is reported rarely, and its last value always.
+// However fast a command writes, progress is reported rarely, and the last value is always
+// reported.
 func TestProgressIsToldSeldom(t *testing.T) {
 	g := newGateway(t)
 	g.sh(`i=0; while test $i -lt 1500; do i=$((i+1)); echo "{\"step\": $i, \"total\": 1500}"; if test $((i % 500)) = 0; then sleep 0.3; fi; done > $TIDEMILL_OUT/metrics.jsonl
@@ -108,7 +109,7 @@ func TestProgressIsToldSeldom(t *testing.T) {
 	}
 }
 
-// However a text is split into pieces, its lines are the same, and together they are the text.
+// However a text is split into pieces, the lines are the same, and the lines together are the text.
 func TestSplit(t *testing.T) {
 	text := "one\n\ntwo\r\n" + strings.Repeat("x", 3*maxText+5) + "\n" + strings.Repeat("y", maxText) + "\nend"
 	want := ""

@@ -36,8 +36,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// reduce is the command of several workers. They meet at the first, which adds up a number from
-// each and returns the sum to all. Each also sends its number to every parameter server. The
+// reduce is the command of several workers. Each worker sends a number to the first worker, which
+// returns the sum to all workers. Each worker also sends its number to every parameter server. The
 // servers never end by themselves.
 func reduce() error {
 	var tf struct {
@@ -77,8 +77,8 @@ func reduce() error {
 	return os.WriteFile(filepath.Join(os.Getenv("TIDEMILL_OUT"), "not kept"), nil, 0o600)
 }
 
-// addUp reads a number from each worker and sends the sum to all. It waits until they have
-// printed it, because the other workers are ended with the first.
+// addUp reads a number from each worker and sends the sum to all. It waits until the workers have
+// printed the sum, because the other workers end with the first.
 func addUp(at string, many int) (sum int, err error) {
 	l, err := net.Listen("tcp", at)
 	if err != nil {
@@ -215,7 +215,7 @@ func (r *group) reduces() {
 }
 
 // Two workers and a parameter server find each other and make one output. The server, which never
-// ends by itself, is ended with them, and no line of the logs is lost.
+// ends by itself, is ended with the workers, and no line of the logs is lost.
 func TestWorkersAndAServer(t *testing.T) {
 	r := newGroup(t, 2, 1)
 	r.reduces()
@@ -314,7 +314,7 @@ func TestOneIsKilled(t *testing.T) {
 }
 
 // No command begins before all agents are ready, and the deadline does not run meanwhile. If the
-// gateway forgets who is ready, the agents report it again.
+// gateway loses the list of ready agents, the agents report again.
 func TestTheyGather(t *testing.T) {
 	for deadline := time.Second; !gathered(t, deadline); deadline *= 2 {
 		if deadline > patience/4 {
@@ -323,8 +323,8 @@ func TestTheyGather(t *testing.T) {
 	}
 }
 
-// gathered lets one agent wait for the other for longer than the deadline. It returns false if
-// the deadline is too short for the command itself.
+// gathered makes one agent wait for the other for longer than the deadline. It returns false if the
+// deadline is too short for the command itself.
 func gathered(t *testing.T, deadline time.Duration) bool {
 	t.Helper()
 	r := newGroup(t, 2, 0)
@@ -353,7 +353,7 @@ func gathered(t *testing.T, deadline time.Duration) bool {
 	return true
 }
 
-// A cancelled attempt is reported once, and all commands are asked to leave.
+// A cancelled attempt is reported once, and all commands get SIGTERM.
 func TestCancelledTogether(t *testing.T) {
 	r := newGroup(t, 2, 1)
 	marks := t.TempDir()

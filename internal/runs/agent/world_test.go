@@ -77,7 +77,7 @@ func newGateway(t *testing.T) *gateway {
 }
 
 // listener is the gateway's listener. While it is shut, connections are closed; the gateway keeps
-// its address, which another process could take otherwise.
+// its address, because another process could take that address otherwise.
 type listener struct {
 	net.Listener
 	shut atomic.Bool
@@ -166,7 +166,7 @@ func problem(w http.ResponseWriter, status int, slug string) {
 func (g *gateway) route(w http.ResponseWriter, r *http.Request, route string) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		return // the other side is gone
+		return // the client has closed the connection
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()

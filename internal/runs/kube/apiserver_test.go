@@ -33,7 +33,7 @@ import (
 const patienceOfTests = 2 * time.Minute
 
 // apiServer implements the part of the API server that we use: it stores objects with versions,
-// lists them, and streams their changes. Tests do the work of the cluster's controllers themselves.
+// lists them, and streams their changes. Tests act as the cluster's controllers.
 type apiServer struct {
 	*httptest.Server
 	testing.TB
@@ -94,7 +94,7 @@ func (s *apiServer) open(set func(*Options)) *Cluster {
 	return c
 }
 
-// refuseBy makes the server refuse requests. It takes the lock, because a cluster that keeps its
+// refuseBy makes the server refuse requests. It takes the lock, because a Cluster with an open
 // connection sends requests at any time.
 func (s *apiServer) refuseBy(refuse func(*http.Request) int) {
 	s.mu.Lock()

@@ -59,8 +59,8 @@ func (w *watchWorld) finds(c *Cluster, attempt string) bool {
 	return has
 }
 
-// A process that watches finds an existing attempt without a call. A missing attempt would be
-// ended, so it asks the API server before it says so.
+// A process that watches finds an existing attempt without a call. Before it reports that an
+// attempt is missing, it asks the API server, because a missing attempt is declared lost.
 func TestWhatIsSeenIsNotAskedFor(t *testing.T) {
 	w := newWatchWorld(t)
 	c := w.watchingCluster()
@@ -79,7 +79,8 @@ func TestWhatIsSeenIsNotAskedFor(t *testing.T) {
 	}
 }
 
-// A broken watch proves nothing, because a deleted attempt would seem to exist for ever.
+// While the watch is broken, Has asks the API server, because a deleted attempt would seem to exist
+// for ever.
 func TestNothingIsSeenByABrokenWatch(t *testing.T) {
 	w := newWatchWorld(t)
 	c := w.watchingCluster()

@@ -108,7 +108,7 @@ func TestOpenWithoutAServer(t *testing.T) {
 	}
 }
 
-// Errors of a kubeconfig say what to do about them.
+// Errors of a kubeconfig contain advice.
 func TestBadKubeconfigs(t *testing.T) {
 	for want, change := range map[string][2]string{
 		`has no current-context`:    {"current-context: here\n", ""},

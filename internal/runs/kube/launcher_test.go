@@ -118,7 +118,7 @@ func TestLaunchRefusesWhatNoClusterRuns(t *testing.T) {
 }
 
 // A plan that names a Secret or claim of the install comes from an older config, or from another
-// writer to the log. No pod gets it, not even one that lingers.
+// writer to the log. No pod gets such a plan, not even a lingering pod.
 func TestLaunchRefusesWhatIsWithheld(t *testing.T) {
 	y := newLaunchWorld(t, nil, func(o *Options) { o.Withheld = config.Withheld{"secret/tidemill-*", "secret/kafka", "claim/kept"} })
 	for want, change := range map[string]func(*tidemill.Plan){
@@ -390,7 +390,7 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// Has and Stop return errors of the API server, and do not take them for a missing attempt.
+// Has and Stop return errors of the API server. Such an error does not count as a missing attempt.
 func TestHasAndStopTellErrors(t *testing.T) {
 	for _, what := range []string{"/pods", "/jobs/"} {
 		y, a := newLaunchWorld(t, nil, nil), launchable("default")

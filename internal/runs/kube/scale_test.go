@@ -135,8 +135,8 @@ func TestHowManyReplicasALagAsksFor(t *testing.T) {
 	}
 }
 
-// Four hours with more than two hours of load, looked at every half second: replicas come at once,
-// and their number does not go up and down.
+// Four hours with more than two hours of load, with a round every half second: replicas are added
+// at once, and their number does not go up and down.
 func TestScalingDoesNotFlap(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 22, 3, 0, 0, 0, time.UTC)

@@ -102,8 +102,8 @@ func (s *apiServer) refuseWith(status int) {
 	s.hangUp()
 }
 
-// While the API server is down, services keep their last known state. Changes are seen once it is
-// back.
+// While the API server is down, services keep their last known state. Changes are seen after the
+// outage.
 func TestServicesOutliveAnOutage(t *testing.T) {
 	t.Parallel()
 	f := startAPIServer(t).follow()

@@ -134,7 +134,7 @@ func launchableAs(pool string, number int) scheduler.Attempt {
 	return a
 }
 
-// A pod that is not what it reported is asked to leave, and the attempt gets a Job.
+// A pod whose report was wrong is told to exit, and the attempt gets a Job.
 func TestAPodThatIsNotWhatItSaid(t *testing.T) {
 	for name, put := range map[string]func(s *warmWorld){
 		"is gone":              func(*warmWorld) {},
@@ -158,7 +158,7 @@ func TestAPodThatIsNotWhatItSaid(t *testing.T) {
 	}
 }
 
-// A pod that changes between the look and its new label is not used, because its state is unknown.
+// A pod that changes between the check and its new label is not used, because its state is unknown.
 func TestAPodThatChangesMeanwhile(t *testing.T) {
 	var s *warmWorld
 	var changed atomic.Bool
@@ -205,8 +205,8 @@ func TestAPodThatCannotBeTold(t *testing.T) {
 	s.redis.SetError("")
 }
 
-// If it is unknown which label the pod has, it is asked to leave. No Job is made, because the pod's
-// end could be taken for the Job's.
+// If it is unknown which label the pod has, the pod is told to exit. No Job is made, because the
+// pod's end could count as the Job's end.
 func TestAPodThatMayBearTheName(t *testing.T) {
 	var s *warmWorld
 	s = newWarmWorld(t, func(_ http.ResponseWriter, r *http.Request) bool {
@@ -227,7 +227,7 @@ func TestAPodThatMayBearTheName(t *testing.T) {
 	}
 }
 
-// A pod that got another attempt in between gets its old label back.
+// A pod that got another attempt meanwhile gets its old label back.
 func TestAPodThatAnotherHasTold(t *testing.T) {
 	var s *warmWorld
 	var told atomic.Bool

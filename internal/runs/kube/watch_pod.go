@@ -198,7 +198,7 @@ func lost(kind, format string, args ...any) *ending {
 	return &ending{kind: kind, outcome: tidemill.OutcomeLost, reason: fmt.Sprintf(format, args...), result: tidemill.Result{Exit: -1}}
 }
 
-// messageOf returns a message of the cluster in one line, or its reason if there is no message.
+// messageOf returns a message of the cluster in one line, or the reason if there is no message.
 func messageOf(reason, message string) string {
 	if message == "" {
 		return cmp.Or(reason, "the cluster does not say why")
@@ -234,8 +234,8 @@ func whereOf(p *corev1.Pod) tidemill.Where {
 }
 
 // digestOf returns the digest in a runtime's image id. Some runtimes write
-// docker-pullable://registry/name@sha256:…, some registry/name@sha256:…, and some only the id for
-// an image without a registry's digest.
+// docker-pullable://registry/name@sha256:…, some registry/name@sha256:…, and some only the id if
+// the image has no digest of a registry.
 func digestOf(imageID string) string {
 	if _, digest, found := strings.Cut(imageID, "@"); found {
 		return digest
@@ -246,8 +246,9 @@ func digestOf(imageID string) string {
 	return imageID
 }
 
-// podEnding returns the end of a pod that the cluster has ended, such as by an eviction; else nil. It
-// is not the command's fault, so the run gets another attempt, which continues from the checkpoint.
+// podEnding returns the end of a pod that the cluster has ended, for example by an eviction; else
+// nil. Such an end is not the command's fault, so the run gets another attempt, which continues
+// from the checkpoint.
 func podEnding(p *corev1.Pod) *ending {
 	if c := conditionOf(p, corev1.DisruptionTarget); c != nil && c.Status == corev1.ConditionTrue {
 		if e := disruptionEnding(p, c); e != nil {
@@ -275,7 +276,7 @@ func podEnding(p *corev1.Pod) *ending {
 	return nil
 }
 
-// disruptionEnding reads the condition by which Kubernetes announces that it ends a pod.
+// disruptionEnding reads the condition in which Kubernetes announces the end of a pod.
 func disruptionEnding(p *corev1.Pod, c *corev1.PodCondition) *ending {
 	node := p.Spec.NodeName
 	switch c.Reason {
@@ -293,10 +294,10 @@ func disruptionEnding(p *corev1.Pod, c *corev1.PodCondition) *ending {
 	return lost("evicted", "it was taken from node %s: %s", node, messageOf(c.Reason, c.Message))
 }
 
-// readWaiting reads why a container does not start. It returns false for a normal start.
+// readWaiting reads why a container does not start. It returns false if the start is normal.
 func (r *reading) readWaiting(s *corev1.ContainerStatus, w *corev1.ContainerStateWaiting) bool {
 	whose, ours := "image "+s.Image, s.Name == containerInstall
-	if ours { // not the run's fault, and the next upgrade may name an image that exists
+	if ours { // our image: not the run's fault, and the next upgrade may name an image that exists
 		whose = "our own image " + s.Image
 	}
 	switch w.Reason {
@@ -321,14 +322,14 @@ func (r *reading) readWaiting(s *corev1.ContainerStatus, w *corev1.ContainerStat
 	return true
 }
 
-// permanentEnding returns an end that every other attempt would have too.
+// permanentEnding returns an end that every other attempt would repeat.
 func permanentEnding(kind, reason string) *ending {
 	return &ending{kind: kind, outcome: tidemill.OutcomeFailed, permanent: true, reason: reason, result: tidemill.Result{Exit: -1}}
 }
 
-// pullMessage returns the useful part of a runtime's message. Runtimes wrap it: rpc error: code =
-// NotFound desc = failed to pull and unpack image "x": failed to resolve reference "x": x: not
-// found. A back-off repeats it.
+// pullMessage returns the useful part of a runtime's message. Runtimes wrap that part, for example:
+// rpc error: code = NotFound desc = failed to pull and unpack image "x": failed to resolve
+// reference "x": x: not found. A back-off message repeats the last error.
 func pullMessage(message string) string {
 	if _, why, found := strings.Cut(message, ": ErrImagePull: "); found {
 		message = why
@@ -349,8 +350,8 @@ func pullMessage(message string) string {
 	return shortened(message)
 }
 
-// isHopeless reports whether a registry answered that the image does not exist or is not accessible.
-// Other errors may pass.
+// isHopeless reports whether a registry answered that the image does not exist or is not
+// accessible. After other errors, a retry may succeed.
 func isHopeless(message string) bool {
 	m := strings.ToLower(message)
 	for _, words := range []string{"not found", "manifest unknown", "name unknown", "repository does not exist", "unauthorized", "authentication required",

@@ -224,7 +224,7 @@ func TestWhatAnAgentHasToldIsRemoved(t *testing.T) {
 	}
 }
 
-// Changes during an outage of the API server are found once it is back, and changes while no
+// Changes during an outage of the API server are found after the outage. Changes while no
 // controller runs are found by the next controller.
 func TestNothingIsMissed(t *testing.T) {
 	w := newWatchWorld(t)

@@ -35,7 +35,7 @@ type gear struct {
 }
 
 // equip collects the secrets, container engine and GPUs of an attempt. It waits for GPUs last,
-// after all checks that can fail.
+// after all checks that may fail.
 func (g *gear) equip(ctx context.Context, p tidemill.Plan) (e agent.Equipment, err error) {
 	e.Env, err = secrets(g.l.o.Secrets, p.Secrets)
 	if err != nil {
@@ -73,7 +73,7 @@ func (g *gear) contain(ctx context.Context, e *agent.Equipment) (err error) {
 const maxSecret = 64 << 10
 
 // secrets reads the named secrets and returns each as an environment variable. A secret is a file
-// in the folder, without the newline at its end.
+// in the folder, without the newline at the file's end.
 func secrets(dir string, named map[string]string) (env []string, err error) {
 	if len(named) == 0 {
 		return nil, nil
@@ -119,14 +119,14 @@ const cookieLabel = "tidemill.cookie"
 
 const askEngine = 20 * time.Second
 
-// engine is docker or podman. It is looked up at the first use.
+// engine is docker or podman. The program is looked up at the first use.
 type engine struct {
 	mu   sync.Mutex
 	path string
 }
 
-// find returns an engine that answers: docker may be installed without a running daemon. If none
-// answers, the next call tries again.
+// find returns an engine that answers, because docker may be installed without a running daemon. If
+// no engine answers, the next call tries again.
 func (e *engine) find(ctx context.Context) (string, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -165,7 +165,7 @@ func endContainers(ctx context.Context, engine, cookie string) {
 	if err != nil || len(ids) == 0 {
 		return
 	}
-	_ = runQuiet(ctx, engine, append([]string{"kill"}, ids...)...) // fails if one has ended
+	_ = runQuiet(ctx, engine, append([]string{"kill"}, ids...)...) // fails if a container has ended
 	_ = runQuiet(ctx, engine, append([]string{"rm", "--force"}, ids...)...)
 }
 
@@ -192,7 +192,7 @@ type cardRequest struct {
 
 func newCards(all []card) *cards { return &cards{all: all, free: slices.Clone(all)} }
 
-// lookForCards asks nvidia-smi; a machine without it has none.
+// lookForCards lists the cards with nvidia-smi; a machine without nvidia-smi has no cards.
 func lookForCards(ctx context.Context) (*cards, error) {
 	found, err := agent.LookForCards(ctx)
 	return newCards(cardsOf(found)), err
@@ -228,7 +228,7 @@ func (c *cards) acquire(ctx context.Context, n int) ([]card, error) {
 	}
 }
 
-// leave removes a wish and returns cards that it got at the last moment.
+// leave removes a request and gives back cards that the request has just received.
 func (c *cards) leave(w *cardRequest) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -241,7 +241,7 @@ func (c *cards) leave(w *cardRequest) {
 	c.serve()
 }
 
-// giveBack returns cards.
+// giveBack makes cards free again.
 func (c *cards) giveBack(back []card) {
 	if len(back) == 0 {
 		return
@@ -263,8 +263,8 @@ func (c *cards) serve() {
 	}
 }
 
-// visible returns the variables that show a command only its own cards. It sets the order too,
-// because CUDA sorts cards by speed by default, and nvidia-smi does not.
+// visible returns the variables that show a command only its own cards. One of them sets the order
+// of the cards, because CUDA sorts cards by speed by default, and nvidia-smi does not.
 func (c *cards) visible(given []card) []string {
 	if len(c.all) == 0 {
 		return nil
@@ -279,18 +279,18 @@ func (c *cards) visible(given []card) []string {
 const (
 	digestFiles = 20_000
 	digestBytes = 64 << 20
-	digestFresh = time.Second // one look serves runs that begin together
+	digestFresh = time.Second // runs that begin together use one digest
 )
 
-// folderDigests computes the digests of recipes' folders, which identify their versions like an
-// image's digest.
+// folderDigests computes the digests of recipes' folders. Such a digest identifies a version of the
+// folder, like an image's digest.
 type folderDigests struct {
 	mu  sync.Mutex
 	all map[string]*folderDigest
 }
 
-// folderDigest is the digest of one folder. It keeps each file's sum, and computes it again only if
-// the file's size or time has changed.
+// folderDigest is the digest of one folder. It stores each file's sum, and computes the sum again
+// only if the file's size or time has changed.
 type folderDigest struct {
 	mu    sync.Mutex
 	at    time.Time
@@ -328,8 +328,8 @@ func (f *folderDigests) digestOf(dir string) string {
 
 var errEnough = errors.New("enough")
 
-// compute computes the digest of the folder. It is bounded for large folders: beyond digestBytes,
-// files count by size and time alone; files beyond digestFiles do not count.
+// compute computes the digest of the folder. The work is bounded for large folders: beyond
+// digestBytes, only the size and time of a file count; files beyond digestFiles do not count.
 func (d *folderDigest) compute(dir string) string {
 	h, now := sha256.New(), map[string]fileDigest{}
 	files, left := 0, int64(digestBytes)
@@ -338,7 +338,7 @@ func (d *folderDigest) compute(dir string) string {
 		case err != nil && name == dir:
 			return err
 		case err != nil:
-			return nil // it was deleted during the walk
+			return nil // the file was deleted during the walk
 		case e.IsDir():
 			return skipFolder(name == dir, e.Name())
 		}
@@ -355,7 +355,7 @@ func (d *folderDigest) compute(dir string) string {
 	return "sha256:" + hex.EncodeToString(h.Sum(nil))
 }
 
-// skipFolder skips folders that tools create next to programs, our own data folder included.
+// skipFolder skips our data folder, and folders that tools create next to programs.
 func skipFolder(top bool, name string) error {
 	if !top && (strings.HasPrefix(name, ".") || name == "__pycache__" || name == "node_modules" || name == "venv") {
 		return fs.SkipDir

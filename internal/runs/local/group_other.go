@@ -9,7 +9,7 @@ import (
 
 func killGroup(pid int) {
 	if p, err := os.FindProcess(pid); err == nil {
-		_ = p.Kill() // an error means that it has ended
+		_ = p.Kill() // an error means that the process has ended
 	}
 }
 

@@ -23,14 +23,14 @@ import (
 const GuardArgument = "guard"
 
 // Guard is the main function of the guard: it ends the remaining commands after the launcher's
-// process has ended. It ignores signals that ask programs to leave, because it must not end before
-// the launcher.
+// process has ended. Guard ignores SIGTERM and similar signals, because it must not end before the
+// launcher.
 func Guard(ctx context.Context) error {
 	signal.Ignore(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	return guard(context.WithoutCancel(ctx), os.Stdin)
 }
 
-// guard reads what to end until the input closes, then ends it.
+// guard reads the processes and containers to end until the input closes, then ends them.
 func guard(ctx context.Context, from io.Reader) error {
 	cleanup := newCleanup()
 	lines := bufio.NewScanner(from)
@@ -76,8 +76,8 @@ func (c *cleanup) end(ctx context.Context) {
 	}
 }
 
-// guardian is the launcher's side of the guard process. The guard reads what to end from its
-// standard input, and does so when the input closes.
+// guardian is the launcher's side of the guard process. The guard reads the processes and
+// containers to end from its standard input, and ends them when the input closes.
 type guardian struct {
 	cmd *exec.Cmd
 
@@ -107,8 +107,8 @@ func startGuard(command []string, cookie string) (_ *guardian, err error) {
 	return g, nil
 }
 
-// writeLine writes a line to the guard. If the guard was killed, the line is lost; the next launcher
-// cleans up then.
+// writeLine writes a line to the guard. If the guard was killed, the line is lost, and the next
+// launcher cleans up.
 func (g *guardian) writeLine(line string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -129,7 +129,7 @@ func (g *guardian) engine(path string) {
 	}
 }
 
-// close lets the guard clean up and waits for it.
+// close lets the guard clean up, and waits for the guard's end.
 func (g *guardian) close(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() {
@@ -154,9 +154,9 @@ func (g *guardian) finish() {
 	g.ended = errors.Join(err, g.cmd.Wait())
 }
 
-// sweeper ends processes that have left the group of an attempt and outlived it; they would occupy
-// a GPU for ever. A look through all processes is too expensive after each attempt, so one look
-// serves all attempts that end within sweepAfter.
+// sweeper ends processes that have left the group of an attempt and still run after its end. Such
+// processes could occupy a GPU for ever. Listing all processes after each attempt costs too much,
+// so one sweep serves all attempts that end within sweepAfter.
 type sweeper struct {
 	cookie string
 	spare  func(run string, attempt int) bool
@@ -206,7 +206,7 @@ type launcherRecord struct {
 
 func legacyFile(dir string) string { return filepath.Join(dir, "launcher.json") }
 
-// leave writes the record. It is written before the first process starts.
+// leave writes the record, before the first process starts.
 func (l launcherRecord) leave(dir string) error {
 	text, err := json.Marshal(l)
 	if err != nil {
@@ -245,5 +245,5 @@ func endAll(ctx context.Context, l launcherRecord) {
 	}
 }
 
-// sweepsAtMost limits the number of sweeps if processes keep starting others.
+// sweepsAtMost limits the number of sweeps if processes keep starting other processes.
 const sweepsAtMost = 100

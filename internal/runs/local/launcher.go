@@ -180,12 +180,12 @@ func (l *Launcher) Slots(p config.Pool) int {
 func (l *Launcher) GPUs() int { return len(l.cards.all) }
 
 const (
-	closeWithin = 10 * time.Second // if the context has no deadline
+	closeWithin = 10 * time.Second // time to close if the context has no deadline
 	guardNeeds  = time.Second
 )
 
-// Close asks the commands to save a checkpoint and exit, waits, and ends the commands that do not.
-// It reports their attempts as left, so that the runs continue after the next start.
+// Close asks the commands to save a checkpoint and exit, waits, and ends the commands that have not
+// exited. Close reports their attempts as left, so that the runs continue after the next start.
 func (l *Launcher) Close(ctx context.Context) error {
 	by, ok := ctx.Deadline()
 	if !ok {
@@ -204,8 +204,8 @@ func (l *Launcher) Close(ctx context.Context) error {
 	return errors.Join(err, l.guard.close(ctx), os.RemoveAll(filepath.Join(l.o.Dir, workName)))
 }
 
-// waitAgents waits for the agents. Each ends before its deadline, unless even the kernel cannot kill its
-// command.
+// waitAgents waits for the agents. Each agent ends before its deadline, unless even the kernel
+// cannot kill its command.
 func (l *Launcher) waitAgents(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() {
@@ -231,9 +231,9 @@ func runQuiet(ctx context.Context, name string, args ...string) error {
 	return exec.CommandContext(ctx, name, args...).Run()
 }
 
-// runTogether runs an attempt with all its workers and servers. Each is an agent with its own child,
-// and they connect to each other through ports of this machine. The first worker's error is
-// returned, else the errors of the others.
+// runTogether runs an attempt with all its workers and servers. Each worker or server is an agent
+// with its own child. The commands connect to each other through ports of this machine. The first
+// worker's error is returned, else the errors of the others.
 func (l *Launcher) runTogether(ctx context.Context, a scheduler.Attempt) error {
 	workers, servers := max(1, a.Plan.Workers), 0
 	if a.Plan.Servers != nil {
@@ -268,8 +268,8 @@ func (l *Launcher) runTogether(ctx context.Context, a scheduler.Attempt) error {
 	return errs[0]
 }
 
-// cardShares takes the cards of an attempt and gives each worker its share. All cards are taken at once:
-// if two attempts each had half of their cards, both would wait for ever.
+// cardShares takes the cards of an attempt and gives each worker its share. All cards are taken at
+// once: if two attempts each had only half of their cards, both would wait for ever.
 type cardShares struct {
 	cards   *cards
 	workers int

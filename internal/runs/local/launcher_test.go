@@ -70,8 +70,8 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// Close lets the commands save and exit, and ends processes that have left their groups. Launch
-// fails after it.
+// Close lets the commands save and exit, and ends processes that have left their groups. After
+// Close, Launch fails.
 func TestClose(t *testing.T) {
 	d := newDoor(t)
 	dir := t.TempDir()
@@ -134,8 +134,8 @@ func stubbornCommand(marks string) string {
 
 var broodMarks = []string{"/self", "/child", "/grandchild"}
 
-// If a launcher is killed, its guard ends the remaining processes, even if the guard got signals to
-// leave.
+// If a launcher is killed, its guard ends the remaining processes, even if the guard got SIGTERM
+// before.
 func TestKilledLauncher(t *testing.T) {
 	d := newDoor(t)
 	marks := t.TempDir()
@@ -389,7 +389,7 @@ func TestFolderDigest(t *testing.T) {
 	}
 }
 
-// The guard obeys the lines that it knows, and ignores others.
+// The guard obeys known lines, and ignores other lines.
 func TestCharge(t *testing.T) {
 	c := newCleanup()
 	for _, line := range []string{"cookie abc", "engine /usr/bin/my docker", "+12", "+13", "-12", "+1", "+0", "+x", "", "nonsense"} {

@@ -28,7 +28,7 @@ func TestWorkersOnOneMachine(t *testing.T) {
 	l := d.open(t, t.TempDir(), nil)
 	l.cards = newCards([]card{{index: 0, product: "A"}, {index: 1, product: "A"}, {index: 2, product: "A"}})
 	marks := t.TempDir()
-	last := `; touch %[1]s/$me.said; if test $me = worker0; then while ! test -e %[1]s/worker1.said; do sleep 0.02; done; fi` // all end when worker0 ends
+	last := `; touch %[1]s/$me.said; if test $me = worker0; then while ! test -e %[1]s/worker1.said; do sleep 0.02; done; fi` // all parts end when worker0 ends
 	a := d.plan(t, "run1-1", fmt.Sprintf(meetScript+`if test $me = server; then sleep 600; fi; echo $me has all`+last, marks), func(p *tidemill.Plan) { addWorkers(p); p.GPUs = 1 })
 	launch(t, l, a, a)
 	w := d.word(t, a.Name)
@@ -61,8 +61,8 @@ func TestWorkersOnOneMachine(t *testing.T) {
 	}
 }
 
-// If several attempts each need all cards, they run one after the other; none waits with half of
-// its cards.
+// If several attempts each need all cards, they run one after the other; no attempt waits with half
+// of its cards.
 func TestCardsOfSeveralAreTakenAtOnce(t *testing.T) {
 	d := newDoor(t)
 	l := d.open(t, t.TempDir(), nil)

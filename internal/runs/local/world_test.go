@@ -88,7 +88,7 @@ func (d *fakeGateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	name, route, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/agent/v1/attempts/"), "/")
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		return // the client is gone
+		return // the client has closed the connection
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -262,7 +262,7 @@ func isAlive(pid int) bool {
 	return !strings.HasPrefix(rest, "Z") && !strings.HasPrefix(rest, "X")
 }
 
-// ignores waits until a process ignores the signals; it may have only just started.
+// ignores waits until a process ignores the signals; the process may have only just started.
 func ignores(t *testing.T, pid int, all ...syscall.Signal) {
 	t.Helper()
 	for late := time.After(patience); ; {
@@ -309,8 +309,8 @@ func pid(t *testing.T, name string) int {
 	return n
 }
 
-// beLauncher is the main function of a launcher process: it launches one attempt, and waits to be
-// killed.
+// beLauncher is the main function of a launcher process: it launches one attempt, and waits until
+// it is killed.
 func beLauncher() error {
 	var d struct {
 		Gateway, Dir string

@@ -48,14 +48,14 @@ const (
 	end     = "all=true end=true alone=false"
 )
 
-// The parts begin when all are ready, not before. The others learn that the first has ended, and
-// the first learns that all others have ended.
+// The parts begin only when all parts are ready. The answers tell the other parts that the first
+// has ended, and the first part that all others have ended.
 func TestTheyBeginAndEndTogether(t *testing.T) {
 	h := newWorld(t)
 	h.report("w0", "", nothing)
 	h.report("w0", "ready", nothing)
 	h.report("ps0", "ready", nothing)
-	h.report("w1", "", nothing) // it has started and fetches its inputs
+	h.report("w1", "", nothing) // the part has started and fetches its inputs
 	h.report("ps0", "ready", nothing)
 	h.report("w1", "ready", all)
 	h.report("w0", "ready", all)
@@ -67,8 +67,7 @@ func TestTheyBeginAndEndTogether(t *testing.T) {
 	h.report("w0", "over", "all=true end=true alone=true")
 }
 
-// A part that ends before another part has learned that all were ready does not prevent that one
-// from beginning.
+// If a part ends before another part knows that all parts are ready, the other part begins too.
 func TestWhoIsQuickHoldsUpNobody(t *testing.T) {
 	h := newWorld(t)
 	h.report("w0", "ready", nothing)

@@ -60,7 +60,7 @@ func TestCrowds(t *testing.T) {
 	}
 }
 
-// If one recipe's data cannot be read for now, that is reported, and the other recipes of its
+// If one recipe's data cannot be read for now, the fault is reported, and the other recipes of the
 // pool go on.
 func TestATroubleIsInNobodysWay(t *testing.T) {
 	r := plain("blocked")

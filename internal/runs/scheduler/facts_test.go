@@ -22,7 +22,7 @@ func learner() config.Recipe {
 	return r
 }
 
-// A run that makes a model ends with a candidate, which has all that its judge must know.
+// A run that makes a model ends with a candidate, which has all data that its judge needs.
 func TestASuccessBringsACandidate(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, learner())

@@ -35,8 +35,8 @@ func (w *world) committed(f *Foreman, run *tidemill.Run) {
 	}
 }
 
-// announcedOnce checks that each commit was announced once. This holds only if one process
-// settles at a time: several may each announce the commit, with one and the same event.
+// announcedOnce checks that each commit was announced once. This holds only if one process commits
+// outputs at a time: several processes may each announce the commit with the same event.
 func (w *world) announcedOnce() {
 	w.Helper()
 	for commit, n := range w.announcements() {
@@ -114,7 +114,7 @@ func TestAdvanceSettles(t *testing.T) {
 	w.announcedOnce()
 }
 
-// If the store has lost a run's output, the run fails, and its key goes on.
+// If the store has lost a run's output, the run fails, and the key's next run can start.
 func TestWhatWasMadeIsGone(t *testing.T) {
 	w := newWorld(t, cleaner())
 	f := w.foreman(nil)

@@ -9,7 +9,7 @@ import (
 	"tidemill.dev"
 )
 
-// impatient makes Silence short enough for a test. Attempts that send beats do so more often.
+// impatient makes Silence short enough for a test. Attempts in tests send beats more often.
 func impatient(o *Options) { o.Silence = 200 * time.Millisecond }
 
 func alone(o *Options) { o.Alone = true }
@@ -52,7 +52,7 @@ func TestWhoIsHeardOfIsNotLost(t *testing.T) {
 	}
 }
 
-// After a laptop was killed it goes on at once, because no process of its attempts is left.
+// After a laptop was killed, its runs go on at once, because no process of its attempts is left.
 func TestARestartedLaptopGoesOnAtOnce(t *testing.T) {
 	w := newWorld(t, plain("intent"))
 	before := w.foreman(alone)
@@ -94,7 +94,7 @@ func TestACrashBetweenTheLogAndTheLaunch(t *testing.T) {
 	}
 }
 
-// stuck is the launcher of a process that stops during a launch.
+// stuck is a launcher whose process stops during a launch.
 type stuck struct {
 	*launches
 	crashed chan struct{}
@@ -176,8 +176,8 @@ func TestCancellations(t *testing.T) {
 	}
 }
 
-// An agent that does not learn that its run was cancelled is given up, even if its launcher still
-// knows it. Its slot goes to another run.
+// If an agent does not get the cancellation of its run, the attempt is lost, even if the launcher
+// still knows it. Another run gets the slot.
 func TestWhoDoesNotHearOfACancellation(t *testing.T) {
 	w := newWorld(t, plain("intent"))
 	f := w.foreman(impatient)

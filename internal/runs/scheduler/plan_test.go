@@ -160,8 +160,8 @@ func TestKeysThatAreNone(t *testing.T) {
 	}
 }
 
-// An event may contain any text as a commit. An invalid one ends the run; it is not looked up
-// again and again.
+// An event may contain any text as a commit. An invalid commit ends the run, because a repeated
+// look-up would not help.
 func TestACommitThatCanBeNoneEndsTheRun(t *testing.T) {
 	r := plain("intent")
 	r.Inputs = trainer().Inputs

@@ -8,8 +8,8 @@ import (
 	"tidemill.dev/config"
 )
 
-// A run that is requested again gets the events of the first request, and the model's champion.
-// There is one new run, however often it is requested.
+// A run that is requested again gets the events of the first request, and the model's champion. The
+// result is one new run, however often it is requested.
 func TestAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, learner())
@@ -54,7 +54,8 @@ func (w *world) crown(f *Foreman, run, artifact string) {
 	say(tidemill.TypeModelPromotionProposed, tidemill.PromotionProposed{Action: tidemill.ActionJudge, Version: 1, Run: run, Judgement: &tidemill.Judgement{Passed: true}})
 }
 
-// A run gets no champion whose files are lost, because only a new version can replace it.
+// A run gets no champion whose files are lost, because only a new version can replace such a
+// champion.
 func TestALostChampionIsGivenToNobody(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, learner())

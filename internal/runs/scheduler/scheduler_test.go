@@ -234,8 +234,8 @@ func TestDebounce(t *testing.T) {
 	}
 }
 
-// If a cause comes between the look at the inputs and the start, the run must not begin without
-// its data.
+// If a cause arrives between the look-up of the inputs and the start, the run must not begin
+// without the data of that cause.
 func TestNoRunBeginsWithoutTheNewestData(t *testing.T) {
 	r := plain("intent")
 	r.Inputs = []config.InputFrom{{Name: "examples", Dataset: "bots/k", Branch: "main"}}
@@ -245,8 +245,7 @@ func TestNoRunBeginsWithoutTheNewestData(t *testing.T) {
 	between := 3
 	f := w.foreman(func(o *Options) {
 		o.Config = func() *config.Config {
-			// The config is asked for when a request is made and when a plan is; only
-			// then there is a run.
+			// The config is read at each request and for each plan. There is no run before both.
 			if m, err := other.ledger.Making(w.ctx(), "intent", "k"); err == nil && m.Waiting != nil && between > 0 {
 				between--
 				w.putFile("bots/k", "a.csv", fmt.Sprint("between ", between))

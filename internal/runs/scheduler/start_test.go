@@ -136,7 +136,7 @@ func TestWhatWaitsIsSeldomAskedFor(t *testing.T) {
 	}
 }
 
-// A pod that waits for a node has no agent that could learn that the run is cancelled.
+// A pod that waits for a node has no agent that could get the cancellation of the run.
 func TestWhatHasNotBegunIsCancelledAtOnce(t *testing.T) {
 	t.Parallel()
 	run := live(tidemill.RunRunning, time.Time{}, tidemill.Attempt{Number: 1, Started: noon.Add(-time.Minute), Pending: "no node has a GPU free"})
@@ -150,8 +150,7 @@ func TestWhatHasNotBegunIsCancelledAtOnce(t *testing.T) {
 	}
 }
 
-// A pod that waits for a node waits as long as it takes, and has its whole
-// deadline when it runs.
+// A pod may wait for a node without limit. Its deadline begins only when it runs.
 func TestTheDeadlineDoesNotRunWhileAPodWaits(t *testing.T) {
 	t.Parallel()
 	plan, cluster := []byte(`{"deadline":3600000000000}`), rules{silence: 10 * time.Second}
@@ -247,7 +246,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// launches is a launcher that records its calls. Its attempts run until they are ended.
+// launches is a launcher that records its calls. Its attempts run until the test ends them.
 type launches struct {
 	mu      sync.Mutex
 	all     []Attempt

@@ -29,7 +29,7 @@ import (
 // patience ends a test that hangs; it measures nothing.
 const patience = 2 * time.Minute
 
-// world is a Kafka, a Redis and a store, with the processes that use them.
+// world holds a Kafka, a Redis and a store, with the processes that use them.
 type world struct {
 	testing.TB
 	servers *embedded.Servers
@@ -219,7 +219,7 @@ func (w *world) ask(f *Foreman, r Request) Answer {
 }
 
 // begun requests a run and waits for its launch: a watching Foreman may start the run before the
-// one that requested it.
+// requesting Foreman does.
 func (w *world) begun(f *Foreman, r Request) Answer {
 	w.Helper()
 	a := w.ask(f, r)

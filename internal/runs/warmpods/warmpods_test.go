@@ -11,7 +11,7 @@ import (
 	"tidemill.dev"
 )
 
-// A pod waits at one gateway. A launcher next to another gateway can give it an attempt, once.
+// A pod waits at one gateway. A launcher next to another gateway can give the pod one attempt.
 func TestAPodIsGivenAnAttempt(t *testing.T) {
 	w := newWorld(t)
 	got := w.startWait(t.Context(), w.one, pod("a"), long)
@@ -43,8 +43,8 @@ func TestOthersPodsAreNotTaken(t *testing.T) {
 	}
 }
 
-// A pod that lost the answer asks again and gets the same offer. After the offered attempt, it does
-// not get that offer again.
+// A pod that lost the answer repeats the request and gets the same offer. After the offered
+// attempt, the pod does not get that offer again.
 func TestWhatWasGivenIsHeardAgain(t *testing.T) {
 	w := newWorld(t)
 	got := w.startWait(t.Context(), w.one, pod("a"), long)
@@ -67,7 +67,7 @@ func TestWhatWasGivenIsHeardAgain(t *testing.T) {
 }
 
 // After an attempt has reported to a gateway, a request with the token of the pod's previous
-// attempt never gets its offer.
+// attempt never gets the offer of that attempt.
 func TestWhatHasBegunIsToldToNobody(t *testing.T) {
 	w := newWorld(t)
 	got := w.startWait(t.Context(), w.one, pod("a"), long)
@@ -105,7 +105,7 @@ func TestWhatHasBegunIsToldToNobody(t *testing.T) {
 	}
 }
 
-// If a flush of Redis deletes the record that an attempt has begun, the pod is still told to leave.
+// If a flush of Redis deletes the record that an attempt has begun, the pod is still told to exit.
 func TestBegunBehindAFlush(t *testing.T) {
 	w := newWorld(t)
 	w.must(w.one.Begun(t.Context(), "run2-1"))
@@ -120,7 +120,8 @@ func TestBegunBehindAFlush(t *testing.T) {
 	}
 }
 
-// A pod reports its own name. A pod with a false name gets no offer of the pod of that name.
+// A pod reports its own name. A pod with a false name does not get the offer of the pod whose name
+// it reports.
 func TestAPodThatLiesAboutItsName(t *testing.T) {
 	w := newWorld(t)
 	liar := Pod{Name: "a", Attempt: "liar-1", Pool: "gpu", Shape: "another"}
@@ -251,7 +252,7 @@ func TestIdleGPUsAreCounted(t *testing.T) {
 }
 
 // Pods wait, are taken and given attempts while Redis is flushed again and again. No pod gets the
-// offer of another, and every waiting pod gets an offer in the end.
+// offer of another pod, and every waiting pod finally gets an offer.
 func TestFlushedAgainAndAgain(t *testing.T) {
 	w := newWorld(t)
 	const pods = 8
@@ -292,7 +293,7 @@ func TestFlushedAgainAndAgain(t *testing.T) {
 		})
 	}
 	all.Go(func() {
-		for range 500 { // not for ever: between two flushes, a pod may have no time for its turn
+		for range 500 { // bounded: a pod may have too little time between two flushes
 			select {
 			case <-done:
 				return

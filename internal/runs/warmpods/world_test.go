@@ -13,10 +13,10 @@ import (
 
 const (
 	patience = 2 * time.Minute
-	long     = time.Hour // no test waits until it ends
+	long     = time.Hour // no test waits that long
 )
 
-// world is a Redis with the lists of two gateways.
+// world holds a Redis and the lists of two gateways.
 type world struct {
 	*testing.T
 	server   *miniredis.Miniredis
@@ -59,7 +59,7 @@ func (w *world) waitUntil(what string, is func() bool) {
 	}
 }
 
-// takePod takes a pod as soon as one waits.
+// takePod takes a pod as soon as any pod waits.
 func (w *world) takePod(b *Book, shape string) (p Pod) {
 	w.Helper()
 	w.waitUntil("a pod waits", func() (ok bool) {
