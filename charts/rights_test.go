@@ -41,7 +41,7 @@ func TestRights(t *testing.T) {
 		all := rendered(t, name)
 		want := maps.Clone(componentRights())
 		if name == "plain" {
-			want["dispatcher"] = nil // without Knative, the dispatcher has no rights
+			want["dispatcher"] = nil // no rights without Knative
 		}
 		if name == "secrets" { // the values name their own accounts
 			if n := len(objectsOf[*rbacv1.Role](all)) + len(objectsOf[*rbacv1.RoleBinding](all)) + len(objectsOf[*corev1.ServiceAccount](all)); n > 0 {

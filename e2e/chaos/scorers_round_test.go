@@ -71,7 +71,7 @@ func (r *scorersRound) play(ctx context.Context) (err error) {
 		return err
 	}
 	defer r.models.store.Close()
-	if r.plan.profile == scorersHang { // the process hang is killed soon, and must begin its transaction before that
+	if r.plan.profile == scorersHang { // the process hang is killed soon, so its transaction must begin at once
 		if err := errors.Join(r.fleet.start(hangerName), awaitWord(ctx, r.dir, hangerName, "hang")); err != nil {
 			return err
 		}
@@ -121,8 +121,8 @@ func (r *scorersRound) prepare(ctx context.Context) (err error) {
 	return awaitWord(ctx, r.dir, "scorer-0", "ready")
 }
 
-// pointStore gives the scorers our store, or a file that is no store. A read from that file fails,
-// so it does not show whether an object exists.
+// pointStore gives the scorers our store, or a file instead of a store. A read from that file
+// fails, so it does not show whether an object exists.
 func (r *scorersRound) pointStore(there bool) error {
 	at, next := filepath.Join(r.dir, storeFolder), filepath.Join(r.dir, storeFolder+".next")
 	to := storeFolder + ".d"

@@ -131,9 +131,8 @@ func (e *endContexts) allowUpload(more time.Duration) {
 	e.after(more+lastWithin, e.noLast)
 }
 
-// Longest returns how long an attempt may take after its agent has begun: the deadline, the
-// grace, the deadline again for the upload, and the time to report. An agent that takes longer
-// hangs.
+// Longest returns how long an attempt may take after its agent has begun: the deadline, the grace,
+// the deadline again for the upload, and the time to report. An agent that takes longer hangs.
 func Longest(deadline, grace time.Duration) time.Duration { return 2*deadline + grace + lastWithin }
 
 func (e *endContexts) after(d time.Duration, fn func()) {

@@ -140,7 +140,7 @@ func refused(res *http.Response) error {
 	return r
 }
 
-// isTransient reports whether another try may succeed, and the shortest wait before it.
+// isTransient reports whether a retry may succeed, and the shortest wait until the retry.
 func isTransient(err error) (after time.Duration, ok bool) {
 	var r *refusal
 	switch {

@@ -50,7 +50,7 @@ func (a *attempt) recordExit(c *child, asked bool) error {
 	end := endingOf(c.err, a.imageRun())
 	a.ending = &end
 	if !a.isContained() {
-		a.peak = c.peakMemory() // with an engine, the child is the engine's client
+		a.peak = c.peakMemory() // else the peak of the engine's client
 	}
 	if a.o.Inside && end.err != nil && !asked {
 		end.err = a.ooms.explain(end, readOOMs(a.o.Cgroup), a.order.Plan.Memory)

@@ -39,10 +39,10 @@ func (l *launcher) takeOver(ctx context.Context, a scheduler.Attempt) (bool, err
 
 // hand checks a pod, labels it with the attempt's name, and then gives it the attempt. In this
 // order, the attempt is found by its label as soon as it may have begun. A pod whose report was
-// wrong is told to exit. If Give fails, the pod may have received the attempt. The attempt is then
-// lost, because a Job for it could run it a second time with the same token. It is also lost if the
-// pod's label is uncertain, because the end of the pod would count as the end of the Job. After
-// ErrTaken, the pod has certainly not received the attempt.
+// wrong must exit. If Give fails, the pod may have received the attempt. The attempt is then lost,
+// because a Job for it could run it a second time with the same token. It is also lost if the pod's
+// label is uncertain, because the end of the pod would count as the end of the Job. After ErrTaken,
+// the pod has certainly not received the attempt.
 func (l *launcher) hand(ctx context.Context, pod warmpods.Pod, a scheduler.Attempt) (bool, error) {
 	was, err := l.rename(ctx, pod, a)
 	if errors.Is(err, errUnsure) {

@@ -134,7 +134,7 @@ func launchableAs(pool string, number int) scheduler.Attempt {
 	return a
 }
 
-// A pod whose report was wrong is told to exit, and the attempt gets a Job.
+// A pod whose report was wrong must exit, and the attempt gets a Job.
 func TestAPodThatIsNotWhatItSaid(t *testing.T) {
 	for name, put := range map[string]func(s *warmWorld){
 		"is gone":              func(*warmWorld) {},
@@ -205,8 +205,8 @@ func TestAPodThatCannotBeTold(t *testing.T) {
 	s.redis.SetError("")
 }
 
-// If it is unknown which label the pod has, the pod is told to exit. No Job is made, because the
-// pod's end could count as the Job's end.
+// If it is unknown which label the pod has, the pod must exit. No Job is made, because the pod's
+// end could count as the Job's end.
 func TestAPodThatMayBearTheName(t *testing.T) {
 	var s *warmWorld
 	s = newWarmWorld(t, func(_ http.ResponseWriter, r *http.Request) bool {

@@ -59,9 +59,9 @@ func trimJob(j *batchv1.Job) {
 	j.Spec.Template = corev1.PodTemplateSpec{}
 }
 
-// sightOf collects the pods and Jobs of an attempt. A reused pod belongs to the Job of its first
+// attemptViewOf collects the pods and Jobs of an attempt. A reused pod belongs to the Job of its first
 // attempt.
-func (w *watcher) sightOf(name string) attemptView {
+func (w *watcher) attemptViewOf(name string) attemptView {
 	s := attemptView{pods: w.pods.withWord(ofAttempt + name), jobs: w.jobs.withWord(ofAttempt + name), shared: map[string]bool{}}
 	for _, p := range s.pods {
 		job, there := w.jobs.get(ownerOf(p))
@@ -85,8 +85,8 @@ func (w *watcher) sightOf(name string) attemptView {
 // lookAt checks one attempt, reports its end or state, and removes its Jobs if they are no longer
 // needed. After an error the caller tries again.
 func (w *watcher) lookAt(ctx context.Context, name string) (again time.Duration, err error) {
-	s := w.sightOf(name)
-	k, err := w.findRun(ctx, name) // after sightOf, because an agent reports its end before its pod ends
+	s := w.attemptViewOf(name)
+	k, err := w.findRun(ctx, name) // after attemptViewOf, because an agent reports its end before its pod ends
 	if err != nil {
 		return 0, err
 	}
@@ -178,7 +178,7 @@ func (w *watcher) reportState(ctx context.Context, name string, k knownRun, d ti
 	return nil
 }
 
-// dismissEvery is the shortest time before another pod is told to exit.
+// dismissEvery is the shortest time before another pod must exit.
 const dismissEvery = 5 * time.Second
 
 // makeRoom tells a lingering pod of the same pool to exit, so that this attempt gets its resources.

@@ -28,8 +28,7 @@ var ErrCatchingUp = ledger.ErrCatchingUp
 // ErrKey says that a text is not a valid key.
 var ErrKey = errors.New("can be no key")
 
-// maxKey is the largest size of a key in bytes. Keys are part of record keys, paths and
-// variables.
+// maxKey is the largest size of a key in bytes. Keys are part of record keys, paths and variables.
 const maxKey = 256
 
 // CheckKey returns an error if a key is invalid. Keys become parts of dataset names, variables
