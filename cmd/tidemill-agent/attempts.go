@@ -44,8 +44,7 @@ func runAttempts(ctx context.Context, getenv func(string) string) error {
 	return agent.Follow(ctx, o, l)
 }
 
-// leaveOnSignal ends the attempt when the pod gets SIGTERM. The returned function stops the
-// watching.
+// leaveOnSignal ends the attempt when the pod gets SIGTERM. Call the returned function to stop.
 func leaveOnSignal(cancel context.CancelCauseFunc, grace time.Duration) (stop func()) {
 	asked := make(chan os.Signal, 1)
 	signal.Notify(asked, syscall.SIGTERM, syscall.SIGINT)
@@ -60,8 +59,7 @@ func leaveOnSignal(cancel context.CancelCauseFunc, grace time.Duration) (stop fu
 	}
 }
 
-// newClient returns a client without a proxy: a proxy that the image configures is for addresses
-// outside the cluster.
+// newClient returns a client without a proxy: an image's proxy is for outside addresses.
 func newClient() *http.Client {
 	return &http.Client{Transport: &http.Transport{DialContext: (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
 		TLSHandshakeTimeout: 10 * time.Second, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 8, IdleConnTimeout: 30 * time.Second}}

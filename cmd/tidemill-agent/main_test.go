@@ -170,8 +170,7 @@ func start(t *testing.T, cmd *exec.Cmd) {
 }
 
 // The agent is the first process of a container. It does its attempt and passes the command's
-// output on. Remaining processes and files of the command are removed before a second attempt
-// begins.
+// output on. Its remaining processes and files are removed before a second attempt.
 func TestAContainer(t *testing.T) {
 	d := newFakeGateway(t)
 	marks := t.TempDir()

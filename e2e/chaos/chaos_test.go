@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// TestChaos plays rounds and judges them. Ten rounds find common faults; rare faults need a
-// thousand rounds.
+// TestChaos plays rounds and judges them. Ten rounds find common faults, a thousand find rare ones.
 func TestChaos(t *testing.T) {
 	t.Parallel()
 	rounds, first := seeds(t, 10, 4)

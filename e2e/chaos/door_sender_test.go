@@ -139,8 +139,7 @@ func (s *sender) post(r *rand.Rand, p postRequest, attempt int) bool {
 // oneWord makes a text one word of a journal's line.
 func oneWord(text string) string { return strings.Join(strings.Fields(text), "_") }
 
-// failureOf returns absent if the gateway refuses connections, and broken if the connection broke
-// during the request.
+// failureOf returns absent if the gateway refuses connections, and broken if a connection breaks.
 func failureOf(err error) string {
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		return "absent"

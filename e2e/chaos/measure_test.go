@@ -57,8 +57,8 @@ func (r *round) handlingStarts() []entry {
 	return all
 }
 
-// takeovers returns, for each partition of a killed reader, the time until another process
-// continued to read it.
+// takeovers returns, for each partition of a killed reader, the time until another process reads
+// it.
 func (r *round) takeovers() []time.Duration {
 	begins := r.handlingStarts()
 	var all []time.Duration
@@ -82,8 +82,7 @@ func (r *round) takeovers() []time.Duration {
 	return all
 }
 
-// stallWindow is the time after a member has joined or left in which events may wait because of
-// that.
+// stallWindow is the time after a join or leave in which events may wait because of it.
 const stallWindow = 2 * time.Second
 
 // stalls returns the longest wait of an event, for each partition and each joining or leaving of a

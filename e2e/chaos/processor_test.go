@@ -18,8 +18,7 @@ const (
 )
 
 // copier copies the stream in to the stream out, each event once. An output has its input's key and
-// so the same partition number. Therefore one partition of out shows all copies of one partition of
-// in.
+// so the same partition number, so one partition of out shows all copies of one partition of in.
 type copier struct {
 	c    *child
 	b    *broker.Broker

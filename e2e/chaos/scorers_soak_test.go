@@ -16,9 +16,8 @@ import (
 )
 
 // TestSoakOfScorers runs scorers for TIDEMILL_SOAK_MINUTES while champions change, without kills.
-// It fails if the scorers' memory, open files or lag grow from the second quarter to the last. In
-// the second quarter everything has been loaded once. The outputs are judged as in a round of
-// chaos.
+// It fails if the scorers' memory, open files or lag grow from the second quarter to the last. By
+// the second quarter all models are loaded. The outputs are judged as in a round of chaos.
 func TestSoakOfScorers(t *testing.T) {
 	text := os.Getenv("TIDEMILL_SOAK_MINUTES")
 	if text == "" {

@@ -64,8 +64,7 @@ func numberOf(id string) int64 {
 const configFile = "tidemill.yaml"
 
 // triggersConfig returns the dispatchers' config. Its waits are short, so that a round is short.
-// While their subscriber is dead, the trigger refused gives up, and the trigger hanging never gives
-// up.
+// While their subscriber is dead, only the trigger refused gives up.
 func triggersConfig(sink, refused string, timeout time.Duration) string {
 	return fmt.Sprintf(`version: 1
 name: chaos

@@ -100,8 +100,7 @@ func checkExplained(v broker.View) error {
 	return nil
 }
 
-// judgeVersions compares the API's versions with the log, and checks that the files of each version
-// exist.
+// judgeVersions compares the API's versions with the log, and checks each version's files.
 func (r *round) judgeVersions(ctx context.Context, m fold.Model) (found []string) {
 	shown, err := r.awaitShown(ctx, m)
 	if err != nil {

@@ -62,8 +62,7 @@ func calledIn(cmdline []byte) string {
 	return name
 }
 
-// since returns the CPU times since an earlier reading, divided by the parameter times. The largest
-// comes first.
+// since returns the CPU times since an earlier reading, divided by times, largest first.
 func (s cpuTime) since(earlier cpuTime, times int) string {
 	each := cpuTime{}
 	for name, d := range s {

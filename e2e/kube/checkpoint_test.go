@@ -22,8 +22,7 @@ const heldAt = 10 // step at which the first attempt waits to be killed
 func TestARunGoesOnFromItsCheckpoint(t *testing.T) {
 	w := cluster(t)
 	w.mustPublish(t, "steps-asked", "steps-0", "")
-	// Only a controller sees the image's digest, and the controller notes the digest only for a
-	// live run.
+	// Only a controller sees the image's digest, and only during a live run.
 	r := w.run(t, fmt.Sprintf("step %d, and the digest of its image", heldAt), "steps", "steps-0", func(r api.RunShown) bool {
 		return r.Progress != nil && r.Progress.Step == heldAt && strings.Contains(r.Attempts[0].Image, "sha256:")
 	})

@@ -16,8 +16,7 @@ import (
 	"tidemill.dev"
 )
 
-// The API server does not answer for a while. After the outage, each request from that time is
-// carried out once.
+// The API server does not answer for a while. Requests of that time are executed once, later.
 func TestTheAPIServerIsAway(t *testing.T) {
 	w := cluster(t)
 	w.waitAllReady(t)

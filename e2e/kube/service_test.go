@@ -41,8 +41,7 @@ func TestAnEventWaitsForAFunctionThatIsNotReady(t *testing.T) {
 	w.noLetters(t, []string{"guest-1"})
 }
 
-// wantAnswer waits for a function's answer to an event, and checks that there is exactly one
-// answer.
+// wantAnswer waits for a function's answer to an event, which must be the only one.
 func (w *world) wantAnswer(t *testing.T, to accepted) {
 	t.Helper()
 	answer := w.journal.waitForEvent(t, "the function's answer", func(e entry) bool { return answered(e, to) })

@@ -19,8 +19,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// patience is how long a test waits for a change. It is long, because the test does not measure
-// speed.
+// patience is how long a test waits for a change. It does not measure speed.
 const patience = 3 * time.Minute
 
 // seen is one Job or Pod, from its creation to its end.

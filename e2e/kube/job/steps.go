@@ -25,8 +25,7 @@ func foldersOf(variable func(string) string) (folders, error) {
 }
 
 // training is the number of steps, the step at which it waits, and the interval between steps. A
-// first attempt never goes beyond the step at which it waits, so that the test has enough time to
-// kill it.
+// first attempt stops at the step at which it waits, so that the test has time to kill it.
 type training struct {
 	count, wait int
 	every       time.Duration

@@ -76,8 +76,8 @@ const (
 	lastWithin  = time.Hour        // longest wait at the end for a gateway that is away
 )
 
-// endContexts are the contexts of an attempt. Each context in this list ends when the next context
-// in the list ends.
+// endContexts are the contexts of an attempt. If a context in this list ends, all contexts above it
+// end.
 //
 //	work:  until the first reason for an early end, of any kind
 //	leave: until the command's time to leave is over

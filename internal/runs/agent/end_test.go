@@ -184,8 +184,7 @@ func TestEquipmentThatIsNotThere(t *testing.T) {
 	}
 }
 
-// The response to any request may say that the attempt is superseded. The agent then reports
-// nothing.
+// The response to any request may say that the attempt is superseded. Then no report follows.
 func TestSupersededAtEveryStep(t *testing.T) {
 	for _, at := range []string{"", "/events", "/files", "/object", "/beat", "/log", "/progress", "/objects/missing", "/objects", "/checkpoint", "/finish"} {
 		t.Run("at "+at, func(t *testing.T) {

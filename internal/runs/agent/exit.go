@@ -115,8 +115,7 @@ func bound(root, file string) int64 {
 
 const killedByShell = 128 + 9 // exit status of a shell whose command was killed
 
-// explain returns the error of a failed command, and says whether the kernel killed the command for
-// memory.
+// explain returns the error of a failed command, and whether the kernel killed it for memory.
 func (before ooms) explain(end ending, now ooms, limit int64) error {
 	if now.kills <= before.kills {
 		return end.err

@@ -140,8 +140,7 @@ func (a *attempt) files(ctx context.Context, tree string) (all []api.File, err e
 	return all, err
 }
 
-// fetchEvents writes the newest cause and all causes. If there is only one cause, the order
-// contains it.
+// fetchEvents writes the newest cause and all causes. A single cause is in the order.
 func (a *attempt) fetchEvents(ctx context.Context) error {
 	newest := append([]byte(a.order.Event), '\n')
 	if a.order.Causes == 1 && len(a.order.Event) > 0 {

@@ -173,8 +173,7 @@ func decodeInto(to any) func(io.Reader) error {
 
 // beat sends a beat every few seconds. The response says whether the attempt is still valid. A
 // single worker sends its first beat after one interval, so a shorter attempt sends no beat.
-// Several workers send their first beats at once. The returned function stops the beats and waits
-// for their end.
+// Several workers send their first beats at once. The returned function stops the beats, and waits.
 func (a *attempt) beat() (stop func()) {
 	every := time.Duration(a.order.BeatSeconds * float64(time.Second))
 	if every <= 0 {

@@ -10,8 +10,8 @@ import (
 	"tidemill.dev/api"
 )
 
-// If the gateway gets a beat after the report of the end, it answers superseded. The agent ignores
-// this answer.
+// If the gateway gets a beat after the report of the end, it answers superseded, and the agent
+// ignores that.
 func TestABeatCrossesTheLastWord(t *testing.T) {
 	g := newGateway(t)
 	g.order.BeatSeconds = 0.01

@@ -93,8 +93,7 @@ func TestAStepIsBounded(t *testing.T) {
 	}
 }
 
-// However fast a command writes, progress is reported rarely, and the last value is always
-// reported.
+// However fast a command writes, reports of progress are rare, and include the last value.
 func TestProgressIsToldSeldom(t *testing.T) {
 	g := newGateway(t)
 	g.sh(`i=0; while test $i -lt 1500; do i=$((i+1)); echo "{\"step\": $i, \"total\": 1500}"; if test $((i % 500)) = 0; then sleep 0.3; fi; done > $TIDEMILL_OUT/metrics.jsonl

@@ -37,8 +37,7 @@ const (
 // ends the attempt.
 //
 // The agents synchronize by their beats. A beat says whether the agent is ready, and whether its
-// command has ended. The response says whether all agents are ready, and whether all commands have
-// ended.
+// command has ended. The response has both facts about all agents.
 type party struct {
 	part             string
 	index            int

@@ -79,8 +79,7 @@ func TestWhatIsSeenIsNotAskedFor(t *testing.T) {
 	}
 }
 
-// While the watch is broken, Has asks the API server, because a deleted attempt would seem to exist
-// for ever.
+// While the watch is broken, Has asks the API server, because it may miss deletions.
 func TestNothingIsSeenByABrokenWatch(t *testing.T) {
 	w := newWatchWorld(t)
 	c := w.watchingCluster()

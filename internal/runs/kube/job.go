@@ -35,8 +35,7 @@ const (
 	// overtime. The pod's deadline only ends an agent that hangs: the agent and the ledger check
 	// the deadline of the attempt.
 	overtime = 10 * time.Minute
-	// keptFor is the time after which Kubernetes removes an ended Job if no controller has removed
-	// it.
+	// keptFor is the time after which Kubernetes removes an ended Job that still exists.
 	keptFor = 10 * time.Minute
 )
 
@@ -223,8 +222,7 @@ const (
 	labelQueue = "kueue.x-k8s.io/queue-name"
 )
 
-// AnnotationKey holds the key of a run. A label cannot hold the key, because the key may be any
-// text.
+// AnnotationKey holds the key of a run. A label cannot hold it, because a key is any text.
 const AnnotationKey = "tidemill.dev/key"
 
 // The parts of an attempt.

@@ -179,10 +179,10 @@ type lagMemory struct {
 
 // planReplicas returns the number of replicas that a scorer should have, and the new lagMemory. It
 // scales up at once to the number that the lag needs, because events wait. It scales down by one
-// replica, and only when fewer replicas have been enough for a while, because the lag may be low
-// only because there are many replicas. If a removed replica is needed again, the next removal
-// waits longer, so that the number does not go up and down for ever. If no event has come for
-// r.Idle, it scales down to r.Min.
+// replica, and only when fewer replicas have been enough for a while, because the many replicas may
+// be the reason for the low lag. If a removed replica is needed again, the next removal waits
+// longer, so that the number does not go up and down for ever. Without events for r.Idle, it scales
+// to r.Min.
 func planReplicas(t lagMemory, l Lag, have int, r config.Replicas, now time.Time) (int, lagMemory) {
 	t = t.update(l, have, now)
 	n := wantedReplicas(l, r)

@@ -17,8 +17,7 @@ import (
 // maxStale is the number of unusable pods in a row after which takeOver gives up.
 const maxStale = 3
 
-// takeOver gives an attempt to a waiting pod; false if no pod waits. No two callers get the same
-// pod.
+// takeOver gives an attempt to a waiting pod; false if no pod waits. Only one caller gets a pod.
 func (l *launcher) takeOver(ctx context.Context, a scheduler.Attempt) (bool, error) {
 	for range maxStale {
 		pod, there, err := l.c.o.Warm.Take(ctx, warmpods.Shape(a.Plan))

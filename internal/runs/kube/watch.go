@@ -61,8 +61,7 @@ func (c *Cluster) Watch(ctx context.Context, o WatchOptions) error {
 }
 
 // watcher is the state of Watch. The reflectors own the fields pods and jobs. The worker that took
-// an attempt's name from the queue owns its attemptMemory; the queue gives a name to one worker at
-// a time.
+// an attempt's name from the queue owns its attemptMemory; a name has one worker at a time.
 type watcher struct {
 	*Cluster
 	o      WatchOptions

@@ -6,6 +6,5 @@
 // launcher's end because its standard input closes. The guard then kills the process groups that
 // the launcher reported, every process that has the launcher's cookie in its environment, and the
 // launcher's containers. If the guard was killed too, the next launcher that opens the folder ends
-// the remaining processes. No launcher finds a process that has cleared its environment and left
-// its group.
+// the remaining processes. A process that has cleared its environment and left its group remains.
 package local

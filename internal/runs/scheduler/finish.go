@@ -108,8 +108,7 @@ func withoutDetails(d tidemill.RunFinished) tidemill.RunFinished {
 
 // Cancel requests the end of a run and returns the run as it is on the log. A run that has not
 // begun, or that waits for its next attempt, ends at once. If an attempt is under way, the response
-// to its agent's next beat reports the cancellation. A run that has already succeeded is not
-// changed.
+// to its agent's next beat reports the cancellation. A run that has succeeded is not changed.
 func (f *Foreman) Cancel(ctx context.Context, run *tidemill.Run, by, reason string) (*tidemill.Run, error) {
 	if run.State.Ended() || run.State == tidemill.RunSettling || run.Cancel != nil {
 		return run, nil

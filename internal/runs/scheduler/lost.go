@@ -9,16 +9,14 @@ import (
 )
 
 const (
-	// overtime is the time between the end of an attempt's allowed time and its loss, if it still
-	// runs.
+	// overtime is the time between the end of an attempt's allowed time and its loss.
 	overtime = 10 * time.Minute
 	// telling is how long an agent may need to report the end while the gateway is away. With it,
 	// an attempt that sends beats has as much time as agent.Longest returns.
 	telling = time.Hour
 )
 
-// suspicion has the reasons to declare an attempt lost. Both fields are empty if there is no
-// reason.
+// suspicion has the reasons to declare an attempt lost. Without a reason, both are empty.
 type suspicion struct {
 	gone  string // reason if its launcher no longer knows the attempt
 	there string // reason even if its launcher still knows the attempt

@@ -220,8 +220,7 @@ func (f *Foreman) commitOf(ctx context.Context, in tidemill.Input) (api.Commit, 
 }
 
 // champion returns the version that a run measures next to its own; nil if the model has no
-// champion. If the champion changes during the run, the judge of the run's version notices the
-// change.
+// champion. If the champion changes during the run, the judge of its version notices that.
 func (f *Foreman) champion(ctx context.Context, model string) (*tidemill.Champion, error) {
 	if model == "" {
 		return nil, nil
@@ -244,7 +243,7 @@ func (f *Foreman) champion(ctx context.Context, model string) (*tidemill.Champio
 }
 
 // laidOut returns the champion if its files are in the store. If its files are lost, the run goes
-// on without a champion, because only a new version can replace such a champion.
+// on without a champion, because a new version must replace it.
 func (f *Foreman) laidOut(ctx context.Context, model string, c *tidemill.Champion) (*tidemill.Champion, error) {
 	_, err := f.opt.Store.TreeRef(ctx, c.Artifact)
 	switch {

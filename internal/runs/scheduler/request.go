@@ -138,8 +138,7 @@ const (
 
 // Again repeats the request for a run with the same events, because its output was discarded
 // through no fault of the run. The cause names the new request. Again does nothing if the config no
-// longer has the recipe, or if the ledger no longer knows the run, because ten newer runs have
-// ended.
+// longer has the recipe, or if the ledger no longer knows the run, after ten newer ends.
 func (f *Foreman) Again(ctx context.Context, id string, c tidemill.Cause, correlation, trace string) error {
 	run, err := f.ledger.Run(ctx, id)
 	if errors.Is(err, ledger.ErrUnknown) {

@@ -54,8 +54,7 @@ func (w *world) crown(f *Foreman, run, artifact string) {
 	say(tidemill.TypeModelPromotionProposed, tidemill.PromotionProposed{Action: tidemill.ActionJudge, Version: 1, Run: run, Judgement: &tidemill.Judgement{Passed: true}})
 }
 
-// A run gets no champion whose files are lost, because only a new version can replace such a
-// champion.
+// A run gets no champion whose files are lost, because a new version must replace it.
 func TestALostChampionIsGivenToNobody(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, learner())

@@ -46,8 +46,7 @@ type Options struct {
 
 const defaultSilence = 10 * time.Second
 
-// Foreman requests runs and starts due ones. Several Foremen may work at once because the log
-// decides between them.
+// Foreman requests runs and starts due ones. Several Foremen may work at once: the log decides.
 type Foreman struct {
 	opt       Options
 	ledger    *ledger.Ledger

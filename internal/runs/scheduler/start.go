@@ -156,8 +156,7 @@ const learnEvery = time.Second
 // which is read before the inputs are looked up. If another cause comes after that, the log
 // refuses the start. So no run begins without the data of an event that was merged into it.
 //
-// The returned fault is the reason why the run ends with its first attempt. The returned error is
-// errNotNow.
+// The returned fault is the reason why the run ends with its first attempt. The error is errNotNow.
 func (f *Foreman) proposal(ctx context.Context, run *tidemill.Run, number int) (d tidemill.RunStarted, fault, err error) {
 	d = tidemill.RunStarted{Attempt: number, Seen: run.LastAsked()}
 	if number > 1 {
@@ -182,8 +181,7 @@ func (f *Foreman) proposal(ctx context.Context, run *tidemill.Run, number int) (
 	return d, fault, nil
 }
 
-// launch launches an attempt that the log has begun, or appends the reason why it cannot be
-// launched.
+// launch launches an attempt that the log has begun, or appends the reason against the launch.
 func (f *Foreman) launch(ctx context.Context, run *tidemill.Run, a tidemill.Attempt, fault error) error {
 	var plan tidemill.Plan
 	if err := json.Unmarshal(run.Plan, &plan); err != nil {
@@ -204,8 +202,7 @@ func (f *Foreman) launch(ctx context.Context, run *tidemill.Run, a tidemill.Atte
 	return nil
 }
 
-// failLaunch ends an attempt that never ran. The run gets another attempt unless that would fail
-// too.
+// failLaunch ends an attempt that never ran. The run gets another attempt if that may succeed.
 func (f *Foreman) failLaunch(ctx context.Context, run *tidemill.Run, a tidemill.Attempt, why error) error {
 	d := tidemill.RunFinished{Attempt: a.Number, Outcome: tidemill.OutcomeLost, Reason: why.Error(), Result: tidemill.Result{Exit: -1}}
 	if _, hopeless := errors.AsType[*planError](why); hopeless || errors.Is(why, ErrUnlaunchable) {

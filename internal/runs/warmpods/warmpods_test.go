@@ -120,8 +120,7 @@ func TestBegunBehindAFlush(t *testing.T) {
 	}
 }
 
-// A pod reports its own name. A pod with a false name does not get the offer of the pod whose name
-// it reports.
+// A pod reports its own name. A pod with a false name gets no offer of another pod.
 func TestAPodThatLiesAboutItsName(t *testing.T) {
 	w := newWorld(t)
 	liar := Pod{Name: "a", Attempt: "liar-1", Pool: "gpu", Shape: "another"}
