@@ -57,8 +57,7 @@ func (r *round) handlingStarts() []entry {
 	return all
 }
 
-// takeovers returns, for each partition of a killed reader, the time until another process reads
-// it.
+// takeovers returns the time until another process reads each partition of a killed reader.
 func (r *round) takeovers() []time.Duration {
 	begins := r.handlingStarts()
 	var all []time.Duration

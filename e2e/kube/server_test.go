@@ -68,8 +68,7 @@ func (s *apiServer) kill(ctx context.Context, p *corev1.Pod) error {
 	return nil
 }
 
-// onlyPod restricts a deletion to the pod with this UID, so that another pod of the same name
-// survives.
+// onlyPod restricts a deletion to one UID, so that another pod of the same name survives.
 func onlyPod(p *corev1.Pod) *metav1.Preconditions {
 	if p.UID == "" {
 		return nil

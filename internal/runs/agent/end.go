@@ -76,8 +76,7 @@ const (
 	lastWithin  = time.Hour        // longest wait at the end for a gateway that is away
 )
 
-// endContexts are the contexts of an attempt. If a context in this list ends, all contexts above it
-// end.
+// endContexts are the contexts of an attempt. If one context ends, all contexts above it end.
 //
 //	work:  until the first reason for an early end, of any kind
 //	leave: until the command's time to leave is over
@@ -198,8 +197,7 @@ func (a *attempt) report(err error) error {
 	return a.reportEnd(a.lastWord(err))
 }
 
-// reportEnd reports the end. If the gateway refuses the report, reportEnd reports a failure
-// instead.
+// reportEnd reports the end. If the gateway refuses the report, it reports a failure.
 func (a *attempt) reportEnd(word api.Finish) error {
 	a.telling.Store(true)
 	said := a.finish(word)

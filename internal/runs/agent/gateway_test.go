@@ -10,8 +10,7 @@ import (
 	"tidemill.dev/api"
 )
 
-// If the gateway gets a beat after the report of the end, it answers superseded, and the agent
-// ignores that.
+// The gateway answers superseded to a beat after the report of the end. The agent ignores that.
 func TestABeatCrossesTheLastWord(t *testing.T) {
 	g := newGateway(t)
 	g.order.BeatSeconds = 0.01

@@ -144,8 +144,7 @@ func retryCall(ctx context.Context, call func(context.Context) error) error {
 
 // Has reports whether an attempt may be running. If the watch shows the attempt, Has makes no call.
 // Otherwise Has asks the API server, because a watch may lag and a missing attempt is declared
-// lost. So thousands of silent attempts cost no calls while they wait, and few calls after their
-// end.
+// lost. So silent attempts cost no calls while they wait, and a few calls each after they end.
 func (l *launcher) Has(ctx context.Context, name string) (bool, error) {
 	if v := l.c.view.Load(); v != nil && v.mayRun(name) {
 		return true, nil

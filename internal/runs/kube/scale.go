@@ -181,8 +181,7 @@ type lagMemory struct {
 // scales up at once to the number that the lag needs, because events wait. It scales down by one
 // replica, and only when fewer replicas have been enough for a while, because the many replicas may
 // be the reason for the low lag. If a removed replica is needed again, the next removal waits
-// longer, so that the number does not go up and down for ever. Without events for r.Idle, it scales
-// to r.Min.
+// longer, so that the number does not oscillate. Without events for r.Idle, it scales to r.Min.
 func planReplicas(t lagMemory, l Lag, have int, r config.Replicas, now time.Time) (int, lagMemory) {
 	t = t.update(l, have, now)
 	n := wantedReplicas(l, r)

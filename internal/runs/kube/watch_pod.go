@@ -247,8 +247,7 @@ func digestOf(imageID string) string {
 }
 
 // podEnding returns the end of a pod that the cluster has ended, for example by an eviction; else
-// nil. Such an end is not the command's fault, so the run gets another attempt, which continues
-// from the checkpoint.
+// nil. Such an end is not the command's fault, so another attempt continues from the checkpoint.
 func podEnding(p *corev1.Pod) *ending {
 	if c := conditionOf(p, corev1.DisruptionTarget); c != nil && c.Status == corev1.ConditionTrue {
 		if e := disruptionEnding(p, c); e != nil {
