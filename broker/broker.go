@@ -101,7 +101,7 @@ func (b *Broker) Close() error {
 // The error does not repeat the password.
 func parseAddr(addr string) ([]string, error) {
 	if strings.TrimSpace(addr) == "" {
-		return nil, errors.New("read Kafka's address: none is given: say where Kafka is with --kafka or TIDEMILL_KAFKA, as host:port")
+		return nil, errors.New("read Kafka's address: none is given: give it by --kafka or TIDEMILL_KAFKA, as host:port")
 	}
 	if strings.Contains(addr, "@") {
 		return nil, errors.New("read Kafka's address: it holds a user or a password: give host:port alone, the user by itself and the password in a file")

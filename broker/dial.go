@@ -209,11 +209,11 @@ func (d *dialer) probeOne(ctx context.Context, address string) error {
 	pc := protocol.NewConn(&cautiousConn{Conn: conn}, d.clientID)
 	answer, err := pc.RoundTrip(new(apiversions.Request))
 	if err != nil {
-		return fmt.Errorf("ask Kafka at %s what it speaks: %w%s", address, err, d.probeHint(err))
+		return fmt.Errorf("read the API versions of Kafka at %s: %w%s", address, err, d.probeHint(err))
 	}
 	res := answer.(*apiversions.Response)
 	if err := codeError(res.ErrorCode, ""); err != nil {
-		return fmt.Errorf("ask Kafka at %s what it speaks: %w", address, err)
+		return fmt.Errorf("read the API versions of Kafka at %s: %w", address, err)
 	}
 	if err := checkSpoken(address, res.ApiKeys); err != nil {
 		return err
@@ -222,7 +222,7 @@ func (d *dialer) probeOne(ctx context.Context, address string) error {
 	pc.SetVersions(map[protocol.ApiKey]int16{protocol.Metadata: 8})
 	answer, err = pc.RoundTrip(&metadata.Request{TopicNames: []string{}})
 	if err != nil {
-		return fmt.Errorf("ask Kafka at %s for its brokers: %w%s", address, err, d.userHint())
+		return fmt.Errorf("read the brokers of Kafka at %s: %w%s", address, err, d.userHint())
 	}
 	d.storeAddresses(serversOf(answer.(*metadata.Response)))
 	return nil

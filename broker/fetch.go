@@ -324,7 +324,7 @@ func (c *Consumer) outOfRange(a fetchAsk) {
 func (c *Consumer) skipGap(a fetchAsk, from, to int64, reason error) {
 	if c.skipTo(a, from, to, reason) {
 		c.counts.lost.Add(uint64(max(to, a.position) - from))
-		c.b.log.Error("events are gone unread", "stream", a.p.stream, "partition", a.p.tp.Partition, "from", from, "to", to, "reason", reason)
+		c.b.log.Error("consumer: events were deleted before they were read; they are lost", "stream", a.p.stream, "partition", a.p.tp.Partition, "from", from, "to", to, "reason", reason)
 	}
 }
 
@@ -425,7 +425,7 @@ func (c *Consumer) routeOne(p *inPartition, first bool) time.Duration {
 	wait := p.retries.next()
 	p.notBefore = time.Now().Add(wait)
 	if p.retries.failures == triesBeforeWarning {
-		c.b.log.Warn("a partition cannot be read yet", "stream", p.stream, "partition", p.tp.Partition, "reason", cmp.Or(err, error(kafka.LeaderNotAvailable)))
+		c.b.log.Warn("consumer: reading a partition failed; retrying", "stream", p.stream, "partition", p.tp.Partition, "reason", cmp.Or(err, error(kafka.LeaderNotAvailable)))
 	}
 	return wait
 }

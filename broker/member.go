@@ -111,7 +111,7 @@ func (m *member) run() {
 			m.c.failReading(fmt.Errorf("group %s: %w", m.group, err))
 			<-ctx.Done()
 		default:
-			m.c.b.log.Info("the group cannot be joined yet", "group", m.group, "reason", err)
+			m.c.b.log.Info("consumer: joining the group failed; retrying", "group", m.group, "reason", err)
 			_ = w.wait(ctx)
 		}
 	}
@@ -226,7 +226,7 @@ func (m *member) runSteady(ctx context.Context, beat <-chan error) error {
 			case refusedForGood(err):
 				m.c.failReading(fmt.Errorf("group %s: %w", m.group, err))
 			case err != nil && ctx.Err() == nil:
-				m.c.b.log.Warn("offsets cannot be committed yet", "group", m.group, "reason", err)
+				m.c.b.log.Warn("consumer: committing offsets failed; retrying", "group", m.group, "reason", err)
 			}
 		case <-growth.C:
 			m.checkStreams(ctx)

@@ -86,7 +86,7 @@ func (p *Producer) grow(maxAge time.Duration) {
 		cancel()
 		if known := len(t.all()); err == nil && len(leaders) > known {
 			t.addPartitions(leaders)
-			p.b.log.Info("a stream has grown", "stream", t.stream, "what", "partitions", "from", known, "to", len(leaders))
+			p.b.log.Info("producer: a stream has more partitions", "stream", t.stream, "what", "partitions", "from", known, "to", len(leaders))
 		} // otherwise the next tick asks again
 	}
 }

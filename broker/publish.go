@@ -293,7 +293,7 @@ func (p *Producer) leadersOf(ctx context.Context, stream string) ([]int32, error
 		case err == nil && len(leaders) > 0:
 			return leaders, nil
 		case errors.Is(err, kafka.UnknownTopicOrPartition), errors.Is(err, kafka.InvalidTopic):
-			return nil, fmt.Errorf("%w; `tidemill streams` lists those there are", ErrNoStream)
+			return nil, fmt.Errorf("%w; `tidemill streams` lists the streams", ErrNoStream)
 		case err != nil && !isTransient(err):
 			return nil, err
 		}

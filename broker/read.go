@@ -248,7 +248,7 @@ func (c *Consumer) hasReachedEnd(ends map[wire.TopicPartition]int64) bool {
 // noStream turns Kafka's unknown topic into an error that names the command for a list of streams.
 func noStream(err error) error {
 	if errors.Is(err, kafka.UnknownTopicOrPartition) {
-		return fmt.Errorf("%w; `tidemill streams` lists those there are", ErrNoStream)
+		return fmt.Errorf("%w; `tidemill streams` lists the streams", ErrNoStream)
 	}
 	return err
 }

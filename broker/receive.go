@@ -327,7 +327,7 @@ func (d *deadLetters) send(l deadLetter) {
 		d.c.failReading(fmt.Errorf("write a dead letter for stream %s, partition %d, offset %d: %w", l.stream, l.partition, l.offset, err))
 		return
 	}
-	d.c.b.log.Warn("dead letter", "stream", l.stream, "partition", l.partition, "offset", l.offset, "reason", l.reason)
+	d.c.b.log.Warn("consumer: unreadable record; it becomes a dead letter", "stream", l.stream, "partition", l.partition, "offset", l.offset, "reason", l.reason)
 	d.p.Send(d.c.ctx, tidemill.StreamDeadLetters, v, func(_ Receipt, err error) {
 		switch {
 		case err == nil:
@@ -338,7 +338,7 @@ func (d *deadLetters) send(l deadLetter) {
 			// letter.
 		case errors.Is(err, ErrTooLarge) && (l.key != nil || l.value != nil || l.headers != nil):
 			l.key, l.value, l.headers = nil, nil, nil
-			l.reason = fmt.Errorf("%w; the record itself is too large for the dead letters: read it from the stream", l.reason)
+			l.reason = fmt.Errorf("%w; the record is too large for a dead letter: read it from the stream", l.reason)
 			d.c.running.Go(func() { d.send(l) })
 		case errors.Is(err, ErrInDoubt):
 			d.c.running.Go(func() { d.send(l) }) // the id comes from the offset, so a second copy is harmless

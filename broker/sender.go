@@ -467,7 +467,7 @@ func (p *Producer) stored(o *outPartition, head *batch, a wire.Produced) {
 
 func (p *Producer) relabel(o *outPartition, head *batch, code kafka.Error) {
 	o.mu.Lock()
-	p.b.log.Warn("a partition takes a new producer id", "stream", o.topic.stream, "partition", o.index,
+	p.b.log.Warn("producer: a partition gets a new producer id", "stream", o.topic.stream, "partition", o.index,
 		"producer", o.id.producer, "sequence", o.sequence, "reason", code.Title())
 	p.ident.invalidate(o.id)
 	o.id = noIdentity
@@ -566,7 +566,7 @@ func refusalError(code kafka.Error, message string) error {
 	case kafka.TopicAuthorizationFailed, kafka.ClusterAuthorizationFailed, kafka.TransactionalIDAuthorizationFailed:
 		return fmt.Errorf("this user may not write to the topic%s; grant it write: %w", message, code)
 	case kafka.Unknown: // UNKNOWN_SERVER_ERROR, which carries no reason
-		return fmt.Errorf("the write failed in Kafka%s, whose log says why (a full disk?): %w", message, code)
+		return fmt.Errorf("the write failed in Kafka%s, whose log has the reason (a full disk?): %w", message, code)
 	}
 	return fmt.Errorf("refused by Kafka%s: %w", message, code)
 }

@@ -124,7 +124,7 @@ func TestGivenUpAfterALeaderMoved(t *testing.T) {
 
 func TestRefusalSaysWhatNext(t *testing.T) {
 	for code, says := range map[kafka.Error]string{
-		kafka.Unknown:                  "whose log says why",
+		kafka.Unknown:                  "whose log has the reason",
 		kafka.MessageSizeTooLarge:      "max.message.bytes",
 		kafka.TopicAuthorizationFailed: "grant it write",
 	} {

@@ -470,7 +470,7 @@ func chooseReplication(brokers, asked int) (int, []string, error) {
 		}
 	}
 	if n < 0 || n > brokers {
-		return 0, nil, fmt.Errorf("ensure streams: replication %d is asked for, but Kafka has %d brokers: ask for %d or fewer, or add brokers", n, brokers, brokers)
+		return 0, nil, fmt.Errorf("ensure streams: replication is %d, but Kafka has %d brokers: set %d or less, or add brokers", n, brokers, brokers)
 	}
 	if n >= 3 {
 		return n, nil, nil

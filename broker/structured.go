@@ -289,8 +289,8 @@ func UnmarshalBatch(b []byte, limit int, each func(i int, v *View, err error)) e
 }
 
 var (
-	errNotObject = errors.New("structured event is no JSON object")
-	errNotArray  = errors.New("batch is no JSON array of events")
+	errNotObject = errors.New("structured event is not a JSON object")
+	errNotArray  = errors.New("batch is not a JSON array of events")
 	errEventUTF8 = errors.New("structured event is not valid UTF-8")
 )
 
@@ -351,9 +351,9 @@ func jsonFault(what string, b []byte) error {
 	var syntax *json.SyntaxError
 	err := json.Unmarshal(b, new(json.RawMessage))
 	if errors.As(err, &syntax) {
-		return fmt.Errorf("%s is no JSON, byte %d: %w", what, syntax.Offset, err)
+		return fmt.Errorf("%s is not JSON, byte %d: %w", what, syntax.Offset, err)
 	}
-	return fmt.Errorf("%s is no JSON: %w", what, err)
+	return fmt.Errorf("%s is not JSON: %w", what, err)
 }
 
 // unquote reads a valid JSON string. Without escapes the result points into b.

@@ -35,7 +35,7 @@ func TestUnmarshalBatch(t *testing.T) {
 	if got := strings.Join(ids, " "); got != "0 1 2   5" {
 		t.Errorf("ids are %q", got)
 	}
-	want := []string{`1 attribute specversion: is "0.3"`, "3 structured event is no JSON object", "4 structured event is not valid UTF-8"}
+	want := []string{`1 attribute specversion: is "0.3"`, "3 structured event is not a JSON object", "4 structured event is not valid UTF-8"}
 	if len(faults) != len(want) {
 		t.Fatalf("faults are %q", faults)
 	}
@@ -56,12 +56,12 @@ func TestUnmarshalBatch(t *testing.T) {
 
 func TestUnmarshalBatchRefusesTheWhole(t *testing.T) {
 	for body, want := range map[string]string{
-		"":        "batch is no JSON, byte 0",
-		"[":       "batch is no JSON, byte 1",
-		"[{},":    "batch is no JSON",
-		"[{}]x":   "batch is no JSON, byte 5",
-		"{}":      "batch is no JSON array",
-		"1":       "batch is no JSON array",
+		"":        "batch is not JSON, byte 0",
+		"[":       "batch is not JSON, byte 1",
+		"[{},":    "batch is not JSON",
+		"[{}]x":   "batch is not JSON, byte 5",
+		"{}":      "batch is not a JSON array",
+		"1":       "batch is not a JSON array",
 		"[1,2,3]": "batch has too many events: at most 2 are taken at once",
 	} {
 		err := UnmarshalBatch([]byte(body), 2, func(int, *View, error) { t.Errorf("%s: an event was read", body) })

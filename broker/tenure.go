@@ -45,7 +45,7 @@ func (m *member) apply(ctx context.Context, mine []wire.TopicPartition) error {
 	m.callLeaving(m.tenure, parting)
 	m.c.counts.assigned.Store(int64(len(mine)))
 	m.c.counts.rebalances.Add(1)
-	m.c.b.log.Info("assigned", "group", m.group, "generation", m.generation, "partitions", len(mine), "new", len(added))
+	m.c.b.log.Info("consumer: partitions assigned", "group", m.group, "generation", m.generation, "partitions", len(mine), "new", len(added))
 	return m.beginReading(ctx, added)
 }
 
@@ -219,7 +219,7 @@ func (m *member) drainAndLeave(ctx context.Context) {
 	defer cancel()
 	if _, err := m.c.b.client.LeaveGroup(ctx, &kafka.LeaveGroupRequest{GroupID: m.group,
 		Members: []kafka.LeaveGroupRequestMember{{ID: m.id}}}); err != nil {
-		m.c.b.log.Warn("could not leave; the group waits for the session to time out", "group", m.group, "reason", err)
+		m.c.b.log.Warn("consumer: leaving the group failed; the group waits for the session to time out", "group", m.group, "reason", err)
 	}
 }
 

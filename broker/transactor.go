@@ -60,7 +60,7 @@ func (t *Transactor) takeSlot() {
 	ctx, cancel := context.WithTimeout(t.c.ctx, 3*t.c.b.requestTimeout)
 	defer cancel()
 	if err := t.begin(ctx); err != nil && t.c.ctx.Err() == nil {
-		t.c.b.log.Warn("the slot's transactional id could not be taken; the first transaction tries again", "group", t.c.member.group, "reason", err)
+		t.c.b.log.Warn("consumer: fencing the transactional id of a slot failed; the first transaction tries again", "group", t.c.member.group, "reason", err)
 	}
 }
 
@@ -504,7 +504,7 @@ func (t *Transactor) rewind(ctx context.Context, parts map[wire.TopicPartition]*
 		err = t.c.readAgain(ctx, parts, places)
 	}
 	if err != nil {
-		t.c.b.log.Warn("partitions are given up after an aborted transaction", "group", t.c.member.group, "partitions", len(parts), "reason", err)
+		t.c.b.log.Warn("consumer: a transaction was aborted; its partitions are given up", "group", t.c.member.group, "partitions", len(parts), "reason", err)
 		t.c.giveUp(parts)
 		t.c.member.startOver()
 	}

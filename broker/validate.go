@@ -68,8 +68,8 @@ func versionFault(version string) error {
 
 var (
 	errNoName   = errors.New("has no name")
-	errLongName = fmt.Errorf("has a name longer than %d letters", maxName)
-	errLetters  = errors.New("has a name with other letters than a-z and 0-9")
+	errLongName = fmt.Errorf("has a name longer than %d characters", maxName)
+	errLetters  = errors.New("has a name with characters other than a-z and 0-9")
 	errReserved = errors.New("has the name that is reserved for the data itself")
 )
 
@@ -199,7 +199,7 @@ func (v *View) extensionsFault() error {
 			return attributeError(x.Name, err)
 		}
 		if v.coreField(x.Name) != nil || x.Name == attrSpecVersion {
-			return attributeError(x.Name, errors.New("is no extension: use the event's own field"))
+			return attributeError(x.Name, errors.New("is not an extension: use the field of the event"))
 		}
 		if v.extensionIndex(x.Name) != i {
 			return attributeError(x.Name, errTwice)
@@ -288,7 +288,7 @@ func unicodeFault(s string) error {
 
 var (
 	errReference = errors.New("is no URI-reference; percent-encode what RFC 3986 does not allow")
-	errAbsolute  = errors.New("is no absolute URI such as https://example.com/schema/1")
+	errAbsolute  = errors.New("is not an absolute URI such as https://example.com/schema/1")
 )
 
 // referenceFault checks a URI-reference. Most sources are plain paths, for which a check of the
@@ -350,7 +350,7 @@ func contentTypeFault(s string) error {
 	}
 	media, _, err := mime.ParseMediaType(s)
 	if err != nil || !strings.Contains(media, "/") {
-		return errors.New("is no media type such as application/json or text/plain; charset=utf-8")
+		return errors.New("is not a media type such as application/json or text/plain; charset=utf-8")
 	}
 	return nil
 }

@@ -243,8 +243,8 @@ func (a *Access) readOIDC(v value) {
 		field{"name", func(v value) { o.Name, _ = v.text() }},
 		field{"roles", o.readRoles},
 	)
-	v.require(v.node, given, "issuer", "write the issuer's URL, as its tokens name it")
-	v.require(v.node, given, "audience", "write what the issuer's tokens for this door have in aud; without it a token for any other program would do")
+	v.require(v.node, given, "issuer", "write the issuer's URL, as in its tokens")
+	v.require(v.node, given, "audience", "write the aud of the issuer's tokens for this gateway; without it a token for any other program would be accepted")
 	v.require(v.node, given, "roles", "without it a JWT may do nothing: write a list such as [{claim: groups, value: ml-ops, role: operate}]")
 }
 
@@ -260,9 +260,9 @@ func (o *OIDC) readIssuer(v value) {
 	case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http":
 		v.problem("%s is not a URL; write it like https://id.example", show(text))
 	case u.RawQuery != "" || u.Fragment != "" || u.User != nil:
-		v.problem("%s has more than a host and a path; write the issuer as its tokens name it", show(text))
+		v.problem("%s has more than a host and a path; write the issuer as in its tokens", show(text))
 	case u.Scheme == "http" && !isLoopback(u.Hostname()):
-		v.problem("%s is not https; without TLS anyone on the way could make keys of their own (http does for loopback)", show(text))
+		v.problem("%s is not https; without TLS the keys could be forged (http is allowed for loopback)", show(text))
 	default:
 		o.Issuer = text
 	}
@@ -291,6 +291,6 @@ func (c *ClaimRights) read(v value) {
 		{"value", func(v value) { c.Value, _ = v.text() }},
 	}, c.Rights.fields()...)...)
 	v.require(v.node, given, "claim", "name the claim that gives the role")
-	v.require(v.node, given, "value", "say what the claim must be, or hold")
+	v.require(v.node, given, "value", "write the value that the claim must be, or have")
 	v.require(v.node, given, "role", "write one or more of "+strings.Join(AccessRoles(), ", "))
 }

@@ -170,7 +170,7 @@ func ParseWithheld(text string) (Withheld, error) {
 		_, name, _ := strings.Cut(one, "/")
 		known := strings.HasPrefix(one, secretKind) || strings.HasPrefix(one, claimKind)
 		if begin := strings.TrimSuffix(name, "*"); !known || name == "" || strings.ContainsAny(begin, "*/ ") {
-			return nil, fmt.Errorf("%s names nothing that could be withheld from runs; write secret/NAME or claim/NAME, with commas between; a * at the end matches any rest", show(one))
+			return nil, fmt.Errorf("%s is not an object that can be withheld from runs; write secret/NAME or claim/NAME, with commas between; a * at the end matches any rest", show(one))
 		}
 		all = append(all, one)
 	}

@@ -90,7 +90,7 @@ var (
 const maxResource = 253 // characters
 
 func (p *Pool) readResource(v value) {
-	if text, ok := v.shaped(kubernetesResource, maxResource, "is no resource of Kubernetes; write it like nvidia.com/gpu"); ok {
+	if text, ok := v.shaped(kubernetesResource, maxResource, "is not a resource of Kubernetes; write it like nvidia.com/gpu"); ok {
 		p.Resource = text
 	}
 }
@@ -108,13 +108,13 @@ func (v value) shaped(shape *regexp.Regexp, most int, wrong string) (string, boo
 func (c *Cards) read(v value) {
 	given := v.presentFields(
 		field{"label", func(v value) {
-			if text, ok := v.shaped(kubernetesLabel, maxResource, "is no label of nodes; write it like nvidia.com/gpu.product"); ok {
+			if text, ok := v.shaped(kubernetesLabel, maxResource, "is not a label of nodes; write it like nvidia.com/gpu.product"); ok {
 				c.Label = text
 			}
 		}},
 		field{"newestFirst", c.readOrder},
 	)
-	v.require(v.node, given, "label", "name the label of nodes that tells their cards, such as nvidia.com/gpu.product")
+	v.require(v.node, given, "label", "name the label of nodes with the model of their cards, such as nvidia.com/gpu.product")
 	v.require(v.node, given, "newestFirst", "list the label's values, the newest card first")
 }
 
@@ -125,7 +125,7 @@ func (c *Cards) readOrder(v value) {
 		return
 	}
 	for _, item := range items {
-		text, ok := item.shaped(kubernetesValue, maxKubernetes, "is no value that a label of nodes can have")
+		text, ok := item.shaped(kubernetesValue, maxKubernetes, "is not a value that a label of nodes can have")
 		switch {
 		case !ok:
 		case slices.Contains(c.NewestFirst, text):
@@ -151,7 +151,7 @@ var kubernetesName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-
 // message.
 func readObject(to *string, what string, most int) func(value) {
 	return func(v value) {
-		if text, ok := v.shaped(kubernetesName, most, "is no name of a "+what+", which has a-z, 0-9 and, inside, '-' and '.'"); ok {
+		if text, ok := v.shaped(kubernetesName, most, "is not a name of a "+what+", which has a-z, 0-9 and, inside, '-' and '.'"); ok {
 			*to = text
 		}
 	}
@@ -176,10 +176,10 @@ func (p *Pool) readNodes(v value) {
 			return
 		}
 		if len(key.Value) > maxResource || !kubernetesLabel.MatchString(key.Value) {
-			child.problemAt(key, "%s is no label of nodes; write it like nvidia.com/gpu.product", show(key.Value))
+			child.problemAt(key, "%s is not a label of nodes; write it like nvidia.com/gpu.product", show(key.Value))
 			continue
 		}
-		if text, ok := child.labelValue("is no value that a label of nodes can have"); ok {
+		if text, ok := child.labelValue("is not a value that a label of nodes can have"); ok {
 			put(&p.Nodes, key.Value, text)
 		}
 	}
@@ -209,12 +209,12 @@ func (p *Pool) readTolerations(v value) {
 		t, wrong := Toleration{Operator: tolerateEqual}, v.to.count()
 		given := item.presentFields(
 			field{"key", func(v value) {
-				if text, ok := v.shaped(kubernetesLabel, maxResource, "is no key of a taint; write it like nvidia.com/gpu"); ok {
+				if text, ok := v.shaped(kubernetesLabel, maxResource, "is not a key of a taint; write it like nvidia.com/gpu"); ok {
 					t.Key = text
 				}
 			}},
 			field{"operator", readOneOf(&t.Operator, tolerateEqual, tolerateExists)},
-			field{"value", func(v value) { t.Value, _ = v.labelValue("is no value of a taint") }},
+			field{"value", func(v value) { t.Value, _ = v.labelValue("is not a value of a taint") }},
 			field{"effect", readOneOf(&t.Effect, "NoSchedule", "PreferNoSchedule", "NoExecute")},
 		)
 		t.check(item, given)

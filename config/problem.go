@@ -90,7 +90,7 @@ func (r *report) err() error {
 	if r.left > 0 {
 		last := problems[len(problems)-1]
 		problems = append(problems, Problem{File: last.File, Line: last.Line,
-			Message: fmt.Sprintf("and %d more; mend these first", r.left)})
+			Message: fmt.Sprintf("and %d more; correct these first", r.left)})
 	}
 	return &Error{Problems: problems}
 }

@@ -140,7 +140,7 @@ func (r *Recipe) readTeam(v value) {
 		return
 	}
 	if err := tidemill.CheckLabel(text); err != nil {
-		v.problem("%s is no team's name, which %s", show(text), err)
+		v.problem("%s is not a team's name, which %s", show(text), err)
 		return
 	}
 	r.Team = text
@@ -162,7 +162,7 @@ func readKeyPlace(v value, to *string) {
 	case text+"." == KeyData:
 		v.problem("names no field of the data; write a path such as data.bot.id")
 	case len(text) > maxKey || !attributeName.fits(text) && !dataPath.MatchString(text):
-		v.problem("%s is no place of a key; write subject, an attribute such as shop, data.PATH such as data.bot.id, or none", show(text))
+		v.problem("%s is not a place of a key; write subject, an attribute such as shop, data.PATH such as data.bot.id, or none", show(text))
 	default:
 		*to = text
 	}
@@ -262,7 +262,7 @@ func readName(v value, what string, fault func(field string) string) string {
 		err = tidemill.CheckDataset(name)
 	}
 	if err != nil {
-		v.problem("%s is no %s's name, which %s", show(text), what, plain(err.Error()))
+		v.problem("%s is not a %s's name, which %s", show(text), what, plain(err.Error()))
 		return ""
 	}
 	return text
@@ -274,7 +274,7 @@ func readBranch(v value) string {
 		return ""
 	}
 	if err := tidemill.CheckLabel(text); err != nil {
-		v.problem("%s is no branch's name, which %s", show(text), err)
+		v.problem("%s is not a branch's name, which %s", show(text), err)
 		return ""
 	}
 	return text

@@ -122,7 +122,7 @@ func faultOfURI(field string) string {
 	if attributeName.fits(field) && field != "data" || dataPath.MatchString(field) {
 		return ""
 	}
-	return fmt.Sprintf("%s is no field of an event; write {key}, {recipe}, an attribute such as {subject}, or {data.PATH}", show(field))
+	return fmt.Sprintf("%s is not a field of an event; write {key}, {recipe}, an attribute such as {subject}, or {data.PATH}", show(field))
 }
 
 func readAllow(v value) (all []string) {
@@ -154,7 +154,7 @@ func checkPrefix(text string) error {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil || u.Scheme != schemeHTTP && u.Scheme != schemeHTTPS || u.Hostname() == "" || !goodPort(u):
-		return errors.New("is no beginning of a URL; write it like https://data.example/")
+		return errors.New("is not the beginning of a URL; write it like https://data.example/")
 	case u.User != nil || u.RawQuery != "" || u.Fragment != "" || strings.ContainsAny(text, "?#\\ \t\n{}%"):
 		return errors.New("is more than scheme, host and a plain path; write it like https://data.example/exports/")
 	case u.Path == "":

@@ -77,7 +77,7 @@ func (j *Job) readImage(v value) {
 	switch {
 	case !ok:
 	case len(text) > maxImage || strings.ContainsAny(text, " \t\n") || strings.HasPrefix(text, "-"):
-		v.problem("%s is no image's name; write it like registry.example/trainer:3", show(text))
+		v.problem("%s is not an image's name; write it like registry.example/trainer:3", show(text))
 	default:
 		j.Image = text
 	}
@@ -96,7 +96,7 @@ func (j *Job) readDir(v value) {
 func readCommand(to *[]string) func(value) {
 	return func(v value) {
 		if v.node.Kind == yaml.ScalarNode && !isNull(v.node) {
-			v.problem("must be a list, a word each, such as [python3, train.py]; for a shell write [sh, -c, %s]", show(v.node.Value))
+			v.problem("must be a list of words, such as [python3, train.py]; for a shell write [sh, -c, %s]", show(v.node.Value))
 			return
 		}
 		items := v.items()
@@ -129,9 +129,9 @@ func (v value) variables(read func(name string, v value)) {
 			child.problemAt(key, "is one variable more than %d", maxVariables)
 			return
 		case !variable.fits(key.Value):
-			child.problemAt(key, "%s is no variable's name; use letters, digits and _, and begin with no digit", show(key.Value))
+			child.problemAt(key, "%s is not a variable's name; use letters, digits and _, and do not begin with a digit", show(key.Value))
 		case strings.HasPrefix(key.Value, contract):
-			child.problemAt(key, "%s is Tidemill's own to set, as all that begin with %s; choose another name", show(key.Value), contract)
+			child.problemAt(key, "%s is set by Tidemill, as all variables that begin with %s; choose another name", show(key.Value), contract)
 		default:
 			read(key.Value, child)
 		}
@@ -163,7 +163,7 @@ func (j *Job) readSecrets(v value) {
 		switch {
 		case !ok:
 		case !isSecret(text):
-			v.problem("is no secret's name and key; write NAME/KEY, such as hugging-face/token, and never the secret itself") // the message does not repeat the text, which may be the secret
+			v.problem("is not a secret's name and key; write NAME/KEY, such as hugging-face/token, and never the secret itself") // the message does not repeat the text, which may be the secret
 		default:
 			put(&j.Secrets, name, text)
 		}
@@ -190,7 +190,7 @@ func (d *draft) readPoolOf(v value) string {
 			v.problem("there is no pool %s; did you mean %q?", show(name), near)
 			return
 		}
-		v.problem("there is no pool %s; write it under pools, or name one of those there are", show(name))
+		v.problem("there is no pool %s; write it under pools, or name an existing pool", show(name))
 	})
 	return name
 }
@@ -352,7 +352,7 @@ func readMountPlace(v value) string {
 	case !ok:
 		return ""
 	case !path.IsAbs(at) || path.Clean(at) != at || at == "/" || len(at) > maxPath || strings.ContainsAny(at, ":\n\t"):
-		v.problem("%s is no folder's absolute path; write it like /data", show(at))
+		v.problem("%s is not a folder's absolute path; write it like /data", show(at))
 		return ""
 	}
 	for _, dir := range notToMount {

@@ -96,7 +96,7 @@ func (r *Recipe) checkJudge(v value, given map[string]bool) {
 		return
 	}
 	if given["gateOn"] && !given["gate"] {
-		v.child("gateOn", v.nodeAt("gateOn")).problem("says which figures of the champion a gate counts, and there is no gate; write gate, or remove the key")
+		v.child("gateOn", v.nodeAt("gateOn")).problem("selects the champion's figures for a gate, and there is no gate; write gate, or remove the key")
 	}
 	r.GateOn, r.Promote = cmp.Or(r.GateOn, tidemill.GateOnSame), cmp.Or(r.Promote, tidemill.PromoteAuto)
 }

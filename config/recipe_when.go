@@ -80,7 +80,7 @@ func (d *draft) readRecipeWhen(v value) whenRead {
 func (w *whenRead) checkWaits() {
 	switch at := w.at; {
 	case w.given["maxWait"] && !w.given["debounce"]:
-		at.child("maxWait", at.nodeAt("maxWait")).problem("bounds how long debounce puts a run off, and there is none; write debounce, or remove the key")
+		at.child("maxWait", at.nodeAt("maxWait")).problem("limits the delay by debounce, and there is no debounce; write it, or remove the key")
 	case w.MaxWait == 0:
 		w.MaxWait = waitFactor * w.Debounce
 	case w.MaxWait < w.Debounce:

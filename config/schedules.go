@@ -72,9 +72,9 @@ func (d *draft) readSchedules(v value) {
 func (s *Schedule) checkKeys(v value, given map[string]bool) {
 	switch {
 	case given["keys"] && given["each"]:
-		v.child("each", v.nodeAt("each")).problem("takes the keys that recipes know, and keys names others; keep one")
+		v.child("each", v.nodeAt("each")).problem("uses the keys of recipes, and keys names others; keep one")
 	case given["spread"] && !given["keys"] && !given["each"]:
-		v.child("spread", v.nodeAt("spread")).problem("lays the ticks of several keys over a time, and there are no keys: write keys, or remove the key")
+		v.child("spread", v.nodeAt("spread")).problem("spreads the ticks of several keys over a time, and there are no keys: write keys, or remove the key")
 	}
 }
 
@@ -100,11 +100,11 @@ func (s *Schedule) readTimeZone(v value) {
 		return
 	}
 	if text == "Local" {
-		v.problem("is that of whichever machine runs the controller; name it, such as Europe/Berlin")
+		v.problem("depends on the machine of the controller; name the zone, such as Europe/Berlin")
 		return
 	}
 	if _, err := time.LoadLocation(text); err != nil {
-		v.problem("%s is no time zone of the IANA database; write one such as Europe/Berlin, or UTC", show(text))
+		v.problem("%s is not a time zone of the IANA database; write one such as Europe/Berlin, or UTC", show(text))
 		return
 	}
 	s.TimeZone = text

@@ -111,7 +111,7 @@ func (d *draft) readScorer(key *yaml.Node, v value) Scorer {
 		field{"replicas", s.Replicas.read},
 	)
 	v.require(key, given, "from", "name the stream whose events are scored, such as messages")
-	v.require(key, given, "to", "name the stream that gets what they scored, such as scored")
+	v.require(key, given, "to", "name the stream for the scores, such as scored")
 	v.require(key, given, "model", "name the model of a key, such as \"intent/{key}\"")
 	s.check(v, types)
 	d.later = append(d.later, func() { d.checkScorerLoop(key, v, s) })
@@ -139,7 +139,7 @@ func (s *Scorer) check(v value, types []value) {
 
 // readFrom reads the name of a stream that not only Tidemill publishes to.
 func (d *draft) readFrom(v value) string {
-	return d.readScorerStream(v, "holds what only Tidemill writes, which no model scores; name events, or a stream of yours")
+	return d.readScorerStream(v, "has only records of Tidemill, which no model scores; name events, or a stream of yours")
 }
 
 // readTo reads the name of a stream that may hold events other than Tidemill's own.
@@ -184,11 +184,11 @@ func readMap(v value) (all []Mapped) {
 			child.problemAt(key, "is one input more than %d", maxMapped)
 			return all
 		case !inputName.fits(key.Value):
-			child.problemAt(key, "is no name of a model's input, which has 1 to 200 letters and no space")
+			child.problemAt(key, "is not a name of a model's input, which has 1 to 200 characters and no space")
 		}
 		if text, ok := child.text(); ok {
 			if len(text) > maxPath || !attributeName.fits(text) && !eventPath.MatchString(text) {
-				child.problem("%s is no part of an event; write a path such as data.text or data.items[0].x, data for the whole, or an attribute such as subject", show(text))
+				child.problem("%s is not a part of an event; write a path such as data.text or data.items[0].x, data for the whole, or an attribute such as subject", show(text))
 			}
 			all = append(all, Mapped{Input: key.Value, Path: text})
 		}
@@ -288,12 +288,12 @@ func (d *draft) checkScorerLoop(key *yaml.Node, v value, s Scorer) {
 		return
 	}
 	if way := d.loop(s, func(o Scorer) bool { return o.scoresType(tidemill.TypeScored) }); way != nil {
-		v.problemAt(key, "scores its own scores for ever, by way of %s; remove %s from its types", strings.Join(way, ", "), tidemill.TypeScored)
+		v.problemAt(key, "scores its own scores forever, by way of %s; remove %s from its types", strings.Join(way, ", "), tidemill.TypeScored)
 		return
 	}
 	for _, typ := range d.passable(s) {
 		if way := d.loop(s, func(o Scorer) bool { return o.passes(typ) }); way != nil {
-			v.problemAt(key, "gets back for ever what it passes on, by way of %s; have one of them dead-letter or drop what has no model", strings.Join(way, ", "))
+			v.problemAt(key, "gets back forever the events that it passes on, by way of %s; let one of them dead-letter or drop events without a model", strings.Join(way, ", "))
 			return
 		}
 	}

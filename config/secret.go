@@ -144,7 +144,7 @@ const (
 	leakedKey = "holds a private key; secrets must not be in the config: " +
 		"put it into a file and name that file by flag or environment"
 	leakedToken = "holds a token; a file holds at most its hash, which `tidemill token new` writes. " +
-		"What stood here is no secret any more: remove the token and make a new one"
+		"A token in this file is no longer secret: remove it and make a new one"
 )
 
 var (

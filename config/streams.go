@@ -108,7 +108,7 @@ func readOrder(v value, s *Stream) {
 func (d *draft) readTypes(v value, s *Stream) {
 	switch {
 	case s.Name == tidemill.StreamEvents:
-		v.problem("events is the home of every type that no other stream claims; remove the key")
+		v.problem("events has every type that no other stream claims; remove the key")
 		return
 	case s.Builtin:
 		v.problem("the built-in stream %s takes only events of Tidemill's own; claim types on a stream of yours", s.Name)
@@ -135,11 +135,11 @@ func (d *draft) readType(v value) (string, bool) {
 		v.problem("%s has a space; a type is one word", show(typ))
 		return "", false
 	case tidemill.ReservedType(typ):
-		v.problem("%s is a type of Tidemill's own, whose home is fixed; remove it", show(typ))
+		v.problem("%s is a type of Tidemill, whose stream is fixed; remove it", show(typ))
 		return "", false
 	}
 	if first, ok := d.claimed[typ]; ok {
-		v.problem("%s is claimed in %s by %s too; a type has one home, keep one", show(typ), first.at(), first.Path)
+		v.problem("%s is claimed in %s by %s too; a type is on one stream, keep one", show(typ), first.at(), first.Path)
 		return "", false
 	}
 	d.claimed[typ] = Problem{File: v.file, Line: v.node.Line, Path: v.path}

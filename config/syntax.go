@@ -67,7 +67,7 @@ func badBytes(data []byte) (line int, what string) {
 		case c == '\n':
 			line++
 		case (c < ' ' && c != '\t' && c != '\r') || (c >= 0x7f && c < 0xa0):
-			return line, fmt.Sprintf("the control character %q stands here; remove it", c)
+			return line, fmt.Sprintf("there is a control character %q here; remove it", c)
 		}
 		i += n
 	}

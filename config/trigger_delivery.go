@@ -125,7 +125,7 @@ func parseRate(s string) (float64, error) {
 	n, err := strconv.ParseUint(number, 10, 32)
 	switch {
 	case !ok && err == nil:
-		return 0, fmt.Errorf("must say in which time, such as 100/s, 100/m or 100/h, not %s", show(s))
+		return 0, fmt.Errorf("must have a unit of time, such as 100/s, 100/m or 100/h, not %s", show(s))
 	case !ok || err != nil || !plainDigits.MatchString(number):
 		return 0, fmt.Errorf("must be a whole number and a time, such as 100/s, 100/m or 100/h, not %s", show(s))
 	case n == 0:
@@ -182,11 +182,11 @@ func (c *Credentials) readHeader(v value) {
 	lower := strings.ToLower(text)
 	switch {
 	case len(text) > maxHeader || strings.Trim(lower, headerLetters) != "":
-		v.problem("%s is no header's name; write one such as X-Api-Key", show(text))
+		v.problem("%s is not a header's name; write one such as X-Api-Key", show(text))
 	case strings.HasPrefix(lower, "ce-"):
 		v.problem("%s is an attribute of the event; headers that begin with ce- are the event's own", show(text))
 	case slices.Contains(neverSent, lower):
-		v.problem("%s is a header of the request itself, which Tidemill writes; name the one that the subscriber knows you by, such as X-Api-Key", show(text))
+		v.problem("%s is a header that Tidemill writes; name the header that the subscriber expects, such as X-Api-Key", show(text))
 	default:
 		c.Header = text
 	}

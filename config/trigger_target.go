@@ -36,7 +36,7 @@ func (t *Target) read(v value) {
 	case len(named) > 1:
 		v.problem("has %s; a trigger has one subscriber, keep one", strings.Join(named, " and "))
 	case len(named) == 0:
-		v.require(v.node, given, "url", "say who gets the events: url for any HTTP server, service for a Knative Service, function for one of Tidemill's own")
+		v.require(v.node, given, "url", "name the subscriber: url for any HTTP server, service for a Knative Service, function for one of Tidemill's own")
 	}
 	t.Credentials.check(v, given)
 	for _, key := range []string{"caFile", "certFile"} {
@@ -90,7 +90,7 @@ func goodPort(u *url.URL) bool {
 func checkQuery(u *url.URL) error {
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
-		return fmt.Errorf("has a query that is none (%s); escape what is not a letter or digit", plain(err.Error()))
+		return fmt.Errorf("has an invalid query (%s); escape characters other than letters and digits", plain(err.Error()))
 	}
 	for _, values := range query {
 		for _, v := range values {
@@ -121,7 +121,7 @@ func (t *Target) readService(v value) {
 	case both && (len(namespace) > maxKubernetes || !kubernetesNamespace.MatchString(namespace)):
 		v.problem("%s has a namespace that Kubernetes does not allow: a-z, 0-9 and, inside, '-', at most %d letters; write NAME or NAMESPACE/NAME", show(text), maxKubernetes)
 	case len(name) > maxKubernetes || !kubernetesService.MatchString(name):
-		v.problem("%s is no name that a Knative Service can have: a letter, then a-z, 0-9 and, inside, '-', at most %d letters; write NAME or NAMESPACE/NAME, and for anything else url", show(text), maxKubernetes)
+		v.problem("%s is not a name that a Knative Service can have: a letter, then a-z, 0-9 and, inside, '-', at most %d letters; write NAME or NAMESPACE/NAME, and for anything else url", show(text), maxKubernetes)
 	default:
 		t.Service = text
 	}
@@ -133,7 +133,7 @@ func (t *Target) readFunction(v value) {
 		return
 	}
 	if err := tidemill.CheckLabel(text); err != nil {
-		v.problem("%s is no function's name, which %s", show(text), err)
+		v.problem("%s is not a function's name, which %s", show(text), err)
 		return
 	}
 	t.Function = text

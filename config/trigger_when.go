@@ -74,11 +74,11 @@ func (d *draft) readSource(v value) string {
 		return ""
 	}
 	if of, parked := tidemill.CutParked(name); parked {
-		v.problem("%s holds what waits for subscribers, not what happens; a trigger on it would deliver that twice: name %s", show(name), show(of))
+		v.problem("%s has events that wait for subscribers; a trigger on it would deliver them twice: name %s", show(name), show(of))
 		return ""
 	}
 	if name == tidemill.StreamClock {
-		v.problem("%s holds only how far the schedules have come; their ticks are events of type %s", show(name), tidemill.TypeScheduleTick)
+		v.problem("%s has only the progress of the schedules; their ticks are events of type %s", show(name), tidemill.TypeScheduleTick)
 		return ""
 	}
 	d.later = append(d.later, func() { d.checkSource(v, name) })
@@ -98,7 +98,7 @@ func (d *draft) checkSource(v value, name string) {
 		v.problem("there is no stream %s; did you mean %q?", show(name), near)
 		return
 	}
-	v.problem("there is no stream %s; write it under streams, or name one of those there are", show(name))
+	v.problem("there is no stream %s; write it under streams, or name an existing stream", show(name))
 }
 
 // readFilterTypes reads one type or a list of them, and the place of each.
@@ -147,7 +147,7 @@ func readFilterType(v value) (string, bool) {
 		return "", false
 	}
 	if isBookkeeping(typ) {
-		v.problem("%s is bookkeeping of Tidemill's own, which no trigger gets", show(typ))
+		v.problem("%s is internal to Tidemill, and no trigger gets it", show(typ))
 		return "", false
 	}
 	return typ, true
@@ -167,9 +167,9 @@ func unknownType(typ string) string {
 		}
 	}
 	if near, ok := spelling.Nearest(typ, known); ok {
-		return show(typ) + " is no type of Tidemill's own; did you mean " + show(near) + "?"
+		return show(typ) + " is not a type of Tidemill; did you mean " + show(near) + "?"
 	}
-	return show(typ) + " is no type of Tidemill's own, and no other may begin with tidemill.; those there are: " + strings.Join(known, ", ")
+	return show(typ) + " is not a type of Tidemill, and no other type may begin with tidemill.; the types: " + strings.Join(known, ", ")
 }
 
 // checkHome checks that one of Tidemill's types can be on the stream of its filter.

@@ -119,7 +119,7 @@ func (d *draft) readTriggers(v value) {
 			field{"delivery", t.Delivery.read},
 		)
 		child.require(key, given, "when", "say which events it gets, such as {type: order-paid}")
-		child.require(key, given, "to", "say who gets them, such as {url: \"https://crm.example/hooks\"}")
+		child.require(key, given, "to", "name the subscriber, such as {url: \"https://crm.example/hooks\"}")
 		d.triggers = append(d.triggers, t)
 	}
 }

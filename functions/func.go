@@ -159,10 +159,10 @@ func (h *handler) callFunc(ctx context.Context, v *broker.View) (replies []broke
 func (h *handler) report(ctx context.Context, v *broker.View, err error) {
 	log := h.opt.Logger.With("event", v.ID, "type", v.Type, "reason", err)
 	if p, ok := errors.AsType[*panicked](err); ok {
-		log.ErrorContext(ctx, "the function panicked", "stack", string(p.stack))
+		log.ErrorContext(ctx, "function: a call panicked", "stack", string(p.stack))
 		return
 	}
-	log.WarnContext(ctx, "the function failed")
+	log.WarnContext(ctx, "function: a call failed")
 }
 
 const (
@@ -205,7 +205,7 @@ func serve(ctx context.Context, l net.Listener, f Func, logger *slog.Logger) err
 	server.Protocols.SetUnencryptedHTTP2(true)
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(l) }()
-	logger.Info("the function is up", "to", l.Addr().String())
+	logger.Info("function: ready", "to", l.Addr().String())
 	select {
 	case err := <-ended:
 		return fmt.Errorf("serve the function: %w", err)
@@ -216,7 +216,7 @@ func serve(ctx context.Context, l net.Listener, f Func, logger *slog.Logger) err
 
 // drain waits for the calls under way. Events whose call is cut off come again.
 func drain(ctx context.Context, server *http.Server, ended <-chan error, logger *slog.Logger) error {
-	logger.Info("the function stops when its calls have ended")
+	logger.Info("function: stopping after its calls have ended")
 	ctx, cancel := context.WithTimeout(ctx, drainFor)
 	defer cancel()
 	err := server.Shutdown(ctx)

@@ -93,7 +93,7 @@ func TestAnswers(t *testing.T) {
 		{"one without an id", []event.Event{reply1("")}, nil, 200, map[string]string{"Ce-Id": tidemill.Cause{Source: "/s", ID: "1"}.Derive("reply", "0")}, ""},
 		{"two", []event.Event{reply1("a"), reply1("b")}, nil, 200, map[string]string{"Content-Type": "application/cloudevents-batch+json"},
 			`[{"specversion":"1.0","id":"a","source":"/f","type":"invoice-due"},{"specversion":"1.0","id":"b","source":"/f","type":"invoice-due"}]`},
-		{"no event", []event.Event{reply1("a"), broken}, nil, 422, nil, "the function's reply 1 is no CloudEvent: attribute source: is missing\n"},
+		{"no event", []event.Event{reply1("a"), broken}, nil, 422, nil, "the function's reply 1 is not a CloudEvent: attribute source: is missing\n"},
 		{"an empty one", []event.Event{{}}, nil, 422, nil, ""},
 		{"an error", []event.Event{reply1("a")}, boom, 500, map[string]string{"Content-Type": "text/plain; charset=utf-8", "Retry-After": ""}, "boom\n"},
 		{"a permanent one", nil, fmt.Errorf("order 1: %w", Permanent(boom)), 422, nil, "order 1: boom\n"},

@@ -60,7 +60,7 @@ func viewsOf(cause event.Event, events []event.Event) ([]broker.View, error) {
 	for i := range events {
 		v, err := viewOf(cause, i, events[i])
 		if err != nil { // permanent, because the function would return such an event again
-			return nil, Permanent(fmt.Errorf("the function's reply %d is no CloudEvent: %w", i, err))
+			return nil, Permanent(fmt.Errorf("the function's reply %d is not a CloudEvent: %w", i, err))
 		}
 		views[i] = v
 	}

@@ -28,7 +28,10 @@ type rule struct {
 }
 
 // Words that are rules for users' texts only: a reader of code may know them.
-var usersTexts = []kind{logMessage, commandText, summary, documentation}
+var (
+	usersTexts = []kind{logMessage, commandText, summary, documentation}
+	messages   = []kind{logMessage, commandText, summary}
+)
 
 const afterWho = `(is|are|was|were|has|have|had|comes?|goes|asks?|waits?|reads?|writes?|takes?|gives?|begins?|ends?|says?|it|there|they|we|` +
 	`nobody|somebody|a|an|the|each|one|became|becomes|follows|stands|lies|else|must|may|can|cannot|does|did|belongs|came|remains|failed|to)`
@@ -50,6 +53,9 @@ func rules() []rule {
 			`(?i)\b(tells? of|told of|is told|are told|has told|says? of|hears? of|has said|said so|tells? (apart|whether|how|what|which|that))\b`)},
 		{name: "private word", in: usersTexts, pattern: regexp.MustCompile(
 			`(?i)\b(absorbed|settling|keeper|the door|the wishes|a wish|wishes)\b`)},
+		{name: "metaphor or idiom in a message", in: messages, pattern: regexp.MustCompile(
+			`(?i)\b(doors?|what (speaks|comes|waits|failed)|(says?|begins?) so|those there are|(is|are) meant|counts by|mend(s|ed)?|` +
+				`learnt|gently|so (many|long)|the first counts|goes? on|will do|goes past|(is|are) no [a-z]+)\b`)},
 		{name: "a summary is a verb and its object", in: []kind{summary}, pattern: regexp.MustCompile(
 			`(?i)^(the|a|an|all|what|which|who|whose|how|where|have|has|let)\b`)},
 	}
@@ -59,6 +65,7 @@ var allRules = rules()
 
 // normal are idioms of plain English that a pattern would find.
 var normal = strings.NewReplacer(
+	"here is no", "here is not any", "here are no", "here are not any", // after t or T
 	"is no longer", "is not now", "are no longer", "are not now", "no more than", "at most",
 	"of its own accord", "by itself", "once more than", "more often than",
 )

@@ -209,7 +209,7 @@ func (m *Memory) Known(ctx context.Context, stream string) (bool, error) {
 	defer cancel()
 	n, err := m.client.Exists(ctx, keyOf(m.names, m.kafka, stream)).Result()
 	if err != nil {
-		return false, fmt.Errorf("ask Redis what it knows of stream %s: %w", stream, err)
+		return false, fmt.Errorf("read the events of stream %s from Redis: %w", stream, err)
 	}
 	return n > 0, nil
 }
@@ -284,7 +284,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		dropped: prometheus.NewCounter(prometheus.CounterOpts{Name: "tidemill_dedupe_dropped_marks_total",
 			Help: "Stored events that will not be recognised if they are repeated, because Redis was away for too long."}),
 		away: prometheus.NewGauge(prometheus.GaugeOpts{Name: "tidemill_dedupe_unavailable",
-			Help: "1 while Redis is away and repeats are not recognised, else 0."}),
+			Help: "1 while Redis is down and repeats are not recognised, else 0."}),
 		trips: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "tidemill_dedupe_round_trip_seconds",
 			Help:    "How long Redis took to answer a batch of questions and marks.",
 			Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1}}),

@@ -124,7 +124,7 @@ func TestRedisAwayForFiveMinutes(t *testing.T) {
 		m.expectMetric(t, "tidemill_dedupe_unavailable", 0)
 		m.expectMetric(t, "tidemill_dedupe_unchecked_total", 299) // one fewer, because the first is still fresh
 		m.expectMetric(t, "tidemill_repeats_total", 301)
-		if m.countLogged("redis is away") != 1 || m.countLogged("redis is back") != 1 {
+		if m.countLogged("Redis is down") != 1 || m.countLogged("Redis is back") != 1 {
 			t.Errorf("log:\n%s", m.log)
 		}
 	})
@@ -159,7 +159,7 @@ func TestRedisHangs(t *testing.T) {
 		if !other.Seen(t.Context(), "events", window, "/a", "1") {
 			t.Error("not seen when it is back")
 		}
-		if m.countLogged("redis is away") != 1 || m.countLogged("redis is back") != 1 {
+		if m.countLogged("Redis is down") != 1 || m.countLogged("Redis is back") != 1 {
 			t.Errorf("log:\n%s", m.log)
 		}
 	})

@@ -116,7 +116,7 @@ func (m *Memory) releaseWaiters(stops []streamWork) {
 	}
 	if was {
 		m.metrics.away.Set(0)
-		m.log.Info("redis is back: repeats of what other gateways stored are recognised again")
+		m.log.Info("dedupe: Redis is back; events of other gateways are recognised again")
 	}
 }
 
@@ -144,7 +144,7 @@ func (m *Memory) sendHome(stops []streamWork, err error) {
 	m.metrics.unchecked.Add(float64(unchecked))
 	if !was {
 		m.metrics.away.Set(1)
-		m.log.Warn("redis is away: repeats of what other gateways stored are stored until it is back", "reason", err)
+		m.log.Warn("dedupe: Redis is down; repeats of events of other gateways are stored again", "reason", err)
 	}
 }
 
@@ -171,7 +171,7 @@ func (m *Memory) countLost() {
 	}
 	if left > 0 {
 		m.metrics.dropped.Add(float64(left))
-		m.log.Warn(fmt.Sprintf("redis is away: other gateways will not recognise %d events if they are repeated", left))
+		m.log.Warn(fmt.Sprintf("Redis is down: other gateways will not recognise repeats of %d events", left))
 	}
 }
 

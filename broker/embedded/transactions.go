@@ -249,7 +249,7 @@ func (s *Servers) removeDead(ctx context.Context, j *silentJoiners, log *slog.Lo
 		case now := <-t.C:
 			for _, who := range j.takeOverdue(now) {
 				if err := s.leaveGroup(who); err != nil {
-					log.Warn("a dead member could not be removed", "group", who.group, "reason", err)
+					log.Warn("kafka: removing a dead member failed; its group waits for the session to time out", "group", who.group, "reason", err)
 				}
 			}
 		}

@@ -139,7 +139,7 @@ func (f *Follower) readAll(ctx context.Context) {
 			continue
 		}
 		pause := backoff.Next()
-		f.o.Logger.Warn("stream cannot be followed", "stream", f.o.Stream, "reason", err, "after", pause)
+		f.o.Logger.Warn("follower: reading the stream failed; retrying", "stream", f.o.Stream, "reason", err, "after", pause)
 		if retry.Sleep(ctx, pause) != nil {
 			return
 		}

@@ -25,7 +25,7 @@ func ParseFrom(text string, now time.Time) (broker.Start, error) {
 	}
 	at, err := ParseTime(text, now)
 	if errors.Is(err, errNoTime) {
-		return broker.Start{}, fmt.Errorf("%q is no place in a stream: give beginning, end, an offset, a time ago such as -1h, or a time such as 2026-01-31T15:04:05Z", text)
+		return broker.Start{}, fmt.Errorf("%q is not a position in a stream: give beginning, end, an offset, a time ago such as -1h, or a time such as 2026-01-31T15:04:05Z", text)
 	}
 	if err != nil {
 		return broker.Start{}, err
@@ -41,7 +41,7 @@ func ParseTime(text string, now time.Time) (time.Time, error) {
 	if ago, ok := strings.CutPrefix(text, "-"); ok {
 		d, err := parseAgo(ago)
 		if err != nil || d < 0 {
-			return time.Time{}, fmt.Errorf("%s is no time ago; write it like -90s, -15m, -1h or -2d", text)
+			return time.Time{}, fmt.Errorf("%s is not a time ago; write it like -90s, -15m, -1h or -2d", text)
 		}
 		return now.Add(-d), nil
 	}
@@ -50,7 +50,7 @@ func ParseTime(text string, now time.Time) (time.Time, error) {
 			return at, nil
 		}
 	}
-	return time.Time{}, fmt.Errorf("%q is no time: %w", text, errNoTime)
+	return time.Time{}, fmt.Errorf("%q is not a time: %w", text, errNoTime)
 }
 
 // fromTime maps a time before 1970 to the earliest offset: no record is older, and Kafka

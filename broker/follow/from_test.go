@@ -28,7 +28,7 @@ func TestParseFrom(t *testing.T) {
 		}
 	}
 	for text, says := range map[string]string{
-		"begining": `"begining" is no place in a stream: give beginning`, "": "give beginning", "-x": "-x is no time ago", "--1h": "time ago",
+		"begining": `"begining" is not a position in a stream: give beginning`, "": "give beginning", "-x": "-x is not a time ago", "--1h": "time ago",
 		"-5": "time ago", "-99999999999h": "time ago", "-70000d": "time ago", "2026-13-01T00:00:00Z": "give beginning", "99999999999999999999": "give beginning",
 	} {
 		if _, err := ParseFrom(text, now); err == nil || !strings.Contains(err.Error(), says) {

@@ -79,7 +79,7 @@ func optionsOf(getenv func(string) string) (o agent.Options, l agent.Lingering, 
 	}
 	if text := getenv(agent.EnvIndex); text != "" {
 		if o.Index, err = strconv.Atoi(text); err != nil || o.Index < 0 {
-			return o, l, 0, fmt.Errorf("%s: %q is no number of a worker", agent.EnvIndex, text)
+			return o, l, 0, fmt.Errorf("%s: %q is not the number of a worker", agent.EnvIndex, text)
 		}
 	}
 	if grace, err = durationOf(getenv, agent.EnvGrace, defaultGrace); err != nil {
@@ -100,7 +100,7 @@ func durationOf(getenv func(string) string, name string, without time.Duration) 
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil || d < 0 {
-		return 0, fmt.Errorf("%s: %q is no duration", name, text)
+		return 0, fmt.Errorf("%s: %q is not a duration", name, text)
 	}
 	return d, nil
 }

@@ -68,7 +68,7 @@ func reapUntilExit(pid int) (code int) {
 // killOthers kills every process of the container except the first and this one.
 func killOthers() error {
 	if err := syscall.Kill(-1, syscall.SIGKILL); err != nil && err != syscall.ESRCH {
-		return fmt.Errorf("end what is left of the command: %w", err)
+		return fmt.Errorf("end the rest of the command: %w", err)
 	}
 	return nil
 }

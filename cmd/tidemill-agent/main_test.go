@@ -326,7 +326,7 @@ func TestExitCodes(t *testing.T) {
 		"no attempt":        {[]string{"run"}, []string{agent.EnvAttempt + "="}, exitMisused},
 		"no such part":      {[]string{"run"}, []string{agent.EnvPart + "=chief"}, exitMisused},
 		"no such index":     {[]string{"run"}, []string{agent.EnvIndex + "=x"}, exitMisused},
-		"no duration":       {[]string{"run"}, []string{agent.EnvLinger + "=soon"}, exitMisused},
+		"not a duration":    {[]string{"run"}, []string{agent.EnvLinger + "=soon"}, exitMisused},
 		"another's token":   {[]string{"run"}, []string{agent.EnvToken + "=stolen"}, exitUntold},
 		"nowhere to put it": {[]string{"install", "/nowhere/at/all"}, nil, exitUntold},
 	} {

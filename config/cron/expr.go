@@ -38,7 +38,7 @@ func Parse(text string) (Expr, error) {
 		}
 		known, ok := named[words[0]]
 		if !ok || len(words) > 1 {
-			return Expr{}, fmt.Errorf("%q is no expression; those with a name are @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly and @every 90s", e.text)
+			return Expr{}, fmt.Errorf("%q is not an expression; the named ones are @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly and @every 90s", e.text)
 		}
 		words = strings.Fields(known)
 	}
@@ -184,7 +184,7 @@ func (f *field) value(text string) (int, error) {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < f.low || n > f.high || len(text) > 2 || text[0] == '+' || text[0] == '-' {
-		return 0, fmt.Errorf("%q is not one: %s", text, f.allowed())
+		return 0, fmt.Errorf("%q is not valid: %s", text, f.allowed())
 	}
 	return n, nil
 }

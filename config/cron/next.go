@@ -91,7 +91,7 @@ func (e Expr) parseEvery(words []string) (Expr, error) {
 	d, err := time.ParseDuration(words[0])
 	switch {
 	case err != nil:
-		return Expr{}, fmt.Errorf("%q: %q is no duration; write hours, minutes and seconds, such as 90s or 1h30m", e.text, words[0])
+		return Expr{}, fmt.Errorf("%q: %q is not a duration; write hours, minutes and seconds, such as 90s or 1h30m", e.text, words[0])
 	case d < minEvery || d > maxEvery || d%time.Second != 0:
 		return Expr{}, fmt.Errorf("%q: the duration must be whole seconds, from %s to %s", e.text, minEvery, maxEvery)
 	}

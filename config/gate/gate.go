@@ -242,7 +242,7 @@ func checkGrowth(a *ast.AST) *SyntaxError {
 	var g growth
 	g.countCopies(a.Expr(), nil)
 	if g.most > maxCopies {
-		return &SyntaxError{1, "makes lists or texts that grow too large; ask for less, or write several clauses"}
+		return &SyntaxError{1, "makes lists or texts that are too large; simplify it, or write several clauses"}
 	}
 	return nil
 }

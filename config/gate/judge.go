@@ -120,12 +120,12 @@ func decide(k clause, world map[string]any, absent func(path, int, map[string]an
 		result.Note = "it is neither true nor false; compare it, such as metrics.accuracy >= 0.85"
 		return result
 	case strings.Contains(err.Error(), "cost limit exceeded"):
-		result.Note = "it cannot be decided: it looks at too much; ask for less"
+		result.Note = "it cannot be decided: it reads too much; simplify it"
 		return result
 	}
 	result.Note = "it cannot be decided: " + brief(err.Error())
 	if strings.HasPrefix(err.Error(), "no such overload") {
-		result.Note = "it cannot be decided: a figure meets what is no number"
+		result.Note = "it cannot be decided: it combines a figure with a value that is not a number"
 	}
 	for _, p := range k.names {
 		if _, at, found := p.find(world); !found && !p.asked {
@@ -160,9 +160,9 @@ func (c *evaluation) absent(p path, at int, world map[string]any) string {
 	name := parent.String()
 	switch {
 	case name == ofConfusion, name == ofChampion && p.steps[at] == ofConfusion, name == ofChampion && p.steps[at] == "lead":
-		return fmt.Sprintf("there is no %s, for no predictions.csv of the run tells it%s", p.upTo(at), c.noted())
+		return fmt.Sprintf("there is no %s, because no predictions.csv of the run has it%s", p.upTo(at), c.noted())
 	case len(p.steps) > 1 && p.steps[0] == ofData && at == 2:
-		return fmt.Sprintf("the size of %s is not known, for it came from a URI", brief(p.steps[1]))
+		return fmt.Sprintf("the size of %s is not known, because it came from a URI", brief(p.steps[1]))
 	}
 	text := notWithin(p.steps[:at], p.steps[at], slices.Sorted(maps.Keys(known)))
 	if name == ofMetrics && c.Report.Measured == nil {

@@ -55,9 +55,9 @@ func TestSentences(t *testing.T) {
 		{"no figures, two", facts(), []string{"has(metrics.accuracy)", "true"},
 			"version 7 of intent/bot-42 passes: all 2 clauses of its gate hold"},
 		{"the first version", with(first), []string{enough, better},
-			"version 7 of intent/bot-42 passes: accuracy 0.912; there is no champion yet to hold it against"},
+			"version 7 of intent/bot-42 passes: accuracy 0.912; there is no champion yet to compare it with"},
 		{"the first version, only the champion named", with(first), []string{"champion.lead.value > 0"},
-			"version 7 of intent/bot-42 passes: its gate's only clause holds; there is no champion yet to hold it against"},
+			"version 7 of intent/bot-42 passes: its gate's only clause holds; there is no champion yet to compare it with"},
 		{"passed by recorded figures", with(unmeasured, onRecorded, accuracy(0.96)), []string{enough, better},
 			"version 7 of intent/bot-42 passes: accuracy 0.96 (champion @6: 0.95, as it was registered, perhaps on other data)"},
 		{"recorded allowed, and not needed", with(onRecorded), []string{better},
@@ -86,15 +86,15 @@ func TestSentences(t *testing.T) {
 		{"no metrics", with(func(f *Facts) { f.Report.Metrics = nil }), []string{enough},
 			"version 7 of intent/bot-42 is refused: metrics.accuracy >= 0.85, but there is no accuracy in metrics, which is empty"},
 		{"no confusion", with(func(f *Facts) { f.Report.Measured = nil }), []string{"confusion.macroF1 > 0.5"},
-			"version 7 of intent/bot-42 is refused: confusion.macroF1 > 0.5, but there is no confusion.macroF1, for no predictions.csv of the run tells it"},
+			"version 7 of intent/bot-42 is refused: confusion.macroF1 > 0.5, but there is no confusion.macroF1, because no predictions.csv of the run has it"},
 		{"no confusion, with a reason", with(func(f *Facts) { f.Report.Measured, f.Report.Notes = nil, []string{"predictions.csv is empty"} }), []string{"confusion.macroF1 > 0.5"},
-			"version 7 of intent/bot-42 is refused: confusion.macroF1 > 0.5, but there is no confusion.macroF1, for no predictions.csv of the run tells it: predictions.csv is empty"},
+			"version 7 of intent/bot-42 is refused: confusion.macroF1 > 0.5, but there is no confusion.macroF1, because no predictions.csv of the run has it: predictions.csv is empty"},
 		{"no such class", facts(), []string{"confusion.classes.ordr.f1 > 0.5"},
 			"version 7 of intent/bot-42 is refused: confusion.classes.ordr.f1 > 0.5, but there is no ordr in confusion.classes; did you mean order?"},
 		{"what a URI brought", facts(), []string{"data.export.bytes > 0"},
-			"version 7 of intent/bot-42 is refused: data.export.bytes > 0, but the size of export is not known, for it came from a URI"},
+			"version 7 of intent/bot-42 is refused: data.export.bytes > 0, but the size of export is not known, because it came from a URI"},
 		{"an error", facts(), []string{"metrics.accuracy > 'a'"},
-			"version 7 of intent/bot-42 is refused: metrics.accuracy > 'a', but it cannot be decided: a figure meets what is no number"},
+			"version 7 of intent/bot-42 is refused: metrics.accuracy > 'a', but it cannot be decided: it combines a figure with a value that is not a number"},
 		{"no condition", facts(), []string{"metrics.accuracy > 0.5 ? metrics.accuracy : true"},
 			"version 7 of intent/bot-42 is refused: metrics.accuracy > 0.5 ? metrics.accuracy : true, but it is neither true nor false; compare it, such as metrics.accuracy >= 0.85"},
 		{"the champion not measured", with(unmeasured), []string{enough, better},
@@ -116,7 +116,7 @@ func TestSentences(t *testing.T) {
 		{"recorded, and nothing is", with(unmeasured, onRecorded, func(f *Facts) { f.Recorded = nil }), []string{better},
 			"version 7 of intent/bot-42 is refused: metrics.accuracy >= champion.metrics.accuracy - 0.01, but its run has not measured the champion, and what @6 was registered with is not at hand"},
 		{"no lead in what was recorded", with(unmeasured, onRecorded), []string{"champion.lead.value > 0"},
-			"version 7 of intent/bot-42 is refused: champion.lead.value > 0, but there is no champion.lead, for no predictions.csv of the run tells it"},
+			"version 7 of intent/bot-42 is refused: champion.lead.value > 0, but there is no champion.lead, because no predictions.csv of the run has it"},
 	} {
 		if got := judge(t, c.facts, c.clauses...); got.Sentence != c.want {
 			t.Errorf("%s:\n got %s\nwant %s", c.name, got.Sentence, c.want)
@@ -196,7 +196,7 @@ func TestCostIsBounded(t *testing.T) {
 	}
 	const every = "confusion.classes.all(%, "
 	got := judge(t, f, strings.ReplaceAll(every, "%", "a")+strings.ReplaceAll(every, "%", "b")+strings.ReplaceAll(every, "%", "c")+"a + b + c != '')))").Clauses[0]
-	if got.Passed || got.Note != "it cannot be decided: it looks at too much; ask for less" {
+	if got.Passed || got.Note != "it cannot be decided: it reads too much; simplify it" {
 		t.Errorf("%+v", got)
 	}
 	if got := judge(t, f, "confusion.classes.all(c, confusion.classes[c].recall >= 0)"); !got.Passed {

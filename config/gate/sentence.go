@@ -57,7 +57,7 @@ func (g *Gate) figures(f Facts, j tidemill.Judgement) string {
 	text := strings.Join(told, ", ")
 	switch {
 	case free:
-		return text + "; there is no champion yet to hold it against"
+		return text + "; there is no champion yet to compare it with"
 	case champions == 0 && j.On != "":
 		return text + "; champion @" + strconv.Itoa(f.Champion) + " is" + strings.TrimPrefix(basis, ",")
 	}

@@ -169,7 +169,7 @@ func (r *clockRound) takeovers() (n int) {
 		for life := range r.fleet.lives[name] {
 			text, err := os.ReadFile(fmt.Sprintf("%s/%s.%d.log", r.dir, name, life))
 			if err == nil {
-				n += strings.Count(string(text), "the clock runs here")
+				n += strings.Count(string(text), "controller: this process sends the ticks")
 			}
 		}
 	}

@@ -64,7 +64,7 @@ func (w *world) waitForConfig(t *testing.T) {
 	for _, p := range w.seen.livePods(func(p *corev1.Pod) bool { return components()[p.Labels[labelComponent]] > 0 }) {
 		eventually(t, p.Name+" to apply the change", func(ctx context.Context) error {
 			text, err := w.server.log(ctx, p.Last, "tidemill", wholeLog, false)
-			if err == nil && !strings.Contains(text, `msg="config applied"`) {
+			if err == nil && !strings.Contains(text, `msg="config: applied"`) {
 				err = errors.New("its log does not say so")
 			}
 			return err

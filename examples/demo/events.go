@@ -133,7 +133,7 @@ func (d *demo) events(ctx context.Context) error {
 		return err
 	}
 	if at == "repeated" {
-		at = "it was here before: nothing was stored"
+		at = "it exists already: nothing was stored"
 	} else { // not a fault: readers recognise the event by its id
 		at = "stored again, because Redis did not answer in time"
 	}

@@ -114,7 +114,7 @@ func (d *demo) models(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.say("\nWhere does version 2 come from?")
+	d.say("\nThe origin of version 2:")
 	_, err = d.show(ctx, "why", "model/intent/bot-1@2")
 	return err
 }

@@ -41,7 +41,7 @@ func invoice(_ context.Context, e event.Event) ([]event.Event, error) {
 	}
 	switch {
 	case e.Subject() == "":
-		return nil, functions.Permanent(errors.New("an order needs a subject: the merchant who is to be paid"))
+		return nil, functions.Permanent(errors.New("an order needs a subject: the merchant to be paid"))
 	case e.Time().IsZero():
 		return nil, functions.Permanent(errors.New("an order needs a time: its invoice is due after it"))
 	case o.Total < 0:

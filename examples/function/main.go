@@ -12,7 +12,7 @@ import (
 
 func main() {
 	if err := functions.Serve(context.Background(), invoice); err != nil {
-		slog.Error("the function ends", "reason", err)
+		slog.Error("function: stopped by an error", "reason", err)
 		os.Exit(1)
 	}
 }

@@ -51,7 +51,7 @@ func TestTheProgramLeavesOnSIGTERM(t *testing.T) {
 	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Wait(); err == nil || !strings.Contains(said.String(), "asked to leave; the checkpoint has the state") {
+	if err := cmd.Wait(); err == nil || !strings.Contains(said.String(), "got SIGTERM; the checkpoint has the state") {
 		t.Fatalf("%v: %s", err, &said)
 	}
 	if _, err := os.Stat(filepath.Join(f.checkpoint, checkpointFile)); err != nil {

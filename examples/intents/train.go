@@ -84,7 +84,7 @@ func (l *learner) step() (loss float64) {
 }
 
 // errAskedToLeave ends a run that a later attempt continues.
-var errAskedToLeave = errors.New("asked to leave; the checkpoint has the state")
+var errAskedToLeave = errors.New("got SIGTERM; the checkpoint has the state")
 
 // trainModel trains a model on the messages. It continues from a checkpoint of the same messages,
 // and makes the same model as without a break.
@@ -159,10 +159,10 @@ func (l *learner) resume(folder string, log io.Writer) error {
 		return fmt.Errorf("resume from %s: %w", folder, err)
 	}
 	if s.Of != l.Of || len(s.Weights) != len(l.Weights) || len(s.Speed) != len(l.Speed) {
-		fmt.Fprintln(log, "the checkpoint is of other messages, and not gone on from")
+		fmt.Fprintln(log, "the checkpoint is of other messages; it is not used")
 		return nil
 	}
 	l.state = s
-	fmt.Fprintf(log, "goes on from epoch %d\n", s.Epoch)
+	fmt.Fprintf(log, "continues from epoch %d\n", s.Epoch)
 	return nil
 }

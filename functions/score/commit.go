@@ -167,11 +167,11 @@ func (s *session) runTx(b *batch, fill func(context.Context, *broker.Tx, *batch)
 // error that it returns is permanent.
 func (s *session) aborted(err error) error {
 	if !errors.Is(err, broker.ErrAborted) || s.life.Err() != nil {
-		return fmt.Errorf("commit what was scored: %w", err)
+		return fmt.Errorf("commit the scores: %w", err)
 	}
 	s.counts.aborted.Add(1)
 	s.failing(err)
-	s.log.Warn("a transaction was aborted, and its events are scored again", "group", Group(s.conf.Name), "reason", err)
+	s.log.Warn("scorer: a transaction was aborted; its events are scored again", "group", Group(s.conf.Name), "reason", err)
 	if s.aborts++; s.aborts > 1 {
 		_ = retry.Sleep(s.life, retry.Backoff{First: 100 * time.Millisecond, Cap: 2 * time.Second}.After(s.aborts-1))
 	}

@@ -234,7 +234,7 @@ func (h *heldIndex) returned(ctx context.Context, to outbox, source string, even
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("say which parked events of %s/%d have been dealt with: %w", h.stream, h.partition, err)
+		return fmt.Errorf("record the processed parked events of %s/%d: %w", h.stream, h.partition, err)
 	}
 	v := broker.View{
 		ID: tidemill.ID("returned", source, fmt.Sprint(h.partition), fmt.Sprint(first), string(data)), Source: source, Type: tidemill.TypeScorerReturned,

@@ -66,7 +66,7 @@ const maxKey = 256
 // checkKey returns why a text cannot be a key. Such a text has no model either.
 func checkKey(key string) error {
 	if len(key) > maxKey {
-		return fmt.Errorf("can be no key: it has %d bytes, a key may have %d", len(key), maxKey)
+		return fmt.Errorf("is not a key: it has %d bytes, and a key may have %d", len(key), maxKey)
 	}
 	plain := true
 	for i := range len(key) {
@@ -83,7 +83,7 @@ func checkOddKey(key string) error {
 		return errors.New("cannot be a key: it is not valid UTF-8")
 	}
 	if strings.ContainsFunc(key, unicode.IsControl) {
-		return errors.New("can be no key: it has a control character")
+		return errors.New("is not a key: it has a control character")
 	}
 	return nil
 }

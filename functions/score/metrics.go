@@ -141,7 +141,7 @@ func (s *session) counted(b *batch, now time.Time) {
 	}
 	s.counts.latency.end()
 	if letters := s.counts.toSay(n[dead], now); letters > 0 {
-		s.log.Warn("dead letters", "scorer", s.conf.Name, "stream", s.conf.From, "events", letters, "reason", reason)
+		s.log.Warn("scorer: events cannot be scored; they become dead letters", "scorer", s.conf.Name, "stream", s.conf.From, "events", letters, "reason", reason)
 	}
 	s.swapped(b, now)
 	s.counts.add(&n, all, now)

@@ -77,7 +77,7 @@ func planned(ctx context.Context, o Rescoring) (*rescore, error) {
 	return r, nil
 }
 
-var errNoResume = errors.New("nothing of it is known: Kafka forgets a week after it was cut off; begin anew")
+var errNoResume = errors.New("it is unknown: Kafka removes an interrupted rescore after a week; start a new one")
 
 func (r *rescore) resume(ctx context.Context) error {
 	r.id = r.Resume

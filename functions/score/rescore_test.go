@@ -153,7 +153,7 @@ func TestWhatCannotBeRescored(t *testing.T) {
 		{"works with itself", func(o *Rescoring) { o.Stream = streamOut }},
 		{"works with itself", func(o *Rescoring) { o.Stream = streamIn }},
 		{"is reserved", func(o *Rescoring) { o.Stream = tidemill.StreamFacts }},
-		{"nothing of it is known", func(o *Rescoring) { o.Resume = "abc" }},
+		{"it is unknown", func(o *Rescoring) { o.Resume = "abc" }},
 	} {
 		o := p.rescoring(VersionChampion)
 		c.of(&o)

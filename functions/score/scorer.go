@@ -107,7 +107,7 @@ func (s *Scorer) reopen(life context.Context, old *session) {
 	s.mu.Unlock()
 	soon, cancel := context.WithTimeout(life, restartDelay)
 	if err := old.leave(soon); err != nil {
-		s.log.Warn("a scorer could not leave its group in order", "scorer", s.conf.Name, "reason", err)
+		s.log.Warn("scorer: leaving the group failed; its partitions are reassigned later", "scorer", s.conf.Name, "reason", err)
 	}
 	cancel()
 	for life.Err() == nil {
@@ -120,7 +120,7 @@ func (s *Scorer) reopen(life context.Context, old *session) {
 			return
 		}
 		s.failing(err)
-		s.log.Error("a scorer cannot begin", "scorer", s.conf.Name, "after", restartDelay.String(), "reason", err)
+		s.log.Error("scorer: starting failed; retrying", "scorer", s.conf.Name, "after", restartDelay.String(), "reason", err)
 	}
 }
 
@@ -156,7 +156,7 @@ func (s *Scorer) Check() api.Check {
 		return c
 	}
 	if at, err := s.o.Models.Failure(); err != nil && s.counts.held.Load() > 0 && time.Since(at) < heldUp {
-		c.Status, c.Detail = api.Degraded, fmt.Sprintf("%d events are held, for models cannot be loaded now; tidemill scorers %s says why", s.counts.held.Load(), s.conf.Name)
+		c.Status, c.Detail = api.Degraded, fmt.Sprintf("%d events wait, because models cannot be loaded now; tidemill scorers %s shows why", s.counts.held.Load(), s.conf.Name)
 	}
 	return c
 }

@@ -36,7 +36,7 @@ func New(o Options, recipe string) functions.ViewFunc {
 	t := &trainer{opt: o, recipe: recipe}
 	return func(ctx context.Context, v *broker.View) error {
 		if err := t.take(ctx, v); err != nil {
-			return marked(fmt.Errorf("ask for a run of recipe %s: %w", recipe, err))
+			return marked(fmt.Errorf("request a run of recipe %s: %w", recipe, err))
 		}
 		return nil
 	}

@@ -228,7 +228,7 @@ func TestRolesSayWhatTheyLack(t *testing.T) {
 		"function train --kafka x:1":                                               "give --redis and --store",
 		"function train --kafka x:1 --redis x:1 --store s3://x":                    "give --run-secret, the same file as the dispatcher's",
 		"dispatcher --kafka x:1 --functions http://f":                              "give --run-secret",
-		"dispatcher --kafka x:1 --functions knative --run-secret " + secret:        "give --kubernetes, or --kubeconfig",
+		"dispatcher --kafka x:1 --functions knative --run-secret " + secret:        "give --kubernetes or --kubeconfig",
 		"controller --kafka x:1 --kubernetes":                                      "it takes --redis, --store, --run-secret, --agents-at, --image, too",
 		"controller --kafka x:1 --kubernetes --redis x:1 --store s3://x --image i": "it takes --run-secret, --agents-at, too",
 		"function train --kafka x:1 --redis x:1 --store s3://x --kubernetes --run-secret " + secret: "it takes --agents-at, --image, too",

@@ -81,7 +81,7 @@ func report(stderr io.Writer, err error) int {
 func hint(err error) string {
 	var p *api.Problem
 	if errors.As(err, &p) && p.Type == api.ProblemBase+api.Unauthenticated {
-		return "; give one that counts by " + envToken + " or --token-file"
+		return "; give a valid one by " + envToken + " or --token-file"
 	}
 	return ""
 }
@@ -104,7 +104,7 @@ func untilInterrupted(ctx context.Context, stderr io.Writer) (context.Context, c
 		}
 		// Most stops take less than a second. If one takes longer, say why.
 		time.AfterFunc(sayAfter, func() {
-			fmt.Fprintln(stderr, "tidemill: still stopping in good order; press Ctrl-C again to stop at once")
+			fmt.Fprintln(stderr, "tidemill: still stopping gracefully; press Ctrl-C again to stop at once")
 		})
 		cancel()
 		<-signals
@@ -298,11 +298,11 @@ func noCommand(c *cobra.Command, s *session, args []string) error {
 	if !c.HasParent() {
 		return c.Help()
 	}
-	return usagef("%s is several commands: %s; tidemill help %s lists them", c.Name(), strings.Join(groupOf(c.Name()), ", "), c.Name())
+	return usagef("%s needs a subcommand: %s; tidemill help %s lists them", c.Name(), strings.Join(groupOf(c.Name()), ", "), c.Name())
 }
 
 func unknownCommand(name string) error {
-	return usagef("there is no command %q:%s tidemill help lists those there are", name, didYouMean(name, commandNames()))
+	return usagef("there is no command %q:%s tidemill help lists all commands", name, didYouMean(name, commandNames()))
 }
 
 // path returns the full name of a subcommand.
@@ -417,7 +417,7 @@ func overview(w io.Writer) {
 	}
 	fmt.Fprint(w, `
 Commands find a tidemill up that was started in the same folder. For another gateway,
-give --url or set TIDEMILL_URL. With --kafka HOST:PORT they connect straight to Kafka.
+give --url or set TIDEMILL_URL. With --kafka HOST:PORT they connect directly to Kafka.
 A list also has the names list and ls: tidemill runs ls. dl is dead-letters.
 tidemill help COMMAND explains a command, its flags and their variables.
 `)

@@ -22,13 +22,13 @@ func compareCommand() command {
 		name:    "compare",
 		args:    "A B",
 		summary: "compare two versions: figures, intervals, each label",
-		about: `Both are named like intent/bot-42@7; for B the part from the @ on is enough. A
+		about: `A and B are versions such as intent/bot-42@7. For B, @7 alone means the model of A. A
 difference is clear if the 95% intervals do not overlap.
 
 ` + atTheGate,
 		examples: []example{
-			{"tidemill compare intent/bot-42@champion @newest", "the newest with what serves"},
-			{"tidemill compare intent/bot-42@6 @7", "two by their numbers"},
+			{"tidemill compare intent/bot-42@champion @newest", "the newest version with the champion"},
+			{"tidemill compare intent/bot-42@6 @7", "two versions by number"},
 			{"tidemill compare intent/bot-42 intent/bot-43", "the champions of two models"},
 		},
 		make: func() program { return &compare{output: "text"} },
@@ -345,18 +345,18 @@ func notesOn(a, b *tidemill.Version, of, with *tidemill.Report) (notes []string)
 	case a.Model == b.Model && aes != nil && aes.Version == b.Number:
 		notes = append(notes, sameData("A", "B", aes))
 	case learntFrom(a) != learntFrom(b):
-		notes = append(notes, "each was measured by its own run, on the data of then: A's was "+orDash(learntFrom(a))+", B's "+orDash(learntFrom(b)))
+		notes = append(notes, "each run measured its own version on the data of that time: A on "+orDash(learntFrom(a))+", B on "+orDash(learntFrom(b)))
 	}
 	for i, r := range []*tidemill.Report{of, with} {
 		if r.Measured == nil {
-			notes = append(notes, "of "+string("AB"[i])+" there are no predictions: its run has written no predictions.csv that could be counted")
+			notes = append(notes, string("AB"[i])+" has no predictions: its run wrote no predictions.csv that can be evaluated")
 		}
 	}
 	return notes
 }
 
 func sameData(run, other string, b *tidemill.Beside) string {
-	text := fmt.Sprintf("the run of %s has measured %s on the same data as its own", run, other)
+	text := fmt.Sprintf("the run of %s measured %s on the same data as its own version", run, other)
 	if l := b.Lead; l != nil {
 		text += fmt.Sprintf(": the lead of %s in accuracy is %s (95%%: %s to %s)%s", run, signed(l.Value), signed(l.Low), signed(l.High), leadText(l))
 	}
@@ -384,18 +384,18 @@ func whyCommand() command {
 		args:    "KIND/ID",
 		summary: "trace the causes and effects of a model, run, commit or event",
 		about: `KIND/ID is one of
-  run/ID                  six letters or more of it
-  model/NAME[@VERSION]    a number, champion, previous or newest; the champion without it
+  run/ID                  the id, or at least its first six letters
+  model/NAME[@VERSION]    a number, champion, previous or newest (default champion)
   commit/DATASET@COMMIT   a branch, or the beginning of a commit's id
   event/ID                or event/SOURCE#ID, in quotes; for the input of a scorer,
                           event/STREAM/PARTITION/OFFSET
 
-It shows data, code, node and cause, and the effects. It shows at most 200 things, the
-nearest ones; notes at the end list the parts that are left out.
+It shows data, code, node, cause and effects: at most 200 objects, the nearest ones.
+Notes at the end list the parts that are left out.
 
 ` + atTheGate,
 		examples: []example{
-			{"tidemill why model/intent/bot-42", "the champion: its verdict, its run, its data, who asked"},
+			{"tidemill why model/intent/bot-42", "the champion: its verdict, its run, its data, its cause"},
 			{"tidemill why run/3k7mzq", "the cause of a run, and its output"},
 			{"tidemill why commit/bots/bot-42@main", "the models made from the newest data"},
 			{"tidemill why model/intent/bot-42@7 --graph svg --out why.svg", "a picture, for a browser"},
@@ -425,7 +425,7 @@ func (p *whyProgram) accept(positional []string) error {
 	case p.graph != "" && p.graph != "dot" && p.graph != "svg":
 		return usagef("--graph %q: give dot or svg", p.graph)
 	case p.graph != "" && p.output == "json":
-		return usagef("--graph %s is no JSON: leave -o json out, or --graph", p.graph)
+		return usagef("--graph %s is not JSON: leave out -o json or --graph", p.graph)
 	}
 	return wants(positional, "KIND/ID")
 }

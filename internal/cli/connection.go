@@ -49,22 +49,22 @@ type connection struct {
 func (c *connection) flags(f *flagSet) {
 	f.text(&c.config, "config", "f", "FILE", "the config, a file or a folder (default "+configFile+", if there is one)")
 	c.data = dataFolder
-	f.text(&c.data, "data", "", "FOLDER", "where tidemill up keeps its data and its addresses")
+	f.text(&c.data, "data", "", "FOLDER", "data folder of tidemill up, which also has its addresses")
 	f.text(&c.name, "name", "", "NAME", "the install's name, instead of the config's")
-	f.text(&c.addresses.Kafka, "kafka", "", "HOST:PORT", "where Kafka is; several with commas")
-	f.text(&c.addresses.Redis, "redis", "", "HOST:PORT", "where Redis is")
-	f.text(&c.addresses.Store, "store", "", "URL", "where the object store is, such as s3://bucket or file:///folder")
-	f.yes(&c.security.TLS, "kafka-tls", "speak TLS with Kafka")
+	f.text(&c.addresses.Kafka, "kafka", "", "HOST:PORT", "address of Kafka; several with commas")
+	f.text(&c.addresses.Redis, "redis", "", "HOST:PORT", "address of Redis")
+	f.text(&c.addresses.Store, "store", "", "URL", "URL of the object store, such as s3://bucket or file:///folder")
+	f.yes(&c.security.TLS, "kafka-tls", "use TLS with Kafka")
 	f.text(&c.security.CAFile, "kafka-ca", "", "FILE", "PEM with the CAs to trust, instead of the system's")
-	f.text(&c.security.CertFile, "kafka-cert", "", "FILE", "PEM with our certificate")
-	f.text(&c.security.KeyFile, "kafka-key", "", "FILE", "PEM with our certificate's key")
-	f.text(&c.security.ServerName, "kafka-server-name", "", "NAME", "name in Kafka's certificate, if not the host dialed")
+	f.text(&c.security.CertFile, "kafka-cert", "", "FILE", "PEM with the client certificate")
+	f.text(&c.security.KeyFile, "kafka-key", "", "FILE", "PEM with the key of the client certificate")
+	f.text(&c.security.ServerName, "kafka-server-name", "", "NAME", "name in Kafka's certificate, if it is not the host")
 	f.text(&c.security.Mechanism, "kafka-sasl", "", "MECHANISM", "PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512")
 	f.text(&c.security.User, "kafka-user", "", "USER", "user for SASL")
 	f.text(&c.security.PasswordFile, "kafka-password-file", "", "FILE", "file with the password for SASL, read again when it changes")
-	f.yes(&c.redis.TLS, "redis-tls", "speak TLS with Redis")
+	f.yes(&c.redis.TLS, "redis-tls", "use TLS with Redis")
 	f.text(&c.redis.CAFile, "redis-ca", "", "FILE", "PEM with the CAs to trust, instead of the system's")
-	f.text(&c.redis.User, "redis-user", "", "USER", "user of Redis, if not the default one")
+	f.text(&c.redis.User, "redis-user", "", "USER", "user of Redis, if it is not the default one")
 	f.text(&c.redis.PasswordFile, "redis-password-file", "", "FILE", "file with Redis's password, read again when it changes")
 	f.text(&c.log, "log", "", "LEVEL", "debug, info, warn or error")
 	for flag, variable := range connectionEnv() {
@@ -133,7 +133,7 @@ type configSource struct {
 // shown returns the source as users see it.
 func (s *configSource) shown() string {
 	if s.missing() {
-		return "the defaults; " + configFile + " is read as soon as there is one"
+		return "the defaults; " + configFile + " is read as soon as it exists"
 	}
 	return s.path
 }
@@ -222,9 +222,9 @@ type way struct {
 }
 
 // whereTo explains the choice to users.
-const whereTo = `It speaks to the gateway: the one that --url names, else TIDEMILL_URL, else that of
-a tidemill up that was started in the same folder. With --kafka it goes straight to
-Kafka, and so it does with TIDEMILL_KAFKA where no gateway is named.`
+const whereTo = `It calls the gateway of --url, else of TIDEMILL_URL, else of the tidemill up that was
+started in the same folder. With --kafka it connects directly to Kafka. If no gateway
+is given, TIDEMILL_KAFKA does the same.`
 
 // choose chooses between gateway and Kafka. Flags come before variables, and a gateway before
 // Kafka, because more users can reach a gateway.
@@ -232,13 +232,13 @@ func (r *reach) choose(getenv func(string) string) (way, error) {
 	byEnv := strings.TrimSpace(getenv(envURL))
 	switch {
 	case r.addresses.Kafka != "" && r.url != "":
-		return way{}, usagef("--url and --kafka are both given: one is the gateway, the other goes past it; leave one out")
+		return way{}, usagef("--url and --kafka are both given: --url uses a gateway, --kafka does not; leave one out")
 	case r.addresses.Kafka != "":
-		return way{}, r.refuse("is for a gateway, and --kafka goes past it", isGatewayFlag)
+		return way{}, r.refuse("is for a gateway, and --kafka uses none", isGatewayFlag)
 	case r.url == "" && byEnv == "" && strings.TrimSpace(getenv("TIDEMILL_KAFKA")) != "":
 		return way{}, r.refuse("is for a gateway, and only TIDEMILL_KAFKA is set; give --url too", isGatewayFlag)
 	}
-	if err := r.refuse("is for Kafka, and this goes to a gateway, which knows it: leave it out, or give --kafka", isKafkaFlag); err != nil {
+	if err := r.refuse("is for Kafka, and this command calls a gateway: leave it out, or give --kafka", isKafkaFlag); err != nil {
 		return way{}, err
 	}
 	if r.url != "" || byEnv != "" {
@@ -246,7 +246,7 @@ func (r *reach) choose(getenv func(string) string) (way, error) {
 	}
 	running, found, err := platform.Find(r.data)
 	if err == nil && !found {
-		err = fmt.Errorf("find Tidemill: no tidemill up runs on the data folder %s, and neither a gateway (--url, %s) nor Kafka (--kafka, TIDEMILL_KAFKA) is named; start one with tidemill up, or say where it is", r.data, envURL)
+		err = fmt.Errorf("find Tidemill: no tidemill up runs on the data folder %s, and neither a gateway (--url, %s) nor Kafka (--kafka, TIDEMILL_KAFKA) is given; start it with tidemill up, or give an address", r.data, envURL)
 	}
 	return way{url: running.URL, running: &running}, err
 }
@@ -317,7 +317,7 @@ func (r *reach) dial(ctx context.Context, s *session, w way, log *slog.Logger) (
 		return nil, err
 	}
 	if token != nil && w.running != nil && !onThisMachine(w.url) {
-		return nil, fmt.Errorf("%s says that tidemill up is at %s, which is not this machine, and its owner would get the token: if it is yours, name it with --url",
+		return nil, fmt.Errorf("%s has the address %s of tidemill up, which is another machine, and its owner would get the token: if it is yours, give it by --url",
 			platform.AddressFile(r.data), w.url)
 	}
 	g, err := client.Dial(ctx, client.Options{URL: w.url, Token: token, CAFile: r.ca, Logger: log})
@@ -332,9 +332,9 @@ func (r *reach) explainTLS(err error) error {
 	case !errors.As(err, &untrusted):
 		return err
 	case errors.As(err, &name):
-		return fmt.Errorf("%w; name it by --url as its certificate does", err)
+		return fmt.Errorf("%w; give --url with the name in the certificate", err)
 	case r.ca != "":
-		return fmt.Errorf("%w; %s (--ca, %s) does not speak for it", err, r.ca, envCA)
+		return fmt.Errorf("%w; no CA in %s (--ca, %s) has signed it", err, r.ca, envCA)
 	}
 	return fmt.Errorf("%w; if it is yours, give --ca a file with the CA that signed its certificate, or set %s", err, envCA)
 }
@@ -373,13 +373,13 @@ func (r *reach) token(getenv func(string) string) (func() (config.Secret, error)
 type gate struct{ reach }
 
 // atTheGate explains to users which gateway these commands use.
-const atTheGate = `It asks the gateway: the one that --url names, else TIDEMILL_URL, else that of a
-tidemill up that was started in the same folder.`
+const atTheGate = `It calls the gateway of --url, else of TIDEMILL_URL, else of the tidemill up that was
+started in the same folder.`
 
 func (g *gate) flags(f *flagSet) {
 	g.gatewayFlags(f)
 	g.data = dataFolder
-	f.text(&g.data, "data", "", "FOLDER", "where tidemill up keeps its data and its addresses")
+	f.text(&g.data, "data", "", "FOLDER", "data folder of tidemill up, which also has its addresses")
 	f.text(&g.log, "log", "", "LEVEL", "debug, info, warn or error")
 	f.fromEnv("data", "TIDEMILL_DATA")
 	f.fromEnv("log", "TIDEMILL_LOG")
@@ -408,7 +408,7 @@ func (g *gate) enterQuietly(ctx context.Context, s *session) (_ *client.Gateway,
 		return nil, nil, err
 	}
 	if w.url == "" {
-		return nil, nil, usagef("only a gateway knows this, and only TIDEMILL_KAFKA is set: name one with --url or %s", envURL)
+		return nil, nil, usagef("only a gateway knows this, and only TIDEMILL_KAFKA is set: give one by --url or %s", envURL)
 	}
 	at, err := g.connect(ctx, s, w, log)
 	if err != nil {
@@ -472,7 +472,7 @@ func (t *gatewayTarget) worrying(what string) (stop func()) {
 const asked = "retrying for up to 10 seconds"
 
 func (t *gatewayTarget) publish(ctx context.Context, stream string, v *broker.View) (client.Receipt, error) {
-	defer t.worrying("the event is on its way, and retried for up to 2 minutes")()
+	defer t.worrying("sending the event; retrying for up to 2 minutes")()
 	return t.g.Publish(ctx, stream, v)
 }
 
@@ -544,7 +544,7 @@ func (t *gatewayTarget) follow(ctx context.Context, o following, each func(*foll
 // away reports a lost gateway once, and its return once.
 func (t *gatewayTarget) away(err error) {
 	if err != nil {
-		fmt.Fprintf(t.out, "The gateway does not answer, and tail goes on when it does: %v\n", err)
+		fmt.Fprintf(t.out, "The gateway does not answer; tail continues when it does. Last error: %v\n", err)
 		return
 	}
 	fmt.Fprintln(t.out, "The gateway is back.")

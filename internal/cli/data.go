@@ -15,8 +15,8 @@ import (
 
 // aboutRefs explains to users how to name a version of a dataset.
 const aboutRefs = `A dataset is a versioned tree of files, such as bots/bot-42. DATASET@REF is one
-version of it: REF is a branch, or a commit's id or the beginning of it. Without
-one it is the branch main.`
+version of it: REF is a branch, or the beginning of a commit's id. Without REF it is
+the branch main.`
 
 // ofDataset is DATASET or DATASET@REF.
 type ofDataset struct{ dataset, ref string }
@@ -24,7 +24,7 @@ type ofDataset struct{ dataset, ref string }
 func parseVersion(text string) (ofDataset, error) {
 	dataset, ref, given := strings.Cut(text, "@")
 	if dataset == "" || given && ref == "" {
-		return ofDataset{}, usagef("%q names no dataset; write it like bots/bot-42, or bots/bot-42@REF with a branch or a commit", text)
+		return ofDataset{}, usagef("%q is not the name of a dataset; write it like bots/bot-42, or bots/bot-42@REF with a branch or a commit", text)
 	}
 	return ofDataset{dataset, ref}, nil
 }
@@ -60,8 +60,8 @@ func dataListCommand() command {
 		about:   aboutRefs + "\n\n" + atTheGate,
 		examples: []example{
 			{"tidemill data ls", "the datasets and their branches"},
-			{"tidemill data ls bots/bot-42", "its files as they are on main"},
-			{"tidemill data ls bots/bot-42@3f9ac2 train -o json", "those of a folder in one commit, one a line"},
+			{"tidemill data ls bots/bot-42", "its files on main"},
+			{"tidemill data ls bots/bot-42@3f9ac2 train -o json", "files of a folder in one commit, one per line"},
 		},
 		make: func() program { return &dataList{output: "text"} },
 	}
@@ -129,8 +129,8 @@ func dataLogCommand() command {
 		summary: "list the commits of a dataset's branch, newest first",
 		about:   atTheGate,
 		examples: []example{
-			{"tidemill data log bots/bot-42", "the newest of main"},
-			{"tidemill data log bots/bot-42@next -n 1 -o json", "the newest of another branch, for a script"},
+			{"tidemill data log bots/bot-42", "the newest commits of main"},
+			{"tidemill data log bots/bot-42@next -n 1 -o json", "the newest commit of another branch, for a script"},
 		},
 		make: func() program { return &dataLog{output: "text", limit: 20} },
 	}
@@ -145,7 +145,7 @@ type dataLog struct {
 const mostLogged = 1000
 
 func (p *dataLog) flags(f *flagSet) {
-	f.number(&p.limit, "n", "", "N", "list so many")
+	f.number(&p.limit, "n", "", "N", "list at most this many")
 	f.text(&p.output, "output", "o", "FORMAT", "text or json")
 	p.gate.flags(f)
 }
@@ -181,13 +181,13 @@ func (p *dataLog) run(ctx context.Context, s *session, positional []string) erro
 		return err
 	}
 	if all.Next != "" {
-		fmt.Fprintf(s.stderr, "There are more; -n %d shows as many.\n", mostLogged)
+		fmt.Fprintf(s.stderr, "There are more; -n can be up to %d.\n", mostLogged)
 	}
 	return nil
 }
 
 func tabulateCommits(w io.Writer, all []api.Commit) error {
-	rows := [][]string{{"COMMIT", "WHEN", "BY", "CHANGED", "HOLDS", "MESSAGE"}}
+	rows := [][]string{{"COMMIT", "WHEN", "BY", "CHANGED", "CONTENT", "MESSAGE"}}
 	for i := range all {
 		c := &all[i]
 		rows = append(rows, []string{shortCommit(c.ID), onDay(c.Time), authorOf(c), fmt.Sprintf("+%d ~%d -%d", c.Added, c.Changed, c.Removed), holding(c), orDash(harmless(c.Message))})
@@ -239,7 +239,7 @@ func (w *putting) compare(ctx context.Context, s *session) error {
 		}
 	}
 	if w.output != "json" {
-		fmt.Fprintf(s.stderr, "%s would change on %s of %s; without --dry-run they do\n", count(len(would), "file"), harmless(at), harmless(w.asked.Dataset))
+		fmt.Fprintf(s.stderr, "%s would change on %s of %s. Next: the same without --dry-run.\n", count(len(would), "file"), harmless(at), harmless(w.asked.Dataset))
 	}
 	return nil
 }
@@ -251,10 +251,10 @@ func dataBranchCommand() command {
 		name:    "data branch",
 		args:    "DATASET NEW",
 		summary: "make a branch of a dataset",
-		about:   "A branch costs nothing: it is a name for a commit, and goes on from there.\n\n" + atTheGate,
+		about:   "A branch is a name for a commit, so this copies no files. New commits follow from there.\n\n" + atTheGate,
 		examples: []example{
-			{"tidemill data branch bots/bot-42 next", "from where main is"},
-			{"tidemill data branch bots/bot-42 before --from 3f9ac2", "from a commit of the past"},
+			{"tidemill data branch bots/bot-42 next", "from the newest commit of main"},
+			{"tidemill data branch bots/bot-42 before --from 3f9ac2", "from an older commit"},
 		},
 		make: func() program { return &dataBranch{} },
 	}
@@ -266,7 +266,7 @@ type dataBranch struct {
 }
 
 func (p *dataBranch) flags(f *flagSet) {
-	f.text(&p.from, "from", "", "REF", "a branch, or a commit by the beginning of its id (default main)")
+	f.text(&p.from, "from", "", "REF", "a branch, or the beginning of a commit's id (default main)")
 	p.gate.flags(f)
 }
 
@@ -284,7 +284,7 @@ func (p *dataBranch) run(ctx context.Context, s *session, positional []string) e
 	}
 	verb := "made"
 	if !made.Changed {
-		verb = "was there already:"
+		verb = "nothing to do:"
 	}
 	fmt.Fprintf(s.stdout, "%s branch %s of %s at commit %s (%s)\n", verb, harmless(made.Branch), harmless(positional[0]), shortCommit(made.Commit.ID), holding(&made.Commit))
 	return nil
@@ -301,7 +301,7 @@ become part of a commit.
 ` + atTheGate,
 		examples: []example{
 			{"tidemill data gc --dry-run", "what would be removed"},
-			{"tidemill data gc --older 48h", "what nothing has reached for two days"},
+			{"tidemill data gc --older 48h", "objects that were unused for two days"},
 		},
 		make: func() program { return &dataCollect{output: "text", older: 24 * time.Hour} },
 	}
@@ -316,7 +316,7 @@ type dataCollect struct {
 
 func (p *dataCollect) flags(f *flagSet) {
 	f.span(&p.older, "older", "DURATION", "keep objects younger than this; at least 24h")
-	f.yes(&p.dryRun, "dry-run", "only say what would be removed")
+	f.yes(&p.dryRun, "dry-run", "only show what would be removed")
 	f.text(&p.output, "output", "o", "FORMAT", "text or json")
 	p.gate.flags(f)
 }

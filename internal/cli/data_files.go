@@ -65,13 +65,13 @@ func dataDiffCommand() command {
 		name:    "data diff",
 		args:    "DATASET FROM [TO]",
 		summary: "list the files that differ between two versions of a dataset",
-		about: `+ was added, - was removed, ~ is another. FROM and TO are branches, or commits by
-the beginning of their ids; without TO it is the branch main.
+		about: `+ was added, - was removed, ~ has changed. FROM and TO are branches, or beginnings of
+commit ids. Without TO it is the branch main.
 
 ` + atTheGate,
 		examples: []example{
 			{"tidemill data diff bots/bot-42 3f9ac2 main", "changes since that commit"},
-			{"tidemill data diff bots/bot-42 main next -o json", "one file a line, as it was and as it is"},
+			{"tidemill data diff bots/bot-42 main next -o json", "one file per line, with its old and new state"},
 		},
 		make: func() program { return &dataDiff{output: "text"} },
 	}
@@ -140,7 +140,7 @@ committed and no event is published.
 		examples: []example{
 			{"tidemill data put bots/bot-42 ./bot-42", "the files of a folder, on main"},
 			{"tidemill data put bots/bot-42 new.csv -m 'week 12'", "one more file"},
-			{"tidemill data put bots/bot-42 ./bot-42 --replace --dry-run", "what would change if the folder were all there is"},
+			{"tidemill data put bots/bot-42 ./bot-42 --replace --dry-run", "what would change if main had only these files"},
 		},
 		make: func() program { return &dataPut{output: "text"} },
 	}
@@ -154,11 +154,11 @@ type dataPut struct {
 }
 
 func (p *dataPut) flags(f *flagSet) {
-	f.text(&p.branch, "branch", "b", "BRANCH", "commit there (default main); one that is not there is made")
-	f.text(&p.message, "message", "m", "TEXT", "what for")
-	f.text(&p.subject, "subject", "s", "KEY", "the event's subject, if not the key that the dataset belongs to")
-	f.yes(&p.replace, "replace", "remove from the branch what is not put")
-	f.yes(&p.dryRun, "dry-run", "only say what would change")
+	f.text(&p.branch, "branch", "b", "BRANCH", "branch to commit to (default main); it is made if it does not exist")
+	f.text(&p.message, "message", "m", "TEXT", "message of the commit")
+	f.text(&p.subject, "subject", "s", "KEY", "subject of the event (default: the key that owns the dataset)")
+	f.yes(&p.replace, "replace", "remove files from the branch that are not put")
+	f.yes(&p.dryRun, "dry-run", "only show what would change")
 	f.text(&p.output, "output", "o", "FORMAT", "text or json")
 	p.gate.flags(f)
 }
@@ -172,7 +172,7 @@ func (p *dataPut) accept(positional []string) error {
 	}
 	v, err := parseVersion(positional[0])
 	if err == nil && v.ref != "" {
-		err = usagef("%q: a commit is put on a branch; name it by --branch %s", positional[0], v.ref)
+		err = usagef("%q: a commit goes to a branch; give it by --branch %s", positional[0], v.ref)
 	}
 	return err
 }
@@ -233,7 +233,7 @@ func (w *putting) scan(ctx context.Context) error {
 		w.files, err = transfer.ScanFile(ctx, w.dir, name, w.shown.add)
 	}
 	if err == nil && len(w.files) == 0 {
-		err = errors.New("there are no files in it, and a dataset holds files")
+		err = errors.New("it has no files, and a dataset needs files")
 	}
 	for i := range w.files {
 		w.bytes += w.files[i].Size
@@ -267,10 +267,10 @@ func (w *putting) put(ctx context.Context) (done api.Committed, err error) {
 func (w *putting) tell(s *session, c *api.Committed) error {
 	where := fmt.Sprintf("%s on %s", harmless(c.Dataset), harmless(c.Branch))
 	if c.Unchanged {
-		_, err := fmt.Fprintf(s.stdout, "nothing has changed: %s holds these files already, at commit %s\n", where, shortCommit(c.ID))
+		_, err := fmt.Fprintf(s.stdout, "nothing has changed: %s has these files already, at commit %s\n", where, shortCommit(c.ID))
 		return err
 	}
-	_, err := fmt.Fprintf(s.stdout, "committed %s to %s: %s; it holds %s\nuploaded %s of %s in %s\n", shortCommit(c.ID), where, changesOf(&c.Commit), holding(&c.Commit),
+	_, err := fmt.Fprintf(s.stdout, "committed %s to %s: %s; it has %s\nuploaded %s of %s in %s\n", shortCommit(c.ID), where, changesOf(&c.Commit), holding(&c.Commit),
 		size(w.moved), size(w.bytes), time.Since(w.began).Round(time.Millisecond))
 	return err
 }
@@ -288,8 +288,8 @@ error, unless --replace is given.
 
 ` + atTheGate,
 		examples: []example{
-			{"tidemill data get bots/bot-42 ./bot-42", "all of it, as it is on main"},
-			{"tidemill data get bots/bot-42@3f9ac2 ./before train", "a folder, as it was in a commit"},
+			{"tidemill data get bots/bot-42 ./bot-42", "all files of main"},
+			{"tidemill data get bots/bot-42@3f9ac2 ./before train", "a folder of an older commit"},
 		},
 		make: func() program { return &dataGet{} },
 	}
@@ -301,7 +301,7 @@ type dataGet struct {
 }
 
 func (p *dataGet) flags(f *flagSet) {
-	f.yes(&p.replace, "replace", "write over files that are there and differ")
+	f.yes(&p.replace, "replace", "overwrite files that exist and differ")
 	p.gate.flags(f)
 }
 

@@ -45,12 +45,12 @@ func TestDataGoesAndComes(t *testing.T) {
 	mention(t, "put --dry-run", dry.out, "+ labels.txt  4 B\n", "+ train/a.csv")
 	mention(t, "put --dry-run", dry.err, "3 files would change on main of bots/bot-42")
 	put := do("data", "put", "bots/bot-42", from, "-m", "week 11")
-	mention(t, "put", put, "to bots/bot-42 on main: 3 added, 0 changed, 0 removed; it holds 3 files, 6 B", "uploaded 6 B of 6 B in ")
+	mention(t, "put", put, "to bots/bot-42 on main: 3 added, 0 changed, 0 removed; it has 3 files, 6 B", "uploaded 6 B of 6 B in ")
 	first := committedAs.FindStringSubmatch(put)[1]
-	mention(t, "put again", do("data", "put", "bots/bot-42", from), "nothing has changed: bots/bot-42 on main holds these files already, at commit "+first)
+	mention(t, "put again", do("data", "put", "bots/bot-42", from), "nothing has changed: bots/bot-42 on main has these files already, at commit "+first)
 
 	one := folder(t, map[string]string{"c.csv": "c"})
-	mention(t, "put a file", do("data", "put", "bots/bot-42", filepath.Join(one, "c.csv")), "1 added, 0 changed", "it holds 4 files", "uploaded 1 B of 1 B")
+	mention(t, "put a file", do("data", "put", "bots/bot-42", filepath.Join(one, "c.csv")), "1 added, 0 changed", "it has 4 files", "uploaded 1 B of 1 B")
 	mention(t, "what replacing would do", do("data", "put", "bots/bot-42", one, "--replace", "--dry-run"), "- labels.txt\n", "- train/b.csv\n")
 	mention(t, "ls", do("data", "ls"), "DATASET", "bots/bot-42  main")
 	mention(t, "ls of a folder then", do("data", "ls", "bots/bot-42@"+first, "train"), "1 B  train/a.csv\n")
@@ -60,7 +60,7 @@ func TestDataGoesAndComes(t *testing.T) {
 	}
 	mention(t, "log", do("data", "log", "bots/bot-42"), "COMMIT", first, "+3 ~0 -0", "week 11", "4 files, 7 B")
 	mention(t, "branch", do("data", "branch", "bots/bot-42", "before", "--from", first), "made branch before of bots/bot-42 at commit", "3 files")
-	mention(t, "branch again", do("data", "branch", "bots/bot-42", "before", "--from", first), "was there already")
+	mention(t, "branch again", do("data", "branch", "bots/bot-42", "before", "--from", first), "nothing to do: branch")
 	mention(t, "diff", do("data", "diff", "bots/bot-42", "before", "main"), "+ c.csv  1 B\n")
 	mention(t, "diff back", do("data", "diff", "bots/bot-42", "main", "before"), "- c.csv\n")
 
@@ -89,17 +89,17 @@ func TestSlipsWithData(t *testing.T) {
 	ok(t, "data", "put", "d", from, "--data", data)
 	differs := folder(t, map[string]string{"a": "b"})
 	for args, says := range map[string]string{
-		"data":                                 "data is several commands: data put, data get",
+		"data":                                 "data needs a subcommand: data put, data get",
 		"data put":                             "DATASET is missing",
 		"data put d":                           "DIR is missing",
-		"data put d@main " + from:              "name it by --branch main",
+		"data put d@main " + from:              "give it by --branch main",
 		"data put d /does/not/exist":           "no such file",
-		"data put d " + t.TempDir():            "there are no files in it",
+		"data put d " + t.TempDir():            "it has no files",
 		"data put ../d " + from:                "../d",
 		"data put d " + from + " -b a/b/":      "a/b/",
 		"data ls none":                         `dataset "none" has no branch "main"`,
 		"data ls d@none":                       `has no branch "none" and no commit`,
-		"data ls @x":                           "names no dataset",
+		"data ls @x":                           "is not the name of a dataset",
 		"data ls d a b":                        `"b" is one argument too many`,
 		"data get d":                           "DIR is missing",
 		"data get d " + differs:                "is there and is not that file",

@@ -23,12 +23,12 @@ func lettersCommand() command {
 		lists:   true,
 		aliases: []string{"dl"},
 		summary: "list dead letters (dl for short)",
-		about: `Newest first, and only those that are open: each that was replayed or dropped has
-a receipt, and has left the list. --reason finds a part of the reason.
+		about: `It lists open dead letters, newest first. A dead letter that was replayed or dropped
+has a receipt and is not listed. --reason matches a part of the reason.
 
 ` + atTheGate,
 		examples: []example{
-			{"tidemill dead-letters", "all that are open"},
+			{"tidemill dead-letters", "all open dead letters"},
 			{"tidemill dl --trigger tell-crm --since -1h", "dead letters of one trigger in the last hour"},
 			{"tidemill dl --reason timeout -o json", "for a script"},
 		},
@@ -40,13 +40,13 @@ a receipt, and has left the list. --reason finds a part of the reason.
 type letterFlags struct{ api.LetterSelection }
 
 func (l *letterFlags) flags(f *flagSet, reason string) {
-	f.text(&l.Trigger, "trigger", "t", "NAME", "of this trigger")
-	f.text(&l.Reason, reason, "", "TEXT", "whose reason contains this")
-	f.text(&l.Type, "type", "", "TYPE", "of events of this type")
-	f.text(&l.Key, "key", "", "KEY", "of events of this key")
-	f.text(&l.Stream, "stream", "", "STREAM", "of events that were read from this stream")
-	f.text(&l.Since, "since", "", "TIME", "written then or later: -1h or a time")
-	f.text(&l.Until, "until", "", "TIME", "written before then")
+	f.text(&l.Trigger, "trigger", "t", "NAME", "only dead letters of this trigger")
+	f.text(&l.Reason, reason, "", "TEXT", "only those with this text in their reason")
+	f.text(&l.Type, "type", "", "TYPE", "only events of this type")
+	f.text(&l.Key, "key", "", "KEY", "only events of this key")
+	f.text(&l.Stream, "stream", "", "STREAM", "only events from this stream")
+	f.text(&l.Since, "since", "", "TIME", "only those written since then: -1h or a time")
+	f.text(&l.Until, "until", "", "TIME", "only those written before then")
 }
 
 func (l *letterFlags) check() error {
@@ -75,7 +75,7 @@ type letterList struct {
 
 func (l *letterList) flags(f *flagSet) {
 	l.letterFlags.flags(f, "reason")
-	f.number(&l.limit, "limit", "n", "COUNT", "show no more than so many")
+	f.number(&l.limit, "limit", "n", "COUNT", "show at most this many")
 	f.text(&l.output, "output", "o", "FORMAT", "text or json")
 	l.gate.flags(f)
 }
@@ -106,7 +106,7 @@ func (l *letterList) run(ctx context.Context, s *session, _ []string) error {
 	case l.output == "json":
 		return writeIndented(s.stdout, all)
 	case len(all) == 0 && l.says():
-		fmt.Fprintln(s.stderr, "No open dead letter is meant; without flags all are listed.")
+		fmt.Fprintln(s.stderr, "No open dead letter matches; without flags all are listed.")
 		return nil
 	case len(all) == 0:
 		fmt.Fprintln(s.stderr, "There are no open dead letters.")
@@ -173,16 +173,16 @@ func (l *letterList) advise(w io.Writer, all []api.DeadLetter, total int) {
 		fmt.Fprintf(w, "These are the newest of %s; --limit %d shows all.\n", count(total, "open dead letter"), total)
 	}
 	first := all[0]
-	fmt.Fprintf(w, "Next: tidemill dl show %s tells all of one.\n", shortID(first.ID))
+	fmt.Fprintf(w, "Next: tidemill dl show %s shows one in detail.\n", shortID(first.ID))
 	if first.Trigger != "" {
-		fmt.Fprintf(w, "      tidemill dl replay --trigger %s --dry-run, once its subscriber is mended\n", harmless(first.Trigger))
+		fmt.Fprintf(w, "      tidemill dl replay --trigger %s --dry-run, after its subscriber is fixed\n", harmless(first.Trigger))
 		return
 	}
-	mended := "its publisher is mended"
+	mended := "its publisher is fixed"
 	if failedDelivery(&first) != "" {
-		mended = "its key has a model, or its publisher is mended, and it has been published again"
+		mended = "its key has a model or its publisher is fixed, and it is published again"
 	}
-	fmt.Fprintf(w, "      tidemill dl drop %s --reason TEXT, once %s\n", strings.TrimSpace(shortID(first.ID)), mended)
+	fmt.Fprintf(w, "      tidemill dl drop %s --reason TEXT, after %s\n", strings.TrimSpace(shortID(first.ID)), mended)
 }
 
 func lettersShowCommand() command {
@@ -190,8 +190,8 @@ func lettersShowCommand() command {
 		name:    "dead-letters show",
 		args:    "ID",
 		summary: "show a dead letter: the event, and each attempt to deliver it",
-		about: `Of an open letter the beginning of its id will do, if no other begins so. One that
-was replayed or dropped is shown with its receipt, by its whole id.
+		about: `For an open dead letter the beginning of the id is enough, if no other id begins with
+it. One that was replayed or dropped needs the whole id, and is shown with its receipt.
 
 ` + atTheGate,
 		examples: []example{
@@ -257,7 +257,7 @@ func showLetter(w io.Writer, whole *api.WholeLetter) error {
 		say("read by", l.Group)
 	}
 	if l.Replay != "" {
-		say("replay", "asked for as act "+l.Replay)
+		say("replay", "requested by command "+l.Replay)
 	}
 	if r := whole.Receipt; r != nil {
 		say("receipt", receiptText(r))
@@ -342,9 +342,9 @@ func nextForLetter(l *api.DeadLetter) string {
 	case l.State == api.LetterReplaying:
 		return "\nIt is being replayed; tidemill triggers show " + harmless(l.Trigger) + " shows its progress.\n"
 	case failedDelivery(l) != l.Trigger:
-		return "\nNext: see that its key has a model that takes it, publish it again, then tidemill dl drop " + shortID(l.ID) + " --reason TEXT\n"
+		return "\nNext: give its key a model that accepts it, publish it again, then tidemill dl drop " + shortID(l.ID) + " --reason TEXT\n"
 	case l.Trigger == "":
-		return "\nNext: have its publisher mend it and publish it again, then tidemill dl drop " + shortID(l.ID) + " --reason TEXT\n"
+		return "\nNext: fix its publisher, publish it again, then tidemill dl drop " + shortID(l.ID) + " --reason TEXT\n"
 	}
 	return "\nNext: tidemill dl replay " + shortID(l.ID) + "\n      tidemill dl drop " + shortID(l.ID) + " --reason TEXT\n"
 }
@@ -385,7 +385,7 @@ func (r *receipts) run(ctx context.Context) error {
 	for len(r.wanted) > 0 {
 		batch, err := r.tail.Next(ctx)
 		if ctx.Err() != nil {
-			fmt.Fprintf(r.s.stderr, "The replay goes on without us: %s had no receipt yet. Next: tidemill dl shows the state of each.\n", count(len(r.wanted), "letter"))
+			fmt.Fprintf(r.s.stderr, "The replay continues without this command; without a receipt yet: %s. Next: tidemill dl shows the state of each.\n", count(len(r.wanted), "dead letter"))
 			return nil
 		}
 		if err != nil {

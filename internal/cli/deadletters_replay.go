@@ -19,17 +19,17 @@ type letterAsk struct {
 
 func (a *letterAsk) flags(f *flagSet, reason string) {
 	a.letterFlags.flags(f, reason)
-	f.yes(&a.all, "all", "all that are open")
-	f.yes(&a.dryRun, "dry-run", "only say what would be done")
+	f.yes(&a.all, "all", "all open dead letters")
+	f.yes(&a.dryRun, "dry-run", "only show what would be done")
 	a.gate.flags(f)
 }
 
 func (a *letterAsk) accept(positional []string) error {
 	switch {
 	case a.all && (a.says() || len(positional) > 0):
-		return usagef("--all means all: leave out the others, or --all")
+		return usagef("--all selects all: leave out the other flags and ids, or --all")
 	case !a.all && !a.says() && len(positional) == 0:
-		return usagef("say which: an ID, a flag such as --trigger NAME, or --all")
+		return usagef("say which dead letters: an ID, a flag such as --trigger NAME, or --all")
 	}
 	return a.check()
 }
@@ -51,7 +51,7 @@ func (a *letterAsk) selection(ctx context.Context, g *client.Gateway, ids []stri
 // sayRefused prints which dead letters were refused, and why.
 func sayRefused(w io.Writer, done *api.LetterDone) {
 	for _, g := range done.Refused {
-		fmt.Fprintf(w, "Not %s", count(g.Count, "dead letter"))
+		fmt.Fprintf(w, "Skipped %s", count(g.Count, "dead letter"))
 		for i, id := range g.Letters {
 			if i == 5 {
 				fmt.Fprint(w, " …")
@@ -68,17 +68,16 @@ func lettersReplayCommand() command {
 		name:    "dead-letters replay",
 		args:    "[ID…]",
 		summary: "replay dead letters",
-		about: `Each goes to the trigger that failed and to no other, in order of its key. It waits
-for the receipts and shows them as they come; Ctrl-C or --no-wait leaves the
-replay to the dispatchers. What fails again is a new dead letter. Asking again
-does nothing to letters that are being replayed. --reason finds a part of the
-letters' reason.
+		about: `Each event goes only to the trigger that failed, in order of its key. The command waits
+for the receipts and prints them. With Ctrl-C or --no-wait the dispatchers continue
+without it. An event that fails again is a new dead letter. A second call skips dead
+letters that are being replayed. --reason matches a part of their reason.
 
 ` + atTheGate,
 		examples: []example{
 			{"tidemill dl replay 3k7mzq", "one, by the beginning of its id"},
-			{"tidemill dl replay --trigger tell-crm --rate 50/s", "all of one trigger, gently"},
-			{"tidemill dl replay --trigger tell-crm --since -1h --dry-run", "how many that would be"},
+			{"tidemill dl replay --trigger tell-crm --rate 50/s", "all of one trigger, slowly"},
+			{"tidemill dl replay --trigger tell-crm --since -1h --dry-run", "only count them"},
 		},
 		make: func() program { return &letterReplay{} },
 	}
@@ -161,18 +160,18 @@ func (p *letterReplay) ask(ctx context.Context, g *client.Gateway, of api.Letter
 func (p *letterReplay) tell(s *session, got *api.LetterDone) {
 	sayRefused(s.stderr, got)
 	if got.Replaying > 0 {
-		fmt.Fprintf(s.stderr, "%s: being replayed already.\n", count(got.Replaying, "dead letter"))
+		fmt.Fprintf(s.stderr, "%s: already being replayed.\n", count(got.Replaying, "dead letter"))
 	}
 	n := count(len(got.Letters)+got.Left, "dead letter")
 	switch {
 	case p.dryRun:
 		fmt.Fprintf(s.stdout, "%s would be replayed. Next: the same without --dry-run.\n", n)
 	case len(got.Letters) == 0:
-		fmt.Fprintln(s.stdout, "Nothing is left to be replayed.")
+		fmt.Fprintln(s.stdout, "There is nothing to replay.")
 	case p.noWait:
-		fmt.Fprintf(s.stdout, "%s are on their way. Next: tidemill dl lists those that fail again.\n", n)
+		fmt.Fprintf(s.stdout, "Replaying %s. Next: tidemill dl lists those that fail again.\n", n)
 	default:
-		fmt.Fprintf(s.stderr, "%s on the way; Ctrl-C leaves it to the dispatchers.\n", n)
+		fmt.Fprintf(s.stderr, "Replaying %s; after Ctrl-C the dispatchers continue.\n", n)
 	}
 }
 
@@ -183,7 +182,7 @@ func sayWhatDelays(ctx context.Context, g *client.Gateway, s *session, got *api.
 		return // the receipts come without this advice
 	}
 	if now.Dispatchers != nil && *now.Dispatchers == 0 {
-		fmt.Fprintln(s.stderr, "Nothing delivers now: no dispatcher runs. tidemill up or tidemill serve dispatcher starts one.")
+		fmt.Fprintln(s.stderr, "No dispatcher runs, so nothing is delivered. tidemill up or tidemill serve dispatcher starts one.")
 	}
 	var asked strings.Builder
 	for _, act := range got.Commands {
@@ -191,7 +190,7 @@ func sayWhatDelays(ctx context.Context, g *client.Gateway, s *session, got *api.
 	}
 	for _, t := range now.Triggers {
 		if t.State == api.TriggerPaused && strings.Contains(asked.String(), "\n"+t.Name+"\n") {
-			fmt.Fprintf(s.stderr, "%s is %s: its letters wait until tidemill triggers resume %s\n", harmless(t.Name), harmless(stateOf(&t)), harmless(t.Name))
+			fmt.Fprintf(s.stderr, "%s is %s: its dead letters wait until tidemill triggers resume %s\n", harmless(t.Name), harmless(stateOf(&t)), harmless(t.Name))
 		}
 	}
 }
@@ -201,14 +200,14 @@ func lettersDropCommand() command {
 		name:    "dead-letters drop",
 		args:    "[ID…]",
 		summary: "drop dead letters, with a reason",
-		about: `They leave the list, and their receipts tell who dropped them and why. Nothing is
-deleted: the letters stay on the stream dead-letters. --with selects by a part of
-the letters' own reason.
+		about: `They are no longer listed. Their receipts record the caller and the reason. Nothing is
+deleted: they stay on the stream dead-letters. --with matches a part of their own
+reason.
 
 ` + atTheGate,
 		examples: []example{
 			{"tidemill dl drop 3k7mzq --reason 'a test of ours'", "one, by the beginning of its id"},
-			{"tidemill dl drop --trigger tell-crm --until -7d --reason 'too old to matter' --dry-run", "how many that would be"},
+			{"tidemill dl drop --trigger tell-crm --until -7d --reason 'too old to matter' --dry-run", "only count them"},
 		},
 		make: func() program { return &letterDrop{} },
 	}
@@ -220,13 +219,13 @@ type letterDrop struct {
 }
 
 func (d *letterDrop) flags(f *flagSet) {
-	f.text(&d.reason, "reason", "", "TEXT", "why, for the receipts")
+	f.text(&d.reason, "reason", "", "TEXT", "reason, for the receipts")
 	d.letterAsk.flags(f, "with") // because --reason is the reason of the drop
 }
 
 func (d *letterDrop) accept(positional []string) error {
 	if strings.TrimSpace(d.reason) == "" {
-		return usagef("--reason is missing: say why they are dropped; to select by the letters' own reason, use --with")
+		return usagef("--reason is missing: say why they are dropped; to select by their own reason, use --with")
 	}
 	return d.letterAsk.accept(positional)
 }
@@ -251,14 +250,14 @@ func (d *letterDrop) run(ctx context.Context, s *session, positional []string) e
 		if d.dryRun || got.Left == 0 || len(got.Letters) == 0 {
 			return d.tell(s, dropped, &got)
 		}
-		fmt.Fprintf(s.stderr, "%s dropped, %s to go.\n", thousands(int64(dropped)), thousands(int64(got.Left)))
+		fmt.Fprintf(s.stderr, "%s dropped, %s left.\n", thousands(int64(dropped)), thousands(int64(got.Left)))
 	}
 }
 
 func (d *letterDrop) tell(s *session, dropped int, got *api.LetterDone) error {
 	sayRefused(s.stderr, got)
 	if got.Replaying > 0 {
-		fmt.Fprintf(s.stderr, "Not %s: being replayed, and that ends by itself.\n", count(got.Replaying, "dead letter"))
+		fmt.Fprintf(s.stderr, "Skipped %s: being replayed.\n", count(got.Replaying, "dead letter"))
 	}
 	if d.dryRun {
 		fmt.Fprintf(s.stdout, "%s would be dropped. Next: the same without --dry-run.\n", count(dropped+got.Left, "dead letter"))

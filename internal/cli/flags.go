@@ -181,7 +181,7 @@ func unknownFlag(f *flagSet, command, arg string) error {
 	if n, ok := nearest(name, known); ok {
 		near = " did you mean " + dashed(n) + "?"
 	}
-	return usagef("there is no flag %s:%s %s lists those there are", shown, near, strings.TrimSpace("tidemill help "+command))
+	return usagef("there is no flag %s:%s %s lists the flags", shown, near, strings.TrimSpace("tidemill help "+command))
 }
 
 func dashed(name string) string {

@@ -31,7 +31,7 @@ elsewhere it needs --yes.
 
 ` + atTheGate,
 		examples: []example{
-			{"tidemill forget bot-42 --dry-run", "what would go, and what would be left"},
+			{"tidemill forget bot-42 --dry-run", "what would be removed, and what would stay"},
 			{"tidemill forget bot-42 --reason 'the customer has left' --yes", "without being asked"},
 		},
 		make: func() program { return &keyForget{output: "text"} },
@@ -45,8 +45,8 @@ type keyForget struct {
 }
 
 func (p *keyForget) flags(f *flagSet) {
-	f.text(&p.reason, "reason", "", "TEXT", "why, for the receipt")
-	f.yes(&p.dryRun, "dry-run", "only say what would be forgotten")
+	f.text(&p.reason, "reason", "", "TEXT", "reason, for the receipt")
+	f.yes(&p.dryRun, "dry-run", "only show what would be forgotten")
 	f.yes(&p.yes, "yes", "do not ask")
 	f.yes(&p.noWait, "no-wait", "do not wait for the receipt")
 	f.text(&p.output, "output", "o", "FORMAT", "text or json")
@@ -98,13 +98,13 @@ func agreed(ctx context.Context, s *session, there *tidemill.KeyForgotten) error
 		return usagef("--yes is missing: without a terminal the command cannot ask; --dry-run shows what would be forgotten")
 	}
 	sayEnd(s.stderr, there)
-	fmt.Fprintf(s.stderr, "Forget %s? This cannot be taken back. Write the key to go on: ", harmless(there.Key))
+	fmt.Fprintf(s.stderr, "Forget %s? This cannot be undone. Type the key to continue: ", harmless(there.Key))
 	line, err := bufio.NewReader(untilDone(ctx, f)).ReadString('\n')
 	if err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
 	if strings.TrimSpace(line) != there.Key {
-		return errors.New("nothing was forgotten: that was not the key")
+		return errors.New("nothing was forgotten: this is not the key")
 	}
 	return nil
 }
@@ -164,9 +164,9 @@ func sayEnd(w io.Writer, r *tidemill.KeyForgotten) {
 		fmt.Fprintf(w, "  %s\n", count(r.Letters, "dead letter"))
 	}
 	if len(r.Runs)+len(r.Models)+len(r.Datasets)+r.Letters == 0 {
-		fmt.Fprintf(w, "  nothing is known of %s\n", harmless(r.Key))
+		fmt.Fprintf(w, "  nothing is stored for %s\n", harmless(r.Key))
 	}
-	fmt.Fprintln(w, "Still held, and until when:")
+	fmt.Fprintln(w, "Still stored, and until when:")
 	for _, left := range r.Remains {
 		until := left.Ends
 		if left.Until != nil {

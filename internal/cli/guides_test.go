@@ -38,7 +38,7 @@ func TestTrainIsFollowed(t *testing.T) {
 // start follows the block that starts a run, after up has applied its nth change of the config.
 func (g *guide) start(n int) {
 	g.Helper()
-	eventually(g.T, func() bool { return strings.Count(g.server.stderr.String(), `"config applied"`) >= n })
+	eventually(g.T, func() bool { return strings.Count(g.server.stderr.String(), `"config: applied"`) >= n })
 	mention(g.T, "runs start", g.do(), "intent")
 }
 

@@ -80,7 +80,7 @@ func TestSlipsInTheCall(t *testing.T) {
 		"stream":                    "did you mean streams?",
 		"frobnicate":                "tidemill help lists",
 		"tokne new":                 `no command "tokne"`,
-		"token":                     "token is several commands: token new, token list, token remove",
+		"token":                     "token needs a subcommand: token new, token list, token remove",
 		"token nwe crm":             "did you mean token new?",
 		"help token new crm":        "one argument too many",
 		"tail x --form end":         "did you mean --from?",
@@ -98,9 +98,9 @@ func TestSlipsInTheCall(t *testing.T) {
 		"up --listen 1.2.3.4:99999": "a port is 0, which is a free one, to 65535",
 		"up --tls-cert x":           "HTTPS needs both",
 		"serve":                     "ROLE is missing; the roles: gateway",
-		"serve gatewya":             "did you mean gateway? those there are: gateway",
+		"serve gatewya":             "did you mean gateway? the roles: gateway",
 		"serve scorer":              "NAME is missing; name the scorer of the config",
-		"serve trainer":             "there is no role \"trainer\": those there are: gateway, dispatcher, controller, scorer",
+		"serve trainer":             "there is no role \"trainer\": the roles: gateway, dispatcher, controller, scorer",
 		"serve gateway":             "Kafka's address is missing",
 		"tail x -n -1":              "-n -1",
 		"up --kafka-port 7000000":   "a port is 0 to 65535",
@@ -199,7 +199,7 @@ func TestValidateWarnsOfMissingFiles(t *testing.T) {
 	if o.code != 0 || !strings.Contains(o.out, "6 built in, 2 triggers, 1 schedule\n") {
 		t.Errorf("exit %d, %s", o.code, o.out)
 	}
-	mention(t, "the warnings", o.err, file+": triggers.a.to.caFile: the file is not one; ", "triggers.b.to.certFile: the file is not here; ", "triggers.b.to.keyFile: ")
+	mention(t, "the warnings", o.err, file+": triggers.a.to.caFile: the file is a folder; ", "triggers.b.to.certFile: the file does not exist here; ", "triggers.b.to.keyFile: ")
 	if strings.Contains(o.err, "bearerFile") || strings.Contains(o.err, "hunter2") {
 		t.Errorf("it warns of what is there: %s", o.err)
 	}
@@ -235,7 +235,7 @@ func TestDemo(t *testing.T) {
 	mention(t, "demo", string(printed), "new-data", "bot-created", "bot-deleted", "schedule-tick", "202, messages/", "hello, is this the printer?", "dead-letters", "because:", "5 of 5 events arrived",
 		"gateway  http://127.0.0.1:", "202, events/", "The first of them again",
 		"intent/bot-1@1 promoted", "intent/bot-2@1 promoted", "intent/bot-3@1 refused", "intent/bot-1@2 promoted", "intent/bot-1@3 refused", "The champion at that time, version 2, on the same data",
-		"intent/bot-1 has version 1 as its champion, before it was version 2", "Where does version 2 come from?", "bots/bot-1",
+		"intent/bot-1 has version 1 as its champion, previously version 2", "The origin of version 2:", "bots/bot-1",
 		"version 2 has taken over", "messages answered, each once and in order", "lost: 0, answered twice: 0", "answered like this?", "scored by model intent/bot-1@2", "Nothing was lost")
 }
 

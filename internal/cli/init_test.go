@@ -56,7 +56,7 @@ func TestInitOverwritesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := call(t, "", "init", dir)
-	if o.code != exitFailed || !strings.Contains(o.err, "there is tidemill.yaml, trainer/train.py already") {
+	if o.code != exitFailed || !strings.Contains(o.err, "these exist already: tidemill.yaml, trainer/train.py;") {
 		t.Errorf("%+v", o)
 	}
 	if text, err := os.ReadFile(own); err != nil || string(text) != "mine" {

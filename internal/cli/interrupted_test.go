@@ -32,7 +32,7 @@ func TestInterruptedBeforeItIsUp(t *testing.T) {
 			t.Parallel()
 			var out, stderr syncBuffer
 			err := run(c.ctx, append(c.args, "-f", leave(t, "version: 1\n", t.TempDir(), "c.yaml")), strings.NewReader(""), &out, &stderr)
-			if err != nil || out.String() != "" || !strings.Contains(stderr.String(), "interrupted before it was up") || strings.Contains(stderr.String(), "cancel") {
+			if err != nil || out.String() != "" || !strings.Contains(stderr.String(), "interrupted during the start") || strings.Contains(stderr.String(), "cancel") {
 				t.Errorf("%v\n%s%s", err, &out, &stderr)
 			}
 		})

@@ -114,7 +114,7 @@ func TestDeadLettersFromTheCommandLine(t *testing.T) {
 	if len(list) != 1 || list[0].ID != one.ID {
 		t.Errorf("as JSON it lists %+v", list)
 	}
-	mention(t, "no letter", call(t, "", "dl", "--url", d.url, "--key", "none").err, "No open dead letter is meant")
+	mention(t, "no letter", call(t, "", "dl", "--url", d.url, "--key", "none").err, "No open dead letter matches")
 
 	shown := ok(t, "dl", "show", one.ID[:shownID], "--url", d.url)
 	mention(t, "show", shown, one.ID+", open", "tell-crm", "the subscriber answered 500", "bot-created of bot-1", "30 attempts:", "no answer", "connection refused", "… 28 more",
@@ -128,7 +128,7 @@ func TestDeadLettersFromTheCommandLine(t *testing.T) {
 
 	mention(t, "a dry drop", ok(t, "dl", "drop", one.ID[:shownID], "--reason", "a test", "--dry-run", "--url", d.url), "1 dead letter would be dropped. Next: ")
 	mention(t, "a drop", ok(t, "dl", "drop", one.ID[:shownID], "--reason", "a test", "--url", d.url), "Dropped 1 dead letter.")
-	mention(t, "one that is dropped", ok(t, "dl", "show", one.ID, "--url", d.url), "resolved", "dropped", "by somebody", "a test")
+	mention(t, "one that is dropped", ok(t, "dl", "show", one.ID, "--url", d.url), "resolved", "dropped", "by anonymous", "a test")
 	if o := call(t, "", "dl", "drop", one.ID, "--reason", "again", "--url", d.url); o.code != exitFailed || !strings.Contains(o.err, "resolved already") {
 		t.Errorf("dropped again: exit %d, %s", o.code, o.err)
 	}
@@ -140,14 +140,14 @@ func TestAReplayShowsItsReceipts(t *testing.T) {
 	d := openDesk(t)
 	one, two := d.letter("bot-1"), d.letter("bot-2")
 	mention(t, "a dry run", ok(t, "dl", "replay", "-t", "tell-crm", "--dry-run", "--url", d.url), "2 dead letters would be replayed. Next: ")
-	d.triggers("no dispatcher runs")
+	d.triggers("No dispatcher runs")
 	var out, stderr syncBuffer
 	var code int
 	var replaying sync.WaitGroup
 	replaying.Go(func() {
 		code = report(&stderr, run(t.Context(), []string{"dl", "replay", "--trigger", "tell-crm", "--rate", "10/m", "--url", d.url}, strings.NewReader(""), &out, &stderr))
 	})
-	eventually(t, func() bool { return strings.Contains(stderr.String(), "2 dead letters on the way") }) // the gateway has answered
+	eventually(t, func() bool { return strings.Contains(stderr.String(), "Replaying 2 dead letters") }) // the gateway has answered
 	all := d.acts()
 	if len(all) != 1 {
 		t.Fatalf("it asks for it %d times", len(all))
@@ -159,13 +159,13 @@ func TestAReplayShowsItsReceipts(t *testing.T) {
 		t.Errorf("it asks for %+v", data)
 	}
 	mention(t, "the list", ok(t, "dl", "--url", d.url), "(being replayed) the subscriber")
-	mention(t, "another", ok(t, "dl", "replay", "--all", "--no-wait", "--url", d.url), "Nothing is left to be replayed.")
+	mention(t, "another", ok(t, "dl", "replay", "--all", "--no-wait", "--url", d.url), "There is nothing to replay.")
 	d.resolve(&one, deadletters.Receipt{Action: deadletters.Replayed, Outcome: deadletters.Delivered, Command: act.ID})
 	d.resolve(&two, deadletters.Receipt{Action: deadletters.Replayed, Outcome: deadletters.FailedAgain, Command: act.ID, Reason: "still no room", NewLetter: "abcdefghijklmnop"})
 	replaying.Wait()
 	mention(t, "the receipts", out.String(), one.ID[:shownID]+"  delivered", two.ID[:shownID]+"  failed again: still no room (dead letter abcdefghij)",
 		"Delivered 1 dead letter, 1 failed again. Next: tidemill dl")
-	mention(t, "what delays", stderr.String(), "no dispatcher runs")
+	mention(t, "what delays", stderr.String(), "No dispatcher runs")
 	if code != exitFailed {
 		t.Errorf("what failed again exits with %d", code)
 	}
@@ -184,22 +184,22 @@ func TestWaitingForReceiptsMayEnd(t *testing.T) {
 	go func() {
 		ended <- run(ctx, []string{"dl", "replay", "--all", "--url", d.url}, strings.NewReader(""), &out, &stderr)
 	}()
-	eventually(t, func() bool { return strings.Contains(stderr.String(), "tell-crm is paused by somebody") })
+	eventually(t, func() bool { return strings.Contains(stderr.String(), "tell-crm is paused by anonymous") })
 	stop()
 	if err := <-ended; err != nil {
 		t.Errorf("Ctrl-C ends it with %v", err)
 	}
-	mention(t, "what it says", stderr.String(), "1 letter had no receipt yet", "until tidemill triggers resume tell-crm")
+	mention(t, "what it says", stderr.String(), "without a receipt yet: 1 dead letter", "until tidemill triggers resume tell-crm")
 }
 
 func TestTriggersFromTheCommandLine(t *testing.T) {
 	t.Parallel()
 	d := openDesk(t)
-	mention(t, "the list", d.triggers("no dispatcher runs"), "TRIGGER", "tell-crm  active  ?", "https://crm.example/hooks", "service erp")
+	mention(t, "the list", d.triggers("No dispatcher runs"), "TRIGGER", "tell-crm  active  ?", "https://crm.example/hooks", "service erp")
 	mention(t, "show", ok(t, "triggers", "show", "tell-crm", "--url", d.url), "tell-crm, active", "type bot-created where subject LIKE 'bot-%'", "in order of each key, 5 a second", "unknown: no dispatcher has reported", "0 open")
 	mention(t, "show the other", ok(t, "triggers", "show", "tell-erp", "--url", d.url), "service erp", "in no order, replies ignored")
 	mention(t, "pause", ok(t, "triggers", "pause", "tell-crm", "--url", d.url), "tell-crm is paused", "tidemill triggers resume tell-crm")
-	mention(t, "pause again", ok(t, "triggers", "pause", "tell-crm", "--url", d.url), "was paused by somebody")
+	mention(t, "pause again", ok(t, "triggers", "pause", "tell-crm", "--url", d.url), "was paused by anonymous")
 	mention(t, "the list", call(t, "", "triggers", "--url", d.url).err, "Paused: tidemill triggers resume tell-crm")
 	mention(t, "resume", ok(t, "triggers", "resume", "tell-crm", "--url", d.url), "tell-crm is resumed")
 	mention(t, "resume again", ok(t, "triggers", "resume", "tell-crm", "--url", d.url), "was not paused")
@@ -211,8 +211,8 @@ func TestTriggersFromTheCommandLine(t *testing.T) {
 	}
 	ok(t, "publish", "bot-created", "--subject", "shop", "--url", d.url)
 	mention(t, "a dry run", ok(t, "triggers", "replay", "tell-crm", "--from", "-1h", "--dry-run", "--url", d.url), "tell-crm would get 7 events of 8 records.", "bot-created", "…", "without --dry-run")
-	mention(t, "a replay", ok(t, "triggers", "replay", "tell-crm", "--from", "beginning", "--rate", "2/s", "--url", d.url), "gets what matches of 8 records again, as act")
-	mention(t, "show", ok(t, "triggers", "show", "tell-crm", "--url", d.url), "from beginning to end, asked for by somebody")
+	mention(t, "a replay", ok(t, "triggers", "replay", "tell-crm", "--from", "beginning", "--rate", "2/s", "--url", d.url), "gets the matching events of 8 records again, by command")
+	mention(t, "show", ok(t, "triggers", "show", "tell-crm", "--url", d.url), "from beginning to end, requested by anonymous")
 	mention(t, "nothing", ok(t, "triggers", "replay", "tell-crm", "--from", "end", "--url", d.url), "There is nothing")
 }
 
@@ -234,9 +234,9 @@ func TestSlipsAtTheDesk(t *testing.T) {
 		"dead-letters show":                    "ID is missing",
 		"dl drop x":                            "--reason is missing",
 		"dl drop --reason x":                   "say which",
-		"dl drop x --all --reason x":           "--all means all",
+		"dl drop x --all --reason x":           "--all selects all",
 		"dl replay":                            "say which",
-		"dl replay --all --key x":              "--all means all",
+		"dl replay --all --key x":              "--all selects all",
 		"dl replay x --rate many":              "--rate",
 		"dl replay x --until then":             "--until",
 		"dl replay x --with y":                 "there is no flag --with",

@@ -34,8 +34,7 @@ func initCommand() command {
 		args:    "[DIR]",
 		summary: "write a config and a trainer to start from",
 		about: `It writes tidemill.yaml with one recipe, a trainer that needs only Python, and a
-little data to train with. A file that is there already is never overwritten: then
-nothing is written at all.`,
+little data to train with. If one of these files exists already, it writes nothing.`,
 		examples: []example{
 			{"tidemill init", "in this folder"},
 			{"tidemill init first-model", "in a new one"},
@@ -80,7 +79,7 @@ Next:
 and in another terminal, from the same folder:
   tidemill data put bots/bot-42 data/bot-42
   tidemill runs --watch
-trainer/README.md says more.
+trainer/README.md explains the trainer.
 `, change)
 	return nil
 }
@@ -110,7 +109,7 @@ func (i *initialise) free(files []string) error {
 		}
 	}
 	if len(taken) > 0 {
-		return fmt.Errorf("there is %s already, and nothing is overwritten: name a new folder, or move that away", strings.Join(taken, ", "))
+		return fmt.Errorf("these exist already: %s; init overwrites nothing, so give a new folder or move them away", strings.Join(taken, ", "))
 	}
 	return nil
 }
@@ -155,7 +154,7 @@ type validate struct{ file, access, output string }
 func (v *validate) flags(f *flagSet) {
 	f.text(&v.file, "config", "f", "FILE", "the config, a file or a folder (default "+configFile+")")
 	f.fromEnv("config", "TIDEMILL_CONFIG")
-	f.text(&v.access, "access", "", "FILE", "the access file, to be checked too")
+	f.text(&v.access, "access", "", "FILE", "also check this access file")
 	f.fromEnv("access", envAccess)
 	f.text(&v.output, "output", "o", "FORMAT", "text or json")
 }
@@ -305,14 +304,14 @@ func unreadable(file string) string {
 	f, err := os.Open(file)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
-			return "is not here"
+			return "does not exist here"
 		}
 		return fmt.Sprintf("cannot be read here (%v)", errors.Unwrap(err))
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil || info.IsDir() {
-		return "is not one"
+		return "is a folder"
 	}
 	return ""
 }

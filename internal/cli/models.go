@@ -22,14 +22,14 @@ func modelsCommand() command {
 		name:    "models",
 		lists:   true,
 		summary: "list models: the champion, its accuracy, versions that wait for a person",
-		about: `By name. With --stale those come first whose champion learnt longest ago, and those
-without one.
+		about: `It sorts by name. With --stale it sorts by age: models without a champion, or with the
+oldest champion, come first.
 
 ` + atTheGate,
 		examples: []example{
 			{"tidemill models", "all"},
-			{"tidemill models --awaiting", "those with a version that waits for a person"},
-			{"tidemill models --recipe intent --stale=7d", "those that have not learnt for a week"},
+			{"tidemill models --awaiting", "models with a version that waits for a person"},
+			{"tidemill models --recipe intent --stale=7d", "models that have not been trained for a week"},
 			{"tidemill models --prefix intent/ -o json", "for a script"},
 		},
 		make: func() program { return &modelList{output: "text", limit: 50} },
@@ -47,13 +47,13 @@ type modelList struct {
 }
 
 func (l *modelList) flags(f *flagSet) {
-	f.text(&l.q.Recipe, "recipe", "r", "NAME", "of this recipe")
-	f.text(&l.q.Key, "key", "", "KEY", "of this key")
-	f.text(&l.q.Prefix, "prefix", "", "NAME", "whose names begin so")
-	f.optional(&l.q.Stale, "stale", "[=AGE]", usualStale, "without a champion, or with one that learnt longer ago than this; alone it is "+usualStale)
-	f.yes(&l.q.Awaiting, "awaiting", "with a version that waits for a person")
-	f.yes(&l.q.Pinned, "pinned", "whose champion is pinned")
-	f.number(&l.limit, "limit", "n", "COUNT", "show no more than so many")
+	f.text(&l.q.Recipe, "recipe", "r", "NAME", "only models of this recipe")
+	f.text(&l.q.Key, "key", "", "KEY", "only models of this key")
+	f.text(&l.q.Prefix, "prefix", "", "NAME", "only models whose names begin with this")
+	f.optional(&l.q.Stale, "stale", "[=AGE]", usualStale, "only models without a champion, or with an older one than this; without AGE it is "+usualStale)
+	f.yes(&l.q.Awaiting, "awaiting", "only models with a version that waits for a person")
+	f.yes(&l.q.Pinned, "pinned", "only models with a pinned champion")
+	f.number(&l.limit, "limit", "n", "COUNT", "show at most this many")
 	f.text(&l.output, "output", "o", "FORMAT", "text or json")
 	l.gate.flags(f)
 }
@@ -73,7 +73,7 @@ func (l *modelList) accept(positional []string) error {
 	}
 	if l.q.Stale != "" {
 		if _, err := follow.ParseTime("-"+l.q.Stale, time.Now()); err != nil {
-			return usagef("--stale=%s is no age; write it like 12h or 7d", l.q.Stale)
+			return usagef("--stale=%s is not an age; write it like 12h or 7d", l.q.Stale)
 		}
 	}
 	return wants(positional)
@@ -92,7 +92,7 @@ func (l *modelList) run(ctx context.Context, s *session, _ []string) error {
 	case l.output == "json":
 		return writeIndented(s.stdout, all)
 	case len(all) == 0 && l.says():
-		fmt.Fprintln(s.stderr, "No model is meant; without flags all are listed.")
+		fmt.Fprintln(s.stderr, "No model matches; without flags all are listed.")
 		return nil
 	case len(all) == 0:
 		fmt.Fprintln(s.stderr, "There are no models yet; a run of a recipe that makes one registers its first version.")
@@ -129,7 +129,7 @@ func gatherModels(ctx context.Context, g *client.Gateway, q client.ModelQuery, l
 }
 
 func tabulateModels(w io.Writer, all []api.ModelShown, now time.Time) error {
-	rows := [][]string{{"MODEL", "CHAMPION", "LEARNT", "NEWEST", "ACCURACY", "MACRO-F1", ""}}
+	rows := [][]string{{"MODEL", "CHAMPION", "TRAINED", "NEWEST", "ACCURACY", "MACRO-F1", ""}}
 	for i := range all {
 		m := &all[i]
 		champion, learnt := "none", "-"
@@ -172,7 +172,7 @@ func noteOfModel(m *api.ModelShown) string {
 		notes = append(notes, "pinned by "+harmless(orSomebody(m.PinnedBy)))
 	}
 	if m.Retired != nil {
-		notes = append(notes, "its key has gone")
+		notes = append(notes, "its key is deleted")
 	}
 	if m.Why != "" {
 		return cut(harmless(m.Why), 100)
@@ -205,7 +205,7 @@ func adviseOnModels(w io.Writer, all []api.ModelShown, more bool) {
 			return
 		}
 	}
-	fmt.Fprintf(w, "Next: tidemill models show %s tells all of one.\n", name)
+	fmt.Fprintf(w, "Next: tidemill models show %s shows one in detail.\n", name)
 }
 
 // versionArg parses the name of a version: intent/bot-42@7, @champion, @previous, @newest, or the
@@ -229,11 +229,11 @@ func findVersion(whole *api.ModelWhole, which string) (int, error) {
 	case len(whole.Versions) == 0:
 		return 0, fmt.Errorf("model %s has no version: its next run registers one", harmless(whole.Name))
 	case which == tidemill.WhichChampion:
-		return 0, fmt.Errorf("model %s has no champion; tidemill models show %[1]s@newest says why the newest is none, tidemill promote %[1]s@newest%s makes it one", harmless(whole.Name), forceOf(whole.Find(whole.Which(tidemill.WhichNewest))))
+		return 0, fmt.Errorf("model %s has no champion; tidemill models show %[1]s@newest shows why the newest version is not, tidemill promote %[1]s@newest%s promotes it", harmless(whole.Name), forceOf(whole.Find(whole.Which(tidemill.WhichNewest))))
 	case which == tidemill.WhichPrevious:
-		return 0, fmt.Errorf("model %s had no champion before; tidemill models show %[1]s lists its versions", harmless(whole.Name))
+		return 0, fmt.Errorf("model %s has no previous champion; tidemill models show %[1]s lists its versions", harmless(whole.Name))
 	}
-	return 0, fmt.Errorf("model %s has no version %s, or keeps it no longer; there are %s", harmless(whole.Name), harmless(which), versionNumbers(whole))
+	return 0, fmt.Errorf("model %s has no version %s, or no longer keeps it; it has %s", harmless(whole.Name), harmless(which), versionNumbers(whole))
 }
 
 // forceOf returns the flag that a promotion of a version needs. A version that waits for approval
@@ -285,7 +285,7 @@ func measuredVersion(ctx context.Context, g *client.Gateway, whole *api.ModelWho
 		return lookedAt{}, err
 	}
 	if len(one.All) != 1 {
-		return lookedAt{}, fmt.Errorf("model %s: version %d has gone meanwhile; ask again", harmless(whole.Name), n)
+		return lookedAt{}, fmt.Errorf("model %s: version %d was removed meanwhile; try again", harmless(whole.Name), n)
 	}
 	return lookedAt{whole, &one.All[0]}, nil
 }
@@ -309,7 +309,7 @@ func sayModel(w io.Writer, m *api.ModelWhole) error {
 		say("pinned", strings.TrimSuffix(clock(p.At)+" by "+orSomebody(p.By)+": "+p.Reason, ": "))
 	}
 	if !m.Retired.IsZero() {
-		say("retired", clock(m.Retired)+": its key has gone")
+		say("retired", clock(m.Retired)+": its key is deleted")
 	}
 	return flush()
 }
@@ -326,7 +326,7 @@ func championText(m *api.ModelWhole) string {
 		}
 	}
 	if m.Previous != 0 {
-		text += ", before it version " + strconv.Itoa(m.Previous)
+		text += ", previously version " + strconv.Itoa(m.Previous)
 	}
 	return text
 }
@@ -334,10 +334,10 @@ func championText(m *api.ModelWhole) string {
 // tabulateVersions lists the versions that are kept, newest first.
 func tabulateVersions(w io.Writer, m *api.ModelWhole, now time.Time) error {
 	if len(m.All) == 0 {
-		_, err := fmt.Fprintln(w, "\nNo version is kept.")
+		_, err := fmt.Fprintln(w, "\nNo version is stored.")
 		return err
 	}
-	rows := [][]string{{"VERSION", "STATE", "ACCURACY", "MACRO-F1", "RUN", "LEARNT", ""}}
+	rows := [][]string{{"VERSION", "STATE", "ACCURACY", "MACRO-F1", "RUN", "TRAINED", ""}}
 	for i := range m.All {
 		v := &m.All[i]
 		rows = append(rows, []string{strconv.Itoa(v.Number), stateOfVersion(m, v), metricText(v.Metrics, "accuracy"), metricText(v.Metrics, "macroF1"),
@@ -355,7 +355,7 @@ func stateOfVersion(m *api.ModelWhole, v *api.ModelVersion) string {
 	case v.Number == m.Champion:
 		return "champion"
 	case v.Number == m.Previous:
-		return "champion before"
+		return "previous champion"
 	case v.State == tidemill.VersionPromoted:
 		return "was champion"
 	}
@@ -364,7 +364,7 @@ func stateOfVersion(m *api.ModelWhole, v *api.ModelVersion) string {
 
 func sentenceOf(v *api.ModelVersion) string {
 	if v.Judgement == nil {
-		return "it is not judged yet"
+		return "not judged yet"
 	}
 	return v.Judgement.Sentence
 }
@@ -424,7 +424,7 @@ func showVerdict(w io.Writer, m *api.ModelWhole, v *api.ModelVersion) {
 		}
 	}
 	if v.Judgement.On == tidemill.GateOnRecorded {
-		fmt.Fprintln(w, "  The champion's figures are those it was registered with: of other data, perhaps.")
+		fmt.Fprintln(w, "  The champion's figures are from its registration, perhaps on other data.")
 	}
 }
 
@@ -444,9 +444,9 @@ func clauseText(c *tidemill.Clause) string {
 func showOrigin(w io.Writer, v *api.ModelVersion, now time.Time) error {
 	fmt.Fprintln(w)
 	say, flush := labelledLines(w)
-	say("made by", "run "+v.Run+", begun "+age(now.Sub(v.Began))+" ago, took "+roughSpan(v.Ended.Sub(v.Began))+", for "+count(v.Causes, "event"))
+	say("made by", "run "+v.Run+", started "+age(now.Sub(v.Began))+" ago, took "+roughSpan(v.Ended.Sub(v.Began))+", for "+count(v.Causes, "event"))
 	for i := range v.Inputs {
-		say("learnt from", inputText(&v.Inputs[i]))
+		say("trained on", inputText(&v.Inputs[i]))
 	}
 	say("on", placeOfTry(&tidemill.Attempt{Where: v.Where}))
 	say("code", v.Image)

@@ -18,7 +18,7 @@ func modelsShowCommand() command {
 		name:    "models show",
 		args:    "MODEL[@VERSION]",
 		summary: "show a model: its versions, why each serves or not, its confusion matrix",
-		about: `VERSION is a number, champion, previous (the champion before) or newest. Without one all
+		about: `VERSION is a number, champion, previous (the champion before) or newest. Without it all
 versions are listed, and the champion's verdict is shown.
 
 Confusion matrix: the rows are the true labels, the columns the predicted ones. If the
@@ -26,7 +26,7 @@ run measured the champion on the same data, the champion's matrix is next to it.
 
 ` + atTheGate,
 		examples: []example{
-			{"tidemill models show intent/bot-42", "all versions, and why the champion is one"},
+			{"tidemill models show intent/bot-42", "all versions, and the verdict of the champion"},
 			{"tidemill models show intent/bot-42@newest", "the newest version and its verdict"},
 			{"tidemill models show intent/bot-42@7 -o json", "for a script"},
 		},
@@ -164,10 +164,10 @@ func measuredLines(r *tidemill.Report) []string {
 		}
 	}
 	if len(others) > 0 {
-		lines = append(lines, "Its trainer says: "+strings.Join(others, ", "))
+		lines = append(lines, "Reported by its trainer: "+strings.Join(others, ", "))
 	}
 	for _, name := range telling(r.Claimed) {
-		lines = append(lines, fmt.Sprintf("Its trainer says %s %s, and it was measured to be %s", name, number(r.Claimed[name]), number(r.Metrics[name])))
+		lines = append(lines, fmt.Sprintf("Its trainer reported %s %s, but the measured value is %s", name, number(r.Claimed[name]), number(r.Metrics[name])))
 	}
 	return append(lines, besideLines(r.Champion)...)
 }
@@ -240,10 +240,10 @@ func showMatrices(w io.Writer, version int, r *tidemill.Report, s screen) {
 func showWorst(w io.Writer, f *tidemill.Figures, most int, all bool) {
 	wrong := worst(f, most)
 	if len(wrong) == 0 {
-		fmt.Fprintln(w, "\nNo example was taken for another.")
+		fmt.Fprintln(w, "\nNo example was misclassified.")
 		return
 	}
-	fmt.Fprintln(w, "\nTaken for another most often:")
+	fmt.Fprintln(w, "\nMisclassified most often:")
 	for _, c := range wrong {
 		fmt.Fprintf(w, "  %s\n", confusionText(f, c))
 	}
@@ -252,7 +252,7 @@ func showWorst(w io.Writer, f *tidemill.Figures, most int, all bool) {
 	}
 	least := slices.DeleteFunc(slices.Clone(f.Classes), func(c tidemill.Class) bool { return c.Support == 0 })
 	slices.SortStableFunc(least, func(a, b tidemill.Class) int { return cmp.Compare(a.Recall.Value, b.Recall.Value) })
-	fmt.Fprintln(w, "\nFound least:")
+	fmt.Fprintln(w, "\nLowest recall:")
 	for _, c := range least[:min(len(least), worstShown)] {
 		fmt.Fprintf(w, "  %s: %.0f%% of %s\n", orDash(cut(harmless(c.Label), 40)), 100*c.Recall.Value, thousands(int64(c.Support)))
 	}
@@ -448,6 +448,6 @@ func worst(f *tidemill.Figures, most int) []tidemill.Cell {
 // confusionText describes a confusion in words.
 func confusionText(f *tidemill.Figures, c tidemill.Cell) string {
 	of := f.Classes[c.Truth]
-	return fmt.Sprintf("%s said to be %s: %s of %s (%.0f%%)", orDash(cut(harmless(of.Label), 40)), orDash(cut(harmless(f.Classes[c.Predicted].Label), 40)),
+	return fmt.Sprintf("%s predicted as %s: %s of %s (%.0f%%)", orDash(cut(harmless(of.Label), 40)), orDash(cut(harmless(f.Classes[c.Predicted].Label), 40)),
 		thousands(int64(c.Count)), thousands(int64(of.Support)), 100*float64(c.Count)/float64(max(of.Support, 1)))
 }

@@ -104,11 +104,11 @@ func TestModelsByCommand(t *testing.T) {
 		t.Errorf("the third is %+v", worse)
 	}
 	mention(t, "models", m.ok("models"), "intent/bot-1", "3 refused", "0.900")
-	mention(t, "show", m.ok("models", "show", "intent/bot-1"), "version 2 since", "champion before", "refused", "by its gate", "holds  metrics.accuracy >= 0.5", "Of 10 examples: accuracy 0.900",
+	mention(t, "show", m.ok("models", "show", "intent/bot-1"), "version 2 since", "previous champion", "refused", "by its gate", "holds  metrics.accuracy >= 0.5", "Of 10 examples: accuracy 0.900",
 		"version 1, the champion at that time", "greet", "found", "bots/bot-1 at main", "shows the newest version")
 	mention(t, "show the refused", m.ok("models", "show", "intent/bot-1@newest"), "FAILS  metrics.accuracy >= champion.metrics.accuracy", "champion.metrics.accuracy = 0.9", "metrics.accuracy = 0.6", "tidemill runs show")
 	mention(t, "the run", m.ok("runs", "show", worse.Run), "became", "version 3 of intent/bot-1 (refused)")
-	mention(t, "compare", m.ok("compare", "intent/bot-1@2", "@3"), "accuracy  0.900", "-0.300", "the run of B has measured A on the same data as its own")
+	mention(t, "compare", m.ok("compare", "intent/bot-1@2", "@3"), "accuracy  0.900", "-0.300", "the run of B measured A on the same data as its own version")
 
 	o := m.call("promote", "intent/bot-1@newest")
 	if o.code != exitFailed {
@@ -116,11 +116,11 @@ func TestModelsByCommand(t *testing.T) {
 	}
 	mention(t, "a refusal", o.err, "version 3 is refused, and it was not forced", "--force promotes it anyway")
 	mention(t, "dry", m.ok("promote", "intent/bot-1@newest", "--force", "--dry-run"), "would have version 3 as its champion")
-	mention(t, "promote", m.ok("promote", "intent/bot-1@newest", "--force", "--reason", "wanted"), "has version 3 as its champion, before it was version 2")
-	mention(t, "rollback", m.ok("rollback", "intent/bot-1"), "has version 2 as its champion, before it was version 3")
+	mention(t, "promote", m.ok("promote", "intent/bot-1@newest", "--force", "--reason", "wanted"), "has version 3 as its champion, previously version 2")
+	mention(t, "rollback", m.ok("rollback", "intent/bot-1"), "has version 2 as its champion, previously version 3")
 	mention(t, "pin", m.ok("pin", "intent/bot-1@1", "--reason", "the audit"), "pinned to version 1")
 	mention(t, "a rollback of what is pinned", m.call("rollback", "intent/bot-1").err, "is pinned", "tidemill unpin intent/bot-1 first")
-	mention(t, "models --pinned", m.ok("models", "--pinned"), "pinned by somebody")
+	mention(t, "models --pinned", m.ok("models", "--pinned"), "pinned by anonymous")
 	if v := m.learn("bot-1", predicted(10, 8)); v.State != tidemill.VersionAwaiting {
 		t.Errorf("a better one is %+v", v)
 	}
@@ -129,17 +129,17 @@ func TestModelsByCommand(t *testing.T) {
 	mention(t, "promote", m.ok("promote", "intent/bot-1@4"), "has version 4")
 
 	mention(t, "freeze", m.ok("promotions", "freeze", "--recipe", "intent", "--reason", "an incident"), "frozen promotions of intent")
-	mention(t, "promotions", m.ok("promotions"), "intent", "somebody", "an incident")
+	mention(t, "promotions", m.ok("promotions"), "intent", "anonymous", "an incident")
 	if v := m.learn("bot-2", predicted(9, -1)); v.State != tidemill.VersionAwaiting || !strings.Contains(v.Judgement.Sentence, "frozen") {
 		t.Errorf("of what is frozen: %+v", v)
 	}
 	mention(t, "thaw", m.ok("promotions", "thaw", "--recipe", "intent"), "thawed promotions of intent")
 	mention(t, "thaw again", m.ok("promotions", "thaw", "--recipe", "intent"), "were not frozen")
-	mention(t, "a dry rollback of many", m.ok("models", "rollback", "--recipe", "intent", "--since", "-1h", "--dry-run"), "intent/bot-1  left alone: it had no champion before")
+	mention(t, "a dry rollback of many", m.ok("models", "rollback", "--recipe", "intent", "--since", "-1h", "--dry-run"), "intent/bot-1  skipped: it has no previous champion")
 	for args, says := range map[string]string{
 		"models show intent/no":             "no model's name is",
 		"models show intent/bot-1@99":       "has no version 99",
-		"models show intent/bot-2@champion": "tidemill promote intent/bot-2@newest makes it one",
+		"models show intent/bot-2@champion": "tidemill promote intent/bot-2@newest promotes it",
 		"promote intent/bot-1@4":            "nothing needs to be done",
 		"unpin intent/bot-1":                "nothing is pinned",
 		"promotions freeze --recipe no":     `recipe "no" is not in the config`,

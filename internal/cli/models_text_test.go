@@ -111,7 +111,7 @@ func TestAModelIsShown(t *testing.T) {
 	if err := showModel(&b, look, true, screen{width: 100}, time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	mention(t, "one without a version", b.String(), "champion  none", "No version is kept.")
+	mention(t, "one without a version", b.String(), "champion  none", "No version is stored.")
 }
 
 func TestMatrixGolden(t *testing.T) {
@@ -184,13 +184,13 @@ func TestManyLabelsAreListedByTheirWorst(t *testing.T) {
 	}
 	var b bytes.Buffer
 	showMeasured(&b, 7, &tidemill.Report{Measured: figuresOf(labels, counts)}, screen{width: 100})
-	mention(t, "the list", b.String(), "There are 60 labels, too many for a matrix of 100 columns", "label-06 said to be label-07: 6 of 56 (11%)", "Found least:", "label-06: 89% of 56")
-	if n := strings.Count(b.String(), " said to be "); n != worstAlone {
+	mention(t, "the list", b.String(), "There are 60 labels, too many for a matrix of 100 columns", "label-06 predicted as label-07: 6 of 56 (11%)", "Lowest recall:", "label-06: 89% of 56")
+	if n := strings.Count(b.String(), " predicted as "); n != worstAlone {
 		t.Errorf("%d confusions are listed", n)
 	}
 	b.Reset()
 	showMeasured(&b, 7, &tidemill.Report{Measured: figuresOf([]string{"a", "b"}, [][]int{{1, 0}, {0, 1}})}, screen{width: 100})
-	mention(t, "one without a fault", b.String(), "No example was taken for another.")
+	mention(t, "one without a fault", b.String(), "No example was misclassified.")
 }
 
 func TestModelsAreTabulated(t *testing.T) {
@@ -222,9 +222,9 @@ func TestVersionsAreCompared(t *testing.T) {
 	}
 	golden(t, "compare.txt", out.String())
 	back := compareVersions(&b.Version, &a.Version, b.Measured, nil)
-	mention(t, "the notes", strings.Join(back.Notes, "\n"), "the run of A has measured B on the same data as its own", "of B there are no predictions")
+	mention(t, "the notes", strings.Join(back.Notes, "\n"), "the run of A measured B on the same data as its own version", "B has no predictions")
 	other := compareVersions(&a.Version, &look.model.All[2].Version, a.Measured, a.Measured)
-	mention(t, "the notes", strings.Join(other.Notes, "\n"), "A's was bots/bot-42@commit2, B's bots/bot-42@commit1")
+	mention(t, "the notes", strings.Join(other.Notes, "\n"), "A on bots/bot-42@commit2, B on bots/bot-42@commit1")
 }
 
 func TestADifferenceIsClearWhereTheIntervalsDoNotMeet(t *testing.T) {
@@ -257,16 +257,16 @@ func TestVersionsAreFound(t *testing.T) {
 		}
 	}
 	_, err := findVersion(m, "9")
-	mention(t, "an unknown one", err.Error(), "has no version 9", "there are 1, 2, 3")
+	mention(t, "an unknown one", err.Error(), "has no version 9", "it has 1, 2, 3")
 	m.Champion, m.Previous = 0, 0
 	_, err = findVersion(m, "champion")
-	mention(t, "no champion", err.Error(), "tidemill models show intent/bot-42@newest says why", "tidemill promote intent/bot-42@newest --force")
+	mention(t, "no champion", err.Error(), "tidemill models show intent/bot-42@newest shows why", "tidemill promote intent/bot-42@newest --force")
 	m.Versions[len(m.Versions)-1].State = tidemill.VersionAwaiting
 	if _, err = findVersion(m, "champion"); strings.Contains(err.Error(), "--force") {
 		t.Errorf("what awaits a person is not forced: %v", err)
 	}
 	_, err = findVersion(m, "previous")
-	mention(t, "none before", err.Error(), "had no champion before")
+	mention(t, "none before", err.Error(), "has no previous champion")
 	m.Versions = nil
 	_, err = findVersion(m, "")
 	mention(t, "no version", err.Error(), "its next run registers one")
@@ -277,10 +277,10 @@ func TestWhatBecameOfManyModelsIsSummedUp(t *testing.T) {
 	var b bytes.Buffer
 	sum := promotionSum{out: &b}
 	for i := range 25 {
-		sum.add(&api.PromotionDone{Model: fmt.Sprint("intent/bot-", i), Done: "would have version 1 as its champion, before it was version 2", Refused: i%5 == 0})
+		sum.add(&api.PromotionDone{Model: fmt.Sprint("intent/bot-", i), Done: "would have version 1 as its champion, previously version 2", Refused: i%5 == 0})
 	}
 	sum.end(true)
-	mention(t, "the sum", b.String(), "intent/bot-0  left alone: ", "intent/bot-1  would have", "… and 5 more\n", "25 models: 20 would be rolled back, 5 left alone.\n", "without --dry-run, after tidemill promotions freeze")
+	mention(t, "the sum", b.String(), "intent/bot-0  skipped: ", "intent/bot-1  would have", "… and 5 more\n", "25 models: 20 would be rolled back, 5 skipped.\n", "without --dry-run, after tidemill promotions freeze")
 	none := promotionSum{out: &b}
 	none.add(&api.PromotionDone{Refused: true})
 	if sum.failure() != nil || none.failure() == nil {
@@ -293,7 +293,7 @@ func TestSlipsInCallsOfModels(t *testing.T) {
 	for args, says := range map[string]string{
 		"models intent/bot-42":        "tidemill models show intent/bot-42 shows one model",
 		"models --stale 7d":           "write --stale=7d",
-		"models --stale=x":            "--stale=x is no age",
+		"models --stale=x":            "--stale=x is not an age",
 		"models --limit 0":            "--limit 0",
 		"models show":                 "MODEL is missing",
 		"models show a@x":             "names no version",
@@ -310,7 +310,7 @@ func TestSlipsInCallsOfModels(t *testing.T) {
 		"models rollback --since x --all":              "--since",
 		"models rollback intent/bot-42 --since -2h":    "tidemill rollback intent/bot-42",
 		"models rollback --since -2h --where x=":       "--where",
-		"promotions freeze intent":                     "given by --recipe intent",
+		"promotions freeze intent":                     "give a recipe by --recipe intent",
 		"promotions melt":                              "one argument too many",
 	} {
 		if o := call(t, "", strings.Fields(args)...); o.code != exitUsage || !strings.Contains(o.err, says) {
@@ -331,7 +331,7 @@ func TestARefusalSaysWhatCanBeDone(t *testing.T) {
 		{tidemill.ActionPromote, 3, "--force promotes it anyway"},
 		{tidemill.ActionPromote, 2, "nothing needs to be done"},
 		{tidemill.ActionPromote, 9, "tidemill models show intent/bot-42 lists"},
-		{tidemill.ActionRollback, 3, "tidemill promote intent/bot-42@3 --force promotes one that never was"},
+		{tidemill.ActionRollback, 3, "tidemill promote intent/bot-42@3 --force promotes one that was never the champion"},
 		{tidemill.ActionPin, 3, "tidemill promote intent/bot-42@3 --force"},
 		{tidemill.ActionUnpin, 0, ""},
 	} {

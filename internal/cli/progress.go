@@ -98,11 +98,7 @@ func (p *progress) warn() {
 	if p.open == 0 {
 		return
 	}
-	theirs := "their"
-	if p.open == 1 {
-		theirs = "its"
-	}
-	if line := p.worry.line(p.heard, fmt.Sprintf("%s on %s way, and retried for up to 2 minutes", count(p.open, "event"), theirs)); line != "" {
+	if line := p.worry.line(p.heard, fmt.Sprintf("sending %s; retrying for up to 2 minutes", count(p.open, "event"))); line != "" {
 		p.wipe()
 		fmt.Fprint(p.out, line)
 	}

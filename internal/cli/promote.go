@@ -18,14 +18,15 @@ func promoteCommand() command {
 		name:    "promote",
 		args:    "MODEL@VERSION",
 		summary: "make a version the champion by hand",
-		about: `One that awaits a person, or was the champion before. One that its gate has refused needs
---force. If the champion changes meanwhile, nothing is done. It needs the role approve.
+		about: `The version waits for a person, or was the champion before. A version that its gate has
+refused needs --force. If the champion changes meanwhile, nothing is done. It needs the
+role approve.
 
 ` + atTheGate,
 		examples: []example{
-			{"tidemill promote intent/bot-42@8", "what awaits a person"},
+			{"tidemill promote intent/bot-42@8", "a version that waits for a person"},
 			{"tidemill promote intent/bot-42@newest --force --reason 'the test data was wrong'", "a version that the gate has refused"},
-			{"tidemill promote intent/bot-42@8 --dry-run", "whether it could be"},
+			{"tidemill promote intent/bot-42@8 --dry-run", "only check whether it is possible"},
 		},
 		make: func() program {
 			return &promotion{action: tidemill.ActionPromote, version: true}
@@ -38,14 +39,13 @@ func rollbackCommand() command {
 		name:    "rollback",
 		args:    "MODEL[@VERSION]",
 		summary: "roll a model back to its previous champion, or to an older version",
-		about: `Only what was the champion once can be rolled back to. The next version that passes its
-gate takes its place again: pin it, or freeze promotions, to keep it. It needs the role
-approve.
+		about: `The version must have been the champion before. The next version that passes its gate
+replaces it: pin it, or freeze promotions, to keep it. It needs the role approve.
 
 ` + atTheGate,
 		examples: []example{
-			{"tidemill rollback intent/bot-42 --reason 'it answers greet to every message'", "to the champion before"},
-			{"tidemill rollback intent/bot-42@3", "to a version that is named"},
+			{"tidemill rollback intent/bot-42 --reason 'it answers greet to every message'", "to the previous champion"},
+			{"tidemill rollback intent/bot-42@3", "to a given version"},
 		},
 		make: func() program { return &promotion{action: tidemill.ActionRollback} },
 	}
@@ -56,8 +56,8 @@ func pinCommand() command {
 		name:    "pin",
 		args:    "MODEL[@VERSION]",
 		summary: "pin the champion of a model, or a version as its champion",
-		about: `What passes its gate meanwhile awaits a person. One that its gate has refused has to be
-promoted before it can be pinned. It needs the role approve.
+		about: `Versions that pass their gate meanwhile wait for a person. Promote a version that its
+gate has refused before you pin it. It needs the role approve.
 
 ` + atTheGate,
 		examples: []example{
@@ -97,7 +97,7 @@ func (p *promotion) flags(f *flagSet) {
 		f.yes(&p.force, "force", "also a version that its gate has refused, or has not judged")
 	}
 	f.text(&p.reason, "reason", "", "TEXT", "reason, shown later with the change")
-	f.yes(&p.dryRun, "dry-run", "only say what would be done")
+	f.yes(&p.dryRun, "dry-run", "only show what would be done")
 	p.gate.flags(f)
 }
 
@@ -177,13 +177,13 @@ func hintOn(action tidemill.Action, m *api.ModelWhole, version int) string {
 	case action == tidemill.ActionUnpin:
 		return ""
 	case h == nil:
-		return "tidemill models show " + name + " lists those that are kept"
+		return "tidemill models show " + name + " lists those that are stored"
 	case action == tidemill.ActionPin && forceOf(h) != "":
-		return fmt.Sprintf("tidemill models show %s@%d says why; tidemill promote %[1]s@%[2]d --force promotes it anyway, and tidemill pin %[1]s keeps it", name, version)
+		return fmt.Sprintf("tidemill models show %s@%d shows why; tidemill promote %[1]s@%[2]d --force promotes it anyway, and tidemill pin %[1]s keeps it", name, version)
 	case action == tidemill.ActionRollback:
-		return fmt.Sprintf("tidemill promote %s@%d%s promotes one that never was", name, version, forceOf(h))
+		return fmt.Sprintf("tidemill promote %s@%d%s promotes one that was never the champion", name, version, forceOf(h))
 	case action == tidemill.ActionPromote && forceOf(h) != "":
-		return fmt.Sprintf("tidemill models show %s@%d says why, and --force promotes it anyway", name, version)
+		return fmt.Sprintf("tidemill models show %s@%d shows why, and --force promotes it anyway", name, version)
 	}
 	return ""
 }
@@ -195,9 +195,9 @@ func (p *promotion) next(got *api.PromotionDone) string {
 	case p.dryRun:
 		return "Next: the same without --dry-run."
 	case p.action == tidemill.ActionPromote && got.Before != 0:
-		return "Next: tidemill rollback " + name + " takes it back."
+		return "Next: tidemill rollback " + name + " undoes it."
 	case p.action == tidemill.ActionRollback:
-		return fmt.Sprintf("Next: tidemill pin %s keeps it; else the next version that passes takes its place.\n      The champion before is version %d now: a rollback goes back to that.", name, got.Before)
+		return fmt.Sprintf("Next: tidemill pin %s keeps it; otherwise the next version that passes replaces it.\n      The previous champion is now version %d: a rollback returns to it.", name, got.Before)
 	case p.action == tidemill.ActionPin:
 		return "Next: tidemill unpin " + name + " ends it."
 	}
@@ -225,7 +225,7 @@ func listFreezes(ctx context.Context, g *client.Gateway) (any, [][]string, strin
 		f := &all.Frozen[i]
 		rows = append(rows, []string{frozenName(f.Recipe), ago(f.Since) + " ago", harmless(orSomebody(f.By)), harmless(f.Reason)})
 	}
-	return all.Frozen, rows, "No promotions are frozen: what passes its gate is promoted.", err
+	return all.Frozen, rows, "No promotions are frozen: versions that pass their gate are promoted.", err
 }
 
 func frozenName(recipe string) string {
@@ -239,8 +239,9 @@ func promotionsFreezeCommand() command {
 	return command{
 		name:    "promotions freeze",
 		summary: "freeze promotions by gates",
-		about: `Of a recipe, or of all. Runs go on and are judged; what passes awaits a person. Promotions,
-rollbacks and pins by hand go on too. It needs the role approve, for all keys.
+		about: `It is for one recipe or for all. Runs continue and are judged. Versions that pass wait
+for a person. Promotions, rollbacks and pins by hand are still possible. It needs the
+role approve, for all keys.
 
 ` + atTheGate,
 		examples: []example{
@@ -277,14 +278,14 @@ type freezing struct {
 }
 
 func (p *freezing) flags(f *flagSet) {
-	f.text(&p.ask.Recipe, "recipe", "r", "NAME", "of this recipe alone")
+	f.text(&p.ask.Recipe, "recipe", "r", "NAME", "only for this recipe (default: for all)")
 	f.text(&p.ask.Reason, "reason", "", "TEXT", "reason, shown later with the change")
 	p.gate.flags(f)
 }
 
 func (*freezing) accept(positional []string) error {
 	if len(positional) == 1 {
-		return usagef("%q is one argument too many; a recipe is given by --recipe %s", positional[0], positional[0])
+		return usagef("%q is one argument too many; give a recipe by --recipe %s", positional[0], positional[0])
 	}
 	return wants(positional)
 }
@@ -326,9 +327,9 @@ func adviseOnFreezes(w io.Writer, recipe string, all *api.Promotions) {
 	for _, f := range all.Frozen {
 		switch {
 		case f.Recipe == tidemill.AllRecipes && recipe != "":
-			fmt.Fprintf(w, "Those of all recipes are frozen, by %s: tidemill promotions thaw ends that.\n", harmless(orSomebody(f.By)))
+			fmt.Fprintf(w, "Promotions of all recipes are still frozen, by %s: tidemill promotions thaw ends that.\n", harmless(orSomebody(f.By)))
 		case f.Recipe != tidemill.AllRecipes && recipe == "":
-			fmt.Fprintf(w, "Those of recipe %s are frozen by themselves, by %s.\n", harmless(f.Recipe), harmless(orSomebody(f.By)))
+			fmt.Fprintf(w, "Promotions of recipe %s are also frozen separately, by %s.\n", harmless(f.Recipe), harmless(orSomebody(f.By)))
 		}
 	}
 }
@@ -337,15 +338,15 @@ func modelsRollbackCommand() command {
 	return command{
 		name:    "models rollback",
 		summary: "roll back all promotions since a time",
-		about: `Models whose champion has not changed since are left alone, and called twice it does
-nothing more. Freeze promotions before (tidemill promotions freeze), or the next version
-that passes takes its place. It needs the role approve; of keys that you may not approve
-for nothing is done.
+		about: `It skips models whose champion has not changed since then. A second call changes nothing.
+Freeze promotions before it (tidemill promotions freeze), or the next version that passes
+replaces the champion. It needs the role approve, and skips keys that you may not approve
+for.
 
 ` + atTheGate,
 		examples: []example{
-			{"tidemill models rollback --recipe intent --since -2h --dry-run", "which they are"},
-			{"tidemill models rollback --recipe intent --since -2h --reason 'a bad image'", "those of two hours"},
+			{"tidemill models rollback --recipe intent --since -2h --dry-run", "only list them"},
+			{"tidemill models rollback --recipe intent --since -2h --reason 'a bad image'", "promotions of the last two hours"},
 			{"tidemill models rollback --since '2026-11-22 02:00' --where \"subject LIKE 'bot-%'\" --dry-run", "by a condition"},
 		},
 		make: func() program { return &modelsRollback{} },
@@ -359,14 +360,14 @@ type modelsRollback struct {
 }
 
 func (p *modelsRollback) flags(f *flagSet) {
-	f.text(&p.since, "since", "", "TIME", "those since then: -1h or a time")
-	f.text(&p.ask.Recipe, "recipe", "r", "NAME", "of models of this recipe")
-	f.text(&p.ask.Key, "key", "", "KEY", "of this key")
-	f.text(&p.ask.Prefix, "prefix", "", "NAME", "whose names begin so")
-	f.text(&p.ask.Where, "where", "", "CONDITION", "for which this is true, in CloudEvents SQL over subject (the key), recipe, model")
-	f.yes(&p.ask.All, "all", "of all models")
+	f.text(&p.since, "since", "", "TIME", "promotions since then: -1h or a time")
+	f.text(&p.ask.Recipe, "recipe", "r", "NAME", "only models of this recipe")
+	f.text(&p.ask.Key, "key", "", "KEY", "only models of this key")
+	f.text(&p.ask.Prefix, "prefix", "", "NAME", "only models whose names begin with this")
+	f.text(&p.ask.Where, "where", "", "CONDITION", "only models for which this is true, in CloudEvents SQL over subject (the key), recipe, model")
+	f.yes(&p.ask.All, "all", "all models")
 	f.text(&p.ask.Reason, "reason", "", "TEXT", "reason, shown later with the change")
-	f.yes(&p.ask.DryRun, "dry-run", "only say what would be done")
+	f.yes(&p.ask.DryRun, "dry-run", "only show what would be done")
 	p.gate.flags(f)
 }
 
@@ -374,11 +375,11 @@ func (p *modelsRollback) accept(positional []string) (err error) {
 	selects := p.ask.Recipe+p.ask.Key+p.ask.Prefix+p.ask.Where != ""
 	switch {
 	case len(positional) > 0:
-		return usagef("%q is one argument too many; tidemill rollback %s takes back one model's", positional[0], positional[0])
+		return usagef("%q is one argument too many; tidemill rollback %s rolls back one model", positional[0], positional[0])
 	case p.since == "":
-		return usagef("say since when the promotions are to be taken back: --since -2h, or a time")
+		return usagef("--since is missing: promotions after it are rolled back; give --since -2h, or a time")
 	case p.ask.All == selects:
-		return usagef("say which: a flag such as --recipe NAME, or --all and nothing else")
+		return usagef("say which models: a flag such as --recipe NAME, or --all and nothing else")
 	}
 	if _, err := parseFilter(p.ask.Where); err != nil {
 		return err
@@ -407,7 +408,7 @@ func (p *modelsRollback) run(ctx context.Context, s *session, _ []string) error 
 		p.ask.After = got.Next
 	}
 	if sum.total == 0 {
-		fmt.Fprintf(s.stderr, "No champion of those has changed since %s; tidemill models, with --recipe, --key or --prefix, lists which are meant.\n", clock(p.ask.Since))
+		fmt.Fprintf(s.stderr, "No selected model has changed its champion since %s; tidemill models lists them, with --recipe, --key or --prefix.\n", clock(p.ask.Since))
 		return nil
 	}
 	sum.end(p.ask.DryRun)
@@ -427,7 +428,7 @@ func (m *promotionSum) add(d *api.PromotionDone) {
 	if m.total++; m.total <= listedRuns {
 		done := harmless(d.Done)
 		if d.Refused {
-			done = "left alone: " + done
+			done = "skipped: " + done
 		}
 		fmt.Fprintf(m.out, "%s  %s\n", harmless(d.Model), done)
 	}
@@ -446,7 +447,7 @@ func (m *promotionSum) end(dryRun bool) {
 		what = "would be rolled back"
 	}
 	if m.total > 1 {
-		fmt.Fprintf(m.out, "%s: %s %s, %s left alone.\n", count(m.total, "model"), thousands(int64(m.total-m.refused)), what, thousands(int64(m.refused)))
+		fmt.Fprintf(m.out, "%s: %s %s, %s skipped.\n", count(m.total, "model"), thousands(int64(m.total-m.refused)), what, thousands(int64(m.refused)))
 	}
 	if dryRun && m.refused < m.total {
 		fmt.Fprintln(m.out, "Next: the same without --dry-run, after tidemill promotions freeze.")

@@ -28,19 +28,19 @@ func publishCommand() command {
 		name:    "publish",
 		args:    "[TYPE]",
 		summary: "publish an event, or a file of events",
-		about: `It ends when every event has been acknowledged by all in-sync replicas. An
-event goes to the stream that claims its type in the config, else to "events".
+		about: `It ends when all in-sync replicas have acknowledged every event. An event goes to the
+stream that claims its type in the config, else to "events".
 
-A file has one structured CloudEvent (JSON) a line. Each bad line is reported as
-file:line and the others are published; then the exit status is 1. Publishing the
-file again is safe: of events with the same source and id the first counts.
+A file has one structured CloudEvent (JSON) per line. A bad line is reported as
+file:line, the others are published, and the exit status is 1. Publishing the file
+again is safe: a second event with the same source and id is not stored.
 
 ` + whereTo,
 		examples: []example{
 			{`tidemill publish bot-created --subject bot-42 -d '{"name": "Ada"}'`, "one event"},
 			{`tidemill publish new-data --subject bot-42 -d @change.json --ext branch=main`, "data from a file, and an attribute to filter on"},
 			{`tidemill publish --file events.ndjson`, "a file of events"},
-			{`tidemill tail events --from -1h --no-follow -o json | tidemill publish --file - --stream copies`, "an hour of one stream onto another"},
+			{`tidemill tail events --from -1h --no-follow -o json | tidemill publish --file - --stream copies`, "copy an hour of one stream to another"},
 		},
 		make: func() program { return &publish{source: "/cli", contentType: jsonType, output: "text"} },
 	}
@@ -58,14 +58,14 @@ type publish struct {
 func (p *publish) flags(f *flagSet) {
 	f.text(&p.subject, "subject", "s", "KEY", "key of the event: events of one key stay in order, and it selects the model")
 	f.each("d", "JSON", "the data: JSON, @FILE or @- for standard input", p.takeData)
-	f.text(&p.source, "source", "", "URI", "who says so")
-	f.text(&p.id, "id", "", "ID", "unique for its source (default: a random one)")
-	f.text(&p.time, "time", "", "TIME", "when it happened, RFC 3339 (default: now)")
+	f.text(&p.source, "source", "", "URI", "source of the event")
+	f.text(&p.id, "id", "", "ID", "id of the event, unique for its source (default: a random one)")
+	f.text(&p.time, "time", "", "TIME", "time of the event, RFC 3339 (default: now)")
 	f.each("ext", "NAME=VALUE", "an extension attribute; may be given several times", p.takeExtension)
-	f.text(&p.contentType, "content-type", "", "TYPE", "of the data")
-	f.text(&p.stream, "stream", "", "STREAM", "instead of the one that claims the type")
-	f.text(&p.file, "file", "", "FILE", "publish the events of a file, one a line; - is standard input")
-	f.text(&p.output, "output", "o", "FORMAT", "text, or json: a receipt a line")
+	f.text(&p.contentType, "content-type", "", "TYPE", "content type of the data")
+	f.text(&p.stream, "stream", "", "STREAM", "stream to publish to (default: the one that claims the type)")
+	f.text(&p.file, "file", "", "FILE", "publish the events of a file, one per line; - is standard input")
+	f.text(&p.output, "output", "o", "FORMAT", "text, or json: a receipt per line")
 	p.reach.flags(f)
 }
 
@@ -94,7 +94,7 @@ func (p *publish) accept(positional []string) error {
 		return wants(positional, "TYPE")
 	}
 	if len(positional) > 0 || p.subject != "" || p.id != "" || p.time != "" || p.given || len(p.extensions) > 0 {
-		return usagef("with --file the events are whole: leave out TYPE and the flags that describe one event")
+		return usagef("with --file the events are complete: leave out TYPE and the flags that describe one event")
 	}
 	return nil
 }
@@ -125,7 +125,7 @@ func (p *publish) run(ctx context.Context, s *session, positional []string) (err
 // explain adds what to do about an event that was not acknowledged.
 func (p *publish) explain(err error, id string) error {
 	if errors.Is(err, broker.ErrInDoubt) {
-		return fmt.Errorf("%w; publish it again with --id %s: the first counts", err, id)
+		return fmt.Errorf("%w; publish it again with --id %s: it is stored at most once", err, id)
 	}
 	return err
 }
@@ -173,7 +173,7 @@ func (p *publish) readData(ctx context.Context, stdin io.Reader) ([]byte, error)
 	if len(bytes.TrimSpace(data)) == 0 {
 		return nil, fmt.Errorf("%s is empty, which is not JSON; leave out -d for an event without data", from)
 	}
-	return nil, fmt.Errorf("%s is not JSON: %w; mend it, or say what it is with --content-type", from, jsonFault(data))
+	return nil, fmt.Errorf("%s is not JSON: %w; correct it, or give its --content-type", from, jsonFault(data))
 }
 
 func readFileOr(name string, stdin io.Reader) ([]byte, error) {
@@ -216,7 +216,7 @@ func (p *publish) print(w io.Writer, v *broker.View, r client.Receipt) (err erro
 		}
 		err = json.NewEncoder(w).Encode(told)
 	case r.Repeated:
-		_, err = fmt.Fprintf(w, "%s %s was here before: the first counts, and nothing was stored\n", v.Type, v.ID)
+		_, err = fmt.Fprintf(w, "%s %s exists already: nothing was stored\n", v.Type, v.ID)
 	default:
 		_, err = fmt.Fprintf(w, "published %s %s to %s\n", v.Type, v.ID, place(r.Stream, r.Partition, r.Offset))
 	}
@@ -227,7 +227,7 @@ func (p *publish) print(w io.Writer, v *broker.View, r client.Receipt) (err erro
 func place(stream string, partition int32, offset int64) string {
 	switch {
 	case partition < 0:
-		return stream + ", place unknown"
+		return stream + ", partition unknown"
 	case offset < 0:
 		return fmt.Sprintf("%s, partition %d", stream, partition)
 	}
@@ -461,15 +461,15 @@ func (r *fileRun) finish(ctx context.Context, read error) error {
 	case lasting:
 		return fmt.Errorf("publish: %w; %s not published%s", err, count(r.open, "event"), mend)
 	case err != nil && r.open > 0:
-		return fmt.Errorf("publish: %w; %s not acknowledged, so publish the file again: of events with the same source and id the first counts", err, count(r.open, "event"))
+		return fmt.Errorf("publish: %w; %s not acknowledged; publish the file again: no event is stored twice", err, count(r.open, "event"))
 	case err != nil:
-		return fmt.Errorf("publish: %w; publish the file again: of events with the same source and id the first counts", err)
+		return fmt.Errorf("publish: %w; publish the file again: no event is stored twice", err)
 	case r.bad > 0:
 		forms := [2]string{"were", "them"}
 		if r.bad == 1 {
 			forms = [2]string{"was", "it"}
 		}
-		return fmt.Errorf("publish: %s of %s %s not published; mend %s and publish the file again: of events with the same source and id the first counts",
+		return fmt.Errorf("publish: %s of %s %s not published; correct %s and publish the file again: no event is stored twice",
 			count(r.bad, "line"), r.name, forms[0], forms[1])
 	}
 	return nil
@@ -481,7 +481,7 @@ func (r *fileRun) mend(err error) (how string, lasting bool) {
 	case http.StatusUnauthorized:
 		return "", true // report adds how to give a token
 	case http.StatusForbidden:
-		return "; give a token that may, by " + envToken + " or --token-file, or have this one's roles changed", true
+		return "; give a token with this right by " + envToken + " or --token-file, or change the roles of this one", true
 	case http.StatusNotFound:
 		if errors.Is(err, broker.ErrNoStream) {
 			return "; give another --stream, or add it to the gateway's config", true
@@ -499,9 +499,9 @@ func (r *fileRun) before() string {
 	case r.repeated == 0:
 		return ""
 	case r.repeated == 1:
-		return "; 1 of them was here before and is not stored again"
+		return "; 1 of them existed already and is not stored again"
 	}
-	return fmt.Sprintf("; %s of them were here before and are not stored again", thousands(int64(r.repeated)))
+	return fmt.Sprintf("; %s of them existed already and are not stored again", thousands(int64(r.repeated)))
 }
 
 // maxLine is more than the longest event needs, as JSON with its data in base64 or with all letters

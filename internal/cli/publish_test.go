@@ -29,7 +29,7 @@ func TestPublishFileReportsEachBadLine(t *testing.T) {
 	if o.code != exitFailed {
 		t.Errorf("exit %d", o.code)
 	}
-	mention(t, "stderr", o.err, file+":2: ", file+":4: type", file+":5: ", file+":6: ", "keep the bulk in a store", "4 lines of "+file+" were not published")
+	mention(t, "stderr", o.err, file+":2: ", file+":4: type", file+":5: ", file+":6: ", "put large data into a store", "4 lines of "+file+" were not published")
 	mention(t, "stdout", o.out, "published 2 events")
 	mention(t, "tail", ok(t, "tail", "events", "--data", dir, "--from", "beginning", "--no-follow"), "  1  ", "  4  ")
 }
@@ -132,10 +132,10 @@ func TestProgressWorries(t *testing.T) {
 		p.sent()
 		time.Sleep(time.Minute)
 		p.answered(true)
-		if want := "No answer for 5s; 1 event on its way, and retried for up to 2 minutes. Last error: 503\n"; !strings.HasSuffix(out.String(), want) {
+		if want := "No answer for 5s; sending 1 event; retrying for up to 2 minutes. Last error: 503\n"; !strings.HasSuffix(out.String(), want) {
 			t.Errorf("got %s, want %s", &out, want)
 		}
-		if n := strings.Count(out.String(), "No answer from Kafka for 5s; 1 event on its way"); n != 2 {
+		if n := strings.Count(out.String(), "No answer from Kafka for 5s; sending 1 event"); n != 2 {
 			t.Errorf("two silences were told of %d times:\n%s", n, &out)
 		}
 	})

@@ -173,10 +173,10 @@ func TestPublishedTwice(t *testing.T) {
 	startUp(t, dir)
 	line := `{"specversion":"1.0","id":"once","source":"/cli","type":"a"}`
 	for _, c := range []struct{ args, stdin, says string }{
-		{"publish a --id once", "", "a once was here before: the first counts, and nothing was stored\n"},
+		{"publish a --id once", "", "a once exists already: nothing was stored\n"},
 		{"publish a --id once -o json", "", `{"id":"once","source":"/cli","type":"a","repeated":true}` + "\n"},
-		{"publish --file -", line, "published 1 event; 1 of them was here before and is not stored again\n"},
-		{"publish --file -", line + "\n" + line, "; 2 of them were here before and are not stored again\n"},
+		{"publish --file -", line, "published 1 event; 1 of them existed already and is not stored again\n"},
+		{"publish --file -", line + "\n" + line, "; 2 of them existed already and are not stored again\n"},
 	} {
 		eventually(t, func() bool {
 			o := call(t, c.stdin, append(strings.Fields(c.args), "--data", dir)...)
@@ -191,7 +191,7 @@ func TestPublishToAStranger(t *testing.T) {
 	url := serveHTTP(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "<html>It works!") })
 	for _, args := range []string{"publish a", "publish --file -", "tail events", "streams"} {
 		o := call(t, `{"specversion":"1.0","id":"1","source":"/x","type":"a"}`, append(strings.Fields(args), "--url", url)...)
-		if o.code != exitFailed || !strings.Contains(o.err, "<html>It works!") && !strings.Contains(o.err, "is a gateway of Tidemill there?") {
+		if o.code != exitFailed || !strings.Contains(o.err, "<html>It works!") && !strings.Contains(o.err, "is it a gateway of Tidemill?") {
 			t.Errorf("%s: exit %d, %s%s", args, o.code, o.out, o.err)
 		}
 	}
@@ -225,7 +225,7 @@ func TestAFileEndsAtWhatAllWouldMeet(t *testing.T) {
 		t.Errorf("exit %d after %d requests: %s", o.code, posts.Load(), o.err)
 	}
 	// How many lines were read before the refusal depends on the speed: at least the first.
-	mention(t, "the error", o.err, "standard input:1: ", " not published; give one that counts by TIDEMILL_TOKEN")
+	mention(t, "the error", o.err, "standard input:1: ", " not published; give a valid one by TIDEMILL_TOKEN")
 	if !regexp.MustCompile(`\b(1 event|\d+ events) not published;`).MatchString(o.err) {
 		t.Errorf("the error does not count what was not published: %s", o.err)
 	}
@@ -240,8 +240,8 @@ func TestAFileIsNotToBePublishedAgainInVain(t *testing.T) {
 		media, kind string
 		says        string
 	}{
-		{401, problem, "unauthenticated", "; give one that counts by TIDEMILL_TOKEN or --token-file"},
-		{403, problem, "forbidden", "; give a token that may, by TIDEMILL_TOKEN or --token-file"},
+		{401, problem, "unauthenticated", "; give a valid one by TIDEMILL_TOKEN or --token-file"},
+		{403, problem, "forbidden", "; give a token with this right by TIDEMILL_TOKEN or --token-file"},
 		{404, problem, "unknown-stream", "; give another --stream, or add it to the gateway's config"},
 		{404, problem, "not-found", "; give the gateway's own --url"},
 		{415, problem, "unsupported-media-type", "give the gateway's own --url"},

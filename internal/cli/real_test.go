@@ -94,7 +94,7 @@ func TestRealReplicasOfTheGateway(t *testing.T) {
 
 	mention(t, "publish to a", ok(t, "publish", "message", "--id", "1", "-s", "bot-42", "--url", a.url), "published message 1 to messages")
 	eventually(t, func() bool {
-		return strings.Contains(ok(t, "publish", "message", "--id", "1", "-s", "bot-42", "--url", b.url), "was here before")
+		return strings.Contains(ok(t, "publish", "message", "--id", "1", "-s", "bot-42", "--url", b.url), "exists already")
 	})
 	for _, r := range []*replica{a, b} {
 		mention(t, "tail", ok(t, "tail", "messages", "--from", "beginning", "--no-follow", "--url", r.url), "message", "bot-42")

@@ -150,9 +150,9 @@ func poolsCommand() command {
 	return command{
 		name:    "pools",
 		lists:   true,
-		summary: "list the pools: their slots, how many are in use, how many runs wait for one",
-		about: `LINGERING are pods that have done their run and wait for another, as the pool's
-linger has them do, and IDLE GPU TIME is what GPUs have waited in such pods.
+		summary: "list the pools: slots, slots in use, waiting runs",
+		about: `LINGERING counts pods that have ended their run and wait for another one, for the
+pool's linger. IDLE GPU TIME is the time that GPUs have waited in such pods.
 
 ` + atTheGate,
 		examples: []example{
@@ -188,7 +188,7 @@ func poolsPauseCommand() command {
 		name:    "pools pause",
 		args:    "NAME",
 		summary: "pause a pool: no attempt begins until it is resumed",
-		about: `Those that are under way go on. It is how a machine is emptied for a while.
+		about: `Running attempts continue to their end. Use it to empty a machine.
 
 ` + atTheGate,
 		examples: []example{{"tidemill pools pause gpu", "from now on"}},
@@ -216,8 +216,8 @@ func schedulesCommand() command {
 		name:    "schedules",
 		lists:   true,
 		summary: "list the schedules: when they ticked last and will tick next",
-		about: `Times are those of each schedule's time zone. LAST and NEXT are scheduled times: a
-tick may be sent later, where keys are spread or the controller was away.
+		about: `Times are in the time zone of each schedule. LAST and NEXT are scheduled times. A tick
+is sent later if keys are spread or the controller was down.
 
 ` + atTheGate,
 		examples: []example{
@@ -325,7 +325,7 @@ func (r *reach) gateway(ctx context.Context, s *session) (*client.Gateway, error
 		return nil, err
 	}
 	if w.url == "" {
-		return nil, usagef("only a gateway knows that: name it by --url or %s, and leave --kafka and TIDEMILL_KAFKA out", envURL)
+		return nil, usagef("only a gateway knows this: give it by --url or %s, and leave out --kafka and TIDEMILL_KAFKA", envURL)
 	}
 	return r.dial(ctx, s, w, log)
 }
@@ -335,8 +335,8 @@ func schedulesPauseCommand() command {
 		name:    "schedules pause",
 		args:    "NAME",
 		summary: "pause a schedule",
-		about: `The schedule's key missed decides about ticks that are missed during the pause: skip,
-last or all.
+		about: `The schedule's setting missed selects which ticks of the pause are sent after it: none
+(skip), the last one (last) or all (all).
 
 ` + atTheGate,
 		examples: []example{{"tidemill schedules pause nightly", "no tick from now on"}},
@@ -352,7 +352,7 @@ func schedulesResumeCommand() command {
 		args:     "NAME",
 		summary:  "resume a schedule",
 		about:    atTheGate,
-		examples: []example{{"tidemill schedules resume nightly", "and send missed ticks, if the schedule says so"}},
+		examples: []example{{"tidemill schedules resume nightly", "and send missed ticks, as its setting missed selects"}},
 		make: func() program {
 			return &scheduleAct{do: (*client.Gateway).ResumeSchedule, done: "resumed", already: "was not paused"}
 		},

@@ -24,18 +24,18 @@ func runsCommand() command {
 		name:    "runs",
 		lists:   true,
 		summary: "list runs: progress, reason for waiting, result",
-		about: `Newest first. A run is waiting, then running (resting between attempts), then commits its
-output, then is succeeded, failed or cancelled. The list has the newest ended runs of
-each recipe and key.
+		about: `It lists the newest runs first. A run is waiting, running (resting between attempts),
+or commits its output. At its end it is succeeded, failed or cancelled. Of ended runs the
+list has the newest of each recipe and key.
 
---watch shows those that are live, then those that wait, then those that have ended,
-and goes on until Ctrl-C; where the output is no terminal it prints a line a change.
+--watch shows live runs, waiting runs and ended runs until Ctrl-C. If the output is not a
+terminal, it prints one line per change.
 
 ` + atTheGate,
 		examples: []example{
 			{"tidemill runs", "the newest"},
 			{"tidemill runs --watch", "with live progress, until Ctrl-C"},
-			{"tidemill runs --recipe intent --state failed,cancelled --since -1d", "what went wrong in a day"},
+			{"tidemill runs --recipe intent --state failed,cancelled --since -1d", "runs without success in the last day"},
 			{"tidemill runs --key bot-42 -o json", "for a script"},
 		},
 		make: func() program { return &runList{output: "text", limit: 50} },
@@ -50,10 +50,10 @@ type runFlags struct {
 }
 
 func (l *runFlags) flags(f *flagSet) {
-	f.text(&l.recipe, "recipe", "r", "NAME", "of this recipe")
-	f.text(&l.key, "key", "", "KEY", "of this key")
-	f.text(&l.state, "state", "s", "STATE", "in this state, or in one of several with commas between them")
-	f.text(&l.since, "since", "", "TIME", "asked for then or later: -1h or a time")
+	f.text(&l.recipe, "recipe", "r", "NAME", "only runs of this recipe")
+	f.text(&l.key, "key", "", "KEY", "only runs of this key")
+	f.text(&l.state, "state", "s", "STATE", "only runs in this state; several with commas")
+	f.text(&l.since, "since", "", "TIME", "only runs requested since then: -1h or a time")
 }
 
 func (l *runFlags) check() (err error) {
@@ -109,8 +109,8 @@ type runList struct {
 
 func (l *runList) flags(f *flagSet) {
 	l.runFlags.flags(f)
-	f.number(&l.limit, "limit", "n", "COUNT", "show no more than so many")
-	f.yes(&l.watch, "watch", "go on showing, with live progress, until Ctrl-C")
+	f.number(&l.limit, "limit", "n", "COUNT", "show at most this many")
+	f.yes(&l.watch, "watch", "keep showing, with live progress, until Ctrl-C")
 	f.text(&l.output, "output", "o", "FORMAT", "text or json")
 	l.gate.flags(f)
 }
@@ -123,7 +123,7 @@ func (l *runList) accept(positional []string) error {
 	case l.limit < 1:
 		return usagef("--limit %d: give 1 or more", l.limit)
 	case l.watch && l.output == "json":
-		return usagef("--watch is for people: leave -o json out, or --watch")
+		return usagef("--watch prints text: leave out -o json or --watch")
 	case len(positional) == 1:
 		return usagef("%q is one argument too many; tidemill runs show %s shows one run", positional[0], positional[0])
 	}
@@ -149,7 +149,7 @@ func (l *runList) run(ctx context.Context, s *session, _ []string) error {
 	case l.output == "json":
 		return writeIndented(s.stdout, all)
 	case len(all) == 0 && l.says():
-		fmt.Fprintln(s.stderr, "No run is meant; without flags all are listed.")
+		fmt.Fprintln(s.stderr, "No run matches; without flags all are listed.")
 		return nil
 	case len(all) == 0:
 		fmt.Fprintln(s.stderr, "There are no runs yet; an event that a recipe waits for starts one, and so does tidemill runs start.")
@@ -192,7 +192,7 @@ func gatherRuns(ctx context.Context, g *client.Gateway, q client.RunQuery) (all 
 }
 
 func tabulateRuns(w io.Writer, all []api.RunShown, now time.Time) error {
-	rows := [][]string{{"RUN", "RECIPE", "KEY", "STATE", "ASKED", "TOOK", ""}}
+	rows := [][]string{{"RUN", "RECIPE", "KEY", "STATE", "REQUESTED", "TOOK", ""}}
 	for i := range all {
 		rows = append(rows, runRow(&all[i], now))
 	}
@@ -257,7 +257,7 @@ func adviseOnRuns(w io.Writer, all []api.RunShown, more bool) {
 	if more {
 		fmt.Fprintf(w, "These are the newest %s; --limit shows more, and --recipe, --key, --state or --since others.\n", thousands(int64(len(all))))
 	}
-	fmt.Fprintf(w, "Next: tidemill runs show %s tells all of one.\n", shortID(all[0].ID))
+	fmt.Fprintf(w, "Next: tidemill runs show %s shows one in detail.\n", shortID(all[0].ID))
 	failed := slices.IndexFunc(all, func(r api.RunShown) bool { return r.State == tidemill.RunFailed })
 	if failed >= 0 {
 		fmt.Fprintf(w, "      tidemill logs %s prints the log of a failed run\n", shortID(all[failed].ID))
@@ -269,7 +269,7 @@ func runsShowCommand() command {
 		name:    "runs show",
 		args:    "RUN",
 		summary: "show a run: its causes, input data, attempts and result",
-		about: `Six letters or more of its id will do, if no other begins so.
+		about: `The first six letters of the id are enough, if no other id begins with them.
 
 ` + atTheGate,
 		examples: []example{
@@ -349,14 +349,14 @@ func sayHead(say func(what, text string), whole *api.RunWhole, now time.Time) {
 	say("recipe", r.Recipe+" for "+orDash(r.Key))
 	say("waits", r.Waits)
 	if r.Progress != nil {
-		say("progress", progressText(r.Progress)+", told "+ago(r.Progress.Time)+" ago")
+		say("progress", progressText(r.Progress)+", reported "+ago(r.Progress.Time)+" ago")
 	}
 	say("reason", r.Reason)
 	asked := clock(r.Asking)
 	if r.By != "" {
 		asked += " by " + r.By
 	}
-	say("asked for", asked+", by "+count(r.Causes, "event"))
+	say("requested", asked+", by "+count(r.Causes, "event"))
 	if r.Again != "" {
 		say("again", "it is a retry of run "+r.Again)
 	}
@@ -364,7 +364,7 @@ func sayHead(say func(what, text string), whole *api.RunWhole, now time.Time) {
 		say("cancelled", strings.TrimSuffix(clock(c.At)+" by "+orSomebody(c.By)+": "+c.Reason, ": "))
 	}
 	if len(r.Attempts) > 0 {
-		say("took", tookOf(r, now)+" from its first attempt on, "+roughSpan(r.Attempts[0].Started.Sub(r.Asking))+" after it was asked for")
+		say("took", tookOf(r, now)+" since its first attempt, "+roughSpan(r.Attempts[0].Started.Sub(r.Asking))+" after its request")
 	}
 	say("commit", r.Commit)
 }
@@ -425,7 +425,7 @@ func sayResult(say func(what, text string), r *api.RunShown) {
 	if r.Result.LogBytes > 0 {
 		cutText := ""
 		if r.Result.Cut {
-			cutText = ", and there was more that was not kept"
+			cutText = ", the rest was not stored"
 		}
 		say("log", size(r.Result.LogBytes)+cutText)
 	}
@@ -456,7 +456,7 @@ func showTries(out io.Writer, whole *api.RunWhole, now time.Time) error {
 		a := &r.Attempts[i]
 		end, outcome := a.Ended, string(a.Outcome)
 		if end.IsZero() {
-			end, outcome = now, "under way"
+			end, outcome = now, "running"
 		}
 		rows = append(rows, []string{fmt.Sprint(a.Number), clock(a.Started), roughSpan(end.Sub(a.Started)), harmless(outcome), harmless(placeOfTry(a)), orDash(harmless(shortDigest(a.Image))), harmless(reasonOfTry(a))})
 	}
@@ -465,7 +465,7 @@ func showTries(out io.Writer, whole *api.RunWhole, now time.Time) error {
 		return err
 	}
 	if r.Result != nil && len(r.Result.Stages) > 0 {
-		fmt.Fprintf(out, "The last that told took: %s\n", harmless(stagesText(r.Result.Stages)))
+		fmt.Fprintf(out, "Stages of the last attempt that reported them: %s\n", harmless(stagesText(r.Result.Stages)))
 	}
 	return nil
 }
@@ -516,7 +516,7 @@ func stagesText(stages []tidemill.Stage) string {
 
 func showLastLines(out io.Writer, whole *api.RunWhole) {
 	if r := whole.Result; r != nil && r.LastLines != "" && whole.State != tidemill.RunSucceeded {
-		fmt.Fprintf(out, "\nIts log ends:\n%s", indented(r.LastLines))
+		fmt.Fprintf(out, "\nEnd of its log:\n%s", indented(r.LastLines))
 	}
 }
 
@@ -527,14 +527,14 @@ func showCauses(out io.Writer, whole *api.RunWhole) error {
 	if len(events) == 0 {
 		return nil
 	}
-	fmt.Fprintln(out, "\nWhat asked for it:")
+	fmt.Fprintln(out, "\nCauses:")
 	if left := whole.Causes - len(events); left > 0 {
 		fmt.Fprintf(out, "  … %s before\n", count(left, "event"))
 	}
 	for _, text := range events {
 		var v broker.View
 		if err := broker.UnmarshalStructured(text, &v); err != nil {
-			return fmt.Errorf("read what asked for run %s: %w", whole.ID, err)
+			return fmt.Errorf("read the causes of run %s: %w", whole.ID, err)
 		}
 		fmt.Fprintf(out, "  %-16s %-12s %s  %s\n", harmless(v.Type), orDash(harmless(v.Subject)), harmless(v.ID), glimpse(&v))
 	}
@@ -576,7 +576,7 @@ func becameText(m *api.ModelWhole, run string) string {
 			return fmt.Sprintf("version %d of %s (%s): %s", v.Number, m.Name, stateOfVersion(m, v), shortSentence(v))
 		}
 	}
-	return "a version that is not registered yet, or no longer kept"
+	return "a version that is not registered yet, or no longer stored"
 }
 
 const (

@@ -25,17 +25,17 @@ func runsStartCommand() command {
 		name:    "runs start",
 		args:    "RECIPE",
 		summary: "start runs of a recipe, for some keys or all",
-		about: `Where a run of a key waits already, it absorbs the wish: there is never more than one
-that runs and one that waits. With --rate the runs are due one after the other, and
-wait until then; the command does not. --all means every key that the recipe was
-ever asked for, and --where takes some of them, in CloudEvents SQL over subject (the
+		about: `If a run of a key waits already, the request is merged into it: at most one run of a
+key is live, and at most one waits. With --rate the runs become due one after the
+other; the command does not wait for them. --all selects every key that the recipe has
+had a request for. --where selects some of them, in CloudEvents SQL over subject (the
 key). A recipe without keys is started without --key.
 
 ` + atTheGate,
 		examples: []example{
 			{"tidemill runs start intent --key bot-42", "one"},
-			{"tidemill runs start intent --key bot-1,bot-2 --dry-run", "two, or rather what would be done"},
-			{"tidemill runs start intent --all --where \"subject LIKE 'bot-%'\" --rate 50/s", "all of some kind, gently"},
+			{"tidemill runs start intent --key bot-1,bot-2 --dry-run", "two keys; only show what would be done"},
+			{"tidemill runs start intent --all --where \"subject LIKE 'bot-%'\" --rate 50/s", "all keys that match, slowly"},
 		},
 		make: func() program { return &runStart{} },
 	}
@@ -52,11 +52,11 @@ type runStart struct {
 
 func (p *runStart) flags(f *flagSet) {
 	f.each("key", "KEY[,KEY…]", "for this key; may be given several times", p.takeKeys)
-	f.yes(&p.all, "all", "for every key that the recipe was ever asked for")
+	f.yes(&p.all, "all", "for every key that the recipe has had a request for")
 	f.text(&p.where, "where", "", "CONDITION", "with --all: only keys for which this is true")
 	f.text(&p.rate, "rate", "", "RATE", "no faster than this, such as 50/s")
-	f.number(&p.priority, "priority", "", "NUMBER", "higher begins first where there is no room for all")
-	f.yes(&p.dryRun, "dry-run", "only say what would be done")
+	f.number(&p.priority, "priority", "", "NUMBER", "a higher number starts first if slots are short")
+	f.yes(&p.dryRun, "dry-run", "only show what would be done")
 	p.gate.flags(f)
 }
 
@@ -76,9 +76,9 @@ func (p *runStart) accept(positional []string) (err error) {
 	}
 	switch {
 	case p.all && len(p.keys) > 0:
-		return usagef("--all means all keys: leave out --key, or --all")
+		return usagef("--all selects all keys: leave out --key or --all")
 	case p.where != "" && !p.all:
-		return usagef("--where takes some of all keys: give --all with it")
+		return usagef("--where selects some of all keys: give --all too")
 	}
 	if _, err := parseFilter(p.where); err != nil {
 		return err
@@ -111,7 +111,7 @@ func (p *runStart) run(ctx context.Context, s *session, _ []string) error {
 
 func (p *runStart) tell(s *session, sum *runSum) error {
 	if sum.total == 0 {
-		fmt.Fprintf(s.stderr, "No key is meant: recipe %s was asked for none yet, or --where takes none of them. Give --key.\n", harmless(p.ask.Recipe))
+		fmt.Fprintf(s.stderr, "No key matches: recipe %s has had no request yet, or --where selects none of its keys. Give --key.\n", harmless(p.ask.Recipe))
 		return nil
 	}
 	sum.end(s.stdout, p.dryRun)
@@ -147,7 +147,7 @@ func (m *runSum) addOne(d *api.RunDone) {
 	what := harmless(d.Done)
 	if d.Refused {
 		m.refused++
-		what = "left alone"
+		what = "skipped"
 	} else if d.Run != "" {
 		m.last = d.Run
 	}
@@ -192,9 +192,9 @@ type runAsk struct {
 
 func (a *runAsk) flags(f *flagSet, what string) {
 	a.runFlags.flags(f)
-	f.text(&a.where, "where", "", "CONDITION", "for which this is true, in CloudEvents SQL over subject (the key), recipe, run, state, reason")
-	f.yes(&a.all, "all", "all that "+what)
-	f.yes(&a.dryRun, "dry-run", "only say what would be done")
+	f.text(&a.where, "where", "", "CONDITION", "only runs for which this is true, in CloudEvents SQL over subject (the key), recipe, run, state, reason")
+	f.yes(&a.all, "all", "all runs that "+what)
+	f.yes(&a.dryRun, "dry-run", "only show what would be done")
 	a.gate.flags(f)
 }
 
@@ -203,11 +203,11 @@ func (a *runAsk) says() bool { return a.runFlags.says() || a.where != "" }
 func (a *runAsk) accept(positional []string) error {
 	switch {
 	case a.all && (a.says() || len(positional) > 0):
-		return usagef("--all means all: leave out the others, or --all")
+		return usagef("--all selects all: leave out the other flags and ids, or --all")
 	case a.says() && len(positional) > 0:
-		return usagef("give runs by their ids, or flags that select them, and not both")
+		return usagef("give either runs by their ids, or flags that select them")
 	case !a.all && !a.says() && len(positional) == 0:
-		return usagef("say which: a RUN, a flag such as --recipe NAME, or --all")
+		return usagef("say which runs: a RUN, a flag such as --recipe NAME, or --all")
 	}
 	if _, err := parseFilter(a.where); err != nil {
 		return err
@@ -255,7 +255,7 @@ func (a *runAsk) do(ctx context.Context, s *session, ids []string, one func(cont
 		}
 	}
 	if sum.total == 0 {
-		fmt.Fprintln(s.stderr, "No run is meant; tidemill runs lists those there are.")
+		fmt.Fprintln(s.stderr, "No run matches; tidemill runs lists them.")
 		return nil
 	}
 	sum.end(s.stdout, a.dryRun)
@@ -267,14 +267,14 @@ func runsCancelCommand() command {
 		name:    "runs cancel",
 		args:    "[RUN…]",
 		summary: "cancel runs",
-		about: `One that waits ends at once. The command of one that is under way is asked to save
-and leave (SIGTERM), and ended if it does not. Where no --state is given, all that
-have not ended are meant.
+		about: `A waiting run ends at once. The command of a running one gets SIGTERM, so that it can
+save its state, and is killed if it does not exit. Without --state all runs that have
+not ended are selected.
 
 ` + atTheGate,
 		examples: []example{
 			{"tidemill runs cancel 3k7mzq --reason 'wrong data'", "one, by the beginning of its id"},
-			{"tidemill runs cancel --recipe intent --state waiting --dry-run", "how many wait"},
+			{"tidemill runs cancel --recipe intent --state waiting --dry-run", "only count the waiting runs"},
 			{"tidemill runs cancel --where \"subject LIKE 'test-%'\"", "by a condition"},
 		},
 		make: func() program { return &runCancel{} },
@@ -308,15 +308,15 @@ func runsRetryCommand() command {
 		name:    "runs retry",
 		args:    "[RUN…]",
 		summary: "retry runs that have ended, for the events of the old runs",
-		about: `It asks for a new run, which sees the newest data when it starts. Where no --state is
-given, those that failed or were cancelled are meant. One that is selected, and not
-named, is left alone where its key has a newer one.
+		about: `It requests a new run, which gets the newest data when it starts. Without --state it
+selects runs that failed or were cancelled. It skips a run that is selected by flags if
+its key has a newer one.
 
 ` + atTheGate,
 		examples: []example{
 			{"tidemill runs retry 3k7mzq", "one, by the beginning of its id"},
 			{"tidemill runs retry --recipe intent --since -1d --dry-run", "runs that failed within a day"},
-			{"tidemill runs retry --where \"reason LIKE '%out of memory%'\" --rate 1/s", "by a condition, gently"},
+			{"tidemill runs retry --where \"reason LIKE '%out of memory%'\" --rate 1/s", "by a condition, slowly"},
 		},
 		make: func() program { return &runRetry{} },
 	}
@@ -507,22 +507,22 @@ func logsCommand() command {
 		name:    "logs",
 		args:    "RUN",
 		summary: "show the log of a run's command",
-		about: `Six letters or more of the run's id will do, if no other begins so. Of several
-attempts it is the newest, unless --attempt names another. With -f it goes on until
-the run has ended, through the attempts that come, or until Ctrl-C.
+		about: `The first six letters of the run's id are enough, if no other id begins with them. It
+shows the newest attempt, or that of --attempt. With -f it continues, also through later
+attempts, until the run has ended or until Ctrl-C.
 
 For a run with several workers it prints the log of the first one, and after its end
-those of the others, with a name on each line: [w1] is the second worker, [ps0] the
-first parameter server. --part prints one of them; with -f it follows it.
+the logs of the others, with a name on each line: [w1] is the second worker, [ps0] the
+first parameter server. --part prints only one of them, and with -f it follows it.
 
-The log is stored with the output of the run, long after its end.
+The log is stored with the output of the run.
 
 ` + atTheGate,
 		examples: []example{
 			{"tidemill logs 3k7mzq", "the log until now"},
 			{"tidemill logs 3k7mzq -f", "until the run has ended"},
 			{"tidemill logs 3k7mzq --part w1 -f", "the log of the second worker"},
-			{"tidemill logs 3k7mzq --attempt 1 --timestamps", "of the first attempt, with the time of each line"},
+			{"tidemill logs 3k7mzq --attempt 1 --timestamps", "the log of the first attempt, with the time of each line"},
 		},
 		make: func() program { return &logShow{} },
 	}
@@ -534,9 +534,9 @@ type logShow struct {
 }
 
 func (p *logShow) flags(f *flagSet) {
-	f.yesOr(&p.want.Follow, "follow", "f", "go on until the run has ended")
-	f.number(&p.want.Attempt, "attempt", "", "NUMBER", "of which attempt (default the newest)")
-	f.text(&p.want.Part, "part", "", "NAME", "of this one of several alone: w0, w1 or ps0, say")
+	f.yesOr(&p.want.Follow, "follow", "f", "continue until the run has ended")
+	f.number(&p.want.Attempt, "attempt", "", "NUMBER", "number of the attempt; 0 is the newest")
+	f.text(&p.want.Part, "part", "", "NAME", "only the log of this worker, such as w0, w1 or ps0")
 	f.yes(&p.want.Timestamps, "timestamps", "begin each line with its time, and stdout or stderr")
 	p.gate.flags(f)
 }

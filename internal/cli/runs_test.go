@@ -109,7 +109,7 @@ func TestRunsByCommand(t *testing.T) {
 	bad := r.is("bad-1", tidemill.RunFailed)
 	r.is("bot-1", tidemill.RunSucceeded)
 	mention(t, "runs", r.ok("runs", "--recipe", "intent", "--since", "-1h"), "accuracy 0.93", "failed", "cancelled")
-	mention(t, "show", r.ok("runs", "show", bad), "exit code 3", "Its log ends:", "no luck")
+	mention(t, "show", r.ok("runs", "show", bad), "exit code 3", "End of its log:", "no luck")
 
 	mention(t, "a dry retry", r.ok("runs", "retry", "--where", "state = 'failed'", "--dry-run"), "bad-1  would be requested again", "without --dry-run")
 	mention(t, "retry", r.ok("runs", "retry", "--recipe", "intent", "--state", "failed"), "bad-1  requested")
@@ -127,7 +127,7 @@ func TestRunsByCommand(t *testing.T) {
 			t.Errorf("%s: %+v, want %q", args, o, says)
 		}
 	}
-	if o := r.call("runs", "cancel", "--key", "nobody"); o.code != 0 || !strings.Contains(o.err, "No run is meant") {
+	if o := r.call("runs", "cancel", "--key", "nobody"); o.code != 0 || !strings.Contains(o.err, "No run matches") {
 		t.Errorf("%+v", o)
 	}
 	mention(t, "pools", r.ok("pools", "pause", "small"), "paused small")

@@ -130,7 +130,7 @@ func TestWhatBecameOfManyIsSummedUp(t *testing.T) {
 		sum.add([]api.RunDone{d})
 	}
 	sum.end(&b, true)
-	mention(t, "the sum", b.String(), "-           intent  bot  because\n", "aaaaaaaaaa  intent  bot  requested\n", "… and 5 more\n", "25 runs: 5 left alone, 20 requested.\n", "without --dry-run")
+	mention(t, "the sum", b.String(), "-           intent  bot  because\n", "aaaaaaaaaa  intent  bot  requested\n", "… and 5 more\n", "25 runs: 5 skipped, 20 requested.\n", "without --dry-run")
 	if strings.Count(b.String(), "\n") != listedRuns+3 || sum.failure() != nil {
 		t.Errorf("%v\n%s", sum.failure(), &b)
 	}
@@ -148,17 +148,17 @@ func TestSlipsInCallsOfRuns(t *testing.T) {
 		"runs --state runing":                 "did you mean running?",
 		"runs --limit 0":                      "--limit 0",
 		"runs --since x":                      "--since",
-		"runs --watch -o json":                "--watch is for people",
+		"runs --watch -o json":                "--watch prints text",
 		"runs show":                           "RUN is missing",
 		"runs start":                          "RECIPE is missing",
-		"runs start intent --key a --all":     "leave out --key, or --all",
+		"runs start intent --key a --all":     "leave out --key or --all",
 		"runs start intent --key a,":          "a key is empty",
-		"runs start intent --where x":         "give --all with it",
+		"runs start intent --where x":         "give --all too",
 		"runs start intent --all --where x=":  "--where, ",
 		"runs start intent --all --rate fast": "--rate",
 		"runs cancel":                         "say which",
-		"runs cancel abcdef --all":            "--all means all",
-		"runs cancel abcdef --recipe intent":  "and not both",
+		"runs cancel abcdef --all":            "--all selects all",
+		"runs cancel abcdef --recipe intent":  "give either runs",
 		"runs retry --all --rate x":           "--rate",
 		"recipes pause":                       "NAME is missing",
 		"recipes stop intent":                 "one argument too many",

@@ -57,7 +57,7 @@ schedules:
 		"schedules pause no":                  `schedule "no" is not in the config`,
 		"schedules pause":                     "NAME is missing",
 		"schedules stop nightly":              `"stop" is one argument too many`,
-		"schedules --kafka localhost:1":       "only a gateway knows that",
+		"schedules --kafka localhost:1":       "only a gateway knows this",
 		"schedules -o yaml":                   "yaml",
 		"schedules pause nightly --no-follow": "no-follow",
 	} {

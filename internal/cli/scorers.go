@@ -21,15 +21,15 @@ func scorersCommand() command {
 		lists:   true,
 		args:    "[NAME]",
 		summary: "list the scorers: rate, lag, latency; with NAME, its swaps and processes",
-		about: `RATE and the latencies, which begin when an event reaches the log and end when its
-score does, are of the last moments, of the slowest process; LAG is how many events
-are not scored yet; HELD how many wait until their models are loaded; HITS how often
-a model was in memory. Unknown values are shown as ?.
+		about: `RATE and the latencies are recent values of the slowest process. A latency is the time
+from an event in the log to its score in the log. LAG is the number of events that are
+not scored yet, WAITING the number that wait for their models, HITS the share of uses
+with the model in memory. Unknown values are shown as ?.
 
 ` + atTheGate,
 		examples: []example{
 			{"tidemill scorers", "a table"},
-			{"tidemill scorers intents", "which versions it has swapped to, and where"},
+			{"tidemill scorers intents", "the swaps and processes of one scorer"},
 			{"tidemill scorers -o json", "for a script"},
 		},
 		make: func() program { return &scorerList{output: "text"} },
@@ -91,7 +91,7 @@ func (l *scorerList) run(ctx context.Context, s *session, _ []string) error {
 }
 
 func tabulateScorers(w io.Writer, all []api.Scorer) error {
-	rows := [][]string{{"SCORER", "RATE", "LAG", "P50", "P99", "HELD", "SCORED", "DEAD", "MODELS", "HITS", "FROM"}}
+	rows := [][]string{{"SCORER", "RATE", "LAG", "P50", "P99", "WAITING", "SCORED", "DEAD", "MODELS", "HITS", "FROM"}}
 	for i := range all {
 		s := &all[i]
 		row := append([]string{harmless(s.Name)}, lagAmong(s, numbersText(s.Numbers))...)
@@ -141,7 +141,7 @@ func adviseOnScorers(w io.Writer, all *api.Scorers) {
 	case all.Processes == nil:
 		fmt.Fprintln(w, "\nThe state of scoring is unknown: the gateway has no Redis, or Redis does not answer. Scoring itself does not need it.")
 	case *all.Processes == 0:
-		fmt.Fprintln(w, "\nNothing scores now: no process does. Events wait on their streams; tidemill up or tidemill serve scorer NAME starts one.")
+		fmt.Fprintln(w, "\nNo scorer runs. Events wait on their streams; tidemill up or tidemill serve scorer NAME starts one.")
 	default:
 		var idle []string
 		for i := range all.Scorers {
@@ -150,7 +150,7 @@ func adviseOnScorers(w io.Writer, all *api.Scorers) {
 			}
 		}
 		if len(idle) > 0 {
-			fmt.Fprintf(w, "\nNo process has %s: tidemill serve scorer %s starts one.\n", strings.Join(idle, ", "), idle[0])
+			fmt.Fprintf(w, "\nNo process runs %s: tidemill serve scorer %s starts one.\n", strings.Join(idle, ", "), idle[0])
 		}
 	}
 }
@@ -173,12 +173,12 @@ func showScorer(w io.Writer, s *api.ScorerShown, now time.Time) error {
 		say("lag", "%s", count(int(*s.Lag), "event"))
 	}
 	if n := s.Numbers; n != nil {
-		say("now", "%s, p50 %s, p99 %s, %s held", rateText(n.Rate), latency(n.P50Seconds), latency(n.P99Seconds), thousands(n.Held))
+		say("now", "%s, p50 %s, p99 %s, %s waiting", rateText(n.Rate), latency(n.P50Seconds), latency(n.P99Seconds), thousands(n.Held))
 		say("so far", "%s scored, %s passed on, %s dropped, %s became dead letters; after takeovers %s skipped, %s aborted", count(int(n.Scored), "event"),
 			thousands(int64(n.Passed)), thousands(int64(n.Dropped)), thousands(int64(n.DeadLettered)), thousands(int64(n.Skipped)), count(int(n.Aborted), "transaction"))
 		say("models", "%s in use, in memory at %s of uses", thousands(int64(n.Models)), percent(n.HitRate))
 	} else {
-		say("now", "unknown: no process has reported lately")
+		say("now", "unknown: no process has reported recently")
 	}
 	if s.LastError != "" && s.LastErrorAt != nil {
 		say("last error", "%s, %s ago", s.LastError, age(now.Sub(*s.LastErrorAt)))
@@ -215,7 +215,7 @@ func noModelText(s *api.Scorer) string {
 	case "model":
 		return s.Instead + " answers"
 	case "pass":
-		return "the event goes to " + s.To + " as it came"
+		return "the event goes to " + s.To + " unchanged"
 	case "drop":
 		return "the event is dropped"
 	}
@@ -230,7 +230,7 @@ func showVersions(w io.Writer, s *api.ScorerShown, now time.Time) error {
 	for _, v := range s.Versions[:min(len(s.Versions), mostSwaps)] {
 		rows = append(rows, []string{harmless(v.Model), fmt.Sprint(v.Version), age(now.Sub(v.Since)) + " ago"})
 	}
-	return showBlock(w, "\nSwapped lately:\n", rows)
+	return showBlock(w, "\nRecent swaps:\n", rows)
 }
 
 func showSwaps(w io.Writer, s *api.ScorerShown, now time.Time) error {
@@ -279,7 +279,7 @@ reads the champions and the model.
 
 ` + atTheGate,
 		examples: []example{
-			{`tidemill score intents --key bot-42 -d '{"text":"hi"}'`, "which intent that is"},
+			{`tidemill score intents --key bot-42 -d '{"text":"hi"}'`, "score one message"},
 			{`tidemill score intents --key bot-42 -d @event.json -o json`, "for a script"},
 		},
 		make: func() program { return &scoreAsk{publish: publish{contentType: jsonType}, output: "text"} },
@@ -295,7 +295,7 @@ type scoreAsk struct {
 
 func (a *scoreAsk) flags(f *flagSet) {
 	f.each("d", "JSON", "the event's data: JSON, @FILE or @- for standard input", a.publish.takeData)
-	f.text(&a.key, "key", "k", "KEY", "whose champion answers")
+	f.text(&a.key, "key", "k", "KEY", "key whose champion answers")
 	f.text(&a.output, "output", "o", "FORMAT", "text or json")
 	a.gate.flags(f)
 }
@@ -401,7 +401,7 @@ after an interruption.
 ` + atTheGate,
 		examples: []example{
 			{"tidemill rescore intents --from -1h --version previous --to-stream what-if", "answers of the previous champion"},
-			{"tidemill rescore intents --resume 3k7mzqab2c4d", "go on with one that was cut off"},
+			{"tidemill rescore intents --resume 3k7mzqab2c4d", "continue after an interruption"},
 		},
 		make: func() program { return &rescore{} },
 	}
@@ -416,9 +416,9 @@ type rescore struct {
 func (c *rescore) flags(f *flagSet) {
 	f.text(&c.ask.From, "from", "", "WHERE", "beginning, OFFSET, -1h or a time")
 	f.text(&c.ask.To, "to", "", "WHERE", "the same, or end")
-	f.text(&c.ask.Version, "version", "", "VERSION", "champion, previous or a number (champion)")
-	f.text(&c.ask.ToStream, "to-stream", "", "STREAM", "where the answers go")
-	f.text(&c.ask.Resume, "resume", "", "ID", "go on with one that was begun")
+	f.text(&c.ask.Version, "version", "", "VERSION", "champion, previous or a number (default champion)")
+	f.text(&c.ask.ToStream, "to-stream", "", "STREAM", "stream for the answers")
+	f.text(&c.ask.Resume, "resume", "", "ID", "id of an interrupted rescore to continue")
 	f.text(&c.output, "output", "o", "FORMAT", "text or json")
 	c.gate.flags(f)
 }
@@ -435,15 +435,15 @@ func (c *rescore) accept(positional []string) error {
 	}
 	if c.ask.Resume != "" {
 		if c.ask.From+c.ask.To+c.ask.Version+c.ask.ToStream != "" {
-			return usagef("--resume goes on as it was begun: leave the other flags out")
+			return usagef("--resume continues with the flags of the first call: leave out the other flags")
 		}
 		return nil
 	}
 	switch {
 	case c.ask.From == "":
-		return usagef("--from is missing: say from where on, such as --from -1h")
+		return usagef("--from is missing: give the start, such as --from -1h")
 	case c.ask.ToStream == "":
-		return usagef("--to-stream is missing: name a stream of yours that the answers go to")
+		return usagef("--to-stream is missing: give a stream of yours for the answers")
 	}
 	now := time.Now()
 	if _, err := parseFrom(c.ask.From, now); err != nil {
@@ -468,7 +468,7 @@ func (c *rescore) run(ctx context.Context, s *session, positional []string) erro
 	for {
 		part, err := g.Rescore(ctx, name, ask)
 		if err != nil && all.Records > 0 { // a part is done already
-			return fmt.Errorf("%w; go on with: tidemill rescore %s --resume %s", err, harmless(name), harmless(all.ID))
+			return fmt.Errorf("%w; continue with: tidemill rescore %s --resume %s", err, harmless(name), harmless(all.ID))
 		}
 		if err != nil {
 			return err

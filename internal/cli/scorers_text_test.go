@@ -32,9 +32,9 @@ func TestScorersAsATable(t *testing.T) {
 		t.Fatal(err)
 	}
 	const want = "" +
-		"SCORER      RATE    LAG     P50      P99  HELD  SCORED  DEAD  MODELS   HITS  FROM\n" +
-		"intents  5,000/s  1,234  1.8 ms  12.3 ms     5  45,678     3   1,000  98.7%  messages → scored\n" +
-		"other          ?      ?       ?        ?     ?       ?     ?       ?      ?  a → b\n"
+		"SCORER      RATE    LAG     P50      P99  WAITING  SCORED  DEAD  MODELS   HITS  FROM\n" +
+		"intents  5,000/s  1,234  1.8 ms  12.3 ms        5  45,678     3   1,000  98.7%  messages → scored\n" +
+		"other          ?      ?       ?        ?        ?       ?     ?       ?      ?  a → b\n"
 	if b.String() != want {
 		t.Errorf("got\n%swant\n%s", &b, want)
 	}
@@ -43,10 +43,10 @@ func TestScorersAsATable(t *testing.T) {
 func TestAdviceOnScorers(t *testing.T) {
 	t.Parallel()
 	for want, all := range map[string]api.Scorers{
-		"is unknown":                        {},
-		"Nothing scores now":                {Processes: new(0)},
-		"tidemill serve scorer intents ":    {Processes: new(1), Scorers: []api.Scorer{{Name: "intents", Processes: new(0)}, {Name: "b", Processes: new(1)}}},
-		"No process has intents, other: ti": {Processes: new(1), Scorers: []api.Scorer{{Name: "intents", Processes: new(0)}, {Name: "other", Processes: new(0)}}},
+		"is unknown":                         {},
+		"No scorer runs":                     {Processes: new(0)},
+		"tidemill serve scorer intents ":     {Processes: new(1), Scorers: []api.Scorer{{Name: "intents", Processes: new(0)}, {Name: "b", Processes: new(1)}}},
+		"No process runs intents, other: ti": {Processes: new(1), Scorers: []api.Scorer{{Name: "intents", Processes: new(0)}, {Name: "other", Processes: new(0)}}},
 	} {
 		var b strings.Builder
 		adviseOnScorers(&b, &all)
@@ -66,7 +66,7 @@ func TestAScorerIsShown(t *testing.T) {
 		t.Fatal(err)
 	}
 	mention(t, "the scorer", b.String(), "message of messages, to scored", "intent/{key}, the key is subject, text from data.text", "intent/default answers",
-		"exactly-once, engine auto", "1,234 events", "5,000/s, p50 1.8 ms, p99 12.3 ms, 5 held", "45,678 events scored, 1 passed on, 2 dropped, 3 became dead letters",
+		"exactly-once, engine auto", "1,234 events", "5,000/s, p50 1.8 ms, p99 12.3 ms, 5 waiting", "45,678 events scored, 1 passed on, 2 dropped, 3 became dead letters",
 		"4 skipped, 1 transaction aborted", "1,000 in use, in memory at 98.7% of uses", "cut off, 1m ago", "intent/bot-42  4        1m ago", "3 → 4", "messages/7/991", "messages/7/0",
 		"node-1/abc", "3.0 MiB of 1.0 GiB", "2h ago")
 	if strings.Contains(b.String(), "\x1b") {
@@ -76,7 +76,7 @@ func TestAScorerIsShown(t *testing.T) {
 	if err := showScorer(&b, &api.ScorerShown{Scorer: api.Scorer{Name: "x", From: "a", To: "b", NoModel: "pass"}}, scoringNow); err != nil {
 		t.Fatal(err)
 	}
-	mention(t, "one of which nothing is known", b.String(), "every event of a, to b", "as it came", "no process has reported lately")
+	mention(t, "one of which nothing is known", b.String(), "every event of a, to b", "unchanged", "no process has reported recently")
 }
 
 func TestAnAnswerIsShown(t *testing.T) {

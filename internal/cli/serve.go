@@ -38,43 +38,41 @@ func serveCommand() command {
 		name:    "serve",
 		args:    "ROLE [NAME]",
 		summary: "run one part of Tidemill against a Kafka and a Redis of yours",
-		about: `The role gateway is the HTTP door: other systems publish events through it, and
-look at streams. Any number of replicas may run. It creates the streams of its
-config, applies the file again whenever it changes, and is ready (/readyz) while
-Kafka is. Without Redis repeats are not recognised. With --redis and --store it is
-everything: events, data, runs and models. Agents of runs need --run-secret.
+		about: `The role gateway is the HTTP server: other systems publish events and read streams
+with it. Any number of replicas may run. It creates the streams of its config, applies
+the file again when it changes, and is ready (/readyz) while Kafka is. Without Redis it
+does not recognise repeats. With --redis and --store it also serves data, runs and
+models. Agents of runs need --run-secret.
 
 Without --access every caller has all rights, so it listens on loopback only.
 
 The role dispatcher sends events to the subscribers of the triggers. Any number of
-replicas may run, and share the work; one that dies is replaced by the others
-within seconds. Recipes need --functions, which says where train, promote and
-forget are.
+replicas may run and share the work. If one dies, the others replace it within seconds.
+Recipes need --functions, the address of train, promote and forget.
 
 The role controller sends the ticks of the schedules. Any number may run: one is
 active, and another takes over after its death. With --redis and --store it manages
-runs and models; with --kubernetes it launches runs as Jobs, reports the ends of
-their pods, and scales scorers.
+runs and models. With --kubernetes it launches runs as Jobs, reports the ends of their
+pods, and scales scorers.
 
 The role function runs one of Tidemill's functions: tidemill serve function train.
 With --kubernetes train launches its runs at once. It listens at --listen, else at
 the port in $PORT, and answers callers with the same --run-secret.
 
-The role scorer scores the events of one stream, by the scorer of the config that
-NAME names: tidemill serve scorer intents. Any number of replicas may run, and
-share the partitions. It reads models from the object store, so that it needs
---store beside --kafka and --redis; so does a gateway that is to answer tidemill
-score.
+The role scorer scores the events of one stream, with the scorer NAME of the config:
+tidemill serve scorer intents. Any number of replicas may run and share the
+partitions. It needs --kafka, --redis and --store, because it reads models from the
+object store. A gateway needs the same to answer tidemill score.
 
-None but the gateway has a door: at --listen they answer /healthz, /readyz and /metrics.`,
+Roles other than the gateway only answer /healthz, /readyz and /metrics at --listen.`,
 		examples: []example{
 			{"tidemill serve gateway -f tidemill.yaml --kafka kafka-1.example:9092 --redis redis.example:6379 --listen 0.0.0.0:8080 --access access.yaml", "a replica"},
 			{"tidemill serve gateway --kafka localhost:9092", "only the gateway, on this machine"},
-			{"tidemill serve dispatcher -f tidemill.yaml --kafka kafka-1.example:9092 --redis redis.example:6379 --listen 0.0.0.0:9090", "a replica of what serves the triggers"},
+			{"tidemill serve dispatcher -f tidemill.yaml --kafka kafka-1.example:9092 --redis redis.example:6379 --listen 0.0.0.0:9090", "a replica of the dispatcher"},
 			{"tidemill serve controller -f tidemill.yaml --kafka kafka-1.example:9092 --redis redis.example:6379 --listen 0.0.0.0:9090", "one of several controllers"},
-			{"tidemill serve controller -f tidemill.yaml --kafka kafka-1.example:9092 --redis redis.example:6379 --store s3://models.example --kubernetes --agents-at http://tidemill:8080 --image registry.example/tidemill:1 --run-secret run-secret", "one that launches runs, in a pod"},
-			{"tidemill serve function train -f tidemill.yaml --kafka kafka-1.example:9092 --redis redis.example:6379 --store s3://models.example --run-secret run-secret", "the function that asks for runs"},
-			{"tidemill serve scorer intents -f tidemill.yaml --kafka kafka-1.example:9092 --redis redis.example:6379 --store s3://models.example --model-cache /var/cache/tidemill", "a replica of what scores messages"},
+			{"tidemill serve controller -f tidemill.yaml --kafka kafka-1.example:9092 --redis redis.example:6379 --store s3://models.example --kubernetes --agents-at http://tidemill:8080 --image registry.example/tidemill:1 --run-secret run-secret", "a controller that launches runs, in a pod"},
+			{"tidemill serve function train -f tidemill.yaml --kafka kafka-1.example:9092 --redis redis.example:6379 --store s3://models.example --run-secret run-secret", "the function that requests runs"},
+			{"tidemill serve scorer intents -f tidemill.yaml --kafka kafka-1.example:9092 --redis redis.example:6379 --store s3://models.example --model-cache /var/cache/tidemill", "a replica of a scorer"},
 		},
 		make: func() program { return &serving{door: doorFlags{drain: defaultDrain}} },
 	}
@@ -98,7 +96,7 @@ type serving struct {
 func (r *serving) flags(f *flagSet) {
 	r.set = f
 	r.door.flags(f)
-	f.yes(&r.reorder, "reorder", "let streams grow partitions though keys then move between them")
+	f.yes(&r.reorder, "reorder", "allow new partitions of streams, although keys then move between them")
 	r.scoring.flags(f)
 	r.cluster.flags(f)
 	r.connection.flags(f)
@@ -132,7 +130,7 @@ func (r *serving) acceptRole(positional []string) error {
 	}
 	r.role = positional[0]
 	if !slices.Contains(roles(), r.role) {
-		return usagef("there is no role %q:%s those there are: %s", r.role, didYouMean(r.role, roles()), strings.Join(roles(), ", "))
+		return usagef("there is no role %q:%s the roles: %s", r.role, didYouMean(r.role, roles()), strings.Join(roles(), ", "))
 	}
 	if r.role != scorerRole && r.role != functionRole {
 		return wants(positional, "ROLE")
@@ -145,7 +143,7 @@ func (r *serving) acceptRole(positional []string) error {
 	}
 	r.name = positional[1]
 	if r.role == functionRole && !slices.Contains(platform.Functions(), r.name) {
-		return usagef("there is no function %q:%s those there are: %s", r.name, didYouMean(r.name, platform.Functions()), strings.Join(platform.Functions(), ", "))
+		return usagef("there is no function %q:%s the functions: %s", r.name, didYouMean(r.name, platform.Functions()), strings.Join(platform.Functions(), ", "))
 	}
 	return nil
 }
@@ -154,7 +152,7 @@ func (r *serving) acceptRole(positional []string) error {
 func (r *serving) acceptNoDoor() error {
 	for _, long := range []string{"access", "tls-cert", "tls-key", "max-event", "drain-delay"} {
 		if r.set.Changed(long) {
-			return usagef("--%s is for the role gateway: a %s takes nothing in", long, r.role)
+			return usagef("--%s is for the role gateway: a %s accepts no events", long, r.role)
 		}
 	}
 	if r.door.listen == "" {
@@ -197,7 +195,7 @@ func (r *serving) run(ctx context.Context, s *session, _ []string) error {
 		r.door.listen = portOf(s.getenv)
 	}
 	if addresses.Redis == "" {
-		log.Warn("no Redis is given (--redis), so " + missesRedis(r.role))
+		log.Warn("serve: no Redis is given (--redis); " + missesRedis(r.role))
 	}
 	source := r.source()
 	conf, err := source.load()
@@ -222,7 +220,7 @@ func missesRedis(role string) string {
 	case dispatcherRole:
 		return "gateways cannot show the state of the triggers"
 	case controllerRole:
-		return "several controllers take the clock from each other, though no tick is lost or doubled by that"
+		return "several controllers compete for the schedules, but no tick is lost or sent twice"
 	}
 	return "repeats are not recognised and are stored again"
 }
@@ -233,8 +231,8 @@ func unlessInterrupted(ctx context.Context, log *slog.Logger, err error) error {
 	if err == nil || ctx.Err() == nil {
 		return err
 	}
-	log.Info("interrupted before it was up")
-	log.Debug("start interrupted", "reason", err)
+	log.Info("serve: interrupted during the start")
+	log.Debug("serve: start interrupted", "reason", err)
 	return nil
 }
 
@@ -316,7 +314,7 @@ func stay(ctx context.Context, p *platform.Platform, log *slog.Logger, source *c
 	defer func() {
 		cancel()
 		watching.Wait()
-		log.Info("stopping")
+		log.Info("serve: stopping")
 		err = errors.Join(err, closePlatform(ctx, p))
 	}()
 	watching.Go(func() { p.Watch(ctx, source.load, configEvery) })
@@ -346,14 +344,14 @@ type clusterFlags struct {
 }
 
 func (c *clusterFlags) flags(f *flagSet) {
-	f.yes(&c.kubernetes, "kubernetes", "have runs be Jobs, scale scorers and find Knative Services, in the cluster that this process runs in")
-	f.text(&c.kubeconfig, "kubeconfig", "", "FILE", "the same, in the cluster that a kubeconfig names")
-	f.text(&c.namespace, "namespace", "", "NAME", "where all of that is (default the pod's own, or the kubeconfig's)")
-	f.text(&c.agentsAt, "agents-at", "", "URL", "where the agents of runs reach the gateway, from their pods")
-	f.text(&c.image, "image", "", "IMAGE", "Tidemill's own, which brings the agent into the pods of runs")
-	f.text(&c.secret, "run-secret", "", "FILE", "32 random bytes, raw or as base64, the same for all processes: attempts of runs and our functions know us by it")
+	f.yes(&c.kubernetes, "kubernetes", "use the cluster of this process: launch runs as Jobs, scale scorers, find Knative Services")
+	f.text(&c.kubeconfig, "kubeconfig", "", "FILE", "the same, with the cluster of a kubeconfig")
+	f.text(&c.namespace, "namespace", "", "NAME", "namespace of all that (default: that of the pod or of the kubeconfig)")
+	f.text(&c.agentsAt, "agents-at", "", "URL", "URL of the gateway for the agents in the pods of runs")
+	f.text(&c.image, "image", "", "IMAGE", "image of Tidemill, from which the pods of runs copy the agent")
+	f.text(&c.secret, "run-secret", "", "FILE", "file with 32 random bytes, raw or base64, the same for all processes: it authenticates attempts and functions")
 	f.text(&c.withhold, "withhold", "", "KIND/NAME,…", "objects that no recipe may name: secret/NAME and claim/NAME; a trailing * matches any rest")
-	f.text(&c.functionsAre, "functions", "", "knative|URL", "where the dispatcher finds train, promote and forget: Knative Services, or a URL, which may have {function} in it")
+	f.text(&c.functionsAre, "functions", "", "knative|URL", "address of train, promote and forget for the dispatcher: Knative Services, or a URL, which may have {function} in it")
 	for flag, variable := range map[string]string{
 		"kubernetes": "TIDEMILL_KUBERNETES", "kubeconfig": "TIDEMILL_KUBECONFIG", "namespace": "TIDEMILL_NAMESPACE",
 		"agents-at": "TIDEMILL_AGENTS_AT", "image": "TIDEMILL_IMAGE", "run-secret": "TIDEMILL_RUN_SECRET_FILE", "functions": "TIDEMILL_FUNCTIONS",
@@ -404,15 +402,15 @@ func checkURL(flag, text string) error {
 func (r *serving) needs(a config.Addresses) error {
 	switch {
 	case r.role == scorerRole && (a.Redis == "" || a.Store == ""):
-		return usagef("a scorer needs a Redis, to know the champions from, and the object store, to read models from: give --redis and --store")
+		return usagef("a scorer needs Redis for the champions and the object store for the models: give --redis and --store")
 	case r.role == functionRole && (a.Redis == "" || a.Store == ""):
-		return usagef("the function %s needs a Redis, where the state of runs is kept, and the object store: give --redis and --store", r.name)
+		return usagef("the function %s needs Redis for the state of runs, and the object store: give --redis and --store", r.name)
 	case r.role == functionRole && r.cluster.secret == "":
-		return usagef("the function %s answers only who shares a secret with it: give --run-secret, the same file as the dispatcher's", r.name)
+		return usagef("the function %s answers only callers that have its secret: give --run-secret, the same file as the dispatcher's", r.name)
 	case r.role == dispatcherRole && r.cluster.functionsAre != "" && r.cluster.secret == "":
-		return usagef("functions in other processes (--functions) answer only who shares a secret with them: give --run-secret, the same file as theirs")
+		return usagef("functions in other processes (--functions) answer only callers that have their secret: give --run-secret, the same file as theirs")
 	case r.role == dispatcherRole && r.cluster.functionsAre == platform.Knative && !r.cluster.kubernetes:
-		return usagef("--functions knative asks Kubernetes where they are: give --kubernetes, or --kubeconfig")
+		return usagef("--functions knative reads their addresses from Kubernetes: give --kubernetes or --kubeconfig")
 	case r.launches():
 		return r.needsToLaunch(a)
 	}
@@ -431,7 +429,7 @@ func (r *serving) needsToLaunch(a config.Addresses) error {
 	if len(missing) == 0 {
 		return nil
 	}
-	return usagef("to launch runs in Kubernetes it takes %s, too", strings.Join(missing, ", "))
+	return usagef("launching runs in Kubernetes also needs %s", strings.Join(missing, ", "))
 }
 
 // launches reports whether the role starts attempts. Only these roles may make Jobs.
@@ -470,8 +468,8 @@ func (r *serving) withRuns(a config.Addresses) bool {
 type scoringFlags struct{ memory, cache string }
 
 func (m *scoringFlags) flags(f *flagSet) {
-	f.text(&m.memory, "model-memory", "", "SIZE", "what models may take in memory, such as 512MiB or 4GiB (default 1GiB)")
-	f.text(&m.cache, "model-cache", "", "FOLDER", "where fetched models are kept (default models in the data folder of tidemill up, nowhere elsewhere)")
+	f.text(&m.memory, "model-memory", "", "SIZE", "most memory for models, such as 512MiB or 4GiB (default 1GiB)")
+	f.text(&m.cache, "model-cache", "", "FOLDER", "folder for fetched models (default: models in the data folder of tidemill up, none for serve)")
 	f.fromEnv("model-memory", "TIDEMILL_MODEL_MEMORY")
 	f.fromEnv("model-cache", "TIDEMILL_MODEL_CACHE")
 }
@@ -524,12 +522,12 @@ type doorFlags struct {
 }
 
 func (d *doorFlags) flags(f *flagSet) {
-	f.text(&d.listen, "listen", "", "HOST:PORT", "where to serve HTTP; port 0 is a free one")
-	f.text(&d.access, "access", "", "FILE", "rights of the callers, by token; without it every caller has all rights, on loopback only")
-	f.text(&d.cert, "tls-cert", "", "FILE", "PEM with the certificate to serve HTTPS with, read again when it changes")
+	f.text(&d.listen, "listen", "", "HOST:PORT", "address to serve HTTP at; port 0 is a free one")
+	f.text(&d.access, "access", "", "FILE", "file with the rights of the callers, by token; without it every caller has all rights, on loopback only")
+	f.text(&d.cert, "tls-cert", "", "FILE", "PEM with the certificate for HTTPS, read again when it changes")
 	f.text(&d.key, "tls-key", "", "FILE", "PEM with the certificate's key")
-	f.text(&d.maxEvent, "max-event", "", "SIZE", "the largest event to take, such as 512KiB (default 1MiB)")
-	f.span(&d.drain, "drain-delay", "DURATION", "at the stop, answer on for so long while readiness fails, so that balancers turn away first")
+	f.text(&d.maxEvent, "max-event", "", "SIZE", "size of the largest event to accept, such as 512KiB (default 1MiB)")
+	f.span(&d.drain, "drain-delay", "DURATION", "time to keep answering at shutdown while /readyz fails, so that load balancers switch first")
 	for flag, variable := range map[string]string{
 		"listen": "TIDEMILL_LISTEN", "access": envAccess, "tls-cert": "TIDEMILL_TLS_CERT",
 		"tls-key": "TIDEMILL_TLS_KEY", "max-event": "TIDEMILL_MAX_EVENT", "drain-delay": "TIDEMILL_DRAIN_DELAY",
@@ -557,7 +555,7 @@ func (d *doorFlags) accept() error {
 		return usagef("only one of --tls-cert and --tls-key is given: HTTPS needs both")
 	}
 	if d.drain < 0 || d.drain > longestDrain {
-		return usagef("--drain-delay %s: give 0s to %s, so that the rest of the stop fits into the 30 s that a pod is given", d.drain, longestDrain)
+		return usagef("--drain-delay %s: give 0s to %s, so that the rest of the shutdown fits into the 30 s that a pod has", d.drain, longestDrain)
 	}
 	if _, err := parseSize(d.maxEvent); err != nil {
 		return usagef("--max-event %q: %v", d.maxEvent, err)
@@ -569,7 +567,7 @@ func (d *doorFlags) accept() error {
 func (d *doorFlags) check() error {
 	if d.access != "" {
 		if _, err := config.LoadAccess(d.access); err != nil {
-			return fmt.Errorf("read who has access: %w", err)
+			return fmt.Errorf("read the access file: %w", err)
 		}
 	}
 	return gateway.Check(d.listen, d.cert, d.key, d.access != "")

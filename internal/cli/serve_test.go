@@ -115,7 +115,7 @@ func TestServeGatewayLetsNobodyInWithoutToken(t *testing.T) {
 	}{
 		{"publish a --id 1", publisher, 0, "published a 1"},
 		{"publish a", reader, exitFailed, "publish"},
-		{"publish a", "", exitFailed, "Bearer TOKEN; give one that counts by TIDEMILL_TOKEN or --token-file"},
+		{"publish a", "", exitFailed, "Bearer TOKEN; give a valid one by TIDEMILL_TOKEN or --token-file"},
 		{"publish a", leave(t, "tm_wrong", dir, "wrong"), exitFailed, ""},
 		{"tail events --from beginning --no-follow", reader, 0, "authid=crm"},
 		{"tail events --from beginning --no-follow", publisher, exitFailed, "read"},
@@ -308,7 +308,7 @@ func TestTwoReplicasShareOneMemory(t *testing.T) {
 	starting.Wait()
 	eventually(t, func() bool { // Redis may be late on a busy machine
 		call(t, "", "publish", "a", "--id", "1", "--url", all[0].url)
-		return strings.Contains(call(t, "", "publish", "a", "--id", "1", "--url", all[1].url).out, "was here before")
+		return strings.Contains(call(t, "", "publish", "a", "--id", "1", "--url", all[1].url).out, "exists already")
 	})
 }
 

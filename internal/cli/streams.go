@@ -26,8 +26,8 @@ func streamsCommand() command {
 		name:    "streams",
 		lists:   true,
 		summary: "list the streams: events, bytes, lag of their readers",
-		about: `EVENTS/S is over the last minute. A reader's lag is how many events it has not
-yet dealt with; lost is how many expired before it had read them.
+		about: `EVENTS/S is over the last minute. A reader's lag is the number of events that it has not
+processed yet. lost is the number that expired before it had read them.
 
 ` + whereTo,
 		examples: []example{
@@ -120,20 +120,20 @@ func tailCommand() command {
 		name:    "tail",
 		args:    "STREAM",
 		summary: "show a stream's events as they arrive",
-		about: `It follows the stream until Ctrl-C, -n or --no-follow ends it, and leaves no
-trace: nobody's offsets move. What arrives together is shown in the order of time;
-across partitions no other order is promised.
+		about: `It follows the stream until Ctrl-C, -n or --no-follow ends it. It commits no offsets,
+so other readers are not affected. Events that arrive together are shown in the order
+of time. There is no other order across partitions.
 
 --from is beginning, end, an offset (of each partition), a time ago such as -1h or
--2d, or a time as in RFC 3339. --where is CloudEvents SQL; an event that lacks an
-attribute it names does not match. Records that are no events are shown as such,
+-2d, or a time as in RFC 3339. --where is CloudEvents SQL. An event without an
+attribute that it names does not match. A record that is not an event is shown as such,
 with -o json on standard error.
 
 ` + whereTo,
 		examples: []example{
-			{"tidemill tail events", "what arrives from now on"},
+			{"tidemill tail events", "new events"},
 			{"tidemill tail events --from beginning --no-follow", "the events until now"},
-			{`tidemill tail events --from -1h --where "type = 'new-data' AND subject LIKE 'bot-%'"`, "an hour back, filtered"},
+			{`tidemill tail events --from -1h --where "type = 'new-data' AND subject LIKE 'bot-%'"`, "the last hour, filtered"},
 			{"tidemill tail dead-letters --from beginning -n 1 -o json", "the first dead letter, as JSON"},
 		},
 		make: func() program { return &tailing{from: "end", output: "text"} },
@@ -153,9 +153,9 @@ type tailing struct {
 func (t *tailing) flags(f *flagSet) {
 	f.text(&t.from, "from", "", "WHERE", "beginning, end, OFFSET, -1h or a time")
 	f.text(&t.where, "where", "w", "CESQL", "show only events that match")
-	f.number(&t.limit, "count", "n", "COUNT", "end after so many events; 0 is no limit")
-	f.yes(&t.noFollow, "no-follow", "end where the stream ends now")
-	f.text(&t.output, "output", "o", "FORMAT", "text, or json: a structured CloudEvent a line")
+	f.number(&t.limit, "count", "n", "COUNT", "end after this many events; 0 means no limit")
+	f.yes(&t.noFollow, "no-follow", "stop at the present end of the stream")
+	f.text(&t.output, "output", "o", "FORMAT", "text, or json: a structured CloudEvent per line")
 	t.reach.flags(f)
 }
 
@@ -274,7 +274,7 @@ func jsonShower(out, bad io.Writer, terminal bool) func(*follow.Event) error {
 // sayHow says at an empty terminal that the command waits for events.
 func (t *tailing) sayHow(s *session, stream string) {
 	if !t.noFollow && t.from == "end" && isTerminal(s.stderr) {
-		fmt.Fprintf(s.stderr, "Waiting for events on %s; Ctrl-C ends it, --from beginning shows those that are there.\n", stream)
+		fmt.Fprintf(s.stderr, "Waiting for events on %s; Ctrl-C ends it, --from beginning shows earlier ones.\n", stream)
 	}
 }
 
@@ -438,7 +438,7 @@ func (a *absence) look(ctx context.Context) {
 	case ctx.Err() != nil || (err != nil) == a.told:
 		return
 	case err != nil:
-		fmt.Fprintf(a.out, "Kafka does not answer, and tail goes on when it does: %v\n", err)
+		fmt.Fprintf(a.out, "Kafka does not answer; tail continues when it does. Last error: %v\n", err)
 	default:
 		fmt.Fprintln(a.out, "Kafka is back.")
 	}

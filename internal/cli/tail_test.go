@@ -27,7 +27,7 @@ func TestParseFrom(t *testing.T) {
 	if got, err := parseFrom("-1h", now); err != nil || got != broker.Since(now.Add(-time.Hour)) {
 		t.Errorf("got %v, %v", got, err)
 	}
-	for text, says := range map[string]string{"begining": "did you mean beginning?", "-x": "--from -x is no time ago"} {
+	for text, says := range map[string]string{"begining": "did you mean beginning?", "-x": "--from -x is not a time ago"} {
 		if _, err := parseFrom(text, now); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("parseFrom(%s) gave %v, want %q", text, err, says)
 		}
@@ -191,7 +191,7 @@ func TestTailTellsThatKafkaIsAway(t *testing.T) {
 		minute()
 		away = nil
 		minute()
-		if want := "Kafka does not answer, and tail goes on when it does: refused\nKafka is back.\n"; out.String() != want {
+		if want := "Kafka does not answer; tail continues when it does. Last error: refused\nKafka is back.\n"; out.String() != want {
 			t.Errorf("it says %q, want %q", &out, want)
 		}
 	})

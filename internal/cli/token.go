@@ -50,18 +50,18 @@ func tokenNewCommand() command {
 		args:    "NAME",
 		summary: "make a token for a caller of the gateway",
 		about: `NAME is the name of the caller, and the authid of its events. The token is printed
-once, alone on stdout, and not stored; the access file gets its hash. A gateway with
-this file accepts it within a second.
+once, alone on stdout. Only its hash is stored, in the access file. A gateway with this
+file accepts it within a second.
 
 --replace makes another token for a NAME in the file. It keeps the role, the limits
 and the expiry, except those that are given. Gateways refuse the old token within a
 second.
 
-The roles: publish; read; operate, which is both and the control of runs; approve,
-which is all rights. A trailing * matches any rest: --types "order-*".`,
+The roles: publish; read; operate (both, and control of runs); approve (all rights). A
+trailing * matches any rest: --types "order-*".`,
 		examples: []example{
-			{"tidemill token new crm --role publish --types 'order-*' --keys 'shop-*' --expires 90d", "may publish orders of shops"},
-			{"tidemill token new crm --replace", "another token in place of crm's, that may do the same"},
+			{"tidemill token new crm --role publish --types 'order-*' --keys 'shop-*' --expires 90d", "a caller that may publish orders of shops"},
+			{"tidemill token new crm --replace", "a new token for crm, with the same rights"},
 		},
 		make: func() program { return &tokenNew{} },
 	}
@@ -79,9 +79,9 @@ func (n *tokenNew) flags(f *flagSet) {
 	f.several(&n.token.Roles, "role", "ROLE", "publish, read, operate or approve; several with commas")
 	f.several(&n.token.Types, "types", "TYPES", "types that it may publish; several with commas; default all")
 	f.several(&n.token.Sources, "sources", "SOURCES", "sources that it may publish as; default all")
-	f.several(&n.token.Keys, "keys", "KEYS", "keys that it may publish, read and act on; default all")
-	f.text(&n.expires, "expires", "", "WHEN", "90d, 12h, a date, a time, or never, which is the default")
-	f.yes(&n.replace, "replace", "put another in place of the token that has the name; what no flag says stays as it was")
+	f.several(&n.token.Keys, "keys", "KEYS", "keys that it may publish, read and control; default all")
+	f.text(&n.expires, "expires", "", "WHEN", "90d, 12h, a date, a time, or never (default never)")
+	f.yes(&n.replace, "replace", "replace the token of this name; settings without a flag stay as they were")
 	n.accessFlag.flags(f)
 }
 
@@ -123,7 +123,7 @@ func (n *tokenNew) run(_ context.Context, s *session, _ []string) error {
 	if n.replace {
 		fmt.Fprintln(s.stderr, "Its old token is refused within a second.")
 	}
-	fmt.Fprintln(s.stderr, "The token is shown this once: keep it where secrets are kept.")
+	fmt.Fprintln(s.stderr, "The token is shown only once: store it as a secret.")
 	return nil
 }
 
@@ -156,7 +156,7 @@ func (n *tokenNew) over(t *config.Token) error {
 	case n.expires != "":
 		t.Expires = n.token.Expires
 	case !t.Expires.IsZero() && !t.Expires.After(time.Now()):
-		return fmt.Errorf("%s expired on %s, and so would its new token have: give --expires", t.Name, t.Expires.Format(time.RFC3339))
+		return fmt.Errorf("%s expired on %s, and a new token would have the same expiry: give --expires", t.Name, t.Expires.Format(time.RFC3339))
 	}
 	return nil
 }
@@ -177,10 +177,10 @@ func (n *tokenNew) didYouMean() string {
 func parseExpiry(text string, now time.Time) (time.Time, error) {
 	at, err := readExpiry(text, now)
 	if err != nil {
-		return time.Time{}, usagef("--expires %q is no time to come: give a span such as 90d or 12h, a date such as 2027-01-31, a time such as 2027-01-31T18:00:00Z, or never", text)
+		return time.Time{}, usagef("--expires %q is not a time in the future: give a span such as 90d or 12h, a date such as 2027-01-31, a time such as 2027-01-31T18:00:00Z, or never", text)
 	}
 	if !at.After(now) {
-		return time.Time{}, usagef("--expires %q is past already", text)
+		return time.Time{}, usagef("--expires %q is in the past", text)
 	}
 	return at.UTC().Truncate(time.Second), nil
 }
@@ -205,7 +205,7 @@ func tokenListCommand() command {
 		name:    "token list",
 		aliases: []string{"ls"},
 		summary: "list the callers with a token, and their rights",
-		about:   "It shows no secrets: the access file holds none.",
+		about:   "It shows no secrets: the access file has none.",
 		examples: []example{
 			{"tidemill token list", "a table"},
 			{"tidemill token list --file access.yaml -o json", "for a script"},
@@ -312,8 +312,8 @@ func (*tokenRemove) accept(positional []string) error { return wants(positional,
 
 func (r *tokenRemove) run(_ context.Context, s *session, positional []string) error {
 	if err := access.Remove(r.file, positional[0]); err != nil {
-		return fmt.Errorf("%w; tidemill token list shows those there are", err)
+		return fmt.Errorf("%w; tidemill token list lists the tokens", err)
 	}
-	fmt.Fprintf(s.stderr, "%s is gone from %s, and its token refused.\n", positional[0], r.file)
+	fmt.Fprintf(s.stderr, "%s is removed from %s, and its token is refused.\n", positional[0], r.file)
 	return nil
 }

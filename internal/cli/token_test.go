@@ -23,7 +23,7 @@ func TestTokenNew(t *testing.T) {
 	if o.code != 0 || !strings.HasPrefix(token, "tm_") || strings.ContainsAny(token, " \n") {
 		t.Fatalf("exit %d, %d letters on stdout, stderr %s", o.code, len(o.out), o.err)
 	}
-	mention(t, "stderr", o.err, "crm is in "+file, "publish, read; types order-*, refund, bill; keys 42; until 2099-01-31T00:00:00Z", "this once")
+	mention(t, "stderr", o.err, "crm is in "+file, "publish, read; types order-*, refund, bill; keys 42; until 2099-01-31T00:00:00Z", "only once")
 	if strings.Contains(o.err, token[3:]) {
 		t.Error("stderr shows the token")
 	}
@@ -70,7 +70,7 @@ func TestTokenReplaceKeepsWhatIsNotSaid(t *testing.T) {
 		if o.code != 0 || o.out == first {
 			t.Errorf("%v: exit %d, stderr %s", flags, o.code, o.err)
 		}
-		mention(t, "stderr", o.err, "("+wanted+")", "Its old token is refused within a second.", "shown this once")
+		mention(t, "stderr", o.err, "("+wanted+")", "Its old token is refused within a second.", "shown only once")
 	}
 	replace("publish; types order-*; sources /crm; keys shop-*; until 2099-01-31T00:00:00Z")
 	replace("publish, read; types order-*; sources /crm; keys 42; until 2099-01-31T00:00:00Z", "--role", "publish,read", "--keys", "42")
@@ -102,7 +102,7 @@ old   read, operate  all      all      all     2020-01-31T00:00:00Z (has expired
 	mention(t, "token list -o json", ok(t, "token", "list", "--file", file, "-o", "json"),
 		`"name": "crm"`, `"roles": [`, `"sources": null`, `"expires": "2020-01-31T00:00:00Z"`, `"expires": null`)
 	for _, args := range []string{"token remove crm", "token remove old"} {
-		if o := call(t, "", append(strings.Fields(args), "--file", file)...); o.code != 0 || o.out != "" || !strings.Contains(o.err, "is gone") {
+		if o := call(t, "", append(strings.Fields(args), "--file", file)...); o.code != 0 || o.out != "" || !strings.Contains(o.err, "is removed") {
 			t.Errorf("%s: %+v", args, o)
 		}
 	}
@@ -127,8 +127,8 @@ func TestTokenSlips(t *testing.T) {
 		"token new crm --role read --expires soon":       "give a span such as 90d",
 		"token new crm --role read --expires d":          "give a span such as 90d",
 		"token new crm --role read --expires 2020-01":    "give a span such as 90d",
-		"token new crm --role read --expires 0d":         "is past already",
-		"token new crm --role read --expires 2020-01-01": "is past already",
+		"token new crm --role read --expires 0d":         "is in the past",
+		"token new crm --role read --expires 2020-01-01": "is in the past",
 		"token new crm --role read --key a":              "did you mean --keys?",
 		"token remove":                                   "NAME is missing",
 		"token list crm":                                 "one argument too many",

@@ -22,8 +22,8 @@ func triggersCommand() command {
 		name:    "triggers",
 		lists:   true,
 		summary: "list the triggers: state, deliveries, dead letters",
-		about: `DELIVERED and FAILED (attempts) count since the dispatchers were started; PARKED
-are events that wait to be tried again. Unknown values are shown as ?.
+		about: `DELIVERED and FAILED (attempts) count since the start of the dispatchers. WAITING is the
+number of events that wait for another attempt. Unknown values are shown as ?.
 
 ` + atTheGate,
 		examples: []example{
@@ -92,7 +92,7 @@ func writeIndented(w io.Writer, v any) error {
 
 func tabulateTriggers(w io.Writer, all []api.Trigger) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "TRIGGER\tSTATE\tDELIVERED\tFAILED\tPARKED\tDEAD LETTERS\tTO")
+	fmt.Fprintln(t, "TRIGGER\tSTATE\tDELIVERED\tFAILED\tWAITING\tDEAD LETTERS\tTO")
 	for i := range all {
 		one := &all[i]
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", harmless(one.Name), harmless(string(one.State)), numberOf(one, func(n *api.TriggerNumbers) string { return thousands(int64(n.Delivered)) }),
@@ -155,7 +155,7 @@ func adviseOnTriggers(w io.Writer, all *api.Triggers) {
 	case all.Dispatchers == nil:
 		fmt.Fprintln(w, "\nThe state of deliveries is unknown: the gateway has no Redis, or Redis does not answer. Delivery itself does not need it.")
 	case *all.Dispatchers == 0:
-		fmt.Fprintln(w, "\nNothing delivers now: no dispatcher runs. Events wait on their streams; tidemill up or tidemill serve dispatcher starts one.")
+		fmt.Fprintln(w, "\nNo dispatcher runs. Events wait on their streams; tidemill up or tidemill serve dispatcher starts one.")
 	}
 	var paused, failed []string
 	for i := range all.Triggers {
@@ -182,10 +182,10 @@ func triggersShowCommand() command {
 	return command{
 		name:    "triggers show",
 		args:    "NAME",
-		summary: "show all that is known of one trigger",
+		summary: "show a trigger: filters, subscriber, state of its deliveries",
 		about:   atTheGate,
 		examples: []example{
-			{"tidemill triggers show tell-crm", "its filters, its subscriber, the state of its deliveries"},
+			{"tidemill triggers show tell-crm", "as text"},
 			{"tidemill triggers show tell-crm -o json", "for a script"},
 		},
 		make: func() program { return &triggerShow{output: "text"} },
@@ -240,9 +240,9 @@ func showTrigger(w io.Writer, t *api.Trigger) error {
 	if n := t.Numbers; n != nil {
 		say("delivered", "%s, of which %s were answered with events", count(int(n.Delivered), "event"), thousands(int64(n.Replies)))
 		say("failed", "%s, and %s became dead letters", count(int(n.Failed), "attempt"), count(int(n.DeadLettered), "event"))
-		say("now", "%s under way, %s parked", count(int(n.InFlight), "attempt"), parkedOf(n))
+		say("now", "%s running, %s waiting", count(int(n.InFlight), "attempt"), parkedOf(n))
 	} else {
-		say("delivered", "unknown: no dispatcher has reported lately")
+		say("delivered", "unknown: no dispatcher has reported recently")
 	}
 	say("dead letters", "%s open", lettersOf(t))
 	if t.Waits != "" {
@@ -252,7 +252,7 @@ func showTrigger(w io.Writer, t *api.Trigger) error {
 		say("last error", "%s, %s ago", t.LastError, ago(*t.LastErrorAt))
 	}
 	for _, r := range t.Replays {
-		say("replays", "from %s to %s, asked for by %s %s ago", r.From, r.To, orSomebody(r.By), ago(r.At))
+		say("replays", "from %s to %s, requested by %s %s ago", r.From, r.To, orSomebody(r.By), ago(r.At))
 	}
 	if err := p.Flush(); err != nil {
 		return err
@@ -270,7 +270,7 @@ func stateOf(t *api.Trigger) string {
 
 func orSomebody(name string) string {
 	if name == "" {
-		return "somebody"
+		return "anonymous"
 	}
 	return name
 }
@@ -322,11 +322,11 @@ func triggersPauseCommand() command {
 		name:    "triggers pause",
 		args:    "NAME",
 		summary: "pause a trigger: its events wait",
-		about: `They are kept and delivered, in order, once it is resumed. Events that wait for
+		about: `After it is resumed, the waiting events are delivered in order. Events that wait for
 longer than half of their stream's retention become dead letters.
 
 ` + atTheGate,
-		examples: []example{{"tidemill triggers pause tell-crm", "while its subscriber is mended"}},
+		examples: []example{{"tidemill triggers pause tell-crm", "while its subscriber is fixed"}},
 		make:     func() program { return &triggerSwitch{set: (*client.Gateway).PauseTrigger, paused: true} },
 	}
 }
@@ -337,7 +337,7 @@ func triggersResumeCommand() command {
 		args:     "NAME",
 		summary:  "resume a trigger",
 		about:    "Waiting events are delivered first.\n\n" + atTheGate,
-		examples: []example{{"tidemill triggers resume tell-crm", "once its subscriber is mended"}},
+		examples: []example{{"tidemill triggers resume tell-crm", "after its subscriber is fixed"}},
 		make:     func() program { return &triggerSwitch{set: (*client.Gateway).ResumeTrigger} },
 	}
 }
@@ -380,15 +380,15 @@ func triggersReplayCommand() command {
 		name:    "triggers replay",
 		args:    "NAME",
 		summary: "send a past range of events to a trigger again",
-		about: `Only this trigger gets them, those that match, in order of each key; what others
-read does not move. --from and --to are beginning, end, an offset (of each
-partition), a time ago such as -1h or -2d, or a time as in RFC 3339. --dry-run
-counts what matches and shows some of it.
+		about: `Only this trigger gets them, in order of each key, and only events that match. Other
+readers are not affected. --from and --to are beginning, end, an offset (of each
+partition), a time ago such as -1h or -2d, or a time as in RFC 3339. --dry-run counts
+the events that match and shows some of them.
 
 ` + atTheGate,
 		examples: []example{
 			{"tidemill triggers replay tell-crm --from -1h --dry-run", "what would be sent"},
-			{"tidemill triggers replay tell-crm --from 2026-01-31T15:00:00Z --to 2026-01-31T16:00:00Z --rate 50/s", "an hour of a day, gently"},
+			{"tidemill triggers replay tell-crm --from 2026-01-31T15:00:00Z --to 2026-01-31T16:00:00Z --rate 50/s", "an hour of a day, slowly"},
 		},
 		make: func() program { return &triggerReplay{to: "end"} },
 	}
@@ -406,7 +406,7 @@ func (p *triggerReplay) flags(f *flagSet) {
 	f.text(&p.from, "from", "", "WHERE", "beginning, OFFSET, -1h or a time")
 	f.text(&p.to, "to", "", "WHERE", "the same, or end")
 	f.text(&p.rate, "rate", "", "RATE", "no faster than this, such as 50/s")
-	f.yes(&p.dryRun, "dry-run", "only say what would be sent")
+	f.yes(&p.dryRun, "dry-run", "only show what would be sent")
 	p.gate.flags(f)
 }
 
@@ -415,7 +415,7 @@ func (p *triggerReplay) accept(positional []string) (err error) {
 		return err
 	}
 	if p.from == "" {
-		return usagef("--from is missing: say from where on, such as --from -1h")
+		return usagef("--from is missing: give the start, such as --from -1h")
 	}
 	now := time.Now()
 	if _, err := parseFrom(p.from, now); err != nil {
@@ -458,7 +458,7 @@ func (p *triggerReplay) run(ctx context.Context, s *session, positional []string
 	case got.DryRun:
 		return p.preview(s.stdout, name, &got)
 	}
-	fmt.Fprintf(s.stdout, "%s gets what matches of %s again, as act %s. Next: tidemill triggers show %s shows whether it has ended.\n",
+	fmt.Fprintf(s.stdout, "%s gets the matching events of %s again, by command %s. Next: tidemill triggers show %s shows whether it has ended.\n",
 		name, count(int(got.Records), "record"), harmless(got.ID), name)
 	return nil
 }
@@ -466,11 +466,11 @@ func (p *triggerReplay) run(ctx context.Context, s *session, positional []string
 func (p *triggerReplay) preview(w io.Writer, name string, got *api.ReplayDone) error {
 	seen := got.Preview
 	if seen == nil {
-		return fmt.Errorf("replay trigger %s: the gateway did not say what would be sent", name)
+		return fmt.Errorf("replay trigger %s: the gateway sent no preview", name)
 	}
 	of := fmt.Sprintf("of %s", count(int(got.Records), "record"))
 	if !seen.Complete {
-		of = fmt.Sprintf("of the first %s of %s, for there was no time to read more", thousands(seen.Read), count(int(got.Records), "record"))
+		of = fmt.Sprintf("of the first %s of %s, because reading took too long", thousands(seen.Read), count(int(got.Records), "record"))
 	}
 	fmt.Fprintf(w, "%s would get %s %s.\n", name, count(int(seen.Matched), "event"), of)
 	for i := range seen.First {

@@ -38,7 +38,7 @@ status is 1 if the run fails.`,
 		examples: []example{
 			{"tidemill try intent --key bot-42 --data ./examples", "with a folder for its input"},
 			{"tidemill try intent --key bot-42 --data examples=./a --data labels=./b --out ./made", "two inputs, and keep the output"},
-			{"tidemill try intent --event new-data.json --data ./examples", "as an event in the CloudEvents JSON format asks for it"},
+			{"tidemill try intent --event new-data.json --data ./examples", "with an event in the CloudEvents JSON format as the cause"},
 		},
 		make: func() program { return &trying{} },
 	}
@@ -57,14 +57,14 @@ type trying struct {
 
 func (p *trying) flags(f *flagSet) {
 	f.text(&p.config, "config", "f", "FILE", "the config, a file or a folder (default "+configFile+")")
-	f.text(&p.key, "key", "", "KEY", "for this key; of an event it is the subject")
+	f.text(&p.key, "key", "", "KEY", "key of the run; with --event it is the subject")
 	f.each("data", "[INPUT=]DIR", "folder that replaces an input's dataset; may be given several times", func(text string) error {
 		p.data = append(p.data, text)
 		return nil
 	})
 	f.text(&p.event, "event", "", "FILE", "cause of the run: an event in the CloudEvents JSON format")
 	f.text(&p.out, "out", "", "DIR", "folder for the output; existing files are replaced")
-	f.text(&p.secrets, "secrets", "", "FOLDER", "whose files runs get as secrets, NAME/KEY each (default "+filepath.Join(dataFolder, "secrets")+")")
+	f.text(&p.secrets, "secrets", "", "FOLDER", "folder with the secrets of runs, one file NAME/KEY each (default "+filepath.Join(dataFolder, "secrets")+")")
 	f.text(&p.log, "log", "", "LEVEL", "debug, info, warn or error")
 	f.fromEnv("config", "TIDEMILL_CONFIG")
 	f.fromEnv("secrets", "TIDEMILL_SECRETS")
@@ -196,12 +196,12 @@ func (p *trying) keep(ctx context.Context, s *session, here *platform.Platform, 
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("list what the run has made: %w", err)
+		return fmt.Errorf("list the output of the run: %w", err)
 	}
 	carrier := g.Carrier()
 	carrier.Replace = true
 	if err := carrier.Get(ctx, p.out, files, nil); err != nil {
-		return fmt.Errorf("put what the run has made into %s: %w", p.out, err)
+		return fmt.Errorf("write the output of the run to %s: %w", p.out, err)
 	}
 	fmt.Fprintf(s.stderr, "%s of the output are in %s\n", count(len(files), "file"), p.out)
 	return nil
@@ -223,7 +223,7 @@ func (p *trying) prepare(conf *config.Config, name string) (map[string]string, e
 	}
 	recipe, ok := conf.Recipe(name)
 	if !ok {
-		return nil, usagef("there is no recipe %q in the config:%s there are %s", name, didYouMean(name, known), orNone(strings.Join(known, ", ")))
+		return nil, usagef("there is no recipe %q in the config:%s it has %s", name, didYouMean(name, known), orNone(strings.Join(known, ", ")))
 	}
 	p.recipe = recipe
 	if err := p.readEvent(); err != nil {
@@ -232,7 +232,7 @@ func (p *trying) prepare(conf *config.Config, name string) (map[string]string, e
 	keyless := recipe.Key == config.KeyNone
 	switch {
 	case keyless && p.key != "":
-		return nil, usagef("recipe %s has no keys: leave --key out", name)
+		return nil, usagef("recipe %s has no keys: leave out --key", name)
 	case !keyless && p.key == "":
 		return nil, usagef("--key is missing: say for which key the run is, such as --key bot-42")
 	}
@@ -327,7 +327,7 @@ func putInput(ctx context.Context, s *session, g *client.Gateway, input, dir str
 		_, err = w.put(ctx)
 	}
 	if err != nil {
-		return fmt.Errorf("take %s as the input %s: %w", dir, input, err)
+		return fmt.Errorf("use %s as the input %s: %w", dir, input, err)
 	}
 	return nil
 }
@@ -406,7 +406,7 @@ func madeAs(p *tidemill.Plan) string {
 	case p.Dataset != "":
 		return "a commit on dataset " + p.Dataset + " at " + p.Branch
 	}
-	return "nothing that is kept"
+	return "nothing that is stored"
 }
 
 // throughGateway opens the gateway and calls use with a client of it.

@@ -40,19 +40,19 @@ func upCommand() command {
 	return command{
 		name:    "up",
 		summary: "run Tidemill, all in one process",
-		about: `Without --kafka it starts an embedded Kafka and Redis on loopback that keep
-their data in a folder: acknowledged events survive kill -9, and with --sync also a
-power cut. With --kafka and --redis it uses those. Runs work on this machine; their
-inputs and outputs are in the data folder too, or in the object store of --store.
+		about: `It starts an embedded Kafka and Redis on loopback, with their data in a folder.
+Acknowledged events survive kill -9, and with --sync also a power cut. With --kafka and
+--redis it uses yours. Runs work on this machine. Their inputs and outputs are in the
+data folder too, or in the object store of --store.
 
-It creates the streams of its config and applies the file again whenever it
-changes. An invalid change leaves the config before it in force; /readyz and the
-log say so. Other commands, and what speaks HTTP, come through its door, the same
-as that of tidemill serve gateway; they find it by the addresses in its data folder.`,
+It creates the streams of its config, and applies the file again when it changes. After
+an invalid change the previous config stays in force; /readyz and the log report it.
+Other commands and HTTP clients use its gateway, the same as tidemill serve gateway.
+Commands find its address in the data folder.`,
 		examples: []example{
-			{"tidemill up", "start, or go on where the last one stopped"},
+			{"tidemill up", "start, or continue from the last stop"},
 			{"tidemill up -f tidemill.yaml --data /var/lib/tidemill --sync", "a folder of your choice, safe against power cuts"},
-			{"tidemill up --kafka-port 0 --redis-port 0 --listen 127.0.0.1:0", "on free ports, beside another"},
+			{"tidemill up --kafka-port 0 --redis-port 0 --listen 127.0.0.1:0", "on free ports, next to another one"},
 		},
 		make: func() program {
 			return &up{door: doorFlags{listen: listenAt}, kafkaPort: kafkaPort, redisPort: redisPort}
@@ -71,11 +71,11 @@ type up struct {
 
 func (u *up) flags(f *flagSet) {
 	u.door.flags(f)
-	f.number(&u.kafkaPort, "kafka-port", "", "PORT", "of the embedded Kafka; 0 is a free one")
-	f.number(&u.redisPort, "redis-port", "", "PORT", "of the embedded Redis; 0 is a free one")
-	f.yes(&u.sync, "sync", "have the embedded Kafka survive power cuts: an fsync a batch")
-	f.yes(&u.reorder, "reorder", "let streams grow partitions though keys then move between them")
-	f.text(&u.secrets, "secrets", "", "FOLDER", "whose files runs get as secrets, NAME/KEY each (default secrets in the data folder)")
+	f.number(&u.kafkaPort, "kafka-port", "", "PORT", "port of the embedded Kafka; 0 is a free one")
+	f.number(&u.redisPort, "redis-port", "", "PORT", "port of the embedded Redis; 0 is a free one")
+	f.yes(&u.sync, "sync", "make the embedded Kafka survive power cuts: one fsync per batch")
+	f.yes(&u.reorder, "reorder", "allow new partitions of streams, although keys then move between them")
+	f.text(&u.secrets, "secrets", "", "FOLDER", "folder with the secrets of runs, one file NAME/KEY each (default secrets in the data folder)")
 	f.fromEnv("secrets", "TIDEMILL_SECRETS")
 	u.scoring.flags(f)
 	u.connection.flags(f)
@@ -152,7 +152,7 @@ func (u *up) openPlatform(ctx context.Context, s *session, conf *config.Config, 
 		Runs: u.runs(), Scoring: u.scoring.options(), Telemetry: telemetryOf(s, ""), Logger: log}
 	switch {
 	case addresses.Kafka == "" && addresses.Redis == "" && (u.security != (broker.Security{}) || u.redis != (platform.RedisSecurity{})):
-		return nil, usagef("TLS or passwords are asked for (--kafka-tls, --kafka-sasl, --redis-tls and the like, or their variables), and the embedded servers have neither: give --kafka and --redis too, or leave it out")
+		return nil, usagef("the embedded servers have no TLS and no passwords (--kafka-tls, --kafka-sasl, --redis-tls and the like, or their variables): give --kafka and --redis too, or leave these out")
 	case addresses.Kafka == "" && addresses.Redis == "":
 		o.Embedded = &embedded.Options{
 			Dir: u.data, Sync: u.sync, Logger: log,
@@ -296,7 +296,7 @@ func beginTriggers(ctx context.Context, p *platform.Platform, log *slog.Logger) 
 	defer cancel()
 	err = d.Ready(waiting)
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-		log.Warn("up: not all triggers have begun; they do not get events that are published before", "reason", err)
+		log.Warn("up: not all triggers have started; they miss events that are published before", "reason", err)
 		return nil
 	}
 	if err != nil {

@@ -69,11 +69,11 @@ func TestNextStepsWorkBehindALock(t *testing.T) {
 		t.Errorf("nobody was told to trust it: exit %d, %s", o.code, o.err)
 	}
 	other, _ := selfSigned(t, t.TempDir(), "")
-	if o := call(t, "", "streams", "--url", s.URL, "--ca", other); !strings.Contains(o.err, other+" (--ca, TIDEMILL_CA) does not speak for it") {
+	if o := call(t, "", "streams", "--url", s.URL, "--ca", other); !strings.Contains(o.err, other+" (--ca, TIDEMILL_CA) has signed it") {
 		t.Errorf("another was to be trusted: %s", o.err)
 	}
 	o = call(t, "", "streams", "--url", strings.Replace(s.URL, "127.0.0.1", "localhost", 1), "--ca", cert)
-	mention(t, "by another name", o.err, "name it by --url as its certificate does")
+	mention(t, "by another name", o.err, "give --url with the name in the certificate")
 }
 
 func TestNextStepsNameWhatTheCertificateNames(t *testing.T) {

@@ -193,7 +193,7 @@ func TestChangedConfigApplies(t *testing.T) {
 
 	leave(t, "version: 1\nstreams: {massages: {tipes: [message]}}\n", file)
 	eventually(t, ready(200, `"degraded"`, "stays in force", file+":2: streams.massages.tipes", `"7 as the config wants them"`))
-	mention(t, "the log", s.stderr.String(), "config refused", "streams.massages.tipes")
+	mention(t, "the log", s.stderr.String(), "config: the change is invalid", "streams.massages.tipes")
 
 	leave(t, "version: 1\nname: other\n", file)
 	eventually(t, ready(200, "restart to use it"))
@@ -270,7 +270,7 @@ func TestUpPromisesNoSecurityThatIsNotThere(t *testing.T) {
 	if o.code != exitUsage {
 		t.Errorf("exit %d", o.code)
 	}
-	mention(t, "the error", o.err, "the embedded servers have neither")
+	mention(t, "the error", o.err, "the embedded servers have no TLS")
 	if _, err := os.Stat(dir); err == nil {
 		t.Error("it made its data folder all the same")
 	}

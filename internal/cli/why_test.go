@@ -22,7 +22,7 @@ func TestSlipsInCallsOfWhy(t *testing.T) {
 		"why run/abcdef model/a":             "one argument too many",
 		"why run/abcdef -o xml":              "xml",
 		"why run/abcdef --graph png":         "give dot or svg",
-		"why run/abcdef --graph svg -o json": "is no JSON",
+		"why run/abcdef --graph svg -o json": "is not JSON",
 	} {
 		if o := call(t, "", strings.Fields(args)...); o.code != exitUsage || !strings.Contains(o.err, says) {
 			t.Errorf("%s: exit %d, %q; want %q", args, o.code, o.err, says)
@@ -43,7 +43,7 @@ func TestWhyByCommand(t *testing.T) {
 	if err := json.Unmarshal([]byte(r.ok("why", run, "-o", "json")), &g); err != nil || g.Subject != run || g.Nodes[0].Facts["recipe"] != "intent" || len(g.Edges) < 3 {
 		t.Errorf("%v, %+v", err, g)
 	}
-	mention(t, "the tree", r.ok("why", run[:len("run/")+8]), run+" · succeeded at ", "recipe intent for bot-1", "because\n├ ran code sha256:", "├ on node ", "└ asked for by event ", "\nfrom it")
+	mention(t, "the tree", r.ok("why", run[:len("run/")+8]), run+" · succeeded at ", "recipe intent for bot-1", "because\n├ ran code sha256:", "├ on node ", "└ requested by event ", "\nfrom it")
 	mention(t, "DOT", r.ok("why", run, "--graph", "dot"), "digraph why {", `"`+run+`" [label="run `)
 	picture := filepath.Join(t.TempDir(), "why.svg")
 	r.ok("why", run, "--graph", "svg", "--out", picture)
@@ -62,7 +62,7 @@ func TestWhyByCommand(t *testing.T) {
 	eventually(t, func() bool {
 		return strings.Contains(r.call("why", "model/intent/bot-1").out, "model/intent/bot-1@1 · champion since ")
 	})
-	mention(t, "a model", r.ok("why", "model/intent/bot-1@champion"), "accuracy 0.93", "promoted by its gate", "\n└ made by run "+id[:10]+" · succeeded at ", "\n  ├ ran code sha256:", "\n  └ asked for by event ")
+	mention(t, "a model", r.ok("why", "model/intent/bot-1@champion"), "accuracy 0.93", "promoted by its gate", "\n└ made by run "+id[:10]+" · succeeded at ", "\n  ├ ran code sha256:", "\n  └ requested by event ")
 	mention(t, "the run", r.ok("why", run), "\nfrom it\n└ made model intent/bot-1@1 · champion since ")
 	for args, says := range map[string]string{
 		"why model/no":   "it is not known, or you may not see it",

@@ -15,8 +15,8 @@ import (
 func TestWhatIsTriedInVainIsTold(t *testing.T) {
 	t.Parallel()
 	for args, what := range map[string]string{
-		"publish a":        "; the event is on its way, and retried for up to 2 minutes. Last error: ",
-		"publish --file -": "; 1 event on its way, and retried for up to 2 minutes. Last error: ",
+		"publish a":        "; sending the event; retrying for up to 2 minutes. Last error: ",
+		"publish --file -": "; sending 1 event; retrying for up to 2 minutes. Last error: ",
 		"streams":          "; retrying for up to 10 seconds. Last error: ",
 		"tail events -n 1": "; retrying for up to 10 seconds. Last error: ",
 	} {

@@ -38,7 +38,7 @@ func (g *Gateway) agentProgress(w http.ResponseWriter, r *request) *api.Problem 
 		if ctx.Err() == nil {
 			g.log.Warn("gateway: publishing progress failed; the agent gets a 503", "run", r.attempt.run.ID, "reason", err)
 		}
-		return unavailable("the progress cannot be published now; send it again a little later, or the newest alone")
+		return unavailable("the progress cannot be published now; send it again later, or only the newest")
 	}
 	newest, err := json.Marshal(steps[len(steps)-1])
 	if err == nil {
@@ -74,7 +74,7 @@ func (g *Gateway) readSteps(r *request) ([]api.Progress, *api.Problem) {
 		}
 		step, err := readStep(line, r.attempt.number, time.Now())
 		if err != nil {
-			return nil, invalidRequest(fmt.Sprintf("line %d: %s; send an object with step, total and metrics a line", len(steps)+1, clipText(err.Error())))
+			return nil, invalidRequest(fmt.Sprintf("line %d: %s; send one object with step, total and metrics per line", len(steps)+1, clipText(err.Error())))
 		}
 		steps = append(steps, step)
 	}
@@ -166,7 +166,7 @@ func (g *Gateway) agentLog(w http.ResponseWriter, r *request) *api.Problem {
 	}
 	seq, err := strconv.Atoi(q.Get("seq"))
 	if err != nil || seq < 0 || seq > mostChunks {
-		return badParameter("seq", fmt.Sprintf("%q is no number of a chunk; count from 0", clipText(q.Get("seq"))))
+		return badParameter("seq", fmt.Sprintf("%q is not the number of a chunk; count from 0", clipText(q.Get("seq"))))
 	}
 	var plan tidemill.Plan
 	if p := g.orderedPlan(r, &plan); p != nil {
@@ -180,7 +180,7 @@ func (g *Gateway) agentLog(w http.ResponseWriter, r *request) *api.Problem {
 	}
 	part := q.Get("part")
 	if part != "" && !hasPart(&plan, part) {
-		return badParameter("part", fmt.Sprintf("%q is none of those that work on the attempt; give w1 or ps0, say, and nothing for the first worker", clipText(part)))
+		return badParameter("part", fmt.Sprintf("%q is not a worker of the attempt; give one such as w1 or ps0, and nothing for the first worker", clipText(part)))
 	}
 	if !g.attempts.countLogChunk(r.attempt.name+part, seq, len(chunk), mostLog(&plan)) {
 		return tooLarge(fmt.Sprintf("the log of an attempt of this run may have %d bytes: note that the rest is left out, and stop sending", plan.MaxLog))
@@ -260,7 +260,7 @@ func (g *Gateway) agentFinish(w http.ResponseWriter, r *request) *api.Problem {
 		return g.ledgerProblem(ctx, err)
 	case err != nil:
 		g.log.Warn("gateway: publishing the end of an attempt failed; its agent gets a 503", "run", r.attempt.run.ID, "reason", err)
-		return unavailable("the end of the attempt cannot be published now; report it again a little later: a repeated report counts once")
+		return unavailable("the end of the attempt cannot be published now; report it again later: a repeated report counts once")
 	}
 	r.attempt.run = run
 	return g.answerOutcome(w, r, said.Outcome)
@@ -325,7 +325,7 @@ func badFinish(said *api.Finish) *api.Problem {
 	case tidemill.OutcomeSucceeded, tidemill.OutcomeFailed, tidemill.OutcomeCancelled, tidemill.OutcomeLost, tidemill.OutcomeLeft:
 		return nil
 	}
-	return invalidRequest(fmt.Sprintf("outcome: %q is none; give succeeded, failed, cancelled, left or lost", clipText(string(said.Outcome))))
+	return invalidRequest(fmt.Sprintf("outcome: %q is unknown; give succeeded, failed, cancelled, left or lost", clipText(string(said.Outcome))))
 }
 
 // makeArtifact makes the tree of an attempt's output; its digest is empty if the attempt made
@@ -336,7 +336,7 @@ func (g *Gateway) makeArtifact(ctx context.Context, r *request, files []api.File
 		return tree, p
 	}
 	if tree, p = g.treeOf(ctx, r, files); p == nil && plan.MaxOutput > 0 && tree.Bytes > plan.MaxOutput {
-		p = tooLarge(fmt.Sprintf("the output of this run may have %d bytes, and this has %d: say that it failed by that", plan.MaxOutput, tree.Bytes))
+		p = tooLarge(fmt.Sprintf("the output of this run may have %d bytes, and this has %d: report that the attempt failed", plan.MaxOutput, tree.Bytes))
 	}
 	return tree, p
 }
@@ -428,7 +428,7 @@ func (g *Gateway) readAgentBody(r *request, to any) *api.Problem {
 		return p
 	}
 	if err := json.Unmarshal(body, to); err != nil {
-		return invalidRequest("the body is not as it must be here: " + clipText(err.Error()) + "; see /api/v1/openapi.json")
+		return invalidRequest("the body is invalid: " + clipText(err.Error()) + "; see /api/v1/openapi.json")
 	}
 	return nil
 }
@@ -457,12 +457,12 @@ func (g *Gateway) agentNext(w http.ResponseWriter, r *request) *api.Problem {
 	}
 	switch {
 	case said.Pod == "" || len(said.Pod) > mostPodName:
-		return invalidRequest(fmt.Sprintf("pod: give the pod's name, of up to %d letters", mostPodName))
+		return invalidRequest(fmt.Sprintf("pod: give the name of the pod, of up to %d characters", mostPodName))
 	case !(said.Seconds > 0):
 		return invalidRequest("seconds: give how long the pod waits")
 	case isUnderWay(r.attempt.run, r.attempt.number):
 		return problem(api.Conflict, http.StatusConflict, "the attempt has not ended",
-			"attempt "+clipText(r.attempt.name)+" is still under way; say first how it has ended")
+			"attempt "+clipText(r.attempt.name)+" is still running; report its end first")
 	}
 	pod, most, p := g.lingeringPod(r, said.Pod)
 	if p != nil || most <= 0 {
@@ -483,7 +483,7 @@ func (g *Gateway) lingeringPod(r *request, name string) (pod warmpods.Pod, most 
 	plan, err := g.planOf(r.Context(), r.attempt.run)
 	if err != nil {
 		g.log.Warn("gateway: reading the plan of a run failed; its pod gets a 503", "run", r.attempt.run.ID, "reason", err)
-		return pod, 0, unavailable("the plan of the run cannot be read now; ask again a little later")
+		return pod, 0, unavailable("the plan of the run cannot be read now; try again later")
 	}
 	if plan == nil {
 		return pod, 0, nil
@@ -530,10 +530,10 @@ func (g *Gateway) waitForAttempt(w http.ResponseWriter, r *request, pod warmpods
 	g.metrics.idle.WithLabelValues(pod.Pool).Add(float64(pod.GPUs) * time.Since(from).Seconds())
 	switch {
 	case errors.Is(context.Cause(ctx), errClosing):
-		return unavailable("the gateway closes; ask another")
+		return unavailable("the gateway is stopping; ask another one")
 	case err != nil:
 		g.log.Warn("gateway: waiting for another run failed; the pod gets a 503", "run", r.attempt.run.ID, "reason", err)
-		return unavailable("Redis is away, and with it the book of pods that wait; ask again a little later")
+		return unavailable("Redis is down, so the list of waiting pods cannot be read; try again later")
 	case !ok || offer.Attempt == "":
 		return g.answerNoContent(w, nil)
 	}

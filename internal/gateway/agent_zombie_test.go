@@ -40,7 +40,7 @@ func TestAZombieIsRefused(t *testing.T) {
 		return all
 	}
 	for _, q := range words() {
-		wantProblem(t, dead.send(q.method, q.path, q.body), http.StatusConflict, api.Superseded, "attempt 2 is under way")
+		wantProblem(t, dead.send(q.method, q.path, q.body), http.StatusConflict, api.Superseded, "attempt 2 is running")
 	}
 	m.checkUntouched(dead)
 
@@ -120,9 +120,9 @@ func TestWhyAnAttemptIsNotUnderWay(t *testing.T) {
 	t.Parallel()
 	ended := tidemill.Attempt{Number: 1, Ended: time.Now(), Outcome: tidemill.OutcomeLost, Reason: "no word"}
 	for want, run := range map[string]tidemill.Run{
-		"it has ended, lost: no word, and attempt 2 is under way": {State: tidemill.RunRunning, Attempts: []tidemill.Attempt{ended, {Number: 2}}},
-		"it has ended, lost: no word, and its run is resting":     {State: tidemill.RunResting, Attempts: []tidemill.Attempt{ended}},
-		"it has not begun, and its run is waiting":                {State: tidemill.RunWaiting},
+		"it has ended, lost: no word, and attempt 2 is running": {State: tidemill.RunRunning, Attempts: []tidemill.Attempt{ended, {Number: 2}}},
+		"it has ended, lost: no word, and its run is resting":   {State: tidemill.RunResting, Attempts: []tidemill.Attempt{ended}},
+		"it has not begun, and its run is waiting":              {State: tidemill.RunWaiting},
 	} {
 		if got := whyNotUnderWay(&run, 1); got != want {
 			t.Errorf("got %q, want %q", got, want)

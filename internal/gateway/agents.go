@@ -74,7 +74,7 @@ func (g *Gateway) admitAttempt(w http.ResponseWriter, r *request, needed access.
 	if !known || !g.opt.Tokens.Counts(token, b.run.ID, *a) {
 		g.metrics.refused.token.Inc()
 		w.Header().Set("WWW-Authenticate", authChallenge+`, error="invalid_token"`)
-		return unauthenticated("the token is not that of attempt " + clipText(r.value) + "; only the agent that was launched for it may ask here")
+		return unauthenticated("the token is not that of attempt " + clipText(r.value) + "; only the agent of that attempt may use this path")
 	}
 	r.attempt = b
 	switch {
@@ -307,7 +307,7 @@ func (s *attemptCache) countLogChunk(name string, seq, bytes int, most int64) bo
 // supersededBy is the problem of an attempt that no longer counts, with the reason.
 func supersededBy(b bearer) *api.Problem {
 	return problem(api.Superseded, http.StatusConflict, "the attempt no longer counts",
-		fmt.Sprintf("attempt %s: %s; stop its command and leave: none of its requests is accepted any longer", clipText(b.name), whyNotUnderWay(b.run, b.number)))
+		fmt.Sprintf("attempt %s: %s; stop its command and exit: none of its requests is accepted any more", clipText(b.name), whyNotUnderWay(b.run, b.number)))
 }
 
 // whyNotUnderWay says why an attempt is not the current one of its run.
@@ -320,14 +320,14 @@ func whyNotUnderWay(run *tidemill.Run, number int) string {
 		}
 	}
 	if now := run.Attempt(); now != nil {
-		return fmt.Sprintf("%s, and attempt %d is under way", text, now.Number)
+		return fmt.Sprintf("%s, and attempt %d is running", text, now.Number)
 	}
 	return fmt.Sprintf("%s, and its run is %s", text, run.State)
 }
 
 func tooManySteps() *api.Problem {
-	return problem(api.TooManyRequests, http.StatusTooManyRequests, "too much at once",
-		fmt.Sprintf("an attempt may send %d lines of progress a second, and %d at once: keep the newest and send it again a little later", api.StepsASec, api.MaxSteps))
+	return problem(api.TooManyRequests, http.StatusTooManyRequests, "too much at the same time",
+		fmt.Sprintf("an attempt may send %d lines of progress a second, and %d at once: keep the newest and send it again later", api.StepsASec, api.MaxSteps))
 }
 
 // beatSeconds is the interval between beats. Five beats fit into the silence after which an
@@ -368,7 +368,7 @@ func (g *Gateway) championFor(ctx context.Context, run string, c *tidemill.Champ
 		g.log.Warn("gateway: the champion's files are lost; the attempt measures no champion", "run", run, "version", c.Version, "reason", err)
 		return nil, nil
 	case err != nil:
-		return nil, g.storeFault(fmt.Sprintf("look up version %d, which the run is given to measure", c.Version), err)
+		return nil, g.storeFault(fmt.Sprintf("look up version %d, which the run measures", c.Version), err)
 	}
 	return &t, nil
 }
@@ -411,7 +411,7 @@ func (g *Gateway) agentFiles(w http.ResponseWriter, r *request) *api.Problem {
 	}
 	tree := q.Get("tree")
 	if badDigest(tree) != nil {
-		return badParameter("tree", "give the tree that the order, or one of its inputs, names")
+		return badParameter("tree", "give the tree of the order, or of one of its inputs")
 	}
 	ctx := r.Context()
 	o := g.newOutpour(w, linesType)
@@ -448,7 +448,7 @@ func (g *Gateway) noEvents(ctx context.Context, run *tidemill.Run, err error) *a
 	if ctx.Err() == nil {
 		g.log.Warn("gateway: reading the events of a run failed; the request fails", "run", run.ID, "reason", err)
 	}
-	return unavailable("the events that asked for the run cannot be read now; ask again a little later")
+	return unavailable("the causes of the run cannot be read now; try again later")
 }
 
 // eachEvent calls fn with each event that requested a run and returns their number. It holds
@@ -555,7 +555,7 @@ func (g *Gateway) oneOf(r *request) (o member, p *api.Problem) {
 	}
 	index, err := strconv.Atoi(orElse(q.Get("index"), "0"))
 	if err != nil {
-		return o, badParameter("index", fmt.Sprintf("%q is no number", clipText(q.Get("index"))))
+		return o, badParameter("index", fmt.Sprintf("%q is not a number", clipText(q.Get("index"))))
 	}
 	most := map[string]int{"worker": workers, "server": servers}[q.Get("part")]
 	if index < 0 || index >= most {
@@ -571,8 +571,8 @@ func (g *Gateway) addMemberStates(ctx context.Context, r *request, o *member, to
 		return nil
 	}
 	if g.opt.Muster == nil {
-		return problem(api.Unavailable, http.StatusServiceUnavailable, "workers cannot gather here",
-			"this gateway has no Redis where the workers of an attempt could say that they are ready: start it with --redis")
+		return problem(api.Unavailable, http.StatusServiceUnavailable, "this gateway has no rendezvous",
+			"the workers of an attempt wait for each other with Redis, and this gateway has none: start it with --redis")
 	}
 	h, err := g.opt.Muster.Say(ctx, r.attempt.name, o.many, o.word)
 	if err != nil {

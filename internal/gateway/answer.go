@@ -57,14 +57,14 @@ func write(w http.ResponseWriter, status int, media string, body any) {
 func (r *request) parseQuery(known []string) (url.Values, *api.Problem) {
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return nil, invalidRequest("the query of the address cannot be read: " + err.Error())
+		return nil, invalidRequest("the query of the URL cannot be read: " + err.Error())
 	}
 	for name, all := range values {
 		switch {
 		case !slices.Contains(known, name):
-			return nil, badParameter(name, "there is no such parameter; there are "+strings.Join(known, ", "))
+			return nil, badParameter(name, "there is no such parameter; known here: "+strings.Join(known, ", "))
 		case len(all) > 1:
-			return nil, badParameter(name, "it is given twice; give it once")
+			return nil, badParameter(name, "it is given twice; leave one out")
 		}
 	}
 	return values, nil

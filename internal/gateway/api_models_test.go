@@ -46,7 +46,7 @@ func TestModelsAreListed(t *testing.T) {
 		}
 	}
 	all := w.listModels("?stale=7d")
-	if all[0].Why != "it has no champion: its newest version is refused" || all[1].Why != "its champion learnt 9 days ago, and version 2 is awaiting" {
+	if all[0].Why != "it has no champion: its newest version is refused" || all[1].Why != "its champion was trained 9 days ago, and version 2 is awaiting" {
 		t.Errorf("they are stale: %q, %q", all[0].Why, all[1].Why)
 	}
 	one := w.listModels("?key=bot-1")[0]
@@ -58,7 +58,7 @@ func TestModelsAreListed(t *testing.T) {
 	if got := append(modelNames(first.Models), modelNames(rest.Models)...); len(first.Models) != 2 || len(got) != 3 || rest.Next != "" {
 		t.Errorf("the pages are %v", got)
 	}
-	for query, says := range map[string]string{"limit=0": "limit", "stale=x": "stale: x is no duration", "pinned=perhaps": "pinned", "after=x": "after", "state=x": "state"} {
+	for query, says := range map[string]string{"limit=0": "limit", "stale=x": "stale: x is not a duration", "pinned=perhaps": "pinned", "after=x": "after", "state=x": "state"} {
 		w.expectProblem(http.MethodGet, "/api/v1/models?"+query, "", http.StatusBadRequest, says)
 	}
 }
@@ -107,9 +107,9 @@ func TestAModelIsPromotedRolledBackAndPinned(t *testing.T) {
 	w.expectProblem(http.MethodPost, "/api/v1/model/promote", `{`+one+`,"version":3}`, 409, "it was not forced")
 	w.expectProblem(http.MethodPost, "/api/v1/model/promote", `{`+one+`,"version":3,"force":true,"basis":1}`, 409, api.ChampionMoved)
 	w.expectProblem(http.MethodPost, "/api/v1/model/promote", `{`+one+`,"version":9}`, 404, "not kept")
-	w.expectProblem(http.MethodPost, "/api/v1/model/promote", `{`+one+`}`, 400, "say which version")
+	w.expectProblem(http.MethodPost, "/api/v1/model/promote", `{`+one+`}`, 400, "give the version")
 	w.expectProblem(http.MethodPost, "/api/v1/model/promote", `{"model":"intent/bot-9","version":1}`, 404, api.UnknownModel)
-	if done := w.sendModelRequest("promote", `{`+one+`,"version":3,"force":true,"dryRun":true}`); done.Champion != 3 || done.Done != "would have version 3 as its champion, before it was version 2" || w.model("intent/bot-1").Champion != 2 {
+	if done := w.sendModelRequest("promote", `{`+one+`,"version":3,"force":true,"dryRun":true}`); done.Champion != 3 || done.Done != "would have version 3 as its champion, previously version 2" || w.model("intent/bot-1").Champion != 2 {
 		t.Errorf("dry: %+v", done)
 	}
 	if done := w.sendModelRequest("promote", `{`+one+`,"version":3,"force":true,"reason":"it is wanted","basis":2}`); done.Champion != 3 || done.Before != 2 || w.model("intent/bot-1").Champion != 3 {
@@ -121,7 +121,7 @@ func TestAModelIsPromotedRolledBackAndPinned(t *testing.T) {
 	if done := w.sendModelRequest("rollback", `{`+one+`}`); done.Champion != 2 || done.Version != 2 || done.Before != 3 {
 		t.Errorf("rolled back: %+v", done)
 	}
-	if done := w.sendModelRequest("pin", `{`+one+`,"version":1,"reason":"the audit"}`); done.Champion != 1 || done.Done != "pinned to version 1, before it was version 2" {
+	if done := w.sendModelRequest("pin", `{`+one+`,"version":1,"reason":"the audit"}`); done.Champion != 1 || done.Done != "pinned to version 1, previously version 2" {
 		t.Errorf("pinned: %+v", done)
 	}
 	w.expectProblem(http.MethodPost, "/api/v1/model/rollback", `{`+one+`}`, 409, "is pinned")
@@ -132,7 +132,7 @@ func TestAModelIsPromotedRolledBackAndPinned(t *testing.T) {
 	}
 	w.expectProblem(http.MethodPost, "/api/v1/model/unpin", `{`+one+`}`, 409, "nothing is pinned")
 	w.expectProblem(http.MethodPost, "/api/v1/model/pin", `{`+one+`,"version":-1}`, 400, "from 1")
-	w.expectProblem(http.MethodPost, "/api/v1/model/pin", `{`+one+`,"reason":"`+strings.Repeat("x", 1001)+`"}`, 400, "say it in 1000")
+	w.expectProblem(http.MethodPost, "/api/v1/model/pin", `{`+one+`,"reason":"`+strings.Repeat("x", 1001)+`"}`, 400, "at most 1000")
 }
 
 // A request that is sent again with the same Idempotency-Key is one request.
@@ -173,7 +173,7 @@ func TestManyModelsAreRolledBack(t *testing.T) {
 		return done
 	}
 	dry := ask(`{"recipe":"intent","since":"` + at + `","dryRun":true}`)
-	if len(dry) != 3 || dry["intent/bot-1"].Version != 1 || dry["intent/bot-2"].Version != 2 || !dry["intent/bot-3"].Refused || dry["intent/bot-3"].Done != "it had no champion before" {
+	if len(dry) != 3 || dry["intent/bot-1"].Version != 1 || dry["intent/bot-2"].Version != 2 || !dry["intent/bot-3"].Refused || dry["intent/bot-3"].Done != "it has no previous champion" {
 		t.Errorf("dry: %+v", dry)
 	}
 	if m := w.model("intent/bot-2"); m.Champion != 4 {
@@ -216,9 +216,9 @@ func TestTheWayBack(t *testing.T) {
 		"at that very time":        {[]fold.Change{change(-9, 1, 0), change(0, 2, 1)}, 2, 1, true, ""},
 		"two since":                {[]fold.Change{change(-9, 1, 0), change(1, 2, 1), change(2, 3, 2)}, 3, 1, true, ""},
 		"it is that one again":     {[]fold.Change{change(-9, 1, 0), change(1, 2, 1), change(2, 1, 2)}, 1, 1, false, ""},
-		"none before":              {[]fold.Change{change(1, 1, 0)}, 1, 0, true, "it had no champion before"},
-		"it is no longer kept":     {[]fold.Change{change(-9, 9, 1), change(1, 2, 9)}, 2, 9, true, "no longer kept"},
-		"older changes are unkown": {[]fold.Change{change(1, 3, 2)}, 3, 2, true, "not known here"},
+		"none before":              {[]fold.Change{change(1, 1, 0)}, 1, 0, true, "it has no previous champion"},
+		"it is no longer stored":   {[]fold.Change{change(-9, 9, 1), change(1, 2, 9)}, 2, 9, true, "no longer stored"},
+		"older changes are unkown": {[]fold.Change{change(1, 3, 2)}, 3, 2, true, "give the version to roll back to"},
 	} {
 		got, moved := wayBack(&fold.Model{Champion: c.champion, Changes: c.changes, Versions: held}, at)
 		if moved != c.moved || moved && got.to != c.to || (got.not == "") != (c.not == "") || !strings.Contains(got.not, c.not) {
@@ -260,7 +260,7 @@ func TestPromotionsAreFrozen(t *testing.T) {
 		t.Errorf("thawed again: %+v, and %v", done, frozen())
 	}
 	w.expectProblem(http.MethodPost, "/api/v1/promotions/freeze", `{"recipe":"no"}`, 404, api.UnknownRecipe)
-	w.expectProblem(http.MethodPost, "/api/v1/promotions/freeze", `{"reason":"`+strings.Repeat("x", 1001)+`"}`, 400, "say it in 1000")
+	w.expectProblem(http.MethodPost, "/api/v1/promotions/freeze", `{"reason":"`+strings.Repeat("x", 1001)+`"}`, 400, "at most 1000")
 }
 
 // A caller that may approve for some keys sees and changes only those.
@@ -277,8 +277,8 @@ func TestModelsOfOtherKeysAreUnknown(t *testing.T) {
 	if page := sendDecoded[api.Models](w.world, http.MethodGet, "/api/v1/models?limit=1", "", ownToken...); len(page.Models) != 1 || page.Next != "" {
 		t.Errorf("behind %v there is another page, %q: its place names what this caller may not know of", modelNames(page.Models), page.Next)
 	}
-	w.expectProblem(http.MethodGet, "/api/v1/model?model=intent/bot-2", "", 404, "you may not touch it", ownToken...)
-	w.expectProblem(http.MethodPost, "/api/v1/model/rollback", `{"model":"intent/bot-2"}`, 404, "you may not touch it", ownToken...)
+	w.expectProblem(http.MethodGet, "/api/v1/model?model=intent/bot-2", "", 404, "you may not see it", ownToken...)
+	w.expectProblem(http.MethodPost, "/api/v1/model/rollback", `{"model":"intent/bot-2"}`, 404, "you may not see it", ownToken...)
 	w.expectProblem(http.MethodPost, "/api/v1/model/rollback", `{"model":"intent/bot-1"}`, 403, "approve", operator...)
 	w.expectProblem(http.MethodPost, "/api/v1/promotions/freeze", `{}`, 403, "for all keys", ownToken...)
 	if done := w.sendModelRequest("rollback", `{"model":"intent/bot-1"}`, ownToken...); done.Champion != 1 {

@@ -18,7 +18,7 @@ import (
 func echoRescore(_ context.Context, c config.Scorer, ask api.RescoreAsk, ranges []tidemill.Range) (api.Rescored, error) {
 	switch ask.Resume {
 	case "lost":
-		return api.Rescored{}, &Unanswered{Err: errors.New("nothing of it is known")}
+		return api.Rescored{}, &Unanswered{Err: errors.New("it is unknown")}
 	case "away":
 		return api.Rescored{}, errors.New("the store is away")
 	}
@@ -56,7 +56,7 @@ func TestAStreamIsScoredOnceMore(t *testing.T) {
 		t.Errorf("%+v", done)
 	}
 	for body, says := range map[string]string{`{"toStream": "events"}`: "from", `{"from": "-1h"}`: "toStream", `{"from": "-1h", "toStream": "no"}`: "toStream",
-		`{"from": "soon", "toStream": "events"}`: "soon", `{"resume": "abc", "from": "-1h"}`: "leave the others out", `{"form": 1}`: "form"} {
+		`{"from": "soon", "toStream": "events"}`: "soon", `{"resume": "abc", "from": "-1h"}`: "leave out the others", `{"form": 1}`: "form"} {
 		wantProblem(t, w.post(path, body), http.StatusBadRequest, api.InvalidRequest, says)
 	}
 }

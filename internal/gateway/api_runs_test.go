@@ -224,7 +224,7 @@ func TestRunsAreRetried(t *testing.T) {
 		t.Errorf("%+v with %s, once %s", fresh, fresh.Events, old.Events)
 	}
 	all := w.asks("/api/v1/runs/retry", `{"recipe":"fraud"}`)
-	if want := map[string]string{"shop-1": "left alone: run " + fresh.ID + " of its key is under way", "shop-2": "requested"}; !maps.Equal(doneOf(all), want) {
+	if want := map[string]string{"shop-1": "skipped: run " + fresh.ID + " of its key is running", "shop-2": "requested"}; !maps.Equal(doneOf(all), want) {
 		t.Errorf("%+v", all)
 	}
 	if not := w.asks("/api/v1/runs/retry", `{"runs":["`+fresh.ID+`"]}`); not.Runs[0].Done != "it has not ended: running" || !not.Runs[0].Refused {
@@ -233,7 +233,7 @@ func TestRunsAreRetried(t *testing.T) {
 	c := *w.config
 	c.Recipes = nil
 	w.applyConfig(&c)
-	if gone := w.asks("/api/v1/runs/retry", `{"runs":["`+ids["shop-3"]+`"]}`); !strings.Contains(gone.Runs[0].Done, "not in the config") {
+	if gone := w.asks("/api/v1/runs/retry", `{"runs":["`+ids["shop-3"]+`"]}`); !strings.Contains(gone.Runs[0].Done, "no longer in the config") {
 		t.Errorf("%+v", gone)
 	}
 }
@@ -242,7 +242,7 @@ func TestWhatIsAskedOfRunsMustBeMeant(t *testing.T) {
 	t.Parallel()
 	w := newRuns(t, nil)
 	for body, says := range map[string]string{
-		`{}`: "runs", `{"all":true,"key":"a"}`: "all", `{"runs":["abcdef"],"key":"a"}`: "not both", `{"states":["x"]}`: "states",
+		`{}`: "runs", `{"all":true,"key":"a"}`: "all", `{"runs":["abcdef"],"key":"a"}`: "give either", `{"states":["x"]}`: "states",
 		`{"all":true,"where":"x ="}`: "runs", `{"where":"x ="}`: "where", `{"all":true,"rate":-1}`: "rate", `{"colour":1}`: "colour",
 		`{"all":true,"reason":"` + strings.Repeat("x", mostReason+1) + `"}`: "reason",
 	} {
@@ -330,7 +330,7 @@ func TestRecipesAndPoolsRest(t *testing.T) {
 	for _, r := range recipes {
 		byName[r.Name] = r
 	}
-	if r := byName["fraud"]; r.Keys != 2 || r.Waiting != 2 || r.Running != 0 || r.PausedBy != "ada" || r.PausedSince == nil || r.Pool != "large" || r.Makes != "nothing that is kept" {
+	if r := byName["fraud"]; r.Keys != 2 || r.Waiting != 2 || r.Running != 0 || r.PausedBy != "ada" || r.PausedSince == nil || r.Pool != "large" || r.Makes != "nothing that is stored" {
 		t.Errorf("%+v", r)
 	}
 	if r := byName["intent"]; len(recipes) != 3 || r.Makes != "model intent/{key}" || r.Team != "chat" || r.PausedSince != nil {

@@ -41,8 +41,8 @@ func TestWhatARunWaitsFor(t *testing.T) {
 		{run("gpu", tidemill.RunSucceeded, 0), ""},
 		{cancelled, "for its command to end: cancelled by eve"},
 		{run("gpu", tidemill.RunSettling, 0), "for its output to be committed to its dataset"},
-		{run("gone", tidemill.RunWaiting, time.Hour), "recipe gone is not in the config any more"},
-		{run("gone", tidemill.RunResting, 0), "recipe gone is not in the config any more"},
+		{run("gone", tidemill.RunWaiting, time.Hour), "recipe gone is no longer in the config"},
+		{run("gone", tidemill.RunResting, 0), "recipe gone is no longer in the config"},
 		{run("resting", tidemill.RunWaiting, time.Hour), "recipe resting is paused by ada since 2026-11-19 11:00:00 UTC"},
 		{run("gpu", tidemill.RunWaiting, 190*time.Second), "for its time (12:03:10 UTC)"},
 		{run("gpu", tidemill.RunResting, 36*time.Hour), "for its time (2026-11-22 00:00:00 UTC)"},
@@ -51,7 +51,7 @@ func TestWhatARunWaitsFor(t *testing.T) {
 		{run("closed", tidemill.RunWaiting, 0), "pool closed is paused since 2026-11-19 11:00:00 UTC"},
 		{run("few", tidemill.RunWaiting, -time.Hour), "maxRunning 4 of recipe few is reached"},
 		{run("many", tidemill.RunResting, -time.Hour), "to be started"},
-		{run("lost", tidemill.RunWaiting, 0), "pool gone is not in the config any more"},
+		{run("lost", tidemill.RunWaiting, 0), "pool gone is no longer in the config"},
 	} {
 		if got := look.waitReason(&c.run); got != c.want {
 			t.Errorf("a run of %s that is %s waits %q, not %q", c.run.Recipe, c.run.State, got, c.want)
@@ -63,9 +63,9 @@ func TestWhichRunIsNewer(t *testing.T) {
 	t.Parallel()
 	for want, m := range map[string]fold.Making{
 		"": {Ended: []string{"b", "a"}},
-		"left alone: run b of its key has ended since": {Ended: []string{"a", "b"}},
-		"left alone: run c of its key waits":           {Ended: []string{"a"}, Waiting: &tidemill.Run{ID: "c"}, Live: &tidemill.Run{ID: "d"}},
-		"left alone: run d of its key is under way":    {Ended: []string{"a"}, Live: &tidemill.Run{ID: "d"}},
+		"skipped: run b of its key has ended since": {Ended: []string{"a", "b"}},
+		"skipped: run c of its key waits":           {Ended: []string{"a"}, Waiting: &tidemill.Run{ID: "c"}, Live: &tidemill.Run{ID: "d"}},
+		"skipped: run d of its key is running":      {Ended: []string{"a"}, Live: &tidemill.Run{ID: "d"}},
 	} {
 		if got := newerRun(&m, "a"); got != want {
 			t.Errorf("of %+v it says %q", m, got)

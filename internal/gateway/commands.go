@@ -71,10 +71,10 @@ func (g *Gateway) commandLog(ctx context.Context) (*commands.Follower, *api.Prob
 
 func (g *Gateway) followProblem(ctx context.Context, err error, what string) *api.Problem {
 	if ctx.Err() != nil {
-		return unavailable(what + ": they are still being read, or Kafka is away; ask again a little later")
+		return unavailable(what + ": they are still being read, or Kafka is down; try again later")
 	}
 	g.log.Warn("gateway: reading a stream failed", "what", what, "reason", err)
-	return unavailable(what + " cannot be read now; ask again a little later")
+	return unavailable(what + " cannot be read now; try again later")
 }
 
 // commandAuthor returns an author that writes commands in the caller's name.
@@ -107,7 +107,7 @@ func (g *Gateway) commandProblem(v *broker.View, err error, after time.Duration)
 		return tooLarge(err.Error())
 	}
 	g.log.Warn("gateway: writing a command failed", "type", v.Type, "event", v.ID, "reason", err)
-	return unavailable("Kafka does not take the command now; ask again a little later: a command that is on the log already is not written twice")
+	return unavailable("Kafka does not accept the command now; try again later: no command is written twice")
 }
 
 // maxCommandBody is the largest body of a command, in bytes.
@@ -117,7 +117,7 @@ const maxCommandBody = 2 << 20
 // command would do something that the caller did not mean.
 func (g *Gateway) readCommand(r *request, to any) *api.Problem {
 	body, p := g.readBody(r, min(maxCommandBody, g.opt.Limits.maxJSON()), func() *api.Problem {
-		return tooLarge(fmt.Sprintf("the body may have %d bytes: ask in parts", min(maxCommandBody, g.opt.Limits.maxJSON())))
+		return tooLarge(fmt.Sprintf("the body may have %d bytes: send several requests", min(maxCommandBody, g.opt.Limits.maxJSON())))
 	})
 	if p != nil {
 		return p
@@ -125,7 +125,7 @@ func (g *Gateway) readCommand(r *request, to any) *api.Problem {
 	d := json.NewDecoder(strings.NewReader(string(body)))
 	d.DisallowUnknownFields()
 	if err := d.Decode(to); err != nil {
-		return invalidRequest("the body is not as it must be here: " + clipText(strings.TrimPrefix(err.Error(), "json: ")) + "; see /api/v1/openapi.json")
+		return invalidRequest("the body is invalid: " + clipText(strings.TrimPrefix(err.Error(), "json: ")) + "; see /api/v1/openapi.json")
 	}
 	if d.More() {
 		return invalidRequest("the body has more text after the JSON; send one object")
@@ -140,7 +140,7 @@ func badRate(rate float64) *api.Problem {
 	if rate == 0 || rate >= least && rate <= most {
 		return nil
 	}
-	return badParameter("rate", fmt.Sprintf("%v is no rate; give a number a second, from one an hour (%.6f) to %d, or leave it out", rate, least, most))
+	return badParameter("rate", fmt.Sprintf("%v is not a rate; give a number per second, from one an hour (%.6f) to %d, or leave it out", rate, least, most))
 }
 
 func positionOf(p broker.Position) api.Position {

@@ -58,9 +58,9 @@ func (g *Gateway) mayTouch(r *request, role access.Role, dataset string) *api.Pr
 	}
 	keys := g.keysOf(dataset)
 	if len(keys) > 1 {
-		return forbidden(fmt.Sprintf("dataset %q belongs to the keys %q, by what recipes read and write, of which you may %s not all: have them added where your token is listed", clipText(dataset), keys, role))
+		return forbidden(fmt.Sprintf("recipes use dataset %q for the keys %q, and you may not %s all of them: ask for these keys for your token", clipText(dataset), keys, role))
 	}
-	return forbidden(fmt.Sprintf("dataset %q belongs to the key %q, which is not among those that you may %s: have it added where your token is listed",
+	return forbidden(fmt.Sprintf("dataset %q belongs to the key %q, which you may not %s: ask for this key for your token",
 		clipText(dataset), clipText(keys[0]), role))
 }
 
@@ -95,7 +95,7 @@ func (g *Gateway) commitAt(ctx context.Context, s *store.Store, dataset, at stri
 	case err == nil:
 		return c, nil
 	case errors.Is(err, store.ErrNotFound):
-		return c, unknownData(fmt.Sprintf("dataset %q has no branch %q and no commit whose id begins so; GET /api/v1/data/datasets lists datasets and branches", clipText(dataset), clipText(branch)))
+		return c, unknownData(fmt.Sprintf("dataset %q has no branch %q and no commit whose id begins with it; GET /api/v1/data/datasets lists datasets and branches", clipText(dataset), clipText(branch)))
 	}
 	return c, g.storeFault("look a commit up", err)
 }
@@ -108,7 +108,7 @@ func limitOf(values url.Values, most, otherwise int) (int, *api.Problem) {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 || n > most {
-		return 0, badParameter("limit", fmt.Sprintf("%q is none; give 1 to %d", clipText(text), most))
+		return 0, badParameter("limit", fmt.Sprintf("%q is not valid; give 1 to %d", clipText(text), most))
 	}
 	return n, nil
 }
@@ -333,7 +333,7 @@ func (c *commitBody) read() (asked api.CommitAsked, all []api.Change, p *api.Pro
 	d := json.NewDecoder(c)
 	d.DisallowUnknownFields()
 	if err := d.Decode(&asked); err != nil {
-		return asked, nil, c.fault("the first line, which says what to commit to", err)
+		return asked, nil, c.fault("the first line, which names the dataset", err)
 	}
 	if p := c.check(&asked); p != nil {
 		return asked, nil, p
@@ -370,9 +370,9 @@ func (c *commitBody) fault(what string, err error) *api.Problem {
 	case c.f.err != nil:
 		return c.g.bodyProblem(c.r, c.f.err)
 	case errors.Is(err, io.EOF):
-		return invalidRequest("the body is empty: send a line that says what to commit to, and a line a change")
+		return invalidRequest("the body is empty: send a line that names the dataset, and one line per change")
 	}
-	return invalidRequest(fmt.Sprintf("%s is not as it must be here: %s; see /api/v1/openapi.json", what, clipText(strings.TrimPrefix(err.Error(), "json: "))))
+	return invalidRequest(fmt.Sprintf("%s is invalid: %s; see /api/v1/openapi.json", what, clipText(strings.TrimPrefix(err.Error(), "json: "))))
 }
 
 // badChange refuses an impossible change. The store itself checks the path.
@@ -410,7 +410,7 @@ func (c *commitBody) check(asked *api.CommitAsked) *api.Problem {
 	}
 	asked.Branch = orElse(asked.Branch, mainBranch)
 	if keys := c.g.keysOf(asked.Dataset); asked.Subject == "" && len(keys) > 1 {
-		return badParameter("subject", fmt.Sprintf("the dataset belongs to the keys %q, by what recipes read and write: say which of them the commit is for", keys))
+		return badParameter("subject", fmt.Sprintf("recipes use the dataset for the keys %q: give the one that the commit is for", keys))
 	} else if asked.Subject == "" {
 		asked.Subject = keys[0]
 	}
@@ -484,7 +484,7 @@ func (g *Gateway) branchAt(r *request, s *store.Store, asked api.BranchAsked) (d
 	case err != nil:
 		return done, g.storeFault("make a branch", err)
 	case !done.Changed && (head.Parent != from.ID || head.Number != 1):
-		return done, conflict(fmt.Sprintf("branch %q of dataset %q is there, at commit %s: give the new one another name", clipText(asked.Branch), clipText(asked.Dataset), head.ID))
+		return done, conflict(fmt.Sprintf("branch %q of dataset %q exists already, at commit %s: give the new one another name", clipText(asked.Branch), clipText(asked.Dataset), head.ID))
 	}
 	done.Commit = head
 	return done, nil
@@ -497,7 +497,7 @@ func (g *Gateway) collectGarbage(w http.ResponseWriter, r *request) *api.Problem
 		return p
 	}
 	if !g.collecting.TryLock() {
-		return unavailable("a collection is under way; ask again when it has ended")
+		return unavailable("a garbage collection is running; try again after its end")
 	}
 	defer g.collecting.Unlock()
 	control := http.NewResponseController(&r.answer)
@@ -527,7 +527,7 @@ func (g *Gateway) parseCollection(r *request) (c store.Collection, p *api.Proble
 	case g.opt.Store == nil, g.opt.Ledger == nil:
 		return c, noStore()
 	case !r.caller.AllKeys(access.Operate):
-		return c, forbidden("a collection is of all keys, and you may operate on some: ask one who may on all")
+		return c, forbidden("a garbage collection is for all keys, and you may operate only on some: use a token for all keys")
 	}
 	return c, nil
 }
@@ -577,10 +577,10 @@ func (g *Gateway) keptVersions(ctx context.Context, c *store.Collection) *api.Pr
 // removed.
 func (g *Gateway) collectProblem(what string, err error) *api.Problem {
 	if errors.Is(err, ledger.ErrCatchingUp) {
-		return unavailable("the ledger is catching up, and " + what + " is not known before it has; ask again a little later")
+		return unavailable("the ledger is catching up, and " + what + " is not known until then; try again later")
 	}
 	g.log.Warn("gateway: listing the data in use failed; garbage collection does not begin", "what", what, "reason", err)
-	return unavailable(what + " cannot be found out now; ask again a little later")
+	return unavailable(what + " cannot be read now; try again later")
 }
 
 // treesOf returns the trees that a run uses.

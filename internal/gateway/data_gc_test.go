@@ -52,7 +52,7 @@ func TestCollect(t *testing.T) {
 		}
 	}
 	w.gateway.collecting.Lock()
-	wantProblem(t, w.post(dataPath+"gc", "{}"), http.StatusServiceUnavailable, api.Unavailable, "a collection is under way")
+	wantProblem(t, w.post(dataPath+"gc", "{}"), http.StatusServiceUnavailable, api.Unavailable, "a garbage collection is running")
 	w.gateway.collecting.Unlock()
 }
 

@@ -344,8 +344,8 @@ func TestDataOfKeysWithSlashes(t *testing.T) {
 	if last := heard.heard[len(heard.heard)-1]; last.Subject != "shop/bot-1" {
 		t.Errorf("its event is of %q", last.Subject)
 	}
-	wantProblem(t, w.commitFiles(api.CommitAsked{Dataset: "bots/eu/bot-1"}, map[string]string{"a": "new"}, tokenHeader("both")...), http.StatusBadRequest, api.InvalidRequest, "say which of them")
-	wantProblem(t, w.do(http.MethodGet, dataPath+"files?dataset=bots/eu/bot-1", "", tokenHeader("eu")...), http.StatusForbidden, api.Forbidden, "of which you may read not all")
+	wantProblem(t, w.commitFiles(api.CommitAsked{Dataset: "bots/eu/bot-1"}, map[string]string{"a": "new"}, tokenHeader("both")...), http.StatusBadRequest, api.InvalidRequest, "give the one")
+	wantProblem(t, w.do(http.MethodGet, dataPath+"files?dataset=bots/eu/bot-1", "", tokenHeader("eu")...), http.StatusForbidden, api.Forbidden, "you may not read all of them")
 }
 
 func TestTreesOfRuns(t *testing.T) {

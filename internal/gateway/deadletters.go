@@ -223,7 +223,7 @@ func (g *Gateway) readLetterAsk(r *request) (a api.LetterAsk, s deadletters.Sele
 		return a, s, p
 	}
 	if s.All() != a.Selection.All {
-		return a, s, badParameter("selection", "give what is meant, or all: true and nothing else")
+		return a, s, badParameter("selection", "give a selection, or all: true and nothing else")
 	}
 	return a, s, badRate(a.Rate)
 }
@@ -256,13 +256,13 @@ func (g *Gateway) replayLetters(w http.ResponseWriter, r *request) *api.Problem 
 // only once, because the function is called for up to a million letters.
 func notReplayable(c *config.Config) func(trigger string) string {
 	reasons := map[string]string{
-		"": "no trigger's delivery failed: a scorer could not score the event, a record was no event, or it was gone before it could be read. Have its publisher mend it and publish it again, then drop the letter",
+		"": "it is not of a failed delivery: an event could not be scored, a record was not an event, or it was deleted unread. Let its publisher fix it and publish it again, then drop the dead letter",
 	}
 	return func(trigger string) string {
 		reason, known := reasons[trigger]
 		if !known {
 			if _, ok := c.Trigger(trigger); !ok {
-				reason = "trigger " + trigger + " is not in the config: put it back and replay, or drop the letter"
+				reason = "trigger " + trigger + " is not in the config: add it again and replay, or drop the dead letter"
 			}
 			reasons[trigger] = reason
 		}
@@ -307,7 +307,7 @@ func whyAbsent(book *deadletters.Book, id string) string {
 	case book.IsOpen(id):
 		return "the rest of the selection excludes it, or you may not touch its key"
 	}
-	return "there is no dead letter of this id; give ids whole"
+	return "there is no dead letter with this id; give complete ids"
 }
 
 func refuse(done *api.LetterDone, reason, id string) {
@@ -390,9 +390,9 @@ func (g *Gateway) dropLetters(w http.ResponseWriter, r *request) *api.Problem {
 	case p != nil:
 		return p
 	case strings.TrimSpace(ask.Reason) == "":
-		return badParameter("reason", "say why the letters are dropped: their receipts tell it")
+		return badParameter("reason", "give the reason: the receipts record it")
 	case len(ask.Reason) > mostReason:
-		return badParameter("reason", fmt.Sprintf("it has %d bytes, and every letter's receipt repeats it: say it in %d", len(ask.Reason), mostReason))
+		return badParameter("reason", fmt.Sprintf("it has %d bytes, and every receipt repeats it: use at most %d", len(ask.Reason), mostReason))
 	case ask.Rate != 0:
 		return badParameter("rate", "a drop has none")
 	}

@@ -185,7 +185,7 @@ func TestLettersAreReplayedOnce(t *testing.T) {
 	for _, group := range done.Refused {
 		switch {
 		case strings.Contains(group.Reason, "tell-nobody") && slices.Equal(group.Letters, []string{gone}):
-		case strings.Contains(group.Reason, "no event") && slices.Equal(group.Letters, []string{strange}):
+		case strings.Contains(group.Reason, "was not an event") && slices.Equal(group.Letters, []string{strange}):
 		default:
 			t.Errorf("refused %+v", group)
 		}

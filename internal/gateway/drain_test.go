@@ -285,7 +285,7 @@ func TestNothingIsSentWhenItIsOver(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	close(w.gateway.over)
-	if p := problemOf(t, w.post("/events", "", eventHeaders("1")...)); p.Type != api.ProblemBase+api.Unavailable || !strings.Contains(p.Detail, "closing") {
+	if p := problemOf(t, w.post("/events", "", eventHeaders("1")...)); p.Type != api.ProblemBase+api.Unavailable || !strings.Contains(p.Detail, "stopping") {
 		t.Errorf("%+v", p)
 	}
 	if n := len(w.storedEvents(tidemill.StreamEvents)); n != 0 {

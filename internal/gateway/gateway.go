@@ -222,7 +222,7 @@ func (g *Gateway) close(ctx context.Context) error {
 	close(g.ending)
 	err := g.server.Shutdown(ctx)
 	if err != nil {
-		err = fmt.Errorf("wait for the requests under way: %w", errors.Join(err, g.server.Close()))
+		err = fmt.Errorf("wait for the running requests: %w", errors.Join(err, g.server.Close()))
 	}
 	if e := g.listener.Close(); !errors.Is(e, net.ErrClosed) { // Serve may never have run
 		err = errors.Join(err, e)

@@ -68,13 +68,13 @@ func (g *Gateway) checkForget(r *request, ask *api.KeyAsked) *api.Problem {
 		return badParameter("key", err.Error())
 	}
 	if len(ask.Reason) > mostReason {
-		return badParameter("reason", fmt.Sprintf("it has %d bytes, and each fact of the end repeats it: say it in %d", len(ask.Reason), mostReason))
+		return badParameter("reason", fmt.Sprintf("it has %d bytes, and each fact of the end repeats it: use at most %d", len(ask.Reason), mostReason))
 	}
 	if g.opt.Forgetter == nil {
 		return noRuns()
 	}
 	if !r.caller.MayTouch(access.Operate, ask.Key) {
-		return forbidden(fmt.Sprintf("the key %q is not among those that you may operate: ask one who may", clipText(ask.Key)))
+		return forbidden(fmt.Sprintf("you may not operate on the key %q: use a token for it", clipText(ask.Key)))
 	}
 	return nil
 }
@@ -120,8 +120,8 @@ func (g *Gateway) forgottenKey(w http.ResponseWriter, r *request) *api.Problem {
 	s, err := g.opt.Forgetter.State(ctx, r.value)
 	switch {
 	case errors.Is(err, erase.ErrUnknown), err == nil && !r.caller.MayTouch(access.Read, s.Receipt.Key):
-		return problem(api.NotFound, http.StatusNotFound, "nothing is known of that forgetting",
-			fmt.Sprintf("no key's end goes under the id %q, or it has not begun, or you may not see it; it begins when a dispatcher has heard of it", clipText(r.value)))
+		return problem(api.NotFound, http.StatusNotFound, "there is no such request to forget a key",
+			fmt.Sprintf("no request to forget a key has the id %q, or you may not see it, or no dispatcher has started it yet", clipText(r.value)))
 	case err != nil:
 		return g.forgetProblem(r.Context(), r.value, err, time.Now())
 	}
@@ -133,7 +133,7 @@ func (g *Gateway) forgottenKey(w http.ResponseWriter, r *request) *api.Problem {
 func (g *Gateway) forgetProblem(ctx context.Context, what string, err error, began time.Time) *api.Problem {
 	if errors.Is(err, broker.ErrInDoubt) {
 		p := inDoubt(what, time.Since(began))
-		p.Detail = fmt.Sprintf("key %q: Kafka did not say within %s whether it has your request; ask again, under the same %s if you gave one: the key is forgotten once",
+		p.Detail = fmt.Sprintf("key %q: Kafka did not confirm the request within %s; send it again, with the same %s if you gave one: the key is forgotten once",
 			clipText(what), roughly(time.Since(began)), api.HeaderIdempotencyKey)
 		return p
 	}

@@ -196,7 +196,7 @@ func (g *Gateway) identifyCaller(w http.ResponseWriter, r *request) *api.Problem
 	case errors.Is(err, access.ErrIssuerAway):
 		// Only /readyz shows the reason, because the reason names servers, and this caller is
 		// unknown.
-		return unavailable(access.ErrIssuerAway.Error() + ": send it again a little later")
+		return unavailable(access.ErrIssuerAway.Error() + ": send it again later")
 	case errors.Is(err, access.ErrNoToken):
 		w.Header().Set("WWW-Authenticate", authChallenge)
 	default:
@@ -340,7 +340,7 @@ func (w *window) removeTurn(k *track, t turn) bool {
 }
 
 // errNoRoom is the cause with which a context of a contextPool ends.
-var errNoRoom = errors.New("no room among the events that Kafka has yet to acknowledge")
+var errNoRoom = errors.New("too many events wait for Kafka's acknowledgement")
 
 // contextPool returns contexts with a timeout. All requests within a tenth of the timeout share one
 // context. Hardly any request waits until the timeout, so a context per request would cost too

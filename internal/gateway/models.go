@@ -85,7 +85,7 @@ func modelQuery(values url.Values, now time.Time) (q ledger.ModelQuery, p *api.P
 	if stale := values.Get("stale"); stale != "" {
 		at, err := follow.ParseTime("-"+stale, now)
 		if err != nil {
-			return q, badParameter("stale", clipText(stale)+" is no duration; write it like 12h or 7d")
+			return q, badParameter("stale", clipText(stale)+" is not a duration; write it like 12h or 7d")
 		}
 		q.Stale = at
 	}
@@ -143,15 +143,15 @@ func shownModel(m *fold.Model, stale, now time.Time) api.ModelShown {
 func whyStale(s *api.ModelShown, now time.Time) string {
 	switch {
 	case s.Retired != nil:
-		return "its key has gone"
+		return "its key is deleted"
 	case s.Champion == 0 && s.State == "":
 		return "it has no version"
 	case s.Champion == 0:
 		return "it has no champion: its newest version is " + string(s.State)
 	case s.Began == nil:
-		return "it is not known when its champion's run began"
+		return "it is unknown when its champion was trained"
 	}
-	why := []string{"its champion learnt " + roughAge(now.Sub(*s.Began)) + " ago"}
+	why := []string{"its champion was trained " + roughAge(now.Sub(*s.Began)) + " ago"}
 	if s.Newest != s.Champion {
 		why = append(why, "version "+number(s.Newest)+" is "+string(s.State))
 	}
@@ -254,7 +254,7 @@ func (g *Gateway) shownVersion(ctx context.Context, v *ledger.VersionRecord, mea
 	report, err := g.opt.Models.Report(ctx, &v.Version)
 	switch {
 	case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrMissing):
-		report = tidemill.Report{Metrics: v.Metrics, Notes: []string{"the report is no longer in the store; these are the metrics that the version was registered with"}}
+		report = tidemill.Report{Metrics: v.Metrics, Notes: []string{"the report is no longer in the store; these are the metrics from the registration of the version"}}
 	case err != nil:
 		return shown, g.storeFault("read the report of "+tidemill.VersionName(v.Model, v.Number), err)
 	}
@@ -270,7 +270,7 @@ func (g *Gateway) showWhy(w http.ResponseWriter, r *request) *api.Problem {
 	}
 	of := values.Get("of")
 	if of == "" {
-		return badParameter("of", "name a thing: run/ID, model/NAME or model/NAME@VERSION, commit/DATASET@COMMIT, or event/ID")
+		return badParameter("of", "give an id: run/ID, model/NAME or model/NAME@VERSION, commit/DATASET@COMMIT, or event/ID")
 	}
 	if p := g.runsThere(); p != nil {
 		return p
@@ -298,7 +298,7 @@ func (g *Gateway) lineageProblem(ctx context.Context, err error) *api.Problem {
 	case errors.Is(err, lineage.ErrRef), errors.Is(err, ledger.ErrAmbiguous), errors.Is(err, store.ErrInvalid):
 		return badParameter("of", err.Error())
 	case errors.Is(err, lineage.ErrUnknown):
-		return problem(api.NotFound, http.StatusNotFound, "there is nothing here", err.Error())
+		return problem(api.NotFound, http.StatusNotFound, "there is no such path", err.Error())
 	}
 	return g.ledgerProblem(ctx, err)
 }
@@ -365,13 +365,13 @@ func checkWish(ask *api.PromotionAsked, action tidemill.Action) *api.Problem {
 	case ask.Version < 0:
 		return badParameter("version", "versions are numbered from 1")
 	case action == tidemill.ActionPromote && ask.Version == 0:
-		return badParameter("version", "say which version to promote; GET /api/v1/model lists them")
+		return badParameter("version", "give the version to promote; GET /api/v1/model lists them")
 	case action == tidemill.ActionUnpin && ask.Version != 0:
 		return badParameter("version", "unpin is for the whole model: leave it out")
 	case action != tidemill.ActionPromote && ask.Force:
 		return badParameter("force", "only a promotion is forced, of a version that was refused")
 	case len(ask.Reason) > mostReason:
-		return badParameter("reason", fmt.Sprintf("it has %d bytes, and the log keeps it for ever: say it in %d", len(ask.Reason), mostReason))
+		return badParameter("reason", fmt.Sprintf("it has %d bytes, and the log keeps it forever: use at most %d", len(ask.Reason), mostReason))
 	}
 	return nil
 }
@@ -392,10 +392,10 @@ func doneOfWish(action tidemill.Action, got *registry.Answer, dry bool) api.Prom
 	case tidemill.ActionPin:
 		done.Done = fmt.Sprintf("%spinned to version %d", would, got.Version)
 		if got.Before != got.Version {
-			done.Done += ", before it was " + versionText(got.Before)
+			done.Done += ", previously " + versionText(got.Before)
 		}
 	default:
-		done.Done = fmt.Sprintf("%s version %d as its champion, before it was %s", verb, got.Version, versionText(got.Before))
+		done.Done = fmt.Sprintf("%s version %d as its champion, previously %s", verb, got.Version, versionText(got.Before))
 	}
 	return done
 }
@@ -437,13 +437,13 @@ func checkRollback(ask *api.RollbackAsked, now time.Time) *api.Problem {
 	selects := ask.Recipe+ask.Key+ask.Prefix+ask.Where != ""
 	switch {
 	case ask.Since.IsZero():
-		return badParameter("since", "say since when the promotions are to be taken back")
+		return badParameter("since", "give the time: promotions after it are rolled back")
 	case ask.Since.After(now):
 		return badParameter("since", "it is in the future")
 	case selects == ask.All:
 		return badParameter("all", "give a recipe, a key, a prefix or where, or all: true and none of them")
 	case len(ask.Reason) > mostReason:
-		return badParameter("reason", fmt.Sprintf("it has %d bytes, and every model repeats it: say it in %d", len(ask.Reason), mostReason))
+		return badParameter("reason", fmt.Sprintf("it has %d bytes, and every model repeats it: use at most %d", len(ask.Reason), mostReason))
 	}
 	return nil
 }
@@ -502,13 +502,13 @@ func wayBack(m *fold.Model, since time.Time) (w rollbackPath, moved bool) {
 		w.to = c.Before
 		switch {
 		case w.to != 0 && i == 0: // older changes are no longer known
-			w.not = "its champion has changed so often since that it is not known here which it was: roll it back to a version that you name"
+			w.not = "its champion has changed too often since then: give the version to roll back to"
 		case w.to == m.Champion:
 			return w, false
 		case w.to == 0:
-			w.not = "it had no champion before"
+			w.not = "it has no previous champion"
 		case m.Find(w.to) == nil:
-			w.not = fmt.Sprintf("version %d, which was the champion before, is no longer kept", w.to)
+			w.not = fmt.Sprintf("version %d, the previous champion, is no longer stored", w.to)
 		}
 		return w, true
 	}
@@ -573,7 +573,7 @@ func (g *Gateway) freeze(w http.ResponseWriter, r *request, freezes bool, act fu
 		return p
 	}
 	if !r.caller.AllKeys(access.Approve) {
-		return forbidden("a freeze is for all keys, and you may approve for some: ask one who may for all")
+		return forbidden("a freeze is for all keys, and you may approve only for some: use a token for all keys")
 	}
 	f, p := g.commandLog(r.Context())
 	if p != nil {
@@ -608,7 +608,7 @@ func (g *Gateway) checkFreeze(ask *api.FreezeAsked, frozen bool) *api.Problem {
 		return unknownRecipe(ask.Recipe)
 	}
 	if len(ask.Reason) > mostReason {
-		return badParameter("reason", fmt.Sprintf("it has %d bytes: say it in %d", len(ask.Reason), mostReason))
+		return badParameter("reason", fmt.Sprintf("it has %d bytes: use at most %d", len(ask.Reason), mostReason))
 	}
 	return nil
 }

@@ -51,14 +51,14 @@ func (g *Gateway) missingObjects(w http.ResponseWriter, r *request) *api.Problem
 	}
 	lack, err := s.Missing(r.Context(), asked)
 	if err != nil {
-		return g.storeFault("see which objects are missing", err)
+		return g.storeFault("list missing objects", err)
 	}
 	answer := api.Missing{Objects: lack}
 	if answer.Objects == nil {
 		answer.Objects = []api.Part{}
 	}
 	if answer.Puts, err = signedPuts(r.Context(), s, lack); err != nil {
-		return g.storeFault("sign where objects may be put", err)
+		return g.storeFault("sign uploads of objects", err)
 	}
 	writeJSON(w, http.StatusOK, answer)
 	return nil
@@ -66,7 +66,7 @@ func (g *Gateway) missingObjects(w http.ResponseWriter, r *request) *api.Problem
 
 func (g *Gateway) readMissing(r *request) ([]api.Part, *api.Problem) {
 	over := func() *api.Problem {
-		return tooLarge(fmt.Sprintf("one request may ask after %d objects: ask in parts", mostObjects))
+		return tooLarge(fmt.Sprintf("one request may name %d objects: send several requests", mostObjects))
 	}
 	body, p := g.readBody(r, mostMissing, over)
 	if p != nil {
@@ -74,7 +74,7 @@ func (g *Gateway) readMissing(r *request) ([]api.Part, *api.Problem) {
 	}
 	var asked api.Missing
 	if err := json.Unmarshal(body, &asked); err != nil {
-		return nil, invalidRequest("the body is not as it must be here: " + clipText(err.Error()) + "; see /api/v1/openapi.json")
+		return nil, invalidRequest("the body is invalid: " + clipText(err.Error()) + "; see /api/v1/openapi.json")
 	}
 	if len(asked.Objects) > mostObjects {
 		return nil, over()
@@ -113,7 +113,7 @@ func badObject(o api.Part) *api.Problem {
 		return p
 	}
 	if o.Size < 0 || o.Size > api.PartSize {
-		return badParameter("size", fmt.Sprintf("%d is no size of an object; it has 0 to %d bytes, and a larger file is put in parts of that size", o.Size, api.PartSize))
+		return badParameter("size", fmt.Sprintf("%d is not the size of an object; it has 0 to %d bytes, and a larger file is uploaded in parts of that size", o.Size, api.PartSize))
 	}
 	return nil
 }
@@ -121,7 +121,7 @@ func badObject(o api.Part) *api.Problem {
 func badDigest(digest string) *api.Problem {
 	raw, err := hex.DecodeString(digest)
 	if err != nil || len(raw) != digestSize || hex.EncodeToString(raw) != digest {
-		return badParameter("digest", fmt.Sprintf("%q is no digest; give a SHA-256 in 64 small hexadecimal digits", clipText(digest)))
+		return badParameter("digest", fmt.Sprintf("%q is not a digest; give a SHA-256 as 64 lower-case hexadecimal digits", clipText(digest)))
 	}
 	return nil
 }
@@ -151,7 +151,7 @@ func (g *Gateway) storeFault(what string, err error) *api.Problem {
 		return unavailable("the request was given up") // the caller has disconnected
 	}
 	g.log.Warn("gateway: an operation of the store failed; the request fails", "what", what, "reason", err)
-	return unavailable("the store cannot do that now (" + what + "); send it again a little later")
+	return unavailable("the store does not answer (" + what + "); send it again later")
 }
 
 const digestSize = sha256.Size
@@ -195,11 +195,11 @@ func (g *Gateway) putObjects(w http.ResponseWriter, r *request) *api.Problem {
 		return p
 	}
 	if media := r.Header.Get("Content-Type"); media != api.ObjectsType {
-		return problem(api.UnsupportedType, http.StatusUnsupportedMediaType, "the form of the body is not read here",
+		return problem(api.UnsupportedType, http.StatusUnsupportedMediaType, "the content type is not accepted",
 			fmt.Sprintf("content type %q: send objects as %s", clipText(media), api.ObjectsType))
 	}
 	body, p := g.readBody(r, mostBatchBody, func() *api.Problem {
-		return tooLarge(fmt.Sprintf("a batch of objects may have %d bytes: send fewer, and large ones alone", mostBatchBody))
+		return tooLarge(fmt.Sprintf("a batch of objects may have %d bytes: send fewer, and large ones one by one", mostBatchBody))
 	})
 	if p != nil {
 		return p
@@ -229,17 +229,17 @@ func splitObjects(body []byte) (all []framedObject, p *api.Problem) {
 	for at := 0; at < len(body); {
 		left := body[at:]
 		if len(left) < api.ObjectHead {
-			return nil, invalidRequest(fmt.Sprintf("the body ends within the head of an object, at byte %d", at))
+			return nil, invalidRequest(fmt.Sprintf("the body ends within the header of an object, at byte %d", at))
 		}
 		o := framedObject{Part: api.Part{Digest: hex.EncodeToString(left[:digestSize])}}
 		size := binary.BigEndian.Uint64(left[digestSize:])
 		left = left[api.ObjectHead:]
 		if size > uint64(len(left)) {
-			return nil, invalidRequest(fmt.Sprintf("object %s is to have %d bytes, and the body has %d more", o.Digest, size, len(left)))
+			return nil, invalidRequest(fmt.Sprintf("object %s has %d bytes by its header, and the body has %d more", o.Digest, size, len(left)))
 		}
 		o.Size, o.bytes = int64(size), left[:size]
 		if is := sha256.Sum256(o.bytes); hex.EncodeToString(is[:]) != o.Digest {
-			return nil, invalidRequest(fmt.Sprintf("object %s: its bytes are not those that the digest names; read the file again", o.Digest))
+			return nil, invalidRequest(fmt.Sprintf("object %s: its bytes do not have this digest; read the file again", o.Digest))
 		}
 		all = append(all, o)
 		at += api.ObjectHead + int(size)
@@ -294,7 +294,7 @@ func (g *Gateway) getObject(w http.ResponseWriter, r *request) *api.Problem {
 	}
 	to, err := s.SignedGet(r.Context(), digest)
 	if err != nil {
-		return g.storeFault("sign where an object may be got", err)
+		return g.storeFault("sign the download of an object", err)
 	}
 	if to != "" {
 		w.Header().Set("Location", to)

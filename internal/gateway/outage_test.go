@@ -281,7 +281,7 @@ func TestAClosedProducer(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	w.must(w.producer.Close(t.Context()))
-	if p := problemOf(t, w.post("/events", "", eventHeaders("1")...)); p.Type != api.ProblemBase+api.Unavailable || !strings.Contains(p.Detail, "closing") {
+	if p := problemOf(t, w.post("/events", "", eventHeaders("1")...)); p.Type != api.ProblemBase+api.Unavailable || !strings.Contains(p.Detail, "stopping") {
 		t.Errorf("%+v", p)
 	}
 }

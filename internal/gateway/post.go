@@ -88,7 +88,7 @@ func (g *Gateway) bodyProblem(r *request, err error) *api.Problem {
 		g.metrics.refused.slow.Inc()
 		return tooSlow(&g.opt.Limits)
 	}
-	return invalidRequest("read the body: " + err.Error() + "; send as much as Content-Length says, or chunks as RFC 9112 has them")
+	return invalidRequest("read the body: " + err.Error() + "; send as many bytes as Content-Length says, or chunks as in RFC 9112")
 }
 
 const (

@@ -24,17 +24,17 @@ func problem(slug string, status int, title, detail string) *api.Problem {
 }
 
 func notFound(path string) *api.Problem {
-	return problem(api.NotFound, http.StatusNotFound, "there is nothing here",
+	return problem(api.NotFound, http.StatusNotFound, "there is no such path",
 		fmt.Sprintf("path %q: publish to /events or /streams/{stream}, read under /api/v1; /api/v1/openapi.json has all paths", clipText(path)))
 }
 
 func methodNotAllowed(method, path, allow string) *api.Problem {
-	return problem(api.MethodNotAllowed, http.StatusMethodNotAllowed, "the method is not for this path",
+	return problem(api.MethodNotAllowed, http.StatusMethodNotAllowed, "the path does not have this method",
 		fmt.Sprintf("%q %q: use %s", clipText(method), clipText(path), allow))
 }
 
 func invalidRequest(detail string) *api.Problem {
-	return problem(api.InvalidRequest, http.StatusBadRequest, "the request cannot be understood", detail)
+	return problem(api.InvalidRequest, http.StatusBadRequest, "the request is invalid", detail)
 }
 
 func headersTooLarge(limit int) *api.Problem {
@@ -45,7 +45,7 @@ func headersTooLarge(limit int) *api.Problem {
 // invalidEvent is the problem of a request that is not a valid event.
 func invalidEvent(err error) *api.Problem {
 	if errors.As(err, new(*cehttp.UnsupportedError)) {
-		return problem(api.UnsupportedType, http.StatusUnsupportedMediaType, "the form of the body is not read here", err.Error())
+		return problem(api.UnsupportedType, http.StatusUnsupportedMediaType, "the content type is not accepted", err.Error())
 	}
 	p := problem(api.InvalidEvent, http.StatusBadRequest, "this is not a CloudEvent that can be stored", err.Error())
 	p.Attribute = attributeOf(err)
@@ -65,8 +65,8 @@ func attributeOf(err error) string {
 }
 
 func tooSlow(l *Limits) *api.Problem {
-	return problem(api.TooSlow, http.StatusRequestTimeout, "the body did not come in time",
-		fmt.Sprintf("a request must be here within %s, a large body at %d bytes a second", l.ReadHeader+l.BodyGrace, l.BodyRate))
+	return problem(api.TooSlow, http.StatusRequestTimeout, "the body took too long",
+		fmt.Sprintf("a request must be complete within %s, a large body at %d bytes a second", l.ReadHeader+l.BodyGrace, l.BodyRate))
 }
 
 func tooLarge(detail string) *api.Problem {
@@ -74,7 +74,7 @@ func tooLarge(detail string) *api.Problem {
 }
 
 func (g *Gateway) eventTooLarge() *api.Problem {
-	return tooLarge(fmt.Sprintf("an event may have %d bytes: keep the bulk in a store and publish where it lies", g.opt.Limits.Event))
+	return tooLarge(fmt.Sprintf("an event may have %d bytes: put large data into a store and publish its address", g.opt.Limits.Event))
 }
 
 func (g *Gateway) batchTooLarge() *api.Problem {
@@ -106,35 +106,35 @@ func refusedBatch(status, refused int, answers []api.Answer) *api.Problem {
 	if refused == len(answers) {
 		detail = "nothing is stored"
 	}
-	p := problem(api.Refused, status, "events of a batch are refused",
+	p := problem(api.Refused, status, "events of the batch are refused",
 		fmt.Sprintf("%d of %d events: see events for the reason of each; %s", refused, len(answers), detail))
 	p.Events = answers
 	return p
 }
 
 func busy(limit int64) *api.Problem {
-	return unavailable(fmt.Sprintf("requests of %d bytes are under way already; send it again a little later", limit))
+	return unavailable(fmt.Sprintf("requests of %d bytes are being handled already; send it again later", limit))
 }
 
 func callerBusy(limit int64) *api.Problem {
-	return problem(api.TooManyRequests, http.StatusTooManyRequests, "too much at once",
-		fmt.Sprintf("you have requests of %d bytes under way already: wait for some of their answers", limit))
+	return problem(api.TooManyRequests, http.StatusTooManyRequests, "too much at the same time",
+		fmt.Sprintf("you have requests of %d bytes without an answer: wait for some of the answers", limit))
 }
 
 func callerTails(limit int) *api.Problem {
-	return problem(api.TooManyRequests, http.StatusTooManyRequests, "too much at once",
-		fmt.Sprintf("you have %d tails open, and the others are for other callers: end one of yours first", limit))
+	return problem(api.TooManyRequests, http.StatusTooManyRequests, "too much at the same time",
+		fmt.Sprintf("you have %d tails open, and the rest is for other callers: close one of yours first", limit))
 }
 
 func unavailable(detail string) *api.Problem {
-	return problem(api.Unavailable, http.StatusServiceUnavailable, "not now", detail)
+	return problem(api.Unavailable, http.StatusServiceUnavailable, "temporarily unavailable", detail)
 }
 
 // inDoubt reports the time for which the request waited. That time may be shorter than the limit,
 // because the producer or a closing gateway may stop waiting earlier.
 func inDoubt(id string, after time.Duration) *api.Problem {
 	return problem(api.InDoubt, http.StatusServiceUnavailable, "it is not known whether the event is stored",
-		fmt.Sprintf("event %q: Kafka did not say within %s; publish it again under the same id and source: the first counts", clipText(id), roughly(after)))
+		fmt.Sprintf("event %q: Kafka did not confirm it within %s; publish it again with the same id and source: it is stored at most once", clipText(id), roughly(after)))
 }
 
 func roughly(d time.Duration) time.Duration {
@@ -145,7 +145,7 @@ func roughly(d time.Duration) time.Duration {
 }
 
 func internalFault() *api.Problem {
-	return problem(api.Internal, http.StatusInternalServerError, "a fault of the gateway's own", "its log says more; report it")
+	return problem(api.Internal, http.StatusInternalServerError, "a fault of the gateway", "its log has the details; report it")
 }
 
 // clipText shortens a text, so that hostile text does not fill an answer.
@@ -159,37 +159,37 @@ func clipText(s string) string {
 
 func unknownLetter(id string) *api.Problem {
 	return problem(api.UnknownLetter, http.StatusNotFound, "there is no such dead letter",
-		fmt.Sprintf("no dead letter's id is %q or begins so, or you may not see it; GET /api/v1/dead-letters lists those that are open", clipText(id)))
+		fmt.Sprintf("no dead letter's id is %q or begins with it, or you may not see it; GET /api/v1/dead-letters lists those that are open", clipText(id)))
 }
 
 func unknownSchedule(name string) *api.Problem {
 	return problem(api.UnknownSchedule, http.StatusNotFound, "there is no such schedule",
-		fmt.Sprintf("schedule %q is not in the config; GET /api/v1/schedules lists those there are", clipText(name)))
+		fmt.Sprintf("schedule %q is not in the config; GET /api/v1/schedules lists the schedules", clipText(name)))
 }
 
 func unknownTrigger(name string) *api.Problem {
 	return problem(api.UnknownTrigger, http.StatusNotFound, "there is no such trigger",
-		fmt.Sprintf("trigger %q is not in the config; GET /api/v1/triggers lists those there are", clipText(name)))
+		fmt.Sprintf("trigger %q is not in the config; GET /api/v1/triggers lists the triggers", clipText(name)))
 }
 
 func noStore() *api.Problem {
-	return problem(api.NotFound, http.StatusNotFound, "there is nothing here",
-		"this gateway has no object store, and so no data: ask one that has, or start this one with one")
+	return problem(api.NotFound, http.StatusNotFound, "there is no such path",
+		"this gateway has no object store, so it has no data: ask another gateway, or start this one with --store")
 }
 
 // unknownData is the problem of data that is not in the store.
 func unknownData(detail string) *api.Problem {
-	return problem(api.UnknownData, http.StatusNotFound, "that is not in the store", detail)
+	return problem(api.UnknownData, http.StatusNotFound, "it is not in the store", detail)
 }
 
 func conflict(detail string) *api.Problem {
-	return problem(api.Conflict, http.StatusConflict, "it is there already", detail)
+	return problem(api.Conflict, http.StatusConflict, "it exists already", detail)
 }
 
 // The problems of access.
 
 func unauthenticated(detail string) *api.Problem {
-	return problem(api.Unauthenticated, http.StatusUnauthorized, "who are you?", detail)
+	return problem(api.Unauthenticated, http.StatusUnauthorized, "no valid token", detail)
 }
 
 func forbidden(detail string) *api.Problem {
@@ -197,15 +197,15 @@ func forbidden(detail string) *api.Problem {
 }
 
 func missingRole(name string, needed access.Role) *api.Problem {
-	return forbidden(fmt.Sprintf("%q lacks the role %s: have it added where the token is listed", clipText(name), needed))
+	return forbidden(fmt.Sprintf("%q lacks the role %s: add it in the access file", clipText(name), needed))
 }
 
 func strangeHost(host string) *api.Problem {
-	return forbidden(fmt.Sprintf("host %q: a gateway without tokens answers for localhost and loopback addresses only; start it with --access to have it answer for others", clipText(host)))
+	return forbidden(fmt.Sprintf("host %q: a gateway without tokens answers only for localhost and loopback addresses; start it with --access for other hosts", clipText(host)))
 }
 
 func strangeOrigin(origin string) *api.Problem {
-	return forbidden(fmt.Sprintf("a page of %q asks in a browser: a gateway without tokens refuses pages of other origins; start it with --access, and send a token", clipText(origin)))
+	return forbidden(fmt.Sprintf("the request is from a page of %q in a browser: a gateway without tokens refuses pages of other origins; start it with --access, and send a token", clipText(origin)))
 }
 
 // forbiddenEvent is the problem of an event that its caller may not publish.
@@ -222,11 +222,11 @@ func forgedSignature(as, name string) *api.Problem {
 }
 
 func reserved(detail string) *api.Problem {
-	return problem(api.Reserved, http.StatusForbidden, "only Tidemill itself may do that", detail)
+	return problem(api.Reserved, http.StatusForbidden, "only Tidemill may do that", detail)
 }
 
 func reservedStream(stream string) *api.Problem {
-	return reserved(fmt.Sprintf("stream %s is written by Tidemill alone: publish to events or to a stream of your config", stream))
+	return reserved(fmt.Sprintf("only Tidemill writes stream %s: publish to events or to a stream of your config", stream))
 }
 
 func reservedEvent(v *broker.View, err error) *api.Problem {
@@ -242,26 +242,26 @@ func reservedEvent(v *broker.View, err error) *api.Problem {
 
 func noRuns() *api.Problem {
 	return problem(api.NoRuns, http.StatusNotImplemented, "this gateway has no runs",
-		"runs need a Redis and a store, and it was started without: start it with --redis, or ask another gateway")
+		"runs need Redis and a store: start this gateway with --redis and --store, or ask another one")
 }
 
 func unknownRun(id string) *api.Problem {
 	return problem(api.UnknownRun, http.StatusNotFound, "there is no such run",
-		fmt.Sprintf("no run's id is %q or begins so, or you may not see it, or its key has had so many since that it is on the stream facts alone; GET /api/v1/runs lists those there are", clipText(id)))
+		fmt.Sprintf("no run's id is %q or begins with it, or you may not see it, or its key has had so many newer runs that only the stream facts has it; GET /api/v1/runs lists the runs", clipText(id)))
 }
 
 func unknownRecipe(name string) *api.Problem {
 	return problem(api.UnknownRecipe, http.StatusNotFound, "there is no such recipe",
-		fmt.Sprintf("recipe %q is not in the config; GET /api/v1/recipes lists those there are", clipText(name)))
+		fmt.Sprintf("recipe %q is not in the config; GET /api/v1/recipes lists the recipes", clipText(name)))
 }
 
 func unknownPool(name string) *api.Problem {
 	return problem(api.UnknownPool, http.StatusNotFound, "there is no such pool",
-		fmt.Sprintf("pool %q is not in the config; GET /api/v1/pools lists those there are", clipText(name)))
+		fmt.Sprintf("pool %q is not in the config; GET /api/v1/pools lists the pools", clipText(name)))
 }
 
 func catchingUp(behind int64) *api.Problem {
-	return unavailable(fmt.Sprintf("catching up with the facts: %s left; ask again a little later", strconv.FormatInt(behind, 10)))
+	return unavailable(fmt.Sprintf("catching up with the facts: %s left; try again later", strconv.FormatInt(behind, 10)))
 }
 
 // ledgerProblem is the problem of a failed question to the ledger.
@@ -275,14 +275,14 @@ func (g *Gateway) ledgerProblem(ctx context.Context, err error) *api.Problem {
 	if ctx.Err() == nil {
 		g.log.Warn("gateway: reading the ledger failed; the request fails", "reason", err)
 	}
-	return unavailable("the state of the runs cannot be read now: Redis or Kafka is away; ask again a little later")
+	return unavailable("the state of the runs cannot be read now: Redis or Kafka is down; try again later")
 }
 
 // runRequestProblem is the problem of a request for runs that could not be published.
 func (g *Gateway) runRequestProblem(ctx context.Context, run string, err error, began time.Time) *api.Problem {
 	if errors.Is(err, broker.ErrInDoubt) {
 		p := inDoubt(run, time.Since(began))
-		p.Detail = fmt.Sprintf("run %q: Kafka did not say within %s whether it has your request; ask again, under the same %s if you gave one: a request that is on the log is not written twice",
+		p.Detail = fmt.Sprintf("run %q: Kafka did not confirm the request within %s; send it again, with the same %s if you gave one: it is written once",
 			clipText(run), roughly(time.Since(began)), api.HeaderIdempotencyKey)
 		return p
 	}
@@ -295,22 +295,22 @@ func number(n int) string { return strconv.Itoa(n) }
 
 func unknownModel(name string) *api.Problem {
 	return problem(api.UnknownModel, http.StatusNotFound, "there is no such model or version",
-		fmt.Sprintf("no model's name is %q, or you may not touch it; GET /api/v1/models lists those there are", clipText(name)))
+		fmt.Sprintf("no model's name is %q, or you may not see it; GET /api/v1/models lists the models", clipText(name)))
 }
 
 func unknownVersion(name, which string) *api.Problem {
 	return problem(api.UnknownModel, http.StatusNotFound, "there is no such model or version",
-		fmt.Sprintf("model %q has no version %s, or it is no longer kept; GET /api/v1/model?model=%s lists those there are", clipText(name), clipText(which), clipText(name)))
+		fmt.Sprintf("model %q has no version %s, or it is no longer stored; GET /api/v1/model?model=%s lists the versions", clipText(name), clipText(which), clipText(name)))
 }
 
 func notPromoted(name, why string) *api.Problem {
-	return problem(api.NotPromoted, http.StatusConflict, "the log refuses it",
+	return problem(api.NotPromoted, http.StatusConflict, "the request is refused",
 		fmt.Sprintf("%s; GET /api/v1/model?model=%s shows its state", why, clipText(name)))
 }
 
 func championMoved(why string) *api.Problem {
-	return problem(api.ChampionMoved, http.StatusConflict, "the champion is not the one that you saw",
-		why+"; ask again if you still want it")
+	return problem(api.ChampionMoved, http.StatusConflict, "the champion has changed",
+		why+"; send it again if you still want it")
 }
 
 // modelRequestProblem is the problem of a request for a model that failed. The outermost context of
@@ -322,14 +322,14 @@ func (g *Gateway) modelRequestProblem(ctx context.Context, model string, err err
 	switch {
 	case errors.Is(err, registry.ErrUnknown):
 		return problem(api.UnknownModel, http.StatusNotFound, "there is no such model or version",
-			fmt.Sprintf("%s; GET /api/v1/model?model=%s lists those that are kept", err, clipText(model)))
+			fmt.Sprintf("%s; GET /api/v1/model?model=%s lists the versions that are stored", err, clipText(model)))
 	case errors.Is(err, registry.ErrMoved):
 		return championMoved(err.Error())
 	case errors.Is(err, registry.ErrRefused):
 		return notPromoted(model, err.Error())
 	case errors.Is(err, broker.ErrInDoubt):
 		p := inDoubt(model, time.Since(began))
-		p.Detail = fmt.Sprintf("model %q: Kafka did not say within %s whether it has your request; look at the model, or ask again under the same %s: a request that is on the log is not written twice",
+		p.Detail = fmt.Sprintf("model %q: Kafka did not confirm the request within %s; look at the model, or send it again with the same %s: it is written once",
 			clipText(model), roughly(time.Since(began)), api.HeaderIdempotencyKey)
 		return p
 	}
@@ -340,12 +340,12 @@ func (g *Gateway) modelRequestProblem(ctx context.Context, model string, err err
 
 func unknownScorer(name string) *api.Problem {
 	return problem(api.UnknownScorer, http.StatusNotFound, "there is no such scorer",
-		fmt.Sprintf("scorer %q is not in the config; GET /api/v1/scorers lists those there are", clipText(name)))
+		fmt.Sprintf("scorer %q is not in the config; GET /api/v1/scorers lists the scorers", clipText(name)))
 }
 
 func noScoring() *api.Problem {
 	return problem(api.NoScoring, http.StatusNotImplemented, "this gateway scores nothing",
-		"scoring needs a Redis and a store, and it was started without: start it with --redis and --store, or ask another gateway")
+		"scoring needs Redis and a store: start this gateway with --redis and --store, or ask another one")
 }
 
 // scoreProblem is the problem of an event that the champion could not score.
@@ -354,12 +354,12 @@ func (g *Gateway) scoreProblem(ctx context.Context, scorer string, err error) *a
 	switch {
 	case errors.As(err, &u) && u.NoChampion:
 		return problem(api.UnknownModel, http.StatusNotFound, "there is no such model or version",
-			err.Error()+"; GET /api/v1/models lists the models there are")
+			err.Error()+"; GET /api/v1/models lists the models")
 	case u != nil:
 		return problem(api.Unscorable, http.StatusUnprocessableEntity, "the event cannot be scored", err.Error())
 	}
 	if ctx.Err() == nil {
 		g.log.Warn("gateway: scoring failed; the caller gets a 503", "scorer", scorer, "reason", err)
 	}
-	return unavailable(fmt.Sprintf("scorer %q does not answer: %v; ask again a little later", clipText(scorer), err))
+	return unavailable(fmt.Sprintf("scorer %q does not answer: %v; try again later", clipText(scorer), err))
 }

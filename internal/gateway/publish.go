@@ -222,12 +222,12 @@ func (g *Gateway) failureProblem(i *item) *api.Problem {
 	case attributeOf(i.err) != "":
 		return invalidEvent(i.err)
 	case errors.Is(i.err, broker.ErrClosed):
-		return unavailable("this gateway is closing; publish it again, and another one or the next one takes it")
+		return unavailable("this gateway is stopping; publish it again, to another one or to its successor")
 	case errors.Is(i.err, broker.ErrNoStream): // the stream is in the config, so Kafka has lost it
-		return unavailable("stream " + i.to.stream + " is in the config but not in Kafka; /readyz says what is missing")
+		return unavailable("stream " + i.to.stream + " is in the config but not in Kafka; /readyz shows what is missing")
 	}
 	// Other errors are only logged, because they may name servers that do not concern a publisher.
-	return unavailable("stream " + i.to.stream + " takes no events now; this one is not stored; publish it again a little later")
+	return unavailable("stream " + i.to.stream + " accepts no events now; this one is not stored; publish it again later")
 }
 
 // batchEntry returns the event's entry in the answer to a batch.

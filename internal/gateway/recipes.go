@@ -52,7 +52,7 @@ func madeBy(m *config.Makes) string {
 	case m.Dataset != "":
 		return "dataset " + m.Dataset + " at " + orElse(m.Branch, "main")
 	}
-	return "nothing that is kept"
+	return "nothing that is stored"
 }
 
 // pauseRecipe pauses a recipe: its runs then wait.
@@ -79,7 +79,7 @@ func (g *Gateway) publishPause(w http.ResponseWriter, r *request, what string, c
 		return p
 	}
 	if !r.caller.AllKeys(access.Operate) {
-		return forbidden("a " + what + " is for all keys, and you may operate on some: ask one who may on all")
+		return forbidden("a " + what + " is for all keys, and you may operate only on some: use a token for all keys")
 	}
 	f, p := g.commandLog(r.Context())
 	if p != nil {

@@ -70,15 +70,15 @@ func readLogQuery(r *request) (q logQuery, p *api.Problem) {
 	var err error
 	if text := values.Get("attempt"); text != "" {
 		if q.attempt, err = strconv.Atoi(text); err != nil || q.attempt < 1 || q.attempt > mostAttempts {
-			return q, badParameter("attempt", fmt.Sprintf("%q is no number of an attempt; give 1 or more, or leave it out for the newest", clipText(text)))
+			return q, badParameter("attempt", fmt.Sprintf("%q is not the number of an attempt; give 1 or more, or leave it out for the newest", clipText(text)))
 		}
 	}
 	if q.part = values.Get("part"); q.part != "" && !isPart(q.part) {
-		return q, badParameter("part", fmt.Sprintf("%q is none of those that work on an attempt; give w0, w1 or ps0, say", clipText(q.part)))
+		return q, badParameter("part", fmt.Sprintf("%q is not a worker of an attempt; give one such as w0, w1 or ps0", clipText(q.part)))
 	}
 	if text := values.Get("skip"); text != "" {
 		if q.skip, err = strconv.ParseInt(text, 10, 64); err != nil || q.skip < 0 {
-			return q, badParameter("skip", fmt.Sprintf("%q is no number of bytes", clipText(text)))
+			return q, badParameter("skip", fmt.Sprintf("%q is not a number of bytes", clipText(text)))
 		}
 	}
 	return q, nil
@@ -179,7 +179,7 @@ func (l *logReader) problem(ctx context.Context) *api.Problem {
 		return p
 	}
 	if ctx.Err() != nil {
-		return unavailable("the gateway closes; come back a little later")
+		return unavailable("the gateway is stopping; try again later")
 	}
 	return l.g.storeFault("read the log of run "+l.id, l.err)
 }

@@ -116,7 +116,7 @@ func checkStates(name string, states []tidemill.RunState) *api.Problem {
 		switch s {
 		case tidemill.RunWaiting, tidemill.RunRunning, tidemill.RunResting, tidemill.RunSettling, tidemill.RunSucceeded, tidemill.RunFailed, tidemill.RunCancelled:
 		default:
-			return badParameter(name, fmt.Sprintf("%q is no state of a run; there are waiting, running, resting, settling, succeeded, failed and cancelled", clipText(string(s))))
+			return badParameter(name, fmt.Sprintf("%q is not a state of a run; the states: waiting, running, resting, settling, succeeded, failed and cancelled", clipText(string(s))))
 		}
 	}
 	return nil
@@ -206,7 +206,7 @@ func (g *Gateway) addProgress(ctx context.Context, shown []api.RunShown, live []
 		}
 		var p api.Progress
 		if err := json.Unmarshal(text, &p); err != nil {
-			return fmt.Errorf("read how far run %s is: %w", shown[i].ID, err)
+			return fmt.Errorf("read the progress of run %s: %w", shown[i].ID, err)
 		}
 		shown[i].Progress = &p
 	}
@@ -257,7 +257,7 @@ func (l *runLook) waitsToEnd(r *tidemill.Run) string {
 // blockReason returns why a run may not begin yet, even if slots are free.
 func (l *runLook) blockReason(r *tidemill.Run) string {
 	if _, known := l.config.Recipe(r.Recipe); !known {
-		return "recipe " + r.Recipe + " is not in the config any more"
+		return "recipe " + r.Recipe + " is no longer in the config"
 	}
 	if pause, rests := l.acts.RecipePause(r.Recipe); rests {
 		return l.paused("recipe "+r.Recipe, pause)
@@ -273,7 +273,7 @@ func (l *runLook) waitsForRoom(r *tidemill.Run) string {
 	name := recipe.Run.Pool // the recipe's present pool, even if the run began in another
 	slots, known := l.slots[name]
 	if !known {
-		return "pool " + name + " is not in the config any more"
+		return "pool " + name + " is no longer in the config"
 	}
 	if pause, rests := l.acts.PoolPause(name); rests {
 		return l.paused("pool "+name, pause)
@@ -337,7 +337,7 @@ func (g *Gateway) showRun(w http.ResponseWriter, r *request) *api.Problem {
 // may not touch is the same as for an unknown run.
 func (g *Gateway) findRun(ctx context.Context, r *request, role access.Role, id string) (*tidemill.Run, *api.Problem) {
 	if len(id) < shortestID {
-		return nil, badParameter("run", "give the id of a run, or six letters or more of its beginning")
+		return nil, badParameter("run", "give the id of a run, or at least its first six letters")
 	}
 	run, err := g.opt.Ledger.Find(ctx, id)
 	switch {

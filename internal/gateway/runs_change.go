@@ -161,13 +161,13 @@ func (g *Gateway) readSelection(r *request, usual ...tidemill.RunState) (ask api
 	selects := ask.Recipe+ask.Key+ask.Where != "" || len(ask.States) > 0 || ask.Since != nil
 	switch {
 	case len(ask.Runs) > 0 && (selects || ask.All):
-		return ask, badParameter("runs", "give runs by their ids, or what selects them, and not both")
+		return ask, badParameter("runs", "give either ids of runs or a selection")
 	case len(ask.Runs) == 0 && selects == ask.All:
-		return ask, badParameter("runs", "give ids, or what selects runs, or all: true and nothing else")
+		return ask, badParameter("runs", "give ids, or a selection, or all: true and nothing else")
 	case len(ask.Runs) > mostOnOne:
-		return ask, badParameter("runs", fmt.Sprintf("there are %d; give %d at once", len(ask.Runs), mostOnOne))
+		return ask, badParameter("runs", fmt.Sprintf("there are %d; give at most %d", len(ask.Runs), mostOnOne))
 	case len(ask.Reason) > mostReason:
-		return ask, badParameter("reason", fmt.Sprintf("it has %d bytes, and every run repeats it: say it in %d", len(ask.Reason), mostReason))
+		return ask, badParameter("reason", fmt.Sprintf("it has %d bytes, and every run repeats it: use at most %d", len(ask.Reason), mostReason))
 	}
 	if p := checkStates("states", ask.States); p != nil {
 		return ask, p
@@ -343,11 +343,11 @@ func checkStart(ask *api.RunsAsked, recipe *config.Recipe) *api.Problem {
 	keyless := recipe.Key == config.KeyNone
 	switch {
 	case keyless && (len(ask.Keys) > 0 || ask.All):
-		return badParameter("keys", "recipe "+recipe.Name+" has no keys: leave keys and all out")
+		return badParameter("keys", "recipe "+recipe.Name+" has no keys: leave out keys and all")
 	case !keyless && ask.All == (len(ask.Keys) > 0):
-		return badParameter("keys", "give the keys to start runs for, or all: true and none")
+		return badParameter("keys", "give the keys to start runs for, or all: true and no keys")
 	case ask.Where != "" && !ask.All:
-		return badParameter("where", "it selects among all keys: give all: true with it")
+		return badParameter("where", "it selects some of all keys: give all: true too")
 	case ask.Priority < -mostUrgent || ask.Priority > mostUrgent:
 		return badParameter("priority", fmt.Sprintf("give %d to %d", -mostUrgent, mostUrgent))
 	}
@@ -368,7 +368,7 @@ func checkCause(event json.RawMessage) *api.Problem {
 		return nil
 	}
 	if len(event) > retriedEvents {
-		return badParameter("event", fmt.Sprintf("it has %d bytes, and a run takes one of %d along: keep the bulk in a store and say where it lies", len(event), retriedEvents))
+		return badParameter("event", fmt.Sprintf("it has %d bytes, and the event of a run may have %d: put large data into a store and publish its address", len(event), retriedEvents))
 	}
 	var v broker.View
 	if err := broker.UnmarshalStructured(event, &v); err != nil {
@@ -441,7 +441,7 @@ func (b *bulkChange) startKeys(ask *api.RunsAsked, keys []string) (done api.Runs
 	first := 0
 	if ask.After != "" {
 		if first = slices.Index(keys, ask.After) + 1; first == 0 {
-			return done, badParameter("after", "it is not among the keys any more: ask from the beginning, under the same "+api.HeaderIdempotencyKey)
+			return done, badParameter("after", "it is no longer among the keys: start again without it, with the same "+api.HeaderIdempotencyKey)
 		}
 	}
 	done.Runs = []api.RunDone{}
@@ -518,7 +518,7 @@ func (g *Gateway) retryRuns(w http.ResponseWriter, r *request) *api.Problem {
 	case ask.Reason != "":
 		return badParameter("reason", "a retry needs none; to select by reason, use where")
 	case ask.First < 0:
-		return badParameter("first", "it is how many were asked for before")
+		return badParameter("first", "it is the number of runs that were requested before")
 	}
 	b, end := g.newBulk(r, ask.Rate, ask.DryRun)
 	defer end()
@@ -544,7 +544,7 @@ func (b *bulkChange) retryRun(run *tidemill.Run, nth int, named bool) (api.RunDo
 		return refused("it has not ended: " + string(run.State))
 	}
 	if _, known := b.g.opt.Config().Recipe(run.Recipe); !known {
-		return refused("recipe " + run.Recipe + " is not in the config any more")
+		return refused("recipe " + run.Recipe + " is no longer in the config")
 	}
 	if !named {
 		m, err := b.g.opt.Ledger.Making(b.ctx, run.Recipe, run.Key)
@@ -566,11 +566,11 @@ func (b *bulkChange) retryRun(run *tidemill.Run, nth int, named bool) (api.RunDo
 func newerRun(m *fold.Making, id string) string {
 	switch n := len(m.Ended); {
 	case m.Waiting != nil:
-		return "left alone: run " + m.Waiting.ID + " of its key waits"
+		return "skipped: run " + m.Waiting.ID + " of its key waits"
 	case m.Live != nil:
-		return "left alone: run " + m.Live.ID + " of its key is under way"
+		return "skipped: run " + m.Live.ID + " of its key is running"
 	case n > 0 && m.Ended[n-1] != id:
-		return "left alone: run " + m.Ended[n-1] + " of its key has ended since"
+		return "skipped: run " + m.Ended[n-1] + " of its key has ended since"
 	}
 	return ""
 }

@@ -51,7 +51,7 @@ func (g *Gateway) setResting(w http.ResponseWriter, r *request, rests bool, act 
 		return unknownSchedule(r.value)
 	}
 	if !r.caller.AllKeys(access.Operate) {
-		return forbidden("a schedule is for all keys, and you may operate on some: ask one who may on all")
+		return forbidden("a schedule is for all keys, and you may operate only on some: use a token for all keys")
 	}
 	f, p := g.commandLog(r.Context())
 	if p != nil {

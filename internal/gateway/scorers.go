@@ -207,7 +207,7 @@ func (g *Gateway) rescore(w http.ResponseWriter, r *request) *api.Problem {
 		return unknownScorer(r.value)
 	}
 	if !r.caller.AllKeys(access.Operate) {
-		return forbidden("a scorer is for all keys, and you may operate on some: ask one who may on all")
+		return forbidden("a scorer is for all keys, and you may operate only on some: use a token for all keys")
 	}
 	var ask api.RescoreAsk
 	if p := g.readCommand(r, &ask); p != nil {
@@ -235,12 +235,12 @@ func (g *Gateway) rescore(w http.ResponseWriter, r *request) *api.Problem {
 func (g *Gateway) rescoreRanges(ctx context.Context, c *config.Scorer, ask *api.RescoreAsk) ([]tidemill.Range, *api.Problem) {
 	if ask.Resume != "" {
 		if ask.From+ask.To+ask.Version+ask.ToStream != "" {
-			return nil, badParameter("resume", "it goes on as it was begun: leave the others out")
+			return nil, badParameter("resume", "it continues with the settings of the first request: leave out the others")
 		}
 		return nil, nil
 	}
 	if _, known := g.opt.Config().Stream(ask.ToStream); !known {
-		return nil, badParameter("toStream", "name a stream of the config that the answers go to")
+		return nil, badParameter("toStream", "give a stream of the config for the answers")
 	}
 	ask.Version = orElse(ask.Version, tidemill.WhichChampion)
 	ranges, p := g.rangesOf(ctx, []string{c.From}, api.ReplayAsk{From: ask.From, To: ask.To})
@@ -310,7 +310,7 @@ func (g *Gateway) readScored(r *request) (*broker.View, *api.Problem) {
 	case mode == cehttp.Structured:
 		err = cehttp.ReadStructured(r.Header, body, v)
 	case mode == cehttp.Batch:
-		return nil, invalidRequest("a batch of events cannot be scored in one request; send one after the other")
+		return nil, invalidRequest("a batch of events cannot be scored in one request; send one event per request")
 	case r.Header.Get("Ce-Specversion") != "":
 		err = cehttp.ReadBinary(r.Header, body, v)
 	default:
@@ -335,11 +335,11 @@ func replaceKey(caller *access.Caller, c *config.Scorer, v *broker.View, values 
 	switch {
 	case caller.AllKeys(access.Read):
 	case c.Key == config.KeyNone:
-		return forbidden("you may see some keys alone, and this scorer has one model for all")
+		return forbidden("you may see only some keys, and this scorer has one model for all keys")
 	case key == "":
-		return badParameter("key", "say it: you may see some keys alone")
+		return badParameter("key", "give it, because you may see only some keys")
 	case !caller.MayTouch(access.Read, key):
-		return forbidden(fmt.Sprintf("the key %q is none of those that you may see", clipText(key)))
+		return forbidden(fmt.Sprintf("you may not see the key %q", clipText(key)))
 	}
 	return nil
 }
@@ -364,7 +364,7 @@ func (g *Gateway) inferenceTable() []route {
 // its key.
 func (g *Gateway) askModel(w http.ResponseWriter, r *request) *api.Problem {
 	if !r.caller.AllKeys(access.Read) {
-		return forbidden("you may see some keys alone, and models are asked by their names here: POST /api/v1/scorers/{scorer}/score takes a key")
+		return forbidden("you may see only some keys, and this path names a model: POST /api/v1/scorers/{scorer}/score takes a key")
 	}
 	return g.serveInference(w, r)
 }
@@ -379,7 +379,7 @@ func (g *Gateway) serveInference(w http.ResponseWriter, r *request) *api.Problem
 	asked := r.WithContext(ctx)
 	if r.Method == http.MethodPost {
 		limit := g.opt.Limits.Batch
-		body, p := g.readBody(r, limit, func() *api.Problem { return tooLarge("ask with fewer rows at once") })
+		body, p := g.readBody(r, limit, func() *api.Problem { return tooLarge("send fewer rows per request") })
 		if p != nil {
 			return p
 		}

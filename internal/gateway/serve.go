@@ -55,7 +55,7 @@ const (
 
 // refusalAnswer returns the answer to refused connections. Net/http does not send it.
 func refusalAnswer() string {
-	body, _ := json.Marshal(unavailable("too many connections are open: come again a little later")) // strings and numbers cannot fail
+	body, _ := json.Marshal(unavailable("too many connections are open: try again later")) // strings and numbers cannot fail
 	return fmt.Sprintf("HTTP/1.1 503 Service Unavailable\r\nContent-Type: %s\r\nRetry-After: %s\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s",
 		api.ProblemType, retryAfter, len(body), body)
 }
@@ -189,7 +189,7 @@ const lookEvery = time.Second
 
 func openCertificate(certFile, keyFile string) (*certificate, error) {
 	if certFile == "" || keyFile == "" {
-		return nil, errors.New("serve HTTPS: a certificate and its key are needed, and one of the files is not named")
+		return nil, errors.New("serve HTTPS: a certificate and a key are needed, and one of the files is missing")
 	}
 	c := &certificate{certFile: certFile, keyFile: keyFile}
 	if c.reload(time.Now()); c.fault != nil {
@@ -243,7 +243,7 @@ func (c *certificate) check(now time.Time) api.Check {
 	case now.After(until):
 		return api.Check{Name: "door", Status: api.Degraded, Detail: fmt.Sprintf("%s expired on %s: renew it", c.certFile, until.Format(time.RFC3339))}
 	case fault != nil:
-		return api.Check{Name: "door", Status: api.Degraded, Detail: fmt.Sprintf("the certificate before stays in use: %v", fault)}
+		return api.Check{Name: "door", Status: api.Degraded, Detail: fmt.Sprintf("the previous certificate stays in use: %v", fault)}
 	}
 	return api.Check{Name: "door", Status: api.OK, Detail: "certificate until " + until.Format(time.RFC3339)}
 }
@@ -485,15 +485,15 @@ func (g *Gateway) newMetrics(to prometheus.Registerer) (*metrics, error) {
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "tidemill_gateway_request_seconds",
 			Help: "From a request's headers to the end of its answer.", Buckets: secondsBuckets()}, []string{"route"}),
 		events: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tidemill_gateway_events_total",
-			Help: "Events published, by stream and outcome: stored, repeated, refused or failed. The stream is empty where none could be told."},
+			Help: "Events published, by stream and outcome: stored, repeated, refused or failed. The stream is empty if it is unknown."},
 			[]string{"stream", "outcome"}),
 		own: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "tidemill_gateway_own_seconds",
 			Help: "Time of a request that publishes, without reading its body and without waiting for Kafka.", Buckets: ownBuckets()}),
 		ack: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "tidemill_gateway_ack_seconds",
-			Help: "From handing a request's events over until Kafka has acknowledged all of them.", Buckets: secondsBuckets()}),
+			Help: "Time from sending the events of a request to Kafka's acknowledgement of all of them.", Buckets: secondsBuckets()}),
 	}
 	m.idle = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tidemill_idle_gpu_seconds_total",
-		Help: "GPU-seconds that pods which had done their run waited for another, by pool."}, []string{"pool"})
+		Help: "GPU-seconds that pods waited for another run after their own, by pool."}, []string{"pool"})
 	m.homeless = m.events.WithLabelValues("", "refused")
 	for reason, counter := range map[string]*prometheus.Counter{
 		"token": &m.refused.token, "role": &m.refused.role, "host": &m.refused.host, "headers": &m.refused.headers,

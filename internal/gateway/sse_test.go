@@ -122,13 +122,13 @@ func TestTailRefuses(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	for query, says := range map[string]string{
-		"from=begining":                  `from: "begining" is no place in a stream`,
-		"from=-1x":                       "from: -1x is no time ago",
+		"from=begining":                  `from: "begining" is not a position in a stream`,
+		"from=-1x":                       "from: -1x is not a time ago",
 		"from=2026-01-31T00:00:00+01:00": "+ is %2B",
 		"follow=yes":                     `follow: "yes" is neither true nor false`,
 		"limit=0":                        "limit: ", "limit=many": "limit: ",
-		"lastEventId=abc":         "lastEventId: it is no id",
-		"form=beginning":          "form: there is no such parameter; there are follow, from, lastEventId, limit, where",
+		"lastEventId=abc":         "lastEventId: it is not an id",
+		"form=beginning":          "form: there is no such parameter; known here: follow, from, lastEventId, limit, where",
 		"where=branch%20==%20'x'": "where: column 9: expected a value, found =; equality is a single =",
 		"where=LENGTH(type)":      "where: column 1: expected a condition, and this is a number",
 		"from=end&from=17":        "from: it is given twice",

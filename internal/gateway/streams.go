@@ -45,7 +45,7 @@ func (g *Gateway) kafkaProblem(ctx context.Context, err error) *api.Problem {
 	if ctx.Err() == nil {
 		g.log.Warn("gateway: reading from Kafka failed; the caller gets a 503", "reason", err)
 	}
-	return unavailable("the streams cannot be read from Kafka now; ask again a little later")
+	return unavailable("the streams cannot be read from Kafka now; try again later")
 }
 
 func namesOf(infos []broker.StreamInfo) []string {

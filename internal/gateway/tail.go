@@ -74,7 +74,7 @@ func (g *Gateway) untilEnding(ctx context.Context) (_ context.Context, release f
 	}
 }
 
-var errClosing = errors.New("the gateway closes")
+var errClosing = errors.New("the gateway is stopping")
 
 func (g *Gateway) openTail(ctx context.Context, stream string, q tailQuery) (*follow.Reader, error) {
 	ctx, cancel := context.WithTimeout(ctx, g.opt.Limits.Look)
@@ -91,7 +91,7 @@ func (g *Gateway) cannotTail(ctx context.Context, stream string, err error) *api
 	if ctx.Err() == nil {
 		g.log.Warn("gateway: opening a stream failed; the caller gets a 503", "stream", stream, "reason", err)
 	}
-	return unavailable("the stream cannot be read now; come back a little later")
+	return unavailable("the stream cannot be read now; try again later")
 }
 
 // beginEvents sends the head of the answer and removes the read deadline. Net/http keeps reading to
@@ -257,7 +257,7 @@ func (t *openTails) enter(caller string) *api.Problem {
 	defer t.mu.Unlock()
 	switch {
 	case t.open >= t.limits.Tails:
-		return unavailable(fmt.Sprintf("%d tails are open, and more are not served at once; come back when one has ended", t.limits.Tails))
+		return unavailable(fmt.Sprintf("%d tails are open, which is the limit; try again when one has ended", t.limits.Tails))
 	case caller == "":
 	case t.of[caller] >= t.limits.OwnTails:
 		return callerTails(t.limits.OwnTails)

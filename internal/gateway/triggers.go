@@ -192,7 +192,7 @@ func (g *Gateway) triggerToChange(r *request) (string, *api.Problem) {
 		return "", unknownTrigger(r.value)
 	}
 	if !r.caller.AllKeys(access.Operate) {
-		return "", forbidden("a trigger is for all keys, and you may operate on some: ask one who may on all")
+		return "", forbidden("a trigger is for all keys, and you may operate only on some: use a token for all keys")
 	}
 	return r.value, nil
 }
@@ -292,7 +292,7 @@ func underWay(f *commands.Follower, replay tidemill.Replay) *tidemill.Replay {
 func (g *Gateway) rangesOf(ctx context.Context, streams []string, ask api.ReplayAsk) (map[string][]tidemill.Range, *api.Problem) {
 	now := time.Now()
 	if ask.From == "" {
-		return nil, badParameter("from", "say from where: beginning, an offset, a time ago such as -1h, or a time such as 2026-01-31T15:04:05Z")
+		return nil, badParameter("from", "give the start: beginning, an offset, a time ago such as -1h, or a time such as 2026-01-31T15:04:05Z")
 	}
 	from, err := follow.ParseFrom(ask.From, now)
 	if err != nil {

@@ -161,11 +161,11 @@ type streamGrowth struct {
 func (l *lagReader) scorerLag(ctx context.Context, s config.Scorer) (kube.Lag, error) {
 	ends, err := l.p.broker.Ends(ctx, s.From)
 	if err != nil {
-		return kube.Lag{}, fmt.Errorf("ask how far the scorer %s is behind: %w", s.Name, err)
+		return kube.Lag{}, fmt.Errorf("read the lag of the scorer %s: %w", s.Name, err)
 	}
 	committed, err := l.p.broker.Committed(ctx, score.Group(s.Name), ends)
 	if err != nil {
-		return kube.Lag{}, fmt.Errorf("ask how far the scorer %s has come: %w", s.Name, err)
+		return kube.Lag{}, fmt.Errorf("read the progress of the scorer %s: %w", s.Name, err)
 	}
 	lag := kube.Lag{Newest: l.grew(s.Name, ends, time.Now()), Partitions: len(ends)}
 	if lag.Behind, err = l.uncommitted(ctx, s, ends, committed); err != nil || lag.Behind > 0 {

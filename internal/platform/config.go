@@ -90,7 +90,7 @@ func (p *Platform) applyConfig(ctx context.Context, c *config.Config) error {
 	p.mu.Lock()
 	p.config = c
 	p.mu.Unlock()
-	p.log.Info("config applied", "config", c.Hash(), "streams", len(c.Streams))
+	p.log.Info("config: applied", "config", c.Hash(), "streams", len(c.Streams))
 	return nil
 }
 
@@ -100,7 +100,7 @@ func (p *Platform) storeRefusal(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err != nil && (p.refused == nil || p.refused.Error() != err.Error()) {
-		p.log.Warn("config refused; the one before stays in force", "config", p.config.Hash(), "reason", err)
+		p.log.Warn("config: the change is invalid; the previous config stays in force", "config", p.config.Hash(), "reason", err)
 	}
 	p.refused = err
 }
@@ -134,11 +134,11 @@ func (p *Platform) ensureStreams(ctx context.Context, c *config.Config) error {
 	var created []string
 	for _, c := range report.Changes {
 		if c.What == "created" {
-			p.log.Info("stream created", "stream", c.Stream, "to", c.To)
+			p.log.Info("config: stream created", "stream", c.Stream, "to", c.To)
 			created = append(created, c.Stream)
 			continue
 		}
-		p.log.Info("stream altered", "stream", c.Stream, "what", c.What, "from", c.From, "to", c.To)
+		p.log.Info("config: stream altered", "stream", c.Stream, "what", c.What, "from", c.From, "to", c.To)
 	}
 	p.forgetRepeats(ctx, created)
 	if err != nil {
@@ -168,7 +168,7 @@ func (p *Platform) forgetRepeats(ctx context.Context, streams []string) {
 	}
 	for _, stream := range streams {
 		if err := dedupe.Forget(ctx, p.redis, p.names, p.kafka, stream); err != nil {
-			p.log.Warn("events of new streams may be taken for repeats of those that stood on earlier ones", "stream", stream, "reason", err)
+			p.log.Warn("config: forgetting the events of a deleted stream failed; new events may be taken for repeats of them", "stream", stream, "reason", err)
 			return
 		}
 	}
@@ -176,10 +176,10 @@ func (p *Platform) forgetRepeats(ctx context.Context, streams []string) {
 
 func (p *Platform) logLeft(report broker.EnsureReport) {
 	for _, d := range report.Drift {
-		p.log.Warn("stream left as it is", "stream", d.Stream, "what", d.What, "want", d.Want, "have", d.Have, "reason", d.Why, "next", d.Next)
+		p.log.Warn("config: a stream cannot be altered; it stays as it is", "stream", d.Stream, "what", d.What, "want", d.Want, "have", d.Have, "reason", d.Why, "next", d.Next)
 	}
 	for _, stream := range report.Unknown {
-		p.log.Info("stream is not in the config; nothing is deleted", "stream", stream)
+		p.log.Info("config: stream is not in the config; nothing is deleted", "stream", stream)
 	}
 	if p.servers != nil {
 		return // a single broker is normal on a laptop

@@ -20,7 +20,7 @@ func TestCheckClock(t *testing.T) {
 	t.Parallel()
 	for want, s := range map[api.Check]schedule.Status{
 		{Name: "clock", Status: api.OK, Detail: "this process sends the ticks"}:                   {Active: true},
-		{Name: "clock", Status: api.OK, Detail: "stands by"}:                                      {},
+		{Name: "clock", Status: api.OK, Detail: "another process is active"}:                      {},
 		{Name: "clock", Status: api.Degraded, Detail: "Kafka does not answer; it is tried again"}: {Err: errors.New("Kafka does not answer")},
 		{Name: "clock", Status: api.Degraded, Detail: "2 schedules wait for their keys; a fails; it is tried again"}: {Active: true,
 			Delayed: map[string]error{"b": errors.New("b fails"), "a": errors.New("a fails")}},

@@ -96,9 +96,9 @@ func (p *Platform) pathOf(to config.Target) string {
 
 func (p *Platform) thoseThereAre() string {
 	if len(p.functions) == 0 {
-		return "it has none yet: say where ours are with --functions, or give the trigger a url"
+		return "it has none yet: give their address by --functions, or give the trigger a url"
 	}
-	return "those there are: " + strings.Join(slices.Sorted(maps.Keys(p.functions)), ", ")
+	return "the functions: " + strings.Join(slices.Sorted(maps.Keys(p.functions)), ", ")
 }
 
 const (
@@ -116,7 +116,7 @@ const (
 func (p *Platform) Function(ctx context.Context, name, listen string) (string, error) {
 	switch {
 	case !slices.Contains(Functions(), name):
-		return "", fmt.Errorf("there is no function %q; those there are: %s", name, strings.Join(Functions(), ", "))
+		return "", fmt.Errorf("there is no function %q; the functions: %s", name, strings.Join(Functions(), ", "))
 	case p.works == nil || p.telemetry == nil:
 		return "", fmt.Errorf("serve the function %s: the platform was opened without runs or telemetry", name)
 	}
@@ -227,7 +227,7 @@ func FunctionAt(address, function string) string {
 // ErrNotYet, so that the events wait.
 func (p *Platform) resolveService(name string) (*url.URL, error) {
 	if p.services == nil {
-		return nil, fmt.Errorf("there is no cluster here to find the service %s in: give the trigger a url, or run the dispatcher with --kubernetes", name)
+		return nil, fmt.Errorf("the service %s needs a cluster, and there is none: give the trigger a url, or run the dispatcher with --kubernetes", name)
 	}
 	all := p.services.known()
 	if all == nil {

@@ -80,7 +80,7 @@ func (p *Platform) Gateway(ctx context.Context, o GatewayOptions) (*gateway.Gate
 	if err != nil {
 		return nil, err
 	}
-	p.AtStop(Doors, "the HTTP door", g.Close)
+	p.AtStop(Doors, "the gateway", g.Close)
 	return g, nil
 }
 
@@ -125,7 +125,7 @@ func (p *Platform) openAccess(ctx context.Context, file string) (*access.Guard, 
 	}
 	guard, err := access.Open(ctx, file, access.Options{Logger: p.log})
 	if err != nil {
-		return nil, fmt.Errorf("read who has access: %w", err)
+		return nil, fmt.Errorf("read the access file: %w", err)
 	}
 	p.AtStop(Doors, "the access file", guard.Close)
 	return guard, nil
@@ -155,9 +155,9 @@ func (p *Platform) recallRepeats(ctx context.Context, memory *dedupe.Memory) {
 			n, err := p.readRepeats(ctx, memory, s)
 			switch {
 			case err != nil:
-				p.log.Warn("some repeats of earlier events may be stored again", "stream", s.Name, "events", n, "reason", err)
+				p.log.Warn("dedupe: reading earlier events failed; some repeats may be stored again", "stream", s.Name, "events", n, "reason", err)
 			case n > 0:
-				p.log.Info("earlier events are recognised again", "stream", s.Name, "events", n)
+				p.log.Info("dedupe: earlier events are recognised again", "stream", s.Name, "events", n)
 			}
 		})
 	}

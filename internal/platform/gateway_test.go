@@ -57,7 +57,7 @@ func TestGatewayRefuses(t *testing.T) {
 	}
 	for says, o := range map[string]GatewayOptions{
 		"not a loopback address":   {Listen: "0.0.0.0:0"},
-		"read who has access":      {Listen: "127.0.0.1:0", AccessFile: "/none/access.yaml"},
+		"read the access file":     {Listen: "127.0.0.1:0", AccessFile: "/none/access.yaml"},
 		"/none/tls.pem":            {Listen: "127.0.0.1:0", CertFile: "/none/tls.pem", KeyFile: "/none/tls.key"},
 		"listen for HTTP on \"x\"": {Listen: "x"},
 	} {

@@ -71,7 +71,7 @@ func (p *Platform) publishStanding(ctx context.Context, d *deliver.Dispatcher) {
 			return told
 		})
 	})
-	p.AtStop(Consumers, "the word of how the triggers stand", func(context.Context) error {
+	p.AtStop(Consumers, "the status of the triggers", func(context.Context) error {
 		stop()
 		running.Wait()
 		return nil
@@ -85,7 +85,7 @@ func (p *Platform) Controller(ctx context.Context) (*schedule.Controller, error)
 	if err != nil {
 		return nil, fmt.Errorf("read which schedules are paused: %w", err)
 	}
-	p.AtStop(Consumers, "what people have asked for", asked.Close)
+	p.AtStop(Consumers, "commands of people", asked.Close)
 	o := schedule.Options{Broker: p.broker, Names: p.names, Config: p.Config(), Redis: p.redis, Kafka: p.kafka,
 		Paused:  func(schedule string) bool { return asked.Now().SchedulePaused(schedule) },
 		Changed: asked.Changed,
@@ -139,5 +139,5 @@ func checkClock(s schedule.Status) api.Check {
 	case s.Err != nil:
 		return api.Check{Name: "clock", Status: api.Degraded, Detail: s.Err.Error() + "; it is tried again"}
 	}
-	return api.Check{Name: "clock", Status: api.OK, Detail: "stands by"}
+	return api.Check{Name: "clock", Status: api.OK, Detail: "another process is active"}
 }

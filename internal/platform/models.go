@@ -92,11 +92,11 @@ func (l *lazyLetters) open(ctx context.Context) (_ *deadletters.Book, err error)
 	defer l.mu.Unlock()
 	switch {
 	case l.closed:
-		return nil, errors.New("open the book of dead letters: this process is stopping")
+		return nil, errors.New("read the dead letters: this process is stopping")
 	case l.book == nil:
 		if l.book, err = deadletters.Open(ctx, l.p.broker, l.p.log); err != nil {
 			l.book = nil
-			return nil, fmt.Errorf("open the book of dead letters: %w", err)
+			return nil, fmt.Errorf("read the dead letters: %w", err)
 		}
 	}
 	return l.book, nil

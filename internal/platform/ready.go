@@ -237,7 +237,7 @@ func Find(dir string) (Running, bool, error) {
 		err = json.Unmarshal(text, &r)
 	}
 	if err != nil {
-		return r, false, fmt.Errorf("read the addresses: %s: %w; start tidemill up again, or say where the gateway is with --url", AddressFile(dir), err)
+		return r, false, fmt.Errorf("read the addresses: %s: %w; start tidemill up again, or give the gateway by --url", AddressFile(dir), err)
 	}
 	return r, true, nil
 }

@@ -66,9 +66,9 @@ func (p *Platform) openRuns(ctx context.Context, o RunsOptions) (err error) {
 		return err
 	}
 	if w.asked, err = commands.Follow(ctx, p.broker, p.log); err != nil {
-		return fmt.Errorf("read what is paused: %w", err)
+		return fmt.Errorf("read the pauses: %w", err)
 	}
-	p.AtStop(Consumers, "what people have asked of runs", w.asked.Close)
+	p.AtStop(Consumers, "commands for runs", w.asked.Close)
 	if w.ledger, err = p.openLedger(ctx); err != nil {
 		return err
 	}
@@ -316,7 +316,7 @@ func ReadSecret(path string) ([]byte, error) {
 			return secret, nil
 		}
 	}
-	return nil, fmt.Errorf("read the secret of runs: %s has %d bytes, which are neither %d nor the base64 of so many: write it with openssl rand -base64 %d",
+	return nil, fmt.Errorf("read the secret of runs: %s has %d bytes, which are neither %d bytes nor their base64: write it with openssl rand -base64 %d",
 		path, len(text), scheduler.SecretSize, scheduler.SecretSize)
 }
 
@@ -331,7 +331,7 @@ func ownSecret(dir string) ([]byte, error) {
 		return nil, fmt.Errorf("read the secret of runs: %w", err)
 	}
 	if len(secret) != scheduler.SecretSize {
-		return nil, fmt.Errorf("read the secret of runs: %s has %d bytes, not %d; remove it, and attempts under way start again", path, len(secret), scheduler.SecretSize)
+		return nil, fmt.Errorf("read the secret of runs: %s has %d bytes, not %d; remove it, and running attempts start again", path, len(secret), scheduler.SecretSize)
 	}
 	return secret, nil
 }

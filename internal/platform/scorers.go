@@ -76,7 +76,7 @@ func noScorer(c *config.Config, name string) error {
 	for i, s := range c.Scorers {
 		names[i] = s.Name
 	}
-	return fmt.Errorf("there is no scorer %q in the config; those there are: %s", name, strings.Join(names, ", "))
+	return fmt.Errorf("there is no scorer %q in the config; the scorers: %s", name, strings.Join(names, ", "))
 }
 
 // apply makes the running scorers match the config. Unchanged scorers continue. Removed or changed

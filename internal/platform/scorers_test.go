@@ -110,7 +110,7 @@ func TestAScorerOfItsOwn(t *testing.T) {
 		t.Errorf("without a store: %v", err)
 	}
 	own := open(t, o)
-	if err := own.Scorers(w.ctx(), "intent"); err == nil || !strings.Contains(err.Error(), "those there are: intents") {
+	if err := own.Scorers(w.ctx(), "intent"); err == nil || !strings.Contains(err.Error(), "the scorers: intents") {
 		t.Errorf("one that is not there: %v", err)
 	}
 	w.must(own.Scorers(w.ctx(), "intents"))
@@ -201,7 +201,7 @@ func TestUnloadableIsOneFact(t *testing.T) {
 
 func TestNoScorer(t *testing.T) {
 	t.Parallel()
-	for says, c := range map[string]*config.Config{"none under scorers": {}, "those there are: a, b": {Scorers: []config.Scorer{{Name: "a"}, {Name: "b"}}}} {
+	for says, c := range map[string]*config.Config{"none under scorers": {}, "the scorers: a, b": {Scorers: []config.Scorer{{Name: "a"}, {Name: "b"}}}} {
 		if err := noScorer(c, "x"); !strings.Contains(err.Error(), says) {
 			t.Errorf("%v", err)
 		}

@@ -141,7 +141,7 @@ func (p *Platform) openChampions(ctx context.Context, s *scoringModels) (err err
 	}
 	s.champions, err = champions.Open(ctx, champions.Options{Broker: p.broker, Ledger: s.ledger, Logger: p.log, Changed: s.listeners.onChange})
 	if err != nil {
-		return fmt.Errorf("read who the champions are: %w", err)
+		return fmt.Errorf("read the champions: %w", err)
 	}
 	return nil
 }
@@ -216,7 +216,7 @@ func (p *Platform) publishScoring(ctx context.Context, s *scorerSet) {
 			return told
 		})
 	})
-	p.AtStop(Consumers, "the word of how the scorers stand", func(context.Context) error {
+	p.AtStop(Consumers, "the status of the scorers", func(context.Context) error {
 		stop()
 		running.Wait()
 		return nil

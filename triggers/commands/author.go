@@ -96,7 +96,7 @@ const MaxLetters = 5000
 // a new dead letter.
 func (a Author) ReplayLetters(d tidemill.LetterReplayData) (broker.View, error) {
 	if len(d.Letters) == 0 || len(d.Letters) > MaxLetters {
-		return broker.View{}, fmt.Errorf("ask to replay %d dead letters in one command: give 1 to %d", len(d.Letters), MaxLetters)
+		return broker.View{}, fmt.Errorf("replay %d dead letters in one command: give 1 to %d", len(d.Letters), MaxLetters)
 	}
 	data, err := json.Marshal(d)
 	if err != nil {

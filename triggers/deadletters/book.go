@@ -185,7 +185,7 @@ func (k *Book) Find(id string) (Entry, error) {
 
 // Errors of Find.
 var (
-	ErrNotOpen   = errors.New("no dead letter of that id is open")
+	ErrNotOpen   = errors.New("no open dead letter has that id")
 	ErrAmbiguous = errors.New("the id is not whole")
 )
 

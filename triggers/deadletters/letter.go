@@ -73,7 +73,7 @@ func (a *Attempt) UnmarshalJSON(b []byte) error {
 // Read decodes a dead letter.
 func Read(v *broker.View) (*Letter, error) {
 	if v.Type != tidemill.TypeEventDeadLettered {
-		return nil, fmt.Errorf("event %s is of type %s and no dead letter", v.ID, v.Type)
+		return nil, fmt.Errorf("event %s is of type %s and is not a dead letter", v.ID, v.Type)
 	}
 	var l Letter
 	if err := json.Unmarshal(v.Data, &l); err != nil {
@@ -84,7 +84,7 @@ func Read(v *broker.View) (*Letter, error) {
 
 // ErrNoRecord reports that a dead letter does not contain its event, because the event
 // was too large. The event may still be at the place that the dead letter names.
-var ErrNoRecord = errors.New("the dead letter does not hold the event")
+var ErrNoRecord = errors.New("the dead letter does not have the event")
 
 // Original returns the event as it was, with its key and foreign headers. It points
 // into the dead letter.
@@ -258,7 +258,7 @@ func fitToLimit(l *Letter) ([]byte, error) {
 		return data, err
 	}
 	l.Record = nil
-	l.Reason += "; the event itself is too large for the dead letters, read it where it lies"
+	l.Reason += "; the event is too large for a dead letter: read it from its stream"
 	return json.Marshal(l)
 }
 

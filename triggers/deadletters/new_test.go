@@ -114,7 +114,7 @@ func TestAnEventTooLargeIsLeftWhereItLies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.Original(); !errors.Is(err, ErrNoRecord) || !strings.Contains(l.Reason, "read it where it lies") {
+	if _, err := l.Original(); !errors.Is(err, ErrNoRecord) || !strings.Contains(l.Reason, "read it from its stream") {
 		t.Errorf("of %d bytes it says %q: %v", len(was.Data), l.Reason, err)
 	}
 	if len(v.Data) > MaxBytes {

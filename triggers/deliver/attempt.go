@@ -89,7 +89,7 @@ func doomed(i *item, to *target, h *assignment) string {
 	case i.event.unfit != "":
 		return fmt.Sprintf("trigger %s: %s", i.queue.trigger.name, i.event.unfit)
 	case to.subscriber == nil:
-		return fmt.Sprintf("trigger %s is no longer in the config: put it back and replay the event, or drop it", i.queue.trigger.name)
+		return fmt.Sprintf("trigger %s is no longer in the config: add it again and replay the event, or drop it", i.queue.trigger.name)
 	case i.expired:
 		return fmt.Sprintf("trigger %s: the event has waited longer than half of its stream's retention", i.queue.trigger.name)
 	}

@@ -41,7 +41,7 @@ func (w *deadLetterWriter) write(h *assignment, i *item, last *Attempt, reason s
 	if err != nil {
 		return w.withoutEvent(h, i, reason+"; "+err.Error())
 	}
-	w.log.Warn("dead letter", "trigger", d.Trigger, "stream", i.part.stream, "partition", i.part.number, "offset", i.ref.source, "event", i.event.view.ID, "reason", reason)
+	w.log.Warn("dispatcher: delivery failed; the event becomes a dead letter", "trigger", d.Trigger, "stream", i.part.stream, "partition", i.part.number, "offset", i.ref.source, "event", i.event.view.ID, "reason", reason)
 	if err = w.publish(h.ctx, &v); errors.Is(err, broker.ErrTooLarge) {
 		return w.withoutEvent(h, i, reason+"; "+err.Error())
 	}
@@ -61,7 +61,7 @@ func (w *deadLetterWriter) gap(ctx context.Context, from broker.Position, last i
 	if err != nil {
 		return "", fmt.Errorf("write the dead letter of %s/%d at offset %d: %w", from.Stream, from.Partition, from.Offset, err)
 	}
-	w.log.Warn("dead letter", "stream", from.Stream, "partition", from.Partition, "offset", from.Offset, "reason", reason)
+	w.log.Warn("dispatcher: replay failed; the event becomes a dead letter", "stream", from.Stream, "partition", from.Partition, "offset", from.Offset, "reason", reason)
 	v := broker.View{
 		ID:     tidemill.ID(append([]string{"dead-letter", group, from.Stream, strconv.Itoa(int(from.Partition)), strconv.FormatInt(from.Offset, 10)}, of...)...),
 		Source: w.names.Source("dispatcher"), Type: tidemill.TypeEventDeadLettered, Time: time.Now().UTC().Format(time.RFC3339Nano),
@@ -99,11 +99,11 @@ func (r letterRef) String() string {
 func parseLetterRef(text string) (letterRef, error) {
 	parts := strings.SplitN(text, "/", 3)
 	if len(parts) < 3 {
-		return letterRef{}, fmt.Errorf("%q names no dead letter", text)
+		return letterRef{}, fmt.Errorf("%q is not the id of a dead letter", text)
 	}
 	partition, err := strconv.ParseInt(parts[0], 10, 32)
 	if err != nil {
-		return letterRef{}, fmt.Errorf("%q names no dead letter: %w", text, err)
+		return letterRef{}, fmt.Errorf("%q is not the id of a dead letter: %w", text, err)
 	}
 	offset, err := strconv.ParseInt(parts[1], 10, 64)
 	return letterRef{int32(partition), offset, parts[2]}, err
@@ -117,7 +117,7 @@ func (d *Dispatcher) resolve(i *item, r deadletters.Receipt) error {
 	}
 	ref, err := parseLetterRef(i.letter)
 	if err != nil { // cannot happen, because a dispatcher wrote the reference
-		d.o.Logger.Error("a replay ends and its dead letter cannot be found", "trigger", i.queue.trigger.name, "event", i.event.view.ID, "reason", err)
+		d.o.Logger.Error("dispatcher: the dead letter of a replay is missing; it gets no receipt", "trigger", i.queue.trigger.name, "event", i.event.view.ID, "reason", err)
 		return nil
 	}
 	r.Command = actOf(i.replay)
@@ -167,7 +167,7 @@ func (w *deadLetterWriter) retry(ctx context.Context, id string, write func() er
 		if ctx.Err() != nil || errors.Is(err, broker.ErrTooLarge) {
 			return errors.Join(errNoLetter, err)
 		}
-		w.log.Warn("a dead letter cannot be written yet; its event stays until it is", "event", id, "reason", err)
+		w.log.Warn("dispatcher: writing a dead letter failed; retrying", "event", id, "reason", err)
 		if backoff.Sleep(ctx) != nil {
 			return errNoLetter
 		}

@@ -214,7 +214,7 @@ func (d *Dispatcher) openPipeline(ctx context.Context, stream string) {
 	l, err := openPipeline(ctx, d, s, d.settingsOf(stream))
 	if err != nil {
 		d.faults[stream] = err
-		d.o.Logger.Warn("a stream's triggers cannot be served yet", "stream", stream, "reason", err)
+		d.o.Logger.Warn("dispatcher: starting the triggers of a stream failed; retrying", "stream", stream, "reason", err)
 		return
 	}
 	delete(d.faults, stream)

@@ -104,7 +104,7 @@ func TestTheOracleSubscribes(t *testing.T) {
 	if len(o.replies) != 1 || o.replies[0].Type != "invoice-due" || string(o.replies[0].Data) != string(posted().Data) {
 		t.Errorf("the replies are %+v", o.replies)
 	}
-	for want, err := range map[verdict]error{delivered: nil, again: oracle.NewResult(503, "not now"), refused: oracle.NewResult(422, "never")} {
+	for want, err := range map[verdict]error{delivered: nil, again: oracle.NewResult(503, "temporarily unavailable"), refused: oracle.NewResult(422, "never")} {
 		answer = func(event.Event) (*event.Event, error) { return nil, err }
 		if o := s.post(t.Context(), posted(), 1); o.kind != want || o.replies != nil {
 			t.Errorf("%v is %s: %+v", err, o.kind, o.attempt)

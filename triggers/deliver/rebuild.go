@@ -22,7 +22,7 @@ func (pl *pipeline) assigned(ctx context.Context, at []broker.Position) ([]broke
 	}
 	marks, err := pl.marksOf(ctx, at, companions)
 	if err != nil {
-		return nil, fmt.Errorf("find what is parked of stream %s: %w", pl.stream.Name, err)
+		return nil, fmt.Errorf("read the parked events of stream %s: %w", pl.stream.Name, err)
 	}
 	ends, err := pl.d.o.Broker.Ends(ctx, pl.stream.Name)
 	if err != nil {
@@ -39,7 +39,7 @@ func (pl *pipeline) assigned(ctx context.Context, at []broker.Position) ([]broke
 	}
 	there := slices.DeleteFunc(slices.Clone(marks), func(m broker.Position) bool { return m.Partition >= companions })
 	if err := r.read(ctx, there); err != nil {
-		return nil, fmt.Errorf("find what is parked of stream %s: %w", pl.stream.Name, err)
+		return nil, fmt.Errorf("read the parked events of stream %s: %w", pl.stream.Name, err)
 	}
 	for _, f := range r.folds {
 		if f.p.number >= companions {

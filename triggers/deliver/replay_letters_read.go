@@ -67,7 +67,7 @@ func (r *letterReplayer) serve(s *assignment, acts *commands.State, needed map[i
 	}
 	if err != nil {
 		if s.ctx.Err() == nil {
-			r.l.d.o.Logger.Warn("dead letters cannot be replayed yet", "stream", r.l.stream.Name, "partition", s.p.number, "reason", err)
+			r.l.d.o.Logger.Warn("dispatcher: replaying dead letters failed; retrying", "stream", r.l.stream.Name, "partition", s.p.number, "reason", err)
 		}
 		return clerkAgain
 	}
@@ -357,7 +357,7 @@ func (pl *pipeline) skipBefore(some []askedLetter, order []int, partition int32,
 }
 
 func (pl *pipeline) skipMissing(r *askedLetter, why string) {
-	pl.d.o.Logger.Warn("a dead letter to be replayed does not exist", "event", r.ID, "stream", tidemill.StreamDeadLetters, "partition", r.Partition, "offset", r.Offset, "reason", why)
+	pl.d.o.Logger.Warn("dispatcher: a dead letter to replay does not exist; it is skipped", "event", r.ID, "stream", tidemill.StreamDeadLetters, "partition", r.Partition, "offset", r.Offset, "reason", why)
 }
 
 // replayedEvent returns the event of a dead letter; none if the record is not the
@@ -369,7 +369,7 @@ func (pl *pipeline) replayedEvent(ctx context.Context, number int32, a *letterRe
 	}
 	letter, err := deadletters.Read(&in.View)
 	if err != nil || letter.Trigger != a.act.Trigger || letter.Stream != pl.stream.Name || letter.Partition != number {
-		pl.skipMissing(r, "it is not as the act says")
+		pl.skipMissing(r, "it differs from the command")
 		return nil, nil
 	}
 	v, err := letter.Original()

@@ -333,7 +333,7 @@ func (d *Dispatcher) startRange(ctx context.Context, act tidemill.Replay, all ma
 	r := newRangeReplay(d, act, all)
 	if err := r.start(ctx); err != nil {
 		d.ranges.failed[act.ID] = time.Now().Add(rangeAgain)
-		d.o.Logger.Warn("a replay cannot be begun yet", "trigger", act.Trigger, "event", act.ID, "reason", err)
+		d.o.Logger.Warn("dispatcher: starting a replay failed; retrying", "trigger", act.Trigger, "event", act.ID, "reason", err)
 		return
 	}
 	delete(d.ranges.failed, act.ID)
@@ -386,7 +386,7 @@ func (d *Dispatcher) abandonRange(ctx context.Context, act tidemill.Replay) {
 		defer d.mu.Unlock()
 		delete(d.ranges.ending, act.ID)
 		if err != nil && ctx.Err() == nil {
-			d.o.Logger.Warn("a replay cannot be ended yet", "trigger", act.Trigger, "event", act.ID, "reason", err)
+			d.o.Logger.Warn("dispatcher: ending a replay failed; retrying", "trigger", act.Trigger, "event", act.ID, "reason", err)
 		}
 	})
 }

@@ -181,7 +181,7 @@ func (r *rangeReplay) finish() {
 		r.reported = err == nil
 	}
 	if err != nil && r.life.Err() == nil {
-		r.d.o.Logger.Warn("a replay cannot be ended yet", "trigger", r.act.Trigger, "reason", err)
+		r.d.o.Logger.Warn("dispatcher: ending a replay failed; retrying", "trigger", r.act.Trigger, "reason", err)
 	}
 }
 
@@ -229,7 +229,7 @@ func (d *Dispatcher) endRange(ctx context.Context, act tidemill.Replay, plans ma
 	if _, err = commands.Publish(ctx, d.replies.p, &v); err != nil {
 		return err
 	}
-	d.o.Logger.Info("a replay has ended", "trigger", act.Trigger, "event", act.ID, "events", end.Delivered, "reason", fmt.Sprintf("%d became dead letters, %d records are left", failed, left))
+	d.o.Logger.Info("dispatcher: a replay has ended", "trigger", act.Trigger, "event", act.ID, "events", end.Delivered, "reason", fmt.Sprintf("%d became dead letters, %d records are left", failed, left))
 	return nil
 }
 

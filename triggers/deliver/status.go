@@ -319,7 +319,7 @@ func newCollector(d *Dispatcher) *collector {
 		events:   desc("events_total", "Events that ended for a trigger, by outcome: delivered or dead-lettered.", "outcome"),
 		attempts: desc("failed_attempts_total", "Attempts that did not deliver."),
 		replies:  desc("replies_total", "Events that a subscriber replied and that were published."),
-		flying:   desc("in_flight", "Attempts under way."),
+		flying:   desc("in_flight", "Running attempts."),
 		parked:   desc("parked", "Events that are parked."),
 		of:       desc("oldest_parked_seconds", "How long the oldest parked event has waited; 0 if none is parked."),
 	}

@@ -310,7 +310,7 @@ func (pl *pipeline) marksOf(ctx context.Context, at []broker.Position, companion
 // awaitParkedPartition makes a partition without a parked partition wait.
 func (pl *pipeline) awaitParkedPartition(p *partition) {
 	p.missing = true
-	pl.d.o.Logger.Warn("a partition's events wait, for they have nowhere to be parked", "stream", pl.stream.Name, "partition", p.number,
+	pl.d.o.Logger.Warn("dispatcher: events cannot be parked; the partition waits", "stream", pl.stream.Name, "partition", p.number,
 		"reason", fmt.Sprintf("stream %s has no such partition", pl.parked()),
 		"next", fmt.Sprintf("give %s the partitions of %s: start a gateway, or add them to its topic by hand", pl.parked(), pl.stream.Name))
 }

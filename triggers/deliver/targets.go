@@ -166,7 +166,7 @@ func (m *missingTargets) names() []string {
 // targetMissing pauses a trigger whose subscriber does not exist yet.
 func (d *Dispatcher) targetMissing(trigger string, why error) {
 	if d.missing.setReason(trigger, why) {
-		d.o.Logger.Warn("a trigger waits for its subscriber", "trigger", trigger, "reason", why)
+		d.o.Logger.Warn("dispatcher: a subscriber is not found; its trigger waits", "trigger", trigger, "reason", why)
 		notify(d.missing.changed)
 	}
 }
@@ -213,7 +213,7 @@ func (d *Dispatcher) findAgain(ctx context.Context) (found bool) {
 			d.missing.setReason(name, err) // the reason may have changed
 			continue
 		}
-		d.o.Logger.Info("a trigger's subscriber is there", "trigger", name)
+		d.o.Logger.Info("dispatcher: the subscriber of a trigger is found", "trigger", name)
 		found = d.missing.setReason(name, nil) || found
 	}
 	return found
@@ -248,9 +248,9 @@ func (d *Dispatcher) passed(i *item) bool {
 // endForgotten ends an item without a delivery and without a dead letter, because a dead letter
 // would keep the event for ever. The commands record that its key was forgotten.
 func (d *Dispatcher) endForgotten(i *item) {
-	d.o.Logger.Info("an event is not delivered, as its key has gone", "trigger", i.queue.trigger.name,
+	d.o.Logger.Info("dispatcher: the key is forgotten; its event is not delivered", "trigger", i.queue.trigger.name,
 		"stream", i.part.stream, "partition", i.part.number, "offset", i.ref.source, "event", i.event.view.ID)
-	if err := d.resolve(i, deadletters.Receipt{Outcome: deadletters.DroppedByAct, Reason: "the key has gone"}); err != nil {
+	if err := d.resolve(i, deadletters.Receipt{Outcome: deadletters.DroppedByAct, Reason: "the key is forgotten"}); err != nil {
 		return // the new owner of its partition ends it
 	}
 	i.part.home.apply(func(p *partition, now millis) { p.reportEnd(i, now) })

@@ -168,7 +168,7 @@ func (pl *pipeline) writePart(ctx context.Context, tx *broker.Tx, one *pendingWr
 		data, err := one.s.p.encodeSettled(w.settled)
 		one.s.mu.Unlock()
 		if err != nil {
-			return fmt.Errorf("write down what has ended: %w", err)
+			return fmt.Errorf("record the ended deliveries: %w", err)
 		}
 		tx.SendTo(ctx, pl.parked(), n, pl.stateEvent(tidemill.TypeParkedSettled, n, data), func(r broker.Receipt) { one.end = r.Offset + 1 })
 	}

@@ -170,10 +170,10 @@ func (k *Controller) leave(ctx context.Context, err error, failures int) {
 	pause := retry.Backoff{First: k.opt.Lease / 4, Cap: most, Jitter: 0.5}.After(failures)
 	if beaten {
 		k.become(standby, nil)
-		k.log.Info("the clock does not run here any more", "reason", err, "after", pause)
+		k.log.Info("controller: another controller is active; waiting", "reason", err, "after", pause)
 	} else {
 		k.become(standby, err)
-		k.log.Warn("the clock has stopped, and is tried again", "reason", err, "after", pause)
+		k.log.Warn("controller: the schedules have stopped; retrying", "reason", err, "after", pause)
 	}
 	_ = retry.Sleep(ctx, pause)
 }
@@ -208,7 +208,7 @@ func (k *Controller) await(ctx context.Context) bool {
 			since = time.Time{}
 		case since.IsZero():
 			since = time.Now()
-			k.log.Warn("Redis does not say whether another controller is active", "reason", err)
+			k.log.Warn("controller: reading the lease from Redis failed; another controller may be active", "reason", err)
 		case time.Since(since) >= 3*k.opt.Lease:
 			return true
 		}

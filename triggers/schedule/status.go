@@ -45,7 +45,7 @@ func (k *Controller) become(r role, err error) {
 		k.metrics.active.Set(1)
 	}
 	if r == active && !was.Active {
-		k.log.Info("the clock runs here", "schedules", len(k.timetable().entries))
+		k.log.Info("controller: this process sends the ticks", "schedules", len(k.timetable().entries))
 	}
 }
 
@@ -65,9 +65,9 @@ func (k *Controller) delayed(schedule string, err error) {
 	k.mu.Unlock()
 	switch {
 	case err != nil && !was:
-		k.log.Warn("a schedule waits for its keys, which are asked for again", "schedule", schedule, "reason", err)
+		k.log.Warn("controller: listing the keys of a schedule failed; retrying", "schedule", schedule, "reason", err)
 	case err == nil && was:
-		k.log.Info("a schedule has its keys again", "schedule", schedule)
+		k.log.Info("controller: a schedule has its keys again", "schedule", schedule)
 	}
 }
 
@@ -82,12 +82,12 @@ func (k *Controller) report(p plan, now time.Time) {
 		switch n.what {
 		case skipped:
 			k.metrics.missed.WithLabelValues(n.schedule).Add(float64(n.ticks))
-			k.log.Info("ticks were missed and are skipped", "schedule", n.schedule, "events", n.ticks)
+			k.log.Info("controller: ticks were missed; they are skipped", "schedule", n.schedule, "events", n.ticks)
 		case leftOut:
 			k.metrics.missed.WithLabelValues(n.schedule).Add(float64(n.ticks))
-			k.log.Warn("more ticks were missed than are made up for; the oldest are left out", "schedule", n.schedule, "events", n.ticks)
+			k.log.Warn("controller: too many ticks were missed; the oldest are skipped", "schedule", n.schedule, "events", n.ticks)
 		case forgot:
-			k.log.Warn("the marks of the schedule have expired, so only the newest tick that it may have missed is made up for", "schedule", n.schedule, "events", n.ticks)
+			k.log.Warn("controller: the marks of a schedule have expired; only its newest missed tick is sent", "schedule", n.schedule, "events", n.ticks)
 		}
 	}
 }
@@ -111,7 +111,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 			Help:    "How long after they were due ticks were sent.",
 			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 5, 15, 60, 300, 3600, 86400}}),
 		active: prometheus.NewGauge(prometheus.GaugeOpts{Name: "tidemill_clock_active",
-			Help: "1 while this process sends the ticks, 0 while it stands by."}),
+			Help: "1 while this process sends the ticks, 0 while another one does."}),
 	}
 	if r == nil {
 		return m, nil

@@ -70,7 +70,7 @@ func (t *leadership) begin(ctx context.Context) error {
 		return err
 	}
 	for _, gap := range book.gaps {
-		t.k.log.Warn("a mark of the schedules cannot be read", "reason", gap)
+		t.k.log.Warn("controller: a mark of the schedules is unreadable; it is skipped", "reason", gap)
 	}
 	if t.sent, err = t.desk.seen(ctx, book); err != nil {
 		return err
@@ -86,7 +86,7 @@ func (t *leadership) begin(ctx context.Context) error {
 		}
 	}
 	if len(torn) > 0 {
-		t.k.log.Warn("a transaction was torn, and ticks that are missing are sent again", "events", len(torn))
+		t.k.log.Warn("controller: a transaction was torn; its missing ticks are sent again", "events", len(torn))
 	}
 	return t.write(ctx, t.k.timetable().stream, plan{ticks: torn}, t.k.now(), true)
 }

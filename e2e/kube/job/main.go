@@ -91,7 +91,7 @@ func stepsOf(ctx context.Context, args []string, variable func(string) string, o
 	}
 	every, err := time.ParseDuration(args[1])
 	if err != nil || every <= 0 {
-		return fmt.Errorf("read how long a step takes: %q is no duration", args[1])
+		return fmt.Errorf("read how long a step takes: %q is not a duration", args[1])
 	}
 	wait := count // by default it never waits
 	if len(args) == 3 {

@@ -55,7 +55,7 @@ func (l *Ledger) catchUp(ctx context.Context, c *broker.Consumer) (ready bool, e
 	ready, err = scriptReady.Run(ctx, l.client, []string{l.key("at")}, args...).Bool()
 	switch {
 	case err != nil:
-		return false, fmt.Errorf("tell redis that it is caught up: %w", err)
+		return false, fmt.Errorf("record in Redis that it has caught up: %w", err)
 	case !ready:
 		return false, errForgotten
 	}

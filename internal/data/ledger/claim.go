@@ -114,7 +114,7 @@ func (l *Ledger) Busy(ctx context.Context) (Busy, error) {
 		running, held = pipe.HGetAll(ctx, l.key("running")), pipe.HGetAll(ctx, l.key("held"))
 	})
 	if err != nil {
-		return Busy{}, fmt.Errorf("count what is under way: %w", err)
+		return Busy{}, fmt.Errorf("count the live runs: %w", err)
 	}
 	b := Busy{Pools: map[string]int{}, Recipes: map[string]int{}}
 	for _, fields := range []map[string]string{running.Val(), held.Val()} {

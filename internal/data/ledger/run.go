@@ -96,7 +96,7 @@ func (l *Ledger) run(ctx context.Context) {
 			continue // after the facts that the other process has applied
 		}
 		if errors.Is(err, errForgotten) {
-			l.log.Warn("ledger: redis has forgotten facts; filling it again")
+			l.log.Warn("ledger: Redis has lost facts; filling it again")
 			l.metrics.refills.Inc()
 			l.progress.setCaught(false)
 			continue

@@ -42,7 +42,7 @@ func (l *Ledger) UnderWay(ctx context.Context) (map[string]bool, error) {
 	var live *redis.MapStringStringCmd
 	err := l.readConsistent(ctx, func(pipe redis.Pipeliner) { live = pipe.HGetAll(ctx, l.key("live")) })
 	if err != nil {
-		return nil, fmt.Errorf("list the attempts under way: %w", err)
+		return nil, fmt.Errorf("list the running attempts: %w", err)
 	}
 	all := make(map[string]bool, len(live.Val()))
 	for run, value := range live.Val() {

@@ -114,7 +114,7 @@ func (s *Store) hint(ctx context.Context, dataset, branch string) (int64, error)
 func (s *Store) setHint(ctx context.Context, rec *record) error {
 	text := fmt.Appendf(nil, "%012d", rec.Number) // fixed length, so that it can be overwritten in place
 	if err := s.bucket.over(ctx, headKey(rec.Dataset, rec.Branch), text); err != nil {
-		return fmt.Errorf("say where the head of branch %s of dataset %s is: %w", rec.Branch, rec.Dataset, err)
+		return fmt.Errorf("write the head of branch %s of dataset %s: %w", rec.Branch, rec.Dataset, err)
 	}
 	return nil
 }

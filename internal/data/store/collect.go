@@ -455,7 +455,7 @@ func (s *Store) setCondemned(ctx context.Context, key string, c condemned) error
 		err = s.bucket.put(ctx, key, data)
 	}
 	if err != nil {
-		return fmt.Errorf("say what is about to be removed: %w", err)
+		return fmt.Errorf("record the objects to remove: %w", err)
 	}
 	return nil
 }

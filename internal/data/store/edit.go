@@ -169,7 +169,7 @@ func clash(file, below string, err error) error {
 	if err != nil {
 		return err
 	}
-	return invalid("%q cannot be a file, since %q lies below it: remove one of them", file, below)
+	return invalid("%q cannot be a file, because %q is below it: remove one of them", file, below)
 }
 
 // execute removes condemned items that are still old; settle describes the race. Removing stops

@@ -262,7 +262,7 @@ func CheckPath(path string) error {
 	case len(path) > maxPath:
 		return invalid("path %.40q… is longer than %d bytes", path, maxPath)
 	case !utf8.ValidString(path) || strings.ContainsRune(path, 0):
-		return invalid("path %q is no text in UTF-8 without NUL", path)
+		return invalid("path %q is not UTF-8 text without NUL", path)
 	}
 	for segment := range strings.SplitSeq(path, "/") {
 		if segment == "" || segment == "." || segment == ".." {

@@ -74,7 +74,7 @@ func (s *Store) publish(ctx context.Context, rec *record, announce func(context.
 	}
 	if announce != nil && !rec.Quiet {
 		if err := announce(ctx, rec.Commit); err != nil {
-			return fmt.Errorf("announce commit %s, which stands; say the same request again: %w", rec.ID, err)
+			return fmt.Errorf("announce commit %s, which is stored; send the same request again: %w", rec.ID, err)
 		}
 	}
 	if err := s.bucket.remove(ctx, intentKey(rec.ID)); err != nil {

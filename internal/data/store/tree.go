@@ -147,7 +147,7 @@ const (
 	hasParts     = 2
 )
 
-var errNode = errors.New("the bytes are no node of a tree")
+var errNode = errors.New("the bytes are not a node of a tree")
 
 // rank returns the number of levels whose nodes end after a path. It must never change.
 func rank(path string) int {

@@ -65,7 +65,7 @@ func (g *download) startFile(f *api.File) error {
 	}
 	for _, p := range partsOf(f) {
 		if len(p.Digest) != sha256.Size*2 {
-			return fmt.Errorf("%q is no digest", p.Digest)
+			return fmt.Errorf("%q is not a digest", p.Digest)
 		}
 	}
 	at := filepath.Join(g.dir, name)

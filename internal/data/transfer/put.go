@@ -120,7 +120,7 @@ func (p *upload) page(all []*object) error {
 		asked.Objects, of[o.Digest] = append(asked.Objects, o.Part), o
 	}
 	if err := p.askJSON(p.crew.ctx, "/objects/missing", asked, &lack); err != nil {
-		return fmt.Errorf("ask what is missing: %w", err)
+		return fmt.Errorf("list missing objects: %w", err)
 	}
 	var missing []*object
 	for _, m := range lack.Objects {

@@ -102,9 +102,9 @@ func (s *folderScan) followLink(name string, linked bool) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("%s is a link to nothing: remove it", name)
 	case err != nil:
-		return fmt.Errorf("%s is a link that leads out of the folder, or cannot be followed: put what it means in its place (%w)", name, err)
+		return fmt.Errorf("%s is a link to a place outside the folder, or is broken: replace it by its target (%w)", name, err)
 	case info.IsDir() && linked:
-		return fmt.Errorf("%s is a link to a folder, below another such link: put what it means in its place", name)
+		return fmt.Errorf("%s is a link to a folder, below another such link: replace it by its target", name)
 	case info.IsDir():
 		return s.scanFolder(name, true)
 	}

@@ -20,11 +20,11 @@ var ErrExists = errors.New("there is a token of that name")
 var ErrNotThere = errors.New("there is no token")
 
 // errByHand is the error for a file that this package cannot change without damage to its layout.
-var errByHand = errors.New("it is laid out in a way that cannot be changed without spoiling it: " +
-	"have `tokens:` hold one indented entry below the other, or change it by hand")
+var errByHand = errors.New("its layout cannot be changed safely: " +
+	"write one indented entry per line below `tokens:`, or change it by hand")
 
-const newFile = `# Who may do what at Tidemill's door. It holds no secrets: of each token only
-# its hash. tidemill token new adds one, tidemill token remove takes it out.
+const newFile = `# The callers of the gateway and their rights. It has no secrets, only the hash
+# of each token. tidemill token new adds a token, tidemill token remove removes it.
 version: 1
 `
 
@@ -91,7 +91,7 @@ func editFile(path string, create bool, change func(*yamlPage, *config.Access) e
 	}
 	before, err := config.ParseAccess(path, text)
 	if err != nil {
-		return fmt.Errorf("%s is not valid as it is; mend it first:\n%w", path, err)
+		return fmt.Errorf("%s is not valid; correct it first:\n%w", path, err)
 	}
 	p, err := readPage(text)
 	if err == nil {

@@ -281,7 +281,7 @@ func TestOddFilesStay(t *testing.T) {
 				return
 			}
 			reads(t, path, text)
-			if !strings.Contains(err.Error(), "by hand") && !strings.Contains(err.Error(), "mend it first") {
+			if !strings.Contains(err.Error(), "by hand") && !strings.Contains(err.Error(), "correct it first") {
 				t.Errorf("got %v", err)
 			}
 		})

@@ -119,7 +119,7 @@ func (b *fileContent) caller(ctx context.Context, token string, now time.Time) (
 		return b.holderOf(token, now)
 	}
 	if b.oidc == nil {
-		return nil, fmt.Errorf("%w: tokens of this door begin with %s, and it takes no others", ErrUnknown, tokenPrefix)
+		return nil, fmt.Errorf("%w: tokens of this gateway begin with %s, and it accepts no others", ErrUnknown, tokenPrefix)
 	}
 	return b.subjectOf(ctx, token, now)
 }
@@ -128,7 +128,7 @@ func (b *fileContent) caller(ctx context.Context, token string, now time.Time) (
 // signature costs a hundred times as much as a lookup.
 func (b *fileContent) subjectOf(ctx context.Context, jwt string, now time.Time) (*Caller, error) {
 	if strings.Count(jwt, ".") != 2 {
-		return nil, fmt.Errorf("%w: it neither begins with %s nor is a JWT", ErrMalformed, tokenPrefix)
+		return nil, fmt.Errorf("%w: it does not begin with %s, and it is not a JWT", ErrMalformed, tokenPrefix)
 	}
 	sum := hashOf(jwt)
 	if c := b.seen.get(sum, now); c != nil {
@@ -190,7 +190,7 @@ func (g *Guard) applyIfValid(seen fileState) {
 		return
 	}
 	g.applyFile(access)
-	g.log.Info("access file applied", "file", g.path, "tokens", len(access.Tokens))
+	g.log.Info("access: file applied", "file", g.path, "tokens", len(access.Tokens))
 }
 
 // fileState is the result of one poll of the file. Two polls with the same print have read the same

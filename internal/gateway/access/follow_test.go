@@ -46,7 +46,7 @@ func TestChangesApply(t *testing.T) {
 		if !knows(g, b) {
 			t.Error("the one beside it is gone too")
 		}
-		if n := strings.Count(log.String(), "access file applied"); n != 2 {
+		if n := strings.Count(log.String(), "access: file applied"); n != 2 {
 			t.Errorf("two changes were logged %d times", n)
 		}
 		mustNotContain(t, "the log", log.String(), a)

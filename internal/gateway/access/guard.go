@@ -97,7 +97,7 @@ func (g *Guard) Check() api.Check {
 	if b.issuer != nil {
 		if err := b.issuer.recentFault(); err != nil {
 			return api.Check{Name: "access", Status: api.Degraded,
-				Detail: fmt.Sprintf("%v; tokens of %s are not concerned", err, g.path)}
+				Detail: fmt.Sprintf("%v; tokens of %s still work", err, g.path)}
 		}
 	}
 	return api.Check{Name: "access", Status: api.OK, Detail: fmt.Sprintf("%s, tokens: %d", g.path, len(b.holders))}
@@ -135,7 +135,7 @@ func bearerToken(header string) (string, error) {
 	case len(token) > maxToken:
 		return "", fmt.Errorf("%w: it is longer than %d KiB", ErrMalformed, maxToken>>10)
 	case !isToken(token):
-		return "", fmt.Errorf("%w: it has other letters than a token may", ErrMalformed)
+		return "", fmt.Errorf("%w: it has characters that a token cannot have", ErrMalformed)
 	}
 	return token, nil
 }
@@ -166,12 +166,12 @@ var (
 	// ErrMalformed is the error for a header without a valid token.
 	ErrMalformed = fmt.Errorf("%w: it is malformed", ErrBadToken)
 	// ErrUnknown is the error for a token that is not in the access file.
-	ErrUnknown = fmt.Errorf("%w: it is not known here", ErrBadToken)
+	ErrUnknown = fmt.Errorf("%w: it is unknown", ErrBadToken)
 	// ErrExpired is the error for an expired token.
 	ErrExpired = fmt.Errorf("%w: it has expired", ErrBadToken)
 	// ErrIssuerAway is the error for a JWT that could not be checked because the issuer did not
 	// return its keys. The same request may succeed later.
-	ErrIssuerAway = errors.New("the issuer of the token cannot be asked for its keys")
+	ErrIssuerAway = errors.New("the keys of the token's issuer cannot be read")
 )
 
 const (

@@ -139,14 +139,14 @@ func TestJWTsThatAreRefused(t *testing.T) {
 		{"for nobody", w.makeJWT(t, w.at, claims{"aud": nil}), ErrBadToken, "audience"},
 		{"of another issuer", w.makeJWT(t, w.at, claims{"iss": "https://id.example"}), ErrBadToken, "issued by a different provider"},
 		{"of another's key", foreign.makeJWT(t, w.at, claims{"iss": w.URL}), ErrBadToken, "verify"},
-		{"without a name", w.makeJWT(t, w.at, claims{"sub": nil}), ErrBadToken, "no claim sub"},
+		{"without a name", w.makeJWT(t, w.at, claims{"sub": nil}), ErrBadToken, "no text claim sub"},
 		{"with a name that is no text", w.makeJWT(t, w.at, claims{"sub": 7}), ErrBadToken, "unmarshal"},
 		{"with a name of a token", w.makeJWT(t, w.at, claims{"sub": "crm"}), ErrBadToken, "name of a token"},
 		{"with a name that harms", w.makeJWT(t, w.at, claims{"sub": "ana\n\x1b[2J"}), ErrBadToken, "cannot be printed"},
 		{"with a name too long", w.makeJWT(t, w.at, claims{"sub": strings.Repeat("a", 300)}), ErrBadToken, "longer than 256"},
-		{"no JWT", "abc", ErrMalformed, "nor is a JWT"},
-		{"two parts", "abc.def", ErrMalformed, "nor is a JWT"},
-		{"an encrypted one", "a.b.c.d.e", ErrMalformed, "nor is a JWT"},
+		{"no JWT", "abc", ErrMalformed, "not a JWT"},
+		{"two parts", "abc.def", ErrMalformed, "not a JWT"},
+		{"an encrypted one", "a.b.c.d.e", ErrMalformed, "not a JWT"},
 		{"nonsense", "a.b.c", ErrBadToken, ""},
 	} {
 		if got, err := w.sendJWT(t, c.jwt); got != nil || !errors.Is(err, c.is) || !errors.Is(err, ErrBadToken) || !strings.Contains(err.Error(), c.says) {
@@ -321,7 +321,7 @@ func TestIssuerAwayAtFirst(t *testing.T) {
 			if _, err := w.guard.Caller(t.Context(), bearerOf(w.token)); err != nil {
 				t.Errorf("a token of ours: %v", err)
 			}
-			if c := w.guard.Check(); c.Status != api.Degraded || !strings.Contains(c.Detail, "not concerned") {
+			if c := w.guard.Check(); c.Status != api.Degraded || !strings.Contains(c.Detail, "still work") {
 				t.Errorf("check %+v", c)
 			}
 			w.change(func() { w.fault = nil })
@@ -506,9 +506,9 @@ func TestNamesByEmail(t *testing.T) {
 		{claims{"email": "ana@shop.example", "email_verified": true}, "ana@shop.example", ""},
 		{claims{"email": "ana@shop.example"}, "ana@shop.example", ""},
 		{claims{"email": "ana@shop.example", "email_verified": false}, "", "not verified"},
-		{claims{"email": []string{"ana@shop.example"}}, "", "no claim email"},
+		{claims{"email": []string{"ana@shop.example"}}, "", "no text claim email"},
 		{claims{"email": "ana@shop.example", "email_verified": "false"}, "", "not verified"},
-		{nil, "", "no claim email"},
+		{nil, "", "no text claim email"},
 	} {
 		got, err := w.sendJWT(t, w.makeJWT(t, w.at, c.but))
 		if c.says == "" && (err != nil || got.Name() != c.name) || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {

@@ -233,9 +233,9 @@ const (
 )
 
 var (
-	errPlain = errors.New("it redirects from https to http; keys that come so could be anyone's")
+	errPlain = errors.New("it redirects from https to http; such keys could be forged")
 	errBig   = fmt.Errorf("its answer is longer than %d KiB", maxAnswer>>10)
-	errText  = errors.New("its answer is no JSON")
+	errText  = errors.New("its answer is not JSON")
 )
 
 // documentFetcher fetches the issuer's documents. It limits the time and the length of an answer,
@@ -351,13 +351,13 @@ func nameIn(claims map[string]any, claim string) (string, error) {
 	name, ok := claims[claim].(string)
 	switch {
 	case !ok || name == "":
-		return "", fmt.Errorf("it has no claim %s that is a text; have the issuer add it, or choose another under oidc.name in the access file", claim)
+		return "", fmt.Errorf("it has no text claim %s; let the issuer add it, or choose another under oidc.name in the access file", claim)
 	case len(name) > maxSubject:
 		return "", fmt.Errorf("its claim %s is longer than %d bytes", claim, maxSubject)
 	case strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsGraphic(r) }):
-		return "", fmt.Errorf("its claim %s has letters that cannot be printed", claim)
+		return "", fmt.Errorf("its claim %s has characters that cannot be printed", claim)
 	case claim == "email" && isUnverified(claims["email_verified"]):
-		return "", fmt.Errorf("its email is not verified, so it may be another's")
+		return "", fmt.Errorf("its email is not verified, so it may belong to another person")
 	}
 	return name, nil
 }

@@ -139,7 +139,7 @@ func (g *Gateway) answersOf(a wholeAnswer, events int) ([]api.Answer, error) {
 	case len(answers) == events:
 		return answers, nil
 	case a.status == http.StatusAccepted || len(answers) > 0:
-		return nil, fmt.Errorf("%s answered %s with %d answers to %d events: is a gateway of Tidemill there?", g.base, statusText(a.status), len(answers), events)
+		return nil, fmt.Errorf("%s answered %s with %d answers to %d events: is it a gateway of Tidemill?", g.base, statusText(a.status), len(answers), events)
 	}
 	return nil, g.failureError(a)
 }
@@ -156,7 +156,7 @@ func toReceipt(a api.Answer) (Receipt, error) {
 		p.Status = a.Status
 		return Receipt{}, newRefusal(&p)
 	}
-	return Receipt{}, fmt.Errorf("the gateway answered %s and nothing more", statusText(a.Status))
+	return Receipt{}, fmt.Errorf("the gateway answered %s without a body", statusText(a.Status))
 }
 
 // The limits of one request. Larger requests are not faster, and their answers take longer. The

@@ -214,10 +214,10 @@ func TestABatchIsRefusedAsAWhole(t *testing.T) {
 	}{
 		"no token":      {problemHandler(slug(api.Unauthenticated, 401, "give a token")), "publish event 000000: give a token"},
 		"no such":       {problemHandler(slug(api.UnknownStream, 404, "no such stream")), "no such stream"},
-		"a page":        {htmlHandler(200, "<html>"), "is one there?"},
+		"a page":        {htmlHandler(200, "<html>"), "is it one?"},
 		"few answers":   {htmlHandler(202, `{"events": []}`), "with 0 answers to 1 events"},
-		"no answer":     {htmlHandler(202, `{"events": [{}]}`), "and nothing more"},
-		"only a status": {htmlHandler(202, `{"events": [{"status": 202}]}`), "202 Accepted and nothing more"},
+		"no answer":     {htmlHandler(202, `{"events": [{}]}`), "without a body"},
+		"only a status": {htmlHandler(202, `{"events": [{"status": 202}]}`), "202 Accepted without a body"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			answer, n := inOrder(c.answer)

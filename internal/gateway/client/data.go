@@ -120,7 +120,7 @@ func (g *Gateway) Collect(ctx context.Context, asked api.CollectAsked) (done api
 		return done, err
 	}
 	a, err := g.sendAndRead(ctx, r)
-	return done, g.read("collect what nothing reaches", a, err, &done)
+	return done, g.read("remove unused objects", a, err, &done)
 }
 
 // toQuery returns the pairs that have a value as query parameters.

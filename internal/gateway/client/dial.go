@@ -124,9 +124,9 @@ func parseURL(text string) (*url.URL, error) {
 	u, err := url.Parse(strings.TrimSpace(text))
 	switch {
 	case strings.Contains(text, "@"):
-		return nil, errors.New("the gateway's URL holds a user or a password; give the URL alone, and a token by TIDEMILL_TOKEN or in a file")
+		return nil, errors.New("the gateway's URL has a user or a password; give only the URL, and a token by TIDEMILL_TOKEN or in a file")
 	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
-		return nil, fmt.Errorf("the gateway's URL %q is none; write it like https://tidemill.example or http://127.0.0.1:8080", text)
+		return nil, fmt.Errorf("the gateway's URL %q is not valid; write it like https://tidemill.example or http://127.0.0.1:8080", text)
 	case u.RawQuery != "" || u.Fragment != "":
 		return nil, fmt.Errorf("the gateway's URL %q has a query or a fragment; leave it out", text)
 	case isOurs(u.Path):
@@ -208,10 +208,10 @@ func (g *Gateway) addToken(h http.Header) error {
 		return fmt.Errorf("%w: %w", errToken, err)
 	}
 	if err != nil {
-		g.log.Warn("the token cannot be read again; the one before is used", "reason", err)
+		g.log.Warn("client: reading the token again failed; the previous one is used", "reason", err)
 	}
 	if !isValidToken(token) {
-		return fmt.Errorf("%w: it has spaces or line breaks inside; is it one token alone?", errToken)
+		return fmt.Errorf("%w: it has spaces or line breaks inside; is it only one token?", errToken)
 	}
 	h.Set("Authorization", "Bearer "+token.Reveal())
 	return nil

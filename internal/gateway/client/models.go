@@ -56,7 +56,7 @@ func (g *Gateway) RollbackModels(ctx context.Context, named Asking, ask api.Roll
 
 // Promotions returns the recipes whose promotions are frozen.
 func (g *Gateway) Promotions(ctx context.Context) (all api.Promotions, err error) {
-	return all, g.get(ctx, "look whose promotions are frozen", &all, nil, "promotions")
+	return all, g.get(ctx, "list frozen promotions", &all, nil, "promotions")
 }
 
 // FreezePromotions stops promotions by gates, of one recipe or of all.
@@ -71,7 +71,7 @@ func (g *Gateway) ThawPromotions(ctx context.Context, ask api.FreezeAsked) (done
 
 // Why returns the causes and results of a run, model, commit or event.
 func (g *Gateway) Why(ctx context.Context, of string) (graph api.Graph, err error) {
-	return graph, g.get(ctx, "tell why of "+of, &graph, url.Values{"of": {of}}, "why")
+	return graph, g.get(ctx, "trace "+of, &graph, url.Values{"of": {of}}, "why")
 }
 
 // Scorers returns the scorers of the config and their state.

@@ -60,7 +60,7 @@ func (g *Gateway) receiptOf(a wholeAnswer) (Receipt, error) {
 	}
 	at, err := parsePosition(a.header.Get(api.HeaderPosition))
 	if err != nil {
-		return Receipt{}, fmt.Errorf("%s answered %s without saying where the event is: is a gateway of Tidemill there?", g.base, statusText(a.status))
+		return Receipt{}, fmt.Errorf("%s answered %s without the position of the event: is it a gateway of Tidemill?", g.base, statusText(a.status))
 	}
 	return Receipt{Receipt: at}, nil
 }

@@ -54,7 +54,7 @@ func TestNoSuccessIsBelievedThatSaysNotWhere(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			g := gatewayOf(t, answer)
-			if _, err := g.Publish(t.Context(), "", event("1")); err == nil || !strings.Contains(err.Error(), "is one there?") && !strings.Contains(err.Error(), "gateway of Tidemill there?") {
+			if _, err := g.Publish(t.Context(), "", event("1")); err == nil || !strings.Contains(err.Error(), "is it one?") && !strings.Contains(err.Error(), "is it a gateway of Tidemill?") {
 				t.Errorf("%s: %v", name, err)
 			}
 		})

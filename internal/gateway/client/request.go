@@ -170,9 +170,9 @@ func (g *Gateway) failureError(a wholeAnswer) error {
 		return newRefusal(p)
 	}
 	if to := a.header.Get("Location"); a.status/100 == 3 && to != "" {
-		return &foreignAnswer{a.status, fmt.Sprintf("%s sends us elsewhere (%s, to %s); give the gateway's own URL", g.base, statusText(a.status), toPrintable(to))}
+		return &foreignAnswer{a.status, fmt.Sprintf("%s redirects (%s, to %s); give the gateway's own URL", g.base, statusText(a.status), toPrintable(to))}
 	}
-	return &foreignAnswer{a.status, fmt.Sprintf("%s answered %s, which is not how a gateway of Tidemill answers: is one there? It says: %s", g.base, statusText(a.status), glimpse(a))}
+	return &foreignAnswer{a.status, fmt.Sprintf("%s answered %s, not as a gateway of Tidemill does: is it one? The answer: %s", g.base, statusText(a.status), glimpse(a))}
 }
 
 func problemOf(a wholeAnswer) (*api.Problem, bool) {

@@ -157,7 +157,7 @@ func (p *retrier) waitBeforeRetry(ctx context.Context, after time.Duration, err 
 	if time.Now().Add(d).After(p.until) {
 		return fmt.Errorf("%w (tried for %s)", p.said, p.within)
 	}
-	p.g.log.Debug("the gateway is asked again", "after", d, "reason", err)
+	p.g.log.Debug("client: the gateway does not answer; retrying", "after", d, "reason", err)
 	if ended := retry.Sleep(ctx, d); ended != nil {
 		return errors.Join(err, ended)
 	}

@@ -200,7 +200,7 @@ func TestTailEndsWhereGoingOnIsInVain(t *testing.T) {
 	}{
 		"gone":     {problemHandler(slug(api.UnknownStream, 404, "no such stream")), "tail stream events: no such stream"},
 		"no token": {problemHandler(slug(api.Unauthenticated, 401, "the token has expired")), "the token has expired"},
-		"a page":   {htmlHandler(200, "<html>hello"), "is one there? It says: <html>hello"},
+		"a page":   {htmlHandler(200, "<html>hello"), "is it one? The answer: <html>hello"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			r, _, err := tailOf(t, TailOptions{}, c.turn)
@@ -374,7 +374,7 @@ func TestReadingGivesUpSoon(t *testing.T) {
 		"slowly":   {slow, "Kafka is away (tried for 10s)"},
 		"never":    {neverAnswer, "the gateway does not answer (tried for 10s)"},
 		"in doubt": {problemHandler(slug(api.InDoubt, 503, "who knows")), "who knows (tried for 10s)"},
-		"a proxy":  {htmlHandler(502, "<h1>Bad Gateway"), "It says: <h1>Bad Gateway (tried for 10s)"},
+		"a proxy":  {htmlHandler(502, "<h1>Bad Gateway"), "The answer: <h1>Bad Gateway (tried for 10s)"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			g := gatewayOf(t, c.answer)
@@ -405,7 +405,7 @@ func TestStreams(t *testing.T) {
 	t.Parallel()
 	for body, want := range map[string]string{
 		`{"streams": [{"name": "events", "records": 7}]}`: "",
-		`{"streams": []}`: "", `{}`: "is one there?", `<html>`: "is one there?",
+		`{"streams": []}`: "", `{}`: "is it one?", `<html>`: "is it one?",
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			g := gatewayOf(t, htmlHandler(200, body))

@@ -96,7 +96,7 @@ func (t *Table) checkPartitions(at []broker.Position) {
 	err := fmt.Errorf("stream %s had %d partitions and has %d: newer facts of a model may be on another one than older ones, so their order is not known; create the install again with the partitions that it needs",
 		tidemill.StreamFacts, had, now)
 	t.progress.setLasting(err)
-	t.o.Logger.Error("champions may be wrong from here on", "stream", tidemill.StreamFacts, "reason", err)
+	t.o.Logger.Error("champions: facts are missing; champions may be wrong from here on", "stream", tidemill.StreamFacts, "reason", err)
 }
 
 // handleNext handles a delivery that comes within a time, or else notes how far the log has been
@@ -218,7 +218,7 @@ func (t *Table) run(ctx context.Context) {
 		}
 		pause := backoff.Next()
 		if t.progress.fail(fmt.Errorf("follow the facts: %w", err)) {
-			t.o.Logger.Warn("stream cannot be followed", "stream", tidemill.StreamFacts, "reason", err, "after", pause)
+			t.o.Logger.Warn("champions: reading the facts failed; retrying", "stream", tidemill.StreamFacts, "reason", err, "after", pause)
 		}
 		if retry.Sleep(ctx, pause) != nil {
 			return

@@ -51,7 +51,7 @@ type Forgetter struct {
 func New(o Options) (*Forgetter, error) {
 	switch {
 	case o.Broker == nil || o.Producer == nil || o.Config == nil || o.Letters == nil:
-		return nil, errors.New("make what forgets keys: it needs a broker, a producer, a config and the dead letters")
+		return nil, errors.New("start the forgetter: it needs a broker, a producer, a config and the dead letters")
 	case o.Ledger == nil || o.Store == nil || o.Foreman == nil || o.Registrar == nil:
 		return nil, errors.New("make what forgets keys: it needs a ledger, a store, a foreman and a registrar")
 	}
@@ -113,7 +113,7 @@ func (f *Forgetter) forget(ctx context.Context, o Order) (tidemill.KeyForgotten,
 	if err != nil {
 		return tidemill.KeyForgotten{}, err
 	}
-	f.o.Logger.Info("a key was forgotten", "key", o.Key, "by", o.By, "reason", o.Reason)
+	f.o.Logger.Info("dispatcher: a key is forgotten", "key", o.Key, "by", o.By, "reason", o.Reason)
 	return n.KeyForgotten, nil
 }
 

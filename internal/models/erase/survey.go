@@ -259,7 +259,7 @@ func remainingPlaces(c *config.Config, n *tidemill.KeyForgotten, grace time.Dura
 	all = append(all, tidemill.Remains{Place: "the store", What: "the bytes of its data, versions, checkpoints and older runs' logs, which nothing names any more",
 		Ends: "by the first collection (tidemill data gc) later than " + now.Add(grace).UTC().Format(time.RFC3339)})
 	if len(n.Models) > 0 {
-		all = append(all, tidemill.Remains{Place: "the ledger", What: "the names of its models, with the places behind which a version counts again, so that a late one does not",
+		all = append(all, tidemill.Remains{Place: "the ledger", What: "the names of its models, with the offsets after which a version counts again",
 			Ends: "never: they follow from the facts"})
 	}
 	if len(n.Runs) > 0 {
@@ -273,13 +273,13 @@ func remainingPlaces(c *config.Config, n *tidemill.KeyForgotten, grace time.Dura
 func wordsOf(stream string) string {
 	switch stream {
 	case tidemill.StreamFacts:
-		return "what happened to its runs and models, with the events that asked for runs, and this receipt"
+		return "what happened to its runs and models, with the causes of runs, and this receipt"
 	case tidemill.StreamProgress:
 		return "the progress of its runs"
 	case tidemill.StreamDeadLetters:
-		return "its dead letters, which hold their events, and their receipts"
+		return "its dead letters, with their events, and their receipts"
 	case tidemill.StreamCommands:
-		return "what people have asked for about it, and where its end lies"
+		return "commands about it, and the offset of its end"
 	case tidemill.StreamClock:
 		return "the ticks that were due for it"
 	}

@@ -25,7 +25,7 @@ func newCount() *count {
 
 func (c *count) add(r row) error {
 	if r.truth == "" {
-		return badLine(r.line, "the truth is empty; leave out what has none")
+		return badLine(r.line, "the truth is empty; leave out such rows")
 	}
 	var at [3]int32
 	for i, text := range []string{r.truth, r.predicted, r.champion} {

@@ -171,7 +171,7 @@ func TestBadFiles(t *testing.T) {
 		{"tabs", "truth\tpredicted\na\tb\n", "predictions.csv line 1: there is no column truth; its columns are separated by tabs: write commas"},
 		{"many columns", wide.String() + "\n", `predictions.csv line 1: there is no column truth; the header names "column-0" "column-1" "column-2" "column-3" "column-4" "column-5" "column-6" "column-7" "column-8" "column-9"`},
 		{"a column twice", "truth,predicted,Truth\na,b,c\n", "predictions.csv line 1: the column truth occurs twice; keep one"},
-		{"an empty truth", head + "a,b\n,b\n", "predictions.csv line 3: the truth is empty; leave out what has none"},
+		{"an empty truth", head + "a,b\n,b\n", "predictions.csv line 3: the truth is empty; leave out such rows"},
 		{"a cell too few", head + "a,b\n\na\n", "predictions.csv line 4: it has 1 cells and the header has 2; a label with a comma needs quotes"},
 		{"a cell too many", head + "a,b,c\n", "predictions.csv line 2: it has 3 cells and the header has 2; a label with a comma needs quotes"},
 		{"a bare quote", head + "a,b\"c\n", `predictions.csv line 2: bare " in non-quoted-field, in column 4; a label with a quote needs quotes around it, and the quote doubled`},

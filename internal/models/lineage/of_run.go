@@ -93,7 +93,7 @@ func sayRun(t *thing, r *tidemill.Run) {
 		t.addText(headline(r.Result.Metrics))
 	}
 	if r.By != "" {
-		t.addText("asked for by " + r.By)
+		t.addText("requested by " + r.By)
 	}
 	if c := r.Cancel; c != nil {
 		t.addText(joined("cancelled by "+orSomebody(c.By), c.Reason))
@@ -227,7 +227,7 @@ func askedFor(t *thing, r *tidemill.Run, read []*thing) {
 		t.cause(api.EdgeAsked, e.ref, e)
 	}
 	if more := r.Causes - len(all); more > 0 {
-		t.note(fmt.Sprintf("%s more asked for run %s: tidemill runs show %s lists them", count(more, "event"), shortID(r.ID), shortID(r.ID)))
+		t.note(fmt.Sprintf("%s more are causes of run %s: tidemill runs show %s lists them", count(more, "event"), shortID(r.ID), shortID(r.ID)))
 	}
 }
 

@@ -67,9 +67,9 @@ func knownKinds(r ref) string {
 	case api.KindModel:
 		return "a model's newest versions are kept, with its champion and the one before"
 	case api.KindCommit:
-		return "give it as commit/DATASET@COMMIT; without the dataset it is found by its whole id, where a run has learnt from it"
+		return "give it as commit/DATASET@COMMIT; without the dataset, give its whole id, and a run must have used it"
 	}
-	return "of the events that asked for a run the first and the newest are known; a scored event is found by its id, STREAM/PARTITION/OFFSET of its input, while the input is on its stream; a tail of its stream finds others"
+	return "only the first and the newest causes of a run are known; a scored event is found by its id, STREAM/PARTITION/OFFSET of its input, while the input is on its stream; a tail of its stream finds others"
 }
 
 // subject returns the thing that a person asks about, with both sides. Its name may be the
@@ -321,7 +321,7 @@ func (s *Sources) commit(ctx context.Context, l link, onwards bool) (*thing, err
 	c, err := s.Store.FindCommit(ctx, l.to.of, l.to.at)
 	if errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrInvalid) || err == nil && c.ID != l.to.at {
 		if l.linked != nil {
-			l.linked.note(fmt.Sprintf("%s is no longer in the store: it is shown as its run knows it", l.linked.node.Title))
+			l.linked.note(fmt.Sprintf("%s is no longer in the store: it is shown from the data of its run", l.linked.node.Title))
 		}
 		return l.linked, nil
 	}

@@ -151,7 +151,7 @@ const shortestID = 6
 
 func parseRun(id string) (ref, error) {
 	if len(id) < shortestID || strings.ContainsFunc(id, func(r rune) bool { return r < '2' || r > '7' && r < 'a' || r > 'z' }) {
-		return ref{}, fmt.Errorf("%q %w: give the id of a run, or six letters or more of its beginning", shorten("run/"+id), ErrRef)
+		return ref{}, fmt.Errorf("%q %w: give the id of a run, or at least its first six letters", shorten("run/"+id), ErrRef)
 	}
 	return runRef(id), nil
 }

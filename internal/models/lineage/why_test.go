@@ -195,7 +195,7 @@ func TestManyAskedForARun(t *testing.T) {
 	g.checkEdge("event//crm#e-29", api.EdgeAsked, "run/"+r.ID)
 	g.checkEdge("event//crm#e-0", api.EdgeAsked, "run/"+r.ID)
 	g.checkEdge("event//shop%231#click", api.EdgeCaused, "event//crm#e-29")
-	g.checkNote("24 events more asked for run " + r.ID[:10])
+	g.checkNote("24 events more are causes of run " + r.ID[:10])
 	if g.has("event//crm#e-5") || g.node("event//crm#e-29").Says[0] != "by ada" {
 		t.Errorf("it has\n%s", g)
 	}

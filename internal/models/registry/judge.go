@@ -38,7 +38,7 @@ func (r *Registrar) finish(ctx context.Context, w *work) error {
 		return err
 	}
 	if !counts {
-		r.log.Info("an attempt's version is passed over, for the attempt does not count", "run", w.Run, "recipe", w.Recipe, "key", w.Key, "model", w.Model)
+		r.log.Info("registrar: the attempt no longer counts; its version is skipped", "run", w.Run, "recipe", w.Recipe, "key", w.Key, "model", w.Model)
 		return nil
 	}
 	m, err := r.register(ctx, w)
@@ -47,8 +47,8 @@ func (r *Registrar) finish(ctx context.Context, w *work) error {
 	}
 	h := m.OfRun(w.Run)
 	if h == nil {
-		r.log.Info("a version came too late", "run", w.Run, "recipe", w.Recipe, "key", w.Key, "model", w.Model,
-			"reason", "its run began before versions that are no longer kept, or its key has gone")
+		r.log.Info("registrar: a version came too late; it is not registered", "run", w.Run, "recipe", w.Recipe, "key", w.Key, "model", w.Model,
+			"reason", "its run began before versions that are no longer stored, or its key is forgotten")
 		return nil
 	}
 	number := h.Number

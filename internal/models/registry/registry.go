@@ -73,7 +73,7 @@ func New(o Options) (*Registrar, error) {
 // Errors of requests that cannot be fulfilled.
 var (
 	ErrUnknown = errors.New("no such model or version is known")
-	ErrRefused = errors.New("the log refuses it")
+	ErrRefused = errors.New("the request is refused")
 	ErrMoved   = errors.New("the champion has changed meanwhile")
 )
 
@@ -232,9 +232,9 @@ func (w *watcher) report(ctx context.Context, err error) {
 	}
 	switch {
 	case text != "" && text != w.lastError:
-		w.log.Warn("changes of champions cannot be announced; it is tried again", "reason", err)
+		w.log.Warn("registrar: announcing changes of champions failed; retrying", "reason", err)
 	case text == "" && w.lastError != "":
-		w.log.Info("changes of champions can be announced again")
+		w.log.Info("registrar: announcing changes of champions works again")
 	}
 	w.lastError = text
 }

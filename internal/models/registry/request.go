@@ -165,7 +165,7 @@ func defaultVersion(m *fold.Model, a tidemill.Action) int {
 func noVersionText(a tidemill.Action) string {
 	switch a {
 	case tidemill.ActionRollback:
-		return "there is no champion before this one; name a version"
+		return "there is no previous champion; name a version"
 	case tidemill.ActionPin:
 		return "there is no champion to pin; name a version"
 	}
@@ -211,7 +211,7 @@ func (r *Registrar) announceResult(ctx context.Context, m *fold.Model, s publish
 	now, err := r.announce(ctx, m, s, func(o fold.Owed) bool { return o.Proposal == s.view.ID })
 	if err != nil {
 		if !errors.Is(err, context.Canceled) {
-			r.log.Warn("a change of a champion is not announced yet; it is tried again", "model", m.Name, "reason", err)
+			r.log.Warn("registrar: announcing a change of a champion failed; retrying", "model", m.Name, "reason", err)
 		}
 		return m
 	}

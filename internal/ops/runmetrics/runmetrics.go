@@ -49,7 +49,7 @@ func Open(ctx context.Context, o Options) (*Census, error) {
 		errs = append(errs, o.Registerer.Register(collector))
 	}
 	if err := errors.Join(errs...); err != nil {
-		return nil, fmt.Errorf("register what is counted of runs and models: %w", err)
+		return nil, fmt.Errorf("register the metrics of runs and models: %w", err)
 	}
 	var err error
 	c.facts, err = follow.Open(ctx, o.Broker, follow.Options{Stream: tidemill.StreamFacts, Latest: true, Logger: o.Logger, Take: c.take})
@@ -95,7 +95,7 @@ type stateCollector struct {
 func newStanding(l *ledger.Ledger, log *slog.Logger) *stateCollector {
 	return &stateCollector{ledger: l, log: log,
 		waiting: prometheus.NewDesc("tidemill_controller_runs_waiting", "Runs that are due and have not begun, or begin again.", []string{"recipe"}, nil),
-		running: prometheus.NewDesc("tidemill_controller_attempts_running", "Attempts under way, or about to be.", []string{"pool"}, nil),
+		running: prometheus.NewDesc("tidemill_controller_attempts_running", "Attempts that run, or are about to.", []string{"pool"}, nil),
 		newest: prometheus.NewDesc("tidemill_controller_newest_champion_timestamp_seconds",
 			"When the run began that made the newest champion of a recipe.", []string{"recipe"}, nil)}
 }
@@ -127,6 +127,6 @@ func (s *stateCollector) Collect(ch chan<- prometheus.Metric) {
 		gauge(s.newest, float64(at.UnixMilli())/1000, recipe)
 	}
 	if err := errors.Join(err, alsoErr); err != nil {
-		s.log.Debug("runs and models could not be counted", "reason", err)
+		s.log.Debug("metrics: counting runs and models failed; their metrics are missing", "reason", err)
 	}
 }

@@ -274,7 +274,7 @@ func (p *redisSet) publish(ctx context.Context, who string, now func() any) {
 func (p *redisSet) write(ctx context.Context, who string, now any) error {
 	text, err := json.Marshal(now)
 	if err != nil {
-		return fmt.Errorf("write how %s stand: %w", p.what, err)
+		return fmt.Errorf("write the status of %s: %w", p.what, err)
 	}
 	_, err = p.client.TxPipelined(ctx, func(r redis.Pipeliner) error {
 		r.Set(ctx, p.part(who), text, lives)
@@ -283,7 +283,7 @@ func (p *redisSet) write(ctx context.Context, who string, now any) error {
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("write how %s stand: %w", p.what, err)
+		return fmt.Errorf("write the status of %s: %w", p.what, err)
 	}
 	return nil
 }
@@ -309,7 +309,7 @@ func (p *redisSet) readEntries(ctx context.Context, take func(text []byte) error
 		err = p.remove(ctx, gone)
 	}
 	if err != nil {
-		return fmt.Errorf("read how %s stand: %w", p.what, err)
+		return fmt.Errorf("read the status of %s: %w", p.what, err)
 	}
 	return nil
 }

@@ -65,7 +65,7 @@ func (e envLookup) collectorURL(grpc bool) (*url.URL, error) {
 	case at.User != nil:
 		return nil, fmt.Errorf("read %s: it holds a user or a password: give those in %sHEADERS", variable, exporterPrefix)
 	case at.RawQuery != "" || at.Fragment != "":
-		return nil, fmt.Errorf("read %s: a collector's URL ends with its path: leave out what comes behind ? or #", variable)
+		return nil, fmt.Errorf("read %s: a collector's URL ends with its path: leave out ? and # and the rest", variable)
 	}
 	if variable == exporterPrefix+"ENDPOINT" && !grpc {
 		at = at.JoinPath("v1", "traces")
@@ -174,7 +174,7 @@ func (e envLookup) headers() (map[string]string, error) {
 	headers := make(map[string]string, len(list))
 	for i, p := range list {
 		if strings.ContainsFunc(p.name, noNameLetter) || strings.ContainsFunc(p.value, noValueLetter) {
-			return nil, fmt.Errorf("read %s: header %d may not be one: its name or its value holds letters that no header may", variable, i+1)
+			return nil, fmt.Errorf("read %s: header %d is not valid: its name or its value has characters that a header cannot have", variable, i+1)
 		}
 		headers[p.name] = p.value
 	}
@@ -194,7 +194,7 @@ func (e envLookup) timeout() (time.Duration, error) {
 	}
 	ms, err := strconv.ParseUint(text, 10, 31)
 	if err != nil || ms == 0 {
-		return 0, fmt.Errorf("read %s: %q is no time: give milliseconds, 10000 say", variable, text)
+		return 0, fmt.Errorf("read %s: %q is not a time: give milliseconds, such as 10000", variable, text)
 	}
 	return time.Duration(ms) * time.Millisecond, nil
 }

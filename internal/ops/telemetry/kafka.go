@@ -116,10 +116,10 @@ func (s *streams) reportError(err error) {
 	}
 	s.failing = err != nil
 	if err != nil {
-		s.log.Warn("the streams' metrics stay as they are", "reason", err)
+		s.log.Warn("metrics: reading the streams failed; their metrics are out of date", "reason", err)
 		return
 	}
-	s.log.Info("the streams' metrics are up to date again")
+	s.log.Info("metrics: the metrics of streams are up to date again")
 }
 
 // Producer returns metrics of a producer's counts, with a name for its purpose. Unregister it
@@ -165,7 +165,7 @@ func Consumer(name string, c *broker.Consumer) prometheus.Collector {
 	add(counter, "events_total", "Events handed out.", func(s *stats) float64 { return float64(s.Events) })
 	add(counter, "done_total", "Events that have been dealt with; the others of those handed out are open.", func(s *stats) float64 { return float64(s.Done) })
 	add(counter, "dead_letters_total", "Dead letters written for records that are not events.", func(s *stats) float64 { return float64(s.DeadLetters) })
-	add(counter, "lost_total", "Offsets that were gone before they were read.", func(s *stats) float64 { return float64(s.Lost) })
+	add(counter, "lost_total", "Offsets that were deleted before they were read.", func(s *stats) float64 { return float64(s.Lost) })
 	add(counter, "rebalances_total", "Generations of the group that this member has taken part in.", func(s *stats) float64 { return float64(s.Rebalances) })
 	add(counter, "fetches_total", "Requests to Kafka for events, successful or not.", func(s *stats) float64 { return float64(s.Fetches) })
 	add(counter, "fetched_bytes_total", "Bytes in the answers to those requests.", func(s *stats) float64 { return float64(s.FetchedBytes) })

@@ -88,7 +88,7 @@ const scrapesAtOnce = 8
 
 // registerMetrics registers the metrics that every process has.
 func (t *Telemetry) registerMetrics(version string) error {
-	build := prometheus.NewGauge(prometheus.GaugeOpts{Name: "tidemill_build_info", Help: "Always 1; the labels say which build this is.",
+	build := prometheus.NewGauge(prometheus.GaugeOpts{Name: "tidemill_build_info", Help: "Always 1; the labels have the build.",
 		ConstLabels: prometheus.Labels{"version": version, "revision": buildCommit(), "goversion": runtime.Version()}})
 	build.Set(1)
 	return registerAll(t.registry,
@@ -146,10 +146,10 @@ func (t *Telemetry) gatherMetrics() ([]*dto.MetricFamily, error) {
 		return all, nil
 	}
 	if err != nil {
-		t.log.Warn("some metrics cannot be read; the others are served", "reason", shortError(err))
+		t.log.Warn("metrics: reading some metrics failed; the others are served", "reason", shortError(err))
 		return all, nil
 	}
-	t.log.Info("all metrics can be read again")
+	t.log.Info("metrics: all metrics can be read again")
 	return all, nil
 }
 

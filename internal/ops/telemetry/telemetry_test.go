@@ -90,7 +90,7 @@ func TestMetricsThatCannotBeRead(t *testing.T) {
 	if lines := strings.Count(out.String(), "\n"); lines != 2 {
 		t.Errorf("%d lines:\n%s", lines, &out)
 	}
-	mention(t, out.String(), "some metrics cannot be read", "it is broken", "can be read again")
+	mention(t, out.String(), "reading some metrics failed", "it is broken", "can be read again")
 }
 
 func TestMetricsOfProducersAndConsumers(t *testing.T) {

@@ -59,7 +59,7 @@ func openTraces(ctx context.Context, o Options, counts *spanCounts) (*tracePipel
 	if err != nil {
 		return nil, err
 	}
-	o.Logger.Info("traces are exported", "to", to.endpoint.Redacted())
+	o.Logger.Info("traces: exporting spans", "to", to.endpoint.Redacted())
 	t := &tracePipeline{out: newReporter(exporter, o.Logger, counts)}
 	t.batches = sdk.NewBatchSpanProcessor(t.out)
 	t.provider = sdk.NewTracerProvider(sdk.WithSampler(sampler), sdk.WithResource(who),
@@ -162,7 +162,7 @@ func (e envLookup) ratio() (float64, error) {
 	}
 	ratio, err := strconv.ParseFloat(text, 64)
 	if err != nil || !(ratio >= 0 && ratio <= 1) { // false for NaN, too
-		return 0, fmt.Errorf("read OTEL_TRACES_SAMPLER_ARG: %q is no share of traces: give a number from 0 to 1", text)
+		return 0, fmt.Errorf("read OTEL_TRACES_SAMPLER_ARG: %q is not a share of traces: give a number from 0 to 1", text)
 	}
 	return ratio, nil
 }
@@ -243,10 +243,10 @@ func (r *reportingExporter) ExportSpans(ctx context.Context, spans []sdk.ReadOnl
 		return nil
 	}
 	if err != nil {
-		r.log.Warn("spans are dropped until the collector takes them", "reason", shortError(err))
+		r.log.Warn("traces: exporting spans failed; they are dropped", "reason", shortError(err))
 		return nil
 	}
-	r.log.Info("the collector takes spans again")
+	r.log.Info("traces: the collector accepts spans again")
 	return nil
 }
 

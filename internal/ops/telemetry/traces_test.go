@@ -71,7 +71,7 @@ func TestCollectorThatIsAwayIsToldOfOnce(t *testing.T) {
 			t.Errorf("a line has %d bytes", len(line))
 		}
 	}
-	if got := strings.Join(told, "|"); got != `"traces are exported|"spans are dropped u|"the collector takes|"spans are dropped u` {
+	if got := strings.Join(told, "|"); got != `"traces: exporting s|"traces: exporting s|"traces: the collect|"traces: exporting s` {
 		t.Errorf("%s\n%s", got, &out)
 	}
 	if c := &tel.spans; c.ended.Load() != 7 || c.exported.Load() != 3 || c.failed.Load() != 4 {

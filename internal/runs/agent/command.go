@@ -109,7 +109,7 @@ func startError(p *tidemill.Plan, err error) error {
 	case isScarce(err):
 		return fmt.Errorf("start %s: %w", strings.Join(p.Command, " "), err)
 	case errors.Is(err, fs.ErrNotExist):
-		return failed(": there is no such file, or its first line names a program that is not there")
+		return failed(": there is no such file, or its first line names a program that does not exist")
 	case errors.Is(err, fs.ErrPermission):
 		return failed(": make it executable (chmod +x), or name the program that runs it")
 	case isNoProgram(err):

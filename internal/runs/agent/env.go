@@ -124,7 +124,7 @@ func checkVariables(all map[string]string) error {
 	const most = 128 << 10 // largest size of one variable on Linux
 	for name, v := range all {
 		if strings.ContainsRune(v, 0) || strings.ContainsAny(name, "=\x00") || name == "" {
-			return permanent("the variable %q cannot be given to a command: it has a letter that ends texts", name)
+			return permanent("the variable %q cannot be given to a command: it has a NUL byte", name)
 		}
 		if len(name)+len(v)+2 > most {
 			return permanent("the variable %s has %d bytes, and a command can be given %d: put it into a file", name, len(v), most)

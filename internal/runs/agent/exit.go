@@ -57,7 +57,7 @@ func exitedWith(code int, p *tidemill.Plan) ending {
 	}
 	switch {
 	case code == 125:
-		e.err = fmt.Errorf("the container of %s was not started: the log says why", p.Image)
+		e.err = fmt.Errorf("the container of %s was not started: the log has the reason", p.Image)
 	case code == 126, code == 127:
 		e.err = permanent("the image %s has no command that could be run as %q (exit status %d)", p.Image, p.Command, code)
 	case code == 137:

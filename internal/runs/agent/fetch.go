@@ -76,7 +76,7 @@ func (a *attempt) fetchInputs(ctx context.Context) error {
 // fetchInput creates the input's folder and fills it.
 func (a *attempt) fetchInput(ctx context.Context, in *tidemill.Input) error {
 	if !filepath.IsLocal(in.Name) || in.Name != filepath.Base(in.Name) {
-		return permanent("%q is no name for a folder", in.Name)
+		return permanent("%q is not a name for a folder", in.Name)
 	}
 	dir := filepath.Join(a.dirs.in(), in.Name)
 	switch {

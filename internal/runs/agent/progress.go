@@ -67,7 +67,7 @@ func (p *progress) look(ctx context.Context, read func() (api.Progress, bool)) {
 		p.next, p.some = api.Progress{}, false
 	} else if ctx.Err() == nil {
 		p.stopped = true
-		p.log.note("%v", fmt.Errorf("progress cannot be told any more: %w", err))
+		p.log.note("%v", fmt.Errorf("progress can no longer be read: %w", err))
 	}
 }
 
@@ -355,7 +355,7 @@ func explain(text []byte, err error) error {
 	case len(bytes.TrimSpace(text)) == 0:
 		return errors.New("it is empty: write an object, at its end and at once")
 	case errors.As(err, &number):
-		return fmt.Errorf("line %d: %s cannot be held: it is beyond the numbers there are", lineOf(text, int(number.Offset)), number.Value)
+		return fmt.Errorf("line %d: %s is too large for a number", lineOf(text, int(number.Offset)), number.Value)
 	case errors.As(err, &wrong):
 		return fmt.Errorf("line %d: that is not JSON: %w", lineOf(text, int(wrong.Offset)), err)
 	}

@@ -223,7 +223,7 @@ func TestVerdict(t *testing.T) {
 func TestExitOfAContainer(t *testing.T) {
 	p := planOfImage()
 	for code, want := range map[int]string{
-		1: "1  exit status 1", 125: "125  the container of trainer:3 was not started: the log says why",
+		1: "1  exit status 1", 125: "125  the container of trainer:3 was not started: the log has the reason",
 		127: `127  the image trainer:3 has no command that could be run as ["python" "train.py"] (exit status 127)`,
 		137: "-1 SIGKILL killed by SIGKILL (out of memory?)", 143: "-1 SIGTERM killed by SIGTERM",
 	} {

@@ -65,7 +65,7 @@ func (a *attempt) checkModel() error {
 	case err == nil && info.Mode().IsRegular():
 		return nil
 	case err == nil:
-		return permanent("%s in TIDEMILL_OUT is no file", modelName)
+		return permanent("%s in TIDEMILL_OUT is not a file", modelName)
 	}
 	return permanent("the command wrote no %s into TIDEMILL_OUT, where there is %s", modelName, inventory(a.dirs.out()))
 }

@@ -294,7 +294,7 @@ func judge(err error) verdict {
 	case strings.Contains(text, "denied the request") || strings.Contains(text, "ValidatingAdmissionPolicy"):
 		return verdict{true, "a rule of the cluster forbids it: change the recipe, or the rule"}
 	case apierrors.IsInvalid(err) || apierrors.IsBadRequest(err):
-		return verdict{true, "mend what it names in the recipe or the pool"}
+		return verdict{true, "correct the recipe or the pool"}
 	case apierrors.IsRequestEntityTooLargeError(err):
 		return verdict{true, "make what the recipe says shorter"}
 	case apierrors.IsForbidden(err):

@@ -159,7 +159,7 @@ func TestRefusalsOfJobs(t *testing.T) {
 		{403, metav1.StatusReasonForbidden, `admission webhook "images.example" denied the request: no registry but ours`, true, "a rule of the cluster"},
 		{400, metav1.StatusReasonBadRequest, `admission webhook "images.example" denied the request: no`, true, "a rule of the cluster"},
 		{422, metav1.StatusReasonInvalid, `ValidatingAdmissionPolicy 'small' with binding 'all' denied request: too large`, true, "a rule of the cluster"},
-		{422, metav1.StatusReasonInvalid, `Job.batch "a" is invalid: spec.template: Required value`, true, "mend what it names"},
+		{422, metav1.StatusReasonInvalid, `Job.batch "a" is invalid: spec.template: Required value`, true, "correct the recipe"},
 		{413, metav1.StatusReasonRequestEntityTooLarge, `limit is 3145728`, true, "shorter"},
 		{401, metav1.StatusReasonUnauthorized, `Unauthorized`, false, "does not know us"},
 		{404, metav1.StatusReasonNotFound, `namespaces "ml" not found`, false, "the namespace is not there"},

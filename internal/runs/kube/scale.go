@@ -28,7 +28,7 @@ const (
 // Scale sets the replicas of each scorer's Deployment according to its lag, until the context ends.
 // Several processes may do so at once, because they see the same lags and set an absolute number.
 func (c *Cluster) Scale(ctx context.Context, lag func(ctx context.Context, scorer config.Scorer) (Lag, error)) error {
-	s := &scaler{Cluster: c, lag: lag, tides: map[string]lagMemory{}, outage: outage{log: c.log, says: "the lag of a scorer cannot be told; its replicas stay"},
+	s := &scaler{Cluster: c, lag: lag, tides: map[string]lagMemory{}, outage: outage{log: c.log, says: "kube: reading the lag of a scorer failed; its replicas stay"},
 		away: outage{log: c.log, says: serverDown}}
 	nothing := func(_, _ *appsv1.Deployment) {}
 	listed := make(chan struct{})
@@ -142,7 +142,7 @@ func (s *scaler) setReplicas(ctx context.Context, scorer string, d *appsv1.Deplo
 		direction = "down"
 	}
 	s.metrics.scalings.WithLabelValues(direction, scorer).Inc()
-	s.log.Info("a scorer is scaled", "scorer", scorer, "from", have, "to", n, "events", l.Behind)
+	s.log.Info("kube: scaled a scorer", "scorer", scorer, "from", have, "to", n, "events", l.Behind)
 	return nil
 }
 

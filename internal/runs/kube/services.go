@@ -31,7 +31,7 @@ func (c *Cluster) Services(ctx context.Context) (*Services, error) {
 		followKind(ctx, &c.clients.functions, metav1.ListOptions{}, reflectorStore{s}, func(err error) {
 			err = s.explain(err)
 			if s.storeError(err) {
-				c.log.Warn("it is not known any more which services are ready", "reason", err)
+				c.log.Warn("kube: watching Knative Services failed; their state is out of date", "reason", err)
 			}
 		})
 	})
@@ -58,11 +58,11 @@ func (s *Services) Resolve(name string) (*url.URL, error) {
 	case !s.known && s.fault != nil:
 		return nil, fmt.Errorf("find the service %s: %w", name, s.fault)
 	case !s.known:
-		return nil, fmt.Errorf("find the service %s: the API server has not told yet which there are", name)
+		return nil, fmt.Errorf("find the service %s: the list of services is not read yet", name)
 	case !there:
 		return nil, fmt.Errorf("there is no Knative Service %s in namespace %s: deploy it, or correct the trigger's service", name, s.namespace)
 	case one.at == nil:
-		return nil, fmt.Errorf("the Knative Service %s is not ready: %s; kubectl describe ksvc %s tells more", name, one.why, name)
+		return nil, fmt.Errorf("the Knative Service %s is not ready: %s; kubectl describe ksvc %s shows more", name, one.why, name)
 	}
 	at := *one.at
 	return &at, nil

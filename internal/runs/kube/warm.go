@@ -48,7 +48,7 @@ func (l *launcher) hand(ctx context.Context, pod warmpods.Pod, a scheduler.Attem
 		return true, errors.Join(err, l.dismiss(ctx, pod))
 	}
 	if err != nil {
-		l.c.log.Warn("a pod that waits cannot be had", "run", a.Run, "recipe", a.Recipe, "key", a.Key, "reason", err)
+		l.c.log.Warn("kube: assigning a waiting pod failed; the attempt gets a new pod", "run", a.Run, "recipe", a.Recipe, "key", a.Key, "reason", err)
 	}
 	if was == nil {
 		return false, l.dismiss(ctx, pod)
@@ -107,7 +107,7 @@ func (l *launcher) patch(ctx context.Context, pod string, metadata map[string]an
 		_, err = l.c.clients.pods.Patch(ctx, pod, types.MergePatchType, text)
 	}
 	if err != nil {
-		return fmt.Errorf("name the pod %s after what it does: %w", pod, err)
+		return fmt.Errorf("label the pod %s with its run: %w", pod, err)
 	}
 	return nil
 }

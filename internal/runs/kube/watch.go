@@ -121,7 +121,7 @@ func (w *watcher) work(ctx context.Context) {
 		case err != nil && ctx.Err() == nil:
 			w.metrics.failures.Inc()
 			if w.queue.NumRequeues(name) == loggedFailures { // short failures are not logged
-				w.log.Warn("an attempt in the cluster cannot be dealt with; it is tried again", "run", name, "reason", err)
+				w.log.Warn("kube: checking an attempt failed; retrying", "run", name, "reason", err)
 			}
 			w.queue.AddRateLimited(name)
 		default:
@@ -223,7 +223,7 @@ func (w *watcher) forget(name string) {
 }
 
 // serverDown is the log message of an outage of the API server.
-const serverDown = "the API server does not answer; it is asked again"
+const serverDown = "the API server does not answer; retrying"
 
 // outage logs that a server does not answer, but not after each call.
 type outage struct {

@@ -270,7 +270,7 @@ func (s *attemptView) noPods(now time.Time) (words string, again time.Duration) 
 	if left := podless - now.Sub(s.first); len(s.jobs) > 0 && left > 0 {
 		return "", left
 	} else if len(s.jobs) > 0 {
-		return fmt.Sprintf("its Job has no pod yet; kubectl describe job %s tells why, a quota perhaps", s.jobs[0].Name), 0
+		return fmt.Sprintf("its Job has no pod yet; kubectl describe job %s shows why, a quota perhaps", s.jobs[0].Name), 0
 	}
 	return "", 0
 }

@@ -104,7 +104,7 @@ func (r *reading) begin(p *corev1.Pod, now time.Time) {
 // and claims.
 func scheduleMessage(c *corev1.PodCondition) string {
 	if c.Reason == corev1.PodReasonSchedulingGated {
-		return "it is held back by scheduling gates: " + firstSentence(c.Message)
+		return "scheduling gates block it: " + firstSentence(c.Message)
 	}
 	return cmp.Or(firstSentence(c.Message), "the scheduler has found no node yet")
 }
@@ -306,7 +306,7 @@ func (r *reading) readWaiting(s *corev1.ContainerStatus, w *corev1.ContainerStat
 			r.end = permanentEnding("image", r.pending)
 		}
 	case "InvalidImageName":
-		r.end = permanentEnding("image", whose+" is no name of an image: "+pullMessage(w.Message))
+		r.end = permanentEnding("image", whose+" is not the name of an image: "+pullMessage(w.Message))
 	case "ErrImageNeverPull":
 		r.end = permanentEnding("image", whose+" is not on the node, and its pull policy is never to pull it")
 	case "CreateContainerConfigError":

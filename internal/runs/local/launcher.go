@@ -87,7 +87,7 @@ func (l *Launcher) prepare(ctx context.Context) (err error) {
 		return err
 	}
 	if l.cards, err = lookForCards(ctx); err != nil {
-		l.o.Logger.Warn("GPUs are there and cannot be used", "reason", err)
+		l.o.Logger.Warn("local: the GPUs of this machine cannot be used; runs get none", "reason", err)
 		l.cards = newCards(nil)
 	}
 	if l.guard, err = startGuard(l.o.Guard, l.cookie); err != nil {

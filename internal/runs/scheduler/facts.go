@@ -153,7 +153,7 @@ func seenFact(r *tidemill.Run, d tidemill.RunSeen) (fact, error) {
 	number := strconv.Itoa(d.Attempt)
 	content, err := json.Marshal(d)
 	if err != nil {
-		return fact{}, fmt.Errorf("write what was seen of run %s: %w", r.ID, err)
+		return fact{}, fmt.Errorf("record the state of run %s: %w", r.ID, err)
 	}
 	f := of(tidemill.TypeRunSeen, byController, r, d, "seen", r.ID, number, string(content))
 	f.attributes = []broker.Attribute{{Name: tidemill.AttrAttempt, Value: number}}

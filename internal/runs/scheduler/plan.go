@@ -58,7 +58,7 @@ func (w *writer) value(field string) (string, bool) {
 func (w *writer) text(what, template string) string {
 	text, err := config.Expand(template, w.value)
 	if err != nil {
-		w.fail("%s cannot be told: %v; the newest event that asked is %s from %s", what, err, w.cause.ID, w.cause.Source)
+		w.fail("%s cannot be computed: %v; the newest cause is %s from %s", what, err, w.cause.ID, w.cause.Source)
 	}
 	return text
 }
@@ -201,7 +201,7 @@ func (f *Foreman) lookUp(ctx context.Context, p *tidemill.Plan) error {
 		case errors.Is(err, store.ErrNotFound):
 			return missing(in)
 		case errors.Is(err, store.ErrInvalid):
-			return unfitf("the input %s cannot be told: %v; the newest event names it so", in.Name, err)
+			return unfitf("the input %s cannot be computed: %v; the newest event names it", in.Name, err)
 		case errors.Is(err, store.ErrCorrupt):
 			return unfitf("the input %s cannot be read: %v; put its files again", in.Name, err)
 		case err != nil:
@@ -248,7 +248,7 @@ func (f *Foreman) laidOut(ctx context.Context, model string, c *tidemill.Champio
 	_, err := f.opt.Store.TreeRef(ctx, c.Artifact)
 	switch {
 	case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrCorrupt):
-		f.log.Warn("the champion's files are lost, and a run is given none to measure", "model", model, "version", c.Version, "reason", err)
+		f.log.Warn("scheduler: the champion's files are lost; the run measures no champion", "model", model, "version", c.Version, "reason", err)
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("look for the files of %s: %w", tidemill.VersionName(model, c.Version), err)

@@ -81,7 +81,7 @@ func TestPlans(t *testing.T) {
 				return p.Inputs[0].URI == "https://data.example/a/b.csv" && slices.Equal(p.Inputs[0].Allow, []string{"https://data.example/a/"})
 			}, ""},
 		{"a URI of somebody else's", newData, uriFrom("{data.uri}", "https://data.example/c/"), nil, "begins with nothing that the recipe allows"},
-		{"a URI that is not there", created, uriFrom("{data.uri}", "https://data.example/"), nil, "the input examples cannot be told: expand \"{data.uri}\": there is no value for {data.uri}; the newest event that asked is 1 from /crm"},
+		{"a URI that is not there", created, uriFrom("{data.uri}", "https://data.example/"), nil, "the input examples cannot be computed: expand \"{data.uri}\": there is no value for {data.uri}; the newest cause is 1 from /crm"},
 		{"an unknown field", created, func(r *config.Recipe) { r.Run.Env = map[string]string{"A": "{nope}"} }, nil, "the variable A cannot be told"},
 		{"an event that is none", `{"broken":`, func(r *config.Recipe) { r.Run.Env = map[string]string{"A": "{subject}"} }, nil, "there is no value for {subject}"},
 		{"no team", created, func(r *config.Recipe) { r.Team = "" }, nil, "{team}"},
@@ -173,7 +173,7 @@ func TestACommitThatCanBeNoneEndsTheRun(t *testing.T) {
 		event, err := json.Marshal(map[string]string{"specversion": "1.0", "id": ask.Cause.ID, "source": ask.Cause.Source, "type": "new-data", "subject": "bot-42", "dataset": "bots/bot-42", "commit": commit})
 		w.must(err)
 		ask.Events = []json.RawMessage{event}
-		if run := w.until(f, w.ask(f, ask).Run, tidemill.RunFailed); !strings.Contains(run.Reason, "the input examples cannot be told") {
+		if run := w.until(f, w.ask(f, ask).Run, tidemill.RunFailed); !strings.Contains(run.Reason, "the input examples cannot be computed") {
 			t.Errorf("%q: %s", commit, run.Reason)
 		}
 	}

@@ -75,7 +75,7 @@ type Answer struct {
 // on the log, a failed start is not an error, because Watch tries again.
 func (f *Foreman) Request(ctx context.Context, r Request) (Answer, error) {
 	if err := f.checkRequest(r); err != nil {
-		return Answer{}, fmt.Errorf("ask for a run of recipe %s: %w", r.Recipe, err)
+		return Answer{}, fmt.Errorf("request a run of recipe %s: %w", r.Recipe, err)
 	}
 	at := f.now()
 	where, m, err := f.appendFact(ctx, f.requestedFact(r), at)
@@ -84,7 +84,7 @@ func (f *Foreman) Request(ctx context.Context, r Request) (Answer, error) {
 	}
 	a := answerOf(m, r, where.Offset)
 	if a.Run == "" {
-		return Answer{}, fmt.Errorf("ask for a run of recipe %s for key %s: the log holds the wish at offset %d and takes it for none", r.Recipe, r.Key, where.Offset)
+		return Answer{}, fmt.Errorf("request a run of recipe %s for key %s: the request is on the log at offset %d, and was not accepted", r.Recipe, r.Key, where.Offset)
 	}
 	f.metrics.requests.WithLabelValues(r.Recipe, string(a.Result)).Inc()
 	f.inPassing(ctx, m)
@@ -154,7 +154,7 @@ func (f *Foreman) Again(ctx context.Context, id string, c tidemill.Cause, correl
 	_, err = f.Request(ctx, Request{Recipe: run.Recipe, Key: run.Key, Cause: c, Events: events, Priority: run.Priority,
 		Again: run.ID, Correlation: correlation, Trace: trace})
 	if errors.Is(err, ErrNoRecipe) {
-		f.log.Info("a run is not asked for again, for its recipe has gone", "recipe", run.Recipe, "key", run.Key, "run", run.ID)
+		f.log.Info("scheduler: the recipe is not in the config; the run is not requested again", "recipe", run.Recipe, "key", run.Key, "run", run.ID)
 		return nil
 	}
 	return err

@@ -172,7 +172,7 @@ func (f *Foreman) proposal(ctx context.Context, run *tidemill.Run, number int) (
 	}
 	if err != nil {
 		if f.troubles.add(r.Name, err, f.now()) {
-			f.log.Warn("a run cannot begin for now; it is tried again", "recipe", run.Recipe, "key", run.Key, "run", run.ID, "reason", err)
+			f.log.Warn("scheduler: starting a run failed; retrying", "recipe", run.Recipe, "key", run.Key, "run", run.ID, "reason", err)
 		}
 		return d, nil, errNotNow
 	}
@@ -193,7 +193,7 @@ func (f *Foreman) launch(ctx context.Context, run *tidemill.Run, a tidemill.Atte
 	if fault != nil {
 		return f.failLaunch(ctx, run, a, fault)
 	}
-	f.log.Debug("an attempt begins", "recipe", run.Recipe, "key", run.Key, "run", run.ID)
+	f.log.Debug("scheduler: starting an attempt", "recipe", run.Recipe, "key", run.Key, "run", run.ID)
 	err := f.opt.Launcher.Launch(ctx, Attempt{Name: tidemill.AttemptName(run.ID, a.Number), Run: run.ID, Recipe: run.Recipe,
 		Key: run.Key, Number: a.Number, Token: f.opt.Tokens.Of(run.ID, a), Plan: plan})
 	if err != nil {
@@ -208,7 +208,7 @@ func (f *Foreman) failLaunch(ctx context.Context, run *tidemill.Run, a tidemill.
 	if _, hopeless := errors.AsType[*planError](why); hopeless || errors.Is(why, ErrUnlaunchable) {
 		d.Outcome, d.Permanent = tidemill.OutcomeFailed, true
 	}
-	f.log.Warn("an attempt could not begin", "recipe", run.Recipe, "key", run.Key, "run", run.ID, "reason", why)
+	f.log.Warn("scheduler: starting an attempt failed", "recipe", run.Recipe, "key", run.Key, "run", run.ID, "reason", why)
 	_, err := f.conclude(ctx, run, byController, d)
 	return err
 }

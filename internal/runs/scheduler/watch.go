@@ -283,7 +283,7 @@ func (w *watcher) lose(ctx context.Context, run *tidemill.Run, why string) error
 	if begun(m, run.ID, a.Number, a.Offset) == nil {
 		return nil
 	}
-	w.log.Warn("an attempt is lost", "recipe", run.Recipe, "key", run.Key, "run", run.ID, "reason", why)
+	w.log.Warn("scheduler: an attempt is lost", "recipe", run.Recipe, "key", run.Key, "run", run.ID, "reason", why)
 	_, err = w.conclude(ctx, m.Live, byController, tidemill.RunFinished{Attempt: a.Number, Outcome: tidemill.OutcomeLost, Reason: why,
 		Result: tidemill.Result{Exit: -1}})
 	if err != nil {

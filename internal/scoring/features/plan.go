@@ -78,7 +78,7 @@ func cutStep(path string) (s step, rest string, err error) {
 		return cutBrackets(path[1:])
 	}
 	if path[0] != '.' {
-		return step{}, "", fmt.Errorf("goes on with %q, where a dot or a bracket is wanted", path)
+		return step{}, "", fmt.Errorf("continues with %q, where a dot or a bracket is expected", path)
 	}
 	path = path[1:]
 	end := strings.IndexAny(path, ".[")

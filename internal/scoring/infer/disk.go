@@ -84,9 +84,9 @@ func (d *disk) read(artifact string) (files, bool) {
 		f, err = decode(data, artifact)
 	}
 	if err != nil {
-		d.log.Warn("a fetched model cannot be read from the disk and is fetched again", "file", at, "reason", err)
+		d.log.Warn("models: reading a model from the cache failed; fetching it again", "file", at, "reason", err)
 		if err := os.Remove(at); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			d.log.Warn("it cannot be removed either", "file", at, "reason", err)
+			d.log.Warn("models: removing a broken model from the cache failed", "file", at, "reason", err)
 		}
 		return files{}, false
 	}
@@ -109,14 +109,14 @@ func (d *disk) write(artifact string, f files) {
 	case err == nil:
 		d.failing.Store(false)
 	case !d.failing.Swap(true):
-		d.log.Warn("fetched models are not kept on the disk; until they are, each is fetched again when it is loaded", "file", at, "reason", err)
+		d.log.Warn("models: writing to the cache failed; models are fetched again when they are loaded", "file", at, "reason", err)
 	}
 	if d.written.Add(n) >= d.most/trimShare && d.trimming.CompareAndSwap(false, true) {
 		d.written.Store(0)
 		d.running.Go(func() { // the running load keeps the group open
 			defer d.trimming.Store(false)
 			if err := d.trim(); err != nil {
-				d.log.Warn("the folder of fetched models cannot be looked through", "file", d.dir, "reason", err)
+				d.log.Warn("models: listing the cache failed; its limit is not applied", "file", d.dir, "reason", err)
 			}
 		})
 	}

@@ -79,7 +79,7 @@ func TestWhatIsBrokenIsFetchedAgain(t *testing.T) {
 		check(whole[:i])
 	}
 	check(append(bytes.Clone(whole), 0))
-	if strings.Count(log.String(), "fetched again") != fetches-1 {
+	if strings.Count(log.String(), "fetching it again") != fetches-1 {
 		t.Error("not each was said")
 	}
 	other := s.put(2, 4096) // a complete file under the name of another
@@ -180,7 +180,7 @@ func TestWithoutADiskModelsAreServed(t *testing.T) {
 	for n := range 3 {
 		s.must(t, c, s.put(1, 4096), n+1)
 	}
-	if n := strings.Count(log.String(), "not kept on the disk"); n != 1 {
+	if n := strings.Count(log.String(), "writing to the cache failed"); n != 1 {
 		t.Errorf("said %d times:\n%s", n, log)
 	}
 	if _, err := Open(Options{Dir: dir, Fetch: s.fetch}); err == nil || !strings.Contains(err.Error(), dir) {

@@ -115,7 +115,7 @@ func appendTo(t *tensor.Tensor, n *yaml.Node) error {
 		err = appendDecoded(&t.Ints, n)
 	}
 	if err != nil {
-		return wrong(n, "golden.inputs: %q is no value of the input's type", n.Value)
+		return wrong(n, "golden.inputs: %q is not a value of the input's type", n.Value)
 	}
 	return nil
 }

@@ -50,7 +50,7 @@ func counted(stats func() Stats) []prometheus.Collector {
 		counter("hits_total", "Uses of models that were in memory.", func(s Stats) uint64 { return s.Hits }),
 		counter("misses_total", "Uses of models that had to be loaded first.", func(s Stats) uint64 { return s.Misses }),
 		counter("evictions_total", "Models that made room for others.", func(s Stats) uint64 { return s.Evicted }),
-		counter("refused_total", "Models that were loaded and not kept, since they are asked for less than the others.", func(s Stats) uint64 { return s.Refused }),
+		counter("refused_total", "Models that were loaded and not cached, because they are used less than the others.", func(s Stats) uint64 { return s.Refused }),
 	}
 }
 

@@ -126,7 +126,7 @@ func TestModelsThatAreUnfit(t *testing.T) {
 		"golden, too wide":   {&toy{inputs: x, outputs: specs{scores}, answers: good}, "golden: {inputs: {x: [[1, 2, 3]]}}", "a row has 3 values, and the model wants ?×2"},
 		"golden, flat":       {&toy{inputs: x, outputs: specs{scores}, answers: good}, "golden: {inputs: {x: [1, 2]}}", "a row has 1 values, and the model wants ?×2"},
 		"golden, uneven":     {&toy{inputs: x, outputs: specs{scores}, answers: good}, "golden: {inputs: {x: [[1, 2], [3]]}}", "this row has 1 values and the first has 2"},
-		"golden, a text":     {&toy{inputs: x, outputs: specs{scores}, answers: good}, "golden: {inputs: {x: [[a, 2]]}}", `line 1: golden.inputs: "a" is no value of the input's type`},
+		"golden, a text":     {&toy{inputs: x, outputs: specs{scores}, answers: good}, "golden: {inputs: {x: [[a, 2]]}}", `line 1: golden.inputs: "a" is not a value of the input's type`},
 		"golden, rows":       {&toy{inputs: x, outputs: specs{scores}, answers: good}, "limits: {rows: 1}\ngolden: {inputs: {x: [[1, 2], [1, 2]]}}", "have 2 rows, and the model takes 1"},
 		"golden, differing":  {&toy{inputs: specs{x[0], spec("y", tensor.Float, -1)}, outputs: specs{scores}, answers: good}, "golden: {inputs: {x: [[1, 2]], y: [1, 2]}}", "golden.inputs.y has 2 rows, and x has 1"},
 	} {

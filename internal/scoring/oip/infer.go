@@ -86,15 +86,15 @@ func readRequest(body io.Reader, most int64) (*request, error) {
 	case err != nil:
 		return nil, badf("read the body: %v", err)
 	case int64(len(text)) > most:
-		return nil, faultf(http.StatusRequestEntityTooLarge, "the body has more than %d bytes: ask with fewer rows at once", most)
+		return nil, faultf(http.StatusRequestEntityTooLarge, "the body has more than %d bytes: send fewer rows per request", most)
 	}
 	q := &request{}
 	if err := json.Unmarshal(text, q); err != nil {
 		var other *json.UnmarshalTypeError
 		if errors.As(err, &other) { // the decoder's message names Go types
-			return nil, badf("the body is no inference request: %s is not what belongs at byte %d (%q); it is such as {\"inputs\":[{\"name\":\"x\",\"shape\":[1,2],\"datatype\":\"FP32\",\"data\":[1,2]}]}", other.Value, other.Offset, other.Field)
+			return nil, badf("the body is not an inference request: %s is not expected at byte %d (%q); send one such as {\"inputs\":[{\"name\":\"x\",\"shape\":[1,2],\"datatype\":\"FP32\",\"data\":[1,2]}]}", other.Value, other.Offset, other.Field)
 		}
-		return nil, badf("the body is no inference request: %v", err)
+		return nil, badf("the body is not an inference request: %v", err)
 	}
 	return q, nil
 }
@@ -113,7 +113,7 @@ func wantedOf(asked []named, outputs []tensor.Spec) (all []int, err error) {
 		case i < 0:
 			return nil, badf("the model has no output %.100q; it has %s", a.Name, namesOf(outputs))
 		case slices.Contains(all, i): // an answer would grow with the request's square
-			return nil, badf("output %.100q is asked for twice", a.Name)
+			return nil, badf("output %.100q is requested twice", a.Name)
 		}
 		all = append(all, i)
 	}
@@ -253,7 +253,7 @@ func bounded(all []tensor.Tensor) error {
 		n += len(t.Floats) + len(t.Doubles) + len(t.Ints) + len(t.Strings)
 	}
 	if n > mostValues {
-		return faultf(http.StatusRequestEntityTooLarge, "the answer has more than %d values: ask with fewer rows at once", mostValues)
+		return faultf(http.StatusRequestEntityTooLarge, "the answer has more than %d values: send fewer rows per request", mostValues)
 	}
 	return nil
 }

@@ -40,9 +40,9 @@ func TestRequestsThatAreNone(t *testing.T) {
 		return `{"inputs":[` + text + `,{"name":"x","shape":` + shape + `,"datatype":"` + datatype + `","data":` + data + `}]}`
 	}
 	for body, says := range map[string]string{
-		`[]`:                                        "no inference request: array is not what belongs at byte 1",
-		`{"inputs":[`:                               "no inference request",
-		`{"inputs":[]} x`:                           "no inference request",
+		`[]`:                                        "not an inference request: array is not expected at byte 1",
+		`{"inputs":[`:                               "not an inference request",
+		`{"inputs":[]} x`:                           "not an inference request",
 		`{}`:                                        `input "x" is missing`,
 		`{"inputs":[` + text + `]}`:                 `input "x" is missing`,
 		`{"inputs":[` + text + `,` + text + `]}`:    "given twice",
@@ -52,7 +52,7 @@ func TestRequestsThatAreNone(t *testing.T) {
 		x(`[2]`, "FP32", `[1,2]`):                   "its shape is",
 		x(`[0,2]`, "FP32", `[]`):                    "its shape is",
 		x(`[-1,2]`, "FP32", `[1,2]`):                "its shape is",
-		x(`[1.5,2]`, "FP32", `[1,2]`):               "no inference request",
+		x(`[1.5,2]`, "FP32", `[1,2]`):               "not an inference request",
 		x(`[2,2]`, "FP32", `[1,2,3,4]`):             "have 2 rows and 1",
 		x(`[1,2]`, "FP32", `[1]`):                   "data has 1 values",
 		x(`[1,2]`, "FP32", `[1,2,3]`):               "more than the 2 values",

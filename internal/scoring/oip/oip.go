@@ -181,7 +181,7 @@ func (h *Handler) version(ctx context.Context, models *serving.Models, what targ
 }
 
 func unknownModel(name string) error {
-	return faultf(http.StatusNotFound, "model %q has no champion, or there is none: GET /api/v1/models lists those there are", name)
+	return faultf(http.StatusNotFound, "model %q has no champion, or there is none: GET /api/v1/models lists the models", name)
 }
 
 // champion waits for a model that is being loaded, until the context ends.
@@ -271,7 +271,7 @@ func (t target) cutVersion() (target, error) {
 	text := t.model[at+len(word):]
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 || strconv.Itoa(n) != text {
-		return t, faultf(http.StatusNotFound, "%.40q is no version: a version is a number from 1", text)
+		return t, faultf(http.StatusNotFound, "%.40q is not a version: a version is a number from 1", text)
 	}
 	t.model, t.version = t.model[:at], n
 	return t, nil

@@ -86,7 +86,7 @@ func (s *Slot) tried(a *attempt, m *infer.Model, err error) {
 	case errors.Is(err, infer.ErrUnfit):
 		kept := s.condemn(err)
 		s.lock.Unlock()
-		s.models.log.Warn("a version cannot be loaded; the one before answers, if there is one", "model", s.name, "version", a.version, "to", kept, "reason", err)
+		s.models.log.Warn("models: loading a version failed; the previous one answers, if there is one", "model", s.name, "version", a.version, "to", kept, "reason", err)
 		s.models.unloadable(s.name, a.version, kept, err)
 		return
 	default:

@@ -208,6 +208,6 @@ func (m *Models) sayFailed(s *Slot, version int, after time.Duration, err error)
 	m.failed.Store(f)
 	now, last := f.at.UnixNano(), m.said.Load()
 	if now-last > int64(sayEvery) && m.said.CompareAndSwap(last, now) {
-		m.log.Warn("a model cannot be loaded now, and perhaps others; it is tried again", "model", s.name, "version", version, "after", after, "reason", err)
+		m.log.Warn("models: loading a model failed; retrying", "model", s.name, "version", version, "after", after, "reason", err)
 	}
 }

@@ -79,7 +79,7 @@ func lasts(state string) bool {
 func causeIs(r api.GraphRelation) string {
 	switch r {
 	case api.EdgeAsked:
-		return "asked for by"
+		return "requested by"
 	case api.EdgeTaught:
 		return "learnt from"
 	case api.EdgeMade:
@@ -89,7 +89,7 @@ func causeIs(r api.GraphRelation) string {
 	case api.EdgeRan:
 		return "on"
 	case api.EdgeTold:
-		return "tells of"
+		return "describes"
 	case api.EdgeCaused:
 		return "caused by"
 	case api.EdgeFollowed:
@@ -97,7 +97,7 @@ func causeIs(r api.GraphRelation) string {
 	case api.EdgeRetried:
 		return "a retry of"
 	case api.EdgeBeside:
-		return "measured beside"
+		return "also measured"
 	case api.EdgeJudged:
 		return "judged against"
 	case api.EdgeScored:
@@ -112,15 +112,15 @@ func causeIs(r api.GraphRelation) string {
 func effectIs(r api.GraphRelation) string {
 	switch r {
 	case api.EdgeTaught:
-		return "learnt from by"
+		return "used by"
 	case api.EdgeTold:
-		return "told by"
+		return "described by"
 	case api.EdgeFollowed:
 		return "followed by"
 	case api.EdgeRetried:
 		return "retried by"
 	case api.EdgeBeside:
-		return "measured beside by"
+		return "also measured by"
 	case api.EdgeJudged:
 		return "the bar for"
 	case api.EdgeReplaced:

@@ -124,7 +124,7 @@ func castTexts(out *tensor.Tensor, in []string) error {
 			out.Ints[i] = truncate(out.Type, n)
 		}
 		if err != nil {
-			return fmt.Errorf("%q is no number", text)
+			return fmt.Errorf("%q is not a number", text)
 		}
 	}
 	return nil

@@ -80,7 +80,7 @@ const (
 func (c *compiler) versions() error {
 	v, ok := c.model.Opsets[""]
 	if !ok && slices.ContainsFunc(c.model.Nodes, func(n onnx.Node) bool { return n.Domain == "" }) {
-		return errors.New("it does not say which version of ONNX's operators it means (opset_import)")
+		return errors.New("it does not give the version of its ONNX operators (opset_import)")
 	}
 	if ok && (v < oldest || v > newest) {
 		return fmt.Errorf("version %d of ONNX's operators %w: export for one from %d to %d", v, onnx.ErrUnsupported, oldest, newest)

@@ -105,7 +105,7 @@ func scale(x []float32, by float32) {
 func (g *gemm) run(s *state) error {
 	a, b := s.get(g.a), s.get(g.b)
 	if len(a.Shape) != 2 || len(b.Shape) != 2 {
-		return fmt.Errorf("tables of %v and %v are no matrices", slices.Clone(a.Shape), slices.Clone(b.Shape))
+		return fmt.Errorf("tensors of %v and %v are not matrices", slices.Clone(a.Shape), slices.Clone(b.Shape))
 	}
 	l := layout{m: a.Shape[0], k: a.Shape[1], rowA: a.Shape[1], colA: 1, n: b.Shape[1], rowB: b.Shape[1], colB: 1}
 	inner := b.Shape[0]
@@ -298,7 +298,7 @@ type stack struct {
 func (m *stack) readShape(shape []int, row bool) error {
 	switch rank := len(shape); {
 	case rank == 0:
-		return fmt.Errorf("a single number is no matrix")
+		return fmt.Errorf("a single number is not a matrix")
 	case rank == 1 && row:
 		m.rows, m.columns = 1, shape[0]
 	case rank == 1:

@@ -135,7 +135,7 @@ func (b *buffer) shape(shape []int) (n int, err error) {
 	n, b.dims = 1, b.dims[:0]
 	for _, d := range shape {
 		if d < 0 || d > 0 && n > math.MaxInt32/d {
-			return 0, fmt.Errorf("%v is no shape of a tensor", shape)
+			return 0, fmt.Errorf("%v is not a shape of a tensor", shape)
 		}
 		n *= d
 		b.dims = append(b.dims, int64(d))

@@ -13,7 +13,7 @@ import (
 )
 
 // ErrMissing means that ONNX Runtime was not found. The error says how to install it.
-var ErrMissing = errors.New("ONNX Runtime is not here")
+var ErrMissing = errors.New("ONNX Runtime is not installed")
 
 // Runtime is a loaded library. A process opens one and keeps it until it exits. It is
 // safe for concurrent use.
