@@ -77,7 +77,7 @@ func TestSlipsInTheCall(t *testing.T) {
 	t.Parallel()
 	for args, says := range map[string]string{
 		"tial":                      "did you mean tail?",
-		"stream":                    "did you mean streams?",
+		"streem":                    "did you mean streams?",
 		"frobnicate":                "tidemill help lists",
 		"tokne new":                 `no command "tokne"`,
 		"token":                     "token needs a subcommand: token new, token list, token remove",
