@@ -246,7 +246,7 @@ func TestAFileIsNotToBePublishedAgainInVain(t *testing.T) {
 		{404, problem, "not-found", "; give the gateway's own --url"},
 		{415, problem, "unsupported-media-type", "give the gateway's own --url"},
 		{404, "text/html", "", "; give the gateway's own --url"},
-		{500, problem, "internal", "1 event not acknowledged, so publish the file again"},
+		{500, problem, "internal", "1 event not acknowledged; publish the file again"},
 	} {
 		url := serveHTTP(t, func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", c.media)

@@ -100,7 +100,7 @@ func TestRunsByCommand(t *testing.T) {
 
 	mention(t, "pause", r.ok("recipes", "pause", "intent"), "paused intent")
 	mention(t, "pause again", r.ok("recipes", "pause", "intent"), "intent was paused already")
-	mention(t, "recipes", r.ok("recipes"), "paused by somebody")
+	mention(t, "recipes", r.ok("recipes"), "paused by anonymous")
 	mention(t, "runs", r.ok("runs", "--key", "bot-1"), "recipe intent is paused since")
 	mention(t, "cancel", r.ok("runs", "cancel", long[:8], "--reason", "enough"), long[:10]+"  intent  long-1  cancelling")
 	r.is("long-1", tidemill.RunCancelled)

@@ -111,7 +111,7 @@ func TestARunIsShown(t *testing.T) {
 	}
 	mention(t, "the run", b.String(), "dddddddd, failed", "intent for bot-4·[2J", "the command ended with exit code 1", "by ada, by 3 events", "a retry of run zzz",
 		"python3 train.py in /trainer", "pool gpu, 1 GPU, 1h0m0s at most, 3 attempts", "examples: bots/bot-4 at main, commit cmt (3 files, 2.0 KiB)", "more: s3://b/x",
-		"model intent/bot-4", "became", "version 7 of intent/bot-4 (refused): it is worse", "exit code 1, 5.0 MiB of memory at most, 2.5 GPU seconds", "100 B, and there was more", "ATTEMPT", "under way", "laptop, H200, GPU 0 1, from a checkpoint",
+		"model intent/bot-4", "became", "version 7 of intent/bot-4 (refused): it is worse", "exit code 1, 5.0 MiB of memory at most, 2.5 GPU seconds", "100 B, the rest was not stored", "ATTEMPT", "running", "laptop, H200, GPU 0 1, from a checkpoint",
 		"fetch 12ms, run 1m30s", "Traceback\n  ·[31mboom\n", "… 2 events before", "bot-created", "e-1", `{"a":1}`, "tidemill runs retry dddddddddd")
 	if strings.Contains(b.String(), "\x1b") {
 		t.Errorf("a terminal obeys\n%q", &b)
