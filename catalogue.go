@@ -106,8 +106,7 @@ func Lookup(typ string) (Entry, bool) {
 	return catalogue[i].clone(), true
 }
 
-// Schema is the dataschema of a type's data, or empty if the catalogue
-// prescribes none.
+// Schema is the dataschema of a type's data, or empty if the catalogue prescribes none.
 func Schema(typ string) string {
 	i := find(typ)
 	if i < 0 || catalogue[i].Version == 0 {

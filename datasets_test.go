@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// Names are used in folders and URLs unchanged, so characters with a meaning there are
-// refused.
+// Names are used in folders and URLs unchanged, so characters with a meaning there are refused.
 func TestCheckDataset(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"a", "bots/bot-42", "eu/de/7", "a.b", "Shop_7", "ana@example.com", "a:b", "a+b=c", "-a", "__", "a/_b", "a..b", strings.Repeat("x", maxDataset)} {

@@ -1,4 +1,3 @@
-// Package tidemill is the vocabulary of Tidemill: types of events, names, ids and the data
-// of events. It does no I/O, and imports only the standard library and the CloudEvents
-// event type.
+// Package tidemill is the vocabulary of Tidemill: types of events, names, ids and the data of
+// events. It does no I/O, and imports only the standard library and the CloudEvents event type.
 package tidemill

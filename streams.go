@@ -45,8 +45,7 @@ func ReservedStream(stream string) error {
 	return fmt.Errorf("stream %q is reserved: only Tidemill writes to it; publish to %q, or to a stream of yours", stream, StreamEvents)
 }
 
-// ScorerParked returns the stream where events wait for models that a scorer has not loaded
-// yet.
+// ScorerParked returns the stream where events wait for models that a scorer has not loaded yet.
 func ScorerParked(scorer string) string { return Parked(scorerStreams + scorer) }
 
 // ScorerStream reports whether a stream has the name of a scorer's own stream.

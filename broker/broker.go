@@ -32,8 +32,7 @@ type Options struct {
 	TransactionTimeout time.Duration
 }
 
-// Broker is a connection to one Kafka under one install's name. It is safe for
-// concurrent use.
+// Broker is a connection to one Kafka under one install's name. It is safe for concurrent use.
 type Broker struct {
 	names     tidemill.Names
 	log       *slog.Logger

@@ -20,8 +20,7 @@ import (
 	"tidemill.dev/config/gate"
 )
 
-// Hostile bytes cause problems, each on one line of bounded length. An accepted config is
-// sound.
+// Hostile bytes cause problems, each on one line of bounded length. An accepted config is sound.
 func FuzzParse(f *testing.F) {
 	seed(f, Examples(), "*.yaml")
 	seed(f, os.DirFS("testdata"), "*.yaml")

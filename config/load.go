@@ -149,9 +149,8 @@ type Place struct {
 	Withheld  Withheld // objects that no run gets
 }
 
-// Withheld are the install's own objects of Kubernetes. No run gets them, even if its recipe
-// names them, because a person who may write recipes need not be allowed to read the install's
-// secrets.
+// Withheld are the install's own objects of Kubernetes. No run gets them, even if its recipe names
+// them, because a person who may write recipes need not be allowed to read the install's secrets.
 type Withheld []string
 
 const (

@@ -18,8 +18,7 @@ const (
 	maxAllow  = 100
 )
 
-// readInputs reads the inputs by name. An input is a template of a dataset's name, or a
-// mapping.
+// readInputs reads the inputs by name. An input is a template of a dataset's name, or a mapping.
 func readInputs(v value) (all []InputFrom) {
 	for key, child := range v.pairs() {
 		if err := tidemill.CheckLabel(key.Value); err != nil {

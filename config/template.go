@@ -9,9 +9,8 @@ import (
 	"tidemill.dev/config/spelling"
 )
 
-// Expand fills in a template: each {name} becomes its value, and {{ and }} become braces. A
-// value is inserted as it is and not expanded again. The error names the first field without a
-// value.
+// Expand fills in a template: each {name} becomes its value, and {{ and }} become braces. A value
+// is inserted as it is and not expanded again. The error names the first field without a value.
 func Expand(template string, value func(name string) (string, bool)) (string, error) {
 	parts, fault := cutTemplate(template)
 	if fault != nil {

@@ -219,8 +219,7 @@ func pointAt(text string, column int) string {
 	return "at " + show(string(rest))
 }
 
-// plain puts a parser's message on one line and bounds its length, because it may repeat the
-// text.
+// plain puts a parser's message on one line and bounds its length, because it may repeat the text.
 func plain(message string) string {
 	const most = 300
 	letters := []rune(message)

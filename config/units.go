@@ -149,8 +149,7 @@ func readCores(to *float64) func(value) {
 	}
 }
 
-// ParseRate parses a rate as in the file: a whole number per second, minute or hour, such as
-// 100/s.
+// ParseRate parses a rate as in the file: a whole number per second, minute or hour, such as 100/s.
 func ParseRate(text string) (float64, error) { return parseRate(text) }
 
 // Forever is the retention of a stream that never expires.

@@ -1,6 +1,5 @@
-// Command image builds Tidemill's container image as a tar file, without a
-// container engine: make image. README.md describes the contents and gives the
-// reasons.
+// Command image builds Tidemill's container image as a tar file, without a container engine: make
+// image. README.md describes the contents and gives the reasons.
 package main
 
 import (

@@ -218,8 +218,7 @@ func consumePause(w *testWorld) {
 	w.close(c)
 }
 
-// Fetched events of a paused partition do not use up the memory that other partitions
-// need.
+// Fetched events of a paused partition do not use up the memory that other partitions need.
 func consumePausedSmall(w *testWorld) {
 	w.stream("events", 2)
 	p := w.producer(broker.ProducerOptions{})

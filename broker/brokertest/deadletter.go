@@ -56,8 +56,7 @@ func letterUndecodable(w *testWorld) {
 	w.close(c)
 	<-poll
 
-	// Without a group no dead letter is written: the consumer returns the error with the
-	// event.
+	// Without a group no dead letter is written: the consumer returns the error with the event.
 	c = w.consumer(broker.ConsumerOptions{Streams: []string{"events"}, Start: broker.AtOffset(3)})
 	d, err := c.Poll(w.testContext())
 	w.must(err)

@@ -235,8 +235,7 @@ func (n *hookMember) countInState(state string) (count int) {
 	return count
 }
 
-// foundMarks returns the marks found in the partitions that are still assigned, with their
-// counts.
+// foundMarks returns the marks found in the partitions that are still assigned, with their counts.
 func (n *hookMember) foundMarks() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -51,9 +51,8 @@ func (w *testWorld) noteOf() (offset int64, note string) {
 	return all[0].Offset, all[0].Note
 }
 
-// A transaction's note becomes visible together with its offsets, or not at all. A note
-// without a delivery moves no offset. The next reader gets the committed note, also after
-// an abort.
+// A transaction's note becomes visible together with its offsets, or not at all. A note without a
+// delivery moves no offset. The next reader gets the committed note, also after an abort.
 func notesInTransactions(w *testWorld) {
 	w.stream("in", 1)
 	asked := make(chan []broker.Position, 10)
@@ -224,8 +223,7 @@ func publishTo(w *testWorld) {
 }
 
 // Parked events and the mark that is committed with them become visible together with the
-// deliveries, or not at all. The sender gets the positions of its events only after the
-// commit.
+// deliveries, or not at all. The sender gets the positions of its events only after the commit.
 func transactMarks(w *testWorld) {
 	c, t := w.newParkedStream(2, broker.ConsumerOptions{})
 	w.publish("in", 8, 1)

@@ -197,8 +197,7 @@ func publishCloseHurried(w *testWorld) {
 	w.wantOnLog("events", s)
 }
 
-// readAll reads a partition to its end, in portions of maxBytes, and returns the events
-// seen.
+// readAll reads a partition to its end, in portions of maxBytes, and returns the events seen.
 func (w *testWorld) readAll(stream string, from int64, maxBytes int) (seen []string, next int64) {
 	w.Helper()
 	for {

@@ -27,8 +27,7 @@ type Server struct {
 	Addr string
 	// Restart stops the server in order and starts it at the same address.
 	Restart func(testing.TB)
-	// Kill kills the server and starts it at the same address; nil if it cannot be
-	// killed.
+	// Kill kills the server and starts it at the same address; nil if it cannot be killed.
 	Kill func(testing.TB)
 	// Session is the shortest session timeout that the server allows.
 	Session time.Duration
@@ -175,8 +174,7 @@ func (w *testWorld) testContext() context.Context {
 	return ctx
 }
 
-// cleanupContext returns a context for clean-up, which runs after the case's own context has
-// ended.
+// cleanupContext returns a context for clean-up, which runs after the case's own context has ended.
 func cleanupContext() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), waitLimit)
 }

@@ -238,8 +238,7 @@ func transactZombie(w *testWorld) {
 	w.wantCopies("out", s)
 }
 
-// takeSlot initializes the slot's transactional id, as the next member with that slot
-// does.
+// takeSlot initializes the slot's transactional id, as the next member with that slot does.
 func (w *testWorld) takeSlot(group string, slot int) {
 	w.Helper()
 	w.pollUntil("the slot is taken", func() bool {
@@ -375,9 +374,8 @@ func (m *mixedEnds) partitionWithOpen() (int32, bool) {
 	return 0, false
 }
 
-// Events that end one by one, background commits and transactions on the same partitions
-// neither undo nor overtake each other, also across readers. The last committed note
-// stays.
+// Events that end one by one, background commits and transactions on the same partitions neither
+// undo nor overtake each other, also across readers. The last committed note stays.
 func transactMixed(w *testWorld) {
 	w.stream("in", 3)
 	w.stream("out", 1)

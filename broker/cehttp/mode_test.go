@@ -59,8 +59,7 @@ func TestEncodedBodiesAreRefused(t *testing.T) {
 	}
 }
 
-// Each reader refuses messages of another mode, and clears the event that was in the view
-// before.
+// Each reader refuses messages of another mode, and clears the event that was in the view before.
 func TestReadersKnowTheirMode(t *testing.T) {
 	readers := map[Mode]func(http.Header, []byte, *broker.View) error{
 		Binary:     ReadBinary,

@@ -12,8 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// After Close returns no goroutine of the servers runs, even with clients still
-// connected.
+// After Close returns no goroutine of the servers runs, even with clients still connected.
 func TestCloseLeavesNothingRunning(t *testing.T) {
 	for _, dir := range []string{"", t.TempDir()} {
 		s := start(t, Options{Dir: dir, Brokers: 2})

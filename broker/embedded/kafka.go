@@ -133,9 +133,8 @@ func place(o Options) string {
 
 const cleanupPolicy = "cleanup.policy"
 
-// refuseCompaction answers every request that would turn compaction on with
-// POLICY_VIOLATION. It refuses the whole request, because a control of kfake cannot
-// answer for only a part.
+// refuseCompaction answers every request that would turn compaction on with POLICY_VIOLATION. It
+// refuses the whole request, because a control of kfake cannot answer for only a part.
 func refuseCompaction(c *kfake.Cluster) {
 	keep := func(k kmsg.Key, refuse func(kmsg.Request) kmsg.Response) {
 		c.ControlKey(int16(k), func(req kmsg.Request) (kmsg.Response, error, bool) {
@@ -240,19 +239,17 @@ func whyNot(topic string) *string {
 	return &s
 }
 
-// kfake writes a batch and then, in another file, an index line about it. After a kill
-// this line says whether the batch belongs to a transaction. If the process is killed
-// between the two writes, kfake would treat uncommitted records as committed and assign
-// the following lines to the wrong batches. The batch heads contain all the information,
-// so the missing lines are written here.
+// kfake writes a batch and then, in another file, an index line about it. After a kill this line
+// says whether the batch belongs to a transaction. If the process is killed between the two writes,
+// kfake would treat uncommitted records as committed and assign the following lines to the wrong
+// batches. The batch heads contain all the information, so the missing lines are written here.
 
 const (
 	indexLine    = 15
 	indexVersion = 1
 )
 
-// completeIndexes adds the index lines that a kill left out in the last segment of every
-// partition.
+// completeIndexes adds the index lines that a kill left out in the last segment of every partition.
 func completeIndexes(dir string) error {
 	partitions, err := os.ReadDir(filepath.Join(dir, "partitions"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -314,8 +311,7 @@ type logBridge struct{ log *slog.Logger }
 
 var _ kfake.Logger = logBridge{}
 
-// Logf logs a message of kfake. kfake logs every request at info; bridge logs these at
-// debug.
+// Logf logs a message of kfake. kfake logs every request at info; bridge logs these at debug.
 func (b logBridge) Logf(l kfake.LogLevel, format string, args ...any) {
 	level := slog.LevelDebug
 	switch l {

@@ -10,10 +10,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// A producer that outlives a kill of the server sends unacknowledged batches again.
-// Batches that the server had already written must not appear twice, and the following
-// ones must be accepted. This also holds if the server was closed in order before the
-// kill.
+// A producer that outlives a kill of the server sends unacknowledged batches again. Batches that
+// the server had already written must not appear twice, and the following ones must be accepted.
+// This also holds if the server was closed in order before the kill.
 func TestRetryAfterSIGKILLIsNoDuplicate(t *testing.T) {
 	for name, closeFirst := range map[string]bool{"kill": false, "close, then kill": true} {
 		t.Run(name, func(t *testing.T) {

@@ -25,8 +25,7 @@ const (
 	retentionEvery = 30 * time.Second
 )
 
-// Options configure the servers. The zero value runs both in memory on free loopback
-// ports.
+// Options configure the servers. The zero value runs both in memory on free loopback ports.
 type Options struct {
 	// Dir holds the data and a lock; empty keeps everything in memory.
 	Dir string
@@ -147,15 +146,13 @@ func (s *Servers) startClocks(o Options) {
 	}
 }
 
-// Kafka returns the address of the Kafka server, of the first broker if there are
-// several.
+// Kafka returns the address of the Kafka server, of the first broker if there are several.
 func (s *Servers) Kafka() string { return s.addrs[0] }
 
 // Redis returns the address of the Redis server.
 func (s *Servers) Redis() string { return s.at }
 
-// DiskLeft returns the free bytes on the disk of the data folder; in memory it is
-// math.MaxInt64.
+// DiskLeft returns the free bytes on the disk of the data folder; in memory it is math.MaxInt64.
 func (s *Servers) DiskLeft() (int64, error) {
 	if s.dir == "" {
 		return math.MaxInt64, nil
@@ -221,8 +218,7 @@ var errHeld = errors.New("held by another process")
 // so the lock ends with the process, even after a kill. The pid in the file is for people.
 type dirLock struct{ f *os.File }
 
-// lockDir creates the folder if it is missing and locks it. Without a folder there is no
-// lock.
+// lockDir creates the folder if it is missing and locks it. Without a folder there is no lock.
 func lockDir(dir string) (*dirLock, error) {
 	if dir == "" {
 		return nil, nil
@@ -263,8 +259,7 @@ func explainLock(dir string, f *os.File, err error) error {
 	return fmt.Errorf("the data folder %s is in use by %s: stop it, or give another folder", dir, holder)
 }
 
-// readPID returns an empty text if the holder has taken the lock but not yet written its
-// pid.
+// readPID returns an empty text if the holder has taken the lock but not yet written its pid.
 func readPID(f *os.File) string {
 	b := make([]byte, 20)
 	n, _ := f.ReadAt(b, 0) // the end of the file is not an error here

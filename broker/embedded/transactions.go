@@ -150,11 +150,10 @@ func askOnce(addr string, req kmsg.Request, resp kmsg.Response) error {
 	return resp.ReadFrom(body)
 }
 
-// shareFetches works around a fault in kfake. If a fetch reaches the request's size limit
-// within a partition, kfake returns the records read so far without the list of aborted
-// transactions, and a reader of committed events takes their records for committed. At a
-// partition's own limit kfake returns the list. So the request's limit is divided among
-// its partitions.
+// shareFetches works around a fault in kfake. If a fetch reaches the request's size limit within a
+// partition, kfake returns the records read so far without the list of aborted transactions, and a
+// reader of committed events takes their records for committed. At a partition's own limit kfake
+// returns the list. So the request's limit is divided among its partitions.
 func shareFetches(c *kfake.Cluster) {
 	c.ControlKey(int16(kmsg.Fetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		c.KeepControl()

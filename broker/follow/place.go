@@ -13,8 +13,7 @@ import (
 // by its number. A reader that resumes there misses no event and reads none twice.
 type Place []int64
 
-// Beginning is the offset of a partition that was added to the stream and has not been
-// read.
+// Beginning is the offset of a partition that was added to the stream and has not been read.
 const Beginning = -1
 
 // Set records the next offset of a partition.

@@ -21,8 +21,7 @@ type ReaderOptions struct {
 	// none. It does not apply to Resume.
 	Newest int
 
-	// MaxBytes is an approximate limit of fetched bytes not yet returned; the default is
-	// 64 MiB.
+	// MaxBytes is an approximate limit of fetched bytes not yet returned; the default is 64 MiB.
 	MaxBytes int
 }
 
@@ -82,9 +81,8 @@ func OpenReader(ctx context.Context, b *broker.Broker, o ReaderOptions) (*Reader
 	return r, nil
 }
 
-// Next returns the records that have arrived. The batch is empty if none arrives for a
-// second, for example because Kafka is away. If the reader stops at the end, Next returns
-// io.EOF there.
+// Next returns the records that have arrived. The batch is empty if none arrives for a second, for
+// example because Kafka is away. If the reader stops at the end, Next returns io.EOF there.
 func (r *Reader) Next(ctx context.Context) ([]Event, error) {
 	if gaps := r.gaps; len(gaps) > 0 {
 		r.gaps, r.from = nil, nil
@@ -145,9 +143,8 @@ const (
 	idle      = time.Second            // longest wait of Next for a record
 	lookAtEnd = 100 * time.Millisecond // time between checks for the end
 
-	// Kafka returns old records one partition after another, and people read them in the
-	// order of time. So a batch waits for more records as long as they follow each other
-	// quickly.
+	// Kafka returns old records one partition after another, and people read them in the order of
+	// time. So a batch waits for more records as long as they follow each other quickly.
 	pauseBehind, gatherBehind = 20 * time.Millisecond, 500 * time.Millisecond
 	// New records are returned at once; only those of one answer are put into one batch.
 	gatherLive = time.Millisecond

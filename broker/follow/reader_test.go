@@ -84,8 +84,7 @@ func TestOrderWithinAPartitionIsTheLogs(t *testing.T) {
 	}
 }
 
-// A partition that was added after the ends were read shows no events and does not delay
-// the end.
+// A partition that was added after the ends were read shows no events and does not delay the end.
 func TestToTheEndPassesAddedPartitions(t *testing.T) {
 	t.Parallel()
 	r := &Reader{ends: map[int32]int64{0: 1}, toEnd: true}

@@ -14,9 +14,8 @@ import (
 	"tidemill.dev/broker/embedded"
 )
 
-// Readers run one after another, and each resumes where the one before stopped in the
-// middle of a batch. Meanwhile Kafka restarts and new events arrive: every event is read
-// exactly once.
+// Readers run one after another, and each resumes where the one before stopped in the middle of a
+// batch. Meanwhile Kafka restarts and new events arrive: every event is read exactly once.
 func TestResumeMissesNothingAndReadsNothingTwice(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(4) {

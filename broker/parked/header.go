@@ -16,11 +16,10 @@ import (
 // ErrHeader reports a header of a parked event that cannot be decoded.
 var ErrHeader = errors.New("the header of a parked event cannot be read")
 
-// HeaderOdd is the header that holds the attributes of a parked event that may be
-// read but not published. Readers are lenient: an event of another client is
-// delivered even if its subject has a control character or if it has as many
-// headers as a record may have. Such an event can wait, too. Otherwise a single one
-// would prevent all later events of its partition from being parked.
+// HeaderOdd is the header that holds the attributes of a parked event that may be read but not
+// published. Readers are lenient: an event of another client is delivered even if its subject has a
+// control character or if it has as many headers as a record may have. Such an event can wait, too.
+// Otherwise a single one would prevent all later events of its partition from being parked.
 const HeaderOdd = "tidemill-odd"
 
 // Find returns the value of the last header of that name; nil if there is none.

@@ -31,8 +31,7 @@ type Binary struct {
 	X, Y Expr
 }
 
-// Like compares with a pattern. The pattern is unchanged: %, _ and their escapes are as
-// written.
+// Like compares with a pattern. The pattern is unchanged: %, _ and their escapes are as written.
 type Like struct {
 	X       Expr
 	Pattern string

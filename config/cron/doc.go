@@ -11,10 +11,9 @@
 //	│ │ │ │ │ ┌ day of week 0-7 or SUN-SAT; 0 and 7 are Sunday
 //	0 0 3 * * MON-FRI
 //
-// A field is a list of values, ranges (a-b) and steps (*/n, a-b/n; a/n runs to the field's
-// end). A ? means a * in the two fields of days. Instead of fields an expression can be
-// @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly, or @every followed by a
-// duration.
+// A field is a list of values, ranges (a-b) and steps (*/n, a-b/n; a/n runs to the field's end). A
+// ? means a * in the two fields of days. Instead of fields an expression can be @yearly, @annually,
+// @monthly, @weekly, @daily, @midnight, @hourly, or @every followed by a duration.
 //
 // As in Vixie cron, if both fields of days are restricted, a day must match one of them. If one
 // of them begins with a *, a day must match both.
@@ -27,7 +26,6 @@
 //     one counts. Skipped times fire together, once, at the moment of the jump: "30 2 * * *" fires
 //     on every day of the year.
 //
-// @every 90s fires at whole multiples of 90 s since 1970 in UTC. So it does not depend on when
-// a process starts or when clocks change.
-// concern it.
+// @every 90s fires at whole multiples of 90 s since 1970 in UTC. So it does not depend on when a
+// process starts or when clocks change. concern it.
 package cron

@@ -211,9 +211,8 @@ func lowest(set uint64) int { return bits.TrailingZeros64(set) }
 type stretch struct {
 	start, end time.Time
 	offset     int // seconds east of UTC
-	// shown is the latest time that wall clocks had shown when the stretch began. It is after
-	// the stretch's own first time if clocks were set back, and before it if they were set
-	// forward.
+	// shown is the latest time that wall clocks had shown when the stretch began. It is after the
+	// stretch's own first time if clocks were set back, and before it if they were set forward.
 	shown time.Time
 }
 

@@ -81,8 +81,7 @@ func counterpart(j tidemill.Judgement, name string) (float64, bool) {
 	return math.NaN(), false
 }
 
-// hasOwn reports whether the version's own figure is listed too, next to a figure of the
-// champion.
+// hasOwn reports whether the version's own figure is listed too, next to a figure of the champion.
 func hasOwn(j tidemill.Judgement, champions string) bool {
 	own := strings.TrimPrefix(champions, ofChampion+".")
 	return slices.ContainsFunc(j.Clauses, func(c tidemill.Clause) bool { _, is := c.Values[own]; return is })

@@ -26,8 +26,7 @@ func New(o Options) functions.ViewFunc {
 	}
 }
 
-// catchingUp is the time after which an event is delivered again while the ledger is catching
-// up.
+// catchingUp is the time after which an event is delivered again while the ledger is catching up.
 const catchingUp = 2 * time.Second
 
 // marked marks an error by whether the event shall come again.

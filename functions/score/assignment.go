@@ -181,8 +181,7 @@ func (t *assignments) hasEnded(one *assignment) bool {
 	return t.all[one.partition] != one
 }
 
-// changed returns the present assignments if any has begun or ended since an earlier
-// call.
+// changed returns the present assignments if any has begun or ended since an earlier call.
 func (t *assignments) changed(since uint64) (now uint64, all []*assignment) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -15,8 +15,7 @@ import (
 	"tidemill.dev/internal/scoring/infer/tensor"
 )
 
-// batch is a set of events that goes through the pipeline together. Its memory is
-// reused.
+// batch is a set of events that goes through the pipeline together. Its memory is reused.
 type batch struct {
 	seq     uint64
 	began   time.Time
@@ -292,9 +291,8 @@ func (w *worker) runModel(m *infer.Model) (err error) {
 	return m.Whole(w.out, len(w.rows))
 }
 
-// read makes rows of items and returns how many items it has read. Where the model
-// leaves an array's length open, an item of another length than the first begins new
-// rows.
+// read makes rows of items and returns how many items it has read. Where the model leaves an
+// array's length open, an item of another length than the first begins new rows.
 func (w *worker) read(b *batch, g *group, items []int32) (n int) {
 	w.in = sized(w.in, len(g.plan.inputs))
 	w.out = sized(w.out, len(g.model.Outputs()))

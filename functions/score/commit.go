@@ -91,8 +91,7 @@ func (s *session) succeeded(b *batch) {
 	s.counted(b, time.Now())
 }
 
-// dropLost marks the parts of a batch that are no longer ours and reports whether any
-// is left.
+// dropLost marks the parts of a batch that are no longer ours and reports whether any is left.
 func (s *session) dropLost(b *batch) bool {
 	any := false
 	for i := range b.parts {
@@ -122,9 +121,8 @@ func (s *session) current(p *batchPart) bool {
 	return !s.assignments.hasEnded(p.of) && (p.from.d == nil || p.from.d.Current())
 }
 
-// noteFirst commits a note for partitions without one before anything is sent for them.
-// Otherwise a successor would not know from where to read back outputs that were sent
-// but never committed.
+// noteFirst commits a note for partitions without one before anything is sent for them. Otherwise a
+// successor would not know from where to read back outputs that were sent but never committed.
 func (s *session) noteFirst(b *batch) error {
 	for {
 		var first []*assignment
@@ -265,11 +263,10 @@ func (s *session) putItem(ctx context.Context, to output, b *batch, i int32, it 
 	return nil
 }
 
-// putDead writes a dead letter once the event's delivery ends. A new owner reads
-// outputs back, but not dead letters. If a dead letter were on the log before the
-// group's offset passed its event, it would be written again, or the event would even
-// be scored because its model has come meanwhile. An event that was parked gets its
-// dead letter at once.
+// putDead writes a dead letter once the event's delivery ends. A new owner reads outputs back, but
+// not dead letters. If a dead letter were on the log before the group's offset passed its event, it
+// would be written again, or the event would even be scored because its model has come meanwhile.
+// An event that was parked gets its dead letter at once.
 func (s *session) putDead(ctx context.Context, to output, it *item) error {
 	if it.delivery.d != nil && !it.delivery.ends {
 		it.delivery.letters = append(it.delivery.letters, *it) // the delivery keeps the item's memory

@@ -10,8 +10,7 @@ import (
 	"tidemill.dev/broker"
 )
 
-// mostBytes bounds the bytes of a batch, and mostEvents its events if the config does
-// not.
+// mostBytes bounds the bytes of a batch, and mostEvents its events if the config does not.
 const (
 	mostBytes  = 16 << 20
 	mostEvents = 8192
@@ -149,8 +148,7 @@ func (s *session) choose(b *batch, it item) {
 	b.items = append(b.items, it)
 }
 
-// address finds the key and the model. Events that already wait for the model come
-// first.
+// address finds the key and the model. Events that already wait for the model come first.
 func (s *session) address(b *batch, it *item) {
 	key, err := s.place.keyOf(it.v)
 	if err == nil {

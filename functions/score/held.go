@@ -12,11 +12,10 @@ import (
 // heldIndex is the index of one partition's events that wait for their models on the parked
 // stream. Their contents are mostly not in memory.
 //
-// The pipeline decides: it parks events, asks for the models of keys, opens keys whose
-// models are loaded, and takes their events in the order of each key. The committer
-// writes these decisions into transactions, in their order, and reports which are
-// committed. A transaction that fails ends the assignment and this index with it; the
-// next owner rebuilds it from the log.
+// The pipeline decides: it parks events, asks for the models of keys, opens keys whose models are
+// loaded, and takes their events in the order of each key. The committer writes these decisions
+// into transactions, in their order, and reports which are committed. A transaction that fails ends
+// the assignment and this index with it; the next owner rebuilds it from the log.
 //
 // Records of a torn transaction do not count by themselves: see rebuild.
 type heldIndex struct {

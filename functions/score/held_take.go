@@ -16,15 +16,13 @@ import (
 // errHeldGone reports that a parked event is no longer on its stream.
 var errHeldGone = errors.New("it waited for its model for longer than the stream where it waited keeps events; give its input a longer retention")
 
-// errHeldMismatch reports that the log does not match the index. Then the index is
-// rebuilt.
+// errHeldMismatch reports that the log does not match the index. Then the index is rebuilt.
 var errHeldMismatch = errors.New("the parked stream does not match the index")
 
-// takeOpen returns the oldest events of the open keys, in the order in which they were
-// parked, up to a number of events and bytes. Contents that are not in memory are read
-// again, together with the records after them, which mostly come next. It may return
-// fewer events than there are, because a record that was just parked may not be
-// readable yet.
+// takeOpen returns the oldest events of the open keys, in the order in which they were parked, up
+// to a number of events and bytes. Contents that are not in memory are read again, together with
+// the records after them, which mostly come next. It may return fewer events than there are,
+// because a record that was just parked may not be readable yet.
 //
 // Later events of a key may be handled after all of these have been taken, if their
 // outputs come after.
@@ -205,9 +203,8 @@ type outbox interface {
 	SendTo(ctx context.Context, stream string, partition int32, v *broker.View, done func(broker.Receipt))
 }
 
-// park sends an event that hold has decided on, in the order of the decisions. Its
-// offset is known when done is called, which must be before the next transaction
-// begins.
+// park sends an event that hold has decided on, in the order of the decisions. Its offset is known
+// when done is called, which must be before the next transaction begins.
 func (h *heldIndex) park(ctx context.Context, to outbox, seq uint64, key string, v *broker.View, logged int64) error {
 	h.mu.Lock()
 	entry := h.log.entryAt(seq)

@@ -6,10 +6,9 @@ import (
 	"tidemill.dev/broker/jsonscan"
 )
 
-// textAt returns the text, number or boolean at a path in JSON, whose parts are names of
-// members and indexes of elements. It is empty if no such value is there. Nothing after
-// the last object or array on the path is read. The result points into the data unless
-// the text has escapes.
+// textAt returns the text, number or boolean at a path in JSON, whose parts are names of members
+// and indexes of elements. It is empty if no such value is there. Nothing after the last object or
+// array on the path is read. The result points into the data unless the text has escapes.
 func textAt(data []byte, path []string) string {
 	i := jsonscan.SkipSpace(data, 0)
 	for depth, part := range path {

@@ -18,8 +18,7 @@ func echoModel() []byte {
 	return proto{}.number(1, 8).bytes(7, graph).bytes(8, proto{}.number(2, 13))
 }
 
-// If a model leaves a length open, events of different lengths in one batch are scored
-// correctly.
+// If a model leaves a length open, events of different lengths in one batch are scored correctly.
 func TestEventsOfDifferentLengthsDoNotDisturbEachOther(t *testing.T) {
 	w := newWorld(t, 1)
 	w.first("m/bot-0")

@@ -7,10 +7,9 @@ import (
 	"tidemill.dev/broker"
 )
 
-// send is commit without transactions: the deliveries of a batch end when all its
-// outputs are acknowledged. Several batches may be on their way at once, except those
-// with events that are parked or come back, because the index must not run ahead of the
-// log.
+// send is commit without transactions: the deliveries of a batch end when all its outputs are
+// acknowledged. Several batches may be on their way at once, except those with events that are
+// parked or come back, because the index must not run ahead of the log.
 func (s *session) send(b *batch) error {
 	s.dropLost(b)
 	alone := b.parks()

@@ -64,8 +64,7 @@ func (r *rescore) handleEmptyRead(ctx context.Context, s *rescoreRange) error {
 // unseen is the wait before records that are not visible yet are read again.
 const unseen = 50 * time.Millisecond
 
-// choose adds an event to the batch. It copies the event, because the read's memory is
-// reused.
+// choose adds an event to the batch. It copies the event, because the read's memory is reused.
 func (r *rescore) choose(b *batch, e *broker.Incoming, t *assignment) {
 	switch f := r.done[t.partition]; {
 	case e.Err != nil || !selects(r.Config.Types, e.Type):

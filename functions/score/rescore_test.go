@@ -40,8 +40,7 @@ func (p *process) rescoring(version string) Rescoring {
 	return r
 }
 
-// answered checks the outputs: one for each event, in the order of its key, by the given
-// version.
+// answered checks the outputs: one for each event, in the order of its key, by the given version.
 func (w *world) answered(all []scoredEvent, n int, version string) {
 	w.Helper()
 	seen, last := map[string]bool{}, map[string]int{}

@@ -135,8 +135,7 @@ type plan struct {
 	*features.Plan
 }
 
-// plans are the plans in use. Models of one recipe have the same inputs, so there are
-// few.
+// plans are the plans in use. Models of one recipe have the same inputs, so there are few.
 type plans struct {
 	fields []features.Field
 	all    []*plan

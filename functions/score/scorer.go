@@ -34,8 +34,7 @@ type Options struct {
 	held heldOptions // limits for tests, which park few events
 }
 
-// Scorer scores one stream together with all scorers of its name. Each has some
-// partitions of it.
+// Scorer scores one stream together with all scorers of its name. Each has some partitions of it.
 type Scorer struct {
 	o         Options
 	conf      config.Scorer

@@ -11,10 +11,9 @@ import (
 	"tidemill.dev/triggers/deadletters"
 )
 
-// session is a scorer's membership in its group, until it leaves or fails. Two
-// goroutines pass batches to each other: the pipeline gathers and computes, the
-// committer sends and commits. The number of batches is fixed, so that neither runs
-// ahead.
+// session is a scorer's membership in its group, until it leaves or fails. Two goroutines pass
+// batches to each other: the pipeline gathers and computes, the committer sends and commits. The
+// number of batches is fixed, so that neither runs ahead.
 type session struct {
 	*Scorer
 	c *broker.Consumer

@@ -241,9 +241,8 @@ func varints(text string, counted bool) ([]int64, error) {
 	return all, nil
 }
 
-// Waits decodes the note next to a partition's offset and reports whether parked events
-// wait for their models. The parked partition's end includes the marker of the last
-// transaction.
+// Waits decodes the note next to a partition's offset and reports whether parked events wait for
+// their models. The parked partition's end includes the marker of the last transaction.
 func Waits(text string, parkedEnd int64) (bool, error) {
 	n, err := parseNote(text)
 	return err == nil && n.committed && n.mark.at != uncommitted && parkedEnd > n.mark.at+1, err

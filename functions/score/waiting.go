@@ -349,8 +349,7 @@ func (s *session) askAgain(t *target) {
 	t.asked = nil
 }
 
-// keptModel returns the model that was kept for this batch, if it is still the right
-// version.
+// keptModel returns the model that was kept for this batch, if it is still the right version.
 func (s *session) keptModel(t *target) *infer.Model {
 	m := t.kept
 	if m == nil {

@@ -1,6 +1,5 @@
-// Package train is Tidemill's own function that requests runs: for each key that an
-// event concerns it writes a run.requested to the log. It returns no events, because a
-// request is a fact.
+// Package train is Tidemill's own function that requests runs: for each key that an event concerns
+// it writes a run.requested to the log. It returns no events, because a request is a fact.
 //
 // The requests follow from the event and the config alone, and a request's id derives
 // from its event. An event that is delivered again therefore requests nothing new.

@@ -12,8 +12,7 @@ import (
 	"tidemill.dev/internal/runs/scheduler"
 )
 
-// eachAtOnce is how many requests of one tick are sent at once: enough to be written in
-// batches.
+// eachAtOnce is how many requests of one tick are sent at once: enough to be written in batches.
 const eachAtOnce = 128
 
 // takeEach requests a run for every key that the recipe knows. If it is interrupted the

@@ -73,8 +73,7 @@ func (t *trainer) take(ctx context.Context, v *broker.View) error {
 	return err
 }
 
-// catchingUp is the time after which an event is delivered again while the ledger is catching
-// up.
+// catchingUp is the time after which an event is delivered again while the ledger is catching up.
 const catchingUp = 2 * time.Second
 
 // marked marks an error by whether the event shall come again.
@@ -166,11 +165,10 @@ func compile(c *config.Config, recipe string) (*rules, error) {
 // first with the shortest debounce. The event's stream is not known here, so an entry for all
 // types of a stream counts as matching.
 //
-// The dispatcher has evaluated these filters already, but it cannot pass the result on. It
-// knows only that the recipe's trigger wants the event. A parked event does not record which
-// entry matched, the dispatcher may have another config by now, and in a cluster it is another
-// process. So the filters are evaluated again here, but never for an entry that could not be
-// chosen.
+// The dispatcher has evaluated these filters already, but it cannot pass the result on. It knows
+// only that the recipe's trigger wants the event. A parked event does not record which entry
+// matched, the dispatcher may have another config by now, and in a cluster it is another process.
+// So the filters are evaluated again here, but never for an entry that could not be chosen.
 func (r *rules) choose(v *broker.View) (w config.RecipeWhen, found bool) {
 	for i, one := range r.recipe.When {
 		switch {

@@ -184,8 +184,7 @@ func appendBlobs(files []File, built v1.Image) ([]File, error) {
 	return files, nil
 }
 
-// cutName requires a tag, because an importer adds a tag of its own choice to a
-// name without one.
+// cutName requires a tag, because an importer adds a tag of its own choice to a name without one.
 func cutName(name string) (base, tag string, err error) {
 	at := strings.LastIndexByte(name, ':')
 	if at <= 0 || at == len(name)-1 || strings.ContainsAny(name[at:], "/@") {

@@ -397,9 +397,8 @@ func badChange(c *api.Change, line int) *api.Problem {
 	return p
 }
 
-// mostSaid is the maximum size of a commit's message and of its subject, in bytes. An event
-// that is too large for Kafka could never be published, and the commit would remain without
-// an event.
+// mostSaid is the maximum size of a commit's message and of its subject, in bytes. An event that is
+// too large for Kafka could never be published, and the commit would remain without an event.
 const mostSaid = 16 << 10
 
 // check verifies that the caller may commit to the dataset, and that Kafka can accept the commit's

@@ -12,9 +12,8 @@ import (
 	"tidemill.dev/api"
 )
 
-// FuzzConnection sends arbitrary bytes to the whole gateway. The gateway must survive, and
-// its answers must be HTTP: problems, except for the answers that net/http gives before a
-// handler runs.
+// FuzzConnection sends arbitrary bytes to the whole gateway. The gateway must survive, and its
+// answers must be HTTP: problems, except for the answers that net/http gives before a handler runs.
 func FuzzConnection(f *testing.F) {
 	post := "POST /events HTTP/1.1\r\n" + head
 	for _, seed := range []string{

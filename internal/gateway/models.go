@@ -175,8 +175,7 @@ func roughAge(d time.Duration) string {
 	return number(int(d/time.Second)) + " seconds"
 }
 
-// showModel answers with a model and all its versions, or with one version and its
-// measurements.
+// showModel answers with a model and all its versions, or with one version and its measurements.
 func (g *Gateway) showModel(w http.ResponseWriter, r *request) *api.Problem {
 	values, p := r.parseQuery([]string{"model", "version"})
 	if p != nil {

@@ -68,9 +68,8 @@ func parseReplies(t *testing.T, answer []byte) []reply {
 	}
 }
 
-// fromNetHTTP reports whether net/http gave the answer before a handler ran, because the end
-// of the request is unclear, or it is not a request. Such answers are plain text, and the
-// connection ends.
+// fromNetHTTP reports whether net/http gave the answer before a handler ran, because the end of the
+// request is unclear, or it is not a request. Such answers are plain text, and the connection ends.
 func fromNetHTTP(r reply) bool {
 	early := []int{http.StatusBadRequest, http.StatusExpectationFailed, http.StatusRequestHeaderFieldsTooLarge,
 		http.StatusNotImplemented, http.StatusHTTPVersionNotSupported}

@@ -360,8 +360,7 @@ func (g *Gateway) inferenceTable() []route {
 	}
 }
 
-// askModel admits only callers that may see all keys, because a model's name does not show
-// its key.
+// askModel admits only callers that may see all keys, because a model's name does not show its key.
 func (g *Gateway) askModel(w http.ResponseWriter, r *request) *api.Problem {
 	if !r.caller.AllKeys(access.Read) {
 		return forbidden("you may see only some keys, and this path names a model: POST /api/v1/scorers/{scorer}/score takes a key")

@@ -91,9 +91,8 @@ func (a Author) Replay(r tidemill.Replay) (broker.View, error) {
 // MaxLetters is the largest number of dead letters in one command.
 const MaxLetters = 5000
 
-// ReplayLetters requests the delivery of dead letters. The id derives only from the dead
-// letters, so a second request is the same command: if the delivery fails again, there is
-// a new dead letter.
+// ReplayLetters requests the delivery of dead letters. The id derives only from the dead letters,
+// so a second request is the same command: if the delivery fails again, there is a new dead letter.
 func (a Author) ReplayLetters(d tidemill.LetterReplayData) (broker.View, error) {
 	if len(d.Letters) == 0 || len(d.Letters) > MaxLetters {
 		return broker.View{}, fmt.Errorf("replay %d dead letters in one command: give 1 to %d", len(d.Letters), MaxLetters)
@@ -148,8 +147,7 @@ func (a Author) of(typ, attribute, subject, id string, data []byte) broker.View 
 	return v
 }
 
-// Publish writes a command to its stream and returns its place once all in-sync
-// replicas have it.
+// Publish writes a command to its stream and returns its place once all in-sync replicas have it.
 func Publish(ctx context.Context, p *broker.Producer, v *broker.View) (broker.Position, error) {
 	r, err := p.Publish(ctx, tidemill.StreamCommands, v)
 	return r.Position(), err

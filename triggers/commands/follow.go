@@ -15,8 +15,7 @@ import (
 	"tidemill.dev/broker/follow"
 )
 
-// Follower has the present state of all commands. Every process that obeys commands has a
-// follower.
+// Follower has the present state of all commands. Every process that obeys commands has a follower.
 type Follower struct {
 	b      *broker.Broker
 	reader *follow.Follower

@@ -205,16 +205,14 @@ func isDigits(s string) bool {
 	return s != "" && strings.Trim(s, "0123456789") == ""
 }
 
-// replier publishes the events that subscribers reply with, each to the stream of its
-// type.
+// replier publishes the events that subscribers reply with, each to the stream of its type.
 type replier struct {
 	p      *broker.Producer
 	config atomic.Pointer[config.Config]
 }
 
-// publish returns when all events are acknowledged. It retries temporary failures as
-// long as the context allows. A repeated event has the same id, because the id derives
-// from its cause.
+// publish returns when all events are acknowledged. It retries temporary failures as long as the
+// context allows. A repeated event has the same id, because the id derives from its cause.
 func (r *replier) publish(ctx context.Context, replies []broker.View) error {
 	c := r.config.Load()
 	for n := range replies {

@@ -79,9 +79,8 @@ func (r recordRef) same(o recordRef) bool { return r.source == o.source && r.rep
 
 func (i *item) recorded() bool { return i.ref.at != none }
 
-// sourceBatch is a delivery of the source, until all its items have ended. Batches
-// leave the window in order, because all their items have ended or because they were
-// parked.
+// sourceBatch is a delivery of the source, until all its items have ended. Batches leave the window
+// in order, because all their items have ended or because they were parked.
 type sourceBatch struct {
 	events []broker.Incoming
 	next   int64     // offset after the batch
@@ -370,9 +369,8 @@ func (ts *triggerState) change(t *config.Trigger, paused bool, now millis) {
 	}
 }
 
-// queueHeap orders queues by the time when they are due. A queue knows its index, so that
-// it can be moved. container/heap would need a second indirection, which is costly for a
-// million queues.
+// queueHeap orders queues by the time when they are due. A queue knows its index, so that it can be
+// moved. container/heap would need a second indirection, which is costly for a million queues.
 type queueHeap []*keyQueue
 
 func (h *queueHeap) push(c *keyQueue) {

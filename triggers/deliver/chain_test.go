@@ -184,8 +184,7 @@ func TestFortyAttemptsOfAParkedEvent(t *testing.T) {
 	}
 }
 
-// A trigger unknown to our config does not count as removed until a newer config must
-// have arrived.
+// A trigger unknown to our config does not count as removed until a newer config must have arrived.
 func TestANewerConfigIsAwaited(t *testing.T) {
 	p := lonePartition(config.Forever)
 	p.bounds.skew = time.Minute

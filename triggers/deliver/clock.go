@@ -36,11 +36,10 @@ func (m millis) untilDue(now millis, most time.Duration) time.Duration {
 
 func (m millis) time() time.Time { return time.UnixMilli(int64(m)) }
 
-// steadyClock is the clock of all waiting in this package. It never goes back: if the
-// system's clock were set back, waiting items would wait longer, and items to be parked
-// would delay their partition. Instead this clock stays ahead until the system's clock
-// has caught up. If the system's clock jumps forward, as after a sleep, this clock
-// follows at once.
+// steadyClock is the clock of all waiting in this package. It never goes back: if the system's
+// clock were set back, waiting items would wait longer, and items to be parked would delay their
+// partition. Instead this clock stays ahead until the system's clock has caught up. If the system's
+// clock jumps forward, as after a sleep, this clock follows at once.
 type steadyClock struct {
 	mu    sync.Mutex
 	last  time.Time

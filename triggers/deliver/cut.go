@@ -242,9 +242,8 @@ func (c *keyQueue) evictThrough(i *item) {
 // over: its turn may come at any moment, and reading it back costs more. It does not
 // stay longer, because a subscriber that hangs would then fill the memory, cut by cut.
 
-// mustWait reports whether an item is not to be sent now. An item that only needs a dead
-// letter does not wait for the end of a pause, because the log would have lost it by
-// then.
+// mustWait reports whether an item is not to be sent now. An item that only needs a dead letter
+// does not wait for the end of a pause, because the log would have lost it by then.
 func (i *item) mustWait() bool {
 	return i.queue.trigger.holdsBack() && i.queue.trigger.trigger != nil && !i.expired && i.lost == "" && i.event.unfit == ""
 }

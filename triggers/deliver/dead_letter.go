@@ -54,8 +54,7 @@ func (w *deadLetterWriter) withoutEvent(h *assignment, i *item, reason string) (
 	return w.gap(h.ctx, at, at.Offset, h.pipeline.group, fmt.Sprintf("trigger %s: %s", i.queue.trigger.name, reason), i.queue.trigger.name)
 }
 
-// gap writes a dead letter for offsets that can no longer be read, for one trigger if
-// it is given.
+// gap writes a dead letter for offsets that can no longer be read, for one trigger if it is given.
 func (w *deadLetterWriter) gap(ctx context.Context, from broker.Position, last int64, group, reason string, of ...string) (string, error) {
 	data, err := json.Marshal(broker.DeadLetter{Stream: from.Stream, Partition: from.Partition, Offset: from.Offset, Last: last, Group: group, Reason: reason})
 	if err != nil {

@@ -149,8 +149,7 @@ func (d *Dispatcher) retentionOf(l *pipeline) time.Duration {
 	return l.stream.Retention
 }
 
-// findLeft finds streams that no trigger reads any more but that may have parked
-// events.
+// findLeft finds streams that no trigger reads any more but that may have parked events.
 func (d *Dispatcher) findLeft(ctx context.Context) {
 	for _, s := range d.config.Streams {
 		if d.plans[s.Name] != nil {

@@ -67,8 +67,7 @@ func TestARemovedTriggersEventsBecomeDeadLetters(t *testing.T) {
 	})
 }
 
-// The parked events of a trigger that was removed while no dispatcher ran are found at
-// the start.
+// The parked events of a trigger that was removed while no dispatcher ran are found at the start.
 func TestARemovedTriggersEventsAreFoundAtTheStart(t *testing.T) {
 	w := newInstall(t, 2)
 	gone := newSink(t, func(string, int) int { return 500 })

@@ -49,8 +49,7 @@ func TestOrderHoldsThroughFailures(t *testing.T) {
 	to.inOrder()
 }
 
-// A dead subscriber does not delay the other triggers, and gets its events when it is
-// back.
+// A dead subscriber does not delay the other triggers, and gets its events when it is back.
 func TestADeadSubscriberDelaysNobody(t *testing.T) {
 	for name, answer := range map[string]func(string, int) int{
 		"refuses": func(string, int) int { return 503 },

@@ -129,8 +129,7 @@ func (p *partition) triggerState(name string) *triggerState {
 	return l
 }
 
-// expiry returns when an item has been parked for so long that its record could soon be
-// cut.
+// expiry returns when an item has been parked for so long that its record could soon be cut.
 func (p *partition) expiry(r recordRef) millis {
 	if p.bounds.retention == config.Forever {
 		return never
@@ -376,9 +375,8 @@ func (p *partition) handOut() []*item {
 	return out
 }
 
-// deadline returns when the partition has to be looked at next if nothing happens
-// before; a past time means now. Records to be loaded do not count, because that
-// depends on their sender.
+// deadline returns when the partition has to be looked at next if nothing happens before; a past
+// time means now. Records to be loaded do not count, because that depends on their sender.
 func (p *partition) deadline(now millis) millis {
 	next := never
 	if len(p.resting) > 0 {
@@ -410,8 +408,7 @@ func (p *partition) deadline(now millis) millis {
 // crowded reports whether more events are in memory than the window should hold.
 func (p *partition) crowded() bool { return p.events > p.bounds.window || p.held > p.bounds.bytes }
 
-// parkedRoom is the space that a record adds to an event: its header with the history of
-// attempts.
+// parkedRoom is the space that a record adds to an event: its header with the history of attempts.
 const parkedRoom = 64 << 10
 
 // whyUnfit returns why an event cannot be parked; empty if it can. Every transaction with

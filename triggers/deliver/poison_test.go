@@ -102,8 +102,7 @@ func (w *install) views() (all []broker.View) {
 	return all
 }
 
-// Kafka's size limit may be lower than our config says: an event above it delays no other
-// event.
+// Kafka's size limit may be lower than our config says: an event above it delays no other event.
 func TestWhatKafkaDoesNotTakeIsBuried(t *testing.T) {
 	w := newInstall(t, 1)
 	bad := newSink(t, func(string, int) int { return 500 })

@@ -15,9 +15,8 @@ const renewAtOnce = 256
 // from moving, while many later records come and go. The records of a paused trigger are
 // an example. Without a renewal each rebuild would read all those records.
 //
-// A renewal changes no order, because items are sent in the order of the source. A scan
-// covers the first eighth of the log, so only a few scans of the index move the mark to
-// the end.
+// A renewal changes no order, because items are sent in the order of the source. A scan covers the
+// first eighth of the log, so only a few scans of the index move the mark to the end.
 func (p *partition) renew(n int) []load {
 	if p.closed || p.leaving || p.missing || len(p.renewals) > 0 {
 		return nil

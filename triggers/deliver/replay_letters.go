@@ -11,11 +11,10 @@ import (
 	"tidemill.dev/triggers/commands"
 )
 
-// Replayed dead letters are handled as if their events had been parked. A command names
-// dead letters; each partition takes those of its own events, in the command's order. It
-// takes some in each transaction, together with begun, which stores the partition's
-// progress with each command. So each dead letter is taken once, whichever dispatcher
-// owns the partition and whenever it dies.
+// Replayed dead letters are handled as if their events had been parked. A command names dead
+// letters; each partition takes those of its own events, in the command's order. It takes some in
+// each transaction, together with begun, which stores the partition's progress with each command.
+// So each dead letter is taken once, whichever dispatcher owns the partition and whenever it dies.
 
 // commandProgress is a partition's progress with commands to replay dead letters.
 type commandProgress struct {
@@ -41,9 +40,8 @@ type replayBatch struct {
 	all  []replayedLetter
 }
 
-// replayName names a replay among a partition's items. One command may replay several
-// dead letters of one event if each came from an earlier replay; that replay
-// distinguishes them.
+// replayName names a replay among a partition's items. One command may replay several dead letters
+// of one event if each came from an earlier replay; that replay distinguishes them.
 func replayName(act, former string) string {
 	if former == "" {
 		return act

@@ -180,8 +180,7 @@ func (pl *pipeline) holds(acts *commands.State, act commands.LetterReplay) time.
 	return 0
 }
 
-// pace returns how many of a command's dead letters may be taken now; if none, when the
-// first may.
+// pace returns how many of a command's dead letters may be taken now; if none, when the first may.
 func (as *assignment) pace(a *letterReplay, done int, now time.Time) (n int, due time.Time) {
 	if as.paces[a.act.Offset] == nil {
 		as.paces[a.act.Offset] = &pace{act: &a.act}

@@ -254,8 +254,7 @@ func TestAReplayOutlivesTheDispatcher(t *testing.T) {
 	w.waitFor("nothing is parked", func() bool { return parkedOf(d, "a") == 0 && w.committed() })
 }
 
-// If the trigger is gone, the command is still carried out: new dead letters give the
-// reason.
+// If the trigger is gone, the command is still carried out: new dead letters give the reason.
 func TestLettersOfATriggerThatIsGone(t *testing.T) {
 	w := newInstall(t, 2)
 	to := newSink(t, nil)

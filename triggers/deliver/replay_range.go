@@ -129,8 +129,7 @@ func (r *rangeReplay) halt() {
 	}
 }
 
-// close leaves the group. Attempts under way may end for a moment; the next owner sends
-// the rest.
+// close leaves the group. Attempts under way may end for a moment; the next owner sends the rest.
 func (r *rangeReplay) close(ctx context.Context) error {
 	var err error
 	if r.c != nil {
@@ -202,9 +201,8 @@ func (r *rangeReplay) enqueue(i *item) {
 	notify(r.wake)
 }
 
-// pump gives the trigger's sender as many items as it has room for and the replay's
-// rate allows. It returns when the rate allows more. A retry does not count for the
-// rate.
+// pump gives the trigger's sender as many items as it has room for and the replay's rate allows. It
+// returns when the rate allows more. A retry does not count for the rate.
 func (r *rangeReplay) pump() time.Duration {
 	s := (*r.d.senders.Load())[r.act.Trigger]
 	if s == nil || r.closing.Load() || r.d.commands.Now().TriggerPaused(r.act.Trigger) || r.d.missing.has(r.act.Trigger) {
@@ -340,8 +338,7 @@ func (d *Dispatcher) startRange(ctx context.Context, act tidemill.Replay, all ma
 	d.ranges.running[act.ID] = r
 }
 
-// applyRanges gives the replays the present config and pauses. Called with the lock
-// held.
+// applyRanges gives the replays the present config and pauses. Called with the lock held.
 func (d *Dispatcher) applyRanges() {
 	for _, r := range d.ranges.running {
 		if all := d.rangeTerms(r.act); all != nil {
@@ -367,8 +364,7 @@ func (d *Dispatcher) leaveRange(r *rangeReplay) {
 	})
 }
 
-// abandonRange ends a replay whose trigger is in no config any more. Called with the
-// lock held.
+// abandonRange ends a replay whose trigger is in no config any more. Called with the lock held.
 func (d *Dispatcher) abandonRange(ctx context.Context, act tidemill.Replay) {
 	since := d.ranges.changed
 	if act.At.After(since) {

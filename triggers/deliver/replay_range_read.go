@@ -61,8 +61,7 @@ type rangeStart struct {
 	lost int64 // number of earlier offsets that have been cut
 }
 
-// rangeStartOf returns the start of a range for the group's offset and the beginning of
-// the log.
+// rangeStartOf returns the start of a range for the group's offset and the beginning of the log.
 func rangeStartOf(of tidemill.Range, committed, start int64) rangeStart {
 	from := max(committed, of.From)
 	if from >= of.To || start <= from {
@@ -160,8 +159,7 @@ func (r *rangeReplay) acceptDelivery(d *broker.Delivery) {
 	}
 }
 
-// finish ends the replay when all of it has ended. The owner of its first partition does
-// that.
+// finish ends the replay when all of it has ended. The owner of its first partition does that.
 func (r *rangeReplay) finish() {
 	r.mu.Lock()
 	first := len(r.of) == 0 || r.ours[r.firstPlace()]

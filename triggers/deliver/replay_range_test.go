@@ -15,8 +15,7 @@ import (
 	"tidemill.dev/triggers/deadletters"
 )
 
-// past returns the events' present range, without the first skip events of each
-// partition.
+// past returns the events' present range, without the first skip events of each partition.
 func (w *install) past(skip int64) map[string][]tidemill.Range {
 	w.Helper()
 	ends, err := w.b.Ends(w.ctx, tidemill.StreamEvents)

@@ -9,9 +9,8 @@ import (
 	"tidemill.dev/config"
 )
 
-// sender makes a trigger's attempts: as many at once and as many a second as its policy
-// allows. New, parked and replayed items take turns, so that none waits for the end of
-// another kind.
+// sender makes a trigger's attempts: as many at once and as many a second as its policy allows.
+// New, parked and replayed items take turns, so that none waits for the end of another kind.
 //
 // Workers are goroutines that live as long as there is something to send. The sender's
 // lock is held for moments only, and never together with an assignment's.
@@ -154,8 +153,7 @@ func (s *sender) nextItem() *item {
 // waitingCount returns the number of items still to be sent. Called with the lock held.
 func (s *sender) waitingCount() int { return s.fresh.n + s.parked.n + s.past.n }
 
-// room reports whether a replay may offer an item. If not, the replay is woken as soon as
-// it may.
+// room reports whether a replay may offer an item. If not, the replay is woken as soon as it may.
 func (s *sender) room(wake chan struct{}) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -292,10 +290,9 @@ func (f *fifo) pop() *item {
 	return i
 }
 
-// bucket limits a trigger's attempts to a rate. It has the tokens of one second, so
-// attempts may come in a burst. It has room for at least one token, so a rate below one a
-// second works too. It never waits: the caller asks again at the returned time. It is not
-// safe for concurrent use.
+// bucket limits a trigger's attempts to a rate. It has the tokens of one second, so attempts may
+// come in a burst. It has room for at least one token, so a rate below one a second works too. It
+// never waits: the caller asks again at the returned time. It is not safe for concurrent use.
 type bucket struct {
 	rate   float64 // tokens a second; 0 is unlimited
 	most   float64

@@ -120,8 +120,7 @@ func (w *world) bounds() bounds {
 	return b
 }
 
-// takeOver rebuilds a new owner from the log. The former owner continues until it
-// notices.
+// takeOver rebuilds a new owner from the log. The former owner continues until it notices.
 func (w *world) takeOver() {
 	w.owners = append(w.owners, w.rebuild())
 }

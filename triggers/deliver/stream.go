@@ -170,8 +170,7 @@ func (pl *pipeline) apply(t *triggerSettings, keeps time.Duration) {
 	}
 }
 
-// close stops reading, lets attempts end or parks their items, commits, and leaves the
-// group.
+// close stops reading, lets attempts end or parks their items, commits, and leaves the group.
 func (pl *pipeline) close(ctx context.Context) error {
 	err := pl.c.Close(ctx) // calls leaving
 	pl.stop()
@@ -279,8 +278,7 @@ func (pl *pipeline) parkedPartitions(ctx context.Context) (int32, error) {
 	return int32(len(all)), err
 }
 
-// marksOf returns the marks of partitions that have a parked partition; none for the
-// others.
+// marksOf returns the marks of partitions that have a parked partition; none for the others.
 func (pl *pipeline) marksOf(ctx context.Context, at []broker.Position, companions int32) ([]broker.Position, error) {
 	marks := make([]broker.Position, len(at))
 	var ask []broker.Position

@@ -24,9 +24,8 @@ import (
 	"tidemill.dev/internal/ops/telemetry"
 )
 
-// Resolver finds the address of one of Tidemill's functions or of a Knative Service. It
-// is called before each attempt and must not take long; after an error the attempt is
-// made again.
+// Resolver finds the address of one of Tidemill's functions or of a Knative Service. It is called
+// before each attempt and must not take long; after an error the attempt is made again.
 type Resolver func(ctx context.Context, to config.Target) (*url.URL, error)
 
 // subscriber receives a trigger's events. It is safe for concurrent use.
@@ -79,8 +78,7 @@ func newSubscriber(t config.Trigger, o subscriberOptions) (*subscriber, error) {
 	return s, nil
 }
 
-// unresolved is the default resolver. The attempts of its trigger fail; other triggers
-// continue.
+// unresolved is the default resolver. The attempts of its trigger fail; other triggers continue.
 func unresolved(context.Context, config.Target) (*url.URL, error) {
 	return nil, errors.New("this process cannot find services and functions: give the trigger a url")
 }

@@ -200,8 +200,7 @@ func TestSlowSubscribersAreGivenUp(t *testing.T) {
 	}
 }
 
-// If a subscriber has accepted the event but its answer does not end, the event is
-// delivered.
+// If a subscriber has accepted the event but its answer does not end, the event is delivered.
 func TestASlowExplanationDoesNotChangeTheVerdict(t *testing.T) {
 	for status, want := range map[int]verdict{202: delivered, 422: refused, 503: again} {
 		synctest.Test(t, func(t *testing.T) {
@@ -283,8 +282,7 @@ func TestTargets(t *testing.T) {
 	}
 }
 
-// A process without a resolver may get a config with a service. The other triggers must
-// still work.
+// A process without a resolver may get a config with a service. The other triggers must still work.
 func TestAServiceWithoutAResolverIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	trigger := triggerTo("")
@@ -372,9 +370,8 @@ func TestConnectionsAreKept(t *testing.T) {
 			}
 			posts.Wait()
 		}
-		// If no connection were kept, there would be three times as many. A few may be
-		// lost: net/http does not keep a connection whose writer is late to report its
-		// end.
+		// If no connection were kept, there would be three times as many. A few may be lost:
+		// net/http does not keep a connection whose writer is late to report its end.
 		if n := opened.Load(); n >= 2*most {
 			t.Errorf("answering %d: %d connections for %d posts at once", status, n, most)
 		}

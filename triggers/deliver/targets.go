@@ -70,8 +70,7 @@ func (d *Dispatcher) aim(targets map[string]*target) []*sender {
 	return gone
 }
 
-// dismiss ends the senders of removed triggers. Their waiting items become dead
-// letters.
+// dismiss ends the senders of removed triggers. Their waiting items become dead letters.
 func (d *Dispatcher) dismiss(gone []*sender) {
 	for _, s := range gone {
 		for _, i := range s.stopSending() {
@@ -119,8 +118,7 @@ var ErrNotYet = errors.New("not there yet")
 // memory.
 const expectEvery = 200 * time.Millisecond
 
-// missingTargets is the set of triggers whose subscriber does not exist yet, with the
-// reason.
+// missingTargets is the set of triggers whose subscriber does not exist yet, with the reason.
 type missingTargets struct {
 	mu      sync.Mutex
 	why     map[string]error
@@ -229,10 +227,9 @@ func (d *Dispatcher) applyMissing() {
 	}
 }
 
-// passed reports whether an item's event is older than the forgetting of its key. Such
-// an event is never delivered, however long it has waited, and no replay brings it
-// back. The check is made right before each attempt, so no search through parked events
-// is needed.
+// passed reports whether an item's event is older than the forgetting of its key. Such an event is
+// never delivered, however long it has waited, and no replay brings it back. The check is made
+// right before each attempt, so no search through parked events is needed.
 func (d *Dispatcher) passed(i *item) bool {
 	if i.lost != "" {
 		return false // there is no event to check; its dead letter says so
@@ -273,9 +270,8 @@ type connections struct {
 	transport *http.Transport
 }
 
-// current returns the transport for the present content of the files. If a file has
-// changed, new connections are made, because an open connection may be to a server that
-// is no longer trusted.
+// current returns the transport for the present content of the files. If a file has changed, new
+// connections are made, because an open connection may be to a server that is no longer trusted.
 func (w *connections) current() (*http.Transport, error) {
 	p, err := w.trust.read()
 	if err != nil {

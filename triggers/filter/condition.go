@@ -9,8 +9,7 @@ import (
 	"tidemill.dev/config/cesql"
 )
 
-// verdict is the result of a condition. Errors count as no match, so they need no
-// details.
+// verdict is the result of a condition. Errors count as no match, so they need no details.
 type verdict uint8
 
 const (
@@ -26,9 +25,8 @@ func verdictOf(b bool) verdict {
 	return no
 }
 
-// condition is an expression cast to a boolean. It has the same result as eval, but takes
-// only some nanoseconds and allocates nothing for the kinds of expressions that most
-// filters use.
+// condition is an expression cast to a boolean. It has the same result as eval, but takes only some
+// nanoseconds and allocates nothing for the kinds of expressions that most filters use.
 type condition func(*broker.View) verdict
 
 func newCondition(x cesql.Expr) condition {
@@ -202,8 +200,7 @@ func isText(get attribute, want string) condition {
 	}
 }
 
-// linear is the number of texts up to which comparing them one by one is faster than a
-// map.
+// linear is the number of texts up to which comparing them one by one is faster than a map.
 const linear = 8
 
 func oneOf(keys []key) condition {

@@ -2,11 +2,10 @@
 // SQL, version 1.0, compiled to closures over event views. They are pure, mostly
 // allocate nothing, and are safe for concurrent use.
 //
-// Attributes are texts here, because the types that they have in an event do not
-// survive a Kafka header. The language casts a text if an operator needs another type,
-// so sequence = 10 and urgent AND x = 'y' mean the same. The only difference is where
-// the language would cast from the attribute's own type: urgent + 1, where urgent is a
-// boolean, is an error here and 2 there.
+// Attributes are texts here, because the types that they have in an event do not survive a Kafka
+// header. The language casts a text if an operator needs another type, so sequence = 10 and urgent
+// AND x = 'y' mean the same. The only difference is where the language would cast from the
+// attribute's own type: urgent + 1, where urgent is a boolean, is an error here and 2 there.
 package filter
 
 import (
@@ -24,8 +23,7 @@ type Filter struct {
 	conjuncts []conjunct // conditions that must all hold, for the index
 }
 
-// Compile compiles a condition. The error is a *cesql.SyntaxError with the position of
-// the mistake.
+// Compile compiles a condition. The error is a *cesql.SyntaxError with the position of the mistake.
 func Compile(where string) (*Filter, error) {
 	x, err := cesql.ParseCondition(where)
 	if err != nil {
@@ -139,9 +137,8 @@ func CompileFor(where string, most int) (*Filter, error) {
 	return compile(where, x), nil // compiling computes constant parts, so it comes after the check
 }
 
-// effort bounds the length of an expression's value, and the bytes examined for it with
-// attributes of the largest size. Neither overflows an int, because an expression is
-// short.
+// effort bounds the length of an expression's value, and the bytes examined for it with attributes
+// of the largest size. Neither overflows an int, because an expression is short.
 func effort(x cesql.Expr) (length, work int) {
 	switch x := x.(type) {
 	case *cesql.Literal:

@@ -21,8 +21,7 @@ type Index struct {
 	ofAny  *ruleSet // rules for events of every type
 }
 
-// ruleSet is a set of rules, indexed by the text that an event must have in one
-// attribute.
+// ruleSet is a set of rules, indexed by the text that an event must have in one attribute.
 type ruleSet struct {
 	drawers []textIndex
 	loose   []entry
@@ -307,8 +306,7 @@ func keysOfAll(x *cesql.Binary) (best []key) {
 	return best
 }
 
-// membership is x IN ('a', 'b') for an attribute x. The elements of the set are cast to
-// text.
+// membership is x IN ('a', 'b') for an attribute x. The elements of the set are cast to text.
 func membership(x *cesql.In) (keys []key) {
 	a, ok := x.X.(*cesql.Attribute)
 	if !ok {

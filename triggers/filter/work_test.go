@@ -5,9 +5,8 @@ import (
 	"testing"
 )
 
-// An event may have a megabyte of attributes, and any reader of a stream may send an
-// expression. Without a limit an expression of 16 KiB keeps a core busy for tens of
-// seconds with each event.
+// An event may have a megabyte of attributes, and any reader of a stream may send an expression.
+// Without a limit an expression of 16 KiB keeps a core busy for tens of seconds with each event.
 func TestCompileForRefusesWhatTakesTooLong(t *testing.T) {
 	t.Parallel()
 	const most = 64 << 20

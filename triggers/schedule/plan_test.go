@@ -101,8 +101,7 @@ func (d *desktop) runAll(now time.Time) (ticks []tick) {
 	return nil
 }
 
-// runAt runs a plan for a time of day and shows the ticks: time, key, and the number missed
-// before.
+// runAt runs a plan for a time of day and shows the ticks: time, key, and the number missed before.
 func (d *desktop) runAt(now string) string {
 	d.t.Helper()
 	return shown(d.plan(moment(d.t, now)).ticks)

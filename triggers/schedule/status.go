@@ -49,8 +49,7 @@ func (k *Controller) become(r role, err error) {
 	}
 }
 
-// delayed records the reason why the keys of a schedule are unknown; nil if they are
-// known.
+// delayed records the reason why the keys of a schedule are unknown; nil if they are known.
 func (k *Controller) delayed(schedule string, err error) {
 	k.mu.Lock()
 	_, was := k.status.Delayed[schedule]
@@ -92,8 +91,7 @@ func (k *Controller) report(p plan, now time.Time) {
 	}
 }
 
-// metrics are the controller's metrics. The only label is the schedule, and a config
-// has few.
+// metrics are the controller's metrics. The only label is the schedule, and a config has few.
 type metrics struct {
 	ticks  *prometheus.CounterVec
 	missed *prometheus.CounterVec

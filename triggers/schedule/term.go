@@ -137,8 +137,7 @@ func (t *leadership) write(ctx context.Context, stream string, p plan, now time.
 // tests with virtual time.
 type tickWriter struct {
 	read func(context.Context) (*Book, error)
-	// seen returns the ids of the ticks that were sent since the book's newest
-	// transaction began.
+	// seen returns the ids of the ticks that were sent since the book's newest transaction began.
 	seen func(context.Context, *Book) (map[string]bool, error)
 	// write sends ticks and their mark, both or neither.
 	write func(ctx context.Context, stream string, ticks []tick, m mark) error

@@ -127,8 +127,7 @@ func (w *world) firings() map[string]int {
 	return count
 }
 
-// everySecond returns a schedule that ticks each second for each key and sends all missed
-// ticks.
+// everySecond returns a schedule that ticks each second for each key and sends all missed ticks.
 func everySecond(keys ...string) config.Schedule {
 	return config.Schedule{Name: "s", Cron: "* * * * * *", TimeZone: "UTC", Missed: config.MissedAll, Keys: keys}
 }

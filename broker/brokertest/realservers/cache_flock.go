@@ -7,8 +7,7 @@ import (
 	"syscall"
 )
 
-// lockFile waits until no other process holds the lock. The lock also ends with this
-// process.
+// lockFile waits until no other process holds the lock. The lock also ends with this process.
 func lockFile(path string) (release func(), err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {

@@ -21,8 +21,7 @@ type Redis struct {
 	proc      *process
 }
 
-// StartRedis starts a redis-server on a free loopback port and waits until it
-// answers.
+// StartRedis starts a redis-server on a free loopback port and waits until it answers.
 func StartRedis(ctx context.Context) (*Redis, error) { return StartRedisOn(ctx, loopback) }
 
 // StartRedisOn is StartRedis on another address of this machine, for clients that cannot reach its

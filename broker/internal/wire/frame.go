@@ -178,8 +178,7 @@ func (f *Frame) Topic(name string, partitions int) {
 	f.buf = appendInt32(f.buf, int32(partitions))
 }
 
-// Batch adds a partition's batch. The bytes must not change until the frame is
-// written.
+// Batch adds a partition's batch. The bytes must not change until the frame is written.
 func (f *Frame) Batch(partition int32, batch []byte) {
 	f.buf = appendInt32(f.buf, partition)
 	f.payload(batch)
@@ -261,8 +260,7 @@ func (f *Frame) EndFetch() {
 	f.end()
 }
 
-// Fetched is a partition's part of the answer to a fetch request. Records
-// points into the answer.
+// Fetched is a partition's part of the answer to a fetch request. Records points into the answer.
 type Fetched struct {
 	Topic      string
 	Partition  int32

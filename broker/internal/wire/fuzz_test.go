@@ -9,9 +9,8 @@ import (
 	"github.com/segmentio/kafka-go/protocol"
 )
 
-// FuzzNextBatch reads a record set of the fuzzer. Reading must end without a panic, at a
-// cost bounded by the largest unpacked size. The checksum is corrected so that the fuzzer
-// gets past it.
+// FuzzNextBatch reads a record set of the fuzzer. Reading must end without a panic, at a cost
+// bounded by the largest unpacked size. The checksum is corrected so that the fuzzer gets past it.
 func FuzzNextBatch(f *testing.F) {
 	for _, codec := range []Codec{None, LZ4, Zstd} {
 		f.Add(append(encodeRecords(f, codec, nobody, assortedRecords()[:4]...), encodeRecords(f, None, nobody, assortedRecords()[0])...))

@@ -114,15 +114,13 @@ type TopicPartition struct {
 	Partition int32
 }
 
-// OffsetQuery requests the first offset at or after a time in milliseconds, or an end of
-// the log.
+// OffsetQuery requests the first offset at or after a time in milliseconds, or an end of the log.
 type OffsetQuery struct {
 	TopicPartition
 	Time int64
 }
 
-// OffsetAnswer is the answer to one OffsetQuery; the offset is -1 if no record is that
-// young.
+// OffsetAnswer is the answer to one OffsetQuery; the offset is -1 if no record is that young.
 type OffsetAnswer struct {
 	TopicPartition
 	Error  int16
@@ -256,8 +254,7 @@ type LogDir struct {
 	Logs  []LogSize
 }
 
-// LogSize is the size of one partition's log. A moving log is still being copied to that
-// disk.
+// LogSize is the size of one partition's log. A moving log is still being copied to that disk.
 type LogSize struct {
 	TopicPartition
 	Bytes  int64

@@ -134,11 +134,10 @@ func (l *Ledger) readFolded(ctx context.Context, at broker.Position, of place) (
 	}
 }
 
-// ownFacts holds facts that this process has put on the log and waits for. Kafka has returned
-// their offsets. If a fact is at the next offset of its partition, there is no record
-// between it and the folded facts, so it is folded without being read back. In a busy
-// cluster reading back takes more than half of an append, because Kafka sends a new fact to
-// all followers at the same time.
+// ownFacts holds facts that this process has put on the log and waits for. Kafka has returned their
+// offsets. If a fact is at the next offset of its partition, there is no record between it and the
+// folded facts, so it is folded without being read back. In a busy cluster reading back takes more
+// than half of an append, because Kafka sends a new fact to all followers at the same time.
 //
 // This is only a shortcut. A fact at a later offset is read back, because it comes after
 // other facts, a transaction's marker or an open transaction. A fact that is read after it
@@ -168,9 +167,8 @@ func (o *ownFacts) take() []fold.Fact {
 	return all
 }
 
-// offer queues one of our own facts for folding once Kafka has returned its offset. A fact
-// without a valid time is not queued, because Kafka sets its time: only the fact that is
-// read back has it.
+// offer queues one of our own facts for folding once Kafka has returned its offset. A fact without
+// a valid time is not queued, because Kafka sets its time: only the fact that is read back has it.
 func (l *Ledger) offer(v *broker.View, at broker.Position) {
 	if when, err := time.Parse(time.RFC3339Nano, v.Time); err != nil || !believable(when) {
 		return
@@ -211,8 +209,7 @@ const (
 	// reached, and a batch has many facts of each making.
 	farBehind = 50_000
 
-	// keptNear and keptFar are the least numbers of makings of a partition that are kept
-	// in memory.
+	// keptNear and keptFar are the least numbers of makings of a partition that are kept in memory.
 	keptNear, keptFar = 256, 4096
 )
 

@@ -312,8 +312,7 @@ func (u *unwritten) rows() int {
 	return n
 }
 
-// isDue reports whether the changes are to be written now. Near the end of the log they
-// always are.
+// isDue reports whether the changes are to be written now. Near the end of the log they always are.
 func (u *unwritten) isDue(end int64, far bool, rows int) bool {
 	return !far || u.next >= end || u.bytes >= mostBytes || u.rows() >= rows
 }

@@ -185,9 +185,8 @@ var (
 	ErrClosed = errors.New("the ledger is closed")
 )
 
-// AppendedError says that a fact is on the log and counts, but the wait for its outcome
-// ended too early. The caller may append it again with the same id: a repeated fact changes
-// nothing.
+// AppendedError says that a fact is on the log and counts, but the wait for its outcome ended too
+// early. The caller may append it again with the same id: a repeated fact changes nothing.
 type AppendedError struct {
 	Position broker.Position
 	Err      error // ErrCatchingUp or ErrClosed, with the reason why the wait ended

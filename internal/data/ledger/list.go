@@ -137,8 +137,7 @@ func listedRun(id, value, making string) (*tidemill.Run, error) {
 	return m.Find(id), nil
 }
 
-// listKey returns up to one run more than the limit, from all runs that the makings of a key
-// name.
+// listKey returns up to one run more than the limit, from all runs that the makings of a key name.
 func (l *Ledger) listKey(ctx context.Context, q Query, after mark) ([]tidemill.Run, error) {
 	all, err := l.ofKey(ctx, q)
 	if err != nil {

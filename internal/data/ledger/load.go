@@ -138,8 +138,7 @@ func readStates(ctx context.Context, client *redis.Client, prefix string, partit
 	return at, found, nil
 }
 
-// readState reads one making or model, nil if there is none, and the next offset of its
-// partition.
+// readState reads one making or model, nil if there is none, and the next offset of its partition.
 func readState(ctx context.Context, client *redis.Client, prefix string, partition int32, of place) (next int64, state []byte, err error) {
 	var at, held *redis.SliceCmd
 	_, err = client.TxPipelined(ctx, func(pipe redis.Pipeliner) error {

@@ -5,9 +5,8 @@
 // position of the log's reader. From exactly that state on it folds the facts with the
 // ledger's own fold. So it needs Redis to begin, but not to continue.
 //
-// Scorers exchange positions in the facts. A scorer that has used a champion records the
-// position of the facts that it had read. The next owner of its partition waits until
-// its own table has reached that position. This is safe because of an order: a fact is
-// counted in Places before a reader can see its effect, and in Reached only after every
-// reader can see it.
+// Scorers exchange positions in the facts. A scorer that has used a champion records the position
+// of the facts that it had read. The next owner of its partition waits until its own table has
+// reached that position. This is safe because of an order: a fact is counted in Places before a
+// reader can see its effect, and in Reached only after every reader can see it.
 package champions

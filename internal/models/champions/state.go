@@ -153,8 +153,7 @@ func (s *state) artifact(version int) string {
 }
 
 // snapshot puts the ledger's models into the table. Of each model it takes the newer state, because
-// Redis may be behind. If the stream of facts was created again, it takes all states of the
-// ledger.
+// Redis may be behind. If the stream of facts was created again, it takes all states of the ledger.
 func (t *Table) snapshot(ctx context.Context, anew bool) error {
 	all, places, err := t.read(ctx)
 	if err != nil {

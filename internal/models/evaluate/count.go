@@ -79,8 +79,7 @@ func (c *count) tooMany() error {
 
 const ofRegression = "classes are counted, and how far a number is off is not; write such figures into metrics.json"
 
-// isNumeric reports whether all labels are numbers, and whether one has a
-// fraction.
+// isNumeric reports whether all labels are numbers, and whether one has a fraction.
 func (c *count) isNumeric() (all, fraction bool) {
 	for _, text := range c.labels[1:] {
 		x, err := strconv.ParseFloat(text, 64)

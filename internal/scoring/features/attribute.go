@@ -41,8 +41,7 @@ func lookUp(v *broker.View, name string) (string, bool) {
 	return v.Subject, v.Subject != ""
 }
 
-// readText reads a slot from unquoted text: as a string, or as the number that the text
-// spells.
+// readText reads a slot from unquoted text: as a string, or as the number that the text spells.
 func (r *reader) readText(index int, said string) error {
 	s, t := &r.plan.slots[index], &r.in[index]
 	r.begin(s, t)
@@ -137,8 +136,7 @@ func (s *slot) expectedValues() string {
 	return "an array of " + strings.Join(sizes, "×") + " is wanted, each a " + what
 }
 
-// fault explains why an event could not be read. fault is slow, because it decodes the whole
-// event.
+// fault explains why an event could not be read. fault is slow, because it decodes the whole event.
 func (r *reader) fault(v *broker.View) error {
 	if v.Data == nil {
 		return errors.New("read the data: the event has none")

@@ -114,10 +114,9 @@ var (
 		1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22}
 )
 
-// float returns the nearest float32, the same as strconv. If digits and power are exact
-// float32s, one division rounds once. Otherwise it computes a float64 that is off by a
-// few units at most. strconv decides where that error matters and where the number is
-// out of range.
+// float returns the nearest float32, the same as strconv. If digits and power are exact float32s,
+// one division rounds once. Otherwise it computes a float64 that is off by a few units at most.
+// strconv decides where that error matters and where the number is out of range.
 func (d decimal) float(literal []byte) (float32, bool) {
 	var f float32
 	switch {
@@ -167,8 +166,7 @@ func (d decimal) double(literal []byte) (float64, bool) {
 	return v, err == nil
 }
 
-// integer returns a whole number between two bounds, also if it is written as 5.0 or
-// 5e3.
+// integer returns a whole number between two bounds, also if it is written as 5.0 or 5e3.
 func (d decimal) integer(literal []byte, low, high int64) (int64, bool) {
 	n := int64(d.digits)
 	switch {
@@ -198,10 +196,9 @@ func quickFloat(b []byte, i int) (f float32, end int) {
 	return float(b, i)
 }
 
-// shorts reads consecutive numbers of up to seven digits and dots, each with a comma
-// after it. Most numbers are like that. It looks at the eight bytes from the number's
-// start, finds the end of the digits, removes the dot from between them, and divides
-// once, which rounds right.
+// shorts reads consecutive numbers of up to seven digits and dots, each with a comma after it. Most
+// numbers are like that. It looks at the eight bytes from the number's start, finds the end of the
+// digits, removes the dot from between them, and divides once, which rounds right.
 func shorts(b []byte, i int, dst []float32) (n, end int) {
 	for n < len(dst) && i+9 <= len(b) {
 		if b[i] == ' ' {

@@ -10,9 +10,8 @@ import (
 	"tidemill.dev/internal/scoring/infer/tensor"
 )
 
-// ErrLength means that an event's arrays have another length than those of earlier
-// rows, where the model leaves the length open. The event may be fine: it can be the
-// first row of other tensors.
+// ErrLength means that an event's arrays have another length than those of earlier rows, where the
+// model leaves the length open. The event may be fine: it can be the first row of other tensors.
 var ErrLength = errors.New("has another length than the other events of its batch")
 
 // Read reads an event into a row of the tensors that Begin prepared. Rows are read in
@@ -78,8 +77,7 @@ func (r *reader) visit(n *node, i int) int {
 	return end
 }
 
-// readSlot reads a slot. It skips a value of another kind, because the right one may
-// follow.
+// readSlot reads a slot. It skips a value of another kind, because the right one may follow.
 func (r *reader) readSlot(s int, n *node, i int) int {
 	if end := r.slot(s, i); end >= 0 {
 		r.found[s/64] |= 1 << (s % 64)
@@ -292,8 +290,7 @@ func (r *reader) grown(t *tensor.Tensor) int {
 	return room(t)
 }
 
-// Begin prepares tensors for up to rows rows. From then on, their old values may be
-// overwritten.
+// Begin prepares tensors for up to rows rows. From then on, their old values may be overwritten.
 func (p *Plan) Begin(in []tensor.Tensor, rows int) {
 	for i := range p.slots {
 		s, t := &p.slots[i], &in[i]
@@ -317,8 +314,7 @@ func (p *Plan) End(in []tensor.Tensor, rows int) {
 	}
 }
 
-// width returns the number of values in a row, or a negative number if no event has set
-// it yet.
+// width returns the number of values in a row, or a negative number if no event has set it yet.
 func width(t *tensor.Tensor) int {
 	n := 1
 	for _, size := range t.Shape[1:] {

@@ -5,10 +5,9 @@ import (
 	"tidemill.dev/internal/scoring/infer/tensor"
 )
 
-// values reads an array's elements from i on into the tensor at positions from at to
-// limit. It returns how many it read and where it stopped: after the closing bracket,
-// or after a comma if the tensor is full. That is -1 if an element is not of the
-// tensor's kind or not JSON.
+// values reads an array's elements from i on into the tensor at positions from at to limit. It
+// returns how many it read and where it stopped: after the closing bracket, or after a comma if the
+// tensor is full. That is -1 if an element is not of the tensor's kind or not JSON.
 func values(b []byte, i int, t *tensor.Tensor, at, limit int) (n, end int) {
 	switch t.Type {
 	case tensor.Float:

@@ -27,8 +27,7 @@ type Options struct {
 	// Fetch reads a file of an artifact. Its error is fs.ErrNotExist if there is no
 	// such file, and ErrUnfit if the file is larger than limit.
 	Fetch func(ctx context.Context, artifact, file string, limit int64) ([]byte, error)
-	// ONNXRuntime is the path of its library; ort.Open searches for it if this is
-	// empty.
+	// ONNXRuntime is the path of its library; ort.Open searches for it if this is empty.
 	ONNXRuntime string
 	// Collect sets how much garbage may accumulate, in percent of the live memory, and
 	// returns the previous setting: debug.SetGCPercent. If it is nil, the collector
@@ -216,8 +215,7 @@ type entry struct {
 	place               // position in the policy
 }
 
-// shard is a part of the models, by key. Its lock is held only as long as a look-up
-// takes.
+// shard is a part of the models, by key. Its lock is held only as long as a look-up takes.
 type shard struct {
 	lock    sync.Mutex
 	entries map[key]*entry

@@ -12,8 +12,7 @@ import (
 	"tidemill.dev/internal/scoring/infer/tensor"
 )
 
-// Program is a graph that an engine has loaded. It is safe for concurrent use until it
-// is closed.
+// Program is a graph that an engine has loaded. It is safe for concurrent use until it is closed.
 type Program interface {
 	Inputs() []tensor.Spec
 	Outputs() []tensor.Spec

@@ -36,8 +36,7 @@ func (g *golden) tensors(specs []tensor.Spec) (in []tensor.Tensor, rows int, err
 	return in, rows, nil
 }
 
-// rowsOf reads a list of rows. If the model leaves exactly one size open, the rows
-// determine it.
+// rowsOf reads a list of rows. If the model leaves exactly one size open, the rows determine it.
 func rowsOf(n *yaml.Node, s tensor.Spec) (tensor.Tensor, error) {
 	t := tensor.Tensor{Type: s.Type, Shape: slices.Clone(s.Shape)}
 	if len(t.Shape) == 0 {
@@ -127,8 +126,7 @@ func appendDecoded[T any](to *[]T, n *yaml.Node) error {
 	return err
 }
 
-// zeros makes a row of zeros for each input; false if a model leaves the size of a row
-// open.
+// zeros makes a row of zeros for each input; false if a model leaves the size of a row open.
 func zeros(specs []tensor.Spec) ([]tensor.Tensor, bool) {
 	in := make([]tensor.Tensor, len(specs))
 	for i, s := range specs {

@@ -315,8 +315,7 @@ func (m *loaded) runTrial(g *golden) error {
 	return nil
 }
 
-// attempt runs the model once and makes sure that the outputs have the values that
-// Answer reads.
+// attempt runs the model once and makes sure that the outputs have the values that Answer reads.
 func (m *loaded) attempt(in []tensor.Tensor, rows int) (out []tensor.Tensor, err error) {
 	defer func() {
 		if r := recover(); r != nil {

@@ -62,8 +62,7 @@ func mix(h uint64) uint64 {
 	return h ^ h>>31
 }
 
-// Model is a version that can answer. It is safe for concurrent use until it is
-// released.
+// Model is a version that can answer. It is safe for concurrent use until it is released.
 type Model struct {
 	ref     Ref
 	popular uint64 // hash under which its uses are counted
@@ -82,8 +81,7 @@ func (m *Model) Inputs() []tensor.Spec { return m.held.inputs }
 // Outputs returns the specs of Run's outputs.
 func (m *Model) Outputs() []tensor.Spec { return m.held.outputs }
 
-// Labels returns the labels of model.yaml or of the file's metadata; nil if there are
-// none.
+// Labels returns the labels of model.yaml or of the file's metadata; nil if there are none.
 func (m *Model) Labels() []string { return m.held.labels }
 
 // MaxRows returns the largest number of rows in one run; 0 means no limit.
@@ -92,8 +90,7 @@ func (m *Model) MaxRows() int { return m.held.rows }
 // Run computes the outputs; see native.Program.
 func (m *Model) Run(in, out []tensor.Tensor) error { return m.held.program.Run(in, out) }
 
-// Whole returns an error if the outputs do not have an answer for each row. Call it
-// before Answer.
+// Whole returns an error if the outputs do not have an answer for each row. Call it before Answer.
 func (m *Model) Whole(out []tensor.Tensor, rows int) error { return m.held.checkRows(out, rows) }
 
 // Answer returns the answer in a row of the outputs.
@@ -118,8 +115,7 @@ type reading struct {
 	labels []string
 }
 
-// metadataLabels are the metadata keys under which a file may list its labels,
-// separated by commas.
+// metadataLabels are the metadata keys under which a file may list its labels, separated by commas.
 var metadataLabels = [...]string{"labels", "intents"}
 
 // newReading chooses the outputs that Answer reads, once for each model.
@@ -258,8 +254,7 @@ func (r *reading) answerAt(out []tensor.Tensor, row int) (a Answer) {
 	return a
 }
 
-// chosenLabel returns the label that the model itself has chosen: a text, or the number of a
-// label.
+// chosenLabel returns the label that the model itself has chosen: a text, or the number of a label.
 func (r *reading) chosenLabel(t *tensor.Tensor, row int) string {
 	if t.Type == tensor.String {
 		if row < len(t.Strings) {

@@ -5,18 +5,15 @@ import (
 	"sync/atomic"
 )
 
-// policy decides which models are kept (W-TinyLFU: Einziger, Friedman, Manes 2017). A
-// loaded model first enters a small FIFO window. When it leaves the window, it is kept
-// only if it was used more often recently than the models that would have to leave the
-// main part for it. So a sweep that uses every model once passes through the window and
-// does not touch the rest.
+// policy decides which models are kept (W-TinyLFU: Einziger, Friedman, Manes 2017). A loaded model
+// first enters a small FIFO window. When it leaves the window, it is kept only if it was used more
+// often recently than the models that would have to leave the main part for it. So a sweep that
+// uses every model once passes through the window and does not touch the rest.
 //
-// The main part is a ring with a hand (second chance): the hand skips an entry that was
-// used since its last visit. An exact order of use would need one lock at each use;
-// this needs one bit.
+// The main part is a ring with a hand (second chance): the hand skips an entry that was used since
+// its last visit. An exact order of use would need one lock at each use; this needs one bit.
 //
-// Lock order: the policy's lock, then a shard's. No goroutine holds the locks of two
-// shards.
+// Lock order: the policy's lock, then a shard's. No goroutine holds the locks of two shards.
 type policy struct {
 	sketch *sketch
 	budget int64
@@ -170,15 +167,13 @@ func (p *policy) evictAll() {
 	}
 }
 
-// sketch estimates how often a hash was counted recently, in a fixed amount of memory.
-// Each hash has four counters of four bits, and the smallest of them is the least
-// wrong. A bit in front of them absorbs the first use, so that a model that is used
-// once takes no counter. After enough uses, all counters are halved, so that old uses
-// fade.
+// sketch estimates how often a hash was counted recently, in a fixed amount of memory. Each hash
+// has four counters of four bits, and the smallest of them is the least wrong. A bit in front of
+// them absorbs the first use, so that a model that is used once takes no counter. After enough
+// uses, all counters are halved, so that old uses fade.
 //
-// The counters of a hash are in one cache line and are incremented without a lock.
-// Concurrent increments are not lost. An increment during a halving may be lost, which
-// an estimate can bear.
+// The counters of a hash are in one cache line and are incremented without a lock. Concurrent
+// increments are not lost. An increment during a halving may be lost, which an estimate can bear.
 type sketch struct {
 	counters []atomic.Uint64 // sixteen in each word; eight words are a cache line
 	door     []atomic.Uint64
@@ -193,9 +188,8 @@ const (
 	doorWords   = 4096 // 32 KiB
 	most        = 15
 
-	// perModel is the number of uses that are remembered for each model in memory. With
-	// fewer, rare uses are forgotten. With more, it takes long to notice that a model
-	// is no longer used.
+	// perModel is the number of uses that are remembered for each model in memory. With fewer, rare
+	// uses are forgotten. With more, it takes long to notice that a model is no longer used.
 	perModel   = 10
 	leastModel = 512
 )

@@ -107,9 +107,8 @@ func (s *Slot) swap(m *infer.Model) {
 	s.wake()
 }
 
-// condemn records that the tried version is unfit, and returns the version that answers
-// in its place: the current one, else the previous champion, which is then loaded; 0
-// means none.
+// condemn records that the tried version is unfit, and returns the version that answers in its
+// place: the current one, else the previous champion, which is then loaded; 0 means none.
 func (s *Slot) condemn(err error) (kept int) {
 	version := s.attempt.version
 	s.attempt = nil

@@ -228,8 +228,7 @@ func (p *play) repairAll() {
 	}
 }
 
-// Concurrent users, champions and evictions, for the race detector. In the end no model is
-// held.
+// Concurrent users, champions and evictions, for the race detector. In the end no model is held.
 func TestManyAtOnce(t *testing.T) {
 	w := newWorld(t, 8<<10) // memory for a few models
 	const models, changes = 20, 300

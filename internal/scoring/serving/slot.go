@@ -80,8 +80,7 @@ func (s *Slot) Use() (*infer.Model, State) {
 	return nil, Loading
 }
 
-// Waiter returns a channel that is closed when the state of a Loading slot may have
-// changed.
+// Waiter returns a channel that is closed when the state of a Loading slot may have changed.
 func (s *Slot) Waiter() <-chan struct{} {
 	if f := s.rememberedSlot(); f != nil {
 		return f.Waiter()

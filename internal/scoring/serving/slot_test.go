@@ -425,9 +425,8 @@ func TestUseOfWhatIsThereAllocatesNothing(t *testing.T) {
 	}
 }
 
-// A version that has left the memory does not answer again after another has become the
-// champion, even if the same files are loaded again, by another scorer or for a model with
-// identical files.
+// A version that has left the memory does not answer again after another has become the champion,
+// even if the same files are loaded again, by another scorer or for a model with identical files.
 func TestWhatSomebodyElseLoadsDoesNotAnswerAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world, is func(string)) {
 		w.promote(bot, 1)

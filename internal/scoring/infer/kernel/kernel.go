@@ -25,8 +25,7 @@ func (v variant) String() string {
 	return "scalar"
 }
 
-// Activation is a function of one number. It is applied to rows, or together with a
-// product.
+// Activation is a function of one number. It is applied to rows, or together with a product.
 type Activation uint8
 
 // The activations.

@@ -14,8 +14,7 @@ func detect() variant {
 	return scalar
 }
 
-// tile is one call of the assembly: up to four rows of input times some columns of a
-// panel.
+// tile is one call of the assembly: up to four rows of input times some columns of a panel.
 type tile struct {
 	k      int         // number of terms in each sum
 	stride int         // bytes from a row of the panel to the next
@@ -28,9 +27,8 @@ type tile struct {
 	floor  float32     // lower limit of every sum: 0 for Relu, else minus infinity
 }
 
-// rowsTogether returns how many rows of input are multiplied with all panels before the
-// next rows. They are read again for each panel, so they should stay in the
-// second-level cache.
+// rowsTogether returns how many rows of input are multiplied with all panels before the next rows.
+// They are read again for each panel, so they should stay in the second-level cache.
 func rowsTogether(k int) int { return max(32<<10/(k+1)&^3, 4) }
 
 func (w *Weights) multiplyVector(m int, a, bias []float32, act Activation, c []float32) {
@@ -94,8 +92,7 @@ func (p *product) tile(at, step int) tile {
 	return t
 }
 
-// step returns how many columns of a panel are multiplied at once with a number of
-// rows.
+// step returns how many columns of a panel are multiplied at once with a number of rows.
 func step(together, width int) int {
 	switch {
 	case together == 1 && width == panel:

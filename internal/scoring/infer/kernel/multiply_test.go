@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// A row's answer is the same to the bit in any batch, whether it is passed as a sparse row or
-// not.
+// A row's answer is the same to the bit in any batch, whether it is passed as a sparse row or not.
 func TestMultiplyDoesNotDependOnTheBatch(t *testing.T) {
 	eachVariant(t, func(t *testing.T, on variant) {
 		r := rand.New(rand.NewPCG(8, 9))

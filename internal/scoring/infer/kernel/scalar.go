@@ -2,8 +2,7 @@ package kernel
 
 import "math"
 
-// The plain Go implementation, for processors without AVX2. Tests compare the vector
-// code with it.
+// The plain Go implementation, for processors without AVX2. Tests compare the vector code with it.
 
 func (w *Weights) multiplyScalar(m int, a, bias []float32, act Activation, c []float32) {
 	for row := range m {

@@ -12,14 +12,12 @@ const strip = 16
 // tall is the number of rows from which a matrix is cut into strips.
 const tall = 128
 
-// Weights are a matrix packed for multiplication. They are read only and safe for
-// concurrent use.
+// Weights are a matrix packed for multiplication. They are read only and safe for concurrent use.
 //
-// A tall matrix is cut into strips of 16 columns, each in row order. So memory is read
-// line by line, for any number of columns and rows of input. A low matrix is small
-// enough to stay in the first cache. It is cut into panels, so that few columns are
-// multiplied at once even if they end within a strip. There is no padding: thousands of
-// models take only the memory of their numbers.
+// A tall matrix is cut into strips of 16 columns, each in row order. So memory is read line by
+// line, for any number of columns and rows of input. A low matrix is small enough to stay in the
+// first cache. It is cut into panels, so that few columns are multiplied at once even if they end
+// within a strip. There is no padding: thousands of models take only the memory of their numbers.
 type Weights struct {
 	k, n int
 	data []float32
@@ -97,9 +95,8 @@ func (w *Weights) Multiply(m int, a, bias []float32, act Activation, c []float32
 	w.multiplyVector(m, a, bias, act, c)
 }
 
-// MultiplySparse writes c = act(sum over j of value[j] times row index[j] + bias), for
-// a row of input that is mostly zeros, such as a text's. An invalid index panics, as
-// with a slice.
+// MultiplySparse writes c = act(sum over j of value[j] times row index[j] + bias), for a row of
+// input that is mostly zeros, such as a text's. An invalid index panics, as with a slice.
 func (w *Weights) MultiplySparse(index []int32, value, bias []float32, act Activation, c []float32) {
 	value, c = value[:len(index)], c[:w.n]
 	if bias != nil {

@@ -51,8 +51,7 @@ func (c *compiler) arithmetic(n *node) error {
 	return nil
 }
 
-// broadcastShape returns the shape of the result of two tensors, as far as it is known: its
-// rank.
+// broadcastShape returns the shape of the result of two tensors, as far as it is known: its rank.
 func broadcastShape(a, b []int) []int {
 	if a == nil || b == nil {
 		return nil

@@ -37,8 +37,7 @@ func perInference(b *testing.B, p func(i int) *Program, in *tensor.Tensor) {
 	b.ReportMetric(float64((used(b)-begin).Nanoseconds())/float64(b.N)/float64(in.Shape[0]), "cpu-ns/inference")
 }
 
-// used returns the processor time of this process, because the wall clock includes other
-// processes.
+// used returns the processor time of this process, because the wall clock includes other processes.
 func used(b *testing.B) time.Duration {
 	b.Helper()
 	var u syscall.Rusage

@@ -274,8 +274,7 @@ func (c *compiler) cell(free *[]int) int {
 	return c.program.cells - 1
 }
 
-// constants keeps the constants that steps read unchanged. The others are already part
-// of a step.
+// constants keeps the constants that steps read unchanged. The others are already part of a step.
 func (c *compiler) constants() {
 	p := c.program
 	for _, st := range p.steps {

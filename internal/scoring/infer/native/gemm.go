@@ -143,8 +143,7 @@ func (g *gemm) run(s *state) error {
 	return g.add(s, out)
 }
 
-// add adds C, which may have fewer dimensions, or dimensions of length 1 that are
-// repeated.
+// add adds C, which may have fewer dimensions, or dimensions of length 1 that are repeated.
 func (g *gemm) add(s *state, out *tensor.Tensor) error {
 	if g.c == nil {
 		return nil

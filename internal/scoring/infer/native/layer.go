@@ -8,10 +8,9 @@ import (
 	"tidemill.dev/internal/scoring/infer/tensor"
 )
 
-// Rows of mostly zeros, such as counts of words, are multiplied number by number. If
-// the weights are in memory and not in the processor's cache, only the needed rows are
-// fetched. The row alone decides how it is multiplied, so its answer is the same in
-// every batch.
+// Rows of mostly zeros, such as counts of words, are multiplied number by number. If the weights
+// are in memory and not in the processor's cache, only the needed rows are fetched. The row alone
+// decides how it is multiplied, so its answer is the same in every batch.
 const (
 	wide   = 128 // a row shorter than this is always multiplied as a whole
 	sparse = 4   // one number in this many may be other than zero
@@ -29,8 +28,7 @@ func layerOf(p product, t tail) *layer {
 	return &layer{weights: kernel.Pack(p.k, p.n, p.weights), tail: t, k: p.k, n: p.n, finite: finite(p.weights)}
 }
 
-// finite reports whether all numbers are finite. Infinity and NaN have the greatest
-// exponent.
+// finite reports whether all numbers are finite. Infinity and NaN have the greatest exponent.
 func finite(x []float32) bool {
 	greatest := uint32(0)
 	for _, v := range x {

@@ -62,8 +62,7 @@ func checkKinds(v *value, kinds ...tensor.Type) error {
 	return nil
 }
 
-// output declares an output. Unused outputs are declared too, so that steps need not
-// check.
+// output declares an output. Unused outputs are declared too, so that steps need not check.
 func (c *compiler) output(n *node, i int, kind tensor.Type, shape []int) *value {
 	v := &value{kind: kind, shape: shape, ref: &ref{}}
 	if i < len(n.Outputs) && n.Outputs[i] != "" {

@@ -117,13 +117,11 @@ type limits struct {
 	products int // multiplications
 }
 
-// usual are the limits of a run: enough for 256 rows of a model with 32 million
-// weights.
+// usual are the limits of a run: enough for 256 rows of a model with 32 million weights.
 var usual = limits{numbers: 1 << 26, products: 1 << 33}
 
-// state has the memory that a run needs besides the weights. A pool passes it from run
-// to run, for all programs, so that ten thousand models do not hold ten thousand
-// states.
+// state has the memory that a run needs besides the weights. A pool passes it from run to run, for
+// all programs, so that ten thousand models do not hold ten thousand states.
 type state struct {
 	program *Program
 	in, out []tensor.Tensor
@@ -181,8 +179,7 @@ func (s *state) get(r *ref) *tensor.Tensor {
 	return &s.cells[r.at]
 }
 
-// prepare sets a value's type and shape and makes room for its numbers. They are not
-// cleared.
+// prepare sets a value's type and shape and makes room for its numbers. They are not cleared.
 func (s *state) prepare(r *ref, kind tensor.Type, shape ...int) (*tensor.Tensor, error) {
 	n, err := elements(shape)
 	if err == nil && n > s.left.numbers/inFloats(kind) {

@@ -67,8 +67,7 @@ func (c caseChange) text(s string) string {
 	return strings.Map(c.convert, s)
 }
 
-// stringNormalizer changes the case of words and removes stop words. Its input is one
-// row of words.
+// stringNormalizer changes the case of words and removes stop words. Its input is one row of words.
 func (c *compiler) stringNormalizer(n *node) error {
 	if err := n.wants(1, 1); err != nil {
 		return err
@@ -129,9 +128,8 @@ func stopWords(n *node, change caseChange) func(string) bool {
 	return func(s string) bool { return len(changed) > 0 && slices.Contains(changed, change.text(s)) }
 }
 
-// splitter splits texts into words. Without a delimiter it splits at runs of spaces and
-// drops those at the ends, as ONNX Runtime does. Tabs and line ends do not count as
-// spaces.
+// splitter splits texts into words. Without a delimiter it splits at runs of spaces and drops those
+// at the ends, as ONNX Runtime does. Tabs and line ends do not count as spaces.
 type splitter struct {
 	delimiter string
 	most      int // largest number of splits; the rest stays whole

@@ -55,8 +55,7 @@ type Attribute struct {
 	Texts  []string
 }
 
-// standard is the long name of ONNX's own domain. Files use either that or the empty
-// name.
+// standard is the long name of ONNX's own domain. Files use either that or the empty name.
 const standard = "ai.onnx"
 
 // domain returns the form of a domain's name that this package uses.
@@ -238,9 +237,8 @@ func (r *reader) dimension(s *tensor.Spec, f field) error {
 	return err
 }
 
-// order sorts the nodes so that each is after those whose outputs it reads. It fails if
-// an input is missing or a name is defined twice. Files usually are sorted already, and
-// then their order stays.
+// order sorts the nodes so that each is after those whose outputs it reads. It fails if an input is
+// missing or a name is defined twice. Files usually are sorted already, and then their order stays.
 func (m *Model) order() error {
 	maker := make(map[string]int, len(m.Nodes)) // node that makes a value; -1 is the file
 	for name := range m.Weights {

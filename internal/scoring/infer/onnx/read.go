@@ -318,8 +318,7 @@ func grown[T any](s []T, more int) []T {
 	return s
 }
 
-// text returns a copy of a field's text, so that the model does not keep the file in
-// memory.
+// text returns a copy of a field's text, so that the model does not keep the file in memory.
 func (r *reader) text(f field) (string, error) {
 	b, err := f.message()
 	if err == nil {

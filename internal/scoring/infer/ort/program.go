@@ -38,8 +38,7 @@ func (r *Runtime) Load(data []byte) (*Program, error) {
 	return p, nil
 }
 
-// sessionBytes estimates the memory of a session from measurements: the weights and a
-// fixed amount.
+// sessionBytes estimates the memory of a session from measurements: the weights and a fixed amount.
 func sessionBytes(file int) int64 { return 120<<10 + int64(file) }
 
 // Inputs returns the specs of Run's inputs, in their order.
@@ -87,8 +86,7 @@ func (p *Program) describe() error {
 	return a.metadata()
 }
 
-// asking has the variables that the library writes to. They must not be on the stack,
-// which moves.
+// asking has the variables that the library writes to. They must not be on the stack, which moves.
 type asking struct {
 	p     *Program
 	count uintptr

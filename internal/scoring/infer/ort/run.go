@@ -49,8 +49,7 @@ type buffer struct {
 	texts []uintptr // address of each text
 }
 
-// Run computes the outputs; see native.Program. In addition it allocates the texts of
-// outputs.
+// Run computes the outputs; see native.Program. In addition it allocates the texts of outputs.
 func (p *Program) Run(in, out []tensor.Tensor) error {
 	if len(in) != len(p.inputs) || len(out) != len(p.outputs) {
 		return fmt.Errorf("the model takes %d tensors and answers %d, not %d and %d", len(p.inputs), len(p.outputs), len(in), len(out))
@@ -105,8 +104,7 @@ func (c *runBuffers) run(p *Program, inputs int) error {
 		uintptr(unsafe.Pointer(unsafe.SliceData(answers))))
 }
 
-// feed makes a value from a tensor. It uses the tensor's own memory if the layout is
-// the same.
+// feed makes a value from a tensor. It uses the tensor's own memory if the layout is the same.
 func (c *runBuffers) feed(i int, t *tensor.Tensor, s *tensor.Spec) error {
 	if t.Type != s.Type {
 		return fmt.Errorf("it is of ONNX's type %d, not %d", s.Type, t.Type)

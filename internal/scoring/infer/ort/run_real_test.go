@@ -106,8 +106,7 @@ func networkFile(t testing.TB) []byte {
 	return readFile(t, python(t, "testdata/network.py")+"/network.onnx")
 }
 
-// used returns the processor time of this process, because the wall clock includes other
-// processes.
+// used returns the processor time of this process, because the wall clock includes other processes.
 func used(b *testing.B) time.Duration {
 	b.Helper()
 	var u syscall.Rusage
