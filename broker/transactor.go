@@ -504,7 +504,7 @@ func (t *Transactor) rewind(ctx context.Context, parts map[wire.TopicPartition]*
 		err = t.c.readAgain(ctx, parts, places)
 	}
 	if err != nil {
-		t.c.b.log.Warn("consumer: a transaction was aborted; its partitions are given up", "group", t.c.member.group, "partitions", len(parts), "reason", err)
+		t.c.b.log.Warn("consumer: rewinding after an aborted transaction failed; its partitions are given up", "group", t.c.member.group, "partitions", len(parts), "reason", err)
 		t.c.giveUp(parts)
 		t.c.member.startOver()
 	}

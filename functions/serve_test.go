@@ -101,7 +101,7 @@ func TestServeDrains(t *testing.T) {
 			go func() { status, _ := send(t, c, s.url); answered <- status }()
 			<-began
 			s.stop()
-			s.log.await("stops")
+			s.log.await("stopping")
 			close(end)
 			if status := <-answered; status != 204 {
 				t.Errorf("the call under way is answered %d", status)

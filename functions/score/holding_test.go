@@ -110,7 +110,7 @@ func TestAStoreThatIsAwayLosesNothing(t *testing.T) {
 		if strings.Contains(c.Detail, "bot-") {
 			t.Errorf("the readiness shows %q", c.Detail)
 		}
-		return strings.Contains(at.LastError, errAway.Error()) && !at.LastErrorAt.IsZero() && c.Status == api.Degraded && strings.Contains(c.Detail, "12000 events are held")
+		return strings.Contains(at.LastError, errAway.Error()) && !at.LastErrorAt.IsZero() && c.Status == api.Degraded && strings.Contains(c.Detail, "12000 events wait")
 	})
 	store.open()
 	w.publish(batchOf(events, 2000, 40)...)

@@ -212,7 +212,7 @@ func (d *document) command(t *testing.T, args []string) {
 	}
 }
 
-var functionAt = regexp.MustCompile(`is up to=\S*:(\d+)`)
+var functionAt = regexp.MustCompile(`function: ready"? to=\S*:(\d+)`)
 
 // program builds and starts a program of this repository, on a free port instead of the document's.
 // It stops the program at the end of the document's test.

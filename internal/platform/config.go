@@ -168,7 +168,7 @@ func (p *Platform) forgetRepeats(ctx context.Context, streams []string) {
 	}
 	for _, stream := range streams {
 		if err := dedupe.Forget(ctx, p.redis, p.names, p.kafka, stream); err != nil {
-			p.log.Warn("config: forgetting the events of a deleted stream failed; new events may be taken for repeats of them", "stream", stream, "reason", err)
+			p.log.Warn("config: clearing the repeats of new streams failed; their events may be taken for repeats", "stream", stream, "reason", err)
 			return
 		}
 	}

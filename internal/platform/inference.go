@@ -38,7 +38,7 @@ func (a *requestModels) modelsOf(p *Platform, on *scoringModels, engine string) 
 	}
 	m, err := serving.Open(serving.Options{Cache: on.cache, Champions: on.champions, Engine: engine, Logger: p.log,
 		Unloadable: func(model string, version, kept int, reason error) {
-			p.log.Warn("gateway: loading a champion failed; the caller gets a 503", "model", model, "version", version, "reason", reason)
+			p.log.Warn("gateway: loading a champion failed; the previous one answers, if there is one", "model", model, "version", version, "reason", reason)
 		}})
 	if err != nil {
 		return nil, err

@@ -60,7 +60,7 @@ func (w *deadLetterWriter) gap(ctx context.Context, from broker.Position, last i
 	if err != nil {
 		return "", fmt.Errorf("write the dead letter of %s/%d at offset %d: %w", from.Stream, from.Partition, from.Offset, err)
 	}
-	w.log.Warn("dispatcher: replay failed; the event becomes a dead letter", "stream", from.Stream, "partition", from.Partition, "offset", from.Offset, "reason", reason)
+	w.log.Warn("dispatcher: an event is unreadable or too large; its dead letter lacks the event", "stream", from.Stream, "partition", from.Partition, "offset", from.Offset, "reason", reason)
 	v := broker.View{
 		ID:     tidemill.ID(append([]string{"dead-letter", group, from.Stream, strconv.Itoa(int(from.Partition)), strconv.FormatInt(from.Offset, 10)}, of...)...),
 		Source: w.names.Source("dispatcher"), Type: tidemill.TypeEventDeadLettered, Time: time.Now().UTC().Format(time.RFC3339Nano),
@@ -116,7 +116,7 @@ func (d *Dispatcher) resolve(i *item, r deadletters.Receipt) error {
 	}
 	ref, err := parseLetterRef(i.letter)
 	if err != nil { // cannot happen, because a dispatcher wrote the reference
-		d.o.Logger.Error("dispatcher: the dead letter of a replay is missing; it gets no receipt", "trigger", i.queue.trigger.name, "event", i.event.view.ID, "reason", err)
+		d.o.Logger.Error("dispatcher: the reference to a replayed dead letter is invalid; it gets no receipt", "trigger", i.queue.trigger.name, "event", i.event.view.ID, "reason", err)
 		return nil
 	}
 	r.Command = actOf(i.replay)

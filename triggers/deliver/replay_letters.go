@@ -191,7 +191,7 @@ func (d *Dispatcher) findAsked(ctx context.Context) {
 				continue
 			}
 			if _, err := d.o.Broker.Ends(ctx, tidemill.Parked(stream)); err != nil {
-				d.o.Logger.Warn("dispatcher: replaying dead letters failed", "stream", stream, "reason", err)
+				d.o.Logger.Warn("dispatcher: finding dead letters to replay failed; skipping the stream", "stream", stream, "reason", err)
 				continue // no trigger has ever read it
 			}
 			d.plans[stream] = deserted()

@@ -208,7 +208,7 @@ func (k *Controller) await(ctx context.Context) bool {
 			since = time.Time{}
 		case since.IsZero():
 			since = time.Now()
-			k.log.Warn("controller: reading the lease from Redis failed; another controller may be active", "reason", err)
+			k.log.Warn("controller: taking the lease in Redis failed; another controller may be active", "reason", err)
 		case time.Since(since) >= 3*k.opt.Lease:
 			return true
 		}

@@ -72,7 +72,7 @@ func StartKafka(ctx context.Context, o KafkaOptions) (*Kafka, error) {
 
 func (o KafkaOptions) check() error {
 	if o.Secure && len(o.Users) == 0 {
-		return errors.New("Secure needs Users: without them no client can log in")
+		return errors.New("option Secure needs Users: without them no client can log in")
 	}
 	for name, password := range o.Users {
 		if strings.ContainsAny(name+password, `=;"\ `) {

@@ -260,7 +260,7 @@ func whatIsMissing(w *world) {
 	w.must(err)
 	w.same("missing", len(missing), 35)
 	w.same("the first", missing[:2], []api.Part{all[0], all[2]})
-	_, err = w.Missing(w.ctx(), []api.Part{{Digest: "not a digest"}})
+	_, err = w.Missing(w.ctx(), []api.Part{{Digest: "no digest"}})
 	w.wants(err, ErrInvalid)
 }
 

@@ -118,8 +118,8 @@ func TestScanRefuses(t *testing.T) {
 		make func(dir string) error
 		says string
 	}{
-		"a link out":     {func(dir string) error { return os.Symlink("../x", filepath.Join(dir, "out")) }, "out is a link that leads out of the folder"},
-		"absolute":       {func(dir string) error { return os.Symlink("/etc", filepath.Join(dir, "out")) }, "out is a link that leads out of the folder"},
+		"a link out":     {func(dir string) error { return os.Symlink("../x", filepath.Join(dir, "out")) }, "out is a link to a place outside the folder"},
+		"absolute":       {func(dir string) error { return os.Symlink("/etc", filepath.Join(dir, "out")) }, "out is a link to a place outside the folder"},
 		"a link to none": {func(dir string) error { return os.Symlink("none", filepath.Join(dir, "gone")) }, "gone is a link to nothing"},
 		"a circle":       {func(dir string) error { return os.Symlink(".", filepath.Join(dir, "me")) }, "me/me is a link to a folder, below another"},
 		"a pipe":         {func(dir string) error { return mkfifo(filepath.Join(dir, "pipe")) }, "pipe is a pipe, and only files can be kept"},

@@ -90,7 +90,7 @@ func TestBadRuns(t *testing.T) {
 		"a pipe of metrics":     {script: `mkfifo $TIDEMILL_OUT/metrics.json`, reason: "it is not a regular file", permanent: true},
 		"metrics without end":   {script: `ln -s /dev/zero $TIDEMILL_OUT/metrics.json`, reason: "metrics.json", permanent: true},
 		"large metrics":         {script: `head -c 5000000 /dev/zero > $TIDEMILL_OUT/metrics.json`, reason: "larger than 4 MiB", permanent: true},
-		"a link out":            {script: `ln -s /etc/passwd $TIDEMILL_OUT/data`, reason: "data is a link that leads out of the folder", permanent: true},
+		"a link out":            {script: `ln -s /etc/passwd $TIDEMILL_OUT/data`, reason: "data is a link to a place outside the folder", permanent: true},
 		"a link for the folder": {script: `rm -r $TIDEMILL_OUT; ln -s /etc $TIDEMILL_OUT`, plan: func(p *tidemill.Plan) { p.MaxOutput = 10 }, reason: "something else in the place of the folder out", permanent: true},
 		"no folder left":        {script: `rm -r $TIDEMILL_OUT`, reason: "the command has removed the folder out", permanent: true},
 		"a pipe":                {script: `mkfifo $TIDEMILL_OUT/pipe`, reason: "pipe is a pipe", permanent: true},

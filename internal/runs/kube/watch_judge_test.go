@@ -98,7 +98,7 @@ func TestAttemptsUnderWay(t *testing.T) {
 		want told
 	}{
 		"its Job was just made":                             {attemptView{jobs: []*batchv1.Job{aJob(nil)}, first: noon}, underWay(nil), told{again: true}},
-		"its Job gets no pod":                               {attemptView{jobs: []*batchv1.Job{aJob(nil)}, first: noon.Add(-podless)}, underWay(nil), told{pending: "its Job has no pod yet; kubectl describe job r-1 tells why, a quota perhaps"}},
+		"its Job gets no pod":                               {attemptView{jobs: []*batchv1.Job{aJob(nil)}, first: noon.Add(-podless)}, underWay(nil), told{pending: "its Job has no pod yet; kubectl describe job r-1 shows why, a quota perhaps"}},
 		"it waits in a queue":                               {attemptView{jobs: []*batchv1.Job{aJob(suspended)}}, underWay(nil), told{pending: "it waits for its place in queue ml"}},
 		"its queue took its place":                          {attemptView{jobs: []*batchv1.Job{aJob(suspended)}}, underWay(func(a *tidemill.Attempt) { a.Node = "gpu-1" }), told{kind: "preempted", end: "its queue has given its place to another"}},
 		"so, and its pod was seen to go":                    {attemptView{jobs: []*batchv1.Job{aJob(suspended)}, gone: []*corev1.Pod{podLike(isRunning)}}, underWay(nil), told{kind: "preempted", end: "its queue has given its place to another"}},

@@ -146,7 +146,7 @@ func (w *watcher) reportEnd(ctx context.Context, name string, k knownRun, j judg
 		}
 	}
 	d := tidemill.RunFinished{Outcome: j.end.outcome, Permanent: j.end.permanent, Reason: j.end.reason, Where: j.where, Result: j.end.result}
-	w.log.Warn("kube: an attempt has ended without a report of its agent", "recipe", k.run.Recipe, "key", k.run.Key, "run", k.run.ID, "reason", j.end.reason)
+	w.log.Warn("kube: an attempt has ended in the cluster; reporting its end", "recipe", k.run.Recipe, "key", k.run.Key, "run", k.run.ID, "reason", j.end.reason)
 	if _, err := w.o.Foreman.Finish(ctx, k.run, k.number, d); err != nil {
 		return 0, fmt.Errorf("report the end of attempt %s: %w", name, err)
 	}

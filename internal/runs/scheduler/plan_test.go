@@ -82,7 +82,7 @@ func TestPlans(t *testing.T) {
 			}, ""},
 		{"a URI of somebody else's", newData, uriFrom("{data.uri}", "https://data.example/c/"), nil, "begins with nothing that the recipe allows"},
 		{"a URI that is not there", created, uriFrom("{data.uri}", "https://data.example/"), nil, "the input examples cannot be computed: expand \"{data.uri}\": there is no value for {data.uri}; the newest cause is 1 from /crm"},
-		{"an unknown field", created, func(r *config.Recipe) { r.Run.Env = map[string]string{"A": "{nope}"} }, nil, "the variable A cannot be told"},
+		{"an unknown field", created, func(r *config.Recipe) { r.Run.Env = map[string]string{"A": "{nope}"} }, nil, "the variable A cannot be computed"},
 		{"an event that is none", `{"broken":`, func(r *config.Recipe) { r.Run.Env = map[string]string{"A": "{subject}"} }, nil, "there is no value for {subject}"},
 		{"no team", created, func(r *config.Recipe) { r.Team = "" }, nil, "{team}"},
 		{"a name that is none", created, func(r *config.Recipe) { r.Makes = config.Makes{Model: "a//{key}"} }, nil, "the model that it makes would be \"a//bot-42\""},

@@ -116,7 +116,7 @@ func (d *disk) write(artifact string, f files) {
 		d.running.Go(func() { // the running load keeps the group open
 			defer d.trimming.Store(false)
 			if err := d.trim(); err != nil {
-				d.log.Warn("models: listing the cache failed; its limit is not applied", "file", d.dir, "reason", err)
+				d.log.Warn("models: trimming the cache failed; it may exceed its limit", "file", d.dir, "reason", err)
 			}
 		})
 	}
