@@ -222,16 +222,16 @@ func TestRolesSayWhatTheyLack(t *testing.T) {
 	for args, says := range map[string]string{
 		"gateway --functions ftp://x":                                              "--functions: give a URL such as",
 		"gateway --agents-at http://u:p@x":                                         "without a user",
-		"controller --withhold configmap/x":                                        "--withhold: \"configmap/x\" names nothing",
+		"controller --withhold configmap/x":                                        "--withhold: \"configmap/x\" is not an object that can be withheld",
 		"function":                                                                 "NAME is missing; name the function: train, promote, forget",
 		"function trian":                                                           "did you mean train?",
 		"function train --kafka x:1":                                               "give --redis and --store",
 		"function train --kafka x:1 --redis x:1 --store s3://x":                    "give --run-secret, the same file as the dispatcher's",
 		"dispatcher --kafka x:1 --functions http://f":                              "give --run-secret",
 		"dispatcher --kafka x:1 --functions knative --run-secret " + secret:        "give --kubernetes or --kubeconfig",
-		"controller --kafka x:1 --kubernetes":                                      "it takes --redis, --store, --run-secret, --agents-at, --image, too",
-		"controller --kafka x:1 --kubernetes --redis x:1 --store s3://x --image i": "it takes --run-secret, --agents-at, too",
-		"function train --kafka x:1 --redis x:1 --store s3://x --kubernetes --run-secret " + secret: "it takes --agents-at, --image, too",
+		"controller --kafka x:1 --kubernetes":                                      "Kubernetes also needs --redis, --store, --run-secret, --agents-at, --image",
+		"controller --kafka x:1 --kubernetes --redis x:1 --store s3://x --image i": "Kubernetes also needs --run-secret, --agents-at",
+		"function train --kafka x:1 --redis x:1 --store s3://x --kubernetes --run-secret " + secret: "Kubernetes also needs --agents-at, --image",
 	} {
 		if o := call(t, "", append([]string{"serve"}, strings.Fields(args)...)...); o.code != exitUsage || !strings.Contains(o.err, says) {
 			t.Errorf("serve %s: exit %d, %s", args, o.code, o.err)
