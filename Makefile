@@ -45,6 +45,7 @@ test-all: ## run what make test leaves out: guides, documents, the chart, chaos,
 	$(CALM) -tags slow -run "$$(./.ci/packages tests slow)" $$(./.ci/packages slow | grep -v ^./e2e)
 	set -e; for rig in $(RIGS); do echo "in $$rig:"; (cd $$rig && GOWORK=off $(CALM) ./...); done
 	$(MAKE) chaos
+	$(RACING) ./internal/cli
 	$(RACING) -tags slow -run TestChaos ./e2e/chaos
 	$(RACING) -tags slow ./e2e/crash
 

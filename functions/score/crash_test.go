@@ -65,16 +65,15 @@ func kill(cmd *exec.Cmd) {
 }
 
 // Scorers and the broker are killed under load, while champions change.
-func TestNothingIsLostOrDoubledByCrashes(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it takes half a minute")
-	}
+func TestNothingIsLostOrDoubledByCrashes(t *testing.T) { crashRounds(t, 500) }
+
+func crashRounds(t *testing.T, each int) {
 	c := newCrashes(t)
 	c.bots(8)
 	c.scorer()
 	c.scorer()
 	r := rand.New(rand.NewPCG(3, 4))
-	const rounds, each = 4, 2000
+	const rounds = 4
 	for round := range rounds {
 		var sending sync.WaitGroup
 		sending.Go(func() { c.insist(batchOf(round*each, each, 8)) })

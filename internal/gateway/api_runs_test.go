@@ -2,14 +2,12 @@ package gateway
 
 import (
 	"encoding/json"
-	"fmt"
 	"maps"
 	"net/http"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -125,39 +123,6 @@ func TestTheSameStartIsDoneOnce(t *testing.T) {
 	if doneOf(dry)["c"] != "would be requested" || len(w.list("?key=c")) != 0 {
 		t.Errorf("%+v", dry)
 	}
-}
-
-func TestAStartOfAllComesInParts(t *testing.T) {
-	t.Parallel()
-	const keys = 2500
-	w := newRuns(t, func(o *Options) { o.Limits.Runs = 1500 })
-	w.pauseTarget("/api/v1/recipes/fraud/pause")
-	var many []string
-	for i := range keys {
-		many = append(many, fmt.Sprintf("shop-%04d", i))
-	}
-	body := string(must1(json.Marshal(api.RunsAsked{Recipe: "fraud", Keys: many, Rate: 1}))(t))
-	began := time.Now()
-	next, named := w.asksOn("/api/v1/runs", body, api.HeaderIdempotencyKey, "x"), 0
-	for named = len(next.Runs); next.Next != ""; named += len(next.Runs) {
-		next = w.asksOn("/api/v1/runs", body[:len(body)-1]+`,"after":"`+next.Next+`"}`, api.HeaderIdempotencyKey, "x")
-	}
-	if named != keys {
-		t.Errorf("%d of %d", named, keys)
-	}
-	due := func(key string) time.Time { return w.list("?key=" + key)[0].Due }
-	if d := due("shop-2400").Sub(due("shop-0000")); d < 2400*time.Second || d > 2400*time.Second+time.Since(began) {
-		t.Errorf("at one a second, the one 2,400 behind another is due %s later", d)
-	}
-	all := w.asksOn("/api/v1/runs", `{"recipe":"fraud","all":true,"where":"subject LIKE 'shop-12%'","dryRun":true}`)
-	if len(all.Runs) != 100 || all.Runs[0].Key != "shop-1200" {
-		t.Errorf("%d, from %+v on", len(all.Runs), all.Runs[0])
-	}
-	left := w.asksOn("/api/v1/runs/cancel", `{"recipe":"fraud","states":["waiting"],"dryRun":true}`)
-	if len(left.Runs) != 1000 || left.Next == "" {
-		t.Errorf("%d, next %q", len(left.Runs), left.Next)
-	}
-	wantProblem(t, w.post("/api/v1/runs", body[:len(body)-1]+`,"after":"no"}`), http.StatusBadRequest, api.InvalidRequest, "after")
 }
 
 func TestRunsAreCancelled(t *testing.T) {

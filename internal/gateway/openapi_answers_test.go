@@ -91,37 +91,6 @@ type gatewayRequest struct {
 // the suite with real servers has a bucket that can.
 const redirectStatus = "307"
 
-func TestEveryAnswerIsAsDocumented(t *testing.T) {
-	t.Parallel()
-	d := openDoors(t)
-	a := &answerChecker{TB: t, doc: loadDocument(t), seen: map[string]bool{}}
-	var late []func() // requests whose body never comes; they wait at the same time, as many as one caller may have
-	checkLate := func() {
-		for _, check := range late {
-			check()
-		}
-		late = nil
-	}
-	for _, q := range d.allRequests() {
-		if q.status == http.StatusRequestTimeout {
-			answer := a.sendHead(a.request(q, nil), len(q.body))
-			if late = append(late, func() { a.checkAnswer(q, answer()) }); len(late) == 4 {
-				checkLate()
-			}
-			continue
-		}
-		a.checkAnswer(q, a.send(q))
-	}
-	checkLate()
-	for operation, op := range listOperations(a.doc) {
-		for status := range op.Responses.Map() {
-			if status != "default" && status != redirectStatus && !a.seen[operation+" "+status] {
-				t.Errorf("%s: nothing was asked that answers %s", operation, status)
-			}
-		}
-	}
-}
-
 // allRequests returns requests that together get every documented answer.
 func (d *testGateways) allRequests() []gatewayRequest {
 	long := []string{"X-Long", strings.Repeat("x", 9<<10)}

@@ -11,6 +11,7 @@ import (
 // If a source stream was grown by hand, its new partition has no parked partition: only
 // that partition waits, until the parked stream has grown too.
 func TestAPartitionWithoutACompanionWaits(t *testing.T) {
+	t.Parallel()
 	w := newInstall(t, 2)
 	to := newSink(t, nil)
 	w.trigger("a", to.url, nil)

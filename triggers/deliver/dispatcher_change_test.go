@@ -43,6 +43,7 @@ func TestANewTriggerBeginsAtTheLatest(t *testing.T) {
 }
 
 func TestARemovedTriggersEventsBecomeDeadLetters(t *testing.T) {
+	t.Parallel()
 	w := newInstall(t, 2)
 	gone, other := newSink(t, func(string, int) int { return 500 }), newSink(t, nil)
 	w.trigger("gone", gone.url, func(t *config.Trigger) { t.Delivery.Attempts = 1000 })
@@ -120,6 +121,7 @@ func (d *Dispatcher) pauses(trigger string) bool {
 }
 
 func TestRefusedEventsBecomeDeadLetters(t *testing.T) {
+	t.Parallel()
 	w := newInstall(t, 2)
 	to := newSink(t, func(id string, _ int) int {
 		switch id {
@@ -147,6 +149,7 @@ func TestRefusedEventsBecomeDeadLetters(t *testing.T) {
 }
 
 func TestRetryAfterIsHonoured(t *testing.T) {
+	t.Parallel()
 	w := newInstall(t, 1)
 	times := make(chan time.Time, 10)
 	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -207,6 +210,7 @@ func TestRepliesArePublished(t *testing.T) {
 }
 
 func TestKafkaMayBeAway(t *testing.T) {
+	t.Parallel()
 	w := newInstall(t, 2)
 	to := newSink(t, flaky)
 	w.trigger("a", to.url, func(t *config.Trigger) { t.Delivery.Backoff.First = 150 * time.Millisecond })
@@ -235,6 +239,7 @@ func TestChangedPoliciesHoldAtOnce(t *testing.T) {
 }
 
 func TestRatesAreHeld(t *testing.T) {
+	t.Parallel()
 	w := newInstall(t, 2)
 	to := newSink(t, nil)
 	w.trigger("a", to.url, func(t *config.Trigger) { t.Delivery.Rate = 50 })
@@ -253,6 +258,7 @@ func TestRatesAreHeld(t *testing.T) {
 
 // An event that matches several filters of a trigger is delivered once.
 func TestFiltersAreHeld(t *testing.T) {
+	t.Parallel()
 	w := newInstall(t, 2)
 	to := newSink(t, nil)
 	w.trigger("a", to.url, func(t *config.Trigger) {

@@ -40,6 +40,7 @@ func flaky(id string, try int) int {
 }
 
 func TestOrderHoldsThroughFailures(t *testing.T) {
+	t.Parallel()
 	w := newInstall(t, 2)
 	to := newSink(t, flaky)
 	w.trigger("a", to.url, func(t *config.Trigger) { t.Delivery.Backoff.First = 150 * time.Millisecond })
@@ -51,6 +52,7 @@ func TestOrderHoldsThroughFailures(t *testing.T) {
 
 // A dead subscriber does not delay the other triggers, and gets its events when it is back.
 func TestADeadSubscriberDelaysNobody(t *testing.T) {
+	t.Parallel()
 	for name, answer := range map[string]func(string, int) int{
 		"refuses": func(string, int) int { return 503 },
 		"hangs":   func(string, int) int { return 0 },
@@ -100,6 +102,7 @@ func (w *install) committed() bool {
 }
 
 func TestParkedEventsOutliveTheDispatcher(t *testing.T) {
+	t.Parallel()
 	for name, abandon := range map[string]bool{"closed": false, "abandoned": true} {
 		t.Run(name, func(t *testing.T) {
 			w := newInstall(t, 2)
@@ -146,6 +149,7 @@ func (d *Dispatcher) abandon() {
 }
 
 func TestTwoDispatchersShareAndTakeOver(t *testing.T) {
+	t.Parallel()
 	w := newInstall(t, 4)
 	to := newSink(t, flaky)
 	w.trigger("a", to.url, func(t *config.Trigger) { t.Delivery.Backoff.First = 150 * time.Millisecond })

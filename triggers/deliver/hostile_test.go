@@ -46,6 +46,7 @@ func TestPostEndsAtAnAnswerThatSwitchesProtocols(t *testing.T) {
 // it may be larger than without. It can still be parked: otherwise it would block all
 // later events of its partition for ever.
 func TestWhateverIsReadCanBeParked(t *testing.T) {
+	t.Parallel()
 	w := newInstall(t, 1)
 	to := newSink(t, func(string, int) int { return 503 })
 	w.trigger("a", to.url, func(t *config.Trigger) { t.Delivery.Attempts, t.Delivery.Backoff.First = 1000, 400*time.Millisecond })
@@ -79,6 +80,7 @@ func TestWhateverIsReadCanBeParked(t *testing.T) {
 
 // An event that is not accepted leaves a dead letter, whatever its attributes.
 func TestWhateverIsReadCanBeBuried(t *testing.T) {
+	t.Parallel()
 	w := newInstall(t, 1)
 	to := newSink(t, func(string, int) int { return 400 })
 	w.trigger("a", to.url, nil)

@@ -55,6 +55,7 @@ func TestWhatIsParkedInPassingDoesNotStay(t *testing.T) {
 
 // An overloaded sender keeps no events of items that only have their record left.
 func TestAnOverloadedSenderForgets(t *testing.T) {
+	t.Parallel()
 	w := newInstall(t, 1)
 	to := newSink(t, func(string, int) int { return 0 })
 	w.trigger("hangs", to.url, func(t *config.Trigger) {

@@ -26,6 +26,7 @@ func (w *install) foreign(v broker.View) {
 // Events that our producers could not have written are parked and dead-lettered like all
 // others, and delay no other event.
 func TestSloppyEventsAreParkedAndBuried(t *testing.T) {
+	t.Parallel()
 	w := newInstall(t, 1)
 	bad, well := newSink(t, func(string, int) int { return 500 }), newSink(t, nil)
 	w.trigger("bad", bad.url, func(t *config.Trigger) { t.Delivery.Attempts, t.Delivery.Backoff.First = 2, 400*time.Millisecond })
@@ -67,6 +68,7 @@ func TestEventsThatCannotBeParked(t *testing.T) {
 // A dead letter that is too large for the stream is written without its event. A dead
 // letter shows the subscriber without its secrets.
 func TestALetterThatIsTooLarge(t *testing.T) {
+	t.Parallel()
 	w := newInstall(t, 1)
 	_, err := w.b.EnsureStreams(w.ctx, []broker.StreamSpec{{Name: tidemill.StreamDeadLetters, Partitions: 6, MaxMessageBytes: 20_000}}, broker.EnsureOptions{})
 	w.must(err)
@@ -104,6 +106,7 @@ func (w *install) views() (all []broker.View) {
 
 // Kafka's size limit may be lower than our config says: an event above it delays no other event.
 func TestWhatKafkaDoesNotTakeIsBuried(t *testing.T) {
+	t.Parallel()
 	w := newInstall(t, 1)
 	bad := newSink(t, func(string, int) int { return 500 })
 	w.trigger("bad", bad.url, func(t *config.Trigger) { t.Delivery.Backoff.First = time.Hour })

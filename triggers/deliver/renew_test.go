@@ -12,6 +12,7 @@ import (
 // The parked events of a paused trigger do not keep the mark from moving while events of
 // another trigger come and go. They are delivered in order when the trigger is resumed.
 func TestAPausedTriggersRecordsAreRenewed(t *testing.T) {
+	t.Parallel()
 	w := newInstall(t, 1)
 	paused, flaky := newSink(t, nil), newSink(t, func(_ string, try int) int {
 		if try == 1 {

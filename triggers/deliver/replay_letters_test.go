@@ -75,6 +75,7 @@ func (w *install) failing(to *sink, n, keys int) *deadletters.Book {
 }
 
 func TestDeadLettersAreReplayed(t *testing.T) {
+	t.Parallel()
 	w := newInstall(t, 3)
 	to := newSink(t, nil)
 	w.trigger("a", to.url, nil)
@@ -106,6 +107,7 @@ func TestDeadLettersAreReplayed(t *testing.T) {
 
 // A command may name dead letters that an earlier command has resolved.
 func TestWhatHasAReceiptIsNotReplayed(t *testing.T) {
+	t.Parallel()
 	w := newInstall(t, 2)
 	to := newSink(t, nil)
 	w.trigger("a", to.url, nil)
@@ -126,6 +128,7 @@ func TestWhatHasAReceiptIsNotReplayed(t *testing.T) {
 // A partition whose begun has expired knows no command, and gets all of them again. Dead
 // letters with a receipt are skipped; the others are replayed.
 func TestAPartitionThatForgotHearsAllActsAgain(t *testing.T) {
+	t.Parallel()
 	w := newInstall(t, 2)
 	to := newSink(t, nil)
 	w.trigger("a", to.url, nil)
@@ -168,6 +171,7 @@ func (s *sink) inAll(w *install, n int) {
 }
 
 func TestAReplayThatFailsIsALetterAgain(t *testing.T) {
+	t.Parallel()
 	w := newInstall(t, 2)
 	to := newSink(t, nil)
 	w.trigger("a", to.url, nil)
@@ -198,6 +202,7 @@ func TestAReplayThatFailsIsALetterAgain(t *testing.T) {
 }
 
 func TestAReplaysRateIsHeld(t *testing.T) {
+	t.Parallel()
 	w := newInstall(t, 3)
 	to := newSink(t, nil)
 	w.trigger("a", to.url, nil)
@@ -214,6 +219,7 @@ func TestAReplaysRateIsHeld(t *testing.T) {
 }
 
 func TestAPausedTriggersLettersWait(t *testing.T) {
+	t.Parallel()
 	w := newInstall(t, 2)
 	to, other := newSink(t, nil), newSink(t, nil)
 	w.trigger("a", to.url, nil)
@@ -235,6 +241,7 @@ func TestAPausedTriggersLettersWait(t *testing.T) {
 
 // If a dispatcher dies in the middle, another continues the replay.
 func TestAReplayOutlivesTheDispatcher(t *testing.T) {
+	t.Parallel()
 	w := newInstall(t, 3)
 	w.session = 2 * time.Second
 	to := newSink(t, nil)
@@ -256,6 +263,7 @@ func TestAReplayOutlivesTheDispatcher(t *testing.T) {
 
 // If the trigger is gone, the command is still carried out: new dead letters give the reason.
 func TestLettersOfATriggerThatIsGone(t *testing.T) {
+	t.Parallel()
 	w := newInstall(t, 2)
 	to := newSink(t, nil)
 	w.trigger("a", to.url, nil)
@@ -290,6 +298,7 @@ func (d *Dispatcher) pipelineCount() int {
 
 // Commands with unknown dead letters delay nothing.
 func TestStrangeActsArePassedOver(t *testing.T) {
+	t.Parallel()
 	w := newInstall(t, 2)
 	to := newSink(t, nil)
 	w.trigger("a", to.url, nil)

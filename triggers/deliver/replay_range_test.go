@@ -68,6 +68,7 @@ func (w *install) waitEnd(act string) (end tidemill.ReplayedData) {
 }
 
 func TestARangeIsReplayed(t *testing.T) {
+	t.Parallel()
 	w := newInstall(t, 3)
 	first, to, other := newSink(t, nil), newSink(t, nil), newSink(t, nil)
 	w.trigger("a", first.url, nil)
@@ -102,6 +103,7 @@ func (d *Dispatcher) rangeCount() int {
 
 // Events of the range that the trigger does not want are skipped, also at the very end.
 func TestDryRangesEnd(t *testing.T) {
+	t.Parallel()
 	w := newInstall(t, 3)
 	to := newSink(t, nil)
 	w.trigger("a", to.url, func(t *config.Trigger) { t.When = []config.When{{Types: []string{"nothing"}}} })
@@ -129,6 +131,7 @@ func TestDryRangesEnd(t *testing.T) {
 }
 
 func TestWhatFailsInARangeIsTriedAgain(t *testing.T) {
+	t.Parallel()
 	w := newInstall(t, 2)
 	to := newSink(t, nil)
 	w.trigger("a", to.url, nil)
@@ -185,6 +188,7 @@ func patient(t *config.Trigger) {
 
 // Two dispatchers share a replay. One dies, and live events are still delivered.
 func TestARangesReplayOutlivesADispatcher(t *testing.T) {
+	t.Parallel()
 	w := newInstall(t, 4)
 	w.session = 2 * time.Second
 	before, other := newSink(t, nil), newSink(t, nil)
@@ -229,6 +233,7 @@ func (d *Dispatcher) replaying(act string) int {
 }
 
 func TestAPausedTriggersReplayWaits(t *testing.T) {
+	t.Parallel()
 	w := newInstall(t, 2)
 	to, _, open := newGate(t, 110)
 	w.trigger("a", to.url, patient)
@@ -274,6 +279,7 @@ func (d *Dispatcher) isPaused(act string) bool {
 func (d *Dispatcher) flying(trigger string) int64 { return d.senderOf(trigger).inFlight.Load() }
 
 func TestAReplayEndsWithItsTrigger(t *testing.T) {
+	t.Parallel()
 	w := newInstall(t, 2)
 	to, other := newSink(t, nil), newSink(t, nil)
 	w.trigger("a", to.url, func(t *config.Trigger) { t.Delivery.Concurrency = 4 })
@@ -325,6 +331,7 @@ func TestPassOver(t *testing.T) {
 }
 
 func TestTheLiveGoOnBesideAReplay(t *testing.T) {
+	t.Parallel()
 	w := newInstall(t, 2)
 	to := newSink(t, nil)
 	w.trigger("a", to.url, func(t *config.Trigger) { t.Delivery.Concurrency = 2 })

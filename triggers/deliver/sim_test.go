@@ -635,6 +635,7 @@ func simulate(t *testing.T, seed uint64, trace bool) (renewed int) {
 // In any order of faults, an event leaves only delivered or dead-lettered, no event is
 // sent before its predecessor has ended, and finally nothing is left.
 func TestSimulation(t *testing.T) {
+	t.Parallel()
 	if *simSeed != 0 {
 		simulate(t, *simSeed, true)
 		return

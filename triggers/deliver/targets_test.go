@@ -62,6 +62,7 @@ func standingOf(d *Dispatcher, trigger string) Standing {
 // asked, this does not count as an attempt, so a trigger with a single attempt makes no
 // dead letter. No other trigger waits, and in the end each key's events come in order.
 func TestWhoIsNotThereYetIsWaitedFor(t *testing.T) {
+	t.Parallel()
 	w := newInstall(t, 2)
 	late, other, there := newSink(t, nil), newSink(t, nil), &comingLater{}
 	w.trigger("late", "", func(t *config.Trigger) { t.To.Service, t.Delivery.Attempts = "writer", 1 })
@@ -168,6 +169,7 @@ func (w *install) recordForgotten(key string) {
 // no dead letters. Other keys get all of their events, and so does the key if it is used
 // again. This also holds for a dispatcher that starts later.
 func TestAKeyThatHasGoneGetsNothing(t *testing.T) {
+	t.Parallel()
 	for name, restart := range map[string]bool{"goes on": false, "comes later": true} {
 		t.Run(name, func(t *testing.T) {
 			w := newInstall(t, 2)

@@ -10,6 +10,7 @@ import (
 // Between the rebuild of a partition and its first read, nothing can be written for it. A
 // transaction in that time must not close it.
 func TestNothingIsWrittenBeforeAPartitionIsRead(t *testing.T) {
+	t.Parallel()
 	w := newInstall(t, 2)
 	to := newSink(t, nil)
 	w.trigger("a", to.url, nil)
@@ -48,6 +49,7 @@ func (d *Dispatcher) pipelineOf(stream string) *pipeline {
 
 // A closed assignment loses no event, whatever closed it.
 func TestAClosedAssignmentLosesNothing(t *testing.T) {
+	t.Parallel()
 	w := newInstall(t, 1)
 	to := newSink(t, nil)
 	w.trigger("a", to.url, nil)

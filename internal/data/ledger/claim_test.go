@@ -191,15 +191,6 @@ func TestNextDueAndUsed(t *testing.T) {
 	}
 }
 
-// The cost of a decision does not grow with the number of waiting runs.
-func TestADecisionIsFlat(t *testing.T) {
-	few, many := decisionCost(t, 100), decisionCost(t, 10_000)
-	t.Logf("100 wait: %+v; 10,000 wait: %+v", few, many)
-	if many.commands > few.commands+8 || many.largest > 256 || many.memory > 2*few.memory {
-		t.Errorf("100 wait: %+v; 10,000 wait: %+v", few, many)
-	}
-}
-
 type cost struct {
 	commands int // number of commands that scripts call for a decision
 	largest  int // size of the largest sorted set that is read

@@ -172,15 +172,6 @@ func TestNoPlaceInTheList(t *testing.T) {
 	}
 }
 
-// The cost of a page does not depend on the number of runs.
-func TestAPageIsFlat(t *testing.T) {
-	few, many := pageCost(t, 200), pageCost(t, 5_000)
-	t.Logf("looks of a page of 20 among 200: %d, among 5,000: %d", few, many)
-	if many > 2*few {
-		t.Errorf("looks of a page of 20 among 200: %d, among 5,000: %d", few, many)
-	}
-}
-
 // pageCost counts the reads of sorted sets for a page in the middle.
 func pageCost(t *testing.T, runs int) int64 {
 	w, m := newMiniWorld(t, 4)
