@@ -114,9 +114,6 @@ type Finished struct {
 // is a Missing too.
 type Missing struct {
 	Objects []Part `json:"objects"`
-	// Puts has URLs to upload an answer's objects directly, by digest. An object without a URL is
-	// uploaded through the gateway.
-	Puts map[string]string `json:"puts,omitempty"`
 }
 
 // ObjectsType is the media type of POST …/objects. Such a body is a sequence of objects, and each

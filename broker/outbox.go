@@ -67,12 +67,12 @@ func (t *outTopic) pick(key []byte, size int) *outPartition {
 // producer that has run for months would choose another partition for a key than a new producer,
 // and would never use the added partitions.
 func (p *Producer) watch() {
-	every := time.NewTicker(growthEvery)
+	every := time.NewTicker(p.b.growthEvery)
 	defer every.Stop()
 	for {
 		select {
 		case <-every.C:
-			p.grow(growthEvery / 2) // producers of one broker share the answer
+			p.grow(p.b.growthEvery / 2) // producers of one broker share the answer
 		case <-p.ctx.Done():
 			return
 		}

@@ -25,7 +25,6 @@ import (
 const (
 	mostObjects   = 10_000  // objects that one request may ask about
 	mostMissing   = 2 << 20 // bytes of that request's body
-	directObject  = 1 << 20 // size up to which objects go through the gateway, because many small ones fit into one request
 	putsAtOnce    = 8       // objects of a batch that are stored at the same time
 	mostBatchBody = 16 << 20
 )
@@ -38,8 +37,7 @@ func (g *Gateway) objectStore() (*store.Store, *api.Problem) {
 	return g.opt.Store, nil
 }
 
-// missingObjects answers with the listed objects that must be put, and with the URLs to put them
-// to.
+// missingObjects answers with the listed objects that must be put.
 func (g *Gateway) missingObjects(w http.ResponseWriter, r *request) *api.Problem {
 	s, p := g.objectStore()
 	if p != nil {
@@ -56,9 +54,6 @@ func (g *Gateway) missingObjects(w http.ResponseWriter, r *request) *api.Problem
 	answer := api.Missing{Objects: lack}
 	if answer.Objects == nil {
 		answer.Objects = []api.Part{}
-	}
-	if answer.Puts, err = signedPuts(r.Context(), s, lack); err != nil {
-		return g.storeFault("sign uploads of objects", err)
 	}
 	writeJSON(w, http.StatusOK, answer)
 	return nil
@@ -85,26 +80,6 @@ func (g *Gateway) readMissing(r *request) ([]api.Part, *api.Problem) {
 		}
 	}
 	return asked.Objects, nil
-}
-
-// signedPuts returns the URLs to which large objects may be put directly; none if the store does
-// not sign URLs.
-func signedPuts(ctx context.Context, s *store.Store, lack []api.Part) (map[string]string, error) {
-	var puts map[string]string
-	for _, o := range lack {
-		if o.Size <= directObject {
-			continue
-		}
-		to, err := s.SignedPut(ctx, o)
-		if err != nil || to == "" {
-			return nil, err
-		}
-		if puts == nil {
-			puts = map[string]string{}
-		}
-		puts[o.Digest] = to
-	}
-	return puts, nil
 }
 
 // badObject refuses an invalid digest or size.

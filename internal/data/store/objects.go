@@ -211,13 +211,6 @@ func (s *Store) SignedGet(ctx context.Context, digest string) (string, error) {
 	return at, nil
 }
 
-// SignedPut is meant to return a URL to which an object can be written directly, but always returns
-// an empty one. No bucket can portably check that the bytes have the digest, so the URL would allow
-// a client to replace an object by other bytes. All objects are put through PutObject.
-func (s *Store) SignedPut(ctx context.Context, p api.Part) (string, error) {
-	return "", checkDigest(p.Digest)
-}
-
 // Prefixes of keys. A dataset's name may contain slashes and may begin with another dataset's name;
 // the segment "_", which no name contains, ends it.
 const (

@@ -20,10 +20,7 @@ import (
 	"tidemill.dev/api"
 )
 
-const (
-	pageObjects = 4000    // number of objects in one request
-	pageBytes   = 1 << 30 // limit that keeps signed URLs from expiring before use
-)
+const pageObjects = 4000 // number of objects in one request
 
 // object is a range of a file to be uploaded. Files that share it upload it once.
 type object struct {
@@ -100,11 +97,7 @@ type upload struct {
 // are uploaded.
 func (p *upload) askPages(all []*object) error {
 	for len(all) > 0 {
-		n, bytes := 0, int64(0)
-		for n < min(len(all), pageObjects) && (n == 0 || bytes+all[n].Size <= pageBytes) {
-			bytes += all[n].Size
-			n++
-		}
+		n := min(len(all), pageObjects)
 		if err := p.page(all[:n]); err != nil {
 			return err
 		}
@@ -132,19 +125,18 @@ func (p *upload) page(all []*object) error {
 	for _, o := range of {
 		p.countStored(o)
 	}
-	p.startUploads(missing, lack.Puts)
+	p.startUploads(missing)
 	return nil
 }
 
 // startUploads uploads the missing objects. Small objects are sent in batches, and each large
 // object in its own request.
-func (p *upload) startUploads(missing []*object, direct map[string]string) {
+func (p *upload) startUploads(missing []*object) {
 	var b batch
 	for _, o := range missing {
-		to := direct[o.Digest]
 		switch {
-		case to != "" || o.Size > smallObject:
-			p.crew.start(func(ctx context.Context) error { return p.uploadAlone(ctx, o, to) })
+		case o.Size > smallObject:
+			p.crew.start(func(ctx context.Context) error { return p.uploadAlone(ctx, o) })
 			continue
 		case b.isFull(o):
 			full := b
@@ -158,24 +150,12 @@ func (p *upload) startUploads(missing []*object, direct map[string]string) {
 	}
 }
 
-// uploadAlone uploads an object to its signed URL if there is one, or to the gateway. The gateway
-// also takes an object whose signed URL has expired.
-func (p *upload) uploadAlone(ctx context.Context, o *object, direct string) error {
-	if direct != "" {
-		err := p.put(ctx, o, request{method: http.MethodPut, url: direct, foreign: true})
-		var r *refusal
-		if err == nil || !errors.As(err, &r) {
-			return err
-		}
-	}
+// uploadAlone uploads an object in a request of its own.
+func (p *upload) uploadAlone(ctx context.Context, o *object) error {
 	query := url.Values{"digest": {o.Digest}, "size": {strconv.FormatInt(o.Size, 10)}}
-	return p.put(ctx, o, request{method: http.MethodPost, url: p.Base + "/object?" + query.Encode(), media: "application/octet-stream"})
-}
-
-func (p *upload) put(ctx context.Context, o *object, a request) error {
-	a.length = o.Size
-	a.body = func() io.Reader { return &objectReader{root: p.root, o: o} }
-	if err := p.sendWithRetry(ctx, a); err != nil {
+	err := p.sendWithRetry(ctx, request{method: http.MethodPost, url: p.Base + "/object?" + query.Encode(), media: "application/octet-stream", length: o.Size,
+		body: func() io.Reader { return &objectReader{root: p.root, o: o} }})
+	if err != nil {
 		return fmt.Errorf("put %s: %w", o.file, err)
 	}
 	p.countSent(o)

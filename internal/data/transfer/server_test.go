@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
-	"fmt"
 	"io"
 	"maps"
 	"net/http"
@@ -17,14 +16,14 @@ import (
 	"tidemill.dev/api"
 )
 
-// depot is a server of objects like a gateway, with a store that takes signed requests.
+// depot is a server of objects like a gateway, with a store that signs URLs.
 type depot struct {
 	*httptest.Server
 	mu       sync.Mutex
 	objects  map[string][]byte
 	requests []string // method and path
 	strayed  int      // requests with the credential to the store, or without it to the gateway
-	signed   bool     // whether objects are transferred by signed URLs
+	signed   bool     // whether objects are got by signed URLs
 	trouble  func(http.ResponseWriter, *http.Request) bool
 	asked    int
 }
@@ -39,7 +38,6 @@ func newDepot(t testing.TB) *depot {
 	mux.HandleFunc("POST /base/objects", d.putAll)
 	mux.HandleFunc("POST /base/object", d.put)
 	mux.HandleFunc("GET /base/object", d.get)
-	mux.HandleFunc("PUT /direct", d.put)
 	mux.HandleFunc("GET /direct", d.get)
 	d.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		d.mu.Lock()
@@ -86,12 +84,6 @@ func (d *depot) missing(w http.ResponseWriter, r *http.Request) {
 			continue
 		}
 		lack.Objects = append(lack.Objects, o)
-		if d.signed {
-			if lack.Puts == nil {
-				lack.Puts = map[string]string{}
-			}
-			lack.Puts[o.Digest] = fmt.Sprintf("%s/direct?digest=%s&size=%d", d.URL, o.Digest, o.Size)
-		}
 	}
 	_ = json.NewEncoder(w).Encode(lack)
 }

@@ -106,25 +106,6 @@ func TestARefusalStays(t *testing.T) {
 	}
 }
 
-// A signed URL may have expired when it is used.
-func TestWhatIsSignedMayBeOld(t *testing.T) {
-	t.Parallel()
-	d, from := newDepot(t), many(t, 3)
-	d.signed = true
-	d.trouble = func(w http.ResponseWriter, r *http.Request) bool {
-		if r.Method == http.MethodPut {
-			w.WriteHeader(http.StatusForbidden)
-		}
-		return r.Method == http.MethodPut
-	}
-	if err := d.client().Put(t.Context(), from, scanned(t, from), nil); err != nil {
-		t.Fatal(err)
-	}
-	if len(d.objects) != 3 || d.count("POST /base/object") != 3 || d.strayed > 0 {
-		t.Errorf("%v", d.requests)
-	}
-}
-
 func TestAFileThatChangesIsNamed(t *testing.T) {
 	t.Parallel()
 	for name, data := range map[string][]byte{"other": []byte("FILE 1"), "shorter": []byte("f"), "gone": nil} {
