@@ -61,6 +61,13 @@ func (r *startTimes) trainerStarts(key string) []time.Time {
 	return r.began[key]
 }
 
+// keys returns the number of keys whose trainers have begun.
+func (r *startTimes) keys() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.began)
+}
+
 // waitForKeys waits until the trainers of the given number of keys have begun.
 func (r *startTimes) waitForKeys(ctx context.Context, keys int) error {
 	for {

@@ -123,7 +123,7 @@ func (l *laptopBench) measureStarts(ctx context.Context, n int) (sample, error) 
 // measurePaced calls do for each key, at a pace, and measures until the key's trainer reports that
 // it runs.
 func (l *laptopBench) measurePaced(ctx context.Context, n int, name string, do func(key string) error) (sample, error) {
-	before := len(l.roll.began)
+	before := l.roll.keys()
 	sent := make([]time.Time, n)
 	tick := time.NewTicker(time.Second / runsPaced)
 	defer tick.Stop()
@@ -182,7 +182,7 @@ func crowdKey(i int) string { return fmt.Sprintf("bot-%d", i) }
 func (l *laptopBench) publishAtOnce(ctx context.Context, n int) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, crowdWithin)
 	defer cancel()
-	before, began := len(l.roll.began), time.Now()
+	before, began := l.roll.keys(), time.Now()
 	for from := 0; from < n; from += crowdBatch {
 		var events []string
 		for i := from; i < min(n, from+crowdBatch); i++ {
