@@ -28,8 +28,9 @@ type StreamSpec struct {
 	KeyOrdered      bool          // whether a reader needs the order of each key's events
 	Builtin         bool          // whether Tidemill defines the stream, and not the user's file
 	MaxMessageBytes int           // 0: Kafka's limit applies
-	// Beside is the stream whose events wait in this one, each in the partition that it came from.
-	// If Beside is empty, the name decides: <stream>.parked belongs to <stream>.
+	// Beside is the stream that this one keeps waiting events for. Each event waits in the partition
+	// with the number of the one that it came from. If Beside is empty, the name decides:
+	// <stream>.parked belongs to <stream>.
 	Beside string
 }
 

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Expr is an expression that fires some time. The zero value never fires. Expressions that are
-// equal were written alike.
+// Expr is an expression that fires some time. The zero value never fires. Two expressions are equal
+// only if their texts are the same.
 type Expr struct {
 	text  string
 	every time.Duration // duration of @every; if set, the other fields are ignored

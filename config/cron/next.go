@@ -40,8 +40,8 @@ func (e Expr) Next(after time.Time, loc *time.Location) (time.Time, bool) {
 func (e Expr) within(s stretch, at time.Time) (time.Time, bool) {
 	from := s.wall(at)
 	if !e.wild {
-		// Times that the clock showed before the stretch do not fire again. Times that it
-		// skipped fire together when the stretch begins.
+		// Times that the clock showed before the stretch do not fire again. If the clock
+		// skipped times, all of them fire at once, when the stretch begins.
 		begins := s.wall(s.start)
 		if at.Equal(s.start) && s.shown.Before(begins) {
 			if _, ok := e.onWall(s.shown, begins); ok {

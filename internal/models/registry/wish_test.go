@@ -118,8 +118,9 @@ func TestAWishSaidAgainIsOne(t *testing.T) {
 	}
 }
 
-// Two people make requests at once, and neither knows the champion that the other's request makes.
-// A request that names the champion that its person saw fails. A request without it succeeds.
+// Two people ask for different champions at the same time. A request may name the champion that its
+// author saw. Such a request fails if another request has changed the champion meanwhile; a request
+// that names none succeeds.
 func TestWishesRace(t *testing.T) {
 	t.Parallel()
 	w, r := threeVersions(t)

@@ -25,7 +25,8 @@ type Body struct {
 	Text string
 }
 
-// Bodies returns the data of the events. Event number i has number i modulo their count.
+// Bodies returns the data of the events. Event number i has the body with
+// the number i modulo bodyCount.
 func (f *Fleet) Bodies() []Body {
 	all := make([]Body, bodyCount)
 	r := source(42)
