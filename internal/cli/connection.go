@@ -138,12 +138,18 @@ func (s *configSource) shown() string {
 	return s.path
 }
 
-// folder returns the folder of the config. Recipes' folders are relative to it.
+// folder returns the folder of the config. Recipes' folders are relative to it. It is absolute,
+// because plans are kept, and because a relative path of a program is looked up in the folder in
+// which it runs.
 func (s *configSource) folder() string {
+	folder := filepath.Dir(s.path)
 	if info, err := os.Stat(s.path); err == nil && info.IsDir() {
-		return s.path
+		folder = s.path
 	}
-	return filepath.Dir(s.path)
+	if absolute, err := filepath.Abs(folder); err == nil {
+		return absolute
+	}
+	return folder // the current folder is gone, which the runs report
 }
 
 // load reads the config. It returns the same pointer while the config does not change. A file that

@@ -3,6 +3,7 @@ package cli
 import (
 	"encoding/json"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -132,6 +133,32 @@ func TestRunsByCommand(t *testing.T) {
 	}
 	mention(t, "pools", r.ok("pools", "pause", "small"), "paused small")
 	mention(t, "pools", r.ok("pools", "resume", "small"), "resumed small")
+}
+
+// A program of the recipe's folder is found from any folder and with any way to name the config.
+func TestAProgramOfTheRecipesFolder(t *testing.T) {
+	t.Parallel()
+	dir, _ := runsFolder(t, strings.Replace(runsConfig, "sh, train.sh", "./train.sh", 1))
+	script := filepath.Join(dir, "trainer", "train.sh")
+	leave(t, "#!/bin/sh\n"+runsTrainer, script)
+	if err := os.Chmod(script, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	below := filepath.Base(dir)
+	for from, flag := range map[[2]string]string{
+		{dir, "no -f"}: "", {dir, "a file"}: "tidemill.yaml", {dir, "a folder"}: ".", {filepath.Dir(dir), "a file below"}: filepath.Join(below, "tidemill.yaml"),
+		{filepath.Dir(dir), "a folder below"}: below, {filepath.Join(dir, "trainer"), "a file above"}: "../tidemill.yaml",
+	} {
+		args := []string{"try", "intent", "--key", "bot-7"}
+		if flag != "" {
+			args = append(args, "-f", flag)
+		}
+		child := exec.CommandContext(t.Context(), os.Args[0], args...)
+		child.Dir, child.Env = from[0], append(os.Environ(), asMain+"=1")
+		if printed, err := child.CombinedOutput(); err != nil || !strings.Contains(string(printed), "learning for bot-7") {
+			t.Errorf("with %s: %v\n%s", from[1], err, printed)
+		}
+	}
 }
 
 func TestTry(t *testing.T) {
