@@ -47,7 +47,7 @@ const (
 	TooSlow          = "too-slow"               // 408: the body did not come in time
 	TooLarge         = "too-large"              // 413
 	UnsupportedType  = "unsupported-media-type" // 415
-	Unscorable       = "unscorable"             // 422: the event lacks an input of the model
+	Unscorable       = "unscorable"             // 422: the event lacks inputs of the model, or the model cannot be loaded
 	TooManyRequests  = "too-many-requests"      // 429: this caller has too many open requests
 	HeadersTooLarge  = "headers-too-large"      // 431
 	Internal         = "internal"               // 500: error of the gateway

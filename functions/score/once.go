@@ -33,7 +33,8 @@ type Result struct {
 // ErrNoModel reports that an event's key has no champion.
 var ErrNoModel = errors.New("has no champion")
 
-// ErrUnscorable reports that an event lacks fields that the model or its name needs.
+// ErrUnscorable reports that an event lacks fields that the model or its name needs, or that its
+// model cannot be loaded. A retry with the same champion fails too.
 var ErrUnscorable = errors.New("the event cannot be scored")
 
 // Once scores one event and publishes nothing. It waits for a model that is loading as
@@ -51,6 +52,9 @@ func Once(ctx context.Context, c config.Scorer, m *serving.Models, v *broker.Vie
 	model, err := await(ctx, m, k.target.name, false)
 	if errors.Is(err, ErrNoModel) && c.NoModel.Action == config.NoModelUse {
 		model, err = await(ctx, m, c.NoModel.Model, false)
+	}
+	if errors.Is(err, errUnloadable) {
+		err = fmt.Errorf("%w: %w", ErrUnscorable, err)
 	}
 	if err != nil {
 		return Result{}, err

@@ -153,6 +153,15 @@ func TestScoringOnce(t *testing.T) {
 	if _, err := ask("bot-1", `{"y":1}`); !errors.As(err, &u) || u.NoChampion {
 		t.Errorf("an event without what the model wants: %v", err)
 	}
+	w.promoteModel("intent/bot-3", 1, 0, []byte("no model"))
+	v := broker.View{ID: "1", Source: "/score", Type: "score", Subject: "bot-3", DataContentType: "application/json", Data: []byte(`{"x":[1,0]}`)}
+	for ctx := w.ctx(); ; { // there is no signal that the facts have been read
+		if _, err := w.scoreOnce(ctx, c, &v); errors.As(err, &u) && !u.NoChampion && strings.Contains(err.Error(), "its model cannot be loaded") {
+			break
+		} else if ctx.Err() != nil || err == nil {
+			t.Fatalf("a model that cannot be loaded: %v", err)
+		}
+	}
 	w.promoteModel("intent/bot-1", 2, 1, twoLabels(false))
 	for ctx := w.ctx(); ; { // there is no signal that the facts have been read
 		if done, err := ask("bot-1", `{"x":[1,0]}`); err == nil && done.Version == 2 {
