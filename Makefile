@@ -119,8 +119,12 @@ fuzz: ## run every fuzz target for FUZZTIME (60s)
 # saves a fifth of the time of a first build.
 # gRPC's tracing pages contain templates, which call methods by names that exist
 # only at run time. With them the linker keeps every method of every type: 18 MB.
-build: ## build bin/tidemill
-	@CGO_ENABLED=0 $(GO) build -trimpath -tags grpcnotrace -gcflags=all=-dwarf=false -ldflags='-s -w' -o bin/tidemill ./cmd/tidemill
+# ONNX Runtime is fetched while the compiler runs. The build does not need it.
+build: ## build bin/tidemill, and on Linux fetch ONNX Runtime for models that the built-in engine does not run
+	@if [ "$$(uname -s)" = Linux ] && [ ! -e bin/libonnxruntime.so ]; then \
+	  { ONCE=1 $(MAKE) -s onnxruntime || echo "models that need ONNX Runtime, such as trees, cannot be served before make onnxruntime works"; } & fi; \
+	  CGO_ENABLED=0 $(GO) build -trimpath -tags grpcnotrace -gcflags=all=-dwarf=false -ldflags='-s -w' -o bin/tidemill ./cmd/tidemill; \
+	  built=$$?; wait; exit $$built
 
 image: ## build bin/tidemill-image.tar, an OCI image, without a container engine; on Debian or Ubuntu; IMAGE=registry.example/tidemill:v1
 	$(GO) run -C image . -name $(IMAGE) -o bin/tidemill-image.tar

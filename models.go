@@ -102,7 +102,7 @@ type ModelRetired struct {
 }
 
 // ModelUnloadable is the data of tidemill.model.unloadable: a scorer cannot serve the
-// champion of a model. It changes no model.
+// champion of a model. It changes no champion.
 type ModelUnloadable struct {
 	Scorer  string `json:"scorer"`
 	Version int    `json:"version"` // version of the champion

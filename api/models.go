@@ -28,7 +28,8 @@ type ModelShown struct {
 	PinnedBy string                `json:"pinnedBy,omitempty"`
 	Pinned   bool                  `json:"pinned,omitempty"`
 	Retired  *time.Time            `json:"retired,omitempty"`
-	Why      string                `json:"why,omitempty"` // reason why the model is stale
+	Why      string                `json:"why,omitempty"`      // reason why the model is stale
+	Unserved *fold.Unserved        `json:"unserved,omitempty"` // last report that a scorer cannot serve the champion
 }
 
 // ModelWhole is the body of GET /api/v1/model: the model and its versions, newest first, or only

@@ -30,6 +30,15 @@ type Scorer struct {
 	Replicas    Replicas
 }
 
+// Serves reports whether the scorer asks a model, which belongs to a key.
+func (s *Scorer) Serves(model, key string) bool {
+	if s.NoModel.Action == NoModelUse && s.NoModel.Model == model {
+		return true
+	}
+	name, err := Expand(s.Model, func(field string) (string, bool) { return key, field == "key" && key != "" })
+	return err == nil && name == model
+}
+
 // Replicas bounds how many processes of a scorer run in a cluster. The number follows its lag.
 type Replicas struct {
 	Min, Max int

@@ -40,6 +40,10 @@ func TestSentences(t *testing.T) {
 	}{
 		{"no gate", facts(), nil,
 			"version 7 of intent/bot-42 passes: its recipe has no gate"},
+		{"cannot be served", with(accuracy(0.95), func(f *Facts) { f.Report.Trial = &tidemill.Trial{Scorer: "intents", Error: "it is cut off"} }), nil,
+			"version 7 of intent/bot-42 is refused: scorer intents cannot serve it: it is cut off"},
+		{"cannot be served, and no scorer serves it", with(func(f *Facts) { f.Report.Trial = &tidemill.Trial{Error: "it is cut off"} }), []string{enough},
+			"version 7 of intent/bot-42 is refused: Tidemill cannot serve it: it is cut off"},
 		{"passed", facts(), []string{enough, better},
 			"version 7 of intent/bot-42 passes: accuracy 0.912 (champion @6: 0.905, measured on the same 400 examples)"},
 		{"passed by claims", with(claimed), []string{better},

@@ -15,15 +15,22 @@ const maxTold = 3
 
 // sentence returns the whole judgement in words.
 func (g *Gate) sentence(model string, version int, f Facts, j tidemill.Judgement) string {
-	head := fmt.Sprintf("version %d of %s", version, brief(model))
+	head := nameOf(model, version) + " passes: "
 	switch {
 	case len(g.clauses) == 0:
-		return head + " passes: its recipe has no gate"
+		return head + "its recipe has no gate"
 	case !j.Passed:
-		return head + " is refused: " + g.failures(f, j)
+		return refusal(model, version) + g.failures(f, j)
 	}
-	return head + " passes: " + g.figures(f, j)
+	return head + g.figures(f, j)
 }
+
+func nameOf(model string, version int) string {
+	return fmt.Sprintf("version %d of %s", version, brief(model))
+}
+
+// refusal begins the sentence about a version that is refused.
+func refusal(model string, version int) string { return nameOf(model, version) + " is refused: " }
 
 // figures lists the figures of the clauses, for a version that passed.
 func (g *Gate) figures(f Facts, j tidemill.Judgement) string {

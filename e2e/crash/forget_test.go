@@ -42,7 +42,7 @@ recipes:
     inputs: {examples: "bots/{key}", words: shared/words}
     run:
       dir: .
-      command: [sh, -c, "cat $TIDEMILL_IN/examples/text; cp $TIDEMILL_IN/examples/text $TIDEMILL_CHECKPOINT/half; if grep -q slow $TIDEMILL_IN/examples/text; then echo begun-$TIDEMILL_KEY; exec sleep 600; fi; cp $TIDEMILL_IN/examples/text $TIDEMILL_OUT/model.onnx"]
+      command: [sh, -c, "cat $TIDEMILL_IN/examples/text; cp $TIDEMILL_IN/examples/text $TIDEMILL_CHECKPOINT/half; if grep -q slow $TIDEMILL_IN/examples/text; then echo begun-$TIDEMILL_KEY; exec sleep 600; fi; cp $TIDEMILL_IN/examples/text $TIDEMILL_OUT; echo CAg6QQoQCgF4EgF5IghJZGVudGl0eRIBZ1oUCgF4Eg8KDQgBEgkKAxIBbgoCCAFiFAoBeRIPCg0IARIJCgMSAW4KAggBQgIQDQ== | base64 -d > $TIDEMILL_OUT/model.onnx"]
       grace: 1s
     makes: {model: "intent/{key}"}
 `

@@ -45,7 +45,7 @@ recipes:
     when: {type: bot-created}
     run:
       dir: .
-      command: [sh, -c, "echo $TIDEMILL_RUN >> $HOME/calls; while [ ! -e $HOME/second ]; do sleep 0.02; done; echo $TIDEMILL_RUN > $TIDEMILL_OUT/model.onnx; echo '{\"loss\": 0.5}' > $TIDEMILL_OUT/metrics.json; printf 'truth,predicted\na,a\nb,b\nb,a\n' > $TIDEMILL_OUT/predictions.csv"]
+      command: [sh, -c, "echo $TIDEMILL_RUN >> $HOME/calls; while [ ! -e $HOME/second ]; do sleep 0.02; done; echo $TIDEMILL_RUN > $TIDEMILL_OUT/weights; echo CAg6QQoQCgF4EgF5IghJZGVudGl0eRIBZ1oUCgF4Eg8KDQgBEgkKAxIBbgoCCAFiFAoBeRIPCg0IARIJCgMSAW4KAggBQgIQDQ== | base64 -d > $TIDEMILL_OUT/model.onnx; echo '{\"loss\": 0.5}' > $TIDEMILL_OUT/metrics.json; printf 'truth,predicted\na,a\nb,b\nb,a\n' > $TIDEMILL_OUT/predictions.csv"]
       backoff: {first: 10ms, cap: 10ms}
     makes: {model: "intent/{key}"}
     gate: ["metrics.accuracy > 0.6", "metrics.loss < 1"]

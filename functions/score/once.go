@@ -67,6 +67,12 @@ func Once(ctx context.Context, c config.Scorer, m *serving.Models, v *broker.Vie
 	return r, nil
 }
 
+// Fits returns an error if a scorer cannot give a model its inputs.
+func Fits(c *config.Scorer, m *infer.Model) error {
+	_, err := features.New(fieldsOf(c), m.Inputs())
+	return err
+}
+
 // failedEvery is how often await checks whether a load has failed. The call then returns the reason
 // and does not wait for a store that is away.
 const failedEvery = 100 * time.Millisecond

@@ -28,7 +28,7 @@ recipes:
     when: {type: bot-created}
     run:
       image: registry.example/trainer:1
-      command: [sh, -c, 'echo "{\"accuracy\": 0.9}" > $TIDEMILL_OUT/metrics.json; echo model of $TIDEMILL_KEY > $TIDEMILL_OUT/model.onnx']
+      command: [sh, -c, 'echo "{\"accuracy\": 0.9}" > $TIDEMILL_OUT/metrics.json; echo CAg6QQoQCgF4EgF5IghJZGVudGl0eRIBZ1oUCgF4Eg8KDQgBEgkKAxIBbgoCCAFiFAoBeRIPCg0IARIJCgMSAW4KAggBQgIQDQ== | base64 -d > $TIDEMILL_OUT/model.onnx']
       pool: gpu
       gpus: 1
     makes: {model: "intent/{key}"}

@@ -134,7 +134,7 @@ func tabulateModels(w io.Writer, all []api.ModelShown, now time.Time) error {
 		m := &all[i]
 		champion, learnt := "none", "-"
 		if m.Champion != 0 {
-			champion = strconv.Itoa(m.Champion)
+			champion = strconv.Itoa(m.Champion) + servingText(m.Unserved)
 		}
 		if m.Began != nil {
 			learnt = age(now.Sub(*m.Began))
@@ -142,6 +142,17 @@ func tabulateModels(w io.Writer, all []api.ModelShown, now time.Time) error {
 		rows = append(rows, []string{cut(harmless(m.Name), 60), champion, learnt, newestText(m), metricText(m.Metrics, "accuracy"), metricText(m.Metrics, "macroF1"), noteOfModel(m)})
 	}
 	return columns(w, rows)
+}
+
+// servingText says which version answers, if it is not the champion.
+func servingText(u *fold.Unserved) string {
+	switch {
+	case u == nil:
+		return ""
+	case u.Kept == 0:
+		return " (not served)"
+	}
+	return fmt.Sprintf(" (serving %d)", u.Kept)
 }
 
 func newestText(m *api.ModelShown) string {
@@ -307,6 +318,13 @@ func sayModel(w io.Writer, m *api.ModelWhole) error {
 	say("champion", championText(m))
 	if p := m.Pin; p != nil {
 		say("pinned", strings.TrimSuffix(clock(p.At)+" by "+orSomebody(p.By)+": "+p.Reason, ": "))
+	}
+	if u := m.Unserved; u != nil {
+		answers := "no version answers"
+		if u.Kept != 0 {
+			answers = fmt.Sprintf("version %d answers", u.Kept)
+		}
+		say("serving", fmt.Sprintf("%s: scorer %s could not load version %d, at %s: %s", answers, u.Scorer, m.Champion, clock(u.At), u.Error))
 	}
 	if !m.Retired.IsZero() {
 		say("retired", clock(m.Retired)+": its key is deleted")

@@ -140,6 +140,9 @@ func showMeasured(w io.Writer, version int, r *tidemill.Report, s screen) {
 		return
 	}
 	fmt.Fprintln(w)
+	if r.Trial != nil {
+		fmt.Fprintln(w, harmless(trialText(r.Trial)))
+	}
 	for _, line := range measuredLines(r) {
 		fmt.Fprintln(w, harmless(line))
 	}
@@ -149,6 +152,28 @@ func showMeasured(w io.Writer, version int, r *tidemill.Report, s screen) {
 	if f := r.Measured; f != nil && len(f.Classes) > 0 {
 		showMatrices(w, version, r, s)
 	}
+}
+
+// trialText says how a version's model was tried before it was judged.
+func trialText(t *tidemill.Trial) string {
+	by := "Tried"
+	if t.Scorer != "" {
+		by += " as scorer " + t.Scorer + " serves it"
+	}
+	if t.Engine != "" {
+		by += ", with engine " + t.Engine
+	}
+	switch {
+	case t.Error != "":
+		return by + ": it cannot be served: " + t.Error
+	case t.Missing != "":
+		return by + ": it cannot be run here: " + t.Missing
+	case t.Golden:
+		return by + ": it answers its golden request"
+	case t.Rows > 0:
+		return by + ": it answers " + count(t.Rows, "generated row")
+	}
+	return by + ": it can be loaded; a row of its inputs has no fixed size, so nothing was asked"
 }
 
 // measuredLines describes the figures in words, ours first.

@@ -23,7 +23,8 @@ recipes:
 
 // modelsTrainer returns the predictions that are in its data.
 const modelsTrainer = `cp "$TIDEMILL_IN/examples/predictions.csv" "$TIDEMILL_OUT/"
-echo weights of "$TIDEMILL_RUN" > "$TIDEMILL_OUT/model.onnx"
+echo weights of "$TIDEMILL_RUN" > "$TIDEMILL_OUT/weights"
+echo CAg6QQoQCgF4EgF5IghJZGVudGl0eRIBZ1oUCgF4Eg8KDQgBEgkKAxIBbgoCCAFiFAoBeRIPCg0IARIJCgMSAW4KAggBQgIQDQ== | base64 -d > "$TIDEMILL_OUT/model.onnx"
 `
 
 // predicted returns a predictions.csv of ten examples with that many right ones. A champion of -1

@@ -116,7 +116,7 @@ func seenBy(caller *access.Caller, role access.Role) func(key string) bool {
 // shownModel returns one entry of the list. If the caller requested stale models, the entry says
 // why the model is stale.
 func shownModel(m *fold.Model, stale, now time.Time) api.ModelShown {
-	s := api.ModelShown{Name: m.Name, Key: m.Key, Recipe: m.Recipe, Champion: m.Champion, Newest: m.Last, Versions: len(m.Versions)}
+	s := api.ModelShown{Name: m.Name, Key: m.Key, Recipe: m.Recipe, Champion: m.Champion, Newest: m.Last, Versions: len(m.Versions), Unserved: m.Unserved}
 	if n := len(m.Versions); n > 0 {
 		s.State = m.Versions[n-1].State
 	}

@@ -1,11 +1,14 @@
 package platform
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -16,8 +19,11 @@ import (
 	"tidemill.dev/functions"
 	keys "tidemill.dev/functions/forget"
 	"tidemill.dev/functions/promote"
+	"tidemill.dev/functions/score"
+	"tidemill.dev/internal/data/store"
 	"tidemill.dev/internal/models/erase"
 	"tidemill.dev/internal/models/registry"
+	"tidemill.dev/internal/scoring/infer"
 	"tidemill.dev/triggers/deadletters"
 )
 
@@ -29,13 +35,92 @@ func usesPromote(to config.Target) bool { return to.Function == promoteFunction 
 // openModels needs the foreman, because it requests lost runs again.
 func (p *Platform) openModels(w *runServices) (err error) {
 	w.models, err = registry.New(registry.Options{Ledger: w.ledger, Store: w.store, Broker: p.broker, Names: p.names, Asked: w.asked.Now,
-		Again: func(ctx context.Context, l registry.Lost) error {
+		Try: p.tryModel, Again: func(ctx context.Context, l registry.Lost) error {
 			return w.foreman.Again(ctx, l.Run, l.Cause, l.Correlation, l.Trace)
 		}, Logger: p.log})
 	if err != nil {
 		return fmt.Errorf("open the models: %w", err)
 	}
 	return nil
+}
+
+// tryModel loads and asks the model of a version, by the engine of each scorer that serves it. The
+// first scorer that cannot serve it decides. Without a scorer, a model.onnx is tried all the same,
+// because clients may ask any champion.
+func (p *Platform) tryModel(ctx context.Context, ask registry.TrialRequest) (*tidemill.Trial, error) {
+	trial := &tidemill.Trial{}
+	for i := range p.Config().Scorers {
+		c := &p.Config().Scorers[i]
+		if !c.Serves(ask.Model, ask.Key) {
+			continue
+		}
+		trial = &tidemill.Trial{Scorer: c.Name}
+		if err := p.tryWith(ctx, c, ask, trial); err != nil || trial.Error != "" || trial.Missing != "" {
+			return trial, err
+		}
+	}
+	if trial.Scorer != "" {
+		return trial, nil
+	}
+	_, err := p.works.store.File(ctx, ask.Artifact, infer.ModelFile)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, nil
+	}
+	return trial, p.tryWith(ctx, &config.Scorer{Engine: infer.EngineAuto}, ask, trial)
+}
+
+// tryWith tries a model as one scorer does, and notes the result. The error is one that another try
+// may not have.
+func (p *Platform) tryWith(ctx context.Context, c *config.Scorer, ask registry.TrialRequest, trial *tidemill.Trial) error {
+	cache, err := p.modelCache(ctx)
+	if err != nil {
+		return err
+	}
+	m, err := cache.Load(ctx, &infer.Ref{Model: ask.Model, Artifact: ask.Artifact, Engine: c.Engine})
+	if err == nil {
+		defer m.Release()
+		trial.Engine, trial.Golden = m.Engine(), m.Golden()
+		err = cmp.Or(score.Fits(c, m), checkLabels(m.Labels(), ask.Labels))
+		if err == nil && !trial.Golden {
+			trial.Rows, err = m.Try()
+		}
+		if err != nil {
+			trial.Error = trialText(err)
+		}
+		return nil
+	}
+	switch {
+	case errors.Is(err, infer.ErrUnfit):
+		trial.Error = trialText(errors.Unwrap(err))
+	case errors.Is(err, infer.ErrNoRuntime):
+		trial.Missing = trialText(errors.Unwrap(err))
+	default:
+		return err
+	}
+	return nil
+}
+
+// checkLabels returns an error if a model has none of the labels that its run has predicted. Then
+// the predictions are not the model's, or the model's labels have other names.
+func checkLabels(has, predicted []string) error {
+	if len(has) == 0 || len(predicted) == 0 || slices.ContainsFunc(predicted, func(label string) bool { return slices.Contains(has, label) }) {
+		return nil
+	}
+	return fmt.Errorf("its labels are %s, and predictions.csv has %s: write the right labels into model.yaml", someOf(has), someOf(predicted))
+}
+
+// someOf lists the first few texts.
+func someOf(all []string) string {
+	const most = 5
+	if len(all) > most {
+		return strings.Join(all[:most], ", ") + ", …"
+	}
+	return strings.Join(all, ", ")
+}
+
+// trialText returns the text of an error without its first words, which the verdict has too.
+func trialText(err error) string {
+	return strings.TrimPrefix(err.Error(), infer.ErrUnfit.Error()+": ")
 }
 
 // promoteHandler returns the function that judges versions.

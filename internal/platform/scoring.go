@@ -90,20 +90,43 @@ func (e *championListeners) onChange(model string, now champions.Champion) {
 func (p *Platform) openScoring(ctx context.Context) (*scoringModels, error) {
 	p.scoringLock.Lock()
 	defer p.scoringLock.Unlock()
-	if p.scores != nil {
+	if err := p.openCache(ctx); err != nil {
+		return nil, err
+	}
+	if p.scores.champions != nil {
 		return p.scores, nil
+	}
+	return p.scores, p.scores.openChampions(ctx, p)
+}
+
+// modelCache returns the cache of models, and opens it at the first call. It follows no champions.
+func (p *Platform) modelCache(ctx context.Context) (*infer.Cache, error) {
+	p.scoringLock.Lock()
+	defer p.scoringLock.Unlock()
+	if err := p.openCache(ctx); err != nil {
+		return nil, err
+	}
+	return p.scores.cache, nil
+}
+
+// openCache opens the cache unless it is open. The caller holds the lock.
+func (p *Platform) openCache(ctx context.Context) (err error) {
+	if p.scores != nil {
+		return nil
 	}
 	s := &scoringModels{}
 	if err := p.openRegistry(ctx, s); err != nil {
-		return nil, err
+		return err
 	}
-	if err := p.openChampions(ctx, s); err != nil {
-		return nil, errors.Join(err, s.closeModels(context.WithoutCancel(ctx)))
+	s.cache, err = infer.Open(infer.Options{Memory: p.models.Memory, Dir: p.models.Dir, Disk: p.models.Disk,
+		Fetch: s.fetchFile, Collect: debug.SetGCPercent, Registerer: p.metricsRegisterer(), Logger: p.log})
+	if err != nil {
+		return fmt.Errorf("open the cache of models: %w", err)
 	}
 	// The users of models are opened later, so they stop earlier in the same stage.
 	p.AtStop(Consumers, "the models", s.closeModels)
 	p.scores = s
-	return s, nil
+	return nil
 }
 
 // openRegistry uses the ledger and the store of the runs. In a process without runs it opens its
@@ -133,12 +156,7 @@ func (p *Platform) openRegistry(ctx context.Context, s *scoringModels) (err erro
 	return nil
 }
 
-func (p *Platform) openChampions(ctx context.Context, s *scoringModels) (err error) {
-	s.cache, err = infer.Open(infer.Options{Memory: p.models.Memory, Dir: p.models.Dir, Disk: p.models.Disk,
-		Fetch: s.fetchFile, Collect: debug.SetGCPercent, Registerer: p.metricsRegisterer(), Logger: p.log})
-	if err != nil {
-		return fmt.Errorf("open the cache of models: %w", err)
-	}
+func (s *scoringModels) openChampions(ctx context.Context, p *Platform) (err error) {
 	s.champions, err = champions.Open(ctx, champions.Options{Broker: p.broker, Ledger: s.ledger, Logger: p.log, Changed: s.listeners.onChange})
 	if err != nil {
 		return fmt.Errorf("read the champions: %w", err)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -84,10 +85,14 @@ func (f folders) step(step, count int) error {
 	return errors.Join(err, log.Close(), os.WriteFile(next, []byte(strconv.Itoa(step)), 0o644), os.Rename(next, filepath.Join(f.checkpoint, "step")))
 }
 
-// leave writes the output of a run that makes a model. No scorer can load this model.
+// identity is the smallest model: it answers the number that it is asked.
+const identity = "CAg6QQoQCgF4EgF5IghJZGVudGl0eRIBZ1oUCgF4Eg8KDQgBEgkKAxIBbgoCCAFiFAoBeRIPCg0IARIJCgMSAW4KAggBQgIQDQ=="
+
+// leave writes the output of a run that makes a model.
 func (f folders) leave(metrics map[string]float64) error {
 	data, err := json.Marshal(metrics)
-	return errors.Join(err,
+	model, err2 := base64.StdEncoding.DecodeString(identity)
+	return errors.Join(err, err2,
 		os.WriteFile(filepath.Join(f.out, "metrics.json"), data, 0o644),
-		os.WriteFile(filepath.Join(f.out, "model.onnx"), []byte("a model of the cluster's tests\n"), 0o644))
+		os.WriteFile(filepath.Join(f.out, "model.onnx"), model, 0o644))
 }

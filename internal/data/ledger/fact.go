@@ -120,6 +120,8 @@ func modelTypeOf(typ string) string {
 		return tidemill.TypeModelUnpinned
 	case tidemill.TypeModelRetired:
 		return tidemill.TypeModelRetired
+	case tidemill.TypeModelUnloadable:
+		return tidemill.TypeModelUnloadable
 	}
 	return ""
 }

@@ -59,7 +59,7 @@ func TestNoFactOfAModel(t *testing.T) {
 			t.Errorf("model %q: %v", name, err)
 		}
 	}
-	if _, _, err := l.AppendModel(t.Context(), s.ofModel(tidemill.TypeModelUnloadable, "intent/x", "", nil)); err == nil || !strings.Contains(err.Error(), "unloadable") {
+	if _, _, err := l.AppendModel(t.Context(), s.ofModel(tidemill.TypeScorerSwapped, "intent/x", "", nil)); err == nil || !strings.Contains(err.Error(), "swapped") {
 		t.Errorf("a type of another fold: %v", err)
 	}
 	ends, err := w.broker.Ends(t.Context(), tidemill.StreamFacts)

@@ -2,7 +2,9 @@ package registry
 
 import (
 	"encoding/json"
+	"errors"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -168,5 +170,39 @@ func TestPredictionsThatCannotBeCountedAreNoted(t *testing.T) {
 	report, err := r.Report(w.ctx(), &v.Version)
 	if err != nil || v.State != tidemill.VersionPromoted || report.Measured != nil || len(report.Notes) != 1 {
 		t.Errorf("the version is %s, the report %+v: %v", v.State, report, err)
+	}
+}
+
+// A version whose model cannot be served is refused, also without a gate. A version whose model
+// needs something that is not installed waits, and a person can promote it once that is there.
+func TestAVersionThatCannotBeServed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r := w.registrar()
+	w.finish(r, runEnd{model: "m", accuracy: 0.6})
+	w.trial = &tidemill.Trial{Scorer: "intents", Error: "it is cut off, or is no ONNX file"}
+	w.finish(r, runEnd{model: "m", accuracy: 0.9, files: map[string]string{"predictions.csv": "truth,predicted\na,b\nb,b\n"}})
+	if ask := w.tried[1]; ask.Model != "m" || ask.Key != "bot-42" || ask.Artifact == "" || !slices.Equal(ask.Labels, []string{"b"}) {
+		t.Errorf("tried was %+v", ask)
+	}
+	v := w.versionRecord(r, "m", 2)
+	if want := "version 2 of m is refused: scorer intents cannot serve it: it is cut off, or is no ONNX file"; v.State != tidemill.VersionRefused || v.Judgement.Sentence != want {
+		t.Errorf("the version is %s: %+v", v.State, v.Judgement)
+	}
+	w.trial = &tidemill.Trial{Scorer: "intents", Missing: "ONNX Runtime is not installed"}
+	w.finish(r, runEnd{model: "m", accuracy: 0.9})
+	if v = w.versionRecord(r, "m", 3); v.State != tidemill.VersionAwaiting {
+		t.Errorf("a version that needs something is %s", v.State)
+	}
+	if _, err := r.Wish(w.ctx(), Wish{Model: "m", Action: tidemill.ActionPromote}); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "ONNX Runtime is not installed") {
+		t.Errorf("promoted before that is installed: %v", err)
+	}
+	w.trial = &tidemill.Trial{Scorer: "intents", Engine: "onnxruntime", Rows: 8}
+	if a, err := r.Wish(w.ctx(), Wish{Model: "m", Action: tidemill.ActionPromote}); err != nil || a.Version != 3 {
+		t.Errorf("promoted after that is installed: %+v, %v", a, err)
+	}
+	w.trial = &tidemill.Trial{Error: "it is cut off"}
+	if a, err := r.Wish(w.ctx(), Wish{Model: "m", Action: tidemill.ActionPromote, Version: 2, Force: true}); err != nil || a.Version != 2 {
+		t.Errorf("forced: %+v, %v", a, err)
 	}
 }

@@ -23,11 +23,21 @@ type Options struct {
 	Broker *broker.Broker // source of proposals that other processes have made
 	Names  tidemill.Names
 	Asked  func() *commands.State // commands that freeze promotions; nil means none
+	// Try loads the model of a version and asks it, as its scorers do; nil means that no version is
+	// tried. It returns nil if nothing serves the model.
+	Try func(context.Context, TrialRequest) (*tidemill.Trial, error)
 	// Again asks for another run if a version was refused because the champion had changed
 	// meanwhile; nil means never. A second call makes no second request, because the cause names
 	// the request.
 	Again  func(context.Context, Lost) error
 	Logger *slog.Logger
+}
+
+// TrialRequest names a model to try.
+type TrialRequest struct {
+	Model, Key string
+	Artifact   string   // tree with the model's files
+	Labels     []string // labels that the version's run has predicted; nil if they are not known
 }
 
 // Lost is a run whose version lost a race, with the attributes that the request for another run

@@ -42,7 +42,28 @@ func (r *Registrar) measure(ctx context.Context, w *work) (*tidemill.Report, err
 		champion = w.Champion.Version
 	}
 	report := evaluate.Report(p, fault, w.result.Metrics, champion)
-	return &report, nil
+	report.Trial, err = r.try(ctx, w.Model, w.Key, w.result.Artifact, &report)
+	return &report, err
+}
+
+// try tries the model of a version.
+func (r *Registrar) try(ctx context.Context, model, key, artifact string, report *tidemill.Report) (*tidemill.Trial, error) {
+	if r.o.Try == nil {
+		return nil, nil
+	}
+	ask := TrialRequest{Model: model, Key: key, Artifact: artifact}
+	if report.Measured != nil {
+		for _, c := range report.Measured.Classes {
+			if c.Predicted > 0 {
+				ask.Labels = append(ask.Labels, c.Label)
+			}
+		}
+	}
+	t, err := r.o.Try(ctx, ask)
+	if err != nil {
+		return nil, fmt.Errorf("try the model: %w", err)
+	}
+	return t, nil
 }
 
 // predictions counts the predictions while it reads them. fault is an error in the file. err is an

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -107,8 +108,25 @@ func (r *Registrar) proposalFor(ctx context.Context, m *fold.Model, w Wish) (*fa
 	if v != nil {
 		p.Origin, p.Artifact, p.Run = &v.Origin, v.Artifact, v.Run
 		f.recipe, f.run, f.data = v.Recipe, v.Run, p
+		err = r.checkServed(ctx, m, w, v.Artifact)
 	}
-	return f, a, nil
+	return f, a, err
+}
+
+// checkServed refuses to promote a version whose model cannot be served now, unless the person
+// forces it. The state of the installation may have changed since the version was judged.
+func (r *Registrar) checkServed(ctx context.Context, m *fold.Model, w Wish, artifact string) error {
+	if w.Action != tidemill.ActionPromote || w.Force {
+		return nil
+	}
+	t, err := r.try(ctx, m.Name, m.Key, artifact, &tidemill.Report{})
+	if err != nil || t == nil {
+		return err
+	}
+	if reason := cmp.Or(t.Error, lackReason(t)); reason != "" {
+		return fmt.Errorf("%w: its model cannot be served: %s; force it to promote it all the same", ErrRefused, reason)
+	}
+	return nil
 }
 
 // proposalOf returns a request as a proposal against the present model.

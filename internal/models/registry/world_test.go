@@ -45,6 +45,8 @@ type world struct {
 	mu    sync.Mutex
 	acts  commands.State
 	again []Lost
+	trial *tidemill.Trial // result of each trial; nil means that nothing serves the models
+	tried []TrialRequest
 	runs  int // number of runs that have begun
 }
 
@@ -102,7 +104,7 @@ func (w *world) registrar() *Registrar {
 	l, err := ledger.Open(w.ctx(), ledger.Options{Broker: b, Producer: p, Names: w.names, Redis: client, Kafka: "test"})
 	w.must(err)
 	w.Cleanup(func() { _ = l.Close(context.Background()) })
-	r, err := New(Options{Ledger: l, Store: w.store, Broker: b, Names: w.names, Asked: w.asked, Again: w.asks, Logger: slog.New(slog.NewTextHandler(w.Output(), nil))})
+	r, err := New(Options{Ledger: l, Store: w.store, Broker: b, Names: w.names, Asked: w.asked, Again: w.asks, Try: w.try, Logger: slog.New(slog.NewTextHandler(w.Output(), nil))})
 	w.must(err)
 	w.must(l.CaughtUp(w.ctx()))
 	return r
@@ -125,6 +127,13 @@ func (w *world) asks(_ context.Context, l Lost) error {
 	defer w.mu.Unlock()
 	w.again = append(w.again, l)
 	return nil
+}
+
+func (w *world) try(_ context.Context, ask TrialRequest) (*tidemill.Trial, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.tried = append(w.tried, ask)
+	return w.trial, nil
 }
 
 func (w *world) flush() { w.must(w.redis.FlushAll(w.ctx()).Err()) }

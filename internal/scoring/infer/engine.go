@@ -22,6 +22,9 @@ type Program interface {
 	Close()
 }
 
+// ErrNoRuntime reports that a model needs ONNX Runtime, and that it is not installed here.
+var ErrNoRuntime = ort.ErrMissing
+
 var (
 	_ Program = (*native.Program)(nil)
 	_ Program = (*ort.Program)(nil)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math"
 	"time"
 
 	"tidemill.dev/internal/scoring/infer/tensor"
@@ -242,6 +241,7 @@ type loaded struct {
 	outputs []tensor.Spec
 	rows    int
 	bytes   int64
+	golden  bool // whether the model has answered its golden request
 	*reading
 }
 
@@ -256,7 +256,7 @@ func ready(p Program, engine string, c *card) (m *loaded, err error) {
 			p.Close()
 		}
 	}()
-	m = &loaded{program: p, engine: engine, inputs: p.Inputs(), outputs: p.Outputs(), rows: c.rows, bytes: p.Bytes() + overhead}
+	m = &loaded{program: p, engine: engine, inputs: p.Inputs(), outputs: p.Outputs(), rows: c.rows, bytes: p.Bytes() + overhead, golden: c.golden != nil}
 	if c.bytes > 0 && p.Bytes() > c.bytes {
 		return nil, fmt.Errorf("%w: it takes %d bytes of memory, and %s allows limits.bytes %d", ErrUnfit, p.Bytes(), CardFile, c.bytes)
 	}
@@ -339,12 +339,8 @@ func (m *loaded) attempt(in []tensor.Tensor, rows int) (out []tensor.Tensor, err
 }
 
 func (m *loaded) check(a Answer, g *golden, row int) error {
-	for _, numbers := range [][]float32{a.Scores, a.Values} {
-		for _, v := range numbers {
-			if math.IsNaN(float64(v)) || math.IsInf(float64(v), 0) {
-				return fmt.Errorf("%w: its answer to the golden request, row %d, has %v", ErrUnfit, row+1, v)
-			}
-		}
+	if v, found := notFinite(a); found {
+		return fmt.Errorf("%w: its answer to the golden request, row %d, has %v", ErrUnfit, row+1, v)
 	}
 	if g.label != "" && a.Label != g.label {
 		return fmt.Errorf("%w: it answers the golden request, row %d, with %q, and %s, line %d, wants %q", ErrUnfit, row+1, a.Label, CardFile, g.line, g.label)

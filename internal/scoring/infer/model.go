@@ -1,6 +1,7 @@
 package infer
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -115,7 +116,7 @@ type reading struct {
 	labels []string
 }
 
-// metadataLabels are the metadata keys under which a file may list its labels, separated by commas.
+// metadataLabels are the metadata keys under which a file may list its labels.
 var metadataLabels = [...]string{"labels", "intents"}
 
 // newReading chooses the outputs that Answer reads, once for each model.
@@ -193,14 +194,22 @@ func labelsOf(p Program, c *card) []string {
 	meta := p.Metadata()
 	for _, name := range metadataLabels {
 		if list := meta[name]; list != "" {
-			labels := strings.Split(list, ",")
-			for i := range labels {
-				labels[i] = strings.TrimSpace(labels[i])
-			}
-			return labels
+			return splitLabels(list)
 		}
 	}
 	return nil
+}
+
+// splitLabels reads labels from a file's metadata: a JSON list of texts, else a list with commas.
+func splitLabels(list string) (labels []string) {
+	if json.Unmarshal([]byte(list), &labels) == nil && len(labels) > 0 {
+		return labels
+	}
+	labels = strings.Split(list, ",")
+	for i := range labels {
+		labels[i] = strings.TrimSpace(labels[i])
+	}
+	return labels
 }
 
 // isLabelOutput reports whether an output is one label a row.

@@ -49,6 +49,7 @@ func TestAnswers(t *testing.T) {
 	}{
 		"labels of the card":       {specs{scores}, []tensor.Tensor{floats(.2, .8)}, "labels: [a, b]", nil, Answer{"b", ab, []float32{.2, .8}, nil}},
 		"labels of the metadata":   {specs{scores}, []tensor.Tensor{floats(.9, .1)}, "", map[string]string{"intents": "a, b"}, Answer{"a", ab, []float32{.9, .1}, nil}},
+		"labels as a JSON list":    {specs{scores}, []tensor.Tensor{floats(.9, .1)}, "", map[string]string{"labels": `["a, b", "c"]`}, Answer{"a, b", []string{"a, b", "c"}, []float32{.9, .1}, nil}},
 		"the card before the file": {specs{scores}, []tensor.Tensor{floats(.9, .1)}, "labels: [a, b]", map[string]string{"labels": "c,d"}, Answer{"a", ab, []float32{.9, .1}, nil}},
 		"as many as labels":        {specs{other, scores}, []tensor.Tensor{floats(1, 2, 3), floats(.9, .1)}, "labels: [a, b]", nil, Answer{"a", ab, []float32{.9, .1}, nil}},
 		"the output of the card":   {specs{open, scores}, []tensor.Tensor{floats(0, 1), floats(.9, .1)}, "labels: [a, b]\noutput: open", nil, Answer{"b", ab, []float32{0, 1}, nil}},

@@ -31,6 +31,16 @@ type Model struct {
 	Floors   []tidemill.Mark `json:"floors,omitempty"`   // marks; a version whose run began at or before one is refused
 	Owed     []Owed          `json:"owed,omitempty"`     // announcements of accepted proposals that are not made yet
 	Retired  time.Time       `json:"retired,omitzero"`   // time of the removal of its key; zero once it has a later version
+
+	Unserved *Unserved `json:"unserved,omitempty"` // last report that a scorer cannot serve the champion; nil if there is none
+}
+
+// Unserved is a scorer's report that it could not load the champion.
+type Unserved struct {
+	At     time.Time `json:"at"`
+	Scorer string    `json:"scorer"`
+	Kept   int       `json:"kept"` // version that answered instead; 0 for none
+	Error  string    `json:"error"`
 }
 
 // Held has the parts of a version that the fold needs.
@@ -107,6 +117,8 @@ func (m *Model) Apply(f Fact) ModelVerdict {
 		return decodedOf(f, func(f Fact, d proposedFact) ModelVerdict { return m.propose(f, d.PromotionProposed) })
 	case tidemill.TypeModelRetired:
 		return decodedOf(f, m.retire)
+	case tidemill.TypeModelUnloadable:
+		return decodedOf(f, m.unloadable)
 	case tidemill.TypeModelPromoted, tidemill.TypeModelRefused, tidemill.TypeModelAwaiting, tidemill.TypeModelRolledBack, tidemill.TypeModelPinned, tidemill.TypeModelUnpinned:
 		return decodedOf(f, func(f Fact, d announcedFact) ModelVerdict { return m.announced(f, d.ModelAnnounced) })
 	}
@@ -378,7 +390,7 @@ func (m *Model) unpin(f Fact) ModelVerdict {
 func (m *Model) setChampion(f Fact, d tidemill.PromotionProposed, h *Held, announce, reason string) {
 	before := m.Champion
 	h.State = tidemill.VersionPromoted
-	m.Champion, m.Previous = h.Number, before
+	m.Champion, m.Previous, m.Unserved = h.Number, before, nil
 	m.Turn++
 	m.Changes = append(m.Changes, Change{At: f.At, Action: d.Action, Version: h.Number, Before: before, By: f.By, Reason: reason, Proposal: f.ID})
 	if len(m.Changes) > keptChanges {
@@ -398,6 +410,15 @@ func (m *Model) announced(f Fact, d tidemill.ModelAnnounced) ModelVerdict {
 		return ModelVerdict{Result: Known}
 	}
 	m.Owed = slices.Delete(m.Owed, i, i+1)
+	return ModelVerdict{Result: Accepted}
+}
+
+// unloadable notes that a scorer could not load the champion.
+func (m *Model) unloadable(f Fact, d tidemill.ModelUnloadable) ModelVerdict {
+	if d.Version < 1 || d.Version != m.Champion {
+		return void("the version is not the champion")
+	}
+	m.Unserved = &Unserved{At: f.At, Scorer: strings.ToValidUTF8(d.Scorer, "\uFFFD"), Kept: d.Kept, Error: strings.ToValidUTF8(d.Error, "\uFFFD")}
 	return ModelVerdict{Result: Accepted}
 }
 
@@ -431,7 +452,7 @@ func (m *Model) retire(f Fact, d tidemill.ModelRetired) ModelVerdict {
 		m.Previous = 0
 	}
 	if m.Find(m.Champion) == nil {
-		m.Champion, m.Pin, m.Changes = 0, nil, nil
+		m.Champion, m.Pin, m.Changes, m.Unserved = 0, nil, nil, nil
 	}
 	if len(left) == 0 {
 		m.Previous, m.Owed, m.Retired = 0, nil, f.At

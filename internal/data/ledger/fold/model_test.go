@@ -283,6 +283,25 @@ func TestAHeldVersionAwaitsAPerson(t *testing.T) {
 	s.champion(1, 0)
 }
 
+// A scorer's report about the champion is kept until the champion changes. A report about another
+// version came too late.
+func TestAChampionThatIsNotServed(t *testing.T) {
+	s := newStage(t)
+	s.registerAll("r1", "r2")
+	report := func(version int) fold.ModelVerdict {
+		return s.fold(tidemill.TypeModelUnloadable, "", "", tidemill.ModelUnloadable{Scorer: "intents", Version: version, Kept: 1, Error: "it is cut off"})
+	}
+	s.is(report(1), fold.Refused)
+	s.is(report(2), fold.Accepted)
+	if u := s.m.Unserved; u == nil || u.Scorer != "intents" || u.Kept != 1 || u.Error != "it is cut off" || u.At.IsZero() {
+		t.Errorf("the report is %+v", u)
+	}
+	s.is(s.wish(tidemill.ActionRollback, 1), fold.Accepted)
+	if s.m.Unserved != nil {
+		t.Errorf("another champion has the report %+v", s.m.Unserved)
+	}
+}
+
 // The newest versions, the champion and the former champion are kept. A dropped version
 // cannot be registered again.
 func TestOldVersionsGo(t *testing.T) {
