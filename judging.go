@@ -33,7 +33,7 @@ type Trial struct {
 	Golden  bool   `json:"golden,omitempty"`  // whether the model answered the golden request of its model.yaml
 	Rows    int    `json:"rows,omitempty"`    // rows of generated inputs that the model answered
 	Error   string `json:"error,omitempty"`   // reason why no scorer can serve the model; empty if one can
-	Missing string `json:"missing,omitempty"` // what this installation lacks to run the model; empty if nothing
+	Missing string `json:"missing,omitempty"` // missing part without which the model cannot run here, such as ONNX Runtime; empty if none
 }
 
 // Beside has the champion's figures, measured by the same run on the same data.

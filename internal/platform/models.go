@@ -45,7 +45,7 @@ func (p *Platform) openModels(w *runServices) (err error) {
 }
 
 // tryModel loads and asks the model of a version, by the engine of each scorer that serves it. The
-// first scorer that cannot serve it decides. Without a scorer, a model.onnx is tried all the same,
+// first scorer that cannot serve it decides. A model.onnx without a scorer is tried too,
 // because clients may ask any champion.
 func (p *Platform) tryModel(ctx context.Context, ask registry.TrialRequest) (*tidemill.Trial, error) {
 	trial := &tidemill.Trial{}

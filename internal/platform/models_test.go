@@ -31,8 +31,8 @@ const scorersOfTrials = scorersOfTests + `  mapped: {from: messages, to: scored,
   common: {from: messages, to: scored, model: "common/{key}", noModel: {model: common/default}}
 `
 
-// The model of a version is tried by the engine of its scorer. Each fault is told in the words of
-// the scorer.
+// The model of a version is tried by the engine of its scorer. Each fault has the words of the
+// scorer.
 func TestAModelIsTried(t *testing.T) {
 	t.Setenv("TIDEMILL_ONNXRUNTIME", t.TempDir()+"/none.so")
 	w := newScoringWorld(t, scorersOfTrials)

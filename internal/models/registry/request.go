@@ -124,7 +124,7 @@ func (r *Registrar) checkServed(ctx context.Context, m *fold.Model, w Wish, arti
 		return err
 	}
 	if reason := cmp.Or(t.Error, lackReason(t)); reason != "" {
-		return fmt.Errorf("%w: its model cannot be served: %s; force it to promote it all the same", ErrRefused, reason)
+		return fmt.Errorf("%w: its model cannot be served: %s; --force promotes it anyway", ErrRefused, reason)
 	}
 	return nil
 }

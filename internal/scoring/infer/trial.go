@@ -15,7 +15,7 @@ const trialRows = 8
 func (m *Model) Golden() bool { return m.held.golden }
 
 // Try asks the model generated rows, one at a time, and returns the number of answers. A model may
-// refuse a generated row, such as a number that is no index of a table. The error is ErrUnfit if
+// refuse a generated row, such as one whose number is outside a table. The error is ErrUnfit if
 // it answers rows, but every answer has a number that is not finite. The size of a row may be unknown; then
 // nothing is asked.
 func (m *Model) Try() (answered int, err error) {
