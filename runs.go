@@ -58,12 +58,12 @@ type Run struct {
 	By        string          `json:"by,omitempty"`    // person who asked for it, if one did
 	Again     string          `json:"again,omitempty"` // run that this one repeats
 	Priority  int             `json:"priority,omitempty"`
-	Asking    time.Time       `json:"asking"`    // time of the first request
-	Quiet     time.Time       `json:"quiet"`     // end of the newest cause's debounce
-	Latest    time.Time       `json:"latest"`    // time up to which further causes may delay it
-	Due       time.Time       `json:"due"`       // earliest start of the next attempt
-	Config    string          `json:"config"`    // hash of the config that applied
-	Partition int32           `json:"partition"` // partition of its facts
+	Asking    time.Time       `json:"asking"`       // time of the first request
+	Quiet     time.Time       `json:"quiet"`        // end of the newest cause's debounce
+	Latest    time.Time       `json:"latest"`       // time up to which further causes may delay it
+	Due       time.Time       `json:"due,omitzero"` // earliest start of the next attempt; zero while an attempt is under way, and after the end
+	Config    string          `json:"config"`       // hash of the config that applied
+	Partition int32           `json:"partition"`    // partition of its facts
 
 	Plan     json.RawMessage `json:"plan,omitempty"` // a Plan, from the start until the end
 	From     []string        `json:"from,omitempty"` // commits among its inputs

@@ -15,6 +15,7 @@ type CommitAsked struct {
 	Message string `json:"message,omitempty"`
 	Subject string `json:"subject,omitempty"` // subject of the event; the dataset's last segment if empty
 	Replace bool   `json:"replace,omitempty"` // whether files without a change are removed
+	DryRun  bool   `json:"dryRun,omitempty"`  // whether the commit is only checked; its objects need not be there yet
 }
 
 // Change is a file that is written or removed.

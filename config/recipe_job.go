@@ -140,7 +140,9 @@ func (v value) variables(read func(name string, v value)) {
 
 func (j *Job) readEnv(v value) {
 	v.variables(func(name string, v value) {
-		if text, ok := v.template(faultOf); ok {
+		if v.isEmptyText() { // an empty variable differs from none
+			put(&j.Env, name, "")
+		} else if text, ok := v.template(faultOf); ok {
 			put(&j.Env, name, text)
 		}
 	})

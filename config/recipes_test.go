@@ -59,8 +59,8 @@ recipes:
     run:
       dir: ../trainer
       command: [a, "{key}"]
-      env: {B: "{key} {{x}}", A: "1"}
-      secrets: {C: d/e}
+      env: {B: "{key} {{x}}", A: "1", C: ""}
+      secrets: {D: d/e}
       cpu: 500m
       memory: 2Gi
       gpus: 2
@@ -90,8 +90,8 @@ recipes:
 			{Name: "d", URI: "https://data.example:8443/{data.bot.file}?at={time}", Allow: []string{"https://data.example:8443/"}},
 			{Name: "e", URI: "{dataref}", Allow: []string{"http://a.example/", "https://b.example/c"}},
 		},
-		Run: Job{Dir: "../trainer", Command: []string{"a", "{key}"}, Env: map[string]string{"A": "1", "B": "{key} {{x}}"},
-			Secrets: map[string]string{"C": "d/e"}, CPU: 0.5, Memory: 2 << 30, GPUs: 2, Pool: "gpu", Priority: 7,
+		Run: Job{Dir: "../trainer", Command: []string{"a", "{key}"}, Env: map[string]string{"A": "1", "B": "{key} {{x}}", "C": ""},
+			Secrets: map[string]string{"D": "d/e"}, CPU: 0.5, Memory: 2 << 30, GPUs: 2, Pool: "gpu", Priority: 7,
 			Deadline: 24 * time.Hour, Grace: time.Minute, Attempts: 1,
 			Backoff: Backoff{Kind: Exponential, First: time.Second, Cap: 5 * time.Minute}, MaxOutput: 500e6, MaxLog: 1 << 20},
 		Makes: Makes{Dataset: "features/{recipe}/{key}", Branch: "side"},

@@ -145,6 +145,11 @@ func (v value) text() (string, bool) {
 	return "", false
 }
 
+// isEmptyText reports whether the value is a text in quotes without a letter.
+func (v value) isEmptyText() bool {
+	return v.node.Kind == yaml.ScalarNode && v.node.ShortTag() == "!!str" && v.node.Value == ""
+}
+
 // scalar reads a text or a number as it is written.
 func (v value) scalar() (string, bool) {
 	switch {

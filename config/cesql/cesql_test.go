@@ -154,10 +154,21 @@ func TestParseCondition(t *testing.T) {
 		"type": "", "TRUE": "", "NOT 10": "", "a AND b": "", "EXISTS a": "", "BOOL(a)": "", "a IN (1)": "", "a LIKE 'x'": "", "1 < 2": "",
 		"'text'": "this is a text", "1 + 1": "this is a number", "-a": "this is a number", "5": "a number",
 		"LENGTH(a)": "a number", "LOWER(a)": "a text", "a ==": "column 4",
+		"subject = merchant-01": "column 11: merchant-01 is a subtraction here: write a text in quotes, 'merchant-01'", "NOT (type != new-data-x)": "'new-data-x'",
+		"subject = merchant": "", "sequence = total - 1": "", "sequence = (total-1)": "", "4-1 = 3": "",
 	} {
 		_, err := ParseCondition(text)
 		if (err == nil) != (says == "") || err != nil && !strings.Contains(err.Error(), says) {
 			t.Errorf("%s gave %v, want %q", text, err, says)
+		}
+	}
+}
+
+func TestUnquoted(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{"subject = merchant": "merchant", "a = 'x' AND NOT b != C": "c", "a = 'x'": "", "a ==": "", "a < b": ""} {
+		if got := Unquoted(text); got != want {
+			t.Errorf("%s: %q, want %q", text, got, want)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package cesql
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -16,23 +17,34 @@ const (
 
 // Parse parses an expression. The error is a *SyntaxError.
 func Parse(text string) (Expr, error) {
+	x, _, err := parse(text)
+	return x, err
+}
+
+func parse(text string) (Expr, *parser, error) {
 	if len(text) > maxLength {
-		return nil, fail(1, "an expression has %d bytes at most, and this one %d", maxLength, len(text))
+		return nil, nil, fail(1, "an expression has %d bytes at most, and this one %d", maxLength, len(text))
 	}
 	if !utf8.ValidString(text) {
-		return nil, fail(columnOf(text, invalidAt(text)), "expected text in UTF-8")
+		return nil, nil, fail(columnOf(text, invalidAt(text)), "expected text in UTF-8")
 	}
 	p := &parser{text: text}
 	p.advance()
-	return p.whole()
+	x, err := p.whole()
+	return x, p, err
 }
 
 // ParseCondition parses an expression that must be true or false for an event, such as a
-// filter. An expression that can be neither matches nothing, which is an error.
+// filter. An expression that can be neither matches nothing, which is an error. So is a name
+// without quotes, as in subject = bot-42: the language reads it as a subtraction.
 func ParseCondition(text string) (Expr, error) {
-	x, err := Parse(text)
+	x, p, err := parse(text)
 	if err != nil {
 		return nil, err
+	}
+	if p.unquoted.end > 0 {
+		name := text[p.unquoted.at:p.unquoted.end]
+		return nil, fail(columnOf(text, p.unquoted.at), "%s is a subtraction here: write a text in quotes, '%[1]s', or write spaces around the -", shorten(name))
 	}
 	switch kindOf(x) {
 	case integerKind:
@@ -78,6 +90,8 @@ type parser struct {
 	before token // previous token
 	tok    token // next token to be read
 	depth  int
+
+	unquoted token // first operand of a comparison that looks like a name with hyphens; empty if there is none
 }
 
 func (p *parser) advance() {
@@ -151,14 +165,51 @@ func (p *parser) operation(x Expr) (Expr, error) {
 	if op.text == "=" && p.tok.isText("=") {
 		return nil, p.expected("a value", "; equality is a single =")
 	}
+	begin := p.tok.at
 	y, err := p.expression(op.precedence() + 1)
 	if err != nil {
 		return nil, err
+	}
+	if op.precedence() == precedenceComparison && p.unquoted.end == 0 && isHyphenated(y) && !strings.ContainsAny(p.text[begin:p.before.end], " \t\r\n()") {
+		p.unquoted = token{at: begin, end: p.before.end}
 	}
 	if op.text == "!=" || op.text == "<>" {
 		return &Unary{"NOT", &Binary{"=", x, y}}, nil
 	}
 	return &Binary{op.text, x, y}, nil
+}
+
+// isHyphenated reports whether an expression subtracts from an attribute, as bot-42 does.
+func isHyphenated(x Expr) bool {
+	b, ok := x.(*Binary)
+	if !ok || b.Op != "-" {
+		return false
+	}
+	_, ok = b.X.(*Attribute)
+	return ok || isHyphenated(b.X)
+}
+
+// Unquoted returns the first attribute to the right of an equals sign in a condition, because it may
+// be a text whose quotes were forgotten. It returns an empty text if there is none.
+func Unquoted(condition string) string {
+	x, err := Parse(condition)
+	if err != nil {
+		return ""
+	}
+	return unquoted(x)
+}
+
+func unquoted(x Expr) string {
+	switch x := x.(type) {
+	case *Unary:
+		return unquoted(x.X)
+	case *Binary:
+		if a, ok := x.Y.(*Attribute); ok && x.Op == "=" {
+			return a.Name
+		}
+		return cmp.Or(unquoted(x.X), unquoted(x.Y))
+	}
+	return ""
 }
 
 func (p *parser) test(x Expr) (Expr, error) {

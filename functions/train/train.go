@@ -196,7 +196,7 @@ func (r *rules) keyOf(v *broker.View, w config.RecipeWhen) (string, error) {
 	if !ok {
 		return "", fmt.Errorf("event %s from %s has no key: there is no text at %s; publish it with one, or change `key` of the recipe", v.ID, v.Source, place)
 	}
-	if err := scheduler.CheckKey(key); err != nil {
+	if err := scheduler.CheckKeyOf(&r.recipe, key); err != nil {
 		return "", fmt.Errorf("event %s from %s: the value at %s: %w", v.ID, v.Source, place, err)
 	}
 	return key, nil

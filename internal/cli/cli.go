@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -19,8 +18,6 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
-	"tidemill.dev/api"
-	"tidemill.dev/config/spelling"
 	"tidemill.dev/examples/demo"
 	"tidemill.dev/internal/runs/local"
 )
@@ -51,39 +48,6 @@ type session struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	getenv         func(string) string
-}
-
-const (
-	exitFailed = 1
-	exitUsage  = 2
-)
-
-// errReported is returned if the command has already printed its errors.
-var errReported = errors.New("failed; the reasons have been printed")
-
-// report prints an error and returns the exit status.
-func report(stderr io.Writer, err error) int {
-	var usage *usageError
-	switch {
-	case err == nil:
-		return 0
-	case errors.Is(err, errReported):
-		return exitFailed
-	case errors.As(err, &usage):
-		fmt.Fprintf(stderr, "tidemill: %v\n", err)
-		return exitUsage
-	}
-	fmt.Fprintf(stderr, "tidemill: %v%s\n", err, hint(err))
-	return exitFailed
-}
-
-// hint adds what a gateway does not know: how a command gets a token.
-func hint(err error) string {
-	var p *api.Problem
-	if errors.As(err, &p) && p.Type == api.ProblemBase+api.Unauthenticated {
-		return "; give a valid one by " + envToken + " or --token-file"
-	}
-	return ""
 }
 
 const exitAborted = 130 // exit status of shells for an end by SIGINT
@@ -189,8 +153,21 @@ type performer func(ctx context.Context, c *command, p program, args []string) e
 // execute parses a command line and passes it to perform.
 func execute(ctx context.Context, s *session, args []string, perform performer) error {
 	root := newRoot(s, args, perform)
-	root.SetArgs(twoDashes(root, args))
+	root.SetArgs(withList(root, twoDashes(root, args)))
 	return root.ExecuteContext(ctx)
+}
+
+// withList adds the word list to a group's name that stands alone: data lists the datasets, as models
+// lists the models.
+func withList(root *cobra.Command, args []string) []string {
+	c, rest, err := root.Find(args)
+	if err != nil || c == root || !c.DisableFlagParsing || len(rest) > 0 && (rest[0] == "-h" || !strings.HasPrefix(rest[0], "-") || strings.HasSuffix(rest[0], "-help")) {
+		return args
+	}
+	if list, _, err := c.Find([]string{"list"}); err != nil || list == c {
+		return args
+	}
+	return append([]string{c.Name(), "list"}, rest...)
 }
 
 // newRoot makes cobra's tree of commands for one call.
@@ -418,7 +395,7 @@ func overview(w io.Writer) {
 	fmt.Fprint(w, `
 Commands find a tidemill up that was started in the same folder. For another gateway,
 give --url or set TIDEMILL_URL. With --kafka HOST:PORT they connect directly to Kafka.
-A list also has the names list and ls: tidemill runs ls. dl is dead-letters.
+A list also has the names list and ls: tidemill runs ls. tidemill data is tidemill data ls. dl is dead-letters.
 tidemill help COMMAND explains a command, its flags and their variables.
 `)
 }
@@ -487,29 +464,6 @@ func variableOf(f *pflag.Flag) string {
 		return envTokenFile
 	}
 	return annotation(f, variableNote)
-}
-
-// didYouMean suggests the known word that is nearest; empty if none is near.
-func didYouMean(word string, known []string) string {
-	if n, ok := nearest(word, known); ok {
-		return " did you mean " + n + "?"
-	}
-	return ""
-}
-
-// nearest returns the known word that was probably meant: one that begins with the word, or one of
-// which at most a third of the letters differ.
-func nearest(word string, known []string) (string, bool) {
-	if i := slices.IndexFunc(known, func(k string) bool { return len(word) > 1 && strings.HasPrefix(k, word) }); i >= 0 {
-		return known[i], true
-	}
-	best, least := "", max(len(word)/3, 1)+1
-	for _, k := range known {
-		if d := spelling.Distance(word, k); d < least {
-			best, least = k, d
-		}
-	}
-	return best, best != ""
 }
 
 // count formats a number with its noun.

@@ -138,14 +138,15 @@ func dataLogCommand() command {
 
 type dataLog struct {
 	gate
-	output string
-	limit  int
+	output, after string
+	limit         int
 }
 
 const mostLogged = 1000
 
 func (p *dataLog) flags(f *flagSet) {
 	f.number(&p.limit, "n", "", "N", "list at most this many")
+	afterFlag(f, &p.after)
 	f.text(&p.output, "output", "o", "FORMAT", "text or json")
 	p.gate.flags(f)
 }
@@ -170,18 +171,18 @@ func (p *dataLog) run(ctx context.Context, s *session, positional []string) erro
 		return err
 	}
 	defer done()
-	all, err := g.Commits(ctx, v.dataset, v.ref, p.limit)
+	all, err := g.Commits(ctx, v.dataset, v.ref, p.after, p.limit)
 	switch {
 	case err != nil:
 		return err
 	case p.output == "json":
-		return writeIndented(s.stdout, all.Commits)
+		return writeIndented(s.stdout, all)
 	}
 	if err := tabulateCommits(s.stdout, all.Commits); err != nil {
 		return err
 	}
 	if all.Next != "" {
-		fmt.Fprintf(s.stderr, "There are more; -n can be up to %d.\n", mostLogged)
+		fmt.Fprintf(s.stderr, "There are more than these %d; --after %s shows older ones, -n up to %d of them.\n", len(all.Commits), harmless(all.Next), mostLogged)
 	}
 	return nil
 }

@@ -248,6 +248,10 @@ func (w *putting) put(ctx context.Context) (done api.Committed, err error) {
 	for i := range w.files {
 		changes[i].File = w.files[i]
 	}
+	w.shown.next("checking", 0, 0)
+	if err := w.g.CheckCommit(ctx, w.asked, changes); err != nil { // before the upload, which may take long
+		return done, err
+	}
 	carrier := w.g.Carrier()
 	carrier.Again, carrier.Moved = w.shown.trouble, func(_ int, bytes int64) { w.moved += bytes }
 	for tries := 0; ; tries++ {

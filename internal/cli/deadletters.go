@@ -69,13 +69,14 @@ func (l *letterFlags) says() bool {
 type letterList struct {
 	gate
 	letterFlags
-	output string
-	limit  int
+	output, after string
+	limit         int
 }
 
 func (l *letterList) flags(f *flagSet) {
 	l.letterFlags.flags(f, "reason")
 	f.number(&l.limit, "limit", "n", "COUNT", "show at most this many")
+	afterFlag(f, &l.after)
 	f.text(&l.output, "output", "o", "FORMAT", "text or json")
 	l.gate.flags(f)
 }
@@ -99,13 +100,14 @@ func (l *letterList) run(ctx context.Context, s *session, _ []string) error {
 		return err
 	}
 	defer done()
-	all, total, err := gatherLetters(ctx, g, l.LetterSelection, l.limit)
+	page, err := gatherLetters(ctx, g, l.LetterSelection, l.limit, l.after)
+	all := page.DeadLetters
 	switch {
 	case err != nil:
 		return err
 	case l.output == "json":
-		return writeIndented(s.stdout, all)
-	case len(all) == 0 && l.says():
+		return writeIndented(s.stdout, page)
+	case len(all) == 0 && (l.says() || l.after != ""):
 		fmt.Fprintln(s.stderr, "No open dead letter matches; without flags all are listed.")
 		return nil
 	case len(all) == 0:
@@ -115,26 +117,26 @@ func (l *letterList) run(ctx context.Context, s *session, _ []string) error {
 	if err := tabulateLetters(s.stdout, all); err != nil {
 		return err
 	}
-	l.advise(s.stderr, all, total)
+	l.advise(s.stderr, &page)
 	return nil
 }
 
 const letterPage = 1000
 
-// gatherLetters reads pages until it has enough dead letters.
-func gatherLetters(ctx context.Context, g *client.Gateway, of api.LetterSelection, limit int) (all []api.DeadLetter, total int, err error) {
-	all = []api.DeadLetter{}
-	for cursor := ""; ; {
-		page, err := g.DeadLetters(ctx, of, min(limit-len(all), letterPage), cursor)
+// gatherLetters reads pages until it has enough dead letters. It returns them as one page.
+func gatherLetters(ctx context.Context, g *client.Gateway, of api.LetterSelection, limit int, cursor string) (all api.DeadLetters, err error) {
+	all.DeadLetters = []api.DeadLetter{}
+	for {
+		page, err := g.DeadLetters(ctx, of, min(limit-len(all.DeadLetters), letterPage), cursor)
 		if err != nil {
-			return nil, 0, err
+			return all, err
 		}
-		all = append(all, page.DeadLetters...)
-		if total == 0 {
-			total = page.Total
+		all.DeadLetters, all.Cursor = append(all.DeadLetters, page.DeadLetters...), page.Cursor
+		if all.Total == 0 {
+			all.Total = page.Total
 		}
-		if cursor = page.Cursor; cursor == "" || len(all) >= limit {
-			return all, total, nil
+		if cursor = page.Cursor; cursor == "" || len(all.DeadLetters) >= limit {
+			return all, nil
 		}
 	}
 }
@@ -167,12 +169,12 @@ func failedDelivery(l *api.DeadLetter) string {
 }
 
 // advise says how many are not shown, and suggests the next command.
-func (l *letterList) advise(w io.Writer, all []api.DeadLetter, total int) {
+func (l *letterList) advise(w io.Writer, page *api.DeadLetters) {
 	fmt.Fprintln(w)
-	if total > len(all) {
-		fmt.Fprintf(w, "These are the newest of %s; --limit %d shows all.\n", count(total, "open dead letter"), total)
+	if page.Cursor != "" {
+		fmt.Fprintf(w, "These are %s of %s; --limit %[3]d shows all, --after %[4]s the next ones.\n", thousands(int64(len(page.DeadLetters))), count(page.Total, "open dead letter"), page.Total, harmless(page.Cursor))
 	}
-	first := all[0]
+	first := page.DeadLetters[0]
 	fmt.Fprintf(w, "Next: tidemill dl show %s shows one in detail.\n", shortID(first.ID))
 	if first.Trigger != "" {
 		fmt.Fprintf(w, "      tidemill dl replay --trigger %s --dry-run, after its subscriber is fixed\n", harmless(first.Trigger))

@@ -167,11 +167,11 @@ func (d *document) letter(t *testing.T) string {
 // run returns the id of the document's newest run. It is the value of $RUN.
 func (d *document) run(t *testing.T) string {
 	d.start(t)
-	var all []api.RunShown
-	if err := json.Unmarshal([]byte(call(t, "", "runs", "-o", "json").out), &all); err != nil || len(all) == 0 {
+	var all api.Runs
+	if err := json.Unmarshal([]byte(call(t, "", "runs", "-o", "json").out), &all); err != nil || len(all.Runs) == 0 {
 		t.Fatalf("a document says $RUN, and has started none: %v", err)
 	}
-	return all[0].ID // the newest run
+	return all.Runs[0].ID // the newest run
 }
 
 // model returns the name of the document's model, after all runs have ended and all versions are
@@ -179,13 +179,13 @@ func (d *document) run(t *testing.T) string {
 func (d *document) model(t *testing.T) (name string) {
 	d.start(t)
 	eventually(t, func() bool {
-		var runs []api.RunShown
-		var models []api.ModelShown
-		if json.Unmarshal([]byte(call(t, "", "runs", "-o", "json").out), &runs) != nil || json.Unmarshal([]byte(call(t, "", "models", "-o", "json").out), &models) != nil || len(models) != 1 {
+		var runs api.Runs
+		var models api.Models
+		if json.Unmarshal([]byte(call(t, "", "runs", "-o", "json").out), &runs) != nil || json.Unmarshal([]byte(call(t, "", "models", "-o", "json").out), &models) != nil || len(models.Models) != 1 {
 			return false
 		}
-		name = models[0].Name
-		return models[0].Newest == len(runs) && models[0].State != tidemill.VersionRegistered
+		name = models.Models[0].Name
+		return models.Models[0].Newest == len(runs.Runs) && models.Models[0].State != tidemill.VersionRegistered
 	})
 	return name
 }

@@ -50,6 +50,11 @@ func (f *flagSet) yes(p *bool, long, usage string) { f.BoolVar(p, long, *p, usag
 // yesOr is yes with a short name.
 func (f *flagSet) yesOr(p *bool, long, short, usage string) { f.BoolVarP(p, long, short, *p, usage) }
 
+// afterFlag adds the flag that continues a list that was cut.
+func afterFlag(f *flagSet, p *string) {
+	f.text(p, "after", "", "NEXT", "continue a list that was cut: the next that it printed, or the cursor of dead letters")
+}
+
 // each adds a flag that may be repeated.
 func (f *flagSet) each(long, value, usage string, take func(string) error) {
 	f.FuncP(long, shortOf(long, ""), usage, take)

@@ -73,6 +73,26 @@ func TestInitOverwritesNothing(t *testing.T) {
 	}
 }
 
+// init without a folder does not write next to the files of a checkout.
+func TestInitLittersNoFolder(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	leave(t, "module x\n", dir, "go.mod")
+	if o := call(t, "", "init"); o.code != exitFailed || !strings.Contains(o.err, "has files already, such as go.mod; tidemill init NAME makes a new folder") {
+		t.Errorf("%+v", o)
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
+		t.Errorf("it left %v, %v", entries, err)
+	}
+	mention(t, "the folder, by name", ok(t, "init", "."), "wrote tidemill.yaml")
+	empty := t.TempDir()
+	t.Chdir(empty)
+	if err := os.Mkdir(filepath.Join(empty, ".git"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	mention(t, "a new checkout", ok(t, "init"), "wrote tidemill.yaml")
+}
+
 // trainer is the trainer that init writes, in a folder with the folders of the contract.
 type trainer struct {
 	*testing.T

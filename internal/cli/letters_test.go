@@ -108,10 +108,10 @@ func TestDeadLettersFromTheCommandLine(t *testing.T) {
 	one, two := d.letter("bot-1"), d.letter("bot-2")
 	o := call(t, "", "dl", "--url", d.url, "--trigger", "tell-crm", "-n", "1")
 	mention(t, "the list", o.out, "ID ", "TRIGGER", "tell-crm", "bot-created", "bot-2", "30", "the subscriber answered 500", two.ID[:shownID])
-	mention(t, "what comes next", o.err, "newest of 2 open dead letters; --limit 2 shows all", "Next: tidemill dl show "+two.ID[:shownID], "tidemill dl replay --trigger tell-crm --dry-run")
-	var list []api.DeadLetter
+	mention(t, "what comes next", o.err, "1 of 2 open dead letters; --limit 2 shows all, --after ", "Next: tidemill dl show "+two.ID[:shownID], "tidemill dl replay --trigger tell-crm --dry-run")
+	var list api.DeadLetters
 	d.must(json.Unmarshal([]byte(ok(t, "dl", "--url", d.url, "-o", "json", "--reason", "ANSWERED", "--key", "bot-1")), &list))
-	if len(list) != 1 || list[0].ID != one.ID {
+	if len(list.DeadLetters) != 1 || list.DeadLetters[0].ID != one.ID || list.Total != 1 || list.Cursor != "" {
 		t.Errorf("as JSON it lists %+v", list)
 	}
 	mention(t, "no letter", call(t, "", "dl", "--url", d.url, "--key", "none").err, "No open dead letter matches")

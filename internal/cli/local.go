@@ -34,22 +34,28 @@ func initCommand() command {
 		args:    "[DIR]",
 		summary: "write a config and a trainer to start from",
 		about: `It writes tidemill.yaml with one recipe, a trainer that needs only Python, and a
-little data to train with. If one of these files exists already, it writes nothing.`,
+little data to train with. If one of these files exists already, it writes nothing.
+Without DIR it writes only into an empty folder. With DIR it writes next to the files
+that are there.`,
 		examples: []example{
-			{"tidemill init", "in this folder"},
-			{"tidemill init first-model", "in a new one"},
+			{"tidemill init first-model", "in a new folder"},
+			{"tidemill init", "in this folder, which is empty"},
+			{"tidemill init .", "in this folder, next to its files"},
 		},
 		make: func() program { return &initialise{} },
 	}
 }
 
-type initialise struct{ dir string }
+type initialise struct {
+	dir   string
+	named bool // whether the call names the folder
+}
 
 func (i *initialise) flags(*flagSet) {}
 
 func (i *initialise) accept(positional []string) error {
 	if len(positional) > 0 {
-		i.dir, positional = positional[0], positional[1:]
+		i.dir, i.named, positional = positional[0], true, positional[1:]
 	}
 	i.dir = cmp.Or(i.dir, ".")
 	return wants(positional)
@@ -59,6 +65,9 @@ func (i *initialise) run(_ context.Context, s *session, _ []string) error {
 	files, err := i.files()
 	if err == nil {
 		err = i.free(files)
+	}
+	if err == nil && !i.named {
+		err = i.empty()
 	}
 	if err != nil {
 		return fmt.Errorf("init %s: %w", i.dir, err)
@@ -110,6 +119,20 @@ func (i *initialise) free(files []string) error {
 	}
 	if len(taken) > 0 {
 		return fmt.Errorf("these exist already: %s; init overwrites nothing, so give a new folder or move them away", strings.Join(taken, ", "))
+	}
+	return nil
+}
+
+// empty returns an error if the folder has files. Hidden ones, such as .git, do not count.
+func (i *initialise) empty() error {
+	entries, err := os.ReadDir(i.dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), ".") {
+			return fmt.Errorf("this folder has files already, such as %s; tidemill init NAME makes a new folder, tidemill init . writes next to these files", e.Name())
+		}
 	}
 	return nil
 }

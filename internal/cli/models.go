@@ -54,6 +54,7 @@ func (l *modelList) flags(f *flagSet) {
 	f.yes(&l.q.Awaiting, "awaiting", "only models with a version that waits for a person")
 	f.yes(&l.q.Pinned, "pinned", "only models with a pinned champion")
 	f.number(&l.limit, "limit", "n", "COUNT", "show at most this many")
+	afterFlag(f, &l.q.After)
 	f.text(&l.output, "output", "o", "FORMAT", "text or json")
 	l.gate.flags(f)
 }
@@ -85,12 +86,13 @@ func (l *modelList) run(ctx context.Context, s *session, _ []string) error {
 		return err
 	}
 	defer done()
-	all, more, err := gatherModels(ctx, g, l.q, l.limit)
+	page, err := gatherModels(ctx, g, l.q, l.limit)
+	all := page.Models
 	switch {
 	case err != nil:
 		return err
 	case l.output == "json":
-		return writeIndented(s.stdout, all)
+		return writeIndented(s.stdout, page)
 	case len(all) == 0 && l.says():
 		fmt.Fprintln(s.stderr, "No model matches; without flags all are listed.")
 		return nil
@@ -101,29 +103,29 @@ func (l *modelList) run(ctx context.Context, s *session, _ []string) error {
 	if err := tabulateModels(s.stdout, all, time.Now()); err != nil {
 		return err
 	}
-	adviseOnModels(s.stderr, all, more)
+	adviseOnModels(s.stderr, all, page.Next)
 	return nil
 }
 
 // says reports whether a flag limits the selection.
 func (l *modelList) says() bool {
-	return l.q.Recipe+l.q.Key+l.q.Prefix+l.q.Stale != "" || l.q.Awaiting || l.q.Pinned
+	return l.q.Recipe+l.q.Key+l.q.Prefix+l.q.Stale+l.q.After != "" || l.q.Awaiting || l.q.Pinned
 }
 
 const modelPage = 1000
 
-// gatherModels reads pages until it has enough models.
-func gatherModels(ctx context.Context, g *client.Gateway, q client.ModelQuery, limit int) (all []api.ModelShown, more bool, err error) {
-	all = []api.ModelShown{}
+// gatherModels reads pages until it has enough models. It returns them as one page.
+func gatherModels(ctx context.Context, g *client.Gateway, q client.ModelQuery, limit int) (all api.Models, err error) {
+	all.Models = []api.ModelShown{}
 	for {
-		q.Limit = min(limit-len(all), modelPage)
+		q.Limit = min(limit-len(all.Models), modelPage)
 		page, err := g.Models(ctx, q)
 		if err != nil {
-			return nil, false, err
+			return all, err
 		}
-		all = append(all, page.Models...)
-		if q.After = page.Next; q.After == "" || len(all) >= limit {
-			return all, q.After != "", nil
+		all.Models, all.Next = append(all.Models, page.Models...), page.Next
+		if q.After = page.Next; q.After == "" || len(all.Models) >= limit {
+			return all, nil
 		}
 	}
 }
@@ -204,10 +206,10 @@ func age(d time.Duration) string {
 	return fmt.Sprintf("%dd", int(d.Hours()/24))
 }
 
-func adviseOnModels(w io.Writer, all []api.ModelShown, more bool) {
+func adviseOnModels(w io.Writer, all []api.ModelShown, next string) {
 	fmt.Fprintln(w)
-	if more {
-		fmt.Fprintf(w, "These are the first %s; --limit shows more, and --recipe, --key, --prefix, --stale, --awaiting or --pinned others.\n", thousands(int64(len(all))))
+	if next != "" {
+		fmt.Fprintf(w, "There are more than these %s; --after %s shows the next ones, --limit more of them.\n", thousands(int64(len(all))), harmless(next))
 	}
 	name := harmless(all[0].Name)
 	for i := range all {

@@ -206,7 +206,7 @@ func TestModelsAreTabulated(t *testing.T) {
 	if err := tabulateModels(&b, all, now); err != nil {
 		t.Fatal(err)
 	}
-	adviseOnModels(&b, all, true)
+	adviseOnModels(&b, all, "intent/bot-3")
 	golden(t, "models.txt", b.String())
 }
 

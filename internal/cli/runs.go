@@ -102,14 +102,15 @@ func (l *runFlags) query(limit int) client.RunQuery {
 type runList struct {
 	gate
 	runFlags
-	output string
-	limit  int
-	watch  bool
+	output, after string
+	limit         int
+	watch         bool
 }
 
 func (l *runList) flags(f *flagSet) {
 	l.runFlags.flags(f)
 	f.number(&l.limit, "limit", "n", "COUNT", "show at most this many")
+	afterFlag(f, &l.after)
 	f.yes(&l.watch, "watch", "keep showing, with live progress, until Ctrl-C")
 	f.text(&l.output, "output", "o", "FORMAT", "text or json")
 	l.gate.flags(f)
@@ -122,6 +123,8 @@ func (l *runList) accept(positional []string) error {
 	switch {
 	case l.limit < 1:
 		return usagef("--limit %d: give 1 or more", l.limit)
+	case l.watch && l.after != "":
+		return usagef("--watch shows the newest runs: leave out --after or --watch")
 	case l.watch && l.output == "json":
 		return usagef("--watch prints text: leave out -o json or --watch")
 	case len(positional) == 1:
@@ -142,13 +145,16 @@ func (l *runList) run(ctx context.Context, s *session, _ []string) error {
 		return err
 	}
 	defer done()
-	all, more, err := gatherRuns(ctx, g, l.query(l.limit))
+	q := l.query(l.limit)
+	q.After = l.after
+	page, err := gatherRuns(ctx, g, q)
+	all := page.Runs
 	switch {
 	case err != nil:
 		return err
 	case l.output == "json":
-		return writeIndented(s.stdout, all)
-	case len(all) == 0 && l.says():
+		return writeIndented(s.stdout, page)
+	case len(all) == 0 && (l.says() || l.after != ""):
 		fmt.Fprintln(s.stderr, "No run matches; without flags all are listed.")
 		return nil
 	case len(all) == 0:
@@ -158,7 +164,7 @@ func (l *runList) run(ctx context.Context, s *session, _ []string) error {
 	if err := tabulateRuns(s.stdout, all, time.Now()); err != nil {
 		return err
 	}
-	adviseOnRuns(s.stderr, all, more)
+	adviseOnRuns(s.stderr, all, page.Next)
 	return nil
 }
 
@@ -174,19 +180,19 @@ func (l *runList) runWatch(ctx context.Context, s *session) error {
 
 const runPage = 1000
 
-// gatherRuns reads pages until it has enough runs.
-func gatherRuns(ctx context.Context, g *client.Gateway, q client.RunQuery) (all []api.RunShown, more bool, err error) {
-	all = []api.RunShown{}
+// gatherRuns reads pages until it has enough runs. It returns them as one page.
+func gatherRuns(ctx context.Context, g *client.Gateway, q client.RunQuery) (all api.Runs, err error) {
+	all.Runs = []api.RunShown{}
 	limit := q.Limit
 	for {
-		q.Limit = min(limit-len(all), runPage)
+		q.Limit = min(limit-len(all.Runs), runPage)
 		page, err := g.Runs(ctx, q)
 		if err != nil {
-			return nil, false, err
+			return all, err
 		}
-		all = append(all, page.Runs...)
-		if q.After = page.Next; q.After == "" || len(all) >= limit {
-			return all, q.After != "", nil
+		all.Runs, all.Next = append(all.Runs, page.Runs...), page.Next
+		if q.After = page.Next; q.After == "" || len(all.Runs) >= limit {
+			return all, nil
 		}
 	}
 }
@@ -203,7 +209,11 @@ func runRow(r *api.RunShown, now time.Time) []string {
 	return []string{shortID(r.ID), harmless(r.Recipe), orDash(cut(harmless(r.Key), 40)), stateOfRun(r), ago(r.Asking), tookOf(r, now), cut(harmless(noteOf(r)), 100)}
 }
 
+// stateOfRun returns the state of a run. A run whose attempt waits for GPUs or for a node is pending.
 func stateOfRun(r *api.RunShown) string {
+	if a := r.Attempt(); a != nil && a.Pending != "" && r.State == tidemill.RunRunning {
+		return "pending"
+	}
 	if n := len(r.Attempts); n > 1 && !r.State.Ended() {
 		return fmt.Sprintf("%s (attempt %d)", r.State, n)
 	}
@@ -237,7 +247,7 @@ func roughSpan(d time.Duration) string {
 func noteOf(r *api.RunShown) string {
 	switch a := r.Attempt(); {
 	case a != nil && a.Pending != "":
-		return "pending: " + a.Pending
+		return a.Pending
 	case strings.HasPrefix(r.Waits, "for "), strings.HasPrefix(r.Waits, "to "):
 		return "waits " + r.Waits
 	case r.Waits != "":
@@ -252,10 +262,10 @@ func noteOf(r *api.RunShown) string {
 	return ""
 }
 
-func adviseOnRuns(w io.Writer, all []api.RunShown, more bool) {
+func adviseOnRuns(w io.Writer, all []api.RunShown, next string) {
 	fmt.Fprintln(w)
-	if more {
-		fmt.Fprintf(w, "These are the newest %s; --limit shows more, and --recipe, --key, --state or --since others.\n", thousands(int64(len(all))))
+	if next != "" {
+		fmt.Fprintf(w, "There are more than these %s; --after %s shows older ones, --limit more of them.\n", thousands(int64(len(all))), harmless(next))
 	}
 	fmt.Fprintf(w, "Next: tidemill runs show %s shows one in detail.\n", shortID(all[0].ID))
 	failed := slices.IndexFunc(all, func(r api.RunShown) bool { return r.State == tidemill.RunFailed })

@@ -405,14 +405,14 @@ func (w *runWatch) run(ctx context.Context) error {
 
 // look returns all live runs, however old, and the newest ones.
 func (w *runWatch) look(ctx context.Context) ([]api.RunShown, error) {
-	newest, _, err := gatherRuns(ctx, w.g, w.list.query(w.list.limit))
+	newest, err := gatherRuns(ctx, w.g, w.list.query(w.list.limit))
 	if err != nil || len(w.list.states) > 0 {
-		return byLiveliness(newest, nil), err
+		return byLiveliness(newest.Runs, nil), err
 	}
 	q := w.list.query(w.list.limit)
 	q.States = []tidemill.RunState{tidemill.RunRunning, tidemill.RunResting, tidemill.RunSettling}
-	live, _, err := gatherRuns(ctx, w.g, q)
-	return byLiveliness(newest, live), err
+	live, err := gatherRuns(ctx, w.g, q)
+	return byLiveliness(newest.Runs, live.Runs), err
 }
 
 // byLiveliness sorts runs: live, waiting, ended; the ended ones newest first.

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -59,12 +60,13 @@ func (r runsAt) ok(args ...string) string {
 	return ok(r.T, append(args, "--data", r.data)...)
 }
 
-func (r runsAt) list(flags ...string) (all []api.RunShown) {
+func (r runsAt) list(flags ...string) []api.RunShown {
 	r.Helper()
+	var all api.Runs
 	if err := json.Unmarshal([]byte(r.ok(append([]string{"runs", "-o", "json"}, flags...)...)), &all); err != nil {
 		r.Fatal(err)
 	}
-	return all
+	return all.Runs
 }
 
 // is waits until the newest run of a key is in a state, and returns its id.
@@ -131,8 +133,39 @@ func TestRunsByCommand(t *testing.T) {
 	if o := r.call("runs", "cancel", "--key", "nobody"); o.code != 0 || !strings.Contains(o.err, "No run matches") {
 		t.Errorf("%+v", o)
 	}
+	r.pages()
 	mention(t, "pools", r.ok("pools", "pause", "small"), "paused small")
 	mention(t, "pools", r.ok("pools", "resume", "small"), "resumed small")
+}
+
+// pages reads the list of runs one by one, and compares it with the whole list.
+func (r runsAt) pages() {
+	r.Helper()
+	var paged []string
+	for after := ""; ; {
+		args := []string{"runs", "-n", "1", "-o", "json"}
+		if after != "" {
+			args = append(args, "--after", after)
+		}
+		var page api.Runs
+		if err := json.Unmarshal([]byte(r.ok(args...)), &page); err != nil || len(page.Runs) > 1 {
+			r.Fatalf("%v, %+v", err, page)
+		}
+		for i := range page.Runs {
+			paged = append(paged, page.Runs[i].ID)
+		}
+		if after = page.Next; after == "" {
+			break
+		}
+		mention(r.T, "a list that was cut", r.call("runs", "-n", "1").err, "There are more than these 1; --after ")
+	}
+	var whole []string
+	for _, one := range r.list() {
+		whole = append(whole, one.ID)
+	}
+	if len(whole) < 3 || !slices.Equal(paged, whole) {
+		r.Errorf("in pages there are %v, in one list %v", paged, whole)
+	}
 }
 
 // A program of the recipe's folder is found from any folder and with any way to name the config.

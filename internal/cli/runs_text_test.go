@@ -35,6 +35,9 @@ func runsOfTest() []api.RunShown {
 		run("d", "bot-4\x1b[2J", tidemill.RunFailed, func(r *api.RunShown) {
 			r.End, r.Reason = noon.Add(-20*time.Second), "the command ended with exit code 1"
 		}),
+		run("f", "bot-6", tidemill.RunRunning, func(r *api.RunShown) {
+			r.Attempts[0].Pending = "it waits for 1 of this machine's 2 GPUs, of which 0 are free"
+		}),
 		run("e", "bot-5", tidemill.RunResting, func(r *api.RunShown) { r.Waits = "for its time (12:03:10 UTC)" }),
 	}
 }
@@ -46,13 +49,13 @@ func TestRunsAreTabulated(t *testing.T) {
 		t.Fatal(err)
 	}
 	mention(t, "the table", b.String(), "RUN", "succeeded", "20s", "accuracy 0.91, loss 0.2\n", "waits for a slot of pool gpu (8 of 8 in use)",
-		"[=               ]  12%  12/100  loss 0.5321", "30s", "exit code 1", "waits for its time", "bot-4·[2J")
+		"[=               ]  12%  12/100  loss 0.5321", "30s", "exit code 1", "bot-6      pending ", "waits for its time", "bot-4·[2J")
 }
 
 func TestAWatchShowsWhatIsLiveFirst(t *testing.T) {
 	t.Parallel()
 	all := runsOfTest()
-	sorted := byLiveliness(all[:4], []api.RunShown{all[4], all[2]})
+	sorted := byLiveliness(all[:4], []api.RunShown{all[5], all[2]})
 	order := ""
 	for i := range sorted {
 		order += sorted[i].ID[:1]
@@ -85,7 +88,7 @@ func TestAWatchTellsEachChangeOnce(t *testing.T) {
 			t.Errorf("%v; it tells\n%s", err, &b)
 		}
 	}
-	tell(5)
+	tell(6)
 	tell(0)
 	all[2].Progress.Step = 13
 	tell(1)

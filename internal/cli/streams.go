@@ -278,6 +278,14 @@ func (t *tailing) sayHow(s *session, stream string) {
 	}
 }
 
+// quotesNote says how to write a text if a condition compares with an attribute; empty if it does not.
+func quotesNote(where string) string {
+	if name := cesql.Unquoted(where); name != "" {
+		return fmt.Sprintf(" In it %s is the name of an attribute; a text is written in quotes: '%[1]s'.", harmless(name))
+	}
+	return ""
+}
+
 // sayNothing says whether there are no events or no matches: a misspelt attribute is not an error,
 // and matches no event.
 func (t *tailing) sayNothing(s *session, stream string) {
@@ -287,7 +295,7 @@ func (t *tailing) sayNothing(s *session, stream string) {
 	switch {
 	case t.output == "json":
 	case t.match != nil:
-		fmt.Fprintf(s.stderr, "No event on %s matches --where.\n", stream)
+		fmt.Fprintf(s.stderr, "No event on %s matches --where.%s\n", stream, quotesNote(t.match.String()))
 	default:
 		fmt.Fprintf(s.stderr, "There are no events on %s.\n", stream)
 	}

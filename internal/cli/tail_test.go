@@ -127,9 +127,9 @@ func TestTailTellsNothingFromNoMatch(t *testing.T) {
 	for args, says := range map[string]string{
 		"dead-letters --from beginning":            "There are no events on dead-letters.",
 		"dead-letters --from -1h":                  "There are no events on dead-letters from -1h on.",
-		"events --from beginning -w type=order":    "No event on events matches --where.",
+		"events --from beginning -w type=order":    "No event on events matches --where. In it order is the name of an attribute; a text is written in quotes: 'order'.",
 		"events --from beginning -w type='a'":      "",
-		"events --from -1h -w type=order":          "No event on events from -1h on matches --where.",
+		"events --from -1h -w type=order":          "No event on events from -1h on matches --where. In it order is the name of an attribute; a text is written in quotes: 'order'.",
 		"dead-letters --from beginning -o json":    "",
 		"events --from beginning --where type='a'": "",
 	} {

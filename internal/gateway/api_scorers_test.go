@@ -24,6 +24,17 @@ const scorersOfTests = `scorers:
   all: {from: messages, to: scored, key: none, model: m, delivery: at-least-once, engine: go}
 `
 
+// A name that is not in the config is answered with the nearest one that is.
+func TestNearestNames(t *testing.T) {
+	t.Parallel()
+	known := []config.Scorer{{Name: "fraud"}, {Name: "intents"}}
+	for name, want := range map[string]string{"frad": " did you mean fraud?", "INTENT": " did you mean intents?", "xyz": "", strings.Repeat("f", 10_000): ""} {
+		if got := didYouMean(name, known, func(c *config.Scorer) string { return c.Name }); got != want {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+}
+
 // echoScore answers as far as these tests need. The platform's tests use real models.
 func echoScore(_ context.Context, c config.Scorer, v *broker.View) (api.ScoreDone, error) {
 	switch v.Subject {

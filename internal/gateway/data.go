@@ -289,7 +289,15 @@ func (g *Gateway) commitChanges(w http.ResponseWriter, r *request) *api.Problem 
 	if p != nil {
 		return p
 	}
-	done, err := s.Commit(r.Context(), store.CommitRequest{CommitAsked: asked, By: r.callerName(), Time: time.Now(), Announce: g.opt.Announce}, all)
+	ask := store.CommitRequest{CommitAsked: asked, By: r.callerName(), Time: time.Now(), Announce: g.opt.Announce}
+	if asked.DryRun {
+		if err := s.Check(r.Context(), ask, all); err != nil {
+			return g.storeFault("check a commit to dataset "+asked.Dataset, err)
+		}
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	}
+	done, err := s.Commit(r.Context(), ask, all)
 	switch {
 	case err != nil && done.ID != "":
 		return g.announceProblem(done, err)

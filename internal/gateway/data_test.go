@@ -244,6 +244,12 @@ func TestBadCommits(t *testing.T) {
 		`{"dataset":"d"}` + "\n" + strings.Replace(file("a"), `:1}`, `:99999999999}`, 1):  "must name its parts",
 	} {
 		wantProblem(t, w.post(dataPath+"commits", body), http.StatusBadRequest, api.InvalidRequest, says)
+		dry := strings.Replace(strings.Replace(body, `"dataset":`, `"dryRun":true,"dataset":`, 1), "{}", `{"dryRun":true}`, 1)
+		wantProblem(t, w.post(dataPath+"commits", dry), http.StatusBadRequest, api.InvalidRequest, says)
+	}
+	absent := strings.ReplaceAll(file("a"), digestOf("A"), digestOf("B"))
+	if got := w.post(dataPath+"commits", `{"dataset":"d","dryRun":true}`+absent); got.StatusCode != http.StatusNoContent {
+		t.Errorf("a check before the upload answers %d", got.StatusCode)
 	}
 	wantProblem(t, w.post(dataPath+"commits", `{"dataset":"d"}`+strings.ReplaceAll(file("a"), digestOf("A"), digestOf("B"))), http.StatusNotFound, api.UnknownData, "has to be put first")
 	tooMany := `{"dataset":"d"}` + strings.Repeat(`{"path":"x","remove":true}`, mostChanges+1)

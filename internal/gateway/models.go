@@ -604,7 +604,7 @@ func (g *Gateway) freeze(w http.ResponseWriter, r *request, freezes bool, act fu
 // its promotions were frozen.
 func (g *Gateway) checkFreeze(ask *api.FreezeAsked, frozen bool) *api.Problem {
 	if _, known := g.opt.Config().Recipe(ask.Recipe); ask.Recipe != "" && ask.Recipe != tidemill.AllRecipes && !known && !frozen {
-		return unknownRecipe(ask.Recipe)
+		return g.unknownRecipe(ask.Recipe)
 	}
 	if len(ask.Reason) > mostReason {
 		return badParameter("reason", fmt.Sprintf("it has %d bytes: use at most %d", len(ask.Reason), mostReason))

@@ -12,6 +12,8 @@ import (
 	"tidemill.dev/api"
 	"tidemill.dev/broker"
 	"tidemill.dev/broker/cehttp"
+	"tidemill.dev/config"
+	"tidemill.dev/config/spelling"
 	"tidemill.dev/internal/data/ledger"
 	"tidemill.dev/internal/gateway/access"
 	"tidemill.dev/internal/models/registry"
@@ -157,19 +159,31 @@ func clipText(s string) string {
 	return s
 }
 
+// didYouMean suggests the name that is nearest among those of the config; empty if none is near.
+func didYouMean[T any](name string, all []T, nameOf func(*T) string) string {
+	known := make([]string, len(all))
+	for i := range all {
+		known[i] = nameOf(&all[i])
+	}
+	if near, ok := spelling.Nearest(name, known); ok {
+		return " did you mean " + near + "?"
+	}
+	return ""
+}
+
 func unknownLetter(id string) *api.Problem {
 	return problem(api.UnknownLetter, http.StatusNotFound, "there is no such dead letter",
 		fmt.Sprintf("no dead letter's id is %q or begins with it, or you may not see it; GET /api/v1/dead-letters lists those that are open", clipText(id)))
 }
 
-func unknownSchedule(name string) *api.Problem {
+func (g *Gateway) unknownSchedule(name string) *api.Problem {
 	return problem(api.UnknownSchedule, http.StatusNotFound, "there is no such schedule",
-		fmt.Sprintf("schedule %q is not in the config; GET /api/v1/schedules lists the schedules", clipText(name)))
+		fmt.Sprintf("schedule %q is not in the config;%s GET /api/v1/schedules lists the schedules", clipText(name), didYouMean(name, g.opt.Config().Schedules, func(c *config.Schedule) string { return c.Name })))
 }
 
-func unknownTrigger(name string) *api.Problem {
+func (g *Gateway) unknownTrigger(name string) *api.Problem {
 	return problem(api.UnknownTrigger, http.StatusNotFound, "there is no such trigger",
-		fmt.Sprintf("trigger %q is not in the config; GET /api/v1/triggers lists the triggers", clipText(name)))
+		fmt.Sprintf("trigger %q is not in the config;%s GET /api/v1/triggers lists the triggers", clipText(name), didYouMean(name, g.opt.Config().Triggers, func(c *config.Trigger) string { return c.Name })))
 }
 
 func noStore() *api.Problem {
@@ -250,14 +264,14 @@ func unknownRun(id string) *api.Problem {
 		fmt.Sprintf("no run's id is %q or begins with it, or you may not see it, or its key has had so many newer runs that only the stream facts has it; GET /api/v1/runs lists the runs", clipText(id)))
 }
 
-func unknownRecipe(name string) *api.Problem {
+func (g *Gateway) unknownRecipe(name string) *api.Problem {
 	return problem(api.UnknownRecipe, http.StatusNotFound, "there is no such recipe",
-		fmt.Sprintf("recipe %q is not in the config; GET /api/v1/recipes lists the recipes", clipText(name)))
+		fmt.Sprintf("recipe %q is not in the config;%s GET /api/v1/recipes lists the recipes", clipText(name), didYouMean(name, g.opt.Config().Recipes, func(c *config.Recipe) string { return c.Name })))
 }
 
-func unknownPool(name string) *api.Problem {
+func (g *Gateway) unknownPool(name string) *api.Problem {
 	return problem(api.UnknownPool, http.StatusNotFound, "there is no such pool",
-		fmt.Sprintf("pool %q is not in the config; GET /api/v1/pools lists the pools", clipText(name)))
+		fmt.Sprintf("pool %q is not in the config;%s GET /api/v1/pools lists the pools", clipText(name), didYouMean(name, g.opt.Config().Pools, func(c *config.Pool) string { return c.Name })))
 }
 
 func catchingUp(behind int64) *api.Problem {
@@ -338,9 +352,9 @@ func (g *Gateway) modelRequestProblem(ctx context.Context, model string, err err
 
 // The problems of scorers.
 
-func unknownScorer(name string) *api.Problem {
+func (g *Gateway) unknownScorer(name string) *api.Problem {
 	return problem(api.UnknownScorer, http.StatusNotFound, "there is no such scorer",
-		fmt.Sprintf("scorer %q is not in the config; GET /api/v1/scorers lists the scorers", clipText(name)))
+		fmt.Sprintf("scorer %q is not in the config;%s GET /api/v1/scorers lists the scorers", clipText(name), didYouMean(name, g.opt.Config().Scorers, func(c *config.Scorer) string { return c.Name })))
 }
 
 func noScoring() *api.Problem {

@@ -68,7 +68,7 @@ func (g *Gateway) resumeRecipe(w http.ResponseWriter, r *request) *api.Problem {
 func (g *Gateway) restRecipe(w http.ResponseWriter, r *request, rests bool, act func(commands.Author, string) broker.View) *api.Problem {
 	hangUp(w, r) // the request needs no body
 	if _, known := g.opt.Config().Recipe(r.value); !known {
-		return unknownRecipe(r.value)
+		return g.unknownRecipe(r.value)
 	}
 	return g.publishPause(w, r, "recipe", func(a *commands.State) bool { _, now := a.RecipePause(r.value); return now != rests }, act)
 }
@@ -174,7 +174,7 @@ func (g *Gateway) resumePool(w http.ResponseWriter, r *request) *api.Problem {
 func (g *Gateway) restPool(w http.ResponseWriter, r *request, rests bool, act func(commands.Author, string) broker.View) *api.Problem {
 	hangUp(w, r) // the request needs no body
 	if _, known := g.opt.Config().Pool(r.value); !known {
-		return unknownPool(r.value)
+		return g.unknownPool(r.value)
 	}
 	return g.publishPause(w, r, "pool", func(a *commands.State) bool { _, now := a.PoolPause(r.value); return now != rests }, act)
 }

@@ -144,7 +144,7 @@ func filterOfRuns(f *filter.Filter, recipe, key string, more ...broker.Attribute
 func (g *Gateway) recipeToAsk(name string) (config.Recipe, *api.Problem) {
 	recipe, ok := g.opt.Config().Recipe(name)
 	if !ok {
-		return recipe, unknownRecipe(name)
+		return recipe, g.unknownRecipe(name)
 	}
 	return recipe, nil
 }
@@ -352,7 +352,7 @@ func checkStart(ask *api.RunsAsked, recipe *config.Recipe) *api.Problem {
 		return badParameter("priority", fmt.Sprintf("give %d to %d", -mostUrgent, mostUrgent))
 	}
 	for _, key := range ask.Keys {
-		if err := scheduler.CheckKey(key); err != nil {
+		if err := scheduler.CheckKeyOf(recipe, key); err != nil {
 			return badParameter("keys", err.Error())
 		}
 	}

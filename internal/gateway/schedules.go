@@ -48,7 +48,7 @@ func (g *Gateway) setResting(w http.ResponseWriter, r *request, rests bool, act 
 	hangUp(w, r) // the request needs no body
 	s, ok := g.opt.Config().Schedule(r.value)
 	if !ok {
-		return unknownSchedule(r.value)
+		return g.unknownSchedule(r.value)
 	}
 	if !r.caller.AllKeys(access.Operate) {
 		return forbidden("a schedule is for all keys, and you may operate only on some: use a token for all keys")

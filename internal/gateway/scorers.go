@@ -48,7 +48,7 @@ func (g *Gateway) listScorers(w http.ResponseWriter, r *request) *api.Problem {
 func (g *Gateway) showScorer(w http.ResponseWriter, r *request) *api.Problem {
 	c, ok := g.opt.Config().Scorer(r.value)
 	if !ok {
-		return unknownScorer(r.value)
+		return g.unknownScorer(r.value)
 	}
 	all := r.caller.AllKeys(access.Read)
 	look := g.lookAtScorers(r.Context())
@@ -204,7 +204,7 @@ type Rescore func(ctx context.Context, c config.Scorer, ask api.RescoreAsk, rang
 func (g *Gateway) rescore(w http.ResponseWriter, r *request) *api.Problem {
 	c, ok := g.opt.Config().Scorer(r.value)
 	if !ok {
-		return unknownScorer(r.value)
+		return g.unknownScorer(r.value)
 	}
 	if !r.caller.AllKeys(access.Operate) {
 		return forbidden("a scorer is for all keys, and you may operate only on some: use a token for all keys")
@@ -271,7 +271,7 @@ func (g *Gateway) scoreOnce(w http.ResponseWriter, r *request) *api.Problem {
 	name := r.value
 	c, ok := g.opt.Config().Scorer(name)
 	if !ok {
-		return unknownScorer(name)
+		return g.unknownScorer(name)
 	}
 	v, p := g.readScored(r)
 	if p != nil {

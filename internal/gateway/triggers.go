@@ -53,7 +53,7 @@ func (g *Gateway) listTriggers(w http.ResponseWriter, r *request) *api.Problem {
 func (g *Gateway) showTrigger(w http.ResponseWriter, r *request) *api.Problem {
 	t, ok := g.opt.Config().Trigger(r.value)
 	if !ok {
-		return unknownTrigger(r.value)
+		return g.unknownTrigger(r.value)
 	}
 	look, p := g.lookAtTriggers(r.Context())
 	if p != nil {
@@ -189,7 +189,7 @@ func (g *Gateway) setPaused(w http.ResponseWriter, r *request, paused bool, act 
 // because a change affects the events of every key.
 func (g *Gateway) triggerToChange(r *request) (string, *api.Problem) {
 	if _, ok := g.opt.Config().Trigger(r.value); !ok {
-		return "", unknownTrigger(r.value)
+		return "", g.unknownTrigger(r.value)
 	}
 	if !r.caller.AllKeys(access.Operate) {
 		return "", forbidden("a trigger is for all keys, and you may operate only on some: use a token for all keys")
@@ -232,7 +232,7 @@ func (g *Gateway) replayTrigger(w http.ResponseWriter, r *request) *api.Problem 
 	c := g.opt.Config()
 	trigger, ok := c.Trigger(name)
 	if !ok {
-		return unknownTrigger(name)
+		return g.unknownTrigger(name)
 	}
 	ranges, p := g.rangesOf(r.Context(), c.StreamsOf(trigger), ask)
 	if p != nil {

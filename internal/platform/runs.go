@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"sync"
 
+	"tidemill.dev"
 	"tidemill.dev/api"
 	"tidemill.dev/broker"
 	"tidemill.dev/internal/data/ledger"
@@ -159,7 +160,10 @@ func (p *Platform) openLocal(ctx context.Context, w *runServices, o RunsOptions)
 		return fmt.Errorf("make the folder of runs: %w", err)
 	}
 	w.local, err = local.Open(ctx, local.Options{Gateway: "http://" + w.inside.Addr().String(),
-		Dir: o.Data, Secrets: o.Secrets, Logger: p.log})
+		Dir: o.Data, Secrets: o.Secrets, Logger: p.log,
+		Seen: func(ctx context.Context, a scheduler.Attempt, d tidemill.RunSeen) error {
+			return w.foreman.SeenAttempt(ctx, a, d)
+		}})
 	if err != nil {
 		return errors.Join(fmt.Errorf("prepare for runs on this machine: %w", err), w.inside.Close())
 	}

@@ -57,6 +57,23 @@ func (s *Store) Commit(ctx context.Context, r CommitRequest, changes []api.Chang
 	return api.Committed{}, wrapCommit(r, err)
 }
 
+// Check returns the error that a commit would return now, and writes nothing. It does not look for
+// the objects of the files, so that a caller can check a commit before it uploads them.
+func (s *Store) Check(ctx context.Context, r CommitRequest, changes []api.Change) error {
+	err := checkBranch(r.Dataset, r.Branch)
+	if err == nil {
+		changes, err = inOrder(changes)
+	}
+	var head *record
+	if err == nil {
+		head, err = s.head(ctx, r.Dataset, r.Branch)
+	}
+	if err == nil {
+		_, err = s.result(ctx, head, r, changes)
+	}
+	return wrapCommit(r, err)
+}
+
 func wrapCommit(r CommitRequest, err error) error {
 	if err == nil {
 		return nil

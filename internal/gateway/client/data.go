@@ -30,20 +30,38 @@ func (g *Gateway) Carrier() *transfer.Client {
 // Commit commits changes to a branch. The request's name makes repeated calls one commit.
 func (g *Gateway) Commit(ctx context.Context, asked api.CommitAsked, changes []api.Change) (done api.Committed, err error) {
 	what := "commit to dataset " + asked.Dataset
+	a, err := g.sendCommit(ctx, asked, changes)
+	return done, g.read(what, a, err, &done)
+}
+
+// CheckCommit returns the error that a commit would return now, and commits nothing. The objects of
+// the files need not be in the store yet.
+func (g *Gateway) CheckCommit(ctx context.Context, asked api.CommitAsked, changes []api.Change) error {
+	asked.DryRun = true
+	a, err := g.sendCommit(ctx, asked, changes)
+	if err == nil && a.status != http.StatusNoContent {
+		err = g.failureError(a)
+	}
+	if err != nil {
+		return fmt.Errorf("check the commit to dataset %s, before anything is uploaded: %w", asked.Dataset, err)
+	}
+	return nil
+}
+
+func (g *Gateway) sendCommit(ctx context.Context, asked api.CommitAsked, changes []api.Change) (wholeAnswer, error) {
 	var body bytes.Buffer
 	lines := json.NewEncoder(&body)
-	err = lines.Encode(asked)
+	err := lines.Encode(asked)
 	for i := 0; err == nil && i < len(changes); i++ {
 		err = lines.Encode(&changes[i])
 	}
 	if err != nil {
-		return done, fmt.Errorf("%s: %w", what, err)
+		return wholeAnswer{}, err
 	}
 	p := g.patience(commitWithin)
 	p.each = commitWithin
-	a, err := p.sendUntilFinal(ctx, request{method: http.MethodPost, path: []string{"api", "v1", "data", "commits"},
+	return p.sendUntilFinal(ctx, request{method: http.MethodPost, path: []string{"api", "v1", "data", "commits"},
 		header: http.Header{"Content-Type": {"application/x-ndjson"}}, body: body.Bytes()})
-	return done, g.read(what, a, err, &done)
 }
 
 // Datasets returns the datasets whose names begin with prefix.
@@ -80,8 +98,8 @@ func (g *Gateway) Files(ctx context.Context, dataset, at, path string, fn func(a
 }
 
 // Commits returns the newest commits of a branch.
-func (g *Gateway) Commits(ctx context.Context, dataset, branch string, limit int) (all api.Log, err error) {
-	err = g.get(ctx, "list the commits of dataset "+dataset, &all, toQuery("dataset", dataset, "branch", branch, "limit", strconv.Itoa(limit)), "data", "log")
+func (g *Gateway) Commits(ctx context.Context, dataset, branch, after string, limit int) (all api.Log, err error) {
+	err = g.get(ctx, "list the commits of dataset "+dataset, &all, toQuery("dataset", dataset, "branch", branch, "after", after, "limit", strconv.Itoa(limit)), "data", "log")
 	return all, err
 }
 

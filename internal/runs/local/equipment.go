@@ -207,7 +207,8 @@ func cardsOf(found []agent.Card) (all []card) {
 
 // acquire waits until n cards are free. Requests are served in their order, so that a request for many
 // cards does not wait for ever.
-func (c *cards) acquire(ctx context.Context, n int) ([]card, error) {
+// waits is called with the reason if the request has to wait, and with an empty text after that.
+func (c *cards) acquire(ctx context.Context, n int, waits func(why string)) ([]card, error) {
 	if n == 0 {
 		return nil, nil
 	}
@@ -218,9 +219,17 @@ func (c *cards) acquire(ctx context.Context, n int) ([]card, error) {
 	c.mu.Lock()
 	c.queue = append(c.queue, w)
 	c.serve()
+	free := len(c.free)
 	c.mu.Unlock()
 	select {
 	case got := <-w.got:
+		return got, nil
+	default:
+		waits(fmt.Sprintf("it waits for %d of this machine's %d GPUs, of which %d are free", n, len(c.all), free))
+	}
+	select {
+	case got := <-w.got:
+		waits("")
 		return got, nil
 	case <-ctx.Done():
 		c.leave(w)

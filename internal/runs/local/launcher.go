@@ -24,10 +24,12 @@ import (
 type Options struct {
 	Gateway string // URL; the agents in this process use it too
 	HTTP    *http.Client
-	Dir     string   // work folders, the cache and the guard's record; used by one launcher at a time
-	Secrets string   // folder with a file NAME/KEY for each secret
-	Guard   []string // command that calls Guard; if empty, this program with the argument guard
-	Logger  *slog.Logger
+	Dir     string // work folders, the cache and the guard's record; used by one launcher at a time
+	Secrets string // folder with a file NAME/KEY for each secret
+	// Seen records that an attempt waits for GPUs, and the end of the wait. Nil records nothing.
+	Seen   func(ctx context.Context, a scheduler.Attempt, d tidemill.RunSeen) error
+	Guard  []string // command that calls Guard; if empty, this program with the argument guard
+	Logger *slog.Logger
 }
 
 // Launcher runs attempts as children of this process.
@@ -239,7 +241,7 @@ func (l *Launcher) runTogether(ctx context.Context, a scheduler.Attempt) error {
 	if a.Plan.Servers != nil {
 		servers = a.Plan.Servers.Count
 	}
-	d := &cardShares{cards: l.cards, workers: workers, dealt: make(chan struct{})}
+	d := &cardShares{cards: l.cards, workers: workers, dealt: make(chan struct{}), waits: func(why string) { l.tellWait(ctx, a, why) }}
 	defer d.release()
 	if workers+servers == 1 {
 		return agent.Run(ctx, l.options(a, &gear{l: l, deal: d}))
@@ -268,11 +270,23 @@ func (l *Launcher) runTogether(ctx context.Context, a scheduler.Attempt) error {
 	return errs[0]
 }
 
+// tellWait records why an attempt does not run yet. The attempt continues without the record, because
+// it is only for people.
+func (l *Launcher) tellWait(ctx context.Context, a scheduler.Attempt, why string) {
+	if l.o.Seen == nil {
+		return
+	}
+	if err := l.o.Seen(ctx, a, tidemill.RunSeen{Pending: why}); err != nil && ctx.Err() == nil {
+		l.o.Logger.Warn("local: recording that an attempt waits for GPUs failed; lists show it as running", "run", a.Run, "recipe", a.Recipe, "key", a.Key, "reason", err)
+	}
+}
+
 // cardShares takes the cards of an attempt and gives each worker its share. All cards are taken at
 // once: if two attempts each had only half of their cards, both would wait for ever.
 type cardShares struct {
 	cards   *cards
 	workers int
+	waits   func(why string)
 
 	dealt chan struct{} // closed once all and err are set
 	all   []card
@@ -282,7 +296,7 @@ type cardShares struct {
 // takeShare returns a worker's share. The first worker takes the cards for all workers.
 func (d *cardShares) takeShare(ctx context.Context, index, each int) ([]card, error) {
 	if index == 0 {
-		d.all, d.err = d.cards.acquire(ctx, each*d.workers)
+		d.all, d.err = d.cards.acquire(ctx, each*d.workers, d.waits)
 		close(d.dealt)
 	}
 	select {

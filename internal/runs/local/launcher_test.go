@@ -16,6 +16,7 @@ import (
 
 	"tidemill.dev"
 	"tidemill.dev/config"
+	"tidemill.dev/internal/runs/scheduler"
 )
 
 // An attempt is launched once, even if Launch is called several times. Has returns true until the
@@ -241,6 +242,11 @@ func TestGPUs(t *testing.T) {
 	if l.GPUs() != 2 {
 		t.Fatalf("it has %d GPUs", l.GPUs())
 	}
+	seen := make(chan string, 10)
+	l.o.Seen = func(_ context.Context, a scheduler.Attempt, d tidemill.RunSeen) error {
+		seen <- a.Name + " " + d.Pending
+		return nil
+	}
 	marks := t.TempDir()
 	gpus := func(n int) func(*tidemill.Plan) { return func(p *tidemill.Plan) { p.GPUs = n } }
 	both := d.plan(t, "both-1", `echo "at work on $CUDA_VISIBLE_DEVICES"; while ! test -e `+marks+`/go; do sleep 0.02; done`, gpus(2))
@@ -260,10 +266,16 @@ func TestGPUs(t *testing.T) {
 	if _, said := d.words[one.Name]; said {
 		t.Error("it did not wait for a GPU")
 	}
+	if got := <-seen; got != "one-1 it waits for 1 of this machine's 2 GPUs, of which 0 are free" {
+		t.Errorf("seen is %q", got)
+	}
 	if err := os.WriteFile(marks+"/go", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	w := d.word(t, one.Name)
+	if got := <-seen; got != "one-1 " {
+		t.Errorf("seen is %q, although it runs", got)
+	}
 	if w.Where.Card != "NVIDIA H200" || !slices.Equal(w.Where.GPUs, []int{0}) || w.Result.GPUSeconds <= 0 || !strings.Contains(w.Result.LastLines, "on 0") {
 		t.Errorf("it ended so: %+v", w)
 	}
@@ -279,7 +291,7 @@ func TestGPUsThatCannotBeAsked(t *testing.T) {
 // A request for many cards is served before later requests for few.
 func TestCardsInTheirOrder(t *testing.T) {
 	c := newCards([]card{{index: 0}, {index: 1}, {index: 2}})
-	first, err := c.acquire(t.Context(), 2)
+	first, err := c.acquire(t.Context(), 2, func(string) { t.Error("it waits for free cards") })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -291,7 +303,7 @@ func TestCardsInTheirOrder(t *testing.T) {
 		t.Error("the later was served before the earlier")
 	}
 	cancel()
-	if _, err := c.acquire(ctx, 1); err == nil {
+	if _, err := c.acquire(ctx, 1, func(string) {}); err == nil {
 		t.Error("who does not wait any more was served")
 	}
 	c.leave(many)
@@ -299,7 +311,7 @@ func TestCardsInTheirOrder(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 	c.giveBack(first)
-	if got, err := c.acquire(t.Context(), 2); err != nil || got[0].index != 0 || got[1].index != 1 {
+	if got, err := c.acquire(t.Context(), 2, func(string) { t.Error("it waits for free cards") }); err != nil || got[0].index != 0 || got[1].index != 1 {
 		t.Errorf("got %v, %v", got, err)
 	}
 }

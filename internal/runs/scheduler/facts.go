@@ -149,6 +149,15 @@ func (f *Foreman) Seen(ctx context.Context, run *tidemill.Run, attempt int, d ti
 	return err
 }
 
+// SeenAttempt is Seen for a launcher, which knows attempts only. It does nothing if the run has ended.
+func (f *Foreman) SeenAttempt(ctx context.Context, a Attempt, d tidemill.RunSeen) error {
+	m, err := f.ledger.Making(ctx, a.Recipe, a.Key)
+	if err != nil || m == nil || m.Live == nil || m.Live.ID != a.Run {
+		return err
+	}
+	return f.Seen(ctx, m.Live, a.Number, d)
+}
+
 func seenFact(r *tidemill.Run, d tidemill.RunSeen) (fact, error) {
 	number := strconv.Itoa(d.Attempt)
 	content, err := json.Marshal(d)

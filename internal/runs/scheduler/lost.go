@@ -54,8 +54,8 @@ func (r rules) suspect(run *tidemill.Run, heard, now time.Time) (s suspicion) {
 	p := termsOf(run)
 	late := now.Sub(beganAt(run.Attempt())) - p.Deadline - p.Grace
 	switch {
-	case run.Cancel != nil && run.Attempt().Pending != "": // no agent runs that could end the attempt
-		s.there = "it was cancelled before its container ran"
+	case run.Cancel != nil && run.Attempt().Pending != "": // no agent in a pod could end the attempt
+		s.there = "it was cancelled before it ran"
 	case run.Cancel != nil && now.Sub(run.Cancel.At) > p.Grace+2*r.silence: // the agent has one silence to get the cancellation and one silence to report
 		s.there = fmt.Sprintf("it did not end within %s of being cancelled", now.Sub(run.Cancel.At).Round(time.Second))
 	case p.Deadline > 0 && late > p.more(silent > r.silence) && run.Attempt().Pending == "":

@@ -160,6 +160,29 @@ func TestKeysThatAreNone(t *testing.T) {
 	}
 }
 
+// A key is refused with the name that it would make, before a run is requested.
+func TestKeysOfARecipe(t *testing.T) {
+	t.Parallel()
+	model := config.Recipe{Name: "intent", Makes: config.Makes{Model: "intent/{key}"}}
+	input := config.Recipe{Name: "intent", Inputs: []config.InputFrom{{Name: "examples", Dataset: "bots/{key}/{data.part}"}}, Makes: config.Makes{Model: "all"}}
+	free := config.Recipe{Name: "intent", Makes: config.Makes{Model: "all"}}
+	for _, c := range []struct {
+		recipe config.Recipe
+		key    string
+		says   string
+	}{
+		{model, "bot-42", ""}, {model, "a/b", ""}, {free, "Müller", ""}, {free, "a\nb", "control character"},
+		{model, "Müller", `"Müller" can be no key of recipe intent: the model that it makes would be "intent/Müller", which has 'ü'; use letters`},
+		{model, "/a", "without a name before"},
+		{input, "größe", `the dataset of input examples would be "bots/größe/x", which has 'ö'`},
+	} {
+		err := CheckKeyOf(&c.recipe, c.key)
+		if (err == nil) != (c.says == "") || err != nil && (!errors.Is(err, ErrKey) || !strings.Contains(err.Error(), c.says)) {
+			t.Errorf("%s: %v, want %q", c.key, err, c.says)
+		}
+	}
+}
+
 // An event may contain any text as a commit. An invalid commit ends the run, because a repeated
 // look-up would not help.
 func TestACommitThatCanBeNoneEndsTheRun(t *testing.T) {

@@ -50,6 +50,41 @@ func CheckKey(key string) error {
 	return nil
 }
 
+// CheckKeyOf returns an error if a recipe can have no run for a key, because the names of its
+// datasets and its model would not be valid. An input that depends on other fields is checked when
+// its run is planned.
+func CheckKeyOf(r *config.Recipe, key string) error {
+	if err := CheckKey(key); err != nil || r.Key == config.KeyNone {
+		return err
+	}
+	for _, n := range nameTemplates(r) {
+		name, err := config.Expand(n.template, func(field string) (string, bool) {
+			if field == "key" {
+				return key, true
+			}
+			return "x", true
+		})
+		if err != nil || n.template == "" {
+			continue
+		}
+		if err := tidemill.CheckDataset(name); err != nil {
+			return fmt.Errorf("%q %w of recipe %s: %s would be %q, which %w", key, ErrKey, r.Name, n.what, name, err)
+		}
+	}
+	return nil
+}
+
+// nameTemplate is the template of a name, and the purpose of the name for errors.
+type nameTemplate struct{ what, template string }
+
+func nameTemplates(r *config.Recipe) []nameTemplate {
+	all := []nameTemplate{{"the model that it makes", r.Makes.Model}, {"the dataset that it makes", r.Makes.Dataset}}
+	for _, from := range r.Inputs {
+		all = append(all, nameTemplate{"the dataset of input " + from.Name, from.Dataset})
+	}
+	return all
+}
+
 // Request is a request for a run.
 type Request struct {
 	Recipe, Key string
@@ -92,13 +127,14 @@ func (f *Foreman) Request(ctx context.Context, r Request) (Answer, error) {
 }
 
 func (f *Foreman) checkRequest(r Request) error {
-	if _, ok := f.opt.Config().Recipe(r.Recipe); !ok {
+	recipe, ok := f.opt.Config().Recipe(r.Recipe)
+	if !ok {
 		return ErrNoRecipe
 	}
 	if r.Cause == (tidemill.Cause{}) {
 		return errors.New("it names no cause")
 	}
-	return CheckKey(r.Key)
+	return CheckKeyOf(&recipe, r.Key)
 }
 
 func (f *Foreman) requestedFact(r Request) fact {

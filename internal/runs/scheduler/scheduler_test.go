@@ -115,13 +115,13 @@ func TestBadPlansEndRuns(t *testing.T) {
 	noData, noField, noName := plain("no-data"), plain("no-field"), plain("no-name")
 	noData.Inputs = []config.InputFrom{{Name: "examples", Dataset: "bots/{key}", Branch: "main"}}
 	noField.Run.Env = map[string]string{"URI": "{data.uri}"}
-	noName.Makes = config.Makes{Model: "m/{key}"}
+	noName.Makes = config.Makes{Model: "m/{source}"}
 	w := newWorld(t, noData, noField, noName)
 	f := w.foreman(nil)
 	for _, c := range []struct{ recipe, key, says string }{
 		{"no-data", "bot-7", "dataset bots/bot-7 has no commit on branch main yet"},
 		{"no-field", "bot-7", "there is no value for {data.uri}"},
-		{"no-name", "../x", "the model that it makes would be \"m/../x\""},
+		{"no-name", "bot-7", "the model that it makes would be \"m//"},
 	} {
 		a := w.ask(f, wish(c.recipe, c.key, "1"))
 		run := w.run(f, a.Run)

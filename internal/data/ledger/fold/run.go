@@ -279,7 +279,9 @@ func (m *Making) afterAttempt(f Fact, d tidemill.RunFinished) Verdict {
 	case d.Outcome == tidemill.OutcomeSucceeded:
 		return m.end(f, tidemill.RunSucceeded, "")
 	case d.Outcome == tidemill.OutcomeLeft: // without a limit: a laptop may be stopped often
-		rest(r, f.At)
+		rest(r, r.Asking)
+	case d.Outcome == tidemill.OutcomeLost && lost == 1:
+		rest(r, r.Asking)
 	case d.Outcome == tidemill.OutcomeLost && lost < maxLost:
 		rest(r, f.At.Add(backoffWait(p.Backoff, lost-1)))
 	case d.Outcome == tidemill.OutcomeLost:
@@ -301,6 +303,8 @@ func count(r *tidemill.Run, o tidemill.Outcome) (n int) {
 	return n
 }
 
+// rest ends an attempt that another one follows. Runs wait in the order of their times, so a run that
+// lost its attempt by no fault of its command gets the time of its request, and newer runs come later.
 func rest(r *tidemill.Run, until time.Time) { r.State, r.Due = tidemill.RunResting, until }
 
 // backoffWait returns the wait after the nth failure. The wait is zero for n = 0, the first loss,

@@ -199,18 +199,18 @@ func TestWhenARunIsDue(t *testing.T) {
 }
 
 // Failures of the command are limited by the plan. Losses are not the command's fault, and
-// are limited separately.
+// are limited separately. After its first loss a run waits as if it had only been requested.
 func TestFailuresAndLosses(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"fff":          "10s 20s failed",
 		"ffs":          "10s 20s succeeded",
-		"lffls":        "0s 10s 20s 10s succeeded",
-		"llllll":       "0s 10s 20s 35s 35s 35s",
-		"llllllllll":   "0s 10s 20s 35s 35s 35s 35s 35s 35s failed",
-		"lllllllllf":   "0s 10s 20s 35s 35s 35s 35s 35s 35s 10s",
-		"fllllllllllx": "10s 0s 10s 20s 35s 35s 35s 35s 35s 35s failed",
-		"eeeeeeeeeeee": "0s 0s 0s 0s 0s 0s 0s 0s 0s 0s 0s 0s",
+		"lffls":        "asked 10s 20s 10s succeeded",
+		"llllll":       "asked 10s 20s 35s 35s 35s",
+		"llllllllll":   "asked 10s 20s 35s 35s 35s 35s 35s 35s failed",
+		"lllllllllf":   "asked 10s 20s 35s 35s 35s 35s 35s 35s 10s",
+		"fllllllllllx": "10s asked 10s 20s 35s 35s 35s 35s 35s 35s failed",
+		"eeeeeeeeeeee": "asked asked asked asked asked asked asked asked asked asked asked asked",
 		"c":            "cancelled",
 		"fc":           "10s cancelled",
 		"p":            "failed",
@@ -230,7 +230,11 @@ func TestFailuresAndLosses(t *testing.T) {
 				got = append(got, string(s.ended.State))
 				continue
 			}
-			_, due := s.m.DueRun()
+			run, due := s.m.DueRun()
+			if due.Equal(run.Asking) { // no newer run is before it
+				got = append(got, "asked")
+				continue
+			}
 			got = append(got, due.Sub(s.now).String())
 		}
 		if strings.Join(got, " ") != want {
