@@ -17,6 +17,7 @@ type Program interface {
 	Inputs() []tensor.Spec
 	Outputs() []tensor.Spec
 	Metadata() map[string]string
+	Labels() []string // names of the classes that the graph itself has; nil if there are none
 	Bytes() int64
 	Run(in, out []tensor.Tensor) error
 	Close()

@@ -106,6 +106,52 @@ func TestMetadataNamesTheLabels(t *testing.T) {
 	m.Release()
 }
 
+// Scores get the names of the classes in the graph, if neither model.yaml nor the metadata has labels.
+func TestTheGraphNamesTheClasses(t *testing.T) {
+	t.Parallel()
+	row := []float32{0.1, 0.7, 0.2}
+	scores := tensor.Spec{Name: "probabilities", Type: tensor.Float, Shape: []int{tensor.Any, 3}}
+	texts := tensor.Spec{Name: "label", Type: tensor.String, Shape: []int{tensor.Any}}
+	numbers := tensor.Spec{Name: "label", Type: tensor.Int64, Shape: []int{tensor.Any}}
+	fraud := []string{"chargeback", "fraud", "fine"}
+	for name, c := range map[string]struct {
+		outputs     []tensor.Spec
+		chosen      tensor.Tensor
+		classes     []string
+		meta        string
+		label, best string
+	}{
+		"texts":                        {[]tensor.Spec{texts, scores}, tensor.Tensor{Type: tensor.String, Shape: []int{1}, Strings: []string{"fraud"}}, fraud, "", "fraud", "fraud"},
+		"whole numbers as names":       {[]tensor.Spec{numbers, scores}, tensor.Tensor{Type: tensor.Int64, Shape: []int{1}, Ints: []int64{7}}, []string{"3", "7", "9"}, "", "7", "7"},
+		"the number of a text":         {[]tensor.Spec{numbers, scores}, tensor.Tensor{Type: tensor.Int64, Shape: []int{1}, Ints: []int64{1}}, fraud, "", "fraud", "fraud"},
+		"scores alone":                 {[]tensor.Spec{scores}, tensor.Tensor{}, fraud, "", "fraud", "fraud"},
+		"another number of classes":    {[]tensor.Spec{texts, scores}, tensor.Tensor{Type: tensor.String, Shape: []int{1}, Strings: []string{"fraud"}}, fraud[:2], "", "fraud", ""},
+		"two equal names":              {[]tensor.Spec{texts, scores}, tensor.Tensor{Type: tensor.String, Shape: []int{1}, Strings: []string{"fraud"}}, []string{"a", "a", "b"}, "", "fraud", ""},
+		"metadata, separated":          {[]tensor.Spec{scores}, tensor.Tensor{}, fraud, "a, b, c", "b", "b"},
+		"metadata as a list":           {[]tensor.Spec{scores}, tensor.Tensor{}, fraud, `["a", "b, c", "d"]`, "b, c", "b, c"},
+		"numbers, and nothing of them": {[]tensor.Spec{scores}, tensor.Tensor{}, nil, "", "", ""},
+	} {
+		p := &toy{outputs: c.outputs, classes: c.classes, meta: map[string]string{"labels": c.meta}}
+		r, err := newReading(p, &card{})
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		out := []tensor.Tensor{{Type: tensor.Float, Shape: []int{1, 3}, Floats: row}}
+		if len(c.outputs) == 2 {
+			out = append([]tensor.Tensor{c.chosen}, out...)
+		}
+		a := r.answerAt(out, 0)
+		best := ""
+		if len(a.Labels) == 3 {
+			best = a.Labels[1]
+		}
+		if a.Label != c.label || best != c.best || (c.label == "") != (a.Scores == nil) {
+			t.Errorf("%s: %+v", name, a)
+		}
+	}
+}
+
 func fetchOf(store map[string][]byte) func(_ context.Context, artifact, file string, limit int64) ([]byte, error) {
 	return func(_ context.Context, _, file string, _ int64) ([]byte, error) {
 		if data, ok := store[file]; ok {

@@ -82,8 +82,14 @@ func (m *Model) Inputs() []tensor.Spec { return m.held.inputs }
 // Outputs returns the specs of Run's outputs.
 func (m *Model) Outputs() []tensor.Spec { return m.held.outputs }
 
-// Labels returns the labels of model.yaml or of the file's metadata; nil if there are none.
-func (m *Model) Labels() []string { return m.held.labels }
+// Labels returns the labels of model.yaml, of the file's metadata or of its graph; nil if there are
+// none.
+func (m *Model) Labels() []string {
+	if m.held.labels != nil {
+		return m.held.labels
+	}
+	return m.held.names
+}
 
 // MaxRows returns the largest number of rows in one run; 0 means no limit.
 func (m *Model) MaxRows() int { return m.held.rows }
@@ -113,7 +119,8 @@ type reading struct {
 	label  int // output with the label that the model itself has chosen
 	scores int
 	values int
-	labels []string
+	labels []string // labels of model.yaml or of the metadata
+	names  []string // names of the classes in the graph, if the model itself chooses the label
 }
 
 // metadataLabels are the metadata keys under which a file may list its labels.
@@ -134,10 +141,14 @@ func newReading(p Program, c *card) (*reading, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case r.labels != nil || r.label >= 0:
+	case r.label >= 0 && r.labels == nil:
+		r.scores, r.names = numbers, classNames(p, numbers)
+	case r.labels != nil:
 		r.scores = numbers
 	case numbers < 0:
 		return nil, fmt.Errorf("%w: it has no output of 32-bit floating-point numbers, nor one of labels; it has %s", ErrUnfit, names(outputs))
+	case last(outputs[numbers]) > 1 && last(outputs[numbers]) == len(classNames(p, numbers)):
+		r.scores, r.labels = numbers, classNames(p, numbers) // scores of a classifier, without its label
 	default:
 		r.values = numbers
 	}
@@ -185,6 +196,19 @@ func (r *reading) checkLabels(outputs []tensor.Spec) error {
 		return fmt.Errorf("%w: it has %d labels, and its output %q has %d numbers", ErrUnfit, len(r.labels), outputs[r.scores].Name, n)
 	}
 	return nil
+}
+
+// classNames returns the names of the graph's classes. It returns nil if they cannot be the names of
+// the numbers in an output: there are more or fewer of them, or two are equal.
+func classNames(p Program, output int) []string {
+	names := p.Labels()
+	if output < 0 || len(slices.Compact(slices.Sorted(slices.Values(names)))) != len(names) {
+		return nil
+	}
+	if n := last(p.Outputs()[output]); n != tensor.Any && n != len(names) {
+		return nil
+	}
+	return names
 }
 
 func labelsOf(p Program, c *card) []string {
@@ -254,6 +278,9 @@ func (r *reading) answerAt(out []tensor.Tensor, row int) (a Answer) {
 	}
 	if r.scores >= 0 {
 		a.Scores, a.Labels = rowOf(&out[r.scores], row), r.labels
+		if r.labels == nil && len(r.names) == len(a.Scores) {
+			a.Labels = r.names
+		}
 	}
 	if r.label >= 0 {
 		a.Label = r.chosenLabel(&out[r.label], row)
@@ -274,11 +301,15 @@ func (r *reading) chosenLabel(t *tensor.Tensor, row int) string {
 	if row >= len(t.Ints) {
 		return ""
 	}
-	if n := t.Ints[row]; n < 0 || n >= int64(len(r.labels)) {
-		return strconv.FormatInt(n, 10) // does not allocate below 100
-	} else {
+	n := t.Ints[row]
+	if n >= 0 && n < int64(len(r.labels)) {
 		return r.labels[n]
 	}
+	text := strconv.FormatInt(n, 10) // does not allocate below 100
+	if n >= 0 && n < int64(len(r.names)) && !slices.Contains(r.names, text) {
+		return r.names[n] // the number of a class that has a text as its name
+	}
+	return text
 }
 
 func rowOf(t *tensor.Tensor, row int) []float32 {

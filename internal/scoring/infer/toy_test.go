@@ -19,6 +19,7 @@ import (
 type toy struct {
 	inputs, outputs []tensor.Spec
 	meta            map[string]string
+	classes         []string
 	bytes           int64
 	answers         []tensor.Tensor
 	err             error
@@ -31,6 +32,7 @@ type toy struct {
 func (p *toy) Inputs() []tensor.Spec       { return p.inputs }
 func (p *toy) Outputs() []tensor.Spec      { return p.outputs }
 func (p *toy) Metadata() map[string]string { return p.meta }
+func (p *toy) Labels() []string            { return p.classes }
 func (p *toy) Bytes() int64                { return p.bytes }
 
 func (p *toy) Run(_, out []tensor.Tensor) error {

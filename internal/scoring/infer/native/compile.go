@@ -38,7 +38,7 @@ func Load(data []byte) (*Program, error) {
 	}
 	c := &compiler{
 		model: m, values: map[string]*value{}, takers: map[string][]int{}, done: make([]bool, len(m.Nodes)),
-		program: &Program{metadata: m.Metadata, limits: usual},
+		program: &Program{metadata: m.Metadata, labels: m.ClassNames(), limits: usual},
 		left:    limits{numbers: 1<<16 + 2*len(data), products: 1<<20 + 64*len(data)},
 	}
 	if err := c.compile(); err != nil {

@@ -161,7 +161,6 @@ func (c *compiler) linearClassifier(n *node) error {
 	if classes == 1 || k.single && l.post != "NONE" && l.post != "LOGISTIC" {
 		return fmt.Errorf("a single sum with post_transform %s %w: engines interpret it differently", l.post, onnx.ErrUnsupported)
 	}
-	c.label(n)
 	kind := tensor.Int64
 	if k.texts != nil {
 		kind = tensor.String

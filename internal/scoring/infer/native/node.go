@@ -269,23 +269,8 @@ func (c *compiler) zipMap(n *node) error {
 	if len(n.Outputs) != 1 || !slices.Equal(c.takers[n.Outputs[0]], []int{-1}) {
 		return fmt.Errorf("other than as an output of the model it %w: export with zipmap=False", onnx.ErrUnsupported)
 	}
-	c.label(n)
 	c.declareSame(n, n.in[0])
 	return nil
-}
-
-// label stores the names of the classes.
-func (c *compiler) label(n *node) []string {
-	labels := n.texts("classlabels_strings")
-	for _, key := range []string{"classlabels_ints", "classlabels_int64s"} {
-		for _, v := range n.ints(key) {
-			labels = append(labels, fmt.Sprint(v))
-		}
-	}
-	if len(labels) > 0 {
-		c.program.labels = labels
-	}
-	return labels
 }
 
 // copy adds a step that copies a value.

@@ -35,8 +35,7 @@ func (p *Program) Outputs() []tensor.Spec { return p.outputs }
 // Metadata returns the file's metadata.
 func (p *Program) Metadata() map[string]string { return p.metadata }
 
-// Labels returns the names of the classes in the order of the scores, from a classifier
-// in the graph or a ZipMap after it; nil if there is neither.
+// Labels returns the names of the classes in the order of the scores; see onnx.Model.ClassNames.
 func (p *Program) Labels() []string { return p.labels }
 
 // Bytes returns the memory that the program holds.

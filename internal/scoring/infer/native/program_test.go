@@ -180,6 +180,9 @@ func TestZipMapIsLeftOut(t *testing.T) {
 	if !slices.Equal(p.Labels(), []string{"no", "yes"}) || !slices.Equal(out[0].Strings, []string{"yes", "no"}) || !slices.Equal(out[1].Floats, []float32{1, 2, 4, 3}) {
 		t.Errorf("it answers %v and %v of %v", out[0].Strings, out[1].Floats, p.Labels())
 	}
+	if q := load(t, network().file); !slices.Equal(q.Labels(), []string{"no", "yes"}) {
+		t.Errorf("the classes of a network are %v", q.Labels())
+	}
 	if spec := p.Outputs()[1]; spec.Name != "probabilities" || spec.Type != tensor.Float {
 		t.Errorf("the output is %+v", spec)
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 
 	"tidemill.dev/internal/scoring/infer/tensor"
 )
@@ -53,6 +54,37 @@ type Attribute struct {
 	Floats []float32
 	Ints   []int64
 	Texts  []string
+}
+
+// ClassNames returns the names of a classifier's classes in the order of its scores; nil if the graph
+// has none. Exporters write them into the classifier, into a ZipMap after it, or as the list from
+// which the label is taken. Of several, the last one counts: an ensemble ends with its own.
+func (m *Model) ClassNames() []string {
+	for i := range slices.Backward(m.Nodes) {
+		if names := m.Nodes[i].classNames(m.Weights); len(names) > 0 {
+			return names
+		}
+	}
+	return nil
+}
+
+func (n *Node) classNames(weights map[string]*tensor.Tensor) []string {
+	names := n.Attributes["classlabels_strings"].Texts
+	for _, key := range []string{"classlabels_ints", "classlabels_int64s"} {
+		names = append(names, numberNames(n.Attributes[key].Ints)...)
+	}
+	if len(names) > 0 || n.Op != "ArrayFeatureExtractor" || len(n.Inputs) == 0 || weights[n.Inputs[0]] == nil {
+		return names
+	}
+	list := weights[n.Inputs[0]]
+	return append(slices.Clone(list.Strings), numberNames(list.Ints)...)
+}
+
+func numberNames(numbers []int64) (names []string) {
+	for _, v := range numbers {
+		names = append(names, strconv.FormatInt(v, 10))
+	}
+	return names
 }
 
 // standard is the long name of ONNX's own domain. Files use either that or the empty name.

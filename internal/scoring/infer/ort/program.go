@@ -17,16 +17,21 @@ type Program struct {
 	inputs, outputs []tensor.Spec
 	names           []unsafe.Pointer // names of the inputs, then of the outputs, in C's memory
 	metadata        map[string]string
+	labels          []string
 	size            int64
 }
 
 // Load makes a session. It checks the file first, because ONNX Runtime was not written
 // for untrusted files.
 func (r *Runtime) Load(data []byte) (*Program, error) {
-	if _, err := onnx.Read(data); err != nil && !errors.Is(err, onnx.ErrUnsupported) {
+	m, err := onnx.Read(data)
+	if err != nil && !errors.Is(err, onnx.ErrUnsupported) {
 		return nil, err
 	}
 	p := &Program{r: r, size: sessionBytes(len(data))}
+	if err == nil {
+		p.labels = m.ClassNames()
+	}
 	if err := r.callStatus(createSessionFromArray, uintptr(r.env), uintptr(unsafe.Pointer(unsafe.SliceData(data))), uintptr(len(data)),
 		uintptr(r.options), uintptr(unsafe.Pointer(&p.session))); err != nil {
 		return nil, fmt.Errorf("load the model: %w", err)
@@ -49,6 +54,9 @@ func (p *Program) Outputs() []tensor.Spec { return p.outputs }
 
 // Metadata returns the file's metadata.
 func (p *Program) Metadata() map[string]string { return p.metadata }
+
+// Labels returns the names of the classes in the order of the scores; see onnx.Model.ClassNames.
+func (p *Program) Labels() []string { return p.labels }
 
 // Bytes returns an estimate of the memory that the session holds.
 func (p *Program) Bytes() int64 { return p.size }
