@@ -70,6 +70,17 @@ type Files struct {
 	Next   string `json:"next,omitempty"` // value of after for the next page
 }
 
+// ArtifactFiles is the body of GET /api/v1/model/files and GET /api/v1/runs/{run}/files: a page of
+// the files of a version, or of the files that a run has made, sorted by path.
+type ArtifactFiles struct {
+	Model   string `json:"model,omitempty"`   // model; empty if a run was requested
+	Version int    `json:"version,omitempty"` // version; 0 if a run was requested
+	Run     string `json:"run"`               // run that has made the files
+	Tree    string `json:"tree"`
+	Files   []File `json:"files"`
+	Next    string `json:"next,omitempty"` // value of after for the next page
+}
+
 // Log is the body of GET /api/v1/data/log: commits, newest first.
 type Log struct {
 	Commits []Commit `json:"commits"`

@@ -118,10 +118,10 @@ func nouns() []noun {
 		{"data", "Data", []command{
 			dataPutCommand(), dataGetCommand(), dataListCommand(), dataLogCommand(), dataDiffCommand(), dataBranchCommand(), dataCollectCommand(), forgetCommand()}},
 		{"runs", "Runs, recipes and pools", []command{
-			runsCommand(), runsShowCommand(), runsStartCommand(), runsCancelCommand(), runsRetryCommand(), logsCommand(), whyCommand(), tryCommand(),
+			runsCommand(), runsShowCommand(), runsGetCommand(), runsStartCommand(), runsCancelCommand(), runsRetryCommand(), logsCommand(), whyCommand(), tryCommand(),
 			recipesCommand(), recipesPauseCommand(), recipesResumeCommand(), poolsCommand(), poolsPauseCommand(), poolsResumeCommand()}},
 		{"models", "Models", []command{
-			modelsCommand(), modelsShowCommand(), modelsRollbackCommand(), compareCommand(), promoteCommand(), rollbackCommand(), pinCommand(), unpinCommand(),
+			modelsCommand(), modelsShowCommand(), modelsGetCommand(), modelsRollbackCommand(), compareCommand(), promoteCommand(), rollbackCommand(), pinCommand(), unpinCommand(),
 			promotionsCommand(), promotionsFreezeCommand(), promotionsThawCommand()}},
 		{"scorers", "Scorers", []command{scorersCommand(), scoreCommand(), rescoreCommand()}},
 	}

@@ -333,31 +333,46 @@ func (p *dataGet) run(ctx context.Context, s *session, positional []string) erro
 		path = positional[2]
 	}
 	var files []api.File
-	bytes := int64(0)
-	c, err := g.Files(ctx, v.dataset, v.ref, path, func(f api.File) error {
-		files, bytes = append(files, f), bytes+f.Size
-		return nil
-	})
+	c, err := g.Files(ctx, v.dataset, v.ref, path, func(f api.File) error { files = append(files, f); return nil })
 	switch {
 	case err != nil:
 		return err
 	case len(files) == 0 && path != "":
 		return fmt.Errorf("get %s: commit %s has no file and no folder %s; tidemill data ls %s lists its files", positional[0], shortCommit(c.ID), path, positional[0])
 	}
-	shown, moved := startCarried(s.stderr), int64(0)
+	d := downloading{g: g, name: positional[0], dir: positional[1], replace: p.replace, began: began}
+	return d.get(ctx, s, files, "of commit "+shortCommit(c.ID))
+}
+
+// downloading is a download of files into a folder.
+type downloading struct {
+	g         *client.Gateway
+	name, dir string // name of the source, as the user wrote it, and the folder
+	replace   bool   // whether files that exist and differ are overwritten
+	began     time.Time
+}
+
+// get downloads files, shows the progress, and prints the result. The parameter of says where the
+// files are from.
+func (d *downloading) get(ctx context.Context, s *session, files []api.File, of string) error {
+	bytes, moved := int64(0), int64(0)
+	for i := range files {
+		bytes += files[i].Size
+	}
+	shown := startCarried(s.stderr)
 	defer shown.stop()
 	shown.next("getting", len(files), bytes)
-	carrier := g.Carrier()
-	carrier.Replace, carrier.Again, carrier.Moved = p.replace, shown.trouble, func(_ int, n int64) { moved += n }
-	err = carrier.Get(ctx, positional[1], files, shown.add)
+	carrier := d.g.Carrier()
+	carrier.Replace, carrier.Again, carrier.Moved = d.replace, shown.trouble, func(_ int, n int64) { moved += n }
+	err := carrier.Get(ctx, d.dir, files, shown.add)
 	shown.stop()
 	switch {
 	case ctx.Err() != nil:
 		return errors.New("get: interrupted; give the same command again: it continues")
 	case err != nil:
-		return fmt.Errorf("get %s: %w", positional[0], err)
+		return fmt.Errorf("get %s: %w", d.name, err)
 	}
-	fmt.Fprintf(s.stdout, "got %s, %s, of commit %s into %s: downloaded %s in %s\n", count(len(files), "file"), size(bytes), shortCommit(c.ID), positional[1],
-		size(moved), time.Since(began).Round(time.Millisecond))
-	return nil
+	_, err = fmt.Fprintf(s.stdout, "got %s, %s, %s into %s: downloaded %s in %s\n", count(len(files), "file"), size(bytes), of, d.dir,
+		size(moved), time.Since(d.began).Round(time.Millisecond))
+	return err
 }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"encoding/json"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -111,6 +112,18 @@ func TestModelsByCommand(t *testing.T) {
 	mention(t, "the run", m.ok("runs", "show", worse.Run), "became", "version 3 of intent/bot-1 (refused)")
 	mention(t, "compare", m.ok("compare", "intent/bot-1@2", "@3"), "accuracy  0.900", "-0.300", "the run of B measured A on the same data as its own version")
 
+	champion, refused := t.TempDir(), filepath.Join(t.TempDir(), "new")
+	mention(t, "get", m.ok("models", "get", "intent/bot-1", champion), "got 2 files, ", ", of version intent/bot-1@2 into "+champion+": downloaded ")
+	mention(t, "get again", m.ok("models", "get", "intent/bot-1@2", champion), "downloaded 0 B")
+	mention(t, "get of another into it", m.call("models", "get", "intent/bot-1@newest", champion).err, "is not that file")
+	mention(t, "get what a run made", m.ok("runs", "get", worse.Run[:8], refused), "got 2 files, ", ", of run "+worse.Run[:10]+" into ")
+	m.ok("models", "get", "intent/bot-1@newest", champion, "--replace")
+	for _, dir := range []string{champion, refused} {
+		if b, err := os.ReadFile(filepath.Join(dir, "model.onnx")); err != nil || string(b) != "weights of "+worse.Run+"\n" {
+			t.Errorf("%s has %q, %v", dir, b, err)
+		}
+	}
+
 	o := m.call("promote", "intent/bot-1@newest")
 	if o.code != exitFailed {
 		t.Errorf("%+v", o)
@@ -139,6 +152,11 @@ func TestModelsByCommand(t *testing.T) {
 	mention(t, "a dry rollback of many", m.ok("models", "rollback", "--recipe", "intent", "--since", "-1h", "--dry-run"), "intent/bot-1  skipped: it has no previous champion")
 	for args, says := range map[string]string{
 		"models show intent/no":             "no model's name is",
+		"models get intent/no x":            "no model's name is",
+		"models get intent/bot-1@99 x":      "has no version 99",
+		"models get intent/bot-2 x":         "has no champion",
+		"models get intent/bot-1":           "DIR is missing",
+		"runs get zzzzzzzz x":               "no run's id is",
 		"models show intent/bot-1@99":       "has no version 99",
 		"models show intent/bot-2@champion": "tidemill promote intent/bot-2@newest promotes it",
 		"promote intent/bot-1@4":            "nothing needs to be done",

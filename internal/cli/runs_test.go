@@ -119,12 +119,13 @@ func TestRunsByCommand(t *testing.T) {
 	eventually(t, func() bool { return len(r.list("--key", "bad-1", "--state", "failed")) == 2 })
 	mention(t, "start all", r.ok("runs", "start", "intent", "--all", "--where", "subject LIKE 'bo%'", "--rate", "10/s"), "bot-1  requested")
 	for args, says := range map[string]string{
-		"runs show zzzzzzzz":    `no run's id is "zzzzzzzz"`,
-		"runs start no --key a": `recipe "no" is not in the config`,
-		"runs start intent":     "give the keys",
-		"runs cancel " + bad:    "",
-		"recipes pause no":      `recipe "no" is not in the config`,
-		"pools resume no":       `pool "no" is not in the config`,
+		"runs show zzzzzzzz":     `no run's id is "zzzzzzzz"`,
+		"runs get " + bad + " x": "has made no files; it is failed",
+		"runs start no --key a":  `recipe "no" is not in the config`,
+		"runs start intent":      "give the keys",
+		"runs cancel " + bad:     "",
+		"recipes pause no":       `recipe "no" is not in the config`,
+		"pools resume no":        `pool "no" is not in the config`,
 	} {
 		if o := r.call(strings.Fields(args)...); o.code == 0 || !strings.Contains(o.err, says) {
 			t.Errorf("%s: %+v, want %q", args, o, says)

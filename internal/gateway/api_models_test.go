@@ -300,7 +300,8 @@ func (d *testGateways) modelAsks(long, stranger []string) (all []gatewayRequest)
 	d.runs.sendModelRequest("pin", `{"model":"intent/bot-1"}`)
 	d.runs.makeChampions("intent/bot-2", "bot-2", 3)
 	const base = "/api/v1/"
-	for _, path := range []string{"models", "models?stale=1s", "model?model=intent/bot-1", "model?model=intent/bot-1&version=newest", "model?model=intent/bot-1&version=champion", "promotions"} {
+	for _, path := range []string{"models", "models?stale=1s", "model?model=intent/bot-1", "model?model=intent/bot-1&version=newest", "model?model=intent/bot-1&version=champion", "promotions",
+		"model/files?model=intent/bot-1", "model/file?model=intent/bot-1&version=2&path=model.onnx"} {
 		path = base + path
 		all = append(all, gatewayRequest{d.open, "GET", path, "", nil, 200}, gatewayRequest{d.guarded, "GET", path, "", d.reader, 200}, gatewayRequest{d.open, "GET", path, "", stranger, 403},
 			gatewayRequest{d.guarded, "GET", path, "", d.publisher, 403}, gatewayRequest{d.guarded, "GET", path, "", nil, 401},
@@ -323,7 +324,16 @@ func (d *testGateways) modelAsks(long, stranger []string) (all []gatewayRequest)
 	for action, body := range map[string]string{"promote": `{"model":"intent/bot-2","version":3}`, "rollback": `{"model":"intent/bot-1"}`, "pin": `{"model":"intent/bot-2","basis":1}`, "unpin": `{"model":"intent/bot-2"}`} {
 		all = append(all, gatewayRequest{d.open, "POST", base + "model/" + action, body, nil, 409})
 	}
+	all = append(all, gatewayRequest{d.open, "GET", base + "model/files?model=intent/no", "", nil, 404})
+	all = append(all, d.artifactAsks("model/files?model=intent/bot-1", "model/file?model=intent/bot-1&path=", "model/file?model=intent/bot-1&path=model.onnx")...)
 	return append(all, gatewayRequest{d.open, "GET", base + "models?limit=0", "", nil, 400}, gatewayRequest{d.open, "GET", base + "model", "", nil, 400}, gatewayRequest{d.open, "GET", base + "model?model=no", "", nil, 404},
 		gatewayRequest{d.open, "POST", base + "promotions/freeze", `{"recipe":"no"}`, nil, 404}, gatewayRequest{d.open, "POST", base + "promotions/thaw", `{"recipe":"no"}`, nil, 404},
 		gatewayRequest{d.open, "POST", base + "promotions/freeze", `{}`, nil, 200}, gatewayRequest{d.open, "GET", base + "promotions", "", nil, 200}, gatewayRequest{d.open, "POST", base + "promotions/thaw", `{}`, nil, 200})
+}
+
+// artifactAsks returns requests for the files of a version or a run that are not answered with files.
+func (d *testGateways) artifactAsks(list, one, whole string) []gatewayRequest {
+	const base = "/api/v1/"
+	return []gatewayRequest{{d.open, "GET", base + list + sep(list) + "limit=0", "", nil, 400}, {d.open, "GET", base + list + sep(list) + "version=x&x=y", "", nil, 400},
+		{d.open, "GET", base + one, "", nil, 400}, {d.open, "GET", base + one + "no", "", nil, 404}, {d.narrow, "GET", base + whole, "", d.reader, 429}}
 }

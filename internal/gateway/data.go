@@ -164,19 +164,12 @@ func (g *Gateway) listFiles(w http.ResponseWriter, r *request) *api.Problem {
 	if p != nil {
 		return p
 	}
-	page := api.Files{Files: []api.File{}}
+	var page api.Files
 	if page.Commit, p = g.commitAt(r.Context(), s, values.Get("dataset"), values.Get("at")); p != nil {
 		return p
 	}
-	err := s.Walk(r.Context(), page.Commit.Tree, values.Get("path"), values.Get("after"), func(f api.File) error {
-		if len(page.Files) == limit {
-			page.Next = page.Files[limit-1].Path
-			return errFull
-		}
-		page.Files = append(page.Files, f)
-		return nil
-	})
-	if err != nil && !errors.Is(err, errFull) {
+	var err error
+	if page.Files, page.Next, err = pageOfTree(r.Context(), s, page.Commit.Tree, values, limit); err != nil {
 		return g.storeFault("list files", err)
 	}
 	writeJSON(w, http.StatusOK, page)

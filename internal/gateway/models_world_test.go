@@ -1,9 +1,6 @@
 package gateway
 
 import (
-	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"net/http"
 	"strconv"
@@ -65,10 +62,19 @@ func (w *runWorld) judgedVersion(of madeVersion) *fold.Model {
 // keepFile puts a file into the store, as a tree with one file.
 func (w *runWorld) keepFile(name string, text []byte) (tree string) {
 	w.Helper()
-	sum := sha256.Sum256(text)
-	f := api.File{Path: name, Digest: hex.EncodeToString(sum[:]), Size: int64(len(text))}
-	w.must(w.store.PutObject(w.Context(), f.Digest, f.Size, bytes.NewReader(text)))
-	return must1(w.store.Tree(w.Context(), []api.File{f}))(w).Tree
+	return w.keepFiles(map[string]string{name: string(text)})
+}
+
+// keepFiles puts files into the store, as one tree.
+func (w *runWorld) keepFiles(texts map[string]string) (tree string) {
+	w.Helper()
+	var files []api.File
+	for path, text := range texts {
+		f := api.File{Path: path, Digest: digestOf(text), Size: int64(len(text))}
+		w.must(w.store.PutObject(w.Context(), f.Digest, f.Size, strings.NewReader(text)))
+		files = append(files, f)
+	}
+	return must1(w.store.Tree(w.Context(), files))(w).Tree
 }
 
 // makeChampions makes a model with n versions, each promoted by its gate.

@@ -119,7 +119,7 @@ func TestDocumentHasEveryField(t *testing.T) {
 		api.Schedules{}, api.Schedule{}, api.ScheduleDone{},
 		api.Scorers{}, api.Scorer{}, api.ScorerShown{}, api.ScorerNumbers{}, api.ScorerVersion{}, api.ScorerSwap{}, api.ScorerProcess{}, api.ScoreDone{}, api.RescoreAsk{}, api.Rescored{},
 		api.Missing{}, api.Part{}, api.File{}, api.Change{}, api.CommitAsked{}, api.Commit{}, api.Committed{}, api.Datasets{}, api.Dataset{},
-		api.Graph{}, api.GraphNode{}, api.GraphEdge{}, api.Files{}, api.Log{}, api.Diff{}, api.Difference{}, api.BranchAsked{}, api.Branched{}, api.CollectAsked{}, api.Collected{},
+		api.Graph{}, api.GraphNode{}, api.GraphEdge{}, api.Files{}, api.ArtifactFiles{}, api.Log{}, api.Diff{}, api.Difference{}, api.BranchAsked{}, api.Branched{}, api.CollectAsked{}, api.Collected{},
 		api.Order{}, api.TreeRef{}, api.Beat{}, api.CheckpointTaken{}, api.Finish{}, tidemill.Where{}, api.Finished{},
 		api.TriggerDone{}, api.ReplayAsk{}, api.ReplayDone{}, api.Preview{},
 		api.DeadLetters{}, api.DeadLetter{}, api.WholeLetter{}, api.Record{}, api.Header{}, api.Attempt{}, api.Receipt{},

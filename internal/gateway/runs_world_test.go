@@ -134,6 +134,7 @@ func (w *runWorld) startWatch() {
 func (w *runWorld) with(change func(*Options)) func(*Options) {
 	return func(o *Options) {
 		o.Runs, o.Ledger, o.Models, o.Slots, o.GPUs, o.Forgetter = w.foreman, w.ledger, w.models, w.launcher.Slots, func() int { return 2 }, w.forgetter
+		o.Store = w.store
 		if change != nil {
 			change(o)
 		}

@@ -97,6 +97,36 @@ func (g *Gateway) Files(ctx context.Context, dataset, at, path string, fn func(a
 	}
 }
 
+// ModelFiles returns all files of a version of a model. An empty version means the champion.
+func (g *Gateway) ModelFiles(ctx context.Context, model, version string) (api.ArtifactFiles, error) {
+	return g.artifactFiles(ctx, "list the files of model "+model, toQuery("model", model, "version", version), "model", "files")
+}
+
+// RunFiles returns all files that a run has made. The beginning of the run's id is enough.
+func (g *Gateway) RunFiles(ctx context.Context, run string) (api.ArtifactFiles, error) {
+	return g.artifactFiles(ctx, "list the files of run "+run, url.Values{}, "runs", run, "files")
+}
+
+// artifactFiles reads all pages of a list of files.
+func (g *Gateway) artifactFiles(ctx context.Context, what string, query url.Values, path ...string) (all api.ArtifactFiles, err error) {
+	query.Set("limit", strconv.Itoa(pageOfFiles))
+	for {
+		var page api.ArtifactFiles
+		if err := g.get(ctx, what, &page, query, path...); err != nil {
+			return all, err
+		}
+		page.Files = append(all.Files, page.Files...)
+		all = page
+		if page.Next == "" {
+			return all, nil
+		}
+		if page.Version != 0 {
+			query.Set("version", strconv.Itoa(page.Version)) // the champion may change between pages
+		}
+		query.Set("after", page.Next)
+	}
+}
+
 // Commits returns the newest commits of a branch.
 func (g *Gateway) Commits(ctx context.Context, dataset, branch, after string, limit int) (all api.Log, err error) {
 	err = g.get(ctx, "list the commits of dataset "+dataset, &all, toQuery("dataset", dataset, "branch", branch, "after", after, "limit", strconv.Itoa(limit)), "data", "log")

@@ -52,3 +52,27 @@ func TestPagesAreOfOneCommit(t *testing.T) {
 		}
 	})
 }
+
+// All pages of a version's files are of the version of the first page, even if the champion changes.
+func TestPagesAreOfOneVersion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked []string
+		g := gatewayOf(t, func(w http.ResponseWriter, r *http.Request) {
+			asked = append(asked, r.URL.Path+" "+r.FormValue("version")+" "+r.FormValue("after"))
+			page := api.ArtifactFiles{Model: "m", Version: 7, Run: "r", Files: []api.File{{Path: "a"}}, Next: "a"}
+			if len(asked) == 2 {
+				page.Files, page.Next = []api.File{{Path: "b"}}, ""
+			}
+			_ = json.NewEncoder(w).Encode(page)
+		})
+		all, err := g.ModelFiles(t.Context(), "m", "")
+		const path = "/base/api/v1/model/files "
+		if err != nil || all.Version != 7 || len(all.Files) != 2 || all.Files[0].Path != "a" || all.Files[1].Path != "b" || strings.Join(asked, ",") != path+" ,"+path+"7 a" {
+			t.Errorf("%v, %+v, %q", err, all, asked)
+		}
+		asked = nil
+		if all, err := g.RunFiles(t.Context(), "r"); err != nil || len(all.Files) != 2 || !strings.HasPrefix(asked[0], "/base/api/v1/runs/r/files ") {
+			t.Errorf("%v, %+v, %q", err, all, asked)
+		}
+	})
+}
