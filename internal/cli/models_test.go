@@ -110,7 +110,9 @@ func TestModelsByCommand(t *testing.T) {
 		"version 1, the champion at that time", "greet", "found", "bots/bot-1 at main", "shows the newest version")
 	mention(t, "show the refused", m.ok("models", "show", "intent/bot-1@newest"), "FAILS  metrics.accuracy >= champion.metrics.accuracy", "champion.metrics.accuracy = 0.9", "metrics.accuracy = 0.6", "tidemill runs show")
 	mention(t, "the run", m.ok("runs", "show", worse.Run), "became", "version 3 of intent/bot-1 (refused)")
-	mention(t, "compare", m.ok("compare", "intent/bot-1@2", "@3"), "accuracy  0.900", "-0.300", "the run of B measured A on the same data as its own version")
+	mention(t, "compare", m.ok("compare", "intent/bot-1@2", "@3"), "On the same data, because the run of B measured A too:\nFIGURE", "accuracy  0.900", "-0.300", "row by row, the lead of B")
+	mention(t, "compare, for a script", m.ok("compare", "intent/bot-1@2", "@3", "-o", "json"), `"sameData": "the run of B measured A too"`, `"sameData": true`)
+	mention(t, "compare of different data", m.ok("compare", "intent/bot-1@1", "@3"), "Not comparable, because each run measured its own version on its own data, A on bots/bot-1@")
 
 	champion, refused := t.TempDir(), filepath.Join(t.TempDir(), "new")
 	mention(t, "get", m.ok("models", "get", "intent/bot-1", champion), "got 2 files, ", ", of version intent/bot-1@2 into "+champion+": downloaded ")

@@ -222,9 +222,56 @@ func TestVersionsAreCompared(t *testing.T) {
 	}
 	golden(t, "compare.txt", out.String())
 	back := compareVersions(&b.Version, &a.Version, b.Measured, nil)
-	mention(t, "the notes", strings.Join(back.Notes, "\n"), "the run of A measured B on the same data as its own version", "B has no predictions")
-	other := compareVersions(&a.Version, &look.model.All[2].Version, a.Measured, a.Measured)
-	mention(t, "the notes", strings.Join(other.Notes, "\n"), "A on bots/bot-42@commit2, B on bots/bot-42@commit1")
+	if back.SameData != "the run of A measured B too" || len(back.Notes) != 2 {
+		t.Errorf("the other way round it is %+v", back)
+	}
+	mention(t, "the notes", back.Notes[1], "B has no predictions")
+}
+
+// Figures of different data are no comparison: they have the reason, no difference, and are never
+// clear. Figures of the same commits are one, unless the runs counted other examples of them.
+func TestFiguresOfDifferentDataAreNotCompared(t *testing.T) {
+	t.Parallel()
+	look := lookOfTest()
+	second, first := look.model.All[1].Version, look.model.All[2].Version
+	good, bad := figuresOf([]string{"a", "b"}, [][]int{{50, 0}, {0, 50}}), figuresOf([]string{"a", "b"}, [][]int{{25, 25}, {25, 25}})
+	report := func(f *tidemill.Figures) *tidemill.Report {
+		return &tidemill.Report{Metrics: map[string]float64{"accuracy": f.Accuracy.Value}, Measured: f}
+	}
+	same := first
+	same.Inputs = second.Inputs
+	none, from := second, second
+	none.Inputs, from.Inputs = nil, []tidemill.Input{{Name: "examples", URI: "https://data.example/x"}}
+	for name, c := range map[string]struct {
+		a, b    *tidemill.Version
+		of      *tidemill.Figures
+		because string // empty if they are comparable
+	}{
+		"the same commits":             {&same, &second, bad, ""},
+		"different commits":            {&first, &second, bad, "A on bots/bot-42@commit1, B on bots/bot-42@commit2"},
+		"other examples of the commit": {&same, &second, figuresOf([]string{"a", "b"}, [][]int{{25, 24}, {25, 25}}), "the runs counted different examples of bots/bot-42@commit2, A 99 and B 100"},
+		"as many of other labels":      {&same, &second, figuresOf([]string{"a", "b"}, [][]int{{25, 24}, {25, 26}}), "counted different examples"},
+		"no inputs":                    {&none, &none, bad, "the data of a run without inputs is not known"},
+		"URIs":                         {&from, &from, bad, "A on https://data.example/x"},
+	} {
+		got := compareVersions(c.a, c.b, report(c.of), report(good))
+		f := &got.Figures[0]
+		if is := c.because == ""; f.Same != is || f.Clear != is || got.Labels[0].Recall.Clear != is || (differenceOf(f) != "-") != is || (got.SameData != "") != is || !strings.Contains(got.OtherData, c.because) || (got.OtherData == "") != is {
+			t.Errorf("%s: %+v", name, got)
+		}
+		var out bytes.Buffer
+		if err := got.show(&out); err != nil {
+			t.Fatal(err)
+		}
+		if c.because == "" {
+			mention(t, name, out.String(), "On the same data, because both runs had bots/bot-42@commit2:", "clear")
+			continue
+		}
+		mention(t, name, out.String(), "Not comparable, because ", "Not comparable, for the same reason:")
+		if strings.Contains(out.String(), "On the same data") || strings.Contains(out.String(), "clear") {
+			t.Errorf("%s: %s", name, &out)
+		}
+	}
 }
 
 func TestADifferenceIsClearWhereTheIntervalsDoNotMeet(t *testing.T) {

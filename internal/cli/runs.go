@@ -627,7 +627,7 @@ func headline(metrics map[string]float64) string {
 func telling(metrics map[string]float64) []string {
 	const first = "\x00"
 	rank := func(name string) string {
-		for i, better := range []string{"accuracy", "f1", "loss"} {
+		for i, better := range []string{"accuracy", "macroF1", "f1", "loss"} {
 			if name == better {
 				return first + strconv.Itoa(i)
 			}
