@@ -18,6 +18,8 @@ type RunShown struct {
 	tidemill.Run
 	Progress *Progress `json:"progress,omitempty"` // progress of a live run
 	Waits    string    `json:"waits,omitempty"`    // reason why the run waits
+	// GateMetrics are the metrics that the recipe's gate names, in the order of its clauses.
+	GateMetrics []string `json:"gateMetrics,omitempty"`
 }
 
 // Progress is the newest progress that a run has reported.

@@ -85,6 +85,28 @@ func Compile(clauses []string) (*Gate, error) {
 	return g, nil
 }
 
+// Metrics returns the metrics that checked clauses name, without duplicates and in the order of the
+// clauses. A figure of the confusion matrix counts as the metric of the same name. Metrics is cheaper
+// than Compile, because it only parses.
+func Metrics(clauses []string) (names []string) {
+	env, err := environment()
+	if err != nil {
+		return nil
+	}
+	for _, text := range clauses {
+		parsed, issues := env.Parse(text)
+		if issues.Err() != nil {
+			continue
+		}
+		for _, p := range survey(parsed.NativeRep()).paths {
+			if name := p.metric(); name != "" && !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
+
 // environment declares the names that clauses may use. It never changes, so it is made once:
 // making it takes longer than parsing most clauses.
 var environment = sync.OnceValues(newEnvironment)

@@ -152,3 +152,22 @@ func TestLanguage(t *testing.T) {
 		}
 	}
 }
+
+// The metrics of a gate come in the order of its clauses, each once.
+func TestMetricsOfAGate(t *testing.T) {
+	t.Parallel()
+	for clauses, want := range map[string]string{
+		"": "",
+		"metrics.recall >= 0.8; metrics.accuracy >= champion.metrics.accuracy - 0.01": "recall accuracy",
+		"champion.metrics.loss > metrics.loss && metrics.auc > 0.5":                   "loss auc",
+		`metrics["val/f1"] > 0 || metrics.by.class.f1 > 0`:                            "val/f1 by.class.f1",
+		"confusion.macroF1 > 0.5; confusion.classes.a.recall > 0.5":                   "macroF1",
+		"has(metrics.late) ? metrics.late > 1 : run.seconds < 3600.0":                 "late",
+		"data.examples.files > 0; champion.lead.low > 0; champion.version > 1":        "",
+		"metrics.a >; metrics.b > 1":                                                  "b",
+	} {
+		if got := strings.Join(Metrics(strings.Split(clauses, "; ")), " "); got != want {
+			t.Errorf("%s names %q, not %q", clauses, got, want)
+		}
+	}
+}

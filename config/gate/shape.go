@@ -103,6 +103,18 @@ func (p path) isChampionsVersion() bool {
 	return p.steps[0] == ofChampion && len(p.steps) == 2 && p.steps[1] == "version"
 }
 
+// metric returns the name of the metric that the path names; empty if it names another thing.
+func (p path) metric() string {
+	steps := p.steps
+	if steps[0] == ofChampion {
+		steps = steps[1:]
+	}
+	if len(steps) < 2 || steps[0] != ofMetrics && (steps[0] != ofConfusion || len(steps) > 2) {
+		return ""
+	}
+	return strings.Join(steps[1:], ".")
+}
+
 // find follows the path. If a step is missing, which is the first such step.
 func (p path) find(world map[string]any) (value any, which int, found bool) {
 	value = world

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -17,6 +18,7 @@ import (
 	"tidemill.dev/broker"
 	"tidemill.dev/broker/follow"
 	"tidemill.dev/internal/gateway/client"
+	"tidemill.dev/internal/models/evaluate"
 )
 
 func runsCommand() command {
@@ -255,9 +257,9 @@ func noteOf(r *api.RunShown) string {
 	case r.Reason != "":
 		return r.Reason
 	case r.State.Ended() && r.Result != nil:
-		return headline(r.Result.Metrics)
+		return headline(r.Result.Metrics, r.GateMetrics...)
 	case r.Progress != nil && a != nil && r.Progress.Attempt == a.Number:
-		return progressText(r.Progress)
+		return progressText(r.Progress, r.GateMetrics...)
 	}
 	return ""
 }
@@ -359,7 +361,7 @@ func sayHead(say func(what, text string), whole *api.RunWhole, now time.Time) {
 	say("recipe", r.Recipe+" for "+orDash(r.Key))
 	say("waits", r.Waits)
 	if r.Progress != nil {
-		say("progress", progressText(r.Progress)+", reported "+ago(r.Progress.Time)+" ago")
+		say("progress", progressText(r.Progress, r.GateMetrics...)+", reported "+ago(r.Progress.Time)+" ago")
 	}
 	say("reason", r.Reason)
 	asked := clock(r.Asking)
@@ -425,7 +427,7 @@ func sayResult(say func(what, text string), r *api.RunShown) {
 	if r.Result == nil {
 		return
 	}
-	for _, name := range telling(r.Result.Metrics) {
+	for _, name := range telling(r.Result.Metrics, r.GateMetrics...) {
 		say(name, number(r.Result.Metrics[name]))
 	}
 	if r.Result.Artifact != "" {
@@ -592,10 +594,12 @@ func becameText(m *api.ModelWhole, run string) string {
 const (
 	runBar         = 16 // width of a progress bar
 	headlinedCount = 2  // number of metrics in a line
+	headlinedMost  = 4  // number of metrics in a line if a gate names so many
 )
 
-// progressText formats the progress of a run in one line.
-func progressText(p *api.Progress) string {
+// progressText formats the progress of a run in one line. The parameter gate are the metrics of its
+// gate.
+func progressText(p *api.Progress, gate ...string) string {
 	var parts []string
 	if p.Total > 0 {
 		share := min(max(p.Step/p.Total, 0), 1)
@@ -603,7 +607,7 @@ func progressText(p *api.Progress) string {
 	} else if p.Step > 0 {
 		parts = append(parts, "step "+number(p.Step))
 	}
-	if text := headline(p.Metrics); text != "" {
+	if text := headline(p.Metrics, gate...); text != "" {
 		parts = append(parts, text)
 	}
 	return strings.Join(parts, "  ")
@@ -614,27 +618,32 @@ func bar(share float64, width int) string {
 	return strings.Repeat("=", full) + strings.Repeat(" ", width-full)
 }
 
-// headline formats the most important metrics.
-func headline(metrics map[string]float64) string {
+// headline formats the most important metrics: those that the gate names, and at least two.
+func headline(metrics map[string]float64, gate ...string) string {
 	var parts []string
-	for _, name := range telling(metrics) {
+	named := 0
+	for _, name := range telling(metrics, gate...) {
 		parts = append(parts, name+" "+number(metrics[name]))
+		if slices.Contains(gate, name) {
+			named++
+		}
 	}
-	return strings.Join(parts[:min(len(parts), headlinedCount)], ", ")
+	return strings.Join(parts[:min(len(parts), max(headlinedCount, min(named, headlinedMost)))], ", ")
 }
 
-// telling returns the names of metrics, those of quality first.
-func telling(metrics map[string]float64) []string {
-	const first = "\x00"
-	rank := func(name string) string {
-		for i, better := range []string{"accuracy", "macroF1", "f1", "loss"} {
-			if name == better {
-				return first + strconv.Itoa(i)
-			}
+// telling returns the names of metrics: those that the gate names in its order, then those of quality,
+// then the others by the alphabet.
+func telling(metrics map[string]float64, gate ...string) []string {
+	first := append(slices.Clone(gate), evaluate.MetricAccuracy, evaluate.MetricMacroF1, "f1", "loss")
+	rank := func(name string) int {
+		if i := slices.Index(first, name); i >= 0 {
+			return i
 		}
-		return name
+		return len(first)
 	}
-	return slices.SortedFunc(maps.Keys(metrics), func(a, b string) int { return strings.Compare(rank(a), rank(b)) })
+	return slices.SortedFunc(maps.Keys(metrics), func(a, b string) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), strings.Compare(a, b))
+	})
 }
 
 // number formats a number with four digits.

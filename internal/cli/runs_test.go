@@ -111,7 +111,7 @@ func TestRunsByCommand(t *testing.T) {
 	mention(t, "resume", r.ok("recipes", "resume", "intent"), "resumed intent")
 	bad := r.is("bad-1", tidemill.RunFailed)
 	r.is("bot-1", tidemill.RunSucceeded)
-	mention(t, "runs", r.ok("runs", "--recipe", "intent", "--since", "-1h"), "accuracy 0.93", "failed", "cancelled")
+	mention(t, "runs", r.ok("runs", "--recipe", "intent", "--since", "-1h"), "accuracy 0.93", "exit status 3: no luck\n", "cancelled")
 	mention(t, "show", r.ok("runs", "show", bad), "exit code 3", "End of its log:", "no luck")
 
 	mention(t, "a dry retry", r.ok("runs", "retry", "--where", "state = 'failed'", "--dry-run"), "bad-1  would be requested again", "without --dry-run")

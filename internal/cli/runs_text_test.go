@@ -52,6 +52,25 @@ func TestRunsAreTabulated(t *testing.T) {
 		"[=               ]  12%  12/100  loss 0.5321", "30s", "exit code 1", "bot-6      pending ", "waits for its time", "bot-4·[2J")
 }
 
+// The metrics of the gate come first, then those of quality.
+func TestTheMetricsOfTheGateComeFirst(t *testing.T) {
+	t.Parallel()
+	r := runsOfTest()[0]
+	r.Result.Metrics = map[string]float64{"accuracy": 0.9, "auc": 0.8, "brier": 0.1, "macroF1": 0.7, "recall": 0.6, "zebra": 1}
+	for gate, want := range map[string]string{
+		"":                                "accuracy 0.9, macroF1 0.7",
+		"recall":                          "recall 0.6, accuracy 0.9",
+		"zebra recall auc":                "zebra 1, recall 0.6, auc 0.8",
+		"missing auc":                     "auc 0.8, accuracy 0.9",
+		"zebra recall auc brier accuracy": "zebra 1, recall 0.6, auc 0.8, brier 0.1",
+	} {
+		r.GateMetrics = strings.Fields(gate)
+		if got := noteOf(&r); got != want {
+			t.Errorf("of the gate %q it is %q, not %q", gate, got, want)
+		}
+	}
+}
+
 func TestAWatchShowsWhatIsLiveFirst(t *testing.T) {
 	t.Parallel()
 	all := runsOfTest()

@@ -75,6 +75,9 @@ func TestRunsAreListed(t *testing.T) {
 			t.Errorf("%s lists %v, not %v", query, got, want)
 		}
 	}
+	if got := w.list("?recipe=intent")[0].GateMetrics; !slices.Equal(got, []string{"recall", "accuracy"}) {
+		t.Errorf("its gate names the metrics %q", got)
+	}
 	var paged []api.RunShown
 	for after, pages := "", 1; ; pages++ {
 		page := sendDecoded[api.Runs](w.world, http.MethodGet, "/api/v1/runs?limit=3&after="+after, "")

@@ -17,6 +17,7 @@ import (
 	"tidemill.dev/broker"
 	"tidemill.dev/broker/follow"
 	"tidemill.dev/config"
+	"tidemill.dev/config/gate"
 	"tidemill.dev/internal/data/ledger"
 	"tidemill.dev/internal/gateway/access"
 	"tidemill.dev/triggers/commands"
@@ -167,6 +168,7 @@ func (g *Gateway) showRuns(ctx context.Context, all []tidemill.Run) ([]api.RunSh
 			live = append(live, all[i].ID)
 		}
 	}
+	g.addGateMetrics(shown)
 	if err := g.addProgress(ctx, shown, live); err != nil {
 		return nil, g.ledgerProblem(ctx, err)
 	}
@@ -183,6 +185,20 @@ func (g *Gateway) showRuns(ctx context.Context, all []tidemill.Run) ([]api.RunSh
 		}
 	}
 	return shown, nil
+}
+
+// addGateMetrics adds to each run the metrics that the gate of its recipe names, by the present
+// config.
+func (g *Gateway) addGateMetrics(shown []api.RunShown) {
+	c, known := g.opt.Config(), map[string][]string{}
+	for i := range shown {
+		name := shown[i].Recipe
+		if _, is := known[name]; !is {
+			recipe, _ := c.Recipe(name) // a recipe that is no longer in the config has no gate
+			known[name] = gate.Metrics(recipe.Gate)
+		}
+		shown[i].GateMetrics = known[name]
+	}
 }
 
 // trimRun removes the parts that the list of runs does not show.

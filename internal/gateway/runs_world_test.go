@@ -32,7 +32,7 @@ const recipesOfTests = `pools:
   small: {slots: 1}
   large: {slots: 100}
 recipes:
-  intent: {when: [{type: new-data}], run: {dir: ., command: [train], pool: small}, makes: {model: "intent/{key}"}, team: chat}
+  intent: {when: [{type: new-data}], run: {dir: ., command: [train], pool: small}, makes: {model: "intent/{key}"}, team: chat, gate: [metrics.recall > 0.5, metrics.accuracy > 0.5]}
   fraud: {when: [{type: new-data}], run: {dir: ., command: [train], pool: large}}
   report: {key: none, when: [{type: bot-created}], run: {dir: ., command: [report], pool: large}, makes: {dataset: reports/all}}
 `

@@ -226,6 +226,9 @@ func (a *attempt) lastWord(err error) api.Finish {
 		Exit: -1, PeakMemory: a.peak, GPUSeconds: float64(a.gpus()) * a.seconds, Stages: a.stages, Metrics: a.metrics,
 		LastLines: a.log.tail(), LogBytes: a.log.told, Cut: a.log.isIncomplete()}}
 	f.Outcome, f.Reason, f.Permanent = verdict(a.ends.earlyEnd(), err)
+	if line := a.log.lastLine(); line != "" && f.Outcome == tidemill.OutcomeFailed && a.failedItself() {
+		f.Reason += ": " + line
+	}
 	if a.ending != nil {
 		f.Result.Exit, f.Result.Signal = a.ending.exit, a.ending.signal
 		if a.equipment.Engine != "" && a.isContained() {
@@ -236,6 +239,12 @@ func (a *attempt) lastWord(err error) api.Finish {
 		f.Files = append(f.Files, a.made...)
 	}
 	return f
+}
+
+// failedItself reports whether the attempt ended because its command failed. Then the command's last
+// line usually says why.
+func (a *attempt) failedItself() bool {
+	return a.ends.earlyEnd() == nil && a.ending != nil && a.ending.err != nil
 }
 
 // gpus returns how many GPUs all workers of the attempt have held.

@@ -68,6 +68,11 @@ func TestBadRuns(t *testing.T) {
 		permanent bool
 	}{
 		"an exit status":        {script: "exit 3", reason: "exit status 3", exit: 3},
+		"an error in words":     {script: `echo step 3; echo 'Traceback:' >&2; echo 'ValueError: no column "age"' >&2; echo buffered; exit 1`, reason: `exit status 1: ValueError: no column "age"`, exit: 1},
+		"an error on stdout":    {script: `echo no luck; echo; echo ' '; exit 1`, reason: "exit status 1: no luck", exit: 1},
+		"an error in colours":   {script: `printf '10%%\r20%%\r\033[1;31mit is\tbad\033[0m\r\n\n' >&2; exit 1`, reason: "exit status 1: it is bad", exit: 1},
+		"an error without end":  {script: `printf 'out of %s' luck >&2; exit 1`, reason: "exit status 1: out of luck", exit: 1},
+		"a long error":          {script: `printf '%0300d\n' 0 >&2; exit 1`, reason: "exit status 1: " + strings.Repeat("0", shownLine-1) + "…", exit: 1},
 		"a signal":              {script: "kill -KILL $$", reason: "killed by SIGKILL (out of memory?)", exit: -1, signal: "SIGKILL"},
 		"a fault":               {script: "kill -SEGV $$", reason: "killed by SIGSEGV", exit: -1, signal: "SIGSEGV"},
 		"no such command":       {plan: func(p *tidemill.Plan) { p.Command = []string{"no-such-trainer"} }, reason: "command not found: no-such-trainer", exit: -1, permanent: true},
@@ -108,6 +113,9 @@ func TestBadRuns(t *testing.T) {
 			f := g.run(g.options())
 			if f.Outcome != tidemill.OutcomeFailed || !strings.Contains(f.Reason, c.reason) || f.Permanent != c.permanent {
 				t.Errorf("it ended %s, for ever %t: %s", f.Outcome, f.Permanent, f.Reason)
+			}
+			if strings.HasPrefix(c.reason, "exit status 1: ") && f.Reason != c.reason {
+				t.Errorf("the reason has more than %q: %q", c.reason, f.Reason)
 			}
 			if f.Result.Exit != c.exit || f.Result.Signal != c.signal || len(f.Files) > 0 {
 				t.Errorf("its exit is %d, its signal %q, its files %v", f.Result.Exit, f.Result.Signal, f.Files)

@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode"
 )
 
 // The streams.
@@ -40,6 +42,7 @@ type logbook struct {
 	dropped int64 // bytes of text after the bound was reached
 	lines   int64
 	last    lastWords
+	newest  map[string]*newestLine // newest line of each stream of the command
 	closed  bool
 
 	queue   chan []byte // chunks to send; nil before the first one
@@ -50,7 +53,7 @@ type logbook struct {
 }
 
 func newLogbook(ctx context.Context, d *client, most int64, now func() time.Time) *logbook {
-	return &logbook{client: d, ctx: ctx, now: now, most: most, open: map[string]*splitter{}}
+	return &logbook{client: d, ctx: ctx, now: now, most: most, open: map[string]*splitter{}, newest: map[string]*newestLine{}}
 }
 
 // write adds output of the command to the log.
@@ -91,6 +94,10 @@ func (l *logbook) addOwnLine(format string, args ...any) {
 // line adds a line, or a part of one.
 func (l *logbook) line(at time.Time, stream string, text []byte, whole bool) {
 	l.last.add(stream, text, whole)
+	if l.newest[stream] == nil {
+		l.newest[stream] = &newestLine{}
+	}
+	l.newest[stream].add(text, whole)
 	if l.dropped > 0 || l.most > 0 && l.kept+int64(len(text)) > l.most {
 		if l.dropped == 0 {
 			l.addOwnLine("the log has reached its bound of %d bytes (maxLog); later output is not kept", l.most)
@@ -209,6 +216,19 @@ func (l *logbook) tail() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.last.String()
+}
+
+// lastLine returns the command's last line on stderr, or on stdout if stderr has none. Stderr comes
+// first because Python writes its buffered stdout at the exit, after the traceback.
+func (l *logbook) lastLine() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, stream := range []string{stderr, stdout} {
+		if newest := l.newest[stream]; newest != nil {
+			return newest.String()
+		}
+	}
+	return ""
 }
 
 // isIncomplete reports whether a part of the log was not kept.
@@ -333,6 +353,50 @@ func (l *lastWords) String() string {
 		}
 	}
 	return strings.ToValidUTF8(string(text[from+1:]), "\uFFFD")
+}
+
+const (
+	newestBytes = 4 << 10
+	shownLine   = 200 // letters of a line that become part of a reason
+)
+
+// newestLine keeps the newest line of a stream that is not blank.
+type newestLine struct {
+	text []byte
+	open bool // whether the line has not ended
+}
+
+func (n *newestLine) add(text []byte, whole bool) {
+	if !n.open {
+		if len(bytes.TrimSpace(text)) == 0 {
+			return
+		}
+		n.text = n.text[:0]
+	}
+	n.text, n.open = append(n.text, text...), !whole
+	if over := len(n.text) - newestBytes; over > 0 {
+		n.text = n.text[:copy(n.text, n.text[over:])]
+	}
+}
+
+// escapes are the sequences with which a command colours its output.
+var escapes = regexp.MustCompile(`\x1b\[[0-9;?]*[ -/]*[@-~]`)
+
+// String returns the beginning of the line without colours and control characters. A progress bar
+// writes its line again and again after a carriage return; only the last one counts.
+func (n *newestLine) String() string {
+	text := bytes.TrimRight(escapes.ReplaceAll(n.text, nil), "\r \t")
+	text = text[bytes.LastIndexByte(text, '\r')+1:]
+	plain := []rune(strings.TrimSpace(strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(string(text), "\uFFFD"))))
+	if len(plain) > shownLine {
+		plain = append(plain[:shownLine-1], '…')
+	}
+	return string(plain)
 }
 
 // keepLast is a writer that keeps the last line that is not empty.

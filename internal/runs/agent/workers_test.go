@@ -247,7 +247,7 @@ func TestOneFailureEndsAll(t *testing.T) {
 	r.start("w0", "w1", "ps0")
 	r.waitEnds(map[string]error{"w0": ErrSuperseded})
 	f := r.word()
-	if f.Outcome != tidemill.OutcomeFailed || f.Reason != "worker 1: exit status 3" || f.Permanent || f.Result.LastLines != "it is all wrong" || f.Result.Exit != 3 {
+	if f.Outcome != tidemill.OutcomeFailed || f.Reason != "worker 1: exit status 3: it is all wrong" || f.Permanent || f.Result.LastLines != "it is all wrong" || f.Result.Exit != 3 {
 		t.Errorf("%+v", f)
 	}
 	for _, who := range []string{"w0", "ps"} {
