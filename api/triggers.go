@@ -178,7 +178,8 @@ type DeadLetter struct {
 	Written    time.Time   `json:"written"`
 	Position   Position    `json:"position"` // position of the dead letter
 	Trigger    string      `json:"trigger,omitempty"`
-	Group      string      `json:"group,omitempty"` // consumer group that read the event
+	Scorer     string      `json:"scorer,omitempty"` // scorer that could not score the event
+	Group      string      `json:"group,omitempty"`  // consumer group that read the event
 	Reason     string      `json:"reason"`
 	Type       string      `json:"type,omitempty"` // type of the event
 	Key        string      `json:"key,omitempty"`
@@ -252,6 +253,7 @@ type LetterAsk struct {
 type LetterSelection struct {
 	IDs     []string `json:"ids,omitempty"`
 	Trigger string   `json:"trigger,omitempty"`
+	Scorer  string   `json:"scorer,omitempty"`
 	Reason  string   `json:"reason,omitempty"` // text in the reason
 	Type    string   `json:"type,omitempty"`
 	Key     string   `json:"key,omitempty"`

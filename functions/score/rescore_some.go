@@ -10,6 +10,7 @@ import (
 
 	"tidemill.dev/broker"
 	"tidemill.dev/broker/retry"
+	"tidemill.dev/config"
 	"tidemill.dev/internal/models/champions"
 	"tidemill.dev/internal/scoring/infer"
 )
@@ -75,8 +76,12 @@ func (r *rescore) choose(b *batch, e *broker.Incoming, t *assignment) {
 		return
 	}
 	v := e.View.Clone()
-	it := item{v: &v, offset: e.Offset, delivery: &inFlight{of: t}}
-	key, err := r.place.keyOf(&v)
+	r.add(b, item{v: &v, offset: e.Offset, delivery: &inFlight{of: t}})
+}
+
+// add adds an event to the batch.
+func (r *rescore) add(b *batch, it item) {
+	key, err := r.place.keyOf(it.v)
 	if err == nil {
 		it.key, err = r.cache.entryOf(key)
 	}
@@ -122,7 +127,11 @@ func forGood(err error) bool {
 func (r *rescore) model(ctx context.Context, name string) (*infer.Model, error) {
 	switch r.Version {
 	case VersionChampion:
-		return await(ctx, r.Models, name, true)
+		m, err := await(ctx, r.Models, name, true)
+		if n := r.Config.NoModel; errors.Is(err, ErrNoModel) && n.Action == config.NoModelUse {
+			return await(ctx, r.Models, n.Model, true)
+		}
+		return m, err
 	case VersionPrevious:
 		c, _ := r.Champions.Champion(name)
 		if c.Previous == 0 {

@@ -77,7 +77,7 @@ func (w *world) connect() {
 	w.b, err = broker.Open(w.Context(), broker.Options{Addr: w.kafka, Names: w.names})
 	w.must(err)
 	w.Cleanup(func() { _ = w.b.Close() })
-	_, err = w.b.EnsureStreams(w.Context(), []broker.StreamSpec{{Name: tidemill.StreamFacts, Partitions: 3}, {Name: tidemill.StreamProgress, Partitions: 1},
+	_, err = w.b.EnsureStreams(w.Context(), []broker.StreamSpec{{Name: tidemill.StreamFacts, Partitions: 3}, {Name: tidemill.StreamProgress, Partitions: 1}, {Name: tidemill.StreamCommands, Partitions: 1},
 		{Name: tidemill.StreamDeadLetters, Partitions: 2, MaxMessageBytes: 10 << 20}, {Name: streamIn, Partitions: w.partitions}, {Name: streamOut, Partitions: w.partitions},
 		{Name: tidemill.ScorerParked("s"), Partitions: w.partitions}}, broker.EnsureOptions{})
 	w.must(err)

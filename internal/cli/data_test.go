@@ -99,7 +99,6 @@ func TestSlipsWithData(t *testing.T) {
 	ok(t, "data", "put", "d", from, "--data", data)
 	differs := folder(t, map[string]string{"a": "b"})
 	for args, says := range map[string]string{
-		"data":                                 "data needs a subcommand: data put, data get",
 		"data put":                             "DATASET is missing",
 		"data put d":                           "DIR is missing",
 		"data put d@main " + from:              "give it by --branch main",

@@ -41,6 +41,7 @@ type letterFlags struct{ api.LetterSelection }
 
 func (l *letterFlags) flags(f *flagSet, reason string) {
 	f.text(&l.Trigger, "trigger", "t", "NAME", "only dead letters of this trigger")
+	f.text(&l.Scorer, "scorer", "", "NAME", "only events that this scorer could not score")
 	f.text(&l.Reason, reason, "", "TEXT", "only those with this text in their reason")
 	f.text(&l.Type, "type", "", "TYPE", "only events of this type")
 	f.text(&l.Key, "key", "", "KEY", "only events of this key")
@@ -63,7 +64,7 @@ func (l *letterFlags) check() error {
 
 // says reports whether a flag limits the selection.
 func (l *letterFlags) says() bool {
-	return l.Trigger+l.Reason+l.Type+l.Key+l.Stream+l.Since+l.Until != ""
+	return l.Trigger+l.Scorer+l.Reason+l.Type+l.Key+l.Stream+l.Since+l.Until != ""
 }
 
 type letterList struct {
@@ -159,11 +160,10 @@ func tabulateLetters(w io.Writer, all []api.DeadLetter) error {
 	return t.Flush()
 }
 
-// failedDelivery returns the trigger or the scorer that failed. The group names the scorer.
+// failedDelivery returns the trigger or the scorer that failed.
 func failedDelivery(l *api.DeadLetter) string {
-	scorer, is := strings.CutPrefix(l.Group, tidemill.ScorerGroup(""))
-	if l.Trigger == "" && is {
-		return "scorer/" + scorer
+	if l.Scorer != "" {
+		return "scorer/" + l.Scorer
 	}
 	return l.Trigger
 }
@@ -176,15 +176,14 @@ func (l *letterList) advise(w io.Writer, page *api.DeadLetters) {
 	}
 	first := page.DeadLetters[0]
 	fmt.Fprintf(w, "Next: tidemill dl show %s shows one in detail.\n", shortID(first.ID))
-	if first.Trigger != "" {
+	switch {
+	case first.Scorer != "":
+		fmt.Fprintf(w, "      tidemill dl replay --scorer %s, after its key has a model that accepts it\n", harmless(first.Scorer))
+	case first.Trigger != "":
 		fmt.Fprintf(w, "      tidemill dl replay --trigger %s --dry-run, after its subscriber is fixed\n", harmless(first.Trigger))
-		return
+	default:
+		fmt.Fprintf(w, "      tidemill dl drop %s --reason TEXT, after its publisher is fixed\n", shortID(first.ID))
 	}
-	mended := "its publisher is fixed"
-	if failedDelivery(&first) != "" {
-		mended = "its key has a model or its publisher is fixed, and it is published again"
-	}
-	fmt.Fprintf(w, "      tidemill dl drop %s --reason TEXT, after %s\n", strings.TrimSpace(shortID(first.ID)), mended)
 }
 
 func lettersShowCommand() command {
@@ -343,8 +342,8 @@ func nextForLetter(l *api.DeadLetter) string {
 		return ""
 	case l.State == api.LetterReplaying:
 		return "\nIt is being replayed; tidemill triggers show " + harmless(l.Trigger) + " shows its progress.\n"
-	case failedDelivery(l) != l.Trigger:
-		return "\nNext: give its key a model that accepts it, publish it again, then tidemill dl drop " + shortID(l.ID) + " --reason TEXT\n"
+	case l.Scorer != "":
+		return "\nNext: tidemill dl replay " + shortID(l.ID) + ", after its key has a model that accepts it\n      tidemill dl drop " + shortID(l.ID) + " --reason TEXT\n"
 	case l.Trigger == "":
 		return "\nNext: fix its publisher, publish it again, then tidemill dl drop " + shortID(l.ID) + " --reason TEXT\n"
 	}

@@ -73,11 +73,15 @@ for the receipts and prints them. With Ctrl-C or --no-wait the dispatchers conti
 without it. An event that fails again is a new dead letter. A second call skips dead
 letters that are being replayed. --reason matches a part of their reason.
 
+An event that a scorer could not score is scored again, and its answer goes to the
+scorer's output. If it still cannot be scored, its dead letter stays open.
+
 ` + atTheGate,
 		examples: []example{
 			{"tidemill dl replay 3k7mzq", "one, by the beginning of its id"},
 			{"tidemill dl replay --trigger tell-crm --rate 50/s", "all of one trigger, slowly"},
 			{"tidemill dl replay --trigger tell-crm --since -1h --dry-run", "only count them"},
+			{"tidemill dl replay --scorer intents --key bot-42", "score the events of a key that has a model now"},
 		},
 		make: func() program { return &letterReplay{} },
 	}
@@ -166,6 +170,8 @@ func (p *letterReplay) tell(s *session, got *api.LetterDone) {
 	switch {
 	case p.dryRun:
 		fmt.Fprintf(s.stdout, "%s would be replayed. Next: the same without --dry-run.\n", n)
+	case len(got.Letters) == 0 && len(got.Refused) > 0:
+		fmt.Fprintln(s.stdout, "Nothing was replayed.")
 	case len(got.Letters) == 0:
 		fmt.Fprintln(s.stdout, "There is nothing to replay.")
 	case p.noWait:

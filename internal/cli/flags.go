@@ -404,7 +404,7 @@ func kindOf(argument, command string) string {
 func kindOfFlag(flag *pflag.Flag, command string) string {
 	value := annotation(flag, valueNote)
 	switch {
-	case flag.Name == "recipe" || flag.Name == "trigger":
+	case flag.Name == "recipe" || flag.Name == "trigger" || flag.Name == "scorer":
 		return flag.Name + "s"
 	case flag.Name == "role":
 		return "ROLES"

@@ -79,7 +79,6 @@ func TestSlipsInTheCall(t *testing.T) {
 		"streem":                    "did you mean streams?",
 		"frobnicate":                "tidemill help lists",
 		"tokne new":                 `no command "tokne"`,
-		"token":                     "token needs a subcommand: token new, token list, token remove",
 		"token nwe crm":             "did you mean token new?",
 		"help token new crm":        "one argument too many",
 		"tail x --form end":         "did you mean --from?",

@@ -115,13 +115,13 @@ func TestModelsByCommand(t *testing.T) {
 	mention(t, "compare of different data", m.ok("compare", "intent/bot-1@1", "@3"), "Not comparable, because each run measured its own version on its own data, A on bots/bot-1@")
 
 	champion, refused := t.TempDir(), filepath.Join(t.TempDir(), "new")
-	mention(t, "get", m.ok("models", "get", "intent/bot-1", champion), "got 2 files, ", ", of version intent/bot-1@2 into "+champion+": downloaded ")
+	mention(t, "get", m.ok("models", "get", "intent/bot-1", champion), "got 3 files, ", ", of version intent/bot-1@2 into "+champion+": downloaded ")
 	mention(t, "get again", m.ok("models", "get", "intent/bot-1@2", champion), "downloaded 0 B")
 	mention(t, "get of another into it", m.call("models", "get", "intent/bot-1@newest", champion).err, "is not that file")
-	mention(t, "get what a run made", m.ok("runs", "get", worse.Run[:8], refused), "got 2 files, ", ", of run "+worse.Run[:10]+" into ")
+	mention(t, "get what a run made", m.ok("runs", "get", worse.Run[:8], refused), "got 3 files, ", ", of run "+worse.Run[:10]+" into ")
 	m.ok("models", "get", "intent/bot-1@newest", champion, "--replace")
 	for _, dir := range []string{champion, refused} {
-		if b, err := os.ReadFile(filepath.Join(dir, "model.onnx")); err != nil || string(b) != "weights of "+worse.Run+"\n" {
+		if b, err := os.ReadFile(filepath.Join(dir, "weights")); err != nil || string(b) != "weights of "+worse.Run+"\n" {
 			t.Errorf("%s has %q, %v", dir, b, err)
 		}
 	}

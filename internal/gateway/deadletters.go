@@ -29,7 +29,7 @@ const (
 )
 
 func letterParameters() []string {
-	return []string{"cursor", "key", "limit", "reason", "since", "stream", "trigger", "type", "until"}
+	return []string{"cursor", "key", "limit", "reason", "scorer", "since", "stream", "trigger", "type", "until"}
 }
 
 // listLetters answers with a page of the open dead letters that match, newest first.
@@ -63,7 +63,7 @@ func (g *Gateway) listLetters(w http.ResponseWriter, r *request) *api.Problem {
 }
 
 func selectionOf(values url.Values) api.LetterSelection {
-	return api.LetterSelection{Trigger: values.Get("trigger"), Reason: values.Get("reason"), Type: values.Get("type"), Key: values.Get("key"),
+	return api.LetterSelection{Trigger: values.Get("trigger"), Scorer: values.Get("scorer"), Reason: values.Get("reason"), Type: values.Get("type"), Key: values.Get("key"),
 		Stream: values.Get("stream"), Since: values.Get("since"), Until: values.Get("until")}
 }
 
@@ -81,7 +81,7 @@ func pageOf(text string) (int, *api.Problem) {
 // convertSelection converts the caller's selection, and restricts it to the keys that the role
 // covers.
 func (g *Gateway) convertSelection(r *request, role access.Role, asked api.LetterSelection) (deadletters.Selection, *api.Problem) {
-	s := deadletters.Selection{IDs: asked.IDs, Trigger: asked.Trigger, Reason: asked.Reason, Type: asked.Type, Key: asked.Key, Stream: asked.Stream}
+	s := deadletters.Selection{IDs: asked.IDs, Trigger: asked.Trigger, Scorer: asked.Scorer, Reason: asked.Reason, Type: asked.Type, Key: asked.Key, Stream: asked.Stream}
 	now := time.Now()
 	for _, limit := range []struct {
 		name, text string
@@ -103,7 +103,7 @@ func (g *Gateway) convertSelection(r *request, role access.Role, asked api.Lette
 }
 
 func deadLetterOf(e *deadletters.Entry) api.DeadLetter {
-	l := api.DeadLetter{ID: e.ID, State: api.LetterOpen, Written: e.Written, Position: positionOf(e.At), Trigger: e.Trigger, Group: e.Group,
+	l := api.DeadLetter{ID: e.ID, State: api.LetterOpen, Written: e.Written, Position: positionOf(e.At), Trigger: e.Trigger, Scorer: e.Scorer, Group: e.Group,
 		Reason: e.Reason, Type: e.Type, Key: e.Key, Source: positionOf(e.Source), LastOffset: e.Last, Tried: e.Tried, Replay: e.Replay}
 	if e.Replay != "" {
 		l.State = api.LetterReplaying
@@ -243,7 +243,7 @@ func (g *Gateway) replayLetters(w http.ResponseWriter, r *request) *api.Problem 
 	}
 	todo, done := sortOut(book, selection, ask, notReplayable(g.opt.Config()))
 	if !ask.DryRun {
-		if p := g.askReplays(r, book, todo, ask.Rate, &done); p != nil {
+		if p := g.replayAll(r, book, todo, ask.Rate, &done); p != nil {
 			return p
 		}
 	}
@@ -251,27 +251,94 @@ func (g *Gateway) replayLetters(w http.ResponseWriter, r *request) *api.Problem 
 	return nil
 }
 
-// notReplayable returns a function whose result says why letters of a trigger cannot be replayed,
-// and suggests another way. The result is empty if they can be replayed. Each trigger is looked up
-// only once, because the function is called for up to a million letters.
-func notReplayable(c *config.Config) func(trigger string) string {
-	reasons := map[string]string{
-		"": "it is not of a failed delivery: an event could not be scored, a record was not an event, or it was deleted unread. Let its publisher fix it and publish it again, then drop the dead letter",
-	}
-	return func(trigger string) string {
-		reason, known := reasons[trigger]
-		if !known {
-			if _, ok := c.Trigger(trigger); !ok {
-				reason = "trigger " + trigger + " is not in the config: add it again and replay, or drop the dead letter"
-			}
-			reasons[trigger] = reason
+// replayAll requests the delivery of the triggers' letters, and scores the events of the scorers'
+// letters.
+func (g *Gateway) replayAll(r *request, book *deadletters.Book, todo []deadletters.Entry, rate float64, done *api.LetterDone) *api.Problem {
+	ofScorers := map[string][]deadletters.Entry{}
+	ofTriggers := todo[:0:0]
+	done.Letters = done.Letters[:0]
+	for _, e := range todo {
+		if e.Scorer != "" {
+			ofScorers[e.Scorer] = append(ofScorers[e.Scorer], e)
+			continue
 		}
+		ofTriggers, done.Letters = append(ofTriggers, e), append(done.Letters, e.ID)
+	}
+	if p := g.askReplays(r, book, ofTriggers, rate, done); p != nil {
+		return p
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), g.opt.Limits.Ack)
+	defer cancel()
+	for _, scorer := range slices.Sorted(maps.Keys(ofScorers)) {
+		if p := g.replayScored(ctx, r, scorer, ofScorers[scorer], done); p != nil {
+			return p
+		}
+	}
+	return nil
+}
+
+// Replay scores the events of a scorer's dead letters. A letter that is in no part of the result is
+// left for another request.
+type Replay func(ctx context.Context, c config.Scorer, letters []deadletters.Entry, by string) (resolved []string, failed map[string]string, err error)
+
+// replayScored scores the events of a scorer's letters for as long as one answer may take. The rest
+// is left for the caller's next request.
+func (g *Gateway) replayScored(ctx context.Context, r *request, scorer string, todo []deadletters.Entry, done *api.LetterDone) *api.Problem {
+	c, _ := g.opt.Config().Scorer(scorer)
+	if g.opt.Replay == nil {
+		return noScoring()
+	}
+	began := time.Now()
+	for len(todo) > 0 && time.Since(began) < g.opt.Limits.Ack/2 {
+		chunk := todo[:min(len(todo), lettersAtOnce)]
+		resolved, failed, err := g.opt.Replay(ctx, c, chunk, r.callerName())
+		if err != nil {
+			return g.scoreProblem(r.Context(), scorer, err)
+		}
+		done.Letters = append(done.Letters, resolved...)
+		for _, id := range slices.Sorted(maps.Keys(failed)) {
+			refuse(done, "it still cannot be scored: "+failed[id], id)
+		}
+		todo = todo[len(chunk):]
+		done.Left += len(chunk) - len(resolved) - len(failed)
+	}
+	done.Left += len(todo)
+	g.log.Info("gateway: dead letters of a scorer replayed", "scorer", scorer, "events", len(done.Letters), "by", r.callerName())
+	return nil
+}
+
+// lettersAtOnce is the number of a scorer's letters in one replay.
+const lettersAtOnce = 5000
+
+// notReplayable returns a function whose result says why a letter cannot be replayed, and suggests
+// another way. The result is empty if it can be replayed. Each trigger and scorer is looked up only
+// once, because the function is called for up to a million letters.
+func notReplayable(c *config.Config) func(*deadletters.Entry) string {
+	type writer struct{ trigger, scorer string }
+	reasons := map[writer]string{
+		{}: "it is not of a failed delivery: a record was not an event, or it was deleted unread. Let its publisher fix it and publish it again, then drop the dead letter",
+	}
+	return func(e *deadletters.Entry) string {
+		of := writer{e.Trigger, e.Scorer}
+		reason, known := reasons[of]
+		if known {
+			return reason
+		}
+		_, isTrigger := c.Trigger(e.Trigger)
+		_, isScorer := c.Scorer(e.Scorer)
+		switch {
+		case e.Scorer != "" && !isScorer:
+			reason = "scorer " + e.Scorer + " is not in the config: add it again and replay, or drop the dead letter"
+		case e.Scorer == "" && !isTrigger:
+			reason = "trigger " + e.Trigger + " is not in the config: add it again and replay, or drop the dead letter"
+		}
+		reasons[of] = reason
 		return reason
 	}
 }
 
 // sortOut separates the letters to replay or drop from the others.
-func sortOut(book *deadletters.Book, s deadletters.Selection, ask api.LetterAsk, why func(trigger string) string) (todo []deadletters.Entry, done api.LetterDone) {
+func sortOut(book *deadletters.Book, s deadletters.Selection, ask api.LetterAsk, why func(*deadletters.Entry) string) (todo []deadletters.Entry, done api.LetterDone) {
 	done = api.LetterDone{Letters: []string{}, Refused: []api.RefusedGroup{}, Commands: []api.LetterCommand{}, DryRun: ask.DryRun}
 	absent := make(map[string]bool, len(s.IDs))
 	for _, id := range s.IDs {
@@ -280,7 +347,7 @@ func sortOut(book *deadletters.Book, s deadletters.Selection, ask api.LetterAsk,
 	book.ByKey(s, func(e deadletters.Entry) {
 		done.Matched++
 		delete(absent, e.ID)
-		switch reason := why(e.Trigger); {
+		switch reason := why(&e); {
 		case e.Replay != "":
 			done.Replaying++
 		case reason != "":
@@ -400,7 +467,7 @@ func (g *Gateway) dropLetters(w http.ResponseWriter, r *request) *api.Problem {
 	if p != nil {
 		return p
 	}
-	todo, done := sortOut(book, selection, ask, func(string) string { return "" })
+	todo, done := sortOut(book, selection, ask, func(*deadletters.Entry) string { return "" })
 	if !ask.DryRun && len(todo) > 0 {
 		if p := g.dropEach(r, book, todo, ask.Reason, &done); p != nil {
 			return p

@@ -50,6 +50,7 @@ type Options struct {
 	// score. A retry after an error may help, unless the error is an Unanswered.
 	Score     func(ctx context.Context, c config.Scorer, v *broker.View) (api.ScoreDone, error)
 	Rescore   Rescore       // nil if Score is nil
+	Replay    Replay        // nil if Score is nil
 	Inference http.Handler  // handler of the Open Inference Protocol; nil if this gateway does not score
 	Access    *access.Guard // nil admits all local callers, on loopback only
 	Telemetry *telemetry.Telemetry

@@ -74,7 +74,7 @@ func (p *Platform) Gateway(ctx context.Context, o GatewayOptions) (*gateway.Gate
 		}
 	}
 	if p.canScore() {
-		wo.Score, wo.Rescore, wo.Inference = p.scoreOnce, p.rescorePart, p.inferenceHandler()
+		wo.Score, wo.Rescore, wo.Replay, wo.Inference = p.scoreOnce, p.rescorePart, p.replayLetters, p.inferenceHandler()
 	}
 	g, err := gateway.Open(ctx, wo)
 	if err != nil {

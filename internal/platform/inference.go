@@ -16,6 +16,7 @@ import (
 	"tidemill.dev/internal/scoring/infer"
 	"tidemill.dev/internal/scoring/oip"
 	"tidemill.dev/internal/scoring/serving"
+	"tidemill.dev/triggers/deadletters"
 )
 
 // requestModels holds the models for single requests, by engine. Scorers have their own models,
@@ -146,4 +147,14 @@ func (p *Platform) rescorePart(ctx context.Context, c config.Scorer, ask api.Res
 		told.Reasons = map[string]string{}
 	}
 	return told, nil
+}
+
+// replayLetters scores the events of a scorer's dead letters.
+func (p *Platform) replayLetters(ctx context.Context, c config.Scorer, letters []deadletters.Entry, by string) ([]string, map[string]string, error) {
+	m, err := p.modelsOf(ctx, c)
+	if err != nil {
+		return nil, nil, fmt.Errorf("ask the scorer %s: %w", c.Name, err)
+	}
+	done, err := score.Replay(ctx, score.Replaying{Broker: p.broker, Names: p.names, Config: c, Models: m, Letters: letters, By: by})
+	return done.Letters, done.Failed, err
 }

@@ -106,6 +106,7 @@ type listed struct {
 	Group        string `json:"group"`
 	Reason       string `json:"reason"`
 	Trigger      string `json:"trigger"`
+	Scorer       string `json:"scorer"`
 	OriginalType string `json:"originalType"`
 	Tried        int    `json:"tried"`
 }

@@ -21,7 +21,8 @@ type Entry struct {
 	ID      string
 	At      broker.Position // place of the dead letter
 	Written time.Time
-	Trigger string // empty if the broker wrote the dead letter
+	Trigger string // empty if no delivery of a trigger failed
+	Scorer  string // scorer that could not score the event; empty if none
 	Group   string // consumer group that was reading
 	Reason  string
 	Type    string // type of the event; empty if the record is no event
@@ -50,6 +51,7 @@ func nameOf(id string) name {
 type entry struct {
 	text      string // id, followed by the key
 	trigger   unique.Handle[string]
+	scorer    unique.Handle[string]
 	group     unique.Handle[string]
 	reason    unique.Handle[string]
 	kind      unique.Handle[string]
@@ -68,7 +70,7 @@ type entry struct {
 // EntryOf returns the entry of a dead letter that was just read.
 func EntryOf(at broker.Position, written time.Time, v *broker.View, l *Letter) Entry {
 	return newEntry(at, written, v, &listed{Stream: l.Stream, Partition: l.Partition, Offset: l.Offset, Last: l.Last, Group: l.Group,
-		Reason: l.Reason, Trigger: l.Trigger, OriginalType: l.OriginalType, Tried: l.Tried}).full()
+		Reason: l.Reason, Trigger: l.Trigger, Scorer: l.Scorer, OriginalType: l.OriginalType, Tried: l.Tried}).full()
 }
 
 func newEntry(at broker.Position, written time.Time, v *broker.View, l *listed) *entry {
@@ -80,7 +82,7 @@ func newEntry(at broker.Position, written time.Time, v *broker.View, l *listed) 
 		// Join always copies. + does not copy if the key is empty, and then the text
 		// would be in the view's memory, which is reused.
 		text: strings.Join([]string{v.ID, key}, ""), idLength: int32(len(v.ID)),
-		trigger: unique.Make(l.Trigger), group: unique.Make(l.Group), reason: unique.Make(l.Reason),
+		trigger: unique.Make(l.Trigger), scorer: unique.Make(l.Scorer), group: unique.Make(l.Group), reason: unique.Make(l.Reason),
 		kind: unique.Make(l.OriginalType), stream: unique.Make(l.Stream), replay: unique.Make(""),
 		written: written.UnixNano(), offset: at.Offset, partition: at.Partition,
 		from: l.Offset, span: max(0, l.Last-l.Offset), source: l.Partition, tried: int32(l.Tried),
@@ -93,7 +95,7 @@ func (e *entry) key() string { return e.text[e.idLength:] }
 func (e *entry) full() Entry {
 	return Entry{
 		ID: e.id(), Key: e.key(), At: broker.Position{Stream: tidemill.StreamDeadLetters, Partition: e.partition, Offset: e.offset},
-		Written: time.Unix(0, e.written).UTC(), Trigger: e.trigger.Value(), Group: e.group.Value(), Reason: e.reason.Value(), Type: e.kind.Value(),
+		Written: time.Unix(0, e.written).UTC(), Trigger: e.trigger.Value(), Scorer: e.scorer.Value(), Group: e.group.Value(), Reason: e.reason.Value(), Type: e.kind.Value(),
 		Source: broker.Position{Stream: e.stream.Value(), Partition: e.source, Offset: e.from}, Last: e.from + e.span,
 		Tried: int(e.tried), Replay: e.replay.Value(),
 	}
@@ -185,6 +187,7 @@ func (f *letterFold) recordReplay(act string, refs []tidemill.LetterRef, now tim
 type Selection struct {
 	IDs          []string
 	Trigger      string
+	Scorer       string
 	Reason       string // text in the reason, in upper or lower case
 	Type         string // type of the event
 	Key          string
@@ -196,7 +199,7 @@ type Selection struct {
 
 // All reports whether the selection excludes nothing.
 func (s *Selection) All() bool {
-	return len(s.IDs) == 0 && s.Trigger == "" && s.Reason == "" && s.Type == "" && s.Key == "" && s.Stream == "" && s.Since.IsZero() && s.Until.IsZero()
+	return len(s.IDs) == 0 && s.Trigger == "" && s.Scorer == "" && s.Reason == "" && s.Type == "" && s.Key == "" && s.Stream == "" && s.Since.IsZero() && s.Until.IsZero()
 }
 
 // judge returns a function that reports whether a dead letter is selected. It checks a
@@ -214,7 +217,7 @@ func (s *Selection) judge() func(*entry) bool {
 	}
 	since, until := unixOr(s.Since, -1<<63), unixOr(s.Until, 1<<63-1)
 	return func(e *entry) bool {
-		return e.written >= since && e.written < until && is(e.trigger, s.Trigger) && is(e.kind, s.Type) && is(e.stream, s.Stream) &&
+		return e.written >= since && e.written < until && is(e.trigger, s.Trigger) && is(e.scorer, s.Scorer) && is(e.kind, s.Type) && is(e.stream, s.Stream) &&
 			(s.Key == "" || e.key() == s.Key) && (wanted == "" || says(e.reason)) && (s.May == nil || s.May(e.key()))
 	}
 }

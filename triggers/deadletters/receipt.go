@@ -51,7 +51,7 @@ func Resolved(names tidemill.Names, letter *broker.View, r Receipt, now time.Tim
 	}
 	v := broker.View{
 		ID:              tidemill.ID("receipt", letter.ID, string(r.Action), r.Command),
-		Source:          names.Source(writerOf(r.Action)),
+		Source:          names.Source(writerOf(letter, r.Action)),
 		Type:            tidemill.TypeEventResolved,
 		Subject:         letter.Subject,
 		Time:            now.UTC().Format(time.RFC3339Nano),
@@ -70,13 +70,17 @@ func Resolved(names tidemill.Names, letter *broker.View, r Receipt, now time.Tim
 	return v, nil
 }
 
-// writerOf returns the component that writes the receipt: the dispatcher for a replay,
-// the gateway for a drop.
-func writerOf(a Action) string {
-	if a == Replayed {
-		return "dispatcher"
+// writerOf returns the component that writes the receipt: the gateway for a drop, the
+// scorer or else the dispatcher for a replay.
+func writerOf(letter *broker.View, a Action) string {
+	scorer, _ := letter.Attribute(tidemill.AttrScorer)
+	switch {
+	case a != Replayed:
+		return "gateway"
+	case scorer != "":
+		return ofScorer + scorer
 	}
-	return "gateway"
+	return "dispatcher"
 }
 
 // ReadReceipt decodes a receipt.

@@ -49,7 +49,7 @@ func (g *Gateway) ReplayTrigger(ctx context.Context, name string, ask api.Replay
 // are ignored.
 func (g *Gateway) DeadLetters(ctx context.Context, s api.LetterSelection, limit int, cursor string) (page api.DeadLetters, err error) {
 	query := url.Values{"limit": {strconv.Itoa(limit)}}
-	for name, value := range map[string]string{"trigger": s.Trigger, "reason": s.Reason, "type": s.Type, "key": s.Key, "stream": s.Stream,
+	for name, value := range map[string]string{"trigger": s.Trigger, "scorer": s.Scorer, "reason": s.Reason, "type": s.Type, "key": s.Key, "stream": s.Stream,
 		"since": s.Since, "until": s.Until, "cursor": cursor} {
 		if value != "" {
 			query.Set(name, value)
