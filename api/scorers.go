@@ -1,6 +1,7 @@
 package api
 
 import (
+	"encoding/json"
 	"time"
 )
 
@@ -12,21 +13,23 @@ type Scorers struct {
 
 // Scorer is one scorer of the config and its state.
 type Scorer struct {
-	Name      string            `json:"name"`
-	From      string            `json:"from"`
-	To        string            `json:"to"`
-	Types     []string          `json:"types"` // types of events; if empty, every type except Tidemill's
-	Key       string            `json:"key"`
-	Model     string            `json:"model"`
-	Map       map[string]string `json:"map"`
-	NoModel   string            `json:"noModel"` // action without a model: dead-letter, drop, pass or model
-	Instead   string            `json:"instead,omitempty"`
-	Delivery  string            `json:"delivery"` // delivery: exactly-once or at-least-once
-	Engine    string            `json:"engine"`
-	Processes *int              `json:"processes"` // number of processes with this scorer; null if the number is unknown
-	Lag       *int64            `json:"lag"`       // number of events that are not scored yet; null if the number is unknown
-	Numbers   *ScorerNumbers    `json:"numbers"`   // counts; null if the counts are unknown
-	LastError string            `json:"lastError,omitempty"`
+	Name  string            `json:"name"`
+	From  string            `json:"from"`
+	To    string            `json:"to"`
+	Types []string          `json:"types"` // types of events; if empty, every type except Tidemill's
+	Key   string            `json:"key"`
+	Model string            `json:"model"`
+	Map   map[string]string `json:"map"`
+	// Defaults has the values of inputs whose value may be missing or null.
+	Defaults  map[string]json.RawMessage `json:"defaults,omitempty"`
+	NoModel   string                     `json:"noModel"` // action without a model: dead-letter, drop, pass or model
+	Instead   string                     `json:"instead,omitempty"`
+	Delivery  string                     `json:"delivery"` // delivery: exactly-once or at-least-once
+	Engine    string                     `json:"engine"`
+	Processes *int                       `json:"processes"` // number of processes with this scorer; null if the number is unknown
+	Lag       *int64                     `json:"lag"`       // number of events that are not scored yet; null if the number is unknown
+	Numbers   *ScorerNumbers             `json:"numbers"`   // counts; null if the counts are unknown
+	LastError string                     `json:"lastError,omitempty"`
 	// LastErrorAt is the time of LastError.
 	LastErrorAt *time.Time `json:"lastErrorAt,omitempty"`
 }

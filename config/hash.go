@@ -318,6 +318,7 @@ type hashedScorer struct {
 	Key         string            `json:"key"`
 	Model       string            `json:"model"`
 	Map         map[string]string `json:"map,omitempty"`
+	Defaults    map[string]string `json:"defaults,omitempty"`
 	NoModel     string            `json:"noModel"`
 	Instead     string            `json:"instead,omitempty"`
 	AtLeastOnce bool              `json:"atLeastOnce,omitempty"`
@@ -351,6 +352,9 @@ func (s Scorer) hashed(partitions int) hashedScorer {
 		h.Map = make(map[string]string, len(s.Map))
 		for _, m := range s.Map {
 			h.Map[m.Input] = m.Path
+			if m.Default != "" {
+				put(&h.Defaults, m.Input, m.Default)
+			}
 		}
 	}
 	return h

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"encoding/json"
 	"regexp"
 	"slices"
 	"strings"
@@ -47,7 +48,10 @@ type Replicas struct {
 }
 
 // Mapped is an input of the model and the path of its value.
-type Mapped struct{ Input, Path string }
+type Mapped struct {
+	Input, Path string
+	Default     string // JSON that is read if the value is missing or null; empty means that it must be there
+}
 
 // NoModel says how an event is handled whose key has no champion.
 type NoModel struct {
@@ -195,15 +199,53 @@ func readMap(v value) (all []Mapped) {
 		case !inputName.fits(key.Value):
 			child.problemAt(key, "is not a name of a model's input, which has 1 to 200 characters and no space")
 		}
-		if text, ok := child.text(); ok {
-			if len(text) > maxPath || !attributeName.fits(text) && !eventPath.MatchString(text) {
-				child.problem("%s is not a part of an event; write a path such as data.text or data.items[0].x, data for the whole, or an attribute such as subject", show(text))
-			}
-			all = append(all, Mapped{Input: key.Value, Path: text})
+		m := Mapped{Input: key.Value}
+		if child.node.Kind != yaml.MappingNode {
+			m.readPath(child)
+		} else {
+			given := child.presentFields(field{"path", m.readPath}, field{"default", m.readDefault})
+			child.require(child.node, given, "path", "write where the value is, such as data.amount")
 		}
+		all = append(all, m)
 	}
 	slices.SortFunc(all, func(a, b Mapped) int { return strings.Compare(a.Input, b.Input) })
 	return all
+}
+
+func (m *Mapped) readPath(v value) {
+	text, ok := v.text()
+	if ok && (len(text) > maxPath || !attributeName.fits(text) && !eventPath.MatchString(text)) {
+		v.problem("%s is not a part of an event; write a path such as data.text or data.items[0].x, data for the whole, or an attribute such as subject", show(text))
+	}
+	m.Path = text
+}
+
+// maxDefault is the largest size of a default as JSON.
+const maxDefault = 64 << 10
+
+// readDefault reads a number, a text, a boolean, or a list of them.
+func (m *Mapped) readDefault(v value) {
+	var of any
+	if err := v.node.Decode(&of); err != nil || !isPlainDefault(v.node) {
+		v.problem("must be a number, a text, true or false, or a list of them; without a default, leave it out")
+		return
+	}
+	text, err := json.Marshal(of)
+	if err != nil || len(text) > maxDefault {
+		v.problem("is no number or text of JSON, or it has more than %d bytes", maxDefault)
+		return
+	}
+	m.Default = string(text)
+}
+
+func isPlainDefault(n *yaml.Node) bool {
+	switch n.Kind {
+	case yaml.ScalarNode:
+		return slices.Contains([]string{"!!str", "!!int", "!!float", "!!bool"}, n.ShortTag())
+	case yaml.SequenceNode:
+		return !slices.ContainsFunc(n.Content, func(of *yaml.Node) bool { return !isPlainDefault(of) })
+	}
+	return false
 }
 
 // read reads an action, or the name of the model that answers instead.

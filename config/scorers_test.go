@@ -34,7 +34,7 @@ scorers:
     types: [z, a]
     key: data.bot.id
     model: "intent/{key}/x"
-    map: {text: "data.items[0].x", all: data, first: "data[0]", who: subject}
+    map: {text: "data.items[0].x", all: data, first: "data[0]", who: subject, sum: {path: data.sum, default: 0}, tags: {path: data.tags, default: [a, "7"]}}
     noModel: {model: intent/default}
     delivery: at-least-once
     start: latest
@@ -45,7 +45,8 @@ scorers:
     replicas: {min: 1, max: 20, lag: 50, idle: 5m}
 `)
 	want := Scorer{Name: "a", From: "messages", To: "scored", Types: []string{"a", "z"}, Key: "data.bot.id", Model: "intent/{key}/x",
-		Map:     []Mapped{{"all", "data"}, {"first", "data[0]"}, {"text", "data.items[0].x"}, {"who", "subject"}},
+		Map: []Mapped{{Input: "all", Path: "data"}, {Input: "first", Path: "data[0]"}, {"sum", "data.sum", "0"}, {"tags", "data.tags", `["a","7"]`},
+			{Input: "text", Path: "data.items[0].x"}, {Input: "who", Path: "subject"}},
 		NoModel: NoModel{Action: NoModelUse, Model: "intent/default"}, AtLeastOnce: true, Latest: true, Hold: 50 * time.Millisecond,
 		MaxBatch: 64, Engine: "onnxruntime", Top: 3, Replicas: Replicas{Min: 1, Max: 20, Lag: 50, Idle: 5 * time.Minute}}
 	if got := cfg.Scorers[0]; !reflect.DeepEqual(got, want) {
@@ -109,7 +110,7 @@ func TestHashOfScorers(t *testing.T) {
 		t.Error("the defaults count")
 	}
 	seen := map[string]string{}
-	for _, rest := range []string{", key: shop", ", map: {a: data}", ", map: {b: data}", ", noModel: drop", ", noModel: {model: u}", ", noModel: {model: v}",
+	for _, rest := range []string{", key: shop", ", map: {a: data}", ", map: {b: data}", ", map: {b: {path: data, default: 0}}", `, map: {b: {path: data, default: "0"}}`, ", noModel: drop", ", noModel: {model: u}", ", noModel: {model: v}",
 		", delivery: at-least-once", ", start: latest", ", hold: 201ms", ", batch: {events: 1}", ", engine: go", ", top: 1", ", types: [b]"} {
 		h := hash(rest)
 		if before, ok := seen[h]; ok || h == least {

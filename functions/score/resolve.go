@@ -146,7 +146,7 @@ const mostPlans = 64
 func fieldsOf(c *config.Scorer) []features.Field {
 	fields := make([]features.Field, len(c.Map))
 	for i, m := range c.Map {
-		fields[i] = features.Field{Input: m.Input, Path: m.Path}
+		fields[i] = features.Field{Input: m.Input, Path: m.Path, Default: m.Default}
 	}
 	return fields
 }

@@ -166,7 +166,7 @@ func showScorer(w io.Writer, s *api.ScorerShown, now time.Time) error {
 	}
 	say("scorer", "%s", s.Name)
 	say("scores", "%s", scoredText(&s.Scorer))
-	say("by", "%s, the key is %s%s", s.Model, s.Key, mapText(s.Map))
+	say("by", "%s, the key is %s%s", s.Model, s.Key, mapText(&s.Scorer))
 	say("no model", "%s", noModelText(&s.Scorer))
 	say("delivery", "%s, engine %s", s.Delivery, s.Engine)
 	if s.Lag != nil {
@@ -202,10 +202,13 @@ func scoredText(s *api.Scorer) string {
 	return types + " of " + s.From + ", to " + s.To
 }
 
-func mapText(m map[string]string) string {
+func mapText(s *api.Scorer) string {
 	var b strings.Builder
-	for _, input := range slices.Sorted(maps.Keys(m)) {
-		b.WriteString(", " + input + " from " + m[input])
+	for _, input := range slices.Sorted(maps.Keys(s.Map)) {
+		b.WriteString(", " + input + " from " + s.Map[input])
+		if d := s.Defaults[input]; d != nil {
+			b.WriteString(" (default " + cut(string(d), 40) + ")")
+		}
 	}
 	return b.String()
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 	"time"
@@ -13,7 +14,7 @@ var scoringNow = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 func shownScorer() api.ScorerShown {
 	at := scoringNow.Add(-90 * time.Second)
 	s := api.Scorer{Name: "intents", From: "messages", To: "scored", Types: []string{"message"}, Key: "subject", Model: "intent/{key}",
-		Map: map[string]string{"text": "data.text"}, NoModel: "model", Instead: "intent/default", Delivery: "exactly-once", Engine: "auto",
+		Map: map[string]string{"text": "data.text"}, Defaults: map[string]json.RawMessage{"text": json.RawMessage(`"none"`)}, NoModel: "model", Instead: "intent/default", Delivery: "exactly-once", Engine: "auto",
 		Processes: new(1), Lag: new(int64(1234)), LastError: "model.onnx is\x1b[31m cut off", LastErrorAt: &at,
 		Numbers: &api.ScorerNumbers{Events: 12, Scored: 45678, Passed: 1, Dropped: 2, DeadLettered: 3, Skipped: 4, Held: 5, Aborted: 1, Rate: 5000.4,
 			P50Seconds: 0.0018, P99Seconds: 0.0123, Models: 1000, HitRate: 0.987}}
@@ -65,7 +66,7 @@ func TestAScorerIsShown(t *testing.T) {
 	if err := showScorer(&b, &whole, scoringNow); err != nil {
 		t.Fatal(err)
 	}
-	mention(t, "the scorer", b.String(), "message of messages, to scored", "intent/{key}, the key is subject, text from data.text", "intent/default answers",
+	mention(t, "the scorer", b.String(), "message of messages, to scored", "intent/{key}, the key is subject, text from data.text (default \"none\")", "intent/default answers",
 		"exactly-once, engine auto", "1,234 events", "5,000/s, p50 1.8 ms, p99 12.3 ms, 5 waiting", "45,678 events scored, 1 passed on, 2 dropped, 3 became dead letters",
 		"4 skipped, 1 transaction aborted", "1,000 in use, in memory at 98.7% of uses", "cut off, 1m ago", "intent/bot-42  4        1m ago", "3 → 4", "messages/7/991", "messages/7/0",
 		"node-1/abc", "3.0 MiB of 1.0 GiB", "2h ago")

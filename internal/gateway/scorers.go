@@ -3,6 +3,7 @@ package gateway
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -182,6 +183,13 @@ func scorerOf(c *config.Scorer) api.Scorer {
 	}
 	for _, m := range c.Map {
 		s.Map[m.Input] = m.Path
+		if m.Default == "" {
+			continue
+		}
+		if s.Defaults == nil {
+			s.Defaults = map[string]json.RawMessage{}
+		}
+		s.Defaults[m.Input] = json.RawMessage(m.Default)
 	}
 	return s
 }

@@ -20,6 +20,9 @@ import (
 func (r *reader) attribute(v *broker.View, index int) error {
 	s := &r.plan.slots[index]
 	said, there := lookUp(v, s.at.attribute)
+	if !there && r.readDefault(index) {
+		return nil
+	}
 	if !there {
 		return s.fault("is not in the event")
 	}

@@ -59,6 +59,48 @@ func contents(t *tensor.Tensor) any {
 	return t.Ints
 }
 
+// A default is read if the value is missing or null. A value of another kind is still an error.
+func TestDefaults(t *testing.T) {
+	number, text, list := spec("n", tensor.Float), spec("t", tensor.String), spec("l", tensor.Int64, 2)
+	p := mustPlan(t, []Field{{"n", "data.a.n", "-1.5"}, {"t", "shop", `"none"`}, {"l", "data.l", "[7,8]"}}, number, text, list)
+	for data, want := range map[string]string{
+		`{"a":{"n":2},"l":[1,2]}`:          "[2] [none] [1 2]",
+		`{"a":{"n":null},"l":null}`:        "[-1.5] [none] [7 8]",
+		`{"a":null}`:                       "[-1.5] [none] [7 8]",
+		`{}`:                               "[-1.5] [none] [7 8]",
+		`{"a":{"n":"x"},"a":{"n":null}}`:   "[-1.5] [none] [7 8]",
+		`{"a":{"n":"x"},"a":{"n":3}}`:      "[3] [none] [7 8]",
+		`{"a":{"n":3},"a":{}}`:             "[-1.5] [none] [7 8]",
+		"":                                 "[-1.5] [none] [7 8]",
+		`{"a":{"n":"x"}}`:                  `read input "n": data.a.n is the text`,
+		`{"l":[1]}`:                        `read input "l": data.l is `,
+		`{"a":{"n":null},"a":{"n":"3"}}`:   `read input "n": data.a.n is the text`,
+		`{"a":`:                            "not valid JSON",
+		`{"a":{"n":1},"l":[1,2]} and more`: "not valid JSON",
+	} {
+		v := event(data)
+		if data == "" {
+			v.Data = nil
+		}
+		in := make([]tensor.Tensor, 3)
+		p.Begin(in, 2)
+		got := ""
+		if err := p.Read(v, in, 0); err != nil {
+			got = err.Error()
+		} else if p.End(in, 1); err == nil {
+			got = fmt.Sprint(contents(&in[0]), " ", contents(&in[1]), " ", contents(&in[2]))
+		}
+		if !strings.Contains(got, want) {
+			t.Errorf("%s: %s, want %s", data, got, want)
+		}
+	}
+	for _, f := range []Field{{"n", "data.n", `"x"`}, {"t", "data.t", "1"}, {"l", "data.l", "[1]"}} {
+		if _, err := New([]Field{f}, []tensor.Spec{number, text, list}); err == nil || !strings.Contains(err.Error(), "its default is ") {
+			t.Errorf("%+v: %v", f, err)
+		}
+	}
+}
+
 func TestWhatIsPicked(t *testing.T) {
 	f, d, n, b, s := tensor.Float, tensor.Double, tensor.Int64, tensor.Bool, tensor.String
 	for _, c := range []struct {
@@ -220,7 +262,7 @@ func TestDataThatIsNoJSONIsOneText(t *testing.T) {
 // Several events fill a table. A refused event leaves no trace in it. If the model leaves a
 // length open, the first event of a table sets it.
 func TestRowsFillATable(t *testing.T) {
-	p := mustPlan(t, []Field{{"n", "data.n"}, {"text", "data.t"}, {"x", "data.x"}},
+	p := mustPlan(t, []Field{{Input: "n", Path: "data.n"}, {Input: "text", Path: "data.t"}, {Input: "x", Path: "data.x"}},
 		spec("text", tensor.String, 1), spec("x", tensor.Float, tensor.Any), spec("n", tensor.Int64))
 	in := make([]tensor.Tensor, 3)
 	for round := range 3 {
@@ -283,13 +325,15 @@ func TestPathsAndPlansThatAreRefused(t *testing.T) {
 	x, y := spec("x", tensor.Float), spec("y", tensor.Float)
 	for name, made := range map[string]func() (*Plan, error){
 		"no inputs":     func() (*Plan, error) { return New(nil, nil) },
-		"no such input": func() (*Plan, error) { return New([]Field{{"z", "data.z"}}, []tensor.Spec{x, y}) },
-		"which input":   func() (*Plan, error) { return New([]Field{{"", "data.z"}}, []tensor.Spec{x, y}) },
-		"mapped twice":  func() (*Plan, error) { return New([]Field{{"x", "data.z"}, {"x", "data.y"}}, []tensor.Spec{x, y}) },
-		"odd path":      func() (*Plan, error) { return New([]Field{{"x", "data..z"}}, []tensor.Spec{x, y}) },
-		"odd type":      func() (*Plan, error) { return New(nil, []tensor.Spec{spec("x", 16)}) },
-		"no rows":       func() (*Plan, error) { return New(nil, []tensor.Spec{{Name: "x", Type: tensor.Float}}) },
-		"far too many":  func() (*Plan, error) { return New(nil, make([]tensor.Spec, maxInputs+1)) },
+		"no such input": func() (*Plan, error) { return New([]Field{{Input: "z", Path: "data.z"}}, []tensor.Spec{x, y}) },
+		"which input":   func() (*Plan, error) { return New([]Field{{Input: "", Path: "data.z"}}, []tensor.Spec{x, y}) },
+		"mapped twice": func() (*Plan, error) {
+			return New([]Field{{Input: "x", Path: "data.z"}, {Input: "x", Path: "data.y"}}, []tensor.Spec{x, y})
+		},
+		"odd path":     func() (*Plan, error) { return New([]Field{{Input: "x", Path: "data..z"}}, []tensor.Spec{x, y}) },
+		"odd type":     func() (*Plan, error) { return New(nil, []tensor.Spec{spec("x", 16)}) },
+		"no rows":      func() (*Plan, error) { return New(nil, []tensor.Spec{{Name: "x", Type: tensor.Float}}) },
+		"far too many": func() (*Plan, error) { return New(nil, make([]tensor.Spec, maxInputs+1)) },
 	} {
 		if _, err := made(); err == nil {
 			t.Errorf("a plan was made of %s", name)
@@ -299,7 +343,7 @@ func TestPathsAndPlansThatAreRefused(t *testing.T) {
 
 // Reading allocates nothing once the tensors have grown.
 func TestReadingAllocatesNothing(t *testing.T) {
-	p := mustPlan(t, []Field{{"t", "data.t"}, {"x", "data.x"}, {"s", "subject"}, {"n", "amount"}},
+	p := mustPlan(t, []Field{{Input: "t", Path: "data.t"}, {Input: "x", Path: "data.x"}, {Input: "s", Path: "subject"}, {Input: "n", Path: "amount"}},
 		spec("t", tensor.String, 1), spec("x", tensor.Float, tensor.Any), spec("s", tensor.String), spec("n", tensor.Double))
 	in := make([]tensor.Tensor, 4)
 	v := event(`{"skip":{"a":[1,"b",{"c":null}]},"t":"tab\there","x":[1,2,3,4,5,0.12345678901234567,1e-7]}`)

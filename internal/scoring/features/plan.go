@@ -118,6 +118,9 @@ func cutBrackets(path string) (s step, rest string, err error) {
 type Field struct {
 	Input string // name of the tensor; may be empty if the model has one
 	Path  string // see CheckPath
+	// Default is JSON that is read if the value is missing or null. If it is empty, the value must be
+	// there.
+	Default string
 }
 
 // maxInputs bounds what a reader keeps on its stack.
@@ -135,7 +138,8 @@ type slot struct {
 	tensor.Spec
 	at   parsed
 	path string
-	open bool // the events determine a size other than the number of rows
+	def  []byte // default, JSON; nil if there is none
+	open bool   // the events determine a size other than the number of rows
 }
 
 // node is a place in the data. Slots are at it or below it.
@@ -206,8 +210,22 @@ func (p *Plan) place(f Field) error {
 		return fmt.Errorf("it is mapped twice, to %s and to %s", s.path, f.Path)
 	}
 	s.path = f.Path
-	s.at, err = parsePath(f.Path)
-	return err
+	if s.at, err = parsePath(f.Path); err != nil || f.Default == "" {
+		return err
+	}
+	s.def = []byte(f.Default)
+	return p.checkDefault(i)
+}
+
+// checkDefault makes sure that the default can be read as a row.
+func (p *Plan) checkDefault(i int) error {
+	in := make([]tensor.Tensor, len(p.slots))
+	p.Begin(in, 1)
+	r := reader{plan: p, in: in}
+	if !r.readDefault(i) {
+		return fmt.Errorf("its default is %s; %s", quoted(string(p.slots[i].def)), p.slots[i].expectedValues())
+	}
+	return nil
 }
 
 func (p *Plan) input(name string) (int, error) {

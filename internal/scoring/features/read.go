@@ -36,10 +36,39 @@ func (p *Plan) Read(v *broker.View, in []tensor.Tensor, row int) error {
 	}
 	r.b = v.Data
 	end := r.visit(p.root, jsonscan.SkipSpace(r.b, 0))
-	if end < 0 || jsonscan.SkipSpace(r.b, end) != len(r.b) || !r.isComplete() {
+	isJSON := end >= 0 && jsonscan.SkipSpace(r.b, end) == len(r.b)
+	if !isJSON && v.Data != nil || !r.isComplete() && !r.fillDefaults() {
 		return r.fault(v)
 	}
 	return nil
+}
+
+// fillDefaults reads the defaults of the slots that were not found. It returns false if one of them
+// has no default, or if the event has a value for it that is of another kind.
+func (r *reader) fillDefaults() bool {
+	for s := range r.plan.slots {
+		if r.plan.slots[s].at.attribute != "" || r.found[s/64]>>(s%64)&1 != 0 {
+			continue
+		}
+		if r.wrong[s/64]>>(s%64)&1 != 0 || !r.readDefault(s) {
+			return false
+		}
+		r.found[s/64] |= 1 << (s % 64)
+	}
+	return true
+}
+
+// readDefault reads a slot's default into the row, as if the event had it.
+func (r *reader) readDefault(s int) bool {
+	def := r.plan.slots[s].def
+	if def == nil {
+		return false
+	}
+	of := r.b
+	r.b = def
+	end := r.slot(s, 0)
+	r.b = of
+	return end == len(def)
 }
 
 // reader holds the state of reading one event.
@@ -50,6 +79,7 @@ type reader struct {
 	b    []byte // event's data, JSON
 
 	found [maxInputs / 64]uint64 // bit set of the slots that were found
+	wrong [maxInputs / 64]uint64 // bit set of the slots whose value is of another kind, and not null
 	at    int                    // position of the slot's next value
 }
 
@@ -59,6 +89,7 @@ type reader struct {
 func (r *reader) visit(n *node, i int) int {
 	for _, s := range n.under {
 		r.found[s/64] &^= 1 << (s % 64)
+		r.wrong[s/64] &^= 1 << (s % 64)
 	}
 	end := 0
 	for _, s := range n.slots {
@@ -84,6 +115,10 @@ func (r *reader) readSlot(s int, n *node, i int) int {
 		return end
 	}
 	r.found[s/64] &^= 1 << (s % 64)
+	r.wrong[s/64] |= 1 << (s % 64)
+	if jsonscan.SkipWord(r.b, i, "null") >= 0 {
+		r.wrong[s/64] &^= 1 << (s % 64)
+	}
 	return jsonscan.SkipValue(r.b, i, n.depth)
 }
 
