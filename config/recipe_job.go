@@ -2,6 +2,7 @@ package config
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"path"
 	"slices"
@@ -120,21 +121,30 @@ var variable = shaped(200, `^[A-Za-z_][A-Za-z0-9_]*$`)
 // contract is the prefix of the variables that the agent sets.
 const contract = "TIDEMILL_"
 
+// CheckVariable returns an error if a recipe must not set an environment variable of that name.
+func CheckVariable(name string) error {
+	switch {
+	case !variable.fits(name):
+		return fmt.Errorf("%s is not a variable's name; use letters, digits and _, and do not begin with a digit", show(name))
+	case strings.HasPrefix(name, contract):
+		return fmt.Errorf("%s is set by Tidemill, as all variables that begin with %s; choose another name", show(name), contract)
+	}
+	return nil
+}
+
 // variables iterates over a mapping whose keys are environment variables.
 func (v value) variables(read func(name string, v value)) {
 	n := 0
 	for key, child := range v.pairs() {
-		switch n++; {
-		case n > maxVariables:
+		if n++; n > maxVariables {
 			child.problemAt(key, "is one variable more than %d", maxVariables)
 			return
-		case !variable.fits(key.Value):
-			child.problemAt(key, "%s is not a variable's name; use letters, digits and _, and do not begin with a digit", show(key.Value))
-		case strings.HasPrefix(key.Value, contract):
-			child.problemAt(key, "%s is set by Tidemill, as all variables that begin with %s; choose another name", show(key.Value), contract)
-		default:
-			read(key.Value, child)
 		}
+		if err := CheckVariable(key.Value); err != nil {
+			child.problemAt(key, "%v", err)
+			continue
+		}
+		read(key.Value, child)
 	}
 }
 

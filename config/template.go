@@ -31,6 +31,11 @@ func Expand(template string, value func(name string) (string, bool)) (string, er
 	return b.String(), nil
 }
 
+// Literal returns the template that expands to a text.
+func Literal(text string) string {
+	return strings.NewReplacer("{", "{{", "}", "}}").Replace(text)
+}
+
 // templatePart is either plain text or a field.
 type templatePart struct {
 	text, field string

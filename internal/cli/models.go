@@ -429,11 +429,16 @@ func changeText(c *fold.Change) string {
 // values.
 func showVerdict(w io.Writer, m *api.ModelWhole, v *api.ModelVersion) {
 	fmt.Fprintf(w, "\nVersion %d, %s: %s\n", v.Number, stateOfVersion(m, v), harmless(shortSentence(v)))
-	if v.Judgement == nil {
+	showClauses(w, v.Judgement)
+}
+
+// showClauses prints each clause of a gate with its values.
+func showClauses(w io.Writer, j *tidemill.Judgement) {
+	if j == nil {
 		return
 	}
-	for i := range v.Judgement.Clauses {
-		c := &v.Judgement.Clauses[i]
+	for i := range j.Clauses {
+		c := &j.Clauses[i]
 		mark := "holds"
 		if !c.Passed {
 			mark = "FAILS"
@@ -443,7 +448,7 @@ func showVerdict(w io.Writer, m *api.ModelWhole, v *api.ModelVersion) {
 			fmt.Fprintf(w, "         %s\n", harmless(text))
 		}
 	}
-	if v.Judgement.On == tidemill.GateOnRecorded {
+	if j.On == tidemill.GateOnRecorded {
 		fmt.Fprintln(w, "  The champion's figures are from its registration, perhaps on other data.")
 	}
 }

@@ -32,12 +32,19 @@ func tryCommand() command {
 		summary: "try a recipe on this machine, with your folders, and publish nothing",
 		about: `It needs no tidemill up: it starts its own Kafka, Redis and store in a folder that is
 removed at the end. Folders replace the recipe's datasets: --data DIR for a single
-input, else --data INPUT=DIR for each. It prints the command's log, then the result,
-the metrics and the output; --out keeps the output. There is one attempt. The exit
-status is 1 if the run fails.`,
+input, else --data INPUT=DIR for each. It prints the command's log and progress, then
+the result, the metrics and the output; --out keeps the output. There is one attempt.
+
+For a recipe that makes a model it also prints the verdict of the gate, clause by clause,
+and the confusion matrix. With --champion the run gets a champion, and the gate compares
+with it. If a scorer serves the model, it is asked the golden request of model.yaml.
+
+The exit status is 0 only if the run succeeds, the gate passes, and the scorers can serve
+the model.`,
 		examples: []example{
 			{"tidemill try intent --key bot-42 --data ./examples", "with a folder for its input"},
 			{"tidemill try intent --key bot-42 --data examples=./a --data labels=./b --out ./made", "two inputs, and keep the output"},
+			{"tidemill try intent --key bot-42 --data ./examples --champion ./best --env EPOCHS=3", "compare with the files of a champion, and set a variable"},
 			{"tidemill try intent --event new-data.json --data ./examples", "with an event in the CloudEvents JSON format as the cause"},
 		},
 		make: func() program { return &trying{} },
@@ -49,6 +56,8 @@ type trying struct {
 	config, key, out, secrets, log string
 	event                          string // file with the event
 	data                           []string
+	champion                       string            // folder with the files of a champion
+	env                            map[string]string // variables that replace those of the recipe
 
 	recipe config.Recipe
 	cause  []byte // event that is the cause
@@ -62,6 +71,8 @@ func (p *trying) flags(f *flagSet) {
 		p.data = append(p.data, text)
 		return nil
 	})
+	f.each("env", "NAME=VALUE", "variable of the run, in place of the recipe's; may be given several times", p.addVariable)
+	f.text(&p.champion, "champion", "", "DIR", "folder with the files of a champion, which the run gets as TIDEMILL_CHAMPION")
 	f.text(&p.event, "event", "", "FILE", "cause of the run: an event in the CloudEvents JSON format")
 	f.text(&p.out, "out", "", "DIR", "folder for the output; existing files are replaced")
 	f.text(&p.secrets, "secrets", "", "FOLDER", "folder with the secrets of runs, one file NAME/KEY each (default "+filepath.Join(dataFolder, "secrets")+")")
@@ -135,11 +146,14 @@ func (p *trying) do(ctx context.Context, s *session, here *platform.Platform, g 
 			return err
 		}
 	}
+	if err := p.putChampion(ctx, here, g); err != nil {
+		return err
+	}
 	id, err := p.ask(ctx, g)
 	if err != nil {
 		return err
 	}
-	if err := followLog(ctx, g, id, s.stdout); err != nil {
+	if err := p.follow(ctx, s, g, id); err != nil {
 		return err
 	}
 	whole, err := untilEnded(ctx, g, id)
@@ -149,7 +163,10 @@ func (p *trying) do(ctx context.Context, s *session, here *platform.Platform, g 
 	if err := p.keep(ctx, s, here, g, &whole); err != nil {
 		return err
 	}
-	return p.tell(s.stdout, &whole)
+	if err := p.tell(s.stdout, &whole); err != nil {
+		return err
+	}
+	return p.judge(ctx, s, here, g, &whole)
 }
 
 func (p *trying) ask(ctx context.Context, g *client.Gateway) (string, error) {
@@ -240,8 +257,12 @@ func (p *trying) prepare(conf *config.Config, name string) (map[string]string, e
 	if err != nil {
 		return nil, err
 	}
+	if p.champion != "" && recipe.Makes.Model == "" {
+		return nil, usagef("--champion %s: recipe %s makes no model, so it has no champion", p.champion, name)
+	}
 	p.recipe.Inputs = standIns(recipe.Inputs)
 	p.recipe.Run.Attempts = 1
+	p.setVariables()
 	return folders, nil
 }
 

@@ -79,7 +79,7 @@ func (p *Platform) tryWith(ctx context.Context, c *config.Scorer, ask registry.T
 	m, err := cache.Load(ctx, &infer.Ref{Model: ask.Model, Artifact: ask.Artifact, Engine: c.Engine})
 	if err == nil {
 		defer m.Release()
-		trial.Engine, trial.Golden = m.Engine(), m.Golden()
+		trial.Engine, trial.Golden = m.Engine(), m.Golden() != nil
 		err = cmp.Or(score.Fits(c, m), checkLabels(m.Labels(), ask.Labels))
 		if err == nil && !trial.Golden {
 			trial.Rows, err = m.Try()

@@ -129,6 +129,16 @@ func (p *Platform) openCache(ctx context.Context) (err error) {
 	return nil
 }
 
+// LoadModel brings a version into memory, as a scorer does, and asks it the golden request. The caller
+// releases the model.
+func (p *Platform) LoadModel(ctx context.Context, r infer.Ref) (*infer.Model, error) {
+	cache, err := p.modelCache(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return cache.Load(ctx, &r)
+}
+
 // openRegistry uses the ledger and the store of the runs. In a process without runs it opens its
 // own.
 func (p *Platform) openRegistry(ctx context.Context, s *scoringModels) (err error) {

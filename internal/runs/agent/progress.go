@@ -210,6 +210,12 @@ const (
 	maxMetricNames = 64 << 10 // largest size of all names, because they become part of a fact
 )
 
+// ReadMetrics reads the metrics.json of a folder. Without the file there are no metrics.
+func ReadMetrics(folder string) (map[string]float64, error) {
+	all, _, err := metricsOf(folder)
+	return all, err
+}
+
 // metricsOf reads the command's metrics. Without the file there are no metrics.
 func metricsOf(out string) (all map[string]float64, left int, err error) {
 	text, err := readFile(out, metricsName, maxMetricsFile)

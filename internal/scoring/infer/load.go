@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"time"
 
 	"tidemill.dev/internal/scoring/infer/tensor"
@@ -241,7 +242,7 @@ type loaded struct {
 	outputs []tensor.Spec
 	rows    int
 	bytes   int64
-	golden  bool // whether the model has answered its golden request
+	golden  []Answer // first answers to the golden request; nil without one
 	*reading
 }
 
@@ -256,7 +257,7 @@ func ready(p Program, engine string, c *card) (m *loaded, err error) {
 			p.Close()
 		}
 	}()
-	m = &loaded{program: p, engine: engine, inputs: p.Inputs(), outputs: p.Outputs(), rows: c.rows, bytes: p.Bytes() + overhead, golden: c.golden != nil}
+	m = &loaded{program: p, engine: engine, inputs: p.Inputs(), outputs: p.Outputs(), rows: c.rows, bytes: p.Bytes() + overhead}
 	if c.bytes > 0 && p.Bytes() > c.bytes {
 		return nil, fmt.Errorf("%w: it takes %d bytes of memory, and %s allows limits.bytes %d", ErrUnfit, p.Bytes(), CardFile, c.bytes)
 	}
@@ -308,12 +309,20 @@ func (m *loaded) runTrial(g *golden) error {
 		return err
 	}
 	for row := range rows {
-		if err := m.check(m.answerAt(out, row), g, row); err != nil {
+		a := m.answerAt(out, row)
+		if err := m.check(a, g, row); err != nil {
 			return err
+		}
+		if row < keptGolden {
+			a.Scores, a.Values = slices.Clone(a.Scores), slices.Clone(a.Values) // the outputs of all rows would stay in memory
+			m.golden = append(m.golden, a)
 		}
 	}
 	return nil
 }
+
+// keptGolden is the number of answers to the golden request that a model keeps.
+const keptGolden = 3
 
 // attempt runs the model once and makes sure that the outputs have the values that Answer reads.
 func (m *loaded) attempt(in []tensor.Tensor, rows int) (out []tensor.Tensor, err error) {

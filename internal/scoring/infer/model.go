@@ -91,6 +91,10 @@ func (m *Model) Labels() []string {
 	return m.held.names
 }
 
+// Golden returns the first answers to the golden request of model.yaml; nil if there is no golden
+// request. They must not be changed.
+func (m *Model) Golden() []Answer { return m.held.golden }
+
 // MaxRows returns the largest number of rows in one run; 0 means no limit.
 func (m *Model) MaxRows() int { return m.held.rows }
 

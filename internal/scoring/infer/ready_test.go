@@ -87,6 +87,25 @@ func try(p *toy, text string) (*loaded, error) {
 	return ready(p, "toy", c)
 }
 
+// A model keeps its first answers to the golden request. Without that request it keeps none.
+func TestGoldenAnswersAreKept(t *testing.T) {
+	rows := tensor.Tensor{Type: tensor.Float, Shape: []int{4, 2}, Floats: []float32{.9, .1, .8, .2, .7, .3, .6, .4}}
+	for text, want := range map[string][]Answer{
+		"labels: [a, b]": nil,
+		"labels: [a, b]\ngolden: {inputs: {x: [[1, 2], [1, 2], [1, 2], [1, 2]]}, label: a}": {
+			{"a", []string{"a", "b"}, []float32{.9, .1}, nil}, {"a", []string{"a", "b"}, []float32{.8, .2}, nil}, {"a", []string{"a", "b"}, []float32{.7, .3}, nil}},
+	} {
+		answers := rows
+		if want == nil {
+			answers = floats(.9, .1)
+		}
+		m, err := try(&toy{inputs: x, outputs: specs{scores}, answers: []tensor.Tensor{answers}}, text)
+		if err != nil || !reflect.DeepEqual(m.golden, want) {
+			t.Errorf("%s: %+v, %v", text, m, err)
+		}
+	}
+}
+
 func TestAnswersByRow(t *testing.T) {
 	m, err := try(&toy{inputs: x, outputs: specs{label, scores}, answers: []tensor.Tensor{texts("a"), floats(0, 1)}}, "")
 	if err != nil {

@@ -11,9 +11,6 @@ import (
 // trialRows is the number of generated rows that a model is asked.
 const trialRows = 8
 
-// Golden reports whether the model has answered the golden request of its model.yaml.
-func (m *Model) Golden() bool { return m.held.golden }
-
 // Try asks the model generated rows, one at a time, and returns the number of answers. A model may
 // refuse a generated row, such as one whose number is outside a table. The error is ErrUnfit if
 // it answers rows, but every answer has a number that is not finite. The size of a row may be unknown; then
