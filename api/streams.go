@@ -14,10 +14,11 @@ type Streams struct {
 type Stream struct {
 	Name             string      `json:"name"`
 	Partitions       []Partition `json:"partitions"`
-	Records          int64       `json:"records"`
-	Bytes            *int64      `json:"bytes"`            // size in bytes; null if Kafka does not report it
-	Rate             float64     `json:"rate"`             // records per second over the last minute
-	RetentionSeconds *int64      `json:"retentionSeconds"` // retention; null for no limit
+	Records          int64       `json:"records"`             // number of events
+	Estimated        bool        `json:"estimated,omitempty"` // whether records is an estimate
+	Bytes            *int64      `json:"bytes"`               // size in bytes; null if Kafka does not report it
+	Rate             float64     `json:"rate"`                // events per second over the last minute
+	RetentionSeconds *int64      `json:"retentionSeconds"`    // retention; null for no limit
 	Groups           []Group     `json:"groups"`
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,10 +28,11 @@ const rateSpan = time.Minute
 type StreamInfo struct {
 	Name       string          `json:"name"`
 	Partitions []PartitionInfo `json:"partitions"`
-	Records    int64           `json:"records"`   // end minus start of all partitions; includes transaction markers
-	Bytes      int64           `json:"bytes"`     // size on the disks of the leaders; -1 if Kafka does not say
-	Rate       float64         `json:"rate"`      // records a second over the last minute
-	Retention  time.Duration   `json:"retention"` // 0 means for ever
+	Records    int64           `json:"records"`             // number of events
+	Estimated  bool            `json:"estimated,omitempty"` // whether Records is an estimate, because transactions took some offsets
+	Bytes      int64           `json:"bytes"`               // size on the disks of the leaders; -1 if Kafka does not say
+	Rate       float64         `json:"rate"`                // events a second over the last minute
+	Retention  time.Duration   `json:"retention"`           // 0 means for ever
 	Groups     []GroupLag      `json:"groups"`
 }
 
@@ -58,6 +60,9 @@ type PartitionInfo struct {
 	End       int64   `json:"end"`   // offset after the last record
 	Bytes     int64   `json:"bytes"`
 	Rate      float64 `json:"rate"`
+
+	events    int64
+	estimated bool
 }
 
 // GroupLag is the lag of one of our consumer groups on one stream.
@@ -97,6 +102,7 @@ type survey struct {
 	settings           map[string]map[string]topicSetting
 	start, end, recent map[wire.TopicPartition]int64
 	bytes              map[wire.TopicPartition]int64 // nil if Kafka does not say
+	samples            map[wire.TopicPartition]sample
 	commits            map[string]groupCommits
 }
 
@@ -132,6 +138,7 @@ func (b *Broker) surveyStreams(ctx context.Context) ([]StreamInfo, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.samples = b.countEvents(ctx, topics, s.start, s.end)
 	return b.describe(s), nil
 }
 
@@ -171,7 +178,8 @@ func (b *Broker) describe(s survey) []StreamInfo {
 		for _, p := range t.Partitions {
 			one := s.partition(wire.TopicPartition{Topic: t.Name, Partition: p.Index})
 			info.Partitions = append(info.Partitions, one)
-			info.Records += one.End - one.Start
+			info.Records += one.events
+			info.Estimated = info.Estimated || one.estimated
 			info.Bytes += one.Bytes
 			info.Rate += one.Rate
 		}
@@ -193,6 +201,12 @@ func (s survey) partition(p wire.TopicPartition) PartitionInfo {
 	}
 	if recent := s.recent[p]; recent >= 0 { // otherwise nothing was written in that time
 		one.Rate = float64(max(0, one.End-recent)) / rateSpan.Seconds()
+	}
+	one.events = one.End - one.Start
+	if of, sampled := s.samples[p]; sampled {
+		one.events = int64(math.Round(float64(one.events) * of.share()))
+		one.estimated = of.from > one.Start || of.to < one.End
+		one.Rate *= of.share()
 	}
 	return one
 }

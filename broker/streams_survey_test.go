@@ -12,6 +12,8 @@ import (
 	"github.com/segmentio/kafka-go"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"tidemill.dev/broker/internal/wire"
 )
 
 // writeRecords writes n records with the given time to one partition.
@@ -212,5 +214,51 @@ func openOffsets(t *testing.T, b *Broker, group, topic string, offset int64) {
 func TestLogSizesAreUnknownWhereKafkaDoesNotSay(t *testing.T) {
 	if _, err := sumLogs(nil); !isCode(err, kafka.ClusterAuthorizationFailed) {
 		t.Error(err)
+	}
+}
+
+// A transaction takes an offset for its marker. Markers are no events.
+func TestStreamsCountEvents(t *testing.T) {
+	b, _ := parkedFake(t)
+	publishAll(t, b, "events", "a")
+	c, x := openTransactor(t, b, nil)
+	d := pollOne(t, c)
+	defer d.Done()
+	const transactions = 20
+	for i := range transactions {
+		if err := x.Do(t.Context(), func(tx *Tx) error {
+			for j := range 3 {
+				tx.Send(t.Context(), "events.parked", &View{ID: fmt.Sprint(i, j), Source: "/x", Type: "t", Key: []byte("k")})
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	infos, err := b.Streams(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range infos {
+		if want := map[string]int64{"events": 1, "events.parked": 3 * transactions}[i.Name]; i.Records != want || i.Estimated {
+			t.Errorf("%s has %d events, want %d; estimated: %v", i.Name, i.Records, want, i.Estimated)
+		}
+		if end := i.Partitions[0].End; i.Name == "events.parked" && end != 4*transactions {
+			t.Errorf("the partition ends at %d, so it has no markers to leave out", end)
+		}
+	}
+}
+
+// A long partition with transactions has an estimate from its newest part.
+func TestEventsAreEstimated(t *testing.T) {
+	p := wire.TopicPartition{Topic: "t"}
+	at := func(n int64) map[wire.TopicPartition]int64 { return map[wire.TopicPartition]int64{p: n} }
+	s := survey{start: at(1000), end: at(101_000), recent: at(95_000), samples: map[wire.TopicPartition]sample{p: {from: 91_000, to: 101_000, events: 7500}}}
+	if got := s.partition(p); got.events != 75_000 || !got.estimated || got.Rate != 75 {
+		t.Errorf("%+v", got)
+	}
+	s.samples[p] = sample{from: 1000, to: 101_000, events: 60_001}
+	if got := s.partition(p); got.events != 60_001 || got.estimated {
+		t.Errorf("%+v", got)
 	}
 }

@@ -26,7 +26,8 @@ func streamsCommand() command {
 		name:    "streams",
 		lists:   true,
 		summary: "list the streams: events, bytes, lag of their readers",
-		about: `EVENTS/S is over the last minute. A reader's lag is the number of events that it has not
+		about: `EVENTS is an estimate, with ~, if a long stream has transactions: Kafka counts their
+markers too. EVENTS/S is over the last minute. A reader's lag is the number of events that it has not
 processed yet. lost is the number that expired before it had read them.
 
 ` + whereTo,
@@ -78,12 +79,20 @@ func (l *streamList) run(ctx context.Context, s *session, _ []string) (err error
 }
 
 func tabulate(w io.Writer, all []api.Stream) error {
-	rows := [][]string{{"STREAM", "PARTITIONS", "RECORDS", "SIZE", "EVENTS/S", "KEPT", "READERS (LAG)"}}
+	rows := [][]string{{"STREAM", "PARTITIONS", "EVENTS", "SIZE", "EVENTS/S", "KEPT", "READERS (LAG)"}}
 	for _, i := range all {
-		rows = append(rows, []string{harmless(i.Name), strconv.Itoa(len(i.Partitions)), thousands(i.Records),
+		rows = append(rows, []string{harmless(i.Name), strconv.Itoa(len(i.Partitions)), eventsText(&i),
 			volume(i.Bytes), fmt.Sprintf("%.1f", i.Rate), kept(i.RetentionSeconds), readers(i.Groups)})
 	}
 	return table(w, rows)
+}
+
+// eventsText returns the number of events of a stream, with a tilde if it is an estimate.
+func eventsText(s *api.Stream) string {
+	if s.Estimated {
+		return "~" + thousands(s.Records)
+	}
+	return thousands(s.Records)
 }
 
 func volume(bytes *int64) string {

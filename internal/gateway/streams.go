@@ -59,7 +59,7 @@ func namesOf(infos []broker.StreamInfo) []string {
 // StreamOf converts the state of a stream into its form in the API. The command line also calls
 // StreamOf when it reads the state from Kafka itself.
 func StreamOf(i *broker.StreamInfo) api.Stream {
-	s := api.Stream{Name: i.Name, Records: i.Records, Rate: i.Rate, Partitions: []api.Partition{}, Groups: []api.Group{}}
+	s := api.Stream{Name: i.Name, Records: i.Records, Estimated: i.Estimated, Rate: i.Rate, Partitions: []api.Partition{}, Groups: []api.Group{}}
 	if i.Bytes >= 0 {
 		s.Bytes = &i.Bytes
 	}
