@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -12,6 +14,7 @@ import (
 
 	"tidemill.dev/api"
 	"tidemill.dev/broker"
+	"tidemill.dev/internal/platform"
 )
 
 // folder makes a folder with text files.
@@ -31,6 +34,31 @@ func folder(t testing.TB, files map[string]string) string {
 }
 
 var committedAs = regexp.MustCompile(`committed (\S+) to`)
+
+// Lists do not say that there is nothing if the store was removed.
+func TestDataOfARemovedStore(t *testing.T) {
+	t.Parallel()
+	data := t.TempDir()
+	startUp(t, data)
+	ok(t, "data", "put", "bots/bot-1", folder(t, map[string]string{"a.csv": "1"}), "--data", data)
+	if err := os.RemoveAll(filepath.Join(data, "store")); err != nil {
+		t.Fatal(err)
+	}
+	mention(t, "data ls", call(t, "", "data", "ls", "--data", data).err, "the folder of the object store was removed, emptied or replaced")
+	running, _, err := platform.Find(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := http.Get(running.URL + "/readyz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	body, _ := io.ReadAll(res.Body)
+	if res.StatusCode != http.StatusServiceUnavailable || !strings.Contains(string(body), "was removed, emptied or replaced while it was in use") {
+		t.Errorf("%d, %s", res.StatusCode, body)
+	}
+}
 
 func TestDataGoesAndComes(t *testing.T) {
 	t.Parallel()

@@ -11,14 +11,17 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"tidemill.dev"
 	"tidemill.dev/api"
 	"tidemill.dev/broker"
+	"tidemill.dev/broker/retry"
 	"tidemill.dev/internal/data/ledger"
 	"tidemill.dev/internal/data/store"
 	"tidemill.dev/internal/models/erase"
@@ -194,11 +197,29 @@ func (p *Platform) watchRuns(ctx context.Context) {
 			p.log.Error("controller: watching the models ended", "reason", err)
 		}
 	})
+	running.Go(func() { watchStore(watching, p.works.store.Ping, p.log) })
 	p.AtStop(Consumers, "the watch over runs and models", func(context.Context) error {
 		stop()
 		running.Wait()
 		return nil
 	})
+}
+
+const storeAsked = 5 * time.Second
+
+// watchStore logs once that the store's folder is gone, and once that it is back.
+func watchStore(ctx context.Context, ping func(context.Context) error, log *slog.Logger) {
+	gone := false
+	for retry.Sleep(ctx, storeAsked) == nil {
+		switch err := ping(ctx); {
+		case errors.Is(err, store.ErrGone) && !gone:
+			gone = true
+			log.Error("store: the folder is gone; this process is not ready, and data, runs and models fail", "reason", err)
+		case err == nil && gone:
+			gone = false
+			log.Info("store: the folder is back")
+		}
+	}
 }
 
 // keysOf returns the keys of a schedule.
@@ -209,8 +230,9 @@ func (p *Platform) keysOf(ctx context.Context, schedule string) ([]string, error
 	return p.works.foreman.Keys(ctx, schedule)
 }
 
-// check reports the state of the ledger, the store and the foreman. It never returns Failed,
-// because a process whose ledger catches up can serve everything else.
+// check reports the state of the ledger, the store and the foreman. It returns Failed only if the
+// store's folder is gone, because data that is sent then would be lost. A process whose ledger
+// catches up, or whose bucket does not answer, can serve everything else.
 func (w *runServices) check(ctx context.Context) api.Check {
 	c := api.Check{Name: "runs", Status: api.OK}
 	s := w.ledger.Status()
@@ -220,11 +242,14 @@ func (w *runServices) check(ctx context.Context) api.Check {
 	case s.Behind > 0:
 		c.Status, c.Detail = api.Degraded, fmt.Sprintf("catching up with the facts: %d of %d left", s.Behind, s.Total)
 	}
-	if err := w.store.Ping(ctx); err != nil {
-		c.Status, c.Detail = api.Degraded, fmt.Sprintf("the object store does not answer: %v", err)
-	}
 	if err := w.foreman.Status().Err; err != nil && c.Status == api.OK {
 		c.Status, c.Detail = api.Degraded, err.Error()
+	}
+	switch err := w.store.Ping(ctx); {
+	case errors.Is(err, store.ErrGone):
+		c.Status, c.Detail = api.Failed, err.Error()
+	case err != nil:
+		c.Status, c.Detail = api.Degraded, fmt.Sprintf("the object store does not answer: %v", err)
 	}
 	return c
 }

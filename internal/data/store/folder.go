@@ -16,7 +16,10 @@ import (
 )
 
 // folder is a backend in a folder of this machine, or of a network file system.
-type folder string
+type folder struct {
+	dir string
+	id  string // content of the file idFile; empty if this process could not write it
+}
 
 const (
 	folderMode = 0o700
@@ -25,31 +28,65 @@ const (
 
 // openFolder creates the folder if it does not exist.
 func openFolder(dir string) (folder, error) {
+	f := folder{dir: dir}
 	if i, err := os.Stat(dir); err == nil && !i.IsDir() {
-		return "", fmt.Errorf("%s is not a folder", dir)
+		return f, fmt.Errorf("%s is not a folder", dir)
 	}
 	if err := os.MkdirAll(dir, folderMode); err != nil {
-		return "", fmt.Errorf("create the folder: %w", err)
+		return f, fmt.Errorf("create the folder: %w", err)
 	}
-	return folder(dir), nil
+	id, err := os.ReadFile(f.path(idFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		err = f.create(context.Background(), idFile, []byte(rand.Text()), func() {})
+		if errors.Is(err, fs.ErrPermission) {
+			return f, nil // the folder can only be read
+		}
+		if err == nil || errors.Is(err, errTaken) { // another process may be first
+			id, err = os.ReadFile(f.path(idFile))
+		}
+	}
+	if err != nil {
+		return f, fmt.Errorf("mark the folder: %w", err)
+	}
+	f.id = string(id)
+	return f, nil
 }
 
-func (f folder) path(key string) string { return filepath.Join(string(f), filepath.FromSlash(key)) }
+// idFile marks a store with a random text. Without it, a process would take a store that was removed
+// while it runs for an empty one.
+const idFile = "store.id"
+
+// ErrGone is returned if the store's folder was removed, emptied or replaced since it was opened.
+var ErrGone = errors.New("was removed, emptied or replaced while it was in use; put it back, or start again without it")
+
+// lost returns ErrGone if the folder is not the one that was opened.
+func (f folder) lost() error {
+	if f.id == "" {
+		return nil
+	}
+	id, err := os.ReadFile(f.path(idFile))
+	if errors.Is(err, fs.ErrNotExist) || err == nil && string(id) != f.id {
+		return fmt.Errorf("the store's folder %s %w", f.dir, ErrGone)
+	}
+	return err
+}
+
+func (f folder) path(key string) string { return filepath.Join(f.dir, filepath.FromSlash(key)) }
 
 func (f folder) close() {}
 
 func (f folder) ping(context.Context) error {
-	i, err := os.Stat(string(f))
+	i, err := os.Stat(f.dir)
 	if err == nil && !i.IsDir() {
 		err = errors.New("it is not a folder")
 	}
-	return err
+	return errors.Join(f.lost(), gone(err))
 }
 
 // write writes a temporary file next to the key's file and renames it.
 func (f folder) write(ctx context.Context, key string, size int64, r io.Reader) error {
 	at := f.path(key)
-	temp, err := writeTemp(at, size, r)
+	temp, err := f.writeTemp(at, size, r)
 	if err == nil {
 		err = ctx.Err() // the caller may have left, and must not see the key change then
 	}
@@ -64,9 +101,9 @@ func (f folder) write(ctx context.Context, key string, size int64, r io.Reader) 
 
 // writeTemp writes a temporary file next to another file, and returns the name of the temporary
 // file as soon as it exists.
-func writeTemp(at string, size int64, r io.Reader) (string, error) {
+func (f folder) writeTemp(at string, size int64, r io.Reader) (string, error) {
 	temp := at + "." + rand.Text() + tempEnd
-	t, err := createIn(temp)
+	t, err := f.createIn(temp)
 	if err != nil {
 		return "", err
 	}
@@ -77,11 +114,14 @@ func writeTemp(at string, size int64, r io.Reader) (string, error) {
 
 // createIn creates a file and its folder. A folder that another process removes because it is empty
 // is created again.
-func createIn(at string) (t *os.File, err error) {
+func (f folder) createIn(at string) (t *os.File, err error) {
 	for range 3 {
 		t, err = os.OpenFile(at, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fileMode)
 		if !errors.Is(err, fs.ErrNotExist) {
 			return t, err
+		}
+		if err := f.lost(); err != nil {
+			return nil, err // a new folder would look like an empty store
 		}
 		if err := os.MkdirAll(filepath.Dir(at), folderMode); err != nil {
 			return nil, err
@@ -101,7 +141,7 @@ func discard(temp string) error {
 // caller succeed, among goroutines and processes alike.
 func (f folder) create(_ context.Context, key string, data []byte, step func()) error {
 	at := f.path(key)
-	temp, err := writeTemp(at, int64(len(data)), bytes.NewReader(data))
+	temp, err := f.writeTemp(at, int64(len(data)), bytes.NewReader(data))
 	if err != nil {
 		return errors.Join(err, discard(temp))
 	}
@@ -133,7 +173,7 @@ func (f folder) over(ctx context.Context, key string, data []byte) error {
 func (f folder) open(_ context.Context, key string) (io.ReadCloser, int64, error) {
 	t, err := os.Open(f.path(key))
 	if err != nil {
-		return nil, 0, found(err)
+		return nil, 0, f.found(err)
 	}
 	i, err := t.Stat()
 	if err == nil && i.IsDir() {
@@ -151,29 +191,35 @@ func (f folder) stat(_ context.Context, key string) (item, error) {
 		err = ErrNotFound
 	}
 	if err != nil {
-		return item{}, found(err)
+		return item{}, f.found(err)
 	}
 	return item{key: key, size: i.Size(), time: i.ModTime()}, nil
 }
 
 func (f folder) touch(_ context.Context, key string, now time.Time) error {
-	return found(os.Chtimes(f.path(key), now, now))
+	return f.found(os.Chtimes(f.path(key), now, now))
 }
 
-func (f folder) remove(_ context.Context, key string) error { return found(os.Remove(f.path(key))) }
+func (f folder) remove(_ context.Context, key string) error { return f.found(os.Remove(f.path(key))) }
 
 func (f folder) sign(context.Context, string, time.Duration) (string, error) { return "", nil }
 
-// found maps the error that a file does not exist to ErrNotFound.
-func found(err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
-		return ErrNotFound
+// found maps the error that a file does not exist to ErrNotFound, or to ErrGone if all files are gone.
+func (f folder) found(err error) error {
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
-	return err
+	if err := f.lost(); err != nil {
+		return err
+	}
+	return ErrNotFound
 }
 
 // listAll skips files that vanish while it lists; a file that cannot be read is an error.
 func (f folder) listAll(ctx context.Context, prefix string, fn func(item) error) error {
+	if err := f.lost(); err != nil {
+		return fmt.Errorf("list %s: %w", prefix, err)
+	}
 	root := f.path(path.Dir(prefix + "x"))
 	err := filepath.WalkDir(root, func(at string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -182,7 +228,7 @@ func (f folder) listAll(ctx context.Context, prefix string, fn func(item) error)
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		relative, err := filepath.Rel(string(f), at)
+		relative, err := filepath.Rel(f.dir, at)
 		if err != nil {
 			return err
 		}

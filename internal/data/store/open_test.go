@@ -38,6 +38,41 @@ func TestURLs(t *testing.T) {
 	}
 }
 
+// A folder that was removed, emptied or replaced is not an empty store.
+func TestALostFolderIsNoticed(t *testing.T) {
+	for name, lose := range map[string]func(dir string) error{
+		"removed":  os.RemoveAll,
+		"replaced": func(dir string) error { return errors.Join(os.Rename(dir, dir+".old"), os.Mkdir(dir, 0o700)) },
+		"another store": func(dir string) error {
+			if err := os.Rename(dir, dir+".old"); err != nil {
+				return err
+			}
+			other, err := Open(t.Context(), Options{URL: dir})
+			return errors.Join(err, other.Close())
+		},
+	} {
+		dir := filepath.Join(t.TempDir(), "store")
+		w := &world{T: t, Store: openStore(t, dir)}
+		w.committed("d", map[string]string{"f": "1"})
+		w.must(lose(dir))
+		_, missing := w.Head(t.Context(), "d", "main")
+		for what, err := range map[string]error{
+			"ping": w.Ping(t.Context()), "a list": w.Datasets(t.Context(), "", func(Dataset) error { return nil }), "a commit": missing,
+			"a write": w.PutObject(t.Context(), digestOf("x"), 1, strings.NewReader("x")),
+		} {
+			if name == "another store" && what == "a write" {
+				continue // its folders exist, so the write goes there
+			}
+			if !errors.Is(err, ErrGone) || errors.Is(err, ErrNotFound) {
+				t.Errorf("%s, %s: %v", name, what, err)
+			}
+		}
+		if entries, _ := os.ReadDir(dir); name == "removed" && len(entries) > 0 {
+			t.Errorf("it was made again: %v", entries)
+		}
+	}
+}
+
 // Listings do not show unfinished files.
 func TestHalfWrittenFilesAreNotSeen(t *testing.T) {
 	w := &world{T: t, Store: openStore(t, t.TempDir())}
