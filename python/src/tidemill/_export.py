@@ -1,0 +1,227 @@
+"""Models of scikit-learn, LightGBM, XGBoost and PyTorch as ONNX."""
+
+from __future__ import annotations
+
+import copy
+import io
+import warnings
+from contextlib import contextmanager
+from typing import Any, Dict, Iterator, List, Optional, Tuple
+
+from ._sample import Sample, is_text
+from ._values import column, label, need, plain
+
+OPSET = 17  # both engines of Tidemill take it
+OPSET_ML = 3
+
+
+class SaveError(Exception):
+    """A model cannot be saved, and no file was written."""
+
+
+class Exported:
+    """A model as ONNX, and what the original answers to the sample."""
+
+    def __init__(self, onnx: Any, labels: Optional[List[str]], predicted: Optional[List[str]], numbers: Any) -> None:
+        self.onnx = onnx  # onnx.ModelProto
+        self.labels = labels  # names of the classes; None if it is no classifier
+        self.predicted = predicted  # labels of the rows
+        self.numbers = numbers  # scores or values of the rows; None for a classifier without scores
+
+
+def export(model: Any, sample: Sample, double: bool) -> Exported:
+    """Turn a model into ONNX by the library that it is from.
+
+    With double, the steps before the last one compute in double precision, as in the original:
+    a tree that asks whether a scaled number is at most 20 can otherwise answer differently for 20.
+    """
+    module = {c.__module__.partition(".")[0] for c in type(model).__mro__}
+    if "torch" in module:
+        return _torch(model, sample)
+    if hasattr(model, "predict") and hasattr(model, "get_params"):
+        return _sklearn(getattr(model, "best_estimator_", model), sample, double)
+    raise TypeError(f"{type(model).__module__}.{type(model).__name__} cannot be saved: give a fitted estimator or pipeline of "
+                    "scikit-learn, LGBMClassifier, XGBClassifier and the like, or a module of PyTorch; or write model.onnx yourself")
+
+
+def _sklearn(model: Any, sample: Sample, double: bool) -> Exported:
+    need("sklearn", "scikit-learn", "saving this model")
+    skl2onnx = need("skl2onnx", "skl2onnx", "saving a model of scikit-learn")
+    _register(model)
+    rows = sample.frame()
+    whole = _readable(model)
+    if sample.by_column and not _takes_columns(model):
+        whole = _joined(whole, rows)
+    if double:
+        whole = _narrowed(whole)
+    classes = getattr(model, "classes_", None) if _is_classifier(model) else None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        onnx = _convert(skl2onnx, whole, _types(sample, double), classes is not None)
+        labels = None if classes is None else [label(c) for c in plain(classes)]
+        predicted = model.predict(rows)
+        numbers = model.predict_proba(rows) if hasattr(model, "predict_proba") else None if labels else predicted
+    _rename(onnx, list(sample.arrays()))
+    if double:
+        _impute_doubles(onnx)
+    return Exported(onnx, labels, [label(v) for v in column(predicted)] if labels else None, numbers)
+
+
+def _convert(skl2onnx: Any, model: Any, types: Any, classifier: bool) -> Any:
+    options = {id(model): {"zipmap": False}} if classifier else None
+    try:
+        with _booleans_as_numbers():
+            return skl2onnx.convert_sklearn(model, initial_types=types, options=options, target_opset={"": OPSET, "ai.onnx.ml": OPSET_ML})
+    except Exception as e:  # the converters raise errors of many kinds, some with the whole model in their text
+        text = str(e)
+        text = text if len(text) < 500 else text[:200] + " … " + text[-200:]
+        raise SaveError(f"skl2onnx cannot turn this model into ONNX: {type(e).__name__}: {text}") from None
+
+
+@contextmanager
+def _booleans_as_numbers() -> Iterator[None]:
+    """Let skl2onnx write the trees of HistGradientBoosting: it gives onnx booleans where onnx wants numbers."""
+    trees = need("skl2onnx.common.tree_ensemble", "skl2onnx", "saving a model of scikit-learn")
+    name, add = "nodes_missing_value_tracks_true", trees.add_node
+    trees.add_node = lambda *a, **k: add(*a, **{**k, name: int(k[name])} if name in k else k)
+    try:
+        yield
+    finally:
+        trees.add_node = add
+
+
+def _rename(onnx: Any, names: List[str]) -> None:
+    """Give the inputs their own names, of which skl2onnx keeps only letters, digits and underscores."""
+    renamed = {value.name: name for value, name in zip(onnx.graph.input, names)}
+    for value in onnx.graph.input:
+        value.name = renamed[value.name]
+    for node in onnx.graph.node:
+        inputs = [renamed.get(i, i) for i in node.input]
+        del node.input[:]
+        node.input.extend(inputs)
+
+
+def _narrowed(model: Any) -> Any:
+    """Put a step before the last one that turns doubles into floats, as trees do by themselves."""
+    sklapi = need("skl2onnx.sklapi", "skl2onnx", "saving a model of scikit-learn")
+    pipeline = need("sklearn.pipeline", "scikit-learn", "saving this model")
+    steps = _steps(model)
+    if len(steps) == 1:
+        return model
+    while hasattr(steps[-1], "steps"):
+        steps = steps[:-1] + _steps(steps[-1])
+    steps.insert(len(steps) - 1, sklapi.CastTransformer())
+    return pipeline.Pipeline([(f"step{i}", step) for i, step in enumerate(steps)])
+
+
+def _impute_doubles(onnx: Any) -> None:
+    """Replace the operator Imputer, which no engine has for doubles, by a choice between two values."""
+    helper = need("onnx.helper", "onnx", "saving a model of scikit-learn")
+    nodes = []
+    for i, node in enumerate(onnx.graph.node):
+        fill = [v for a in node.attribute if a.name == "imputed_value_floats" for v in a.floats]
+        if node.op_type != "Imputer" or not fill:
+            nodes.append(node)
+            continue
+        onnx.graph.initializer.append(helper.make_tensor(f"fill{i}", 11, [1, len(fill)], fill))
+        nodes.append(helper.make_node("IsNaN", [node.input[0]], [f"lacks{i}"]))
+        nodes.append(helper.make_node("Where", [f"lacks{i}", f"fill{i}", node.input[0]], list(node.output)))
+    del onnx.graph.node[:]
+    onnx.graph.node.extend(nodes)
+
+
+def _is_classifier(model: Any) -> bool:
+    sklearn = need("sklearn.base", "scikit-learn", "saving this model")
+    return bool(sklearn.is_classifier(model))
+
+
+def _steps(model: Any) -> List[Any]:
+    """Return the steps of a pipeline, or the model itself."""
+    return [step for _, step in model.steps] if hasattr(model, "steps") else [model]
+
+
+def _takes_columns(model: Any) -> bool:
+    """Report whether a pipeline begins with a ColumnTransformer, which takes columns by their names."""
+    first = _steps(model)[0]
+    return _takes_columns(first) if hasattr(first, "steps") else type(first).__name__ == "ColumnTransformer"
+
+
+def _joined(model: Any, rows: Any) -> Any:
+    """Put a step before a model that makes one table of the columns, so that each column is an input."""
+    compose = need("sklearn.compose", "scikit-learn", "saving this model")
+    pipeline = need("sklearn.pipeline", "scikit-learn", "saving this model")
+    join = compose.ColumnTransformer([("columns", "passthrough", list(rows.columns))]).fit(rows)
+    return pipeline.Pipeline([("join", join), ("model", model)])
+
+
+def _types(sample: Sample, double: bool) -> List[Tuple[str, Any]]:
+    """Return the type of each input: texts, or numbers with a fraction, because JSON has one kind of number."""
+    types = need("skl2onnx.common.data_types", "skl2onnx", "saving a model of scikit-learn")
+    out = []
+    for name, array in sample.arrays().items():
+        width = array.shape[1] if array.ndim > 1 else 1
+        number = types.DoubleTensorType if double else types.FloatTensorType
+        kind = types.StringTensorType if is_text(array) else number
+        out.append((name, kind([None, width])))
+    return out
+
+
+def _readable(model: Any) -> Any:
+    """Return a pipeline whose last step its converter can read; the given one stays as it is."""
+    last = _steps(model)[-1]
+    if not type(last).__module__.startswith("xgboost"):
+        return model
+    model = copy.deepcopy(model)
+    booster = _steps(model)[-1].get_booster()
+    booster.feature_names, booster.feature_types = None, None  # the converter refuses names of columns
+    return model
+
+
+def _register(model: Any) -> None:
+    """Teach skl2onnx the boosting libraries that a model uses, and LinearSVC as the last step of a pipeline."""
+    last = _steps(model)[-1]
+    if type(last).__name__ == "LinearSVC":
+        _register_linear_svc(type(last))
+    library = type(last).__module__.partition(".")[0]
+    if library not in ("lightgbm", "xgboost"):
+        return
+    skl2onnx = need("skl2onnx", "skl2onnx", "saving this model")
+    shapes = need("skl2onnx.common.shape_calculator", "skl2onnx", "saving this model")
+    ours = {"lightgbm": "LightGbm", "xgboost": "XGBoost"}[library]
+    convert = need(f"onnxmltools.convert.{library}.operator_converters.{ours}", "onnxmltools", f"saving a model of {library}")
+    is_class = _is_classifier(last)
+    shape = shapes.calculate_linear_classifier_output_shapes if is_class else shapes.calculate_linear_regressor_output_shapes
+    options = {"nocl": [True, False], "zipmap": [True, False, "columns"], "raw_scores": [True, False]} if is_class else None
+    skl2onnx.update_registered_converter(type(last), f"Tidemill{type(last).__name__}", shape,
+                                         getattr(convert, f"convert_{library}"), options=options)
+
+
+def _register_linear_svc(kind: Any) -> None:
+    """Allow an option that skl2onnx gives to LinearSVC in a pipeline, and then refuses."""
+    skl2onnx = need("skl2onnx", "skl2onnx", "saving this model")
+    known = need("skl2onnx.common._registration", "skl2onnx", "saving this model")
+    name = "SklearnLinearSVC"
+    skl2onnx.update_registered_converter(kind, name, known.get_shape_calculator(name), known.get_converter(name)._fct, overwrite=True,
+                                         options={o: [True, False] for o in ("nocl", "output_class_labels", "raw_scores", "zipmap")})
+
+
+def _torch(model: Any, sample: Sample) -> Exported:
+    torch = need("torch", "torch", "saving a module of PyTorch")
+    onnx = need("onnx", "onnx", "saving a module of PyTorch")
+    given = sample.data if isinstance(sample.data, dict) else {sample.name: sample.data}
+    tensors = {name: v if hasattr(v, "detach") else torch.as_tensor(sample.arrays()[name]) for name, v in given.items()}
+    tensors = {name: t.float() if t.dtype == torch.float64 else t for name, t in tensors.items()}
+    trained = model.training
+    model.eval()
+    try:
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            answer = model(*tensors.values())
+            to = io.BytesIO()
+            torch.onnx.export(model, tuple(tensors.values()), to, input_names=list(tensors), output_names=["output"],
+                              dynamic_axes={name: {0: "rows"} for name in [*tensors, "output"]}, opset_version=OPSET, dynamo=False)
+    finally:
+        model.train(trained)
+    if not hasattr(answer, "detach"):
+        raise TypeError(f"the module answers {type(answer).__name__}, and one tensor is wanted: a row for each row")
+    return Exported(onnx.load_from_string(to.getvalue()), None, None, answer.detach().cpu().numpy())

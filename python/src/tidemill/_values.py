@@ -1,0 +1,89 @@
+"""Values of other libraries as plain Python, and files that are written atomically."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import os
+import pathlib
+import tempfile
+from contextlib import contextmanager
+from typing import Any, Iterator, List, Union
+
+PathLike = Union[str, "os.PathLike[str]"]
+
+
+def need(module: str, package: str, why: str) -> Any:
+    """Import a module that is not part of Python, or say which package has it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as e:
+        raise ImportError(f"{why} needs the package {package}: pip install {package} ({e})") from e
+
+
+def plain(value: Any) -> Any:
+    """Turn values of numpy, pandas and torch into those of Python."""
+    if isinstance(value, (str, bytes, bool, int, float)) or value is None:
+        return value
+    if isinstance(value, dict):
+        return {str(k): plain(v) for k, v in value.items()}
+    if hasattr(value, "detach"):  # a tensor of torch
+        value = value.detach().cpu()
+    if hasattr(value, "tolist"):  # an array, a series, a tensor, or one number of them
+        value = value.tolist()
+        return plain(value) if isinstance(value, (list, dict)) else value
+    if isinstance(value, (list, tuple)) or hasattr(value, "__iter__"):
+        return [plain(v) for v in value]
+    return value
+
+
+def column(values: Any) -> List[Any]:
+    """Turn labels or predictions into a flat list. A table of one column counts as that column."""
+    out = []
+    for v in plain(values):
+        if isinstance(v, list):
+            if len(v) != 1:
+                raise ValueError(f"a row has {len(v)} values, and one is wanted: give labels or numbers, not a table")
+            v = v[0]
+        out.append(v)
+    return out
+
+
+def label(value: Any) -> str:
+    """Return the text of a class: true and false for booleans, 1 for 1.0."""
+    value = plain(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)
+
+
+def is_missing(value: Any) -> bool:
+    """Report whether a value means "no answer"."""
+    return value is None or value == "" or (isinstance(value, float) and math.isnan(value)) or value != value
+
+
+@contextmanager
+def replacing(file: PathLike) -> Iterator[pathlib.Path]:
+    """Give a temporary path to write to. At the end the file there gets its real name, if nothing failed."""
+    to = pathlib.Path(file)
+    to.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=".", suffix=".part", dir=to.parent)
+    os.close(handle)
+    part = pathlib.Path(name)
+    try:
+        yield part
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(part, 0o666 & ~umask)
+        os.replace(part, to)
+    except BaseException:
+        part.unlink()
+        raise
+
+
+def write_text(file: PathLike, text: str) -> None:
+    """Write a file atomically."""
+    with replacing(file) as part:
+        part.write_text(text, encoding="utf-8")
