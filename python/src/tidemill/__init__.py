@@ -5,6 +5,10 @@ Inside a run, ``run`` has the inputs and writes the output. Elsewhere, ``Client`
 
 from ._champion import Champion
 from ._export import SaveError
+from ._http import TidemillError
 from ._run import Checkpoint, Inputs, NoInput, Run, run
+from ._stream import Tailed
+from .client import Client, Stored, event
 
-__all__ = ["Champion", "Checkpoint", "Inputs", "NoInput", "Run", "SaveError", "run"]
+__all__ = ["Champion", "Checkpoint", "Client", "Inputs", "NoInput", "Run", "SaveError", "Stored", "Tailed", "TidemillError",
+           "event", "run"]
