@@ -13,7 +13,7 @@ FUZZTIME ?= 60s
 IMAGE   ?= dev.local/tidemill:v1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up test test-all lint tidy test-real test-examples bench bench-smoke loadtest chaos soak soak-scorers crash fuzz build image man onnxruntime clean cluster test-cluster bench-cluster
+.PHONY: help demo up test test-all lint tidy test-real test-python test-examples bench bench-smoke loadtest chaos soak soak-scorers crash fuzz build image man onnxruntime clean cluster test-cluster bench-cluster
 
 # Rigs are modules of their own, so that their dependencies stay out of the product.
 RIGS    := loadtest image e2e/kube
@@ -69,6 +69,9 @@ test-real: ## run the suites on a real Apache Kafka, Redis and S3, with clients 
 	TIDEMILL_ONNXRUNTIME=$$(./.ci/onnxruntime-install) && export TIDEMILL_ONNXRUNTIME && \
 	  $(GO) test $(RACE) -vet=off -tags real -run '^TestReal' -timeout 30m -count=1 $$(./.ci/packages real) && \
 	  cd image && GOWORK=off $(GO) test -vet=off -tags real -run '^TestReal' -timeout 30m -count=1 .
+
+test-python: build ## test the Python package from a wheel, on each Python from 3.9 to 3.13 that is here, and with scikit-learn
+	@./.ci/python-test standard
 
 test-cluster: ## run Tidemill by its chart in a real Kubernetes with Knative, which is built the first time; as root on Linux; KUBECONFIG for another cluster, RUN=TestFromZero for some tests
 	./.ci/real-servers-install

@@ -32,8 +32,8 @@ class Exported:
 def export(model: Any, sample: Sample, double: bool) -> Exported:
     """Turn a model into ONNX by the library that it is from.
 
-    With double, the steps before the last one compute in double precision, as in the original:
-    a tree that asks whether a scaled number is at most 20 can otherwise answer differently for 20.
+    With double, the model computes in double precision, as the original does. It is slower. But a
+    tree that asks whether a scaled number is at most 20 can otherwise answer differently for 20.
     """
     module = {c.__module__.partition(".")[0] for c in type(model).__mro__}
     if "torch" in module:
@@ -52,7 +52,7 @@ def _sklearn(model: Any, sample: Sample, double: bool) -> Exported:
     whole = _readable(model)
     if sample.by_column and not _takes_columns(model):
         whole = _joined(whole, rows)
-    if double:
+    if double and _compares_floats(_steps(model)[-1]):
         whole = _narrowed(whole)
     classes = getattr(model, "classes_", None) if _is_classifier(model) else None
     with warnings.catch_warnings():
@@ -64,6 +64,8 @@ def _sklearn(model: Any, sample: Sample, double: bool) -> Exported:
     _rename(onnx, list(sample.arrays()))
     if double:
         _impute_doubles(onnx)
+        _split_at_doubles(onnx, _steps(model)[-1])
+        _answer_floats(onnx)
     return Exported(onnx, labels, [label(v) for v in column(predicted)] if labels else None, numbers)
 
 
@@ -101,8 +103,14 @@ def _rename(onnx: Any, names: List[str]) -> None:
         node.input.extend(inputs)
 
 
+def _compares_floats(last: Any) -> bool:
+    """Report whether a step turns its input into 32-bit floats, as most trees do."""
+    module = type(last).__module__
+    return module.startswith(("sklearn.tree", "sklearn.ensemble", "xgboost")) and "_hist_gradient_boosting" not in module
+
+
 def _narrowed(model: Any) -> Any:
-    """Put a step before the last one that turns doubles into floats, as trees do by themselves."""
+    """Put a step before the last one that turns doubles into floats, as these trees do by themselves."""
     sklapi = need("skl2onnx.sklapi", "skl2onnx", "saving a model of scikit-learn")
     pipeline = need("sklearn.pipeline", "scikit-learn", "saving this model")
     steps = _steps(model)
@@ -128,6 +136,39 @@ def _impute_doubles(onnx: Any) -> None:
         nodes.append(helper.make_node("Where", [f"lacks{i}", f"fill{i}", node.input[0]], list(node.output)))
     del onnx.graph.node[:]
     onnx.graph.node.extend(nodes)
+
+
+def _split_at_doubles(onnx: Any, last: Any) -> None:
+    """Give the trees of HistGradientBoosting their thresholds as doubles, which skl2onnx makes 32-bit floats."""
+    if not hasattr(last, "_predictors"):
+        return
+    helper = need("onnx.helper", "onnx", "saving a model of scikit-learn")
+    splits = [n for trees in last._predictors for tree in trees for n in tree.nodes]
+    exact = [0.0 if n["is_leaf"] else float(n["num_threshold"]) for n in splits]
+    for opset in onnx.opset_import:
+        opset.version = max(opset.version, OPSET_ML) if opset.domain == "ai.onnx.ml" else opset.version
+    for node in [n for n in onnx.graph.node if n.op_type.startswith("TreeEnsemble")]:
+        for attribute in list(node.attribute):
+            if attribute.floats and attribute.name in ("nodes_values", "class_weights", "target_weights", "base_values"):
+                values = exact if attribute.name == "nodes_values" else list(attribute.floats)
+                name = attribute.name + "_as_tensor"
+                node.attribute.remove(attribute)
+                node.attribute.append(helper.make_attribute(name, helper.make_tensor(name, 11, [len(values)], values)))
+
+
+def _answer_floats(onnx: Any) -> None:
+    """Turn outputs of doubles into 32-bit floats, which scorers read."""
+    helper = need("onnx.helper", "onnx", "saving a model of scikit-learn")
+    for out in onnx.graph.output:
+        if out.type.tensor_type.elem_type != 11:
+            continue
+        inner = out.name + "_double"
+        for node in onnx.graph.node:
+            names = [inner if o == out.name else o for o in node.output]
+            del node.output[:]
+            node.output.extend(names)
+        onnx.graph.node.append(helper.make_node("Cast", [inner], [out.name], to=1))
+        out.type.tensor_type.elem_type = 1
 
 
 def _is_classifier(model: Any) -> bool:

@@ -1,0 +1,164 @@
+"""A client and a server that fails: repeats, problems, redirects, and answers that are cut."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+import threading
+import unittest
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Callable, List
+
+from tidemill import Client, TidemillError, event
+
+Answer = Callable[[BaseHTTPRequestHandler], None]
+
+
+def answer(status: int, body: Any = None, media: str = "application/json", **headers: str) -> Answer:
+    def write(h: BaseHTTPRequestHandler) -> None:
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        h.send_response(status)
+        for name, value in headers.items():
+            h.send_header(name.replace("_", "-"), value)
+        h.send_header("Content-Type", media)
+        h.send_header("Content-Length", str(len(data)))
+        h.end_headers()
+        h.wfile.write(data)
+
+    return write
+
+
+def cut(data: bytes, whole: bool = False, **headers: str) -> Answer:
+    """Answer with one chunk, and close the connection without the last one, unless whole."""
+    def write(h: BaseHTTPRequestHandler) -> None:
+        h.send_response(200)
+        for name, value in headers.items():
+            h.send_header(name.replace("_", "-"), value)
+        h.send_header("Transfer-Encoding", "chunked")
+        h.end_headers()
+        h.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+        if whole:
+            h.wfile.write(b"0\r\n\r\n")
+        h.close_connection = True
+
+    return write
+
+
+PROBLEM = "application/problem+json"
+
+
+class WithServer(unittest.TestCase):
+    """The server gives the answers in turn, and keeps the requests."""
+
+    def serve(self, *answers: Answer) -> Client:
+        self.requests: List[BaseHTTPRequestHandler] = []
+        self.bodies: List[bytes] = []
+        left = list(answers)
+        test = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def handle_any(self) -> None:
+                test.requests.append(self)
+                test.bodies.append(self.rfile.read(int(self.headers.get("Content-Length") or 0)))
+                left.pop(0)(self)
+
+            do_GET = do_POST = handle_any
+
+            def log_message(self, *args: Any) -> None:
+                pass
+
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.addCleanup(server.server_close)
+        self.addCleanup(server.shutdown)
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        return Client(f"http://127.0.0.1:{server.server_port}", token="secret", patience=5)
+
+    def test_a_failure_that_passes_is_repeated(self) -> None:
+        client = self.serve(answer(503, {"title": "t", "detail": "d"}, PROBLEM), cut(b"{"), answer(200, {"scorers": [1]}))
+        self.assertEqual(client.scorers(), [1])
+        self.assertEqual([r.headers["Authorization"] for r in self.requests], ["Bearer secret"] * 3)
+
+    def test_repeats_are_the_same_events(self) -> None:
+        stored = {"events": [{"id": "a", "status": 202, "position": {"stream": "s", "partition": 1, "offset": 2}, "repeated": True}]}
+        client = self.serve(answer(503, {}, PROBLEM), answer(202, stored))
+        got = client.publish(event("x", 1))
+        self.assertEqual(self.bodies[0], self.bodies[1])
+        self.assertEqual((got[0].stream, got[0].partition, got[0].offset, got[0].repeated), ("s", 1, 2, True))
+
+    def test_a_problem_is_raised_at_once(self) -> None:
+        problem = {"type": "p", "title": "no such scorer", "status": 404, "detail": "scorer x: there is none"}
+        client = self.serve(answer(404, problem, PROBLEM))
+        with self.assertRaises(TidemillError) as caught:
+            client.scorers()
+        e = caught.exception
+        self.assertEqual((e.status, e.title, e.detail, str(e), e.problem), (404, "no such scorer", problem["detail"], problem["detail"], problem))
+
+    def test_a_page_of_something_else_is_shown(self) -> None:
+        client = self.serve(answer(404, b"<html>not me", "text/html"))
+        with self.assertRaisesRegex(TidemillError, "404: '<html>not me'"):
+            client.scorers()
+
+    def test_patience_ends(self) -> None:
+        with self.assertRaisesRegex(TidemillError, "http://127.0.0.1:1 does not answer"):
+            Client("http://127.0.0.1:1", patience=0.2).scorers()
+
+    def test_no_address(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            with self.assertRaisesRegex(TidemillError, "start it with tidemill up"):
+                Client(folder=folder)
+            with open(os.path.join(folder, "addresses.json"), "w", encoding="utf-8") as f:
+                json.dump({"url": "http://192.0.2.1:8080"}, f)
+            with self.assertRaisesRegex(TidemillError, "owner would get the token"):
+                Client(folder=folder, token="secret")
+
+    def test_a_stream_continues_after_cuts(self) -> None:
+        def block(n: int) -> bytes:
+            return f'id: at{n}\ndata: {{"partition": 0, "offset": {n}, "event": {{"id": "e{n}"}}}}\n\n'.encode()
+
+        client = self.serve(cut(b"id: at0\n\n"), cut(block(1) + block(2) + block(3)[:20]), answer(503, {}, PROBLEM),
+                            cut(block(3) + b": still here\n\n", whole=True), cut(block(4) + b"event: end\nid: at4\ndata: {}\n\n"))
+        self.assertEqual([t.event["id"] for t in client.tail("s", "beginning") if t.event], ["e1", "e2", "e3", "e4"])
+        self.assertEqual([r.headers["Last-Event-ID"] for r in self.requests], [None, "at0", "at2", "at2", "at3"])
+
+    def test_a_limit_counts_across_cuts(self) -> None:
+        one = b'id: 1\ndata: {"partition": 0, "offset": 1, "event": {}}\n\n'
+        client = self.serve(cut(one), cut(one, whole=True))
+        self.assertEqual(len(list(client.tail("s", limit=2))), 2)
+        self.assertIn("limit=1", self.requests[1].path)
+
+    def test_a_log_continues_after_a_cut(self) -> None:
+        client = self.serve(cut("one\ntwö".encode()[:-1], Tidemill_Attempt="2"), cut("ö\nthree".encode()[1:], whole=True, Tidemill_Attempt="2"))
+        self.assertEqual(list(client.runs.follow("r1")), ["one", "twö", "three"])
+        self.assertIn("attempt=2", self.requests[1].path)
+        self.assertIn("skip=7", self.requests[1].path)
+
+    def test_a_store_gets_no_token(self) -> None:
+        data = b"hello"
+        file = {"path": "a.txt", "size": 5, "digest": hashlib.sha256(data).hexdigest()}
+        listing = {"commit": {"id": "c"}, "files": [file]}
+        client = self.serve(answer(200, listing), answer(307, b"", Location="/signed?x=1"), answer(200, data))
+        with tempfile.TemporaryDirectory() as folder:
+            paths = client.data.get("d", folder)
+            self.assertEqual(paths[0].read_bytes(), data)
+        self.assertEqual([r.headers["Authorization"] for r in self.requests], ["Bearer secret", "Bearer secret", None])
+
+    def test_damaged_bytes_are_fetched_again(self) -> None:
+        file = {"path": "a.txt", "size": 5, "digest": hashlib.sha256(b"hello").hexdigest()}
+        client = self.serve(answer(200, {"commit": {"id": "c"}, "files": [file]}), answer(200, b"jello"), answer(200, b"hello"))
+        with tempfile.TemporaryDirectory() as folder:
+            self.assertEqual(client.data.get("d", folder)[0].read_bytes(), b"hello")
+            self.assertEqual(os.listdir(folder), ["a.txt"])
+
+    def test_files_stay_in_their_folder(self) -> None:
+        for path in ("../evil", "/evil", "a/../../evil", ""):
+            client = self.serve(answer(200, {"commit": {"id": "c"}, "files": [{"path": path, "size": 0, "digest": "0"}]}))
+            with tempfile.TemporaryDirectory() as folder, self.assertRaisesRegex(ValueError, "outside"):
+                client.data.get("d", folder)
+
+
+if __name__ == "__main__":
+    unittest.main()
