@@ -63,7 +63,7 @@ def _sklearn(model: Any, sample: Sample, double: bool) -> Exported:
         numbers = model.predict_proba(rows) if hasattr(model, "predict_proba") else None if labels else predicted
     _rename(onnx, list(sample.arrays()))
     if double:
-        _impute_doubles(onnx)
+        _impute_doubles(onnx, model)
         _split_at_doubles(onnx, _steps(model)[-1])
         _answer_floats(onnx)
     return Exported(onnx, labels, [label(v) for v in column(predicted)] if labels else None, numbers)
@@ -122,20 +122,31 @@ def _narrowed(model: Any) -> Any:
     return pipeline.Pipeline([(f"step{i}", step) for i, step in enumerate(steps)])
 
 
-def _impute_doubles(onnx: Any) -> None:
+def _impute_doubles(onnx: Any, model: Any) -> None:
     """Replace the operator Imputer, which no engine has for doubles, by a choice between two values."""
+    np = need("numpy", "numpy", "saving a model of scikit-learn")
     helper = need("onnx.helper", "onnx", "saving a model of scikit-learn")
+    exact = [step.statistics_ for step in _all_steps(model) if hasattr(step, "statistics_") and step.statistics_.dtype.kind == "f"]
     nodes = []
     for i, node in enumerate(onnx.graph.node):
-        fill = [v for a in node.attribute if a.name == "imputed_value_floats" for v in a.floats]
+        fill = next((list(a.floats) for a in node.attribute if a.name == "imputed_value_floats"), [])
         if node.op_type != "Imputer" or not fill:
             nodes.append(node)
             continue
+        fill = next((list(e) for e in exact if np.array_equal(e.astype(np.float32), np.float32(fill))), fill)
         onnx.graph.initializer.append(helper.make_tensor(f"fill{i}", 11, [1, len(fill)], fill))
         nodes.append(helper.make_node("IsNaN", [node.input[0]], [f"lacks{i}"]))
         nodes.append(helper.make_node("Where", [f"lacks{i}", f"fill{i}", node.input[0]], list(node.output)))
     del onnx.graph.node[:]
     onnx.graph.node.extend(nodes)
+
+
+def _all_steps(model: Any) -> Iterator[Any]:
+    """Yield the steps of a pipeline, also those inside its steps."""
+    yield model
+    inner = [step for _, step in getattr(model, "steps", [])] + [t[1] for t in getattr(model, "transformers_", [])]
+    for step in inner:
+        yield from _all_steps(step)
 
 
 def _split_at_doubles(onnx: Any, last: Any) -> None:
