@@ -8,7 +8,8 @@ from ._export import SaveError
 from ._http import TidemillError
 from ._run import Checkpoint, Inputs, NoInput, Run, run
 from ._stream import Tailed
-from .client import Client, Stored, event
+from ._client import Client, Stored, event
+from ._recipe import Recipe, recipe
 
-__all__ = ["Champion", "Checkpoint", "Client", "Inputs", "NoInput", "Run", "SaveError", "Stored", "Tailed", "TidemillError",
-           "event", "run"]
+__all__ = ["Champion", "Checkpoint", "Client", "Inputs", "NoInput", "Recipe", "Run", "SaveError", "Stored", "Tailed", "TidemillError",
+           "event", "recipe", "run"]
