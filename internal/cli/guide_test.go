@@ -18,8 +18,9 @@ import (
 )
 
 // guides are the documents with separate tests, which follow each document word for word.
-// TestDocumentsAreTrue does not execute their commands.
-var guides = []string{"docs/scoring.md", "docs/train.md", "examples/intents/README.md", "examples/stages/README.md"}
+// TestDocumentsAreTrue does not execute their commands. The test of docs/python.md is
+// python/tests/sklearn/test_docs.py.
+var guides = []string{"docs/python.md", "docs/scoring.md", "docs/train.md", "examples/intents/README.md", "examples/stages/README.md"}
 
 // guide is one of these documents. A shell runs its commands, in the folder that its reader would
 // have, and finds this program as tidemill.

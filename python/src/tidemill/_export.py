@@ -24,7 +24,7 @@ class Exported:
 
     def __init__(self, onnx: Any, labels: Optional[List[str]], predicted: Optional[List[str]], numbers: Any) -> None:
         self.onnx = onnx  # onnx.ModelProto
-        self.labels = labels  # names of the classes; None if it is no classifier
+        self.labels = labels  # names of the classes; None if it is not a classifier
         self.predicted = predicted  # labels of the rows
         self.numbers = numbers  # scores or values of the rows; None for a classifier without scores
 

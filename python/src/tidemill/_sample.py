@@ -6,7 +6,7 @@ from typing import Any, Dict, List, Sequence, Tuple
 
 from ._values import need
 
-MOST_INPUTS = 256  # a scorer reads no more inputs from an event
+MOST_INPUTS = 256  # most inputs that a scorer reads from an event
 
 
 class Sample:
