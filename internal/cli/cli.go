@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -87,6 +88,8 @@ type program interface {
 // command describes a command: its help, its completion, and its program.
 type command struct {
 	name     string // one word; two for a subcommand
+	short    string // another name of one word; empty if there is none
+	daily    bool   // whether the overview explains the command
 	args     string // names of the arguments, as help shows them
 	aliases  []string
 	summary  string // one line
@@ -108,9 +111,9 @@ type noun struct {
 func nouns() []noun {
 	return []noun{
 		{"operate", "Start and operate", []command{
-			upCommand(), initCommand(), demoCommand(), serveCommand(), validateCommand(),
+			upCommand(), initCommand(), statusCommand(), demoCommand(), serveCommand(), validateCommand(),
 			tokenNewCommand(), tokenListCommand(), tokenRemoveCommand(), completionCommand(), versionCommand(), helpCommand()}},
-		{"streams", "Streams", []command{publishCommand(), tailCommand(), streamsCommand()}},
+		{"streams", "Streams", []command{streamsCommand(), publishCommand(), tailCommand()}},
 		{"triggers", "Triggers, schedules and dead letters", []command{
 			triggersCommand(), triggersShowCommand(), triggersPauseCommand(), triggersResumeCommand(), triggersReplayCommand(),
 			schedulesCommand(), schedulesPauseCommand(), schedulesResumeCommand(),
@@ -118,10 +121,10 @@ func nouns() []noun {
 		{"data", "Data", []command{
 			dataPutCommand(), dataGetCommand(), dataListCommand(), dataLogCommand(), dataDiffCommand(), dataBranchCommand(), dataCollectCommand(), forgetCommand()}},
 		{"runs", "Runs, recipes and pools", []command{
-			runsCommand(), runsShowCommand(), runsGetCommand(), runsStartCommand(), runsCancelCommand(), runsRetryCommand(), logsCommand(), whyCommand(), tryCommand(),
+			runsCommand(), runsShowCommand(), logsCommand(), runsGetCommand(), runsStartCommand(), runsCancelCommand(), runsRetryCommand(), whyCommand(), tryCommand(),
 			recipesCommand(), recipesPauseCommand(), recipesResumeCommand(), poolsCommand(), poolsPauseCommand(), poolsResumeCommand()}},
 		{"models", "Models", []command{
-			modelsCommand(), modelsShowCommand(), modelsGetCommand(), modelsRollbackCommand(), compareCommand(), promoteCommand(), rollbackCommand(), pinCommand(), unpinCommand(),
+			modelsCommand(), modelsShowCommand(), modelsGetCommand(), compareCommand(), promoteCommand(), rollbackCommand(), pinCommand(), unpinCommand(),
 			promotionsCommand(), promotionsFreezeCommand(), promotionsThawCommand()}},
 		{"scorers", "Scorers", []command{scorersCommand(), scoreCommand(), rescoreCommand()}},
 	}
@@ -137,7 +140,9 @@ func commands() (all []command) {
 func commandNames() []string {
 	var names []string
 	for _, c := range commands() {
-		names = append(names, c.name)
+		if names = append(names, c.name); c.short != "" {
+			names = append(names, c.short)
+		}
 	}
 	return names
 }
@@ -210,6 +215,11 @@ func grow(root *cobra.Command, c *command, noun string, s *session, perform perf
 	} else {
 		parentOf(root, first, noun, s).AddCommand(leaf)
 	}
+	if c.short != "" {
+		short := leafOf(c, c.short, s, perform)
+		short.Hidden = true
+		root.AddCommand(short)
+	}
 	if c.lists {
 		list := leafOf(c, "list", s, perform)
 		list.Aliases, list.Hidden = []string{"ls"}, true
@@ -233,6 +243,9 @@ func parentOf(root *cobra.Command, word, noun string, s *session) *cobra.Command
 
 func leafOf(c *command, word string, s *session, perform performer) *cobra.Command {
 	p := c.make()
+	if _, own := p.(*runList); c.lists && !own {
+		p = &watching{program: p}
+	}
 	leaf := &cobra.Command{Use: strings.TrimSpace(word + " " + c.args), Aliases: c.aliases, Short: c.summary, Long: c.about, Example: exampleText(c.examples), Args: cobra.ArbitraryArgs}
 	leaf.Flags().SortFlags = false
 	f := &flagSet{leaf.Flags()}
@@ -359,8 +372,8 @@ func explain(c *cobra.Command, w io.Writer) {
 		usage += " [flags]"
 	}
 	fmt.Fprintf(w, "%s: %s\n\nUsage: %s\n", name, c.Short, usage)
-	if len(c.Aliases) > 0 {
-		fmt.Fprintf(w, "Alias: %s\n", strings.Join(c.Aliases, ", "))
+	if others := otherNames(c); len(others) > 0 {
+		fmt.Fprintf(w, "Also: %s\n", strings.Join(others, ", "))
 	}
 	if c.Long != "" {
 		fmt.Fprintf(w, "\n%s\n", c.Long)
@@ -381,22 +394,51 @@ func explain(c *cobra.Command, w io.Writer) {
 	_ = t.Flush()
 }
 
+// otherNames returns the aliases of a command, and its short or long name.
+func otherNames(c *cobra.Command) []string {
+	others, name := slices.Clone(c.Aliases), fullName(c)
+	for _, one := range commands() {
+		switch {
+		case one.short == "":
+		case name == one.short:
+			others = append(others, one.name)
+		case name == one.name:
+			others = append(others, one.short)
+		}
+	}
+	return others
+}
+
 // fullName returns a command's name without the program's.
 func fullName(c *cobra.Command) string {
 	return strings.TrimPrefix(strings.TrimPrefix(c.CommandPath(), "tidemill"), " ")
 }
 
 func overview(w io.Writer) {
-	fmt.Fprintf(w, "%s\n\nUsage: tidemill COMMAND [flags]\n", summary)
-	for _, n := range nouns() {
-		fmt.Fprintf(w, "\n%s:\n", n.title)
-		listCommands(w, n.commands, "")
+	fmt.Fprintf(w, "%s\n\nUsage: tidemill COMMAND [flags]\n\nEvery day:\n", summary)
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, c := range commands() {
+		if c.daily {
+			fmt.Fprintf(t, "  %s\t%s\n", cmp.Or(c.short, c.name), c.summary)
+		}
 	}
+	fmt.Fprintln(t, "\nAll commands; tidemill help WORD lists those of a word, with examples:")
+	var alone []string
+	for _, c := range commands() {
+		switch first, _, below := strings.Cut(c.name, " "); {
+		case below && groupOf(first)[0] == c.name:
+			fmt.Fprintf(t, "  %s\t%s\n", first, strings.ReplaceAll(strings.Join(groupOf(first), ", "), first+" ", ""))
+		case !below && len(groupOf(first)) == 0:
+			alone = append(alone, first)
+		}
+	}
+	fmt.Fprintf(t, "  others\t%s\n", strings.Join(alone, ", "))
+	_ = t.Flush() // an error of a help text cannot be reported
 	fmt.Fprint(w, `
-Commands find a tidemill up that was started in the same folder. For another gateway,
-give --url or set TIDEMILL_URL. With --kafka HOST:PORT they connect directly to Kafka.
-A list also has the names list and ls: tidemill runs ls. tidemill data is tidemill data ls. dl is dead-letters.
-tidemill help COMMAND explains a command, its flags and their variables.
+Many have a short name: tidemill promote is tidemill models promote. A word alone lists: tidemill
+runs. dl is dead-letters. Commands find a tidemill up that was started in the same folder. For
+another gateway, give --url or set TIDEMILL_URL. With --kafka HOST:PORT they connect directly to
+Kafka. tidemill help COMMAND explains a command, its flags and their variables.
 `)
 }
 

@@ -17,7 +17,9 @@ import (
 
 func compareCommand() command {
 	return command{
-		name:    "compare",
+		name:    "models compare",
+		daily:   true,
+		short:   "compare",
 		args:    "A B",
 		summary: "compare two versions: figures, intervals, each label",
 		about: `A and B are versions such as intent/bot-42@7. For B, @7 alone means the model of A. A

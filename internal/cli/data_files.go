@@ -129,6 +129,7 @@ func differenceText(d api.Difference) string {
 func dataPutCommand() command {
 	return command{
 		name:    "data put",
+		daily:   true,
 		args:    "DATASET DIR|FILE",
 		summary: "put files on a dataset as one commit, which is a new-data event",
 		about: `It uploads only objects that the store lacks. After an interruption, give the same

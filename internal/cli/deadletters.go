@@ -20,6 +20,7 @@ import (
 func lettersCommand() command {
 	return command{
 		name:    "dead-letters",
+		daily:   true,
 		lists:   true,
 		aliases: []string{"dl"},
 		summary: "list dead letters (dl for short)",

@@ -13,7 +13,14 @@ func TestHelpListsEveryCommandWithAnExample(t *testing.T) {
 	for _, args := range [][]string{{"help"}, {}, {"--help"}} {
 		out := ok(t, args...)
 		for _, c := range commands() {
-			mention(t, "help", out, "  "+c.name+" ", c.summary, c.examples[0].line)
+			word, _, below := strings.Cut(c.name, " ")
+			mention(t, "help", out, word)
+			if below {
+				mention(t, "help "+word, ok(t, "help", word), "  "+c.name+" ", c.summary, c.examples[0].line)
+			}
+			if c.daily {
+				mention(t, "help", out, c.summary)
+			}
 		}
 	}
 	for _, c := range commands() {
@@ -21,6 +28,9 @@ func TestHelpListsEveryCommandWithAnExample(t *testing.T) {
 		mention(t, c.name+" --help", ok(t, append(name, "--help")...), c.summary, c.examples[0].line)
 		if got := ok(t, append([]string{"help"}, name...)...); got != ok(t, append(name, "-h")...) {
 			t.Errorf("help %s and %s -h differ", c.name, c.name)
+		}
+		if c.short != "" {
+			mention(t, c.short+" --help", ok(t, c.short, "--help"), c.summary, "Also: "+c.name)
 		}
 	}
 }
@@ -119,7 +129,7 @@ func TestFlagsStandAnywhere(t *testing.T) {
 		"tail --from end events -n 3", "tail events --from=end -n=3", "tail -from end -n 3 -- events", "--name x tail events --from end -n 3",
 	} {
 		c, err := parse(strings.Fields(args), func(string) string { return "" })
-		if err != nil || c.name != "tail" {
+		if err != nil || c.name != "streams tail" {
 			t.Errorf("%s: %s %v", args, c.name, err)
 			continue
 		}

@@ -31,6 +31,7 @@ const initialFiles = "initial"
 func initCommand() command {
 	return command{
 		name:    "init",
+		daily:   true,
 		args:    "[DIR]",
 		summary: "write a config and a trainer to start from",
 		about: `It writes tidemill.yaml with one recipe, a trainer that needs only Python, and a
@@ -158,6 +159,7 @@ func (i *initialise) write(name string) error {
 func validateCommand() command {
 	return command{
 		name:    "validate",
+		daily:   true,
 		args:    "[FILE]",
 		summary: "check a config and list every problem",
 		about: `It needs no Kafka. Each problem is one line: file:line: path, the fault and its

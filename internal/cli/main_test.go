@@ -74,6 +74,9 @@ type parsed struct {
 func parse(args []string, getenv func(string) string) (p parsed, err error) {
 	s := &session{stdin: strings.NewReader(""), stdout: io.Discard, stderr: io.Discard, getenv: getenv}
 	err = execute(context.Background(), s, args, func(_ context.Context, c *command, program program, args []string) error {
+		if w, is := program.(*watching); is {
+			program = w.program
+		}
 		p = parsed{c.name, program, args}
 		return nil
 	})

@@ -20,6 +20,7 @@ import (
 func modelsCommand() command {
 	return command{
 		name:    "models",
+		daily:   true,
 		lists:   true,
 		summary: "list models: the champion, its accuracy, versions that wait for a person",
 		about: `It sorts by name. With --stale it sorts by age: models without a champion, or with the

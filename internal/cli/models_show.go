@@ -16,6 +16,7 @@ import (
 func modelsShowCommand() command {
 	return command{
 		name:    "models show",
+		daily:   true,
 		args:    "MODEL[@VERSION]",
 		summary: "show a model: its versions, why each serves or not, its confusion matrix",
 		about: `VERSION is a number, champion, previous (the champion before) or newest. Without it all

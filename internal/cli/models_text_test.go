@@ -355,7 +355,7 @@ func TestSlipsInCallsOfModels(t *testing.T) {
 		"models rollback --since -2h": "say which",
 		"models rollback --since -2h --all --recipe r": "say which",
 		"models rollback --since x --all":              "--since",
-		"models rollback intent/bot-42 --since -2h":    "tidemill rollback intent/bot-42",
+		"models rollback intent/bot-42 --since -2h":    "and not both",
 		"models rollback --since -2h --where x=":       "--where",
 		"promotions freeze intent":                     "give a recipe by --recipe intent",
 		"promotions melt":                              "one argument too many",

@@ -15,7 +15,9 @@ import (
 
 func promoteCommand() command {
 	return command{
-		name:    "promote",
+		name:    "models promote",
+		daily:   true,
+		short:   "promote",
 		args:    "MODEL@VERSION",
 		summary: "make a version the champion by hand",
 		about: `The version waits for a person, or was the champion before. A version that its gate has
@@ -34,26 +36,10 @@ role approve.
 	}
 }
 
-func rollbackCommand() command {
-	return command{
-		name:    "rollback",
-		args:    "MODEL[@VERSION]",
-		summary: "roll a model back to its previous champion, or to an older version",
-		about: `The version must have been the champion before. The next version that passes its gate
-replaces it: pin it, or freeze promotions, to keep it. It needs the role approve.
-
-` + atTheGate,
-		examples: []example{
-			{"tidemill rollback intent/bot-42 --reason 'it answers greet to every message'", "to the previous champion"},
-			{"tidemill rollback intent/bot-42@3", "to a given version"},
-		},
-		make: func() program { return &promotion{action: tidemill.ActionRollback} },
-	}
-}
-
 func pinCommand() command {
 	return command{
-		name:    "pin",
+		name:    "models pin",
+		short:   "pin",
 		args:    "MODEL[@VERSION]",
 		summary: "pin the champion of a model, or a version as its champion",
 		about: `Versions that pass their gate meanwhile wait for a person. Promote a version that its
@@ -70,7 +56,8 @@ gate has refused before you pin it. It needs the role approve.
 
 func unpinCommand() command {
 	return command{
-		name:    "unpin",
+		name:    "models unpin",
+		short:   "unpin",
 		args:    "MODEL",
 		summary: "unpin a model: its gate decides again",
 		about: `Versions that passed the gate during the pin still wait for a person. It needs the role
@@ -334,48 +321,60 @@ func adviseOnFreezes(w io.Writer, recipe string, all *api.Promotions) {
 	}
 }
 
-func modelsRollbackCommand() command {
+func rollbackCommand() command {
 	return command{
 		name:    "models rollback",
-		summary: "roll back all promotions since a time",
-		about: `It skips models whose champion has not changed since then. A second call changes nothing.
-Freeze promotions before it (tidemill promotions freeze), or the next version that passes
-replaces the champion. It needs the role approve, and skips keys that you may not approve
-for.
+		short:   "rollback",
+		daily:   true,
+		args:    "[MODEL[@VERSION]]",
+		summary: "roll back a model, or all promotions since a time",
+		about: `With MODEL, its previous champion becomes the champion again, or VERSION, which must have
+been the champion before. The next version that passes its gate replaces it: pin it, or
+freeze promotions, to keep it.
+
+Without MODEL, the flags select models. It skips models whose champion has not changed
+since --since. A second call changes nothing. Freeze promotions before it (tidemill
+promotions freeze), or the next version that passes replaces the champion. It skips keys
+that you may not approve for. Both need the role approve.
 
 ` + atTheGate,
 		examples: []example{
-			{"tidemill models rollback --recipe intent --since -2h --dry-run", "only list them"},
-			{"tidemill models rollback --recipe intent --since -2h --reason 'a bad image'", "promotions of the last two hours"},
-			{"tidemill models rollback --since '2026-11-22 02:00' --where \"subject LIKE 'bot-%'\" --dry-run", "by a condition"},
+			{"tidemill rollback intent/bot-42 --reason 'it answers greet to every message'", "to the previous champion"},
+			{"tidemill rollback intent/bot-42@3", "to a given version"},
+			{"tidemill rollback --recipe intent --since -2h --dry-run", "only list the models of a recipe"},
+			{"tidemill rollback --recipe intent --since -2h --reason 'a bad image'", "promotions of the last two hours"},
+			{"tidemill rollback --since '2026-11-22 02:00' --where \"subject LIKE 'bot-%'\" --dry-run", "by a condition"},
 		},
-		make: func() program { return &modelsRollback{} },
+		make: func() program { return &rollback{promotion: promotion{action: tidemill.ActionRollback}} },
 	}
 }
 
-type modelsRollback struct {
-	gate
-	ask   api.RollbackAsked
+// rollback is a call that rolls back one model, or many.
+type rollback struct {
+	promotion
+	ask   api.RollbackAsked // request for many
 	since string
 }
 
-func (p *modelsRollback) flags(f *flagSet) {
+func (p *rollback) flags(f *flagSet) {
 	f.text(&p.since, "since", "", "TIME", "promotions since then: -1h or a time")
 	f.text(&p.ask.Recipe, "recipe", "r", "NAME", "only models of this recipe")
 	f.text(&p.ask.Key, "key", "", "KEY", "only models of this key")
 	f.text(&p.ask.Prefix, "prefix", "", "NAME", "only models whose names begin with this")
 	f.text(&p.ask.Where, "where", "", "CONDITION", "only models for which this is true, in CloudEvents SQL over subject (the key), recipe, model")
 	f.yes(&p.ask.All, "all", "all models")
-	f.text(&p.ask.Reason, "reason", "", "TEXT", "reason, shown later with the change")
-	f.yes(&p.ask.DryRun, "dry-run", "only show what would be done")
-	p.gate.flags(f)
+	p.promotion.flags(f)
 }
 
-func (p *modelsRollback) accept(positional []string) (err error) {
+func (p *rollback) accept(positional []string) (err error) {
 	selects := p.ask.Recipe+p.ask.Key+p.ask.Prefix+p.ask.Where != ""
-	switch {
+	switch many := selects || p.ask.All || p.since != ""; {
+	case len(positional) > 0 && many:
+		return usagef("give a model, or flags that select models, and not both")
 	case len(positional) > 0:
-		return usagef("%q is one argument too many; tidemill rollback %s rolls back one model", positional[0], positional[0])
+		return p.promotion.accept(positional)
+	case !many:
+		return usagef("MODEL is missing; to roll back many, give --since -2h and a flag such as --recipe NAME")
 	case p.since == "":
 		return usagef("--since is missing: promotions after it are rolled back; give --since -2h, or a time")
 	case p.ask.All == selects:
@@ -390,7 +389,16 @@ func (p *modelsRollback) accept(positional []string) (err error) {
 	return nil
 }
 
-func (p *modelsRollback) run(ctx context.Context, s *session, _ []string) error {
+func (p *rollback) run(ctx context.Context, s *session, positional []string) error {
+	if len(positional) > 0 {
+		return p.promotion.run(ctx, s, positional)
+	}
+	p.ask.Reason, p.ask.DryRun = p.reason, p.dryRun
+	return p.rollBackMany(ctx, s)
+}
+
+// rollBackMany rolls back the selected models, page by page.
+func (p *rollback) rollBackMany(ctx context.Context, s *session) error {
 	g, done, err := p.enter(ctx, s)
 	if err != nil {
 		return err

@@ -25,7 +25,9 @@ const jsonType = "application/json"
 
 func publishCommand() command {
 	return command{
-		name:    "publish",
+		name:    "streams publish",
+		daily:   true,
+		short:   "publish",
 		args:    "[TYPE]",
 		summary: "publish an event, or a file of events",
 		about: `It ends when all in-sync replicas have acknowledged every event. An event goes to the

@@ -24,6 +24,7 @@ import (
 func runsCommand() command {
 	return command{
 		name:    "runs",
+		daily:   true,
 		lists:   true,
 		summary: "list runs: progress, reason for waiting, result",
 		about: `It lists the newest runs first. A run is waiting, running (resting between attempts),
@@ -279,6 +280,7 @@ func adviseOnRuns(w io.Writer, all []api.RunShown, next string) {
 func runsShowCommand() command {
 	return command{
 		name:    "runs show",
+		daily:   true,
 		args:    "RUN",
 		summary: "show a run: its causes, input data, attempts and result",
 		about: `The first six letters of the id are enough, if no other id begins with them.

@@ -23,6 +23,7 @@ import (
 func runsStartCommand() command {
 	return command{
 		name:    "runs start",
+		daily:   true,
 		args:    "RECIPE",
 		summary: "start runs of a recipe, for some keys or all",
 		about: `If a run of a key waits already, the request is merged into it: at most one run of a
@@ -504,7 +505,9 @@ func (w *runWatch) tell(all []api.RunShown, now time.Time) error {
 
 func logsCommand() command {
 	return command{
-		name:    "logs",
+		name:    "runs logs",
+		daily:   true,
+		short:   "logs",
 		args:    "RUN",
 		summary: "show the log of a run's command",
 		about: `The first six letters of the run's id are enough, if no other id begins with them. It

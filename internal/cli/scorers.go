@@ -18,6 +18,7 @@ import (
 func scorersCommand() command {
 	return command{
 		name:    "scorers",
+		daily:   true,
 		lists:   true,
 		args:    "[NAME]",
 		summary: "list the scorers: rate, lag, latency; with NAME, its swaps and processes",
@@ -273,7 +274,8 @@ func showBlock(w io.Writer, title string, rows [][]string) error {
 
 func scoreCommand() command {
 	return command{
-		name:    "score",
+		name:    "scorers score",
+		short:   "score",
 		args:    "SCORER",
 		summary: "ask a scorer's champion about one event, and publish nothing",
 		about: `The data is read like the data of an event. --key selects the champion, or the field of
@@ -391,7 +393,8 @@ func valuesText(values []float64) string {
 
 func rescoreCommand() command {
 	return command{
-		name:    "rescore",
+		name:    "scorers rescore",
+		short:   "rescore",
 		args:    "SCORER",
 		summary: "score a part of a scorer's stream again, onto another stream",
 		about: `Each event of the range gets one answer: by the champion of its key, by the previous

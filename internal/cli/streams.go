@@ -126,7 +126,9 @@ func readers(groups []api.Group) string {
 
 func tailCommand() command {
 	return command{
-		name:    "tail",
+		name:    "streams tail",
+		daily:   true,
+		short:   "tail",
 		args:    "STREAM",
 		summary: "show a stream's events as they arrive",
 		about: `It follows the stream until Ctrl-C, -n or --no-follow ends it. It commits no offsets,

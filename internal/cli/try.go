@@ -28,6 +28,7 @@ import (
 func tryCommand() command {
 	return command{
 		name:    "try",
+		daily:   true,
 		args:    "RECIPE",
 		summary: "try a recipe on this machine, with your folders, and publish nothing",
 		about: `It needs no tidemill up: it starts its own Kafka, Redis and store in a folder that is

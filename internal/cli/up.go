@@ -39,6 +39,7 @@ const (
 func upCommand() command {
 	return command{
 		name:    "up",
+		daily:   true,
 		summary: "run Tidemill, all in one process",
 		about: `It starts an embedded Kafka and Redis on loopback, with their data in a folder.
 Acknowledged events survive kill -9, and with --sync also a power cut. With --kafka and

@@ -37,7 +37,7 @@ func TestPublishTailStreams(t *testing.T) {
 		t.Errorf("tail -o json gave %q: %v", one, err)
 	}
 	streams := ok(t, "streams", "--data", dir)
-	mention(t, "streams", streams, "STREAM", "events                12        2", "dead-letters", "facts", "progress")
+	mention(t, "streams", streams, "STREAM", "events                12       2 ", "dead-letters", "facts", "progress")
 	mention(t, "streams -o json", ok(t, "streams", "--data", dir, "-o", "json"), `"name": "events"`, `"records": 2`, `"retentionSeconds": null`)
 }
 

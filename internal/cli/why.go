@@ -14,6 +14,7 @@ import (
 func whyCommand() command {
 	return command{
 		name:    "why",
+		daily:   true,
 		args:    "KIND/ID",
 		summary: "trace the causes and effects of a model, run, commit or event",
 		about: `KIND/ID is one of

@@ -4,12 +4,26 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"strconv"
 
 	"tidemill.dev/api"
 )
+
+// Ready returns the state of the gateway and of its parts. A gateway that is not ready answers, too.
+func (g *Gateway) Ready(ctx context.Context) (ready api.Readiness, err error) {
+	res, err := g.sendOnce(ctx, request{method: http.MethodGet, path: []string{"readyz"}, header: http.Header{}})
+	if err != nil {
+		return ready, fmt.Errorf("ask whether the gateway is ready: %w", err)
+	}
+	defer res.Body.Close()
+	if err := json.NewDecoder(io.LimitReader(res.Body, maxAnswer)).Decode(&ready); err != nil {
+		return ready, fmt.Errorf("ask whether the gateway is ready: it answers %s: %w", res.Status, err)
+	}
+	return ready, nil
+}
 
 // Triggers returns the triggers of the config and their state.
 func (g *Gateway) Triggers(ctx context.Context) (all api.Triggers, err error) {

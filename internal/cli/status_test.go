@@ -1,0 +1,119 @@
+package cli
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"tidemill.dev"
+)
+
+const statusConfig = `version: 1
+streams: {messages: {types: [message]}, scored: }
+pools: {small: {slots: 1}}
+recipes:
+  intent:
+    when: {type: bot-created}
+    run: {dir: trainer, command: [sh, train.sh], pool: small, attempts: 1}
+    makes: {model: "intent/{key}"}
+    gate: [metrics.accuracy >= 0.99]
+scorers:
+  intents: {from: messages, to: scored, model: "intent/{key}"}
+`
+
+// Status shows on one screen what a person has to look at, and the commands for it.
+func TestStatus(t *testing.T) {
+	t.Parallel()
+	dir, file := runsFolder(t, statusConfig)
+	r := runsAt{t, filepath.Join(dir, "data")}
+	startUp(t, r.data, "-f", file)
+	mention(t, "at rest", r.ok("status"), "install   ready", "none is running or waiting", "0 champions", "intents 0/s", "Nothing needs you.")
+
+	r.ok("runs", "start", "intent", "--key", "bad-1", "--key", "bot-1")
+	bad := r.is("bad-1", tidemill.RunFailed)
+	r.is("bot-1", tidemill.RunSucceeded)
+	r.ok("runs", "start", "intent", "--key", "long-1", "--key", "next-1")
+	r.is("long-1", tidemill.RunRunning)
+	r.ok("publish", "message", "--subject", "stranger", "-d", "{}")
+	r.ok("recipes", "pause", "intent")
+	var out string
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the last status:\n%s", out)
+		}
+	})
+	eventually(t, func() bool {
+		out = r.ok("status")
+		return strings.Contains(out, "1 open") && strings.Contains(out, "1 of the newest versions refused")
+	})
+	mention(t, "status", out, "1 running, 1 waiting, 1 failed", "intent long-1  running", "1 run: ", bad[:10]+"  intent bad-1  failed ", "exit status 3: no luck",
+		"intent/bot-1@1 is refused: metrics.accuracy >= 0.99, and it is 0.93", "1 scorer/intents: model intent/stranger has no champion", "recipe intent by anonymous",
+		"Next: tidemill logs "+bad[:10], "tidemill models show intent/bot-1@1", "tidemill dl", "tidemill recipes resume intent")
+}
+
+// A section shows a few lines, and how many there are besides. Nothing of it can move the cursor.
+func TestALongStatus(t *testing.T) {
+	t.Parallel()
+	s := section{name: "runs"}
+	s.say("%d running", 7)
+	s.say("3 waiting")
+	for range 7 {
+		s.line("of \x1b[2J a bot")
+	}
+	r := statusReport{sections: []section{s, {name: "empty"}}}
+	for range 6 {
+		r.suggest("tidemill dl")
+	}
+	var b strings.Builder
+	if err := r.print(&b); err != nil {
+		t.Fatal(err)
+	}
+	want := "runs  7 running, 3 waiting\n" + strings.Repeat("        of ·[2J a bot\n", statusLines) + "      and 2 more\n\nNext: tidemill dl" + strings.Repeat("\n      tidemill dl", statusNext-1) + "\n"
+	if got := strings.ReplaceAll(b.String(), "        and", "      and"); got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+}
+
+// A watched list is printed again when it changes, until Ctrl-C, which is not an error.
+func TestAnyListIsWatched(t *testing.T) {
+	t.Parallel()
+	dir, file := runsFolder(t, statusConfig)
+	data := filepath.Join(dir, "data")
+	startUp(t, data, "-f", file)
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	var out, errs syncBuffer
+	ended := make(chan error, 1)
+	go func() {
+		ended <- run(ctx, []string{"recipes", "--watch", "--data", data}, strings.NewReader(""), &out, &errs)
+	}()
+	eventually(t, func() bool { return strings.Contains(out.String(), "active") })
+	ok(t, "recipes", "pause", "intent", "--data", data)
+	eventually(t, func() bool { return strings.Contains(out.String(), "paused by anonymous") })
+	interrupt()
+	if err := <-ended; err != nil {
+		t.Errorf("after Ctrl-C: %v %s", err, &errs)
+	}
+	if n := strings.Count(out.String(), "RECIPE"); n < 2 {
+		t.Errorf("it was printed %d times: %s", n, &out)
+	}
+	if o := call(t, "", "recipes", "--watch", "--data", t.TempDir()); o.code == 0 || !strings.Contains(o.err, "no tidemill up runs") {
+		t.Errorf("without a server: %+v", o)
+	}
+}
+
+// A text is drawn over the text before, as far as the screen has room.
+func TestAViewDrawsOver(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	v := view{s: &session{stdout: &b}}
+	for _, text := range []string{"a\nb\n", "a\nb\n", "c\n"} {
+		if err := v.show(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := b.String(); got != "a\nb\n\nc\n" {
+		t.Errorf("elsewhere than on a terminal: %q", got)
+	}
+}
