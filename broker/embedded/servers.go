@@ -152,6 +152,9 @@ func (s *Servers) Kafka() string { return s.addrs[0] }
 // Redis returns the address of the Redis server.
 func (s *Servers) Redis() string { return s.at }
 
+// Dir returns the data folder; it is empty in memory.
+func (s *Servers) Dir() string { return s.dir }
+
 // DiskLeft returns the free bytes on the disk of the data folder; in memory it is math.MaxInt64.
 func (s *Servers) DiskLeft() (int64, error) {
 	if s.dir == "" {

@@ -59,6 +59,15 @@ func TestWhatARunWaitsFor(t *testing.T) {
 	}
 }
 
+func TestRunsWaitForRoomOnTheDisk(t *testing.T) {
+	t.Parallel()
+	look := &runLook{now: time.Now(), acts: &commands.State{}, slots: map[string]int{"free": 0}, full: "disk full: 3 KiB are left in /data",
+		config: &config.Config{Recipes: []config.Recipe{{Name: "intent", Run: config.Job{Pool: "free"}}}}}
+	if got := look.waitReason(&tidemill.Run{Recipe: "intent", State: tidemill.RunWaiting}); got != "for room on the disk: disk full: 3 KiB are left in /data" {
+		t.Errorf("it waits %q", got)
+	}
+}
+
 func TestWhichRunIsNewer(t *testing.T) {
 	t.Parallel()
 	for want, m := range map[string]fold.Making{

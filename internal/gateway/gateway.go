@@ -70,6 +70,7 @@ type Options struct {
 	Slots     func(config.Pool) int                   // number of slots of a pool; nil takes the config's number
 
 	Ready   func(context.Context) api.Readiness // state of the process's dependencies
+	Full    func() string                       // says that the disk of the laptop's Kafka is full, and how to go on; empty if it is not. Nil if the disk is unknown
 	Limits  Limits
 	Logger  *slog.Logger
 	Version string
@@ -305,8 +306,8 @@ const (
 // routeTable lists all routes of the gateway. openapi.json describes the same routes.
 func (g *Gateway) routeTable() []route {
 	return slices.Concat([]route{
-		{method: http.MethodPost, path: "/events", role: access.Publish, handle: g.publish},
-		{method: http.MethodPost, path: "/streams/{stream}", role: access.Publish, handle: g.publishTo},
+		{method: http.MethodPost, path: "/events", role: access.Publish, handle: g.withRoom(g.publish)},
+		{method: http.MethodPost, path: "/streams/{stream}", role: access.Publish, handle: g.withRoom(g.publishTo)},
 		{method: http.MethodGet, path: "/healthz", role: anyone, handle: g.answerHealth},
 		{method: http.MethodHead, path: "/healthz", role: anyone, handle: g.answerHealth},
 		{method: http.MethodGet, path: "/readyz", role: anyone, handle: g.answerReady},
@@ -330,9 +331,9 @@ func (g *Gateway) routeTable() []route {
 		{method: http.MethodGet, path: "/api/v1/runs/{run}/files", role: access.Read, handle: g.listRunFiles},
 		{method: http.MethodGet, path: "/api/v1/runs/{run}/file", role: access.Read, handle: g.sendRunFile},
 		{method: http.MethodGet, path: "/api/v1/runs", role: access.Read, handle: g.listRuns},
-		{method: http.MethodPost, path: "/api/v1/runs", role: access.Operate, handle: g.startRuns},
+		{method: http.MethodPost, path: "/api/v1/runs", role: access.Operate, handle: g.withRoom(g.startRuns)},
 		{method: http.MethodPost, path: "/api/v1/runs/cancel", role: access.Operate, handle: g.cancelRuns},
-		{method: http.MethodPost, path: "/api/v1/runs/retry", role: access.Operate, handle: g.retryRuns},
+		{method: http.MethodPost, path: "/api/v1/runs/retry", role: access.Operate, handle: g.withRoom(g.retryRuns)},
 		{method: http.MethodGet, path: "/api/v1/runs/{run}", role: access.Read, handle: g.showRun},
 		{method: http.MethodGet, path: "/api/v1/why", role: access.Read, handle: g.showWhy},
 		{method: http.MethodGet, path: "/api/v1/recipes", role: access.Read, handle: g.listRecipes},
@@ -418,14 +419,29 @@ func allowHeader(same []*route) string {
 	return strings.Join(methods, ", ")
 }
 
+// withRoom refuses a request that stores something while the disk is full. Otherwise the caller would
+// wait until Kafka's timeout, and would be told to try again. Requests that free room are not refused.
+func (g *Gateway) withRoom(handle func(http.ResponseWriter, *request) *api.Problem) func(http.ResponseWriter, *request) *api.Problem {
+	if g.opt.Full == nil {
+		return handle
+	}
+	return func(w http.ResponseWriter, r *request) *api.Problem {
+		if words := g.opt.Full(); words != "" {
+			w.Header().Set("Connection", "close") // the body is not read
+			return diskFull(words)
+		}
+		return handle(w, r)
+	}
+}
+
 // dataTable lists the routes of data, below /api/v1/data.
 func (g *Gateway) dataTable() []route {
 	return []route{
 		{method: http.MethodPost, path: "/api/v1/data/objects/missing", role: access.Operate, handle: g.missingObjects},
-		{method: http.MethodPost, path: "/api/v1/data/objects", role: access.Operate, handle: g.putObjects},
-		{method: http.MethodPost, path: "/api/v1/data/object", role: access.Operate, handle: g.putObject},
+		{method: http.MethodPost, path: "/api/v1/data/objects", role: access.Operate, handle: g.withRoom(g.putObjects)},
+		{method: http.MethodPost, path: "/api/v1/data/object", role: access.Operate, handle: g.withRoom(g.putObject)},
 		{method: http.MethodGet, path: "/api/v1/data/object", role: access.Read, handle: g.getObject},
-		{method: http.MethodPost, path: "/api/v1/data/commits", role: access.Operate, handle: g.commitChanges},
+		{method: http.MethodPost, path: "/api/v1/data/commits", role: access.Operate, handle: g.withRoom(g.commitChanges)},
 		{method: http.MethodGet, path: "/api/v1/data/datasets", role: access.Read, handle: g.listDatasets},
 		{method: http.MethodGet, path: "/api/v1/data/files", role: access.Read, handle: g.listFiles},
 		{method: http.MethodGet, path: "/api/v1/data/log", role: access.Read, handle: g.listCommits},

@@ -93,7 +93,7 @@ func TestDocumentHasEveryProblem(t *testing.T) {
 		api.Conflict, api.Superseded,
 		api.NotPromoted, api.ChampionMoved,
 		api.TooSlow, api.TooLarge, api.UnsupportedType, api.Unscorable, api.TooManyRequests,
-		api.HeadersTooLarge, api.Internal, api.Unavailable, api.InDoubt} {
+		api.HeadersTooLarge, api.Internal, api.Unavailable, api.DiskFull, api.InDoubt} {
 		want = append(want, api.ProblemBase+slug)
 	}
 	schema := loadDocument(t).Components.Schemas["Problem"].Value

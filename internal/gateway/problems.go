@@ -128,6 +128,10 @@ func callerTails(limit int) *api.Problem {
 		fmt.Sprintf("you have %d tails open, and the rest is for other callers: close one of yours first", limit))
 }
 
+func diskFull(detail string) *api.Problem {
+	return problem(api.DiskFull, http.StatusInsufficientStorage, "the disk is full", detail)
+}
+
 func unavailable(detail string) *api.Problem {
 	return problem(api.Unavailable, http.StatusServiceUnavailable, "temporarily unavailable", detail)
 }

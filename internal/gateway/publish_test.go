@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"tidemill.dev"
@@ -259,5 +260,32 @@ func TestEventsAreCounted(t *testing.T) {
 		if !strings.Contains(shown, line+"\n") {
 			t.Errorf("no line %s in\n%s", line, shown)
 		}
+	}
+}
+
+// While the disk is full, requests that store something are refused at once. Other requests are
+// answered.
+func TestAFullDiskIsSaidAtOnce(t *testing.T) {
+	t.Parallel()
+	words := "disk full: 3 KiB are left in /data"
+	var full atomic.Pointer[string]
+	full.Store(&words)
+	hasStore := withStore(t, &commitRecorder{})
+	w := newWorld(t, func(o *Options) {
+		hasStore(o)
+		o.Full = func() string { return *full.Load() }
+	})
+	event := `{"specversion":"1.0","id":"1","source":"/x","type":"a"}`
+	for path, body := range map[string]string{"/events": event, "/streams/events": event, "/api/v1/runs": `{"recipe":"a","all":true}`,
+		dataPath + "commits": `{"dataset":"d"}`, dataPath + "objects": "", dataPath + "object": ""} {
+		wantProblem(t, w.post(path, body, "Content-Type", "application/cloudevents+json"), http.StatusInsufficientStorage, api.DiskFull, words)
+	}
+	if got := w.do(http.MethodGet, "/api/v1/streams", ""); got.StatusCode != http.StatusOK {
+		t.Errorf("a list answers %d", got.StatusCode)
+	}
+	room := ""
+	full.Store(&room)
+	if got := w.post("/events", event, "Content-Type", "application/cloudevents+json"); got.StatusCode != http.StatusAccepted {
+		t.Errorf("with room it answers %d: %s", got.StatusCode, got.body)
 	}
 }

@@ -130,6 +130,7 @@ type runLook struct {
 	acts   *commands.State
 	slots  map[string]int // number of slots of each pool; 0 for no bound
 	busy   ledger.Busy
+	full   string // says that the disk is full; empty if it is not
 }
 
 func (g *Gateway) lookAtRuns(ctx context.Context) (*runLook, *api.Problem) {
@@ -138,6 +139,9 @@ func (g *Gateway) lookAtRuns(ctx context.Context) (*runLook, *api.Problem) {
 		return nil, p
 	}
 	l := &runLook{now: time.Now(), config: g.opt.Config(), acts: f.Now(), slots: map[string]int{}}
+	if g.opt.Full != nil {
+		l.full = g.opt.Full()
+	}
 	for _, pool := range l.config.Pools {
 		l.slots[pool.Name] = g.slotsOf(pool)
 	}
@@ -299,6 +303,9 @@ func (l *runLook) waitsForRoom(r *tidemill.Run) string {
 		return fmt.Sprintf("maxRunning %d of recipe %s is reached", recipe.MaxRunning, r.Recipe)
 	case slots > 0 && n >= slots:
 		return fmt.Sprintf("for a slot of pool %s (%d of %d in use)", name, n, slots)
+	}
+	if l.full != "" {
+		return "for room on the disk: " + l.full
 	}
 	return "to be started"
 }

@@ -63,7 +63,7 @@ func (p *Platform) Gateway(ctx context.Context, o GatewayOptions) (*gateway.Gate
 		Config: p.Config, Broker: p.broker, Producer: producer,
 		Repeats: memory, Standing: status.NewBoard(p.redis, p.names, p.kafka), Access: guard, Telemetry: p.telemetry,
 		Scorers: status.NewScorers(p.redis, p.names, p.kafka),
-		Ready:   p.Ready, Limits: o.Limits, Logger: p.log, Version: p.version,
+		Ready:   p.Ready, Full: p.fullness(), Limits: o.Limits, Logger: p.log, Version: p.version,
 	}
 	if w := p.works; w != nil {
 		wo.Warm, wo.Muster = p.warm, rendezvous.NewRoll(p.redis, p.names, p.kafka)

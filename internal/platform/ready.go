@@ -126,6 +126,36 @@ func room(left int64) api.Check {
 	return api.Check{Name: "disk", Status: api.OK, Detail: mib}
 }
 
+// diskAsked is the time for which an answer about the disk is used again.
+const diskAsked = 100 * time.Millisecond
+
+// fullness returns a function that says in words that the disk of the embedded Kafka is full; it
+// returns an empty text if the disk has room. It is nil without an embedded Kafka.
+func (p *Platform) fullness() func() string {
+	if p.servers == nil {
+		return nil
+	}
+	var mu sync.Mutex
+	var until time.Time
+	var words string
+	return func() string {
+		mu.Lock()
+		defer mu.Unlock()
+		if now := time.Now(); now.After(until) {
+			words, until = fullText(p.servers.Dir(), p.servers.DiskLeft), now.Add(diskAsked)
+		}
+		return words
+	}
+}
+
+func fullText(dir string, left func() (int64, error)) string {
+	n, err := left()
+	if err != nil || n >= diskFull {
+		return "" // an error is a matter of readiness
+	}
+	return fmt.Sprintf("disk full: %d KiB are left in %s, and nothing is stored until there are %d MiB; free some, or stop and move the folder", n>>10, dir, diskFull>>20)
+}
+
 func (p *Platform) checkConfig(context.Context) api.Check {
 	p.mu.Lock()
 	defer p.mu.Unlock()
