@@ -30,8 +30,8 @@ func TestScoredIsWritten(t *testing.T) {
 			`{"label":"7","score":0.750000,"scores":{"0":0.250000,"1":0.750000}}`},
 		{"a label alone", infer.Answer{Label: "x"}, 0, `{"label":"x"}`},
 		{"a label with no score", infer.Answer{Label: "x", Labels: []string{"y"}, Scores: []float32{1}}, 0, `{"label":"x","scores":{"y":1.000000}}`},
-		{"numbers", infer.Answer{Values: []float32{1.5, -2, 0, 1e-8, 12345.678, 1e20, -0.0000001}}, 0,
-			`{"values":[1.500000,-2.000000,0.000000,1e-08,12345.677734,1e+20,-1e-07]}`},
+		{"numbers", infer.Answer{Values: []float32{1.5, -2, 0, 1e-8, 12345.678, 1e20, 1e22, -0.0000001, 0.0123456789, nan}}, 0,
+			`{"values":[1.5,-2,0,1e-08,12345.678,100000000000000000000,1e+22,-1e-07,0.012345679,null]}`},
 		{"nothing", infer.Answer{}, 0, `{"values":[]}`},
 		{"what is no number", infer.Answer{Label: "a", Labels: []string{"a", "b", "c"}, Scores: []float32{nan, inf, -0.0000001}}, 0,
 			`{"label":"a","score":null,"scores":{"a":null,"b":null,"c":0.000000}}`},
@@ -65,6 +65,21 @@ func TestNumbersAreWrittenAsStrconvWritesThem(t *testing.T) {
 		}
 		if want := strconv.FormatFloat(float64(v), 'f', 6, 64); got != want && fmt.Sprint(f) != "0" && math.Abs(math.Abs(f-float64(v))-0.5e-6) > 1e-9 {
 			t.Fatalf("%v is written %s, strconv writes %s", v, got, want)
+		}
+	}
+}
+
+// Values are read again as they were.
+func TestValuesAreExact(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	for range 100_000 {
+		v := math.Float32frombits(r.Uint32())
+		if v != v || math.IsInf(float64(v), 0) {
+			continue
+		}
+		var got float32
+		if text := appendValue(nil, v); json.Unmarshal(text, &got) != nil || got != v {
+			t.Fatalf("%v is written %s", v, text)
 		}
 	}
 }
@@ -115,6 +130,12 @@ func BenchmarkAppendScored(b *testing.B) {
 			b.SetBytes(int64(len(dst)))
 		})
 	}
+	b.Run("values", func(b *testing.B) {
+		v := infer.Answer{Values: a.Scores}
+		for b.Loop() {
+			dst = appendScored(dst[:0], &v, 0)
+		}
+	})
 	b.Run("json", func(b *testing.B) {
 		s := Scored{Label: a.Label, Score: 0.9, Scores: map[string]float64{}}
 		for i, l := range a.Labels {
