@@ -243,6 +243,13 @@ func lockDir(dir string) (*dirLock, error) {
 	return &dirLock{f: f}, nil
 }
 
+// LockFolder keeps other processes out of a data folder without embedded servers. The error names
+// the process that has it.
+func LockFolder(dir string) (release func() error, err error) {
+	l, err := lockDir(dir)
+	return l.release, err
+}
+
 func writePID(f *os.File) error {
 	if err := f.Truncate(0); err != nil {
 		return err

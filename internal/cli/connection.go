@@ -413,6 +413,9 @@ func (g *gate) enterQuietly(ctx context.Context, s *session) (_ *client.Gateway,
 	if err != nil {
 		return nil, nil, err
 	}
+	if running, found, _ := platform.Find(g.data); w.url == "" && found { // started with the same TIDEMILL_KAFKA
+		w = way{url: running.URL, running: &running}
+	}
 	if w.url == "" {
 		return nil, nil, usagef("only a gateway knows this, and only TIDEMILL_KAFKA is set: give one by --url or %s", envURL)
 	}

@@ -181,13 +181,10 @@ const besideAnother = "; is another tidemill up running? To run both, start this
 
 func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
-// tellAddresses prints the addresses. On a laptop it also writes them to a file for the other
-// commands.
+// tellAddresses prints the addresses, and writes them to a file for the other commands.
 func (u *up) tellAddresses(s *session, p *platform.Platform, source *configSource, g *gateway.Gateway, took time.Duration) error {
-	if p.Embedded() {
-		if err := u.leaveAddresses(p, source, g); err != nil {
-			return err
-		}
+	if err := u.leaveAddresses(p, source, g); err != nil {
+		return err
 	}
 	a := p.Addresses()
 	fmt.Fprintf(s.stdout, "tidemill is up after %s, with %d streams\n", took.Round(time.Millisecond), len(p.Config().Streams))

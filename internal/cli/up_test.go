@@ -253,6 +253,23 @@ func TestARefusedStartLeavesNothing(t *testing.T) {
 	mention(t, "the streams", call(t, "", append([]string{"streams"}, kafka...)...).err, "There are no streams yet")
 }
 
+// With servers of its own up leaves its addresses too, and keeps a second one from its data folder. A
+// start logs one line about all streams.
+func TestUpOnOtherServers(t *testing.T) {
+	t.Parallel()
+	dir, there := t.TempDir(), servers(t, embedded.Options{})
+	s := startUp(t, dir, there...)
+	mention(t, "streams", ok(t, "streams", "--data", dir), "events")
+	mention(t, "runs", call(t, "", "runs", "--data", dir).err, "There are no runs yet")
+	o := call(t, "", upArgs(dir, there)...)
+	if o.code != exitFailed || !strings.Contains(o.err, fmt.Sprintf("the data folder %s is in use by process %d", dir, os.Getpid())) {
+		t.Errorf("the second: %+v", o)
+	}
+	if log := s.stderr.String(); strings.Count(log, "config: stream") != 1 || !strings.Contains(log, "config: streams created") {
+		t.Errorf("it logs\n%s", log)
+	}
+}
+
 func TestUpBesideAnotherKafka(t *testing.T) {
 	t.Parallel()
 	first := startUp(t, t.TempDir())

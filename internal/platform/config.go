@@ -131,21 +131,33 @@ func streamSpecs(c *config.Config) []broker.StreamSpec {
 // ensureStreams makes the streams match a config and logs changes and remaining differences.
 func (p *Platform) ensureStreams(ctx context.Context, c *config.Config) error {
 	report, err := p.broker.EnsureStreams(ctx, streamSpecs(c), broker.EnsureOptions{Reorder: p.reorder})
-	var created []string
-	for _, c := range report.Changes {
-		if c.What == "created" {
-			p.log.Info("config: stream created", "stream", c.Stream, "to", c.To)
-			created = append(created, c.Stream)
-			continue
-		}
-		p.log.Info("config: stream altered", "stream", c.Stream, "what", c.What, "from", c.From, "to", c.To)
-	}
+	created := p.logChanges(report.Changes)
 	p.forgetRepeats(ctx, created)
 	if err != nil {
 		return err
 	}
 	p.logLeft(report)
 	return nil
+}
+
+// logChanges logs changes to streams in one line for each kind; a start may change dozens. It returns
+// the created streams.
+func (p *Platform) logChanges(changes []broker.Change) (created []string) {
+	for _, c := range changes {
+		if c.What == "created" {
+			p.log.Debug("config: stream created", "stream", c.Stream, "to", c.To)
+			created = append(created, c.Stream)
+			continue
+		}
+		p.log.Debug("config: stream altered", "stream", c.Stream, "what", c.What, "from", c.From, "to", c.To)
+	}
+	if len(created) > 0 {
+		p.log.Info("config: streams created", "streams", len(created))
+	}
+	if n := len(changes) - len(created); n > 0 {
+		p.log.Info("config: settings of streams altered; --log debug shows each", "streams", n)
+	}
+	return created
 }
 
 // forgetWithin limits the wait for Redis, because a process must be able to start while Redis is
@@ -179,7 +191,10 @@ func (p *Platform) logLeft(report broker.EnsureReport) {
 		p.log.Warn("config: a stream cannot be altered; it stays as it is", "stream", d.Stream, "what", d.What, "want", d.Want, "have", d.Have, "reason", d.Why, "next", d.Next)
 	}
 	for _, stream := range report.Unknown {
-		p.log.Info("config: stream is not in the config; nothing is deleted", "stream", stream)
+		p.log.Debug("config: stream is not in the config; nothing is deleted", "stream", stream)
+	}
+	if n := len(report.Unknown); n > 0 {
+		p.log.Info("config: streams are not in the config; nothing is deleted, and --log debug names them", "streams", n)
 	}
 	if p.servers != nil {
 		return // a single broker is normal on a laptop

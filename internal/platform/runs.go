@@ -21,6 +21,7 @@ import (
 	"tidemill.dev"
 	"tidemill.dev/api"
 	"tidemill.dev/broker"
+	"tidemill.dev/broker/embedded"
 	"tidemill.dev/broker/retry"
 	"tidemill.dev/internal/data/ledger"
 	"tidemill.dev/internal/data/store"
@@ -159,8 +160,8 @@ func (p *Platform) openLocal(ctx context.Context, w *runServices, o RunsOptions)
 	if w.inside, err = new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0"); err != nil {
 		return fmt.Errorf("listen for agents: %w", err)
 	}
-	if err := os.MkdirAll(o.Data, 0o755); err != nil {
-		return fmt.Errorf("make the folder of runs: %w", err)
+	if err := p.takeFolder(o.Data); err != nil {
+		return err
 	}
 	w.local, err = local.Open(ctx, local.Options{Gateway: "http://" + w.inside.Addr().String(),
 		Dir: o.Data, Secrets: o.Secrets, Logger: p.log,
@@ -177,6 +178,22 @@ func (p *Platform) openLocal(ctx context.Context, w *runServices, o RunsOptions)
 		}
 		return w.local.Close(ctx)
 	})
+	return nil
+}
+
+// takeFolder makes the data folder and locks it. With embedded servers it is locked already.
+func (p *Platform) takeFolder(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("make the folder of runs: %w", err)
+	}
+	if p.servers != nil {
+		return nil
+	}
+	release, err := embedded.LockFolder(dir)
+	if err != nil {
+		return err
+	}
+	p.AtStop(clients, "the lock of the data folder", func(context.Context) error { return release() })
 	return nil
 }
 
