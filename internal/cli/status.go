@@ -20,7 +20,7 @@ func statusCommand() command {
 	return command{
 		name:    "status",
 		daily:   true,
-		summary: "show on one screen what runs, waits, failed or is behind, and what to type next",
+		summary: "show on one screen what runs, waits, failed or is behind, and the next commands",
 		about: `It shows the state of the install, its runs, models, scorers, triggers and dead letters,
 and everything that is paused. Failed runs are those of the last day.
 
