@@ -2,11 +2,13 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"tidemill.dev"
+	"tidemill.dev/broker"
 )
 
 const statusConfig = `version: 1
@@ -27,14 +29,15 @@ func TestStatus(t *testing.T) {
 	t.Parallel()
 	dir, file := runsFolder(t, statusConfig)
 	r := runsAt{t, filepath.Join(dir, "data")}
-	startUp(t, r.data, "-f", file)
+	up := startUp(t, r.data, "-f", file)
 	mention(t, "at rest", r.ok("status"), "install   ready", "none is running or waiting", "0 champions", "intents 0/s", "Nothing needs you.")
 
 	r.ok("runs", "start", "intent", "--key", "bad-1", "--key", "bot-1")
 	bad := r.is("bad-1", tidemill.RunFailed)
 	r.is("bot-1", tidemill.RunSucceeded)
-	r.ok("runs", "start", "intent", "--key", "long-1", "--key", "next-1")
+	r.ok("runs", "start", "intent", "--key", "long-1")
 	r.is("long-1", tidemill.RunRunning)
+	r.ok("runs", "start", "intent", "--key", "next-1")
 	r.ok("publish", "message", "--subject", "stranger", "-d", "{}")
 	r.ok("recipes", "pause", "intent")
 	var out string
@@ -50,6 +53,39 @@ func TestStatus(t *testing.T) {
 	mention(t, "status", out, "1 running, 1 waiting, 1 failed", "intent long-1  running", "1 run: ", bad[:10]+"  intent bad-1  failed ", "exit status 3: no luck",
 		"intent/bot-1@1 is refused: metrics.accuracy >= 0.99, and it is 0.93", "1 scorer/intents: model intent/stranger has no champion", "recipe intent by anonymous",
 		"Next: tidemill logs "+bad[:10], "tidemill models show intent/bot-1@1", "tidemill dl", "tidemill recipes resume intent")
+	mention(t, "up", up.stdout.String(), "run "+bad[:10]+"  intent bad-1  failed after ", ": exit status 3: no luck\n",
+		"model intent/bot-1@1  is refused: metrics.accuracy >= 0.99, and it is 0.93\n")
+}
+
+// A change by a person names the person. A swap is printed once, though each partition reports it.
+func TestWhatHappens(t *testing.T) {
+	t.Parallel()
+	h, of := happenings{}, func(typ, version, by string, data any) *broker.View {
+		text, err := json.Marshal(data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &broker.View{Type: typ, Data: text, Extensions: []broker.Attribute{{Name: tidemill.AttrModel, Value: "m/a"}, {Name: tidemill.AttrModelVersion, Value: version},
+			{Name: tidemill.AttrAuthID, Value: by}}}
+	}
+	swap := tidemill.ScorerSwappedData{Scorer: "s"}
+	verdict := tidemill.ModelAnnounced{Version: 2, Judgement: &tidemill.Judgement{Sentence: "version 2 of m/a passes: accuracy 0.9"}}
+	for i, c := range []struct {
+		of   *broker.View
+		want string
+	}{
+		{of(tidemill.TypeScorerSwapped, "2", "", swap), "scorer s  answers with m/a@2"},
+		{of(tidemill.TypeScorerSwapped, "2", "", swap), ""},
+		{of(tidemill.TypeScorerSwapped, "3", "", swap), "scorer s  answers with m/a@3"},
+		{of(tidemill.TypeModelPromoted, "2", "", verdict), "model m/a@2  is the champion: accuracy 0.9"},
+		{of(tidemill.TypeModelAwaiting, "2", "", verdict), "model m/a@2  waits for a person: accuracy 0.9"},
+		{of(tidemill.TypeModelRolledBack, "2", "ada", tidemill.ModelAnnounced{Version: 2}), "model m/a@2  is the champion again, by ada"},
+		{of(tidemill.TypeModelRegistered, "2", "", nil), ""},
+	} {
+		if got := h.text(c.of); got != c.want {
+			t.Errorf("%d: %q, want %q", i, got, c.want)
+		}
+	}
 }
 
 // A section shows a few lines, and how many there are besides. Nothing of it can move the cursor.

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -133,6 +134,11 @@ func (u *up) run(ctx context.Context, s *session, _ []string) error {
 		if err := u.tellAddresses(s, p, source, g, time.Since(began)); err != nil {
 			return err
 		}
+		telling, stop := context.WithCancel(ctx)
+		var told sync.WaitGroup
+		told.Go(func() { (&happenings{b: p.Broker(), log: log, out: s.stdout}).run(telling) })
+		defer told.Wait()
+		defer stop()
 		return serve(ctx, g)
 	})
 }

@@ -1,0 +1,144 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"tidemill.dev"
+	"tidemill.dev/broker"
+	"tidemill.dev/broker/follow"
+	"tidemill.dev/broker/retry"
+)
+
+// happenings prints one line for each end of a run, each verdict on a version, and each version that
+// a scorer begins to use.
+type happenings struct {
+	b   *broker.Broker
+	log *slog.Logger
+
+	mu    sync.Mutex
+	out   io.Writer
+	swaps map[string]int // last printed version, by scorer and model
+}
+
+// run prints until the context ends.
+func (h *happenings) run(ctx context.Context) {
+	var following sync.WaitGroup
+	for _, stream := range []string{tidemill.StreamFacts, tidemill.StreamProgress} {
+		following.Go(func() {
+			for ctx.Err() == nil {
+				if err := h.follow(ctx, stream); err != nil && ctx.Err() == nil {
+					h.log.Warn("up: reading what happens failed; some lines are missing, retrying", "stream", stream, "reason", err)
+					_ = retry.Sleep(ctx, time.Second) // the loop checks the context
+				}
+			}
+		})
+	}
+	following.Wait()
+}
+
+func (h *happenings) follow(ctx context.Context, stream string) error {
+	r, err := follow.OpenReader(ctx, h.b, follow.ReaderOptions{Stream: stream, Start: broker.Latest(), MaxBytes: 8 << 20})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = r.Close(context.WithoutCancel(ctx)) }() // it only reads
+	for {
+		events, err := r.Next(ctx)
+		if err != nil {
+			return err
+		}
+		for i := range events {
+			if events[i].Err == nil {
+				h.tell(&events[i])
+			}
+		}
+	}
+}
+
+func (h *happenings) tell(e *follow.Event) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if text := h.text(&e.View); text != "" {
+		fmt.Fprintf(h.out, "%s  %s\n", e.Received.Local().Format(time.TimeOnly), harmless(text))
+	}
+}
+
+// text returns the line for an event; empty for events without one.
+func (h *happenings) text(v *broker.View) string {
+	switch v.Type {
+	case tidemill.TypeRunFinished:
+		return runText(v)
+	case tidemill.TypeModelPromoted, tidemill.TypeModelRefused, tidemill.TypeModelAwaiting, tidemill.TypeModelRolledBack:
+		return verdictText(v)
+	case tidemill.TypeScorerSwapped:
+		return h.swapText(v)
+	}
+	return ""
+}
+
+func runText(v *broker.View) string {
+	var d tidemill.RunFinished
+	if json.Unmarshal(v.Data, &d) != nil {
+		return ""
+	}
+	recipe, _ := v.Attribute(tidemill.AttrRecipe)
+	run, _ := v.Attribute(tidemill.AttrRun)
+	took := 0.0
+	for _, s := range d.Stages {
+		took += s.Seconds
+	}
+	text := fmt.Sprintf("run %s  %s %s  %s after %s", shortID(run), recipe, v.Subject, d.Outcome, time.Duration(took*float64(time.Second)).Round(time.Millisecond))
+	switch {
+	case d.Reason != "":
+		return text + ": " + d.Reason
+	case len(d.Metrics) > 0:
+		return text + ": " + headline(d.Metrics)
+	}
+	return text
+}
+
+func verdictText(v *broker.View) string {
+	var d tidemill.ModelAnnounced
+	if json.Unmarshal(v.Data, &d) != nil {
+		return ""
+	}
+	model, _ := v.Attribute(tidemill.AttrModel)
+	by, _ := v.Attribute(tidemill.AttrAuthID)
+	text := "model " + tidemill.VersionName(model, d.Version) + "  " + map[string]string{tidemill.TypeModelPromoted: "is the champion", tidemill.TypeModelRefused: "is refused",
+		tidemill.TypeModelAwaiting: "waits for a person", tidemill.TypeModelRolledBack: "is the champion again"}[v.Type]
+	switch {
+	case by != "":
+		text += ", by " + by
+	case d.Judgement != nil:
+		_, why, _ := strings.Cut(d.Judgement.Sentence, ": ")
+		text += ": " + why
+	}
+	return text
+}
+
+// swapText returns the line for a swap. A swap is reported for each partition of a scorer's stream,
+// and printed once.
+func (h *happenings) swapText(v *broker.View) string {
+	var d tidemill.ScorerSwappedData
+	if json.Unmarshal(v.Data, &d) != nil {
+		return ""
+	}
+	model, _ := v.Attribute(tidemill.AttrModel)
+	version, _ := v.Attribute(tidemill.AttrModelVersion)
+	number := 0
+	if _, err := fmt.Sscan(version, &number); err != nil || h.swaps[d.Scorer+" "+model] == number {
+		return ""
+	}
+	if h.swaps == nil {
+		h.swaps = map[string]int{}
+	}
+	h.swaps[d.Scorer+" "+model] = number
+	return fmt.Sprintf("scorer %s  answers with %s", d.Scorer, tidemill.VersionName(model, number))
+}
