@@ -73,6 +73,19 @@ func TestInitOverwritesNothing(t *testing.T) {
 	}
 }
 
+// A limit of memory that a machine does not enforce is said in one line.
+func TestMemoryThatIsNotEnforced(t *testing.T) {
+	t.Parallel()
+	c := &config.Config{Recipes: []config.Recipe{{Name: "a", Run: config.Job{Dir: "x", Memory: 1 << 30}}, {Name: "b", Run: config.Job{Image: "y", Memory: 1 << 30}},
+		{Name: "c", Run: config.Job{Dir: "x"}}, {Name: "d", Run: config.Job{Dir: "x", Memory: 1}}}}
+	if got := memoryNote(c, false); len(got) != 1 || !strings.Contains(got[0], "memory: is not enforced on this machine") || !strings.Contains(got[0], "(recipes a, d)") {
+		t.Errorf("%q", got)
+	}
+	if got := memoryNote(c, true); len(got) > 0 {
+		t.Errorf("on a machine that enforces it: %q", got)
+	}
+}
+
 // init without a folder does not write next to the files of a checkout.
 func TestInitLittersNoFolder(t *testing.T) {
 	dir := t.TempDir()

@@ -20,6 +20,7 @@ import (
 
 	"tidemill.dev/config"
 	"tidemill.dev/examples/demo"
+	"tidemill.dev/internal/runs/agent"
 )
 
 //go:embed all:initial
@@ -245,7 +246,7 @@ func (v *validate) checkConfig(warnings io.Writer) (string, error) {
 	}
 	own := len(slices.DeleteFunc(slices.Clone(c.Streams), func(s config.Stream) bool { return s.Builtin }))
 	triggers := len(slices.DeleteFunc(slices.Clone(c.Triggers), func(t config.Trigger) bool { return t.Builtin }))
-	for _, line := range missingFiles(c) {
+	for _, line := range append(missingFiles(c), memoryNote(c, agent.LimitsMemory)...) {
 		fmt.Fprintf(warnings, "%s: %s\n", file, line)
 	}
 	said := fmt.Sprintf("%s is valid: install %s, %s of yours, %d built in, %s, %s", file, c.Name, count(own, "stream"), len(c.Streams)-own,
@@ -323,6 +324,21 @@ func missingFiles(c *config.Config) []string {
 		lines = append(lines, fmt.Sprintf("and %d more", left))
 	}
 	return lines
+}
+
+// memoryNote says which recipes have a limit of memory that this machine does not enforce. It
+// enforces those of commands in folders only if it can measure the memory of processes.
+func memoryNote(c *config.Config, measured bool) []string {
+	var names []string
+	for _, r := range c.Recipes {
+		if r.Run.Dir != "" && r.Run.Memory > 0 && !measured {
+			names = append(names, r.Name)
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("memory: is not enforced on this machine for commands in folders (recipes %s); use an image, or Linux", strings.Join(names, ", "))}
 }
 
 func unreadable(file string) string {

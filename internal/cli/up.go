@@ -23,6 +23,7 @@ import (
 	"tidemill.dev/config"
 	"tidemill.dev/internal/gateway"
 	"tidemill.dev/internal/platform"
+	"tidemill.dev/internal/runs/agent"
 )
 
 const (
@@ -113,6 +114,9 @@ func (u *up) run(ctx context.Context, s *session, _ []string) error {
 	conf, err := source.load()
 	if err != nil {
 		return fmt.Errorf("read the config: %w", err)
+	}
+	for _, line := range memoryNote(conf, agent.LimitsMemory) {
+		log.Warn("up: " + line)
 	}
 	p, err := u.openPlatform(ctx, s, conf, log)
 	if err != nil {

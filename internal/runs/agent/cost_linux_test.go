@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -64,4 +65,32 @@ func cpu() (all time.Duration) {
 		}
 	}
 	return all
+}
+
+// A command in a folder is killed once its processes hold more memory than the run may use. The
+// reason says so, even if a child of the command holds the memory.
+func TestACommandOverItsMemory(t *testing.T) {
+	for name, c := range map[string]struct{ script, says string }{
+		"the command":   {"exec tail /dev/zero", "out of memory: it held "},
+		"its child":     {"tail /dev/zero & wait", "out of memory: it held "},
+		"another group": {"setsid tail /dev/zero & wait", "out of memory: it held "},
+		"below":         {"true", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newGateway(t)
+			g.order.Plan.Memory = 32 << 20
+			g.sh(c.script)
+			f := g.run(g.options())
+			waitGone(t, "a process of the command", func(_, _ string, pid int) bool {
+				text, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline") // fails if the process has ended
+				return string(text) == "tail\x00/dev/zero\x00"
+			})
+			if (f.Outcome == tidemill.OutcomeSucceeded) != (c.says == "") || !strings.HasPrefix(f.Reason, c.says) || f.Permanent {
+				t.Errorf("%+v", f)
+			}
+			if c.says != "" && !strings.HasSuffix(f.Reason, " MiB, more than memory: 32MiB") {
+				t.Errorf("%q", f.Reason)
+			}
+		})
+	}
 }

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -55,6 +56,9 @@ func (a *attempt) recordExit(c *child, asked bool) error {
 	if a.o.Inside && end.err != nil && !asked {
 		end.err = a.ooms.explain(end, readOOMs(a.o.Cgroup), a.order.Plan.Memory)
 	}
+	if over := c.over.Load(); over > 0 && !asked {
+		end.err = fmt.Errorf("out of memory: it held %d MiB, more than memory: %s", over>>20, inUnits(a.memory()))
+	}
 	if asked {
 		end.err = a.ends.earlyEnd()
 	}
@@ -70,6 +74,9 @@ func (a *attempt) watch(c *child) (stop func()) {
 	p := &progress{client: a.client, steps: steps{folder: a.dirs.out()}, attempt: a.order.Attempt, now: a.o.Now, log: a.log, measure: c.measure}
 	ctx, cancel := context.WithCancel(a.ends.save)
 	var all sync.WaitGroup
+	if limit := a.memory(); limit > 0 && LimitsMemory {
+		all.Go(func() { c.limitMemory(ctx, limit) })
+	}
 	if !a.party.isFirst() {
 		p.some, p.stopped = false, true // only the first worker reports progress and saves checkpoints
 		all.Go(func() { p.watch(ctx) })
@@ -81,6 +88,52 @@ func (a *attempt) watch(c *child) (stop func()) {
 		cancel()
 		all.Wait()
 		p.finish(a.ends.save)
+	}
+}
+
+// memory returns the limit of a command in a folder. An engine or a cluster limits a container.
+func (a *attempt) memory() int64 {
+	switch s := a.order.Plan.Servers; {
+	case a.isContained() || a.o.Inside:
+		return 0
+	case s != nil && a.party.part == Server:
+		return s.Memory
+	}
+	return a.order.Plan.Memory
+}
+
+// The memory of a command is measured often if it is near the limit. With 300 processes on the
+// machine, one measurement takes 3 ms.
+const (
+	memoryAsked = 500 * time.Millisecond
+	memoryNear  = 50 * time.Millisecond
+)
+
+// limitMemory kills the command once its processes hold more memory than the limit. A control group
+// would be exact, but neither a container, nor a login by ssh, nor macOS lets a user make one.
+// RLIMIT_AS counts the address space, of which CUDA takes far more than memory, and RLIMIT_DATA is
+// for each process and counts memory that was never touched.
+func (c *child) limitMemory(ctx context.Context, limit int64) {
+	t := time.NewTimer(memoryNear)
+	defer t.Stop()
+	for {
+		select {
+		case <-c.exited:
+			return
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		held, members := groupMemory(c.cmd.Process.Pid)
+		if held > limit {
+			c.over.Store(held)
+			killAll(members) // also those that have left the group
+			return
+		}
+		t.Reset(memoryAsked)
+		if held > limit/4 {
+			t.Reset(memoryNear)
+		}
 	}
 }
 
@@ -133,6 +186,7 @@ type child struct {
 	err    error // result of Wait; valid once exited is closed
 	before int64 // our own peak memory at its start
 	peak   atomic.Int64
+	over   atomic.Int64 // memory for which it was killed; 0 if it was not
 	pipes  []*os.File
 	reads  sync.WaitGroup
 	kill   func() // kills the command's container, which is not in its process group
