@@ -285,10 +285,7 @@ func noCommand(c *cobra.Command, s *session, args []string) error {
 			i++
 		}
 	}
-	if !c.HasParent() {
-		return c.Help()
-	}
-	return usagef("%s needs a subcommand: %s; tidemill help %s lists them", c.Name(), strings.Join(groupOf(c.Name()), ", "), c.Name())
+	return c.Help()
 }
 
 func unknownCommand(name string) error {

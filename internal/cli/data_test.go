@@ -127,6 +127,7 @@ func TestSlipsWithData(t *testing.T) {
 	ok(t, "data", "put", "d", from, "--data", data)
 	differs := folder(t, map[string]string{"a": "b"})
 	for args, says := range map[string]string{
+		"data pt":                              "did you mean data put?",
 		"data put":                             "DATASET is missing",
 		"data put d":                           "DIR is missing",
 		"data put d@main " + from:              "give it by --branch main",

@@ -99,7 +99,8 @@ func (d *testGateways) dataAsks(long, stranger []string) (all []gatewayRequest) 
 		}
 		all = append(all, gatewayRequest{a.slow, "POST", path, strings.Repeat(" ", max(len(q.body), 1)), headers(role...), 408})
 	}
-	return append(all, gatewayRequest{a.open, "POST", dataPath + "commits", strings.Repeat(" ", mostCommit+1), nil, 413},
+	return append(all, gatewayRequest{a.open, "POST", dataPath + "commits", `{"dataset":"d","dryRun":true}` + "\n" + change, nil, 204},
+		gatewayRequest{a.open, "POST", dataPath + "commits", strings.Repeat(" ", mostCommit+1), nil, 413},
 		gatewayRequest{a.open, "POST", dataPath + "objects", "x", nil, 415},
 		gatewayRequest{a.open, "POST", dataPath + "branches", `{"dataset":"d","branch":"main"}`, nil, 409})
 }
