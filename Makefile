@@ -83,9 +83,10 @@ test-cluster: ## run Tidemill by its chart in a real Kubernetes with Knative, wh
 bench-cluster: ## measure a cluster beside its floors: from an event to its Job, from a promotion to its score, and at rest
 	$(MAKE) test-cluster RUN=TestBars
 
-test-examples: ## test the PyTorch trainer, in a virtual environment that is made the first time: up to 6 GB
+test-examples: build ## test the PyTorch trainer, and LightGBM, XGBoost, PyTorch and the notebook of the Python package, in environments that are made the first time: up to 7 GB
 	TIDEMILL_TORCH=$$(./.ci/torch-install) && export TIDEMILL_TORCH && \
 	  $(GO) test -tags torch -run '^TestTorch' -timeout 20m -count=1 ./examples/...
+	@./.ci/python-test libraries
 
 bench: ## measure our client beside franz-go's, the gateway and triggers beside bare net/http, runs beside bare processes, scorers beside their ceiling
 	$(GO) run -C loadtest .

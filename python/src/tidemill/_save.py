@@ -12,7 +12,7 @@ from ._sample import MOST_INPUTS, Sample, golden_rows
 from ._values import need, replacing, write_text
 
 ROWS = 1000  # rows of the sample that are compared
-CLOSE = 1e-3  # greatest difference of a score; for other numbers, of the largest of them
+CLOSE = 1e-4  # greatest difference of a score; for other numbers, of the largest of them
 
 
 class Differs(SaveError):

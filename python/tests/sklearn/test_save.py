@@ -75,7 +75,7 @@ class Saved(unittest.TestCase):
             with self.subTest(type(model).__name__):
                 fitted = pipeline(model).fit(x, y)
                 self.run_.save(fitted, x)
-                self.assertEqual(self.champion().predict(x), fitted.predict(x).tolist())
+                np.testing.assert_array_equal(self.champion().predict(x), fitted.predict(x))
 
     def test_regressors_in_a_pipeline(self) -> None:
         x, _ = payments()
@@ -116,7 +116,7 @@ class Saved(unittest.TestCase):
         y = (x[:, 0] > 0).astype(int)
         fitted = LogisticRegression().fit(x, y)
         self.run_.save(fitted, x, labels=["no", "yes"], name="numbers")
-        self.assertEqual(self.champion().predict(x), ["yes" if v else "no" for v in fitted.predict(x)])
+        np.testing.assert_array_equal(self.champion().predict(x), np.where(fitted.predict(x), "yes", "no"))
         self.assertIn('"numbers": [[', (self.out / "model.yaml").read_text())
         np.testing.assert_allclose(self.champion().scores(x), fitted.predict_proba(x), atol=1e-3)
         with self.assertRaisesRegex(SaveError, "3 labels"):
@@ -132,7 +132,7 @@ class Saved(unittest.TestCase):
         x, y = payments()
         search = GridSearchCV(pipeline(LogisticRegression()), {"logisticregression__C": [0.1, 1]}).fit(x, y)
         self.run_.save(search, x)
-        self.assertEqual(self.champion().predict(x), search.predict(x).tolist())
+        np.testing.assert_array_equal(self.champion().predict(x), search.predict(x))
 
     def test_texts(self) -> None:
         texts, y = ["where is my parcel", "my card is lost", "I want MONEY", "send the parcel"] * 5, ["order", "card", "card", "order"] * 5
