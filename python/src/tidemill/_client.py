@@ -199,6 +199,16 @@ class Runs:
                 raise TimeoutError(f"run {run} is {shown['state']} after {timeout:g} s: {shown.get('waits', '')}".rstrip(": "))
             time.sleep(every)
 
+    def curve(self, run: str) -> List[Dict[str, Any]]:
+        """Return the learning curve of a run: step and metrics, as Tidemill has sampled them up to now.
+
+        All points that the run has logged are in its output, in the file metrics.jsonl.
+        """
+        shown = self.show(run)
+        query = {"from": shown["asking"], "where": f"run = '{shown['id']}'", "follow": False}
+        points = (t.event["data"] for t in _stream.tail(self._gateway, "progress", query, None) if t.event)
+        return [{"step": p["step"], **p.get("metrics", {})} for p in points]
+
     def cancel(self, run: str, reason: str = "") -> Dict[str, Any]:
         """Cancel a run."""
         done: Dict[str, Any] = self._gateway.ask("POST", "/api/v1/runs/cancel", None, {"runs": [run], "reason": reason})["runs"][0]

@@ -167,6 +167,7 @@ class WithUp(unittest.TestCase):
         self.assertEqual(list(c.runs.follow(second)), [f"trained mean berlin {second}"])
         shown = c.runs.wait(second, 60)
         self.assertEqual([e["type"] for e in shown["events"]], ["hand-made"])
+        eventually("the curve", lambda: c.runs.curve(second)[-1:] == [{"step": 3, "loss": 1 / 3}])
         eventually("the second champion", lambda: c.models.show(model)["champion"] == 2)
         version = c.models.version(model)
         self.assertEqual(version["measured"]["metrics"]["accuracy"], 0.75)
