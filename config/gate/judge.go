@@ -177,7 +177,7 @@ func (c *evaluation) absent(p path, at int, world map[string]any) string {
 	name := parent.String()
 	switch {
 	case name == ofConfusion, name == ofChampion && p.steps[at] == ofConfusion, name == ofChampion && p.steps[at] == "lead":
-		return fmt.Sprintf("there is no %s, because no predictions.csv of the run has it%s", p.upTo(at), c.noted())
+		return fmt.Sprintf("there is no %s, because no predictions.csv of the run has it%s", p.upTo(at), strings.Replace(c.uncounted(), "; ", ": ", 1))
 	case len(p.steps) > 1 && p.steps[0] == ofData && at == 2:
 		return fmt.Sprintf("the size of %s is not known, because it came from a URI", brief(p.steps[1]))
 	}
@@ -191,23 +191,23 @@ func (c *evaluation) absent(p path, at int, world map[string]any) string {
 // uncounted says why predictions.csv was not counted, if it exists. Then the figures that
 // Tidemill computes are not among the metrics.
 func (c *evaluation) uncounted() string {
+	if note := c.fileNote(); note != "" {
+		return "; " + note
+	}
+	return ""
+}
+
+// fileNote returns the report's note about the file of predictions; empty if there is none.
+func (c *evaluation) fileNote() string {
 	for _, note := range c.Report.Notes {
 		if strings.HasPrefix(note, "predictions.csv ") {
-			return "; " + brief(note)
+			return brief(note)
 		}
 	}
 	return ""
 }
 
 func (p path) upTo(at int) string { return spellOf(p.steps[:at+1]) }
-
-// noted returns the report's first note, which is about the file.
-func (c *evaluation) noted() string {
-	if len(c.Report.Notes) == 0 {
-		return ""
-	}
-	return ": " + brief(c.Report.Notes[0])
-}
 
 // worldOf returns the values that clauses can read about a version. The champion's figures are
 // added later.
