@@ -72,7 +72,7 @@ func TestThirtyMerchants(t *testing.T) {
 	}
 	r := runsAt{t, filepath.Join(dir, "data")}
 	startUp(t, r.data, "-f", file)
-	// What the list of runs says, if the run fails; else what the model says of the refused version.
+	// texts in the list of runs for faults that fail the run, and in the model for refused versions
 	failed := map[string]string{"exception": "exit status 1: ValueError: column amount is missing", "memory": "out of memory", "metrics": "metrics.json", "model": "wrote no model.onnx"}
 	refused := map[string]string{"nan": "scorer fraud cannot serve it: its answers to 8 rows of generated inputs all have NaN or infinite numbers", "corrupt": "scorer fraud cannot serve it: ",
 		"predictions": "there is no confusion.accuracy, because no predictions.csv of the run has it", "classes": "its labels are 0, 1, and predictions.csv has fine, fraud"}
