@@ -43,7 +43,7 @@ class Notebook(unittest.TestCase):
         said = "".join(o.get("text", "") + o.get("data", {}).get("text/plain", "") for o in outputs)
         self.assertIn("'succeeded'", said)
         self.assertIn("has version 1 as its champion", said)
-        self.assertRegex(said, r"2000 answers, 0\.(8|9)\d+ of them right")
+        self.assertRegex(said, r"20000 answers, 0\.(8|9)\d+ of them right")
         self.assertIn("'label': ", said)
         self.assertRegex(said, r"commit +.*payments/shop-7")
 
