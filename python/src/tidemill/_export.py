@@ -6,7 +6,7 @@ import copy
 import io
 import warnings
 from contextlib import contextmanager
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Iterator, List, Optional, Tuple
 
 from ._sample import Sample, is_text
 from ._values import column, label, need, plain

@@ -153,6 +153,20 @@ class WithServer(unittest.TestCase):
             self.assertEqual(client.data.get("d", folder)[0].read_bytes(), b"hello")
             self.assertEqual(os.listdir(folder), ["a.txt"])
 
+    def test_files_of_a_version_and_of_a_run(self) -> None:
+        data = b"the model"
+        file = {"path": "deep/model.onnx", "size": 9, "digest": hashlib.sha256(data).hexdigest(), "executable": True}
+        client = self.serve(answer(200, {"files": [file], "next": "n"}), answer(200, {"files": []}), answer(200, data),
+                            answer(200, {"files": [file]}), answer(503, {}, PROBLEM), answer(200, data))
+        with tempfile.TemporaryDirectory() as folder:
+            for paths in (client.models.get("fraud/a b", folder, 3), client.runs.get("r1", folder)):
+                self.assertEqual([p.read_bytes() for p in paths], [data])
+                self.assertTrue(os.access(paths[0], os.X_OK))
+        self.assertEqual([r.path for r in self.requests], [
+            "/api/v1/model/files?model=fraud%2Fa+b&version=3", "/api/v1/model/files?model=fraud%2Fa+b&version=3&after=n",
+            "/api/v1/model/file?model=fraud%2Fa+b&version=3&path=deep%2Fmodel.onnx", "/api/v1/runs/r1/files",
+            *["/api/v1/runs/r1/file?path=deep%2Fmodel.onnx"] * 2])
+
     def test_files_stay_in_their_folder(self) -> None:
         for path in ("../evil", "/evil", "a/../../evil", ""):
             client = self.serve(answer(200, {"commit": {"id": "c"}, "files": [{"path": path, "size": 0, "digest": "0"}]}))
