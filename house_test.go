@@ -46,6 +46,7 @@ var wings = []wing{
 	{"internal/gateway", "github.com/coreos/go-oidc/v3 github.com/prometheus/client_golang go.opentelemetry.io/otel go.yaml.in/yaml/v3"},
 	{"internal/platform", "github.com/redis/go-redis/v9 github.com/prometheus/client_golang"},
 	{"examples", "github.com/cloudevents/sdk-go/v2 github.com/segmentio/kafka-go"}, // the binary contains examples/demo
+	{"python", ""}, // the binary contains the Python package
 	{"internal/cli", "github.com/cloudevents/sdk-go/v2 github.com/spf13 golang.org/x/term"},
 	{"cmd", ""},
 	{"charts", ""},
