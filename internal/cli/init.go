@@ -1,0 +1,245 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+//go:embed all:initial templates
+var initial embed.FS
+
+// initialFiles is the folder with the files that init writes without a template.
+const initialFiles = "initial"
+
+// trainerFolder is the trainer's folder in the templates.
+const trainerFolder = "trainer"
+
+// template is a set of files that init writes.
+type template struct {
+	name    string
+	content string   // description for the help
+	next    []string // commands after tidemill up
+}
+
+// templates lists the templates of init --template.
+var templates = []template{
+	{"tabular", "tables in CSV and scikit-learn: a model of frauds for each shop", []string{
+		"tidemill data put payments/books data/books",
+		"tidemill runs --watch",
+		"tidemill publish --file events.ndjson",
+		"tidemill tail scores --from beginning --no-follow",
+	}},
+}
+
+// noTemplate is what init writes without --template.
+var noTemplate = template{next: []string{"tidemill data put bots/bot-42 data/bot-42", "tidemill runs --watch"}}
+
+// folder returns the embedded folder with the template's files.
+func (t *template) folder() string {
+	if t.name == "" {
+		return initialFiles
+	}
+	return "templates/" + t.name
+}
+
+func initCommand() command {
+	var about strings.Builder
+	about.WriteString(`It writes tidemill.yaml with one recipe, a trainer that needs only Python, and a
+little data to train with. If one of these files exists already, it writes nothing.
+Without DIR it writes only into an empty folder. With DIR it writes next to the files
+that are there.
+
+With --template it writes a larger start instead, with a scorer and sample events:
+`)
+	for _, t := range templates {
+		fmt.Fprintf(&about, "  %-8s %s\n", t.name, t.content)
+	}
+	about.WriteString(`It also makes a virtual environment in trainer/.venv, and installs the packages of
+trainer/requirements.txt there. That needs Python 3.9 or newer with venv, and an index
+of Python packages such as PyPI; the variables of pip apply.`)
+	return command{
+		name:    "init",
+		daily:   true,
+		args:    "[DIR]",
+		summary: "write a config and a trainer to start from",
+		about:   about.String(),
+		examples: []example{
+			{"tidemill init first-model", "in a new folder"},
+			{"tidemill init", "in this folder, which is empty"},
+			{"tidemill init .", "in this folder, next to its files"},
+			{"tidemill init --template tabular frauds", "CSV and scikit-learn, in a new folder"},
+		},
+		make: func() program { return &initialise{} },
+	}
+}
+
+type initialise struct {
+	dir      string
+	named    bool // whether the call names the folder
+	template string
+	python   string // program that makes the virtual environment
+	noVenv   bool
+
+	of template
+}
+
+func (i *initialise) flags(f *flagSet) {
+	f.text(&i.template, "template", "", "NAME", "write this template: "+strings.Join(templateNames(), ", "))
+	f.text(&i.python, "python", "", "PROGRAM", "the Python of the virtual environment (default python3)")
+	f.yes(&i.noVenv, "no-venv", "write only the files, and make no virtual environment")
+}
+
+func templateNames() (all []string) {
+	for _, t := range templates {
+		all = append(all, t.name)
+	}
+	return all
+}
+
+func (i *initialise) accept(positional []string) error {
+	if len(positional) > 0 {
+		i.dir, i.named, positional = positional[0], true, positional[1:]
+	}
+	i.dir = cmp.Or(i.dir, ".")
+	i.of = noTemplate
+	for _, t := range templates {
+		if t.name == i.template {
+			i.of = t
+		}
+	}
+	switch {
+	case i.template != i.of.name:
+		near := ""
+		if n, ok := nearest(i.template, templateNames()); ok {
+			near = " did you mean " + n + "?"
+		}
+		return usagef("there is no template %s:%s the templates are %s", i.template, near, strings.Join(templateNames(), ", "))
+	case i.template == "" && (i.python != "" || i.noVenv):
+		return usagef("--python and --no-venv need --template: without a template no virtual environment is made")
+	case i.python != "" && i.noVenv:
+		return usagef("--python and --no-venv exclude each other")
+	}
+	i.python = cmp.Or(i.python, "python3")
+	return wants(positional)
+}
+
+func (i *initialise) run(ctx context.Context, s *session, _ []string) error {
+	files, err := i.files()
+	if err == nil {
+		err = i.free(files)
+	}
+	if err == nil && !i.named {
+		err = i.empty()
+	}
+	venv := &environment{python: i.python, dir: filepath.Join(i.dir, trainerFolder), out: s.stdout}
+	makesVenv := i.template != "" && !i.noVenv
+	if err == nil && makesVenv {
+		err = venv.check(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("init %s: %w", i.dir, err)
+	}
+	for _, f := range files {
+		if err := i.write(f); err != nil {
+			return fmt.Errorf("init %s: %w", i.dir, err)
+		}
+		fmt.Fprintf(s.stdout, "wrote %s\n", filepath.Join(i.dir, f.name))
+	}
+	if makesVenv {
+		if err := venv.make(ctx); err != nil {
+			return fmt.Errorf("init %s: %w", i.dir, err)
+		}
+	}
+	i.sayNext(s, venv)
+	return nil
+}
+
+// sayNext prints the commands that come next.
+func (i *initialise) sayNext(s *session, venv *environment) {
+	fmt.Fprint(s.stdout, "\nNext:\n")
+	if i.noVenv {
+		fmt.Fprintf(s.stdout, "  (%s)\n", venv.commands())
+	}
+	if filepath.Clean(i.dir) != "." {
+		fmt.Fprintf(s.stdout, "  cd %s\n", i.dir)
+	}
+	fmt.Fprintf(s.stdout, "  tidemill up\nand in another terminal, from the same folder:\n  %s\ntrainer/README.md explains the trainer.\n",
+		strings.Join(i.of.next, "\n  "))
+}
+
+// initialFile is a file that init writes.
+type initialFile struct {
+	name string // relative to the folder
+	data []byte
+}
+
+// files returns the files to write.
+func (i *initialise) files() ([]initialFile, error) {
+	var all []initialFile
+	top := i.of.folder()
+	err := fs.WalkDir(initial, top, func(name string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		data, err := initial.ReadFile(name)
+		all = append(all, initialFile{filepath.FromSlash(strings.TrimPrefix(name, top+"/")), data})
+		return err
+	})
+	if err != nil || i.template == "" {
+		return all, err
+	}
+	return withPackage(all, trainerFolder)
+}
+
+// free checks all files before one is written, so that init writes all or none.
+func (i *initialise) free(files []initialFile) error {
+	var taken []string
+	for _, f := range files {
+		_, err := os.Lstat(filepath.Join(i.dir, f.name))
+		switch {
+		case err == nil:
+			taken = append(taken, f.name)
+		case !errors.Is(err, fs.ErrNotExist):
+			return err
+		}
+	}
+	if len(taken) > 0 {
+		return fmt.Errorf("these exist already: %s; init overwrites nothing, so give a new folder or move them away", strings.Join(taken, ", "))
+	}
+	return nil
+}
+
+// empty returns an error if the folder has files. Hidden ones, such as .git, do not count.
+func (i *initialise) empty() error {
+	entries, err := os.ReadDir(i.dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), ".") {
+			return fmt.Errorf("this folder has files already, such as %s; tidemill init NAME makes a new folder, tidemill init . writes next to these files", e.Name())
+		}
+	}
+	return nil
+}
+
+// write writes one file. It fails if the file exists by now.
+func (i *initialise) write(file initialFile) error {
+	to := filepath.Join(i.dir, file.name)
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(file.data)
+	return errors.Join(err, f.Close())
+}
