@@ -52,9 +52,9 @@ test-all: ## run what make test leaves out: guides, documents, the chart, proofs
 lint: ## run gofmt, go vet and staticcheck, and check for plain English
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); \
 	  test -z "$$unformatted" || { echo "run gofmt on:"; echo "$$unformatted"; exit 1; }
-	$(GO) vet -tags real,torch,slow ./...
+	$(GO) vet -tags real,torch,slow,templates ./...
 	$(GO) build -o bin/staticcheck honnef.co/go/tools/cmd/staticcheck
-	bin/staticcheck -tags real,torch,slow ./...
+	bin/staticcheck -tags real,torch,slow,templates ./...
 	set -e; for rig in $(RIGS); do echo "in $$rig:"; (cd $$rig && export GOWORK=off && $(GO) vet -tags real,cluster ./... && $(CURDIR)/bin/staticcheck -tags real,cluster ./...); done
 	$(GO) test ./.ci/prose
 	$(GO) run ./.ci/prose
@@ -83,7 +83,9 @@ test-cluster: ## run Tidemill by its chart in a real Kubernetes with Knative, wh
 bench-cluster: ## measure a cluster beside its floors: from an event to its Job, from a promotion to its score, and at rest
 	$(MAKE) test-cluster RUN=TestBars
 
-test-examples: build ## test the PyTorch trainer, and LightGBM, XGBoost, PyTorch and the notebook of the Python package, in environments that are made the first time: up to 7 GB
+test-examples: build ## test the templates of init, the PyTorch trainer, and the Python package with LightGBM, XGBoost, PyTorch and a notebook, in environments that are made the first time: up to 7 GB
+	TEST_ONNXRUNTIME=$$(./.ci/onnxruntime-install) && export TEST_ONNXRUNTIME && \
+	  $(GO) test -tags slow,templates -run '^TestTemplate' -timeout 30m -count=1 ./internal/cli
 	TIDEMILL_TORCH=$$(./.ci/torch-install) && export TIDEMILL_TORCH && \
 	  $(GO) test -tags torch -run '^TestTorch' -timeout 20m -count=1 ./examples/...
 	@./.ci/python-test libraries

@@ -196,6 +196,8 @@ func (d *document) command(t *testing.T, args []string) {
 		d.port = strings.TrimPrefix(args[1], "PORT=")
 	case len(args) == 3 && args[0] == "go" && args[1] == "run" && strings.HasPrefix(args[2], "./examples/"):
 		d.program(t, args[2])
+	case len(args) == 2 && args[0] == "cd":
+		t.Chdir(args[1])
 	case len(args) == 0 || slices.Contains(notOurs, args[0]):
 	case args[0] == "make":
 		for _, target := range args[1:] {
@@ -277,7 +279,9 @@ func (d *document) tidemill(t *testing.T, args []string) {
 	if name == "up" || name == "serve" || slices.Contains(args, "--watch") || strings.Contains(strings.Join(args, " "), ".example") {
 		return
 	}
-	d.start(t)
+	if name != "init" { // which may make the folder that up is started in
+		d.start(t)
+	}
 	if name == "dead-letters replay" {
 		args = append(args, "--no-wait") // no test waits for receipts
 	}

@@ -20,7 +20,7 @@ import (
 // guides are the documents with separate tests, which follow each document word for word.
 // TestDocumentsAreTrue does not execute their commands. The test of docs/python.md is
 // python/tests/sklearn/test_docs.py.
-var guides = []string{"docs/python.md", "docs/scoring.md", "docs/train.md", "examples/intents/README.md", "examples/stages/README.md"}
+var guides = []string{"docs/python.md", "docs/scoring.md", "docs/tabular.md", "docs/train.md", "examples/intents/README.md", "examples/stages/README.md"}
 
 // guide is one of these documents. A shell runs its commands, in the folder that its reader would
 // have, and finds this program as tidemill.
@@ -28,7 +28,8 @@ type guide struct {
 	*testing.T
 	dir    string // current folder of the shell
 	bin    string
-	data   string // data folder of its tidemill up
+	env    []string // more variables of the shell
+	data   string   // data folder of its tidemill up
 	server *server
 	blocks []block
 	next   int
@@ -111,7 +112,7 @@ func (g *guide) shell(text string) string {
 func (g *guide) command(ctx context.Context, text string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "sh", "-c", text)
 	cmd.Dir = g.dir
-	cmd.Env = append(os.Environ(), "PATH="+g.bin+string(os.PathListSeparator)+os.Getenv("PATH"))
+	cmd.Env = append(append(os.Environ(), "PATH="+g.bin+string(os.PathListSeparator)+os.Getenv("PATH")), g.env...)
 	return cmd
 }
 
