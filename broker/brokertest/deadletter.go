@@ -302,10 +302,13 @@ func (w *testWorld) transactorOf(o broker.ConsumerOptions) (*broker.Consumer, *b
 	return c, t
 }
 
-// endOffset returns the end offset of a partition, uncommitted records included.
-func (w *testWorld) endOffset(stream string) int64 {
+// endOffset returns the number of offsets of a stream, uncommitted records and markers included.
+func (w *testWorld) endOffset(stream string) (n int64) {
 	w.Helper()
-	return w.streamInfo(stream).Records
+	for _, p := range w.streamInfo(stream).Partitions {
+		n += p.End - p.Start
+	}
+	return n
 }
 
 // sendInTransaction sends events in a transaction, waits until they are on the log, calls the

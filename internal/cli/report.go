@@ -94,11 +94,5 @@ func nearest(word string, known []string) (string, bool) {
 	if i := slices.IndexFunc(known, func(k string) bool { return len(word) > 1 && strings.HasPrefix(k, word) }); i >= 0 {
 		return known[i], true
 	}
-	best, least := "", max(len(word)/3, 1)+1
-	for _, k := range known {
-		if d := spelling.Distance(word, k); d < least {
-			best, least = k, d
-		}
-	}
-	return best, best != ""
+	return spelling.Nearest(word, known)
 }
