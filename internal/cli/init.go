@@ -9,7 +9,15 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+
+	"github.com/spf13/pflag"
+
+	"tidemill.dev/api"
+	"tidemill.dev/broker/retry"
+	"tidemill.dev/config"
+	"tidemill.dev/internal/platform"
 )
 
 //go:embed all:initial templates
@@ -157,8 +165,47 @@ func (i *initialise) run(ctx context.Context, s *session, _ []string) error {
 			return fmt.Errorf("init %s: %w", i.dir, err)
 		}
 	}
+	if err := i.awaitUp(ctx, s); err != nil {
+		return fmt.Errorf("init %s: %w", i.dir, err)
+	}
 	i.sayNext(s, venv)
 	return nil
+}
+
+// awaitUp waits until a tidemill up that runs in this folder has read the new file. An event that is
+// published before its recipes apply starts no run.
+func (i *initialise) awaitUp(ctx context.Context, s *session) error {
+	running, found, err := platform.Find(dataFolder)
+	path, err2 := filepath.Abs(filepath.Join(i.dir, configFile))
+	if err != nil || err2 != nil || !found || running.Config != path {
+		return errors.Join(err, err2)
+	}
+	conf, err := config.Load(path)
+	if err != nil {
+		return err
+	}
+	at := gate{}
+	at.flags(&flagSet{pflag.NewFlagSet("init", pflag.ContinueOnError)})
+	g, done, err := at.enter(ctx, s)
+	if err != nil {
+		return err
+	}
+	defer done()
+	for {
+		all, err := g.Recipes(ctx)
+		if err != nil {
+			return fmt.Errorf("wait until tidemill up has read the config: %w", err)
+		}
+		known := func(r config.Recipe) bool {
+			return slices.ContainsFunc(all.Recipes, func(a api.Recipe) bool { return a.Name == r.Name })
+		}
+		if !slices.ContainsFunc(conf.Recipes, func(r config.Recipe) bool { return !known(r) }) {
+			return nil
+		}
+		if err := retry.Sleep(ctx, configEvery/4); err != nil {
+			return err
+		}
+	}
 }
 
 // sayNext prints the commands that come next.

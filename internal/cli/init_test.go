@@ -273,3 +273,12 @@ func TestTheTrainerOnBadData(t *testing.T) {
 	}
 	mention(t, "odd data", tr.train("STEPS=20"), "2 columns, labels x, y, z")
 }
+
+// A tidemill up that runs in the folder has read the config when init ends. So the commit that init
+// suggests starts a run, however soon it comes.
+func TestInitWaitsForUp(t *testing.T) {
+	t.Chdir(t.TempDir())
+	startUp(t, dataFolder)
+	mention(t, "init", ok(t, "init"), "Next:")
+	mention(t, "the recipes after init", ok(t, "recipes"), "intent")
+}
