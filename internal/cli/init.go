@@ -33,16 +33,26 @@ const trainerFolder = "trainer"
 type template struct {
 	name    string
 	content string   // description for the help
+	lists   string   // folder in templates/packages with the lists of the trainer's packages
 	next    []string // commands after tidemill up
 }
 
+const sklearn = "sklearn"
+
 // templates lists the templates of init --template.
 var templates = []template{
-	{"tabular", "tables in CSV and scikit-learn: a model of frauds for each shop", []string{
+	{"tabular", "tables in CSV and scikit-learn: a model of frauds for each shop", sklearn, []string{
 		"tidemill data put payments/books data/books",
 		"tidemill runs --watch",
 		"tidemill publish --file events.ndjson",
 		"tidemill tail scores --from beginning --no-follow",
+	}},
+	{"text", "texts in CSV and scikit-learn: a model of topics for each language", sklearn, []string{
+		"tidemill data put tickets/en data/en",
+		"tidemill data put tickets/de data/de",
+		"tidemill runs --watch",
+		"tidemill publish --file events.ndjson",
+		"tidemill tail topics --from beginning --no-follow",
 	}},
 }
 
@@ -229,20 +239,28 @@ type initialFile struct {
 
 // files returns the files to write.
 func (i *initialise) files() ([]initialFile, error) {
-	var all []initialFile
-	top := i.of.folder()
-	err := fs.WalkDir(initial, top, func(name string, e fs.DirEntry, err error) error {
+	all, err := filesBelow(i.of.folder(), ".")
+	if err != nil || i.template == "" {
+		return all, err
+	}
+	lists, err := filesBelow("templates/packages/"+i.of.lists, trainerFolder)
+	if err != nil {
+		return nil, err
+	}
+	return withPackage(append(all, lists...), trainerFolder)
+}
+
+// filesBelow returns the embedded files below a folder, to be written into another folder.
+func filesBelow(top, to string) (all []initialFile, err error) {
+	err = fs.WalkDir(initial, top, func(name string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
 			return err
 		}
 		data, err := initial.ReadFile(name)
-		all = append(all, initialFile{filepath.FromSlash(strings.TrimPrefix(name, top+"/")), data})
+		all = append(all, initialFile{filepath.Join(to, filepath.FromSlash(strings.TrimPrefix(name, top+"/"))), data})
 		return err
 	})
-	if err != nil || i.template == "" {
-		return all, err
-	}
-	return withPackage(all, trainerFolder)
+	return all, err
 }
 
 // free checks all files before one is written, so that init writes all or none.

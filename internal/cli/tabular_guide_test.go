@@ -27,7 +27,7 @@ func TestTemplateTabularIsFollowed(t *testing.T) {
 	g.until("models show fraud/books@1", ", champion:")
 	mention(t, "the champion", g.do(), "passes: macroF1", "Confusion matrix", "with engine onnxruntime")
 	g.do()
-	g.answered("model=fraud/books", 6)
+	g.answered("scores", "model=fraud/books", 6)
 	mention(t, "scores", g.do(), `{"label":"fraud",`, `{"label":"fine",`, "causationid=payment-1")
 	g.until("dead-letters", "phones")
 
@@ -39,7 +39,7 @@ func TestTemplateTabularIsFollowed(t *testing.T) {
 	g.do()
 	g.until("models show species/meadow@1", ", champion:")
 	g.do()
-	g.answered("model=species/meadow", 1)
+	g.answered("scores", "model=species/meadow", 1)
 	mention(t, "the plant's score", g.do(), `{"label":"iris",`)
 
 	g.do()
@@ -70,11 +70,11 @@ func withRuntime(t *testing.T) []string {
 	return []string{ort.Variable + "=" + library}
 }
 
-// answered waits until the stream scores has n answers of a model.
-func (g *guide) answered(by string, n int) {
+// answered waits until a stream has n answers of a model.
+func (g *guide) answered(stream, by string, n int) {
 	g.Helper()
 	eventually(g.T, func() bool {
-		return strings.Count(g.until("tail scores --from beginning --no-follow"), by+" ") == n
+		return strings.Count(g.until("tail "+stream+" --from beginning --no-follow"), by+" ") == n
 	})
 }
 

@@ -61,6 +61,7 @@ func generatedData() map[string][]byte {
 		all["tabular/data/"+s.name+"/payments.csv"] = paymentsCSV(rows)
 	}
 	all["tabular/events.ndjson"] = paymentEvents(events)
+	addTickets(all)
 	return all
 }
 

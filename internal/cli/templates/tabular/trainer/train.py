@@ -30,10 +30,9 @@ judge = pd.util.hash_pandas_object(x, index=False) % 4 == 0
 learn_x, learn_y, judge_x, judge_y = x[~judge], y[~judge], x[judge], y[judge]
 print(f"{len(learn_x)} rows to learn from, {len(judge_x)} to judge by: numbers {numbers}, texts {texts}", flush=True)
 
-model = make_pipeline(
-    make_column_transformer((make_pipeline(SimpleImputer(strategy="median"), StandardScaler()), numbers),
-                            (OneHotEncoder(handle_unknown="ignore"), texts)),
-    GradientBoostingClassifier(random_state=1))
+filled = make_pipeline(SimpleImputer(strategy="median", keep_empty_features=True), StandardScaler())
+model = make_pipeline(make_column_transformer((filled, numbers), (OneHotEncoder(handle_unknown="ignore"), texts)),
+                      GradientBoostingClassifier(random_state=1))
 
 # The curve: how the model improves with more rows. The last step learns from all of them.
 for part in (0.25, 0.5, 0.75, 1.0):
