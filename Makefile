@@ -84,7 +84,7 @@ bench-cluster: ## measure a cluster beside its floors: from an event to its Job,
 	$(MAKE) test-cluster RUN=TestBars
 
 test-examples: build ## test the templates of init, the PyTorch trainer, and the Python package with LightGBM, XGBoost, PyTorch and a notebook, in environments that are made the first time: up to 7 GB
-	TEST_ONNXRUNTIME=$$(./.ci/onnxruntime-install) && export TEST_ONNXRUNTIME && \
+	TEST_ONNXRUNTIME=$$(./.ci/onnxruntime-install) && TEST_TORCH=$$(./.ci/torch-install) && export TEST_ONNXRUNTIME TEST_TORCH && \
 	  $(GO) test -tags slow,templates -run '^TestTemplate' -timeout 30m -count=1 ./internal/cli
 	TIDEMILL_TORCH=$$(./.ci/torch-install) && export TIDEMILL_TORCH && \
 	  $(GO) test -tags torch -run '^TestTorch' -timeout 20m -count=1 ./examples/...

@@ -23,48 +23,54 @@ import (
 //go:embed all:initial templates
 var initial embed.FS
 
-// initialFiles is the folder with the files that init writes without a template.
-const initialFiles = "initial"
-
 // trainerFolder is the trainer's folder in the templates.
 const trainerFolder = "trainer"
 
 // template is a set of files that init writes.
 type template struct {
 	name    string
-	content string   // description for the help
-	lists   string   // folder in templates/packages with the lists of the trainer's packages
+	content string // description for the help
+	size    string // size of the trainer's packages, for the user
+	parts   []part
 	next    []string // commands after tidemill up
 }
 
-const sklearn = "sklearn"
+// part is an embedded folder, whose files init writes into a folder.
+type part struct{ from, to string }
+
+// aboutSklearn is the size of the packages for scikit-learn.
+const aboutSklearn = "500 MB, and about a minute"
 
 // templates lists the templates of init --template.
 var templates = []template{
-	{"tabular", "tables in CSV and scikit-learn: a model of frauds for each shop", sklearn, []string{
-		"tidemill data put payments/books data/books",
-		"tidemill runs --watch",
-		"tidemill publish --file events.ndjson",
-		"tidemill tail scores --from beginning --no-follow",
-	}},
-	{"text", "texts in CSV and scikit-learn: a model of topics for each language", sklearn, []string{
-		"tidemill data put tickets/en data/en",
-		"tidemill data put tickets/de data/de",
-		"tidemill runs --watch",
-		"tidemill publish --file events.ndjson",
-		"tidemill tail topics --from beginning --no-follow",
-	}},
+	{"tabular", "tables in CSV and scikit-learn: a model of frauds for each shop", aboutSklearn,
+		[]part{{"templates/tabular", "."}, {"templates/payments", "."}, {"templates/packages/sklearn", trainerFolder}}, []string{
+			"tidemill data put payments/books data/books",
+			"tidemill runs --watch",
+			"tidemill publish --file events.ndjson",
+			"tidemill tail scores --from beginning --no-follow",
+		}},
+	{"text", "texts in CSV and scikit-learn: a model of topics for each language", aboutSklearn,
+		[]part{{"templates/text", "."}, {"templates/packages/sklearn", trainerFolder}}, []string{
+			"tidemill data put tickets/en data/en",
+			"tidemill data put tickets/de data/de",
+			"tidemill runs --watch",
+			"tidemill publish --file events.ndjson",
+			"tidemill tail topics --from beginning --no-follow",
+		}},
+	{"torch", "tables in CSV and PyTorch, with checkpoints: a model of faults for each machine", "1 GB with PyTorch for CPUs, and up to 6 GB with CUDA",
+		[]part{{"templates/torch", "."}, {"templates/packages/torch", trainerFolder}}, []string{
+			"tidemill data put sensors/press data/press",
+			"tidemill runs --watch",
+			"tidemill publish --file events.ndjson",
+			"tidemill tail faults --from beginning --no-follow",
+		}},
 }
 
 // noTemplate is what init writes without --template.
-var noTemplate = template{next: []string{"tidemill data put bots/bot-42 data/bot-42", "tidemill runs --watch"}}
-
-// folder returns the embedded folder with the template's files.
-func (t *template) folder() string {
-	if t.name == "" {
-		return initialFiles
-	}
-	return "templates/" + t.name
+var noTemplate = template{
+	parts: []part{{"initial", "."}},
+	next:  []string{"tidemill data put bots/bot-42 data/bot-42", "tidemill runs --watch"},
 }
 
 func initCommand() command {
@@ -156,7 +162,7 @@ func (i *initialise) run(ctx context.Context, s *session, _ []string) error {
 	if err == nil && !i.named {
 		err = i.empty()
 	}
-	venv := &environment{python: i.python, dir: filepath.Join(i.dir, trainerFolder), out: s.stdout}
+	venv := &environment{python: i.python, dir: filepath.Join(i.dir, trainerFolder), hashed: hasHashes(files), size: i.of.size, out: s.stdout}
 	makesVenv := i.template != "" && !i.noVenv
 	if err == nil && makesVenv {
 		err = venv.check(ctx)
@@ -239,15 +245,18 @@ type initialFile struct {
 
 // files returns the files to write.
 func (i *initialise) files() ([]initialFile, error) {
-	all, err := filesBelow(i.of.folder(), ".")
-	if err != nil || i.template == "" {
-		return all, err
+	var all []initialFile
+	for _, p := range i.of.parts {
+		some, err := filesBelow(p.from, p.to)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, some...)
 	}
-	lists, err := filesBelow("templates/packages/"+i.of.lists, trainerFolder)
-	if err != nil {
-		return nil, err
+	if i.template == "" {
+		return all, nil
 	}
-	return withPackage(append(all, lists...), trainerFolder)
+	return withPackage(all, trainerFolder)
 }
 
 // filesBelow returns the embedded files below a folder, to be written into another folder.

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"tidemill.dev/python"
@@ -32,7 +34,11 @@ func withPackage(files []initialFile, folder string) ([]initialFile, error) {
 		switch dir, base := filepath.Split(files[i].name); {
 		case filepath.Clean(dir) != folder:
 		case base == requirementsFile:
-			files[i].data = fmt.Appendf(files[i].data, "./%s \\\n    --hash=sha256:%x\n", name, sha256.Sum256(wheel))
+			hash := ""
+			if isHashed(files[i].data) {
+				hash = fmt.Sprintf(" \\\n    --hash=sha256:%x", sha256.Sum256(wheel))
+			}
+			files[i].data = fmt.Appendf(files[i].data, "./%s%s\n", name, hash)
 		case base == requirementsIn:
 			files[i].data = fmt.Appendf(files[i].data, "./%s\n", name)
 		}
@@ -40,10 +46,20 @@ func withPackage(files []initialFile, folder string) ([]initialFile, error) {
 	return append(files, initialFile{filepath.Join(folder, name), wheel}), nil
 }
 
+// isHashed reports whether a list of packages has their hashes. Either all have one, or none.
+func isHashed(list []byte) bool { return bytes.Contains(list, []byte("--hash=")) }
+
+// hasHashes reports whether the packages of a template have hashes.
+func hasHashes(files []initialFile) bool {
+	return slices.ContainsFunc(files, func(f initialFile) bool { return filepath.Base(f.name) == requirementsFile && isHashed(f.data) })
+}
+
 // environment is the virtual environment of a trainer.
 type environment struct {
 	python string // program that makes it
 	dir    string // the trainer's folder
+	hashed bool   // whether the packages have hashes
+	size   string // size of the packages, for the user
 	out    io.Writer
 
 	version string // version of the Python
@@ -54,11 +70,17 @@ func (e *environment) commands() string {
 	return fmt.Sprintf("cd %s && %s -m venv %s && %s", e.dir, e.python, venvFolder, e.installCommand())
 }
 
-// installArgs are pip's arguments. Only wheels are installed, so no compiler is needed.
-var installArgs = []string{"-m", "pip", "install", "--disable-pip-version-check", "--no-input", "--only-binary", ":all:", "--require-hashes", "-r", requirementsFile}
+// pipArgs returns pip's arguments. Only wheels are installed, so no compiler is needed.
+func (e *environment) pipArgs() []string {
+	args := []string{"-m", "pip", "install", "--only-binary", ":all:"}
+	if e.hashed {
+		args = append(args, "--require-hashes")
+	}
+	return append(args, "-r", requirementsFile)
+}
 
 func (e *environment) installCommand() string {
-	return filepath.Join(venvFolder, "bin", "python") + " -m pip install --only-binary :all: --require-hashes -r " + requirementsFile
+	return filepath.Join(venvFolder, "bin", "python") + " " + strings.Join(e.pipArgs(), " ")
 }
 
 // checkPython prints its version, and fails if it cannot make a virtual environment.
@@ -92,7 +114,7 @@ func (e *environment) check(ctx context.Context) error {
 // has the commands that continue.
 func (e *environment) make(ctx context.Context) error {
 	to := filepath.Join(e.dir, venvFolder)
-	fmt.Fprintf(e.out, "\nmaking %s with Python %s; its packages take about 500 MB and a minute\n", to, e.version)
+	fmt.Fprintf(e.out, "\nmaking %s with Python %s; its packages need %s\n", to, e.version, e.size)
 	if said, err := exec.CommandContext(ctx, e.python, "-m", "venv", to).CombinedOutput(); err != nil {
 		return fmt.Errorf("%s -m venv %s: %w\n%s\nThe files are written. To continue:\n  %s", e.python, to, err, said, e.commands())
 	}
@@ -112,8 +134,9 @@ func (e *environment) install(ctx context.Context) (last string, err error) {
 	if err != nil {
 		return "", err
 	}
-	cmd := exec.CommandContext(ctx, python, installArgs...)
+	cmd := exec.CommandContext(ctx, python, e.pipArgs()...)
 	cmd.Dir = e.dir
+	cmd.Env = append(os.Environ(), "PIP_DISABLE_PIP_VERSION_CHECK=1", "PIP_NO_INPUT=1")
 	lines, to := io.Pipe()
 	cmd.Stdout, cmd.Stderr = to, to
 	if err := cmd.Start(); err != nil {

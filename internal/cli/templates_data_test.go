@@ -58,10 +58,11 @@ func generatedData() map[string][]byte {
 		} else {
 			events = append(events, s.complete(r, 6)...)
 		}
-		all["tabular/data/"+s.name+"/payments.csv"] = paymentsCSV(rows)
+		all["payments/data/"+s.name+"/payments.csv"] = paymentsCSV(rows)
 	}
-	all["tabular/events.ndjson"] = paymentEvents(events)
+	all["payments/events.ndjson"] = paymentEvents(events)
 	addTickets(all)
+	addMeasurements(all)
 	return all
 }
 

@@ -3,7 +3,12 @@
 package cli
 
 import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -57,4 +62,98 @@ func TestTemplateText(t *testing.T) {
 	ok(t, "runs", "start", "topic", "--key", "de", "--data", g.data)
 	mention(t, "the champion is measured", g.until("models show topic/de@2", ", champion:"), "champion.metrics.accuracy = ")
 	g.end()
+}
+
+// torchTemplate makes the folder of the template torch. Its packages are those of the environment
+// that make test-examples keeps, because a fresh one needs some gigabytes.
+func torchTemplate(t *testing.T) *guide {
+	t.Helper()
+	python := os.Getenv("TEST_TORCH")
+	if python == "" {
+		t.Fatal("TEST_TORCH is not set: run make test-examples")
+	}
+	g := openGuide(t, "internal/cli/templates/torch/trainer/README.md", t.TempDir())
+	g.env = withRuntime(t)
+	mention(t, "init", g.shell("tidemill init --template torch --no-venv"), ".venv/bin/python -m pip install --only-binary :all: -r requirements.txt", "Next:")
+	g.shell("cd trainer\n" + python + " -m venv --without-pip .venv\n" +
+		"{ " + python + " -c 'import numpy, pathlib; print(pathlib.Path(numpy.__file__).parents[1])'; ls $PWD/tidemill-*.whl; } >$(ls -d .venv/lib/python*/site-packages)/kept.pth\ncd ..")
+	return g
+}
+
+// Both machines get a champion, which Tidemill's own engine runs.
+func TestTemplateTorch(t *testing.T) {
+	t.Parallel()
+	g := torchTemplate(t)
+	g.do()
+	mention(t, "put", g.do(), "committed")
+	for _, key := range []string{"press", "pump"} {
+		mention(t, key, g.until("models show fault/"+key+"@1", ", champion:"), "with engine go: it answers its golden request")
+	}
+	mention(t, "models", g.do(), "fault/press", "fault/pump")
+	g.answered("faults", "model=fault/press", 5)
+	g.answered("faults", "model=fault/pump", 5)
+	mention(t, "try", g.do(), "holds  metrics.macroF1 >= 0.8")
+	ok(t, "runs", "start", "fault", "--key", "press", "--data", g.data)
+	mention(t, "the champion is measured", g.until("models show fault/press@2", ", champion:"), "champion.metrics.macroF1 = ")
+	g.end()
+}
+
+// A run that gets SIGTERM saves a checkpoint. Its next attempt makes the same model as a run
+// without a break.
+func TestTemplateTorchComesBack(t *testing.T) {
+	t.Parallel()
+	g := torchTemplate(t)
+	whole := g.attempt("whole")
+	if out, err := whole.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	broken, said := g.attempt("broken"), new(syncBuffer)
+	broken.Stdout, broken.Stderr = said, said
+	if err := broken.Start(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() bool {
+		_, err := os.Stat(filepath.Join(g.dir, "broken", "checkpoint", "state.pt"))
+		return err == nil
+	})
+	if err := broken.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := broken.Wait(); err == nil || !strings.Contains(said.String(), "asked to leave after epoch ") {
+		t.Fatalf("%v: %s", err, said)
+	}
+	out, err := g.attempt("broken").CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "continues after epoch ") {
+		t.Fatalf("%v: %s", err, out)
+	}
+	model := func(of string) []byte {
+		data, err := os.ReadFile(filepath.Join(g.dir, of, "out", "model.onnx"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return data
+	}
+	if !bytes.Equal(model("whole"), model("broken")) {
+		t.Error("after the break it has made another model")
+	}
+}
+
+// attempt returns the command of an attempt, with folders of its own. It learns for so long that it
+// can be interrupted.
+func (g *guide) attempt(name string) *exec.Cmd {
+	g.Helper()
+	at := func(folder string) string {
+		dir := filepath.Join(g.dir, name, folder)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			g.Fatal(err)
+		}
+		return dir
+	}
+	if err := os.CopyFS(filepath.Join(at("in"), "table"), os.DirFS(filepath.Join(g.dir, "data", "press"))); err != nil && !os.IsExist(err) {
+		g.Fatal(err)
+	}
+	cmd := exec.CommandContext(g.Context(), filepath.Join(g.dir, "trainer", ".venv", "bin", "python"), "train.py")
+	cmd.Dir = filepath.Join(g.dir, "trainer")
+	cmd.Env = append(os.Environ(), "TIDEMILL_RUN=r1", "TIDEMILL_IN="+at("in"), "TIDEMILL_OUT="+at("out"), "TIDEMILL_CHECKPOINT="+at("checkpoint"), "EPOCHS=3000")
+	return cmd
 }
