@@ -65,6 +65,13 @@ var templates = []template{
 			"tidemill publish --file events.ndjson",
 			"tidemill tail faults --from beginning --no-follow",
 		}},
+	{"images", "small images and scikit-learn: a model of shapes for each camera", aboutSklearn,
+		[]part{{"templates/images", "."}, {"templates/packages/sklearn", trainerFolder}, {"templates/packages/pillow", trainerFolder}}, []string{
+			"tidemill data put parts/bright data/bright",
+			"tidemill runs --watch",
+			"tidemill publish --file events.ndjson",
+			"tidemill tail shapes --from beginning --no-follow",
+		}},
 }
 
 // noTemplate is what init writes without --template.
@@ -174,8 +181,8 @@ func (i *initialise) run(ctx context.Context, s *session, _ []string) error {
 		if err := i.write(f); err != nil {
 			return fmt.Errorf("init %s: %w", i.dir, err)
 		}
-		fmt.Fprintf(s.stdout, "wrote %s\n", filepath.Join(i.dir, f.name))
 	}
+	i.sayWritten(s, files)
 	if makesVenv {
 		if err := venv.make(ctx); err != nil {
 			return fmt.Errorf("init %s: %w", i.dir, err)
@@ -224,6 +231,28 @@ func (i *initialise) awaitUp(ctx context.Context, s *session) error {
 	}
 }
 
+// mostNamed is how many files of a folder sayWritten names.
+const mostNamed = 5
+
+// sayWritten prints the names of the files. For a folder with many files it prints their number.
+func (i *initialise) sayWritten(s *session, files []initialFile) {
+	in := map[string]int{}
+	for _, f := range files {
+		in[filepath.Dir(f.name)]++
+	}
+	for _, f := range files {
+		folder := filepath.Dir(f.name)
+		switch n := in[folder]; {
+		case n < 0: // they are counted already
+		case n <= mostNamed || folder == trainerFolder:
+			fmt.Fprintf(s.stdout, "wrote %s\n", filepath.Join(i.dir, f.name))
+		default:
+			fmt.Fprintf(s.stdout, "wrote %s in %s\n", count(n, "file"), filepath.Join(i.dir, folder))
+			in[folder] = -1
+		}
+	}
+}
+
 // sayNext prints the commands that come next.
 func (i *initialise) sayNext(s *session, venv *environment) {
 	fmt.Fprint(s.stdout, "\nNext:\n")
@@ -251,12 +280,25 @@ func (i *initialise) files() ([]initialFile, error) {
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, some...)
+		all = join(all, some)
 	}
 	if i.template == "" {
 		return all, nil
 	}
 	return withPackage(all, trainerFolder)
+}
+
+// join adds files to others. The lists of packages of two parts become one list.
+func join(all, more []initialFile) []initialFile {
+	for _, f := range more {
+		at := slices.IndexFunc(all, func(of initialFile) bool { return of.name == f.name })
+		if at < 0 {
+			all = append(all, f)
+			continue
+		}
+		all[at].data = slices.Concat(all[at].data, f.data)
+	}
+	return all
 }
 
 // filesBelow returns the embedded files below a folder, to be written into another folder.

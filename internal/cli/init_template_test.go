@@ -46,6 +46,20 @@ func TestInitTemplates(t *testing.T) {
 	}
 }
 
+// A folder with many files is one line of the output.
+func TestInitCountsManyFiles(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "new")
+	out := ok(t, "init", "--template", "images", "--no-venv", dir)
+	folder := filepath.Join(dir, "data", "dark", "circle")
+	if line := "wrote 30 files in " + folder + "\n"; strings.Count(out, line) != 1 || strings.Contains(out, filepath.Join(folder, "01.png")) {
+		t.Errorf("%s", out)
+	}
+	if files, err := os.ReadDir(folder); err != nil || len(files) != 30 {
+		t.Errorf("%d files, %v", len(files), err)
+	}
+}
+
 // checkCommands parses the tidemill commands in a text, and checks that the files that they name
 // are in a folder.
 func checkCommands(t *testing.T, dir, text string) {

@@ -63,6 +63,7 @@ func generatedData() map[string][]byte {
 	all["payments/events.ndjson"] = paymentEvents(events)
 	addTickets(all)
 	addMeasurements(all)
+	addImages(all)
 	return all
 }
 

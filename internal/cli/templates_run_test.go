@@ -138,7 +138,7 @@ func TestTemplateTorchComesBack(t *testing.T) {
 	}
 }
 
-// attempt returns the command of an attempt, with folders of its own. It learns for so long that it
+// attempt returns the command of an attempt in new folders. It learns for so long that it
 // can be interrupted.
 func (g *guide) attempt(name string) *exec.Cmd {
 	g.Helper()
@@ -156,4 +156,26 @@ func (g *guide) attempt(name string) *exec.Cmd {
 	cmd.Dir = filepath.Join(g.dir, "trainer")
 	cmd.Env = append(os.Environ(), "TIDEMILL_RUN=r1", "TIDEMILL_IN="+at("in"), "TIDEMILL_OUT="+at("out"), "TIDEMILL_CHECKPOINT="+at("checkpoint"), "EPOCHS=3000")
 	return cmd
+}
+
+// Both cameras get a champion, which Tidemill's own engine runs. An event has the rows of an image.
+func TestTemplateImages(t *testing.T) {
+	t.Parallel()
+	g := openTemplate(t, "images")
+	for _, key := range []string{"bright", "dark"} {
+		mention(t, key, g.until("models show shape/"+key+"@1", ", champion:"), "with engine go: it answers its golden request")
+	}
+	mention(t, "models", g.do(), "shape/bright", "shape/dark")
+	g.answered("shapes", "model=shape/bright", 3)
+	g.answered("shapes", "model=shape/dark", 3)
+	all := g.until("tail shapes --from beginning --no-follow")
+	for _, label := range []string{"circle", "cross", "square"} {
+		_, line, _ := strings.Cut(all, "causationid=photo-dark-"+label+" ")
+		line, _, _ = strings.Cut(line, "\n")
+		mention(t, label, line, `{"label":"`+label+`"`)
+	}
+	mention(t, "try", g.do(), "holds  metrics.accuracy >= 0.85")
+	ok(t, "runs", "start", "shape", "--key", "dark", "--data", g.data)
+	mention(t, "the champion is measured", g.until("models show shape/dark@2", ", champion:"), "champion.metrics.accuracy = ")
+	g.end()
 }
