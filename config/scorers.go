@@ -2,6 +2,7 @@ package config
 
 import (
 	"encoding/json"
+	"math"
 	"regexp"
 	"slices"
 	"strings"
@@ -50,7 +51,7 @@ type Replicas struct {
 // Mapped is an input of the model and the path of its value.
 type Mapped struct {
 	Input, Path string
-	Default     string // JSON that is read if the value is missing or null; empty means that it must be there
+	Default     string // JSON, or NaN, that is read if the value is missing or null; empty means that it must be there
 }
 
 // NoModel says how an event is handled whose key has no champion.
@@ -220,6 +221,9 @@ func (m *Mapped) readPath(v value) {
 	m.Path = text
 }
 
+// defaultNaN is a default that is no number. It is no JSON.
+const defaultNaN = "NaN"
+
 // maxDefault is the largest size of a default as JSON.
 const maxDefault = 64 << 10
 
@@ -228,6 +232,10 @@ func (m *Mapped) readDefault(v value) {
 	var of any
 	if err := v.node.Decode(&of); err != nil || !isPlainDefault(v.node) {
 		v.problem("must be a number, a text, true or false, or a list of them; without a default, leave it out")
+		return
+	}
+	if f, is := of.(float64); is && math.IsNaN(f) {
+		m.Default = defaultNaN
 		return
 	}
 	text, err := json.Marshal(of)

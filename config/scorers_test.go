@@ -34,7 +34,7 @@ scorers:
     types: [z, a]
     key: data.bot.id
     model: "intent/{key}/x"
-    map: {text: "data.items[0].x", all: data, first: "data[0]", who: subject, sum: {path: data.sum, default: 0}, tags: {path: data.tags, default: [a, "7"]}}
+    map: {text: "data.items[0].x", all: data, first: "data[0]", who: subject, sum: {path: data.sum, default: 0}, gap: {path: data.gap, default: .nan}, tags: {path: data.tags, default: [a, "7"]}}
     noModel: {model: intent/default}
     delivery: at-least-once
     start: latest
@@ -45,7 +45,7 @@ scorers:
     replicas: {min: 1, max: 20, lag: 50, idle: 5m}
 `)
 	want := Scorer{Name: "a", From: "messages", To: "scored", Types: []string{"a", "z"}, Key: "data.bot.id", Model: "intent/{key}/x",
-		Map: []Mapped{{Input: "all", Path: "data"}, {Input: "first", Path: "data[0]"}, {"sum", "data.sum", "0"}, {"tags", "data.tags", `["a","7"]`},
+		Map: []Mapped{{Input: "all", Path: "data"}, {Input: "first", Path: "data[0]"}, {"gap", "data.gap", "NaN"}, {"sum", "data.sum", "0"}, {"tags", "data.tags", `["a","7"]`},
 			{Input: "text", Path: "data.items[0].x"}, {Input: "who", Path: "subject"}},
 		NoModel: NoModel{Action: NoModelUse, Model: "intent/default"}, AtLeastOnce: true, Latest: true, Hold: 50 * time.Millisecond,
 		MaxBatch: 64, Engine: "onnxruntime", Top: 3, Replicas: Replicas{Min: 1, Max: 20, Lag: 50, Idle: 5 * time.Minute}}

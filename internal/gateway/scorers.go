@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"time"
 
 	"tidemill.dev"
@@ -190,6 +191,9 @@ func scorerOf(c *config.Scorer) api.Scorer {
 			s.Defaults = map[string]json.RawMessage{}
 		}
 		s.Defaults[m.Input] = json.RawMessage(m.Default)
+		if !json.Valid(s.Defaults[m.Input]) { // NaN is no JSON
+			s.Defaults[m.Input] = json.RawMessage(strconv.Quote(m.Default))
+		}
 	}
 	return s
 }

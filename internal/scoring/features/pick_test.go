@@ -101,6 +101,28 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
+// The default NaN is for models that fill in missing numbers themselves.
+func TestADefaultThatIsNoNumber(t *testing.T) {
+	row, double := spec("n", tensor.Float, 2), spec("d", tensor.Double)
+	p := mustPlan(t, []Field{{"n", "data.n", DefaultNaN}, {"d", "data.d", DefaultNaN}}, row, double)
+	in := make([]tensor.Tensor, 2)
+	p.Begin(in, 2)
+	for i, data := range []string{`{"n":[1,2],"d":3}`, `{"n":null}`} {
+		if err := p.Read(event(data), in, i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.End(in, 2)
+	if got := fmt.Sprint(contents(&in[0]), " ", contents(&in[1])); got != "[1 2 NaN NaN] [3 NaN]" {
+		t.Errorf("got %s", got)
+	}
+	for _, other := range []tensor.Spec{spec("n", tensor.Int64), spec("n", tensor.String), spec("n", tensor.Float, tensor.Any)} {
+		if _, err := New([]Field{{"n", "data.n", DefaultNaN}}, []tensor.Spec{other}); err == nil || !strings.Contains(err.Error(), "its default is ") {
+			t.Errorf("%+v: %v", other, err)
+		}
+	}
+}
+
 func TestWhatIsPicked(t *testing.T) {
 	f, d, n, b, s := tensor.Float, tensor.Double, tensor.Int64, tensor.Bool, tensor.String
 	for _, c := range []struct {

@@ -64,11 +64,34 @@ func (r *reader) readDefault(s int) bool {
 	if def == nil {
 		return false
 	}
+	if string(def) == DefaultNaN {
+		return r.readNaN(s)
+	}
 	of := r.b
 	r.b = def
 	end := r.slot(s, 0)
 	r.b = of
 	return end == len(def)
+}
+
+// DefaultNaN is the default that is no number, which a model may fill in itself.
+const DefaultNaN = "NaN"
+
+// readNaN fills a slot's row with NaN. Only numbers with fractions have it.
+func (r *reader) readNaN(index int) bool {
+	s, t := &r.plan.slots[index], &r.in[index]
+	if s.open || s.Type != tensor.Float && s.Type != tensor.Double {
+		return false
+	}
+	r.begin(s, t)
+	for at := r.at; at < r.at+width(t); at++ {
+		if s.Type == tensor.Float {
+			t.Floats[at] = float32(math.NaN())
+		} else {
+			t.Doubles[at] = math.NaN()
+		}
+	}
+	return true
 }
 
 // reader holds the state of reading one event.
