@@ -221,7 +221,7 @@ func (m *Mapped) readPath(v value) {
 	m.Path = text
 }
 
-// defaultNaN is a default that is no number. It is no JSON.
+// defaultNaN is the default NaN, which JSON cannot express.
 const defaultNaN = "NaN"
 
 // maxDefault is the largest size of a default as JSON.

@@ -20,7 +20,7 @@ import (
 )
 
 const scorersOfTests = `scorers:
-  intents: {from: messages, to: scored, types: [message], model: "intent/{key}", map: {text: data.text, age: {path: data.age, default: .nan}, n: {path: data.n, default: 0}}, noModel: {model: intent/default}}
+  intents: {from: messages, to: scored, types: [message], model: "intent/{key}", map: {text: data.text, age: {path: data.age, default: .nan}, sum: {path: data.sum, default: 0}}, noModel: {model: intent/default}}
   all: {from: messages, to: scored, key: none, model: m, delivery: at-least-once, engine: go}
 `
 
@@ -92,7 +92,7 @@ func TestScorersAreListed(t *testing.T) {
 		t.Errorf("one that no process has: %+v", quiet)
 	}
 	want := api.ScorerNumbers{Events: 18, Scored: 16, Rate: 5, P50Seconds: 0.0015, P99Seconds: 0.009, Models: 4, HitRate: 0.75}
-	if *loud.Processes != 2 || *loud.Lag != 6 || !reflect.DeepEqual(*loud.Numbers, want) || loud.LastError != "of bot-42" || loud.Instead != "intent/default" || loud.Map["text"] != "data.text" || string(loud.Defaults["age"]) != `"NaN"` || string(loud.Defaults["n"]) != "0" {
+	if *loud.Processes != 2 || *loud.Lag != 6 || !reflect.DeepEqual(*loud.Numbers, want) || loud.LastError != "of bot-42" || loud.Instead != "intent/default" || loud.Map["text"] != "data.text" || string(loud.Defaults["age"]) != `"NaN"` || string(loud.Defaults["sum"]) != "0" {
 		t.Errorf("%+v, %+v", loud, loud.Numbers)
 	}
 	var one api.ScorerShown

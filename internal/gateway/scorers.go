@@ -191,7 +191,7 @@ func scorerOf(c *config.Scorer) api.Scorer {
 			s.Defaults = map[string]json.RawMessage{}
 		}
 		s.Defaults[m.Input] = json.RawMessage(m.Default)
-		if !json.Valid(s.Defaults[m.Input]) { // NaN is no JSON
+		if !json.Valid(s.Defaults[m.Input]) { // JSON cannot express NaN
 			s.Defaults[m.Input] = json.RawMessage(strconv.Quote(m.Default))
 		}
 	}

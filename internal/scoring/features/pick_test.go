@@ -102,7 +102,7 @@ func TestDefaults(t *testing.T) {
 }
 
 // The default NaN is for models that fill in missing numbers themselves.
-func TestADefaultThatIsNoNumber(t *testing.T) {
+func TestDefaultNaN(t *testing.T) {
 	row, double := spec("n", tensor.Float, 2), spec("d", tensor.Double)
 	p := mustPlan(t, []Field{{"n", "data.n", DefaultNaN}, {"d", "data.d", DefaultNaN}}, row, double)
 	in := make([]tensor.Tensor, 2)

@@ -74,7 +74,7 @@ func (r *reader) readDefault(s int) bool {
 	return end == len(def)
 }
 
-// DefaultNaN is the default that is no number, which a model may fill in itself.
+// DefaultNaN is the default NaN, for models that fill in missing numbers themselves.
 const DefaultNaN = "NaN"
 
 // readNaN fills a slot's row with NaN. Only numbers with fractions have it.
