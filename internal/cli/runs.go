@@ -246,8 +246,31 @@ func roughSpan(d time.Duration) string {
 	return d.Round(time.Second).String()
 }
 
-// noteOf returns the most important note on a run.
+// noteOf returns the most important note on a run, and the reason of the attempt before, if another
+// attempt waits or runs.
 func noteOf(r *api.RunShown) string {
+	note := mainNote(r)
+	if failed := failedBefore(r); failed != "" {
+		return strings.TrimPrefix(note+"; "+failed, "; ")
+	}
+	return note
+}
+
+// failedBefore returns why the attempt before the present or next one has ended; empty if there is
+// none, or if the run has ended.
+func failedBefore(r *api.RunShown) string {
+	for _, a := range slices.Backward(r.Attempts) {
+		switch {
+		case r.State.Ended():
+			return ""
+		case !a.Ended.IsZero() && a.Reason != "":
+			return fmt.Sprintf("attempt %d: %s", a.Number, a.Reason)
+		}
+	}
+	return ""
+}
+
+func mainNote(r *api.RunShown) string {
 	switch a := r.Attempt(); {
 	case a != nil && a.Pending != "":
 		return a.Pending

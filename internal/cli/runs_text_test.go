@@ -52,6 +52,23 @@ func TestRunsAreTabulated(t *testing.T) {
 		"[=               ]  12%  12/100  loss 0.5321", "30s", "exit code 1", "bot-6      pending ", "waits for its time", "bot-4·[2J")
 }
 
+// A run that tries again says why the attempt before has failed. A run that has ended does not.
+func TestWhyARunTriesAgain(t *testing.T) {
+	t.Parallel()
+	resting, progressing, ended := runsOfTest()[5], runsOfTest()[2], runsOfTest()[0]
+	for want, r := range map[string]*api.RunShown{"waits for its time (12:03:10 UTC); attempt 1: exit status 1: no luck": &resting,
+		"[=               ]  12%  12/100  loss 0.5321; attempt 1: exit status 1: no luck": &progressing, "accuracy 0.91, loss 0.2": &ended} {
+		r.Attempts = append([]tidemill.Attempt{{Number: 1, Ended: noon, Reason: "exit status 1: no luck"}}, r.Attempts...)
+		r.Attempts[1].Number = 2
+		if r.Progress != nil {
+			r.Progress.Attempt = 2
+		}
+		if got := noteOf(r); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
 // The metrics of the gate come first, then those of quality.
 func TestTheMetricsOfTheGateComeFirst(t *testing.T) {
 	t.Parallel()
