@@ -4,8 +4,8 @@ Inside a run, ``run`` has the inputs and writes the output. Elsewhere, ``Client`
 """
 
 from ._champion import Champion
-from ._export import SaveError
 from ._http import TidemillError
+from ._onnx import SaveError
 from ._run import Checkpoint, Inputs, NoInput, Run, run
 from ._stream import Tailed
 from ._client import Client, Stored, event

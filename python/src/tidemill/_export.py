@@ -1,32 +1,17 @@
-"""Models of scikit-learn, LightGBM, XGBoost and PyTorch as ONNX."""
+"""Models as ONNX: the choice of the exporter, and that for models of scikit-learn."""
 
 from __future__ import annotations
 
 import copy
-import io
 import warnings
 from contextlib import contextmanager
 from typing import Any, Iterator, List, Optional, Tuple
 
+from . import _boosting
+from ._networks import torch_module
+from ._onnx import OPSET, OPSET_ML, Exported, SaveError
 from ._sample import Sample, is_text
 from ._values import column, label, need, plain
-
-OPSET = 17  # both engines of Tidemill take it
-OPSET_ML = 3
-
-
-class SaveError(Exception):
-    """A model cannot be saved, and no file was written."""
-
-
-class Exported:
-    """A model as ONNX, and what the original answers to the sample."""
-
-    def __init__(self, onnx: Any, labels: Optional[List[str]], predicted: Optional[List[str]], numbers: Any) -> None:
-        self.onnx = onnx  # onnx.ModelProto
-        self.labels = labels  # names of the classes; None if it is not a classifier
-        self.predicted = predicted  # labels of the rows
-        self.numbers = numbers  # scores or values of the rows; None for a classifier without scores
 
 
 def export(model: Any, sample: Sample, double: bool) -> Exported:
@@ -37,11 +22,11 @@ def export(model: Any, sample: Sample, double: bool) -> Exported:
     """
     module = {c.__module__.partition(".")[0] for c in type(model).__mro__}
     if "torch" in module:
-        return _torch(model, sample)
+        return torch_module(model, sample)
     if hasattr(model, "predict") and hasattr(model, "get_params"):
         return _sklearn(getattr(model, "best_estimator_", model), sample, double)
     raise TypeError(f"{type(model).__module__}.{type(model).__name__} cannot be saved: give a fitted estimator or pipeline of "
-                    "scikit-learn, LGBMClassifier, XGBClassifier and the like, or a module of PyTorch; or write model.onnx yourself")
+                    "scikit-learn, LGBMClassifier, XGBClassifier, CatBoostClassifier and the like, or a module of PyTorch; or write model.onnx yourself")
 
 
 def _sklearn(model: Any, sample: Sample, double: bool) -> Exported:
@@ -74,6 +59,8 @@ def _convert(skl2onnx: Any, model: Any, types: Any, classifier: bool) -> Any:
     try:
         with _booleans_as_numbers():
             return skl2onnx.convert_sklearn(model, initial_types=types, options=options, target_opset={"": OPSET, "ai.onnx.ml": OPSET_ML})
+    except SaveError:
+        raise
     except Exception as e:  # the converters raise errors of many kinds, some with the whole model in their text
         text = str(e)
         text = text if len(text) < 500 else text[:200] + " … " + text[-200:]
@@ -106,7 +93,7 @@ def _rename(onnx: Any, names: List[str]) -> None:
 def _compares_floats(last: Any) -> bool:
     """Report whether a step turns its input into 32-bit floats, as most trees do."""
     module = type(last).__module__
-    return module.startswith(("sklearn.tree", "sklearn.ensemble", "xgboost")) and "_hist_gradient_boosting" not in module
+    return module.startswith(("sklearn.tree", "sklearn.ensemble", "xgboost", "catboost")) and "_hist_gradient_boosting" not in module
 
 
 def _narrowed(model: Any) -> Any:
@@ -220,32 +207,20 @@ def _types(sample: Sample, double: bool) -> List[Tuple[str, Any]]:
 
 def _readable(model: Any) -> Any:
     """Return a pipeline whose last step its converter can read; the given one stays as it is."""
-    last = _steps(model)[-1]
-    if not type(last).__module__.startswith("xgboost"):
+    if _boosting.library(_steps(model)[-1]) != "xgboost":
         return model
     model = copy.deepcopy(model)
-    booster = _steps(model)[-1].get_booster()
-    booster.feature_names, booster.feature_types = None, None  # the converter refuses names of columns
+    _boosting.forget_names(_steps(model)[-1])
     return model
 
 
 def _register(model: Any) -> None:
-    """Teach skl2onnx the boosting libraries that a model uses, and LinearSVC as the last step of a pipeline."""
+    """Teach skl2onnx the boosting library that a model uses, and LinearSVC as the last step of a pipeline."""
     last = _steps(model)[-1]
     if type(last).__name__ == "LinearSVC":
         _register_linear_svc(type(last))
-    library = type(last).__module__.partition(".")[0]
-    if library not in ("lightgbm", "xgboost"):
-        return
-    skl2onnx = need("skl2onnx", "skl2onnx", "saving this model")
-    shapes = need("skl2onnx.common.shape_calculator", "skl2onnx", "saving this model")
-    ours = {"lightgbm": "LightGbm", "xgboost": "XGBoost"}[library]
-    convert = need(f"onnxmltools.convert.{library}.operator_converters.{ours}", "onnxmltools", f"saving a model of {library}")
-    is_class = _is_classifier(last)
-    shape = shapes.calculate_linear_classifier_output_shapes if is_class else shapes.calculate_linear_regressor_output_shapes
-    options = {"nocl": [True, False], "zipmap": [True, False, "columns"], "raw_scores": [True, False]} if is_class else None
-    skl2onnx.update_registered_converter(type(last), f"Tidemill{type(last).__name__}", shape,
-                                         getattr(convert, f"convert_{library}"), options=options)
+    if _boosting.library(last) in _boosting.LIBRARIES:
+        _boosting.register(last, _is_classifier(last))
 
 
 def _register_linear_svc(kind: Any) -> None:
@@ -255,25 +230,3 @@ def _register_linear_svc(kind: Any) -> None:
     name = "SklearnLinearSVC"
     skl2onnx.update_registered_converter(kind, name, known.get_shape_calculator(name), known.get_converter(name)._fct, overwrite=True,
                                          options={o: [True, False] for o in ("nocl", "output_class_labels", "raw_scores", "zipmap")})
-
-
-def _torch(model: Any, sample: Sample) -> Exported:
-    torch = need("torch", "torch", "saving a module of PyTorch")
-    onnx = need("onnx", "onnx", "saving a module of PyTorch")
-    given = sample.data if isinstance(sample.data, dict) else {sample.name: sample.data}
-    tensors = {name: v if hasattr(v, "detach") else torch.as_tensor(sample.arrays()[name]) for name, v in given.items()}
-    tensors = {name: t.float() if t.dtype == torch.float64 else t for name, t in tensors.items()}
-    trained = model.training
-    model.eval()
-    try:
-        with torch.no_grad(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            answer = model(*tensors.values())
-            to = io.BytesIO()
-            torch.onnx.export(model, tuple(tensors.values()), to, input_names=list(tensors), output_names=["output"],
-                              dynamic_axes={name: {0: "rows"} for name in [*tensors, "output"]}, opset_version=OPSET, dynamo=False)
-    finally:
-        model.train(trained)
-    if not hasattr(answer, "detach"):
-        raise TypeError(f"the module answers {type(answer).__name__}, and one tensor is wanted: a row for each row")
-    return Exported(onnx.load_from_string(to.getvalue()), None, None, answer.detach().cpu().numpy())

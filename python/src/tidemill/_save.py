@@ -7,7 +7,8 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from . import _card
 from ._champion import Answers, Model
-from ._export import Exported, SaveError, export
+from ._export import export
+from ._onnx import Exported, SaveError
 from ._sample import MOST_INPUTS, Sample, golden_rows
 from ._values import need, replacing, write_text
 
@@ -58,7 +59,8 @@ def _head(sample: Any) -> Any:
 
 
 def _finish(onnx: Any) -> None:
-    """Remove inputs that no node reads, because a scorer would ask each event for them."""
+    """Remove inputs that no node reads, because a scorer would ask each event for them, and what differs by machine or time."""
+    onnx.graph.name = "model"  # a random one would make another file of the same model
     used = {name for node in onnx.graph.node for name in node.input} | {o.name for o in onnx.graph.output}
     for value in [v for v in onnx.graph.input if v.name not in used]:
         onnx.graph.input.remove(value)

@@ -1,4 +1,4 @@
-"""Models of LightGBM and XGBoost: equal to their library on 1,000 rows, and served by a real tidemill up."""
+"""Models of LightGBM, XGBoost and CatBoost: equal to their library on 1,000 rows, and served by a real tidemill up."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import warnings
 
 import numpy as np
 import pandas as pd
+from catboost import CatBoostClassifier, CatBoostRegressor
 from lightgbm import LGBMClassifier, LGBMRegressor
 from sklearn.compose import ColumnTransformer
 from sklearn.impute import SimpleImputer
@@ -20,11 +21,12 @@ from xgboost import XGBClassifier, XGBRegressor
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "standard"))
 from upped import Up, eventually  # noqa: E402
 
-from tidemill import Champion, Run  # noqa: E402
+from tidemill import Champion, Run, SaveError  # noqa: E402
 
 warnings.simplefilter("ignore")
 
 NUMBERS = ["amount", "age of card"]
+QUIET = {"n_estimators": 30, "verbose": False, "allow_writing_files": False}  # of CatBoost
 
 
 def payments() -> pd.DataFrame:
@@ -60,13 +62,14 @@ class Saved(unittest.TestCase):
         x = payments()
         two = (x["amount"].fillna(50) > 100).astype(int)
         three = np.digitize(x["age of card"], [20, 40])
-        for make in (lambda: LGBMClassifier(n_estimators=30, verbose=-1), lambda: XGBClassifier(n_estimators=30)):
+        for make in (lambda: LGBMClassifier(n_estimators=30, verbose=-1), lambda: XGBClassifier(n_estimators=30),
+                     lambda: CatBoostClassifier(**QUIET)):
             for y in (two, three):
                 for model, rows in ((make(), x[NUMBERS]), (pipeline(make()), x)):
                     with self.subTest(type(make()).__name__, classes=len(set(y)), columns=len(rows.columns)):
                         model.fit(rows, y)
                         self.run_.save(model, rows)
-                        np.testing.assert_array_equal(self.champion.predict(rows), model.predict(rows).astype(str))
+                        np.testing.assert_array_equal(self.champion.predict(rows), model.predict(rows).reshape(-1).astype(str))
                         np.testing.assert_allclose(self.champion.scores(rows), model.predict_proba(rows), atol=1e-4)
 
     def test_class_names(self) -> None:
@@ -77,10 +80,43 @@ class Saved(unittest.TestCase):
         self.run_.save(XGBClassifier(n_estimators=5).fit(x[NUMBERS], (y == "old").astype(int)), x[NUMBERS], labels=["new", "old"])
         self.assertEqual(set(self.champion.predict(x[NUMBERS])), {"old", "new"})
 
+    def test_catboost_knows_its_class_names(self) -> None:
+        x = payments()[NUMBERS]
+        self.run_.save(CatBoostClassifier(**QUIET).fit(x, np.where(x["age of card"] > 30, "old", "new")), x)
+        self.assertEqual(set(self.champion.predict(x)), {"old", "new"})
+        self.assertIn('labels: ["new", "old"]\ngolden: {"inputs": {"amount": [[', (self.out / "model.yaml").read_text())
+
+    def test_catboost_of_an_array_has_one_input(self) -> None:
+        x = payments()[NUMBERS].to_numpy()
+        model = CatBoostClassifier(**QUIET).fit(x, (x[:, 1] > 30).astype(int))
+        self.run_.save(model, x)
+        np.testing.assert_allclose(self.champion.scores(x), model.predict_proba(x), atol=1e-4)
+        self.assertIn('golden: {"inputs": {"features": [[', (self.out / "model.yaml").read_text())
+
+    def test_the_same_catboost_gives_the_same_file(self) -> None:
+        x = payments()[NUMBERS]
+        files = []
+        for _ in range(2):
+            self.run_.save(CatBoostRegressor(**QUIET, random_seed=1).fit(x, x["age of card"]), x)
+            files.append((self.out / "model.onnx").read_bytes())
+        self.assertEqual(files[0], files[1])
+
+    def test_what_catboost_cannot_write(self) -> None:
+        x = payments()
+        y = (x["age of card"] > 30).astype(int)
+        own = CatBoostClassifier(**QUIET, cat_features=["country"]).fit(x, y)
+        with self.assertRaisesRegex(SaveError, r"categorical columns \(country\) as ONNX: leave out cat_features, and put a OneHotEncoder"):
+            self.run_.save(own, x)
+        for kind in (bool, float):
+            with self.assertRaisesRegex(SaveError, r"cannot write classes of type \w+ as ONNX: train with texts or integers"):
+                self.run_.save(CatBoostClassifier(**QUIET).fit(x[NUMBERS], y.astype(kind)), x[NUMBERS])
+        self.assertEqual(list(self.out.iterdir()), [])
+
     def test_regressors(self) -> None:
         x = payments()
         y = x["amount"].fillna(50) * 2 + x["age of card"]
-        for make in (lambda: LGBMRegressor(n_estimators=30, verbose=-1), lambda: XGBRegressor(n_estimators=30)):
+        for make in (lambda: LGBMRegressor(n_estimators=30, verbose=-1), lambda: XGBRegressor(n_estimators=30),
+                     lambda: CatBoostRegressor(**QUIET)):
             for model, rows in ((make(), x[NUMBERS]), (pipeline(make()), x)):
                 with self.subTest(type(make()).__name__, columns=len(rows.columns)):
                     model.fit(rows, y)
