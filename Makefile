@@ -83,7 +83,7 @@ test-cluster: ## run Tidemill by its chart in a real Kubernetes with Knative, wh
 bench-cluster: ## measure a cluster beside its floors: from an event to its Job, from a promotion to its score, and at rest
 	$(MAKE) test-cluster RUN=TestBars
 
-test-examples: build ## test the templates of init, the PyTorch trainer, and the Python package with LightGBM, XGBoost, PyTorch and a notebook, in environments that are made the first time: up to 7 GB
+test-examples: build ## test the templates of init, the PyTorch trainer, and the Python package with LightGBM, XGBoost, CatBoost, PyTorch, TensorFlow and a notebook, in environments that are made the first time: up to 9 GB
 	TEST_ONNXRUNTIME=$$(./.ci/onnxruntime-install) && TEST_TORCH=$$(./.ci/torch-install) && export TEST_ONNXRUNTIME TEST_TORCH && \
 	  $(GO) test -tags slow,templates -run '^TestTemplate' -timeout 30m -count=1 ./internal/cli
 	TIDEMILL_TORCH=$$(./.ci/torch-install) && export TIDEMILL_TORCH && \

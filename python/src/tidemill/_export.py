@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from typing import Any, Iterator, List, Optional, Tuple
 
 from . import _boosting
-from ._networks import torch_module
-from ._onnx import OPSET, OPSET_ML, Exported, SaveError
+from ._networks import keras_model, torch_module
+from ._onnx import OPSET, OPSET_ML, Exported, SaveError, rename_inputs
 from ._sample import Sample, is_text
 from ._values import column, label, need, plain
 
@@ -21,12 +21,15 @@ def export(model: Any, sample: Sample, double: bool) -> Exported:
     tree that asks whether a scaled number is at most 20 can otherwise answer differently for 20.
     """
     module = {c.__module__.partition(".")[0] for c in type(model).__mro__}
+    if "keras" in module:  # with PyTorch below it, it is a module of PyTorch, too
+        return keras_model(model, sample)
     if "torch" in module:
         return torch_module(model, sample)
     if hasattr(model, "predict") and hasattr(model, "get_params"):
         return _sklearn(getattr(model, "best_estimator_", model), sample, double)
     raise TypeError(f"{type(model).__module__}.{type(model).__name__} cannot be saved: give a fitted estimator or pipeline of "
-                    "scikit-learn, LGBMClassifier, XGBClassifier, CatBoostClassifier and the like, or a module of PyTorch; or write model.onnx yourself")
+                    "scikit-learn, LGBMClassifier, XGBClassifier, CatBoostClassifier and the like, a module of PyTorch, "
+                    "or a model of Keras; or write model.onnx yourself")
 
 
 def _sklearn(model: Any, sample: Sample, double: bool) -> Exported:
@@ -46,7 +49,7 @@ def _sklearn(model: Any, sample: Sample, double: bool) -> Exported:
         labels = None if classes is None else [label(c) for c in plain(classes)]
         predicted = model.predict(rows)
         numbers = model.predict_proba(rows) if hasattr(model, "predict_proba") else None if labels else predicted
-    _rename(onnx, list(sample.arrays()))
+    rename_inputs(onnx, list(sample.arrays()))
     if double:
         _impute_doubles(onnx, model)
         _split_at_doubles(onnx, _steps(model)[-1])
@@ -77,17 +80,6 @@ def _booleans_as_numbers() -> Iterator[None]:
         yield
     finally:
         trees.add_node = add
-
-
-def _rename(onnx: Any, names: List[str]) -> None:
-    """Give the inputs their own names, of which skl2onnx keeps only letters, digits and underscores."""
-    renamed = {value.name: name for value, name in zip(onnx.graph.input, names)}
-    for value in onnx.graph.input:
-        value.name = renamed[value.name]
-    for node in onnx.graph.node:
-        inputs = [renamed.get(i, i) for i in node.input]
-        del node.input[:]
-        node.input.extend(inputs)
 
 
 def _compares_floats(last: Any) -> bool:

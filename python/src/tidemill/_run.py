@@ -99,7 +99,7 @@ class Checkpoint:
 
     @contextmanager
     def writing(self, name: str) -> Iterator[pathlib.Path]:
-        """Give a path for a file of any kind, which gets its name only when it is complete.
+        """Give a path with the ending of the name. The file there gets the name only when it is complete.
 
         with run.checkpoint.writing("model.pt") as path:
             torch.save(model, path)
@@ -221,8 +221,8 @@ class Run:
     def save(self, model: Any, sample: Any, labels: Optional[Sequence[str]] = None, name: str = "") -> pathlib.Path:
         """Write a model as model.onnx and model.yaml, after a check that it answers as the original.
 
-        The model is of scikit-learn, LightGBM, XGBoost, CatBoost or PyTorch. The sample has some rows
-        of the test data, and its form decides the model's inputs: a DataFrame, or a dict of columns, gives
+        The model is of scikit-learn, LightGBM, XGBoost, CatBoost, PyTorch or Keras. The sample has some
+        rows of the test data, and its form decides the model's inputs: a DataFrame, or a dict of columns, gives
         one input a column, which a scorer reads from the field of that name. An array or a list of
         rows gives one input "features", and a list of texts one input "text"; name changes that.
         Labels name the classes of a model that does not know them.

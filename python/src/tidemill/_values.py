@@ -66,10 +66,10 @@ def is_missing(value: Any) -> bool:
 
 @contextmanager
 def replacing(file: PathLike) -> Iterator[pathlib.Path]:
-    """Give a temporary path to write to. At the end the file there gets its real name, if nothing failed."""
+    """Give a temporary path with the same ending. At the end the file there gets its real name, if nothing failed."""
     to = pathlib.Path(file)
     to.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=".", suffix=".part", dir=to.parent)
+    handle, name = tempfile.mkstemp(prefix=".", suffix=".part" + to.suffix, dir=to.parent)
     os.close(handle)
     part = pathlib.Path(name)
     try:

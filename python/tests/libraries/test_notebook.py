@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pathlib
 import sys
 import unittest
@@ -22,13 +21,7 @@ class Notebook(unittest.TestCase):
     def test_the_loop(self) -> None:
         up = Up({name: (FOLDER / name).read_text(encoding="utf-8") for name in ("tidemill.yaml", "train.py")})
         self.addCleanup(up.stop)
-        programs = up.folder / "programs"
-        programs.mkdir()
-        (programs / "python3").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
-        (programs / "python3").chmod(0o755)
-        path = os.environ["PATH"]
-        os.environ["PATH"] = f"{programs}{os.pathsep}{path}"
-        self.addCleanup(os.environ.__setitem__, "PATH", path)
+        up.use_this_python(self)
         up.start()
         book = nbformat.read(FOLDER / "loop.ipynb", as_version=4)
         self.assertFalse([c for c in book.cells if c.get("outputs")], "the notebook is stored without outputs")

@@ -33,14 +33,7 @@ class Document(unittest.TestCase):
         self.addCleanup(self.up.stop)
         self.addCleanup(os.chdir, os.getcwd())
         os.chdir(self.up.folder)
-        programs = self.up.folder / "programs"
-        programs.mkdir()
-        (programs / "tidemill").symlink_to(os.path.abspath(os.environ["TIDEMILL_BINARY"]))
-        (programs / "python3").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
-        (programs / "python3").chmod(0o755)
-        path = os.environ["PATH"]
-        os.environ["PATH"] = f"{programs}{os.pathsep}{path}"
-        self.addCleanup(os.environ.__setitem__, "PATH", path)
+        (self.up.use_this_python(self) / "tidemill").symlink_to(os.path.abspath(os.environ["TIDEMILL_BINARY"]))
 
     def test_it_works(self) -> None:
         names: Dict[str, Any] = {}

@@ -92,6 +92,7 @@ class InRun(unittest.TestCase):
         c.save("state.json", {"step": 3})
         with self.assertRaises(ZeroDivisionError):
             with c.writing("state.json") as path:
+                self.assertEqual(path.suffix, ".json", "some libraries choose the format by the ending")
                 path.write_text("half")
                 raise ZeroDivisionError
         self.assertEqual(c.load("state.json"), {"step": 3})

@@ -6,8 +6,10 @@ import os
 import pathlib
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
+import unittest
 import urllib.request
 from typing import Dict, Optional
 
@@ -42,6 +44,17 @@ class Up:
                 if self.process.poll() is not None or time.monotonic() > until:
                     raise AssertionError("tidemill up did not start: " + self.log()) from None
                 time.sleep(0.05)
+
+    def use_this_python(self, test: unittest.TestCase) -> pathlib.Path:
+        """Let python3 be the Python of the tests until a test ends. Return the first folder of PATH."""
+        programs = self.folder / "programs"
+        programs.mkdir()
+        (programs / "python3").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+        (programs / "python3").chmod(0o755)
+        path = os.environ["PATH"]
+        os.environ["PATH"] = f"{programs}{os.pathsep}{path}"
+        test.addCleanup(os.environ.__setitem__, "PATH", path)
+        return programs
 
     def log(self) -> str:
         """Return its log."""

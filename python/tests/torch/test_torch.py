@@ -8,6 +8,7 @@ import tempfile
 import unittest
 
 import numpy as np
+import pandas as pd
 import torch
 
 from tidemill import Champion, Run, SaveError
@@ -55,6 +56,14 @@ class Saved(unittest.TestCase):
         a, b = torch.rand(5, 1), torch.rand(5, 1)
         self.run_.save(network, {"a": a, "b": b})
         np.testing.assert_allclose(self.champion.predict({"b": b.numpy(), "a": a.numpy()}), network(a, b).detach().numpy()[:, 0], atol=1e-5)
+
+    def test_columns_of_a_frame(self) -> None:
+        x = pd.DataFrame({"output": np.random.rand(1000) * 100, "age of card": np.random.randint(0, 60, 1000)})
+        network = torch.nn.Sequential(torch.nn.Linear(2, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2), torch.nn.Softmax(1))
+        self.run_.save(network, x, labels=["a", "b"])
+        want = network(torch.tensor(x.to_numpy(), dtype=torch.float32)).detach().numpy()
+        np.testing.assert_allclose(self.champion.scores(x), want, atol=1e-5)
+        self.assertIn('golden: {"inputs": {"output": [[', (self.out / "model.yaml").read_text())
 
     def test_wrong_labels(self) -> None:
         with self.assertRaisesRegex(SaveError, "2 labels"):
