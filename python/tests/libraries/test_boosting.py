@@ -140,8 +140,9 @@ rows = run.inputs.frame("payments")
 x, y = rows[["amount", "age of card"]], (rows["amount"] > 100).astype(int)
 model = LGBMClassifier(n_estimators=20, verbose=-1) if run.key == "lightgbm" else XGBClassifier(n_estimators=20)
 model.fit(x[::2], y[::2])
-run.predictions(y[1::2], model.predict(x[1::2]))
-run.save(model, x[1::2], labels=["small", "large"])
+names = ["small", "large"]
+run.predictions([names[i] for i in y[1::2]], [names[i] for i in model.predict(x[1::2])])
+run.save(model, x[1::2], labels=names)
 """
 
 CONFIG = f"""
