@@ -28,6 +28,7 @@ streams:
 """
 
 TRAINER = """
+import base64
 import sys
 from tidemill import run
 
@@ -38,7 +39,8 @@ truth = [r["label"] for r in rows]
 run.predictions(truth, ["yes"] * len(rows), champion=["no"] * len(rows) if run.champion else None)
 run.metrics(rows=len(rows), caused=len(run.events), attempt=run.attempt)
 run.checkpoint.save("state.json", {"rows": len(rows)})
-(run.out / "model.onnx").write_text("a model of " + run.key)
+(run.out / "note").write_text("a model of " + run.key)
+(run.out / "model.onnx").write_bytes(base64.b64decode("CAg6QQoQCgF4EgF5IghJZGVudGl0eRIBZ1oUCgF4Eg8KDQgBEgkKAxIBbgoCCAFiFAoBeRIPCg0IARIJCgMSAW4KAggBQgIQDQ=="))  # answers its number
 print("trained", run.recipe, run.key, run.id, flush=True)
 sys.exit(len(rows) == 0)
 """
