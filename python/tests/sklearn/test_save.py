@@ -213,7 +213,7 @@ streams:
   others:
 scorers:
   fraud: {{from: payments, to: scored, model: "fraud/{{key}}"}}
-  fraud-go: {{from: payments, to: others, model: "fraud/{{key}}", engine: go}}
+  fraud-go: {{from: payments, to: others, model: fraud/plain, engine: go}}
 """
 
 
