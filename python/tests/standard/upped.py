@@ -15,6 +15,10 @@ from typing import Dict, Optional
 
 from tidemill import Client, TidemillError
 
+# A model that answers y = x, as the bytes of its ONNX file. The library onnx is not there.
+IDENTITY = ("080812003a410a100a017812017922084964656e7469747912016d5a140a0178120f0a0d080112090a0312016e0a02080162140a0179120f0a0d08"
+            "0112090a0312016e0a02080142040a001011")
+
 
 class Up:
     """A tidemill up in a temporary folder, which has the given files."""
