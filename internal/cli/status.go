@@ -73,13 +73,13 @@ type statusReport struct {
 	next     []string // suggested commands, the most urgent first
 }
 
-// section has a summary and lines for things that a person may have to look at.
+// section has a summary, and lines with details.
 type section struct {
 	name, text string
 	lines      []string
 }
 
-// add adds a part to the summary.
+// say adds a part to the summary.
 func (s *section) say(format string, args ...any) {
 	if s.text != "" {
 		s.text += ", "
@@ -87,6 +87,7 @@ func (s *section) say(format string, args ...any) {
 	s.text += harmless(fmt.Sprintf(format, args...))
 }
 
+// line adds a line about something that a person may have to look at.
 func (s *section) line(format string, args ...any) {
 	s.lines = append(s.lines, harmless(fmt.Sprintf(format, args...)))
 }

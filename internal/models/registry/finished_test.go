@@ -194,6 +194,9 @@ func TestAVersionThatCannotBeServed(t *testing.T) {
 	if v = w.versionRecord(r, "m", 3); v.State != tidemill.VersionAwaiting {
 		t.Errorf("a version that needs something is %s", v.State)
 	}
+	if _, err := r.Wish(w.ctx(), Wish{Model: "m", Action: tidemill.ActionPromote, DryRun: true}); !errors.Is(err, ErrRefused) {
+		t.Errorf("a dry run before that is installed: %v", err)
+	}
 	if _, err := r.Wish(w.ctx(), Wish{Model: "m", Action: tidemill.ActionPromote}); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "ONNX Runtime is not installed") {
 		t.Errorf("promoted before that is installed: %v", err)
 	}

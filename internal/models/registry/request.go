@@ -95,22 +95,26 @@ func (r *Registrar) proposalFor(ctx context.Context, m *fold.Model, w Wish) (*fa
 		return nil, Answer{}, fmt.Errorf("%w: %s", ErrRefused, verdict.Reason)
 	}
 	a := Answer{then, p.Version, m.Champion}
-	if w.DryRun || verdict.Result == fold.Known {
+	if verdict.Result == fold.Known {
 		return nil, a, nil
 	}
-	if p.Version == 0 {
-		return f, a, nil
+	if p.Version != 0 {
+		v, err := r.record(ctx, m.Name, p.Version)
+		if err != nil {
+			return nil, Answer{}, err
+		}
+		if v != nil {
+			p.Origin, p.Artifact, p.Run = &v.Origin, v.Artifact, v.Run
+			f.recipe, f.run, f.data = v.Recipe, v.Run, p
+			if err := r.checkServed(ctx, m, w, v.Artifact); err != nil {
+				return nil, Answer{}, err
+			}
+		}
 	}
-	v, err := r.record(ctx, m.Name, p.Version)
-	if err != nil {
-		return nil, Answer{}, err
+	if w.DryRun {
+		f = nil
 	}
-	if v != nil {
-		p.Origin, p.Artifact, p.Run = &v.Origin, v.Artifact, v.Run
-		f.recipe, f.run, f.data = v.Recipe, v.Run, p
-		err = r.checkServed(ctx, m, w, v.Artifact)
-	}
-	return f, a, err
+	return f, a, nil
 }
 
 // checkServed refuses to promote a version whose model cannot be served now, unless the person
