@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 
@@ -188,21 +189,33 @@ func (i *initialise) run(ctx context.Context, s *session, _ []string) error {
 			return fmt.Errorf("init %s: %w", i.dir, err)
 		}
 	}
-	if err := i.awaitUp(ctx, s); err != nil {
-		return fmt.Errorf("init %s: %w", i.dir, err)
-	}
+	i.awaitUp(ctx, s)
 	i.sayNext(s, venv)
 	return nil
 }
 
-// awaitUp waits until a tidemill up that runs in this folder has read the new file. An event that is
-// published before its recipes apply starts no run.
-func (i *initialise) awaitUp(ctx context.Context, s *session) error {
+// upReadsWithin is how long init waits for a tidemill up to apply the new file. The file is read twice
+// a second.
+const upReadsWithin = 10 * time.Second
+
+// awaitUp waits until a tidemill up that runs in this folder has applied the new file. An event that
+// is published before its recipes apply starts no run. The files are written in any case, so an error
+// is only reported.
+func (i *initialise) awaitUp(ctx context.Context, s *session) {
 	running, found, err := platform.Find(dataFolder)
 	path, err2 := filepath.Abs(filepath.Join(i.dir, configFile))
 	if err != nil || err2 != nil || !found || running.Config != path {
-		return errors.Join(err, err2)
+		return
 	}
+	ctx, cancel := context.WithTimeout(ctx, upReadsWithin)
+	defer cancel()
+	if err := untilApplied(ctx, s, path); err != nil {
+		fmt.Fprintf(s.stderr, "The tidemill up of this folder may not have applied %s yet: %v\n", configFile, err)
+	}
+}
+
+// untilApplied asks the gateway until it has all recipes of a config.
+func untilApplied(ctx context.Context, s *session, path string) error {
 	conf, err := config.Load(path)
 	if err != nil {
 		return err
@@ -217,16 +230,16 @@ func (i *initialise) awaitUp(ctx context.Context, s *session) error {
 	for {
 		all, err := g.Recipes(ctx)
 		if err != nil {
-			return fmt.Errorf("wait until tidemill up has read the config: %w", err)
+			return err
 		}
-		known := func(r config.Recipe) bool {
-			return slices.ContainsFunc(all.Recipes, func(a api.Recipe) bool { return a.Name == r.Name })
+		lacks := func(r config.Recipe) bool {
+			return !slices.ContainsFunc(all.Recipes, func(a api.Recipe) bool { return a.Name == r.Name })
 		}
-		if !slices.ContainsFunc(conf.Recipes, func(r config.Recipe) bool { return !known(r) }) {
+		if !slices.ContainsFunc(conf.Recipes, lacks) {
 			return nil
 		}
 		if err := retry.Sleep(ctx, configEvery/4); err != nil {
-			return err
+			return errors.New("its log has the reason")
 		}
 	}
 }

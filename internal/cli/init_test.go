@@ -282,3 +282,16 @@ func TestInitWaitsForUp(t *testing.T) {
 	mention(t, "init", ok(t, "init"), "Next:")
 	mention(t, "the recipes after init", ok(t, "recipes"), "intent")
 }
+
+// A tidemill up that asks for tokens does not answer init. The files are written, and init
+// says that they may not apply yet.
+func TestInitWithoutAnAnswer(t *testing.T) {
+	t.Chdir(t.TempDir())
+	ok(t, "token", "new", "crm", "--role", "read", "--file", "access.tokens")
+	startUp(t, dataFolder, "--access", "access.tokens")
+	o := call(t, "", "init", ".")
+	if o.code != 0 || !strings.Contains(o.err, "may not have applied tidemill.yaml yet: ") {
+		t.Errorf("%+v", o)
+	}
+	mention(t, "init", o.out, "Next:")
+}
