@@ -25,6 +25,8 @@ func (c *chance) model(r *rand.Rand) *broker.View {
 	switch n := r.IntN(30); {
 	case n == 0:
 		return c.oddModel(r, name)
+	case n == 2 && m.Champion != 0:
+		return c.ofModel(tidemill.TypeModelUnloadable, name, "", tidemill.ModelUnloadable{Scorer: "intents", Version: m.Champion, Error: "it is cut off"})
 	case n == 1:
 		return c.ofModel(tidemill.TypeModelRetired, name, "", tidemill.ModelRetired{Asked: time.Now(), Marks: []tidemill.Mark{{Partition: 0, Offset: int64(r.IntN(50))}}})
 	case n < 12 || len(m.Versions) == 0:

@@ -120,7 +120,7 @@ func (p *plainFold) fold(e *broker.Incoming, partition int32) {
 	if strings.HasPrefix(e.Type, "tidemill.model.") {
 		f.Recipe = ""
 		f.Model, _ = v.Attribute(tidemill.AttrModel)
-		if f.Model != "" && string(e.Key) == f.Model && f.Type != tidemill.TypeModelUnloadable {
+		if f.Model != "" && string(e.Key) == f.Model {
 			p.foldModel(f)
 		}
 		return
