@@ -32,6 +32,17 @@ func Bookmarked(stream string) bool {
 	return parked || stream == StreamClock
 }
 
+// FixedPartitions reports whether a stream must keep its number of partitions for ever.
+// Tidemill computes its state from the order of these streams. With more partitions most
+// keys would move, and the order of a key's older and newer events would be lost.
+func FixedPartitions(stream string) bool {
+	switch stream {
+	case StreamFacts, StreamDeadLetters, StreamCommands, StreamClock:
+		return true
+	}
+	return false
+}
+
 // ReservedStream returns an error if only Tidemill itself may write to a stream.
 func ReservedStream(stream string) error {
 	_, parked := CutParked(stream)

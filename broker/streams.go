@@ -36,7 +36,7 @@ type StreamSpec struct {
 
 // EnsureOptions limit the changes that EnsureStreams may make.
 type EnsureOptions struct {
-	Reorder     bool // whether to add partitions even if keys then move to another partition
+	Reorder     bool // whether to add partitions even if keys then move to another partition; streams of tidemill.FixedPartitions never get more
 	DryRun      bool // whether to report the changes without making them
 	Replication int  // 0 means three if there are three brokers, else one
 }
@@ -451,13 +451,18 @@ func plan(specs []StreamSpec, found foundStreams, o EnsureOptions) (actions, Ens
 		if a := alterations(s, have); len(a.settings) > 0 {
 			todo.alter = append(todo.alter, a)
 		}
-		if s.Partitions > have.partitions && (!s.KeyOrdered || o.Reorder) {
+		if s.Partitions > have.partitions && mayGrow(s, o) {
 			todo.grow = append(todo.grow, grownStream{s.Name, have.partitions, s.Partitions})
 		}
 		report.Drift = append(report.Drift, drift(s, have, replication, o)...)
 	}
 	report.Unknown = slices.Sorted(maps.Keys(unknown))
 	return todo, report, nil
+}
+
+// mayGrow reports whether a stream may get more partitions.
+func mayGrow(s StreamSpec, o EnsureOptions) bool {
+	return !tidemill.FixedPartitions(s.Name) && (!s.KeyOrdered || o.Reorder)
 }
 
 // chooseReplication returns three if there are three brokers. With three copies, two copies survive
@@ -549,7 +554,11 @@ func drift(s StreamSpec, have foundStream, replication int, o EnsureOptions) []D
 		partitions.Why = "Kafka cannot take partitions away without losing their events"
 		partitions.Next = accept(s, have.partitions)
 		all = append(all, partitions)
-	case s.Partitions > have.partitions && s.KeyOrdered && !o.Reorder:
+	case s.Partitions > have.partitions && tidemill.FixedPartitions(s.Name):
+		partitions.Why = "Tidemill computes its state from the order of this stream; with more partitions keys move, and their order is lost"
+		partitions.Next = fmt.Sprintf("set partitions: %d for this stream in the config, or leave it; only a new install, with another name, can begin with more", have.partitions)
+		all = append(all, partitions)
+	case s.Partitions > have.partitions && !mayGrow(s, o):
 		partitions.Why = "with more partitions most keys move to another one, and a key's events before and after may be handled out of order"
 		partitions.Next = "when its readers have no lag, run again with --reorder; or " + accept(s, have.partitions)
 		all = append(all, partitions)

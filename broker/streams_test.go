@@ -15,6 +15,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"tidemill.dev"
 )
 
 func openFake(t *testing.T, opts ...kfake.Opt) (*Broker, *kfake.Cluster) {
@@ -79,6 +81,12 @@ func TestEnsureStreams(t *testing.T) {
 	if n := len(c.PartitionInfos("prod.events")); n != 5 {
 		t.Errorf("%d partitions", n)
 	}
+	facts.Partitions = 5
+	kept := ensure(t, b, EnsureOptions{Reorder: true}, events, facts)
+	if len(kept.Changes) != 0 || len(c.PartitionInfos("prod.facts")) != 2 {
+		t.Errorf("facts got partitions: %+v", kept)
+	}
+	checkDrift(t, kept.Drift, "facts partitions: want 5 have 2: … set partitions: 2 ")
 }
 
 func mustSet(t *testing.T, c *kfake.Cluster, topic, settings string) {
@@ -416,6 +424,20 @@ func TestPlan(t *testing.T) {
 				t.Errorf("warnings %q", report.Warnings)
 			}
 		})
+	}
+}
+
+// The streams from whose order Tidemill computes its state never get more partitions.
+func TestPlanKeepsFixedPartitions(t *testing.T) {
+	for _, name := range []string{tidemill.StreamFacts, tidemill.StreamDeadLetters, tidemill.StreamCommands, tidemill.StreamClock} {
+		for _, ordered := range []bool{true, false} {
+			spec := StreamSpec{Name: name, Partitions: 8, KeyOrdered: ordered, Builtin: true}
+			todo, report, err := plan([]StreamSpec{spec}, foundStreams{brokers: 3, streams: map[string]foundStream{name: has(spec, 2, 3)}}, EnsureOptions{Reorder: true})
+			if err != nil || !todo.none() {
+				t.Errorf("%s: %v, %v", name, todo.changes(), err)
+			}
+			checkDrift(t, report.Drift, name+" partitions: want 8 have 2: … a new install")
+		}
 	}
 }
 

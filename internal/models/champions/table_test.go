@@ -207,7 +207,9 @@ func TestFactsOnMorePartitions(t *testing.T) {
 	w.makeModel(s, "intent/a")
 	table := w.open(w.options())
 	w.must(table.Err())
-	w.ensure(2)
+	client := &kafka.Client{Addr: kafka.TCP(w.address)}
+	_, err := client.CreatePartitions(t.Context(), &kafka.CreatePartitionsRequest{Topics: []kafka.TopicPartitionsConfig{{Name: w.names.Topic(tidemill.StreamFacts), Count: 2}}})
+	w.must(err)
 	w.waitUntil("the table says what is wrong", func() bool {
 		err := table.Err()
 		return err != nil && strings.Contains(err.Error(), "had 1 partitions and has 2")
