@@ -186,7 +186,7 @@ func TestEveryPartitionGetsItsTurn(t *testing.T) {
 // keyFor returns a key that belongs to the partition.
 func keyFor(partition int32, partitions int) []byte {
 	for i := 0; ; i++ {
-		if key := fmt.Append(nil, i); partitionOf(key, partitions) == partition {
+		if key := fmt.Append(nil, i); PartitionOf(key, partitions) == partition {
 			return key
 		}
 	}

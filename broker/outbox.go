@@ -57,7 +57,7 @@ func (t *outTopic) addPartitions(leaders []int32) {
 func (t *outTopic) pick(key []byte, size int) *outPartition {
 	parts := t.all()
 	if key != nil {
-		return parts[partitionOf(key, len(parts))]
+		return parts[PartitionOf(key, len(parts))]
 	}
 	run := t.keyless.Add(int64(size)) / keylessRun
 	return parts[int(run)%len(parts)]

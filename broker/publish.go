@@ -393,9 +393,9 @@ func (p *Producer) identity(ctx context.Context) (identity, error) {
 	return p.ident.get(ctx)
 }
 
-// partitionOf chooses the same partition as Kafka's own clients, so that the events of a key from
-// foreign producers and from ours are in one order.
-func partitionOf(key []byte, partitions int) int32 {
+// PartitionOf returns the partition of a record key. It is the same as with Kafka's own clients, so
+// that the events of a key from foreign producers and from ours are in one order.
+func PartitionOf(key []byte, partitions int) int32 {
 	return int32(int(murmur2(key)&0x7fffffff) % partitions)
 }
 
@@ -406,7 +406,7 @@ func (p *Producer) PartitionOf(stream string, v *View) int32 {
 	if key == nil || t == nil {
 		return -1
 	}
-	return partitionOf(key, len(t.all()))
+	return PartitionOf(key, len(t.all()))
 }
 
 // murmur2 is Kafka's variant: seed 0x9747b28c, little-endian words.

@@ -85,7 +85,7 @@ func TestPartitionOf(t *testing.T) {
 		{"abc", 48, 479470107 % 48},
 		{"", 1, 0},
 	} {
-		if got := partitionOf([]byte(c.key), c.partitions); got != c.want {
+		if got := PartitionOf([]byte(c.key), c.partitions); got != c.want {
 			t.Errorf("key %q of %d partitions is at %d, want %d", c.key, c.partitions, got, c.want)
 		}
 	}

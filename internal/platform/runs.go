@@ -247,13 +247,15 @@ func (p *Platform) keysOf(ctx context.Context, schedule string) ([]string, error
 	return p.works.foreman.Keys(ctx, schedule)
 }
 
-// check reports the state of the ledger, the store and the foreman. It returns Failed only if the
-// store's folder is gone, because data that is sent then would be lost. A process whose ledger
-// catches up, or whose bucket does not answer, can serve everything else.
+// check reports the state of the ledger, the store and the foreman. It returns Failed if the ledger
+// waits for a person, and if the store's folder is gone, because data that is sent then would be
+// lost. A process whose ledger catches up, or whose bucket does not answer, can serve everything else.
 func (w *runServices) check(ctx context.Context) api.Check {
 	c := api.Check{Name: "runs", Status: api.OK}
 	s := w.ledger.Status()
 	switch {
+	case s.Stopped:
+		c.Status, c.Detail = api.Failed, s.Err.Error()
 	case s.Err != nil:
 		c.Status, c.Detail = api.Degraded, s.Err.Error()
 	case s.Behind > 0:
@@ -265,7 +267,7 @@ func (w *runServices) check(ctx context.Context) api.Check {
 	switch err := w.store.Ping(ctx); {
 	case errors.Is(err, store.ErrGone):
 		c.Status, c.Detail = api.Failed, err.Error()
-	case err != nil:
+	case err != nil && !s.Stopped:
 		c.Status, c.Detail = api.Degraded, fmt.Sprintf("the object store does not answer: %v", err)
 	}
 	return c

@@ -37,6 +37,13 @@
   annotations:
     summary: 'Runs of {{ "{{ $labels.recipe }}" }} have waited for {{ $v.waiting }}, and nothing has started.'
     runbook_url: {{ $book }}/nothing-starts.md
+- alert: TidemillLedgerStopped
+  expr: max(tidemill_ledger_stopped{ {{- $s }}}) > 0
+  for: 1m
+  labels: {severity: critical}
+  annotations:
+    summary: 'The ledger decides nothing until a person has acted.'
+    runbook_url: {{ $book }}/ledger-stopped.md
 - alert: TidemillRunsFail
   expr: >-
     sum by (recipe) (increase(tidemill_run_attempts_ended_total{ {{- $s }},outcome=~"failed|lost"}[1h]))

@@ -118,11 +118,12 @@ func (l *Ledger) awaitOutcome(ctx context.Context, w *waiter, state []byte, at b
 func (l *Ledger) readFolded(ctx context.Context, at broker.Position, of place) ([]byte, error) {
 	for {
 		changed := l.progress.changes()
-		next, state, err := readState(ctx, l.o.Redis, l.prefix, at.Partition, of)
+		least, _ := l.progress.known() // it fails while it catches up
+		fill, next, state, err := readState(ctx, l.o.Redis, l.prefix, at.Partition, of)
 		switch {
 		case err != nil:
 			return nil, err
-		case next > at.Offset:
+		case fill == least.fill && next > at.Offset:
 			return state, nil
 		}
 		l.recheck.request()

@@ -106,6 +106,9 @@ func (l *Ledger) write(ctx context.Context, due []*unwritten) error {
 	if err != nil {
 		return fmt.Errorf("write %d facts to redis: %w", facts, err)
 	}
+	if len(at) == 1 && at[0] == "lost" {
+		return errForgotten
+	}
 	if len(at) > 0 {
 		return l.checkOffsets(partitionsOf(due), at)
 	}
@@ -168,7 +171,8 @@ func (l *Ledger) upTo(partition int32) int64 {
 
 // scriptArguments returns the arguments of the script, section by section.
 func (l *Ledger) scriptArguments(all []*changes) []any {
-	args := []any{l.prefix, len(all)}
+	least, _ := l.progress.known() // facts are applied while it catches up too
+	args := []any{l.prefix, least.fill, len(all)}
 	for _, c := range all {
 		args = append(args, c.partition, c.from, c.next)
 	}
@@ -214,6 +218,9 @@ func section(args []any, all []*changes, width int, of func(*changes) []string) 
 	return args
 }
 
+//go:embed scripts/whole.lua
+var luaWhole string
+
 //go:embed scripts/trie.lua
 var luaTrie string
 
@@ -246,11 +253,11 @@ var luaPage string
 
 // The Lua scripts. The variables must not be changed.
 var (
-	scriptApply  = redis.NewScript(luaTrie + luaChange + luaLinks + luaApply)
-	scriptReady  = redis.NewScript(luaTrie + luaReady)
-	scriptForget = redis.NewScript(luaTrie + luaForget)
-	scriptClaim  = redis.NewScript(luaTrie + luaChange + luaClaim)
-	scriptReturn = redis.NewScript(luaTrie + luaChange + luaReturn)
-	scriptLook   = redis.NewScript(luaTrie + luaLook)
-	scriptPage   = redis.NewScript(luaTrie + luaPage)
+	scriptApply  = redis.NewScript(luaWhole + luaTrie + luaChange + luaLinks + luaApply)
+	scriptReady  = redis.NewScript(luaWhole + luaReady)
+	scriptForget = redis.NewScript(luaWhole + luaForget)
+	scriptClaim  = redis.NewScript(luaWhole + luaTrie + luaChange + luaClaim)
+	scriptReturn = redis.NewScript(luaWhole + luaTrie + luaChange + luaReturn)
+	scriptLook   = redis.NewScript(luaWhole + luaTrie + luaLook)
+	scriptPage   = redis.NewScript(luaWhole + luaTrie + luaPage)
 )

@@ -14,30 +14,6 @@ import (
 	"tidemill.dev/internal/data/ledger/fold"
 )
 
-// readOffsets reads from Redis the next offset of each partition.
-func (l *Ledger) readOffsets(ctx context.Context) (map[int32]int64, error) {
-	fields, err := l.client.HGetAll(ctx, l.key("at")).Result()
-	if err != nil {
-		return nil, fmt.Errorf("ask redis how far it is: %w", err)
-	}
-	return placesIn(fields)
-}
-
-// placesIn parses the next offset of each partition.
-func placesIn(fields map[string]string) (map[int32]int64, error) {
-	all := map[int32]int64{}
-	for name, value := range fields {
-		partition, err := strconv.ParseInt(name, 10, 32)
-		if err != nil {
-			continue // sum and ready
-		}
-		if all[int32(partition)], err = strconv.ParseInt(value, 10, 64); err != nil {
-			return nil, fmt.Errorf("read how far redis is: %w", err)
-		}
-	}
-	return all, nil
-}
-
 // catchUp checks whether all facts have been folded in that were on the log when this
 // session began. If so, it sets the field ready in Redis.
 func (l *Ledger) catchUp(ctx context.Context, c *broker.Consumer) (ready bool, err error) {
@@ -45,7 +21,8 @@ func (l *Ledger) catchUp(ctx context.Context, c *broker.Consumer) (ready bool, e
 	if err := l.passMarkers(ctx, c, ends); err != nil {
 		return false, err
 	}
-	args := []any{l.prefix}
+	least, _ := l.progress.known() // it has not caught up yet
+	args := []any{l.prefix, least.fill}
 	for partition, end := range ends {
 		if l.progress.reached(partition) < end {
 			return false, nil
@@ -76,35 +53,24 @@ func (l *Ledger) passMarkers(ctx context.Context, c *broker.Consumer, ends map[i
 
 // check returns errForgotten if Redis has lost facts.
 func (l *Ledger) check(ctx context.Context) error {
-	sum, _ := l.progress.known()
-	fields, err := l.client.HMGet(ctx, l.key("at"), "sum", "ready").Result()
+	least, _ := l.progress.known() // it fails too while the error of an earlier session is not over
+	fields, err := l.client.HMGet(ctx, l.key("at"), "fill", "sum", "ready").Result()
 	if err != nil {
 		return fmt.Errorf("ask redis how far it is: %w", err)
 	}
-	if !isCurrent(fields, sum) {
+	if !isCurrent(fields, least) {
 		return errForgotten
 	}
 	return nil
 }
 
 // isCurrent reports whether Redis has caught up and has all facts that this process knows of.
-// The fields are sum and ready.
-func isCurrent(fields []any, known int64) bool {
-	text, _ := fields[0].(string)
+// The fields are fill, sum and ready.
+func isCurrent(fields []any, least known) bool {
+	fill, _ := fields[0].(string)
+	text, _ := fields[1].(string)
 	sum, _ := strconv.ParseInt(text, 10, 64)
-	return fields[1] != nil && sum >= known
-}
-
-// forget removes everything from Redis, if Redis has facts that the log does not have.
-func (l *Ledger) forget(ctx context.Context, ends map[int32]int64) error {
-	args := []any{l.prefix}
-	for partition, end := range ends {
-		args = append(args, partition, end)
-	}
-	if err := scriptForget.Run(ctx, l.client, []string{l.key("at")}, args...).Err(); err != nil {
-		return fmt.Errorf("take the facts of a former stream out of redis: %w", err)
-	}
-	return nil
+	return fill == least.fill && fields[2] != nil && sum >= least.sum
 }
 
 // batch is a set of facts that are folded together.
@@ -210,7 +176,9 @@ func (l *Ledger) poll(ctx context.Context, c *broker.Consumer, limit time.Durati
 	d, err := c.Poll(wait)
 	cancel()
 	for ; err == nil; d, err = c.Poll(wait) { // wait is cancelled, so this does not wait
-		l.addDelivery(b, d)
+		if err := l.addDelivery(b, d); err != nil {
+			return b, err
+		}
 		if b.facts >= batchFacts || b.bytes >= batchBytes {
 			return b, nil
 		}
@@ -225,11 +193,11 @@ func (l *Ledger) poll(ctx context.Context, c *broker.Consumer, limit time.Durati
 }
 
 // addDelivery adds the facts of a delivery to a batch, without those that are applied already.
-func (l *Ledger) addDelivery(b *batch, d *broker.Delivery) {
+func (l *Ledger) addDelivery(b *batch, d *broker.Delivery) error {
 	b.deliveries = append(b.deliveries, d)
 	from := l.upTo(d.Partition)
 	if d.Next() <= from {
-		return
+		return nil
 	}
 	p := b.parts[d.Partition]
 	if p == nil {
@@ -243,14 +211,18 @@ func (l *Ledger) addDelivery(b *batch, d *broker.Delivery) {
 			continue
 		}
 		f, kind := read(e, d.Partition)
-		if kind == legible {
+		switch {
+		case kind == legible && broker.PartitionOf(e.Key, l.partitions) != d.Partition:
+			return misplacedError(f, l.partitions, broker.PartitionOf(e.Key, l.partitions))
+		case kind == legible:
 			p.facts = append(p.facts, f)
-		} else if kind == illegible {
+		case kind == illegible:
 			l.skip(d, e)
 		}
 		b.facts++
 		b.bytes += len(e.Data)
 	}
+	return nil
 }
 
 // skip counts a fact that cannot be read and is not folded. Only the first such fact is logged,

@@ -38,11 +38,11 @@ type Admission struct {
 // It returns false if no slot is free or no run is due. The fold of the run's start confirms the
 // claim. A claim that is neither confirmed nor returned expires.
 func (l *Ledger) Claim(ctx context.Context, a Ask, now time.Time) (Slot, bool, error) {
-	sum, err := l.decidable()
+	least, err := l.progress.known()
 	if err != nil {
 		return Slot{}, false, err
 	}
-	args := []any{l.prefix, sum, now.UnixMilli(), millisUp(now.Add(claimLasts)), escapePool(a.Pool), a.Slots}
+	args := []any{l.prefix, least.fill, least.sum, now.UnixMilli(), millisUp(now.Add(claimLasts)), escapePool(a.Pool), a.Slots}
 	for _, r := range a.Recipes {
 		args = append(args, r.Recipe, r.MaxRunning, r.Priority)
 	}
@@ -61,7 +61,7 @@ func (l *Ledger) Claim(ctx context.Context, a Ask, now time.Time) (Slot, bool, e
 
 // Return gives back a claim whose run was not started.
 func (l *Ledger) Return(ctx context.Context, s Slot) error {
-	err := scriptReturn.Run(ctx, l.o.Redis, []string{l.key("at")}, l.prefix, tidemill.RunKey(s.Recipe, s.Key), escapePool(s.Pool), s.Recipe, s.Run).Err()
+	err := scriptReturn.Run(ctx, l.o.Redis, []string{l.key("at")}, l.prefix, "", tidemill.RunKey(s.Recipe, s.Key), escapePool(s.Pool), s.Recipe, s.Run).Err()
 	if err != nil {
 		return fmt.Errorf("return the slot of run %s in redis; it is free again %s after it was claimed: %w", s.Run, claimLasts, err)
 	}
@@ -81,11 +81,11 @@ func (l *Ledger) NextDue(ctx context.Context, now time.Time) (next time.Time, du
 // queues returns the time at which the next run will be due, and the number of runs that
 // are due now, by recipe.
 func (l *Ledger) queues(ctx context.Context, now time.Time) (next time.Time, due map[string]int, err error) {
-	sum, err := l.decidable()
+	least, err := l.progress.known()
 	if err != nil {
 		return time.Time{}, nil, err
 	}
-	answer, err := scriptLook.Run(ctx, l.o.Redis, []string{l.key("at")}, l.prefix, sum, now.UnixMilli()).StringSlice()
+	answer, err := scriptLook.Run(ctx, l.o.Redis, []string{l.key("at")}, l.prefix, least.fill, least.sum, now.UnixMilli()).StringSlice()
 	switch {
 	case err != nil:
 		return time.Time{}, nil, fmt.Errorf("look at the queues in redis: %w", err)

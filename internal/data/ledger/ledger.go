@@ -19,7 +19,7 @@ import (
 
 // layout is the version of the data in Redis: of the fold, and of the keys and values. A
 // process of another version uses other keys, and fills them itself.
-const layout = "3"
+const layout = "4"
 
 // Options are the options of Open.
 type Options struct {
@@ -52,6 +52,8 @@ type Ledger struct {
 	far      map[int32]int64 // offsets up to which changes may stay unwritten; nil near the end of the log
 	progress *progress
 	register *register
+
+	partitions int // number of partitions whose facts are folded; run and its consumer's hook use it
 
 	recheck    recheck
 	ownFacts   ownFacts
@@ -101,6 +103,9 @@ type Status struct {
 	Behind int64 // number of facts that are not folded in yet; 0 once it has caught up
 	Total  int64
 	Err    error // error that stops the progress; nil if there is none
+
+	// Stopped is true if the ledger decides nothing until a person has acted; Err says why.
+	Stopped bool
 }
 
 // Status returns the progress of the fold in Redis.
@@ -137,6 +142,7 @@ type metrics struct {
 	refills   prometheus.Counter
 	batches   prometheus.Histogram
 	behind    prometheus.GaugeFunc
+	stopped   prometheus.GaugeFunc
 }
 
 func newMetrics(r prometheus.Registerer, status func() Status) (*metrics, error) {
@@ -153,12 +159,20 @@ func newMetrics(r prometheus.Registerer, status func() Status) (*metrics, error)
 		behind: prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "tidemill_ledger_behind_facts",
 			Help: "Facts that the ledger has yet to fold in before it allows decisions; 0 once it has caught up."},
 			func() float64 { return float64(status().Behind) }),
+		stopped: prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "tidemill_ledger_stopped",
+			Help: "1 if the ledger decides nothing until a person has acted, 0 otherwise."},
+			func() float64 {
+				if status().Stopped {
+					return 1
+				}
+				return 0
+			}),
 	}
 	if r == nil {
 		return m, nil
 	}
 	var errs []error
-	for _, c := range []prometheus.Collector{m.facts, m.illegible, m.refills, m.batches, m.behind} {
+	for _, c := range []prometheus.Collector{m.facts, m.illegible, m.refills, m.batches, m.behind, m.stopped} {
 		errs = append(errs, r.Register(c))
 	}
 	if err := errors.Join(errs...); err != nil {

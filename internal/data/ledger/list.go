@@ -93,7 +93,7 @@ func (l *Ledger) Runs(ctx context.Context, q Query) (Page, error) {
 
 // listAll returns up to one run more than the limit, from the lists by recipe and state.
 func (l *Ledger) listAll(ctx context.Context, q Query, after mark) ([]tidemill.Run, error) {
-	sum, err := l.decidable()
+	least, err := l.progress.known()
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +101,7 @@ func (l *Ledger) listAll(ctx context.Context, q Query, after mark) ([]tidemill.R
 	if !q.Since.IsZero() {
 		since = q.Since.UnixMilli()
 	}
-	args := []any{l.prefix, sum, after.ms, after.id, since, q.Limit + 1, q.Recipe}
+	args := []any{l.prefix, least.fill, least.sum, after.ms, after.id, since, q.Limit + 1, q.Recipe}
 	for _, s := range q.States {
 		args = append(args, string(s))
 	}

@@ -43,9 +43,12 @@ func (l *Ledger) load(ctx context.Context, parts []*batchPart) error {
 	if len(makings.members)+len(models.members) == 0 {
 		return nil
 	}
-	at, found, err := readStates(ctx, l.client, l.prefix, partitions, makings.members, models.members)
+	fill, at, found, err := readStates(ctx, l.client, l.prefix, partitions, makings.members, models.members)
 	if err != nil {
 		return fmt.Errorf("read %d makings and %d models from redis: %w", len(makings.members), len(models.members), err)
+	}
+	if least, _ := l.progress.known(); fill != least.fill { // it fails while it catches up
+		return errForgotten
 	}
 	for i, p := range parts {
 		if at[i] != strconv.FormatInt(l.progress.reached(p.partition), 10) {
@@ -102,15 +105,18 @@ func decode[T any](member string, held any) (*T, error) {
 	return v, nil
 }
 
-// readStates reads makings and models, and the next offsets of partitions, at one moment.
-func readStates(ctx context.Context, client *redis.Client, prefix string, partitions []int32, makings, models []string) (at []string, found [2][]any, err error) {
+// readStates reads makings and models, and the next offsets of partitions, at one moment. fill is
+// the id of the filling of Redis that they belong to.
+func readStates(ctx context.Context, client *redis.Client, prefix string, partitions []int32, makings, models []string) (fill string, at []string, found [2][]any, err error) {
 	fields := make([]string, len(partitions))
 	for i, p := range partitions {
 		fields[i] = strconv.Itoa(int(p))
 	}
 	var places *redis.SliceCmd
+	var filling *redis.SliceCmd
 	var states [2]*redis.SliceCmd
 	_, err = client.TxPipelined(ctx, func(pipe redis.Pipeliner) error {
+		filling = pipe.HMGet(ctx, prefix+"at", "fill")
 		places = pipe.HMGet(ctx, prefix+"at", fields...)
 		if len(makings) > 0 {
 			states[0] = pipe.HMGet(ctx, prefix+hashMakings, makings...)
@@ -121,8 +127,9 @@ func readStates(ctx context.Context, client *redis.Client, prefix string, partit
 		return nil
 	})
 	if err != nil {
-		return nil, found, err
+		return "", nil, found, err
 	}
+	fill, _ = filling.Val()[0].(string)
 	for _, v := range places.Val() {
 		next, ok := v.(string)
 		if !ok {
@@ -135,27 +142,29 @@ func readStates(ctx context.Context, client *redis.Client, prefix string, partit
 			found[i] = s.Val()
 		}
 	}
-	return at, found, nil
+	return fill, at, found, nil
 }
 
 // readState reads one making or model, nil if there is none, and the next offset of its partition.
-func readState(ctx context.Context, client *redis.Client, prefix string, partition int32, of place) (next int64, state []byte, err error) {
+// fill is the id of the filling of Redis that they belong to.
+func readState(ctx context.Context, client *redis.Client, prefix string, partition int32, of place) (fill string, next int64, state []byte, err error) {
 	var at, held *redis.SliceCmd
 	_, err = client.TxPipelined(ctx, func(pipe redis.Pipeliner) error {
-		at = pipe.HMGet(ctx, prefix+"at", strconv.Itoa(int(partition)))
+		at = pipe.HMGet(ctx, prefix+"at", strconv.Itoa(int(partition)), "fill")
 		held = pipe.HMGet(ctx, prefix+of.hash, of.member)
 		return nil
 	})
 	if err != nil {
-		return 0, nil, err
+		return "", 0, nil, err
 	}
+	fill, _ = at.Val()[1].(string)
 	if text, ok := at.Val()[0].(string); ok {
 		next = parseNumber(text)
 	}
 	if text, ok := held.Val()[0].(string); ok {
 		state = []byte(text)
 	}
-	return next, state, nil
+	return fill, next, state, nil
 }
 
 // caches keep makings and models of one partition in memory, and its unwritten changes.

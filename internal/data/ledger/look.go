@@ -14,16 +14,6 @@ import (
 	"tidemill.dev/internal/data/ledger/fold"
 )
 
-// decidable returns the sum of offsets that Redis must have reached. It fails while the
-// ledger catches up.
-func (l *Ledger) decidable() (sum int64, err error) {
-	sum, caught := l.progress.known()
-	if !caught {
-		return 0, ErrCatchingUp
-	}
-	return sum, nil
-}
-
 // recheckNow makes the ledger check at once whether Redis has forgotten facts. Until it has
 // checked, reads fail with ErrCatchingUp.
 func (l *Ledger) recheckNow() error {
@@ -35,13 +25,13 @@ func (l *Ledger) recheckNow() error {
 // readConsistent reads at one moment. It fails if Redis does not have all facts that this
 // process knows of.
 func (l *Ledger) readConsistent(ctx context.Context, ask func(redis.Pipeliner)) error {
-	sum, err := l.decidable()
+	least, err := l.progress.known()
 	if err != nil {
 		return err
 	}
 	var at *redis.SliceCmd
 	done, err := l.o.Redis.TxPipelined(ctx, func(pipe redis.Pipeliner) error {
-		at = pipe.HMGet(ctx, l.key("at"), "sum", "ready")
+		at = pipe.HMGet(ctx, l.key("at"), "fill", "sum", "ready")
 		ask(pipe)
 		return nil
 	})
@@ -56,7 +46,7 @@ func (l *Ledger) readConsistent(ctx context.Context, ask func(redis.Pipeliner)) 
 	switch {
 	case err != nil:
 		return fmt.Errorf("ask redis: %w", err)
-	case !isCurrent(at.Val(), sum):
+	case !isCurrent(at.Val(), least):
 		return l.recheckNow()
 	}
 	return nil

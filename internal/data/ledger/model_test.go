@@ -91,6 +91,7 @@ func (w *world) modelOf() model {
 	}
 	m.set("at", "sum", fmt.Sprint(sum))
 	m.set("at", "ready", "1")
+	m.set("at", "partitions", fmt.Sprint(len(all.ends)))
 	for member, making := range all.makings {
 		m.making(w.t, member, making, all.ended)
 	}
@@ -258,6 +259,9 @@ func (w *world) checkSame(want model) {
 	w.t.Helper()
 	got := w.redisContent()
 	w.checkStamps(got)
+	if delete(got["at"], "fill"); got["at"]["lost"] != "" {
+		w.t.Error("Redis is marked as incomplete")
+	}
 	for from, to := range got["links"] {
 		got["links"][from] = inOrder(to)
 	}

@@ -157,7 +157,7 @@ const eachAtOnce = 500
 // forgets facts during the call, the error is ErrCatchingUp, and the models may be wrong.
 func (l *Ledger) EachModel(ctx context.Context, fn func(*fold.Model)) ([]broker.Position, error) {
 	var names *redis.StringSliceCmd
-	from, err := l.consistentAt(ctx, nil, func(pipe redis.Pipeliner) { names = pipe.HKeys(ctx, l.key(hashModels)) })
+	from, err := l.consistentAt(ctx, filling{}, func(pipe redis.Pipeliner) { names = pipe.HKeys(ctx, l.key(hashModels)) })
 	if err != nil {
 		return nil, fmt.Errorf("read all models: %w", err)
 	}
@@ -166,15 +166,15 @@ func (l *Ledger) EachModel(ctx context.Context, fn func(*fold.Model)) ([]broker.
 			return nil, fmt.Errorf("read %d models: %w", len(names.Val()), err)
 		}
 	}
-	places := make([]broker.Position, 0, len(from))
-	for partition, next := range from {
+	places := make([]broker.Position, 0, len(from.applied))
+	for partition, next := range from.applied {
 		places = append(places, broker.Position{Stream: tidemill.StreamFacts, Partition: partition, Offset: next})
 	}
 	slices.SortFunc(places, func(a, b broker.Position) int { return cmp.Compare(a.Partition, b.Partition) })
 	return places, nil
 }
 
-func (l *Ledger) eachOf(ctx context.Context, from map[int32]int64, names []string, fn func(*fold.Model)) error {
+func (l *Ledger) eachOf(ctx context.Context, from filling, names []string, fn func(*fold.Model)) error {
 	var values *redis.SliceCmd
 	if _, err := l.consistentAt(ctx, from, func(pipe redis.Pipeliner) { values = pipe.HMGet(ctx, l.key(hashModels), names...) }); err != nil {
 		return err
@@ -192,27 +192,31 @@ func (l *Ledger) eachOf(ctx context.Context, from map[int32]int64, names []strin
 }
 
 // consistentAt is like readConsistent, and also returns the next offset of each partition at that
-// moment. It fails if an offset is less than in from. The check of the sum does not detect this,
-// because an older copy of Redis may have advanced in other partitions.
-func (l *Ledger) consistentAt(ctx context.Context, from map[int32]int64, ask func(redis.Pipeliner)) (map[int32]int64, error) {
+// moment. It fails if an offset is less than in from, or if from belongs to another filling. The
+// check of the sum does not detect a lower offset, because an older copy of Redis may have advanced
+// in other partitions.
+func (l *Ledger) consistentAt(ctx context.Context, from filling, ask func(redis.Pipeliner)) (filling, error) {
 	var at *redis.MapStringStringCmd
 	err := l.readConsistent(ctx, func(pipe redis.Pipeliner) {
 		at = pipe.HGetAll(ctx, l.key("at"))
 		ask(pipe)
 	})
 	if err != nil {
-		return nil, err
+		return filling{}, err
 	}
-	places, err := placesIn(at.Val())
+	f, err := parseFilling(at.Val())
 	if err != nil {
-		return nil, err
+		return filling{}, err
 	}
-	for partition, next := range from {
-		if places[partition] < next {
-			return nil, l.recheckNow()
+	if from.id != "" && from.id != f.id {
+		return filling{}, l.recheckNow()
+	}
+	for partition, next := range from.applied {
+		if f.applied[partition] < next {
+			return filling{}, l.recheckNow()
 		}
 	}
-	return places, nil
+	return f, nil
 }
 
 // ModelsMark returns a number that grows whenever a model's champion changes. Some other

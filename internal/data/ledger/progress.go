@@ -10,6 +10,7 @@ import (
 type progress struct {
 	mu      sync.Mutex
 	applied map[int32]int64 // next offset of each partition
+	fill    string          // id of the filling of Redis that applied belongs to
 	sum     int64           // sum of these offsets; a Redis with a lower sum has forgotten facts
 	ends    map[int32]int64 // ends of the log when the session began
 	caught  bool
@@ -74,10 +75,10 @@ func (p *progress) announce() {
 }
 
 // restart sets the offsets of Redis. They may be lower than before.
-func (p *progress) restart(applied, ends map[int32]int64) {
+func (p *progress) restart(fill string, applied, ends map[int32]int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.applied, p.ends, p.sum, p.caught = applied, ends, 0, false
+	p.fill, p.applied, p.ends, p.sum, p.caught = fill, applied, ends, 0, false
 	clear(p.fresh)
 	for partition, next := range applied {
 		p.sum += next
@@ -102,10 +103,24 @@ func (p *progress) distance() (behind int64, ends map[int32]int64) {
 	return behind, p.ends // the map is replaced, never changed
 }
 
-func (p *progress) known() (sum int64, caught bool) {
+// known is the least that Redis must have.
+type known struct {
+	fill string
+	sum  int64
+}
+
+// known returns what this process knows of Redis. It fails while the ledger catches up.
+func (p *progress) known() (known, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.sum, p.caught
+	k := known{p.fill, p.sum}
+	switch {
+	case p.caught:
+		return k, nil
+	case p.err != nil:
+		return k, fmt.Errorf("%w: %w", ErrCatchingUp, p.err)
+	}
+	return k, ErrCatchingUp
 }
 
 // setCaught records whether the ledger has caught up. If it has, the last error is over,
@@ -122,20 +137,25 @@ func (p *progress) setCaught(caught bool) {
 	}
 }
 
-// fail records an error that stops the progress. It reports whether the progress had no error
-// before.
+// fail records an error that stops the progress. After a StoppedError nothing may be decided. It
+// reports whether the progress had no error before, or was not stopped before.
 func (p *progress) fail(err error) (news bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	news = p.err == nil
+	stopped := isStopped(err)
+	news = p.err == nil || stopped && !isStopped(p.err)
 	p.err = err
+	if stopped && p.caught {
+		p.caught = false
+		p.announce()
+	}
 	return news
 }
 
 func (p *progress) status() Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := Status{Err: p.err}
+	s := Status{Err: p.err, Stopped: isStopped(p.err)}
 	for partition, end := range p.ends {
 		s.Total += max(end, p.applied[partition])
 		s.Behind += max(0, end-p.applied[partition])

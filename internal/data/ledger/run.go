@@ -105,7 +105,10 @@ func (l *Ledger) run(ctx context.Context) {
 			backoff.Reset()
 		}
 		pause := backoff.Next()
-		if l.progress.fail(err) {
+		switch news := l.progress.fail(err); {
+		case news && isStopped(err):
+			l.log.Error("ledger: stopped; nothing is decided until a person has acted", "stream", tidemill.StreamFacts, "reason", err)
+		case news:
 			l.log.Warn("ledger: catch-up failed; retrying", "stream", tidemill.StreamFacts, "reason", err, "after", pause)
 		}
 		if retry.Sleep(ctx, pause) != nil {
@@ -135,38 +138,39 @@ func (l *Ledger) session(ctx context.Context) error {
 	return errors.Join(err, c.Close(context.WithoutCancel(ctx))) // quick, because it has no group to leave
 }
 
-// begin reads the offsets in Redis first, and then the ends of the log. Other processes may
+// begin reads the state of Redis first, and then the ends of the log. Other processes may
 // append and apply facts between the two reads. In this order Redis then seems to lag the
 // log. In the other order it would seem to be ahead, as if the stream were a new one.
+//
+// If Redis has no filling, or one that does not belong to the log, begin starts another filling. If
+// another process does so first, begin uses the filling of that process.
 func (l *Ledger) begin(ctx context.Context) error {
-	applied, err := l.readOffsets(ctx)
-	if err != nil {
-		return err
-	}
-	ends, err := l.ends(ctx)
-	if err != nil {
-		return err
-	}
-	if isBeyond(applied, ends) {
-		l.log.Warn("ledger: the stream of facts was created again; filling Redis again", "stream", tidemill.StreamFacts)
-		if err := l.forget(ctx, ends); err != nil {
+	for {
+		f, err := l.readFilling(ctx)
+		if err != nil {
 			return err
 		}
-		applied = map[int32]int64{}
-	}
-	l.progress.restart(applied, ends)
-	return nil
-}
-
-// isBeyond reports whether Redis has facts that the log does not have, because the stream was
-// deleted.
-func isBeyond(applied, ends map[int32]int64) bool {
-	for partition, next := range applied {
-		if next > ends[partition] {
-			return true
+		ends, err := l.ends(ctx)
+		if err != nil {
+			return err
 		}
+		wrong := f.isWrong(ends)
+		switch {
+		case wrong != nil:
+			l.log.Warn("ledger: filling Redis again", "stream", tidemill.StreamFacts, "reason", wrong)
+			fallthrough
+		case f.id == "":
+			if err := l.startFilling(ctx, f.id, len(ends)); err != nil {
+				return err
+			}
+			continue
+		case f.partitions != len(ends):
+			return partitionsError(f.partitions, len(ends))
+		}
+		l.partitions = f.partitions
+		l.progress.restart(f.id, f.applied, ends)
+		return nil
 	}
-	return false
 }
 
 func (l *Ledger) ends(ctx context.Context) (map[int32]int64, error) {
@@ -181,9 +185,13 @@ func (l *Ledger) ends(ctx context.Context) (map[int32]int64, error) {
 	return all, nil
 }
 
-// startOffsets lets the consumer begin at the offsets of Redis.
+// startOffsets lets the consumer begin at the offsets of Redis. It refuses partitions that were
+// added to the stream.
 func (l *Ledger) startOffsets(_ context.Context, at []broker.Position) ([]broker.Position, error) {
 	for i := range at {
+		if int(at[i].Partition) >= l.partitions {
+			return nil, partitionsError(l.partitions, int(at[len(at)-1].Partition)+1)
+		}
 		next := l.progress.reached(at[i].Partition)
 		if at[i].Offset > next {
 			l.log.Error("ledger: facts were deleted from the log before they were read; their content is lost", "stream", at[i].Stream,

@@ -1,8 +1,8 @@
 -- Makes the changes that follow from some facts, if no other process has applied facts
 -- to their partitions and Redis has forgotten none. Otherwise it changes nothing and
--- returns the next offsets of the partitions.
+-- returns the next offsets of the partitions, or 'lost' if this is another filling of Redis.
 -- The arguments are sections. Each is the number of its rows, and then the rows.
-local a = 2
+local a = 3
 
 -- section returns the indexes of the first and the last value of the next section.
 local function section(width)
@@ -230,6 +230,7 @@ local function made()
   end
 end
 
+if not known() then return {'lost'} end
 local at = advance()
 if at then return at end
 hashes()

@@ -1,7 +1,7 @@
--- Claims a slot for the next run. The arguments are the known sum, now, the claim's end,
+-- Claims a slot for the next run. The arguments are the least sum, now, the claim's end,
 -- the pool, the slots, and then recipe, maxRunning, priority of each recipe that may start.
-local known, now, till, pool, slots = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5], tonumber(ARGV[6])
-if not whole(known) then return {'behind'} end
+local now, till, pool, slots = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6], tonumber(ARGV[7])
+if not whole(ARGV[3]) then return {'behind'} end
 
 for _, member in ipairs(redis.call('ZRANGEBYSCORE', P .. 'claims', '-inf', text(now), 'LIMIT', 0, 100)) do
   local claimed = redis.call('HGET', P .. 'claimed', member)
@@ -13,7 +13,7 @@ total()
 -- Counts of attempts under way or claimed: in the pool, then of each recipe in the pool
 -- and in all pools.
 local fields, recipes = {pool}, {}
-for i = 7, #ARGV, 3 do
+for i = 8, #ARGV, 3 do
   recipes[#recipes + 1] = {name = ARGV[i], max = tonumber(ARGV[i + 1]), priority = tonumber(ARGV[i + 2])}
   fields[#fields + 1] = pool .. '/' .. ARGV[i]
   fields[#fields + 1] = '/' .. ARGV[i]

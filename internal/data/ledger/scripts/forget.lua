@@ -1,12 +1,9 @@
--- Deletes everything, if Redis still has facts that the log does not have.
-local ends, beyond = {}, false
-for i = 2, #ARGV, 2 do ends[ARGV[i]] = tonumber(ARGV[i + 1]) end
-local at = redis.call('HGETALL', P .. 'at')
-for i = 1, #at, 2 do
-  if at[i] ~= 'sum' and at[i] ~= 'ready' and tonumber(at[i + 1]) > (ends[at[i]] or 0) then beyond = true end
-end
-if not beyond then return 0 end
+-- Deletes everything and begins another filling, if Redis still has the filling that the caller
+-- has found to be wrong. The arguments are the id of that filling, empty if there is none, then the
+-- id of the new filling and the number of partitions.
+if (redis.call('HGET', P .. 'at', 'fill') or '') ~= fill then return 0 end
 local pattern = string.gsub(P, '[%*%?%[%]\\]', '\\%0')
 local keys = redis.call('KEYS', pattern .. '*')
 for i = 1, #keys do redis.call('DEL', keys[i]) end
-return #keys
+redis.call('HSET', P .. 'at', 'fill', ARGV[3], 'partitions', ARGV[4])
+return 1

@@ -1,7 +1,7 @@
--- Looks at the queues. The arguments are the known sum and now. The answer is the number
+-- Looks at the queues. The arguments are the least sum and now. The answer is the number
 -- of due runs by recipe, and the first due time after now.
-local known, now = ARGV[2], tonumber(ARGV[3])
-if not whole(known) then return {'behind'} end
+local now = tonumber(ARGV[4])
+if not whole(ARGV[3]) then return {'behind'} end
 
 local shifts = shape.queue
 local soonest

@@ -1,10 +1,10 @@
--- Lists runs, the newest first. The arguments are the known sum, before (ms), its id,
+-- Lists runs, the newest first. The arguments are the least sum, before (ms), its id,
 -- since (ms), the limit, the recipe or '' for all, and then the states. The answer is ids,
 -- each with the run's value, and with its making if the making contains the run.
-local known, before, id, since, limit, recipe = ARGV[2], tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7]
-if not whole(known) then return {'behind'} end
+local before, id, since, limit, recipe = tonumber(ARGV[4]), ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
+if not whole(ARGV[3]) then return {'behind'} end
 local states = {}
-for i = 8, #ARGV do states[ARGV[i]] = true end
+for i = 9, #ARGV do states[ARGV[i]] = true end
 
 local shifts = shape.list
 local found, floor = {}, since

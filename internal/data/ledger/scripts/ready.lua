@@ -1,5 +1,6 @@
 -- Sets ready if all facts up to the given offsets have been applied.
-for i = 2, #ARGV, 2 do
+if not known() then return 0 end
+for i = 3, #ARGV, 2 do
   if tonumber(redis.call('HGET', P .. 'at', ARGV[i]) or '0') < tonumber(ARGV[i + 1]) then return 0 end
 end
 redis.call('HSET', P .. 'at', 'ready', '1')

@@ -1,0 +1,86 @@
+package ledger
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"tidemill.dev"
+	"tidemill.dev/internal/data/ledger/fold"
+)
+
+// filling is the state of the hash at. Each time that Redis is filled from the beginning of the
+// log, the filling gets another id. Makings in memory, and all else that a process knows of one
+// filling, must not be used with another.
+type filling struct {
+	id         string          // empty if Redis was flushed, or is new
+	partitions int             // number of partitions that the stream had when the filling began
+	applied    map[int32]int64 // next offset of each partition
+}
+
+// readFilling reads from Redis how far it is.
+func (l *Ledger) readFilling(ctx context.Context) (filling, error) {
+	fields, err := l.client.HGetAll(ctx, l.key("at")).Result()
+	if err != nil {
+		return filling{}, fmt.Errorf("ask redis how far it is: %w", err)
+	}
+	return parseFilling(fields)
+}
+
+func parseFilling(fields map[string]string) (filling, error) {
+	f := filling{id: fields["fill"], partitions: int(parseNumber(fields["partitions"])), applied: map[int32]int64{}}
+	for name, value := range fields {
+		partition, err := strconv.ParseInt(name, 10, 32)
+		if err != nil {
+			continue // a field of another kind
+		}
+		if f.applied[int32(partition)], err = strconv.ParseInt(value, 10, 64); err != nil {
+			return filling{}, fmt.Errorf("read how far redis is: %w", err)
+		}
+	}
+	return f, nil
+}
+
+// isWrong returns the reason why the filling does not belong to a log with these ends.
+func (f *filling) isWrong(ends map[int32]int64) error {
+	for partition, next := range f.applied {
+		if next > ends[partition] {
+			return fmt.Errorf("Redis has the facts of partition %d up to offset %d, and the log ends at %d: the stream was created again, or was cut", partition, next, ends[partition])
+		}
+	}
+	return nil
+}
+
+// startFilling deletes everything in Redis and starts another filling, unless another process has
+// done so.
+func (l *Ledger) startFilling(ctx context.Context, wrong string, partitions int) error {
+	if err := scriptForget.Run(ctx, l.client, []string{l.key("at")}, l.prefix, wrong, rand.Text(), partitions).Err(); err != nil {
+		return fmt.Errorf("start to fill redis: %w", err)
+	}
+	return nil
+}
+
+// StoppedError is the reason why the ledger decides nothing until a person has acted.
+type StoppedError struct{ reason string }
+
+// Error returns the reason and the next step.
+func (e *StoppedError) Error() string { return e.reason }
+
+func isStopped(err error) bool {
+	var stopped *StoppedError
+	return errors.As(err, &stopped)
+}
+
+const runbook = "see docs/runbooks/ledger-stopped.md"
+
+func partitionsError(had, has int) error {
+	return &StoppedError{fmt.Sprintf("stream %s had %d partitions and has %d: newer facts of a key may be on another partition than older ones, so their order is lost; %s",
+		tidemill.StreamFacts, had, has, runbook)}
+}
+
+func misplacedError(f fold.Fact, partitions int, own int32) error {
+	return &StoppedError{fmt.Sprintf("the fact at offset %d of partition %d of stream %s belongs to partition %d of %d: the stream was given partitions after facts were written, or another program wrote the fact; %s",
+		f.Offset, f.Partition, tidemill.StreamFacts, own, partitions, runbook)}
+}
