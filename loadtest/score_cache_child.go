@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"slices"
 	"time"
@@ -49,9 +48,6 @@ func cacheAlone(ctx context.Context, args []string, stdout io.Writer) (err error
 
 func fetchFile(ctx context.Context, s *store.Store, artifact, file string) (data []byte, err error) {
 	f, err := s.File(ctx, artifact, file)
-	if errors.Is(err, store.ErrNotFound) {
-		return nil, fmt.Errorf("%w: %w", fs.ErrNotExist, err)
-	}
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"slices"
 	"strings"
@@ -20,7 +21,6 @@ import (
 	keys "tidemill.dev/functions/forget"
 	"tidemill.dev/functions/promote"
 	"tidemill.dev/functions/score"
-	"tidemill.dev/internal/data/store"
 	"tidemill.dev/internal/models/erase"
 	"tidemill.dev/internal/models/registry"
 	"tidemill.dev/internal/scoring/infer"
@@ -63,8 +63,11 @@ func (p *Platform) tryModel(ctx context.Context, ask registry.TrialRequest) (*ti
 		return trial, nil
 	}
 	_, err := p.works.store.File(ctx, ask.Artifact, infer.ModelFile)
-	if errors.Is(err, store.ErrNotFound) {
-		return nil, nil
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil // the run made another kind of artifact
+	case err != nil:
+		return nil, fmt.Errorf("look for %s of artifact %s, to try the model: %w", infer.ModelFile, ask.Artifact, err)
 	}
 	return trial, p.tryWith(ctx, &config.Scorer{Engine: infer.EngineAuto}, ask, trial)
 }

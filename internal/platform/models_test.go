@@ -4,12 +4,77 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"tidemill.dev/api"
+	"tidemill.dev/internal/data/store"
 	"tidemill.dev/internal/models/registry"
 )
+
+// hideTrees hides some of the nodes of trees, as a bucket does that lags. It returns a
+// function that shows them again. The store is opened again, because it caches nodes.
+func (w *scoringWorld) hideTrees(some func(node string) bool) (show func()) {
+	w.Helper()
+	trees := filepath.Join(w.addresses.Store, "trees")
+	away := w.TempDir()
+	nodes, err := filepath.Glob(filepath.Join(trees, "*", "*"))
+	w.must(err)
+	hidden := map[string]string{} // from where to where
+	for _, at := range nodes {
+		if some(filepath.Base(at)) {
+			hidden[at] = filepath.Join(away, filepath.Base(at))
+			w.must(os.Rename(at, hidden[at]))
+		}
+	}
+	if len(hidden) == 0 {
+		w.Fatal("no node is hidden")
+	}
+	w.works.store, err = store.Open(w.ctx(), store.Options{URL: w.addresses.Store})
+	w.must(err)
+	if w.scores != nil {
+		w.scores.store = w.works.store
+	}
+	return func() {
+		for at, to := range hidden {
+			w.must(os.Rename(to, at))
+		}
+	}
+}
+
+// A tree that the store does not have now, or of which it lacks a part, is no verdict about a model:
+// a bucket may lag. The trial, and every load, is tried again.
+func TestATreeIsNotThereYet(t *testing.T) {
+	t.Parallel()
+	w := newScoringWorld(t, scorersOfTrials)
+	for name, c := range map[string]struct {
+		model string
+		files int // besides model.onnx; a tree of many files has several nodes
+	}{
+		"a tree":                  {"intent/bot-1", 1},
+		"a tree without a scorer": {"other/bot-1", 1},
+		"a part":                  {"intent/bot-1", 400},
+		"a part without a scorer": {"other/bot-1", 400},
+	} {
+		files := map[string][]byte{"model.onnx": twoLabels(true)}
+		for i := range c.files {
+			files[fmt.Sprintf("m%03d", i)] = []byte(name)
+		}
+		tree := w.putFiles(files)
+		show := w.hideTrees(func(node string) bool { return node == tree == (c.files == 1) })
+		ask := registry.TrialRequest{Model: c.model, Key: "bot-1", Artifact: tree}
+		if got, err := w.tryModel(w.ctx(), ask); err == nil || !strings.Contains(err.Error(), "is not in the store") || got != nil && got.Error != "" {
+			t.Errorf("%s is not there: the trial is %+v, %v", name, got, err)
+		}
+		show()
+		if got, err := w.tryModel(w.ctx(), ask); err != nil || got == nil || got.Error != "" || got.Rows == 0 {
+			t.Errorf("%s has come: the trial is %+v, %v", name, got, err)
+		}
+	}
+}
 
 // putFiles puts the files of a version into the store, and returns their tree.
 func (w *scoringWorld) putFiles(files map[string][]byte) string {

@@ -184,7 +184,7 @@ func TestFetchIsBounded(t *testing.T) {
 		t.Errorf("one that is too large: %v", err)
 	}
 	absent := strings.Repeat("ab", 32)
-	if _, err := s.fetchFile(w.ctx(), absent, "model.onnx", 9); err == nil || errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "artifact "+absent+" is not in this store") {
+	if _, err := s.fetchFile(w.ctx(), absent, "model.onnx", 9); err == nil || errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "artifact "+absent+", or a part of it, is not in the store") {
 		t.Errorf("of a tree that the store lacks: %v", err)
 	}
 	if _, err := s.fetchFile(w.ctx(), tree, "model.yaml", 9); !errors.Is(err, fs.ErrNotExist) {

@@ -195,15 +195,16 @@ func (s *scoringModels) closeModels(ctx context.Context) error {
 	return err
 }
 
-// fetchFile reads and verifies a file of an artifact. The error is fs.ErrNotExist if the file is
-// missing, and infer.ErrUnfit if it is too large.
+// fetchFile reads and verifies a file of an artifact. The error is fs.ErrNotExist if the artifact was
+// read and lacks the file, and infer.ErrUnfit if the file is too large. An artifact that is not in the
+// store is neither: the caller tries again, because a copy of a store may lag.
 func (s *scoringModels) fetchFile(ctx context.Context, artifact, file string, limit int64) (data []byte, err error) {
 	f, err := s.store.File(ctx, artifact, file)
 	switch {
-	case errors.Is(err, store.ErrNotFound) && s.lacksTree(ctx, artifact):
-		return nil, fmt.Errorf("artifact %s is not in this store, but its run has stored it; is --store the store of the runs, and is a copy of it complete?", artifact)
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("read %s of a model: %w", file, err)
 	case errors.Is(err, store.ErrNotFound):
-		return nil, fmt.Errorf("read %s of a model: %w: %w", file, fs.ErrNotExist, err)
+		return nil, fmt.Errorf("artifact %s, or a part of it, is not in the store, but its run has stored it; is --store the store of the runs, and is a copy of it complete? %w", artifact, err)
 	case err != nil:
 		return nil, fmt.Errorf("read %s of a model: %w", file, err)
 	case f.Size > limit:
@@ -219,13 +220,6 @@ func (s *scoringModels) fetchFile(ctx context.Context, artifact, file string, li
 		return nil, fmt.Errorf("read %s of a model: %w", file, err)
 	}
 	return b.Bytes(), nil
-}
-
-// lacksTree reports whether the store does not have an artifact at all. That may pass, because a copy
-// of a store may lag, and because the store may be the wrong one.
-func (s *scoringModels) lacksTree(ctx context.Context, artifact string) bool {
-	_, err := s.store.TreeRef(ctx, artifact)
-	return errors.Is(err, store.ErrNotFound)
 }
 
 // modelDir returns the folder of models on disk.

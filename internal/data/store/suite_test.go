@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"slices"
 	"strings"
@@ -281,6 +282,10 @@ func treesHoldFiles(w *world) {
 	w.same("the file", f, api.File{Path: "a", Digest: digestOf("22"), Size: 2, Executable: true})
 	_, err = w.File(w.ctx(), t.Tree, "b")
 	w.wants(err, ErrNotFound, `"b"`)
+	w.wants(err, fs.ErrNotExist) // the tree was read
+	if _, err = w.File(w.ctx(), digestOf("no tree"), "b"); !errors.Is(err, ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
+		w.Errorf("a file of a tree that is not there: %v", err)
+	}
 	_, err = w.Tree(w.ctx(), []api.File{fileOf("x", "never put")})
 	w.wants(err, ErrMissing, digestOf("never put"))
 	_, err = w.TreeRef(w.ctx(), digestOf("no tree"))

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/bits"
 	"slices"
 	"strings"
@@ -94,14 +95,22 @@ func (s *Store) Walk(ctx context.Context, tree, path, after string, fn func(api.
 	return below(s.loader(ctx), tree, path, after, fn)
 }
 
-// File returns the file of a tree that has the path.
+// File returns the file of a tree that has the path. The error is fs.ErrNotExist, and also ErrNotFound,
+// if the tree was read and has no such file. It is ErrNotFound alone if a node of the tree is not in
+// the store. That may pass, because a copy of a store may lag.
 func (s *Store) File(ctx context.Context, tree, path string) (api.File, error) {
 	f, ok, err := findFile(s.loader(ctx), tree, path)
 	if err == nil && !ok {
-		err = fmt.Errorf("file %q of tree %s %w", path, tree, ErrNotFound)
+		err = &noFileError{path: path, tree: tree}
 	}
 	return f, err
 }
+
+// noFileError reports that a tree has no file with a path.
+type noFileError struct{ path, tree string }
+
+func (e *noFileError) Error() string        { return fmt.Sprintf("tree %s has no file %q", e.tree, e.path) }
+func (e *noFileError) Is(target error) bool { return target == fs.ErrNotExist || target == ErrNotFound }
 
 // TreeRef returns a tree's number of files and bytes.
 func (s *Store) TreeRef(ctx context.Context, tree string) (api.TreeRef, error) {

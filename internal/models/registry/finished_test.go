@@ -148,7 +148,6 @@ func TestHopeless(t *testing.T) {
 		"no JSON":        {&broker.View{ID: "1", Data: []byte("{")}, "read the end of a run"},
 		"no name":        {change(func(d *tidemill.RunFinished) { d.Candidate.Model = "a b" }), `"a b"`},
 		"nothing made":   {change(func(d *tidemill.RunFinished) { d.Artifact = "" }), "it made nothing"},
-		"collected":      {change(func(d *tidemill.RunFinished) { d.Artifact = strings.Repeat("ab", 32) }), "ask for the run again"},
 		"a strange gate": {change(func(d *tidemill.RunFinished) { d.Candidate.Judge.Gate = []string{"metrics."} }), "read the gate"},
 	} {
 		if err := r.Finished(w.ctx(), c.v); !Hopeless(err) || !strings.Contains(err.Error(), c.says) {
@@ -157,6 +156,25 @@ func TestHopeless(t *testing.T) {
 	}
 	if m := w.model(r, "m"); m.Champion != 0 {
 		t.Errorf("there is a champion: %+v", m)
+	}
+}
+
+// A tree that is not in the store may come, because a bucket may lag: the event is
+// delivered again, and its dead letter says what to do.
+func TestAVersionWaitsForItsTree(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	v := w.runEndEvent(runEnd{model: "m", accuracy: 1})
+	var d tidemill.RunFinished
+	w.must(json.Unmarshal(v.Data, &d))
+	show := w.hideTree(d.Artifact)
+	r := w.registrar()
+	if err := r.Finished(w.ctx(), v); err == nil || Hopeless(err) || !strings.Contains(err.Error(), "ask for the run again") {
+		t.Errorf("without its tree: %v", err)
+	}
+	show()
+	if err := r.Finished(w.ctx(), v); err != nil || w.model(r, "m").Champion != 1 {
+		t.Errorf("with its tree: %v, %+v", err, w.model(r, "m"))
 	}
 }
 

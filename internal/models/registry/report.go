@@ -78,13 +78,13 @@ func (r *Registrar) predictions(ctx context.Context, artifact string) (p *evalua
 	}
 	from, err := r.o.Store.OpenFile(ctx, *f)
 	if err != nil {
-		return nil, nil, permanentIfGone(artifact, err)
+		return nil, nil, permanentIfCorrupt(artifact, err)
 	}
 	defer from.Close()
 	heard := &errorRecorder{Reader: from}
 	counted, fault := evaluate.Read(heard)
 	if heard.err != nil {
-		return nil, nil, permanentIfGone(artifact, heard.err)
+		return nil, nil, permanentIfCorrupt(artifact, heard.err)
 	}
 	return &counted, fault, nil
 }
@@ -113,15 +113,19 @@ func (r *Registrar) find(ctx context.Context, tree, path string) (found *api.Fil
 		return nil
 	})
 	if err != nil {
-		return nil, permanentIfGone(tree, err)
+		return nil, permanentIfCorrupt(tree, err)
 	}
 	return found, nil
 }
 
-// permanentIfGone makes an error permanent if the tree is no longer in the store.
-func permanentIfGone(tree string, err error) error {
-	if errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrCorrupt) {
+// permanentIfCorrupt makes an error permanent if the tree is corrupt. A tree that is not in the store is
+// waited for, as long as the event is delivered again: a copy of a store may lag.
+func permanentIfCorrupt(tree string, err error) error {
+	switch {
+	case errors.Is(err, store.ErrCorrupt):
 		return hopelessf("tree %s, which the run made, cannot be read from the store any more: %w; ask for the run again", tree, err)
+	case errors.Is(err, store.ErrNotFound):
+		return fmt.Errorf("tree %s, which the run made, is not in the store: %w; if a copy of the store lags, wait; if the tree was removed, ask for the run again", tree, err)
 	}
 	return fmt.Errorf("read tree %s, which the run made: %w", tree, err)
 }

@@ -139,21 +139,31 @@ func (w *world) try(_ context.Context, ask TrialRequest) (*tidemill.Trial, error
 func (w *world) flush() { w.must(w.redis.FlushAll(w.ctx()).Err()) }
 
 // removeTree removes a tree from the store.
-func (w *world) removeTree(tree string) {
+func (w *world) removeTree(tree string) { w.hideTree(tree) }
+
+// hideTree removes a tree from the store. It returns a function that brings the tree back.
+func (w *world) hideTree(tree string) (show func()) {
 	w.Helper()
-	lost := 0
+	hidden := map[string]string{} // from where to where
+	away := w.TempDir()
 	w.must(filepath.WalkDir(w.dir, func(at string, d fs.DirEntry, err error) error {
 		if name, _ := filepath.Rel(w.dir, at); err == nil && !d.IsDir() && strings.HasSuffix(strings.ReplaceAll(filepath.ToSlash(name), "/", ""), tree) {
-			lost, err = lost+1, os.Remove(at)
+			hidden[at] = filepath.Join(away, name[len(name)-20:])
+			err = os.Rename(at, hidden[at])
 		}
 		return err
 	}))
-	if lost == 0 {
+	if len(hidden) == 0 {
 		w.Fatalf("the store has no tree %s", tree)
 	}
 	var err error
 	w.store, err = store.Open(w.ctx(), store.Options{URL: w.dir}) // a store with an empty cache
 	w.must(err)
+	return func() {
+		for at, to := range hidden {
+			w.must(os.Rename(to, at))
+		}
+	}
 }
 
 // tree stores a tree of some files.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"tidemill.dev"
 	"tidemill.dev/api"
@@ -137,6 +138,8 @@ func (f *Foreman) commitOutput(ctx context.Context, run *tidemill.Run) (*fold.Ma
 	r.Announce = f.opt.Announce
 	c, err := f.opt.Store.Commit(ctx, r, nil)
 	switch {
+	case isOutputGone(err) && !errors.Is(err, store.ErrCorrupt) && f.now().Before(r.Time.Add(outputArrives)):
+		return nil, fmt.Errorf("commit the output of run %s to dataset %s: %w; retrying until %v after the end of its attempt, because a copy of the store may lag", run.ID, r.Dataset, err, outputArrives)
 	case isOutputGone(err):
 		return f.unsettled(ctx, run, r, fmt.Sprintf("its output could not be committed to dataset %s: %v; start it again", r.Dataset, err))
 	case err != nil:
@@ -152,7 +155,11 @@ func (f *Foreman) unsettled(ctx context.Context, run *tidemill.Run, r store.Comm
 	return m, err
 }
 
-// isOutputGone reports whether the store has lost the run's output, so that another try cannot succeed.
+// outputArrives is the time after the end of an attempt in which its output may still come into the
+// store. A copy of a store may lag by minutes. The key's next run waits meanwhile.
+const outputArrives = 10 * time.Minute
+
+// isOutputGone reports whether the store does not have the run's output.
 func isOutputGone(err error) bool {
 	return errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrMissing) || errors.Is(err, store.ErrCorrupt)
 }
