@@ -19,7 +19,8 @@ import (
 type Follower struct {
 	b      *broker.Broker
 	reader *follow.Follower
-	fold   State // used by the reading goroutine only
+	fold   State      // used by the reading goroutine only
+	ends   *forgotten // nil if the caller asks about no events of keys
 	now    atomic.Pointer[State]
 
 	mu      sync.Mutex
@@ -29,9 +30,26 @@ type Follower struct {
 // Follow reads the commands and returns once it has reached their present end. The
 // caller closes the follower.
 func Follow(ctx context.Context, b *broker.Broker, logger *slog.Logger) (*Follower, error) {
+	return newFollower(b, false).open(ctx, logger)
+}
+
+// FollowKeys is Follow for a process that also asks [Follower.Passed]. It keeps some bytes for each
+// key that was ever forgotten.
+func FollowKeys(ctx context.Context, b *broker.Broker, logger *slog.Logger) (*Follower, error) {
+	return newFollower(b, true).open(ctx, logger)
+}
+
+func newFollower(b *broker.Broker, keys bool) *Follower {
 	f := &Follower{b: b, changed: make(chan struct{})}
+	if keys {
+		f.ends = newForgotten(f.command)
+	}
 	f.now.Store(&State{})
-	r, err := follow.Open(ctx, b, follow.Options{Stream: tidemill.StreamCommands, Logger: logger, Take: f.take})
+	return f
+}
+
+func (f *Follower) open(ctx context.Context, logger *slog.Logger) (*Follower, error) {
+	r, err := follow.Open(ctx, f.b, follow.Options{Stream: tidemill.StreamCommands, Logger: logger, Take: f.take})
 	if err != nil {
 		return nil, err
 	}
@@ -55,8 +73,14 @@ func (f *Follower) Close(ctx context.Context) error { return f.reader.Close(ctx)
 
 func (f *Follower) take(d *broker.Delivery) {
 	for i := range d.Events {
-		if e := &d.Events[i]; e.Err == nil {
-			f.fold.Apply(read(e))
+		e := &d.Events[i]
+		if e.Err != nil {
+			continue
+		}
+		c := read(e)
+		f.fold.Apply(c)
+		if f.ends != nil {
+			f.ends.add(&c)
 		}
 	}
 	f.now.Store(f.fold.Clone())
@@ -64,6 +88,15 @@ func (f *Follower) take(d *broker.Delivery) {
 	close(f.changed)
 	f.changed = make(chan struct{})
 	f.mu.Unlock()
+}
+
+// Passed reports whether an event of a key is before the key's end, so that it is not delivered any
+// more. Events about the end itself are delivered. The error is one of the log of commands.
+func (f *Follower) Passed(ctx context.Context, key, typ, stream string, partition int32, offset int64) (bool, error) {
+	if tidemill.Outlives(typ) {
+		return false, nil
+	}
+	return f.ends.passed(ctx, key, stream, partition, offset)
 }
 
 // read copies the parts of an event that the fold needs.
@@ -81,15 +114,24 @@ func read(e *broker.Incoming) Command {
 // the command itself.
 func (f *Follower) Letters(ctx context.Context, of LetterReplay) ([]tidemill.LetterRef, error) {
 	var all []tidemill.LetterRef
-	failed := fmt.Errorf("read command %s: offset %d of stream %s no longer has it", of.ID, of.Offset, tidemill.StreamCommands)
-	_, err := f.b.Read(ctx, broker.Position{Stream: tidemill.StreamCommands, Offset: of.Offset}, 1, func(e *broker.Incoming) bool {
-		if e.Offset == of.Offset && e.Err == nil {
-			all, failed = readLetters(&e.View)
+	err := f.readAt(ctx, of.Offset, func(e *broker.Incoming) (err error) { all, err = readLetters(&e.View); return err })
+	if err != nil {
+		return nil, fmt.Errorf("read command %s: %w", of.ID, err)
+	}
+	return all, nil
+}
+
+// readAt calls fn with the command at an offset.
+func (f *Follower) readAt(ctx context.Context, offset int64, fn func(*broker.Incoming) error) error {
+	failed := fmt.Errorf("offset %d of stream %s no longer has a command", offset, tidemill.StreamCommands)
+	_, err := f.b.Read(ctx, broker.Position{Stream: tidemill.StreamCommands, Offset: offset}, 1, func(e *broker.Incoming) bool {
+		if e.Offset == offset && e.Err == nil {
+			failed = fn(e)
 		}
 		return false
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read command %s: %w", of.ID, err)
+		return err
 	}
-	return all, failed
+	return failed
 }

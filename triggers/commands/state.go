@@ -21,8 +21,8 @@ type Command struct {
 	Data    []byte // JSON
 }
 
-// State is the fold of the stream commands: pauses, freezes, the ends of keys, and the
-// replays that are not finished. It ignores unknown and repeated commands. It is not safe
+// State is the fold of the stream commands: pauses, freezes, and the replays that are not
+// finished. It ignores unknown and repeated commands. It is not safe
 // for concurrent use: share a [State.Clone].
 type State struct {
 	next      int64
@@ -31,7 +31,6 @@ type State struct {
 	recipes   map[string]Pause
 	pools     map[string]Pause
 	freezes   map[string]Pause
-	passed    map[string]map[string][]int64 // end offsets of the partitions, by key and stream
 	replays   map[string]tidemill.Replay
 	letters   []LetterReplay
 	seen      map[string]struct{} // ids of replays; a repeated request is ignored
@@ -69,25 +68,23 @@ func (s *State) Apply(act Command) {
 	case tidemill.TypeTriggerPaused:
 		pause(&s.triggers, act)
 	case tidemill.TypeTriggerResumed:
-		delete(s.triggers, act.Subject)
+		s.triggers = without(s.triggers, act.Subject)
 	case tidemill.TypeSchedulePaused:
 		pause(&s.schedules, act)
 	case tidemill.TypeScheduleResumed:
-		delete(s.schedules, act.Subject)
+		s.schedules = without(s.schedules, act.Subject)
 	case tidemill.TypeRecipePaused:
 		pause(&s.recipes, act)
 	case tidemill.TypeRecipeResumed:
-		delete(s.recipes, act.Subject)
+		s.recipes = without(s.recipes, act.Subject)
 	case tidemill.TypePoolPaused:
 		pause(&s.pools, act)
 	case tidemill.TypePoolResumed:
-		delete(s.pools, act.Subject)
+		s.pools = without(s.pools, act.Subject)
 	case tidemill.TypePromotionsFrozen:
 		pause(&s.freezes, act)
 	case tidemill.TypePromotionsThawed:
-		delete(s.freezes, act.Subject)
-	case tidemill.TypeKeyPassed:
-		s.applyPass(act)
+		s.freezes = without(s.freezes, act.Subject)
 	case tidemill.TypeTriggerReplayRequested:
 		s.askReplay(act)
 	case tidemill.TypeTriggerReplayed:
@@ -99,43 +96,11 @@ func (s *State) Apply(act Command) {
 
 // pause keeps the first of several pauses, because it has lasted since then.
 func pause(of *map[string]Pause, act Command) {
-	if *of == nil {
-		*of = map[string]Pause{}
-	}
 	if _, rests := (*of)[act.Subject]; !rests && act.Subject != "" {
 		var d tidemill.CommandReason
 		_ = json.Unmarshal(act.Data, &d) // most have no data, and the reason changes nothing
-		(*of)[act.Subject] = Pause{By: act.By, Since: act.At, Reason: d.Reason}
+		*of = with(*of, act.Subject, Pause{By: act.By, Since: act.At, Reason: d.Reason})
 	}
-}
-
-// applyPass keeps the furthest end. A key may end, begin again and end again, and the command
-// of the first end may arrive after that of the second.
-func (s *State) applyPass(act Command) {
-	var d tidemill.KeyPassedData
-	if json.Unmarshal(act.Data, &d) != nil || act.Subject == "" {
-		return
-	}
-	if s.passed == nil {
-		s.passed = map[string]map[string][]int64{}
-	}
-	ends := maps.Clone(s.passed[act.Subject]) // clones of the state share the old map
-	if ends == nil {
-		ends = map[string][]int64{}
-	}
-	for stream, at := range d.Ends {
-		ends[stream] = furthest(ends[stream], at)
-	}
-	s.passed[act.Subject] = ends
-}
-
-func furthest(a, b []int64) []int64 {
-	all := make([]int64, max(len(a), len(b)))
-	copy(all, a)
-	for i, at := range b {
-		all[i] = max(all[i], at)
-	}
-	return all
 }
 
 func (s *State) askReplay(act Command) {
@@ -144,16 +109,13 @@ func (s *State) askReplay(act Command) {
 		return
 	}
 	r.ID, r.Offset, r.By, r.At = act.ID, act.Offset, act.By, act.At
-	if s.replays == nil {
-		s.replays = map[string]tidemill.Replay{}
-	}
-	s.replays[r.ID] = r
+	s.replays = with(s.replays, r.ID, r)
 }
 
 func (s *State) endReplay(act Command) {
 	var d tidemill.ReplayedData
 	if json.Unmarshal(act.Data, &d) == nil {
-		delete(s.replays, d.Replay)
+		s.replays = without(s.replays, d.Replay)
 	}
 }
 
@@ -232,13 +194,6 @@ func (s *State) PromotionsFrozen(recipe string) (Pause, bool) {
 // Freezes has each recipe whose promotions are frozen; [tidemill.AllRecipes] for all.
 func (s *State) Freezes() map[string]Pause { return maps.Clone(s.freezes) }
 
-// Passed reports whether an event of a key is before the key's end, so that it is not
-// delivered any more. Events about the end itself are delivered.
-func (s *State) Passed(key, typ, stream string, partition int32, offset int64) bool {
-	ends := s.passed[key][stream]
-	return int(partition) < len(ends) && offset < ends[partition] && !tidemill.Outlives(typ)
-}
-
 // Replays are the unfinished replays of past ranges, in the order of their requests.
 func (s *State) Replays() []tidemill.Replay {
 	return slices.SortedFunc(maps.Values(s.replays), func(x, y tidemill.Replay) int { return cmp.Compare(x.Offset, y.Offset) })
@@ -251,13 +206,29 @@ func (s *State) LetterReplays(from int64) []LetterReplay {
 	return s.letters[i:len(s.letters):len(s.letters)]
 }
 
-// Clone returns a copy that later commands do not change.
+// Clone returns a copy for readers, which later commands do not change. It is cheap, because Apply
+// replaces what it changes. The copy does not know the ids of replays, so it takes no commands.
 func (s *State) Clone() *State {
 	c := *s
-	c.triggers, c.schedules, c.replays = maps.Clone(s.triggers), maps.Clone(s.schedules), maps.Clone(s.replays)
-	c.recipes, c.pools, c.freezes = maps.Clone(s.recipes), maps.Clone(s.pools), maps.Clone(s.freezes)
-	c.passed = maps.Clone(s.passed)
-	c.letters = slices.Clip(s.letters) // elements never change, so clones may share them
-	c.seen = maps.Clone(s.seen)
+	c.letters = slices.Clip(s.letters) // elements never change, so copies may share them
+	c.seen = nil
 	return &c
+}
+
+// with returns a copy of a map with one more entry.
+func with[V any](m map[string]V, name string, v V) map[string]V {
+	c := make(map[string]V, len(m)+1)
+	maps.Copy(c, m)
+	c[name] = v
+	return c
+}
+
+// without returns a map without an entry: the same map if the entry is not there.
+func without[V any](m map[string]V, name string) map[string]V {
+	if _, there := m[name]; !there {
+		return m
+	}
+	c := maps.Clone(m)
+	delete(c, name)
+	return c
 }

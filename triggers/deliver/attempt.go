@@ -41,7 +41,14 @@ func (d *Dispatcher) attempt(s *sender, i *item) {
 	if !started {
 		return
 	}
-	if d.passed(i) {
+	switch passed, err := d.passed(i); {
+	case h.ctx.Err() != nil:
+		return // the new owner of its partition tries again
+	case err != nil:
+		d.o.Logger.Warn("dispatcher: reading whether a key is forgotten failed; its event waits", "trigger", s.name, "key", i.event.view.Subject, "reason", err)
+		h.apply(func(p *partition, now millis) { p.postponed(i, lookAgain, now) })
+		return
+	case passed:
 		d.endForgotten(i)
 		return
 	}
@@ -80,6 +87,9 @@ func (d *Dispatcher) attempt(s *sender, i *item) {
 		h.apply(func(p *partition, now millis) { p.failed(i, o.attempt, wait, now) })
 	}
 }
+
+// lookAgain is the wait after a command could not be read.
+const lookAgain = 5 * time.Second
 
 // doomed returns the reason why an item must not be attempted; empty if there is none.
 func doomed(i *item, to *target, h *assignment) string {

@@ -80,7 +80,7 @@ func (d *Dispatcher) open(ctx context.Context) error {
 		return err
 	}
 	d.replies = &replier{p: replies}
-	if d.commands, err = commands.Follow(ctx, d.o.Broker, d.o.Logger); err != nil {
+	if d.commands, err = commands.FollowKeys(ctx, d.o.Broker, d.o.Logger); err != nil {
 		return err
 	}
 	if err := d.register(); err != nil {

@@ -230,16 +230,18 @@ func (d *Dispatcher) applyMissing() {
 // passed reports whether an item's event is older than the forgetting of its key. Such an event is
 // never delivered, however long it has waited, and no replay brings it back. The check is made
 // right before each attempt, so no search through parked events is needed.
-func (d *Dispatcher) passed(i *item) bool {
+//
+// The answer may need a record of the log of commands. If that cannot be read, the event waits.
+func (d *Dispatcher) passed(i *item) (passed bool, err error) {
 	if i.lost != "" {
-		return false // there is no event to check; its dead letter says so
+		return false, nil // there is no event to check; its dead letter says so
 	}
 	v := &i.event.view
 	key := v.Subject
 	if key == "" {
 		key = string(v.Key)
 	}
-	return d.commands.Now().Passed(key, v.Type, i.part.stream, i.part.number, i.ref.source)
+	return d.commands.Passed(i.part.home.ctx, key, v.Type, i.part.stream, i.part.number, i.ref.source)
 }
 
 // endForgotten ends an item without a delivery and without a dead letter, because a dead letter

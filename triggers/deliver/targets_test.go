@@ -190,7 +190,11 @@ func TestAKeyThatHasGoneGetsNothing(t *testing.T) {
 				d = w.open()
 			}
 			w.waitFor("it has been heard", func() bool {
-				return d.commands.Now().Passed("k3", "order", tidemill.StreamEvents, 0, 0) || d.commands.Now().Passed("k3", "order", tidemill.StreamEvents, 1, 0)
+				first, err := d.commands.Passed(w.ctx, "k3", "order", tidemill.StreamEvents, 0, 0)
+				w.must(err)
+				second, err := d.commands.Passed(w.ctx, "k3", "order", tidemill.StreamEvents, 1, 0)
+				w.must(err)
+				return first || second
 			})
 			to.set(nil)
 			w.waitFor("nothing is parked", func() bool { return to.count() >= 100 && parkedOf(d, "a") == 0 })

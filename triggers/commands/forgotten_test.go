@@ -1,0 +1,147 @@
+package commands
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"log/slog"
+	"runtime"
+	"slices"
+	"testing"
+
+	"tidemill.dev"
+	"tidemill.dev/broker"
+	"tidemill.dev/broker/embedded"
+)
+
+// passData is the data of a command that ends a key. An install has many partitions, and the command has
+// an end for each.
+func passData(tb testing.TB) []byte {
+	tb.Helper()
+	d := tidemill.KeyPassedData{Ends: map[string][]int64{}}
+	for stream, partitions := range map[string]int{"events": 12, "facts": 24, "messages": 48, "dead-letters": 6} {
+		d.Ends[stream] = slices.Repeat([]int64{12_345_678}, partitions)
+	}
+	data, err := json.Marshal(d)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return data
+}
+
+// A process keeps few bytes for each forgotten key, and the work for one more command does not grow
+// with their number.
+func TestForgottenKeysAreSmall(t *testing.T) {
+	const keys, most, mostWork = 50_000, 64, 16 << 10
+	data := passData(t)
+	f := newFollower(nil, true)
+	fill := func(from, to int) (kept, allocated uint64) {
+		var before, after runtime.MemStats
+		all := make([]broker.Incoming, 0, to-from)
+		for i := from; i < to; i++ {
+			all = append(all, broker.Incoming{Offset: int64(i), View: broker.View{ID: fmt.Sprint("id-", i), Type: tidemill.TypeKeyPassed, Subject: fmt.Sprint("bot-", i), Data: data}})
+		}
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		for i := range all {
+			f.take(&broker.Delivery{Events: all[i : i+1]})
+		}
+		runtime.ReadMemStats(&after)
+		allocated = after.TotalAlloc - before.TotalAlloc
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		runtime.KeepAlive(all)
+		return after.HeapAlloc - min(before.HeapAlloc, after.HeapAlloc), allocated
+	}
+	kept := uint64(0)
+	for from := 0; from < keys; from += keys / 10 {
+		more, _ := fill(from, from+keys/10)
+		kept += more
+	}
+	_, allocated := fill(keys, keys+100)
+	t.Logf("%d bytes for each of %d forgotten keys; one more command allocates %d bytes", kept/keys, keys, allocated/100)
+	if kept/keys > most {
+		t.Errorf("a forgotten key takes %d bytes, and %d are the most", kept/keys, most)
+	}
+	if allocated/100 > mostWork {
+		t.Errorf("a command allocates %d bytes after %d others, and %d are the most", allocated/100, keys, mostWork)
+	}
+	runtime.KeepAlive(f)
+}
+
+// An event of a forgotten key is one before the key's end, unless it is about the end itself. The ends
+// are read from the command, and only if the key was forgotten and the event is before some end.
+func TestEventsOfAForgottenKey(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, embedded.Options{})
+	f, err := FollowKeys(w.ctx(), w.b, slog.New(slog.DiscardHandler))
+	w.must(err)
+	t.Cleanup(func() { w.must(f.Close(context.Background())) })
+	reads := 0
+	f.ends.read = func(ctx context.Context, offset int64) (Command, error) { reads++; return f.command(ctx, offset) }
+	forget := func(key, ends string) {
+		at := w.publish(broker.View{ID: ends, Source: "/test", Type: tidemill.TypeKeyPassed, Subject: key, DataContentType: "application/json", Data: []byte(`{"ends":` + ends + `}`)})
+		w.waitKnown(f, func(s *State) bool { return s.Next() > at.Offset })
+	}
+	type event struct {
+		key, typ, stream string
+		partition        int32
+		offset           int64
+	}
+	check := func(when string, passed bool, all ...event) {
+		t.Helper()
+		for _, e := range all {
+			if got, err := f.Passed(w.ctx(), e.key, e.typ, e.stream, e.partition, e.offset); err != nil || got != passed {
+				t.Errorf("%s: %+v: %v, %v", when, e, got, err)
+			}
+		}
+	}
+	check("at first", false, event{"bot-1", "order", "events", 0, 0})
+	forget("bot-1", `{"events":[10,0]}`)
+	check("beyond", false, event{"bot-1", "order", "events", 0, 10}, event{"bot-1", "order", "events", 1, 0}, event{"bot-1", "order", "events", 2, 0},
+		event{"bot-1", "order", "messages", 0, 0}, event{"bot-2", "order", "events", 0, 0},
+		event{"bot-1", tidemill.TypeBotDeleted, "events", 0, 0}, event{"bot-1", tidemill.TypeKeyForgetting, "events", 0, 0})
+	if reads != 0 {
+		t.Errorf("%d commands were read for events that need none", reads)
+	}
+	check("before", true, event{"bot-1", "order", "events", 0, 9}, event{"bot-1", "order", "events", 0, 8})
+	if reads != 1 {
+		t.Errorf("a command was read %d times", reads)
+	}
+	forget("bot-1", `{"events":[20,5]}`)
+	forget("bot-1", `{"events":[10,0]}`) // written by a slow author
+	forget("bot-3", `{"events":[30,5]}`)
+	check("again", true, event{"bot-1", "order", "events", 0, 19}, event{"bot-1", "order", "events", 1, 4}, event{"bot-3", "order", "events", 0, 29})
+	check("after that", false, event{"bot-1", "order", "events", 0, 20})
+
+	one := f.ends.candidates("bot-3", "events", 0, 0)[0] // two keys may have one hash
+	f.ends.older[maphash.String(f.ends.seed, "bot-1")] = append(f.ends.older[maphash.String(f.ends.seed, "bot-1")], one)
+	check("with another's hash", false, event{"bot-1", "order", "events", 0, 20})
+	f.ends.read = func(context.Context, int64) (Command, error) { return Command{}, errors.New("the log is away") }
+	clear(f.ends.known)
+	if _, err := f.Passed(w.ctx(), "bot-1", "order", "events", 0, 0); err == nil {
+		t.Error("without the log there is an answer")
+	}
+}
+
+// Few commands are kept in memory, however many forgotten keys have events.
+func TestReadCommandsAreBounded(t *testing.T) {
+	t.Parallel()
+	all := map[int64]Command{}
+	f := newForgotten(func(_ context.Context, offset int64) (Command, error) { return all[offset], nil })
+	for i := range int64(maxKnown + 100) {
+		c := Command{Offset: i, Type: tidemill.TypeKeyPassed, Subject: fmt.Sprint(i), Data: []byte(`{"ends":{"events":[10]}}`)}
+		all[i] = c
+		f.add(&c)
+	}
+	for i := range all {
+		if passed, err := f.passed(t.Context(), fmt.Sprint(i), "events", 0, 9); err != nil || !passed {
+			t.Fatalf("key %d: %v, %v", i, passed, err)
+		}
+	}
+	if len(f.known) != maxKnown {
+		t.Errorf("%d commands are kept", len(f.known))
+	}
+}
