@@ -14,7 +14,7 @@ type RunState string
 // The states. A run waits once, is live during all of its attempts, and then has ended for
 // ever.
 const (
-	RunWaiting  RunState = "waiting"  // has not begun; further causes are merged into it
+	RunWaiting  RunState = "waiting"  // has not begun; further causes are merged into it until it is closed
 	RunRunning  RunState = "running"  // an attempt is under way
 	RunResting  RunState = "resting"  // its next attempt is not due yet
 	RunSettling RunState = "settling" // its output is being committed to its dataset
@@ -226,8 +226,13 @@ type RunRequested struct {
 // RunStarted is the data of tidemill.run.started.
 type RunStarted struct {
 	Attempt int `json:"attempt"`
-	// Seen is the offset of the newest request when the inputs were looked up. The data of
-	// a later cause may not be in the inputs, so the fold refuses the start if there is one.
+	// Causes is the number of the run's causes when the inputs were looked up. The data of a later
+	// cause may not be in the inputs. If there is one, the fold closes the run to further causes, and
+	// the next start succeeds.
+	Causes int `json:"causes,omitempty"`
+	// Seen is the offset of the newest request when the inputs were looked up. The fold reads it if
+	// Causes is 0: earlier versions wrote only Seen, and read only Seen. An offset counts on one log
+	// only, not on a copy of it.
 	Seen int64 `json:"seen"`
 	Plan *Plan `json:"plan,omitempty"` // plan of the run, with its first attempt only
 	Where

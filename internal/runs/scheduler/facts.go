@@ -57,7 +57,7 @@ func of(typ, component string, r *tidemill.Run, data any, id ...string) fact {
 
 func startedFact(r *tidemill.Run, d tidemill.RunStarted) fact {
 	number := strconv.Itoa(d.Attempt)
-	f := of(tidemill.TypeRunStarted, byController, r, d, "started", r.ID, number, strconv.FormatInt(d.Seen, 10))
+	f := of(tidemill.TypeRunStarted, byController, r, d, "started", r.ID, number, strconv.Itoa(d.Causes))
 	f.attributes = []broker.Attribute{{Name: tidemill.AttrAttempt, Value: number}}
 	return f
 }

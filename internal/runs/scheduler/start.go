@@ -58,8 +58,8 @@ func dueRun(m *fold.Making, run string, now time.Time) *tidemill.Run {
 	return nil
 }
 
-// startTries is how often a start is tried again at once because a new cause arrived meanwhile.
-// After so many tries, more causes are likely to arrive.
+// startTries is how often a start is tried again at once because a new cause arrived meanwhile. The
+// second try begins the run unless a cause has postponed it, or another process is quicker.
 const startTries = 5
 
 // begin starts the next attempt of the run for which a slot was claimed. It returns false, and
@@ -152,13 +152,14 @@ func (f *Foreman) learn(ctx context.Context, run *tidemill.Run, err error) (*fol
 // learnEvery is the interval at which learn reads the state if no change is signalled.
 const learnEvery = time.Second
 
-// proposal returns the fact that begins an attempt. It contains the offset of the newest cause,
-// which is read before the inputs are looked up. If another cause comes after that, the log
-// refuses the start. So no run begins without the data of an event that was merged into it.
+// proposal returns the fact that begins an attempt. It contains the number of causes, which is read
+// before the inputs are looked up. If another cause comes after that, the log does not begin the
+// attempt, and closes the run to further causes. So no run begins without the data of an event that
+// was merged into it, and the next try begins it.
 //
 // The returned fault is the reason why the run ends with its first attempt. The error is errNotNow.
 func (f *Foreman) proposal(ctx context.Context, run *tidemill.Run, number int) (d tidemill.RunStarted, fault, err error) {
-	d = tidemill.RunStarted{Attempt: number, Seen: run.LastAsked()}
+	d = tidemill.RunStarted{Attempt: number, Causes: run.Causes, Seen: run.LastAsked()}
 	if number > 1 {
 		return d, nil, nil
 	}

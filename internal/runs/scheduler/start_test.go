@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -327,4 +328,35 @@ func (l *launches) of(run string) (all []Attempt) {
 		}
 	}
 	return all
+}
+
+// A run begins although another cause comes at each look-up of its inputs. The causes that come after
+// the run is closed ask for the next run.
+func TestAHotKeyBegins(t *testing.T) {
+	w := newWorld(t, plain("intent"))
+	asker := w.foreman(func(o *Options) { o.Launcher = nil })
+	hot, causes := false, 0
+	f := w.foreman(func(o *Options) {
+		o.Config = func() *config.Config { // each start reads it before the inputs are looked up
+			if hot {
+				causes++
+				w.ask(asker, wish("intent", "k", strconv.Itoa(causes)))
+			}
+			return w.configNow()
+		}
+	})
+	first := w.ask(asker, wish("intent", "k", "first"))
+	w.must(f.ledger.CaughtUp(w.ctx()))
+	hot = true
+	err := f.Advance(w.ctx(), "intent", "k")
+	hot = false
+	w.must(err)
+	if launched := w.launch.launched(); len(launched) != 1 || launched[0].Run != first.Run {
+		t.Fatalf("after %d causes, launched are %+v", causes, launched)
+	}
+	m, err := f.ledger.Making(w.ctx(), "intent", "k")
+	w.must(err)
+	if m.Live == nil || m.Waiting == nil || m.Live.Causes+m.Waiting.Causes != causes+1 || m.Live.Newest == m.Waiting.First {
+		t.Errorf("of %d causes, live is %+v, and %+v waits", causes+1, m.Live, m.Waiting)
+	}
 }

@@ -49,6 +49,8 @@ func readStarted(q *reading, d *tidemill.RunStarted) {
 		switch string(name) {
 		case "attempt":
 			d.Attempt = q.int()
+		case "causes":
+			d.Causes = q.int()
 		case "seen":
 			d.Seen = q.int64()
 		case "plan":

@@ -41,7 +41,7 @@ func readings() (all []readingCase) {
 	for _, text := range []string{
 		``, `null`, `{`, `{}`, `{} `, ` {}`, `{}{}`, `[]`, `{"attempt":1,}`, `{,"attempt":1}`, `{"attempt":1 }`, `{"attempt":01}`, `{"attempt":-0}`, `{"attempt":-}`, `{"attempt":1.0}`,
 		`{"attempt":1e2}`, `{"attempt":9223372036854775807}`, `{"attempt":9223372036854775808}`, `{"attempt":null}`, `{"attempt":"1"}`, `{"Attempt":1}`, `{"attempt":1,"attempt":2}`,
-		`{"att\u0065mpt":1}`, `{"what":1}`, `{"attempt":1,"seen":2,"plan":null}`, `{"plan":{"command":["a"],"inputs":[{"name":"x"}]},"plan":{"inputs":[{"tree":"t"}]}}`,
+		`{"att\u0065mpt":1}`, `{"what":1}`, `{"attempt":1,"seen":2,"plan":null}`, `{"attempt":1,"causes":2,"seen":2}`, `{"plan":{"command":["a"],"inputs":[{"name":"x"}]},"plan":{"inputs":[{"tree":"t"}]}}`,
 		`{"plan":{"command":[]}}`, `{"plan":{"command":null,"env":{},"judge":null}}`, `{"plan":{"command":[,]}}`, `{"plan":{"env":{"a":"b","a":"c"}}}`, `{"plan":{"env":{"a":null}}}`,
 		`{"plan":{"inputs":[null]}}`, `{"plan":{"inside":{"user":0,"volumes":[{"at":"/x"}]},"servers":{"count":1,"COUNT":2}}}`, `{"plan":{"cpu":1.5e3}}`, `{"plan":{"cpu":1e999}}`, `{"plan":{"cpu":.5}}`, `{"plan":{"cpu":1.}}`,
 		`{"node":"` + "\xff" + `"}`, `{"node":"\ud800"}`, `{"node":"\x"}`, `{"node":"a` + "\n" + `"}`, `{"node":"\"}`, `{"gpus":[1,2],"gpus":[3]}`,
@@ -61,7 +61,7 @@ func wholeRequest() tidemill.RunRequested {
 
 func wholeStart() tidemill.RunStarted {
 	user := int64(7)
-	return tidemill.RunStarted{Attempt: 1, Seen: 12, Where: wholeWhere(), Plan: &tidemill.Plan{Team: "chat", Image: "i", Dir: "/d", Command: []string{"python", "-c", "print(\"<&>\")"},
+	return tidemill.RunStarted{Attempt: 1, Causes: 3, Seen: 12, Where: wholeWhere(), Plan: &tidemill.Plan{Team: "chat", Image: "i", Dir: "/d", Command: []string{"python", "-c", "print(\"<&>\")"},
 		Env: map[string]string{"B": "2", "A": "ä"}, Secrets: map[string]string{"K": "a/b"}, CPU: 0.5, Memory: 1 << 40, GPUs: 2, Pool: "gpu", Priority: 1,
 		Deadline: time.Hour, Grace: time.Second, Attempts: 3, Backoff: tidemill.Backoff{First: time.Second, Cap: time.Minute},
 		Inputs: []tidemill.Input{{Name: "x", Dataset: "d", Branch: "b", Commit: "c", Tree: "t", Files: 1, Bytes: 2}, {Name: "y", URI: "https://x", Allow: []string{"https://x"}}},

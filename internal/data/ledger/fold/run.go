@@ -30,6 +30,10 @@ type Fact struct {
 // and the ids of the newest runs that have ended. It is a pure function of the order of its
 // facts on the log, and does not depend on how they were batched. It ignores unknown facts
 // and fields.
+//
+// The waiting run takes further causes until its first attempt begins. If a start comes too late for
+// the newest cause, the run is closed: it is live then, and still waits for its first attempt. Later
+// causes ask for the next run. So a key whose causes never pause does not wait for ever.
 type Making struct {
 	Recipe  string        `json:"recipe"`
 	Key     string        `json:"key"`
@@ -57,6 +61,7 @@ const (
 	Accepted VerdictResult = "accepted"
 	Absorbed VerdictResult = "absorbed" // its cause was merged into the waiting run
 	Known    VerdictResult = "known"    // a repetition of an earlier fact
+	Closed   VerdictResult = "closed"   // a start missed a cause; the waiting run takes no further ones
 	Refused  VerdictResult = "refused"
 )
 
@@ -122,7 +127,7 @@ func refuse(reason string) Verdict { return Verdict{Result: Refused, Reason: rea
 // there is no such run, or if an attempt is under way.
 func (m *Making) DueRun() (*tidemill.Run, time.Time) {
 	switch {
-	case m.Live != nil && m.Live.State == tidemill.RunResting:
+	case m.Live != nil && (m.Live.State == tidemill.RunResting || m.Live.State == tidemill.RunWaiting):
 		return m.Live, m.Live.Due
 	case m.Live == nil && m.Waiting != nil:
 		return m.Waiting, m.Waiting.Due
@@ -195,10 +200,11 @@ func mergeCause(r *tidemill.Run, f Fact, d tidemill.RunRequested) {
 }
 
 func (m *Making) start(f Fact, d tidemill.RunStarted) Verdict {
-	if m.Live == nil {
-		return m.startFirst(f, d)
-	}
 	switch r := m.Live; {
+	case r == nil:
+		return m.startFirst(f, d, m.Waiting)
+	case r.State == tidemill.RunWaiting:
+		return m.startFirst(f, d, r)
 	case r.ID != f.Run:
 		return refuse("another run is live: " + r.ID)
 	case r.State != tidemill.RunResting:
@@ -210,20 +216,28 @@ func (m *Making) start(f Fact, d tidemill.RunStarted) Verdict {
 	return Verdict{Result: Accepted}
 }
 
-func (m *Making) startFirst(f Fact, d tidemill.RunStarted) Verdict {
-	switch r := m.Waiting; {
+// startFirst begins the first attempt of the run that waits, or of the closed one.
+func (m *Making) startFirst(f Fact, d tidemill.RunStarted, r *tidemill.Run) Verdict {
+	switch {
 	case r == nil || r.ID != f.Run:
 		return refuse("it does not wait")
 	case d.Attempt != 1 || d.Plan == nil:
 		return refuse("its first attempt is 1 and has a plan")
-	case d.Seen != r.LastAsked():
+	case missesCause(r, d) && (d.Causes <= 0 || m.Live == r):
 		return refuse("a cause has come since its inputs were looked up")
+	case missesCause(r, d) && r.Due.After(f.At):
+		return refuse("a cause that has come since its inputs were looked up delays it")
+	case missesCause(r, d):
+		m.Live, m.Waiting = r, nil
+		return Verdict{Result: Closed}
 	}
 	plan, err := json.Marshal(d.Plan)
 	if err != nil {
 		return refuse("its plan cannot be written: " + err.Error())
 	}
-	m.Live, m.Waiting = m.Waiting, nil
+	if m.Live == nil {
+		m.Live, m.Waiting = r, nil
+	}
 	m.Live.Plan, m.Live.Pool = plan, d.Plan.Pool
 	for _, in := range d.Plan.Inputs {
 		if in.Commit != "" {
@@ -232,6 +246,15 @@ func (m *Making) startFirst(f Fact, d tidemill.RunStarted) Verdict {
 	}
 	begin(m.Live, f, d)
 	return Verdict{Result: Accepted}
+}
+
+// missesCause reports whether a cause has come since the inputs of a run were looked up. Its data may
+// not be in the inputs.
+func missesCause(r *tidemill.Run, d tidemill.RunStarted) bool {
+	if d.Causes > 0 {
+		return d.Causes < r.Causes
+	}
+	return d.Seen != r.LastAsked()
 }
 
 func begin(r *tidemill.Run, f Fact, d tidemill.RunStarted) {
@@ -398,7 +421,7 @@ func (m *Making) forgetKey(f Fact, d tidemill.RunForgotten) Verdict {
 	}
 	switch r := m.Live; {
 	case r == nil:
-	case r.State == tidemill.RunResting:
+	case r.State == tidemill.RunResting || r.State == tidemill.RunWaiting:
 		v.Forgotten = append(v.Forgotten, r.ID)
 		m.Live = nil
 	case r.Cancel == nil:
@@ -415,7 +438,7 @@ func (m *Making) addSighting(f Fact, d tidemill.RunSeen) Verdict {
 	switch {
 	case r == nil || r.ID != f.Run:
 		return refuse("it is not live")
-	case d.Attempt != len(r.Attempts):
+	case d.Attempt != len(r.Attempts) || d.Attempt == 0:
 		return refuse("its newest attempt is " + strconv.Itoa(len(r.Attempts)))
 	}
 	a := &r.Attempts[len(r.Attempts)-1]

@@ -72,7 +72,9 @@ func (t *runWriter) act() {
 			Debounce: time.Duration(t.IntN(30)) * time.Second, MaxWait: time.Duration(t.IntN(100)) * time.Second, Delay: time.Duration(t.IntN(2)*t.IntN(100)) * time.Second,
 			Priority: t.IntN(3), Events: []json.RawMessage{json.RawMessage(fmt.Sprintf(`{"id":"%d","<":"&"}`, cause))}, Config: fmt.Sprint(t.IntN(3))})
 	case n < 10 && live == nil && waiting != nil:
-		t.write(tidemill.TypeRunStarted, waiting.ID, tidemill.RunStarted{Attempt: 1, Seen: waiting.LastAsked(), Plan: &t.plan, Where: tidemill.Where{Node: "a"}})
+		t.write(tidemill.TypeRunStarted, waiting.ID, t.firstStart(waiting))
+	case n < 10 && live != nil && live.State == tidemill.RunWaiting:
+		t.write(tidemill.TypeRunStarted, live.ID, t.firstStart(live))
 	case n < 10 && live != nil:
 		t.write(tidemill.TypeRunStarted, live.ID, tidemill.RunStarted{Attempt: live.NextAttempt(), Where: tidemill.Where{ResumedFrom: "t"}})
 	case n < 15 && live != nil && len(live.Attempts) > 0:
@@ -98,6 +100,15 @@ func (t *runWriter) act() {
 	}
 }
 
+// firstStart returns the start of a run, as this version writes it or as an earlier one did.
+func (t *runWriter) firstStart(r *tidemill.Run) tidemill.RunStarted {
+	d := tidemill.RunStarted{Attempt: 1, Seen: r.LastAsked(), Plan: &t.plan, Where: tidemill.Where{Node: "a"}}
+	if t.IntN(3) > 0 {
+		d.Causes = r.Causes
+	}
+	return d
+}
+
 // copyMaking encodes and decodes a making.
 func copyMaking(m fold.Making) (c fold.Making) {
 	data, err := json.Marshal(m)
@@ -118,6 +129,7 @@ type runChecker struct {
 	newest   map[string]int64 // offset of the newest request, by run
 	attempts map[string]int
 	ended    map[string]string // state of each run at its end
+	closed   int               // number of runs that a start has closed
 	gone     map[string]bool   // data of the facts that ended the key
 }
 
@@ -128,9 +140,9 @@ func newRunChecker(t *testing.T) *runChecker {
 func (a *runChecker) watch(m *fold.Making, f fold.Fact) {
 	a.Helper()
 	before := encodeMaking(a.T, m)
-	wasSeen := int64(-1)
-	if m.Waiting != nil {
-		wasSeen = m.Waiting.LastAsked()
+	var was tidemill.Run // the run that may begin
+	if r, _ := m.DueRun(); r != nil {
+		was = *r
 	}
 	v := m.Apply(f)
 	switch {
@@ -138,7 +150,7 @@ func (a *runChecker) watch(m *fold.Making, f fold.Fact) {
 		a.Fatalf("%d: one run is live and waits: %s", f.Offset, m.Live.ID)
 	case m.Waiting != nil && (m.Waiting.State != tidemill.RunWaiting || len(m.Waiting.Attempts) > 0):
 		a.Fatalf("%d: what waits is %+v", f.Offset, m.Waiting)
-	case m.Live != nil && (m.Live.State.Ended() || m.Live.State == tidemill.RunWaiting || len(m.Live.Attempts) == 0):
+	case m.Live != nil && (m.Live.State.Ended() || (m.Live.State == tidemill.RunWaiting) != (len(m.Live.Attempts) == 0)):
 		a.Fatalf("%d: what is live is %+v", f.Offset, m.Live)
 	case (v.Result == fold.Refused) != (v.Reason != ""):
 		a.Fatalf("%d: %+v", f.Offset, v)
@@ -153,7 +165,7 @@ func (a *runChecker) watch(m *fold.Making, f fold.Fact) {
 	if a.ended[f.Run] != "" && f.Type != tidemill.TypeRunRequested {
 		a.Fatalf("%d: a run that has ended is changed by %s", f.Offset, f.Type)
 	}
-	a.accepted(m, f, v, wasSeen)
+	a.accepted(m, f, v, &was)
 	if m.Waiting != nil && (m.Waiting.Due.After(m.Waiting.Latest) || m.Waiting.Causes != a.causes[m.Waiting.ID]) {
 		a.Fatalf("%d: what waits is %+v", f.Offset, m.Waiting)
 	}
@@ -162,7 +174,7 @@ func (a *runChecker) watch(m *fold.Making, f fold.Fact) {
 	}
 }
 
-func (a *runChecker) accepted(m *fold.Making, f fold.Fact, v fold.Verdict, wasSeen int64) {
+func (a *runChecker) accepted(m *fold.Making, f fold.Fact, v fold.Verdict, was *tidemill.Run) {
 	a.Helper()
 	switch f.Type {
 	case tidemill.TypeRunRequested:
@@ -186,11 +198,15 @@ func (a *runChecker) accepted(m *fold.Making, f fold.Fact, v fold.Verdict, wasSe
 		if err := json.Unmarshal(f.Data, &d); err != nil {
 			a.Fatal(err)
 		}
+		if v.Result == fold.Closed {
+			a.checkClosed(m, f, d, was)
+			return
+		}
 		if a.attempts[f.Run]++; d.Attempt != a.attempts[f.Run] || m.Live.ID != f.Run || m.Live.Attempt() == nil || m.Live.Attempt().Offset != f.Offset {
 			a.Fatalf("%d: attempt %d begins, the %dth of %+v", f.Offset, d.Attempt, a.attempts[f.Run], m.Live)
 		}
-		if d.Attempt == 1 && d.Seen != wasSeen {
-			a.Fatalf("%d: it begins though a cause came at %d and it has seen %d", f.Offset, wasSeen, d.Seen)
+		if d.Attempt == 1 && (d.Causes == 0 && d.Seen != was.LastAsked() || d.Causes > 0 && d.Causes < was.Causes) {
+			a.Fatalf("%d: it begins after %+v, although it was %+v", f.Offset, d, was)
 		}
 	case tidemill.TypeRunFinished, tidemill.TypeRunCancelled, tidemill.TypeRunCommitted:
 		if v.Ended == nil && (m.Live == nil || m.Live.ID != f.Run) {
@@ -209,6 +225,15 @@ func (a *runChecker) accepted(m *fold.Making, f fold.Fact, v fold.Verdict, wasSe
 	default:
 		a.Fatalf("%d: %s is accepted", f.Offset, f.Type)
 	}
+}
+
+// checkClosed checks a run that a start has closed: it keeps its causes, and the next one has none.
+func (a *runChecker) checkClosed(m *fold.Making, f fold.Fact, d tidemill.RunStarted, was *tidemill.Run) {
+	a.Helper()
+	if m.Live == nil || m.Waiting != nil || m.Live.ID != f.Run || m.Live.Causes != was.Causes || d.Causes >= was.Causes || a.attempts[f.Run] > 0 || was.Due.After(f.At) {
+		a.Fatalf("%d: %+v closes %+v, and there is %s", f.Offset, d, was, encodeMaking(a.T, m))
+	}
+	a.closed++
 }
 
 // checkForgotten checks the end of a key: no run waits, and a live run is to end.
@@ -264,7 +289,7 @@ func encodeMaking(t *testing.T, m *fold.Making) string {
 // each attempt begins once, and a run that has ended does not change.
 func TestAnyFacts(t *testing.T) {
 	t.Parallel()
-	ended, states := 0, map[tidemill.RunState]int{}
+	ended, closed, states := 0, 0, map[tidemill.RunState]int{}
 	for seed := range uint64(20) {
 		crowd := newRunWriter(seed)
 		for range 250 {
@@ -275,7 +300,7 @@ func TestAnyFacts(t *testing.T) {
 		for _, f := range crowd.facts {
 			a.watch(&m, f)
 		}
-		ended += len(a.ended)
+		ended, closed = ended+len(a.ended), closed+a.closed
 		for _, data := range a.ended {
 			if data == "forgotten" {
 				states["forgotten"]++
@@ -288,8 +313,8 @@ func TestAnyFacts(t *testing.T) {
 			states[r.State]++
 		}
 	}
-	if ended < 80 || min(states[tidemill.RunSucceeded], states[tidemill.RunFailed], states[tidemill.RunCancelled], states["forgotten"]) < 5 {
-		t.Errorf("the facts are too dull: %d runs ended, %v", ended, states)
+	if ended < 80 || closed < 5 || min(states[tidemill.RunSucceeded], states[tidemill.RunFailed], states[tidemill.RunCancelled], states["forgotten"]) < 5 {
+		t.Errorf("the facts are too dull: %d runs ended, %d were closed, %v", ended, closed, states)
 	}
 }
 
@@ -349,7 +374,7 @@ func TestNoRunIsStuck(t *testing.T) {
 			switch {
 			case run == nil && m.Live == nil:
 			case run != nil && run.State == tidemill.RunWaiting:
-				crowd.write(tidemill.TypeRunStarted, run.ID, tidemill.RunStarted{Attempt: 1, Seen: run.LastAsked(), Plan: &crowd.plan})
+				crowd.write(tidemill.TypeRunStarted, run.ID, crowd.firstStart(run))
 			case run != nil:
 				crowd.write(tidemill.TypeRunStarted, run.ID, tidemill.RunStarted{Attempt: run.NextAttempt()})
 			case m.Live.State == tidemill.RunSettling:

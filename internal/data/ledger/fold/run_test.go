@@ -319,6 +319,72 @@ func TestACauseBetweenLookAndStart(t *testing.T) {
 	}
 }
 
+// A start that misses a cause closes the run, so that the next start succeeds, however fast causes
+// come. Causes after that ask for the next run.
+func TestAStartThatMissesACauseClosesTheRun(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	start := func(run string, causes int) fold.Verdict {
+		return s.fold(tidemill.TypeRunStarted, run, tidemill.RunStarted{Attempt: 1, Causes: causes, Plan: &patient})
+	}
+	s.is(s.ask("a", tidemill.RunRequested{}), fold.Accepted)
+	s.is(s.ask("b", tidemill.RunRequested{}), fold.Absorbed)
+	s.is(start("run-a", 1), fold.Closed)
+	if r, due := s.m.DueRun(); r == nil || r.ID != "run-a" || due.After(s.now) || r.State != tidemill.RunWaiting || r.Causes != 2 {
+		t.Fatalf("due is %+v", r)
+	}
+	s.is(s.ask("c", tidemill.RunRequested{}), fold.Accepted) // it asks for the next run
+	s.is(start("run-a", 1), fold.Refused)                    // another process is late
+	s.is(start("run-c", 1), fold.Refused)
+	s.is(s.fold(tidemill.TypeRunSeen, "run-a", tidemill.RunSeen{Pending: "x"}), fold.Refused)
+	s.is(s.finish("run-a", 0, tidemill.OutcomeFailed), fold.Refused)
+	s.is(start("run-a", 2), fold.Accepted)
+	for cause, run := range map[string]string{"a": "run-a", "b": "run-a", "c": "run-c"} {
+		if got := s.m.RunOf(causeOf(cause)); got != run {
+			t.Errorf("%s asked for %q, want %q", cause, got, run)
+		}
+	}
+	s.is(s.finish("run-a", 1, tidemill.OutcomeSucceeded), fold.Accepted)
+	s.is(start("run-c", 1), fold.Accepted)
+}
+
+// A cause that may delay the run still does: the start is refused until the run is due again.
+func TestACauseDelaysARunThatStarts(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	wait := tidemill.RunRequested{Debounce: time.Minute, MaxWait: time.Hour}
+	s.is(s.ask("a", wait), fold.Accepted)
+	s.now = s.now.Add(time.Minute)
+	s.is(s.ask("b", wait), fold.Absorbed)
+	stale := tidemill.RunStarted{Attempt: 1, Causes: 1, Plan: &patient}
+	s.is(s.fold(tidemill.TypeRunStarted, "run-a", stale), fold.Refused)
+	s.now = s.now.Add(time.Hour)
+	s.is(s.fold(tidemill.TypeRunStarted, "run-a", stale), fold.Closed)
+}
+
+// A closed run can be cancelled, and ends with its key.
+func TestTheEndOfAClosedRun(t *testing.T) {
+	t.Parallel()
+	for _, forget := range []bool{false, true} {
+		s := newScene(t)
+		s.is(s.ask("a", tidemill.RunRequested{}), fold.Accepted)
+		s.is(s.ask("b", tidemill.RunRequested{}), fold.Absorbed)
+		s.is(s.fold(tidemill.TypeRunStarted, "run-a", tidemill.RunStarted{Attempt: 1, Causes: 1, Plan: &patient}), fold.Closed)
+		s.is(s.ask("c", tidemill.RunRequested{}), fold.Accepted)
+		if forget {
+			v := s.fold(tidemill.TypeRunForgotten, "", tidemill.RunForgotten{Cause: causeOf("end")})
+			if s.is(v, fold.Accepted); len(v.Forgotten) != 2 || s.m.Live != nil || s.m.Waiting != nil {
+				t.Errorf("forgotten are %v, left %+v", v.Forgotten, s.m)
+			}
+			continue
+		}
+		s.is(s.fold(tidemill.TypeRunCancelled, "run-a", tidemill.RunCancelledData{}), fold.Accepted)
+		if r, _ := s.m.DueRun(); s.ended == nil || s.ended.State != tidemill.RunCancelled || s.m.Live != nil || r == nil || r.ID != "run-c" {
+			t.Errorf("ended is %+v, due %+v", s.ended, r)
+		}
+	}
+}
+
 // Causes that may still be repeated are kept, within limits.
 func TestCausesAreForgotten(t *testing.T) {
 	t.Parallel()
