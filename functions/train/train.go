@@ -29,6 +29,8 @@ type Options struct {
 	Asker  Asker
 	// Keys calls fn with every key that a recipe knows.
 	Keys func(ctx context.Context, recipe string, fn func(string) bool) error
+	// Progress stores how far ticks without a key have come.
+	Progress Progress
 }
 
 // New returns the function for one recipe.

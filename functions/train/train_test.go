@@ -19,6 +19,7 @@ import (
 	"tidemill.dev/broker"
 	"tidemill.dev/config"
 	"tidemill.dev/functions"
+	"tidemill.dev/internal/data/store"
 	"tidemill.dev/internal/runs/scheduler"
 )
 
@@ -29,6 +30,35 @@ type desk struct {
 	fail  func(n int, r scheduler.Request) error // error of the nth request, counted from 1
 	keys  []string
 	lists error
+	notes map[string][]byte
+	saves int // number of notes that were put
+}
+
+func (d *desk) Note(_ context.Context, name string) ([]byte, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if data, there := d.notes[name]; there {
+		return data, nil
+	}
+	return nil, store.ErrNotFound
+}
+
+func (d *desk) PutNote(_ context.Context, name string, data []byte) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.notes == nil {
+		d.notes = map[string][]byte{}
+	}
+	d.notes[name] = data
+	d.saves++
+	return nil
+}
+
+func (d *desk) RemoveNote(_ context.Context, name string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.notes, name)
+	return nil
 }
 
 func (d *desk) Request(_ context.Context, r scheduler.Request) (scheduler.Answer, error) {
@@ -52,7 +82,7 @@ func (d *desk) Keys(_ context.Context, recipe string, fn func(string) bool) erro
 
 func (d *desk) train(r config.Recipe) functions.ViewFunc {
 	c := &config.Config{Recipes: []config.Recipe{r}}
-	return New(Options{Config: func() *config.Config { return c }, Asker: d, Keys: d.Keys}, "intent")
+	return New(Options{Config: func() *config.Config { return c }, Asker: d, Keys: d.Keys, Progress: d}, "intent")
 }
 
 func recipe(key string, whens ...config.RecipeWhen) config.Recipe {
@@ -331,5 +361,45 @@ func TestATickThatIsCutShortComesAgain(t *testing.T) {
 	d = &desk{keys: everybody(3), lists: away}
 	if err := d.train(eachNight(0))(t.Context(), tick()); !errors.Is(err, away) || len(d.asked) > 0 {
 		t.Errorf("of keys that cannot be listed: %v, asked %d", err, len(d.asked))
+	}
+}
+
+// A tick for more keys than one try can take continues where the try before has stopped, although
+// keys come and go meanwhile. A finished tick leaves nothing behind.
+func TestATickForManyKeysGoesOn(t *testing.T) {
+	t.Parallel()
+	const keys, aTry = 30_000, 7_000
+	d := &desk{keys: everybody(keys)}
+	slices.Reverse(d.keys) // Redis lists them in no order
+	tries := 0
+	for done := false; !done; tries++ {
+		ctx, cancel := context.WithCancel(t.Context())
+		until := len(d.asked) + aTry
+		d.fail = func(n int, _ scheduler.Request) error {
+			if n == until {
+				cancel()
+			}
+			return nil
+		}
+		err := d.train(eachNight(0))(ctx, tick()) // another process each time
+		if cancel(); err != nil && !errors.Is(err, context.Canceled) || tries > 10 {
+			t.Fatalf("try %d: %v", tries, err)
+		}
+		if done = err == nil; tries == 1 {
+			d.keys = append(d.keys[1:], "zoe") // the last key goes, and another comes
+		}
+	}
+	times := map[string]int{}
+	for _, r := range d.asked {
+		times[r.Key]++
+		if !r.Once {
+			t.Fatalf("%s was asked for again without a look whether its run is known", r.Key)
+		}
+	}
+	if len(times) != keys || times["zoe"] == 0 || len(d.asked) > keys+tries*(eachPart+eachAtOnce) {
+		t.Errorf("in %d tries, %d keys were asked for by %d requests", tries, len(times), len(d.asked))
+	}
+	if len(d.notes) > 0 || d.saves == 0 {
+		t.Errorf("left are %d notes of %d", len(d.notes), d.saves)
 	}
 }

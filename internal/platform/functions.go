@@ -271,7 +271,7 @@ func (p *Platform) trainOf(recipe string) http.Handler {
 		p.trains.all = map[string]http.Handler{}
 	}
 	if p.trains.all[recipe] == nil {
-		f := train.New(train.Options{Config: p.Config, Asker: p.works.foreman, Keys: p.works.ledger.Keys}, recipe)
+		f := train.New(train.Options{Config: p.Config, Asker: p.works.foreman, Keys: p.works.ledger.Keys, Progress: p.works.store}, recipe)
 		p.trains.all[recipe] = functions.ViewHandler(f, functions.Options{Logger: p.log})
 	}
 	return p.trains.all[recipe]

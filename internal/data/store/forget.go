@@ -215,3 +215,14 @@ func (s *Store) Note(ctx context.Context, name string) ([]byte, error) {
 	}
 	return data, nil
 }
+
+// RemoveNote removes the data stored under a name. It succeeds if there is none.
+func (s *Store) RemoveNote(ctx context.Context, name string) error {
+	if err := tidemill.CheckLabel(name); err != nil {
+		return invalid("note %q: %v", name, err)
+	}
+	if err := s.bucket.remove(ctx, notesPrefix+name); err != nil {
+		return fmt.Errorf("remove note %s: %w", name, err)
+	}
+	return nil
+}

@@ -73,6 +73,11 @@ func notes(w *world) {
 	if got, err := w.Note(w.Context(), "a"); err != nil || string(got) != "two" {
 		w.Errorf("the note is %q: %v", got, err)
 	}
+	w.must(w.RemoveNote(w.Context(), "a"))
+	w.must(w.RemoveNote(w.Context(), "a"))
+	if _, err := w.Note(w.Context(), "a"); !errors.Is(err, ErrNotFound) {
+		w.Errorf("a note that was removed: %v", err)
+	}
 	if err := w.PutNote(w.Context(), "a/b", nil); !errors.Is(err, ErrInvalid) {
 		w.Errorf("a bad name: %v", err)
 	}

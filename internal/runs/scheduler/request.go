@@ -98,6 +98,7 @@ type Request struct {
 	Again       string // id of the run that is requested again
 	Correlation string
 	Trace       string // traceparent
+	Once        bool   // whether to look first if the cause is known, because it is likely to be; then no fact is written
 }
 
 // Answer is the result of a request.
@@ -111,6 +112,15 @@ type Answer struct {
 func (f *Foreman) Request(ctx context.Context, r Request) (Answer, error) {
 	if err := f.checkRequest(r); err != nil {
 		return Answer{}, fmt.Errorf("request a run of recipe %s: %w", r.Recipe, err)
+	}
+	if r.Once {
+		m, err := f.ledger.Making(ctx, r.Recipe, r.Key)
+		if err != nil {
+			return Answer{}, fmt.Errorf("request a run of recipe %s for key %s: %w", r.Recipe, r.Key, err)
+		}
+		if run := m.RunOf(r.Cause); run != "" {
+			return Answer{Run: run, Result: fold.Known}, nil
+		}
 	}
 	at := f.now()
 	where, m, err := f.appendFact(ctx, f.requestedFact(r), at)

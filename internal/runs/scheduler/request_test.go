@@ -6,6 +6,7 @@ import (
 
 	"tidemill.dev"
 	"tidemill.dev/config"
+	"tidemill.dev/internal/data/ledger/fold"
 )
 
 // A run that is requested again gets the events of the first request, and the model's champion. The
@@ -64,5 +65,22 @@ func TestALostChampionIsGivenToNobody(t *testing.T) {
 	a := w.begun(f, wish("learn", "bot-42", "1"))
 	if c := w.launch.of(a.Run)[0].Plan.Champion; c != nil {
 		t.Errorf("it is given %+v", c)
+	}
+}
+
+// A request that looks first writes no fact if its cause is known.
+func TestARequestThatIsLikelyKnown(t *testing.T) {
+	w := newWorld(t, plain("intent"))
+	f := w.foreman(func(o *Options) { o.Launcher = nil })
+	r := wish("intent", "k", "1")
+	r.Once = true
+	first := w.ask(f, r)
+	before, err := f.ledger.Making(w.ctx(), "intent", "k")
+	w.must(err)
+	again := w.ask(f, r)
+	after, err := f.ledger.Making(w.ctx(), "intent", "k")
+	w.must(err)
+	if first.Result != fold.Accepted || again.Result != fold.Known || again.Run != first.Run || after.Next != before.Next {
+		t.Errorf("the answers are %+v and %+v, and the log went from %d to %d", first, again, before.Next, after.Next)
 	}
 }
