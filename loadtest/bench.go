@@ -89,6 +89,13 @@ func measure(ctx context.Context, p plan, self, folder string, s *childServer, s
 		}
 		t.triggers(g)
 	}
+	if p.only == onlyDead { // the measurement of triggers has it, too
+		alone, beside, err := r.compareDead(ctx, self, s)
+		if err != nil {
+			return false, err
+		}
+		t.dead(alone, beside)
+	}
 	if p.wants("runs") {
 		m, err := r.runs(ctx, self, folder)
 		if err != nil {

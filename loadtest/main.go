@@ -109,7 +109,7 @@ func parse(args []string) (plan, error) {
 	f.StringVar(&p.franz, "franz", "", "franz-go's client, already built; built here by default")
 	f.BoolVar(&p.reuse, "reuse", false, "let franz-go's user pool the records that it produces")
 	f.StringVar(&p.profile, "profile", "", "folder for CPU and allocation profiles of our client and our gateway")
-	f.StringVar(&p.only, "only", "", "only produce, consume, latency, door, triggers, runs or score")
+	f.StringVar(&p.only, "only", "", "only produce, consume, latency, door, triggers, dead, runs or score")
 	f.IntVar(&p.connections, "connections", 128, "connections to the door, for single events")
 	f.DurationVar(&p.turn, "turn", 3*time.Second, "how long one turn at the door or with triggers is measured")
 	f.StringVar(&p.dedupe, "dedupe", "10m", "how long the door remembers an event; off")

@@ -47,7 +47,12 @@ func (t *table) arrivals(g *triggersBench) {
 	row("bare loopback hop: a client posts to the same server", g.hop, came)
 	w.Flush()
 	fmt.Fprintf(t.w, "  p50 ≤ %s: %s · p99 ≤ %s: %s\n", arriveBar, t.verdict(p50 <= arriveBar), lateBar, t.verdict(p99 <= lateBar))
-	ratio := spreadOf(compareDelays(g.beside, g.alone))
+	t.compareBeside(g.beside, g.alone)
+}
+
+// compareBeside prints what dead subscribers cost a living one.
+func (t *table) compareBeside(beside, alone []arrivals) {
+	ratio := spreadOf(compareDelays(beside, alone))
 	fmt.Fprintf(t.w, "  p99, with the dead : without %.2f (%.2f to %.2f); bar ≤ %.1f: %s\n\n", ratio.median, ratio.min, ratio.max, besideBar, t.verdict(ratio.median <= besideBar))
 }
 

@@ -50,6 +50,7 @@ type item struct {
 	tries   int         // attempts made, which may be more than past lists
 	written int         // attempts that its record knows of
 	parked  bool        // whether it was read from the parked log
+	probe   bool        // whether it is tried although its trigger's circuit is open
 	replay  string      // command that asked for the replay of a dead letter
 	letter  string      // dead letter that is replayed
 	expired bool        // whether it was parked for too long
@@ -285,16 +286,31 @@ type triggerState struct {
 	name    string
 	trigger *config.Trigger // nil if the config no longer has the trigger
 	paused  bool
+	open    bool // whether its circuit is open: see circuit.go
 
 	byKey    map[uint64]*keyQueue // queues of ordered items, by the hash of their key
 	heap     queueHeap            // queues that wait for their first record
 	count    int                  // number of all queues, also those without a key
 	parked   int                  // number of records
 	parkedAt map[uint32]int32     // number of records that were first parked in each minute
+	// look is when queues whose first record has expired are looked for while the circuit
+	// is open, and sorted is whether that has made the heap forget when queues are due.
+	look   millis
+	sorted bool
 }
 
 // holdsBack reports whether no item is sent for now and all items are parked instead.
-func (ts *triggerState) holdsBack() bool { return ts.part.past == 0 && (ts.paused || ts.part.leaving) }
+func (ts *triggerState) holdsBack() bool {
+	return ts.part.past == 0 && (ts.paused || ts.open || ts.part.leaving)
+}
+
+// holds reports whether an item is not sent for now, although it could be.
+func (ts *triggerState) holds(i *item) bool {
+	if i.probe {
+		return ts.paused || ts.part.leaving
+	}
+	return ts.holdsBack()
+}
 
 // queueOf returns the queue of a key and creates it if there is none. Each event without
 // a key gets a new queue.
@@ -359,12 +375,17 @@ func (p *partition) retain(d time.Duration) {
 	}
 }
 
-// change applies the trigger's config and pause.
-func (ts *triggerState) change(t *config.Trigger, paused bool, now millis) {
+// change applies the trigger's config, pause and circuit.
+func (ts *triggerState) change(s *triggerSettings, now millis) {
+	t, paused, open := s.stateOf(ts.name)
 	freed := ts.paused && !paused || ts.trigger != nil && t == nil
-	ts.trigger, ts.paused = t, paused
-	if freed {
+	closed := ts.open && !open
+	ts.trigger, ts.paused, ts.open = t, paused, open
+	if freed || closed && ts.sorted {
 		ts.heap.makeAllDue(now)
+		ts.sorted = false
+	}
+	if freed || closed {
 		ts.part.stirred = true
 	}
 }

@@ -137,7 +137,8 @@ func (d *Dispatcher) settingsOf(stream string) *triggerSettings {
 	if p == nil {
 		p = deserted()
 	}
-	return &triggerSettings{plan: p, triggers: byName(d.config), paused: func(trigger string) bool { return now.TriggerPaused(trigger) || d.missing.has(trigger) }}
+	return &triggerSettings{plan: p, triggers: byName(d.config), paused: func(trigger string) bool { return now.TriggerPaused(trigger) || d.missing.has(trigger) },
+		open: func(trigger string) bool { return d.senderOf(trigger).isOpen() }}
 }
 
 // retentionOf returns the retention of a pipeline's stream by the present config.

@@ -9,6 +9,7 @@ import (
 
 	"tidemill.dev/broker"
 	"tidemill.dev/broker/parked"
+	"tidemill.dev/config"
 )
 
 // loadLoop reads parked records that are due, as far as senders have room for them.
@@ -78,10 +79,7 @@ func (pl *pipeline) gather(s *assignment, next *millis) []loadRequest {
 				continue
 			}
 			to := pl.d.senderOf(line.name)
-			n := to.reserve(pl)
-			loads := p.load(line, n, now)
-			to.unreserve(n - len(loads))
-			for _, one := range loads {
+			for _, one := range pl.gatherOf(p, line, to, now) {
 				all = append(all, loadRequest{one, to})
 			}
 			if due := line.nextLoad(); due > now {
@@ -92,6 +90,26 @@ func (pl *pipeline) gather(s *assignment, next *millis) []loadRequest {
 	slices.SortFunc(all, func(a, b loadRequest) int { return cmp.Compare(a.ref.at, b.ref.at) })
 	return all
 }
+
+// gatherOf takes records of one trigger, and reserves room for each with its sender.
+func (pl *pipeline) gatherOf(p *partition, line *triggerState, to *sender, now millis) []load {
+	if !line.open || line.paused {
+		n := to.reserve(pl)
+		loads := p.load(line, n, now)
+		to.unreserve(n - len(loads))
+		return loads
+	}
+	loads := p.loadExpired(line, expiredAtOnce, now)
+	to.unreserve(-len(loads))
+	if len(loads) == 0 && to.reserveProbe(pl) {
+		loads = p.loadProbe(line, now)
+		to.unreserve(1 - len(loads))
+	}
+	return loads
+}
+
+// expiredAtOnce is how many expired records are read at once while a circuit is open.
+const expiredAtOnce = 64
 
 const (
 	loadBytes = 1 << 20 // bytes of one read of the parked log
@@ -200,6 +218,7 @@ func (pl *pipeline) missing(s *assignment, one loadRequest) {
 type load struct {
 	queue *keyQueue
 	ref   recordRef
+	probe bool // whether it is read to be the probe of an open circuit
 }
 
 // load takes at most n queues of a trigger that are due.
@@ -215,15 +234,55 @@ func (p *partition) load(l *triggerState, n int, now millis) []load {
 			l.heap.push(c)
 			continue
 		}
-		all = append(all, load{c, c.refs[0]})
+		all = append(all, load{queue: c, ref: c.refs[0]})
 	}
 	return all
+}
+
+// loadExpired takes records that have waited for too long while their trigger's circuit is
+// open. The others keep their places in the heap until the first has expired, so
+// the heap knows when each is due once the circuit closes.
+func (p *partition) loadExpired(l *triggerState, n int, now millis) []load {
+	if now < l.look || p.closed || l.parked == 0 || p.bounds.retention == config.Forever {
+		return nil
+	}
+	l.look = now.add(time.Minute)
+	if p.expiry(recordRef{first: uint32(l.oldest() / 1000)}) > now {
+		return nil
+	}
+	var all []load
+	for len(all) < n && len(l.heap) > 0 && l.heap[0].due <= now {
+		c := l.heap.pop()
+		if expiry := p.expiry(c.refs[0]); expiry > now {
+			c.due, l.sorted = expiry, true
+			l.heap.push(c)
+			continue
+		}
+		all = append(all, load{queue: c, ref: c.refs[0]})
+	}
+	if len(all) == n {
+		l.look = now
+	}
+	return all
+}
+
+// loadProbe takes the record that has been due for the longest time. Once the heap is sorted by
+// expiry, the record may be tried before it is due.
+func (p *partition) loadProbe(l *triggerState, now millis) []load {
+	if p.closed || p.leaving || len(l.heap) == 0 || !l.sorted && l.heap[0].due > now {
+		return nil
+	}
+	c := l.heap.pop()
+	return []load{{queue: c, ref: c.refs[0], probe: true}}
 }
 
 // nextLoad returns when the trigger's first queue is due.
 func (ts *triggerState) nextLoad() millis {
 	if len(ts.heap) == 0 {
 		return never
+	}
+	if ts.open && ts.sorted {
+		return 0
 	}
 	return ts.heap[0].due
 }
@@ -248,7 +307,7 @@ func (p *partition) loaded(d load, r *record, v *broker.View, now millis) {
 		return
 	}
 	expired := p.expiry(d.ref) <= now
-	if l := d.queue.trigger; l.trigger != nil && !expired && (r.due > now || l.holdsBack()) {
+	if l := d.queue.trigger; l.trigger != nil && !expired && !d.probe && (r.due > now || l.holdsBack()) {
 		d.queue.waitUntil(max(r.due, now), now)
 		return
 	}
@@ -271,6 +330,7 @@ func (p *partition) giveDeadLetter(d load, reason string, now millis) {
 // awaken makes the first record of a queue its head.
 func (p *partition) awaken(d load, now millis) *item {
 	i := &item{part: p, queue: d.queue, ref: d.ref, parked: true, replay: p.replays.name(d.ref.replay), stage: ready, until: now.add(p.bounds.patience)}
+	i.probe = d.probe
 	d.queue.head, d.queue.at = i, idle
 	p.out = append(p.out, i)
 	return i

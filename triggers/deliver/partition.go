@@ -23,12 +23,19 @@ type triggerSettings struct {
 	plan     *plan
 	triggers map[string]*config.Trigger // all triggers, whatever they read
 	paused   func(trigger string) bool
+	open     func(trigger string) bool // whether the trigger's circuit is open; nil if no circuit is
+}
+
+// stateOf returns the settings of one trigger.
+func (t *triggerSettings) stateOf(name string) (to *config.Trigger, paused, open bool) {
+	return t.triggers[name], t.paused(name), t.open != nil && t.open(name)
 }
 
 // bounds of a partition.
 type bounds struct {
 	patience  time.Duration // longest wait of an item in memory
-	linger    time.Duration // longest wait of an item to be parked for others to park with it
+	linger    time.Duration // shortest wait of an item to be parked, because other items of its batch end meanwhile
+	collect   time.Duration // longest wait for a transaction, which takes what has waited for linger in all partitions
 	window    int           // events that are read, have not ended and are not parked
 	bytes     int           // bytes of these events
 	event     int           // largest size of an event to be parked, in bytes
@@ -38,7 +45,7 @@ type bounds struct {
 }
 
 func defaultBounds() bounds {
-	return bounds{patience: 250 * time.Millisecond, linger: 50 * time.Millisecond, window: 8192, bytes: 16 << 20, event: maxParked - parkedRoom,
+	return bounds{patience: 250 * time.Millisecond, linger: 50 * time.Millisecond, collect: 200 * time.Millisecond, window: 8192, bytes: 16 << 20, event: maxParked - parkedRoom,
 		renewal: parked.Renewal{Least: 64 << 10, Share: 4}}
 }
 
@@ -122,7 +129,7 @@ func (p *partition) triggerState(name string) *triggerState {
 	if l == nil {
 		l = &triggerState{part: p, name: name, byKey: map[uint64]*keyQueue{}, parkedAt: map[uint32]int32{}}
 		if p.settings != nil {
-			l.trigger, l.paused = p.settings.triggers[name], p.settings.paused(name)
+			l.trigger, l.paused, l.open = p.settings.stateOf(name)
 		}
 		p.states[name] = l
 	}
@@ -386,14 +393,14 @@ func (p *partition) deadline(now millis) millis {
 		return next
 	}
 	if len(p.settled) > 0 || len(p.rewrites) > 0 || len(p.renewals) > 0 {
-		next = min(next, p.tidy.add(p.bounds.linger))
+		next = min(next, p.tidy.add(p.bounds.collect))
 	}
 	for _, s := range p.window {
 		if s.open > 0 {
 			next = min(next, s.born.add(p.bounds.patience))
 		}
 		if s.must > 0 {
-			next = min(next, s.since.add(p.bounds.linger))
+			next = min(next, s.since.add(p.bounds.collect))
 		}
 	}
 	switch {

@@ -114,8 +114,8 @@ type triggerStarts struct {
 // apply gives the partition new settings.
 func (p *partition) apply(t *triggerSettings, now millis) {
 	p.settings = t
-	for name, l := range p.states {
-		l.change(t.triggers[name], t.paused(name), now)
+	for _, l := range p.states {
+		l.change(t, now)
 	}
 	p.reckon()
 	p.release(now)

@@ -49,7 +49,7 @@ func (p *partition) findPinned() {
 		for _, c := range l.heap {
 			for _, r := range c.refs {
 				if r.at < end {
-					p.pinned = append(p.pinned, load{c, r})
+					p.pinned = append(p.pinned, load{queue: c, ref: r})
 				}
 			}
 		}

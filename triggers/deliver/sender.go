@@ -34,6 +34,7 @@ type sender struct {
 	waits    bool        // whether the timer is set
 	ended    bool
 	share    float64 // our share of the stream's partitions, and so of the rate
+	circuit  circuit
 }
 
 // target is where a sender sends and by which policy.
@@ -55,6 +56,10 @@ func (s *sender) aim(to *target) {
 		old.subscriber.close()
 	}
 	s.mu.Lock()
+	if old != nil && old.subscriber != to.subscriber {
+		s.circuit.stopTimer()
+		s.circuit = circuit{} // the new address may be reachable
+	}
 	s.setPace()
 	s.hire()
 	s.mu.Unlock()
@@ -189,6 +194,10 @@ func (s *sender) mayHire() bool {
 func (s *sender) reserve(l *pipeline) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.circuit.open { // the partitions learn it soon
+		s.hungry[l] = struct{}{}
+		return 0
+	}
 	n := max(2*s.to.Load().trigger.Delivery.Concurrency-s.parked.n-s.reserved, 0)
 	s.reserved += n
 	if n == 0 {
@@ -218,6 +227,11 @@ func (s *sender) feed() {
 	if len(s.hungry) == 0 || s.parked.n+s.reserved > s.to.Load().trigger.Delivery.Concurrency {
 		return
 	}
+	s.notifyHungry()
+}
+
+// notifyHungry notifies pipelines that have records to load. Called with the lock held.
+func (s *sender) notifyHungry() {
 	for l := range s.hungry {
 		notify(l.due)
 	}
@@ -229,6 +243,7 @@ func (s *sender) stopSending() []*item {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ended = true
+	s.circuit.stopTimer()
 	if s.timer != nil {
 		s.timer.Stop()
 	}
@@ -238,9 +253,7 @@ func (s *sender) stopSending() []*item {
 			left = append(left, q.pop())
 		}
 	}
-	for l := range s.hungry {
-		notify(l.due)
-	}
+	s.notifyHungry()
 	return left
 }
 

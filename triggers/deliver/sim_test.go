@@ -46,6 +46,8 @@ type world struct {
 	parkedE map[string]map[int64]bool
 	sick    map[string]int // state of each trigger's subscriber: 0 well, 1 random, 2 fails, 3 hangs
 	paused  map[string]bool
+	open    map[string]bool // triggers whose circuit is open
+	probes  int             // attempts of probes
 	first   map[string]int64 // recorded offset at which each trigger begins
 	budget  int              // number of attempts left
 	renewed int              // number of records that were written again
@@ -70,7 +72,7 @@ type owner struct {
 
 func newWorld(t *testing.T, seed uint64) *world {
 	w := &world{t: t, rng: rand.New(rand.NewPCG(seed, 7)), now: 1_700_000_000_000, done: map[int64]bool{}, at: none, mark: none, over: map[string]map[int64]bool{}, standing: map[string]bool{},
-		parkedE: map[string]map[int64]bool{}, sick: map[string]int{}, paused: map[string]bool{}, first: map[string]int64{}, budget: 4, asks: newSimActs()}
+		parkedE: map[string]map[int64]bool{}, sick: map[string]int{}, paused: map[string]bool{}, open: map[string]bool{}, first: map[string]int64{}, budget: 4, asks: newSimActs()}
 	w.large, w.fickle = map[int64]bool{}, w.rng.IntN(5) == 0
 	w.configure("a", "b")
 	w.takeOver()
@@ -94,7 +96,8 @@ func (w *world) configure(names ...string) {
 	for n, is := range w.paused {
 		paused[n] = is
 	}
-	w.terms = &triggerSettings{triggers: all, paused: func(n string) bool { return paused[n] },
+	open := maps.Clone(w.open)
+	w.terms = &triggerSettings{triggers: all, paused: func(n string) bool { return paused[n] }, open: func(n string) bool { return open[n] },
 		plan: &plan{triggers: names, match: func(v *broker.View, dst []int) []int {
 			for i, n := range names {
 				if n != "b" || v.ID[len(v.ID)-1]%2 == 0 {
@@ -219,6 +222,11 @@ func (w *world) attempt(o *owner) {
 	}
 	name := i.queue.trigger.name
 	w.say("%d starts %s/%d %s", o.epoch, name, i.ref.source, i.replay)
+	if l := i.queue.trigger; i.probe {
+		w.probes++
+	} else if l.open && !l.paused && !i.expired && l.trigger != nil && i.event.unfit == "" {
+		w.t.Fatalf("%s/%d is tried although its circuit is open", name, i.ref.source)
+	}
 	if i.replay != "" {
 		w.checkReplayOrder(i)
 	} else if i.event.unfit == "" {
@@ -421,7 +429,15 @@ func (w *world) commitOffsets() {
 // load reads the records that are due.
 func (w *world) load(o *owner) {
 	for _, name := range slices.Sorted(maps.Keys(o.p.states)) {
-		o.loads = append(o.loads, o.p.load(o.p.states[name], 1+w.rng.IntN(4), w.now)...)
+		l := o.p.states[name]
+		switch {
+		case !l.open || l.paused:
+			o.loads = append(o.loads, o.p.load(l, 1+w.rng.IntN(4), w.now)...)
+		case w.rng.IntN(3) == 0:
+			o.loads = append(o.loads, o.p.loadProbe(l, w.now)...)
+		default:
+			o.loads = append(o.loads, o.p.loadExpired(l, 1+w.rng.IntN(4), w.now)...)
+		}
 	}
 	for len(o.loads) > 0 && w.rng.IntN(5) > 0 {
 		d := o.loads[0]
@@ -531,10 +547,10 @@ func (w *world) changeConfig() {
 		names = append(names, "c")
 	}
 	for _, n := range names {
-		w.paused[n] = w.rng.IntN(4) == 0
+		w.paused[n], w.open[n] = w.rng.IntN(4) == 0, w.rng.IntN(4) == 0
 	}
 	w.configure(names...)
-	w.say("config %v, paused %v", names, w.paused)
+	w.say("config %v, paused %v, open %v", names, w.paused, w.open)
 	if w.rng.IntN(4) == 0 {
 		w.last().p.retain([]time.Duration{config.Forever, 20 * time.Second, time.Minute}[w.rng.IntN(3)])
 	}
@@ -548,7 +564,7 @@ func (w *world) changeConfig() {
 
 // settleDown runs until all events have ended.
 func (w *world) settleDown() {
-	w.sick, w.paused = map[string]int{}, map[string]bool{}
+	w.sick, w.paused, w.open = map[string]int{}, map[string]bool{}, map[string]bool{}
 	w.configure("a", "b", "c")
 	o := w.last()
 	if o.p.closed {
@@ -621,7 +637,7 @@ func (w *world) check() {
 	}
 }
 
-func simulate(t *testing.T, seed uint64, trace bool) (renewed int) {
+func simulate(t *testing.T, seed uint64, trace bool) (renewed, probes int) {
 	w := newWorld(t, seed)
 	w.trace = trace
 	for range 600 {
@@ -629,7 +645,7 @@ func simulate(t *testing.T, seed uint64, trace bool) (renewed int) {
 	}
 	w.settleDown()
 	w.check()
-	return w.renewed
+	return w.renewed, w.probes
 }
 
 // In any order of faults, an event leaves only delivered or dead-lettered, no event is
@@ -640,11 +656,17 @@ func TestSimulation(t *testing.T) {
 		simulate(t, *simSeed, true)
 		return
 	}
-	renewed := 0
+	renewed, probes := 0, 0
 	for seed := range uint64(*simSeeds) {
-		if ok := t.Run(fmt.Sprint(seed+1), func(t *testing.T) { renewed += simulate(t, seed+1, false) }); !ok {
+		if ok := t.Run(fmt.Sprint(seed+1), func(t *testing.T) {
+			written, tried := simulate(t, seed+1, false)
+			renewed, probes = renewed+written, probes+tried
+		}); !ok {
 			return
 		}
+	}
+	if probes < *simSeeds/10 {
+		t.Errorf("only %d probes were sent, so the schedules do not test circuits", probes)
 	}
 	if renewed < *simSeeds/10 {
 		t.Errorf("only %d records were renewed, so the schedules do not test renewals", renewed)

@@ -55,6 +55,8 @@ func (d *Dispatcher) Standing() []Standing {
 		one.Starting = starting[name]
 		if why := d.missing.reasonFor(name); why != nil {
 			one.Waits = why.Error()
+		} else {
+			one.Waits = s.whyOpen()
 		}
 		if w := parked[name]; w.n > 0 {
 			one.Parked, one.OldestParked = w.n, w.oldest.time().UTC()
@@ -307,8 +309,8 @@ func (c *counts) transaction(err error) {
 
 // collector reports the triggers' status when Prometheus asks.
 type collector struct {
-	d                                             *Dispatcher
-	events, attempts, replies, flying, parked, of *prometheus.Desc
+	d                                                   *Dispatcher
+	events, attempts, replies, flying, parked, of, open *prometheus.Desc
 }
 
 func newCollector(d *Dispatcher) *collector {
@@ -321,13 +323,14 @@ func newCollector(d *Dispatcher) *collector {
 		replies:  desc("replies_total", "Events that a subscriber replied and that were published."),
 		flying:   desc("in_flight", "Running attempts."),
 		parked:   desc("parked", "Events that are parked."),
+		open:     desc("circuit_open", "1 while the subscriber cannot be reached and one event at a time is tried, else 0."),
 		of:       desc("oldest_parked_seconds", "How long the oldest parked event has waited; 0 if none is parked."),
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.events, c.attempts, c.replies, c.flying, c.parked, c.of} {
+	for _, d := range []*prometheus.Desc{c.events, c.attempts, c.replies, c.flying, c.parked, c.of, c.open} {
 		ch <- d
 	}
 }
@@ -352,6 +355,13 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 			age = max(time.Since(s.OldestParked).Seconds(), 0)
 		}
 		gauge(c.of, age, s.Name)
+	}
+	for name, s := range *c.d.senders.Load() {
+		open := 0.0
+		if s.isOpen() {
+			open = 1
+		}
+		gauge(c.open, open, name)
 	}
 }
 

@@ -122,7 +122,7 @@ const expectEvery = 200 * time.Millisecond
 type missingTargets struct {
 	mu      sync.Mutex
 	why     map[string]error
-	changed chan struct{} // signalled when a trigger is added
+	changed chan struct{} // signalled when a trigger is added, or when a circuit opens or closes
 }
 
 func newMissingTargets() missingTargets {
