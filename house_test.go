@@ -56,6 +56,7 @@ var wings = []wing{
 // narrow lists packages that may import less than their wing, with the reasons.
 var narrow = map[string][]string{
 	"broker/internal/wire":     {},                                                     // parses bytes of hostile peers: no I/O
+	"broker/network":           {},                                                     // every wing may use it
 	"broker/retry":             {},                                                     // part of the agent, which stays small
 	"internal/runs/agent":      {"", "api", "broker/retry", "internal/data/transfer"},  // a small static binary
 	"internal/data/transfer":   {"", "api", "broker/retry"},                            // part of the agent

@@ -17,6 +17,7 @@ import (
 	"github.com/segmentio/kafka-go"
 
 	"tidemill.dev"
+	"tidemill.dev/broker/network"
 	"tidemill.dev/broker/retry"
 )
 
@@ -25,6 +26,7 @@ type Options struct {
 	Addr     string // host:port[,host:port…]
 	Names    tidemill.Names
 	Security Security
+	Network  network.Network
 	Logger   *slog.Logger
 
 	// TransactionTimeout is the time after which Kafka aborts a transaction; 10 s. The open
@@ -64,7 +66,7 @@ func Open(ctx context.Context, o Options) (*Broker, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	d := &dialer{security: o.Security, clientID: o.Names.Install(), seeds: seeds}
+	d := &dialer{security: o.Security, clientID: o.Names.Install(), seeds: seeds, tcp: o.Network.Dialer(net.Dialer{})}
 	if err := d.probe(ctx); err != nil {
 		return nil, err
 	}

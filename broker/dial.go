@@ -31,7 +31,7 @@ type dialer struct {
 	security Security
 	clientID string
 	seeds    []string
-	tcp      net.Dialer
+	tcp      func(ctx context.Context, network, address string) (net.Conn, error)
 
 	mu    sync.Mutex
 	known []string // addresses of the servers from Kafka's latest answer
@@ -107,7 +107,7 @@ func (d *dialer) dialShare(ctx context.Context, address string, left int) (net.C
 }
 
 func (d *dialer) dialOne(ctx context.Context, address string) (net.Conn, error) {
-	raw, err := d.tcp.DialContext(ctx, "tcp", address)
+	raw, err := d.tcp(ctx, "tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("connect to Kafka: %w%s", err, d.dialHint(address))
 	}

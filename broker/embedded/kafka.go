@@ -79,7 +79,7 @@ func clusterOptions(o Options, doors []*brokerListener) ([]kfake.Opt, error) {
 	if o.Sync {
 		opts = append(opts, kfake.SyncWrites())
 	}
-	if err := restoreSequences(kafkaDir(o.Dir)); err != nil {
+	if err := restoreSequences(o.Network, kafkaDir(o.Dir)); err != nil {
 		return nil, err
 	}
 	return append(opts, kfake.DataDir(kafkaDir(o.Dir))), forgetUsers(o.Dir)

@@ -1,6 +1,7 @@
 package embedded
 
 import (
+	"context"
 	"crypto/tls"
 	"encoding/binary"
 	"errors"
@@ -28,7 +29,7 @@ func openDoors(o Options) ([]*brokerListener, error) {
 		}
 		var l net.Listener
 		err = listenAt(addr, func(addr string) (err error) {
-			l, err = net.Listen("tcp", addr)
+			l, err = o.Network.ListenTCP(context.Background(), addr)
 			return err
 		})
 		if err != nil {

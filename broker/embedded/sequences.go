@@ -2,6 +2,7 @@ package embedded
 
 import (
 	"bufio"
+	"context"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -17,6 +18,8 @@ import (
 	"strings"
 
 	"github.com/twmb/franz-go/pkg/kfake"
+
+	"tidemill.dev/broker/network"
 )
 
 // kfake recognizes a producer's retry by the sequences that it has seen, and stores these sequences
@@ -39,13 +42,13 @@ const (
 )
 
 // restoreSequences prepares the folder for a start after a kill.
-func restoreSequences(dir string) error {
+func restoreSequences(over network.Network, dir string) error {
 	if !exists(filepath.Join(dir, "meta.json")) || exists(filepath.Join(dir, sequencesFile)) {
 		return nil // a new folder, or a folder that was closed in order
 	}
 	err := completeIndexes(dir)
 	if err == nil {
-		err = abortLeftOpen(dir)
+		err = abortLeftOpen(over, dir)
 	}
 	if err != nil {
 		return fmt.Errorf("open %s after a kill: %w", dir, err)
@@ -70,21 +73,23 @@ func restoreSequences(dir string) error {
 
 // abortLeftOpen opens and closes the folder with kfake, and aborts the transactions that the
 // kill left open.
-func abortLeftOpen(dir string) error {
-	if err := withFolder(dir, nil); err != nil {
+func abortLeftOpen(over network.Network, dir string) error {
+	if err := withFolder(over, dir, nil); err != nil {
 		return err
 	}
 	open, err := openTransactions(dir)
 	if err != nil || len(open) == 0 {
 		return err
 	}
-	return withFolder(dir, func(addr string) error { return abortOpen(addr, open) })
+	return withFolder(over, dir, func(addr string) error { return abortOpen(over, addr, open) })
 }
 
 // withFolder opens the folder with kfake, calls do, and closes it.
-func withFolder(dir string, do func(addr string) error) error {
+func withFolder(over network.Network, dir string, do func(addr string) error) error {
 	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.DataDir(dir), kfake.BrokerConfigs(brokerConfigs()),
-		kfake.ListenFn(func(network, _ string) (net.Listener, error) { return net.Listen(network, anyPort) }))
+		kfake.ListenFn(func(string, string) (net.Listener, error) {
+			return over.ListenTCP(context.Background(), anyPort)
+		}))
 	if err != nil {
 		return err
 	}

@@ -16,8 +16,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/twmb/franz-go/pkg/kfake"
+
+	"tidemill.dev/broker/network"
 )
 
 const (
@@ -49,6 +50,8 @@ type Options struct {
 	Users []User
 	// Retention is the time between removals of expired records, 30 s by default.
 	Retention time.Duration
+	// Network is the network on which the servers listen.
+	Network network.Network
 	// Logger gets the servers' log messages; nil discards them.
 	Logger *slog.Logger
 }
@@ -91,8 +94,8 @@ type Servers struct {
 	doors   []*brokerListener
 	addrs   []string
 	cluster *kfake.Cluster
-	redis   *miniredis.Miniredis
-	at      string // Redis's address, which miniredis forgets on Close
+	redis   *redisServer
+	network network.Network
 
 	stop   context.CancelFunc
 	clocks sync.WaitGroup
@@ -106,7 +109,7 @@ func Start(ctx context.Context, o Options) (*Servers, error) {
 		return nil, fmt.Errorf("start embedded servers: %w", err)
 	}
 	o = o.withDefaults()
-	s := &Servers{dir: o.Dir, stop: func() {}}
+	s := &Servers{dir: o.Dir, network: o.Network, stop: func() {}}
 	if err := s.startParts(o); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
@@ -130,7 +133,6 @@ func (s *Servers) startParts(o Options) (err error) {
 	if s.redis, err = startRedis(o); err != nil {
 		return err
 	}
-	s.at = s.redis.Addr()
 	s.startClocks(o)
 	return nil
 }
@@ -138,7 +140,7 @@ func (s *Servers) startParts(o Options) (err error) {
 func (s *Servers) startClocks(o Options) {
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop = stop
-	s.clocks.Go(func() { moveTime(ctx, s.redis) })
+	s.clocks.Go(func() { s.redis.moveTime(ctx, o.Network.Virtual()) })
 	s.clocks.Go(func() { applyRetention(ctx, s.cluster, o.Retention) })
 	if o.TLS == nil && len(o.Users) == 0 { // otherwise leave, which has no TLS and no user, could not connect
 		dead := watchJoiners(s.cluster)
@@ -150,7 +152,7 @@ func (s *Servers) startClocks(o Options) {
 func (s *Servers) Kafka() string { return s.addrs[0] }
 
 // Redis returns the address of the Redis server.
-func (s *Servers) Redis() string { return s.at }
+func (s *Servers) Redis() string { return s.redis.listener.Addr().String() }
 
 // Dir returns the data folder; it is empty in memory.
 func (s *Servers) Dir() string { return s.dir }
@@ -187,7 +189,7 @@ func (s *Servers) stopParts() error {
 		d.closeAll()
 	}
 	if s.redis != nil {
-		s.redis.Close()
+		s.redis.close()
 	}
 	return s.lock.release()
 }

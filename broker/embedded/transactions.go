@@ -18,6 +18,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"tidemill.dev/broker/network"
 )
 
 // After a kill, kfake treats open transactions as aborted but writes no abort markers. This has two
@@ -92,7 +94,7 @@ func trackTransactions(head [batchHead]byte, open map[int64]int16) {
 }
 
 // abortOpen writes the abort markers.
-func abortOpen(addr string, open []openTransaction) error {
+func abortOpen(over network.Network, addr string, open []openTransaction) error {
 	req := kmsg.NewPtrWriteTxnMarkersRequest()
 	req.SetVersion(1)
 	for _, o := range open {
@@ -104,7 +106,7 @@ func abortOpen(addr string, open []openTransaction) error {
 		req.Markers = append(req.Markers, marker)
 	}
 	resp := kmsg.NewPtrWriteTxnMarkersResponse()
-	if err := askOnce(addr, req, resp); err != nil {
+	if err := askOnce(over, addr, req, resp); err != nil {
 		return fmt.Errorf("abort %d transactions that a kill left open: %w", len(open), err)
 	}
 	for _, m := range resp.Markers {
@@ -122,8 +124,10 @@ func abortOpen(addr string, open []openTransaction) error {
 const askLimit = 30 * time.Second
 
 // askOnce sends one request on a new connection.
-func askOnce(addr string, req kmsg.Request, resp kmsg.Response) error {
-	conn, err := net.DialTimeout("tcp", addr, askLimit)
+func askOnce(over network.Network, addr string, req kmsg.Request, resp kmsg.Response) error {
+	ctx, cancel := context.WithTimeout(context.Background(), askLimit)
+	defer cancel()
+	conn, err := over.Dialer(net.Dialer{})(ctx, "tcp", addr)
 	if err != nil {
 		return err
 	}
@@ -261,5 +265,5 @@ func (s *Servers) leaveGroup(who joiner) error {
 	req := kmsg.NewPtrLeaveGroupRequest()
 	req.SetVersion(1)
 	req.Group, req.MemberID = who.group, who.member
-	return askOnce(s.addrs[s.cluster.CoordinatorFor(who.group)], req, kmsg.NewPtrLeaveGroupResponse())
+	return askOnce(s.network, s.addrs[s.cluster.CoordinatorFor(who.group)], req, kmsg.NewPtrLeaveGroupResponse())
 }

@@ -20,6 +20,7 @@ import (
 	"tidemill.dev/api"
 	"tidemill.dev/broker"
 	"tidemill.dev/broker/dedupe"
+	"tidemill.dev/broker/network"
 	"tidemill.dev/broker/retry"
 	"tidemill.dev/config"
 	"tidemill.dev/internal/data/ledger"
@@ -66,6 +67,7 @@ type Options struct {
 	Forgetter *erase.Forgetter                        // erases keys
 	Announce  func(context.Context, api.Commit) error // publishes a commit's event
 	GPUs      func() int                              // number of GPUs of this machine; nil if unknown
+	Network   network.Network                         // network on which Listen is
 	Inside    net.Listener                            // listener for the agents of this process, without TLS; may be nil
 	Slots     func(config.Pool) int                   // number of slots of a pool; nil takes the config's number
 
@@ -157,8 +159,7 @@ func (g *Gateway) open(ctx context.Context) (err error) {
 	g.routes = newRoutes(g.routeTable(), g.metrics)
 	g.server = g.newServer()
 	g.openInside()
-	var listen net.ListenConfig
-	l, err := listen.Listen(ctx, "tcp", g.opt.Listen)
+	l, err := g.opt.Network.ListenTCP(ctx, g.opt.Listen)
 	if err != nil {
 		return fmt.Errorf("listen for HTTP: %w; give another address, or port 0 for a free one", err)
 	}

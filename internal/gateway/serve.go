@@ -68,11 +68,11 @@ func (l *limitListener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		if l.inside.Add(1) <= l.most || l.makeRoom() {
-			return &limitedConn{TCPConn: c.(*net.TCPConn), listener: l}, nil
+			return &limitedConn{tcpConn: c.(tcpConn), listener: l}, nil
 		}
 		l.inside.Add(-1)
 		l.turned.Inc()
-		l.refuseConn(c.(*net.TCPConn))
+		l.refuseConn(c.(tcpConn))
 	}
 }
 
@@ -125,7 +125,7 @@ func connState(c net.Conn, state http.ConnState) {
 // refuseConn sends the answer and closes the connection. The client's bytes are read first, because
 // the kernel would otherwise drop the answer. At most refusedAtOnce connections get an answer at
 // the same time, because each answer needs a goroutine.
-func (l *limitListener) refuseConn(c *net.TCPConn) {
+func (l *limitListener) refuseConn(c tcpConn) {
 	select {
 	case l.away <- struct{}{}:
 	default:
@@ -153,9 +153,17 @@ func (l *limitListener) Close() error {
 
 func (l *limitListener) count() float64 { return float64(l.inside.Load()) }
 
+// tcpConn is the part of *net.TCPConn that the gateway uses. ReadFrom lets the kernel send a file
+// without a copy.
+type tcpConn interface {
+	net.Conn
+	io.ReaderFrom
+	CloseWrite() error
+}
+
 // limitedConn is an open connection.
 type limitedConn struct {
-	*net.TCPConn
+	tcpConn
 	listener *limitListener
 	left     atomic.Bool
 
@@ -168,7 +176,7 @@ func (v *limitedConn) Close() error {
 	if v.left.CompareAndSwap(false, true) {
 		v.listener.inside.Add(-1)
 	}
-	return v.TCPConn.Close()
+	return v.tcpConn.Close()
 }
 
 // certificate is the gateway's TLS certificate and key. When a connection opens, the two files are

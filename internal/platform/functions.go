@@ -37,7 +37,7 @@ func (p *Platform) openFunctions(ctx context.Context) error {
 	for name, f := range p.functions {
 		mux.Handle("/"+name, functions.Handler(f, functions.Options{Logger: p.log}))
 	}
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	l, err := p.network.ListenTCP(ctx, "127.0.0.1:0")
 	if err != nil {
 		return fmt.Errorf("serve our functions: %w", err)
 	}
@@ -128,7 +128,7 @@ func (p *Platform) Function(ctx context.Context, name, listen string) (string, e
 	p.serveOurs(ours, name)
 	p.addProbes(mux)
 	mux.Handle("/", calledWith(token, ours))
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", listen)
+	l, err := p.network.ListenTCP(ctx, listen)
 	if err != nil {
 		return "", fmt.Errorf("serve the function %s on %q: %w", name, listen, err)
 	}

@@ -59,7 +59,7 @@ func (p *Platform) Gateway(ctx context.Context, o GatewayOptions) (*gateway.Gate
 		return nil, err
 	}
 	wo := gateway.Options{
-		Listen: o.Listen, CertFile: o.CertFile, KeyFile: o.KeyFile,
+		Listen: o.Listen, Network: p.network, CertFile: o.CertFile, KeyFile: o.KeyFile,
 		Config: p.Config, Broker: p.broker, Producer: producer,
 		Repeats: memory, Standing: status.NewBoard(p.redis, p.names, p.kafka), Access: guard, Telemetry: p.telemetry,
 		Scorers: status.NewScorers(p.redis, p.names, p.kafka),

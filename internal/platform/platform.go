@@ -20,6 +20,7 @@ import (
 	"tidemill.dev/broker"
 	"tidemill.dev/broker/dedupe"
 	"tidemill.dev/broker/embedded"
+	"tidemill.dev/broker/network"
 	"tidemill.dev/config"
 	"tidemill.dev/functions"
 	"tidemill.dev/internal/data/ledger"
@@ -59,13 +60,17 @@ type Options struct {
 	// Secret is a file with the secret for attempts' tokens and our functions, which all processes
 	// share. If empty, it is a file in the data folder of the runs.
 	Secret string
-	Logger *slog.Logger
+	// Network is the network of all connections, except those to an S3 bucket, an identity provider,
+	// a trace collector and Kubernetes.
+	Network network.Network
+	Logger  *slog.Logger
 }
 
 // Platform holds the connections and components of a process.
 type Platform struct {
 	names     tidemill.Names
 	addresses config.Addresses
+	network   network.Network
 	servers   *embedded.Servers // embedded servers; nil in a cluster
 	broker    *broker.Broker
 	kafka     string               // id of the Kafka cluster
@@ -110,7 +115,7 @@ func Open(ctx context.Context, o Options) (*Platform, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	p := &Platform{config: o.Config, addresses: o.Addresses, log: o.Logger, reorder: o.Reorder, functions: o.Functions, models: o.Scoring,
+	p := &Platform{config: o.Config, addresses: o.Addresses, network: o.Network, log: o.Logger, reorder: o.Reorder, functions: o.Functions, models: o.Scoring,
 		functionsAt: o.FunctionsAt, secretFile: o.Secret}
 	p.models.Dir = modelDir(o)
 	if err := p.open(ctx, o); err != nil {
@@ -135,7 +140,7 @@ func (p *Platform) open(ctx context.Context, o Options) (err error) {
 		}
 		o.Security, o.RedisSecurity = broker.Security{}, RedisSecurity{}
 	}
-	p.broker, err = broker.Open(ctx, broker.Options{Addr: p.addresses.Kafka, Names: p.names, Security: o.Security, Logger: p.log})
+	p.broker, err = broker.Open(ctx, broker.Options{Addr: p.addresses.Kafka, Names: p.names, Security: o.Security, Network: p.network, Logger: p.log})
 	if err != nil {
 		return err
 	}
@@ -169,6 +174,7 @@ func (p *Platform) startTelemetry(ctx context.Context, o telemetry.Options) (err
 }
 
 func (p *Platform) startServers(ctx context.Context, o embedded.Options) error {
+	o.Network = p.network
 	servers, err := embedded.Start(ctx, o)
 	if err != nil {
 		return err
@@ -188,6 +194,7 @@ func (p *Platform) openRedis(s RedisSecurity) error {
 	if err != nil {
 		return err
 	}
+	o.Dialer = p.network.Dial // nil is go-redis's own
 	redis.SetLogger(silentLogger{})
 	p.redis = redis.NewClient(o)
 	p.AtStop(clients, "Redis's connections", func(context.Context) error { return p.redis.Close() })

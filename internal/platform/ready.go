@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"math"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -174,7 +173,7 @@ func (p *Platform) Probes(ctx context.Context, listen string) (string, error) {
 	if p.telemetry == nil {
 		return "", errors.New("serve the probes: the platform was opened without telemetry")
 	}
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", listen)
+	l, err := p.network.ListenTCP(ctx, listen)
 	if err != nil {
 		return "", fmt.Errorf("listen for probes on %q: %w", listen, err)
 	}

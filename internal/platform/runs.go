@@ -34,11 +34,12 @@ import (
 
 // RunsOptions configure the folders of runs and where attempts run.
 type RunsOptions struct {
-	Recipes string // base of the recipes' relative folders
-	Data    string // folder of attempts' work, and of their tokens' secret if none is given; may be empty
-	Secrets string // folder with a file NAME/KEY for each secret
-	Launch  bool   // whether to launch attempts, in the cluster if there is one, else on this machine
-	Alone   bool   // no other process launches attempts; always true with embedded servers
+	Recipes  string             // base of the recipes' relative folders
+	Data     string             // folder of attempts' work, and of their tokens' secret if none is given; may be empty
+	Secrets  string             // folder with a file NAME/KEY for each secret
+	Launch   bool               // whether to launch attempts, in the cluster if there is one, else on this machine
+	Alone    bool               // no other process launches attempts; always true with embedded servers
+	Launcher scheduler.Launcher // launcher to use in place of the one that Launch chooses; only simulations have one
 	// Watched is called for the store's writes, see store.Options; may be nil.
 	Watched func(key string)
 }
@@ -102,7 +103,7 @@ func (p *Platform) foremanOptions(w *runServices, o RunsOptions) scheduler.Optio
 	f := scheduler.Options{Ledger: w.ledger, Store: w.store, Broker: p.broker, Names: p.names, Config: p.Config, Asked: w.asked.Now,
 		Announce: p.publishCommit, Tokens: w.tokens, Dir: o.Recipes, Logger: p.log}
 	if w.launcher != nil {
-		f.Launcher, f.Alone = w.launcher, w.local != nil && (o.Alone || p.Embedded())
+		f.Launcher, f.Alone = w.launcher, p.cluster == nil && (o.Alone || p.Embedded())
 	}
 	if p.telemetry != nil {
 		f.Registerer = p.telemetry.Registry()
@@ -144,6 +145,9 @@ func (p *Platform) openLedger(ctx context.Context) (*ledger.Ledger, error) {
 
 func (p *Platform) openLauncher(ctx context.Context, w *runServices, o RunsOptions) error {
 	switch {
+	case o.Launcher != nil:
+		w.launcher = o.Launcher
+		return nil
 	case !o.Launch:
 		return nil
 	case p.cluster != nil:
@@ -157,7 +161,7 @@ func (p *Platform) openLauncher(ctx context.Context, w *runServices, o RunsOptio
 // needs no certificate and no access file, because it is on loopback and serves only the agents'
 // routes.
 func (p *Platform) openLocal(ctx context.Context, w *runServices, o RunsOptions) (err error) {
-	if w.inside, err = new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0"); err != nil {
+	if w.inside, err = p.network.ListenTCP(ctx, "127.0.0.1:0"); err != nil {
 		return fmt.Errorf("listen for agents: %w", err)
 	}
 	if err := p.takeFolder(o.Data); err != nil {

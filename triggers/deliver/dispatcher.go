@@ -17,6 +17,7 @@ import (
 
 	"tidemill.dev"
 	"tidemill.dev/broker"
+	"tidemill.dev/broker/network"
 	"tidemill.dev/config"
 	"tidemill.dev/triggers/commands"
 	"tidemill.dev/triggers/deadletters"
@@ -329,6 +330,7 @@ type Options struct {
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer // may be nil
 	Tracer     trace.Tracer          // may be nil
+	Network    network.Network       // network of the subscribers
 	Resolve    Resolver              // may be nil; then attempts to a service or a function fail
 	// Bearer is the token that only Tidemill's own functions get; empty sends none.
 	Bearer  string

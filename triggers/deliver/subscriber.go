@@ -20,6 +20,7 @@ import (
 
 	"tidemill.dev/broker"
 	"tidemill.dev/broker/cehttp"
+	"tidemill.dev/broker/network"
 	"tidemill.dev/config"
 	"tidemill.dev/internal/ops/telemetry"
 )
@@ -47,13 +48,14 @@ type subscriberOptions struct {
 	Bearer  string   // token for Tidemill's own functions only
 	Version string   // version of Tidemill, for User-Agent
 	Tracer  trace.Tracer
+	Network network.Network
 }
 
 // newSubscriber opens no connection and no file. A later error with them affects only the
 // trigger's events, which wait until it is repaired.
 func newSubscriber(t config.Trigger, o subscriberOptions) (*subscriber, error) {
 	s := &subscriber{trigger: t, resolve: o.Resolve, tracer: o.Tracer, signer: newCredentials(t.To.Credentials),
-		connections: connections{trust: newTrust(t.To.Credentials), most: t.Delivery.Concurrency}}
+		connections: connections{trust: newTrust(t.To.Credentials), most: t.Delivery.Concurrency, over: o.Network}}
 	if s.tracer == nil {
 		s.tracer = noop.NewTracerProvider().Tracer("")
 	}

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"tidemill.dev/broker/network"
 	"tidemill.dev/config"
 	"tidemill.dev/triggers/deadletters"
 )
@@ -36,7 +37,7 @@ func (d *Dispatcher) targets(c *config.Config) (map[string]*target, error) {
 			all[t.Name] = s.to.Load()
 			continue
 		}
-		to, err := newSubscriber(t, subscriberOptions{Resolve: d.o.Resolve, Bearer: d.o.Bearer, Version: d.o.Version, Tracer: d.o.Tracer})
+		to, err := newSubscriber(t, subscriberOptions{Resolve: d.o.Resolve, Bearer: d.o.Bearer, Version: d.o.Version, Tracer: d.o.Tracer, Network: d.o.Network})
 		if err != nil {
 			return nil, err
 		}
@@ -266,6 +267,7 @@ const (
 type connections struct {
 	trust trust
 	most  int // requests at once
+	over  network.Network
 
 	mu        sync.Mutex
 	made      pemFiles
@@ -284,7 +286,7 @@ func (w *connections) current() (*http.Transport, error) {
 	if w.transport != nil && w.made == p {
 		return w.transport, nil
 	}
-	fresh, err := newTransport(p, w.most)
+	fresh, err := newTransport(p, w.most, w.over)
 	if err != nil {
 		return nil, err
 	}
@@ -304,14 +306,14 @@ func (w *connections) close() {
 	}
 }
 
-func newTransport(p pemFiles, most int) (*http.Transport, error) {
+func newTransport(p pemFiles, most int, over network.Network) (*http.Transport, error) {
 	secure, err := p.config()
 	if err != nil {
 		return nil, err
 	}
 	return &http.Transport{
 		Proxy:                  proxy,
-		DialContext:            (&net.Dialer{Timeout: connectWithin, KeepAlive: pingAfter}).DialContext,
+		DialContext:            over.Dialer(net.Dialer{Timeout: connectWithin, KeepAlive: pingAfter}),
 		TLSClientConfig:        secure,
 		TLSHandshakeTimeout:    connectWithin,
 		ForceAttemptHTTP2:      true,
