@@ -39,7 +39,7 @@ type member struct {
 	slots      int32
 	transactor *Transactor // if it is set, this member fences slots
 
-	committing  sync.Mutex  // held while offsets are committed outside a transaction
+	committing  retry.Mutex // held while offsets are committed outside a transaction
 	bare        bool        // whether Kafka allows less metadata than ours; guarded by committing
 	rejoinAsked atomic.Bool // whether to join again
 	between     atomic.Bool // whether a join has begun and none has succeeded since

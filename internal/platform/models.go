@@ -10,12 +10,12 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"tidemill.dev"
 	"tidemill.dev/api"
 	"tidemill.dev/broker"
+	"tidemill.dev/broker/retry"
 	"tidemill.dev/config"
 	"tidemill.dev/functions"
 	keys "tidemill.dev/functions/forget"
@@ -170,7 +170,7 @@ func (p *Platform) Forgetter() *erase.Forgetter {
 type lazyLetters struct {
 	p *Platform
 
-	mu     sync.Mutex
+	mu     retry.Mutex
 	book   *deadletters.Book
 	closed bool
 }

@@ -21,6 +21,7 @@ import (
 	"tidemill.dev/broker/dedupe"
 	"tidemill.dev/broker/embedded"
 	"tidemill.dev/broker/network"
+	"tidemill.dev/broker/retry"
 	"tidemill.dev/config"
 	"tidemill.dev/functions"
 	"tidemill.dev/internal/data/ledger"
@@ -100,7 +101,7 @@ type Platform struct {
 	scorers *scorerSet     // nil if Scorers was not called
 	refused error          // reason why the newest config is not in force
 
-	scoringLock sync.Mutex
+	scoringLock retry.Mutex
 	scores      *scoringModels // nil until the first use of models
 	library     *store.Store   // store of a process that scores and has no runs
 	registry    *ledger.Ledger // ledger of such a process

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"tidemill.dev/api"
+	"tidemill.dev/broker/retry"
 	"tidemill.dev/config"
 	"tidemill.dev/functions/score"
 	"tidemill.dev/internal/scoring/serving"
@@ -20,7 +21,7 @@ type scorerSet struct {
 	p    *Platform
 	only string // name of the only scorer of this process; if empty, all scorers of the config
 
-	mu     sync.Mutex
+	mu     retry.Mutex
 	on     *scoringModels // nil until there is a scorer
 	all    map[string]*runningScorer
 	absent bool // the config has no scorer of the name in only

@@ -18,6 +18,7 @@ import (
 	"tidemill.dev"
 	"tidemill.dev/broker"
 	"tidemill.dev/broker/network"
+	"tidemill.dev/broker/retry"
 	"tidemill.dev/config"
 	"tidemill.dev/triggers/commands"
 	"tidemill.dev/triggers/deadletters"
@@ -37,7 +38,7 @@ type Dispatcher struct {
 	counts      counts
 	clock       steadyClock
 
-	mu          sync.Mutex
+	mu          retry.Mutex
 	plans       map[string]*plan
 	config      *config.Config
 	pipelines   map[string]*pipeline
