@@ -1,0 +1,92 @@
+package sim
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	"tidemill.dev/e2e/sim/vnet"
+)
+
+// history keeps what happened, in order: messages, faults, log lines and decisions.
+type history struct {
+	mu       sync.Mutex
+	began    time.Time
+	all      []entry
+	messages int
+}
+
+// entry is a message, if its text is empty.
+type entry struct {
+	at   time.Duration
+	text string
+	m    vnet.Message
+}
+
+func newHistory() *history { return &history{began: time.Now()} }
+
+func (h *history) message(m *vnet.Message) {
+	c := *m
+	c.Head = bytes.Clone(m.Head[:min(len(m.Head), 80)])
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.messages++
+	h.all = append(h.all, entry{at: m.At.Sub(h.began), m: c})
+}
+
+func (h *history) say(format string, a ...any) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.all = append(h.all, entry{at: time.Since(h.began), text: fmt.Sprintf(format, a...)})
+}
+
+// write prints the history; short leaves out messages that arrive.
+func (h *history) write(to io.Writer, short bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, e := range h.all {
+		switch m := &e.m; {
+		case e.text != "":
+			fmt.Fprintf(to, "%10.4f %s\n", e.at.Seconds(), e.text)
+		case !short || m.Fault.Cut != vnet.Whole:
+			fmt.Fprintf(to, "%10.4f %s %s→%s %d, %d bytes%s: %s\n", e.at.Seconds(), m.Conn, m.From, m.To, m.Number, m.Size, fateOf(m.Fault), printable(m.Head))
+		}
+	}
+}
+
+func fateOf(f vnet.Fault) string {
+	switch f.Cut {
+	case vnet.CutBefore:
+		return ", lost with its connection"
+	case vnet.CutAfter:
+		return ", the connection ends after it"
+	}
+	if f.Delay > 20*time.Millisecond {
+		return fmt.Sprintf(", late by %v", f.Delay)
+	}
+	return ""
+}
+
+func printable(b []byte) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r > '~' {
+			return '.'
+		}
+		return r
+	}, string(b))
+}
+
+// logWriter puts the log lines of a process into the history.
+type logWriter struct {
+	h    *history
+	host string
+}
+
+// Write stores a line.
+func (l logWriter) Write(p []byte) (int, error) {
+	l.h.say("%s: %s", l.host, bytes.TrimRight(p, "\n"))
+	return len(p), nil
+}

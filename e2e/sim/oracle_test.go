@@ -1,0 +1,282 @@
+package sim
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/segmentio/kafka-go/compress"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// oracle reads the streams with another Kafka client, and judges what the publishers, the
+// subscribers and the agents saw. It shares no code with Tidemill.
+type oracle struct {
+	w       *world
+	client  *kgo.Client
+	records map[string][]record // by stream; in the order of each partition
+}
+
+// unpacker decompresses with kafka-go's codecs. The finalizers of kgo's own would close channels of
+// the bubble from outside.
+type unpacker struct{}
+
+// Decompress returns the bytes of a batch.
+func (unpacker) Decompress(src []byte, codec kgo.CompressionCodecType) ([]byte, error) {
+	if codec == kgo.CodecNone {
+		return src, nil
+	}
+	r := compress.Codecs[codec].NewReader(bytes.NewReader(src))
+	defer r.Close()
+	return io.ReadAll(r)
+}
+
+type record struct {
+	partition int32
+	offset    int64
+	head      map[string]string
+	value     string
+	at        time.Time
+}
+
+func (r *record) id() string   { return r.head["ce_id"] }
+func (r *record) typ() string  { return r.head["ce_type"] }
+func (r *record) ours() bool   { return r.head["ce_source"] == "/sim" }
+func (r *record) key() string  { return r.head["ce_subject"] }
+func (r *record) spot() string { return fmt.Sprint(r.partition, "/", r.offset) }
+
+func newOracle(w *world) (*oracle, error) {
+	c, err := kgo.NewClient(
+		kgo.SeedBrokers(fmt.Sprint("127.0.0.1:", kafkaPort)),
+		kgo.Dialer(func(ctx context.Context, network, _ string) (net.Conn, error) {
+			host := w.procs[0].host.Load()
+			if w.servers != nil {
+				return w.chaos.Dial(ctx, network, w.servers.Kafka())
+			}
+			return w.chaos.Dial(ctx, network, at(host, kafkaPort))
+		}),
+		kgo.ConsumeRegex(), kgo.ConsumeTopics(`^tidemill\..*`), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.WithDecompressor(unpacker{}))
+	return &oracle{w: w, client: c, records: map[string][]record{}}, err
+}
+
+// read reads until nothing has come for two seconds.
+func (o *oracle) read() {
+	for {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		fetches := o.client.PollFetches(ctx)
+		cancel()
+		n := 0
+		fetches.EachRecord(func(r *kgo.Record) {
+			n++
+			one := record{partition: r.Partition, offset: r.Offset, head: map[string]string{}, value: string(r.Value), at: r.Timestamp}
+			for _, h := range r.Headers {
+				one.head[h.Key] = string(h.Value)
+			}
+			stream := strings.TrimPrefix(r.Topic, "tidemill.")
+			o.records[stream] = append(o.records[stream], one)
+		})
+		if n == 0 {
+			return
+		}
+	}
+}
+
+// complaints returns what is wrong, or not done yet.
+func (o *oracle) complaints() (all []string) {
+	o.read()
+	o.w.posts.mu.Lock()
+	defer o.w.posts.mu.Unlock()
+	o.w.sub.mu.Lock()
+	defer o.w.sub.mu.Unlock()
+	o.w.agents.mu.Lock()
+	defer o.w.agents.mu.Unlock()
+	for _, check := range []func() []string{o.stored, o.delivered, o.inOrder, o.ran, o.scored, o.champions} {
+		all = append(all, check()...)
+	}
+	return all
+}
+
+// home returns the stream of a type of events.
+func home(typ string) string {
+	if typ == "message" {
+		return "messages"
+	}
+	return "events"
+}
+
+// stored checks that each acknowledged event is on its stream.
+func (o *oracle) stored() (all []string) {
+	on := map[string]bool{}
+	for _, stream := range []string{"events", "messages"} {
+		for i := range o.records[stream] {
+			on[stream+o.records[stream][i].id()] = true
+		}
+	}
+	for _, p := range o.w.posts.all {
+		if p.acked && !on[home(p.typ)+p.id] {
+			all = append(all, fmt.Sprintf("%s %s of %s was acknowledged and is not on its stream", p.typ, p.id, p.key))
+		}
+	}
+	return all
+}
+
+// letters returns the number of dead letters of events, by the id of the event, for a trigger or a
+// scorer.
+func (o *oracle) letters(of string) map[string]int {
+	all := map[string]int{}
+	for i := range o.records["dead-letters"] {
+		r := &o.records["dead-letters"][i]
+		if r.typ() == "tidemill.event.dead-lettered" && (r.head["ce_trigger"] == of || r.head["ce_scorer"] == of) {
+			all[r.head["ce_causationid"]]++
+		}
+	}
+	return all
+}
+
+// delivered checks that each stored event reached the trigger's subscriber, or became a dead letter,
+// and that no subscriber got an event that is on no stream.
+func (o *oracle) delivered() (all []string) {
+	for path, typ := range map[string]string{"/tell": "order-paid", "/tick": "schedule-tick"} {
+		took := map[string]bool{}
+		for _, r := range o.w.sub.took {
+			if r.path == path {
+				took[r.source+" "+r.id] = true
+			}
+		}
+		letters := o.letters(strings.TrimPrefix(path, "/"))
+		for i := range o.records["events"] {
+			r := &o.records["events"][i]
+			name := r.head["ce_source"] + " " + r.id()
+			if r.typ() == typ && !took[name] && letters[r.id()] == 0 {
+				all = append(all, fmt.Sprintf("%s %s of %s at %s was not delivered to %s and has no dead letter", typ, r.id(), r.key(), r.spot(), path))
+			}
+			if r.typ() == typ {
+				delete(took, name)
+			}
+		}
+		for name := range took {
+			if !o.onceMore(name) {
+				all = append(all, fmt.Sprintf("%s got %s, which is on no stream", path, name))
+			}
+		}
+	}
+	return all
+}
+
+// onceMore reports whether an event is on the stream.
+func (o *oracle) onceMore(name string) bool {
+	return slices.ContainsFunc(o.records["events"], func(r record) bool { return r.head["ce_source"]+" "+r.id() == name })
+}
+
+// inOrder checks that the first deliveries of a key's events have the order of the stream.
+func (o *oracle) inOrder() (all []string) {
+	if !o.w.p.ordered {
+		return nil
+	}
+	first := map[string]*record{}
+	for i := range o.records["events"] {
+		if r := &o.records["events"][i]; r.ours() && first[r.id()] == nil {
+			first[r.id()] = r
+		}
+	}
+	last, seen := map[string]*record{}, map[string]bool{}
+	for _, r := range o.w.sub.took {
+		is := first[r.id]
+		if r.path != "/tell" || seen[r.id] || is == nil {
+			continue
+		}
+		seen[r.id] = true
+		if before := last[r.key]; before != nil && before.offset > is.offset {
+			all = append(all, fmt.Sprintf("order-paid %s of %s at %s was first delivered after %s at %s", r.id, r.key, is.spot(), before.id(), before.spot()))
+		}
+		last[r.key] = is
+	}
+	return all
+}
+
+// ran checks that each cause has one run, and that each run has ended.
+func (o *oracle) ran() (all []string) {
+	runs := map[string][]string{}
+	for name, r := range o.w.agents.runs {
+		for cause := range r.causes {
+			runs[cause] = append(runs[cause], name)
+		}
+	}
+	finished := map[string]string{}
+	for i := range o.records["facts"] {
+		if r := &o.records["facts"][i]; r.typ() == "tidemill.run.finished" || r.typ() == "tidemill.run.cancelled" {
+			finished[r.head["ce_run"]] = r.head["ce_outcome"]
+		}
+	}
+	for _, p := range o.w.posts.all {
+		if p.typ != "bot-created" {
+			continue
+		}
+		switch n := len(runs[p.id]); {
+		case n > 1:
+			slices.Sort(runs[p.id])
+			all = append(all, fmt.Sprintf("bot-created %s of %s has %d runs: %v", p.id, p.key, n, runs[p.id]))
+		case n == 0 && p.acked:
+			all = append(all, fmt.Sprintf("bot-created %s of %s has no run", p.id, p.key))
+		case n == 1:
+			name := runs[p.id][0]
+			if end := finished[name]; end == "" || end == "retrying" {
+				all = append(all, fmt.Sprintf("run %s of %s has not ended: %q, its last attempt was told %q", name, p.key, end, o.w.agents.runs[name].ended))
+			}
+		}
+	}
+	return all
+}
+
+// scored checks that each message has one score or one dead letter for each of its records, that no
+// score of a key is by an older version than the score before, and that the version was a champion.
+func (o *oracle) scored() (all []string) {
+	answers := map[string][]*record{}
+	for i := range o.records["scored"] {
+		if r := &o.records["scored"][i]; r.typ() == "tidemill.scored" {
+			answers[r.head["ce_causationid"]] = append(answers[r.head["ce_causationid"]], r)
+		}
+	}
+	champion := map[string]time.Time{} // time of the promotion, by model and version
+	for i := range o.records["facts"] {
+		if r := &o.records["facts"][i]; r.typ() == "tidemill.model.promoted" {
+			champion[r.head["ce_model"]+" "+r.head["ce_modelversion"]] = r.at
+		}
+	}
+	letters, records, last := o.letters("intents"), map[string]int{}, map[string]int{}
+	for i := range o.records["messages"] {
+		r := &o.records["messages"][i]
+		records[r.id()]++
+		if records[r.id()] > 1 {
+			continue
+		}
+		for _, answer := range answers[r.id()] {
+			model, version := answer.head["ce_model"], answer.head["ce_modelversion"]
+			if since, is := champion[model+" "+version]; !is || answer.at.Before(since.Add(-time.Second)) {
+				all = append(all, fmt.Sprintf("message %s of %s was scored by version %s of %s, which was no champion", r.id(), r.key(), version, model))
+			}
+			if n, _ := strconv.Atoi(version); n < last[r.key()] {
+				all = append(all, fmt.Sprintf("message %s of %s was scored by version %s after version %d", r.id(), r.key(), version, last[r.key()]))
+			} else {
+				last[r.key()] = n
+			}
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(records)) {
+		if n := len(answers[id]) + letters[id]; n != records[id] {
+			all = append(all, fmt.Sprintf("message %s is %d times on its stream and has %d scores and %d dead letters", id, records[id], len(answers[id]), letters[id]))
+		}
+	}
+	return all
+}
+
+// champions checks that all gateways report the same models, and the champion of the facts.
+func (o *oracle) champions() []string { return nil }

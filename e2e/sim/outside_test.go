@@ -1,0 +1,196 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"tidemill.dev/e2e/sim/vnet"
+)
+
+// receipt is an event that a subscriber took: its answer was a success, whether or not it arrived.
+type receipt struct {
+	at                time.Time
+	path, id, key     string
+	source, eventType string
+}
+
+// subscribers answer the triggers.
+type subscribers struct {
+	w      *world
+	host   *vnet.Host
+	server *http.Server
+
+	mu    sync.Mutex
+	calls int
+	took  []receipt
+	well  bool // every answer is a success
+}
+
+func newSubscribers(w *world) *subscribers {
+	s := &subscribers{w: w, host: w.net.Host(subscribersHost)}
+	l, err := s.host.Listen(w.ctx, "tcp", fmt.Sprint(":", subscriberPort))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	s.server = &http.Server{Handler: s}
+	w.running.Go(func() { _ = s.server.Serve(l) }) // ends by Close
+	return s
+}
+
+// ServeHTTP answers by the plan: at once, late, after a hang, or with an error.
+func (s *subscribers) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	if _, err := io.Copy(io.Discard, r.Body); err != nil {
+		return // an event whose bytes did not all arrive is not taken
+	}
+	one := receipt{path: r.URL.Path, id: r.Header.Get("Ce-Id"), key: r.Header.Get("Ce-Subject"), source: r.Header.Get("Ce-Source"), eventType: r.Header.Get("Ce-Type")}
+	s.mu.Lock()
+	s.calls++
+	x := chance(s.w.p.seed, one.id, s.calls)
+	sick := !s.well && int(x%100) < s.w.p.sick
+	s.mu.Unlock()
+	if sick {
+		switch x >> 32 % 4 {
+		case 0:
+			rw.WriteHeader(http.StatusServiceUnavailable)
+			return
+		case 1:
+			rw.WriteHeader(http.StatusInternalServerError)
+			return
+		case 2: // takes the event, but answers too late
+			s.took1(one)
+			wait(r.Context(), 12*time.Second)
+			return
+		case 3: // hangs without taking it
+			wait(r.Context(), 12*time.Second)
+			rw.WriteHeader(http.StatusGatewayTimeout)
+			return
+		}
+	}
+	wait(r.Context(), time.Duration(x>>40%30)*time.Millisecond)
+	s.took1(one)
+	rw.WriteHeader(http.StatusNoContent)
+}
+
+func wait(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+func (s *subscribers) took1(r receipt) {
+	r.at = time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.took = append(s.took, r)
+}
+
+func (s *subscribers) recover() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.well = true
+}
+
+// post is an event that a publisher sent until a gateway answered.
+type post struct {
+	id, typ, key string
+	acked        bool
+}
+
+// publishers post events of their own keys, one after the other, so that the order of the
+// acknowledged events of a key is known.
+type publishers struct {
+	w    *world
+	host *vnet.Host
+	wg   sync.WaitGroup
+
+	mu  sync.Mutex
+	all []*post
+}
+
+func newPublishers(w *world) *publishers { return &publishers{w: w, host: w.net.Host(publishersHost)} }
+
+// waitUntilServed posts nothing.
+func (b *publishers) waitUntilServed() {
+	for _, door := range b.w.doors() {
+		c := b.w.client(b.host, door)
+		for range 600 {
+			res, err := c.Get(gatewayURL + "/healthz")
+			if err == nil {
+				res.Body.Close()
+				if res.StatusCode == http.StatusOK {
+					break
+				}
+			}
+			time.Sleep(500 * time.Millisecond)
+		}
+		c.CloseIdleConnections()
+	}
+}
+
+func (b *publishers) begin() {
+	for i := range b.w.p.publishers {
+		b.wg.Go(func() { b.publish(i) })
+	}
+}
+
+func (b *publishers) publish(i int) {
+	r := random(b.w.p.seed, fmt.Sprint("publisher", i))
+	var clients []*http.Client
+	for _, door := range b.w.doors() {
+		c := b.w.client(b.host, door)
+		defer c.CloseIdleConnections()
+		clients = append(clients, c)
+	}
+	until := time.Now().Add(b.w.p.load)
+	for n := 0; time.Now().Before(until); n++ {
+		e := &post{id: fmt.Sprintf("%d-%d", i, n), key: fmt.Sprintf("bot-%d-%d", i, r.IntN(b.w.p.keys))}
+		switch k := r.IntN(10); {
+		case k < 5:
+			e.typ = "order-paid"
+		case k < 8:
+			e.typ = "message"
+		default:
+			e.typ = "bot-created"
+		}
+		b.mu.Lock()
+		b.all = append(b.all, e)
+		b.mu.Unlock()
+		b.send(e, clients, r.IntN(len(clients)))
+		time.Sleep(time.Duration(r.Int64N(2 * int64(b.w.p.every))))
+	}
+}
+
+// send sends an event again until a gateway acknowledges it, as a publisher should.
+func (b *publishers) send(e *post, clients []*http.Client, first int) {
+	for try := range 300 {
+		req, err := http.NewRequestWithContext(b.w.ctx, http.MethodPost, gatewayURL+"/events", strings.NewReader(`{"x":[1,0]}`))
+		if err != nil {
+			b.w.t.Error(err)
+			return
+		}
+		for name, value := range map[string]string{"Ce-Specversion": "1.0", "Ce-Id": e.id, "Ce-Source": "/sim", "Ce-Type": e.typ, "Ce-Subject": e.key, "Content-Type": "application/json"} {
+			req.Header.Set(name, value)
+		}
+		res, err := clients[(first+try)%len(clients)].Do(req)
+		if err == nil {
+			_, _ = io.Copy(io.Discard, res.Body)
+			res.Body.Close()
+			if res.StatusCode/100 == 2 {
+				b.mu.Lock()
+				e.acked = true
+				b.mu.Unlock()
+				b.w.history.say("publisher: %s %s of %s is acknowledged", e.typ, e.id, e.key)
+				return
+			}
+			err = fmt.Errorf("status %d", res.StatusCode)
+		}
+		b.w.history.say("publisher: %s %s of %s: %v", e.typ, e.id, e.key, err)
+		sleep(b.w.ctx, 500*time.Millisecond)
+	}
+}

@@ -1,0 +1,177 @@
+package sim
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"tidemill.dev/e2e/sim/vnet"
+)
+
+// plan is everything that a seed decides before a world begins.
+type plan struct {
+	seed       uint64
+	up         bool // one process with embedded servers; else a cluster
+	gateways   int
+	dispatch   int
+	controls   int
+	scorers    int
+	partitions int
+	attempts   int           // attempts of a delivery
+	ordered    bool          // key order of the trigger
+	load       time.Duration // time in which events are published
+	every      time.Duration // mean pause of a publisher between two events
+	publishers int
+	keys       int
+	slow       time.Duration // greatest delay of an ordinary message
+	cutEvery   int           // one of so many messages ends its connection; 0 is none
+	lateEvery  int           // one of so many messages comes up to a second late; 0 is none
+	sick       int           // percentage of the subscriber's answers that are no success
+	faults     []fault
+}
+
+// fault is one act of the schedule.
+type fault struct {
+	at    time.Duration // since the begin of the load
+	kind  string
+	host  string        // for kill, block and heal
+	other string        // for block
+	lasts time.Duration // for block
+	n     int           // for kill: messages until then; for cut: one of n connections
+}
+
+func (f fault) String() string {
+	return strings.TrimSpace(fmt.Sprintf("%s %s %s %v %d", f.kind, f.host, f.other, f.lasts, f.n))
+}
+
+// random returns a generator of its own for each use, so that one more choice of one use does not
+// change the others.
+func random(seed uint64, use string) *rand.Rand {
+	h := fnv.New64a()
+	h.Write([]byte(use))
+	return rand.New(rand.NewPCG(seed, h.Sum64()))
+}
+
+// chance decides by the seed and a name alone: the answer does not depend on what other goroutines
+// asked before.
+func chance(seed uint64, name string, number int) uint64 {
+	h := fnv.New64a()
+	h.Write(binary.LittleEndian.AppendUint64(nil, seed))
+	h.Write(binary.LittleEndian.AppendUint64([]byte(name), uint64(number)))
+	x := h.Sum64() // its low bits are weak
+	x ^= x >> 33
+	x *= 0xff51afd7ed558ccd
+	return x ^ x>>33
+}
+
+func newPlan(seed uint64) *plan {
+	r := random(seed, "plan")
+	between := func(least, most int) int { return least + r.IntN(most-least+1) }
+	p := &plan{seed: seed, up: r.IntN(3) == 0, gateways: between(1, 2), dispatch: between(1, 3), controls: between(1, 2), scorers: between(1, 2),
+		partitions: between(1, 3), attempts: between(2, 6), ordered: r.IntN(3) > 0, load: time.Duration(between(30, 90)) * time.Second,
+		every: time.Duration(between(300, 3000)) * time.Millisecond, publishers: between(1, 4), keys: between(1, 6),
+		slow: time.Duration(between(50, 2000)) * time.Microsecond}
+	if r.IntN(2) == 0 {
+		p.cutEvery = between(200, 5000)
+	}
+	if r.IntN(2) == 0 {
+		p.lateEvery = between(100, 5000)
+	}
+	if r.IntN(2) == 0 {
+		p.sick = between(1, 40)
+	}
+	for range between(1, 7) {
+		p.faults = append(p.faults, p.newFault(r))
+	}
+	return p
+}
+
+func (p *plan) newFault(r *rand.Rand) fault {
+	f := fault{at: time.Duration(r.Int64N(int64(p.load)))}
+	hosts := p.hosts()
+	all := append(hosts, serversHost, subscribersHost, agentsHost, publishersHost)
+	switch r.IntN(10) {
+	case 0, 1, 2, 3:
+		f.kind, f.host, f.n = "kill", hosts[r.IntN(len(hosts))], r.IntN(400)
+	case 4, 5:
+		f.kind, f.n = "cut", 1+r.IntN(4)
+	case 6, 7:
+		f.kind, f.host, f.other = "block", all[r.IntN(len(all))], all[r.IntN(len(all))]
+		f.lasts = time.Duration(200+r.IntN(25_000)) * time.Millisecond
+	case 8:
+		f.kind = "flush Redis"
+	case 9:
+		f.kind = "change config"
+	}
+	return f
+}
+
+// hosts returns the names of the processes of Tidemill.
+func (p *plan) hosts() (all []string) {
+	if p.up {
+		return []string{"up"}
+	}
+	add := func(role string, n int) {
+		for i := range n {
+			all = append(all, fmt.Sprint(role, i+1))
+		}
+	}
+	add("gateway", p.gateways)
+	add("dispatcher", p.dispatch)
+	add("controller", p.controls)
+	add("scorer", p.scorers)
+	return all
+}
+
+// message decides the fate of a message.
+func (p *plan) message(m *vnet.Message) vnet.Fault {
+	x := chance(p.seed, m.Conn+m.From, m.Number)
+	f := vnet.Fault{Delay: 20*time.Microsecond + time.Duration(x%uint64(p.slow))}
+	x = chance(p.seed+1, m.Conn+m.From, m.Number)
+	if p.lateEvery > 0 && x%uint64(p.lateEvery) == 0 {
+		f.Delay += time.Duration(x>>32%1000) * time.Millisecond
+	}
+	if p.cutEvery > 0 && x>>8%uint64(p.cutEvery) == 0 {
+		f.Cut = vnet.CutBefore + vnet.Cut(x>>40%2)
+	}
+	return f
+}
+
+// config returns the text of the config. A generation is a change that has no effect on what is
+// promised.
+func (p *plan) config(subscriber string, generation int) string {
+	order := "none"
+	if p.ordered {
+		order = "key"
+	}
+	extra := ""
+	if generation%2 == 1 {
+		extra = "  unused: {partitions: 1}\n"
+	}
+	return fmt.Sprintf(`version: 1
+streams:
+  messages: {partitions: %[1]d, types: [message]}
+  scored: {partitions: %[1]d}
+%[2]sschedules:
+  often: {cron: "* * * * *"}
+triggers:
+  tell:
+    when: {type: order-paid}
+    to: {url: "http://%[3]s/tell"}
+    delivery: {replies: ignore, order: %[4]s, attempts: %[5]d, timeout: %[6]ds}
+  tick:
+    when: {type: schedule-tick}
+    to: {url: "http://%[3]s/tick"}
+    delivery: {replies: ignore}
+recipes:
+  intent:
+    when: {type: bot-created}
+    run: {dir: /, command: [train], attempts: 5}
+    makes: {model: "intent/{key}"}
+scorers:
+  intents: {from: messages, to: scored, model: "intent/{key}"}
+`, p.partitions, extra, subscriber, order, p.attempts, 2+generation%3)
+}

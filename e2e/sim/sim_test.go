@@ -1,0 +1,173 @@
+package sim
+
+import (
+	"bufio"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"runtime/pprof"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+var (
+	seeds = flag.Int("sim.seeds", 6, "number of seeds")
+	first = flag.Uint64("sim.first", 1, "first seed")
+	times = flag.Int("sim.times", 1, "number of worlds of each seed")
+	here  = flag.Bool("sim.here", false, "run the first seed in this process")
+	tell  = flag.Bool("sim.tell", false, "print the short history of each world")
+)
+
+// TestWorlds runs each world in a process, because libraries keep channels that belong to a bubble in
+// package variables. The process has one processor, which makes the order of events less random.
+func TestWorlds(t *testing.T) {
+	if *here {
+		runWorld(t, *first)
+		return
+	}
+	began := time.Now()
+	failed := make([]atomic.Int64, *seeds)
+	free := make(chan struct{}, runtime.NumCPU())
+	var all sync.WaitGroup
+	for k := range *seeds * *times {
+		free <- struct{}{}
+		all.Go(func() {
+			defer func() { <-free }()
+			if !child(t, *first+uint64(k / *times)) {
+				failed[k / *times].Add(1)
+			}
+		})
+	}
+	all.Wait()
+	for i := range failed {
+		if n := failed[i].Load(); n > 0 {
+			t.Errorf("seed %d failed in %d of %d worlds", *first+uint64(i), n, *times)
+		}
+	}
+	t.Logf("%d worlds in %v: %.0f a minute", *seeds**times, time.Since(began).Round(time.Second), float64(*seeds**times)/time.Since(began).Minutes())
+}
+
+// child runs a world in a process, and reports whether it passed.
+func child(t *testing.T, seed uint64) bool {
+	c := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestWorlds$", "-sim.here", fmt.Sprint("-sim.first=", seed), fmt.Sprint("-sim.tell=", *tell))
+	c.Env = append(os.Environ(), "GOMAXPROCS=1")
+	out, err := c.CombinedOutput()
+	if err != nil || *tell {
+		t.Logf("seed %d: %v\n%s", seed, err, out)
+	}
+	return err == nil
+}
+
+// stuckAfter is the real time after which a world counts as stuck. Virtual time stands still while a
+// goroutine waits for a lock whose holder waits for time.
+const stuckAfter = time.Minute
+
+// waiting returns the stacks of the goroutines that keep virtual time from moving.
+func waiting() string {
+	var all, some strings.Builder
+	_ = pprof.Lookup("goroutine").WriteTo(&all, 2) // a Builder never fails
+	for stack := range strings.SplitSeq(all.String(), "\n\n") {
+		if head, _, _ := strings.Cut(stack, "\n"); strings.Contains(head, "synctest bubble") && !strings.Contains(head, "(durable)") {
+			some.WriteString(stack + "\n\n")
+		}
+	}
+	return some.String()
+}
+
+func runWorld(t *testing.T, seed uint64) {
+	dog := time.AfterFunc(stuckAfter, func() {
+		fmt.Fprintf(os.Stderr, "the world of seed %d is stuck\n%s", seed, waiting())
+		os.Exit(1)
+	})
+	defer dog.Stop()
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) { oneWorld(t, newPlan(seed), dir) })
+}
+
+const (
+	quietFor = 15 * time.Minute // time for which everything must have drained after the last fault
+	lookEach = 5 * time.Second
+)
+
+func oneWorld(t *testing.T, p *plan, dir string) {
+	w := newWorld(t, p, dir)
+	w.begin()
+	w.posts.begin()
+	w.carryOut()
+	w.posts.wg.Wait()
+	w.lastings.Wait()
+	w.sub.recover()
+	w.history.say("quiet begins")
+	o, err := newOracle(w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	wrong := o.complaints()
+	for len(wrong) > 0 && time.Since(began) < quietFor {
+		time.Sleep(lookEach)
+		wrong = o.complaints()
+	}
+	w.history.say("judged after %v of quiet", time.Since(began))
+	for _, line := range wrong {
+		w.history.say("WRONG: %s", line)
+	}
+	o.client.Close()
+	w.end()
+	w.report(wrong)
+}
+
+// end stops everything, and waits for what is left of killed processes.
+func (w *world) end() {
+	w.stop()
+	_ = w.sub.server.Close() // ends Serve also after an error
+	w.running.Wait()
+	w.reaping.Wait()
+	w.agents.all.Wait()
+	if w.servers != nil {
+		if err := w.servers.Close(); err != nil {
+			w.t.Error(err)
+		}
+	}
+	time.Sleep(time.Minute) // for timers of libraries
+}
+
+func (w *world) report(wrong []string) {
+	name := filepath.Join(os.TempDir(), fmt.Sprintf("tidemill-sim-%d.txt", w.p.seed))
+	if len(wrong) > 0 {
+		f, err := os.Create(name)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		out := bufio.NewWriter(f)
+		w.history.write(out, false)
+		if err := out.Flush(); err != nil {
+			w.t.Error(err)
+		}
+		if err := f.Close(); err != nil {
+			w.t.Error(err)
+		}
+	}
+	if len(wrong) > 0 || *tell {
+		var text strings.Builder
+		w.history.write(&text, true)
+		w.t.Log("\n" + text.String())
+	}
+	for i, line := range wrong {
+		if i == 20 {
+			w.t.Errorf("and %d more", len(wrong)-i)
+			break
+		}
+		w.t.Error(line)
+	}
+	if len(wrong) > 0 {
+		w.t.Errorf("seed %d: the whole history is in %s; run it again by: make sim SEED=%d TIMES=10", w.p.seed, name, w.p.seed)
+	}
+}

@@ -1,0 +1,276 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"tidemill.dev/broker/embedded"
+	"tidemill.dev/config"
+	"tidemill.dev/e2e/sim/vnet"
+	"tidemill.dev/internal/ops/telemetry"
+	"tidemill.dev/internal/platform"
+)
+
+const (
+	serversHost     = "servers"
+	subscribersHost = "subscribers"
+	agentsHost      = "agents"
+	publishersHost  = "publishers"
+	chaosHost       = "chaos"
+
+	kafkaPort, redisPort, gatewayPort, subscriberPort = 19092, 16379, 8080, 9000
+)
+
+// world is an install of Tidemill, its surroundings, and the plan of its faults.
+//
+// The goroutine of the test begins everything, carries out the schedule, and judges. Each process
+// has a goroutine that starts its next life. Publishers, subscribers and agents write what they did
+// into their own records, which the oracle reads after their end.
+type world struct {
+	t       *testing.T
+	p       *plan
+	net     *vnet.Net
+	history *history
+	dir     string
+	ctx     context.Context
+	stop    context.CancelFunc
+	running sync.WaitGroup
+	reaping sync.WaitGroup
+
+	servers  *embedded.Servers // of a cluster
+	procs    []*process
+	chaos    *vnet.Host
+	sub      *subscribers
+	agents   *agents
+	posts    *publishers
+	conf     atomic.Pointer[config.Config]
+	changes  int
+	lastings sync.WaitGroup // blocks that will be healed
+}
+
+func newWorld(t *testing.T, p *plan, dir string) *world {
+	w := &world{t: t, p: p, dir: dir, history: newHistory()}
+	w.ctx, w.stop = context.WithCancel(context.Background())
+	w.net = vnet.New(vnet.Options{Fault: p.message, Trace: w.history.message})
+	w.chaos = w.net.Host(chaosHost)
+	return w
+}
+
+// begin starts the surroundings and the processes, and waits until events can be published.
+func (w *world) begin() {
+	w.sub = newSubscribers(w)
+	w.agents = newAgents(w)
+	w.posts = newPublishers(w)
+	w.changeConfig()
+	if err := os.WriteFile(filepath.Join(w.dir, "secret"), []byte(strings.Repeat("s", 32)), 0o600); err != nil {
+		w.t.Fatal(err)
+	}
+	if !w.p.up {
+		host := w.net.Host(serversHost)
+		var err error
+		w.servers, err = embedded.Start(w.ctx, embedded.Options{Network: host.Network(), Public: true,
+			Kafka: at(host, kafkaPort), Redis: at(host, redisPort), Logger: w.logger(serversHost)})
+		if err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	for _, name := range w.p.hosts() {
+		one := &process{w: w, name: name, role: strings.TrimRight(name, "0123456789")}
+		w.procs = append(w.procs, one)
+		one.host.Store(w.net.Host(name))
+		w.running.Go(one.live)
+	}
+	w.posts.waitUntilServed()
+}
+
+func at(h *vnet.Host, port int) string { return net.JoinHostPort(h.IP(), fmt.Sprint(port)) }
+
+func (w *world) logger(host string) *slog.Logger {
+	return slog.New(slog.NewTextHandler(logWriter{w.history, host}, &slog.HandlerOptions{Level: slog.LevelInfo, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return a
+	}}))
+}
+
+func (w *world) changeConfig() {
+	c, err := config.Parse("sim.yaml", []byte(w.p.config(at(w.sub.host, subscriberPort), w.changes)))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.changes++
+	w.conf.Store(c)
+}
+
+// process is a process of Tidemill, which a supervisor starts again after each death.
+type process struct {
+	w          *world
+	name, role string
+	life       int
+	host       atomic.Pointer[vnet.Host] // of the present life
+	ready      atomic.Bool
+}
+
+// live runs one life after another until the world ends.
+func (o *process) live() {
+	pause := random(o.w.p.seed, o.name)
+	for {
+		o.life++
+		began := time.Now()
+		o.oneLife(o.host.Load())
+		if o.w.ctx.Err() != nil {
+			return
+		}
+		o.w.history.say("%s: life %d ended after %v", o.name, o.life, time.Since(began))
+		sleep(o.w.ctx, time.Duration(200+pause.IntN(5000))*time.Millisecond)
+		o.host.Store(o.w.net.Host(o.name))
+	}
+}
+
+// oneLife returns after the host's death, after the world's end, and after a failed start.
+func (o *process) oneLife(h *vnet.Host) {
+	ctx, cancel := context.WithCancelCause(o.w.ctx)
+	defer cancel(nil)
+	go func() {
+		select {
+		case <-h.Killed():
+			cancel(errors.New("killed"))
+		case <-ctx.Done():
+		}
+	}()
+	p, err := platform.Open(ctx, o.options(h))
+	if err != nil {
+		o.w.history.say("%s: start: %v", o.name, err)
+		h.Kill()
+		return
+	}
+	var closing sync.WaitGroup
+	if err := o.serve(ctx, p, &closing); err != nil && ctx.Err() == nil {
+		o.w.history.say("%s: start: %v", o.name, err)
+	} else {
+		o.ready.Store(true)
+		<-ctx.Done()
+		o.ready.Store(false)
+	}
+	o.close(h, p, &closing)
+}
+
+// close ends a platform: in order at the end of the world, else as a kill does. The folder of an up
+// must be free before the next life. Other processes end beside their next life, as a zombie does.
+func (o *process) close(h *vnet.Host, p *platform.Platform, closing *sync.WaitGroup) {
+	if o.w.ctx.Err() != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), 25*time.Second)
+		defer cancel()
+		if err := p.Close(ctx); err != nil {
+			o.w.history.say("%s: close: %v", o.name, err)
+		}
+		closing.Wait()
+		return
+	}
+	h.Kill()
+	gone, cancel := context.WithCancelCause(context.Background())
+	cancel(errors.New("killed"))
+	o.w.reaping.Go(func() {
+		_ = p.Close(gone) // a killed process reports nothing
+		closing.Wait()
+	})
+	if o.w.p.up {
+		o.w.reaping.Wait()
+	}
+}
+
+func (o *process) options(h *vnet.Host) platform.Options {
+	log := o.w.logger(o.name)
+	opt := platform.Options{Config: o.w.conf.Load(), OwnStreams: true, Network: h.Network(), Logger: log,
+		Telemetry: &telemetry.Options{Getenv: func(string) string { return "" }},
+		Secret:    filepath.Join(o.w.dir, "secret"), Scoring: platform.ScoringOptions{Dir: filepath.Join(o.w.dir, o.name)}}
+	if o.w.p.up {
+		opt.Embedded = &embedded.Options{Dir: filepath.Join(o.w.dir, "data"), Kafka: fmt.Sprint("127.0.0.1:", kafkaPort), Redis: fmt.Sprint("127.0.0.1:", redisPort), Logger: log}
+		opt.Runs = &platform.RunsOptions{Data: filepath.Join(o.w.dir, "data"), Launcher: o.w.agents.launcher(h)}
+		return opt
+	}
+	servers := o.w.servers
+	opt.Addresses = config.Addresses{Kafka: servers.Kafka(), Redis: servers.Redis(), Store: filepath.Join(o.w.dir, "store")}
+	if o.role != "scorer" {
+		opt.Runs = &platform.RunsOptions{Launcher: o.w.agents.launcher(nil)}
+	}
+	return opt
+}
+
+// serve opens the role.
+func (o *process) serve(ctx context.Context, p *platform.Platform, closing *sync.WaitGroup) error {
+	closing.Go(func() {
+		p.Watch(ctx, func() (*config.Config, error) { return o.w.conf.Load(), nil }, 500*time.Millisecond)
+	})
+	if o.role == "dispatcher" || o.role == "up" {
+		d, err := p.Dispatcher(ctx)
+		if err != nil {
+			return err
+		}
+		if err := d.Ready(ctx); err != nil {
+			return err
+		}
+	}
+	if o.role == "controller" || o.role == "up" {
+		if _, err := p.Controller(ctx); err != nil {
+			return err
+		}
+	}
+	if o.role == "scorer" || o.role == "up" {
+		if err := p.Scorers(ctx, ""); err != nil {
+			return err
+		}
+	}
+	if o.role != "gateway" && o.role != "up" {
+		return nil
+	}
+	g, err := p.Gateway(ctx, platform.GatewayOptions{Listen: fmt.Sprint("127.0.0.1:", gatewayPort)})
+	if err != nil {
+		return err
+	}
+	closing.Go(func() {
+		if err := g.Serve(ctx); err != nil {
+			o.w.history.say("%s: serve: %v", o.name, err)
+		}
+	})
+	return nil
+}
+
+// doors returns the processes with a gateway.
+func (w *world) doors() (all []*process) {
+	for _, o := range w.procs {
+		if o.role == "gateway" || o.role == "up" {
+			all = append(all, o)
+		}
+	}
+	return all
+}
+
+// client returns an HTTP client of a host. Its requests go to the gateway of a process, whichever
+// address they name.
+func (w *world) client(from *vnet.Host, to *process) *http.Client {
+	return &http.Client{Timeout: 40 * time.Second, Transport: &http.Transport{IdleConnTimeout: time.Minute, DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return from.Dial(ctx, network, at(to.host.Load(), gatewayPort))
+	}}}
+}
+
+const gatewayURL = "http://127.0.0.1:8080"
+
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
