@@ -119,11 +119,11 @@ func (l *Ledger) readFolded(ctx context.Context, at broker.Position, of place) (
 	for {
 		changed := l.progress.changes()
 		least, _ := l.progress.known() // it fails while it catches up
-		fill, next, state, err := readState(ctx, l.o.Redis, l.prefix, at.Partition, of)
+		seen, next, state, err := readState(ctx, l.o.Redis, l.prefix, at.Partition, of)
 		switch {
 		case err != nil:
 			return nil, err
-		case fill == least.fill && next > at.Offset:
+		case seen.isIntact(least) && next > at.Offset:
 			return state, nil
 		}
 		l.recheck.request()

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -219,7 +220,10 @@ func section(args []any, all []*changes, width int, of func(*changes) []string) 
 }
 
 //go:embed scripts/whole.lua
-var luaWhole string
+var luaWholeOf string
+
+// luaWhole begins with the names of the keys whose sizes the scripts compare.
+var luaWhole = "local hashes, roots = {'" + strings.Join(sizedHashes, "', '") + "'}, {'" + strings.Join(sizedRoots, "', '") + "'}\n" + luaWholeOf
 
 //go:embed scripts/trie.lua
 var luaTrie string
@@ -239,6 +243,12 @@ var luaReady string
 //go:embed scripts/forget.lua
 var luaForget string
 
+//go:embed scripts/check.lua
+var luaCheck string
+
+//go:embed scripts/lost.lua
+var luaLost string
+
 //go:embed scripts/claim.lua
 var luaClaim string
 
@@ -255,6 +265,8 @@ var luaPage string
 var (
 	scriptApply  = redis.NewScript(luaWhole + luaTrie + luaChange + luaLinks + luaApply)
 	scriptReady  = redis.NewScript(luaWhole + luaReady)
+	scriptCheck  = redis.NewScript(luaWhole + luaCheck)
+	scriptLost   = redis.NewScript(luaWhole + luaLost)
 	scriptForget = redis.NewScript(luaWhole + luaForget)
 	scriptClaim  = redis.NewScript(luaWhole + luaTrie + luaChange + luaClaim)
 	scriptReturn = redis.NewScript(luaWhole + luaTrie + luaChange + luaReturn)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"time"
 
 	"tidemill.dev"
@@ -54,23 +53,14 @@ func (l *Ledger) passMarkers(ctx context.Context, c *broker.Consumer, ends map[i
 // check returns errForgotten if Redis has lost facts.
 func (l *Ledger) check(ctx context.Context) error {
 	least, _ := l.progress.known() // it fails too while the error of an earlier session is not over
-	fields, err := l.client.HMGet(ctx, l.key("at"), "fill", "sum", "ready").Result()
-	if err != nil {
+	whole, err := scriptCheck.Run(ctx, l.client, []string{l.key("at")}, l.prefix, least.fill, least.sum).Bool()
+	switch {
+	case err != nil:
 		return fmt.Errorf("ask redis how far it is: %w", err)
-	}
-	if !isCurrent(fields, least) {
+	case !whole:
 		return errForgotten
 	}
 	return nil
-}
-
-// isCurrent reports whether Redis has caught up and has all facts that this process knows of.
-// The fields are fill, sum and ready.
-func isCurrent(fields []any, least known) bool {
-	fill, _ := fields[0].(string)
-	text, _ := fields[1].(string)
-	sum, _ := strconv.ParseInt(text, 10, 64)
-	return fill == least.fill && fields[2] != nil && sum >= least.sum
 }
 
 // batch is a set of facts that are folded together.

@@ -61,7 +61,8 @@ func (l *Ledger) Claim(ctx context.Context, a Ask, now time.Time) (Slot, bool, e
 
 // Return gives back a claim whose run was not started.
 func (l *Ledger) Return(ctx context.Context, s Slot) error {
-	err := scriptReturn.Run(ctx, l.o.Redis, []string{l.key("at")}, l.prefix, "", tidemill.RunKey(s.Recipe, s.Key), escapePool(s.Pool), s.Recipe, s.Run).Err()
+	least, _ := l.progress.known() // it fails while it catches up; a claim of an old filling is lost anyway
+	err := scriptReturn.Run(ctx, l.o.Redis, []string{l.key("at")}, l.prefix, least.fill, tidemill.RunKey(s.Recipe, s.Key), escapePool(s.Pool), s.Recipe, s.Run).Err()
 	if err != nil {
 		return fmt.Errorf("return the slot of run %s in redis; it is free again %s after it was claimed: %w", s.Run, claimLasts, err)
 	}

@@ -1,5 +1,7 @@
 package ledger
 
+import "slices"
+
 // AtOnce limits how many facts a ledger folds at once.
 func (o Options) AtOnce(facts int) Options {
 	o.atOnce = facts
@@ -12,6 +14,9 @@ func (o Options) Far(facts int64, rows int) Options {
 	o.far, o.rows = facts, rows
 	return o
 }
+
+// SizedKeys returns the keys whose sizes are recorded.
+func SizedKeys() []string { return append(slices.Clone(sizedHashes), sizedRoots...) }
 
 // Layout is the version of the data in Redis.
 const Layout = layout

@@ -229,7 +229,7 @@ func (w *world) restore(m model) {
 			switch {
 			case strings.HasPrefix(name, "keys:"):
 				pipe.SAdd(w.t.Context(), key, field)
-			case strings.HasPrefix(name, "list:"), strings.HasPrefix(name, "queue:"), name == "queue":
+			case strings.HasPrefix(name, "list:"), strings.HasPrefix(name, "queue:"), name == "queue", name == "lists":
 				pipe.Do(w.t.Context(), "ZADD", key, value, field)
 			default:
 				pipe.HSet(w.t.Context(), key, field, value)

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/redis/go-redis/v9"
+
 	"tidemill.dev"
 	"tidemill.dev/internal/data/ledger/fold"
 )
@@ -18,6 +20,7 @@ type filling struct {
 	id         string          // empty if Redis was flushed, or is new
 	partitions int             // number of partitions that the stream had when the filling began
 	applied    map[int32]int64 // next offset of each partition
+	lost       bool            // whether keys of the filling are lost
 }
 
 // readFilling reads from Redis how far it is.
@@ -30,7 +33,7 @@ func (l *Ledger) readFilling(ctx context.Context) (filling, error) {
 }
 
 func parseFilling(fields map[string]string) (filling, error) {
-	f := filling{id: fields["fill"], partitions: int(parseNumber(fields["partitions"])), applied: map[int32]int64{}}
+	f := filling{id: fields["fill"], partitions: int(parseNumber(fields["partitions"])), lost: fields["lost"] != "", applied: map[int32]int64{}}
 	for name, value := range fields {
 		partition, err := strconv.ParseInt(name, 10, 32)
 		if err != nil {
@@ -43,8 +46,12 @@ func parseFilling(fields map[string]string) (filling, error) {
 	return f, nil
 }
 
-// isWrong returns the reason why the filling does not belong to a log with these ends.
+// isWrong returns the reason why the filling is not complete, or does not belong to a log with these
+// ends.
 func (f *filling) isWrong(ends map[int32]int64) error {
+	if f.lost {
+		return errors.New("keys were deleted or evicted")
+	}
 	for partition, next := range f.applied {
 		if next > ends[partition] {
 			return fmt.Errorf("Redis has the facts of partition %d up to offset %d, and the log ends at %d: the stream was created again, or was cut", partition, next, ends[partition])
@@ -60,6 +67,51 @@ func (l *Ledger) startFilling(ctx context.Context, wrong string, partitions int)
 		return fmt.Errorf("start to fill redis: %w", err)
 	}
 	return nil
+}
+
+// The keys whose sizes Redis keeps in the field sizes of at, so that a lost key is noticed. The keys
+// beats and told are not from the log and may be lost. See scripts/whole.lua for all other keys.
+var (
+	sizedHashes = []string{hashMakings, hashModels, hashVersions, hashJudgements, hashOwed, hashListed, hashLengths,
+		"links", "runs", "counts", "live", "running", "pending", "queued", "claimed", "held"}
+	sizedRoots = []string{"queue", "lists", "claims"}
+)
+
+// glance is the part of at that each read compares, and the sizes of keys at the same moment.
+type glance struct {
+	at    *redis.SliceCmd // fill, lost, sizes, sum and ready
+	sizes []*redis.IntCmd
+}
+
+// glanceAt adds the commands of a glance to a transaction.
+func glanceAt(ctx context.Context, pipe redis.Pipeliner, prefix string) *glance {
+	g := &glance{at: pipe.HMGet(ctx, prefix+"at", "fill", "lost", "sizes", "sum", "ready")}
+	for _, name := range sizedHashes {
+		g.sizes = append(g.sizes, pipe.HLen(ctx, prefix+name))
+	}
+	for _, name := range sizedRoots {
+		g.sizes = append(g.sizes, pipe.ZCard(ctx, prefix+name))
+	}
+	return g
+}
+
+// isIntact reports whether Redis has the known filling, and no key is lost.
+func (g *glance) isIntact(least known) bool {
+	fields := g.at.Val()
+	sizes := make([]byte, 0, 64)
+	for _, n := range g.sizes {
+		sizes = append(strconv.AppendInt(sizes, n.Val(), 10), ' ')
+	}
+	fill, _ := fields[0].(string)
+	sealed, _ := fields[2].(string)
+	return fill == least.fill && fields[1] == nil && sealed == string(sizes[:len(sizes)-1])
+}
+
+// isCurrent reports whether Redis is intact, has caught up and has all facts that this process
+// knows of.
+func (g *glance) isCurrent(least known) bool {
+	fields := g.at.Val()
+	return g.isIntact(least) && fields[4] != nil && numberIn(fields[3]) >= least.sum
 }
 
 // StoppedError is the reason why the ledger decides nothing until a person has acted.

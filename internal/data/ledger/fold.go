@@ -144,6 +144,7 @@ const (
 	hashOwed       = "owed"       // model → number of announcements due
 	hashListed     = "listed"     // partition → next offset when its entries changed last
 	hashEntries    = "entries:"   // prefix before the partition: model → entry
+	hashLengths    = "lengths"    // entries:<partition> → number of its entries
 )
 
 // modelFolding folds the facts of one model.

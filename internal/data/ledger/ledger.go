@@ -57,9 +57,12 @@ type Ledger struct {
 
 	recheck    recheck
 	ownFacts   ownFacts
+	guarded    time.Time // time of the last check for eviction; only run uses it
 	skipLogged sync.Once
-	stop       context.CancelCauseFunc
-	running    sync.WaitGroup
+
+	policyLogged sync.Once
+	stop         context.CancelCauseFunc
+	running      sync.WaitGroup
 }
 
 // Open starts to catch up with the facts, and returns at once.

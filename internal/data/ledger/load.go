@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -43,12 +44,12 @@ func (l *Ledger) load(ctx context.Context, parts []*batchPart) error {
 	if len(makings.members)+len(models.members) == 0 {
 		return nil
 	}
-	fill, at, found, err := readStates(ctx, l.client, l.prefix, partitions, makings.members, models.members)
+	seen, at, found, err := readStates(ctx, l.client, l.prefix, partitions, makings.members, models.members)
 	if err != nil {
 		return fmt.Errorf("read %d makings and %d models from redis: %w", len(makings.members), len(models.members), err)
 	}
-	if least, _ := l.progress.known(); fill != least.fill { // it fails while it catches up
-		return errForgotten
+	if least, _ := l.progress.known(); !seen.isIntact(least) { // known fails while it catches up
+		return cmp.Or(l.check(ctx), errForgotten)
 	}
 	for i, p := range parts {
 		if at[i] != strconv.FormatInt(l.progress.reached(p.partition), 10) {
@@ -105,18 +106,16 @@ func decode[T any](member string, held any) (*T, error) {
 	return v, nil
 }
 
-// readStates reads makings and models, and the next offsets of partitions, at one moment. fill is
-// the id of the filling of Redis that they belong to.
-func readStates(ctx context.Context, client *redis.Client, prefix string, partitions []int32, makings, models []string) (fill string, at []string, found [2][]any, err error) {
+// readStates reads makings and models, and the next offsets of partitions, at one moment.
+func readStates(ctx context.Context, client *redis.Client, prefix string, partitions []int32, makings, models []string) (seen *glance, at []string, found [2][]any, err error) {
 	fields := make([]string, len(partitions))
 	for i, p := range partitions {
 		fields[i] = strconv.Itoa(int(p))
 	}
 	var places *redis.SliceCmd
-	var filling *redis.SliceCmd
 	var states [2]*redis.SliceCmd
 	_, err = client.TxPipelined(ctx, func(pipe redis.Pipeliner) error {
-		filling = pipe.HMGet(ctx, prefix+"at", "fill")
+		seen = glanceAt(ctx, pipe, prefix)
 		places = pipe.HMGet(ctx, prefix+"at", fields...)
 		if len(makings) > 0 {
 			states[0] = pipe.HMGet(ctx, prefix+hashMakings, makings...)
@@ -127,9 +126,8 @@ func readStates(ctx context.Context, client *redis.Client, prefix string, partit
 		return nil
 	})
 	if err != nil {
-		return "", nil, found, err
+		return nil, nil, found, err
 	}
-	fill, _ = filling.Val()[0].(string)
 	for _, v := range places.Val() {
 		next, ok := v.(string)
 		if !ok {
@@ -142,29 +140,28 @@ func readStates(ctx context.Context, client *redis.Client, prefix string, partit
 			found[i] = s.Val()
 		}
 	}
-	return fill, at, found, nil
+	return seen, at, found, nil
 }
 
 // readState reads one making or model, nil if there is none, and the next offset of its partition.
-// fill is the id of the filling of Redis that they belong to.
-func readState(ctx context.Context, client *redis.Client, prefix string, partition int32, of place) (fill string, next int64, state []byte, err error) {
+func readState(ctx context.Context, client *redis.Client, prefix string, partition int32, of place) (seen *glance, next int64, state []byte, err error) {
 	var at, held *redis.SliceCmd
 	_, err = client.TxPipelined(ctx, func(pipe redis.Pipeliner) error {
-		at = pipe.HMGet(ctx, prefix+"at", strconv.Itoa(int(partition)), "fill")
+		at = pipe.HMGet(ctx, prefix+"at", strconv.Itoa(int(partition)))
+		seen = glanceAt(ctx, pipe, prefix)
 		held = pipe.HMGet(ctx, prefix+of.hash, of.member)
 		return nil
 	})
 	if err != nil {
-		return "", 0, nil, err
+		return nil, 0, nil, err
 	}
-	fill, _ = at.Val()[1].(string)
 	if text, ok := at.Val()[0].(string); ok {
 		next = parseNumber(text)
 	}
 	if text, ok := held.Val()[0].(string); ok {
 		state = []byte(text)
 	}
-	return fill, next, state, nil
+	return seen, next, state, nil
 }
 
 // caches keep makings and models of one partition in memory, and its unwritten changes.

@@ -14,6 +14,14 @@ import (
 	"tidemill.dev/internal/data/ledger/fold"
 )
 
+// reportLost marks Redis as incomplete, because a read has found that a key is lost.
+func (l *Ledger) reportLost(ctx context.Context, least known) error {
+	if err := scriptLost.Run(ctx, l.o.Redis, []string{l.key("at")}, l.prefix, least.fill).Err(); err != nil {
+		return fmt.Errorf("mark redis as incomplete: %w", err)
+	}
+	return l.recheckNow()
+}
+
 // recheckNow makes the ledger check at once whether Redis has forgotten facts. Until it has
 // checked, reads fail with ErrCatchingUp.
 func (l *Ledger) recheckNow() error {
@@ -29,9 +37,9 @@ func (l *Ledger) readConsistent(ctx context.Context, ask func(redis.Pipeliner)) 
 	if err != nil {
 		return err
 	}
-	var at *redis.SliceCmd
+	var at *glance
 	done, err := l.o.Redis.TxPipelined(ctx, func(pipe redis.Pipeliner) error {
-		at = pipe.HMGet(ctx, l.key("at"), "fill", "sum", "ready")
+		at = glanceAt(ctx, pipe, l.prefix)
 		ask(pipe)
 		return nil
 	})
@@ -46,7 +54,7 @@ func (l *Ledger) readConsistent(ctx context.Context, ask func(redis.Pipeliner)) 
 	switch {
 	case err != nil:
 		return fmt.Errorf("ask redis: %w", err)
-	case !isCurrent(at.Val(), least):
+	case !at.isCurrent(least):
 		return l.recheckNow()
 	}
 	return nil
@@ -114,7 +122,19 @@ func (l *Ledger) Keys(ctx context.Context, recipe string, fn func(key string) bo
 	var cursor uint64
 	for {
 		var scan *redis.ScanCmd
-		if err := l.readConsistent(ctx, func(pipe redis.Pipeliner) { scan = pipe.SScan(ctx, l.key("keys:"+recipe), cursor, "", some) }); err != nil {
+		var size *redis.IntCmd
+		var count *redis.SliceCmd
+		least, err := l.progress.known()
+		if err == nil {
+			err = l.readConsistent(ctx, func(pipe redis.Pipeliner) {
+				size, count = pipe.SCard(ctx, l.key("keys:"+recipe)), pipe.HMGet(ctx, l.key("counts"), recipe+"/keys")
+				scan = pipe.SScan(ctx, l.key("keys:"+recipe), cursor, "", some)
+			})
+		}
+		if err == nil && size.Val() != numberIn(count.Val()[0]) {
+			err = l.reportLost(ctx, least)
+		}
+		if err != nil {
 			return fmt.Errorf("list the keys of recipe %s: %w", recipe, err)
 		}
 		keys, next := scan.Val()
@@ -153,6 +173,12 @@ func (l *Ledger) Counts(ctx context.Context) (map[string]Counts, error) {
 		all[recipe] = c
 	}
 	return all, nil
+}
+
+// numberIn returns the number in a field of a hash, 0 if the field is absent.
+func numberIn(field any) int64 {
+	text, _ := field.(string)
+	return parseNumber(text)
 }
 
 // parseNumber parses a number that the ledger has written.

@@ -71,6 +71,7 @@ func (m model) model(t testing.TB, name string, of *plainModel) {
 		flags += "p"
 	}
 	if len(of.Versions) > 0 {
+		m.add("lengths", fmt.Sprint("entries:", of.partition), 1)
 		m.set(fmt.Sprint("entries:", of.partition), name, fmt.Sprint(began, " ", flags, " ", url.QueryEscape(of.Recipe), " ", of.Key))
 	}
 }

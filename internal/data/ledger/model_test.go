@@ -183,7 +183,7 @@ func (m model) run(r *tidemill.Run, where string) {
 		}
 	}
 	m.set("runs", r.ID, fmt.Sprintf("%d %s %s, %s", ms, r.State, strings.Join(from, ","), where))
-	m.place("list:"+r.Recipe+":"+string(r.State), []int{16, 26}, ms, r.ID)
+	m.place("list:"+r.Recipe+":"+string(r.State), []int{16, 26}, ms, r.ID, [3]string{"lists", r.Recipe + ":" + string(r.State), "0"})
 	m.add("counts", r.Recipe+"/"+string(r.State), 1)
 	switch a := r.Attempt(); {
 	case a != nil:
@@ -258,10 +258,8 @@ func (w *world) prefix() string { return w.names.Key("{ledger}", ledger.Layout, 
 func (w *world) checkSame(want model) {
 	w.t.Helper()
 	got := w.redisContent()
+	w.checkSizes(got)
 	w.checkStamps(got)
-	if delete(got["at"], "fill"); got["at"]["lost"] != "" {
-		w.t.Error("Redis is marked as incomplete")
-	}
 	for from, to := range got["links"] {
 		got["links"][from] = inOrder(to)
 	}
@@ -278,6 +276,23 @@ func (w *world) checkSame(want model) {
 			return
 		}
 	}
+}
+
+// checkSizes checks the sizes in at, and removes them and the id of the filling from the content.
+func (w *world) checkSizes(got model) {
+	w.t.Helper()
+	if got["at"]["lost"] != "" {
+		w.t.Error("Redis is marked as incomplete")
+	}
+	var sizes []string
+	for _, name := range ledger.SizedKeys() {
+		sizes = append(sizes, fmt.Sprint(len(got[name])))
+	}
+	if all := strings.Join(sizes, " "); all != got["at"]["sizes"] {
+		w.t.Errorf("the sizes are %s, recorded are %s", all, got["at"]["sizes"])
+	}
+	delete(got["at"], "sizes")
+	delete(got["at"], "fill")
 }
 
 // checkStamps checks the offsets in the hash listed, and removes them from the content, because

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -88,7 +90,7 @@ func (c *chance) oddFact(r *rand.Rand, recipe, key string) *broker.View {
 }
 
 // In the end Redis has the state of a simple fold of the log. This holds for any order and
-// any batches of facts, for several ledgers at once, and for a flush at any time.
+// any batches of facts, for several ledgers at once, and for a flush or a lost key at any time.
 func TestRedisHoldsThePlainFold(t *testing.T) { propertyRound(newWorld(t, 2), 1, 300) }
 
 func propertyRound(w *world, seed uint64, facts int64) {
@@ -112,9 +114,11 @@ func propertyRound(w *world, seed uint64, facts int64) {
 		})
 	}
 	working.Wait()
+	w.waitAnswers(w.open()) // it has no list of models in memory
 	w.waitSettled(ledgers[0])
 	w.checkSame(w.modelOf())
 	for _, l := range ledgers {
+		w.waitAnswers(l)
 		w.listsModels(l)
 	}
 }
@@ -126,6 +130,8 @@ func (c *chance) randomStep(ctx context.Context, w *world, l *ledger.Ledger, r *
 		if err := w.redis.FlushAll(ctx).Err(); err != nil {
 			w.t.Error(err)
 		}
+	case n < 4:
+		w.loseKey(ctx, r)
 	case n < 16:
 		c.claim(ctx, w, l, r)
 	case n < 22:
@@ -160,6 +166,19 @@ func (c *chance) randomStep(ctx context.Context, w *world, l *ledger.Ledger, r *
 			return
 		}
 		c.known.Store(m.Recipe+"/"+m.Key, m)
+	}
+}
+
+// loseKey deletes a key, as a Redis that evicts does. It spares the nodes of queues, whose loss is
+// noticed only when their runs are due.
+func (w *world) loseKey(ctx context.Context, r *rand.Rand) {
+	keys, err := w.redis.Keys(ctx, w.prefix()+"*").Result()
+	keys = slices.DeleteFunc(keys, func(key string) bool { return strings.Contains(key, ":queue:") })
+	if err == nil && len(keys) > 0 {
+		err = w.redis.Del(ctx, keys[r.IntN(len(keys))]).Err()
+	}
+	if err != nil {
+		w.t.Error(err)
 	}
 }
 

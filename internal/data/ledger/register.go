@@ -92,15 +92,25 @@ func (r *register) allEntries(ctx context.Context, l *Ledger) ([]entry, error) {
 	if len(changed) == 0 {
 		return r.entries, nil
 	}
+	least, err := l.progress.known()
+	if err != nil {
+		return nil, err
+	}
 	entries := make([]*redis.MapStringStringCmd, len(changed))
-	err := l.readConsistent(ctx, func(pipe redis.Pipeliner) {
-		listed = pipe.HGetAll(ctx, l.key(hashListed))
+	var lengths *redis.MapStringStringCmd
+	err = l.readConsistent(ctx, func(pipe redis.Pipeliner) {
+		listed, lengths = pipe.HGetAll(ctx, l.key(hashListed)), pipe.HGetAll(ctx, l.key(hashLengths))
 		for i, p := range changed {
 			entries[i] = pipe.HGetAll(ctx, l.key(hashEntries+p))
 		}
 	})
 	if err != nil {
 		return nil, err
+	}
+	for i, p := range changed {
+		if int64(len(entries[i].Val())) != parseNumber(lengths.Val()[hashEntries+p]) {
+			return nil, l.reportLost(ctx, least)
+		}
 	}
 	r.replaceEntries(changed, listed.Val(), entries)
 	return r.entries, nil

@@ -98,6 +98,7 @@ func (l *Ledger) run(ctx context.Context) {
 		if errors.Is(err, errForgotten) {
 			l.log.Warn("ledger: Redis has lost facts; filling it again")
 			l.metrics.refills.Inc()
+			l.guarded = time.Time{} // it may have evicted them
 			l.progress.setCaught(false)
 			continue
 		}
@@ -145,6 +146,9 @@ func (l *Ledger) session(ctx context.Context) error {
 // If Redis has no filling, or one that does not belong to the log, begin starts another filling. If
 // another process does so first, begin uses the filling of that process.
 func (l *Ledger) begin(ctx context.Context) error {
+	if err := l.guard(ctx); err != nil {
+		return err
+	}
 	for {
 		f, err := l.readFilling(ctx)
 		if err != nil {
@@ -233,7 +237,10 @@ func (l *Ledger) followFacts(ctx context.Context, c *broker.Consumer) error {
 // checkCaughtUp reports whether the ledger has caught up. Once it has, look only checks that Redis
 // has lost no facts.
 func (l *Ledger) checkCaughtUp(ctx context.Context, c *broker.Consumer, ready bool) (bool, error) {
-	var err error
+	err := l.guard(ctx)
+	if err != nil {
+		return ready, err
+	}
 	if ready {
 		err = l.check(ctx)
 	} else {

@@ -39,16 +39,26 @@ local function advance()
   return nil
 end
 
--- hashes writes fields unchanged. It reads the number of hashes, then the name of each and
+-- measure records the number of members of a key that lists does not have.
+local function measure(name, n)
+  if n > 0 then
+    redis.call('HSET', P .. 'lengths', name, n)
+  else
+    redis.call('HDEL', P .. 'lengths', name)
+  end
+end
+
+-- fields writes fields unchanged. It reads the number of hashes, then the name of each and
 -- its rows of field, value. An empty value deletes the field.
-local function hashes()
+local function fields()
   local n = tonumber(ARGV[a])
   a = a + 1
   for _ = 1, n do
     local key = P .. ARGV[a]
     a = a + 1
     local first, last = section(2)
-    local set, gone = {}, {}
+    local set, gone, name = {}, {}, string.match(key, 'entries:%d+$')
+    if name and redis.call('HLEN', key) ~= tonumber(redis.call('HGET', P .. 'lengths', name) or '0') then lost() end
     for i = first, last, 2 do
       if ARGV[i + 1] ~= '' then
         local m = #set
@@ -59,6 +69,7 @@ local function hashes()
     end
     call('HSET', key, set)
     call('HDEL', key, gone)
+    if name then measure(name, redis.call('HLEN', key)) end
   end
 end
 
@@ -75,6 +86,7 @@ local function listed(recipe, state)
   local list = states[state]
   if not list then
     list = {base = P .. 'list:' .. recipe .. ':' .. state, name = recipe .. '/' .. state, n = 0}
+    list.above = {{P .. 'lists', recipe .. ':' .. state, 0}}
     states[state] = list
   end
   return list
@@ -107,12 +119,12 @@ local function runs()
     if was ~= now or wasState ~= state then
       if was then
         local list = listed(recipe, wasState)
-        take('list', list.base, was, id)
+        take('list', list.base, was, id, list.above)
         list.n = list.n - 1
       end
       if now then
         local list = listed(recipe, state)
-        put('list', list.base, now, id)
+        put('list', list.base, now, id, list.above)
         list.n = list.n + 1
       end
     end
@@ -216,6 +228,7 @@ local function keys()
     all[#all + 1] = ARGV[i + 1]
   end
   for recipe, of in pairs(by) do
+    if redis.call('SCARD', P .. 'keys:' .. recipe) ~= tonumber(redis.call('HGET', P .. 'counts', recipe .. '/keys') or '0') then lost() end
     call('SADD', P .. 'keys:' .. recipe, of.come)
     call('SREM', P .. 'keys:' .. recipe, of.gone)
     count(P .. 'counts', recipe .. '/keys', #of.come - #of.gone)
@@ -230,10 +243,10 @@ local function made()
   end
 end
 
-if not known() then return {'lost'} end
+if not intact() then return {'lost'} end
 local at = advance()
 if at then return at end
-hashes()
+fields()
 runs()
 live()
 pending()
@@ -242,4 +255,5 @@ made()
 links()
 settle()
 total()
+seal()
 return {}

@@ -41,15 +41,21 @@ local function path(l)
   return all
 end
 
-local function link(l)
+-- link adds a leaf to the nodes above it. A node exists exactly if the node above it names it;
+-- otherwise Redis has lost one of the two. was says whether the leaf existed before.
+local function link(l, was)
   for _, p in ipairs(path(l)) do
-    if redis.call('ZADD', p[1], p[3], p[2]) == 0 then return end
+    local above = redis.call('EXISTS', p[1]) == 1
+    local named = redis.call('ZADD', p[1], p[3], p[2]) == 0
+    if named ~= was then lost() end
+    if named then return end
+    was = above
   end
 end
 
 local function unlink(l)
   for _, p in ipairs(path(l)) do
-    redis.call('ZREM', p[1], p[2])
+    if redis.call('ZREM', p[1], p[2]) == 0 then lost() end
     if redis.call('EXISTS', p[1]) == 1 then return end
   end
 end
@@ -58,10 +64,14 @@ local function settle()
   for base, leaves in pairs(bases) do
     for _, l in pairs(leaves) do
       local key = node(base, shape[l.kind][1], l.score)
-      if #l.rems > 0 then call('ZREM', key, l.rems) end
+      local was = redis.call('EXISTS', key) == 1
+      if #l.rems > 0 then
+        if not was then lost() end
+        call('ZREM', key, l.rems)
+      end
       if #l.adds > 0 then
         call('ZADD', key, l.adds)
-        link(l)
+        link(l, was)
       elseif redis.call('EXISTS', key) == 0 then
         unlink(l)
       end

@@ -9,6 +9,7 @@ for _, member in ipairs(redis.call('ZRANGEBYSCORE', P .. 'claims', '-inf', text(
 end
 settle()
 total()
+seal()
 
 -- Counts of attempts under way or claimed: in the pool, then of each recipe in the pool
 -- and in all pools.
@@ -22,17 +23,28 @@ local running, held = fetch(P .. 'running', fields), fetch(P .. 'held', fields)
 local function busy(i) return tonumber(running[i] or '0') + tonumber(held[i] or '0') end
 if slots > 0 and busy(1) >= slots then return {'full'} end
 
+-- gone says that a key was not found that another one names.
+local gone = false
+
 -- first returns the earliest run of a priority, if it is due.
 local function first(recipe, prio)
   local base = P .. 'queue:' .. recipe .. ':' .. prio
   local key, shifts = base, shape.queue
   for level = #shifts, 1, -1 do
     local child = redis.call('ZRANGE', key, 0, 0)[1]
-    if not child or tonumber(child) * 2 ^ shifts[level] > now then return nil end
+    if not child then
+      gone = true
+      return nil
+    end
+    if tonumber(child) * 2 ^ shifts[level] > now then return nil end
     key = base .. ':' .. shifts[level] .. ':' .. child
   end
   local member = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')
-  local score = tonumber(member[2] or 'inf')
+  if not member[1] then
+    gone = true
+    return nil
+  end
+  local score = tonumber(member[2])
   if score > now then return nil end
   return member[1], score
 end
@@ -47,7 +59,9 @@ end
 
 for i, r in ipairs(recipes) do
   if r.max == 0 or busy(2 * i + 1) < r.max then
-    for _, prio in ipairs(redis.call('ZRANGE', P .. 'queue:' .. r.name, 0, -1)) do
+    local prios = redis.call('ZRANGE', P .. 'queue:' .. r.name, 0, -1)
+    gone = gone or #prios == 0 and redis.call('ZSCORE', P .. 'queue', r.name)
+    for _, prio in ipairs(prios) do
       local priority = tonumber(prio) + r.priority
       if best and priority < best.priority then break end
       local member, score = first(r.name, prio)
@@ -58,6 +72,10 @@ for i, r in ipairs(recipes) do
       end
     end
   end
+end
+if gone then
+  lost()
+  return {'behind'}
 end
 if not best then return {'none'} end
 
@@ -72,4 +90,5 @@ redis.call('HSET', P .. 'claimed', member, pool .. ' ' .. best.recipe .. ' ' .. 
 hold(pool, best.recipe, 1)
 settle()
 total()
+seal()
 return {'claimed', member, run}

@@ -6,4 +6,5 @@ local pattern = string.gsub(P, '[%*%?%[%]\\]', '\\%0')
 local keys = redis.call('KEYS', pattern .. '*')
 for i = 1, #keys do redis.call('DEL', keys[i]) end
 redis.call('HSET', P .. 'at', 'fill', ARGV[3], 'partitions', ARGV[4])
+seal()
 return 1

@@ -5,10 +5,12 @@ if not whole(ARGV[3]) then return {'behind'} end
 
 local shifts = shape.queue
 local soonest
+local gone = false -- whether a key was not found that another one names
 
 -- after finds the first score greater than now in a node. The child whose range contains
 -- now may have none, so up to two children are searched.
 local function after(base, key, level)
+  gone = gone or redis.call('EXISTS', key) == 0
   if level == 0 then
     return tonumber(redis.call('ZRANGEBYSCORE', key, '(' .. text(now), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2])
   end
@@ -25,7 +27,9 @@ end
 local function begun(base)
   local n, upper = 0, node(base, shifts[2], now)
   for _, child in ipairs(redis.call('ZRANGEBYSCORE', upper, '-inf', digit(now, shifts[1]))) do
-    n = n + redis.call('ZCOUNT', base .. ':' .. shifts[1] .. ':' .. child, '-inf', text(now))
+    local some = redis.call('ZCOUNT', base .. ':' .. shifts[1] .. ':' .. child, '-inf', text(now))
+    gone = gone or some == 0 and redis.call('EXISTS', base .. ':' .. shifts[1] .. ':' .. child) == 0
+    n = n + some
   end
   return n
 end
@@ -37,7 +41,9 @@ for i = 1, #sums, 2 do
   if tonumber(d) < tonumber(here) then due[recipe] = (due[recipe] or 0) + tonumber(sums[i + 1]) end
 end
 for _, recipe in ipairs(redis.call('ZRANGE', P .. 'queue', 0, -1)) do
-  for _, prio in ipairs(redis.call('ZRANGE', P .. 'queue:' .. recipe, 0, -1)) do
+  local prios = redis.call('ZRANGE', P .. 'queue:' .. recipe, 0, -1)
+  gone = gone or #prios == 0
+  for _, prio in ipairs(prios) do
     local base = P .. 'queue:' .. recipe .. ':' .. prio
     due[recipe] = (due[recipe] or 0) + begun(base)
     local found = after(base, base, #shifts)
@@ -45,6 +51,10 @@ for _, recipe in ipairs(redis.call('ZRANGE', P .. 'queue', 0, -1)) do
   end
 end
 
+if gone then
+  lost()
+  return {'behind'}
+end
 local answer = {'ok', soonest and text(soonest) or ''}
 for recipe, n in pairs(due) do answer[#answer + 1], answer[#answer + 2] = recipe, text(n) end
 return answer

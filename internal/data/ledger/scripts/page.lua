@@ -8,6 +8,7 @@ for i = 9, #ARGV do states[ARGV[i]] = true end
 
 local shifts = shape.list
 local found, floor = {}, since
+local gone = false -- whether a key was not found that another one names
 
 local function newer(a, b)
   if a[1] ~= b[1] then return a[1] > b[1] end
@@ -43,6 +44,7 @@ local function leaf(key, most)
 end
 
 local function walk(base, key, level, most)
+  gone = gone or redis.call('EXISTS', key) == 0
   if level == 0 then return leaf(key, most) end
   local shift, taken, top = shifts[level], 0, digit(before, shifts[level])
   local upper = top
@@ -69,6 +71,10 @@ for i = 1, #counts, 2 do
 end
 trim()
 
+if gone then
+  lost()
+  return {'behind'}
+end
 local answer, ids = {'ok'}, {}
 for i, f in ipairs(found) do ids[i] = f[2] end
 local values = fetch(P .. 'runs', ids)

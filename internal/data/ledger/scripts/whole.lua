@@ -22,13 +22,39 @@ local function fetch(key, fields)
   return all
 end
 
--- known reports whether this is the filling that the caller knows. A flush removes the id, and
--- each filling begins with another one.
-local function known() return redis.call('HGET', P .. 'at', 'fill') == fill end
+-- Redis may lose single keys: a server that evicts, or a person, deletes them. So the field sizes
+-- of `at` has the sizes of the keys in lists. Each script compares them first, and updates them
+-- last. All other keys are nodes of ordered sets, or their sizes are in a key of lists:
+-- those of keys:<recipe> in counts, and those of entries:<partition> in lengths.
+local function sizes()
+  local all = {}
+  for i, name in ipairs(hashes) do all[i] = redis.call('HLEN', P .. name) end
+  for _, name in ipairs(roots) do all[#all + 1] = redis.call('ZCARD', P .. name) end
+  return table.concat(all, ' ')
+end
+
+local function seal() redis.call('HSET', P .. 'at', 'sizes', sizes()) end
+
+-- lost marks Redis as incomplete. Then nothing is read or applied until all keys are deleted
+-- and filled again.
+local function lost()
+  redis.call('HDEL', P .. 'at', 'ready')
+  redis.call('HSET', P .. 'at', 'lost', '1')
+end
+
+-- intact reports whether this is the filling that the caller knows, and no key is lost. A flush
+-- removes the id of the filling, and each filling begins with another one.
+local function intact()
+  local at = redis.call('HMGET', P .. 'at', 'fill', 'lost', 'sizes')
+  if at[1] ~= fill or at[2] then return false end
+  if at[3] == sizes() then return true end
+  lost()
+  return false
+end
 
 -- whole reports whether Redis has caught up and has all facts that the caller knows of.
 local function whole(least)
-  if not known() then return false end
+  if not intact() then return false end
   local at = redis.call('HMGET', P .. 'at', 'sum', 'ready')
   return at[2] and tonumber(at[1] or '0') >= tonumber(least)
 end

@@ -1,0 +1,3 @@
+-- Marks Redis as incomplete, because the caller has found that a key is lost.
+if redis.call('HGET', P .. 'at', 'fill') == fill then lost() end
+return 1
