@@ -121,6 +121,7 @@ type Branched struct {
 type CollectAsked struct {
 	OlderSeconds float64 `json:"olderSeconds,omitempty"` // age in seconds from which objects are removed; 0 for a day
 	DryRun       bool    `json:"dryRun,omitempty"`
+	Force        bool    `json:"force,omitempty"` // whether to collect even if most of the newest runs in the store are unknown
 }
 
 // Collected is the body of the answer to a CollectAsked.

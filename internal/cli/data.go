@@ -313,11 +313,13 @@ type dataCollect struct {
 	output string
 	older  time.Duration
 	dryRun bool
+	force  bool
 }
 
 func (p *dataCollect) flags(f *flagSet) {
 	f.span(&p.older, "older", "DURATION", "keep objects younger than this; at least 24h")
 	f.yes(&p.dryRun, "dry-run", "only show what would be removed")
+	f.yes(&p.force, "force", "remove files even if most of the newest runs are unknown")
 	f.text(&p.output, "output", "o", "FORMAT", "text or json")
 	p.gate.flags(f)
 }
@@ -338,7 +340,7 @@ func (p *dataCollect) run(ctx context.Context, s *session, _ []string) error {
 		return err
 	}
 	defer done()
-	found, err := g.Collect(ctx, api.CollectAsked{OlderSeconds: p.older.Seconds(), DryRun: p.dryRun})
+	found, err := g.Collect(ctx, api.CollectAsked{OlderSeconds: p.older.Seconds(), DryRun: p.dryRun, Force: p.force})
 	switch {
 	case err != nil:
 		return err

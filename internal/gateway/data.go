@@ -522,7 +522,7 @@ func (g *Gateway) parseCollection(r *request) (c store.Collection, p *api.Proble
 	if p := g.readCommand(r, &asked); p != nil {
 		return c, p
 	}
-	c = store.Collection{DryRun: asked.DryRun, Older: time.Duration(asked.OlderSeconds * float64(time.Second))}
+	c = store.Collection{DryRun: asked.DryRun, Force: asked.Force, Older: time.Duration(asked.OlderSeconds * float64(time.Second))}
 	switch {
 	case g.opt.Store == nil, g.opt.Ledger == nil:
 		return c, noStore()

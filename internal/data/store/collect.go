@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -17,6 +19,7 @@ type Collection struct {
 	Runs   func(string) bool // whether a run's log and checkpoint are kept; nil keeps all
 	Older  time.Duration     // least age of a removed object; the grace period is the default and the minimum
 	DryRun bool
+	Force  bool // whether to collect even if most of the newest runs are unknown
 }
 
 // Collected counts the results of a collection.
@@ -58,7 +61,7 @@ type pass struct {
 // run marks first, and sweeps only if all marking has succeeded.
 func (p *pass) run(ctx context.Context) error {
 	for _, step := range []func(context.Context) error{
-		p.markCommits, p.markIntents, p.markTrees, p.markRuns, // marking steps, before the sweeping steps
+		p.markCommits, p.markIntents, p.markTrees, p.markRuns, p.checkRuns, // marking steps, before the sweeping steps
 		p.sweepObjects, p.sweepTrees, p.sweepRuns, p.sweepRest,
 	} {
 		if err := step(ctx); err != nil {
@@ -318,6 +321,7 @@ type keptRun struct {
 	kept  bool
 	young bool   // whether a file was written lately
 	files []item // files of a run that is not kept
+	last  time.Time
 }
 
 // markRuns lists the files of all runs, and marks the checkpoints of runs that are kept or young.
@@ -336,6 +340,9 @@ func (p *pass) markRuns(ctx context.Context) error {
 			r.files = append(r.files, i)
 		}
 		r.young = r.young || !p.old(i)
+		if i.time.After(r.last) {
+			r.last = i.time
+		}
 		if _, _, ok := cutCheckpoint(i.key); ok {
 			checkpoints = append(checkpoints, i.key)
 		}
@@ -345,6 +352,23 @@ func (p *pass) markRuns(ctx context.Context) error {
 		return err
 	}
 	return each(ctx, p.store.bucket.ways, checkpoints, p.markCheckpoint)
+}
+
+// newestRuns is the number of the newest runs of which at least half must be known. The newest ten
+// runs of each key are kept, so the newest ten of all keys are too, except those of forgotten keys.
+const newestRuns = 10
+
+// checkRuns refuses to remove anything if most of the newest runs are unknown. Then the list of
+// known runs is probably not complete, or belongs to another store.
+func (p *pass) checkRuns(context.Context) error {
+	newest := slices.SortedFunc(maps.Keys(p.runs), func(a, b string) int { return p.runs[b].last.Compare(p.runs[a].last) })
+	newest = newest[:min(len(newest), newestRuns)]
+	unknown := slices.DeleteFunc(slices.Clone(newest), func(run string) bool { return p.runs[run].kept })
+	if p.DryRun || p.Force || 2*len(unknown) <= len(newest) {
+		return nil
+	}
+	return invalid("remove the files of %d of the %d newest runs, because the ledger does not know them (%s): is this the store of this install, and is its stream facts complete? If you are sure, use --force",
+		len(unknown), len(newest), strings.Join(unknown[:min(len(unknown), 3)], ", "))
 }
 
 func (p *pass) markCheckpoint(ctx context.Context, key string) error {

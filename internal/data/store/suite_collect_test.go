@@ -78,6 +78,27 @@ func collecting(w *world) {
 	w.notTooEarly()
 }
 
+// If most of the newest runs are unknown, nothing is removed without force.
+func collectingUnknownRuns(w *world) {
+	for _, run := range []string{"a", "b", "c"} {
+		w.must(w.PutLog(w.ctx(), run, 1, 0, []byte("log")))
+	}
+	w.put("garbage")
+	later(w.Store, 25*time.Hour)
+	before := w.remains("")
+	c := Collection{Runs: func(run string) bool { return run == "a" }}
+	_, err := w.Collect(w.ctx(), c)
+	w.wants(err, ErrInvalid, "2 of the 3 newest runs")
+	w.same("after a refusal", w.remains(""), before)
+	c.Force = true
+	done, err := w.Collect(w.ctx(), c)
+	w.must(err)
+	w.same("removed by force", done.Removed, 3)
+	c.Force = false
+	_, err = w.Collect(w.ctx(), c)
+	w.must(err)
+}
+
 func (w *world) checkKept(trees ...api.TreeRef) {
 	w.Helper()
 	for _, branch := range []string{"main", "old"} {

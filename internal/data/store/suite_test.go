@@ -50,6 +50,7 @@ func suite(t *testing.T, open func(t *testing.T) *Store) {
 		{"checkpoints", checkpoints},
 		{"collecting", collecting},
 		{"collecting what is spoilt", collectingNothing},
+		{"collecting unknown runs", collectingUnknownRuns},
 		{"forgetting", forgetting},
 		{"notes", notes},
 	} {
