@@ -62,6 +62,7 @@ const (
 	TypeParkedBegun   = "tidemill.parked.begun"
 	TypeParkedSettled = "tidemill.parked.settled"
 	TypeClockMarked   = "tidemill.clock.marked"
+	TypeGroupRecorded = "tidemill.group.recorded"
 
 	TypeScorerReturned = "tidemill.scorer.returned"
 )
@@ -232,4 +233,6 @@ var catalogue = []Entry{
 		"events that waited for a scorer's models need not wait any more", nil},
 	{TypeClockMarked, StreamClock, true, KeyedBySubject, 1,
 		"the progress of schedules", []string{AttrSchedule}},
+	{TypeGroupRecorded, StreamGroupOffsets, true, KeyedBySubject, 1,
+		"how far a consumer group has read a partition", nil},
 }

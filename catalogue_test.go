@@ -10,7 +10,7 @@ import (
 
 // Every entry is complete and follows the rules for names.
 func TestCatalogueIsSound(t *testing.T) {
-	streams := []string{StreamEvents, StreamFacts, StreamProgress, StreamDeadLetters, StreamCommands, StreamClock}
+	streams := []string{StreamEvents, StreamFacts, StreamProgress, StreamDeadLetters, StreamCommands, StreamClock, StreamGroupOffsets}
 	homeless := []string{TypeScored, TypeParkedBegun, TypeParkedSettled, TypeScorerReturned} // their stream depends on the input's
 	seen := map[string]bool{}
 	for _, e := range Catalogue() {
@@ -32,8 +32,8 @@ func TestCatalogueIsSound(t *testing.T) {
 		}
 		checkAttrs(t, e)
 	}
-	if len(seen) != 46 {
-		t.Errorf("%d types, want 46", len(seen))
+	if len(seen) != 47 {
+		t.Errorf("%d types, want 47", len(seen))
 	}
 }
 

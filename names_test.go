@@ -67,7 +67,7 @@ func TestParked(t *testing.T) {
 func TestReservedStreams(t *testing.T) {
 	for stream, reserved := range map[string]bool{
 		"": false, StreamEvents: false, "messages": false, "parked": false,
-		StreamFacts: true, StreamProgress: true, StreamDeadLetters: true, StreamCommands: true, StreamClock: true, Parked("messages"): true, Parked(StreamEvents): true,
+		StreamFacts: true, StreamProgress: true, StreamDeadLetters: true, StreamCommands: true, StreamClock: true, StreamGroupOffsets: true, Parked("messages"): true, Parked(StreamEvents): true,
 	} {
 		if err := ReservedStream(stream); (err != nil) != reserved {
 			t.Errorf("%q: %v", stream, err)

@@ -13,6 +13,10 @@ const (
 	StreamDeadLetters = "dead-letters" // events that could not be read, delivered or scored; never expires
 	StreamCommands    = "commands"     // requests of people; never expires
 	StreamClock       = "clock"        // progress of the controller with the schedules
+
+	// StreamGroupOffsets holds how far our consumer groups have read, because Kafka forgets a group that
+	// has had no members for a week. It never expires.
+	StreamGroupOffsets = "group-offsets"
 )
 
 const parkedSuffix = ".parked"
@@ -47,7 +51,7 @@ func FixedPartitions(stream string) bool {
 func ReservedStream(stream string) error {
 	_, parked := CutParked(stream)
 	switch stream {
-	case StreamFacts, StreamProgress, StreamDeadLetters, StreamCommands, StreamClock:
+	case StreamFacts, StreamProgress, StreamDeadLetters, StreamCommands, StreamClock, StreamGroupOffsets:
 	default:
 		if !parked {
 			return nil

@@ -27,6 +27,7 @@ func (m *member) assignPartitions(ctx context.Context, res *kafka.JoinGroupRespo
 		var self introduction
 		if json.Unmarshal(member.Metadata.UserData, &self) == nil {
 			c.generation, c.slot, c.slots = self.Generation, self.Slot, self.Slots
+			c.topics = slices.DeleteFunc(c.topics, func(t string) bool { return slices.Contains(self.Unread, t) })
 		}
 		for topic, parts := range member.Metadata.OwnedPartitions {
 			for _, p := range parts {
@@ -72,13 +73,26 @@ func (m *member) topicsBegun(ctx context.Context) ([]string, error) {
 		return nil, nil
 	}
 	known, err := m.c.b.groupOffsets(ctx, m.group, nil, false)
+	if err != nil {
+		return nil, err
+	}
 	began := map[string]bool{}
 	for tp, o := range known {
 		if o.Offset >= 0 {
 			began[tp.Topic] = true
 		}
 	}
-	return slices.Sorted(maps.Keys(began)), err
+	isNew := func(stream string) bool { return !began[m.c.b.names.Topic(stream)] }
+	if slices.ContainsFunc(m.c.opt.Streams, isNew) { // the group is new to the stream, or Kafka has forgotten its offsets
+		records, err := m.recorded(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for tp := range records {
+			began[tp.Topic] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(began)), nil
 }
 
 // countPartitions fills in the number of partitions of each topic. A topic that does not exist yet

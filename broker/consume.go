@@ -64,6 +64,12 @@ type ConsumerOptions struct {
 	Streams []string
 	Start   Start
 
+	// Companions are streams that only this group writes, each event to the partition with the number
+	// of the one that the event came from. The group may commit marks there. A member names these
+	// streams to Kafka, because in a group with members Kafka deletes the offsets of other topics a
+	// week after their last commit (KIP-211). An event there shows that the group is not new.
+	Companions []string
+
 	MaxBytes       int           // limit of fetched bytes whose events have not all ended; 64 MiB
 	SessionTimeout time.Duration // time after which Kafka removes a silent member; 6 s
 	DrainTimeout   time.Duration // time in which a partition that is taken away may finish its open events; 20 s

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -300,9 +301,10 @@ func (m *member) sendHeartbeat(ctx context.Context, who memberIdentity) error {
 }
 
 type introduction struct {
-	Generation int32 `json:"generation"`
-	Slot       int32 `json:"slot"`
-	Slots      int32 `json:"slots"`
+	Generation int32    `json:"generation"`
+	Slot       int32    `json:"slot"`
+	Slots      int32    `json:"slots"`
+	Unread     []string `json:"unread,omitempty"` // topics that the member names and does not read; see ConsumerOptions.Companions
 }
 
 type placement struct {
@@ -363,18 +365,15 @@ func markOvertaken(err error) error {
 func (m *member) enter(ctx context.Context) (*kafka.JoinGroupResponse, error) {
 	owned := map[string][]int{}
 	m.c.eachPartition(func(p *inPartition) { owned[p.tp.Topic] = append(owned[p.tp.Topic], int(p.tp.Partition)) })
-	var topics []string
-	for _, s := range m.c.opt.Streams {
-		topics = append(topics, m.c.b.names.Topic(s))
-	}
-	self, err := json.Marshal(introduction{m.generation, m.slot, m.slots})
+	topics, unread := m.topics()
+	self, err := json.Marshal(introduction{m.generation, m.slot, m.slots, unread})
 	if err != nil {
 		return nil, err
 	}
 	req := &kafka.JoinGroupRequest{GroupID: m.group, MemberID: m.id, SessionTimeout: m.c.opt.SessionTimeout,
 		RebalanceTimeout: min(rebalanceTimeout, 2*m.c.opt.SessionTimeout), ProtocolType: protocolType,
 		Protocols: []kafka.GroupProtocol{{Name: protocolName,
-			Metadata: kafka.GroupProtocolSubscription{Topics: topics, UserData: self, OwnedPartitions: owned}}}}
+			Metadata: kafka.GroupProtocolSubscription{Topics: append(topics, unread...), UserData: self, OwnedPartitions: owned}}}}
 	ctx, done := m.beatWhileJoining(ctx)
 	defer done()
 	for {
@@ -397,6 +396,17 @@ func (m *member) enter(ctx context.Context) (*kafka.JoinGroupResponse, error) {
 		}
 		return res, nil
 	}
+}
+
+// topics returns the topics that the member reads, and those of the group's companions.
+func (m *member) topics() (read, companions []string) {
+	for _, s := range m.c.opt.Streams {
+		read = append(read, m.c.b.names.Topic(s))
+	}
+	for _, s := range m.c.opt.Companions {
+		companions = append(companions, m.c.b.names.Topic(s))
+	}
+	return read, companions
 }
 
 // beatWhileJoining sends heartbeats while a member waits for the others to join. The others may
@@ -451,7 +461,11 @@ func (m *member) placed(ctx context.Context, res *kafka.JoinGroupResponse, got *
 		}
 	}
 	var mine []wire.TopicPartition
+	read, _ := m.topics()
 	for topic, parts := range got.AssignedPartitions {
+		if !slices.Contains(read, topic) { // a leader of an earlier version assigns companions, too
+			continue
+		}
 		for _, p := range parts {
 			mine = append(mine, wire.TopicPartition{Topic: topic, Partition: int32(p)})
 		}

@@ -25,6 +25,7 @@ type StreamSpec struct {
 	Name            string
 	Partitions      int
 	Retention       time.Duration // 0: events are kept for ever
+	NewestOnly      bool          // whether Kafka may delete an event once a newer one has its key
 	KeyOrdered      bool          // whether a reader needs the order of each key's events
 	Builtin         bool          // whether Tidemill defines the stream, and not the user's file
 	MaxMessageBytes int           // 0: Kafka's limit applies
@@ -485,28 +486,37 @@ func chooseReplication(brokers, asked int) (int, []string, error) {
 }
 
 const (
+	settingCleanup     = "cleanup.policy"
 	settingRetention   = "retention.ms"
+	settingSegment     = "segment.ms"
 	settingMinInsync   = "min.insync.replicas"
 	settingMessageSize = "max.message.bytes"
 )
 
 // settingsOf returns the configs that the promises of a stream need. They are set on the topic even
 // if a broker default agrees, because the default may change. Compaction would drop events of one
-// key, retention.bytes would drop events that never expire, and an unclean election would drop
+// key, which only NewestOnly allows, retention.bytes would drop events that never expire, and an unclean election would drop
 // acknowledged events.
 func settingsOf(s StreamSpec, replication int) []wantedSetting {
 	all := []wantedSetting{
-		{"cleanup.policy", "delete"},
+		{settingCleanup, "delete"},
 		{settingRetention, retentionValue(s.Retention)},
 		{"retention.bytes", "-1"},
 		{"unclean.leader.election.enable", "false"},
 		{settingMinInsync, strconv.Itoa(minInsync(replication))},
+	}
+	if s.NewestOnly {
+		all[0].value = "compact"
+		all = append(all, wantedSetting{settingSegment, strconv.FormatInt(compactedSegment.Milliseconds(), 10)})
 	}
 	if s.MaxMessageBytes > 0 {
 		all = append(all, wantedSetting{settingMessageSize, strconv.Itoa(s.MaxMessageBytes)})
 	}
 	return all
 }
+
+// compactedSegment is the time after which Kafka may compact an event.
+const compactedSegment = 24 * time.Hour
 
 func retentionValue(d time.Duration) string {
 	if d == 0 {

@@ -469,7 +469,7 @@ func (b *Broker) topicSettings(ctx context.Context, node int32, topics []wire.To
 		return nil, nil
 	}
 	var keys []string
-	for _, w := range settingsOf(StreamSpec{MaxMessageBytes: 1}, 1) {
+	for _, w := range settingsOf(StreamSpec{MaxMessageBytes: 1, NewestOnly: true}, 1) {
 		keys = append(keys, w.key)
 	}
 	req := new(describeconfigs.Request)

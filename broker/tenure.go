@@ -71,21 +71,53 @@ func (m *member) startPlaces(ctx context.Context, added []wire.TopicPartition) (
 		return nil, err
 	}
 	places := map[wire.TopicPartition]origin{}
-	var fresh, grown []wire.TopicPartition
+	var missing []wire.TopicPartition
 	for _, tp := range added {
 		if o, ok := known[tp]; ok && o.Offset >= 0 {
 			places[tp] = origin{o.Offset, o.Metadata}
+		} else {
+			missing = append(missing, tp)
+		}
+	}
+	if err := m.addMissing(ctx, places, missing); err != nil {
+		return nil, err
+	}
+	return places, m.recordStarts(ctx, places)
+}
+
+// addMissing adds the places of partitions for which Kafka has no offset of the group. A record or an
+// event on a companion shows that Kafka has forgotten the offset. Otherwise the partition was added
+// to a stream that the group reads, or the group is new.
+func (m *member) addMissing(ctx context.Context, places map[wire.TopicPartition]origin, missing []wire.TopicPartition) error {
+	if len(missing) == 0 {
+		return nil
+	}
+	records, err := m.recorded(ctx)
+	if err != nil {
+		return err
+	}
+	var fresh, grown []wire.TopicPartition
+	var lost []groupRecord
+	for _, tp := range missing {
+		if r, ok := records[tp]; ok {
+			lost = append(lost, r)
 		} else if m.began[tp.Topic] {
 			grown = append(grown, tp)
 		} else {
 			fresh = append(fresh, tp)
 		}
 	}
-	err = m.addFirstOffsets(ctx, places, fresh, m.c.opt.Start)
+	fresh, unrecorded, err := m.withoutRecord(ctx, fresh)
+	if err == nil {
+		err = m.restore(ctx, places, append(lost, unrecorded...), records)
+	}
+	if err == nil {
+		err = m.addFirstOffsets(ctx, places, fresh, m.c.opt.Start)
+	}
 	if err == nil {
 		err = m.addFirstOffsets(ctx, places, grown, Earliest())
 	}
-	return places, err
+	return err
 }
 
 // addFirstOffsets adds the first offsets to read in partitions for which the group has no offset.
@@ -101,13 +133,13 @@ func (m *member) addFirstOffsets(ctx context.Context, places map[wire.TopicParti
 	return err
 }
 
-// commitStarts commits the first offsets of a group before the member reads from them. Otherwise,
+// commitStarts commits the first or restored offsets of a group before the member reads from them. Otherwise,
 // if the first reader of a partition died before its first commit, the next reader would search the
 // start again. A start at the latest event would have moved by then.
 func (m *member) commitStarts(ctx context.Context, starts map[wire.TopicPartition]origin) error {
 	topics := map[string][]kafka.OffsetCommit{}
 	for tp, from := range starts {
-		topics[tp.Topic] = append(topics[tp.Topic], kafka.OffsetCommit{Partition: int(tp.Partition), Offset: from.offset})
+		topics[tp.Topic] = append(topics[tp.Topic], kafka.OffsetCommit{Partition: int(tp.Partition), Offset: from.offset, Metadata: from.metadata})
 	}
 	refused, err := m.commitOffsets(ctx, topics)
 	for tp, e := range refused {

@@ -38,6 +38,7 @@ func TestDefaults(t *testing.T) {
 		{Name: "dead-letters", Partitions: 6, Retention: Forever, Builtin: true, KeyOrdered: true},
 		{Name: "events", Partitions: 12, Retention: 7 * day, Builtin: true, KeyOrdered: true, Dedupe: 10 * time.Minute},
 		{Name: "facts", Partitions: 24, Retention: Forever, Builtin: true, KeyOrdered: true},
+		{Name: "group-offsets", Partitions: 1, Retention: Forever, Builtin: true, KeyOrdered: true},
 		{Name: "progress", Partitions: 12, Retention: day, Builtin: true},
 	}
 	if !reflect.DeepEqual(cfg.Streams, want) {

@@ -31,12 +31,14 @@ func builtins() []Stream {
 		// Commands are few, and all have one order.
 		{Name: tidemill.StreamCommands, Partitions: 1, Retention: Forever, Builtin: true, KeyOrdered: true},
 		{Name: tidemill.StreamClock, Partitions: 1, Retention: 30 * day, Builtin: true, KeyOrdered: true},
+		// A reader wants the newest record of each group and partition, so all have one order.
+		{Name: tidemill.StreamGroupOffsets, Partitions: 1, Retention: Forever, Builtin: true, KeyOrdered: true},
 	}
 }
 
 // mustNotExpire reports whether other state is rebuilt from this stream.
 func mustNotExpire(stream string) bool {
-	return stream == tidemill.StreamFacts || stream == tidemill.StreamDeadLetters || stream == tidemill.StreamCommands
+	return stream == tidemill.StreamFacts || stream == tidemill.StreamDeadLetters || stream == tidemill.StreamCommands || stream == tidemill.StreamGroupOffsets
 }
 
 func (d *draft) readStreams(v value) {

@@ -81,6 +81,10 @@ func (d *draft) readSource(v value) string {
 		v.problem("%s has only the progress of the schedules; their ticks are events of type %s", show(name), tidemill.TypeScheduleTick)
 		return ""
 	}
+	if name == tidemill.StreamGroupOffsets {
+		v.problem("%s has only the progress of consumer groups; no trigger gets it", show(name))
+		return ""
+	}
 	d.later = append(d.later, func() { d.checkSource(v, name) })
 	return name
 }
@@ -155,7 +159,11 @@ func readFilterType(v value) (string, bool) {
 
 // isBookkeeping reports whether only the writer of a type understands it.
 func isBookkeeping(typ string) bool {
-	return typ == tidemill.TypeParkedBegun || typ == tidemill.TypeParkedSettled || typ == tidemill.TypeClockMarked || typ == tidemill.TypeScorerReturned
+	switch typ {
+	case tidemill.TypeParkedBegun, tidemill.TypeParkedSettled, tidemill.TypeClockMarked, tidemill.TypeScorerReturned, tidemill.TypeGroupRecorded:
+		return true
+	}
+	return false
 }
 
 // unknownType suggests one of Tidemill's types for a type that does not exist.

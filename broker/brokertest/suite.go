@@ -88,6 +88,12 @@ func cases() []testCase {
 		{"notes/by and by", notesByAndBy},
 		{"notes/of one put out", notesZombie},
 
+		{"forgotten/a final record", forgottenFinal},
+		{"forgotten/an older record", forgottenStale},
+		{"forgotten/no record", forgottenUnrecorded},
+		{"forgotten/a stream that was made again", forgottenStream},
+		{"forgotten/a refresher beside members", refresherBesideMembers},
+
 		{"exclusive/one holder", exclusiveOne},
 		{"exclusive/no taking back", exclusiveStays},
 

@@ -21,7 +21,8 @@ import (
 )
 
 const (
-	clusterID = "tidemill-embedded"
+	// ClusterID is the id of the embedded Kafka, by which a process that connects to it knows it.
+	ClusterID = "tidemill-embedded"
 
 	// Apache Kafka's default is 6 s; on a laptop dead members should be found earlier.
 	minSessionTimeout = 500 * time.Millisecond
@@ -63,7 +64,7 @@ func startCluster(o Options, doors []*brokerListener) (*kfake.Cluster, error) {
 func clusterOptions(o Options, doors []*brokerListener) ([]kfake.Opt, error) {
 	opts := []kfake.Opt{
 		kfake.NumBrokers(o.Brokers),
-		kfake.ClusterID(clusterID),
+		kfake.ClusterID(ClusterID),
 		kfake.ListenFn(handOut(doors)),
 		kfake.DefaultNumPartitions(1),
 		kfake.GroupMinSessionTimeout(minSessionTimeout),

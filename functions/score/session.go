@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"tidemill.dev"
 	"tidemill.dev/broker"
 	"tidemill.dev/triggers/deadletters"
 )
@@ -88,7 +89,7 @@ func (s *session) join(ctx context.Context) (err error) {
 		start = broker.Latest()
 	}
 	s.c, err = s.o.Broker.Consumer(ctx, broker.ConsumerOptions{Group: Group(s.conf.Name), Streams: []string{s.conf.From}, Start: start, SessionTimeout: s.o.SessionTimeout,
-		Assigned: s.assigned, Gone: s.givenUp})
+		Companions: []string{tidemill.ScorerParked(s.conf.Name)}, Assigned: s.assigned, Gone: s.givenUp})
 	if err != nil {
 		return fmt.Errorf("read stream %s: %w", s.conf.From, err)
 	}

@@ -9,6 +9,7 @@ import (
 	"tidemill.dev"
 	"tidemill.dev/broker"
 	"tidemill.dev/broker/dedupe"
+	"tidemill.dev/broker/embedded"
 	"tidemill.dev/config"
 )
 
@@ -108,6 +109,16 @@ func (p *Platform) storeRefusal(err error) {
 // A dead letter holds its record in base64, so it may be larger than any event.
 const deadLetterBytes = 9 << 20
 
+// wantedStreams returns the streams that a config has or needs in the present Kafka. The embedded
+// Kafka cannot compact streams, and one laptop's groups write few records.
+func (p *Platform) wantedStreams(c *config.Config) []broker.StreamSpec {
+	all := streamSpecs(c)
+	for i := range all {
+		all[i].NewestOnly = all[i].NewestOnly && p.kafka != embedded.ClusterID
+	}
+	return all
+}
+
 // streamSpecs returns the streams that a config has or needs.
 func streamSpecs(c *config.Config) []broker.StreamSpec {
 	streams := slices.Concat(c.Streams, c.Parked())
@@ -115,7 +126,7 @@ func streamSpecs(c *config.Config) []broker.StreamSpec {
 	all := make([]broker.StreamSpec, 0, len(streams)+len(held))
 	for _, s := range streams {
 		spec := broker.StreamSpec{Name: s.Name, Partitions: s.Partitions, Retention: s.Retention,
-			KeyOrdered: s.KeyOrdered, Builtin: s.Builtin}
+			KeyOrdered: s.KeyOrdered, Builtin: s.Builtin, NewestOnly: s.Name == tidemill.StreamGroupOffsets}
 		if s.Name == tidemill.StreamDeadLetters || s.Name == tidemill.Parked(tidemill.StreamDeadLetters) {
 			spec.MaxMessageBytes = deadLetterBytes
 		}
@@ -130,7 +141,7 @@ func streamSpecs(c *config.Config) []broker.StreamSpec {
 
 // ensureStreams makes the streams match a config and logs changes and remaining differences.
 func (p *Platform) ensureStreams(ctx context.Context, c *config.Config) error {
-	report, err := p.broker.EnsureStreams(ctx, streamSpecs(c), broker.EnsureOptions{Reorder: p.reorder})
+	report, err := p.broker.EnsureStreams(ctx, p.wantedStreams(c), broker.EnsureOptions{Reorder: p.reorder})
 	created := p.logChanges(report.Changes)
 	p.forgetRepeats(ctx, created)
 	if err != nil {

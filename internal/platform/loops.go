@@ -105,12 +105,33 @@ func (p *Platform) Controller(ctx context.Context) (*schedule.Controller, error)
 		apply: func(_ context.Context, c *config.Config) error { return k.Apply(c) },
 		check: func(context.Context) api.Check { return checkClock(k.Status()) },
 	})
+	if err := p.refreshGroups(ctx, func() bool { return k.Status().Active }); err != nil {
+		return nil, err
+	}
 	p.watchRuns(ctx)
 	if err := p.openCensus(ctx); err != nil {
 		return nil, err
 	}
 	p.watchCluster(ctx)
 	return k, nil
+}
+
+// refreshGroups keeps Kafka from forgetting our consumer groups until the stop order ends it. Only the
+// active controller does it, because one is enough.
+func (p *Platform) refreshGroups(ctx context.Context, active func() bool) error {
+	k, err := p.broker.GroupRefresher(ctx, 0)
+	if err != nil {
+		return err
+	}
+	refreshing, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var running sync.WaitGroup
+	running.Go(func() { k.Run(refreshing, active) })
+	p.AtStop(Consumers, "the refreshing of consumer groups", func(ctx context.Context) error {
+		stop()
+		running.Wait()
+		return k.Close(ctx)
+	})
+	return nil
 }
 
 // openCensus counts runs and models for alerts. The controller does it, because functions may scale

@@ -71,7 +71,7 @@ func outcome(name, address string, err error) api.Check {
 
 // checkStreams compares the streams with the config without changing them.
 func (p *Platform) checkStreams(ctx context.Context) api.Check {
-	wanted := streamSpecs(p.Config())
+	wanted := p.wantedStreams(p.Config())
 	report, err := p.broker.EnsureStreams(ctx, wanted, broker.EnsureOptions{DryRun: true, Reorder: p.reorder})
 	if err != nil {
 		return api.Check{Name: "streams", Status: api.Failed, Detail: err.Error()}

@@ -53,7 +53,7 @@ func openPipeline(ctx context.Context, d *Dispatcher, s config.Stream, t *trigge
 	l := &pipeline{d: d, stream: s, group: group(s.Name), settings: t, retention: s.Retention, maxEvent: defaultBounds().event, assignments: map[int32]*assignment{},
 		work: make(chan struct{}, 1), due: make(chan struct{}, 1), commandsRead: make(chan struct{}, 1)}
 	l.life, l.stop = context.WithCancel(context.WithoutCancel(ctx))
-	c, err := d.o.Broker.Consumer(ctx, broker.ConsumerOptions{Group: l.group, Streams: []string{s.Name}, Start: broker.Latest(),
+	c, err := d.o.Broker.Consumer(ctx, broker.ConsumerOptions{Group: l.group, Streams: []string{s.Name}, Companions: []string{tidemill.Parked(s.Name)}, Start: broker.Latest(),
 		SessionTimeout: d.o.SessionTimeout, DrainTimeout: drainTimeout, Assigned: l.assigned, Leaving: l.leaving, Gone: l.endLost})
 	if err != nil {
 		l.stop()

@@ -246,7 +246,9 @@ func hasNoKey(c *config.Config, recipe string) bool {
 // retention ends, because a log cannot be rewritten, and in the store until a collection.
 func remainingPlaces(c *config.Config, n *tidemill.KeyForgotten, grace time.Duration, now time.Time) (all []tidemill.Remains) {
 	for _, s := range c.Streams {
-		all = append(all, onStream(s.Name, s.Retention, now))
+		if s.Name != tidemill.StreamGroupOffsets { // it has no data of keys
+			all = append(all, onStream(s.Name, s.Retention, now))
+		}
 	}
 	for _, s := range c.Parked() {
 		all = append(all, onStream(s.Name, s.Retention, now))
