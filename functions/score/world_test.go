@@ -79,7 +79,7 @@ func (w *world) connect() {
 	w.Cleanup(func() { _ = w.b.Close() })
 	_, err = w.b.EnsureStreams(w.Context(), []broker.StreamSpec{{Name: tidemill.StreamFacts, Partitions: 3}, {Name: tidemill.StreamProgress, Partitions: 1}, {Name: tidemill.StreamCommands, Partitions: 1},
 		{Name: tidemill.StreamDeadLetters, Partitions: 2, MaxMessageBytes: 10 << 20}, {Name: streamIn, Partitions: w.partitions}, {Name: streamOut, Partitions: w.partitions},
-		{Name: tidemill.ScorerParked("s"), Partitions: w.partitions}}, broker.EnsureOptions{})
+		{Name: tidemill.ScorerParked("s"), Partitions: w.partitions}, {Name: tidemill.StreamGroupOffsets, Partitions: 1}}, broker.EnsureOptions{})
 	w.must(err)
 	w.p, err = w.b.Producer(broker.ProducerOptions{})
 	w.must(err)
