@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -168,7 +169,8 @@ func (d *Dispatcher) findLeft(ctx context.Context) {
 	}
 }
 
-// hasParked reports whether a stream's triggers have ever parked anything.
+// hasParked reports whether a stream's triggers have ever parked anything. Kafka may have
+// forgotten the marks, so a parked log without a mark counts, too.
 func (d *Dispatcher) hasParked(ctx context.Context, s config.Stream) (bool, error) {
 	of := make([]broker.Position, s.Partitions)
 	for n := range of {
@@ -180,7 +182,14 @@ func (d *Dispatcher) hasParked(ctx context.Context, s config.Stream) (bool, erro
 			return true, nil
 		}
 	}
-	return false, err
+	if err != nil {
+		return false, err
+	}
+	ends, err := d.o.Broker.Ends(ctx, tidemill.Parked(s.Name))
+	if errors.Is(err, broker.ErrNoStream) {
+		return false, nil
+	}
+	return slices.ContainsFunc(ends, func(p broker.Position) bool { return p.Offset > 0 }), err
 }
 
 // reconcile opens missing pipelines, replaces failed ones and closes those that are no

@@ -97,7 +97,7 @@ func (w *install) ensure() {
 	w.Helper()
 	var specs []broker.StreamSpec
 	for _, s := range w.config.Streams {
-		if s.Name == tidemill.StreamEvents || s.Name == tidemill.StreamDeadLetters || s.Name == tidemill.StreamCommands {
+		if s.Name == tidemill.StreamEvents || s.Name == tidemill.StreamDeadLetters || s.Name == tidemill.StreamCommands || s.Name == tidemill.StreamGroupOffsets {
 			specs = append(specs, broker.StreamSpec{Name: s.Name, Partitions: s.Partitions, Retention: s.Retention})
 		}
 		if s.Name == tidemill.StreamEvents {

@@ -70,35 +70,48 @@ func (r *rebuild) read(ctx context.Context, marks []broker.Position) error {
 	if len(marks) == 0 {
 		return nil
 	}
-	from := slices.Clone(marks)
-	for n := range from {
-		from[n].Offset = max(from[n].Offset, 0)
-	}
-	if err := r.checkStarts(ctx, from); err != nil {
+	from, err := r.checkStarts(ctx, marks)
+	if err != nil {
 		return err
 	}
-	_, err := parked.Rebuild(ctx, r.l.d.o.Broker, from, func(in *broker.Incoming) error {
+	_, err = parked.Rebuild(ctx, r.l.d.o.Broker, from, func(in *broker.Incoming) error {
 		return r.folds[in.Position().Partition].add(in)
 	})
 	return err
 }
 
-// checkStarts writes a dead letter if a parked log has expired while some of it was
-// still needed. That happens if no dispatcher runs for longer than the retention.
-func (r *rebuild) checkStarts(ctx context.Context, from []broker.Position) error {
+// checkStarts returns where to read the logs, and writes a dead letter if a parked log has
+// expired while some of it was still needed. That happens if no dispatcher runs for longer
+// than the retention.
+func (r *rebuild) checkStarts(ctx context.Context, marks []broker.Position) ([]broker.Position, error) {
 	starts, err := r.l.d.o.Broker.Places(ctx, r.l.parked(), broker.Earliest())
 	if err != nil {
-		return err
+		return nil, err
 	}
-	for _, f := range from {
-		if start := endOf(starts, f); start > f.Offset {
-			_, err := r.l.d.deadLetters.gap(ctx, f, start-1, r.l.group, "the parked events have expired before they were delivered: no dispatcher served the triggers for longer than the retention")
-			if err != nil {
-				return err
-			}
+	from, lost := readFrom(marks, starts)
+	for _, f := range lost {
+		_, err := r.l.d.deadLetters.gap(ctx, f, endOf(starts, f)-1, r.l.group, "the parked events have expired before they were delivered: no dispatcher served the triggers for longer than the retention")
+		if err != nil {
+			return nil, err
 		}
 	}
-	return err
+	return from, nil
+}
+
+// readFrom returns where to read the logs, and the marks that are no longer on them. A
+// partition without a mark is read from its beginning. A later first
+// offset does not show that a needed record has expired, because Kafka may have forgotten the mark.
+func readFrom(marks, starts []broker.Position) (from, lost []broker.Position) {
+	from = slices.Clone(marks)
+	for n, m := range marks {
+		start := endOf(starts, broker.Position{Partition: m.Partition, Offset: max(m.Offset, 0)})
+		if m.Offset == none {
+			from[n].Offset = start
+		} else if start > m.Offset {
+			lost = append(lost, m)
+		}
+	}
+	return from, lost
 }
 
 // finish installs the partitions and returns the offset from which each is read.
