@@ -416,3 +416,25 @@ func (r *testReader) leave() {
 	<-r.gone
 	r.w.Logf("left within %s", time.Since(t0).Round(time.Millisecond))
 }
+
+// Records below a position are deleted, and those from the position on stay.
+func deletedBelow(w *testWorld) {
+	w.stream("in", 2)
+	w.publish("in", 4, 40)
+	ends, err := w.b.Ends(w.Context(), "in")
+	w.must(err)
+	below := []broker.Position{{Stream: "in", Partition: 0, Offset: ends[0].Offset / 2}, {Stream: "in", Partition: 1, Offset: ends[1].Offset}}
+	for range 2 { // a second time it changes nothing
+		w.must(w.b.DeleteBelow(w.Context(), below))
+		starts, err := w.b.Places(w.Context(), "in", broker.Earliest())
+		w.must(err)
+		for _, at := range starts {
+			if at.Offset != below[at.Partition].Offset {
+				w.Fatalf("partition %d begins at %d, want %d", at.Partition, at.Offset, below[at.Partition].Offset)
+			}
+		}
+	}
+	if err := w.b.DeleteBelow(w.Context(), []broker.Position{{Stream: "in", Partition: 0, Offset: ends[0].Offset + 1}}); err == nil {
+		w.Fatal("records that do not exist were deleted")
+	}
+}

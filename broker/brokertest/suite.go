@@ -68,6 +68,7 @@ func cases() []testCase {
 
 		{"read/anywhere", readAnywhere},
 		{"read/an open transaction", readOpen},
+		{"read/below a position all is deleted", deletedBelow},
 
 		{"letters/a record that is not an event", letterUndecodable},
 		{"letters/a record too large for a letter", letterTooLarge},

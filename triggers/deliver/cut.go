@@ -178,7 +178,7 @@ func (p *partition) commit(w *partitionWrite, begunAt, end int64, now millis) {
 	if p.closed || p.writing != w {
 		return
 	}
-	p.writing, p.tidy = nil, now
+	p.writing, p.tidy, p.mark = nil, now, w.mark
 	p.logEnd = max(p.logEnd, end)
 	if w.begun != nil {
 		p.begin(w.begun, begunAt, now)

@@ -99,6 +99,8 @@ type partition struct {
 
 	needed  parked.Offsets // offsets of the parked log; the lowest is the mark
 	logEnd  int64          // offset after the newest record that we know of
+	mark    int64          // committed mark
+	trimmed int64          // offset below which we have deleted the records
 	replays replays
 	past    uint32 // number of the range replay that it belongs to; 0 is none, see rangeReplay
 	keys    maphash.Seed

@@ -37,6 +37,9 @@ func (pl *pipeline) assigned(ctx context.Context, at []broker.Position) ([]broke
 		b.retention, b.skew, b.event = keeps, pl.d.o.Skew, event
 		r.folds[p.Partition] = newRebuiltState(newPartition(pl.stream.Name, p.Partition, b, p.Offset), t)
 	}
+	for _, m := range marks {
+		r.folds[m.Partition].p.mark = m.Offset
+	}
 	there := slices.DeleteFunc(slices.Clone(marks), func(m broker.Position) bool { return m.Partition >= companions })
 	if err := r.read(ctx, there); err != nil {
 		return nil, fmt.Errorf("read the parked events of stream %s: %w", pl.stream.Name, err)

@@ -46,8 +46,8 @@ type world struct {
 	parkedE map[string]map[int64]bool
 	sick    map[string]int // state of each trigger's subscriber: 0 well, 1 random, 2 fails, 3 hangs
 	paused  map[string]bool
-	open    map[string]bool // triggers whose circuit is open
-	probes  int             // attempts of probes
+	open    map[string]bool  // triggers whose circuit is open
+	probes  int              // attempts of probes
 	first   map[string]int64 // recorded offset at which each trigger begins
 	budget  int              // number of attempts left
 	renewed int              // number of records that were written again

@@ -68,6 +68,7 @@ func openPipeline(ctx context.Context, d *Dispatcher, s config.Stream, t *trigge
 	l.running.Go(l.commitLoop)
 	l.running.Go(l.loadLoop)
 	l.running.Go(l.replayLoop)
+	l.running.Go(l.trimLoop)
 	return l, nil
 }
 

@@ -16,6 +16,7 @@ const (
 	metadataKey, metadataVersion       = 3, 8
 	offsetFetchKey, offsetFetchVersion = 9, 7
 	heartbeatKey, heartbeatVersion     = 12, 3
+	deleteKey, deleteVersion           = 21, 1
 	logDirsKey, logDirsVersion         = 35, 1
 )
 

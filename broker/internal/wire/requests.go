@@ -248,6 +248,40 @@ func ReadHeartbeat(answer []byte) (code int16, err error) {
 	return code, c.err
 }
 
+// DeleteRecords deletes the records of partitions below the given offsets. The leader answers when
+// all replicas have done so, or after the time in milliseconds.
+func (f *Frame) DeleteRecords(client string, below map[TopicPartition]int64, millis int32) {
+	f.begin(deleteKey, deleteVersion, client)
+	f.buf = appendInt32(f.buf, int32(len(below)))
+	for p, offset := range below {
+		f.string(p.Topic)
+		f.buf = appendInt32(f.buf, 1)
+		f.buf = appendInt32(f.buf, p.Partition)
+		f.buf = appendInt64(f.buf, offset)
+	}
+	f.buf = appendInt32(f.buf, millis)
+	f.end()
+}
+
+// ReadDeleteRecords reads the answer to DeleteRecords: the error of each partition, and the offset at
+// which its log begins.
+func ReadDeleteRecords(answer []byte) ([]OffsetAnswer, error) {
+	c := cursor{b: answer}
+	var all []OffsetAnswer
+	c.int32() // throttle time
+	for range c.arrayLength(6) {
+		topic := c.copyString()
+		for range c.arrayLength(14) {
+			a := OffsetAnswer{TopicPartition: TopicPartition{topic, c.int32()}, Offset: c.int64(), Error: c.int16()}
+			if c.err != nil {
+				return nil, c.err
+			}
+			all = append(all, a)
+		}
+	}
+	return all, c.err
+}
+
 // LogDir is one disk of a server, with the requested logs on it.
 type LogDir struct {
 	Error int16
