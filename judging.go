@@ -1,6 +1,9 @@
 package tidemill
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // GateOn says with which figures of the champion a gate compares.
 type GateOn string
@@ -148,8 +151,23 @@ type Origin struct {
 	Where
 }
 
-// Mark is the place of a fact.
+// Mark is the place of a fact that starts runs or ends them. The number means the same on a copy of
+// the log, where the fact may have another offset. Facts of earlier versions have no number.
 type Mark struct {
-	Partition int32 `json:"partition"`
-	Offset    int64 `json:"offset"`
+	Partition int32  `json:"partition"`
+	Offset    int64  `json:"offset"`
+	Making    string `json:"making,omitempty"` // recipe and key, as in [RunKey]; empty for a fact of an earlier version
+	Number    int64  `json:"number,omitempty"` // number of runs of the recipe and key that have begun by then
+}
+
+// Order compares the starts of two runs, and reports whether their marks tell the order. They do for
+// runs of one recipe and key. Without numbers they do on one partition.
+func (m Mark) Order(o Mark) (order int, ok bool) {
+	switch {
+	case m.Making != "" && o.Making != "":
+		return cmp.Compare(m.Number, o.Number), m.Making == o.Making
+	case m.Making == "" && o.Making == "":
+		return cmp.Compare(m.Offset, o.Offset), m.Partition == o.Partition
+	}
+	return 0, false
 }

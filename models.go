@@ -92,8 +92,7 @@ type ModelAnnounced struct {
 }
 
 // ModelRetired is the data of tidemill.model.retired: the model's key is removed. It ends
-// the versions whose runs began at or before the mark of their partition. Where a partition
-// has no mark, it ends the versions that were registered before the request. Later versions
+// the versions whose runs began at or before a mark. Where no mark tells, it ends the versions that were registered before the request. Later versions
 // begin the model again, and a repetition of this fact does not end them.
 type ModelRetired struct {
 	Asked  time.Time `json:"asked"`

@@ -65,9 +65,10 @@ type Run struct {
 	Config    string          `json:"config"`       // hash of the config that applied
 	Partition int32           `json:"partition"`    // partition of its facts
 
-	Plan     json.RawMessage `json:"plan,omitempty"` // a Plan, from the start until the end
-	From     []string        `json:"from,omitempty"` // commits among its inputs
-	Pool     string          `json:"pool,omitempty"` // pool, once the run has begun
+	Plan     json.RawMessage `json:"plan,omitempty"`   // a Plan, from the start until the end
+	From     []string        `json:"from,omitempty"`   // commits among its inputs
+	Pool     string          `json:"pool,omitempty"`   // pool, once the run has begun
+	Number   int64           `json:"number,omitempty"` // number of the run among those of its recipe and key that have begun; 0 if it began by a fact of an earlier version
 	Attempts []Attempt       `json:"attempts,omitempty"`
 	Cancel   *Cancel         `json:"cancel,omitempty"` // request to cancel it; nil if there is none
 	End      time.Time       `json:"end,omitzero"`

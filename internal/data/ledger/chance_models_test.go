@@ -28,7 +28,7 @@ func (c *chance) model(r *rand.Rand) *broker.View {
 	case n == 2 && m.Champion != 0:
 		return c.ofModel(tidemill.TypeModelUnloadable, name, "", tidemill.ModelUnloadable{Scorer: "intents", Version: m.Champion, Error: "it is cut off"})
 	case n == 1:
-		return c.ofModel(tidemill.TypeModelRetired, name, "", tidemill.ModelRetired{Asked: time.Now(), Marks: []tidemill.Mark{{Partition: 0, Offset: int64(r.IntN(50))}}})
+		return c.ofModel(tidemill.TypeModelRetired, name, "", tidemill.ModelRetired{Asked: time.Now(), Marks: []tidemill.Mark{chanceMark(r, name, 50)}})
 	case n < 12 || len(m.Versions) == 0:
 		run := fmt.Sprint("run-", r.IntN(100))
 		return c.ofModel(tidemill.TypeModelRegistered, name, run, c.version(r, name, run))
@@ -41,7 +41,16 @@ func (c *chance) model(r *rand.Rand) *broker.View {
 func (c *chance) version(r *rand.Rand, name, run string) tidemill.ModelRegistered {
 	return tidemill.ModelRegistered{Artifact: run + " made", Bytes: 7, Report: "report", Metrics: map[string]float64{"accuracy": r.Float64()},
 		Judge:  tidemill.Judge{Gate: []string{"metrics.accuracy > 0.5"}, Keep: 1 + r.IntN(5)},
-		Origin: tidemill.Origin{Run: run, Recipe: name[:6], Began: time.Unix(int64(r.IntN(1e9)), 0).UTC(), Mark: tidemill.Mark{Partition: int32(r.IntN(2)), Offset: int64(r.IntN(1000))}}}
+		Origin: tidemill.Origin{Run: run, Recipe: name[:6], Began: time.Unix(int64(r.IntN(1e9)), 0).UTC(), Mark: chanceMark(r, name, 1000)}}
+}
+
+// chanceMark returns the mark of a start, as this version writes it or as an earlier one did.
+func chanceMark(r *rand.Rand, name string, most int) tidemill.Mark {
+	m := tidemill.Mark{Partition: int32(r.IntN(2)), Offset: int64(r.IntN(most))}
+	if n := r.IntN(4); n > 1 {
+		m.Making, m.Number = fmt.Sprint(name, n), int64(r.IntN(most))
+	}
+	return m
 }
 
 func (c *chance) judge(r *rand.Rand, name string, m *fold.Model) *broker.View {

@@ -69,6 +69,9 @@ func (c *chance) view(r *rand.Rand) *broker.View {
 
 func (c *chance) start(run *tidemill.Run, r *rand.Rand) *broker.View {
 	d := tidemill.RunStarted{Attempt: run.NextAttempt(), Seen: run.LastAsked()}
+	if r.IntN(2) == 0 { // as this version writes it; sometimes it misses a cause
+		d.Causes = max(1, run.Causes-r.IntN(2))
+	}
 	if d.Attempt == 1 {
 		d.Plan = plan([]string{"gpu", "default"}[r.IntN(2)], []string{"", "made"}[r.IntN(2)])
 	}

@@ -152,7 +152,7 @@ func plan(pool, dataset string) *tidemill.Plan {
 }
 
 func (s *script) start(r *tidemill.Run, pool string) *broker.View {
-	d := tidemill.RunStarted{Attempt: r.NextAttempt(), Seen: r.LastAsked(), Where: tidemill.Where{Node: "node-1", Card: "H200"}}
+	d := tidemill.RunStarted{Attempt: r.NextAttempt(), Causes: r.Causes, Seen: r.LastAsked(), Where: tidemill.Where{Node: "node-1", Card: "H200"}}
 	if d.Attempt == 1 {
 		d.Plan = plan(pool, "")
 	}

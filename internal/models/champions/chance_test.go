@@ -37,7 +37,7 @@ func (c *chance) view() *broker.View {
 	case n == 0:
 		return c.oddFact(name)
 	case n == 1:
-		return c.fact(tidemill.TypeModelRetired, name, "", tidemill.ModelRetired{Asked: time.Now(), Marks: []tidemill.Mark{{Offset: int64(c.IntN(200))}}})
+		return c.fact(tidemill.TypeModelRetired, name, "", tidemill.ModelRetired{Asked: time.Now(), Marks: []tidemill.Mark{c.mark(name, 200)}})
 	case n < 10 || len(m.Versions) == 0:
 		return c.version(name)
 	case n < 20:
@@ -49,7 +49,16 @@ func (c *chance) view() *broker.View {
 func (c *chance) version(name string) *broker.View {
 	run := fmt.Sprint("run-", c.IntN(400))
 	return c.fact(tidemill.TypeModelRegistered, name, run, tidemill.ModelRegistered{Artifact: run + " of " + name, Judge: tidemill.Judge{Keep: 1 + c.IntN(5)},
-		Origin: tidemill.Origin{Run: run, Recipe: "intent", Began: time.Unix(int64(c.IntN(1e9)), 7).UTC(), Mark: tidemill.Mark{Partition: int32(c.IntN(2)), Offset: int64(c.IntN(1000))}}})
+		Origin: tidemill.Origin{Run: run, Recipe: "intent", Began: time.Unix(int64(c.IntN(1e9)), 7).UTC(), Mark: c.mark(name, 1000)}})
+}
+
+// mark returns the mark of a start, as this version writes it or as an earlier one did.
+func (c *chance) mark(name string, most int) tidemill.Mark {
+	m := tidemill.Mark{Partition: int32(c.IntN(2)), Offset: int64(c.IntN(most))}
+	if n := c.IntN(4); n > 1 {
+		m.Making, m.Number = fmt.Sprint(name, n), int64(c.IntN(most))
+	}
+	return m
 }
 
 func (c *chance) judge(name string, m *fold.Model) *broker.View {

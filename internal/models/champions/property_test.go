@@ -124,6 +124,7 @@ func round(w *world, seed uint64, facts int) {
 	}
 	stop()
 	readers.Wait()
+	w.ledgerKnows(c)
 	for i, t := range tables {
 		w.sameAs(fmt.Sprint("table ", i), t, c)
 		w.must(t.Err())
@@ -145,6 +146,25 @@ func (b *turnPositions) neverAhead(w *world, looked [][]seenChampion) {
 		}
 	}
 	w.Logf("%d champions were seen", n)
+}
+
+// ledgerKnows waits until the ledger has folded all models, because tables look artifacts up there.
+func (w *world) ledgerKnows(c *chance) {
+	w.Helper()
+	l := w.options().Ledger
+	for name, want := range c.models {
+		for ctx := w.ctx(); ; {
+			changed := l.Changed()
+			if m, err := l.Model(ctx, name); err == nil && m.Next >= want.Next {
+				break
+			}
+			select {
+			case <-changed:
+			case <-ctx.Done():
+				w.Fatalf("the ledger does not know all of %s", name)
+			}
+		}
+	}
 }
 
 // sameAs compares a table, with its artifacts, with the fold.

@@ -38,17 +38,18 @@ func pack(m *fold.Model) []byte {
 	p.text(m.Key)
 	p.numbers(m.Next, int64(m.Last), int64(m.Champion), int64(m.Previous), m.Turn, flag(m.Pin != nil))
 	p.numbers(int64(len(m.Versions)))
+	making := ""
 	for i := range m.Versions {
 		h := &m.Versions[i]
 		p.text(h.Run)
 		p.numbers(int64(h.Number), int64(slices.Index(states[:], h.State)))
-		p.mark(h.Mark)
+		p.mark(h.Mark, &making)
 		p.time(h.Began)
 		p.time(h.At)
 	}
 	p.numbers(int64(len(m.Floors)))
 	for _, f := range m.Floors {
-		p.mark(f)
+		p.mark(f, &making)
 	}
 	return slices.Clone(p) // copy without spare capacity
 }
@@ -59,16 +60,17 @@ func unpack(name string, packed []byte) *fold.Model {
 	if u.number() == 1 {
 		m.Pin = &fold.Pin{}
 	}
+	making := ""
 	for range u.number() {
 		h := fold.Held{Run: u.text(), Number: int(u.number())}
 		if s := u.number(); s >= 0 {
 			h.State = states[s]
 		}
-		h.Mark, h.Began, h.At = u.mark(), u.time(), u.time()
+		h.Mark, h.Began, h.At = u.mark(&making), u.time(), u.time()
 		m.Versions = append(m.Versions, h)
 	}
 	for range u.number() {
-		m.Floors = append(m.Floors, u.mark())
+		m.Floors = append(m.Floors, u.mark(&making))
 	}
 	return m
 }
@@ -86,8 +88,17 @@ func (p *packer) text(s string) {
 	*p = append(*p, s...)
 }
 
-func (p *packer) mark(m tidemill.Mark) { p.numbers(int64(m.Partition), m.Offset) }
-func (p *packer) time(at time.Time)    { p.numbers(at.Unix(), int64(at.Nanosecond())) }
+// mark packs a mark. All marks of a model mostly have the same making, which is packed once.
+func (p *packer) mark(m tidemill.Mark, making *string) {
+	p.numbers(int64(m.Partition), m.Offset, m.Number, flag(m.Making != *making))
+	if m.Making != *making {
+		p.text(m.Making)
+		*making = m.Making
+	}
+}
+
+func (p *packer) time(at time.Time) { p.numbers(at.Unix(), int64(at.Nanosecond())) }
+
 func flag(set bool) int64 {
 	if set {
 		return 1
@@ -111,9 +122,15 @@ func (u *unpacker) text() string {
 	return s
 }
 
-func (u *unpacker) mark() tidemill.Mark {
-	return tidemill.Mark{Partition: int32(u.number()), Offset: u.number()}
+func (u *unpacker) mark(making *string) tidemill.Mark {
+	m := tidemill.Mark{Partition: int32(u.number()), Offset: u.number(), Number: u.number()}
+	if u.number() == 1 {
+		*making = u.text()
+	}
+	m.Making = *making
+	return m
 }
+
 func (u *unpacker) time() time.Time { return time.Unix(u.number(), u.number()).UTC() }
 
 // apply folds a fact into the state, and returns the model after it; nil if the fact was folded

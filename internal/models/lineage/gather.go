@@ -138,15 +138,16 @@ const shownAsked = 5
 // errGone reports that a fact is no longer at its position.
 var errGone = errors.New("the fact is no longer on the log")
 
-// factAt reads the data of one fact, with one request to Kafka.
-func (s *Sources) factAt(ctx context.Context, partition int32, offset int64, to any) error {
+// factAt reads the data of one fact, with one request to Kafka. If a run is given, a fact of another
+// run counts as gone: an offset that a fact names does not hold on a copy of the log.
+func (s *Sources) factAt(ctx context.Context, partition int32, offset int64, run string, to any) error {
 	from := broker.Position{Stream: tidemill.StreamFacts, Partition: partition, Offset: offset}
 	failed := errGone
 	_, err := s.Broker.Read(ctx, from, 1, func(e *broker.Incoming) bool {
 		if e.Offset < offset {
 			return true // the batch that holds the fact may begin earlier
 		}
-		if e.Offset == offset {
+		if of, _ := e.Attribute(tidemill.AttrRun); e.Offset == offset && (run == "" || run == of) {
 			failed = json.Unmarshal(e.Data, to)
 		}
 		return false
@@ -171,7 +172,7 @@ func (s *Sources) planOf(ctx context.Context, r *tidemill.Run) (plan *tidemill.P
 		return nil, false, nil
 	}
 	var d tidemill.RunStarted
-	err = s.factAt(ctx, r.Partition, r.Attempts[0].Offset, &d)
+	err = s.factAt(ctx, r.Partition, r.Attempts[0].Offset, r.ID, &d)
 	if errors.Is(err, errGone) {
 		return nil, true, nil
 	}
@@ -184,7 +185,7 @@ func (s *Sources) askedFor(ctx context.Context, r *tidemill.Run) (all []*thing, 
 	newest := max(0, len(r.Asked)-shownAsked)
 	for _, offset := range slices.Backward(append(r.Asked[:min(newest, 1):min(newest, 1)], r.Asked[newest:]...)) {
 		var d tidemill.RunRequested
-		err := s.factAt(ctx, r.Partition, offset, &d)
+		err := s.factAt(ctx, r.Partition, offset, "", &d)
 		if errors.Is(err, errGone) {
 			continue
 		}

@@ -258,12 +258,7 @@ func (r *Registrar) hasArtifact(ctx context.Context, model string, number int) (
 
 // hasNewer reports whether there is a version whose run began later.
 func hasNewer(m *fold.Model, than *fold.Held) bool {
-	return slices.ContainsFunc(m.Versions, func(h fold.Held) bool {
-		if h.Mark.Partition == than.Mark.Partition {
-			return h.Mark.Offset > than.Mark.Offset
-		}
-		return h.Began.After(than.Began)
-	})
+	return slices.ContainsFunc(m.Versions, func(h fold.Held) bool { return than.BeganBefore(&h) })
 }
 
 // lostRace reports whether a version was refused only because the champion has changed since its
@@ -309,7 +304,5 @@ func isRetired(m *fold.Model, marks []tidemill.Mark) bool {
 	if m.Retired.IsZero() || len(m.Versions) > 0 {
 		return false
 	}
-	return !slices.ContainsFunc(marks, func(at tidemill.Mark) bool {
-		return !slices.ContainsFunc(m.Floors, func(f tidemill.Mark) bool { return f.Partition == at.Partition && f.Offset >= at.Offset })
-	})
+	return !slices.ContainsFunc(marks, func(at tidemill.Mark) bool { return !m.HasFloor(at) })
 }

@@ -212,13 +212,22 @@ func candidate(r *tidemill.Run, d tidemill.RunFinished, at time.Time) *tidemill.
 	c := &tidemill.Candidate{Model: p.Model, Champion: p.Champion, Origin: tidemill.Origin{
 		Run: r.ID, Recipe: r.Recipe, Key: r.Key, Config: r.Config, Attempt: d.Attempt, Began: first.Started, Ended: at,
 		Inputs: withoutCredentials(p.Inputs), Causes: r.Causes, First: r.First, Newest: r.Newest, By: r.By,
-		Mark: tidemill.Mark{Partition: r.Partition, Offset: first.Offset}, Where: last.Where.With(d.Where)}}
+		Mark: markOf(r), Where: last.Where.With(d.Where)}}
 	if p.Judge != nil { // absent in runs that began before Tidemill had gates
 		c.Judge = *p.Judge
 	} else {
 		c.Judge = tidemill.Judge{On: tidemill.GateOnSame, Promote: tidemill.PromoteAuto}
 	}
 	return c
+}
+
+// markOf returns the mark of the start of a run.
+func markOf(r *tidemill.Run) tidemill.Mark {
+	m := tidemill.Mark{Partition: r.Partition, Offset: r.Attempts[0].Offset}
+	if r.Number > 0 {
+		m.Making, m.Number = tidemill.RunKey(r.Recipe, r.Key), r.Number
+	}
+	return m
 }
 
 // withoutCredentials returns a plan's inputs without credentials, which may be in an address

@@ -46,7 +46,7 @@ func TestASuccessBringsACandidate(t *testing.T) {
 	c := d.Candidate
 	if c == nil || c.Model != "intent/bot-42" || c.Champion != nil || c.Run != run.ID || c.Recipe != "learn" || c.Key != "bot-42" || c.Attempt != 1 ||
 		!c.Began.Equal(run.Attempts[0].Started) || c.Ended.IsZero() || c.Causes != 1 || c.First != run.First || c.Config != run.Config || c.Node != "here" ||
-		c.Mark != (tidemill.Mark{Partition: run.Partition, Offset: run.Attempts[0].Offset}) {
+		c.Mark != (tidemill.Mark{Partition: run.Partition, Offset: run.Attempts[0].Offset, Making: "learn/bot-42", Number: 1}) {
 		t.Fatalf("the candidate is %+v", c)
 	}
 	if len(c.Inputs) != 1 || c.Inputs[0].Commit != commit.ID || c.Judge.Keep != 7 || c.Judge.On != tidemill.GateOnRecorded || len(c.Judge.Gate) != 1 || c.Judge.Promote != tidemill.PromoteAuto {
@@ -54,6 +54,11 @@ func TestASuccessBringsACandidate(t *testing.T) {
 	}
 	if strings.Contains(string(v.Data), "hunter2") {
 		t.Errorf("its environment is told to all: %s", v.Data)
+	}
+	w.begun(f, wish("learn", "bot-42", "2"))
+	at, m, err := f.Forget(w.ctx(), Forgetting{Recipe: "learn", Key: "bot-42", Cause: tidemill.Cause{Source: "/crm", ID: "end"}})
+	if w.must(err); at.Making != "learn/bot-42" || at.Number != 2 || at.Offset != m.Next-1 {
+		t.Errorf("the mark of the key's end is %+v", at)
 	}
 }
 

@@ -201,7 +201,14 @@ func (f *Foreman) Forget(ctx context.Context, r Forgetting) (tidemill.Mark, *fol
 		return tidemill.Mark{}, nil, fmt.Errorf("forget what recipe %s has made: %w", r.Recipe, err)
 	}
 	where, m, err := f.appendFact(ctx, forgottenFact(r), f.now())
-	return tidemill.Mark{Partition: where.Partition, Offset: where.Offset}, m, err
+	if err != nil {
+		return tidemill.Mark{}, nil, err
+	}
+	at := tidemill.Mark{Partition: where.Partition, Offset: where.Offset}
+	if m.Begun > 0 {
+		at.Making, at.Number = tidemill.RunKey(r.Recipe, r.Key), m.Removed
+	}
+	return at, m, nil
 }
 
 // forgottenFact names no run because it is about all runs of the key. The recipe may no longer be

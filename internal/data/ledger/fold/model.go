@@ -28,7 +28,7 @@ type Model struct {
 
 	Versions []Held          `json:"versions,omitempty"` // kept versions, in the order of their numbers
 	Changes  []Change        `json:"changes,omitempty"`  // newest keptChanges changes of the champion, the newest last
-	Floors   []tidemill.Mark `json:"floors,omitempty"`   // marks; a version whose run began at or before one is refused
+	Floors   []tidemill.Mark `json:"floors,omitempty"`   // starts of runs; a version whose run began at or before one is refused
 	Owed     []Owed          `json:"owed,omitempty"`     // announcements of accepted proposals that are not made yet
 	Retired  time.Time       `json:"retired,omitzero"`   // time of the removal of its key; zero once it has a later version
 
@@ -206,7 +206,7 @@ func (m *Model) register(f Fact, d tidemill.ModelRegistered) ModelVerdict {
 		return void("it names no run, or two")
 	case m.OfRun(f.Run) != nil:
 		return ModelVerdict{Result: Known}
-	case m.isBelowFloor(d.Mark):
+	case m.isBelowFloor(&d.Origin):
 		return void("its run began before versions that are no longer kept, or before its key went")
 	}
 	m.Last++
@@ -219,16 +219,33 @@ func (m *Model) register(f Fact, d tidemill.ModelRegistered) ModelVerdict {
 	return v
 }
 
-// isBelowFloor reports whether a run began at or before a floor.
-func (m *Model) isBelowFloor(at tidemill.Mark) bool {
-	return slices.ContainsFunc(m.Floors, func(f tidemill.Mark) bool { return f.Partition == at.Partition && at.Offset <= f.Offset })
+// isBelowFloor reports whether a run began at or before a floor. A run without a number began before
+// all runs of its recipe and key that have one.
+func (m *Model) isBelowFloor(o *tidemill.Origin) bool {
+	return slices.ContainsFunc(m.Floors, func(f tidemill.Mark) bool {
+		if o.Mark.Making == "" && f.Making != "" {
+			return f.Making == tidemill.RunKey(o.Recipe, o.Key)
+		}
+		order, ok := o.Mark.Order(f)
+		return ok && order <= 0
+	})
 }
 
-// raiseFloor adds or raises the floor of a partition.
+// HasFloor reports whether a floor is at a mark or after it.
+func (m *Model) HasFloor(at tidemill.Mark) bool {
+	return slices.ContainsFunc(m.Floors, func(f tidemill.Mark) bool {
+		order, ok := at.Order(f)
+		return ok && order <= 0
+	})
+}
+
+// raiseFloor adds or raises the floor of a recipe and key, or of a partition.
 func (m *Model) raiseFloor(at tidemill.Mark) {
-	for i := range m.Floors {
-		if m.Floors[i].Partition == at.Partition {
-			m.Floors[i].Offset = max(m.Floors[i].Offset, at.Offset)
+	for i, f := range m.Floors {
+		if order, ok := at.Order(f); ok {
+			if order > 0 {
+				m.Floors[i] = at
+			}
 			return
 		}
 	}
@@ -323,16 +340,19 @@ func refuseInstead(j tidemill.Judgement, why string) *tidemill.Judgement {
 }
 
 // olderThanChampion reports whether a version's run began before the champion's, so that it
-// has older data. If both starts are on one partition of the log, their offsets decide.
+// has older data.
 func (m *Model) olderThanChampion(h *Held) bool {
 	c := m.Find(m.Champion)
-	switch {
-	case c == nil:
-		return false
-	case c.Mark.Partition == h.Mark.Partition:
-		return h.Mark.Offset < c.Mark.Offset
+	return c != nil && h.BeganBefore(c)
+}
+
+// BeganBefore reports whether the run of a version began before that of another. If the marks of the
+// starts do not tell, their times decide.
+func (h *Held) BeganBefore(o *Held) bool {
+	if order, ok := h.Mark.Order(o.Mark); ok {
+		return order < 0
 	}
-	return h.Began.Before(c.Began)
+	return h.Began.Before(o.Began)
 }
 
 // promote makes a version the champion, as a person asked.
@@ -460,16 +480,19 @@ func (m *Model) retire(f Fact, d tidemill.ModelRetired) ModelVerdict {
 	return v
 }
 
-// endsWithKey reports whether a version ends with the key.
+// endsWithKey reports whether a version ends with the key. A run without a number began before all
+// runs of its recipe and key that have one.
 func endsWithKey(d *tidemill.ModelRetired, h Held) bool {
 	marked := false
 	for _, at := range d.Marks { // one for each recipe, so a partition may have several
-		if at.Partition == h.Mark.Partition {
-			if h.Mark.Offset <= at.Offset {
-				return true
-			}
-			marked = true
+		if at.Making != "" && h.Mark.Making == "" {
+			return true
 		}
+		order, ok := h.Mark.Order(at)
+		if ok && order <= 0 {
+			return true
+		}
+		marked = marked || ok
 	}
 	return !marked && !h.At.After(d.Asked)
 }

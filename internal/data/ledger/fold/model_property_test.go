@@ -57,15 +57,24 @@ func (c *modelWriter) put(f fold.Fact) {
 	c.now.Apply(f)
 }
 
-// act writes one random fact. A run's number is also the time of its start. Runs start on
-// one of two partitions, so some starts are compared by offset and some by time.
+// markOf returns the mark of the start of a run. The first runs began by facts of an earlier version, on
+// one of two partitions, so some of them are compared by offset and some by time. The other facts were
+// copied, so only their numbers mean something.
+func markOf(run int) tidemill.Mark {
+	if run <= 20 {
+		return tidemill.Mark{Partition: int32(run % 2), Offset: int64(run)}
+	}
+	return tidemill.Mark{Partition: 1, Offset: int64(60 - run), Making: "r/k", Number: int64(run - 20)}
+}
+
+// act writes one random fact. A run's number is also the time of its start.
 func (c *modelWriter) act() {
 	m := c.seen()
 	switch n := c.IntN(20); {
 	case n < 5:
 		run := 1 + c.IntN(60)
 		c.say(tidemill.TypeModelRegistered, fmt.Sprint("run-", run), tidemill.ModelRegistered{Artifact: "a", Judge: tidemill.Judge{Keep: c.keep},
-			Origin: tidemill.Origin{Run: fmt.Sprint("run-", run), Recipe: "r", Began: time.Unix(int64(run), 0), Mark: tidemill.Mark{Partition: int32(run % 2), Offset: int64(run)}}})
+			Origin: tidemill.Origin{Run: fmt.Sprint("run-", run), Recipe: "r", Key: "k", Began: time.Unix(int64(run), 0), Mark: markOf(run)}})
 	case n < 11 && len(m.Versions) > 0:
 		h := m.Versions[c.IntN(len(m.Versions))]
 		p := tidemill.PromotionProposed{Action: tidemill.ActionJudge, Version: h.Number, Run: h.Run, Basis: m.Champion, Turn: m.Turn,
@@ -81,7 +90,7 @@ func (c *modelWriter) act() {
 		o := m.Owed[c.IntN(len(m.Owed))]
 		c.say(o.Type, "", tidemill.ModelAnnounced{Proposal: o.Proposal, Version: o.Version})
 	case n == 17 && c.IntN(6) == 0:
-		c.say(tidemill.TypeModelRetired, "", tidemill.ModelRetired{Asked: c.at, Marks: []tidemill.Mark{{Partition: 0, Offset: int64(c.IntN(60))}}})
+		c.say(tidemill.TypeModelRetired, "", tidemill.ModelRetired{Asked: c.at, Marks: []tidemill.Mark{markOf(c.IntN(60))}})
 	case len(c.facts) > 0:
 		c.put(c.facts[c.IntN(len(c.facts))]) // a producer repeats it without an answer, or a zombie writes it
 	}
@@ -102,7 +111,7 @@ func copiedModel(m fold.Model) (c fold.Model) {
 type modelChecker struct {
 	*testing.T
 	numbers map[string]int                // numbers of versions, by run
-	origins map[int]tidemill.Mark         // starts of runs, by number of the version
+	origins map[int]time.Time             // starts of runs, by number of the version
 	owed    map[string]bool               // announcements, by proposal
 	judged  map[int]tidemill.VersionState // states after the gate's judgement
 }
@@ -126,7 +135,7 @@ func (j *modelChecker) watch(m *fold.Model, f fold.Fact) {
 		if n := j.numbers[f.Run]; n != 0 {
 			j.Fatalf("%d: %s is version %d and %d", f.Offset, f.Run, n, v.Registered.Number)
 		}
-		j.numbers[f.Run], j.origins[v.Registered.Number] = v.Registered.Number, v.Registered.Mark
+		j.numbers[f.Run], j.origins[v.Registered.Number] = v.Registered.Number, v.Registered.Began
 	}
 	j.checkChampion(m, before, f)
 	j.checkKept(m)
@@ -157,8 +166,8 @@ func (j *modelChecker) checkChampion(m *fold.Model, before fold.Model, f fold.Fa
 		j.Fatalf("%d: it was pinned", f.Offset)
 	}
 	was, is := j.origins[before.Champion], j.origins[m.Champion]
-	if p.Action == tidemill.ActionJudge && before.Champion != 0 && is.Offset < was.Offset {
-		j.Fatalf("%d: run %d overwrote run %d, which is newer", f.Offset, is.Offset, was.Offset)
+	if p.Action == tidemill.ActionJudge && before.Champion != 0 && is.Before(was) {
+		j.Fatalf("%d: the run of %v overwrote that of %v, which is newer", f.Offset, is, was)
 	}
 	if j.owed[f.ID] {
 		j.Fatalf("%d: %s was accepted twice", f.Offset, f.ID)
@@ -190,7 +199,7 @@ func TestModelsStayOne(t *testing.T) {
 		for range 200 {
 			c.act()
 		}
-		j := &modelChecker{T: t, numbers: map[string]int{}, origins: map[int]tidemill.Mark{}, owed: map[string]bool{}, judged: map[int]tidemill.VersionState{}}
+		j := &modelChecker{T: t, numbers: map[string]int{}, origins: map[int]time.Time{}, owed: map[string]bool{}, judged: map[int]tidemill.VersionState{}}
 		var m fold.Model
 		for _, f := range c.facts {
 			j.watch(&m, f)

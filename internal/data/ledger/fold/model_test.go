@@ -356,6 +356,49 @@ func TestRetiredByTheEndsOfSeveralRecipes(t *testing.T) {
 	}
 }
 
+// Numbered runs of one recipe and key are ordered by their numbers, wherever a copy of the log has
+// their facts. Runs without a number began before.
+func TestNumberedRuns(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.keep = 2
+	numbered := func(offset, number int64) tidemill.Mark {
+		return tidemill.Mark{Partition: 7, Offset: offset, Making: "intent/k", Number: number}
+	}
+	register := func(run string, began int64, at tidemill.Mark) fold.ModelVerdict {
+		t.Helper()
+		return s.fold(tidemill.TypeModelRegistered, run, "", tidemill.ModelRegistered{Artifact: "a-" + run, Judge: tidemill.Judge{Keep: s.keep},
+			Origin: tidemill.Origin{Run: run, Recipe: "intent", Key: "k", Began: time.Unix(began, 0), Mark: at}})
+	}
+	old := func(offset int64) tidemill.Mark { return tidemill.Mark{Partition: 7, Offset: offset} }
+	s.is(register("old", 1, old(900)), fold.Accepted)
+	s.is(s.judge(1, true, ""), fold.Accepted)
+	s.is(register("new", 2, numbered(5, 1)), fold.Accepted)
+	s.is(s.judge(2, true, ""), fold.Accepted)
+	s.champion(2, 1) // although its offset is smaller
+	s.is(register("newer", 1, numbered(4, 3)), fold.Accepted)
+	s.is(s.judge(3, true, ""), fold.Accepted)
+	s.champion(3, 2) // although its offset and its clock are
+	s.is(register("between", 9, numbered(800, 2)), fold.Accepted)
+	if v := s.judge(4, true, ""); v.Judgement == nil || v.Judgement.Passed {
+		t.Errorf("a run from before that of the champion: %+v", v)
+	}
+	s.is(register("next", 9, numbered(1, 4)), fold.Accepted)
+	s.is(s.judge(5, true, ""), fold.Accepted)
+	s.is(register("last", 9, numbered(2, 5)), fold.Accepted)
+	if s.m.Find(1) != nil || s.m.Find(4) != nil || !s.m.HasFloor(numbered(0, 2)) || s.m.HasFloor(numbered(0, 3)) {
+		t.Fatalf("%+v", s.m)
+	}
+	s.is(register("late", 3, numbered(999, 2)), fold.Refused)
+	s.is(register("late and old", 1, old(1000)), fold.Refused)
+	s.is(s.fold(tidemill.TypeModelRetired, "", "ada", tidemill.ModelRetired{Asked: time.Unix(0, 0), Marks: []tidemill.Mark{numbered(3, 5)}}), fold.Accepted)
+	if len(s.m.Versions) > 0 {
+		t.Errorf("after its key they are %+v", s.m.Versions)
+	}
+	s.is(register("zombie", 9, numbered(1000, 5)), fold.Refused)
+	s.is(register("reborn", 9, numbered(0, 6)), fold.Accepted)
+}
+
 // After a key's end, versions of its old runs are refused. A run that begins later begins
 // the model again.
 func TestARetiredModel(t *testing.T) {

@@ -40,9 +40,11 @@ type Making struct {
 	Next    int64         `json:"next"` // offset after the last fact that was folded in
 	Live    *tidemill.Run `json:"live,omitempty"`
 	Waiting *tidemill.Run `json:"waiting,omitempty"`
-	Ended   []string      `json:"ended,omitempty"` // ids of runs, the newest last
-	Seen    []Seen        `json:"seen,omitempty"`  // causes by run, the newest last
-	Gone    bool          `json:"gone,omitempty"`  // whether its key is removed and no run was requested since
+	Ended   []string      `json:"ended,omitempty"`   // ids of runs, the newest last
+	Seen    []Seen        `json:"seen,omitempty"`    // causes by run, the newest last
+	Gone    bool          `json:"gone,omitempty"`    // whether its key is removed and no run was requested since
+	Begun   int64         `json:"begun,omitempty"`   // number of runs that have begun, from the first whose start names its causes
+	Removed int64         `json:"removed,omitempty"` // value of Begun when the key was removed last
 }
 
 // Verdict is the result of folding a fact in.
@@ -238,6 +240,10 @@ func (m *Making) startFirst(f Fact, d tidemill.RunStarted, r *tidemill.Run) Verd
 	if m.Live == nil {
 		m.Live, m.Waiting = r, nil
 	}
+	if d.Causes > 0 || m.Begun > 0 { // starts of earlier versions alone are not counted, and fold as ever
+		m.Begun++
+		m.Live.Number = m.Begun
+	}
 	m.Live.Plan, m.Live.Pool = plan, d.Plan.Pool
 	for _, in := range d.Plan.Inputs {
 		if in.Commit != "" {
@@ -414,7 +420,7 @@ func (m *Making) forgetKey(f Fact, d tidemill.RunForgotten) Verdict {
 	}
 	m.see(d.Cause, noRun, f.At)
 	v := Verdict{Result: Accepted, Forgotten: m.Ended}
-	m.Ended, m.Gone = nil, true
+	m.Ended, m.Gone, m.Removed = nil, true, m.Begun
 	if m.Waiting != nil {
 		v.Forgotten = append(v.Forgotten, m.Waiting.ID)
 		m.Waiting = nil

@@ -348,6 +348,31 @@ func TestAStartThatMissesACauseClosesTheRun(t *testing.T) {
 	s.is(start("run-c", 1), fold.Accepted)
 }
 
+// Runs are numbered when they begin, from the first start that names its causes on. A key's end notes
+// how many have begun.
+func TestBegunRunsAreNumbered(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	run := func(cause string, d tidemill.RunStarted, want int64) {
+		t.Helper()
+		s.is(s.ask(cause, tidemill.RunRequested{}), fold.Accepted)
+		d.Attempt, d.Seen, d.Plan = 1, s.m.Waiting.LastAsked(), &patient
+		s.is(s.fold(tidemill.TypeRunStarted, "run-"+cause, d), fold.Accepted)
+		if s.m.Live.Number != want {
+			t.Errorf("run %s has number %d, want %d", cause, s.m.Live.Number, want)
+		}
+		s.is(s.finish("run-"+cause, 1, tidemill.OutcomeSucceeded), fold.Accepted)
+	}
+	run("a", tidemill.RunStarted{}, 0) // of an earlier version
+	run("b", tidemill.RunStarted{Causes: 1}, 1)
+	run("c", tidemill.RunStarted{}, 2) // of a process that is not upgraded yet
+	s.is(s.fold(tidemill.TypeRunForgotten, "", tidemill.RunForgotten{Cause: causeOf("end")}), fold.Accepted)
+	run("d", tidemill.RunStarted{Causes: 1}, 3)
+	if s.m.Begun != 3 || s.m.Removed != 2 {
+		t.Errorf("%d have begun, and %d when the key went", s.m.Begun, s.m.Removed)
+	}
+}
+
 // A cause that may delay the run still does: the start is refused until the run is due again.
 func TestACauseDelaysARunThatStarts(t *testing.T) {
 	t.Parallel()
