@@ -198,6 +198,9 @@ func (d *Dispatcher) reconcile(ctx context.Context) {
 	for stream := range d.plans {
 		l := d.pipelines[stream]
 		if l != nil && l.failed() {
+			if time.Since(l.opened) < mendEvery {
+				continue // a permanent error would fail each new pipeline at once; run comes again within mendEvery
+			}
 			d.drop(ctx, l)
 			l = nil
 		}

@@ -35,6 +35,7 @@ type pipeline struct {
 	assignments map[int32]*assignment
 	returned    []*sourceBatch // batches of assignments that a failed transaction has ended
 	fault       error          // reason why nothing is read any more
+	opened      time.Time      // time at which the pipeline was opened
 
 	work         chan struct{} // wakes the commit loop
 	due          chan struct{} // wakes the load loop
@@ -50,7 +51,7 @@ func group(stream string) string { return "triggers." + stream }
 
 // openPipeline joins the stream's group.
 func openPipeline(ctx context.Context, d *Dispatcher, s config.Stream, t *triggerSettings) (*pipeline, error) {
-	l := &pipeline{d: d, stream: s, group: group(s.Name), settings: t, retention: s.Retention, maxEvent: defaultBounds().event, assignments: map[int32]*assignment{},
+	l := &pipeline{d: d, opened: time.Now(), stream: s, group: group(s.Name), settings: t, retention: s.Retention, maxEvent: defaultBounds().event, assignments: map[int32]*assignment{},
 		work: make(chan struct{}, 1), due: make(chan struct{}, 1), commandsRead: make(chan struct{}, 1)}
 	l.life, l.stop = context.WithCancel(context.WithoutCancel(ctx))
 	c, err := d.o.Broker.Consumer(ctx, broker.ConsumerOptions{Group: l.group, Streams: []string{s.Name}, Companions: []string{tidemill.Parked(s.Name)}, Start: broker.Latest(),

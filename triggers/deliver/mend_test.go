@@ -1,0 +1,80 @@
+package deliver
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"tidemill.dev"
+	"tidemill.dev/broker"
+	"tidemill.dev/broker/embedded"
+	"tidemill.dev/config"
+	"tidemill.dev/e2e/sim/vnet"
+)
+
+// A Kafka that refuses the group for good, as without an authorization, fails each new pipeline. The
+// dispatcher must pause before it opens the next pipeline.
+func TestAPermanentErrorIsTriedOncePerSecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := context.Background()
+		n := vnet.New(vnet.Options{Fault: func(*vnet.Message) vnet.Fault { return vnet.Fault{Delay: time.Millisecond} }})
+		over := n.Host("a").Network()
+		s, err := embedded.Start(ctx, embedded.Options{Network: over})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		c, err := config.Parse("test.yaml", []byte("version: 1\ntriggers:\n  tell: {when: {type: a}, to: {url: \"http://127.0.0.1:1/\"}}\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		names, err := c.Names()
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := broker.Open(ctx, broker.Options{Addr: s.Kafka(), Names: names, Network: over})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer b.Close()
+		var specs []broker.StreamSpec
+		for _, of := range c.Streams {
+			specs = append(specs, broker.StreamSpec{Name: of.Name, Partitions: 1})
+		}
+		specs = append(specs, broker.StreamSpec{Name: tidemill.Parked(tidemill.StreamEvents), Partitions: 1})
+		if _, err := b.EnsureStreams(ctx, specs, broker.EnsureOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		var joins atomic.Int64
+		s.Cluster().ControlKey(int16(kmsg.JoinGroup), func(r kmsg.Request) (kmsg.Response, error, bool) {
+			s.Cluster().KeepControl()
+			joins.Add(1)
+			resp := r.ResponseKind().(*kmsg.JoinGroupResponse)
+			resp.ErrorCode = kerr.GroupAuthorizationFailed.Code
+			return resp, nil, true
+		})
+		d, err := Open(ctx, Options{Broker: b, Config: c})
+		if err != nil {
+			t.Fatal(err)
+		}
+		const seconds = 20
+		time.Sleep(seconds * time.Second)
+		if got := joins.Load(); got < seconds/2 || got > 2*seconds {
+			t.Errorf("%d requests to join the group in %d seconds", got, seconds)
+		}
+		if c := d.Check(); c.Detail == "" {
+			t.Errorf("the readiness shows nothing: %+v", c)
+		}
+		closing, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		if err := d.Close(closing); err != nil {
+			t.Log(fmt.Errorf("close: %w", err))
+		}
+	})
+}
