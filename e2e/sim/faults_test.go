@@ -2,10 +2,17 @@ package sim
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"io"
+	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
 // carryOut does the faults of the plan at their times, and returns at the end of the load.
@@ -23,50 +30,223 @@ func (w *world) carryOut() {
 func (w *world) do(f fault) {
 	switch f.kind {
 	case "kill":
-		for _, o := range w.procs {
-			if o.name == f.host {
-				o.host.Load().KillAfter(f.n)
-			}
-		}
+		w.process(f.host).host.Load().KillAfter(f.n)
+	case "restart":
+		w.process(f.host).restart()
 	case "cut":
 		w.net.CutBetween(func(conn string) bool { return chance(w.p.seed, conn, int(f.at))%uint64(f.n) == 0 })
 	case "block":
 		w.net.Block(f.host, f.other)
-		w.lastings.Go(func() {
-			time.Sleep(f.lasts)
-			w.net.Heal(f.host, f.other)
-			w.history.say("healed: %s to %s", f.host, f.other)
-		})
-	case "flush Redis":
-		if answer, err := w.redis("FLUSHALL"); err != nil {
-			w.history.say("flush Redis: %v %s", err, answer)
-		}
-	case "change config":
+		w.later(f.lasts, func() { w.net.Heal(f.host, f.other) })
+	case "flush":
+		w.must(w.flush())
+	case "older":
+		w.saveRedis(f.lasts)
+	case "config":
 		w.changeConfig()
+	case "pause":
+		w.ask("POST", "/api/v1/triggers/tell/pause")
+		w.later(f.lasts, w.resume)
+	case "servers":
+		w.restartServers()
+	case "evict":
+		w.evict(f.n)
+	case "store":
+		w.hideStore(f.lasts)
+	case "weeks":
+		w.sleepWeeks()
 	}
 }
 
-// redis sends one command on a connection of its own.
-func (w *world) redis(command string) (string, error) {
+func (w *world) process(name string) *process {
+	return w.procs[slices.IndexFunc(w.procs, func(o *process) bool { return o.name == name })]
+}
+
+// later ends a fault that lasts.
+func (w *world) later(d time.Duration, end func()) {
+	w.lastings.Go(func() {
+		time.Sleep(d)
+		w.history.say("a fault of %v ends", d)
+		end()
+	})
+}
+
+// must notes a fault that had no effect, for example because its server is dead.
+func (w *world) must(err error) {
+	if err != nil {
+		w.history.say("a fault had no effect: %v", err)
+	}
+}
+
+// ask sends a request to a gateway, until one answers it with a success.
+func (w *world) ask(method, path string) (answer string) {
+	for try := range 60 {
+		door := w.doors()[try%len(w.doors())]
+		c := w.client(w.chaos, door)
+		req, err := http.NewRequestWithContext(w.ctx, method, gatewayURL+path, nil)
+		if err != nil {
+			w.t.Error(err)
+			return ""
+		}
+		res, err := c.Do(req)
+		if err == nil {
+			var text []byte
+			text, err = io.ReadAll(res.Body)
+			res.Body.Close()
+			if err == nil && res.StatusCode/100 == 2 {
+				c.CloseIdleConnections()
+				return string(text)
+			}
+			err = fmt.Errorf("%s %s, %w", res.Status, text, err)
+		}
+		c.CloseIdleConnections()
+		w.history.say("%s %s: %v", method, path, err)
+		sleep(w.ctx, 2*time.Second)
+	}
+	return ""
+}
+
+// resume ends pauses of the trigger.
+func (w *world) resume() { w.ask("POST", "/api/v1/triggers/tell/resume") }
+
+// redis returns a client of the chaos host.
+func (w *world) redis() *redis.Client {
 	to := at(w.procs[0].host.Load(), redisPort)
 	if w.servers != nil {
 		to = w.servers.Redis()
 	}
-	c, err := w.chaos.Dial(w.ctx, "tcp", to)
-	if err != nil {
-		return "", err
-	}
+	return redis.NewClient(&redis.Options{Addr: to, Dialer: w.chaos.Dial, MaxRetries: -1, DisableIdentity: true,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}})
+}
+
+func (w *world) flush() error {
+	c := w.redis()
 	defer c.Close()
-	if err := c.SetDeadline(time.Now().Add(time.Second)); err != nil {
-		return "", err
+	return c.FlushAll(w.ctx).Err()
+}
+
+// saveRedis copies Redis, and later replaces its content by the copy, as a failover to a replica that
+// was late does.
+func (w *world) saveRedis(after time.Duration) {
+	c := w.redis()
+	copied, err := copyRedis(w.ctx, c)
+	_ = c.Close() // nothing is lost by it
+	if err != nil {
+		w.must(err)
+		return
 	}
-	if _, err := fmt.Fprintf(c, "%s\r\n", command); err != nil {
-		return "", err
+	w.later(after, func() {
+		c := w.redis()
+		defer c.Close()
+		w.must(copied.restore(w.ctx, c))
+	})
+}
+
+// redisCopy has the content of Redis.
+type redisCopy struct {
+	texts  map[string]string
+	hashes map[string]map[string]string
+	sets   map[string][]string
+	scores map[string][]redis.Z
+	expire map[string]time.Duration
+}
+
+func copyRedis(ctx context.Context, c *redis.Client) (*redisCopy, error) {
+	keys, err := c.Keys(ctx, "*").Result()
+	if err != nil {
+		return nil, err
 	}
-	answer := make([]byte, 1<<10)
-	n, err := c.Read(answer)
-	if err == io.EOF {
-		err = nil
+	all := &redisCopy{map[string]string{}, map[string]map[string]string{}, map[string][]string{}, map[string][]redis.Z{}, map[string]time.Duration{}}
+	for _, key := range keys {
+		kind, err := c.Type(ctx, key).Result()
+		switch kind {
+		case "string":
+			all.texts[key], err = c.Get(ctx, key).Result()
+		case "hash":
+			all.hashes[key], err = c.HGetAll(ctx, key).Result()
+		case "set":
+			all.sets[key], err = c.SMembers(ctx, key).Result()
+		case "zset":
+			all.scores[key], err = c.ZRangeWithScores(ctx, key, 0, -1).Result()
+		}
+		if err != nil && err != redis.Nil {
+			return nil, err
+		}
+		if left, err := c.PTTL(ctx, key).Result(); err == nil && left > 0 {
+			all.expire[key] = left
+		}
 	}
-	return string(answer[:n]), err
+	return all, nil
+}
+
+func (r *redisCopy) restore(ctx context.Context, c *redis.Client) error {
+	_, err := c.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		p.FlushAll(ctx)
+		for key, text := range r.texts {
+			p.Set(ctx, key, text, 0)
+		}
+		for key, fields := range r.hashes {
+			p.HSet(ctx, key, fields)
+		}
+		for key, members := range r.sets {
+			p.SAdd(ctx, key, members)
+		}
+		for key, members := range r.scores {
+			p.ZAdd(ctx, key, members...)
+		}
+		for key, left := range r.expire {
+			p.PExpire(ctx, key, left)
+		}
+		return nil
+	})
+	return err
+}
+
+// evict deletes keys of Redis, as a Redis with an allkeys policy does.
+func (w *world) evict(oneOf int) {
+	c := w.redis()
+	defer c.Close()
+	keys, err := c.Keys(w.ctx, "*").Result()
+	for _, key := range keys {
+		if err == nil && chance(w.p.seed, key, oneOf)%uint64(oneOf) == 0 {
+			err = c.Del(w.ctx, key).Err()
+		}
+	}
+	w.must(err)
+}
+
+// restartServers stops Kafka and Redis of a cluster in order. Kafka keeps its data, Redis loses it.
+func (w *world) restartServers() {
+	if w.servers == nil {
+		w.process("up").restart()
+		return
+	}
+	w.must(w.servers.Close())
+	time.Sleep(3 * time.Second)
+	w.startServers()
+}
+
+// hideStore takes the folder of the store away for a time.
+func (w *world) hideStore(d time.Duration) {
+	store := filepath.Join(w.dir, "store")
+	if w.p.up {
+		store = filepath.Join(w.dir, "data", "store")
+	}
+	w.must(os.Rename(store, store+".away"))
+	w.later(d, func() { w.must(os.Rename(store+".away", store)) })
+}
+
+// sleepWeeks stops all processes for eight days; the servers go on.
+func (w *world) sleepWeeks() {
+	if w.servers == nil {
+		return
+	}
+	for _, o := range w.procs {
+		o.hold.Store(true)
+		o.restart()
+	}
+	time.Sleep(8 * 24 * time.Hour)
+	for _, o := range w.procs {
+		o.hold.Store(false)
+	}
 }

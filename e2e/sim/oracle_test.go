@@ -14,6 +14,7 @@ import (
 
 	"github.com/segmentio/kafka-go/compress"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // oracle reads the streams with another Kafka client, and judges what the publishers, the
@@ -92,14 +93,83 @@ func (o *oracle) read() {
 // complaints returns what is wrong, or not done yet.
 func (o *oracle) complaints() (all []string) {
 	o.read()
+	all = o.drained()
 	o.w.posts.mu.Lock()
 	defer o.w.posts.mu.Unlock()
 	o.w.sub.mu.Lock()
 	defer o.w.sub.mu.Unlock()
 	o.w.agents.mu.Lock()
 	defer o.w.agents.mu.Unlock()
-	for _, check := range []func() []string{o.stored, o.delivered, o.inOrder, o.ran, o.scored, o.champions} {
+	for _, check := range []func() []string{o.stored, o.delivered, o.inOrder, o.ran, o.scored, o.ticked} {
 		all = append(all, check()...)
+	}
+	if len(all) == 0 {
+		all = o.agreed()
+	}
+	return all
+}
+
+// drained checks that each consumer group has passed the last record of its stream.
+func (o *oracle) drained() (all []string) {
+	for group, stream := range map[string]string{"triggers.events": "events", "triggers.facts": "facts", "scorer.intents": "messages"} {
+		last := map[int32]int64{}
+		for i := range o.records[stream] {
+			r := &o.records[stream][i]
+			last[r.partition] = max(last[r.partition], r.offset)
+		}
+		req := kmsg.NewPtrOffsetFetchRequest()
+		req.Group = "tidemill." + group
+		one := kmsg.NewOffsetFetchRequestGroup()
+		one.Group = req.Group
+		req.Groups = append(req.Groups, one)
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		resp, err := req.RequestWith(ctx, o.client)
+		cancel()
+		if err != nil {
+			all = append(all, fmt.Sprintf("read the offsets of %s: %v", req.Group, err))
+			continue
+		}
+		passed := map[int32]int64{}
+		for _, g := range resp.Groups {
+			for _, t := range g.Topics {
+				for _, p := range t.Partitions {
+					if t.Topic == "tidemill."+stream {
+						passed[p.Partition] = p.Offset
+					}
+				}
+			}
+		}
+		for partition, offset := range last {
+			if passed[partition] <= offset {
+				all = append(all, fmt.Sprintf("group %s is at offset %d of %s/%d, whose last record has offset %d", req.Group, passed[partition], stream, partition, offset))
+			}
+		}
+	}
+	return all
+}
+
+// agreed checks that all gateways report the same runs and models.
+func (o *oracle) agreed() (all []string) {
+	for _, path := range []string{"/api/v1/runs?limit=500", "/api/v1/models?limit=500"} {
+		var first string
+		for i, door := range o.w.doors() {
+			c := o.w.client(o.w.chaos, door)
+			res, err := c.Get(gatewayURL + path)
+			if err != nil {
+				return []string{fmt.Sprintf("%s of %s: %v", path, door.name, err)}
+			}
+			text, err := io.ReadAll(res.Body)
+			res.Body.Close()
+			c.CloseIdleConnections()
+			switch {
+			case err != nil || res.StatusCode != 200:
+				all = append(all, fmt.Sprintf("%s of %s: %s %v %.300s", path, door.name, res.Status, err, text))
+			case i == 0:
+				first = string(text)
+			case string(text) != first:
+				all = append(all, fmt.Sprintf("%s differs: %s\n%s", path, first, text))
+			}
+		}
 	}
 	return all
 }
@@ -278,5 +348,19 @@ func (o *oracle) scored() (all []string) {
 	return all
 }
 
-// champions checks that all gateways report the same models, and the champion of the facts.
-func (o *oracle) champions() []string { return nil }
+// ticked checks that no scheduled time has two ticks.
+func (o *oracle) ticked() (all []string) {
+	of := map[string]string{}
+	for i := range o.records["events"] {
+		r := &o.records["events"][i]
+		if r.typ() != "schedule-tick" {
+			continue
+		}
+		at := r.head["ce_time"]
+		if before, twice := of[at]; twice {
+			all = append(all, fmt.Sprintf("the tick of %s is twice on the stream: %s and %s", at, before, r.id()))
+		}
+		of[at] = r.id()
+	}
+	return all
+}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -40,8 +41,13 @@ type fault struct {
 	host  string        // for kill, block and heal
 	other string        // for block
 	lasts time.Duration // for block
-	n     int           // for kill: messages until then; for cut: one of n connections
+	n     int           // for kill: messages until then; for cut: one of n connections; for evict: one of n keys
 }
+
+// switches are the kinds of faults, and whether they are on by default. A kind is off while the
+// product has a known fault that it finds.
+var switches = map[string]bool{"kill": true, "restart": true, "cut": true, "block": true, "flush": true, "older": true, "config": true, "pause": true,
+	"servers": true, "evict": false, "store": false, "weeks": false}
 
 func (f fault) String() string {
 	return strings.TrimSpace(fmt.Sprintf("%s %s %s %v %d", f.kind, f.host, f.other, f.lasts, f.n))
@@ -84,27 +90,28 @@ func newPlan(seed uint64) *plan {
 		p.sick = between(1, 40)
 	}
 	for range between(1, 7) {
-		p.faults = append(p.faults, p.newFault(r))
+		if f := p.newFault(r); isOn(f.kind) {
+			p.faults = append(p.faults, f)
+		}
 	}
 	return p
 }
 
+// drawn has each kind as often as it is to be drawn.
+var drawn = []string{"kill", "kill", "kill", "kill", "restart", "cut", "cut", "block", "block", "flush", "older", "config", "pause", "servers", "evict", "store", "weeks"}
+
 func (p *plan) newFault(r *rand.Rand) fault {
 	f := fault{at: time.Duration(r.Int64N(int64(p.load)))}
 	hosts := p.hosts()
-	all := append(hosts, serversHost, subscribersHost, agentsHost, publishersHost)
-	switch r.IntN(10) {
-	case 0, 1, 2, 3:
-		f.kind, f.host, f.n = "kill", hosts[r.IntN(len(hosts))], r.IntN(400)
-	case 4, 5:
-		f.kind, f.n = "cut", 1+r.IntN(4)
-	case 6, 7:
-		f.kind, f.host, f.other = "block", all[r.IntN(len(all))], all[r.IntN(len(all))]
-		f.lasts = time.Duration(200+r.IntN(25_000)) * time.Millisecond
-	case 8:
-		f.kind = "flush Redis"
-	case 9:
-		f.kind = "change config"
+	all := append(slices.Clone(hosts), serversHost, subscribersHost, agentsHost, publishersHost)
+	f.kind = drawn[r.IntN(len(drawn))]
+	f.host, f.other = hosts[r.IntN(len(hosts))], ""
+	f.n, f.lasts = r.IntN(400), time.Duration(200+r.IntN(25_000))*time.Millisecond
+	switch f.kind {
+	case "cut", "evict":
+		f.n = 1 + f.n%4
+	case "block":
+		f.host, f.other = all[r.IntN(len(all))], all[r.IntN(len(all))]
 	}
 	return f
 }

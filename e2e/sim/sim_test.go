@@ -22,6 +22,7 @@ var (
 	first = flag.Uint64("sim.first", 1, "first seed")
 	times = flag.Int("sim.times", 1, "number of worlds of each seed")
 	here  = flag.Bool("sim.here", false, "run the first seed in this process")
+	kinds = flag.String("sim.faults", "", "kinds of faults to switch, as in evict,-kill")
 	tell  = flag.Bool("sim.tell", false, "print the short history of each world")
 )
 
@@ -56,7 +57,7 @@ func TestWorlds(t *testing.T) {
 
 // child runs a world in a process, and reports whether it passed.
 func child(t *testing.T, seed uint64) bool {
-	c := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestWorlds$", "-sim.here", fmt.Sprint("-sim.first=", seed), fmt.Sprint("-sim.tell=", *tell))
+	c := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestWorlds$", "-sim.here", fmt.Sprint("-sim.first=", seed), fmt.Sprint("-sim.tell=", *tell), "-sim.faults="+*kinds)
 	c.Env = append(os.Environ(), "GOMAXPROCS=1")
 	out, err := c.CombinedOutput()
 	if err != nil || *tell {
@@ -67,7 +68,17 @@ func child(t *testing.T, seed uint64) bool {
 
 // stuckAfter is the real time after which a world counts as stuck. Virtual time stands still while a
 // goroutine waits for a lock whose holder waits for time.
-const stuckAfter = time.Minute
+const stuckAfter = 3 * time.Minute
+
+// isOn reports whether a kind of faults is switched on.
+func isOn(kind string) bool {
+	for one := range strings.SplitSeq(*kinds, ",") {
+		if name, off := strings.CutPrefix(one, "-"); name == kind {
+			return !off
+		}
+	}
+	return switches[kind]
+}
 
 // waiting returns the stacks of the goroutines that keep virtual time from moving.
 func waiting() string {
@@ -98,12 +109,14 @@ const (
 
 func oneWorld(t *testing.T, p *plan, dir string) {
 	w := newWorld(t, p, dir)
+	w.history.say("PLAN: %+v", *p)
 	w.begin()
 	w.posts.begin()
 	w.carryOut()
 	w.posts.wg.Wait()
 	w.lastings.Wait()
 	w.sub.recover()
+	w.resume()
 	w.history.say("quiet begins")
 	o, err := newOracle(w)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -77,13 +78,7 @@ func (w *world) begin() {
 		w.t.Fatal(err)
 	}
 	if !w.p.up {
-		host := w.net.Host(serversHost)
-		var err error
-		w.servers, err = embedded.Start(w.ctx, embedded.Options{Network: host.Network(), Public: true,
-			Kafka: at(host, kafkaPort), Redis: at(host, redisPort), Logger: w.logger(serversHost)})
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		w.startServers()
 	}
 	for _, name := range w.p.hosts() {
 		one := &process{w: w, name: name, role: strings.TrimRight(name, "0123456789")}
@@ -92,6 +87,20 @@ func (w *world) begin() {
 		w.running.Go(one.live)
 	}
 	w.posts.waitUntilServed()
+}
+
+// startServers keeps Kafka's data in a folder only if the servers will be restarted.
+func (w *world) startServers() {
+	host, dir := w.net.Host(serversHost), ""
+	if slices.ContainsFunc(w.p.faults, func(f fault) bool { return f.kind == "servers" }) {
+		dir = filepath.Join(w.dir, "kafka")
+	}
+	var err error
+	w.servers, err = embedded.Start(w.ctx, embedded.Options{Network: host.Network(), Public: true, Dir: dir,
+		Kafka: at(host, kafkaPort), Redis: at(host, redisPort), Logger: w.logger(serversHost)})
+	if err != nil {
+		w.t.Fatal(err)
+	}
 }
 
 func at(h *vnet.Host, port int) string { return net.JoinHostPort(h.IP(), fmt.Sprint(port)) }
@@ -121,6 +130,8 @@ type process struct {
 	life       int
 	host       atomic.Pointer[vnet.Host] // of the present life
 	ready      atomic.Bool
+	hold       atomic.Bool                        // the next life waits
+	ask        atomic.Pointer[context.CancelFunc] // stops the present life in order
 }
 
 // live runs one life after another until the world ends.
@@ -135,6 +146,9 @@ func (o *process) live() {
 		}
 		o.w.history.say("%s: life %d ended after %v", o.name, o.life, time.Since(began))
 		sleep(o.w.ctx, time.Duration(200+pause.IntN(5000))*time.Millisecond)
+		for o.hold.Load() && o.w.ctx.Err() == nil {
+			sleep(o.w.ctx, time.Minute)
+		}
 		o.host.Store(o.w.net.Host(o.name))
 	}
 }
@@ -143,6 +157,9 @@ func (o *process) live() {
 func (o *process) oneLife(h *vnet.Host) {
 	ctx, cancel := context.WithCancelCause(o.w.ctx)
 	defer cancel(nil)
+	asked, stop := context.WithCancel(ctx)
+	defer stop()
+	o.ask.Store(&stop)
 	go func() {
 		select {
 		case <-h.Killed():
@@ -161,22 +178,25 @@ func (o *process) oneLife(h *vnet.Host) {
 		o.w.history.say("%s: start: %v", o.name, err)
 	} else {
 		o.ready.Store(true)
-		<-ctx.Done()
+		<-asked.Done()
 		o.ready.Store(false)
 	}
-	o.close(h, p, &closing)
+	inOrder := ctx.Err() == nil || o.w.ctx.Err() != nil
+	cancel(nil)
+	o.close(h, p, &closing, inOrder)
 }
 
-// close ends a platform: in order at the end of the world, else as a kill does. The folder of an up
+// close ends a platform, in order or as a kill does. The folder of an up
 // must be free before the next life. Other processes end beside their next life, as a zombie does.
-func (o *process) close(h *vnet.Host, p *platform.Platform, closing *sync.WaitGroup) {
-	if o.w.ctx.Err() != nil {
+func (o *process) close(h *vnet.Host, p *platform.Platform, closing *sync.WaitGroup, inOrder bool) {
+	if inOrder {
 		ctx, cancel := context.WithTimeout(context.Background(), 25*time.Second)
 		defer cancel()
 		if err := p.Close(ctx); err != nil {
 			o.w.history.say("%s: close: %v", o.name, err)
 		}
 		closing.Wait()
+		h.Kill()
 		return
 	}
 	h.Kill()
@@ -188,6 +208,13 @@ func (o *process) close(h *vnet.Host, p *platform.Platform, closing *sync.WaitGr
 	})
 	if o.w.p.up {
 		o.w.reaping.Wait()
+	}
+}
+
+// restart stops the present life in order.
+func (o *process) restart() {
+	if stop := o.ask.Load(); stop != nil {
+		(*stop)()
 	}
 }
 
