@@ -243,12 +243,12 @@ func watchStore(ctx context.Context, ping func(context.Context) error, log *slog
 	}
 }
 
-// keysOf returns the keys of a schedule.
-func (p *Platform) keysOf(ctx context.Context, schedule string) ([]string, error) {
+// keysOf calls fn with the keys of a schedule.
+func (p *Platform) keysOf(ctx context.Context, schedule string, fn func(key string) bool) error {
 	if p.works == nil {
-		return nil, errors.New("this process has no ledger to know the keys from: give it the object store (--store)")
+		return errors.New("this process has no ledger to know the keys from: give it the object store (--store)")
 	}
-	return p.works.foreman.Keys(ctx, schedule)
+	return p.works.foreman.Keys(ctx, schedule, fn)
 }
 
 // check reports the state of the ledger, the store and the foreman. It returns Failed if the ledger

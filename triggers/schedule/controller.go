@@ -29,10 +29,10 @@ type Options struct {
 	// closed when that may have changed. Both may be nil.
 	Paused  func(schedule string) bool
 	Changed func() <-chan struct{}
-	// Keys returns the present keys of a schedule with `each: key`, in any order. The
-	// active controller calls it when a scheduled time has come, and again if it fails.
-	// Nil returns none.
-	Keys func(ctx context.Context, schedule string) ([]string, error)
+	// Keys calls fn with the present keys of a schedule with `each: key`, in any order and
+	// perhaps more than once, until fn returns false. The active controller calls it when a
+	// scheduled time has come, and again if it fails. Nil has no keys.
+	Keys func(ctx context.Context, schedule string, fn func(key string) bool) error
 	// Verify makes a new active controller check whether the last ticks of its
 	// predecessor reached their stream. The embedded Kafka needs that.
 	Verify bool
@@ -41,6 +41,8 @@ type Options struct {
 	Lease      time.Duration
 	Registerer prometheus.Registerer // may be nil
 	Logger     *slog.Logger
+
+	most int // number of keys of a schedule that are kept; 0 is maxRoll
 }
 
 const defaultLease = 10 * time.Second

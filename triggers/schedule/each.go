@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -9,13 +10,18 @@ import (
 	"time"
 
 	"tidemill.dev/broker/retry"
+	"tidemill.dev/config"
 )
 
 const (
 	// part is how many ticks of a schedule with `each: key` are sent in one transaction.
 	part = 2000
-	// maxRoll bounds the keys that a mistake in recipes can make the controller keep.
+	// maxRoll bounds the keys that the controller keeps of a schedule. If there are more, a pass gets
+	// them in pieces, and only those that are owed a tick.
 	maxRoll = 1_000_000
+	// pieceEvery is the time between two passes of a schedule with more keys than that. A tick in a spread
+	// is late by as much, which is not yet too late.
+	pieceEvery = 30 * time.Second
 )
 
 // pass is a walk over the slots of a schedule with too many ticks for one transaction.
@@ -27,6 +33,13 @@ type pass struct {
 	Early  bool          `json:"early,omitempty"` // also send ticks that wait for their slot in the spread
 	Offset time.Duration `json:"offset"`          // last handled slot
 	Key    string        `json:"key"`             // last handled key of the slot
+	Late   bool          `json:"late,omitempty"`  // whether an earlier piece of the keys had ticks that are too late
+}
+
+// handled reports whether the pass has handled a key of a slot. The slots are ordered from last to
+// first.
+func (p *pass) handled(offset time.Duration, key string) bool {
+	return p != nil && (offset > p.Offset || offset == p.Offset && key <= p.Key)
 }
 
 // keysAfter returns the keys of a slot that a pass has not handled yet.
@@ -58,13 +71,121 @@ type keyList struct {
 	keys   []string  // sorted
 	spread time.Duration
 	seats  []slot
+	piece  *piece // nil if the list has all keys
 }
 
-func newKeyList(schedule string, keys []string, spread time.Duration, asOf time.Time) *keyList {
-	keys = slices.Clone(keys)
-	slices.Sort(keys)
-	keys = slices.Compact(keys)
-	return &keyList{asOf: asOf, keys: keys, spread: spread, seats: slotsOf(schedule, keys, spread)}
+// piece describes a list that has only the keys which a pass needs next.
+type piece struct {
+	of    config.Schedule // definition for which the keys are owed ticks
+	until time.Time       // end of the pass
+	early bool            // whether the pass also sends ticks that wait for their slot
+	after *pass           // position of the pass before the keys; nil at its begin
+	more  bool            // whether the pass needs further keys after these
+}
+
+// question asks for the keys of a schedule. It has copies, because another goroutine answers it.
+type question struct {
+	entry entry
+	state state
+	early bool // for a pass that begins: whether it also sends ticks that wait for their slot
+}
+
+func (p *plan) ask(e *entry, st state, early bool) {
+	p.asks = append(p.asks, question{*e, st, early})
+}
+
+// keyCollector makes the list of keys that answers a question. It keeps at most twice as many keys as
+// a list may have.
+type keyCollector struct {
+	question
+	most  int
+	asOf  time.Time
+	keys  []string
+	piece *piece
+	owed  map[time.Duration]bool // whether keys of a slot are owed ticks
+}
+
+func (q question) collector(most int, asOf time.Time) *keyCollector {
+	return &keyCollector{question: q, most: most, asOf: asOf, owed: map[time.Duration]bool{}}
+}
+
+func (c *keyCollector) add(key string) bool {
+	if c.piece == nil || c.wants(key) {
+		c.keys = append(c.keys, key)
+	}
+	if len(c.keys) >= 2*c.most {
+		c.compact()
+	}
+	return true
+}
+
+// compact removes repeated keys. If there are too many, it keeps those that the pass needs next.
+func (c *keyCollector) compact() {
+	slices.Sort(c.keys)
+	c.keys = slices.Compact(c.keys)
+	if len(c.keys) <= c.most {
+		return
+	}
+	if c.piece == nil {
+		c.beginPiece()
+	}
+	if len(c.keys) <= c.most {
+		return
+	}
+	c.piece.more = true
+	kept := make([]string, 0, c.most)
+	for _, s := range slotsOf(c.entry.Name, c.keys, c.entry.Spread) {
+		kept = append(kept, s.keys[:min(len(s.keys), c.most-len(kept))]...)
+	}
+	clear(c.keys)
+	c.keys = append(c.keys[:0], kept...)
+}
+
+// beginPiece keeps only the keys that the pass needs.
+func (c *keyCollector) beginPiece() {
+	c.piece = &piece{of: c.entry.Schedule, until: c.asOf, early: c.early, after: c.state.Pass}
+	if c.state.Pass != nil {
+		c.piece.until, c.piece.early = c.state.Pass.Until, c.state.Pass.Early
+	}
+	c.entry.many = true
+	c.keys = slices.DeleteFunc(c.keys, func(key string) bool { return !c.wants(key) })
+}
+
+// wants reports whether the pass has not handled a key yet, and owes it a tick.
+func (c *keyCollector) wants(key string) bool {
+	at := offset(c.entry.Name, key, c.entry.Spread)
+	if c.piece.after.handled(at, key) {
+		return false
+	}
+	owed, known := c.owed[at]
+	if !known {
+		a := c.entry.arrears(c.state, at, c.piece.until, c.piece.early)
+		owed = len(a.times) > 0 || a.late > 0
+		c.owed[at] = owed
+	}
+	return owed
+}
+
+func (c *keyCollector) list() *keyList {
+	c.compact()
+	slices.Sort(c.keys)
+	return &keyList{asOf: c.asOf, keys: c.keys, spread: c.entry.Spread, seats: slotsOf(c.entry.Name, c.keys, c.entry.Spread), piece: c.piece}
+}
+
+// serves reports whether the list has the keys that a pass needs now: the pass of the state, or else
+// one that begins.
+func (r *keyList) serves(st state, early bool) bool {
+	if r == nil || r.piece == nil {
+		return r != nil
+	}
+	if !st.belongsTo(&r.piece.of) {
+		return false
+	}
+	if st.Pass == nil {
+		return r.piece.after == nil && r.piece.early == early
+	}
+	return r.piece.until.Equal(st.Pass.Until) && r.piece.early == st.Pass.Early &&
+		(r.piece.after == nil || st.Pass.handled(r.piece.after.Offset, r.piece.after.Key))
 }
 
 // slotsFor returns the slots of the keys, for the present definition of a schedule or for the
@@ -78,27 +199,43 @@ func (r *keyList) slotsFor(e *entry) []slot {
 
 // assignKeys gives the keys of a schedule with `each: key` their slots, if ticks may be owed,
 // and returns the time up to which these keys hold. It returns false while the keys are
-// not known; then the plan asks for them.
-func (p *plan) assignKeys(q *inputs, e *entry, st state) (until time.Time, ok bool) {
+// not known; then the plan asks for them. A pass that begins is early if it also sends ticks that
+// wait for their slot.
+func (p *plan) assignKeys(q *inputs, e *entry, st state, early bool) (until time.Time, ok bool) {
 	if !e.Each {
 		return q.now, true
 	}
 	newest, r := e.latest(st, q.now), q.rolls[e.Name]
-	e.seats = nil
+	e.seats, e.many, e.more = nil, false, false
 	switch {
 	case newest.IsZero() && st.Pass == nil:
 		p.idle = append(p.idle, e.Name)
 		return q.now, true
-	case r == nil:
-		p.asks = append(p.asks, e.Name)
+	case !r.serves(st, early):
+		p.ask(e, st, early)
 		return q.now, false
 	}
 	e.seats = r.slotsFor(e)
+	if r.piece != nil {
+		return p.assignPiece(q, e, st, r, early), true
+	}
 	if newest.After(r.asOf) { // meanwhile ticks of earlier times are still sent
-		p.asks = append(p.asks, e.Name)
+		p.ask(e, st, early)
 		return e.nextTime(r.asOf).Add(-time.Millisecond), true
 	}
 	return q.now, true
+}
+
+// assignPiece prepares a pass over a piece of the keys. The next pass needs other keys, because
+// other slots are owed ticks then.
+func (p *plan) assignPiece(q *inputs, e *entry, st state, r *keyList, early bool) (until time.Time) {
+	e.many, e.more = true, r.piece.more
+	again := r.asOf.Add(pieceEvery)
+	if st.Pass == nil && !q.now.Before(again) {
+		p.ask(e, st, early)
+	}
+	p.awake(again)
+	return r.piece.until
 }
 
 // latest returns the newest scheduled time that may still owe ticks; zero if there is
@@ -120,25 +257,21 @@ func (e *entry) called(st state, until time.Time) bool {
 }
 
 // requestKeys asks for the keys of a schedule.
-func (k *Controller) requestKeys(ctx context.Context, schedule string, spread time.Duration, asOf time.Time) (*keyList, error) {
+func (k *Controller) requestKeys(ctx context.Context, q question, asOf time.Time) (*keyList, error) {
+	c := q.collector(cmp.Or(k.opt.most, maxRoll), asOf)
 	if k.opt.Keys == nil {
-		return newKeyList(schedule, nil, spread, asOf), nil
+		return c.list(), nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, askWithin)
 	defer cancel()
-	keys, err := k.opt.Keys(ctx, schedule)
-	if err == nil && len(keys) > maxRoll {
-		err = fmt.Errorf("there are %d, and a schedule ticks for %d at most; name it in recipes of fewer keys", len(keys), maxRoll)
+	if err := k.opt.Keys(ctx, q.entry.Name, c.add); err != nil {
+		return nil, fmt.Errorf("ask for the keys of schedule %s: %w", q.entry.Name, err)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("ask for the keys of schedule %s: %w", schedule, err)
-	}
-	return newKeyList(schedule, keys, spread, asOf), nil
+	return c.list(), nil
 }
 
 const (
-	// askWithin bounds how long the answer may take. Hundreds of thousands of keys come
-	// within seconds.
+	// askWithin bounds how long the answer may take. A million keys come within seconds.
 	askWithin = time.Minute
 	// A failed request is repeated after askAgain, doubled each time up to mostAskAgain, so that a
 	// tick does not become late for lack of a try.
@@ -178,7 +311,7 @@ func (r *keyLists) current() map[string]*keyList {
 
 // see requests the keys that a plan needs, forgets those that it does not need, and
 // returns the time of the next retry.
-func (r *keyLists) see(ctx context.Context, p *plan, table *timetable, now time.Time) (again time.Time) {
+func (r *keyLists) see(ctx context.Context, p *plan, now time.Time) (again time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, name := range p.idle {
@@ -187,7 +320,8 @@ func (r *keyLists) see(ctx context.Context, p *plan, table *timetable, now time.
 	for _, name := range p.gone {
 		r.forget(name)
 	}
-	for _, name := range p.asks {
+	for _, q := range p.asks {
+		name := q.entry.Name
 		t := r.tries[name]
 		if t == nil {
 			t = &keyRequest{}
@@ -201,8 +335,7 @@ func (r *keyLists) see(ctx context.Context, p *plan, table *timetable, now time.
 			}
 		default:
 			t.open = true
-			spread := table.spread(name)
-			r.asking.Go(func() { r.ask(ctx, name, spread, now) })
+			r.asking.Go(func() { r.ask(ctx, q, now) })
 		}
 	}
 	return again
@@ -216,8 +349,9 @@ func (r *keyLists) forget(name string) {
 	}
 }
 
-func (r *keyLists) ask(ctx context.Context, name string, spread time.Duration, asOf time.Time) {
-	got, err := r.k.requestKeys(ctx, name, spread, asOf)
+func (r *keyLists) ask(ctx context.Context, q question, asOf time.Time) {
+	name := q.entry.Name
+	got, err := r.k.requestKeys(ctx, q, asOf)
 	if ctx.Err() != nil {
 		return
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -60,8 +61,8 @@ func TestKeysThatAreNotKnown(t *testing.T) {
 	d.plan(moment(t, "12:30"))
 	for _, now := range []string{"13:00", "13:00:10", "13:00:50"} {
 		p := d.plan(moment(t, now))
-		if want := map[bool]string{true: "13:00"}[now == "13:00"]; shown(p.ticks) != want || !slices.Equal(p.asks, []string{"s"}) || p.more {
-			t.Errorf("at %s %q is sent, and asked for %q", now, shown(p.ticks), p.asks)
+		if want := map[bool]string{true: "13:00"}[now == "13:00"]; shown(p.ticks) != want || len(p.asks) != 1 || p.asks[0].entry.Name != "s" || p.more {
+			t.Errorf("at %s %q is sent, and asked %d questions", now, shown(p.ticks), len(p.asks))
 		}
 	}
 	d.keys = func() []string { return []string{"a"} }
@@ -163,6 +164,9 @@ func TestEachKeyHoweverOftenOneLooks(t *testing.T) {
 		}
 		always := keysOf(3)
 		d := newDesktop(t, s)
+		if s.Cron == "0 * * * *" { // of many keys only the last missed tick is sent
+			d.most = r.IntN(4)
+		}
 		d.keys = func() []string {
 			all := slices.Clone(always)
 			for i := range 4 {
@@ -283,7 +287,7 @@ type keySource struct {
 	asked []string
 }
 
-func (k *keySource) list(ctx context.Context, schedule string) ([]string, error) {
+func (k *keySource) list(ctx context.Context, schedule string, fn func(string) bool) error {
 	k.mu.Lock()
 	keys, err, hangs := slices.Clone(k.keys), k.err, k.hangs
 	k.asked = append(k.asked, time.Now().UTC().Format("15:04:05"))
@@ -292,10 +296,13 @@ func (k *keySource) list(ctx context.Context, schedule string) ([]string, error)
 		select {
 		case <-hangs:
 		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+			return context.Cause(ctx)
 		}
 	}
-	return keys, err
+	for _, key := range keys {
+		fn(key)
+	}
+	return err
 }
 
 func (k *keySource) is(err error, hangs chan struct{}, keys ...string) {
@@ -374,15 +381,118 @@ func TestNobodyKnowsKeys(t *testing.T) {
 	})
 }
 
-// Too many keys are an error, and no tick is sent.
-func TestTooManyKeys(t *testing.T) {
+// listing returns a source of keys.
+func listing(keys ...string) func(context.Context, string, func(string) bool) error {
+	return func(_ context.Context, _ string, fn func(string) bool) error {
+		for _, key := range keys {
+			fn(key)
+		}
+		return nil
+	}
+}
+
+// A schedule with more keys than a list may have sends its ticks by several lists, without a tick too
+// many or too few, and skips late ones of all keys together.
+func TestMoreKeysThanAListHas(t *testing.T) {
+	t.Parallel()
+	for _, spread := range []time.Duration{0, 40 * time.Minute} {
+		keys := keysOf(50)
+		d := newDesktop(t, eachSchedule("0 * * * *", config.MissedSkip, spread))
+		d.most = 7
+		d.keys = func() []string { return append(slices.Clone(keys), keys...) }
+		d.plan(moment(t, "12:30"))
+		count, missed := map[string]int{}, map[int]int{}
+		run := func(now time.Time) {
+			for _, tick := range d.runAll(now) {
+				count[tick.id()]++
+				missed[tick.Missed]++
+			}
+			if r := d.rolls["s"]; r != nil && (len(r.keys) > d.most || r.piece == nil) {
+				t.Fatalf("at %v a list has %d keys", now, len(r.keys))
+			}
+		}
+		for now := moment(t, "12:45"); now.Before(moment(t, "13:50")); now = now.Add(30 * time.Second) {
+			run(now)
+		}
+		if len(count) != 50 || d.states["s"].Pass != nil || len(d.states["s"].Skipped) > 0 {
+			t.Errorf("spread %v: %d keys ticked, %+v", spread, len(count), d.states["s"])
+		}
+		run(moment(t, "14:50")) // all ticks of 14:00 are too late
+		if len(count) != 50 || len(d.states["s"].Skipped) != 1 {
+			t.Errorf("spread %v: with those that are too late %d ticked, %+v", spread, len(count), d.states["s"])
+		}
+		for now := moment(t, "15:00"); now.Before(moment(t, "15:50")); now = now.Add(30 * time.Second) {
+			run(now)
+		}
+		if len(count) != 100 || missed[0] != 50 || missed[1] != 50 {
+			t.Errorf("spread %v: %d ticks, by the missed ones before %v", spread, len(count), missed)
+		}
+		for id, n := range count {
+			if n != 1 {
+				t.Errorf("spread %v: tick %s was sent %d times", spread, id, n)
+			}
+		}
+		if p := d.plan(moment(t, "15:55")); len(p.asks) > 0 || len(d.rolls) > 0 || !p.wake.Equal(moment(t, "16:00")) {
+			t.Errorf("spread %v: then %d lists are kept, and it wakes at %v", spread, len(d.rolls), p.wake)
+		}
+	}
+}
+
+// A schedule with more keys than a list may have, that is changed while ticks wait in its spread,
+// sends all of them at once.
+func TestManyKeysOfAScheduleThatChanges(t *testing.T) {
+	t.Parallel()
+	keys := keysOf(50)
+	d := newDesktop(t, eachSchedule("0 * * * *", config.MissedSkip, 40*time.Minute))
+	d.most = 7
+	d.keys = func() []string { return keys }
+	d.plan(moment(t, "12:30"))
+	count := map[string]int{}
+	run := func(now string) {
+		for _, tick := range d.runAll(moment(t, now)) {
+			count[tick.id()]++
+		}
+	}
+	run("13:00:30")
+	run("13:01:20")
+	early := len(count)
+	d.setConfig(eachSchedule("30 * * * *", config.MissedSkip, 0))
+	run("13:01:30")
+	if early >= 50 || len(count) != 50 {
+		t.Errorf("%d ticks were sent before the change, and %d in all", early, len(count))
+	}
+	run("13:30")
+	if len(count) != 100 {
+		t.Errorf("after the change there were %d ticks", len(count))
+	}
+}
+
+// A schedule with more keys than the controller keeps ticks for all of them, in passes.
+func TestMoreKeysThanAControllerKeeps(t *testing.T) {
+	t.Parallel()
+	keys := make([]string, 100_000)
+	want := 0
+	for i := range keys {
+		keys[i] = strconv.Itoa(i)
+		if offset("s", keys[i], 24*time.Hour) <= time.Minute {
+			want++
+		}
+	}
 	synctest.Test(t, func(t *testing.T) {
 		m := &memory{t: t}
-		k := m.controller(Options{Keys: func(context.Context, string) ([]string, error) { return make([]string, maxRoll+1), nil }}, eachSchedule("* * * * *", config.MissedAll, 0))
+		k := m.controller(Options{Keys: listing(keys...), most: 50}, eachSchedule("1 0 * * *", config.MissedSkip, 24*time.Hour))
 		defer shut(t, k)
-		sleepUntil(t, "2000-01-01T00:01:30Z")
-		if err := k.Status().Delayed["s"]; err == nil || !strings.Contains(err.Error(), "1000000 at most") {
-			t.Error(err)
+		sleepUntil(t, "2000-01-01T00:02:20Z")
+		count := map[string]int{}
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		for _, tick := range m.ticks {
+			if count[tick.Key]++; tick.at.Sub(tick.due) > pieceEvery {
+				t.Errorf("the tick of %s is sent at %v, and is due at %v", tick.Key, tick.at, tick.due)
+			}
+		}
+		if err := k.Status().Delayed["s"]; err != nil || len(count) < want || len(m.ticks) != len(count) {
+			t.Errorf("%d keys of %d have %d ticks: %v", len(count), want, len(m.ticks), err)
 		}
 	})
 }
@@ -393,8 +503,8 @@ func TestControllersThatGetOtherKeys(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	both := keysOf(20)
-	keysWith := func(own string) func(context.Context, string) ([]string, error) {
-		return func(context.Context, string) ([]string, error) { return append(slices.Clone(both), own), nil }
+	keysWith := func(own string) func(context.Context, string, func(string) bool) error {
+		return listing(append(slices.Clone(both), own)...)
 	}
 	s := eachSchedule("* * * * * *", config.MissedAll, 0)
 	a := w.controller(Options{Keys: keysWith("a")}, s)
@@ -425,7 +535,7 @@ func TestVeryManyTicksOnKafka(t *testing.T) {
 	w.write(mark{Turn: "t", At: from, Full: true, States: map[string]state{"s": begun(&s, from)}})
 	keys := keysOf(many)
 	began := time.Now()
-	k := w.controller(Options{Lease: 2 * time.Second, Keys: func(context.Context, string) ([]string, error) { return keys, nil }}, s)
+	k := w.controller(Options{Lease: 2 * time.Second, Keys: listing(keys...)}, s)
 	w.poll("all are there", func() bool {
 		ends, err := w.b.Ends(w.ctx(), "events")
 		w.must(err)

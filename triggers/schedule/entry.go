@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"math/bits"
 	"slices"
 	"time"
@@ -44,21 +45,14 @@ func newTimetable(c *config.Config) (*timetable, error) {
 	return t, nil
 }
 
-func (t *timetable) spread(schedule string) time.Duration {
-	for _, e := range t.entries {
-		if e.Name == schedule {
-			return e.Spread
-		}
-	}
-	return 0
-}
-
 // entry is a schedule with its slots.
 type entry struct {
 	config.Schedule
 	expr  cron.Expr
 	zone  *time.Location
 	seats []slot // slots, for `each: key` set only while needed
+	many  bool   // whether there are more keys than a list may have, so that the slots lack some
+	more  bool   // whether a pass needs further keys after those of the slots
 
 	// The last call of next and its answer. It is called for one slot after another, and
 	// the answer is mostly the same.
@@ -107,8 +101,28 @@ func slotsOf(schedule string, keys []string, spread time.Duration) (all []slot) 
 	return all
 }
 
+// offsets iterates over the offsets of the slots. If the slots lack keys, any second of the spread may
+// be one.
+func (e *entry) offsets() iter.Seq[time.Duration] {
+	return func(yield func(time.Duration) bool) {
+		for at := time.Duration(0); e.many && (at == 0 || at < e.Spread); at += time.Second {
+			if !yield(at) {
+				return
+			}
+		}
+		for _, s := range e.seats {
+			if !yield(s.offset) {
+				return
+			}
+		}
+	}
+}
+
 // size returns the number of ticks of a scheduled time.
 func (e *entry) size() (n int) {
+	if e.many {
+		return maxRoll
+	}
 	for _, s := range e.seats {
 		n += len(s.keys)
 	}

@@ -213,10 +213,11 @@ func (s *state) skippedBefore(e *entry, offset time.Duration, scheduled time.Tim
 // dropCounted drops spans that no later tick will count.
 func (s *state) dropCounted(e *entry) {
 	keep := 0
-	for _, at := range e.seats {
-		if keep < len(s.Skipped) {
-			keep = max(keep, s.adjacent(e, at.offset, e.nextTime(s.oweFrom(at.offset))))
+	for at := range e.offsets() {
+		if keep == len(s.Skipped) {
+			break
 		}
+		keep = max(keep, s.adjacent(e, at, e.nextTime(s.oweFrom(at))))
 	}
 	s.Skipped = slices.Clone(s.Skipped[len(s.Skipped)-keep:])
 }

@@ -39,10 +39,10 @@ type plan struct {
 	states map[string]state // states that have changed
 	gone   []string         // schedules that were removed
 	notes  []decisionNote
-	wake   time.Time // time of the next plan; zero if nothing will ever be due
-	more   bool      // more ticks are due
-	asks   []string  // schedules whose keys are needed
-	idle   []string  // schedules whose keys are no longer needed
+	wake   time.Time  // time of the next plan; zero if nothing will ever be due
+	more   bool       // more ticks are due
+	asks   []question // schedules whose keys are needed
+	idle   []string   // schedules whose keys are no longer needed
 }
 
 // decisionNote is a decision that is logged.
@@ -101,7 +101,7 @@ func (p *plan) planSchedule(q *inputs, e *entry) {
 	if q.paused(e.Name) {
 		return
 	}
-	if until, ok := p.assignKeys(q, e, st); ok {
+	if until, ok := p.assignKeys(q, e, st, false); ok {
 		p.addOwed(q, e, st, pass{Until: until})
 	}
 	p.awake(e.wake(st, q.now))
@@ -133,7 +133,7 @@ func (p *plan) replace(q *inputs, e *entry, st state) {
 		return
 	case err == nil && !paused:
 		var ok bool
-		if until, ok = p.assignKeys(q, was, st); !ok {
+		if until, ok = p.assignKeys(q, was, st, true); !ok {
 			return
 		}
 		if whole := p.addOwed(q, was, st, pass{Until: until, Early: true}); !whole {
@@ -198,7 +198,18 @@ func (p *plan) addOwed(q *inputs, e *entry, st state, begin pass) (whole bool) {
 			at.Offset, at.Key = s.offset, key
 		}
 	}
-	if anyLate || len(p.ticks) > before || st.Pass != nil || e.called(st, at.Until) {
+	if e.many {
+		at.Late = at.Late || anyLate
+		anyLate = at.Late
+	}
+	switch {
+	case e.more && (st.Pass == nil || at != *st.Pass):
+		p.storePass(e, st, at, late, before)
+		return false
+	case e.more:
+		p.ask(e, st, at.Early)
+		return false
+	case anyLate || len(p.ticks) > before || st.Pass != nil || e.called(st, at.Until):
 		p.endPass(e, st, at.Until, anyLate, late, before)
 	}
 	return true

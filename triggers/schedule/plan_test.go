@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -24,6 +25,7 @@ type desktop struct {
 	rolls  map[string]*keyList
 	keys   func() []string // source of keys for schedules with each; nil while they are unknown
 	asked  int
+	most   int // number of keys in a list; 0 for maxRoll
 }
 
 func newDesktop(t *testing.T, schedules ...config.Schedule) *desktop {
@@ -61,10 +63,14 @@ func (d *desktop) plan(now time.Time) plan {
 	for _, name := range p.idle {
 		delete(d.rolls, name)
 	}
-	for _, name := range p.asks {
+	for _, q := range p.asks {
 		if d.keys != nil {
 			d.asked++
-			d.rolls[name] = newKeyList(name, d.keys(), (&timetable{entries: d.table}).spread(name), now)
+			c := q.collector(cmp.Or(d.most, maxRoll), now)
+			for _, key := range d.keys() {
+				c.add(key)
+			}
+			d.rolls[q.entry.Name] = c.list()
 		}
 	}
 	for _, name := range p.gone {

@@ -104,7 +104,7 @@ func (t *leadership) work(ctx context.Context) (next time.Time, err error) {
 			}
 		}
 		t.k.report(p, now)
-		p.awake(t.roster.see(ctx, &p, table, now))
+		p.awake(t.roster.see(ctx, &p, now))
 		if !p.more {
 			t.lost = false // schedules that appear later are new
 			return p.wake, nil

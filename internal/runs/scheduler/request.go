@@ -239,25 +239,19 @@ func (f *Foreman) requestAt(ctx context.Context, partition int32, offset int64) 
 	return d, errors.Join(err, found)
 }
 
-// Keys returns the keys of a schedule that has `each: key`: the known keys of all recipes that
-// the schedule starts, sorted.
-func (f *Foreman) Keys(ctx context.Context, schedule string) ([]string, error) {
-	known := map[string]struct{}{}
+// Keys calls fn with the keys of a schedule that has `each: key`: the known keys of all recipes that
+// the schedule starts, in any order, until fn returns false. A key of several recipes comes for each.
+func (f *Foreman) Keys(ctx context.Context, schedule string, fn func(key string) bool) error {
 	for _, r := range waitingFor(f.opt.Config(), schedule) {
-		err := f.ledger.Keys(ctx, r, func(key string) bool {
-			known[key] = struct{}{}
-			return true
-		})
-		if err != nil {
-			return nil, fmt.Errorf("list the keys of recipe %s for schedule %s: %w", r, schedule, err)
+		goesOn := true
+		if err := f.ledger.Keys(ctx, r, func(key string) bool { goesOn = fn(key); return goesOn }); err != nil {
+			return fmt.Errorf("list the keys of recipe %s for schedule %s: %w", r, schedule, err)
+		}
+		if !goesOn {
+			return nil
 		}
 	}
-	all := make([]string, 0, len(known))
-	for key := range known {
-		all = append(all, key)
-	}
-	slices.Sort(all)
-	return all, nil
+	return nil
 }
 
 // waitingFor returns the recipes that a schedule starts.
