@@ -19,8 +19,8 @@ import (
 type batch struct {
 	seq     uint64
 	began   time.Time
-	stamp   []byte // present time, as an attribute
-	facts   string // facts of the notes
+	stamp   []byte      // present time, as an attribute
+	facts   sharedFacts // facts of the notes
 	items   []item
 	order   []int32 // indexes of items, by group
 	groups  []group

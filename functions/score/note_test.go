@@ -1,6 +1,7 @@
 package score
 
 import (
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -42,6 +43,41 @@ func TestANoteFits(t *testing.T) {
 	}
 	if got := len(offsetNote{to: 200, from: 1 << 40, mark: heldMark{1 << 40, 1 << 40}}.text(factsText(facts))); got > broker.MaxNote {
 		t.Errorf("it has %d bytes", got)
+	}
+}
+
+// A note fits with every number of partitions of facts that a config allows, however many facts there
+// are. It has either all places, or a number from which the next owner can find later ones.
+func TestScaleNote(t *testing.T) {
+	r := rand.New(rand.NewPCG(10, 4096))
+	for range 500 {
+		facts := make([]int64, 1+r.IntN(4096))
+		most := int64(1) << r.IntN(50)
+		sum := int64(0)
+		for i := range facts {
+			facts[i] = r.Int64N(most)
+			sum += facts[i]
+		}
+		n := offsetNote{to: r.Int32(), from: r.Int64N(most), mark: heldMark{r.Int64N(most), r.Int64N(most)}}
+		text := n.text(factsText(facts))
+		if len(text) > broker.MaxNote {
+			t.Fatalf("with %d partitions of up to %d facts it has %d bytes", len(facts), most, len(text))
+		}
+		got, err := parseNote(text)
+		if err != nil || got.to != n.to || got.from != n.from || got.mark != n.mark || !got.committed {
+			t.Fatalf("%+v came back as %+v, %v", n, got, err)
+		}
+		if whole := slices.Equal(got.facts, facts) && got.total == 0; !whole && (got.facts != nil || got.total != sum) {
+			t.Fatalf("of %d places, the sum %d, %d came back, the sum %d", len(facts), sum, len(got.facts), got.total)
+		}
+	}
+}
+
+// Notes of earlier versions stay readable.
+func TestANoteOfAnEarlierVersionIsRead(t *testing.T) {
+	n, err := parseNote("scorer1:BhgKDA:AwAOgICAgIBA")
+	if err != nil || n.to != 3 || n.from != 12 || n.mark != (heldMark{5, 6}) || !slices.Equal(n.facts, []int64{0, 7, 1 << 40}) {
+		t.Errorf("it says %+v, %v", n, err)
 	}
 }
 

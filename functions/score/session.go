@@ -43,7 +43,7 @@ type session struct {
 	over    chan struct{} // closed when the pipeline has ended
 	seen    uint64        // number of changes of the assignments at the last look
 	places  []int64       // places among the facts, as facts encodes them
-	facts   string
+	facts   sharedFacts
 	last    uint64 // number of the last batch
 	unread  bool   // whether parked events cannot be read yet
 	closing bool

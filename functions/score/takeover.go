@@ -18,14 +18,19 @@ func (s *session) assigned(ctx context.Context, at []broker.Position) ([]broker.
 	s.assignments.closeLookups(at)
 	notes := make([]offsetNote, len(at))
 	var facts []int64
+	total := int64(0)
 	for i, p := range at {
 		var err error
 		if notes[i], err = parseNote(p.Note); err != nil {
 			return nil, fmt.Errorf("stream %s, partition %d: %w", p.Stream, p.Partition, err)
 		}
-		facts = laterOffsets(facts, notes[i].facts)
+		facts, total = laterOffsets(facts, notes[i].facts), max(total, notes[i].total)
 	}
-	if err := s.o.Champions.Reached(ctx, facts); err != nil {
+	err := s.o.Champions.Reached(ctx, facts)
+	if err == nil && total > 0 {
+		err = s.o.Champions.ReachedTotal(ctx, total)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("wait for the champions that its former owner knew: %w", err)
 	}
 	s.o.Models.Settle()
@@ -161,33 +166,54 @@ func (t *assignment) resume(offset int64, n offsetNote, ends []broker.Position) 
 // offsetNote is committed next to a partition's offset. The note has all that the next owner must
 // know before scoring.
 type offsetNote struct {
-	facts     []int64 // places among the facts at which the versions were known
+	facts     []int64 // places among the facts at which the versions were known; nil if total is set
+	total     int64   // sum of these places, if there are too many for a note
 	to        int32   // partition of the output
 	from      int64   // offset from which the outputs of events at the group's offset or later are
 	mark      heldMark
 	committed bool // whether there is a note
 }
 
-// notePrefix names the layout. An unknown layout is an error, because it may contain
-// something that must not be lost.
-const notePrefix = "scorer1:"
+// notePrefix and totalPrefix name the layouts: with the places among the facts, and with
+// their sum. An unknown layout is an error, because it may contain something that must not
+// be lost.
+const (
+	notePrefix  = "scorer1:"
+	totalPrefix = "scorer2:"
 
-// factsText encodes the part of a note that all partitions of a batch share.
-func factsText(places []int64) string {
+	// mostFacts is the room for the places: a note without the largest other part. That part has
+	// four numbers of ten bytes at most, in base64, and a colon.
+	mostFacts = broker.MaxNote - len(notePrefix) - 54 - 1
+)
+
+// sharedFacts is the part of a note that all partitions of a batch share.
+type sharedFacts struct {
+	prefix, text string
+}
+
+// factsText encodes the places among the facts. A stream of facts may have thousands of
+// partitions, whose places do not fit into a note. Then the note has their sum. The next
+// owner then waits for everything that is on the stream, which includes those places.
+func factsText(places []int64) sharedFacts {
 	b := binary.AppendUvarint(nil, uint64(len(places)))
+	total := int64(0)
 	for _, p := range places {
 		b = binary.AppendVarint(b, p)
+		total += p
 	}
-	return base64.RawStdEncoding.EncodeToString(b)
+	if base64.RawStdEncoding.EncodedLen(len(b)) > mostFacts {
+		return sharedFacts{totalPrefix, base64.RawStdEncoding.EncodeToString(binary.AppendVarint(nil, total))}
+	}
+	return sharedFacts{notePrefix, base64.RawStdEncoding.EncodeToString(b)}
 }
 
 // text encodes a note; facts comes from factsText.
-func (n offsetNote) text(facts string) string {
+func (n offsetNote) text(facts sharedFacts) string {
 	b := binary.AppendVarint(nil, int64(n.to))
 	b = binary.AppendVarint(b, n.from)
 	b = binary.AppendVarint(b, n.mark.at)
 	b = binary.AppendVarint(b, n.mark.serial)
-	return notePrefix + base64.RawStdEncoding.EncodeToString(b) + ":" + facts
+	return facts.prefix + base64.RawStdEncoding.EncodeToString(b) + ":" + facts.text
 }
 
 // parseNote decodes a note. An empty text is no note.
@@ -196,6 +222,11 @@ func parseNote(text string) (offsetNote, error) {
 		return offsetNote{mark: noMark}, nil
 	}
 	rest, known := strings.CutPrefix(text, notePrefix)
+	onlyTotal := false
+	if !known {
+		rest, onlyTotal = strings.CutPrefix(text, totalPrefix)
+		known = onlyTotal
+	}
 	own, facts, whole := strings.Cut(rest, ":")
 	if !known || !whole {
 		return offsetNote{}, fmt.Errorf("the note next to the offset, %.40q, is of another version of Tidemill: run that version, or reset the group's offsets", text)
@@ -204,11 +235,20 @@ func parseNote(text string) (offsetNote, error) {
 	if err != nil || len(places) != 4 {
 		return offsetNote{}, fmt.Errorf("the note next to the offset, %.40q, cannot be read: %w", text, errors.Join(err, errNote))
 	}
-	all, err := varints(facts, true)
+	n := offsetNote{to: int32(places[0]), from: places[1], mark: heldMark{places[2], places[3]}, committed: true}
+	all, err := varints(facts, !onlyTotal)
+	if err == nil && onlyTotal && len(all) != 1 {
+		err = errNote
+	}
 	if err != nil {
 		return offsetNote{}, fmt.Errorf("the note next to the offset, %.40q, cannot be read: %w", text, err)
 	}
-	return offsetNote{facts: all, to: int32(places[0]), from: places[1], mark: heldMark{places[2], places[3]}, committed: true}, nil
+	if onlyTotal {
+		n.total = all[0]
+	} else {
+		n.facts = all
+	}
+	return n, nil
 }
 
 var errNote = errors.New("reset the group's offsets; later events may then be scored again")

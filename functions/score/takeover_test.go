@@ -1,8 +1,11 @@
 package score
 
 import (
+	"encoding/base64"
+	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 
@@ -77,4 +80,36 @@ func (w *world) outputOf(in scoredEvent) broker.View {
 		DataContentType: "application/json", Data: []byte(`{"label":"la","score":1,"scores":{"la":1,"lb":0,"lc":0}}`), Key: in.Key,
 		Extensions: []broker.Attribute{{Name: tidemill.AttrModel, Value: "m/" + in.Subject}, {Name: tidemill.AttrModelVersion, Value: "1"},
 			{Name: tidemill.AttrCausationID, Value: in.ID}, {Name: tidemill.AttrCausationSource, Value: in.Source}}}
+}
+
+// A note with the sum of the places makes its next owner wait for all facts. Facts that are lost since
+// then are an error that says what to do.
+func TestANoteWithASumIsTakenOver(t *testing.T) {
+	w := newWorld(t, 1)
+	w.bots(2)
+	s := w.addOutputs().still()
+	total := int64(0)
+	ends, err := w.b.Ends(t.Context(), tidemill.StreamFacts)
+	w.must(err)
+	for _, end := range ends {
+		total += end.Offset
+	}
+	for _, c := range []struct {
+		total int64
+		lost  bool
+	}{{total, false}, {total + 1, true}} {
+		places := make([]int64, 4096)
+		for i := range places {
+			places[i] = 1 << 40 // so that they do not fit
+		}
+		facts := factsText(places)
+		facts.text = base64.RawStdEncoding.EncodeToString(binary.AppendVarint(nil, c.total))
+		note := offsetNote{mark: noMark}.text(facts)
+		_, err := s.assigned(t.Context(), []broker.Position{{Stream: streamIn, Note: note}})
+		if !c.lost {
+			w.must(err)
+		} else if err == nil || !strings.Contains(err.Error(), "scorer-stops.md") {
+			t.Errorf("with the sum %d of %d: %v", c.total, total, err)
+		}
+	}
 }

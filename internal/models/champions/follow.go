@@ -297,6 +297,31 @@ func (t *Table) Reached(ctx context.Context, places []int64) error {
 	}
 }
 
+// ReachedTotal waits until the table is as new as places whose sum is given. It waits for all facts
+// on the stream, because each of the places is on the stream. A sum that the stream does not have is
+// an error.
+func (t *Table) ReachedTotal(ctx context.Context, total int64) error {
+	ends, err := t.o.Broker.Ends(ctx, tidemill.StreamFacts)
+	if err != nil {
+		return err
+	}
+	places := make([]int64, len(ends))
+	there := int64(0)
+	for i, end := range ends {
+		places[i] = end.Offset
+		there += end.Offset
+	}
+	if there < total {
+		return fmt.Errorf("%w: its partitions together end at %d, and facts up to %d were known", errFactsLost, there, total)
+	}
+	return t.Reached(ctx, places)
+}
+
+// errFactsLost says what to do. More facts may come and hide the loss, so the message is logged each
+// time.
+var errFactsLost = fmt.Errorf("stream %s has lost facts that scorers knew: it was restored from an older copy, cut, or created again; "+
+	"bring the missing facts back, or accept the loss by setting the group's offsets as docs/runbooks/scorer-stops.md shows", tidemill.StreamFacts)
+
 func (t *Table) late(ctx context.Context) error {
 	err := fmt.Errorf("wait until the champions are as new as those that were scored by: %w", context.Cause(ctx))
 	if why := t.Err(); why != nil {
@@ -317,10 +342,10 @@ func (t *Table) checkPlaces(ctx context.Context, places []int64) error {
 			if next == 0 {
 				continue
 			}
-			return fmt.Errorf("wait for %d partitions of stream %s, which has %d: the stream of facts was created again since then", len(places), tidemill.StreamFacts, len(ends))
+			return fmt.Errorf("%w: it has %d partitions, and facts of partition %d were known", errFactsLost, len(ends), partition)
 		}
 		if end := ends[partition].Offset; next > end {
-			return fmt.Errorf("wait for offset %d of stream %s, partition %d, which ends at %d: the stream of facts was created again since then", next, tidemill.StreamFacts, partition, end)
+			return fmt.Errorf("%w: partition %d ends at %d, and facts up to %d were known", errFactsLost, partition, end, next)
 		}
 	}
 	return nil

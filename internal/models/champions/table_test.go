@@ -79,11 +79,31 @@ func TestReached(t *testing.T) {
 	w.must(table.Reached(w.ctx(), []int64{0, 0, 0, 0}))
 	places[1]++
 	for _, gone := range [][]int64{places, {0, 0, 0, 1}} {
-		if err := table.Reached(w.ctx(), gone); err == nil || !strings.Contains(err.Error(), "created again") {
+		if err := table.Reached(w.ctx(), gone); !errors.Is(err, errFactsLost) || !strings.Contains(err.Error(), "docs/runbooks/") {
 			t.Errorf("waited for %v: %v", gone, err)
 		}
 	}
 	w.waitUntil("a place in each partition", func() bool { return len(table.Places()) == 3 }) // also in a partition without facts
+}
+
+// A caller that knows only the sum of places waits for all facts that are on the log. A sum that the
+// log does not have is an error.
+func TestReachedTotal(t *testing.T) {
+	w, s := newWorld(t, 3), &script{}
+	w.makeModel(s, "intent/a")
+	table := w.open(w.options())
+	w.publish(s.promote("intent/a", 2, 1, 1))
+	total := int64(0)
+	for _, place := range w.endPlaces() {
+		total += place
+	}
+	w.must(table.ReachedTotal(w.ctx(), total))
+	if now, _ := table.Champion("intent/a"); now.Version != 2 {
+		t.Errorf("the table has reached the sum %d and shows %+v", total, now)
+	}
+	if err := table.ReachedTotal(w.ctx(), total+1); !errors.Is(err, errFactsLost) {
+		t.Errorf("waited for the sum %d of %d: %v", total+1, total, err)
+	}
 }
 
 // A wait fails if its context ends while the table lacks facts of the log.
