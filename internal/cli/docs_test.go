@@ -107,7 +107,7 @@ func (d *document) check(t *testing.T, b block) {
 
 // notOurs are programs in the documents that are not executed here. e2e/peers runs the publishers
 // in other languages.
-var notOurs = []string{"export", "kafka-acls", "go", "pip", "python3", "jupyter", "npm", "node", "kubectl", "helm"}
+var notOurs = []string{"export", "kafka-acls", "kafka-consumer-groups", "go", "pip", "python3", "jupyter", "npm", "node", "kubectl", "helm"}
 
 // variable returns the environment variables of the documents. Their tidemill up needs no token.
 func (d *document) variable(t *testing.T) func(string) (string, bool) {

@@ -21,6 +21,14 @@
   annotations:
     summary: 'Events of {{ "{{ $labels.trigger }}{{ $labels.group }}" }} are not delivered: one waits for more than {{ $v.oldestEvent }}, or no dispatcher is there.'
     runbook_url: {{ $book }}/oldest-event.md
+- alert: TidemillScorerStops
+  expr: >-
+    max by (scorer) (label_replace(min_over_time(tidemill_stream_lag{ {{- $s }},group=~"scorer[.].*"}[10m]), "scorer", "$1", "group", "scorer[.](.*)")) > 0
+    unless on (scorer) sum by (scorer) (increase(tidemill_scorer_events_total{ {{- $s }}}[10m])) > 0
+  labels: {severity: critical}
+  annotations:
+    summary: '{{ "{{ $value | humanize }}" }} events wait for the scorer {{ "{{ $labels.scorer }}" }}, which has finished none for ten minutes.'
+    runbook_url: {{ $book }}/scorer-stops.md
 - alert: TidemillDeadLetters
   expr: >-
     sum by (trigger) (increase(tidemill_trigger_events_total{ {{- $s }},outcome="dead-lettered"}[15m])) > 0
