@@ -13,7 +13,7 @@ FUZZTIME ?= 60s
 IMAGE   ?= dev.local/tidemill:v1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up test test-all lint tidy test-real test-python test-examples bench bench-smoke loadtest chaos sim soak soak-scorers crash fuzz build image man onnxruntime clean cluster test-cluster bench-cluster
+.PHONY: help demo up test test-all lint tidy test-real test-python test-examples bench bench-smoke loadtest chaos sim sim-faults soak soak-scorers crash fuzz build image man onnxruntime clean cluster test-cluster bench-cluster
 
 # Rigs are modules of their own, so that their dependencies stay out of the product.
 RIGS    := loadtest image e2e/kube
@@ -102,6 +102,9 @@ loadtest: ## measure scorers beside their ceiling, plain Go and Python; SCENARIO
 
 sim: ## run worlds in virtual time: SEEDS=n for many, SEED=n TIMES=50 for one of them again and again
 	$(CALM) -timeout 12h -count=1 -v -run '^TestWorlds$$' ./e2e/sim -sim.first=$(if $(filter command,$(origin SEED)),$(SEED),1) -sim.seeds=$(if $(filter command,$(origin SEED)),1,$(or $(SEEDS),60)) -sim.times=$(or $(TIMES),1)
+
+sim-faults: ## put each fault of e2e/sim/testdata/faults back and count the seeds until a world fails: SEEDS=2000, NAME=one of them
+	@GO=$(GO) ./.ci/sim-faults $(or $(SEEDS),2000) $(NAME)
 
 chaos: ## play ten rounds each with fixed seeds that kill publishers, consumers, gateways, dispatchers, scorers and the broker; and ten points of make crash
 	$(CALM) -tags slow -count=1 -v -run $(CHAOS) ./e2e/chaos

@@ -115,8 +115,14 @@ type publishers struct {
 
 func newPublishers(w *world) *publishers { return &publishers{w: w, host: w.net.Host(publishersHost)} }
 
-// waitUntilServed posts nothing.
+// waitUntilServed posts nothing. A trigger begins with the events after its first start, so the
+// dispatchers must have started, too.
 func (b *publishers) waitUntilServed() {
+	for _, o := range b.w.procs {
+		for !o.ready.Load() && b.w.ctx.Err() == nil {
+			time.Sleep(100 * time.Millisecond)
+		}
+	}
 	for _, door := range b.w.doors() {
 		c := b.w.client(b.host, door)
 		for range 600 {

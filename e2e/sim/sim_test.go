@@ -18,9 +18,10 @@ import (
 )
 
 var (
-	seeds = flag.Int("sim.seeds", 6, "number of seeds")
+	seeds = flag.Int("sim.seeds", 60, "number of seeds")
 	first = flag.Uint64("sim.first", 1, "first seed")
 	times = flag.Int("sim.times", 1, "number of worlds of each seed")
+	until = flag.Bool("sim.until", false, "stop at the first seed that fails")
 	here  = flag.Bool("sim.here", false, "run the first seed in this process")
 	kinds = flag.String("sim.faults", "", "kinds of faults to switch, as in evict,-kill")
 	tell  = flag.Bool("sim.tell", false, "print the short history of each world")
@@ -37,12 +38,17 @@ func TestWorlds(t *testing.T) {
 	failed := make([]atomic.Int64, *seeds)
 	free := make(chan struct{}, runtime.NumCPU())
 	var all sync.WaitGroup
+	var found atomic.Bool
 	for k := range *seeds * *times {
 		free <- struct{}{}
+		if *until && found.Load() {
+			break
+		}
 		all.Go(func() {
 			defer func() { <-free }()
 			if !child(t, *first+uint64(k / *times)) {
 				failed[k / *times].Add(1)
+				found.Store(true)
 			}
 		})
 	}
@@ -128,7 +134,8 @@ func oneWorld(t *testing.T, p *plan, dir string) {
 		time.Sleep(lookEach)
 		wrong = o.complaints()
 	}
-	w.history.say("judged after %v of quiet", time.Since(began))
+	w.history.say("judged after %v of quiet: %d events posted, %d taken by subscribers, %d runs, %d scores, %d dead letters, %d messages on the network", time.Since(began),
+		len(w.posts.all), len(w.sub.took), len(w.agents.runs), len(o.records["scored"]), len(o.records["dead-letters"]), w.history.messages)
 	for _, line := range wrong {
 		w.history.say("WRONG: %s", line)
 	}
