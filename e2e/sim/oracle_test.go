@@ -3,6 +3,7 @@ package sim
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -315,10 +316,20 @@ func (o *oracle) scored() (all []string) {
 			answers[r.head["ce_causationid"]] = append(answers[r.head["ce_causationid"]], r)
 		}
 	}
-	champion := map[string]time.Time{} // time of the promotion, by model and version
+	proposed, champion := map[string]time.Time{}, map[string]bool{} // by model and version
 	for i := range o.records["facts"] {
-		if r := &o.records["facts"][i]; r.typ() == "tidemill.model.promoted" {
-			champion[r.head["ce_model"]+" "+r.head["ce_modelversion"]] = r.at
+		r := &o.records["facts"][i]
+		switch name := r.head["ce_model"] + " "; r.typ() {
+		case "tidemill.model.promoted":
+			champion[name+r.head["ce_modelversion"]] = true
+		case "tidemill.model.promotion-proposed":
+			var data struct{ Version int }
+			if err := json.Unmarshal([]byte(r.value), &data); err != nil {
+				all = append(all, fmt.Sprintf("read %s: %v", r.typ(), err))
+			}
+			if name += strconv.Itoa(data.Version); proposed[name].IsZero() {
+				proposed[name] = r.at
+			}
 		}
 	}
 	letters, records, last := o.letters("intents"), map[string]int{}, map[string]int{}
@@ -330,7 +341,7 @@ func (o *oracle) scored() (all []string) {
 		}
 		for _, answer := range answers[r.id()] {
 			model, version := answer.head["ce_model"], answer.head["ce_modelversion"]
-			if since, is := champion[model+" "+version]; !is || answer.at.Before(since.Add(-time.Second)) {
+			if name := model + " " + version; !champion[name] || answer.at.Before(proposed[name].Truncate(time.Millisecond)) {
 				all = append(all, fmt.Sprintf("message %s of %s was scored by version %s of %s, which was no champion", r.id(), r.key(), version, model))
 			}
 			if n, _ := strconv.Atoi(version); n < last[r.key()] {

@@ -111,6 +111,9 @@ func (p *plan) newFault(r *rand.Rand) fault {
 	case "cut", "evict":
 		f.n = 1 + f.n%4
 	case "block":
+		if f.n%4 == 0 {
+			f.lasts *= 4
+		}
 		f.host, f.other = all[r.IntN(len(all))], all[r.IntN(len(all))]
 	}
 	return f
