@@ -96,6 +96,13 @@ func measure(ctx context.Context, p plan, self, folder string, s *childServer, s
 		}
 		t.dead(alone, beside)
 	}
+	if p.only == onlyParked {
+		parked, err := (&triggersBench{runner: r, broker: s, self: self}).park(ctx)
+		if err != nil {
+			return false, err
+		}
+		t.parkedEvents(parked)
+	}
 	if p.wants("runs") {
 		m, err := r.runs(ctx, self, folder)
 		if err != nil {

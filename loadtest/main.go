@@ -94,9 +94,10 @@ type plan struct {
 	dedupe       string
 	beside       string
 
-	parked int // events of the triggers' measurement
-	bots   int // bots of the runs' measurement
-	files  int // files of the data measurement
+	parked     int // events of the triggers' measurement
+	parkedKeys int // keys of these events
+	bots       int // bots of the runs' measurement
+	files      int // files of the data measurement
 }
 
 func parse(args []string) (plan, error) {
@@ -109,12 +110,13 @@ func parse(args []string) (plan, error) {
 	f.StringVar(&p.franz, "franz", "", "franz-go's client, already built; built here by default")
 	f.BoolVar(&p.reuse, "reuse", false, "let franz-go's user pool the records that it produces")
 	f.StringVar(&p.profile, "profile", "", "folder for CPU and allocation profiles of our client and our gateway")
-	f.StringVar(&p.only, "only", "", "only produce, consume, latency, door, triggers, dead, runs or score")
+	f.StringVar(&p.only, "only", "", "only produce, consume, latency, door, triggers, dead, parked, runs or score")
 	f.IntVar(&p.connections, "connections", 128, "connections to the door, for single events")
 	f.DurationVar(&p.turn, "turn", 3*time.Second, "how long one turn at the door or with triggers is measured")
 	f.StringVar(&p.dedupe, "dedupe", "10m", "how long the door remembers an event; off")
 	f.StringVar(&p.beside, "beside", "", "another build of this program, whose gateway is measured beside this one's")
 	f.IntVar(&p.parked, "parked", 1_000_000, "events that are parked for a dead subscriber")
+	f.IntVar(&p.parkedKeys, "parked-keys", 0, "keys of these events; 0 is one for every fifty")
 	f.IntVar(&p.bots, "bots", 10_000, "bots that are created at once")
 	f.IntVar(&p.files, "files", 50_000, "files that are put; four times as many are in the dataset that one is added to")
 	if err := f.Parse(args); err != nil {

@@ -48,6 +48,7 @@ func serveCommands(stdin io.Reader, stdout io.Writer, t task.Task) error {
 			r, err = m.Stop(t)
 		case sayWeigh:
 			r = task.Weigh()
+			err = task.WriteHeap(t)
 		default:
 			err = fmt.Errorf("cannot %q", told.Text())
 		}

@@ -24,9 +24,9 @@ func (o *Offsets) Add(offset int64) {
 	if len(o.pages) == 0 {
 		o.first = at
 	}
-	for at < o.first { // a rebuild adds offsets in any order
-		o.pages = append([]page{{}}, o.pages...)
-		o.first--
+	if at < o.first { // a rebuild adds offsets in any order
+		o.pages = append(make([]page, o.first-at, o.first-at+int64(len(o.pages))), o.pages...)
+		o.first = at
 	}
 	for int64(len(o.pages)) <= at-o.first {
 		o.pages = append(o.pages, page{})

@@ -154,6 +154,10 @@ func (c *keyQueue) mustReload() bool {
 func (c *keyQueue) push(i *item, now millis) {
 	p := c.trigger.part
 	switch {
+	case c == &c.trigger.spillway:
+		i.stage = waiting
+		c.live = append(c.live, i)
+		p.mustPark(i, now)
 	case c.head == nil && len(c.refs) == 0 && len(c.live) == 0:
 		c.raise(i, now)
 	default:
@@ -218,7 +222,9 @@ func (c *keyQueue) evict() {
 func (c *keyQueue) leave(due, now millis) {
 	c.head.forget()
 	c.head = nil
-	c.waitUntil(due, now)
+	if !c.leaveIndex() {
+		c.waitUntil(due, now)
+	}
 }
 
 // waitUntil puts the queue into the heap until its first record is due or expires.
@@ -232,8 +238,14 @@ func (c *keyQueue) waitUntil(due, now millis) {
 	p.stirred = p.stirred || c.at == 0 // the loader may sleep until a later time
 }
 
-// add inserts a record in its place, which is nearly always the end.
+// add adds a record that has just been parked.
 func (c *keyQueue) add(r recordRef) {
+	c.insert(r)
+	c.trigger.tally(r, 1)
+}
+
+// insert inserts a record in its place, which is nearly always the end.
+func (c *keyQueue) insert(r recordRef) {
 	at := len(c.refs)
 	for at > 0 && r.isBefore(c.refs[at-1]) {
 		at--
@@ -245,7 +257,6 @@ func (c *keyQueue) add(r recordRef) {
 		at = 1 // an item on its way is not overtaken
 	}
 	c.refs = slices.Insert(c.refs, at, r)
-	c.trigger.tally(r, 1)
 }
 
 // drop removes the first record, whose item has ended. From time to time it frees the
@@ -258,6 +269,9 @@ func (c *keyQueue) drop() {
 		c.refs, c.cut = nil, 0
 	} else if int(c.cut) > len(c.refs) {
 		c.refs, c.cut = slices.Clone(c.refs), 0
+	}
+	if ts := c.trigger; ts.mayRefill() {
+		ts.part.stirred = true
 	}
 }
 
@@ -292,6 +306,9 @@ type triggerState struct {
 	heap     queueHeap            // queues that wait for their first record
 	count    int                  // number of all queues, also those without a key
 	parked   int                  // number of records
+	spilled  spillList            // records that are in no queue: see spill.go
+	spillway keyQueue             // new items that will be spilled
+	refill   refill               // spilled records that are being read
 	parkedAt map[uint32]int32     // number of records that were first parked in each minute
 	// look is when queues whose first record has expired are looked for while the circuit
 	// is open, and sorted is whether that has made the heap forget when queues are due.
@@ -357,8 +374,10 @@ func (ts *triggerState) oldest() millis {
 	return first
 }
 
-// isEmpty reports whether no queue is left.
-func (ts *triggerState) isEmpty() bool { return ts.count == 0 }
+// isEmpty reports whether nothing is left.
+func (ts *triggerState) isEmpty() bool {
+	return ts.count == 0 && ts.spilled.n == 0 && ts.refill.left == 0 && len(ts.spillway.live) == 0
+}
 
 // retain sets the retention of the stream. Waiting items must expire before it ends.
 func (p *partition) retain(d time.Duration) {

@@ -212,6 +212,10 @@ func (p *partition) settleCut(k *recordWrite, now millis) {
 	p.needed.Add(k.at)
 	i.event.slab = nil
 	i.must = false
+	if i.queue == &i.queue.trigger.spillway {
+		p.settleSpilled(i)
+		return
+	}
 	if !rewritten && i.stage != over {
 		i.queue.add(i.ref)
 	}

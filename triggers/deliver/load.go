@@ -37,8 +37,30 @@ func (pl *pipeline) loadDue(kept *recordCache) millis {
 			next = 0 // more may be due by now
 		}
 		pl.renew(s, kept)
+		pl.refill(s, kept, &next)
 	}
 	return next
+}
+
+// refill reads spilled records back.
+func (pl *pipeline) refill(s *assignment, kept *recordCache, next *millis) {
+	var all []loadRequest
+	s.apply(func(p *partition, now millis) {
+		for _, ts := range p.states {
+			for _, d := range p.refill(ts, now) {
+				all = append(all, loadRequest{load: d})
+			}
+			if ts.refill.notBefore > now {
+				*next = min(*next, ts.refill.notBefore)
+			}
+		}
+	})
+	if len(all) == 0 {
+		return
+	}
+	*next = 0
+	slices.SortFunc(all, func(a, b loadRequest) int { return cmp.Compare(a.ref.at, b.ref.at) })
+	pl.loadAll(s, all, kept)
 }
 
 // renew reads the records that need to be written again.
@@ -55,7 +77,7 @@ func (pl *pipeline) renew(s *assignment, kept *recordCache) {
 // loadRequest is a record to be read, and the sender that has reserved room for it.
 type loadRequest struct {
 	load
-	to *sender // nil for a renewal
+	to *sender // nil for a renewal and for a spilled record
 }
 
 // free gives the sender's room back.
@@ -140,7 +162,10 @@ func (pl *pipeline) loadAll(s *assignment, all []loadRequest, kept *recordCache)
 func (pl *pipeline) putOff(s *assignment, all []loadRequest) {
 	s.apply(func(p *partition, now millis) {
 		for _, one := range all {
-			if one.to != nil {
+			switch {
+			case one.back != nil:
+				p.notRefilled(one.load, now)
+			case one.to != nil:
 				p.unloaded(one.load, now.add(loadAgain), now)
 			}
 		}
@@ -192,6 +217,10 @@ func (as *assignment) needs(offset int64) bool {
 func (pl *pipeline) hand(s *assignment, one loadRequest, r *parkedRecord) {
 	s.apply(func(p *partition, now millis) {
 		switch {
+		case one.back != nil && r.err == nil:
+			p.refilled(one.load, &r.record, &r.view, now)
+		case one.back != nil:
+			p.refilled(one.load, nil, nil, now)
 		case one.to == nil && r.err == nil:
 			p.renewed(one.load, &r.record, &r.view)
 		case one.to == nil: // when it is due, the item becomes a dead letter
@@ -205,6 +234,10 @@ func (pl *pipeline) hand(s *assignment, one loadRequest, r *parkedRecord) {
 }
 
 func (pl *pipeline) missing(s *assignment, one loadRequest) {
+	if one.back != nil { // its dead letter is written when it is loaded
+		s.apply(func(p *partition, now millis) { p.refilled(one.load, nil, nil, now) })
+		return
+	}
 	if one.to == nil {
 		return
 	}
@@ -218,7 +251,8 @@ func (pl *pipeline) missing(s *assignment, one loadRequest) {
 type load struct {
 	queue *keyQueue
 	ref   recordRef
-	probe bool // whether it is read to be the probe of an open circuit
+	probe bool          // whether it is read to be the probe of an open circuit
+	back  *triggerState // trigger of a spilled record, which has no queue; else nil
 }
 
 // load takes at most n queues of a trigger that are due.

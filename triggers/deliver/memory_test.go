@@ -10,7 +10,7 @@ import (
 )
 
 // parkedMany returns a partition with n parked events that share some keys.
-func parkedMany(t testing.TB, n, keys int) (*partition, uint64) {
+func parkedMany(t testing.TB, n, keys int, watch func()) (*partition, uint64) {
 	tr := &config.Trigger{Name: "t", Delivery: config.Delivery{Ordered: true}}
 	ts := &triggerSettings{plan: &plan{triggers: []string{"t"}, match: func(*broker.View, []int) []int { return nil }},
 		triggers: map[string]*config.Trigger{"t": tr}, paused: func(string) bool { return false }}
@@ -29,8 +29,14 @@ func parkedMany(t testing.TB, n, keys int) (*partition, uint64) {
 		if err := f.add(&broker.Incoming{View: w, Offset: int64(i)}); err != nil {
 			t.Fatal(err)
 		}
+		if watch != nil && i%10_000 == 0 {
+			watch()
+		}
 	}
 	f.finish(0, int64(n), 1_700_000_000_000)
+	if watch != nil {
+		watch()
+	}
 	runtime.GC()
 	runtime.ReadMemStats(&after)
 	return p, after.HeapAlloc - before.HeapAlloc
@@ -38,9 +44,10 @@ func parkedMany(t testing.TB, n, keys int) (*partition, uint64) {
 
 // Waiting events need little memory, so there may be millions.
 func TestMemoryOfWhatIsParked(t *testing.T) {
-	const n = 50_000
-	for _, c := range []struct{ keys, most int }{{100, 34}, {n, 220}} {
-		p, bytes := parkedMany(t, n, c.keys)
+	const n, few = 50_000, 10_000 // few have room in the index
+	for _, c := range []struct{ n, keys, most int }{{few, 100, 34}, {few, few, 220}, {n, 100, 9}, {n, n, 9}} {
+		n := c.n
+		p, bytes := parkedMany(t, n, c.keys, nil)
 		each := int(bytes) / n
 		t.Logf("%d events of %d keys: %d bytes each", n, c.keys, each)
 		if each > c.most {
@@ -54,7 +61,7 @@ func TestMemoryOfWhatIsParked(t *testing.T) {
 
 func BenchmarkRebuild(b *testing.B) {
 	for b.Loop() {
-		p, bytes := parkedMany(b, 100_000, 1000)
+		p, bytes := parkedMany(b, 100_000, 1000, nil)
 		b.ReportMetric(float64(bytes)/100_000, "B/event")
 		runtime.KeepAlive(p)
 	}

@@ -41,12 +41,14 @@ type bounds struct {
 	event     int           // largest size of an event to be parked, in bytes
 	retention time.Duration // retention of the stream; 0 is for ever
 	skew      time.Duration // largest delay between the configs of two dispatchers
+	index     int           // records of a trigger in queues, beyond which records are spilled: see spill.go
 	renewal   parked.Renewal
 }
 
+// defaultBounds has a renewal that lets one waiting record cause some reads, but not a second of them.
 func defaultBounds() bounds {
-	return bounds{patience: 250 * time.Millisecond, linger: 50 * time.Millisecond, collect: 200 * time.Millisecond, window: 8192, bytes: 16 << 20, event: maxParked - parkedRoom,
-		renewal: parked.Renewal{Least: 64 << 10, Share: 4}}
+	return bounds{patience: 250 * time.Millisecond, linger: 50 * time.Millisecond, collect: 200 * time.Millisecond, window: 8192, bytes: 16 << 20, event: maxParked - parkedRoom, index: 16 << 10,
+		renewal: parked.Renewal{Least: 4 << 10, Share: 4}}
 }
 
 // partition is the dispatcher's state of one partition of a stream: the events that have
@@ -130,6 +132,7 @@ func (p *partition) triggerState(name string) *triggerState {
 	l := p.states[name]
 	if l == nil {
 		l = &triggerState{part: p, name: name, byKey: map[uint64]*keyQueue{}, parkedAt: map[uint32]int32{}}
+		l.spillway = keyQueue{trigger: l, at: lonely}
 		if p.settings != nil {
 			l.trigger, l.paused, l.open = p.settings.stateOf(name)
 		}
@@ -233,7 +236,12 @@ func (p *partition) receive(l *triggerState, e *sourceEvent, source int64, now m
 	if ordered {
 		key = p.hash(e.view.Key)
 	}
-	c := l.queueOf(key, ordered && e.unfit == "")
+	var c *keyQueue
+	if ordered && e.unfit == "" && p.past == 0 && l.spills() {
+		c = &l.spillway
+	} else {
+		c = l.queueOf(key, ordered && e.unfit == "")
+	}
 	i := &item{part: p, queue: c, event: e, ref: recordRef{source: source, at: none, replay: p.past}, replay: p.replays.name(p.past), until: now.add(p.bounds.patience)}
 	if e.open++; e.unfit != "" {
 		e.slab.unfit++

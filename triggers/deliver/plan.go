@@ -174,7 +174,7 @@ const manyActs = 64
 
 // longLog is the number of records after which begun is written again, because it alone
 // would otherwise make rebuilds long.
-const longLog = 50_000
+const longLog = 4 << 10
 
 func (p *partition) planBegun(w *partitionWrite, now millis) {
 	switch {

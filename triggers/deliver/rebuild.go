@@ -200,12 +200,16 @@ func (pl *pipeline) endLost(at []broker.Position) {
 
 // rebuiltState makes a partition's state from its parked log. The newest record of an
 // item counts and replaces the earlier ones.
+//
+// The newest entries are kept whole. If more items wait than the index should hold, only their
+// places are kept, and all are spilled: the load loop then reads the oldest.
 type rebuiltState struct {
 	p        *partition
 	triggers []*triggerState
 	numbers  map[string]uint32 // numbers of triggers
 	entries  []foldEntry
-	tidied   int // number of entries after the last merge
+	tidied   int  // number of entries after the last merge
+	spills   bool // whether the items before the entries are in the triggers' lists of spilled records
 	next     int64
 	begun    int64 // offset of the newest state event; none if there is none
 	on       millis
@@ -293,25 +297,56 @@ func (f *rebuiltState) settled(in *broker.Incoming) error {
 
 func (f *rebuiltState) append(e foldEntry) {
 	f.entries = append(f.entries, e)
-	if len(f.entries) > 2*f.tidied+1<<16 {
+	most := 2*f.tidied + 1<<16
+	if f.spills {
+		most = foldAtOnce + f.tidied/8
+	}
+	if len(f.entries) > most {
 		f.merge()
 	}
 }
+
+// foldAtOnce is how many entries are merged into the lists of spilled records at once.
+const foldAtOnce = 1 << 15
 
 // merge keeps one entry for each item that has not ended. So a long log of ended items
 // takes no memory.
 func (f *rebuiltState) merge() {
 	slices.SortFunc(f.entries, func(a, b foldEntry) int {
-		return cmp.Or(cmp.Compare(a.trigger, b.trigger), cmp.Compare(a.ref.source, b.ref.source), cmp.Compare(a.ref.replay, b.ref.replay), cmp.Compare(a.ref.at, b.ref.at))
+		return cmp.Or(cmp.Compare(a.trigger, b.trigger), compareRefs(a.ref, b.ref), cmp.Compare(a.ref.at, b.ref.at))
 	})
 	kept := f.entries[:0]
 	for n, e := range f.entries {
 		last := n == len(f.entries)-1 || f.entries[n+1].trigger != e.trigger || !f.entries[n+1].ref.same(e.ref)
-		if last && !e.over {
+		if last && (f.spills || !e.over) {
 			kept = append(kept, e)
 		}
 	}
 	f.entries, f.tidied = kept, len(kept)
+	if f.spills || len(kept) > f.p.bounds.index {
+		f.spill()
+	}
+}
+
+// spill moves all entries to the triggers' lists of spilled records.
+func (f *rebuiltState) spill() {
+	if !f.spills {
+		f.spills = true
+		defer func() { f.entries = nil }() // they may have taken much memory
+	}
+	f.tidied = 0
+	for first := 0; first < len(f.entries); {
+		next := first
+		for next < len(f.entries) && f.entries[next].trigger == f.entries[first].trigger {
+			next++
+		}
+		f.triggers[f.entries[first].trigger].spilled.merge(f.entries[first:next])
+		first = next
+	}
+	for _, ts := range f.triggers {
+		f.tidied += ts.spilled.n
+	}
+	f.entries = f.entries[:0]
 }
 
 // finish gives the partition its state and returns the source offset from which it is
@@ -330,6 +365,13 @@ func (f *rebuiltState) finish(proposed, end int64, now millis) int64 {
 		}
 	}
 	f.entries = nil
+	for _, ts := range f.triggers {
+		ts.spilled.each(func(r recordRef) {
+			p.needed.Add(r.at)
+			ts.tally(r, 1)
+		})
+	}
+	p.stirred = f.spills
 	if f.begun != none {
 		p.begunAt, p.begunOn = f.begun, f.on
 		p.progress.next = p.begun.Commands

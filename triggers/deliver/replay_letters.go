@@ -131,6 +131,11 @@ func (p *partition) settleReplay(w *partitionWrite, parks []recordWrite, now mil
 		i.ref.at = parks[n].at
 		p.needed.Add(i.ref.at)
 		l, key := i.queue.trigger, i.event.view.Key
+		if l.spills() {
+			l.tally(i.ref, 1)
+			l.spill(i.ref)
+			continue
+		}
 		keyed := key != nil && (l.trigger == nil || l.trigger.Delivery.Ordered)
 		c := l.queueOf(p.hash(key), keyed)
 		c.insertReplay(i.ref, now)

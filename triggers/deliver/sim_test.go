@@ -48,6 +48,7 @@ type world struct {
 	paused  map[string]bool
 	open    map[string]bool  // triggers whose circuit is open
 	probes  int              // attempts of probes
+	refills int              // spilled records that were read back
 	first   map[string]int64 // recorded offset at which each trigger begins
 	budget  int              // number of attempts left
 	renewed int              // number of records that were written again
@@ -67,6 +68,7 @@ type owner struct {
 	flying []*item
 	loads  []load
 	pinned []load
+	backs  []load // spilled records that are being read
 	epoch  int
 }
 
@@ -116,6 +118,9 @@ func (w *world) bounds() bounds {
 	b.renewal = parked.Renewal{Least: 1 + w.rng.IntN(20), Share: 1 + w.rng.IntN(3)}
 	if w.rng.IntN(3) == 0 {
 		b.skew = time.Second
+	}
+	if w.rng.IntN(2) == 0 {
+		b.index = 1 + w.rng.IntN(8)
 	}
 	if w.rng.IntN(3) == 0 {
 		b.retention = time.Minute
@@ -457,7 +462,30 @@ func (w *world) load(o *owner) {
 		o.p.loaded(d, &r, &in.in.View, w.now)
 	}
 	w.renew(o)
+	w.refill(o)
 	w.collect(o)
+}
+
+// refill reads spilled records of an owner, some time after it asked for them.
+func (w *world) refill(o *owner) {
+	for _, name := range slices.Sorted(maps.Keys(o.p.states)) {
+		o.backs = append(o.backs, o.p.refill(o.p.states[name], w.now)...)
+	}
+	for len(o.backs) > 0 && w.rng.IntN(4) > 0 {
+		d := o.backs[0]
+		o.backs = o.backs[1:]
+		if w.rng.IntN(10) == 0 {
+			o.p.notRefilled(d, w.now)
+			continue
+		}
+		in := w.log[d.ref.at]
+		r := readRecord(in.in)
+		if !in.visible || r.err != nil || r.record.source != d.ref.source || r.record.trigger != d.back.name {
+			w.t.Fatalf("no record of %s/%d at %d: %v", d.back.name, d.ref.source, d.ref.at, r.err)
+		}
+		o.p.refilled(d, &r.record, &r.view, w.now)
+		w.refills++
+	}
 }
 
 // renew reads the pinned records of an owner, some time after they were found.
@@ -586,7 +614,7 @@ func (w *world) settleDown() {
 		w.transact(o, commits, false)
 		w.load(o)
 		w.commitOffsets()
-		if !o.p.busy() && len(o.queue)+len(o.loads) == 0 && w.at == int64(len(w.source)) && w.idle(o) && w.allReplayed(o) {
+		if !o.p.busy() && len(o.queue)+len(o.loads)+len(o.backs) == 0 && w.at == int64(len(w.source)) && w.idle(o) && w.allReplayed(o) {
 			return
 		}
 		if round > 3000 {
@@ -625,7 +653,7 @@ func (w *world) check() {
 	w.checkReplays()
 	p := w.last().p
 	for name, l := range p.states {
-		if l.count != 0 || len(l.byKey) != 0 || l.parked != 0 || len(l.parkedAt) != 0 || len(l.heap) != 0 {
+		if l.count != 0 || len(l.byKey) != 0 || l.parked != 0 || len(l.parkedAt) != 0 || len(l.heap) != 0 || !l.isEmpty() {
 			w.t.Errorf("something is left of %s: %d chains, %d by key, %d parked, %d ages, %d queued", name, l.count, len(l.byKey), l.parked, len(l.parkedAt), len(l.heap))
 		}
 	}
@@ -637,7 +665,7 @@ func (w *world) check() {
 	}
 }
 
-func simulate(t *testing.T, seed uint64, trace bool) (renewed, probes int) {
+func simulate(t *testing.T, seed uint64, trace bool) *world {
 	w := newWorld(t, seed)
 	w.trace = trace
 	for range 600 {
@@ -645,7 +673,7 @@ func simulate(t *testing.T, seed uint64, trace bool) (renewed, probes int) {
 	}
 	w.settleDown()
 	w.check()
-	return w.renewed, w.probes
+	return w
 }
 
 // In any order of faults, an event leaves only delivered or dead-lettered, no event is
@@ -656,14 +684,17 @@ func TestSimulation(t *testing.T) {
 		simulate(t, *simSeed, true)
 		return
 	}
-	renewed, probes := 0, 0
+	renewed, probes, refills := 0, 0, 0
 	for seed := range uint64(*simSeeds) {
 		if ok := t.Run(fmt.Sprint(seed+1), func(t *testing.T) {
-			written, tried := simulate(t, seed+1, false)
-			renewed, probes = renewed+written, probes+tried
+			w := simulate(t, seed+1, false)
+			renewed, probes, refills = renewed+w.renewed, probes+w.probes, refills+w.refills
 		}); !ok {
 			return
 		}
+	}
+	if refills < *simSeeds {
+		t.Errorf("only %d spilled records were read back, so the schedules do not test the bound of the index", refills)
 	}
 	if probes < *simSeeds/10 {
 		t.Errorf("only %d probes were sent, so the schedules do not test circuits", probes)

@@ -54,7 +54,7 @@ func openPipeline(ctx context.Context, d *Dispatcher, s config.Stream, t *trigge
 	l := &pipeline{d: d, opened: time.Now(), stream: s, group: group(s.Name), settings: t, retention: s.Retention, maxEvent: defaultBounds().event, assignments: map[int32]*assignment{},
 		work: make(chan struct{}, 1), due: make(chan struct{}, 1), commandsRead: make(chan struct{}, 1)}
 	l.life, l.stop = context.WithCancel(context.WithoutCancel(ctx))
-	c, err := d.o.Broker.Consumer(ctx, broker.ConsumerOptions{Group: l.group, Streams: []string{s.Name}, Companions: []string{tidemill.Parked(s.Name)}, Start: broker.Latest(),
+	c, err := d.o.Broker.Consumer(ctx, broker.ConsumerOptions{Group: l.group, Streams: []string{s.Name}, Companions: []string{tidemill.Parked(s.Name)}, Start: broker.Latest(), MaxBytes: maxRead,
 		SessionTimeout: d.o.SessionTimeout, DrainTimeout: drainTimeout, Assigned: l.assigned, Leaving: l.leaving, Gone: l.endLost})
 	if err != nil {
 		l.stop()
@@ -74,6 +74,9 @@ func openPipeline(ctx context.Context, d *Dispatcher, s config.Stream, t *trigge
 }
 
 const (
+	// maxRead bounds the fetched bytes whose events have not ended. Small events take seven
+	// times as much memory with their items, so these take at most about 100 MiB.
+	maxRead      = 16 << 20
 	drainTimeout = 20 * time.Second
 	// leaveGrace is how long attempts may continue for a partition that is given up. After
 	// that the new owner repeats them.

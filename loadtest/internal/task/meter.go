@@ -76,6 +76,14 @@ func writeAllocs(t Task, when string) error {
 	return nil
 }
 
+// WriteHeap writes a profile of the live memory, if the task wants profiles.
+func WriteHeap(t Task) error {
+	if t.Profile == "" {
+		return nil
+	}
+	return writeAllocs(t, ".heap")
+}
+
 // processTime returns the CPU time of this process, in user mode and in the kernel.
 func processTime() (user, system time.Duration) {
 	var u syscall.Rusage
