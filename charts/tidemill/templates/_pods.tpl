@@ -176,7 +176,7 @@ spec:
         {{- if .runSecret }}
         - --run-secret=/etc/tidemill/run-secret/run-secret
         {{- end }}
-      {{- with concat (ternary $v.store.env list (default false .store)) $all.extraEnv (default list $pod.extraEnv) }}
+      {{- with concat (default list .env) (ternary $v.store.env list (default false .store)) $all.extraEnv (default list $pod.extraEnv) }}
       env:
         {{- toYaml . | nindent 8 }}
       {{- end }}
