@@ -39,6 +39,7 @@ func (d *Dispatcher) attempt(s *sender, i *item) {
 	started := false
 	h.apply(func(p *partition, now millis) { started = p.start(i, now) })
 	if !started {
+		s.skipProbe(i)
 		return
 	}
 	switch passed, err := d.passed(i); {

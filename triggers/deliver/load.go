@@ -121,6 +121,9 @@ func (pl *pipeline) gatherOf(p *partition, line *triggerState, to *sender, now m
 		to.unreserve(n - len(loads))
 		return loads
 	}
+	if p.leaving {
+		return nil // the next owner sends the probe
+	}
 	loads := p.loadExpired(line, expiredAtOnce, now)
 	to.unreserve(-len(loads))
 	if len(loads) == 0 && to.reserveProbe(pl) {
