@@ -3,6 +3,7 @@ package sim
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -226,14 +227,18 @@ func (w *world) restartServers() {
 	w.startServers()
 }
 
-// hideStore takes the folder of the store away for a time.
+// hideStore takes the folder of the store away for a time. A file in its place keeps a new process
+// from making a new store there.
 func (w *world) hideStore(d time.Duration) {
 	store := filepath.Join(w.dir, "store")
 	if w.p.up {
 		store = filepath.Join(w.dir, "data", "store")
 	}
-	w.must(os.Rename(store, store+".away"))
-	w.later(d, func() { w.must(os.Rename(store+".away", store)) })
+	if _, err := os.Stat(store + ".away"); err == nil {
+		return // an earlier fault has it
+	}
+	w.must(errors.Join(os.Rename(store, store+".away"), os.WriteFile(store, nil, 0o600)))
+	w.later(d, func() { w.must(errors.Join(os.Remove(store), os.Rename(store+".away", store))) })
 }
 
 // sleepWeeks stops all processes for eight days; the servers go on.

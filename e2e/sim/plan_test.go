@@ -163,8 +163,9 @@ func (p *plan) config(subscriber string, generation int) string {
 	}
 	return fmt.Sprintf(`version: 1
 streams:
-  messages: {partitions: %[1]d, types: [message]}
-  scored: {partitions: %[1]d}
+  events: {retention: 60d}
+  messages: {partitions: %[1]d, retention: 60d, types: [message]}
+  scored: {partitions: %[1]d, retention: 60d}
 %[2]sschedules:
   often: {cron: "* * * * *"}
 triggers:

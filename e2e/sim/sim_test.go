@@ -109,7 +109,7 @@ func runWorld(t *testing.T, seed uint64) {
 }
 
 const (
-	quietFor = 15 * time.Minute // time for which everything must have drained after the last fault
+	quietFor = 6 * time.Minute // time for which everything must have drained after the last fault
 	lookEach = 5 * time.Second
 )
 
