@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/segmentio/kafka-go"
@@ -64,8 +63,12 @@ func (b *Broker) readGroupRecords(ctx context.Context, to *groupRecords) error {
 	if there, err := b.keepsGroupRecords(ctx); err != nil || !there {
 		return err
 	}
-	if to.all == nil {
-		to.all = map[string]map[wire.TopicPartition]groupRecord{}
+	ends, err := b.Ends(ctx, tidemill.StreamGroupOffsets)
+	if err != nil {
+		return err
+	}
+	if to.all == nil || ends[0].Offset < to.next { // the stream was made again
+		*to = groupRecords{all: map[string]map[wire.TopicPartition]groupRecord{}}
 	}
 	var bad error
 	stopped, err := b.ReadBack(ctx, []Position{{Stream: tidemill.StreamGroupOffsets, Offset: to.next}}, func(e *Incoming) {
@@ -104,24 +107,36 @@ func (b *Broker) writeGroupRecords(ctx context.Context, p *Producer, all []group
 	if there, err := b.keepsGroupRecords(ctx); err != nil || !there || len(all) == 0 {
 		return err
 	}
-	errs := make([]error, len(all))
-	var sent sync.WaitGroup
-	for i, r := range all {
+	told := make(chan error, len(all))
+	for _, r := range all {
 		v, err := b.groupRecordEvent(r)
 		if err != nil {
 			return err
 		}
-		sent.Add(1)
-		p.Send(ctx, tidemill.StreamGroupOffsets, v, func(_ Receipt, err error) {
-			errs[i] = err
-			sent.Done()
-		})
+		p.Send(ctx, tidemill.StreamGroupOffsets, v, func(_ Receipt, err error) { told <- err })
 	}
-	sent.Wait()
+	var errs []error
+	for range all {
+		select {
+		case err := <-told:
+			errs = append(errs, err)
+		case <-ctx.Done():
+			return fmt.Errorf("record how far group %s has read: %w", all[0].Group, context.Cause(ctx))
+		}
+	}
 	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("record how far group %s has read: %w", all[0].Group, err)
+		return fmt.Errorf("record how far group %s has read: %w", all[0].Group, retryDoubt(err))
 	}
 	return nil
+}
+
+// retryDoubt marks a doubtful outcome as passing. A second copy of a record is harmless, and so is
+// one of a dead letter with the same id.
+func retryDoubt(err error) error {
+	if errors.Is(err, ErrInDoubt) {
+		return errors.Join(kafka.RequestTimedOut, err)
+	}
+	return err
 }
 
 func (b *Broker) groupRecordEvent(r groupRecord) (*View, error) {
@@ -296,5 +311,5 @@ func (d *deadLetters) publishForgotten(ctx context.Context, l deadLetter, at tim
 	}
 	v.ID = tidemill.ID("forgotten-offset", d.c.opt.Group, l.stream, strconv.Itoa(int(l.partition)), strconv.FormatInt(l.offset, 10), at.UTC().Format(time.RFC3339Nano))
 	_, err = d.p.Publish(ctx, tidemill.StreamDeadLetters, v)
-	return err
+	return retryDoubt(err)
 }

@@ -40,6 +40,7 @@ type GroupRefresher struct {
 
 const (
 	refreshEvery   = time.Minute   // interval between two passes
+	activeEvery    = time.Second   // interval between two looks whether the process is active
 	longestAbsence = 6 * time.Hour // longest interval between two joins of a group
 	// shareOfRetention is the part of Kafka's retention of offsets after which a group is joined.
 	// Several joins may fail before the group is forgotten.
@@ -68,10 +69,12 @@ func (g *GroupRefresher) Close(ctx context.Context) error { return g.p.Close(ctx
 // Run refreshes the groups until the context ends, while active returns true.
 func (g *GroupRefresher) Run(ctx context.Context, active func() bool) {
 	for ctx.Err() == nil {
-		if active() {
-			if err := g.Pass(ctx); err != nil && ctx.Err() == nil {
-				g.b.log.Warn("controller: refreshing consumer groups failed; retrying", "reason", err)
-			}
+		if !active() {
+			_ = retry.Sleep(ctx, activeEvery)
+			continue
+		}
+		if err := g.Pass(ctx); err != nil && ctx.Err() == nil {
+			g.b.log.Warn("controller: refreshing consumer groups failed; retrying", "reason", err)
 		}
 		_ = retry.Sleep(ctx, min(refreshEvery, g.every/2))
 	}

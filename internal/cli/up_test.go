@@ -37,7 +37,7 @@ func TestPublishTailStreams(t *testing.T) {
 		t.Errorf("tail -o json gave %q: %v", one, err)
 	}
 	streams := ok(t, "streams", "--data", dir)
-	mention(t, "streams", streams, "STREAM", "events                12       2 ", "dead-letters", "facts", "progress")
+	mention(t, "streams", streams, "STREAM", "events                 12       2 ", "dead-letters", "facts", "progress")
 	mention(t, "streams -o json", ok(t, "streams", "--data", dir, "-o", "json"), `"name": "events"`, `"records": 2`, `"retentionSeconds": null`)
 }
 
@@ -184,15 +184,15 @@ func TestChangedConfigApplies(t *testing.T) {
 			return code == status && !slices.ContainsFunc(wanted, func(w string) bool { return !strings.Contains(body, w) })
 		}
 	}
-	eventually(t, ready(200, `"6 as the config wants them"`))
+	eventually(t, ready(200, `"7 as the config wants them"`))
 
 	leave(t, "version: 1\nstreams: {messages: {types: [message]}, events: {retention: 3d}}\n", file)
-	eventually(t, ready(200, `"7 as the config wants them"`))
+	eventually(t, ready(200, `"8 as the config wants them"`))
 	mention(t, "publish", ok(t, "publish", "message", "--data", data), "to messages, partition")
 	mention(t, "streams", ok(t, "streams", "--data", data), "     3d")
 
 	leave(t, "version: 1\nstreams: {massages: {tipes: [message]}}\n", file)
-	eventually(t, ready(200, `"degraded"`, "stays in force", file+":2: streams.massages.tipes", `"7 as the config wants them"`))
+	eventually(t, ready(200, `"degraded"`, "stays in force", file+":2: streams.massages.tipes", `"8 as the config wants them"`))
 	mention(t, "the log", s.stderr.String(), "config: the change is invalid", "streams.massages.tipes")
 
 	leave(t, "version: 1\nname: other\n", file)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -72,5 +73,50 @@ func TestAControllerFollowsTheConfig(t *testing.T) {
 	ready := p.Ready(t.Context())
 	if !slices.ContainsFunc(ready.Checks, func(c api.Check) bool { return c.Name == "clock" && c.Status == api.OK }) {
 		t.Errorf("%+v", ready)
+	}
+}
+
+// The active controller records the offsets of a group without members.
+func TestAControllerRecordsGroups(t *testing.T) {
+	t.Parallel()
+	p, err := Open(t.Context(), Options{Embedded: &embedded.Options{}, OwnStreams: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := p.Close(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	}()
+	begun := make(chan struct{})
+	c, err := p.Broker().Consumer(t.Context(), broker.ConsumerOptions{Group: "g", Streams: []string{tidemill.StreamEvents},
+		Assigned: func(context.Context, []broker.Position) ([]broker.Position, error) { close(begun); return nil, nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-begun
+	if err := c.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Controller(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r, err := follow.OpenReader(t.Context(), p.Broker(), follow.ReaderOptions{Stream: tidemill.StreamGroupOffsets, Start: broker.Earliest()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = r.Close(context.WithoutCancel(t.Context())) }()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	for final := 0; final < 12; { // one record of each partition
+		events, err := r.Next(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range events {
+			if strings.Contains(string(e.Data), `"final":true`) {
+				final++
+			}
+		}
 	}
 }

@@ -1,0 +1,75 @@
+package broker
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"tidemill.dev/broker/internal/wire"
+)
+
+// A member whose first record has an unknown outcome joins again, and reads after that.
+func TestMemberRepeatsARecordInDoubt(t *testing.T) {
+	t.Parallel()
+	b, c := openFake(t, kfake.SeedTopics(1, "prod.events", "prod.dead-letters", "prod.group-offsets"))
+	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.UnknownServerError})
+	taken := make(chan []Position, 1)
+	member, err := b.Consumer(t.Context(), ConsumerOptions{Group: "g", Streams: []string{"events"}, Companions: []string{"not-there"}, Start: Latest(),
+		Assigned: func(_ context.Context, at []Position) ([]Position, error) { taken <- at; return nil, nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer member.Close(context.Background())
+	select {
+	case <-taken:
+	case <-time.After(hostilePatience):
+		t.Fatal("the member does not read")
+	}
+	var known groupRecords
+	if err := b.readGroupRecords(t.Context(), &known); err != nil || len(known.all["g"]) != 1 {
+		t.Errorf("the records are %+v, %v", known.all, err)
+	}
+}
+
+// A refresher records all that a group without members has committed. Of a group with members it
+// records a change seldom, but a first note at once.
+func TestRecordsThatAreDue(t *testing.T) {
+	t.Parallel()
+	b, _ := openFake(t)
+	note := func(text string) string { return encodeMetadata(5, text, nil) }
+	now := time.Now()
+	for name, c := range map[string]struct {
+		was   *groupRecord
+		empty bool
+		at    int64
+		meta  string
+		want  bool
+	}{
+		"unknown":                    {nil, false, 5, "", true},
+		"unchanged":                  {&groupRecord{Offset: 5, at: now}, false, 5, "", false},
+		"moved":                      {&groupRecord{Offset: 4, at: now}, false, 5, "", false},
+		"moved long ago":             {&groupRecord{Offset: 4, at: now.Add(-2 * time.Hour)}, false, 5, "", true},
+		"unchanged for long":         {&groupRecord{Offset: 5, at: now.Add(-2 * time.Hour)}, false, 5, "", false},
+		"first note":                 {&groupRecord{Offset: 5, at: now}, false, 5, note("n"), true},
+		"another note":               {&groupRecord{Offset: 5, Metadata: note("m"), at: now}, false, 5, note("n"), false},
+		"empty, moved":               {&groupRecord{Offset: 4, at: now}, true, 5, "", true},
+		"empty, not final":           {&groupRecord{Offset: 5, at: now}, true, 5, "", true},
+		"empty, final":               {&groupRecord{Offset: 5, Final: true, at: now}, true, 5, "", false},
+		"with members after a final": {&groupRecord{Offset: 5, Final: true, at: now}, false, 5, "", true},
+		"without an offset":          {nil, true, -1, "", false},
+	} {
+		tp := wire.TopicPartition{Topic: "prod.events"}
+		g := GroupRefresher{b: b, every: time.Hour, known: groupRecords{all: map[string]map[wire.TopicPartition]groupRecord{"g": {}}}}
+		if c.was != nil {
+			g.known.all["g"][tp] = *c.was
+		}
+		all := g.due("prod.g", map[wire.TopicPartition]wire.CommittedOffset{tp: {Offset: c.at, Metadata: c.meta}}, c.empty)
+		if len(all) == 1 != c.want || c.want && (all[0].Final != c.empty || all[0].Group != "g" || all[0].Stream != "events") {
+			t.Errorf("%s: %+v", name, all)
+		}
+	}
+}
