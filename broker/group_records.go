@@ -248,10 +248,43 @@ func (m *member) restored(ctx context.Context, r groupRecord) (restored, error) 
 	}
 	one := restored{record: r, place: origin{r.Offset, r.Metadata}, end: ends[tp].offset}
 	if first := newer[tp].offset; first < r.Offset {
-		one.place, one.again = origin{offset: first}, true
+		one.again = one.end < r.Offset
+		if !one.again {
+			one.again, err = m.isNewerBefore(ctx, r)
+		}
+		if one.again {
+			one.place = origin{offset: first}
+		}
 	}
-	return one, nil
+	return one, err
 }
+
+// isNewerBefore reports whether the last event before a record's offset is newer than the record. A
+// single publisher with a wrong clock may have written a newer event anywhere, so this one is asked.
+// If no event is near the offset, the stream is shorter than it was, or has only markers there.
+func (m *member) isNewerBefore(ctx context.Context, r groupRecord) (bool, error) {
+	newer := true
+	for at := max(0, r.Offset-eventsBefore); at < r.Offset; {
+		next, err := m.c.b.Read(ctx, Position{Stream: r.Stream, Partition: r.Partition, Offset: at}, partitionFetch, func(e *Incoming) bool {
+			if e.Offset < r.Offset {
+				newer = e.Time.After(r.at.Add(clockSlack))
+			}
+			return e.Offset < r.Offset
+		})
+		if err != nil {
+			return false, err
+		}
+		if next <= at { // the log ends here
+			return newer, nil
+		}
+		at = next
+	}
+	return newer, nil
+}
+
+// eventsBefore is how many offsets before a record's offset may hold its last event. Markers of
+// transactions take offsets, too.
+const eventsBefore = 100
 
 // addMarks adds the recorded marks in companions, unless Kafka has them still.
 func (m *member) addMarks(ctx context.Context, starts map[wire.TopicPartition]origin, known map[wire.TopicPartition]groupRecord) error {

@@ -132,7 +132,12 @@ func forgottenUnrecorded(w *testWorld) {
 
 // A stream that was made again has other events at the same offsets. A group that Kafka has
 // forgotten reads them all.
-func forgottenStream(w *testWorld) {
+func forgottenStream(w *testWorld) { testForgottenStream(w, 8) }
+
+// The same if the stream is shorter than it was.
+func forgottenShortStream(w *testWorld) { testForgottenStream(w, 2) }
+
+func testForgottenStream(w *testWorld, events int) {
 	w.newForgotten()
 	w.readNumbers(0, 3)
 	w.refreshGroups()
@@ -144,7 +149,7 @@ func forgottenStream(w *testWorld) {
 	w.stream("in", 1)
 	w.pollUntil("the new stream takes events", func() bool {
 		var records []kafka.Record
-		for n := range 8 {
+		for n := range events {
 			// The events are newer than the record by more than clocks may differ.
 			records = append(records, rawRecord(broker.RecordOf(testEvent("n", n)), time.Now().Add(time.Minute)))
 		}
@@ -152,10 +157,27 @@ func forgottenStream(w *testWorld) {
 		return err == nil && res.Error == nil
 	})
 	c := w.consumer(broker.ConsumerOptions{Group: "g", Streams: []string{"in"}, Companions: []string{inParked}, Start: broker.Latest()})
-	w.wantIDs(w.receiveIDs(c, 8), "n", 0, 8)
+	w.wantIDs(w.receiveIDs(c, events), "n", 0, events)
 	if l := w.nextDeadLetter(w.letters()); l.Offset != 0 || !strings.Contains(l.Reason, "made again") {
 		w.Errorf("the letter is %+v", l)
 	}
+}
+
+// A publisher whose clock is wrong does not make a stream look as if it was made again.
+func forgottenClock(w *testWorld) {
+	w.newForgotten()
+	w.pollUntil("an event of the future is stored", func() bool {
+		record := rawRecord(broker.RecordOf(testEvent("future", 0)), time.Now().Add(time.Hour))
+		res, err := w.client.Produce(w.testContext(), &kafka.ProduceRequest{Topic: w.names.Topic("in"), RequiredAcks: kafka.RequireAll, Records: kafka.NewRecordReader(record)})
+		return err == nil && res.Error == nil
+	})
+	w.readNumbers(0, 3)
+	w.refreshGroups()
+	w.forget("g")
+	w.publishNumbers(3, 6)
+	c := w.consumer(broker.ConsumerOptions{Group: "g", Streams: []string{"in"}, Companions: []string{inParked}, Start: broker.Latest()})
+	w.wantIDs(w.receiveIDs(c, 3), "n", 3, 6)
+	w.wantDeadLetters(0)
 }
 
 // rawRecord returns a record with the given time.

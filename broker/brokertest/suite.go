@@ -93,6 +93,8 @@ func cases() []testCase {
 		{"forgotten/an older record", forgottenStale},
 		{"forgotten/no record", forgottenUnrecorded},
 		{"forgotten/a stream that was made again", forgottenStream},
+		{"forgotten/a shorter stream that was made again", forgottenShortStream},
+		{"forgotten/a wrong clock", forgottenClock},
 		{"forgotten/a refresher beside members", refresherBesideMembers},
 
 		{"exclusive/one holder", exclusiveOne},
