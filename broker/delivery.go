@@ -22,10 +22,15 @@ type Delivery struct {
 	first     uint64 // number of its first event
 	afterLast uint64 // number after its last event
 	next      int64  // offset after the last record that was read for the delivery
+	leaders   int32  // number of the leadership of the last batch
 	buffer    *fetchBuffer
 	open      int // number of its open events; guarded by the partition's lock
 	*contents
 }
+
+// Leadership returns the number of the leadership in which the last batch of the delivery was
+// written. Each new leader of a partition has a larger one.
+func (d *Delivery) Leadership() int32 { return d.leaders }
 
 // contents is the memory of a delivery. The memory is reused after the last event is Done. The
 // Delivery itself is not reused. So a second or concurrent Done cannot end the events of another

@@ -3,6 +3,7 @@ package broker
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -313,11 +314,33 @@ func (c *Consumer) outOfRange(a fetchAsk) {
 	}
 	switch {
 	case a.position < start:
-		c.skipGap(a, a.position, start, fmt.Errorf("offsets %d to %d were deleted before they were read: the stream's retention is shorter than this reader's delay", a.position, start-1))
+		c.skipGap(a, a.position, start, lostError(ErrDeleted, "offsets %d to %d were deleted before they were read: the stream's retention is shorter than this reader's delay", a.position, start-1))
 	case a.position > end:
-		c.skipGap(a, end, end, fmt.Errorf("the log ends at %d, before offset %d that was reached: a server without all events became its leader", end, a.position))
+		c.skipGap(a, end, end, lostError(ErrCut, "the log ends at %d, before offset %d that was reached: a server without all events became its leader", end, a.position))
 	}
 }
+
+var (
+	// ErrDeleted is the Err of an event for offsets that were deleted before they were read.
+	ErrDeleted = errors.New("events were deleted before they were read")
+
+	// ErrCut is the Err of an event if the log ends before the offset that the consumer had
+	// reached. Reading continues at that end.
+	ErrCut = errors.New("the log was cut")
+)
+
+// gapError is the reason of a gap. Its kind is ErrDeleted or ErrCut.
+type gapError struct {
+	kind error
+	text string
+}
+
+func lostError(kind error, format string, args ...any) error {
+	return &gapError{kind, fmt.Sprintf(format, args...)}
+}
+
+func (e *gapError) Error() string { return e.text }
+func (e *gapError) Unwrap() error { return e.kind }
 
 // skipGap moves a partition past offsets that were deleted, and writes a dead letter that names
 // them.

@@ -90,7 +90,7 @@ func (d *Delivery) decodeBatch(b *wire.Batch, aborted *abortedProducers, a fetch
 			d.recordMissing(d.firstUnread(b, a.position), b.LastOffset, err)
 		}
 	}
-	d.next = max(d.next, b.LastOffset+1)
+	d.next, d.leaders = max(d.next, b.LastOffset+1), b.Leadership
 	return nil
 }
 

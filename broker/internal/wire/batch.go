@@ -36,6 +36,7 @@ type Batch struct {
 	Sequence   int32
 	Count      int32
 	Codec      Codec
+	Leadership int32 // number of the leadership in which the batch was written; each new leader has a larger one
 
 	Transactional bool
 	Control       bool
@@ -135,6 +136,7 @@ func (b *Batch) read(set []byte) {
 	be := binary.BigEndian
 	attributes := be.Uint16(set[attributesAt:])
 	b.Codec = Codec(attributes & codecMask)
+	b.Leadership = int32(be.Uint32(set[magicAt-4:]))
 	b.appendTime = attributes&appendTimeFlag != 0
 	b.Transactional = attributes&transactionFlag != 0
 	b.Control = attributes&controlFlag != 0

@@ -57,6 +57,7 @@ func (l *Ledger) AppendModel(ctx context.Context, v *broker.View) (broker.Positi
 
 // appendFact publishes a fact and waits until it has been folded in.
 func appendFact[T any](ctx context.Context, l *Ledger, v *broker.View, of place) (broker.Position, *T, error) {
+	fill, partition, reached := l.progress.reachedOf(v.Key)
 	receipt, err := l.o.Producer.Publish(ctx, tidemill.StreamFacts, v)
 	if err != nil {
 		return broker.Position{}, nil, fmt.Errorf("append fact %s: %w", v.ID, err)
@@ -64,6 +65,11 @@ func appendFact[T any](ctx context.Context, l *Ledger, v *broker.View, of place)
 	at, placed := receipt.Position(), receipt.Offset >= 0
 	if !placed {
 		if at, err = l.lastOffset(ctx, at); err != nil {
+			return at, nil, &AppendedError{at, err}
+		}
+	}
+	if placed && at.Partition == partition && at.Offset < reached { // the log had more facts before this one
+		if err := l.awaitOtherFilling(ctx, fill); err != nil {
 			return at, nil, &AppendedError{at, err}
 		}
 	}
@@ -83,6 +89,24 @@ func appendFact[T any](ctx context.Context, l *Ledger, v *broker.View, of place)
 		return at, nil, &AppendedError{at, fmt.Errorf("read what %s of %s is: %w", of.hash, of.member, err)}
 	}
 	return at, m, nil
+}
+
+// awaitOtherFilling waits until Redis has another filling. The log was cut, because a fact has got an
+// offset that this filling had before.
+func (l *Ledger) awaitOtherFilling(ctx context.Context, fill string) error {
+	for {
+		changed := l.progress.changes()
+		if now, _ := l.progress.known(); now.fill != fill { // it fails while it catches up
+			return nil
+		}
+		l.suspected.Store(true)
+		l.recheck.request()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return errors.Join(fmt.Errorf("%w: %w", ErrCatchingUp, context.Cause(ctx)), errCut)
+		}
+	}
 }
 
 // lastOffset returns the offset before the end of the partition, as the position of a fact that
@@ -198,6 +222,7 @@ func (l *Ledger) takeOwn(b *batch) {
 			p = &batchPart{partition: f.Partition, from: next}
 			b.parts[f.Partition] = p
 		}
+		l.memory.fold(&f)
 		p.facts, p.next = append(p.facts, f), f.Offset+1
 		b.facts++
 		b.bytes += len(f.Data)

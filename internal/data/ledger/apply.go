@@ -175,7 +175,11 @@ func (l *Ledger) scriptArguments(all []*changes) []any {
 	least, _ := l.progress.known() // facts are applied while it catches up too
 	args := []any{l.prefix, least.fill, len(all)}
 	for _, c := range all {
-		args = append(args, c.partition, c.from, c.next)
+		last := ""
+		if c.last != nil {
+			last = c.last.String()
+		}
+		args = append(args, c.partition, c.from, c.next, last)
 	}
 	args = appendHashes(args, all)
 	args = section(args, all, 3, (*changes).runs)

@@ -186,8 +186,9 @@ func (l *Ledger) poll(ctx context.Context, c *broker.Consumer, limit time.Durati
 func (l *Ledger) addDelivery(b *batch, d *broker.Delivery) error {
 	b.deliveries = append(b.deliveries, d)
 	from := l.upTo(d.Partition)
-	if d.Next() <= from {
-		return nil
+	l.memory.note(d)
+	if err := l.checkOld(d, from); err != nil || d.Next() <= from {
+		return err
 	}
 	p := b.parts[d.Partition]
 	if p == nil {
@@ -211,6 +212,26 @@ func (l *Ledger) addDelivery(b *batch, d *broker.Delivery) error {
 		}
 		b.facts++
 		b.bytes += len(e.Data)
+	}
+	return nil
+}
+
+// checkOld checks the part of a delivery that has been folded. It returns an error if the log differs,
+// or if facts are missing.
+func (l *Ledger) checkOld(d *broker.Delivery, from int64) error {
+	for i := range d.Events {
+		e := &d.Events[i]
+		switch {
+		case errors.Is(e.Err, broker.ErrCut):
+			return fmt.Errorf("%w: partition %d: %w", errCut, d.Partition, e.Err)
+		case errors.Is(e.Err, broker.ErrDeleted):
+			return fmt.Errorf("%w: partition %d: %w", errGone, d.Partition, e.Err)
+		case e.Offset >= from:
+			return nil
+		}
+		if err := l.memory.readBack(e, d.Partition); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -245,6 +266,7 @@ type unwritten struct {
 	models     map[string]*modelFolding
 	facts      int
 	bytes      int
+	last       *lastFact // nil if the range has none
 }
 
 // fold folds facts, which must be in the order of their offsets.
@@ -257,6 +279,10 @@ func (u *unwritten) fold(p *batchPart) {
 			u.makings[tidemill.RunKey(f.Recipe, f.Key)].apply(*f)
 		}
 		u.bytes += len(f.Data)
+	}
+	if n := len(p.facts); n > 0 {
+		last := lastOf(&p.facts[n-1])
+		u.last = &last
 	}
 	u.facts += len(p.facts)
 	u.next = p.next
@@ -281,7 +307,7 @@ func (u *unwritten) isDue(end int64, far bool, rows int) bool {
 
 // changes returns the changes to be written.
 func (u *unwritten) changes() (*changes, error) {
-	c := &changes{partition: u.partition, from: u.from, next: u.next,
+	c := &changes{partition: u.partition, from: u.from, next: u.next, last: u.last,
 		states: make(map[place][]byte, len(u.makings)+len(u.models)), records: map[string][]string{}}
 	for _, f := range u.makings {
 		if err := c.add(f); err != nil {

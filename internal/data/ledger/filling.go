@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -21,7 +22,11 @@ type filling struct {
 	partitions int             // number of partitions that the stream had when the filling began
 	applied    map[int32]int64 // next offset of each partition
 	lost       bool            // whether keys of the filling are lost
+	last       map[int32]lastFact
 }
+
+// fieldLast is the beginning of the fields of at with the last fact of each partition.
+const fieldLast = "last:"
 
 // readFilling reads from Redis how far it is.
 func (l *Ledger) readFilling(ctx context.Context) (filling, error) {
@@ -33,11 +38,16 @@ func (l *Ledger) readFilling(ctx context.Context) (filling, error) {
 }
 
 func parseFilling(fields map[string]string) (filling, error) {
-	f := filling{id: fields["fill"], partitions: int(parseNumber(fields["partitions"])), lost: fields["lost"] != "", applied: map[int32]int64{}}
+	f := filling{id: fields["fill"], partitions: int(parseNumber(fields["partitions"])), lost: fields["lost"] != "", applied: map[int32]int64{}, last: map[int32]lastFact{}}
 	for name, value := range fields {
+		name, isLast := strings.CutPrefix(name, fieldLast)
 		partition, err := strconv.ParseInt(name, 10, 32)
 		if err != nil {
 			continue // a field of another kind
+		}
+		if isLast {
+			f.last[int32(partition)] = parseLast(value)
+			continue
 		}
 		if f.applied[int32(partition)], err = strconv.ParseInt(value, 10, 64); err != nil {
 			return filling{}, fmt.Errorf("read how far redis is: %w", err)
@@ -54,7 +64,7 @@ func (f *filling) isWrong(ends map[int32]int64) error {
 	}
 	for partition, next := range f.applied {
 		if next > ends[partition] {
-			return fmt.Errorf("Redis has the facts of partition %d up to offset %d, and the log ends at %d: the stream was created again, or was cut", partition, next, ends[partition])
+			return fmt.Errorf("%w: Redis has the facts of partition %d up to offset %d, and the log ends at %d", errCut, partition, next, ends[partition])
 		}
 	}
 	return nil
@@ -130,6 +140,11 @@ const runbook = "see docs/runbooks/ledger-stopped.md"
 func partitionsError(had, has int) error {
 	return &StoppedError{fmt.Sprintf("stream %s had %d partitions and has %d: newer facts of a key may be on another partition than older ones, so their order is lost; %s",
 		tidemill.StreamFacts, had, has, runbook)}
+}
+
+func deletedError(partition int32, from, to int64) error {
+	return &StoppedError{fmt.Sprintf("the facts from offset %d to %d of partition %d of stream %s were deleted from the log, and Redis does not have them: the state would be wrong without them; %s",
+		from, to-1, partition, tidemill.StreamFacts, runbook)}
 }
 
 func misplacedError(f fold.Fact, partitions int, own int32) error {

@@ -16,6 +16,7 @@ import (
 type changes struct {
 	partition  int32
 	from, next int64
+	last       *lastFact           // last of the facts; nil if there are none
 	states     map[place][]byte    // makings and models, as JSON
 	records    map[string][]string // fields and their values, by hash; an empty value deletes the field
 	rows       []runRow

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -57,7 +58,10 @@ type Ledger struct {
 
 	recheck    recheck
 	ownFacts   ownFacts
-	guarded    time.Time // time of the last check for eviction; only run uses it
+	guarded    time.Time   // time of the last check for eviction; only run uses it
+	checked    time.Time   // time of the last comparison of Redis with the log; only run uses it
+	memory     *memory     // of the session
+	suspected  atomic.Bool // whether an append has found that the log was cut
 	skipLogged sync.Once
 
 	policyLogged sync.Once
@@ -78,7 +82,7 @@ func Open(ctx context.Context, o Options) (*Ledger, error) {
 	}
 	o.atOnce, o.far, o.rows = cmp.Or(o.atOnce, scriptFacts), cmp.Or(o.far, farBehind), cmp.Or(o.rows, mostRows)
 	l := &Ledger{o: o, client: redis.NewClient(patientOptions(o.Redis.Options())), prefix: o.Names.Key("{ledger}", layout, o.Kafka, ""), log: o.Logger,
-		caches: map[int32]*caches{}, progress: newProgress(), register: newRegister()}
+		caches: map[int32]*caches{}, progress: newProgress(), memory: newMemory(), register: newRegister()}
 	var err error
 	if l.metrics, err = newMetrics(o.Registerer, l.Status); err != nil {
 		return nil, errors.Join(err, l.client.Close())

@@ -36,7 +36,7 @@ func TestOwnFactsThatAreNext(t *testing.T) {
 		"behind what was read of a marker": {&batchPart{partition: 1, next: 12}, []int64{12}, []int64{12}, 13},
 		"told twice":                       {nil, []int64{10, 10}, []int64{10}, 11},
 	} {
-		l := &Ledger{progress: newProgress()}
+		l := &Ledger{progress: newProgress(), memory: newMemory()}
 		l.progress.advance(step{partition: 1, next: there}, step{partition: 2, next: there})
 		b := &batch{parts: map[int32]*batchPart{}}
 		if c.read != nil {
@@ -74,7 +74,7 @@ func TestWhatIsOffered(t *testing.T) {
 		"another's key":         {func(v *broker.View) { v.Key = []byte("other") }, false},
 		"no fact of a run":      {func(v *broker.View) { v.Type = "new-data" }, false},
 	} {
-		l, v := &Ledger{progress: newProgress()}, sound.Clone()
+		l, v := &Ledger{progress: newProgress(), memory: newMemory()}, sound.Clone()
 		c.set(&v)
 		if l.offer(&v, broker.Position{Partition: 3, Offset: 7}); l.ownFacts.any() != c.want {
 			t.Errorf("%s: it is offered: %t", name, !c.want)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"sync"
+
+	"tidemill.dev/broker"
 )
 
 // progress is the progress of the fold in Redis, as far as this process knows.
@@ -91,6 +93,18 @@ func (p *progress) reached(partition int32) int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.applied[partition]
+}
+
+// reachedOf returns the partition of a record key, the offset up to which its facts are applied, and
+// the filling that has them.
+func (p *progress) reachedOf(key []byte) (fill string, partition int32, next int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.ends) == 0 {
+		return "", -1, 0
+	}
+	partition = broker.PartitionOf(key, len(p.ends))
+	return p.fill, partition, p.applied[partition]
 }
 
 // distance returns the number of facts to catch up with, and the ends of the log.

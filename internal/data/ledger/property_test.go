@@ -120,6 +120,11 @@ func propertyRound(w *world, seed uint64, facts int64) {
 	w.waitAnswers(w.open()) // it has no list of models in memory
 	w.waitSettled(ledgers[0])
 	w.checkSame(w.modelOf())
+	fill := w.redisContent()["at"]["fill"]
+	w.waitAnswers(w.open()) // the prints of the last facts are those of the log
+	if now := w.redisContent()["at"]["fill"]; now != fill {
+		w.t.Error("Redis was filled again, although nothing was lost")
+	}
 	for _, l := range ledgers {
 		w.waitAnswers(l)
 		w.listsModels(l)

@@ -95,10 +95,10 @@ func (l *Ledger) run(ctx context.Context) {
 		if errors.Is(err, errAhead) {
 			continue // after the facts that the other process has applied
 		}
-		if errors.Is(err, errForgotten) {
-			l.log.Warn("ledger: Redis has lost facts; filling it again")
+		l.guarded, l.checked = time.Time{}, time.Time{} // it may have evicted keys, and the log may be another one
+		if errors.Is(err, errForgotten) || errors.Is(err, errCut) {
+			l.log.Warn("ledger: Redis and the log differ; filling Redis again", "stream", tidemill.StreamFacts, "reason", err)
 			l.metrics.refills.Inc()
-			l.guarded = time.Time{} // it may have evicted them
 			l.progress.setCaught(false)
 			continue
 		}
@@ -128,6 +128,7 @@ func (l *Ledger) clear() {
 // session follows the facts from the offsets in Redis on, until an error.
 func (l *Ledger) session(ctx context.Context) error {
 	l.ownFacts.take() // own facts are read like all others
+	l.memory = newMemory()
 	if err := l.begin(ctx); err != nil {
 		return err
 	}
@@ -159,9 +160,16 @@ func (l *Ledger) begin(ctx context.Context) error {
 			return err
 		}
 		wrong := f.isWrong(ends)
+		if wrong == nil && time.Since(l.checked) >= guardEvery {
+			if wrong = l.checkLog(ctx, f.last); wrong == nil {
+				l.checked = time.Now()
+			} else if !errors.Is(wrong, errCut) {
+				return wrong
+			}
+		}
 		switch {
 		case wrong != nil:
-			l.log.Warn("ledger: filling Redis again", "stream", tidemill.StreamFacts, "reason", wrong)
+			l.log.Warn("ledger: Redis is wrong; filling it again", "stream", tidemill.StreamFacts, "reason", wrong)
 			fallthrough
 		case f.id == "":
 			if err := l.startFilling(ctx, f.id, len(ends)); err != nil {
@@ -198,10 +206,9 @@ func (l *Ledger) startOffsets(_ context.Context, at []broker.Position) ([]broker
 		}
 		next := l.progress.reached(at[i].Partition)
 		if at[i].Offset > next {
-			l.log.Error("ledger: facts were deleted from the log before they were read; their content is lost", "stream", at[i].Stream,
-				"partition", at[i].Partition, "from", next, "to", at[i].Offset)
+			return nil, deletedError(at[i].Partition, next, at[i].Offset)
 		}
-		at[i].Offset = max(at[i].Offset, next)
+		at[i].Offset = next
 	}
 	return at, nil
 }
@@ -216,6 +223,9 @@ func (l *Ledger) followFacts(ctx context.Context, c *broker.Consumer) error {
 			every = checkEvery
 		}
 		b, err := l.gather(ctx, c, every)
+		if err == nil {
+			err = l.checkLeaders(ctx)
+		}
 		if err == nil && len(b.parts) > 0 {
 			err = l.apply(ctx, b)
 		}
@@ -240,6 +250,11 @@ func (l *Ledger) checkCaughtUp(ctx context.Context, c *broker.Consumer, ready bo
 	err := l.guard(ctx)
 	if err != nil {
 		return ready, err
+	}
+	if l.suspected.Swap(false) || time.Since(l.checked) >= guardEvery {
+		if err = l.checkFilling(ctx); err != nil {
+			return ready, err
+		}
 	}
 	if ready {
 		err = l.check(ctx)

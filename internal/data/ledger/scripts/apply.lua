@@ -21,16 +21,19 @@ local function column(first, last, width)
   return all
 end
 
--- advance reads rows of partition, expected offset, next offset.
+-- advance reads rows of partition, expected offset, next offset, last fact. The last fact may be
+-- empty.
 local function advance()
-  local first, last = section(3)
-  local at, n = fetch(P .. 'at', column(first, last, 3)), 0
+  local first, last = section(4)
+  local at, n = fetch(P .. 'at', column(first, last, 4)), 0
   local moved, sum, stale = {}, 0, false
-  for i = first, last, 3 do
+  for i = first, last, 4 do
     n = n + 1
     at[n] = at[n] or '0'
     stale = stale or at[n] ~= ARGV[i + 1]
-    moved[2 * n - 1], moved[2 * n] = ARGV[i], ARGV[i + 2]
+    local m = #moved
+    moved[m + 1], moved[m + 2] = ARGV[i], ARGV[i + 2]
+    if ARGV[i + 3] ~= '' then moved[m + 3], moved[m + 4] = 'last:' .. ARGV[i], ARGV[i + 3] end
     sum = sum + tonumber(ARGV[i + 2]) - tonumber(ARGV[i + 1])
   end
   if stale then return at end
