@@ -2,6 +2,7 @@ package brokertest
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"time"
 
@@ -145,6 +146,10 @@ func testForgottenStream(w *testWorld, events int) {
 	w.pollUntil("the stream is deleted", func() bool {
 		res, err := w.client.DeleteTopics(w.testContext(), &kafka.DeleteTopicsRequest{Topics: []string{w.names.Topic("in")}})
 		return err == nil && res.Errors[w.names.Topic("in")] == nil
+	})
+	w.pollUntil("the stream is gone", func() bool {
+		_, err := w.b.Ends(w.testContext(), "in")
+		return errors.Is(err, broker.ErrNoStream)
 	})
 	w.stream("in", 1)
 	w.pollUntil("the new stream takes events", func() bool {
