@@ -103,7 +103,7 @@ func (l *Ledger) write(ctx context.Context, due []*unwritten) error {
 		}
 		facts += u.facts
 	}
-	at, err := scriptApply.Run(ctx, l.client, []string{l.key("at")}, l.scriptArguments(all)...).StringSlice()
+	at, err := scriptApply.Run(ctx, l.client, []string{l.key("at"), l.claims}, l.scriptArguments(all)...).StringSlice()
 	if err != nil {
 		return fmt.Errorf("write %d facts to redis: %w", facts, err)
 	}

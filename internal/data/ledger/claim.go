@@ -46,7 +46,7 @@ func (l *Ledger) Claim(ctx context.Context, a Ask, now time.Time) (Slot, bool, e
 	for _, r := range a.Recipes {
 		args = append(args, r.Recipe, r.MaxRunning, r.Priority)
 	}
-	answer, err := scriptClaim.Run(ctx, l.o.Redis, []string{l.key("at")}, args...).StringSlice()
+	answer, err := scriptClaim.Run(ctx, l.o.Redis, []string{l.key("at"), l.claims}, args...).StringSlice()
 	switch {
 	case err != nil:
 		return Slot{}, false, fmt.Errorf("claim a slot of pool %s in redis: %w", a.Pool, err)
@@ -62,7 +62,7 @@ func (l *Ledger) Claim(ctx context.Context, a Ask, now time.Time) (Slot, bool, e
 // Return gives back a claim whose run was not started.
 func (l *Ledger) Return(ctx context.Context, s Slot) error {
 	least, _ := l.progress.known() // it fails while it catches up; a claim of an old filling is lost anyway
-	err := scriptReturn.Run(ctx, l.o.Redis, []string{l.key("at")}, l.prefix, least.fill, tidemill.RunKey(s.Recipe, s.Key), escapePool(s.Pool), s.Recipe, s.Run).Err()
+	err := scriptReturn.Run(ctx, l.o.Redis, []string{l.key("at"), l.claims}, l.prefix, least.fill, tidemill.RunKey(s.Recipe, s.Key), escapePool(s.Pool), s.Recipe, s.Run).Err()
 	if err != nil {
 		return fmt.Errorf("return the slot of run %s in redis; it is free again %s after it was claimed: %w", s.Run, claimLasts, err)
 	}
@@ -110,18 +110,23 @@ type Busy struct{ Pools, Recipes map[string]int }
 
 // Busy counts in the same way as [Ledger.Claim], so that it explains why Claim returns false.
 func (l *Ledger) Busy(ctx context.Context) (Busy, error) {
-	var running, held *redis.MapStringStringCmd
+	var running *redis.MapStringStringCmd
+	var claims *redis.StringSliceCmd
 	err := l.readConsistent(ctx, func(pipe redis.Pipeliner) {
-		running, held = pipe.HGetAll(ctx, l.key("running")), pipe.HGetAll(ctx, l.key("held"))
+		running, claims = pipe.HGetAll(ctx, l.key("running")), pipe.HVals(ctx, l.claims)
 	})
 	if err != nil {
 		return Busy{}, fmt.Errorf("count the live runs: %w", err)
 	}
 	b := Busy{Pools: map[string]int{}, Recipes: map[string]int{}}
-	for _, fields := range []map[string]string{running.Val(), held.Val()} {
-		for name, n := range fields {
-			b.add(name, int(parseNumber(n)))
-		}
+	for name, n := range running.Val() {
+		b.add(name, int(parseNumber(n)))
+	}
+	for _, claim := range claims.Val() {
+		words := strings.SplitN(claim, " ", 4) // end, pool, recipe, run
+		b.add(words[1], 1)
+		b.add(words[1]+"/"+words[2], 1)
+		b.add("/"+words[2], 1)
 	}
 	return b, nil
 }

@@ -151,6 +151,39 @@ func TestSlotsAreGivenBack(t *testing.T) {
 	claim(third) // a claim ends with its run
 }
 
+// During an upgrade processes of two layouts count the same claims. A run is claimed once, and a pool
+// never has more runs than slots.
+func TestClaimsOfTwoLayouts(t *testing.T) {
+	y := newYard(newWorld(t, 4))
+	other := y.openWith(y.options().OfLayout("next"))
+	runs := map[string]*tidemill.Run{}
+	for _, key := range []string{"1", "2", "3", "4"} {
+		runs[key] = y.asks("a", key, nil)
+	}
+	caughtUp(t, other)
+	claim := func(l *ledger.Ledger, slots int) string {
+		t.Helper()
+		s, _, err := l.Claim(t.Context(), ask(slots, ledger.Admission{Recipe: "a"}), y.now)
+		must(t, err)
+		return s.Key
+	}
+	waitUntil(t, other, "it does not know the runs", func() bool { _, due, err := other.NextDue(t.Context(), y.now); return err == nil && due == 4 })
+	if got := claim(y.l, 2) + claim(y.l, 2) + claim(other, 2); got != "12" {
+		t.Fatalf("claimed %q for two slots", got)
+	}
+	if got := claim(other, 3); got != "3" {
+		t.Fatalf("claimed %q next", got)
+	}
+	for key, l := range map[string]*ledger.Ledger{"1": other, "2": y.l, "3": y.l} {
+		y.add(l, y.start(runs[key], "gpu"))
+	}
+	waitUntil(t, other, "it does not know what runs", func() bool { b, err := other.Busy(t.Context()); return err == nil && b.Pools["gpu"] == 3 })
+	waitUntil(t, y.l, "it does not know what runs", func() bool { b, err := y.l.Busy(t.Context()); return err == nil && b.Pools["gpu"] == 3 })
+	if got := claim(y.l, 3) + claim(other, 3) + claim(other, 4) + claim(y.l, 4); got != "4" {
+		t.Fatalf("claimed %q last", got)
+	}
+}
+
 // NextDue returns the first due time after now.
 func TestNextDueAndUsed(t *testing.T) {
 	y := newYard(newWorld(t, 4))

@@ -83,8 +83,8 @@ func (l *Ledger) startFilling(ctx context.Context, wrong string, partitions int)
 // beats and told are not from the log and may be lost. See scripts/whole.lua for all other keys.
 var (
 	sizedHashes = []string{hashMakings, hashModels, hashVersions, hashJudgements, hashOwed, hashListed, hashLengths,
-		"links", "runs", "counts", "live", "running", "pending", "queued", "claimed", "held"}
-	sizedRoots = []string{"queue", "lists", "claims"}
+		"links", "runs", "counts", "live", "running", "pending", "queued"}
+	sizedRoots = []string{"queue", "lists"}
 )
 
 // glance is the part of at that each read compares, and the sizes of keys at the same moment.

@@ -35,6 +35,8 @@ type Options struct {
 	atOnce int   // number of facts that are folded at once; 0 means scriptFacts
 	far    int64 // number of facts to catch up with that counts as far behind; 0 means farBehind
 	rows   int   // number of rows that may be unwritten; 0 means mostRows
+
+	layout string // empty means layout
 }
 
 // Ledger reads the state of runs and models from Redis, and folds new facts into it. It is
@@ -45,6 +47,7 @@ type Options struct {
 type Ledger struct {
 	o        Options
 	prefix   string
+	claims   string        // key of the claims, which all layouts share
 	client   *redis.Client // client that only run uses
 	log      *slog.Logger
 	metrics  *metrics
@@ -81,7 +84,7 @@ func Open(ctx context.Context, o Options) (*Ledger, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	o.atOnce, o.far, o.rows = cmp.Or(o.atOnce, scriptFacts), cmp.Or(o.far, farBehind), cmp.Or(o.rows, mostRows)
-	l := &Ledger{o: o, client: redis.NewClient(patientOptions(o.Redis.Options())), prefix: o.Names.Key("{ledger}", layout, o.Kafka, ""), log: o.Logger,
+	l := &Ledger{o: o, client: redis.NewClient(patientOptions(o.Redis.Options())), prefix: o.Names.Key("{ledger}", cmp.Or(o.layout, layout), o.Kafka, ""), claims: o.Names.Key("{ledger}", "claims", o.Kafka), log: o.Logger,
 		caches: map[int32]*caches{}, progress: newProgress(), memory: newMemory(), register: newRegister()}
 	var err error
 	if l.metrics, err = newMetrics(o.Registerer, l.Status); err != nil {

@@ -175,13 +175,14 @@ local function live()
   call('HDEL', P .. 'beats', beats)
 end
 
--- heldTill returns the end of the claim if it is for this run. It releases any other claim.
-local function heldTill(member, claimed, run)
-  if not claimed then return nil end
-  if run and string.match(claimed, '^%S* %S* (%S+)$') == run then
-    return redis.call('ZSCORE', P .. 'claims', member)
-  end
-  release(member, claimed)
+-- heldTill returns the end of the claim if it is for this run. It ends the claim of the run that was
+-- pending before. A claim of another run is left alone: a process that has applied more facts, with
+-- another layout, has made it.
+local function heldTill(member, claim, was, run)
+  if not claim then return nil end
+  local till, _, _, of = claimOf(claim)
+  if of == run then return till end
+  if of == was then redis.call('HDEL', KEYS[2], member) end
   return nil
 end
 
@@ -190,7 +191,7 @@ end
 local function pending()
   local first, last = section(3)
   local members = column(first, last, 3)
-  local old, claimed, n = fetch(P .. 'pending', members), fetch(P .. 'claimed', members), 0
+  local old, claimed, n = fetch(P .. 'pending', members), fetch(KEYS[2], members), 0
   local set, gone = {}, {}
   for i = first, last, 3 do
     n = n + 1
@@ -204,7 +205,7 @@ local function pending()
       prio, due = two(value)
       run = string.sub(value, #prio + #due + 3)
     end
-    local till = heldTill(member, claimed[n], run)
+    local till = heldTill(member, claimed[n], old[n] and string.match(old[n], '%S+$'), run)
     if run then
       local score = due
       if till and tonumber(till) > tonumber(due) then score = till end

@@ -116,29 +116,24 @@ local function dequeue(recipe, prio, score, member)
   count(P .. 'queued', recipe .. ' ' .. digit(tonumber(score), 14), -1)
 end
 
--- Claims: taken slots whose runs have not started yet.
-local function hold(pool, recipe, n)
-  count(P .. 'held', pool, n)
-  count(P .. 'held', pool .. '/' .. recipe, n)
-  count(P .. 'held', '/' .. recipe, n)
-end
+-- Claims are taken slots whose runs have not started yet. The hash KEYS[2] has
+-- recipe/key → <end ms> <pool> <recipe> <run>. It is outside the layout, so that processes of two
+-- layouts count the same claims during an upgrade. If it is lost, a pool may start a run too many.
+local function claimOf(value) return string.match(value, '^(%S+) (%S*) (%S*) (%S+)$') end
 
-local function release(member, claimed)
-  local pool, recipe = string.match(claimed, '^(%S*) (%S*) ')
-  hold(pool, recipe, -1)
-  redis.call('HDEL', P .. 'claimed', member)
-  redis.call('ZREM', P .. 'claims', member)
+-- postpone makes a run due at another time, in its queue only.
+local function postpone(member, recipe, at)
+  local prio, score, due, run = string.match(redis.call('HGET', P .. 'pending', member), '^(%S+) (%S+) (%S+) (%S+)$')
+  dequeue(recipe, prio, score, member)
+  enqueue(recipe, prio, at or due, member)
+  redis.call('HSET', P .. 'pending', member, prio .. ' ' .. (at or due) .. ' ' .. due .. ' ' .. run)
+  return run
 end
 
 -- giveBack ends a claim whose run was not started. The run gets its old due time.
-local function giveBack(member, claimed)
-  release(member, claimed)
+local function giveBack(member, claim)
+  redis.call('HDEL', KEYS[2], member)
   local pending = redis.call('HGET', P .. 'pending', member)
-  if not pending then return end
-  local prio, score, due, run = string.match(pending, '^(%S+) (%S+) (%S+) (%S+)$')
-  local recipe, of = string.match(claimed, '^%S* (%S*) (%S+)$')
-  if of ~= run then return end
-  dequeue(recipe, prio, score, member)
-  enqueue(recipe, prio, due, member)
-  redis.call('HSET', P .. 'pending', member, prio .. ' ' .. due .. ' ' .. due .. ' ' .. run)
+  local _, _, recipe, run = claimOf(claim)
+  if pending and string.match(pending, '%S+$') == run then postpone(member, recipe) end
 end

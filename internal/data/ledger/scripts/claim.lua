@@ -3,9 +3,19 @@
 local now, till, pool, slots = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6], tonumber(ARGV[7])
 if not whole(ARGV[3]) then return {'behind'} end
 
-for _, member in ipairs(redis.call('ZRANGEBYSCORE', P .. 'claims', '-inf', text(now), 'LIMIT', 0, 100)) do
-  local claimed = redis.call('HGET', P .. 'claimed', member)
-  giveBack(member, claimed)
+local claims, held = {}, {}
+local function hold(field) held[field] = (held[field] or 0) + 1 end
+local all = redis.call('HGETALL', KEYS[2])
+for i = 1, #all, 2 do
+  local ends, of, recipe = claimOf(all[i + 1])
+  if tonumber(ends) <= now then
+    giveBack(all[i], all[i + 1])
+  else
+    claims[all[i]] = ends
+    hold(of)
+    hold(of .. '/' .. recipe)
+    hold('/' .. recipe)
+  end
 end
 settle()
 total()
@@ -19,8 +29,8 @@ for i = 8, #ARGV, 3 do
   fields[#fields + 1] = pool .. '/' .. ARGV[i]
   fields[#fields + 1] = '/' .. ARGV[i]
 end
-local running, held = fetch(P .. 'running', fields), fetch(P .. 'held', fields)
-local function busy(i) return tonumber(running[i] or '0') + tonumber(held[i] or '0') end
+local running = fetch(P .. 'running', fields)
+local function busy(i) return tonumber(running[i] or '0') + (held[fields[i]] or 0) end
 if slots > 0 and busy(1) >= slots then return {'full'} end
 
 -- gone says that a key was not found that another one names.
@@ -57,22 +67,36 @@ local function better(c)
   return c.score < best.score
 end
 
-for i, r in ipairs(recipes) do
-  if r.max == 0 or busy(2 * i + 1) < r.max then
-    local prios = redis.call('ZRANGE', P .. 'queue:' .. r.name, 0, -1)
-    gone = gone or #prios == 0 and redis.call('ZSCORE', P .. 'queue', r.name)
-    for _, prio in ipairs(prios) do
-      local priority = tonumber(prio) + r.priority
-      if best and priority < best.priority then break end
-      local member, score = first(r.name, prio)
-      if member then
-        local c = {recipe = r.name, prio = prio, priority = priority, busy = busy(2 * i), member = member, score = score}
-        if better(c) then best = c end
-        break
+-- choose finds the next run.
+local function choose()
+  best = nil
+  for i, r in ipairs(recipes) do
+    if r.max == 0 or busy(2 * i + 1) < r.max then
+      local prios = redis.call('ZRANGE', P .. 'queue:' .. r.name, 0, -1)
+      gone = gone or #prios == 0 and redis.call('ZSCORE', P .. 'queue', r.name)
+      for _, prio in ipairs(prios) do
+        local priority = tonumber(prio) + r.priority
+        if best and priority < best.priority then break end
+        local member, score = first(r.name, prio)
+        if member then
+          local c = {recipe = r.name, prio = prio, priority = priority, busy = busy(2 * i), member = member, score = score}
+          if better(c) then best = c end
+          break
+        end
       end
     end
   end
+  return best
 end
+
+choose()
+while best and claims[best.member] do -- a process of another layout has claimed it
+  postpone(best.member, best.recipe, claims[best.member])
+  settle()
+  total()
+  choose()
+end
+seal()
 if gone then
   lost()
   return {'behind'}
@@ -81,13 +105,8 @@ if not best then return {'none'} end
 
 -- The run stays in its queue, and is due again when the claim ends.
 local member = best.member
-local _, _, due, run = string.match(redis.call('HGET', P .. 'pending', member), '^(%S+) (%S+) (%S+) (%S+)$')
-dequeue(best.recipe, best.prio, best.score, member)
-enqueue(best.recipe, best.prio, text(till), member)
-redis.call('HSET', P .. 'pending', member, best.prio .. ' ' .. text(till) .. ' ' .. due .. ' ' .. run)
-redis.call('ZADD', P .. 'claims', text(till), member)
-redis.call('HSET', P .. 'claimed', member, pool .. ' ' .. best.recipe .. ' ' .. run)
-hold(pool, best.recipe, 1)
+local run = postpone(member, best.recipe, text(till))
+redis.call('HSET', KEYS[2], member, text(till) .. ' ' .. pool .. ' ' .. best.recipe .. ' ' .. run)
 settle()
 total()
 seal()

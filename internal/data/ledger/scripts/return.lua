@@ -1,7 +1,9 @@
--- Gives back a claim. The arguments are recipe/key, pool, recipe, run.
-if not intact() then return 0 end
-local member, claim = ARGV[3], ARGV[4] .. ' ' .. ARGV[5] .. ' ' .. ARGV[6]
-if redis.call('HGET', P .. 'claimed', member) ~= claim then return 0 end
+-- Gives back a claim. The arguments are recipe/key, and then pool, recipe, run of the claim.
+local member, claim = ARGV[3], redis.call('HGET', KEYS[2], ARGV[3])
+local _, pool, recipe, run = claimOf(claim or '')
+if pool ~= ARGV[4] or recipe ~= ARGV[5] or run ~= ARGV[6] then return 0 end
+redis.call('HDEL', KEYS[2], member)
+if not intact() then return 1 end
 giveBack(member, claim)
 settle()
 total()
