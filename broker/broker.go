@@ -66,7 +66,7 @@ func Open(ctx context.Context, o Options) (*Broker, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	d := &dialer{security: o.Security, clientID: o.Names.Install(), seeds: seeds, tcp: o.Network.Dialer(net.Dialer{})}
+	d := &dialer{security: o.Security, clientID: o.Names.Install(), seeds: seeds, network: o.Network}
 	if err := d.probe(ctx); err != nil {
 		return nil, err
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/segmentio/kafka-go/protocol/metadata"
 
 	"tidemill.dev/broker/internal/wire"
+	"tidemill.dev/broker/network"
 )
 
 // dialTimeout limits the time for one connection: TCP, TLS and SASL.
@@ -31,7 +32,7 @@ type dialer struct {
 	security Security
 	clientID string
 	seeds    []string
-	tcp      func(ctx context.Context, network, address string) (net.Conn, error)
+	network  network.Network
 
 	mu    sync.Mutex
 	known []string // addresses of the servers from Kafka's latest answer
@@ -107,7 +108,7 @@ func (d *dialer) dialShare(ctx context.Context, address string, left int) (net.C
 }
 
 func (d *dialer) dialOne(ctx context.Context, address string) (net.Conn, error) {
-	raw, err := d.tcp(ctx, "tcp", address)
+	raw, err := d.network.Dialer(net.Dialer{})(ctx, "tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("connect to Kafka: %w%s", err, d.dialHint(address))
 	}
