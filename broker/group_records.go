@@ -324,11 +324,11 @@ func (m *member) reportForgotten(ctx context.Context, one restored) error {
 	case one.end <= one.place.offset:
 		return nil // no event can have been read after the record
 	case r.at.Unix() == 0:
-		l.reason = errors.New("Kafka has forgotten the group's offset, and no record of the offset is left; the events from here on are read, and some may be handled a second time")
+		l.reason = errors.New("the group's offset was forgotten by Kafka, and no record of the offset is left; the events from here on are read, and some may be handled a second time")
 	case one.again:
-		l.reason = fmt.Errorf("Kafka has forgotten the group's offset %d, and the stream has newer events below it: it was made again, or clocks differ; the events from here on are read, and some may be handled a second time", r.Offset)
+		l.reason = fmt.Errorf("the group's offset %d was forgotten by Kafka, and the stream has newer events below it: it was made again, or clocks differ; the events from here on are read, and some may be handled a second time", r.Offset)
 	case !r.Final:
-		l.reason = fmt.Errorf("Kafka has forgotten the group's offset, because the group had no members for longer than Kafka's offsets.retention.minutes; the last record of the offset is of %s, and the events from here on are read, so some may be handled a second time", r.at.UTC().Format(time.RFC3339))
+		l.reason = fmt.Errorf("the group's offset was forgotten by Kafka, because the group had no members for longer than Kafka's offsets.retention.minutes; the last record of the offset is of %s, and the events from here on are read, so some may be handled a second time", r.at.UTC().Format(time.RFC3339))
 	default:
 		return nil
 	}

@@ -26,7 +26,7 @@ func variedHistory(w *world, l *ledger.Ledger) {
 			m = w.add(l, s.start(m.Waiting, "gpu"))
 		}
 		if i < 4 {
-			m = w.add(l, s.finish(m.Live, tidemill.OutcomeSucceeded))
+			w.add(l, s.finish(m.Live, tidemill.OutcomeSucceeded))
 			name := recipe + "/" + key
 			w.addModel(l, s.registered(name, run, 3))
 			w.addModel(l, s.ofModel(tidemill.TypeModelPromotionProposed, name, run, tidemill.PromotionProposed{Action: tidemill.ActionJudge, Version: 1, Run: run,
