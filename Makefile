@@ -106,7 +106,7 @@ sim: ## run worlds in virtual time: SEEDS=n for many, SEED=n TIMES=50 for one of
 sim-faults: ## put each fault of e2e/sim/testdata/faults back and count the seeds until a world fails: SEEDS=2000, NAME=one of them
 	@GO=$(GO) ./.ci/sim-faults $(or $(SEEDS),2000) $(NAME)
 
-chaos: ## play ten rounds each with fixed seeds that kill publishers, consumers, gateways, dispatchers, scorers and the broker; and ten points of make crash
+chaos: ## play five or six rounds each with fixed seeds that kill publishers, consumers, gateways, dispatchers, scorers and the broker; and ten points of make crash
 	$(CALM) -tags slow -count=1 -v -run $(CHAOS) ./e2e/chaos
 ifeq ($(CHAOS),Chaos)
 	$(CALM) -tags slow -count=1 -v -run TestCrash ./e2e/crash

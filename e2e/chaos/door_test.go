@@ -15,7 +15,7 @@ import (
 // with a 202 must be on the stream. The settings are those of TestChaos.
 func TestChaosOfTheDoor(t *testing.T) {
 	t.Parallel()
-	rounds, first := seeds(t, 10, 2)
+	rounds, first := seeds(t, 5, 2)
 	atOnce := setting(t, "AT_ONCE", 2)
 	sum := &figures{counts: map[string]int{}}
 	t.Cleanup(func() { t.Logf("seeds %d to %d: %v", first, first+rounds-1, sum.counts) })

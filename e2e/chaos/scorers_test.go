@@ -12,7 +12,7 @@ import (
 // and only champions may answer. The settings are those of TestChaos.
 func TestChaosOfScorers(t *testing.T) {
 	t.Parallel()
-	rounds, first := seeds(t, 10, 3)
+	rounds, first := seeds(t, 6, 3)
 	atOnce := setting(t, "AT_ONCE", 3)
 	fewer := 1
 	if raceDetector {

@@ -13,7 +13,7 @@ import (
 // delay no other trigger and lose no event. The settings are those of TestChaos.
 func TestChaosOfTriggers(t *testing.T) {
 	t.Parallel()
-	rounds, first := seeds(t, 10, 1)
+	rounds, first := seeds(t, 6, 1)
 	atOnce := setting(t, "AT_ONCE", 3)
 	fewer := 1
 	if raceDetector {
