@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -275,5 +276,26 @@ func list(t *testing.T) []listed {
 			t.Fatal(err)
 		}
 		all = append(all, p)
+	}
+}
+
+// Each test that docs/promises.md names exists.
+func TestThePromisesNameTests(t *testing.T) {
+	text, err := os.ReadFile("docs/promises.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := exec.Command("git", "grep", "-hoE", "^func Test[A-Za-z0-9]+", "--", "*_test.go").Output()
+	if err != nil {
+		t.Skipf("no git: %v", err)
+	}
+	named := regexp.MustCompile("`(Test[A-Za-z0-9]+)`").FindAllStringSubmatch(string(text), -1)
+	if len(named) == 0 {
+		t.Error("docs/promises.md names no test")
+	}
+	for _, m := range named {
+		if !strings.Contains(string(files), "func "+m[1]+"\n") {
+			t.Errorf("docs/promises.md names %s, which no package has", m[1])
+		}
 	}
 }
