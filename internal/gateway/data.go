@@ -577,7 +577,7 @@ func (g *Gateway) keptVersions(ctx context.Context, c *store.Collection) *api.Pr
 // removed.
 func (g *Gateway) collectProblem(what string, err error) *api.Problem {
 	if errors.Is(err, ledger.ErrCatchingUp) {
-		return unavailable("the ledger is catching up, and " + what + " is not known until then; try again later")
+		return g.catchingUp()
 	}
 	g.log.Warn("gateway: listing the data in use failed; garbage collection does not begin", "what", what, "reason", err)
 	return unavailable(what + " cannot be read now; try again later")

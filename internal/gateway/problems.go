@@ -278,15 +278,20 @@ func (g *Gateway) unknownPool(name string) *api.Problem {
 		fmt.Sprintf("pool %q is not in the config;%s GET /api/v1/pools lists the pools", clipText(name), didYouMean(name, g.opt.Config().Pools, func(c *config.Pool) string { return c.Name })))
 }
 
-func catchingUp(behind int64) *api.Problem {
-	return unavailable(fmt.Sprintf("catching up with the facts: %s left; try again later", strconv.FormatInt(behind, 10)))
+// catchingUp is the problem of a question that the ledger cannot answer now.
+func (g *Gateway) catchingUp() *api.Problem {
+	s := g.opt.Ledger.Status()
+	if s.Stopped {
+		return unavailable(fmt.Sprintf("the ledger has stopped: %v", s.Err))
+	}
+	return unavailable(fmt.Sprintf("catching up with the facts: %s left; try again later", strconv.FormatInt(s.Behind, 10)))
 }
 
 // ledgerProblem is the problem of a failed question to the ledger.
 func (g *Gateway) ledgerProblem(ctx context.Context, err error) *api.Problem {
 	switch {
 	case errors.Is(err, ledger.ErrCatchingUp):
-		return catchingUp(g.opt.Ledger.Status().Behind)
+		return g.catchingUp()
 	case errors.Is(err, ledger.ErrNoPlace):
 		return badParameter("after", "it is not a position in the list; give a page's next, or leave it out")
 	}

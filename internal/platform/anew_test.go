@@ -72,8 +72,13 @@ type gatewayProcess struct {
 
 func openDoor(t *testing.T, s *embedded.Servers) *gatewayProcess {
 	t.Helper()
-	p, err := Open(t.Context(), Options{Addresses: config.Addresses{Kafka: s.Kafka(), Redis: s.Redis()}, OwnStreams: true,
+	return openGatewayWith(t, Options{Addresses: config.Addresses{Kafka: s.Kafka(), Redis: s.Redis()}, OwnStreams: true,
 		Telemetry: &telemetry.Options{Getenv: func(string) string { return "" }}})
+}
+
+func openGatewayWith(t *testing.T, o Options) *gatewayProcess {
+	t.Helper()
+	p, err := Open(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -66,6 +66,7 @@ func (p *Platform) Gateway(ctx context.Context, o GatewayOptions) (*gateway.Gate
 		Ready:   p.Ready, Full: p.fullness(), Limits: o.Limits, Logger: p.log, Version: p.version,
 	}
 	if w := p.works; w != nil {
+		w.gateway.Store(true)
 		wo.Warm, wo.Muster = p.warm, rendezvous.NewRoll(p.redis, p.names, p.kafka)
 		wo.Runs, wo.Ledger, wo.Store, wo.Tokens, wo.Announce, wo.Inside = w.foreman, w.ledger, w.store, w.tokens, p.publishCommit, w.inside
 		wo.Models, wo.Forgetter = w.models, w.forgetter

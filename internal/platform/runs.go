@@ -16,6 +16,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"tidemill.dev"
@@ -59,6 +60,7 @@ type runServices struct {
 	local     *local.Launcher    // nil if no attempt runs on this machine
 	launcher  scheduler.Launcher // local, or the cluster's launcher; nil if this process launches none
 	asked     *commands.Follower
+	gateway   atomic.Bool  // whether the process is a gateway
 	inside    net.Listener // address of the gateway for the agents of this process
 }
 
@@ -252,14 +254,18 @@ func (p *Platform) keysOf(ctx context.Context, schedule string, fn func(key stri
 }
 
 // check reports the state of the ledger, the store and the foreman. It returns Failed if the ledger
-// waits for a person, and if the store's folder is gone, because data that is sent then would be
-// lost. A process whose ledger catches up, or whose bucket does not answer, can serve everything else.
+// waits for a person, except in a gateway, which still takes events. It also returns Failed if the
+// store's folder is gone, because data that is sent then would be lost. A process whose ledger
+// catches up, or whose bucket does not answer, can serve everything else.
 func (w *runServices) check(ctx context.Context) api.Check {
 	c := api.Check{Name: "runs", Status: api.OK}
 	s := w.ledger.Status()
 	switch {
 	case s.Stopped:
-		c.Status, c.Detail = api.Failed, s.Err.Error()
+		c.Status, c.Detail = api.Failed, "the ledger has stopped: "+s.Err.Error()
+		if w.gateway.Load() {
+			c.Status = api.Degraded
+		}
 	case s.Err != nil:
 		c.Status, c.Detail = api.Degraded, s.Err.Error()
 	case s.Behind > 0:

@@ -55,8 +55,12 @@ func (l *Ledger) AppendModel(ctx context.Context, v *broker.View) (broker.Positi
 	return at, m, err
 }
 
-// appendFact publishes a fact and waits until it has been folded in.
+// appendFact publishes a fact and waits until it has been folded in. It publishes nothing if the ledger
+// has stopped, because the order of the facts may be lost.
 func appendFact[T any](ctx context.Context, l *Ledger, v *broker.View, of place) (broker.Position, *T, error) {
+	if err := l.progress.stopped(); err != nil {
+		return broker.Position{}, nil, fmt.Errorf("append fact %s: %w: %w", v.ID, ErrCatchingUp, err)
+	}
 	fill, partition, reached := l.progress.reachedOf(v.Key)
 	receipt, err := l.o.Producer.Publish(ctx, tidemill.StreamFacts, v)
 	if err != nil {

@@ -3,6 +3,7 @@ package ledger_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -29,7 +30,16 @@ func (w *world) stopped(l *ledger.Ledger, reason string) {
 	waitUntil(w.t, l, "it goes on", func() bool { return l.Status().Stopped })
 	_, _, err := l.Claim(w.t.Context(), ask(0, ledger.Admission{Recipe: "intent"}), time.Now())
 	_, readErr := l.Making(w.t.Context(), "intent", "bot-1")
-	for _, err := range []error{err, readErr, l.Status().Err} {
+	before, endsErr := w.broker.Ends(w.t.Context(), tidemill.StreamFacts)
+	must(w.t, endsErr)
+	v, _ := (&script{}).runRequest("intent", "bot-1", "stopped", nil)
+	_, _, appendErr := l.Append(w.t.Context(), v)
+	after, endsErr := w.broker.Ends(w.t.Context(), tidemill.StreamFacts)
+	must(w.t, endsErr)
+	if !slices.Equal(before, after) {
+		w.t.Errorf("it has put a fact on the log: the ends were %v and are %v", before, after)
+	}
+	for _, err := range []error{err, readErr, appendErr, l.Status().Err} {
 		if err == nil || !strings.Contains(err.Error(), reason) || !strings.Contains(err.Error(), "runbooks/") {
 			w.t.Errorf("it says %v, not %q", err, reason)
 		}

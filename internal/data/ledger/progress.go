@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -166,10 +167,25 @@ func (p *progress) fail(err error) (news bool) {
 	return news
 }
 
+// stopped returns the reason if the ledger has stopped.
+func (p *progress) stopped() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var stopped *StoppedError
+	if errors.As(p.err, &stopped) {
+		return stopped
+	}
+	return nil
+}
+
 func (p *progress) status() Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := Status{Err: p.err, Stopped: isStopped(p.err)}
+	s := Status{Err: p.err}
+	var stopped *StoppedError
+	if s.Stopped = errors.As(p.err, &stopped); s.Stopped {
+		s.Err = stopped
+	}
 	for partition, end := range p.ends {
 		s.Total += max(end, p.applied[partition])
 		s.Behind += max(0, end-p.applied[partition])
