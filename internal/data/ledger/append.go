@@ -108,7 +108,7 @@ func (l *Ledger) awaitOtherFilling(ctx context.Context, fill string) error {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return errors.Join(fmt.Errorf("%w: %w", ErrCatchingUp, context.Cause(ctx)), errCut)
+			return errors.Join(fmt.Errorf("%w: %w", ErrCatchingUp, context.Cause(ctx)), ErrCut)
 		}
 	}
 }

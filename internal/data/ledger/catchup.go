@@ -223,7 +223,7 @@ func (l *Ledger) checkOld(d *broker.Delivery, from int64) error {
 		e := &d.Events[i]
 		switch {
 		case errors.Is(e.Err, broker.ErrCut):
-			return fmt.Errorf("%w: partition %d: %w", errCut, d.Partition, e.Err)
+			return fmt.Errorf("%w: partition %d: %w", ErrCut, d.Partition, e.Err)
 		case errors.Is(e.Err, broker.ErrDeleted):
 			return fmt.Errorf("%w: partition %d: %w", errGone, d.Partition, e.Err)
 		case e.Offset >= from:

@@ -22,7 +22,7 @@ type filling struct {
 	partitions int             // number of partitions that the stream had when the filling began
 	applied    map[int32]int64 // next offset of each partition
 	lost       bool            // whether keys of the filling are lost
-	last       map[int32]lastFact
+	last       LastFacts
 }
 
 // fieldLast is the beginning of the fields of at with the last fact of each partition.
@@ -38,7 +38,7 @@ func (l *Ledger) readFilling(ctx context.Context) (filling, error) {
 }
 
 func parseFilling(fields map[string]string) (filling, error) {
-	f := filling{id: fields["fill"], partitions: int(parseNumber(fields["partitions"])), lost: fields["lost"] != "", applied: map[int32]int64{}, last: map[int32]lastFact{}}
+	f := filling{id: fields["fill"], partitions: int(parseNumber(fields["partitions"])), lost: fields["lost"] != "", applied: map[int32]int64{}, last: LastFacts{}}
 	for name, value := range fields {
 		name, isLast := strings.CutPrefix(name, fieldLast)
 		partition, err := strconv.ParseInt(name, 10, 32)
@@ -64,7 +64,7 @@ func (f *filling) isWrong(ends map[int32]int64) error {
 	}
 	for partition, next := range f.applied {
 		if next > ends[partition] {
-			return fmt.Errorf("%w: Redis has the facts of partition %d up to offset %d, and the log ends at %d", errCut, partition, next, ends[partition])
+			return fmt.Errorf("%w: Redis has the facts of partition %d up to offset %d, and the log ends at %d", ErrCut, partition, next, ends[partition])
 		}
 	}
 	return nil

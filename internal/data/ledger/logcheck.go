@@ -26,8 +26,8 @@ import (
 //
 // A fact that was folded before it was read is compared when it is read.
 
-// errCut says that Redis has facts that are not on the log.
-var errCut = errors.New("the log is not the one that Redis was filled from")
+// ErrCut says that Redis has facts that are not on the log.
+var ErrCut = errors.New("the log is not the one that Redis was filled from")
 
 // errGone says that facts were deleted from the log before this process has read them.
 var errGone = errors.New("facts were deleted from the log before they were read")
@@ -55,8 +55,37 @@ func parseLast(text string) lastFact {
 	return lastFact{parseNumber(offset), print}
 }
 
-// checkLog returns errCut with the reason if the log does not have some facts, one of each partition.
-func (l *Ledger) checkLog(ctx context.Context, facts map[int32]lastFact) error {
+// LastFacts are the last facts that a reader has folded, one of each partition.
+type LastFacts map[int32]lastFact
+
+// Note remembers the last fact of a delivery.
+func (l LastFacts) Note(d *broker.Delivery) {
+	for i := len(d.Events) - 1; i >= 0; i-- {
+		if f, kind := read(&d.Events[i], d.Partition); kind == legible {
+			l[d.Partition] = lastOf(&f)
+			return
+		}
+	}
+}
+
+// Merge takes the facts of another reader that are newer.
+func (l LastFacts) Merge(other LastFacts) {
+	for partition, f := range other {
+		if had, known := l[partition]; !known || f.offset > had.offset {
+			l[partition] = f
+		}
+	}
+}
+
+// Filling returns the id of the filling of Redis that this process knows. After each change of it the
+// log may be another one; see [Ledger.CheckLog].
+func (l *Ledger) Filling() string {
+	now, _ := l.progress.known() // the error only says that the ledger catches up
+	return now.fill
+}
+
+// CheckLog returns ErrCut with the reason if the log does not have some facts, one of each partition.
+func (l *Ledger) CheckLog(ctx context.Context, facts LastFacts) error {
 	const atOnce = 8
 	var all sync.WaitGroup
 	turns, errs := make(chan struct{}, atOnce), make(chan error, len(facts))
@@ -71,14 +100,14 @@ func (l *Ledger) checkLog(ctx context.Context, facts map[int32]lastFact) error {
 	close(errs)
 	var worst error
 	for err := range errs {
-		if worst == nil || errors.Is(err, errCut) {
+		if worst == nil || errors.Is(err, ErrCut) {
 			worst = err
 		}
 	}
 	return worst
 }
 
-// checkFact returns errCut if the log has another record at a fact's offset. A fact that was deleted
+// checkFact returns ErrCut if the log has another record at a fact's offset. A fact that was deleted
 // from the beginning of the log cannot be compared.
 func (l *Ledger) checkFact(ctx context.Context, partition int32, want lastFact) error {
 	var got lastFact
@@ -104,10 +133,10 @@ func (l *Ledger) checkFact(ctx context.Context, partition int32, want lastFact) 
 			return nil
 		}
 	}
-	return fmt.Errorf("%w: partition %d has another record at offset %d: the stream was created again, or a server without all facts became its leader", errCut, partition, want.offset)
+	return fmt.Errorf("%w: partition %d has another record at offset %d: the stream was created again, or a server without all facts became its leader", ErrCut, partition, want.offset)
 }
 
-// checkFilling compares Redis with the log. It returns errCut if Redis has facts that the log does
+// checkFilling compares Redis with the log. It returns ErrCut if Redis has facts that the log does
 // not have.
 func (l *Ledger) checkFilling(ctx context.Context) error {
 	f, err := l.readFilling(ctx)
@@ -122,20 +151,20 @@ func (l *Ledger) checkFilling(ctx context.Context) error {
 		return err
 	}
 	l.checked = time.Now()
-	return l.checkLog(ctx, f.last)
+	return l.CheckLog(ctx, f.last)
 }
 
 // memory has the facts of a session that are compared with the log later. Only the goroutine of run uses
 // it.
 type memory struct {
 	leaders map[int32]int32              // number of the leadership of the last delivery
-	read    map[int32]lastFact           // last fact that was read
+	read    LastFacts                    // last facts that were read
 	own     map[int32]map[int64]lastFact // facts that were folded and not read yet
 	suspect map[int32]lastFact           // facts to compare before further facts are folded
 }
 
 func newMemory() *memory {
-	return &memory{map[int32]int32{}, map[int32]lastFact{}, map[int32]map[int64]lastFact{}, map[int32]lastFact{}}
+	return &memory{map[int32]int32{}, LastFacts{}, map[int32]map[int64]lastFact{}, map[int32]lastFact{}}
 }
 
 // note remembers a delivery. If it has another leader than the delivery before, the last fact of
@@ -145,12 +174,7 @@ func (m *memory) note(d *broker.Delivery) {
 		m.suspect[d.Partition] = m.read[d.Partition]
 	}
 	m.leaders[d.Partition] = d.Leadership()
-	for i := len(d.Events) - 1; i >= 0; i-- {
-		if f, kind := read(&d.Events[i], d.Partition); kind == legible {
-			m.read[d.Partition] = lastOf(&f)
-			return
-		}
-	}
+	m.read.Note(d)
 }
 
 // fold remembers an own fact that is folded before it is read.
@@ -169,7 +193,7 @@ func (m *memory) readBack(e *broker.Incoming, partition int32) error {
 	}
 	delete(m.own[partition], e.Offset)
 	if f, kind := read(e, partition); kind != legible || lastOf(&f) != want {
-		return fmt.Errorf("%w: partition %d has another record at offset %d than this process has written there", errCut, partition, e.Offset)
+		return fmt.Errorf("%w: partition %d has another record at offset %d than this process has written there", ErrCut, partition, e.Offset)
 	}
 	return nil
 }
@@ -186,7 +210,7 @@ func (l *Ledger) checkLeaders(ctx context.Context) error {
 		}
 	}
 	clear(l.memory.suspect)
-	if err := l.checkLog(ctx, read); err != nil {
+	if err := l.CheckLog(ctx, read); err != nil {
 		return err
 	}
 	return l.checkFilling(ctx)

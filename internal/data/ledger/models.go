@@ -151,19 +151,19 @@ func (l *Ledger) ChampionMetrics(ctx context.Context, models []fold.Model) (map[
 const eachAtOnce = 500
 
 // EachModel calls fn with every model that the facts have named, even without versions, and
-// returns a position for each partition. Each model contains all facts before the position
+// returns a position and the last fact of each partition. Each model contains all facts before the position
 // of its partition, and perhaps some later ones. If the caller folds the facts from the
 // positions on with [fold.Model.Apply], it misses none and applies none twice. If Redis
 // forgets facts during the call, the error is ErrCatchingUp, and the models may be wrong.
-func (l *Ledger) EachModel(ctx context.Context, fn func(*fold.Model)) ([]broker.Position, error) {
+func (l *Ledger) EachModel(ctx context.Context, fn func(*fold.Model)) ([]broker.Position, LastFacts, error) {
 	var names *redis.StringSliceCmd
 	from, err := l.consistentAt(ctx, filling{}, func(pipe redis.Pipeliner) { names = pipe.HKeys(ctx, l.key(hashModels)) })
 	if err != nil {
-		return nil, fmt.Errorf("read all models: %w", err)
+		return nil, nil, fmt.Errorf("read all models: %w", err)
 	}
 	for some := range slices.Chunk(names.Val(), eachAtOnce) {
 		if err := l.eachOf(ctx, from, some, fn); err != nil {
-			return nil, fmt.Errorf("read %d models: %w", len(names.Val()), err)
+			return nil, nil, fmt.Errorf("read %d models: %w", len(names.Val()), err)
 		}
 	}
 	places := make([]broker.Position, 0, len(from.applied))
@@ -171,7 +171,7 @@ func (l *Ledger) EachModel(ctx context.Context, fn func(*fold.Model)) ([]broker.
 		places = append(places, broker.Position{Stream: tidemill.StreamFacts, Partition: partition, Offset: next})
 	}
 	slices.SortFunc(places, func(a, b broker.Position) int { return cmp.Compare(a.Partition, b.Partition) })
-	return places, nil
+	return places, from.last, nil
 }
 
 func (l *Ledger) eachOf(ctx context.Context, from filling, names []string, fn func(*fold.Model)) error {

@@ -96,7 +96,7 @@ func (l *Ledger) run(ctx context.Context) {
 			continue // after the facts that the other process has applied
 		}
 		l.guarded, l.checked = time.Time{}, time.Time{} // it may have evicted keys, and the log may be another one
-		if errors.Is(err, errForgotten) || errors.Is(err, errCut) {
+		if errors.Is(err, errForgotten) || errors.Is(err, ErrCut) {
 			l.log.Warn("ledger: Redis and the log differ; filling Redis again", "stream", tidemill.StreamFacts, "reason", err)
 			l.metrics.refills.Inc()
 			l.progress.setCaught(false)
@@ -161,9 +161,9 @@ func (l *Ledger) begin(ctx context.Context) error {
 		}
 		wrong := f.isWrong(ends)
 		if wrong == nil && time.Since(l.checked) >= guardEvery {
-			if wrong = l.checkLog(ctx, f.last); wrong == nil {
+			if wrong = l.CheckLog(ctx, f.last); wrong == nil {
 				l.checked = time.Now()
-			} else if !errors.Is(wrong, errCut) {
+			} else if !errors.Is(wrong, ErrCut) {
 				return wrong
 			}
 		}

@@ -61,7 +61,7 @@ func BenchmarkOpen(b *testing.B) {
 	w.must(<-done)
 	ends := w.endPlaces()
 	w.waitUntil("the ledger has all facts", func() bool {
-		places, err := w.ledger.EachModel(w.ctx(), func(*fold.Model) {})
+		places, _, err := w.ledger.EachModel(w.ctx(), func(*fold.Model) {})
 		w.must(err)
 		return len(places) == len(ends) && !slices.ContainsFunc(places, func(p broker.Position) bool { return p.Offset < ends[p.Partition] })
 	})

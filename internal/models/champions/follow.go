@@ -158,8 +158,23 @@ func (t *Table) foldDelivery(d *broker.Delivery) error {
 			changes = t.apply(changes, f)
 		}
 	}
+	t.last.Note(d)
 	t.progress.noteVisible(d.Partition, d.Next())
 	t.announce(changes)
+	return nil
+}
+
+// checkFilling compares the table with the log if Redis has been filled again. The ledger fills it again
+// when it finds that the log is another one, but also after a flush.
+func (t *Table) checkFilling(ctx context.Context) error {
+	now := t.o.Ledger.Filling()
+	if now == t.filling {
+		return nil
+	}
+	if err := t.o.Ledger.CheckLog(ctx, t.last); err != nil {
+		return err
+	}
+	t.filling = now
 	return nil
 }
 
@@ -207,7 +222,10 @@ func (t *Table) announce(changes []change) {
 func (t *Table) run(ctx context.Context) {
 	backoff := retry.Backoff{First: firstPause, Cap: longestPause}
 	for {
-		err := t.handleNext(ctx, restEvery)
+		err := t.checkFilling(ctx)
+		if err == nil {
+			err = t.handleNext(ctx, restEvery)
+		}
 		if ctx.Err() != nil {
 			return
 		}
@@ -245,8 +263,9 @@ func (t *Table) reopen(ctx context.Context) error {
 	return err
 }
 
-// logWasRecreated reports whether the log ends before the table's position, because the stream was
-// deleted and created again.
+// logWasRecreated reports whether the log ends before the table's position, or does not have the
+// table's last facts. The stream was deleted and created again, or a server without all facts became
+// its leader.
 func (t *Table) logWasRecreated(ctx context.Context) (bool, error) {
 	ends, err := t.o.Broker.Ends(ctx, tidemill.StreamFacts)
 	if err != nil {
@@ -256,7 +275,14 @@ func (t *Table) logWasRecreated(ctx context.Context) (bool, error) {
 	for _, end := range ends {
 		anew = anew || end.Offset < t.progress.visibleUpTo(end.Partition)
 	}
-	return anew, nil
+	if anew {
+		return true, nil
+	}
+	err = t.o.Ledger.CheckLog(ctx, t.last)
+	if errors.Is(err, ledger.ErrCut) {
+		return true, nil
+	}
+	return false, err
 }
 
 // Places returns the offset after the last fact of the table in each partition. Earlier results of

@@ -172,11 +172,12 @@ func (s *state) artifact(version int) string {
 // snapshot puts the ledger's models into the table. Of each model it takes the newer state, because
 // Redis may be behind. If the stream of facts was created again, it takes all states of the ledger.
 func (t *Table) snapshot(ctx context.Context, anew bool) error {
-	all, places, err := t.read(ctx)
+	all, places, last, err := t.read(ctx)
 	if err != nil {
 		return err
 	}
 	if anew {
+		clear(t.last)
 		t.progress.restart()
 		t.cells.forEach(func(name string, _ *cell) {
 			if _, still := all[name]; !still {
@@ -184,6 +185,7 @@ func (t *Table) snapshot(ctx context.Context, anew bool) error {
 			}
 		})
 	}
+	t.last.Merge(last)
 	for _, p := range places {
 		t.progress.tell(p.Partition, p.Offset)
 	}
@@ -216,25 +218,25 @@ func (s *state) model(name string) *fold.Model {
 
 // read reads all models from the ledger once it has all facts. It reads all models again if the
 // ledger has lost facts meanwhile.
-func (t *Table) read(ctx context.Context) (map[string]state, []broker.Position, error) {
+func (t *Table) read(ctx context.Context) (map[string]state, []broker.Position, ledger.LastFacts, error) {
 	for {
 		if err := t.o.Ledger.CaughtUp(ctx); err != nil {
-			return nil, nil, err
+			return nil, nil, nil, err
 		}
 		all := map[string]state{}
-		places, err := t.o.Ledger.EachModel(ctx, func(m *fold.Model) { all[m.Name] = state{packed: pack(m), next: m.Next} })
+		places, last, err := t.o.Ledger.EachModel(ctx, func(m *fold.Model) { all[m.Name] = state{packed: pack(m), next: m.Next} })
 		if err == nil {
 			err = t.onLog(ctx, places)
 		}
 		switch {
 		case err == nil:
-			return all, places, nil
+			return all, places, last, nil
 		case errors.Is(err, errLost): // the ledger will notice it
 			if err := t.pause(ctx); err != nil {
-				return nil, nil, err
+				return nil, nil, nil, err
 			}
 		case !errors.Is(err, ledger.ErrCatchingUp):
-			return nil, nil, err
+			return nil, nil, nil, err
 		}
 	}
 }

@@ -50,6 +50,8 @@ type Table struct {
 	progress   progress
 	consumer   *broker.Consumer // consumer of run
 	partitions atomic.Int32     // number of partitions of the facts when they were last opened; 0 before
+	filling    string           // filling of Redis after which the log was compared with last; only run uses both
+	last       ledger.LastFacts // last facts of the table
 
 	stop    context.CancelFunc
 	running sync.WaitGroup
@@ -68,7 +70,7 @@ func Open(ctx context.Context, o Options) (*Table, error) {
 	if o.Changed == nil {
 		o.Changed = func(string, Champion) {}
 	}
-	t := &Table{o: o, cells: newCells()}
+	t := &Table{o: o, cells: newCells(), last: ledger.LastFacts{}}
 	t.progress.changed = make(chan struct{})
 	if err := t.begin(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("read the champions of all models: %w", err), t.leave(ctx))

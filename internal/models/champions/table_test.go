@@ -203,6 +203,32 @@ func TestFactsBegunAnew(t *testing.T) {
 	w.waitChampion(table, "intent/a", 2)
 }
 
+// The stream is deleted and created again, and is soon longer than before. The table has no champion of
+// the old stream.
+func TestFactsBegunAnewAndLonger(t *testing.T) {
+	w, s := newWorld(t, 1), &script{}
+	w.makeModel(s, "intent/old")
+	table := w.open(w.options())
+	table.stop() // it reads on when the new stream is longer
+	table.running.Wait()
+	topic := w.names.Topic(tidemill.StreamFacts)
+	client := &kafka.Client{Addr: kafka.TCP(w.address)}
+	gone, err := client.DeleteTopics(w.ctx(), &kafka.DeleteTopicsRequest{Topics: []string{topic}})
+	w.must(err)
+	w.must(gone.Errors[topic])
+	w.ensure(1)
+	for i := range 3 {
+		w.publish(s.register("intent/new", i+1))
+	}
+	w.publish(s.promote("intent/new", 2, 0, 0))
+	life, stop := context.WithCancel(context.Background())
+	table.stop = stop
+	table.running.Go(func() { table.run(life) })
+	w.waitChampion(table, "intent/new", 2)
+	w.waitUntil("the old champion is gone", func() bool { _, has := table.Champion("intent/old"); return !has })
+	w.must(table.Reached(w.ctx(), w.endPlaces()))
+}
+
 // warnSignal signals that a warning was logged.
 type warnSignal struct {
 	slog.Handler
