@@ -9,6 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol/electleaders"
+
+	"tidemill.dev"
 	"tidemill.dev/broker/brokertest/realservers"
 	"tidemill.dev/broker/embedded"
 )
@@ -65,6 +69,74 @@ func TestRealRedisThatEvicts(t *testing.T) {
 	waitUntil(t, l, "it does not answer again", func() bool { return len(answers(t.Context(), l)) == len(want) })
 	w.waitSettled(l)
 	w.checkSame(all)
+}
+
+// A server without the newest facts becomes the leader, because the only server that has them is
+// killed. The ledger forgets these facts, and new ones count.
+func TestRealUncleanElection(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	k, err := realservers.StartKafka(ctx, realservers.KafkaOptions{Brokers: 3,
+		Config: map[string]string{"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}})
+	must(t, err)
+	t.Cleanup(func() { must(t, k.Close()) })
+	first, second := k.Nodes()[0], k.Nodes()[1] // the third is only a controller, so that two are always left
+	factsOn(t, k.Addr(), 1, 2)
+	w, s := worldOn(t, k.Addr(), redisAlone(t), 1), &script{}
+	l := w.open()
+	w.requests(s, "same", 0, 5)
+	must(t, second.Kill())
+	w.requests(s, "old", 0, 10)
+	w.waitSettled(l)
+	must(t, first.Kill())
+	must(t, second.Start())
+	must(t, k.Ready(ctx))
+	w.electUnclean()
+	w.requests(s, "new", 0, 3)
+	w.knows(l, "new", 3, "old")
+	must(t, first.Start())
+	must(t, k.Ready(ctx))
+	w.requests(s, "new", 3, 12)
+	w.knows(l, "new", 12, "old")
+	w.knows(l, "same", 5, "old")
+}
+
+// electUnclean makes a server the leader of the facts although it lacks some. It waits until the server
+// can be elected.
+func (w *world) electUnclean() {
+	w.t.Helper()
+	transport := &kafka.Transport{}
+	defer transport.CloseIdleConnections()
+	req := &electleaders.Request{ElectionType: 1, TimeoutMs: 10_000,
+		TopicPartitions: []electleaders.RequestTopicPartitions{{Topic: w.names.Topic(tidemill.StreamFacts), PartitionIDs: []int32{0}}}}
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		res, err := transport.RoundTrip(w.t.Context(), kafka.TCP(strings.Split(w.address, ",")...), req)
+		if err == nil {
+			if all := res.(*electleaders.Response).ReplicaElectionResults; len(all) == 1 && all[0].PartitionResults[0].ErrorCode == 0 {
+				return
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-w.t.Context().Done():
+			w.t.Fatalf("no leader was elected: %+v, %v", res, err)
+		}
+	}
+}
+
+// factsOn creates the stream of facts with one partition on some servers.
+func factsOn(t *testing.T, address string, servers ...int) {
+	t.Helper()
+	names, err := tidemill.NewNames("test")
+	must(t, err)
+	topic := names.Topic(tidemill.StreamFacts)
+	client := kafka.Client{Addr: kafka.TCP(strings.Split(address, ",")...)}
+	created, err := client.CreateTopics(t.Context(), &kafka.CreateTopicsRequest{Topics: []kafka.TopicConfig{{Topic: topic, NumPartitions: -1, ReplicationFactor: -1,
+		ReplicaAssignments: []kafka.ReplicaAssignment{{Partition: 0, Replicas: servers}}}}})
+	must(t, err)
+	must(t, created.Errors[topic])
 }
 
 func TestRealListsAgreeWithThePlainFold(t *testing.T) { listsAgree(t, realWorld(t, 4)) }
