@@ -110,7 +110,7 @@ func forgottenStale(w *testWorld) {
 	c := w.consumer(broker.ConsumerOptions{Group: "g", Streams: []string{"in"}, Companions: []string{inParked}, Start: broker.Latest()})
 	w.wantIDs(w.receiveIDs(c, 4), "n", 6, 10)
 	l := w.nextDeadLetter(w.letters())
-	if l.Group != "g" || l.Stream != "in" || l.Last < l.Offset+3 || l.Record != nil || !strings.Contains(l.Reason, "forgotten the group's offset") {
+	if l.Group != "g" || l.Stream != "in" || l.Last < l.Offset+3 || l.Record != nil || !strings.Contains(l.Reason, "was forgotten by Kafka") {
 		w.Errorf("the letter is %+v", l)
 	}
 	w.wantDeadLetters(1)

@@ -91,7 +91,7 @@ func TestAForgottenDispatcherMissesNothing(t *testing.T) {
 	w := newInstall(t, 2)
 	testForgotten(w, w.forget)
 	for _, l := range w.letters() {
-		if !strings.Contains(l.Reason, "forgotten the group's offset") {
+		if !strings.Contains(l.Reason, "was forgotten by Kafka") {
 			t.Errorf("the letter is %+v", l)
 		}
 	}
