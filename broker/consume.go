@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"tidemill.dev/broker/internal/wire"
+	"tidemill.dev/broker/retry"
 )
 
 // Start is the place where reading begins in a partition for which the group has no offset.
@@ -160,7 +161,7 @@ type Consumer struct {
 	absent   map[wire.TopicPartition]time.Time // time since which Kafka denies that the partition exists
 
 	room    bytesInFlight
-	hooks   sync.Mutex // held while Assigned or Gone is called
+	hooks   retry.Mutex // held while Assigned or Gone is called, which may wait for Kafka
 	counts  consumerCounts
 	memory  sync.Pool // pool of *contents
 	buffers sync.Pool // pool of *fetchBuffer
