@@ -134,7 +134,7 @@ func (a *attempt) work(ctx context.Context) error {
 		return err
 	}
 	for range 1 + a.random%4 {
-		sleep(ctx, min(time.Duration(order.BeatSeconds*float64(time.Second)), 10*time.Second))
+		sleep(ctx, min(time.Duration(order.BeatSeconds*float64(time.Second)), a.w.p.pace))
 		var beat api.Beat
 		if err := a.ask(ctx, http.MethodPost, "/beat", []byte("{}"), &beat); err != nil {
 			return err

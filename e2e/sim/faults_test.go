@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -10,10 +11,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"tidemill.dev/e2e/sim/vnet"
 )
 
 // carryOut does the faults of the plan at their times, and returns at the end of the load.
@@ -32,13 +36,24 @@ func (w *world) do(f fault) {
 	switch f.kind {
 	case "kill":
 		w.process(f.host).host.Load().KillAfter(f.n)
+	case "loop":
+		one := w.process(f.host)
+		one.dies.Store(int64(1 + f.n))
+		one.host.Load().Kill()
 	case "restart":
 		w.process(f.host).restart()
 	case "cut":
 		w.net.CutBetween(func(conn string) bool { return chance(w.p.seed, conn, int(f.at))%uint64(f.n) == 0 })
 	case "block":
 		w.net.Block(f.host, f.other)
-		w.later(f.lasts, func() { w.net.Heal(f.host, f.other) })
+		w.later(f.lasts, func() {
+			if f.n%2 == 0 {
+				w.net.CutBetween(func(conn string) bool { return joins(conn, f.host, f.other) })
+			}
+			w.net.Heal(f.host, f.other)
+		})
+	case "stall":
+		w.stall(stall{f, time.Now().Add(f.lasts)})
 	case "flush":
 		w.must(w.flush())
 	case "older":
@@ -57,6 +72,61 @@ func (w *world) do(f fault) {
 	case "weeks":
 		w.sleepWeeks()
 	}
+}
+
+// joins reports whether a connection, whose name is "client>server:port#number", is between two hosts.
+func joins(conn, a, b string) bool {
+	from, rest, _ := strings.Cut(conn, ">")
+	to, _, _ := strings.Cut(rest, ":")
+	return from == a && to == b || from == b && to == a
+}
+
+// stall holds the messages of some connections that a host has opened. The others go on, as if one
+// of several brokers hung: the leader of a stream, or any.
+type stall struct {
+	fault
+	until time.Time
+}
+
+func (w *world) stall(s stall) {
+	all := []stall{s}
+	if before := w.stalls.Load(); before != nil {
+		all = append(all, *before...)
+	}
+	w.stalls.Store(&all)
+}
+
+// holds reports whether a stall holds a message. The stream of a connection is that of its last
+// fetch or produce request.
+func (s *stall) holds(w *world, m *vnet.Message) bool {
+	if !m.At.Before(s.until) || !strings.HasPrefix(m.Conn, s.host+">") {
+		return false
+	}
+	if s.other == "" {
+		return chance(w.p.seed, m.Conn, int(s.at))%uint64(s.n) == 0
+	}
+	stream, _ := w.carries.Load(m.Conn)
+	return stream == s.other
+}
+
+// message decides the fate of a message by the plan and by the stalls.
+func (w *world) message(m *vnet.Message) vnet.Fault {
+	if isRequest := len(m.Head) > 6 && m.Head[4] == 0 && m.Head[5] < 2 && strings.HasPrefix(m.Conn, m.From+">"); isRequest {
+		for _, stream := range stallable {
+			if bytes.Contains(m.Head, []byte("tidemill."+stream)) {
+				w.carries.Store(m.Conn, stream)
+			}
+		}
+	}
+	f := w.p.message(m)
+	if all := w.stalls.Load(); all != nil {
+		for i := range *all {
+			if s := &(*all)[i]; s.holds(w, m) {
+				f.Delay += s.until.Sub(m.At)
+			}
+		}
+	}
+	return f
 }
 
 func (w *world) process(name string) *process {

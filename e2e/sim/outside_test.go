@@ -156,10 +156,10 @@ func (b *publishers) publish(i int) {
 	until := time.Now().Add(b.w.p.load)
 	for n := 0; time.Now().Before(until); n++ {
 		e := &post{id: fmt.Sprintf("%d-%d", i, n), key: fmt.Sprintf("bot-%d-%d", i, r.IntN(b.w.p.keys))}
-		switch k := r.IntN(10); {
-		case k < 5:
+		switch f, k := &b.w.p.focus, r.IntN(b.w.p.focus.orders+b.w.p.focus.messages+b.w.p.focus.bots); {
+		case k < f.orders:
 			e.typ = "order-paid"
-		case k < 8:
+		case k < f.orders+f.messages:
 			e.typ = "message"
 		default:
 			e.typ = "bot-created"

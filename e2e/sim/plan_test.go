@@ -31,23 +31,35 @@ type plan struct {
 	cutEvery   int           // one of so many messages ends its connection; 0 is none
 	lateEvery  int           // one of so many messages comes up to a second late; 0 is none
 	sick       int           // percentage of the subscriber's answers that are no success
+	pace       time.Duration // longest time between two beats of an attempt
+	focus      focus
 	faults     []fault
 }
+
+// focus is the part of Tidemill that has most of a world's load and faults. Rare faults need a part
+// with much to do.
+type focus struct {
+	role                   string // most faults of one host go to a process of this role; empty is any
+	orders, messages, bots int    // shares of the events
+	stall                  string // stream of one more stall
+}
+
+var focuses = []focus{{"", 5, 3, 2, ""}, {"scorer", 1, 12, 3, "facts"}, {"dispatcher", 12, 1, 1, "dead-letters"}, {"controller", 2, 1, 5, "facts"}}
 
 // fault is one act of the schedule.
 type fault struct {
 	at    time.Duration // since the begin of the load
 	kind  string
-	host  string        // for kill, block and heal
-	other string        // for block
-	lasts time.Duration // for block
-	n     int           // for kill: messages until then; for cut: one of n connections; for evict: one of n keys
+	host  string        // for kill, loop, restart, stall and block
+	other string        // for block; for stall the stream whose connections stand still, or empty for one of n connections
+	lasts time.Duration // for block, stall, older, pause and store
+	n     int           // for kill and loop: messages until then; for cut and stall: one of n connections; for evict: one of n keys
 }
 
 // switches are the kinds of faults, and whether they are on by default. A kind is off while the
 // product has a known fault that it finds.
 var switches = map[string]bool{"kill": true, "restart": true, "cut": true, "block": true, "flush": true, "older": true, "config": true, "pause": true,
-	"servers": true, "evict": false, "store": false, "weeks": false}
+	"servers": true, "loop": true, "stall": true, "evict": true, "store": true, "weeks": false}
 
 func (f fault) String() string {
 	return strings.TrimSpace(fmt.Sprintf("%s %s %s %v %d", f.kind, f.host, f.other, f.lasts, f.n))
@@ -89,34 +101,91 @@ func newPlan(seed uint64) *plan {
 	if r.IntN(2) == 0 {
 		p.sick = between(1, 40)
 	}
-	for range between(1, 7) {
-		if f := p.newFault(r); isOn(f.kind) {
-			p.faults = append(p.faults, f)
-		}
+	p.pace = time.Duration(between(500, 10_000)) * time.Millisecond
+	p.focus = focuses[r.IntN(len(focuses))]
+	switch p.focus.role {
+	case "scorer":
+		p.scorers, p.partitions, p.keys, p.every = between(2, 3), between(2, 4), between(1, 3), time.Duration(between(50, 400))*time.Millisecond
+	case "dispatcher":
+		p.dispatch, p.sick, p.keys, p.every = between(2, 3), between(10, 50), between(1, 3), time.Duration(between(50, 500))*time.Millisecond
+	case "controller":
+		p.controls, p.every = 2, time.Duration(between(200, 1500))*time.Millisecond
+	}
+	for range between(2, 9) {
+		p.add(r, p.newFault(r, drawn[r.IntN(len(drawn))]))
+	}
+	if !p.up && p.focus.role != "" {
+		f := p.newFault(r, "stall")
+		f.other, f.lasts = p.focus.stall, f.lasts+8*time.Second
+		p.add(r, f)
 	}
 	return p
 }
 
-// drawn has each kind as often as it is to be drawn.
-var drawn = []string{"kill", "kill", "kill", "kill", "restart", "cut", "cut", "block", "block", "flush", "older", "config", "pause", "servers", "evict", "store", "weeks"}
+// add adds a fault whose kind is on. A process that was stalled may know less than another whose work
+// it takes over, so such another process is restarted.
+func (p *plan) add(r *rand.Rand, f fault) {
+	if isOn(f.kind) {
+		p.faults = append(p.faults, f)
+	}
+	if next, ok := p.neighbour(f.host); f.kind == "stall" && ok && isOn("restart") {
+		p.faults = append(p.faults, fault{at: f.at + time.Duration(r.Int64N(int64(f.lasts))), kind: "restart", host: next})
+	}
+}
 
-func (p *plan) newFault(r *rand.Rand) fault {
-	f := fault{at: time.Duration(r.Int64N(int64(p.load)))}
-	hosts := p.hosts()
-	all := append(slices.Clone(hosts), serversHost, subscribersHost, agentsHost, publishersHost)
-	f.kind = drawn[r.IntN(len(drawn))]
-	f.host, f.other = hosts[r.IntN(len(hosts))], ""
+// stallable are streams that a stall may concern. The one that most depends on is there twice.
+var stallable = []string{"facts", "facts", "events", "messages", "scored", "dead-letters"}
+
+// drawn has each kind as often as it is to be drawn.
+var drawn = []string{"kill", "kill", "kill", "kill", "loop", "loop", "restart", "restart", "stall", "stall", "stall", "cut", "cut", "block", "block", "block", "flush", "older", "config", "pause", "servers", "evict", "store", "weeks"}
+
+func (p *plan) newFault(r *rand.Rand, kind string) fault {
+	f := fault{at: time.Duration(r.Int64N(int64(p.load))), kind: kind, host: p.aim(r)}
 	f.n, f.lasts = r.IntN(400), time.Duration(200+r.IntN(25_000))*time.Millisecond
 	switch f.kind {
 	case "cut", "evict":
 		f.n = 1 + f.n%4
+	case "stall":
+		f.n = 1 + f.n%4
+		if r.IntN(4) > 0 {
+			f.other = stallable[r.IntN(len(stallable))]
+		}
 	case "block":
-		if f.n%4 == 0 {
+		if r.IntN(4) == 0 {
 			f.lasts *= 4
 		}
-		f.host, f.other = all[r.IntN(len(all))], all[r.IntN(len(all))]
+		f.other = []string{serversHost, serversHost, serversHost, subscribersHost, agentsHost, publishersHost}[r.IntN(6)]
+		if p.up && f.other == serversHost {
+			f.other = f.host
+		}
+		if r.IntN(2) == 0 {
+			f.host, f.other = f.other, f.host
+		}
 	}
 	return f
+}
+
+// aim returns the host of a fault.
+func (p *plan) aim(r *rand.Rand) string {
+	hosts := p.hosts()
+	if r.IntN(3) > 0 {
+		if aimed := slices.DeleteFunc(slices.Clone(hosts), func(name string) bool { return !strings.HasPrefix(name, p.focus.role) }); len(aimed) > 0 {
+			hosts = aimed
+		}
+	}
+	return hosts[r.IntN(len(hosts))]
+}
+
+// neighbour returns another process with the role of a host.
+func (p *plan) neighbour(host string) (string, bool) {
+	hosts := p.hosts()
+	i := slices.IndexFunc(hosts, func(name string) bool {
+		return name != host && strings.TrimRight(name, "0123456789") == strings.TrimRight(host, "0123456789")
+	})
+	if i < 0 {
+		return "", false
+	}
+	return hosts[i], true
 }
 
 // hosts returns the names of the processes of Tidemill.

@@ -57,13 +57,15 @@ type world struct {
 	posts    *publishers
 	conf     atomic.Pointer[config.Config]
 	changes  int
-	lastings sync.WaitGroup // blocks that will be healed
+	lastings sync.WaitGroup // faults that will end
+	stalls   atomic.Pointer[[]stall]
+	carries  sync.Map // stream of each connection with Kafka, by its name
 }
 
 func newWorld(t *testing.T, p *plan, dir string) *world {
 	w := &world{t: t, p: p, dir: dir, history: newHistory()}
 	w.ctx, w.stop = context.WithCancel(context.Background())
-	w.net = vnet.New(vnet.Options{Fault: p.message, Trace: w.history.message})
+	w.net = vnet.New(vnet.Options{Fault: w.message, Trace: w.history.message})
 	w.chaos = w.net.Host(chaosHost)
 	return w
 }
@@ -131,6 +133,7 @@ type process struct {
 	host       atomic.Pointer[vnet.Host] // of the present life
 	ready      atomic.Bool
 	hold       atomic.Bool                        // the next life waits
+	dies       atomic.Int64                       // the next life dies after so many messages; 0 is none
 	ask        atomic.Pointer[context.CancelFunc] // stops the present life in order
 }
 
@@ -149,7 +152,11 @@ func (o *process) live() {
 		for o.hold.Load() && o.w.ctx.Err() == nil {
 			sleep(o.w.ctx, time.Minute)
 		}
-		o.host.Store(o.w.net.Host(o.name))
+		next := o.w.net.Host(o.name)
+		if n := o.dies.Swap(0); n > 0 {
+			next.KillAfter(int(n))
+		}
+		o.host.Store(next)
 	}
 }
 
