@@ -582,6 +582,9 @@ func drift(s StreamSpec, have foundStream, replication int, o EnsureOptions) []D
 }
 
 func accept(s StreamSpec, partitions int) string {
+	if tidemill.FixedPartitions(s.Name) {
+		return "leave it if the stream was created so; if it has grown since, docs/runbooks/ledger-stopped.md says what to do"
+	}
 	if s.Builtin {
 		return "leave it: this stream is Tidemill's own, and works with any number"
 	}
