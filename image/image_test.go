@@ -67,7 +67,7 @@ func TestProgramsAreBuiltAsMakeBuildDoes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := "CGO_ENABLED=0 $(GO) build -trimpath -tags grpcnotrace -gcflags=all=-dwarf=false -ldflags='-s -w' -o bin/tidemill ./cmd/tidemill\n"
+	want := "CGO_ENABLED=0 $(GO) build -trimpath -tags grpcnotrace -gcflags=all=-dwarf=false -ldflags='-s -w' -o bin/tidemill ./cmd/tidemill;"
 	if !strings.Contains(string(data), want) {
 		t.Errorf("make build does not say %q", want)
 	}
