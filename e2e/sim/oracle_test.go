@@ -94,7 +94,16 @@ func (o *oracle) read() {
 // complaints returns what is wrong, or not done yet.
 func (o *oracle) complaints() (all []string) {
 	o.read()
-	all = o.drained()
+	all = append(o.drained(), o.contradictions()...)
+	if len(all) == 0 {
+		all = o.agreed()
+	}
+	return all
+}
+
+// contradictions returns what the streams and the outside have against each other. It holds the locks
+// of the outside, so it may not wait for the network.
+func (o *oracle) contradictions() (all []string) {
 	o.w.posts.mu.Lock()
 	defer o.w.posts.mu.Unlock()
 	o.w.sub.mu.Lock()
@@ -103,9 +112,6 @@ func (o *oracle) complaints() (all []string) {
 	defer o.w.agents.mu.Unlock()
 	for _, check := range []func() []string{o.stored, o.delivered, o.inOrder, o.ran, o.scored, o.ticked} {
 		all = append(all, check()...)
-	}
-	if len(all) == 0 {
-		all = o.agreed()
 	}
 	return all
 }
