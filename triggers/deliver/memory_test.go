@@ -66,3 +66,10 @@ func BenchmarkRebuild(b *testing.B) {
 		runtime.KeepAlive(p)
 	}
 }
+
+// The load loop sleeps for up to a minute. A rebuilt partition wakes it for its first due record.
+func TestARebuildWakesTheLoader(t *testing.T) {
+	if p, _ := parkedMany(t, 10, 10, nil); !p.stirred {
+		t.Error("the load loop is not woken")
+	}
+}

@@ -371,7 +371,7 @@ func (f *rebuiltState) finish(proposed, end int64, now millis) int64 {
 			ts.tally(r, 1)
 		})
 	}
-	p.stirred = f.spills
+	p.stirred = p.stirred || f.spills
 	if f.begun != none {
 		p.begunAt, p.begunOn = f.begun, f.on
 		p.progress.next = p.begun.Commands
