@@ -18,7 +18,7 @@ import (
 )
 
 var (
-	seeds = flag.Int("sim.seeds", 30, "number of seeds")
+	seeds = flag.Int("sim.seeds", 8, "number of seeds")
 	first = flag.Uint64("sim.first", 1, "first seed")
 	times = flag.Int("sim.times", 1, "number of worlds of each seed")
 	until = flag.Bool("sim.until", false, "stop at the first seed that fails")
