@@ -577,7 +577,9 @@ func (g *Gateway) keptVersions(ctx context.Context, c *store.Collection) *api.Pr
 // removed.
 func (g *Gateway) collectProblem(what string, err error) *api.Problem {
 	if errors.Is(err, ledger.ErrCatchingUp) {
-		return g.catchingUp()
+		p := g.catchingUp()
+		p.Detail = what + " is not known: " + p.Detail
+		return p
 	}
 	g.log.Warn("gateway: listing the data in use failed; garbage collection does not begin", "what", what, "reason", err)
 	return unavailable(what + " cannot be read now; try again later")
