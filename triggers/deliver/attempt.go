@@ -36,43 +36,42 @@ func (o *attemptResult) fail(kind verdict, reason string) {
 // attempt makes one attempt for an item and handles its outcome.
 func (d *Dispatcher) attempt(s *sender, i *item) {
 	h := i.part.home
-	started := false
+	started, judged := false, false
+	defer func() {
+		if i.probe && !judged {
+			s.skipProbe(0)
+		}
+	}()
 	h.apply(func(p *partition, now millis) { started = p.start(i, now) })
 	if !started {
-		s.skipProbe(i)
 		return
 	}
 	switch passed, err := d.passed(i); {
 	case h.ctx.Err() != nil:
-		s.skipProbe(i)
 		return // the new owner of its partition tries again
 	case err != nil:
-		s.skipProbe(i)
 		d.o.Logger.Warn("dispatcher: reading whether a key is forgotten failed; its event waits", "trigger", s.name, "key", i.event.view.Subject, "reason", err)
 		h.apply(func(p *partition, now millis) { p.postponed(i, lookAgain, now) })
 		return
 	case passed:
-		s.skipProbe(i)
 		d.endForgotten(i)
 		return
 	}
 	to := s.to.Load()
 	if why := doomed(i, to, h); why != "" {
-		s.skipProbe(i)
 		d.bury(s, i, nil, why)
 		return
 	}
 	o := to.subscriber.post(h.ctx, &i.event.view, i.tries+1)
 	if h.ctx.Err() != nil && o.kind != delivered {
-		s.skipProbe(i)
 		return // the new owner of its partition tries again
 	}
 	if o.kind == notYet {
-		s.skipProbe(i)
 		d.targetMissing(s.name, errors.New(o.attempt.Error))
 		h.apply(func(p *partition, now millis) { p.postponed(i, expectEvery, now) })
 		return
 	}
+	judged = true
 	d.judge(s, i, &o)
 	if o.kind == delivered && len(o.replies) > 0 {
 		if err := d.replies.publish(h.ctx, o.replies); err != nil {

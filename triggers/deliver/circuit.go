@@ -115,15 +115,12 @@ func (s *sender) reserveProbe(l *pipeline) bool {
 	return false
 }
 
-// skipProbe allows the next probe at once, because an item that was to be the probe needed no
-// attempt.
-func (s *sender) skipProbe(i *item) {
-	if !i.probe {
-		return
-	}
+// skipProbe allows the next probe after a pause, because no attempt was made of the event that was to be
+// the probe.
+func (s *sender) skipProbe(pause time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.circuit.next = time.Now()
+	s.circuit.next = time.Now().Add(pause)
 	s.awaitProbe()
 }
 

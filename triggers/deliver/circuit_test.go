@@ -127,3 +127,29 @@ func TestProbesUseUpAttempts(t *testing.T) {
 		t.Errorf("%d attempts; it waits: %q", to.attempts(), d.Standing()[0].Waits)
 	}
 }
+
+// A probe whose record makes no item does not end the probes.
+func TestAProbeWithoutAnItemIsReplaced(t *testing.T) {
+	t.Parallel()
+	w := newInstall(t, 1)
+	to := newSink(t, func(string, int) int { return 503 })
+	w.trigger("a", to.url, func(t *config.Trigger) { t.Delivery.Attempts, t.Delivery.Timeout = 1000, time.Hour })
+	d := w.open()
+	s := d.senderOf("a")
+	s.mu.Lock()
+	s.circuit.open = true
+	s.mu.Unlock()
+	pl := &pipeline{}
+	p := &partition{}
+	line := &triggerState{name: "a", open: true}
+	if loads := pl.gatherOf(p, line, s, 0); len(loads) > 0 || !s.reserveProbe(pl) {
+		t.Fatalf("a partition without records uses up the probe: %v", loads)
+	}
+	if s.reserveProbe(pl) {
+		t.Fatal("two probes at once")
+	}
+	loadRequest{load: load{probe: true}, to: s}.free(false, 0)
+	if !s.reserveProbe(pl) || s.reserved != 1 {
+		t.Errorf("the next probe waits for %v, and %d rooms are reserved", time.Until(s.circuit.next), s.reserved)
+	}
+}

@@ -80,12 +80,21 @@ type loadRequest struct {
 	to *sender // nil for a renewal and for a spilled record
 }
 
-// free gives the sender's room back.
-func (w loadRequest) free() {
-	if w.to != nil {
-		w.to.unreserve(1)
+// free gives the sender's room back after the record was handed over or put off. If the record was to
+// be the probe and made no item, another probe may be sent after a pause.
+func (w loadRequest) free(made bool, pause time.Duration) {
+	if w.to == nil {
+		return
+	}
+	w.to.unreserve(1)
+	if w.probe && !made {
+		w.to.skipProbe(pause)
 	}
 }
+
+// made reports whether the queue has an item of the record that was read. The caller holds the lock of the
+// partition.
+func (d load) made() bool { return d.queue != nil && d.queue.head != nil }
 
 // gather takes the records of a partition that are due.
 func (pl *pipeline) gather(s *assignment, next *millis) []loadRequest {
@@ -126,11 +135,10 @@ func (pl *pipeline) gatherOf(p *partition, line *triggerState, to *sender, now m
 	}
 	loads := p.loadExpired(line, expiredAtOnce, now)
 	to.unreserve(-len(loads))
-	if len(loads) == 0 && to.reserveProbe(pl) {
-		loads = p.loadProbe(line, now)
-		to.unreserve(1 - len(loads))
+	if len(loads) > 0 || !p.hasProbe(line, now) || !to.reserveProbe(pl) {
+		return loads
 	}
-	return loads
+	return []load{p.loadProbe(line)}
 }
 
 // expiredAtOnce is how many expired records are read at once while a circuit is open.
@@ -174,7 +182,7 @@ func (pl *pipeline) putOff(s *assignment, all []loadRequest) {
 		}
 	})
 	for _, one := range all {
-		one.free()
+		one.free(false, loadAgain)
 	}
 }
 
@@ -218,6 +226,7 @@ func (as *assignment) needs(offset int64) bool {
 
 // hand gives a record to the queue that it was read for.
 func (pl *pipeline) hand(s *assignment, one loadRequest, r *parkedRecord) {
+	made := false
 	s.apply(func(p *partition, now millis) {
 		switch {
 		case one.back != nil && r.err == nil:
@@ -232,8 +241,9 @@ func (pl *pipeline) hand(s *assignment, one loadRequest, r *parkedRecord) {
 		default:
 			p.loaded(one.load, &r.record, &r.view, now)
 		}
+		made = one.made()
 	})
-	one.free()
+	one.free(made, 0)
 }
 
 func (pl *pipeline) missing(s *assignment, one loadRequest) {
@@ -244,10 +254,12 @@ func (pl *pipeline) missing(s *assignment, one loadRequest) {
 	if one.to == nil {
 		return
 	}
+	made := false
 	s.apply(func(p *partition, now millis) {
 		p.giveDeadLetter(one.load, fmt.Sprintf("the event parked at offset %d of %s/%d no longer exists", one.ref.at, pl.parked(), p.number), now)
+		made = one.made()
 	})
-	one.to.unreserve(1)
+	one.free(made, 0)
 }
 
 // load is a parked item whose record must be read.
@@ -303,14 +315,16 @@ func (p *partition) loadExpired(l *triggerState, n int, now millis) []load {
 	return all
 }
 
-// loadProbe takes the record that has been due for the longest time. Once the heap is sorted by
-// expiry, the record may be tried before it is due.
-func (p *partition) loadProbe(l *triggerState, now millis) []load {
-	if p.closed || p.leaving || len(l.heap) == 0 || !l.sorted && l.heap[0].due > now {
-		return nil
-	}
+// hasProbe reports whether a record may be the probe. Once the heap is sorted by expiry, a record
+// may be tried before it is due.
+func (p *partition) hasProbe(l *triggerState, now millis) bool {
+	return !p.closed && !p.leaving && len(l.heap) > 0 && (l.sorted || l.heap[0].due <= now)
+}
+
+// loadProbe takes the record that has been due for the longest time.
+func (p *partition) loadProbe(l *triggerState) load {
 	c := l.heap.pop()
-	return []load{{queue: c, ref: c.refs[0], probe: true}}
+	return load{queue: c, ref: c.refs[0], probe: true}
 }
 
 // nextLoad returns when the trigger's first queue is due.

@@ -438,8 +438,8 @@ func (w *world) load(o *owner) {
 		switch {
 		case !l.open || l.paused:
 			o.loads = append(o.loads, o.p.load(l, 1+w.rng.IntN(4), w.now)...)
-		case w.rng.IntN(3) == 0:
-			o.loads = append(o.loads, o.p.loadProbe(l, w.now)...)
+		case w.rng.IntN(3) == 0 && o.p.hasProbe(l, w.now):
+			o.loads = append(o.loads, o.p.loadProbe(l))
 		default:
 			o.loads = append(o.loads, o.p.loadExpired(l, 1+w.rng.IntN(4), w.now)...)
 		}
