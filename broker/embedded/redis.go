@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+
+	"tidemill.dev/broker/retry"
 )
 
 // A key may live longer than its TTL by a tick and a tick's delay, and may miss a tick. Every tick
@@ -53,7 +55,7 @@ func (r *redisServer) accept() {
 		c, err := r.listener.Accept()
 		switch {
 		case err == nil:
-			r.Server().ServeConn(c)
+			r.Server().ServeConn(&answerJoiner{Conn: c})
 		case errors.Is(err, net.ErrClosed):
 			return
 		default:
@@ -99,3 +101,52 @@ func (r *redisServer) moveTime(ctx context.Context, virtual bool) {
 func ageTime(since, due time.Duration) time.Duration { return min(since, due) }
 
 func nextTick(cost time.Duration) time.Duration { return max(tick, tickShare*cost) }
+
+// answerJoiner joins the answers to a pipeline's commands. miniredis writes each on its own, which costs
+// a system call each. While a goroutine of miniredis waits for more commands, answers are sent at
+// once. Otherwise there are more commands, and the answers so far are sent with the next.
+type answerJoiner struct {
+	net.Conn
+	mu      retry.Mutex // held while answers are sent
+	waits   bool        // a goroutine reads from the connection
+	answers []byte
+	err     error
+}
+
+// joinedBytes is how many bytes of answers are kept at most.
+const joinedBytes = 64 << 10
+
+// Read sends the answers that are left, and reads.
+func (a *answerJoiner) Read(p []byte) (int, error) {
+	if err := a.setWaits(true); err != nil {
+		return 0, err
+	}
+	n, err := a.Conn.Read(p)
+	_ = a.setWaits(false) // sends nothing
+	return n, err
+}
+
+func (a *answerJoiner) setWaits(to bool) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.waits = to
+	return a.send()
+}
+
+// Write keeps the answer, or sends it if no further command has come.
+func (a *answerJoiner) Write(p []byte) (int, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.answers = append(a.answers, p...)
+	return len(p), a.send()
+}
+
+// send sends what is kept if it must not wait. Called with the lock held.
+func (a *answerJoiner) send() error {
+	if a.err != nil || len(a.answers) == 0 || !a.waits && len(a.answers) < joinedBytes {
+		return a.err
+	}
+	_, a.err = a.Conn.Write(a.answers)
+	a.answers = a.answers[:0]
+	return a.err
+}
