@@ -281,10 +281,17 @@ func (o *oracle) ran() (all []string) {
 			runs[cause] = append(runs[cause], name)
 		}
 	}
-	finished := map[string]string{}
+	finished, attempts := map[string]string{}, map[string]int{}
 	for i := range o.records["facts"] {
-		if r := &o.records["facts"][i]; r.typ() == "tidemill.run.finished" || r.typ() == "tidemill.run.cancelled" {
-			finished[r.head["ce_run"]] = r.head["ce_outcome"]
+		r := &o.records["facts"][i]
+		if r.typ() != "tidemill.run.finished" && r.typ() != "tidemill.run.cancelled" {
+			continue
+		}
+		// Only the first end of an attempt counts: a controller that was stalled may say late that the
+		// attempt was lost.
+		name := r.head["ce_run"]
+		if n, _ := strconv.Atoi(r.head["ce_attempt"]); finished[name] == "" || n > attempts[name] {
+			finished[name], attempts[name] = r.head["ce_outcome"], n
 		}
 	}
 	for _, p := range o.w.posts.all {

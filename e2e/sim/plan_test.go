@@ -89,7 +89,7 @@ func newPlan(seed uint64) *plan {
 	r := random(seed, "plan")
 	between := func(least, most int) int { return least + r.IntN(most-least+1) }
 	p := &plan{seed: seed, up: r.IntN(3) == 0, gateways: between(1, 2), dispatch: between(1, 3), controls: between(1, 2), scorers: between(1, 2),
-		partitions: between(1, 3), attempts: between(2, 6), ordered: r.IntN(3) > 0, load: time.Duration(between(30, 90)) * time.Second,
+		partitions: between(1, 3), attempts: between(2, 6), ordered: r.IntN(3) > 0, load: time.Duration(between(15, 45)) * time.Second,
 		every: time.Duration(between(300, 3000)) * time.Millisecond, publishers: between(1, 4), keys: between(1, 6),
 		slow: time.Duration(between(50, 2000)) * time.Microsecond}
 	if r.IntN(2) == 0 {

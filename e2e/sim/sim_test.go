@@ -64,7 +64,7 @@ func TestWorlds(t *testing.T) {
 // child runs a world in a process, and reports whether it passed.
 func child(t *testing.T, seed uint64) bool {
 	c := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestWorlds$", "-sim.here", fmt.Sprint("-sim.first=", seed), fmt.Sprint("-sim.tell=", *tell), "-sim.faults="+*kinds)
-	c.Env = append(os.Environ(), "GOMAXPROCS=1")
+	c.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=400")
 	out, err := c.CombinedOutput()
 	if err != nil || *tell {
 		t.Logf("seed %d: %v\n%s", seed, err, out)
@@ -104,8 +104,23 @@ func runWorld(t *testing.T, seed uint64) {
 		os.Exit(1)
 	})
 	defer dog.Stop()
-	dir := t.TempDir()
+	dir := folder(t)
 	synctest.Test(t, func(t *testing.T) { oneWorld(t, newPlan(seed), dir) })
+}
+
+// folder returns an empty folder, in memory if possible: worlds wait for the disk half of their time
+// otherwise.
+func folder(t *testing.T) string {
+	dir, err := os.MkdirTemp("/dev/shm", "tidemill-sim-")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
 }
 
 const (
