@@ -16,6 +16,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"tidemill.dev/e2e/sim/vnet"
 )
@@ -311,11 +314,13 @@ func (w *world) hideStore(d time.Duration) {
 	w.later(d, func() { w.must(errors.Join(os.Remove(store), os.Rename(store+".away", store))) })
 }
 
-// sleepWeeks stops all processes for eight days; the servers go on.
+// sleepWeeks stops all processes for eight days. The servers go on, and Kafka forgets groups without
+// members after seven days, as is its default.
 func (w *world) sleepWeeks() {
 	if w.servers == nil {
 		return
 	}
+	w.must(w.forgetGroups(7 * 24 * time.Hour))
 	for _, o := range w.procs {
 		o.hold.Store(true)
 		o.restart()
@@ -324,4 +329,25 @@ func (w *world) sleepWeeks() {
 	for _, o := range w.procs {
 		o.hold.Store(false)
 	}
+}
+
+// forgetGroups sets after which time Kafka forgets the offsets of a group without members.
+func (w *world) forgetGroups(after time.Duration) error {
+	c, err := kgo.NewClient(w.kafka()...)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	minutes := fmt.Sprint(int(after.Minutes()))
+	setting := kmsg.NewIncrementalAlterConfigsRequestResourceConfig()
+	setting.Name, setting.Value = "offsets.retention.minutes", &minutes
+	all := kmsg.NewIncrementalAlterConfigsRequestResource()
+	all.ResourceType, all.Configs = kmsg.ConfigResourceTypeBroker, append(all.Configs, setting)
+	req := kmsg.NewPtrIncrementalAlterConfigsRequest()
+	req.Resources = append(req.Resources, all)
+	resp, err := req.RequestWith(w.ctx, c)
+	if err != nil {
+		return err
+	}
+	return kerr.ErrorForCode(resp.Resources[0].ErrorCode)
 }

@@ -55,18 +55,21 @@ func (r *record) key() string  { return r.head["ce_subject"] }
 func (r *record) spot() string { return fmt.Sprint(r.partition, "/", r.offset) }
 
 func newOracle(w *world) (*oracle, error) {
-	c, err := kgo.NewClient(
-		kgo.SeedBrokers(fmt.Sprint("127.0.0.1:", kafkaPort)),
+	c, err := kgo.NewClient(append(w.kafka(),
+		kgo.ConsumeRegex(), kgo.ConsumeTopics(`^tidemill\..*`), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.WithDecompressor(unpacker{}))...)
+	return &oracle{w: w, client: c, records: map[string][]record{}}, err
+}
+
+// kafka returns the options of a client of the chaos host.
+func (w *world) kafka() []kgo.Opt {
+	return []kgo.Opt{kgo.SeedBrokers(fmt.Sprint("127.0.0.1:", kafkaPort)),
 		kgo.Dialer(func(ctx context.Context, network, _ string) (net.Conn, error) {
-			host := w.procs[0].host.Load()
 			if w.servers != nil {
 				return w.chaos.Dial(ctx, network, w.servers.Kafka())
 			}
-			return w.chaos.Dial(ctx, network, at(host, kafkaPort))
-		}),
-		kgo.ConsumeRegex(), kgo.ConsumeTopics(`^tidemill\..*`), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
-		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.WithDecompressor(unpacker{}))
-	return &oracle{w: w, client: c, records: map[string][]record{}}, err
+			return w.chaos.Dial(ctx, network, at(w.procs[0].host.Load(), kafkaPort))
+		})}
 }
 
 // read reads until nothing has come for two seconds.
