@@ -29,6 +29,7 @@ type entry struct {
 func newHistory() *history { return &history{began: time.Now()} }
 
 func (h *history) message(m *vnet.Message) {
+	steps.Add(1)
 	c := *m
 	c.Head = bytes.Clone(m.Head[:min(len(m.Head), 80)])
 	h.mu.Lock()
@@ -38,6 +39,7 @@ func (h *history) message(m *vnet.Message) {
 }
 
 func (h *history) say(format string, a ...any) {
+	steps.Add(1)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.all = append(h.all, entry{at: time.Since(h.began), text: fmt.Sprintf(format, a...)})

@@ -72,9 +72,27 @@ func child(t *testing.T, seed uint64) bool {
 	return err == nil
 }
 
-// stuckAfter is the real time after which a world counts as stuck. Virtual time stands still while a
-// goroutine waits for a lock whose holder waits for time.
+// stuckAfter is the real time without a message after which a world counts as stuck. Virtual time
+// stands still while a goroutine waits for a lock whose holder waits for time.
 const stuckAfter = 3 * time.Minute
+
+// steps counts the messages and decisions of this process's world.
+var steps atomic.Int64
+
+// watch ends the process if the world is stuck. It runs in real time.
+func watch(seed uint64, done <-chan struct{}) {
+	for last := int64(-1); ; last = steps.Load() {
+		select {
+		case <-done:
+			return
+		case <-time.After(stuckAfter):
+		}
+		if steps.Load() == last {
+			fmt.Fprintf(os.Stderr, "the world of seed %d is stuck\n%s", seed, waiting())
+			os.Exit(1)
+		}
+	}
+}
 
 // isOn reports whether a kind of faults is switched on.
 func isOn(kind string) bool {
@@ -99,11 +117,9 @@ func waiting() string {
 }
 
 func runWorld(t *testing.T, seed uint64) {
-	dog := time.AfterFunc(stuckAfter, func() {
-		fmt.Fprintf(os.Stderr, "the world of seed %d is stuck\n%s", seed, waiting())
-		os.Exit(1)
-	})
-	defer dog.Stop()
+	done := make(chan struct{})
+	defer close(done)
+	go watch(seed, done)
 	dir := folder(t)
 	synctest.Test(t, func(t *testing.T) { oneWorld(t, newPlan(seed), dir) })
 }
