@@ -3,6 +3,7 @@ package embedded
 import (
 	"net"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -72,4 +73,23 @@ func syncAs(t *testing.T, addr string, joined *kmsg.JoinGroupResponse) {
 	if resp.ErrorCode != 0 {
 		t.Fatal("sync:", resp.ErrorCode)
 	}
+}
+
+// A member that gives up waiting after two rebalance timeouts and joins again is not removed before.
+func TestAPatientJoinerStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := &silentJoiners{waiting: map[joiner]time.Time{}}
+		req := joinRequest(6 * time.Second)
+		req.MemberID, req.RebalanceTimeoutMillis = "m", 10_000
+		j.saw(req)
+		time.Sleep(21 * time.Second)
+		if gone := j.takeOverdue(time.Now()); len(gone) > 0 {
+			t.Errorf("removed: %v", gone)
+		}
+		j.saw(req)
+		time.Sleep(27 * time.Second)
+		if gone := j.takeOverdue(time.Now()); len(gone) != 1 {
+			t.Errorf("a dead one stays: %v", gone)
+		}
+	})
 }

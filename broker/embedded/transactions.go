@@ -216,8 +216,11 @@ func (j *silentJoiners) saw(r kmsg.Request) {
 	switch req := r.(type) {
 	case *kmsg.JoinGroupRequest:
 		if req.MemberID != "" {
-			// The member first waits for the others and then has its session timeout.
-			patience := time.Duration(req.RebalanceTimeoutMillis+req.SessionTimeoutMillis) * time.Millisecond
+			// The member first waits for the others and then has its session timeout. Each member that
+			// comes or goes makes kfake's wait for the others begin anew. A member that lives must
+			// therefore stay until it gives up and joins again: with all of them in the group the wait
+			// ends at once, and without them it may never end.
+			patience := time.Duration(2*req.RebalanceTimeoutMillis+req.SessionTimeoutMillis) * time.Millisecond
 			j.waiting[joiner{req.Group, req.MemberID}] = time.Now().Add(patience)
 		}
 	case *kmsg.SyncGroupRequest:
