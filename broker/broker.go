@@ -49,6 +49,7 @@ type Broker struct {
 	requestTimeout     time.Duration
 	transactionTimeout time.Duration
 	growthEvery        time.Duration   // interval between requests for added partitions
+	recommitEvery      time.Duration   // interval after which offsets that have not changed are committed again
 	missingFor         time.Duration   // time after which a missing stream counts as deleted
 	life               context.Context // context of the transport's goroutines; ended by Close
 	stop               context.CancelCauseFunc
@@ -83,7 +84,7 @@ func Open(ctx context.Context, o Options) (*Broker, error) {
 		IdleTimeout:    time.Minute,
 	}
 	b := &Broker{names: o.Names, log: o.Logger, dialer: d, addr: seedAddr(seeds), transport: t,
-		requestTimeout: 10 * time.Second, transactionTimeout: orDefault(o.TransactionTimeout, defaultTransaction), growthEvery: growthEvery, missingFor: missingFor, life: life, stop: stop,
+		requestTimeout: 10 * time.Second, transactionTimeout: orDefault(o.TransactionTimeout, defaultTransaction), growthEvery: growthEvery, recommitEvery: recommitEvery, missingFor: missingFor, life: life, stop: stop,
 		cluster: cluster{topics: map[string]*topicPlace{}, asking: map[string]*pendingMetadata{}}}
 	b.client = &kafka.Client{Addr: b.addr, Transport: t, Timeout: b.requestTimeout}
 	b.reader = b.stillConsumer(ConsumerOptions{})

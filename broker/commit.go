@@ -54,9 +54,14 @@ func (c *Consumer) countDraining(now time.Time) (waiting int, ready []*inPartiti
 	return waiting, ready
 }
 
-// commit commits the offset of every partition for the present generation. Kafka refuses it if the
-// generation has ended.
-func (m *member) commit(ctx context.Context) error {
+// recommitEvery is the interval after which a member commits all offsets again. A commit that got no answer
+// may still be on its way on a connection that has ended. If it comes after later commits, Kafka
+// takes its lower offset.
+const recommitEvery = time.Minute
+
+// commit commits the offsets that have changed for the present generation, or all if they are to be
+// committed again. Kafka refuses it if the generation has ended.
+func (m *member) commit(ctx context.Context, again bool) error {
 	type moved struct {
 		p     *inPartition
 		epoch uint64
@@ -71,7 +76,7 @@ func (m *member) commit(ctx context.Context) error {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		with := p.metadataAt(p.mark.next, m.bare)
-		if !p.gone && !p.reserved && (p.mark.next > p.committed || with != p.metadata) {
+		if !p.gone && !p.reserved && (p.mark.next > p.committed || with != p.metadata || again && p.mark.next == p.committed) {
 			all = append(all, moved{p, p.epoch, p.mark.next, with})
 			topics[p.tp.Topic] = append(topics[p.tp.Topic], kafka.OffsetCommit{Partition: int(p.tp.Partition), Offset: p.mark.next, Metadata: with})
 		}

@@ -63,6 +63,42 @@ func TestCloseWaitsForTheLastCommit(t *testing.T) {
 	}
 }
 
+// A commit that got no answer may reach Kafka after later ones. The member puts its offset right.
+func TestALateCommitIsPutRight(t *testing.T) {
+	h := newHostile(t, 1)
+	h.b.recommitEvery = 20 * time.Millisecond
+	c, err := h.b.Consumer(h.ctx(), ConsumerOptions{Group: "g", Streams: []string{"events"}, SessionTimeout: hostileSession, CommitEvery: 10 * time.Millisecond})
+	h.must(err)
+	p, err := h.b.Producer(ProducerOptions{})
+	h.must(err)
+	for range 3 {
+		_, err := p.Publish(h.ctx(), "events", hostileEvent(0))
+		h.must(err)
+	}
+	h.must(p.Close(h.ctx()))
+	for n := 0; n < 3; {
+		d, err := c.Poll(h.ctx())
+		h.must(err)
+		n += len(d.Events)
+		d.Done()
+	}
+	for h.committedEvents("g") != 3 {
+		h.must(retry.Sleep(h.ctx(), time.Millisecond))
+	}
+	c.member.committing.Lock()
+	refused, err := c.member.commitOffsets(h.ctx(), map[string][]kafka.OffsetCommit{"tidemill.events": {{Partition: 0, Offset: 0}, {Partition: 1, Offset: 0}}})
+	h.must(err)
+	before := h.committedEvents("g")
+	c.member.committing.Unlock()
+	if len(refused) > 0 || before != 0 {
+		t.Fatalf("after the late commit: %d of 0, refused: %v", before, refused)
+	}
+	for h.committedEvents("g") != 3 {
+		h.must(retry.Sleep(h.ctx(), time.Millisecond))
+	}
+	h.must(c.Close(h.ctx()))
+}
+
 // If Kafka allows less metadata than ours, the offset is committed without it.
 func TestCommitWithoutMetadataWhereItIsTooLarge(t *testing.T) {
 	h := newHostile(t, 1)

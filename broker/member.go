@@ -209,6 +209,7 @@ func (m *member) runSteady(ctx context.Context, beat <-chan error) error {
 	defer commits.Stop()
 	growth := time.NewTicker(m.c.b.growthEvery)
 	defer growth.Stop()
+	last := time.Now() // time of the last commit of all offsets
 	for {
 		if drained, err := m.giveUpDrained(ctx); drained || err != nil {
 			return err
@@ -221,8 +222,13 @@ func (m *member) runSteady(ctx context.Context, beat <-chan error) error {
 				return nil
 			}
 			return err
-		case <-commits.C:
-			switch err := m.commit(ctx); {
+		case now := <-commits.C:
+			again := now.Sub(last) >= m.c.b.recommitEvery
+			err := m.commit(ctx, again)
+			if again && err == nil {
+				last = now
+			}
+			switch {
 			case errors.Is(err, errForgotten):
 				return err
 			case refusedForGood(err):

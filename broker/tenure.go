@@ -171,7 +171,7 @@ func (m *member) giveUpDrained(ctx context.Context) (bool, error) {
 	if len(ready) == 0 {
 		return m.isFreed(now), nil
 	}
-	if err := m.commit(ctx); err != nil {
+	if err := m.commit(ctx, true); err != nil {
 		if errors.Is(err, errForgotten) {
 			return false, err
 		}
@@ -276,7 +276,7 @@ func (m *member) lastMoments(ctx context.Context) (context.Context, func()) {
 func (m *member) commitLast(ctx context.Context) error {
 	var w backoff
 	for {
-		err := m.commit(ctx)
+		err := m.commit(ctx, true)
 		if err == nil || !isTransient(err) && !errors.Is(err, kafka.RebalanceInProgress) || w.wait(ctx) != nil {
 			return err
 		}
