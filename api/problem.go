@@ -52,6 +52,7 @@ const (
 	HeadersTooLarge  = "headers-too-large"      // 431
 	Internal         = "internal"               // 500: error of the gateway
 	Unavailable      = "unavailable"            // 503: nothing was stored
+	LedgerStopped    = "ledger-stopped"         // 503: a person must act first, as the detail says
 	DiskFull         = "disk-full"              // 507: nothing was stored, and a retry is useless until there is room
 	InDoubt          = "in-doubt"               // 503: it may have been stored; publish it again under the same id
 )

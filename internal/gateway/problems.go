@@ -282,7 +282,7 @@ func (g *Gateway) unknownPool(name string) *api.Problem {
 func (g *Gateway) catchingUp() *api.Problem {
 	s := g.opt.Ledger.Status()
 	if s.Stopped {
-		return unavailable(fmt.Sprintf("the ledger has stopped: %v", s.Err))
+		return problem(api.LedgerStopped, http.StatusServiceUnavailable, "the ledger has stopped", fmt.Sprintf("the ledger has stopped: %v", s.Err))
 	}
 	return unavailable(fmt.Sprintf("catching up with the facts: %s left; try again later", strconv.FormatInt(s.Behind, 10)))
 }

@@ -1,7 +1,10 @@
 package client
 
 import (
+	"net/http"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"tidemill.dev"
@@ -48,4 +51,23 @@ func TestWhatIsAskedOfModels(t *testing.T) {
 			t.Errorf("asked is %q (%v), not %q", asked, err, want)
 		}
 	}
+}
+
+// While the ledger has stopped, a command prints why at once and does not ask again.
+func TestAStoppedLedgerIsSaidAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked []string
+		answer := asIs(`{"type": "`+api.ProblemBase+api.LedgerStopped+`", "status": 503, "detail": "the ledger has stopped: act"}`, &asked)
+		g := gatewayOf(t, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/problem+json")
+			w.Header().Set("Retry-After", "1")
+			w.WriteHeader(http.StatusServiceUnavailable)
+			answer(w, r)
+		})
+		began := time.Now()
+		_, err := g.Models(t.Context(), ModelQuery{})
+		if took := time.Since(began); err == nil || !strings.Contains(err.Error(), "has stopped: act") || len(asked) != 1 || took > 0 {
+			t.Errorf("%v after %v and %d requests", err, took, len(asked))
+		}
+	})
 }

@@ -114,7 +114,7 @@ func (p *retrier) sendUntilFinal(ctx context.Context, r request) (wholeAnswer, e
 		a, err := p.attemptOnce(ctx, r)
 		after, again := isTemporary(a)
 		switch {
-		case err == nil && (!again || hasEvents(a)): // sendBatch decides which events to repeat
+		case err == nil && (!again || hasEvents(a) || p.reads && p.g.waitsForPerson(a)): // sendBatch decides which events to repeat
 			p.g.trouble.Store(nil)
 			return a, nil
 		case err != nil && (isPermanent(err) || ctx.Err() != nil):
@@ -127,6 +127,13 @@ func (p *retrier) sendUntilFinal(ctx context.Context, r request) (wholeAnswer, e
 			return a, p.withDoubt(ended)
 		}
 	}
+}
+
+// waitsForPerson reports whether an answer stays the same until a person has acted, so that the command should
+// print it at once.
+func (g *Gateway) waitsForPerson(a wholeAnswer) bool {
+	var p *api.Problem
+	return errors.As(g.failureError(a), &p) && p.Type == api.ProblemBase+api.LedgerStopped
 }
 
 // attemptOnce makes one attempt with a timeout.
