@@ -35,30 +35,52 @@ func TestWorlds(t *testing.T) {
 		return
 	}
 	began := time.Now()
-	failed := make([]atomic.Int64, *seeds)
+	all := seedsToPlay()
+	failed := make([]atomic.Int64, len(all))
 	free := make(chan struct{}, runtime.NumCPU())
-	var all sync.WaitGroup
+	var playing sync.WaitGroup
 	var found atomic.Bool
-	for k := range *seeds * *times {
+	for k := range len(all) * *times {
 		free <- struct{}{}
 		if *until && found.Load() {
 			break
 		}
-		all.Go(func() {
+		playing.Go(func() {
 			defer func() { <-free }()
-			if !child(t, *first+uint64(k / *times)) {
+			if !child(t, all[k / *times]) {
 				failed[k / *times].Add(1)
 				found.Store(true)
 			}
 		})
 	}
-	all.Wait()
+	playing.Wait()
 	for i := range failed {
 		if n := failed[i].Load(); n > 0 {
-			t.Errorf("seed %d failed in %d of %d worlds", *first+uint64(i), n, *times)
+			t.Errorf("seed %d failed in %d of %d worlds", all[i], n, *times)
 		}
 	}
-	t.Logf("%d worlds in %v: %.0f a minute", *seeds**times, time.Since(began).Round(time.Second), float64(*seeds**times)/time.Since(began).Minutes())
+	worlds := len(all) * *times
+	t.Logf("%d worlds in %v: %.0f a minute", worlds, time.Since(began).Round(time.Second), float64(worlds)/time.Since(began).Minutes())
+}
+
+// kept are seeds that have found faults of Tidemill: a group of scorers that never got together, a late
+// commit that put a group back.
+var kept = []uint64{134, 285}
+
+// seedsToPlay returns the wanted seeds. If no first seed was given, the kept ones follow.
+func seedsToPlay() (all []uint64) {
+	for i := range *seeds {
+		all = append(all, *first+uint64(i))
+	}
+	if *first != 1 {
+		return all
+	}
+	for _, seed := range kept {
+		if seed > uint64(*seeds) {
+			all = append(all, seed)
+		}
+	}
+	return all
 }
 
 // child runs a world in a process, and reports whether it passed.
@@ -140,7 +162,7 @@ func folder(t *testing.T) string {
 }
 
 const (
-	quietFor = 6 * time.Minute // time for which everything must have drained after the last fault
+	quietFor = 3 * time.Minute // time within which everything must have drained after the last fault
 	lookEach = 5 * time.Second
 )
 
