@@ -43,8 +43,10 @@ type Broker struct {
 	transport *kafka.Transport
 	client    *kafka.Client
 	patient   *kafka.Client // client without a timeout, for requests that wait for other members
-	cluster   cluster
-	reader    *Consumer // decoder of the records that Read fetches
+
+	coordinators *coordinators
+	cluster      cluster
+	reader       *Consumer // decoder of the records that Read fetches
 
 	requestTimeout     time.Duration
 	transactionTimeout time.Duration
@@ -86,9 +88,10 @@ func Open(ctx context.Context, o Options) (*Broker, error) {
 	b := &Broker{names: o.Names, log: o.Logger, dialer: d, addr: seedAddr(seeds), transport: t,
 		requestTimeout: 10 * time.Second, transactionTimeout: orDefault(o.TransactionTimeout, defaultTransaction), growthEvery: growthEvery, recommitEvery: recommitEvery, missingFor: missingFor, life: life, stop: stop,
 		cluster: cluster{topics: map[string]*topicPlace{}, asking: map[string]*pendingMetadata{}}}
-	b.client = &kafka.Client{Addr: b.addr, Transport: t, Timeout: b.requestTimeout}
+	b.coordinators = &coordinators{b: b, of: map[coordinated]coordinatorPlace{}}
+	b.client = &kafka.Client{Addr: b.addr, Transport: b.coordinators, Timeout: b.requestTimeout}
 	b.reader = b.stillConsumer(ConsumerOptions{})
-	b.patient = &kafka.Client{Addr: b.addr, Transport: t}
+	b.patient = &kafka.Client{Addr: b.addr, Transport: b.coordinators}
 	return b, nil
 }
 

@@ -40,11 +40,10 @@ type member struct {
 	slots      int32
 	transactor *Transactor // if it is set, this member fences slots
 
-	beatsTo     atomic.Int64 // coordinator that answered the last heartbeat, plus one; 0 if it has to be looked up
-	committing  retry.Mutex  // held while offsets are committed outside a transaction
-	bare        bool         // whether Kafka allows less metadata than ours; guarded by committing
-	rejoinAsked atomic.Bool  // whether to join again
-	between     atomic.Bool  // whether a join has begun and none has succeeded since
+	committing  retry.Mutex // held while offsets are committed outside a transaction
+	bare        bool        // whether Kafka allows less metadata than ours; guarded by committing
+	rejoinAsked atomic.Bool // whether to join again
+	between     atomic.Bool // whether a join has begun and none has succeeded since
 
 	tenure context.Context // context that ends when the group has forgotten the member or the member has left; used by its goroutine only
 	lost   context.CancelFunc
@@ -290,26 +289,18 @@ type memberIdentity struct {
 func (m *member) sendHeartbeat(ctx context.Context, who memberIdentity) error {
 	ctx, cancel := context.WithTimeout(ctx, m.c.opt.SessionTimeout/4)
 	defer cancel()
-	node := m.beatsTo.Swap(0) - 1 // known again after an answer
-	if node < 0 {
-		found, err := m.c.b.coordinator(ctx, m.group)
-		if err != nil {
-			return err
-		}
-		node = int64(found)
+	node, err := m.c.b.coordinator(ctx, m.group)
+	if err != nil {
+		return err
 	}
 	var frame wire.Frame
 	frame.Heartbeat(m.c.b.names.Install(), m.group, who.generation, who.id)
-	answer, err := m.c.b.call(ctx, int32(node), &frame, nil)
+	answer, err := m.c.b.call(ctx, node, &frame, nil)
 	if err != nil {
 		return err
 	}
 	code, err := wire.ReadHeartbeat(answer)
-	switch {
-	case err != nil:
-	case code == 0:
-		m.beatsTo.Store(node + 1)
-	default:
+	if err == nil && code != 0 {
 		err = asMembership(kafka.Error(code))
 	}
 	return err

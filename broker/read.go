@@ -462,14 +462,7 @@ func (b *Broker) groupOffsetsOnce(ctx context.Context, group string, parts []wir
 
 // coordinator finds the server that coordinates a group.
 func (b *Broker) coordinator(ctx context.Context, group string) (int32, error) {
-	res, err := b.client.FindCoordinator(ctx, &kafka.FindCoordinatorRequest{Key: group, KeyType: kafka.CoordinatorKeyTypeConsumer})
-	if err != nil {
-		return 0, err
-	}
-	if res.Error != nil {
-		return 0, res.Error
-	}
-	return int32(res.Coordinator.NodeID), nil
+	return b.coordinators.find(ctx, coordinated{group, kafka.CoordinatorKeyTypeConsumer})
 }
 
 // Places returns the position in each of a stream's partitions at which a reader without a group

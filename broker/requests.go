@@ -176,6 +176,87 @@ func requestServer[T protocol.Message](ctx context.Context, b *Broker, node int3
 	return answer, nil
 }
 
+// coordinators is the transport of kafka-go's own requests. kafka-go asks for the coordinator before
+// each request of a group or a transaction, which makes half of a transaction's requests. This
+// transport remembers a coordinator for a moment. A request that fails makes it forget the coordinator.
+// After a coordinator has moved, the old one refuses requests until the moment is over.
+type coordinators struct {
+	b  *Broker
+	mu sync.Mutex
+	of map[coordinated]coordinatorPlace
+}
+
+// coordinated is a group or a transactional id.
+type coordinated struct {
+	name string
+	kind kafka.CoordinatorKeyType
+}
+
+type coordinatorPlace struct {
+	node  int32
+	asked time.Time // time before the request was sent
+}
+
+const (
+	maxCoordinatorAge = time.Second
+	maxCoordinators   = 1000
+)
+
+// RoundTrip sends a request. It is a method of kafka.RoundTripper.
+func (c *coordinators) RoundTrip(ctx context.Context, addr net.Addr, request kafka.Request) (kafka.Response, error) {
+	var who coordinated
+	switch m := request.(type) {
+	case protocol.GroupMessage:
+		who = coordinated{m.Group(), kafka.CoordinatorKeyTypeConsumer}
+	case protocol.TransactionalMessage:
+		who = coordinated{m.Transaction(), kafka.CoordinatorKeyTypeTransaction}
+	default:
+		return c.b.transport.RoundTrip(ctx, addr, request)
+	}
+	node, err := c.find(ctx, who)
+	if err != nil {
+		return nil, err
+	}
+	r := &routedRequest{node: node, client: c.b.names.Install(), request: request.(protocol.Message)}
+	if err := c.b.roundTrip(ctx, r); err != nil {
+		c.forget(who)
+		return nil, err
+	}
+	return r.answer, nil
+}
+
+// find returns the server that coordinates a group or a transaction.
+func (c *coordinators) find(ctx context.Context, who coordinated) (int32, error) {
+	now := time.Now()
+	c.mu.Lock()
+	known, ok := c.of[who]
+	c.mu.Unlock()
+	if ok && now.Sub(known.asked) < maxCoordinatorAge {
+		return known.node, nil
+	}
+	res, err := c.b.client.FindCoordinator(ctx, &kafka.FindCoordinatorRequest{Key: who.name, KeyType: who.kind})
+	if err != nil {
+		return 0, err
+	}
+	if res.Error != nil {
+		return 0, res.Error
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.of) >= maxCoordinators {
+		clear(c.of)
+	}
+	node := int32(res.Coordinator.NodeID)
+	c.of[who] = coordinatorPlace{node, now}
+	return node, nil
+}
+
+func (c *coordinators) forget(who coordinated) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.of, who)
+}
+
 // cluster knows which server leads which partition. kafka-go's transport has such a cache too, but
 // it is stale for seconds after a leader has moved. This cache asks again as soon as an answer
 // shows that an entry is wrong.

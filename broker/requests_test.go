@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/segmentio/kafka-go"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -296,5 +297,22 @@ func TestOffsetsEndAtWhatWillNotPass(t *testing.T) {
 	defer cancel()
 	if _, err := b.offsetsAt(ctx, queries, true); !errors.Is(err, kafka.TopicAuthorizationFailed) || ctx.Err() != nil {
 		t.Error(err)
+	}
+}
+
+// A coordinator is asked for once in a moment, and again after a request to it has failed.
+func TestCoordinatorsAreRemembered(t *testing.T) {
+	h := newHostile(t, 1)
+	who := coordinated{"g", kafka.CoordinatorKeyTypeConsumer}
+	node, err := h.b.coordinators.find(h.ctx(), who)
+	h.must(err)
+	h.b.coordinators.of[who] = coordinatorPlace{node, time.Now().Add(time.Hour)} // this test may be slow
+	h.kafka.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.FindCoordinator}, Err: kerr.CoordinatorNotAvailable, Count: -1})
+	if _, err := h.b.coordinators.find(h.ctx(), who); err != nil {
+		t.Errorf("it is asked for again: %v", err)
+	}
+	h.b.coordinators.forget(who)
+	if _, err := h.b.coordinators.find(h.ctx(), who); !errors.Is(err, kafka.GroupCoordinatorNotAvailable) {
+		t.Errorf("a forgotten one is not asked for: %v", err)
 	}
 }
