@@ -177,6 +177,7 @@ type Inside struct {
 	User        *int64   `json:"user,omitempty"`        // user id; nil is an unprivileged user, 0 is root
 	PullSecrets []string `json:"pullSecrets,omitempty"` // names of the Secrets for the pull of its image
 	Shm         int64    `json:"shm,omitempty"`         // bytes of /dev/shm; 0 leaves it to the runtime
+	Disk        int64    `json:"disk,omitempty"`        // bytes of the node's disk for each container; 0 is the launcher's default
 	Volumes     []Volume `json:"volumes,omitempty"`
 }
 

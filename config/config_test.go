@@ -199,7 +199,7 @@ func TestHashOfClusters(t *testing.T) {
 		{pool, []string{", nodes: ", ", tolerations: []"}, []string{", nodes: {a: b}", ", nodes: {a: c}", `, nodes: {a: ""}`, ", tolerations: [{key: a}]", ", tolerations: [{key: a, operator: Exists}]",
 			", tolerations: [{key: a, value: b}]", ", tolerations: [{key: a, effect: NoExecute}]", ", priorityClass: a", ", queue: a", ", runtimeClass: a"}},
 		{run, []string{", workers: 1", ", pullSecrets: []", ", volumes: []"}, []string{", workers: 2", ", servers: {count: 1}", ", servers: {count: 2}", ", servers: {count: 1, command: [a]}",
-			", servers: {count: 1, cpu: 1}", ", servers: {count: 1, memory: 1Gi}", ", user: 0", ", user: 1", ", pullSecrets: [a]", ", shm: 1Gi", ", volumes: [{claim: a, at: /a}]",
+			", servers: {count: 1, cpu: 1}", ", servers: {count: 1, memory: 1Gi}", ", user: 0", ", user: 1", ", pullSecrets: [a]", ", shm: 1Gi", ", disk: 1Gi", ", volumes: [{claim: a, at: /a}]",
 			", volumes: [{claim: a, at: /a, readOnly: true}]", ", volumes: [{secret: a, at: /a}]", ", volumes: [{config: a, at: /a}]", ", volumes: [{claim: a, at: /b}]"}},
 		{scorer, []string{", replicas: {min: 0, max: 4, lag: 1000, idle: 1m}", ", replicas: "}, []string{", replicas: {min: 1}", ", replicas: {max: 5}", ", replicas: {lag: 1}", ", replicas: {idle: 1s}"}},
 	} {

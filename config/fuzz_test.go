@@ -30,7 +30,7 @@ func FuzzParse(f *testing.F) {
 		"version: 1\nrecipes: {a: {run: {image: b}, makes: {model: 'c/{key}'}, gate: ['metrics.d >= champion.metrics.d', 'has(run.bytes)'], gateOn: recorded, promote: manual}}",
 		"version: 1\nschedules: {a: {cron: '@daily', each: key}}\npools: {b: {slots: 3}}\nrecipes: {c: {when: [{schedule: a}, {stream: facts, where: \"recipe = 'd'\"}], run: {image: e, pool: b, backoff: {first: 3s}}}}",
 		"version: 1\npools: {a: {nodes: {b/c: d, e: ''}, tolerations: [{key: f, operator: Exists, effect: NoExecute}, {key: g, value: h}], priorityClass: i, queue: j, runtimeClass: k}}",
-		"version: 1\nrecipes: {a: {run: {image: b, workers: 3, servers: {count: 2, command: [c], cpu: 1, memory: 1Gi}, user: 0, pullSecrets: [d], shm: 1Gi, volumes: [{claim: e, at: /f}, {secret: g, at: /h/i}, {config: j, at: /k}]}}}",
+		"version: 1\nrecipes: {a: {run: {image: b, workers: 3, servers: {count: 2, command: [c], cpu: 1, memory: 1Gi}, user: 0, pullSecrets: [d], shm: 1Gi, disk: 1Gi, volumes: [{claim: e, at: /f}, {secret: g, at: /h/i}, {config: j, at: /k}]}}}",
 		"version: 1\nscorers: {a: {from: events, to: b, model: c, replicas: {min: 1, max: 4, lag: 10, idle: 3s}}}\nstreams: {b: }",
 		"version: 1\nschedules: {a: {cron: '*/5 1-3,7 L * MON-FRI', timeZone: America/New_York, missed: all, keys: [a, b], spread: 90s}}",
 	} {

@@ -239,6 +239,7 @@ type hashedJob struct {
 	User        *int64         `json:"user,omitempty"`
 	PullSecrets []string       `json:"pullSecrets,omitempty"`
 	Shm         int64          `json:"shm,omitempty"`
+	Disk        int64          `json:"disk,omitempty"`
 	Volumes     []hashedVolume `json:"volumes,omitempty"`
 }
 
@@ -292,7 +293,7 @@ func (j Job) hashed() hashedJob {
 	h := hashedJob{Image: j.Image, Dir: j.Dir, Command: j.Command, Env: j.Env, Secrets: j.Secrets, CPU: j.CPU, Memory: j.Memory, GPUs: j.GPUs,
 		Pool: j.Pool, Priority: j.Priority, Deadline: showSpan(j.Deadline), Grace: showSpan(j.Grace), Attempts: j.Attempts,
 		First: showSpan(j.Backoff.First), Cap: showSpan(j.Backoff.Cap), MaxOutput: j.MaxOutput, MaxLog: j.MaxLog,
-		Workers: j.Workers, User: j.Inside.User, PullSecrets: j.Inside.PullSecrets, Shm: j.Inside.Shm}
+		Workers: j.Workers, User: j.Inside.User, PullSecrets: j.Inside.PullSecrets, Shm: j.Inside.Shm, Disk: j.Inside.Disk}
 	if j.Servers != nil {
 		h.Servers = new(hashedServers(*j.Servers))
 	}

@@ -239,6 +239,7 @@ const (
 	maxPullSecrets = 20
 	maxVolumes     = 50
 	minShm         = 1 << 20
+	minDisk        = 256 << 20
 )
 
 // togetherFields are the fields of a recipe about the workers and servers of one attempt.
@@ -274,6 +275,7 @@ func (j *Job) insideFields() []field {
 		}},
 		{"pullSecrets", j.readPullSecrets},
 		{"shm", readBytes(&j.Inside.Shm, minShm, maxMemory)},
+		{"disk", readBytes(&j.Inside.Disk, minDisk, maxMemory)},
 		{"volumes", j.readVolumes},
 	}
 }

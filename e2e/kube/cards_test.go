@@ -64,7 +64,7 @@ func TestCardsAreChosenByHowUrgentARunIs(t *testing.T) {
 func (w *world) madeUp(t *testing.T, name, card string) {
 	t.Helper()
 	has := corev1.ResourceList{"nvidia.com/gpu": *resource.NewQuantity(cardsEach, resource.DecimalSI),
-		corev1.ResourceCPU: resource.MustParse("8"), corev1.ResourceMemory: resource.MustParse("32Gi"), corev1.ResourcePods: resource.MustParse("20")}
+		corev1.ResourceCPU: resource.MustParse("8"), corev1.ResourceMemory: resource.MustParse("32Gi"), corev1.ResourceEphemeralStorage: resource.MustParse("100Gi"), corev1.ResourcePods: resource.MustParse("20")}
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{"kwok.x-k8s.io/node": "fake"},
 		Labels: map[string]string{cardLabel: card, "e2e.tidemill.dev/cards": "yes", "kubernetes.io/hostname": name}},
 		Spec:   corev1.NodeSpec{Taints: []corev1.Taint{{Key: "kwok.x-k8s.io/node", Value: "fake", Effect: corev1.TaintEffectNoSchedule}}},

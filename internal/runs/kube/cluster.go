@@ -249,7 +249,7 @@ type metrics struct {
 func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		ends: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tidemill_cluster_ends_total",
-			Help: "Ends of attempts that this controller reported because no agent could, by reason: config, deadline, deleted, evicted, failed, image, install, node-lost, out-of-memory, preempted, refused, silent or start."}, []string{"reason"}),
+			Help: "Ends of attempts that this controller reported because no agent could, by reason: config, deadline, deleted, disk, evicted, failed, image, install, node-lost, out-of-memory, preempted, refused, silent or start."}, []string{"reason"}),
 		removed: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tidemill_cluster_removed_total",
 			Help: "Jobs that this controller has removed: finished, or orphan, whose attempt has ended or is unknown."}, []string{"reason"}),
 		failures: prometheus.NewCounter(prometheus.CounterOpts{Name: "tidemill_cluster_failures_total",

@@ -58,7 +58,7 @@ func hasSeveralPods(p tidemill.Plan) bool { return p.Workers > 1 || p.Servers !=
 
 // job returns the Job of an attempt: its only pod, or its workers.
 func (s site) job(a scheduler.Attempt, p config.Pool) *batchv1.Job {
-	t := podPart{kind: partWorker, count: max(a.Plan.Workers, 1), cpu: a.Plan.CPU, memory: a.Plan.Memory, gpus: a.Plan.GPUs}
+	t := podPart{kind: partWorker, count: max(a.Plan.Workers, 1), cpu: a.Plan.CPU, memory: a.Plan.Memory, disk: a.Plan.Inside.Disk, gpus: a.Plan.GPUs}
 	j := s.jobOf(a, p, t, a.Name)
 	place(&j.Spec.Template.Spec, a.Plan, p)
 	if p.Queue != "" {
@@ -71,7 +71,7 @@ func (s site) job(a scheduler.Attempt, p config.Pool) *batchv1.Job {
 // serverJob returns the Job of an attempt's parameter servers. Kubernetes deletes it together with
 // the attempt's Job.
 func (s site) serverJob(a scheduler.Attempt, p config.Pool, owner *batchv1.Job) *batchv1.Job {
-	t := podPart{kind: partServer, count: a.Plan.Servers.Count, cpu: a.Plan.Servers.CPU, memory: a.Plan.Servers.Memory}
+	t := podPart{kind: partServer, count: a.Plan.Servers.Count, cpu: a.Plan.Servers.CPU, memory: a.Plan.Servers.Memory, disk: a.Plan.Inside.Disk}
 	j := s.jobOf(a, p, t, serversName(a.Name))
 	if a.Plan.GPUs == 0 {
 		place(&j.Spec.Template.Spec, a.Plan, p)
@@ -98,6 +98,7 @@ type podPart struct {
 	count  int
 	cpu    float64
 	memory int64
+	disk   int64 // bytes; 0 is the default
 	gpus   int
 }
 

@@ -5,9 +5,11 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	batchv1 "k8s.io/api/batch/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer/json"
 	"sigs.k8s.io/yaml"
@@ -129,6 +131,34 @@ func TestManifestsAreTheSameEveryTime(t *testing.T) {
 	for range 20 {
 		if again := manifests(t, aSite(t), c); again != first {
 			t.Fatalf("got\n%s\nbut first\n%s", again, first)
+		}
+	}
+}
+
+// A run that writes without end is ended before the disk of its node is full.
+func TestNoRunFillsItsNode(t *testing.T) {
+	c := jobCase{Attempt: attemptTogether(), Pool: config.Pool{Name: "gpu"}}
+	c.Attempt.Plan.Inside.Shm = 1 << 30
+	s := aSite(t)
+	for _, disk := range []int64{0, 300 << 30} {
+		c.Attempt.Plan.Inside.Disk = disk
+		job := s.job(c.Attempt, c.Pool)
+		for _, j := range []*batchv1.Job{job, s.serverJob(c.Attempt, c.Pool, job)} {
+			pod := j.Spec.Template.Spec
+			for _, one := range slices.Concat(pod.InitContainers, pod.Containers) {
+				asks, may := one.Resources.Requests.StorageEphemeral(), one.Resources.Limits.StorageEphemeral()
+				if asks.IsZero() || may.IsZero() || asks.Cmp(*may) > 0 {
+					t.Errorf("%s: the container %s requests %s of disk and may use %s", j.Name, one.Name, asks, may)
+				}
+				if one.Name == containerRun && disk > 0 && (asks.Value() != disk || may.Value() != disk) {
+					t.Errorf("%s: the recipe says %d, and the container requests %s and may use %s", j.Name, disk, asks, may)
+				}
+			}
+			for _, v := range pod.Volumes {
+				if v.EmptyDir != nil && (v.EmptyDir.SizeLimit == nil || v.EmptyDir.SizeLimit.IsZero()) {
+					t.Errorf("%s: the folder %s may fill the node's disk", j.Name, v.Name)
+				}
+			}
 		}
 	}
 }

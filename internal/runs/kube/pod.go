@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"maps"
 	"math"
 	"slices"
@@ -28,6 +29,12 @@ const (
 	volumeWork = "tidemill-work"
 	volumeShm  = "tidemill-shm"
 
+	// Disk of a container whose recipe sets none. The request is small, so that many runs fit on a
+	// node. The limit keeps one run from filling the node's disk, which would end all pods there.
+	askedDisk   = int64(1 << 30)
+	defaultDisk = int64(50 << 30)
+	agentDisk   = int64(128 << 20) // disk of the folder with the agent's binary
+
 	// The user id of the command if the recipe names no user.
 	nobody = int64(65532)
 
@@ -37,9 +44,10 @@ const (
 // install returns the init container that copies the agent into the pod, so that the user's image
 // needs no agent.
 func (s site) install() corev1.Container {
-	least := corev1.ResourceList{corev1.ResourceCPU: cores(0.01), corev1.ResourceMemory: bytesOf(32 << 20)}
+	least := corev1.ResourceList{corev1.ResourceCPU: cores(0.01), corev1.ResourceMemory: bytesOf(32 << 20), corev1.ResourceEphemeralStorage: bytesOf(agentDisk)}
+	most := corev1.ResourceList{corev1.ResourceMemory: bytesOf(128 << 20), corev1.ResourceEphemeralStorage: bytesOf(2 * agentDisk)}
 	return corev1.Container{Name: containerInstall, Image: s.image, Command: []string{"/tidemill-agent", "install", binDir},
-		Resources:       corev1.ResourceRequirements{Requests: least, Limits: corev1.ResourceList{corev1.ResourceMemory: bytesOf(128 << 20)}},
+		Resources:       corev1.ResourceRequirements{Requests: least, Limits: most},
 		VolumeMounts:    []corev1.VolumeMount{{Name: volumeBin, MountPath: binDir}},
 		SecurityContext: confined()}
 }
@@ -88,10 +96,11 @@ func secretEnv(refs map[string]string) (all []corev1.EnvVar) {
 	return all
 }
 
-// resources requests CPU without a limit, so that a pod may use idle cores. Memory and GPUs have
-// limits, because a running process does not give them back.
+// resources requests CPU without a limit, so that a pod may use idle cores. Memory, disk and GPUs
+// have limits, because a running process does not give them back.
 func resources(t podPart, p config.Pool) corev1.ResourceRequirements {
-	requests, limits := corev1.ResourceList{}, corev1.ResourceList{}
+	requests := corev1.ResourceList{corev1.ResourceEphemeralStorage: bytesOf(cmp.Or(t.disk, askedDisk))}
+	limits := corev1.ResourceList{corev1.ResourceEphemeralStorage: bytesOf(diskLimit(t.disk))}
 	if t.cpu > 0 {
 		requests[corev1.ResourceCPU] = cores(t.cpu)
 	}
@@ -104,6 +113,9 @@ func resources(t podPart, p config.Pool) corev1.ResourceRequirements {
 	}
 	return corev1.ResourceRequirements{Requests: requests, Limits: limits}
 }
+
+// diskLimit returns the limit of a container's disk in bytes.
+func diskLimit(set int64) int64 { return cmp.Or(set, defaultDisk) }
 
 func gpuResource(p config.Pool) string {
 	if p.Resource == "" {
@@ -142,9 +154,9 @@ func confined() *corev1.SecurityContext {
 
 // volumes returns our volumes and those of the recipe.
 func volumes(in tidemill.Inside) []corev1.Volume {
-	all := []corev1.Volume{emptyDir(volumeBin, nil), emptyDir(volumeWork, nil)}
+	all := []corev1.Volume{emptyDir(volumeBin, corev1.StorageMediumDefault, agentDisk), emptyDir(volumeWork, corev1.StorageMediumDefault, diskLimit(in.Disk))}
 	if in.Shm > 0 {
-		all = append(all, emptyDir(volumeShm, &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory, SizeLimit: new(bytesOf(in.Shm))}))
+		all = append(all, emptyDir(volumeShm, corev1.StorageMediumMemory, in.Shm))
 	}
 	for i, v := range in.Volumes {
 		all = append(all, corev1.Volume{Name: volumeName(i), VolumeSource: source(v)})
@@ -152,11 +164,8 @@ func volumes(in tidemill.Inside) []corev1.Volume {
 	return all
 }
 
-func emptyDir(name string, as *corev1.EmptyDirVolumeSource) corev1.Volume {
-	if as == nil {
-		as = &corev1.EmptyDirVolumeSource{}
-	}
-	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{EmptyDir: as}}
+func emptyDir(name string, medium corev1.StorageMedium, limit int64) corev1.Volume {
+	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: medium, SizeLimit: new(bytesOf(limit))}}}
 }
 
 func source(v tidemill.Volume) (s corev1.VolumeSource) {

@@ -189,6 +189,24 @@ func outOfMemory(p *corev1.Pod) string {
 	return fmt.Sprintf("the command was killed for memory: node %s had none left; set run.memory, so that it is kept for it", p.Spec.NodeName)
 }
 
+// isOverDisk reports whether the kubelet evicted a pod because the pod used more disk than its own
+// limit. If the node's disk is full, the message is another, and the attempt is lost.
+func isOverDisk(message string) bool {
+	return strings.Contains(message, "exceed") &&
+		(strings.Contains(message, "ephemeral local storage") || strings.Contains(message, "local ephemeral storage") || strings.Contains(message, "EmptyDir volume"))
+}
+
+// overDisk returns the reason for a pod that used more disk than its limit.
+func overDisk(p *corev1.Pod) string {
+	limit := ""
+	for i := range p.Spec.Containers {
+		if c := &p.Spec.Containers[i]; c.Name == containerRun && !c.Resources.Limits.StorageEphemeral().IsZero() {
+			limit = " of " + c.Resources.Limits.StorageEphemeral().String()
+		}
+	}
+	return fmt.Sprintf("the command used more disk than its limit%s (run.disk) on node %s: raise it, use a volume, or write less: %s", limit, p.Spec.NodeName, messageOf("", p.Status.Message))
+}
+
 // deadlineEnding returns the end of an attempt that the cluster ended at a deadline.
 func deadlineEnding(deadline string) *ending {
 	return &ending{kind: "deadline", outcome: tidemill.OutcomeFailed, reason: "it did not end within " + deadline, result: tidemill.Result{Exit: -1}}
@@ -257,6 +275,9 @@ func podEnding(p *corev1.Pod) *ending {
 	message := p.Status.Message
 	switch p.Status.Reason {
 	case "Evicted":
+		if isOverDisk(message) {
+			return &ending{kind: "disk", outcome: tidemill.OutcomeFailed, reason: overDisk(p), result: killed}
+		}
 		return lost("evicted", "it was evicted from node %s: %s", p.Spec.NodeName, messageOf("", message))
 	case "NodeLost":
 		return lost("node-lost", "its node %s does not answer any more", p.Spec.NodeName)

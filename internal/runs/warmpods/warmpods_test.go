@@ -342,6 +342,7 @@ func TestShape(t *testing.T) {
 		"user":    func(p *tidemill.Plan) { p.Inside.User = &user },
 		"volumes": func(p *tidemill.Plan) { p.Inside.Volumes = []tidemill.Volume{{Claim: "c", At: "/c"}} },
 		"shm":     func(p *tidemill.Plan) { p.Inside.Shm = 1 },
+		"disk":    func(p *tidemill.Plan) { p.Inside.Disk = 1 },
 	} {
 		other := base
 		if change(&other); Shape(other) == Shape(base) || Shape(other) == "" {
