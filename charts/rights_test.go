@@ -21,7 +21,9 @@ func componentRights() map[string][]string {
 	return map[string][]string{
 		"train": {
 			"batch/jobs: create delete get",
+			"networking.k8s.io/networkpolicies: create",
 			"pods: get list patch",
+			"secrets: create",
 			"services: create",
 		},
 		"dispatcher": {"serving.knative.dev/services: list watch"},
@@ -29,7 +31,9 @@ func componentRights() map[string][]string {
 			"apps/deployments/scale: patch",
 			"apps/deployments: list watch",
 			"batch/jobs: create delete get list watch",
+			"networking.k8s.io/networkpolicies: create",
 			"pods: get list patch watch",
+			"secrets: create",
 			"services: create",
 		},
 		"gateway": nil, "scorer": nil, "promote": nil, "forget": nil,
@@ -97,6 +101,35 @@ func rightsOf(all []any, account string) (rights []string) {
 	}
 	slices.Sort(rights)
 	return rights
+}
+
+// If runs have a separate namespace, no right over Jobs, pods or Secrets reaches the namespace
+// of the install. So no process can make a pod that reads the install's Secrets.
+func TestRunsCannotReachTheInstallsSecrets(t *testing.T) {
+	all := rendered(t, "everything")
+	seen := 0
+	for _, r := range objectsOf[*rbacv1.Role](all) {
+		for _, rule := range r.Rules {
+			for _, resource := range rule.Resources {
+				of := slices.Contains([]string{"jobs", "pods", "secrets", "services", "networkpolicies"}, resource) && rule.APIGroups[0] != "serving.knative.dev"
+				if of {
+					seen++
+				}
+				if want := map[bool]string{true: "ml-runs", false: "ml"}[of]; r.Namespace != want {
+					t.Errorf("%s allows %v %s in %s, want %s", r.Name, rule.Verbs, resource, r.Namespace, want)
+				}
+			}
+		}
+	}
+	if seen != 10 {
+		t.Errorf("%d rights over the objects of runs, want 10", seen)
+	}
+	for pod, spec := range podsOf(all) {
+		launches := slices.ContainsFunc(spec.Containers[0].Args, func(a string) bool { return strings.HasPrefix(a, "--agents-at=") })
+		if told := slices.Contains(spec.Containers[0].Args, "--runs-namespace=ml-runs"); told != launches {
+			t.Errorf("%s launches runs: %t, and knows their namespace: %t", pod, launches, told)
+		}
+	}
 }
 
 // The document has the same table of rights.

@@ -55,13 +55,14 @@ type alert struct {
 	Labels, Annotations map[string]string
 }
 
-// kinds are the kinds that the chart may render. All objects are in the namespace of the chart, and
-// no object defines a new kind.
+// kinds are the kinds that the chart may render. All objects are in the namespace of the chart or in
+// that of its runs, and no object defines a new kind.
 func kinds() map[string]func() any {
 	return map[string]func() any{
 		"v1/ConfigMap": func() any { return new(corev1.ConfigMap) }, "v1/Secret": func() any { return new(corev1.Secret) },
 		"v1/Service": func() any { return new(corev1.Service) }, "v1/ServiceAccount": func() any { return new(corev1.ServiceAccount) },
-		"v1/Pod": func() any { return new(corev1.Pod) }, "apps/v1/Deployment": func() any { return new(appsv1.Deployment) },
+		"v1/Namespace": func() any { return new(corev1.Namespace) },
+		"v1/Pod":       func() any { return new(corev1.Pod) }, "apps/v1/Deployment": func() any { return new(appsv1.Deployment) },
 		"policy/v1/PodDisruptionBudget":            func() any { return new(policyv1.PodDisruptionBudget) },
 		"networking.k8s.io/v1/NetworkPolicy":       func() any { return new(networkingv1.NetworkPolicy) },
 		"networking.k8s.io/v1/Ingress":             func() any { return new(networkingv1.Ingress) },
@@ -121,14 +122,30 @@ func TestManifestsAreWhatTheirKindsAre(t *testing.T) {
 	for name := range valuesFiles(t) {
 		for _, o := range rendered(t, name) {
 			m := o.(metav1.Object)
-			if m.GetNamespace() != "ml" || m.GetName() == "" {
-				t.Errorf("%s: %T %q lies in the namespace %q", name, o, m.GetName(), m.GetNamespace())
+			if !isOfPlace(name, o) || m.GetName() == "" {
+				t.Errorf("%s: %T %q is in the namespace %q", name, o, m.GetName(), m.GetNamespace())
 			}
 			if m.GetLabels()["app.kubernetes.io/instance"] != "tidemill" {
 				t.Errorf("%s: %T %q does not say whose it is", name, o, m.GetName())
 			}
 		}
 	}
+}
+
+// isOfPlace reports whether an object is in the right namespace. Only rules about runs may be in the
+// namespace of runs.
+func isOfPlace(name string, o any) bool {
+	m := o.(metav1.Object)
+	place := "ml"
+	switch o.(type) {
+	case *corev1.Namespace:
+		return name == "everything" && m.GetName() == "ml-runs" && m.GetAnnotations()["helm.sh/resource-policy"] == "keep"
+	case *rbacv1.Role, *rbacv1.RoleBinding, *networkingv1.NetworkPolicy:
+		if name == "everything" && strings.HasSuffix(m.GetName(), "-runs") {
+			place = "ml-runs"
+		}
+	}
+	return m.GetNamespace() == place
 }
 
 // Knative's validation accepts the functions.

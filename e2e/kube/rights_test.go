@@ -26,13 +26,19 @@ func accountRights() map[string]map[string]string {
 			"batch/jobs": "create delete get",
 			"/pods":      "get list patch",
 			"/services":  "create",
+			"/secrets":   "create",
+
+			"networking.k8s.io/networkpolicies": "create",
 		},
 		"controller": {
 			"batch/jobs":             "create delete get list watch",
 			"/pods":                  "get list patch watch",
 			"/services":              "create",
+			"/secrets":               "create",
 			"apps/deployments":       "list watch",
 			"apps/deployments/scale": "patch",
+
+			"networking.k8s.io/networkpolicies": "create",
 		},
 	}
 }

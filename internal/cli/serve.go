@@ -338,7 +338,7 @@ func orNone(text string) string {
 // clusterFlags say how the processes of one install find each other, and their Kubernetes.
 type clusterFlags struct {
 	kubernetes                            bool
-	kubeconfig, namespace                 string
+	kubeconfig, namespace, runs           string
 	agentsAt, image, secret, functionsAre string
 	withhold                              string
 }
@@ -347,6 +347,7 @@ func (c *clusterFlags) flags(f *flagSet) {
 	f.yes(&c.kubernetes, "kubernetes", "use the cluster of this process: launch runs as Jobs, scale scorers, find Knative Services")
 	f.text(&c.kubeconfig, "kubeconfig", "", "FILE", "the same, with the cluster of a kubeconfig")
 	f.text(&c.namespace, "namespace", "", "NAME", "namespace of all that (default: that of the pod or of the kubeconfig)")
+	f.text(&c.runs, "runs-namespace", "", "NAME", "namespace of the Jobs and pods of runs (default: the same)")
 	f.text(&c.agentsAt, "agents-at", "", "URL", "URL of the gateway for the agents in the pods of runs")
 	f.text(&c.image, "image", "", "IMAGE", "image of Tidemill, from which the pods of runs copy the agent")
 	f.text(&c.secret, "run-secret", "", "FILE", "file with 32 random bytes, raw or base64, the same for all processes: it authenticates attempts and functions")
@@ -354,7 +355,8 @@ func (c *clusterFlags) flags(f *flagSet) {
 	f.text(&c.functionsAre, "functions", "", "knative|URL", "address of train, promote and forget for the dispatcher: Knative Services, or a URL, which may have {function} in it")
 	for flag, variable := range map[string]string{
 		"kubernetes": "TIDEMILL_KUBERNETES", "kubeconfig": "TIDEMILL_KUBECONFIG", "namespace": "TIDEMILL_NAMESPACE",
-		"agents-at": "TIDEMILL_AGENTS_AT", "image": "TIDEMILL_IMAGE", "run-secret": "TIDEMILL_RUN_SECRET_FILE", "functions": "TIDEMILL_FUNCTIONS",
+		"runs-namespace": "TIDEMILL_RUNS_NAMESPACE",
+		"agents-at":      "TIDEMILL_AGENTS_AT", "image": "TIDEMILL_IMAGE", "run-secret": "TIDEMILL_RUN_SECRET_FILE", "functions": "TIDEMILL_FUNCTIONS",
 		"withhold": "TIDEMILL_WITHHOLD",
 	} {
 		f.fromEnv(flag, variable)
@@ -448,7 +450,7 @@ func (r *serving) options(a config.Addresses) platform.Options {
 		o.Runs = &platform.RunsOptions{Recipes: r.source().folder(), Launch: r.launches()}
 	}
 	if r.launches() || r.role == dispatcherRole && r.cluster.kubernetes {
-		o.Cluster = &platform.ClusterOptions{Kubeconfig: r.cluster.kubeconfig, Namespace: r.cluster.namespace,
+		o.Cluster = &platform.ClusterOptions{Kubeconfig: r.cluster.kubeconfig, Namespace: r.cluster.namespace, Runs: r.cluster.runs,
 			Gateway: r.cluster.agentsAt, Image: r.cluster.image, Withheld: r.place.Withheld}
 	}
 	return o

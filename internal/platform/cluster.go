@@ -19,6 +19,7 @@ import (
 type ClusterOptions struct {
 	Kubeconfig string // path of a file; if empty, the cluster in which this process runs
 	Namespace  string // if empty, the namespace of the pod, or of the kubeconfig
+	Runs       string // namespace of the objects of runs; if empty, the same namespace
 	Gateway    string // URL of the gateway for agents in pods
 	Image      string // our own image, which contains the agent
 	Withheld   config.Withheld
@@ -26,7 +27,7 @@ type ClusterOptions struct {
 
 // openCluster reads the address of the API server; it sends no request yet.
 func (p *Platform) openCluster(ctx context.Context, o ClusterOptions) (err error) {
-	p.cluster, err = kube.Open(ctx, kube.Options{Kubeconfig: o.Kubeconfig, Namespace: o.Namespace, Names: p.names, Config: p.Config,
+	p.cluster, err = kube.Open(ctx, kube.Options{Kubeconfig: o.Kubeconfig, Namespace: o.Namespace, Runs: o.Runs, Names: p.names, Config: p.Config,
 		Gateway: o.Gateway, Image: o.Image, Withheld: o.Withheld, Warm: p.warm, Registerer: p.metricsRegisterer(), Logger: p.log})
 	if err != nil {
 		return fmt.Errorf("open the way to Kubernetes: %w", err)

@@ -39,6 +39,11 @@ app.kubernetes.io/component: {{ .component }}
 {{- end -}}
 {{- end -}}
 
+{{/* The namespace of the objects of runs. */}}
+{{- define "tidemill.runsNamespace" -}}
+{{- default .Release.Namespace .Values.runs.namespace -}}
+{{- end -}}
+
 {{- define "tidemill.install" -}}
 {{- (include "tidemill.config" . | fromYaml).name | default "tidemill" -}}
 {{- end -}}

@@ -170,6 +170,9 @@ spec:
         - --kubernetes
         {{- end }}
         {{- if .launches }}
+        {{- with $v.runs.namespace }}
+        - --runs-namespace={{ . }}
+        {{- end }}
         - --agents-at={{ include "tidemill.agentsAt" $root }}
         - --image={{ include "tidemill.image" $root }}
         {{- end }}

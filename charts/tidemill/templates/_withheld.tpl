@@ -1,11 +1,11 @@
 {{/*
 The Secrets and claims that no recipe may name, as an argument of the processes: names that begin with the install's own name,
-helm's Secrets (which hold the Secrets that we have made), all that the values give to our pods, and the operator's own list.
+helm's Secrets (which hold the Secrets that we have made), the tokens of attempts, all that the values give to our pods, and the operator's own list.
 */}}
 {{- define "tidemill.withheld" -}}
 {{- $v := .Values -}}
 {{- $own := list (include "tidemill.fullname" .) (default (include "tidemill.fullname" .) $v.serviceAccounts.prefix) -}}
-{{- $all := list "secret/sh.helm.release.v1.*" -}}
+{{- $all := list "secret/sh.helm.release.v1.*" "secret/tidemill-attempt-*" -}}
 {{- range $own -}}{{- $all = append $all (printf "secret/%s-*" .) -}}{{- $all = append $all (printf "claim/%s-*" .) -}}{{- end -}}
 {{- range list $v.kafka.tls.secret $v.kafka.sasl.secret $v.redis.tls.secret $v.redis.secret $v.store.secret $v.access.secret $v.runSecret.secret $v.gateway.tls.secret $v.gateway.ingress.tlsSecret $v.metrics.podMonitor.tokenSecret.name $v.test.tokenSecret.name -}}
 {{- with . -}}{{- $all = append $all (printf "secret/%s" .) -}}{{- end -}}

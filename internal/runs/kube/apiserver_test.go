@@ -179,7 +179,7 @@ func kindOfPath(path string) (kind, group string) {
 	parts := strings.Split(strings.Trim(path, "/"), "/") // api v1 namespaces ns pods | apis batch v1 namespaces ns jobs
 	at := slices.Index(parts, "namespaces")
 	group = strings.Join(parts[1:at], "/")
-	return map[string]string{"pods": "Pod", "jobs": "Job", "services": "Service", "deployments": "Deployment"}[parts[at+2]], group
+	return map[string]string{"pods": "Pod", "jobs": "Job", "services": "Service", "deployments": "Deployment", "secrets": "Secret", "networkpolicies": "NetworkPolicy"}[parts[at+2]], group
 }
 
 func (s *apiServer) chosen(prefix string, choose labels.Selector) (all []*unstructured.Unstructured) {

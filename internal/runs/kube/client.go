@@ -8,6 +8,7 @@ import (
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -21,11 +22,16 @@ import (
 // clients has a client for each kind of object that we use. client-go's clientset has clients for
 // all kinds of Kubernetes, which cost every process memory.
 type clients struct {
-	batch, core, apps, serving *rest.RESTClient
+	batch, core, apps, networking, serving *rest.RESTClient
 
-	jobs        kind[*batchv1.Job, *batchv1.JobList]
-	pods        kind[*corev1.Pod, *corev1.PodList]
-	services    kind[*corev1.Service, *corev1.ServiceList]
+	// Objects of attempts, in the namespace of runs.
+	jobs     kind[*batchv1.Job, *batchv1.JobList]
+	pods     kind[*corev1.Pod, *corev1.PodList]
+	services kind[*corev1.Service, *corev1.ServiceList]
+	secrets  kind[*corev1.Secret, *corev1.SecretList]
+	policies kind[*networkingv1.NetworkPolicy, *networkingv1.NetworkPolicyList]
+
+	// Objects of the install, in its own namespace.
 	deployments kind[*appsv1.Deployment, *appsv1.DeploymentList]
 	functions   kind[*servingv1.Service, *servingv1.ServiceList] // Services of Knative
 }
@@ -35,7 +41,7 @@ const userAgent = "tidemill"
 // kinds returns a scheme with the types that we use.
 func kinds() (*runtime.Scheme, error) {
 	s := runtime.NewScheme()
-	err := (&runtime.SchemeBuilder{batchv1.AddToScheme, corev1.AddToScheme, appsv1.AddToScheme, autoscalingv1.AddToScheme, servingv1.AddToScheme}).AddToScheme(s)
+	err := (&runtime.SchemeBuilder{batchv1.AddToScheme, corev1.AddToScheme, appsv1.AddToScheme, networkingv1.AddToScheme, autoscalingv1.AddToScheme, servingv1.AddToScheme}).AddToScheme(s)
 	metav1.AddToGroupVersion(s, schema.GroupVersion{Version: "v1"})
 	return s, err
 }
@@ -63,6 +69,7 @@ func (c *Cluster) connect(server *rest.Config) error {
 		{&to.batch, batchv1.SchemeGroupVersion, "/apis", runtime.ContentTypeProtobuf},
 		{&to.core, corev1.SchemeGroupVersion, "/api", runtime.ContentTypeProtobuf},
 		{&to.apps, appsv1.SchemeGroupVersion, "/apis", runtime.ContentTypeProtobuf},
+		{&to.networking, networkingv1.SchemeGroupVersion, "/apis", runtime.ContentTypeProtobuf},
 		{&to.serving, servingv1.SchemeGroupVersion, "/apis", runtime.ContentTypeJSON}, // a custom resource, so no protobuf
 	} {
 		own := rest.CopyConfig(server)
@@ -72,9 +79,11 @@ func (c *Cluster) connect(server *rest.Config) error {
 			return err
 		}
 	}
-	to.jobs = kindOf[batchv1.Job, batchv1.JobList](to.batch, params, c.namespace, "jobs")
-	to.pods = kindOf[corev1.Pod, corev1.PodList](to.core, params, c.namespace, "pods")
-	to.services = kindOf[corev1.Service, corev1.ServiceList](to.core, params, c.namespace, "services")
+	to.jobs = kindOf[batchv1.Job, batchv1.JobList](to.batch, params, c.runs, "jobs")
+	to.pods = kindOf[corev1.Pod, corev1.PodList](to.core, params, c.runs, "pods")
+	to.services = kindOf[corev1.Service, corev1.ServiceList](to.core, params, c.runs, "services")
+	to.secrets = kindOf[corev1.Secret, corev1.SecretList](to.core, params, c.runs, "secrets")
+	to.policies = kindOf[networkingv1.NetworkPolicy, networkingv1.NetworkPolicyList](to.networking, params, c.runs, "networkpolicies")
 	to.deployments = kindOf[appsv1.Deployment, appsv1.DeploymentList](to.apps, params, c.namespace, "deployments")
 	to.functions = kindOf[servingv1.Service, servingv1.ServiceList](to.serving, params, c.namespace, "services")
 	return nil

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -30,6 +31,7 @@ import (
 type Options struct {
 	Kubeconfig string // path of a file; if empty, the cluster in which this process runs
 	Namespace  string // if empty, the namespace of the pod, or of the kubeconfig
+	Runs       string // namespace of the attempts' objects; if empty, the same namespace
 	Names      tidemill.Names
 	Config     func() *config.Config
 	Gateway    string                // URL of the gateway for agents in pods
@@ -44,7 +46,8 @@ type Options struct {
 type Cluster struct {
 	o         Options
 	log       *slog.Logger
-	namespace string
+	namespace string // namespace of the install
+	runs      string // namespace of the attempts' objects
 	http      *http.Client
 	clients   clients
 	metrics   *metrics
@@ -64,10 +67,12 @@ func Open(_ context.Context, o Options) (*Cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find the API server: %w", err)
 	}
+	o.Withheld = append(slices.Clip(o.Withheld), "secret/"+secretPrefix+"*")
 	c := &Cluster{o: o, log: o.Logger, namespace: cmp.Or(o.Namespace, namespace)}
 	if c.namespace == "" {
 		return nil, errors.New("find the namespace: the pod has none: give --namespace")
 	}
+	c.runs = cmp.Or(o.Runs, c.namespace)
 	if c.metrics, err = newMetrics(o.Registerer); err != nil {
 		return nil, err
 	}
@@ -80,7 +85,7 @@ func Open(_ context.Context, o Options) (*Cluster, error) {
 	return c, nil
 }
 
-// Namespace returns the namespace of all our objects.
+// Namespace returns the namespace of the install.
 func (c *Cluster) Namespace() string { return c.namespace }
 
 // Close ends all goroutines and waits for them.

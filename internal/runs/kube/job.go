@@ -11,6 +11,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"tidemill.dev"
@@ -90,6 +91,25 @@ func (s site) service(a scheduler.Attempt, owner *batchv1.Job) *corev1.Service {
 	return &corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{
 		ClusterIP: corev1.ClusterIPNone, PublishNotReadyAddresses: true,
 		Selector: map[string]string{LabelInstall: s.names.Install(), LabelAttempt: a.Name}}}
+}
+
+// policy returns the rule that the pods of an attempt accept calls of each other only. The chart's
+// rule closes all pods of runs, so without this rule the workers could not meet.
+func (s site) policy(a scheduler.Attempt, owner *batchv1.Job) *networkingv1.NetworkPolicy {
+	meta := s.meta(a, serviceName(a.Name))
+	meta.OwnerReferences = ownedBy(owner)
+	pods := metav1.LabelSelector{MatchLabels: map[string]string{LabelInstall: s.names.Install(), LabelAttempt: a.Name}}
+	return &networkingv1.NetworkPolicy{ObjectMeta: meta, Spec: networkingv1.NetworkPolicySpec{
+		PodSelector: pods, PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress},
+		Ingress: []networkingv1.NetworkPolicyIngressRule{{From: []networkingv1.NetworkPolicyPeer{{PodSelector: &pods}}}}}}
+}
+
+// secret returns the Secret with the attempt's token. In a variable of the Job, every account that
+// may read Jobs could read it, and the role view of Kubernetes is enough for that.
+func (s site) secret(a scheduler.Attempt, owner *batchv1.Job) *corev1.Secret {
+	meta := s.meta(a, secretName(a.Name))
+	meta.OwnerReferences = ownedBy(owner)
+	return &corev1.Secret{ObjectMeta: meta, Immutable: new(true), Type: corev1.SecretTypeOpaque, Data: map[string][]byte{tokenKey: []byte(a.Token)}}
 }
 
 // podPart holds the values in which workers and servers of an attempt differ.
@@ -179,6 +199,14 @@ func references(names []string) (all []corev1.LocalObjectReference) {
 func serversName(attempt string) string { return attempt + "-servers" }
 
 func serviceName(attempt string) string { return "run-" + attempt }
+
+// secretPrefix begins the names of the Secrets with attempts' tokens. No recipe may name them.
+const secretPrefix = "tidemill-attempt-"
+
+// tokenKey is the key of the token in an attempt's Secret.
+const tokenKey = "token"
+
+func secretName(attempt string) string { return secretPrefix + attempt }
 
 func volumeName(i int) string { return "volume-" + strconv.Itoa(i) }
 

@@ -69,11 +69,11 @@ func manifests(t *testing.T, s site, c jobCase) string {
 		return "# " + err.Error() + "\n"
 	}
 	job := s.job(c.Attempt, c.Pool)
-	all := []runtime.Object{job}
+	owner := job.DeepCopy()
+	owner.UID = "11111111-2222-3333-4444-555555555555"
+	all := []runtime.Object{job, s.secret(c.Attempt, owner)}
 	if hasSeveralPods(c.Attempt.Plan) {
-		owner := job.DeepCopy()
-		owner.UID = "11111111-2222-3333-4444-555555555555"
-		all = append(all, s.service(c.Attempt, owner))
+		all = append(all, s.policy(c.Attempt, owner), s.service(c.Attempt, owner))
 		if c.Attempt.Plan.Servers != nil {
 			all = append(all, s.serverJob(c.Attempt, c.Pool, owner))
 		}

@@ -29,7 +29,7 @@ var _ scheduler.Launcher = (*launcher)(nil)
 
 // Launcher returns a launcher that starts attempts as Jobs.
 func (c *Cluster) Launcher() scheduler.Launcher {
-	return &launcher{c: c, site: site{names: c.o.Names, namespace: c.namespace, gateway: c.o.Gateway, image: c.o.Image}}
+	return &launcher{c: c, site: site{names: c.o.Names, namespace: c.runs, gateway: c.o.Gateway, image: c.o.Image}}
 }
 
 // Slots returns the number in the config. If it is 0, only the cluster's scheduler limits the pods.
@@ -54,10 +54,7 @@ func (l *launcher) Launch(ctx context.Context, a scheduler.Attempt) error {
 	if err != nil {
 		return withAdvice("make the Job", job.Name, err)
 	}
-	if hasSeveralPods(a.Plan) {
-		return l.createServers(ctx, a, pool, made)
-	}
-	return nil
+	return l.createParts(ctx, a, pool, made)
 }
 
 // createJob makes a Job, or returns the Job of an earlier Launch.
@@ -85,15 +82,16 @@ func (l *launcher) existingJob(ctx context.Context, job *batchv1.Job) (*batchv1.
 	return there, nil
 }
 
-// createServers makes the Service and the Job of servers for an attempt of several containers. The
-// attempt's Job exists before them and owns them. So deleting that Job removes all objects, even if
-// a launch stopped halfway.
-func (l *launcher) createServers(ctx context.Context, a scheduler.Attempt, pool config.Pool, owner *batchv1.Job) error {
-	service := l.site.service(a, owner)
-	err := withAdvice("make the Service", service.Name, ensure(ctx, &l.c.clients.services, service))
-	if err == nil && a.Plan.Servers != nil {
-		job := l.site.serverJob(a, pool, owner)
-		err = withAdvice("make the Job of the servers", job.Name, ensure(ctx, &l.c.clients.jobs, job))
+// createParts makes the Secret with the attempt's token, and for several containers also their
+// Service, their NetworkPolicy and the Job of servers. The attempt's Job exists before them and
+// owns them. So deleting that Job removes all objects, even if a launch stopped halfway. The pod
+// starts before its Secret exists, but its main container needs the Secret only after the agent's
+// binary has been copied.
+func (l *launcher) createParts(ctx context.Context, a scheduler.Attempt, pool config.Pool, owner *batchv1.Job) error {
+	secret := l.site.secret(a, owner)
+	err := withAdvice("make the Secret", secret.Name, ensure(ctx, &l.c.clients.secrets, secret))
+	if err == nil && hasSeveralPods(a.Plan) {
+		err = l.createMeeting(ctx, a, pool, owner)
 	}
 	if err == nil {
 		return nil
@@ -101,6 +99,21 @@ func (l *launcher) createServers(ctx context.Context, a scheduler.Attempt, pool 
 	undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), callFor)
 	defer cancel()
 	return errors.Join(err, l.remove(undo, a.Name))
+}
+
+// createMeeting makes the objects through which several containers of an attempt meet.
+func (l *launcher) createMeeting(ctx context.Context, a scheduler.Attempt, pool config.Pool, owner *batchv1.Job) error {
+	policy := l.site.policy(a, owner)
+	err := withAdvice("make the NetworkPolicy", policy.Name, ensure(ctx, &l.c.clients.policies, policy))
+	if err == nil {
+		service := l.site.service(a, owner)
+		err = withAdvice("make the Service", service.Name, ensure(ctx, &l.c.clients.services, service))
+	}
+	if err == nil && a.Plan.Servers != nil {
+		job := l.site.serverJob(a, pool, owner)
+		err = withAdvice("make the Job of the servers", job.Name, ensure(ctx, &l.c.clients.jobs, job))
+	}
+	return err
 }
 
 // ensure makes an object unless it exists.
@@ -298,11 +311,11 @@ func judge(err error) verdict {
 	case apierrors.IsRequestEntityTooLargeError(err):
 		return verdict{true, "make what the recipe says shorter"}
 	case apierrors.IsForbidden(err):
-		return verdict{next: "the service account may not do it: bind its role again, as the chart does"}
+		return verdict{next: "the service account may not do it: bind its role again, as the chart does (docs/cluster.md, Rights)"}
 	case apierrors.IsUnauthorized(err):
 		return verdict{next: "the API server does not know us: look at the service account's token, or the kubeconfig's"}
 	case apierrors.IsNotFound(err):
-		return verdict{next: "the namespace is not there: make it, or name another with --namespace"}
+		return verdict{next: "the namespace is not there: make it, or name another with --runs-namespace (in the chart runs.namespace)"}
 	}
 	return verdict{next: "it is tried again; look whether the API server is well"}
 }

@@ -1,8 +1,10 @@
 package kube
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -19,7 +21,12 @@ import (
 	"tidemill.dev/internal/runs/scheduler"
 )
 
-const allJobs, allServices = "/apis/batch/v1/namespaces/ml/jobs", "/api/v1/namespaces/ml/services"
+const (
+	allJobs     = "/apis/batch/v1/namespaces/ml/jobs"
+	allServices = "/api/v1/namespaces/ml/services"
+	allSecrets  = "/api/v1/namespaces/ml/secrets"
+	allPolicies = "/apis/networking.k8s.io/v1/namespaces/ml/networkpolicies"
+)
 
 // launchWorld is an API server with a launcher.
 type launchWorld struct {
@@ -83,16 +90,54 @@ func (y *launchWorld) callsSoFar() []string {
 	return slices.DeleteFunc(slices.Clone(y.calls), func(c string) bool { return c == "GET /version" })
 }
 
-// A launch is one call. A second launch finds the Job of the first.
-func TestLaunchIsOneCall(t *testing.T) {
+// A launch is two calls, and the first starts the pod. A second launch finds the Job of the first.
+func TestLaunchIsTwoCalls(t *testing.T) {
 	y, a := newLaunchWorld(t, nil, nil), launchable("default")
 	y.must(y.Launch(t.Context(), a))
-	if calls := y.callsSoFar(); !slices.Equal(calls, []string{"POST " + allJobs}) {
+	if calls := y.callsSoFar(); !slices.Equal(calls, []string{"POST " + allJobs, "POST " + allSecrets}) {
 		t.Errorf("it asked %q", calls)
 	}
 	y.must(y.Launch(t.Context(), a))
-	if !y.hasObject(allJobs+"/"+a.Name) || len(y.objects) != 1 {
+	if !y.hasObject(allJobs+"/"+a.Name) || len(y.objects) != 2 {
 		t.Errorf("there are %d objects", len(y.objects))
+	}
+}
+
+// An account that may read Jobs and pods, but no Secrets, finds no token of an attempt.
+func TestTheTokenIsOnlyInASecret(t *testing.T) {
+	y, a := newLaunchWorld(t, nil, nil), attemptTogether()
+	a.Token = "the-token-of-the-attempt"
+	y.must(y.Launch(t.Context(), a))
+	for path, o := range y.objects {
+		text, err := o.MarshalJSON()
+		y.must(err)
+		if o.GetKind() != "Secret" && strings.Contains(string(text), a.Token) {
+			t.Errorf("%s shows the token to every account that may read it:\n%s", path, text)
+		}
+	}
+	secret := y.objects[allSecrets+"/"+secretName(a.Name)]
+	if secret == nil || !strings.Contains(fmt.Sprint(secret.Object["data"]), base64.StdEncoding.EncodeToString([]byte(a.Token))) {
+		t.Fatalf("the Secret is %+v", secret)
+	}
+	y.must(y.Stop(t.Context(), a.Name))
+	if len(y.objects) != 0 {
+		t.Errorf("there are %d objects left", len(y.objects))
+	}
+	thief := launchable("gpu")
+	thief.Plan.Secrets = map[string]string{"T": secretName(a.Name) + "/" + tokenKey}
+	if err := y.Launch(t.Context(), thief); !errors.Is(err, scheduler.ErrUnlaunchable) {
+		t.Errorf("another run is given the token of this one: %v", err)
+	}
+}
+
+// Runs may have a separate namespace. Then no object of a run is where the install's Secrets are.
+func TestRunsInTheirOwnNamespace(t *testing.T) {
+	y := newLaunchWorld(t, nil, func(o *Options) { o.Runs = "ml-runs" })
+	y.must(y.Launch(t.Context(), attemptTogether()))
+	for _, call := range y.callsSoFar() {
+		if !strings.Contains(call, "/namespaces/ml-runs/") {
+			t.Errorf("it asked %s", call)
+		}
 	}
 }
 
@@ -209,7 +254,7 @@ func TestLaunchOutlivesAShortOutage(t *testing.T) {
 			}, nil)
 			a := launchable("default")
 			y.must(y.Launch(t.Context(), a))
-			if posts.Load() != 2 || !y.hasObject(allJobs+"/"+a.Name) {
+			if posts.Load() != 3 || !y.hasObject(allJobs+"/"+a.Name) {
 				t.Errorf("after %d calls there are %d objects", posts.Load(), len(y.objects))
 			}
 		})
@@ -239,13 +284,19 @@ func attemptTogether() scheduler.Attempt {
 	return a
 }
 
-// An attempt of several containers gets a Service and a Job of servers. The attempt's Job owns
-// them, and they are deleted with it.
+// partsOf returns the paths of all objects of attemptTogether, in the order in which they are made.
+func partsOf(a scheduler.Attempt) []string {
+	return []string{allJobs + "/" + a.Name, allSecrets + "/" + secretName(a.Name), allPolicies + "/" + serviceName(a.Name),
+		allServices + "/" + serviceName(a.Name), allJobs + "/" + serversName(a.Name)}
+}
+
+// An attempt of several containers gets a NetworkPolicy, a Service and a Job of servers. The
+// attempt's Job owns them, and they are deleted with it.
 func TestLaunchTogether(t *testing.T) {
 	y, a := newLaunchWorld(t, nil, nil), attemptTogether()
 	y.must(y.Launch(t.Context(), a))
 	owner := y.objects[allJobs+"/"+a.Name]
-	for _, path := range []string{allServices + "/" + serviceName(a.Name), allJobs + "/" + serversName(a.Name)} {
+	for _, path := range partsOf(a)[1:] {
 		o := y.objects[path]
 		if o == nil || owner == nil || len(o.GetOwnerReferences()) != 1 || o.GetOwnerReferences()[0].UID != owner.GetUID() {
 			t.Fatalf("%s is %+v", path, o)
@@ -260,7 +311,7 @@ func TestLaunchTogether(t *testing.T) {
 // A launch completes the objects of an interrupted launch.
 func TestLaunchTogetherIsCompleted(t *testing.T) {
 	a := attemptTogether()
-	parts := []string{allJobs + "/" + a.Name, allServices + "/" + serviceName(a.Name), allJobs + "/" + serversName(a.Name)}
+	parts := partsOf(a)
 	for n := range parts {
 		y := newLaunchWorld(t, nil, nil)
 		y.must(y.Launch(t.Context(), a))
@@ -283,7 +334,7 @@ func TestLaunchTogetherIsCompleted(t *testing.T) {
 // If one object cannot be made, the others are deleted.
 func TestLaunchTogetherIsUndone(t *testing.T) {
 	a := attemptTogether()
-	for what, nth := range map[string]int32{"the Service": 2, "the Job of the servers": 3} {
+	for what, nth := range map[string]int32{"the Secret": 2, "the NetworkPolicy": 3, "the Service": 4, "the Job of the servers": 5} {
 		y, posts := newLaunchWorld(t, nil, nil), new(atomic.Int32)
 		y.refuseBy(func(r *http.Request) int {
 			if r.Method == http.MethodPost && posts.Add(1) == nth {
@@ -374,7 +425,7 @@ func TestStop(t *testing.T) {
 		"its pod does another": {func(y *launchWorld, a scheduler.Attempt) {
 			y.must(y.Launch(t.Context(), a))
 			y.worker(a.Name, other, corev1.PodRunning)
-		}, []string{"/api/v1/namespaces/ml/pods/" + anAttempt().Name + "-x", allJobs + "/" + anAttempt().Name}},
+		}, []string{"/api/v1/namespaces/ml/pods/" + anAttempt().Name + "-x", allSecrets + "/" + secretName(anAttempt().Name), allJobs + "/" + anAttempt().Name}},
 	} {
 		y, a := newLaunchWorld(t, nil, nil), launchable("default")
 		c.there(y, a)

@@ -66,7 +66,7 @@ func (s site) run(a scheduler.Attempt, p config.Pool, t podPart) corev1.Containe
 // env returns the agent's environment. The agent does not pass it to the command.
 func (s site) env(a scheduler.Attempt, p config.Pool, t podPart) []corev1.EnvVar {
 	all := []corev1.EnvVar{
-		{Name: agent.EnvGateway, Value: s.gateway}, {Name: agent.EnvAttempt, Value: a.Name}, {Name: agent.EnvToken, Value: a.Token},
+		{Name: agent.EnvGateway, Value: s.gateway}, {Name: agent.EnvAttempt, Value: a.Name}, secretVariable(agent.EnvToken, secretName(a.Name), tokenKey),
 		{Name: agent.EnvWork, Value: attemptDir}, fieldEnv(agent.EnvNode, "spec.nodeName"), fieldEnv(agent.EnvPod, "metadata.name"),
 		{Name: agent.EnvGrace, Value: (a.Plan.Grace + savingFor).String()},
 	}
@@ -90,10 +90,14 @@ func fieldEnv(name, path string) corev1.EnvVar {
 func secretEnv(refs map[string]string) (all []corev1.EnvVar) {
 	for _, variable := range slices.Sorted(maps.Keys(refs)) {
 		name, key, _ := strings.Cut(refs[variable], "/")
-		all = append(all, corev1.EnvVar{Name: variable, ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{
-			LocalObjectReference: corev1.LocalObjectReference{Name: name}, Key: key}}})
+		all = append(all, secretVariable(variable, name, key))
 	}
 	return all
+}
+
+func secretVariable(variable, secret, key string) corev1.EnvVar {
+	return corev1.EnvVar{Name: variable, ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{
+		LocalObjectReference: corev1.LocalObjectReference{Name: secret}, Key: key}}}
 }
 
 // resources requests CPU without a limit, so that a pod may use idle cores. Memory, disk and GPUs

@@ -277,7 +277,7 @@ func (s *attemptView) noPods(now time.Time) (words string, again time.Duration) 
 
 // giveUp ends an attempt whose trouble has lasted longer than stuckFor.
 func (s *attemptView) giveUp(j *judgement, words string, now time.Time) {
-	if j.trouble != troubleImage && j.trouble != troubleConfig {
+	if j.trouble == "" || j.trouble == troubleRoom {
 		return
 	}
 	left := stuckFor
@@ -289,6 +289,8 @@ func (s *attemptView) giveUp(j *judgement, words string, now time.Time) {
 		j.again = left
 	case j.trouble == troubleConfig:
 		j.end = permanentEnding("config", words)
+	case j.trouble == troubleToken:
+		j.end = lost("start", "%s", words)
 	default:
 		j.end = lost("image", "%s", words)
 	}

@@ -112,6 +112,7 @@ func TestAttemptsUnderWay(t *testing.T) {
 		"nor for long":                                      {long(one(podLike(unpullable)), troubleImage), underWay(nil), told{kind: "image", end: "image r/t:3 cannot be pulled: i/o timeout"}},
 		"it lacks a Secret":                                 {one(podLike(without("hf"))), underWay(nil), told{pending: "its container cannot be made: secret \"hf\" not found", again: true}},
 		"nobody makes it":                                   {long(one(podLike(without("hf"))), troubleConfig), underWay(nil), told{kind: "config", end: "secret \"hf\" not found"}},
+		"its launcher made no Secret for its token":         {long(one(podLike(without("tidemill-attempt-r-1"))), troubleToken), underWay(nil), told{kind: "start", end: "secret \"tidemill-attempt-r-1\" not found"}},
 		"another trouble is not as old":                     {long(one(podLike(without("hf"))), troubleImage), underWay(nil), told{pending: "its container cannot be made: secret \"hf\" not found", again: true}},
 		"a worker has done its part":                        {attemptView{pods: []*corev1.Pod{podLike(worker("0"), isRunning), podLike(worker("1"), endsWith("Completed", 0))}}, underWay(nil), told{}},
 		"a worker was killed":                               {attemptView{pods: []*corev1.Pod{podLike(worker("1"), endsWith("OOMKilled", 137)), podLike(worker("0"), isRunning)}}, underWay(nil), told{kind: "out-of-memory", end: "worker 1: the command was killed for memory"}},

@@ -29,6 +29,7 @@ const (
 	troubleRoom   trouble = "room"   // no node has room for the pod now
 	troubleImage  trouble = "image"  // the pod's image cannot be pulled
 	troubleConfig trouble = "config" // an object that the pod names does not exist
+	troubleToken  trouble = "token"  // the Secret with the attempt's token does not exist
 )
 
 // ending is the end of an attempt, as read from its pod.
@@ -332,6 +333,9 @@ func (r *reading) readWaiting(s *corev1.ContainerStatus, w *corev1.ContainerStat
 		r.end = permanentEnding("image", whose+" is not on the node, and its pull policy is never to pull it")
 	case "CreateContainerConfigError":
 		r.pending, r.trouble = "its container cannot be made: "+shortened(w.Message), troubleConfig
+		if strings.Contains(w.Message, secretPrefix) { // its launcher stopped before it made the Secret
+			r.trouble = troubleToken
+		}
 	case "CreateContainerError", "RunContainerError", "CreatePodSandboxError":
 		r.pending, r.trouble = "its container cannot be started: "+shortened(w.Message), troubleImage
 	case "CrashLoopBackOff":

@@ -72,6 +72,7 @@ func TestWhatPodsSay(t *testing.T) {
 		"no name":           {waiting("run", "InvalidImageName", `Failed to apply default image tag "R:::": couldn't parse image name`), told{kind: "image", outcome: "failed", forGood: true, reason: "is not the name of an image"}},
 		"our own image":     {waiting("install", "ErrImagePull", "no route to host"), told{pending: "our own image r.example/t:3 cannot be pulled: no route to host", trouble: troubleImage}},
 		"no Secret":         {waiting("run", "CreateContainerConfigError", `secret "hf" not found`), told{pending: `its container cannot be made: secret "hf" not found`, trouble: troubleConfig}},
+		"no token":          {waiting("run", "CreateContainerConfigError", `secret "tidemill-attempt-a-1" not found`), told{pending: `its container cannot be made: secret "tidemill-attempt-a-1" not found`, trouble: troubleToken}},
 		"out of memory":     {ended("OOMKilled", "137"), told{kind: "out-of-memory", outcome: "failed", reason: "the command was killed for memory: its limit is 512Mi (run.memory); give it more, or have it use less"}},
 		"without a limit":   {strings.Replace(ended("OOMKilled", "137"), "limits: {memory: 512Mi}", "limits: {}", 1), told{kind: "out-of-memory", outcome: "failed", reason: "node gpu-1 had none left; set run.memory"}},
 		"not to be started": {ended("StartError", "128"), told{kind: "start", outcome: "failed", reason: "exec format error"}},
