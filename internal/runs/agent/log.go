@@ -33,6 +33,7 @@ type logbook struct {
 	now    func() time.Time
 	most   int64  // largest number of bytes to keep; 0 is no bound
 	part   string // name of the worker or server; empty is the first worker
+	masks  *masks // secrets of the command; set before it starts
 
 	mu      sync.Mutex
 	open    map[string]*splitter // lines that have not ended, by stream
@@ -234,21 +235,27 @@ func (l *logbook) lastLine() string {
 // isIncomplete reports whether a part of the log was not kept.
 func (l *logbook) isIncomplete() bool { return l.dropped > 0 || l.refused.Load() != nil }
 
-// copyStream copies a stream of the command into the log.
+// copyStream copies a stream of the command into the log, without its secrets.
 func (l *logbook) copyStream(stream string, from io.Reader, echo func(string, []byte)) error {
+	keep := func(text []byte) {
+		if len(text) > 0 {
+			echo(stream, text)
+			l.write(stream, text)
+		}
+	}
+	mask := masker{masks: l.masks}
 	buffer := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buffer)
-		if n > 0 {
-			echo(stream, buffer[:n])
-			l.write(stream, buffer[:n])
+		keep(mask.next(buffer[:n]))
+		if err == nil {
+			continue
 		}
+		keep(mask.rest())
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
-		if err != nil {
-			return err
-		}
+		return err
 	}
 }
 

@@ -23,6 +23,7 @@ func (a *attempt) run() error {
 	if err != nil {
 		return err
 	}
+	a.log.masks = a.masksOf(&a.order.Plan)
 	a.o.Prepare(cmd)
 	a.checkpoints = checkpoints{dir: a.dirs.checkpoint(), save: a.saveCheckpoint, note: a.log.note}
 	a.checkpoints.begin() // before the command can change the files
