@@ -201,6 +201,7 @@ func (c *container) args() []string {
 		args = append(args, "--label", l)
 	}
 	args = append(args, c.userArgs()...)
+	args = append(args, confinement()...)
 	args = append(args, c.bounds()...)
 	args = append(args, c.cards()...)
 	args = append(args, c.mounts()...)
@@ -225,6 +226,16 @@ func (c *container) userArgs() []string {
 		args = append(args, "--init") // else SIGTERM has no effect on a process 1 without a handler
 	}
 	return args
+}
+
+// mostProcesses is the most processes and threads in a container. Without a limit, one container
+// that forks without end takes the whole machine.
+const mostProcesses = 16384
+
+// confinement returns the arguments that take every right of root from the container, as a cluster
+// does.
+func confinement() []string {
+	return []string{"--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--pids-limit", strconv.Itoa(mostProcesses)}
 }
 
 func (c *container) isPodman() bool { return strings.HasSuffix(c.engine, "podman") }

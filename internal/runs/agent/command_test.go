@@ -45,6 +45,11 @@ func TestArguments(t *testing.T) {
 		if err != nil || got != string(want) {
 			t.Errorf("%s: other arguments (%v):\n%s", name, err, got)
 		}
+		for _, want := range []string{"--cap-drop ALL", "--security-opt no-new-privileges", "--pids-limit "} {
+			if !strings.Contains(strings.Join(c.args(), " "), want) {
+				t.Errorf("%s: the container may do more than its command needs: no %s", name, want)
+			}
+		}
 		if strings.Contains(strings.Join(c.args(), " "), "secret") {
 			t.Errorf("%s: a secret stands among the arguments", name)
 		}
