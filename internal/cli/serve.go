@@ -183,6 +183,7 @@ func (r *serving) run(ctx context.Context, s *session, _ []string) error {
 		return err
 	}
 	if r.role == gatewayRole {
+		r.door.warnOfPlainHTTP(log)
 		err = r.door.check()
 	}
 	if err != nil {
@@ -519,6 +520,7 @@ const (
 // doorFlags configure the HTTP server of a gateway.
 type doorFlags struct {
 	listen, access, cert, key string
+	insecure                  bool
 	maxEvent                  string
 	drain                     time.Duration
 }
@@ -528,11 +530,12 @@ func (d *doorFlags) flags(f *flagSet) {
 	f.text(&d.access, "access", "", "FILE", "file with the rights of the callers, by token; without it every caller has all rights, on loopback only")
 	f.text(&d.cert, "tls-cert", "", "FILE", "PEM with the certificate for HTTPS, read again when it changes")
 	f.text(&d.key, "tls-key", "", "FILE", "PEM with the certificate's key")
+	f.yes(&d.insecure, "insecure-http", "plain HTTP beyond this machine is intended, as behind a proxy that ends TLS; without it a start warns")
 	f.text(&d.maxEvent, "max-event", "", "SIZE", "size of the largest event to accept, such as 512KiB (default 1MiB)")
 	f.span(&d.drain, "drain-delay", "DURATION", "time to keep answering at shutdown while /readyz fails, so that load balancers switch first")
 	for flag, variable := range map[string]string{
 		"listen": "TIDEMILL_LISTEN", "access": envAccess, "tls-cert": "TIDEMILL_TLS_CERT",
-		"tls-key": "TIDEMILL_TLS_KEY", "max-event": "TIDEMILL_MAX_EVENT", "drain-delay": "TIDEMILL_DRAIN_DELAY",
+		"tls-key": "TIDEMILL_TLS_KEY", "insecure-http": "TIDEMILL_INSECURE_HTTP", "max-event": "TIDEMILL_MAX_EVENT", "drain-delay": "TIDEMILL_DRAIN_DELAY",
 	} {
 		f.fromEnv(flag, variable)
 	}
@@ -573,6 +576,16 @@ func (d *doorFlags) check() error {
 		}
 	}
 	return gateway.Check(d.listen, d.cert, d.key, d.access != "")
+}
+
+// warnOfPlainHTTP warns if tokens cross the network unencrypted and no flag says that this is intended.
+func (d *doorFlags) warnOfPlainHTTP(log *slog.Logger) {
+	at, err := net.ResolveTCPAddr("tcp", d.listen)
+	if err != nil || at.IP.IsLoopback() || d.cert != "" || d.insecure {
+		return
+	}
+	log.Warn("gateway: tokens and events cross the network by plain HTTP; a machine on the way can read a token and use it: give --tls-cert and --tls-key, "+
+		"listen on 127.0.0.1, or give --insecure-http if TLS ends at a proxy before it", "address", d.listen)
 }
 
 func (d *doorFlags) open(ctx context.Context, p *platform.Platform) (*gateway.Gateway, error) {

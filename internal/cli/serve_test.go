@@ -137,6 +137,21 @@ func TestServeGatewayLetsNobodyInWithoutToken(t *testing.T) {
 	}
 }
 
+// Tokens that cross a network by plain HTTP are no secret. A start says so, unless the flag says that
+// this is intended.
+func TestPlainHTTPBeyondThisMachine(t *testing.T) {
+	for args, warns := range map[string]bool{
+		"--listen 0.0.0.0:0": true, "--listen :0": true, "--listen 192.0.2.7:80": true,
+		"--listen 0.0.0.0:0 --insecure-http": false, "--listen 127.0.0.1:0": false, "--listen [::1]:0": false,
+		"--listen 0.0.0.0:0 --tls-cert c --tls-key k": false,
+	} {
+		o := call(t, "", append([]string{"serve", "gateway", "--kafka", "127.0.0.1:1", "--access", t.TempDir() + "/none"}, strings.Fields(args)...)...)
+		if got := strings.Contains(o.err, "can read a token and use it: give --tls-cert"); got != warns {
+			t.Errorf("%s: warns: %t\n%s", args, got, o.err)
+		}
+	}
+}
+
 // During restarts of a gateway neither a reader nor a writer loses or repeats an event.
 func TestGatewayRestartsUnderItsCallers(t *testing.T) {
 	t.Parallel()

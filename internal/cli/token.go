@@ -57,8 +57,8 @@ file accepts it within a second.
 and the expiry, except those that are given. Gateways refuse the old token within a
 second.
 
-The roles: publish; read; operate (both, and control of runs); approve (all rights). A
-trailing * matches any rest: --types "order-*".`,
+The roles: publish; metrics (for Prometheus); read (and metrics); operate (all these, and
+control of runs); approve (all rights). A trailing * matches any rest: --types "order-*".`,
 		examples: []example{
 			{"tidemill token new crm --role publish --types 'order-*' --keys 'shop-*' --expires 90d", "a caller that may publish orders of shops"},
 			{"tidemill token new crm --replace", "a new token for crm, with the same rights"},
@@ -76,7 +76,7 @@ type tokenNew struct {
 }
 
 func (n *tokenNew) flags(f *flagSet) {
-	f.several(&n.token.Roles, "role", "ROLE", "publish, read, operate or approve; several with commas")
+	f.several(&n.token.Roles, "role", "ROLE", "publish, metrics, read, operate or approve; several with commas")
 	f.several(&n.token.Types, "types", "TYPES", "types that it may publish; several with commas; default all")
 	f.several(&n.token.Sources, "sources", "SOURCES", "sources that it may publish as; default all")
 	f.several(&n.token.Keys, "keys", "KEYS", "keys that it may publish, read and control; default all")

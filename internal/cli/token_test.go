@@ -122,7 +122,7 @@ func TestTokenSlips(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "access.yaml")
 	for args, says := range map[string]string{
 		"token new":                                      "NAME is missing",
-		"token new crm":                                  "--role is missing: give one or more of publish, read",
+		"token new crm":                                  "--role is missing: give one or more of publish, metrics, read",
 		"token new crm --role publsh":                    "did you mean publish?",
 		"token new crm --role read --expires soon":       "give a span such as 90d",
 		"token new crm --role read --expires d":          "give a span such as 90d",

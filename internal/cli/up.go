@@ -115,6 +115,7 @@ func (u *up) run(ctx context.Context, s *session, _ []string) error {
 	if err != nil {
 		return fmt.Errorf("read the config: %w", err)
 	}
+	u.door.warnOfPlainHTTP(log)
 	for _, line := range memoryNote(conf, agent.LimitsMemory) {
 		log.Warn("up: " + line)
 	}
