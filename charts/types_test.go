@@ -15,6 +15,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	servingconfig "knative.dev/serving/pkg/apis/config"
 	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
@@ -33,8 +34,12 @@ type podMonitor struct {
 		PodTargetLabels     []string             `json:"podTargetLabels"`
 		PodMetricsEndpoints []struct {
 			Port, Path, Interval, Scheme string
-			TLSConfig                    *struct{ InsecureSkipVerify bool }
-			Authorization                *struct{ Credentials corev1.SecretKeySelector }
+			TLSConfig                    *struct {
+				ServerName         string
+				InsecureSkipVerify bool
+				CA                 *struct{ Secret corev1.SecretKeySelector }
+			}
+			Authorization *struct{ Credentials corev1.SecretKeySelector }
 		} `json:"podMetricsEndpoints"`
 	} `json:"spec"`
 }
@@ -285,4 +290,80 @@ func configOf(t *testing.T, all []any) *config.Config {
 		t.Fatal(err)
 	}
 	return c
+}
+
+// Prometheus has a token that opens nothing but the metrics, and gives it only to a gateway whose
+// certificate it has checked.
+func TestPrometheusIsGivenLittle(t *testing.T) {
+	for name := range valuesFiles(t) {
+		for _, m := range objectsOf[*podMonitor](rendered(t, name)) {
+			e := m.Spec.PodMetricsEndpoints[0]
+			if e.TLSConfig != nil && (e.TLSConfig.InsecureSkipVerify || e.TLSConfig.ServerName != "tidemill.example") {
+				t.Errorf("%s: %s does not check the certificate: %+v", name, m.Name, e.TLSConfig)
+			}
+			if (e.Scheme == "https") != (e.TLSConfig != nil) {
+				t.Errorf("%s: %s calls by %q with %+v", name, m.Name, e.Scheme, e.TLSConfig)
+			}
+		}
+	}
+	for _, s := range objectsOf[*corev1.Secret](objects(t, "minimal", render(t, "testdata/minimal.values.yaml"))) {
+		text, there := s.Data["access.yaml"]
+		if !there {
+			continue
+		}
+		a, err := config.ParseAccess("access.yaml", text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, one := range a.Tokens {
+			if one.Name == "prometheus" && !slices.Equal(one.Roles, []string{"metrics"}) {
+				t.Errorf("Prometheus may %v", one.Roles)
+			}
+		}
+		return
+	}
+	t.Error("there is no access file")
+}
+
+// The memory that a process is told to use fits into its limit, together with what it needs besides.
+func TestMemoryAddsUp(t *testing.T) {
+	// Memory besides models. A gateway also holds requests and unacknowledged events, up to the limits
+	// of its package.
+	const base, requests = 128 << 20, (256 + 48) << 20
+	for name := range valuesFiles(t) {
+		for pod, spec := range podsOf(rendered(t, name)) {
+			c := spec.Containers[0]
+			limit, needs := c.Resources.Limits.Memory().Value(), int64(base)
+			if slices.Contains(c.Args, "gateway") {
+				needs += requests
+			}
+			models := slices.ContainsFunc(c.Args, func(a string) bool { return a == "gateway" || a == "scorer" || a == "promote" })
+			for _, a := range c.Args {
+				if size, is := strings.CutPrefix(a, "--model-memory="); is {
+					needs, models = needs+sizeOf(t, size), false
+				}
+			}
+			if models {
+				t.Errorf("%s: %s loads models, and nothing says how much memory they may take", name, pod)
+			}
+			for _, e := range c.Env {
+				if e.Name == "GOMEMLIMIT" {
+					needs = max(needs, sizeOf(t, e.Value)+64<<20)
+				}
+			}
+			if needs > limit {
+				t.Errorf("%s: %s needs %d MiB and has %d MiB", name, pod, needs>>20, limit>>20)
+			}
+		}
+	}
+}
+
+// sizeOf reads a size as our flags and Go write it: 256MiB.
+func sizeOf(t *testing.T, text string) int64 {
+	t.Helper()
+	q, err := resource.ParseQuantity(strings.TrimSuffix(text, "B"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return q.Value()
 }

@@ -57,7 +57,7 @@ type ClaimRights struct {
 }
 
 // AccessRoles returns the words that a role may be.
-func AccessRoles() []string { return []string{"publish", "read", "operate", "approve"} }
+func AccessRoles() []string { return []string{"publish", "metrics", "read", "operate", "approve"} }
 
 // ParseAccess parses the bytes of an access file. Problems show the file under the given name.
 // The error is an *Error.

@@ -15,6 +15,7 @@ func contractAccess() string {
 	return "version: 1\ntokens:\n" +
 		callerLine("all", "role: [publish, read]") +
 		callerLine("reader", "role: read") +
+		callerLine("prometheus", "role: metrics") +
 		callerLine("shop", "role: publish, types: [message, shop.*], sources: [/shop/*], keys: [shop-*]")
 }
 
@@ -131,7 +132,10 @@ func guardedContract() []problemCase {
 		{name: "options", method: "OPTIONS", status: 204},
 		{name: "any host", headers: with(tokenHeader("all"), plain("Host", "events.example")), status: 202},
 		{name: "role", headers: with(tokenHeader("reader"), plain()), status: 403, slug: api.Forbidden, detail: "publish"},
-		{name: "role for metrics", method: "GET", path: "/metrics", headers: tokenHeader("shop"), status: 403, slug: api.Forbidden, detail: "read"},
+		{name: "role for metrics", method: "GET", path: "/metrics", headers: tokenHeader("shop"), status: 403, slug: api.Forbidden, detail: "metrics"},
+		{name: "metrics for Prometheus", method: "GET", path: "/metrics", headers: tokenHeader("prometheus"), status: 200},
+		{name: "nothing else for Prometheus", method: "GET", path: "/api/v1/streams", headers: tokenHeader("prometheus"), status: 403, slug: api.Forbidden, detail: "read"},
+		{name: "no events for Prometheus", method: "GET", path: "/api/v1/streams/events/events", headers: tokenHeader("prometheus"), status: 403, slug: api.Forbidden, detail: "read"},
 		{name: "unknown path", path: "/nowhere", headers: tokenHeader("shop"), status: 404, slug: api.NotFound},
 		{name: "allowed", headers: shop("ce-type", "message", "ce-source", "/shop/1", "ce-subject", "shop-1"), status: 202},
 		{name: "type", headers: shop("ce-type", "other", "ce-source", "/shop/1", "ce-subject", "shop-1"), status: 403, slug: api.Forbidden, attribute: "type"},

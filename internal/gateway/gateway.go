@@ -344,7 +344,7 @@ func (g *Gateway) routeTable() []route {
 		{method: http.MethodPost, path: "/api/v1/pools/{pool}/pause", role: access.Operate, handle: g.pausePool},
 		{method: http.MethodPost, path: "/api/v1/pools/{pool}/resume", role: access.Operate, handle: g.resumePool},
 		{method: http.MethodGet, path: "/api/v1/openapi.json", role: known, handle: g.openAPI},
-		{method: http.MethodGet, path: "/metrics", role: access.Read, handle: g.showMetrics},
+		{method: http.MethodGet, path: "/metrics", role: access.Metrics, handle: g.showMetrics},
 	}, g.modelTable(), g.scorerTable(), g.inferenceTable(), g.dataTable(), g.keysTable(), g.agentTable())
 }
 

@@ -7,7 +7,7 @@ helm's Secrets (which hold the Secrets that we have made), the tokens of attempt
 {{- $own := list (include "tidemill.fullname" .) (default (include "tidemill.fullname" .) $v.serviceAccounts.prefix) -}}
 {{- $all := list "secret/sh.helm.release.v1.*" "secret/tidemill-attempt-*" -}}
 {{- range $own -}}{{- $all = append $all (printf "secret/%s-*" .) -}}{{- $all = append $all (printf "claim/%s-*" .) -}}{{- end -}}
-{{- range list $v.kafka.tls.secret $v.kafka.sasl.secret $v.redis.tls.secret $v.redis.secret $v.store.secret $v.access.secret $v.runSecret.secret $v.gateway.tls.secret $v.gateway.ingress.tlsSecret $v.metrics.podMonitor.tokenSecret.name $v.test.tokenSecret.name -}}
+{{- range list $v.kafka.tls.secret $v.kafka.sasl.secret $v.redis.tls.secret $v.redis.secret $v.store.secret $v.access.secret $v.runSecret.secret $v.gateway.tls.secret $v.gateway.ingress.tlsSecret $v.metrics.podMonitor.tokenSecret.name $v.metrics.podMonitor.ca.name $v.test.tokenSecret.name -}}
 {{- with . -}}{{- $all = append $all (printf "secret/%s" .) -}}{{- end -}}
 {{- end -}}
 {{- range $v.image.pullSecrets -}}{{- $all = append $all (printf "secret/%s" .) -}}{{- end -}}

@@ -72,9 +72,10 @@ func (c *Caller) MayPublish(v *broker.View) error {
 // Role is a right to a kind of action.
 type Role string
 
-// The roles. Approve includes Operate, which includes Publish and Read.
+// The roles. Approve includes Operate, which includes Publish and Read. Read includes Metrics.
 const (
 	Publish Role = "publish" // publish outside events
+	Metrics Role = "metrics" // read the metrics of the process
 	Read    Role = "read"    // read streams, runs, models and their metrics
 	Operate Role = "operate" // start, cancel and replay
 	Approve Role = "approve" // promote, roll back and pin models
@@ -84,10 +85,12 @@ const (
 func (r Role) includedRoles() []Role {
 	switch r {
 	case Approve:
-		return []Role{Approve, Operate, Publish, Read}
+		return []Role{Approve, Operate, Publish, Read, Metrics}
 	case Operate:
-		return []Role{Operate, Publish, Read}
-	case Publish, Read:
+		return []Role{Operate, Publish, Read, Metrics}
+	case Read:
+		return []Role{Read, Metrics}
+	case Publish, Metrics:
 		return []Role{r}
 	}
 	return nil

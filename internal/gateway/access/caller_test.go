@@ -21,9 +21,9 @@ func callerWith(rights ...config.Rights) *Caller {
 func roles(r ...string) config.Rights { return config.Rights{Roles: r} }
 
 func TestRolesCoverRoles(t *testing.T) {
-	all := []Role{Publish, Read, Operate, Approve}
+	all := []Role{Publish, Metrics, Read, Operate, Approve}
 	for given, want := range map[string][]Role{
-		"publish": {Publish}, "read": {Read}, "operate": {Publish, Read, Operate}, "approve": all, "nonsense": nil,
+		"publish": {Publish}, "metrics": {Metrics}, "read": {Read, Metrics}, "operate": {Publish, Read, Metrics, Operate}, "approve": all, "nonsense": nil,
 	} {
 		c := callerWith(roles(given))
 		for _, r := range append(slices.Clone(all), "nonsense", "") {
