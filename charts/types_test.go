@@ -325,7 +325,7 @@ func TestPrometheusIsGivenLittle(t *testing.T) {
 	t.Error("there is no access file")
 }
 
-// The memory that a process is told to use fits into its limit, together with what it needs besides.
+// The limit of a process has room for the memory that its arguments name, and for the rest.
 func TestMemoryAddsUp(t *testing.T) {
 	// Memory besides models. A gateway also holds requests and unacknowledged events, up to the limits
 	// of its package.

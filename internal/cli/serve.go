@@ -530,7 +530,7 @@ func (d *doorFlags) flags(f *flagSet) {
 	f.text(&d.access, "access", "", "FILE", "file with the rights of the callers, by token; without it every caller has all rights, on loopback only")
 	f.text(&d.cert, "tls-cert", "", "FILE", "PEM with the certificate for HTTPS, read again when it changes")
 	f.text(&d.key, "tls-key", "", "FILE", "PEM with the certificate's key")
-	f.yes(&d.insecure, "insecure-http", "plain HTTP beyond this machine is intended, as behind a proxy that ends TLS; without it a start warns")
+	f.yes(&d.insecure, "insecure-http", "plain HTTP beyond this machine is intended, because a proxy ends TLS; without it a start warns")
 	f.text(&d.maxEvent, "max-event", "", "SIZE", "size of the largest event to accept, such as 512KiB (default 1MiB)")
 	f.span(&d.drain, "drain-delay", "DURATION", "time to keep answering at shutdown while /readyz fails, so that load balancers switch first")
 	for flag, variable := range map[string]string{
@@ -585,7 +585,7 @@ func (d *doorFlags) warnOfPlainHTTP(log *slog.Logger) {
 		return
 	}
 	log.Warn("gateway: tokens and events cross the network by plain HTTP; a machine on the way can read a token and use it: give --tls-cert and --tls-key, "+
-		"listen on 127.0.0.1, or give --insecure-http if TLS ends at a proxy before it", "address", d.listen)
+		"listen on 127.0.0.1, or give --insecure-http if a proxy ends TLS", "address", d.listen)
 }
 
 func (d *doorFlags) open(ctx context.Context, p *platform.Platform) (*gateway.Gateway, error) {
