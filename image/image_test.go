@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -56,8 +57,11 @@ func TestTheDockerfileMeansTheSame(t *testing.T) {
 	if !strings.Contains(build, "\nRUN go run -C image . -folder /image\n") {
 		t.Errorf("it gathers its files in another way:\n%s", build)
 	}
-	if from := "FROM golang:" + goVersion(t) + "-"; !strings.Contains(build, "\n"+from) {
+	if from := "FROM golang:" + goVersion(t) + "."; !strings.Contains(build, "\n"+from) {
 		t.Errorf("it does not build with go.mod's version of Go: %s", from)
+	}
+	if !regexp.MustCompile(`\nFROM golang:\S+@sha256:[0-9a-f]{64} AS build\n`).MatchString(build) {
+		t.Error("a registry may send another image than before, because no digest is given")
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -86,5 +87,29 @@ func TestWhatFailsIsTriedAgain(t *testing.T) {
 				t.Errorf("%s: %v after %d times, want %v after %d", c.name, err, asked, c.want, c.asked)
 			}
 		})
+	}
+}
+
+// A jar that a registry has replaced is not run.
+func TestJarsThatWereReplaced(t *testing.T) {
+	const sums = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad  a.jar\n"
+	for what, c := range map[string]struct {
+		jars map[string]string
+		want string
+	}{
+		"the same":   {map[string]string{"a.jar": "abc", "pom.xml": "x"}, ""},
+		"another":    {map[string]string{"a.jar": "abd"}, "the jar a.jar has the SHA-256"},
+		"one more":   {map[string]string{"a.jar": "abc", "b.jar": "b"}, "the jar b.jar has the SHA-256"},
+		"one is not": {nil, "Maven fetched no a.jar"},
+	} {
+		dir := t.TempDir()
+		for name, text := range c.jars {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := checkSums(dir, sums); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", what, err, c.want)
+		}
 	}
 }

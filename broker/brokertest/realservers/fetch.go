@@ -2,13 +2,17 @@ package realservers
 
 import (
 	"context"
+	"crypto/sha256"
+	_ "embed"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -120,12 +124,47 @@ func download(ctx context.Context, dir string) error {
 		return fmt.Errorf("write the pom of Kafka's jars: %w", err)
 	}
 	defer os.Remove(file)
-	cmd := exec.CommandContext(ctx, "mvn", "-B", "-q", "dependency:copy-dependencies",
+	cmd := exec.CommandContext(ctx, "mvn", "-B", "-q", "-C", "dependency:copy-dependencies",
 		"-DincludeScope=runtime", "-DoutputDirectory="+dir)
 	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("download Apache Kafka %s with mvn: %w; is it installed (.ci/real-servers-install), is Maven Central in reach? %s",
 			KafkaVersion, err, out)
+	}
+	return checkSums(dir, kafkaSums)
+}
+
+// kafkaSums are the SHA-256 of the jars, as sha256sum prints them. After a change of the pom, compare
+// the new jars with those of another machine, and write their sums here.
+//
+//go:embed kafka.sha256
+var kafkaSums string // read only
+
+// checkSums returns an error if a folder has other jars than a list of sums, because the tests run
+// the jars, in CI as root.
+func checkSums(dir, sums string) error {
+	want := map[string]string{}
+	for line := range strings.Lines(sums) {
+		sum, name, _ := strings.Cut(strings.TrimSpace(line), "  ")
+		want[name] = sum
+	}
+	jars, err := filepath.Glob(filepath.Join(dir, "*.jar"))
+	if err != nil {
+		return fmt.Errorf("list the jars in %s: %w", dir, err)
+	}
+	for _, jar := range jars {
+		data, err := os.ReadFile(jar)
+		if err != nil {
+			return fmt.Errorf("check the sum of a jar: %w", err)
+		}
+		name, sum := filepath.Base(jar), fmt.Sprintf("%x", sha256.Sum256(data))
+		if want[name] != sum {
+			return fmt.Errorf("the jar %s has the SHA-256 %s, and kafka.sha256 says %q: Maven's repository sent another file than before; do not run it", name, sum, want[name])
+		}
+		delete(want, name)
+	}
+	if len(want) > 0 {
+		return fmt.Errorf("Maven fetched no %s, which kafka.sha256 names", strings.Join(slices.Sorted(maps.Keys(want)), ", "))
 	}
 	return nil
 }
