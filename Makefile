@@ -13,7 +13,7 @@ FUZZTIME ?= 60s
 IMAGE   ?= dev.local/tidemill:v1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up test test-all lint tidy test-real test-python test-examples bench bench-smoke loadtest chaos sim sim-faults soak soak-scorers crash fuzz build image man onnxruntime clean cluster test-cluster bench-cluster
+.PHONY: help demo up test test-all lint vulncheck tidy test-real test-python test-examples bench bench-smoke loadtest chaos sim sim-faults soak soak-scorers crash fuzz build image sbom man onnxruntime clean cluster test-cluster bench-cluster
 
 # Rigs are modules of their own, so that their dependencies stay out of the product.
 RIGS    := loadtest image e2e/kube
@@ -59,6 +59,10 @@ lint: ## run gofmt, go vet and staticcheck, and check for plain English
 	$(GO) test ./.ci/prose
 	$(GO) run ./.ci/prose
 	cd e2e/cluster && GOWORK=off CGO_ENABLED=0 $(GO) vet -trimpath . ./internal/... ./pause ./probe
+
+vulncheck: ## look for known vulnerabilities in the code that is called; needs vuln.go.dev in reach
+	$(GO) run golang.org/x/vuln/cmd/govulncheck@v1.9.0 ./...
+	set -e; for rig in $(RIGS); do echo "in $$rig:"; (cd $$rig && GOWORK=off $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.9.0 ./...); done
 
 tidy: ## bring go.mod and go.sum of the product and of the rigs up to date
 	$(GO) mod tidy
@@ -140,6 +144,9 @@ build: ## build bin/tidemill, and on Linux fetch ONNX Runtime for models that th
 
 image: ## build bin/tidemill-image.tar, an OCI image, without a container engine; on Debian or Ubuntu; IMAGE=registry.example/tidemill:v1
 	$(GO) run -C image . -name $(IMAGE) -o bin/tidemill-image.tar
+
+sbom: ## write bin/tidemill.cdx.json, a list of all parts of the image (SBOM, CycloneDX) for scanners of vulnerabilities; on Debian or Ubuntu
+	$(GO) run -C image . -sbom bin/tidemill.cdx.json
 
 onnxruntime: ## fetch ONNX Runtime next to bin/tidemill, for models that the built-in engine does not run; Linux, x86-64 or arm64
 	@mkdir -p bin

@@ -33,10 +33,14 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 		name   = flags.String("name", "dev.local/tidemill:v1", "the image's whole name, with its tag")
 		out    = flags.String("o", "bin/tidemill-image.tar", "the file to write")
 		folder = flags.String("folder", "", "write the layers as folders below this one instead, for the Dockerfile")
+		sbom   = flags.String("sbom", "", "write a list of the image's parts (CycloneDX) to this file instead")
 		plain  = flags.Bool("plain", false, "leave layers uncompressed: quicker, for an image that stays on this machine")
 	)
 	if err := flags.Parse(args); err != nil {
 		return err
+	}
+	if *sbom != "" {
+		return writeBill(ctx, *sbom)
 	}
 	im, err := assemble(ctx, *name)
 	if err != nil {
