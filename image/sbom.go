@@ -96,9 +96,12 @@ func writeBill(ctx context.Context, to string) error {
 func billOf(made provenance, parts []part) bill {
 	slices.SortFunc(parts, func(a, b part) int { return cmp.Compare(a.Ref, b.Ref) })
 	parts = slices.CompactFunc(parts, func(a, b part) bool { return a.Ref == b.Ref })
-	self := newPart("container", "tidemill", made.version, "pkg:generic/tidemill@"+url.PathEscape(made.version))
+	self := newPart("container", "tidemill", made.version, "pkg:generic/tidemill@"+escaped(made.version))
 	return bill{Format: "CycloneDX", Version: "1.6", Metadata: about{Time: made.created.Format(time.RFC3339), Component: self}, Components: parts}
 }
+
+// escaped returns a version as package URLs have it: a plus would be a space.
+func escaped(version string) string { return strings.ReplaceAll(url.PathEscape(version), "+", "%2B") }
 
 func newPart(kind, name, version, purl string) part {
 	return part{Type: kind, Ref: purl, Name: name, Version: version, PURL: purl}
@@ -112,7 +115,7 @@ func moduleParts(info *debug.BuildInfo) []part {
 		if m.Replace != nil {
 			m = m.Replace
 		}
-		p := newPart("library", m.Path, m.Version, "pkg:golang/"+m.Path+"@"+url.PathEscape(m.Version))
+		p := newPart("library", m.Path, m.Version, "pkg:golang/"+m.Path+"@"+escaped(m.Version))
 		// Go's sum of a module is a SHA-256 over the sums of its files.
 		if sum, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(m.Sum, "h1:")); err == nil && len(sum) > 0 {
 			p.Hashes = []hash{{"SHA-256", hex.EncodeToString(sum)}}
@@ -123,7 +126,7 @@ func moduleParts(info *debug.BuildInfo) []part {
 }
 
 func packagePart(p debPackage) part {
-	return newPart("library", p.name, p.version, "pkg:deb/debian/"+p.name+"@"+url.PathEscape(p.version))
+	return newPart("library", p.name, p.version, "pkg:deb/debian/"+escaped(p.name)+"@"+escaped(p.version))
 }
 
 var runtimeVersion = regexp.MustCompile(`(?m)^version=([0-9.]+)$`) // read only

@@ -34,9 +34,9 @@ func TestBill(t *testing.T) {
 		return string(text)
 	}
 	got := write()
-	for _, want := range []string{`"bomFormat":"CycloneDX"`, `"specVersion":"1.6"`, `"purl":"pkg:golang/stdlib@1.26.8"`, `pkg:golang/github.com/a/b@v1.2.3+incompatible`,
+	for _, want := range []string{`"bomFormat":"CycloneDX"`, `"specVersion":"1.6"`, `"purl":"pkg:golang/stdlib@1.26.8"`, `pkg:golang/github.com/a/b@v1.2.3%2Bincompatible`,
 		`"content":"e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"`, `pkg:golang/example.com/new@v1.0.1`,
-		`pkg:deb/debian/libstdc++6@12.2.0-14+deb12u1`, `"purl":"pkg:pypi/onnxruntime@1.`, `"timestamp":"1970-01-01T00:00:00Z"`} {
+		`pkg:deb/debian/libstdc%2B%2B6@12.2.0-14%2Bdeb12u1`, `"purl":"pkg:pypi/onnxruntime@1.`, `"timestamp":"1970-01-01T00:00:00Z"`} {
 		if !strings.Contains(got, want) {
 			t.Errorf("it lacks %s:\n%s", want, got)
 		}
