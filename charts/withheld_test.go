@@ -19,7 +19,7 @@ func TestNoRunIsGivenWhatIsOurs(t *testing.T) {
 	for name := range valuesFiles(t) {
 		all := rendered(t, name)
 		withheld := withheldBy(t, name, all)
-		named := map[string]bool{"secret/sh.helm.release.v1.tidemill.v7": true, "secret/tidemill-controller-token-x2f": name != "everything" && name != "secrets"}
+		named := map[string]bool{"secret/sh.helm.release.v1.tidemill.v7": true, "secret/tidemill-attempt-3qv7-1": true, "secret/tidemill-controller-token-x2f": name != "everything" && name != "secrets"}
 		for _, s := range objectsOf[*corev1.Secret](all) {
 			named["secret/"+s.Name] = true
 		}
