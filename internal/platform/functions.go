@@ -3,6 +3,7 @@ package platform
 import (
 	"context"
 	"crypto/hmac"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -23,9 +24,10 @@ import (
 )
 
 // openFunctions serves our own functions on loopback, because the dispatcher calls them like any
-// other subscriber.
+// other subscriber. Each process makes its own token, because every user of the machine can reach
+// the port. If the functions run in other processes, nothing is served here.
 func (p *Platform) openFunctions(ctx context.Context) error {
-	if len(p.functions) == 0 && p.works == nil {
+	if p.functionsAt != "" || len(p.functions) == 0 && p.works == nil {
 		return nil
 	}
 	mux := http.NewServeMux()
@@ -41,8 +43,8 @@ func (p *Platform) openFunctions(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("serve our functions: %w", err)
 	}
-	p.called = l.Addr().String()
-	server := &http.Server{Handler: calledBy(p.called, mux), ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(p.log.Handler(), slog.LevelWarn)}
+	p.called, p.calledToken = l.Addr().String(), rand.Text()
+	server := &http.Server{Handler: calledWith(p.calledToken, mux), ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(p.log.Handler(), slog.LevelWarn)}
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(l) }()
 	// The dispatcher is stopped earlier in the same stage.
@@ -54,18 +56,6 @@ func (p *Platform) openFunctions(ctx context.Context) error {
 		return err
 	})
 	return nil
-}
-
-// calledBy refuses requests with another Host header. Otherwise the host name of a web page could
-// point to this machine, and a browser on this machine would call our functions.
-func calledBy(host string, functions http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Host != host {
-			http.Error(w, "these functions are called by Tidemill alone; post to the gateway", http.StatusForbidden)
-			return
-		}
-		functions.ServeHTTP(w, r)
-	})
 }
 
 // resolveURL finds the URL of a target that has none in the config.
@@ -159,7 +149,7 @@ func calledWith(token string, functions http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !hmac.Equal([]byte(r.Header.Get("Authorization")), want) {
 			w.Header().Set("WWW-Authenticate", "Bearer")
-			http.Error(w, "these functions are called by Tidemill's dispatcher alone, which shares a secret with them (--run-secret); post to the gateway", http.StatusUnauthorized)
+			http.Error(w, "only Tidemill's dispatcher calls these functions, with a token; publish an event to the gateway instead", http.StatusUnauthorized)
 			return
 		}
 		functions.ServeHTTP(w, r)

@@ -81,7 +81,9 @@ type Platform struct {
 	log       *slog.Logger
 	reorder   bool
 	functions map[string]functions.Func
-	called    string // address at which the functions are served
+	called    string // address at which the functions are served on loopback
+
+	calledToken string // token that these functions ask for
 
 	functionsAt string
 	secretFile  string

@@ -337,10 +337,10 @@ func (p *Platform) openTokens(w *runServices, o RunsOptions) error {
 	return err
 }
 
-// dispatcherToken returns the dispatcher's token for our functions in other processes.
+// dispatcherToken returns the dispatcher's token for our functions, in this process or in others.
 func (p *Platform) dispatcherToken() (string, error) {
 	if p.functionsAt == "" {
-		return "", nil
+		return p.calledToken, nil
 	}
 	return p.functionsToken()
 }
