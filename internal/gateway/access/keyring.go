@@ -337,14 +337,27 @@ func (b *fileContent) identifyCaller(token *oidc.IDToken) (*Caller, error) {
 		// Otherwise a user who can choose a name at the issuer could act under the name of a token.
 		return nil, fmt.Errorf("%w: its claim %s is %s, which is the name of a token in the access file", ErrBadToken, b.oidc.Name, clipText(name))
 	}
-	c := &Caller{name: name}
+	c, unverified := &Caller{name: name}, false
 	for _, g := range b.claims {
-		if claimHolds(claims[g.claim], g.value) {
+		switch {
+		case !claimHolds(claims[g.claim], g.value):
+		case g.claim == claimEmail && isUnverified(claims):
+			unverified = true
+		default:
 			c.grants = append(c.grants, g.grant)
 		}
 	}
+	if unverified && c.grants == nil {
+		return nil, fmt.Errorf("%w: it would have its role by its email: %w", ErrBadToken, errUnverified)
+	}
 	return c, nil
 }
+
+// claimEmail is a claim that a person can set at many issuers. The issuer then marks the email as not
+// verified.
+const claimEmail = "email"
+
+var errUnverified = errors.New("its email is not verified, so it may belong to another person")
 
 // nameIn returns the value of the claim that becomes the caller's authid.
 func nameIn(claims map[string]any, claim string) (string, error) {
@@ -356,15 +369,21 @@ func nameIn(claims map[string]any, claim string) (string, error) {
 		return "", fmt.Errorf("its claim %s is longer than %d bytes", claim, maxSubject)
 	case strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsGraphic(r) }):
 		return "", fmt.Errorf("its claim %s has characters that cannot be printed", claim)
-	case claim == "email" && isUnverified(claims["email_verified"]):
-		return "", fmt.Errorf("its email is not verified, so it may belong to another person")
+	case claim == claimEmail && isUnverified(claims):
+		return "", errUnverified
 	}
 	return name, nil
 }
 
 // isUnverified reports whether the issuer says that the email is not verified. Many issuers say
 // nothing, and some write booleans as texts.
-func isUnverified(claim any) bool { return claim == false || claim == "false" }
+func isUnverified(claims map[string]any) bool {
+	switch claims["email_verified"] {
+	case nil, true, "true":
+		return false
+	}
+	return true
+}
 
 // claimHolds reports whether a claim is the value, or a list that contains the value.
 func claimHolds(claim any, value string) bool {
