@@ -1,6 +1,7 @@
 package config
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -83,21 +84,24 @@ func (c *Config) Trigger(name string) (Trigger, bool) {
 func (c *Config) StreamsOf(t Trigger) []string {
 	var streams []string
 	for _, w := range t.When {
-		streams = append(streams, c.homes(w)...)
+		streams = slices.AppendSeq(streams, maps.Keys(c.TypesByStream(w)))
 	}
 	slices.Sort(streams)
 	return slices.Compact(streams)
 }
 
-func (c *Config) homes(w When) []string {
+// TypesByStream returns the types that a filter wants, by the stream where they are read. No types
+// means all.
+func (c *Config) TypesByStream(w When) map[string][]string {
 	if w.Stream != "" {
-		return []string{w.Stream}
+		return map[string][]string{w.Stream: w.Types}
 	}
-	var streams []string
+	all := map[string][]string{}
 	for _, typ := range w.Types {
-		streams = append(streams, c.StreamFor(typ))
+		home := c.StreamFor(typ)
+		all[home] = append(all[home], typ)
 	}
-	return streams
+	return all
 }
 
 // maxNamed bounds the number of triggers and of schedules, because each uses some memory in

@@ -12,52 +12,35 @@ import (
 	"tidemill.dev/config"
 	"tidemill.dev/internal/scoring/infer"
 	"tidemill.dev/internal/scoring/serving"
+	"tidemill.dev/triggers/keys"
 )
 
 // keyPlace is where an event has its key.
 type keyPlace struct {
-	place string   // place as in the config
-	path  []string // path in the data; nil for an attribute
-	need  bool     // whether the model's name contains the key, so that there is no model without one
+	place keys.Place
+	need  bool // whether the model's name contains the key, so that there is no model without one
 }
 
 func newKeyPlace(place, model string) keyPlace {
 	if place == "" {
 		place = config.KeySubject
 	}
-	k := keyPlace{place: place, need: strings.Contains(model, "{key}")}
-	if path, in := strings.CutPrefix(place, config.KeyData); in {
-		k.path = strings.Split(path, ".")
-	}
-	return k
+	return keyPlace{place: keys.NewPlace(place), need: strings.Contains(model, "{key}")}
 }
 
 // keyOf returns an event's key, which may point into the event.
 func (k *keyPlace) keyOf(v *broker.View) (string, error) {
-	key := k.find(v)
+	key := k.place.Of(v)
 	if key == "" && !k.need {
 		return "", nil
 	}
 	if key == "" {
-		return "", fmt.Errorf("it has no key: there is no text at %s; publish it with one, or change `key` of the scorer", k.place)
+		return "", fmt.Errorf("it has no key: there is no text at %s; publish it with one, or change `key` of the scorer", k.place.String())
 	}
 	if err := checkKey(key); err != nil {
-		return "", fmt.Errorf("the value at %s %w", k.place, err)
+		return "", fmt.Errorf("the value at %s %w", k.place.String(), err)
 	}
 	return key, nil
-}
-
-func (k *keyPlace) find(v *broker.View) string {
-	switch {
-	case k.path != nil:
-		return textAt(v.Data, k.path)
-	case k.place == config.KeySubject:
-		return v.Subject
-	case k.place == config.KeyNone:
-		return ""
-	}
-	key, _ := v.Attribute(k.place)
-	return key
 }
 
 // maxKey is the longest key, as for recipes.

@@ -16,6 +16,7 @@ import (
 	"tidemill.dev/functions"
 	"tidemill.dev/internal/runs/scheduler"
 	"tidemill.dev/triggers/filter"
+	"tidemill.dev/triggers/keys"
 )
 
 // Asker writes requests to the log.
@@ -194,8 +195,9 @@ func (r *rules) keyOf(v *broker.View, w config.RecipeWhen) (string, error) {
 	case w.Schedule != "":
 		place = config.KeySubject
 	}
-	key, ok := scheduler.Field(v, place)
-	if !ok {
+	at := keys.NewPlace(place)
+	key := at.Of(v)
+	if key == "" {
 		return "", fmt.Errorf("event %s from %s has no key: there is no text at %s; publish it with one, or change `key` of the recipe", v.ID, v.Source, place)
 	}
 	if err := scheduler.CheckKeyOf(&r.recipe, key); err != nil {

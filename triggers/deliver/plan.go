@@ -24,7 +24,7 @@ func compilePlans(c *config.Config) (map[string]*plan, error) {
 					return nil, fmt.Errorf("trigger %s: filter %d: %w", t.Name, n+1, err)
 				}
 			}
-			for stream, types := range typesByStream(c, w) {
+			for stream, types := range c.TypesByStream(w) {
 				if drafts[stream] == nil {
 					drafts[stream] = &planBuilder{}
 				}
@@ -37,20 +37,6 @@ func compilePlans(c *config.Config) (map[string]*plan, error) {
 		plans[stream] = d.plan()
 	}
 	return plans, nil
-}
-
-// typesByStream returns the types that a filter wants, by the stream where they are
-// read. No types means all.
-func typesByStream(c *config.Config, w config.When) map[string][]string {
-	if w.Stream != "" {
-		return map[string][]string{w.Stream: w.Types}
-	}
-	all := map[string][]string{}
-	for _, typ := range w.Types {
-		home := c.StreamFor(typ)
-		all[home] = append(all[home], typ)
-	}
-	return all
 }
 
 // planBuilder collects the rules of a stream.

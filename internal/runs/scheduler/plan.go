@@ -2,18 +2,16 @@ package scheduler
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"path/filepath"
-	"strconv"
-	"strings"
 
 	"tidemill.dev"
 	"tidemill.dev/api"
 	"tidemill.dev/broker"
 	"tidemill.dev/config"
 	"tidemill.dev/internal/data/store"
+	"tidemill.dev/triggers/keys"
 )
 
 // planError is the reason why a plan can never be made unless the config, the event or the data
@@ -51,7 +49,9 @@ func (w *writer) value(field string) (string, bool) {
 	case "team":
 		return w.recipe.Team, w.recipe.Team != ""
 	}
-	return Field(&w.cause, field)
+	place := keys.NewPlace(field)
+	text := place.Of(&w.cause)
+	return text, text != ""
 }
 
 // text expands a template. The parameter what names the template's purpose in errors.
@@ -261,49 +261,4 @@ func missing(in tidemill.Input) error {
 		return unfitf("the input %s is not there: dataset %s has no commit %s, which the newest event names", in.Name, in.Dataset, in.Commit)
 	}
 	return unfitf("the input %s is not there: dataset %s has no commit on branch %s yet; put files there with `tidemill data put`, and ask again", in.Name, in.Dataset, in.Branch)
-}
-
-// Field returns a value of an event. The place is the name of an attribute, or data.PATH for a
-// text, number or boolean in the JSON data. The path's parts are names of members and indexes of
-// elements. It returns false if the event has no such value.
-func Field(v *broker.View, place string) (string, bool) {
-	path, inData := strings.CutPrefix(place, config.KeyData)
-	if !inData {
-		text, ok := v.Attribute(place)
-		return text, ok && text != ""
-	}
-	var at any
-	d := json.NewDecoder(strings.NewReader(string(v.Data)))
-	d.UseNumber() // keep all digits: 12345678901234567890 is a key
-	if d.Decode(&at) != nil {
-		return "", false
-	}
-	for part := range strings.SplitSeq(path, ".") {
-		at = member(at, part)
-	}
-	return plainText(at)
-}
-
-func member(of any, part string) any {
-	switch of := of.(type) {
-	case map[string]any:
-		return of[part]
-	case []any:
-		if i, err := strconv.Atoi(part); err == nil && i >= 0 && i < len(of) {
-			return of[i]
-		}
-	}
-	return nil
-}
-
-func plainText(x any) (string, bool) {
-	switch x := x.(type) {
-	case string:
-		return x, x != ""
-	case json.Number:
-		return x.String(), true
-	case bool:
-		return strconv.FormatBool(x), true
-	}
-	return "", false
 }

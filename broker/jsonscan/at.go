@@ -1,16 +1,12 @@
-package score
+package jsonscan
 
-import (
-	"strconv"
+import "strconv"
 
-	"tidemill.dev/broker/jsonscan"
-)
-
-// textAt returns the text, number or boolean at a path in JSON, whose parts are names of members
+// TextAt returns the text, number or boolean at a path in JSON, whose parts are names of members
 // and indexes of elements. It is empty if no such value is there. Nothing after the last object or
 // array on the path is read. The result points into the data unless the text has escapes.
-func textAt(data []byte, path []string) string {
-	i := jsonscan.SkipSpace(data, 0)
+func TextAt(data []byte, path []string) string {
+	i := SkipSpace(data, 0)
 	for depth, part := range path {
 		if i = enter(data, i, depth+1, part); i < 0 {
 			return ""
@@ -21,7 +17,7 @@ func textAt(data []byte, path []string) string {
 	}
 	switch c := data[i]; {
 	case c == '"':
-		text, _, _ := jsonscan.Text(data, i, nil)
+		text, _, _ := Text(data, i, nil)
 		return text
 	case c == '-' || c >= '0' && c <= '9' || c == 't' || c == 'f':
 		return literal(data, i)
@@ -31,14 +27,14 @@ func textAt(data []byte, path []string) string {
 
 // literal returns a number or a word, unless more than it is there: 12x is no number.
 func literal(data []byte, i int) string {
-	end := jsonscan.SkipValue(data, i, 0)
+	end := SkipValue(data, i, 0)
 	if end < 0 {
 		return ""
 	}
-	if next := jsonscan.SkipSpace(data, end); next == end && next < len(data) && data[next] != ',' && data[next] != '}' && data[next] != ']' {
+	if next := SkipSpace(data, end); next == end && next < len(data) && data[next] != ',' && data[next] != '}' && data[next] != ']' {
 		return ""
 	}
-	return jsonscan.AsText(data[i:end])
+	return AsText(data[i:end])
 }
 
 // enter returns the index of a member or an element of the value at i, or -1.
@@ -61,34 +57,34 @@ func enter(data []byte, i, depth int, part string) int {
 // counts, as for encoding/json. It returns what it found before a fault in the JSON.
 func member(data []byte, i, depth int, name string) (found int) {
 	found = -1
-	i, more := jsonscan.Enter(data, i, '}', depth)
+	i, more := Enter(data, i, '}', depth)
 	for more && i < len(data) && data[i] == '"' {
-		text := jsonscan.ReadString(data, i)
-		value := jsonscan.SkipColon(data, text.End)
+		text := ReadString(data, i)
+		value := SkipColon(data, text.End)
 		if value < 0 {
 			break
 		}
 		if text.Is(data, i, name) {
 			found = value
 		}
-		if i = jsonscan.SkipValue(data, value, depth); i < 0 {
+		if i = SkipValue(data, value, depth); i < 0 {
 			break
 		}
-		i, more = jsonscan.Next(data, i, '}')
+		i, more = Next(data, i, '}')
 	}
 	return found
 }
 
 func element(data []byte, i, depth, n int) int {
-	i, more := jsonscan.Enter(data, i, ']', depth)
+	i, more := Enter(data, i, ']', depth)
 	for ; more; n-- {
 		if n == 0 {
 			return i
 		}
-		if i = jsonscan.SkipValue(data, i, depth); i < 0 {
+		if i = SkipValue(data, i, depth); i < 0 {
 			return -1
 		}
-		i, more = jsonscan.Next(data, i, ']')
+		i, more = Next(data, i, ']')
 	}
 	return -1
 }
