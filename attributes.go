@@ -45,6 +45,9 @@ func Reserved(typ, source string) error {
 		return fmt.Errorf("type %q is reserved: types that begin with %q are Tidemill's own; publish under a type of yours",
 			typ, ownTypes)
 	}
+	if typ == TypeScheduleTick {
+		return fmt.Errorf("type %q is reserved: only Tidemill's clock publishes ticks, because a tick can start a run of every key; publish under a type of yours", typ)
+	}
 	if strings.HasPrefix(source, ownSources) {
 		return fmt.Errorf("source %q is reserved: sources that begin with %q are Tidemill's own; name the program that publishes",
 			source, ownSources)

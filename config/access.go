@@ -161,7 +161,7 @@ func readPatterns(v value, reserved func(string) bool) []string {
 	return all
 }
 
-func reservedType(pattern string) bool { return tidemill.ReservedType(pattern) }
+func reservedType(pattern string) bool { return tidemill.Reserved(pattern, "") != nil }
 
 func reservedSource(pattern string) bool { return tidemill.Reserved("", pattern) != nil }
 

@@ -107,7 +107,7 @@ func (d *demo) events(ctx context.Context) error {
 	all := []struct{ stream, typ, data string }{
 		{"events", "bot-created", `{"name": "Ada"}`}, // the first event waits for tail to start, so its time does not count
 		{"events", "new-data", `{"uri": "s3://bots/42/examples.csv", "bytes": 81920}`},
-		{"events", "schedule-tick", `{"scheduled": "2026-01-31T03:00:00+01:00", "missed": 0}`},
+		{"events", "bot-renamed", `{"name": "Grace"}`},
 		{"events", "bot-deleted", `{}`},
 		{"messages", "message", `{"text": "where is my parcel?"}`},
 	}

@@ -196,7 +196,7 @@ func TestDemo(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, printed)
 	}
-	mention(t, "demo", string(printed), "new-data", "bot-created", "bot-deleted", "schedule-tick", "202, messages/", "hello, is this the printer?", "dead-letters", "because:", "5 of 5 events arrived",
+	mention(t, "demo", string(printed), "new-data", "bot-created", "bot-deleted", "bot-renamed", "202, messages/", "hello, is this the printer?", "dead-letters", "because:", "5 of 5 events arrived",
 		"gateway  http://127.0.0.1:", "202, events/", "The first of them again",
 		"intent/bot-1@1 promoted", "intent/bot-2@1 promoted", "intent/bot-3@1 refused", "intent/bot-1@2 promoted", "intent/bot-1@3 refused", "The champion at that time, version 2, on the same data",
 		"intent/bot-1 has version 1 as its champion, previously version 2", "The origin of version 2:", "bots/bot-1",

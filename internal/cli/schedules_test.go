@@ -192,7 +192,7 @@ func TestOtherClocks(t *testing.T) {
 		}
 	}
 	out := ok(t, "tail", "events", "--url", g.url, "--from", "beginning", "--no-follow")
-	mention(t, "tail", out, "nightly-"+day, "schedule-tick", "schedule=nightly")
+	mention(t, "tail", out, "nightly-"+day, "report-due", "schedule=nightly")
 	if n := strings.Count(out, "nightly-"+day); n != 1 {
 		t.Errorf("%d ticks of %s:\n%s", n, day, out)
 	}

@@ -250,7 +250,7 @@ func reservedStream(stream string) *api.Problem {
 func reservedEvent(v *broker.View, err error) *api.Problem {
 	p := reserved(err.Error())
 	p.Attribute = "source"
-	if tidemill.ReservedType(v.Type) {
+	if tidemill.Reserved(v.Type, "") != nil {
 		p.Attribute = "type"
 	}
 	return p
