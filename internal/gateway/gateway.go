@@ -108,6 +108,7 @@ type Gateway struct {
 	tails     *openTails
 	attempts  attemptCache
 	ownership atomic.Pointer[keyOwnership]
+	refusals  refusals
 
 	collecting sync.Mutex // held while a collection runs
 

@@ -18,7 +18,9 @@ import (
 	"tidemill.dev/broker"
 	"tidemill.dev/broker/cehttp"
 	"tidemill.dev/config"
+	"tidemill.dev/internal/gateway/access"
 	"tidemill.dev/internal/ops/telemetry"
+	"tidemill.dev/triggers/keys"
 )
 
 // publish stores events. Each event goes to the stream that claims its type.
@@ -108,6 +110,7 @@ func (i *item) judge(r *request, p *publishPlan, to *publishTarget, err error) {
 	i.problem = i.fault(r, p, err)
 	if i.problem != nil {
 		i.g.countRefused(i.to)
+		i.g.noteRefusal(r, access.Publish, "publish", i.problem)
 	}
 }
 
@@ -128,11 +131,26 @@ func (i *item) fault(r *request, p *publishPlan, err error) *api.Problem {
 	if p := setAuthID(v, r.caller.Name()); p != nil {
 		return p
 	}
-	if err := r.caller.MayPublish(v); err != nil {
+	if err := p.mayPublish(r.caller, i.to.stream, v); err != nil {
 		return forbiddenEvent(err)
 	}
 	telemetry.Remember(r.trace, v)
 	i.size = sizeOf(v) // size with the added attributes
+	return nil
+}
+
+// mayPublish returns nil if a caller may publish an event to a stream.
+func (p *publishPlan) mayPublish(c *access.Caller, stream string, v *broker.View) error {
+	var taken []keys.Taken
+	if c.KeyLimits(access.Publish) {
+		taken = p.takers.Taken(stream, v)
+	}
+	if err := c.MayPublish(v, taken); err != nil {
+		return err
+	}
+	if !c.AllKeys(access.Operate) && p.takers.Ends(stream, v) {
+		return c.MayEnd(v)
+	}
 	return nil
 }
 
@@ -296,6 +314,7 @@ type publishPlan struct {
 	types   map[string]*publishTarget // streams by the types that they claim
 	rest    *publishTarget            // stream for all other types
 	names   []string                  // names of the streams, for refusals
+	takers  *keys.Takers              // recipes and scorers that take keys from events
 }
 
 // publishTarget is a stream to publish to.
@@ -311,7 +330,7 @@ func (g *Gateway) currentPlan() *publishPlan {
 	if p := g.planned.Load(); p != nil && p.config == c {
 		return p
 	}
-	p := &publishPlan{config: c, streams: map[string]*publishTarget{}, types: map[string]*publishTarget{}}
+	p := &publishPlan{config: c, streams: map[string]*publishTarget{}, types: map[string]*publishTarget{}, takers: keys.NewTakers(c)}
 	for _, s := range c.Streams {
 		if ownStream(s.Name) {
 			continue

@@ -286,6 +286,9 @@ func (g *Gateway) serveHTTP(w http.ResponseWriter, hr *http.Request) {
 	}
 	r.value = value
 	if p := g.respond(&r.answer, r, same, to); p != nil {
+		if to != nil && r.post.used == 0 { // the events of a post are noted one by one
+			g.noteRefusal(r, to.role, measure.route, p)
+		}
 		writeProblem(&r.answer, p)
 	}
 }

@@ -15,11 +15,7 @@ func parse(t *testing.T, text string) *Takers {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all, err := NewTakers(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return all
+	return NewTakers(c)
 }
 
 func event(typ, subject, data string, attributes ...string) *broker.View {

@@ -1,7 +1,6 @@
 package keys
 
 import (
-	"fmt"
 	"strings"
 
 	"tidemill.dev"
@@ -39,7 +38,7 @@ type taker struct {
 }
 
 // NewTakers returns the takers of a config.
-func NewTakers(c *config.Config) (*Takers, error) {
+func NewTakers(c *config.Config) *Takers {
 	t := &Takers{config: c, streams: map[string]*ofStream{}}
 	for _, r := range c.Recipes {
 		if !elsewhere(r.Key) {
@@ -50,9 +49,7 @@ func NewTakers(c *config.Config) (*Takers, error) {
 			if w.Schedule != "" {
 				continue // a tick has its key as its subject
 			}
-			if err := t.addWhen(w.When, by); err != nil {
-				return nil, fmt.Errorf("recipe %s: %w", r.Name, err)
-			}
+			t.addWhen(w.When, by)
 		}
 	}
 	for _, s := range c.Scorers {
@@ -65,15 +62,13 @@ func NewTakers(c *config.Config) (*Takers, error) {
 			continue
 		}
 		for _, w := range one.When {
-			if err := t.addWhen(w, taker{ends: true}); err != nil {
-				return nil, fmt.Errorf("trigger %s: %w", one.Name, err)
-			}
+			t.addWhen(w, taker{ends: true})
 		}
 	}
 	for _, s := range t.streams {
 		s.index = filter.NewIndex(s.rules)
 	}
-	return t, nil
+	return t
 }
 
 // elsewhere reports whether a key comes from another place than the subject and the partitionkey.
@@ -85,18 +80,14 @@ func elsewhere(place string) bool {
 	return true
 }
 
-func (t *Takers) addWhen(w config.When, by taker) error {
-	var where *filter.Filter
+func (t *Takers) addWhen(w config.When, by taker) {
+	var where *filter.Filter // nil matches every event
 	if w.Where != "" {
-		var err error
-		if where, err = filter.Compile(w.Where); err != nil {
-			return err
-		}
+		where, _ = filter.Compile(w.Where) // cannot fail: the reader of the config has compiled it
 	}
 	for stream, types := range t.config.TypesByStream(w) {
 		t.add(stream, filter.Rule{Types: types, Where: where}, by)
 	}
-	return nil
 }
 
 func (t *Takers) add(stream string, r filter.Rule, by taker) {

@@ -8,6 +8,7 @@ import (
 	"tidemill.dev"
 	"tidemill.dev/broker"
 	"tidemill.dev/config"
+	"tidemill.dev/triggers/keys"
 )
 
 // Caller is an authenticated caller with its rights. A Caller is immutable: a changed access file
@@ -46,15 +47,24 @@ func (c *Caller) AllKeys(r Role) bool {
 	return slices.ContainsFunc(c.grants, func(g grant) bool { return g.has(r) && g.keys == nil })
 }
 
-// MayPublish returns nil if one of the caller's grants allows the whole event. Otherwise the error
-// is a [*Denied].
-func (c *Caller) MayPublish(v *broker.View) error {
+// KeyLimits reports whether one of the caller's grants for a role is limited to some keys.
+func (c *Caller) KeyLimits(r Role) bool {
+	return slices.ContainsFunc(c.grants, func(g grant) bool { return g.has(r) && g.keys != nil })
+}
+
+// MayPublish returns nil if one of the caller's grants allows the whole event. The parameter taken
+// has the keys that recipes and scorers take from other places of the event than its subject and
+// its partitionkey; a grant with a limit of keys must allow them too. The error is a [*Denied].
+func (c *Caller) MayPublish(v *broker.View, taken []keys.Taken) error {
 	var why *Denied
 	for i := range c.grants {
 		if !c.grants[i].has(Publish) {
 			continue
 		}
 		d := c.grants[i].deniedAttribute(v)
+		if d == nil {
+			d = c.grants[i].deniedKey(taken)
+		}
 		if d == nil {
 			return nil
 		}
@@ -67,6 +77,16 @@ func (c *Caller) MayPublish(v *broker.View) error {
 	}
 	why.caller = c.name
 	return why
+}
+
+// MayEnd returns nil if the caller may publish an event that ends the key in its subject. Such an
+// event deletes as much as a request to forget the key, so it needs the same role. The error is a
+// [*Denied].
+func (c *Caller) MayEnd(v *broker.View) error {
+	if c.MayTouch(Operate, v.Subject) {
+		return nil
+	}
+	return &Denied{caller: c.name, attribute: attrType, value: v.Type, ends: true}
 }
 
 // Role is a right to a kind of action.
@@ -173,6 +193,16 @@ func (g *grant) deniedAttribute(v *broker.View) *Denied {
 	return nil
 }
 
+// deniedKey returns the first taken key that the grant does not allow; nil if it allows all of them.
+func (g *grant) deniedKey(taken []keys.Taken) *Denied {
+	for i := range taken {
+		if t := &taken[i]; !anyMatches(g.keys, t.Key) {
+			return &Denied{attribute: t.Place, value: t.Key, allowed: g.keys, by: t.By}
+		}
+	}
+	return nil
+}
+
 const (
 	attrType         = "type"
 	attrSource       = "source"
@@ -186,9 +216,12 @@ type Denied struct {
 	attribute string // empty if the caller may publish no event
 	value     string // empty if the attribute is missing
 	allowed   []pattern
+	by        string // recipe or scorer that takes the value as its key; empty if none does
+	ends      bool   // the event would end its key
 }
 
-// Attribute returns the attribute that is not allowed; empty if the caller may publish no event.
+// Attribute returns the attribute that is not allowed, or the place in the data such as data.bot;
+// empty if the caller may publish no event.
 func (d *Denied) Attribute() string { return d.attribute }
 
 // Error says which values are allowed.
@@ -196,6 +229,10 @@ func (d *Denied) Error() string {
 	switch {
 	case d.attribute == "":
 		return fmt.Sprintf("%s may not publish: that needs the role %s", d.caller, Publish)
+	case d.ends:
+		return fmt.Sprintf("%s may not publish the type %s for this key: it deletes the key's runs, models and data, and that needs the role %s for the key", d.caller, clipText(d.value), Operate)
+	case d.by != "":
+		return fmt.Sprintf("%s may not publish this event: %s takes its key from %s, which is %s, and %s may publish only for the keys %s", d.caller, d.by, d.attribute, clipText(d.value), d.caller, d.list())
 	case d.value == "":
 		return fmt.Sprintf("%s may publish only for some keys (%s), and the event names none: give it a %s", d.caller, d.list(), d.attribute)
 	}
@@ -217,9 +254,15 @@ func (d *Denied) list() string {
 }
 
 // allowsMore reports whether d's grant allows more of the event.
-func (d *Denied) allowsMore(than *Denied) bool {
+func (d *Denied) allowsMore(than *Denied) bool { return d.rank() > than.rank() }
+
+// rank is the number of checks that the event has passed.
+func (d *Denied) rank() int {
 	order := []string{"", attrType, attrSource, attrPartitionKey, attrSubject}
-	return slices.Index(order, d.attribute) > slices.Index(order, than.attribute)
+	if d.by != "" {
+		return len(order)
+	}
+	return slices.Index(order, d.attribute)
 }
 
 // clipText quotes the beginning of an unchecked text.

@@ -8,6 +8,7 @@ import (
 
 	"tidemill.dev/broker"
 	"tidemill.dev/config"
+	"tidemill.dev/triggers/keys"
 )
 
 func callerWith(rights ...config.Rights) *Caller {
@@ -83,7 +84,7 @@ func TestMayPublish(t *testing.T) {
 		{"operators publish", roles("operate"), event("any", "any", "", ""), "-", ""},
 		{"readers do not", roles("read"), event("any", "any", "", ""), "", "crm may not publish: that needs the role publish"},
 	} {
-		err := callerWith(c.rights).MayPublish(c.event)
+		err := callerWith(c.rights).MayPublish(c.event, nil)
 		if c.attribute == "-" {
 			if err != nil {
 				t.Errorf("%s: %v", c.name, err)
@@ -97,12 +98,66 @@ func TestMayPublish(t *testing.T) {
 	}
 }
 
+// A limit of keys covers the keys that recipes and scorers take from the data. Without that a caller
+// started runs, and read answers, of any key.
+func TestTakenKeysAreLimited(t *testing.T) {
+	taken := []keys.Taken{{By: "the recipe fraud", Place: "data.bot", Key: "bot-42"}, {By: "the scorer intents", Place: "data.to", Key: "bot-7"}}
+	limited := config.Rights{Roles: []string{"publish"}, Keys: []string{"bot-42"}}
+	c := callerWith(limited)
+	err := c.MayPublish(event("paid", "/crm", "bot-42", ""), taken)
+	var denied *Denied
+	if !errors.As(err, &denied) || denied.Attribute() != "data.to" {
+		t.Fatalf("%v", err)
+	}
+	for _, says := range []string{"the scorer intents takes its key from data.to", `"bot-7"`, "only for the keys bot-42"} {
+		if !strings.Contains(err.Error(), says) {
+			t.Errorf("%v does not say %s", err, says)
+		}
+	}
+	if err := c.MayPublish(event("paid", "/crm", "bot-42", ""), taken[:1]); err != nil {
+		t.Error(err)
+	}
+	both := callerWith(limited, config.Rights{Roles: []string{"publish"}, Types: []string{"order"}})
+	if err := both.MayPublish(event("paid", "/crm", "bot-42", ""), taken); err == nil {
+		t.Error("the grant for another type counts")
+	}
+	if err := both.MayPublish(event("order", "/crm", "bot-42", ""), taken); err != nil {
+		t.Error(err)
+	}
+	if !c.KeyLimits(Publish) || c.KeyLimits(Read) || !both.KeyLimits(Publish) || Everyone().KeyLimits(Publish) {
+		t.Error("a limit of keys is not seen")
+	}
+}
+
+// An event that ends a key deletes models and data, so the role publish is not enough.
+func TestMayEnd(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		caller *Caller
+		key    string
+		may    bool
+	}{
+		{"a publisher", callerWith(roles("publish")), "bot-7", false},
+		{"an operator", callerWith(roles("operate")), "bot-7", true},
+		{"an approver", callerWith(roles("approve")), "bot-7", true},
+		{"an operator of the key", callerWith(config.Rights{Roles: []string{"operate"}, Keys: []string{"bot-7"}}), "bot-7", true},
+		{"an operator of another", callerWith(config.Rights{Roles: []string{"operate"}, Keys: []string{"bot-42"}}), "bot-7", false},
+		{"an operator, no key", callerWith(config.Rights{Roles: []string{"operate"}, Keys: []string{"bot-42"}}), "", false},
+		{"everyone", Everyone(), "bot-7", true},
+	} {
+		err := c.caller.MayEnd(event("bot-deleted", "/crm", c.key, ""))
+		if (err == nil) != c.may || err != nil && !strings.Contains(err.Error(), "needs the role operate for the key") {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+}
+
 func TestLongListsAreCutShort(t *testing.T) {
 	r := roles("publish")
 	for range 100 {
 		r.Types = append(r.Types, strings.Repeat("a", 20))
 	}
-	err := callerWith(r).MayPublish(event(strings.Repeat("b", 10_000), "/x", "", ""))
+	err := callerWith(r).MayPublish(event(strings.Repeat("b", 10_000), "/x", "", ""), nil)
 	if len(err.Error()) > 500 || !strings.Contains(err.Error(), "and 92 more") {
 		t.Errorf("%d letters: %.600s", len(err.Error()), err)
 	}
@@ -138,7 +193,7 @@ func TestGrantsDoNotMix(t *testing.T) {
 		event("any", "/s", "bot-2", ""):   "subject",
 		event("order", "/s", "bot-3", ""): "subject",
 	} {
-		err := c.MayPublish(v)
+		err := c.MayPublish(v, nil)
 		var at interface{ Attribute() string }
 		if want == "-" && err != nil || want != "-" && (!errors.As(err, &at) || at.Attribute() != want) {
 			t.Errorf("%s %s: %v", v.Type, v.Subject, err)
@@ -151,7 +206,7 @@ func TestEveryone(t *testing.T) {
 	if c.Name() != "" || !c.Has(Approve) || !c.AllKeys(Operate) || !c.MayTouch(Read, "") {
 		t.Errorf("%+v", c)
 	}
-	if err := c.MayPublish(event("any", "any", "", "")); err != nil {
+	if err := c.MayPublish(event("any", "any", "", ""), nil); err != nil {
 		t.Error(err)
 	}
 	if c.Has("nonsense") || new(Caller).Has(Read) || new(Caller).MayTouch(Read, "a") {
@@ -162,7 +217,7 @@ func TestEveryone(t *testing.T) {
 func TestMayPublishIsFree(t *testing.T) {
 	c := callerWith(config.Rights{Roles: []string{"publish"}, Types: []string{"order-*"}, Keys: []string{"bot-*"}})
 	v := event("order-paid", "/shop/7", "bot-42", "")
-	if n := testing.AllocsPerRun(100, func() { _ = c.MayPublish(v) }); n > 0 {
+	if n := testing.AllocsPerRun(100, func() { _ = c.MayPublish(v, nil) }); n > 0 {
 		t.Errorf("%v allocations an event", n)
 	}
 }

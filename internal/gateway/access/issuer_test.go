@@ -517,6 +517,35 @@ func TestNamesByEmail(t *testing.T) {
 	}
 }
 
+// At many issuers a person can set any email, so an unverified one gives no role either.
+func TestRolesByEmail(t *testing.T) {
+	is, at := newIssuerServer(t), newClock()
+	guard := open(t, writeAccess(t, fmt.Sprintf("oidc:\n  issuer: %s\n  audience: tidemill\n  roles:\n    - {claim: email, value: boss@corp.example, role: approve}\n    - {claim: groups, value: team, role: read}\n", is.URL)), Options{Now: at.now})
+	for _, c := range []struct {
+		but     claims
+		approve bool
+		read    bool
+		says    string
+	}{
+		{claims{"email": "boss@corp.example", "email_verified": true}, true, true, ""},
+		{claims{"email": "boss@corp.example"}, true, true, ""},
+		{claims{"email": "boss@corp.example", "email_verified": false}, false, false, "role by its email: its email is not verified"},
+		{claims{"email": "boss@corp.example", "email_verified": "no"}, false, false, "not verified"},
+		{claims{"email": "boss@corp.example", "email_verified": false, "groups": "team"}, false, true, ""},
+		{claims{"email": "other@corp.example", "email_verified": false}, false, false, ""},
+	} {
+		got, err := guard.Caller(t.Context(), bearerOf(is.makeJWT(t, at, c.but)))
+		switch {
+		case c.says != "":
+			if err == nil || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("%v: %v", c.but, err)
+			}
+		case err != nil || got.Has(Approve) != c.approve || got.Has(Read) != c.read:
+			t.Errorf("%v: %+v, %v", c.but, got, err)
+		}
+	}
+}
+
 // Without oidc in the file, no JWT is read.
 func TestNoIssuerInTheFile(t *testing.T) {
 	is := newIssuerServer(t)
