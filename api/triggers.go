@@ -62,6 +62,9 @@ type Delivery struct {
 	Concurrency    int     `json:"concurrency"`
 	Rate           float64 `json:"rate"`    // attempts per second; 0 for no limit
 	Replies        string  `json:"replies"` // replies: accept or ignore
+
+	ReplyTypes []string `json:"replyTypes,omitempty"` // types of accepted replies; none if all are accepted
+	ReplyKeys  string   `json:"replyKeys,omitempty"`  // keys of accepted replies: same or any; empty if replies are ignored
 }
 
 // TriggerNumbers has the counts of all dispatchers since their start, and their present events.
@@ -70,6 +73,7 @@ type TriggerNumbers struct {
 	Failed       uint64     `json:"failed"` // failed attempts
 	DeadLettered uint64     `json:"deadLettered"`
 	Replies      uint64     `json:"replies"`
+	Ignored      uint64     `json:"ignored,omitempty"` // answers with events that were ignored by default
 	InFlight     int64      `json:"inFlight"`
 	Parked       int64      `json:"parked"`
 	OldestParked *time.Time `json:"oldestParked"` // time of the oldest parked event; null if none is parked

@@ -110,7 +110,7 @@ func TestParked(t *testing.T) {
 func TestHashGolden(t *testing.T) {
 	for want, text := range map[string]string{
 		"bosyaws6oyenghti2uzr6rfbwr": "version: 1",
-		"p477s7wnlr4fiz5huw4wvpurim": `version: 1
+		"eui46mj35qleea4fpdkmugm4aj": `version: 1
 triggers: {a: {when: [{type: [t, u], where: "a = 'b'"}, {stream: facts}], to: {url: "https://a.example", header: X-Key, headerFile: k, caFile: c}, delivery: {rate: 60/m}}}
 schedules: {s: {cron: "@daily", keys: [a, b], spread: 1h}}`,
 		"y3iwayapya7nag4j4ydj7kkif5": `version: 1

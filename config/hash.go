@@ -71,6 +71,9 @@ type hashedDelivery struct {
 	Concurrency int    `json:"concurrency"`
 	Rate        string `json:"rate,omitempty"` // attempts per second
 	Replies     bool   `json:"replies"`
+
+	ReplyTypes  []string `json:"replyTypes,omitempty"`
+	ReplyAnyKey bool     `json:"replyAnyKey,omitempty"`
 }
 
 type hashedSchedule struct {
@@ -133,7 +136,7 @@ func (t Trigger) hashed() hashedTrigger {
 		To: hashedTarget{t.To.URL, t.To.Service, t.To.Function, c.BearerFile, c.BasicFile,
 			c.Header, c.HeaderFile, c.CAFile, c.CertFile, c.KeyFile},
 		Delivery: hashedDelivery{y.Attempts, string(y.Backoff.Kind), showSpan(y.Backoff.First), showSpan(y.Backoff.Cap), y.Backoff.Jitter,
-			showSpan(y.Timeout), y.Ordered, y.Concurrency, showRate(y.Rate), y.Replies},
+			showSpan(y.Timeout), y.Ordered, y.Concurrency, showRate(y.Rate), y.Replies.Accept, y.Replies.Types, y.Replies.AnyKey},
 	}
 	for _, w := range t.When {
 		h.When = append(h.When, hashedWhen(w))

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"tidemill.dev"
 )
 
 const (
@@ -22,7 +24,7 @@ const (
 
 func defaultDelivery() Delivery {
 	return Delivery{Attempts: 10, Backoff: defaultBackoff(), Timeout: 10 * time.Second,
-		Ordered: true, Concurrency: 32, Replies: true}
+		Ordered: true, Concurrency: 32}
 }
 
 func defaultBackoff() Backoff {
@@ -37,8 +39,55 @@ func (y *Delivery) read(v value) {
 		field{"order", readWord(&y.Ordered, "key", "none")},
 		field{"concurrency", readInteger(&y.Concurrency, 1, maxConcurrency)},
 		field{"rate", y.readRate},
-		field{"replies", readWord(&y.Replies, "accept", "ignore")},
+		field{"replies", y.Replies.read},
 	)
+}
+
+// read reads the replies as a word, or as the types and keys that are accepted.
+func (r *Replies) read(v value) {
+	if v.node.Kind != yaml.MappingNode {
+		if word, ok := v.oneOf("accept", "ignore"); ok {
+			r.Accept = word == "accept"
+		}
+		return
+	}
+	r.Accept = true
+	v.fields(
+		field{"types", r.readTypes},
+		field{"keys", func(v value) {
+			if word, ok := v.oneOf("same", "any"); ok {
+				r.AnyKey = word == "any"
+			}
+		}},
+	)
+}
+
+func (r *Replies) readTypes(v value) {
+	if v.node.Kind == yaml.SequenceNode && len(v.node.Content) == 0 {
+		v.problem("is an empty list; name types, or write replies: ignore")
+		return
+	}
+	types, at := readFilterTypes(v)
+	for i, typ := range types {
+		if tidemill.Reserved(typ, "") != nil {
+			at[i].problem("%s is a type of Tidemill's own, and no subscriber may reply with it; remove it", show(typ))
+		}
+	}
+	slices.Sort(types)
+	r.Types = types
+}
+
+// check sets the default, and checks the replies of a URL. Any program may answer there, so its
+// replies need their types.
+func (r *Replies) check(v value, to Target) {
+	switch {
+	case v.node == nil && to.URL == "":
+		r.Accept = true
+	case v.node == nil:
+		r.Unsaid = true
+	case to.URL != "" && r.Accept && v.valueOf("types").node == nil:
+		v.problem("must name the types of replies, because the target is a url, where any program may answer; write {types: [invoice-sent]} with your types, or ignore")
+	}
 }
 
 func readInteger(to *int, low, high int) func(value) {

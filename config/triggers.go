@@ -51,7 +51,16 @@ type Delivery struct {
 	Ordered     bool          // a key's next event waits until the previous one is done
 	Concurrency int           // concurrent attempts of each dispatcher
 	Rate        float64       // attempts per second in total; 0 means no limit
-	Replies     bool          // the subscriber's replies are published
+	Replies     Replies
+}
+
+// Replies says which events in the answers of a subscriber are published. Answers of Tidemill's own
+// functions have no limits.
+type Replies struct {
+	Accept bool
+	Types  []string // sorted types that are accepted; empty means all types that end no key
+	AnyKey bool     // replies may have other keys than the event that they answer
+	Unsaid bool     // the file does not say that replies are ignored, so ignored replies are reported
 }
 
 // Backoff is the wait after a failed attempt.
@@ -122,6 +131,7 @@ func (d *draft) readTriggers(v value) {
 			field{"to", func(v value) { t.To.read(v); d.place.checkService(v.valueOf("service")) }},
 			field{"delivery", t.Delivery.read},
 		)
+		t.Delivery.Replies.check(child.valueOf("delivery").valueOf("replies"), t.To)
 		child.require(key, given, "when", "say which events it gets, such as {type: order-paid}")
 		child.require(key, given, "to", "name the subscriber, such as {url: \"https://crm.example/hooks\"}")
 		d.triggers = append(d.triggers, t)

@@ -23,7 +23,7 @@ schedules: {nightly: {cron: "0  3 * * *"}}
 `)
 	want := Trigger{
 		Name: "tell-crm", When: []When{{Types: []string{"tidemill.model.promoted"}}}, To: Target{URL: "https://crm.example/hooks"},
-		Delivery: Delivery{Attempts: 10, Timeout: 10 * time.Second, Ordered: true, Concurrency: 32, Replies: true,
+		Delivery: Delivery{Attempts: 10, Timeout: 10 * time.Second, Ordered: true, Concurrency: 32, Replies: Replies{Unsaid: true},
 			Backoff: Backoff{Kind: Exponential, First: time.Second, Cap: 5 * time.Minute, Jitter: true}},
 	}
 	if got, ok := cfg.Trigger("tell-crm"); !ok || !reflect.DeepEqual(got, want) {
@@ -234,6 +234,29 @@ func BenchmarkParkedOfTenThousand(b *testing.B) {
 	}
 }
 
+// At a url any program may answer, so its replies are ignored unless the file names their types.
+// Services and functions are the user's own.
+func TestReplies(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]Replies{
+		`to: {url: "https://a.example"}`:                                                       {Unsaid: true},
+		`to: {url: "https://a.example"}, delivery: {replies: ignore}`:                          {},
+		`delivery: {replies: {types: [b, a]}}, to: {url: "https://a.example"}`:                 {Accept: true, Types: []string{"a", "b"}},
+		`to: {url: "https://a.example"}, delivery: {replies: {types: bot-deleted, keys: any}}`: {Accept: true, Types: []string{"bot-deleted"}, AnyKey: true},
+		`to: {service: s}`: {Accept: true},
+		`to: {service: s}, delivery: {replies: accept}`:                   {Accept: true},
+		`to: {service: s}, delivery: {replies: {keys: any}}`:              {Accept: true, AnyKey: true},
+		`to: {service: s}, delivery: {replies: {types: [a], keys: same}}`: {Accept: true, Types: []string{"a"}},
+		`to: {service: s}, delivery: {replies: ignore}`:                   {},
+		`to: {function: f}, delivery: {attempts: 3}`:                      {Accept: true},
+	} {
+		cfg := mustParse(t, "version: 1\ntriggers: {a: {when: {type: t}, "+text+"}}")
+		if got := cfg.Triggers[0].Delivery.Replies; !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %+v, want %+v", text, got, want)
+		}
+	}
+}
+
 // The hash covers the meaning of triggers and schedules, and all of their keys.
 func TestHashCoversTriggers(t *testing.T) {
 	t.Parallel()
@@ -246,7 +269,7 @@ schedules:
   s: {missed: skip, timeZone: UTC, keys: [b, a], cron: " @daily "}
 triggers:
   a:
-    delivery: {attempts: 10, rate: 1/s, backoff: {kind: exponential, cap: 300s, jitter: true}, timeout: 10000ms, order: key, concurrency: 32, replies: accept}
+    delivery: {attempts: 10, rate: 1/s, backoff: {kind: exponential, cap: 300s, jitter: true}, timeout: 10000ms, order: key, concurrency: 32, replies: ignore}
     to: {url: 'https://a.example'}
     when: [{stream: facts}, {where: "a = 'b'", type: [u, t]}]
 `).Hash()
@@ -270,7 +293,8 @@ triggers:
 		{`example"}`, `example", certFile: a, keyFile: b}`}, {"rate: 60/m", "rate: 61/m"}, {"rate: 60/m", "attempts: 10"}, {"rate: 60/m", "rate: 60/m, attempts: 9"},
 		{"rate: 60/m", "rate: 60/m, backoff: linear"}, {"rate: 60/m", "rate: 60/m, backoff: {first: 2s}"}, {"rate: 60/m", "rate: 60/m, backoff: {cap: 2m}"},
 		{"rate: 60/m", "rate: 60/m, backoff: {jitter: false}"}, {"rate: 60/m", "rate: 60/m, timeout: 9s"}, {"rate: 60/m", "rate: 60/m, order: none"},
-		{"rate: 60/m", "rate: 60/m, concurrency: 31"}, {"rate: 60/m", "rate: 60/m, replies: ignore"},
+		{"rate: 60/m", "rate: 60/m, concurrency: 31"}, {"rate: 60/m", "rate: 60/m, replies: {types: [a]}"},
+		{"rate: 60/m", "rate: 60/m, replies: {types: [a, b]}"}, {"rate: 60/m", "rate: 60/m, replies: {types: [a], keys: any}"},
 	} {
 		try("version: 1\n" + strings.Replace(trigger, c[0], c[1], 1) + "\n" + schedule)
 	}

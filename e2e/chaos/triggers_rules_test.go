@@ -75,7 +75,7 @@ triggers:
   keyed:
     when: {type: %[2]s}
     to: {url: "http://%[4]s/keyed"}
-    delivery: {attempts: 100, backoff: {kind: exponential, first: 20ms, cap: 400ms, jitter: true}, timeout: %[6]s, order: key, concurrency: 64}
+    delivery: {attempts: 100, backoff: {kind: exponential, first: 20ms, cap: 400ms, jitter: true}, timeout: %[6]s, order: key, concurrency: 64, replies: {types: [%[3]s]}}
   loose:
     when: {type: %[2]s, where: "%[7]s = 'true'"}
     to: {url: "http://%[4]s/loose"}

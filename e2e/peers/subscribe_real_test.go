@@ -118,7 +118,7 @@ func dispatcher(ctx context.Context, t *testing.T, peers map[string]string) *bro
 	file := "version: 1\nstreams: {echoes: {partitions: 3, types: [echo]}}\ntriggers:\n"
 	for peer, addr := range peers {
 		for _, mode := range answerModes {
-			file += fmt.Sprintf("  %s-%s: {when: {stream: events}, to: {url: \"http://%s/%s\"}}\n", peer, mode, addr, mode)
+			file += fmt.Sprintf("  %s-%s: {when: {stream: events}, to: {url: \"http://%s/%s\"}, delivery: {replies: {types: [echo], keys: any}}}\n", peer, mode, addr, mode)
 		}
 	}
 	conf, err := config.Parse("peers", []byte(file))

@@ -239,6 +239,9 @@ func showTrigger(w io.Writer, t *api.Trigger) error {
 	say("delivery", "%s", policy(&t.Delivery))
 	if n := t.Numbers; n != nil {
 		say("delivered", "%s, of which %s were answered with events", count(int(n.Delivered), "event"), thousands(int64(n.Replies)))
+		if n.Ignored > 0 {
+			say("ignored", "%s with events: the trigger says nothing about replies; name their types, such as delivery: {replies: {types: [invoice-sent]}}, or write replies: ignore", count(int(n.Ignored), "answer"))
+		}
 		say("failed", "%s, and %s became dead letters", count(int(n.Failed), "attempt"), count(int(n.DeadLettered), "event"))
 		say("now", "%s running, %s waiting", count(int(n.InFlight), "attempt"), parkedOf(n))
 	} else {
@@ -299,8 +302,14 @@ func policy(d *api.Delivery) string {
 	if d.Rate > 0 {
 		text += fmt.Sprintf(", %g a second", d.Rate)
 	}
-	if d.Replies == "ignore" {
+	switch {
+	case d.Replies == "ignore":
 		text += ", replies ignored"
+	case len(d.ReplyTypes) > 0:
+		text += ", replies of type " + strings.Join(d.ReplyTypes, " or ")
+	}
+	if d.ReplyKeys == "any" {
+		text += ", replies for any key"
 	}
 	return text
 }

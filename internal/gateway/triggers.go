@@ -116,7 +116,7 @@ func (l *triggerLook) addCounts(name string, shown *api.Trigger) {
 	if !known || n.Starting {
 		shown.State = api.TriggerStarting
 	}
-	shown.Numbers = &api.TriggerNumbers{Delivered: n.Delivered, Failed: n.Failed, DeadLettered: n.DeadLettered, Replies: n.Replies,
+	shown.Numbers = &api.TriggerNumbers{Delivered: n.Delivered, Failed: n.Failed, DeadLettered: n.DeadLettered, Replies: n.Replies, Ignored: n.Ignored,
 		InFlight: n.InFlight, Parked: n.Parked, OldestParked: timeOrNull(n.OldestParked)}
 	shown.Waits = n.Waits
 	shown.LastError, shown.LastErrorAt = n.LastError, timeOrNull(n.LastErrorAt)
@@ -139,8 +139,11 @@ func deliveryOf(d *config.Delivery) api.Delivery {
 	if d.Ordered {
 		shown.Order = "key"
 	}
-	if d.Replies {
-		shown.Replies = "accept"
+	if d.Replies.Accept {
+		shown.Replies, shown.ReplyTypes, shown.ReplyKeys = "accept", d.Replies.Types, "same"
+		if d.Replies.AnyKey {
+			shown.ReplyKeys = "any"
+		}
 	}
 	return shown
 }

@@ -14,6 +14,7 @@ import (
 	"tidemill.dev/broker/retry"
 	"tidemill.dev/config"
 	"tidemill.dev/triggers/deadletters"
+	"tidemill.dev/triggers/keys"
 )
 
 // Attempt is one try to deliver an event, as its dead letter lists it. It holds no
@@ -24,6 +25,7 @@ type Attempt = deadletters.Attempt
 type attemptResult struct {
 	kind    verdict
 	replies []broker.View // events to be published, in their own memory
+	ignored bool          // whether events in the answer were ignored by default
 	after   time.Duration // wait that the subscriber asks for
 	attempt Attempt
 }
@@ -82,6 +84,9 @@ func (d *Dispatcher) attempt(s *sender, i *item) {
 		}
 	}
 	s.attempted(&o)
+	if o.ignored {
+		d.noteIgnored(s)
+	}
 	switch {
 	case o.kind == delivered:
 		d.over(s, i)
@@ -93,6 +98,21 @@ func (d *Dispatcher) attempt(s *sender, i *item) {
 		wait := delay(to.trigger.Delivery.Backoff, i.tries+1, random(), o.after)
 		h.apply(func(p *partition, now millis) { p.failed(i, o.attempt, wait, now) })
 	}
+}
+
+// ignoredQuiet is the time for which answers with ignored events are only counted.
+const ignoredQuiet = 10 * time.Minute
+
+// noteIgnored counts an answer with events that was ignored because the file does not say what to do
+// with replies. Such a config may be older than this default, so the log says so, but not for each.
+func (d *Dispatcher) noteIgnored(s *sender) {
+	times := s.ignoredN.Add(1)
+	now, quiet := time.Now().UnixNano(), s.ignoredQuiet.Load()
+	if now < quiet || !s.ignoredQuiet.CompareAndSwap(quiet, now+int64(ignoredQuiet)) {
+		return
+	}
+	d.o.Logger.Warn("dispatcher: a subscriber answers with events; they are ignored", "trigger", s.name, "times", times,
+		"next", "name their types in the trigger's delivery, such as {replies: {types: [invoice-sent]}}, or write {replies: ignore}")
 }
 
 // lookAgain is the wait after a command could not be read.
@@ -226,6 +246,7 @@ func isDigits(s string) bool {
 type replier struct {
 	p      *broker.Producer
 	config atomic.Pointer[config.Config]
+	takers atomic.Pointer[keys.Takers]
 }
 
 // publish returns when all events are acknowledged. It retries temporary failures as long as the

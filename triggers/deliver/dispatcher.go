@@ -23,6 +23,7 @@ import (
 	"tidemill.dev/config"
 	"tidemill.dev/triggers/commands"
 	"tidemill.dev/triggers/deadletters"
+	"tidemill.dev/triggers/keys"
 )
 
 // Dispatcher delivers events to triggers together with the other dispatchers of the
@@ -115,6 +116,7 @@ func (d *Dispatcher) Apply(ctx context.Context, c *config.Config) error {
 	first := d.config == nil
 	d.config, d.plans = c, plans
 	d.replies.config.Store(c)
+	d.replies.takers.Store(keys.NewTakers(c))
 	dismissed := d.aim(targets)
 	if first {
 		d.firstUnread = d.commands.Now().Next() // findLeft finds the streams of earlier commands

@@ -111,7 +111,7 @@ func (w *install) ensure() {
 // trigger adds a trigger on orders to the config, or replaces the trigger of that name.
 func (w *install) trigger(name, url string, change func(*config.Trigger)) {
 	t := config.Trigger{Name: name, When: []config.When{{Types: []string{"order"}}}, To: config.Target{URL: url},
-		Delivery: config.Delivery{Attempts: 10, Timeout: 10 * time.Second, Ordered: true, Concurrency: 32, Replies: true,
+		Delivery: config.Delivery{Attempts: 10, Timeout: 10 * time.Second, Ordered: true, Concurrency: 32, Replies: config.Replies{Accept: true, AnyKey: true},
 			Backoff: config.Backoff{Kind: config.Constant, First: 20 * time.Millisecond}}}
 	if change != nil {
 		change(&t)

@@ -14,6 +14,8 @@ import (
 	"tidemill.dev"
 	"tidemill.dev/broker"
 	"tidemill.dev/broker/cehttp"
+	"tidemill.dev/config"
+	"tidemill.dev/triggers/keys"
 )
 
 const (
@@ -89,7 +91,11 @@ func readBatch(h http.Header, body []byte) ([]broker.View, error) {
 // causation has the values that all replies to an event share.
 type causation struct {
 	trigger     string
-	own         bool // whether the function is Tidemill's own and may publish Tidemill's types
+	own         bool // whether the function is Tidemill's own, and may publish any type for any key
+	replies     config.Replies
+	takers      *keys.Takers
+	subject     string // subject of the event
+	partition   string // partitionkey of the event
 	cause       tidemill.Cause
 	correlation string
 	hops        string
@@ -98,7 +104,7 @@ type causation struct {
 
 // causationOf returns the causation of replies to an event. It refuses if so many replies
 // have led to the event that there must be a loop.
-func causationOf(v *broker.View, trigger string, own bool, now time.Time) (causation, error) {
+func causationOf(v *broker.View, t *config.Trigger, takers *keys.Takers, now time.Time) (causation, error) {
 	hops := hopsOf(v)
 	if hops >= maxHops {
 		return causation{}, fmt.Errorf("refuse the reply: %d replies in a row have led to this event, so triggers answer each other in a circle: let one of them match less, or set its `delivery: {replies: ignore}`", hops)
@@ -107,8 +113,9 @@ func causationOf(v *broker.View, trigger string, own bool, now time.Time) (causa
 	if correlation == "" {
 		correlation = v.ID
 	}
-	return causation{trigger: trigger, own: own, cause: tidemill.Cause{Source: v.Source, ID: v.ID}, correlation: correlation,
-		hops: strconv.Itoa(hops + 1), time: now.UTC().Format(time.RFC3339Nano)}, nil
+	partition, _ := v.Attribute(tidemill.AttrPartitionKey)
+	return causation{trigger: t.Name, own: t.To.Function != "", replies: t.Delivery.Replies, takers: takers, subject: v.Subject, partition: partition,
+		cause: tidemill.Cause{Source: v.Source, ID: v.ID}, correlation: correlation, hops: strconv.Itoa(hops + 1), time: now.UTC().Format(time.RFC3339Nano)}, nil
 }
 
 // hopsOf reads an attribute that an outside publisher may have written.
@@ -123,9 +130,9 @@ func hopsOf(v *broker.View) int {
 
 // stamp prepares a reply for publishing. Its id derives from the event, the trigger and
 // the reply's index, and replaces the function's id: most functions use a random one, but
-// an event that is delivered twice must have the same replies both times. Key, subject
-// and source stay the function's. The author is removed, because a function acts only for
-// itself, even if it copied the author from the event.
+// an event that is delivered twice must have the same replies both times. The source stays the
+// function's, and so do key and subject if it gave them. The author is removed, because a function
+// acts only for itself, even if it copied the author from the event.
 func (c *causation) stamp(index int, reply *broker.View) error {
 	if err := tidemill.Reserved(reply.Type, reply.Source); err != nil && !c.own {
 		return fmt.Errorf("refuse the reply: %w", err)
@@ -149,7 +156,59 @@ func (c *causation) stamp(index int, reply *broker.View) error {
 			return err
 		}
 	}
+	if err := c.limit(reply); err != nil {
+		return err
+	}
 	return reply.Validate() // the added attributes may be too many
+}
+
+// limit returns an error if the trigger does not accept a reply. Any program may answer at a
+// subscriber's address, so a reply has only the types and the keys that the config expects.
+func (c *causation) limit(reply *broker.View) error {
+	named := slices.Contains(c.replies.Types, reply.Type)
+	switch {
+	case c.own:
+		return nil
+	case len(c.replies.Types) > 0 && !named:
+		return fmt.Errorf("refuse the reply: its type is %q, and the trigger accepts only %s; add the type to `delivery: {replies: {types: […]}}`", reply.Type, strings.Join(c.replies.Types, ", "))
+	case !named && c.takers.Ends("", reply):
+		return fmt.Errorf("refuse the reply: its type %q ends its key and deletes its models and data; if the subscriber may do that, name the type in `delivery: {replies: {types: […]}}`", reply.Type)
+	case c.replies.AnyKey:
+		return nil
+	}
+	return c.limitKeys(reply)
+}
+
+// limitKeys returns an error if a reply is about another key than its event. A reply without a key
+// gets the key of the event.
+func (c *causation) limitKeys(reply *broker.View) error {
+	partition, _ := reply.Attribute(tidemill.AttrPartitionKey)
+	if partition == "" && reply.Subject == "" {
+		reply.Subject = c.subject
+		if c.partition != "" {
+			if err := reply.Set(tidemill.AttrPartitionKey, c.partition); err != nil {
+				return err
+			}
+		}
+	}
+	all := append(c.takers.Taken("", reply), keys.Taken{Place: tidemill.AttrPartitionKey, Key: partition}, keys.Taken{Place: config.KeySubject, Key: reply.Subject})
+	for _, one := range all {
+		if one.Key == "" || one.Key == c.subject || one.Key == c.partition {
+			continue
+		}
+		place := one.Place
+		if one.By != "" {
+			place += " (the key of " + one.By + ")"
+		}
+		return fmt.Errorf("refuse the reply: its %s is %q, which is not a key of the event; if the subscriber may answer for other keys, write `delivery: {replies: {keys: any}}`", place, shorten(one.Key))
+	}
+	return nil
+}
+
+// isEvent reports whether an answer has the form of events. Its body is not read.
+func isEvent(h http.Header) bool {
+	mode, err := cehttp.ModeOf(h)
+	return err == nil && (mode != cehttp.Binary || hasAttributes(h))
 }
 
 // withoutSignature removes the author's attributes.

@@ -22,6 +22,7 @@ import (
 	"tidemill.dev/broker"
 	"tidemill.dev/broker/cehttp"
 	"tidemill.dev/config"
+	"tidemill.dev/triggers/keys"
 )
 
 const (
@@ -95,7 +96,7 @@ func TestAnswers(t *testing.T) {
 		if o.kind != delivered && !strings.HasPrefix(c.body, o.attempt.Answer) || len(o.attempt.Answer) > maxAnswer || o.kind != delivered && c.body != "" && o.attempt.Answer == "" {
 			t.Errorf("%s: the answer is kept as %q", c.name, shorten(o.attempt.Answer))
 		}
-		trigger.Delivery.Replies = false
+		trigger.Delivery.Replies = config.Replies{}
 		o = newPoster(t, trigger, subscriberOptions{}).post(t.Context(), posted(), 1)
 		if want := judge(c.status); o.kind != want || o.replies != nil {
 			t.Errorf("%s, with replies ignored: %s with %d replies, want %s", c.name, o.kind, len(o.replies), want)
@@ -164,7 +165,11 @@ func TestARepliesAuthorIsNobody(t *testing.T) {
 	t.Parallel()
 	forged := broker.View{ID: "r", Source: "/f", Type: "answer", Extensions: []broker.Attribute{{Name: "authid", Value: "ada"}, {Name: "model", Value: "m"}}}
 	for _, own := range []bool{false, true} {
-		d, err := causationOf(posted(), "tell-shop", own, time.Now())
+		trigger := triggerTo("http://subscriber.example/")
+		if own {
+			trigger.To = config.Target{Function: "train"}
+		}
+		d, err := causationOf(posted(), &trigger, keys.NewTakers(config.Default()), time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -175,6 +180,110 @@ func TestARepliesAuthorIsNobody(t *testing.T) {
 		who, signed := reply.Attribute("authid")
 		if model, _ := reply.Attribute("model"); signed != own || own && who != "ada" || model != "m" {
 			t.Errorf("own %t: it is %q who did it, with model %q", own, who, model)
+		}
+	}
+}
+
+// A webhook answered with bot-deleted for any key, and the key's models were gone. It could also
+// answer with a tick, or start runs of other keys.
+func TestRepliesAreLimited(t *testing.T) {
+	t.Parallel()
+	c, err := config.Parse("c.yaml", []byte("version: 1\nrecipes: {fraud: {key: data.bot, when: {type: paid}, run: {dir: ., command: [a]}, makes: {model: 'fraud/{key}'}}}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	takers := keys.NewTakers(c)
+	answer := func(typ, subject, data string, attributes ...string) broker.View {
+		v := broker.View{ID: "r", Source: "/hook", Type: typ, Subject: subject, Data: []byte(data), DataContentType: "application/json"}
+		for i := 0; i+1 < len(attributes); i += 2 {
+			v.Extensions = append(v.Extensions, broker.Attribute{Name: attributes[i], Value: attributes[i+1]})
+		}
+		return v
+	}
+	accept, some := config.Replies{Accept: true}, config.Replies{Accept: true, Types: []string{"bot-deleted", "note"}}
+	for name, c := range map[string]struct {
+		replies config.Replies
+		reply   broker.View
+		says    string // empty: the reply is published
+	}{
+		"it ends a key":                    {accept, answer("bot-deleted", "merchant-7", "{}"), "ends its key"},
+		"it ends a key, any key":           {config.Replies{Accept: true, AnyKey: true}, answer("bot-deleted", "bot-7", "{}"), "ends its key"},
+		"it ends its key as the file says": {some, answer("bot-deleted", "merchant-7", "{}"), ""},
+		"it ends another key":              {some, answer("bot-deleted", "bot-7", "{}"), `its subject is "bot-7"`},
+		"another key's partition":          {some, answer("bot-deleted", "merchant-7", "{}", "partitionkey", "bot-7"), `its partitionkey is "bot-7"`},
+		"a type that is not named":         {some, answer("paid", "merchant-7", `{}`), "accepts only bot-deleted, note"},
+		"a tick":                           {accept, answer("schedule-tick", "", "{}", "schedule", "nightly"), "only Tidemill's clock"},
+		"a recipe's key in the data":       {accept, answer("paid", "merchant-7", `{"bot":"bot-7"}`), `its data.bot (the key of the recipe fraud) is "bot-7"`},
+		"its own key in the data":          {accept, answer("paid", "merchant-7", `{"bot":"merchant-7"}`), ""},
+		"another key":                      {accept, answer("note", "bot-7", "{}"), "replies: {keys: any}"},
+		"another key, as the file says":    {config.Replies{Accept: true, AnyKey: true}, answer("paid", "bot-7", `{"bot":"bot-8"}`), ""},
+		"its subject":                      {accept, answer("note", "merchant-7", "{}"), ""},
+		"its partitionkey as the subject":  {accept, answer("note", "shard 3", "{}"), ""},
+	} {
+		s := replying(t, func(t *config.Trigger) { t.Delivery.Replies = c.replies }, c.reply)
+		s.takers = func() *keys.Takers { return takers }
+		o := s.post(t.Context(), posted(), 1)
+		if c.says == "" {
+			if o.kind != delivered || len(o.replies) != 1 {
+				t.Errorf("%s: %s with %d replies: %s", name, o.kind, len(o.replies), o.attempt.Error)
+			}
+			continue
+		}
+		if o.kind != refused || o.replies != nil || !strings.Contains(o.attempt.Error, c.says) {
+			t.Errorf("%s: %s with %d replies: %s", name, o.kind, len(o.replies), o.attempt.Error)
+		}
+	}
+}
+
+// A reply without a key would reach the readers of every key, so it gets the key of its event.
+func TestARepliesKeyIsItsEvents(t *testing.T) {
+	t.Parallel()
+	for _, any := range []bool{false, true} {
+		s := replying(t, func(t *config.Trigger) { t.Delivery.Replies.AnyKey = any }, broker.View{ID: "r", Source: "/f", Type: "answer"})
+		o := s.post(t.Context(), posted(), 1)
+		expect(t, o, delivered)
+		subject := o.replies[0].Subject
+		partition, _ := o.replies[0].Attribute("partitionkey")
+		if want := []string{"merchant-7", "shard 3"}; any != (subject == "") || !any && !slices.Equal([]string{subject, partition}, want) {
+			t.Errorf("any key %t: the reply is about %q, %q", any, subject, partition)
+		}
+		keyless := s.post(t.Context(), &broker.View{ID: "1", Source: "/s", Type: "t"}, 1)
+		expect(t, keyless, delivered)
+		if got := keyless.replies[0].Subject; got != "" {
+			t.Errorf("the reply to an event without a key is about %q", got)
+		}
+	}
+}
+
+// A trigger whose file says nothing about replies may be older than the default, so its ignored
+// replies are reported.
+func TestIgnoredRepliesAreSeen(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		replies config.Replies
+		status  int
+		head    map[string]string
+		want    bool
+	}{
+		"an event":                {config.Replies{Unsaid: true}, 200, map[string]string{"ce-type": "answer"}, true},
+		"a structured event":      {config.Replies{Unsaid: true}, 200, map[string]string{"content-type": structured}, true},
+		"a batch":                 {config.Replies{Unsaid: true}, 200, map[string]string{"content-type": batched}, true},
+		"a plain webhook":         {config.Replies{Unsaid: true}, 200, map[string]string{"content-type": "text/plain"}, false},
+		"202 never is a reply":    {config.Replies{Unsaid: true}, 202, map[string]string{"ce-type": "answer"}, false},
+		"ignored as the file say": {config.Replies{}, 200, map[string]string{"ce-type": "answer"}, false},
+	} {
+		trigger := triggerTo(answering(t, func(w http.ResponseWriter, _ *http.Request) {
+			for k, v := range c.head {
+				w.Header().Set(k, v)
+			}
+			w.WriteHeader(c.status)
+			_, _ = io.WriteString(w, "ok")
+		}))
+		trigger.Delivery.Replies = c.replies
+		o := newPoster(t, trigger, subscriberOptions{}).post(t.Context(), posted(), 1)
+		expect(t, o, delivered)
+		if o.ignored != c.want || o.replies != nil {
+			t.Errorf("%s: %+v", name, o)
 		}
 	}
 }
@@ -218,7 +327,7 @@ func TestACircleOfTriggersEnds(t *testing.T) {
 func TestOurFunctionsMayReplyWithOurTypes(t *testing.T) {
 	t.Parallel()
 	v := broker.View{ID: "r", Source: "/tidemill/prod/train", Type: "tidemill.run.requested"}
-	d, err := causationOf(posted(), "train", true, time.Now())
+	d, err := causationOf(posted(), &config.Trigger{Name: "train", To: config.Target{Function: "train"}}, keys.NewTakers(config.Default()), time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -241,7 +350,7 @@ func TestARepliesAttributesAreBounded(t *testing.T) {
 	if err := v.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	d, err := causationOf(posted(), "train", false, time.Now())
+	d, err := causationOf(posted(), &config.Trigger{Name: "train"}, keys.NewTakers(config.Default()), time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}

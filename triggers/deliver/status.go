@@ -22,6 +22,7 @@ type Standing struct {
 	Failed       uint64 // failed attempts
 	DeadLettered uint64
 	Replies      uint64
+	Ignored      uint64 // answers with events that were ignored by default
 	InFlight     int64
 	Parked       int64
 	OldestParked time.Time
@@ -69,7 +70,7 @@ func (d *Dispatcher) Standing() []Standing {
 
 func (s *sender) standing() Standing {
 	one := Standing{Name: s.name, Delivered: s.deliveredN.Load(), Failed: s.failedN.Load() + s.refusedN.Load(), DeadLettered: s.lettersN.Load(),
-		Replies: s.repliesN.Load(), InFlight: s.inFlight.Load()}
+		Replies: s.repliesN.Load(), Ignored: s.ignoredN.Load(), InFlight: s.inFlight.Load()}
 	one.LastError, one.LastErrorAt = s.lastError()
 	return one
 }
@@ -194,8 +195,10 @@ func (d *Dispatcher) Check() api.Check {
 
 // attemptCounts counts the outcomes of a trigger's attempts.
 type attemptCounts struct {
-	deliveredN, failedN, refusedN, lettersN, repliesN atomic.Uint64
-	inFlight                                          atomic.Int64
+	deliveredN, failedN, refusedN, lettersN, repliesN, ignoredN atomic.Uint64
+
+	inFlight     atomic.Int64
+	ignoredQuiet atomic.Int64 // Unix time in nanoseconds before which no ignored reply is logged
 
 	errMu   sync.Mutex
 	lastErr string
@@ -309,8 +312,8 @@ func (c *counts) transaction(err error) {
 
 // collector reports the triggers' status when Prometheus asks.
 type collector struct {
-	d                                                   *Dispatcher
-	events, attempts, replies, flying, parked, of, open *prometheus.Desc
+	d                                                            *Dispatcher
+	events, attempts, replies, ignored, flying, parked, of, open *prometheus.Desc
 }
 
 func newCollector(d *Dispatcher) *collector {
@@ -321,6 +324,7 @@ func newCollector(d *Dispatcher) *collector {
 		events:   desc("events_total", "Events that ended for a trigger, by outcome: delivered or dead-lettered.", "outcome"),
 		attempts: desc("failed_attempts_total", "Attempts that did not deliver."),
 		replies:  desc("replies_total", "Events that a subscriber replied and that were published."),
+		ignored:  desc("ignored_replies_total", "Answers with events that were ignored because the trigger names no replies."),
 		flying:   desc("in_flight", "Running attempts."),
 		parked:   desc("parked", "Events that are parked."),
 		open:     desc("circuit_open", "1 while the subscriber cannot be reached and one event at a time is tried, else 0."),
@@ -330,7 +334,7 @@ func newCollector(d *Dispatcher) *collector {
 
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.events, c.attempts, c.replies, c.flying, c.parked, c.of, c.open} {
+	for _, d := range []*prometheus.Desc{c.events, c.attempts, c.replies, c.ignored, c.flying, c.parked, c.of, c.open} {
 		ch <- d
 	}
 }
@@ -348,6 +352,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		count(c.events, s.DeadLettered, "dead-lettered", s.Name)
 		count(c.attempts, s.Failed, s.Name)
 		count(c.replies, s.Replies, s.Name)
+		count(c.ignored, s.Ignored, s.Name)
 		gauge(c.flying, float64(s.InFlight), s.Name)
 		gauge(c.parked, float64(s.Parked), s.Name)
 		age := 0.0

@@ -23,6 +23,7 @@ import (
 	"tidemill.dev/broker/network"
 	"tidemill.dev/config"
 	"tidemill.dev/internal/ops/telemetry"
+	"tidemill.dev/triggers/keys"
 )
 
 // Resolver finds the address of one of Tidemill's functions or of a Knative Service. It is called
@@ -40,6 +41,7 @@ type subscriber struct {
 	signer      *credentials
 	connections connections
 	tracer      trace.Tracer
+	takers      func() *keys.Takers
 }
 
 // subscriberOptions are common to all subscribers.
@@ -49,17 +51,18 @@ type subscriberOptions struct {
 	Version string   // version of Tidemill, for User-Agent
 	Tracer  trace.Tracer
 	Network network.Network
+	Takers  func() *keys.Takers // takers of keys in the config in force
 }
 
 // newSubscriber opens no connection and no file. A later error with them affects only the
 // trigger's events, which wait until it is repaired.
 func newSubscriber(t config.Trigger, o subscriberOptions) (*subscriber, error) {
-	s := &subscriber{trigger: t, resolve: o.Resolve, tracer: o.Tracer, signer: newCredentials(t.To.Credentials),
+	s := &subscriber{trigger: t, resolve: o.Resolve, tracer: o.Tracer, signer: newCredentials(t.To.Credentials), takers: o.Takers,
 		connections: connections{trust: newTrust(t.To.Credentials), most: t.Delivery.Concurrency, over: o.Network}}
 	if s.tracer == nil {
 		s.tracer = noop.NewTracerProvider().Tracer("")
 	}
-	s.header = headerOf(o.Version, t.Delivery.Replies)
+	s.header = headerOf(o.Version, t.Delivery.Replies.Accept)
 	if o.Bearer != "" && t.To.Function != "" {
 		s.header["Authorization"], s.known = []string{"Bearer " + o.Bearer}, secrets{o.Bearer}
 	}
@@ -178,7 +181,7 @@ func (s *subscriber) exchange(ctx context.Context, v *broker.View) (a subscriber
 // mayReply reports whether a status can have replies. Only 200 can: 202 means that the
 // work is not done yet, and the contract reserves the others.
 func (s *subscriber) mayReply(status int) bool {
-	return status == http.StatusOK && s.trigger.Delivery.Replies
+	return status == http.StatusOK && s.trigger.Delivery.Replies.Accept
 }
 
 // conclude turns an answer into a result.
@@ -193,6 +196,8 @@ func (s *subscriber) conclude(ctx context.Context, v *broker.View, a *subscriber
 		}
 	case s.mayReply(a.status):
 		s.reply(ctx, v, a, o)
+	default:
+		o.ignored = a.status == http.StatusOK && s.trigger.Delivery.Replies.Unsaid && isEvent(a.header)
 	}
 	if o.kind != delivered {
 		o.attempt.Error = shorten(hidden.redact(o.attempt.Error))
@@ -225,7 +230,7 @@ func (s *subscriber) stampAll(ctx context.Context, v *broker.View, replies []bro
 	if len(replies) == 0 {
 		return nil
 	}
-	d, err := causationOf(v, s.trigger.Name, s.trigger.To.Function != "", now)
+	d, err := causationOf(v, &s.trigger, s.takers(), now)
 	if err != nil {
 		return err
 	}

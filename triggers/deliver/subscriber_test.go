@@ -39,7 +39,7 @@ func TestPostIsACloudEvent(t *testing.T) {
 			w.WriteHeader(http.StatusNoContent)
 		}) + "/hook?x=1"
 		trigger := triggerTo(url)
-		trigger.Delivery.Replies = replies
+		trigger.Delivery.Replies.Accept = replies
 		s := newPoster(t, trigger, subscriberOptions{Version: "v1.2.3"})
 		o := s.post(t.Context(), posted(), 1)
 		expect(t, o, delivered)

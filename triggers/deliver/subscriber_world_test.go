@@ -14,6 +14,7 @@ import (
 
 	"tidemill.dev/broker"
 	"tidemill.dev/config"
+	"tidemill.dev/triggers/keys"
 )
 
 // posted returns an event with every attribute that an event can have.
@@ -31,11 +32,15 @@ const (
 
 func triggerTo(url string) config.Trigger {
 	return config.Trigger{Name: "tell-shop", To: config.Target{URL: url},
-		Delivery: config.Delivery{Attempts: 5, Timeout: 20 * time.Second, Concurrency: 8, Replies: true}}
+		Delivery: config.Delivery{Attempts: 5, Timeout: 20 * time.Second, Concurrency: 8, Replies: config.Replies{Accept: true, AnyKey: true}}}
 }
 
 func newPoster(t testing.TB, trigger config.Trigger, o subscriberOptions) *subscriber {
 	t.Helper()
+	if o.Takers == nil {
+		none := keys.NewTakers(config.Default())
+		o.Takers = func() *keys.Takers { return none }
+	}
 	s, err := newSubscriber(trigger, o)
 	if err != nil {
 		t.Fatal(err)

@@ -37,7 +37,7 @@ func (d *Dispatcher) targets(c *config.Config) (map[string]*target, error) {
 			all[t.Name] = s.to.Load()
 			continue
 		}
-		to, err := newSubscriber(t, subscriberOptions{Resolve: d.o.Resolve, Bearer: d.o.Bearer, Version: d.o.Version, Tracer: d.o.Tracer, Network: d.o.Network})
+		to, err := newSubscriber(t, subscriberOptions{Resolve: d.o.Resolve, Bearer: d.o.Bearer, Version: d.o.Version, Tracer: d.o.Tracer, Network: d.o.Network, Takers: d.replies.takers.Load})
 		if err != nil {
 			return nil, err
 		}

@@ -23,6 +23,7 @@ type Trigger struct {
 	Failed       uint64    `json:"failed"` // failed attempts
 	DeadLettered uint64    `json:"deadLettered"`
 	Replies      uint64    `json:"replies"`
+	Ignored      uint64    `json:"ignored,omitempty"` // answers with events that were ignored by default
 	InFlight     int64     `json:"inFlight"`
 	Parked       int64     `json:"parked"`
 	OldestParked time.Time `json:"oldestParked,omitzero"`
@@ -104,6 +105,7 @@ func add(to, t Trigger) Trigger {
 	to.Failed += t.Failed
 	to.DeadLettered += t.DeadLettered
 	to.Replies += t.Replies
+	to.Ignored += t.Ignored
 	to.InFlight += t.InFlight
 	to.Parked += t.Parked
 	to.Starting = to.Starting || t.Starting
