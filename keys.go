@@ -60,6 +60,16 @@ type KeyPassedData struct {
 	Ends map[string][]int64 `json:"ends"` // offsets by stream, one for each partition
 }
 
+// OwnerOf returns the key that a run or a model of a recipe belongs to; empty if it belongs to no
+// key. A recipe without keys uses its name as the key of its runs, because each run needs one. That
+// name is no right: a caller with a limit of keys may not see such a run, whatever its keys are.
+func OwnerOf(recipe, key string) string {
+	if key == recipe {
+		return ""
+	}
+	return key
+}
+
 // Outlives reports whether an event is delivered also after its key has ended, because
 // the event is about the end.
 func Outlives(typ string) bool {

@@ -13,6 +13,7 @@ type Owners struct {
 	byBegin map[string][]ownTemplate // templates by the text before the first {key}
 	known   map[string]bool          // templates in byBegin, as whole texts
 	longest int                      // length of the longest key of byBegin
+	keyless map[string]bool          // datasets that recipes without keys make
 }
 
 // ownTemplate is a template in which {key} is the only field left: the texts before, between
@@ -21,10 +22,11 @@ type ownTemplate []string
 
 // OwnersOf reads the templates of the recipes' datasets.
 func OwnersOf(c *Config) *Owners {
-	o := &Owners{byBegin: map[string][]ownTemplate{}, known: map[string]bool{}}
+	o := &Owners{byBegin: map[string][]ownTemplate{}, known: map[string]bool{}, keyless: map[string]bool{}}
 	for i := range c.Recipes {
 		r := &c.Recipes[i]
 		if r.Key == KeyNone {
+			o.addKeyless(r)
 			continue
 		}
 		o.add(r, r.Makes.Dataset)
@@ -34,6 +36,21 @@ func OwnersOf(c *Config) *Owners {
 	}
 	return o
 }
+
+// addKeyless adds the dataset that a recipe without keys makes.
+func (o *Owners) addKeyless(r *Recipe) {
+	name, err := Expand(r.Makes.Dataset, func(field string) (string, bool) {
+		text, ok := map[string]string{"recipe": r.Name, "team": r.Team}[field]
+		return text, ok
+	})
+	if err == nil && name != "" {
+		o.keyless[name] = true
+	}
+}
+
+// Keyless reports whether a recipe without keys makes a dataset. The files may hold data of every
+// key, so the name of the dataset gives no right to them.
+func (o *Owners) Keyless(dataset string) bool { return o.keyless[dataset] }
 
 func (o *Owners) add(r *Recipe, template string) {
 	parts, fault := cutTemplate(template)

@@ -274,6 +274,40 @@ func TestWhoHasSomeKeysHasTheirRuns(t *testing.T) {
 	}
 }
 
+// The runs of a recipe without keys have the recipe's name as their key. A caller that was limited
+// to report-* read the run and the log of all customers' reports.
+func TestRunsWithoutAKeyAreForCallersWithoutLimits(t *testing.T) {
+	t.Parallel()
+	w := newRuns(t, func(o *Options) {
+		o.Access = openGuard(t, "version: 1\ntokens:\n"+callerLine("all", "role: operate")+callerLine("nosy", "role: operate, keys: [\"rep*\", report, all]"))
+	})
+	if got := w.asks("/api/v1/runs", `{"recipe":"report"}`, tokenHeader("nosy")...); !got.Runs[0].Refused {
+		t.Errorf("a limited caller starts it: %+v", got)
+	}
+	run := w.asks("/api/v1/runs", `{"recipe":"report"}`, tokenHeader("all")...).Runs[0].Run
+	for _, path := range []string{"", "/log", "/files"} {
+		wantProblem(t, w.do(http.MethodGet, "/api/v1/runs/"+run+path, "", tokenHeader("nosy")...), http.StatusNotFound, api.UnknownRun, run)
+	}
+	wantProblem(t, w.do(http.MethodGet, "/api/v1/why?of=run/"+run, "", tokenHeader("nosy")...), http.StatusNotFound, api.NotFound, "you may not see it")
+	wantProblem(t, w.do(http.MethodGet, "/api/v1/data/log?dataset=reports/all", "", tokenHeader("nosy")...), http.StatusForbidden, api.Forbidden, "recipe without keys")
+	if got := keysOf(w.list("", tokenHeader("nosy")...)); len(got) > 0 {
+		t.Errorf("it sees %v", got)
+	}
+	if got := w.asks("/api/v1/runs/cancel", `{"all":true}`, tokenHeader("nosy")...); len(got.Runs) > 0 {
+		t.Errorf("it cancels %+v", got)
+	}
+	const facts = "/api/v1/streams/facts/events?from=beginning&follow=false"
+	if r := w.do(http.MethodGet, facts, "", tokenHeader("nosy")...); r.StatusCode != http.StatusOK || strings.Contains(r.body, run) {
+		t.Errorf("it reads the facts %d %s", r.StatusCode, r.body)
+	}
+	if r := w.do(http.MethodGet, facts, "", tokenHeader("all")...); !strings.Contains(r.body, run) {
+		t.Errorf("the facts are %d %s", r.StatusCode, r.body)
+	}
+	if got := keysOf(w.list("", tokenHeader("all")...)); !slices.Equal(got, []string{"report"}) {
+		t.Errorf("a caller without limits sees %v", got)
+	}
+}
+
 func TestRecipesAndPoolsRest(t *testing.T) {
 	t.Parallel()
 	w := newRuns(t, func(o *Options) {

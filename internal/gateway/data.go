@@ -36,25 +36,32 @@ type keyOwnership struct {
 }
 
 // keysOf returns the keys that a dataset belongs to, such as bot-42 for bots/bot-42.
-func (g *Gateway) keysOf(dataset string) []string {
+func (g *Gateway) keysOf(dataset string) []string { return g.owners().Of(dataset) }
+
+// owners returns the ownership of datasets by the config in force.
+func (g *Gateway) owners() *config.Owners {
 	c, is := g.opt.Config(), g.ownership.Load()
 	if is == nil || is.config != c {
 		is = &keyOwnership{c, config.OwnersOf(c)}
 		g.ownership.Store(is)
 	}
-	return is.owners.Of(dataset)
+	return is.owners
 }
 
 // hasRoleFor reports whether a caller has a role for a dataset. The caller needs the role for
-// each key of the dataset, because a change affects all of them.
+// each key of the dataset, because a change affects all of them. A dataset that a recipe without
+// keys makes is for callers without a limit of keys.
 func (g *Gateway) hasRoleFor(caller *access.Caller, role access.Role, dataset string) bool {
-	return caller.AllKeys(role) || !slices.ContainsFunc(g.keysOf(dataset), func(key string) bool { return !caller.MayTouch(role, key) })
+	return caller.AllKeys(role) || !g.owners().Keyless(dataset) && !slices.ContainsFunc(g.keysOf(dataset), func(key string) bool { return !caller.MayTouch(role, key) })
 }
 
 // mayTouch refuses a dataset unless the caller may touch all its keys.
 func (g *Gateway) mayTouch(r *request, role access.Role, dataset string) *api.Problem {
 	if g.hasRoleFor(r.caller, role, dataset) {
 		return nil
+	}
+	if g.owners().Keyless(dataset) {
+		return forbidden(fmt.Sprintf("dataset %q is made by a recipe without keys, so only callers without a limit of keys may %s it", clipText(dataset), role))
 	}
 	keys := g.keysOf(dataset)
 	if len(keys) > 1 {

@@ -105,12 +105,12 @@ func yesOf(values url.Values, name string) (bool, *api.Problem) {
 	}
 }
 
-// seenBy returns a filter for the keys whose models a caller may see; nil means all.
-func seenBy(caller *access.Caller, role access.Role) func(key string) bool {
+// seenBy returns a filter for the models that a caller may see; nil means all.
+func seenBy(caller *access.Caller, role access.Role) func(recipe, key string) bool {
 	if caller.AllKeys(role) {
 		return nil
 	}
-	return func(key string) bool { return caller.MayTouch(role, key) }
+	return func(recipe, key string) bool { return caller.MayTouch(role, tidemill.OwnerOf(recipe, key)) }
 }
 
 // shownModel returns one entry of the list. If the caller requested stale models, the entry says
@@ -226,7 +226,10 @@ func (g *Gateway) findModel(ctx context.Context, r *request, role access.Role, n
 	switch {
 	case err != nil:
 		return nil, g.ledgerProblem(r.Context(), err)
-	case m.Next == 0, !r.caller.MayTouch(role, m.Key) && !r.caller.AllKeys(role):
+	case m.Next == 0:
+		return nil, unknownModel(name)
+	case !r.caller.MayTouch(role, tidemill.OwnerOf(m.Recipe, m.Key)) && !r.caller.AllKeys(role):
+		g.noteRefusal(r, role, "models", forbidden("model "+name+" is not of a key that the caller may "+string(role)))
 		return nil, unknownModel(name)
 	}
 	return m, nil

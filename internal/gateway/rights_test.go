@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"tidemill.dev/api"
 	"tidemill.dev/broker/embedded"
 )
 
@@ -96,6 +97,24 @@ func (l *logLines) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.String()
+}
+
+// Some refusals are hidden from their caller, because its answer must not tell whether the run
+// exists. The log has them all the same.
+func TestHiddenRefusalsAreLogged(t *testing.T) {
+	t.Parallel()
+	guard, lines := openGuard(t, rightsAccess()), new(logLines)
+	w := newRuns(t, func(o *Options) { o.Access, o.Logger = guard, slog.New(slog.NewTextHandler(lines, nil)) })
+	run := w.asks("/api/v1/runs", `{"recipe":"fraud","keys":["bot-7"]}`, tokenHeader("operator")...).Runs[0].Run
+	for range 3 {
+		if got := w.asks("/api/v1/runs/cancel", `{"runs":["`+run+`"]}`, tokenHeader("operator42")...); !got.Runs[0].Refused {
+			t.Fatalf("%+v", got)
+		}
+		wantProblem(t, w.do(http.MethodGet, "/api/v1/runs/"+run, "", tokenHeader("operator42")...), http.StatusNotFound, api.UnknownRun, run)
+	}
+	if all := lines.String(); strings.Count(all, "a caller lacks a right") != 1 || !strings.Contains(all, "by=operator42 route=runs") || !strings.Contains(all, run) {
+		t.Errorf("%s", all)
+	}
 }
 
 // The log has the first refusal of a caller on a route. Later ones are counted, so that a caller

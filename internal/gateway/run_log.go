@@ -118,7 +118,7 @@ func (l *logReader) findRun(r *request) *api.Problem {
 	run, p := l.g.findRun(r.Context(), r, access.Read, r.value)
 	switch {
 	case p == nil:
-		l.id, l.key = run.ID, run.Key
+		l.id, l.key = run.ID, ownerOf(run)
 	case p.Type == api.ProblemBase+api.UnknownRun && l.mayRead(r.caller) && tidemill.CheckLabel(r.value) == nil:
 		l.id = r.value
 		return l.findForgotten(r.Context())

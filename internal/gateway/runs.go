@@ -100,7 +100,7 @@ func (g *Gateway) runsSeenBy(ctx context.Context, caller *access.Caller, q ledge
 		}
 		seen := page.Runs[:0]
 		for i := range page.Runs {
-			if caller.MayTouch(access.Read, page.Runs[i].Key) {
+			if caller.MayTouch(access.Read, ownerOf(&page.Runs[i])) {
 				seen = append(seen, page.Runs[i])
 			}
 		}
@@ -370,11 +370,15 @@ func (g *Gateway) findRun(ctx context.Context, r *request, role access.Role, id 
 		return nil, badParameter("run", err.Error())
 	case err != nil:
 		return nil, g.ledgerProblem(r.Context(), err)
-	case !r.caller.MayTouch(role, run.Key) && !r.caller.AllKeys(role):
+	case !r.caller.MayTouch(role, ownerOf(run)) && !r.caller.AllKeys(role):
+		g.noteRefusal(r, role, "runs", forbidden("run "+run.ID+" is not of a key that the caller may "+string(role)))
 		return nil, unknownRun(id)
 	}
 	return run, nil
 }
+
+// ownerOf returns the key whose callers may see a run; empty if only callers for all keys may.
+func ownerOf(run *tidemill.Run) string { return tidemill.OwnerOf(run.Recipe, run.Key) }
 
 // readLogParts reads the parts of a run that the ledger does not keep: the events that requested
 // the run and, once the run has ended, its plan.

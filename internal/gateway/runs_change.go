@@ -225,7 +225,7 @@ func (b *bulkChange) doEach(all []tidemill.Run, first int, what runHandler, done
 }
 
 func (b *bulkChange) means(where *filter.Filter, r *tidemill.Run) bool {
-	return b.r.caller.MayTouch(access.Operate, r.Key) && filterOfRuns(where, r.Recipe, r.Key,
+	return b.r.caller.MayTouch(access.Operate, ownerOf(r)) && filterOfRuns(where, r.Recipe, r.Key,
 		broker.Attribute{Name: tidemill.AttrRun, Value: r.ID}, broker.Attribute{Name: "state", Value: string(r.State)},
 		broker.Attribute{Name: "reason", Value: strings.ToValidUTF8(r.Reason, "")})
 }
@@ -412,7 +412,7 @@ func (b *bulkChange) runKeys(ask *api.RunsAsked, recipe *config.Recipe) ([]strin
 	}
 	var keys []string
 	err := b.g.opt.Ledger.Keys(b.ctx, recipe.Name, func(key string) bool {
-		if b.r.caller.MayTouch(access.Operate, key) && filterOfRuns(where, recipe.Name, key) {
+		if b.r.caller.MayTouch(access.Operate, tidemill.OwnerOf(recipe.Name, key)) && filterOfRuns(where, recipe.Name, key) {
 			keys = append(keys, key)
 		}
 		return true
@@ -466,8 +466,9 @@ func (b *bulkChange) startKeys(ask *api.RunsAsked, keys []string) (done api.Runs
 func (b *bulkChange) startOne(ask *api.RunsAsked, key string, nth int) (api.RunDone, error) {
 	done := api.RunDone{Recipe: ask.Recipe, Key: key}
 	switch {
-	case !b.r.caller.MayTouch(access.Operate, key):
+	case !b.r.caller.MayTouch(access.Operate, tidemill.OwnerOf(ask.Recipe, key)):
 		done.Done, done.Refused = "you may not operate on this key", true
+		b.g.noteRefusal(b.r, access.Operate, "runs", forbidden("recipe "+ask.Recipe+", key "+clipText(key)+": "+done.Done))
 		return done, nil
 	case b.dryRun:
 		done.Done = "would be requested"

@@ -15,6 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"tidemill.dev"
 	"tidemill.dev/api"
 	"tidemill.dev/broker"
 	"tidemill.dev/broker/follow"
@@ -499,7 +500,8 @@ func (v *tailReader) recheck(ctx context.Context) error {
 }
 
 // maySee reports whether the reader may see an event. The event's key decides: its subject, as for
-// a model's key, or the record's key if the event has no subject. Every reader gets a record
+// a model's key, or the record's key if the event has no subject. An event about a run without a key
+// is for readers of all keys. Every reader gets a record
 // without any data, such as a note about lost offsets. Without that note a reader would believe to
 // have seen all events.
 func (v *tailReader) maySee(e *follow.Event) bool {
@@ -509,6 +511,9 @@ func (v *tailReader) maySee(e *follow.Event) bool {
 	key := e.Subject
 	if key == "" {
 		key = string(e.Key)
+	}
+	if recipe, _ := e.Attribute(tidemill.AttrRecipe); recipe != "" {
+		key = tidemill.OwnerOf(recipe, key)
 	}
 	return e.Err != nil && e.Key == nil && e.Data == nil && e.Foreign == nil || v.caller.MayTouch(access.Read, key)
 }

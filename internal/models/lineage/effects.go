@@ -80,14 +80,15 @@ func titleOfEvent(typ, subject, id, source string) string {
 func ofEvent(v *broker.View) *thing {
 	c := tidemill.Cause{Source: strings.Clone(v.Source), ID: strings.Clone(v.ID)}
 	t := newThing(eventRef(c), titleOfEvent(v.Type, v.Subject, v.ID, v.Source))
-	t.key = strings.Clone(v.Subject)
+	recipe, _ := v.Attribute(tidemill.AttrRecipe)
+	t.key = strings.Clone(tidemill.OwnerOf(recipe, v.Subject))
 	if when, err := time.Parse(time.RFC3339Nano, v.Time); err == nil {
 		t.node.Time = nodeTime(when)
 	}
 	t.addFact("id", c.ID)
 	t.addFact("source", c.Source)
 	t.addFact("type", strings.Clone(v.Type))
-	t.addFact("subject", t.key)
+	t.addFact("subject", strings.Clone(v.Subject))
 	for _, x := range v.Extensions {
 		t.addFact(strings.Clone(x.Name), strings.Clone(x.Value))
 	}
@@ -133,7 +134,7 @@ func linkSubject(t *thing, typ string) {
 // ofVersion returns a version of a model, its judgement, and the versions that replaced it.
 func ofVersion(m *fold.Model, v *ledger.VersionRecord) *thing {
 	t := newThing(modelRef(m.Name, strconv.Itoa(v.Number)), "model "+tidemill.VersionName(m.Name, v.Number))
-	t.key = m.Key
+	t.key = tidemill.OwnerOf(m.Recipe, m.Key)
 	state, when := versionState(m, v)
 	t.node.State, t.node.Time = state, nodeTime(when)
 	t.addText(headline(v.Metrics))

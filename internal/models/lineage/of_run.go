@@ -32,7 +32,7 @@ func ofOrigin(o *tidemill.Origin) runData {
 func ofRun(k runData, of wantedSides) *thing {
 	r := &k.run
 	t := newThing(runRef(r.ID), "run "+shortID(r.ID))
-	t.key = r.Key
+	t.key = tidemill.OwnerOf(r.Recipe, r.Key)
 	t.node.State, t.node.Time, t.node.Said = string(r.State), nodeTime(whenOf(r)), r.Reason
 	sayRun(t, r)
 	factsOfRun(t, r)
@@ -238,7 +238,7 @@ func ofAsked(r *tidemill.Run, read []*thing) []*thing {
 	var all []*thing
 	add := func(e *thing) {
 		if !seen[e.ref] {
-			e.key, seen[e.ref] = r.Key, true
+			e.key, seen[e.ref] = tidemill.OwnerOf(r.Recipe, r.Key), true
 			all = append(all, e)
 		}
 	}

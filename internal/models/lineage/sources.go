@@ -21,7 +21,7 @@ type Sources struct {
 	Store   *store.Store // nil if there is none: then commits are shown as their runs know them
 	Names   tidemill.Names
 	Config  *config.Config        // source of the scorers, whose answers are found by the places of their inputs
-	MayRead func(key string) bool // reports whether the caller may read the data of a key
+	MayRead func(key string) bool // reports whether the caller may read the data of a key; an empty key means all keys
 	// MayReadData reports the same of a dataset, whose keys follow from the config.
 	MayReadData func(dataset string) bool
 
@@ -251,7 +251,7 @@ func (s *Sources) eventOf(ctx context.Context, name string, r ref) (*thing, erro
 		return nil, nil
 	}
 	run, err := s.runOf(ctx, to.of)
-	if err != nil || run == nil || !s.MayRead(run.Key) {
+	if err != nil || run == nil || !s.MayRead(tidemill.OwnerOf(run.Recipe, run.Key)) {
 		return nil, err
 	}
 	read, err := s.askedFor(ctx, run)
