@@ -66,6 +66,57 @@ var narrow = map[string][]string{
 	"examples/function":        {"functions"},                                          // a user's program: only the public package
 }
 
+// serversOutside lists the files of the product that make an HTTP server without network.NewServer,
+// with the reasons.
+var serversOutside = map[string]string{
+	"broker/network/server.go": "it is network.NewServer",
+	"examples/demo/events.go":  "it is a user's function, which listens on loopback during the demo",
+}
+
+// An HTTP server without limits lets anyone take the process's memory before authentication, so every
+// server is made in one place. Rigs in modules of their own and tests may make others.
+func TestEveryServerHasLimits(t *testing.T) {
+	found := map[string]bool{}
+	err := filepath.WalkDir(".", func(path string, e os.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case e.IsDir() && (path == "loadtest" || path == "e2e" || path == "image" || strings.HasPrefix(e.Name(), ".") && path != "."):
+			return filepath.SkipDir
+		case e.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go"):
+			return nil
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+		if err != nil {
+			return err
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			s, ok := n.(*ast.SelectorExpr)
+			if !ok {
+				return true
+			}
+			of, ok := s.X.(*ast.Ident)
+			if !ok || of.Name != "http" || !slices.Contains([]string{"Server", "Serve", "ServeTLS", "ListenAndServe", "ListenAndServeTLS"}, s.Sel.Name) {
+				return true
+			}
+			found[filepath.ToSlash(path)] = true
+			if serversOutside[filepath.ToSlash(path)] == "" {
+				t.Errorf("%s uses http.%s: make the server with network.NewServer, which has limits", path, s.Sel.Name)
+			}
+			return true
+		})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path := range serversOutside {
+		if !found[path] {
+			t.Errorf("%s makes no server: remove it from the list", path)
+		}
+	}
+}
+
 // internalDoors is the greatest number of folders that internal/ may have.
 const internalDoors = 8
 

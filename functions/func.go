@@ -16,6 +16,7 @@ import (
 	"github.com/cloudevents/sdk-go/v2/event"
 
 	"tidemill.dev/broker"
+	"tidemill.dev/broker/network"
 )
 
 // Func handles an event and returns the events that follow from it, if any. After an
@@ -169,12 +170,6 @@ const (
 	defaultPort = "8080"
 	// drainFor is shorter than the 30 s that Kubernetes gives a pod to stop.
 	drainFor = 25 * time.Second
-	// idleFor is longer than the dispatcher keeps a connection, so that it never
-	// posts on one that is just being closed.
-	idleFor    = 2 * time.Minute
-	headerFor  = 10 * time.Second
-	readFor    = time.Minute
-	maxHeaders = 1 << 20 // in bytes
 )
 
 // Serve is the main function of a function's program. It serves f on the port in $PORT,
@@ -199,10 +194,7 @@ func serve(ctx context.Context, l net.Listener, f Func, logger *slog.Logger) err
 	mux := http.NewServeMux()
 	mux.Handle("/", Handler(f, Options{Logger: logger}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { say(w, http.StatusOK, "ok") })
-	server := &http.Server{Handler: mux, Protocols: new(http.Protocols), ReadHeaderTimeout: headerFor, ReadTimeout: readFor,
-		IdleTimeout: idleFor, MaxHeaderBytes: maxHeaders, ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelWarn)}
-	server.Protocols.SetHTTP1(true)
-	server.Protocols.SetUnencryptedHTTP2(true)
+	server := network.NewServer(network.ServerOptions{Handler: mux, HTTP2: true, Write: -1, Errors: slog.LevelWarn, Logger: logger})
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(l) }()
 	logger.Info("function: ready", "to", l.Addr().String())
@@ -215,7 +207,7 @@ func serve(ctx context.Context, l net.Listener, f Func, logger *slog.Logger) err
 }
 
 // drain waits for the calls under way. Events whose call is cut off come again.
-func drain(ctx context.Context, server *http.Server, ended <-chan error, logger *slog.Logger) error {
+func drain(ctx context.Context, server *network.Server, ended <-chan error, logger *slog.Logger) error {
 	logger.Info("function: stopping after its calls have ended")
 	ctx, cancel := context.WithTimeout(ctx, drainFor)
 	defer cancel()

@@ -216,7 +216,7 @@ func (s *invoiceFunction) serve() (address string, stop func(), err error) {
 	if err != nil {
 		return "", nil, err
 	}
-	server := &http.Server{Handler: s}
+	server := &http.Server{Handler: s, ReadTimeout: 10 * time.Second, MaxHeaderBytes: 16 << 10}
 	go server.Serve(l)
 	return "http://" + l.Addr().String(), func() { server.Close() }, nil
 }

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"crypto/tls"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -85,9 +86,9 @@ type Gateway struct {
 	everyone    *access.Caller // caller of all requests if there are no tokens
 	crossOrigin http.CrossOriginProtection
 	certificate *certificate // nil without TLS
-	listener    *limitListener
-	server      *http.Server
-	inside      *http.Server // server for the agents of this process; may be nil
+	listener    net.Listener
+	server      *network.Server
+	inside      *network.Server // server for the agents of this process; may be nil
 	routes      *router
 	unrouted    routeMetrics // metrics of requests without a route
 	metrics     *metrics
@@ -158,33 +159,39 @@ func (g *Gateway) open(ctx context.Context) (err error) {
 	g.ofServer = trace.WithSpanKind(trace.SpanKindServer)
 	g.tracer, g.shown = g.opt.Telemetry.Tracer(), g.opt.Telemetry.Metrics()
 	g.routes = newRoutes(g.routeTable(), g.metrics)
-	g.server = g.newServer()
+	var secured *tls.Config
+	if g.certificate != nil {
+		secured = g.certificate.config()
+	}
+	g.server = g.newServer(g.serveHTTP, secured)
 	g.openInside()
 	l, err := g.opt.Network.ListenTCP(ctx, g.opt.Listen)
 	if err != nil {
 		return fmt.Errorf("listen for HTTP: %w; give another address, or port 0 for a free one", err)
 	}
-	g.listener = newLimitListener(l, g.opt.Limits.Connections, g.certificate == nil, g.metrics.refused.connections)
+	g.listener = g.server.Limit(l)
 	return nil
 }
 
-func (g *Gateway) newServer() *http.Server {
+// newServer returns a server with the gateway's limits. Hostile peers would fill the log with
+// net/http's messages, so they have the level Debug.
+func (g *Gateway) newServer(handler http.HandlerFunc, tlsConfig *tls.Config) *network.Server {
 	l := &g.opt.Limits
-	s := &http.Server{
-		Handler:           http.HandlerFunc(g.serveHTTP),
-		ReadHeaderTimeout: l.ReadHeader,
-		ReadTimeout:       l.ReadHeader + l.BodyGrace,
-		WriteTimeout:      l.BodyGrace + l.answerTime(),
-		IdleTimeout:       l.Idle,
-		MaxHeaderBytes:    l.Headers + headerSlack,
-		ConnState:         connState,
-		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: http2Streams},
-		ErrorLog:          slog.NewLogLogger(g.log.Handler(), slog.LevelDebug), // hostile peers would fill the log
-	}
-	if g.certificate != nil {
-		s.TLSConfig = g.certificate.config()
-	}
-	return s
+	return network.NewServer(network.ServerOptions{
+		Handler:     handler,
+		Connections: l.Connections,
+		Headers:     l.Headers + headerSlack,
+		Unfinished:  l.Unfinished,
+		ReadHeader:  l.ReadHeader,
+		Read:        l.ReadHeader + l.BodyGrace,
+		Write:       l.BodyGrace + l.answerTime(),
+		Idle:        l.Idle,
+		TLS:         tlsConfig,
+		Refusal:     refusalAnswer(),
+		Refused:     g.metrics.refused.connections.Inc,
+		Errors:      slog.LevelDebug,
+		Logger:      g.log,
+	})
 }
 
 // Addr is the address that the gateway listens on.
@@ -193,13 +200,9 @@ func (g *Gateway) Addr() string { return g.listener.Addr().String() }
 // Serve answers requests until Close. Their contexts derive from ctx.
 func (g *Gateway) Serve(ctx context.Context) error {
 	g.server.BaseContext = func(net.Listener) context.Context { return ctx }
-	serve := g.server.Serve
-	if g.certificate != nil {
-		serve = func(l net.Listener) error { return g.server.ServeTLS(l, "", "") }
-	}
 	inside := make(chan error, 1)
 	go func() { inside <- g.serveInside() }()
-	if err := serve(g.listener); !errors.Is(err, http.ErrServerClosed) {
+	if err := g.server.Serve(g.listener); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve HTTP on %s: %w", g.Addr(), errors.Join(err, g.closeInside(ctx), <-inside))
 	}
 	return <-inside
@@ -258,15 +261,13 @@ func (g *Gateway) openInside() {
 	if g.opt.Inside == nil {
 		return
 	}
-	g.inside = g.newServer()
-	g.inside.TLSConfig = nil
-	g.inside.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	g.inside = g.newServer(func(w http.ResponseWriter, r *http.Request) {
 		if !strings.HasPrefix(r.URL.Path, agentRoutes) {
 			http.NotFound(w, r)
 			return
 		}
 		g.serveHTTP(w, r)
-	})
+	}, nil)
 }
 
 // serveInside answers the agents of this process until closeInside.

@@ -13,17 +13,19 @@ import (
 	"time"
 
 	"tidemill.dev/api"
+	"tidemill.dev/broker/network"
 	"tidemill.dev/internal/gateway/access"
 )
 
 // Limits bound the resources that callers can take from the process. A zero field means the
 // default.
 type Limits struct {
-	Headers     int // bytes of a request's headers; 64 KiB
+	Headers     int // bytes of a request's headers; 16 KiB
 	Event       int // bytes of one event with its attributes; 1 MiB
 	Batch       int // bytes of a batch's body; 16 MiB
 	BatchEvents int // events of a batch; 10,000
 	Connections int // open connections; 10,000
+	Unfinished  int // bytes of all requests whose headers are not complete; 4 MiB
 
 	UnderWay int64 // bytes of all requests being answered; 256 MiB
 	Caller   int64 // bytes of the requests of one named caller; half of UnderWay
@@ -52,17 +54,15 @@ type Limits struct {
 // headerSlack is added to Headers to get net/http's own limit, whose refusal is not a problem
 // document. The slack is small, because headers of four bytes take thirty times as much memory, and
 // the caller is still unknown.
-const headerSlack = 32 << 10
-
-// http2Streams is the number of concurrent requests on one HTTP/2 connection.
-const http2Streams = 100
+const headerSlack = 4 << 10
 
 func (l Limits) withDefaults() Limits {
-	setDefault(&l.Headers, 64<<10)
+	setDefault(&l.Headers, network.MaxHeaders)
 	setDefault(&l.Event, 1<<20)
 	setDefault(&l.Batch, 16<<20)
 	setDefault(&l.BatchEvents, 10_000)
 	setDefault(&l.Connections, 10_000)
+	setDefault(&l.Unfinished, 4<<20)
 	setDefault(&l.UnderWay, 256<<20)
 	setDefault(&l.Caller, l.UnderWay/2)
 	setDefault(&l.Unacked, 48<<20)

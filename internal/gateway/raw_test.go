@@ -195,7 +195,7 @@ func TestTooManyConnections(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(o *Options) { o.Limits.Connections = 2 })
 	inside := []*net.TCPConn{w.dial(), w.dial()} // open but without a request, so not idle
-	w.waitUntil("both are inside", func() bool { return w.gateway.listener.count() == 2 })
+	w.waitUntil("both are inside", func() bool { return w.gateway.server.Open() == 2 })
 	turned := parseReplies(t, w.sendRaw("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"))
 	if len(turned) != 1 || turned[0].StatusCode != http.StatusServiceUnavailable || !turned[0].Close {
 		t.Fatalf("answered %v", turned)
@@ -210,12 +210,6 @@ func TestTooManyConnections(t *testing.T) {
 		all := parseReplies(t, w.sendRaw("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"))
 		return len(all) == 1 && all[0].StatusCode == http.StatusOK
 	})
-}
-
-func (l *limitListener) resting() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.idle.Len()
 }
 
 // Idle connections do not keep others out, and the one that was used last stays open.
@@ -234,7 +228,7 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 	must1(io.WriteString(busy, ask[:len(ask)-2]))(t)
 	w.must(asks(second))
 	w.must(asks(first))
-	w.waitUntil("both are idle", func() bool { return w.gateway.listener.resting() == 2 })
+	w.waitUntil("both are idle", func() bool { return w.gateway.server.Resting() == 2 })
 	w.must(asks(second)) // makes first the longest idle one
 	w.waitUntil("there is room for one more", func() bool {
 		all := parseReplies(t, w.sendRaw(ask))

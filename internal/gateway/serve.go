@@ -2,20 +2,16 @@ package gateway
 
 import (
 	"bytes"
-	"container/list"
 	"context"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"os"
 	"runtime/debug"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -24,159 +20,11 @@ import (
 	"tidemill.dev/internal/gateway/access"
 )
 
-// limitListener limits the number of open connections. When too many are open, a new connection
-// replaces an idle one. If no connection is idle, the new one is refused with an immediate answer,
-// because a client that has to wait would not learn the reason.
-type limitListener struct {
-	net.Listener
-	most   int64
-	answer string // answer to refused connections; empty with TLS, because their clients could not read it
-	turned prometheus.Counter
-	inside atomic.Int64
-	away   chan struct{} // holds one entry for each connection that is being refused
-	leave  sync.WaitGroup
-
-	mu   sync.Mutex
-	idle list.List // values are *limitedConn, the longest idle first
-}
-
-func newLimitListener(l net.Listener, most int, plain bool, turned prometheus.Counter) *limitListener {
-	p := &limitListener{Listener: l, most: int64(most), turned: turned, away: make(chan struct{}, refusedAtOnce)}
-	if plain {
-		p.answer = refusalAnswer()
-	}
-	return p
-}
-
-const (
-	refusedAtOnce = 64
-	refuseWithin  = 500 * time.Millisecond
-)
-
 // refusalAnswer returns the answer to refused connections. Net/http does not send it.
 func refusalAnswer() string {
 	body, _ := json.Marshal(unavailable("too many connections are open: try again later")) // strings and numbers cannot fail
 	return fmt.Sprintf("HTTP/1.1 503 Service Unavailable\r\nContent-Type: %s\r\nRetry-After: %s\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s",
 		api.ProblemType, retryAfter, len(body), body)
-}
-
-// Accept waits for the next connection that is not refused.
-func (l *limitListener) Accept() (net.Conn, error) {
-	for {
-		c, err := l.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		if l.inside.Add(1) <= l.most || l.makeRoom() {
-			return &limitedConn{tcpConn: c.(tcpConn), listener: l}, nil
-		}
-		l.inside.Add(-1)
-		l.turned.Inc()
-		l.refuseConn(c.(tcpConn))
-	}
-}
-
-// minIdle is how long a connection must be idle before it may be replaced. A client that was just
-// answered may already have sent its next request, which would be lost.
-const minIdle = time.Second
-
-// makeRoom closes the connection that has been idle for longest, if a connection is idle, because
-// ten thousand idle connections of one host must not block other hosts. The client opens a new
-// connection when needed, as after an idle timeout.
-func (l *limitListener) makeRoom() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	first := l.idle.Front()
-	if first == nil {
-		return false
-	}
-	v := first.Value.(*limitedConn)
-	if time.Since(v.since) < minIdle {
-		return false
-	}
-	l.idle.Remove(first)
-	v.idle = nil
-	_ = v.Close()
-	return true
-}
-
-// connState keeps the list of idle connections. Net/http calls it when a connection changes
-// its state.
-func connState(c net.Conn, state http.ConnState) {
-	if t, ok := c.(*tls.Conn); ok {
-		c = t.NetConn()
-	}
-	v, ok := c.(*limitedConn)
-	if !ok {
-		return
-	}
-	l := v.listener
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if v.idle != nil {
-		l.idle.Remove(v.idle)
-		v.idle = nil
-	}
-	if state == http.StateIdle {
-		v.since, v.idle = time.Now(), l.idle.PushBack(v)
-	}
-}
-
-// refuseConn sends the answer and closes the connection. The client's bytes are read first, because
-// the kernel would otherwise drop the answer. At most refusedAtOnce connections get an answer at
-// the same time, because each answer needs a goroutine.
-func (l *limitListener) refuseConn(c tcpConn) {
-	select {
-	case l.away <- struct{}{}:
-	default:
-		_ = c.Close() // without an answer
-		return
-	}
-	l.leave.Go(func() {
-		defer func() { <-l.away }()
-		defer c.Close()
-		if c.SetDeadline(time.Now().Add(refuseWithin)) != nil || l.answer == "" {
-			return
-		}
-		if _, err := io.WriteString(c, l.answer); err == nil && c.CloseWrite() == nil {
-			_, _ = io.Copy(io.Discard, io.LimitReader(c, smallBody)) // ends when the client hangs up, at the limit or at the deadline
-		}
-	})
-}
-
-// Close stops listening and waits for the connections that are being refused.
-func (l *limitListener) Close() error {
-	err := l.Listener.Close()
-	l.leave.Wait()
-	return err
-}
-
-func (l *limitListener) count() float64 { return float64(l.inside.Load()) }
-
-// tcpConn is the part of *net.TCPConn that the gateway uses. ReadFrom lets the kernel send a file
-// without a copy.
-type tcpConn interface {
-	net.Conn
-	io.ReaderFrom
-	CloseWrite() error
-}
-
-// limitedConn is an open connection.
-type limitedConn struct {
-	tcpConn
-	listener *limitListener
-	left     atomic.Bool
-
-	idle  *list.Element // entry in the list of idle connections; guarded by the listener's mu, like since
-	since time.Time     // time at which the connection became idle
-}
-
-// Close closes the connection and makes room for another one.
-func (v *limitedConn) Close() error {
-	if v.left.CompareAndSwap(false, true) {
-		v.listener.inside.Add(-1)
-	}
-	return v.tcpConn.Close()
 }
 
 // certificate is the gateway's TLS certificate and key. When a connection opens, the two files are
@@ -296,7 +144,8 @@ func (g *Gateway) serveHTTP(w http.ResponseWriter, hr *http.Request) {
 // respond runs the cheap checks first, so that a caller without permission is refused before the
 // body is read.
 func (g *Gateway) respond(w http.ResponseWriter, r *request, same []*route, to *route) *api.Problem {
-	if limit := g.opt.Limits.Headers; headerSize(r.Request) > limit {
+	size := headerSize(r.Request)
+	if limit := g.opt.Limits.Headers; size > limit {
 		g.metrics.refused.headers.Inc()
 		hangUp(w, r)
 		return headersTooLarge(limit)
@@ -310,6 +159,9 @@ func (g *Gateway) respond(w http.ResponseWriter, r *request, same []*route, to *
 		needed = anyone
 	}
 	p := g.admitCaller(w, r, needed)
+	if p == nil && size > freeHeaders {
+		p = g.chargeMemory(r, size*headerMemory)
+	}
 	if p != nil || to == nil || to.method != http.MethodPost {
 		hangUp(w, r)
 	}
@@ -329,6 +181,13 @@ func (g *Gateway) respond(w http.ResponseWriter, r *request, same []*route, to *
 	}
 	return methodNotAllowed(r.Method, r.URL.Path, allowHeader(same))
 }
+
+// Headers of more than freeHeaders bytes count against the memory of the requests under way, because
+// net/http takes up to headerMemory bytes for each byte of them.
+const (
+	freeHeaders  = 4 << 10
+	headerMemory = 25
+)
 
 // lingerFor is how long an unread body may keep a connection open after the answer.
 const lingerFor = time.Second
@@ -519,7 +378,7 @@ func (g *Gateway) newMetrics(to prometheus.Registerer) (*metrics, error) {
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "tidemill_gateway_unacked_bytes",
 			Help: "Events that Kafka has yet to acknowledge."}, func() float64 { return g.window.takenBytes() }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "tidemill_gateway_connections",
-			Help: "Connections open now."}, func() float64 { return g.listener.count() }),
+			Help: "Connections open now."}, func() float64 { return float64(g.server.Open()) }),
 	} {
 		if err := to.Register(c); err != nil {
 			return nil, err

@@ -64,7 +64,7 @@ func TestTLS(t *testing.T) {
 	if r.StatusCode != http.StatusAccepted || r.ProtoMajor != 2 {
 		t.Errorf("%s %d %s", r.Proto, r.StatusCode, r.body)
 	}
-	w.waitUntil("the connection is known to be idle", func() bool { return w.gateway.listener.resting() == 1 })
+	w.waitUntil("the connection is known to be idle", func() bool { return w.gateway.server.Resting() == 1 })
 	old := &tls.Config{RootCAs: pool, MaxVersion: tls.VersionTLS11}
 	if c, err := tls.Dial("tcp", w.gateway.Addr(), old); err == nil {
 		t.Error("TLS 1.1 was spoken", c.Close())

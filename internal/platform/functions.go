@@ -14,8 +14,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
+	"tidemill.dev/broker/network"
 	"tidemill.dev/config"
 	"tidemill.dev/functions"
 	"tidemill.dev/functions/train"
@@ -44,7 +44,7 @@ func (p *Platform) openFunctions(ctx context.Context) error {
 		return fmt.Errorf("serve our functions: %w", err)
 	}
 	p.called, p.calledToken = l.Addr().String(), rand.Text()
-	server := &http.Server{Handler: calledWith(p.calledToken, mux), ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(p.log.Handler(), slog.LevelWarn)}
+	server := network.NewServer(network.ServerOptions{Handler: calledWith(p.calledToken, mux), Read: -1, Write: -1, Errors: slog.LevelWarn, Logger: p.log})
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(l) }()
 	// The dispatcher is stopped earlier in the same stage.
@@ -91,14 +91,6 @@ func (p *Platform) thoseThereAre() string {
 	return "the functions: " + strings.Join(slices.Sorted(maps.Keys(p.functions)), ", ")
 }
 
-const (
-	functionHeaders = 10 * time.Second
-	functionBody    = time.Minute
-	// functionIdle is longer than the dispatcher keeps a connection, so that it never posts on a
-	// connection that is being closed.
-	functionIdle = 2 * time.Minute
-)
-
 // Function serves the probes, and one of our functions for dispatchers in other processes. Callers
 // must know the secret that all processes share, because many pods can reach the port. The result
 // is the address. The stop order closes the server after the running calls. The platform must have
@@ -128,10 +120,7 @@ func (p *Platform) Function(ctx context.Context, name, listen string) (string, e
 
 // serveFunction serves HTTP/1.1, and HTTP/2 without TLS, which Knative may use.
 func (p *Platform) serveFunction(l net.Listener, h http.Handler) {
-	server := &http.Server{Handler: h, Protocols: new(http.Protocols), ReadHeaderTimeout: functionHeaders, ReadTimeout: functionBody,
-		IdleTimeout: functionIdle, ErrorLog: slog.NewLogLogger(p.log.Handler(), slog.LevelDebug)}
-	server.Protocols.SetHTTP1(true)
-	server.Protocols.SetUnencryptedHTTP2(true)
+	server := network.NewServer(network.ServerOptions{Handler: h, HTTP2: true, Write: -1, Errors: slog.LevelDebug, Logger: p.log})
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(l) }()
 	p.AtStop(Doors, "the function", func(ctx context.Context) error {

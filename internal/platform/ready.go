@@ -18,6 +18,7 @@ import (
 
 	"tidemill.dev/api"
 	"tidemill.dev/broker"
+	"tidemill.dev/broker/network"
 )
 
 // Ready checks everything that the process depends on, all in parallel.
@@ -179,8 +180,7 @@ func (p *Platform) Probes(ctx context.Context, listen string) (string, error) {
 	}
 	mux := http.NewServeMux()
 	p.addProbes(mux)
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: probeWithin, IdleTimeout: time.Minute,
-		ErrorLog: slog.NewLogLogger(p.log.Handler(), slog.LevelDebug)}
+	server := network.NewServer(network.ServerOptions{Handler: mux, ReadHeader: probeWithin, Errors: slog.LevelDebug, Logger: p.log})
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(l) }()
 	// The probes close after the stage Doors, because they must answer while the process drains.
