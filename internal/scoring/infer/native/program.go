@@ -48,9 +48,15 @@ func (p *Program) Close() { *p = Program{inputs: p.inputs, outputs: p.outputs} }
 // outputs. Outputs are overwritten, and their memory is reused if it is large enough.
 // Run keeps neither inputs nor outputs. It allocates nothing once it has run with as
 // many rows before, except for texts in outputs.
-func (p *Program) Run(in, out []tensor.Tensor) error {
+func (p *Program) Run(in, out []tensor.Tensor) error { return p.RunWithin(nil, in, out) }
+
+// RunWithin is Run, and takes the memory of each table from a budget before it makes the table. The
+// error wraps the budget's. A nil budget has no limit.
+func (p *Program) RunWithin(b tensor.Budget, in, out []tensor.Tensor) error {
 	s := states.Get().(*state)
+	s.budget = b
 	err := p.run(s, in, out)
+	s.budget = nil
 	states.Put(s)
 	return err
 }
@@ -126,7 +132,9 @@ type state struct {
 	in, out []tensor.Tensor
 	cells   []tensor.Tensor
 	left    limits
-	floats  []float32 // inputs converted to float32
+	budget  tensor.Budget // nil without a limit
+	charged []int64       // bytes of each cell that were taken from the budget
+	floats  []float32     // inputs converted to float32
 	text    textScratch
 }
 
@@ -136,14 +144,36 @@ func (s *state) begin(p *Program, in, out []tensor.Tensor) {
 	s.program, s.in, s.out, s.left = p, in, out, p.limits
 	if more := p.cells - len(s.cells); more > 0 {
 		s.cells = append(s.cells, make([]tensor.Tensor, more)...)
+		s.charged = append(s.charged, make([]int64, more)...)
 	}
+	clear(s.charged)
 }
 
-// dropData drops the caller's data: its tensors, and texts that cells point to.
+// A state keeps cells up to these numbers of values for the next run. A run with a budget returns
+// all of its memory afterwards, so it must not leave large cells behind.
+const (
+	keptAlways = 1 << 18
+	keptUsual  = 1 << 23
+)
+
+// dropData drops the caller's data: its tensors, and texts that cells point to. It drops large cells
+// too.
 func (s *state) dropData() {
 	for i := range s.cells[:s.program.cells] {
 		clear(s.cells[i].Strings)
 		s.cells[i].Strings = s.cells[i].Strings[:0]
+	}
+	most := keptUsual
+	if s.budget != nil {
+		most = keptAlways
+	}
+	for i := range s.cells[:s.program.cells] {
+		if c := &s.cells[i]; cap(c.Floats)+cap(c.Doubles)+cap(c.Ints)+cap(c.Strings) > most {
+			*c = tensor.Tensor{}
+		}
+	}
+	if cap(s.floats) > most {
+		s.floats = nil
 	}
 	s.program, s.in, s.out = nil, nil, nil
 }
@@ -184,6 +214,9 @@ func (s *state) prepare(r *ref, kind tensor.Type, shape ...int) (*tensor.Tensor,
 	if err == nil && n > s.left.numbers/inFloats(kind) {
 		err = fmt.Errorf("it would make a table of %v, more than a run may: ask for fewer rows at once", append([]int(nil), shape...))
 	}
+	if err == nil {
+		err = s.charge(r, 4*int64(n*inFloats(kind)))
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -204,6 +237,21 @@ func (s *state) prepare(r *ref, kind tensor.Type, shape ...int) (*tensor.Tensor,
 		t.Ints = room(t.Ints, n)
 	}
 	return t, nil
+}
+
+// charge takes the bytes of a table from the budget. A cell that is used again costs only its growth.
+func (s *state) charge(r *ref, bytes int64) error {
+	if s.budget == nil {
+		return nil
+	}
+	if r.place == cell {
+		grown := bytes - s.charged[r.at]
+		if grown <= 0 {
+			return nil
+		}
+		bytes, s.charged[r.at] = grown, bytes
+	}
+	return s.budget.Take(bytes)
 }
 
 // inFloats returns the size of a value of a type, in float32s. A text counts as a

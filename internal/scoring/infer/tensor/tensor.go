@@ -36,3 +36,7 @@ type Tensor struct {
 	// cannot point into the input.
 	Text []byte
 }
+
+// Budget limits the memory of runs. A run takes bytes before it makes a table, and the caller returns
+// all of them after it has used the answer. An error means that there is no room for the table.
+type Budget interface{ Take(bytes int64) error }
