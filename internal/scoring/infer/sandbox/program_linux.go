@@ -1,0 +1,267 @@
+package sandbox
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"tidemill.dev/internal/scoring/infer/tensor"
+)
+
+// Program is a model in the child. It is safe for concurrent use until it is closed.
+type Program struct {
+	pool   *Pool
+	file   [sha256.Size]byte
+	source func() ([]byte, error) // returns the file again, for another child
+	told   description
+
+	again   sync.Mutex // held while the file is loaded into another child
+	mu      sync.Mutex
+	child   *process // child that has the session
+	session uint64
+}
+
+// description is what the child says about a model.
+type description struct {
+	Inputs, Outputs []tensor.Spec
+	Metadata        map[string]string
+	Labels          []string
+	Bytes           int64
+}
+
+// Inputs returns the specs of Run's inputs, in their order.
+func (p *Program) Inputs() []tensor.Spec { return p.told.Inputs }
+
+// Outputs returns the specs of Run's outputs.
+func (p *Program) Outputs() []tensor.Spec { return p.told.Outputs }
+
+// Metadata returns the file's metadata.
+func (p *Program) Metadata() map[string]string { return p.told.Metadata }
+
+// Labels returns the names of the classes in the order of the scores; see onnx.Model.ClassNames.
+func (p *Program) Labels() []string { return p.told.Labels }
+
+// Bytes returns an estimate of the memory that the session holds in the child.
+func (p *Program) Bytes() int64 { return p.told.Bytes }
+
+// Run computes the outputs; see native.Program.
+func (p *Program) Run(in, out []tensor.Tensor) error { return p.RunWithin(nil, in, out) }
+
+// Load loads a model. The source returns the same file again, if another child needs it. The error
+// is ErrAtFault if the model costs the child.
+func (p *Pool) Load(file []byte, source func() ([]byte, error)) (*Program, error) {
+	m := &Program{pool: p, file: sha256.Sum256(file), source: source}
+	if err := p.refused(m.file); err != nil {
+		return nil, err
+	}
+	return m, p.do(m, true, func(c *process) error { return m.load(c, file) })
+}
+
+// Close ends the child. No load or run may be in progress.
+func (p *Pool) Close() {
+	p.mu.Lock()
+	p.closed = true
+	c := p.child
+	p.mu.Unlock()
+	if c != nil {
+		c.stop(context.Background())
+	}
+}
+
+// tries is how often something is done again after the child was lost because of another model.
+const tries = 5
+
+// do does something in the child, and again if the child is lost because of another model.
+func (p *Pool) do(m *Program, loading bool, what func(*process) error) error {
+	lone := false
+	for range tries {
+		lost, err := p.doOnce(lone, what)
+		if !errors.Is(err, errLost) || lost == nil {
+			return err
+		}
+		switch because := lost.culprit(); {
+		case because == m, because == nil && lone:
+			return p.blame(m.file, loading, lost.words())
+		case because == nil:
+			lone = true // any of the models that were under way may be the reason
+		}
+	}
+	return fmt.Errorf("%w %d times because of other models; the next try may succeed", errLost, tries)
+}
+
+func (p *Pool) doOnce(lone bool, what func(*process) error) (*process, error) {
+	if lone {
+		p.lone.Lock()
+		defer p.lone.Unlock()
+	} else {
+		p.lone.RLock()
+		defer p.lone.RUnlock()
+	}
+	c, err := p.current()
+	if err != nil {
+		return nil, err
+	}
+	if err = what(c); errors.Is(err, errLost) {
+		<-c.gone // nothing else may meet the dying child, and be taken for the reason of its end
+	}
+	return c, err
+}
+
+// load loads the session into a child.
+func (m *Program) load(c *process, file []byte) error {
+	l, err := c.take(c.loads)
+	if err != nil {
+		return err
+	}
+	defer func() { c.loads <- l }()
+	size := int64(len(file))
+	c.add(size)
+	within := m.pool.o.Load + time.Duration(len(file)/loadRate)*time.Second
+	late := time.AfterFunc(within, func() { c.kill(m, fmt.Sprintf("it was not loaded within %s", within)) })
+	defer late.Stop()
+	id := m.pool.nextID()
+	status, text, err := l.call(opLoad, id, len(file), file)
+	if err != nil {
+		return c.lost(err)
+	}
+	if status != statusOK {
+		c.add(-size)
+		return errors.New(string(text))
+	}
+	var told description
+	if err := json.Unmarshal(text, &told); err != nil {
+		return fmt.Errorf("read what ONNX Runtime's process says of the model: %w", err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.child == nil {
+		m.told = told
+	}
+	m.told.Bytes = told.Bytes
+	c.add(told.Bytes - size)
+	m.child, m.session = c, id
+	return nil
+}
+
+func (p *Pool) nextID() uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lastID++
+	return p.lastID
+}
+
+// RunWithin is Run with a limit for the memory of the outputs.
+func (m *Program) RunWithin(b tensor.Budget, in, out []tensor.Tensor) error {
+	if len(in) != len(m.told.Inputs) || len(out) != len(m.told.Outputs) {
+		return fmt.Errorf("the model takes %d tensors and answers %d, not %d and %d", len(m.told.Inputs), len(m.told.Outputs), len(in), len(out))
+	}
+	if err := m.pool.refused(m.file); err != nil {
+		return err
+	}
+	return m.pool.do(m, false, func(c *process) error { return m.run(c, b, in, out) })
+}
+
+func (m *Program) run(c *process, b tensor.Budget, in, out []tensor.Tensor) error {
+	id, err := m.sessionIn(c)
+	if err != nil {
+		return err
+	}
+	l, err := c.take(c.runs)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		l.trim()
+		c.runs <- l
+	}()
+	l.writer.to = l.memory
+	err = l.writer.tensors(in)
+	l.used = l.writer.at
+	if err != nil {
+		return err
+	}
+	late := time.AfterFunc(m.pool.o.Run, func() { c.kill(m, fmt.Sprintf("it did not answer within %s", m.pool.o.Run)) })
+	defer late.Stop()
+	status, size, err := l.ask(opRun, id, l.writer.at, nil)
+	if err != nil {
+		return c.lost(err)
+	}
+	l.used = max(l.used, size)
+	if status != statusOK {
+		return l.failure(c, size)
+	}
+	l.reader = reader{from: l.memory[:size], copied: true, budget: b}
+	return l.reader.tensors(out)
+}
+
+// failure reads the text of an error.
+func (l *lane) failure(c *process, size int) error {
+	text := make([]byte, min(size, mostText))
+	if err := readFull(l.conn, text); err != nil {
+		return c.lost(err)
+	}
+	return errors.New(string(text))
+}
+
+// sessionIn returns the session in a child, and loads the file again into a new child.
+func (m *Program) sessionIn(c *process) (uint64, error) {
+	if id, ok := m.idIn(c); ok {
+		return id, nil
+	}
+	m.again.Lock()
+	defer m.again.Unlock()
+	if id, ok := m.idIn(c); ok { // another run has loaded it meanwhile
+		return id, nil
+	}
+	file, err := m.source()
+	if err != nil {
+		return 0, fmt.Errorf("read the model again after ONNX Runtime's process was started again: %w", err)
+	}
+	if err := m.load(c, file); err != nil {
+		return 0, err
+	}
+	id, _ := m.idIn(c)
+	return id, nil
+}
+
+// idIn returns the session, if it is in this child.
+func (m *Program) idIn(c *process) (uint64, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.session, m.child == c
+}
+
+// lost ends a child whose connection is broken or whose answer is damaged.
+func (c *process) lost(err error) error {
+	reason := "" // the child's end has a reason
+	if errors.Is(err, errDamaged) {
+		reason = "its answer is damaged"
+	}
+	c.kill(nil, reason)
+	return errLost
+}
+
+// Close ends the session. No Run may be in progress.
+func (m *Program) Close() {
+	m.mu.Lock()
+	c, id := m.child, m.session
+	m.child = nil
+	m.mu.Unlock()
+	if c == nil || c.ended() {
+		return
+	}
+	l, err := c.take(c.loads)
+	if err != nil {
+		return
+	}
+	defer func() { c.loads <- l }()
+	late := time.AfterFunc(m.pool.o.Run, func() { c.kill(m, "it could not be closed") })
+	defer late.Stop()
+	if _, _, err := l.call(opClose, id, 0, nil); err == nil {
+		c.add(-m.told.Bytes)
+	}
+}

@@ -1,0 +1,322 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"tidemill.dev/internal/scoring/infer/tensor"
+)
+
+// The test binary is the child too.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 3 && os.Args[1] == Argument {
+		if err := Serve(os.Args[2], toyEngine{}); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Setenv(InTests, "yes")
+	os.Exit(m.Run())
+}
+
+// toyEngine loads models whose file is what they do with each batch.
+type toyEngine struct{}
+
+func (toyEngine) Open() (version, path string, err error) { return "1", "toy", nil }
+
+func (toyEngine) Load(file []byte) (Session, error) {
+	switch string(file) {
+	case "hang at load":
+		for { //nolint
+		}
+	case "crash at load":
+		_ = syscall.Kill(os.Getpid(), syscall.SIGSEGV)
+		*(*int)(nil) = 1 //lint:ignore SA5011 a crash is wanted
+	case "refuse":
+		return nil, errors.New("the file is no model")
+	}
+	return &toy{string(file)}, nil
+}
+
+type toy struct{ does string }
+
+func (toy) Inputs() []tensor.Spec {
+	return []tensor.Spec{{Name: "x", Type: tensor.Float, Shape: []int{-1, 1}}}
+}
+func (toy) Outputs() []tensor.Spec {
+	return []tensor.Spec{{Name: "y", Type: tensor.Float, Shape: []int{-1, 1}}}
+}
+func (toy) Metadata() map[string]string { return map[string]string{"a": "b"} }
+func (toy) Labels() []string            { return []string{"l"} }
+func (toy) Bytes() int64                { return 1000 }
+func (toy) Close()                      {}
+
+// Run adds one to each number. A negative number makes the model do what its file says.
+func (t toy) Run(in, out []tensor.Tensor) error {
+	o := &out[0]
+	o.Type, o.Shape, o.Floats = tensor.Float, append(o.Shape[:0], in[0].Shape...), o.Floats[:0]
+	bad := false
+	for _, v := range in[0].Floats {
+		o.Floats = append(o.Floats, v+1)
+		bad = bad || v < 0
+	}
+	if !bad {
+		return nil
+	}
+	switch t.does {
+	case "hang":
+		for { //nolint
+		}
+	case "crash":
+		unix.Exit(42)
+	case "eat":
+		var all [][]byte
+		for range 2 << 10 {
+			b := make([]byte, 1<<20)
+			for i := 0; i < len(b); i += 4096 {
+				b[i] = 1
+			}
+			all = append(all, b)
+		}
+		runtime.KeepAlive(all)
+	case "look":
+		return errors.New(look())
+	case "panic":
+		panic("a bug")
+	}
+	return nil
+}
+
+// look reports what the child could do with what it has.
+func look() string {
+	var found []string
+	for _, v := range os.Environ() {
+		found = append(found, "variable "+v)
+	}
+	for fd := range 64 {
+		var s unix.Stat_t
+		if to, err := os.Readlink(fmt.Sprint("/proc/self/fd/", fd)); err == nil && strings.HasPrefix(to, "anon_inode:") {
+			continue // of the Go runtime
+		}
+		if unix.Fstat(fd, &s) == nil {
+			found = append(found, fmt.Sprint("file ", fd))
+		}
+	}
+	if f, err := os.Open("/etc/passwd"); err == nil {
+		found = append(found, "opened "+f.Name())
+	}
+	if _, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0); err == nil {
+		found = append(found, "a socket")
+	}
+	if err := syscall.Exec("/bin/true", []string{"true"}, nil); err == nil {
+		found = append(found, "a program")
+	}
+	if err := syscall.Kill(os.Getppid(), 0); err == nil {
+		found = append(found, "a signal to the parent")
+	}
+	if _, err := os.StartProcess("/bin/true", []string{"true"}, &os.ProcAttr{}); err == nil {
+		found = append(found, "a process")
+	}
+	return strings.Join(found, ", ")
+}
+
+func open(t testing.TB, o Options) *Pool {
+	p := Open(o)
+	t.Cleanup(p.Close)
+	return p
+}
+
+func load(t testing.TB, p *Pool, file string) *Program {
+	t.Helper()
+	m, err := p.Load([]byte(file), func() ([]byte, error) { return []byte(file), nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func ask(m *Program, v float32) (float32, error) {
+	out := make([]tensor.Tensor, 1)
+	err := m.Run([]tensor.Tensor{{Type: tensor.Float, Shape: []int{1, 1}, Floats: []float32{v}}}, out)
+	if err != nil {
+		return 0, err
+	}
+	return out[0].Floats[0], nil
+}
+
+func mustAnswer(t *testing.T, m *Program) {
+	t.Helper()
+	if y, err := ask(m, 2); err != nil || y != 3 {
+		t.Fatal(y, err)
+	}
+}
+
+// The attack: models whose load never ends took all places of the loader.
+func TestALoadThatHangsEndsTheChild(t *testing.T) {
+	t.Parallel()
+	p := open(t, Options{Load: time.Second})
+	other := load(t, p, "well")
+	var all sync.WaitGroup
+	for i := range 2 * AtOnce() {
+		all.Go(func() {
+			m, err := p.Load([]byte("hang at load"), nil)
+			if !errors.Is(err, ErrAtFault) && !errors.Is(err, errLost) {
+				t.Errorf("load %d: %v, %v", i, m, err)
+			}
+		})
+	}
+	all.Wait()
+	mustAnswer(t, other)
+	_, err := p.Load([]byte("hang at load"), nil)
+	if !errors.Is(err, ErrAtFault) || !strings.Contains(err.Error(), "not loaded within 1s") {
+		t.Errorf("the file is loaded again: %v", err)
+	}
+}
+
+func TestARunThatHangsEndsTheChild(t *testing.T) {
+	t.Parallel()
+	p := open(t, Options{Run: 200 * time.Millisecond})
+	bad, other := load(t, p, "hang"), load(t, p, "well")
+	mustAnswer(t, bad)
+	for range faultsAllowed {
+		if _, err := ask(bad, -1); !errors.Is(err, ErrAtFault) || !strings.Contains(err.Error(), "did not answer within 200ms") {
+			t.Fatal(err)
+		}
+		mustAnswer(t, other)
+	}
+	if _, err := ask(bad, 1); !errors.Is(err, ErrAtFault) || !strings.Contains(err.Error(), "tried again after") {
+		t.Errorf("after %d faults the model is still asked: %v", faultsAllowed, err)
+	}
+	mustAnswer(t, other)
+}
+
+// Models that run at the moment of a crash are asked again, and only the one that crashes is at fault.
+func TestOnlyTheModelThatCrashesIsAtFault(t *testing.T) {
+	t.Parallel()
+	p := open(t, Options{})
+	bad, other := load(t, p, "crash"), load(t, p, "well")
+	var all sync.WaitGroup
+	stop := make(chan struct{})
+	for range 4 {
+		all.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if y, err := ask(other, 2); err != nil || y != 3 {
+					t.Error(y, err)
+					return
+				}
+			}
+		})
+	}
+	if _, err := ask(bad, -1); !errors.Is(err, ErrAtFault) || !strings.Contains(err.Error(), "exit status 42") {
+		t.Error(err)
+	}
+	close(stop)
+	all.Wait()
+	if _, err := p.Load([]byte("crash at load"), nil); !errors.Is(err, ErrAtFault) {
+		t.Error(err)
+	}
+	mustAnswer(t, other)
+}
+
+func TestTheChildHasLimitedMemory(t *testing.T) {
+	t.Parallel()
+	p := open(t, Options{Room: 64 << 20})
+	bad, other := load(t, p, "eat"), load(t, p, "well")
+	if _, err := ask(bad, -1); !errors.Is(err, ErrAtFault) {
+		t.Error(err)
+	}
+	mustAnswer(t, other)
+}
+
+func TestTheChildHasNoRights(t *testing.T) {
+	t.Setenv("TIDEMILL_TEST_SECRET", "s")
+	leak, err := syscall.Dup(0) // a file that a child would inherit
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Close(leak)
+	if err := syscall.Dup3(leak, 60, 0); err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Close(60)
+	p := open(t, Options{})
+	m := load(t, p, "look")
+	_, err = ask(m, -1)
+	if err == nil {
+		t.Fatal("the child says nothing")
+	}
+	for _, found := range strings.Split(err.Error(), ", ") {
+		var fd int
+		if n, _ := fmt.Sscanf(found, "file %d", &fd); n == 1 && fd < firstFile+4*AtOnce() {
+			continue
+		}
+		if strings.HasPrefix(found, "variable LANG=") || strings.HasPrefix(found, "variable LC_ALL=") || strings.HasPrefix(found, "variable LD_LIBRARY_PATH=") || strings.HasPrefix(found, "variable TIDEMILL_ONNXRUNTIME=") {
+			continue
+		}
+		t.Errorf("the child has %s", found)
+	}
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.child.cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"NoNewPrivs:\t1", "Seccomp:\t2"} {
+		if !strings.Contains(string(status), want) {
+			t.Errorf("the child's status has no %q", want)
+		}
+	}
+}
+
+func TestErrorsOfModelsAreKept(t *testing.T) {
+	t.Parallel()
+	p := open(t, Options{})
+	if _, err := p.Load([]byte("refuse"), nil); err == nil || err.Error() != "the file is no model" {
+		t.Error(err)
+	}
+	if _, err := ask(load(t, p, "panic"), -1); err == nil || !strings.Contains(err.Error(), "a bug") || errors.Is(err, ErrAtFault) {
+		t.Error(err)
+	}
+}
+
+func TestAChildThatCannotStartSaysWhy(t *testing.T) {
+	t.Parallel()
+	p := open(t, Options{Command: []string{"/nonexistent"}})
+	if _, err := p.Load([]byte("well"), nil); err == nil || !strings.Contains(err.Error(), "is away: start it") || !strings.Contains(err.Error(), "no such file") {
+		t.Error(err)
+	}
+	p = open(t, Options{Command: []string{"/bin/sh", "-c", "echo no library >&2; exit 3", "sh"}})
+	if _, err := p.Load([]byte("well"), nil); err == nil || !strings.Contains(err.Error(), "no library") {
+		t.Error(err)
+	}
+}
+
+func BenchmarkRoundTrip(b *testing.B) {
+	p := open(b, Options{})
+	m := load(b, p, "well")
+	for _, rows := range []int{1, 256, 256 * 512} {
+		b.Run(fmt.Sprint(rows), func(b *testing.B) {
+			in := []tensor.Tensor{{Type: tensor.Float, Shape: []int{rows, 1}, Floats: make([]float32, rows)}}
+			out := make([]tensor.Tensor, 1)
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := m.Run(in, out); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
