@@ -60,7 +60,10 @@ func Once(ctx context.Context, c config.Scorer, m *serving.Models, v *broker.Vie
 		return Result{}, err
 	}
 	defer model.Release()
-	r, err := answer(&c, model, v)
+	r, err := answer(&c, model, v, infer.BudgetOf(ctx))
+	if errors.Is(err, infer.ErrNoRoom) || errors.Is(err, infer.ErrAway) {
+		return r, err
+	}
 	if err != nil {
 		return r, fmt.Errorf("%w: %w", ErrUnscorable, err)
 	}
@@ -108,7 +111,7 @@ func await(ctx context.Context, m *serving.Models, name string, patient bool) (*
 	}
 }
 
-func answer(c *config.Scorer, m *infer.Model, v *broker.View) (Result, error) {
+func answer(c *config.Scorer, m *infer.Model, v *broker.View, b tensor.Budget) (Result, error) {
 	plan, err := features.New(fieldsOf(c), m.Inputs())
 	if err != nil {
 		return Result{}, err
@@ -120,7 +123,7 @@ func answer(c *config.Scorer, m *infer.Model, v *broker.View) (Result, error) {
 	}
 	plan.End(in, 1)
 	r := Result{Model: m.Ref().Model, Version: m.Ref().Version}
-	if err := m.Run(in, out); err != nil {
+	if err := m.RunWithin(b, in, out); err != nil {
 		return r, fmt.Errorf("model %s, version %d: %w", r.Model, r.Version, err)
 	}
 	a := m.Answer(out, 0)

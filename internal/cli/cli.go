@@ -21,6 +21,7 @@ import (
 
 	"tidemill.dev/examples/demo"
 	"tidemill.dev/internal/runs/local"
+	"tidemill.dev/internal/scoring/infer/sandbox"
 )
 
 // Main runs the program and exits.
@@ -32,6 +33,9 @@ func Main() {
 
 // run executes the command line. Tests call it as Main does.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
+	if len(args) == 2 && args[0] == sandbox.Argument {
+		return sandbox.Child(args[1])
+	}
 	if len(args) == 1 { // only the program itself calls itself with these arguments
 		switch args[0] {
 		case local.GuardArgument:

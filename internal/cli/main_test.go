@@ -19,6 +19,7 @@ import (
 	"tidemill.dev/examples/demo"
 	"tidemill.dev/internal/platform"
 	"tidemill.dev/internal/runs/local"
+	"tidemill.dev/internal/scoring/infer/sandbox"
 )
 
 // asMain makes the test binary act as the program, for tests that kill a process.
@@ -27,6 +28,9 @@ const asMain = "TEST_AS_TIDEMILL"
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && (os.Args[1] == local.GuardArgument || os.Args[1] == demo.Trainer) { // calls of the program to itself
 		os.Exit(report(os.Stderr, run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr)))
+	}
+	if len(os.Args) == 3 && os.Args[1] == sandbox.Argument {
+		os.Exit(report(os.Stderr, sandbox.Child(os.Args[2])))
 	}
 	if os.Getenv(asMain) != "" {
 		Main()
@@ -37,6 +41,7 @@ func TestMain(m *testing.M) {
 			os.Unsetenv(name)
 		}
 	}
+	os.Setenv(sandbox.InTests, "yes")
 	os.Exit(m.Run())
 }
 

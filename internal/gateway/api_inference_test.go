@@ -8,6 +8,7 @@ import (
 
 	"tidemill.dev/api"
 	"tidemill.dev/broker/embedded"
+	"tidemill.dev/internal/scoring/infer"
 )
 
 // modelsOfTests answers like internal/scoring/oip, as far as these tests need. The platform's
@@ -89,4 +90,33 @@ func (d *testGateways) inferenceAsks(long, stranger []string) (all []gatewayRequ
 		gatewayRequest{d.narrow, "POST", infer, "late", d.reader, 408},
 		gatewayRequest{d.narrow, "POST", infer, body, append(long, d.reader...), 431},
 		gatewayRequest{d.narrow, "POST", infer, strings.Repeat("x", announcedLength+1), d.reader, 413})
+}
+
+// The memory of a model's run counts against the room of all requests, before it is taken.
+func TestARunTakesRoomOfTheGateway(t *testing.T) {
+	t.Parallel()
+	running, end := make(chan struct{}), make(chan struct{})
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := infer.BudgetOf(r.Context()).Take(40 << 20); err != nil {
+			w.Header().Set("Retry-After", "1")
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		running <- struct{}{}
+		<-end
+	})
+	w := newWorldOf(t, testConfig, embedded.Options{}, func(o *Options) { o.Inference, o.Limits.UnderWay = handler, 100<<20 })
+	const path = "/v2/models/intent/bot-1/infer"
+	first := make(chan reply, 1)
+	go func() { first <- w.post(path, `{"inputs":[]}`) }()
+	<-running
+	if r := w.post(path, `{"inputs":[]}`); r.StatusCode != http.StatusServiceUnavailable || r.Header.Get("Retry-After") == "" ||
+		!strings.Contains(r.body, "ask for fewer rows at once, or again later") {
+		t.Errorf("a run beyond the room: %s %s", r.Status, r.body)
+	}
+	close(end)
+	if r := <-first; r.StatusCode != http.StatusOK {
+		t.Errorf("%s %s", r.Status, r.body)
+	}
+	w.waitUntil("the room is returned", func() bool { return w.gateway.room.takenBytes() == 0 })
 }

@@ -17,6 +17,7 @@ import (
 	"tidemill.dev/internal/data/ledger"
 	"tidemill.dev/internal/gateway/access"
 	"tidemill.dev/internal/models/registry"
+	"tidemill.dev/internal/scoring/infer"
 )
 
 // This file makes all problems, so that each slug has one title and one status.
@@ -381,7 +382,7 @@ func (g *Gateway) scoreProblem(ctx context.Context, scorer string, err error) *a
 	case u != nil:
 		return problem(api.Unscorable, http.StatusUnprocessableEntity, "the event cannot be scored", err.Error())
 	}
-	if ctx.Err() == nil {
+	if ctx.Err() == nil && !errors.Is(err, infer.ErrNoRoom) {
 		g.log.Warn("gateway: scoring failed; the caller gets a 503", "scorer", scorer, "reason", err)
 	}
 	return unavailable(fmt.Sprintf("scorer %q does not answer: %v; try again later", clipText(scorer), err))

@@ -20,6 +20,7 @@ import (
 	"tidemill.dev/config"
 	"tidemill.dev/internal/gateway/access"
 	"tidemill.dev/internal/ops/status"
+	"tidemill.dev/internal/scoring/infer"
 )
 
 // scorerLook holds the state of the scorers. After a failed lookup a number is unknown and never
@@ -295,7 +296,7 @@ func (g *Gateway) scoreOnce(w http.ResponseWriter, r *request) *api.Problem {
 	if g.opt.Score == nil {
 		return noScoring()
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), g.opt.Limits.Ack)
+	ctx, cancel := context.WithTimeout(g.withBudget(r), g.opt.Limits.Ack)
 	defer cancel()
 	done, err := g.opt.Score(ctx, c, v)
 	if err != nil {
@@ -380,12 +381,37 @@ func (g *Gateway) askModel(w http.ResponseWriter, r *request) *api.Problem {
 	return g.serveInference(w, r)
 }
 
+// runBudget takes the memory of a model's run from the room of the requests under way.
+type runBudget struct {
+	g *Gateway
+	r *request
+}
+
+// runGarbage is how much of the room a byte of a run takes: the collector lets as much garbage
+// accumulate as there is live memory.
+const runGarbage = 2
+
+// Take takes bytes until the request is answered.
+func (b *runBudget) Take(bytes int64) error {
+	p := b.g.chargeMemory(b.r, int(runGarbage*bytes))
+	if p == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: it needs %d more bytes, and %s; ask for fewer rows at once, or again later", infer.ErrNoRoom, bytes, p.Detail)
+}
+
+// withBudget returns the request's context, with which a model's run takes its memory from the room of
+// the requests under way before it makes a table.
+func (g *Gateway) withBudget(r *request) context.Context {
+	return infer.WithBudget(r.Context(), &runBudget{g, r})
+}
+
 // serveInference passes the request to the handler of the protocol.
 func (g *Gateway) serveInference(w http.ResponseWriter, r *request) *api.Problem {
 	if g.opt.Inference == nil {
 		return noScoring()
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), g.opt.Limits.Ack)
+	ctx, cancel := context.WithTimeout(g.withBudget(r), g.opt.Limits.Ack)
 	defer cancel()
 	asked := r.WithContext(ctx)
 	if r.Method == http.MethodPost {

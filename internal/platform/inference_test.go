@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"tidemill.dev/internal/scoring/infer"
 )
 
 // The Open Inference Protocol with real models: the champion, a version by its number, and unknown
@@ -76,5 +78,23 @@ func TestInference(t *testing.T) {
 	large := `{"inputs":[{"name":"x","shape":[` + strconv.Itoa(many) + `,2],"datatype":"FP32","data":[1` + strings.Repeat(",1", 2*many-1) + `]}]}`
 	if status, a := ask("POST", "/v2/models/intent/bot-1/infer", large); status != http.StatusRequestEntityTooLarge || !strings.Contains(a["error"].(string), "fewer rows") {
 		t.Errorf("%d rows: %d %.100v", many, status, a)
+	}
+}
+
+// noRoom is a budget without room.
+type noRoom struct{}
+
+func (noRoom) Take(int64) error { return infer.ErrNoRoom }
+
+func TestInferenceWithoutRoomIsAskedAgain(t *testing.T) {
+	t.Parallel()
+	w := newScoringWorld(t, "version: 1\n")
+	w.promoteModel("intent/bot-1", 1, 0, twoLabels(true))
+	r := httptest.NewRequestWithContext(infer.WithBudget(w.ctx(), noRoom{}), "POST", "/v2/models/intent/bot-1/infer",
+		strings.NewReader(`{"inputs":[{"name":"x","shape":[1,2],"datatype":"FP32","data":[1,0]}]}`))
+	answer := httptest.NewRecorder()
+	w.inferenceHandler().ServeHTTP(answer, r)
+	if answer.Code != http.StatusServiceUnavailable || answer.Header().Get("Retry-After") == "" || !strings.Contains(answer.Body.String(), "no memory is left") {
+		t.Errorf("%d %v %s", answer.Code, answer.Header(), answer.Body)
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"tidemill.dev/internal/scoring/infer/sandbox"
 )
 
 // Limits where Options give none.
@@ -29,6 +31,9 @@ type Options struct {
 	Fetch func(ctx context.Context, artifact, file string, limit int64) ([]byte, error)
 	// ONNXRuntime is the path of its library; ort.Open searches for it if this is empty.
 	ONNXRuntime string
+	// Child is the command of ONNX Runtime's process; this program with sandbox.Argument if it is
+	// empty.
+	Child []string
 	// Collect sets how much garbage may accumulate, in percent of the live memory, and
 	// returns the previous setting: debug.SetGCPercent. If it is nil, the collector
 	// keeps its setting; see DESIGN.md.
@@ -41,7 +46,8 @@ type Options struct {
 type Cache struct {
 	o       Options
 	log     *slog.Logger
-	engines func(engine string, data []byte) (Program, string, error)
+	engines func(source) (Program, string, error)
+	runtime *sandbox.Pool
 	shards  [shards]shard
 	outside atomic.Int64
 	policy  policy
@@ -49,8 +55,9 @@ type Cache struct {
 	metrics *metrics
 	garbage *garbage
 
-	fetches, loads, large chan struct{} // semaphores of the running fetches, loads and large loads
-	said                  atomic.Int64  // time of the last log line about a refused model, in nanoseconds
+	// semaphores of the running fetches, loads, large loads, and loads by ONNX Runtime
+	fetches, loads, large, slow chan struct{}
+	said                        atomic.Int64 // time of the last log line about a refused model, in nanoseconds
 
 	begin   sync.Mutex // guards the begin of loads against Close
 	closed  bool
@@ -77,9 +84,10 @@ func Open(o Options) (*Cache, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	c := &Cache{o: o, log: o.Logger, engines: (&engines{path: o.ONNXRuntime}).load,
-		fetches: make(chan struct{}, fetchesAtOnce)}
+	pool := sandbox.Open(sandbox.Options{Library: o.ONNXRuntime, Command: o.Child, Logger: o.Logger})
+	c := &Cache{o: o, log: o.Logger, runtime: pool, engines: (&engines{pool}).load, fetches: make(chan struct{}, fetchesAtOnce)}
 	atOnce := runtime.GOMAXPROCS(0)
+	c.slow = make(chan struct{}, atOnce)
 	c.loads, c.large = make(chan struct{}, atOnce), make(chan struct{}, max(1, atOnce-1))
 	c.policy = policy{sketch: newSketch(), budget: o.Memory}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
@@ -109,6 +117,7 @@ func (c *Cache) Close() error {
 	c.cancel()
 	c.running.Wait()
 	c.policy.evictAll()
+	c.runtime.Close()
 	c.garbage.end()
 	return nil
 }

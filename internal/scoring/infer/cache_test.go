@@ -96,12 +96,12 @@ func TestALoadThatAllHaveLeftBringsNothing(t *testing.T) {
 		s := newToys()
 		c := s.open(t, Options{})
 		deaf, first := make(chan struct{}), true
-		c.engines = func(engine string, data []byte) (Program, string, error) {
+		c.engines = func(from source) (Program, string, error) {
 			if first {
 				first = false
 				<-deaf // this load does not notice that its caller has left
 			}
-			return s.load(engine, data)
+			return s.load(from)
 		}
 		r := s.put(1, 4096)
 		ctx, leave := context.WithCancel(t.Context())

@@ -6,17 +6,36 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"tidemill.dev/internal/scoring/infer/ort"
+	"tidemill.dev/internal/scoring/infer/sandbox"
 	"tidemill.dev/internal/scoring/infer/tensor"
 )
 
+// The test binary is ONNX Runtime's process too.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 3 && os.Args[1] == sandbox.Argument {
+		if err := sandbox.Child(os.Args[2]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Setenv(sandbox.InTests, "yes")
+	os.Exit(m.Run())
+}
+
+func noPlace() error { return nil }
+
 // nowhere returns engines without ONNX Runtime.
 func nowhere(t *testing.T) *engines {
-	return &engines{path: filepath.Join(t.TempDir(), "libonnxruntime.so")}
+	p := sandbox.Open(sandbox.Options{Library: filepath.Join(t.TempDir(), "libonnxruntime.so")})
+	t.Cleanup(p.Close)
+	return &engines{p}
 }
 
 func TestWhichEngine(t *testing.T) {
@@ -30,13 +49,13 @@ func TestWhichEngine(t *testing.T) {
 	}{
 		"Go's, by itself":             {EngineAuto, taken, EngineGo, false, ""},
 		"Go's, as it was said":        {EngineGo, taken, EngineGo, false, ""},
-		"not Go's":                    {EngineGo, strange, "", true, "set the scorer's engine to auto or onnxruntime"},
+		"not Go's":                    {EngineGo, strange, "", true, "set the engine to auto or onnxruntime"},
 		"ONNX Runtime's, and none":    {EngineAuto, strange, "", false, "the Go engine does not take the graph"},
 		"ONNX Runtime, and none":      {EngineONNXRuntime, taken, "", false, "TIDEMILL_ONNXRUNTIME"},
 		"no model":                    {EngineAuto, []byte("no model"), "", true, ""},
 		"an engine that is not there": {"gpu", taken, "", true, `no engine "gpu"; use auto, go or onnxruntime`},
 	} {
-		p, by, err := nowhere(t).load(c.engine, c.file)
+		p, by, err := nowhere(t).load(source{engine: c.engine, data: c.file, slow: noPlace})
 		if by != c.by || (err == nil) != (c.by != "") || unfit(err) != c.unfit || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: by %q: %v", name, by, err)
 		}
@@ -47,7 +66,7 @@ func TestWhichEngine(t *testing.T) {
 			p.Close()
 		}
 	}
-	if _, _, err := nowhere(t).load(EngineAuto, strange); !strings.Contains(err.Error(), "Det") {
+	if _, _, err := nowhere(t).load(source{engine: EngineAuto, data: strange, slow: noPlace}); !strings.Contains(err.Error(), "Det") {
 		t.Errorf("the operator is not named: %v", err)
 	}
 }
@@ -155,6 +174,15 @@ func TestTheGraphNamesTheClasses(t *testing.T) {
 func fetchOf(store map[string][]byte) func(_ context.Context, artifact, file string, limit int64) ([]byte, error) {
 	return func(_ context.Context, _, file string, _ int64) ([]byte, error) {
 		if data, ok := store[file]; ok {
+			return data, nil
+		}
+		return nil, fmt.Errorf("%s: %w", file, fs.ErrNotExist)
+	}
+}
+
+func fetchByArtifact(store map[string][]byte) func(_ context.Context, artifact, file string, limit int64) ([]byte, error) {
+	return func(_ context.Context, artifact, file string, _ int64) ([]byte, error) {
+		if data, ok := store[artifact]; ok && file == ModelFile {
 			return data, nil
 		}
 		return nil, fmt.Errorf("%s: %w", file, fs.ErrNotExist)

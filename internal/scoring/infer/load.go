@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"tidemill.dev/broker/retry"
 	"tidemill.dev/internal/scoring/infer/tensor"
 )
 
@@ -153,25 +154,64 @@ func (c *Cache) readAndLoad(ctx context.Context, k key) (m *loaded, err error) {
 	if err != nil {
 		return nil, err
 	}
+	var held places
+	defer held.giveAll()
 	if len(files.model) > largeFile {
-		if err := take(ctx, c.large); err != nil {
+		if err := held.take(ctx, c.large); err != nil {
 			return nil, err
 		}
-		defer give(c.large)
 	}
-	if err := take(ctx, c.loads); err != nil {
+	if err := held.take(ctx, c.loads); err != nil {
 		return nil, err
 	}
-	defer give(c.loads)
 	card, err := readCard(files.card)
 	if err != nil {
 		return nil, err
 	}
-	p, by, err := c.engines(k.engine, files.model)
+	// A model that hangs in ONNX Runtime must not keep the others from being loaded.
+	slow := func() error { held.giveAll(); return held.take(ctx, c.slow) }
+	p, by, err := c.engines(source{engine: k.engine, data: files.model, again: func() ([]byte, error) { return c.modelAgain(k.artifact) }, slow: slow})
 	if err != nil {
 		return nil, err
 	}
 	return ready(p, by, card)
+}
+
+// places are the semaphores that a load holds.
+type places []chan struct{}
+
+func (p *places) take(ctx context.Context, from chan struct{}) error {
+	err := take(ctx, from)
+	if err == nil {
+		*p = append(*p, from)
+	}
+	return err
+}
+
+func (p *places) giveAll() {
+	for _, held := range *p {
+		give(held)
+	}
+	*p = nil
+}
+
+// againWithin is how long a run waits for its model's file after ONNX Runtime's process has ended.
+const againWithin = 30 * time.Second
+
+// modelAgain reads a model's file again, and tries for a while: the store may be away for a moment.
+func (c *Cache) modelAgain(artifact string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(c.ctx, againWithin)
+	defer cancel()
+	wait := retry.Backoff{First: 100 * time.Millisecond, Cap: 5 * time.Second}
+	for n := 1; ; n++ {
+		f, err := c.files(ctx, artifact)
+		if err == nil || errors.Is(err, ErrUnfit) {
+			return f.model, err
+		}
+		if retry.Sleep(ctx, wait.After(n)) != nil {
+			return nil, err
+		}
+	}
 }
 
 // files are the parts of a model.

@@ -1,6 +1,7 @@
 package infer
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -100,6 +101,27 @@ func (m *Model) MaxRows() int { return m.held.rows }
 
 // Run computes the outputs; see native.Program.
 func (m *Model) Run(in, out []tensor.Tensor) error { return m.held.program.Run(in, out) }
+
+// RunWithin is Run, and takes the memory of its tables from a budget before it makes them.
+func (m *Model) RunWithin(b tensor.Budget, in, out []tensor.Tensor) error {
+	return m.held.program.RunWithin(b, in, out)
+}
+
+// ErrNoRoom is wrapped by the errors of budgets: the run may succeed later, or with fewer rows.
+var ErrNoRoom = errors.New("no memory is left for the request now")
+
+type budgetKey struct{}
+
+// WithBudget returns a context whose request takes the memory of its runs from a budget.
+func WithBudget(ctx context.Context, b tensor.Budget) context.Context {
+	return context.WithValue(ctx, budgetKey{}, b)
+}
+
+// BudgetOf returns the budget of a request; nil if it has none.
+func BudgetOf(ctx context.Context) tensor.Budget {
+	b, _ := ctx.Value(budgetKey{}).(tensor.Budget)
+	return b
+}
 
 // Whole returns an error if the outputs do not have an answer for each row. Call it before Answer.
 func (m *Model) Whole(out []tensor.Tensor, rows int) error { return m.held.checkRows(out, rows) }

@@ -35,6 +35,8 @@ func (p *toy) Metadata() map[string]string { return p.meta }
 func (p *toy) Labels() []string            { return p.classes }
 func (p *toy) Bytes() int64                { return p.bytes }
 
+func (p *toy) RunWithin(_ tensor.Budget, in, out []tensor.Tensor) error { return p.Run(in, out) }
+
 func (p *toy) Run(_, out []tensor.Tensor) error {
 	p.running.Add(1)
 	defer p.running.Add(-1)
@@ -105,8 +107,8 @@ func (s *toys) fetches(r *Ref) int {
 	return s.fetched[r.Artifact+"/"+ModelFile]
 }
 
-func (s *toys) load(_ string, data []byte) (Program, string, error) {
-	n, err := strconv.ParseInt(string(bytes.TrimSpace(data)), 10, 64)
+func (s *toys) load(from source) (Program, string, error) {
+	n, err := strconv.ParseInt(string(bytes.TrimSpace(from.data)), 10, 64)
 	if err != nil {
 		return nil, "", fmt.Errorf("%w: %w", ErrUnfit, err)
 	}

@@ -53,6 +53,7 @@ func (h *Handler) infer(r *http.Request, m *infer.Model) (*response, error) {
 	if r.Header.Get(binaryHeader) != "" {
 		return nil, badf("tensors in binary are not read here: send their data as JSON")
 	}
+	room := room{infer.BudgetOf(r.Context())}
 	q, err := readRequest(r.Body, h.o.MaxBody)
 	if err != nil {
 		return nil, err
@@ -61,12 +62,15 @@ func (h *Handler) infer(r *http.Request, m *infer.Model) (*response, error) {
 	if err != nil {
 		return nil, err
 	}
-	in, rows, err := tensorsOf(q.Inputs, m.Inputs())
+	in, rows, err := tensorsOf(room, q.Inputs, m.Inputs())
 	if err != nil {
 		return nil, err
 	}
-	out, err := runModel(m, in, rows)
+	out, err := runModel(room, m, in, rows)
 	if err != nil {
+		return nil, err
+	}
+	if err := room.take(valuesIn(out), jsonValue); err != nil {
 		return nil, err
 	}
 	a := &response{Model: m.Ref().Model, Version: strconv.Itoa(m.Ref().Version), Outputs: []output{}}
@@ -77,6 +81,38 @@ func (h *Handler) infer(r *http.Request, m *infer.Model) (*response, error) {
 		a.Outputs = append(a.Outputs, output{m.Outputs()[i].Name, out[i].Shape, datatypeOf(out[i].Type), valuesOf(&out[i])})
 	}
 	return a, nil
+}
+
+// room takes memory from the budget of a request, if it has one.
+type room struct{ budget tensor.Budget }
+
+// jsonValue is the memory of a value of an answer as JSON, twice, because the text grows by copies.
+const jsonValue = 32
+
+func (b room) take(values, bytes int) error {
+	if b.budget == nil {
+		return nil
+	}
+	return b.budget.Take(int64(values) * int64(bytes))
+}
+
+// valueBytes is the memory of a value.
+func valueBytes(t tensor.Type) int {
+	switch t {
+	case tensor.Float:
+		return 4
+	case tensor.String:
+		return 32
+	}
+	return 8
+}
+
+func valuesIn(all []tensor.Tensor) (n int) {
+	for i := range all {
+		t := &all[i]
+		n += len(t.Floats) + len(t.Doubles) + len(t.Ints) + len(t.Strings)
+	}
+	return n
 }
 
 // readRequest reads one JSON object, and refuses data after it.
@@ -129,7 +165,7 @@ func namesOf(all []tensor.Spec) string {
 }
 
 // tensorsOf reads the inputs, in the order of the model's inputs.
-func tensorsOf(given []input, specs []tensor.Spec) (in []tensor.Tensor, rows int, err error) {
+func tensorsOf(b room, given []input, specs []tensor.Spec) (in []tensor.Tensor, rows int, err error) {
 	in = make([]tensor.Tensor, len(specs))
 	seen := make([]bool, len(specs))
 	for n := range given {
@@ -142,7 +178,7 @@ func tensorsOf(given []input, specs []tensor.Spec) (in []tensor.Tensor, rows int
 			return nil, 0, badf("input %.100q is given twice", g.Name)
 		}
 		seen[i] = true
-		if err := g.read(&specs[i], &in[i]); err != nil {
+		if err := g.read(b, &specs[i], &in[i]); err != nil {
 			return nil, 0, err
 		}
 	}
@@ -154,7 +190,7 @@ func tensorsOf(given []input, specs []tensor.Spec) (in []tensor.Tensor, rows int
 }
 
 // read reads an input and checks it against the model's spec.
-func (g *input) read(s *tensor.Spec, t *tensor.Tensor) error {
+func (g *input) read(b room, s *tensor.Spec, t *tensor.Tensor) error {
 	if want := datatypeOf(s.Type); g.Datatype != want {
 		return badf("input %q: its datatype is %s, not %.40q", s.Name, want, g.Datatype)
 	}
@@ -165,6 +201,9 @@ func (g *input) read(s *tensor.Spec, t *tensor.Tensor) error {
 	want, ok := sizeOf(g.Shape, len(g.Data)/2+1)
 	if !ok {
 		return badf("input %q: data has fewer values than the shape %v", s.Name, clip(g.Shape))
+	}
+	if err := b.take(want, valueBytes(s.Type)); err != nil {
+		return err
 	}
 	t.Type, t.Shape = s.Type, g.Shape
 	return readData(s.Name, g.Data, t, want)
@@ -212,14 +251,14 @@ const (
 )
 
 // runModel runs the model on as many rows at once as it takes.
-func runModel(m *infer.Model, in []tensor.Tensor, rows int) ([]tensor.Tensor, error) {
+func runModel(b room, m *infer.Model, in []tensor.Tensor, rows int) ([]tensor.Tensor, error) {
 	most := m.MaxRows()
 	if most <= 0 || most > mostRows {
 		most = mostRows
 	}
 	if rows <= most {
 		out := make([]tensor.Tensor, len(m.Outputs()))
-		if err := m.Run(in, out); err != nil {
+		if err := m.RunWithin(b.budget, in, out); err != nil {
 			return nil, unanswered(m, err)
 		}
 		return out, bounded(out)
@@ -230,7 +269,7 @@ func runModel(m *infer.Model, in []tensor.Tensor, rows int) ([]tensor.Tensor, er
 		for i := range in {
 			some[i] = sliceRows(&in[i], from, min(from+most, rows), rows)
 		}
-		if err := m.Run(some, out); err != nil {
+		if err := m.RunWithin(b.budget, some, out); err != nil {
 			return nil, unanswered(m, err)
 		}
 		for i := range out {
@@ -247,18 +286,17 @@ func runModel(m *infer.Model, in []tensor.Tensor, rows int) ([]tensor.Tensor, er
 
 // bounded refuses answers that are too large to send.
 func bounded(all []tensor.Tensor) error {
-	n := 0
-	for i := range all {
-		t := &all[i]
-		n += len(t.Floats) + len(t.Doubles) + len(t.Ints) + len(t.Strings)
-	}
-	if n > mostValues {
+	if valuesIn(all) > mostValues {
 		return faultf(http.StatusRequestEntityTooLarge, "the answer has more than %d values: send fewer rows per request", mostValues)
 	}
 	return nil
 }
 
+// unanswered is about the model, except if another request may get room.
 func unanswered(m *infer.Model, err error) error {
+	if errors.Is(err, infer.ErrNoRoom) || errors.Is(err, infer.ErrAway) {
+		return fmt.Errorf("model %s, version %d: %w", m.Ref().Model, m.Ref().Version, err)
+	}
 	return badf("model %s, version %d: %v", m.Ref().Model, m.Ref().Version, err)
 }
 

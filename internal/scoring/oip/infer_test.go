@@ -17,7 +17,7 @@ func tensorsOfText(text string) ([]tensor.Tensor, int, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	return tensorsOf(q.Inputs, specs)
+	return tensorsOf(room{}, q.Inputs, specs)
 }
 
 // Values may be in one list, or nested like the shape. Inputs may be in any order.
