@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"embed"
 	"fmt"
 	"io/fs"
@@ -18,6 +19,7 @@ import (
 // a file changes, a new Config is made.
 type Config struct {
 	Name      string     // name of the install
+	Engine    string     // engine of models that no scorer serves: auto, go, onnxruntime
 	Streams   []Stream   // sorted by name, with the built-in ones
 	Triggers  []Trigger  // sorted by name
 	Schedules []Schedule // sorted by name
@@ -91,6 +93,7 @@ type draft struct {
 	to      *report
 	place   Place
 	name    string
+	engine  string             // engine of models, unless a scorer has its own
 	places  map[string]Problem // path → its place in a file, so that a duplicate names both places
 	streams map[string]Stream
 	claimed map[string]Problem       // type → the place where a stream claims it
@@ -112,7 +115,7 @@ type draft struct {
 }
 
 func newDraft(to *report) *draft {
-	d := &draft{to: to, name: tidemill.DefaultName, places: map[string]Problem{},
+	d := &draft{to: to, name: tidemill.DefaultName, engine: engineAuto, places: map[string]Problem{},
 		streams: map[string]Stream{}, claimed: map[string]Problem{}, dedupes: map[string]time.Duration{}, clauses: map[string]error{}}
 	for _, s := range builtins() {
 		d.streams[s.Name] = s
@@ -161,7 +164,7 @@ func (d *draft) index() {
 
 // config makes the Config from the draft.
 func (d *draft) config() *Config {
-	c := &Config{Name: d.name}
+	c := &Config{Name: d.name, Engine: d.engine}
 	for _, s := range d.streams {
 		s.Dedupe = d.dedupe(s)
 		c.Streams = append(c.Streams, s)
@@ -171,6 +174,7 @@ func (d *draft) config() *Config {
 	c.Scorers = d.scorers
 	for i := range c.Scorers {
 		s := &c.Scorers[i]
+		s.Engine = cmp.Or(s.Engine, d.engine)
 		s.Replicas.setMax(d.streams[s.From].Partitions)
 	}
 	for _, r := range d.recipes {
@@ -190,6 +194,7 @@ func (d *draft) config() *Config {
 func (d *draft) read(v value) {
 	v.versioned(
 		field{"name", d.readName},
+		field{"engine", d.readEngine},
 		field{"streams", d.readStreams},
 		field{"triggers", d.readTriggers},
 		field{"schedules", d.readSchedules},
@@ -223,6 +228,12 @@ func (d *draft) readName(v value) {
 		return
 	}
 	d.name = s
+}
+
+func (d *draft) readEngine(v value) {
+	if d.isOnlyFile(v.node, v) {
+		readEngine(&d.engine)(v)
+	}
 }
 
 // isOnlyFile reports a problem and returns false if another file also has this path.

@@ -23,6 +23,7 @@ type hashed struct {
 	Pools     []hashedPool     `json:"pools,omitempty"`
 	Recipes   []hashedRecipe   `json:"recipes,omitempty"`
 	Scorers   []hashedScorer   `json:"scorers,omitempty"`
+	Engine    string           `json:"engine,omitempty"` // empty means the default
 }
 
 type hashedStream struct {
@@ -90,6 +91,9 @@ type hashedSchedule struct {
 // whatever their layout. Every fact contains the hash of the config that applied to it.
 func (c *Config) Hash() string {
 	h := hashed{Name: c.Name}
+	if c.Engine != engineAuto {
+		h.Engine = c.Engine
+	}
 	for _, s := range c.Streams {
 		if isLater(s) {
 			continue

@@ -83,7 +83,7 @@ const (
 	maxTop       = 10_000
 )
 
-// The values of Scorer.Engine.
+// The values of Config.Engine and Scorer.Engine.
 const (
 	engineAuto        = "auto"
 	engineGo          = "go"
@@ -106,7 +106,7 @@ func (d *draft) readScorers(v value) {
 
 func (d *draft) readScorer(key *yaml.Node, v value) Scorer {
 	s := Scorer{Name: key.Value, Key: KeySubject, NoModel: NoModel{Action: NoModelDeadLetter},
-		Hold: defaultHold, MaxBatch: defaultBatch, Engine: engineAuto, Replicas: defaultReplicas(0)}
+		Hold: defaultHold, MaxBatch: defaultBatch, Replicas: defaultReplicas(0)}
 	var types []value
 	given := v.presentFields(
 		field{"from", func(v value) { s.From = d.readFrom(v) }},
@@ -120,7 +120,7 @@ func (d *draft) readScorer(key *yaml.Node, v value) Scorer {
 		field{"start", readSecond(&s.Latest, "earliest", "latest")},
 		field{"hold", readWait(&s.Hold, time.Millisecond, maxHold)},
 		field{"batch", func(v value) { v.fields(field{"events", readInteger(&s.MaxBatch, 1, maxBatch)}) }},
-		field{"engine", s.readEngine},
+		field{"engine", readEngine(&s.Engine)},
 		field{"top", readInteger(&s.Top, 1, maxTop)},
 		field{"replicas", s.Replicas.read},
 	)
@@ -296,9 +296,11 @@ func readSecond(to *bool, no, yes string) func(value) {
 	}
 }
 
-func (s *Scorer) readEngine(v value) {
-	if word, ok := v.oneOf(engineAuto, engineGo, engineONNXRuntime); ok {
-		s.Engine = word
+func readEngine(to *string) func(value) {
+	return func(v value) {
+		if word, ok := v.oneOf(engineAuto, engineGo, engineONNXRuntime); ok {
+			*to = word
+		}
 	}
 }
 

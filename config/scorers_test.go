@@ -132,3 +132,19 @@ func TestTooManyScorers(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// The config's engine is the default of every scorer.
+func TestTheEngineOfAllModels(t *testing.T) {
+	t.Parallel()
+	const scorers = "scorers:\n  a: {from: events, to: scored, model: m}\n  b: {from: events, to: scored, model: m, engine: onnxruntime}\nstreams:\n  scored:\n"
+	before, now := mustParse(t, "version: 1\n"+scorers), mustParse(t, "version: 1\nengine: go\n"+scorers)
+	if before.Engine != "auto" || before.Scorers[0].Engine != "auto" || now.Engine != "go" || now.Scorers[0].Engine != "go" || now.Scorers[1].Engine != "onnxruntime" {
+		t.Errorf("%s, %+v; %s, %+v", before.Engine, before.Scorers, now.Engine, now.Scorers)
+	}
+	if before.Hash() == now.Hash() || Default().Engine != "auto" {
+		t.Error("the engine is not in the hash")
+	}
+	if _, err := Parse("a.yaml", []byte("version: 1\nengine: gpu\n")); err == nil || !strings.Contains(err.Error(), "onnxruntime") {
+		t.Error(err)
+	}
+}

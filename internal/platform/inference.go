@@ -13,7 +13,6 @@ import (
 	"tidemill.dev/config"
 	"tidemill.dev/functions/score"
 	"tidemill.dev/internal/gateway"
-	"tidemill.dev/internal/scoring/infer"
 	"tidemill.dev/internal/scoring/oip"
 	"tidemill.dev/internal/scoring/serving"
 	"tidemill.dev/triggers/deadletters"
@@ -103,11 +102,11 @@ func (p *Platform) modelsOf(ctx context.Context, c config.Scorer) (*serving.Mode
 }
 
 // inferenceHandler returns the handler of the Open Inference Protocol, in which clients ask for a
-// model by its name.
+// model by its name. Models are loaded by the config's engine.
 func (p *Platform) inferenceHandler() *oip.Handler {
 	return oip.New(oip.Options{Version: p.version,
 		Models: func(ctx context.Context) (*serving.Models, error) {
-			return p.modelsOf(ctx, config.Scorer{Engine: infer.EngineAuto})
+			return p.modelsOf(ctx, config.Scorer{Engine: p.Config().Engine})
 		},
 		Ready: func(ctx context.Context) bool { return p.Ready(ctx).Status != api.Failed }})
 }

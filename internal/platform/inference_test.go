@@ -1,6 +1,7 @@
 package platform
 
 import (
+	"bytes"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -96,5 +97,17 @@ func TestInferenceWithoutRoomIsAskedAgain(t *testing.T) {
 	w.inferenceHandler().ServeHTTP(answer, r)
 	if answer.Code != http.StatusServiceUnavailable || answer.Header().Get("Retry-After") == "" || !strings.Contains(answer.Body.String(), "no memory is left") {
 		t.Errorf("%d %v %s", answer.Code, answer.Header(), answer.Body)
+	}
+}
+
+// The config's engine holds for requests that name a model.
+func TestInferenceUsesTheEngineOfTheConfig(t *testing.T) {
+	t.Parallel()
+	w := newScoringWorld(t, "version: 1\nengine: go\n")
+	w.promoteModel("intent/strange", 1, 0, bytes.ReplaceAll(twoLabels(true), []byte("Softmax"), []byte("Strange"))) // no operator of the Go engine
+	answer := httptest.NewRecorder()
+	w.inferenceHandler().ServeHTTP(answer, httptest.NewRequestWithContext(w.ctx(), "GET", "/v2/models/intent/strange", nil))
+	if answer.Code != http.StatusInternalServerError || !strings.Contains(answer.Body.String(), "set the engine to auto or onnxruntime") {
+		t.Errorf("%d %s", answer.Code, answer.Body)
 	}
 }

@@ -69,7 +69,7 @@ func (p *Platform) tryModel(ctx context.Context, ask registry.TrialRequest) (*ti
 	case err != nil:
 		return nil, fmt.Errorf("look for %s of artifact %s, to try the model: %w", infer.ModelFile, ask.Artifact, err)
 	}
-	return trial, p.tryWith(ctx, &config.Scorer{Engine: infer.EngineAuto}, ask, trial)
+	return trial, p.tryWith(ctx, &config.Scorer{Engine: p.Config().Engine}, ask, trial)
 }
 
 // tryWith tries a model as one scorer does, and notes the result. The error is one that another try

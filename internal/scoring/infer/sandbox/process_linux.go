@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -9,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -80,7 +82,7 @@ func (p *Pool) current() (*process, error) {
 	p.child, p.starts = c, 0
 	if len(weaker) > 0 && !p.said {
 		p.said = true
-		p.log.Warn("models: the process of ONNX Runtime lacks protections that this system does not have", "missing", strings.Join(weaker, "; "))
+		p.log.Warn("models: the process of ONNX Runtime lacks protections that this system does not have", "reason", strings.Join(weaker, "; "))
 	}
 	return c, nil
 }
@@ -132,7 +134,7 @@ func (p *Pool) start() (_ *process, weaker []string, err error) {
 	if err := c.limit(0); err != nil {
 		told.Weaker = append(told.Weaker, fmt.Sprintf("no limit of memory: %v", err))
 	}
-	p.log.Info("models: ONNX Runtime runs in a process of its own", "pid", c.cmd.Process.Pid, "version", told.Version, "path", told.Path)
+	p.log.Info("models: ONNX Runtime runs in a child process", "version", told.Version)
 	return c, told.Weaker, nil
 }
 
@@ -141,14 +143,27 @@ func childEnv(library string) []string {
 	env := []string{}
 	for _, name := range []string{ort.Variable, "LD_LIBRARY_PATH", "LANG", "LC_ALL", "LOCPATH"} {
 		value := os.Getenv(name)
-		if name == ort.Variable && library != "" {
-			value = library
+		if name == ort.Variable {
+			value = absolute(cmp.Or(library, value))
 		}
 		if value != "" {
 			env = append(env, name+"="+value)
 		}
 	}
 	return env
+}
+
+// absolute returns the path of a file or folder for a process in another folder. A name without a
+// folder is searched for by the system.
+func absolute(path string) string {
+	info, err := os.Stat(path)
+	if path == "" || !strings.ContainsRune(path, filepath.Separator) && (err != nil || !info.IsDir()) {
+		return path
+	}
+	if full, err := filepath.Abs(path); err == nil {
+		return full
+	}
+	return path
 }
 
 // openLanes makes the connections and the shared memory. The size of the memory is sealed, so that the
