@@ -239,7 +239,7 @@ func serversOf(m *metadata.Response) []wire.BrokerNode {
 
 func (d *dialer) userHint() string {
 	if d.security.Mechanism == "" {
-		return ": it may want a user: give a SASL mechanism, a user and a password file"
+		return ": it may want a user: give a SASL mechanism, a user and a password file; tidemill kafka-config prints those of a tidemill up"
 	}
 	return ""
 }

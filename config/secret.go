@@ -1,12 +1,15 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"sync"
 	"time"
@@ -132,6 +135,59 @@ func readSecret(path string) (Secret, fs.FileInfo, error) {
 		stamp = nil
 	}
 	return NewSecret(text), stamp, nil
+}
+
+// OwnSecret returns the content of a secret file that Tidemill makes itself. If the file is missing,
+// OwnSecret makes it with the content of fresh. Only the file's owner may read it. The error about a
+// wider file says what to do, because other users may have read the secret already.
+func OwnSecret(path string, fresh func() []byte) ([]byte, error) {
+	secret, err := readOwn(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		secret = fresh()
+		err = writeOwn(path, secret)
+	}
+	return secret, err
+}
+
+// forOthers are the permissions of users other than the owner. Windows has no such permissions.
+const forOthers = 0o077
+
+func readOwn(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%s is not a file: move it away, and the next start makes the file", path)
+	case info.Mode().Perm()&forOthers != 0 && runtime.GOOS != "windows":
+		return nil, fmt.Errorf("the permissions %04o of %s let other users of this machine read it: remove it, and the next start makes a new one; or keep it with chmod 600 %s if no other user can have read it",
+			info.Mode().Perm(), path, path)
+	}
+	return io.ReadAll(io.LimitReader(f, maxSecret))
+}
+
+// writeOwn writes a new secret atomically. os.CreateTemp makes a file for its owner alone.
+func writeOwn(path string, secret []byte) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+"-")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(secret)
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
 }
 
 const (

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -153,4 +154,35 @@ func TestSecretFileConcurrently(t *testing.T) {
 	}
 	wg.Wait()
 	wantSecret(t, f, "b")
+}
+
+func TestOwnSecret(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "new", "own")
+	made := 0
+	fresh := func() []byte { made++; return []byte(hidden) }
+	for range 2 {
+		if got, err := OwnSecret(path, fresh); err != nil || string(got) != hidden || made != 1 {
+			t.Errorf("%q, %v, made %d times", got, err, made)
+		}
+	}
+	for name, want := range map[string]os.FileMode{path: 0o600, filepath.Dir(path): os.ModeDir | 0o700} {
+		if info, err := os.Stat(name); err != nil || info.Mode() != want {
+			t.Errorf("%s: %v, %v", name, info.Mode(), err)
+		}
+	}
+	if entries, err := os.ReadDir(filepath.Dir(path)); err != nil || len(entries) != 1 {
+		t.Errorf("the folder has %v, %v", entries, err)
+	}
+	for _, wide := range []os.FileMode{0o604, 0o640, 0o620, 0o666} {
+		if err := os.Chmod(path, wide); err != nil {
+			t.Fatal(err)
+		}
+		_, err := OwnSecret(path, fresh)
+		if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("%04o of %s", wide, path)) || !strings.Contains(err.Error(), "chmod 600") || strings.Contains(err.Error(), hidden) {
+			t.Errorf("with %v: %v", wide, err)
+		}
+	}
+	if _, err := OwnSecret(t.TempDir(), fresh); err == nil || !strings.Contains(err.Error(), "is not a file") {
+		t.Error(err)
+	}
 }

@@ -15,6 +15,8 @@
 // The Redis server is miniredis. It persists nothing, because everything in Redis can be
 // refilled from Kafka.
 //
+// With Options.Passwords both servers ask for passwords, which are files of the data folder.
+//
 // This package runs retention itself, because kfake's own timer starts only when a topic is created
 // or altered, and not after a restart. Retention removes whole segments; the active segment is
 // removed only after all of it has expired. Expired records are hidden from readers at once.

@@ -71,27 +71,28 @@ func clusterOptions(o Options, doors []*brokerListener) ([]kfake.Opt, error) {
 		kfake.BrokerConfigs(brokerConfigs()),
 		kfake.WithLogger(logBridge{o.Logger.With("server", "kafka")}),
 	}
-	for _, u := range o.Users {
-		opts = append(opts, kfake.EnableSASL(), kfake.Superuser(u.Mechanism, u.Name, u.Password))
-	}
+	opts = append(opts, o.saslOptions()...)
 	if o.Dir == "" {
 		return opts, nil
 	}
 	if o.Sync {
 		opts = append(opts, kfake.SyncWrites())
 	}
-	if err := restoreSequences(o.Network, kafkaDir(o.Dir)); err != nil {
+	if err := closeFolder(kafkaDir(o.Dir)); err != nil {
 		return nil, err
 	}
-	return append(opts, kfake.DataDir(kafkaDir(o.Dir))), forgetUsers(o.Dir)
+	if err := o.restoreSequences(kafkaDir(o.Dir)); err != nil {
+		return nil, err
+	}
+	return append(opts, kfake.DataDir(kafkaDir(o.Dir))), forgetUsers(kafkaDir(o.Dir))
 }
 
 func kafkaDir(dir string) string { return filepath.Join(dir, "kafka") }
 
-// forgetUsers removes the users that kfake stored, because they would override the users
-// of this start.
+// forgetUsers removes the users that kfake stored in its folder, because they would override the
+// users of this start.
 func forgetUsers(dir string) error {
-	err := os.Remove(filepath.Join(kafkaDir(dir), "sasl.json"))
+	err := os.Remove(filepath.Join(dir, "sasl.json"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove the users of the last start: %w", err)
 	}

@@ -33,6 +33,9 @@ func startRedis(o Options) (*redisServer, error) {
 		return nil, fmt.Errorf("listen for redis: %w", err)
 	}
 	r := &redisServer{Miniredis: miniredis.NewMiniRedis()}
+	if !o.redis.IsZero() {
+		r.RequireAuth(o.redis.Reveal())
+	}
 	err := listenAt(o.Redis, func(addr string) (err error) {
 		r.listener, err = o.Network.ListenTCP(context.Background(), addr)
 		return err

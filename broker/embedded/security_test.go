@@ -9,12 +9,16 @@ import (
 	"fmt"
 	"math/big"
 	"net"
+	"os"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/sasl/plain"
+	"github.com/segmentio/kafka-go/sasl/scram"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 func TestTLSAndUsers(t *testing.T) {
@@ -52,6 +56,95 @@ func TestPasswordIsNotPrinted(t *testing.T) {
 		if s := fmt.Sprintf(format, o); strings.Contains(s, "hunter2") {
 			t.Errorf("%s prints it: %s", format, s)
 		}
+	}
+}
+
+// Another user of the machine who cannot read the data folder gets nothing from the two ports.
+func TestPasswords(t *testing.T) {
+	o := Options{Dir: t.TempDir(), Passwords: true}
+	s := start(t, o)
+	if _, err := kafkaClient(t, s.Kafka()).Metadata(t.Context(), &kafka.MetadataRequest{}); err == nil {
+		t.Error("Kafka answers a client without a password")
+	}
+	if err := createTopicAs(t, s.Kafka(), "guess"); err == nil {
+		t.Error("Kafka answers a client with a wrong password")
+	}
+	stranger := redis.NewClient(&redis.Options{Addr: s.Redis()})
+	defer stranger.Close()
+	for _, command := range [][]any{{"ping"}, {"set", "k", "v"}, {"get", "k"}, {"keys", "*"}, {"eval", "return 1", 0}, {"flushall"},
+		{"subscribe", "c"}, {"multi"}, {"select", 1}, {"xadd", "s", "*", "a", "b"}} {
+		if err := stranger.Do(t.Context(), command...).Err(); err == nil || !strings.Contains(err.Error(), "NOAUTH") {
+			t.Errorf("Redis answers %v without a password: %v", command, err)
+		}
+	}
+
+	secret := map[string]string{}
+	for _, path := range []string{KafkaPasswordFile(o.Dir), RedisPasswordFile(o.Dir)} {
+		info, err := os.Stat(path)
+		must(t, err)
+		if info.Mode().Perm() != 0o600 {
+			t.Errorf("%s has permissions %v", path, info.Mode())
+		}
+		text, err := os.ReadFile(path)
+		must(t, err)
+		secret[path] = strings.TrimSpace(string(text))
+	}
+	if info, err := os.Stat(kafkaDir(o.Dir)); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("Kafka's folder: %v, %v", info.Mode(), err)
+	}
+	known := func() {
+		must(t, createTopicAs(t, s.Kafka(), secret[KafkaPasswordFile(o.Dir)]))
+		friend := redis.NewClient(&redis.Options{Addr: s.Redis(), Password: secret[RedisPasswordFile(o.Dir)]})
+		defer friend.Close()
+		must(t, friend.Ping(t.Context()).Err())
+	}
+	known()
+	must(t, s.leaveGroup(joiner{"g", "gone"})) // as its own user
+	must(t, s.Close())
+	s = start(t, o)
+	known() // the passwords stay
+}
+
+func createTopicAs(t *testing.T, addr, password string) error {
+	t.Helper()
+	m, err := scram.Mechanism(scram.SHA256, UserName, password)
+	must(t, err)
+	tr := &kafka.Transport{SASL: m}
+	defer tr.CloseIdleConnections()
+	_, err = (&kafka.Client{Addr: kafka.TCP(addr), Transport: tr, Timeout: waitLimit}).
+		CreateTopics(t.Context(), &kafka.CreateTopicsRequest{Topics: []kafka.TopicConfig{{Topic: "a", NumPartitions: 1, ReplicationFactor: 1}}})
+	return err
+}
+
+func TestAPasswordThatOthersCanReadIsRefused(t *testing.T) {
+	for _, file := range []func(string) string{KafkaPasswordFile, RedisPasswordFile} {
+		o := Options{Dir: t.TempDir(), Passwords: true}
+		must(t, start(t, o).Close())
+		must(t, os.Chmod(file(o.Dir), 0o640))
+		_, err := Start(t.Context(), o)
+		if err == nil || !strings.Contains(err.Error(), file(o.Dir)) || !strings.Contains(err.Error(), "remove it") {
+			t.Errorf("with %s for others the start says %v", file(o.Dir), err)
+		}
+		must(t, os.Remove(file(o.Dir)))
+		must(t, start(t, o).Close())
+	}
+}
+
+// A folder of a start without passwords gets them, and the mending after a kill logs in.
+func TestPasswordsAfterAKill(t *testing.T) {
+	dir := t.TempDir()
+	kill, addr := startChild(t, dir)
+	must(t, createTopic(t, kafkaClient(t, addr), "a"))
+	writeInTransaction(t, addr)
+	kill()
+	s := start(t, Options{Dir: dir, Passwords: true})
+	resp := kmsg.NewPtrFetchResponse()
+	must(t, askOnce(s.network, s.Kafka(), s.inside, committedFetch(1<<20), resp))
+	if part := resp.Topics[0].Partitions[0]; len(part.AbortedTransactions) != 1 {
+		t.Errorf("aborted are %v, want the open transaction", part.AbortedTransactions)
+	}
+	if _, err := os.Stat(KafkaPasswordFile(dir)); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -18,8 +18,6 @@ import (
 	"strings"
 
 	"github.com/twmb/franz-go/pkg/kfake"
-
-	"tidemill.dev/broker/network"
 )
 
 // kfake recognizes a producer's retry by the sequences that it has seen, and stores these sequences
@@ -42,13 +40,13 @@ const (
 )
 
 // restoreSequences prepares the folder for a start after a kill.
-func restoreSequences(over network.Network, dir string) error {
+func (o Options) restoreSequences(dir string) error {
 	if !exists(filepath.Join(dir, "meta.json")) || exists(filepath.Join(dir, sequencesFile)) {
 		return nil // a new folder, or a folder that was closed in order
 	}
 	err := completeIndexes(dir)
 	if err == nil {
-		err = abortLeftOpen(over, dir)
+		err = o.abortLeftOpen(dir)
 	}
 	if err != nil {
 		return fmt.Errorf("open %s after a kill: %w", dir, err)
@@ -73,23 +71,27 @@ func restoreSequences(over network.Network, dir string) error {
 
 // abortLeftOpen opens and closes the folder with kfake, and aborts the transactions that the
 // kill left open.
-func abortLeftOpen(over network.Network, dir string) error {
-	if err := withFolder(over, dir, nil); err != nil {
+func (o Options) abortLeftOpen(dir string) error {
+	if err := o.withFolder(dir, nil); err != nil {
 		return err
 	}
 	open, err := openTransactions(dir)
 	if err != nil || len(open) == 0 {
 		return err
 	}
-	return withFolder(over, dir, func(addr string) error { return abortOpen(over, addr, open) })
+	return o.withFolder(dir, func(addr string) error { return o.abortOpen(addr, open) })
 }
 
-// withFolder opens the folder with kfake, calls do, and closes it.
-func withFolder(over network.Network, dir string, do func(addr string) error) error {
-	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.DataDir(dir), kfake.BrokerConfigs(brokerConfigs()),
+// withFolder opens the folder with kfake, calls do, and closes it. It asks for users as the server
+// does, because any program of this machine can find the port.
+func (o Options) withFolder(dir string, do func(addr string) error) error {
+	if err := forgetUsers(dir); err != nil {
+		return err
+	}
+	c, err := kfake.NewCluster(append(o.saslOptions(), kfake.NumBrokers(1), kfake.DataDir(dir), kfake.BrokerConfigs(brokerConfigs()),
 		kfake.ListenFn(func(string, string) (net.Listener, error) {
-			return over.ListenTCP(context.Background(), anyPort)
-		}))
+			return o.Network.ListenTCP(context.Background(), anyPort)
+		}))...)
 	if err != nil {
 		return err
 	}

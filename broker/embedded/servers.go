@@ -19,6 +19,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 
 	"tidemill.dev/broker/network"
+	"tidemill.dev/config"
 )
 
 const (
@@ -33,8 +34,8 @@ type Options struct {
 	// Kafka and Redis are the addresses to listen on, as host:port. Empty is a free
 	// loopback port; port 0 is a free port of that host.
 	Kafka, Redis string
-	// Public allows a host that is not loopback. Without Users any client that reaches
-	// the port has full access to the data, and Redis requires no password.
+	// Public allows a host that is not loopback. Without Users or Passwords any client that reaches
+	// the port has full access to the data.
 	Public bool
 	// Sync makes an acknowledged batch survive a power cut, with one fsync per batch.
 	Sync bool
@@ -48,12 +49,18 @@ type Options struct {
 	TLS *tls.Config
 	// Users, if given, are the only users that may connect to Kafka.
 	Users []User
+	// Passwords makes both servers ask for the passwords in the data folder. A start makes those that
+	// are missing. See KafkaPasswordFile.
+	Passwords bool
 	// Retention is the time between removals of expired records, 30 s by default.
 	Retention time.Duration
 	// Network is the network on which the servers listen.
 	Network network.Network
 	// Logger gets the servers' log messages; nil discards them.
 	Logger *slog.Logger
+
+	inside User          // user of this package at Kafka; empty without users
+	redis  config.Secret // password of Redis; empty for none
 }
 
 // User may authenticate to the Kafka server.
@@ -96,6 +103,7 @@ type Servers struct {
 	cluster *kfake.Cluster
 	redis   *redisServer
 	network network.Network
+	inside  User // user of this package at Kafka; empty without users
 
 	stop   context.CancelFunc
 	clocks sync.WaitGroup
@@ -121,6 +129,10 @@ func (s *Servers) startParts(o Options) (err error) {
 	if s.lock, err = lockDir(o.Dir); err != nil {
 		return err
 	}
+	if o, err = o.withUsers(); err != nil {
+		return err
+	}
+	s.inside = o.inside
 	if s.doors, err = openDoors(o); err != nil {
 		return err
 	}
@@ -142,7 +154,7 @@ func (s *Servers) startClocks(o Options) {
 	s.stop = stop
 	s.clocks.Go(func() { s.redis.moveTime(ctx, o.Network.Virtual()) })
 	s.clocks.Go(func() { applyRetention(ctx, s.cluster, o.Retention) })
-	if o.TLS == nil && len(o.Users) == 0 { // otherwise leave, which has no TLS and no user, could not connect
+	if o.TLS == nil { // otherwise leaveGroup, which has no TLS, could not connect
 		dead := watchJoiners(s.cluster)
 		s.clocks.Go(func() { s.removeDead(ctx, dead, o.Logger) })
 	}

@@ -94,19 +94,19 @@ func trackTransactions(head [batchHead]byte, open map[int64]int16) {
 }
 
 // abortOpen writes the abort markers.
-func abortOpen(over network.Network, addr string, open []openTransaction) error {
+func (o Options) abortOpen(addr string, open []openTransaction) error {
 	req := kmsg.NewPtrWriteTxnMarkersRequest()
 	req.SetVersion(1)
-	for _, o := range open {
+	for _, t := range open {
 		topic := kmsg.NewWriteTxnMarkersRequestMarkerTopic()
-		topic.Topic, topic.Partitions = o.topic, []int32{o.partition}
+		topic.Topic, topic.Partitions = t.topic, []int32{t.partition}
 		marker := kmsg.NewWriteTxnMarkersRequestMarker()
-		marker.ProducerID, marker.ProducerEpoch = o.pid, o.epoch
+		marker.ProducerID, marker.ProducerEpoch = t.pid, t.epoch
 		marker.Topics = append(marker.Topics, topic)
 		req.Markers = append(req.Markers, marker)
 	}
 	resp := kmsg.NewPtrWriteTxnMarkersResponse()
-	if err := askOnce(over, addr, req, resp); err != nil {
+	if err := askOnce(o.Network, addr, o.inside, req, resp); err != nil {
 		return fmt.Errorf("abort %d transactions that a kill left open: %w", len(open), err)
 	}
 	for _, m := range resp.Markers {
@@ -123,8 +123,8 @@ func abortOpen(over network.Network, addr string, open []openTransaction) error 
 
 const askLimit = 30 * time.Second
 
-// askOnce sends one request on a new connection.
-func askOnce(over network.Network, addr string, req kmsg.Request, resp kmsg.Response) error {
+// askOnce sends one request on a new connection, as a user.
+func askOnce(over network.Network, addr string, as User, req kmsg.Request, resp kmsg.Response) error {
 	ctx, cancel := context.WithTimeout(context.Background(), askLimit)
 	defer cancel()
 	conn, err := over.Dialer(net.Dialer{})(ctx, "tcp", addr)
@@ -135,6 +135,14 @@ func askOnce(over network.Network, addr string, req kmsg.Request, resp kmsg.Resp
 	if err := conn.SetDeadline(time.Now().Add(askLimit)); err != nil {
 		return err
 	}
+	if err := as.logIn(conn); err != nil {
+		return err
+	}
+	return roundTrip(conn, req, resp)
+}
+
+// roundTrip sends one request and reads its answer.
+func roundTrip(conn net.Conn, req kmsg.Request, resp kmsg.Response) error {
 	if _, err := conn.Write(kmsg.NewRequestFormatter().AppendRequest(nil, req, 1)); err != nil {
 		return err
 	}
@@ -268,5 +276,5 @@ func (s *Servers) leaveGroup(who joiner) error {
 	req := kmsg.NewPtrLeaveGroupRequest()
 	req.SetVersion(1)
 	req.Group, req.MemberID = who.group, who.member
-	return askOnce(s.network, s.addrs[s.cluster.CoordinatorFor(who.group)], req, kmsg.NewPtrLeaveGroupResponse())
+	return askOnce(s.network, s.addrs[s.cluster.CoordinatorFor(who.group)], s.inside, req, kmsg.NewPtrLeaveGroupResponse())
 }

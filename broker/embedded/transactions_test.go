@@ -99,6 +99,16 @@ func fetchCommitted(t *testing.T, addr string) kmsg.FetchResponseTopicPartition 
 
 func fetchCommittedUpTo(t *testing.T, addr string, room int32) kmsg.FetchResponseTopicPartition {
 	t.Helper()
+	resp := kmsg.NewPtrFetchResponse()
+	requestOnce(t, addr, committedFetch(room), resp)
+	if len(resp.Topics) != 1 {
+		t.Fatalf("the fetch answers %v", resp)
+	}
+	return resp.Topics[0].Partitions[0]
+}
+
+// committedFetch is a fetch of the committed records of a from its start.
+func committedFetch(room int32) *kmsg.FetchRequest {
 	part := kmsg.NewFetchRequestTopicPartition()
 	part.PartitionMaxBytes = 1 << 20
 	topic := kmsg.NewFetchRequestTopic()
@@ -106,12 +116,7 @@ func fetchCommittedUpTo(t *testing.T, addr string, room int32) kmsg.FetchRespons
 	req := kmsg.NewPtrFetchRequest()
 	req.SetVersion(11)
 	req.MaxBytes, req.IsolationLevel, req.Topics = room, 1, []kmsg.FetchRequestTopic{topic}
-	resp := kmsg.NewPtrFetchResponse()
-	requestOnce(t, addr, req, resp)
-	if len(resp.Topics) != 1 {
-		t.Fatalf("the fetch answers %v", resp)
-	}
-	return resp.Topics[0].Partitions[0]
+	return req
 }
 
 // abortMarker returns the offset of the first marker.

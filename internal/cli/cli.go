@@ -117,7 +117,7 @@ func nouns() []noun {
 		{"operate", "Start and operate", []command{
 			upCommand(), initCommand(), statusCommand(), demoCommand(), serveCommand(), validateCommand(),
 			tokenNewCommand(), tokenListCommand(), tokenRemoveCommand(), completionCommand(), versionCommand(), helpCommand()}},
-		{"streams", "Streams", []command{streamsCommand(), publishCommand(), tailCommand()}},
+		{"streams", "Streams", []command{streamsCommand(), publishCommand(), tailCommand(), kafkaConfigCommand()}},
 		{"triggers", "Triggers, schedules and dead letters", []command{
 			triggersCommand(), triggersShowCommand(), triggersPauseCommand(), triggersResumeCommand(), triggersReplayCommand(),
 			schedulesCommand(), schedulesPauseCommand(), schedulesResumeCommand(),

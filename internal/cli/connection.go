@@ -91,7 +91,32 @@ func (c *connection) open(ctx context.Context, s *session, log *slog.Logger) (*p
 	if err != nil {
 		return nil, err
 	}
+	c.useLaptop(addresses)
 	return platform.Open(ctx, platform.Options{Config: conf, Addresses: addresses, Security: c.security, RedisSecurity: c.redis, Logger: log})
+}
+
+// useLaptop sets the credentials of the embedded servers of the tidemill up of the data folder, for
+// those addresses that are its own. Credentials that the user gave are kept.
+func (c *connection) useLaptop(a config.Addresses) {
+	running, found, err := platform.Find(c.data)
+	if err != nil || !found || !running.Embedded {
+		return // other servers, which may need no credentials
+	}
+	kafka, redis := platform.EmbeddedSecurity(c.data)
+	if c.security == (broker.Security{}) && onLoopback(a.Kafka) == running.Kafka {
+		c.security = kafka
+	}
+	if c.redis == (platform.RedisSecurity{}) && onLoopback(a.Redis) == running.Redis {
+		c.redis = redis
+	}
+}
+
+// onLoopback returns an address as tidemill up writes it.
+func onLoopback(address string) string {
+	if port, ok := strings.CutPrefix(address, "localhost:"); ok {
+		return net.JoinHostPort("127.0.0.1", port)
+	}
+	return address
 }
 
 // source returns the source of the config: --config, else tidemill.yaml in the current folder.

@@ -141,7 +141,8 @@ func (d *document) letter(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := broker.Open(t.Context(), broker.Options{Addr: running.Kafka, Names: names})
+	kafka, _ := platform.EmbeddedSecurity(dataFolder)
+	b, err := broker.Open(t.Context(), broker.Options{Addr: running.Kafka, Names: names, Security: kafka})
 	if err != nil {
 		t.Fatal(err)
 	}

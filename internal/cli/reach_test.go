@@ -134,7 +134,7 @@ func TestGatewayAndKafkaAreOneForTheCommands(t *testing.T) {
 	s := startUp(t, dir, "-f", file)
 	for way, flags := range map[string][]string{
 		"gateway": {"--url", s.URL},
-		"Kafka":   {"--kafka", s.Kafka, "-f", file},
+		"Kafka":   {"--kafka", s.Kafka, "-f", file, "--data", dir},
 	} {
 		run := func(stdin string, args ...string) outcome { return call(t, stdin, append(args, flags...)...) }
 		says := func(what string, o outcome, code int, wanted ...string) {

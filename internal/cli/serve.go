@@ -204,6 +204,7 @@ func (r *serving) run(ctx context.Context, s *session, _ []string) error {
 		return fmt.Errorf("read the config: %w", err)
 	}
 	began := time.Now()
+	r.useLaptop(addresses)
 	o := r.options(addresses)
 	o.Config, o.Telemetry, o.Logger = conf, telemetryOf(s, "tidemill-"+r.role), log
 	p, err := platform.Open(ctx, o)

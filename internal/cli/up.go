@@ -43,7 +43,8 @@ func upCommand() command {
 		name:    "up",
 		daily:   true,
 		summary: "run Tidemill, all in one process",
-		about: `It starts an embedded Kafka and Redis on loopback, with their data in a folder.
+		about: `It starts an embedded Kafka and Redis on loopback, with their data and passwords in a
+folder. tidemill kafka-config prints how other programs connect to that Kafka.
 Acknowledged events survive kill -9, and with --sync also a power cut. With --kafka and
 --redis it uses yours. Runs work on this machine. Their inputs and outputs are in the
 data folder too, or in the object store of --store.
@@ -164,7 +165,7 @@ func (u *up) openPlatform(ctx context.Context, s *session, conf *config.Config, 
 		Runs: u.runs(), Scoring: u.scoring.options(), Telemetry: telemetryOf(s, ""), Logger: log}
 	switch {
 	case addresses.Kafka == "" && addresses.Redis == "" && (u.security != (broker.Security{}) || u.redis != (platform.RedisSecurity{})):
-		return nil, usagef("the embedded servers have no TLS and no passwords (--kafka-tls, --kafka-sasl, --redis-tls and the like, or their variables): give --kafka and --redis too, or leave these out")
+		return nil, usagef("the embedded servers have no TLS, and passwords of their own (--kafka-tls, --kafka-sasl, --redis-tls and the like, or their variables): give --kafka and --redis too, or leave these out")
 	case addresses.Kafka == "" && addresses.Redis == "":
 		o.Embedded = &embedded.Options{
 			Dir: u.data, Sync: u.sync, Logger: log,
@@ -213,7 +214,7 @@ func (u *up) leaveAddresses(p *platform.Platform, source *configSource, g *gatew
 		return err
 	}
 	a := p.Addresses()
-	r := platform.Running{PID: os.Getpid(), Name: p.Names().Install(), Kafka: a.Kafka, Redis: a.Redis, HTTP: g.Addr(), URL: u.door.url(g), Config: path}
+	r := platform.Running{PID: os.Getpid(), Name: p.Names().Install(), Kafka: a.Kafka, Redis: a.Redis, HTTP: g.Addr(), URL: u.door.url(g), Config: path, Embedded: p.Embedded()}
 	p.AtStop(platform.Doors, "the addresses", func(context.Context) error { return platform.Forget(u.data) })
 	return r.Write(u.data)
 }

@@ -34,7 +34,8 @@ import (
 // Options configure a Platform.
 type Options struct {
 	Config *config.Config // if nil, the default config
-	// Embedded starts the laptop's servers. Addresses and Security are ignored then.
+	// Embedded starts the laptop's servers. Addresses and Security are ignored then. With a data folder
+	// the servers ask for the passwords in it; see EmbeddedSecurity.
 	Embedded  *embedded.Options
 	Addresses config.Addresses
 	Security  broker.Security
@@ -142,6 +143,9 @@ func (p *Platform) open(ctx context.Context, o Options) (err error) {
 			return err
 		}
 		o.Security, o.RedisSecurity = broker.Security{}, RedisSecurity{}
+		if p.servers.Dir() != "" {
+			o.Security, o.RedisSecurity = EmbeddedSecurity(p.servers.Dir())
+		}
 	}
 	p.broker, err = broker.Open(ctx, broker.Options{Addr: p.addresses.Kafka, Names: p.names, Security: o.Security, Network: p.network, Logger: p.log})
 	if err != nil {
@@ -177,7 +181,7 @@ func (p *Platform) startTelemetry(ctx context.Context, o telemetry.Options) (err
 }
 
 func (p *Platform) startServers(ctx context.Context, o embedded.Options) error {
-	o.Network = p.network
+	o.Network, o.Passwords = p.network, o.Dir != ""
 	servers, err := embedded.Start(ctx, o)
 	if err != nil {
 		return err
@@ -186,6 +190,12 @@ func (p *Platform) startServers(ctx context.Context, o embedded.Options) error {
 	p.addresses.Kafka, p.addresses.Redis = servers.Kafka(), servers.Redis()
 	p.AtStop(lastly, "the embedded servers", func(context.Context) error { return servers.Close() })
 	return nil
+}
+
+// EmbeddedSecurity returns the credentials for the embedded servers of a data folder.
+func EmbeddedSecurity(dir string) (broker.Security, RedisSecurity) {
+	return broker.Security{Mechanism: embedded.Mechanism, User: embedded.UserName, PasswordFile: embedded.KafkaPasswordFile(dir)},
+		RedisSecurity{PasswordFile: embedded.RedisPasswordFile(dir)}
 }
 
 // openRedis opens no connection yet, because a process must be able to start while Redis is down.

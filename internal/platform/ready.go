@@ -224,6 +224,8 @@ type Running struct {
 	HTTP   string `json:"http"`
 	URL    string `json:"url"`    // URL of the gateway for clients on this machine
 	Config string `json:"config"` // absolute path; the file need not exist
+
+	Embedded bool `json:"embedded,omitempty"` // whether Kafka and Redis are those of this process, with their passwords in the data folder
 }
 
 // AddressFile returns the path of the addresses in a data folder.

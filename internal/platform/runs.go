@@ -10,7 +10,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -24,6 +23,7 @@ import (
 	"tidemill.dev/broker"
 	"tidemill.dev/broker/embedded"
 	"tidemill.dev/broker/retry"
+	"tidemill.dev/config"
 	"tidemill.dev/internal/data/ledger"
 	"tidemill.dev/internal/data/store"
 	"tidemill.dev/internal/models/erase"
@@ -189,7 +189,7 @@ func (p *Platform) openLocal(ctx context.Context, w *runServices, o RunsOptions)
 
 // takeFolder makes the data folder and locks it. With embedded servers it is locked already.
 func (p *Platform) takeFolder(dir string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("make the folder of runs: %w", err)
 	}
 	if p.servers != nil {
@@ -381,36 +381,16 @@ func ReadSecret(path string) ([]byte, error) {
 // ownSecret reads the secret of a data folder, and makes a missing secret.
 func ownSecret(dir string) ([]byte, error) {
 	path := filepath.Join(dir, secretFile)
-	secret, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		secret, err = newSecret(dir, path)
-	}
+	secret, err := config.OwnSecret(path, func() []byte {
+		random := make([]byte, scheduler.SecretSize)
+		rand.Read(random) // rand.Read never fails
+		return random
+	})
 	if err != nil {
 		return nil, fmt.Errorf("read the secret of runs: %w", err)
 	}
 	if len(secret) != scheduler.SecretSize {
 		return nil, fmt.Errorf("read the secret of runs: %s has %d bytes, not %d; remove it, and running attempts start again", path, len(secret), scheduler.SecretSize)
-	}
-	return secret, nil
-}
-
-// newSecret writes a new secret atomically.
-func newSecret(dir, path string) ([]byte, error) {
-	secret := make([]byte, scheduler.SecretSize)
-	rand.Read(secret) // rand.Read never fails
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, err
-	}
-	f, err := os.CreateTemp(dir, secretFile+"-")
-	if err != nil {
-		return nil, err
-	}
-	_, err = f.Write(secret)
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return nil, errors.Join(err, os.Remove(f.Name()))
 	}
 	return secret, nil
 }

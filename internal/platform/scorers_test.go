@@ -102,7 +102,8 @@ func TestAScorerOfItsOwn(t *testing.T) {
 	t.Parallel()
 	w := newScoringWorld(t, scorersOfTests)
 	w.promoteModel("intent/bot-1", 1, 0, twoLabels(true))
-	o := Options{Config: w.Config(), Addresses: w.Addresses(), OwnStreams: true, Telemetry: &telemetry.Options{Name: "scorer", Getenv: func(string) string { return "" }},
+	kafka, redis := EmbeddedSecurity(w.servers.Dir())
+	o := Options{Config: w.Config(), Addresses: w.Addresses(), Security: kafka, RedisSecurity: redis, OwnStreams: true, Telemetry: &telemetry.Options{Name: "scorer", Getenv: func(string) string { return "" }},
 		Scoring: ScoringOptions{Dir: t.TempDir()}, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))}
 	bare := o
 	bare.Addresses.Store = ""
