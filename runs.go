@@ -65,10 +65,11 @@ type Run struct {
 	Config    string          `json:"config"`       // hash of the config that applied
 	Partition int32           `json:"partition"`    // partition of its facts
 
-	Plan     json.RawMessage `json:"plan,omitempty"`   // a Plan, from the start until the end
-	From     []string        `json:"from,omitempty"`   // commits among its inputs
-	Pool     string          `json:"pool,omitempty"`   // pool, once the run has begun
-	Number   int64           `json:"number,omitempty"` // number of the run among those of its recipe and key that have begun; 0 if it began by a fact of an earlier version
+	Plan     json.RawMessage `json:"plan,omitempty"`    // a Plan, from the start until the end
+	PlanMAC  string          `json:"planMAC,omitempty"` // proof that the install has made the plan; empty for a plan of an earlier version
+	From     []string        `json:"from,omitempty"`    // commits among its inputs
+	Pool     string          `json:"pool,omitempty"`    // pool, once the run has begun
+	Number   int64           `json:"number,omitempty"`  // number of the run among those of its recipe and key that have begun; 0 if it began by a fact of an earlier version
 	Attempts []Attempt       `json:"attempts,omitempty"`
 	Cancel   *Cancel         `json:"cancel,omitempty"` // request to cancel it; nil if there is none
 	End      time.Time       `json:"end,omitzero"`
@@ -130,7 +131,7 @@ type Stage struct {
 }
 
 // Plan describes the work of a run. It is made when the run begins, and is the same for all
-// of its attempts.
+// of its attempts. Only a plan of an earlier version, which has no MAC, is made again.
 type Plan struct {
 	Team     string            `json:"team,omitempty"`
 	Image    string            `json:"image,omitempty"` // image; empty if Dir is set
@@ -236,7 +237,10 @@ type RunStarted struct {
 	// Causes is 0: earlier versions wrote only Seen, and read only Seen. An offset counts on one log
 	// only, not on a copy of it.
 	Seen int64 `json:"seen"`
-	Plan *Plan `json:"plan,omitempty"` // plan of the run, with its first attempt only
+	Plan *Plan `json:"plan,omitempty"` // plan of the run, with its first attempt; with a later one it replaces a plan without a MAC
+	// MAC proves that a controller of the install has made the plan, for this run. The log alone does
+	// not prove it, because other clients may write to Kafka.
+	MAC string `json:"mac,omitempty"`
 	Where
 }
 

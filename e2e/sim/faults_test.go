@@ -20,6 +20,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"tidemill.dev/broker/embedded"
 	"tidemill.dev/e2e/sim/vnet"
 )
 
@@ -183,13 +184,21 @@ func (w *world) ask(method, path string) (answer string) {
 // resume ends pauses of the trigger.
 func (w *world) resume() { w.ask("POST", "/api/v1/triggers/tell/resume") }
 
+// password reads a password of the embedded servers of tidemill up.
+func (w *world) password(file func(dir string) string) (string, error) {
+	text, err := os.ReadFile(file(filepath.Join(w.dir, "data")))
+	return strings.TrimSpace(string(text)), err
+}
+
 // redis returns a client of the chaos host.
 func (w *world) redis() *redis.Client {
-	to := at(w.procs[0].host.Load(), redisPort)
+	to, password := at(w.procs[0].host.Load(), redisPort), ""
 	if w.servers != nil {
 		to = w.servers.Redis()
+	} else {
+		password, _ = w.password(embedded.RedisPasswordFile) // without it Redis refuses the first command
 	}
-	return redis.NewClient(&redis.Options{Addr: to, Dialer: w.chaos.Dial, MaxRetries: -1, DisableIdentity: true,
+	return redis.NewClient(&redis.Options{Addr: to, Password: password, Dialer: w.chaos.Dial, MaxRetries: -1, DisableIdentity: true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}})
 }
 

@@ -16,6 +16,9 @@ import (
 	"github.com/segmentio/kafka-go/compress"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/sasl/scram"
+
+	"tidemill.dev/broker/embedded"
 )
 
 // oracle reads the streams with another Kafka client, and judges what the publishers, the
@@ -63,13 +66,20 @@ func newOracle(w *world) (*oracle, error) {
 
 // kafka returns the options of a client of the chaos host.
 func (w *world) kafka() []kgo.Opt {
-	return []kgo.Opt{kgo.SeedBrokers(fmt.Sprint("127.0.0.1:", kafkaPort)),
+	opts := []kgo.Opt{kgo.SeedBrokers(fmt.Sprint("127.0.0.1:", kafkaPort)),
 		kgo.Dialer(func(ctx context.Context, network, _ string) (net.Conn, error) {
 			if w.servers != nil {
 				return w.chaos.Dial(ctx, network, w.servers.Kafka())
 			}
 			return w.chaos.Dial(ctx, network, at(w.procs[0].host.Load(), kafkaPort))
 		})}
+	if w.servers != nil {
+		return opts
+	}
+	return append(opts, kgo.SASL(scram.Sha256(func(context.Context) (scram.Auth, error) {
+		password, err := w.password(embedded.KafkaPasswordFile)
+		return scram.Auth{User: embedded.UserName, Pass: password}, err
+	})))
 }
 
 // read reads until nothing has come for two seconds.

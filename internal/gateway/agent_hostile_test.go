@@ -9,6 +9,8 @@ import (
 
 	"tidemill.dev"
 	"tidemill.dev/api"
+	"tidemill.dev/broker"
+	"tidemill.dev/internal/runs/scheduler"
 )
 
 // The routes of an attempt are closed to every other caller.
@@ -241,4 +243,27 @@ func TestASlowAttemptIsGivenUp(t *testing.T) {
 		}
 	}
 	m.waitUntil("it holds nothing", func() bool { return m.gateway.room.takenBytes() == 0 })
+}
+
+// An attempt whose plan is not of a controller of this install gets no order, so no command.
+func TestAnUnsignedPlanIsNoOrder(t *testing.T) {
+	m := newMill(t, nil)
+	for name, mac := range map[string]string{"no MAC": "", "an invented MAC": strings.Repeat("a", 52)} {
+		key := "bot-" + itoa(len(mac))
+		event := json.RawMessage(`{"specversion":"1.0","id":"1","source":"/test","type":"new-data"}`)
+		asked := must1(m.foreman.Request(t.Context(), scheduler.Request{Recipe: "fit", Key: key, Cause: tidemill.Cause{Source: "/test", ID: "1"},
+			Events: []json.RawMessage{event}, Delay: time.Hour}))(t)
+		data := must1(json.Marshal(tidemill.RunStarted{Attempt: 1, Causes: 1, MAC: mac, Plan: &tidemill.Plan{Dir: "/", Command: []string{"sh", "-c", "id"}, Attempts: 1}}))(t)
+		v := broker.View{ID: key, Source: "/tidemill/tidemill/controller", Type: tidemill.TypeRunStarted, Subject: key, Time: time.Now().UTC().Format(time.RFC3339Nano),
+			DataContentType: "application/json", Data: data,
+			Extensions: []broker.Attribute{{Name: tidemill.AttrRecipe, Value: "fit"}, {Name: tidemill.AttrRun, Value: asked.Run}, {Name: tidemill.AttrAttempt, Value: "1"}}}
+		_, _, err := m.ledger.Append(t.Context(), &v)
+		m.must(err)
+		run := m.runOf(asked.Run)
+		a := &agentAttempt{m, tidemill.AttemptName(run.ID, 1), run.ID, m.tokens.Of(run.ID, *run.Attempt())}
+		wantProblem(t, a.get(""), http.StatusConflict, api.Superseded, "run secret")
+		if t.Failed() {
+			t.Fatal(name)
+		}
+	}
 }

@@ -310,6 +310,14 @@ func supersededBy(b bearer) *api.Problem {
 		fmt.Sprintf("attempt %s: %s; stop its command and exit: none of its requests is accepted any more", clipText(b.name), whyNotUnderWay(b.run, b.number)))
 }
 
+// unsignedPlan is the problem of an attempt whose plan no controller of this version has made, for
+// example during an upgrade. The attempt counts as lost, and the next one gets a plan that is made
+// again.
+func unsignedPlan(b bearer) *api.Problem {
+	return problem(api.Superseded, http.StatusConflict, "the attempt no longer counts",
+		fmt.Sprintf("attempt %s: its plan was not made with the run secret of this install; stop its command and exit: another attempt may follow", clipText(b.name)))
+}
+
 // whyNotUnderWay says why an attempt is not the current one of its run.
 func whyNotUnderWay(run *tidemill.Run, number int) string {
 	text := "it has not begun"
@@ -339,6 +347,10 @@ func (g *Gateway) agentOrder(w http.ResponseWriter, r *request) *api.Problem {
 	run, number := r.attempt.run, r.attempt.number
 	o := api.Order{Run: run.ID, Recipe: run.Recipe, Key: run.Key, Attempt: number,
 		Causes: run.Causes, Event: run.Event, BeatSeconds: beatSeconds}
+	if !g.opt.Tokens.Signed(run) {
+		g.log.Warn("gateway: the plan of a run was not made with the run secret; its attempt gets no order", "recipe", run.Recipe, "key", run.Key, "run", run.ID)
+		return unsignedPlan(r.attempt)
+	}
 	if p := g.orderedPlan(r, &o.Plan); p != nil {
 		return p
 	}

@@ -207,7 +207,7 @@ func (g *Gateway) addGateMetrics(shown []api.RunShown) {
 
 // trimRun removes the parts that the list of runs does not show.
 func trimRun(r tidemill.Run) tidemill.Run {
-	r.Event, r.Plan, r.Asked = nil, nil, r.Asked[max(0, len(r.Asked)-1):]
+	r.Event, r.Plan, r.PlanMAC, r.Asked = nil, nil, "", r.Asked[max(0, len(r.Asked)-1):]
 	return r
 }
 

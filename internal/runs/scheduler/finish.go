@@ -226,7 +226,7 @@ func forgottenFact(r Forgetting) fact {
 // ending. The ledger no longer knows the run.
 func forgotten(run *tidemill.Run) *tidemill.Run {
 	r := *run
-	r.State, r.Event, r.Plan = tidemill.RunCancelled, nil, nil
+	r.State, r.Event, r.Plan, r.PlanMAC = tidemill.RunCancelled, nil, nil, ""
 	if r.Cancel != nil {
 		r.Reason = r.Cancel.Reason
 	}

@@ -254,15 +254,17 @@ func NewTokens(secret []byte) (*Tokens, error) {
 
 // Of returns the token of an attempt.
 func (t *Tokens) Of(run string, a tidemill.Attempt) string {
+	return t.mac([]byte(tokenSpace), []byte(run),
+		binary.BigEndian.AppendUint64(nil, uint64(a.Number)), binary.BigEndian.AppendUint64(nil, uint64(a.Offset)))
+}
+
+// mac returns the HMAC over the fields.
+func (t *Tokens) mac(fields ...[]byte) string {
 	h := hmac.New(sha256.New, t.secret)
-	field := func(b []byte) {
+	for _, b := range fields {
 		h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(b))))
 		h.Write(b)
 	}
-	field([]byte(tokenSpace))
-	field([]byte(run))
-	field(binary.BigEndian.AppendUint64(nil, uint64(a.Number)))
-	field(binary.BigEndian.AppendUint64(nil, uint64(a.Offset)))
 	return base32.NewEncoding(lowerBase32).WithPadding(base32.NoPadding).EncodeToString(h.Sum(nil))
 }
 
@@ -270,4 +272,18 @@ func (t *Tokens) Of(run string, a tidemill.Attempt) string {
 // tokens.
 func (t *Tokens) Counts(token, run string, a tidemill.Attempt) bool {
 	return hmac.Equal([]byte(token), []byte(t.Of(run, a)))
+}
+
+// planSpace is part of the input of each plan's MAC, as tokenSpace is of each token.
+const planSpace = "tidemill plan 1"
+
+// Sign returns the MAC of a plan of a run. Without the install's secret no client of Kafka or Redis
+// can make it, so only the controllers of the install decide which commands run.
+func (t *Tokens) Sign(run *tidemill.Run, plan []byte) string {
+	return t.mac([]byte(planSpace), []byte(run.ID), []byte(run.Recipe), []byte(run.Key), plan)
+}
+
+// Signed reports whether a controller of the install has made the plan of a run, for this run.
+func (t *Tokens) Signed(run *tidemill.Run) bool {
+	return hmac.Equal([]byte(run.PlanMAC), []byte(t.Sign(run, run.Plan)))
 }

@@ -108,11 +108,11 @@ func (f *Foreman) start(ctx context.Context, run *tidemill.Run) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	where, m, err := f.appendFact(ctx, startedFact(run, d), f.now())
+	where, m, err := f.appendStart(ctx, run, d)
 	if d.Plan != nil && errors.Is(err, broker.ErrTooLarge) {
 		fault = unfitf("its plan is too large for an event; make env and command shorter")
 		d.Plan = &tidemill.Plan{Team: d.Plan.Team, Pool: d.Plan.Pool, Attempts: 1}
-		where, m, err = f.appendFact(ctx, startedFact(run, d), f.now())
+		where, m, err = f.appendStart(ctx, run, d)
 	}
 	if err != nil {
 		m, err = f.learn(ctx, run, err)
@@ -126,6 +126,18 @@ func (f *Foreman) start(ctx context.Context, run *tidemill.Run) (bool, error) {
 	}
 	f.metrics.started(run, number, f.now())
 	return true, f.launch(ctx, m.Live, *a, fault)
+}
+
+// appendStart appends the fact that begins an attempt, with the MAC of its plan.
+func (f *Foreman) appendStart(ctx context.Context, run *tidemill.Run, d tidemill.RunStarted) (broker.Position, *fold.Making, error) {
+	if d.Plan != nil {
+		plan, err := json.Marshal(d.Plan)
+		if err != nil {
+			return broker.Position{}, nil, fmt.Errorf("write the plan of run %s: %w", run.ID, err)
+		}
+		d.MAC = f.opt.Tokens.Sign(run, plan)
+	}
+	return f.appendFact(ctx, startedFact(run, d), f.now())
 }
 
 // errNotNow says that a run cannot begin for now; the reason is recorded.
@@ -157,10 +169,13 @@ const learnEvery = time.Second
 // attempt, and closes the run to further causes. So no run begins without the data of an event that
 // was merged into it, and the next try begins it.
 //
-// The returned fault is the reason why the run ends with its first attempt. The error is errNotNow.
+// A later attempt uses the plan of the run. If that plan has no MAC, it is of an earlier version, or
+// another client of Kafka has written it. Nothing tells the two apart, so the plan is made again.
+//
+// The returned fault is the reason why the run ends with this attempt. The error is errNotNow.
 func (f *Foreman) proposal(ctx context.Context, run *tidemill.Run, number int) (d tidemill.RunStarted, fault, err error) {
 	d = tidemill.RunStarted{Attempt: number, Causes: run.Causes, Seen: run.LastAsked()}
-	if number > 1 {
+	if number > 1 && run.PlanMAC != "" { // launch checks it
 		return d, nil, nil
 	}
 	r, there := f.opt.Config().Recipe(run.Recipe)
@@ -182,10 +197,17 @@ func (f *Foreman) proposal(ctx context.Context, run *tidemill.Run, number int) (
 	return d, fault, nil
 }
 
+// unsigned is the reason against the launch of a plan whose MAC is wrong, with the run's id.
+const unsigned = "its plan was not made with the present run secret of this install, so nothing was launched: the secret was replaced since the run began, " +
+	"or another client of Kafka or Redis has written the plan. If the secret is the same, find out who can write there. " +
+	"To start the run again: tidemill runs retry %s"
+
 // launch launches an attempt that the log has begun, or appends the reason against the launch.
 func (f *Foreman) launch(ctx context.Context, run *tidemill.Run, a tidemill.Attempt, fault error) error {
 	var plan tidemill.Plan
-	if err := json.Unmarshal(run.Plan, &plan); err != nil {
+	if !f.opt.Tokens.Signed(run) {
+		fault = unfitf(unsigned, run.ID)
+	} else if err := json.Unmarshal(run.Plan, &plan); err != nil {
 		fault = unfitf("its plan cannot be read: %v", err)
 	}
 	if fault == nil && !made(plan) {

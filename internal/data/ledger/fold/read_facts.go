@@ -59,6 +59,8 @@ func readStarted(q *reading, d *tidemill.RunStarted) {
 			}
 			d.Plan = &tidemill.Plan{}
 			readPlan(q, d.Plan)
+		case "mac":
+			d.MAC = q.readText()
 		default:
 			if !readWhere(q, &d.Where, name) {
 				q.giveUp()

@@ -61,7 +61,7 @@ func wholeRequest() tidemill.RunRequested {
 
 func wholeStart() tidemill.RunStarted {
 	user := int64(7)
-	return tidemill.RunStarted{Attempt: 1, Causes: 3, Seen: 12, Where: wholeWhere(), Plan: &tidemill.Plan{Team: "chat", Image: "i", Dir: "/d", Command: []string{"python", "-c", "print(\"<&>\")"},
+	return tidemill.RunStarted{Attempt: 1, Causes: 3, Seen: 12, MAC: "mac", Where: wholeWhere(), Plan: &tidemill.Plan{Team: "chat", Image: "i", Dir: "/d", Command: []string{"python", "-c", "print(\"<&>\")"},
 		Env: map[string]string{"B": "2", "A": "ä"}, Secrets: map[string]string{"K": "a/b"}, CPU: 0.5, Memory: 1 << 40, GPUs: 2, Pool: "gpu", Priority: 1,
 		Deadline: time.Hour, Grace: time.Second, Attempts: 3, Backoff: tidemill.Backoff{First: time.Second, Cap: time.Minute},
 		Inputs: []tidemill.Input{{Name: "x", Dataset: "d", Branch: "b", Commit: "c", Tree: "t", Files: 1, Bytes: 2}, {Name: "y", URI: "https://x", Allow: []string{"https://x"}}},

@@ -214,6 +214,11 @@ func (m *Making) start(f Fact, d tidemill.RunStarted) Verdict {
 	case d.Attempt != r.NextAttempt():
 		return refuse("its next attempt is " + strconv.Itoa(r.NextAttempt()))
 	}
+	if d.Plan != nil && d.MAC != "" { // plans of earlier facts are not replaced, and fold as ever
+		if why := setPlan(m.Live, f, d); why != "" {
+			return refuse(why)
+		}
+	}
 	begin(m.Live, f, d)
 	return Verdict{Result: Accepted}
 }
@@ -233,9 +238,8 @@ func (m *Making) startFirst(f Fact, d tidemill.RunStarted, r *tidemill.Run) Verd
 		m.Live, m.Waiting = r, nil
 		return Verdict{Result: Closed}
 	}
-	plan, err := json.Marshal(d.Plan)
-	if err != nil {
-		return refuse("its plan cannot be written: " + err.Error())
+	if why := setPlan(r, f, d); why != "" {
+		return refuse(why)
 	}
 	if m.Live == nil {
 		m.Live, m.Waiting = r, nil
@@ -244,14 +248,36 @@ func (m *Making) startFirst(f Fact, d tidemill.RunStarted, r *tidemill.Run) Verd
 		m.Begun++
 		m.Live.Number = m.Begun
 	}
-	m.Live.Plan, m.Live.Pool = plan, d.Plan.Pool
-	for _, in := range d.Plan.Inputs {
-		if in.Commit != "" {
-			m.Live.From = append(m.Live.From, in.Commit)
-		}
-	}
 	begin(m.Live, f, d)
 	return Verdict{Result: Accepted}
+}
+
+// setPlan gives a run the plan of a fact. It returns the reason if it cannot.
+func setPlan(r *tidemill.Run, f Fact, d tidemill.RunStarted) (why string) {
+	plan, err := planBytes(f, d)
+	if err != nil {
+		return "its plan cannot be written: " + err.Error()
+	}
+	r.Plan, r.PlanMAC, r.Pool = plan, d.MAC, d.Plan.Pool
+	for _, in := range d.Plan.Inputs {
+		if again := len(r.Attempts) > 0 && slices.Contains(r.From, in.Commit); in.Commit != "" && !again {
+			r.From = append(r.From, in.Commit)
+		}
+	}
+	return ""
+}
+
+// planBytes returns the bytes that a run keeps of its plan. With a MAC they are those of the fact,
+// which the MAC covers, so they also have what a later version has added.
+func planBytes(f Fact, d tidemill.RunStarted) (json.RawMessage, error) {
+	if d.MAC == "" {
+		return json.Marshal(d.Plan)
+	}
+	var raw struct {
+		Plan json.RawMessage `json:"plan"`
+	}
+	err := json.Unmarshal(f.Data, &raw)
+	return raw.Plan, err
 }
 
 // missesCause reports whether a cause has come since the inputs of a run were looked up. Its data may
@@ -390,7 +416,7 @@ func (m *Making) end(f Fact, s tidemill.RunState, reason string) Verdict {
 // on the log.
 func (m *Making) endOf(r *tidemill.Run, f Fact, s tidemill.RunState, reason string) Verdict {
 	r.State, r.Reason, r.End, r.Due = s, reason, f.At, time.Time{}
-	r.Event, r.Plan = nil, nil
+	r.Event, r.Plan, r.PlanMAC = nil, nil, ""
 	if m.Live == r {
 		m.Live = nil
 	} else {

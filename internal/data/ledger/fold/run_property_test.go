@@ -76,7 +76,11 @@ func (t *runWriter) act() {
 	case n < 10 && live != nil && live.State == tidemill.RunWaiting:
 		t.write(tidemill.TypeRunStarted, live.ID, t.firstStart(live))
 	case n < 10 && live != nil:
-		t.write(tidemill.TypeRunStarted, live.ID, tidemill.RunStarted{Attempt: live.NextAttempt(), Where: tidemill.Where{ResumedFrom: "t"}})
+		d := tidemill.RunStarted{Attempt: live.NextAttempt(), Where: tidemill.Where{ResumedFrom: "t"}}
+		if live.PlanMAC == "" && t.IntN(2) == 0 {
+			d.Plan, d.MAC = &t.plan, "mac"
+		}
+		t.write(tidemill.TypeRunStarted, live.ID, d)
 	case n < 15 && live != nil && len(live.Attempts) > 0:
 		outcome := []tidemill.Outcome{"succeeded", "succeeded", "failed", "failed", "failed", "lost", "lost", "cancelled", "tired"}[t.IntN(9)]
 		t.write(tidemill.TypeRunFinished, live.ID, tidemill.RunFinished{Attempt: 1 + t.IntN(len(live.Attempts)), Outcome: outcome, Permanent: t.IntN(9) == 0,
@@ -105,6 +109,9 @@ func (t *runWriter) firstStart(r *tidemill.Run) tidemill.RunStarted {
 	d := tidemill.RunStarted{Attempt: 1, Seen: r.LastAsked(), Plan: &t.plan, Where: tidemill.Where{Node: "a"}}
 	if t.IntN(3) > 0 {
 		d.Causes = r.Causes
+	}
+	if t.IntN(2) == 0 {
+		d.MAC = "mac"
 	}
 	return d
 }
