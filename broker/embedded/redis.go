@@ -11,6 +11,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 
 	"tidemill.dev/broker/retry"
+	"tidemill.dev/config"
 )
 
 // A key may live longer than its TTL by a tick and a tick's delay, and may miss a tick. Every tick
@@ -25,6 +26,7 @@ const (
 type redisServer struct {
 	*miniredis.Miniredis
 	listener net.Listener
+	password config.Secret
 	accepts  sync.WaitGroup
 }
 
@@ -32,7 +34,7 @@ func startRedis(o Options) (*redisServer, error) {
 	if err := checkHost(o.Redis, o.Public); err != nil {
 		return nil, fmt.Errorf("listen for redis: %w", err)
 	}
-	r := &redisServer{Miniredis: miniredis.NewMiniRedis()}
+	r := &redisServer{Miniredis: miniredis.NewMiniRedis(), password: o.redis}
 	if !o.redis.IsZero() {
 		r.RequireAuth(o.redis.Reveal())
 	}
@@ -58,7 +60,7 @@ func (r *redisServer) accept() {
 		c, err := r.listener.Accept()
 		switch {
 		case err == nil:
-			r.Server().ServeConn(&answerJoiner{Conn: c})
+			r.Server().ServeConn(&answerJoiner{Conn: c, guard: commandGuard{password: r.password.Reveal()}})
 		case errors.Is(err, net.ErrClosed):
 			return
 		default:
@@ -110,6 +112,8 @@ func nextTick(cost time.Duration) time.Duration { return max(tick, tickShare*cos
 // once. Otherwise there are more commands, and the answers so far are sent with the next.
 type answerJoiner struct {
 	net.Conn
+	guard   commandGuard
+	passed  []byte      // bytes that the guard has passed and Read has not returned
 	mu      retry.Mutex // held while answers are sent
 	waits   bool        // a goroutine reads from the connection
 	answers []byte
@@ -119,14 +123,25 @@ type answerJoiner struct {
 // joinedBytes is how many bytes of answers are kept at most.
 const joinedBytes = 64 << 10
 
-// Read sends the answers that are left, and reads.
-func (a *answerJoiner) Read(p []byte) (int, error) {
-	if err := a.setWaits(true); err != nil {
-		return 0, err
+// Read sends the answers that are left, and reads. If the guard refuses a command, Read answers it and
+// closes the connection.
+func (a *answerJoiner) Read(p []byte) (n int, err error) {
+	for len(a.passed) == 0 {
+		if err := a.setWaits(true); err != nil {
+			return 0, err
+		}
+		if n, err = a.Conn.Read(p); n == 0 && err != nil {
+			return 0, err // answers are still sent at once
+		}
+		if a.passed, err = a.guard.check(p[:n]); err != nil {
+			_, _ = a.Write([]byte("-" + err.Error() + "\r\n")) // the client may have gone
+			return 0, closeWith(a.Conn, err)
+		}
 	}
-	n, err := a.Conn.Read(p)
 	_ = a.setWaits(false) // sends nothing
-	return n, err
+	n = copy(p, a.passed)
+	a.passed = a.passed[n:]
+	return n, nil
 }
 
 func (a *answerJoiner) setWaits(to bool) error {
