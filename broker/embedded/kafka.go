@@ -50,6 +50,7 @@ func startCluster(o Options, doors []*brokerListener) (*kfake.Cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start the embedded Kafka server on %s: %w", place(o), err)
 	}
+	refuseEmptyPasswords(c)
 	refuseCompaction(c)
 	shareFetches(c)
 	if o.Dir != "" {
@@ -71,7 +72,7 @@ func clusterOptions(o Options, doors []*brokerListener) ([]kfake.Opt, error) {
 		kfake.BrokerConfigs(brokerConfigs()),
 		kfake.WithLogger(logBridge{o.Logger.With("server", "kafka")}),
 	}
-	opts = append(opts, o.saslOptions()...)
+	opts = append(opts, o.saslOptions(o.Users...)...)
 	if o.Dir == "" {
 		return opts, nil
 	}

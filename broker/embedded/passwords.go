@@ -1,6 +1,8 @@
 package embedded
 
 import (
+	"bytes"
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -9,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/segmentio/kafka-go/sasl/scram"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -19,8 +22,8 @@ import (
 // With Options.Passwords each server asks for a password. The passwords are in two files of the
 // data folder that only their owner can read. By SCRAM a client proves that it knows Kafka's
 // password without sending it. So a program of another user that listens on Kafka's port while
-// Tidemill is stopped does not get the password. Redis has no such proof. Therefore Redis has a
-// password of its own.
+// Tidemill is stopped does not get the password. Redis has no such proof. Therefore the
+// two passwords differ.
 
 const (
 	// UserName is the user of Kafka with Options.Passwords. Redis has its default user only.
@@ -28,8 +31,7 @@ const (
 	// Mechanism is the SASL mechanism of that user.
 	Mechanism = "SCRAM-SHA-256"
 
-	plainMechanism = "PLAIN"
-	minPassword    = 16
+	minPassword = 16
 )
 
 // KafkaPasswordFile returns the path of Kafka's password in a data folder.
@@ -39,7 +41,7 @@ func KafkaPasswordFile(dir string) string { return filepath.Join(dir, "kafka-pas
 func RedisPasswordFile(dir string) string { return filepath.Join(dir, "redis-password") }
 
 // withUsers returns the options with the passwords of the data folder, if Passwords is set. If Kafka
-// has users, this package gets a user of its own.
+// has users, this package gets a user too.
 func (o Options) withUsers() (_ Options, err error) {
 	switch {
 	case !o.Passwords:
@@ -56,7 +58,7 @@ func (o Options) withUsers() (_ Options, err error) {
 		}
 	}
 	if len(o.Users) > 0 {
-		o.inside = User{plainMechanism, "tidemill-inside", rand.Text()}
+		o.inside = User{Mechanism, "tidemill-inside", rand.Text()}
 	}
 	return o, nil
 }
@@ -73,37 +75,62 @@ func readPassword(path string) (config.Secret, error) {
 	return config.NewSecret(password), nil
 }
 
-// saslOptions make Kafka accept the users only.
-func (o Options) saslOptions() []kfake.Opt {
-	if len(o.Users) == 0 {
+// saslOptions make Kafka accept only these users and the user of this package. Without users of the
+// server it accepts every client.
+func (o Options) saslOptions(users ...User) []kfake.Opt {
+	if o.inside.Name == "" {
 		return nil
 	}
-	opts := []kfake.Opt{kfake.EnableSASL()}
-	for _, u := range append(o.Users[:len(o.Users):len(o.Users)], o.inside) {
+	opts := []kfake.Opt{kfake.EnableSASL(), kfake.Superuser(o.inside.Mechanism, o.inside.Name, o.inside.Password)}
+	for _, u := range users {
 		opts = append(opts, kfake.Superuser(u.Mechanism, u.Name, u.Password))
 	}
 	return opts
 }
 
 // logIn authenticates a connection of this package as its own user. Without users it does nothing.
-func (u User) logIn(conn net.Conn) error {
+func (u User) logIn(ctx context.Context, conn net.Conn) error {
 	if u.Name == "" {
 		return nil
+	}
+	m, err := scram.Mechanism(scram.SHA256, u.Name, u.Password)
+	if err != nil {
+		return fmt.Errorf("log in: %w", err)
 	}
 	hello := kmsg.NewPtrSASLHandshakeRequest()
 	hello.SetVersion(1)
 	hello.Mechanism = u.Mechanism
-	offered := kmsg.NewPtrSASLHandshakeResponse()
-	if err := roundTrip(conn, hello, offered); err != nil {
+	if err := roundTrip(conn, hello, kmsg.NewPtrSASLHandshakeResponse()); err != nil {
 		return fmt.Errorf("log in: %w", err)
 	}
-	proof := kmsg.NewPtrSASLAuthenticateRequest()
-	proof.SASLAuthBytes = []byte("\x00" + u.Name + "\x00" + u.Password)
-	answer := kmsg.NewPtrSASLAuthenticateResponse()
-	if err := roundTrip(conn, proof, answer); err != nil {
+	session, ours, err := m.Start(ctx)
+	for done := false; err == nil && !done; {
+		proof := kmsg.NewPtrSASLAuthenticateRequest()
+		proof.SASLAuthBytes = ours
+		answer := kmsg.NewPtrSASLAuthenticateResponse()
+		if err = roundTrip(conn, proof, answer); err == nil {
+			done, ours, err = session.Next(ctx, answer.SASLAuthBytes) // also fails at the answer of an error
+		}
+	}
+	if err != nil {
 		return fmt.Errorf("log in: %w", err)
 	}
-	return errors.Join(kerr.ErrorForCode(offered.ErrorCode), kerr.ErrorForCode(answer.ErrorCode))
+	return nil
+}
+
+// refuseEmptyPasswords works around a fault in kfake: with PLAIN an unknown user with an empty password
+// may do everything.
+func refuseEmptyPasswords(c *kfake.Cluster) {
+	c.ControlKey(int16(kmsg.SASLAuthenticate), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		req := r.(*kmsg.SASLAuthenticateRequest)
+		if !bytes.HasSuffix(req.SASLAuthBytes, []byte("\x00")) { // PLAIN is user, NUL, password; SCRAM has no NUL
+			return nil, nil, false
+		}
+		resp := req.ResponseKind().(*kmsg.SASLAuthenticateResponse)
+		resp.ErrorCode = kerr.SaslAuthenticationFailed.Code
+		return resp, nil, true
+	})
 }
 
 // closeFolder keeps other users of the machine out of Kafka's folder, because Kafka makes its files

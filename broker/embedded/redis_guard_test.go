@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -70,7 +71,7 @@ func command(words ...string) string {
 	return text
 }
 
-// tell sends a text and no more, and returns all answers until the server closes the connection.
+// tell sends a text, closes its side, and returns all answers.
 func tell(t *testing.T, addr, text string) string {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
@@ -128,21 +129,26 @@ func FuzzCommandGuard(f *testing.F) {
 	})
 }
 
-// readCommand reads a command as miniredis does.
+// readCommand reads a command as miniredis does. An error means that there is no whole command.
 func readCommand(r *bufio.Reader) (words []string, err error) {
-	var n, size int
-	if _, err := fmt.Fscanf(r, "*%d\r\n", &n); err != nil {
-		return nil, err
+	number := func() (n int, err error) {
+		line, err := r.ReadString('\n')
+		if err == nil {
+			n, err = strconv.Atoi(line[1 : len(line)-2])
+		}
+		return n, err
 	}
-	for range n {
-		if _, err := fmt.Fscanf(r, "$%d\r\n", &size); err != nil || size < 0 || size > maxItem {
-			return nil, io.ErrUnexpectedEOF
+	n, err := number()
+	for ; n > 0 && err == nil; n-- {
+		var size int
+		if size, err = number(); err == nil && size > maxItem {
+			return nil, fmt.Errorf("an item of %d bytes", size)
 		}
 		word := make([]byte, min(size, 1<<20)+2)
-		if _, err := io.ReadFull(r, word); err != nil {
-			return nil, err
+		if err == nil {
+			_, err = io.ReadFull(r, word)
 		}
 		words = append(words, string(word))
 	}
-	return words, nil
+	return words, err
 }

@@ -69,6 +69,11 @@ func TestPasswords(t *testing.T) {
 	if err := createTopicAs(t, s.Kafka(), "guess"); err == nil {
 		t.Error("Kafka answers a client with a wrong password")
 	}
+	for _, user := range []string{"", "nobody", UserName, "tidemill-inside"} {
+		if logInPlainly(t, s.Kafka(), user, "") == nil {
+			t.Errorf("Kafka answers %q with an empty password", user)
+		}
+	}
 	stranger := redis.NewClient(&redis.Options{Addr: s.Redis()})
 	defer stranger.Close()
 	for _, command := range [][]any{{"ping"}, {"set", "k", "v"}, {"get", "k"}, {"keys", "*"}, {"eval", "return 1", 0}, {"flushall"},
@@ -103,6 +108,25 @@ func TestPasswords(t *testing.T) {
 	must(t, s.Close())
 	s = start(t, o)
 	known() // the passwords stay
+}
+
+// With PLAIN, an empty password is wrong for every user. This was an attack.
+func TestEmptyPasswords(t *testing.T) {
+	s := start(t, Options{Users: []User{{Mechanism: "PLAIN", Name: "ada", Password: "pw"}}})
+	must(t, logInPlainly(t, s.Kafka(), "ada", "pw"))
+	for _, user := range []string{"", "nobody", "ada", UserName, "tidemill-inside"} {
+		if logInPlainly(t, s.Kafka(), user, "") == nil {
+			t.Errorf("Kafka answers %q with an empty password", user)
+		}
+	}
+}
+
+func logInPlainly(t *testing.T, addr, user, password string) error {
+	t.Helper()
+	tr := &kafka.Transport{SASL: plain.Mechanism{Username: user, Password: password}}
+	defer tr.CloseIdleConnections()
+	_, err := (&kafka.Client{Addr: kafka.TCP(addr), Transport: tr, Timeout: waitLimit}).Metadata(t.Context(), &kafka.MetadataRequest{})
+	return err
 }
 
 func createTopicAs(t *testing.T, addr, password string) error {

@@ -82,8 +82,8 @@ func (o Options) abortLeftOpen(dir string) error {
 	return o.withFolder(dir, func(addr string) error { return o.abortOpen(addr, open) })
 }
 
-// withFolder opens the folder with kfake, calls do, and closes it. It asks for users as the server
-// does, because any program of this machine can find the port.
+// withFolder opens the folder with kfake, calls do, and closes it. If the server has users, only this
+// package may use the port, because any program of this machine can find it.
 func (o Options) withFolder(dir string, do func(addr string) error) error {
 	if err := forgetUsers(dir); err != nil {
 		return err

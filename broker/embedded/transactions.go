@@ -135,7 +135,7 @@ func askOnce(over network.Network, addr string, as User, req kmsg.Request, resp 
 	if err := conn.SetDeadline(time.Now().Add(askLimit)); err != nil {
 		return err
 	}
-	if err := as.logIn(conn); err != nil {
+	if err := as.logIn(ctx, conn); err != nil {
 		return err
 	}
 	return roundTrip(conn, req, resp)

@@ -84,7 +84,7 @@ func (k *kafkaConfig) run(_ context.Context, s *session, _ []string) error {
 	return nil
 }
 
-// kafkaClient has what a program needs for the embedded servers. Its JSON is the output of -o json.
+// kafkaClient has the settings of a program that connects to the embedded servers. Its JSON is the output of -o json.
 type kafkaClient struct {
 	Kafka             string `json:"kafka"`
 	SecurityProtocol  string `json:"securityProtocol"`
