@@ -1,6 +1,7 @@
 package embedded
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"encoding/binary"
@@ -9,6 +10,7 @@ import (
 	"net"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -35,7 +37,7 @@ func openDoors(o Options) ([]*brokerListener, error) {
 		if err != nil {
 			return doors, fmt.Errorf("listen for kafka: %w; give another address, or port 0 for a free one", err)
 		}
-		doors = append(doors, &brokerListener{Listener: l, advertised: o.Advertise, tls: o.TLS, open: map[*clientConn]struct{}{}})
+		doors = append(doors, &brokerListener{Listener: l, advertised: o.Advertise, tls: o.TLS, users: len(o.Users) > 0, open: map[*clientConn]struct{}{}})
 	}
 	return doors, nil
 }
@@ -82,6 +84,7 @@ type brokerListener struct {
 	net.Listener
 	advertised string // address for clients; if empty, the listener's own
 	tls        *tls.Config
+	users      bool // whether clients must log in
 
 	mu       sync.Mutex
 	shutting bool
@@ -119,6 +122,7 @@ func (d *brokerListener) Accept() (net.Conn, error) {
 		c = tls.Server(c, d.tls)
 	}
 	v := &clientConn{Conn: c, door: d}
+	v.frame.stranger.Store(d.users)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.shutting {
@@ -169,6 +173,12 @@ func (v *clientConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// Write sends an answer, and looks whether it accepts the client. kfake writes each answer at once.
+func (v *clientConn) Write(p []byte) (int, error) {
+	v.frame.checkAnswer(p)
+	return v.Conn.Write(p)
+}
+
 // Close closes the connection; kfake calls it twice.
 func (v *clientConn) Close() error {
 	v.once.Do(func() {
@@ -183,18 +193,23 @@ func (v *clientConn) Close() error {
 
 const (
 	maxRequest = 100 << 20 // Apache's socket.request.max.bytes
+	maxLogin   = 64 << 10  // largest request of a client that has not logged in
 	sizeBytes  = 4
-	headBytes  = sizeBytes + 2 // size, then the request's key
+	headBytes  = sizeBytes + 4 // size, then the request's key and version
 	minRequest = 8             // length of key, version and correlation id
 )
 
 // frameGuard parses the frames of a connection. kfake allocates whatever size a frame
 // claims and panics on an unknown request key, which would end this whole process. A
-// browser that connects to the port ("GET " means 1.2 GB) must not cause that.
+// browser that connects to the port ("GET " means 1.2 GB) must not cause that. A client that has still
+// to log in may send only small requests for that, because kfake keeps them in memory.
 type frameGuard struct {
 	head [headBytes]byte
 	have int
 	left int // remaining bytes of the body
+
+	stranger atomic.Bool  // whether the client has still to log in
+	proof    atomic.Int32 // 1 + version of the newest SaslAuthenticate; 0 for none
 }
 
 func (g *frameGuard) check(b []byte) error {
@@ -218,7 +233,7 @@ func (g *frameGuard) checkHead() error {
 	size := binary.BigEndian.Uint32(g.head[:])
 	switch g.have {
 	case sizeBytes:
-		if size < minRequest || size > maxRequest {
+		if size < minRequest || size > maxRequest || size > maxLogin && g.stranger.Load() {
 			return fmt.Errorf("a frame of %d bytes is no Kafka request", size)
 		}
 	case headBytes:
@@ -226,7 +241,38 @@ func (g *frameGuard) checkHead() error {
 		if kmsg.RequestForKey(key) == nil {
 			return fmt.Errorf("kafka has no request with key %d", key)
 		}
+		if g.stranger.Load() && key != keyHandshake && key != keyVersions && key != keyAuthenticate {
+			return fmt.Errorf("kafka has no answer to the request with key %d before the login", key)
+		}
+		if key == keyAuthenticate {
+			g.proof.Store(1 + int32(binary.BigEndian.Uint16(g.head[sizeBytes+2:])))
+		}
 		g.have, g.left = 0, int(size)-(headBytes-sizeBytes)
 	}
 	return nil
+}
+
+// The requests of a login.
+const (
+	keyHandshake    = int16(kmsg.SASLHandshake)
+	keyVersions     = int16(kmsg.ApiVersions)
+	keyAuthenticate = int16(kmsg.SASLAuthenticate)
+)
+
+// checkAnswer ends the time as a stranger at the answer that accepts the client. The first answer of
+// SCRAM begins with the nonce, r=, and accepts no client yet.
+func (g *frameGuard) checkAnswer(p []byte) {
+	version := g.proof.Load() - 1
+	if !g.stranger.Load() || version < 0 {
+		return
+	}
+	resp := kmsg.NewPtrSASLAuthenticateResponse()
+	resp.SetVersion(int16(version))
+	head := sizeBytes + 4 // size and correlation id
+	if resp.IsFlexible() {
+		head++ // empty tags
+	}
+	if len(p) > head && resp.ReadFrom(p[head:]) == nil && resp.ErrorCode == 0 && !bytes.HasPrefix(resp.SASLAuthBytes, []byte("r=")) {
+		g.stranger.Store(false)
+	}
 }

@@ -121,6 +121,34 @@ func TestEmptyPasswords(t *testing.T) {
 	}
 }
 
+// A client that has not logged in takes little of the server's memory.
+func TestFramesBeforeTheLogin(t *testing.T) {
+	s := start(t, Options{Dir: t.TempDir(), Passwords: true})
+	for name, frame := range map[string][]byte{
+		"a long login":    {0, 1, 0, 1, 0, byte(keyAuthenticate), 0, 0},
+		"another request": {0, 0, 0, 100, 0, byte(kmsg.Metadata), 0, 0},
+		"a long request":  {5, 0, 0, 0, 0, byte(kmsg.Produce), 0, 0},
+	} {
+		var g frameGuard
+		g.stranger.Store(true)
+		if g.check(frame) == nil {
+			t.Errorf("%s is passed", name)
+		}
+		if got := tell(t, s.Kafka(), string(frame)); got != "" {
+			t.Errorf("%s is answered by %q", name, got)
+		}
+	}
+	m, err := scram.Mechanism(scram.SHA256, s.inside.Name, s.inside.Password)
+	must(t, err)
+	tr := &kafka.Transport{SASL: m}
+	defer tr.CloseIdleConnections()
+	c := &kafka.Client{Addr: kafka.TCP(s.Kafka()), Transport: tr, Timeout: waitLimit}
+	must(t, createTopic(t, c, "a"))
+	if _, err := produce(t.Context(), c, "a", strings.Repeat("x", 2*maxLogin)); err != nil {
+		t.Error("after the login:", err)
+	}
+}
+
 func logInPlainly(t *testing.T, addr, user, password string) error {
 	t.Helper()
 	tr := &kafka.Transport{SASL: plain.Mechanism{Username: user, Password: password}}
