@@ -14,6 +14,7 @@ import (
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 )
@@ -21,8 +22,8 @@ import (
 // jobMade is a Job that was sent to the API server.
 type jobMade = batchv1.Job
 
-// jobServer is an API server for Jobs only: it creates, lists, watches and deletes them. It has no
-// pods and no Deployments.
+// jobServer is an API server for Jobs and for the Secrets of their pods: it creates Secrets, and
+// creates, lists, watches and deletes Jobs. It has no pods and no Deployments.
 type jobServer struct {
 	kubeconfig string
 	codecs     runtime.Decoder
@@ -32,18 +33,21 @@ type jobServer struct {
 	count   int
 	jobs    map[string]*jobMade
 	gone    map[string]bool
-	changed chan struct{} // closed at each change
-	over    chan struct{} // closed at the end of the test
+	secrets map[string]map[string][]byte // data by name
+	changed chan struct{}                // closed at each change
+	over    chan struct{}                // closed at the end of the test
 }
 
 func startJobServer(t *testing.T, dir string) *jobServer {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	if err := batchv1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
+	for _, add := range []func(*runtime.Scheme) error{batchv1.AddToScheme, corev1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
 	}
 	s := &jobServer{codecs: serializer.NewCodecFactory(scheme).UniversalDeserializer(), arrived: make(chan *jobMade, 100),
-		jobs: map[string]*jobMade{}, gone: map[string]bool{}, changed: make(chan struct{}), over: make(chan struct{})}
+		jobs: map[string]*jobMade{}, gone: map[string]bool{}, secrets: map[string]map[string][]byte{}, changed: make(chan struct{}), over: make(chan struct{})}
 	server := httptest.NewServer(s)
 	t.Cleanup(server.Close)
 	t.Cleanup(func() { close(s.over) })
@@ -61,6 +65,8 @@ func (s *jobServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.watch(w, r)
 	case r.Method == http.MethodPost && r.URL.Path == jobsPath:
 		s.make(w, r)
+	case r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/secrets"):
+		s.makeSecret(w, r)
 	case one:
 		s.one(w, r, name)
 	case r.URL.Path == jobsPath:
@@ -106,6 +112,31 @@ func (s *jobServer) make(w http.ResponseWriter, r *http.Request) {
 	s.arrived <- job
 	w.WriteHeader(http.StatusCreated)
 	_ = json.NewEncoder(w).Encode(job)
+}
+
+func (s *jobServer) makeSecret(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return
+	}
+	o, _, err := s.codecs.Decode(body, nil, nil)
+	secret, ok := o.(*corev1.Secret)
+	if err != nil || !ok {
+		refuseJob(w, http.StatusBadRequest, "BadRequest", fmt.Sprint("no Secret: ", err))
+		return
+	}
+	s.mu.Lock()
+	s.secrets[secret.Name] = secret.Data
+	s.mu.Unlock()
+	w.WriteHeader(http.StatusCreated)
+	_ = json.NewEncoder(w).Encode(secret)
+}
+
+// secret returns a value of a Secret; empty if the Secret is not there yet.
+func (s *jobServer) secret(name, key string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return string(s.secrets[name][key])
 }
 
 func (s *jobServer) one(w http.ResponseWriter, r *http.Request, name string) {

@@ -204,6 +204,9 @@ func (a *apart) beKubelet(job *jobMade) {
 			value = work
 		case e.Name == "TIDEMILL_AGENT_INDEX":
 			value = "" // the Job is not indexed
+		case e.ValueFrom != nil && e.ValueFrom.SecretKeyRef != nil: // it is made after the Job
+			of := e.ValueFrom.SecretKeyRef
+			eventually(a.T, func() bool { value = a.api.secret(of.Name, of.Key); return value != "" })
 		case e.ValueFrom != nil:
 			value = "node-1"
 		}
