@@ -99,8 +99,8 @@ func (l *logLines) String() string {
 	return l.text.String()
 }
 
-// Some refusals are hidden from their caller, because its answer must not tell whether the run
-// exists. The log has them all the same.
+// A caller gets the same answer for a run that it may not touch and for an unknown run. The log has
+// the refusal.
 func TestHiddenRefusalsAreLogged(t *testing.T) {
 	t.Parallel()
 	guard, lines := openGuard(t, rightsAccess()), new(logLines)
