@@ -21,7 +21,7 @@ func postEvent(ctx context.Context, t *testing.T, addr, rule string, v *broker.V
 	}
 	odd, _ := v.Attribute(extOdd)
 	for name, value := range map[string]string{"Ce-Specversion": "1.0", "Ce-Id": v.ID, "Ce-Source": v.Source, "Ce-Type": v.Type,
-		"Ce-Subject": v.Subject, "Ce-" + extOdd: odd, "Content-Type": v.DataContentType, "Prefer": "reply"} {
+		"Ce-Subject": v.Subject, "Ce-" + extOdd: odd, "Content-Type": v.DataContentType, "Prefer": preferenceOf(rule)} {
 		r.Header.Set(name, value)
 	}
 	if change != nil {

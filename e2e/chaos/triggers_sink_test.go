@@ -97,12 +97,21 @@ func (s *sink) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	answer(w, name, id, r.Header.Get("Ce-Subject"), m.status, try)
 }
 
+// preferenceOf returns the header Prefer of a rule's requests. Only a trigger that accepts replies
+// asks for them.
+func preferenceOf(name string) string {
+	if r, _ := ruleOf(name); r.replies {
+		return "reply"
+	}
+	return ""
+}
+
 // check compares the event with the published one.
 func (s *sink) check(r *http.Request, id string, body []byte) {
 	h := r.Header
 	key := keyOf(numberOf(id))
 	for name, want := range map[string]string{"Ce-Specversion": "1.0", "Ce-Source": sourceHere, "Ce-Type": typeEvent, "Ce-Subject": key,
-		"Ce-" + extOdd: strconv.FormatBool(numberOf(id)%2 == 1), "Content-Type": "text/plain", "Prefer": "reply"} {
+		"Ce-" + extOdd: strconv.FormatBool(numberOf(id)%2 == 1), "Content-Type": "text/plain", "Prefer": preferenceOf(strings.TrimPrefix(r.URL.Path, "/"))} {
 		if got := h.Get(name); got != want {
 			s.fault("altered: %s came to %s with %s %q, not %q", id, r.URL.Path, name, got, want)
 		}
