@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/sasl/scram"
 
 	"tidemill.dev"
 	"tidemill.dev/broker"
@@ -44,8 +45,16 @@ func TestPublishTailStreams(t *testing.T) {
 const poison = "hello, is this the printer?"
 
 // writePoison writes a record that is not an event, as another Kafka client can.
-func writePoison(ctx context.Context, address string, names tidemill.Names) (broker.Position, error) {
-	client := kafka.Client{Addr: kafka.TCP(address), Transport: &kafka.Transport{}}
+func writePoison(ctx context.Context, dir, address string, names tidemill.Names) (broker.Position, error) {
+	password, err := os.ReadFile(embedded.KafkaPasswordFile(dir))
+	if err != nil {
+		return broker.Position{}, err
+	}
+	login, err := scram.Mechanism(scram.SHA256, embedded.UserName, strings.TrimSpace(string(password)))
+	if err != nil {
+		return broker.Position{}, err
+	}
+	client := kafka.Client{Addr: kafka.TCP(address), Transport: &kafka.Transport{SASL: login}}
 	res, err := client.Produce(ctx, &kafka.ProduceRequest{
 		Topic: names.Topic(tidemill.StreamEvents), RequiredAcks: kafka.RequireAll,
 		Records: kafka.NewRecordReader(kafka.Record{Value: kafka.NewBytes([]byte(poison))}),
@@ -67,7 +76,7 @@ func TestTailShowsWhatIsNoEvent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	at, err := writePoison(t.Context(), s.Kafka, names)
+	at, err := writePoison(t.Context(), s.dir, s.Kafka, names)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +153,8 @@ func TestInterruptedUpDrains(t *testing.T) {
 func publishUntil(t *testing.T, s *server, acknowledged *atomic.Int64) (stop func()) {
 	t.Helper()
 	names, _ := tidemill.NewNames(s.Name)
-	b, err := broker.Open(t.Context(), broker.Options{Addr: s.Kafka, Names: names})
+	security, _ := platform.EmbeddedSecurity(s.dir)
+	b, err := broker.Open(t.Context(), broker.Options{Addr: s.Kafka, Names: names, Security: security})
 	if err != nil {
 		t.Fatal(err)
 	}
