@@ -1,6 +1,7 @@
 package score
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"runtime"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"tidemill.dev/broker"
+	"tidemill.dev/broker/retry"
 	"tidemill.dev/internal/scoring/features"
 	"tidemill.dev/internal/scoring/infer"
 	"tidemill.dev/internal/scoring/infer/tensor"
@@ -277,6 +279,13 @@ func (w *worker) scoreItems(b *batch, g *group, items []int32, number int) {
 	}
 }
 
+// awayTries and awayWait bound the time that a batch waits for ONNX Runtime's process: 12 s.
+const awayTries = 10
+
+func awayWait(tries int) time.Duration {
+	return retry.Backoff{First: 100 * time.Millisecond, Cap: 2 * time.Second}.After(tries)
+}
+
 // runModel runs the model and turns a panic into an error. Otherwise one event could end the
 // process again and again.
 func (w *worker) runModel(m *infer.Model) (err error) {
@@ -285,7 +294,14 @@ func (w *worker) runModel(m *infer.Model) (err error) {
 			err = fmt.Errorf("the engine failed: %v", r)
 		}
 	}()
-	if err := m.Run(w.in, w.out); err != nil {
+	for tries := 1; ; tries++ {
+		if err = m.Run(w.in, w.out); !errors.Is(err, infer.ErrAway) || tries == awayTries {
+			break
+		}
+		// ONNX Runtime's process was lost because of other models. The event is not at fault.
+		_ = retry.Sleep(context.Background(), awayWait(tries))
+	}
+	if err != nil {
 		return err
 	}
 	return m.Whole(w.out, len(w.rows))
