@@ -13,7 +13,7 @@ FUZZTIME ?= 60s
 IMAGE   ?= dev.local/tidemill:v1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up test test-all lint vulncheck tidy test-real test-python test-examples bench bench-smoke loadtest chaos sim sim-faults soak soak-scorers crash fuzz build image sbom man onnxruntime clean cluster test-cluster bench-cluster
+.PHONY: help demo up test test-all lint vulncheck tidy test-real test-python test-examples bench bench-smoke loadtest chaos sim sim-faults soak soak-scorers crash attacks fuzz build image sbom man onnxruntime clean cluster test-cluster bench-cluster
 
 # Rigs are modules of their own, so that their dependencies stay out of the product.
 RIGS    := loadtest image e2e/kube
@@ -45,6 +45,7 @@ test-all: ## run what make test leaves out: guides, documents, the chart, proofs
 	$(CALM) -tags slow -run "$$(./.ci/packages tests slow)" $$(./.ci/packages slow | grep -v ^./e2e)
 	set -e; for rig in $(RIGS); do echo "in $$rig:"; (cd $$rig && GOWORK=off $(CALM) ./...); done
 	$(MAKE) chaos
+	$(MAKE) attacks
 	$(RACING) ./internal/cli
 	$(RACING) -tags slow -run TestChaos ./e2e/chaos
 	$(RACING) -tags slow ./e2e/crash
@@ -124,6 +125,9 @@ soak-scorers: ## run scorers under load while champions change, and check that m
 
 crash: ## stop a tidemill, and flush its Redis, before and after each write from two events to their runs' ends; POINTS=50 SEED=2 for some
 	TIDEMILL_CRASH_POINTS=$(POINTS) TIDEMILL_CHAOS_SEED=$(SEED) $(GO) test -tags slow -count=1 -timeout 0 -v -run TestCrash ./e2e/crash
+
+attacks: ## attack a tidemill with tokens from outside: routes, ports, memory, and everything that it reads
+	TIDEMILL_ONNXRUNTIME=$${TIDEMILL_ONNXRUNTIME:-$$(./.ci/onnxruntime-install)} $(CALM) -tags slow -count=1 -v ./e2e/attacks
 
 fuzz: ## run every fuzz target for FUZZTIME (60s)
 	@set -e; for pkg in $$($(GO) list ./...); do \
