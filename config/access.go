@@ -22,6 +22,7 @@ import (
 type Access struct {
 	Tokens []Token // by name
 	OIDC   *OIDC   // if nil, no JWT is accepted
+	Teams  []Team  // in the order of the file
 }
 
 // Token is a caller that has one of Tidemill's own tokens.
@@ -87,11 +88,17 @@ func LoadAccess(path string) (*Access, error) {
 	return ParseAccess(s.name, s.data)
 }
 
+// read reads the teams last, because their members are tokens and claims.
 func (a *Access) read(v value) {
+	var teams []value
 	v.versioned(
 		field{"tokens", a.readTokens},
 		field{"oidc", a.readOIDC},
+		field{"teams", func(v value) { teams = append(teams, v) }},
 	)
+	for _, t := range teams {
+		a.readTeams(t)
+	}
 }
 
 // Token finds a token by its caller's name.

@@ -48,7 +48,14 @@ func TestAccess(t *testing.T) {
 	if !reflect.DeepEqual(a.OIDC, wantOIDC) {
 		t.Errorf("got %+v\nwant %+v", a.OIDC, wantOIDC)
 	}
-	if _, ok := a.Token("nobody"); ok || len(a.Tokens) != 2 || a.Tokens[1].Name != "dashboard" {
+	wantTeams := []Team{
+		{Name: "interns", Keys: []string{"lab-*"}, Recipes: []string{"intent"}, Priority: -100, Tokens: []string{"ana"}, Claims: []Claim{{"groups", "interns"}}},
+		{Name: "researchers", Keys: []string{"lab-*", "bot-42"}, Recipes: []string{"intent", "vision-*"}, Priority: 500, Claims: []Claim{{"groups", "researchers"}}},
+	}
+	if !reflect.DeepEqual(a.Teams, wantTeams) {
+		t.Errorf("got %+v\nwant %+v", a.Teams, wantTeams)
+	}
+	if _, ok := a.Token("nobody"); ok || len(a.Tokens) != 3 || a.Tokens[2].Name != "dashboard" {
 		t.Errorf("tokens %+v", a.Tokens)
 	}
 }

@@ -167,10 +167,14 @@ var plainDigits = regexp.MustCompile(`^(0|[1-9][0-9]{0,17})$`)
 // integer reads a whole number within bounds.
 func (v value) integer(low, high int) (int, bool) {
 	n := v.node
+	digits := n.Value
+	if low < 0 {
+		digits = strings.TrimPrefix(digits, "-")
+	}
 	switch {
 	case n.Kind == yaml.AliasNode:
 		return 0, false
-	case n.Kind != yaml.ScalarNode || n.ShortTag() != "!!int" || !plainDigits.MatchString(n.Value):
+	case n.Kind != yaml.ScalarNode || n.ShortTag() != "!!int" || !plainDigits.MatchString(digits):
 		v.problem("must be a whole number from %d to %d, not %s", low, high, describe(n))
 		return 0, false
 	}

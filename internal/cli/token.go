@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -237,25 +238,32 @@ func (l *tokenList) run(_ context.Context, s *session, _ []string) error {
 		return err
 	}
 	if l.output == "json" {
-		return writeTokens(s.stdout, a.Tokens)
+		return writeTokens(s.stdout, a)
 	}
 	if len(a.Tokens) == 0 {
 		fmt.Fprintf(s.stderr, "%s lists no tokens; tidemill token new makes one.\n", l.file)
 		return nil
 	}
-	return tabulateTokens(s.stdout, a.Tokens, time.Now())
+	return tabulateTokens(s.stdout, a, time.Now())
 }
 
-func tabulateTokens(w io.Writer, tokens []config.Token, now time.Time) error {
+func tabulateTokens(w io.Writer, a *config.Access, now time.Time) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "NAME\tROLE\tTYPES\tSOURCES\tKEYS\tEXPIRES")
-	for _, k := range tokens {
+	head, teams := "NAME\tROLE\tTYPES\tSOURCES\tKEYS\tEXPIRES", len(a.Teams) > 0
+	if teams {
+		head += "\tTEAMS"
+	}
+	fmt.Fprintln(t, head)
+	for _, k := range a.Tokens {
 		expires := "never"
 		if !k.Expires.IsZero() {
 			expires = k.Expires.Format(time.RFC3339)
 			if !now.Before(k.Expires) {
 				expires += " (has expired)"
 			}
+		}
+		if teams {
+			expires += "\t" + cmp.Or(strings.Join(a.TeamsOf(k.Name), ", "), "-")
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", k.Name, strings.Join(k.Roles, ", "), patternsOf(k.Types), patternsOf(k.Sources), patternsOf(k.Keys), expires)
 	}
@@ -277,12 +285,13 @@ type tokenJSON struct {
 	Sources []string   `json:"sources"`
 	Keys    []string   `json:"keys"`
 	Expires *time.Time `json:"expires"` // null means never
+	Teams   []string   `json:"teams,omitempty"`
 }
 
-func writeTokens(w io.Writer, tokens []config.Token) error {
-	all := make([]tokenJSON, 0, len(tokens))
-	for _, t := range tokens {
-		one := tokenJSON{Name: t.Name, Roles: t.Roles, Types: t.Types, Sources: t.Sources, Keys: t.Keys}
+func writeTokens(w io.Writer, a *config.Access) error {
+	all := make([]tokenJSON, 0, len(a.Tokens))
+	for _, t := range a.Tokens {
+		one := tokenJSON{Name: t.Name, Roles: t.Roles, Types: t.Types, Sources: t.Sources, Keys: t.Keys, Teams: a.TeamsOf(t.Name)}
 		if !t.Expires.IsZero() {
 			one.Expires = &t.Expires
 		}

@@ -88,6 +88,30 @@ func TestTokenReplaceKeepsWhatIsNotSaid(t *testing.T) {
 	mention(t, "an expired one", call(t, "", "token", "new", "old", "--replace", "--expires", "never", "--file", old).err, "(read)")
 }
 
+// The teams of a file are kept, and shown.
+func TestTokensOfTeams(t *testing.T) {
+	t.Parallel()
+	file := leave(t, "version: 1\ntokens:\n"+
+		"  ana: {hash: \"sha256:"+strings.Repeat("ab", 32)+"\", role: read}\n"+
+		"  crm: {hash: \"sha256:"+strings.Repeat("cd", 32)+"\", role: publish}\n"+
+		"teams:\n  interns: {keys: [\"lab-*\"], recipes: [intent], priority: -100, members: [ana]}\n", t.TempDir(), "a.yaml")
+	if got, want := ok(t, "token", "list", "--file", file), `NAME  ROLE     TYPES  SOURCES  KEYS  EXPIRES  TEAMS
+ana   read     all    all      all   never    interns
+crm   publish  all    all      all   never    -
+`; got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	mention(t, "token list -o json", ok(t, "token", "list", "--file", file, "-o", "json"), `"teams": [`)
+	for _, args := range []string{"token remove ana", "token new ana --replace --role operate"} {
+		if o := call(t, "", append(strings.Fields(args), "--file", file)...); o.code != exitFailed || !strings.Contains(o.err, "change the team first") {
+			t.Errorf("%s: %+v", args, o)
+		}
+	}
+	ok(t, "token", "new", "ana", "--replace", "--file", file)
+	ok(t, "token", "remove", "crm", "--file", file)
+	mention(t, "token list", ok(t, "token", "list", "--file", file), "interns")
+}
+
 func TestTokenListAndRemove(t *testing.T) {
 	t.Parallel()
 	file := leave(t, "version: 1\ntokens:\n"+

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"net/http"
 	"reflect"
@@ -306,6 +307,57 @@ func TestRunsWithoutAKeyAreForCallersWithoutLimits(t *testing.T) {
 	if got := keysOf(w.list("", tokenHeader("all")...)); !slices.Equal(got, []string{"report"}) {
 		t.Errorf("a caller without limits sees %v", got)
 	}
+}
+
+// An intern could start runs before the runs of all others, and of every recipe.
+func TestTeamsLimitRuns(t *testing.T) {
+	t.Parallel()
+	w := newRuns(t, func(o *Options) {
+		o.Access = openGuard(t, "version: 1\ntokens:\n"+callerLine("ada", "role: operate")+callerLine("intern", "role: read, keys: [shop-1]")+callerLine("expert", "role: read")+
+			"teams:\n  interns: {keys: [\"shop-*\"], recipes: [fraud], priority: -100, members: [intern]}\n"+
+			"  experts: {keys: [\"*\"], recipes: [fraud, \"int*\"], priority: 500, members: [expert]}\n")
+	})
+	priorityOf := func(run string) int {
+		return sendDecoded[api.RunWhole](w.world, http.MethodGet, "/api/v1/runs/"+run, "", tokenHeader("ada")...).Priority
+	}
+	for _, c := range []struct {
+		caller, recipe, key, priority string
+		done                          string
+		want                          int
+	}{
+		{"intern", "fraud", "shop-1", "", "requested", -100},
+		{"intern", "fraud", "shop-2", `,"priority":-200`, "requested", -200},
+		{"intern", "fraud", "shop-3", `,"priority":1`, "you may give this run a priority of at most -100", 0},
+		{"intern", "intent", "shop-1", "", `the team interns may not operate on the recipe "intent", only on fraud`, 0},
+		{"intern", "fraud", "bot-1", "", "you may not operate on this key", 0},
+		{"expert", "fraud", "bot-2", `,"priority":500`, "requested", 500},
+		{"expert", "intent", "bot-2", "", "requested", 0},
+		{"expert", "intent", "bot-3", `,"priority":501`, "you may give this run a priority of at most 500", 0},
+		{"ada", "fraud", "bot-4", `,"priority":1000`, "requested", 1000},
+	} {
+		done := w.asks("/api/v1/runs", fmt.Sprintf(`{"recipe":%q,"keys":[%q]%s}`, c.recipe, c.key, c.priority), tokenHeader(c.caller)...).Runs[0]
+		if !strings.HasPrefix(done.Done, c.done) || done.Refused != (c.done != "requested") {
+			t.Errorf("%s starts %s of %s%s: %+v", c.caller, c.recipe, c.key, c.priority, done)
+		} else if !done.Refused && priorityOf(done.Run) != c.want {
+			t.Errorf("%s starts %s of %s%s with the priority %d, want %d", c.caller, c.recipe, c.key, c.priority, priorityOf(done.Run), c.want)
+		}
+	}
+	theirs := w.asks("/api/v1/runs", `{"recipe":"intent","keys":["shop-9"],"priority":7}`, tokenHeader("ada")...).Runs[0].Run
+	for _, verb := range []string{"cancel", "retry"} {
+		if got := w.asks("/api/v1/runs/"+verb, `{"runs":["`+theirs+`"]}`, tokenHeader("intern")...); !got.Runs[0].Refused {
+			t.Errorf("%s: %+v", verb, got)
+		}
+	}
+	w.asks("/api/v1/runs", `{"recipe":"fraud","keys":["shop-1"]}`, tokenHeader("ada")...) // its live run makes the next one wait
+	urgent := w.asks("/api/v1/runs", `{"recipe":"fraud","keys":["shop-1"],"priority":900}`, tokenHeader("ada")...).Runs[0].Run
+	if got := w.asks("/api/v1/runs/cancel", `{"runs":["`+urgent+`"]}`, tokenHeader("intern")...); got.Runs[0].Done != "cancelled" {
+		t.Errorf("it cancels a run of the recipe: %+v", got)
+	}
+	if again := w.asks("/api/v1/runs/retry", `{"runs":["`+urgent+`"]}`, tokenHeader("intern")...); again.Runs[0].Refused || priorityOf(again.Runs[0].Run) != -100 {
+		t.Errorf("a retry: %+v", again)
+	}
+	wantProblem(t, w.post("/api/v1/keys/forget", `{"key":"shop-1"}`, tokenHeader("intern")...), http.StatusForbidden, api.Forbidden, "a team's members may not")
+	wantProblem(t, w.post("/api/v1/recipes/fraud/pause", "", tokenHeader("expert")...), http.StatusForbidden, api.Forbidden, "for all keys")
 }
 
 func TestRecipesAndPoolsRest(t *testing.T) {

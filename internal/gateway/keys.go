@@ -73,8 +73,8 @@ func (g *Gateway) checkForget(r *request, ask *api.KeyAsked) *api.Problem {
 	if g.opt.Forgetter == nil {
 		return noRuns()
 	}
-	if !r.caller.MayTouch(access.Operate, ask.Key) {
-		return forbidden(fmt.Sprintf("you may not operate on the key %q: use a token for it", clipText(ask.Key)))
+	if !r.caller.MayForget(ask.Key) {
+		return forbidden(fmt.Sprintf("you may not forget the key %q: use a token whose role is operate for the key; a team's members may not", clipText(ask.Key)))
 	}
 	return nil
 }

@@ -225,7 +225,8 @@ func (b *bulkChange) doEach(all []tidemill.Run, first int, what runHandler, done
 }
 
 func (b *bulkChange) means(where *filter.Filter, r *tidemill.Run) bool {
-	return b.r.caller.MayTouch(access.Operate, ownerOf(r)) && filterOfRuns(where, r.Recipe, r.Key,
+	_, refused := b.r.caller.MayRun(r.Recipe, ownerOf(r))
+	return refused == nil && filterOfRuns(where, r.Recipe, r.Key,
 		broker.Attribute{Name: tidemill.AttrRun, Value: r.ID}, broker.Attribute{Name: "state", Value: string(r.State)},
 		broker.Attribute{Name: "reason", Value: strings.ToValidUTF8(r.Reason, "")})
 }
@@ -237,6 +238,10 @@ func (b *bulkChange) doNamed(ids []string, what runHandler, done *api.RunsDone) 
 		run, p := b.g.findRun(b.ctx, b.r, access.Operate, id)
 		switch {
 		case p == nil:
+			if _, err := b.r.caller.MayRun(run.Recipe, ownerOf(run)); err != nil {
+				done.Runs = append(done.Runs, api.RunDone{Run: run.ID, Recipe: run.Recipe, Key: run.Key, Done: err.Error(), Refused: true})
+				continue
+			}
 			all = append(all, *run)
 		case p.Status/100 == 4:
 			done.Runs = append(done.Runs, api.RunDone{Run: clipText(id), Done: p.Detail, Refused: true})
@@ -304,8 +309,6 @@ func notCancelled(r *tidemill.Run) string {
 	return ""
 }
 
-const mostUrgent = 1000 // largest priority; the smallest is -mostUrgent
-
 // startRuns requests runs of one recipe.
 func (g *Gateway) startRuns(w http.ResponseWriter, r *request) *api.Problem {
 	var ask api.RunsAsked
@@ -348,8 +351,8 @@ func checkStart(ask *api.RunsAsked, recipe *config.Recipe) *api.Problem {
 		return badParameter("keys", "give the keys to start runs for, or all: true and no keys")
 	case ask.Where != "" && !ask.All:
 		return badParameter("where", "it selects some of all keys: give all: true too")
-	case ask.Priority < -mostUrgent || ask.Priority > mostUrgent:
-		return badParameter("priority", fmt.Sprintf("give %d to %d", -mostUrgent, mostUrgent))
+	case ask.Priority < -config.MaxAskedPriority || ask.Priority > config.MaxAskedPriority:
+		return badParameter("priority", fmt.Sprintf("give %d to %d", -config.MaxAskedPriority, config.MaxAskedPriority))
 	}
 	for _, key := range ask.Keys {
 		if err := scheduler.CheckKeyOf(recipe, key); err != nil {
@@ -412,7 +415,7 @@ func (b *bulkChange) runKeys(ask *api.RunsAsked, recipe *config.Recipe) ([]strin
 	}
 	var keys []string
 	err := b.g.opt.Ledger.Keys(b.ctx, recipe.Name, func(key string) bool {
-		if b.r.caller.MayTouch(access.Operate, tidemill.OwnerOf(recipe.Name, key)) && filterOfRuns(where, recipe.Name, key) {
+		if _, refused := b.r.caller.MayRun(recipe.Name, tidemill.OwnerOf(recipe.Name, key)); refused == nil && filterOfRuns(where, recipe.Name, key) {
 			keys = append(keys, key)
 		}
 		return true
@@ -465,9 +468,10 @@ func (b *bulkChange) startKeys(ask *api.RunsAsked, keys []string) (done api.Runs
 
 func (b *bulkChange) startOne(ask *api.RunsAsked, key string, nth int) (api.RunDone, error) {
 	done := api.RunDone{Recipe: ask.Recipe, Key: key}
+	priority, err := b.priority(ask.Recipe, key, ask.Priority)
 	switch {
-	case !b.r.caller.MayTouch(access.Operate, tidemill.OwnerOf(ask.Recipe, key)):
-		done.Done, done.Refused = "you may not operate on this key", true
+	case err != nil:
+		done.Done, done.Refused = err.Error(), true
 		b.g.noteRefusal(b.r, access.Operate, "runs", forbidden("recipe "+ask.Recipe+", key "+clipText(key)+": "+done.Done))
 		return done, nil
 	case b.dryRun:
@@ -475,8 +479,18 @@ func (b *bulkChange) startOne(ask *api.RunsAsked, key string, nth int) (api.RunD
 		return done, nil
 	}
 	cause := b.runCause(ask.Recipe, key)
-	return b.requestRun(done, scheduler.Request{Recipe: ask.Recipe, Key: key, Cause: cause, Priority: ask.Priority, Delay: b.dueDelay(nth),
+	return b.requestRun(done, scheduler.Request{Recipe: ask.Recipe, Key: key, Cause: cause, Priority: priority, Delay: b.dueDelay(nth),
 		Events: []json.RawMessage{b.requestEvent(cause, ask, key)}, By: b.by, Correlation: b.correlation, Trace: b.trace})
+}
+
+// priority returns the priority of a run that the caller starts. A caller whose greatest priority is below 0 need
+// not ask for it.
+func (b *bulkChange) priority(recipe, key string, asked int) (int, error) {
+	most, err := b.r.caller.MayRun(recipe, tidemill.OwnerOf(recipe, key))
+	if err == nil && asked > most && asked != 0 {
+		err = fmt.Errorf("you may give this run a priority of at most %d: ask for less, or for none", most)
+	}
+	return min(asked, most), err
 }
 
 // requestRun requests one run and describes the result.
@@ -581,6 +595,10 @@ func (b *bulkChange) again(done api.RunDone, run *tidemill.Run, nth int) (api.Ru
 	if err != nil {
 		return done, err
 	}
+	most, err := b.r.caller.MayRun(run.Recipe, ownerOf(run))
+	if err != nil {
+		return done, err
+	}
 	return b.requestRun(done, scheduler.Request{Recipe: run.Recipe, Key: run.Key, Cause: b.runCause("again", run.ID), Events: asked.events,
-		Delay: b.dueDelay(nth), Priority: run.Priority, By: b.by, Again: run.ID, Correlation: orElse(asked.correlation, b.correlation), Trace: b.trace})
+		Delay: b.dueDelay(nth), Priority: min(run.Priority, most), By: b.by, Again: run.ID, Correlation: orElse(asked.correlation, b.correlation), Trace: b.trace})
 }

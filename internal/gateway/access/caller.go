@@ -1,6 +1,7 @@
 package access
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -34,12 +35,35 @@ func (c *Caller) Has(r Role) bool {
 // MayTouch reports whether the caller has a role for a key. An object without a key has the key "";
 // only callers with the role for all keys may touch it.
 func (c *Caller) MayTouch(r Role, key string) bool {
+	return slices.ContainsFunc(c.grants, func(g grant) bool { return g.mayTouch(r, key) })
+}
+
+// MayRun returns the greatest priority that the caller may give a run of a recipe and a key. A run without a key
+// has the key "". The error is why the caller may not start, cancel or retry the run.
+func (c *Caller) MayRun(recipe, key string) (priority int, err error) {
+	err = errors.New("you may not operate on this key")
 	for i := range c.grants {
-		if g := &c.grants[i]; g.has(r) && anyMatches(g.keys, key) && (key != "" || g.keys == nil) {
-			return true
+		g := &c.grants[i]
+		switch {
+		case !g.mayTouch(Operate, key):
+			continue
+		case g.team == nil:
+			return config.MaxAskedPriority, nil
+		case !anyMatches(g.team.recipes, recipe):
+			if err != nil {
+				err = fmt.Errorf("the team %s may not operate on the recipe %s, only on %s", g.team.name, clipText(recipe), listed(g.team.recipes))
+			}
+		case err != nil || g.team.priority > priority:
+			priority, err = g.team.priority, nil
 		}
 	}
-	return false
+	return priority, err
+}
+
+// MayForget reports whether the caller may delete all that belongs to a key. The members of a team may not, because
+// that deletes the work of other recipes too.
+func (c *Caller) MayForget(key string) bool {
+	return slices.ContainsFunc(c.grants, func(g grant) bool { return g.team == nil && g.mayTouch(Operate, key) })
 }
 
 // AllKeys reports whether the caller has a role for all keys.
@@ -121,6 +145,20 @@ func (r Role) includedRoles() []Role {
 type grant struct {
 	roles                []Role
 	types, sources, keys []pattern // limits; nil for no limit
+	team                 *team     // team that gives the rights; nil if the caller's own entry does
+}
+
+// team limits the rights of a team's members.
+type team struct {
+	name     string
+	recipes  []pattern // recipes whose runs they may start, cancel and retry
+	priority int       // greatest priority of those runs
+}
+
+// newTeamGrant returns the rights of the members of a team. A team always has a limit of keys, so its members
+// may do nothing that concerns all keys.
+func newTeamGrant(t config.Team) grant {
+	return grant{roles: Operate.includedRoles(), keys: patterns(t.Keys), team: &team{t.Name, patterns(t.Recipes), t.Priority}}
 }
 
 func newGrant(r config.Rights) grant {
@@ -132,6 +170,10 @@ func newGrant(r config.Rights) grant {
 }
 
 func (g *grant) has(r Role) bool { return slices.Contains(g.roles, r) }
+
+func (g *grant) mayTouch(r Role, key string) bool {
+	return g.has(r) && anyMatches(g.keys, key) && (key != "" || g.keys == nil)
+}
 
 // pattern matches a text, or texts with a prefix.
 type pattern struct {
@@ -241,13 +283,16 @@ func (d *Denied) Error() string {
 
 const maxListed = 8
 
-func (d *Denied) list() string {
+func (d *Denied) list() string { return listed(d.allowed) }
+
+// listed returns the first patterns, and the number of the others.
+func listed(allowed []pattern) string {
 	var all []string
-	for _, p := range d.allowed[:min(len(d.allowed), maxListed)] {
+	for _, p := range allowed[:min(len(allowed), maxListed)] {
 		all = append(all, p.String())
 	}
 	text := strings.Join(all, ", ")
-	if more := len(d.allowed) - len(all); more > 0 {
+	if more := len(allowed) - len(all); more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
 	return text

@@ -221,3 +221,59 @@ func TestMayPublishIsFree(t *testing.T) {
 		t.Errorf("%v allocations an event", n)
 	}
 }
+
+// The rights of a team are checked alone, as those of every grant.
+func TestTeamsLimitTheirMembers(t *testing.T) {
+	low := config.Team{Name: "interns", Keys: []string{"lab-*"}, Recipes: []string{"intent"}, Priority: -100}
+	high := config.Team{Name: "experts", Keys: []string{"lab-7"}, Recipes: []string{"*"}, Priority: 500}
+	member := func(teams ...config.Team) *Caller {
+		c := callerWith(config.Rights{Roles: []string{"publish"}, Keys: []string{"bot-1"}})
+		for _, team := range teams {
+			c.grants = append(c.grants, newTeamGrant(team))
+		}
+		return c
+	}
+	for _, c := range []struct {
+		name        string
+		caller      *Caller
+		recipe, key string
+		want        int
+		says        string // part of the refusal; empty for none
+	}{
+		{"a member", member(low), "intent", "lab-1", -100, ""},
+		{"another recipe", member(low), "fraud", "lab-1", 0, `the team interns may not operate on the recipe "fraud", only on intent`},
+		{"another key", member(low), "intent", "bot-1", 0, "not operate on this key"},
+		{"a run without a key", member(high), "intent", "", 0, "not operate on this key"},
+		{"two teams", member(low, high), "intent", "lab-7", 500, ""},
+		{"two teams, the other way", member(high, low), "intent", "lab-7", 500, ""},
+		{"two teams, one of them for the key", member(low, high), "intent", "lab-1", -100, ""},
+		{"two teams, one of them for the recipe", member(low, high), "fraud", "lab-7", 500, ""},
+		{"no team", member(), "intent", "lab-1", 0, "not operate on this key"},
+		{"an operator", callerWith(roles("operate")), "any", "", config.MaxAskedPriority, ""},
+	} {
+		got, err := c.caller.MayRun(c.recipe, c.key)
+		if (err != nil) != (c.says != "") || err != nil && !strings.Contains(err.Error(), c.says) || err == nil && got != c.want {
+			t.Errorf("%s: %d, %v", c.name, got, err)
+		}
+	}
+	c := member(high)
+	if !c.MayTouch(Read, "lab-7") || !c.MayTouch(Operate, "lab-7") || c.MayTouch(Approve, "lab-7") || c.AllKeys(Read) || c.AllKeys(Operate) {
+		t.Error("the rights of a member besides runs")
+	}
+	if c.MayForget("lab-7") || !callerWith(roles("operate")).MayForget("lab-7") {
+		t.Error("a member may forget a key, or an operator may not")
+	}
+}
+
+// A team has members by the names of their tokens.
+func TestTokensAreMembersOfTeams(t *testing.T) {
+	token, sum := newToken()
+	g := open(t, writeAccess(t, "tokens:\n"+yamlToken("ana", sum, "role: read")+"teams:\n  interns: {keys: [lab-1], recipes: [intent], priority: -5, members: [ana]}\n"), Options{})
+	c, err := g.Caller(t.Context(), bearerOf(token))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if most, err := c.MayRun("intent", "lab-1"); most != -5 || err != nil {
+		t.Errorf("%d, %v", most, err)
+	}
+}

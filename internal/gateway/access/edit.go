@@ -101,6 +101,9 @@ func editFile(path string, create bool, change func(*yamlPage, *config.Access) e
 		return fmt.Errorf("change %s: %w", path, err)
 	}
 	after, err := config.ParseAccess(path, p.text())
+	if err != nil && before.Teams != nil {
+		return fmt.Errorf("change %s: a team of the file names the token; change the team first:\n%w", path, err)
+	}
 	if err != nil || !isSameContent(after, before, want(before.Tokens)) {
 		return fmt.Errorf("change %s: %w", path, errByHand)
 	}
@@ -109,7 +112,7 @@ func editFile(path string, create bool, change func(*yamlPage, *config.Access) e
 
 // isSameContent reports whether two versions of a file differ in nothing but the wanted tokens.
 func isSameContent(after, before *config.Access, want []config.Token) bool {
-	if !reflect.DeepEqual(after.OIDC, before.OIDC) || len(after.Tokens) != len(want) {
+	if !reflect.DeepEqual(after.OIDC, before.OIDC) || !reflect.DeepEqual(after.Teams, before.Teams) || len(after.Tokens) != len(want) {
 		return false
 	}
 	for _, w := range want {

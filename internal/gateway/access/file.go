@@ -104,12 +104,12 @@ type fileContent struct {
 }
 
 func newBook(a *config.Access, issuerOf func(url string) *issuer) *fileContent {
-	b := &fileContent{holders: holders(a.Tokens), tokens: map[string]bool{}, oidc: a.OIDC, seen: newSeen(maxSeen)}
+	b := &fileContent{holders: holders(a), tokens: map[string]bool{}, oidc: a.OIDC, seen: newSeen(maxSeen)}
 	for _, t := range a.Tokens {
 		b.tokens[t.Name] = true
 	}
 	if a.OIDC != nil {
-		b.issuer, b.claims = issuerOf(a.OIDC.Issuer), claimGrants(a.OIDC)
+		b.issuer, b.claims = issuerOf(a.OIDC.Issuer), claimGrants(a)
 	}
 	return b
 }

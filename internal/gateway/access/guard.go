@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -201,10 +202,16 @@ type tokenHolder struct {
 	expires time.Time // time of expiry; zero for never
 }
 
-func holders(tokens []config.Token) map[tokenHash]tokenHolder {
-	all := make(map[tokenHash]tokenHolder, len(tokens))
-	for _, t := range tokens {
-		all[t.Hash] = tokenHolder{&Caller{name: t.Name, grants: []grant{newGrant(t.Rights)}}, t.Expires}
+func holders(a *config.Access) map[tokenHash]tokenHolder {
+	all := make(map[tokenHash]tokenHolder, len(a.Tokens))
+	for _, t := range a.Tokens {
+		c := &Caller{name: t.Name, grants: []grant{newGrant(t.Rights)}}
+		for _, team := range a.Teams {
+			if slices.Contains(team.Tokens, t.Name) {
+				c.grants = append(c.grants, newTeamGrant(team))
+			}
+		}
+		all[t.Hash] = tokenHolder{c, t.Expires}
 	}
 	return all
 }

@@ -98,6 +98,21 @@ func TestJWT(t *testing.T) {
 	}
 }
 
+func TestClaimsMakeMembersOfTeams(t *testing.T) {
+	w := newJWTWorld(t, "")
+	w.guard = open(t, writeAccess(t, w.oidcSection("")+"teams:\n  interns: {keys: [lab-1], recipes: [intent], priority: -5, members: [{claim: groups, value: interns}]}\n"),
+		Options{Now: w.at.now, Logger: w.log.logger()})
+	for group, member := range map[string]bool{"interns": true, "guests": false} {
+		c, err := w.sendJWT(t, w.makeJWT(t, w.at, claims{"groups": []string{group}}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if most, err := c.MayRun("intent", "lab-1"); (err == nil) != member || member && most != -5 {
+			t.Errorf("%s: %d, %v", group, most, err)
+		}
+	}
+}
+
 func TestClaimsGiveRoles(t *testing.T) {
 	w := newJWTWorld(t, "")
 	for _, c := range []struct {

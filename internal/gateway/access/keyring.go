@@ -314,10 +314,15 @@ type claimGrant struct {
 	grant        grant
 }
 
-func claimGrants(o *config.OIDC) []claimGrant {
+func claimGrants(a *config.Access) []claimGrant {
 	var all []claimGrant
-	for _, r := range o.Roles {
+	for _, r := range a.OIDC.Roles {
 		all = append(all, claimGrant{r.Claim, r.Value, newGrant(r.Rights)})
+	}
+	for _, t := range a.Teams {
+		for _, c := range t.Claims {
+			all = append(all, claimGrant{c.Name, c.Value, newTeamGrant(t)})
+		}
 	}
 	return all
 }
