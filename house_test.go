@@ -330,23 +330,52 @@ func list(t *testing.T) []listed {
 	}
 }
 
-// Each test that docs/promises.md names exists.
+// Each test that docs/promises.md and docs/security.md name exists.
 func TestThePromisesNameTests(t *testing.T) {
-	text, err := os.ReadFile("docs/promises.md")
-	if err != nil {
-		t.Fatal(err)
-	}
 	files, err := exec.Command("git", "grep", "-hoE", "^func Test[A-Za-z0-9]+", "--", "*_test.go").Output()
 	if err != nil {
 		t.Skipf("no git: %v", err)
 	}
-	named := regexp.MustCompile("`(Test[A-Za-z0-9]+)`").FindAllStringSubmatch(string(text), -1)
-	if len(named) == 0 {
-		t.Error("docs/promises.md names no test")
-	}
-	for _, m := range named {
-		if !strings.Contains(string(files), "func "+m[1]+"\n") {
-			t.Errorf("docs/promises.md names %s, which no package has", m[1])
+	for _, document := range []string{"docs/promises.md", "docs/security.md"} {
+		text, err := os.ReadFile(document)
+		if err != nil {
+			t.Fatal(err)
 		}
+		named := namedTest.FindAllStringSubmatch(string(text), -1)
+		if len(named) == 0 {
+			t.Errorf("%s names no test", document)
+		}
+		for _, m := range named {
+			if !strings.Contains(string(files), "func "+m[1]+"\n") {
+				t.Errorf("%s names %s, which no package has", document, m[1])
+			}
+		}
+	}
+}
+
+var namedTest = regexp.MustCompile("`(Test[A-Za-z0-9]+)`")
+
+// Each attack in docs/security.md names a test that repeats it.
+func TestEveryThreatNamesATest(t *testing.T) {
+	text, err := os.ReadFile("docs/security.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	attacks := 0
+	inTable := false
+	for line := range strings.Lines(string(text)) {
+		switch {
+		case strings.HasPrefix(line, "| attack |"):
+			inTable = true
+		case !strings.HasPrefix(line, "| "):
+			inTable = inTable && strings.HasPrefix(line, "|---")
+		case inTable:
+			if attacks++; !namedTest.MatchString(line) {
+				t.Errorf("docs/security.md names no test for: %s", line)
+			}
+		}
+	}
+	if attacks == 0 {
+		t.Error("docs/security.md has no table of attacks")
 	}
 }

@@ -208,6 +208,24 @@ func TestNoMethodOpensUnlisted(t *testing.T) {
 	}
 }
 
+// A caller that tries rights which it lacks is seen in the log, and cannot fill the log.
+func TestRefusedActsAreCounted(t *testing.T) {
+	w := openWorld(t, nil)
+	acts := []string{"/api/v1/keys/forget", "/api/v1/runs", "/api/v1/model/promote", "/api/v1/triggers/tell/pause"}
+	const times = 50
+	for range times {
+		for _, path := range acts {
+			if a := w.do(w.request(http.MethodPost, path, "{}", "publisher")); a.status != http.StatusForbidden {
+				t.Fatalf("%s: %d %s", path, a.status, a.body)
+			}
+		}
+	}
+	lines := regexp.MustCompile(`(?m)^.*a caller lacks a right.*by=publisher.*$`).FindAllString(w.logged(), -1)
+	if len(lines) < len(acts) || len(lines) > 2*len(acts) {
+		t.Errorf("%d lines for %d refusals of %d acts, want one for each act:\n%s", len(lines), times*len(acts), len(acts), strings.Join(lines, "\n"))
+	}
+}
+
 // Odd spellings of a path do not go around the check of the token.
 func TestNoSpellingOfAPathOpens(t *testing.T) {
 	w := openWorld(t, nil)
