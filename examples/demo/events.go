@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/sasl"
+	"github.com/segmentio/kafka-go/sasl/scram"
 )
 
 // cloudEvent is an event as `tidemill tail -o json` prints it.
@@ -179,7 +181,11 @@ func (d *demo) awaitDeadLetter(ctx context.Context, query string) (found deadLet
 func (d *demo) writePoison(ctx context.Context) error {
 	const text = "hello, is this the printer?"
 	d.say("\nA record that is not an event, written by another Kafka client:")
-	client := kafka.Client{Addr: kafka.TCP(d.kafka), Transport: &kafka.Transport{}}
+	login, err := d.login(ctx)
+	if err != nil {
+		return err
+	}
+	client := kafka.Client{Addr: kafka.TCP(d.kafka), Transport: &kafka.Transport{SASL: login}}
 	res, err := client.Produce(ctx, &kafka.ProduceRequest{Topic: "demo.events", RequiredAcks: kafka.RequireAll,
 		Records: kafka.NewRecordReader(kafka.Record{Value: kafka.NewBytes([]byte(text))})})
 	if err = errors.Join(err, errorOf(res)); err != nil {
@@ -195,6 +201,19 @@ func (d *demo) writePoison(ctx context.Context) error {
 	}
 	d.say("  became dead letter %.8s in dead-letters\n  because: %s", letter.Letter.ID, letter.Letter.Reason)
 	return nil
+}
+
+// login returns the login of other Kafka clients, from the command that prints it.
+func (d *demo) login(ctx context.Context) (sasl.Mechanism, error) {
+	text, err := d.call(ctx, "kafka-config", "-o", "json")
+	if err != nil {
+		return nil, err
+	}
+	var printed struct{ User, Password string }
+	if err := json.Unmarshal([]byte(text), &printed); err != nil {
+		return nil, fmt.Errorf("read the output of tidemill kafka-config: %w", err)
+	}
+	return scram.Mechanism(scram.SHA256, printed.User, printed.Password)
 }
 
 func errorOf(res *kafka.ProduceResponse) error {
