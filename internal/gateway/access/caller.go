@@ -104,10 +104,10 @@ func (c *Caller) MayPublish(v *broker.View, taken []keys.Taken) error {
 }
 
 // MayEnd returns nil if the caller may publish an event that ends the key in its subject. Such an
-// event deletes as much as a request to forget the key, so it needs the same role. The error is a
+// event deletes as much as a request to forget the key, so it needs the same right. The error is a
 // [*Denied].
 func (c *Caller) MayEnd(v *broker.View) error {
-	if c.MayTouch(Operate, v.Subject) {
+	if c.MayForget(v.Subject) {
 		return nil
 	}
 	return &Denied{caller: c.name, attribute: attrType, value: v.Type, ends: true}
@@ -272,7 +272,7 @@ func (d *Denied) Error() string {
 	case d.attribute == "":
 		return fmt.Sprintf("%s may not publish: that needs the role %s", d.caller, Publish)
 	case d.ends:
-		return fmt.Sprintf("%s may not publish the type %s for this key: it deletes the key's runs, models and data, and that needs the role %s for the key", d.caller, clipText(d.value), Operate)
+		return fmt.Sprintf("%s may not publish the type %s for this key: it deletes the key's runs, models and data, and that needs the role %s for the key, which no team gives", d.caller, clipText(d.value), Operate)
 	case d.by != "":
 		return fmt.Sprintf("%s may not publish this event: %s takes its key from %s, which is %s, and %s may publish only for the keys %s", d.caller, d.by, d.attribute, clipText(d.value), d.caller, d.list())
 	case d.value == "":

@@ -260,6 +260,9 @@ func TestTeamsLimitTheirMembers(t *testing.T) {
 	if !c.MayTouch(Read, "lab-7") || !c.MayTouch(Operate, "lab-7") || c.MayTouch(Approve, "lab-7") || c.AllKeys(Read) || c.AllKeys(Operate) {
 		t.Error("the rights of a member besides runs")
 	}
+	if err := c.MayEnd(&broker.View{Type: "bot-deleted", Subject: "lab-7"}); err == nil {
+		t.Error("a member may forget a key by an event that ends it")
+	}
 	if c.MayForget("lab-7") || !callerWith(roles("operate")).MayForget("lab-7") {
 		t.Error("a member may forget a key, or an operator may not")
 	}
