@@ -217,7 +217,7 @@ func (c *coordinators) RoundTrip(ctx context.Context, addr net.Addr, request kaf
 	if err != nil {
 		return nil, err
 	}
-	r := &routedRequest{node: node, client: c.b.names.Install(), request: request.(protocol.Message)}
+	r := &routedRequest{node: node, client: c.b.names.Install(), request: request}
 	if err := c.b.roundTrip(ctx, r); err != nil {
 		c.forget(who)
 		return nil, err

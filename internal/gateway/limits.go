@@ -27,7 +27,7 @@ type Limits struct {
 	Connections int // open connections; 10,000
 	Unfinished  int // bytes of all requests whose headers are not complete; 4 MiB
 
-	UnderWay int64 // bytes of all requests being answered; 256 MiB
+	UnderWay int64 // bytes of all requests being answered; 192 MiB
 	Caller   int64 // bytes of the requests of one named caller; half of UnderWay
 	Unacked  int64 // bytes of events that Kafka has yet to acknowledge; 48 MiB. This is less than the producer's buffer
 
@@ -44,8 +44,8 @@ type Limits struct {
 	Look      time.Duration // time for a lookup in Kafka, Redis or the store; 5 s
 	Soon      time.Duration // time for a lookup whose result an answer may lack; 1 s
 	Sight     time.Duration // time for a node and a controller to report the image of a new container; 2 s
-	Tails     int           // open tails; 64
-	OwnTails  int           // open tails of one named caller; half of Tails
+	Tails     int           // open tails; 32. A tail takes up to 6 MiB
+	OwnTails  int           // open tails of one named caller; a quarter of Tails
 	Keepalive time.Duration // longest time without a sent byte on a tail; 15 s
 
 	DrainDelay time.Duration // time that Close goes on answering; none
@@ -63,7 +63,7 @@ func (l Limits) withDefaults() Limits {
 	setDefault(&l.BatchEvents, 10_000)
 	setDefault(&l.Connections, 10_000)
 	setDefault(&l.Unfinished, 4<<20)
-	setDefault(&l.UnderWay, 256<<20)
+	setDefault(&l.UnderWay, 192<<20)
 	setDefault(&l.Caller, l.UnderWay/2)
 	setDefault(&l.Unacked, 48<<20)
 	setDefault(&l.ReadHeader, 10*time.Second)
@@ -77,8 +77,8 @@ func (l Limits) withDefaults() Limits {
 	setDefault(&l.Look, 5*time.Second)
 	setDefault(&l.Soon, time.Second)
 	setDefault(&l.Sight, 2*time.Second)
-	setDefault(&l.Tails, 64)
-	setDefault(&l.OwnTails, (l.Tails+1)/2)
+	setDefault(&l.Tails, 32)
+	setDefault(&l.OwnTails, (l.Tails+3)/4)
 	setDefault(&l.Keepalive, 15*time.Second)
 	return l
 }

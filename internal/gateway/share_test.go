@@ -68,7 +68,7 @@ func TestAnAnswerMayTakeLongerThanABody(t *testing.T) {
 func TestACallersShareOfTails(t *testing.T) {
 	t.Parallel()
 	guard := openGuard(t, contractAccess())
-	w := newWorld(t, func(o *Options) { o.Access, o.Limits.Tails = guard, 3 })
+	w := newWorld(t, func(o *Options) { o.Access, o.Limits.Tails, o.Limits.OwnTails = guard, 3, 2 })
 	first := w.listen("events/events", tokenHeader("reader")...)
 	w.listen("events/events", tokenHeader("reader")...)
 	r := w.do(http.MethodGet, "/api/v1/streams/events/events", "", tokenHeader("reader")...)

@@ -164,7 +164,7 @@ func checkSums(dir, sums string) error {
 		delete(want, name)
 	}
 	if len(want) > 0 {
-		return fmt.Errorf("Maven fetched no %s, which kafka.sha256 names", strings.Join(slices.Sorted(maps.Keys(want)), ", "))
+		return fmt.Errorf("fetch the jars: Maven sent no %s, which kafka.sha256 names", strings.Join(slices.Sorted(maps.Keys(want)), ", "))
 	}
 	return nil
 }
