@@ -44,7 +44,7 @@ type Limits struct {
 	Look      time.Duration // time for a lookup in Kafka, Redis or the store; 5 s
 	Soon      time.Duration // time for a lookup whose result an answer may lack; 1 s
 	Sight     time.Duration // time for a node and a controller to report the image of a new container; 2 s
-	Tails     int           // open tails; 32. A tail takes up to 6 MiB
+	Tails     int           // open tails; 24. A tail takes up to 6 MiB
 	OwnTails  int           // open tails of one named caller; a quarter of Tails
 	Keepalive time.Duration // longest time without a sent byte on a tail; 15 s
 
@@ -77,7 +77,7 @@ func (l Limits) withDefaults() Limits {
 	setDefault(&l.Look, 5*time.Second)
 	setDefault(&l.Soon, time.Second)
 	setDefault(&l.Sight, 2*time.Second)
-	setDefault(&l.Tails, 32)
+	setDefault(&l.Tails, 24)
 	setDefault(&l.OwnTails, (l.Tails+3)/4)
 	setDefault(&l.Keepalive, 15*time.Second)
 	return l
