@@ -24,7 +24,7 @@ import (
 )
 
 const (
-	tailBytes   = 8 << 20   // approximate number of bytes that a tail holds
+	tailBytes   = 4 << 20   // approximate number of bytes that a tail holds
 	tailPortion = 256 << 10 // bytes of collected text at which the text is sent
 )
 
