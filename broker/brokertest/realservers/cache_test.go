@@ -100,7 +100,7 @@ func TestJarsThatWereReplaced(t *testing.T) {
 		"the same":   {map[string]string{"a.jar": "abc", "pom.xml": "x"}, ""},
 		"another":    {map[string]string{"a.jar": "abd"}, "the jar a.jar has the SHA-256"},
 		"one more":   {map[string]string{"a.jar": "abc", "b.jar": "b"}, "the jar b.jar has the SHA-256"},
-		"one is not": {nil, "Maven fetched no a.jar"},
+		"one is not": {nil, "Maven sent no a.jar"},
 	} {
 		dir := t.TempDir()
 		for name, text := range c.jars {
