@@ -69,13 +69,8 @@ func TestALateCommitIsPutRight(t *testing.T) {
 	h.b.recommitEvery = 20 * time.Millisecond
 	c, err := h.b.Consumer(h.ctx(), ConsumerOptions{Group: "g", Streams: []string{"events"}, SessionTimeout: hostileSession, CommitEvery: 10 * time.Millisecond})
 	h.must(err)
-	p, err := h.b.Producer(ProducerOptions{})
-	h.must(err)
-	for range 3 {
-		_, err := p.Publish(h.ctx(), "events", hostileEvent(0))
-		h.must(err)
-	}
-	h.must(p.Close(h.ctx()))
+	_, errs := h.publish(0, 3, ProducerOptions{})
+	h.must(errors.Join(errs...))
 	for n := 0; n < 3; {
 		d, err := c.Poll(h.ctx())
 		h.must(err)
