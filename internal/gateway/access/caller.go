@@ -155,10 +155,17 @@ type team struct {
 	priority int       // greatest priority of those runs
 }
 
-// newTeamGrant returns the rights of the members of a team. A team always has a limit of keys, so its members
-// may do nothing that concerns all keys.
-func newTeamGrant(t config.Team) grant {
-	return grant{roles: Operate.includedRoles(), keys: patterns(t.Keys), team: &team{t.Name, patterns(t.Recipes), t.Priority}}
+// join adds the rights of a team's members. A team always has a limit of keys, so its members may do nothing that
+// concerns all keys. A team has no limits of types and sources, and an event starts runs of every recipe. So it
+// gives a member no more than the events of the member's own role, for the team's keys.
+func (c *Caller) join(t config.Team) {
+	keys, is := patterns(t.Keys), &team{t.Name, patterns(t.Recipes), t.Priority}
+	for _, own := range c.grants {
+		if own.team == nil && own.has(Publish) {
+			c.grants = append(c.grants, grant{roles: []Role{Publish}, types: own.types, sources: own.sources, keys: keys, team: is})
+		}
+	}
+	c.grants = append(c.grants, grant{roles: []Role{Operate, Read, Metrics}, keys: keys, team: is})
 }
 
 func newGrant(r config.Rights) grant {

@@ -229,7 +229,7 @@ func TestTeamsLimitTheirMembers(t *testing.T) {
 	member := func(teams ...config.Team) *Caller {
 		c := callerWith(config.Rights{Roles: []string{"publish"}, Keys: []string{"bot-1"}})
 		for _, team := range teams {
-			c.grants = append(c.grants, newTeamGrant(team))
+			c.join(team)
 		}
 		return c
 	}
@@ -265,6 +265,43 @@ func TestTeamsLimitTheirMembers(t *testing.T) {
 	}
 	if c.MayForget("lab-7") || !callerWith(roles("operate")).MayForget("lab-7") {
 		t.Error("a member may forget a key, or an operator may not")
+	}
+}
+
+// A team has no types and sources of its own. Without those of its members, a member could start runs of every
+// recipe by an event, and take the ids of another publisher.
+func TestTeamsPublishNoMoreThanTheirMembers(t *testing.T) {
+	lab := config.Team{Name: "interns", Keys: []string{"lab-*"}, Recipes: []string{"intent"}}
+	member := func(own ...config.Rights) *Caller {
+		c := callerWith(own...)
+		c.join(lab)
+		c.join(config.Team{Name: "others", Keys: []string{"shop-*"}, Recipes: []string{"intent"}})
+		return c
+	}
+	limited := config.Rights{Roles: []string{"publish", "read"}, Types: []string{"order-*"}, Sources: []string{"/ana/*"}, Keys: []string{"bot-1"}}
+	for _, c := range []struct {
+		name      string
+		caller    *Caller
+		event     *broker.View
+		attribute string // attribute of the error; "-" for no error
+	}{
+		{"its types and sources, a key of the team", member(limited), event("order-paid", "/ana/1", "lab-1", ""), "-"},
+		{"a key of its second team", member(limited), event("order-paid", "/ana/1", "shop-1", ""), "-"},
+		{"its own key", member(limited), event("order-paid", "/ana/1", "bot-1", ""), "-"},
+		{"another type", member(limited), event("new-data", "/ana/1", "lab-1", ""), "type"},
+		{"another source", member(limited), event("order-paid", "/shop/eu", "lab-1", ""), "source"},
+		{"another key", member(limited), event("order-paid", "/ana/1", "bot-2", ""), "subject"},
+		{"a member without limits of types", member(config.Rights{Roles: []string{"publish"}, Keys: []string{"bot-1"}}), event("new-data", "/shop/eu", "lab-1", ""), "-"},
+		{"a member that publishes nothing", member(roles("read")), event("order-paid", "/ana/1", "lab-1", ""), ""},
+		{"a member without a role", member(), event("order-paid", "/ana/1", "lab-1", ""), ""},
+		{"types of one role, sources of another", member(limited, config.Rights{Roles: []string{"publish"}, Types: []string{"refund"}, Sources: []string{"/bob"}}),
+			event("refund", "/ana/1", "lab-1", ""), "source"},
+	} {
+		err := c.caller.MayPublish(c.event, nil)
+		var denied *Denied
+		if c.attribute == "-" && err != nil || c.attribute != "-" && (!errors.As(err, &denied) || denied.Attribute() != c.attribute) {
+			t.Errorf("%s: %v", c.name, err)
+		}
 	}
 }
 

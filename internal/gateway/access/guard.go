@@ -208,7 +208,7 @@ func holders(a *config.Access) map[tokenHash]tokenHolder {
 		c := &Caller{name: t.Name, grants: []grant{newGrant(t.Rights)}}
 		for _, team := range a.Teams {
 			if slices.Contains(team.Tokens, t.Name) {
-				c.grants = append(c.grants, newTeamGrant(team))
+				c.join(team)
 			}
 		}
 		all[t.Hash] = tokenHolder{c, t.Expires}

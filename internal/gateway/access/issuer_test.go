@@ -110,6 +110,9 @@ func TestClaimsMakeMembersOfTeams(t *testing.T) {
 		if most, err := c.MayRun("intent", "lab-1"); (err == nil) != member || member && most != -5 {
 			t.Errorf("%s: %d, %v", group, most, err)
 		}
+		if c.MayPublish(event("new-data", "/shop/eu", "lab-1", ""), nil) == nil {
+			t.Errorf("%s: it publishes without a role", group)
+		}
 	}
 }
 

@@ -308,20 +308,22 @@ func answer(r *http.Request, body []byte) *http.Response {
 // maxSubject limits the name in a JWT.
 const maxSubject = 256
 
-// claimGrant is the grant of callers whose claim is, or contains, a value.
+// claimGrant is the grant, or the team, of callers whose claim is, or contains, a value.
 type claimGrant struct {
 	claim, value string
 	grant        grant
+	team         *config.Team // nil for a grant
 }
 
+// claimGrants returns the grants before the teams, because a team adds to a caller's own grants.
 func claimGrants(a *config.Access) []claimGrant {
 	var all []claimGrant
 	for _, r := range a.OIDC.Roles {
-		all = append(all, claimGrant{r.Claim, r.Value, newGrant(r.Rights)})
+		all = append(all, claimGrant{claim: r.Claim, value: r.Value, grant: newGrant(r.Rights)})
 	}
 	for _, t := range a.Teams {
 		for _, c := range t.Claims {
-			all = append(all, claimGrant{c.Name, c.Value, newTeamGrant(t)})
+			all = append(all, claimGrant{claim: c.Name, value: c.Value, team: &t})
 		}
 	}
 	return all
@@ -348,6 +350,8 @@ func (b *fileContent) identifyCaller(token *oidc.IDToken) (*Caller, error) {
 		case !claimHolds(claims[g.claim], g.value):
 		case g.claim == claimEmail && isUnverified(claims):
 			unverified = true
+		case g.team != nil:
+			c.join(*g.team)
 		default:
 			c.grants = append(c.grants, g.grant)
 		}
