@@ -190,9 +190,9 @@ var catalogue = []Entry{
 	{TypeScorerSwapped, StreamProgress, true, KeyedByModel, 1,
 		"a version scores a partition's events from here on", []string{AttrModel, AttrModelVersion}},
 	{TypeEventDeadLettered, StreamDeadLetters, true, KeyedByOriginal, 1,
-		"an event could not be delivered, or scored", []string{AttrTrigger, AttrScorer}},
+		"an event could not be delivered, or scored", []string{AttrTrigger, AttrScorer, AttrRecipe}},
 	{TypeEventResolved, StreamDeadLetters, true, KeyedByOriginal, 1,
-		"a dead letter was replayed or dropped", []string{AttrTrigger, AttrAuthID}},
+		"a dead letter was replayed or dropped", []string{AttrTrigger, AttrRecipe, AttrAuthID}},
 	{TypeEventReplayRequested, StreamCommands, true, KeyedBySubject, 1,
 		"dead letters are to be delivered again", []string{AttrTrigger, AttrAuthID}},
 

@@ -97,7 +97,7 @@ func (g *Gateway) convertSelection(r *request, role access.Role, asked api.Lette
 		*limit.to = at
 	}
 	if caller := r.caller; !caller.AllKeys(role) {
-		s.May = func(key string) bool { return caller.MayTouch(role, key) }
+		s.May = func(owner string) bool { return caller.MayTouch(role, owner) }
 	}
 	return s, nil
 }
@@ -117,9 +117,9 @@ func (g *Gateway) showLetter(w http.ResponseWriter, r *request) *api.Problem {
 	if p != nil {
 		return p
 	}
-	whole, err := findLetter(r.Context(), book, r.value)
+	whole, owner, err := findLetter(r.Context(), book, r.value)
 	switch {
-	case errors.Is(err, deadletters.ErrNotOpen), err == nil && !r.caller.MayTouch(access.Read, whole.Letter.Key) && !r.caller.AllKeys(access.Read):
+	case errors.Is(err, deadletters.ErrNotOpen), err == nil && !r.caller.MayTouch(access.Read, owner) && !r.caller.AllKeys(access.Read):
 		return unknownLetter(r.value)
 	case errors.Is(err, deadletters.ErrAmbiguous):
 		return badParameter("id", err.Error())
@@ -130,24 +130,27 @@ func (g *Gateway) showLetter(w http.ResponseWriter, r *request) *api.Problem {
 	return nil
 }
 
-func findLetter(ctx context.Context, book *deadletters.Book, id string) (*api.WholeLetter, error) {
-	whole := &api.WholeLetter{Attempts: []api.Attempt{}}
+// findLetter returns a letter, and the key whose readers may see it.
+func findLetter(ctx context.Context, book *deadletters.Book, id string) (whole *api.WholeLetter, owner string, err error) {
+	whole = &api.WholeLetter{Attempts: []api.Attempt{}}
 	if at, over := book.Receipt(id); over {
-		return whole, resolvedLetter(ctx, book, at, whole)
+		owner, err = resolvedLetter(ctx, book, at, whole)
+		return whole, owner, err
 	}
 	e, err := book.Find(id)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	whole.Letter = deadLetterOf(&e)
-	return whole, readLetter(ctx, book, e.At, whole)
+	owner, err = readLetter(ctx, book, e.At, whole)
+	return whole, owner, err
 }
 
 // resolvedLetter finds a resolved letter by its receipt, because the book knows only the
 // receipt's position.
-func resolvedLetter(ctx context.Context, book *deadletters.Book, at broker.Position, whole *api.WholeLetter) error {
+func resolvedLetter(ctx context.Context, book *deadletters.Book, at broker.Position, whole *api.WholeLetter) (owner string, err error) {
 	var letter broker.Position
-	err := book.At(ctx, []broker.Position{at}, func(_ broker.Position, e *broker.Incoming) error {
+	err = book.At(ctx, []broker.Position{at}, func(_ broker.Position, e *broker.Incoming) error {
 		r, err := deadletters.ReadReceipt(&e.View)
 		if err != nil {
 			return err
@@ -157,24 +160,22 @@ func resolvedLetter(ctx context.Context, book *deadletters.Book, at broker.Posit
 		return nil
 	})
 	if err != nil {
-		return err
+		return "", err
 	}
-	if err := readLetter(ctx, book, letter, whole); err != nil {
-		return err
-	}
+	owner, err = readLetter(ctx, book, letter, whole)
 	whole.Letter.State = api.LetterResolved
-	return nil
+	return owner, err
 }
 
 // readLetter reads the letter itself from its position.
-func readLetter(ctx context.Context, book *deadletters.Book, at broker.Position, whole *api.WholeLetter) error {
-	return book.At(ctx, []broker.Position{at}, func(_ broker.Position, e *broker.Incoming) error {
+func readLetter(ctx context.Context, book *deadletters.Book, at broker.Position, whole *api.WholeLetter) (owner string, err error) {
+	err = book.At(ctx, []broker.Position{at}, func(_ broker.Position, e *broker.Incoming) error {
 		l, err := deadletters.Read(&e.View)
 		if err != nil {
 			return err
 		}
-		if whole.Letter.ID == "" {
-			entry := deadletters.EntryOf(at, timeOf(e), &e.View, l)
+		entry := deadletters.EntryOf(at, timeOf(e), &e.View, l)
+		if owner = entry.Owner; whole.Letter.ID == "" {
 			whole.Letter = deadLetterOf(&entry)
 		}
 		for _, a := range l.Attempts {
@@ -183,6 +184,7 @@ func readLetter(ctx context.Context, book *deadletters.Book, at broker.Position,
 		showOriginal(l, whole)
 		return nil
 	})
+	return owner, err
 }
 
 // showOriginal shows the letter's event, or its record if the record is not an event. A letter has

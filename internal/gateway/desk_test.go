@@ -337,6 +337,60 @@ func TestWhoHasSomeKeysHasTheirLetters(t *testing.T) {
 	}
 }
 
+// A dead letter holds the whole fact: the metrics, the log's end and the artifact of a run. A recipe without keys has
+// its name as the key of its runs, which a limit of keys may match.
+func TestLettersOfRecipesWithoutKeysAreForAllKeys(t *testing.T) {
+	t.Parallel()
+	w := newDesk(t, func(o *Options) {
+		o.Access = openGuard(t, "version: 1\ntokens:\n"+callerLine("all", "role: operate")+callerLine("night", "role: operate, keys: [\"nightly-*\"]"))
+	})
+	write := func(recipe, key string, old bool) string {
+		fact := broker.View{ID: "of " + recipe + key + fmt.Sprint(old), Source: "/tidemill/tidemill/agent", Type: tidemill.TypeRunFinished, Subject: key, DataContentType: "application/json",
+			Key: []byte(tidemill.RunKey(recipe, key)), Data: []byte(`{"outcome":"succeeded"}`), Extensions: []broker.Attribute{{Name: tidemill.AttrRecipe, Value: recipe}}}
+		v := must1(deadletters.New(must1(w.config.Names())(w), broker.Position{Stream: tidemill.StreamFacts}, &fact, deadletters.Details{Trigger: "tell-crm", Reason: "500"}, time.Now()))(w)
+		if old {
+			v.Extensions = slices.DeleteFunc(v.Extensions, func(a broker.Attribute) bool { return a.Name == tidemill.AttrRecipe })
+		}
+		must1(w.producer.Publish(w.Context(), tidemill.StreamDeadLetters, &v))(w)
+		return v.ID
+	}
+	theirs := []string{write("nightly-all", "nightly-all", false), write("nightly-all", "nightly-all", true)}
+	own := write("intent", "nightly-1", false)
+	list := func(name string) (ids []string) {
+		for _, l := range sendDecoded[api.DeadLetters](w, http.MethodGet, "/api/v1/dead-letters", "", tokenHeader(name)...).DeadLetters {
+			ids = append(ids, l.ID)
+		}
+		return ids
+	}
+	w.waitUntil("the letters are there", func() bool { return len(list("all")) == 3 })
+	if got := list("night"); !slices.Equal(got, []string{own}) {
+		t.Errorf("the list has %q", got)
+	}
+	tailed := func(name string) string {
+		return w.do(http.MethodGet, "/api/v1/streams/dead-letters/events?from=beginning&follow=false", "", tokenHeader(name)...).body
+	}
+	hidden := func(state string) {
+		for _, id := range theirs {
+			wantProblem(t, w.do(http.MethodGet, "/api/v1/dead-letters/"+id, "", tokenHeader("night")...), http.StatusNotFound, api.UnknownLetter, id)
+			if strings.Contains(tailed("night"), id) || !strings.Contains(tailed("all"), id) {
+				t.Errorf("%s: the tail shows %s to a caller for some keys, or hides it from a caller for all", state, id)
+			}
+		}
+	}
+	hidden("open")
+	for _, verb := range []string{"replay", "drop"} {
+		body := map[string]string{"replay": `{"selection":{"all":true},"dryRun":true}`, "drop": `{"selection":{"all":true},"reason":"x","dryRun":true}`}[verb]
+		if done := sendDecoded[api.LetterDone](w, http.MethodPost, "/api/v1/dead-letters/"+verb, body, tokenHeader("night")...); done.Matched != 1 {
+			t.Errorf("%s: %+v", verb, done)
+		}
+	}
+	sendDecoded[api.LetterDone](w, http.MethodPost, "/api/v1/dead-letters/drop", `{"selection":{"all":true},"reason":"x"}`, tokenHeader("all")...)
+	hidden("resolved")
+	if got := sendDecoded[api.WholeLetter](w, http.MethodGet, "/api/v1/dead-letters/"+own, "", tokenHeader("night")...); got.Receipt == nil {
+		t.Errorf("%+v", got)
+	}
+}
+
 func TestTriggersAreListed(t *testing.T) {
 	t.Parallel()
 	board := boardOf(t, "kafka-1")

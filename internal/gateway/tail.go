@@ -20,6 +20,7 @@ import (
 	"tidemill.dev/broker"
 	"tidemill.dev/broker/follow"
 	"tidemill.dev/internal/gateway/access"
+	"tidemill.dev/triggers/deadletters"
 	"tidemill.dev/triggers/filter"
 )
 
@@ -512,7 +513,7 @@ func (v *tailReader) maySee(e *follow.Event) bool {
 	if key == "" {
 		key = string(e.Key)
 	}
-	if recipe, _ := e.Attribute(tidemill.AttrRecipe); recipe != "" {
+	if recipe := deadletters.RecipeOf(&e.View); recipe != "" {
 		key = tidemill.OwnerOf(recipe, key)
 	}
 	return e.Err != nil && e.Key == nil && e.Data == nil && e.Foreign == nil || v.caller.MayTouch(access.Read, key)

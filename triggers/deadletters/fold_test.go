@@ -82,7 +82,7 @@ func TestAnEntryTellsWhatWasFolded(t *testing.T) {
 	f.addLetter(4, func(l *listed) { l.Last, l.Group = 120, "prod.triggers.events" })
 	f.recordReplay("act-1", []tidemill.LetterRef{{ID: idOf(4)}}, when)
 	want := Entry{ID: idOf(4), At: broker.Position{Stream: tidemill.StreamDeadLetters, Partition: 0, Offset: 4}, Written: when.Add(4 * time.Second),
-		Trigger: "t-0", Group: "prod.triggers.events", Reason: "500 Internal Server Error", Type: "bot-created", Key: "bot-4",
+		Trigger: "t-0", Group: "prod.triggers.events", Reason: "500 Internal Server Error", Type: "bot-created", Key: "bot-4", Owner: "bot-4",
 		Source: broker.Position{Stream: "events", Partition: 1, Offset: 96}, Last: 120, Tried: 10, Replay: "act-1"}
 	all := f.byKey(&Selection{})
 	if len(all) != 1 || !reflect.DeepEqual(all[0].full(), want) {

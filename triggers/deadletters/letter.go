@@ -274,8 +274,28 @@ func letterID(place broker.Position, original *broker.View, d Details) string {
 	return tidemill.Cause{Source: original.Source, ID: original.ID}.Derive(parts...)
 }
 
+// RecipeOf returns the recipe that an event is about; empty if there is none. A dead letter
+// is about the recipe of its event. Dead letters of earlier versions have it only in their
+// records.
+func RecipeOf(v *broker.View) string {
+	recipe, _ := v.Attribute(tidemill.AttrRecipe)
+	if recipe != "" || v.Type != tidemill.TypeEventDeadLettered {
+		return recipe
+	}
+	l, err := Read(v)
+	if err != nil {
+		return ""
+	}
+	original, err := l.Original()
+	if err != nil {
+		return ""
+	}
+	return RecipeOf(&original)
+}
+
 // causal returns the attributes that link an event to its cause: the correlation, the
-// trace and the number of hops.
+// trace and the number of hops. It also returns the recipe, because the recipe decides
+// which callers may see the event.
 func causal(of *broker.View) []broker.Attribute {
 	all := []broker.Attribute{
 		{Name: tidemill.AttrCausationID, Value: of.ID},
@@ -289,6 +309,9 @@ func causal(of *broker.View) []broker.Attribute {
 		if value, ok := of.Attribute(name); ok && value != "" {
 			all = append(all, broker.Attribute{Name: name, Value: value})
 		}
+	}
+	if recipe := RecipeOf(of); recipe != "" {
+		all = append(all, broker.Attribute{Name: tidemill.AttrRecipe, Value: recipe})
 	}
 	return all
 }

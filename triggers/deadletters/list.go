@@ -27,6 +27,7 @@ type Entry struct {
 	Reason  string
 	Type    string // type of the event; empty if the record is no event
 	Key     string // subject of the event, or the record's key
+	Owner   string // key whose readers may see it; empty if only readers of all keys may
 	Source  broker.Position
 	Last    int64  // last offset of Source that the dead letter covers
 	Tried   int    // number of attempts
@@ -65,6 +66,7 @@ type entry struct {
 	source    int32 // partition of the source
 	tried     int32
 	idLength  int32
+	keyless   bool // the event is about a recipe without keys, whose name is the key
 }
 
 // EntryOf returns the entry of a dead letter that was just read.
@@ -78,6 +80,10 @@ func newEntry(at broker.Position, written time.Time, v *broker.View, l *listed) 
 	if key == "" {
 		key = string(v.Key)
 	}
+	recipe, _ := v.Attribute(tidemill.AttrRecipe)
+	if recipe == "" && tidemill.ReservedType(l.OriginalType) { // reads a record, so it is only for facts
+		recipe = RecipeOf(v)
+	}
 	return &entry{
 		// Join always copies. + does not copy if the key is empty, and then the text
 		// would be in the view's memory, which is reused.
@@ -86,15 +92,23 @@ func newEntry(at broker.Position, written time.Time, v *broker.View, l *listed) 
 		kind: unique.Make(l.OriginalType), stream: unique.Make(l.Stream), replay: unique.Make(""),
 		written: written.UnixNano(), offset: at.Offset, partition: at.Partition,
 		from: l.Offset, span: max(0, l.Last-l.Offset), source: l.Partition, tried: int32(l.Tried),
+		keyless: recipe != "" && tidemill.OwnerOf(recipe, key) == "",
 	}
 }
 
 func (e *entry) id() string  { return e.text[:e.idLength] }
 func (e *entry) key() string { return e.text[e.idLength:] }
 
+func (e *entry) owner() string {
+	if e.keyless {
+		return ""
+	}
+	return e.key()
+}
+
 func (e *entry) full() Entry {
 	return Entry{
-		ID: e.id(), Key: e.key(), At: broker.Position{Stream: tidemill.StreamDeadLetters, Partition: e.partition, Offset: e.offset},
+		ID: e.id(), Key: e.key(), Owner: e.owner(), At: broker.Position{Stream: tidemill.StreamDeadLetters, Partition: e.partition, Offset: e.offset},
 		Written: time.Unix(0, e.written).UTC(), Trigger: e.trigger.Value(), Scorer: e.scorer.Value(), Group: e.group.Value(), Reason: e.reason.Value(), Type: e.kind.Value(),
 		Source: broker.Position{Stream: e.stream.Value(), Partition: e.source, Offset: e.from}, Last: e.from + e.span,
 		Tried: int(e.tried), Replay: e.replay.Value(),
@@ -193,8 +207,8 @@ type Selection struct {
 	Key          string
 	Stream       string    // stream of the event
 	Since, Until time.Time // time when the dead letter was written; Until is excluded
-	// May restricts a selection to the keys that a caller may access; nil allows all.
-	May func(key string) bool
+	// May restricts a selection to the owners that a caller may access; nil allows all.
+	May func(owner string) bool
 }
 
 // All reports whether the selection excludes nothing.
@@ -218,7 +232,7 @@ func (s *Selection) judge() func(*entry) bool {
 	since, until := unixOr(s.Since, -1<<63), unixOr(s.Until, 1<<63-1)
 	return func(e *entry) bool {
 		return e.written >= since && e.written < until && is(e.trigger, s.Trigger) && is(e.scorer, s.Scorer) && is(e.kind, s.Type) && is(e.stream, s.Stream) &&
-			(s.Key == "" || e.key() == s.Key) && (wanted == "" || says(e.reason)) && (s.May == nil || s.May(e.key()))
+			(s.Key == "" || e.key() == s.Key) && (wanted == "" || says(e.reason)) && (s.May == nil || s.May(e.owner()))
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -223,6 +224,41 @@ func TestALetterIsWrittenAgain(t *testing.T) {
 	}
 	if again.ID == was.ID || l.Reason != "it is too large" || l.Replay != "act" || l.Trigger != "tell-crm" || l.Record == nil || len(l.Attempts) != 2 {
 		t.Errorf("letter %s became %+v", was.ID, l)
+	}
+}
+
+// A dead letter has the recipe of its event, and its receipt has it too. A recipe without keys uses its name as the
+// key, and that name must give no right to the dead letter.
+func TestTheRecipeDecidesTheOwner(t *testing.T) {
+	for _, c := range []struct{ name, recipe, subject, owner string }{
+		{"a recipe without keys", "bot-all", "bot-all", ""},
+		{"a recipe with keys", "intent", "bot-42", "bot-42"},
+		{"no recipe", "", "bot-42", "bot-42"},
+	} {
+		was := original()
+		was.Type, was.Subject = tidemill.TypeRunFinished, c.subject
+		if c.recipe != "" {
+			was.Extensions = append(was.Extensions, broker.Attribute{Name: tidemill.AttrRecipe, Value: c.recipe})
+		}
+		letter := made(t, was, details())
+		if got, _ := letter.Attribute(tidemill.AttrRecipe); got != c.recipe {
+			t.Errorf("%s: the dead letter has the recipe %q, not %q", c.name, got, c.recipe)
+		}
+		old := letter
+		old.Extensions = slices.DeleteFunc(slices.Clone(letter.Extensions), func(a broker.Attribute) bool { return a.Name == tidemill.AttrRecipe })
+		for version, v := range map[string]broker.View{"": letter, ", of an earlier version": old, ", of a dead letter": made(t, letter, details()), ", of an old dead letter": made(t, old, details())} {
+			l, err := Read(&v)
+			if err != nil {
+				t.Fatal(err)
+			}
+			receipt, err := Resolved(install(t), &v, Receipt{Action: Dropped}, when)
+			if got, _ := receipt.Attribute(tidemill.AttrRecipe); err != nil || got != c.recipe {
+				t.Errorf("%s%s: the receipt has the recipe %q (%v), not %q", c.name, version, got, err, c.recipe)
+			}
+			if e := EntryOf(lay, when, &v, l); e.Owner != c.owner || e.Key != c.subject {
+				t.Errorf("%s%s: the owner is %q and the key %q, want %q and %q", c.name, version, e.Owner, e.Key, c.owner, c.subject)
+			}
+		}
 	}
 }
 
