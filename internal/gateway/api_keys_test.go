@@ -1,7 +1,9 @@
 package gateway
 
 import (
+	"crypto/rand"
 	"maps"
+	"net/http"
 	"reflect"
 	"slices"
 	"strings"
@@ -9,6 +11,7 @@ import (
 
 	"tidemill.dev"
 	"tidemill.dev/api"
+	"tidemill.dev/config"
 )
 
 // The types about keys have the same fields in openapi.json.
@@ -24,6 +27,42 @@ func TestDocumentHasEveryFieldOfKeys(t *testing.T) {
 		maps.DeleteFunc(fields, func(_ string, always bool) bool { return !always })
 		if !haveSame(schemas[name].Value.Required, slices.Collect(maps.Keys(fields))) {
 			t.Errorf("%s always has %v, and in openapi.json %v", name, slices.Sorted(maps.Keys(fields)), schemas[name].Value.Required)
+		}
+	}
+}
+
+// The runs of a recipe without keys have the recipe's name as their key. An operator of that key could end it, and so
+// remove the recipe's dead letters and the events that wait, and its runs after the recipe has left the config.
+func TestKeysWithTheNameOfARecipeNeedAllKeys(t *testing.T) {
+	t.Parallel()
+	w := newRuns(t, func(o *Options) {
+		o.Access = openGuard(t, "version: 1\ntokens:\n"+callerLine("all", "role: operate")+callerLine("nosy", "role: operate, keys: [\"rep*\"]"))
+	})
+	w.asks("/api/v1/runs", `{"recipe":"report"}`, tokenHeader("all")...)
+	end := func(caller, key string) reply {
+		return w.post("/events", "{}", append(tokenHeader(caller), "ce-specversion", "1.0", "ce-type", "bot-deleted", "ce-source", "/crm", "ce-id", rand.Text(), "ce-subject", key)...)
+	}
+	refused := func(when string) {
+		for body, r := range map[string]reply{
+			"a dry run": w.post("/api/v1/keys/forget", `{"key":"report","dryRun":true}`, tokenHeader("nosy")...),
+			"a request": w.post("/api/v1/keys/forget", `{"key":"report"}`, tokenHeader("nosy")...),
+			"an event":  end("nosy", "report"),
+		} {
+			if r.StatusCode != http.StatusForbidden || !strings.Contains(r.body, "a recipe has that name") {
+				t.Errorf("%s, %s: %d %s", when, body, r.StatusCode, r.body)
+			}
+		}
+	}
+	refused("a recipe of the config")
+	without := must1(config.Parse("test.yaml", []byte(testConfig+recipesOfTests[:strings.Index(recipesOfTests, "  report:")])))(t)
+	w.applied.Store(without)
+	refused("a recipe that has left the config")
+	for _, c := range []struct{ caller, key string }{{"nosy", "rep-1"}, {"all", "report"}} {
+		if r := end(c.caller, c.key); r.StatusCode != http.StatusAccepted {
+			t.Errorf("%s ends %s: %d %s", c.caller, c.key, r.StatusCode, r.body)
+		}
+		if r := w.post("/api/v1/keys/forget", `{"key":"`+c.key+`","dryRun":true}`, tokenHeader(c.caller)...); r.StatusCode != http.StatusOK {
+			t.Errorf("%s asks what %s has: %d %s", c.caller, c.key, r.StatusCode, r.body)
 		}
 	}
 }

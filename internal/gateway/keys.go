@@ -76,6 +76,29 @@ func (g *Gateway) checkForget(r *request, ask *api.KeyAsked) *api.Problem {
 	if !r.caller.MayForget(ask.Key) {
 		return forbidden(fmt.Sprintf("you may not forget the key %q: use a token whose role is operate for the key; a team's members may not", clipText(ask.Key)))
 	}
+	return g.refuseRecipe(r, ask.Key)
+}
+
+// refuseRecipe refuses to end a key with the name of a recipe, unless the caller may operate on all keys. The runs
+// of a recipe without keys have its name as their key, so the end of that key concerns them too. The ledger knows
+// recipes that the config no longer has.
+func (g *Gateway) refuseRecipe(r *request, key string) *api.Problem {
+	if r.caller.AllKeys(access.Operate) {
+		return nil
+	}
+	_, named := g.opt.Config().Recipe(key)
+	if !named && g.opt.Ledger != nil {
+		ctx, cancel := context.WithTimeout(r.Context(), g.opt.Limits.Look)
+		defer cancel()
+		counts, err := g.opt.Ledger.Counts(ctx)
+		if err != nil {
+			return g.ledgerProblem(r.Context(), err)
+		}
+		_, named = counts[key]
+	}
+	if named {
+		return forbidden(fmt.Sprintf("you may not end the key %q: a recipe has that name, and runs that belong to no key have it as their key. Use a token whose role is operate without a limit of keys", clipText(key)))
+	}
 	return nil
 }
 

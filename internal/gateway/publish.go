@@ -134,6 +134,11 @@ func (i *item) fault(r *request, p *publishPlan, err error) *api.Problem {
 	if err := p.mayPublish(r.caller, i.to.stream, v); err != nil {
 		return forbiddenEvent(err)
 	}
+	if !r.caller.AllKeys(access.Operate) && p.takers.Ends(i.to.stream, v) {
+		if p := i.g.mayEnd(r, v); p != nil {
+			return p
+		}
+	}
 	telemetry.Remember(r.trace, v)
 	i.size = sizeOf(v) // size with the added attributes
 	return nil
@@ -145,13 +150,15 @@ func (p *publishPlan) mayPublish(c *access.Caller, stream string, v *broker.View
 	if c.KeyLimits(access.Publish) {
 		taken = p.takers.Taken(stream, v)
 	}
-	if err := c.MayPublish(v, taken); err != nil {
-		return err
+	return c.MayPublish(v, taken)
+}
+
+// mayEnd refuses an event that ends a key unless the caller may forget the key.
+func (g *Gateway) mayEnd(r *request, v *broker.View) *api.Problem {
+	if err := r.caller.MayEnd(v); err != nil {
+		return forbiddenEvent(err)
 	}
-	if !c.AllKeys(access.Operate) && p.takers.Ends(stream, v) {
-		return c.MayEnd(v)
-	}
-	return nil
+	return g.refuseRecipe(r, v.Subject)
 }
 
 // The answer to a small batch may be large, for example for ten thousand empty objects. So the
