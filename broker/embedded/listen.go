@@ -24,6 +24,7 @@ func openDoors(o Options) ([]*brokerListener, error) {
 		return nil, fmt.Errorf("listen for kafka: %w", err)
 	}
 	var doors []*brokerListener
+	unknown := new(strangers)
 	for i := range o.Brokers {
 		addr, err := brokerAddress(o.Kafka, i)
 		if err != nil {
@@ -37,7 +38,7 @@ func openDoors(o Options) ([]*brokerListener, error) {
 		if err != nil {
 			return doors, fmt.Errorf("listen for kafka: %w; give another address, or port 0 for a free one", err)
 		}
-		doors = append(doors, &brokerListener{Listener: l, advertised: o.Advertise, tls: o.TLS, users: len(o.Users) > 0, open: map[*clientConn]struct{}{}})
+		doors = append(doors, &brokerListener{Listener: l, advertised: o.Advertise, tls: o.TLS, users: len(o.Users) > 0, strangers: unknown, open: map[*clientConn]struct{}{}})
 	}
 	return doors, nil
 }
@@ -85,6 +86,7 @@ type brokerListener struct {
 	advertised string // address for clients; if empty, the listener's own
 	tls        *tls.Config
 	users      bool // whether clients must log in
+	strangers  *strangers
 
 	mu       sync.Mutex
 	shutting bool
@@ -110,27 +112,47 @@ func (a advertisedAddr) String() string { return string(a) }
 // so Accept returns an error only if the listener is closed. It retries other errors,
 // such as too few file descriptors.
 func (d *brokerListener) Accept() (net.Conn, error) {
-	c, err := d.Listener.Accept()
-	for err != nil {
-		if errors.Is(err, net.ErrClosed) {
+	for {
+		c, err := d.Listener.Accept()
+		switch {
+		case err == nil:
+			if v := d.admit(c); v != nil {
+				return v, d.enter(v)
+			}
+		case errors.Is(err, net.ErrClosed):
 			return nil, err
+		default:
+			time.Sleep(acceptAgain)
 		}
-		time.Sleep(acceptAgain)
-		c, err = d.Listener.Accept()
 	}
-	if d.tls != nil {
-		c = tls.Server(c, d.tls)
-	}
+}
+
+// admit returns nil if there is no room for one more client that has not logged in.
+func (d *brokerListener) admit(c net.Conn) *clientConn {
 	v := &clientConn{Conn: c, door: d}
 	v.frame.stranger.Store(d.users)
+	if d.users {
+		if v.stranger = d.strangers.enter(c); v.stranger == nil {
+			_ = c.Close()
+			return nil
+		}
+	}
+	if d.tls != nil {
+		v.Conn = tls.Server(c, d.tls)
+	}
+	return v
+}
+
+func (d *brokerListener) enter(v *clientConn) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.shutting {
-		return nil, closeWith(c, net.ErrClosed)
+		v.stranger.leave()
+		return closeWith(v.Conn, net.ErrClosed)
 	}
 	d.open[v] = struct{}{}
 	d.wg.Add(1)
-	return v, nil
+	return nil
 }
 
 // closeAll closes the listener and every connection, and waits until all are closed.
@@ -157,10 +179,11 @@ func closeWith(c net.Conn, err error) error {
 // clientConn is one client's connection.
 type clientConn struct {
 	net.Conn
-	door  *brokerListener
-	frame frameGuard
-	once  sync.Once
-	err   error
+	door     *brokerListener
+	frame    frameGuard
+	stranger *stranger // nil if clients need not log in
+	once     sync.Once
+	err      error
 }
 
 // Read reads the client's bytes, and returns an error before the first bytes that must not reach
@@ -175,13 +198,16 @@ func (v *clientConn) Read(p []byte) (int, error) {
 
 // Write sends an answer, and looks whether it accepts the client. kfake writes each answer at once.
 func (v *clientConn) Write(p []byte) (int, error) {
-	v.frame.checkAnswer(p)
+	if v.frame.checkAnswer(p) {
+		v.stranger.leave()
+	}
 	return v.Conn.Write(p)
 }
 
 // Close closes the connection; kfake calls it twice.
 func (v *clientConn) Close() error {
 	v.once.Do(func() {
+		v.stranger.leave()
 		v.err = v.Conn.Close()
 		v.door.mu.Lock()
 		delete(v.door.open, v)
@@ -193,7 +219,7 @@ func (v *clientConn) Close() error {
 
 const (
 	maxRequest = 100 << 20 // Apache's socket.request.max.bytes
-	maxLogin   = 64 << 10  // largest request of a client that has not logged in
+	maxLogin   = 4 << 10   // largest request of a client that has not logged in
 	sizeBytes  = 4
 	headBytes  = sizeBytes + 4 // size, then the request's key and version
 	minRequest = 8             // length of key, version and correlation id
@@ -259,12 +285,12 @@ const (
 	keyAuthenticate = int16(kmsg.SASLAuthenticate)
 )
 
-// checkAnswer ends the time as a stranger at the answer that accepts the client. The first answer of
-// SCRAM begins with the nonce, r=, and accepts no client yet.
-func (g *frameGuard) checkAnswer(p []byte) {
+// checkAnswer ends the time as a stranger at the answer that accepts the client, and then returns true.
+// The first answer of SCRAM begins with the nonce, r=, and accepts no client yet.
+func (g *frameGuard) checkAnswer(p []byte) (accepts bool) {
 	version := g.proof.Load() - 1
 	if !g.stranger.Load() || version < 0 {
-		return
+		return false
 	}
 	resp := kmsg.NewPtrSASLAuthenticateResponse()
 	resp.SetVersion(int16(version))
@@ -272,7 +298,9 @@ func (g *frameGuard) checkAnswer(p []byte) {
 	if resp.IsFlexible() {
 		head++ // empty tags
 	}
-	if len(p) > head && resp.ReadFrom(p[head:]) == nil && resp.ErrorCode == 0 && !bytes.HasPrefix(resp.SASLAuthBytes, []byte("r=")) {
+	accepts = len(p) > head && resp.ReadFrom(p[head:]) == nil && resp.ErrorCode == 0 && !bytes.HasPrefix(resp.SASLAuthBytes, []byte("r="))
+	if accepts {
 		g.stranger.Store(false)
 	}
+	return accepts
 }

@@ -25,9 +25,10 @@ const (
 // redisServer is miniredis on a listener of ours.
 type redisServer struct {
 	*miniredis.Miniredis
-	listener net.Listener
-	password config.Secret
-	accepts  sync.WaitGroup
+	listener  net.Listener
+	password  config.Secret
+	strangers strangers
+	accepts   sync.WaitGroup
 }
 
 func startRedis(o Options) (*redisServer, error) {
@@ -60,13 +61,25 @@ func (r *redisServer) accept() {
 		c, err := r.listener.Accept()
 		switch {
 		case err == nil:
-			r.Server().ServeConn(&answerJoiner{Conn: c, guard: commandGuard{password: r.password.Reveal()}})
+			r.admit(c)
 		case errors.Is(err, net.ErrClosed):
 			return
 		default:
 			time.Sleep(acceptAgain)
 		}
 	}
+}
+
+// admit hands a connection to miniredis, if there is room for one more client that has given no password.
+func (r *redisServer) admit(c net.Conn) {
+	a := &answerJoiner{Conn: c, guard: commandGuard{password: r.password.Reveal()}}
+	if a.guard.password != "" {
+		if a.stranger = r.strangers.enter(c); a.stranger == nil {
+			_ = c.Close()
+			return
+		}
+	}
+	r.Server().ServeConn(a)
 }
 
 // close waits until every connection is closed.
@@ -112,12 +125,13 @@ func nextTick(cost time.Duration) time.Duration { return max(tick, tickShare*cos
 // once. Otherwise there are more commands, and the answers so far are sent with the next.
 type answerJoiner struct {
 	net.Conn
-	guard   commandGuard
-	passed  []byte      // bytes that the guard has passed and Read has not returned
-	mu      retry.Mutex // held while answers are sent
-	waits   bool        // a goroutine reads from the connection
-	answers []byte
-	err     error
+	guard    commandGuard
+	stranger *stranger   // nil if clients need no password
+	passed   []byte      // bytes that the guard has passed and Read has not returned
+	mu       retry.Mutex // held while answers are sent
+	waits    bool        // a goroutine reads from the connection
+	answers  []byte
+	err      error
 }
 
 // joinedBytes is how many bytes of answers are kept at most.
@@ -133,15 +147,25 @@ func (a *answerJoiner) Read(p []byte) (n int, err error) {
 		if n, err = a.Conn.Read(p); n == 0 && err != nil {
 			return 0, err // answers are still sent at once
 		}
+		unknown := a.guard.password != ""
 		if a.passed, err = a.guard.check(p[:n]); err != nil {
 			_, _ = a.Write([]byte("-" + err.Error() + "\r\n")) // the client may have gone
 			return 0, closeWith(a.Conn, err)
+		}
+		if unknown && a.guard.password == "" {
+			a.stranger.leave()
 		}
 	}
 	_ = a.setWaits(false) // sends nothing
 	n = copy(p, a.passed)
 	a.passed = a.passed[n:]
 	return n, nil
+}
+
+// Close closes the connection; miniredis may call it twice.
+func (a *answerJoiner) Close() error {
+	a.stranger.leave()
+	return a.Conn.Close()
 }
 
 func (a *answerJoiner) setWaits(to bool) error {

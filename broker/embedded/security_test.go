@@ -125,7 +125,7 @@ func TestEmptyPasswords(t *testing.T) {
 func TestFramesBeforeTheLogin(t *testing.T) {
 	s := start(t, Options{Dir: t.TempDir(), Passwords: true})
 	for name, frame := range map[string][]byte{
-		"a long login":    {0, 1, 0, 1, 0, byte(keyAuthenticate), 0, 0},
+		"a long login":    {0, 0, 16, 1, 0, byte(keyAuthenticate), 0, 0},
 		"another request": {0, 0, 0, 100, 0, byte(kmsg.Metadata), 0, 0},
 		"a long request":  {5, 0, 0, 0, 0, byte(kmsg.Produce), 0, 0},
 	} {

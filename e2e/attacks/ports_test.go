@@ -65,6 +65,31 @@ func TestKafkaAndRedisAskForAPassword(t *testing.T) {
 	}
 }
 
+// A local user without the password holds only a few connections, whatever it opens.
+func TestStrangersHoldFewConnections(t *testing.T) {
+	w := openWorld(t, nil)
+	const opened, most = 300, 64
+	for name, c := range map[string]struct{ at, half string }{"Kafka": {w.kafka, "\x00\x00\x0f\xff\x00\x24\x00\x01"}, "Redis": {w.redis, "*2\r\n$4\r\nAUTH\r\n$200\r\n"}} {
+		closed := make(chan bool, opened)
+		for range opened {
+			conn, err := net.DialTimeout("tcp", c.at, healthyWithin)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			_, _ = io.WriteString(conn, c.half) // the server may have closed it
+			go func() {
+				_, _ = conn.Read(make([]byte, 1))
+				closed <- true
+			}()
+		}
+		if !waits(startWithin, func() bool { return len(closed) >= opened-most }) {
+			t.Errorf("%s keeps %d of %d connections of a stranger", name, opened-len(closed), opened)
+		}
+		w.healthy("after many connections to " + name)
+	}
+}
+
 // forge writes a record to the stream of facts, which starts runs.
 func forge(ctx context.Context, at string) error {
 	c := &kafka.Writer{Addr: kafka.TCP(at), Topic: "tidemill.facts", MaxAttempts: 1, BatchTimeout: time.Millisecond}
