@@ -141,7 +141,7 @@ func readSecret(path string) (Secret, fs.FileInfo, error) {
 // OwnSecret makes it with the content of fresh. Only the file's owner may read it. The error about a
 // wider file says what to do, because other users may have read the secret already.
 func OwnSecret(path string, fresh func() []byte) ([]byte, error) {
-	secret, err := readOwn(path)
+	secret, err := readOwn(path, os.Geteuid())
 	if errors.Is(err, fs.ErrNotExist) {
 		secret = fresh()
 		err = writeOwn(path, secret)
@@ -149,25 +149,49 @@ func OwnSecret(path string, fresh func() []byte) ([]byte, error) {
 	return secret, err
 }
 
-// forOthers are the permissions of users other than the owner. Windows has no such permissions.
-const forOthers = 0o077
+// Permissions of users other than the owner. Windows has no such permissions.
+const (
+	forOthers    = 0o077
+	othersWrites = 0o022
+)
 
-func readOwn(path string) ([]byte, error) {
+// CheckFolder refuses a folder in which another user of the machine can place or replace files. Without that check
+// the other user could give the secrets in it, or links to any file.
+func CheckFolder(path string) error { return checkFolder(path, os.Geteuid()) }
+
+func checkFolder(path string, uid int) error {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return err
+	case isForeign(info, uid):
+		return fmt.Errorf("the folder %s belongs to another user of this machine, who can replace its files: give another folder, or take it over with chown", path)
+	case info.Mode().Perm()&othersWrites != 0 && runtime.GOOS != "windows":
+		return fmt.Errorf("the permissions %04o of the folder %s let other users of this machine replace its files: give another folder; or, if no other user can have written to it, keep it with chmod go-w %s",
+			info.Mode().Perm(), path, path)
+	}
+	return nil
+}
+
+// readOwn does not follow links, because another user may have made one.
+func readOwn(path string, uid int) ([]byte, error) {
+	info, err := os.Lstat(path)
+	switch {
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%s is not a file, or only a link to one: move it away, and the next start makes the file", path)
+	case isForeign(info, uid):
+		return nil, fmt.Errorf("%s belongs to another user of this machine, who knows its content: remove it, and the next start makes a new one", path)
+	case info.Mode().Perm()&forOthers != 0 && runtime.GOOS != "windows":
+		return nil, fmt.Errorf("the permissions %04o of %s let other users of this machine read it: remove it, and the next start makes a new one; or keep it with chmod 600 %s if no other user can have read it",
+			info.Mode().Perm(), path, path)
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	switch {
-	case err != nil:
-		return nil, err
-	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("%s is not a file: move it away, and the next start makes the file", path)
-	case info.Mode().Perm()&forOthers != 0 && runtime.GOOS != "windows":
-		return nil, fmt.Errorf("the permissions %04o of %s let other users of this machine read it: remove it, and the next start makes a new one; or keep it with chmod 600 %s if no other user can have read it",
-			info.Mode().Perm(), path, path)
-	}
 	return io.ReadAll(io.LimitReader(f, maxSecret))
 }
 

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -184,5 +185,46 @@ func TestOwnSecret(t *testing.T) {
 	}
 	if _, err := OwnSecret(t.TempDir(), fresh); err == nil || !strings.Contains(err.Error(), "is not a file") {
 		t.Error(err)
+	}
+}
+
+// A secret is ours only if no other user can have written it. Another user could prepare the data folder of the
+// next start, in a folder that is for all users.
+func TestSecretsOfOthers(t *testing.T) {
+	dir, uid := t.TempDir(), os.Geteuid()
+	path, link := filepath.Join(dir, "own"), filepath.Join(dir, "link")
+	write(t, path, hidden)
+	if err := errors.Join(os.Chmod(path, 0o600), os.Symlink(path, link)); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := readOwn(path, uid); err != nil || string(got) != hidden || checkFolder(dir, uid) != nil {
+		t.Errorf("our own: %q, %v, %v", got, err, checkFolder(dir, uid))
+	}
+	if _, err := readOwn(link, uid); err == nil || !strings.Contains(err.Error(), "a link") {
+		t.Errorf("a link: %v", err)
+	}
+	for _, open := range []os.FileMode{0o720, 0o702, 0o777 | os.ModeSticky} {
+		if err := os.Chmod(dir, open); err != nil {
+			t.Fatal(err)
+		}
+		if err := CheckFolder(dir); err == nil || !strings.Contains(err.Error(), "chmod go-w "+dir) {
+			t.Errorf("a folder with %v: %v", open, err)
+		}
+	}
+	if err := os.Chmod(dir, 0o755); err != nil || CheckFolder(dir) != nil {
+		t.Errorf("a folder that others only read: %v, %v", err, CheckFolder(dir))
+	}
+	reader := uid + 1 // to whom our files are those of another user
+	if uid == 0 {     // files of root are for every user, so root gives them away
+		reader = uid
+		if err := errors.Join(os.Chown(path, 1, -1), os.Chown(dir, 1, -1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := readOwn(path, reader); err == nil || !strings.Contains(err.Error(), "another user") || strings.Contains(err.Error(), hidden) {
+		t.Errorf("a file of another user: %v", err)
+	}
+	if err := checkFolder(dir, reader); err == nil || !strings.Contains(err.Error(), "another user") {
+		t.Errorf("a folder of another user: %v", err)
 	}
 }

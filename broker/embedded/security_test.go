@@ -182,6 +182,25 @@ func TestAPasswordThatOthersCanReadIsRefused(t *testing.T) {
 	}
 }
 
+// In a folder that others may write, another user could give the passwords.
+func TestADataFolderThatOthersCanWriteIsRefused(t *testing.T) {
+	o := Options{Dir: t.TempDir(), Passwords: true}
+	must(t, os.Chmod(o.Dir, 0o777))
+	for name, open := range map[string]func() error{
+		"a start": func() error { _, err := Start(t.Context(), o); return err },
+		"a lock":  func() error { _, err := LockFolder(o.Dir); return err },
+	} {
+		if err := open(); err == nil || !strings.Contains(err.Error(), "chmod go-w "+o.Dir) {
+			t.Errorf("%s says %v", name, err)
+		}
+	}
+	if left, err := os.ReadDir(o.Dir); err != nil || len(left) > 0 {
+		t.Errorf("the folder has %v, %v", left, err)
+	}
+	must(t, os.Chmod(o.Dir, 0o755))
+	must(t, start(t, o).Close())
+}
+
 // A folder of a start without passwords gets them, and the mending after a kill logs in.
 func TestPasswordsAfterAKill(t *testing.T) {
 	dir := t.TempDir()

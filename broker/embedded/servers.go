@@ -243,6 +243,9 @@ func lockDir(dir string) (*dirLock, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the data folder: %w", err)
 	}
+	if err := config.CheckFolder(dir); err != nil {
+		return nil, fmt.Errorf("open the data folder: %w", err)
+	}
 	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open the lock of the data folder: %w", err)

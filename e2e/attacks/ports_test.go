@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -87,6 +88,23 @@ func TestStrangersHoldFewConnections(t *testing.T) {
 			t.Errorf("%s keeps %d of %d connections of a stranger", name, opened-len(closed), opened)
 		}
 		w.healthy("after many connections to " + name)
+	}
+}
+
+// A data folder that others may write could hold the passwords and the run secret of another user.
+func TestAnOpenDataFolderIsRefused(t *testing.T) {
+	w := &world{T: t, dir: t.TempDir()}
+	w.write("tidemill.yaml", worldConfig)
+	w.write("models/README", "the models of the attack\n")
+	data := filepath.Join(w.dir, "data")
+	if err := errors.Join(os.Mkdir(data, 0o700), os.Chmod(data, 0o777)); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), healthyWithin)
+	defer cancel()
+	out, err := w.command(ctx, "up", "--data", data, "--kafka-port", "0", "--redis-port", "0", "--listen", "127.0.0.1:0").CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "chmod go-w "+data) {
+		t.Errorf("tidemill up: %v\n%s", err, out)
 	}
 }
 
