@@ -433,7 +433,7 @@ func (c *commitBody) check(asked *api.CommitAsked) *api.Problem {
 			return badParameter(name, fmt.Sprintf("it has %d bytes and may have %d: it is part of the commit's event", len(text), mostSaid))
 		}
 	}
-	v := broker.View{ID: "commit", Source: c.g.installNames().Source("gateway"), Type: "new-data", Subject: asked.Subject}
+	v := broker.View{ID: "commit", Source: c.g.installNames().Source("data"), Type: tidemill.TypeNewData, Subject: asked.Subject}
 	for name, value := range map[string]string{tidemill.AttrDataset: asked.Dataset, tidemill.AttrBranch: asked.Branch} {
 		if err := v.Set(name, value); err != nil {
 			return badParameter(name, err.Error())
@@ -441,6 +441,23 @@ func (c *commitBody) check(asked *api.CommitAsked) *api.Problem {
 	}
 	if err := v.Validate(); err != nil {
 		return badParameter(attributeOf(err), err.Error())
+	}
+	return c.checkTaken(&v, asked)
+}
+
+// checkTaken verifies that the recipes and scorers that get the commit's event take only keys from it that the
+// caller may operate. The store gives the commit its id later.
+func (c *commitBody) checkTaken(v *broker.View, asked *api.CommitAsked) *api.Problem {
+	if c.r.caller.AllKeys(access.Operate) {
+		return nil
+	}
+	v.Extensions = append(v.Extensions, broker.Attribute{Name: tidemill.AttrCommit, Value: v.ID}, broker.Attribute{Name: tidemill.AttrAuthID, Value: c.r.callerName()})
+	v.DataContentType = "application/json"
+	v.Data, _ = json.Marshal(map[string]string{"message": asked.Message}) // texts can be encoded
+	for _, t := range c.g.currentPlan().takers.Taken("", v) {
+		if !c.r.caller.MayTouch(access.Operate, t.Key) {
+			return forbidden(fmt.Sprintf("%s takes its key from %s of the commit's event, which is %q, and you may not operate on this key: give another %[2]s, or ask for the key for your token", t.By, t.Place, clipText(t.Key)))
+		}
 	}
 	return nil
 }

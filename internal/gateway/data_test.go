@@ -311,6 +311,37 @@ func TestDataOfSomeKeys(t *testing.T) {
 	}
 }
 
+// A recipe may take its key from an attribute that the caller of a commit chooses. The commit's event could then start
+// a run of any key.
+func TestCommitsStartRunsOfTheCallersKeys(t *testing.T) {
+	t.Parallel()
+	c := must1(config.Parse("c.yaml", []byte(testConfig+`recipes:
+  branched: {key: branch, when: {type: new-data, where: "EXISTS commit AND dataset LIKE 'bots/%'"}, run: {dir: ., command: [c]}}
+  told: {key: data.message, when: {type: new-data, where: "branch LIKE 'bot-%'"}, run: {dir: ., command: [c]}}
+`)))(t)
+	w := newWorld(t, func(o *Options) {
+		withStore(t, &commitRecorder{})(o)
+		o.Config = func() *config.Config { return c }
+		o.Access = openGuard(t, "version: 1\ntokens:\n"+callerLine("all", "role: operate")+callerLine("some", "role: operate, keys: [bot-42, bot-43]"))
+	})
+	for _, c := range []struct{ branch, message, says string }{
+		{"bot-42", "", ""},
+		{"bot-43", "bot-42", ""},
+		{"bot-7", "", "the recipe branched takes its key from branch"},
+		{"bot-42", "bot-7", "the recipe told takes its key from data.message"},
+		{"", "", "the recipe branched takes its key from branch"}, // main
+	} {
+		asked := api.CommitAsked{Dataset: "bots/bot-42", Branch: c.branch, Message: c.message}
+		r := w.commitFiles(asked, map[string]string{"a": c.branch + c.message}, tokenHeader("some")...)
+		if (r.StatusCode == http.StatusOK) != (c.says == "") || !strings.Contains(r.body, c.says) {
+			t.Errorf("%+v: %s %s", c, r.Status, r.body)
+		}
+		if r := w.commitFiles(asked, map[string]string{"a": c.branch + c.message + "again"}, tokenHeader("all")...); r.StatusCode != http.StatusOK {
+			t.Errorf("a caller for all keys, %+v: %s %s", c, r.Status, r.body)
+		}
+	}
+}
+
 // A key may have slashes, and a template may continue after the key. The recipes that use a
 // dataset decide which key owns it: a caller whose key is only the end of the name has no
 // access, and a caller with the right key has.
