@@ -55,7 +55,7 @@ func TestKeysWithTheNameOfARecipeNeedAllKeys(t *testing.T) {
 	}
 	refused("a recipe of the config")
 	without := must1(config.Parse("test.yaml", []byte(testConfig+recipesOfTests[:strings.Index(recipesOfTests, "  report:")])))(t)
-	w.applied.Store(without)
+	w.applyConfig(without)
 	refused("a recipe that has left the config")
 	for _, c := range []struct{ caller, key string }{{"nosy", "rep-1"}, {"all", "report"}} {
 		if r := end(c.caller, c.key); r.StatusCode != http.StatusAccepted {

@@ -15,6 +15,7 @@ import (
 	"tidemill.dev"
 	"tidemill.dev/api"
 	"tidemill.dev/broker/embedded"
+	"tidemill.dev/config"
 	"tidemill.dev/internal/data/ledger"
 )
 
@@ -272,6 +273,40 @@ func TestWhoHasSomeKeysHasTheirRuns(t *testing.T) {
 	}
 	for _, path := range []string{"/api/v1/recipes/fraud/pause", "/api/v1/pools/small/resume"} {
 		wantProblem(t, w.post(path, "", tokenHeader("one")...), http.StatusForbidden, api.Forbidden, "for all keys")
+	}
+}
+
+// A run's command reads its cause, and templates use it. So a caller gives only an event as its cause that it may
+// publish.
+func TestACauseIsJudgedAsAPublishedEvent(t *testing.T) {
+	t.Parallel()
+	w := newRuns(t, func(o *Options) {
+		o.Access = openGuard(t, "version: 1\ntokens:\n"+callerLine("all", "role: operate")+callerLine("typed", "role: operate, types: [bot-created], sources: [/crm], keys: [shop-1]"))
+	})
+	w.applyConfig(must1(config.Parse("test.yaml", []byte(testRecipes+"  taking: {key: data.bot, when: [{type: bot-created}], run: {dir: ., command: [a]}}\n")))(t))
+	start := func(caller, event string) reply {
+		return w.post("/api/v1/runs", `{"recipe":"fraud","keys":["shop-1"],"event":{"specversion":"1.0","id":"f",`+event+`}}`, tokenHeader(caller)...)
+	}
+	const own = `"type":"bot-created","source":"/crm","subject":"shop-1"`
+	for event, says := range map[string]string{
+		`"type":"tidemill.run.requested","source":"/crm","subject":"shop-1"`:          "only Tidemill may",
+		`"type":"schedule-tick","source":"/crm","subject":"shop-1"`:                   "only Tidemill may",
+		`"type":"bot-created","source":"/tidemill/tidemill/clock","subject":"shop-1"`: "only Tidemill may",
+		`"type":"refund","source":"/crm","subject":"shop-1"`:                          "the type",
+		`"type":"bot-created","source":"/erp","subject":"shop-1"`:                     "the source",
+		`"type":"bot-created","source":"/crm"`:                                        "give it a subject",
+		`"type":"bot-created","source":"/crm","subject":"shop-2"`:                     "shop-2",
+		own + `,"partitionkey":"shop-2"`:                                              "the partitionkey",
+		own + `,"data":{"bot":"shop-2"}`:                                              "the recipe taking takes its key from data.bot",
+	} {
+		if r := start("typed", event); r.StatusCode != http.StatusForbidden || !strings.Contains(r.body, says) {
+			t.Errorf("a cause with %s: %d %s", event, r.StatusCode, r.body)
+		}
+	}
+	for caller, event := range map[string]string{"typed": own + `,"data":{"bot":"shop-1"}`, "all": `"type":"refund","source":"/erp","subject":"shop-2"`} {
+		if r := start(caller, event); r.StatusCode != http.StatusOK {
+			t.Errorf("%s gives %s: %d %s", caller, event, r.StatusCode, r.body)
+		}
 	}
 }
 

@@ -380,9 +380,8 @@ func checkCause(event json.RawMessage) *api.Problem {
 	return nil
 }
 
-// signCause sets the authid of an event that a caller gives as the cause, as for a published event,
-// because templates and commands may rely on the authid. For the same reason, a caller with limited
-// keys cannot give an event of another key.
+// signCause judges an event that a caller gives as the cause, and sets its authid, as for a published
+// event. Templates and commands may rely on the type, the source, the keys and the authid of a cause.
 func (g *Gateway) signCause(r *request, ask *api.RunsAsked) *api.Problem {
 	if ask.Event == nil || r.callerName() == "" {
 		return nil
@@ -391,11 +390,15 @@ func (g *Gateway) signCause(r *request, ask *api.RunsAsked) *api.Problem {
 	if err := broker.UnmarshalStructured(ask.Event, &v); err != nil {
 		return badParameter("event", err.Error())
 	}
-	if !r.caller.AllKeys(access.Operate) && v.Subject != "" && !r.caller.MayTouch(access.Operate, v.Subject) {
-		return forbidden(fmt.Sprintf("the event's subject %q is not among the keys that you may operate: leave the event out, or give one of yours", clipText(v.Subject)))
+	if err := tidemill.Reserved(v.Type, v.Source); err != nil {
+		return reservedEvent(&v, err)
 	}
 	if p := setAuthID(&v, r.callerName()); p != nil {
 		return p
+	}
+	plan := g.currentPlan()
+	if err := plan.mayPublish(r.caller, plan.streamFor(v.Type).stream, &v); err != nil {
+		return forbiddenEvent(err)
 	}
 	ask.Event = broker.MarshalStructured(&v)
 	return nil
