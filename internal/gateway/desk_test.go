@@ -425,6 +425,26 @@ func TestTriggersAreListed(t *testing.T) {
 	wantProblem(t, w.do(http.MethodGet, "/api/v1/triggers/no", ""), http.StatusNotFound, api.UnknownTrigger, `"no"`)
 }
 
+// The error of a delivery may name the key of its event, which may be another key than the reader's.
+func TestErrorsOfTriggersAreForReadersOfAllKeys(t *testing.T) {
+	t.Parallel()
+	board := boardOf(t, "kafka-1")
+	w := newDesk(t, func(o *Options) {
+		o.Standing = board
+		o.Access = openGuard(t, "version: 1\ntokens:\n"+callerLine("all", "role: read")+callerLine("one", "role: read, keys: [bot-1]"))
+	})
+	w.must(board.Write(t.Context(), "one", []status.Trigger{{Name: "tell-crm", Delivered: 5, Waits: "no service for bot-7", LastError: "its subject is bot-7", LastErrorAt: time.Unix(2000, 0)}}))
+	for caller, sees := range map[string]bool{"all": true, "one": false} {
+		shown := sendDecoded[api.Trigger](w, http.MethodGet, "/api/v1/triggers/tell-crm", "", tokenHeader(caller)...)
+		list := sendDecoded[api.Triggers](w, http.MethodGet, "/api/v1/triggers", "", tokenHeader(caller)...)
+		for where, got := range map[string]api.Trigger{"shown": shown, "listed": list.Triggers[0]} {
+			if got.Numbers == nil || got.Numbers.Delivered != 5 || (got.LastError != "") != sees || (got.Waits != "") != sees || (got.LastErrorAt != nil) != sees {
+				t.Errorf("%s to %s: %+v", where, caller, got)
+			}
+		}
+	}
+}
+
 func TestWithoutRedisNumbersAreUnknown(t *testing.T) {
 	t.Parallel()
 	w := newDesk(t, nil)

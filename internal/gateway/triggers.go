@@ -43,7 +43,7 @@ func (g *Gateway) listTriggers(w http.ResponseWriter, r *request) *api.Problem {
 		all.Dispatchers = &look.whole.Dispatchers
 	}
 	for i := range look.config.Triggers {
-		all.Triggers = append(all.Triggers, look.stateOf(&look.config.Triggers[i]))
+		all.Triggers = append(all.Triggers, look.stateOf(&look.config.Triggers[i], r.caller.AllKeys(access.Read)))
 	}
 	writeJSON(w, http.StatusOK, all)
 	return nil
@@ -59,7 +59,7 @@ func (g *Gateway) showTrigger(w http.ResponseWriter, r *request) *api.Problem {
 	if p != nil {
 		return p
 	}
-	writeJSON(w, http.StatusOK, look.stateOf(&t))
+	writeJSON(w, http.StatusOK, look.stateOf(&t, r.caller.AllKeys(access.Read)))
 	return nil
 }
 
@@ -84,8 +84,9 @@ func (g *Gateway) lookAtTriggers(ctx context.Context) (*triggerLook, *api.Proble
 	return look, nil
 }
 
-// stateOf returns the state of one trigger.
-func (l *triggerLook) stateOf(t *config.Trigger) api.Trigger {
+// stateOf returns the state of one trigger. An error of a delivery may name the key of its event, so only a caller
+// that may see all keys gets errors.
+func (l *triggerLook) stateOf(t *config.Trigger, all bool) api.Trigger {
 	shown := api.Trigger{Name: t.Name, When: []api.When{}, To: targetOf(t.To), Streams: append([]string{}, l.config.StreamsOf(*t)...),
 		Delivery: deliveryOf(&t.Delivery), State: api.TriggerActive, Replays: []api.TriggerReplay{}}
 	for _, w := range t.When {
@@ -94,7 +95,7 @@ func (l *triggerLook) stateOf(t *config.Trigger) api.Trigger {
 	if l.letters != nil {
 		shown.DeadLetters = new(l.letters[t.Name])
 	}
-	l.addCounts(t.Name, &shown)
+	l.addCounts(t.Name, &shown, all)
 	if pause, rests := l.acts.TriggerPause(t.Name); rests {
 		shown.State, shown.PausedBy, shown.PausedSince = api.TriggerPaused, pause.By, &pause.Since
 	}
@@ -108,7 +109,7 @@ func (l *triggerLook) stateOf(t *config.Trigger) api.Trigger {
 
 // addCounts adds the numbers of the dispatchers. A trigger is starting while dispatchers exist but
 // no dispatcher reports the trigger.
-func (l *triggerLook) addCounts(name string, shown *api.Trigger) {
+func (l *triggerLook) addCounts(name string, shown *api.Trigger, all bool) {
 	if l.whole == nil || l.whole.Dispatchers == 0 {
 		return
 	}
@@ -118,8 +119,9 @@ func (l *triggerLook) addCounts(name string, shown *api.Trigger) {
 	}
 	shown.Numbers = &api.TriggerNumbers{Delivered: n.Delivered, Failed: n.Failed, DeadLettered: n.DeadLettered, Replies: n.Replies, Ignored: n.Ignored,
 		InFlight: n.InFlight, Parked: n.Parked, OldestParked: timeOrNull(n.OldestParked)}
-	shown.Waits = n.Waits
-	shown.LastError, shown.LastErrorAt = n.LastError, timeOrNull(n.LastErrorAt)
+	if all {
+		shown.Waits, shown.LastError, shown.LastErrorAt = n.Waits, n.LastError, timeOrNull(n.LastErrorAt)
+	}
 }
 
 func timeOrNull(at time.Time) *time.Time {
@@ -183,7 +185,7 @@ func (g *Gateway) setPaused(w http.ResponseWriter, r *request, paused bool, act 
 		return p
 	}
 	now, _ := look.config.Trigger(t) // if the trigger was removed meanwhile, the answer has fewer details
-	done.Trigger = look.stateOf(&now)
+	done.Trigger = look.stateOf(&now, r.caller.AllKeys(access.Read))
 	writeJSON(w, http.StatusOK, done)
 	return nil
 }
