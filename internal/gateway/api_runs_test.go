@@ -14,6 +14,7 @@ import (
 
 	"tidemill.dev"
 	"tidemill.dev/api"
+	"tidemill.dev/broker"
 	"tidemill.dev/broker/embedded"
 	"tidemill.dev/config"
 	"tidemill.dev/internal/data/ledger"
@@ -341,6 +342,43 @@ func TestRunsWithoutAKeyAreForCallersWithoutLimits(t *testing.T) {
 	}
 	if got := keysOf(w.list("", tokenHeader("all")...)); !slices.Equal(got, []string{"report"}) {
 		t.Errorf("a caller without limits sees %v", got)
+	}
+}
+
+// A limit of keys is no right to the events of a trigger, a recipe or a dataset whose name looks like a key.
+func TestTailsShowNamesOnlyToReadersOfAllKeys(t *testing.T) {
+	t.Parallel()
+	w := newRuns(t, func(o *Options) {
+		o.Access = openGuard(t, "version: 1\ntokens:\n"+callerLine("all", "role: operate")+callerLine("nosy", "role: read, keys: [\"rep*\", all, small]"))
+	})
+	w.pauseTarget("/api/v1/pools/small/pause", tokenHeader("all")...)
+	publish := func(stream, typ, subject, dataset string) {
+		v := broker.View{ID: stream + dataset, Source: "/tidemill/tidemill/test", Type: typ, Subject: subject, Key: []byte(subject)}
+		if dataset != "" {
+			v.Extensions = []broker.Attribute{{Name: tidemill.AttrDataset, Value: dataset}}
+		}
+		must1(w.producer.Publish(w.Context(), stream, &v))(w)
+	}
+	publish(tidemill.StreamClock, tidemill.TypeClockMarked, "report-nightly", "")
+	publish(tidemill.StreamGroupOffsets, tidemill.TypeGroupRecorded, "report-nightly", "")
+	publish(tidemill.StreamEvents, tidemill.TypeNewData, "all", "reports/all")
+	publish(tidemill.StreamEvents, tidemill.TypeNewData, "rep-1", "bots/rep-1")
+	for _, c := range []struct {
+		stream, event string
+		nosy          bool
+	}{
+		{tidemill.StreamCommands, tidemill.TypePoolPaused, false},
+		{tidemill.StreamClock, tidemill.TypeClockMarked, false},
+		{tidemill.StreamGroupOffsets, tidemill.TypeGroupRecorded, false},
+		{tidemill.StreamEvents, "reports/all", false},
+		{tidemill.StreamEvents, "bots/rep-1", true},
+	} {
+		for caller, sees := range map[string]bool{"all": true, "nosy": c.nosy} {
+			r := w.do(http.MethodGet, "/api/v1/streams/"+c.stream+"/events?from=beginning&follow=false", "", tokenHeader(caller)...)
+			if r.StatusCode != http.StatusOK || strings.Contains(r.body, c.event) != sees {
+				t.Errorf("%s reads %s of %s: %d %s", caller, c.event, c.stream, r.StatusCode, r.body)
+			}
+		}
 	}
 }
 

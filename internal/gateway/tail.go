@@ -473,10 +473,11 @@ type tailReader struct {
 	guard         *access.Guard // nil if there are no tokens
 	authorization string
 	caller        *access.Caller
+	keyless       func(dataset string) bool // reports whether a recipe without keys makes a dataset
 }
 
 func (g *Gateway) viewer(r *request) *tailReader {
-	return &tailReader{g.opt.Access, r.Header.Get("Authorization"), r.caller}
+	return &tailReader{g.opt.Access, r.Header.Get("Authorization"), r.caller, func(dataset string) bool { return g.owners().Keyless(dataset) }}
 }
 
 var errRefused = errors.New("the reader lost the right to read")
@@ -500,14 +501,21 @@ func (v *tailReader) recheck(ctx context.Context) error {
 	return nil
 }
 
-// maySee reports whether the reader may see an event. The event's key decides: its subject, as for
-// a model's key, or the record's key if the event has no subject. An event about a run without a key
-// is for readers of all keys. Every reader gets a record
-// without any data, such as a note about lost offsets. Without that note a reader would believe to
-// have seen all events.
+// maySee reports whether the reader may see an event. Every reader gets a record without any data, such
+// as a note about lost offsets. Without that note a reader would believe to have seen all events.
 func (v *tailReader) maySee(e *follow.Event) bool {
-	if v.caller.AllKeys(access.Read) {
-		return true
+	return v.caller.AllKeys(access.Read) || v.caller.MayTouch(access.Read, v.ownerOf(e)) ||
+		e.Err != nil && e.Key == nil && e.Data == nil && e.Foreign == nil
+}
+
+// ownerOf returns the key whose readers may see an event; empty if only readers of all keys may. It is the
+// event's subject, as for a model's key, or the record's key if the event has no subject. An event about a
+// run without a key, or about the dataset of such runs, has no owner. On the streams of Tidemill's own
+// processes, a subject is the name of a trigger, a schedule, a recipe, a pool or a group.
+func (v *tailReader) ownerOf(e *follow.Event) string {
+	switch e.Stream {
+	case tidemill.StreamCommands, tidemill.StreamClock, tidemill.StreamGroupOffsets:
+		return ""
 	}
 	key := e.Subject
 	if key == "" {
@@ -516,5 +524,8 @@ func (v *tailReader) maySee(e *follow.Event) bool {
 	if recipe := deadletters.RecipeOf(&e.View); recipe != "" {
 		key = tidemill.OwnerOf(recipe, key)
 	}
-	return e.Err != nil && e.Key == nil && e.Data == nil && e.Foreign == nil || v.caller.MayTouch(access.Read, key)
+	if dataset, _ := e.Attribute(tidemill.AttrDataset); e.Type == tidemill.TypeNewData && v.keyless(dataset) {
+		return ""
+	}
+	return key
 }
