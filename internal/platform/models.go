@@ -87,6 +87,9 @@ func (p *Platform) tryWith(ctx context.Context, c *config.Scorer, ask registry.T
 		if err == nil && !trial.Golden {
 			trial.Rows, err = m.Try()
 		}
+		if errors.Is(err, infer.ErrAway) {
+			return err
+		}
 		if err != nil {
 			trial.Error = trialText(err)
 		}

@@ -372,7 +372,11 @@ func (m *loaded) attempt(in []tensor.Tensor, rows int) (out []tensor.Tensor, err
 		}
 	}()
 	out = make([]tensor.Tensor, len(m.outputs))
-	if err := m.program.Run(in, out); err != nil {
+	err = m.program.Run(in, out)
+	switch {
+	case errors.Is(err, ErrAway): // another load may succeed
+		return nil, fmt.Errorf("ask the trial request: %w", err)
+	case err != nil:
 		return nil, fmt.Errorf("%w: it does not answer the trial request: %w", ErrUnfit, err)
 	}
 	if m.scores >= 0 && m.labels != nil && len(out[m.scores].Floats) != rows*len(m.labels) {

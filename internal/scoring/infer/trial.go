@@ -1,6 +1,7 @@
 package infer
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -13,8 +14,8 @@ const trialRows = 8
 
 // Try asks the model generated rows, one at a time, and returns the number of answers. A model may
 // refuse a generated row, such as one whose number is outside a table. The error is ErrUnfit if
-// it answers rows, but every answer has a number that is not finite. The size of a row may be unknown; then
-// nothing is asked.
+// it answers rows, but every answer has a number that is not finite, and ErrAway if ONNX Runtime's
+// process was lost because of other models. The size of a row may be unknown; then nothing is asked.
 func (m *Model) Try() (answered int, err error) {
 	finite := false
 	for row := range trialRows {
@@ -23,6 +24,9 @@ func (m *Model) Try() (answered int, err error) {
 			return 0, nil
 		}
 		out, err := m.held.attempt(in, 1)
+		if errors.Is(err, ErrAway) {
+			return answered, err
+		}
 		if err != nil {
 			continue
 		}
