@@ -1,6 +1,7 @@
 package score
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -251,9 +252,38 @@ func (w *worker) work(b *batch, number int) {
 // unit scores some items of a group, together where they fit together.
 func (w *worker) unit(b *batch, g *group, items []int32, number int) {
 	for len(items) > 0 {
-		n := w.read(b, g, items)
+		n := w.read(b, g, items[:g.mostRows(len(items))])
 		w.scoreItems(b, g, items[:n], number)
 		items = items[n:]
+	}
+}
+
+// mostRows returns how many of n items are scored at once.
+func (g *group) mostRows(n int) int {
+	if g.model.Engine() == infer.EngineONNXRuntime {
+		n = min(n, g.target.pace.most())
+	}
+	return n
+}
+
+// pace is the number of rows that ONNX Runtime's process can be asked of a model at once. A slow model
+// gets few, because a batch there has little time: all events of the scorer wait for it.
+type pace struct{ rows atomic.Int32 } // 0 before the first run
+
+const (
+	firstRows = 16
+	unitTime  = 250 * time.Millisecond // time that a run should take at most, a twentieth of what it may
+)
+
+func (p *pace) most() int { return cmp.Or(int(p.rows.Load()), firstRows) }
+
+// ran adapts the number to a run of some rows.
+func (p *pace) ran(rows int, took time.Duration) {
+	switch most := p.most(); {
+	case took > unitTime:
+		p.rows.Store(int32(max(1, int64(rows)*int64(unitTime)/int64(took))))
+	case rows == most && most < unitRows && took < unitTime/2:
+		p.rows.Store(int32(min(2*most, unitRows)))
 	}
 }
 
@@ -263,9 +293,11 @@ func (w *worker) scoreItems(b *batch, g *group, items []int32, number int) {
 	if len(w.rows) == 0 {
 		return
 	}
+	began := time.Now()
 	err := w.runModel(g.model)
 	switch {
 	case err == nil:
+		g.target.pace.ran(len(w.rows), time.Since(began))
 		w.write(b, g, number)
 	case len(items) == 1:
 		it := &b.items[items[0]]

@@ -87,6 +87,7 @@ type target struct {
 	asked   []askedKey   // keys with parked events that wait for the model
 	kept    *infer.Model // model kept for the present batch
 	watched bool         // whether a change of the slot wakes the pipeline
+	pace    pace
 }
 
 // keyEntry is a key of past events.

@@ -44,6 +44,7 @@ type engines struct{ runtime *sandbox.Pool }
 
 // source is a file and what a load needs besides.
 type source struct {
+	model  string // name, by which faults are counted
 	engine string
 	data   []byte
 	again  func() ([]byte, error) // returns the file again
@@ -99,7 +100,7 @@ func (e *engines) loadRuntime(s source) (Program, string, error) {
 	if err := s.slow(); err != nil {
 		return nil, "", err
 	}
-	p, err := e.runtime.Load(s.data, s.again)
+	p, err := e.runtime.Load(s.model, s.data, s.again)
 	switch {
 	case err == nil:
 		return p, EngineONNXRuntime, nil

@@ -90,7 +90,7 @@ func (c *Cache) start(s *shard, k key, r *Ref) (*flight, error) {
 	ref := *r
 	c.running.Go(func() {
 		defer cancel()
-		m, err := c.readAndLoad(ctx, k)
+		m, err := c.readAndLoad(ctx, &ref)
 		if err != nil && c.ctx.Err() != nil {
 			err = ErrClosed
 		}
@@ -147,7 +147,8 @@ func (c *Cache) held() int64 {
 
 // readAndLoad reads a model's files and loads them. Fetches wait for each other, and so do
 // loads, each with its own limit, so that neither starves the other.
-func (c *Cache) readAndLoad(ctx context.Context, k key) (m *loaded, err error) {
+func (c *Cache) readAndLoad(ctx context.Context, r *Ref) (m *loaded, err error) {
+	k := r.key()
 	begun := time.Now()
 	defer func() { c.metrics.loaded(time.Since(begun), err) }()
 	files, err := c.files(ctx, k.artifact)
@@ -170,7 +171,7 @@ func (c *Cache) readAndLoad(ctx context.Context, k key) (m *loaded, err error) {
 	}
 	// A model that hangs in ONNX Runtime must not keep the others from being loaded.
 	slow := func() error { held.giveAll(); return held.take(ctx, c.slow) }
-	p, by, err := c.engines(source{engine: k.engine, data: files.model, again: func() ([]byte, error) { return c.modelAgain(k.artifact) }, slow: slow})
+	p, by, err := c.engines(source{model: r.Model, engine: k.engine, data: files.model, again: func() ([]byte, error) { return c.modelAgain(k.artifact) }, slow: slow})
 	if err != nil {
 		return nil, err
 	}

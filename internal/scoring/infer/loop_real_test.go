@@ -29,7 +29,7 @@ func endless(name string) []byte {
 	return modelOf(wire{}.part(1, loop).text(2, "endless").part(5, times).part(11, floatsOf("x", 1)).part(12, floatsOf("y", 1)))
 }
 
-// openRuntime opens a cache whose runs by ONNX Runtime have a second.
+// openRuntime opens a cache whose trials by ONNX Runtime have a second.
 func openRuntime(t testing.TB, files map[string][]byte) *Cache {
 	t.Helper()
 	if os.Getenv(ort.Variable) == "" {
@@ -39,7 +39,7 @@ func openRuntime(t testing.TB, files map[string][]byte) *Cache {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.runtime = sandbox.Open(sandbox.Options{Run: time.Second})
+	c.runtime = sandbox.Open(sandbox.Options{Batch: time.Second})
 	c.engines = (&engines{c.runtime}).load
 	t.Cleanup(func() { _ = c.Close() })
 	return c
@@ -106,7 +106,7 @@ func processorTime(b *testing.B) (sum time.Duration) {
 func BenchmarkRealRuntime(b *testing.B) {
 	file := perceptron(1, 512, 64, 20)
 	c := openRuntime(b, nil)
-	apart, err := c.runtime.Load(file, nil)
+	apart, err := c.runtime.Load("m", file, nil)
 	if err != nil {
 		b.Fatal(err)
 	}

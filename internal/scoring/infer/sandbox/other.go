@@ -17,7 +17,7 @@ func Child(string) error { return nil }
 type process struct{ library *ort.Runtime }
 
 // Load loads a model in this process, because this system has no child.
-func (p *Pool) Load(file []byte, _ func() ([]byte, error)) (*Program, error) {
+func (p *Pool) Load(_ string, file []byte, _ func() ([]byte, error)) (*Program, error) {
 	r, err := p.open()
 	if err != nil {
 		return nil, err

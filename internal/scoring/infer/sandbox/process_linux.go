@@ -36,8 +36,8 @@ type process struct {
 	limit func(models int64) error
 
 	mu     sync.Mutex
-	guilty *Program // model whose time was over
-	reason string   // why the child has ended
+	guilty *lane  // lane of the call whose time was over
+	reason string // why the child has ended
 }
 
 // lane is one of the connections to the child.
@@ -53,6 +53,9 @@ type lane struct {
 
 // errLost means that the child has ended before it has answered.
 var errLost = fmt.Errorf("%w: it has ended", ErrAway)
+
+// errOwnFault is errLost for the call whose time was over.
+var errOwnFault = fmt.Errorf("%w after its time was over", errLost)
 
 // errStopped means that the pool was closed.
 var errStopped = fmt.Errorf("%w: it has been stopped", ErrAway)
@@ -282,8 +285,8 @@ func (c *process) ended() bool {
 	}
 }
 
-// kill ends the child because of a model.
-func (c *process) kill(because *Program, reason string) {
+// kill ends the child because of a call.
+func (c *process) kill(because *lane, reason string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.reason == "" {
@@ -299,7 +302,7 @@ func (c *process) words() string {
 	return c.reason
 }
 
-func (c *process) culprit() *Program {
+func (c *process) culprit() *lane {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.guilty

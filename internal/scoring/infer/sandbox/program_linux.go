@@ -15,7 +15,7 @@ import (
 // Program is a model in the child. It is safe for concurrent use until it is closed.
 type Program struct {
 	pool   *Pool
-	file   [sha256.Size]byte
+	marks  [2]mark                // of the file and of the model's name
 	source func() ([]byte, error) // returns the file again, for another child
 	told   description
 
@@ -51,13 +51,10 @@ func (p *Program) Bytes() int64 { return p.told.Bytes }
 // Run computes the outputs; see native.Program.
 func (p *Program) Run(in, out []tensor.Tensor) error { return p.RunWithin(nil, in, out) }
 
-// Load loads a model. The source returns the same file again, if another child needs it. The error
-// is ErrAtFault if the model costs the child.
-func (p *Pool) Load(file []byte, source func() ([]byte, error)) (*Program, error) {
-	m := &Program{pool: p, file: sha256.Sum256(file), source: source}
-	if err := p.refused(m.file); err != nil {
-		return nil, err
-	}
+// Load loads a file of the model with this name. The source returns the same file again, if another
+// child needs it. The error is ErrAtFault if the file costs the child.
+func (p *Pool) Load(model string, file []byte, source func() ([]byte, error)) (*Program, error) {
+	m := &Program{pool: p, marks: [...]mark{sha256.Sum256(file), sha256.Sum256([]byte("model " + model))}, source: source}
 	return m, p.do(m, true, func(c *process) error { return m.load(c, file) })
 }
 
@@ -75,19 +72,21 @@ func (p *Pool) Close() {
 // tries is how often something is done again after the child was lost because of another model.
 const tries = 5
 
-// do does something in the child, and again if the child is lost because of another model.
+// do does something in the child, and again if the child is lost because of another call.
 func (p *Pool) do(m *Program, loading bool, what func(*process) error) error {
 	lone := false
 	for range tries {
-		lost, err := p.doOnce(lone, what)
-		if !errors.Is(err, errLost) || lost == nil {
+		if err := p.refused(m.marks); err != nil { // also if another call was at fault meanwhile
 			return err
 		}
-		switch because := lost.culprit(); {
-		case because == m, because == nil && lone:
-			return p.blame(m.file, loading, lost.words())
-		case because == nil:
-			lone = true // any of the models that were under way may be the reason
+		lost, err := p.doOnce(lone, what)
+		switch {
+		case !errors.Is(err, errLost) || lost == nil:
+			return err
+		case errors.Is(err, errOwnFault), lost.culprit() == nil && lone:
+			return p.blame(m.marks, loading, lost.words())
+		case lost.culprit() == nil:
+			lone = true // any of the calls that were under way may be the reason
 		}
 	}
 	return fmt.Errorf("%w %d times because of other models; the next try may succeed", errLost, tries)
@@ -121,12 +120,12 @@ func (m *Program) load(c *process, file []byte) error {
 	size := int64(len(file))
 	c.add(size)
 	within := m.pool.o.Load + time.Duration(len(file)/loadRate)*time.Second
-	late := time.AfterFunc(within, func() { c.kill(m, fmt.Sprintf("it was not loaded within %s", within)) })
+	late := time.AfterFunc(within, func() { c.kill(l, fmt.Sprintf("it was not loaded within %s", within)) })
 	defer late.Stop()
 	id := m.pool.nextID()
 	status, text, err := l.call(opLoad, id, len(file), file)
 	if err != nil {
-		return c.lost(err)
+		return c.lost(l, err)
 	}
 	if status != statusOK {
 		c.add(-size)
@@ -154,13 +153,11 @@ func (p *Pool) nextID() uint64 {
 	return p.lastID
 }
 
-// RunWithin is Run with a limit for the memory of the outputs.
+// RunWithin is Run for a request: with a limit for the memory of the outputs, and with more time, because
+// only that request waits.
 func (m *Program) RunWithin(b tensor.Budget, in, out []tensor.Tensor) error {
 	if len(in) != len(m.told.Inputs) || len(out) != len(m.told.Outputs) {
 		return fmt.Errorf("the model takes %d tensors and answers %d, not %d and %d", len(m.told.Inputs), len(m.told.Outputs), len(in), len(out))
-	}
-	if err := m.pool.refused(m.file); err != nil {
-		return err
 	}
 	return m.pool.do(m, false, func(c *process) error { return m.run(c, b, in, out) })
 }
@@ -184,11 +181,15 @@ func (m *Program) run(c *process, b tensor.Budget, in, out []tensor.Tensor) erro
 	if err != nil {
 		return err
 	}
-	late := time.AfterFunc(m.pool.o.Run, func() { c.kill(m, fmt.Sprintf("it did not answer within %s", m.pool.o.Run)) })
+	within := m.pool.o.Batch
+	if b != nil {
+		within = m.pool.o.Run
+	}
+	late := time.AfterFunc(within, func() { c.kill(l, fmt.Sprintf("it did not answer within %s", within)) })
 	defer late.Stop()
 	status, size, err := l.ask(opRun, id, l.writer.at, nil)
 	if err != nil {
-		return c.lost(err)
+		return c.lost(l, err)
 	}
 	l.used = max(l.used, size)
 	if status != statusOK {
@@ -202,7 +203,7 @@ func (m *Program) run(c *process, b tensor.Budget, in, out []tensor.Tensor) erro
 func (l *lane) failure(c *process, size int) error {
 	text := make([]byte, min(size, mostText))
 	if err := readFull(l.conn, text); err != nil {
-		return c.lost(err)
+		return c.lost(l, err)
 	}
 	return errors.New(string(text))
 }
@@ -235,13 +236,17 @@ func (m *Program) idIn(c *process) (uint64, bool) {
 	return m.session, m.child == c
 }
 
-// lost ends a child whose connection is broken or whose answer is damaged.
-func (c *process) lost(err error) error {
+// lost ends a child whose connection is broken or whose answer is damaged. The error says whether the
+// time of this lane's call was over.
+func (c *process) lost(l *lane, err error) error {
 	reason := "" // the child's end has a reason
 	if errors.Is(err, errDamaged) {
 		reason = "its answer is damaged"
 	}
 	c.kill(nil, reason)
+	if c.culprit() == l {
+		return errOwnFault
+	}
 	return errLost
 }
 
@@ -259,7 +264,7 @@ func (m *Program) Close() {
 		return
 	}
 	defer func() { c.loads <- l }()
-	late := time.AfterFunc(m.pool.o.Run, func() { c.kill(m, "it could not be closed") })
+	late := time.AfterFunc(m.pool.o.Run, func() { c.kill(l, "it could not be closed") })
 	defer late.Stop()
 	if _, _, err := l.call(opClose, id, 0, nil); err == nil {
 		c.add(-m.told.Bytes)

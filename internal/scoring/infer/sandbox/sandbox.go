@@ -15,7 +15,8 @@ import (
 type Options struct {
 	Library string        // path of ONNX Runtime; ort.Open searches for it if this is empty
 	Command []string      // command of the child; this program with Argument
-	Run     time.Duration // time for one run; 20 s
+	Run     time.Duration // time for the run of a request; 20 s
+	Batch   time.Duration // time for another run, for which all events of a scorer wait; 5 s
 	Load    time.Duration // time for a load, besides a second for each 8 MiB; 30 s
 	Room    int64         // bytes of memory for runs, besides the models; 256 MiB
 	Logger  *slog.Logger
@@ -25,10 +26,11 @@ type Options struct {
 const InTests = "TIDEMILL_TEST_CHILD"
 
 const (
-	runWithin  = 20 * time.Second
-	loadWithin = 30 * time.Second
-	loadRate   = 8 << 20 // bytes a second
-	runRoom    = 256 << 20
+	runWithin   = 20 * time.Second
+	batchWithin = 5 * time.Second
+	loadWithin  = 30 * time.Second
+	loadRate    = 8 << 20 // bytes a second
+	runRoom     = 256 << 20
 )
 
 // ErrAtFault reports that the child had to be ended, or has crashed, because of this model.
@@ -54,69 +56,84 @@ type Pool struct {
 	starts   int       // failed starts in a row
 	startAt  time.Time // time before which no start is tried
 	startErr error
-	faults   map[[sha256.Size]byte]*fault
+	faults   map[mark]*fault
 	said     bool // the missing protections have been logged
 }
 
-// fault counts how often a file has cost the child.
+// mark is the digest of a file, or of a model's name. Faults are counted by both, so that a model with
+// another file each time is refused too.
+type mark [sha256.Size]byte
+
+// fault counts how often a file, or the files of a model, have cost the child.
 type fault struct {
 	times int
 	first time.Time
-	until time.Time // the file is refused until then
+	until time.Time // it is refused until then
 	err   error
 }
 
 const (
-	faultsAllowed = 3                // faults of a run in faultsWithin, before the file is refused
-	faultsWithin  = 10 * time.Minute // also the time for which a file is refused
+	faultsAllowed = 3                // faults in faultsWithin, before the file and the model are refused
+	faultsWithin  = 10 * time.Minute // also the time for which they are refused
 	faultsKept    = 1024
 )
 
 // Open returns a pool. It starts nothing.
 func Open(o Options) *Pool {
-	o.Run, o.Load, o.Room = cmp.Or(o.Run, runWithin), cmp.Or(o.Load, loadWithin), cmp.Or(o.Room, runRoom)
+	o.Run, o.Batch, o.Load, o.Room = cmp.Or(o.Run, runWithin), cmp.Or(o.Batch, batchWithin), cmp.Or(o.Load, loadWithin), cmp.Or(o.Room, runRoom)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Pool{o: o, log: o.Logger, faults: map[[sha256.Size]byte]*fault{}}
+	return &Pool{o: o, log: o.Logger, faults: map[mark]*fault{}}
 }
 
 // AtOnce is the number of runs that are under way at the same time, and of loads.
 func AtOnce() int { return runtime.GOMAXPROCS(0) }
 
-// refused returns the error of a file that has cost the child too often.
-func (p *Pool) refused(file [sha256.Size]byte) error {
+// refused returns the error of a model that has cost the child too often.
+func (p *Pool) refused(marks [2]mark) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if f := p.faults[file]; f != nil && time.Now().Before(f.until) {
-		return fmt.Errorf("%w; it is tried again after %s", f.err, f.until.UTC().Format(time.RFC3339))
+	for _, by := range marks {
+		if f := p.faults[by]; f != nil && time.Now().Before(f.until) {
+			return fmt.Errorf("%w; it is tried again after %s", f.err, f.until.UTC().Format(time.RFC3339))
+		}
 	}
 	return nil
 }
 
-// blame records a fault of a file. The file is refused at once if it cannot be loaded, and after
-// several faults otherwise: the fault may lie in one row.
-func (p *Pool) blame(file [sha256.Size]byte, loading bool, reason string) error {
+// blame records a fault. A file is refused at once if it cannot be loaded, and after several faults
+// otherwise: the fault may lie in one row.
+func (p *Pool) blame(marks [2]mark, loading bool, reason string) error {
 	err := fmt.Errorf("%w: %s", ErrAtFault, reason)
 	now := time.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	f := p.faults[file]
-	if f == nil || now.Sub(f.first) > faultsWithin {
-		if len(p.faults) >= faultsKept {
-			for old, g := range p.faults {
-				if now.Sub(g.first) > faultsWithin || len(p.faults) >= faultsKept {
-					delete(p.faults, old)
-				}
-			}
+	for i, by := range marks {
+		f := p.faultOf(by, now)
+		f.times, f.err = f.times+1, err
+		if loading && i == 0 || f.times >= faultsAllowed {
+			f.until = now.Add(faultsWithin)
 		}
-		f = &fault{first: now}
-		p.faults[file] = f
-	}
-	f.times, f.err = f.times+1, err
-	if loading || f.times >= faultsAllowed {
-		f.until = now.Add(faultsWithin)
 	}
 	p.log.Error("models: ONNX Runtime was lost because of a model; it is started again", "reason", reason)
 	return err
+}
+
+// faultOf returns the count of a mark. The caller holds the lock.
+func (p *Pool) faultOf(by mark, now time.Time) *fault {
+	f := p.faults[by]
+	if f != nil && now.Sub(f.first) <= faultsWithin {
+		return f
+	}
+	if len(p.faults) >= faultsKept {
+		for old, g := range p.faults {
+			if now.Sub(g.first) > faultsWithin || len(p.faults) >= faultsKept {
+				delete(p.faults, old)
+			}
+		}
+	}
+	f = &fault{first: now}
+	p.faults[by] = f
+	return f
 }

@@ -33,7 +33,10 @@ func TestMain(m *testing.M) {
 // spins counts the turns of endless loops, so that they have something to do.
 var spins atomic.Int64
 
-// toyEngine loads models whose file is what they do with each batch.
+// hanging is the number of rows that hang.
+var hanging atomic.Int64
+
+// toyEngine loads models whose file is what they do with each batch, up to a "#".
 type toyEngine struct{}
 
 func (toyEngine) Open() (version, path string, err error) { return "1", "toy", nil }
@@ -50,7 +53,8 @@ func (toyEngine) Load(file []byte) (Session, error) {
 	case "refuse":
 		return nil, errors.New("the file is no model")
 	}
-	return &toy{string(file)}, nil
+	does, _, _ := strings.Cut(string(file), "#")
+	return &toy{does}, nil
 }
 
 type toy struct{ does string }
@@ -66,7 +70,8 @@ func (toy) Labels() []string            { return []string{"l"} }
 func (toy) Bytes() int64                { return 1000 }
 func (toy) Close()                      {}
 
-// Run adds one to each number. A negative number makes the model do what its file says.
+// Run adds one to each number. A negative number makes the model do what its file says, but at -2 it
+// only waits while another row hangs.
 func (t toy) Run(in, out []tensor.Tensor) error {
 	o := &out[0]
 	o.Type, o.Shape, o.Floats = tensor.Float, append(o.Shape[:0], in[0].Shape...), o.Floats[:0]
@@ -78,8 +83,14 @@ func (t toy) Run(in, out []tensor.Tensor) error {
 	if !bad {
 		return nil
 	}
+	for in[0].Floats[0] == -2 {
+		if spins.Add(1); hanging.Load() == 0 {
+			return nil
+		}
+	}
 	switch t.does {
 	case "hang":
+		hanging.Add(1)
 		for {
 			spins.Add(1)
 		}
@@ -144,16 +155,25 @@ func open(t testing.TB, o Options) *Pool {
 
 func load(t testing.TB, p *Pool, file string) *Program {
 	t.Helper()
-	m, err := p.Load([]byte(file), func() ([]byte, error) { return []byte(file), nil })
+	m, err := p.Load(file, []byte(file), func() ([]byte, error) { return []byte(file), nil })
 	if err != nil {
 		t.Fatal(err)
 	}
 	return m
 }
 
-func ask(m *Program, v float32) (float32, error) {
+func ask(m *Program, v float32) (float32, error) { return askWithin(nil, m, v) }
+
+// endless is a budget without an end, as a request has one.
+type endless struct{}
+
+func (endless) Take(int64) error { return nil }
+
+func request(m *Program, v float32) (float32, error) { return askWithin(endless{}, m, v) }
+
+func askWithin(b tensor.Budget, m *Program, v float32) (float32, error) {
 	out := make([]tensor.Tensor, 1)
-	err := m.Run([]tensor.Tensor{{Type: tensor.Float, Shape: []int{1, 1}, Floats: []float32{v}}}, out)
+	err := m.RunWithin(b, []tensor.Tensor{{Type: tensor.Float, Shape: []int{1, 1}, Floats: []float32{v}}}, out)
 	if err != nil {
 		return 0, err
 	}
@@ -175,7 +195,7 @@ func TestALoadThatHangsEndsTheChild(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range 2 * AtOnce() {
 		all.Go(func() {
-			m, err := p.Load([]byte("hang at load"), nil)
+			m, err := p.Load("m", []byte("hang at load"), nil)
 			if !errors.Is(err, ErrAtFault) && !errors.Is(err, errLost) {
 				t.Errorf("load %d: %v, %v", i, m, err)
 			}
@@ -183,7 +203,7 @@ func TestALoadThatHangsEndsTheChild(t *testing.T) {
 	}
 	all.Wait()
 	mustAnswer(t, other)
-	_, err := p.Load([]byte("hang at load"), nil)
+	_, err := p.Load("m", []byte("hang at load"), nil)
 	if !errors.Is(err, ErrAtFault) || !strings.Contains(err.Error(), "not loaded within 1s") {
 		t.Errorf("the file is loaded again: %v", err)
 	}
@@ -191,7 +211,7 @@ func TestALoadThatHangsEndsTheChild(t *testing.T) {
 
 func TestARunThatHangsEndsTheChild(t *testing.T) {
 	t.Parallel()
-	p := open(t, Options{Run: 200 * time.Millisecond})
+	p := open(t, Options{Batch: 200 * time.Millisecond, Run: time.Hour})
 	bad, other := load(t, p, "hang"), load(t, p, "well")
 	mustAnswer(t, bad)
 	for range faultsAllowed {
@@ -204,6 +224,67 @@ func TestARunThatHangsEndsTheChild(t *testing.T) {
 		t.Errorf("after %d faults the model is still asked: %v", faultsAllowed, err)
 	}
 	mustAnswer(t, other)
+}
+
+// Only its caller waits for a request, so a request has more time.
+func TestARequestHasItsOwnTime(t *testing.T) {
+	t.Parallel()
+	p := open(t, Options{Batch: time.Hour, Run: 200 * time.Millisecond})
+	_, err := request(load(t, p, "hang"), -1)
+	if !errors.Is(err, ErrAtFault) || !strings.Contains(err.Error(), "did not answer within 200ms") {
+		t.Error(err)
+	}
+}
+
+// The attack: a model whose file was another one each time was never refused.
+func TestFaultsAreCountedByName(t *testing.T) {
+	t.Parallel()
+	p := open(t, Options{})
+	loadAs := func(name, file string) *Program {
+		m, err := p.Load(name, []byte(file), func() ([]byte, error) { return []byte(file), nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	for n := range faultsAllowed {
+		m := loadAs("bad", fmt.Sprint("crash#", n))
+		if _, err := ask(m, -1); !errors.Is(err, ErrAtFault) {
+			t.Fatal(err)
+		}
+	}
+	if _, err := p.Load("bad", []byte("well"), nil); !errors.Is(err, ErrAtFault) || !strings.Contains(err.Error(), "tried again after") {
+		t.Errorf("after %d faults in other files the model is still loaded: %v", faultsAllowed, err)
+	}
+	mustAnswer(t, loadAs("good", "crash#9"))
+}
+
+// Only the row that hangs is at fault, and not the rows of the same model that are asked at that moment.
+func TestALossIsOneFault(t *testing.T) {
+	t.Parallel()
+	p := open(t, Options{Batch: 200 * time.Millisecond})
+	m := load(t, p, "hang")
+	done := make(chan error)
+	go func() {
+		_, err := ask(m, -1)
+		done <- err
+	}()
+	for {
+		select {
+		case err := <-done:
+			if !errors.Is(err, ErrAtFault) {
+				t.Error(err)
+			}
+			if f := p.faults[m.marks[0]]; f.times != 1 {
+				t.Errorf("%d faults", f.times)
+			}
+			return
+		default:
+		}
+		if _, err := request(m, -2); err != nil {
+			t.Errorf("another row: %v", err)
+		}
+	}
 }
 
 // Models that run at the moment of a crash are asked again, and only the one that crashes is at fault.
@@ -233,7 +314,7 @@ func TestOnlyTheModelThatCrashesIsAtFault(t *testing.T) {
 	}
 	close(stop)
 	all.Wait()
-	if _, err := p.Load([]byte("crash at load"), nil); !errors.Is(err, ErrAtFault) {
+	if _, err := p.Load("m", []byte("crash at load"), nil); !errors.Is(err, ErrAtFault) {
 		t.Error(err)
 	}
 	mustAnswer(t, other)
@@ -290,7 +371,7 @@ func TestTheChildHasNoRights(t *testing.T) {
 func TestErrorsOfModelsAreKept(t *testing.T) {
 	t.Parallel()
 	p := open(t, Options{})
-	if _, err := p.Load([]byte("refuse"), nil); err == nil || err.Error() != "the file is no model" {
+	if _, err := p.Load("m", []byte("refuse"), nil); err == nil || err.Error() != "the file is no model" {
 		t.Error(err)
 	}
 	if _, err := ask(load(t, p, "panic"), -1); err == nil || !strings.Contains(err.Error(), "a bug") || errors.Is(err, ErrAtFault) {
@@ -301,11 +382,11 @@ func TestErrorsOfModelsAreKept(t *testing.T) {
 func TestAChildThatCannotStartSaysWhy(t *testing.T) {
 	t.Parallel()
 	p := open(t, Options{Command: []string{"/nonexistent"}})
-	if _, err := p.Load([]byte("well"), nil); err == nil || !strings.Contains(err.Error(), "is away: start it") || !strings.Contains(err.Error(), "no such file") {
+	if _, err := p.Load("m", []byte("well"), nil); err == nil || !strings.Contains(err.Error(), "is away: start it") || !strings.Contains(err.Error(), "no such file") {
 		t.Error(err)
 	}
 	p = open(t, Options{Command: []string{"/bin/sh", "-c", "echo no library >&2; exit 3", "sh"}})
-	if _, err := p.Load([]byte("well"), nil); err == nil || !strings.Contains(err.Error(), "no library") {
+	if _, err := p.Load("m", []byte("well"), nil); err == nil || !strings.Contains(err.Error(), "no library") {
 		t.Error(err)
 	}
 }
