@@ -56,8 +56,12 @@ const (
 	firstArg   = 16 // low half, on little-endian machines
 )
 
-// callFilter refuses the system calls in refusedCalls with EPERM, new processes, and signals to other
-// processes. Everything else is allowed, because the Go runtime and the C library need much.
+// firstNew is the first system call that has the same number on all machines. The C library does without
+// those from there on, if they answer ENOSYS: with clone in place of clone3, for one.
+const firstNew = unix.SYS_PIDFD_SEND_SIGNAL
+
+// callFilter allows the system calls in allowedCalls, new threads, and signals to this process. Others
+// answer EPERM, so that a call that a library could use one day ends no child.
 func callFilter(self uint32) []unix.SockFilter {
 	const (
 		load   = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
@@ -66,48 +70,40 @@ func callFilter(self uint32) []unix.SockFilter {
 		bits   = unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K
 		answer = unix.BPF_RET | unix.BPF_K
 	)
-	refuse := uint32(unix.SECCOMP_RET_ERRNO | unix.EPERM)
 	f := []unix.SockFilter{
 		{Code: load, K: callArch},
 		{Code: equal, K: auditArch, Jt: 1},
 		{Code: answer, K: unix.SECCOMP_RET_KILL_PROCESS},
 		{Code: load, K: callNumber},
-		{Code: least, K: 1 << 30, Jf: 1}, // another table of calls on amd64
-		{Code: answer, K: refuse},
-		{Code: equal, K: unix.SYS_CLONE3, Jf: 1},
-		{Code: answer, K: uint32(unix.SECCOMP_RET_ERRNO | unix.ENOSYS)}, // its flags cannot be seen; the C library then uses clone
 	}
-	for _, number := range refusedCalls() {
-		f = append(f, unix.SockFilter{Code: equal, K: uint32(number), Jf: 1}, unix.SockFilter{Code: answer, K: refuse})
+	for _, number := range allowedCalls {
+		f = append(f, unix.SockFilter{Code: equal, K: number, Jf: 1}, unix.SockFilter{Code: answer, K: unix.SECCOMP_RET_ALLOW})
 	}
 	return append(f,
-		unix.SockFilter{Code: equal, K: unix.SYS_CLONE, Jf: 3},
+		unix.SockFilter{Code: equal, K: unix.SYS_CLONE, Jf: 2},
 		unix.SockFilter{Code: load, K: firstArg},
-		unix.SockFilter{Code: bits, K: unix.CLONE_THREAD, Jt: 4},
-		unix.SockFilter{Code: answer, K: refuse},
+		unix.SockFilter{Code: bits, K: unix.CLONE_THREAD, Jt: 4, Jf: 5},
 		unix.SockFilter{Code: equal, K: unix.SYS_TGKILL, Jf: 2},
 		unix.SockFilter{Code: load, K: firstArg},
-		unix.SockFilter{Code: equal, K: self, Jf: 1},
+		unix.SockFilter{Code: equal, K: self, Jt: 1, Jf: 2},
+		unix.SockFilter{Code: least, K: firstNew, Jt: 2, Jf: 1},
 		unix.SockFilter{Code: answer, K: unix.SECCOMP_RET_ALLOW},
-		unix.SockFilter{Code: answer, K: refuse},
+		unix.SockFilter{Code: answer, K: uint32(unix.SECCOMP_RET_ERRNO | unix.EPERM)},
+		unix.SockFilter{Code: answer, K: uint32(unix.SECCOMP_RET_ERRNO | unix.ENOSYS)},
 	)
 }
 
-// refusedCalls returns the numbers of the refused system calls.
-func refusedCalls() []int {
-	return append(olderCalls(),
-		unix.SYS_OPENAT, unix.SYS_OPENAT2, unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_MEMFD_CREATE,
-		unix.SYS_SOCKET, unix.SYS_SOCKETPAIR, unix.SYS_CONNECT, unix.SYS_BIND, unix.SYS_LISTEN, unix.SYS_ACCEPT, unix.SYS_ACCEPT4,
-		unix.SYS_SENDMSG, unix.SYS_SENDMMSG, unix.SYS_RECVMSG, unix.SYS_RECVMMSG,
-		unix.SYS_EXECVE, unix.SYS_EXECVEAT, unix.SYS_KILL, unix.SYS_TKILL, unix.SYS_RT_SIGQUEUEINFO, unix.SYS_RT_TGSIGQUEUEINFO,
-		unix.SYS_PTRACE, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV, unix.SYS_PIDFD_OPEN, unix.SYS_PIDFD_GETFD, unix.SYS_KCMP,
-		unix.SYS_PRLIMIT64, unix.SYS_SETRLIMIT, unix.SYS_PRCTL, unix.SYS_SECCOMP, unix.SYS_PERSONALITY,
-		unix.SYS_TRUNCATE, unix.SYS_FTRUNCATE, unix.SYS_FALLOCATE, unix.SYS_UNLINKAT, unix.SYS_RENAMEAT2, unix.SYS_LINKAT, unix.SYS_SYMLINKAT,
-		unix.SYS_MKDIRAT, unix.SYS_MKNODAT, unix.SYS_FCHMOD, unix.SYS_FCHMODAT, unix.SYS_FCHOWN, unix.SYS_FCHOWNAT,
-		unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_UNSHARE, unix.SYS_SETNS, unix.SYS_CHROOT, unix.SYS_PIVOT_ROOT,
-		unix.SYS_SETUID, unix.SYS_SETGID, unix.SYS_CAPSET, unix.SYS_BPF, unix.SYS_PERF_EVENT_OPEN, unix.SYS_USERFAULTFD,
-		unix.SYS_IO_URING_SETUP, unix.SYS_KEYCTL, unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY, unix.SYS_SHMGET, unix.SYS_MSGGET,
-		unix.SYS_INIT_MODULE, unix.SYS_FINIT_MODULE, unix.SYS_KEXEC_LOAD, unix.SYS_REBOOT)
+// allowedCalls are what the Go runtime, the C library and ONNX Runtime need once the library is loaded. The
+// calls of each batch come first.
+var allowedCalls = [...]uint32{
+	unix.SYS_READ, unix.SYS_WRITE, unix.SYS_FUTEX,
+	unix.SYS_MMAP, unix.SYS_MUNMAP, unix.SYS_MREMAP, unix.SYS_MPROTECT, unix.SYS_MADVISE, unix.SYS_MINCORE, unix.SYS_BRK,
+	unix.SYS_SCHED_YIELD, unix.SYS_NANOSLEEP, unix.SYS_CLOCK_NANOSLEEP, unix.SYS_CLOCK_GETTIME, unix.SYS_CLOCK_GETRES, unix.SYS_GETTIMEOFDAY,
+	unix.SYS_RT_SIGACTION, unix.SYS_RT_SIGPROCMASK, unix.SYS_RT_SIGRETURN, unix.SYS_SIGALTSTACK, unix.SYS_RESTART_SYSCALL,
+	unix.SYS_GETPID, unix.SYS_GETTID, unix.SYS_GETCPU, unix.SYS_GETRANDOM, unix.SYS_GETRUSAGE, unix.SYS_SCHED_GETAFFINITY, unix.SYS_SYSINFO, unix.SYS_UNAME,
+	unix.SYS_SET_ROBUST_LIST, unix.SYS_SET_TID_ADDRESS, unix.SYS_RSEQ, unix.SYS_MEMBARRIER, unix.SYS_EXIT, unix.SYS_EXIT_GROUP,
+	unix.SYS_CLOSE, unix.SYS_FSTAT, unix.SYS_LSEEK, unix.SYS_WRITEV,
+	unix.SYS_EPOLL_CREATE1, unix.SYS_EPOLL_CTL, unix.SYS_EPOLL_PWAIT, unix.SYS_EVENTFD2, unix.SYS_PIPE2,
 }
 
 // dataOf reads the size of the data from /proc/PID/status.
