@@ -39,7 +39,7 @@ const (
 )
 
 const (
-	laneBytes    = 512 << 20 // size of the shared memory of a lane; only what was used takes memory
+	laneBytes    = 256 << 20 // size of the shared memory of a lane; only what was used takes memory
 	requestBytes = 3 * word
 	answerBytes  = 2 * word
 	firstFile    = 3

@@ -170,9 +170,14 @@ func absolute(path string) string {
 }
 
 // openLanes makes the connections and the shared memory. The size of the memory is sealed, so that the
-// child cannot take memory away from under this process.
+// child cannot take memory away from under this process. The second half is for loads, which use no
+// shared memory: it counts against no limit of the child.
 func (c *process) openLanes(n int) (lanes []*lane, err error) {
-	for range n {
+	for i := range n {
+		size := laneBytes
+		if i >= n/2 {
+			size = os.Getpagesize()
+		}
 		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 		if err != nil {
 			return lanes, fmt.Errorf("make a connection: %w", err)
@@ -185,11 +190,11 @@ func (c *process) openLanes(n int) (lanes []*lane, err error) {
 			return lanes, fmt.Errorf("make shared memory: %w", err)
 		}
 		c.cmd.ExtraFiles = append(c.cmd.ExtraFiles, os.NewFile(uintptr(memory), "memory"))
-		if err = unix.Ftruncate(memory, laneBytes); err == nil {
+		if err = unix.Ftruncate(memory, int64(size)); err == nil {
 			_, err = unix.FcntlInt(uintptr(memory), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
 		}
 		if err == nil {
-			l.memory, err = unix.Mmap(memory, 0, laneBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+			l.memory, err = unix.Mmap(memory, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 		}
 		if err != nil {
 			return lanes, fmt.Errorf("make shared memory: %w", err)

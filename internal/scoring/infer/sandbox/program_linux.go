@@ -135,6 +135,9 @@ func (m *Program) load(c *process, file []byte) error {
 	if err := json.Unmarshal(text, &told); err != nil {
 		return fmt.Errorf("read what ONNX Runtime's process says of the model: %w", err)
 	}
+	if told.Bytes < 0 || told.Bytes > mostBytes(size) {
+		return c.lost(l, errDamaged) // it would lift the limit of the child's memory
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.child == nil {
@@ -145,6 +148,9 @@ func (m *Program) load(c *process, file []byte) error {
 	m.child, m.session = c, id
 	return nil
 }
+
+// mostBytes returns the most memory that a child may say a session of a file takes.
+func mostBytes(file int64) int64 { return 16*file + 1<<20 }
 
 func (p *Pool) nextID() uint64 {
 	p.mu.Lock()

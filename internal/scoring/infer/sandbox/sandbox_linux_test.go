@@ -67,8 +67,18 @@ func (toy) Outputs() []tensor.Spec {
 }
 func (toy) Metadata() map[string]string { return map[string]string{"a": "b"} }
 func (toy) Labels() []string            { return []string{"l"} }
-func (toy) Bytes() int64                { return 1000 }
 func (toy) Close()                      {}
+
+// Bytes is a lie in models that are named after it.
+func (t toy) Bytes() int64 {
+	switch t.does {
+	case "says -1":
+		return -1
+	case "says too much":
+		return 1 << 40
+	}
+	return 1000
+}
 
 // Run adds one to each number. A negative number makes the model do what its file says, but at -2 it
 // only waits while another row hangs.
@@ -377,6 +387,17 @@ func TestTheChildHasNoRights(t *testing.T) {
 	for _, want := range []string{"NoNewPrivs:\t1", "Seccomp:\t2"} {
 		if !strings.Contains(string(status), want) {
 			t.Errorf("the child's status has no %q", want)
+		}
+	}
+}
+
+// The attack: a child that says that a session takes less than nothing, or terabytes, lifts its own limit.
+func TestTheChildCannotChooseItsLimit(t *testing.T) {
+	t.Parallel()
+	p := open(t, Options{})
+	for _, file := range []string{"says -1", "says too much"} {
+		if _, err := p.Load("m", []byte(file), nil); !errors.Is(err, ErrAtFault) || !strings.Contains(err.Error(), "its answer is damaged") {
+			t.Errorf("it %s: %v", file, err)
 		}
 	}
 }
