@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
+	"tidemill.dev/broker/network"
 	"tidemill.dev/examples/demo"
 	"tidemill.dev/internal/runs/local"
 	"tidemill.dev/internal/scoring/infer/sandbox"
@@ -53,6 +54,7 @@ type session struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	getenv         func(string) string
+	network        network.Network // network on which gateways are
 }
 
 const exitAborted = 130 // exit status of shells for an end by SIGINT

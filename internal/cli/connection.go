@@ -345,7 +345,7 @@ func (r *reach) dial(ctx context.Context, s *session, w way, log *slog.Logger) (
 		return nil, fmt.Errorf("%s has the address %s of tidemill up, which is another machine, and its owner would get the token: if it is yours, give it by --url",
 			platform.AddressFile(r.data), w.url)
 	}
-	g, err := client.Dial(ctx, client.Options{URL: w.url, Token: token, CAFile: r.ca, Logger: log})
+	g, err := client.Dial(ctx, client.Options{URL: w.url, Token: token, CAFile: r.ca, Network: s.network, Logger: log})
 	return g, r.explainTLS(err)
 }
 

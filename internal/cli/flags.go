@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"tidemill.dev/api"
 	"tidemill.dev/config"
 	"tidemill.dev/internal/gateway/client"
 	"tidemill.dev/internal/platform"
@@ -221,7 +222,8 @@ func completionCommand() command {
 		summary: "print the completion script of a shell",
 		about: `The shells are bash, zsh and fish. The script completes commands, flags, and the names
 of streams, triggers, recipes, keys, models, scorers and runs. It asks the gateway that
-the command would ask, for at most 300 ms; without an answer it completes no names.`,
+the command would ask, for at most 300 ms; without an answer it completes no names.
+In bash it needs the package bash-completion.`,
 		examples: []example{
 			{"tidemill completion bash", "in bash: source <(tidemill completion bash)"},
 			{"tidemill completion zsh", "in zsh, into a folder of $fpath: tidemill completion zsh > ~/.zfunc/_tidemill"},
@@ -271,81 +273,71 @@ type lister func(ctx context.Context, g *client.Gateway, prefix string) ([]strin
 // listers returns the lister of each kind of argument.
 func listers() map[string]lister {
 	return map[string]lister{
-		"streams": func(ctx context.Context, g *client.Gateway, _ string) (names []string, err error) {
-			all, err := g.Streams(ctx)
-			for i := range all {
-				names = append(names, all[i].Name)
-			}
-			return names, err
-		},
-		"triggers": func(ctx context.Context, g *client.Gateway, _ string) (names []string, err error) {
-			all, err := g.Triggers(ctx)
-			for i := range all.Triggers {
-				names = append(names, all.Triggers[i].Name)
-			}
-			return names, err
-		},
-		"schedules": func(ctx context.Context, g *client.Gateway, _ string) (names []string, err error) {
-			all, err := g.Schedules(ctx)
-			for i := range all.Schedules {
-				names = append(names, all.Schedules[i].Name)
-			}
-			return names, err
-		},
-		"recipes": func(ctx context.Context, g *client.Gateway, _ string) (names []string, err error) {
-			all, err := g.Recipes(ctx)
-			for i := range all.Recipes {
-				names = append(names, all.Recipes[i].Name)
-			}
-			return names, err
-		},
-		"pools": func(ctx context.Context, g *client.Gateway, _ string) (names []string, err error) {
-			all, err := g.Pools(ctx)
-			for i := range all.Pools {
-				names = append(names, all.Pools[i].Name)
-			}
-			return names, err
-		},
-		"scorers": func(ctx context.Context, g *client.Gateway, _ string) (names []string, err error) {
-			all, err := g.Scorers(ctx)
-			for i := range all.Scorers {
-				names = append(names, all.Scorers[i].Name)
-			}
-			return names, err
-		},
-		"datasets": func(ctx context.Context, g *client.Gateway, prefix string) (names []string, err error) {
-			all, err := g.Datasets(ctx, prefix)
-			for i := range all.Datasets {
-				names = append(names, all.Datasets[i].Name)
-			}
-			return names, err
-		},
-		"models": func(ctx context.Context, g *client.Gateway, prefix string) (names []string, err error) {
-			page, err := g.Models(ctx, client.ModelQuery{Prefix: prefix, Limit: completed})
-			for i := range page.Models {
-				names = append(names, page.Models[i].Name)
-			}
-			return names, err
-		},
-		"keys": func(ctx context.Context, g *client.Gateway, _ string) (names []string, err error) {
-			page, err := g.Models(ctx, client.ModelQuery{Limit: completed})
-			for i := range page.Models {
-				names = append(names, page.Models[i].Key)
-			}
-			runs, _ := g.Runs(ctx, client.RunQuery{Limit: completed}) // keys that have only runs; if this fails, the keys of models are enough
-			for i := range runs.Runs {
-				names = append(names, runs.Runs[i].Key)
-			}
-			return names, err
-		},
-		"runs": func(ctx context.Context, g *client.Gateway, _ string) (names []string, err error) {
-			page, err := g.Runs(ctx, client.RunQuery{Limit: completed})
-			for i := range page.Runs {
-				names = append(names, page.Runs[i].ID)
-			}
-			return names, err
-		},
+		"streams": streamNames, "triggers": triggerNames, "schedules": scheduleNames, "recipes": recipeNames, "pools": poolNames,
+		"scorers": scorerNames, "datasets": datasetNames, "models": modelNames, "keys": keyNames, "runs": runNames,
 	}
+}
+
+// namesOf returns the name of each item.
+func namesOf[T any](all []T, name func(*T) string) []string {
+	names := make([]string, len(all))
+	for i := range all {
+		names[i] = name(&all[i])
+	}
+	return names
+}
+
+func streamNames(ctx context.Context, g *client.Gateway, _ string) ([]string, error) {
+	all, err := g.Streams(ctx)
+	return namesOf(all, func(s *api.Stream) string { return s.Name }), err
+}
+
+func triggerNames(ctx context.Context, g *client.Gateway, _ string) ([]string, error) {
+	all, err := g.Triggers(ctx)
+	return namesOf(all.Triggers, func(t *api.Trigger) string { return t.Name }), err
+}
+
+func scheduleNames(ctx context.Context, g *client.Gateway, _ string) ([]string, error) {
+	all, err := g.Schedules(ctx)
+	return namesOf(all.Schedules, func(s *api.Schedule) string { return s.Name }), err
+}
+
+func recipeNames(ctx context.Context, g *client.Gateway, _ string) ([]string, error) {
+	all, err := g.Recipes(ctx)
+	return namesOf(all.Recipes, func(r *api.Recipe) string { return r.Name }), err
+}
+
+func poolNames(ctx context.Context, g *client.Gateway, _ string) ([]string, error) {
+	all, err := g.Pools(ctx)
+	return namesOf(all.Pools, func(p *api.Pool) string { return p.Name }), err
+}
+
+func scorerNames(ctx context.Context, g *client.Gateway, _ string) ([]string, error) {
+	all, err := g.Scorers(ctx)
+	return namesOf(all.Scorers, func(s *api.Scorer) string { return s.Name }), err
+}
+
+func datasetNames(ctx context.Context, g *client.Gateway, prefix string) ([]string, error) {
+	all, err := g.Datasets(ctx, prefix)
+	return namesOf(all.Datasets, func(d *api.Dataset) string { return d.Name }), err
+}
+
+func modelNames(ctx context.Context, g *client.Gateway, prefix string) ([]string, error) {
+	all, err := g.Models(ctx, client.ModelQuery{Prefix: prefix, Limit: completed})
+	return namesOf(all.Models, func(m *api.ModelShown) string { return m.Name }), err
+}
+
+func runNames(ctx context.Context, g *client.Gateway, _ string) ([]string, error) {
+	page, err := g.Runs(ctx, client.RunQuery{Limit: completed})
+	return namesOf(page.Runs, func(r *api.RunShown) string { return r.ID }), err
+}
+
+// keyNames returns the keys of models, and those that have only runs. If the runs cannot be listed,
+// the keys of models are enough.
+func keyNames(ctx context.Context, g *client.Gateway, _ string) ([]string, error) {
+	models, err := g.Models(ctx, client.ModelQuery{Limit: completed})
+	runs, _ := g.Runs(ctx, client.RunQuery{Limit: completed})
+	return append(namesOf(models.Models, func(m *api.ModelShown) string { return m.Key }), namesOf(runs.Runs, func(r *api.RunShown) string { return r.Key })...), err
 }
 
 // asker is a command that talks to a gateway.
@@ -360,6 +352,9 @@ type completer struct {
 
 // completeArguments tells cobra how to complete a command's arguments and flag values.
 func completeArguments(leaf *cobra.Command, c *command, p program, f *flagSet, s *session) {
+	if w, is := p.(*watching); is {
+		p = w.program
+	}
 	at := &completer{p, f, s}
 	names := strings.Fields(c.args)
 	leaf.ValidArgsFunction = func(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {

@@ -18,6 +18,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"tidemill.dev/broker/network"
 	"tidemill.dev/config"
 )
 
@@ -37,6 +38,7 @@ type Options struct {
 	Token   func() (config.Secret, error)
 	CAFile  string        // PEM file of trusted CAs, instead of the system's
 	Timeout time.Duration // time for which an event is sent again; 0 for 2 minutes
+	Network network.Network
 	Logger  *slog.Logger
 }
 
@@ -76,7 +78,7 @@ func open(o Options) (*Gateway, error) {
 	if g.log == nil {
 		g.log = slog.New(slog.DiscardHandler)
 	}
-	transport, err := newTransport(o.CAFile)
+	transport, err := newTransport(o.CAFile, o.Network)
 	if err != nil {
 		return nil, err
 	}
@@ -150,10 +152,10 @@ func withoutURL(err error) error {
 	return err
 }
 
-func newTransport(caFile string) (*http.Transport, error) {
+func newTransport(caFile string, over network.Network) (*http.Transport, error) {
 	t := &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,
-		DialContext:         (&net.Dialer{Timeout: connectWithin}).DialContext,
+		DialContext:         over.Dialer(net.Dialer{Timeout: connectWithin}),
 		TLSHandshakeTimeout: connectWithin,
 		MaxIdleConnsPerHost: idleConns,
 		IdleConnTimeout:     time.Minute, // shorter than the idle timeouts of servers and load balancers

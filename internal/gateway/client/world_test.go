@@ -14,6 +14,7 @@ import (
 
 	"tidemill.dev/api"
 	"tidemill.dev/broker"
+	"tidemill.dev/broker/network"
 )
 
 // memoryListener is a listener in memory, so that retries run in virtual time.
@@ -56,11 +57,10 @@ func gatewayOf(t *testing.T, answer http.HandlerFunc) *Gateway {
 	server := &http.Server{Handler: answer}
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = server.Serve(w) })
-	g, err := open(Options{URL: "http://127.0.0.1:1/base"})
+	g, err := open(Options{URL: "http://127.0.0.1:1/base", Network: network.Network{Dial: w.dial}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.client.Transport.(*http.Transport).DialContext = w.dial
 	t.Cleanup(func() {
 		g.Close()
 		_ = server.Close()
