@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -250,4 +252,66 @@ func TestSlipsAtTheDesk(t *testing.T) {
 	mention(t, "help dl", ok(t, "help", "dl"), "dead-letters: ", "Commands:", "dead-letters replay")
 	mention(t, "help dl drop", ok(t, "help", "dl", "drop"), "dead-letters drop: ")
 	mention(t, "dl drop -h", ok(t, "dl", "drop", "-h"), "dead-letters drop: ")
+}
+
+const lettersOfScorers = `version: 1
+streams: {messages: {types: [message]}, scored: }
+recipes:
+  intent:
+    when: {type: bot-created}
+    run: {dir: trainer, command: [sh, train.sh], attempts: 1}
+    makes: {model: "intent/{key}"}
+scorers:
+  intents: {from: messages, to: scored, model: "intent/{key}", map: {x: data.x}}
+  idle: {from: events, to: scored, model: "intent/{key}", map: {x: data.x}, types: [none]}
+`
+
+// The events of a key without a model are scored once the key has one: each once, and in the order of
+// the events.
+func TestDeadLettersOfAScorerByCommand(t *testing.T) {
+	t.Parallel()
+	dir, file := runsFolder(t, lettersOfScorers)
+	r := runsAt{t, filepath.Join(dir, "data")}
+	startUp(t, r.data, "-f", file)
+	for _, id := range []string{"1", "2"} {
+		r.ok("publish", "message", "--subject", "bot-1", "--id", id, "-d", `{"x": 3}`)
+	}
+	r.ok("publish", "message", "--subject", "stranger", "-d", `{"x": 3}`)
+	eventually(t, func() bool { return strings.Count(r.call("dl", "--scorer", "intents").out, "has no champion") == 3 })
+	o := r.call("dl", "--scorer", "intents", "--key", "bot-1")
+	mention(t, "the list", o.out, "scorer/intents", "message", "bot-1", "model intent/bot-1 has no champion")
+	mention(t, "what comes next", o.err, "tidemill dl replay --scorer intents, after its key has a model")
+	mention(t, "those of another", r.call("dl", "--scorer", "idle").err, "No open dead letter matches")
+	mention(t, "a dry run", r.ok("dl", "replay", "--scorer", "intents", "--dry-run"), "3 dead letters would be replayed.")
+	o = r.call("dl", "replay", "--scorer", "intents")
+	mention(t, "too early", o.out+o.err, "Skipped 2 dead letters", "it still cannot be scored: model intent/bot-1 has no champion", "Nothing was replayed.")
+	if o.code != exitFailed {
+		t.Errorf("a replay of nothing exits with %d", o.code)
+	}
+
+	r.ok("runs", "start", "intent", "--key", "bot-1")
+	r.is("bot-1", tidemill.RunSucceeded)
+	eventually(t, func() bool { return strings.Contains(r.call("models", "show", "intent/bot-1").out, "champion") })
+	mention(t, "those of another", r.ok("dl", "replay", "--scorer", "idle"), "There is nothing to replay.")
+	o = r.call("dl", "replay", "--scorer", "intents")
+	mention(t, "the replay", o.out+o.err, "  delivered\n", "Delivered 2 dead letters.", "Skipped 1 dead letter", "model intent/stranger has no champion")
+	mention(t, "the replay again", r.call("dl", "replay", "--scorer", "intents", "--key", "bot-1").out, "There is nothing to replay.")
+	mention(t, "the list", r.call("dl").out, "intent/stranger has no champion")
+	var scored []string
+	for line := range strings.Lines(r.ok("tail", "scored", "--from", "beginning", "--no-follow", "-o", "json")) {
+		var v struct{ Subject, CausationID string }
+		if err := json.Unmarshal([]byte(line), &v); err != nil {
+			t.Fatal(err)
+		}
+		scored = append(scored, v.Subject+" "+v.CausationID)
+	}
+	if want := []string{"bot-1 1", "bot-1 2"}; !slices.Equal(scored, want) {
+		t.Errorf("scored are %q, want %q", scored, want)
+	}
+
+	leave(t, strings.ReplaceAll(lettersOfScorers, "intents:", "renamed:"), file)
+	eventually(t, func() bool {
+		o := r.call("dl", "replay", "--scorer", "intents")
+		return o.code == exitFailed && strings.Contains(o.err, "scorer intents is not in the config: add it again and replay, or drop the dead letter")
+	})
 }
