@@ -260,6 +260,29 @@ func TestAFileIsNotToBePublishedAgainInVain(t *testing.T) {
 	}
 }
 
+// A command reports a full disk after one request, and does not retry.
+func TestCommandsSayThatTheDiskIsFull(t *testing.T) {
+	t.Parallel()
+	const words = "disk full: 3 KiB are left in /data"
+	var posts atomic.Int32
+	url := serveHTTP(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			posts.Add(1)
+		}
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.WriteHeader(http.StatusInsufficientStorage)
+		_, _ = io.WriteString(w, `{"type":"https://tidemill.dev/problems/disk-full","status":507,"detail":"`+words+`"}`)
+	})
+	file := leave(t, "x", t.TempDir(), "file")
+	for _, args := range []string{"publish a", "publish --file -", "runs start intent --key a", "runs retry abc", "data put d " + file} {
+		posts.Store(0)
+		o := call(t, `{"specversion":"1.0","id":"1","source":"/x","type":"a"}`, append(strings.Fields(args), "--url", url)...)
+		if o.code != exitFailed || posts.Load() != 1 || strings.Count(o.err, words) != 1 {
+			t.Errorf("%s: exit %d after %d requests: %s", args, o.code, posts.Load(), o.err)
+		}
+	}
+}
+
 func serveHTTP(t *testing.T, answer http.HandlerFunc) (url string) {
 	t.Helper()
 	s := httptest.NewServer(answer)

@@ -126,7 +126,10 @@ func (g *Gateway) storeFault(what string, err error) *api.Problem {
 		return unavailable("the request was given up") // the caller has disconnected
 	}
 	g.log.Warn("gateway: an operation of the store failed; the request fails", "what", what, "reason", err)
-	if errors.Is(err, store.ErrGone) {
+	switch {
+	case errors.Is(err, store.ErrFull):
+		return diskFull(err.Error())
+	case errors.Is(err, store.ErrGone):
 		return unavailable("the folder of the object store " + store.ErrGone.Error())
 	}
 	return unavailable("the store does not answer (" + what + "); send it again later")

@@ -12,6 +12,7 @@ import (
 	"tidemill.dev"
 	"tidemill.dev/api"
 	"tidemill.dev/config"
+	"tidemill.dev/internal/data/store"
 )
 
 func TestEventsGoHome(t *testing.T) {
@@ -282,6 +283,9 @@ func TestAFullDiskIsSaidAtOnce(t *testing.T) {
 	}
 	if got := w.do(http.MethodGet, "/api/v1/streams", ""); got.StatusCode != http.StatusOK {
 		t.Errorf("a list answers %d", got.StatusCode)
+	}
+	if p := w.gateway.storeFault("put an object", fmt.Errorf("put it: %w", store.ErrFull)); p.Status != http.StatusInsufficientStorage || !strings.Contains(p.Detail, store.ErrFull.Error()) {
+		t.Errorf("a full disk of the store: %+v", p)
 	}
 	room := ""
 	full.Store(&room)

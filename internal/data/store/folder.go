@@ -12,6 +12,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -59,6 +60,17 @@ const idFile = "store.id"
 // ErrGone is returned if the store's folder was removed, emptied or replaced since it was opened.
 var ErrGone = errors.New("was removed, emptied or replaced while it was in use; put it back, or start again without it")
 
+// ErrFull is returned if the disk of the store's folder has no room for a write.
+var ErrFull = errors.New("has no room left on its disk, and nothing is stored until there is some")
+
+// full returns ErrFull if a write failed because the disk, or the user's share of it, is full.
+func (f folder) full(err error) error {
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		return fmt.Errorf("disk full: the store's folder %s %w", f.dir, ErrFull)
+	}
+	return err
+}
+
 // lost returns ErrGone if the folder is not the one that was opened.
 func (f folder) lost() error {
 	if f.id == "" {
@@ -94,7 +106,7 @@ func (f folder) write(ctx context.Context, key string, size int64, r io.Reader) 
 		err = os.Rename(temp, at)
 	}
 	if err != nil {
-		return errors.Join(err, discard(temp))
+		return errors.Join(f.full(err), discard(temp))
 	}
 	return nil
 }
@@ -143,7 +155,7 @@ func (f folder) create(_ context.Context, key string, data []byte, step func()) 
 	at := f.path(key)
 	temp, err := f.writeTemp(at, int64(len(data)), bytes.NewReader(data))
 	if err != nil {
-		return errors.Join(err, discard(temp))
+		return errors.Join(f.full(err), discard(temp))
 	}
 	step()
 	err = os.Link(temp, at)
@@ -153,7 +165,7 @@ func (f folder) create(_ context.Context, key string, data []byte, step func()) 
 	} else if err != nil {
 		err = fmt.Errorf("%w; the store's folder has to be on a file system with hard links", err)
 	}
-	return errors.Join(err, discard(temp))
+	return errors.Join(f.full(err), discard(temp))
 }
 
 // over writes into an existing file. A new file for each version would be slow: for minutes after
@@ -167,7 +179,7 @@ func (f folder) over(ctx context.Context, key string, data []byte) error {
 		return err
 	}
 	_, err = t.Write(data)
-	return errors.Join(err, t.Close())
+	return f.full(errors.Join(err, t.Close()))
 }
 
 func (f folder) open(_ context.Context, key string) (io.ReadCloser, int64, error) {

@@ -74,6 +74,24 @@ func TestALostFolderIsNoticed(t *testing.T) {
 }
 
 // Listings do not show unfinished files.
+// /dev/full is a disk without room. TestRealFullDisks has whole disks.
+func TestAFullDiskIsSaid(t *testing.T) {
+	dir := t.TempDir()
+	f, err := openFolder(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("/dev/full", f.path("key")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(f.path("key")); err != nil {
+		t.Skip("there is no /dev/full")
+	}
+	if err := f.over(t.Context(), "key", []byte("x")); !errors.Is(err, ErrFull) || !strings.Contains(err.Error(), "disk full: the store's folder "+dir) {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestHalfWrittenFilesAreNotSeen(t *testing.T) {
 	w := &world{T: t, Store: openStore(t, t.TempDir())}
 	c := w.committed("d", map[string]string{"f": "1"})

@@ -361,8 +361,9 @@ func (c *workerPool) wait(err error) error {
 }
 
 // Passes reports whether a failure of Put or Get may be temporary, for example because the gateway
-// is down or overloaded.
+// is down or overloaded. A full disk passes too, but Put does not wait until a person has made room.
 func Passes(ctx context.Context, err error) bool {
 	_, ok := mayPass(ctx, err)
-	return ok
+	var r *refusal
+	return ok || ctx.Err() == nil && errors.As(err, &r) && r.status == http.StatusInsufficientStorage
 }

@@ -106,6 +106,27 @@ func TestARefusalStays(t *testing.T) {
 	}
 }
 
+// A full disk is said at once, but it may have room again.
+func TestAFullDiskPasses(t *testing.T) {
+	t.Parallel()
+	d, from := newDepot(t), many(t, 3)
+	for status, passes := range map[int]bool{http.StatusInsufficientStorage: true, http.StatusBadRequest: false} {
+		d.mu.Lock()
+		d.trouble = func(w http.ResponseWriter, _ *http.Request) bool { w.WriteHeader(status); return true }
+		d.mu.Unlock()
+		asked := d.count("POST /base/objects/missing")
+		err := d.client().Put(t.Context(), from, scanned(t, from), nil)
+		if n := d.count("POST /base/objects/missing") - asked; err == nil || Passes(t.Context(), err) != passes || n != 1 {
+			t.Errorf("%d: %v, asked %d times", status, err, n)
+		}
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if Passes(ended, &refusal{status: http.StatusInsufficientStorage}) {
+		t.Error("it passes for a caller that has left")
+	}
+}
+
 func TestAFileThatChangesIsNamed(t *testing.T) {
 	t.Parallel()
 	for name, data := range map[string][]byte{"other": []byte("FILE 1"), "shorter": []byte("f"), "gone": nil} {
