@@ -102,7 +102,8 @@ type command struct {
 	about    string // the part of the help text that only `help NAME` shows
 	examples []example
 	make     func() program
-	lists    bool // whether `NAME list` and `NAME ls` do the same
+	lists    bool // whether `NAME list` and `NAME ls` do the same, and --watch keeps showing it
+	watched  bool // whether --watch keeps showing it
 }
 
 // example is a command line and its purpose. A test parses each line.
@@ -249,7 +250,7 @@ func parentOf(root *cobra.Command, word, noun string, s *session) *cobra.Command
 
 func leafOf(c *command, word string, s *session, perform performer) *cobra.Command {
 	p := c.make()
-	if _, own := p.(*runList); c.lists && !own {
+	if _, own := p.(*runList); (c.lists || c.watched) && !own {
 		p = &watching{program: p}
 	}
 	leaf := &cobra.Command{Use: strings.TrimSpace(word + " " + c.args), Aliases: c.aliases, Short: c.summary, Long: c.about, Example: exampleText(c.examples), Args: cobra.ArbitraryArgs}

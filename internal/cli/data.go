@@ -54,6 +54,7 @@ func changesOf(c *api.Commit) string {
 func dataListCommand() command {
 	return command{
 		name:    "data ls",
+		watched: true,
 		aliases: []string{"list"},
 		args:    "[DATASET[@REF] [PATH]]",
 		summary: "list the datasets, or the files of one",
@@ -125,6 +126,7 @@ func onDay(t time.Time) string { return t.Local().Format("2006-01-02 15:04") }
 func dataLogCommand() command {
 	return command{
 		name:    "data log",
+		watched: true,
 		args:    "DATASET[@BRANCH]",
 		summary: "list the commits of a dataset's branch, newest first",
 		about:   atTheGate,

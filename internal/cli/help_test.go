@@ -2,8 +2,10 @@ package cli
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -49,6 +51,36 @@ func TestEachExampleParses(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// Each noun that has a list lists alone, with list, with ls, and in the singular.
+func TestEachNounLists(t *testing.T) {
+	t.Parallel()
+	s := &session{stdin: strings.NewReader(""), stdout: io.Discard, stderr: io.Discard, getenv: func(string) string { return "" }}
+	var nouns []string
+	for _, c := range newRoot(s, nil, nil).Commands() {
+		list, _, err := c.Find([]string{"list"})
+		if err != nil || list == c {
+			continue
+		}
+		nouns = append(nouns, c.Name())
+		want := ""
+		for _, call := range append([]string{c.Name()}, c.Aliases...) {
+			for _, list := range []string{"", " list", " ls", " list --watch", " ls -o json"} {
+				p, err := parse(strings.Fields(call+list), s.getenv)
+				if want == "" {
+					want = p.name
+				}
+				if err != nil || p.name != want || want == "" {
+					t.Errorf("tidemill %s%s calls %q, not %q: %v", call, list, p.name, want, err)
+				}
+			}
+		}
+	}
+	slices.Sort(nouns)
+	if want := strings.Fields("data dead-letters models pools promotions recipes runs schedules scorers streams token triggers"); !slices.Equal(nouns, want) {
+		t.Errorf("lists have %q, want %q", nouns, want)
 	}
 }
 

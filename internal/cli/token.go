@@ -204,6 +204,7 @@ func readExpiry(text string, now time.Time) (time.Time, error) {
 func tokenListCommand() command {
 	return command{
 		name:    "token list",
+		watched: true,
 		aliases: []string{"ls"},
 		summary: "list the callers with a token, and their rights",
 		about:   "It shows no secrets: the access file has none.",
