@@ -11,6 +11,7 @@ import (
 type Models struct {
 	Models []ModelShown `json:"models"`
 	Next   string       `json:"next,omitempty"` // value of after for the next page
+	Total  int          `json:"total"`          // number of models on all pages
 }
 
 // ModelShown is a summary of a model.

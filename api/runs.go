@@ -9,8 +9,9 @@ import (
 
 // Runs is the body of GET /api/v1/runs, newest first.
 type Runs struct {
-	Runs []RunShown `json:"runs"`
-	Next string     `json:"next,omitempty"` // value of after for the next page
+	Runs  []RunShown `json:"runs"`
+	Next  string     `json:"next,omitempty"`  // value of after for the next page
+	Total *int       `json:"total,omitempty"` // number of runs on all pages, if it is known
 }
 
 // RunShown is a run and its progress.

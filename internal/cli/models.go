@@ -104,7 +104,7 @@ func (l *modelList) run(ctx context.Context, s *session, _ []string) error {
 	if err := tabulateModels(s.stdout, all, time.Now()); err != nil {
 		return err
 	}
-	adviseOnModels(s.stderr, all, page.Next)
+	adviseOnModels(s.stderr, &page)
 	return nil
 }
 
@@ -124,7 +124,7 @@ func gatherModels(ctx context.Context, g *client.Gateway, q client.ModelQuery, l
 		if err != nil {
 			return all, err
 		}
-		all.Models, all.Next = append(all.Models, page.Models...), page.Next
+		all.Models, all.Next, all.Total = append(all.Models, page.Models...), page.Next, page.Total
 		if q.After = page.Next; q.After == "" || len(all.Models) >= limit {
 			return all, nil
 		}
@@ -207,10 +207,11 @@ func age(d time.Duration) string {
 	return fmt.Sprintf("%dd", int(d.Hours()/24))
 }
 
-func adviseOnModels(w io.Writer, all []api.ModelShown, next string) {
+func adviseOnModels(w io.Writer, page *api.Models) {
+	all := page.Models
 	fmt.Fprintln(w)
-	if next != "" {
-		fmt.Fprintf(w, "There are more than these %s; --after %s shows the next ones, --limit more of them.\n", thousands(int64(len(all))), harmless(next))
+	if page.Next != "" {
+		fmt.Fprintf(w, "%s; --after %s shows the next ones, --limit more of them.\n", shownOf(len(all), &page.Total, "model"), harmless(page.Next))
 	}
 	name := harmless(all[0].Name)
 	for i := range all {

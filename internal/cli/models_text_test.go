@@ -206,7 +206,7 @@ func TestModelsAreTabulated(t *testing.T) {
 	if err := tabulateModels(&b, all, now); err != nil {
 		t.Fatal(err)
 	}
-	adviseOnModels(&b, all, "intent/bot-3")
+	adviseOnModels(&b, &api.Models{Models: all, Next: "intent/bot-3", Total: 1234})
 	golden(t, "models.txt", b.String())
 }
 

@@ -164,7 +164,7 @@ func (l *runList) run(ctx context.Context, s *session, _ []string) error {
 	if err := tabulateRuns(s.stdout, all, time.Now()); err != nil {
 		return err
 	}
-	adviseOnRuns(s.stderr, all, page.Next)
+	adviseOnRuns(s.stderr, &page)
 	return nil
 }
 
@@ -190,7 +190,7 @@ func gatherRuns(ctx context.Context, g *client.Gateway, q client.RunQuery) (all 
 		if err != nil {
 			return all, err
 		}
-		all.Runs, all.Next = append(all.Runs, page.Runs...), page.Next
+		all.Runs, all.Next, all.Total = append(all.Runs, page.Runs...), page.Next, page.Total
 		if q.After = page.Next; q.After == "" || len(all.Runs) >= limit {
 			return all, nil
 		}
@@ -285,16 +285,25 @@ func mainNote(r *api.RunShown) string {
 	return ""
 }
 
-func adviseOnRuns(w io.Writer, all []api.RunShown, next string) {
+func adviseOnRuns(w io.Writer, page *api.Runs) {
+	all := page.Runs
 	fmt.Fprintln(w)
-	if next != "" {
-		fmt.Fprintf(w, "There are more than these %s; --after %s shows older ones, --limit more of them.\n", thousands(int64(len(all))), harmless(next))
+	if page.Next != "" {
+		fmt.Fprintf(w, "%s; --after %s shows older ones, --limit more of them.\n", shownOf(len(all), page.Total, "run"), harmless(page.Next))
 	}
 	fmt.Fprintf(w, "Next: tidemill runs show %s shows one in detail.\n", shortID(all[0].ID))
 	failed := slices.IndexFunc(all, func(r api.RunShown) bool { return r.State == tidemill.RunFailed })
 	if failed >= 0 {
 		fmt.Fprintf(w, "      tidemill logs %s prints the log of a failed run\n", shortID(all[failed].ID))
 	}
+}
+
+// shownOf says how many of a list are shown, and how many there are, if that is known.
+func shownOf(shown int, total *int, what string) string {
+	if total == nil {
+		return fmt.Sprintf("There are more than these %s", thousands(int64(shown)))
+	}
+	return fmt.Sprintf("These are %s of %s", thousands(int64(shown)), count(*total, what))
 }
 
 // progressText formats the progress of a run in one line. The parameter gate are the metrics of its

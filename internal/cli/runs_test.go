@@ -2,6 +2,7 @@ package cli
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -158,7 +159,7 @@ func (r runsAt) pages() {
 		if after = page.Next; after == "" {
 			break
 		}
-		mention(r.T, "a list that was cut", r.call("runs", "-n", "1").err, "There are more than these 1; --after ")
+		mention(r.T, "a list that was cut", r.call("runs", "-n", "1").err, fmt.Sprintf("These are 1 of %d runs; --after ", len(r.list())))
 	}
 	var whole []string
 	for _, one := range r.list() {

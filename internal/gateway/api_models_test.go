@@ -55,8 +55,8 @@ func TestModelsAreListed(t *testing.T) {
 	}
 	first := sendDecoded[api.Models](w.world, http.MethodGet, "/api/v1/models?limit=2", "")
 	rest := sendDecoded[api.Models](w.world, http.MethodGet, "/api/v1/models?limit=2&after="+url.QueryEscape(first.Next), "")
-	if got := append(modelNames(first.Models), modelNames(rest.Models)...); len(first.Models) != 2 || len(got) != 3 || rest.Next != "" {
-		t.Errorf("the pages are %v", got)
+	if got := append(modelNames(first.Models), modelNames(rest.Models)...); len(first.Models) != 2 || len(got) != 3 || rest.Next != "" || first.Total != 3 || rest.Total != 3 {
+		t.Errorf("the pages are %v of %d and %d", got, first.Total, rest.Total)
 	}
 	for query, says := range map[string]string{"limit=0": "limit", "stale=x": "stale: x is not a duration", "pinned=perhaps": "pinned", "after=x": "after", "state=x": "state"} {
 		w.expectProblem(http.MethodGet, "/api/v1/models?"+query, "", http.StatusBadRequest, says)
@@ -274,7 +274,7 @@ func TestModelsOfOtherKeysAreUnknown(t *testing.T) {
 	if got := modelNames(w.listModels("", ownToken...)); !slices.Equal(got, []string{"intent/bot-1"}) {
 		t.Errorf("it sees %v", got)
 	}
-	if page := sendDecoded[api.Models](w.world, http.MethodGet, "/api/v1/models?limit=1", "", ownToken...); len(page.Models) != 1 || page.Next != "" {
+	if page := sendDecoded[api.Models](w.world, http.MethodGet, "/api/v1/models?limit=1", "", ownToken...); len(page.Models) != 1 || page.Next != "" || page.Total != 1 {
 		t.Errorf("behind %v there is another page, %q: its place names what this caller may not know of", modelNames(page.Models), page.Next)
 	}
 	w.expectProblem(http.MethodGet, "/api/v1/model?model=intent/bot-2", "", 404, "you may not see it", ownToken...)

@@ -84,13 +84,18 @@ func TestRunsAreListed(t *testing.T) {
 	var paged []api.RunShown
 	for after, pages := "", 1; ; pages++ {
 		page := sendDecoded[api.Runs](w.world, http.MethodGet, "/api/v1/runs?limit=3&after="+after, "")
-		paged = append(paged, page.Runs...)
+		if paged = append(paged, page.Runs...); page.Total == nil || *page.Total != 4 {
+			t.Errorf("the total is %v", page.Total)
+		}
 		if after = page.Next; after == "" {
 			if pages != 2 {
 				t.Errorf("%d pages", pages)
 			}
 			break
 		}
+	}
+	if recent := sendDecoded[api.Runs](w.world, http.MethodGet, "/api/v1/runs?limit=3&since=-1h", ""); recent.Total != nil || recent.Next == "" {
+		t.Errorf("there is a total of recent runs, which have no count: %+v", recent)
 	}
 	if len(paged) != 4 || paged[0].ID != other {
 		t.Errorf("the newest of %d is %+v", len(paged), paged[0])
@@ -251,6 +256,9 @@ func TestWhoHasSomeKeysHasTheirRuns(t *testing.T) {
 	}
 	if got := keysOf(w.list("", tokenHeader("one")...)); !slices.Equal(got, []string{"shop-1"}) {
 		t.Errorf("it sees %v", got)
+	}
+	if page := sendDecoded[api.Runs](w.world, http.MethodGet, "/api/v1/runs", "", tokenHeader("one")...); page.Total != nil {
+		t.Errorf("it is told of %d runs", *page.Total)
 	}
 	wantProblem(t, w.do(http.MethodGet, "/api/v1/runs/"+theirs, "", tokenHeader("one")...), http.StatusNotFound, api.UnknownRun, theirs)
 	for _, verb := range []string{"cancel", "retry"} {

@@ -69,7 +69,7 @@ func (g *Gateway) listModels(w http.ResponseWriter, r *request) *api.Problem {
 		shown[i] = shownModel(&page.Models[i], q.Stale, now)
 		shown[i].Metrics = metrics[shown[i].Name]
 	}
-	writeJSON(w, http.StatusOK, api.Models{Models: shown, Next: page.Next})
+	writeJSON(w, http.StatusOK, api.Models{Models: shown, Next: page.Next, Total: page.Total})
 	return nil
 }
 

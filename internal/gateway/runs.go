@@ -50,7 +50,11 @@ func (g *Gateway) listRuns(w http.ResponseWriter, r *request) *api.Problem {
 	if p != nil {
 		return p
 	}
-	writeJSON(w, http.StatusOK, api.Runs{Runs: shown, Next: page.Next})
+	answer := api.Runs{Runs: shown, Next: page.Next}
+	if page.Total >= 0 && r.caller.AllKeys(access.Read) {
+		answer.Total = &page.Total
+	}
+	writeJSON(w, http.StatusOK, answer)
 	return nil
 }
 

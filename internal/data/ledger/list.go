@@ -28,8 +28,9 @@ type Query struct {
 
 // Page is a part of the selected runs, the newest first.
 type Page struct {
-	Runs []tidemill.Run
-	Next string // empty on the last page
+	Runs  []tidemill.Run
+	Next  string // empty on the last page
+	Total int    // number of runs on all pages; -1 if it is not known, because there is no count by time
 }
 
 // mark is a place between two pages: directly after the run that it names.
@@ -79,11 +80,11 @@ func (l *Ledger) Runs(ctx context.Context, q Query) (Page, error) {
 	if q.Key != "" {
 		list = l.listKey
 	}
-	all, err := list(ctx, q, after)
+	all, total, err := list(ctx, q, after)
 	if err != nil {
 		return Page{}, fmt.Errorf("list runs: %w", err)
 	}
-	p := Page{Runs: all}
+	p := Page{Runs: all, Total: total}
 	if len(all) > q.Limit {
 		p.Runs = all[:q.Limit]
 		p.Next = markOf(&p.Runs[q.Limit-1]).String()
@@ -91,11 +92,12 @@ func (l *Ledger) Runs(ctx context.Context, q Query) (Page, error) {
 	return p, nil
 }
 
-// listAll returns up to one run more than the limit, from the lists by recipe and state.
-func (l *Ledger) listAll(ctx context.Context, q Query, after mark) ([]tidemill.Run, error) {
+// listAll returns up to one run more than the limit, from the lists by recipe and state, and the
+// number of runs in these lists.
+func (l *Ledger) listAll(ctx context.Context, q Query, after mark) (all []tidemill.Run, total int, err error) {
 	least, err := l.progress.known()
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	since := int64(0)
 	if !q.Since.IsZero() {
@@ -108,21 +110,23 @@ func (l *Ledger) listAll(ctx context.Context, q Query, after mark) ([]tidemill.R
 	answer, err := scriptPage.Run(ctx, l.o.Redis, []string{l.key("at")}, args...).StringSlice()
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("ask redis: %w", err)
+		return nil, 0, fmt.Errorf("ask redis: %w", err)
 	case answer[0] == "behind":
-		return nil, l.recheckNow()
+		return nil, 0, l.recheckNow()
 	}
-	var all []tidemill.Run
-	for i := 1; i+2 < len(answer); i += 3 {
+	for i := 2; i+2 < len(answer); i += 3 {
 		r, err := listedRun(answer[i], afterWords(answer[i+1], valueWords), answer[i+2])
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		if r != nil {
 			all = append(all, *r)
 		}
 	}
-	return all, nil
+	if !q.Since.IsZero() {
+		return all, -1, nil
+	}
+	return all, int(parseNumber(answer[1])), nil
 }
 
 // listedRun decodes a run: from its own JSON if it has ended, else from its making.
@@ -137,17 +141,19 @@ func listedRun(id, value, making string) (*tidemill.Run, error) {
 	return m.Find(id), nil
 }
 
-// listKey returns up to one run more than the limit, from all runs that the makings of a key name.
-func (l *Ledger) listKey(ctx context.Context, q Query, after mark) ([]tidemill.Run, error) {
-	all, err := l.ofKey(ctx, q)
-	if err != nil {
-		return nil, err
+// listKey returns up to one run more than the limit, from all runs that the makings of a key name, and
+// the number of those that the query selects.
+func (l *Ledger) listKey(ctx context.Context, q Query, after mark) (all []tidemill.Run, total int, err error) {
+	if all, err = l.ofKey(ctx, q); err != nil {
+		return nil, 0, err
 	}
 	all = slices.DeleteFunc(all, func(r tidemill.Run) bool {
-		return len(q.States) > 0 && !slices.Contains(q.States, r.State) || r.Asking.Before(q.Since) || markOf(&r).compare(after) >= 0
+		return len(q.States) > 0 && !slices.Contains(q.States, r.State) || r.Asking.Before(q.Since)
 	})
+	total = len(all)
+	all = slices.DeleteFunc(all, func(r tidemill.Run) bool { return markOf(&r).compare(after) >= 0 })
 	slices.SortFunc(all, func(a, b tidemill.Run) int { return markOf(&b).compare(markOf(&a)) })
-	return all[:min(len(all), q.Limit+1)], nil
+	return all[:min(len(all), q.Limit+1)], total, nil
 }
 
 func (l *Ledger) ofKey(ctx context.Context, q Query) ([]tidemill.Run, error) {
@@ -206,6 +212,7 @@ type ModelQuery struct {
 type ModelPage struct {
 	Models []fold.Model
 	Next   string // empty on the last page
+	Total  int    // number of models on all pages
 }
 
 // Models lists models that have versions.
@@ -221,7 +228,7 @@ func (l *Ledger) Models(ctx context.Context, q ModelQuery) (ModelPage, error) {
 	if err != nil {
 		return ModelPage{}, fmt.Errorf("list models: %w", err)
 	}
-	some, p := q.selectPage(all, after), ModelPage{}
+	some, p := q.selectPage(all, after), ModelPage{Total: q.count(all)}
 	if len(some) > q.Limit {
 		some = some[:q.Limit]
 		p.Next = q.markOf(&some[q.Limit-1]).String()
@@ -316,6 +323,16 @@ func (q *ModelQuery) selectPage(all []entry, after modelMark) []entry {
 		}
 	}
 	return some
+}
+
+// count returns how many entries the query selects on all pages.
+func (q *ModelQuery) count(all []entry) (n int) {
+	for i := firstFrom(all, q.Prefix); i < len(all) && strings.HasPrefix(all[i].name, q.Prefix); i++ {
+		if q.selects(&all[i]) {
+			n++
+		}
+	}
+	return n
 }
 
 // selectStalest is like selectPage, but the stalest entry is first. It sorts only the entries of

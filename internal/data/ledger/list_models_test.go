@@ -144,6 +144,9 @@ func modelPages(t testing.TB, l *ledger.Ledger, q ledger.ModelQuery) []string {
 			names = append(names, m.Name)
 		}
 		if q.After = p.Next; q.After == "" {
+			if p.Total != len(names) {
+				t.Errorf("%+v has %d models by its count, want %d", q, p.Total, len(names))
+			}
 			return names
 		}
 	}

@@ -115,9 +115,17 @@ func readPages(t *testing.T, l *ledger.Ledger, q ledger.Query) (ids []string) {
 		for _, r := range p.Runs {
 			ids = append(ids, r.ID)
 		}
-		if q.After = p.Next; q.After == "" {
-			return ids
+		if q.After = p.Next; q.After != "" {
+			continue
 		}
+		total := len(ids)
+		if !q.Since.IsZero() && q.Key == "" {
+			total = -1
+		}
+		if p.Total != total {
+			t.Errorf("%+v has %d runs by its count, want %d", q, p.Total, total)
+		}
+		return ids
 	}
 }
 

@@ -1,6 +1,7 @@
 -- Lists runs, the newest first. The arguments are the least sum, before (ms), its id,
--- since (ms), the limit, the recipe or '' for all, and then the states. The answer is ids,
--- each with the run's value, and with its making if the making contains the run.
+-- since (ms), the limit, the recipe or '' for all, and then the states. The answer is the number
+-- of runs in these lists, of any time, and then ids, each with the run's value, and with its making
+-- if the making contains the run.
 local before, id, since, limit, recipe = tonumber(ARGV[4]), ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
 if not whole(ARGV[3]) then return {'behind'} end
 local states = {}
@@ -60,13 +61,14 @@ local function walk(base, key, level, most)
   return taken
 end
 
-local counts = redis.call('HGETALL', P .. 'counts')
+local counts, total = redis.call('HGETALL', P .. 'counts'), 0
 for i = 1, #counts, 2 do
   local of, state = string.match(counts[i], '^([^/]*)/(%a+)$')
   if state ~= 'keys' and (recipe == '' or of == recipe) and (not next(states) or states[state]) then
     local base = P .. 'list:' .. of .. ':' .. state
     walk(base, base, #shifts, limit)
     trim()
+    total = total + tonumber(counts[i + 1])
   end
 end
 trim()
@@ -75,7 +77,7 @@ if gone then
   lost()
   return {'behind'}
 end
-local answer, ids = {'ok'}, {}
+local answer, ids = {'ok', text(total)}, {}
 for i, f in ipairs(found) do ids[i] = f[2] end
 local values = fetch(P .. 'runs', ids)
 for i, f in ipairs(found) do
