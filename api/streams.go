@@ -31,9 +31,10 @@ type Partition struct {
 
 // Group is the lag of one of our consumer groups on a stream.
 type Group struct {
-	Group string `json:"group"`
-	Lag   int64  `json:"lag"`
-	Lost  int64  `json:"lost"`
+	Group     string `json:"group"`
+	Lag       int64  `json:"lag"` // number of events that the group has not processed
+	Lost      int64  `json:"lost"`
+	Estimated bool   `json:"estimated,omitempty"` // whether Lag is an estimate
 }
 
 // Tailed is the data of one server-sent event of GET /api/v1/streams/{stream}/events: an event with

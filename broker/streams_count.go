@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"maps"
+	"math"
 	"slices"
 	"sync"
 
@@ -28,15 +29,46 @@ const (
 type sample struct {
 	from, to int64 // first offset, and the one after the last batch
 	events   int64
-	marker   bool // the last batch is a marker
+	marker   bool      // the last batch is a marker
+	batches  []counted // batches with events, in order
+}
+
+// counted is a batch of events.
+type counted struct {
+	base, last int64 // first and last offset
+	events     int64 // number of events from the begin of the sample to the end of the batch
 }
 
 // add counts a batch.
 func (s *sample) add(b *wire.Batch) {
 	s.to, s.marker = b.LastOffset+1, b.Control
 	if !b.Control {
-		s.events += min(int64(b.Count), s.to-max(s.from, b.BaseOffset)) // a batch may begin before the sample
+		base := max(s.from, b.BaseOffset) // a batch may begin before the sample
+		s.events += min(int64(b.Count), s.to-base)
+		s.batches = append(s.batches, counted{base, b.LastOffset, s.events})
 	}
+}
+
+// before returns the number of the sample's events before an offset.
+func (s *sample) before(offset int64) (n int64) {
+	i, _ := slices.BinarySearchFunc(s.batches, offset, func(b counted, offset int64) int { return cmp.Compare(b.last, offset) })
+	if i > 0 {
+		n = s.batches[i-1].events
+	}
+	if i < len(s.batches) {
+		n += min(max(0, offset-s.batches[i].base), s.batches[i].events-n)
+	}
+	return n
+}
+
+// between returns the number of events between two offsets. Offsets outside the sample are estimated.
+func (s *sample) between(from, to int64) (events int64, estimated bool) {
+	first, last := max(from, s.from), min(to, s.to)
+	outside := max(0, to-from)
+	if first < last {
+		events, outside = s.before(last)-s.before(first), outside-(last-first)
+	}
+	return events + int64(math.Round(float64(outside)*s.share())), outside > 0
 }
 
 // share returns the share of events among the offsets.

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -68,9 +67,10 @@ type PartitionInfo struct {
 // GroupLag is the lag of one of our consumer groups on one stream.
 type GroupLag struct {
 	Group      string         `json:"group"` // short name, as for Names.Group
-	Lag        int64          `json:"lag"`
-	Lost       int64          `json:"lost"` // events that retention deleted before the group read them
+	Lag        int64          `json:"lag"`   // number of events that the group has not processed
+	Lost       int64          `json:"lost"`  // events that retention deleted before the group read them
 	Partitions []PartitionLag `json:"partitions"`
+	Estimated  bool           `json:"estimated,omitempty"` // whether Lag is an estimate, because transactions took some offsets
 }
 
 // PartitionLag is the lag on one partition. Without a commit, the whole partition counts.
@@ -204,8 +204,7 @@ func (s survey) partition(p wire.TopicPartition) PartitionInfo {
 	}
 	one.events = one.End - one.Start
 	if of, sampled := s.samples[p]; sampled {
-		one.events = int64(math.Round(float64(one.events) * of.share()))
-		one.estimated = of.from > one.Start || of.to < one.End
+		one.events, one.estimated = of.between(one.Start, one.End)
 		one.Rate *= of.share()
 	}
 	return one
@@ -233,12 +232,17 @@ func (s survey) lags(stream, topic string, partitions []PartitionInfo, prefix st
 		g := GroupLag{Group: strings.TrimPrefix(group, prefix)}
 		reads := false
 		for _, p := range partitions {
-			committed := int64(-1)
-			if o, ok := of[wire.TopicPartition{Topic: topic, Partition: int32(p.Partition)}]; ok {
+			key, committed := wire.TopicPartition{Topic: topic, Partition: int32(p.Partition)}, int64(-1)
+			if o, ok := of[key]; ok {
 				committed = o.Offset
 			}
 			reads = reads || committed >= 0
 			one := lag(p, committed)
+			if events, sampled := s.samples[key]; sampled {
+				estimated := false
+				one.Lag, estimated = events.between(max(committed, p.Start), p.End)
+				g.Estimated = g.Estimated || estimated
+			}
 			g.Partitions = append(g.Partitions, one)
 			g.Lag += one.Lag
 			g.Lost += one.Lost

@@ -88,7 +88,7 @@ func TestStreams(t *testing.T) {
 	if facts.Records != 0 || facts.Rate != 0 || facts.Retention != 0 || len(facts.Groups) != 0 || facts.Bytes != 0 {
 		t.Errorf("%+v", facts)
 	}
-	want := "[{dispatch 30 0 [{0 15 25 0} {1 -1 5 0}]} {score 36 2 [{0 2 36 2} {1 5 0 0}]}]"
+	want := "[{dispatch 30 0 [{0 15 25 0} {1 -1 5 0}] false} {score 36 2 [{0 2 36 2} {1 5 0 0}] false}]"
 	if got := fmt.Sprint(events.Groups); got != want {
 		t.Errorf("groups %s, not %s", got, want)
 	}
@@ -228,24 +228,35 @@ func TestStreamsCountEvents(t *testing.T) {
 	for i := range transactions {
 		if err := x.Do(t.Context(), func(tx *Tx) error {
 			for j := range 3 {
-				tx.Send(t.Context(), "events.parked", &View{ID: fmt.Sprint(i, j), Source: "/x", Type: "t", Key: []byte("k")})
+				tx.Send(t.Context(), "out", &View{ID: fmt.Sprint(i, j), Source: "/x", Type: "t", Key: []byte("k")})
 			}
 			return nil
 		}); err != nil {
 			t.Fatal(err)
 		}
 	}
+	commit(t, b, "prod.reader", "prod.out", 4*5+2)           // two events of the sixth transaction are read
+	commit(t, b, "prod.ready", "prod.out", 4*transactions-1) // only the last marker is left
 	infos, err := b.Streams(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
+	lags := map[string]int64{}
 	for _, i := range infos {
-		if want := map[string]int64{"events": 1, "events.parked": 3 * transactions}[i.Name]; i.Records != want || i.Estimated {
+		for _, g := range i.Groups {
+			if lags[g.Group] = g.Lag; g.Estimated {
+				t.Errorf("the lag of %s is estimated", g.Group)
+			}
+		}
+		if want := map[string]int64{"events": 1, "out": 3 * transactions}[i.Name]; i.Records != want || i.Estimated {
 			t.Errorf("%s has %d events, want %d; estimated: %v", i.Name, i.Records, want, i.Estimated)
 		}
-		if end := i.Partitions[0].End; i.Name == "events.parked" && end != 4*transactions {
+		if end := i.Partitions[0].End; i.Name == "out" && end != 4*transactions {
 			t.Errorf("the partition ends at %d, so it has no markers to leave out", end)
 		}
+	}
+	if lags["reader"] != 3*14+1 || lags["ready"] != 0 {
+		t.Errorf("the lags are %v", lags)
 	}
 }
 
@@ -253,11 +264,17 @@ func TestStreamsCountEvents(t *testing.T) {
 func TestEventsAreEstimated(t *testing.T) {
 	p := wire.TopicPartition{Topic: "t"}
 	at := func(n int64) map[wire.TopicPartition]int64 { return map[wire.TopicPartition]int64{p: n} }
-	s := survey{start: at(1000), end: at(101_000), recent: at(95_000), samples: map[wire.TopicPartition]sample{p: {from: 91_000, to: 101_000, events: 7500}}}
+	s := survey{start: at(1000), end: at(101_000), recent: at(95_000), samples: map[wire.TopicPartition]sample{p: {from: 91_000, to: 101_000, events: 7500, batches: []counted{{91_000, 94_999, 4000}, {97_500, 100_999, 7500}}}},
+		commits: map[string]groupCommits{"late": {p: {Offset: 81_000}}, "here": {p: {Offset: 94_000}}, "over": {p: {Offset: 101_000}}}}
 	if got := s.partition(p); got.events != 75_000 || !got.estimated || got.Rate != 75 {
 		t.Errorf("%+v", got)
 	}
-	s.samples[p] = sample{from: 1000, to: 101_000, events: 60_001}
+	for i, want := range []GroupLag{{Group: "here", Lag: 4500}, {Group: "late", Lag: 15_000, Estimated: true}, {Group: "over"}} {
+		if got := s.lags("t", "t", []PartitionInfo{s.partition(p)}, "")[i]; got.Group != want.Group || got.Lag != want.Lag || got.Estimated != want.Estimated {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+	}
+	s.samples[p] = sample{from: 1000, to: 101_000, events: 60_001, batches: []counted{{1000, 100_999, 60_001}}}
 	if got := s.partition(p); got.events != 60_001 || got.estimated {
 		t.Errorf("%+v", got)
 	}

@@ -26,8 +26,8 @@ func streamsCommand() command {
 		name:    "streams",
 		lists:   true,
 		summary: "list the streams: events, bytes, lag of their readers",
-		about: `EVENTS is an estimate, with ~, if a long stream has transactions: Kafka counts their
-markers too. EVENTS/S is over the last minute. A reader's lag is the number of events that it has not
+		about: `EVENTS and a lag are estimates, with ~, if a long stream has transactions: Kafka counts
+their markers too. EVENTS/S is over the last minute. A reader's lag is the number of events that it has not
 processed yet. lost is the number that expired before it had read them.
 
 ` + whereTo,
@@ -81,18 +81,18 @@ func (l *streamList) run(ctx context.Context, s *session, _ []string) (err error
 func tabulate(w io.Writer, all []api.Stream) error {
 	rows := [][]string{{"STREAM", "PARTITIONS", "EVENTS", "SIZE", "EVENTS/S", "KEPT", "READERS (LAG)"}}
 	for _, i := range all {
-		rows = append(rows, []string{harmless(i.Name), strconv.Itoa(len(i.Partitions)), eventsText(&i),
+		rows = append(rows, []string{harmless(i.Name), strconv.Itoa(len(i.Partitions)), eventsText(i.Records, i.Estimated),
 			volume(i.Bytes), fmt.Sprintf("%.1f", i.Rate), kept(i.RetentionSeconds), readers(i.Groups)})
 	}
 	return table(w, rows)
 }
 
-// eventsText returns the number of events of a stream, with a tilde if it is an estimate.
-func eventsText(s *api.Stream) string {
-	if s.Estimated {
-		return "~" + thousands(s.Records)
+// eventsText returns a number of events, with a tilde if it is an estimate.
+func eventsText(n int64, estimated bool) string {
+	if estimated {
+		return "~" + thousands(n)
 	}
-	return thousands(s.Records)
+	return thousands(n)
 }
 
 func volume(bytes *int64) string {
@@ -115,7 +115,7 @@ func readers(groups []api.Group) string {
 		if i > 0 {
 			text += ", "
 		}
-		text += fmt.Sprintf("%s (%s", harmless(g.Group), thousands(g.Lag))
+		text += fmt.Sprintf("%s (%s", harmless(g.Group), eventsText(g.Lag, g.Estimated))
 		if g.Lost > 0 {
 			text += fmt.Sprintf(", lost %s", thousands(g.Lost))
 		}

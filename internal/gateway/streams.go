@@ -71,7 +71,7 @@ func StreamOf(i *broker.StreamInfo) api.Stream {
 		s.Partitions = append(s.Partitions, api.Partition{Partition: p.Partition, Start: p.Start, End: p.End})
 	}
 	for _, l := range i.Groups {
-		s.Groups = append(s.Groups, api.Group{Group: l.Group, Lag: l.Lag, Lost: l.Lost})
+		s.Groups = append(s.Groups, api.Group{Group: l.Group, Lag: l.Lag, Lost: l.Lost, Estimated: l.Estimated})
 	}
 	return s
 }
