@@ -9,6 +9,7 @@ import (
 
 	"tidemill.dev"
 	"tidemill.dev/broker"
+	"tidemill.dev/config"
 )
 
 const statusConfig = `version: 1
@@ -62,13 +63,14 @@ func TestStatus(t *testing.T) {
 // A change by a person names the person. A swap is printed once, though each partition reports it.
 func TestWhatHappens(t *testing.T) {
 	t.Parallel()
-	h, of := happenings{}, func(typ, version, by string, data any) *broker.View {
+	conf := &config.Config{Recipes: []config.Recipe{{Name: "intent", Gate: []string{"metrics.zeal >= 1"}}}}
+	h, of := happenings{config: func() *config.Config { return conf }}, func(typ, version, by string, data any) *broker.View {
 		text, err := json.Marshal(data)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return &broker.View{Type: typ, Data: text, Extensions: []broker.Attribute{{Name: tidemill.AttrModel, Value: "m/a"}, {Name: tidemill.AttrModelVersion, Value: version},
-			{Name: tidemill.AttrAuthID, Value: by}}}
+			{Name: tidemill.AttrAuthID, Value: by}, {Name: tidemill.AttrRecipe, Value: "intent"}, {Name: tidemill.AttrRun, Value: "abcdefghijklmnop"}}}
 	}
 	swap := tidemill.ScorerSwappedData{Scorer: "s"}
 	verdict := tidemill.ModelAnnounced{Version: 2, Judgement: &tidemill.Judgement{Sentence: "version 2 of m/a passes: accuracy 0.9"}}
@@ -79,6 +81,12 @@ func TestWhatHappens(t *testing.T) {
 		{of(tidemill.TypeScorerSwapped, "2", "", swap), "scorer s  answers with m/a@2"},
 		{of(tidemill.TypeScorerSwapped, "2", "", swap), ""},
 		{of(tidemill.TypeScorerSwapped, "3", "", swap), "scorer s  answers with m/a@3"},
+		{of(tidemill.TypeModelUnloadable, "4", "", tidemill.ModelUnloadable{Scorer: "s", Version: 4, Kept: 3, Error: "it is cut off"}), "scorer s  cannot load m/a@4: it is cut off; m/a@3 answers"},
+		{of(tidemill.TypeModelUnloadable, "4", "", tidemill.ModelUnloadable{Scorer: "s", Version: 4, Kept: 3, Error: "it is cut off"}), ""},
+		{of(tidemill.TypeScorerSwapped, "3", "", swap), ""},
+		{of(tidemill.TypeModelUnloadable, "5", "", tidemill.ModelUnloadable{Scorer: "s", Version: 5, Error: "it is cut off"}), "scorer s  cannot load m/a@5: it is cut off"},
+		{of(tidemill.TypeRunFinished, "", "", tidemill.RunFinished{Outcome: tidemill.OutcomeSucceeded, Result: tidemill.Result{Metrics: map[string]float64{"auc": 0.9, "loss": 0.1, "zeal": 3}}}),
+			"run abcdefghij  intent   succeeded after 0s: zeal 3, loss 0.1"},
 		{of(tidemill.TypeModelPromoted, "2", "", verdict), "model m/a@2  is the champion: accuracy 0.9"},
 		{of(tidemill.TypeModelAwaiting, "2", "", verdict), "model m/a@2  waits for a person: accuracy 0.9"},
 		{of(tidemill.TypeModelRolledBack, "2", "ada", tidemill.ModelAnnounced{Version: 2}), "model m/a@2  is the champion again, by ada"},

@@ -142,7 +142,7 @@ func (u *up) run(ctx context.Context, s *session, _ []string) error {
 		}
 		telling, stop := context.WithCancel(ctx)
 		var told sync.WaitGroup
-		told.Go(func() { (&happenings{b: p.Broker(), log: log, out: s.stdout}).run(telling) })
+		told.Go(func() { (&happenings{b: p.Broker(), config: p.Config, log: log, out: s.stdout}).run(telling) })
 		defer told.Wait()
 		defer stop()
 		return serve(ctx, g)

@@ -14,17 +14,20 @@ import (
 	"tidemill.dev/broker"
 	"tidemill.dev/broker/follow"
 	"tidemill.dev/broker/retry"
+	"tidemill.dev/config"
+	rules "tidemill.dev/config/gate"
 )
 
-// happenings prints one line for each end of a run, each verdict on a version, and each version that
-// a scorer begins to use.
+// happenings prints one line for each end of a run, each verdict on a version, each version that a
+// scorer begins to use, and each champion that it cannot use.
 type happenings struct {
-	b   *broker.Broker
-	log *slog.Logger
+	b      *broker.Broker
+	config func() *config.Config
+	log    *slog.Logger
 
 	mu    sync.Mutex
 	out   io.Writer
-	swaps map[string]int // last printed version, by scorer and model
+	swaps map[string]string // last printed line of a scorer, by type, scorer and model
 }
 
 // run prints until the context ends.
@@ -74,16 +77,16 @@ func (h *happenings) tell(e *follow.Event) {
 func (h *happenings) text(v *broker.View) string {
 	switch v.Type {
 	case tidemill.TypeRunFinished:
-		return runText(v)
+		return h.runText(v)
 	case tidemill.TypeModelPromoted, tidemill.TypeModelRefused, tidemill.TypeModelAwaiting, tidemill.TypeModelRolledBack:
 		return verdictText(v)
-	case tidemill.TypeScorerSwapped:
+	case tidemill.TypeScorerSwapped, tidemill.TypeModelUnloadable:
 		return h.swapText(v)
 	}
 	return ""
 }
 
-func runText(v *broker.View) string {
+func (h *happenings) runText(v *broker.View) string {
 	var d tidemill.RunFinished
 	if json.Unmarshal(v.Data, &d) != nil {
 		return ""
@@ -99,7 +102,8 @@ func runText(v *broker.View) string {
 	case d.Reason != "":
 		return text + ": " + d.Reason
 	case len(d.Metrics) > 0:
-		return text + ": " + headline(d.Metrics)
+		r, _ := h.config().Recipe(recipe) // a recipe that is no longer in the config has no gate
+		return text + ": " + headline(d.Metrics, rules.Metrics(r.Gate)...)
 	}
 	return text
 }
@@ -123,22 +127,28 @@ func verdictText(v *broker.View) string {
 	return text
 }
 
-// swapText returns the line for a swap. A swap is reported for each partition of a scorer's stream,
-// and printed once.
+// swapText returns the line for a swap, or for a champion that cannot be loaded. Each partition of a
+// scorer's stream and each process report it, and it is printed once.
 func (h *happenings) swapText(v *broker.View) string {
-	var d tidemill.ScorerSwappedData
-	if json.Unmarshal(v.Data, &d) != nil {
-		return ""
-	}
+	var d tidemill.ModelUnloadable // a swap has the scorer too
 	model, _ := v.Attribute(tidemill.AttrModel)
 	version, _ := v.Attribute(tidemill.AttrModelVersion)
-	number := 0
-	if _, err := fmt.Sscan(version, &number); err != nil || h.swaps[d.Scorer+" "+model] == number {
+	if json.Unmarshal(v.Data, &d) != nil || version == "" {
+		return ""
+	}
+	of, text := v.Type+" "+d.Scorer+" "+model, fmt.Sprintf("scorer %s  answers with %s@%s", d.Scorer, model, version)
+	if v.Type == tidemill.TypeModelUnloadable {
+		text = fmt.Sprintf("scorer %s  cannot load %s@%s: %s", d.Scorer, model, version, d.Error)
+		if d.Kept != 0 {
+			text += "; " + tidemill.VersionName(model, d.Kept) + " answers"
+		}
+	}
+	if h.swaps[of] == text {
 		return ""
 	}
 	if h.swaps == nil {
-		h.swaps = map[string]int{}
+		h.swaps = map[string]string{}
 	}
-	h.swaps[d.Scorer+" "+model] = number
-	return fmt.Sprintf("scorer %s  answers with %s", d.Scorer, tidemill.VersionName(model, number))
+	h.swaps[of] = text
+	return text
 }
