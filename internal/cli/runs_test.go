@@ -2,6 +2,7 @@ package cli
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -180,9 +181,15 @@ func TestAProgramOfTheRecipesFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	below := filepath.Base(dir)
+	other, _ := runsFolder(t, strings.Replace(runsConfig, "sh, train.sh", ".venv/bin/x, train.sh", 1))
+	bin := filepath.Join(other, "trainer", ".venv", "bin")
+	if err := errors.Join(os.MkdirAll(bin, 0o700), os.Symlink("/bin/sh", filepath.Join(bin, "x"))); err != nil {
+		t.Fatal(err)
+	}
 	for from, flag := range map[[2]string]string{
 		{dir, "no -f"}: "", {dir, "a file"}: "tidemill.yaml", {dir, "a folder"}: ".", {filepath.Dir(dir), "a file below"}: filepath.Join(below, "tidemill.yaml"),
 		{filepath.Dir(dir), "a folder below"}: below, {filepath.Join(dir, "trainer"), "a file above"}: "../tidemill.yaml",
+		{filepath.Dir(other), "a relative interpreter"}: filepath.Join(filepath.Base(other), "tidemill.yaml"),
 	} {
 		args := []string{"try", "intent", "--key", "bot-7"}
 		if flag != "" {
