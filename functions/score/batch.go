@@ -2,7 +2,6 @@ package score
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"runtime"
@@ -12,7 +11,6 @@ import (
 	"time"
 
 	"tidemill.dev/broker"
-	"tidemill.dev/broker/retry"
 	"tidemill.dev/internal/scoring/features"
 	"tidemill.dev/internal/scoring/infer"
 	"tidemill.dev/internal/scoring/infer/tensor"
@@ -200,6 +198,7 @@ func (s *session) compute(b *batch) {
 		s.workers[0].work(b, 0)
 	}
 	others.Wait()
+	s.delayAway(b)
 	s.findSwaps(b)
 	b.release()
 }
@@ -299,6 +298,10 @@ func (w *worker) scoreItems(b *batch, g *group, items []int32, number int) {
 	case err == nil:
 		g.target.pace.ran(len(w.rows), time.Since(began))
 		w.write(b, g, number)
+	case errors.Is(err, infer.ErrAway): // the events are not at fault, so they wait
+		for _, i := range w.rows {
+			b.items[i].verdict, b.items[i].reason = waiting, err
+		}
 	case len(items) == 1:
 		it := &b.items[items[0]]
 		it.verdict, it.reason = dead, fmt.Errorf("model %s, version %d: %w", g.model.Ref().Model, g.model.Ref().Version, err)
@@ -311,13 +314,6 @@ func (w *worker) scoreItems(b *batch, g *group, items []int32, number int) {
 	}
 }
 
-// awayTries and awayWait bound the time that a batch waits for ONNX Runtime's process: 12 s.
-const awayTries = 10
-
-func awayWait(tries int) time.Duration {
-	return retry.Backoff{First: 100 * time.Millisecond, Cap: 2 * time.Second}.After(tries)
-}
-
 // runModel runs the model and turns a panic into an error. Otherwise one event could end the
 // process again and again.
 func (w *worker) runModel(m *infer.Model) (err error) {
@@ -326,14 +322,7 @@ func (w *worker) runModel(m *infer.Model) (err error) {
 			err = fmt.Errorf("the engine failed: %v", r)
 		}
 	}()
-	for tries := 1; ; tries++ {
-		if err = m.Run(w.in, w.out); !errors.Is(err, infer.ErrAway) || tries == awayTries {
-			break
-		}
-		// ONNX Runtime's process was lost because of other models. The event is not at fault.
-		_ = retry.Sleep(context.Background(), awayWait(tries))
-	}
-	if err != nil {
+	if err = m.Run(w.in, w.out); err != nil {
 		return err
 	}
 	return m.Whole(w.out, len(w.rows))

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -88,6 +89,8 @@ type target struct {
 	kept    *infer.Model // model kept for the present batch
 	watched bool         // whether a change of the slot wakes the pipeline
 	pace    pace
+	away    int       // how often in a row ONNX Runtime's process did not take the model
+	back    time.Time // time at which the model is asked again
 }
 
 // keyEntry is a key of past events.

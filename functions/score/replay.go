@@ -233,7 +233,9 @@ func (r *replay) scoreLetters(ctx context.Context, chunk []*openLetter) (answere
 		b.release()
 		return nil, err
 	}
-	r.compute(b)
+	if err := r.compute(ctx, b); err != nil {
+		return nil, err
+	}
 	for i, l := range asked {
 		if it := &b.items[i]; it.verdict == scored {
 			answered = append(answered, l)

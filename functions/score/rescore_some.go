@@ -42,7 +42,9 @@ func (r *rescore) scoreNext(ctx context.Context, s *rescoreRange) error {
 		b.release()
 		return err
 	}
-	r.compute(b)
+	if err := r.compute(ctx, b); err != nil {
+		return err
+	}
 	return r.commit(ctx, b, s, next)
 }
 
@@ -146,15 +148,41 @@ func (r *rescore) model(ctx context.Context, name string) (*infer.Model, error) 
 	return r.Models.At(ctx, name, n)
 }
 
-func (r *rescore) compute(b *batch) {
-	b.divide()
-	b.next.Store(0)
-	var all sync.WaitGroup
-	for i, w := range r.workers {
-		all.Go(func() { w.work(b, i) })
+// awayTries bounds the time that a batch waits for ONNX Runtime's process: 12 s.
+const awayTries = 8
+
+// compute scores the batch. It waits a while for ONNX Runtime's process, if that is away.
+func (r *rescore) compute(ctx context.Context, b *batch) error {
+	defer b.release()
+	for times := 1; ; times++ {
+		b.divide()
+		b.next.Store(0)
+		var all sync.WaitGroup
+		for i, w := range r.workers {
+			all.Go(func() { w.work(b, i) })
+		}
+		all.Wait()
+		if times == awayTries || !b.again() {
+			return nil
+		}
+		if err := retry.Sleep(ctx, awayWait(times)); err != nil {
+			return err
+		}
 	}
-	all.Wait()
-	b.release()
+}
+
+// again prepares the items that wait for another try, and reports whether there are any.
+func (b *batch) again() (some bool) {
+	for i := range b.items {
+		if it := &b.items[i]; it.verdict == waiting {
+			it.verdict, some = scoring, true
+		}
+	}
+	if some {
+		b.units = b.units[:0]
+		b.sort()
+	}
+	return some
 }
 
 // commit writes the outputs and the progress.

@@ -66,8 +66,11 @@ func (s *session) ready(g *group, m *infer.Model) {
 }
 
 // find returns the version that answers for a model now. That version may belong to the model that
-// noModel names.
+// noModel names. A model that is away counts as loading.
 func (s *session) find(t *target) (*serving.Slot, *infer.Model, serving.State) {
+	if t.isAway() {
+		return nil, nil, serving.Loading
+	}
 	slot, m, state := s.use(t)
 	if state == serving.Missing && s.conf.NoModel.Action == config.NoModelUse {
 		slot, m, state = s.use(s.cache.target(s.conf.NoModel.Model))
@@ -118,7 +121,7 @@ func (s *session) setMissing(g *group) {
 // setVerdict sets the verdict for the items of a group that is not scored.
 func (s *session) setVerdict(b *batch, g *group) {
 	if g.does == waiting {
-		s.parkLate(b, g)
+		s.parkLate(b, g.target, b.itemsOf(g))
 		return
 	}
 	for _, i := range b.itemsOf(g) {

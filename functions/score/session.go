@@ -39,7 +39,7 @@ type session struct {
 	active  []*assignment
 	queues  []*target     // models that events wait for
 	keeps   []*target     // models that are kept for the batch
-	asking  int           // number of keys whose models are being loaded
+	asking  int           // number of models that are being loaded for parked events
 	over    chan struct{} // closed when the pipeline has ended
 	seen    uint64        // number of changes of the assignments at the last look
 	places  []int64       // places among the facts, as facts encodes them

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"tidemill.dev/broker/retry"
 	"tidemill.dev/internal/scoring/infer"
 	"tidemill.dev/internal/scoring/serving"
 )
@@ -74,16 +75,25 @@ func (l *wakeup) take() []*target {
 	return woken
 }
 
-// watch calls notify when a slot that is loading has changed.
+// watch calls notify when a slot that is loading has changed. Without a slot the model is away, and
+// notify is called when it may be back.
 func (s *session) watch(t *target, slot *serving.Slot) {
 	if t.watched {
 		return
 	}
 	t.watched = true
-	changed := slot.Waiter()
+	var changed <-chan struct{}
+	var back <-chan time.Time
+	if slot == nil {
+		back = time.After(time.Until(t.back))
+	} else {
+		changed = slot.Waiter()
+	}
 	s.running.Go(func() {
 		select {
 		case <-changed:
+			s.wake.notify(t)
+		case <-back:
 			s.wake.notify(t)
 		case <-s.life.Done():
 		case <-s.over:
@@ -177,7 +187,7 @@ func (s *session) nextDue() (at time.Time, some bool) {
 	return at, some
 }
 
-// mostAsked is how many keys' models are loaded at once for parked events. If all were
+// mostAsked is how many models are loaded at once for parked events. If all were
 // loaded at once, some would be evicted before they are used.
 const mostAsked = 256
 
@@ -187,12 +197,56 @@ type askedKey struct {
 	key        string
 }
 
-// parkLate handles items whose model is loading. These events wait, or have waited long enough and
-// are parked together with later events of their keys. Parked events that were taken too early go
-// back first.
-func (s *session) parkLate(b *batch, g *group) {
-	back := map[*assignment][]*heldEvent{}
+// delayAway makes events wait that ONNX Runtime's process could not score now: it was lost because of
+// other models, or does not take this one for a while. Later events of their model wait with them, so
+// that the order of each key is kept.
+func (s *session) delayAway(b *batch) {
+	for n := range b.groups {
+		g := &b.groups[n]
+		if g.model == nil {
+			continue
+		}
+		late := b.firstAway(g)
+		if len(late) == 0 {
+			g.target.away = 0
+			continue
+		}
+		reason := b.items[late[0]].reason
+		if g.target.away++; g.target.away == 1 {
+			s.log.Warn("scorer: a model cannot be asked now; its events wait", "scorer", s.conf.Name, "model", g.target.name, "reason", reason)
+		}
+		s.failing(reason)
+		g.target.back = time.Now().Add(awayWait(g.target.away))
+		s.parkLate(b, g.target, late)
+		s.watch(g.target, nil)
+	}
+}
+
+// firstAway returns the first item of a group that has to wait, and those after it. Dead letters
+// remain dead.
+func (b *batch) firstAway(g *group) (late []int32) {
 	for _, i := range b.itemsOf(g) {
+		if it := &b.items[i]; it.verdict == waiting || len(late) > 0 && it.verdict != dead {
+			late = append(late, i)
+		}
+	}
+	return late
+}
+
+// awayWait is the time after which a model that is away is asked again.
+func awayWait(times int) time.Duration {
+	return retry.Backoff{First: 100 * time.Millisecond, Cap: 10 * time.Second}.After(times)
+}
+
+// isAway reports whether the model is not to be asked now.
+func (t *target) isAway() bool { return t.away > 0 && time.Now().Before(t.back) }
+
+// parkLate handles items whose model is loading or away. These events wait, or have waited long enough
+// and are parked together with later events of their keys. Parked events that were taken too early go
+// back first.
+func (s *session) parkLate(b *batch, of *target, items []int32) {
+	back := map[*assignment][]*heldEvent{}
+	for _, i := range items {
 		if it := &b.items[i]; it.held != nil {
 			back[it.delivery.of] = append(back[it.delivery.of], it.held)
 			it.verdict = waiting
@@ -203,7 +257,7 @@ func (s *session) parkLate(b *batch, g *group) {
 		t.holding = true
 	}
 	now := time.Now()
-	for _, i := range b.itemsOf(g) {
+	for _, i := range items {
 		it := &b.items[i]
 		if it.held != nil {
 			continue
@@ -216,7 +270,7 @@ func (s *session) parkLate(b *batch, g *group) {
 			continue
 		}
 		it.verdict = waiting
-		s.queue(g.target, it)
+		s.queue(of, it)
 	}
 }
 
@@ -253,7 +307,7 @@ func (s *session) queue(t *target, it *item) {
 		s.queues = append(s.queues, t)
 	}
 	kept := *it
-	kept.verdict = scoring
+	kept.verdict, kept.reason = scoring, nil
 	t.waiting = append(t.waiting, kept)
 	it.delivery.waiting++
 }
@@ -318,8 +372,10 @@ func (s *session) openKeys(t *assignment) {
 			t.held.unlock(key)
 			continue
 		}
+		if len(k.target.asked) == 0 {
+			s.asking++
+		}
 		k.target.asked = append(k.target.asked, askedKey{t, key})
-		s.asking++
 	}
 }
 
@@ -345,7 +401,9 @@ func (s *session) askAgain(t *target) {
 	for _, a := range t.asked {
 		a.assignment.held.closeKey(a.key)
 	}
-	s.asking -= len(t.asked)
+	if len(t.asked) > 0 {
+		s.asking--
+	}
 	t.asked = nil
 }
 

@@ -140,6 +140,9 @@ type process struct {
 	log   *slog.Logger
 	fetch func(artifact string) error // called before a file is fetched
 	held  heldOptions
+	child []string // command of ONNX Runtime's process
+
+	unloadable func(model string, version, kept int, reason error)
 
 	session time.Duration // session timeout of the group
 }
@@ -172,13 +175,13 @@ func (p *process) open(c config.Scorer) {
 			}
 		}
 		return os.ReadFile(filepath.Join(w.dir, artifact, file))
-	}, Logger: log})
+	}, Child: p.child, Logger: log})
 	w.must(err)
 	var changed func(string, champions.Champion)
 	p.table, err = champions.Open(w.Context(), champions.Options{Broker: p.b, Ledger: w.l, Logger: log,
 		Changed: func(model string, now champions.Champion) { changed(model, now) }})
 	w.must(err)
-	p.m, err = serving.Open(serving.Options{Cache: p.cache, Champions: p.table, Engine: c.Engine, Logger: log})
+	p.m, err = serving.Open(serving.Options{Cache: p.cache, Champions: p.table, Engine: c.Engine, Unloadable: p.unloadable, Logger: log})
 	w.must(err)
 	changed = p.m.Changed
 	p.log = log

@@ -6,6 +6,7 @@ import (
 	"math"
 	"strconv"
 
+	"tidemill.dev/internal/scoring/infer/sandbox"
 	"tidemill.dev/internal/scoring/infer/tensor"
 )
 
@@ -24,7 +25,7 @@ func (m *Model) Try() (answered int, err error) {
 			return 0, nil
 		}
 		out, err := m.held.attempt(in, 1)
-		if errors.Is(err, ErrAway) {
+		if errors.Is(err, ErrAway) && !errors.Is(err, sandbox.ErrAtFault) {
 			return answered, err
 		}
 		if err != nil {

@@ -36,8 +36,8 @@ const (
 // ErrAtFault reports that the child had to be ended, or has crashed, because of this model.
 var ErrAtFault = errors.New("the process of ONNX Runtime was lost because of this model")
 
-// ErrAway reports that the child could not be started, or was lost because of other models. Another try
-// may succeed.
+// ErrAway reports that the child could not be started, was lost because of other models, or is not given
+// to this model for a while. Another try may succeed.
 var ErrAway = errors.New("the process of ONNX Runtime is away")
 
 // Pool runs models in a child, which it starts at the first load, and again after its end.
@@ -69,8 +69,19 @@ type fault struct {
 	times int
 	first time.Time
 	until time.Time // it is refused until then
+	unfit bool      // whether it is refused because it cannot be loaded
 	err   error
 }
+
+// refusal is the error of a model that is refused for a while because of its runs. It is ErrAway too: the
+// other rows of the model may be scored later.
+type refusal struct{ error }
+
+// Is makes a refusal ErrAway.
+func (r refusal) Is(target error) bool { return target == ErrAway }
+
+// Unwrap returns the fault.
+func (r refusal) Unwrap() error { return r.error }
 
 const (
 	faultsAllowed = 3                // faults in faultsWithin, before the file and the model are refused
@@ -96,7 +107,11 @@ func (p *Pool) refused(marks [2]mark) error {
 	defer p.mu.Unlock()
 	for _, by := range marks {
 		if f := p.faults[by]; f != nil && time.Now().Before(f.until) {
-			return fmt.Errorf("%w; it is tried again after %s", f.err, f.until.UTC().Format(time.RFC3339))
+			err := fmt.Errorf("%w; it is tried again after %s", f.err, f.until.UTC().Format(time.RFC3339))
+			if f.unfit {
+				return err
+			}
+			return refusal{err}
 		}
 	}
 	return nil
@@ -112,7 +127,8 @@ func (p *Pool) blame(marks [2]mark, loading bool, reason string) error {
 	for i, by := range marks {
 		f := p.faultOf(by, now)
 		f.times, f.err = f.times+1, err
-		if loading && i == 0 || f.times >= faultsAllowed {
+		f.unfit = loading && i == 0
+		if f.unfit || f.times >= faultsAllowed {
 			f.until = now.Add(faultsWithin)
 		}
 	}

@@ -276,7 +276,7 @@ func TestFaultsAreCountedByName(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := p.Load("bad", []byte("well"), nil); !errors.Is(err, ErrAtFault) || !strings.Contains(err.Error(), "tried again after") {
+	if _, err := p.Load("bad", []byte("well"), nil); !errors.Is(err, ErrAway) || !errors.Is(err, ErrAtFault) || !strings.Contains(err.Error(), "tried again after") {
 		t.Errorf("after %d faults in other files the model is still loaded: %v", faultsAllowed, err)
 	}
 	mustAnswer(t, loadAs("good", "crash#9"))
