@@ -16,6 +16,33 @@ import (
 // TestBeTheChild is ONNX Runtime's process in tests that end it.
 func TestBeTheChild(t *testing.T) { sandboxtest.Be(t) }
 
+// ONNX Runtime's process is killed again and again while a scorer loads and runs models. No event is
+// lost or scored twice, and no version is found unfit.
+func TestAProcessThatIsKilledUnderAScorer(t *testing.T) {
+	w := newWorld(t, 2)
+	w.bots(8)
+	child := sandboxtest.New(t)
+	conf := scorer()
+	conf.Engine = infer.EngineONNXRuntime
+	p := &process{w: w, child: child.Command(), unloadable: func(model string, version, _ int, err error) {
+		t.Errorf("model %s, version %d is unfit: %v", model, version, err)
+	}}
+	p.start(conf)
+	const rounds, each = 6, 400
+	for round := range rounds {
+		w.publish(batchOf(round*each, each, 8)...)
+		model := fmt.Sprint("m/bot-", round)
+		w.register(model, 2)
+		w.promote(model, 2, 1, 1)
+		w.poll("a child is killed", child.Kill)
+		w.poll("some events are scored after it", func() bool { return int(p.s.Standing().Scored) > round*each })
+	}
+	w.judge(rounds * each)
+	if dead := w.outputs(tidemill.StreamDeadLetters); len(dead) != 0 {
+		t.Errorf("%d dead letters", len(dead))
+	}
+}
+
 // openShared opens a scorer with one model for all keys, which runs in a child.
 func (w *world) openShared(child *sandboxtest.Child) *process {
 	w.Helper()

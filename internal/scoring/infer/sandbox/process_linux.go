@@ -38,6 +38,7 @@ type process struct {
 	mu     sync.Mutex
 	guilty *lane  // lane of the call whose time was over
 	reason string // why the child has ended
+	killed bool   // whether another process, or the kernel, has killed the child; read it after gone is closed
 }
 
 // lane is one of the connections to the child.
@@ -254,6 +255,8 @@ func (c *process) wait(lanes []*lane) {
 	c.mu.Lock()
 	if c.reason == "" {
 		c.reason = "it ended by itself: " + endOf(err, c.tail.text())
+		status, is := c.cmd.ProcessState.Sys().(syscall.WaitStatus)
+		c.killed = is && status.Signal() == syscall.SIGKILL
 	}
 	c.mu.Unlock()
 	close(c.gone)

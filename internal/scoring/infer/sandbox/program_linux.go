@@ -72,17 +72,23 @@ func (p *Pool) Close() {
 // tries is how often something is done again after the child was lost because of another model.
 const tries = 5
 
+// killsAllowed is how often a child may be killed from outside while a call is alone in it. More often is
+// no accident: the call may take the memory of the machine.
+const killsAllowed = 2
+
 // do does something in the child, and again if the child is lost because of another call.
 func (p *Pool) do(m *Program, loading bool, what func(*process) error) error {
-	lone := false
+	lone, killed := false, 0
 	for range tries {
-		if err := p.refused(m.marks); err != nil { // also if another call was at fault meanwhile
+		if err := p.refused(m.marks, loading); err != nil { // also if another call was at fault meanwhile
 			return err
 		}
 		lost, err := p.doOnce(lone, what)
 		switch {
 		case !errors.Is(err, errLost) || lost == nil:
 			return err
+		case lone && lost.killed && killed < killsAllowed:
+			killed++
 		case errors.Is(err, errOwnFault), lost.culprit() == nil && lone:
 			return p.blame(m.marks, loading, lost.words())
 		case lost.culprit() == nil:

@@ -102,13 +102,13 @@ func Open(o Options) *Pool {
 func AtOnce() int { return runtime.GOMAXPROCS(0) }
 
 // refused returns the error of a model that has cost the child too often.
-func (p *Pool) refused(marks [2]mark) error {
+func (p *Pool) refused(marks [2]mark, loading bool) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, by := range marks {
 		if f := p.faults[by]; f != nil && time.Now().Before(f.until) {
 			err := fmt.Errorf("%w; it is tried again after %s", f.err, f.until.UTC().Format(time.RFC3339))
-			if f.unfit {
+			if f.unfit && loading {
 				return err
 			}
 			return refusal{err}

@@ -310,6 +310,42 @@ func TestALossIsOneFault(t *testing.T) {
 	}
 }
 
+// The kernel or a person kills the child while a model is alone in it. Only the third time counts.
+func TestAKillFromOutsideIsNoFaultAtOnce(t *testing.T) {
+	t.Parallel()
+	p := open(t, Options{Batch: time.Hour})
+	m := load(t, p, "hang")
+	done := make(chan error, 1)
+	go func() {
+		_, err := ask(m, -1)
+		done <- err
+	}()
+	for p.lone.TryLock() { // until the call is under way
+		p.lone.Unlock()
+		runtime.Gosched()
+	}
+	var last *process
+	for killed := 0; killed < 2+killsAllowed; {
+		select {
+		case err := <-done:
+			t.Fatalf("after %d kills: %v", killed, err)
+		default:
+		}
+		p.mu.Lock()
+		c := p.child
+		p.mu.Unlock()
+		if c == last {
+			runtime.Gosched()
+			continue
+		}
+		_ = c.cmd.Process.Kill()
+		last, killed = c, killed+1
+	}
+	if err := <-done; !errors.Is(err, ErrAtFault) || !strings.Contains(err.Error(), "killed") {
+		t.Errorf("after too many kills: %v", err)
+	}
+}
+
 // Models that run at the moment of a crash are asked again, and only the one that crashes is at fault.
 func TestOnlyTheModelThatCrashesIsAtFault(t *testing.T) {
 	t.Parallel()
