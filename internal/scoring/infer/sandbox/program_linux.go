@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"tidemill.dev/internal/scoring/infer/tensor"
@@ -23,6 +25,10 @@ type Program struct {
 	mu      sync.Mutex
 	child   *process // child that has the session
 	session uint64
+
+	// most is the size of a batch from which a failed allocation is the model's own; 0 while none has
+	// failed in a child of its own.
+	most atomic.Int64
 }
 
 // description is what the child says about a model.
@@ -62,11 +68,8 @@ func (p *Pool) Load(model string, file []byte, source func() ([]byte, error)) (*
 func (p *Pool) Close() {
 	p.mu.Lock()
 	p.closed = true
-	c := p.child
 	p.mu.Unlock()
-	if c != nil {
-		c.stop(context.Background())
-	}
+	p.endChild()
 }
 
 // tries is how often something is done again after the child was lost because of another model.
@@ -76,35 +79,81 @@ const tries = 5
 // no accident: the call may take the memory of the machine.
 const killsAllowed = 2
 
-// do does something in the child, and again if the child is lost because of another call.
+// do does something in the child, and again if the child is lost because of another call, or if its
+// memory was not enough.
 func (p *Pool) do(m *Program, loading bool, what func(*process) error) error {
-	lone, killed := false, 0
+	with, killed := others, 0
 	for range tries {
 		if err := p.refused(m.marks, loading); err != nil { // also if another call was at fault meanwhile
 			return err
 		}
-		lost, err := p.doOnce(lone, what)
+		lost, err := p.doOnce(with, what)
+		short, isShort := errors.AsType[shortError](err)
 		switch {
+		case isShort && with != fresh && !m.isTooMuch(short):
+			with = fresh // other models may have the memory
+		case isShort && short.batch == 0:
+			return p.blame(m.marks, loading, err.Error())
+		case isShort:
+			m.most.Store(max(1, short.batch/2))
+			return err
 		case !errors.Is(err, errLost) || lost == nil:
 			return err
-		case lone && lost.killed && killed < killsAllowed:
+		case with != others && lost.killed && killed < killsAllowed:
 			killed++
-		case errors.Is(err, errOwnFault), lost.culprit() == nil && lone:
+		case errors.Is(err, errOwnFault), lost.culprit() == nil && with != others:
 			return p.blame(m.marks, loading, lost.words())
-		case lost.culprit() == nil:
-			lone = true // any of the calls that were under way may be the reason
+		case lost.culprit() == nil && with == others:
+			with = alone // any of the calls that were under way may be the reason
 		}
 	}
-	return fmt.Errorf("%w %d times because of other models; the next try may succeed", errLost, tries)
+	return fmt.Errorf("%w %d times because of other calls; the next try may succeed", errLost, tries)
 }
 
-func (p *Pool) doOnce(lone bool, what func(*process) error) (*process, error) {
-	if lone {
-		p.lone.Lock()
-		defer p.lone.Unlock()
-	} else {
+// company is what else is in a child during a call.
+type company int
+
+const (
+	others company = iota
+	alone          // other models, but no other call
+	fresh          // nothing: the child is new
+)
+
+// shortError is the error of a model for which the child's memory was not enough.
+type shortError struct {
+	text  string
+	batch int64 // bytes of the batch; 0 at a load
+}
+
+// Error returns the text of ONNX Runtime.
+func (s shortError) Error() string { return s.text }
+
+// errorOf makes an error of what the child says about a batch of some bytes, or about a load. A failed
+// allocation is an error with the name of C++'s exception.
+func errorOf(text []byte, batch int) error {
+	if strings.Contains(string(text), "std::bad_alloc") {
+		return shortError{string(text), int64(batch)}
+	}
+	return errors.New(string(text))
+}
+
+// isTooMuch reports whether a batch is known to be too large for a child of its own. Without that, a
+// model that takes much would cost a child with each batch.
+func (m *Program) isTooMuch(s shortError) bool {
+	most := m.most.Load()
+	return most > 0 && s.batch >= most
+}
+
+func (p *Pool) doOnce(with company, what func(*process) error) (*process, error) {
+	if with == others {
 		p.lone.RLock()
 		defer p.lone.RUnlock()
+	} else {
+		p.lone.Lock()
+		defer p.lone.Unlock()
+	}
+	if with == fresh {
+		p.endChild()
 	}
 	c, err := p.current()
 	if err != nil {
@@ -114,6 +163,16 @@ func (p *Pool) doOnce(lone bool, what func(*process) error) (*process, error) {
 		<-c.gone // nothing else may meet the dying child, and be taken for the reason of its end
 	}
 	return c, err
+}
+
+// endChild ends the child, in which no call is under way.
+func (p *Pool) endChild() {
+	p.mu.Lock()
+	c := p.child
+	p.mu.Unlock()
+	if c != nil {
+		c.stop(context.Background())
+	}
 }
 
 // load loads the session into a child.
@@ -135,7 +194,7 @@ func (m *Program) load(c *process, file []byte) error {
 	}
 	if status != statusOK {
 		c.add(-size)
-		return errors.New(string(text))
+		return errorOf(text, 0)
 	}
 	var told description
 	if err := json.Unmarshal(text, &told); err != nil {
@@ -205,19 +264,19 @@ func (m *Program) run(c *process, b tensor.Budget, in, out []tensor.Tensor) erro
 	}
 	l.used = max(l.used, size)
 	if status != statusOK {
-		return l.failure(c, size)
+		return l.failure(c, size, l.writer.at)
 	}
 	l.reader = reader{from: l.memory[:size], copied: true, budget: b}
 	return l.reader.tensors(out)
 }
 
-// failure reads the text of an error.
-func (l *lane) failure(c *process, size int) error {
+// failure reads the text of an error about a batch of some bytes.
+func (l *lane) failure(c *process, size, batch int) error {
 	text := make([]byte, min(size, mostText))
 	if err := readFull(l.conn, text); err != nil {
 		return c.lost(l, err)
 	}
-	return errors.New(string(text))
+	return errorOf(text, batch)
 }
 
 // sessionIn returns the session in a child, and loads the file again into a new child.

@@ -46,7 +46,8 @@ type Pool struct {
 	log *slog.Logger
 
 	// lone is held for reading during each load and run. After a crash with several of them under
-	// way, each is done again alone, with the write lock, so that a second crash names its model.
+	// way, each is done again alone, with the write lock, so that a second crash names its model. A call
+	// that lacked memory is done again alone in a new child.
 	lone sync.RWMutex
 
 	mu       sync.Mutex

@@ -33,6 +33,9 @@ func TestMain(m *testing.M) {
 // spins counts the turns of endless loops, so that they have something to do.
 var spins atomic.Int64
 
+// loaded is the number of models that this process has loaded.
+var loaded atomic.Int64
+
 // hanging is the number of rows that hang.
 var hanging atomic.Int64
 
@@ -50,12 +53,18 @@ func (toyEngine) Load(file []byte) (Session, error) {
 	case "crash at load":
 		_ = syscall.Kill(os.Getpid(), syscall.SIGSEGV)
 		*(*int)(nil) = 1 //lint:ignore SA5011 a crash is wanted
+	case "short at load":
+		return nil, errShort
 	case "refuse":
 		return nil, errors.New("the file is no model")
 	}
+	loaded.Add(1)
 	does, _, _ := strings.Cut(string(file), "#")
 	return &toy{does}, nil
 }
+
+// errShort is what ONNX Runtime says if an allocation fails.
+var errShort = errors.New("Non-zero status code returned while running Expand node. Name:'' Status Message: std::bad_alloc")
 
 type toy struct{ does string }
 
@@ -106,6 +115,12 @@ func (t toy) Run(in, out []tensor.Tensor) error {
 		}
 	case "crash":
 		unix.Exit(42)
+	case "short with others":
+		if loaded.Load() > 1 {
+			return errShort
+		}
+	case "short":
+		return errShort
 	case "eat":
 		var all [][]byte
 		for range 2 << 10 {
@@ -387,6 +402,38 @@ func TestTheChildHasLimitedMemory(t *testing.T) {
 		t.Error(err)
 	}
 	mustAnswer(t, other)
+}
+
+// The attack: a model held the child's memory, and another one that could get none was condemned.
+func TestALackOfMemoryMayBeOfOthers(t *testing.T) {
+	t.Parallel()
+	p := open(t, Options{})
+	m, other := load(t, p, "short with others"), load(t, p, "well")
+	mustAnswer(t, other)
+	if y, err := ask(m, -1); err != nil || y != 0 {
+		t.Errorf("a model that has the memory of a new child: %v, %v", y, err)
+	}
+	mustAnswer(t, other)
+	if _, err := p.Load("m", []byte("short at load"), nil); !errors.Is(err, ErrAtFault) || !strings.Contains(err.Error(), "bad_alloc") {
+		t.Errorf("a model that cannot be loaded in a new child: %v", err)
+	}
+}
+
+// A model that takes too much costs no child with each batch.
+func TestALackOfMemoryOfItsOwn(t *testing.T) {
+	t.Parallel()
+	p := open(t, Options{})
+	m, other := load(t, p, "short"), load(t, p, "well")
+	mustAnswer(t, other)
+	for range 2 * faultsAllowed {
+		if _, err := ask(m, -1); err == nil || err.Error() != errShort.Error() {
+			t.Error(err)
+		}
+		mustAnswer(t, other)
+	}
+	if n := p.lastID; n != 4 {
+		t.Errorf("two models were loaded %d times, and one new child is enough", n)
+	}
 }
 
 func TestTheChildHasNoRights(t *testing.T) {
