@@ -34,6 +34,7 @@ const (
 	TypeModelAwaiting          = "tidemill.model.awaiting"
 	TypeModelRetired           = "tidemill.model.retired"
 	TypeModelUnloadable        = "tidemill.model.unloadable"
+	TypeModelLoaded            = "tidemill.model.loaded"
 
 	TypeKeyForgetting = "tidemill.key.forgetting"
 	TypeKeyForgotten  = "tidemill.key.forgotten"
@@ -178,7 +179,9 @@ var catalogue = []Entry{
 	{TypeModelRetired, StreamFacts, true, KeyedByModel, 1,
 		"a model's key is removed, with the model's versions", []string{AttrModel, AttrAuthID}},
 	{TypeModelUnloadable, StreamFacts, true, KeyedByModel, 1,
-		"a scorer could not load the champion and kept the previous version", []string{AttrModel, AttrModelVersion}},
+		"a scorer could not load the champion, so the previous version answers, or none", []string{AttrModel, AttrModelVersion}},
+	{TypeModelLoaded, StreamFacts, true, KeyedByModel, 1,
+		"a scorer has loaded the champion that it could not load before", []string{AttrModel, AttrModelVersion}},
 
 	{TypeKeyForgetting, StreamFacts, true, KeyedBySubject, 1,
 		"a key is to be forgotten", []string{AttrAuthID}},

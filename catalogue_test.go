@@ -32,8 +32,8 @@ func TestCatalogueIsSound(t *testing.T) {
 		}
 		checkAttrs(t, e)
 	}
-	if len(seen) != 47 {
-		t.Errorf("%d types, want 47", len(seen))
+	if len(seen) != 48 {
+		t.Errorf("%d types, want 48", len(seen))
 	}
 }
 

@@ -109,6 +109,13 @@ type ModelUnloadable struct {
 	Error   string `json:"error"`
 }
 
+// ModelLoaded is the data of tidemill.model.loaded: a scorer serves the champion that it could not
+// load before.
+type ModelLoaded struct {
+	Scorer  string `json:"scorer"`
+	Version int    `json:"version"` // version of the champion
+}
+
 // ModelKey returns the record key of all facts of a model.
 func ModelKey(model string) string { return model }
 

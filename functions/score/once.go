@@ -60,7 +60,7 @@ func Once(ctx context.Context, c config.Scorer, m *serving.Models, v *broker.Vie
 		return Result{}, err
 	}
 	defer model.Release()
-	r, err := answer(&c, model, v, infer.BudgetOf(ctx))
+	r, err := Answer(&c, model, v, infer.BudgetOf(ctx))
 	if errors.Is(err, infer.ErrNoRoom) || errors.Is(err, infer.ErrAway) {
 		return r, err
 	}
@@ -99,7 +99,10 @@ func await(ctx context.Context, m *serving.Models, name string, patient bool) (*
 		case serving.Broken:
 			return nil, fmt.Errorf("model %s: %w: %w", name, errUnloadable, slot.Err())
 		}
-		if err := slot.Err(); err != nil && !patient && !errors.Is(err, infer.ErrUnfit) { // a newer version does not fit, and the one before is being loaded
+		switch err := slot.Err(); {
+		case errors.Is(err, infer.ErrNoRuntime): // a person has to install it
+			return nil, fmt.Errorf("model %s: %w: %w", name, errUnloadable, err)
+		case err != nil && !patient && !errors.Is(err, infer.ErrUnfit): // a newer version does not fit, and the one before is being loaded
 			return nil, fmt.Errorf("model %s cannot be loaded now: %w", name, err)
 		}
 		select {
@@ -111,7 +114,9 @@ func await(ctx context.Context, m *serving.Models, name string, patient bool) (*
 	}
 }
 
-func answer(c *config.Scorer, m *infer.Model, v *broker.View, b tensor.Budget) (Result, error) {
+// Answer is the answer of a loaded model to one event, whose inputs are read as the scorer reads them.
+// A nil budget has no limit.
+func Answer(c *config.Scorer, m *infer.Model, v *broker.View, b tensor.Budget) (Result, error) {
 	plan, err := features.New(fieldsOf(c), m.Inputs())
 	if err != nil {
 		return Result{}, err

@@ -16,6 +16,7 @@ import (
 	"tidemill.dev/broker/retry"
 	"tidemill.dev/config"
 	"tidemill.dev/internal/models/champions"
+	"tidemill.dev/internal/scoring/infer"
 	"tidemill.dev/internal/scoring/serving"
 )
 
@@ -154,7 +155,7 @@ func (s *Scorer) Check() api.Check {
 		s.counts.mu.Unlock()
 		return c
 	}
-	if at, err := s.o.Models.Failure(); err != nil && s.counts.held.Load() > 0 && time.Since(at) < heldUp {
+	if at, err := s.o.Models.Failure(); err != nil && !errors.Is(err, infer.ErrUnfit) && s.counts.held.Load() > 0 && time.Since(at) < heldUp {
 		c.Status, c.Detail = api.Degraded, fmt.Sprintf("%d events wait, because models cannot be loaded now; tidemill scorers %s shows why", s.counts.held.Load(), s.conf.Name)
 	}
 	return c

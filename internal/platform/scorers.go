@@ -146,8 +146,9 @@ func (s *scorerSet) open(ctx context.Context, c config.Scorer) (*runningScorer, 
 	running := &runningScorer{config: c}
 	models, err := serving.Open(serving.Options{Cache: on.cache, Champions: on.champions, Engine: c.Engine, Logger: s.p.log,
 		Unloadable: func(model string, version, kept int, reason error) {
-			s.p.sayUnloadable(on, unloadableChampion{scorer: c.Name, model: model, version: version, kept: kept, reason: reason})
-		}})
+			s.p.sayUnloadable(on, c.Name, model, version, kept, reason)
+		},
+		Loaded: func(model string, version int, told bool) { s.p.sayLoaded(on, c.Name, model, version, told) }})
 	if err != nil {
 		return nil, err
 	}

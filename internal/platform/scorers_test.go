@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"reflect"
 	"slices"
 	"strconv"
@@ -95,6 +97,45 @@ func TestAChampionThatCannotBeLoadedIsToldOf(t *testing.T) {
 			break
 		}
 	}
+}
+
+// A champion that lacks ONNX Runtime is reported after the first try, and a request for an answer
+// fails at once. A scorer that can load the champion later, here by another engine, withdraws the
+// report of the scorer before, and answers the events that waited.
+func TestAChampionThatLacksARuntime(t *testing.T) {
+	t.Setenv("TIDEMILL_ONNXRUNTIME", t.TempDir()+"/none.so")
+	w := newScoringWorld(t, scorersOfTests+"engine: onnxruntime\n")
+	w.promoteModel("intent/bot-1", 1, 0, twoLabels(true))
+	w.must(w.Scorers(w.ctx(), ""))
+	w.publishEvent("messages", "1", "bot-1")
+	told := w.waitForEvents(tidemill.StreamFacts, 1, func(e *follow.Event) bool { return e.Type == tidemill.TypeModelUnloadable })[0]
+	var data tidemill.ModelUnloadable
+	w.must(json.Unmarshal(told.Data, &data))
+	if data.Scorer != "intents" || data.Version != 1 || data.Kept != 0 || !strings.HasPrefix(data.Error, "ONNX Runtime is not installed: get it with make onnxruntime") {
+		t.Errorf("%s", told.Data)
+	}
+	c, _ := w.Config().Scorer("intents")
+	v := broker.View{ID: "1", Source: "/score", Type: "score", Subject: "bot-1", DataContentType: "application/json", Data: []byte(`{"x":[1,0]}`)}
+	var u *gateway.Unanswered
+	if _, err := w.scoreOnce(w.ctx(), c, &v); !errors.As(err, &u) || u.NoChampion || !strings.Contains(err.Error(), "ONNX Runtime is not installed") || strings.Contains(err.Error(), "\n") {
+		t.Errorf("an answer: %v", err)
+	}
+	ask := httptest.NewRequest(http.MethodPost, "/v2/models/intent/bot-1/infer", strings.NewReader(`{"inputs":[{"name":"x","shape":[1,2],"datatype":"FP32","data":[1,0]}]}`))
+	answer := httptest.NewRecorder()
+	w.inferenceHandler().ServeHTTP(answer, ask)
+	if answer.Code != http.StatusInternalServerError || !strings.Contains(answer.Body.String(), "ONNX Runtime is not installed") {
+		t.Errorf("by the Open Inference Protocol: %d %s", answer.Code, answer.Body)
+	}
+	w.must(w.applyConfig(w.ctx(), parse(t, scorersOfTests)))
+	w.waitForEvents("scored", 1, isScored)
+	loaded := w.waitForEvents(tidemill.StreamFacts, 1, func(e *follow.Event) bool { return e.Type == tidemill.TypeModelLoaded })[0]
+	if w.attribute(&loaded, tidemill.AttrModel) != "intent/bot-1" || loaded.Subject != "bot-1" || string(loaded.Data) != `{"scorer":"intents","version":1}` {
+		t.Errorf("%+v %s", loaded, loaded.Data)
+	}
+	eventuallyTrue(t, func() bool {
+		m, err := w.Ledger().Model(w.ctx(), "intent/bot-1")
+		return err == nil && m.Unserved == nil
+	})
 }
 
 // A scorer process needs no runs: it finds champions and models with Redis and the store only.
@@ -201,10 +242,10 @@ func TestUnloadableIsOneFact(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	u := unloadableChampion{scorer: "s", model: "m", version: 2, kept: 1, champion: champions.Champion{Turn: 3, Key: "k"}, reason: errors.New("no")}
+	u := championReport{typ: tidemill.TypeModelUnloadable, scorer: "s", model: "m", version: 2, champion: champions.Champion{Turn: 3, Key: "k"}, data: "no"}
 	at := time.Unix(1, 0)
 	one, err1 := u.asEvent(names, at)
-	u.reason = errors.New("no, says another")
+	u.data = "no, says another"
 	two, err2 := u.asEvent(names, at)
 	u.champion.Turn++
 	three, err3 := u.asEvent(names, at)

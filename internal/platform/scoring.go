@@ -268,45 +268,64 @@ func scorerStanding(s score.Standing) status.Scorer {
 	return told
 }
 
-// unloadableWithin is how long we try to write the fact that a champion cannot be loaded.
-const unloadableWithin = 30 * time.Second
+// reportWithin is how long we try to write a fact about a champion of a scorer.
+const reportWithin = 30 * time.Second
 
-// unloadableChampion holds the data of the fact that a champion cannot be loaded.
-type unloadableChampion struct {
-	scorer, model string
-	version, kept int
-	champion      champions.Champion
-	reason        error
+// championReport is a scorer's fact about a champion: it cannot be loaded, or is loaded since.
+type championReport struct {
+	typ, scorer, model string
+	version            int
+	champion           champions.Champion
+	data               any
 }
 
 // asEvent returns the fact. Its id derives from its content, so that several processes of a scorer
 // write the same fact. If a version is promoted again, the id differs.
-func (u unloadableChampion) asEvent(names tidemill.Names, at time.Time) (broker.View, error) {
-	data, err := json.Marshal(tidemill.ModelUnloadable{Scorer: u.scorer, Version: u.version, Kept: u.kept, Error: u.reason.Error()})
+func (r championReport) asEvent(names tidemill.Names, at time.Time) (broker.View, error) {
+	data, err := json.Marshal(r.data)
 	if err != nil {
 		return broker.View{}, err
 	}
-	id := tidemill.ID(tidemill.TypeModelUnloadable, u.scorer, u.model, strconv.Itoa(u.version), strconv.FormatInt(u.champion.Turn, 10))
-	return broker.View{ID: id, Source: names.Source("scorer/" + u.scorer), Type: tidemill.TypeModelUnloadable, Subject: u.champion.Key,
-		Time: at.UTC().Format(time.RFC3339Nano), DataSchema: tidemill.Schema(tidemill.TypeModelUnloadable),
-		DataContentType: "application/json", Data: data, Key: []byte(tidemill.ModelKey(u.model)),
-		Extensions: []broker.Attribute{{Name: tidemill.AttrModel, Value: u.model}, {Name: tidemill.AttrModelVersion, Value: strconv.Itoa(u.version)},
+	version := strconv.Itoa(r.version)
+	id := tidemill.ID(r.typ, r.scorer, r.model, version, strconv.FormatInt(r.champion.Turn, 10))
+	return broker.View{ID: id, Source: names.Source("scorer/" + r.scorer), Type: r.typ, Subject: r.champion.Key,
+		Time: at.UTC().Format(time.RFC3339Nano), DataSchema: tidemill.Schema(r.typ),
+		DataContentType: "application/json", Data: data, Key: []byte(tidemill.ModelKey(r.model)),
+		Extensions: []broker.Attribute{{Name: tidemill.AttrModel, Value: r.model}, {Name: tidemill.AttrModelVersion, Value: version},
 			{Name: tidemill.AttrCorrelationID, Value: id}}}, nil
 }
 
-// sayUnloadable publishes the fact without waiting, because the caller is loading models.
-func (p *Platform) sayUnloadable(on *scoringModels, u unloadableChampion) {
-	u.champion, _ = on.champions.Champion(u.model)
-	v, err := u.asEvent(p.names, time.Now())
+// sayUnloadable reports that a scorer cannot load a version.
+func (p *Platform) sayUnloadable(on *scoringModels, scorer, model string, version, kept int, reason error) {
+	now, _ := on.champions.Champion(model)
+	p.report(championReport{tidemill.TypeModelUnloadable, scorer, model, version, now,
+		tidemill.ModelUnloadable{Scorer: scorer, Version: version, Kept: kept, Error: trialText(cmp.Or(errors.Unwrap(reason), reason))}})
+}
+
+// sayLoaded withdraws the report about a champion that is loaded now. This process may have made the
+// report (told), or another one that has ended.
+func (p *Platform) sayLoaded(on *scoringModels, scorer, model string, version int, told bool) {
+	now, _ := on.champions.Champion(model)
+	if now.Version == version && (told || now.Unserved == scorer) {
+		p.report(championReport{tidemill.TypeModelLoaded, scorer, model, version, now, tidemill.ModelLoaded{Scorer: scorer, Version: version}})
+	}
+}
+
+// report publishes the fact without waiting, because the caller is loading models.
+func (p *Platform) report(r championReport) {
+	failed := func(err error) {
+		p.log.Error("scorer: reporting whether a champion can be loaded failed", "model", r.model, "version", r.version, "type", r.typ, "reason", err)
+	}
+	v, err := r.asEvent(p.names, time.Now())
 	if err != nil {
-		p.log.Error("scorer: reporting a champion that cannot be loaded failed", "model", u.model, "version", u.version, "reason", err)
+		failed(err)
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), unloadableWithin)
+	ctx, cancel := context.WithTimeout(context.Background(), reportWithin)
 	p.announcer.Send(ctx, tidemill.StreamFacts, &v, func(_ broker.Receipt, err error) {
 		cancel()
 		if err != nil {
-			p.log.Error("scorer: reporting a champion that cannot be loaded failed", "model", u.model, "version", u.version, "reason", err)
+			failed(err)
 		}
 	})
 }

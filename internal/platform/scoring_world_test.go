@@ -139,20 +139,37 @@ func twoLabels(first bool) []byte {
 	for _, f := range weights {
 		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(f))
 	}
-	value := func(name string) protoMessage {
-		shape := join(field(1, join(text(2, "n"))), field(1, join(number(1, 2))))
-		return join(text(1, name), field(2, join(field(1, join(number(1, 1), field(2, shape))))))
-	}
-	node := func(op, output string, inputs ...string) protoMessage {
-		var n protoMessage
-		for _, in := range inputs {
-			n = append(n, text(1, in)...)
-		}
-		return append(n, join(text(2, output), text(4, op))...)
-	}
-	graph := join(field(1, node("MatMul", "sums", "x", "w")), field(1, node("Softmax", "likely", "sums")), text(2, "g"),
-		field(5, join(number(1, 2), number(1, 2), number(2, 1), text(8, "w"), field(9, raw))), field(11, value("x")), field(12, value("likely")))
+	graph := join(field(1, onnxNode("MatMul", "sums", "x", "w")), field(1, onnxNode("Softmax", "likely", "sums")), text(2, "g"),
+		field(5, join(number(1, 2), number(1, 2), number(2, 1), text(8, "w"), field(9, raw))), field(11, pairs("x")), field(12, pairs("likely")))
 	return join(number(1, 8), field(7, graph), field(8, join(text(1, ""), number(2, 13))), field(14, join(text(1, "labels"), text(2, "yes,no"))))
+}
+
+// zipMapped returns a model whose scores go through a ZipMap, as exporters of scikit-learn write it.
+// The ZipMap is the output, or another node reads it (inside).
+func zipMapped(inside bool) []byte {
+	labels := join(text(1, "classlabels_strings"), text(9, "yes"), text(9, "no"), number(20, 8)) // 8 is a list of texts
+	zip := join(onnxNode("ZipMap", "zipped", "likely"), field(5, labels), text(7, "ai.onnx.ml"))
+	nodes, output := join(field(1, onnxNode("Softmax", "likely", "x")), field(1, zip)), "zipped"
+	if inside {
+		nodes, output = join(nodes, field(1, onnxNode("Identity", "same", "zipped"))), "same"
+	}
+	entry := join(number(1, 8), field(2, field(1, number(1, 1)))) // a map from text to float
+	maps := join(text(1, output), field(2, field(4, field(1, field(5, entry)))))
+	graph := join(nodes, text(2, "g"), field(11, pairs("x")), field(12, maps))
+	return join(number(1, 8), field(7, graph), field(8, join(text(1, ""), number(2, 13))), field(8, join(text(1, "ai.onnx.ml"), number(2, 1))))
+}
+
+func onnxNode(op, output string, inputs ...string) (n protoMessage) {
+	for _, in := range inputs {
+		n = append(n, text(1, in)...)
+	}
+	return append(n, join(text(2, output), text(4, op))...)
+}
+
+// pairs describes an input or an output with two numbers a row.
+func pairs(name string) protoMessage {
+	shape := join(field(1, join(text(2, "n"))), field(1, join(number(1, 2))))
+	return join(text(1, name), field(2, join(field(1, join(number(1, 1), field(2, shape))))))
 }
 
 // protoMessage is a protocol buffers message, the format of ONNX.

@@ -27,6 +27,8 @@ func (c *chance) model(r *rand.Rand) *broker.View {
 		return c.oddModel(r, name)
 	case n == 2 && m.Champion != 0:
 		return c.ofModel(tidemill.TypeModelUnloadable, name, "", tidemill.ModelUnloadable{Scorer: "intents", Version: m.Champion, Error: "it is cut off"})
+	case n == 3 && m.Champion != 0:
+		return c.ofModel(tidemill.TypeModelLoaded, name, "", tidemill.ModelLoaded{Scorer: "intents", Version: m.Champion})
 	case n == 1:
 		return c.ofModel(tidemill.TypeModelRetired, name, "", tidemill.ModelRetired{Asked: time.Now(), Marks: []tidemill.Mark{chanceMark(r, name, 50)}})
 	case n < 12 || len(m.Versions) == 0:

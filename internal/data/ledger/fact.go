@@ -122,6 +122,8 @@ func modelTypeOf(typ string) string {
 		return tidemill.TypeModelRetired
 	case tidemill.TypeModelUnloadable:
 		return tidemill.TypeModelUnloadable
+	case tidemill.TypeModelLoaded:
+		return tidemill.TypeModelLoaded
 	}
 	return ""
 }

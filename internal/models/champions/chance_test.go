@@ -36,6 +36,8 @@ func (c *chance) view() *broker.View {
 	switch n := c.IntN(30); {
 	case n == 0:
 		return c.oddFact(name)
+	case n == 2:
+		return c.report(name, m)
 	case n == 1:
 		return c.fact(tidemill.TypeModelRetired, name, "", tidemill.ModelRetired{Asked: time.Now(), Marks: []tidemill.Mark{c.mark(name, 200)}})
 	case n < 10 || len(m.Versions) == 0:
@@ -44,6 +46,15 @@ func (c *chance) view() *broker.View {
 		return c.judge(name, m)
 	}
 	return c.wish(name, m)
+}
+
+// report is a scorer's report that it cannot load a version, or that it has loaded one.
+func (c *chance) report(name string, m *fold.Model) *broker.View {
+	scorer, version := []string{"intents", "others"}[c.IntN(2)], max(0, m.Champion-c.IntN(3)/2)
+	if c.IntN(2) == 0 {
+		return c.fact(tidemill.TypeModelLoaded, name, "", tidemill.ModelLoaded{Scorer: scorer, Version: version})
+	}
+	return c.fact(tidemill.TypeModelUnloadable, name, "", tidemill.ModelUnloadable{Scorer: scorer, Version: version, Error: "it is cut off"})
 }
 
 func (c *chance) version(name string) *broker.View {

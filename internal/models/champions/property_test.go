@@ -173,6 +173,9 @@ func (w *world) sameAs(what string, t *Table, c *chance) {
 	for name, m := range c.models {
 		got, ok := t.Champion(name)
 		want := Champion{Version: m.Champion, Previous: m.Previous, Turn: m.Turn, Key: m.Key, Artifact: got.Artifact}
+		if m.Unserved != nil {
+			want.Unserved = m.Unserved.Scorer
+		}
 		if m.Champion == 0 {
 			want = Champion{}
 		}

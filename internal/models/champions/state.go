@@ -16,8 +16,7 @@ import (
 )
 
 // state is the packed state of a model's fold. It is packed because there may be 20,000 models, and
-// facts about each are rare. It leaves out everything that never affects which version is the
-// champion.
+// facts about each are rare. It has only what decides about the fields of a Champion.
 type state struct {
 	packed []byte
 	next   int64   // offset after the last folded fact
@@ -51,6 +50,11 @@ func pack(m *fold.Model) []byte {
 	for _, f := range m.Floors {
 		p.mark(f, &making)
 	}
+	unserved := ""
+	if m.Unserved != nil {
+		unserved = m.Unserved.Scorer
+	}
+	p.text(unserved)
 	return slices.Clone(p) // copy without spare capacity
 }
 
@@ -71,6 +75,9 @@ func unpack(name string, packed []byte) *fold.Model {
 	}
 	for range u.number() {
 		m.Floors = append(m.Floors, u.mark(&making))
+	}
+	if scorer := u.text(); scorer != "" {
+		m.Unserved = &fold.Unserved{Scorer: scorer}
 	}
 	return m
 }

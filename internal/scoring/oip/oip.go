@@ -177,7 +177,7 @@ func (h *Handler) version(ctx context.Context, models *serving.Models, what targ
 		return m, nil
 	case ctx.Err() != nil:
 		return nil, err
-	case errors.Is(err, infer.ErrUnfit):
+	case errors.Is(err, infer.ErrUnfit), errors.Is(err, infer.ErrNoRuntime):
 		return nil, faultf(http.StatusInternalServerError, "%v", err)
 	}
 	return nil, faultf(http.StatusNotFound, "%v", err)
@@ -201,6 +201,9 @@ func champion(ctx context.Context, models *serving.Models, name string) (*infer.
 			return nil, unknownModel(name)
 		case serving.Broken:
 			return nil, faultf(http.StatusInternalServerError, "model %s cannot be loaded: %v", name, slot.Err())
+		}
+		if err := slot.Err(); errors.Is(err, infer.ErrNoRuntime) { // a person has to install it
+			return nil, faultf(http.StatusInternalServerError, "model %s cannot be loaded: %v", name, err)
 		}
 		select {
 		case <-slot.Waiter():

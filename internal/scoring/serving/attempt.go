@@ -18,6 +18,7 @@ type attempt struct {
 	timer   *time.Timer // timer of the next try; nil during a try
 	tries   int
 	err     error // last try's error
+	told    bool  // whether Unloadable was called for it
 }
 
 // beginLoad begins to load the version that should answer, unless a load is running. The
@@ -83,16 +84,25 @@ func (s *Slot) tried(a *attempt, m *infer.Model, err error) {
 	switch {
 	case err == nil:
 		s.swap(m)
+		s.lock.Unlock()
+		s.models.loaded(s.name, a.version, a.told)
 	case errors.Is(err, infer.ErrUnfit):
+		s.models.noteFailure(s.name, err)
 		kept := s.condemn(err)
 		s.lock.Unlock()
 		s.models.log.Warn("models: loading a version failed; the previous one answers, if there is one", "model", s.name, "version", a.version, "to", kept, "reason", err)
 		s.models.unloadable(s.name, a.version, kept, err)
-		return
+	case errors.Is(err, infer.ErrNoRuntime) && !a.told:
+		a.told = true
+		s.retryLater(a, err)
+		s.wake() // callers that do not wait for an installation can give up
+		kept := s.answering()
+		s.lock.Unlock()
+		s.models.unloadable(s.name, a.version, kept, err)
 	default:
 		s.retryLater(a, err)
+		s.lock.Unlock()
 	}
-	s.lock.Unlock()
 }
 
 // swap makes another version answer from the next Use on. Current users keep the old
@@ -101,6 +111,7 @@ func (s *Slot) swap(m *infer.Model) {
 	before, now := s.serving, *m.Ref() // a copy, because the model's own would keep its weights alive
 	s.attempt, s.serving = nil, &now
 	s.pin(m)
+	s.models.forgetFailure(s.name)
 	if before != nil && *before != now {
 		s.models.cache.Drop(before)
 	}
@@ -121,15 +132,23 @@ func (s *Slot) condemn(err error) (kept int) {
 	} else {
 		s.verdict.previous = version
 	}
-	if s.serving != nil && s.models.cache.Holds(s.serving) {
+	if kept = s.answering(); kept != 0 {
 		s.wake()
-		return s.serving.Version
+		return kept
 	}
 	if kept = s.target(); kept == 0 {
 		s.wake()
 	}
 	s.beginLoad()
 	return kept
+}
+
+// answering returns the version that answers now; 0 if none is in memory.
+func (s *Slot) answering() int {
+	if s.serving == nil || !s.models.cache.Holds(s.serving) {
+		return 0
+	}
+	return s.serving.Version
 }
 
 // retryLater schedules the next try of an attempt.

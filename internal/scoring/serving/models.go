@@ -20,9 +20,13 @@ type Options struct {
 	Champions *champions.Table
 	Engine    string
 	// Unloadable is called once for each version that cannot be loaded, with the
-	// version that answers in its place (0 means none).
+	// version that answers in its place (0 means none). A version that only lacks
+	// ONNX Runtime is tried again after the call.
 	Unloadable func(model string, version, kept int, reason error)
-	Logger     *slog.Logger
+	// Loaded is called for each version that is loaded. told says that Unloadable was called
+	// for this load.
+	Loaded func(model string, version int, told bool)
+	Logger *slog.Logger
 }
 
 // table is the view of the champions that this package needs.
@@ -39,6 +43,7 @@ type Models struct {
 	table      table
 	engine     string
 	unloadable func(model string, version, kept int, reason error)
+	loaded     func(model string, version int, told bool)
 	log        *slog.Logger
 	said       atomic.Int64 // time of the last log line about a failed load, in nanoseconds
 	failed     atomic.Pointer[failure]
@@ -63,13 +68,16 @@ func Open(o Options) (*Models, error) {
 }
 
 func open(o Options, t table) *Models {
-	m := &Models{cache: o.Cache, table: t, engine: o.Engine, unloadable: o.Unloadable, log: o.Logger,
+	m := &Models{cache: o.Cache, table: t, engine: o.Engine, unloadable: o.Unloadable, loaded: o.Loaded, log: o.Logger,
 		ready: make(chan struct{}), slots: map[string]*Slot{}}
 	if m.log == nil {
 		m.log = slog.New(slog.DiscardHandler)
 	}
 	if m.unloadable == nil {
 		m.unloadable = func(string, int, int, error) {}
+	}
+	if m.loaded == nil {
+		m.loaded = func(string, int, bool) {}
 	}
 	close(m.ready)
 	m.ctx, m.cancel = context.WithCancel(context.Background())
@@ -185,14 +193,15 @@ func (m *Models) runInBackground(f func()) {
 	}
 }
 
-// failure is a failed load that will be tried again.
+// failure is a failed load.
 type failure struct {
-	err error
-	at  time.Time
+	model string
+	err   error
+	at    time.Time
 }
 
-// Failure returns the last failed load that will be tried again, and its time; nil if
-// there is none. Unloadable reports the unfit versions.
+// Failure returns the last failed load, and its time; nil if there is none, or if the model was
+// loaded since.
 func (m *Models) Failure() (at time.Time, err error) {
 	if f := m.failed.Load(); f != nil {
 		return f.at, f.err
@@ -204,10 +213,22 @@ func (m *Models) Failure() (at time.Time, err error) {
 const sayEvery = 10 * time.Second
 
 func (m *Models) sayFailed(s *Slot, version int, after time.Duration, err error) {
-	f := &failure{err, time.Now()}
-	m.failed.Store(f)
-	now, last := f.at.UnixNano(), m.said.Load()
+	now, last := m.noteFailure(s.name, err).UnixNano(), m.said.Load()
 	if now-last > int64(sayEvery) && m.said.CompareAndSwap(last, now) {
 		m.log.Warn("models: loading a model failed; retrying", "model", s.name, "version", version, "after", after, "reason", err)
+	}
+}
+
+// noteFailure notes a failed load, and returns its time.
+func (m *Models) noteFailure(model string, err error) time.Time {
+	f := &failure{model, err, time.Now()}
+	m.failed.Store(f)
+	return f.at
+}
+
+// forgetFailure forgets a failed load of a model that is loaded now.
+func (m *Models) forgetFailure(model string) {
+	if f := m.failed.Load(); f != nil && f.model == model {
+		m.failed.CompareAndSwap(f, nil)
 	}
 }

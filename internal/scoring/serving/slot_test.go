@@ -211,6 +211,51 @@ func TestWhatCannotBeLoadedAtAllIsBroken(t *testing.T) {
 	})
 }
 
+// A version that lacks ONNX Runtime is reported once and tried again. A waiting caller is woken after
+// the first try, because it may give up.
+func TestWhatLacksARuntimeIsReported(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world, is func(string)) {
+		w.set(bot, 1)
+		w.fails(bot+"@1", infer.ErrNoRuntime)
+		open := w.gate(bot + "@1")
+		is("loading")
+		waiter := w.models.Slot(bot).Waiter()
+		open()
+		synctest.Wait()
+		select {
+		case <-waiter:
+		default:
+			t.Error("the waiting caller is not woken")
+		}
+		if err := w.models.Slot(bot).Err(); !errors.Is(err, infer.ErrNoRuntime) {
+			t.Errorf("%v", err)
+		}
+		time.Sleep(time.Minute)
+		is("loading")
+		if got := w.said(); got != bot+"@1 keeps 0" {
+			t.Errorf("it was said: %s", got)
+		}
+		if _, err := w.models.Failure(); !errors.Is(err, infer.ErrNoRuntime) || !strings.Contains(err.Error(), bot) {
+			t.Errorf("the last failure is %v", err)
+		}
+		w.fails(bot+"@1", nil)
+		time.Sleep(time.Minute)
+		is("1")
+		if got := w.said(); got != bot+"@1 is loaded" {
+			t.Errorf("it was said: %s", got)
+		}
+		if _, err := w.models.Failure(); err != nil {
+			t.Errorf("the last failure is %v, and the model is loaded", err)
+		}
+		w.fails(bot+"@2", infer.ErrNoRuntime)
+		w.promote(bot, 2)
+		is("1")
+		if got := w.said(); got != bot+"@2 keeps 1" {
+			t.Errorf("it was said: %s", got)
+		}
+	})
+}
+
 // A load that fails temporarily is tried again at growing intervals. Meanwhile the old version
 // answers. If none is in memory nothing answers, and never an older version.
 func TestWhatFailsInPassingIsTriedAgain(t *testing.T) {

@@ -23,7 +23,7 @@ type world struct {
 	store     map[string]error // result of fetching each artifact; unfit means a file that is not a model
 	gates     map[string]chan struct{}
 	fetched   []string
-	told      []string // calls of Unloadable
+	told      []string // calls of Unloadable, and of Loaded after them
 
 	models *Models
 	cache  *infer.Cache
@@ -45,6 +45,12 @@ func newWorld(t testing.TB, memory int64) *world {
 		w.lock.Lock()
 		defer w.lock.Unlock()
 		w.told = append(w.told, fmt.Sprintf("%s@%d keeps %d", model, version, kept))
+	}, Loaded: func(model string, version int, told bool) {
+		w.lock.Lock()
+		defer w.lock.Unlock()
+		if told {
+			w.told = append(w.told, fmt.Sprintf("%s@%d is loaded", model, version))
+		}
 	}}, w)
 	t.Cleanup(func() {
 		if err := errors.Join(w.models.Close(), w.cache.Close()); err != nil {

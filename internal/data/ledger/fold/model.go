@@ -119,6 +119,8 @@ func (m *Model) Apply(f Fact) ModelVerdict {
 		return decodedOf(f, m.retire)
 	case tidemill.TypeModelUnloadable:
 		return decodedOf(f, m.unloadable)
+	case tidemill.TypeModelLoaded:
+		return decodedOf(f, m.loaded)
 	case tidemill.TypeModelPromoted, tidemill.TypeModelRefused, tidemill.TypeModelAwaiting, tidemill.TypeModelRolledBack, tidemill.TypeModelPinned, tidemill.TypeModelUnpinned:
 		return decodedOf(f, func(f Fact, d announcedFact) ModelVerdict { return m.announced(f, d.ModelAnnounced) })
 	}
@@ -433,12 +435,29 @@ func (m *Model) announced(f Fact, d tidemill.ModelAnnounced) ModelVerdict {
 	return ModelVerdict{Result: Accepted}
 }
 
-// unloadable notes that a scorer could not load the champion.
+// unloadable notes that a scorer could not load the champion, or the version that was to answer
+// instead.
 func (m *Model) unloadable(f Fact, d tidemill.ModelUnloadable) ModelVerdict {
-	if d.Version < 1 || d.Version != m.Champion {
+	told := Unserved{At: f.At, Scorer: strings.ToValidUTF8(d.Scorer, "\uFFFD"), Kept: d.Kept, Error: strings.ToValidUTF8(d.Error, "\uFFFD")}
+	switch u := m.Unserved; {
+	case d.Version < 1:
+		return void("it names no version")
+	case d.Version == m.Champion:
+	case u != nil && u.Scorer == told.Scorer && u.Kept == d.Version:
+		told.At, told.Error = u.At, u.Error
+	default:
 		return void("the version is not the champion")
 	}
-	m.Unserved = &Unserved{At: f.At, Scorer: strings.ToValidUTF8(d.Scorer, "\uFFFD"), Kept: d.Kept, Error: strings.ToValidUTF8(d.Error, "\uFFFD")}
+	m.Unserved = &told
+	return ModelVerdict{Result: Accepted}
+}
+
+// loaded withdraws the report of a scorer that has loaded the champion since.
+func (m *Model) loaded(_ Fact, d tidemill.ModelLoaded) ModelVerdict {
+	if m.Unserved == nil || d.Version != m.Champion || strings.ToValidUTF8(d.Scorer, "\uFFFD") != m.Unserved.Scorer {
+		return ModelVerdict{Result: Known}
+	}
+	m.Unserved = nil
 	return ModelVerdict{Result: Accepted}
 }
 

@@ -283,8 +283,8 @@ func TestAHeldVersionAwaitsAPerson(t *testing.T) {
 	s.champion(1, 0)
 }
 
-// A scorer's report about the champion is kept until the champion changes. A report about another
-// version came too late.
+// A scorer's report about the champion is kept until that scorer has loaded the champion, or the
+// champion changes. A report about another version came too late.
 func TestAChampionThatIsNotServed(t *testing.T) {
 	s := newStage(t)
 	s.registerAll("r1", "r2")
@@ -293,9 +293,25 @@ func TestAChampionThatIsNotServed(t *testing.T) {
 	}
 	s.is(report(1), fold.Refused)
 	s.is(report(2), fold.Accepted)
+	loaded := func(scorer string, version int) fold.ModelVerdict {
+		return s.fold(tidemill.TypeModelLoaded, "", "", tidemill.ModelLoaded{Scorer: scorer, Version: version})
+	}
+	s.is(loaded("others", 2), fold.Known)
+	s.is(loaded("intents", 1), fold.Known)
 	if u := s.m.Unserved; u == nil || u.Scorer != "intents" || u.Kept != 1 || u.Error != "it is cut off" || u.At.IsZero() {
 		t.Errorf("the report is %+v", u)
 	}
+	instead := tidemill.ModelUnloadable{Scorer: "intents", Version: 1, Error: "it is cut off too"}
+	s.is(s.fold(tidemill.TypeModelUnloadable, "", "", instead), fold.Accepted)
+	if u := s.m.Unserved; u == nil || u.Kept != 0 || u.Error != "it is cut off" {
+		t.Errorf("no version answers, and the report is %+v", u)
+	}
+	s.is(loaded("intents", 2), fold.Accepted)
+	if s.m.Unserved != nil {
+		t.Errorf("a champion that is loaded has the report %+v", s.m.Unserved)
+	}
+	s.is(loaded("intents", 2), fold.Known)
+	s.is(report(2), fold.Accepted)
 	s.is(s.wish(tidemill.ActionRollback, 1), fold.Accepted)
 	if s.m.Unserved != nil {
 		t.Errorf("another champion has the report %+v", s.m.Unserved)

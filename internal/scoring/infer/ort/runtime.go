@@ -275,13 +275,14 @@ func libraryName(system string) string {
 	return "libonnxruntime.so"
 }
 
-// missing lists the tried paths and says how to install the library.
+// missing says how to install the library, and then lists the tried paths, because lists of models
+// cut the end.
 func missing(places []place, reasons []error) error {
 	next := "give its path in " + Variable
 	if places[0].only {
 		next = "look at " + Variable
 	}
-	return fmt.Errorf("%w: %w; get it with make onnxruntime, or %s", ErrMissing, inLine(reasons), next)
+	return fmt.Errorf("%w: get it with make onnxruntime, or %s (%w)", ErrMissing, next, inLine(reasons))
 }
 
 // inLine joins errors on one line.
