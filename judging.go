@@ -37,6 +37,7 @@ type Trial struct {
 	Rows    int    `json:"rows,omitempty"`    // rows of generated inputs that the model answered
 	Error   string `json:"error,omitempty"`   // reason why no scorer can serve the model; empty if one can
 	Missing string `json:"missing,omitempty"` // missing part without which the model cannot run here, such as ONNX Runtime; empty if none
+	Warning string `json:"warning,omitempty"` // possible fault of a model that can be served; empty if none
 }
 
 // Beside has the champion's figures, measured by the same run on the same data.
@@ -90,6 +91,8 @@ type Judgement struct {
 	Against  int      `json:"against"`          // version of the champion; 0 if there was none
 	On       GateOn   `json:"on,omitempty"`     // the figures of the champion that counted; empty if no clause needed any
 	Beside   int      `json:"beside,omitempty"` // version of the champion that the run measured
+	Hold     string   `json:"hold,omitempty"`   // reason why a version that passed waits for a person, other than a pin; empty if there is none
+	Lacks    bool     `json:"lacks,omitempty"`  // whether something has to be installed before the version can be promoted
 }
 
 // Clause is one condition of a gate and its result.

@@ -37,21 +37,28 @@ func (g *Gate) Judge(model string, version int, f Facts) tidemill.Judgement {
 			j.On = on
 		}
 	}
-	if t := f.Report.Trial; t != nil && t.Error != "" {
+	t := f.Report.Trial
+	if t != nil && t.Error != "" {
 		j.Passed = false
 		j.Clauses = append([]tidemill.Clause{{Text: servedClause, Note: t.Error}}, j.Clauses...)
-		j.Sentence = refusal(model, version) + servedBy(t) + " cannot serve it: " + brief(t.Error)
+		j.Sentence = refusal(model, version) + ServedBy(t) + " cannot serve it: " + brief(t.Error)
 		return j
 	}
 	j.Sentence = g.sentence(model, version, f, j)
+	if t != nil {
+		j.Lacks = t.Missing != ""
+	}
+	if t != nil && t.Warning != "" {
+		j.Clauses = append([]tidemill.Clause{{Text: servedClause, Passed: true, Note: "warning: " + t.Warning}}, j.Clauses...)
+	}
 	return j
 }
 
 // servedClause is the text of the clause that every gate has.
 const servedClause = "the model can be served"
 
-// servedBy names what was to serve a model.
-func servedBy(t *tidemill.Trial) string {
+// ServedBy names what was to serve a model.
+func ServedBy(t *tidemill.Trial) string {
 	if t.Scorer == "" {
 		return "Tidemill"
 	}

@@ -157,6 +157,24 @@ func TestJudgement(t *testing.T) {
 	}
 }
 
+// A trial's warning is a clause that holds. A missing part changes no clause, but the judgement notes it.
+func TestATrialIsPartOfTheJudgement(t *testing.T) {
+	t.Parallel()
+	f := facts()
+	f.Report.Trial = &tidemill.Trial{Scorer: "intents", Engine: "go", Warning: "it has no label order"}
+	plain := judge(t, facts(), enough)
+	want := plain
+	want.Clauses = append([]tidemill.Clause{{Text: "the model can be served", Passed: true, Note: "warning: it has no label order"}}, plain.Clauses...)
+	if got := judge(t, f, enough); !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v\nwant %+v", got, want)
+	}
+	f.Report.Trial = &tidemill.Trial{Missing: "ONNX Runtime is not installed"}
+	plain.Lacks = true
+	if got := judge(t, f, enough); !reflect.DeepEqual(got, plain) {
+		t.Errorf("got %+v\nwant %+v", got, plain)
+	}
+}
+
 func TestWithoutAChampion(t *testing.T) {
 	t.Parallel()
 	f := facts()

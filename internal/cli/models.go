@@ -179,20 +179,32 @@ func metricText(metrics map[string]float64, name string) string {
 // figure formats a share or a score with a useful number of digits.
 func figure(v float64) string { return strconv.FormatFloat(v, 'f', 3, 64) }
 
-// noteOfModel returns the most important note on a model.
+// noteWidth is the width of a note. A shorter one would cut off what to install.
+const noteWidth = 140
+
+// noteOfModel returns the notes on a model, the most important first.
 func noteOfModel(m *api.ModelShown) string {
+	if m.Why != "" {
+		return cut(harmless(m.Why), noteWidth)
+	}
 	var notes []string
+	if u := m.Unserved; u != nil {
+		notes = append(notes, "scorer "+u.Scorer+" cannot load it: "+u.Error)
+	}
 	if m.Pinned {
-		notes = append(notes, "pinned by "+harmless(orSomebody(m.PinnedBy)))
+		notes = append(notes, "pinned by "+orSomebody(m.PinnedBy))
 	}
 	if m.Retired != nil {
 		notes = append(notes, "its key is deleted")
 	}
-	if m.Why != "" {
-		return cut(harmless(m.Why), 100)
+	if m.Hold != "" {
+		notes = append(notes, fmt.Sprintf("%d waits: %s", m.Newest, m.Hold))
 	}
-	return strings.Join(notes, ", ")
+	return cut(harmless(strings.Join(notes, ", ")), noteWidth)
 }
+
+// isBlocked reports whether the promotion of the newest version would be refused.
+func isBlocked(m *api.ModelShown) bool { return m.Lacks || m.Pinned }
 
 // age formats a time span in its largest unit.
 func age(d time.Duration) string {
@@ -213,14 +225,22 @@ func adviseOnModels(w io.Writer, page *api.Models) {
 	if page.Next != "" {
 		fmt.Fprintf(w, "%s; --after %s shows the next ones, --limit more of them.\n", shownOf(len(all), &page.Total, "model"), harmless(page.Next))
 	}
-	name := harmless(all[0].Name)
-	for i := range all {
-		if m := &all[i]; m.State == tidemill.VersionAwaiting {
-			fmt.Fprintf(w, "Next: tidemill models show %s shows the version that waits, tidemill promote %[1]s promotes it.\n", harmless(tidemill.VersionName(m.Name, m.Newest)))
+	what := harmless(all[0].Name) + " shows one in detail"
+	for i := range slices.Backward(all) { // the first one counts
+		m := &all[i]
+		version := harmless(tidemill.VersionName(m.Name, m.Newest))
+		switch {
+		case m.Unserved != nil:
+			fmt.Fprintf(w, "Next: tidemill models show %s shows why its champion is not served.\n", harmless(m.Name))
 			return
+		case m.State != tidemill.VersionAwaiting:
+		case isBlocked(m):
+			what = version + " shows the version that waits, and why it cannot be promoted yet"
+		default:
+			what = version + " shows the version that waits, tidemill promote " + version + " promotes it"
 		}
 	}
-	fmt.Fprintf(w, "Next: tidemill models show %s shows one in detail.\n", name)
+	fmt.Fprintf(w, "Next: tidemill models show %s.\n", what)
 }
 
 // versionArg parses the name of a version: intent/bot-42@7, @champion, @previous, @newest, or the

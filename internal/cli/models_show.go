@@ -118,6 +118,10 @@ func nextForModel(look lookedAt) string {
 	switch v := look.version; {
 	case v == nil:
 		return ""
+	case v.State == tidemill.VersionAwaiting && m.Pin != nil:
+		return fmt.Sprintf("\nNext: tidemill unpin %s, then tidemill promote %[1]s@%d\n", name, v.Number)
+	case v.State == tidemill.VersionAwaiting && v.Judgement != nil && v.Judgement.Lacks:
+		return fmt.Sprintf("\nNext: install what is missing, then tidemill promote %s@%d\n", name, v.Number)
 	case v.State == tidemill.VersionAwaiting && m.Champion == 0:
 		return fmt.Sprintf("\nNext: tidemill promote %s\n", harmless(tidemill.VersionName(m.Name, v.Number)))
 	case v.State == tidemill.VersionAwaiting:
@@ -125,7 +129,7 @@ func nextForModel(look lookedAt) string {
 	case v.Number != newest:
 		return fmt.Sprintf("\nNext: tidemill models show %s@%d shows the newest version\n", name, newest)
 	case v.Number == m.Champion && m.Previous != 0:
-		return fmt.Sprintf("\nNext: tidemill compare %s@previous @%d\n      tidemill rollback %[1]s makes version %d the champion again\n", name, v.Number, m.Previous)
+		return fmt.Sprintf("\nNext: tidemill compare %s@previous @%d\n      tidemill rollback %[1]s makes version %[3]d the champion again\n", name, v.Number, m.Previous)
 	}
 	return fmt.Sprintf("\nNext: tidemill runs show %s shows how it was made\n", shortID(look.version.Run))
 }

@@ -140,6 +140,7 @@ func TestModelsByCommand(t *testing.T) {
 	if v := m.learn("bot-1", predicted(10, 8)); v.State != tidemill.VersionAwaiting {
 		t.Errorf("a better one is %+v", v)
 	}
+	mention(t, "show what waits for an unpin", m.ok("models", "show", "intent/bot-1@4"), "Next: tidemill unpin intent/bot-1, then tidemill promote intent/bot-1@4")
 	mention(t, "unpin", m.ok("unpin", "intent/bot-1"), "unpinned: its gate decides again")
 	mention(t, "models --awaiting", m.call("models", "--awaiting").err, "tidemill promote intent/bot-1@4")
 	mention(t, "promote", m.ok("promote", "intent/bot-1@4"), "has version 4")

@@ -202,12 +202,37 @@ func TestModelsAreTabulated(t *testing.T) {
 		{Name: "intent/bot-1", Champion: 7, Newest: 8, State: tidemill.VersionAwaiting, Versions: 5, Began: &began, Metrics: map[string]float64{"accuracy": 0.931, "macroF1": 0.9}, Pinned: true, PinnedBy: "ada\x1b"},
 		{Name: "intent/bot-2", Newest: 1, State: tidemill.VersionRefused, Versions: 1, Why: "it has no champion: its newest version is refused"},
 		{Name: "intent/bot-3", Retired: &now},
+		{Name: "intent/bot-4", Champion: 3, Newest: 3, Versions: 3, Unserved: &fold.Unserved{Scorer: "intents", Kept: 2, Error: "it is cut off"}},
+		{Name: "intent/bot-5", Champion: 1, Newest: 2, State: tidemill.VersionAwaiting, Versions: 2, Hold: "promotions are frozen by ada", Unserved: &fold.Unserved{Scorer: "intents", Error: "ONNX Runtime is missing"}},
 	}
 	if err := tabulateModels(&b, all, now); err != nil {
 		t.Fatal(err)
 	}
 	adviseOnModels(&b, &api.Models{Models: all, Next: "intent/bot-3", Total: 1234})
 	golden(t, "models.txt", b.String())
+}
+
+// A promotion is suggested only where it would not be refused.
+func TestAdviceOnModels(t *testing.T) {
+	t.Parallel()
+	waits := func(change func(*api.ModelShown)) []api.ModelShown {
+		m := api.ModelShown{Name: "m/b", Newest: 2, State: tidemill.VersionAwaiting}
+		change(&m)
+		return []api.ModelShown{{Name: "m/a"}, m, {Name: "m/c", Newest: 1, State: tidemill.VersionAwaiting}}
+	}
+	for want, change := range map[string]func(*api.ModelShown){
+		"m/b@2 shows the version that waits, tidemill promote m/b@2 promotes it.":       func(*api.ModelShown) {},
+		"m/b@2 shows the version that waits, and why it cannot be promoted yet.":        func(m *api.ModelShown) { m.Lacks = true },
+		"m/b@2 shows the version that waits, and why it cannot be promoted yet. pinned": func(m *api.ModelShown) { m.Pinned = true },
+		"m/b shows why its champion is not served.":                                     func(m *api.ModelShown) { m.Unserved = &fold.Unserved{} },
+		"m/c@1 shows the version that waits, tidemill promote m/c@1 promotes it.":       func(m *api.ModelShown) { m.State = tidemill.VersionRefused },
+	} {
+		var b bytes.Buffer
+		adviseOnModels(&b, &api.Models{Models: waits(change)})
+		if got := b.String(); got != "\nNext: tidemill models show "+strings.TrimSuffix(want, " pinned")+"\n" {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
 }
 
 func TestVersionsAreCompared(t *testing.T) {

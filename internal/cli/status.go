@@ -192,6 +192,7 @@ func (r *statusReport) runsOf(ctx context.Context, s *section, what string, q cl
 
 func (r *statusReport) models(ctx context.Context, s *section) error {
 	champions, awaiting, unserved := 0, 0, 0
+	waits := map[string]int{} // number of versions that wait for a person, by reason
 	var refused []string
 	q := client.ModelQuery{Limit: statusPage}
 	for {
@@ -207,11 +208,19 @@ func (r *statusReport) models(ctx context.Context, s *section) error {
 			if m.Unserved != nil {
 				unserved++
 				s.line("%s@%d is the champion%s: %s", m.Name, m.Champion, servingText(m.Unserved), m.Unserved.Error)
+				r.suggest("tidemill models show %s", m.Name)
 			}
 			switch m.State {
 			case tidemill.VersionAwaiting:
 				awaiting++
-				r.suggest("tidemill promote %s@%d", m.Name, m.Newest)
+				if m.Hold != "" {
+					waits[m.Hold]++
+				}
+				what := "promote"
+				if isBlocked(m) {
+					what = "models show"
+				}
+				r.suggest("tidemill %s %s@%d", what, m.Name, m.Newest)
 			case tidemill.VersionRefused:
 				refused = append(refused, tidemill.VersionName(m.Name, m.Newest))
 			}
@@ -219,6 +228,9 @@ func (r *statusReport) models(ctx context.Context, s *section) error {
 		if q.After = page.Next; q.After == "" {
 			break
 		}
+	}
+	for _, reason := range slices.Sorted(maps.Keys(waits)) {
+		s.line("%s: %s", count(waits[reason], "waiting version"), reason)
 	}
 	s.say("%s", count(champions, "champion"))
 	for _, part := range []struct {

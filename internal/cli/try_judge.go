@@ -236,7 +236,7 @@ func showTried(w io.Writer, v *api.ModelVersion, champion string, screen screen)
 // askScorers loads the output as each scorer that would serve it, prints the answers to the golden
 // request, and reports whether all scorers can serve it.
 func (p *trying) askScorers(ctx context.Context, w io.Writer, here *platform.Platform, v *api.ModelVersion) bool {
-	served := true
+	served := v.Judgement == nil || !v.Judgement.Lacks // without a scorer too
 	if t := v.Measured; t != nil && t.Trial != nil && t.Trial.Error != "" {
 		return false // the verdict has the reason
 	}

@@ -49,6 +49,9 @@ func TestModelsAreListed(t *testing.T) {
 	if all[0].Why != "it has no champion: its newest version is refused" || all[1].Why != "its champion was trained 9 days ago, and version 2 is awaiting" {
 		t.Errorf("they are stale: %q, %q", all[0].Why, all[1].Why)
 	}
+	if all[1].Hold != "it is frozen" || all[0].Hold != "" {
+		t.Errorf("they wait: %q, %q", all[0].Hold, all[1].Hold)
+	}
 	one := w.listModels("?key=bot-1")[0]
 	if one.Champion != 2 || one.Newest != 2 || one.State != tidemill.VersionPromoted || one.Metrics["accuracy"] != 0.9 || !one.Pinned || one.Promoted == nil || one.Began == nil || one.Versions != 2 || one.Why != "" {
 		t.Errorf("it is %+v", one)

@@ -64,13 +64,41 @@ func (g *Gateway) listModels(w http.ResponseWriter, r *request) *api.Problem {
 	if err != nil {
 		return g.ledgerProblem(r.Context(), err)
 	}
+	waiting, err := g.newestWaiting(ctx, page.Models)
+	if err != nil {
+		return g.ledgerProblem(r.Context(), err)
+	}
 	shown := make([]api.ModelShown, len(page.Models))
 	for i := range page.Models {
-		shown[i] = shownModel(&page.Models[i], q.Stale, now)
-		shown[i].Metrics = metrics[shown[i].Name]
+		s := shownModel(&page.Models[i], q.Stale, now)
+		s.Metrics = metrics[s.Name]
+		if j := waiting[s.Name]; j != nil {
+			s.Hold, s.Lacks = j.Hold, j.Lacks
+		}
+		shown[i] = s
 	}
 	writeJSON(w, http.StatusOK, api.Models{Models: shown, Next: page.Next, Total: page.Total})
 	return nil
+}
+
+// newestWaiting returns the judgements of the newest versions that wait for a person, by model.
+func (g *Gateway) newestWaiting(ctx context.Context, models []fold.Model) (map[string]*tidemill.Judgement, error) {
+	var held []ledger.HeldBy
+	for i := range models {
+		all := models[i].Versions
+		if n := len(all); n > 0 && all[n-1].State == tidemill.VersionAwaiting {
+			held = append(held, ledger.HeldBy{Model: models[i].Name, Held: all[n-1]})
+		}
+	}
+	records, err := g.opt.Ledger.VersionsOf(ctx, held)
+	if err != nil {
+		return nil, fmt.Errorf("look up why versions wait: %w", err)
+	}
+	all := make(map[string]*tidemill.Judgement, len(records))
+	for i := range records {
+		all[records[i].Model] = records[i].Judgement
+	}
+	return all, nil
 }
 
 // modelQuery reads the parameters of listModels.

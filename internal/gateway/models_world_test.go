@@ -55,7 +55,7 @@ func (w *runWorld) judgedVersion(of madeVersion) *fold.Model {
 		w.Fatalf("model %s has no version of run %s", of.model, of.run)
 	}
 	return w.appendModel(tidemill.TypeModelPromotionProposed, "judged "+of.run, of, tidemill.PromotionProposed{Action: tidemill.ActionJudge, Version: h.Number, Run: of.run, Basis: m.Champion, Turn: m.Turn, Hold: of.hold,
-		Judgement: &tidemill.Judgement{Passed: of.passed, Sentence: "of run " + of.run, Against: m.Champion,
+		Judgement: &tidemill.Judgement{Passed: of.passed, Sentence: "of run " + of.run, Against: m.Champion, Hold: of.hold,
 			Clauses: []tidemill.Clause{{Text: "metrics.accuracy >= 0.5", Passed: of.passed, Values: map[string]float64{"metrics.accuracy": of.accuracy}}}}, Origin: &origin})
 }
 

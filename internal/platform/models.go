@@ -1,7 +1,6 @@
 package platform
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -83,7 +82,9 @@ func (p *Platform) tryWith(ctx context.Context, c *config.Scorer, ask registry.T
 	if err == nil {
 		defer m.Release()
 		trial.Engine, trial.Golden = m.Engine(), m.Golden() != nil
-		err = cmp.Or(score.Fits(c, m), checkLabels(m.Labels(), ask.Labels))
+		if err = score.Fits(c, m); err == nil {
+			trial.Warning, err = checkLabels(m.Labels(), ask.Labels)
+		}
 		if err == nil && !trial.Golden {
 			trial.Rows, err = m.Try()
 		}
@@ -107,12 +108,17 @@ func (p *Platform) tryWith(ctx context.Context, c *config.Scorer, ask registry.T
 }
 
 // checkLabels returns an error if a model has none of the labels that its run has predicted. Then
-// the predictions are not the model's, or the model's labels have other names.
-func checkLabels(has, predicted []string) error {
-	if len(has) == 0 || len(predicted) == 0 || slices.ContainsFunc(predicted, func(label string) bool { return slices.Contains(has, label) }) {
-		return nil
+// the predictions are not the model's, or the model's labels have other names. If the model lacks
+// some of the labels it returns a warning, because a trainer may add a label by a rule.
+func checkLabels(has, predicted []string) (warning string, err error) {
+	lacks := slices.DeleteFunc(slices.Clone(predicted), func(label string) bool { return slices.Contains(has, label) })
+	switch {
+	case len(has) == 0 || len(lacks) == 0:
+		return "", nil
+	case len(lacks) < len(predicted):
+		return fmt.Sprintf("predictions.csv has %s, which the model cannot answer: its labels are %s; if they have wrong names, write the right ones into model.yaml", someOf(lacks), someOf(has)), nil
 	}
-	return fmt.Errorf("its labels are %s, and predictions.csv has %s: write the right labels into model.yaml", someOf(has), someOf(predicted))
+	return "", fmt.Errorf("its labels are %s, and predictions.csv has %s: write the right labels into model.yaml", someOf(has), someOf(predicted))
 }
 
 // someOf lists the first few texts.

@@ -94,6 +94,7 @@ func (w *scoringWorld) putFiles(files map[string][]byte) string {
 const scorersOfTrials = scorersOfTests + `  mapped: {from: messages, to: scored, model: "mapped/{key}", map: {text: data.text}}
   runtime: {from: messages, to: scored, model: "runtime/{key}", engine: onnxruntime}
   common: {from: messages, to: scored, model: "common/{key}", noModel: {model: common/default}}
+  small: {from: messages, to: scored, model: "small/{key}", engine: go}
 `
 
 // The model of a version is tried by the engine of its scorer. Each fault has the words of the
@@ -108,6 +109,7 @@ func TestAModelIsTried(t *testing.T) {
 		files       map[string][]byte
 		labels      []string
 		err, lacks  string
+		warning     string
 		engine      string
 		rows        int
 		golden, not bool // whether it answers a golden request; whether nothing is tried
@@ -119,11 +121,15 @@ func TestAModelIsTried(t *testing.T) {
 		"no model":                 {model: "intent/bot-1", key: "bot-1", files: map[string][]byte{"notes.txt": card("x")}, err: "has no model.onnx; the run has to write one into TIDEMILL_OUT"},
 		"numbers that are NaN":     {model: "intent/bot-1", key: "bot-1", files: map[string][]byte{"model.onnx": onlyNaN}, err: "all have NaN or infinite numbers"},
 		"labels of other names":    {model: "intent/bot-1", key: "bot-1", files: map[string][]byte{"model.onnx": good}, labels: []string{"0", "1"}, err: "its labels are yes, no, and predictions.csv has 0, 1"},
+		"a label that it lacks":    {model: "intent/bot-1", key: "bot-1", files: map[string][]byte{"model.onnx": good}, labels: []string{"maybe", "yes", "nein"}, engine: "go", rows: 8, warning: "predictions.csv has maybe, nein, which the model cannot answer: its labels are yes, no"},
+		"a ZipMap as its output":   {model: "small/bot-1", key: "bot-1", files: map[string][]byte{"model.onnx": zipMapped(false)}, labels: []string{"yes"}, engine: "go", rows: 8},
+		"a ZipMap inside":          {model: "small/bot-1", key: "bot-1", files: map[string][]byte{"model.onnx": zipMapped(true)}, err: "export with zipmap=False"},
 		"an input with no field":   {model: "mapped/bot-1", key: "bot-1", files: map[string][]byte{"model.onnx": good}, err: `map input "text"`},
 		"no ONNX Runtime":          {model: "runtime/bot-1", key: "bot-1", files: map[string][]byte{"model.onnx": good}, lacks: "ONNX Runtime is not installed"},
 		"a model for other keys":   {model: "common/default", key: "any", files: map[string][]byte{"model.onnx": good[:99]}, err: "cut off"},
 		"no scorer, and no model":  {model: "other/bot-1", key: "bot-1", files: map[string][]byte{"notes.txt": card("x")}, not: true},
 		"no scorer, a corrupt one": {model: "other/bot-1", key: "bot-1", files: map[string][]byte{"model.onnx": good[:99]}, err: "cut off"},
+		"no scorer, no runtime":    {model: "other/bot-1", key: "bot-1", files: map[string][]byte{"model.onnx": zipMapped(true)}, lacks: "ONNX Runtime is not installed"},
 	} {
 		got, err := w.tryModel(t.Context(), registry.TrialRequest{Model: c.model, Key: c.key, Artifact: w.putFiles(c.files), Labels: c.labels})
 		switch {
@@ -134,6 +140,7 @@ func TestAModelIsTried(t *testing.T) {
 				t.Errorf("%s: %+v", name, got)
 			}
 		case got == nil, (c.err == "") != (got.Error == ""), !strings.Contains(got.Error, c.err), (c.lacks == "") != (got.Missing == ""), !strings.Contains(got.Missing, c.lacks),
+			(c.warning == "") != (got.Warning == ""), !strings.Contains(got.Warning, c.warning),
 			c.engine != "" && (got.Engine != c.engine || got.Golden != c.golden || got.Rows != c.rows):
 			t.Errorf("%s: %+v", name, got)
 		}

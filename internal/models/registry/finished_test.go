@@ -207,11 +207,16 @@ func TestAVersionThatCannotBeServed(t *testing.T) {
 	if want := "version 2 of m is refused: scorer intents cannot serve it: it is cut off, or is no ONNX file"; v.State != tidemill.VersionRefused || v.Judgement.Sentence != want {
 		t.Errorf("the version is %s: %+v", v.State, v.Judgement)
 	}
-	w.trial = &tidemill.Trial{Scorer: "intents", Missing: "ONNX Runtime is not installed"}
-	w.finish(r, runEnd{model: "m", accuracy: 0.9})
-	if v = w.versionRecord(r, "m", 3); v.State != tidemill.VersionAwaiting {
-		t.Errorf("a version that needs something is %s", v.State)
+	for by, trial := range map[string]*tidemill.Trial{"scorer intents": {Scorer: "intents", Missing: "ONNX Runtime is not installed"}, "Tidemill": {Missing: "ONNX Runtime is not installed"}} {
+		w.trial = trial
+		model := strings.ReplaceAll(by, " ", "-")
+		w.finish(r, runEnd{model: model, accuracy: 0.9})
+		v = w.versionRecord(r, model, 1)
+		if want := by + " cannot run its model yet: ONNX Runtime is not installed"; v.State != tidemill.VersionAwaiting || v.Judgement.Hold != want || !v.Judgement.Lacks {
+			t.Errorf("a version that needs something is %s: %+v", v.State, v.Judgement)
+		}
 	}
+	w.finish(r, runEnd{model: "m", accuracy: 0.9})
 	if _, err := r.Wish(w.ctx(), Wish{Model: "m", Action: tidemill.ActionPromote, DryRun: true}); !errors.Is(err, ErrRefused) {
 		t.Errorf("a dry run before that is installed: %v", err)
 	}

@@ -131,11 +131,13 @@ func (r *Registrar) judgedFact(ctx context.Context, w *work, m *fold.Model, h *f
 		return nil, err
 	}
 	j := g.Judge(m.Name, h.Number, facts)
-	hold := cmp.Or(holdReason(w.Judge.Promote, w.Recipe, r.o.Asked()), lackReason(facts.Report.Trial))
+	if j.Passed {
+		j.Hold = cmp.Or(lackReason(facts.Report.Trial), holdReason(w.Judge.Promote, w.Recipe, r.o.Asked()))
+	}
 	return &fact{typ: tidemill.TypeModelPromotionProposed, id: tidemill.ID("judged", m.Name, w.Run, strconv.FormatInt(m.Turn, 10)),
 		source: r.o.Names.Source(byPromote), model: m.Name, key: m.Key, version: h.Number, recipe: w.Recipe, run: w.Run, chain: w.chain,
 		data: tidemill.PromotionProposed{Action: tidemill.ActionJudge, Version: h.Number, Run: w.Run, Basis: m.Champion, Turn: m.Turn,
-			Hold: hold, Judgement: &j, Origin: &w.Origin, Artifact: w.result.Artifact}}, nil
+			Hold: j.Hold, Judgement: &j, Origin: &w.Origin, Artifact: w.result.Artifact}}, nil
 }
 
 // facts returns the facts by which the gate decides.
@@ -192,13 +194,13 @@ func holdReason(promote tidemill.Promote, recipe string, asked *commands.State) 
 	return ""
 }
 
-// lackReason returns why a version waits although its model may be good: its scorer cannot run it
-// before something is installed. It is empty if nothing is missing.
+// lackReason returns why a version waits although its model may be good: it cannot be run before
+// something is installed. It is empty if nothing is missing.
 func lackReason(t *tidemill.Trial) string {
-	if t == nil || t.Missing == "" || t.Scorer == "" {
+	if t == nil || t.Missing == "" {
 		return ""
 	}
-	return "scorer " + t.Scorer + " cannot run its model yet: " + t.Missing
+	return gate.ServedBy(t) + " cannot run its model yet: " + t.Missing
 }
 
 // record returns a version that is kept; nil if it is not kept.
