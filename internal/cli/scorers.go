@@ -343,11 +343,7 @@ const mostScores = 10
 
 // showScore prints the label, and the others by their scores.
 func showScore(w io.Writer, a *api.ScoreDone) error {
-	said := strings.TrimSpace(a.Label + " " + scoreText(a.Score))
-	if a.Label == "" {
-		said = valuesText(a.Values)
-	}
-	if _, err := fmt.Fprintf(w, "%s  (%s@%d)\n", harmless(said), harmless(a.Model), a.Version); err != nil || len(a.Scores) == 0 {
+	if _, err := fmt.Fprintf(w, "%s  (%s@%d)\n", harmless(answerOf(a.Label, a.Score, a.Values)), harmless(a.Model), a.Version); err != nil || len(a.Scores) == 0 {
 		return err
 	}
 	labels := slices.SortedFunc(maps.Keys(a.Scores), func(x, y string) int {
@@ -368,6 +364,14 @@ func showScore(w io.Writer, a *api.ScoreDone) error {
 		return err
 	}
 	return nil
+}
+
+// answerOf formats the label with its score, or the values of a model that is not a classifier.
+func answerOf(label string, score float64, values []float64) string {
+	if label == "" {
+		return valuesText(values)
+	}
+	return label + " " + scoreText(score)
 }
 
 func cmpDown(a, b float64) int {

@@ -38,7 +38,8 @@ the result, the metrics and the output; --out keeps the output. There is one att
 
 For a recipe that makes a model it also prints the verdict of the gate, clause by clause,
 and the confusion matrix. With --champion the run gets a champion, and the gate compares
-with it. If a scorer serves the model, it is asked the golden request of model.yaml.
+with it. If a scorer serves the model, it is asked the golden request of model.yaml, and
+the events of --sample.
 
 The exit status is 0 only if the run succeeds, the gate passes, and the scorers can serve
 the model.`,
@@ -46,6 +47,7 @@ the model.`,
 			{"tidemill try intent --key bot-42 --data ./examples", "with a folder for its input"},
 			{"tidemill try intent --key bot-42 --data examples=./a --data labels=./b --out ./made", "two inputs, and keep the output"},
 			{"tidemill try intent --key bot-42 --data ./examples --champion ./best --env EPOCHS=3", "compare with the files of a champion, and set a variable"},
+			{"tidemill try intent --key bot-42 --data ./examples --sample events.ndjson", "show the answers to a file of events"},
 			{"tidemill try intent --event new-data.json --data ./examples", "with an event in the CloudEvents JSON format as the cause"},
 		},
 		make: func() program { return &trying{} },
@@ -59,10 +61,12 @@ type trying struct {
 	data                           []string
 	champion                       string            // folder with the files of a champion
 	env                            map[string]string // variables that replace those of the recipe
+	sample                         string            // file with the sample events
 
-	recipe config.Recipe
-	cause  []byte // event that is the cause
-	folder string // temporary folder of this call
+	recipe  config.Recipe
+	cause   []byte        // event that is the cause
+	samples []broker.View // events that the scorers are asked
+	folder  string        // temporary folder of this call
 }
 
 func (p *trying) flags(f *flagSet) {
@@ -75,6 +79,7 @@ func (p *trying) flags(f *flagSet) {
 	f.each("env", "NAME=VALUE", "variable of the run, in place of the recipe's; may be given several times", p.addVariable)
 	f.text(&p.champion, "champion", "", "DIR", "folder with the files of a champion, which the run gets as TIDEMILL_CHAMPION")
 	f.text(&p.event, "event", "", "FILE", "cause of the run: an event in the CloudEvents JSON format")
+	f.text(&p.sample, "sample", "", "FILE", "events that the scorers of the model are asked, one per line")
 	f.text(&p.out, "out", "", "DIR", "folder for the output; existing files are replaced")
 	f.text(&p.secrets, "secrets", "", "FOLDER", "folder with the secrets of runs, one file NAME/KEY each (default "+filepath.Join(dataFolder, "secrets")+")")
 	f.text(&p.log, "log", "", "LEVEL", "debug, info, warn or error")
@@ -260,6 +265,9 @@ func (p *trying) prepare(conf *config.Config, name string) (map[string]string, e
 	}
 	if p.champion != "" && recipe.Makes.Model == "" {
 		return nil, usagef("--champion %s: recipe %s makes no model, so it has no champion", p.champion, name)
+	}
+	if err := p.readSamples(); err != nil {
+		return nil, err
 	}
 	p.recipe.Inputs = standIns(recipe.Inputs)
 	p.recipe.Run.Attempts = 1

@@ -1,12 +1,14 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
+	"os"
 	"strings"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 	"tidemill.dev/api"
 	"tidemill.dev/broker"
 	"tidemill.dev/config"
+	"tidemill.dev/functions/score"
 	"tidemill.dev/internal/data/transfer"
 	"tidemill.dev/internal/gateway/client"
 	"tidemill.dev/internal/platform"
@@ -233,8 +236,46 @@ func showTried(w io.Writer, v *api.ModelVersion, champion string, screen screen)
 	return passed
 }
 
+// readSamples reads the events of --sample, one a line.
+func (p *trying) readSamples() error {
+	if p.sample == "" {
+		return nil
+	}
+	text, err := os.ReadFile(p.sample)
+	if err != nil {
+		return fmt.Errorf("read the sample events: %w", err)
+	}
+	for i, line := range bytes.Split(text, []byte("\n")) {
+		var v broker.View
+		if len(bytes.TrimSpace(line)) == 0 {
+			continue
+		}
+		if err := broker.UnmarshalStructured(line, &v); err != nil {
+			return fmt.Errorf("read the sample events: %s:%d: %w; write one event in the CloudEvents JSON format a line", p.sample, i+1, err)
+		}
+		p.samples = append(p.samples, v)
+	}
+	return nil
+}
+
+// showSamples prints the answers of a scorer to the sample events, and reports whether it can answer
+// all of them.
+func (p *trying) showSamples(w io.Writer, c *config.Scorer, m *infer.Model) (answered bool) {
+	fmt.Fprintf(w, "\nScorer %s answers the events of %s:\n", c.Name, p.sample)
+	answered = true
+	for i := range p.samples {
+		r, err := score.Answer(c, m, &p.samples[i], nil)
+		text := answerOf(r.Label, r.Score, r.Values)
+		if err != nil {
+			text, answered = "cannot be scored: "+err.Error(), false
+		}
+		fmt.Fprintf(w, "  %s  %s\n", harmless(p.samples[i].ID), harmless(text))
+	}
+	return answered
+}
+
 // askScorers loads the output as each scorer that would serve it, prints the answers to the golden
-// request, and reports whether all scorers can serve it.
+// request and the sample events, and reports whether all scorers can serve it.
 func (p *trying) askScorers(ctx context.Context, w io.Writer, here *platform.Platform, v *api.ModelVersion) bool {
 	served := v.Judgement == nil || !v.Judgement.Lacks // without a scorer too
 	if t := v.Measured; t != nil && t.Trial != nil && t.Trial.Error != "" {
@@ -251,6 +292,9 @@ func (p *trying) askScorers(ctx context.Context, w io.Writer, here *platform.Pla
 			continue
 		}
 		showGolden(w, scorer.Name, m.Engine(), m.Golden())
+		if p.sample != "" {
+			served = p.showSamples(w, &scorer, m) && served
+		}
 		m.Release()
 	}
 	return served

@@ -166,19 +166,31 @@ func TestATryAsksTheScorers(t *testing.T) {
   others: {from: events, to: scores, model: "other/{key}", map: {x: data.x}}
 `
 	f := newTryFolder(t, conf, modelsTrainer+`cp "$MODEL"/* "$TIDEMILL_OUT/"`+"\n")
-	with := func(card string) outcome {
-		return f.try(predicted(9, -1), "--env", "MODEL="+folder(t, map[string]string{"model.onnx": identityModel(), "model.yaml": card}))
+	with := func(card string, args ...string) outcome {
+		model := folder(t, map[string]string{"model.onnx": identityModel(), "model.yaml": card})
+		return f.try(predicted(9, -1), append([]string{"--env", "MODEL=" + model}, args...)...)
 	}
 	golden := with("output: y\nlabels: [greet, order]\ngolden: {inputs: {x: [[0.25, 0.75], [0, 1]]}, label: order}\n")
 	if golden.code != 0 || strings.Contains(golden.out, "others") {
 		t.Errorf("with a golden request: %+v", golden)
 	}
 	mention(t, "with a golden request", golden.out, "Scorer intents answers the golden request of model.yaml with the engine go:\n  row 1  order  greet 0.25  order 0.75\n  row 2  order  greet 0  order 1\n")
-	none := with("output: y\nlabels: [greet, order]\n")
+	samples := leave(t, `{"specversion":"1.0","id":"a","source":"/test","type":"x","data":{"x":[0.25,0.75]}}
+{"specversion":"1.0","id":"b","source":"/test","type":"x","data":{"x":[1,0]}}
+`, f.dir, "events.ndjson")
+	none := with("output: y\nlabels: [greet, order]\n", "--sample", samples)
 	if none.code != 0 {
 		t.Errorf("without a golden request: %+v", none)
 	}
-	mention(t, "without a golden request", none.out, "Scorer intents can serve it with the engine go; model.yaml has no golden request")
+	mention(t, "without a golden request", none.out, "Scorer intents can serve it with the engine go; model.yaml has no golden request", "Scorer intents answers the events of "+samples+":\n  a  order 0.750\n  b  greet 1.000\n")
+	leave(t, `{"specversion":"1.0","id":"c","source":"/test","type":"x","data":{"y":1}}`, samples)
+	if o := with("output: y\nlabels: [greet, order]\n", "--sample", samples); o.code != exitFailed || !strings.Contains(o.out, "\n  c  cannot be scored: ") {
+		t.Errorf("an event without the input: %+v", o)
+	}
+	leave(t, "\n{}\n", samples)
+	if o := with("", "--sample", samples); o.code != exitFailed || !strings.Contains(o.err, samples+":2: ") {
+		t.Errorf("a line that is no event: %+v", o)
+	}
 	wrong := with("output: y\nlabels: [greet, order]\ngolden: {inputs: {x: [[0.25, 0.75]]}, label: greet}\n")
 	if wrong.code != exitFailed {
 		t.Errorf("with another answer: %+v", wrong)
