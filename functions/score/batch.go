@@ -271,7 +271,7 @@ type pace struct{ rows atomic.Int32 } // 0 before the first run
 
 const (
 	firstRows = 16
-	unitTime  = 250 * time.Millisecond // time that a run should take at most, a twentieth of what it may
+	unitTime  = 250 * time.Millisecond // longest time that a run should take: a twentieth of its limit
 )
 
 func (p *pace) most() int { return cmp.Or(int(p.rows.Load()), firstRows) }

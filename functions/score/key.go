@@ -89,7 +89,7 @@ type target struct {
 	kept    *infer.Model // model kept for the present batch
 	watched bool         // whether a change of the slot wakes the pipeline
 	pace    pace
-	away    int       // how often in a row ONNX Runtime's process did not take the model
+	away    int       // number of times in a row that ONNX Runtime's process did not take the model
 	back    time.Time // time at which the model is asked again
 }
 

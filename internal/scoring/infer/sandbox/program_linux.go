@@ -17,7 +17,7 @@ import (
 // Program is a model in the child. It is safe for concurrent use until it is closed.
 type Program struct {
 	pool   *Pool
-	marks  [2]mark                // of the file and of the model's name
+	marks  [2]mark                // digests of the file and of the model's name
 	source func() ([]byte, error) // returns the file again, for another child
 	told   description
 
@@ -27,7 +27,7 @@ type Program struct {
 	session uint64
 
 	// most is the size of a batch from which a failed allocation is the model's own; 0 while none has
-	// failed in a child of its own.
+	// failed in a new child.
 	most atomic.Int64
 }
 
@@ -110,7 +110,7 @@ func (p *Pool) do(m *Program, loading bool, what func(*process) error) error {
 	return fmt.Errorf("%w %d times because of other calls; the next try may succeed", errLost, tries)
 }
 
-// company is what else is in a child during a call.
+// company names the other users of a child during a call.
 type company int
 
 const (
@@ -128,8 +128,8 @@ type shortError struct {
 // Error returns the text of ONNX Runtime.
 func (s shortError) Error() string { return s.text }
 
-// errorOf makes an error of what the child says about a batch of some bytes, or about a load. A failed
-// allocation is an error with the name of C++'s exception.
+// errorOf makes an error of the child's text about a batch of some bytes, or about a load. After a failed
+// allocation the text has the name of C++'s exception.
 func errorOf(text []byte, batch int) error {
 	if strings.Contains(string(text), "std::bad_alloc") {
 		return shortError{string(text), int64(batch)}
@@ -137,7 +137,7 @@ func errorOf(text []byte, batch int) error {
 	return errors.New(string(text))
 }
 
-// isTooMuch reports whether a batch is known to be too large for a child of its own. Without that, a
+// isTooMuch reports whether a batch is known to be too large for a new child. Without that, a
 // model that takes much would cost a child with each batch.
 func (m *Program) isTooMuch(s shortError) bool {
 	most := m.most.Load()

@@ -93,8 +93,8 @@ func callFilter(self uint32) []unix.SockFilter {
 	)
 }
 
-// allowedCalls are what the Go runtime, the C library and ONNX Runtime need once the library is loaded. The
-// calls of each batch come first.
+// allowedCalls are the calls that the Go runtime, the C library and ONNX Runtime need once the library is
+// loaded. The calls of each batch come first.
 var allowedCalls = [...]uint32{
 	unix.SYS_READ, unix.SYS_WRITE, unix.SYS_FUTEX,
 	unix.SYS_MMAP, unix.SYS_MUNMAP, unix.SYS_MREMAP, unix.SYS_MPROTECT, unix.SYS_MADVISE, unix.SYS_MINCORE, unix.SYS_BRK,

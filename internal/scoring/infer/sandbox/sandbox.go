@@ -119,7 +119,7 @@ func (p *Pool) refused(marks [2]mark, loading bool) error {
 }
 
 // blame records a fault. A file is refused at once if it cannot be loaded, and after several faults
-// otherwise: the fault may lie in one row.
+// otherwise: one row may be the reason.
 func (p *Pool) blame(marks [2]mark, loading bool, reason string) error {
 	err := fmt.Errorf("%w: %s", ErrAtFault, reason)
 	now := time.Now()

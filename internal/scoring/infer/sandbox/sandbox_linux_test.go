@@ -39,7 +39,7 @@ var loaded atomic.Int64
 // hanging is the number of rows that hang.
 var hanging atomic.Int64
 
-// toyEngine loads models whose file is what they do with each batch, up to a "#".
+// toyEngine loads models. A file, up to a "#", names what its model does with each batch.
 type toyEngine struct{}
 
 func (toyEngine) Open() (version, path string, err error) { return "1", "toy", nil }
@@ -78,7 +78,7 @@ func (toy) Metadata() map[string]string { return map[string]string{"a": "b"} }
 func (toy) Labels() []string            { return []string{"l"} }
 func (toy) Close()                      {}
 
-// Bytes is a lie in models that are named after it.
+// Bytes is wrong in models that are named after it.
 func (t toy) Bytes() int64 {
 	switch t.does {
 	case "says -1":
@@ -139,7 +139,7 @@ func (t toy) Run(in, out []tensor.Tensor) error {
 	return nil
 }
 
-// look reports what the child could do with what it has.
+// look lists the rights that the child has.
 func look(parent int) string {
 	var found []string
 	for _, v := range os.Environ() {
@@ -335,7 +335,7 @@ func TestAKillFromOutsideIsNoFaultAtOnce(t *testing.T) {
 		_, err := ask(m, -1)
 		done <- err
 	}()
-	for p.lone.TryLock() { // until the call is under way
+	for p.lone.TryLock() { // the call is not under way yet
 		p.lone.Unlock()
 		runtime.Gosched()
 	}
