@@ -186,8 +186,9 @@ func readModelTemplate(v value) string {
 }
 
 var (
-	eventPath = regexp.MustCompile(`^data(\.[^.\s{}\[\]]+|\[[0-9]{1,9}\])*$`)
-	inputName = shaped(200, `^[^\s\x00-\x1f\x7f]+$`)
+	// A name with a space needs no quotes, because columns of tables have such names.
+	eventPath = regexp.MustCompile(`^data(\.[^.\s{}\[\]"]+( +[^.\s{}\[\]"]+)*|\[[0-9]{1,9}\]|\["([^"\\\x00-\x1f]|\\["\\])+"\])*$`)
+	inputName = shaped(200, `^[^\x00-\x1f\x7f]+$`)
 )
 
 // readMap reads which part of an event each input of the model gets.
@@ -198,7 +199,7 @@ func readMap(v value) (all []Mapped) {
 			child.problemAt(key, "is one input more than %d", maxMapped)
 			return all
 		case !inputName.fits(key.Value):
-			child.problemAt(key, "is not a name of a model's input, which has 1 to 200 characters and no space")
+			child.problemAt(key, "is not a name of a model's input, which has 1 to 200 characters and no tab or line break")
 		}
 		m := Mapped{Input: key.Value}
 		if child.node.Kind != yaml.MappingNode {
@@ -216,7 +217,7 @@ func readMap(v value) (all []Mapped) {
 func (m *Mapped) readPath(v value) {
 	text, ok := v.text()
 	if ok && (len(text) > maxPath || !attributeName.fits(text) && !eventPath.MatchString(text)) {
-		v.problem("%s is not a part of an event; write a path such as data.text or data.items[0].x, data for the whole, or an attribute such as subject", show(text))
+		v.problem("%s is not a part of an event; write a path such as data.text, data.items[0].x or data[\"a.b\"], data for the whole, or an attribute such as subject", show(text))
 	}
 	m.Path = text
 }

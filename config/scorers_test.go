@@ -57,6 +57,30 @@ scorers:
 	}
 }
 
+// Columns of tables have names with spaces and dots.
+func TestPathsIntoTheData(t *testing.T) {
+	t.Parallel()
+	for path, fits := range map[string]bool{
+		"data": true, "data.text": true, "data.items[0].x": true, "data.age of card": true, `data["Sepal.Length"]`: true, `data.a["b \"c\" \\"].d`: true,
+		"data.": false, "data. a": false, "data.a ": false, "data.a\nb": false, `data.a"b`: false, `data[""]`: false, `data["a]`: false, `data["\q"]`: false, "data[\"a\nb\"]": false, "data.{key}": false,
+	} {
+		if eventPath.MatchString(path) != fits {
+			t.Errorf("%q fits: %t", path, !fits)
+		}
+	}
+	cfg := mustParse(t, scorerStreams+`
+scorers:
+  a:
+    from: messages
+    to: scored
+    model: m
+    map: {age of card: {path: data.age of card, default: .nan}, Sepal.Length: 'data["Sepal.Length"]'}
+`)
+	if got, want := cfg.Scorers[0].Map, []Mapped{{"Sepal.Length", `data["Sepal.Length"]`, ""}, {"age of card", "data.age of card", "NaN"}}; !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v\nwant %+v", got, want)
+	}
+}
+
 // The default maximum follows from the stream, even if another file defines it.
 func TestReplicas(t *testing.T) {
 	t.Parallel()

@@ -18,7 +18,7 @@ func TestShapesAreTheirExpressions(t *testing.T) {
 		"a host":        {hostName.fits, `^[A-Za-z0-9_]([A-Za-z0-9_.-]{0,252})$`, []string{"a", "a.", ".", "a b"}},
 		"a variable":    {variable.fits, `^[A-Za-z_][A-Za-z0-9_]{0,199}$`, []string{"A", "A1", "1", "Ä"}},
 		"an attribute":  {attributeName.fits, `^[a-z0-9]{1,40}$`, []string{"a", "1", "A"}},
-		"an input":      {inputName.fits, `^[^\s\x00-\x1f\x7f]{1,200}$`, []string{"a", "ä", " ", "\xff"}},
+		"an input":      {inputName.fits, `^[^\x00-\x1f\x7f]{1,200}$`, []string{"a", "ä", " ", "\t", "\xff"}},
 		"a key":         {plainKey.fits, `^[A-Za-z0-9_-]{1,60}$`, []string{"a", "-", "."}},
 		"a secret":      {isSecret, `^[a-z0-9]([a-z0-9.-]{0,200}[a-z0-9])?/[A-Za-z0-9_-][A-Za-z0-9._-]{0,200}$`, []string{"a/", "/a", "a/b/", "/"}},
 		"a secret's":    {func(s string) bool { return isSecret("a/" + s) }, `^[A-Za-z0-9_-][A-Za-z0-9._-]{0,200}$`, []string{"a", "a.", "."}},
