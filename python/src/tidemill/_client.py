@@ -16,7 +16,7 @@ from urllib.parse import quote
 from . import _stream, _transfer
 from ._http import Gateway, TidemillError, is_loopback
 from ._stream import Tailed
-from ._values import PathLike, need, plain
+from ._values import PathLike, as_json, need
 
 Event = Dict[str, Any]
 
@@ -41,7 +41,7 @@ def event(type: str, data: Any = None, subject: str = "", source: str = "/python
     if subject:
         made["subject"] = subject
     if data is not None:
-        made["data"] = plain(data)
+        made["data"] = as_json(data)
     return made
 
 
@@ -96,7 +96,7 @@ class Client:
 
     def score(self, scorer: str, data: Any, key: str = "") -> Dict[str, Any]:
         """Let the champion of a key answer to the data of an event. Nothing is published."""
-        answer: Dict[str, Any] = self._gateway.ask("POST", f"/api/v1/scorers/{quote(scorer, safe='')}/score", {"key": key}, plain(data))
+        answer: Dict[str, Any] = self._gateway.ask("POST", f"/api/v1/scorers/{quote(scorer, safe='')}/score", {"key": key}, as_json(data))
         return answer
 
     def scorers(self) -> List[Dict[str, Any]]:
@@ -307,7 +307,7 @@ def _filled(given: Event) -> Event:
         raise ValueError(f"an event needs a type: {given!r}")
     filled = {"specversion": "1.0", "id": uuid.uuid4().hex, "source": "/python", **given}
     if "data" in filled:
-        filled["data"] = plain(filled["data"])
+        filled["data"] = as_json(filled["data"])
     return filled
 
 

@@ -37,6 +37,16 @@ def plain(value: Any) -> Any:
     return value
 
 
+def as_json(value: Any) -> Any:
+    """Turn values into those of JSON. It has no NaN, so a missing number is null."""
+    value = plain(value)
+    if isinstance(value, dict):
+        return {k: as_json(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [as_json(v) for v in value]
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
 def column(values: Any) -> List[Any]:
     """Turn labels or predictions into a flat list. A table of one column counts as that column."""
     out = []

@@ -122,6 +122,12 @@ class WithUp(unittest.TestCase):
         some = list(self.client.tail("numbers", "beginning", where="subject = 'k3'", limit=5))
         self.assertEqual([t.event["subject"] for t in some], ["k3"] * 5)
 
+    def test_a_missing_number_is_null(self) -> None:
+        row = {"n": float("nan"), "more": [1.5, {"n": float("nan")}]}
+        self.client.publish([event("gaps", row), {"type": "gaps", "data": row}])
+        tailed = self.client.tail("events", "beginning", where="type = 'gaps'", follow=False)
+        self.assertEqual([t.event["data"] for t in tailed], [{"n": None, "more": [1.5, {"n": None}]}] * 2)
+
     def test_a_refused_event_says_why(self) -> None:
         with self.assertRaises(TidemillError) as caught:
             self.client.publish([event("fine"), event("tidemill.mine")])
