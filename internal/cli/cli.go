@@ -318,6 +318,16 @@ func wants(args []string, names ...string) error {
 	return nil
 }
 
+// wantsVersions is wants for models with versions.
+func wantsVersions(args []string, names ...string) error {
+	if len(args) > len(names) {
+		if n := args[len(names)]; n != "" && strings.Trim(n, "0123456789") == "" {
+			return usagef("%q is one argument too many; a version is part of the model's name: %s@%s", n, args[0], n)
+		}
+	}
+	return wants(args, names...)
+}
+
 // usageError is a mistake in the call itself.
 type usageError struct{ text string }
 

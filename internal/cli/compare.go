@@ -53,7 +53,7 @@ func (p *compare) accept(positional []string) error {
 	if err := checkOutput(p.output); err != nil {
 		return err
 	}
-	if err := wants(positional, "A", "B"); err != nil {
+	if err := wantsVersions(positional, "A", "B"); err != nil {
 		return err
 	}
 	a, b := pairOf(positional)

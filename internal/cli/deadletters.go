@@ -179,7 +179,7 @@ func (l *letterList) advise(w io.Writer, page *api.DeadLetters) {
 	fmt.Fprintf(w, "Next: tidemill dl show %s shows one in detail.\n", shortID(first.ID))
 	switch {
 	case first.Scorer != "":
-		fmt.Fprintf(w, "      tidemill dl replay --scorer %s, after its key has a model that accepts it\n", harmless(first.Scorer))
+		fmt.Fprintf(w, "      tidemill dl replay --scorer %s, after its key has a model, and each missing input a default\n", harmless(first.Scorer))
 	case first.Trigger != "":
 		fmt.Fprintf(w, "      tidemill dl replay --trigger %s --dry-run, after its subscriber is fixed\n", harmless(first.Trigger))
 	default:
@@ -344,7 +344,7 @@ func nextForLetter(l *api.DeadLetter) string {
 	case l.State == api.LetterReplaying:
 		return "\nIt is being replayed; tidemill triggers show " + harmless(l.Trigger) + " shows its progress.\n"
 	case l.Scorer != "":
-		return "\nNext: tidemill dl replay " + shortID(l.ID) + ", after its key has a model that accepts it\n      tidemill dl drop " + shortID(l.ID) + " --reason TEXT\n"
+		return "\nNext: tidemill dl replay " + shortID(l.ID) + ", after its key has a model, and each missing input a default\n      tidemill dl drop " + shortID(l.ID) + " --reason TEXT\n"
 	case l.Trigger == "":
 		return "\nNext: fix its publisher, publish it again, then tidemill dl drop " + shortID(l.ID) + " --reason TEXT\n"
 	}

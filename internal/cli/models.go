@@ -383,7 +383,7 @@ func tabulateVersions(w io.Writer, m *api.ModelWhole, now time.Time) error {
 	for i := range m.All {
 		v := &m.All[i]
 		rows = append(rows, []string{strconv.Itoa(v.Number), stateOfVersion(m, v), metricText(v.Metrics, "accuracy"), metricText(v.Metrics, "macroF1"),
-			shortID(v.Run), age(now.Sub(v.Began)), cut(harmless(shortSentence(v)), 100)})
+			shortID(v.Run), age(now.Sub(v.Began)), cut(harmless(reasonOf(v)), 100)})
 	}
 	fmt.Fprintln(w)
 	return columns(w, rows)
@@ -415,6 +415,11 @@ func sentenceOf(v *api.ModelVersion) string {
 // begins.
 func shortSentence(v *api.ModelVersion) string {
 	return strings.TrimPrefix(sentenceOf(v), fmt.Sprintf("version %d of %s ", v.Number, v.Model))
+}
+
+// reasonOf returns the gate's sentence for a place that shows the version's state next to it.
+func reasonOf(v *api.ModelVersion) string {
+	return strings.TrimPrefix(shortSentence(v), "is refused: ")
 }
 
 const shownChanges = 5
@@ -450,7 +455,7 @@ func changeText(c *fold.Change) string {
 // showVerdict prints the gate's verdict on a version: the sentence, and each clause with its
 // values.
 func showVerdict(w io.Writer, m *api.ModelWhole, v *api.ModelVersion) {
-	fmt.Fprintf(w, "\nVersion %d, %s: %s\n", v.Number, stateOfVersion(m, v), harmless(shortSentence(v)))
+	fmt.Fprintf(w, "\nVersion %d, %s: %s\n", v.Number, stateOfVersion(m, v), harmless(reasonOf(v)))
 	showClauses(w, v.Judgement)
 }
 

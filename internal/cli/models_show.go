@@ -49,7 +49,7 @@ func (p *modelShow) accept(positional []string) error {
 	if err := checkOutput(p.output); err != nil {
 		return err
 	}
-	if err := wants(positional, "MODEL"); err != nil {
+	if err := wantsVersions(positional, "MODEL"); err != nil {
 		return err
 	}
 	_, _, err := versionArg(positional[0])

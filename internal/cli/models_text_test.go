@@ -78,7 +78,7 @@ func lookOfTest() lookedAt {
 			Judgement: &tidemill.Judgement{Passed: passed, Sentence: sentence, Against: n - 1}}
 	}
 	m := &api.ModelWhole{Model: fold.Model{Name: "intent/bot-42", Key: "bot-42", Recipe: "intent", Last: 3, Champion: 2, Previous: 1, Pin: &fold.Pin{At: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), By: "ada", Reason: "the audit"}},
-		All: []api.ModelVersion{version(3, tidemill.VersionRefused, 0.81, "refused: it is worse than version 2\x1b[2J", false), version(2, tidemill.VersionPromoted, 0.93, "promoted: both clauses hold", true), version(1, tidemill.VersionPromoted, 0.9, "promoted: there was no champion", true)}}
+		All: []api.ModelVersion{version(3, tidemill.VersionRefused, 0.81, "version 3 of intent/bot-42 is refused: it is worse than version 2\x1b[2J", false), version(2, tidemill.VersionPromoted, 0.93, "promoted: both clauses hold", true), version(1, tidemill.VersionPromoted, 0.9, "promoted: there was no champion", true)}}
 	for i := range m.All {
 		v := &m.All[len(m.All)-1-i]
 		m.Versions = append(m.Versions, fold.Held{Number: v.Number, Run: v.Run, State: v.State})
@@ -423,7 +423,7 @@ func TestARefusalSaysWhatCanBeDone(t *testing.T) {
 func TestWhatBecameOfARun(t *testing.T) {
 	t.Parallel()
 	m := lookOfTest().model
-	if got := becameText(m, m.All[0].Run); !strings.HasPrefix(got, "version 3 of intent/bot-42 (refused): refused: it is worse") {
+	if got := becameText(m, m.All[0].Run); !strings.HasPrefix(got, "version 3 of intent/bot-42 (refused): it is worse") {
 		t.Errorf("got %q", got)
 	}
 	if got := becameText(m, "none"); !strings.Contains(got, "not registered yet") {

@@ -89,7 +89,7 @@ func (p *promotion) flags(f *flagSet) {
 }
 
 func (p *promotion) accept(positional []string) error {
-	if err := wants(positional, "MODEL"); err != nil {
+	if err := wantsVersions(positional, "MODEL"); err != nil {
 		return err
 	}
 	model, which, err := versionArg(positional[0])

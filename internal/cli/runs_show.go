@@ -325,7 +325,7 @@ func becameOfRun(ctx context.Context, g *client.Gateway, whole *api.RunWhole) (s
 func becameText(m *api.ModelWhole, run string) string {
 	for i := range m.All {
 		if v := &m.All[i]; v.Run == run {
-			return fmt.Sprintf("version %d of %s (%s): %s", v.Number, m.Name, stateOfVersion(m, v), shortSentence(v))
+			return fmt.Sprintf("version %d of %s (%s): %s", v.Number, m.Name, stateOfVersion(m, v), reasonOf(v))
 		}
 	}
 	return "a version that is not registered yet, or no longer stored"

@@ -223,7 +223,7 @@ func TestTry(t *testing.T) {
 			t.Fatalf("%+v", o)
 		}
 		mention(t, "try", o.out, "learning for bot-7", "outcome ", "succeeded", "accuracy  0.93", "fetch ", "would be  a version of model intent/bot-7")
-		mention(t, "where it is", o.err, "files of the output are in "+out)
+		mention(t, "where it is", o.err, "the output is in "+out+": ")
 	}
 	text, err := os.ReadFile(filepath.Join(out, "examples", "a.txt"))
 	if err != nil || string(text) != "hello\n" {

@@ -242,7 +242,7 @@ func showTrigger(w io.Writer, t *api.Trigger) error {
 		if n.Ignored > 0 {
 			say("ignored", "%s with events: the trigger says nothing about replies; name their types, such as delivery: {replies: {types: [invoice-sent]}}, or write replies: ignore", count(int(n.Ignored), "answer"))
 		}
-		say("failed", "%s, and %s became dead letters", count(int(n.Failed), "attempt"), count(int(n.DeadLettered), "event"))
+		say("failed", "%s; %s given up", count(int(n.Failed), "attempt"), count(int(n.DeadLettered), "event"))
 		say("now", "%s running, %s waiting", count(int(n.InFlight), "attempt"), parkedOf(n))
 	} else {
 		say("delivered", "unknown: no dispatcher has reported recently")

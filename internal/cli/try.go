@@ -226,7 +226,7 @@ func (p *trying) keep(ctx context.Context, s *session, here *platform.Platform, 
 	if err := carrier.Get(ctx, p.out, files, nil); err != nil {
 		return fmt.Errorf("write the output of the run to %s: %w", p.out, err)
 	}
-	fmt.Fprintf(s.stderr, "%s of the output are in %s\n", count(len(files), "file"), p.out)
+	fmt.Fprintf(s.stderr, "the output is in %s: %s\n", p.out, count(len(files), "file"))
 	return nil
 }
 

@@ -102,7 +102,7 @@ func sayRun(t *thing, r *tidemill.Run) {
 
 func orSomebody(by string) string {
 	if by == "" {
-		return "somebody"
+		return "anonymous"
 	}
 	return by
 }

@@ -184,7 +184,7 @@ func holdReason(promote tidemill.Promote, recipe string, asked *commands.State) 
 	if p, frozen := asked.PromotionsFrozen(recipe); frozen {
 		by := p.By
 		if by == "" {
-			by = "somebody"
+			by = "anonymous"
 		}
 		return "promotions are frozen by " + by + " since " + p.Since.UTC().Format(time.RFC3339)
 	}
