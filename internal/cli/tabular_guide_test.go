@@ -60,12 +60,12 @@ func TestTemplateTabularIsFollowed(t *testing.T) {
 }
 
 // withRuntime returns the variable that names ONNX Runtime. TestMain removes it from the environment
-// of the tests, so make test-examples gives it another name.
+// of the tests, so make gives it another name.
 func withRuntime(t *testing.T) []string {
 	t.Helper()
 	library := os.Getenv("TEST_ONNXRUNTIME")
 	if library == "" {
-		t.Fatal("TEST_ONNXRUNTIME is not set: run make test-examples")
+		t.Fatal("TEST_ONNXRUNTIME is not set: run make test-python")
 	}
 	return []string{ort.Variable + "=" + library}
 }

@@ -14,6 +14,7 @@ const (
 	readPerMinute  = 200 // words
 	typedPerMinute = 40  // words of five characters
 	tabularMinutes = 10  // the promise of README
+	installMinutes = 1   // for the packages, as init says; the rest of the machine's work passes while the newcomer reads
 )
 
 var shellComment = regexp.MustCompile(`\s+#.*`)
@@ -54,14 +55,17 @@ func minutesOf(text string) (reading, typing float64) {
 	return float64(len(strings.Fields(text))) / readPerMinute, float64(characters) / 5 / typedPerMinute
 }
 
-// README and docs/tabular.md together take a newcomer ten minutes: to read all of it, and to type
-// every command. TestTemplateTabularIsFollowed runs the commands.
+// README and docs/tabular.md together take a newcomer ten minutes: to read all of it, to type every
+// command, and to wait for the packages. TestTemplateTabularIsFollowed runs the commands.
 func TestTabularTakesTenMinutes(t *testing.T) {
 	t.Parallel()
-	reading, typing := minutesOf(pathToTabular(t))
+	text := pathToTabular(t)
+	mention(t, "the promise", text, "in ten minutes")
+	mention(t, "what init says", aboutSklearn, "about a minute")
+	reading, typing := minutesOf(text)
 	t.Logf("%.1f minutes of reading and %.1f of typing", reading, typing)
-	if sum := reading + typing; sum > tabularMinutes || typing < 1 {
-		t.Errorf("the way to a model of one's own takes %.1f minutes of reading and %.1f of typing; README promises %d together", reading, typing, tabularMinutes)
+	if sum := reading + typing + installMinutes; sum > tabularMinutes || typing < 1 {
+		t.Errorf("the way to a model of one's own takes %.1f minutes of reading, %.1f of typing and %d for the packages; README promises %d together", reading, typing, installMinutes, tabularMinutes)
 	}
 }
 
