@@ -303,10 +303,10 @@ func (p *Platform) sayUnloadable(on *scoringModels, scorer, model string, versio
 }
 
 // sayLoaded withdraws the report about a champion that is loaded now. This process may have made the
-// report (told), or another one that has ended.
+// report (told), or another one that has ended. The fact of another scorer withdraws nothing.
 func (p *Platform) sayLoaded(on *scoringModels, scorer, model string, version int, told bool) {
 	now, _ := on.champions.Champion(model)
-	if now.Version == version && (told || now.Unserved == scorer) {
+	if now.Version == version && (told || now.Unserved) {
 		p.report(championReport{tidemill.TypeModelLoaded, scorer, model, version, now, tidemill.ModelLoaded{Scorer: scorer, Version: version}})
 	}
 }

@@ -50,11 +50,9 @@ func pack(m *fold.Model) []byte {
 	for _, f := range m.Floors {
 		p.mark(f, &making)
 	}
-	unserved := ""
-	if m.Unserved != nil {
-		unserved = m.Unserved.Scorer
+	if m.Unserved != nil { // rare, so the others take no byte
+		p.text(m.Unserved.Scorer)
 	}
-	p.text(unserved)
 	return slices.Clone(p) // copy without spare capacity
 }
 
@@ -76,8 +74,8 @@ func unpack(name string, packed []byte) *fold.Model {
 	for range u.number() {
 		m.Floors = append(m.Floors, u.mark(&making))
 	}
-	if scorer := u.text(); scorer != "" {
-		m.Unserved = &fold.Unserved{Scorer: scorer}
+	if len(u) > 0 {
+		m.Unserved = &fold.Unserved{Scorer: u.text()}
 	}
 	return m
 }

@@ -23,7 +23,7 @@ type Champion struct {
 	Turn     int64
 	Artifact string // tree; empty if it must be looked up (Table.Artifact)
 	Key      string
-	Unserved string // scorer that reported last that it cannot load the champion; empty if there is none
+	Unserved bool // whether a scorer has reported that it cannot load the champion
 }
 
 // ErrNoVersion reports that a model has no such version.
@@ -225,10 +225,7 @@ func (c *cell) show(m *fold.Model) (now Champion, changed bool) {
 		before = *old
 	}
 	if m.Champion != 0 {
-		now = Champion{Version: m.Champion, Previous: m.Previous, Turn: m.Turn, Artifact: c.state.artifact(m.Champion), Key: m.Key}
-		if m.Unserved != nil {
-			now.Unserved = m.Unserved.Scorer
-		}
+		now = Champion{Version: m.Champion, Previous: m.Previous, Turn: m.Turn, Artifact: c.state.artifact(m.Champion), Key: m.Key, Unserved: m.Unserved != nil}
 	}
 	switch {
 	case now == before:

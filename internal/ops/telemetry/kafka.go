@@ -47,7 +47,7 @@ func newStreams(ask func(context.Context) ([]broker.StreamInfo, error), log *slo
 		records:    desc("records", "Records that the stream keeps; the markers of transactions count too.", "stream"),
 		written:    desc("written_total", "Records that the stream has been given since it was made.", "stream"),
 		bytes:      desc("bytes", "Bytes on the disks of the partitions' leaders; absent where Kafka does not say.", "stream"),
-		lag:        desc("lag", "Records that a group has yet to read.", "stream", "group"),
+		lag:        desc("lag", "Events that a group has yet to read, estimated where transactions have markers among them.", "stream", "group"),
 		lost:       desc("lost", "Records that retention has deleted before a group has read them.", "stream", "group"),
 		age:        desc("age_seconds", "Age of all tidemill_stream metrics; 15 s or more without scrapes, or while Kafka is down."),
 	}
