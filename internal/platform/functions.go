@@ -138,7 +138,7 @@ func calledWith(token string, functions http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !hmac.Equal([]byte(r.Header.Get("Authorization")), want) {
 			w.Header().Set("WWW-Authenticate", "Bearer")
-			http.Error(w, "only Tidemill's dispatcher calls these functions, with a token; publish an event to the gateway instead", http.StatusUnauthorized)
+			http.Error(w, "only Tidemill's dispatcher calls these functions, with a token; publish an event to the gateway instead; a dispatcher in another process needs the same --run-secret", http.StatusUnauthorized)
 			return
 		}
 		functions.ServeHTTP(w, r)
