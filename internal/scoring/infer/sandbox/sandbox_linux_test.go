@@ -64,7 +64,7 @@ func (toyEngine) Load(file []byte) (Session, error) {
 }
 
 // errShort is what ONNX Runtime says if an allocation fails.
-var errShort = errors.New("Non-zero status code returned while running Expand node. Name:'' Status Message: std::bad_alloc")
+var errShort = errors.New("running the node Expand: std::bad_alloc")
 
 type toy struct{ does string }
 
