@@ -68,7 +68,8 @@ func (g *Gateway) growBuffer(r *request, b []byte, limit int, began time.Time) (
 		size = min(size, length+1) // one byte more, to see the end without another growth
 	}
 	size = min(size, limit+1)
-	if p := g.chargeMemory(r, size-cap(b)); p != nil {
+	// The old buffer stays charged, because it takes memory until the next collection.
+	if p := g.chargeMemory(r, size); p != nil {
 		return nil, p
 	}
 	control := http.NewResponseController(&r.answer)

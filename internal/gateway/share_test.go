@@ -13,7 +13,7 @@ import (
 func TestACallersShare(t *testing.T) {
 	t.Parallel()
 	guard := openGuard(t, contractAccess())
-	w := newWorld(t, func(o *Options) { o.Access, o.Limits.UnderWay, o.Limits.Caller = guard, 160<<10, 80<<10 })
+	w := newWorld(t, func(o *Options) { o.Access, o.Limits.UnderWay, o.Limits.Caller = guard, 320<<10, 120<<10 })
 	large := strings.Repeat("x", 100<<10)
 	r := w.post("/events", large, with(tokenHeader("all"), eventHeaders("1"))...)
 	if p := problemOf(t, r); r.StatusCode != http.StatusTooManyRequests || p.Type != api.ProblemBase+api.TooManyRequests {
