@@ -34,7 +34,7 @@ func taking() []byte {
 
 // The attack: a small file held the memory of the process, and other models could not be asked.
 func TestRealMemoryThatAnotherModelHolds(t *testing.T) {
-	p := sandbox.Open(sandbox.Options{Room: 64 << 20})
+	p := sandbox.Open(sandbox.Options{Room: 96 << 20})
 	defer p.Close()
 	load := func(name string, file []byte) *sandbox.Program {
 		m, err := p.Load(name, file, func() ([]byte, error) { return file, nil })
@@ -46,12 +46,12 @@ func TestRealMemoryThatAnotherModelHolds(t *testing.T) {
 	ask := func(m *sandbox.Program, x float32) error {
 		return m.Run([]tensor.Tensor{{Type: tensor.Float, Shape: []int{1, 1}, Floats: []float32{x}}}, make([]tensor.Tensor, 1))
 	}
-	m, held := load("taking", taking()), load("holding", holding(10e6))
+	m, held := load("taking", taking()), load("holding", holding(14e6))
 	for range 3 {
 		if err := ask(held, 1); err != nil {
 			t.Error(err)
 		}
-		if err := ask(m, 10e6); err != nil {
+		if err := ask(m, 14e6); err != nil {
 			t.Errorf("a model that gets memory when it is alone: %v", err)
 		}
 	}
