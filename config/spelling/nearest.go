@@ -19,3 +19,29 @@ func Nearest(word string, known []string) (string, bool) {
 	}
 	return best, best != ""
 }
+
+// Distance returns how many letters must be inserted, removed, replaced or swapped with a
+// neighbour to change a into b.
+func Distance(a, b string) int {
+	var before []int
+	last := make([]int, len(b)+1)
+	for j := range last {
+		last[j] = j
+	}
+	for i := range len(a) {
+		row := make([]int, len(b)+1)
+		row[0] = i + 1
+		for j := range len(b) {
+			replace := last[j]
+			if a[i] != b[j] {
+				replace++
+			}
+			row[j+1] = min(last[j+1]+1, row[j]+1, replace)
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				row[j+1] = min(row[j+1], before[j-1]+1)
+			}
+		}
+		before, last = last, row
+	}
+	return last[len(b)]
+}
