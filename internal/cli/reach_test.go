@@ -210,15 +210,7 @@ func TestATokenNeverGoesOverPlainHTTP(t *testing.T) {
 // A refusal that all events would get is printed once, and ends the run.
 func TestAFileEndsAtWhatAllWouldMeet(t *testing.T) {
 	t.Parallel()
-	var posts atomic.Int32
-	url := serveHTTP(t, func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodPost {
-			posts.Add(1)
-		}
-		w.Header().Set("Content-Type", "application/problem+json")
-		w.WriteHeader(http.StatusUnauthorized)
-		_, _ = io.WriteString(w, `{"type":"https://tidemill.dev/problems/unauthenticated","status":401,"detail":"give a token"}`)
-	})
+	url, posts := refuseAll(t, http.StatusUnauthorized, problemType, "unauthenticated", "give a token")
 	lines := strings.Repeat(`{"specversion":"1.0","id":"1","source":"/x","type":"a"}`+"\n", 20_000)
 	o := call(t, lines, "publish", "--file", "-", "--url", url)
 	if o.code != exitFailed || posts.Load() > 10 || strings.Count(o.err, "give a token") != 1 {
@@ -234,25 +226,20 @@ func TestAFileEndsAtWhatAllWouldMeet(t *testing.T) {
 // For a lasting error the command suggests how to correct it, not to publish the file again.
 func TestAFileIsNotToBePublishedAgainInVain(t *testing.T) {
 	t.Parallel()
-	const problem = "application/problem+json"
 	for _, c := range []struct {
 		status      int
 		media, kind string
 		says        string
 	}{
-		{401, problem, "unauthenticated", "; give a valid one by TIDEMILL_TOKEN or --token-file"},
-		{403, problem, "forbidden", "; give a token with this right by TIDEMILL_TOKEN or --token-file"},
-		{404, problem, "unknown-stream", "; give another --stream, or add it to the gateway's config"},
-		{404, problem, "not-found", "; give the gateway's own --url"},
-		{415, problem, "unsupported-media-type", "give the gateway's own --url"},
+		{401, problemType, "unauthenticated", "; give a valid one by TIDEMILL_TOKEN or --token-file"},
+		{403, problemType, "forbidden", "; give a token with this right by TIDEMILL_TOKEN or --token-file"},
+		{404, problemType, "unknown-stream", "; give another --stream, or add it to the gateway's config"},
+		{404, problemType, "not-found", "; give the gateway's own --url"},
+		{415, problemType, "unsupported-media-type", "give the gateway's own --url"},
 		{404, "text/html", "", "; give the gateway's own --url"},
-		{500, problem, "internal", "1 event not acknowledged; publish the file again"},
+		{500, problemType, "internal", "1 event not acknowledged; publish the file again"},
 	} {
-		url := serveHTTP(t, func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Content-Type", c.media)
-			w.WriteHeader(c.status)
-			fmt.Fprintf(w, `{"type":"https://tidemill.dev/problems/%s","detail":"so it is"}`, c.kind)
-		})
+		url, _ := refuseAll(t, c.status, c.media, c.kind, "so it is")
 		o := call(t, `{"specversion":"1.0","id":"1","source":"/x","type":"a"}`, "publish", "--file", "-", "--stream", "s", "--url", url)
 		if o.code != exitFailed || !strings.Contains(o.err, c.says) || strings.Contains(o.err, "again") != (c.status == 500) {
 			t.Errorf("%d %s: exit %d, %s", c.status, c.kind, o.code, o.err)
@@ -264,15 +251,7 @@ func TestAFileIsNotToBePublishedAgainInVain(t *testing.T) {
 func TestCommandsSayThatTheDiskIsFull(t *testing.T) {
 	t.Parallel()
 	const words = "disk full: 3 KiB are left in /data"
-	var posts atomic.Int32
-	url := serveHTTP(t, func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodPost {
-			posts.Add(1)
-		}
-		w.Header().Set("Content-Type", "application/problem+json")
-		w.WriteHeader(http.StatusInsufficientStorage)
-		_, _ = io.WriteString(w, `{"type":"https://tidemill.dev/problems/disk-full","status":507,"detail":"`+words+`"}`)
-	})
+	url, posts := refuseAll(t, http.StatusInsufficientStorage, problemType, "disk-full", words)
 	file := leave(t, "x", t.TempDir(), "file")
 	for _, args := range []string{"publish a", "publish --file -", "runs start intent --key a", "runs retry abc", "data put d " + file} {
 		posts.Store(0)
@@ -281,6 +260,22 @@ func TestCommandsSayThatTheDiskIsFull(t *testing.T) {
 			t.Errorf("%s: exit %d after %d requests: %s", args, o.code, posts.Load(), o.err)
 		}
 	}
+}
+
+const problemType = "application/problem+json"
+
+// refuseAll serves a gateway that refuses every request, and counts the posts.
+func refuseAll(t *testing.T, status int, media, kind, detail string) (url string, posts *atomic.Int32) {
+	t.Helper()
+	posts = new(atomic.Int32)
+	return serveHTTP(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			posts.Add(1)
+		}
+		w.Header().Set("Content-Type", media)
+		w.WriteHeader(status)
+		fmt.Fprintf(w, `{"type":"https://tidemill.dev/problems/%s","status":%d,"detail":%q}`, kind, status, detail)
+	}), posts
 }
 
 func serveHTTP(t *testing.T, answer http.HandlerFunc) (url string) {
