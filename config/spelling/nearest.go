@@ -13,16 +13,16 @@ func Nearest(word string, known []string) (string, bool) {
 		if len(word)-len(k) >= least || len(k)-len(word) >= least {
 			continue
 		}
-		if d := Distance(strings.ToLower(word), strings.ToLower(k)); d < least {
+		if d := distance(strings.ToLower(word), strings.ToLower(k)); d < least {
 			best, least = k, d
 		}
 	}
 	return best, best != ""
 }
 
-// Distance returns how many letters must be inserted, removed, replaced or swapped with a
+// distance returns how many letters must be inserted, removed, replaced or swapped with a
 // neighbour to change a into b.
-func Distance(a, b string) int {
+func distance(a, b string) int {
 	var before []int
 	last := make([]int, len(b)+1)
 	for j := range last {
