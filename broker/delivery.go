@@ -228,6 +228,7 @@ type inPartition struct {
 	gone      bool
 	drainBy   time.Time
 	notBefore time.Time // end of the pause after an error
+	asked     fetchAsk  // its part of the fetcher's last request that had it
 	retries   backoff
 }
 

@@ -16,9 +16,13 @@ import (
 
 const (
 	unknownNode int32 = -1
-	longPoll          = 500 * time.Millisecond
-	shortPoll         = 10 * time.Millisecond // wait while a partition is left out of the request, so that it can be in the next request soon
+	longPoll          = 5 * time.Second
+	shortPoll         = 10 * time.Millisecond  // wait while a partition is left out of the request, so that it can be in the next request soon
+	errorPause        = 500 * time.Millisecond // pause of a partition whose records cannot be decoded
 )
+
+// errAbandoned is the cause of a long poll that ended because a partition was missing in it.
+var errAbandoned = errors.New("the fetch lacks a partition that can be read now")
 
 // fetcher reads all partitions that one server leads, many in one request.
 type fetcher struct {
@@ -26,8 +30,9 @@ type fetcher struct {
 	node int32
 	wake chan struct{}
 
-	mu    sync.Mutex
-	parts []*inPartition
+	mu      sync.Mutex
+	parts   []*inPartition
+	abandon context.CancelCauseFunc // ends the long poll under way; nil if there is none
 
 	frame  wire.Frame
 	memory []byte // memory for the next answer
@@ -48,11 +53,34 @@ type fetchAsk struct {
 	ended    []span
 }
 
+// nudge tells the fetcher that there may be more to fetch.
 func (f *fetcher) nudge() {
+	f.abandonPoll()
 	select {
 	case f.wake <- struct{}{}:
 	default:
 	}
+}
+
+// abandonPoll ends the long poll under way if it lacks a partition that can be read now: a new one,
+// or one that was paused or read again. This costs the connection, because Kafka answers in order.
+func (f *fetcher) abandonPoll() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.abandon != nil && slices.ContainsFunc(f.parts, f.lacks) {
+		f.abandon(errAbandoned)
+		f.abandon = nil
+	}
+}
+
+// lacks reports whether a partition can be read now and the last request does not have it.
+func (f *fetcher) lacks(p *inPartition) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.gone || p.leader != f.node || p.paused || p.draining || time.Now().Before(p.notBefore) {
+		return false
+	}
+	return p.asked.p != p || !p.isExpected(p.asked)
 }
 
 // wakeFetcher tells the fetcher of a partition that there may be more to fetch.
@@ -139,7 +167,8 @@ func (f *fetcher) choosePartitions(now time.Time) (all bool, wait time.Duration)
 		case full || p.paused || p.draining || p.queued > 1:
 			all = false
 		default:
-			f.asked = append(f.asked, fetchAsk{p, p.position, p.epoch, p.series, p.ended})
+			p.asked = fetchAsk{p, p.position, p.epoch, p.series, p.ended}
+			f.asked = append(f.asked, p.asked)
 		}
 		return false
 	})
@@ -165,17 +194,17 @@ func (f *fetcher) fetch(all bool) {
 		wait = shortPoll
 	}
 	f.encode(wait)
-	ctx, cancel := context.WithTimeout(f.c.ctx, f.c.b.requestTimeout+wait)
-	defer cancel()
 	if f.memory == nil {
 		f.memory = f.c.buffers.Get().(*fetchBuffer).bytes
 	}
-	answer, err := f.c.b.call(ctx, f.node, &f.frame, f.memory)
+	answer, err := f.request(wait)
 	f.c.counts.fetches.Add(1)
 	f.c.counts.fetchedBytes.Add(uint64(len(answer)))
 	if err != nil {
 		f.memory = nil
-		f.handleFailure(err)
+		if !errors.Is(err, errAbandoned) {
+			f.handleFailure(err)
+		}
 		return
 	}
 	buffer := f.keepAnswer(answer)
@@ -192,6 +221,27 @@ func (f *fetcher) fetch(all bool) {
 	if err != nil {
 		f.handleFailure(err)
 	}
+}
+
+// request sends the encoded request and waits for the answer. A long poll can be abandoned.
+func (f *fetcher) request(wait time.Duration) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(f.c.ctx, max(f.c.b.requestTimeout, f.c.b.requestTimeout/2+wait))
+	defer cancel()
+	if wait == longPoll {
+		var abandon context.CancelCauseFunc
+		ctx, abandon = context.WithCancelCause(ctx)
+		defer abandon(nil)
+		f.setAbandon(abandon)
+		defer f.setAbandon(nil)
+		f.abandonPoll() // the partitions may have changed since they were chosen
+	}
+	return f.c.b.call(ctx, f.node, &f.frame, f.memory)
+}
+
+func (f *fetcher) setAbandon(abandon context.CancelCauseFunc) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.abandon = abandon
 }
 
 // keepAnswer keeps an answer for its deliveries. A large answer keeps the memory that it was read
@@ -464,7 +514,7 @@ func (c *Consumer) addToFetcher(p *inPartition, node int32) {
 	}
 	c.mu.Unlock()
 	p.mu.Lock()
-	p.leader = node
+	p.leader, p.asked = node, fetchAsk{}
 	p.mu.Unlock()
 	f.mu.Lock()
 	if !slices.Contains(f.parts, p) { // the partition may be back before the fetcher has removed it

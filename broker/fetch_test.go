@@ -191,3 +191,31 @@ func keyFor(partition int32, partitions int) []byte {
 		}
 	}
 }
+
+// A partition that becomes readable during a long poll does not wait for the poll's end.
+func TestAPollIsAbandonedForAPartitionThatItLacks(t *testing.T) {
+	reader, b, c := readAlone(t)
+	polls, over := make(chan struct{}, 100), make(chan struct{})
+	t.Cleanup(func() { close(over) })
+	c.ControlKey(int16(kmsg.Fetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		if r := req.(*kmsg.FetchRequest); r.MaxWaitMillis == int32(longPoll.Milliseconds()) {
+			polls <- struct{}{}
+			c.SleepControl(func() { <-over }) // a poll never ends by itself
+		}
+		return nil, nil, false
+	})
+	waitForPoll(t, polls, hostilePatience)
+	reader.Pause("events", 3)
+	reader.Resume("events", 3) // it must be read again from the first event that was not handed out
+	waitForPoll(t, polls, b.requestTimeout*3/4) // later, the first poll would end by its own timeout
+}
+
+func waitForPoll(t *testing.T, polls <-chan struct{}, patience time.Duration) {
+	t.Helper()
+	select {
+	case <-polls:
+	case <-time.After(patience):
+		t.Fatal("no long poll began")
+	}
+}

@@ -39,7 +39,7 @@ func (c *Consumer) receive(a fetchAsk, part *wire.Fetched, buffer *fetchBuffer) 
 	if err != nil {
 		c.failReading(fmt.Errorf("read stream %s, partition %d: %w", a.p.stream, a.p.tp.Partition, err))
 		a.p.mu.Lock()
-		a.p.notBefore = time.Now().Add(longPoll) // pause before the next try
+		a.p.notBefore = time.Now().Add(errorPause)
 		a.p.mu.Unlock()
 	}
 	if !fits {
