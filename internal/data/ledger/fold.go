@@ -92,6 +92,9 @@ func (c *changes) add(f *folding) error {
 	if after.key != f.before.key {
 		c.keys = append(c.keys, m.Recipe, m.Key, flag(after.key))
 	}
+	if after.entry != f.before.entry {
+		c.record(hashKeyEntries+strconv.Itoa(int(c.partition)), f.member, after.entry)
+	}
 	if after.pending != f.before.pending {
 		c.pending = append(c.pending, f.member, m.Recipe, after.pending)
 	}
@@ -138,14 +141,16 @@ func flag(is bool) string {
 	return ""
 }
 
-// The hashes of models. The fold does not read them.
+// The hashes of models and keys. The fold does not read them.
 const (
-	hashVersions   = "versions"   // model@number → JSON of the version
-	hashJudgements = "judgements" // model@number → JSON of the judgement, if it was judged
-	hashOwed       = "owed"       // model → number of announcements due
-	hashListed     = "listed"     // partition → next offset when its entries changed last
-	hashEntries    = "entries:"   // prefix before the partition: model → entry
-	hashLengths    = "lengths"    // entries:<partition> → number of its entries
+	hashVersions   = "versions"    // model@number → JSON of the version
+	hashJudgements = "judgements"  // model@number → JSON of the judgement, if it was judged
+	hashOwed       = "owed"        // model → number of announcements due
+	hashListed     = "listed"      // partition → next offset when its entries changed last
+	hashEntries    = "entries:"    // prefix before the partition: model → entry
+	hashKeyListed  = "keylisted"   // partition → next offset when its entries of keys changed last
+	hashKeyEntries = "keyentries:" // prefix before the partition: recipe/key → entry
+	hashLengths    = "lengths"     // entries:<partition>, keyentries:<partition> → number of its entries
 )
 
 // modelFolding folds the facts of one model.
@@ -248,9 +253,12 @@ func addRecords[T any](c *changes, hash, name string, all map[int]*T) error {
 }
 
 // stampEntries marks the partition's entries as changed, so that each process with a copy
-// of the list of models reads them again.
+// of the lists reads them again.
 func (c *changes) stampEntries() {
-	if partition := strconv.Itoa(int(c.partition)); len(c.records[hashEntries+partition]) > 0 {
-		c.record(hashListed, partition, strconv.FormatInt(c.next, 10))
+	partition := strconv.Itoa(int(c.partition))
+	for entries, stamps := range map[string]string{hashEntries: hashListed, hashKeyEntries: hashKeyListed} {
+		if len(c.records[entries+partition]) > 0 {
+			c.record(stamps, partition, strconv.FormatInt(c.next, 10))
+		}
 	}
 }

@@ -20,7 +20,7 @@ import (
 
 // layout is the version of the data in Redis: of the fold, and of the keys and values. A
 // process of another version uses other keys, and fills them itself.
-const layout = "6"
+const layout = "7"
 
 // Options are the options of Open.
 type Options struct {
@@ -45,17 +45,19 @@ type Options struct {
 // The goroutine of run reads the facts, folds them and writes; only it uses the caches.
 // Other goroutines see its progress in the field progress.
 type Ledger struct {
-	o        Options
-	prefix   string
-	claims   string        // key of the claims, which all layouts share
-	client   *redis.Client // client that only run uses
-	log      *slog.Logger
-	metrics  *metrics
-	caches   map[int32]*caches
-	kept     int             // least number of makings in each cache
-	far      map[int32]int64 // offsets up to which changes may stay unwritten; nil near the end of the log
-	progress *progress
-	register *register
+	o           Options
+	prefix      string
+	claims      string        // key of the claims, which all layouts share
+	client      *redis.Client // client that only run uses
+	log         *slog.Logger
+	metrics     *metrics
+	caches      map[int32]*caches
+	kept        int             // least number of makings in each cache
+	far         map[int32]int64 // offsets up to which changes may stay unwritten; nil near the end of the log
+	progress    *progress
+	register    *register[entry]    // all models
+	keyRegister *register[keyEntry] // all keys of recipes
+	fleet       fleetCache
 
 	partitions int // number of partitions whose facts are folded; run and its consumer's hook use it
 
@@ -85,7 +87,8 @@ func Open(ctx context.Context, o Options) (*Ledger, error) {
 	}
 	o.atOnce, o.far, o.rows = cmp.Or(o.atOnce, scriptFacts), cmp.Or(o.far, farBehind), cmp.Or(o.rows, mostRows)
 	l := &Ledger{o: o, client: redis.NewClient(patientOptions(o.Redis.Options())), prefix: o.Names.Key("{ledger}", cmp.Or(o.layout, layout), o.Kafka, ""), claims: o.Names.Key("{ledger}", "claims", o.Kafka), log: o.Logger,
-		caches: map[int32]*caches{}, progress: newProgress(), memory: newMemory(), register: newRegister()}
+		caches: map[int32]*caches{}, progress: newProgress(), memory: newMemory(),
+		register: newRegister(hashListed, hashEntries, parseEntry), keyRegister: newRegister(hashKeyListed, hashKeyEntries, parseKeyEntry)}
 	var err error
 	if l.metrics, err = newMetrics(o.Registerer, l.Status); err != nil {
 		return nil, errors.Join(err, l.client.Close())

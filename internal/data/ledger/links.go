@@ -93,7 +93,8 @@ func commitOf(value string) ([]string, error) {
 
 // outline has the parts of a making that Redis lists, without the runs that have ended.
 type outline struct {
-	key     bool // whether its key is one of the recipe's
+	key     bool   // whether its key is one of the recipe's
+	entry   string // entry in the list of keys; empty if it is not listed
 	runs    []liveRun
 	pending string
 }
@@ -108,6 +109,9 @@ type liveRun struct {
 
 func outlineOf(m *fold.Making) outline {
 	o := outline{key: listsKey(m)}
+	if o.key {
+		o.entry = keyEntryOf(m).value()
+	}
 	for _, r := range [...]*tidemill.Run{m.Live, m.Waiting} {
 		if r != nil {
 			o.runs = append(o.runs, liveRun{r.ID, r.Asked[0], runValue(r), liveValue(r)})

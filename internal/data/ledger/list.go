@@ -224,7 +224,7 @@ func (l *Ledger) Models(ctx context.Context, q ModelQuery) (ModelPage, error) {
 	if q.Limit <= 0 {
 		q.Limit = defaultLimit
 	}
-	all, err := l.register.allEntries(ctx, l)
+	all, _, err := l.register.allEntries(ctx, l)
 	if err != nil {
 		return ModelPage{}, fmt.Errorf("list models: %w", err)
 	}
@@ -262,7 +262,7 @@ func (l *Ledger) readListed(ctx context.Context, q *ModelQuery, some []entry) ([
 // NewestChampions returns, for each recipe that has champions, when the run of its newest
 // champion began.
 func (l *Ledger) NewestChampions(ctx context.Context) (map[string]time.Time, error) {
-	all, err := l.register.allEntries(ctx, l)
+	all, _, err := l.register.allEntries(ctx, l)
 	if err != nil {
 		return nil, fmt.Errorf("look for the newest champions: %w", err)
 	}

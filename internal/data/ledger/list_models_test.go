@@ -74,7 +74,9 @@ func began(m *fold.Model) time.Time {
 func (w *world) listsModels(l *ledger.Ledger) {
 	w.t.Helper()
 	caughtUp(w.t, l)
-	all := w.foldLog().models
+	whole := w.foldLog()
+	w.checkFleet(l, whole)
+	all := whole.models
 	r := rand.New(rand.NewPCG(3, uint64(len(all))))
 	for range 40 {
 		q := modelQuery(r, 20)

@@ -92,6 +92,8 @@ func answers(ctx context.Context, l *ledger.Ledger) map[string]string {
 	live, err := l.Live(ctx)
 	slices.SortFunc(live, func(a, b tidemill.Run) int { return strings.Compare(a.ID, b.ID) })
 	note("live", live, err)
+	fleet, err := l.Fleet(ctx)
+	note("fleet", fleetText(fleet), err)
 	busy, err := l.Busy(ctx)
 	note("busy", busy, err)
 	for _, at := range []time.Time{time.Now().Add(-2 * time.Hour), later} {
@@ -129,7 +131,8 @@ func (w *world) waitAnswers(l *ledger.Ledger) {
 		}
 		_, modelErr := l.Models(w.t.Context(), ledger.ModelQuery{})
 		_, countErr := l.Counts(w.t.Context())
-		return modelErr == nil && countErr == nil && allKeys(w.t.Context(), l, "intent") && allKeys(w.t.Context(), l, "fraud") && allKeys(w.t.Context(), l, "demand")
+		_, fleetErr := l.Fleet(w.t.Context())
+		return modelErr == nil && countErr == nil && fleetErr == nil && allKeys(w.t.Context(), l, "intent") && allKeys(w.t.Context(), l, "fraud") && allKeys(w.t.Context(), l, "demand")
 	})
 }
 

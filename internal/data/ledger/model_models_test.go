@@ -70,8 +70,12 @@ func (m model) model(t testing.TB, name string, of *plainModel) {
 	if of.Pin != nil {
 		flags += "p"
 	}
-	if len(of.Versions) > 0 {
+	if of.Unserved != nil {
+		flags += "u"
+	}
+	if n := len(of.Versions); n > 0 {
+		newest := of.Versions[n-1]
 		m.add("lengths", fmt.Sprint("entries:", of.partition), 1)
-		m.set(fmt.Sprint("entries:", of.partition), name, fmt.Sprint(began, " ", flags, " ", url.QueryEscape(of.Recipe), " ", of.Key))
+		m.set(fmt.Sprint("entries:", of.partition), name, fmt.Sprint(began, " ", flags, " ", newest.State, " ", of.Champion, " ", newest.Number, " ", newest.At.UnixMilli(), " ", url.QueryEscape(of.Recipe), " ", of.Key))
 	}
 }

@@ -94,6 +94,7 @@ func (w *world) modelOf() model {
 	m.set("at", "partitions", fmt.Sprint(len(all.ends)))
 	for member, making := range all.makings {
 		m.making(w.t, member, making, all.ended)
+		m.keyEntry(member, making, broker.PartitionOf([]byte(member), len(all.ends)))
 	}
 	for name, of := range all.models {
 		m.model(w.t, name, of)
@@ -171,6 +172,25 @@ func (m model) making(t testing.TB, member string, making *fold.Making, ended ma
 		m.place("queue:"+recipe+":"+prio, []int{6, 14, 22}, ms, member, [3]string{"queue:" + recipe, prio, strconv.Itoa(-r.Priority)}, [3]string{"queue", recipe, "0"})
 		m.add("queued", recipe+" "+strconv.FormatInt(ms>>14, 10), 1)
 	}
+}
+
+// keyEntry sets the entry in the list of keys.
+func (m model) keyEntry(member string, making *fold.Making, partition int32) {
+	if making.Gone && making.Live == nil && making.Waiting == nil {
+		return
+	}
+	running, last, failed := "-", "", int64(0)
+	if making.Live != nil || making.Waiting != nil {
+		running = "r"
+	}
+	if e := making.Last; e != nil {
+		if last = string(e.State); e.State == tidemill.RunFailed {
+			failed = e.At
+		}
+	}
+	list := fmt.Sprint("keyentries:", partition)
+	m.add("lengths", list, 1)
+	m.set(list, member, fmt.Sprint(running, " ", last, " ", failed))
 }
 
 func (m model) run(r *tidemill.Run, where string) {
@@ -301,13 +321,14 @@ func (w *world) checkSizes(got model) {
 func (w *world) checkStamps(got model) {
 	w.t.Helper()
 	for key := range got {
-		partition, is := strings.CutPrefix(key, "entries:")
-		changed, err := strconv.Atoi(got["listed"][partition])
+		kind, partition, is := strings.Cut(key, "entries:")
+		changed, err := strconv.Atoi(got[kind+"listed"][partition])
 		if at, _ := strconv.Atoi(got["at"][partition]); is && (err != nil || changed > at) {
 			w.t.Errorf("the entries of partition %s, which is at %s, have changed at %q", partition, got["at"][partition], got["listed"][partition])
 		}
 	}
 	delete(got, "listed")
+	delete(got, "keylisted")
 }
 
 func merged[V any](a, b map[string]V) map[string]V {

@@ -123,6 +123,7 @@ func (l *Ledger) clear() {
 		s.clear()
 	}
 	l.register.stale.Store(true)
+	l.keyRegister.stale.Store(true)
 }
 
 // session follows the facts from the offsets in Redis on, until an error.

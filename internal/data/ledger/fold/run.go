@@ -42,9 +42,16 @@ type Making struct {
 	Waiting *tidemill.Run `json:"waiting,omitempty"`
 	Ended   []string      `json:"ended,omitempty"`   // ids of runs, the newest last
 	Seen    []Seen        `json:"seen,omitempty"`    // causes by run, the newest last
+	Last    *LastEnd      `json:"last,omitempty"`    // end of the newest run that has ended; nil if there is none since the key was removed last
 	Gone    bool          `json:"gone,omitempty"`    // whether its key is removed and no run was requested since
 	Begun   int64         `json:"begun,omitempty"`   // number of runs that have begun, from the first whose start names its causes
 	Removed int64         `json:"removed,omitempty"` // value of Begun when the key was removed last
+}
+
+// LastEnd is the end of a run.
+type LastEnd struct {
+	State tidemill.RunState `json:"state"`
+	At    int64             `json:"at"` // in Unix milliseconds
 }
 
 // Verdict is the result of folding a fact in.
@@ -423,10 +430,10 @@ func (m *Making) endOf(r *tidemill.Run, f Fact, s tidemill.RunState, reason stri
 		m.Waiting = nil
 	}
 	v := Verdict{Result: Accepted, Ended: r}
-	m.Ended = append(m.Ended, r.ID)
+	m.Ended, m.Last = append(m.Ended, r.ID), &LastEnd{s, f.At.UnixMilli()}
 	switch {
 	case m.Gone:
-		v.Forgotten, m.Ended = m.Ended, nil
+		v.Forgotten, m.Ended, m.Last = m.Ended, nil, nil
 	case len(m.Ended) > KeptRuns:
 		v.Forgotten = []string{m.Ended[0]}
 		m.Ended = slices.Delete(m.Ended, 0, 1)
@@ -446,7 +453,7 @@ func (m *Making) forgetKey(f Fact, d tidemill.RunForgotten) Verdict {
 	}
 	m.see(d.Cause, noRun, f.At)
 	v := Verdict{Result: Accepted, Forgotten: m.Ended}
-	m.Ended, m.Gone, m.Removed = nil, true, m.Begun
+	m.Ended, m.Last, m.Gone, m.Removed = nil, nil, true, m.Begun
 	if m.Waiting != nil {
 		v.Forgotten = append(v.Forgotten, m.Waiting.ID)
 		m.Waiting = nil

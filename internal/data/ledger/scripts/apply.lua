@@ -60,7 +60,7 @@ local function fields()
     local key = P .. ARGV[a]
     a = a + 1
     local first, last = section(2)
-    local set, gone, name = {}, {}, string.match(key, 'entries:%d+$')
+    local set, gone, name = {}, {}, string.match(key, '%l*entries:%d+$')
     if name and redis.call('HLEN', key) ~= tonumber(redis.call('HGET', P .. 'lengths', name) or '0') then lost() end
     for i = first, last, 2 do
       if ARGV[i + 1] ~= '' then

@@ -25,7 +25,8 @@ end
 -- Redis may lose single keys: a server that evicts, or a person, deletes them. So the field sizes
 -- of `at` has the sizes of the keys in lists. Each script compares them first, and updates them
 -- last. All other keys are nodes of ordered sets, or their sizes are in a key of lists:
--- those of keys:<recipe> in counts, and those of entries:<partition> in lengths.
+-- those of keys:<recipe> in counts, and those of entries:<partition> and keyentries:<partition> in
+-- lengths.
 local function sizes()
   local all = {}
   for i, name in ipairs(hashes) do all[i] = redis.call('HLEN', P .. name) end
