@@ -304,7 +304,7 @@ func (d *testGateways) modelAsks(long, stranger []string) (all []gatewayRequest)
 	d.runs.makeChampions("intent/bot-2", "bot-2", 3)
 	const base = "/api/v1/"
 	for _, path := range []string{"models", "models?stale=1s", "model?model=intent/bot-1", "model?model=intent/bot-1&version=newest", "model?model=intent/bot-1&version=champion", "promotions",
-		"model/files?model=intent/bot-1", "model/file?model=intent/bot-1&version=2&path=model.onnx"} {
+		"fleet", "fleet/keys?limit=1", "fleet/strip", "fleet/strip?by=age", "model/files?model=intent/bot-1", "model/file?model=intent/bot-1&version=2&path=model.onnx"} {
 		path = base + path
 		all = append(all, gatewayRequest{d.open, "GET", path, "", nil, 200}, gatewayRequest{d.guarded, "GET", path, "", d.reader, 200}, gatewayRequest{d.open, "GET", path, "", stranger, 403},
 			gatewayRequest{d.guarded, "GET", path, "", d.publisher, 403}, gatewayRequest{d.guarded, "GET", path, "", nil, 401},
@@ -329,7 +329,8 @@ func (d *testGateways) modelAsks(long, stranger []string) (all []gatewayRequest)
 	}
 	all = append(all, gatewayRequest{d.open, "GET", base + "model/files?model=intent/no", "", nil, 404})
 	all = append(all, d.artifactAsks("model/files?model=intent/bot-1", "model/file?model=intent/bot-1&path=", "model/file?model=intent/bot-1&path=model.onnx")...)
-	return append(all, gatewayRequest{d.open, "GET", base + "models?limit=0", "", nil, 400}, gatewayRequest{d.open, "GET", base + "model", "", nil, 400}, gatewayRequest{d.open, "GET", base + "model?model=no", "", nil, 404},
+	return append(all, gatewayRequest{d.open, "GET", base + "models?limit=0", "", nil, 400}, gatewayRequest{d.open, "GET", base + "model", "", nil, 400},
+		gatewayRequest{d.open, "GET", base + "fleet?stale=x", "", nil, 400}, gatewayRequest{d.open, "GET", base + "fleet/keys?sort=x", "", nil, 400}, gatewayRequest{d.open, "GET", base + "fleet/strip?by=x", "", nil, 400}, gatewayRequest{d.open, "GET", base + "model?model=no", "", nil, 404},
 		gatewayRequest{d.open, "POST", base + "promotions/freeze", `{"recipe":"no"}`, nil, 404}, gatewayRequest{d.open, "POST", base + "promotions/thaw", `{"recipe":"no"}`, nil, 404},
 		gatewayRequest{d.open, "POST", base + "promotions/freeze", `{}`, nil, 200}, gatewayRequest{d.open, "GET", base + "promotions", "", nil, 200}, gatewayRequest{d.open, "POST", base + "promotions/thaw", `{}`, nil, 200})
 }

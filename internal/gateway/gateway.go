@@ -28,6 +28,7 @@ import (
 	"tidemill.dev/internal/data/store"
 	"tidemill.dev/internal/gateway/access"
 	"tidemill.dev/internal/models/erase"
+	"tidemill.dev/internal/models/fleet"
 	"tidemill.dev/internal/models/registry"
 	"tidemill.dev/internal/ops/status"
 	"tidemill.dev/internal/ops/telemetry"
@@ -109,6 +110,7 @@ type Gateway struct {
 	tails     *openTails
 	attempts  attemptCache
 	ownership atomic.Pointer[keyOwnership]
+	fleet     fleet.Views
 	refusals  refusals
 
 	collecting sync.Mutex // held while a collection runs
@@ -347,7 +349,7 @@ func (g *Gateway) routeTable() []route {
 		{method: http.MethodPost, path: "/api/v1/pools/{pool}/resume", role: access.Operate, handle: g.resumePool},
 		{method: http.MethodGet, path: "/api/v1/openapi.json", role: known, handle: g.openAPI},
 		{method: http.MethodGet, path: "/metrics", role: access.Metrics, handle: g.showMetrics},
-	}, g.modelTable(), g.scorerTable(), g.inferenceTable(), g.dataTable(), g.keysTable(), g.agentTable())
+	}, g.modelTable(), g.fleetTable(), g.scorerTable(), g.inferenceTable(), g.dataTable(), g.keysTable(), g.agentTable())
 }
 
 // router finds the route of a request.

@@ -144,11 +144,7 @@ func shownModel(m *fold.Model, stale, now time.Time) api.ModelShown {
 	if c := m.Find(m.Champion); c != nil {
 		s.Began = &c.Began
 	}
-	for _, c := range m.Changes {
-		if c.Version == m.Champion {
-			s.Promoted = &c.At
-		}
-	}
+	s.Promoted = promotedAt(m)
 	if m.Pin != nil {
 		s.Pinned, s.PinnedBy = true, m.Pin.By
 	}

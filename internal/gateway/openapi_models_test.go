@@ -17,7 +17,8 @@ func TestDocumentHasEveryFieldOfModels(t *testing.T) {
 		"Judge": tidemill.Judge{}, "Judgement": tidemill.Judgement{}, "Clause": tidemill.Clause{}, "Report": tidemill.Report{}, "Beside": tidemill.Beside{},
 		"Estimate": tidemill.Estimate{}, "Figures": tidemill.Figures{}, "Class": tidemill.Class{}, "Cell": tidemill.Cell{}, "Champion": tidemill.Champion{},
 		"PromotionAsked": api.PromotionAsked{}, "PromotionDone": api.PromotionDone{}, "RollbackAsked": api.RollbackAsked{}, "PromotionsDone": api.PromotionsDone{},
-		"Promotions": api.Promotions{}, "Freeze": api.Freeze{}, "FreezeAsked": api.FreezeAsked{}},
+		"Promotions": api.Promotions{}, "Freeze": api.Freeze{}, "FreezeAsked": api.FreezeAsked{},
+		"Fleet": api.Fleet{}, "FleetRecipe": api.FleetRecipe{}, "FleetAge": api.FleetAge{}, "FleetKeys": api.FleetKeys{}, "FleetKey": api.FleetKey{}, "FleetStrip": api.FleetStrip{}},
 		func(string, map[string]bool) {})
 }
 
@@ -28,6 +29,13 @@ func TestDocumentHasEveryStateOfVersions(t *testing.T) {
 	want := []any{string(tidemill.VersionRegistered), string(tidemill.VersionAwaiting), string(tidemill.VersionRefused), string(tidemill.VersionPromoted)}
 	if got := schemas["HeldVersion"].Value.Properties["state"].Value.Enum; !reflect.DeepEqual(got, want) {
 		t.Errorf("states are %v, want %v", got, want)
+	}
+	want = nil
+	for _, s := range api.KeyStates() {
+		want = append(want, string(s))
+	}
+	if got := schemas["FleetKey"].Value.Properties["state"].Value.Enum; !reflect.DeepEqual(got, want) {
+		t.Errorf("states of keys are %v, want %v", got, want)
 	}
 	want = []any{string(tidemill.ActionJudge), string(tidemill.ActionPromote), string(tidemill.ActionRollback), string(tidemill.ActionPin), string(tidemill.ActionUnpin)}
 	if got := schemas["ChampionChange"].Value.Properties["action"].Value.Enum; !reflect.DeepEqual(got, want) {
