@@ -131,7 +131,7 @@ func nouns() []noun {
 			runsCommand(), runsShowCommand(), logsCommand(), runsGetCommand(), runsStartCommand(), runsCancelCommand(), runsRetryCommand(), whyCommand(), tryCommand(),
 			recipesCommand(), recipesPauseCommand(), recipesResumeCommand(), poolsCommand(), poolsPauseCommand(), poolsResumeCommand()}},
 		{"models", "Models", []command{
-			modelsCommand(), modelsShowCommand(), modelsGetCommand(), compareCommand(), promoteCommand(), rollbackCommand(), pinCommand(), unpinCommand(),
+			fleetCommand(), modelsCommand(), modelsShowCommand(), modelsGetCommand(), compareCommand(), promoteCommand(), rollbackCommand(), pinCommand(), unpinCommand(),
 			promotionsCommand(), promotionsFreezeCommand(), promotionsThawCommand()}},
 		{"scorers", "Scorers", []command{scorersCommand(), scoreCommand(), rescoreCommand()}},
 	}

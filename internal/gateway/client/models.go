@@ -38,6 +38,12 @@ func (g *Gateway) Models(ctx context.Context, q ModelQuery) (page api.Models, er
 	return page, g.get(ctx, "list the models", &page, q.values(), "models")
 }
 
+// Fleet returns the numbers of keys by recipe and state, of one recipe or of all. The age from which
+// a champion is stale is a duration such as 7d; if it is empty, the gateway's own counts.
+func (g *Gateway) Fleet(ctx context.Context, recipe, stale string) (all api.Fleet, err error) {
+	return all, g.get(ctx, "count the keys of the fleet", &all, toQuery("recipe", recipe, "stale", stale), "fleet")
+}
+
 // Model returns a model and its versions. If a version is given, such as 7 or champion, only that
 // version is returned, with its measurements.
 func (g *Gateway) Model(ctx context.Context, name, version string) (whole api.ModelWhole, err error) {

@@ -23,6 +23,7 @@ func TestWhatIsAskedOfModels(t *testing.T) {
 			_, err := g.Models(t.Context(), ModelQuery{Key: "bot-42", Stale: "7d", After: "x"})
 			return err
 		},
+		"GET /base/api/v1/fleet?recipe=intent&stale=1d ": func(g *Gateway) error { _, err := g.Fleet(t.Context(), "intent", "1d"); return err },
 		"GET /base/api/v1/model?model=intent%2Fbot-42&version=champion ": func(g *Gateway) error {
 			_, err := g.Model(t.Context(), "intent/bot-42", "champion")
 			return err

@@ -37,8 +37,8 @@ type Query struct {
 // Sorts returns the orders of keys.
 func Sorts() []string { return []string{"key", "state", "age", "newest"} }
 
-// ErrAfter says that a query continues after a place that is none.
-var ErrAfter = errors.New("it is no place in this list")
+// ErrAfter says that the After of a query is not from a page with the same order.
+var ErrAfter = errors.New("after names no key of this list")
 
 // Row is a key with its state.
 type Row struct {
