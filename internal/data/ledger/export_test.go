@@ -1,6 +1,11 @@
 package ledger
 
-import "slices"
+import (
+	"context"
+	"slices"
+
+	"github.com/redis/go-redis/v9"
+)
 
 // AtOnce limits how many facts a ledger folds at once.
 func (o Options) AtOnce(facts int) Options {
@@ -23,6 +28,19 @@ func (o Options) OfLayout(layout string) Options {
 
 // SizedKeys returns the keys whose sizes are recorded.
 func SizedKeys() []string { return append(slices.Clone(sizedHashes), sizedRoots...) }
+
+// JoinFleet makes a fleet from the entries of one partition as Redis has them: name → value.
+func JoinFleet(models, keys map[string]string) *Fleet {
+	read := func(values map[string]string) []*redis.MapStringStringCmd {
+		c := redis.NewMapStringStringCmd(context.Background())
+		c.SetVal(values)
+		return []*redis.MapStringStringCmd{c}
+	}
+	m, k := newRegister("", "", parseEntry), newRegister("", "", parseKeyEntry)
+	m.replaceEntries([]string{"0"}, nil, read(models))
+	k.replaceEntries([]string{"0"}, nil, read(keys))
+	return joinFleet(m.entries, k.entries)
+}
 
 // Layout is the version of the data in Redis.
 const Layout = layout

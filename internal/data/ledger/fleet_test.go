@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -142,4 +143,34 @@ func TestTheFleetFollowsAKey(t *testing.T) {
 	is("removed", "bot-1 models/of/bot-1 false  false 1/1 promoted")
 	w.addModel(l, made(tidemill.TypeModelRetired, tidemill.ModelRetired{Asked: time.Now().Add(time.Hour)}))
 	is("retired", "")
+}
+
+// BenchmarkFleet parses and joins the entries of all keys, as after a change of all partitions. It reports
+// the memory of a key beside the texts of its two entries.
+func BenchmarkFleet(b *testing.B) {
+	for _, n := range []int{20_000, 200_000} {
+		b.Run(fmt.Sprint("keys=", n), func(b *testing.B) {
+			models, keys, texts := map[string]string{}, map[string]string{}, 0
+			for i := range n {
+				key := fmt.Sprintf("bot-%07d", i)
+				name, value := "intent/"+key, "1700000000000 - promoted 7 7 1700000000000 intent "+key
+				models[name], keys[strings.Clone(name)] = value, "- succeeded 0"
+				texts += 2*len(name) + len(value)
+			}
+			before := memory()
+			f := ledger.JoinFleet(models, keys)
+			if f.Len() != n {
+				b.Fatalf("it has %d keys", f.Len())
+			}
+			took := memory() - before
+			spent := cpu(b)
+			for b.Loop() {
+				ledger.JoinFleet(models, keys)
+			}
+			b.ReportMetric(float64((cpu(b)-spent).Microseconds())/1000/float64(b.N), "cpu-ms/op")
+			b.ReportMetric(float64(took)/float64(n), "B/key") // the maps have the texts
+			b.ReportMetric(float64(texts)/float64(n), "texts-B/key")
+			runtime.KeepAlive(f)
+		})
+	}
 }

@@ -196,17 +196,23 @@ func (r *register[E]) read(ctx context.Context, l *Ledger, changed []string) err
 
 // replaceEntries replaces the entries of some partitions.
 func (r *register[E]) replaceEntries(changed []string, listed map[string]string, read []*redis.MapStringStringCmd) {
-	at, fresh := maps.Clone(r.at), []E{}
+	at := maps.Clone(r.at)
 	if at == nil {
 		at = map[string]string{}
 	}
+	type text struct{ partition, name, value string }
+	var texts []text // sorted before they are parsed, because they are smaller
 	for i, p := range changed {
 		at[p] = listed[p]
 		for name, value := range read[i].Val() {
-			fresh = append(fresh, r.parse(p, name, value))
+			texts = append(texts, text{p, name, value})
 		}
 	}
-	slices.SortFunc(fresh, func(a, b E) int { return strings.Compare(nameOf(a), nameOf(b)) })
+	slices.SortFunc(texts, func(a, b text) int { return strings.Compare(a.name, b.name) })
+	fresh := make([]E, len(texts))
+	for i, t := range texts {
+		fresh[i] = r.parse(t.partition, t.name, t.value)
+	}
 	r.at, r.entries, r.version = at, mergeEntries(r.entries, fresh, changed), ""
 	for _, p := range slices.Sorted(maps.Keys(at)) {
 		r.version += p + "=" + at[p] + " "
