@@ -108,6 +108,7 @@ type Gateway struct {
 	marks     sharedLookup[*schedule.Book]
 	desk      commandState
 	tails     *openTails
+	live      liveConnections
 	attempts  attemptCache
 	ownership atomic.Pointer[keyOwnership]
 	fleet     fleet.Views
@@ -153,6 +154,9 @@ func (g *Gateway) open(ctx context.Context) (err error) {
 	}
 	if g.tails, err = newTails(&g.opt.Limits, g.opt.Telemetry.Registry()); err != nil {
 		return fmt.Errorf("register the metrics of tails: %w", err)
+	}
+	if err = g.openLive(); err != nil {
+		return fmt.Errorf("register the metrics of live connections: %w", err)
 	}
 	g.openDesk()
 	g.survey.look, g.survey.within = g.opt.Broker.Streams, g.opt.Limits.Look
@@ -236,7 +240,7 @@ func (g *Gateway) close(ctx context.Context) error {
 	if e := g.listener.Close(); !errors.Is(e, net.ErrClosed) { // Serve may never have run
 		err = errors.Join(err, e)
 	}
-	return errors.Join(err, g.closeInside(ctx), g.desk.close(ctx))
+	return errors.Join(err, g.closeInside(ctx), g.live.feed.closeValue(ctx), g.desk.close(ctx))
 }
 
 // answerWithin is the part of Close's time that is reserved for answers. In it, no request waits
@@ -317,6 +321,7 @@ func (g *Gateway) routeTable() []route {
 		{method: http.MethodHead, path: "/healthz", role: anyone, handle: g.answerHealth},
 		{method: http.MethodGet, path: "/readyz", role: anyone, handle: g.answerReady},
 		{method: http.MethodHead, path: "/readyz", role: anyone, handle: g.answerReady},
+		{method: http.MethodGet, path: "/api/v1/live", role: access.Read, handle: g.followTopics},
 		{method: http.MethodGet, path: "/api/v1/streams", role: access.Read, handle: g.listStreams},
 		{method: http.MethodGet, path: "/api/v1/streams/{stream}", role: access.Read, handle: g.showStream},
 		{method: http.MethodGet, path: "/api/v1/streams/{stream}/events", role: access.Read, handle: g.tail},

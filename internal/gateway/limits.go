@@ -46,7 +46,9 @@ type Limits struct {
 	Sight     time.Duration // time for a node and a controller to report the image of a new container; 2 s
 	Tails     int           // open tails; 24. A tail takes up to 6 MiB
 	OwnTails  int           // open tails of one named caller; a quarter of Tails
-	Keepalive time.Duration // longest time without a sent byte on a tail; 15 s
+	Keepalive time.Duration // longest time without a sent byte on a tail or a live connection; 15 s
+	Live      int           // open live connections; 1,000
+	OwnLive   int           // open live connections of one named caller; a quarter of Live
 
 	DrainDelay time.Duration // time that Close goes on answering; none
 }
@@ -80,6 +82,8 @@ func (l Limits) withDefaults() Limits {
 	setDefault(&l.Tails, 24)
 	setDefault(&l.OwnTails, (l.Tails+3)/4)
 	setDefault(&l.Keepalive, 15*time.Second)
+	setDefault(&l.Live, 1000)
+	setDefault(&l.OwnLive, (l.Live+3)/4)
 	return l
 }
 

@@ -58,7 +58,7 @@ func openDoors(t testing.TB) *testGateways {
 	d.guarded = also(access)
 	d.narrow = also(func(o *Options) {
 		access(o)
-		o.Limits.Event, o.Limits.Headers, o.Limits.Caller, o.Limits.OwnTails = 32<<10, 8<<10, 16<<10, -1
+		o.Limits.Event, o.Limits.Headers, o.Limits.Caller, o.Limits.OwnTails, o.Limits.OwnLive = 32<<10, 8<<10, 16<<10, -1, -1
 		o.Limits.ReadHeader, o.Limits.BodyGrace, o.Limits.Batch = 2*time.Second, 200*time.Millisecond, 32<<10
 		o.Inference = modelsOfTests
 	})
@@ -103,7 +103,8 @@ func (d *testGateways) allRequests() []gatewayRequest {
 	var all []gatewayRequest
 	for operation, role := range map[string][]string{
 		"GET /api/v1/streams": d.reader, "GET /api/v1/streams/events": d.reader, "GET /api/v1/streams/events/events?follow=false": d.reader,
-		"GET /api/v1/openapi.json": d.publisher, "GET /metrics": d.reader, "GET /healthz": nil, "HEAD /healthz": nil, "GET /readyz": nil, "HEAD /readyz": nil,
+		"GET /api/v1/live?topics=health,runs&follow=false": d.reader,
+		"GET /api/v1/openapi.json":                         d.publisher, "GET /metrics": d.reader, "GET /healthz": nil, "HEAD /healthz": nil, "GET /readyz": nil, "HEAD /readyz": nil,
 	} {
 		method, path, _ := strings.Cut(operation, " ")
 		all = append(all,
@@ -126,6 +127,8 @@ func (d *testGateways) allRequests() []gatewayRequest {
 		gatewayRequest{d.open, "GET", "/api/v1/streams/events/events?from=x", "", nil, 400},
 		gatewayRequest{d.busy, "GET", "/api/v1/streams/events/events", "", nil, 503},
 		gatewayRequest{d.narrow, "GET", "/api/v1/streams/events/events", "", d.reader, 429},
+		gatewayRequest{d.open, "GET", "/api/v1/live?topics=no", "", nil, 400},
+		gatewayRequest{d.narrow, "GET", "/api/v1/live?topics=runs", "", d.reader, 429},
 		gatewayRequest{d.open, "POST", "/streams/no", one("1"), structured, 404})
 	all = append(all, d.deskAsks(long, stranger)...)
 	all = append(all, d.scheduleAsks(long, stranger)...)
@@ -235,7 +238,7 @@ func (a *answerChecker) checkAnswer(q gatewayRequest, r reply) {
 	}
 	a.checkHeaders(what, op, r)
 	if stream {
-		a.checkEvents(r.body)
+		a.checkEvents(r.body, map[bool]string{true: "Changed", false: "Tailed"}[path == "/api/v1/live"])
 	}
 }
 
@@ -275,12 +278,14 @@ func (a *answerChecker) checkHeaders(what string, op *openapi3.Operation, r repl
 }
 
 // checkEvents compares the data of server-sent events with the schema.
-func (a *answerChecker) checkEvents(body string) {
+func (a *answerChecker) checkEvents(body, of string) {
 	a.Helper()
-	schema := a.doc.Components.Schemas["Tailed"].Value
+	schema := a.doc.Components.Schemas[of].Value
+	end := false
 	for line := range strings.Lines(body) {
+		end = end || line == "event: end\n"
 		data, is := strings.CutPrefix(strings.TrimSpace(line), "data: ")
-		if !is || data == "{}" {
+		if !is || end {
 			continue
 		}
 		if err := fitsSchema(schema, data); err != nil {

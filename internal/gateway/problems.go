@@ -124,9 +124,9 @@ func callerBusy(limit int64) *api.Problem {
 		fmt.Sprintf("you have requests of %d bytes without an answer: wait for some of the answers", limit))
 }
 
-func callerTails(limit int) *api.Problem {
+func tooManyOpen(limit int, what string) *api.Problem {
 	return problem(api.TooManyRequests, http.StatusTooManyRequests, "too much at the same time",
-		fmt.Sprintf("you have %d tails open, and the rest is for other callers: close one of yours first", limit))
+		fmt.Sprintf("you have %d %s open, and the rest is for other callers: close one of yours first", limit, what))
 }
 
 func diskFull(detail string) *api.Problem {

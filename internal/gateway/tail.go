@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"sync"
@@ -158,12 +159,8 @@ func readTailQuery(r *request, now time.Time) (q tailQuery, p *api.Problem) {
 	if q.start, err = follow.ParseFrom(orElse(values.Get("from"), "end"), now); err != nil {
 		return q, badParameter("from", err.Error()+"; in an address + is %2B")
 	}
-	switch follow := orElse(values.Get("follow"), "true"); follow {
-	case "true":
-	case "false":
-		q.toEnd = true
-	default:
-		return q, badParameter("follow", fmt.Sprintf("%q is neither true nor false", clipText(follow)))
+	if q.toEnd, p = readNoFollow(values); p != nil {
+		return q, p
 	}
 	if limit := values.Get("limit"); limit != "" {
 		if q.limit, err = strconv.Atoi(limit); err != nil || q.limit < 1 {
@@ -176,6 +173,18 @@ func readTailQuery(r *request, now time.Time) (q tailQuery, p *api.Problem) {
 		}
 	}
 	return q, q.readPlace(r, values.Get("lastEventId"))
+}
+
+// readNoFollow reports whether an answer is to end instead of following what comes.
+func readNoFollow(values url.Values) (bool, *api.Problem) {
+	switch follow := orElse(values.Get("follow"), "true"); follow {
+	case "true":
+		return false, nil
+	case "false":
+		return true, nil
+	default:
+		return false, badParameter("follow", fmt.Sprintf("%q is neither true nor false", clipText(follow)))
+	}
 }
 
 func (q *tailQuery) readPlace(r *request, inQuery string) *api.Problem {
@@ -208,12 +217,18 @@ func orElse(text, otherwise string) string {
 // openTails counts the open tails. Each tail needs a connection to Kafka and some megabytes of
 // memory, so their number is limited, and one caller cannot open all of them.
 type openTails struct {
-	limits *Limits
-	mu     sync.Mutex
-	open   int
-	of     map[string]int // number of tails by caller's name
+	seats
 	ended  *prometheus.CounterVec
 	events prometheus.Counter
+}
+
+// seats limits the number of open answers of one kind, in all and by caller.
+type seats struct {
+	what      string // the kind, in words and in the plural
+	most, own int
+	mu        sync.Mutex
+	open      int
+	of        map[string]int // number by caller's name
 }
 
 // The reasons why a tail ends.
@@ -227,7 +242,7 @@ const (
 )
 
 func newTails(limits *Limits, to prometheus.Registerer) (*openTails, error) {
-	t := &openTails{limits: limits, of: map[string]int{},
+	t := &openTails{seats: seats{what: "tails", most: limits.Tails, own: limits.OwnTails, of: map[string]int{}},
 		ended: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tidemill_gateway_tails_ended_total",
 			Help: "Tails that ended, by reason: end, gone, slow (cut off), refused (lost the right to read), closing or failed."}, []string{"reason"}),
 		events: prometheus.NewCounter(prometheus.CounterOpts{Name: "tidemill_gateway_tailed_events_total",
@@ -246,39 +261,43 @@ func newTails(limits *Limits, to prometheus.Registerer) (*openTails, error) {
 	return t, nil
 }
 
-func (t *openTails) count() float64 {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return float64(t.open)
+func (s *seats) count() float64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return float64(s.open)
 }
 
-// enter admits a caller, unless too many tails are open. For a caller without a name, only the
-// common limit applies.
-func (t *openTails) enter(caller string) *api.Problem {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+// enter admits a caller, unless too many are open. For a caller without a name, only the common
+// limit applies.
+func (s *seats) enter(caller string) *api.Problem {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	switch {
-	case t.open >= t.limits.Tails:
-		return unavailable(fmt.Sprintf("%d tails are open, which is the limit; try again when one has ended", t.limits.Tails))
+	case s.open >= s.most:
+		return unavailable(fmt.Sprintf("%d %s are open, which is the limit; try again when one has ended", s.most, s.what))
 	case caller == "":
-	case t.of[caller] >= t.limits.OwnTails:
-		return callerTails(t.limits.OwnTails)
+	case s.of[caller] >= s.own:
+		return tooManyOpen(s.own, s.what)
 	default:
-		t.of[caller]++
+		s.of[caller]++
 	}
-	t.open++
+	s.open++
 	return nil
+}
+
+func (s *seats) leave(caller string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.open--
+	if s.of[caller]--; s.of[caller] <= 0 {
+		delete(s.of, caller)
+	}
 }
 
 // leave makes room for another tail. The end is counted before the next tail can enter.
 func (t *openTails) leave(caller, reason string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	t.ended.WithLabelValues(reason).Inc()
-	t.open--
-	if t.of[caller]--; t.of[caller] <= 0 {
-		delete(t.of, caller)
-	}
+	t.seats.leave(caller)
 }
 
 // tailSender sends the events of a reader to one caller.

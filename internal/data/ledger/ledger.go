@@ -127,6 +127,12 @@ func (l *Ledger) Status() Status { return l.progress.status() }
 // CaughtUp waits until the ledger has caught up, so that decisions may rely on it.
 func (l *Ledger) CaughtUp(ctx context.Context) error { return l.progress.caughtUp(ctx) }
 
+// AwaitFolded waits until the facts of a partition before an offset have been folded in. So a caller
+// that reads the facts itself can wait until the answers of the ledger have them.
+func (l *Ledger) AwaitFolded(ctx context.Context, partition int32, next int64) error {
+	return l.progress.awaitFolded(ctx, partition, next)
+}
+
 // Changed returns a channel that is closed when further facts have been folded in.
 func (l *Ledger) Changed() <-chan struct{} { return l.progress.changes() }
 

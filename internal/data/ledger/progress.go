@@ -227,6 +227,25 @@ func (p *progress) caughtUp(ctx context.Context) error {
 	}
 }
 
+func (p *progress) awaitFolded(ctx context.Context, partition int32, next int64) error {
+	for {
+		p.mu.Lock()
+		reached, closed, changed := p.applied[partition] >= next, p.closed, p.changed
+		p.mu.Unlock()
+		switch {
+		case reached:
+			return nil
+		case closed:
+			return ErrClosed
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
 // await returns a waiter for a fact. The waiter is nil if the fact has been applied already. For
 // such a fact await returns the state after the fact's batch, if this state is still in memory.
 func (p *progress) await(partition int32, offset int64, of place) (*waiter, []byte) {

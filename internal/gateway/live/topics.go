@@ -1,0 +1,93 @@
+package live
+
+import (
+	"fmt"
+	"strings"
+
+	"tidemill.dev"
+	"tidemill.dev/broker"
+)
+
+// The topics without an argument.
+const (
+	Fleet     = "fleet"     // facts about runs and models
+	Runs      = "runs"      // facts about runs
+	Approvals = "approvals" // decisions about versions of models
+	Commands  = "commands"  // the stream commands
+
+	DeadLetters = "dead-letters"
+	Streams     = "streams"
+	Triggers    = "triggers"
+	Scorers     = "scorers"
+	Pools       = "pools"
+	Schedules   = "schedules"
+	Data        = "data"
+	Health      = "health"
+)
+
+// The topics with an argument after a colon.
+const (
+	recipePrefix = "fleet:"
+	runPrefix    = "run:"
+	modelPrefix  = "model:"
+	keyPrefix    = "key:"
+)
+
+// Topics describes all topics, for messages.
+const Topics = "fleet, fleet:RECIPE, runs, run:ID, model:NAME, key:KEY, approvals, commands, dead-letters, streams, triggers, scorers, pools, schedules, data, health"
+
+// isPolled reports whether a topic has no log, so that its content is compared from time to time.
+func isPolled(topic string) bool {
+	switch topic {
+	case DeadLetters, Streams, Triggers, Scorers, Pools, Schedules, Data, Health:
+		return true
+	}
+	return false
+}
+
+// Check returns an error if there is no such topic.
+func Check(topic string) error {
+	switch topic {
+	case Fleet, Runs, Approvals, Commands:
+		return nil
+	}
+	if kind, of := Cut(topic); isPolled(topic) || kind != "" && of != "" {
+		return nil
+	}
+	return fmt.Errorf("there is no topic %q; the topics: %s", topic, Topics)
+}
+
+// Cut splits a topic with an argument, such as run:ID, into its kind and its argument. The kind is empty if the
+// topic has no argument.
+func Cut(topic string) (kind, of string) {
+	for _, prefix := range []string{recipePrefix, runPrefix, modelPrefix, keyPrefix} {
+		if of, ok := strings.CutPrefix(topic, prefix); ok {
+			return strings.TrimSuffix(prefix, ":"), of
+		}
+	}
+	return "", ""
+}
+
+// OfFact returns the topics that a fact changes. A fact about a model changes the run that made the version too.
+func OfFact(v *broker.View) []string {
+	recipe, _ := v.Attribute(tidemill.AttrRecipe)
+	model, _ := v.Attribute(tidemill.AttrModel)
+	run, _ := v.Attribute(tidemill.AttrRun)
+	all := []string{Fleet}
+	add := func(prefix, of string) {
+		if of != "" {
+			all = append(all, prefix+of)
+		}
+	}
+	add(recipePrefix, recipe)
+	add(runPrefix, run)
+	add(modelPrefix, model)
+	add(keyPrefix, tidemill.OwnerOf(recipe, v.Subject))
+	switch {
+	case strings.HasPrefix(v.Type, "tidemill.run."):
+		all = append(all, Runs)
+	case v.Type != tidemill.TypeModelRegistered && v.Type != tidemill.TypeModelLoaded && model != "":
+		all = append(all, Approvals)
+	}
+	return all
+}
