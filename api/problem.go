@@ -88,3 +88,10 @@ type Check struct {
 	Status Status `json:"status"`
 	Detail string `json:"detail,omitempty"`
 }
+
+// Caller is the body of GET /api/v1/caller: the caller of the request, and its rights.
+type Caller struct {
+	Name    string   `json:"name,omitempty"`    // authid of the caller; empty without an access file
+	Roles   []string `json:"roles"`             // roles that the caller has for at least some keys
+	Limited bool     `json:"limited,omitempty"` // whether some of the roles are limited to some keys
+}

@@ -27,6 +27,7 @@ import (
 	"tidemill.dev/internal/data/ledger"
 	"tidemill.dev/internal/data/store"
 	"tidemill.dev/internal/gateway/access"
+	"tidemill.dev/internal/gateway/dashboard"
 	"tidemill.dev/internal/models/erase"
 	"tidemill.dev/internal/models/fleet"
 	"tidemill.dev/internal/models/registry"
@@ -113,6 +114,7 @@ type Gateway struct {
 	ownership atomic.Pointer[keyOwnership]
 	fleet     fleet.Views
 	refusals  refusals
+	pages     *dashboard.Dashboard
 
 	collecting sync.Mutex // held while a collection runs
 
@@ -164,7 +166,10 @@ func (g *Gateway) open(ctx context.Context) (err error) {
 	g.unrouted = g.metrics.of("")
 	g.ofServer = trace.WithSpanKind(trace.SpanKindServer)
 	g.tracer, g.shown = g.opt.Telemetry.Tracer(), g.opt.Telemetry.Metrics()
-	g.routes = newRoutes(g.routeTable(), g.metrics)
+	if err := g.openPages(); err != nil {
+		return err
+	}
+	g.routes = newRoutes(slices.Concat(g.routeTable(), g.pageTable()), g.metrics)
 	var secured *tls.Config
 	if g.certificate != nil {
 		secured = g.certificate.config()
@@ -352,6 +357,7 @@ func (g *Gateway) routeTable() []route {
 		{method: http.MethodGet, path: "/api/v1/pools", role: access.Read, handle: g.listPools},
 		{method: http.MethodPost, path: "/api/v1/pools/{pool}/pause", role: access.Operate, handle: g.pausePool},
 		{method: http.MethodPost, path: "/api/v1/pools/{pool}/resume", role: access.Operate, handle: g.resumePool},
+		{method: http.MethodGet, path: "/api/v1/caller", role: known, handle: g.showCaller},
 		{method: http.MethodGet, path: "/api/v1/openapi.json", role: known, handle: g.openAPI},
 		{method: http.MethodGet, path: "/metrics", role: access.Metrics, handle: g.showMetrics},
 	}, g.modelTable(), g.fleetTable(), g.scorerTable(), g.inferenceTable(), g.dataTable(), g.keysTable(), g.agentTable())
@@ -399,7 +405,7 @@ func (rs *router) find(path string) (same []*route, value string) {
 }
 
 // matchPath matches a path with a pattern that has one segment in braces. Only under
-// inferencePath may the braces match several segments.
+// inferencePath and pagesPath may the braces match several segments.
 func matchPath(pattern, path string) (value string, ok bool) {
 	before, rest, _ := strings.Cut(pattern, "{")
 	_, after, _ := strings.Cut(rest, "}")
@@ -407,7 +413,7 @@ func matchPath(pattern, path string) (value string, ok bool) {
 		return "", false
 	}
 	value = path[len(before) : len(path)-len(after)]
-	return value, before == inferencePath || !strings.Contains(value, "/")
+	return value, before == inferencePath || before == pagesPath || !strings.Contains(value, "/")
 }
 
 // routeOf returns the route of one method; nil if there is none.

@@ -113,7 +113,7 @@ func TestDocumentHasEveryProblem(t *testing.T) {
 func TestDocumentHasEveryField(t *testing.T) {
 	t.Parallel()
 	schemas := loadDocument(t).Components.Schemas
-	for _, v := range []any{api.Problem{}, api.Answers{}, api.Answer{}, api.Position{}, api.Readiness{}, api.Check{},
+	for _, v := range []any{api.Problem{}, api.Answers{}, api.Answer{}, api.Position{}, api.Readiness{}, api.Check{}, api.Caller{},
 		api.Streams{}, api.Stream{}, api.Partition{}, api.Group{}, api.Tailed{},
 		api.Triggers{}, api.Trigger{}, api.When{}, api.Target{}, api.Delivery{}, api.TriggerNumbers{}, api.TriggerReplay{}, api.Stretch{},
 		api.Schedules{}, api.Schedule{}, api.ScheduleDone{},

@@ -1,0 +1,196 @@
+// One connection a tab says which topics have changed. A region with such a topic is fetched again.
+
+import { morph } from "./morph.js";
+import { send, token } from "./session.js";
+
+const EVERY = 1000; // a region is fetched at most once in this time, in ms
+const FIRST_WAIT = 500;
+const LONGEST_WAIT = 15000;
+
+/** @type {AbortController | null} */
+let connection = null;
+/** @type {Record<string, unknown>} version of each topic */
+let versions = {};
+/** @type {string} id of the last message, with which a new connection goes on */
+let last = "";
+
+/** Follows the topics of the page's regions. Call it after each navigation. */
+export function follow() {
+  const topics = [...new Set(regions().flatMap(topicsOf))].sort();
+  connection?.abort();
+  connection = null;
+  versions = {};
+  last = "";
+  const path = document.body.dataset.live;
+  if (!path || topics.length === 0) {
+    show("");
+    return;
+  }
+  connection = new AbortController();
+  void stay(path, topics, connection.signal);
+}
+
+/** @returns {HTMLElement[]} */
+function regions() {
+  return [...document.querySelectorAll("main [data-region][data-live]")].map((e) => /** @type {HTMLElement} */ (e));
+}
+
+/** @param {HTMLElement} region */
+function topicsOf(region) {
+  return (region.dataset.live ?? "").split(" ").filter(Boolean);
+}
+
+/** @param {string} state */
+function show(state) {
+  const mark = document.getElementById("live-state");
+  if (!mark || mark.dataset.state === state) return;
+  mark.dataset.state = state;
+  mark.textContent = state;
+}
+
+/**
+ * Connects again after each break, with a growing pause.
+ * @param {string} path
+ * @param {string[]} topics
+ * @param {AbortSignal} signal
+ */
+async function stay(path, topics, signal) {
+  let pause = FIRST_WAIT;
+  while (!signal.aborted) {
+    try {
+      const query = new URLSearchParams({ topics: topics.join(",") });
+      if (last) query.set("since", last);
+      const answer = await send(path + "?" + query, { signal, headers: { Accept: "text/event-stream" } });
+      if (answer.status === 403) {
+        show("not live: not allowed");
+        return;
+      }
+      if (!answer.ok || !answer.body) throw new Error("status " + answer.status);
+      show("live");
+      await read(answer.body, () => (pause = FIRST_WAIT));
+    } catch (e) {
+      if (signal.aborted) return;
+    }
+    show("reconnecting");
+    await new Promise((done) => setTimeout(done, pause * (0.75 + Math.random() / 2)));
+    pause = Math.min(pause * 2, LONGEST_WAIT);
+  }
+}
+
+/**
+ * Reads server-sent events until the connection ends.
+ * @param {ReadableStream<Uint8Array>} body
+ * @param {() => void} well
+ */
+async function read(body, well) {
+  for await (const message of messages(body)) {
+    well();
+    if (message.id) last = message.id;
+    if (message.event === "changed") changed(JSON.parse(message.data));
+  }
+}
+
+/**
+ * Splits a stream into server-sent events. The live connection and tails share it.
+ * @param {ReadableStream<Uint8Array>} body
+ * @returns {AsyncGenerator<{event: string, id: string, data: string}>}
+ */
+export async function* messages(body) {
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  try {
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) return;
+      rest += value;
+      for (;;) {
+        const end = rest.indexOf("\n\n");
+        if (end < 0) break;
+        const message = { event: "message", id: "", data: "" };
+        const data = [];
+        for (const line of rest.slice(0, end).split("\n")) {
+          const colon = line.indexOf(":");
+          const field = colon < 0 ? line : line.slice(0, colon);
+          const text = colon < 0 ? "" : line.slice(colon + 1).replace(/^ /, "");
+          if (field === "data") data.push(text);
+          else if (field === "event") message.event = text;
+          else if (field === "id") message.id = text;
+        }
+        rest = rest.slice(end + 2);
+        if (data.length === 0) continue; // a comment keeps the connection open
+        message.data = data.join("\n");
+        yield message;
+      }
+    }
+  } finally {
+    reader.cancel().catch(() => {});
+  }
+}
+
+/**
+ * Notes versions, and marks the regions of changed topics. The page shows the state of its own
+ * request, which may be older than the first message, so unknown topics count as changed only after
+ * the first message or after a break.
+ * @param {Record<string, unknown>} news
+ */
+function changed(news) {
+  const first = Object.keys(versions).length === 0;
+  const topics = Object.keys(news).filter((t) => JSON.stringify(versions[t]) !== JSON.stringify(news[t]));
+  versions = { ...versions, ...news };
+  for (const region of regions()) {
+    const rendered = first && region.dataset.versions !== undefined;
+    if (!rendered && topicsOf(region).some((t) => topics.includes(t))) stale(region);
+  }
+}
+
+/** @type {WeakMap<HTMLElement, {fetched: number, stale: boolean, running: boolean}>} */
+const states = new WeakMap();
+
+/** @param {HTMLElement} region */
+function stateOf(region) {
+  let s = states.get(region);
+  if (!s) states.set(region, (s = { fetched: performance.now(), stale: false, running: false }));
+  return s;
+}
+
+/**
+ * Marks a region as outdated, and fetches it when it may be fetched.
+ * @param {HTMLElement} region
+ */
+function stale(region) {
+  const s = stateOf(region);
+  s.stale = true;
+  if (s.running || document.hidden) return;
+  s.running = true;
+  setTimeout(() => void refresh(region), Math.max(0, s.fetched + EVERY - performance.now()));
+}
+
+/** @param {HTMLElement} region */
+async function refresh(region) {
+  const s = stateOf(region);
+  try {
+    if (document.hidden || !region.isConnected) return;
+    s.stale = false;
+    s.fetched = performance.now();
+    const at = location.href;
+    const answer = await send(location.pathname + location.search, { headers: { "Tidemill-Region": region.dataset.region ?? "" } });
+    const text = await answer.text();
+    if (location.href !== at || !region.isConnected || !answer.headers.get("Content-Type")?.startsWith("text/html")) return;
+    const fresh = new DOMParser().parseFromString(text, "text/html").body.firstElementChild;
+    if (fresh instanceof HTMLElement && fresh.dataset.region === region.dataset.region) morph(region, fresh);
+  } catch {
+    s.stale = true; // the next change, or the next connection, fetches it
+  } finally {
+    s.running = false;
+    if (s.stale && region.isConnected && !document.hidden) stale(region);
+  }
+}
+
+document.addEventListener("visibilitychange", () => {
+  if (!document.hidden) for (const region of regions()) if (states.get(region)?.stale) stale(region);
+});
+
+/** @returns {boolean} whether there is a token, for elements that read streams */
+export function signedIn() {
+  return token() !== null || !document.body.hasAttribute("data-unknown");
+}

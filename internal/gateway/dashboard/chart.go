@@ -1,0 +1,165 @@
+package dashboard
+
+import (
+	"fmt"
+	"html/template"
+	"math"
+	"strings"
+	"time"
+)
+
+// point is one value of a curve. X is a step, or a Unix time in seconds.
+type point struct{ X, Y float64 }
+
+// curve is a named line of a chart.
+type curve struct {
+	Name   string
+	Points []point
+}
+
+// graph is a chart with its curves. The sentence says what the chart shows, for people who cannot
+// see it.
+type graph struct {
+	Title    string
+	Sentence string
+	Unit     string
+	Times    bool // whether X is a time
+	Curves   []curve
+}
+
+const (
+	chartWidth, chartHeight = 640, 200
+	chartLeft, chartRight   = 56, 8
+	chartTop, chartBottom   = 8, 22
+	sparkWidth, sparkHeight = 96, 20
+	tableRows               = 200
+	chartColours            = 6
+)
+
+// box is the range of a chart's values.
+type box struct{ minX, maxX, minY, maxY float64 }
+
+func boundsOf(curves []curve) (b box, any bool) {
+	b = box{math.Inf(1), math.Inf(-1), math.Inf(1), math.Inf(-1)}
+	for _, c := range curves {
+		for _, p := range c.Points {
+			if math.IsNaN(p.Y) || math.IsInf(p.Y, 0) {
+				continue
+			}
+			any = true
+			b.minX, b.maxX = min(b.minX, p.X), max(b.maxX, p.X)
+			b.minY, b.maxY = min(b.minY, p.Y), max(b.maxY, p.Y)
+		}
+	}
+	if b.minX == b.maxX {
+		b.maxX++
+	}
+	if b.minY == b.maxY {
+		b.minY, b.maxY = b.minY-0.5, b.maxY+0.5
+	}
+	return b, any
+}
+
+func (b box) place(p point, left, top, width, height float64) (x, y float64) {
+	return left + (p.X-b.minX)/(b.maxX-b.minX)*width, top + height - (p.Y-b.minY)/(b.maxY-b.minY)*height
+}
+
+func polyline(points []point, b box, left, top, width, height float64) string {
+	var s strings.Builder
+	for _, p := range points {
+		if math.IsNaN(p.Y) || math.IsInf(p.Y, 0) {
+			continue
+		}
+		x, y := b.place(p, left, top, width, height)
+		fmt.Fprintf(&s, "%.1f,%.1f ", x, y)
+	}
+	return strings.TrimSpace(s.String())
+}
+
+// lineChart draws a chart as SVG, with a sentence and a table of its values. The script adds a
+// cursor that reads the values from the table.
+func lineChart(g graph) template.HTML {
+	b, any := boundsOf(g.Curves)
+	var s strings.Builder
+	fmt.Fprintf(&s, `<figure class="chart"><figcaption><strong>%s</strong> <span>%s</span></figcaption>`, esc(word(g.Title)), esc(titled(g.Sentence)))
+	if !any {
+		s.WriteString(`<p class="empty">No values yet.</p></figure>`)
+		return template.HTML(s.String())
+	}
+	const width, height = chartWidth - chartLeft - chartRight, chartHeight - chartTop - chartBottom
+	fmt.Fprintf(&s, `<svg viewBox="0 0 %d %d" role="img" aria-label="%s" data-box="%g %g %d %d">`, chartWidth, chartHeight, esc(word(g.Title)+": "+titled(g.Sentence)), b.minX, b.maxX, chartLeft, width)
+	for i := range 3 {
+		value := b.minY + (b.maxY-b.minY)*float64(i)/2
+		_, y := b.place(point{b.minX, value}, chartLeft, chartTop, width, height)
+		fmt.Fprintf(&s, `<line class="grid" x1="%d" x2="%d" y1="%.1f" y2="%.1f"/><text x="%d" y="%.1f" text-anchor="end">%s</text>`,
+			chartLeft, chartWidth-chartRight, y, y, chartLeft-6, y+4, esc(number(value)))
+	}
+	fmt.Fprintf(&s, `<text x="%d" y="%d">%s</text><text x="%d" y="%d" text-anchor="end">%s</text>`,
+		chartLeft, chartHeight-6, esc(g.xWord(b.minX)), chartWidth-chartRight, chartHeight-6, esc(g.xWord(b.maxX)))
+	for i, c := range g.Curves {
+		fmt.Fprintf(&s, `<polyline class="curve c%d" points="%s"/>`, i%chartColours, polyline(c.Points, b, chartLeft, chartTop, width, height))
+	}
+	s.WriteString(`</svg>`)
+	g.writeLegend(&s)
+	g.writeTable(&s)
+	s.WriteString(`</figure>`)
+	return template.HTML(s.String())
+}
+
+func (g graph) xWord(x float64) string {
+	if !g.Times {
+		return number(x)
+	}
+	return time.Unix(int64(x), 0).UTC().Format("15:04:05")
+}
+
+func (g graph) writeLegend(s *strings.Builder) {
+	if len(g.Curves) < 2 {
+		return
+	}
+	s.WriteString(`<ul class="legend">`)
+	for i, c := range g.Curves {
+		fmt.Fprintf(s, `<li class="c%d">%s</li>`, i%chartColours, text(c.Name))
+	}
+	s.WriteString(`</ul>`)
+}
+
+// writeTable writes the values as a table, at most tableRows of them.
+func (g graph) writeTable(s *strings.Builder) {
+	s.WriteString(`<details class="values"><summary>Values</summary><table><thead><tr><th scope="col">Line</th><th scope="col">At</th><th scope="col" class="num">Value</th></tr></thead><tbody>`)
+	left := tableRows
+	for _, c := range g.Curves {
+		step := max(1, (len(c.Points)*len(g.Curves)+tableRows-1)/tableRows)
+		for i := 0; i < len(c.Points) && left > 0; i += step {
+			left--
+			fmt.Fprintf(s, `<tr><th scope="row">%s</th><td data-x="%g">%s</td><td class="num">%s %s</td></tr>`,
+				text(c.Name), c.Points[i].X, esc(g.xWord(c.Points[i].X)), esc(number(c.Points[i].Y)), esc(g.Unit))
+		}
+	}
+	s.WriteString(`</tbody></table></details>`)
+}
+
+func esc(s string) string { return template.HTMLEscapeString(s) }
+
+// sparkline draws a small curve without axes. The label says what it shows.
+func sparkline(label string, values []float64) template.HTML {
+	points := make([]point, len(values))
+	for i, v := range values {
+		points[i] = point{float64(i), v}
+	}
+	b, any := boundsOf([]curve{{Points: points}})
+	if !any {
+		return never
+	}
+	last := values[len(values)-1]
+	return template.HTML(fmt.Sprintf(`<svg class="spark" viewBox="0 0 %d %d" role="img" aria-label="%s, now %s"><polyline class="curve c0" points="%s"/></svg>`,
+		sparkWidth, sparkHeight, esc(label), esc(number(last)), polyline(points, b, 1, 2, sparkWidth-2, sparkHeight-4)))
+}
+
+// bar shows a part of a whole. The progress element needs no style attribute.
+func bar(label string, part, whole float64) template.HTML {
+	if whole <= 0 || math.IsNaN(part) {
+		return ""
+	}
+	return template.HTML(fmt.Sprintf(`<progress aria-label="%s" value="%g" max="%g">%s</progress>`, esc(label), min(part, whole), whole, percent(part, whole)))
+}

@@ -1,0 +1,378 @@
+package dashboard
+
+import (
+	"encoding/json"
+	"fmt"
+	"html/template"
+	"math"
+	"net/url"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"tidemill.dev"
+)
+
+// functions are the helpers of all templates.
+func functions(d *Dashboard) template.FuncMap {
+	return template.FuncMap{
+		"asset": d.assets.url, "ago": d.ago, "since": d.since,
+		"duration": duration, "count": count, "bytes": size, "number": number, "percent": percent, "float": func(n int) float64 { return float64(n) }, "title": titled,
+		"text": text, "word": word, "badge": badge, "json": indented, "dict": dict, "list": func(all ...any) []any { return all },
+		"runURL": runURL, "modelURL": modelURL, "keyURL": keyURL, "whyURL": whyURL, "letterURL": letterURL, "streamURL": streamURL,
+		"triggerURL": triggerURL, "scorerURL": scorerURL, "recipeURL": recipeURL, "dataURL": dataURL,
+		"runLink": runLink, "modelLink": modelLink, "keyLink": keyLink, "letterLink": letterLink, "streamLink": streamLink,
+		"triggerLink": triggerLink, "eventLink": eventLink,
+		"chart": lineChart, "spark": sparkline, "bar": bar,
+	}
+}
+
+// parseTemplates parses the layout once, and each page on a copy of it.
+func parseTemplates(d *Dashboard) (map[string]*template.Template, error) {
+	base, err := template.New("").Funcs(functions(d)).ParseFS(templateSource, "templates/shared/*.html")
+	if err != nil {
+		return nil, fmt.Errorf("parse the dashboard's layout: %w", err)
+	}
+	entries, err := templateSource.ReadDir("templates")
+	if err != nil {
+		return nil, fmt.Errorf("list the dashboard's templates: %w", err)
+	}
+	pages := map[string]*template.Template{}
+	for _, e := range entries {
+		if e.IsDir() {
+			continue
+		}
+		own, err := base.Clone()
+		if err == nil {
+			own, err = own.ParseFS(templateSource, path.Join("templates", e.Name()))
+		}
+		if err != nil {
+			return nil, fmt.Errorf("parse the dashboard's page %s: %w", e.Name(), err)
+		}
+		pages[strings.TrimSuffix(e.Name(), ".html")] = own
+	}
+	return pages, nil
+}
+
+// ago shows a time by its distance from now. The script keeps the distance fresh.
+func (d *Dashboard) ago(at any) template.HTML {
+	t, ok := timeOf(at)
+	if !ok {
+		return never
+	}
+	words := distance(d.opt.Now().Sub(t))
+	return template.HTML(fmt.Sprintf(`<time datetime="%s" title="%s" data-ago>%s</time>`, t.UTC().Format(time.RFC3339Nano), t.UTC().Format("2006-01-02 15:04:05 UTC"), words))
+}
+
+const never template.HTML = `<span class="none">–</span>`
+
+func timeOf(at any) (time.Time, bool) {
+	switch t := at.(type) {
+	case time.Time:
+		return t, !t.IsZero()
+	case *time.Time:
+		if t != nil {
+			return *t, !t.IsZero()
+		}
+	}
+	return time.Time{}, false
+}
+
+// distance returns a distance from now in words, such as "3 min ago" or "in 2 h".
+func distance(d time.Duration) string {
+	if d.Abs() < 2*time.Second {
+		return "now"
+	}
+	if d < 0 {
+		return "in " + short(-d)
+	}
+	return short(d) + " ago"
+}
+
+// since shows the duration between two times; the end of an unfinished one is now.
+func (d *Dashboard) since(from, to any) template.HTML {
+	begin, ok := timeOf(from)
+	if !ok {
+		return never
+	}
+	end, ok := timeOf(to)
+	if !ok {
+		end = d.opt.Now()
+	}
+	return template.HTML(short(end.Sub(begin)))
+}
+
+// duration shows a number of seconds, or a time.Duration.
+func duration(of any) string {
+	switch d := of.(type) {
+	case time.Duration:
+		return short(d)
+	case float64:
+		return short(time.Duration(d * float64(time.Second)))
+	case *int64:
+		if d == nil {
+			return "no limit"
+		}
+		return short(time.Duration(*d) * time.Second)
+	}
+	return fmt.Sprint(of)
+}
+
+// short writes a duration with its greatest unit.
+func short(d time.Duration) string {
+	switch {
+	case d < time.Second:
+		return strconv.FormatInt(d.Milliseconds(), 10) + " ms"
+	case d < time.Minute:
+		return trimZero(d.Seconds()) + " s"
+	case d < time.Hour:
+		return fmt.Sprintf("%d min", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return trimZero(d.Hours()) + " h"
+	}
+	return fmt.Sprintf("%d d", int(d.Hours()/24))
+}
+
+func trimZero(f float64) string { return strings.TrimSuffix(strconv.FormatFloat(f, 'f', 1, 64), ".0") }
+
+// count writes a whole number with thin spaces between thousands.
+func count(of any) string {
+	var n int64
+	switch v := of.(type) {
+	case nil:
+		return "?"
+	case *int:
+		if v == nil {
+			return "?"
+		}
+		n = int64(*v)
+	case *int64:
+		if v == nil {
+			return "?"
+		}
+		n = *v
+	case float64:
+		n = int64(math.Round(v))
+	default:
+		n, _ = strconv.ParseInt(fmt.Sprint(v), 10, 64)
+	}
+	digits := strconv.FormatInt(n, 10)
+	var b strings.Builder
+	for i, c := range digits {
+		if left := len(digits) - i; i > 0 && left%3 == 0 && digits[i-1] != '-' {
+			b.WriteRune('\u202f')
+		}
+		b.WriteRune(c)
+	}
+	return b.String()
+}
+
+// size writes a number of bytes.
+func size(of any) string {
+	n := 0.0
+	switch v := of.(type) {
+	case int64:
+		n = float64(v)
+	case int:
+		n = float64(v)
+	case *int64:
+		if v == nil {
+			return "?"
+		}
+		n = float64(*v)
+	}
+	for _, unit := range []string{"B", "KiB", "MiB", "GiB"} {
+		if n < 1024 {
+			return trimZero(n) + " " + unit
+		}
+		n /= 1024
+	}
+	return trimZero(n) + " TiB"
+}
+
+// number writes a figure with four significant digits.
+func number(f float64) string {
+	switch a := math.Abs(f); {
+	case f == math.Trunc(f) && a < 1e15:
+		return count(f)
+	case a >= 1000:
+		return count(math.Round(f))
+	}
+	return strconv.FormatFloat(f, 'g', 4, 64)
+}
+
+func percent(part, whole float64) string {
+	if whole <= 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.0f %%", 100*part/whole)
+}
+
+// shownRunes is the number of characters of a name that a table shows.
+const (
+	shownRunes = 64
+	titleRunes = 512
+)
+
+// visible replaces characters that would change how the rest of a line reads, such as marks of
+// direction, by their code points.
+func visible(s string, most int) string {
+	var b strings.Builder
+	n := 0
+	for _, r := range s {
+		if n++; n > most {
+			b.WriteRune('…')
+			break
+		}
+		switch {
+		case r == utf8.RuneError, r != '\n' && r != '\t' && unicode.Is(unicode.C, r), unicode.Is(unicode.Zl, r), unicode.Is(unicode.Zp, r):
+			fmt.Fprintf(&b, "\\u%04x", r)
+		default:
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+// word returns a name that others have chosen as plain text: clipped, and without invisible
+// characters.
+func word(s any) string { return visible(fmt.Sprint(s), shownRunes) }
+
+// titled returns a longer form of word.
+func titled(s any) string { return visible(fmt.Sprint(s), titleRunes) }
+
+// text shows a name that others have chosen. The element isolates its direction of writing.
+func text(s any) template.HTML {
+	whole := fmt.Sprint(s)
+	shown := word(whole)
+	if shown == whole {
+		return template.HTML("<bdi>" + template.HTMLEscapeString(shown) + "</bdi>")
+	}
+	return template.HTML(`<bdi title="` + template.HTMLEscapeString(titled(whole)) + `">` + template.HTMLEscapeString(shown) + "</bdi>")
+}
+
+// indented shows JSON with one field a line.
+func indented(of any) string {
+	raw, ok := of.(json.RawMessage)
+	if !ok {
+		raw, _ = json.Marshal(of) // types of the API can be encoded
+	}
+	var any any
+	d := json.NewDecoder(strings.NewReader(string(raw)))
+	d.UseNumber()
+	if d.Decode(&any) != nil {
+		return visible(string(raw), maxShownJSON)
+	}
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	_ = e.Encode(any) // it was decoded from JSON
+	return visible(strings.TrimSpace(b.String()), maxShownJSON)
+}
+
+// maxShownJSON is the number of characters of an event that a page shows.
+const maxShownJSON = 64 << 10
+
+// dict makes a map for a shared template.
+func dict(pairs ...any) (map[string]any, error) {
+	if len(pairs)%2 != 0 {
+		return nil, fmt.Errorf("dict needs pairs, and got %d values", len(pairs))
+	}
+	m := map[string]any{}
+	for i := 0; i < len(pairs); i += 2 {
+		m[fmt.Sprint(pairs[i])] = pairs[i+1]
+	}
+	return m, nil
+}
+
+// kindOf maps states to five kinds. Each kind has a colour and a sign, so that no state is shown by
+// its colour alone.
+func kindOf(state string) string {
+	switch state {
+	case "ok", "succeeded", "promoted", "champion", "active", "delivered", "fresh", "open window", "ready":
+		return "good"
+	case "running", "settling", "starting", "replaying", "live":
+		return "busy"
+	case "failed", "refused", "lost", "open", "stopped", "failing", "no model":
+		return "bad"
+	case "waiting", "resting", "awaiting", "degraded", "stale", "paused", "frozen", "registered", "left":
+		return "wait"
+	}
+	return "plain"
+}
+
+// stateWord replaces the API's words by those that users find natural.
+func stateWord(state string) string {
+	switch state {
+	case string(tidemill.RunResting):
+		return "waiting to retry"
+	case string(tidemill.RunSettling):
+		return "committing"
+	}
+	return state
+}
+
+// badge shows a state by a sign, a colour and its word.
+func badge(state any) template.HTML {
+	s := fmt.Sprint(state)
+	return template.HTML(`<span class="badge ` + kindOf(s) + `">` + template.HTMLEscapeString(word(stateWord(s))) + "</span>")
+}
+
+// maxLinked is the length of the longest name that becomes part of an address. The gateway limits
+// the size of headers.
+const maxLinked = 2 << 10
+
+func pathURL(base, name string) string { return base + url.PathEscape(name) }
+
+func queryURL(base string, pairs ...string) string {
+	q := url.Values{}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		q.Set(pairs[i], pairs[i+1])
+	}
+	return base + "?" + q.Encode()
+}
+
+func runURL(id string) string           { return pathURL("/ui/runs/", id) }
+func letterURL(id string) string        { return pathURL("/ui/dead-letters/", id) }
+func streamURL(name string) string      { return pathURL("/ui/streams/", name) }
+func triggerURL(name string) string     { return pathURL("/ui/triggers/", name) }
+func scorerURL(name string) string      { return pathURL("/ui/scorers/", name) }
+func recipeURL(name string) string      { return queryURL("/", "recipe", name) }
+func dataURL(dataset string) string     { return queryURL("/ui/data", "dataset", dataset) }
+func keyURL(key string) string          { return queryURL("/ui/key", "key", key) }
+func whyURL(of string) string           { return queryURL("/ui/lineage", "of", of) }
+func modelURL(name string) string       { return queryURL("/ui/model", "name", name) }
+func eventURL(source, id string) string { return whyURL("event/" + source + "/" + id) }
+
+// link shows a name as a link, or as text if it is too long for an address.
+func link(address, name string) template.HTML {
+	if name == "" {
+		return never
+	}
+	if len(name) > maxLinked {
+		return text(name)
+	}
+	return template.HTML(`<a href="` + template.HTMLEscapeString(address) + `">` + string(text(name)) + "</a>")
+}
+
+func runLink(id string) template.HTML       { return link(runURL(id), id) }
+func letterLink(id string) template.HTML    { return link(letterURL(id), id) }
+func streamLink(name string) template.HTML  { return link(streamURL(name), name) }
+func triggerLink(name string) template.HTML { return link(triggerURL(name), name) }
+func keyLink(key string) template.HTML      { return link(keyURL(key), key) }
+
+// modelLink shows a model, or one of its versions if the number is not 0.
+func modelLink(name string, version int) template.HTML {
+	if version == 0 {
+		return link(modelURL(name), name)
+	}
+	full := tidemill.VersionName(name, version)
+	return link(queryURL("/ui/model", "name", name, "version", strconv.Itoa(version)), full)
+}
+
+// eventLink leads to the causes and effects of an event.
+func eventLink(source, id string) template.HTML { return link(eventURL(source, id), id) }

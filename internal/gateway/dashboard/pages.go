@@ -1,0 +1,32 @@
+package dashboard
+
+import "slices"
+
+// navGroup is a group of pages in the navigation.
+type navGroup struct {
+	Title   string
+	Entries []navEntry
+}
+
+// navEntry is a page in the navigation. Keys are the two keys that open it.
+type navEntry struct{ Title, Path, Keys string }
+
+// navigation lists the pages, in groups.
+func navigation() []navGroup {
+	return []navGroup{
+		{"Models", []navEntry{{"Fleet", "/", "g f"}, {"Models", "/ui/models", "g m"}, {"Scorers", "/ui/scorers", "g s"}, {"Approvals and commands", "/ui/approvals", "g a"}}},
+		{"Training", []navEntry{{"Runs and pools", "/ui/runs", "g r"}, {"Data", "/ui/data", "g d"}, {"Lineage", "/ui/lineage", "g l"}}},
+		{"Events", []navEntry{{"Streams", "/ui/streams", "g e"}, {"Triggers and schedules", "/ui/triggers", "g t"}, {"Dead letters", "/ui/dead-letters", "g x"}}},
+		{"Install", []navEntry{{"Health", "/ui/health", "g h"}}},
+	}
+}
+
+// pageTable lists all pages.
+func pageTable() []*page {
+	return slices.Concat(runPages())
+}
+
+// missingPage is the page of an address without a page.
+func missingPage() *page {
+	return &page{path: "/", file: "missing", title: named("There is no such page"), status: 404}
+}
