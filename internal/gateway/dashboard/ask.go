@@ -17,6 +17,7 @@ type visit struct {
 	*http.Request
 	d      *Dashboard
 	caller api.Caller
+	found  []hit // results of a search; nil before it
 }
 
 // query returns a parameter of the page's URL, or of its form.

@@ -21,7 +21,7 @@ func functions(d *Dashboard) template.FuncMap {
 	return template.FuncMap{
 		"asset": d.assets.url, "ago": d.ago, "since": d.since,
 		"duration": duration, "count": count, "bytes": size, "number": number, "percent": percent, "float": func(n int) float64 { return float64(n) }, "title": titled,
-		"text": text, "word": word, "badge": badge, "json": indented, "dict": dict, "list": func(all ...any) []any { return all },
+		"text": text, "word": word, "badge": badge, "json": indented, "eventOf": eventOf, "dict": dict, "list": func(all ...any) []any { return all },
 		"runURL": runURL, "modelURL": modelURL, "keyURL": keyURL, "whyURL": whyURL, "letterURL": letterURL, "streamURL": streamURL,
 		"triggerURL": triggerURL, "scorerURL": scorerURL, "recipeURL": recipeURL, "dataURL": dataURL,
 		"runLink": runLink, "modelLink": modelLink, "keyLink": keyLink, "letterLink": letterLink, "streamLink": streamLink,
@@ -272,6 +272,22 @@ func indented(of any) string {
 	e.SetIndent("", "  ")
 	_ = e.Encode(any) // it was decoded from JSON
 	return visible(strings.TrimSpace(b.String()), maxShownJSON)
+}
+
+// eventParts are the parts of an event that a form for a new event takes over.
+type eventParts struct{ ID, Source, Type, Subject, Data, Stream string }
+
+// eventOf reads an event in the CloudEvents JSON format; nil if there is none, or if it is too large
+// for an address.
+func eventOf(raw json.RawMessage) *eventParts {
+	var e struct {
+		ID, Source, Type, Subject string
+		Data                      json.RawMessage
+	}
+	if len(raw) == 0 || json.Unmarshal(raw, &e) != nil || len(e.Data)+len(e.Subject) > maxLinked {
+		return nil
+	}
+	return &eventParts{ID: e.ID, Source: e.Source, Type: e.Type, Subject: e.Subject, Data: string(e.Data)}
 }
 
 // maxShownJSON is the number of characters of an event that a page shows.

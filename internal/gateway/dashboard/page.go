@@ -3,7 +3,6 @@ package dashboard
 import (
 	"bytes"
 	"compress/gzip"
-	"errors"
 	"fmt"
 	"html/template"
 	"net/http"
@@ -177,10 +176,7 @@ func (v *view) asProblem(err error) *api.Problem {
 	if err == nil {
 		return nil
 	}
-	var p *api.Problem
-	if !errors.As(err, &p) {
-		p = &api.Problem{Status: http.StatusBadGateway, Title: "this part cannot be shown", Detail: err.Error()}
-	}
+	p := problemFrom(err)
 	if v.Status == http.StatusOK {
 		v.Status = p.Status
 	}

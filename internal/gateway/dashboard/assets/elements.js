@@ -1,5 +1,6 @@
-// Custom elements: a command to copy, and the log of a run that follows.
+// Custom elements: a command to copy, the log of a run, and the tail of a stream.
 
+import { messages } from "./live.js";
 import { send } from "./session.js";
 import { announce } from "./nav.js";
 
@@ -95,8 +96,117 @@ export function add(box, text) {
   if (atEnd) box.scrollTop = box.scrollHeight;
 }
 
+const TAIL_KEPT = 200; // events that a tail shows
+const TAIL_EVERY = 250; // a tail is painted at most once in this time, in ms
+
+class Tail extends HTMLElement {
+  connectedCallback() {
+    if (this.dataset.own !== undefined) return;
+    this.dataset.own = "";
+    const button = document.createElement("button");
+    button.type = "button";
+    button.textContent = "Follow new events";
+    const state = document.createElement("span");
+    state.className = "none";
+    state.setAttribute("role", "status");
+    const list = document.createElement("ol");
+    list.className = "tail";
+    list.reversed = true;
+    this.append(button, " ", state, list);
+    button.addEventListener("click", () => {
+      if (this.stop) {
+        this.stop.abort();
+        this.stop = undefined;
+        button.textContent = "Follow new events";
+        state.textContent = "";
+        return;
+      }
+      this.stop = new AbortController();
+      button.textContent = "Stop";
+      void this.follow(list, state, this.stop.signal);
+    });
+  }
+
+  disconnectedCallback() {
+    this.stop?.abort();
+  }
+
+  /**
+   * Shows new events, newest first. After a break it goes on after the last event.
+   * @param {HTMLElement} list
+   * @param {HTMLElement} state
+   * @param {AbortSignal} signal
+   */
+  async follow(list, state, signal) {
+    let last = "";
+    let seen = 0;
+    /** @type {HTMLElement[]} */
+    let waiting = [];
+    const paint = () => {
+      if (waiting.length === 0) return;
+      list.prepend(...waiting.splice(0).slice(-TAIL_KEPT).reverse());
+      while (list.children.length > TAIL_KEPT) list.lastElementChild?.remove();
+      state.textContent = "live, " + seen + " events";
+    };
+    const timer = setInterval(paint, TAIL_EVERY);
+    signal.addEventListener("abort", () => clearInterval(timer));
+    for (let pause = 1000; !signal.aborted; pause = Math.min(pause * 2, 15000)) {
+      try {
+        const query = new URLSearchParams({ from: "end" });
+        if (this.dataset.where) query.set("where", this.dataset.where);
+        const answer = await send(this.dataset.src + "?" + query, { signal, headers: last ? { "Last-Event-ID": last } : {} });
+        if (!answer.ok || !answer.body) {
+          const detail = (await answer.json().catch(() => ({}))).detail ?? "status " + answer.status;
+          state.textContent = detail;
+          if (answer.status < 500 && answer.status !== 429) return;
+          throw new Error(detail);
+        }
+        state.textContent = "live";
+        for await (const message of messages(answer.body)) {
+          pause = 1000;
+          if (message.id) last = message.id;
+          if (message.event === "end") return;
+          seen++;
+          waiting.push(row(message.data));
+        }
+      } catch {
+        if (signal.aborted) return;
+      }
+      state.textContent ||= "reconnecting";
+      await new Promise((done) => setTimeout(done, pause));
+    }
+  }
+}
+
+/**
+ * @param {string} data a record of a tail
+ * @returns {HTMLElement}
+ */
+function row(data) {
+  const item = document.createElement("li");
+  const record = JSON.parse(data);
+  const event = record.event ?? {};
+  const details = document.createElement("details");
+  const summary = document.createElement("summary");
+  summary.textContent = plain([record.partition + "/" + record.offset, event.type ?? record.error, event.subject, event.id].filter(Boolean).join("  ")).slice(0, 200);
+  const body = document.createElement("pre");
+  details.addEventListener("toggle", () => (body.textContent ||= plain(JSON.stringify(event, null, 2))), { once: true });
+  details.append(summary, body);
+  item.append(details);
+  return item;
+}
+
+/**
+ * Makes characters visible that would change how a line reads, as the server does.
+ * @param {string} text
+ */
+function plain(text) {
+  return text.replace(/[\p{C}\u2028\u2029]/gu, (c) => (c === "\n" || c === "\t" ? c : "\\u" + (c.codePointAt(0) ?? 0).toString(16).padStart(4, "0")));
+}
+
 /** Defines the elements. */
 export function define() {
   customElements.define("tm-copy", Copy);
   customElements.define("tm-log", Log);
+  customElements.define("tm-tail", Tail);
 }

@@ -112,12 +112,14 @@ export function takeOver() {
   document.addEventListener("submit", (e) => {
     const form = e.target;
     if (e.defaultPrevented || !(form instanceof HTMLFormElement) || form.method === "dialog") return;
+    const button = e.submitter instanceof HTMLButtonElement ? e.submitter : null;
+    const method = button?.hasAttribute("formmethod") ? button.formMethod : form.method;
     const url = new URL(form.action);
     if (!isPage(url)) return;
     e.preventDefault();
     const fields = new URLSearchParams();
     for (const [name, value] of new FormData(form, e.submitter)) if (typeof value === "string") fields.append(name, value);
-    if (form.method === "post") {
+    if (method === "post") {
       void go(url.href, { body: fields, history: "none" });
       return;
     }

@@ -1,0 +1,199 @@
+package dashboard
+
+import (
+	"encoding/json"
+	"html/template"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"tidemill.dev/api"
+)
+
+// recordingAPI answers all actions, and records the bodies of their requests.
+type recordingAPI struct {
+	fakeAPI
+	bodies []string
+	keys   []string
+}
+
+func (f *recordingAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodPost {
+		body, _ := io.ReadAll(r.Body)
+		f.bodies = append(f.bodies, string(body))
+		f.keys = append(f.keys, r.Header.Get("Idempotency-Key"))
+	}
+	f.fakeAPI.ServeHTTP(w, r)
+}
+
+func openRecording(t testing.TB, answers fakeAPI) (*Dashboard, *recordingAPI) {
+	t.Helper()
+	answers["GET /api/v1/caller"] = everyRole()
+	f := &recordingAPI{fakeAPI: answers}
+	d, err := New(Options{API: f, Install: func() string { return "acme-lab" }, Now: testNow})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d, f
+}
+
+func submit(d *Dashboard, path string, form url.Values) string {
+	r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(form.Encode()))
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	w := httptest.NewRecorder()
+	d.ServeHTTP(w, r)
+	return w.Body.String()
+}
+
+// The page of an action shows its dry run and its command, and changes nothing.
+func TestActionShowsItsDryRun(t *testing.T) {
+	t.Parallel()
+	d, f := openRecording(t, fakeAPI{"POST /api/v1/runs/cancel": api.RunsDone{Runs: []api.RunDone{{Run: "r1", Recipe: "intent", Key: "bot-1", Done: "would be cancelled"}}}})
+	body := fetch(d, "/ui/act/cancel-runs?recipe=intent&state=waiting&reason=it's+late").Body.String()
+	mustHave(t, body, "would be cancelled", "tidemill runs cancel --recipe intent --state waiting --reason &#39;it&#39;\\&#39;&#39;s late&#39;", `formmethod="post"`)
+	if len(f.bodies) != 1 || !strings.Contains(f.bodies[0], `"dryRun":true`) {
+		t.Errorf("requests: %s", f.bodies)
+	}
+}
+
+// An action is done once for each form, and its page offers what undoes it.
+func TestActionIsDoneAndUndone(t *testing.T) {
+	t.Parallel()
+	d, f := openRecording(t, fakeAPI{"POST /api/v1/model/rollback": api.PromotionDone{Model: "intent/bot-1", Version: 2, Before: 3, Champion: 2, Done: "rolled back"}})
+	form := url.Values{"model": {"intent/bot-1"}, "basis": {"3"}, "reason": {"bad"}, "request": {"once"}}
+	for range 2 {
+		body := submit(d, "/ui/act/rollback", form)
+		mustHave(t, body, "rolled back", `href="/ui/act/rollback?model=intent%2Fbot-1&amp;version=3"`)
+	}
+	if f.keys[0] != "once" || f.keys[1] != "once" {
+		t.Errorf("keys of the requests: %s", f.keys)
+	}
+	var asked api.PromotionAsked
+	if err := json.Unmarshal([]byte(f.bodies[0]), &asked); err != nil || asked.DryRun || asked.Basis == nil || *asked.Basis != 3 {
+		t.Errorf("the request is %s", f.bodies[0])
+	}
+}
+
+// A problem of the API is shown next to the form, which keeps its values.
+func TestActionShowsItsProblem(t *testing.T) {
+	t.Parallel()
+	d, _ := openRecording(t, fakeAPI{"POST /api/v1/runs/cancel": &api.Problem{Status: 403, Title: "not allowed", Detail: "you may not operate on this key"}})
+	mustHave(t, submit(d, "/ui/act/cancel-runs", url.Values{"run": {"r1"}, "reason": {"why"}}), "you may not operate on this key", `value="why"`, "<form")
+}
+
+// An action that takes several requests continues with the cursor of each answer.
+func TestActionContinues(t *testing.T) {
+	t.Parallel()
+	pages := 0
+	answers := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			_ = json.NewEncoder(w).Encode(everyRole())
+			return
+		}
+		var asked api.RunsAsked
+		_ = json.NewDecoder(r.Body).Decode(&asked)
+		pages++
+		answer := api.RunsDone{Runs: []api.RunDone{{Recipe: "intent", Key: "after " + asked.After, Done: "requested"}}}
+		if asked.After == "" {
+			answer.Next = "x"
+		}
+		_ = json.NewEncoder(w).Encode(answer)
+	})
+	d, err := New(Options{API: answers, Install: func() string { return "" }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustHave(t, submit(d, "/ui/act/start-runs", url.Values{"recipe": {"intent"}, "all": {"true"}}), "after x")
+	if pages != 2 {
+		t.Errorf("%d requests", pages)
+	}
+}
+
+// The caller without the role sees why, and no button does the action.
+func TestActionNeedsItsRole(t *testing.T) {
+	t.Parallel()
+	f := &recordingAPI{fakeAPI: fakeAPI{"GET /api/v1/caller": api.Caller{Name: "ana", Roles: []string{"read"}}}}
+	d, err := New(Options{API: f, Install: func() string { return "" }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, body := range []string{fetch(d, "/ui/act/promote?model=m&version=1").Body.String(), submit(d, "/ui/act/promote", url.Values{"model": {"m"}})} {
+		mustHave(t, body, "needs the role approve")
+		if strings.Contains(body, `formmethod="post"`) || len(f.bodies) > 0 {
+			t.Errorf("the action is offered or done: %s", f.bodies)
+		}
+	}
+}
+
+// Every action undoes with an action that exists, and its page has a form without a script.
+func TestEveryActionHasAPage(t *testing.T) {
+	t.Parallel()
+	d, _ := openRecording(t, fakeAPI{})
+	seen := map[string]bool{}
+	for _, a := range actionTable() {
+		if seen[a.name] {
+			t.Errorf("%s is twice in the table", a.name)
+		}
+		seen[a.name] = true
+		if a.undo != "" && actionNamed(a.undo) == nil {
+			t.Errorf("%s is undone by %s, which does not exist", a.name, a.undo)
+		}
+		body := fetch(d, "/ui/act/"+a.name).Body.String()
+		mustHave(t, body, template.HTMLEscapeString(a.will[:20]), `<form class="act" method="get"`, "<tm-copy><code>tidemill ")
+		for _, f := range a.fields {
+			mustHave(t, body, `name="`+f.name+`"`)
+		}
+	}
+	list := fetch(d, "/ui/act").Body.String()
+	for name := range seen {
+		mustHave(t, list, `"/ui/act/`+name+`"`)
+	}
+}
+
+func TestSinceOfAnAction(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]time.Time{"-2h": testNow().Add(-2 * time.Hour), "-1d": testNow().Add(-24 * time.Hour), "2026-05-04T10:00:00Z": testNow().Add(-2 * time.Hour)} {
+		got, err := arguments{url.Values{"since": {text}}}.since("since", testNow())
+		if err != nil || !got.Equal(want) {
+			t.Errorf("%s: %v, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"2h", "yesterday", "-x"} {
+		if _, err := (arguments{url.Values{"since": {text}}}).since("since", testNow()); err == nil {
+			t.Errorf("%s is accepted", text)
+		}
+	}
+}
+
+// Every page has its links and forms without a script: nothing but the sign-in is made by it.
+func TestPagesWorkWithoutAScript(t *testing.T) {
+	t.Parallel()
+	d := open(t, fakeAPI{"GET /api/v1/pools": pools(), "GET /api/v1/runs": api.Runs{Next: "later"}, "GET /api/v1/dead-letters": api.DeadLetters{Cursor: "later", DeadLetters: []api.DeadLetter{{ID: "abc", Reason: "timeout"}}},
+		"GET /api/v1/streams/events/events": struct{}{}, "GET /api/v1/streams": api.Streams{Streams: []api.Stream{{Name: "events"}}}})
+	for path, parts := range map[string][]string{
+		"/ui/runs":           {`<form class="filter" method="get"`, `href="/ui/act/pause-pool?pool=small"`},
+		"/ui/dead-letters":   {`<form class="filter" method="get"`, `rel="next" href="/ui/dead-letters?cursor=later"`, `href="/ui/dead-letters/abc"`, `href="/ui/act/drop-letters?all=true"`},
+		"/ui/streams":        {`href="/ui/streams/events"`, `href="/ui/act/publish"`},
+		"/ui/streams/events": {`<form class="filter" method="get"`},
+		"/ui/search":         {`action="/ui/search"`},
+	} {
+		mustHave(t, fetch(d, path).Body.String(), parts...)
+	}
+	button := regexp.MustCompile(`<button type="button"`)
+	if body := fetch(d, "/ui/runs").Body.String(); button.MatchString(body) {
+		t.Error("a button without a form does nothing without a script")
+	}
+}
+
+func TestLettersAreGrouped(t *testing.T) {
+	t.Parallel()
+	all := groupLetters(api.DeadLetters{Total: 3, DeadLetters: []api.DeadLetter{{Trigger: "a", Reason: "x"}, {Trigger: "b", Reason: "x\nmore"}, {Trigger: "b", Reason: "x\nmore"}}})
+	if len(all.Groups) != 2 || all.Groups[0].Count != 2 || all.Groups[0].URL() != "/ui/dead-letters?reason=x&trigger=b" {
+		t.Errorf("%+v", all)
+	}
+}
