@@ -38,7 +38,7 @@ func packAssets() *assetFiles {
 		data, _ := assetSource.ReadFile(path.Join("assets", e.Name()))
 		sum.Write([]byte(e.Name() + "\n"))
 		sum.Write(data)
-		a.files[e.Name()] = asset{media: mediaOf(e.Name()), plain: data, gzip: zip(data)}
+		a.files[e.Name()] = asset{media: mediaOf(e.Name()), plain: data, gzip: zip(data, gzip.BestCompression)}
 	}
 	a.hash = hex.EncodeToString(sum.Sum(nil))[:16]
 	return a
@@ -51,9 +51,9 @@ func mediaOf(name string) string {
 	return mime.TypeByExtension(path.Ext(name))
 }
 
-func zip(data []byte) []byte {
+func zip(data []byte, level int) []byte {
 	var b bytes.Buffer
-	z, _ := gzip.NewWriterLevel(&b, gzip.BestCompression) // the level is valid
+	z, _ := gzip.NewWriterLevel(&b, level) // the level is valid
 	_, _ = z.Write(data)                                  // a buffer takes everything
 	_ = z.Close()
 	return b.Bytes()

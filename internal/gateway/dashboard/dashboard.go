@@ -23,6 +23,8 @@ type Dashboard struct {
 	assets *assetFiles
 	pages  map[string]*template.Template // template of each page, by the name of its file
 	mux    *http.ServeMux
+
+	regions regionCache
 }
 
 // New parses the templates. An error is a mistake in a template.

@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"tidemill.dev"
+	"tidemill.dev/api"
 )
 
 // functions are the helpers of all templates.
@@ -313,9 +314,9 @@ func kindOf(state string) string {
 		return "good"
 	case "running", "settling", "starting", "replaying", "live":
 		return "busy"
-	case "failed", "refused", "lost", "open", "stopped", "failing", "no model":
+	case "failed", "refused", "lost", "open", "stopped", "failing", "none":
 		return "bad"
-	case "waiting", "resting", "awaiting", "degraded", "stale", "paused", "frozen", "registered", "left":
+	case "waiting", "resting", "awaiting", "degraded", "stale", "unserved", "paused", "frozen", "registered", "left":
 		return "wait"
 	}
 	return "plain"
@@ -328,6 +329,8 @@ func stateWord(state string) string {
 		return "waiting to retry"
 	case string(tidemill.RunSettling):
 		return "committing"
+	case string(api.KeyNone):
+		return "no model"
 	}
 	return state
 }

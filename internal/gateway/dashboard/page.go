@@ -2,10 +2,10 @@ package dashboard
 
 import (
 	"bytes"
-	"compress/gzip"
 	"fmt"
 	"html/template"
 	"net/http"
+	"slices"
 	"strings"
 
 	"tidemill.dev/api"
@@ -107,41 +107,33 @@ func (d *Dashboard) refuse(w http.ResponseWriter, v *view, err error) {
 	d.send(w, v, "layout")
 }
 
+// serveRegion answers with one region. The caller's right to the page was checked for this request.
 func (d *Dashboard) serveRegion(w http.ResponseWriter, v *view, name string) {
-	text, err := v.Region(name)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusNotFound)
+	if !slices.ContainsFunc(v.page.regions, func(r region) bool { return r.name == name }) {
+		http.Error(w, "this page has no such region", http.StatusNotFound)
 		return
 	}
-	writePage(w, v.Request, v.Status, []byte(text))
+	d.regions.get(v.Request, keyOfRegion(v.Request, name), d.opt.Now(), func() *answer {
+		text, err := v.Region(name)
+		if err != nil {
+			d.opt.Logger.Error("dashboard: a region cannot be rendered; its visitor gets a 500", "route", v.page.path, "reason", err)
+			return newAnswer(http.StatusInternalServerError, []byte(failedText))
+		}
+		return newAnswer(v.Status, []byte(text))
+	}).send(w, v.Request)
 }
+
+const failedText = "this page has a fault; the gateway's log has the details: report it"
 
 // send renders a template into a buffer first, because the status is known only at the end.
 func (d *Dashboard) send(w http.ResponseWriter, v *view, name string) {
 	var b bytes.Buffer
 	if err := v.template.ExecuteTemplate(&b, name, v); err != nil {
 		d.opt.Logger.Error("dashboard: a page cannot be rendered; its visitor gets a 500", "route", v.page.path, "reason", err)
-		http.Error(w, "this page has a fault; the gateway's log has the details: report it", http.StatusInternalServerError)
+		http.Error(w, failedText, http.StatusInternalServerError)
 		return
 	}
-	writePage(w, v.Request, v.Status, b.Bytes())
-}
-
-// writePage sends HTML. No page is stored, because it has what only its caller may see.
-func writePage(w http.ResponseWriter, r *http.Request, status int, body []byte) {
-	h := w.Header()
-	h.Set("Content-Type", "text/html; charset=utf-8")
-	h.Set("Cache-Control", "no-store")
-	if len(body) < gzipFrom || !acceptsGzip(r) {
-		w.WriteHeader(status)
-		_, _ = w.Write(body) // fails only if the caller has disconnected
-		return
-	}
-	h.Set("Content-Encoding", "gzip")
-	w.WriteHeader(status)
-	z, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // the level is valid
-	_, _ = z.Write(body)
-	_ = z.Close()
+	newAnswer(v.Status, b.Bytes()).send(w, v.Request)
 }
 
 // gzipFrom is the size from which a page is compressed.

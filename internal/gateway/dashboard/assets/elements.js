@@ -1,8 +1,9 @@
 // Custom elements: a command to copy, the log of a run, and the tail of a stream.
 
 import { messages } from "./live.js";
-import { send } from "./session.js";
 import { announce } from "./nav.js";
+import { send } from "./session.js";
+import { Strip } from "./strip.js";
 
 class Copy extends HTMLElement {
   connectedCallback() {
@@ -200,7 +201,7 @@ function row(data) {
  * Makes characters visible that would change how a line reads, as the server does.
  * @param {string} text
  */
-function plain(text) {
+export function plain(text) {
   return text.replace(/[\p{C}\u2028\u2029]/gu, (c) => (c === "\n" || c === "\t" ? c : "\\u" + (c.codePointAt(0) ?? 0).toString(16).padStart(4, "0")));
 }
 
@@ -209,4 +210,5 @@ export function define() {
   customElements.define("tm-copy", Copy);
   customElements.define("tm-log", Log);
   customElements.define("tm-tail", Tail);
+  customElements.define("tm-strip", Strip);
 }

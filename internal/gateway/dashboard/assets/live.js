@@ -173,7 +173,8 @@ async function refresh(region) {
     s.stale = false;
     s.fetched = performance.now();
     const at = location.href;
-    const answer = await send(location.pathname + location.search, { headers: { "Tidemill-Region": region.dataset.region ?? "" } });
+    const known = Object.fromEntries(topicsOf(region).map((t) => [t, versions[t]]));
+    const answer = await send(location.pathname + location.search, { headers: { "Tidemill-Region": region.dataset.region ?? "", "Tidemill-Versions": JSON.stringify(known) } });
     const text = await answer.text();
     if (location.href !== at || !region.isConnected || !answer.headers.get("Content-Type")?.startsWith("text/html")) return;
     const fresh = new DOMParser().parseFromString(text, "text/html").body.firstElementChild;

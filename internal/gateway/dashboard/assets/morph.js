@@ -27,6 +27,14 @@ function fits(a, b) {
 }
 
 /**
+ * @param {Node} n
+ * @returns {boolean} whether a script has added it to what the server has rendered
+ */
+function isOurs(n) {
+  return n instanceof Element && !n.tagName.includes("-") && n.hasAttribute("data-own");
+}
+
+/**
  * @param {Element} from
  * @param {Element} to
  */
@@ -73,7 +81,7 @@ function children(from, to) {
   }
   while (at) {
     const next = at.nextSibling;
-    at.remove();
+    if (!isOurs(at)) at.remove();
     at = next;
   }
 }
