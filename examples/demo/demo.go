@@ -28,8 +28,10 @@ var config string
 
 // Options say how the demo runs.
 type Options struct {
-	Tidemill string    // path of the tidemill binary
-	Out      io.Writer // output of the demo
+	Tidemill string        // path of the tidemill binary
+	Out      io.Writer     // output of the demo
+	Within   time.Duration // time after which the demo hangs
+	Stay     bool          // whether tidemill up keeps running after the demo, until the context ends
 }
 
 // demo is one run of the demo.
@@ -64,13 +66,27 @@ func Run(ctx context.Context, o Options) (err error) {
 	if err != nil {
 		return err
 	}
-	for _, part := range []func(context.Context) error{d.events, d.writePoison, d.triggers, d.models, d.scores} {
-		if err := part(ctx); err != nil {
-			return errors.Join(err, down(), d.log())
-		}
+	if err := d.playAll(ctx); err != nil {
+		return errors.Join(err, down(), d.log())
 	}
 	d.say("\nEvery event arrived once, and the record that is not an event is among the dead letters. Nothing was lost.")
+	if o.Stay {
+		d.say("\nLook around: the dashboard is at %s/\nCtrl-C stops Tidemill and removes the folder %s.", d.url, d.dir)
+		<-ctx.Done()
+	}
 	return down()
+}
+
+// playAll plays all parts of the demo.
+func (d *demo) playAll(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, d.Within)
+	defer cancel()
+	for _, part := range []func(context.Context) error{d.events, d.writePoison, d.triggers, d.models, d.scores} {
+		if err := part(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func quoted(text string) string {

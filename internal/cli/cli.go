@@ -118,7 +118,7 @@ type noun struct {
 func nouns() []noun {
 	return []noun{
 		{"operate", "Start and operate", []command{
-			upCommand(), initCommand(), statusCommand(), demoCommand(), serveCommand(), validateCommand(),
+			upCommand(), initCommand(), statusCommand(), openCommand(), demoCommand(), serveCommand(), validateCommand(),
 			tokenNewCommand(), tokenListCommand(), tokenRemoveCommand(), completionCommand(), versionCommand(), helpCommand()}},
 		{"streams", "Streams", []command{streamsCommand(), publishCommand(), tailCommand(), kafkaConfigCommand()}},
 		{"triggers", "Triggers, schedules and dead letters", []command{

@@ -13,7 +13,7 @@ import (
 func fleetCommand() command {
 	return command{
 		name:    "fleet",
-		lists:   true,
+		watched: true,
 		summary: "count the keys of each recipe by their state",
 		about: `A key has the first state that applies:
   awaiting  its newest version waits for a person

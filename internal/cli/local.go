@@ -308,26 +308,31 @@ a model is trained and judged for each, and one is refused. A worse model is ref
 a champion is rolled back, and the origin of a model is shown. At the end thousands of
 messages a second are answered while a champion changes. The exit status is 1 if an
 event is lost, or answered twice or out of order. The source is examples/demo.`,
-		examples: []example{{"tidemill demo", "takes about twenty seconds"}},
-		make:     func() program { return &demoProgram{} },
+		examples: []example{
+			{"tidemill demo", "takes about twenty seconds"},
+			{"tidemill demo --stay", "keeps Tidemill running at the end, with its dashboard, until Ctrl-C"},
+		},
+		make: func() program { return &demoProgram{} },
 	}
 }
 
-type demoProgram struct{}
+type demoProgram struct{ stay bool }
 
-func (*demoProgram) flags(*flagSet) {}
+func (p *demoProgram) flags(f *flagSet) {
+	f.yes(&p.stay, "stay", "keep Tidemill and its dashboard running at the end, until Ctrl-C")
+}
 
 func (*demoProgram) accept(args []string) error { return wants(args) }
 
-func (*demoProgram) run(interrupted context.Context, s *session, _ []string) error {
-	ctx, cancel := context.WithTimeout(interrupted, demoWithin)
-	defer cancel()
+func (p *demoProgram) run(interrupted context.Context, s *session, _ []string) error {
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)
 	}
-	err = demo.Run(ctx, demo.Options{Tidemill: self, Out: s.stdout})
+	err = demo.Run(interrupted, demo.Options{Tidemill: self, Out: s.stdout, Within: demoWithin, Stay: p.stay})
 	switch {
+	case interrupted.Err() != nil && p.stay && err == nil:
+		return nil
 	case interrupted.Err() != nil:
 		return errors.New("demo: interrupted")
 	case err != nil:

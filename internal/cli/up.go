@@ -204,7 +204,7 @@ func (u *up) tellAddresses(s *session, p *platform.Platform, source *configSourc
 	if !p.Embedded() {
 		return nil
 	}
-	fmt.Fprintf(s.stdout, "  data    %s\n\nIn another terminal:\n%s\nCtrl-C stops it.\n", u.data, u.nextSteps(u.door.url(g)))
+	fmt.Fprintf(s.stdout, "  data    %s\n\nThe dashboard is at %s/\n\nIn another terminal:\n%s\nCtrl-C stops it.\n", u.data, u.door.url(g), u.nextSteps(u.door.url(g)))
 	return nil
 }
 

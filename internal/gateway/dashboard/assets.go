@@ -54,7 +54,7 @@ func mediaOf(name string) string {
 func zip(data []byte, level int) []byte {
 	var b bytes.Buffer
 	z, _ := gzip.NewWriterLevel(&b, level) // the level is valid
-	_, _ = z.Write(data)                                  // a buffer takes everything
+	_, _ = z.Write(data)                   // a buffer takes everything
 	_ = z.Close()
 	return b.Bytes()
 }
