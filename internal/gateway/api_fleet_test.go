@@ -285,3 +285,24 @@ func TestStrangeKeysOfTheFleet(t *testing.T) {
 		t.Errorf("found: %.300v", page)
 	}
 }
+
+func TestWhyJudged(t *testing.T) {
+	t.Parallel()
+	refused := &tidemill.Judgement{Clauses: []tidemill.Clause{{Text: "metrics.f1 > 0", Passed: true},
+		{Text: "metrics.accuracy >= champion.metrics.accuracy", Values: map[string]float64{"metrics.accuracy": 0.62, "champion.metrics.accuracy": 0.912345}}}}
+	for name, c := range map[string]struct {
+		state api.KeyState
+		j     *tidemill.Judgement
+		want  string
+	}{
+		"refused":      {api.KeyRefused, refused, ": metrics.accuracy >= champion.metrics.accuracy does not hold, champion.metrics.accuracy is 0.9123, metrics.accuracy is 0.62"},
+		"a note":       {api.KeyRefused, &tidemill.Judgement{Clauses: []tidemill.Clause{{Text: "x", Note: "it has no x"}}}, ": x does not hold, it has no x"},
+		"awaiting":     {api.KeyAwaiting, &tidemill.Judgement{Passed: true, Hold: "promotions are frozen"}, ": promotions are frozen"},
+		"other states": {api.KeyStale, refused, ""},
+		"not judged":   {api.KeyRefused, nil, ""},
+	} {
+		if got := whyJudged(c.state, c.j); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -186,9 +187,14 @@ func (g *Gateway) shownKeys(ctx context.Context, rows []fleet.Row, now time.Time
 	if err != nil {
 		return nil, err
 	}
+	judged, err := g.newestJudgements(ctx, models, tidemill.VersionAwaiting, tidemill.VersionRefused)
+	if err != nil {
+		return nil, err
+	}
 	shown := make([]api.FleetKey, len(rows))
 	for i := range rows {
 		shown[i] = shownKey(&rows[i], now)
+		shown[i].Why += whyJudged(rows[i].State, judged[rows[i].Model])
 		// The model may be newer than the row.
 		if m := found[rows[i].Model]; m != nil && m.Champion == rows[i].Champion {
 			shown[i].Promoted, shown[i].Metrics = promotedAt(m), metrics[m.Name]
@@ -238,6 +244,31 @@ func whyState(r *fleet.Row, now time.Time) string {
 		return whyNone(&r.FleetKey)
 	}
 	return ""
+}
+
+// whyJudged adds the reason that the gate gave: the first condition that failed, or why the version waits.
+func whyJudged(state api.KeyState, j *tidemill.Judgement) string {
+	switch {
+	case j == nil:
+		return ""
+	case state == api.KeyAwaiting && j.Hold != "":
+		return ": " + j.Hold
+	case state != api.KeyRefused:
+		return ""
+	}
+	i := slices.IndexFunc(j.Clauses, func(c tidemill.Clause) bool { return !c.Passed })
+	if i < 0 {
+		return ""
+	}
+	failed := j.Clauses[i]
+	why := ": " + failed.Text + " does not hold"
+	for _, name := range slices.Sorted(maps.Keys(failed.Values)) {
+		why += ", " + name + " is " + strconv.FormatFloat(failed.Values[name], 'g', 4, 64)
+	}
+	if failed.Note != "" {
+		why += ", " + failed.Note
+	}
+	return why
 }
 
 func whyNone(k *ledger.FleetKey) string {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -57,7 +58,7 @@ func (g *Gateway) listModels(w http.ResponseWriter, r *request) *api.Problem {
 	if err != nil {
 		return g.ledgerProblem(r.Context(), err)
 	}
-	waiting, err := g.newestWaiting(ctx, page.Models)
+	waiting, err := g.newestJudgements(ctx, page.Models, tidemill.VersionAwaiting)
 	if err != nil {
 		return g.ledgerProblem(r.Context(), err)
 	}
@@ -74,18 +75,18 @@ func (g *Gateway) listModels(w http.ResponseWriter, r *request) *api.Problem {
 	return nil
 }
 
-// newestWaiting returns the judgements of the newest versions that wait for a person, by model.
-func (g *Gateway) newestWaiting(ctx context.Context, models []fold.Model) (map[string]*tidemill.Judgement, error) {
+// newestJudgements returns the judgements of the newest versions that are in one of the states, by model.
+func (g *Gateway) newestJudgements(ctx context.Context, models []fold.Model, states ...tidemill.VersionState) (map[string]*tidemill.Judgement, error) {
 	var held []ledger.HeldBy
 	for i := range models {
 		all := models[i].Versions
-		if n := len(all); n > 0 && all[n-1].State == tidemill.VersionAwaiting {
+		if n := len(all); n > 0 && slices.Contains(states, all[n-1].State) {
 			held = append(held, ledger.HeldBy{Model: models[i].Name, Held: all[n-1]})
 		}
 	}
 	records, err := g.opt.Ledger.VersionsOf(ctx, held)
 	if err != nil {
-		return nil, fmt.Errorf("look up why versions wait: %w", err)
+		return nil, fmt.Errorf("look up how versions were judged: %w", err)
 	}
 	all := make(map[string]*tidemill.Judgement, len(records))
 	for i := range records {
