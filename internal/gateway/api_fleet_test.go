@@ -13,6 +13,7 @@ import (
 
 	"tidemill.dev"
 	"tidemill.dev/api"
+	"tidemill.dev/config"
 )
 
 // makeFleet makes a key in each state for the recipe intent, and two for the recipe fraud, which makes no models.
@@ -103,6 +104,12 @@ func TestTheFleetIsCounted(t *testing.T) {
 	if now := w.fleet(""); now.Version == all.Version || now.Recipes[1].Pinned != 0 {
 		t.Errorf("after a change it is %+v", now)
 	}
+	other := *w.config
+	other.Recipes = slices.DeleteFunc(slices.Clone(other.Recipes), func(r config.Recipe) bool { return r.Name != "fraud" })
+	w.applyConfig(&other)
+	if now := w.fleet("").Recipes; len(now) != 2 || now[1].Recipe != "intent" || now[1].Models {
+		t.Errorf("with another config it is %+v", now)
+	}
 	for query, says := range map[string]string{"?stale=x": "stale: x is not a duration", "?state=fresh": "no such parameter"} {
 		w.expectProblem(http.MethodGet, "/api/v1/fleet"+query, "", http.StatusBadRequest, says)
 	}
@@ -175,7 +182,7 @@ func TestPagesOfTheFleet(t *testing.T) {
 				t.Errorf("%s: a page begins at %d of %d, want %d of %d", query, page.Index, page.Total, len(got), len(whole))
 			}
 			got = append(got, namesOfKeys(page.Keys)...)
-			if after = page.Next; after == "" {
+			if after = page.Next; after == "" || len(got) > len(whole) {
 				break
 			}
 		}
@@ -274,7 +281,7 @@ func TestStrangeKeysOfTheFleet(t *testing.T) {
 		for _, k := range page.Keys {
 			got = append(got, k.Key)
 		}
-		if after = page.Next; after == "" {
+		if after = page.Next; after == "" || len(got) > len(keys) {
 			break
 		}
 	}

@@ -143,6 +143,18 @@ func TestTheFleetFollowsAKey(t *testing.T) {
 	is("removed", "bot-1 models/of/bot-1 false  false 1/1 promoted")
 	w.addModel(l, made(tidemill.TypeModelRetired, tidemill.ModelRetired{Asked: time.Now().Add(time.Hour)}))
 	is("retired", "")
+	again, _ := s.runRequest("intent", "bot-1", "3", nil)
+	w.add(l, again)
+	is("requested again", "bot-1  true  false 0/0 ") // the failed run belongs to the removed key
+}
+
+// If a recipe's name of its models has changed, the newest version of a key counts.
+func TestAKeyOfTheFleetWithTwoModels(t *testing.T) {
+	t.Parallel()
+	f := ledger.JoinFleet(map[string]string{"a/x": "0 - refused 0 1 10 intent x", "b/x": "5 - promoted 2 2 20 intent x", "c/x": "0 - refused 0 1 15 intent x"}, nil)
+	if f.Len() != 1 || f.At(0).Model != "b/x" || f.At(0).Champion != 2 {
+		t.Errorf("the fleet is %s", fleetText(f))
+	}
 }
 
 // BenchmarkFleet parses and joins the entries of all keys, as after a change of all partitions. It reports
