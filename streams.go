@@ -69,5 +69,8 @@ func ScorerStream(stream string) bool { return strings.HasPrefix(stream, scorerS
 // ScorerGroup returns the name of a scorer's consumer group.
 func ScorerGroup(scorer string) string { return scorerStreams + scorer }
 
+// TriggersGroup returns the name of the consumer group that serves a stream's triggers.
+func TriggersGroup(stream string) string { return "triggers." + stream }
+
 // scorerStreams is the prefix of the names of streams and groups that belong to scorers.
 const scorerStreams = "scorer."

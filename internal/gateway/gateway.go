@@ -50,6 +50,7 @@ type Options struct {
 	Repeats  *dedupe.Memory   // nil recognises no repeats
 	Standing *status.Board    // numbers of triggers; nil if unknown
 	Scorers  *status.Scorers  // numbers of scorers; nil if unknown
+	History  *status.History  // numbers of the last two hours; nil if unknown
 	// Score returns the answer of a scorer's champion for an event; nil if this gateway does not
 	// score. A retry after an error may help, unless the error is an Unanswered.
 	Score     func(ctx context.Context, c config.Scorer, v *broker.View) (api.ScoreDone, error)
@@ -327,6 +328,7 @@ func (g *Gateway) routeTable() []route {
 		{method: http.MethodGet, path: "/readyz", role: anyone, handle: g.answerReady},
 		{method: http.MethodHead, path: "/readyz", role: anyone, handle: g.answerReady},
 		{method: http.MethodGet, path: "/api/v1/live", role: access.Read, handle: g.followTopics},
+		{method: http.MethodGet, path: "/api/v1/history", role: access.Read, handle: g.showHistory},
 		{method: http.MethodGet, path: "/api/v1/streams", role: access.Read, handle: g.listStreams},
 		{method: http.MethodGet, path: "/api/v1/streams/{stream}", role: access.Read, handle: g.showStream},
 		{method: http.MethodGet, path: "/api/v1/streams/{stream}/events", role: access.Read, handle: g.tail},

@@ -110,30 +110,41 @@ func (g *Gateway) listPools(w http.ResponseWriter, r *request) *api.Problem {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), g.opt.Limits.Look)
 	defer cancel()
+	all, p := g.poolsNow(ctx)
+	if p != nil {
+		return p
+	}
+	asked := f.Now()
+	for i := range all {
+		if pause, rests := asked.PoolPause(all[i].Name); rests {
+			all[i].PausedBy, all[i].PausedSince = pause.By, &pause.Since
+		}
+	}
+	writeJSON(w, http.StatusOK, api.Pools{Pools: all})
+	return nil
+}
+
+// poolsNow returns all pools of the config, without their pauses.
+func (g *Gateway) poolsNow(ctx context.Context) ([]api.Pool, *api.Problem) {
 	running, due, err := g.opt.Ledger.Used(ctx)
 	if err != nil {
-		return g.ledgerProblem(r.Context(), err)
+		return nil, g.ledgerProblem(ctx, err)
 	}
-	c, asked := g.opt.Config(), f.Now()
+	c := g.opt.Config()
 	waiting := map[string]int{}
 	for _, recipe := range c.Recipes {
 		waiting[recipe.Run.Pool] += due[recipe.Name]
 	}
 	idle, p := g.lingeringPods(ctx, c)
 	if p != nil {
-		return p
+		return nil, p
 	}
-	all := api.Pools{Pools: []api.Pool{}}
+	all := []api.Pool{}
 	for _, pool := range c.Pools {
-		shown := api.Pool{Name: pool.Name, Slots: g.slotsOf(pool), Running: running[pool.Name], Waiting: waiting[pool.Name], GPUs: g.gpus(),
-			Lingering: idle[pool.Name].Pods, IdleSeconds: idle[pool.Name].GPUSeconds}
-		if pause, rests := asked.PoolPause(pool.Name); rests {
-			shown.PausedBy, shown.PausedSince = pause.By, &pause.Since
-		}
-		all.Pools = append(all.Pools, shown)
+		all = append(all, api.Pool{Name: pool.Name, Slots: g.slotsOf(pool), Running: running[pool.Name], Waiting: waiting[pool.Name], GPUs: g.gpus(),
+			Lingering: idle[pool.Name].Pods, IdleSeconds: idle[pool.Name].GPUSeconds})
 	}
-	writeJSON(w, http.StatusOK, all)
-	return nil
+	return all, nil
 }
 
 // lingeringPods returns the lingering pods of the pools that allow lingering.

@@ -62,8 +62,8 @@ func (p *Platform) Gateway(ctx context.Context, o GatewayOptions) (*gateway.Gate
 		Listen: o.Listen, Network: p.network, CertFile: o.CertFile, KeyFile: o.KeyFile,
 		Config: p.Config, Broker: p.broker, Producer: producer,
 		Repeats: memory, Standing: status.NewBoard(p.redis, p.names, p.kafka), Access: guard, Telemetry: p.telemetry,
-		Scorers: status.NewScorers(p.redis, p.names, p.kafka),
-		Ready:   p.Ready, Full: p.fullness(), Limits: o.Limits, Logger: p.log, Version: p.version,
+		Scorers: status.NewScorers(p.redis, p.names, p.kafka), History: status.NewHistory(p.redis, p.names, p.kafka, p.log),
+		Ready: p.Ready, Full: p.fullness(), Limits: o.Limits, Logger: p.log, Version: p.version,
 	}
 	if w := p.works; w != nil {
 		w.gateway.Store(true)
@@ -82,7 +82,22 @@ func (p *Platform) Gateway(ctx context.Context, o GatewayOptions) (*gateway.Gate
 		return nil, err
 	}
 	p.AtStop(Doors, "the gateway", g.Close)
+	p.recordHistory(ctx, wo.History, g)
 	return g, nil
+}
+
+// recordHistory samples the numbers of the last two hours. The gateways do it: they read the same numbers for their
+// answers, and a page with a history needs a gateway anyway. So the history goes on while the controller or the
+// dispatchers are down.
+func (p *Platform) recordHistory(ctx context.Context, h *status.History, g *gateway.Gateway) {
+	recording, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var running sync.WaitGroup
+	running.Go(func() { h.Record(recording, g.Figures) })
+	p.AtStop(Doors, "the history", func(context.Context) error {
+		stop()
+		running.Wait()
+		return nil
+	})
 }
 
 func (p *Platform) gatewayProducer(l gateway.Limits) (*broker.Producer, error) {

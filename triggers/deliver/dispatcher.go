@@ -178,7 +178,7 @@ func (d *Dispatcher) hasParked(ctx context.Context, s config.Stream) (bool, erro
 	for n := range of {
 		of[n] = broker.Position{Stream: tidemill.Parked(s.Name), Partition: int32(n)}
 	}
-	marks, err := d.o.Broker.Committed(ctx, group(s.Name), of)
+	marks, err := d.o.Broker.Committed(ctx, tidemill.TriggersGroup(s.Name), of)
 	for _, m := range marks {
 		if m.Offset != none {
 			return true, nil

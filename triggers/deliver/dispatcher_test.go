@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"tidemill.dev"
 	"tidemill.dev/config"
 )
 
@@ -91,7 +92,7 @@ func parkedOf(d *Dispatcher, name string) int64 {
 func (w *install) committed() bool {
 	ends, err := w.b.Ends(w.ctx, "events")
 	w.must(err)
-	at, err := w.b.Committed(w.ctx, group("events"), ends)
+	at, err := w.b.Committed(w.ctx, tidemill.TriggersGroup("events"), ends)
 	w.must(err)
 	for n := range ends {
 		if at[n].Offset < ends[n].Offset {

@@ -15,7 +15,7 @@ import (
 func (w *install) forget() {
 	w.Helper()
 	client := kafka.Client{Addr: kafka.TCP(w.servers.Kafka())}
-	name := w.names.Group(group(tidemill.StreamEvents))
+	name := w.names.Group(tidemill.TriggersGroup(tidemill.StreamEvents))
 	w.waitFor("the group is deleted", func() bool {
 		res, err := client.DeleteGroups(w.ctx, &kafka.DeleteGroupsRequest{GroupIDs: []string{name}})
 		return err == nil && res.Errors[name] == nil
@@ -32,7 +32,7 @@ func (w *install) forgetMarks(partitions int) {
 		all[n] = n
 	}
 	w.waitFor("the marks are deleted", func() bool {
-		res, err := client.OffsetDelete(w.ctx, &kafka.OffsetDeleteRequest{GroupID: w.names.Group(group(tidemill.StreamEvents)), Topics: map[string][]int{topic: all}})
+		res, err := client.OffsetDelete(w.ctx, &kafka.OffsetDeleteRequest{GroupID: w.names.Group(tidemill.TriggersGroup(tidemill.StreamEvents)), Topics: map[string][]int{topic: all}})
 		return err == nil && res.Error == nil && !slices.ContainsFunc(res.Topics[topic], func(p kafka.OffsetDeletePartition) bool { return p.Error != nil })
 	})
 }

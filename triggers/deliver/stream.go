@@ -46,12 +46,9 @@ type pipeline struct {
 	running sync.WaitGroup
 }
 
-// group names the consumer group that serves a stream's triggers.
-func group(stream string) string { return "triggers." + stream }
-
 // openPipeline joins the stream's group.
 func openPipeline(ctx context.Context, d *Dispatcher, s config.Stream, t *triggerSettings) (*pipeline, error) {
-	l := &pipeline{d: d, opened: time.Now(), stream: s, group: group(s.Name), settings: t, retention: s.Retention, maxEvent: defaultBounds().event, assignments: map[int32]*assignment{},
+	l := &pipeline{d: d, opened: time.Now(), stream: s, group: tidemill.TriggersGroup(s.Name), settings: t, retention: s.Retention, maxEvent: defaultBounds().event, assignments: map[int32]*assignment{},
 		work: make(chan struct{}, 1), due: make(chan struct{}, 1), commandsRead: make(chan struct{}, 1)}
 	l.life, l.stop = context.WithCancel(context.WithoutCancel(ctx))
 	c, err := d.o.Broker.Consumer(ctx, broker.ConsumerOptions{Group: l.group, Streams: []string{s.Name}, Companions: []string{tidemill.Parked(s.Name)}, Start: broker.Latest(), MaxBytes: maxRead,
