@@ -37,6 +37,7 @@ type RunWhole struct {
 	RunShown
 	Plan   *tidemill.Plan    `json:"plan"`   // plan of the run; null before it has begun
 	Events []json.RawMessage `json:"events"` // causes of the run, oldest first, as far as they are kept
+	Stages *FreshStages      `json:"stages"` // stages from the newest cause to the first score, so far; null if they could not be read
 }
 
 // RunsAsked is the body of POST /api/v1/runs, which starts runs.

@@ -50,7 +50,7 @@ func (p *status) run(ctx context.Context, s *session, _ []string) error {
 		name   string
 		gather func(context.Context, *section) error
 	}{
-		{"install", r.install}, {"runs", r.runs}, {"models", r.models}, {"scorers", r.scorers}, {"triggers", r.triggers},
+		{"install", r.install}, {"runs", r.runs}, {"models", r.models}, {"fresh in", r.freshness}, {"scorers", r.scorers}, {"triggers", r.triggers},
 		{"dead letters", r.letters}, {"paused", r.paused},
 	} {
 		one := section{name: part.name}
@@ -261,6 +261,24 @@ func (r *statusReport) refusals(ctx context.Context, s *section, refused []strin
 		r.suggest("tidemill models show %s", refused[0])
 	}
 	return nil
+}
+
+// freshness shows the median time from an event to the first score of the version that it led to.
+func (r *statusReport) freshness(ctx context.Context, s *section) error {
+	all, err := r.g.Freshness(ctx)
+	sayFreshness(s, all)
+	return err
+}
+
+func sayFreshness(s *section, all api.Freshness) {
+	took := func(seconds float64) time.Duration {
+		return time.Duration(seconds * float64(time.Second)).Round(100 * time.Millisecond)
+	}
+	for _, of := range all.Recipes {
+		if total := of.Stages["total"]; total != nil {
+			s.say("%s %s (p99 %s)", of.Recipe, took(total.P50), took(total.P99))
+		}
+	}
 }
 
 func (r *statusReport) scorers(ctx context.Context, s *section) error {

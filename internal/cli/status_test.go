@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"tidemill.dev"
+	"tidemill.dev/api"
 	"tidemill.dev/broker"
 	"tidemill.dev/config"
 )
@@ -57,6 +58,16 @@ func TestStatus(t *testing.T) {
 	// up reads what happens on its own, so its lines may come after the answer of status.
 	for _, line := range []string{"run " + bad[:10] + "  intent bad-1  failed after ", ": exit status 3: no luck\n", "model intent/bot-1@1  is refused: metrics.accuracy >= 0.99, and it is 0.93\n"} {
 		eventually(t, func() bool { return strings.Contains(up.stdout.String(), line) })
+	}
+}
+
+// A recipe without a fresh model is left out, because its time is not known.
+func TestFreshnessInWords(t *testing.T) {
+	t.Parallel()
+	var s section
+	sayFreshness(&s, api.Freshness{Recipes: []api.RecipeFreshness{{Recipe: "intent", Models: 2, Stages: map[string]*api.Percentiles{"total": {P50: 4.21, P99: 75}}}, {Recipe: "fraud", Stages: map[string]*api.Percentiles{"total": nil}}}})
+	if s.text != "intent 4.2s (p99 1m15s)" {
+		t.Error(s.text)
 	}
 }
 

@@ -46,11 +46,12 @@ type Options struct {
 
 	Config   func() *config.Config // returns the config that applies now
 	Broker   *broker.Broker
-	Producer *broker.Producer // its Timeout is below Limits.Ack, so that its timeout comes first; its MaxBuffered is above Limits.Unacked
-	Repeats  *dedupe.Memory   // nil recognises no repeats
-	Standing *status.Board    // numbers of triggers; nil if unknown
-	Scorers  *status.Scorers  // numbers of scorers; nil if unknown
-	History  *status.History  // numbers of the last two hours; nil if unknown
+	Producer *broker.Producer  // its Timeout is below Limits.Ack, so that its timeout comes first; its MaxBuffered is above Limits.Unacked
+	Repeats  *dedupe.Memory    // nil recognises no repeats
+	Standing *status.Board     // numbers of triggers; nil if unknown
+	Scorers  *status.Scorers   // numbers of scorers; nil if unknown
+	History  *status.History   // numbers of the last two hours; nil if unknown
+	Fresh    *status.Freshness // times from an event to a version's first score; nil if unknown
 	// Score returns the answer of a scorer's champion for an event; nil if this gateway does not
 	// score. A retry after an error may help, unless the error is an Unanswered.
 	Score     func(ctx context.Context, c config.Scorer, v *broker.View) (api.ScoreDone, error)
@@ -111,6 +112,7 @@ type Gateway struct {
 	desk      commandState
 	tails     *openTails
 	live      liveConnections
+	fresh     freshTimes
 	attempts  attemptCache
 	ownership atomic.Pointer[keyOwnership]
 	fleet     fleet.Views
@@ -160,6 +162,9 @@ func (g *Gateway) open(ctx context.Context) (err error) {
 	}
 	if err = g.openLive(); err != nil {
 		return fmt.Errorf("register the metrics of live connections: %w", err)
+	}
+	if err = g.openFresh(); err != nil {
+		return fmt.Errorf("register the metrics of fresh models: %w", err)
 	}
 	g.openDesk()
 	g.survey.look, g.survey.within = g.opt.Broker.Streams, g.opt.Limits.Look
@@ -328,6 +333,7 @@ func (g *Gateway) routeTable() []route {
 		{method: http.MethodGet, path: "/readyz", role: anyone, handle: g.answerReady},
 		{method: http.MethodHead, path: "/readyz", role: anyone, handle: g.answerReady},
 		{method: http.MethodGet, path: "/api/v1/live", role: access.Read, handle: g.followTopics},
+		{method: http.MethodGet, path: "/api/v1/freshness", role: access.Read, handle: g.showFreshness},
 		{method: http.MethodGet, path: "/api/v1/history", role: access.Read, handle: g.showHistory},
 		{method: http.MethodGet, path: "/api/v1/streams", role: access.Read, handle: g.listStreams},
 		{method: http.MethodGet, path: "/api/v1/streams/{stream}", role: access.Read, handle: g.showStream},

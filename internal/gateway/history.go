@@ -100,6 +100,9 @@ func (g *Gateway) Figures(ctx context.Context) map[string]status.Figures {
 	all := map[string]status.Figures{}
 	look := g.lookAtScorers(ctx)
 	g.addScorers(all, look)
+	for _, f := range all {
+		g.observeFresh(ctx, f.Swaps)
+	}
 	addStreams(all, look.streams)
 	g.addTriggers(ctx, all)
 	g.addPools(ctx, all)

@@ -104,6 +104,7 @@ func (d *testGateways) allRequests() []gatewayRequest {
 	for operation, role := range map[string][]string{
 		"GET /api/v1/streams": d.reader, "GET /api/v1/streams/events": d.reader, "GET /api/v1/streams/events/events?follow=false": d.reader,
 		"GET /api/v1/history?of=stream:messages":           d.reader,
+		"GET /api/v1/freshness":                            d.reader,
 		"GET /api/v1/live?topics=health,runs&follow=false": d.reader,
 		"GET /api/v1/openapi.json":                         d.publisher, "GET /metrics": d.reader, "GET /healthz": nil, "HEAD /healthz": nil, "GET /readyz": nil, "HEAD /readyz": nil,
 	} {
@@ -130,6 +131,8 @@ func (d *testGateways) allRequests() []gatewayRequest {
 		gatewayRequest{d.narrow, "GET", "/api/v1/streams/events/events", "", d.reader, 429},
 		gatewayRequest{d.open, "GET", "/api/v1/live?topics=no", "", nil, 400},
 		gatewayRequest{d.open, "GET", "/api/v1/history", "", nil, 400},
+		gatewayRequest{d.open, "GET", "/api/v1/freshness?of=x", "", nil, 400},
+		gatewayRequest{d.open, "GET", "/api/v1/freshness?recipe=no", "", nil, 404},
 		gatewayRequest{d.open, "GET", "/api/v1/history?of=pool:no", "", nil, 404},
 		gatewayRequest{d.narrow, "GET", "/api/v1/live?topics=runs", "", d.reader, 429},
 		gatewayRequest{d.open, "POST", "/streams/no", one("1"), structured, 404})

@@ -114,7 +114,7 @@ func TestDocumentHasEveryField(t *testing.T) {
 	t.Parallel()
 	schemas := loadDocument(t).Components.Schemas
 	for _, v := range []any{api.Problem{}, api.Answers{}, api.Answer{}, api.Position{}, api.Readiness{}, api.Check{}, api.Caller{},
-		api.Streams{}, api.Stream{}, api.Partition{}, api.Group{}, api.Tailed{}, api.History{}, api.HistorySwap{},
+		api.Streams{}, api.Stream{}, api.Partition{}, api.Group{}, api.Tailed{}, api.History{}, api.HistorySwap{}, api.FreshStages{}, api.Freshness{}, api.RecipeFreshness{}, api.Percentiles{},
 		api.Triggers{}, api.Trigger{}, api.When{}, api.Target{}, api.Delivery{}, api.TriggerNumbers{}, api.TriggerReplay{}, api.Stretch{},
 		api.Schedules{}, api.Schedule{}, api.ScheduleDone{},
 		api.Scorers{}, api.Scorer{}, api.ScorerShown{}, api.ScorerNumbers{}, api.ScorerVersion{}, api.ScorerSwap{}, api.ScorerProcess{}, api.ScoreDone{}, api.RescoreAsk{}, api.Rescored{},

@@ -392,8 +392,13 @@ func (g *Gateway) readLogParts(ctx context.Context, run *tidemill.Run, whole *ap
 		return err
 	}
 	whole.Events = asked.events
-	whole.Plan, err = g.planOf(ctx, run)
-	return err
+	if whole.Plan, err = g.planOf(ctx, run); err != nil {
+		return err
+	}
+	if err := g.addStages(ctx, run, whole); err != nil {
+		g.log.Debug("gateway: the stages of a run are not known; the answer has none", "run", run.ID, "reason", err)
+	}
+	return nil
 }
 
 // planOf returns the plan of a run; nil before the run has begun.

@@ -62,7 +62,7 @@ func (p *Platform) Gateway(ctx context.Context, o GatewayOptions) (*gateway.Gate
 		Listen: o.Listen, Network: p.network, CertFile: o.CertFile, KeyFile: o.KeyFile,
 		Config: p.Config, Broker: p.broker, Producer: producer,
 		Repeats: memory, Standing: status.NewBoard(p.redis, p.names, p.kafka), Access: guard, Telemetry: p.telemetry,
-		Scorers: status.NewScorers(p.redis, p.names, p.kafka), History: status.NewHistory(p.redis, p.names, p.kafka, p.log),
+		Scorers: status.NewScorers(p.redis, p.names, p.kafka), Fresh: status.NewFreshness(p.redis, p.names, p.kafka), History: status.NewHistory(p.redis, p.names, p.kafka, p.log),
 		Ready: p.Ready, Full: p.fullness(), Limits: o.Limits, Logger: p.log, Version: p.version,
 	}
 	if w := p.works; w != nil {

@@ -30,6 +30,11 @@ func (g *Gateway) Triggers(ctx context.Context) (all api.Triggers, err error) {
 	return all, g.get(ctx, "list the triggers", &all, nil, "triggers")
 }
 
+// Freshness returns the time to a fresh model of all recipes.
+func (g *Gateway) Freshness(ctx context.Context) (all api.Freshness, err error) {
+	return all, g.get(ctx, "show the time to a fresh model", &all, nil, "freshness")
+}
+
 // Trigger returns one trigger.
 func (g *Gateway) Trigger(ctx context.Context, name string) (t api.Trigger, err error) {
 	return t, g.get(ctx, "show trigger "+name, &t, nil, "triggers", name)
