@@ -115,6 +115,9 @@ func (g *Gateway) contentOf(ctx context.Context, topic string) live.Version {
 		return live.VersionOf([]byte(err.Error()))
 	}
 	var answer contentWriter
+	if kind, run := live.Cut(topic); kind == "run" {
+		return g.progressOf(ctx, run)
+	}
 	if p := g.contentHandler(topic)(&answer, &request{Request: asked, caller: g.everyone}); p != nil {
 		fmt.Fprint(&answer, p.Type, p.Detail)
 	}
@@ -122,6 +125,18 @@ func (g *Gateway) contentOf(ctx context.Context, topic string) live.Version {
 		g.addDataPlace(ctx, &answer)
 	}
 	return live.VersionOf(answer.Bytes())
+}
+
+// progressOf returns the version of a run's newest progress.
+func (g *Gateway) progressOf(ctx context.Context, run string) live.Version {
+	if g.opt.Ledger == nil {
+		return live.VersionOf(nil)
+	}
+	told, err := g.opt.Ledger.Told(ctx, []string{run})
+	if err != nil {
+		return live.VersionOf([]byte("unknown")) // an error's text may differ each time
+	}
+	return live.VersionOf(told[run])
 }
 
 // contentHandler returns the handler whose answer is the content of a topic.

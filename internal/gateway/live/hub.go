@@ -2,6 +2,7 @@ package live
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -25,6 +26,8 @@ type topic struct {
 	version   Version // empty until it is known
 	places    []int64 // of a topic of facts: offset after the last fact about it, in each partition
 	digest    uint64
+	content   Version // of a polled topic: version of its content; empty until it is known
+	polled    bool
 	listeners map[*Listener]struct{}
 }
 
@@ -66,13 +69,26 @@ func (h *Hub) Lost(partition int32, next int64) {
 	h.Fact(partition, next, all)
 }
 
-// Set records the version of a topic without facts. A topic without listeners is ignored.
-func (h *Hub) Set(name string, v Version) {
+// Set records the version of a topic's content. A topic without listeners is ignored.
+func (h *Hub) Set(name string, content Version) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if t := h.topics[name]; t != nil && t.version != v {
-		t.version = v
+	if t := h.topics[name]; t != nil && t.content != content {
+		t.content = content
+		t.renew()
 		t.announce(name)
+	}
+}
+
+// renew computes the version from the facts and the content.
+func (t *topic) renew() {
+	switch {
+	case t.places == nil:
+		t.version = t.content
+	case !t.polled:
+		t.version = versionOf(t.digest)
+	case t.content != "":
+		t.version = VersionOf(fmt.Append(nil, t.digest, t.content))
 	}
 }
 
@@ -92,7 +108,7 @@ func (t *topic) move(partition int32, next int64) {
 	}
 	t.places = set(t.places, partition, next)
 	t.digest ^= mix(partition, before) ^ mix(partition, next)
-	t.version = versionOf(t.digest)
+	t.renew()
 }
 
 // mix is a permutation of 64 bits (splitmix64). It is the same in all processes.
@@ -123,7 +139,7 @@ func (h *Hub) Poll(ctx context.Context, every time.Duration, look func(ctx conte
 		case <-tick.C:
 			h.poll(ctx, look, func(*topic) bool { return true })
 		case <-h.polls:
-			h.poll(ctx, look, func(t *topic) bool { return t.version == "" })
+			h.poll(ctx, look, func(t *topic) bool { return t.content == "" })
 		case <-ctx.Done():
 			return
 		}
@@ -134,7 +150,7 @@ func (h *Hub) poll(ctx context.Context, look func(context.Context, string) Versi
 	h.mu.Lock()
 	var names []string
 	for name, t := range h.topics {
-		if isPolled(name) && due(t) {
+		if t.polled && due(t) {
 			names = append(names, name)
 		}
 	}
@@ -165,17 +181,19 @@ func (h *Hub) Listen(topics []string, known Known) *Listener {
 }
 
 func (h *Hub) newTopic(name string) *topic {
-	t := &topic{listeners: map[*Listener]struct{}{}}
+	t := &topic{listeners: map[*Listener]struct{}{}, polled: isPolled(name)}
 	h.topics[name] = t
-	if isPolled(name) {
+	if t.polled {
 		select {
 		case h.polls <- struct{}{}:
 		default:
 		}
+	}
+	if hasNoFacts(name) {
 		return t
 	}
 	t.places = slices.Grow([]int64{}, len(h.place))
-	t.version = versionOf(0)
+	t.renew()
 	for partition, next := range h.place {
 		t.move(int32(partition), next)
 	}

@@ -92,17 +92,17 @@ func TestAViewerIsToldWhatChanged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := NewHub()
 		f := newFacts(h, 5, 7)
-		v := view(t, h, "", Fleet, "run:a", "run:b")
+		v := view(t, h, "", Fleet, "model:a", "model:b")
 		defer v.close()
 		first := v.all()
-		if len(first) != 1 || !slices.Equal(topicsOf(first[0]), []string{Fleet, "run:a", "run:b"}) {
+		if len(first) != 1 || !slices.Equal(topicsOf(first[0]), []string{Fleet, "model:a", "model:b"}) {
 			t.Fatalf("it begins with %v", first)
 		}
 		time.Sleep(time.Second)
-		f.add(1, Fleet, Runs, "run:b")
-		f.add(0, Runs, "run:c")
+		f.add(1, Fleet, Runs, "model:b")
+		f.add(0, Runs, "model:c")
 		next := v.all()
-		if len(next) != 1 || !slices.Equal(topicsOf(next[0]), []string{Fleet, "run:b"}) || next[0].changed["run:b"] == first[0].changed["run:b"] {
+		if len(next) != 1 || !slices.Equal(topicsOf(next[0]), []string{Fleet, "model:b"}) || next[0].changed["model:b"] == first[0].changed["model:b"] {
 			t.Fatalf("then comes %v", next)
 		}
 		time.Sleep(pace.Alive)
@@ -261,12 +261,44 @@ func TestPolledTopics(t *testing.T) {
 	})
 }
 
+// A run changes with its facts, and with its progress, which is polled.
+func TestARunHasFactsAndProgress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := NewHub()
+		f := newFacts(h, 5)
+		var progress atomic.Int64
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			h.Poll(ctx, 2*time.Second, func(context.Context, string) Version { return VersionOf(fmt.Append(nil, progress.Load())) })
+		}()
+		defer func() { stop(); <-done }()
+		v := view(t, h, "", "run:a")
+		defer v.close()
+		first := v.all()
+		if len(first) != 1 || len(first[0].changed) != 1 {
+			t.Fatalf("it begins with %v", first)
+		}
+		f.add(0, "run:a")
+		time.Sleep(time.Second)
+		if got := v.all(); len(got) != 1 {
+			t.Errorf("after a fact comes %v", got)
+		}
+		progress.Add(1)
+		time.Sleep(3 * time.Second)
+		if got := v.all(); len(got) != 1 {
+			t.Errorf("after a step comes %v", got)
+		}
+	})
+}
+
 // A reader that takes nothing does not delay the others, and gets each topic once when it takes again.
 func TestASlowReaderHoldsNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := NewHub()
 		f := newFacts(h, 0)
-		slow, takes := h.Listen([]string{Fleet, "run:a"}, nil), make(chan struct{})
+		slow, takes := h.Listen([]string{Fleet, "model:a"}, nil), make(chan struct{})
 		var got []Known
 		done := make(chan error, 1)
 		ctx, stop := context.WithCancelCause(t.Context())
@@ -281,7 +313,7 @@ func TestASlowReaderHoldsNobody(t *testing.T) {
 		defer v.close()
 		for range 400 {
 			time.Sleep(25 * time.Millisecond)
-			f.add(0, Fleet, "run:a")
+			f.add(0, Fleet, "model:a")
 		}
 		if n := len(v.all()); n < 39 {
 			t.Errorf("the other got %d updates", n)
@@ -304,10 +336,10 @@ func TestASlowReaderHoldsNobody(t *testing.T) {
 func TestLostFactsChangeEverything(t *testing.T) {
 	h := NewHub()
 	newFacts(h, 5, 5)
-	l := h.Listen([]string{Fleet, "run:a", Pools, Commands}, nil)
+	l := h.Listen([]string{Fleet, "model:a", Pools, Commands}, nil)
 	l.take()
 	h.Lost(1, 9)
-	if got := slices.Sorted(maps.Keys(l.take())); !slices.Equal(got, []string{Fleet, "run:a"}) {
+	if got := slices.Sorted(maps.Keys(l.take())); !slices.Equal(got, []string{Fleet, "model:a"}) {
 		t.Errorf("changed: %v", got)
 	}
 }

@@ -36,8 +36,12 @@ const (
 // Topics describes all topics, for messages.
 const Topics = "fleet, fleet:RECIPE, runs, run:ID, model:NAME, key:KEY, approvals, commands, dead-letters, streams, triggers, scorers, pools, schedules, data, health"
 
-// isPolled reports whether a topic has no log, so that its content is compared from time to time.
-func isPolled(topic string) bool {
+// isPolled reports whether the content of a topic is compared from time to time, because it has no log. The progress of
+// a run is not on the log of facts.
+func isPolled(topic string) bool { return hasNoFacts(topic) || strings.HasPrefix(topic, runPrefix) }
+
+// hasNoFacts reports whether facts do not change a topic.
+func hasNoFacts(topic string) bool {
 	switch topic {
 	case DeadLetters, Streams, Triggers, Scorers, Pools, Schedules, Data, Health:
 		return true
@@ -51,7 +55,7 @@ func Check(topic string) error {
 	case Fleet, Runs, Approvals, Commands:
 		return nil
 	}
-	if kind, of := Cut(topic); isPolled(topic) || kind != "" && of != "" {
+	if kind, of := Cut(topic); hasNoFacts(topic) || kind != "" && of != "" {
 		return nil
 	}
 	return fmt.Errorf("there is no topic %q; the topics: %s", topic, Topics)
