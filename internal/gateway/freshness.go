@@ -59,6 +59,7 @@ func (g *Gateway) observeFresh(ctx context.Context, swaps []status.Swap) {
 
 // addFresh adds the stages of a version, unless the version has scored before.
 func (g *Gateway) addFresh(ctx context.Context, s status.Swap) error {
+	s.At = s.At.Truncate(time.Millisecond) // as Redis keeps it, so that the run has the same stages
 	m, err := g.opt.Ledger.Model(ctx, s.Model)
 	if err != nil {
 		return err

@@ -112,7 +112,7 @@ func (g *Gateway) Figures(ctx context.Context) map[string]status.Figures {
 func (g *Gateway) addScorers(to map[string]status.Figures, look *scorerLook) {
 	for _, c := range g.opt.Config().Scorers {
 		whole, n := status.Of(look.processes, c.Name)
-		f := status.Figures{Values: []float64{whole.Rate, float64(whole.Lag), whole.P50.Seconds(), whole.P99.Seconds(), float64(whole.Held)}, Processes: n, Swaps: whole.Swaps}
+		f := status.Figures{Values: []float64{whole.Rate, float64(whole.Lag), latencyOf(whole.P50), latencyOf(whole.P99), float64(whole.Held)}, Processes: n, Swaps: whole.Swaps}
 		if n == 0 { // also if Redis could not be read
 			for i := range f.Values {
 				f.Values[i] = status.Unknown()
@@ -123,6 +123,14 @@ func (g *Gateway) addScorers(to map[string]status.Figures, look *scorerLook) {
 		}
 		to["scorer:"+c.Name] = f
 	}
+}
+
+// latencyOf returns a latency in seconds. A scorer that has scored nothing lately has none.
+func latencyOf(d time.Duration) float64 {
+	if d == 0 {
+		return status.Unknown()
+	}
+	return d.Seconds()
 }
 
 // addStreams adds the ends of streams, and how far the dispatchers are behind.

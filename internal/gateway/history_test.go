@@ -22,7 +22,7 @@ func TestFiguresOfTheHistory(t *testing.T) {
 	w := newWorldOf(t, testTriggers+recipesOfTests+scorersOfTests, embedded.Options{}, nil)
 	runs := &runWorld{world: w}
 	runs.startForeman()
-	board := standingScorers(w, scorerProcess("a", time.Now()), scorerProcess("b", time.Now()))
+	board := standingScorers(w, scorerProcess("a", time.Now()), scorerProcess("b", time.Now()), status.Process{ID: "c", Scorers: []status.Scorer{{Name: "all"}}})
 	g := w.openGateway(runs.with(func(o *Options) { o.Standing, o.Scorers = boardOf(t, "kafka-1"), board }))
 	w.url = "http://" + g.Addr()
 	if err := g.opt.Standing.Write(t.Context(), "d", []status.Trigger{{Name: "t", Delivered: 5, Failed: 2, Parked: 1}}); err != nil {
@@ -38,7 +38,7 @@ func TestFiguresOfTheHistory(t *testing.T) {
 	})
 	unknown := math.NaN()
 	for name, want := range map[string][]float64{
-		"scorer:intents": {5, 6, .0015, .009, 0}, "scorer:all": {unknown, unknown, unknown, unknown, unknown},
+		"scorer:intents": {5, 6, .0015, .009, 0}, "scorer:all": {0, 0, unknown, unknown, 0},
 		"trigger:t": {5, 2, 1}, "pool:small": {1, 1, 1, unknown}, "pool:large": {0, 0, 100, unknown}, "stream:events": {2, unknown},
 	} {
 		got, kind := all[name].Values, strings.SplitN(name, ":", 2)[0]

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -181,6 +182,38 @@ func TestLiveLosesNoChange(t *testing.T) {
 	for !haveAll(seen, topics) {
 		maps.Copy(seen, v.next())
 	}
+}
+
+// A part that is well may have a detail that always changes, such as the free bytes of a disk. Only its state counts.
+func TestLiveReportsHealth(t *testing.T) {
+	t.Parallel()
+	var looks atomic.Int64
+	var ill atomic.Bool
+	w := newWorld(t, func(o *Options) {
+		o.Ready = func(context.Context) api.Readiness {
+			state := api.Readiness{Status: api.OK, Checks: []api.Check{{Name: "disk", Status: api.OK, Detail: fmt.Sprint(looks.Add(1), " bytes left")}}}
+			if ill.Load() {
+				state.Checks[0].Status = api.Degraded
+			}
+			return state
+		}
+	})
+	first, second := contentVersion(w, live.Health), contentVersion(w, live.Health)
+	if looks.Load() < 2 || first != second {
+		t.Errorf("%d looks: %s, %s", looks.Load(), first, second)
+	}
+	ill.Store(true)
+	if contentVersion(w, live.Health) == second {
+		t.Error("a degraded part is not reported")
+	}
+}
+
+// contentVersion returns the version of a topic's content, without the answers that are kept for a moment.
+func contentVersion(w *world, topic string) live.Version {
+	w.gateway.readiness.mu.Lock()
+	w.gateway.readiness.until = time.Time{}
+	w.gateway.readiness.mu.Unlock()
+	return w.gateway.contentOf(w.Context(), topic)
 }
 
 func TestLiveRefuses(t *testing.T) {
