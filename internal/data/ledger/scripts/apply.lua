@@ -61,7 +61,8 @@ local function fields()
     a = a + 1
     local first, last = section(2)
     local set, gone, name = {}, {}, string.match(key, '%l*entries:%d+$')
-    if name and redis.call('HLEN', key) ~= tonumber(redis.call('HGET', P .. 'lengths', name) or '0') then lost() end
+    local size = name and redis.call('HLEN', key)
+    if name and size ~= tonumber(redis.call('HGET', P .. 'lengths', name) or '0') then lost() end
     for i = first, last, 2 do
       if ARGV[i + 1] ~= '' then
         local m = #set
@@ -72,7 +73,10 @@ local function fields()
     end
     call('HSET', key, set)
     call('HDEL', key, gone)
-    if name then measure(name, redis.call('HLEN', key)) end
+    if name then
+      local now = redis.call('HLEN', key)
+      if now ~= size then measure(name, now) end
+    end
   end
 end
 
