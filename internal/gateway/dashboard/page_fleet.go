@@ -16,6 +16,7 @@ func fleetPages() []*page {
 			{"recipes", "fleet", loadFleet},
 			{"strip", "fleet", loadStrip},
 			{"keys", "fleet", loadKeys},
+			{"fresh", "fleet", loadFreshness},
 		}},
 		{path: "/ui/selected", file: "fleet", nav: "/", title: named("Fleet"), redirect: actOnSelected},
 	}
@@ -45,6 +46,49 @@ func loadFleet(v *visit) (any, error) {
 	}
 	return f, nil
 }
+
+// freshRow is the time to a fresh model of one recipe, stage by stage.
+type freshRow struct {
+	Recipe string
+	Models int
+	Total  *api.Percentiles
+	Stages []freshStage
+}
+
+// freshStage is one stage; its percentiles are nil if no model has it.
+type freshStage struct {
+	Name string
+	*api.Percentiles
+}
+
+func loadFreshness(v *visit) (any, error) {
+	all, err := get[api.Freshness](v, "/api/v1/freshness", v.pick("recipe"))
+	if err != nil {
+		return nil, err
+	}
+	rows := []freshRow{}
+	for _, r := range all.Recipes {
+		row := freshRow{Recipe: r.Recipe, Models: r.Models, Total: r.Stages["total"]}
+		for _, name := range freshStages() {
+			row.Stages = append(row.Stages, freshStage{name, r.Stages[name]})
+		}
+		rows = append(rows, row)
+	}
+	return rows, nil
+}
+
+// freshStages returns the stages in their order.
+func freshStages() (names []string) {
+	new(api.FreshStages).Each(func(stage string, _ *float64) {
+		if stage != "total" {
+			names = append(names, stage)
+		}
+	})
+	return names
+}
+
+// FreshStages is freshStages, for templates.
+func (v *visit) FreshStages() []string { return freshStages() }
 
 // shares draws the states of a recipe's keys as one bar. The table next to it has the numbers.
 func shares(r *api.FleetRecipe) template.HTML {

@@ -24,7 +24,9 @@ func fleetAPI() fakeAPI {
 		keys = append(keys, api.FleetKey{Recipe: "intent", Key: name, Model: "intent/" + name, State: api.KeyNone, Why: name})
 	}
 	return fakeAPI{
-		"GET /api/v1/fleet":       api.Fleet{Recipes: []api.FleetRecipe{{Recipe: "clean", States: map[api.KeyState]int{}}, recipe}},
+		"GET /api/v1/fleet": api.Fleet{Recipes: []api.FleetRecipe{{Recipe: "clean", States: map[api.KeyState]int{}}, recipe}},
+		"GET /api/v1/freshness": api.Freshness{Recipes: []api.RecipeFreshness{{Recipe: "intent", Models: 20, Stages: map[string]*api.Percentiles{
+			"total": {P50: 2.35, P99: 61}, "training": {P50: 0.57, P99: 1}, "swapping": nil}}}},
 		"GET /api/v1/fleet/strip": api.FleetStrip{Total: 20000, By: "state", Runs: []api.StripRun{{Value: "fresh", Keys: 500}, {Value: "refused", Keys: 3}, {Value: "fresh", Keys: 19497}}},
 		"GET /api/v1/fleet/keys":  api.FleetKeys{Total: 3, Next: "cursor", Keys: keys},
 	}
@@ -34,7 +36,7 @@ func TestFleetShowsCountsStripAndKeys(t *testing.T) {
 	t.Parallel()
 	body := fetch(open(t, fleetAPI()), "/?recipe=intent").Body.String()
 	mustHave(t, body, "20\u202f000", `href="/?recipe=intent&amp;state=refused"`, "version 4 was refused", `aria-label="20`+"\u202f"+`000 keys: 3 refused, 19`+"\u202f"+`997 fresh"`,
-		`name="key" value="bot-7"`, `aria-sort="ascending"`, "no model", "0.91", "after=cursor")
+		`name="key" value="bot-7"`, `aria-sort="ascending"`, "no model", "0.91", "after=cursor", "<b>2.4 s</b> · 1 min")
 	mustBeText(t, regexp.MustCompile(`(value|data-key)="[^"]*"`).ReplaceAllString(body, "")) // these have the name itself
 	if elements := len(regexp.MustCompile(`<[a-z]`).FindAllString(body, -1)); elements > 1000 {
 		t.Errorf("the page of two keys has %d elements", elements)
