@@ -81,3 +81,84 @@ func TestPagesRefuseOtherSites(t *testing.T) {
 		}
 	}
 }
+
+// A page shows answers of unknown length too, such as the events of a stream.
+func TestPagesOfStreams(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	w.post("/events", `{"n": 1}`, eventHeaders("one", "ce-subject", `"><img src=x>`, "Content-Type", "application/json")...)
+	mustShow(t, w.page("/ui/streams"), "messages", "events", "/ui/act/publish")
+	body := w.page("/ui/streams/events?from=beginning")
+	mustShow(t, body, "one", "&#34;&gt;&lt;img", "Partitions"[1:])
+	if strings.Contains(body, "<img") {
+		t.Error("a subject is markup")
+	}
+	r := w.do(http.MethodPost, "/ui/act/publish", "type=bot-created&subject=bot-9&data=%7B%22a%22%3A1%7D&request=r1", "Content-Type", "application/x-www-form-urlencoded", "Origin", w.url, "Sec-Fetch-Site", "same-origin")
+	mustShow(t, r.body, "The event is stored")
+	mustShow(t, w.page("/ui/streams/events?from=beginning"), "bot-created", "bot-9", "/dashboard")
+}
+
+func TestPagesOfTriggersAndLetters(t *testing.T) {
+	t.Parallel()
+	w := newDesk(t, nil)
+	id := w.writeLetter("tell-crm", "<script>alert(1)</script>", nil)
+	odd := w.writeUndecodable("\u202eodd")
+	w.waitUntil("both dead letters are listed", func() bool {
+		body := w.do(http.MethodGet, "/ui/dead-letters", "").body
+		return strings.Contains(body, id) && strings.Contains(body, odd)
+	})
+	letters := w.page("/ui/dead-letters")
+	mustShow(t, letters, "500 Internal Server Error", "&lt;script&gt;", "/ui/act/drop-letters?all=true")
+	whole := w.page("/ui/dead-letters/" + id)
+	mustShow(t, whole, "no room", "Ada", "Publish an edited copy", "/ui/act/replay-letters?id="+id)
+	strange := w.page("/ui/dead-letters/" + odd)
+	for _, body := range []string{letters, whole, strange} {
+		if strings.Contains(body, "<script>alert") || strings.Contains(body, "\u202e") {
+			t.Errorf("a name is no text:\n%s", body)
+		}
+	}
+	mustShow(t, w.page("/ui/triggers"), "tell-crm", "tell-erp", "nightly", "0 3 * * *", "/ui/act/pause-trigger?trigger=tell-crm")
+	mustShow(t, w.page("/ui/triggers/tell-crm"), "exponential", "subject LIKE", id)
+	if body := w.page("/ui/triggers/tell-crm"); strings.Contains(body, "hunter2") {
+		t.Error("a page shows a secret of a URL")
+	}
+	mustShow(t, w.page("/ui/act/drop-letters?id="+id), "1 of 1 selected")
+	form := "id=" + id + "&reason=a+test&request=r"
+	mustShow(t, w.do(http.MethodPost, "/ui/act/drop-letters", form, "Content-Type", "application/x-www-form-urlencoded").body, "Done.", id)
+	mustShow(t, w.page("/ui/dead-letters/"+id), "dropped", "a test")
+}
+
+// A command on a page acts, and its undo undoes it.
+func TestPagesAct(t *testing.T) {
+	t.Parallel()
+	w := newRuns(t, nil)
+	act := func(path, form string) string {
+		return w.do(http.MethodPost, path, form, "Content-Type", "application/x-www-form-urlencoded").body
+	}
+	mustShow(t, act("/ui/act/pause-pool", "pool=small"), "It is paused.", `href="/ui/act/resume-pool?pool=small"`)
+	mustShow(t, w.page("/ui/runs"), "/ui/act/resume-pool?pool=small", "paused")
+	mustShow(t, act("/ui/act/pause-pool", "pool=small"), "nothing has changed")
+	mustShow(t, w.page("/ui/act/start-runs?recipe=intent&key=bot-1&key=bot-2"), "2 of 2 runs", "tidemill runs start intent --key bot-1 --key bot-2")
+	if all := w.list(""); len(all) != 0 {
+		t.Errorf("a dry run has started %d runs", len(all))
+	}
+	started := act("/ui/act/start-runs", "recipe=intent&key=bot-1%0D%0Abot-2&request=r1")
+	mustShow(t, started, "requested", "/ui/act/cancel-runs?run=")
+	act("/ui/act/start-runs", "recipe=intent&key=bot-1%0D%0Abot-2&request=r1")
+	if all := w.list(""); len(all) != 2 {
+		t.Errorf("a form that was sent twice has started %d runs", len(all))
+	}
+	mustShow(t, act("/ui/act/start-runs", "recipe=none&key=bot-1"), "there is no such recipe", "<form")
+	mustShow(t, w.page("/ui/search?q=e"), "results for", "/ui/streams/events", "Recipe")
+}
+
+// 64 KiB keys make no page long, and no page fails because of one.
+func TestPagesClipLongNames(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	long := strings.Repeat("k", 60<<10)
+	w.post("/events", `{"specversion":"1.0","id":"long","source":"/test","type":"test","subject":"`+long+`"}`, "Content-Type", "application/cloudevents+json")
+	if body := w.page("/ui/streams/events?from=beginning"); strings.Count(body, long) > 1 {
+		t.Error("a long name is shown outside of its event")
+	}
+}

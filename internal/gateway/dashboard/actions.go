@@ -156,6 +156,12 @@ type actionLink struct {
 	Danger                  bool
 }
 
+// As returns the button with other words.
+func (l actionLink) As(title string) actionLink {
+	l.Title = title
+	return l
+}
+
 // Act returns the button of an action with arguments, as name, value, name, value… or as one list of
 // them. Empty values are left out.
 func (v *visit) Act(name string, pairs ...any) (actionLink, error) {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"time"
 
 	"tidemill.dev/api"
 )
@@ -135,6 +136,12 @@ func (w *recorder) Write(b []byte) (int, error) {
 
 // Flush lets handlers send portions.
 func (*recorder) Flush() {}
+
+// SetReadDeadline does nothing, because no connection belongs to a recorder.
+func (*recorder) SetReadDeadline(time.Time) error { return nil }
+
+// SetWriteDeadline does nothing either. Without it, answers of unknown length would be cut off.
+func (*recorder) SetWriteDeadline(time.Time) error { return nil }
 
 // isNotFound reports whether the API has no such object.
 func isNotFound(err error) bool {

@@ -22,7 +22,7 @@ func functions(d *Dashboard) template.FuncMap {
 	return template.FuncMap{
 		"asset": d.assets.url, "ago": d.ago, "since": d.since,
 		"duration": duration, "count": count, "bytes": size, "number": number, "percent": percent, "float": func(n int) float64 { return float64(n) }, "title": titled,
-		"text": text, "word": word, "badge": badge, "json": indented, "eventOf": eventOf, "dict": dict, "list": func(all ...any) []any { return all },
+		"text": text, "id": idText, "word": word, "badge": badge, "json": indented, "eventOf": eventOf, "dict": dict, "list": func(all ...any) []any { return all },
 		"runURL": runURL, "modelURL": modelURL, "keyURL": keyURL, "whyURL": whyURL, "letterURL": letterURL, "streamURL": streamURL,
 		"triggerURL": triggerURL, "scorerURL": scorerURL, "recipeURL": recipeURL, "dataURL": dataURL,
 		"runLink": runLink, "modelLink": modelLink, "keyLink": keyLink, "letterLink": letterLink, "streamLink": streamLink,
@@ -248,11 +248,34 @@ func titled(s any) string { return visible(fmt.Sprint(s), titleRunes) }
 // text shows a name that others have chosen. The element isolates its direction of writing.
 func text(s any) template.HTML {
 	whole := fmt.Sprint(s)
-	shown := word(whole)
-	if shown == whole {
-		return template.HTML("<bdi>" + template.HTMLEscapeString(shown) + "</bdi>")
+	return isolated(whole, word(whole))
+}
+
+// isolated shows a form of a name. The whole name is its title if the form differs.
+func isolated(whole, shown string) template.HTML {
+	class, title := "", ""
+	if utf8.RuneCountInString(shown) <= unbroken {
+		class = ` class="s"`
 	}
-	return template.HTML(`<bdi title="` + template.HTMLEscapeString(titled(whole)) + `">` + template.HTMLEscapeString(shown) + "</bdi>")
+	if shown != whole {
+		title = ` title="` + template.HTMLEscapeString(titled(whole)) + `"`
+	}
+	return template.HTML("<bdi" + class + title + ">" + template.HTMLEscapeString(shown) + "</bdi>")
+}
+
+// unbroken is the length up to which a name stays on one line.
+const unbroken = 28
+
+// idShown is the number of characters of an id that a table shows. Every page and every command takes
+// the beginning of an id.
+const idShown = 10
+
+// idText shows the beginning of an id.
+func idText(id string) template.HTML {
+	if len(id) <= idShown+2 {
+		return text(id)
+	}
+	return isolated(id, visible(id[:idShown], idShown)+"…")
 }
 
 // indented shows JSON with one field a line.
@@ -276,7 +299,7 @@ func indented(of any) string {
 }
 
 // eventParts are the parts of an event that a form for a new event takes over.
-type eventParts struct{ ID, Source, Type, Subject, Data, Stream string }
+type eventParts struct{ ID, Source, Type, Subject, Data string }
 
 // eventOf reads an event in the CloudEvents JSON format; nil if there is none, or if it is too large
 // for an address.
@@ -372,14 +395,18 @@ func link(address, name string) template.HTML {
 	if name == "" {
 		return never
 	}
-	if len(name) > maxLinked {
-		return text(name)
-	}
-	return template.HTML(`<a href="` + template.HTMLEscapeString(address) + `">` + string(text(name)) + "</a>")
+	return linked(address, name, text(name))
 }
 
-func runLink(id string) template.HTML       { return link(runURL(id), id) }
-func letterLink(id string) template.HTML    { return link(letterURL(id), id) }
+func linked(address, name string, shown template.HTML) template.HTML {
+	if len(name) > maxLinked {
+		return shown
+	}
+	return template.HTML(`<a href="` + template.HTMLEscapeString(address) + `">` + string(shown) + "</a>")
+}
+
+func runLink(id string) template.HTML       { return linked(runURL(id), id, idText(id)) }
+func letterLink(id string) template.HTML    { return linked(letterURL(id), id, idText(id)) }
 func streamLink(name string) template.HTML  { return link(streamURL(name), name) }
 func triggerLink(name string) template.HTML { return link(triggerURL(name), name) }
 func keyLink(key string) template.HTML      { return link(keyURL(key), key) }

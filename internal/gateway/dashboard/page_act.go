@@ -43,6 +43,26 @@ type fieldShown struct {
 	Name, Label, Hint, Value string
 	Kind                     fieldKind
 	Required                 bool
+	Aside                    bool // whether it is shown only on request, because it is empty and optional
+}
+
+// Lines is the height of a field with several values.
+func (f fieldShown) Lines() int { return min(max(2, strings.Count(f.Value, "\n")+1), 8) }
+
+// HasAside reports whether some fields are shown only on request.
+func (s *actionShown) HasAside() bool {
+	return slices.ContainsFunc(s.Fields, func(f fieldShown) bool { return f.Aside })
+}
+
+// setAside shows optional fields without a value only on request, if there are other fields.
+func (s *actionShown) setAside() {
+	if !slices.ContainsFunc(s.Fields, func(f fieldShown) bool { return f.Value != "" }) {
+		return
+	}
+	for i := range s.Fields {
+		f := &s.Fields[i]
+		f.Aside = f.Value == "" && !f.Required && f.Name != "reason" && f.Kind != area
+	}
 }
 
 func loadAction(v *visit) (any, error) {
@@ -71,6 +91,7 @@ func loadAction(v *visit) (any, error) {
 		}
 		s.Fields = append(s.Fields, shown)
 	}
+	s.setAside()
 	switch {
 	case s.Refusal != "":
 	case v.Method == http.MethodPost:
