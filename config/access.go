@@ -47,6 +47,7 @@ type Rights struct {
 type OIDC struct {
 	Issuer   string
 	Audience string
+	Client   string // id of the dashboard at the issuer; empty if people cannot sign in with the issuer
 	Name     string // claim that becomes authid
 	Roles    []ClaimRights
 }
@@ -247,6 +248,7 @@ func (a *Access) readOIDC(v value) {
 	given := v.presentFields(
 		field{"issuer", o.readIssuer},
 		field{"audience", func(v value) { o.Audience, _ = v.text() }},
+		field{"client", func(v value) { o.Client, _ = v.text() }},
 		field{"name", func(v value) { o.Name, _ = v.text() }},
 		field{"roles", o.readRoles},
 	)

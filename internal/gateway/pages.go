@@ -17,9 +17,11 @@ const pagesPath = "/ui/"
 // openPages prepares the dashboard. Its pages call serveHTTP in-process.
 func (g *Gateway) openPages() (err error) {
 	live := slices.ContainsFunc(g.routeTable(), func(r route) bool { return r.path == "/api/v1/live" })
-	g.pages, err = dashboard.New(dashboard.Options{API: http.HandlerFunc(g.serveHTTP), Install: func() string { return g.opt.Config().Name },
-		Version: g.opt.Version, Live: live, Logger: g.log})
-	if err != nil {
+	o := dashboard.Options{API: http.HandlerFunc(g.serveHTTP), Install: func() string { return g.opt.Config().Name }, Version: g.opt.Version, Live: live, Logger: g.log}
+	if g.opt.Access != nil {
+		o.SignIn = g.opt.Access
+	}
+	if g.pages, err = dashboard.New(o); err != nil {
 		return fmt.Errorf("open the dashboard: %w", err)
 	}
 	return nil

@@ -41,6 +41,8 @@ type issuerKeys struct {
 	set        *oidc.RemoteKeySet
 	ring       *keyring
 	algorithms []string
+	authorize  string // address at which people sign in
+	token      string // address that exchanges a code for tokens
 	since      time.Time
 }
 
@@ -151,6 +153,8 @@ func (i *issuer) discoverKeys(ctx context.Context) (*issuerKeys, error) {
 	}
 	var about struct {
 		Keys       string   `json:"jwks_uri"`
+		Authorize  string   `json:"authorization_endpoint"`
+		Token      string   `json:"token_endpoint"`
 		Algorithms []string `json:"id_token_signing_alg_values_supported"`
 	}
 	if err := provider.Claims(&about); err != nil {
@@ -166,7 +170,8 @@ func (i *issuer) discoverKeys(ctx context.Context) (*issuerKeys, error) {
 	}
 	// The set keeps its context, so it must not be the context of a request.
 	set := oidc.NewRemoteKeySet(oidc.ClientContext(context.Background(), client), about.Keys)
-	return &issuerKeys{set: set, ring: ring, algorithms: asymmetricAlgorithms(about.Algorithms), since: i.now()}, nil
+	return &issuerKeys{set: set, ring: ring, algorithms: asymmetricAlgorithms(about.Algorithms),
+		authorize: about.Authorize, token: about.Token, since: i.now()}, nil
 }
 
 func ask(ctx context.Context, client *http.Client, url string) error {

@@ -146,6 +146,9 @@ func shellWord(s string) string {
 	if s != "" && !strings.ContainsFunc(s, func(r rune) bool { return !plain(r) }) {
 		return s
 	}
+	if strings.Contains(s, "'") && !strings.ContainsAny(s, "\"$`\\!") {
+		return `"` + s + `"` // easier to read
+	}
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 

@@ -55,7 +55,7 @@ func TestActionShowsItsDryRun(t *testing.T) {
 	t.Parallel()
 	d, f := openRecording(t, fakeAPI{"POST /api/v1/runs/cancel": api.RunsDone{Runs: []api.RunDone{{Run: "r1", Recipe: "intent", Key: "bot-1", Done: "would be cancelled"}}}})
 	body := fetch(d, "/ui/act/cancel-runs?recipe=intent&state=waiting&reason=it's+late").Body.String()
-	mustHave(t, body, "would be cancelled", "tidemill runs cancel --recipe intent --state waiting --reason &#39;it&#39;\\&#39;&#39;s late&#39;", `formmethod="post"`)
+	mustHave(t, body, "would be cancelled", "tidemill runs cancel --recipe intent --state waiting --reason &#34;it&#39;s late&#34;", `formmethod="post"`)
 	if len(f.bodies) != 1 || !strings.Contains(f.bodies[0], `"dryRun":true`) {
 		t.Errorf("requests: %s", f.bodies)
 	}
@@ -126,6 +126,15 @@ func TestActionNeedsItsRole(t *testing.T) {
 		mustHave(t, body, "needs the role approve")
 		if strings.Contains(body, `formmethod="post"`) || len(f.bodies) > 0 {
 			t.Errorf("the action is offered or done: %s", f.bodies)
+		}
+	}
+}
+
+func TestShellWords(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{"bot-42": "bot-42", "": "''", "a b": "'a b'", "it's": `"it's"`, `it's $HOME`: `'it'\''s $HOME'`, `{"a": 1}`: `'{"a": 1}'`, "a;b": "'a;b'"} {
+		if got := shellWord(text); got != want {
+			t.Errorf("%q is %s, want %s", text, got, want)
 		}
 	}
 }

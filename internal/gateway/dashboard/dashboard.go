@@ -12,7 +12,8 @@ type Options struct {
 	API     http.Handler // handler of the whole HTTP API
 	Install func() string
 	Version string
-	Live    bool // whether the API has /api/v1/live
+	Live    bool   // whether the API has /api/v1/live
+	SignIn  SignIn // sign-in with an issuer; nil if the gateway has no access file
 	Now     func() time.Time
 	Logger  *slog.Logger
 }
@@ -24,7 +25,8 @@ type Dashboard struct {
 	pages  map[string]*template.Template // template of each page, by the name of its file
 	mux    *http.ServeMux
 
-	regions regionCache
+	regions   regionCache
+	exchanges chan struct{} // full while mostExchanges people sign in
 }
 
 // New parses the templates. An error is a mistake in a template.
@@ -35,7 +37,7 @@ func New(o Options) (*Dashboard, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	d := &Dashboard{opt: o, assets: packAssets(), mux: http.NewServeMux()}
+	d := &Dashboard{opt: o, assets: packAssets(), mux: http.NewServeMux(), exchanges: make(chan struct{}, mostExchanges)}
 	var err error
 	if d.pages, err = parseTemplates(d); err != nil {
 		return nil, err
@@ -48,6 +50,8 @@ func New(o Options) (*Dashboard, error) {
 			d.mux.HandleFunc("POST "+p.path, handle)
 		}
 	}
+	d.mux.HandleFunc("GET /ui/auth", d.serveAuth)
+	d.mux.HandleFunc("POST /ui/auth/token", d.serveToken)
 	missing := missingPage()
 	d.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { d.servePage(w, r, missing) })
 	return d, nil

@@ -5,7 +5,7 @@ import { define } from "./elements.js";
 import { listen } from "./keys.js";
 import { follow } from "./live.js";
 import { go, takeOver } from "./nav.js";
-import { askForToken, token } from "./session.js";
+import { askForToken, comeBack, token } from "./session.js";
 
 /**
  * @param {number} ms distance from now
@@ -31,6 +31,7 @@ takeOver();
 listen();
 setInterval(refreshTimes, 1000);
 if (document.body.hasAttribute("data-unknown")) {
+  const back = await comeBack();
   if (token() === null) await askForToken("");
-  await go(location.href, { history: "replace" });
+  await go(back ?? location.href, { history: "replace" });
 } else follow();

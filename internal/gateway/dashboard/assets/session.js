@@ -84,12 +84,15 @@ function openDialog(reason) {
   input.autocomplete = "off";
   input.spellcheck = false;
   label.append(input);
+  const other = document.createElement("p");
+  other.hidden = true;
+  void offerIssuer(other);
   const hint = document.createElement("p");
   hint.className = "none";
   hint.textContent = "This tab alone keeps the token. To make one: tidemill token new NAME --role read";
   const button = document.createElement("button");
   button.textContent = "Sign in";
-  form.append(title, why, label, hint, button);
+  form.append(title, why, other, label, hint, button);
   dialog.append(form);
   document.body.append(dialog);
   dialog.showModal();
@@ -103,4 +106,71 @@ function openDialog(reason) {
       done();
     });
   });
+}
+
+const FLOW = "tidemill-sign-in";
+const CALLBACK = "/ui/auth/callback";
+
+/**
+ * Offers the sign-in with the issuer, if the gateway has one.
+ * @param {HTMLElement} at
+ */
+async function offerIssuer(at) {
+  const kinds = await (await fetch("/ui/auth", { credentials: "omit", cache: "no-store" })).json();
+  if (kinds.fault) at.textContent = kinds.fault;
+  if (kinds.oidc) {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "primary";
+    button.textContent = "Sign in with " + new URL(kinds.oidc.authorize).host;
+    button.addEventListener("click", () => void leave(kinds.oidc));
+    at.replaceChildren(button);
+  }
+  at.hidden = !kinds.fault && !kinds.oidc;
+}
+
+/** @returns {string} a text that nobody can guess */
+function secret() {
+  return base64(crypto.getRandomValues(new Uint8Array(32)));
+}
+
+/** @param {Uint8Array} bytes */
+function base64(bytes) {
+  return btoa(String.fromCharCode(...bytes)).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
+}
+
+/**
+ * Goes to the issuer. The verifier stays in this tab: only it can exchange the code.
+ * @param {{authorize: string, client: string}} to
+ */
+async function leave(to) {
+  const flow = { state: secret(), verifier: secret(), back: location.pathname === CALLBACK ? "/" : location.pathname + location.search };
+  sessionStorage.setItem(FLOW, JSON.stringify(flow));
+  const challenge = base64(new Uint8Array(await crypto.subtle.digest("SHA-256", new TextEncoder().encode(flow.verifier))));
+  const url = new URL(to.authorize);
+  const query = { response_type: "code", scope: "openid profile email", client_id: to.client, redirect_uri: location.origin + CALLBACK, state: flow.state, code_challenge: challenge, code_challenge_method: "S256" };
+  for (const [name, value] of Object.entries(query)) url.searchParams.set(name, value);
+  location.assign(url);
+}
+
+/**
+ * Ends a sign-in with the issuer.
+ * @returns {Promise<string | null>} the page to go on with; null if this page is not the end of a sign-in
+ */
+export async function comeBack() {
+  if (location.pathname !== CALLBACK) return null;
+  const flow = JSON.parse(sessionStorage.getItem(FLOW) ?? "null");
+  sessionStorage.removeItem(FLOW);
+  const query = new URLSearchParams(location.search);
+  history.replaceState({}, "", "/"); // the code must not stay in the history
+  if (!flow || query.get("state") !== flow.state || !query.get("code")) {
+    await askForToken(query.get("error_description") ?? "The sign-in did not begin in this tab. Try it again.");
+    return "/";
+  }
+  const body = new URLSearchParams({ code: query.get("code") ?? "", verifier: flow.verifier, redirect: location.origin + CALLBACK });
+  const answer = await fetch("/ui/auth/token", { method: "POST", body, credentials: "omit" });
+  const result = await answer.json();
+  if (answer.ok) keep(result.token);
+  else await askForToken(result.detail);
+  return flow.back;
 }
