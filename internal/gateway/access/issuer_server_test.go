@@ -29,6 +29,7 @@ type issuerServer struct {
 	asked map[string]int               // number of requests by path
 	fault http.HandlerFunc             // replaces all answers
 	plain http.HandlerFunc             // replaces the answer with the keys
+	code  http.HandlerFunc             // answers at the token endpoint
 }
 
 func newIssuerServer(t testing.TB) *issuerServer {
@@ -46,6 +47,9 @@ func (s *issuerServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fault := s.fault
 	if r.URL.Path == "/keys" && fault == nil {
 		fault = s.plain
+	}
+	if r.URL.Path == "/token" && fault == nil {
+		fault = s.code
 	}
 	s.mu.Unlock()
 	if fault != nil {

@@ -53,7 +53,7 @@ func pauseActions() (all []action) {
 
 // selectionFields select runs that have no id in the form.
 func selectionFields() []field {
-	return []field{{name: "run", label: "Runs, one a line", kind: lines}, {name: "recipe", label: "Or: all of this recipe"}, {name: "key", label: "Or: all of this key"},
+	return []field{{name: "run", label: "Runs, one a line", kind: lines}, {name: "recipe", label: "Or all of this recipe"}, {name: "key", label: "Or all of this key"},
 		{name: "state", label: "In these states", hint: "waiting,running"}, {name: "since", label: "Requested since", hint: "-1h or a time"},
 		{name: "where", label: "Condition", hint: "subject LIKE 'test-%'"}}
 }
@@ -221,7 +221,7 @@ func freezing(name, title, heading, will, undo string) action {
 // letterFields select dead letters. The name of the field with a part of their reason differs,
 // because a drop has a reason itself.
 func letterFields() []field {
-	return []field{{name: "id", label: "Dead letters, one a line", kind: lines}, {name: "trigger", label: "Or: of this trigger"}, {name: "scorer", label: "Of this scorer"}, {name: "with", label: "With this in their reason"},
+	return []field{{name: "id", label: "Dead letters, one a line", kind: lines}, {name: "trigger", label: "Or all of this trigger"}, {name: "scorer", label: "Of this scorer"}, {name: "with", label: "With this in their reason"},
 		{name: "type", label: "Of this event type"}, {name: "key", label: "Of this key"}, {name: "stream", label: "Of this stream"}, {name: "since", label: "Written since", hint: "-1h or a time"}, {name: "until", label: "Written before", hint: "-7d or a time"}, {name: "all", label: "All open dead letters", kind: checkbox}}
 }
 
@@ -285,7 +285,7 @@ func eventActions() []action {
 			}},
 		{name: "rescore", title: "Score again…", heading: "Score a part of a scorer's stream again", role: access.Operate,
 			will:   "The answers go to another stream, so the scorer and its readers are not affected. A long range takes several requests: continue with the id of the answer.",
-			fields: []field{named1("scorer", "Scorer"), {name: "from", label: "From", hint: "-1h or a time"}, {name: "to", label: "To", hint: "end"}, {name: "version", label: "Version", hint: "champion, previous or a number"}, {name: "to-stream", label: "Stream for the answers"}, {name: "resume", label: "Or: continue", hint: "id of an interrupted one"}},
+			fields: []field{named1("scorer", "Scorer"), {name: "from", label: "From", hint: "-1h or a time"}, {name: "to", label: "To", hint: "end"}, {name: "version", label: "Version", hint: "champion, previous or a number"}, {name: "to-stream", label: "Stream for the answers"}, {name: "resume", label: "Or continue", hint: "id of an interrupted one"}},
 			call: func(a arguments, _ bool) (call, error) {
 				return call{path: "/api/v1/scorers/" + a.Get("scorer") + "/rescore", body: api.RescoreAsk{From: a.Get("from"), To: a.Get("to"), Version: a.Get("version"), ToStream: a.Get("to-stream"), Resume: a.Get("resume")}}, nil
 			},

@@ -25,7 +25,7 @@ func actPages() []*page {
 
 // actionShown is the page of an action with its arguments.
 type actionShown struct {
-	Name, Title, Will string
+	Name, Will        string
 	Danger, HasDryRun bool
 	Fields            []fieldShown
 	Request           string // identifies the request, so that a form that is sent twice acts once
@@ -71,7 +71,7 @@ func loadAction(v *visit) (any, error) {
 		return nil, &api.Problem{Status: http.StatusNotFound, Title: "there is no such command", Detail: "/ui/act lists all commands"}
 	}
 	args := arguments{v.Form}
-	s := &actionShown{Name: a.name, Title: strings.TrimSuffix(a.title, "…"), Will: a.will, Danger: a.danger, HasDryRun: a.dry,
+	s := &actionShown{Name: a.name, Will: a.will, Danger: a.danger, HasDryRun: a.dry,
 		Request: v.FormValue("request"), Refusal: v.linkTo(a, nil).Refusal, Command: a.command(args).String()}
 	if s.Request == "" {
 		s.Request = rand.Text()
