@@ -17,6 +17,7 @@ type action struct {
 	title   string // words of its button
 	heading string // words of its page
 	role    access.Role
+	each    string // field whose values are acted on one after the other; empty if one request takes them all
 	danger  bool   // whether it removes or stops something
 	will    string // consequence, for people who have not done it before
 	fields  []field

@@ -89,11 +89,12 @@ func readPromotion(undo string) func([]byte) (outcome, error) {
 		}
 		o := outcome{Sentence: done.Done, Rows: []outcomeRow{promotionRow(done)}}
 		if !done.Refused {
-			o.Undo, o.UndoWith = undo, url.Values{"model": {done.Model}}
+			target := done.Model
 			if done.Before > 0 && done.Before != done.Champion {
-				o.UndoWith.Set("version", strconv.Itoa(done.Before))
-			} else if undo == "rollback" {
-				o.Undo = ""
+				target += "@" + strconv.Itoa(done.Before)
+			}
+			if target != done.Model || undo != "rollback" {
+				o.Undo, o.UndoWith = undo, url.Values{"model": {target}}
 			}
 		}
 		return o, nil

@@ -3,6 +3,7 @@ package dashboard
 import (
 	"encoding/json"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -36,7 +37,7 @@ func pauseActions() (all []action) {
 		for _, verb := range []struct{ name, title, will, undo string }{{"pause", "Pause", of.pause, "resume"}, {"resume", "Resume", of.resume, "pause"}} {
 			all = append(all, action{
 				name: verb.name + "-" + of.thing, title: verb.title, heading: verb.title + " a " + of.thing, role: access.Operate, will: verb.will,
-				fields: []field{named1(of.thing, "Name")},
+				fields: []field{named1(of.thing, strings.ToUpper(of.thing[:1])+of.thing[1:])},
 				call: func(a arguments, _ bool) (call, error) {
 					return call{path: "/api/v1/" + of.plural + "/" + a.Get(of.thing) + "/" + verb.name}, nil
 				},
@@ -131,8 +132,9 @@ func runActions() []action {
 // promotion makes the call of an action on one model.
 func promotion(path string) func(a arguments, dry bool) (call, error) {
 	return func(a arguments, dry bool) (call, error) {
-		version, err := a.number("version")
-		body := api.PromotionAsked{Model: a.Get("model"), Version: int(version), Force: a.flag("force"), Reason: a.Get("reason"), DryRun: dry}
+		name, number := splitVersion(a)
+		version, err := arguments{url.Values{"version": {number}}}.number("version")
+		body := api.PromotionAsked{Model: name, Version: int(version), Force: a.flag("force"), Reason: a.Get("reason"), DryRun: dry}
 		if a.Get("basis") != "" {
 			var basis float64
 			if basis, err = a.number("basis"); err == nil {
@@ -144,19 +146,30 @@ func promotion(path string) func(a arguments, dry bool) (call, error) {
 	}
 }
 
+// splitVersion returns the model and the version that it is about. The field of the models takes
+// names such as intent/bot-42@3 too, so that several models may have different versions.
+func splitVersion(a arguments) (model, version string) {
+	model, version, _ = strings.Cut(strings.TrimSpace(a.Get("model")), "@")
+	if version == "" {
+		version = strings.TrimSpace(a.Get("version"))
+	}
+	return model, version
+}
+
 // versionOf returns the name of a version, or of the model if no version is given.
 func versionOf(a arguments) string {
-	if version := strings.TrimSpace(a.Get("version")); version != "" && version != "0" {
-		return a.Get("model") + "@" + version
+	model, version := splitVersion(a)
+	if version != "" && version != "0" {
+		return model + "@" + version
 	}
-	return a.Get("model")
+	return model
 }
 
 func modelActions() []action {
-	model, version := named1("model", "Model"), field{name: "version", label: "Version"}
+	model, version := field{name: "model", label: "Models, one a line", kind: lines, required: true}, field{name: "version", label: "Version"}
 	basis := field{name: "basis", label: "Only if the champion is still version", hint: "any"}
 	return []action{
-		{name: "promote", title: "Promote…", heading: "Promote a version", role: access.Approve, dry: true,
+		{name: "promote", each: "model", title: "Promote…", heading: "Promote a version", role: access.Approve, dry: true,
 			will:   "The version becomes the champion, and scorers use it within seconds. A version that its gate has refused needs force.",
 			fields: []field{model, {name: "version", label: "Version", required: true}, {name: "force", label: "Also if its gate has refused it", kind: checkbox}, basis, reasonField(false)},
 			call:   promotion("promote"),
@@ -164,7 +177,7 @@ func modelActions() []action {
 				return newCommand("promote", versionOf(a)).toggle("force", a.flag("force")).flag("reason", a.Get("reason"))
 			},
 			read: readPromotion("rollback")},
-		{name: "rollback", title: "Roll back…", heading: "Roll back a model", role: access.Approve, danger: true, dry: true,
+		{name: "rollback", each: "model", title: "Roll back…", heading: "Roll back a model", role: access.Approve, danger: true, dry: true,
 			will:   "The previous champion, or the given one, becomes the champion again. The next version that passes its gate replaces it: pin it to keep it.",
 			fields: []field{model, version, basis, reasonField(false)},
 			call:   promotion("rollback"),
@@ -186,16 +199,16 @@ func modelActions() []action {
 				return newCommand("rollback").flag("since", a.Get("since")).flag("recipe", a.Get("recipe")).flag("key", a.Get("key")).flag("prefix", a.Get("prefix")).flag("where", a.Get("where")).toggle("all", a.flag("all")).flag("reason", a.Get("reason"))
 			},
 			read: readPromotions},
-		{name: "pin", title: "Pin…", heading: "Pin a version", role: access.Approve, dry: true,
+		{name: "pin", each: "model", title: "Pin…", heading: "Pin a version", role: access.Approve, dry: true,
 			will:   "The version is the champion until it is unpinned, whatever the gate says of newer ones.",
 			fields: []field{model, version, basis, reasonField(false)}, call: promotion("pin"),
 			command: func(a arguments) *commandLine { return newCommand("pin", versionOf(a)).flag("reason", a.Get("reason")) },
 			read:    readPromotion("unpin"), undo: "unpin"},
-		{name: "unpin", title: "Unpin…", heading: "Unpin a model", role: access.Approve, dry: true,
+		{name: "unpin", each: "model", title: "Unpin…", heading: "Unpin a model", role: access.Approve, dry: true,
 			will:   "The next version that passes its gate becomes the champion.",
 			fields: []field{model, reasonField(false)}, call: promotion("unpin"),
 			command: func(a arguments) *commandLine {
-				return newCommand("unpin", a.Get("model")).flag("reason", a.Get("reason"))
+				return newCommand("unpin", versionOf(a)).flag("reason", a.Get("reason"))
 			},
 			read: readPromotion("pin"), undo: "pin"},
 		freezing("freeze", "Freeze promotions…", "Freeze promotions by gates", "Runs continue and are judged. Versions that pass wait for a person. Promotions, rollbacks and pins by hand are still possible.", "thaw"),

@@ -68,7 +68,7 @@ func TestActionIsDoneAndUndone(t *testing.T) {
 	form := url.Values{"model": {"intent/bot-1"}, "basis": {"3"}, "reason": {"bad"}, "request": {"once"}}
 	for range 2 {
 		body := submit(d, "/ui/act/rollback", form)
-		mustHave(t, body, "rolled back", `href="/ui/act/rollback?model=intent%2Fbot-1&amp;version=3"`)
+		mustHave(t, body, "rolled back", `href="/ui/act/rollback?model=intent%2Fbot-1%403"`)
 	}
 	if f.keys[0] != "once" || f.keys[1] != "once" {
 		t.Errorf("keys of the requests: %s", f.keys)
@@ -77,6 +77,18 @@ func TestActionIsDoneAndUndone(t *testing.T) {
 	if err := json.Unmarshal([]byte(f.bodies[0]), &asked); err != nil || asked.DryRun || asked.Basis == nil || *asked.Basis != 3 {
 		t.Errorf("the request is %s", f.bodies[0])
 	}
+}
+
+// An action on several models is one form, one result for each, and one undo for all.
+func TestActionOnSeveralModels(t *testing.T) {
+	t.Parallel()
+	d, f := openRecording(t, fakeAPI{"POST /api/v1/model/rollback": api.PromotionDone{Model: "m", Before: 3, Champion: 2, Done: "rolled back"}})
+	body := fetch(d, "/ui/act/rollback?model=a&model=b@4&reason=bad").Body.String()
+	mustHave(t, body, "tidemill rollback a --reason bad\ntidemill rollback b@4 --reason bad", ">a\nb@4</textarea>", "2 of 2")
+	if len(f.bodies) != 2 || !strings.Contains(f.bodies[1], `"model":"b","version":4`) || !strings.Contains(f.bodies[1], `"dryRun":true`) {
+		t.Errorf("requests: %s", f.bodies)
+	}
+	mustHave(t, submit(d, "/ui/act/rollback", url.Values{"model": {"a\r\nb@4"}}), "2 of 2", `/ui/act/rollback?model=m%403&amp;model=m%403`)
 }
 
 // A problem of the API is shown next to the form, which keeps its values.

@@ -77,7 +77,7 @@ func TestRegionAnswersAlone(t *testing.T) {
 	t.Parallel()
 	d := open(t, fakeAPI{"GET /api/v1/pools": pools()})
 	body := fetch(d, "/ui/runs", headerRegion, "pools").Body.String()
-	mustHave(t, body, `<section data-region="pools"`, `data-live="pools runs"`, "2\u202f000")
+	mustHave(t, body, `<section data-region="pools"`, `data-live="pools runs commands"`, "2\u202f000")
 	if strings.Contains(body, "<html") {
 		t.Error("a region has the whole page around it")
 	}

@@ -26,7 +26,7 @@ func functions(d *Dashboard) template.FuncMap {
 		"runURL": runURL, "modelURL": modelURL, "keyURL": keyURL, "whyURL": whyURL, "letterURL": letterURL, "streamURL": streamURL,
 		"triggerURL": triggerURL, "scorerURL": scorerURL, "recipeURL": recipeURL, "dataURL": dataURL,
 		"runLink": runLink, "modelLink": modelLink, "keyLink": keyLink, "letterLink": letterLink, "streamLink": streamLink,
-		"triggerLink": triggerLink, "eventLink": eventLink,
+		"triggerLink": triggerLink, "scorerLink": scorerLink, "eventLink": eventLink,
 		"chart": lineChart, "spark": sparkline, "bar": bar,
 	}
 }
@@ -131,8 +131,10 @@ func short(d time.Duration) string {
 		return trimZero(d.Seconds()) + " s"
 	case d < time.Hour:
 		return fmt.Sprintf("%d min", int(d.Minutes()))
-	case d < 48*time.Hour:
+	case d < 24*time.Hour:
 		return trimZero(d.Hours()) + " h"
+	case d < 10*24*time.Hour:
+		return trimZero(d.Hours()/24) + " d"
 	}
 	return fmt.Sprintf("%d d", int(d.Hours()/24))
 }
@@ -410,6 +412,8 @@ func letterLink(id string) template.HTML    { return linked(letterURL(id), id, i
 func streamLink(name string) template.HTML  { return link(streamURL(name), name) }
 func triggerLink(name string) template.HTML { return link(triggerURL(name), name) }
 func keyLink(key string) template.HTML      { return link(keyURL(key), key) }
+
+func scorerLink(name string) template.HTML { return link(scorerURL(name), name) }
 
 // modelLink shows a model, or one of its versions if the number is not 0.
 func modelLink(name string, version int) template.HTML {

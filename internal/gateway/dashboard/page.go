@@ -2,11 +2,13 @@ package dashboard
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"html/template"
 	"net/http"
 	"slices"
 	"strings"
+	"unicode"
 
 	"tidemill.dev/api"
 )
@@ -28,7 +30,7 @@ type page struct {
 // region is a part of a page that is fetched again when one of its topics changes.
 type region struct {
 	name   string
-	topics string // topics of /api/v1/live, separated by spaces; empty for a part that never changes
+	topics string // topics of /api/v1/live, separated by spaces; {run} is that value of the path or the query. Empty for a part that never changes
 	load   func(v *visit) (any, error)
 }
 
@@ -125,6 +127,30 @@ func (d *Dashboard) serveRegion(w http.ResponseWriter, v *view, name string) {
 
 const failedText = "this page has a fault; the gateway's log has the details: report it"
 
+// topicsOf returns the topics of a region; empty if the page has no such region.
+func (v *view) topicsOf(name string) string {
+	i := slices.IndexFunc(v.page.regions, func(r region) bool { return r.name == name })
+	if i < 0 {
+		return ""
+	}
+	var all []string
+	for topic := range strings.FieldsSeq(v.page.regions[i].topics) {
+		before, argument, ok := strings.Cut(strings.TrimSuffix(topic, "}"), "{")
+		if !ok {
+			all = append(all, topic)
+			continue
+		}
+		value := cmp.Or(v.PathValue(argument), v.query(argument))
+		if value != "" && len(value) <= maxTopic && !strings.ContainsFunc(value, func(r rune) bool { return r == ',' || unicode.IsSpace(r) }) {
+			all = append(all, before+value)
+		}
+	}
+	return strings.Join(all, " ")
+}
+
+// maxTopic is the length of the longest value in a topic.
+const maxTopic = 256
+
 // send renders a template into a buffer first, because the status is known only at the end.
 func (d *Dashboard) send(w http.ResponseWriter, v *view, name string) {
 	var b bytes.Buffer
@@ -148,8 +174,8 @@ func (v *view) Region(name string) (template.HTML, error) {
 		data, err := r.load(v.visit)
 		var b strings.Builder
 		fmt.Fprintf(&b, `<section data-region="%s" id="region-%s"`, r.name, r.name)
-		if r.topics != "" {
-			fmt.Fprintf(&b, ` data-live="%s"`, template.HTMLEscapeString(r.topics))
+		if topics := v.topicsOf(name); topics != "" {
+			fmt.Fprintf(&b, ` data-live="%s"`, template.HTMLEscapeString(topics))
 		}
 		b.WriteString(">")
 		if p := v.asProblem(err); p != nil {

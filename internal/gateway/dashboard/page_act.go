@@ -3,6 +3,8 @@ package dashboard
 import (
 	"crypto/rand"
 	"errors"
+	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -72,7 +74,7 @@ func loadAction(v *visit) (any, error) {
 	}
 	args := arguments{v.Form}
 	s := &actionShown{Name: a.name, Will: a.will, Danger: a.danger, HasDryRun: a.dry,
-		Request: v.FormValue("request"), Refusal: v.linkTo(a, nil).Refusal, Command: a.command(args).String()}
+		Request: v.FormValue("request"), Refusal: v.linkTo(a, nil).Refusal, Command: a.commands(args)}
 	if s.Request == "" {
 		s.Request = rand.Text()
 		args.Set("request", s.Request)
@@ -110,7 +112,7 @@ func (s *actionShown) perform(v *visit, a *action, args arguments) error {
 		return nil
 	}
 	name, with := s.Done.Undo, s.Done.UndoWith
-	if a.undo != "" {
+	if a.undo != "" && a.each == "" {
 		name, with = a.undo, url.Values{}
 		if undo := actionNamed(a.undo); undo != nil {
 			for _, f := range undo.fields {
@@ -146,8 +148,59 @@ const (
 	mostRows  = 200 // rows that a page shows of its outcome
 )
 
-// perform calls the API until its answer is complete. A dry run shows the first answer only.
+// parts returns the arguments of each request of an action.
+func (a *action) parts(args arguments) (all []arguments) {
+	values := args.all(a.each)
+	if len(values) == 0 {
+		return []arguments{args}
+	}
+	for _, value := range values {
+		one := maps.Clone(args.Values)
+		one.Set(a.each, value)
+		all = append(all, arguments{one})
+	}
+	return all
+}
+
+// commands returns the commands that do the same, one a line.
+func (a *action) commands(args arguments) string {
+	var all []string
+	for _, one := range a.parts(args) {
+		all = append(all, a.command(one).String())
+	}
+	return strings.Join(all, "\n")
+}
+
+// perform does an action for each of its objects. A problem with one of several objects is a row, so
+// that the others are done.
 func (v *visit) perform(a *action, args arguments, dry bool) (*outcome, *api.Problem) {
+	parts := a.parts(args)
+	if len(parts) == 1 {
+		return v.performOne(a, parts[0], dry)
+	}
+	all := outcome{UndoWith: url.Values{}}
+	done := 0
+	for _, one := range parts {
+		o, p := v.performOne(a, one, dry)
+		if p != nil {
+			all.Rows = append(all.Rows, outcomeRow{Name: one.Get(a.each), Says: p.Detail, Refused: true})
+			continue
+		}
+		all.Rows = append(all.Rows, o.Rows...)
+		if !slices.ContainsFunc(o.Rows, func(r outcomeRow) bool { return r.Refused }) {
+			done++
+		}
+		if o.Undo != "" {
+			all.Undo = o.Undo
+			all.UndoWith[a.each] = append(all.UndoWith[a.each], o.UndoWith[a.each]...)
+		}
+	}
+	all.Sentence = fmt.Sprintf("%s of %s.", count(done), count(len(parts)))
+	return &all, nil
+}
+
+// performOne calls the API until its answer is complete. A dry run shows the first answer only.
+func (v *visit) performOne(a *action, args arguments, dry bool) (*outcome, *api.Problem) {
 	c, err := a.call(args, dry)
 	if err != nil {
 		return nil, &api.Problem{Status: http.StatusBadRequest, Title: "a field is invalid", Detail: err.Error()}

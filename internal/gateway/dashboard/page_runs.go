@@ -13,13 +13,14 @@ import (
 func runPages() []*page {
 	return []*page{
 		{path: "/ui/runs", file: "runs", nav: "/ui/runs", title: named("Runs and pools"), regions: []region{
-			{"pools", "pools runs", func(v *visit) (any, error) { return get[api.Pools](v, "/api/v1/pools", nil) }},
-			{"recipes", "recipes runs", func(v *visit) (any, error) { return get[api.Recipes](v, "/api/v1/recipes", nil) }},
+			{"pools", "pools runs commands", func(v *visit) (any, error) { return get[api.Pools](v, "/api/v1/pools", nil) }},
+			{"recipes", "runs commands", func(v *visit) (any, error) { return get[api.Recipes](v, "/api/v1/recipes", nil) }},
 			{"runs", "runs", loadRuns},
 		}},
 		{path: "/ui/runs/{run}", file: "run", nav: "/ui/runs", title: func(v *visit) string { return "Run " + word(v.PathValue("run")) }, regions: []region{
-			{"run", "runs", loadRun},
-			{"files", "runs", loadRunFiles},
+			{"run", "run:{run}", loadRun},
+			{"attempts", "run:{run}", loadRun},
+			{"files", "run:{run}", loadRunFiles},
 		}},
 	}
 }

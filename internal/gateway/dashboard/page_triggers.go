@@ -107,14 +107,23 @@ type letterGroups struct {
 	Counted, Total int
 }
 
-const mostGrouped = 1000
+const (
+	letterPage  = 1000  // dead letters of one answer of the API
+	mostGrouped = 10000 // dead letters that are read for the groups
+)
 
 func loadLetterGroups(v *visit) (any, error) {
-	letters, err := get[api.DeadLetters](v, "/api/v1/dead-letters", url.Values{"limit": {strconv.Itoa(mostGrouped)}})
-	if err != nil {
-		return nil, err
+	var all api.DeadLetters
+	for q := (url.Values{"limit": {strconv.Itoa(letterPage)}}); ; q.Set("cursor", all.Cursor) {
+		page, err := get[api.DeadLetters](v, "/api/v1/dead-letters", q)
+		if err != nil {
+			return nil, err
+		}
+		page.DeadLetters = append(all.DeadLetters, page.DeadLetters...)
+		if all = page; all.Cursor == "" || len(all.DeadLetters) >= mostGrouped {
+			return groupLetters(all), nil
+		}
 	}
-	return groupLetters(letters), nil
 }
 
 // groupLetters groups dead letters, the greatest group first.

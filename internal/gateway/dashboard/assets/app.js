@@ -14,7 +14,7 @@ import { askForToken, comeBack, token } from "./session.js";
 function distance(ms) {
   const s = Math.abs(ms) / 1000;
   if (s < 2) return "now";
-  const words = s < 60 ? Math.floor(s) + " s" : s < 3600 ? Math.floor(s / 60) + " min" : s < 172800 ? +(s / 3600).toFixed(1) + " h" : Math.floor(s / 86400) + " d";
+  const words = s < 60 ? Math.floor(s) + " s" : s < 3600 ? Math.floor(s / 60) + " min" : s < 86400 ? +(s / 3600).toFixed(1) + " h" : (s < 864000 ? +(s / 86400).toFixed(1) : Math.floor(s / 86400)) + " d";
   return ms < 0 ? "in " + words : words + " ago";
 }
 

@@ -61,8 +61,8 @@ async function stay(path, topics, signal) {
       const query = new URLSearchParams({ topics: topics.join(",") });
       if (last) query.set("since", last);
       const answer = await send(path + "?" + query, { signal, headers: { Accept: "text/event-stream" } });
-      if (answer.status === 403) {
-        show("not live: not allowed");
+      if (answer.status >= 400 && answer.status < 500 && answer.status !== 429) {
+        show("not live"); // the same request would be refused again
         return;
       }
       if (!answer.ok || !answer.body) throw new Error("status " + answer.status);
@@ -96,13 +96,14 @@ async function read(body, well) {
  * @returns {AsyncGenerator<{event: string, id: string, data: string}>}
  */
 export async function* messages(body) {
-  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  const reader = body.getReader();
+  const decoder = new TextDecoder();
   let rest = "";
   try {
     for (;;) {
       const { done, value } = await reader.read();
       if (done) return;
-      rest += value;
+      rest += decoder.decode(value, { stream: true });
       for (;;) {
         const end = rest.indexOf("\n\n");
         if (end < 0) break;
