@@ -2,6 +2,8 @@ package gateway
 
 import (
 	"net/http"
+	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -150,6 +152,7 @@ func TestPagesAct(t *testing.T) {
 	}
 	mustShow(t, act("/ui/act/start-runs", "recipe=none&key=bot-1"), "there is no such recipe", "<form")
 	mustShow(t, w.page("/ui/search?q=e"), "results for", "/ui/streams/events", "Recipe")
+	mustShow(t, w.page("/ui/search?q=bot-"), "/ui/key?key=bot-1", "/ui/key?key=bot-2")
 }
 
 // 64 KiB keys make no page long, and no page fails because of one.
@@ -160,5 +163,25 @@ func TestPagesClipLongNames(t *testing.T) {
 	w.post("/events", `{"specversion":"1.0","id":"long","source":"/test","type":"test","subject":"`+long+`"}`, "Content-Type", "application/cloudevents+json")
 	if body := w.page("/ui/streams/events?from=beginning"); strings.Count(body, long) > 1 {
 		t.Error("a long name is shown outside of its event")
+	}
+}
+
+// The live connection knows the topics of every page, or the page would never be live.
+func TestPagesHaveKnownTopics(t *testing.T) {
+	t.Parallel()
+	w := newRuns(t, nil)
+	ids := w.startRuns("intent", "bot-1")
+	for _, path := range []string{"/", "/?recipe=intent", "/ui/runs", "/ui/runs/" + ids["bot-1"], "/ui/triggers", "/ui/triggers/promote", "/ui/dead-letters", "/ui/streams", "/ui/streams/events"} {
+		body := w.do(http.MethodGet, path, "").body
+		topics := regexp.MustCompile(`data-live="([^/"]+)"`).FindAllStringSubmatch(body, -1)
+		if len(topics) == 0 {
+			t.Errorf("%s has no live region", path)
+		}
+		for _, m := range topics {
+			r := w.do(http.MethodGet, "/api/v1/live?follow=false&topics="+url.QueryEscape(strings.ReplaceAll(m[1], " ", ",")), "")
+			if r.StatusCode != http.StatusOK {
+				t.Errorf("%s: topics %s: %s", path, m[1], r.body)
+			}
+		}
 	}
 }

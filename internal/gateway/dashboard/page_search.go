@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"net/url"
+	"strconv"
 	"strings"
 
 	"tidemill.dev/api"
@@ -53,16 +54,32 @@ func (v *visit) hitsByID(text string) (all []hit) {
 	return all
 }
 
+// hitsByKey finds keys of the fleet that contain a text, keys that have runs alone, and models whose
+// names begin with the text.
 func (v *visit) hitsByKey(text string) (all []hit) {
-	runs, err := get[api.Runs](v, "/api/v1/runs", url.Values{"key": {text}, "limit": {"1"}})
-	models, modelsErr := get[api.Models](v, "/api/v1/models", url.Values{"key": {text}, "limit": {"1"}})
-	if err == nil && len(runs.Runs) > 0 || modelsErr == nil && len(models.Models) > 0 {
-		all = append(all, hit{"Key", text, keyURL(text)})
+	seen := map[string]bool{}
+	add := func(key string) {
+		if !seen[key] {
+			seen[key] = true
+			all = append(all, hit{"Key", key, keyURL(key)})
+		}
 	}
-	models, err = get[api.Models](v, "/api/v1/models", url.Values{"prefix": {text}, "limit": {"20"}})
+	keys, err := get[api.FleetKeys](v, "/api/v1/fleet/keys", url.Values{"search": {text}, "limit": {strconv.Itoa(mostHits)}})
 	if err == nil {
-		for _, m := range models.Models {
-			all = append(all, hit{"Model", m.Name, modelURL(m.Name)})
+		for i := range keys.Keys {
+			add(keys.Keys[i].Key)
+		}
+	}
+	if runs, err := get[api.Runs](v, "/api/v1/runs", url.Values{"key": {text}, "limit": {"1"}}); err == nil && len(runs.Runs) > 0 {
+		add(text)
+	}
+	if err == nil && keys.Total > len(keys.Keys) {
+		all = append(all, hit{"Keys", "all " + count(keys.Total) + " keys", queryURL("/", "search", text)})
+	}
+	models, err := get[api.Models](v, "/api/v1/models", url.Values{"prefix": {text}, "limit": {strconv.Itoa(mostHits)}})
+	if err == nil {
+		for i := range models.Models {
+			all = append(all, hit{"Model", models.Models[i].Name, modelURL(models.Models[i].Name)})
 		}
 	}
 	return all
