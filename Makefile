@@ -16,7 +16,7 @@ IMAGE   ?= dev.local/tidemill:v1
 .PHONY: help demo up test test-all lint vulncheck tidy test-real test-python test-examples bench bench-smoke loadtest chaos sim sim-faults soak soak-scorers crash attacks fuzz build image sbom man onnxruntime clean cluster test-cluster bench-cluster
 
 # Rigs are modules of their own, so that their dependencies stay out of the product.
-RIGS    := loadtest image e2e/kube
+RIGS    := loadtest image e2e/kube e2e/browser
 # The race detector makes each process sleep for a second before it ends, and the
 # tests start hundreds. go vet is part of make lint.
 RACING  := GORACE="atexit_sleep_ms=50 $(GORACE)" $(GO) test $(RACE) -vet=off -timeout 30m
@@ -69,11 +69,12 @@ tidy: ## bring go.mod and go.sum of the product and of the rigs up to date
 	$(GO) mod tidy
 	set -e; for rig in $(RIGS); do (cd $$rig && GOWORK=off $(GO) mod tidy); done
 
-test-real: ## run the suites on a real Apache Kafka, Redis and S3, with clients of other languages; installs what is missing, as root
+test-real: ## run the suites on a real Apache Kafka, Redis and S3, with clients of other languages, and the dashboard in Chromium; installs what is missing, as root
 	./.ci/real-servers-install
 	TIDEMILL_ONNXRUNTIME=$$(./.ci/onnxruntime-install) && export TIDEMILL_ONNXRUNTIME && \
 	  $(GO) test $(RACE) -vet=off -tags real -run '^TestReal' -timeout 30m -count=1 $$(./.ci/packages real) && \
-	  cd image && GOWORK=off $(GO) test -vet=off -tags real -run '^TestReal' -timeout 30m -count=1 .
+	  (cd image && GOWORK=off $(GO) test -vet=off -tags real -run '^TestReal' -timeout 30m -count=1 .) && \
+	  cd e2e/browser && GOWORK=off $(GO) test -vet=off -tags real -run '^TestReal' -timeout 30m -count=1 .
 
 test-python: build ## test the Python package from a wheel, on each Python from 3.9 to 3.13 that is here, with scikit-learn and boosting libraries, and a notebook; follow docs/tabular.md
 	@./.ci/python-test standard

@@ -37,6 +37,7 @@ func Fetch(ctx context.Context) error {
 		func(ctx context.Context) (string, error) { return pythonLibraries(ctx, onnxLibrary) },
 		func(ctx context.Context) (string, error) { return pythonLibraries(ctx, onnxLibrary, onnxRuntime) },
 		NodeModules,
+		BrowserModules,
 	} {
 		if err := insist(ctx, get); err != nil {
 			return err
