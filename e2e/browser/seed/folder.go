@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -49,7 +50,7 @@ func Folder(ctx context.Context, size Size) (string, error) {
 	if err := write(ctx, tmp, size); err != nil {
 		return "", fmt.Errorf("make an install of %d keys: %w", size.Keys, err)
 	}
-	if err := os.Rename(tmp, dir); err != nil {
+	if err := os.Rename(tmp, dir); err != nil && !errors.Is(err, fs.ErrExist) { // another process may have made it
 		return "", fmt.Errorf("keep the install: %w", err)
 	}
 	return dir, nil
@@ -90,10 +91,43 @@ func folderName(size Size, now time.Time) (string, error) {
 	return fmt.Sprintf("install-%d-%d-%02d-%s", size.Keys, year, week, hex.EncodeToString(h.Sum(nil))[:12]), err
 }
 
-// Copy copies an install to a folder that does not exist, because tidemill up changes it.
+// Copy copies an install to a folder that does not exist, because tidemill up changes it. The
+// permissions stay, because Tidemill refuses passwords that others may read.
 func Copy(from, to string) error {
-	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
+	err := filepath.WalkDir(from, func(path string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := e.Info()
+		if err != nil {
+			return err
+		}
+		below, err := filepath.Rel(from, path)
+		if err != nil {
+			return err
+		}
+		if e.IsDir() {
+			return os.Mkdir(filepath.Join(to, below), info.Mode().Perm())
+		}
+		return copyFile(path, filepath.Join(to, below), info.Mode().Perm())
+	})
+	if err != nil {
 		return fmt.Errorf("copy the install: %w", err)
 	}
 	return nil
+}
+
+func copyFile(from, to string, mode fs.FileMode) (err error) {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, out.Close()) }()
+	_, err = io.Copy(out, in)
+	return err
 }

@@ -85,7 +85,11 @@ func TestCopy(t *testing.T) {
 	if err := Copy(from, to); err != nil {
 		t.Fatal(err)
 	}
-	if text, err := os.ReadFile(filepath.Join(to, "data", "x")); err != nil || string(text) != "1" {
+	file := filepath.Join(to, "data", "x")
+	if text, err := os.ReadFile(file); err != nil || string(text) != "1" {
 		t.Fatal(string(text), err)
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%s has the permissions %v: %v", file, info.Mode(), err)
 	}
 }

@@ -1,0 +1,171 @@
+//go:build real
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+
+	"tidemill.dev/e2e/browser/seed"
+)
+
+// All tests share one browser and one tidemill, because each takes seconds to start.
+var (
+	theBrowser context.Context
+	theInstall *install
+)
+
+func TestMain(m *testing.M) { os.Exit(runTests(m)) }
+
+func runTests(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "browser")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	stop, err := startAll(dir)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "start the tests in a browser:", err)
+		return 1
+	}
+	defer stop()
+	return m.Run()
+}
+
+// startAll starts the install and the browser next to each other.
+func startAll(dir string) (stop func(), err error) {
+	began := time.Now()
+	theInstall = &install{dir: filepath.Join(dir, "install")}
+	started := make(chan error, 1)
+	go func() { started <- theInstall.start(context.Background(), dir) }()
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath("chromium-headless-shell"), chromedp.NoSandbox, chromedp.DisableGPU,
+		chromedp.UserDataDir(filepath.Join(dir, "profile")), chromedp.Flag("js-flags", "--expose-gc"))
+	all, endAllocator := chromedp.NewExecAllocator(context.Background(), options...)
+	var end context.CancelFunc
+	theBrowser, end = chromedp.NewContext(all)
+	err = chromedp.Do(theBrowser)
+	if err != nil {
+		err = fmt.Errorf("start Chromium: %w; .ci/real-servers-install installs it", err)
+	}
+	err = errors.Join(err, <-started)
+	stop = func() {
+		end()
+		endAllocator()
+		theInstall.stop()
+	}
+	if err != nil {
+		stop()
+		return nil, err
+	}
+	fmt.Printf("the install and the browser are ready after %s; tidemill up printed its address after %s\n", time.Since(began).Round(time.Millisecond), theInstall.took.Round(time.Millisecond))
+	return stop, nil
+}
+
+// install is a running tidemill on a copy of the seeded folder.
+type install struct {
+	dir  string
+	url  string
+	took time.Duration // time until it printed its address
+	cmd  *exec.Cmd
+}
+
+// addressLine is the line of tidemill up with its address.
+var addressLine = regexp.MustCompile(`^  http +(\S+)$`)
+
+func (i *install) start(ctx context.Context, dir string) error {
+	from, err := seed.Folder(ctx, seed.Full)
+	if err != nil {
+		return err
+	}
+	if err := seed.Copy(from, i.dir); err != nil {
+		return err
+	}
+	binary := filepath.Join(dir, "tidemill")
+	build := exec.CommandContext(ctx, "go", "build", "-o", binary, "tidemill.dev/cmd/tidemill")
+	build.Dir = filepath.Join("..", "..") // the product's own module has its dependencies
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("build tidemill: %w: %s", err, out)
+	}
+	return i.up(ctx, binary)
+}
+
+func (i *install) up(ctx context.Context, binary string) error {
+	began := time.Now()
+	i.cmd = exec.CommandContext(ctx, binary, "up", "--data", "data", "--kafka-port", "0", "--redis-port", "0", "--listen", "127.0.0.1:0")
+	i.cmd.Dir = i.dir
+	i.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	log, err := os.Create(filepath.Join(i.dir, "log"))
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	i.cmd.Stderr = log
+	out, err := i.cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := i.cmd.Start(); err != nil {
+		return err
+	}
+	lines := bufio.NewScanner(out)
+	for i.url == "" && lines.Scan() {
+		if m := addressLine.FindStringSubmatch(lines.Text()); m != nil {
+			i.url, i.took = m[1], time.Since(began)
+		}
+	}
+	if i.url == "" {
+		text, _ := os.ReadFile(filepath.Join(i.dir, "log"))
+		return fmt.Errorf("tidemill up ended: %s", text)
+	}
+	go io.Copy(io.Discard, out)
+	return i.ready(ctx)
+}
+
+// ready waits until the gateway lists models, which it does once it has read all facts.
+func (i *install) ready(ctx context.Context) error {
+	for ctx.Err() == nil {
+		r, err := http.Get(i.url + "/api/v1/models?limit=1")
+		if err != nil {
+			return fmt.Errorf("ask the gateway: %w", err)
+		}
+		r.Body.Close()
+		if r.StatusCode == http.StatusOK {
+			return nil
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	return ctx.Err()
+}
+
+func (i *install) stop() {
+	if i.cmd != nil && i.cmd.Process != nil {
+		_ = i.cmd.Process.Signal(os.Interrupt)
+		_ = i.cmd.Wait()
+	}
+}
+
+// logged returns the lines of tidemill's log that say ERROR or panic.
+func (i *install) logged() (all []string) {
+	text, _ := os.ReadFile(filepath.Join(i.dir, "log"))
+	for line := range strings.Lines(string(text)) {
+		if strings.Contains(line, "level=ERROR") || strings.Contains(line, "panic") {
+			all = append(all, line)
+		}
+	}
+	return all
+}

@@ -1,0 +1,89 @@
+//go:build real
+
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"image"
+	"image/color"
+	"image/png"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/chromedp/chromedp"
+)
+
+// maxShot is the greatest size of a screenshot in bytes, because it is stored in the repository.
+const maxShot = 60_000
+
+// shot writes a screenshot of the window into the folder of TIDEMILL_SCREENSHOTS. Without one it only
+// checks its size.
+func (p *page) shot(name string) {
+	p.Helper()
+	ctx, cancel := p.within()
+	defer cancel()
+	raw, err := chromedp.Run(ctx, chromedp.CaptureScreenshot())
+	p.must(err)
+	whole, err := png.Decode(bytes.NewReader(raw))
+	p.must(err)
+	var small bytes.Buffer
+	for _, colours := range []int{256, 64, 16} {
+		small.Reset()
+		p.must((&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&small, reduced(whole, colours)))
+		if small.Len() <= maxShot {
+			break
+		}
+	}
+	if small.Len() > maxShot {
+		p.Errorf("the screenshot %s has %d bytes, and may have %d", name, small.Len(), maxShot)
+	}
+	if dir := os.Getenv("TIDEMILL_SCREENSHOTS"); dir != "" {
+		p.must(os.MkdirAll(dir, 0o755))
+		p.must(os.WriteFile(filepath.Join(dir, name+".png"), small.Bytes(), 0o644))
+	}
+}
+
+// reduced returns the picture with its most frequent colours. Others become the nearest of them.
+func reduced(of image.Image, colours int) *image.Paletted {
+	b := of.Bounds()
+	const grid = 0xf8 // similar colours count as one
+	count := map[color.RGBA]int{}
+	at := func(x, y int) color.RGBA {
+		r, g, b, _ := of.At(x, y).RGBA()
+		return color.RGBA{uint8(r >> 8), uint8(g >> 8), uint8(b >> 8), 255}
+	}
+	for y := b.Min.Y; y < b.Max.Y; y++ {
+		for x := b.Min.X; x < b.Max.X; x++ {
+			count[at(x, y)]++
+		}
+	}
+	byCount := slices.SortedFunc(maps.Keys(count), func(a, b color.RGBA) int {
+		return cmp.Or(cmp.Compare(count[b], count[a]), cmp.Compare(a.R, b.R), cmp.Compare(a.G, b.G), cmp.Compare(a.B, b.B))
+	})
+	near := map[color.RGBA]bool{}
+	var palette color.Palette
+	for _, c := range byCount {
+		cell := color.RGBA{c.R & grid, c.G & grid, c.B & grid, 255}
+		if !near[cell] && len(palette) < colours {
+			near[cell] = true
+			palette = append(palette, c)
+		}
+	}
+	index := map[color.RGBA]uint8{}
+	out := image.NewPaletted(b, palette)
+	for y := b.Min.Y; y < b.Max.Y; y++ {
+		for x := b.Min.X; x < b.Max.X; x++ {
+			c := at(x, y)
+			i, ok := index[c]
+			if !ok {
+				i = uint8(palette.Index(c))
+				index[c] = i
+			}
+			out.SetColorIndex(x, y, i)
+		}
+	}
+	return out
+}
