@@ -25,7 +25,7 @@ import (
 )
 
 // patience ends a test that hangs; it measures nothing.
-const patience = time.Minute
+const patience = 30 * time.Second
 
 // The size of each page. Screenshots have this width.
 const (
@@ -39,7 +39,8 @@ var rigScript string // read only
 // page is a tab. It notes errors of the console and all requests.
 type page struct {
 	*testing.T
-	ctx context.Context
+	ctx  context.Context
+	keys int // number of times that Tab was pressed
 
 	mu     sync.Mutex
 	faults []string
@@ -133,8 +134,8 @@ func eval[T any](p *page, script string) T {
 }
 
 func short(text string) string {
-	if len(text) > 100 {
-		return text[:100] + "…"
+	if len(text) > 300 {
+		return text[:300] + "…"
 	}
 	return text
 }
@@ -153,7 +154,13 @@ func (p *page) open(path string) {
 // the result is on the screen.
 func (p *page) until(condition string) time.Duration {
 	p.Helper()
-	ms := eval[float64](p, "__rig.until(() => "+condition+")")
+	ctx, cancel := p.within()
+	defer cancel()
+	ms, err := chromedp.Run(ctx, chromedp.Evaluate[float64]("__rig.until(() => "+condition+")", chromedp.EvalAwaitPromise))
+	if err != nil {
+		p.shot("stuck")
+		p.Fatalf("wait until %s: %v; the page says %q", condition, err, short(eval[string](p, "document.querySelector('main')?.innerText ?? ''")))
+	}
 	return time.Duration(ms * float64(time.Millisecond)).Round(100 * time.Microsecond)
 }
 
@@ -194,6 +201,7 @@ func (p *page) longTasks() []string {
 // paints returns the first and the largest paint of content since the navigation.
 func (p *page) paints() (first, largest time.Duration) {
 	p.Helper()
+	p.until("__rig.lcp > 0")
 	all := eval[[]float64](p, "[__rig.paints['first-contentful-paint'] ?? 0, __rig.lcp]")
 	return time.Duration(all[0] * float64(time.Millisecond)), time.Duration(all[1] * float64(time.Millisecond))
 }

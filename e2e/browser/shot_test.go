@@ -30,9 +30,9 @@ func (p *page) shot(name string) {
 	whole, err := png.Decode(bytes.NewReader(raw))
 	p.must(err)
 	var small bytes.Buffer
-	for _, colours := range []int{256, 64, 16} {
+	for _, mask := range []uint8{0xf0, 0xe0, 0xc0} {
 		small.Reset()
-		p.must((&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&small, reduced(whole, colours)))
+		p.must((&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&small, reduced(whole, mask)))
 		if small.Len() <= maxShot {
 			break
 		}
@@ -46,10 +46,10 @@ func (p *page) shot(name string) {
 	}
 }
 
-// reduced returns the picture with its most frequent colours. Others become the nearest of them.
-func reduced(of image.Image, colours int) *image.Paletted {
+// reduced returns the picture with at most 256 colours: of those that are equal under a mask, the most
+// frequent. So the colours of small things stay.
+func reduced(of image.Image, mask uint8) *image.Paletted {
 	b := of.Bounds()
-	const grid = 0xf8 // similar colours count as one
 	count := map[color.RGBA]int{}
 	at := func(x, y int) color.RGBA {
 		r, g, b, _ := of.At(x, y).RGBA()
@@ -60,18 +60,7 @@ func reduced(of image.Image, colours int) *image.Paletted {
 			count[at(x, y)]++
 		}
 	}
-	byCount := slices.SortedFunc(maps.Keys(count), func(a, b color.RGBA) int {
-		return cmp.Or(cmp.Compare(count[b], count[a]), cmp.Compare(a.R, b.R), cmp.Compare(a.G, b.G), cmp.Compare(a.B, b.B))
-	})
-	near := map[color.RGBA]bool{}
-	var palette color.Palette
-	for _, c := range byCount {
-		cell := color.RGBA{c.R & grid, c.G & grid, c.B & grid, 255}
-		if !near[cell] && len(palette) < colours {
-			near[cell] = true
-			palette = append(palette, c)
-		}
-	}
+	palette := paletteOf(count, mask)
 	index := map[color.RGBA]uint8{}
 	out := image.NewPaletted(b, palette)
 	for y := b.Min.Y; y < b.Max.Y; y++ {
@@ -86,4 +75,19 @@ func reduced(of image.Image, colours int) *image.Paletted {
 		}
 	}
 	return out
+}
+
+func paletteOf(count map[color.RGBA]int, mask uint8) (all color.Palette) {
+	byCount := slices.SortedFunc(maps.Keys(count), func(a, b color.RGBA) int {
+		return cmp.Or(cmp.Compare(count[b], count[a]), cmp.Compare(a.R, b.R), cmp.Compare(a.G, b.G), cmp.Compare(a.B, b.B))
+	})
+	taken := map[color.RGBA]bool{}
+	for _, c := range byCount {
+		cell := color.RGBA{c.R & mask, c.G & mask, c.B & mask, 255}
+		if !taken[cell] && len(all) < 256 {
+			taken[cell] = true
+			all = append(all, c)
+		}
+	}
+	return all
 }

@@ -47,6 +47,8 @@ func (h *history) write() error {
 		h.at = at
 		left := len(begins) - 1 - i // number of later runs
 		switch {
+		case h.fate == noModel && left == 0 && h.seed%2 == 0:
+			h.cancel("no new data since the last run")
 		case h.fate == noModel:
 			h.fail("the dataset has 3 examples, and the trainer needs at least 20", left == 0)
 		case h.model == "":
@@ -157,7 +159,7 @@ func (h *history) version(left int) {
 		q = best - 5 + h.r.IntN(3)
 	case newest && h.fate == awaiting:
 		hold = "recipe " + h.recipe + " promotes by hand"
-	case newest && h.fate == refused, !newest && h.r.IntN(3) == 0:
+	case newest && h.fate == refused, !newest && h.last > 1 && h.r.IntN(3) == 0: // the second is promoted, so there is a version to roll back to
 		q = max(0, good-1-h.r.IntN(3))
 	}
 	h.last++

@@ -74,6 +74,9 @@ func plans(size Size) []keyPlan {
 				p.fate = refused
 			}
 		}
+		if p.fate == refused {
+			p.versions = max(p.versions, 3) // one to roll back from, and one to roll back to
+		}
 		all = append(all, p)
 	}
 	for i := range churnKeys {

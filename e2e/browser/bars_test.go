@@ -1,0 +1,319 @@
+//go:build real
+
+package main
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp/kb"
+
+	"tidemill.dev/broker/brokertest/realservers"
+)
+
+const (
+	maxHeap  = 60_000_000 // bytes of JavaScript of a page
+	maxBytes = 60_000     // bytes of JavaScript and CSS in all, gzipped
+)
+
+// assets is the folder with the scripts and styles of the dashboard.
+var assets = filepath.Join("..", "..", "internal", "gateway", "dashboard", "assets")
+
+func quoted(text string) string {
+	q, _ := json.Marshal(text) // a text cannot fail
+	return string(q)
+}
+
+// All scripts and styles are small.
+func TestRealBytes(t *testing.T) {
+	files, err := os.ReadDir(assets)
+	if err != nil {
+		t.Fatal(err)
+	}
+	total := 0
+	for _, f := range files {
+		if ext := filepath.Ext(f.Name()); ext != ".js" && ext != ".css" {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(assets, f.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var b bytes.Buffer
+		w := gzip.NewWriter(&b)
+		w.Write(text)
+		w.Close()
+		total += b.Len()
+	}
+	t.Logf("JavaScript and CSS in all: %d bytes, gzipped", total)
+	if total > maxBytes || total == 0 {
+		t.Errorf("JavaScript and CSS have %d bytes, gzipped, and may have %d", total, maxBytes)
+	}
+}
+
+// The types of all scripts are right.
+func TestRealTypes(t *testing.T) {
+	modules, err := realservers.BrowserModules(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(assets, "*.js"))
+	if err != nil || len(files) == 0 {
+		t.Fatal("no scripts", err)
+	}
+	args := append([]string{"--noEmit", "--allowJs", "--checkJs", "--strict", "--target", "es2024", "--module", "esnext", "--moduleResolution", "bundler",
+		"--lib", "es2024,dom,dom.iterable,dom.asynciterable"}, files...)
+	if out, err := exec.CommandContext(t.Context(), filepath.Join(modules, ".bin", "tsc"), args...).CombinedOutput(); err != nil {
+		t.Errorf("%v:\n%s", err, out)
+	}
+}
+
+// changes makes changes until the function that it returns is called: run requests for keys one after
+// another, each of which changes a run and a key.
+func changes(t *testing.T, perSecond int) (stop func() int) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan int, 1)
+	go func() {
+		sent := 0
+		tick := time.NewTicker(100 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				done <- sent
+				return
+			case <-tick.C:
+			}
+			n := perSecond / 10
+			if err := publish(ctx, sent, n); err != nil && ctx.Err() == nil {
+				t.Errorf("publish changes: %v", err)
+			}
+			sent += n
+		}
+	}()
+	return func() int { cancel(); return <-done }
+}
+
+func publish(ctx context.Context, from, n int) error {
+	var all []string
+	for i := range n {
+		key := fmt.Sprintf("bot-%05d", (100+from+i)%20_000)
+		all = append(all, fmt.Sprintf(`{"specversion":"1.0","id":"%d-%d","source":"/browser","type":"new-data","subject":%q,"dataset":"bots/%s","data":{}}`,
+			time.Now().UnixNano(), i, key, key))
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, theInstall.url+"/events", strings.NewReader("["+strings.Join(all, ",")+"]"))
+	if err != nil {
+		return err
+	}
+	r.Header.Set("Content-Type", "application/cloudevents-batch+json")
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	if text, _ := io.ReadAll(answer.Body); answer.StatusCode >= 300 {
+		return fmt.Errorf("%s: %s", answer.Status, short(string(text)))
+	}
+	return nil
+}
+
+// While 100 changes a second come in, the page stays small and answers keys. The figures of time are
+// logged, because a busy machine would fail a test of them.
+func TestRealChanges(t *testing.T) {
+	p := newPage(t)
+	p.open("/?recipe=intent")
+	p.until("document.querySelector('main table.rows tr')")
+	before, tasks := p.heap(), len(p.longTasks())
+	stop := changes(t, 100)
+	p.until("(window.__news ??= (() => { const n = {count: 0}; new MutationObserver(() => n.count++).observe(document.querySelector('main'), {subtree: true, childList: true, characterData: true}); return n; })()).count >= 4")
+	p.press("j")
+	key := p.until("document.querySelector('main tr[data-current]')")
+	sent := stop()
+	n, heap := p.nodes(), p.heap()
+	t.Logf("%d changes: key to paint %s, %d nodes, heap %.1f MB before and %.1f MB after, tasks over 50 ms: %q", sent, key, n, float64(before)/1e6, float64(heap)/1e6, p.longTasks()[tasks:])
+	if n > maxNodes || heap > maxHeap {
+		t.Errorf("after %d changes the page has %d nodes and %d bytes of heap", sent, n, heap)
+	}
+	p.checkQuiet()
+}
+
+// The heap stays flat over as many refreshes as an hour of changes makes for one region: one a second.
+func TestRealHour(t *testing.T) {
+	p := newPage(t)
+	p.open("/ui/runs")
+	p.until("document.querySelector('main table.rows tr')")
+	refresh := func(times int) {
+		eval[bool](p, fmt.Sprintf(`(async () => {
+			const { morph } = await import(document.querySelector("script[type=module]").src.replace(/app\.js/, "morph.js"));
+			const region = document.querySelector("[data-region=runs]");
+			const text = await (await fetch(location, { headers: { "Tidemill-Region": "runs" } })).text();
+			for (let i = 0; i < %d; i++) {
+				const news = text.replaceAll(/\d+ (s|min) ago/g, i + " s ago").replaceAll('data-key="', 'data-key="' + i %% 7);
+				morph(region, new DOMParser().parseFromString(news, "text/html").body.firstElementChild);
+				if (i %% 50 === 0) await new Promise((done) => setTimeout(done));
+			}
+			return true;
+		})()`, times))
+	}
+	refresh(100)
+	before, nodes := p.heap(), p.nodes()
+	refresh(3600)
+	after := p.heap()
+	t.Logf("heap %.2f MB, and %.2f MB after 3,600 refreshes; %d and %d nodes", float64(before)/1e6, float64(after)/1e6, nodes, p.nodes())
+	if after > before+1_000_000 || p.nodes() > nodes+50 {
+		t.Errorf("the page grows: heap from %d to %d, nodes from %d to %d", before, after, nodes, p.nodes())
+	}
+}
+
+// The time of a filter and of a sort of all keys, from the key to the painted table, and of the first
+// paint of the warm fleet.
+func TestRealFleetTimes(t *testing.T) {
+	p := newPage(t)
+	for range 3 {
+		p.open("/")
+		first, largest := p.paints()
+		t.Logf("fleet: first paint after %s, largest after %s", first.Round(time.Millisecond), largest.Round(time.Millisecond))
+	}
+	p.open("/?recipe=intent")
+	var took []time.Duration
+	for _, key := range []string{"bot-00042", "bot-01234", "bot-19999"} {
+		eval[bool](p, "(() => { const f = document.querySelector('main input[name=search]'); f.value = ''; f.focus(); return true; })()")
+		p.press(key + kb.Enter)
+		took = append(took, p.until(`document.querySelectorAll("main table.rows tbody tr").length === 1 && document.querySelector("main table.rows tbody").textContent.includes(`+quoted(key)+`)`))
+	}
+	t.Logf("from Enter to the painted table of filtered keys: %v", took)
+	p.open("/?recipe=intent")
+	took = nil
+	for i := range 3 {
+		to := eval[string](p, fmt.Sprintf("(() => { const a = document.querySelectorAll('main table.rows thead th a')[%d]; a.focus(); return a.search; })()", i))
+		p.press(kb.Enter)
+		took = append(took, p.until("location.search === "+quoted(to)+" && document.querySelector('main table.rows tbody tr')"))
+	}
+	t.Logf("from Enter to the painted table of sorted keys: %v", took)
+	p.checkQuiet()
+}
+
+// tabs is the number of viewers in TestRealTabs.
+const tabs = 50
+
+// The cost of 50 open tabs to the gateway, while nothing changes but what the install itself does. The
+// tabs are connections that do what a tab does, because 50 real ones would need the whole machine.
+func TestRealTabs(t *testing.T) {
+	if theInstall.cmd == nil {
+		t.Skip("the gateway is not ours, so its processor time is unknown")
+	}
+	alone := theInstall.processorTime(t, 3*time.Second)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, tabs)
+	connected := make(chan struct{}, tabs)
+	for range tabs {
+		go func() { ended <- watch(ctx, connected) }()
+	}
+	for range tabs {
+		select {
+		case <-connected:
+		case err := <-ended:
+			cancel()
+			t.Fatalf("a tab ended: %v", err)
+		}
+	}
+	with := theInstall.processorTime(t, 5*time.Second)
+	cancel()
+	t.Logf("the gateway takes %.1f %% of a core alone, and %.1f %% with %d tabs", 100*alone, 100*with, tabs)
+}
+
+// watch follows what changes, as a tab of Runs does.
+func watch(ctx context.Context, connected chan<- struct{}) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, theInstall.url+"/api/v1/live?topics=pools,recipes,runs", nil)
+	if err != nil {
+		return err
+	}
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		return fmt.Errorf("live: %s", answer.Status)
+	}
+	connected <- struct{}{}
+	buffer, fetched := make([]byte, 4096), time.Time{}
+	for {
+		if _, err := answer.Body.Read(buffer); err != nil {
+			return err
+		}
+		if time.Since(fetched) < time.Second { // a tab fetches a region at most once a second
+			continue
+		}
+		fetched = time.Now()
+		for _, region := range []string{"runs", "pools", "recipes"} {
+			if err := fetchRegion(ctx, "/ui/runs", region); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func fetchRegion(ctx context.Context, path, region string) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, theInstall.url+path, nil)
+	if err != nil {
+		return err
+	}
+	r.Header.Set("Tidemill-Region", region)
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	_, err = io.Copy(io.Discard, answer.Body)
+	return err
+}
+
+// processorTime returns the share of a core that tidemill uses during a time.
+func (i *install) processorTime(t *testing.T, during time.Duration) float64 {
+	t.Helper()
+	before, began := i.ticks(t), time.Now()
+	<-time.After(during)
+	const ticksPerSecond = 100 // of Linux, on every machine
+	return float64(i.ticks(t)-before) / ticksPerSecond / time.Since(began).Seconds()
+}
+
+func (i *install) ticks(t *testing.T) int {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", i.cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, _ := strings.Cut(string(text), ") ")
+	fields := strings.Fields(after)
+	total := 0
+	for _, f := range fields[11:13] { // utime and stime
+		n, err := strconv.Atoi(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		total += n
+	}
+	return total
+}
+
+// Tidemill has logged no error while it was looked at.
+func TestRealZLog(t *testing.T) {
+	if errors := theInstall.logged(); theInstall.cmd != nil && len(errors) > 0 {
+		t.Errorf("%d errors, such as %s", len(errors), slices.Max(errors))
+	}
+}

@@ -1,0 +1,118 @@
+//go:build real
+
+package main
+
+import (
+	"net/url"
+	"strings"
+	"testing"
+)
+
+// maxNodes is the greatest number of nodes of a page.
+const maxNodes = 3000
+
+// shown is a page, as all tests of pages open it.
+type shown struct {
+	name string // name of its screenshots
+	path string
+	link string // selector of a link on that page, which leads to the page that is shown; empty for the page itself
+}
+
+// shownPages lists all pages. TestRealEveryPageIsShown finds those that are missing here.
+func shownPages() []shown {
+	const row = "main table.rows tbody tr th a"
+	return []shown{
+		{name: "fleet", path: "/"},
+		{name: "fleet-recipe", path: "/?recipe=intent"},
+		{name: "fleet-age", path: "/?recipe=intent&by=age"},
+		{name: "fleet-refused", path: "/?recipe=intent&state=refused"},
+		{name: "fleet-hostile", path: "/?recipe=intent&search=" + url.QueryEscape("<")},
+		{name: "runs", path: "/ui/runs"},
+		{name: "runs-failed", path: "/ui/runs?state=failed"},
+		{name: "run", path: "/ui/runs?state=succeeded&recipe=intent", link: row},
+		{name: "run-live", path: "/ui/runs?state=running", link: row},
+		{name: "streams", path: "/ui/streams"},
+		{name: "stream", path: "/ui/streams/events"},
+		{name: "triggers", path: "/ui/triggers"},
+		{name: "trigger", path: "/ui/triggers/tell-crm"},
+		{name: "dead-letters", path: "/ui/dead-letters"},
+		{name: "dead-letter", path: "/ui/dead-letters", link: "main a[href^='/ui/dead-letters/']"},
+		{name: "search", path: "/ui/search?q=bot-0004"},
+		{name: "act", path: "/ui/act/pause-pool?pool=gpu"},
+		{name: "missing", path: "/ui/nowhere"},
+	}
+}
+
+func (p *page) show(s shown) {
+	p.Helper()
+	p.open(s.path)
+	if s.link != "" {
+		p.until("document.querySelector(" + quoted(s.link) + ")")
+		to := eval[string](p, "document.querySelector("+quoted(s.link)+").href")
+		p.open(strings.TrimPrefix(to, theInstall.url))
+	}
+	p.until("document.querySelector('main h1')")
+}
+
+// Each page in light and dark: no fault of accessibility, no error in the console, no request to another
+// origin, few nodes, and nothing beyond the edge of the window.
+func TestRealPages(t *testing.T) {
+	for _, s := range shownPages() {
+		t.Run(s.name, func(t *testing.T) {
+			p := newPage(t)
+			p.show(s)
+			first, largest := p.paints()
+			tasks := p.longTasks() // axe has long tasks of its own
+			for _, scheme := range []string{"light", "dark"} {
+				p.scheme(scheme)
+				p.show(s)
+				for _, v := range p.violations() {
+					t.Errorf("%s: %s", scheme, v)
+				}
+				p.shot(s.name + "-" + scheme)
+			}
+			if s.name != "missing" { // its status is 404, which the console reports
+				p.checkQuiet()
+			}
+			n, heap := p.nodes(), p.heap()
+			t.Logf("%-12s first paint %4d ms, largest %4d ms, %4d nodes, %4.1f MB of heap, layout shift %.3f, long tasks %q", s.name,
+				first.Milliseconds(), largest.Milliseconds(), n, float64(heap)/1e6, eval[float64](p, "__rig.shift"), tasks)
+			if n > maxNodes {
+				t.Errorf("it has %d nodes, and may have %d", n, maxNodes)
+			}
+			if heap > maxHeap {
+				t.Errorf("it uses %d bytes of heap, and may use %d", heap, maxHeap)
+			}
+			if wide := eval[int](p, "document.documentElement.scrollWidth - innerWidth"); wide > 0 {
+				t.Errorf("it is %d pixels wider than the window", wide)
+			}
+			checkHostile(p)
+		})
+	}
+}
+
+// checkHostile fails the test if a key of a stranger has become markup.
+func checkHostile(p *page) {
+	p.Helper()
+	for _, selector := range []string{"script:not([src])", "img[src='x']", "[onerror]", "[style]", "a[href^='javascript:']"} {
+		if n := eval[int](p, "document.querySelectorAll("+quoted(selector)+").length"); n > 0 {
+			p.Errorf("there are %d elements %s", n, selector)
+		}
+	}
+}
+
+// The table of pages has every page that the navigation links to.
+func TestRealEveryPageIsShown(t *testing.T) {
+	p := newPage(t)
+	p.open("/ui/runs")
+	known := map[string]bool{}
+	for _, s := range shownPages() {
+		path, _, _ := strings.Cut(s.path, "?")
+		known[path] = true
+	}
+	for _, path := range eval[[]string](p, "[...document.querySelectorAll('nav a')].map((a) => a.pathname)") {
+		if status := eval[int](p, "fetch("+quoted(path)+").then((r) => r.status)"); status != 404 && !known[path] {
+			t.Errorf("the navigation has %s, and shownPages does not", path)
+		}
+	}
+}
