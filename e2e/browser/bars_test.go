@@ -13,7 +13,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -309,11 +308,4 @@ func (i *install) ticks(t *testing.T) int {
 		total += n
 	}
 	return total
-}
-
-// Tidemill has logged no error while it was looked at.
-func TestRealZLog(t *testing.T) {
-	if errors := theInstall.logged(); theInstall.cmd != nil && len(errors) > 0 {
-		t.Errorf("%d errors, such as %s", len(errors), slices.Max(errors))
-	}
 }

@@ -44,7 +44,12 @@ func runTests(m *testing.M) int {
 		return 1
 	}
 	defer stop()
-	return m.Run()
+	code := m.Run()
+	if errors := theInstall.logged(); len(errors) > 0 {
+		fmt.Fprintf(os.Stderr, "tidemill has logged %d errors, such as %s", len(errors), errors[0])
+		return 1
+	}
+	return code
 }
 
 // startAll starts the install and the browser next to each other.
@@ -164,7 +169,8 @@ func (i *install) stop() {
 	}
 }
 
-// logged returns the lines of tidemill's log that say ERROR or panic.
+// logged returns the lines of tidemill's log with an error or a panic. There are none if the
+// gateway is not ours.
 func (i *install) logged() (all []string) {
 	text, _ := os.ReadFile(filepath.Join(i.dir, "log"))
 	for line := range strings.Lines(string(text)) {

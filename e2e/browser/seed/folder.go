@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -76,7 +77,7 @@ func folderName(size Size, now time.Time) (string, error) {
 	year, week := now.ISOWeek()
 	fmt.Fprintln(h, size)
 	err := fs.WalkDir(source, ".", func(path string, e fs.DirEntry, err error) error {
-		if err != nil || e.IsDir() {
+		if err != nil || e.IsDir() || strings.HasSuffix(path, "_test.go") {
 			return err
 		}
 		f, err := source.Open(path)
