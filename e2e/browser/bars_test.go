@@ -235,9 +235,9 @@ func TestRealTabs(t *testing.T) {
 	t.Logf("the gateway takes %.1f %% of a core alone, and %.1f %% with %d tabs", 100*alone, 100*with, tabs)
 }
 
-// watch follows what changes, as a tab of Runs does.
+// watch follows what changes, as a tab of Fleet does.
 func watch(ctx context.Context, connected chan<- struct{}) error {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, theInstall.url+"/api/v1/live?topics=pools,recipes,runs", nil)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, theInstall.url+"/api/v1/live?topics=fleet", nil)
 	if err != nil {
 		return err
 	}
@@ -249,8 +249,11 @@ func watch(ctx context.Context, connected chan<- struct{}) error {
 	if answer.StatusCode != http.StatusOK {
 		return fmt.Errorf("live: %s", answer.Status)
 	}
+	buffer, fetched := make([]byte, 4096), time.Now()
+	if _, err := answer.Body.Read(buffer); err != nil { // the first event has the versions that the page shows already
+		return err
+	}
 	connected <- struct{}{}
-	buffer, fetched := make([]byte, 4096), time.Time{}
 	for {
 		if _, err := answer.Body.Read(buffer); err != nil {
 			return err
@@ -259,8 +262,8 @@ func watch(ctx context.Context, connected chan<- struct{}) error {
 			continue
 		}
 		fetched = time.Now()
-		for _, region := range []string{"runs", "pools", "recipes"} {
-			if err := fetchRegion(ctx, "/ui/runs", region); err != nil {
+		for _, region := range []string{"recipes", "strip", "keys"} {
+			if err := fetchRegion(ctx, "/?recipe=intent", region); err != nil {
 				return err
 			}
 		}

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -45,6 +46,7 @@ func TestRealKeyboard(t *testing.T) {
 	if n := eval[int](p, "document.querySelectorAll('main table.rows input:checked').length"); n != 3 {
 		t.Errorf("%d keys are selected", n)
 	}
+	champions := eval[[]string](p, "[...document.querySelectorAll('main table.rows input:checked')].map((e) => e.closest('tr').querySelector('a[href^=\"/ui/model\"]').textContent)")
 	p.reach("e.matches('button[value=rollback]')")
 	p.press(kb.Enter)
 	p.until("document.querySelector('main h1')?.textContent.match(/roll/i)")
@@ -56,4 +58,15 @@ func TestRealKeyboard(t *testing.T) {
 	p.until("document.querySelector('main').textContent.match(/rolled back|undo/i)")
 	p.shot("act-rollback-done")
 	t.Logf("%d times Tab in all", p.keys)
+	for _, was := range champions {
+		model, version, _ := strings.Cut(was, "@")
+		is := eval[int](p, "fetch('/api/v1/model?model="+model+"').then((r) => r.json()).then((m) => m.champion)")
+		if fmt.Sprint(is) == version {
+			t.Errorf("the champion of %s is still version %s", model, version)
+		}
+	}
+	p.press("g")
+	p.press("f")
+	p.until("document.querySelector('main h1')?.textContent === 'Fleet' && document.querySelector('main tm-strip')")
+	p.checkQuiet()
 }
