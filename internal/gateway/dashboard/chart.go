@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"fmt"
 	"html/template"
 	"math"
@@ -11,11 +12,18 @@ import (
 // point is one value of a curve. X is a step, or a Unix time in seconds.
 type point struct{ X, Y float64 }
 
-// curve is a named line of a chart.
+// curve is a named line of a chart. Each point has an interval if there are bounds.
 type curve struct {
 	Name   string
 	Points []point
+	Bounds []bounds // one for each point, or none
 }
+
+// bounds is the interval around a value. It is empty if both are 0.
+type bounds struct{ Low, High float64 }
+
+// known reports whether the interval is known.
+func (b bounds) known() bool { return b != bounds{} }
 
 // graph is a chart with its curves. The sentence says what the chart shows, for people who cannot
 // see it.
@@ -42,13 +50,16 @@ type box struct{ minX, maxX, minY, maxY float64 }
 func boundsOf(curves []curve) (b box, any bool) {
 	b = box{math.Inf(1), math.Inf(-1), math.Inf(1), math.Inf(-1)}
 	for _, c := range curves {
-		for _, p := range c.Points {
+		for i, p := range c.Points {
 			if math.IsNaN(p.Y) || math.IsInf(p.Y, 0) {
 				continue
 			}
 			any = true
 			b.minX, b.maxX = min(b.minX, p.X), max(b.maxX, p.X)
 			b.minY, b.maxY = min(b.minY, p.Y), max(b.maxY, p.Y)
+			if i < len(c.Bounds) && c.Bounds[i].known() {
+				b.minY, b.maxY = min(b.minY, c.Bounds[i].Low), max(b.maxY, c.Bounds[i].High)
+			}
 		}
 	}
 	if b.minX == b.maxX {
@@ -98,12 +109,27 @@ func lineChart(g graph) template.HTML {
 		chartLeft, chartHeight-6, esc(g.xWord(b.minX)), chartWidth-chartRight, chartHeight-6, esc(g.xWord(b.maxX)))
 	for i, c := range g.Curves {
 		fmt.Fprintf(&s, `<polyline class="curve c%d" points="%s"/>`, i%chartColours, polyline(c.Points, b, chartLeft, chartTop, width, height))
+		c.writeBounds(&s, b, i%chartColours)
 	}
 	s.WriteString(`</svg>`)
 	g.writeLegend(&s)
 	g.writeTable(&s)
 	s.WriteString(`</figure>`)
 	return template.HTML(s.String())
+}
+
+// writeBounds draws each point with its interval.
+func (c curve) writeBounds(s *strings.Builder, b box, colour int) {
+	const width, height = chartWidth - chartLeft - chartRight, chartHeight - chartTop - chartBottom
+	for i, p := range c.Points[:min(len(c.Points), len(c.Bounds))] {
+		x, y := b.place(p, chartLeft, chartTop, width, height)
+		fmt.Fprintf(s, `<circle class="dot c%d" cx="%.1f" cy="%.1f" r="3"/>`, colour, x, y)
+		if c.Bounds[i].known() {
+			_, low := b.place(point{p.X, c.Bounds[i].Low}, chartLeft, chartTop, width, height)
+			_, high := b.place(point{p.X, c.Bounds[i].High}, chartLeft, chartTop, width, height)
+			fmt.Fprintf(s, `<path class="bound c%d" d="M%.1f,%.1fV%.1fM%.1f,%.1fh8M%.1f,%.1fh8"/>`, colour, x, low, high, x-4, low, x-4, high)
+		}
+	}
 }
 
 func (g graph) xWord(x float64) string {
@@ -133,10 +159,18 @@ func (g graph) writeTable(s *strings.Builder) {
 		for i := 0; i < len(c.Points) && left > 0; i += step {
 			left--
 			fmt.Fprintf(s, `<tr><th scope="row">%s</th><td data-x="%g">%s</td><td class="num">%s %s</td></tr>`,
-				text(c.Name), c.Points[i].X, esc(g.xWord(c.Points[i].X)), esc(number(c.Points[i].Y)), esc(g.Unit))
+				text(c.Name), c.Points[i].X, esc(g.xWord(c.Points[i].X)), esc(number(c.Points[i].Y)), esc(cmp.Or(c.interval(i), g.Unit)))
 		}
 	}
 	s.WriteString(`</tbody></table></details>`)
+}
+
+// interval writes the interval of a point; empty if it is not known.
+func (c curve) interval(i int) string {
+	if i >= len(c.Bounds) || !c.Bounds[i].known() {
+		return ""
+	}
+	return "(" + number(c.Bounds[i].Low) + " to " + number(c.Bounds[i].High) + ")"
 }
 
 func esc(s string) string { return template.HTMLEscapeString(s) }

@@ -21,7 +21,7 @@ import (
 func functions(d *Dashboard) template.FuncMap {
 	return template.FuncMap{
 		"asset": d.assets.url, "ago": d.ago, "since": d.since,
-		"duration": duration, "count": count, "bytes": size, "number": number, "percent": percent, "float": func(n int) float64 { return float64(n) }, "title": titled,
+		"duration": duration, "count": count, "bytes": size, "number": number, "signed": signed, "changeWord": changeWord, "percent": percent, "float": func(n int) float64 { return float64(n) }, "title": titled,
 		"text": text, "id": idText, "word": word, "badge": badge, "json": indented, "eventOf": eventOf, "dict": dict, "list": func(all ...any) []any { return all },
 		"runURL": runURL, "modelURL": modelURL, "keyURL": keyURL, "whyURL": whyURL, "letterURL": letterURL, "streamURL": streamURL,
 		"triggerURL": triggerURL, "scorerURL": scorerURL, "recipeURL": recipeURL, "dataURL": dataURL,
@@ -335,11 +335,11 @@ func dict(pairs ...any) (map[string]any, error) {
 // its colour alone.
 func kindOf(state string) string {
 	switch state {
-	case "ok", "succeeded", "promoted", "champion", "active", "delivered", "fresh", "open window", "ready":
+	case "ok", "passed", "succeeded", "promoted", "champion", "active", "delivered", "fresh", "open window", "ready":
 		return "good"
 	case "running", "settling", "starting", "replaying", "live":
 		return "busy"
-	case "failed", "refused", "lost", "open", "stopped", "failing", "none":
+	case "failed", "refused", "lost", "open", "stopped", "failing", "none", "no model", "not served":
 		return "bad"
 	case "waiting", "resting", "awaiting", "degraded", "stale", "unserved", "paused", "frozen", "registered", "left":
 		return "wait"

@@ -1,0 +1,29 @@
+package gateway
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+)
+
+func TestPagesOfModels(t *testing.T) {
+	t.Parallel()
+	w := newRuns(t, nil)
+	w.makeChampions("intent/bot-1", "bot-1", 2)
+	w.judgedVersion(madeVersion{model: "intent/bot-1", key: "bot-1", run: "bad", accuracy: 0.3, report: reportOfTests()})
+	w.judgedVersion(madeVersion{model: "fraud/shop-1", key: "shop-1", run: "r4", recipe: "fraud", accuracy: 0.9, passed: true, hold: "it is frozen"})
+	w.sendModelRequest("pin", `{"model":"intent/bot-1","reason":"<b>until Friday</b>"}`)
+	mustShow(t, w.page("/ui/models"), "intent/bot-1", "fraud/shop-1", "it is frozen", "/ui/act/promote")
+	if body := w.page("/ui/models?pinned=true"); strings.Contains(body, "fraud/shop-1") || !strings.Contains(body, "intent/bot-1") {
+		t.Errorf("the pinned models are:\n%s", body)
+	}
+	body := w.page("/ui/model?name=intent/bot-1")
+	mustShow(t, body, "Version 2 is the champion", "of run bad", "&lt;b&gt;until Friday", "Unpin", "model.onnx", "metrics.accuracy &gt;= 0.5", "Version 3 against version 2", "the gate asks for", "Confusion")
+	mustShow(t, w.page("/ui/model?name="+url.QueryEscape("intent/bot-1")+"&version=2&against=1"), "Version 2 against version 1")
+	for _, path := range []string{"/ui/model?name=intent/bot-9", "/ui/model?name=intent/bot-1&version=9"} {
+		if r := w.do(http.MethodGet, path, ""); r.StatusCode != http.StatusNotFound {
+			t.Errorf("%s: %d", path, r.StatusCode)
+		}
+	}
+}
