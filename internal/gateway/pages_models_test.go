@@ -7,6 +7,24 @@ import (
 	"testing"
 )
 
+func TestPageOfAKey(t *testing.T) {
+	t.Parallel()
+	w := newRuns(t, nil)
+	const key = "bot <i>1"
+	ids := w.startRuns("fraud", key)
+	w.judgedVersion(madeVersion{model: "fraud/odd", key: key, run: "r1", recipe: "fraud", accuracy: 0.9, passed: true, report: reportOfTests()})
+	w.writeLetter("tell-crm", key, nil)
+	w.waitForLetters("?key="+url.QueryEscape(key), 1)
+	body := w.page("/ui/key?key=" + url.QueryEscape(key))
+	mustShow(t, body, "Key bot &lt;i&gt;1", "1 run<", "1 open dead letter<", ids[key], "fraud/odd@1", "of run r1", "tell-crm", "/ui/act/forget")
+	if strings.Contains(body, "<i>") {
+		t.Error("a key is markup")
+	}
+	if r := w.do(http.MethodGet, "/ui/key?key=bot-9", ""); r.StatusCode != http.StatusNotFound || !strings.Contains(r.body, "there is no such key") {
+		t.Errorf("an unknown key: %d", r.StatusCode)
+	}
+}
+
 func TestPagesOfModels(t *testing.T) {
 	t.Parallel()
 	w := newRuns(t, nil)

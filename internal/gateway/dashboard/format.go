@@ -335,11 +335,11 @@ func dict(pairs ...any) (map[string]any, error) {
 // its colour alone.
 func kindOf(state string) string {
 	switch state {
-	case "ok", "passed", "succeeded", "promoted", "champion", "active", "delivered", "fresh", "open window", "ready":
+	case "ok", "passed", "scores", "succeeded", "promoted", "champion", "active", "delivered", "fresh", "open window", "ready":
 		return "good"
 	case "running", "settling", "starting", "replaying", "live":
 		return "busy"
-	case "failed", "refused", "lost", "open", "stopped", "failing", "none", "no model", "not served":
+	case "failed", "refused", "lost", "open", "stopped", "failing", "none", "no model", "not served", "dead letter":
 		return "bad"
 	case "waiting", "resting", "awaiting", "degraded", "stale", "unserved", "paused", "frozen", "registered", "left":
 		return "wait"
