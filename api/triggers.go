@@ -292,3 +292,20 @@ type LetterCommand struct {
 	Trigger  string   `json:"trigger"`
 	Letters  int      `json:"letters"`
 }
+
+// Commands is the body of GET /api/v1/commands, newest first.
+type Commands struct {
+	Commands []Command `json:"commands"`
+	Next     string    `json:"next,omitempty"` // value of after for the next page
+}
+
+// Command is a request of a person.
+type Command struct {
+	ID      string    `json:"id,omitempty"` // id of the event with the command; empty for a pin of the present champion
+	At      time.Time `json:"at"`
+	By      string    `json:"by,omitempty"` // caller that gave it; empty if the gateway asks for no token
+	Type    string    `json:"type"`         // type of the event
+	Subject string    `json:"subject"`      // name of the trigger, schedule, recipe, pool or model
+	Done    string    `json:"done"`         // command in words
+	Reason  string    `json:"reason,omitempty"`
+}

@@ -365,6 +365,7 @@ func (g *Gateway) routeTable() []route {
 		{method: http.MethodGet, path: "/api/v1/pools", role: access.Read, handle: g.listPools},
 		{method: http.MethodPost, path: "/api/v1/pools/{pool}/pause", role: access.Operate, handle: g.pausePool},
 		{method: http.MethodPost, path: "/api/v1/pools/{pool}/resume", role: access.Operate, handle: g.resumePool},
+		{method: http.MethodGet, path: "/api/v1/commands", role: access.Read, handle: g.listCommands},
 		{method: http.MethodGet, path: "/api/v1/caller", role: known, handle: g.showCaller},
 		{method: http.MethodGet, path: "/api/v1/openapi.json", role: known, handle: g.openAPI},
 		{method: http.MethodGet, path: "/metrics", role: access.Metrics, handle: g.showMetrics},

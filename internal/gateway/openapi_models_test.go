@@ -17,7 +17,7 @@ func TestDocumentHasEveryFieldOfModels(t *testing.T) {
 		"Judge": tidemill.Judge{}, "Judgement": tidemill.Judgement{}, "Clause": tidemill.Clause{}, "Report": tidemill.Report{}, "Beside": tidemill.Beside{},
 		"Estimate": tidemill.Estimate{}, "Figures": tidemill.Figures{}, "Class": tidemill.Class{}, "Cell": tidemill.Cell{}, "Champion": tidemill.Champion{},
 		"PromotionAsked": api.PromotionAsked{}, "PromotionDone": api.PromotionDone{}, "RollbackAsked": api.RollbackAsked{}, "PromotionsDone": api.PromotionsDone{},
-		"Promotions": api.Promotions{}, "Freeze": api.Freeze{}, "FreezeAsked": api.FreezeAsked{},
+		"Commands": api.Commands{}, "Command": api.Command{}, "Promotions": api.Promotions{}, "Freeze": api.Freeze{}, "FreezeAsked": api.FreezeAsked{},
 		"Fleet": api.Fleet{}, "FleetRecipe": api.FleetRecipe{}, "FleetAge": api.FleetAge{}, "FleetKeys": api.FleetKeys{}, "FleetKey": api.FleetKey{}, "FleetStrip": api.FleetStrip{}},
 		func(string, map[string]bool) {})
 }

@@ -229,3 +229,34 @@ func TestAReplayEndsOnce(t *testing.T) {
 		t.Errorf("after its end there is %+v", left)
 	}
 }
+
+// Commands of people are listed newest first, without the reports between them.
+func TestTheLogIsReadBackwards(t *testing.T) {
+	w := newWorld(t, embedded.Options{})
+	if all, next, err := Log(w.ctx(), w.b, 0, 10); err != nil || len(all) != 0 || next != 0 {
+		t.Fatalf("an empty stream: %v, %d, %v", all, next, err)
+	}
+	const n = logWindow + 50
+	for i := range n {
+		w.publish(w.by.PauseTrigger(fmt.Sprint("t-", i)))
+	}
+	ended, err := Replayed(w.by.Names, tidemill.Replay{ID: "r", Trigger: "t"}, tidemill.ReplayedData{}, w.by.Now)
+	w.must(err)
+	w.publish(ended)
+	var got []string
+	before, pages := int64(0), 0
+	for {
+		all, next, err := Log(w.ctx(), w.b, before, 100)
+		w.must(err)
+		for _, c := range all {
+			got = append(got, c.Subject)
+		}
+		if pages++; next == 0 {
+			break
+		}
+		before = next
+	}
+	if len(got) != n || pages != 3 || got[0] != fmt.Sprint("t-", n-1) || got[n-1] != "t-0" {
+		t.Errorf("%d commands on %d pages, from %v to %v", len(got), pages, got[0], got[len(got)-1])
+	}
+}

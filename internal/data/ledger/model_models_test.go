@@ -73,9 +73,18 @@ func (m model) model(t testing.TB, name string, of *plainModel) {
 	if of.Unserved != nil {
 		flags += "u"
 	}
+	touched := int64(0)
+	for _, c := range of.Changes {
+		if c.Action != tidemill.ActionJudge {
+			touched = max(touched, c.At.UnixMilli())
+		}
+	}
+	if of.Pin != nil {
+		touched = max(touched, of.Pin.At.UnixMilli())
+	}
 	if n := len(of.Versions); n > 0 {
 		newest := of.Versions[n-1]
 		m.add("lengths", fmt.Sprint("entries:", of.partition), 1)
-		m.set(fmt.Sprint("entries:", of.partition), name, fmt.Sprint(began, " ", flags, " ", newest.State, " ", of.Champion, " ", newest.Number, " ", newest.At.UnixMilli(), " ", url.QueryEscape(of.Recipe), " ", of.Key))
+		m.set(fmt.Sprint("entries:", of.partition), name, fmt.Sprint(began, " ", flags, " ", newest.State, " ", of.Champion, " ", newest.Number, " ", newest.At.UnixMilli(), " ", touched, " ", url.QueryEscape(of.Recipe), " ", of.Key))
 	}
 }
