@@ -339,7 +339,7 @@ func kindOf(state string) string {
 		return "good"
 	case "running", "settling", "starting", "replaying", "live":
 		return "busy"
-	case "failed", "refused", "lost", "open", "stopped", "failing", "none", "no model", "not served", "dead letter":
+	case "failed", "refused", "lost", "open", "stopped", "failing", "none", "dead letter":
 		return "bad"
 	case "waiting", "resting", "awaiting", "degraded", "stale", "unserved", "paused", "frozen", "registered", "left":
 		return "wait"

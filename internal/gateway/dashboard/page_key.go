@@ -16,9 +16,9 @@ import (
 
 func keyPages() []*page {
 	return []*page{{path: "/ui/key", file: "key", nav: "/", title: func(v *visit) string { return "Key " + word(v.query("key")) }, load: findKey, regions: []region{
-		{"models", "models", loadKeyModels},
+		{"models", "approvals", loadKeyModels},
 		{"scorers", "scorers", loadKeyScorers},
-		{"line", "runs models dead-letters scorers", loadKeyLine},
+		{"line", "runs approvals dead-letters scorers", loadKeyLine},
 	}}}
 }
 
@@ -235,7 +235,7 @@ func (d *lineDraft) addModels() (err error) {
 			d.moments = append(d.moments, moment{At: p.At, Kind: momentVersion, State: "pinned", Text: p.Reason, By: p.By, Model: m.Name, Version: whole.Champion})
 		}
 		if u := whole.Unserved; u != nil {
-			d.moments = append(d.moments, moment{At: u.At, Kind: momentSwap, State: "not served", Text: u.Error, Model: m.Name, Scorer: u.Scorer})
+			d.moments = append(d.moments, moment{At: u.At, Kind: momentSwap, State: "unserved", Text: u.Error, Model: m.Name, Scorer: u.Scorer})
 		}
 	}
 	return nil

@@ -10,13 +10,13 @@ import (
 
 func modelPages() []*page {
 	return []*page{
-		{path: "/ui/models", file: "models", nav: "/ui/models", title: named("Models"), regions: []region{{"models", "models", loadModels}}},
+		{path: "/ui/models", file: "models", nav: "/ui/models", title: named("Models"), regions: []region{{"models", "approvals", loadModels}}},
 		{path: "/ui/model", file: "model", nav: "/ui/models", title: modelTitle, redirect: toVersion, regions: []region{
-			{"model", "models", loadModel},
-			{"curve", "models", loadCurve},
-			{"changes", "models", loadChanges},
-			{"judged", "models", loadJudged},
-			{"files", "models", loadModelFiles},
+			{"model", "approvals", loadModel},
+			{"curve", "approvals", loadCurve},
+			{"changes", "approvals", loadChanges},
+			{"judged", "approvals", loadJudged},
+			{"files", "approvals", loadModelFiles},
 		}},
 	}
 }

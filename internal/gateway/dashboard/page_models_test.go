@@ -123,7 +123,7 @@ func TestModelShowsItsVersionsAndJudgement(t *testing.T) {
 	t.Parallel()
 	d := openModel(t, oneModel("intent/bot-1"))
 	body := fetch(d, "/ui/model?name=intent/bot-1").Body.String()
-	mustHave(t, body, "Version 2 is the champion", "The newest, version 3, is", "judged intent/bot-1", "metrics.accuracy &gt;= 0.75", "note of", "pinned", "by <bdi>ana</bdi>",
+	mustHave(t, body, "Version 2 is the champion", "The newest, version 3, is", "judged intent/bot-1", "metrics.accuracy &gt;= 0.75", "note of", "pinned", ">ana</bdi>",
 		"/ui/act/promote?basis=2&amp;model=intent%2Fbot-1&amp;version=3", "Promote version 3", "Roll back to version 1", "Unpin", "Forget the key", "/ui/act/start-runs?key=bot-1&amp;recipe=intent",
 		"Lead in accuracy: <strong>&#43;0.04</strong>", "between −0.01 and &#43;0.09", "same examples", "0.75 to 0.84", "the gate asks for &gt;= 0.75", "(0.75 to 0.84)",
 		"Rows: true class. Columns: predicted class.", "abababab", `href="/ui/lineage?of=model%2Fintent%2Fbot-1%403"`, "signature=1")
@@ -153,7 +153,7 @@ func TestModelShowsItsSignatureOnDemand(t *testing.T) {
 	m := oneModel("intent/bot-1")
 	m.fakeAPI["GET /v2/models/intent/bot-1/versions/3"] = map[string]any{"name": "x", "inputs": []any{map[string]any{"name": "text", "datatype": "BYTES", "shape": []int{-1}}}}
 	d := openModel(t, m)
-	mustHave(t, fetch(d, "/ui/model?name=intent/bot-1&signature=1", headerRegion, "files").Body.String(), "<bdi>text</bdi>", "BYTES", "[-1]")
+	mustHave(t, fetch(d, "/ui/model?name=intent/bot-1&signature=1", headerRegion, "files").Body.String(), ">text</bdi>", "BYTES", "[-1]")
 	delete(m.fakeAPI, "GET /v2/models/intent/bot-1/versions/3")
 	mustHave(t, fetch(d, "/ui/model?name=intent/bot-1&signature=1", headerRegion, "files").Body.String(), "/v2/models/intent/bot-1", "model.onnx")
 }
