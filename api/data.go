@@ -55,6 +55,7 @@ type Committed struct {
 // Datasets is the body of GET /api/v1/data/datasets, sorted by name.
 type Datasets struct {
 	Datasets []Dataset `json:"datasets"`
+	Next     string    `json:"next,omitempty"` // value of after for the next page
 }
 
 // Dataset is a dataset and the names of its branches.

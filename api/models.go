@@ -117,6 +117,37 @@ type Graph struct {
 	Nodes   []GraphNode `json:"nodes"`   // nodes, the requested one first
 	Edges   []GraphEdge `json:"edges"`
 	Notes   []string    `json:"notes,omitempty"` // missing parts of the graph, and why they are missing
+	Left    int         `json:"left,omitempty"`  // number of nodes that are left out because of the limit in the request
+
+	Layout *GraphLayout `json:"layout,omitempty"` // positions of the nodes; only if the request has layout=positions
+}
+
+// GraphLayout has the positions of a graph, with causes to the left of their results. Y grows
+// downwards.
+type GraphLayout struct {
+	Width  float64      `json:"width"`
+	Height float64      `json:"height"`
+	Nodes  []PlacedNode `json:"nodes"`
+	Edges  []PlacedEdge `json:"edges"` // edges except those that would close a cycle
+}
+
+// PlacedNode is the box of a node. X and Y are its left upper corner.
+type PlacedNode struct {
+	ID     string   `json:"id"`
+	X      float64  `json:"x"`
+	Y      float64  `json:"y"`
+	Width  float64  `json:"width"`
+	Height float64  `json:"height"`
+	Lines  []string `json:"lines"` // text in the box, for a font whose letters are 7.3 wide and whose lines are 17 high
+}
+
+// PlacedEdge is an edge as pairs of x and y. A line joins points 0 and 1, a curve points 1 and 2, a
+// line points 2 and 3, and so on. The lines are horizontal and cross no box.
+type PlacedEdge struct {
+	From   string        `json:"from"`
+	To     string        `json:"to"`
+	What   GraphRelation `json:"what"`
+	Points [][2]float64  `json:"points"`
 }
 
 // GraphNode is an event, a commit, a run, a version of a model, a code or a machine.

@@ -107,6 +107,25 @@ type Recipe struct {
 	Running     int        `json:"running"`
 	PausedBy    string     `json:"pausedBy,omitempty"`
 	PausedSince *time.Time `json:"pausedSince,omitempty"`
+
+	When    []RecipeWhen  `json:"when,omitempty"`    // events that request a run
+	Streams []string      `json:"streams,omitempty"` // streams of these events
+	Inputs  []RecipeInput `json:"inputs,omitempty"`  // datasets that a run reads
+	Model   string        `json:"model,omitempty"`   // template of the model that it makes
+	Dataset string        `json:"dataset,omitempty"` // template of the dataset that it makes
+}
+
+// RecipeWhen is a filter of a recipe over events. If Schedule is set, only the ticks of that schedule match.
+type RecipeWhen struct {
+	When
+	Schedule string `json:"schedule,omitempty"`
+}
+
+// RecipeInput is a dataset that the runs of a recipe read.
+type RecipeInput struct {
+	Name    string `json:"name"`
+	Dataset string `json:"dataset"` // template of the dataset's name, such as bots/{key}
+	Branch  string `json:"branch"`
 }
 
 // Pools is the body of GET /api/v1/pools.

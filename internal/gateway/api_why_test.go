@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -83,4 +84,45 @@ func (d *testGateways) whyAsks(run string, long, stranger []string) (all []gatew
 		all = append(all, gatewayRequest{d.open, "GET", base + of, "", nil, 404})
 	}
 	return append(all, gatewayRequest{d.open, "GET", path + "&more=1", "", nil, 400})
+}
+
+// The answer can have a part of the graph, with a drawing of that part.
+func TestWhyIsDrawn(t *testing.T) {
+	t.Parallel()
+	w := newRuns(t, nil)
+	id := w.startRuns("intent", "bot-1")["bot-1"]
+	w.waitForState(id, tidemill.RunRunning)
+	of := "/api/v1/why?of=run/" + id
+	whole := sendDecoded[api.Graph](w.world, http.MethodGet, of, "")
+	drawn := sendDecoded[api.Graph](w.world, http.MethodGet, of+"&direction=causes&limit=2&layout=positions", "")
+	if whole.Layout != nil || whole.Left != 0 || len(whole.Nodes) < 3 {
+		t.Errorf("without parameters: %+v", whole)
+	}
+	if len(drawn.Nodes) != 2 || drawn.Left != len(whole.Nodes)-2 || drawn.Layout == nil || len(drawn.Layout.Nodes) != 2 || len(drawn.Layout.Edges) != 1 {
+		t.Errorf("two nodes of %d: %+v", len(whole.Nodes), drawn)
+	}
+	if effects := sendDecoded[api.Graph](w.world, http.MethodGet, of+"&direction=effects", ""); len(effects.Nodes) != 1 {
+		t.Errorf("effects of a run that has not ended: %+v", effects)
+	}
+	for _, wrong := range []string{"direction=up", "limit=0", "limit=201", "layout=circle"} {
+		if r := w.do(http.MethodGet, of+"&"+wrong, ""); r.StatusCode != http.StatusBadRequest {
+			t.Errorf("%s: %d", wrong, r.StatusCode)
+		}
+	}
+}
+
+// A recipe's answer has the events and datasets that it reads, and its product.
+func TestRecipesTellTheirPlan(t *testing.T) {
+	t.Parallel()
+	w := newRuns(t, nil)
+	for _, r := range sendDecoded[api.Recipes](w.world, http.MethodGet, "/api/v1/recipes", "").Recipes {
+		plan := fmt.Sprintf("%v %v %v %s %s", r.When, r.Streams, r.Inputs, r.Model, r.Dataset)
+		if want := map[string]string{
+			"fraud":  "[{{ [new-data] } }] [events] []  ",
+			"intent": "[{{ [new-data] } }] [events] [] intent/{key} ",
+			"report": "[{{ [bot-created] } }] [events] []  reports/all",
+		}[r.Name]; plan != want {
+			t.Errorf("%s: %q", r.Name, plan)
+		}
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"net/url"
 	"slices"
@@ -112,24 +113,34 @@ func limitOf(values url.Values, most, otherwise int) (int, *api.Problem) {
 	return n, nil
 }
 
-// listDatasets answers with the datasets that the caller may see.
+// listDatasets answers with the datasets that the caller may see: all of them, or a page if the
+// request has a limit.
 func (g *Gateway) listDatasets(w http.ResponseWriter, r *request) *api.Problem {
 	s, p := g.objectStore()
 	if p != nil {
 		return p
 	}
-	values, p := r.parseQuery([]string{"prefix"})
+	values, p := r.parseQuery([]string{"prefix", "after", "limit"})
 	if p != nil {
 		return p
 	}
-	all := api.Datasets{Datasets: []api.Dataset{}}
+	limit, p := limitOf(values, mostFiles, math.MaxInt)
+	if p != nil {
+		return p
+	}
+	all, after := api.Datasets{Datasets: []api.Dataset{}}, values.Get("after")
 	err := s.Datasets(r.Context(), values.Get("prefix"), func(d store.Dataset) error {
-		if g.hasRoleFor(r.caller, access.Read, d.Name) {
-			all.Datasets = append(all.Datasets, api.Dataset{Name: d.Name, Branches: append([]string{}, d.Branches...)})
+		switch {
+		case d.Name <= after || !g.hasRoleFor(r.caller, access.Read, d.Name):
+			return nil
+		case len(all.Datasets) == limit:
+			all.Next = all.Datasets[limit-1].Name
+			return errFull
 		}
+		all.Datasets = append(all.Datasets, api.Dataset{Name: d.Name, Branches: append([]string{}, d.Branches...)})
 		return nil
 	})
-	if err != nil {
+	if err != nil && !errors.Is(err, errFull) {
 		return g.storeFault("list the datasets", err)
 	}
 	writeJSON(w, http.StatusOK, all)
@@ -209,6 +220,19 @@ func (g *Gateway) diffCommits(w http.ResponseWriter, r *request) *api.Problem {
 	}
 	writeJSON(w, http.StatusOK, page)
 	return nil
+}
+
+// sendDataFile answers with the bytes of one file of a commit.
+func (g *Gateway) sendDataFile(w http.ResponseWriter, r *request) *api.Problem {
+	s, values, p := g.dataQuery(r, "at", "path")
+	if p != nil {
+		return p
+	}
+	c, p := g.commitAt(r.Context(), s, values.Get("dataset"), values.Get("at"))
+	if p != nil {
+		return p
+	}
+	return g.sendFile(w, r, artifact{name: "commit " + c.ID + " of " + c.Dataset, tree: c.Tree}, values.Get("path"))
 }
 
 func pathOf(was, is *api.File) string {

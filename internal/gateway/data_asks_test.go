@@ -67,6 +67,7 @@ func (d *testGateways) dataAsks(long, stranger []string) (all []gatewayRequest) 
 		{"GET", getPath("A")[len(dataPath):], "", 200, 0, true},
 		{"GET", "datasets", "", 200, 0, false},
 		{"GET", "files?dataset=d", "", 200, 0, false},
+		{"GET", "file?dataset=d&path=a", "", 200, 0, true},
 		{"GET", "log?dataset=d", "", 200, 0, false},
 		{"GET", "diff?dataset=d", "", 200, 0, false},
 		{"GET", "commit?dataset=d", "", 200, 0, false},

@@ -292,7 +292,7 @@ func TestDataOfSomeKeys(t *testing.T) {
 	if a, s, r := strings.Count(seen("all"), `"name"`), strings.Count(seen("some"), `"name"`), strings.Count(seen("reader"), `"name"`); a != 3 || s != 2 || r != 1 {
 		t.Errorf("%d, %d and %d datasets are seen", a, s, r)
 	}
-	for _, path := range []string{"files?", "log?", "diff?", "commit?"} {
+	for _, path := range []string{"files?", "file?path=a&", "log?", "diff?", "commit?"} {
 		if r := w.do(http.MethodGet, dataPath+path+"dataset=bots/bot-2", "", tokenHeader("some")...); r.StatusCode != 200 {
 			t.Errorf("%s %s", r.Status, r.body)
 		}
@@ -422,4 +422,42 @@ func TestCarried(t *testing.T) {
 		t.Errorf("%v", back)
 	}
 	w.waitUntil("nothing is taken any more", func() bool { return w.gateway.room.takenBytes() == 0 }) // the end of a sized answer arrives before its handler returns
+}
+
+// Without a limit the answer has all datasets, as older clients expect.
+func TestDatasetsInPages(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withStore(t, &commitRecorder{}))
+	for _, name := range []string{"a", "b/1", "b/2", "b/3", "c"} {
+		w.committed(api.CommitAsked{Dataset: name}, map[string]string{"x": "x"})
+	}
+	var names []string
+	for after := ""; ; {
+		page := getData[api.Datasets](w, "datasets", "prefix", "b/", "limit", "2", "after", after)
+		for _, d := range page.Datasets {
+			names = append(names, d.Name)
+		}
+		if after = page.Next; after == "" {
+			break
+		}
+	}
+	if all := getData[api.Datasets](w, "datasets"); strings.Join(names, " ") != "b/1 b/2 b/3" || len(all.Datasets) != 5 || all.Next != "" {
+		t.Errorf("%v, of %+v", names, all)
+	}
+}
+
+func TestFilesOfCommits(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withStore(t, &commitRecorder{}))
+	first := w.committed(api.CommitAsked{Dataset: "d"}, map[string]string{"f/a b": "one"})
+	w.committed(api.CommitAsked{Dataset: "d"}, map[string]string{"f/a b": "two"})
+	for at, want := range map[string]string{"": "two", "main": "two", first.ID[:8]: "one"} {
+		r := w.do(http.MethodGet, dataPath+"file?dataset=d&path=f/a%20b&at="+at, "")
+		if r.body != want || r.Header.Get("Content-Type") != "application/octet-stream" || r.Header.Get("X-Content-Type-Options") != "nosniff" {
+			t.Errorf("%s: %q %v", at, r.body, r.Header)
+		}
+	}
+	if r := w.do(http.MethodGet, dataPath+"file?dataset=d&path=f/c", ""); r.StatusCode != http.StatusNotFound || !strings.Contains(r.body, "f/a b") {
+		t.Errorf("an unknown file: %d %s", r.StatusCode, r.body)
+	}
 }

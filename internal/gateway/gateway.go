@@ -469,6 +469,7 @@ func (g *Gateway) dataTable() []route {
 		{method: http.MethodPost, path: "/api/v1/data/commits", role: access.Operate, handle: g.withRoom(g.commitChanges)},
 		{method: http.MethodGet, path: "/api/v1/data/datasets", role: access.Read, handle: g.listDatasets},
 		{method: http.MethodGet, path: "/api/v1/data/files", role: access.Read, handle: g.listFiles},
+		{method: http.MethodGet, path: "/api/v1/data/file", role: access.Read, handle: g.sendDataFile},
 		{method: http.MethodGet, path: "/api/v1/data/log", role: access.Read, handle: g.listCommits},
 		{method: http.MethodGet, path: "/api/v1/data/diff", role: access.Read, handle: g.diffCommits},
 		{method: http.MethodGet, path: "/api/v1/data/commit", role: access.Read, handle: g.showCommit},

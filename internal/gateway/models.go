@@ -18,6 +18,7 @@ import (
 	"tidemill.dev/internal/data/store"
 	"tidemill.dev/internal/gateway/access"
 	"tidemill.dev/internal/models/lineage"
+	"tidemill.dev/internal/models/lineage/drawing"
 )
 
 func modelParameters() []string {
@@ -284,25 +285,63 @@ func (g *Gateway) shownVersion(ctx context.Context, v *ledger.VersionRecord, mea
 
 // showWhy answers with the causes and consequences of a run, model, commit or event.
 func (g *Gateway) showWhy(w http.ResponseWriter, r *request) *api.Problem {
-	values, p := r.parseQuery([]string{"of"})
+	ask, p := readWhy(r)
 	if p != nil {
 		return p
-	}
-	of := values.Get("of")
-	if of == "" {
-		return badParameter("of", "give an id: run/ID, model/NAME or model/NAME@VERSION, commit/DATASET@COMMIT, or event/ID")
 	}
 	if p := g.runsThere(); p != nil {
 		return p
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), g.opt.Limits.Look)
 	defer cancel()
-	graph, err := lineage.Of(ctx, g.whySources(r.caller), of)
+	graph, err := lineage.Of(ctx, g.whySources(r.caller), ask.of)
 	if err != nil {
 		return g.lineageProblem(r.Context(), err)
 	}
+	if ask.part {
+		graph = lineage.Nearest(graph, ask.direction, ask.limit)
+	}
+	if ask.positions {
+		graph.Layout = drawing.Positions(&graph, func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 UTC") })
+	}
 	writeJSON(w, http.StatusOK, graph)
 	return nil
+}
+
+// mostDrawn is the largest number of nodes in a graph.
+const mostDrawn = 200
+
+// whyAsked is a request for causes and effects.
+type whyAsked struct {
+	of        string
+	part      bool // only a part of the graph is wanted
+	direction lineage.Direction
+	limit     int
+	positions bool
+}
+
+func readWhy(r *request) (ask whyAsked, p *api.Problem) {
+	values, p := r.parseQuery([]string{"of", "direction", "limit", "layout"})
+	if p != nil {
+		return ask, p
+	}
+	if ask.of = values.Get("of"); ask.of == "" {
+		return ask, badParameter("of", "give an id: run/ID, model/NAME or model/NAME@VERSION, commit/DATASET@COMMIT, or event/ID")
+	}
+	ask.part, ask.direction = values.Has("direction") || values.Has("limit"), lineage.Direction(orElse(values.Get("direction"), string(lineage.BothWays)))
+	if !slices.Contains(lineage.Directions(), ask.direction) {
+		return ask, badParameter("direction", fmt.Sprintf("%q is not valid; give both, causes or effects", clipText(string(ask.direction))))
+	}
+	if ask.limit, p = limitOf(values, mostDrawn, mostDrawn); p != nil {
+		return ask, p
+	}
+	switch layout := values.Get("layout"); layout {
+	case "", "positions":
+		ask.positions = layout != ""
+		return ask, nil
+	default:
+		return ask, badParameter("layout", fmt.Sprintf("%q is not valid; give positions, or leave it out", clipText(layout)))
+	}
 }
 
 func (g *Gateway) whySources(caller *access.Caller) lineage.Sources {

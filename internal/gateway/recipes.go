@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"net/http"
+	"slices"
 
 	"tidemill.dev/api"
 	"tidemill.dev/broker"
@@ -28,20 +29,39 @@ func (g *Gateway) listRecipes(w http.ResponseWriter, r *request) *api.Problem {
 	if err != nil {
 		return g.ledgerProblem(r.Context(), err)
 	}
-	all, asked := api.Recipes{Recipes: []api.Recipe{}}, f.Now()
-	for _, recipe := range g.opt.Config().Recipes {
-		all.Recipes = append(all.Recipes, recipeOf(&recipe, counts[recipe.Name], asked))
+	all, asked, c := api.Recipes{Recipes: []api.Recipe{}}, f.Now(), g.opt.Config()
+	for _, recipe := range c.Recipes {
+		all.Recipes = append(all.Recipes, recipeOf(c, &recipe, counts[recipe.Name], asked))
 	}
 	writeJSON(w, http.StatusOK, all)
 	return nil
 }
 
-func recipeOf(r *config.Recipe, n ledger.Counts, asked *commands.State) api.Recipe {
+func recipeOf(c *config.Config, r *config.Recipe, n ledger.Counts, asked *commands.State) api.Recipe {
 	shown := api.Recipe{Name: r.Name, Team: r.Team, Pool: r.Run.Pool, Makes: madeBy(&r.Makes), Keys: n.Keys, Waiting: n.Waiting, Running: n.Live}
 	if pause, rests := asked.RecipePause(r.Name); rests {
 		shown.PausedBy, shown.PausedSince = pause.By, &pause.Since
 	}
+	addPlan(c, r, &shown)
 	return shown
+}
+
+// addPlan adds the events and datasets that a recipe reads, and its product.
+func addPlan(c *config.Config, r *config.Recipe, shown *api.Recipe) {
+	shown.Model, shown.Dataset = r.Makes.Model, r.Makes.Dataset
+	for _, when := range r.When {
+		shown.When = append(shown.When, api.RecipeWhen{When: whenOf(&when.When), Schedule: when.Schedule})
+		if when.Schedule == "" {
+			shown.Streams = append(shown.Streams, c.StreamsOf(config.Trigger{When: []config.When{when.When}})...)
+		}
+	}
+	slices.Sort(shown.Streams)
+	shown.Streams = slices.Compact(shown.Streams)
+	for _, in := range r.Inputs {
+		if in.Dataset != "" {
+			shown.Inputs = append(shown.Inputs, api.RecipeInput{Name: in.Name, Dataset: in.Dataset, Branch: orElse(in.Branch, mainBranch)})
+		}
+	}
 }
 
 // madeBy describes the product of a recipe in words.

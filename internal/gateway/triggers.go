@@ -90,7 +90,7 @@ func (l *triggerLook) stateOf(t *config.Trigger, all bool) api.Trigger {
 	shown := api.Trigger{Name: t.Name, When: []api.When{}, To: targetOf(t.To), Streams: append([]string{}, l.config.StreamsOf(*t)...),
 		Delivery: deliveryOf(&t.Delivery), State: api.TriggerActive, Replays: []api.TriggerReplay{}}
 	for _, w := range t.When {
-		shown.When = append(shown.When, api.When{Stream: w.Stream, Types: append([]string{}, w.Types...), Where: w.Where})
+		shown.When = append(shown.When, whenOf(&w))
 	}
 	if l.letters != nil {
 		shown.DeadLetters = new(l.letters[t.Name])
@@ -458,4 +458,8 @@ func (p *replayPreview) take(at broker.Position, e *broker.Incoming) {
 	if len(p.seen.First) < previewFirst {
 		p.seen.First = append(p.seen.First, api.Tailed{Partition: at.Partition, Offset: e.Offset, Received: e.Time.UTC(), Event: json.RawMessage(broker.MarshalStructured(&e.View))})
 	}
+}
+
+func whenOf(w *config.When) api.When {
+	return api.When{Stream: w.Stream, Types: append([]string{}, w.Types...), Where: w.Where}
 }

@@ -74,6 +74,10 @@ func problemOf(status int, body []byte) error {
 
 // ask calls the API in-process as the visitor.
 func (v *visit) ask(method, path string, query url.Values, body any, headers ...string) (status int, answer []byte, err error) {
+	return v.askInto(&recorder{header: http.Header{}, most: maxAnswer}, method, path, query, body, headers...)
+}
+
+func (v *visit) askInto(w *recorder, method, path string, query url.Values, body any, headers ...string) (status int, answer []byte, err error) {
 	var content io.Reader
 	if body != nil {
 		text, err := json.Marshal(body)
@@ -99,7 +103,6 @@ func (v *visit) ask(method, path string, query url.Values, body any, headers ...
 	for i := 0; i+1 < len(headers); i += 2 {
 		r.Header.Set(headers[i], headers[i+1])
 	}
-	w := &recorder{header: http.Header{}}
 	v.d.opt.API.ServeHTTP(w, r)
 	return w.status, w.body.Bytes(), w.err
 }
@@ -109,6 +112,7 @@ type recorder struct {
 	header http.Header
 	status int
 	body   bytes.Buffer
+	most   int // limit of body
 	err    error
 }
 
@@ -127,9 +131,10 @@ func (w *recorder) WriteHeader(status int) {
 
 func (w *recorder) Write(b []byte) (int, error) {
 	w.WriteHeader(http.StatusOK)
-	if w.body.Len()+len(b) > maxAnswer {
+	if room := w.most - w.body.Len(); len(b) > room {
+		w.body.Write(b[:room])
 		w.err = errTooLong
-		return 0, errTooLong
+		return room, errTooLong
 	}
 	return w.body.Write(b)
 }
@@ -147,4 +152,10 @@ func (*recorder) SetWriteDeadline(time.Time) error { return nil }
 func isNotFound(err error) bool {
 	var p *api.Problem
 	return errors.As(err, &p) && p.Status == http.StatusNotFound
+}
+
+// isNotImplemented reports whether this gateway lacks the part that a request needs.
+func isNotImplemented(err error) bool {
+	var p *api.Problem
+	return errors.As(err, &p) && p.Status == http.StatusNotImplemented
 }

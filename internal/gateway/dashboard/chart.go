@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"html/template"
 	"math"
+	"slices"
 	"strings"
 	"time"
 )
@@ -33,6 +34,13 @@ type graph struct {
 	Unit     string
 	Times    bool // whether X is a time
 	Curves   []curve
+	Marks    []mark // moments to draw on the curves
+}
+
+// mark is a moment on a chart, such as a swap of a model.
+type mark struct {
+	X    float64
+	Name string
 }
 
 const (
@@ -51,7 +59,7 @@ func boundsOf(curves []curve) (b box, any bool) {
 	b = box{math.Inf(1), math.Inf(-1), math.Inf(1), math.Inf(-1)}
 	for _, c := range curves {
 		for i, p := range c.Points {
-			if math.IsNaN(p.Y) || math.IsInf(p.Y, 0) {
+			if !p.known() {
 				continue
 			}
 			any = true
@@ -78,13 +86,32 @@ func (b box) place(p point, left, top, width, height float64) (x, y float64) {
 func polyline(points []point, b box, left, top, width, height float64) string {
 	var s strings.Builder
 	for _, p := range points {
-		if math.IsNaN(p.Y) || math.IsInf(p.Y, 0) {
+		if !p.known() {
 			continue
 		}
 		x, y := b.place(p, left, top, width, height)
 		fmt.Fprintf(&s, "%.1f,%.1f ", x, y)
 	}
 	return strings.TrimSpace(s.String())
+}
+
+func (p point) known() bool { return !math.IsNaN(p.Y) && !math.IsInf(p.Y, 0) }
+
+// pieces cuts a line where its values are unknown, because a line across a gap would claim values.
+func pieces(points []point) (all [][]point) {
+	begin := -1
+	for i, p := range points {
+		switch {
+		case p.known() && begin < 0:
+			begin = i
+		case !p.known() && begin >= 0:
+			all, begin = append(all, points[begin:i]), -1
+		}
+	}
+	if begin >= 0 {
+		all = append(all, points[begin:])
+	}
+	return all
 }
 
 // lineChart draws a chart as SVG, with a sentence and a table of its values. The script adds a
@@ -108,8 +135,14 @@ func lineChart(g graph) template.HTML {
 	fmt.Fprintf(&s, `<text x="%d" y="%d">%s</text><text x="%d" y="%d" text-anchor="end">%s</text>`,
 		chartLeft, chartHeight-6, esc(g.xWord(b.minX)), chartWidth-chartRight, chartHeight-6, esc(g.xWord(b.maxX)))
 	for i, c := range g.Curves {
-		fmt.Fprintf(&s, `<polyline class="curve c%d" points="%s"/>`, i%chartColours, polyline(c.Points, b, chartLeft, chartTop, width, height))
+		for _, piece := range pieces(c.Points) {
+			fmt.Fprintf(&s, `<polyline class="curve c%d" points="%s"/>`, i%chartColours, polyline(piece, b, chartLeft, chartTop, width, height))
+		}
 		c.writeBounds(&s, b, i%chartColours)
+	}
+	for _, m := range g.marksIn(b) {
+		x, _ := b.place(point{m.X, b.minY}, chartLeft, chartTop, width, height)
+		fmt.Fprintf(&s, `<line class="mark" x1="%.1f" x2="%.1f" y1="%d" y2="%d"><title>%s at %s</title></line>`, x, x, chartTop, chartTop+height, esc(word(m.Name)), g.xWord(m.X))
 	}
 	s.WriteString(`</svg>`)
 	g.writeLegend(&s)
@@ -139,6 +172,19 @@ func (g graph) xWord(x float64) string {
 	return time.Unix(int64(x), 0).UTC().Format("15:04:05")
 }
 
+// mostMarks limits the marks of a chart: more would hide its curves.
+const mostMarks = 100
+
+// marksIn returns the newest marks within the range of the values.
+func (g graph) marksIn(b box) (marks []mark) {
+	for _, m := range g.Marks {
+		if m.X >= b.minX && m.X <= b.maxX && len(marks) < mostMarks {
+			marks = append(marks, m)
+		}
+	}
+	return marks
+}
+
 func (g graph) writeLegend(s *strings.Builder) {
 	if len(g.Curves) < 2 {
 		return
@@ -155,6 +201,7 @@ func (g graph) writeTable(s *strings.Builder) {
 	s.WriteString(`<details class="values"><summary>Values</summary><table><thead><tr><th scope="col">Line</th><th scope="col">At</th><th scope="col" class="num">Value</th></tr></thead><tbody>`)
 	left := tableRows
 	for _, c := range g.Curves {
+		c.Points = slices.DeleteFunc(slices.Clone(c.Points), func(p point) bool { return !p.known() })
 		step := max(1, (len(c.Points)*len(g.Curves)+tableRows-1)/tableRows)
 		for i := 0; i < len(c.Points) && left > 0; i += step {
 			left--

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"tidemill.dev/api"
+	"tidemill.dev/internal/gateway/live"
 )
 
 // fakeAPI answers each path with a fixed body. A path that it does not have is a 404.
@@ -255,5 +256,19 @@ func TestPagerKeepsTheFilter(t *testing.T) {
 	u, _ := url.Parse(next)
 	if u.Query().Get("state") != "failed" || u.Query().Get("after") != "y&z" || first != "/ui/runs?state=failed" {
 		t.Errorf("next %s, first %s", next, first)
+	}
+}
+
+// The API refuses the live connection of a page if it does not know one of its topics.
+func TestTopicsAreKnown(t *testing.T) {
+	t.Parallel()
+	for _, p := range pageTable() {
+		for _, r := range p.regions {
+			for topic := range strings.FieldsSeq(r.topics) {
+				if err := live.Check(topic); err != nil {
+					t.Errorf("%s, region %s: %v", p.path, r.name, err)
+				}
+			}
+		}
 	}
 }

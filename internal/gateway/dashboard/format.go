@@ -21,13 +21,13 @@ import (
 func functions(d *Dashboard) template.FuncMap {
 	return template.FuncMap{
 		"asset": d.assets.url, "ago": d.ago, "since": d.since,
-		"duration": duration, "count": count, "bytes": size, "number": number, "signed": signed, "changeWord": changeWord, "percent": percent, "float": func(n int) float64 { return float64(n) }, "title": titled,
+		"duration": duration, "count": count, "bytes": size, "number": number, "signed": signed, "changeWord": changeWord, "percent": percent, "float": func(n int) float64 { return float64(n) }, "float64": func(n int64) float64 { return float64(n) }, "title": titled,
 		"text": text, "id": idText, "word": word, "badge": badge, "json": indented, "eventOf": eventOf, "dict": dict, "list": func(all ...any) []any { return all },
 		"runURL": runURL, "modelURL": modelURL, "keyURL": keyURL, "whyURL": whyURL, "letterURL": letterURL, "streamURL": streamURL,
-		"triggerURL": triggerURL, "scorerURL": scorerURL, "recipeURL": recipeURL, "dataURL": dataURL,
+		"triggerURL": triggerURL, "scorerURL": scorerURL, "recipeURL": recipeURL, "dataURL": dataURL, "branchURL": branchURL, "commitURL": commitURL, "fileLink": fileLink, "datasetLink": datasetLink, "changeOf": changeOf,
 		"runLink": runLink, "modelLink": modelLink, "keyLink": keyLink, "letterLink": letterLink, "streamLink": streamLink,
 		"triggerLink": triggerLink, "scorerLink": scorerLink, "eventLink": eventLink,
-		"chart": lineChart, "spark": sparkline, "bar": bar,
+		"meaningOf": meaningOf, "nodeURL": nodeURL, "ownURL": ownURL, "lineX": lineX, "lineY": lineY, "scorerState": scorerState, "chart": lineChart, "spark": sparkline, "bar": bar,
 	}
 }
 
@@ -335,13 +335,13 @@ func dict(pairs ...any) (map[string]any, error) {
 // its colour alone.
 func kindOf(state string) string {
 	switch state {
-	case "ok", "passed", "scores", "succeeded", "promoted", "champion", "active", "delivered", "fresh", "open window", "ready":
+	case "ok", "passed", "scores", "succeeded", "promoted", "champion", "active", "delivered", "fresh", "open window", "ready", "not seen":
 		return "good"
 	case "running", "settling", "starting", "replaying", "live":
 		return "busy"
-	case "failed", "refused", "lost", "open", "stopped", "failing", "none", "dead letter":
+	case "failed", "refused", "lost", "open", "stopped", "failing", "none", "dead letter", "seen":
 		return "bad"
-	case "waiting", "resting", "awaiting", "degraded", "stale", "unserved", "paused", "frozen", "registered", "left":
+	case "waiting", "resting", "awaiting", "degraded", "stale", "unserved", "unknown", "no process", "paused", "frozen", "registered", "left":
 		return "wait"
 	}
 	return "plain"
@@ -380,17 +380,19 @@ func queryURL(base string, pairs ...string) string {
 	return base + "?" + q.Encode()
 }
 
-func runURL(id string) string           { return pathURL("/ui/runs/", id) }
-func letterURL(id string) string        { return pathURL("/ui/dead-letters/", id) }
-func streamURL(name string) string      { return pathURL("/ui/streams/", name) }
-func triggerURL(name string) string     { return pathURL("/ui/triggers/", name) }
-func scorerURL(name string) string      { return pathURL("/ui/scorers/", name) }
-func recipeURL(name string) string      { return queryURL("/", "recipe", name) }
-func dataURL(dataset string) string     { return queryURL("/ui/data", "dataset", dataset) }
-func keyURL(key string) string          { return queryURL("/ui/key", "key", key) }
-func whyURL(of string) string           { return queryURL("/ui/lineage", "of", of) }
-func modelURL(name string) string       { return queryURL("/ui/model", "name", name) }
-func eventURL(source, id string) string { return whyURL("event/" + source + "/" + id) }
+func runURL(id string) string       { return pathURL("/ui/runs/", id) }
+func letterURL(id string) string    { return pathURL("/ui/dead-letters/", id) }
+func streamURL(name string) string  { return pathURL("/ui/streams/", name) }
+func triggerURL(name string) string { return pathURL("/ui/triggers/", name) }
+func scorerURL(name string) string  { return pathURL("/ui/scorers/", name) }
+func recipeURL(name string) string  { return queryURL("/", "recipe", name) }
+func dataURL(dataset string) string { return queryURL("/ui/data", "dataset", dataset) }
+func keyURL(key string) string      { return queryURL("/ui/key", "key", key) }
+func whyURL(of string) string       { return queryURL("/ui/lineage", "of", of) }
+func modelURL(name string) string   { return queryURL("/ui/model", "name", name) }
+func eventURL(source, id string) string {
+	return whyURL("event/" + strings.NewReplacer("%", "%25", "#", "%23").Replace(source) + "#" + id)
+}
 
 // link shows a name as a link, or as text if it is too long for an address.
 func link(address, name string) template.HTML {

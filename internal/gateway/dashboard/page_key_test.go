@@ -35,7 +35,7 @@ func TestKeyHasOneTimeLine(t *testing.T) {
 	d := openModel(t, keyAPI("bot-1"))
 	body := fetch(d, "/ui/key?key=bot-1").Body.String()
 	mustHave(t, body, "<h1>Key bot-1</h1>", "2 runs", "Forget the key", "/ui/act/start-runs?key=intent%2Fbot-1", "12.5/s", "refused: bot-1", "no memory", "answered 500",
-		`href="/ui/dead-letters/letter1"`, "commit12", "bots/bot-1", "scorer <a", "pinned", `href="/ui/lineage?of=event%2F%2Fcrm%2Fbot-1"`)
+		`href="/ui/dead-letters/letter1"`, "commit12", "bots/bot-1", "scorer <a", "pinned", `href="/ui/lineage?of=event%2F%2Fcrm%23bot-1"`)
 	if strings.Contains(body, "77") {
 		t.Error("the swap of another key's model is shown")
 	}

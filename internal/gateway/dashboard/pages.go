@@ -23,7 +23,7 @@ func navigation() []navGroup {
 
 // pageTable lists all pages.
 func pageTable() []*page {
-	return slices.Concat(fleetPages(), runPages(), triggerPages(), streamPages(), searchPages(), actPages(), signInPages(), modelPages(), keyPages(), approvalPages())
+	return slices.Concat(fleetPages(), runPages(), triggerPages(), streamPages(), searchPages(), actPages(), signInPages(), modelPages(), keyPages(), approvalPages(), scorerPages(), dataPages(), lineagePages(), healthPages())
 }
 
 // missingPage is the page of an address without a page.

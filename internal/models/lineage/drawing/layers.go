@@ -31,6 +31,7 @@ type route struct {
 // connects neighbouring layers.
 type layout struct {
 	layers [][]*spot
+	gap    float64 // gap between layers
 	ways   []route
 }
 
@@ -43,7 +44,10 @@ func assignLayers(g *api.Graph, size func(int) (width, height float64)) *layout 
 	}
 	edges := acyclicEdges(g, index)
 	depth := layerDepths(len(g.Nodes), edges)
-	l := &layout{}
+	l := &layout{gap: gapAcross}
+	if !slices.ContainsFunc(g.Edges, func(e api.GraphEdge) bool { return e.What != "" }) {
+		l.gap = gapBare
+	}
 	spots := make([]*spot, len(g.Nodes))
 	for i := range g.Nodes {
 		w, h := size(i)
@@ -178,6 +182,7 @@ func mean(of []*spot, otherwise float64, value func(*spot) float64) float64 {
 
 const (
 	gapAcross = 130 // gap between layers, with room for the text of an edge
+	gapBare   = 60  // gap between layers if no edge has a text
 	gapDown   = 18
 	margin    = 24
 )
@@ -195,7 +200,7 @@ func (l *layout) place() (width, height float64) {
 			s.x, s.y, s.from, s.to = x+widest/2, y+s.height/2, x, x+widest
 			y += s.height + gapDown
 		}
-		x += widest + gapAcross
+		x += widest + l.gap
 	}
 	for i := range sweeps {
 		for j := range l.layers {
@@ -206,7 +211,7 @@ func (l *layout) place() (width, height float64) {
 			}
 		}
 	}
-	return x - gapAcross + margin, l.liftToMargin()
+	return x - l.gap + margin, l.liftToMargin()
 }
 
 // placeSpots moves the spots of a layer towards their neighbours, in order and without overlap.

@@ -36,32 +36,26 @@ marker path{fill:#777;stroke:none}
 
 // SVG writes a graph as a picture, with causes to the left of their effects.
 func SVG(w io.Writer, g *api.Graph, when When) error {
-	texts := make([][]string, len(g.Nodes))
-	for i := range g.Nodes {
-		texts[i] = boxText(&g.Nodes[i], when)
-	}
-	l := assignLayers(g, func(i int) (float64, float64) { return sizeOf(texts[i]) })
-	l.arrange()
-	width, height := l.place()
-	notes := height
+	l := Positions(g, when)
+	width, height := l.Width, l.Height
 	for _, note := range g.Notes {
 		width = max(width, 2*margin+textWidth(shownNote(note)))
 		height += lineHigh
 	}
 	p := &picture{out: bufio.NewWriter(w)}
 	p.head(g, width, height)
-	for i := range l.ways {
-		p.drawRoute(&l.ways[i])
+	for i := range l.Edges {
+		p.drawEdge(&l.Edges[i])
 	}
-	for _, layer := range l.layers {
-		for _, s := range layer {
-			if s.node >= 0 {
-				p.box(&g.Nodes[s.node], s, texts[s.node], g.Nodes[s.node].ID == g.Subject)
-			}
-		}
+	nodes := map[string]*api.GraphNode{}
+	for i := range g.Nodes {
+		nodes[g.Nodes[i].ID] = &g.Nodes[i]
+	}
+	for i := range l.Nodes {
+		p.box(nodes[l.Nodes[i].ID], &l.Nodes[i], l.Nodes[i].ID == g.Subject)
 	}
 	for i, note := range g.Notes {
-		p.printf(`<text class="note" x="%d" y="%.0f">%s</text>`+"\n", margin, notes+float64(i)*lineHigh, escaped(shownNote(note)))
+		p.printf(`<text class="note" x="%d" y="%.0f">%s</text>`+"\n", margin, l.Height+float64(i)*lineHigh, escaped(shownNote(note)))
 	}
 	p.printf("</svg>\n")
 	return p.out.Flush()
@@ -100,35 +94,20 @@ func (p *picture) head(g *api.Graph, width, height float64) {
 	p.printf(`<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto"><path d="M0 0 L8 4 L0 8 z"/></marker></defs>` + "\n")
 }
 
-// drawRoute draws an edge: straight through each layer, so that it crosses no box, and a curve
-// between two layers. Its text is in the middle of the last curve, because edges that meet at a box
-// are apart there.
-func (p *picture) drawRoute(w *route) {
-	first, last := w.spots[0], w.spots[len(w.spots)-1]
-	p.printf(`<path marker-end="url(#tip)" d="M%.1f %.1f H%.1f`, first.x+first.width/2, first.y, first.to)
-	before := first
-	for _, s := range w.spots[1:] {
-		bend := (s.from - before.to) / 2
-		p.printf(" C%.1f %.1f %.1f %.1f %.1f %.1f", before.to+bend, before.y, s.from-bend, s.y, s.from, s.y)
-		if s != last {
-			p.printf(" H%.1f", s.to)
-			before = s
-		}
-	}
-	p.printf(` H%.1f"/>`+"\n", last.x-last.width/2)
-	p.printf(`<text class="what" x="%.1f" y="%.1f">%s</text>`+"\n",
-		(before.to+last.from)/2, (before.y+last.y)/2-3, escaped(plainLine(string(w.edge.What))))
+func (p *picture) drawEdge(e *api.PlacedEdge) {
+	p.printf(`<path marker-end="url(#tip)" d="%s"/>`+"\n", Path(e.Points))
+	x, y := Label(e.Points)
+	p.printf(`<text class="what" x="%.1f" y="%.1f">%s</text>`+"\n", x, y, escaped(plainLine(string(e.What))))
 }
 
-func (p *picture) box(n *api.GraphNode, s *spot, lines []string, subject bool) {
-	x, y := s.x-s.width/2, s.y-s.height/2
-	p.printf(`<g class="%s"><title>%s</title><rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" rx="6"/>`, classOf(n, subject), escaped(n.ID), x, y, s.width, s.height)
-	for i, line := range lines {
+func (p *picture) box(n *api.GraphNode, at *api.PlacedNode, subject bool) {
+	p.printf(`<g class="%s"><title>%s</title><rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" rx="6"/>`, classOf(n, subject), escaped(n.ID), at.X, at.Y, at.Width, at.Height)
+	for i, line := range at.Lines {
 		class := ""
 		if i == 0 {
 			class = ` class="title"`
 		}
-		p.printf(`<text%s x="%.1f" y="%.1f">%s</text>`, class, x+padding, y+padding/2+float64(i+1)*lineHigh-4, escaped(line))
+		p.printf(`<text%s x="%.1f" y="%.1f">%s</text>`, class, at.X+padding, at.Y+padding/2+float64(i+1)*lineHigh-4, escaped(line))
 	}
 	p.printf("</g>\n")
 }

@@ -1,0 +1,49 @@
+package dashboard
+
+import (
+	"math"
+	"net/url"
+	"time"
+
+	"tidemill.dev"
+	"tidemill.dev/api"
+)
+
+// history draws the numbers of one thing over the last two hours.
+type history struct{ api.History }
+
+// askHistory returns the history of a thing; nil if this gateway keeps none.
+func askHistory(v *visit, of string) (*history, error) {
+	h, err := get[api.History](v, "/api/v1/history", url.Values{"of": {of}})
+	if isNotFound(err) {
+		return nil, nil
+	}
+	return &history{h}, err
+}
+
+// graph makes a chart of some series. The chart says since when it has values.
+func (h *history) graph(title, sentence, unit string, marks []mark, series ...string) graph {
+	g := graph{Title: title, Sentence: sentence, Unit: unit, Times: true, Marks: marks}
+	for _, name := range series {
+		c := curve{Name: name}
+		values := h.Series[name]
+		for i, value := range values {
+			at := h.Until.Add(-time.Duration(len(values)-1-i) * time.Duration(h.Every) * time.Second)
+			y := math.NaN()
+			if value != nil {
+				y = *value
+			}
+			c.Points = append(c.Points, point{float64(at.Unix()), y})
+		}
+		g.Curves = append(g.Curves, c)
+	}
+	return g
+}
+
+// swaps returns the swaps of a scorer's history as marks.
+func (h *history) swaps() (marks []mark) {
+	for _, s := range h.Events {
+		marks = append(marks, mark{float64(s.At.Unix()), "swap to " + tidemill.VersionName(s.Model, s.Version)})
+	}
+	return marks
+}
