@@ -14,6 +14,8 @@ import (
 	"tidemill.dev"
 	"tidemill.dev/api"
 	"tidemill.dev/config"
+	"tidemill.dev/internal/data/ledger"
+	"tidemill.dev/internal/models/fleet"
 )
 
 // makeFleet makes a key in each state for the recipe intent, and two for the recipe fraud, which makes no models.
@@ -153,7 +155,7 @@ func TestKeysOfTheFleetAreListed(t *testing.T) {
 	for _, k := range w.fleetKeys("?recipe=intent").Keys {
 		why[string(k.State)] = k.Why
 	}
-	for state, want := range map[string]string{"awaiting": "version 1 waits for a person", "refused": "version 2 was refused", "failing": "its last run failed", "unserved": "a scorer cannot serve version 1",
+	for state, want := range map[string]string{"awaiting": "version 1 waits", "refused": "version 2 ", "failing": "its last run failed", "unserved": "a scorer cannot serve version 1",
 		"none": "none of its runs has ended", "stale": "its champion was trained 9 days ago", "fresh": ""} {
 		if !strings.HasPrefix(why[state], want) || (want == "") != (why[state] == "") {
 			t.Errorf("it is %s because %q, want %q", state, why[state], want)
@@ -302,13 +304,13 @@ func TestWhyJudged(t *testing.T) {
 		j     *tidemill.Judgement
 		want  string
 	}{
-		"refused":      {api.KeyRefused, refused, ": metrics.accuracy >= champion.metrics.accuracy does not hold, champion.metrics.accuracy is 0.9123, metrics.accuracy is 0.62"},
-		"a note":       {api.KeyRefused, &tidemill.Judgement{Clauses: []tidemill.Clause{{Text: "x", Note: "it has no x"}}}, ": x does not hold, it has no x"},
-		"awaiting":     {api.KeyAwaiting, &tidemill.Judgement{Passed: true, Hold: "promotions are frozen"}, ": promotions are frozen"},
+		"refused":      {api.KeyRefused, refused, "version 4 fails metrics.accuracy >= champion.metrics.accuracy, champion.metrics.accuracy is 0.9123, metrics.accuracy is 0.62"},
+		"a note":       {api.KeyRefused, &tidemill.Judgement{Clauses: []tidemill.Clause{{Text: "x", Note: "it has no x"}}}, "version 4 fails x, it has no x"},
+		"awaiting":     {api.KeyAwaiting, &tidemill.Judgement{Passed: true, Hold: "promotions are frozen"}, "version 4 waits: promotions are frozen"},
 		"other states": {api.KeyStale, refused, ""},
 		"not judged":   {api.KeyRefused, nil, ""},
 	} {
-		if got := whyJudged(c.state, c.j); got != c.want {
+		if got := whyJudged(&fleet.Row{FleetKey: ledger.FleetKey{Newest: 4}, State: c.state}, c.j); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}

@@ -194,7 +194,9 @@ func (g *Gateway) shownKeys(ctx context.Context, rows []fleet.Row, now time.Time
 	shown := make([]api.FleetKey, len(rows))
 	for i := range rows {
 		shown[i] = shownKey(&rows[i], now)
-		shown[i].Why += whyJudged(rows[i].State, judged[rows[i].Model])
+		if why := whyJudged(&rows[i], judged[rows[i].Model]); why != "" {
+			shown[i].Why = why
+		}
 		// The model may be newer than the row.
 		if m := found[rows[i].Model]; m != nil && m.Champion == rows[i].Champion {
 			shown[i].Promoted, shown[i].Metrics = promotedAt(m), metrics[m.Name]
@@ -246,14 +248,16 @@ func whyState(r *fleet.Row, now time.Time) string {
 	return ""
 }
 
-// whyJudged adds the reason that the gate gave: the first condition that failed, or why the version waits.
-func whyJudged(state api.KeyState, j *tidemill.Judgement) string {
+// whyJudged says what the gate gave as the reason for a key's state: the first condition that failed, or why the version
+// waits. It is empty if the gate gave none.
+func whyJudged(r *fleet.Row, j *tidemill.Judgement) string {
+	newest := "version " + number(r.Newest)
 	switch {
 	case j == nil:
 		return ""
-	case state == api.KeyAwaiting && j.Hold != "":
-		return ": " + j.Hold
-	case state != api.KeyRefused:
+	case r.State == api.KeyAwaiting && j.Hold != "":
+		return newest + " waits: " + j.Hold
+	case r.State != api.KeyRefused:
 		return ""
 	}
 	i := slices.IndexFunc(j.Clauses, func(c tidemill.Clause) bool { return !c.Passed })
@@ -261,7 +265,7 @@ func whyJudged(state api.KeyState, j *tidemill.Judgement) string {
 		return ""
 	}
 	failed := j.Clauses[i]
-	why := ": " + failed.Text + " does not hold"
+	why := newest + " fails " + failed.Text
 	for _, name := range slices.Sorted(maps.Keys(failed.Values)) {
 		why += ", " + name + " is " + strconv.FormatFloat(failed.Values[name], 'g', 4, 64)
 	}

@@ -559,11 +559,11 @@ func (g *Gateway) checkState() api.Readiness {
 func (g *Gateway) checkDoor() api.Check {
 	switch {
 	case g.draining.Load():
-		return api.Check{Name: "door", Status: api.Failed, Detail: "draining"}
+		return api.Check{Name: "gateway", Status: api.Failed, Detail: "draining"}
 	case g.certificate != nil:
 		return g.certificate.check(time.Now())
 	}
-	return api.Check{Name: "door", Status: api.OK, Detail: g.Addr()}
+	return api.Check{Name: "gateway", Status: api.OK, Detail: g.Addr()}
 }
 
 // readinessCache keeps the last result for a moment, because any caller may request it, and each

@@ -59,6 +59,6 @@ func TestPagesOfHealth(t *testing.T) {
 	t.Parallel()
 	w := newRuns(t, nil)
 	body := w.page("/ui/health")
-	mustShow(t, body, "door", "Version of this gateway", `href="/ui/health/runbooks/scorer-stops"`, "TidemillNothingStarts", "runs wait")
+	mustShow(t, body, "gateway", "Version of this gateway", `href="/ui/health/runbooks/scorer-stops"`, "TidemillNothingStarts", "runs wait")
 	mustShow(t, w.page("/ui/health/runbooks/scorer-stops"), "TidemillScorerStops")
 }

@@ -97,11 +97,11 @@ func (c *certificate) check(now time.Time) api.Check {
 	until := pair.Leaf.NotAfter
 	switch {
 	case now.After(until):
-		return api.Check{Name: "door", Status: api.Degraded, Detail: fmt.Sprintf("%s expired on %s: renew it", c.certFile, until.Format(time.RFC3339))}
+		return api.Check{Name: "gateway", Status: api.Degraded, Detail: fmt.Sprintf("%s expired on %s: renew it", c.certFile, until.Format(time.RFC3339))}
 	case fault != nil:
-		return api.Check{Name: "door", Status: api.Degraded, Detail: fmt.Sprintf("the previous certificate stays in use: %v", fault)}
+		return api.Check{Name: "gateway", Status: api.Degraded, Detail: fmt.Sprintf("the previous certificate stays in use: %v", fault)}
 	}
-	return api.Check{Name: "door", Status: api.OK, Detail: "certificate until " + until.Format(time.RFC3339)}
+	return api.Check{Name: "gateway", Status: api.OK, Detail: "certificate until " + until.Format(time.RFC3339)}
 }
 
 // serveHTTP is the only place where requests arrive and problems are written.

@@ -73,7 +73,10 @@ func boundsOf(curves []curve) (b box, any bool) {
 	if b.minX == b.maxX {
 		b.maxX++
 	}
-	if b.minY == b.maxY {
+	switch {
+	case b.minY == 0 && b.maxY == 0:
+		b.maxY = 1 // most figures cannot be below 0
+	case b.minY == b.maxY:
 		b.minY, b.maxY = b.minY-0.5, b.maxY+0.5
 	}
 	return b, any

@@ -74,7 +74,7 @@ func meaningOf(check string) string {
 		return "Knative Services are found"
 	case "access":
 		return "tokens are checked"
-	case "door":
+	case "gateway":
 		return "the gateway takes requests"
 	}
 	return ""
