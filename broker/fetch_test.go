@@ -207,7 +207,7 @@ func TestAPollIsAbandonedForAPartitionThatItLacks(t *testing.T) {
 	})
 	waitForPoll(t, polls, hostilePatience)
 	reader.Pause("events", 3)
-	reader.Resume("events", 3) // it must be read again from the first event that was not handed out
+	reader.Resume("events", 3)                  // it must be read again from the first event that was not handed out
 	waitForPoll(t, polls, b.requestTimeout*3/4) // later, the first poll would end by its own timeout
 }
 
