@@ -32,6 +32,24 @@ type Progress struct {
 	Metrics map[string]float64 `json:"metrics,omitempty"`
 }
 
+// RunCurves is the body of GET /api/v1/runs/{run}/curves.
+type RunCurves struct {
+	Run    string  `json:"run"`
+	Source string  `json:"source"` // progress or metrics.jsonl
+	Steps  int     `json:"steps"`  // number of steps that were read
+	Curves []Curve `json:"curves"` // metrics of the gate first, in the order of its clauses, and then by name
+	// Note says in words what the curves leave out, and why.
+	Note string `json:"note,omitempty"`
+}
+
+// Curve is the values of one metric over the steps of a run.
+type Curve struct {
+	Name string `json:"name"`
+	Gate bool   `json:"gate,omitempty"` // whether the recipe's gate names the metric
+	// Points are steps with their values. A value is null if the trainer reported no number.
+	Points [][2]*float64 `json:"points"`
+}
+
 // RunWhole is the body of GET /api/v1/runs/{run}.
 type RunWhole struct {
 	RunShown

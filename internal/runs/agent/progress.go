@@ -108,7 +108,7 @@ func (s *steps) read() (newest api.Progress, found bool) {
 	s.at += int64(len(data))
 	s.eachLine(data, func(line []byte) {
 		s.lines++
-		if step, ok := readStep(line, s.lines); ok {
+		if step, _, ok := ReadStep(line, s.lines); ok {
 			found = true
 			merge(&newest, step)
 		}
@@ -153,24 +153,25 @@ func (s *steps) eachLine(data []byte, fn func(line []byte)) {
 // readLastLine also reads an unfinished last line, after the command has ended.
 func (s *steps) readLastLine() (api.Progress, bool) {
 	step, found := s.read()
-	if last, ok := readStep(s.open, s.lines+1); ok && !s.skip {
+	if last, _, ok := ReadStep(s.open, s.lines+1); ok && !s.skip {
 		merge(&step, last)
 		found = true
 	}
 	return step, found
 }
 
-// readStep reads a line. Values that are not numbers are left out, also NaN and Infinity.
-func readStep(line []byte, n int) (api.Progress, bool) {
+// ReadStep reads a line of metrics.jsonl, which is the line number n. Values that are not numbers are
+// left out. The metrics in gaps have null, NaN or Infinity instead of a number.
+func ReadStep(line []byte, n int) (p api.Progress, gaps []string, ok bool) {
 	line = bytes.TrimSpace(line)
 	if len(line) == 0 || line[0] != '{' {
-		return api.Progress{}, false
+		return p, nil, false
 	}
 	var o map[string]any
 	if json.Unmarshal(line, &o) != nil && json.Unmarshal(withoutInvalidNumbers(line), &o) != nil {
-		return api.Progress{}, false
+		return p, nil, false
 	}
-	p := api.Progress{Step: float64(n), Metrics: map[string]float64{}}
+	p = api.Progress{Step: float64(n), Metrics: map[string]float64{}}
 	numbers(p.Metrics, "", o)
 	if step, ok := p.Metrics["step"]; ok {
 		p.Step = step
@@ -178,7 +179,20 @@ func readStep(line []byte, n int) (api.Progress, bool) {
 	p.Total = p.Metrics["total"]
 	delete(p.Metrics, "step")
 	delete(p.Metrics, "total")
-	return p, true
+	return p, nulls(nil, "", o), true
+}
+
+// nulls appends the paths of an object that have null.
+func nulls(to []string, prefix string, from map[string]any) []string {
+	for name, value := range from {
+		switch v := value.(type) {
+		case nil:
+			to = append(to, prefix+name)
+		case map[string]any:
+			to = nulls(to, prefix+name+".", v)
+		}
+	}
+	return to
 }
 
 // merge merges a later step into an earlier one. A metric that the later step does not have keeps

@@ -82,7 +82,7 @@ func TestAStepIsBounded(t *testing.T) {
 	for i := range 5000 {
 		line += `, "` + strings.Repeat("m", 30) + time.Duration(i).String() + `": 1.2345678901234567`
 	}
-	next, ok := readStep([]byte(line+"}"), 1)
+	next, _, ok := ReadStep([]byte(line+"}"), 1)
 	if !ok {
 		t.Fatal("it was not read")
 	}
