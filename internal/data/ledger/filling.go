@@ -80,7 +80,7 @@ func (l *Ledger) startFilling(ctx context.Context, wrong string, partitions int)
 }
 
 // The keys whose sizes Redis keeps in the field sizes of at, so that a lost key is noticed. The keys
-// beats and told are not from the log and may be lost. See scripts/whole.lua for all other keys.
+// beats, told and curve:RUN are not from the log and may be lost. See scripts/whole.lua for all other keys.
 var (
 	sizedHashes = []string{hashMakings, hashModels, hashVersions, hashJudgements, hashOwed, hashListed, hashKeyListed, hashLengths,
 		"links", "runs", "counts", "live", "running", "pending", "queued"}

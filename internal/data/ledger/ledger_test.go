@@ -2,6 +2,8 @@ package ledger_test
 
 import (
 	"errors"
+	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -76,5 +78,32 @@ func aWholeRun(t *testing.T, w *world) {
 	must(t, err)
 	if len(beats)+len(told) != 0 || len(page.Runs) != 1 || page.Runs[0].ID != id || counts["intent"] != (ledger.Counts{Keys: 1}) {
 		t.Errorf("beats %v, told %v, runs %+v, counts %v", beats, told, page, counts)
+	}
+}
+
+// A curve grows ever more slowly, so that it stays small without a removal.
+func TestPointsOfARun(t *testing.T) {
+	w := newWorld(t, 1)
+	l := w.open()
+	at := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
+	for i := range 7200 { // an hour, with two steps a second
+		must(t, l.AddPoint(t.Context(), "r", at.Add(time.Duration(i)*500*time.Millisecond), fmt.Append(nil, i)))
+	}
+	must(t, l.AddPoint(t.Context(), "r", at, []byte("late")))
+	points, err := l.Points(t.Context(), "r")
+	must(t, err)
+	if n := len(points); n < 400 || n > 700 || string(points[0]) != "0" || string(points[90]) != "90" {
+		t.Fatalf("%d points, from %s", n, points[0])
+	}
+	for i := 1; i < len(points); i++ {
+		was, _ := strconv.Atoi(string(points[i-1]))
+		is, err := strconv.Atoi(string(points[i]))
+		if err != nil || is <= was || is-was > 1+is/99 {
+			t.Fatalf("point %d is after point %d", is, was)
+		}
+	}
+	must(t, l.ForgetPoints(t.Context(), "r"))
+	if points, err := l.Points(t.Context(), "r"); err != nil || len(points) != 0 {
+		t.Errorf("%d points, %v", len(points), err)
 	}
 }

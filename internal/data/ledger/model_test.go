@@ -244,7 +244,7 @@ func (w *world) redisContent() model {
 	must(w.t, err)
 	for _, key := range keys {
 		name, ours := strings.CutPrefix(key, prefix)
-		if !ours || name == "beats" || name == "told" {
+		if !ours || name == "beats" || name == "told" || strings.HasPrefix(name, "curve:") {
 			continue
 		}
 		kind, err := w.redis.Type(ctx, key).Result()

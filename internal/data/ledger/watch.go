@@ -135,3 +135,58 @@ func (l *Ledger) Told(ctx context.Context, runs []string) (map[string][]byte, er
 	}
 	return all, nil
 }
+
+// The points of a run's curve. A point is stored if at least a hundredth of the time since the first
+// point has passed since the last. So a curve of an hour has some 600 points and one of a month some
+// 1,300, and none has to be removed.
+const (
+	pointsApart = 100
+	mostPoints  = 2000
+	pointsLive  = 24 * time.Hour // the retention of the stream progress
+)
+
+// scriptPoint appends a point, which begins with its time, unless the last one is too near.
+var scriptPoint = redis.NewScript(`local key, at = KEYS[1], tonumber(ARGV[1])
+local last = redis.call('LINDEX', key, -1)
+if last then
+  local before = tonumber(string.match(last, '^%d+'))
+  local first = tonumber(string.match(redis.call('LINDEX', key, 0), '^%d+'))
+  if at <= before or (at - before) * ARGV[3] < before - first or redis.call('LLEN', key) >= tonumber(ARGV[4]) then return 0 end
+end
+redis.call('RPUSH', key, ARGV[1] .. ' ' .. ARGV[2])
+redis.call('PEXPIRE', key, ARGV[5])
+return 1`)
+
+// AddPoint adds a point to the curve of a run, unless the last point is too near in time. A flush of
+// Redis removes the curve, and so does a day without a point.
+func (l *Ledger) AddPoint(ctx context.Context, run string, at time.Time, point []byte) error {
+	err := scriptPoint.Run(ctx, l.o.Redis, []string{l.key(curvePrefix + run)}, at.UnixMilli(), point, pointsApart, mostPoints, pointsLive.Milliseconds()).Err()
+	if err != nil {
+		return fmt.Errorf("add to the curve of run %s in redis: %w", run, err)
+	}
+	return nil
+}
+
+const curvePrefix = "curve:"
+
+// Points returns the points of a run's curve, oldest first.
+func (l *Ledger) Points(ctx context.Context, run string) ([][]byte, error) {
+	entries, err := l.o.Redis.LRange(ctx, l.key(curvePrefix+run), 0, -1).Result()
+	if err != nil {
+		return nil, fmt.Errorf("read the curve of run %s from redis: %w", run, err)
+	}
+	points := make([][]byte, len(entries))
+	for i, entry := range entries {
+		_, point, _ := strings.Cut(entry, " ")
+		points[i] = []byte(point)
+	}
+	return points, nil
+}
+
+// ForgetPoints removes the curve of a run.
+func (l *Ledger) ForgetPoints(ctx context.Context, run string) error {
+	if err := l.o.Redis.Del(ctx, l.key(curvePrefix+run)).Err(); err != nil {
+		return fmt.Errorf("remove the curve of run %s from redis: %w", run, err)
+	}
+	return nil
+}

@@ -1,6 +1,7 @@
 package erase
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -293,7 +294,7 @@ func (f *Forgetter) removeDatasets(ctx context.Context, _ *Order, n *note) error
 func (f *Forgetter) removeLogs(ctx context.Context, _ *Order, n *note) error {
 	for i := range n.Runs {
 		for _, run := range n.Runs[i].Runs {
-			if err := f.o.Store.RemoveRun(ctx, run); err != nil {
+			if err := cmp.Or(f.o.Store.RemoveRun(ctx, run), f.o.Ledger.ForgetPoints(ctx, run)); err != nil {
 				return err
 			}
 		}

@@ -249,6 +249,7 @@ func (w *world) fillKey(key string) (live string) {
 	for _, run := range []string{ended, live} {
 		w.must(w.store.PutLog(w.Context(), run, 1, 0, []byte("it is "+key)))
 		w.must(w.store.SetCheckpoint(w.Context(), run, 1, api.TreeRef{Tree: strings.Repeat("ab", 32)}))
+		w.must(w.ledger.AddPoint(w.Context(), run, time.Now(), []byte("{}")))
 	}
 	w.deadLetter(key)
 	return live
@@ -344,6 +345,9 @@ func TestForgetting(t *testing.T) {
 	got, err := f.Forget(w.within(), o)
 	w.must(err)
 	w.isGone("bot-1")
+	if points, err := w.ledger.Points(w.Context(), live); err != nil || len(points) > 0 {
+		t.Errorf("%d steps of its run are left: %v", len(points), err)
+	}
 	there.Forgetting, there.By, there.Reason = got.Forgetting, got.By, got.Reason
 	if receiptText(there, "bot-1") != receiptText(got, "bot-1") {
 		t.Errorf("it was to be\n%s\nand is\n%s", receiptText(there, "bot-1"), receiptText(got, "bot-1"))
