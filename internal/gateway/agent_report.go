@@ -44,6 +44,9 @@ func (g *Gateway) agentProgress(w http.ResponseWriter, r *request) *api.Problem 
 	if err == nil {
 		err = g.opt.Ledger.Tell(ctx, r.attempt.run.ID, newest)
 	}
+	if err == nil {
+		err = g.addToCurves(ctx, r.attempt.run, &steps[len(steps)-1])
+	}
 	if err != nil {
 		return g.ledgerProblem(ctx, err)
 	}
@@ -263,6 +266,7 @@ func (g *Gateway) agentFinish(w http.ResponseWriter, r *request) *api.Problem {
 		return unavailable("the end of the attempt cannot be published now; report it again later: a repeated report counts once")
 	}
 	r.attempt.run = run
+	g.forgetPoints(ctx, run, said.Files)
 	return g.answerOutcome(w, r, said.Outcome)
 }
 

@@ -538,7 +538,7 @@ func (d *testGateways) runAsks(long, stranger []string) (all []gatewayRequest) {
 	d.runs.waitForState(made, tidemill.RunRunning)
 	d.runs.endAttempt(made, tidemill.OutcomeSucceeded, "")
 	const base = "/api/v1/"
-	for _, path := range []string{"runs", "runs/" + one, "recipes", "pools", "runs/" + made + "/files", "runs/" + made + "/file?path=model.onnx"} {
+	for _, path := range []string{"runs", "runs/" + one, "recipes", "pools", "runs/" + made + "/curves", "runs/" + made + "/files", "runs/" + made + "/file?path=model.onnx"} {
 		path = base + path
 		all = append(all, gatewayRequest{d.open, "GET", path, "", nil, 200}, gatewayRequest{d.guarded, "GET", path, "", d.reader, 200}, gatewayRequest{d.open, "GET", path, "", stranger, 403},
 			gatewayRequest{d.guarded, "GET", path, "", d.publisher, 403}, gatewayRequest{d.guarded, "GET", path, "", nil, 401},
@@ -563,6 +563,8 @@ func (d *testGateways) runAsks(long, stranger []string) (all []gatewayRequest) {
 	all = append(all, d.whyAsks(one, long, stranger)...)
 	all = append(all, d.artifactAsks("runs/"+made+"/files", "runs/"+made+"/file?path=", "runs/"+made+"/file?path=model.onnx")...)
 	all = append(all, gatewayRequest{d.open, "GET", base + "runs/" + failed + "/files", "", nil, 404})
+	all = append(all, gatewayRequest{d.open, "GET", base + "runs/" + made + "/curves?points=9", "", nil, 400}, gatewayRequest{d.open, "GET", base + "runs/zzzzzzzz/curves", "", nil, 404},
+		gatewayRequest{d.narrow, "GET", base + "runs/" + made + "/curves", "", d.reader, 429})
 	return append(all, gatewayRequest{d.open, "POST", base + "runs", `{"recipe":"no"}`, nil, 404}, gatewayRequest{d.open, "GET", base + "runs/" + failed, "", nil, 200},
 		gatewayRequest{d.open, "GET", base + "runs/" + cancelled, "", nil, 200}, gatewayRequest{d.open, "GET", base + "runs/zzzzzzzz", "", nil, 404},
 		gatewayRequest{d.open, "GET", base + "runs/abc", "", nil, 400}, gatewayRequest{d.open, "GET", base + "runs?limit=0", "", nil, 400})

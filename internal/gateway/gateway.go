@@ -351,6 +351,7 @@ func (g *Gateway) routeTable() []route {
 		{method: http.MethodPost, path: "/api/v1/schedules/{schedule}/pause", role: access.Operate, handle: g.pauseSchedule},
 		{method: http.MethodPost, path: "/api/v1/schedules/{schedule}/resume", role: access.Operate, handle: g.resumeSchedule},
 		{method: http.MethodGet, path: "/api/v1/runs/{run}/log", role: access.Read, handle: g.runLog},
+		{method: http.MethodGet, path: "/api/v1/runs/{run}/curves", role: access.Read, handle: g.showCurves},
 		{method: http.MethodGet, path: "/api/v1/runs/{run}/files", role: access.Read, handle: g.listRunFiles},
 		{method: http.MethodGet, path: "/api/v1/runs/{run}/file", role: access.Read, handle: g.sendRunFile},
 		{method: http.MethodGet, path: "/api/v1/runs", role: access.Read, handle: g.listRuns},

@@ -15,7 +15,7 @@ import (
 // plan, because the page of a single run has them in another form.
 func TestDocumentHasEveryFieldOfRuns(t *testing.T) {
 	t.Parallel()
-	checkFields(t, map[string]any{"Runs": api.Runs{}, "RunShown": api.RunShown{}, "RunWhole": api.RunWhole{}, "Cause": tidemill.Cause{},
+	checkFields(t, map[string]any{"Runs": api.Runs{}, "RunShown": api.RunShown{}, "RunWhole": api.RunWhole{}, "RunCurves": api.RunCurves{}, "Curve": api.Curve{}, "Cause": tidemill.Cause{},
 		"RunAttempt": tidemill.Attempt{}, "Cancel": tidemill.Cancel{}, "Result": tidemill.Result{}, "Stage": tidemill.Stage{}, "Progress": api.Progress{},
 		"Plan": tidemill.Plan{}, "Servers": tidemill.Servers{}, "Inside": tidemill.Inside{}, "Volume": tidemill.Volume{},
 		"Beat": api.Beat{}, "Idling": api.Idling{}, "Given": api.Given{}, "Backoff": tidemill.Backoff{}, "Input": tidemill.Input{},
