@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"tidemill.dev"
 )
@@ -40,7 +41,11 @@ func TestPagesOfRuns(t *testing.T) {
 	if strings.Contains(body, "<script>alert") {
 		t.Error("a key is markup")
 	}
-	mustShow(t, w.page("/ui/runs/"+ids["bot-1"]), "running", "Cancel", "intent/bot-1")
+	mustShow(t, w.page("/ui/runs/"+ids["bot-1"]), "running", "Cancel", "intent/bot-1", "reported no metrics")
+	w.must(w.ledger.AddPoint(t.Context(), ids["bot-1"], time.Now(), []byte(`{"step":7,"metrics":{"loss":0.25}}`)))
+	other := w.startRuns("fraud", "<i>")["<i>"]
+	w.waitForState(other, tidemill.RunRunning)
+	mustShow(t, w.page("/ui/runs/"+ids["bot-1"]+"?against="+other), "0.25 at step 7", "Compared with run", "The inputs are the same", "no values", "&lt;i&gt;")
 	w.endAttempt(ids["bot-1"], tidemill.OutcomeSucceeded, "")
 	w.waitForState(ids["bot-1"], tidemill.RunSucceeded)
 	mustShow(t, w.page("/ui/runs/"+ids["bot-1"]), "succeeded", "accuracy", "model.onnx")
@@ -171,7 +176,7 @@ func TestPagesHaveKnownTopics(t *testing.T) {
 	t.Parallel()
 	w := newRuns(t, nil)
 	ids := w.startRuns("intent", "bot-1")
-	for _, path := range []string{"/", "/?recipe=intent", "/ui/runs", "/ui/runs/" + ids["bot-1"], "/ui/triggers", "/ui/triggers/promote", "/ui/dead-letters", "/ui/streams", "/ui/streams/events"} {
+	for _, path := range []string{"/", "/?recipe=intent", "/ui/runs", "/ui/runs/" + ids["bot-1"], "/ui/runs/" + ids["bot-1"] + "?against=" + ids["bot-1"], "/ui/triggers", "/ui/triggers/promote", "/ui/dead-letters", "/ui/streams", "/ui/streams/events"} {
 		body := w.do(http.MethodGet, path, "").body
 		topics := regexp.MustCompile(`data-live="([^/"]+)"`).FindAllStringSubmatch(body, -1)
 		if len(topics) == 0 {

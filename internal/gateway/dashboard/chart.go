@@ -32,7 +32,8 @@ type graph struct {
 	Title    string
 	Sentence string
 	Unit     string
-	Times    bool // whether X is a time
+	Times    bool   // whether X is a time
+	X        string // the unit of X, such as step; empty for a time
 	Curves   []curve
 	Marks    []mark // moments to draw on the curves
 }
@@ -86,36 +87,34 @@ func (b box) place(p point, left, top, width, height float64) (x, y float64) {
 	return left + (p.X-b.minX)/(b.maxX-b.minX)*width, top + height - (p.Y-b.minY)/(b.maxY-b.minY)*height
 }
 
-func polyline(points []point, b box, left, top, width, height float64) string {
-	var s strings.Builder
+// polylines draws a curve. A value that is not known is a gap, because a line across it would claim values. A value between two gaps is a dot.
+func polylines(class string, points []point, b box, left, top, width, height float64) string {
+	var all, s strings.Builder
+	n := 0
+	end := func() {
+		if n == 1 {
+			s.WriteString(s.String())
+		}
+		if n > 0 {
+			fmt.Fprintf(&all, `<polyline class="%s" points="%s"/>`, class, strings.TrimSpace(s.String()))
+		}
+		s.Reset()
+		n = 0
+	}
 	for _, p := range points {
 		if !p.known() {
+			end()
 			continue
 		}
 		x, y := b.place(p, left, top, width, height)
 		fmt.Fprintf(&s, "%.1f,%.1f ", x, y)
+		n++
 	}
-	return strings.TrimSpace(s.String())
+	end()
+	return all.String()
 }
 
 func (p point) known() bool { return !math.IsNaN(p.Y) && !math.IsInf(p.Y, 0) }
-
-// pieces cuts a line where its values are unknown, because a line across a gap would claim values.
-func pieces(points []point) (all [][]point) {
-	begin := -1
-	for i, p := range points {
-		switch {
-		case p.known() && begin < 0:
-			begin = i
-		case !p.known() && begin >= 0:
-			all, begin = append(all, points[begin:i]), -1
-		}
-	}
-	if begin >= 0 {
-		all = append(all, points[begin:])
-	}
-	return all
-}
 
 // lineChart draws a chart as SVG, with a sentence and a table of its values. The script adds a
 // cursor that reads the values from the table.
@@ -136,11 +135,9 @@ func lineChart(g graph) template.HTML {
 			chartLeft, chartWidth-chartRight, y, y, chartLeft-6, y+4, esc(number(value)))
 	}
 	fmt.Fprintf(&s, `<text x="%d" y="%d">%s</text><text x="%d" y="%d" text-anchor="end">%s</text>`,
-		chartLeft, chartHeight-6, esc(g.xWord(b.minX)), chartWidth-chartRight, chartHeight-6, esc(g.xWord(b.maxX)))
+		chartLeft, chartHeight-6, esc(g.xWord(b.minX)), chartWidth-chartRight, chartHeight-6, esc(strings.TrimSpace(g.X+" "+g.xWord(b.maxX))))
 	for i, c := range g.Curves {
-		for _, piece := range pieces(c.Points) {
-			fmt.Fprintf(&s, `<polyline class="curve c%d" points="%s"/>`, i%chartColours, polyline(piece, b, chartLeft, chartTop, width, height))
-		}
+		s.WriteString(polylines(fmt.Sprintf("curve c%d", i%chartColours), c.Points, b, chartLeft, chartTop, width, height))
 		c.writeBounds(&s, b, i%chartColours)
 	}
 	for _, m := range g.marksIn(b) {
@@ -236,8 +233,8 @@ func sparkline(label string, values []float64) template.HTML {
 		return never
 	}
 	last := values[len(values)-1]
-	return template.HTML(fmt.Sprintf(`<svg class="spark" viewBox="0 0 %d %d" role="img" aria-label="%s, now %s"><polyline class="curve c0" points="%s"/></svg>`,
-		sparkWidth, sparkHeight, esc(label), esc(number(last)), polyline(points, b, 1, 2, sparkWidth-2, sparkHeight-4)))
+	return template.HTML(fmt.Sprintf(`<svg class="spark" viewBox="0 0 %d %d" role="img" aria-label="%s, now %s">%s</svg>`,
+		sparkWidth, sparkHeight, esc(label), esc(number(last)), polylines("curve c0", points, b, 1, 2, sparkWidth-2, sparkHeight-4)))
 }
 
 // bar shows a part of a whole. The progress element needs no style attribute.

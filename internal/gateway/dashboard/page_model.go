@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"encoding/json"
+	"math"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -317,11 +318,12 @@ func (c comparedMetric) Difference() string {
 	return signed(*c.Own - *c.Theirs)
 }
 
+// signed writes a difference with its sign; 0 has none.
 func signed(f float64) string {
-	if f > 0 {
-		return "+" + number(f)
+	if f == 0 {
+		return number(f)
 	}
-	return strings.Replace(number(f), "-", "−", 1)
+	return withSign(f, number(math.Abs(f)))
 }
 
 func comparedMetrics(own, theirs *tidemill.Report) (all []comparedMetric) {

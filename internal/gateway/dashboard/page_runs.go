@@ -2,6 +2,8 @@ package dashboard
 
 import (
 	"cmp"
+	"fmt"
+	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
@@ -17,10 +19,16 @@ func runPages() []*page {
 			{"recipes", "runs commands", func(v *visit) (any, error) { return get[api.Recipes](v, "/api/v1/recipes", nil) }},
 			{"runs", "runs", loadRuns},
 		}},
-		{path: "/ui/runs/{run}", file: "run", nav: "/ui/runs", title: func(v *visit) string { return "Run " + word(v.PathValue("run")) }, regions: []region{
+		{path: "/ui/runs/{run}", file: "run", nav: "/ui/runs", title: runTitle, regions: []region{
 			{"run", "run:{run}", loadRun},
+			{"curves", "run:{run} run:{against}", loadCurves},
+			{"comparison", "run:{run} run:{against}", loadComparison},
+			{"choice", "", loadChoice},
 			{"attempts", "run:{run}", loadRun},
 			{"files", "run:{run}", loadRunFiles},
+		}},
+		{path: "/ui/compare", file: "missing", nav: "/ui/runs", title: named("Compare two runs"), redirect: compareSelected, load: func(v *visit) (any, error) {
+			return nil, &api.Problem{Status: http.StatusBadRequest, Title: "two runs can be compared", Detail: fmt.Sprintf("%d runs are selected; go back, and select two", len(v.Form["run"]))}
 		}},
 	}
 }
@@ -93,12 +101,9 @@ func loadRun(v *visit) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := runShown{RunWhole: run, Live: !run.State.Ended()}
-	switch {
-	case run.Result != nil:
-		r.Metrics, r.Stages = sortedMetrics(run.Result.Metrics, run.GateMetrics), run.Result.Stages
-	case run.Progress != nil:
-		r.Metrics = sortedMetrics(run.Progress.Metrics, run.GateMetrics)
+	r := runShown{RunWhole: run, Live: !run.State.Ended(), Metrics: sortedMetrics(metricsOf(&run), run.GateMetrics)}
+	if run.Result != nil {
+		r.Stages = run.Result.Stages
 	}
 	for _, s := range r.Stages {
 		r.Longest = max(r.Longest, s.Seconds)
