@@ -115,14 +115,18 @@ func (d *Dashboard) serveRegion(w http.ResponseWriter, v *view, name string) {
 		http.Error(w, "this page has no such region", http.StatusNotFound)
 		return
 	}
-	d.regions.get(v.Request, keyOfRegion(v.Request, name), d.opt.Now(), func() *answer {
+	a, older := d.regions.get(v.Request, keyOfRegion(v.Request, name), d.opt.Now(), func() *answer {
 		text, err := v.Region(name)
 		if err != nil {
 			d.opt.Logger.Error("dashboard: a region cannot be rendered; its visitor gets a 500", "route", v.page.path, "reason", err)
 			return newAnswer(http.StatusInternalServerError, []byte(failedText))
 		}
 		return newAnswer(v.Status, []byte(text))
-	}).send(w, v.Request)
+	})
+	if older {
+		w.Header().Set(headerOlder, "1")
+	}
+	a.send(w, v.Request)
 }
 
 const failedText = "this page has a fault; the gateway's log has the details: report it"

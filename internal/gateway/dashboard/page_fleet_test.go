@@ -81,13 +81,16 @@ func TestSelectedKeysLeadToAnAction(t *testing.T) {
 	}
 }
 
-// Tabs that have seen the same versions share one answer. A tab of another caller, or with newer versions, does not.
+// Tabs that have seen the same versions share one answer. A tab of another caller does not. A tab with newer versions gets
+// the same answer for a moment, and is told to ask again.
 func TestTabsShareARegion(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int64
 	answers := fleetAPI()
 	answers["GET /api/v1/caller"] = everyRole()
-	d, err := New(Options{Install: func() string { return "lab" }, Now: testNow, API: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	var passed atomic.Int64 // time since the first request
+	now := func() time.Time { return testNow().Add(time.Duration(passed.Load())) }
+	d, err := New(Options{Install: func() string { return "lab" }, Now: now, API: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/api/v1/fleet/keys" {
 			asked.Add(1)
 		}
@@ -112,11 +115,19 @@ func TestTabsShareARegion(t *testing.T) {
 	if n := asked.Load(); n != 1 {
 		t.Errorf("fifty tabs asked the API %d times", n)
 	}
-	fetch(d, "/?recipe=intent", headerRegion, "keys", headerVersions, `{"fleet":"1:3"}`)
+	newer := []string{headerRegion, "keys", headerVersions, `{"fleet":"1:3"}`}
+	older := fetch(d, "/?recipe=intent", newer...)
+	if n := asked.Load(); n != 1 || older.Header().Get(headerOlder) == "" || bodies[0].Header().Get(headerOlder) != "" {
+		t.Errorf("a tab with newer versions: asked %d times, and %q", n-1, older.Header().Get(headerOlder))
+	}
+	passed.Store(int64(regionLives))
+	if again := fetch(d, "/?recipe=intent", newer...); asked.Load() != 2 || again.Header().Get(headerOlder) != "" {
+		t.Errorf("seconds later it does not get its own answer")
+	}
 	fetch(d, "/?recipe=intent", headerRegion, "keys", headerVersions, `{"fleet":"1:2"}`, "Authorization", "Bearer other")
 	fetch(d, "/?recipe=intent", headerRegion, "keys")
 	if n := asked.Load(); n != 4 {
-		t.Errorf("other versions, another caller and no versions asked %d times more, want 3", n-1)
+		t.Errorf("another caller and no versions asked %d times more, want 2", n-2)
 	}
 }
 

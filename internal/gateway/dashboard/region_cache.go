@@ -9,11 +9,17 @@ import (
 )
 
 // headerVersions has the versions of a region's topics that the live connection has reported. Tabs that ask for the same
-// region of the same page with the same versions get the same answer, so fifty tabs cost as much as one.
+// region of the same page share its answers, so fifty tabs cost as much as one.
 const headerVersions = "Tidemill-Versions"
 
+// headerOlder marks an answer that was rendered for other versions than the asked ones, a moment ago. The tab asks again a
+// second later.
+const headerOlder = "Tidemill-Older"
+
 const (
-	regionLives = 5 * time.Second // a region also has ages, which no topic reports
+	regionLives = 5 * time.Second        // a region also has ages, which no topic reports
+	regionEvery = 900 * time.Millisecond // least time between two renderings; a tab alone asks once a second
+	regionCosts = 200                    // a region is rendered during at most one of so many parts of the time
 	mostRegions = 200
 )
 
@@ -51,47 +57,62 @@ type regionCache struct {
 	all map[string]*cachedRegion
 }
 
-// cachedRegion is a region that is rendered, or is being rendered. Its answer is set before done is closed.
+// cachedRegion is a region that is rendered, or is being rendered. Its answer and the time that it took are set before
+// done is closed.
 type cachedRegion struct {
-	done   chan struct{}
-	until  time.Time
-	answer *answer
+	done     chan struct{}
+	began    time.Time // time at which its rendering began
+	took     time.Duration
+	versions string    // versions that it was rendered for; it may also have newer changes
+	answer   *answer
 }
 
-// keyOfRegion returns the key of a region in the cache: all that its answer depends on. Empty means that it must not be
-// kept.
+// serves reports whether a tab with some versions may get this region.
+func (c *cachedRegion) serves(versions string, now time.Time) bool {
+	limit := regionLives
+	if c.versions != versions && c.isGood() { // the others wait for the rendering that is under way
+		limit = min(max(regionEvery, c.took*regionCosts), regionLives)
+	}
+	return now.Sub(c.began) < limit
+}
+
+// keyOfRegion returns the key of a region in the cache: all that its answer depends on, besides the versions. Empty means
+// that it must not be kept.
 func keyOfRegion(r *http.Request, name string) string {
-	versions := r.Header.Get(headerVersions)
-	if versions == "" || r.Method != http.MethodGet {
+	if r.Header.Get(headerVersions) == "" || r.Method != http.MethodGet {
 		return ""
 	}
-	return strings.Join([]string{r.Header.Get("Authorization"), r.URL.RequestURI(), name, versions}, "\n")
+	return strings.Join([]string{r.Header.Get("Authorization"), r.URL.RequestURI(), name}, "\n")
 }
 
-// get returns a region from the cache, or renders it. Failed answers are not kept.
-func (c *regionCache) get(r *http.Request, key string, now time.Time, render func() *answer) *answer {
+// get returns a region from the cache, or renders it. It reports whether the region may lack changes that the tab knows
+// of. Failed answers are not kept.
+func (c *regionCache) get(r *http.Request, key string, now time.Time, render func() *answer) (a *answer, older bool) {
 	if key == "" {
-		return render()
+		return render(), false
 	}
+	versions := r.Header.Get(headerVersions)
 	c.mu.Lock()
 	one := c.all[key]
-	if one != nil && now.Before(one.until) {
+	if one != nil && one.serves(versions, now) {
 		c.mu.Unlock()
 		select {
 		case <-one.done:
 		case <-r.Context().Done():
 		}
 		if one.isGood() {
-			return one.answer
+			return one.answer, one.versions != versions
 		}
-		return render()
+		return render(), false
 	}
-	one = &cachedRegion{done: make(chan struct{}), until: now.Add(regionLives)}
+	one = &cachedRegion{done: make(chan struct{}), began: now, versions: versions}
 	c.put(key, one, now)
 	c.mu.Unlock()
 	defer close(one.done) // also after a panic, or the others would wait for ever
+	began := time.Now()
 	one.answer = render()
-	return one.answer
+	one.took = time.Since(began)
+	return one.answer, false
 }
 
 // isGood reports whether an answer is there and may be given to others.
@@ -110,7 +131,7 @@ func (c *regionCache) put(key string, one *cachedRegion, now time.Time) {
 		old := c.all
 		c.all = map[string]*cachedRegion{}
 		for k, v := range old {
-			if now.Before(v.until) && len(c.all) < mostRegions/2 {
+			if now.Sub(v.began) < regionLives && len(c.all) < mostRegions/2 {
 				c.all[k] = v
 			}
 		}

@@ -180,6 +180,7 @@ async function refresh(region) {
     if (location.href !== at || !region.isConnected || !answer.headers.get("Content-Type")?.startsWith("text/html")) return;
     const fresh = new DOMParser().parseFromString(text, "text/html").body.firstElementChild;
     if (fresh instanceof HTMLElement && fresh.dataset.region === region.dataset.region) morph(region, fresh);
+    if (answer.headers.has("Tidemill-Older")) s.stale = true; // it was rendered for another tab, just before our changes
   } catch {
     s.stale = true; // the next change, or the next connection, fetches it
   } finally {
