@@ -23,7 +23,7 @@ func functions(d *Dashboard) template.FuncMap {
 		"asset": d.assets.url, "ago": d.ago, "since": d.since,
 		"duration": duration, "count": count, "bytes": size, "number": number, "signed": signed, "changeWord": changeWord, "percent": percent, "float": func(n int) float64 { return float64(n) }, "float64": func(n int64) float64 { return float64(n) }, "title": titled,
 		"text": text, "id": idText, "word": word, "badge": badge, "json": indented, "eventOf": eventOf, "dict": dict, "list": func(all ...any) []any { return all },
-		"runURL": runURL, "modelURL": modelURL, "keyURL": keyURL, "whyURL": whyURL, "letterURL": letterURL, "streamURL": streamURL,
+		"runURL": runURL, "modelURL": modelURL, "versionURL": versionURL, "keyURL": keyURL, "whyURL": whyURL, "letterURL": letterURL, "streamURL": streamURL,
 		"triggerURL": triggerURL, "scorerURL": scorerURL, "recipeURL": recipeURL, "dataURL": dataURL, "branchURL": branchURL, "commitURL": commitURL, "fileLink": fileLink, "datasetLink": datasetLink, "changeOf": changeOf,
 		"runLink": runLink, "modelLink": modelLink, "keyLink": keyLink, "letterLink": letterLink, "streamLink": streamLink,
 		"triggerLink": triggerLink, "scorerLink": scorerLink, "eventLink": eventLink,
@@ -417,13 +417,18 @@ func keyLink(key string) template.HTML      { return link(keyURL(key), key) }
 
 func scorerLink(name string) template.HTML { return link(scorerURL(name), name) }
 
+// versionURL returns the address of a version next to the champion.
+func versionURL(name string, version int) string {
+	return queryURL("/ui/model", "name", name, "version", strconv.Itoa(version))
+}
+
 // modelLink shows a model, or one of its versions if the number is not 0.
 func modelLink(name string, version int) template.HTML {
 	if version == 0 {
 		return link(modelURL(name), name)
 	}
 	full := tidemill.VersionName(name, version)
-	return link(queryURL("/ui/model", "name", name, "version", strconv.Itoa(version)), full)
+	return link(versionURL(name, version), full)
 }
 
 // eventLink leads to the causes and effects of an event.

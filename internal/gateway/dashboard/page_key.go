@@ -7,7 +7,6 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"tidemill.dev"
@@ -242,11 +241,7 @@ func (d *lineDraft) addModels() (err error) {
 }
 
 func (d *lineDraft) addVersion(v *api.ModelVersion) {
-	m := moment{At: v.At, Kind: momentVersion, State: string(v.State), Model: v.Model, Version: v.Number}
-	if v.Judgement != nil {
-		m.Text = strings.TrimPrefix(v.Judgement.Sentence, "version "+strconv.Itoa(v.Number)+" of "+v.Model+" ")
-	}
-	d.moments = append(d.moments, m)
+	d.moments = append(d.moments, moment{At: v.At, Kind: momentVersion, State: string(v.State), Model: v.Model, Version: v.Number, Text: judgementOf(v)})
 	for _, in := range v.Inputs {
 		if in.Dataset != "" && !slices.Contains(d.datasets, in.Dataset) {
 			d.datasets = append(d.datasets, in.Dataset)

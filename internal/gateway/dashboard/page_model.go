@@ -57,6 +57,7 @@ type modelShown struct {
 // versionRow is a row of the table of versions.
 type versionRow struct {
 	api.ModelVersion
+	Sentence           string // judgement without the name of the version; empty before it is judged
 	Main               []metric
 	Champion, Previous bool
 }
@@ -79,9 +80,17 @@ func loadModel(v *visit) (any, error) {
 		}
 	}
 	for _, version := range whole.All[:min(len(whole.All), mostVersions)] {
-		m.Shown = append(m.Shown, versionRow{version, mainMetrics(version.Metrics), version.Number == whole.Champion, version.Number == whole.Previous})
+		m.Shown = append(m.Shown, versionRow{version, judgementOf(&version), mainMetrics(version.Metrics), version.Number == whole.Champion, version.Number == whole.Previous})
 	}
 	return m, nil
+}
+
+// judgementOf returns the sentence of a judgement without the name of its version, which the page says already.
+func judgementOf(v *api.ModelVersion) string {
+	if v.Judgement == nil {
+		return ""
+	}
+	return strings.TrimPrefix(v.Judgement.Sentence, "version "+strconv.Itoa(v.Number)+" of "+v.Model+" ")
 }
 
 // loadChanges returns the changes of the champion, newest first.
@@ -110,7 +119,7 @@ func changeWord(a tidemill.Action) string {
 
 // VersionURL returns the address of the page about another version of the model.
 func (v *visit) VersionURL(version int) string {
-	return queryURL("/ui/model", "name", v.query("name"), "version", strconv.Itoa(version))
+	return versionURL(v.query("name"), version)
 }
 
 // mostCurve is the number of versions in the chart. The interval of each is in its report, which the API
@@ -320,8 +329,12 @@ func (c comparedMetric) Difference() string {
 
 // signed writes a difference with its sign; 0 has none.
 func signed(f float64) string {
+	const tenThousand = 1e4 // more digits than of the metrics themselves say nothing
+	if math.Abs(f) < 1 {
+		f = math.Round(f*tenThousand) / tenThousand
+	}
 	if f == 0 {
-		return number(f)
+		return number(0)
 	}
 	return withSign(f, number(math.Abs(f)))
 }

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"math"
 	"strings"
 	"time"
 
@@ -87,7 +88,7 @@ func planOf(parts *planParts) *plan {
 	}
 	for _, s := range parts.streams.Streams {
 		if n := b.node(kindStream, s.Name); b.has[n.ID] {
-			n.Says = []string{number(s.Rate) + " events a second"}
+			n.Says = []string{number(math.Round(s.Rate*10)/10) + " events a second"}
 			b.nodes[n.ID] = n
 		}
 	}

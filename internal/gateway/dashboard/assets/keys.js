@@ -1,4 +1,5 @@
-// The keyboard: / finds, g and a letter opens a page, j and k go through rows, Enter opens one, ? helps.
+// The keyboard: / finds, g and a letter opens a page, j and k go through rows, Enter opens one, x selects it, b goes to the
+// buttons for the selected rows, ? helps.
 
 import { go } from "./nav.js";
 
@@ -26,6 +27,18 @@ function step(by) {
   next.scrollIntoView({ block: "nearest" });
 }
 
+/** Selects the current row, or no longer. */
+function select() {
+  const box = document.querySelector("main tr[data-current] input[type=checkbox]");
+  if (box instanceof HTMLInputElement) box.click();
+}
+
+/** Moves the focus to the buttons for the selected rows; on other pages, to the first buttons. */
+function buttons() {
+  const first = document.querySelector("main .selected button") ?? document.querySelector("main .actions :is(a, button:enabled)");
+  if (first instanceof HTMLElement) first.focus();
+}
+
 function help() {
   const dialog = document.createElement("dialog");
   dialog.className = "help";
@@ -35,7 +48,7 @@ function help() {
   title.textContent = "Keyboard";
   const list = document.createElement("dl");
   const pages = [...document.querySelectorAll("#nav a[data-keys]")].map((a) => [a.getAttribute("data-keys"), a.textContent]);
-  for (const [keys, does] of [["/", "find"], ["j, k", "next and previous row"], ["Enter", "open the row"], ["Escape", "leave a field, close a dialog"], ["?", "this help"], ...pages]) {
+  for (const [keys, does] of [["/", "find"], ["j, k", "next and previous row"], ["Enter", "open the row"], ["x", "select the row"], ["b", "to the buttons"], ["Escape", "leave a field, close a dialog"], ["?", "this help"], ...pages]) {
     const row = document.createElement("div");
     const [dt, dd, kbd] = [document.createElement("dt"), document.createElement("dd"), document.createElement("kbd")];
     kbd.textContent = keys ?? "";
@@ -88,6 +101,12 @@ export function listen() {
         break;
       case "k":
         step(-1);
+        break;
+      case "x":
+        select();
+        break;
+      case "b":
+        buttons();
         break;
       case "?":
         help();
