@@ -3,18 +3,19 @@
 package main
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/chromedp/chromedp/kb"
 )
 
-// reach presses Tab until an element has the focus. It fails the test if no key leads there.
+// mostTabs is the number of times that a person should have to press Tab to get from one thing to the next.
+const mostTabs = 30
+
+// reach presses Tab until an element has the focus. It fails the test if that takes too many keys.
 func (p *page) reach(condition string) {
 	p.Helper()
-	const most = 250
-	for n := range most {
+	for n := range mostTabs + 1 {
 		if eval[bool](p, "(() => { const e = document.activeElement; return Boolean("+condition+"); })()") {
 			p.keys += n
 			return
@@ -22,51 +23,85 @@ func (p *page) reach(condition string) {
 		p.press(kb.Tab)
 	}
 	p.shot("keyboard-stuck")
-	p.Fatalf("%d times Tab reach no element with %s", most, condition)
+	p.Fatalf("%d times Tab reach no element with %s", mostTabs, condition)
 }
 
-// By keyboard alone: find the refused keys of a recipe, see why, roll three others back, see it.
+// By keyboard alone: find the refused keys of a recipe, see why, compare one with its champion, roll three back, and see it
+// on the strip.
 func TestRealKeyboard(t *testing.T) {
 	p := newPage(t)
 	p.open("/ui/runs")
-	p.press("g")
-	p.press("f")
+	p.press("gf")
 	p.until("location.pathname === '/' && document.querySelector('main h1')?.textContent === 'Fleet'")
 	p.reach("e.matches('main table.fleet a[href*=\"state=refused\"]') && e.closest('tr').textContent.includes('intent')")
 	p.press(kb.Enter)
 	p.until("location.search.includes('state=refused') && document.querySelector('main table.rows tbody tr')")
-	if why := eval[string](p, "document.querySelector('main table.rows tbody tr').textContent"); !strings.Contains(why, "refused") || !strings.Contains(why, "accuracy") {
+	refused := eval[string](p, "location.search")
+	if why := eval[string](p, "document.querySelector('main table.rows tbody tr').textContent"); !strings.Contains(why, "refused") || !strings.Contains(why, "accuracy is") {
 		t.Errorf("the row of a refused key does not say why: %q", why)
 	}
+
+	p.press("jj")
+	p.reach("e.matches('tr[data-current] a[href*=\"version=\"]')")
+	p.press(kb.Enter)
+	p.until("document.querySelector('[data-region=judged] h2')?.textContent.match(/Version \\d+ against version \\d+/)")
+	if text := eval[string](p, "document.querySelector('[data-region=judged]').innerText"); !strings.Contains(text, "failed") || !strings.Contains(text, "Difference") {
+		t.Errorf("the page of the version does not compare it with the champion: %s", text)
+	}
+	p.reach("e.matches('select[name=version]')")
+
+	eval[bool](p, "history.back(); true")
+	p.until("location.search === " + quoted(refused) + " && document.querySelector('main h1')?.textContent === 'Fleet'")
 	for range 3 {
-		p.press("j")
-		p.reach("e.matches('main table.rows input[type=checkbox]') && !e.checked")
-		p.press(" ")
+		p.press("jx")
 	}
-	if n := eval[int](p, "document.querySelectorAll('main table.rows input:checked').length"); n != 3 {
-		t.Errorf("%d keys are selected", n)
+	rolled := selectedRows(p)
+	if len(rolled) != 3 {
+		t.Errorf("%d keys are selected", len(rolled))
 	}
-	champions := eval[[]string](p, "[...document.querySelectorAll('main table.rows input:checked')].map((e) => e.closest('tr').querySelector('a[href^=\"/ui/model\"]').textContent)")
+	p.press("b")
 	p.reach("e.matches('button[value=rollback]')")
 	p.press(kb.Enter)
 	p.until("document.querySelector('main h1')?.textContent.match(/roll/i)")
 	p.shot("act-rollback")
-	p.reach("e.matches('main textarea, main input[name=reason]')")
+	p.reach("e.matches('main [name=reason]')")
 	p.press("the newest answers are worse")
 	p.reach("e.matches('main button.primary, main button.danger, main form[method=post] button')")
 	p.press(kb.Enter)
 	p.until("document.querySelector('main').textContent.match(/rolled back|undo/i)")
 	p.shot("act-rollback-done")
-	t.Logf("%d times Tab in all", p.keys)
-	for _, was := range champions {
-		model, version, _ := strings.Cut(was, "@")
-		is := eval[int](p, "fetch('/api/v1/model?model="+model+"').then((r) => r.json()).then((m) => m.champion)")
-		if fmt.Sprint(is) == version {
-			t.Errorf("the champion of %s is still version %s", model, version)
+
+	p.press("gf")
+	p.until("document.querySelector('main h1')?.textContent === 'Fleet' && document.querySelector('main tm-strip')")
+	p.reach("e.matches('#strip')")
+	for _, row := range rolled {
+		shown := ""
+		for cell := 0; cell < mostCells && !strings.HasPrefix(shown, row.key+" "); cell++ {
+			was := quoted(shown)
+			p.press(kb.ArrowRight)
+			p.until("document.querySelector('tm-strip').textContent !== " + was)
+			shown = eval[string](p, "document.querySelector('tm-strip').textContent")
+		}
+		if !strings.HasPrefix(shown, row.key+" ") || strings.HasSuffix(shown, "champion "+row.champion) {
+			t.Errorf("the strip does not show that %s was rolled back from version %s: %q", row.key, row.champion, shown)
 		}
 	}
-	p.press("g")
-	p.press("f")
-	p.until("document.querySelector('main h1')?.textContent === 'Fleet' && document.querySelector('main tm-strip')")
+	t.Logf("%d times Tab in all", p.keys)
 	p.checkQuiet()
+}
+
+// mostCells is the number of cells among which the rolled back keys are, because the strip is sorted by key.
+const mostCells = 400
+
+// rolledRow is a row whose champion is rolled back.
+type rolledRow struct{ key, champion string }
+
+func selectedRows(p *page) (all []rolledRow) {
+	p.Helper()
+	for _, text := range eval[[]string](p, `[...document.querySelectorAll("main table.rows input:checked")].map((e) => e.closest("tr"))
+		.map((r) => r.querySelector("td:last-of-type").previousElementSibling.textContent.split("@").at(-1) + " " + r.querySelector("th").querySelector("a").textContent)`) {
+		champion, key, _ := strings.Cut(text, " ")
+		all = append(all, rolledRow{key, champion})
+	}
+	return all
 }

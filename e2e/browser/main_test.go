@@ -4,6 +4,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -57,7 +58,7 @@ func startAll(dir string) (stop func(), err error) {
 	began := time.Now()
 	theInstall = &install{dir: filepath.Join(dir, "install"), url: os.Getenv("TIDEMILL_BROWSER_URL")}
 	started := make(chan error, 1)
-	go func() { started <- theInstall.start(context.Background(), dir) }()
+	go func() { started <- theInstall.start(context.Background(), filepath.Join(dir, "tidemill")) }()
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath("chromium-headless-shell"), chromedp.NoSandbox, chromedp.DisableGPU,
 		chromedp.UserDataDir(filepath.Join(dir, "profile")), chromedp.Flag("js-flags", "--expose-gc"))
 	all, endAllocator := chromedp.NewExecAllocator(context.Background(), options...)
@@ -81,12 +82,15 @@ func startAll(dir string) (stop func(), err error) {
 	return stop, nil
 }
 
-// install is a running tidemill on a copy of the seeded folder.
+// install is a running tidemill on a copy of a seeded folder.
 type install struct {
-	dir  string
-	url  string
-	took time.Duration // time until it printed its address
-	cmd  *exec.Cmd
+	dir    string
+	url    string
+	binary string        // path of the built tidemill
+	flags  []string      // more flags of tidemill up
+	token  string        // token for all requests; empty without an access file
+	took   time.Duration // time until it printed its address
+	cmd    *exec.Cmd
 }
 
 // addressLine is the line of tidemill up with its address.
@@ -94,29 +98,74 @@ var addressLine = regexp.MustCompile(`^  http +(\S+)$`)
 
 // start makes the install run. With TIDEMILL_BROWSER_URL the tests show a gateway that runs already, so a
 // person who changes a page need not wait for a start.
-func (i *install) start(ctx context.Context, dir string) error {
-	if i.url != "" {
-		return i.ready(ctx)
-	}
-	from, err := seed.Folder(ctx, seed.Full)
-	if err != nil {
-		return err
-	}
-	if err := seed.Copy(from, i.dir); err != nil {
-		return err
-	}
-	binary := filepath.Join(dir, "tidemill")
+func (i *install) start(ctx context.Context, binary string) error {
+	i.binary = binary
 	build := exec.CommandContext(ctx, "go", "build", "-o", binary, "tidemill.dev/cmd/tidemill")
 	build.Dir = filepath.Join("..", "..") // the product's own module has its dependencies
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("build tidemill: %w: %s", err, out)
 	}
-	return i.up(ctx, binary)
+	if i.url == "" {
+		if err := i.copy(ctx, seed.Full); err != nil {
+			return err
+		}
+		return errors.Join(i.up(ctx), i.putData(ctx))
+	}
+	return errors.Join(i.ready(ctx), i.putData(ctx))
 }
 
-func (i *install) up(ctx context.Context, binary string) error {
+func (i *install) copy(ctx context.Context, size seed.Size) error {
+	from, err := seed.Folder(ctx, size)
+	if err != nil {
+		return err
+	}
+	return seed.Copy(from, i.dir)
+}
+
+// putData commits files to a dataset twice, because the seed writes no objects.
+func (i *install) putData(ctx context.Context) error {
+	dir, err := os.MkdirTemp("", "files")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	for file, text := range map[string]string{"bot.json": `{"bot": "bot-00042", "language": "en"}`, "notes.md": "# Questions about refunds\n"} {
+		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
+			return err
+		}
+	}
+	for _, text := range []string{"text,intent\nHow much is it?,price\n", "text,intent\nHow much is it?,price\nWhere is my order?,delivery\n\"I want my money back, please\",refund\n<b>now</b>,refund\n"} {
+		if err := os.WriteFile(filepath.Join(dir, "messages.csv"), []byte(text), 0o600); err != nil {
+			return err
+		}
+		if _, err := i.run(ctx, "data", "put", "bots/bot-00042", dir, "-m", "nightly import", "--url", i.url); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// run runs a command of tidemill in the install's folder, and returns its output.
+func (i *install) run(ctx context.Context, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, i.binary, args...)
+	if _, err := os.Stat(i.dir); err == nil {
+		cmd.Dir = i.dir
+	}
+	var faults strings.Builder
+	cmd.Stderr = &faults
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("tidemill %s: %w: %s", args[0], err, faults.String())
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// up starts tidemill. After a first start it listens at the same address again.
+func (i *install) up(ctx context.Context) error {
 	began := time.Now()
-	i.cmd = exec.CommandContext(ctx, binary, "up", "--data", "data", "--kafka-port", "0", "--redis-port", "0", "--listen", "127.0.0.1:0")
+	at := cmp.Or(strings.TrimPrefix(i.url, "http://"), "127.0.0.1:0")
+	i.url = ""
+	i.cmd = exec.CommandContext(ctx, i.binary, append([]string{"up", "--data", "data", "--kafka-port", "0", "--redis-port", "0", "--listen", at}, i.flags...)...)
 	i.cmd.Dir = i.dir
 	i.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	log, err := os.Create(filepath.Join(i.dir, "log"))
@@ -149,17 +198,35 @@ func (i *install) up(ctx context.Context, binary string) error {
 // ready waits until the gateway lists models, which it does once it has read all facts.
 func (i *install) ready(ctx context.Context) error {
 	for ctx.Err() == nil {
-		r, err := http.Get(i.url + "/api/v1/models?limit=1")
+		status, _, err := i.ask(ctx, http.MethodGet, "/api/v1/models?limit=1", "")
 		if err != nil {
 			return fmt.Errorf("ask the gateway: %w", err)
 		}
-		r.Body.Close()
-		if r.StatusCode == http.StatusOK {
+		if status == http.StatusOK {
 			return nil
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
 	return ctx.Err()
+}
+
+// ask sends a request to the gateway.
+func (i *install) ask(ctx context.Context, method, path, body string) (status int, answer string, err error) {
+	r, err := http.NewRequestWithContext(ctx, method, i.url+path, strings.NewReader(body))
+	if err != nil {
+		return 0, "", err
+	}
+	r.Header.Set("Content-Type", "application/json")
+	if i.token != "" {
+		r.Header.Set("Authorization", "Bearer "+i.token)
+	}
+	got, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return 0, "", err
+	}
+	defer got.Body.Close()
+	text, err := io.ReadAll(got.Body)
+	return got.StatusCode, string(text), err
 }
 
 func (i *install) stop() {

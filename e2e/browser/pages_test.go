@@ -6,6 +6,8 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+
+	"tidemill.dev/e2e/browser/seed"
 )
 
 // maxNodes is the greatest number of nodes of a page.
@@ -16,11 +18,15 @@ type shown struct {
 	name string // name of its screenshots
 	path string
 	link string // selector of a link on that page, which leads to the page that is shown; empty for the page itself
+	then string // selector of a link on the page that link leads to; empty for that page itself
 }
 
 // shownPages lists all pages. TestRealEveryPageIsShown finds those that are missing here.
 func shownPages() []shown {
-	const row = "main table.rows tbody tr th a"
+	const (
+		row    = "main table.rows tbody tr th a"
+		newest = "main table.rows tbody tr td a[href*='version=']"
+	)
 	return []shown{
 		{name: "fleet", path: "/"},
 		{name: "fleet-recipe", path: "/?recipe=intent"},
@@ -37,7 +43,27 @@ func shownPages() []shown {
 		{name: "trigger", path: "/ui/triggers/tell-crm"},
 		{name: "dead-letters", path: "/ui/dead-letters"},
 		{name: "dead-letter", path: "/ui/dead-letters", link: "main a[href^='/ui/dead-letters/']"},
+		{name: "models", path: "/ui/models"},
+		{name: "models-prefix", path: "/ui/models?prefix=intent/hostile"},
+		{name: "model", path: "/?recipe=intent&state=refused&search=bot", link: newest},
+		{name: "model-against", path: "/ui/model?name=intent/bot-00042&version=2&against=1"},
+		{name: "model-hostile", path: "/ui/model?name=intent/hostile-0"},
+		{name: "key", path: "/?recipe=intent&state=refused&search=bot", link: row},
+		{name: "key-hostile", path: "/ui/key?key=" + url.QueryEscape(seed.Hostile[0])},
+		{name: "key-long", path: "/ui/key?key=" + url.QueryEscape(seed.Hostile[9])},
+		{name: "approvals", path: "/ui/approvals"},
+		{name: "scorers", path: "/ui/scorers"},
+		{name: "scorer", path: "/ui/scorers/intents"},
+		{name: "lineage", path: "/ui/lineage"},
+		{name: "lineage-run", path: "/ui/runs?state=succeeded&recipe=intent", link: row, then: "main a[href^='/ui/lineage']"},
+		{name: "data", path: "/ui/data"},
+		{name: "dataset", path: "/ui/data", link: row},
+		{name: "commit", path: "/ui/data", link: row, then: "main a[href*='commit=']"},
+		{name: "health", path: "/ui/health"},
+		{name: "runbook", path: "/ui/health", link: "main a[href^='/ui/health/runbooks/']"},
 		{name: "search", path: "/ui/search?q=bot-0004"},
+		{name: "search-hostile", path: "/ui/search?q=" + url.QueryEscape("<script")},
+		{name: "commands", path: "/ui/act"},
 		{name: "act", path: "/ui/act/pause-pool?pool=gpu"},
 		{name: "missing", path: "/ui/nowhere"},
 	}
@@ -46,10 +72,11 @@ func shownPages() []shown {
 func (p *page) show(s shown) {
 	p.Helper()
 	p.open(s.path)
-	if s.link != "" {
-		p.until("document.querySelector(" + quoted(s.link) + ")")
-		to := eval[string](p, "document.querySelector("+quoted(s.link)+").href")
-		p.open(strings.TrimPrefix(to, theInstall.url))
+	for _, link := range []string{s.link, s.then} {
+		if link != "" {
+			p.until("document.querySelector(" + quoted(link) + ")")
+			p.open(eval[string](p, "document.querySelector("+quoted(link)+").href"))
+		}
 	}
 	p.until("document.querySelector('main h1')")
 }

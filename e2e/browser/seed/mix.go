@@ -46,6 +46,9 @@ type Size struct {
 // Full is the install that the tests show.
 var Full = Size{Keys: 20_000, Letters: 2_000} // read only
 
+// Small is an install that starts within a second.
+var Small = Size{Keys: 40, Letters: 10} // read only
+
 const (
 	runsPerKey = 10
 	churnKeys  = 40
