@@ -90,7 +90,7 @@ func TestRegionAnswersAlone(t *testing.T) {
 // A region that the API refuses shows the reason, and the others show their data.
 func TestProblemIsShownInItsRegion(t *testing.T) {
 	t.Parallel()
-	d := open(t, fakeAPI{"GET /api/v1/pools": pools(), "GET /api/v1/runs": &api.Problem{Status: 503, Title: "temporarily unavailable", Detail: "the ledger catches up"}})
+	d := open(t, fakeAPI{"GET /api/v1/pools": pools(), "GET /api/v1/recipes": api.Recipes{}, "GET /api/v1/runs": &api.Problem{Status: 503, Title: "temporarily unavailable", Detail: "the ledger catches up"}})
 	w := fetch(d, "/ui/runs")
 	if w.Code != 503 {
 		t.Errorf("status %d, want that of the problem", w.Code)

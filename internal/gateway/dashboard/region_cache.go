@@ -63,7 +63,7 @@ type cachedRegion struct {
 	done     chan struct{}
 	began    time.Time // time at which its rendering began
 	took     time.Duration
-	versions string    // versions that it was rendered for; it may also have newer changes
+	versions string // versions that it was rendered for; it may also have newer changes
 	answer   *answer
 }
 
