@@ -38,7 +38,12 @@ func (g *Gateway) pageTable() (all []route) {
 	return all
 }
 
+// showPage refuses the forms of other sites also if the gateway has an access file. Only its own pages have such forms.
 func (g *Gateway) showPage(w http.ResponseWriter, r *request) *api.Problem {
+	if g.crossOrigin.Check(r.Request) != nil {
+		g.metrics.refused.host.Inc()
+		return strangeForm(r.Header.Get("Origin"))
+	}
 	g.pages.ServeHTTP(w, r.Request)
 	return nil
 }

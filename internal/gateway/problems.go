@@ -227,6 +227,11 @@ func strangeOrigin(origin string) *api.Problem {
 	return forbidden(fmt.Sprintf("the request is from a page of %q in a browser: a gateway without tokens refuses pages of other origins; start it with --access, and send a token", clipText(origin)))
 }
 
+// strangeForm is the problem of a form that another site's page sends to the dashboard.
+func strangeForm(origin string) *api.Problem {
+	return forbidden(fmt.Sprintf("the form is from a page of %q: open the page of this gateway, and send the form from there", clipText(origin)))
+}
+
 // forbiddenEvent is the problem of an event that its caller may not publish.
 func forbiddenEvent(err error) *api.Problem {
 	p := forbidden(err.Error())

@@ -102,7 +102,7 @@ func (d *Dashboard) refuse(w http.ResponseWriter, v *view, err error) {
 	v.template = d.pages["problem"]
 	if v.Problem.Status == http.StatusUnauthorized {
 		v.Title, v.template = "Sign in", d.pages["signin"]
-		if v.Header.Get("Authorization") == "" && v.Header.Get(headerRegion) == "" {
+		if v.Method != http.MethodPost && v.Header.Get("Authorization") == "" && v.Header.Get(headerRegion) == "" {
 			v.Problem, v.Status = nil, http.StatusOK // a browser's first request cannot have a token
 		}
 	}
