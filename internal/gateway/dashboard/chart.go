@@ -74,11 +74,11 @@ func boundsOf(curves []curve) (b box, any bool) {
 	if b.minX == b.maxX {
 		b.maxX++
 	}
-	switch {
-	case b.minY == 0 && b.maxY == 0:
-		b.maxY = 1 // most figures cannot be below 0
-	case b.minY == b.maxY:
-		b.minY, b.maxY = b.minY-0.5, b.maxY+0.5
+	if b.minY == b.maxY { // the line is in the middle, and 0 at an edge, because most values cannot be negative
+		b.minY, b.maxY = min(0, 2*b.minY), max(0, 2*b.maxY)
+	}
+	if b.minY == b.maxY {
+		b.maxY++
 	}
 	return b, any
 }

@@ -21,7 +21,7 @@ import (
 func functions(d *Dashboard) template.FuncMap {
 	return template.FuncMap{
 		"asset": d.assets.url, "ago": d.ago, "since": d.since,
-		"duration": duration, "count": count, "bytes": size, "number": number, "signed": signed, "changeWord": changeWord, "percent": percent, "float": func(n int) float64 { return float64(n) }, "float64": func(n int64) float64 { return float64(n) }, "title": titled,
+		"duration": duration, "count": count, "bytes": size, "number": number, "rate": rate, "signed": signed, "changeWord": changeWord, "percent": percent, "float": func(n int) float64 { return float64(n) }, "float64": func(n int64) float64 { return float64(n) }, "title": titled,
 		"text": text, "id": idText, "word": word, "badge": badge, "json": indented, "eventOf": eventOf, "dict": dict, "list": func(all ...any) []any { return all },
 		"runURL": runURL, "modelURL": modelURL, "versionURL": versionURL, "keyURL": keyURL, "whyURL": whyURL, "letterURL": letterURL, "streamURL": streamURL,
 		"triggerURL": triggerURL, "scorerURL": scorerURL, "recipeURL": recipeURL, "dataURL": dataURL, "branchURL": branchURL, "commitURL": commitURL, "fileLink": fileLink, "datasetLink": datasetLink, "changeOf": changeOf,
@@ -207,6 +207,15 @@ func number(f float64) string {
 	return strconv.FormatFloat(f, 'g', 4, 64)
 }
 
+// rate writes a number of events a second with one decimal.
+func rate(f float64) string {
+	const least = 0.05
+	if f > 0 && f < least {
+		return "under 0.1"
+	}
+	return number(math.Round(f*10) / 10)
+}
+
 func percent(part, whole float64) string {
 	if whole <= 0 {
 		return ""
@@ -337,7 +346,7 @@ func kindOf(state string) string {
 	switch state {
 	case "ok", "passed", "scores", "succeeded", "promoted", "champion", "active", "delivered", "fresh", "open window", "ready", "not seen":
 		return "good"
-	case "running", "settling", "starting", "replaying", "live":
+	case "running", "has a run", "settling", "starting", "replaying", "live":
 		return "busy"
 	case "failed", "refused", "lost", "open", "stopped", "failing", "none", "dead letter", "seen":
 		return "bad"

@@ -1,7 +1,6 @@
 package dashboard
 
 import (
-	"math"
 	"strings"
 	"time"
 
@@ -88,7 +87,7 @@ func planOf(parts *planParts) *plan {
 	}
 	for _, s := range parts.streams.Streams {
 		if n := b.node(kindStream, s.Name); b.has[n.ID] {
-			n.Says = []string{number(math.Round(s.Rate*10)/10) + " events a second"}
+			n.Says = []string{rate(s.Rate) + " events a second"}
 			b.nodes[n.ID] = n
 		}
 	}
