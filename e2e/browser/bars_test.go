@@ -83,8 +83,25 @@ func TestRealTypes(t *testing.T) {
 }
 
 // changes makes changes until the function that it returns is called: run requests for keys one after
-// another, each of which changes a run and a key.
+// another, each of which changes a run and a key. The function returns their number.
 func changes(t *testing.T, perSecond int) (stop func() int) {
+	t.Helper()
+	return theInstall.publish(t, perSecond, func(n int) string {
+		key := fmt.Sprintf("bot-%05d", (100+n)%20_000)
+		return fmt.Sprintf(`"type":"new-data","subject":%q,"dataset":"bots/%s","data":{}`, key, key)
+	})
+}
+
+// chat publishes events that the scorer scores, until the function that it returns is called.
+func (i *install) chat(t *testing.T) (stop func() int) {
+	t.Helper()
+	return i.publish(t, 20, func(n int) string {
+		return fmt.Sprintf(`"type":"message","subject":"bot-%05d","data":{"x":%g}`, 40+n%20, float64(n%10)/10)
+	})
+}
+
+// publish publishes events whose fields are given by their numbers.
+func (i *install) publish(t *testing.T, perSecond int, fields func(n int) string) (stop func() int) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan int, 1)
@@ -99,37 +116,18 @@ func changes(t *testing.T, perSecond int) (stop func() int) {
 				return
 			case <-tick.C:
 			}
-			n := perSecond / 10
-			if err := publish(ctx, sent, n); err != nil && ctx.Err() == nil {
-				t.Errorf("publish changes: %v", err)
+			var all []string
+			for range perSecond / 10 {
+				all = append(all, fmt.Sprintf(`{"specversion":"1.0","id":"%d-%d","source":"/browser",%s}`, time.Now().UnixNano(), sent, fields(sent)))
+				sent++
 			}
-			sent += n
+			status, text, err := i.ask(ctx, http.MethodPost, "/events", "["+strings.Join(all, ",")+"]")
+			if ctx.Err() == nil && (err != nil || status >= http.StatusMultipleChoices) {
+				t.Errorf("publish events: %d %s, %v", status, short(text), err)
+			}
 		}
 	}()
 	return func() int { cancel(); return <-done }
-}
-
-func publish(ctx context.Context, from, n int) error {
-	var all []string
-	for i := range n {
-		key := fmt.Sprintf("bot-%05d", (100+from+i)%20_000)
-		all = append(all, fmt.Sprintf(`{"specversion":"1.0","id":"%d-%d","source":"/browser","type":"new-data","subject":%q,"dataset":"bots/%s","data":{}}`,
-			time.Now().UnixNano(), i, key, key))
-	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, theInstall.url+"/events", strings.NewReader("["+strings.Join(all, ",")+"]"))
-	if err != nil {
-		return err
-	}
-	r.Header.Set("Content-Type", "application/cloudevents-batch+json")
-	answer, err := http.DefaultClient.Do(r)
-	if err != nil {
-		return err
-	}
-	defer answer.Body.Close()
-	if text, _ := io.ReadAll(answer.Body); answer.StatusCode >= 300 {
-		return fmt.Errorf("%s: %s", answer.Status, short(string(text)))
-	}
-	return nil
 }
 
 // While 100 changes a second come in, the page stays small and answers keys. The figures of time are
@@ -220,16 +218,16 @@ func TestRealTabs(t *testing.T) {
 		t.Skip("the gateway is not ours, so its processor time is unknown")
 	}
 	defer changes(t, 100)()
-	const warm, during = 5 * time.Second, 10 * time.Second
+	const warm = 5 * time.Second
 	theInstall.processorTime(t, warm)
-	alone := theInstall.processorTime(t, during)
+	alone := theInstall.leastTime(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, tabs)
 	for range tabs {
 		go func() { ended <- (&tab{versions: map[string]any{}}).watch(ctx) }()
 	}
 	theInstall.processorTime(t, warm) // the first fetch of all regions
-	with := theInstall.processorTime(t, during)
+	with := theInstall.leastTime(t)
 	cancel()
 	for range tabs {
 		if err := <-ended; !errors.Is(err, context.Canceled) {
@@ -237,7 +235,7 @@ func TestRealTabs(t *testing.T) {
 		}
 	}
 	theInstall.processorTime(t, time.Second)
-	after := theInstall.processorTime(t, during) // more runs wait than before, which costs the embedded Redis more
+	after := theInstall.leastTime(t) // more runs wait than before, which costs the embedded Redis more
 	t.Logf("with 100 changes a second tidemill takes %.1f %% of a core, %.1f %% with %d tabs, and %.1f %% after them", 100*alone, 100*with, tabs, 100*after)
 	if cost := with - (alone+after)/2; cost > maxTabs {
 		t.Errorf("%d tabs cost %.1f %% of a core, and may cost %.0f %%", tabs, 100*cost, 100*maxTabs)
@@ -311,6 +309,17 @@ func (i *install) processorTime(t *testing.T, during time.Duration) float64 {
 	<-time.After(during)
 	const ticksPerSecond = 100 // of Linux, on every machine
 	return float64(i.ticks(t)-before) / ticksPerSecond / time.Since(began).Seconds()
+}
+
+// leastTime returns the least of three measurements, because a collection of garbage uses processors that are idle.
+func (i *install) leastTime(t *testing.T) float64 {
+	t.Helper()
+	const times, during = 3, 4 * time.Second
+	least := i.processorTime(t, during)
+	for range times - 1 {
+		least = min(least, i.processorTime(t, during))
+	}
+	return least
 }
 
 func (i *install) ticks(t *testing.T) int {

@@ -4,7 +4,8 @@
 //	go run -C e2e/browser . /tmp/install && cd /tmp/install && tidemill up --data data
 //
 // The tests show the dashboard of such an install in Chromium. They have the build tag real. With
-// TIDEMILL_SCREENSHOTS=FOLDER they write a picture of each page in light and dark. With
+// TIDEMILL_SCREENSHOTS=FOLDER they write a picture of each page in light and dark. Those of TestRealPages that are in
+// docs/images are copied there by hand, after a person has looked at them. With
 // TIDEMILL_BROWSER_URL=http://127.0.0.1:8080 they show a gateway that runs already.
 package main
 

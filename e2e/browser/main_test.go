@@ -109,9 +109,13 @@ func (i *install) start(ctx context.Context, binary string) error {
 		if err := i.copy(ctx, seed.Full); err != nil {
 			return err
 		}
-		return errors.Join(i.up(ctx), i.putData(ctx))
+		if err := i.up(ctx); err != nil {
+			return err
+		}
+	} else if err := i.ready(ctx); err != nil {
+		return err
 	}
-	return errors.Join(i.ready(ctx), i.putData(ctx))
+	return i.putData(ctx)
 }
 
 func (i *install) copy(ctx context.Context, size seed.Size) error {
@@ -217,6 +221,9 @@ func (i *install) ask(ctx context.Context, method, path, body string) (status in
 		return 0, "", err
 	}
 	r.Header.Set("Content-Type", "application/json")
+	if path == "/events" {
+		r.Header.Set("Content-Type", "application/cloudevents-batch+json")
+	}
 	if i.token != "" {
 		r.Header.Set("Authorization", "Bearer "+i.token)
 	}

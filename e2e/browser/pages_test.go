@@ -84,6 +84,7 @@ func (p *page) show(s shown) {
 // Each page in light and dark: no fault of accessibility, no error in the console, no request to another
 // origin, few nodes, and nothing beyond the edge of the window.
 func TestRealPages(t *testing.T) {
+	defer theInstall.chat(t)()
 	for _, s := range shownPages() {
 		t.Run(s.name, func(t *testing.T) {
 			p := newPage(t)

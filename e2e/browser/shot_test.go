@@ -46,8 +46,8 @@ func (p *page) shot(name string) {
 	}
 }
 
-// reduced returns the picture with at most 256 colours: of those that are equal under a mask, the most
-// frequent. So the colours of small things stay.
+// reduced returns the picture with at most 256 colours: the most frequent ones, and of those that are equal under a mask the
+// most frequent. So the colours of areas and of small things stay.
 func reduced(of image.Image, mask uint8) *image.Paletted {
 	b := of.Bounds()
 	count := map[color.RGBA]int{}
@@ -81,10 +81,11 @@ func paletteOf(count map[color.RGBA]int, mask uint8) (all color.Palette) {
 	byCount := slices.SortedFunc(maps.Keys(count), func(a, b color.RGBA) int {
 		return cmp.Or(cmp.Compare(count[b], count[a]), cmp.Compare(a.R, b.R), cmp.Compare(a.G, b.G), cmp.Compare(a.B, b.B))
 	})
+	const areas = 24 // the colours of areas differ by less than a mask
 	taken := map[color.RGBA]bool{}
-	for _, c := range byCount {
+	for i, c := range byCount {
 		cell := color.RGBA{c.R & mask, c.G & mask, c.B & mask, 255}
-		if !taken[cell] && len(all) < 256 {
+		if (i < areas || !taken[cell]) && len(all) < 256 {
 			taken[cell] = true
 			all = append(all, c)
 		}

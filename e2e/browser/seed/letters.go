@@ -26,7 +26,7 @@ func failures() []failure {
 		{trigger: "invoices", reason: "dial tcp 10.1.2.3:443: connect: connection refused", at: "https://billing.example/invoices", tried: 10, share: 15},
 		{trigger: "recipe.intent", reason: `key "a/b": it has "/", which a model's name cannot have`, at: "http://127.0.0.1:34567/train", status: 422, tried: 1, share: 5},
 		{scorer: "intents", reason: "its key has no champion", share: 15},
-		{scorer: "intents", reason: "input n: data.n is text, and the model wants numbers", share: 4},
+		{scorer: "intents", reason: "input x: data.x is text, and the model wants numbers", share: 4},
 		{trigger: "tell-crm", reason: `<b>the subscriber answered</b> 500`, at: "https://crm.example/hooks", answer: `<script>alert("answer")</script>`, status: 500, tried: 10, share: 1},
 	}
 }
