@@ -13,10 +13,10 @@ FUZZTIME ?= 60s
 IMAGE   ?= dev.local/tidemill:v1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up test test-all lint vulncheck tidy test-real test-python test-examples bench bench-smoke loadtest chaos sim sim-faults soak soak-scorers crash attacks fuzz build image sbom man onnxruntime clean cluster test-cluster bench-cluster
+.PHONY: help demo up test test-all lint vulncheck tidy test-real test-python test-examples bench bench-smoke loadtest chaos sim sim-faults soak soak-scorers crash attacks fuzz build image sbom man onnxruntime clean cluster test-cluster bench-cluster dashboard
 
 # Rigs are modules of their own, so that their dependencies stay out of the product.
-RIGS    := loadtest image e2e/kube e2e/browser
+RIGS    := loadtest image e2e/kube e2e/browser charts/grafana
 # The race detector makes each process sleep for a second before it ends, and the
 # tests start hundreds. go vet is part of make lint.
 RACING  := GORACE="atexit_sleep_ms=50 $(GORACE)" $(GO) test $(RACE) -vet=off -timeout 30m
@@ -159,6 +159,9 @@ onnxruntime: ## fetch ONNX Runtime next to bin/tidemill, for models that the bui
 	@mkdir -p bin
 	@library=$$(./.ci/onnxruntime-install) && cp $$library bin/libonnxruntime.so.part && mv bin/libonnxruntime.so.part bin/libonnxruntime.so && \
 	  echo "bin/tidemill finds bin/libonnxruntime.so; for others: export TIDEMILL_ONNXRUNTIME=$$library"
+
+dashboard: ## write the board for Grafana into the chart
+	@cd charts/grafana && GOWORK=off $(GO) run .
 
 man: ## write the man pages of all commands into bin/man
 	@rm -rf bin/man && $(GO) run ./internal/cli/man bin/man/man1

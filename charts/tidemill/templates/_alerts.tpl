@@ -2,7 +2,7 @@
 {{- define "tidemill.alerts" -}}
 {{- $v := .Values.metrics.prometheusRule -}}
 {{- $s := default (printf "namespace=%q" .Release.Namespace) $v.selector -}}
-{{- $book := default "docs/runbooks" $v.runbooks | trimSuffix "/" -}}
+{{- $book := include "tidemill.runbooks" . -}}
 - alert: TidemillPublishingRefused
   expr: >-
     (sum(rate(tidemill_gateway_events_total{ {{- $s }},outcome=~"refused|failed"}[5m])) + sum(rate(tidemill_gateway_refused_total{ {{- $s }},reason=~"room|share|connections"}[5m])))
@@ -88,6 +88,11 @@
   annotations:
     summary: 'No controller is active; nothing ticks, and nothing that is lost is noticed.'
     runbook_url: {{ $book }}/no-active-controller.md
+{{- end -}}
+
+{{/* The address of the pages about alerts. */}}
+{{- define "tidemill.runbooks" -}}
+{{- default "docs/runbooks" .Values.metrics.prometheusRule.runbooks | trimSuffix "/" -}}
 {{- end -}}
 
 {{/* A duration such as 15m in seconds. */}}
