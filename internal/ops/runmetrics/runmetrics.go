@@ -56,12 +56,20 @@ func Open(ctx context.Context, o Options) (*Census, error) {
 	return c, err
 }
 
+// take counts a verdict. The first fact about a recipe, such as the request for a run, exports both
+// verdicts as 0, because Prometheus sees no rise in a series that begins with another number.
 func (c *Census) take(d *broker.Delivery) {
 	for i := range d.Events {
 		e := &d.Events[i]
 		recipe, _ := e.Attribute(tidemill.AttrRecipe)
-		if verdict := verdictOf(e); verdict != "" && tidemill.CheckLabel(recipe) == nil {
-			c.judged.WithLabelValues(strings.Clone(recipe), verdict).Inc() // the delivery's memory is reused
+		if recipe == "" || tidemill.CheckLabel(recipe) != nil {
+			continue
+		}
+		recipe = strings.Clone(recipe) // the delivery's memory is reused
+		c.judged.WithLabelValues(recipe, promoted)
+		c.judged.WithLabelValues(recipe, refused)
+		if verdict := verdictOf(e); verdict != "" {
+			c.judged.WithLabelValues(recipe, verdict).Inc()
 		}
 	}
 }

@@ -20,7 +20,8 @@ import (
 
 const scrapeTimeout = 2 * time.Minute
 
-// A census counts the verdicts of all processes since it was opened, and no other facts.
+// A census counts the verdicts of all processes since it was opened, and no other facts. A recipe
+// has both counters from its first fact on.
 func TestVerdictsAreCounted(t *testing.T) {
 	w := open(t)
 	w.publish(t, tidemill.TypeModelRefused, "intent", "before")
@@ -34,8 +35,9 @@ func TestVerdictsAreCounted(t *testing.T) {
 		w.publish(t, typ, "intent", string(rune('a'+i)))
 	}
 	w.publish(t, tidemill.TypeModelPromoted, "no label: a stranger's", "x")
+	w.publish(t, tidemill.TypeRunRequested, "spam", "asked")
 	w.publish(t, tidemill.TypeModelPromoted, "fraud", "last")
-	want := map[string]float64{"intent promoted": 1, "intent refused": 2, "fraud promoted": 1}
+	want := map[string]float64{"intent promoted": 1, "intent refused": 2, "fraud promoted": 1, "fraud refused": 0, "spam promoted": 0, "spam refused": 0}
 	again := time.NewTicker(10 * time.Millisecond)
 	defer again.Stop()
 	late := time.After(scrapeTimeout)

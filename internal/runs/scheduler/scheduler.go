@@ -79,6 +79,9 @@ func New(o Options) (*Foreman, error) {
 	if err != nil {
 		return nil, err
 	}
+	for _, r := range o.Config().Recipes {
+		m.begin(r.Name)
+	}
 	return &Foreman{opt: o, ledger: o.Ledger, log: o.Logger, metrics: m, now: wholeMilliseconds}, nil
 }
 
@@ -212,7 +215,16 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	return m, nil
 }
 
+// begin exports the ends of a recipe's attempts as 0. Prometheus sees no rise in a series that begins
+// with another number, so the alert about failed runs would miss the first of them.
+func (m *metrics) begin(recipe string) {
+	for _, o := range []tidemill.Outcome{tidemill.OutcomeSucceeded, tidemill.OutcomeFailed, tidemill.OutcomeLost} {
+		m.ends.WithLabelValues(recipe, string(o))
+	}
+}
+
 func (m *metrics) started(run *tidemill.Run, number int, at time.Time) {
+	m.begin(run.Recipe) // the recipe may be newer than this process
 	m.starts.WithLabelValues(run.Recipe).Inc()
 	if number == 1 {
 		m.waits.WithLabelValues(run.Recipe).Observe(max(0, at.Sub(run.Asking)).Seconds())
