@@ -102,6 +102,7 @@ function openDialog(reason) {
     form.addEventListener("submit", (e) => {
       e.preventDefault();
       keep(input.value.trim());
+      dialog.close(); // gives the focus back
       dialog.remove();
       done();
     });
