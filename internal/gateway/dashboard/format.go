@@ -21,7 +21,7 @@ import (
 func functions(d *Dashboard) template.FuncMap {
 	return template.FuncMap{
 		"asset": d.assets.url, "ago": d.ago, "since": d.since,
-		"duration": duration, "count": count, "bytes": size, "number": number, "rate": rate, "signed": signed, "changeWord": changeWord, "percent": percent, "float": func(n int) float64 { return float64(n) }, "float64": func(n int64) float64 { return float64(n) }, "title": titled,
+		"duration": duration, "count": count, "bytes": size, "number": number, "rate": rate, "prose": prose, "signed": signed, "changeWord": changeWord, "percent": percent, "float": func(n int) float64 { return float64(n) }, "float64": func(n int64) float64 { return float64(n) }, "title": titled,
 		"text": text, "id": idText, "word": word, "badge": badge, "json": indented, "eventOf": eventOf, "dict": dict, "list": func(all ...any) []any { return all },
 		"runURL": runURL, "modelURL": modelURL, "versionURL": versionURL, "keyURL": keyURL, "whyURL": whyURL, "letterURL": letterURL, "streamURL": streamURL,
 		"triggerURL": triggerURL, "scorerURL": scorerURL, "recipeURL": recipeURL, "dataURL": dataURL, "branchURL": branchURL, "commitURL": commitURL, "fileLink": fileLink, "datasetLink": datasetLink, "changeOf": changeOf,

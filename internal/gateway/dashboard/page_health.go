@@ -3,12 +3,10 @@ package dashboard
 import (
 	"encoding/json"
 	"errors"
-	"io/fs"
 	"net/http"
 	"net/url"
 
 	"tidemill.dev/api"
-	"tidemill.dev/docs/runbooks"
 )
 
 func healthPages() []*page {
@@ -155,16 +153,4 @@ func loadStorage(v *visit) (any, error) {
 		return nil, err
 	}
 	return s, nil
-}
-
-// runbook is a page for the person who is called.
-type runbook struct{ Name, Text string }
-
-func loadRunbook(v *visit) (any, error) {
-	name := v.PathValue("name")
-	text, err := fs.ReadFile(runbooks.Files(), name+".md")
-	if err != nil {
-		return nil, &api.Problem{Status: http.StatusNotFound, Title: "there is no such runbook", Detail: "the page Health lists all runbooks"}
-	}
-	return runbook{name, string(text)}, nil
 }

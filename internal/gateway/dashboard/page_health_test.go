@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"io/fs"
 	"net/http"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -111,7 +112,11 @@ func TestEveryRunbookIsListed(t *testing.T) {
 		if err != nil || !strings.Contains(string(text), s.Alert) {
 			t.Errorf("%s: %v, or its alert is not %s", s.Runbook, err, s.Alert)
 		}
-		mustHave(t, bodyOf(d, "/ui/health/runbooks/"+s.Runbook), s.Alert, "## What to do")
+		body := bodyOf(d, "/ui/health/runbooks/"+s.Runbook)
+		mustHave(t, body, s.Alert, "<h2>What to do</h2>", "<code>")
+		if strings.ContainsAny(body, "`|") || strings.Contains(body, "## ") || strings.Contains(body, "](") {
+			t.Errorf("%s shows Markdown:\n%s", s.Runbook, body)
+		}
 	}
 	if all, _ := fs.Glob(runbooks.Files(), "*.md"); len(all) != listed {
 		t.Errorf("%d of %d runbooks are listed", listed, len(all))
@@ -120,5 +125,18 @@ func TestEveryRunbookIsListed(t *testing.T) {
 		if got := fetch(d, "/ui/health/runbooks/"+name).Code; got != http.StatusNotFound {
 			t.Errorf("%s: %d", name, got)
 		}
+	}
+}
+
+func TestBlocksOfARunbook(t *testing.T) {
+	t.Parallel()
+	got := blocksOf("\n## Do\none\ntwo\n\n1. first\n   more\n2. second:\n```sh\na | b\n\n## c\n```\n   after\n| x | y |\n|---|---|\n| `1` | <b> |\nend")
+	want := []block{{Heading: "Do"}, {Text: "one two"}, {Text: "1. first more"}, {Text: "2. second:"}, {Code: "a | b\n\n## c\n"}, {Text: "after"},
+		{Rows: [][]string{{"x", "y"}, {"`1`", "<b>"}}}, {Text: "end"}}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+	if got := prose("see `a<b` and [the page](x.md) <i>"); got != "see <code>a&lt;b</code> and the page &lt;i&gt;" {
+		t.Errorf("%s", got)
 	}
 }
