@@ -120,7 +120,7 @@ func TestTheFleetFollowsAKey(t *testing.T) {
 	first, run := s.runRequest("intent", "bot-1", "1", nil)
 	m := w.add(l, first)
 	is("requested", "bot-1  true  false 0/0 ")
-	m = w.add(l, s.finish(w.add(l, s.start(m.Waiting, "gpu")).Live, tidemill.OutcomeSucceeded))
+	w.add(l, s.finish(w.add(l, s.start(m.Waiting, "gpu")).Live, tidemill.OutcomeSucceeded))
 	is("succeeded", "bot-1  false succeeded false 0/0 ")
 	name := "models/of/bot-1" // not the name of its making
 	made := func(typ string, data any) *broker.View {

@@ -41,11 +41,6 @@ func get[T any](v *visit, path string, query url.Values) (answer T, err error) {
 	return decode[T](v.ask(http.MethodGet, path, query, nil))
 }
 
-// post sends a POST request with a body of JSON, and decodes the answer.
-func post[T any](v *visit, path string, body any) (answer T, err error) {
-	return decode[T](v.ask(http.MethodPost, path, nil, body))
-}
-
 func decode[T any](status int, body []byte, err error) (answer T, _ error) {
 	if err != nil {
 		return answer, err
