@@ -29,6 +29,7 @@ const anyNode int32 = -1
 type exchange struct {
 	ctx    context.Context
 	node   int32
+	key    protocol.ApiKey // kind of the request; the transport reads it without the claim
 	frame  *wire.Frame
 	answer []byte
 
@@ -42,7 +43,7 @@ var (
 )
 
 // ApiKey returns the kind of the request for the transport.
-func (x *exchange) ApiKey() protocol.ApiKey { return protocol.ApiKey(x.frame.Key) }
+func (x *exchange) ApiKey() protocol.ApiKey { return x.key }
 
 // Broker returns the server that our own metadata has chosen.
 func (x *exchange) Broker(protocol.Cluster) (protocol.Broker, error) {
@@ -85,7 +86,7 @@ func (x *exchange) exchange(rw io.ReadWriter) (err error) {
 // call sends a frame to a node and returns the answer, in buf's memory if that is large enough.
 // After call returns, no other goroutine touches frame or buf.
 func (b *Broker) call(ctx context.Context, node int32, frame *wire.Frame, buf []byte) ([]byte, error) {
-	x := &exchange{ctx: ctx, node: node, frame: frame, answer: buf, gone: make(chan struct{})}
+	x := &exchange{ctx: ctx, node: node, key: protocol.ApiKey(frame.Key), frame: frame, answer: buf, gone: make(chan struct{})}
 	err := b.roundTrip(ctx, x)
 	if err == nil {
 		return x.answer, nil

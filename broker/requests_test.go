@@ -316,3 +316,22 @@ func TestCoordinatorsAreRemembered(t *testing.T) {
 		t.Errorf("a forgotten one is not asked for: %v", err)
 	}
 }
+
+// A frame belongs to its caller again when call returns, also if the context ended before the request was sent. The race
+// detector notices if the transport still reads the frame.
+func TestAFrameIsFreeAfterItsCall(t *testing.T) {
+	b, _ := openFake(t)
+	var callers sync.WaitGroup
+	for range 8 {
+		callers.Go(func() {
+			var frame wire.Frame
+			for i := range 200 {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*time.Microsecond)
+				frame.Metadata("test", nil)
+				_, _ = b.call(ctx, anyNode, &frame, nil) // the end of the context may be its result
+				cancel()
+			}
+		})
+	}
+	callers.Wait()
+}
