@@ -6,6 +6,7 @@ import { send, token } from "./session.js";
 const EVERY = 1000; // a region is fetched at most once in this time, in ms
 const FIRST_WAIT = 500;
 const LONGEST_WAIT = 15000;
+const LONGEST_SILENCE = 40000; // the gateway sends something every 15 s, so the connection is dead after this time
 
 /** @type {AbortController | null} */
 let connection = null;
@@ -57,19 +58,29 @@ function show(state) {
 async function stay(path, topics, signal) {
   let pause = FIRST_WAIT;
   while (!signal.aborted) {
+    const silent = new AbortController();
+    /** @type {ReturnType<typeof setTimeout> | undefined} */
+    let timer;
+    const alive = () => {
+      clearTimeout(timer);
+      timer = setTimeout(() => silent.abort(), LONGEST_SILENCE);
+    };
     try {
       const query = new URLSearchParams({ topics: topics.join(",") });
       if (last) query.set("since", last);
-      const answer = await send(path + "?" + query, { signal, headers: { Accept: "text/event-stream" } });
+      const answer = await send(path + "?" + query, { signal: AbortSignal.any([signal, silent.signal]), headers: { Accept: "text/event-stream" } });
       if (answer.status >= 400 && answer.status < 500 && answer.status !== 429) {
         show("not live"); // the same request would be refused again
         return;
       }
       if (!answer.ok || !answer.body) throw new Error("status " + answer.status);
       show("live");
-      await read(answer.body, () => (pause = FIRST_WAIT));
+      alive();
+      await read(answer.body, () => (pause = FIRST_WAIT), alive);
     } catch (e) {
       if (signal.aborted) return;
+    } finally {
+      clearTimeout(timer);
     }
     show("reconnecting");
     await new Promise((done) => setTimeout(done, pause * (0.75 + Math.random() / 2)));
@@ -80,10 +91,11 @@ async function stay(path, topics, signal) {
 /**
  * Reads server-sent events until the connection ends.
  * @param {ReadableStream<Uint8Array>} body
- * @param {() => void} well
+ * @param {() => void} well is called with each message
+ * @param {() => void} alive is called when anything arrives
  */
-async function read(body, well) {
-  for await (const message of messages(body)) {
+async function read(body, well, alive) {
+  for await (const message of messages(body, alive)) {
     well();
     if (message.id) last = message.id;
     if (message.event === "changed") changed(JSON.parse(message.data));
@@ -93,9 +105,10 @@ async function read(body, well) {
 /**
  * Splits a stream into server-sent events. The live connection and tails share it.
  * @param {ReadableStream<Uint8Array>} body
+ * @param {() => void} [alive] is called when anything arrives
  * @returns {AsyncGenerator<{event: string, id: string, data: string}>}
  */
-export async function* messages(body) {
+export async function* messages(body, alive = () => {}) {
   const reader = body.getReader();
   const decoder = new TextDecoder();
   let rest = "";
@@ -103,6 +116,7 @@ export async function* messages(body) {
     for (;;) {
       const { done, value } = await reader.read();
       if (done) return;
+      alive();
       rest += decoder.decode(value, { stream: true });
       for (;;) {
         const end = rest.indexOf("\n\n");
