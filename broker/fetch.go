@@ -56,6 +56,10 @@ type fetchAsk struct {
 // nudge tells the fetcher that there may be more to fetch.
 func (f *fetcher) nudge() {
 	f.abandonPoll()
+	f.wakeUp()
+}
+
+func (f *fetcher) wakeUp() {
 	select {
 	case f.wake <- struct{}{}:
 	default:
@@ -522,7 +526,8 @@ func (c *Consumer) addToFetcher(p *inPartition, node int32) {
 	}
 	slices.SortFunc(f.parts, func(a, b *inPartition) int { return comparePartitions(a.tp, b.tp) })
 	f.mu.Unlock()
-	f.nudge()
+	f.wakeUp()
+	time.AfterFunc(shortPoll, f.abandonPoll) // later, because a consumer gets many partitions at once
 }
 
 func comparePartitions(a, b wire.TopicPartition) int {
