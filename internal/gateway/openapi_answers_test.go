@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"strconv"
@@ -17,9 +18,11 @@ import (
 	"github.com/getkin/kin-openapi/openapi3filter"
 	"github.com/getkin/kin-openapi/routers"
 
+	"tidemill.dev"
 	"tidemill.dev/api"
 	"tidemill.dev/broker"
 	"tidemill.dev/broker/embedded"
+	"tidemill.dev/internal/ops/status"
 )
 
 // answerChecker compares real answers with the document, and remembers which statuses of which
@@ -70,6 +73,8 @@ func openDoors(t testing.TB) *testGateways {
 	d.down = "http://" + away.openGateway(lost.with(func(o *Options) {
 		o.Producer = must1(o.Broker.Producer(broker.ProducerOptions{Timeout: time.Second}))(t) // a producer without Kafka gives up soon and holds up no test
 		t.Cleanup(func() { _ = o.Producer.Close(context.Background()) })
+		o.History = status.NewHistory(away.redis, must1(tidemill.NewNames(""))(t), "kafka-1", slog.New(slog.DiscardHandler))
+		o.Fresh = status.NewFreshness(away.redis, must1(tidemill.NewNames(""))(t), "kafka-1")
 		o.Limits.Ack, o.Limits.Room, o.Limits.Look = 200*time.Millisecond, 200*time.Millisecond, 200*time.Millisecond
 		o.Ready = func(context.Context) api.Readiness {
 			return api.Readiness{Status: api.Failed, Checks: []api.Check{{Name: "kafka", Status: api.Failed, Detail: "away"}}}
@@ -105,6 +110,8 @@ func (d *testGateways) allRequests() []gatewayRequest {
 		"GET /api/v1/streams": d.reader, "GET /api/v1/streams/events": d.reader, "GET /api/v1/streams/events/events?follow=false": d.reader,
 		"GET /api/v1/history?of=stream:messages":           d.reader,
 		"GET /api/v1/freshness":                            d.reader,
+		"GET /api/v1/commands":                             d.reader,
+		"GET /api/v1/caller":                               d.publisher,
 		"GET /api/v1/live?topics=health,runs&follow=false": d.reader,
 		"GET /api/v1/openapi.json":                         d.publisher, "GET /metrics": d.reader, "GET /healthz": nil, "HEAD /healthz": nil, "GET /readyz": nil, "HEAD /readyz": nil,
 	} {
@@ -117,7 +124,7 @@ func (d *testGateways) allRequests() []gatewayRequest {
 		if role != nil {
 			all = append(all, gatewayRequest{d.guarded, method, path, "", nil, 401}, gatewayRequest{d.guarded, method, path, "", []string{"Authorization", "Bearer tm_no"}, 401})
 		}
-		if path != "/healthz" && path != "/metrics" && path != "/api/v1/openapi.json" {
+		if path != "/healthz" && path != "/metrics" && path != "/api/v1/openapi.json" && path != "/api/v1/caller" {
 			all = append(all, gatewayRequest{d.down, method, path, "", nil, 503})
 		}
 	}
@@ -131,6 +138,7 @@ func (d *testGateways) allRequests() []gatewayRequest {
 		gatewayRequest{d.narrow, "GET", "/api/v1/streams/events/events", "", d.reader, 429},
 		gatewayRequest{d.open, "GET", "/api/v1/live?topics=no", "", nil, 400},
 		gatewayRequest{d.open, "GET", "/api/v1/history", "", nil, 400},
+		gatewayRequest{d.open, "GET", "/api/v1/commands?limit=x", "", nil, 400},
 		gatewayRequest{d.open, "GET", "/api/v1/freshness?of=x", "", nil, 400},
 		gatewayRequest{d.open, "GET", "/api/v1/freshness?recipe=no", "", nil, 404},
 		gatewayRequest{d.open, "GET", "/api/v1/history?of=pool:no", "", nil, 404},
