@@ -21,6 +21,24 @@ func askHistory(v *visit, of string) (*history, error) {
 	return &history{h}, err
 }
 
+// loadStreamHistory draws the history of a stream.
+func loadStreamHistory(v *visit) (any, error) {
+	h, err := askHistory(v, "stream:"+v.PathValue("stream"))
+	if err != nil || h == nil {
+		return []graph(nil), err
+	}
+	return []graph{h.graph("Events", "events a second", "1/s", nil, "rate"), h.graph("Lag", "events that its readers have not read yet", "", nil, "lag")}, nil
+}
+
+// loadTriggerHistory draws the history of a trigger.
+func loadTriggerHistory(v *visit) (any, error) {
+	h, err := askHistory(v, "trigger:"+v.PathValue("trigger"))
+	if err != nil || h == nil {
+		return []graph(nil), err
+	}
+	return []graph{h.graph("Deliveries", "a second; failed attempts are dashed", "1/s", nil, "delivered", "failed"), h.graph("Waiting", "events that wait for their subscriber", "", nil, "parked")}, nil
+}
+
 // graph makes a chart of some series. The chart says since when it has values.
 func (h *history) graph(title, sentence, unit string, marks []mark, series ...string) graph {
 	g := graph{Title: title, Sentence: sentence, Unit: unit, Times: true, Marks: marks}

@@ -19,7 +19,7 @@ func scorerPages() []*page {
 		{path: "/ui/scorers/{scorer}", file: "scorer", nav: "/ui/scorers", title: func(v *visit) string { return "Scorer " + word(v.PathValue("scorer")) },
 			post: true, load: loadQuestion, regions: []region{
 				{"scorer", "scorers", loadScorer},
-				{"curves", "scorers", loadScorerCurves},
+				{"history", "scorers", loadScorerHistory},
 				{"swaps", "scorers", loadScorer},
 				{"settings", "scorers", loadScorer},
 			}},
@@ -68,8 +68,8 @@ func scorerState(s api.Scorer) string {
 	return "live"
 }
 
-// Curves of a scorer: the series of its history, in the order of the page.
-func loadScorerCurves(v *visit) (any, error) {
+// loadScorerHistory draws the series of a scorer's history, in the order of the page.
+func loadScorerHistory(v *visit) (any, error) {
 	h, err := askHistory(v, "scorer:"+v.PathValue("scorer"))
 	if err != nil || h == nil {
 		return []graph(nil), err

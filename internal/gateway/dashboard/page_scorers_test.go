@@ -45,7 +45,7 @@ func TestScorerShowsItsHistory(t *testing.T) {
 	swaps := []api.HistorySwap{{At: testNow().Add(-15 * time.Second), Model: "intent/bot-1", Version: 7}}
 	d := open(t, fakeAPI{"GET /api/v1/scorers/intents": oneScorer("intents"), "GET /api/v1/history": api.History{Every: 10, Until: testNow(), Events: swaps,
 		Series: map[string][]*float64{"rate": {known(1), known(2), nil, known(3), known(4)}, "lag": {nil, nil}}}})
-	body := fetch(d, "/ui/scorers/intents", headerRegion, "curves").Body.String()
+	body := fetch(d, "/ui/scorers/intents", headerRegion, "history").Body.String()
 	mustHave(t, body, "12:00:00", "11:59:20", "swap to intent/bot-1@7 at 11:59:45", "No values yet")
 	if got := strings.Count(body, `class="curve c0"`); got != 2 {
 		t.Errorf("%d lines, want two because of the gap\n%s", got, body)
@@ -84,4 +84,13 @@ func TestScorerRefusesAnEvent(t *testing.T) {
 		"POST /api/v1/scorers/intents/score": &api.Problem{Status: 422, Title: "no champion", Detail: "model intent/bot-1 has no champion"}})
 	body := sendForm(d, "/ui/scorers/intents", url.Values{"key": {"bot-1"}, "data": {`{"text":"where"}`}}).Body.String()
 	mustHave(t, body, "model intent/bot-1 has no champion", "where", "4\u202f321")
+}
+
+func TestStreamsAndTriggersShowTheirHistory(t *testing.T) {
+	t.Parallel()
+	known := func(f float64) *float64 { return &f }
+	d := open(t, fakeAPI{"GET /api/v1/history": api.History{Every: 10, Until: testNow(), Series: map[string][]*float64{
+		"rate": {known(1), known(70)}, "lag": {nil, known(8)}, "delivered": {known(2), known(3)}, "failed": {known(0), known(90)}, "parked": {nil, nil}}}})
+	mustHave(t, fetch(d, "/ui/streams/events", headerRegion, "history").Body.String(), "Events", "70", "Lag", "12:00:00")
+	mustHave(t, fetch(d, "/ui/triggers/tell-crm", headerRegion, "history").Body.String(), "Deliveries", "failed", "90", "No values yet")
 }

@@ -19,6 +19,7 @@ func streamPages() []*page {
 			{"stream", "streams", func(v *visit) (any, error) {
 				return get[api.Stream](v, "/api/v1/streams/"+v.PathValue("stream"), nil)
 			}},
+			{"history", "streams", loadStreamHistory},
 			{"events", "", loadEvents},
 		}},
 	}

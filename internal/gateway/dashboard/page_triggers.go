@@ -21,6 +21,7 @@ func triggerPages() []*page {
 			{"trigger", "triggers", func(v *visit) (any, error) {
 				return get[api.Trigger](v, "/api/v1/triggers/"+v.PathValue("trigger"), nil)
 			}},
+			{"history", "triggers", loadTriggerHistory},
 			{"letters", "dead-letters", func(v *visit) (any, error) {
 				return get[api.DeadLetters](v, "/api/v1/dead-letters", url.Values{"trigger": {v.PathValue("trigger")}, "limit": {"20"}})
 			}},
