@@ -151,6 +151,7 @@ func TestAHangingGatewayIsNotWaitedFor(t *testing.T) {
 				if took := time.Since(began); took != completeWithin {
 					t.Errorf("it took %s", took)
 				}
+				synctest.Wait() // a connection that is being opened adds to serving
 				serving.Wait()
 			})
 		})
