@@ -18,7 +18,8 @@ type visit struct {
 	*http.Request
 	d      *Dashboard
 	caller api.Caller
-	found  []hit // results of a search; nil before it
+	found  []hit    // results of a search; nil before it
+	missed []string // reasons why a search may lack hits
 }
 
 // query returns a parameter of the page's URL, or of its form.

@@ -1,7 +1,10 @@
 package dashboard
 
 import (
+	"errors"
+	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -9,15 +12,21 @@ import (
 )
 
 func searchPages() []*page {
-	return []*page{{path: "/ui/search", file: "search", title: named("Search"), redirect: onlyHit, load: func(v *visit) (any, error) { return v.hits(), nil }}}
+	return []*page{{path: "/ui/search", file: "search", title: named("Search"), redirect: onlyHit, load: func(v *visit) (any, error) { return searchShown{v.hits(), v.missed}, nil }}}
 }
 
 // hit is an object that a search has found.
 type hit struct{ Kind, Name, URL string }
 
+// searchShown is the result of a search. Missed has the reasons why some kinds could not be searched.
+type searchShown struct {
+	Hits   []hit
+	Missed []string
+}
+
 // onlyHit opens the object of a search that has found one.
 func onlyHit(v *visit) string {
-	if hits := v.hits(); len(hits) == 1 {
+	if hits := v.hits(); len(hits) == 1 && len(v.missed) == 0 {
 		return hits[0].URL
 	}
 	return ""
@@ -26,14 +35,28 @@ func onlyHit(v *visit) string {
 // mostHits is the number of hits of one kind.
 const mostHits = 20
 
-// hits finds objects by id, key and name. A kind that this gateway does not have, or that the caller
-// may not see, has no hits.
+// searchIn asks the API for objects. A kind that this gateway does not have, or that the caller may not see, has none. Other
+// errors are shown with the result, because they may hide an object.
+func searchIn[T any](v *visit, path string, query url.Values) (answer T) {
+	answer, err := get[T](v, path, query)
+	var p *api.Problem
+	if err == nil || errors.As(err, &p) && (p.Status == http.StatusNotImplemented || p.Status < http.StatusInternalServerError && p.Status != http.StatusTooManyRequests) {
+		return answer
+	}
+	if reason := err.Error(); !slices.Contains(v.missed, reason) {
+		v.missed = append(v.missed, reason)
+	}
+	return answer
+}
+
+// hits finds objects by id, key and name.
 func (v *visit) hits() []hit {
 	text := strings.TrimSpace(v.query("q"))
 	if text == "" {
 		return nil
 	}
 	if v.found == nil {
+		v.found = []hit{} // a search without hits is done once, too
 		v.found = append(v.found, v.hitsByID(text)...)
 		v.found = append(v.found, v.hitsByKey(text)...)
 		v.found = append(v.found, v.hitsByName(text)...)
@@ -45,10 +68,10 @@ func (v *visit) hitsByID(text string) (all []hit) {
 	if strings.ContainsAny(text, "/ ?#") {
 		return nil
 	}
-	if run, err := get[api.RunWhole](v, "/api/v1/runs/"+text, nil); err == nil {
+	if run := searchIn[api.RunWhole](v, "/api/v1/runs/"+text, nil); run.ID != "" {
 		all = append(all, hit{"Run", run.ID, runURL(run.ID)})
 	}
-	if letter, err := get[api.WholeLetter](v, "/api/v1/dead-letters/"+text, nil); err == nil {
+	if letter := searchIn[api.WholeLetter](v, "/api/v1/dead-letters/"+text, nil); letter.Letter.ID != "" {
 		all = append(all, hit{"Dead letter", letter.Letter.ID, letterURL(letter.Letter.ID)})
 	}
 	return all
@@ -64,23 +87,19 @@ func (v *visit) hitsByKey(text string) (all []hit) {
 			all = append(all, hit{"Key", key, keyURL(key)})
 		}
 	}
-	keys, err := get[api.FleetKeys](v, "/api/v1/fleet/keys", url.Values{"search": {text}, "limit": {strconv.Itoa(mostHits)}})
-	if err == nil {
-		for i := range keys.Keys {
-			add(keys.Keys[i].Key)
-		}
+	keys := searchIn[api.FleetKeys](v, "/api/v1/fleet/keys", url.Values{"search": {text}, "limit": {strconv.Itoa(mostHits)}})
+	for i := range keys.Keys {
+		add(keys.Keys[i].Key)
 	}
-	if runs, err := get[api.Runs](v, "/api/v1/runs", url.Values{"key": {text}, "limit": {"1"}}); err == nil && len(runs.Runs) > 0 {
+	if runs := searchIn[api.Runs](v, "/api/v1/runs", url.Values{"key": {text}, "limit": {"1"}}); len(runs.Runs) > 0 {
 		add(text)
 	}
-	if err == nil && keys.Total > len(keys.Keys) {
+	if keys.Total > len(keys.Keys) {
 		all = append(all, hit{"Keys", "all " + count(keys.Total) + " keys", queryURL("/", "search", text)})
 	}
-	models, err := get[api.Models](v, "/api/v1/models", url.Values{"prefix": {text}, "limit": {strconv.Itoa(mostHits)}})
-	if err == nil {
-		for i := range models.Models {
-			all = append(all, hit{"Model", models.Models[i].Name, modelURL(models.Models[i].Name)})
-		}
+	models := searchIn[api.Models](v, "/api/v1/models", url.Values{"prefix": {text}, "limit": {strconv.Itoa(mostHits)}})
+	for i := range models.Models {
+		all = append(all, hit{"Model", models.Models[i].Name, modelURL(models.Models[i].Name)})
 	}
 	return all
 }
@@ -92,32 +111,25 @@ func (v *visit) hitsByName(text string) (all []hit) {
 			all = append(all, hit{kind, name, address})
 		}
 	}
-	streams, _ := get[api.Streams](v, "/api/v1/streams", nil) // an error means no hits, as the comment of hits says
-	for _, s := range streams.Streams {
+	for _, s := range searchIn[api.Streams](v, "/api/v1/streams", nil).Streams {
 		add("Stream", s.Name, streamURL(s.Name))
 	}
-	triggers, _ := get[api.Triggers](v, "/api/v1/triggers", nil)
-	for _, t := range triggers.Triggers {
+	for _, t := range searchIn[api.Triggers](v, "/api/v1/triggers", nil).Triggers {
 		add("Trigger", t.Name, triggerURL(t.Name))
 	}
-	schedules, _ := get[api.Schedules](v, "/api/v1/schedules", nil)
-	for _, s := range schedules.Schedules {
+	for _, s := range searchIn[api.Schedules](v, "/api/v1/schedules", nil).Schedules {
 		add("Schedule", s.Name, "/ui/triggers")
 	}
-	recipes, _ := get[api.Recipes](v, "/api/v1/recipes", nil)
-	for _, r := range recipes.Recipes {
+	for _, r := range searchIn[api.Recipes](v, "/api/v1/recipes", nil).Recipes {
 		add("Recipe", r.Name, recipeURL(r.Name))
 	}
-	pools, _ := get[api.Pools](v, "/api/v1/pools", nil)
-	for _, p := range pools.Pools {
+	for _, p := range searchIn[api.Pools](v, "/api/v1/pools", nil).Pools {
 		add("Pool", p.Name, "/ui/runs")
 	}
-	scorers, _ := get[api.Scorers](v, "/api/v1/scorers", nil)
-	for _, s := range scorers.Scorers {
+	for _, s := range searchIn[api.Scorers](v, "/api/v1/scorers", nil).Scorers {
 		add("Scorer", s.Name, scorerURL(s.Name))
 	}
-	datasets, _ := get[api.Datasets](v, "/api/v1/data/datasets", url.Values{"prefix": {text}})
-	for _, d := range datasets.Datasets {
+	for _, d := range searchIn[api.Datasets](v, "/api/v1/data/datasets", url.Values{"prefix": {text}}).Datasets {
 		add("Dataset", d.Name, dataURL(d.Name))
 	}
 	return all

@@ -1,0 +1,23 @@
+package dashboard
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"tidemill.dev/api"
+)
+
+// A search that the API could not answer as a whole says so, because the object may exist.
+func TestASearchSaysWhatItMissed(t *testing.T) {
+	t.Parallel()
+	answers := fakeAPI{"GET /api/v1/streams": api.Streams{}, "GET /api/v1/runs": &api.Problem{Status: http.StatusNotImplemented, Title: "this gateway has no runs"}}
+	body := fetch(open(t, answers), "/ui/search?q=bot-1").Body.String()
+	mustHave(t, body, "Nothing has this name")
+	if strings.Contains(body, "Not everything") {
+		t.Error("kinds that this gateway does not have are no fault")
+	}
+	answers["GET /api/v1/fleet/keys"] = &api.Problem{Status: http.StatusServiceUnavailable, Title: "temporarily unavailable", Detail: "catching up with the facts: 7 left"}
+	body = fetch(open(t, answers), "/ui/search?q=bot-1").Body.String()
+	mustHave(t, body, "Not everything was searched", "catching up with the facts: 7 left", "Nothing was found")
+}
