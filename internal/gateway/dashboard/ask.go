@@ -19,7 +19,7 @@ type visit struct {
 	d      *Dashboard
 	caller api.Caller
 	found  []hit    // results of a search; nil before it
-	missed []string // reasons why a search may lack hits
+	missed []string // reasons why a search or a selection is not complete
 }
 
 // query returns a parameter of the page's URL, or of its form.

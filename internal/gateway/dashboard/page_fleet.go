@@ -3,6 +3,7 @@ package dashboard
 import (
 	"fmt"
 	"html/template"
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -18,7 +19,7 @@ func fleetPages() []*page {
 			{"keys", "fleet", loadKeys},
 			{"fresh", "fleet", loadFreshness},
 		}},
-		{path: "/ui/selected", file: "fleet", nav: "/", title: named("Fleet"), redirect: actOnSelected},
+		{path: "/ui/selected", file: "fleet", nav: "/", title: named("Fleet"), redirect: actOnSelected, load: refuseSelected},
 	}
 }
 
@@ -330,27 +331,44 @@ func usualMetric(keys []api.FleetKey) (name string) {
 }
 
 // actOnSelected leads from the keys that a visitor has ticked to the page of an action on them. Actions on models need
-// the names of the models.
+// the names of the models. If one cannot be found, no page is opened, because it would lack a key that was ticked.
 func actOnSelected(v *visit) string {
 	do, recipe, keys := v.Q("do"), v.Q("recipe"), v.Form["key"]
-	q := url.Values{}
-	if do == "start-runs" {
-		q = url.Values{"recipe": {recipe}, "key": keys}
-	} else {
-		for _, key := range keys[:min(len(keys), mostSelected)] {
-			found, err := get[api.Models](v, "/api/v1/models", url.Values{"recipe": {recipe}, "key": {key}})
-			if err != nil {
-				continue // the page of the action says that no model is given
-			}
-			for i := range found.Models {
-				q.Add("model", found.Models[i].Name)
-			}
-		}
+	q := url.Values{"recipe": {recipe}, "key": keys}
+	if do != "start-runs" {
+		q = v.modelsOf(recipe, keys)
+	}
+	if len(v.missed) > 0 {
+		return ""
 	}
 	return "/ui/act/" + url.PathEscape(do) + "?" + q.Encode()
 }
 
-// mostSelected is the number of keys on the longest page.
+// modelsOf returns the models of some keys. It notes the keys that it cannot look up.
+func (v *visit) modelsOf(recipe string, keys []string) url.Values {
+	q := url.Values{}
+	if len(keys) > mostSelected {
+		v.missed = append(v.missed, fmt.Sprintf("%d keys are selected, and %d may be: select fewer, or use the command line", len(keys), mostSelected))
+		return q
+	}
+	for _, key := range keys {
+		found, err := get[api.Models](v, "/api/v1/models", url.Values{"recipe": {recipe}, "key": {key}})
+		if err != nil {
+			v.missed = append(v.missed, fmt.Sprintf("the model of key %s cannot be looked up: %v", word(key), err))
+		}
+		for i := range found.Models {
+			q.Add("model", found.Models[i].Name)
+		}
+	}
+	return q
+}
+
+// refuseSelected says why the selected keys lead to no action.
+func refuseSelected(v *visit) (any, error) {
+	return nil, &api.Problem{Status: http.StatusServiceUnavailable, Title: "nothing was done with the selected keys", Detail: strings.Join(v.missed, "; ")}
+}
+
+// mostSelected is the number of keys that one action takes.
 const mostSelected = 200
 
 // staleChoices are the ages from which a visitor may call a champion stale.

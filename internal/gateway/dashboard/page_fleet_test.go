@@ -79,6 +79,12 @@ func TestSelectedKeysLeadToAnAction(t *testing.T) {
 			t.Errorf("%s leads to %s, want %s", path, got, want)
 		}
 	}
+	answers["GET /api/v1/models"] = &api.Problem{Status: http.StatusServiceUnavailable, Title: "temporarily unavailable", Detail: "the ledger catches up"}
+	w := fetch(d, "/ui/selected?do=rollback&recipe=intent&key=bot-7")
+	if w.Code != http.StatusServiceUnavailable {
+		t.Errorf("a key that cannot be looked up leads to %s", w.Header().Get("Location"))
+	}
+	mustHave(t, w.Body.String(), "nothing was done", "bot-7")
 }
 
 // Tabs that have seen the same versions share one answer. A tab of another caller does not. A tab with newer versions gets
