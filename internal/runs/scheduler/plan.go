@@ -14,14 +14,19 @@ import (
 	"tidemill.dev/triggers/keys"
 )
 
-// planError is the reason why a plan can never be made unless the config, the event or the data
-// changes.
-type planError struct{ reason string }
+// planError is the reason why a plan cannot be made. Unless again is set, only a change of the config,
+// the event or the data helps.
+type planError struct {
+	reason string
+	again  bool // the next attempt may succeed, because the store may be behind the log
+}
 
 // Error returns the reason for people.
 func (u *planError) Error() string { return u.reason }
 
-func unfitf(format string, args ...any) error { return &planError{fmt.Sprintf(format, args...)} }
+func unfitf(format string, args ...any) error {
+	return &planError{reason: fmt.Sprintf(format, args...)}
+}
 
 // writer expands a recipe's templates for one run.
 type writer struct {
@@ -87,7 +92,7 @@ func draft(r config.Recipe, run *tidemill.Run, dir string) (tidemill.Plan, error
 	w, j := newWriter(r, run), r.Run
 	p := tidemill.Plan{Team: r.Team, Image: j.Image, Dir: configFolder(dir, j.Dir), Command: j.Command, Secrets: j.Secrets,
 		CPU: j.CPU, Memory: j.Memory, GPUs: j.GPUs, Pool: j.Pool, Priority: j.Priority + run.Priority,
-		Deadline: j.Deadline, Grace: j.Grace, Attempts: j.Attempts, Backoff: tidemill.Backoff{First: j.Backoff.First, Cap: j.Backoff.Cap},
+		Deadline: j.Deadline, Grace: j.Grace, Attempts: j.Attempts, Backoff: backoffOf(r),
 		Env: w.env(), Inputs: w.inputs(),
 		Model: w.name("the model that it makes", r.Makes.Model), Dataset: w.name("the dataset that it makes", r.Makes.Dataset),
 		MaxOutput: j.MaxOutput, MaxLog: j.MaxLog, Workers: j.Workers, Servers: j.Servers, Inside: j.Inside}
@@ -166,9 +171,14 @@ func either(a, b string) string {
 }
 
 // unmade returns a plan for a run whose plan cannot be made. The run begins with this plan only
-// because a run must begin before it can end; no attempt is launched.
+// because a run must begin before it can end; no attempt is launched. The backoff is for a plan that
+// the next attempt makes again.
 func unmade(r config.Recipe, run *tidemill.Run) tidemill.Plan {
-	return tidemill.Plan{Team: r.Team, Pool: r.Run.Pool, Priority: r.Run.Priority + run.Priority, Attempts: 1}
+	return tidemill.Plan{Team: r.Team, Pool: r.Run.Pool, Priority: r.Run.Priority + run.Priority, Attempts: 1, Backoff: backoffOf(r)}
+}
+
+func backoffOf(r config.Recipe) tidemill.Backoff {
+	return tidemill.Backoff{First: r.Run.Backoff.First, Cap: r.Run.Backoff.Cap}
 }
 
 // made reports whether a plan can be launched.
@@ -184,7 +194,7 @@ func (f *Foreman) settlePlan(ctx context.Context, r config.Recipe, run *tidemill
 	if err == nil {
 		p.Champion, err = f.champion(ctx, p.Model)
 	}
-	if _, hopeless := errors.AsType[*planError](err); hopeless {
+	if _, unfit := errors.AsType[*planError](err); unfit {
 		return unmade(r, run), err
 	}
 	return p, err
@@ -256,9 +266,12 @@ func (f *Foreman) laidOut(ctx context.Context, model string, c *tidemill.Champio
 	return c, nil
 }
 
+// missing returns the error for an input without a commit. A commit that an event names was in a
+// store when the event was published. A bucket that is a copy, or was restored, may get it later.
 func missing(in tidemill.Input) error {
 	if in.Commit != "" {
-		return unfitf("the input %s is not there: dataset %s has no commit %s, which the newest event names", in.Name, in.Dataset, in.Commit)
+		return &planError{again: true, reason: fmt.Sprintf("the input %s is not there: dataset %s has no commit %s, which the newest event names; "+
+			"if the object store is a copy or was restored, wait until it has the commit; else put the files there again", in.Name, in.Dataset, in.Commit)}
 	}
 	return unfitf("the input %s is not there: dataset %s has no commit on branch %s yet; put files there with `tidemill data put`, and ask again", in.Name, in.Dataset, in.Branch)
 }

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -138,6 +140,32 @@ func TestBadPlansEndRuns(t *testing.T) {
 	if len(all) != 1 || len(all[0].Plan.Inputs) != 1 || all[0].Plan.Inputs[0].Commit != c.ID || all[0].Plan.Inputs[0].Tree != c.Tree {
 		t.Errorf("with data launched are %+v", all)
 	}
+}
+
+// A commit that an event names may come into the store after the event, for example if the bucket is
+// a copy of another one. The run waits for it, and it says so.
+func TestACommitMayComeAfterItsEvent(t *testing.T) {
+	r := plain("intent")
+	r.Inputs = []config.InputFrom{{Name: "examples", Dataset: "bots/{key}", AtCause: true}}
+	w := newWorld(t, r)
+	c := w.putFile("bots/k", "a.csv", "1")
+	refs := filepath.Join(w.dir, "refs")
+	w.must(os.Rename(refs, refs+".late"))
+	f := w.foreman(nil)
+	asked := wish("intent", "k", "1")
+	asked.Events[0] = fmt.Appendf(nil, `{"specversion":"1.0","id":"1","source":"/s","type":"new-data","subject":"k","dataset":"bots/k","branch":"main","commit":%q}`, c.ID)
+	a := w.ask(f, asked)
+	w.waitUntil("an attempt ends without the commit", func() bool {
+		run := w.run(f, a.Run)
+		return len(run.Attempts) > 0 && run.Attempts[0].Outcome == tidemill.OutcomeLost && strings.Contains(run.Attempts[0].Reason, "has no commit "+c.ID)
+	})
+	w.must(os.RemoveAll(refs))
+	w.must(os.Rename(refs+".late", refs))
+	w.watch(f)
+	w.waitUntil("the run is launched with the commit", func() bool {
+		all := w.launch.of(a.Run)
+		return len(all) == 1 && all[0].Number > 1 && all[0].Plan.Inputs[0].Commit == c.ID && all[0].Plan.Inputs[0].Tree == c.Tree
+	})
 }
 
 func TestLaunchersThatCannot(t *testing.T) {

@@ -170,12 +170,13 @@ const learnEvery = time.Second
 // was merged into it, and the next try begins it.
 //
 // A later attempt uses the plan of the run. If that plan has no MAC, it is of an earlier version, or
-// another client of Kafka has written it. Nothing tells the two apart, so the plan is made again.
+// another client of Kafka has written it. Nothing tells the two apart, so the plan is made again. So
+// is a plan that could not be made before because a commit was not in the store yet.
 //
 // The returned fault is the reason why the run ends with this attempt. The error is errNotNow.
 func (f *Foreman) proposal(ctx context.Context, run *tidemill.Run, number int) (d tidemill.RunStarted, fault, err error) {
 	d = tidemill.RunStarted{Attempt: number, Causes: run.Causes, Seen: run.LastAsked()}
-	if number > 1 && run.PlanMAC != "" { // launch checks it
+	if number > 1 && run.PlanMAC != "" && hasPlan(run) { // launch checks the MAC
 		return d, nil, nil
 	}
 	r, there := f.opt.Config().Recipe(run.Recipe)
@@ -183,7 +184,7 @@ func (f *Foreman) proposal(ctx context.Context, run *tidemill.Run, number int) (
 		return d, nil, errNotNow // the run waits until it is cancelled or its recipe is in the config again
 	}
 	plan, err := f.settlePlan(ctx, r, run)
-	if _, hopeless := errors.AsType[*planError](err); hopeless {
+	if _, unfit := errors.AsType[*planError](err); unfit {
 		fault, err = err, nil
 	}
 	if err != nil {
@@ -195,6 +196,12 @@ func (f *Foreman) proposal(ctx context.Context, run *tidemill.Run, number int) (
 	f.troubles.notePlanned(r.Name)
 	d.Plan = &plan
 	return d, fault, nil
+}
+
+// hasPlan reports whether a run's plan can be launched.
+func hasPlan(run *tidemill.Run) bool {
+	var plan tidemill.Plan
+	return json.Unmarshal(run.Plan, &plan) == nil && made(plan)
 }
 
 // unsigned is the reason against the launch of a plan whose MAC is wrong, with the run's id.
@@ -228,7 +235,7 @@ func (f *Foreman) launch(ctx context.Context, run *tidemill.Run, a tidemill.Atte
 // failLaunch ends an attempt that never ran. The run gets another attempt if that may succeed.
 func (f *Foreman) failLaunch(ctx context.Context, run *tidemill.Run, a tidemill.Attempt, why error) error {
 	d := tidemill.RunFinished{Attempt: a.Number, Outcome: tidemill.OutcomeLost, Reason: why.Error(), Result: tidemill.Result{Exit: -1}}
-	if _, hopeless := errors.AsType[*planError](why); hopeless || errors.Is(why, ErrUnlaunchable) {
+	if wrong, ok := errors.AsType[*planError](why); ok && !wrong.again || errors.Is(why, ErrUnlaunchable) {
 		d.Outcome, d.Permanent = tidemill.OutcomeFailed, true
 	}
 	f.log.Warn("scheduler: starting an attempt failed", "recipe", run.Recipe, "key", run.Key, "run", run.ID, "reason", why)
