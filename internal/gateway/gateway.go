@@ -172,9 +172,7 @@ func (g *Gateway) open(ctx context.Context) (err error) {
 	g.unrouted = g.metrics.of("")
 	g.ofServer = trace.WithSpanKind(trace.SpanKindServer)
 	g.tracer, g.shown = g.opt.Telemetry.Tracer(), g.opt.Telemetry.Metrics()
-	if err := g.openPages(); err != nil {
-		return err
-	}
+	g.openPages()
 	g.routes = newRoutes(slices.Concat(g.routeTable(), g.pageTable()), g.metrics)
 	var secured *tls.Config
 	if g.certificate != nil {

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"fmt"
 	"net/http"
 	"slices"
 
@@ -15,16 +14,13 @@ import (
 const pagesPath = "/ui/"
 
 // openPages prepares the dashboard. Its pages call serveHTTP in-process.
-func (g *Gateway) openPages() (err error) {
+func (g *Gateway) openPages() {
 	live := slices.ContainsFunc(g.routeTable(), func(r route) bool { return r.path == "/api/v1/live" })
 	o := dashboard.Options{API: http.HandlerFunc(g.serveHTTP), Install: func() string { return g.opt.Config().Name }, Version: g.opt.Version, Live: live, Logger: g.log}
 	if g.opt.Access != nil {
 		o.SignIn = g.opt.Access
 	}
-	if g.pages, err = dashboard.New(o); err != nil {
-		return fmt.Errorf("open the dashboard: %w", err)
-	}
-	return nil
+	g.pages = dashboard.New(o)
 }
 
 // pageTable lists the routes of the dashboard, which openapi.json leaves out. They need no token: a

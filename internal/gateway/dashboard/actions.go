@@ -1,12 +1,15 @@
 package dashboard
 
 import (
+	"cmp"
 	"fmt"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	h "maragu.dev/gomponents/html"
 
 	"tidemill.dev/internal/gateway/access"
 )
@@ -160,29 +163,38 @@ type actionLink struct {
 	Danger                  bool
 }
 
-// As returns the button with other words.
-func (l actionLink) As(title string) actionLink {
-	l.Title = title
-	return l
-}
+// Act returns the button of an action with arguments, as name, value, name, value… Empty values are
+// left out.
+func (v *visit) Act(name string, pairs ...string) Node { return v.ActAs("", name, pairs...) }
 
-// Act returns the button of an action with arguments, as name, value, name, value… or as one list of
-// them. Empty values are left out.
-func (v *visit) Act(name string, pairs ...any) (actionLink, error) {
-	if len(pairs) == 1 {
-		pairs, _ = pairs[0].([]any)
-	}
+// ActAs is Act for a button with other words.
+func (v *visit) ActAs(title, name string, pairs ...string) Node {
 	a := actionNamed(name)
 	if a == nil {
-		return actionLink{}, fmt.Errorf("there is no action %q", name)
+		return failed(fmt.Errorf("there is no action %q", name))
 	}
 	q := url.Values{}
 	for i := 0; i+1 < len(pairs); i += 2 {
-		if value := fmt.Sprint(pairs[i+1]); value != "" {
-			q.Add(fmt.Sprint(pairs[i]), value)
+		if pairs[i+1] != "" {
+			q.Add(pairs[i], pairs[i+1])
 		}
 	}
-	return v.linkTo(a, q), nil
+	l := v.linkTo(a, q)
+	l.Title = cmp.Or(title, l.Title)
+	return l.node()
+}
+
+// node shows the button. If the caller may not press it, the reason is next to it.
+func (l *actionLink) node() Node {
+	if l.Refusal != "" {
+		return list(h.Button(h.Type("button"), h.Disabled(), h.Title(l.Refusal), h.Aria("describedby", l.ID), say(l.Title)),
+			h.Span(h.Class("why"), h.ID(l.ID), say(l.Refusal)))
+	}
+	class := "button"
+	if l.Danger {
+		class += " danger"
+	}
+	return h.A(h.Class(class), h.Href(l.URL), say(l.Title))
 }
 
 func (v *visit) linkTo(a *action, q url.Values) actionLink {

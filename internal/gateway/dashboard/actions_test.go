@@ -2,7 +2,6 @@ package dashboard
 
 import (
 	"encoding/json"
-	"html/template"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -35,10 +34,7 @@ func openRecording(t testing.TB, answers fakeAPI) (*Dashboard, *recordingAPI) {
 	t.Helper()
 	answers["GET /api/v1/caller"] = everyRole()
 	f := &recordingAPI{fakeAPI: answers}
-	d, err := New(Options{API: f, Install: func() string { return "acme-lab" }, Now: testNow})
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := New(Options{API: f, Install: func() string { return "acme-lab" }, Now: testNow})
 	return d, f
 }
 
@@ -116,10 +112,7 @@ func TestActionContinues(t *testing.T) {
 		}
 		_ = json.NewEncoder(w).Encode(answer)
 	})
-	d, err := New(Options{API: answers, Install: func() string { return "" }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := New(Options{API: answers, Install: func() string { return "" }})
 	mustHave(t, submit(d, "/ui/act/start-runs", url.Values{"recipe": {"intent"}, "all": {"true"}}), "after x")
 	if pages != 2 {
 		t.Errorf("%d requests", pages)
@@ -130,10 +123,7 @@ func TestActionContinues(t *testing.T) {
 func TestActionNeedsItsRole(t *testing.T) {
 	t.Parallel()
 	f := &recordingAPI{fakeAPI: fakeAPI{"GET /api/v1/caller": api.Caller{Name: "ana", Roles: []string{"read"}}}}
-	d, err := New(Options{API: f, Install: func() string { return "" }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := New(Options{API: f, Install: func() string { return "" }})
 	for _, body := range []string{fetch(d, "/ui/act/promote?model=m&version=1").Body.String(), submit(d, "/ui/act/promote", url.Values{"model": {"m"}})} {
 		mustHave(t, body, "needs the role approve")
 		if strings.Contains(body, `formmethod="post"`) || len(f.bodies) > 0 {
@@ -165,7 +155,7 @@ func TestEveryActionHasAPage(t *testing.T) {
 			t.Errorf("%s is undone by %s, which does not exist", a.name, a.undo)
 		}
 		body := fetch(d, "/ui/act/"+a.name).Body.String()
-		mustHave(t, body, template.HTMLEscapeString(a.will[:20]), `<form class="act" method="get"`, "<tm-copy><code>tidemill ")
+		mustHave(t, body, esc(a.will[:20]), `<form class="act" method="get"`, "<tm-copy><code>tidemill ")
 		for _, f := range a.fields {
 			mustHave(t, body, `name="`+f.name+`"`)
 		}
@@ -214,7 +204,7 @@ func TestPagesWorkWithoutAScript(t *testing.T) {
 func TestLettersAreGrouped(t *testing.T) {
 	t.Parallel()
 	all := groupLetters(api.DeadLetters{Total: 3, DeadLetters: []api.DeadLetter{{Trigger: "a", Reason: "x"}, {Trigger: "b", Reason: "x\nmore"}, {Trigger: "b", Reason: "x\nmore"}}})
-	if len(all.Groups) != 2 || all.Groups[0].Count != 2 || all.Groups[0].URL() != "/ui/dead-letters?reason=x&trigger=b" {
+	if len(all.Groups) != 2 || all.Groups[0].Count != 2 || all.Groups[0].address() != "/ui/dead-letters?reason=x&trigger=b" {
 		t.Errorf("%+v", all)
 	}
 }

@@ -15,9 +15,6 @@ import (
 //go:embed assets
 var assetSource embed.FS
 
-//go:embed templates
-var templateSource embed.FS
-
 // assetFiles are the scripts and styles. One hash over all of them is part of their paths, because
 // the modules import each other by relative paths.
 type assetFiles struct {

@@ -6,6 +6,9 @@ import (
 	"errors"
 	"net/http"
 
+	g "maragu.dev/gomponents"
+	h "maragu.dev/gomponents/html"
+
 	"tidemill.dev/internal/gateway/access"
 )
 
@@ -19,7 +22,13 @@ var _ SignIn = (*access.Guard)(nil)
 
 // signInPages has the page to which the issuer sends the person back.
 func signInPages() []*page {
-	return []*page{{path: callbackPath, file: "signin", title: named("Sign in"), redirect: func(*visit) string { return "/" }}}
+	return []*page{{path: callbackPath, title: named("Sign in"), redirect: func(*visit) string { return "/" }, main: still(func(*view) Node { return showSignIn() })}}
+}
+
+// showSignIn is the form for the token, which the script makes.
+func showSignIn() Node {
+	return list(h.H1(say("Sign in")), g.El("tm-sign-in", h.P(say("This gateway has an access file, so each request needs a token.")),
+		h.NoScript(nothing(say("The token is kept for this tab alone, which needs JavaScript. Without JavaScript, use the command line: set "), h.Code(say("TIDEMILL_TOKEN")), say(" and "), h.Code(say("TIDEMILL_URL")), say(".")))))
 }
 
 const callbackPath = "/ui/auth/callback"

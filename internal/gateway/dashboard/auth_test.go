@@ -34,10 +34,7 @@ func TestKindsOfSignIn(t *testing.T) {
 		`{"token":true,"oidc":null}`: fixedSignIn{access.ErrNoSignIn},
 		`{"token":true,"oidc":null,"fault":"the keys of the token's issuer cannot be read"}`: fixedSignIn{access.ErrIssuerAway},
 	} {
-		d, err := New(Options{API: fakeAPI{}, Install: func() string { return "" }, SignIn: sign})
-		if err != nil {
-			t.Fatal(err)
-		}
+		d := New(Options{API: fakeAPI{}, Install: func() string { return "" }, SignIn: sign})
 		if got := strings.TrimSpace(fetch(d, "/ui/auth").Body.String()); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
@@ -46,10 +43,7 @@ func TestKindsOfSignIn(t *testing.T) {
 
 func TestCodeBecomesAToken(t *testing.T) {
 	t.Parallel()
-	d, err := New(Options{API: fakeAPI{}, Install: func() string { return "" }, SignIn: fixedSignIn{}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := New(Options{API: fakeAPI{}, Install: func() string { return "" }, SignIn: fixedSignIn{}})
 	for code, status := range map[string]int{"good": http.StatusOK, "bad": http.StatusForbidden} {
 		form := url.Values{"code": {code}, "verifier": {"v"}, "redirect": {"https://here/ui/auth/callback"}}
 		r := httptest.NewRequest(http.MethodPost, "/ui/auth/token", strings.NewReader(form.Encode()))

@@ -3,7 +3,6 @@ package dashboard
 import (
 	"cmp"
 	"fmt"
-	"html/template"
 	"math"
 	"slices"
 	"strings"
@@ -118,13 +117,13 @@ func (p point) known() bool { return !math.IsNaN(p.Y) && !math.IsInf(p.Y, 0) }
 
 // lineChart draws a chart as SVG, with a sentence and a table of its values. The script adds a
 // cursor that reads the values from the table.
-func lineChart(g graph) template.HTML {
+func lineChart(g graph) markup {
 	b, any := boundsOf(g.Curves)
 	var s strings.Builder
 	fmt.Fprintf(&s, `<figure class="chart"><figcaption><strong>%s</strong> <span>%s</span></figcaption>`, esc(word(g.Title)), esc(titled(g.Sentence)))
 	if !any {
 		s.WriteString(`<p class="empty">No values yet.</p></figure>`)
-		return template.HTML(s.String())
+		return markup(s.String())
 	}
 	const width, height = chartWidth - chartLeft - chartRight, chartHeight - chartTop - chartBottom
 	fmt.Fprintf(&s, `<svg viewBox="0 0 %d %d" role="img" aria-label="%s" data-box="%g %g %d %d">`, chartWidth, chartHeight, esc(word(g.Title)+": "+titled(g.Sentence)), b.minX, b.maxX, chartLeft, width)
@@ -148,7 +147,7 @@ func lineChart(g graph) template.HTML {
 	g.writeLegend(&s)
 	g.writeTable(&s)
 	s.WriteString(`</figure>`)
-	return template.HTML(s.String())
+	return markup(s.String())
 }
 
 // writeBounds draws each point with its interval.
@@ -220,10 +219,8 @@ func (c curve) interval(i int) string {
 	return "(" + number(c.Bounds[i].Low) + " to " + number(c.Bounds[i].High) + ")"
 }
 
-func esc(s string) string { return template.HTMLEscapeString(s) }
-
 // sparkline draws a small curve without axes. The label says what it shows.
-func sparkline(label string, values []float64) template.HTML {
+func sparkline(label string, values []float64) markup {
 	points := make([]point, len(values))
 	for i, v := range values {
 		points[i] = point{float64(i), v}
@@ -233,14 +230,14 @@ func sparkline(label string, values []float64) template.HTML {
 		return never
 	}
 	last := values[len(values)-1]
-	return template.HTML(fmt.Sprintf(`<svg class="spark" viewBox="0 0 %d %d" role="img" aria-label="%s, now %s">%s</svg>`,
+	return markup(fmt.Sprintf(`<svg class="spark" viewBox="0 0 %d %d" role="img" aria-label="%s, now %s">%s</svg>`,
 		sparkWidth, sparkHeight, esc(label), esc(number(last)), polylines("curve c0", points, b, 1, 2, sparkWidth-2, sparkHeight-4)))
 }
 
 // bar shows a part of a whole. The progress element needs no style attribute.
-func bar(label string, part, whole float64) template.HTML {
+func bar(label string, part, whole float64) markup {
 	if whole <= 0 || math.IsNaN(part) {
 		return ""
 	}
-	return template.HTML(fmt.Sprintf(`<progress aria-label="%s" value="%g" max="%g">%s</progress>`, esc(label), min(part, whole), whole, percent(part, whole)))
+	return markup(fmt.Sprintf(`<progress aria-label="%s" value="%g" max="%g">%s</progress>`, esc(label), min(part, whole), whole, percent(part, whole)))
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 
+	h "maragu.dev/gomponents/html"
+
 	"tidemill.dev"
 )
 
@@ -41,13 +43,26 @@ type confusedPair struct {
 	Own, Theirs      int
 }
 
-// Difference returns the difference with its sign.
-func (p confusedPair) Difference() string { return signed(float64(p.Own - p.Theirs)) }
+// difference returns the difference with its sign.
+func (p *confusedPair) difference() string { return signed(float64(p.Own - p.Theirs)) }
 
 const (
 	mostClasses = 12 // classes in a matrix
 	mostPairs   = 10 // rows in the table of confused pairs
 )
+
+// node shows a matrix, which may be nil. Totals adds a column with the number of each class.
+func (m *matrix) node(title string, totals bool) Node {
+	if m == nil {
+		return nil
+	}
+	return scroll("matrix", h.Caption(say(title), when(m.Examples > 0, say(" "), quiet(say(count(m.Examples)+" examples")))),
+		headRow(cell(), each(m.Labels, func(label *string) Node { return head(text(*label)) }), when(totals, head(say("all")))),
+		rows(each(m.Rows, func(r *matrixRow) Node {
+			return h.Tr(rowName(text(r.Label)), each(r.Cells, func(c *matrixCell) Node { return h.Td(when(c.Class != "", h.Class(c.Class)), say(c.Text)) }),
+				when(totals, h.Td(h.Class("none"), say(strconv.Itoa(r.Total)))))
+		})))
+}
 
 // counts are the cells of a confusion matrix by the names of the classes.
 type counts struct {

@@ -1,7 +1,6 @@
 package dashboard
 
 import (
-	"html/template"
 	"log/slog"
 	"net/http"
 	"time"
@@ -22,15 +21,14 @@ type Options struct {
 type Dashboard struct {
 	opt    Options
 	assets *assetFiles
-	pages  map[string]*template.Template // template of each page, by the name of its file
 	mux    *http.ServeMux
 
 	regions   regionCache
 	exchanges chan struct{} // full while mostExchanges people sign in
 }
 
-// New parses the templates. An error is a mistake in a template.
-func New(o Options) (*Dashboard, error) {
+// New makes the dashboard.
+func New(o Options) *Dashboard {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -38,10 +36,6 @@ func New(o Options) (*Dashboard, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	d := &Dashboard{opt: o, assets: packAssets(), mux: http.NewServeMux(), exchanges: make(chan struct{}, mostExchanges)}
-	var err error
-	if d.pages, err = parseTemplates(d); err != nil {
-		return nil, err
-	}
 	d.mux.Handle("GET /ui/assets/{hash}/{name}", d.assets)
 	for _, p := range pageTable() {
 		handle := func(w http.ResponseWriter, r *http.Request) { d.servePage(w, r, p) }
@@ -54,7 +48,7 @@ func New(o Options) (*Dashboard, error) {
 	d.mux.HandleFunc("POST /ui/auth/token", d.serveToken)
 	missing := missingPage()
 	d.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { d.servePage(w, r, missing) })
-	return d, nil
+	return d
 }
 
 // ServeHTTP answers a request for a page or an asset.

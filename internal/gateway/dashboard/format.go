@@ -3,10 +3,8 @@ package dashboard
 import (
 	"encoding/json"
 	"fmt"
-	"html/template"
 	"math"
 	"net/url"
-	"path"
 	"strconv"
 	"strings"
 	"time"
@@ -17,58 +15,17 @@ import (
 	"tidemill.dev/api"
 )
 
-// functions are the helpers of all templates.
-func functions(d *Dashboard) template.FuncMap {
-	return template.FuncMap{
-		"asset": d.assets.url, "ago": d.ago, "since": d.since,
-		"duration": duration, "count": count, "bytes": size, "number": number, "rate": rate, "prose": prose, "signed": signed, "changeWord": changeWord, "percent": percent, "float": func(n int) float64 { return float64(n) }, "float64": func(n int64) float64 { return float64(n) }, "title": titled,
-		"text": text, "id": idText, "word": word, "badge": badge, "json": indented, "eventOf": eventOf, "dict": dict, "list": func(all ...any) []any { return all },
-		"runURL": runURL, "modelURL": modelURL, "versionURL": versionURL, "keyURL": keyURL, "whyURL": whyURL, "letterURL": letterURL, "streamURL": streamURL,
-		"triggerURL": triggerURL, "scorerURL": scorerURL, "recipeURL": recipeURL, "dataURL": dataURL, "branchURL": branchURL, "commitURL": commitURL, "fileLink": fileLink, "datasetLink": datasetLink, "changeOf": changeOf,
-		"runLink": runLink, "modelLink": modelLink, "keyLink": keyLink, "letterLink": letterLink, "streamLink": streamLink,
-		"triggerLink": triggerLink, "scorerLink": scorerLink, "eventLink": eventLink,
-		"meaningOf": meaningOf, "nodeURL": nodeURL, "ownURL": ownURL, "lineX": lineX, "lineY": lineY, "scorerState": scorerState, "chart": lineChart, "spark": sparkline, "bar": bar,
-	}
-}
-
-// parseTemplates parses the layout once, and each page on a copy of it.
-func parseTemplates(d *Dashboard) (map[string]*template.Template, error) {
-	base, err := template.New("").Funcs(functions(d)).ParseFS(templateSource, "templates/shared/*.html")
-	if err != nil {
-		return nil, fmt.Errorf("parse the dashboard's layout: %w", err)
-	}
-	entries, err := templateSource.ReadDir("templates")
-	if err != nil {
-		return nil, fmt.Errorf("list the dashboard's templates: %w", err)
-	}
-	pages := map[string]*template.Template{}
-	for _, e := range entries {
-		if e.IsDir() {
-			continue
-		}
-		own, err := base.Clone()
-		if err == nil {
-			own, err = own.ParseFS(templateSource, path.Join("templates", e.Name()))
-		}
-		if err != nil {
-			return nil, fmt.Errorf("parse the dashboard's page %s: %w", e.Name(), err)
-		}
-		pages[strings.TrimSuffix(e.Name(), ".html")] = own
-	}
-	return pages, nil
-}
-
 // ago shows a time by its distance from now. The script keeps the distance fresh.
-func (d *Dashboard) ago(at any) template.HTML {
+func (d *Dashboard) ago(at any) markup {
 	t, ok := timeOf(at)
 	if !ok {
 		return never
 	}
 	words := distance(d.opt.Now().Sub(t))
-	return template.HTML(fmt.Sprintf(`<time datetime="%s" title="%s" data-ago>%s</time>`, t.UTC().Format(time.RFC3339Nano), t.UTC().Format("2006-01-02 15:04:05 UTC"), words))
+	return markup(fmt.Sprintf(`<time datetime="%s" title="%s" data-ago>%s</time>`, t.UTC().Format(time.RFC3339Nano), t.UTC().Format("2006-01-02 15:04:05 UTC"), words))
 }
 
-const never template.HTML = `<span class="none">–</span>`
+const never markup = `<span class="none">–</span>`
 
 func timeOf(at any) (time.Time, bool) {
 	switch t := at.(type) {
@@ -94,7 +51,7 @@ func distance(d time.Duration) string {
 }
 
 // since shows the duration between two times; the end of an unfinished one is now.
-func (d *Dashboard) since(from, to any) template.HTML {
+func (d *Dashboard) since(from, to any) markup {
 	begin, ok := timeOf(from)
 	if !ok {
 		return never
@@ -103,7 +60,7 @@ func (d *Dashboard) since(from, to any) template.HTML {
 	if !ok {
 		end = d.opt.Now()
 	}
-	return template.HTML(short(end.Sub(begin)))
+	return markup(short(end.Sub(begin)))
 }
 
 // duration shows a number of seconds, or a time.Duration.
@@ -257,21 +214,21 @@ func word(s any) string { return visible(fmt.Sprint(s), shownRunes) }
 func titled(s any) string { return visible(fmt.Sprint(s), titleRunes) }
 
 // text shows a name that others have chosen. The element isolates its direction of writing.
-func text(s any) template.HTML {
+func text(s any) markup {
 	whole := fmt.Sprint(s)
 	return isolated(whole, word(whole))
 }
 
 // isolated shows a form of a name. The whole name is its title if the form differs.
-func isolated(whole, shown string) template.HTML {
+func isolated(whole, shown string) markup {
 	class, title := "", ""
 	if utf8.RuneCountInString(shown) <= unbroken {
 		class = ` class="s"`
 	}
 	if shown != whole {
-		title = ` title="` + template.HTMLEscapeString(titled(whole)) + `"`
+		title = ` title="` + esc(titled(whole)) + `"`
 	}
-	return template.HTML("<bdi" + class + title + ">" + template.HTMLEscapeString(shown) + "</bdi>")
+	return markup("<bdi" + class + title + ">" + esc(shown) + "</bdi>")
 }
 
 // unbroken is the length up to which a name stays on one line.
@@ -282,7 +239,7 @@ const unbroken = 28
 const idShown = 10
 
 // idText shows the beginning of an id.
-func idText(id string) template.HTML {
+func idText(id string) markup {
 	if len(id) <= idShown+2 {
 		return text(id)
 	}
@@ -328,18 +285,6 @@ func eventOf(raw json.RawMessage) *eventParts {
 // maxShownJSON is the number of characters of an event that a page shows.
 const maxShownJSON = 64 << 10
 
-// dict makes a map for a shared template.
-func dict(pairs ...any) (map[string]any, error) {
-	if len(pairs)%2 != 0 {
-		return nil, fmt.Errorf("dict needs pairs, and got %d values", len(pairs))
-	}
-	m := map[string]any{}
-	for i := 0; i < len(pairs); i += 2 {
-		m[fmt.Sprint(pairs[i])] = pairs[i+1]
-	}
-	return m, nil
-}
-
 // kindOf maps states to five kinds. Each kind has a colour and a sign, so that no state is shown by
 // its colour alone.
 func kindOf(state string) string {
@@ -370,9 +315,9 @@ func stateWord(state string) string {
 }
 
 // badge shows a state by a sign, a colour and its word.
-func badge(state any) template.HTML {
+func badge(state any) markup {
 	s := fmt.Sprint(state)
-	return template.HTML(`<span class="badge ` + kindOf(s) + `">` + template.HTMLEscapeString(word(stateWord(s))) + "</span>")
+	return markup(`<span class="badge ` + kindOf(s) + `">` + esc(word(stateWord(s))) + "</span>")
 }
 
 // maxLinked is the length of the longest name that becomes part of an address. The gateway limits
@@ -404,27 +349,27 @@ func eventURL(source, id string) string {
 }
 
 // link shows a name as a link, or as text if it is too long for an address.
-func link(address, name string) template.HTML {
+func link(address, name string) markup {
 	if name == "" {
 		return never
 	}
 	return linked(address, name, text(name))
 }
 
-func linked(address, name string, shown template.HTML) template.HTML {
+func linked(address, name string, shown markup) markup {
 	if len(name) > maxLinked {
 		return shown
 	}
-	return template.HTML(`<a href="` + template.HTMLEscapeString(address) + `">` + string(shown) + "</a>")
+	return markup(`<a href="` + esc(address) + `">` + string(shown) + "</a>")
 }
 
-func runLink(id string) template.HTML       { return linked(runURL(id), id, idText(id)) }
-func letterLink(id string) template.HTML    { return linked(letterURL(id), id, idText(id)) }
-func streamLink(name string) template.HTML  { return link(streamURL(name), name) }
-func triggerLink(name string) template.HTML { return link(triggerURL(name), name) }
-func keyLink(key string) template.HTML      { return link(keyURL(key), key) }
+func runLink(id string) markup       { return linked(runURL(id), id, idText(id)) }
+func letterLink(id string) markup    { return linked(letterURL(id), id, idText(id)) }
+func streamLink(name string) markup  { return link(streamURL(name), name) }
+func triggerLink(name string) markup { return link(triggerURL(name), name) }
+func keyLink(key string) markup      { return link(keyURL(key), key) }
 
-func scorerLink(name string) template.HTML { return link(scorerURL(name), name) }
+func scorerLink(name string) markup { return link(scorerURL(name), name) }
 
 // versionURL returns the address of a version next to the champion.
 func versionURL(name string, version int) string {
@@ -432,7 +377,7 @@ func versionURL(name string, version int) string {
 }
 
 // modelLink shows a model, or one of its versions if the number is not 0.
-func modelLink(name string, version int) template.HTML {
+func modelLink(name string, version int) markup {
 	if version == 0 {
 		return link(modelURL(name), name)
 	}
@@ -441,4 +386,4 @@ func modelLink(name string, version int) template.HTML {
 }
 
 // eventLink leads to the causes and effects of an event.
-func eventLink(source, id string) template.HTML { return link(eventURL(source, id), id) }
+func eventLink(source, id string) markup { return link(eventURL(source, id), id) }

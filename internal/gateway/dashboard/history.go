@@ -5,6 +5,8 @@ import (
 	"net/url"
 	"time"
 
+	h "maragu.dev/gomponents/html"
+
 	"tidemill.dev"
 	"tidemill.dev/api"
 )
@@ -22,21 +24,28 @@ func askHistory(v *visit, of string) (*history, error) {
 }
 
 // loadStreamHistory draws the history of a stream.
-func loadStreamHistory(v *visit) (any, error) {
+func loadStreamHistory(v *visit) ([]graph, error) {
 	h, err := askHistory(v, "stream:"+v.PathValue("stream"))
 	if err != nil || h == nil {
-		return []graph(nil), err
+		return nil, err
 	}
 	return []graph{h.graph("Events", "events a second", "1/s", nil, "rate"), h.graph("Lag", "events that its readers have not read yet", "", nil, "lag")}, nil
 }
 
 // loadTriggerHistory draws the history of a trigger.
-func loadTriggerHistory(v *visit) (any, error) {
+func loadTriggerHistory(v *visit) ([]graph, error) {
 	h, err := askHistory(v, "trigger:"+v.PathValue("trigger"))
 	if err != nil || h == nil {
-		return []graph(nil), err
+		return nil, err
 	}
 	return []graph{h.graph("Deliveries", "a second; failed attempts are dashed", "1/s", nil, "delivered", "failed"), h.graph("Waiting", "events that wait for their subscriber", "", nil, "parked")}, nil
+}
+
+func showHistory(_ *visit, all []graph) Node {
+	if len(all) == 0 {
+		return list(h.H2(say("Last two hours")), nothing(say("There is no history here. This gateway keeps none, or Redis does not answer.")))
+	}
+	return list(h.H2(say("Last two hours")), h.Div(h.Class("charts"), each(all, func(one *graph) Node { return lineChart(*one) })))
 }
 
 // graph makes a chart of some series. The chart says since when it has values.

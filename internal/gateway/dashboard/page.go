@@ -4,55 +4,85 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
-	"html/template"
 	"net/http"
 	"slices"
 	"strings"
 	"unicode"
 
+	h "maragu.dev/gomponents/html"
+
 	"tidemill.dev/api"
 )
 
-// page is one page of the dashboard. Its template defines "main", and one template for each region,
-// by the region's name.
+// page is one page of the dashboard.
 type page struct {
 	path     string // pattern of net/http
-	file     string // file of its template, without .html
 	nav      string // path of its entry in the navigation
 	title    func(v *visit) string
 	status   int                         // status of the answer; 0 for 200
 	post     bool                        // whether it answers POST too
 	redirect func(v *visit) string       // address to go to instead; empty to stay. May be nil
-	load     func(v *visit) (any, error) // data of "main" outside of the regions; may be nil
+	main     func(v *view) (Node, error) // the page itself, without the frame
 	regions  []region
+}
+
+// still is a page that needs no data outside of its regions.
+func still(show func(v *view) Node) func(*view) (Node, error) {
+	return func(v *view) (Node, error) { return show(v), nil }
+}
+
+// loaded is a page that needs data before it is shown.
+func loaded[T any](load func(*visit) (T, error), show func(*view, T) Node) func(*view) (Node, error) {
+	return func(v *view) (Node, error) {
+		data, err := load(v.visit)
+		if err != nil {
+			return nil, err
+		}
+		return show(v, data), nil
+	}
 }
 
 // region is a part of a page that is fetched again when one of its topics changes.
 type region struct {
 	name   string
 	topics string // topics of /api/v1/live, separated by spaces; {run} is that value of the path or the query. Empty for a part that never changes
-	load   func(v *visit) (any, error)
+	show   func(v *visit) (Node, error)
+}
+
+// part returns a region from the function that asks for its data, and the one that shows them.
+func part[T any](name, topics string, load func(*visit) (T, error), show func(*visit, T) Node) region {
+	return region{name, topics, func(v *visit) (Node, error) {
+		data, err := load(v)
+		if err != nil {
+			return nil, err
+		}
+		return show(v, data), nil
+	}}
+}
+
+// asked gets one answer of the API. The path may have one value of the page's path, such as {run}.
+func asked[T any](path string) func(*visit) (*T, error) {
+	return func(v *visit) (*T, error) {
+		to := path
+		if before, rest, ok := strings.Cut(path, "{"); ok {
+			name, after, _ := strings.Cut(rest, "}")
+			to = before + v.PathValue(name) + after
+		}
+		answer, err := get[T](v, to, nil)
+		return &answer, err
+	}
 }
 
 // named returns the title of a page whose title never changes.
 func named(title string) func(*visit) string { return func(*visit) string { return title } }
 
-// view is the data of a page's template.
+// view is a page for one visit.
 type view struct {
 	*visit
 	Title   string
-	Data    any // result of page.load
 	Problem *api.Problem
 	Status  int // status of the answer
-
-	page     *page
-	template *template.Template
-}
-
-// regionView is the data of a region's template.
-type regionView struct {
-	*visit
-	Data any
+	page    *page
 }
 
 // headerRegion names the region that a request wants instead of the whole page.
@@ -60,7 +90,7 @@ const headerRegion = "Tidemill-Region"
 
 // servePage answers with a page, or with one of its regions.
 func (d *Dashboard) servePage(w http.ResponseWriter, r *http.Request, p *page) {
-	v := &view{visit: &visit{Request: r, d: d}, Status: http.StatusOK, page: p, template: d.pages[p.file]}
+	v := &view{visit: &visit{Request: r, d: d}, Status: http.StatusOK, page: p}
 	caller, err := get[api.Caller](v.visit, "/api/v1/caller", nil)
 	if err != nil {
 		d.refuse(w, v, err)
@@ -82,14 +112,15 @@ func (d *Dashboard) servePage(w http.ResponseWriter, r *http.Request, p *page) {
 		return
 	}
 	v.Title = p.title(v.visit)
-	if p.load != nil && v.Problem == nil {
-		v.Data, err = p.load(v.visit)
+	var main Node
+	if v.Problem == nil {
+		main, err = p.main(v)
 		v.Problem = v.asProblem(err)
 	}
 	if p.status != 0 {
 		v.Status = p.status
 	}
-	d.send(w, v, "layout")
+	d.send(w, v, main)
 }
 
 // maxForm is enough for an event of a MiB in a form.
@@ -99,14 +130,13 @@ const maxForm = 4 << 20
 func (d *Dashboard) refuse(w http.ResponseWriter, v *view, err error) {
 	v.Problem = v.asProblem(err)
 	v.Title = v.Problem.Title
-	v.template = d.pages["problem"]
 	if v.Problem.Status == http.StatusUnauthorized {
-		v.Title, v.template = "Sign in", d.pages["signin"]
+		v.Title = "Sign in"
 		if v.Method != http.MethodPost && v.Header.Get("Authorization") == "" && v.Header.Get(headerRegion) == "" {
 			v.Problem, v.Status = nil, http.StatusOK // a browser's first request cannot have a token
 		}
 	}
-	d.send(w, v, "layout")
+	d.send(w, v, showSignIn())
 }
 
 // serveRegion answers with one region. The caller's right to the page was checked for this request.
@@ -116,12 +146,12 @@ func (d *Dashboard) serveRegion(w http.ResponseWriter, v *view, name string) {
 		return
 	}
 	a, older := d.regions.get(v.Request, keyOfRegion(v.Request, name), d.opt.Now(), func() *answer {
-		text, err := v.Region(name)
-		if err != nil {
+		var text bytes.Buffer
+		if err := v.Region(name).Render(&text); err != nil {
 			d.opt.Logger.Error("dashboard: a region cannot be rendered; its visitor gets a 500", "route", v.page.path, "reason", err)
 			return newAnswer(http.StatusInternalServerError, []byte(failedText))
 		}
-		return newAnswer(v.Status, []byte(text))
+		return newAnswer(v.Status, text.Bytes())
 	})
 	if older {
 		w.Header().Set(headerOlder, "1")
@@ -155,10 +185,10 @@ func (v *view) topicsOf(name string) string {
 // maxTopic is the length of the longest value in a topic.
 const maxTopic = 256
 
-// send renders a template into a buffer first, because the status is known only at the end.
-func (d *Dashboard) send(w http.ResponseWriter, v *view, name string) {
+// send renders a page into a buffer first, because an error can come at its end.
+func (d *Dashboard) send(w http.ResponseWriter, v *view, main Node) {
 	var b bytes.Buffer
-	if err := v.template.ExecuteTemplate(&b, name, v); err != nil {
+	if err := v.layout(main).Render(&b); err != nil {
 		d.opt.Logger.Error("dashboard: a page cannot be rendered; its visitor gets a 500", "route", v.page.path, "reason", err)
 		http.Error(w, failedText, http.StatusInternalServerError)
 		return
@@ -169,28 +199,18 @@ func (d *Dashboard) send(w http.ResponseWriter, v *view, name string) {
 // gzipFrom is the size from which a page is compressed.
 const gzipFrom = 4 << 10
 
-// Region renders a region of the page. A problem of the API is shown in its place.
-func (v *view) Region(name string) (template.HTML, error) {
-	for _, r := range v.page.regions {
-		if r.name != name {
-			continue
-		}
-		data, err := r.load(v.visit)
-		var b strings.Builder
-		fmt.Fprintf(&b, `<section data-region="%s" id="region-%s"`, r.name, r.name)
-		if topics := v.topicsOf(name); topics != "" {
-			fmt.Fprintf(&b, ` data-live="%s"`, template.HTMLEscapeString(topics))
-		}
-		b.WriteString(">")
-		if p := v.asProblem(err); p != nil {
-			err = v.template.ExecuteTemplate(&b, "problem", p)
-		} else {
-			err = v.template.ExecuteTemplate(&b, r.name, &regionView{v.visit, data})
-		}
-		b.WriteString("</section>")
-		return template.HTML(b.String()), err
+// Region returns a region of the page. A problem of the API is shown in its place.
+func (v *view) Region(name string) Node {
+	i := slices.IndexFunc(v.page.regions, func(r region) bool { return r.name == name })
+	if i < 0 {
+		return failed(fmt.Errorf("this page has no region %q", name))
 	}
-	return "", fmt.Errorf("this page has no region %q", name)
+	shown, err := v.page.regions[i].show(v.visit)
+	if p := v.asProblem(err); p != nil {
+		shown = showProblem(p)
+	}
+	topics := v.topicsOf(name)
+	return h.Section(h.Data("region", name), h.ID("region-"+name), when(topics != "", h.Data("live", topics)), shown)
 }
 
 // asProblem returns an error as a problem, and sets the answer's status to it; nil for no error.
@@ -204,15 +224,6 @@ func (v *view) asProblem(err error) *api.Problem {
 	}
 	return p
 }
-
-// Is reports whether a navigation entry is that of this page.
-func (v *view) Is(path string) bool { return v.page.nav == path }
-
-// Nav returns the navigation.
-func (v *view) Nav() []navGroup { return navigation() }
-
-// Live reports whether the API has a live connection.
-func (v *view) Live() bool { return v.d.opt.Live }
 
 // Install is the name of the install; empty before the caller is known.
 func (v *view) Install() string {

@@ -8,21 +8,115 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
+
+	g "maragu.dev/gomponents"
+	h "maragu.dev/gomponents/html"
 
 	"tidemill.dev/api"
 )
 
 func actPages() []*page {
 	return []*page{
-		{path: "/ui/act", file: "commands", nav: "/ui/approvals", title: named("Commands"), load: func(*visit) (any, error) { return actionTable(), nil }},
-		{path: "/ui/act/{action}", file: "act", post: true, load: loadAction, title: func(v *visit) string {
+		{path: "/ui/act", nav: "/ui/approvals", title: named("Commands"), main: still(showCommands)},
+		{path: "/ui/act/{action}", nav: "/ui/approvals", post: true, main: loaded(loadAction, showAction), title: func(v *visit) string {
 			if a := actionNamed(v.PathValue("action")); a != nil {
 				return a.heading
 			}
 			return "There is no such command"
 		}},
 	}
+}
+
+func showCommands(v *view) Node {
+	return list(h.H1(say(v.Title)), lead(say("Each command shows what it would do before it does it, and the same as a line for a shell.")),
+		h.Table(h.Class("rows"), heads("Command", "What it does"), rows(each(actionTable(), func(a *action) Node {
+			l := v.linkTo(a, nil)
+			if l.Refusal != "" {
+				return h.Tr(rowName(say(a.heading+" "), quiet(say(l.Refusal))), cell(say(a.will)))
+			}
+			return h.Tr(rowName(anchor(l.URL, say(a.heading))), cell(say(a.will)))
+		}))))
+}
+
+func showAction(v *view, s *actionShown) Node {
+	parts := g.Group{h.H1(say(v.Title)), lead(say(s.Will)),
+		when(s.Refusal != "", h.P(h.Class("problem"), say("You may not do this: it "+s.Refusal+". The holder of the access file can add the role.")))}
+	if s.Problem != nil {
+		parts = append(parts, showProblem(s.Problem))
+	}
+	if s.Done != nil {
+		parts = append(parts, h.Div(h.Class("problem result"), h.Role("status"), h.P(h.Strong(say("Done.")), say(" "+s.Done.Sentence)), s.Done.table()), s.after())
+	} else {
+		parts = append(parts, s.form(v))
+	}
+	return append(parts, h.H2(say("The same as a command")), command(s.Command))
+}
+
+// after leads from an action that is done to what comes next.
+func (s *actionShown) after() Node {
+	var all g.Group
+	if s.Undo != nil {
+		all = append(all, when(s.Undo.Refusal == "", say("Undo: ")), s.Undo.node())
+	}
+	all = append(all, say(" "))
+	if s.More != nil {
+		all = append(all, s.More.node())
+	}
+	return h.P(h.Class("actions"), all, say(" "), anchor("/ui/approvals", say("Commands so far")))
+}
+
+func (s *actionShown) form(v *view) Node {
+	fields := func(aside bool) Node {
+		return h.Div(h.Class("fields"), each(s.Fields, func(f *fieldShown) Node { return when(f.Aside == aside, f.node()) }))
+	}
+	preview, class := "Preview", "primary"
+	if s.HasDryRun {
+		preview = "Show what would happen"
+	}
+	if s.Danger {
+		class += " danger"
+	}
+	do := h.Button(h.Class(class), h.FormMethod("post"), say(v.Title))
+	if s.Refusal != "" {
+		do = h.Button(h.Type("button"), h.Disabled(), say(v.Title))
+	}
+	form := h.Form(h.Class("act"), h.Method("get"), h.Action("/ui/act/"+s.Name), hidden("request", s.Request), fields(false),
+		when(s.hasAside(), details("More fields", fields(true))),
+		actions(h.Button(h.FormNoValidate(), say(preview)), say(" "), do))
+	if s.Dry == nil {
+		return form
+	}
+	return list(form, h.Section(h.Class("dry"), h.H2(say("What would happen")), h.P(say(s.Dry.Sentence)), s.Dry.table()))
+}
+
+// node is the field in a form.
+func (f *fieldShown) node() Node {
+	placeholder := when(f.Hint != "", h.Placeholder(f.Hint))
+	switch f.Kind {
+	case checkbox:
+		return h.Label(h.Class("check"), h.Input(h.Type("checkbox"), h.Name(f.Name), h.Value("true"), when(f.Value != "", h.Checked())), say(" "+f.Label))
+	case area:
+		return h.Label(h.Class("wide"), say(f.Label), h.Textarea(h.Name(f.Name), h.Rows("8"), placeholder, say(f.Value)))
+	case lines:
+		return h.Label(h.Class("wide"), say(f.Label), h.Textarea(h.Name(f.Name), h.Rows(strconv.Itoa(f.lines())), placeholder, say(f.Value)))
+	}
+	return h.Label(when(f.Name == "reason", h.Class("wide")), say(f.Label), h.Input(h.Name(f.Name), h.Value(f.Value), placeholder, when(f.Required, h.Required())))
+}
+
+// table has a row for each object of an action.
+func (o *outcome) table() Node {
+	if len(o.Rows) == 0 {
+		return nil
+	}
+	return scroll("rows", heads("For", "Result"), rows(each(o.Rows, func(r *outcomeRow) Node {
+		name := Node(text(r.Name))
+		if r.URL != "" {
+			name = anchor(r.URL, name)
+		}
+		return h.Tr(rowName(name), cell(when(r.Refused, badge("refused"), say(" ")), say(titled(r.Says))))
+	})))
 }
 
 // actionShown is the page of an action with its arguments.
@@ -48,11 +142,11 @@ type fieldShown struct {
 	Aside                    bool // whether it is shown only on request, because it is empty and optional
 }
 
-// Lines is the height of a field with several values.
-func (f fieldShown) Lines() int { return min(max(2, strings.Count(f.Value, "\n")+1), 8) }
+// lines is the height of a field with several values.
+func (f *fieldShown) lines() int { return min(max(2, strings.Count(f.Value, "\n")+1), 8) }
 
-// HasAside reports whether some fields are shown only on request.
-func (s *actionShown) HasAside() bool {
+// hasAside reports whether some fields are shown only on request.
+func (s *actionShown) hasAside() bool {
 	return slices.ContainsFunc(s.Fields, func(f fieldShown) bool { return f.Aside })
 }
 
@@ -67,7 +161,7 @@ func (s *actionShown) setAside() {
 	}
 }
 
-func loadAction(v *visit) (any, error) {
+func loadAction(v *visit) (*actionShown, error) {
 	a := actionNamed(v.PathValue("action"))
 	if a == nil {
 		return nil, &api.Problem{Status: http.StatusNotFound, Title: "there is no such command", Detail: "/ui/act lists all commands"}
@@ -268,12 +362,3 @@ func problemFrom(err error) *api.Problem {
 	}
 	return &api.Problem{Status: http.StatusBadGateway, Title: "this part cannot be shown", Detail: err.Error()}
 }
-
-// Link returns the button of an action without arguments.
-func (v *visit) Link(a action) actionLink { return v.linkTo(&a, nil) }
-
-// Heading says what the action does.
-func (a action) Heading() string { return a.heading }
-
-// Will is the action's consequence.
-func (a action) Will() string { return a.will }

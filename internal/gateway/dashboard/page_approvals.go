@@ -6,8 +6,11 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
+
+	h "maragu.dev/gomponents/html"
 
 	"tidemill.dev"
 	"tidemill.dev/api"
@@ -15,13 +18,17 @@ import (
 )
 
 func approvalPages() []*page {
-	return []*page{{path: "/ui/approvals", file: "approvals", nav: "/ui/approvals", title: named("Approvals and commands"), regions: []region{
-		{"waiting", "approvals", loadWaiting},
-		{"freezes", "commands", func(v *visit) (any, error) { return get[api.Promotions](v, "/api/v1/promotions", nil) }},
-		{"pins", "approvals", loadPins},
-		{"paused", "commands", loadPaused},
-		{"commands", "commands approvals", loadCommandLog},
+	return []*page{{path: "/ui/approvals", nav: "/ui/approvals", title: named("Approvals and commands"), main: still(showApprovalsPage), regions: []region{
+		part("waiting", "approvals", loadWaiting, showWaiting),
+		part("freezes", "commands", asked[api.Promotions]("/api/v1/promotions"), showFreezes),
+		part("pins", "approvals", loadPins, showPins),
+		part("paused", "commands", loadPaused, showPaused),
+		part("commands", "commands approvals", loadCommandLog, showCommandLog),
 	}}}
+}
+
+func showApprovalsPage(v *view) Node {
+	return list(h.H1(say(v.Title)), v.Region("waiting"), h.Div(h.Class("thirds"), v.Region("freezes"), v.Region("paused"), v.Region("pins")), v.Region("commands"))
 }
 
 // rowsOfModels is the number of models whose details a part of the page asks for.
@@ -70,7 +77,7 @@ type waitingVersion struct {
 	Lead     *tidemill.Estimate // lead over the champion that the run measured
 }
 
-func loadWaiting(v *visit) (any, error) {
+func loadWaiting(v *visit) (modelPageOf[waitingVersion], error) {
 	return detailed(v, "awaiting", "waiting", func(v *visit, m *api.ModelShown) (*waitingVersion, error) {
 		whole, err := askVersion(v, m.Name, m.Newest)
 		if err != nil {
@@ -93,6 +100,72 @@ func loadWaiting(v *visit) (any, error) {
 		}
 		return &w, nil
 	})
+}
+
+func showWaiting(v *visit, p modelPageOf[waitingVersion]) Node {
+	title := h.H2(say("Versions that wait for a person "), quiet(say(count(p.Total))))
+	if len(p.Rows) == 0 {
+		return list(title, nothing(say("No version waits. Versions wait if a recipe promotes by hand, if promotions are frozen, or if the champion is pinned.")))
+	}
+	return list(title, note(say("Promote a version, or leave it: the next version that is promoted replaces it.")),
+		scroll("rows models", heads("Version", "Made", "Gate", "Lead in accuracy", "Why it waits", "Act"), rows(each(p.Rows, func(w *waitingVersion) Node {
+			champion := "no champion"
+			if w.Champion != 0 {
+				champion = "champion " + strconv.Itoa(w.Champion)
+			}
+			return row(titled(w.Model), rowName(modelLink(w.Model, w.Number)), cell(v.ago(w.At)), cell(clausesOf(w.Judgement), h.Div(metricsLine(w.Values))),
+				cell(leadOf(w.Lead), h.Div(h.Class("none"), say(champion))), cell(whyWaiting(w.Judgement)),
+				buttons(v.Act("promote", "model", w.Model, "version", strconv.Itoa(w.Number), "basis", strconv.Itoa(w.Champion))))
+		}))), pager("versions", p.NextURL, p.First))
+}
+
+// clausesOf shows the clauses of a gate in little room.
+func clausesOf(j *tidemill.Judgement) Node {
+	switch {
+	case j == nil:
+		return quiet(say("not judged"))
+	case len(j.Clauses) == 0:
+		return quiet(say("no gate"))
+	}
+	return each(j.Clauses, func(c *tidemill.Clause) Node {
+		class, result := "badge bad", "failed"
+		if c.Passed {
+			class, result = "badge good", "passed"
+		}
+		return h.Div(h.Span(h.Class(class), h.Span(h.Class("hidden"), say(result))), h.Code(say(titled(c.Text))), when(c.Note != "", say(" "), quiet(say(titled(c.Note)))))
+	})
+}
+
+func leadOf(e *tidemill.Estimate) Node {
+	if e == nil {
+		return quiet(say("not measured"))
+	}
+	return together(h.Strong(say(signed(e.Value))), say(" "), quiet(say(signed(e.Low)+" to "+signed(e.High))))
+}
+
+func whyWaiting(j *tidemill.Judgement) Node {
+	if j == nil {
+		return nil
+	}
+	why := "its gate passed"
+	if j.Hold != "" {
+		why = titled(j.Hold)
+	}
+	return list(say(why), when(j.Lacks, h.Div(badge("waiting"), say(" Something has to be installed first."))))
+}
+
+func showFreezes(v *visit, p *api.Promotions) Node {
+	parts := list(h.H2(say("Freezes")), nothing(say("No promotions are frozen.")))
+	if len(p.Frozen) > 0 {
+		parts = list(h.H2(say("Freezes")), h.Ul(h.Class("log-list"), each(p.Frozen, func(f *api.Freeze) Node {
+			of, thaw := Node(text(f.Recipe)), v.Act("thaw", "recipe", f.Recipe)
+			if f.Recipe == tidemill.AllRecipes {
+				of, thaw = say("all recipes"), v.Act("thaw")
+			}
+			return h.Li(badge("frozen"), say(" "), of, say(", "), v.ago(f.Since), by(f.By), because(f.Reason), say(" "), thaw)
+		})))
+	}
+	return list(parts, actions(v.Act("freeze")))
 }
 
 // gateValues returns the values that the clauses of a gate have read, each once.
@@ -127,7 +200,7 @@ type pinnedModel struct {
 	Pin      fold.Pin
 }
 
-func loadPins(v *visit) (any, error) {
+func loadPins(v *visit) (modelPageOf[pinnedModel], error) {
 	return detailed(v, "pinned", "pins", func(v *visit, m *api.ModelShown) (*pinnedModel, error) {
 		whole, err := askVersion(v, m.Name, m.Newest)
 		if err != nil || whole.Pin == nil {
@@ -135,6 +208,17 @@ func loadPins(v *visit) (any, error) {
 		}
 		return &pinnedModel{m.Name, whole.Champion, whole.Last, *whole.Pin}, nil
 	})
+}
+
+func showPins(v *visit, p modelPageOf[pinnedModel]) Node {
+	title := h.H2(say("Pins "), quiet(say(count(p.Total))))
+	if len(p.Rows) == 0 {
+		return list(title, nothing(say("No champion is pinned.")))
+	}
+	return list(title, h.Ul(h.Class("log-list"), each(p.Rows, func(m *pinnedModel) Node {
+		return h.Li(modelLink(m.Name, m.Champion), say(", "), v.ago(m.Pin.At), by(m.Pin.By), because(m.Pin.Reason),
+			when(m.Newest != m.Champion, say(" "), quiet(say("newest is "+strconv.Itoa(m.Newest)))), say(" "), v.Act("unpin", "model", m.Name))
+	})), pager("pins", p.NextURL, p.First))
 }
 
 // pausedThing is a thing that a person has paused.
@@ -149,7 +233,7 @@ type pausedList struct {
 	Notes  []string
 }
 
-func loadPaused(v *visit) (any, error) {
+func loadPaused(v *visit) (*pausedList, error) {
 	var l pausedList
 	note := func(what string, err error) {
 		if err != nil {
@@ -182,7 +266,17 @@ func loadPaused(v *visit) (any, error) {
 	for _, s := range schedules.Schedules {
 		add("schedule", s.Name, "/ui/triggers", s.PausedBy, s.PausedSince)
 	}
-	return l, nil
+	return &l, nil
+}
+
+func showPaused(v *visit, l *pausedList) Node {
+	parts := list(h.H2(say("Paused")), each(l.Notes, func(text *string) Node { return h.P(h.Class("problem"), say(titled(*text))) }))
+	if len(l.Paused) == 0 {
+		return list(parts, nothing(say("Nothing is paused.")))
+	}
+	return list(parts, h.Ul(h.Class("log-list"), each(l.Paused, func(p *pausedThing) Node {
+		return h.Li(badge("paused"), say(" "+p.Kind+" "), anchor(p.URL, text(p.Name)), say(", "), v.ago(p.Since), by(p.By), say(" "), v.Act("resume-"+p.Kind, p.Kind, p.Name))
+	})))
 }
 
 // commandLog is a page of the commands of people.
@@ -192,11 +286,27 @@ type commandLog struct {
 	First   string
 }
 
-func loadCommandLog(v *visit) (any, error) {
+func loadCommandLog(v *visit) (*commandLog, error) {
 	q := v.pick("after")
 	q.Set("limit", "50")
 	commands, err := get[api.Commands](v, "/api/v1/commands", q)
 	l := commandLog{Commands: commands}
 	l.NextURL, l.First = v.pageURLs("after", commands.Next)
-	return l, err
+	return &l, err
+}
+
+func showCommandLog(v *visit, l *commandLog) Node {
+	if len(l.Commands.Commands) == 0 {
+		return list(h.H2(say("Who did what")), nothing(say("No commands yet. "), anchor("/ui/act", say("All commands")), say(" that a person can give.")))
+	}
+	return list(h.H2(say("Who did what")), scroll("rows models", heads("When", "Who", "What", "Why"), rows(each(l.Commands.Commands, func(c *api.Command) Node {
+		who, what := dash(), say(titled(c.Done))
+		if c.By != "" {
+			who = text(c.By)
+		}
+		if strings.HasPrefix(c.Type, "tidemill.model.") {
+			what = anchor(modelURL(c.Subject), what)
+		}
+		return row(titled(c.Subject)+" "+strconv.FormatInt(c.At.UnixNano(), 10), cell(v.ago(c.At)), cell(who), rowName(what), cell(say(titled(c.Reason))))
+	}))), pager("commands", l.NextURL, l.First))
 }

@@ -4,13 +4,14 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"html/template"
 	"maps"
 	"math"
 	"net/url"
 	"slices"
 	"strings"
 	"time"
+
+	h "maragu.dev/gomponents/html"
 
 	"tidemill.dev"
 	"tidemill.dev/api"
@@ -55,7 +56,7 @@ type metricLink struct {
 // chartPoints is enough for a chart: a third of its pixels.
 const chartPoints = "300"
 
-func loadCurves(v *visit) (any, error) {
+func loadCurves(v *visit) (*curvesShown, error) {
 	ids := []string{v.PathValue("run")}
 	if against := v.Q("against"); against != "" {
 		ids = append(ids, against)
@@ -77,7 +78,7 @@ func loadCurves(v *visit) (any, error) {
 		shown.Links = append(shown.Links, metricLink{c.Name, v.with("metric", c.Name), c.Gate, c.Name == metric})
 	}
 	shown.Graph = graphOf(metric, all)
-	return shown, nil
+	return &shown, nil
 }
 
 // mergedMetrics returns the metrics of all runs: those of the first run, and then those that only
@@ -161,6 +162,20 @@ func courseOf(points []point) string {
 	return fmt.Sprintf("%s at step %s, between %s and %s", number(last.Y), number(last.X), number(least.Y), number(greatest.Y))
 }
 
+func showCurves(_ *visit, c *curvesShown) Node {
+	title := h.H2(say("Learning curves"))
+	notes := each(c.Notes, func(text *string) Node { return note(say(titled(*text))) })
+	if len(c.Links) == 0 {
+		return list(title, nothing(say(c.Empty)), notes)
+	}
+	return list(title, h.P(h.Class("choice"), h.Aria("label", "Metric"), each(c.Links, func(l *metricLink) Node {
+		if l.Current {
+			return list(h.B(h.Class("pair"), text(l.Name), gateTag(l.Gate)), say(" "))
+		}
+		return list(together(anchor(l.URL, text(l.Name)), gateTag(l.Gate)), say(" "))
+	})), lineChart(c.Graph), notes)
+}
+
 // choice is the form for the other run of a comparison.
 type choice struct {
 	Run     string
@@ -173,10 +188,10 @@ type runOption struct {
 }
 
 // loadChoice lists the newest runs of the same key, and then the newest others of the recipe.
-func loadChoice(v *visit) (any, error) {
+func loadChoice(v *visit) (*choice, error) {
 	run, err := get[api.RunWhole](v, "/api/v1/runs/"+v.PathValue("run"), nil)
 	if err != nil {
-		return choice{}, nil // the region "run" shows the problem
+		return &choice{}, nil // the region "run" shows the problem
 	}
 	c := choice{Run: run.ID}
 	seen := map[string]bool{run.ID: true}
@@ -194,7 +209,7 @@ func loadChoice(v *visit) (any, error) {
 			c.add(v, seen, r, false)
 		}
 	}
-	return c, nil
+	return &c, nil
 }
 
 func (c *choice) add(v *visit, seen map[string]bool, r api.RunShown, current bool) {
@@ -216,10 +231,59 @@ type comparison struct {
 	Settings []comparedSetting
 }
 
+func showChoice(v *visit, c *choice) Node {
+	if len(c.Options) == 0 {
+		return nil
+	}
+	metric, against := v.Q("metric"), v.Q("against")
+	return filter(runURL(c.Run), when(metric != "", hidden("metric", metric)),
+		h.Label(say("Compare with "), h.Select(h.Name("against"), each(c.Options, func(o *runOption) Node {
+			return h.Option(h.Value(o.ID), when(o.Current, h.Selected()), say(o.Text))
+		}))), submitButton("Compare"), when(against != "", say(" "), anchor(runURL(c.Run), say("This run alone"))))
+}
+
+func showComparison(_ *visit, c *comparison) Node {
+	if c == nil {
+		return nil
+	}
+	other := list(say("Run "), idText(c.Other.ID))
+	show := func(key string, name Node, r *comparedRow) Node {
+		return row(key, rowName(name), figure(r.This), figure(r.Other), figure(say(r.Difference)))
+	}
+	return list(h.H2(say("Compared with run "), runLink(c.Other.ID)), lead(say(c.Sentence)),
+		scroll("compared", headRow(head(), headNumber(say("This run")), headNumber(other), headNumber(say("Difference"))), rows(
+			each(c.Facts, func(r *comparedRow) Node { return show(word(r.Name), say(r.Name), r) }),
+			each(c.Metrics, func(r *comparedRow) Node { return show("metric "+word(r.Name), list(text(r.Name), gateTag(r.Gate)), r) }))),
+		when(len(c.Inputs) > 0, h.H3(say("Inputs that differ")), scroll("", headRow(head(say("Name")), head(say("This run")), head(other)), rows(each(c.Inputs, func(in *comparedInput) Node {
+			return row(word(in.Name), rowName(text(in.Name)), each(in.Both[:], func(one *tidemill.Input) Node { return cell(inputShown(one)) }))
+		})))),
+		when(len(c.Settings) > 0, h.H3(say("Command, image and limits that differ")), scroll("", headRow(head(say("Setting")), head(say("This run")), head(other)), rows(each(c.Settings, func(s *comparedSetting) Node {
+			return row(word(s.Name), rowName(text(s.Name)), cell(settingShown(s.This)), cell(settingShown(s.Other)))
+		})))))
+}
+
+func inputShown(in *tidemill.Input) Node {
+	switch {
+	case in.Dataset != "":
+		return list(anchor(dataURL(in.Dataset), text(in.Dataset)), say(" "), text(in.Branch), say(" "), when(in.Commit != "", h.Code(idText(in.Commit)), say(" ")),
+			quiet(say(count(in.Files)+" files, "+size(in.Bytes))))
+	case in.URI != "":
+		return text(in.URI)
+	}
+	return quiet(say("not an input"))
+}
+
+func settingShown(value string) Node {
+	if value == "" {
+		return quiet(say("not set"))
+	}
+	return say(titled(value))
+}
+
 // comparedRow is one thing of both runs. The difference is this run's number less that of the other.
 type comparedRow struct {
 	Name        string
-	This, Other template.HTML
+	This, Other markup
 	Difference  string
 	Gate        bool
 }
@@ -231,7 +295,7 @@ type comparedInput struct {
 
 type comparedSetting struct{ Name, This, Other string }
 
-func loadComparison(v *visit) (any, error) {
+func loadComparison(v *visit) (*comparison, error) {
 	if v.Q("against") == "" {
 		return nil, nil
 	}
@@ -245,7 +309,7 @@ func loadComparison(v *visit) (any, error) {
 	c := comparison{Other: both[1], Facts: comparedFacts(v.d, both), Metrics: metricsOfBoth(both)}
 	if both[0].Plan == nil || both[1].Plan == nil {
 		c.Sentence = "Inputs and settings cannot be compared, because not both runs have begun."
-		return c, nil
+		return &c, nil
 	}
 	c.Inputs, c.Settings = comparedInputs(both), comparedSettings(both)
 	c.Sentence = "The inputs are the same. "
@@ -260,7 +324,7 @@ func loadComparison(v *visit) (any, error) {
 	default:
 		c.Sentence += fmt.Sprintf("%d settings differ.", n)
 	}
-	return c, nil
+	return &c, nil
 }
 
 // comparedFacts returns the rows about the runs themselves.
@@ -305,11 +369,11 @@ func comparedTime(name string, both [2]api.RunWhole, of func(*api.RunWhole) floa
 	return row
 }
 
-func secondsCell(s float64) template.HTML {
+func secondsCell(s float64) markup {
 	if math.IsNaN(s) {
 		return never
 	}
-	return template.HTML(esc(duration(s)))
+	return markup(esc(duration(s)))
 }
 
 func signedTime(d time.Duration) string {
@@ -343,11 +407,11 @@ func withSign(f float64, size string) string {
 	return "+" + size
 }
 
-func numberCell(f float64) template.HTML {
+func numberCell(f float64) markup {
 	if math.IsNaN(f) {
 		return never
 	}
-	return template.HTML(esc(number(f)))
+	return markup(esc(number(f)))
 }
 
 // metricsOfBoth compares the metrics that either run has. Those of the gate come first.

@@ -78,7 +78,7 @@ func TestTwoRunsAreCompared(t *testing.T) {
 	d := open(t, twoRuns(t))
 	body := fetch(d, "/ui/runs/aaaaaaaaaaaaaaaa?against=bbbbbbbbbbbbbbbb").Body.String()
 	mustHave(t, body, `data-live="run:aaaaaaaaaaaaaaaa run:bbbbbbbbbbbbbbbb"`, "run bbbbbbbbbb: 0.6 at step 2", `<polyline class="curve c1"`, `class="legend"`,
-		"1 of 2 inputs differ. 2 settings differ.", "&#43;0.1 (&#43;12.5 %)", "env.LR", "0.2", "memory", "1 GiB", "2 GiB", `>c2</bdi>`, "metric=only", `selected>bbbbbbbbbb`)
+		"1 of 2 inputs differ. 2 settings differ.", "+0.1 (+12.5 %)", "env.LR", "0.2", "memory", "1 GiB", "2 GiB", `>c2</bdi>`, "metric=only", `selected>bbbbbbbbbb`)
 	for _, same := range []string{"train.py</td>", "trainer:1</td>", ">c0</bdi>"} {
 		if strings.Contains(body, same) {
 			t.Errorf("%s is the same in both, and is listed", same)

@@ -75,10 +75,7 @@ func openRaw(t *testing.T, file []byte, caller api.Caller) *Dashboard {
 	answers := oneDataset("x")
 	answers["GET /api/v1/caller"] = caller
 	answers["GET /api/v1/data/files"] = api.Files{Commit: oneCommit("x"), Files: []api.File{{Path: "x", Size: int64(len(file))}}}
-	d, err := New(Options{API: rawAPI{answers, file}, Install: func() string { return "" }, Now: testNow})
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := New(Options{API: rawAPI{answers, file}, Install: func() string { return "" }, Now: testNow})
 	return d
 }
 

@@ -2,24 +2,29 @@ package dashboard
 
 import (
 	"fmt"
-	"html/template"
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
+
+	g "maragu.dev/gomponents"
+	h "maragu.dev/gomponents/html"
 
 	"tidemill.dev/api"
 )
 
 func fleetPages() []*page {
 	return []*page{
-		{path: "/{$}", file: "fleet", nav: "/", title: named("Fleet"), regions: []region{
-			{"recipes", "fleet", loadFleet},
-			{"strip", "fleet", loadStrip},
-			{"keys", "fleet", loadKeys},
-			{"fresh", "fleet", loadFreshness},
-		}},
-		{path: "/ui/selected", file: "fleet", nav: "/", title: named("Fleet"), redirect: actOnSelected, load: refuseSelected},
+		{path: "/{$}", nav: "/", title: named("Fleet"), regions: []region{
+			part("recipes", "fleet", loadFleet, showFleet),
+			part("strip", "fleet", loadStrip, showStrip),
+			part("keys", "fleet", loadKeys, showKeys),
+			part("fresh", "fleet", loadFreshness, showFreshness),
+		}, main: still(func(v *view) Node {
+			return list(h.H1(say(v.Title)), v.Region("recipes"), v.Region("strip"), v.Region("keys"), v.Region("fresh"))
+		})},
+		{path: "/ui/selected", nav: "/", title: named("Fleet"), redirect: actOnSelected, main: refuseSelected},
 	}
 }
 
@@ -33,10 +38,10 @@ type fleetShown struct {
 // recipeShown is one recipe, with the shares of its states.
 type recipeShown struct {
 	api.FleetRecipe
-	Bar template.HTML
+	Bar markup
 }
 
-func loadFleet(v *visit) (any, error) {
+func loadFleet(v *visit) (*fleetShown, error) {
 	all, err := get[api.Fleet](v, "/api/v1/fleet", v.pick("stale"))
 	if err != nil {
 		return nil, err
@@ -45,7 +50,29 @@ func loadFleet(v *visit) (any, error) {
 	for _, r := range all.Recipes {
 		f.Recipes = append(f.Recipes, recipeShown{r, shares(&r)})
 	}
-	return f, nil
+	return &f, nil
+}
+
+func showFleet(v *visit, f *fleetShown) Node {
+	if len(f.Recipes) == 0 {
+		return hint{"The config has no recipes, so there are no models yet.", "To make a first one:", "tidemill init"}.node()
+	}
+	top := headRow(head(say("Recipe")), headNumber(say("Keys")), head(say("Shares")), each(f.States, func(s *api.KeyState) Node { return headNumber(badge(*s)) }),
+		headNumber(say("Pinned")), headNumber(say("With a run")))
+	return scroll("fleet", top, rows(each(f.Recipes, func(r *recipeShown) Node {
+		return row(r.Recipe, when(r.Recipe == f.Chosen, h.Class("chosen")), rowName(anchor(recipeURL(r.Recipe), text(r.Recipe))), figure(say(count(r.Total))), cell(r.Bar),
+			each(f.States, func(s *api.KeyState) Node { return figure(v.keysOfState(r, *s)) }),
+			figure(say(count(r.Pinned))), figure(say(count(r.Running))))
+	})))
+}
+
+// keysOfState is the number of a recipe's keys in a state, which leads to these keys.
+func (v *visit) keysOfState(r *recipeShown, s api.KeyState) Node {
+	n := r.States[s]
+	if n == 0 {
+		return quiet(say("0"))
+	}
+	return anchor(v.with("recipe", r.Recipe, "state", string(s), "after", "", "at", "", "search", "", "where", ""), say(count(n)))
 }
 
 // freshRow is the time to a fresh model of one recipe, stage by stage.
@@ -62,7 +89,7 @@ type freshStage struct {
 	*api.Percentiles
 }
 
-func loadFreshness(v *visit) (any, error) {
+func loadFreshness(v *visit) ([]freshRow, error) {
 	all, err := get[api.Freshness](v, "/api/v1/freshness", v.pick("recipe"))
 	if err != nil {
 		return nil, err
@@ -88,11 +115,29 @@ func freshStages() (names []string) {
 	return names
 }
 
-// FreshStages is freshStages, for templates.
-func (v *visit) FreshStages() []string { return freshStages() }
+func showFreshness(_ *visit, all []freshRow) Node {
+	if len(all) == 0 {
+		return nil
+	}
+	return list(h.H2(say("Time to a fresh model")),
+		note(say("From an event that is accepted to the first event scored by the version that it led to: median and 99th percentile of the newest 500 versions.")),
+		scroll("", headRow(head(say("Recipe")), headNumber(say("Versions")), headNumber(say("In all")), each(freshStages(), func(name *string) Node { return headNumber(say(*name)) })),
+			rows(each(all, func(r *freshRow) Node {
+				total := say("?")
+				if r.Total != nil {
+					total = list(h.B(say(duration(r.Total.P50))), say(" · "+duration(r.Total.P99)))
+				}
+				return row(r.Recipe, rowName(anchor(recipeURL(r.Recipe), text(r.Recipe))), figure(say(count(r.Models))), figure(total), each(r.Stages, func(s *freshStage) Node {
+					if s.Percentiles == nil {
+						return figure(say("?"))
+					}
+					return figure(say(duration(s.P50) + " · " + duration(s.P99)))
+				}))
+			}))))
+}
 
 // shares draws the states of a recipe's keys as one bar. The table next to it has the numbers.
-func shares(r *api.FleetRecipe) template.HTML {
+func shares(r *api.FleetRecipe) markup {
 	const width = 160
 	if r.Total == 0 {
 		return never
@@ -109,7 +154,7 @@ func shares(r *api.FleetRecipe) template.HTML {
 		x += part
 	}
 	b.WriteString("</svg>")
-	return template.HTML(b.String())
+	return markup(b.String())
 }
 
 // stateSentence says how many keys are in each state.
@@ -141,7 +186,7 @@ func chosenRecipe(v *visit) (*api.FleetRecipe, error) {
 type stripShown struct {
 	Recipe  string
 	By      string
-	Picture template.HTML
+	Picture markup
 	Left    int // number of keys that are not drawn
 	Legend  []legendEntry
 }
@@ -157,7 +202,7 @@ type legendEntry struct {
 // mostDrawn limits the strip, because more cells would be smaller than the dots of a screen.
 const mostDrawn = 100_000
 
-func loadStrip(v *visit) (any, error) {
+func loadStrip(v *visit) (*stripShown, error) {
 	r, err := chosenRecipe(v)
 	if r == nil || err != nil {
 		return nil, err
@@ -174,12 +219,33 @@ func loadStrip(v *visit) (any, error) {
 		for _, a := range r.Ages {
 			s.Legend = append(s.Legend, legendEntry{Value: ageWord(a.Within), Class: a.Within, Keys: a.Keys})
 		}
-		return s, nil
+		return &s, nil
 	}
 	for _, state := range api.KeyStates() {
 		s.Legend = append(s.Legend, legendEntry{stateWord(string(state)), string(state), r.States[state], v.with("recipe", r.Recipe, "state", string(state), "after", "")})
 	}
-	return s, nil
+	return &s, nil
+}
+
+func showStrip(v *visit, s *stripShown) Node {
+	if s == nil {
+		return nil
+	}
+	colours := list(h.B(say("state")), say(" · "), anchor(v.with("by", "age"), say("age of the champion")))
+	if s.By == "age" {
+		colours = list(anchor(v.with("by", ""), say("state")), say(" · "), h.B(say("age of the champion")))
+	}
+	return list(
+		h.Div(h.Class("strip-head"), h.H2(text(s.Recipe), say(": one cell for each key")), h.P(h.Class("choice"), say("Colour by "), colours)),
+		s.Picture, g.El("tm-strip"),
+		h.Ul(h.Class("cells"), each(s.Legend, func(e *legendEntry) Node {
+			value := say(e.Value)
+			if e.URL != "" {
+				value = anchor(e.URL, value)
+			}
+			return h.Li(h.Class("cell-"+e.Class), value, say(" "+count(e.Keys)))
+		})),
+		when(s.Left > 0, note(say(count(s.Left)+" further keys are not drawn. The table has all."))))
 }
 
 // ageWord explains an age of the strip.
@@ -209,9 +275,6 @@ func (v *visit) with(pairs ...string) string {
 	return v.URL.Path + "?" + q.Encode()
 }
 
-// With is with, for templates.
-func (v *visit) With(pairs ...string) string { return v.with(pairs...) }
-
 // stripColumns returns the number of cells in a row of the strip. The strip is five times as wide as high; a small one
 // has cells of a size that a person can point at.
 func stripColumns(total int) int {
@@ -224,7 +287,7 @@ func stripColumns(total int) int {
 
 // drawStrip draws a cell for each key, row after row. Each value is one path, whatever the number of keys, so the page
 // stays small.
-func drawStrip(s *api.FleetStrip, query url.Values, sentence string) template.HTML {
+func drawStrip(s *api.FleetStrip, query url.Values, sentence string) markup {
 	total := min(s.Total, mostDrawn)
 	columns := stripColumns(total)
 	rows := max(1, (total+columns-1)/columns)
@@ -254,7 +317,7 @@ func drawStrip(s *api.FleetStrip, query url.Values, sentence string) template.HT
 		fmt.Fprintf(&b, `<path class="cell-%s" d="%s"/>`, esc(value), paths[value])
 	}
 	b.WriteString("</svg>")
-	return template.HTML(b.String())
+	return markup(b.String())
 }
 
 // keysShown is a page of keys.
@@ -274,7 +337,7 @@ type orderLink struct {
 	Sorted     string // value of aria-sort; empty if the keys are not sorted by it
 }
 
-func loadKeys(v *visit) (any, error) {
+func loadKeys(v *visit) (*keysShown, error) {
 	q := v.pick("recipe", "state", "pinned", "running", "search", "where", "sort", "after", "at", "stale", "limit")
 	if q.Get("limit") == "" {
 		q.Set("limit", "50")
@@ -291,7 +354,64 @@ func loadKeys(v *visit) (any, error) {
 		s.Order = append(s.Order, v.orderBy(o.title, o.sort))
 	}
 	s.NextURL, s.FirstURL = v.pageURLs("after", keys.Next)
-	return s, nil
+	return &s, nil
+}
+
+func showKeys(v *visit, s *keysShown) Node {
+	by, recipe := v.Q("by"), v.Q("recipe")
+	parts := list(h.H2(say("Keys "), quiet(say(s.position()))),
+		filter("/", when(by != "", hidden("by", by)), when(recipe != "", hidden("recipe", recipe)), choose(v, "State", "state", s.States), v.input("Name has", "search", "14", ""),
+			v.input("Where", "where", "30", "newest > 5 AND age > 86400"), v.chooseStale(), submitButton("Filter"), when(v.URL.RawQuery != "", say(" "), anchor("/", say("All keys")))))
+	if len(s.Keys) == 0 {
+		return list(parts, nothing(say("No key matches. "), anchor("/", say("Show all keys"))))
+	}
+	top := list(head(say("Recipe")))
+	if s.Recipe != "" {
+		top = cell(h.Span(h.Class("hidden"), say("Select")))
+	}
+	sorted := each(s.Order, func(o *orderLink) Node {
+		return h.Th(h.Scope("col"), when(o.Sorted != "", h.Aria("sort", o.Sorted)), anchor(o.URL, say(o.Title)))
+	})
+	return list(parts, h.Form(h.Method("get"), h.Action("/ui/selected"), hidden("recipe", s.Recipe),
+		scroll("rows", headRow(top, sorted, head(say("Champion")), when(s.Metric != "", headNumber(say(word(s.Metric))))),
+			rows(each(s.Keys, func(k *api.FleetKey) Node { return v.keyRow(s, k) }))),
+		when(s.Recipe != "", h.P(h.Class("actions selected"), h.Span(), say(" "), doSelected("start-runs", "Train again…", ""), say(" "), doSelected("rollback", "Roll back…", "danger"), say(" "),
+			doSelected("pin", "Pin…", ""), say(" "), doSelected("unpin", "Unpin…", "")))),
+		pager("rows", s.NextURL, s.FirstURL))
+}
+
+func doSelected(action, title, class string) Node {
+	return h.Button(h.Name("do"), h.Value(action), when(class != "", h.Class(class)), say(title))
+}
+
+func (v *visit) chooseStale() Node {
+	return h.Label(say("Stale after "), h.Select(h.Name("stale"), h.Option(h.Value(""), say("7d")), each(staleChoices(), func(age *string) Node {
+		return when(*age != "7d", h.Option(when(*age == v.Q("stale"), h.Selected()), say(*age)))
+	})))
+}
+
+// maxTicked is the length of the longest key that can be selected, because it becomes part of an address.
+const maxTicked = 1024
+
+func (v *visit) keyRow(s *keysShown, k *api.FleetKey) Node {
+	first := cell(anchor(recipeURL(k.Recipe), text(k.Recipe)))
+	if s.Recipe != "" {
+		first = cell(when(len(k.Key) < maxTicked, tick("key", k.Key, "Select "+word(k.Key))))
+	}
+	newest, champion := dash(), quiet(say("none"))
+	if k.Newest != 0 {
+		newest = list(anchor(versionURL(k.Model, k.Newest), say("version "+strconv.Itoa(k.Newest))), say(", "), v.ago(k.Registered))
+	}
+	if k.Champion != 0 || k.Model != "" {
+		champion = modelLink(k.Model, k.Champion)
+	}
+	value, known := k.Metrics[s.Metric]
+	shown := "?"
+	if known {
+		shown = number(value)
+	}
+	return row(k.Recipe+"/"+k.Key, first, rowName(keyLink(k.Key), when(k.Pinned, say(" "), badge("pinned")), when(k.Running, say(" "), badge("has a run"))),
+		cell(badge(k.State), when(k.Why != "", say(" "), quiet(say(titled(k.Why))))), cell(v.ago(k.Began)), h.Td(h.Class("pair"), newest), cell(champion), when(s.Metric != "", figure(say(shown))))
 }
 
 // usualSort shows the keys first that need a person.
@@ -364,7 +484,7 @@ func (v *visit) modelsOf(recipe string, keys []string) url.Values {
 }
 
 // refuseSelected says why the selected keys lead to no action.
-func refuseSelected(v *visit) (any, error) {
+func refuseSelected(v *view) (Node, error) {
 	return nil, &api.Problem{Status: http.StatusServiceUnavailable, Title: "nothing was done with the selected keys", Detail: strings.Join(v.missed, "; ")}
 }
 
@@ -372,19 +492,10 @@ func refuseSelected(v *visit) (any, error) {
 const mostSelected = 200
 
 // staleChoices are the ages from which a visitor may call a champion stale.
-func (v *visit) StaleChoices() []string { return []string{"1h", "12h", "1d", "7d", "30d", "90d"} }
+func staleChoices() []string { return []string{"1h", "12h", "1d", "7d", "30d", "90d"} }
 
-// Number returns a metric of a key's champion; ? if it has none.
-func (keysShown) Number(k api.FleetKey, metric string) string {
-	value, known := k.Metrics[metric]
-	if !known {
-		return "?"
-	}
-	return number(value)
-}
-
-// Position says which rows of how many the page shows.
-func (s keysShown) Position() string {
+// position says which rows of how many the page shows.
+func (s *keysShown) position() string {
 	if len(s.Keys) == 0 {
 		return "no keys"
 	}

@@ -96,15 +96,12 @@ func TestTabsShareARegion(t *testing.T) {
 	answers["GET /api/v1/caller"] = everyRole()
 	var passed atomic.Int64 // time since the first request
 	now := func() time.Time { return testNow().Add(time.Duration(passed.Load())) }
-	d, err := New(Options{Install: func() string { return "lab" }, Now: now, API: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	d := New(Options{Install: func() string { return "lab" }, Now: now, API: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/api/v1/fleet/keys" {
 			asked.Add(1)
 		}
 		answers.ServeHTTP(w, r)
 	})})
-	if err != nil {
-		t.Fatal(err)
-	}
 	var tabs sync.WaitGroup
 	bodies := make([]*httptest.ResponseRecorder, 50)
 	for i := range bodies {

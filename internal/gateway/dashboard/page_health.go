@@ -6,19 +6,26 @@ import (
 	"net/http"
 	"net/url"
 
+	h "maragu.dev/gomponents/html"
+
 	"tidemill.dev/api"
 )
 
 func healthPages() []*page {
 	return []*page{
-		{path: "/ui/health", file: "health", nav: "/ui/health", title: named("Health"), regions: []region{
-			{"checks", "health", loadChecks},
-			{"signs", "health triggers scorers runs pools dead-letters", loadSigns},
-			{"processes", "health scorers triggers pools", loadProcesses},
-			{"storage", "health streams", loadStorage},
+		{path: "/ui/health", nav: "/ui/health", title: named("Health"), main: still(showHealthPage), regions: []region{
+			part("checks", "health", askReadiness, showChecks),
+			part("signs", "health triggers scorers runs pools dead-letters", loadSigns, showSigns),
+			part("processes", "health scorers triggers pools", loadProcesses, showProcesses),
+			part("storage", "health streams", loadStorage, showStorage),
 		}},
-		{path: "/ui/health/runbooks/{name}", file: "runbook", nav: "/ui/health", title: named("Runbook"), load: loadRunbook},
+		{path: "/ui/health/runbooks/{name}", nav: "/ui/health", title: named("Runbook"), main: loaded(loadRunbook, showRunbook)},
 	}
+}
+
+func showHealthPage(v *view) Node {
+	return list(h.H1(say(v.Title)), v.Region("checks"), h.Div(h.Class("side"), h.Div(v.Region("signs")),
+		h.Aside(h.Aria("label", "Processes and storage"), v.Region("processes"), v.Region("storage"))))
 }
 
 // readiness is the state of the gateway's dependencies. Config is the check of the config.
@@ -45,7 +52,29 @@ func askReadiness(v *visit) (r readiness, err error) {
 	return r, nil
 }
 
-func loadChecks(v *visit) (any, error) { return askReadiness(v) }
+func showChecks(_ *visit, r readiness) Node {
+	sentence := "This process works, but a part needs attention."
+	switch r.Status {
+	case api.OK:
+		sentence = "All parts of this process are well."
+	case api.Failed:
+		sentence = "This process cannot do its work. A part has failed."
+	}
+	var refused Node
+	if r.Config != nil && r.Config.Status != api.OK {
+		refused = h.Div(h.Class("problem"), h.Role("alert"), h.P(h.Strong(say("The new config is refused"))), h.P(say(titled(r.Config.Detail))))
+	}
+	return list(lead(badge(r.Status), say(" "+sentence)), refused, scroll("rows", heads("Part", "State", "Detail", "Meaning"), rows(each(r.Checks, func(c *api.Check) Node {
+		return row(titled(c.Name), rowName(text(c.Name)), cell(badge(c.Status)), cell(say(titled(c.Detail))), h.Td(h.Class("none"), say(meaningOf(c.Name))))
+	}))))
+}
+
+func showSigns(_ *visit, all []sign) Node {
+	return list(h.H2(say("Alerts and runbooks")), note(say("What this gateway sees at this moment. The alerts of the chart look at a longer time in Prometheus.")),
+		scroll("rows", heads("Runbook", "Now", "Detail", "Alert"), rows(each(all, func(s *sign) Node {
+			return row(s.Alert, rowName(anchor("/ui/health/runbooks/"+s.Runbook, say(s.Title))), cell(badge(s.State)), cell(say(titled(s.Detail))), h.Td(h.Class("none"), say(s.Alert)))
+		}))))
+}
 
 // meaningOf says what a check looks at.
 func meaningOf(check string) string {
@@ -92,7 +121,7 @@ type scorerProcess struct {
 	Scorer string
 }
 
-func loadProcesses(v *visit) (any, error) {
+func loadProcesses(v *visit) (*processes, error) {
 	p := processes{Version: v.d.opt.Version}
 	triggers, err := get[api.Triggers](v, "/api/v1/triggers", nil)
 	if err != nil {
@@ -120,7 +149,18 @@ func loadProcesses(v *visit) (any, error) {
 	for i := range pools.Pools {
 		p.Lingering += pools.Pools[i].Lingering
 	}
-	return p, nil
+	return &p, nil
+}
+
+func showProcesses(v *visit, p *processes) Node {
+	return list(h.H2(say("Processes")), facts(
+		fact("Version of this gateway", text(p.Version)),
+		fact("Dispatchers", say(count(p.Dispatchers))),
+		fact("Processes that score", say(count(p.Scorers))),
+		fact("Pods that wait for a run", say(count(p.Lingering)))),
+		when(len(p.Running) > 0, h.Table(h.Class("rows"), heads("Scorer", "Process", "Began", "Memory of models"), rows(each(p.Running, func(s *scorerProcess) Node {
+			return row(titled(s.ID)+" "+titled(s.Scorer), rowName(scorerLink(s.Scorer)), cell(text(s.ID), say(" "), quiet(say(word(s.Host)))), cell(v.ago(s.Began)), cell(say(size(s.Bytes))))
+		})))))
 }
 
 // storage is what Kafka and the store hold.
@@ -131,7 +171,7 @@ type storage struct {
 	NoStore         bool
 }
 
-func loadStorage(v *visit) (any, error) {
+func loadStorage(v *visit) (*storage, error) {
 	streams, err := get[api.Streams](v, "/api/v1/streams", nil)
 	if err != nil {
 		return nil, err
@@ -152,5 +192,20 @@ func loadStorage(v *visit) (any, error) {
 	case err != nil && !errors.As(err, &s.Store):
 		return nil, err
 	}
-	return s, nil
+	return &s, nil
+}
+
+func showStorage(_ *visit, s *storage) Node {
+	kafka := count(s.Streams) + " streams, " + count(s.Events) + " events"
+	if s.Bytes != nil {
+		kafka += ", " + size(s.Bytes)
+	}
+	store := list(badge("ok"), say(" it answers"))
+	switch {
+	case s.NoStore:
+		store = say("none is configured")
+	case s.Store != nil:
+		store = list(badge("failed"), say(" "+titled(s.Store.Detail)))
+	}
+	return list(h.H2(say("Storage")), facts(fact("Kafka", say(kafka)), fact("Store", store)))
 }

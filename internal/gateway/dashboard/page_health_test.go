@@ -56,10 +56,7 @@ func TestHealthIsShown(t *testing.T) {
 func TestHealthOfASickProcess(t *testing.T) {
 	t.Parallel()
 	away := fakeAPI{"GET /api/v1/caller": everyRole(), "GET /api/v1/streams": &api.Problem{Status: 503, Title: "unavailable", Detail: "Kafka is away"}}
-	d, err := New(Options{API: unreadyAPI{away, []api.Check{{Name: "kafka", Status: api.Failed, Detail: "no broker answers"}, {Name: "clock", Status: api.Degraded, Detail: "no lease"}}}, Install: func() string { return "" }, Now: testNow})
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := New(Options{API: unreadyAPI{away, []api.Check{{Name: "kafka", Status: api.Failed, Detail: "no broker answers"}, {Name: "clock", Status: api.Degraded, Detail: "no lease"}}}, Install: func() string { return "" }, Now: testNow})
 	body := bodyOf(d, "/ui/health")
 	mustHave(t, body, "This process cannot do its work", "no broker answers", "Kafka is away", "The triggers cannot be read")
 	for _, name := range []string{"no-active-controller", "publishing-refused"} {

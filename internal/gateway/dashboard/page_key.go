@@ -9,16 +9,28 @@ import (
 	"strconv"
 	"time"
 
+	h "maragu.dev/gomponents/html"
+
 	"tidemill.dev"
 	"tidemill.dev/api"
 )
 
 func keyPages() []*page {
-	return []*page{{path: "/ui/key", file: "key", nav: "/", title: func(v *visit) string { return "Key " + word(v.query("key")) }, load: findKey, regions: []region{
-		{"models", "approvals", loadKeyModels},
-		{"scorers", "scorers", loadKeyScorers},
-		{"line", "runs approvals dead-letters scorers", loadKeyLine},
+	return []*page{{path: "/ui/key", nav: "/", title: func(v *visit) string { return "Key " + word(v.query("key")) }, main: loaded(findKey, showKeyPage), regions: []region{
+		part("models", "approvals", loadKeyModels, showKeyModels),
+		part("scorers", "scorers", loadKeyScorers, showKeyScorers),
+		part("line", "runs approvals dead-letters scorers", loadKeyLine, showKeyLine),
 	}}}
+}
+
+func showKeyPage(v *view, c *keyCounts) Node {
+	key := v.Q("key")
+	runs, letters := count(c.Runs), count(c.Letters)
+	return list(h.H1(say(v.Title)),
+		actions(button(queryURL("/ui/runs", "key", key), runs+" "+oneOf(runs, "run", "runs")), say(" "),
+			button(queryURL("/ui/dead-letters", "key", key), letters+" open dead "+oneOf(letters, "letter", "letters")), say(" "),
+			v.ActAs("Forget the key…", "forget", "key", key)),
+		v.Region("models"), v.Region("scorers"), v.Region("line"))
 }
 
 // keyCounts says how much is known about a key.
@@ -29,7 +41,7 @@ type keyCounts struct {
 
 // findKey returns a problem if nothing is known about the key. A part that cannot be read counts as known,
 // because its region says why it cannot be read.
-func findKey(v *visit) (any, error) {
+func findKey(v *visit) (*keyCounts, error) {
 	q := url.Values{"key": {v.query("key")}, "limit": {"1"}}
 	if v.query("key") == "" {
 		return nil, &api.Problem{Status: http.StatusBadRequest, Title: "which key?", Detail: "give a key in the address, or search for one with /"}
@@ -45,7 +57,7 @@ func findKey(v *visit) (any, error) {
 		return nil, &api.Problem{Status: http.StatusNotFound, Title: "there is no such key",
 			Detail: "no run, model or open dead letter has this key, or you may not see it; a forgotten key has none left"}
 	}
-	return c, nil
+	return &c, nil
 }
 
 // modelsOfKey returns the models of the page's key.
@@ -54,13 +66,31 @@ func modelsOfKey(v *visit) ([]api.ModelShown, error) {
 	return models.Models, err
 }
 
-func loadKeyModels(v *visit) (any, error) {
+func loadKeyModels(v *visit) ([]modelRow, error) {
 	models, err := modelsOfKey(v)
 	rows := make([]modelRow, len(models))
 	for i := range models {
 		rows[i] = rowOf(&models[i])
 	}
 	return rows, err
+}
+
+func showKeyModels(v *visit, all []modelRow) Node {
+	if len(all) == 0 {
+		return list(h.H2(say("Models")), nothing(say("It has no model.")))
+	}
+	return list(h.H2(say("Models")), scroll("rows models", heads("Recipe", "Model", "#Champion", "Main metrics", "Trained", "Newest version", "Act"), rows(each(all, func(m *modelRow) Node {
+		return row(titled(m.Name), cell(text(m.Recipe)), rowName(modelLink(m.Name, 0)), figure(m.champion()), h.Td(h.Class("pair"), metricsLine(m.Main)), cell(v.ago(m.Began)),
+			cell(m.newest()),
+			buttons(when(m.Waiting, v.promote(m), say(" ")), when(m.Champion > 1, v.Act("rollback", "model", m.Name), say(" ")), v.pinOrUnpin(m), say(" "), v.retrain(m)))
+	}))))
+}
+
+func (v *visit) pinOrUnpin(m *modelRow) Node {
+	if m.Pinned {
+		return v.Act("unpin", "model", m.Name)
+	}
+	return when(m.Champion != 0, v.Act("pin", "model", m.Name))
 }
 
 // keyScorer is a scorer that has a version of one of the key's models in use.
@@ -70,7 +100,7 @@ type keyScorer struct {
 	Numbers *api.ScorerNumbers // figures for all keys
 }
 
-func loadKeyScorers(v *visit) (any, error) {
+func loadKeyScorers(v *visit) ([]keyScorer, error) {
 	models, err := modelsOfKey(v)
 	if err != nil {
 		return nil, err
@@ -88,6 +118,19 @@ func loadKeyScorers(v *visit) (any, error) {
 		}
 	}
 	return all, nil
+}
+
+func showKeyScorers(v *visit, all []keyScorer) Node {
+	if len(all) == 0 {
+		return list(h.H2(say("Scored by")), nothing(say("No scorer has reported that it uses a version of this key. Scorers report the models that they swapped recently.")))
+	}
+	return list(h.H2(say("Scored by")), h.Table(h.Class("narrow"), heads("Scorer", "Version", "Since", "#All keys"), rows(each(all, func(s *keyScorer) Node {
+		speed := "?"
+		if s.Numbers != nil {
+			speed = rate(s.Numbers.Rate) + "/s"
+		}
+		return h.Tr(rowName(anchor(scorerURL(s.Scorer), text(s.Scorer))), cell(modelLink(s.Model, s.Version)), cell(v.ago(s.Since)), figure(say(speed)))
+	}))))
 }
 
 func hasModel(models []api.ModelShown, name string) bool {
@@ -128,8 +171,8 @@ type moment struct {
 	Cause   tidemill.Cause
 }
 
-// Key identifies the line when the page is refreshed.
-func (m moment) Key() string {
+// key identifies the line when the page is refreshed.
+func (m *moment) key() string {
 	return word(m.Kind + m.State + m.At.Format(time.RFC3339Nano) + strconv.Itoa(m.Version))
 }
 
@@ -163,7 +206,7 @@ type lineDraft struct {
 	models   []api.ModelShown
 }
 
-func loadKeyLine(v *visit) (any, error) {
+func loadKeyLine(v *visit) (*keyLine, error) {
 	d := lineDraft{v: v}
 	d.add("runs", d.addRuns)
 	d.add("models", d.addModels)
@@ -184,7 +227,39 @@ func loadKeyLine(v *visit) (any, error) {
 		next = l.Moments[mostMoments-1].At.UTC().Format(time.RFC3339Nano)
 	}
 	l.Older, l.First = v.pageURLs("before", next)
-	return l, nil
+	return &l, nil
+}
+
+func showKeyLine(v *visit, l *keyLine) Node {
+	parts := list(h.H2(say("Time line")), filter("/ui/key", hidden("key", v.Q("key")), choose(v, "Show", "kind", l.Kinds), submitButton("Filter")),
+		each(l.Notes, func(text *string) Node { return h.P(h.Class("problem"), say(titled(*text))) }))
+	if len(l.Moments) == 0 {
+		if v.Q("kind") != "" {
+			return list(parts, nothing(say("Nothing of this kind.")))
+		}
+		return list(parts, nothing(say("Nothing yet.")))
+	}
+	return list(parts, scroll("rows models line", heads("When", "What", "Which", "Details"), rows(each(l.Moments, func(m *moment) Node {
+		return row(m.key(), cell(v.ago(m.At)), cell(badge(m.State)), rowName(m.which()), cell(m.details()))
+	}))), pager("rows", l.Older, l.First))
+}
+
+// which is the run, dead letter, commit or version of a line.
+func (m *moment) which() Node {
+	switch {
+	case m.Run != "":
+		return list(say("run "), shortRunLink(m.Run))
+	case m.Letter != "":
+		return anchor(letterURL(m.Letter), say(shortened(m.Letter)))
+	case m.Commit != "":
+		return list(anchor(whyURL("commit/"+m.Dataset+"@"+m.Commit), say(shortened(m.Commit))), say(" of "), anchor(dataURL(m.Dataset), text(m.Dataset)))
+	}
+	return modelLink(m.Model, m.Version)
+}
+
+func (m *moment) details() Node {
+	return list(when(m.Scorer != "", say("scorer "), anchor(scorerURL(m.Scorer), text(m.Scorer)), say(" ")), say(titled(m.Text)),
+		when(m.By != "", say(", by "), text(m.By)), when(m.Cause.ID != "", say(", event "), eventLink(m.Cause.Source, m.Cause.ID)))
 }
 
 // add calls a function that adds lines. An error becomes a note, so that the other lines are shown.

@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
 	"net/http"
 	"net/url"
@@ -11,6 +12,9 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	g "maragu.dev/gomponents"
+	h "maragu.dev/gomponents/html"
 
 	"tidemill.dev"
 	"tidemill.dev/api"
@@ -65,7 +69,7 @@ type versionRow struct {
 // mostVersions is the number of rows of the table of versions.
 const mostVersions = 100
 
-func loadModel(v *visit) (any, error) {
+func loadModel(v *visit) (*modelShown, error) {
 	whole, err := askModel(v, "")
 	if err != nil {
 		return nil, err
@@ -82,7 +86,103 @@ func loadModel(v *visit) (any, error) {
 	for _, version := range whole.All[:min(len(whole.All), mostVersions)] {
 		m.Shown = append(m.Shown, versionRow{version, judgementOf(&version), mainMetrics(version.Metrics), version.Number == whole.Champion, version.Number == whole.Previous})
 	}
-	return m, nil
+	return &m, nil
+}
+
+func showModelPage(v *view) Node {
+	return list(h.H1(say(v.Title)), v.Region("model"), v.Region("judged"),
+		h.Div(h.Class("side"), h.Div(v.Region("curve")), h.Aside(h.Aria("label", "Changes"), v.Region("changes"))), v.Region("files"))
+}
+
+func showModel(v *visit, m *modelShown) Node {
+	key := list(quiet(say("the recipe has no keys")))
+	if !m.Keyless {
+		key = keyLink(m.Key)
+	}
+	return list(v.standing(m), v.exceptions(m), v.modelActions(m),
+		facts(fact("Key", key), fact("Recipe", anchor(recipeURL(m.Recipe), text(m.Recipe))), fact("Versions", say(count(len(m.All))+" kept, "+count(m.Last)+" registered"))),
+		h.H2(say("Versions")), v.versions(m))
+}
+
+// standing says which version is the champion, and what happened to the newest one.
+func (v *visit) standing(m *modelShown) Node {
+	line := g.Group{badge("none"), say(" No version is the champion.")}
+	if m.Champion != 0 {
+		line = g.Group{say("Version " + strconv.Itoa(m.Champion) + " is the champion")}
+		if m.Since != nil {
+			line = append(line, say(", promoted "), v.ago(m.Since))
+		}
+		line = append(line, say("."))
+	}
+	if len(m.All) > 0 && m.All[0].Number != m.Champion {
+		newest := &m.All[0]
+		line = append(line, say(" The newest, version "+strconv.Itoa(newest.Number)+", is "), badge(newest.State))
+		if newest.Judgement != nil {
+			line = append(line, because(newest.Judgement.Hold))
+		}
+		line = append(line, say("."))
+	}
+	return lead(line)
+}
+
+// exceptions are the reasons why the champion is not simply the newest good version.
+func (v *visit) exceptions(m *modelShown) Node {
+	var all g.Group
+	if p := m.Pin; p != nil {
+		all = append(all, h.P(badge("pinned"), say(" "), v.ago(p.At), by(p.By), because(p.Reason), say(". The champion stays until it is unpinned.")))
+	}
+	if u := m.Unserved; u != nil {
+		answers := "No version answers."
+		if u.Kept != 0 {
+			answers = "Version " + strconv.Itoa(u.Kept) + " answers instead."
+		}
+		all = append(all, h.Div(h.Class("problem"), h.P(h.Strong(say("The scorer "), text(u.Scorer), say(" cannot serve the champion.")), say(" "+answers+" Reported "), v.ago(u.At), say(".")), h.P(say(titled(u.Error)))))
+	}
+	if !m.Retired.IsZero() {
+		all = append(all, h.P(badge("forgotten"), say(" Its key was forgotten "), v.ago(m.Retired), say(".")))
+	}
+	return all
+}
+
+func (v *visit) modelActions(m *modelShown) Node {
+	var all g.Group
+	if m.Chosen != 0 && m.Chosen != m.Champion {
+		all = append(all, v.ActAs("Promote version "+strconv.Itoa(m.Chosen), "promote", "model", m.Name, "version", strconv.Itoa(m.Chosen), "basis", strconv.Itoa(m.Champion)), say(" "))
+	}
+	if m.Previous != 0 {
+		all = append(all, v.ActAs("Roll back to version "+strconv.Itoa(m.Previous), "rollback", "model", m.Name), say(" "))
+	}
+	switch {
+	case m.Pin != nil:
+		all = append(all, v.Act("unpin", "model", m.Name), say(" "))
+	case m.Champion != 0:
+		all = append(all, v.ActAs("Pin the champion", "pin", "model", m.Name), say(" "))
+	}
+	if m.Keyless {
+		all = append(all, v.ActAs("Retrain", "start-runs", "recipe", m.Recipe))
+	} else {
+		all = append(all, v.ActAs("Retrain", "start-runs", "recipe", m.Recipe, "key", m.Key), say(" "), v.ActAs("Forget the key…", "forget", "key", m.Key))
+	}
+	return actions(all, say(" "), button(whyURL("model/"+m.Name), "Causes and effects"))
+}
+
+func (v *visit) versions(m *modelShown) Node {
+	if len(m.Shown) == 0 {
+		return nothing(say("It has no version."))
+	}
+	return list(scroll("rows", heads("#Version", "State", "Registered", "Run", "Main metrics", "Judgement"), rows(each(m.Shown, func(r *versionRow) Node {
+		number, chosen := strconv.Itoa(r.Number), r.Number == m.Chosen
+		state := list(badge(r.State), when(r.Previous, say(" "), quiet(say("previous champion"))))
+		if r.Champion {
+			state = badge("champion")
+		}
+		sentence := quiet(say("not judged yet"))
+		if r.Sentence != "" {
+			sentence = say(titled(r.Sentence))
+		}
+		return row(number, when(chosen, h.Class("chosen")), h.Th(h.Scope("row"), h.Class("num"), h.A(h.Href(versionURL(v.Q("name"), r.Number)), when(chosen, h.Aria("current", "true")), say(number))),
+			cell(state), cell(v.ago(r.At)), h.Td(h.Class("pair"), shortRunLink(r.Run)), h.Td(h.Class("pair"), metricsLine(r.Main)), cell(sentence))
+	}))), when(len(m.Shown) < len(m.All), note(say(fmt.Sprintf("The newest %d of %s versions.", len(m.Shown), count(len(m.All)))))))
 }
 
 // judgementOf returns the sentence of a judgement without the name of its version, which the page says already.
@@ -94,10 +194,30 @@ func judgementOf(v *api.ModelVersion) string {
 }
 
 // loadChanges returns the changes of the champion, newest first.
-func loadChanges(v *visit) (any, error) {
+func loadChanges(v *visit) ([]fold.Change, error) {
 	whole, err := askModel(v, "")
 	slices.Reverse(whole.Changes)
 	return whole.Changes, err
+}
+
+func showChanges(v *visit, all []fold.Change) Node {
+	if len(all) == 0 {
+		return list(h.H2(say("Changes of the champion")), nothing(say("None yet.")))
+	}
+	return list(h.H2(say("Changes of the champion")), h.Ul(h.Class("log-list"), each(all, func(c *fold.Change) Node {
+		versions := "version " + strconv.Itoa(c.Version)
+		if c.Before != 0 {
+			versions = "version " + strconv.Itoa(c.Before) + " → " + versions
+		}
+		return h.Li(v.ago(c.At), say(" "), h.Strong(say(changeWord(c.Action))), say(": "+versions), when(c.By != "", say(", by "), text(c.By)), because(c.Reason))
+	})))
+}
+
+func showCurve(_ *visit, c *versionCurve) Node {
+	if c.Few {
+		return list(h.H2(say("Over its versions")), nothing(say("No version has a metric to draw.")))
+	}
+	return list(h.H2(say("Over its versions")), lineChart(c.Graph))
 }
 
 // changeWord says how a version became the champion.
@@ -117,11 +237,6 @@ func changeWord(a tidemill.Action) string {
 	return word(a)
 }
 
-// VersionURL returns the address of the page about another version of the model.
-func (v *visit) VersionURL(version int) string {
-	return versionURL(v.query("name"), version)
-}
-
 // mostCurve is the number of versions in the chart. The interval of each is in its report, which the API
 // reads from the store.
 const mostCurve = 12
@@ -132,14 +247,14 @@ type versionCurve struct {
 	Few   bool // whether there is nothing to draw
 }
 
-func loadCurve(v *visit) (any, error) {
+func loadCurve(v *visit) (*versionCurve, error) {
 	whole, err := askModel(v, "")
 	if err != nil {
 		return nil, err
 	}
 	all := whole.All[:min(len(whole.All), mostCurve)]
 	if len(all) == 0 {
-		return versionCurve{Few: true}, nil
+		return &versionCurve{Few: true}, nil
 	}
 	name := curveMetric(&all[0])
 	own := curve{Name: name}
@@ -151,14 +266,14 @@ func loadCurve(v *visit) (any, error) {
 		}
 	}
 	if len(own.Points) == 0 {
-		return versionCurve{Few: true}, nil
+		return &versionCurve{Few: true}, nil
 	}
 	g := graph{Title: name + " by version", Sentence: curveSentence(len(all) < len(whole.All), own.Bounds), Curves: []curve{own}}
 	if limit, what, ok := threshold(all[0].Judge.Gate, name); ok {
 		first, last := own.Points[0].X, own.Points[len(own.Points)-1].X
 		g.Curves = append(g.Curves, curve{Name: what, Points: []point{{first, limit}, {max(last, first+1), limit}}})
 	}
-	return versionCurve{Graph: g}, nil
+	return &versionCurve{Graph: g}, nil
 }
 
 func curveSentence(limited bool, known []bounds) string {
@@ -247,11 +362,11 @@ type judged struct {
 	Same      bool // whether both were measured on the same examples by the same run
 	Lead      *tidemill.Estimate
 	Compared  []comparedMetric
-	Confusion *confusion
-	Numbers   []int // versions to choose from, newest first
+	Confusion *confusion // nil if the run has written no predictions
+	Numbers   []int      // versions to choose from, newest first
 }
 
-func loadJudged(v *visit) (any, error) {
+func loadJudged(v *visit) (*judged, error) {
 	whole, err := askModel(v, chosen(v))
 	if err != nil {
 		return nil, err
@@ -266,7 +381,127 @@ func loadJudged(v *visit) (any, error) {
 		return nil, err
 	}
 	j.compare(other)
-	return j, nil
+	return &j, nil
+}
+
+func showJudged(v *visit, j *judged) Node {
+	version := strconv.Itoa(j.Version.Number)
+	title := "Version " + version
+	if j.Against != 0 {
+		title += " against version " + strconv.Itoa(j.Against)
+	}
+	return list(h.H2(say(title)), j.form(v),
+		h.P(badge(j.Version.State), say(" made by run "), runLink(j.Version.Run), say(". "), anchor(whyURL("model/"+j.Model.Name+"@"+version), say("Why does it exist?"))),
+		showJudgement(j.Version.Judgement), showTrial(j.Version.Measured), j.lead(), j.metrics(), j.sameExamples(), j.confusion())
+}
+
+// form chooses the versions to compare.
+func (j *judged) form(v *visit) Node {
+	choices := func(label, name string, chosen int) Node {
+		return h.Label(say(label+" "), h.Select(h.Name(name), each(j.Numbers, func(n *int) Node {
+			return h.Option(when(*n == chosen, h.Selected()), say(strconv.Itoa(*n)))
+		})))
+	}
+	return filter("/ui/model", hidden("name", v.Q("name")), choices("Version", "version", j.Version.Number), choices("against", "against", j.Against), submitButton("Compare"))
+}
+
+func showJudgement(j *tidemill.Judgement) Node {
+	if j == nil {
+		return nothing(say("It has not been judged yet."))
+	}
+	result := func(passed bool, otherwise string) Node {
+		if passed {
+			return badge("passed")
+		}
+		return badge(otherwise)
+	}
+	parts := h.P(result(j.Passed, "refused"), say(" "+titled(j.Sentence)), when(j.Lacks, say(" Something has to be installed before it can be promoted.")))
+	if len(j.Clauses) == 0 {
+		return list(parts, note(say("The recipe has no gate.")))
+	}
+	return list(parts, scroll("", heads("Clause of the gate", "Result", "Values", "Note"), rows(each(j.Clauses, func(c *tidemill.Clause) Node {
+		return h.Tr(rowName(h.Code(say(titled(c.Text)))), cell(result(c.Passed, "failed")), cell(each(sortedMetrics(c.Values, nil), func(m *metric) Node {
+			return h.Div(g.El("bdi", h.Class("none"), say(word(m.Name))), say(" "+number(m.Value)))
+		})), cell(say(titled(c.Note))))
+	}))))
+}
+
+// showTrial says whether scorers can serve a version, and what its measurement left out.
+func showTrial(r *tidemill.Report) Node {
+	if r == nil {
+		return nil
+	}
+	var all g.Group
+	if t := r.Trial; t != nil {
+		all = append(all, when(t.Error != "", h.Div(h.Class("problem"), h.P(h.Strong(say("No scorer can serve it."))), h.P(say(titled(t.Error))))),
+			when(t.Missing != "", h.P(badge("waiting"), say(" To serve it, this is missing: "+titled(t.Missing)))),
+			when(t.Warning != "", h.P(badge("waiting"), say(" "+titled(t.Warning)))))
+	}
+	if n := len(r.Notes); n > 0 {
+		all = append(all, details(strconv.Itoa(n)+" "+one(n, "note", "notes")+" of the measurement", h.Ul(each(r.Notes, func(text *string) Node { return h.Li(say(titled(*text))) }))))
+	}
+	return all
+}
+
+func (j *judged) lead() Node {
+	if j.Lead == nil {
+		return nil
+	}
+	return h.P(say("Lead in accuracy: "), h.Strong(say(signed(j.Lead.Value))), say(", and with 95 % confidence between "+signed(j.Lead.Low)+" and "+signed(j.Lead.High)+"."))
+}
+
+// heads are the titles of the columns with both versions and their difference.
+func (j *judged) heads(both bool, titles ...string) Node {
+	titles = append(titles, "#Version "+strconv.Itoa(j.Version.Number))
+	if both {
+		titles = append(titles, "#Version "+strconv.Itoa(j.Against), "#Difference")
+	}
+	return heads(titles...)
+}
+
+func (j *judged) metrics() Node {
+	if len(j.Compared) == 0 {
+		return nil
+	}
+	value := func(of *float64, b bounds) Node {
+		shown := dash()
+		if of != nil {
+			shown = say(number(*of))
+		}
+		return figure(shown, when(b.known(), say(" "), quiet(say(number(b.Low)+" to "+number(b.High)))))
+	}
+	return scroll("narrow", j.heads(j.Against != 0, "Metric"), rows(each(j.Compared, func(c *comparedMetric) Node {
+		return row(titled(c.Name), rowName(text(c.Name)), value(c.Own, c.Bounds), when(j.Against != 0, value(c.Theirs, c.TheirBounds), figure(say(c.difference()))))
+	})))
+}
+
+func (j *judged) sameExamples() Node {
+	switch {
+	case j.Against == 0:
+		return nil
+	case j.Same:
+		return note(say(fmt.Sprintf("The run of version %d measured both on the same examples.", j.Version.Number)))
+	}
+	return note(say("Each was measured by its own run, perhaps on other examples."))
+}
+
+func (j *judged) confusion() Node {
+	c := j.Confusion
+	if c == nil {
+		return note(say("Its run has written no predictions.csv, so there is no confusion matrix."))
+	}
+	about := "Rows: true class. Columns: predicted class."
+	if c.Limited {
+		about += fmt.Sprintf(" The matrices show the %d classes of %d with the most wrong examples.", len(c.Own.Labels), c.Classes)
+	}
+	if c.Difference != nil && c.Points {
+		about += " The versions were measured on other examples, so the difference is in percentage points of each class."
+	}
+	return list(h.H3(say("Confusion")), note(say(about)),
+		h.Div(h.Class("matrices"), c.Own.node(fmt.Sprintf("Version %d", j.Version.Number), true), c.Theirs.node(fmt.Sprintf("Version %d", j.Against), true), c.Difference.node("Difference", false)),
+		when(len(c.Pairs) > 0, h.H3(say("Most confused")), scroll("narrow", j.heads(c.Theirs != nil, "True class", "Predicted class"), rows(each(c.Pairs, func(p *confusedPair) Node {
+			return h.Tr(rowName(text(p.Truth)), cell(text(p.Predicted)), figure(say(count(p.Own))), when(c.Theirs != nil, figure(say(count(p.Theirs))), figure(say(p.difference()))))
+		})))))
 }
 
 // findOther returns the report of the version to compare with: the requested one, or else the champion or
@@ -319,8 +554,8 @@ type comparedMetric struct {
 	TheirBounds bounds
 }
 
-// Difference returns the difference with its sign; empty if one of the values is not known.
-func (c comparedMetric) Difference() string {
+// difference returns the difference with its sign; empty if one of the values is not known.
+func (c *comparedMetric) difference() string {
 	if c.Own == nil || c.Theirs == nil {
 		return ""
 	}
@@ -386,7 +621,7 @@ type tensor struct {
 	Shape    []int64 `json:"shape"`
 }
 
-func loadModelFiles(v *visit) (any, error) {
+func loadModelFiles(v *visit) (*modelFiles, error) {
 	q := v.pick("after")
 	q.Set("model", v.query("name"))
 	q.Set("version", chosen(v))
@@ -402,9 +637,9 @@ func loadModelFiles(v *visit) (any, error) {
 	l.NextURL, _ = v.pageURLs("after", files.Next)
 	if v.query("signature") == "" {
 		l.SignatureURL = queryURL("/ui/model", "name", v.query("name"), "version", strconv.Itoa(files.Version), "against", v.query("against"), "signature", "1") + "#region-files"
-		return l, nil
+		return &l, nil
 	}
-	return l, l.askSignature(v)
+	return &l, l.askSignature(v)
 }
 
 // askSignature gets the inputs and outputs of the model. The gateway loads the model for it, so a page asks
@@ -423,4 +658,32 @@ func (l *modelFiles) askSignature(v *visit) error {
 		l.Refusal = problemOf(max(status, http.StatusBadRequest), body).Error()
 	}
 	return nil
+}
+
+func showModelFiles(_ *visit, l *modelFiles) Node {
+	version := strconv.Itoa(l.Version)
+	parts := list(h.H2(say("Files of version "+version+" "), quiet(say(strconv.Itoa(len(l.Files))+", "+size(l.Total)))))
+	if len(l.Files) == 0 {
+		parts = list(parts, nothing(say("The version has no files.")))
+	} else {
+		parts = list(parts, scroll("rows narrow", heads("Path", "#Size", "SHA-256"), rows(each(l.Files, func(f *api.File) Node {
+			return row(titled(f.Path), rowName(download(queryURL("/api/v1/model/file", "model", l.Model, "version", version, "path", f.Path), text(f.Path))), figure(say(size(f.Size))), cell(h.Code(say(f.Digest))))
+		}))), pager("rows", l.NextURL, ""))
+	}
+	return list(parts, note(say("Tree "), h.Code(say(l.Tree))), h.H3(say("Inputs and outputs")), l.signature())
+}
+
+func (l *modelFiles) signature() Node {
+	switch {
+	case l.Signature != nil:
+		show := func(direction string) func(*tensor) Node {
+			return func(t *tensor) Node {
+				return h.Tr(cell(say(direction)), rowName(text(t.Name)), cell(say(word(t.Datatype))), cell(say(fmt.Sprint(t.Shape))))
+			}
+		}
+		return scroll("narrow", heads("Direction", "Name", "Type", "Shape"), rows(each(l.Signature.Inputs, show("input")), each(l.Signature.Outputs, show("output"))))
+	case l.Refusal != "":
+		return h.P(h.Class("problem"), say(titled(l.Refusal)))
+	}
+	return h.P(button(l.SignatureURL, "Load the model and show them"))
 }

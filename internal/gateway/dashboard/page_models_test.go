@@ -112,10 +112,7 @@ func oneModel(name string) modelAPI {
 
 func openModel(t *testing.T, m modelAPI) *Dashboard {
 	t.Helper()
-	d, err := New(Options{API: m, Install: func() string { return "acme-lab" }, Now: testNow})
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := New(Options{API: m, Install: func() string { return "acme-lab" }, Now: testNow})
 	return d
 }
 
@@ -125,7 +122,7 @@ func TestModelShowsItsVersionsAndJudgement(t *testing.T) {
 	body := fetch(d, "/ui/model?name=intent/bot-1").Body.String()
 	mustHave(t, body, "Version 2 is the champion", "The newest, version 3, is", "judged intent/bot-1", "metrics.accuracy &gt;= 0.75", "note of", "pinned", ">ana</bdi>",
 		"/ui/act/promote?basis=2&amp;model=intent%2Fbot-1&amp;version=3", "Promote version 3", "Roll back to version 1", "Unpin", "Forget the key", "/ui/act/start-runs?key=bot-1&amp;recipe=intent",
-		"Lead in accuracy: <strong>&#43;0.04</strong>", "between −0.01 and &#43;0.09", "same examples", "0.75 to 0.84", "the gate asks for &gt;= 0.75", "(0.75 to 0.84)",
+		"Lead in accuracy: <strong>+0.04</strong>", "between −0.01 and +0.09", "same examples", "0.75 to 0.84", "the gate asks for &gt;= 0.75", "(0.75 to 0.84)",
 		"Rows: true class. Columns: predicted class.", "abababab", `href="/ui/lineage?of=model%2Fintent%2Fbot-1%403"`, "signature=1")
 }
 
@@ -136,7 +133,7 @@ func TestModelComparesTwoVersions(t *testing.T) {
 	region := func(query string) string {
 		return fetch(d, "/ui/model?name=intent/bot-1"+query, headerRegion, "judged").Body.String()
 	}
-	mustHave(t, region(""), "Version 3 against version 2", ">−1<", ">&#43;2<", `class="bad4"`) // 8-9 and 3-1
+	mustHave(t, region(""), "Version 3 against version 2", ">−1<", ">+2<", `class="bad4"`) // 8-9 and 3-1
 	mustHave(t, region("&version=3&against=1"), "Version 3 against version 1", "by its own run")
 	mustHave(t, region("&version=champion"), "Version 2 against version 1")
 	if got := fetch(d, "/ui/model?name=intent/bot-1&version=9").Code; got != http.StatusNotFound {

@@ -8,21 +8,39 @@ import (
 	"strconv"
 	"strings"
 
+	g "maragu.dev/gomponents"
+	h "maragu.dev/gomponents/html"
+
 	"tidemill.dev/api"
 )
 
 func searchPages() []*page {
-	return []*page{{path: "/ui/search", file: "search", title: named("Search"), redirect: onlyHit, load: func(v *visit) (any, error) { return searchShown{v.hits(), v.missed}, nil }}}
+	return []*page{{path: "/ui/search", title: named("Search"), redirect: onlyHit, main: still(showSearch)}}
+}
+
+func showSearch(v *view) Node {
+	hits, q := v.hits(), v.Q("q")
+	parts := g.Group{h.H1(say(v.Title))}
+	if len(v.missed) > 0 {
+		parts = append(parts, h.Div(h.Class("problem"), h.Role("alert"), h.P(say("Not everything was searched:")), h.Ul(each(v.missed, func(reason *string) Node { return h.Li(say(titled(*reason))) }))))
+	}
+	switch {
+	case len(hits) > 0:
+		return append(parts, lead(say(count(len(hits))+" results for "), text(q)), h.Table(h.Class("rows"), heads("Name", "Kind"), rows(each(hits, func(found *hit) Node {
+			return h.Tr(rowName(anchor(found.URL, text(found.Name))), cell(say(found.Kind)))
+		}))))
+	case q == "":
+		return append(parts, nothing(say("Type an id, a key or a name into the field above.")))
+	}
+	none := "Nothing has this name: "
+	if len(v.missed) > 0 {
+		none = "Nothing was found: "
+	}
+	return append(parts, lead(say(none), text(q)), nothing(say("The search finds the id of a run or a dead letter, a part of a key, the beginning of the name of a model or dataset, and a part of the name of a stream, trigger, schedule, recipe, pool or scorer.")))
 }
 
 // hit is an object that a search has found.
 type hit struct{ Kind, Name, URL string }
-
-// searchShown is the result of a search. Missed has the reasons why some kinds could not be searched.
-type searchShown struct {
-	Hits   []hit
-	Missed []string
-}
 
 // onlyHit opens the object of a search that has found one.
 func onlyHit(v *visit) string {

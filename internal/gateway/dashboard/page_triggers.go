@@ -1,151 +1,159 @@
 package dashboard
 
 import (
-	"cmp"
+	"fmt"
 	"net/url"
-	"slices"
-	"strconv"
-	"strings"
-	"unicode/utf8"
+	"time"
+
+	g "maragu.dev/gomponents"
+	h "maragu.dev/gomponents/html"
 
 	"tidemill.dev/api"
 )
 
 func triggerPages() []*page {
 	return []*page{
-		{path: "/ui/triggers", file: "triggers", nav: "/ui/triggers", title: named("Triggers and schedules"), regions: []region{
-			{"triggers", "triggers", func(v *visit) (any, error) { return get[api.Triggers](v, "/api/v1/triggers", nil) }},
-			{"schedules", "schedules", func(v *visit) (any, error) { return get[api.Schedules](v, "/api/v1/schedules", nil) }},
-		}},
-		{path: "/ui/triggers/{trigger}", file: "trigger", nav: "/ui/triggers", title: func(v *visit) string { return "Trigger " + word(v.PathValue("trigger")) }, regions: []region{
-			{"trigger", "triggers", func(v *visit) (any, error) {
-				return get[api.Trigger](v, "/api/v1/triggers/"+v.PathValue("trigger"), nil)
-			}},
-			{"history", "triggers", loadTriggerHistory},
-			{"letters", "dead-letters", func(v *visit) (any, error) {
-				return get[api.DeadLetters](v, "/api/v1/dead-letters", url.Values{"trigger": {v.PathValue("trigger")}, "limit": {"20"}})
-			}},
-		}},
-		{path: "/ui/dead-letters", file: "letters", nav: "/ui/dead-letters", title: named("Dead letters"), regions: []region{
-			{"groups", "dead-letters", loadLetterGroups},
-			{"letters", "dead-letters", loadLetters},
-		}},
-		{path: "/ui/dead-letters/{id}", file: "letter", nav: "/ui/dead-letters", title: func(v *visit) string { return "Dead letter " + word(v.PathValue("id")) }, regions: []region{
-			{"letter", "dead-letters", func(v *visit) (any, error) {
-				return get[api.WholeLetter](v, "/api/v1/dead-letters/"+v.PathValue("id"), nil)
-			}},
-		}},
+		{path: "/ui/triggers", nav: "/ui/triggers", title: named("Triggers and schedules"), regions: []region{
+			part("triggers", "triggers", asked[api.Triggers]("/api/v1/triggers"), showTriggers),
+			part("schedules", "schedules", asked[api.Schedules]("/api/v1/schedules"), showSchedules),
+		}, main: still(func(v *view) Node { return list(h.H1(say(v.Title)), v.Region("triggers"), v.Region("schedules")) })},
+		{path: "/ui/triggers/{trigger}", nav: "/ui/triggers", title: func(v *visit) string { return "Trigger " + word(v.PathValue("trigger")) }, regions: []region{
+			part("trigger", "triggers", asked[api.Trigger]("/api/v1/triggers/{trigger}"), showTrigger),
+			part("history", "triggers", loadTriggerHistory, showHistory),
+			part("letters", "dead-letters", loadLettersOfTrigger, showLettersOfTrigger),
+		}, main: still(func(v *view) Node {
+			return list(h.H1(say(v.Title)), v.Region("trigger"), v.Region("history"), v.Region("letters"))
+		})},
 	}
 }
 
-// letterList is a page of dead letters.
-type letterList struct {
-	api.DeadLetters
-	Filtered          bool
-	NextURL, FirstURL string
-	Selection         []any // arguments that select the same letters in an action
-}
-
-func letterFilters() []string {
-	return []string{"trigger", "scorer", "reason", "type", "key", "stream", "since", "until"}
-}
-
-func loadLetters(v *visit) (any, error) {
-	q := v.pick(append(letterFilters(), "cursor")...)
-	q.Set("limit", "50")
-	letters, err := get[api.DeadLetters](v, "/api/v1/dead-letters", q)
-	if err != nil {
-		return nil, err
+func showTriggers(v *visit, all *api.Triggers) Node {
+	if len(all.Triggers) == 0 {
+		return list(h.H2(say("Triggers")), hint{"The config has no triggers. A trigger sends the events of a stream to a URL, a service or a function.", "To check a config with one:", "tidemill validate"}.node())
 	}
-	l := letterList{DeadLetters: letters}
-	l.NextURL, l.FirstURL = v.pageURLs("cursor", letters.Cursor)
-	for name, values := range v.pick(letterFilters()...) {
-		l.Filtered = true
-		if name == "reason" {
-			name = "with" // reason is the reason of a drop
+	return list(h.H2(say("Triggers")), scroll("rows", heads("Trigger", "State", "Streams", "To", "#Delivered", "#Failed", "#In flight", "#Parked", "Oldest", "#Dead letters", "Last error", "Act"),
+		rows(each(all.Triggers, func(t *api.Trigger) Node {
+			trouble := say(word(t.Waits))
+			if t.Waits == "" && t.LastError != "" {
+				trouble = list(say(word(t.LastError)+" "), v.ago(t.LastErrorAt))
+			}
+			return row(t.Name, rowName(triggerLink(t.Name)), cell(badge(t.State)), cell(each(t.Streams, func(name *string) Node { return list(streamLink(*name), say(" ")) })), cell(targetOf(&t.To)), v.triggerNumbers(t.Numbers),
+				figure(anchor(queryURL("/ui/dead-letters", "trigger", t.Name), say(count(t.DeadLetters)))), cell(trouble), acts(v.pauseOrResume("trigger", t.Name, t.PausedSince)))
+		}))))
+}
+
+func (v *visit) triggerNumbers(n *api.TriggerNumbers) Node {
+	if n == nil {
+		unknown := figure(say("?"))
+		return list(unknown, unknown, unknown, unknown, cell(say("?")))
+	}
+	return list(figure(say(count(n.Delivered))), figure(say(count(n.Failed))), figure(say(count(n.InFlight))), figure(say(count(n.Parked))), cell(v.ago(n.OldestParked)))
+}
+
+// pauseOrResume is the button that a thing of some kind has now.
+func (v *visit) pauseOrResume(kind, name string, since *time.Time) Node {
+	if since != nil {
+		return v.Act("resume-"+kind, kind, name)
+	}
+	return v.Act("pause-"+kind, kind, name)
+}
+
+func targetOf(t *api.Target) Node {
+	switch {
+	case t.URL != "":
+		return text(t.URL)
+	case t.Service != "":
+		return list(say("service "), text(t.Service))
+	}
+	return list(say("function "), text(t.Function))
+}
+
+func showSchedules(v *visit, all *api.Schedules) Node {
+	if len(all.Schedules) == 0 {
+		return list(h.H2(say("Schedules")), empty("The config has no schedules."))
+	}
+	return list(h.H2(say("Schedules")), scroll("rows", heads("Schedule", "State", "Cron", "Time zone", "Keys", "Last tick", "Next tick", "Missed ticks", "Act"), rows(each(all.Schedules, func(s *api.Schedule) Node {
+		keys := "none"
+		switch {
+		case s.Each:
+			keys = "each key of its recipes"
+		case s.Keys != 0:
+			keys = count(s.Keys)
 		}
-		l.Selection = append(l.Selection, name, values[0])
-	}
-	if !l.Filtered {
-		l.Selection = []any{"all", "true"}
-	}
-	return l, nil
+		return row(s.Name, rowName(text(s.Name)), cell(badge(s.State), by(s.PausedBy)), cell(h.Code(say(word(s.Cron)))), cell(text(s.TimeZone)), cell(say(keys)), cell(v.ago(s.Last)), cell(v.ago(s.Next)), cell(say(word(s.Missed))),
+			acts(v.pauseOrResume("schedule", s.Name, s.PausedSince)))
+	}))))
 }
 
-// letterGroup counts the dead letters of one trigger or scorer with one reason.
-type letterGroup struct {
-	Trigger, Scorer, Reason string
-	Count                   int
-	Newest                  api.DeadLetter
-}
-
-// Part is a part of the reason that a form can send: its first line, clipped.
-func (g letterGroup) Part() string {
-	line, _, _ := strings.Cut(g.Reason, "\n")
-	for len(line) > maxPart {
-		_, last := utf8.DecodeLastRuneInString(line)
-		line = line[:len(line)-last]
+func showTrigger(v *visit, t *api.Trigger) Node {
+	line := g.Group{badge(t.State), by(t.PausedBy)}
+	if t.PausedSince != nil {
+		line = append(line, say(" "), v.ago(t.PausedSince))
 	}
-	return line
-}
-
-const maxPart = 1000
-
-// URL is the address of the group's list.
-func (g letterGroup) URL() string {
-	q := url.Values{}
-	for name, value := range map[string]string{"trigger": g.Trigger, "scorer": g.Scorer, "reason": g.Part()} {
-		if value != "" {
-			q.Set(name, value)
-		}
+	switch {
+	case t.Waits != "":
+		line = append(line, say(" "+titled(t.Waits)))
+	case t.LastError != "":
+		line = append(line, say(" "), quiet(say("last error "), v.ago(t.LastErrorAt), say(":")), say(" "+titled(t.LastError)))
 	}
-	return "/ui/dead-letters?" + q.Encode()
+	return list(lead(line),
+		actions(v.pauseOrResume("trigger", t.Name, t.PausedSince), say(" "), v.Act("replay-trigger", "trigger", t.Name, "from", "-1h"), say(" "), v.ActAs("Replay dead letters…", "replay-letters", "trigger", t.Name)),
+		v.triggerCards(t.Numbers),
+		h.H2(say("Events")), table(heads("Stream", "Types", "Condition"), rows(each(t.When, whenRow))),
+		h.H2(say("Delivery")), deliveryFacts(t), v.replaysUnderWay(t.Replays))
 }
 
-// letterGroups are the groups among the newest dead letters.
-type letterGroups struct {
-	Groups         []letterGroup
-	Counted, Total int
-}
-
-const (
-	letterPage  = 1000  // dead letters of one answer of the API
-	mostGrouped = 10000 // dead letters that are read for the groups
-)
-
-func loadLetterGroups(v *visit) (any, error) {
-	var all api.DeadLetters
-	for q := (url.Values{"limit": {strconv.Itoa(letterPage)}}); ; q.Set("cursor", all.Cursor) {
-		page, err := get[api.DeadLetters](v, "/api/v1/dead-letters", q)
-		if err != nil {
-			return nil, err
-		}
-		page.DeadLetters = append(all.DeadLetters, page.DeadLetters...)
-		if all = page; all.Cursor == "" || len(all.DeadLetters) >= mostGrouped {
-			return groupLetters(all), nil
-		}
+func (v *visit) triggerCards(n *api.TriggerNumbers) Node {
+	if n == nil {
+		return nothing(say("Its numbers are unknown: no dispatcher reports them."))
 	}
+	parked := g.Group{say("parked")}
+	if n.OldestParked != nil {
+		parked = append(parked, say(", oldest "), v.ago(n.OldestParked))
+	}
+	return list(note(say("Since the dispatchers have started:")), h.Div(h.Class("cards"), card(count(n.Delivered), say("delivered")), card(count(n.Failed), say("failed attempts")), card(count(n.InFlight), say("in flight")),
+		card(count(n.Parked), parked), card(count(n.DeadLettered), say("became dead letters")), card(count(n.Replies), say("replies"))))
 }
 
-// groupLetters groups dead letters, the greatest group first.
-func groupLetters(letters api.DeadLetters) letterGroups {
-	at := map[[3]string]int{}
-	all := letterGroups{Counted: len(letters.DeadLetters), Total: letters.Total}
-	for _, l := range letters.DeadLetters {
-		key := [3]string{l.Trigger, l.Scorer, l.Reason}
-		i, known := at[key]
-		if !known {
-			i = len(all.Groups)
-			at[key] = i
-			all.Groups = append(all.Groups, letterGroup{Trigger: l.Trigger, Scorer: l.Scorer, Reason: l.Reason, Newest: l})
-		}
-		all.Groups[i].Count++
+func whenRow(w *api.When) Node {
+	stream, types := say("by type"), say("all")
+	if w.Stream != "" {
+		stream = streamLink(w.Stream)
 	}
-	slices.SortStableFunc(all.Groups, func(a, b letterGroup) int { return cmp.Compare(b.Count, a.Count) })
-	if len(all.Groups) > mostGroups {
-		all.Groups = all.Groups[:mostGroups]
+	if len(w.Types) > 0 {
+		types = each(w.Types, func(name *string) Node { return list(text(*name), say(" ")) })
 	}
-	return all
+	return h.Tr(cell(stream), cell(types), cell(when(w.Where != "", h.Code(say(titled(w.Where))))))
 }
 
-const mostGroups = 20
+func deliveryFacts(t *api.Trigger) Node {
+	d, limit := &t.Delivery, "no limit"
+	if d.Rate != 0 {
+		limit = number(d.Rate) + "/s"
+	}
+	return facts(fact("To", targetOf(&t.To)), fact("Attempts", say(fmt.Sprintf("%v, backoff %v", d.Attempts, d.Backoff))), fact("Timeout", say(duration(d.TimeoutSeconds))), fact("Order", say(fmt.Sprint(d.Order))),
+		fact("Concurrency", say(fmt.Sprint(d.Concurrency))), fact("Rate", say(limit)), fact("Replies", say(fmt.Sprint(d.Replies))))
+}
+
+func (v *visit) replaysUnderWay(all []api.TriggerReplay) Node {
+	if len(all) == 0 {
+		return nil
+	}
+	return list(h.H2(say("Replays under way")), table(heads("From", "To", "By", "Requested"), rows(each(all, func(r *api.TriggerReplay) Node {
+		return h.Tr(cell(say(word(r.From))), cell(say(word(r.To))), cell(text(r.By)), cell(v.ago(r.At)))
+	}))))
+}
+
+func loadLettersOfTrigger(v *visit) (api.DeadLetters, error) {
+	return get[api.DeadLetters](v, "/api/v1/dead-letters", url.Values{"trigger": {v.PathValue("trigger")}, "limit": {"20"}})
+}
+
+func showLettersOfTrigger(v *visit, l api.DeadLetters) Node {
+	title := h.H2(say("Dead letters "), quiet(say(count(l.Total))))
+	if len(l.DeadLetters) == 0 {
+		return list(title, nothing(say("None is open.")))
+	}
+	return list(title, scroll("rows", heads("Dead letter", "Written", "Key", "Type", "Reason"), rows(each(l.DeadLetters, func(one *api.DeadLetter) Node {
+		return row(one.ID, rowName(letterLink(one.ID)), cell(v.ago(one.Written)), cell(keyLink(one.Key)), cell(text(one.Type)), cell(say(titled(one.Reason))))
+	}))), h.P(anchor(queryURL("/ui/dead-letters", "trigger", v.PathValue("trigger")), say("All dead letters of this trigger"))))
+}

@@ -1,6 +1,11 @@
 package dashboard
 
-import "slices"
+import (
+	"net/http"
+	"slices"
+
+	h "maragu.dev/gomponents/html"
+)
 
 // navGroup is a group of pages in the navigation.
 type navGroup struct {
@@ -23,10 +28,12 @@ func navigation() []navGroup {
 
 // pageTable lists all pages.
 func pageTable() []*page {
-	return slices.Concat(fleetPages(), runPages(), triggerPages(), streamPages(), searchPages(), actPages(), signInPages(), modelPages(), keyPages(), approvalPages(), scorerPages(), dataPages(), lineagePages(), healthPages())
+	return slices.Concat(fleetPages(), runPages(), triggerPages(), letterPages(), streamPages(), searchPages(), actPages(), signInPages(), modelPages(), keyPages(), approvalPages(), scorerPages(), dataPages(), lineagePages(), healthPages())
 }
 
 // missingPage is the page of an address without a page.
 func missingPage() *page {
-	return &page{path: "/", file: "missing", title: named("There is no such page"), status: 404}
+	return &page{path: "/", title: named("There is no such page"), status: http.StatusNotFound, main: still(func(v *view) Node {
+		return list(h.H1(say(v.Title)), h.P(say("No page has this address. The navigation lists all pages, and the search box finds keys, runs, models and names.")))
+	})}
 }

@@ -42,7 +42,7 @@ type planParts struct {
 	recipes   []api.Recipe
 }
 
-func loadPlan(v *visit) (any, error) {
+func loadPlan(v *visit) (*plan, error) {
 	var parts planParts
 	var err error
 	if parts.streams, err = get[api.Streams](v, "/api/v1/streams", nil); err != nil {

@@ -1,11 +1,12 @@
 package dashboard
 
 import (
-	"html/template"
 	"io/fs"
 	"net/http"
 	"regexp"
 	"strings"
+
+	h "maragu.dev/gomponents/html"
 
 	"tidemill.dev/api"
 	"tidemill.dev/docs/runbooks"
@@ -23,14 +24,33 @@ type block struct {
 	Rows                [][]string // the first has the names of the columns
 }
 
-func loadRunbook(v *visit) (any, error) {
+func loadRunbook(v *visit) (*runbook, error) {
 	name := v.PathValue("name")
 	text, err := fs.ReadFile(runbooks.Files(), name+".md")
 	if err != nil {
 		return nil, &api.Problem{Status: http.StatusNotFound, Title: "there is no such runbook", Detail: "the page Health lists all runbooks"}
 	}
 	title, rest, _ := strings.Cut(strings.TrimPrefix(string(text), "# "), "\n")
-	return runbook{name, title, blocksOf(rest)}, nil
+	return &runbook{name, title, blocksOf(rest)}, nil
+}
+
+func showRunbook(_ *view, r *runbook) Node {
+	return list(h.H1(say(r.Title)), h.P(h.Class("crumbs"), anchor("/ui/health", say("Health")), say(" / "), text(r.Name)),
+		h.Div(h.Class("runbook"), each(r.Blocks, (*block).node)))
+}
+
+func (b *block) node() Node {
+	switch {
+	case b.Heading != "":
+		return h.H2(say(b.Heading))
+	case b.Code != "":
+		return h.Pre(say(b.Code))
+	case b.Rows == nil:
+		return h.P(prose(b.Text))
+	}
+	return scroll("", headRow(each(b.Rows[0], func(text *string) Node { return head(prose(*text)) })), rows(each(b.Rows[1:], func(r *[]string) Node {
+		return h.Tr(each(*r, func(text *string) Node { return cell(prose(*text)) }))
+	})))
 }
 
 // blocksOf reads the few forms of Markdown that the runbooks have. Anything else stays text.
@@ -81,14 +101,14 @@ func cellsOf(line string) (cells []string) {
 }
 
 // prose shows text of a runbook, with its code and without the addresses of its links.
-func prose(text string) template.HTML {
+func prose(text string) markup {
 	var b strings.Builder
 	for i, part := range strings.Split(markLink.ReplaceAllString(text, "$1"), "`") {
 		if i%2 == 1 {
-			b.WriteString("<code>" + template.HTMLEscapeString(part) + "</code>")
+			b.WriteString("<code>" + esc(part) + "</code>")
 			continue
 		}
-		b.WriteString(template.HTMLEscapeString(part))
+		b.WriteString(esc(part))
 	}
-	return template.HTML(b.String())
+	return markup(b.String())
 }

@@ -32,7 +32,7 @@ type signParts struct {
 	failed, succeeded *int // runs that were requested within an hour
 }
 
-func loadSigns(v *visit) (any, error) {
+func loadSigns(v *visit) ([]sign, error) {
 	parts := signParts{now: v.d.opt.Now()}
 	if r, err := askReadiness(v); err == nil {
 		parts.ready = &r
