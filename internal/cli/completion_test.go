@@ -145,7 +145,7 @@ func TestAHangingGatewayIsNotWaitedFor(t *testing.T) {
 					return ours, nil
 				}
 				began := time.Now()
-				if err := execute(t.Context(), s, []string{"__complete", "--url", "http://127.0.0.1:1", "tail", ""}, nil); err != nil || out.String() != ":4\n" {
+				if err := everything().execute(t.Context(), s, []string{"__complete", "--url", "http://127.0.0.1:1", "tail", ""}, nil); err != nil || out.String() != ":4\n" {
 					t.Errorf("%v, %q, %q", err, &out, &errs)
 				}
 				if took := time.Since(began); took != completeWithin {

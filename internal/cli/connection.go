@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -61,6 +62,8 @@ func (c *connection) flags(f *flagSet) {
 	f.text(&c.redis.User, "redis-user", "", "USER", "user of Redis, if it is not the default one")
 	f.text(&c.redis.PasswordFile, "redis-password-file", "", "FILE", "file with Redis's password, read again when it changes")
 	f.text(&c.log, "log", "", "LEVEL", "debug, info, warn or error")
+	f.shownEnv("kafka", "TIDEMILL_KAFKA")
+	f.shownEnv("redis", "TIDEMILL_REDIS")
 	for flag, variable := range connectionEnv() {
 		f.fromEnv(flag, variable)
 	}
@@ -224,9 +227,6 @@ type reach struct {
 	set *flagSet
 }
 
-// reached lets completion ask the same gateway as the command.
-func (r *reach) reached() *reach { return r }
-
 func (r *reach) flags(f *flagSet) {
 	r.gatewayFlags(f)
 	r.connection.flags(f)
@@ -238,6 +238,8 @@ func (r *reach) gatewayFlags(f *flagSet) {
 	f.text(&r.tokenFile, "token-file", "", "FILE", "file with the token for the gateway, read again when it changes; or set "+envToken)
 	f.text(&r.ca, "ca", "", "FILE", "PEM with the CAs to trust at the gateway, instead of the system's")
 	f.fromEnv("ca", envCA)
+	f.shownEnv("url", envURL)
+	f.shownEnv("token-file", envTokenFile)
 }
 
 // way is the chosen gateway or Kafka.
@@ -267,7 +269,7 @@ func (r *reach) choose(getenv func(string) string) (way, error) {
 		return way{}, err
 	}
 	if r.url != "" || byEnv != "" {
-		return way{url: first(r.url, byEnv)}, nil
+		return way{url: cmp.Or(r.url, byEnv)}, nil
 	}
 	running, found, err := platform.Find(r.data)
 	if err == nil && !found {
@@ -291,13 +293,6 @@ func isGatewayFlag(long string) bool { return long == "token-file" || long == "c
 
 func isKafkaFlag(long string) bool {
 	return long == "config" || long == "name" || long == "redis" || strings.HasPrefix(long, "kafka-")
-}
-
-func first(a, b string) string {
-	if a != "" {
-		return a
-	}
-	return b
 }
 
 // open connects to the chosen gateway or Kafka.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -247,7 +248,7 @@ func (w *putting) compare(ctx context.Context, s *session) error {
 	return nil
 }
 
-func orMain(branch string) string { return first(branch, "main") }
+func orMain(branch string) string { return cmp.Or(branch, "main") }
 
 func dataBranchCommand() command {
 	return command{

@@ -22,6 +22,7 @@ func lettersCommand() command {
 		name:    "dead-letters",
 		daily:   true,
 		lists:   true,
+		watched: true,
 		aliases: []string{"dl"},
 		summary: "list dead letters (dl for short)",
 		about: `It lists open dead letters, newest first. A dead letter that was replayed or dropped
@@ -445,4 +446,9 @@ func (r *receipts) sum() error {
 	}
 	fmt.Fprintf(r.s.stdout, ", %s failed again. Next: tidemill dl lists them, newest first.\n", thousands(int64(r.again)))
 	return errReported
+}
+
+// afterFlag adds the flag that continues a list that was cut.
+func afterFlag(f *flagSet, p *string) {
+	f.text(p, "after", "", "NEXT", "continue a list that was cut: the next that it printed, or the cursor of dead letters")
 }

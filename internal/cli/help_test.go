@@ -14,20 +14,20 @@ func TestHelpListsEveryCommandWithAnExample(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{"help"}, {}, {"--help"}} {
 		out := ok(t, args...)
-		for _, c := range commands() {
+		for _, c := range everything().commands() {
 			word, _, below := strings.Cut(c.name, " ")
 			mention(t, "help", out, word)
 			if below {
-				mention(t, "help "+word, ok(t, "help", word), "  "+c.name+" ", c.summary, c.examples[0].line)
+				mention(t, "help "+word, ok(t, "help", word), "  "+c.name+" ", c.summary, c.examples[0][0])
 			}
 			if c.daily {
 				mention(t, "help", out, c.summary)
 			}
 		}
 	}
-	for _, c := range commands() {
+	for _, c := range everything().commands() {
 		name := strings.Fields(c.name)
-		mention(t, c.name+" --help", ok(t, append(name, "--help")...), c.summary, c.examples[0].line)
+		mention(t, c.name+" --help", ok(t, append(name, "--help")...), c.summary, c.examples[0][0])
 		if got := ok(t, append([]string{"help"}, name...)...); got != ok(t, append(name, "-h")...) {
 			t.Errorf("help %s and %s -h differ", c.name, c.name)
 		}
@@ -39,9 +39,9 @@ func TestHelpListsEveryCommandWithAnExample(t *testing.T) {
 
 func TestEachExampleParses(t *testing.T) {
 	t.Parallel()
-	for _, c := range commands() {
+	for _, c := range everything().commands() {
 		for _, e := range c.examples {
-			for _, line := range strings.Split(e.line, " | ") {
+			for _, line := range strings.Split(e[0], " | ") {
 				words := shellWords(t, line)
 				if words[0] != "tidemill" {
 					t.Fatalf("%s does not begin with tidemill", line)
@@ -59,7 +59,7 @@ func TestEachNounLists(t *testing.T) {
 	t.Parallel()
 	s := &session{stdin: strings.NewReader(""), stdout: io.Discard, stderr: io.Discard, getenv: func(string) string { return "" }}
 	var nouns []string
-	for _, c := range newRoot(s, nil, nil).Commands() {
+	for _, c := range everything().root(s, nil, nil).Commands() {
 		list, _, err := c.Find([]string{"list"})
 		if err != nil || list == c {
 			continue

@@ -78,7 +78,7 @@ type parsed struct {
 // parse parses a call as the program does.
 func parse(args []string, getenv func(string) string) (p parsed, err error) {
 	s := &session{stdin: strings.NewReader(""), stdout: io.Discard, stderr: io.Discard, getenv: getenv}
-	err = execute(context.Background(), s, args, func(_ context.Context, c *command, program program, args []string) error {
+	err = everything().execute(context.Background(), s, args, func(_ context.Context, c *command, program program, args []string) error {
 		if w, is := program.(*watching); is {
 			program = w.program
 		}

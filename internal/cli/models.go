@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -22,6 +23,7 @@ func modelsCommand() command {
 		name:    "models",
 		daily:   true,
 		lists:   true,
+		watched: true,
 		summary: "list models: the champion, its accuracy, versions that wait for a person",
 		about: `It sorts by name. With --stale it sorts by age: models without a champion, or with the
 oldest champion, come first.
@@ -449,7 +451,7 @@ func changeText(c *fold.Change) string {
 		by = " by its gate"
 	}
 	what := map[tidemill.Action]string{tidemill.ActionJudge: "promoted", tidemill.ActionPromote: "promoted", tidemill.ActionRollback: "rolled back", tidemill.ActionPin: "pinned"}[c.Action]
-	return strings.TrimSuffix(fmt.Sprintf("%s → version %d, %s%s: %s", from, c.Version, first(what, string(c.Action)), by, c.Reason), ": ")
+	return strings.TrimSuffix(fmt.Sprintf("%s → version %d, %s%s: %s", from, c.Version, cmp.Or(what, string(c.Action)), by, c.Reason), ": ")
 }
 
 // showVerdict prints the gate's verdict on a version: the sentence, and each clause with its

@@ -195,6 +195,7 @@ func promotionsCommand() command {
 	return command{
 		name:    "promotions",
 		lists:   true,
+		watched: true,
 		summary: "list the recipes with frozen promotions",
 		about:   atTheGate,
 		examples: []example{

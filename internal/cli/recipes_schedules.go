@@ -17,6 +17,7 @@ func recipesCommand() command {
 	return command{
 		name:    "recipes",
 		lists:   true,
+		watched: true,
 		summary: "list the recipes: output, pool, waiting and running runs",
 		about:   atTheGate,
 		examples: []example{
@@ -150,6 +151,7 @@ func poolsCommand() command {
 	return command{
 		name:    "pools",
 		lists:   true,
+		watched: true,
 		summary: "list the pools: slots, slots in use, waiting runs",
 		about: `LINGERING counts pods that have ended their run and wait for another one, for the
 pool's linger. IDLE GPU TIME is the time that GPUs have waited in such pods.
@@ -215,6 +217,7 @@ func schedulesCommand() command {
 	return command{
 		name:    "schedules",
 		lists:   true,
+		watched: true,
 		summary: "list the schedules: when they ticked last and will tick next",
 		about: `Times are in the time zone of each schedule. LAST and NEXT are scheduled times. A tick
 is sent later if keys are spread or the controller was down.

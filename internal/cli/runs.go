@@ -70,22 +70,18 @@ func (l *runFlags) check() (err error) {
 }
 
 // runStates returns all states, in their order.
-func runStates() []tidemill.RunState {
-	return []tidemill.RunState{tidemill.RunWaiting, tidemill.RunRunning, tidemill.RunResting, tidemill.RunSettling,
-		tidemill.RunSucceeded, tidemill.RunFailed, tidemill.RunCancelled}
+func runStates() []string {
+	return []string{string(tidemill.RunWaiting), string(tidemill.RunRunning), string(tidemill.RunResting), string(tidemill.RunSettling),
+		string(tidemill.RunSucceeded), string(tidemill.RunFailed), string(tidemill.RunCancelled)}
 }
 
 func parseStates(text string) (states []tidemill.RunState, err error) {
 	if text == "" {
 		return nil, nil
 	}
-	var known []string
-	for _, s := range runStates() {
-		known = append(known, string(s))
-	}
 	for name := range strings.SplitSeq(text, ",") {
-		if !slices.Contains(known, name) {
-			return nil, usagef("--state %q:%s there are %s", name, didYouMean(name, known), strings.Join(known, ", "))
+		if !slices.Contains(runStates(), name) {
+			return nil, usagef("--state %q:%s there are %s", name, didYouMean(name, runStates()), strings.Join(runStates(), ", "))
 		}
 		states = append(states, tidemill.RunState(name))
 	}

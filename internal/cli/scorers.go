@@ -20,6 +20,7 @@ func scorersCommand() command {
 		name:    "scorers",
 		daily:   true,
 		lists:   true,
+		watched: true,
 		args:    "[NAME]",
 		summary: "list the scorers: rate, lag, latency; with NAME, its swaps and processes",
 		about: `RATE and the latencies are recent values of the slowest process. A latency is the time

@@ -74,6 +74,12 @@ Roles other than the gateway only answer /healthz, /readyz and /metrics at --lis
 			{"tidemill serve function train -f tidemill.yaml --kafka kafka-1.example:9092 --redis redis.example:6379 --store s3://models.example --run-secret run-secret", "the function that requests runs"},
 			{"tidemill serve scorer intents -f tidemill.yaml --kafka kafka-1.example:9092 --redis redis.example:6379 --store s3://models.example --model-cache /var/cache/tidemill", "a replica of a scorer"},
 		},
+		values: func(args []string) []string {
+			if len(args) == 1 && args[0] == functionRole {
+				return platform.Functions()
+			}
+			return nil
+		},
 		make: func() program { return &serving{door: doorFlags{drain: defaultDrain}} },
 	}
 }

@@ -25,6 +25,7 @@ func streamsCommand() command {
 	return command{
 		name:    "streams",
 		lists:   true,
+		watched: true,
 		summary: "list the streams: events, bytes, lag of their readers",
 		about: `EVENTS and a lag are estimates, with ~, if a long stream has transactions: Kafka counts
 their markers too. EVENTS/S is over the last minute. A reader's lag is the number of events that it has not

@@ -21,6 +21,7 @@ func triggersCommand() command {
 	return command{
 		name:    "triggers",
 		lists:   true,
+		watched: true,
 		summary: "list the triggers: state, deliveries, dead letters",
 		about: `DELIVERED and FAILED (attempts) count since the start of the dispatchers. WAITING is the
 number of events that wait for another attempt. Unknown values are shown as ?.

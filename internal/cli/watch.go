@@ -34,7 +34,9 @@ func (w *watching) run(ctx context.Context, s *session, args []string) error {
 	defer tick.Stop()
 	for {
 		var out bytes.Buffer
-		err := w.program.run(ctx, &session{stdin: s.stdin, stdout: &out, stderr: &out, getenv: s.getenv}, args)
+		inner := *s
+		inner.stdout, inner.stderr = &out, &out
+		err := w.program.run(ctx, &inner, args)
 		switch {
 		case ctx.Err() != nil:
 			return nil // Ctrl-C is how a watch ends

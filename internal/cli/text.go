@@ -1,0 +1,125 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/term"
+)
+
+// count formats a number with its noun.
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return thousands(int64(n)) + " " + noun + "s"
+}
+
+// thousands groups the digits of a number.
+func thousands(n int64) string {
+	if n < 0 {
+		return "-" + thousands(-n)
+	}
+	if n < 1000 {
+		return strconv.FormatInt(n, 10)
+	}
+	return fmt.Sprintf("%s,%03d", thousands(n/1000), n%1000)
+}
+
+// size formats a number of bytes with a unit. A negative number is unknown.
+func size(n int64) string {
+	const step = 1024
+	switch {
+	case n < 0:
+		return "?"
+	case n < step:
+		return fmt.Sprintf("%d B", n)
+	}
+	v, units := float64(n)/step, "KMGTP"
+	for v >= step && len(units) > 1 {
+		v, units = v/step, units[1:]
+	}
+	return fmt.Sprintf("%.1f %ciB", v, units[0])
+}
+
+// span formats a duration in the units of the config.
+func span(d time.Duration) string {
+	const day = 24 * time.Hour
+	switch {
+	case d == 0:
+		return "forever"
+	case d%day == 0:
+		return fmt.Sprintf("%dd", d/day)
+	case d%time.Hour == 0:
+		return fmt.Sprintf("%dh", d/time.Hour)
+	case d%time.Minute == 0:
+		return fmt.Sprintf("%dm", d/time.Minute)
+	}
+	return d.String()
+}
+
+// milliseconds formats a short time with one decimal.
+func milliseconds(d time.Duration) string {
+	return fmt.Sprintf("%.1f ms", float64(d.Microseconds())/1000)
+}
+
+// table prints rows in columns. Numbers are aligned to the right: all columns but the first and the
+// last.
+func table(w io.Writer, rows [][]string) error {
+	widths := make([]int, len(rows[0]))
+	for _, row := range rows {
+		for i, cell := range row {
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	for _, row := range rows {
+		var line strings.Builder
+		for i, cell := range row {
+			width := widths[i]
+			if i == 0 || i == len(row)-1 {
+				width = -width
+			}
+			fmt.Fprintf(&line, "%*s  ", width, cell)
+		}
+		if _, err := fmt.Fprintln(w, strings.TrimRight(line.String(), " ")); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// columns prints rows of text in columns.
+func columns(w io.Writer, rows [][]string) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, row := range rows {
+		fmt.Fprintln(t, strings.Join(row, "\t"))
+	}
+	return t.Flush()
+}
+
+// screen is the width for a drawing, and whether it may have colours.
+type screen struct {
+	width   int
+	colours bool
+}
+
+// screenOf returns the screen of an output. There are no colours if it is not a terminal or if
+// NO_COLOR is set.
+func screenOf(w io.Writer, getenv func(string) string) screen {
+	s := screen{width: usualWidth}
+	f, ok := w.(*os.File)
+	if !ok || !isTerminal(f) {
+		return s
+	}
+	if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 0 {
+		s.width = width
+	}
+	s.colours = getenv("NO_COLOR") == "" && getenv("TERM") != "dumb"
+	return s
+}
