@@ -131,3 +131,10 @@ func nearest(word string, known []string) (string, bool) {
 	}
 	return spelling.Nearest(word, known)
 }
+
+func checkOutput(output string) error {
+	if output != "text" && output != "json" {
+		return usagef("-o %q: give text or json", output)
+	}
+	return nil
+}

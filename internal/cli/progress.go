@@ -3,7 +3,6 @@ package cli
 import (
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"sync"
 	"time"
@@ -39,15 +38,6 @@ func startProgress(out io.Writer, to worry, total int64) *progress {
 	p := &progress{out: out, worry: to, shown: isTerminal(out), total: total, began: time.Now(), stopping: make(chan struct{})}
 	p.drawing.Go(p.draw)
 	return p
-}
-
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
 func (p *progress) read(bytes int64) {

@@ -236,13 +236,6 @@ func place(stream string, partition int32, offset int64) string {
 	return fmt.Sprintf("%s, partition %d, offset %d", stream, partition, offset)
 }
 
-func checkOutput(output string) error {
-	if output != "text" && output != "json" {
-		return usagef("-o %q: give text or json", output)
-	}
-	return nil
-}
-
 var errInterrupted = errors.New("interrupted")
 
 // untilDone returns a reader that ends with the context. A read from a silent terminal or pipe

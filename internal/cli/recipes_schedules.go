@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
 	"strconv"
 	"time"
 
@@ -315,22 +314,6 @@ func standing(s *api.Schedule) string {
 		return "paused since " + since
 	}
 	return fmt.Sprintf("paused by %s since %s", harmless(s.PausedBy), since)
-}
-
-// gateway connects to a gateway, for what Kafka alone cannot answer.
-func (r *reach) gateway(ctx context.Context, s *session) (*client.Gateway, error) {
-	log, err := r.logger(s.stderr, slog.LevelWarn)
-	if err != nil {
-		return nil, err
-	}
-	w, err := r.choose(s.getenv)
-	if err != nil {
-		return nil, err
-	}
-	if w.url == "" {
-		return nil, usagef("only a gateway knows this: give it by --url or %s, and leave out --kafka and TIDEMILL_KAFKA", envURL)
-	}
-	return r.dial(ctx, s, w, log)
 }
 
 func schedulesPauseCommand() command {

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,8 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf16"
 	"unicode/utf8"
 
 	"tidemill.dev/api"
@@ -364,53 +361,6 @@ func oneLine(data []byte) string {
 	return cut(harmless(string(data[:min(len(data), 4*shownData)])), shownData)
 }
 
-// harmless replaces the control characters in a text.
-func harmless(text string) string {
-	return strings.Map(func(r rune) rune {
-		switch {
-		case unicode.IsSpace(r):
-			return ' '
-		case !unicode.IsPrint(r):
-			return '·'
-		}
-		return r
-	}, text)
-}
-
-// harmlessJSON escapes control characters and invisible ones; the value stays the same. Outside of
-// strings valid JSON has only spaces of these.
-func harmlessJSON(line []byte) []byte {
-	if !bytes.ContainsFunc(line, unseen) {
-		return line
-	}
-	safe := make([]byte, 0, len(line)+len(line)/8)
-	for _, r := range string(line) {
-		switch {
-		case r == '\t', r == '\n', r == '\r':
-			safe = append(safe, ' ')
-		case unseen(r):
-			for _, unit := range utf16.AppendRune(nil, r) {
-				safe = fmt.Appendf(safe, `\u%04x`, unit)
-			}
-		default:
-			safe = utf8.AppendRune(safe, r)
-		}
-	}
-	return safe
-}
-
-// unseen reports whether a character is invisible: a control character, also of C1, one that
-// changes the direction of writing, or another one without a glyph.
-func unseen(r rune) bool { return !unicode.IsGraphic(r) }
-
-// cut shortens a text to a number of letters.
-func cut(s string, letters int) string {
-	if utf8.RuneCountInString(s) <= letters {
-		return s
-	}
-	return string([]rune(s)[:letters-1]) + "…"
-}
-
 // parseFilter compiles CloudEvents SQL. Without a text it returns nil.
 func parseFilter(text string) (*filter.Filter, error) {
 	if strings.TrimSpace(text) == "" {
@@ -427,40 +377,4 @@ func parseFilter(text string) (*filter.Filter, error) {
 // column.
 func oneRow(text string) string {
 	return strings.NewReplacer("\n", " ", "\r", " ", "\t", " ").Replace(text)
-}
-
-// lookForKafka is how often a tail without events checks that Kafka answers.
-const lookForKafka = 5 * time.Second
-
-// pingWithin limits the wait for an answer of Kafka.
-const pingWithin = 3 * time.Second
-
-// absence tells an idle stream from a Kafka that does not answer. The consumer would wait for ever
-// without a message.
-type absence struct {
-	out  io.Writer
-	ping func(context.Context) error
-	told bool
-
-	looked time.Time
-}
-
-// look reports a lost Kafka once, and its return once.
-func (a *absence) look(ctx context.Context) {
-	if time.Since(a.looked) < lookForKafka {
-		return
-	}
-	defer func() { a.looked = time.Now() }()
-	limited, cancel := context.WithTimeout(ctx, pingWithin)
-	defer cancel()
-	err := a.ping(limited)
-	switch {
-	case ctx.Err() != nil || (err != nil) == a.told:
-		return
-	case err != nil:
-		fmt.Fprintf(a.out, "Kafka does not answer; tail continues when it does. Last error: %v\n", err)
-	default:
-		fmt.Fprintln(a.out, "Kafka is back.")
-	}
-	a.told = err != nil
 }

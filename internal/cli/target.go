@@ -259,3 +259,39 @@ func (k *kafkaTarget) streams(ctx context.Context) ([]api.Stream, error) {
 }
 
 func (k *kafkaTarget) close(ctx context.Context) error { return closePlatform(ctx, k.p) }
+
+// lookForKafka is how often a tail without events checks that Kafka answers.
+const lookForKafka = 5 * time.Second
+
+// pingWithin limits the wait for an answer of Kafka.
+const pingWithin = 3 * time.Second
+
+// absence tells an idle stream from a Kafka that does not answer. The consumer would wait for ever
+// without a message.
+type absence struct {
+	out  io.Writer
+	ping func(context.Context) error
+	told bool
+
+	looked time.Time
+}
+
+// look reports a lost Kafka once, and its return once.
+func (a *absence) look(ctx context.Context) {
+	if time.Since(a.looked) < lookForKafka {
+		return
+	}
+	defer func() { a.looked = time.Now() }()
+	limited, cancel := context.WithTimeout(ctx, pingWithin)
+	defer cancel()
+	err := a.ping(limited)
+	switch {
+	case ctx.Err() != nil || (err != nil) == a.told:
+		return
+	case err != nil:
+		fmt.Fprintf(a.out, "Kafka does not answer; tail continues when it does. Last error: %v\n", err)
+	default:
+		fmt.Fprintln(a.out, "Kafka is back.")
+	}
+	a.told = err != nil
+}

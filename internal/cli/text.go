@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"os"
@@ -8,6 +9,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"golang.org/x/term"
@@ -123,3 +126,67 @@ func screenOf(w io.Writer, getenv func(string) string) screen {
 	s.colours = getenv("NO_COLOR") == "" && getenv("TERM") != "dumb"
 	return s
 }
+
+// harmless replaces the control characters in a text.
+func harmless(text string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case unicode.IsSpace(r):
+			return ' '
+		case !unicode.IsPrint(r):
+			return '·'
+		}
+		return r
+	}, text)
+}
+
+// harmlessJSON escapes control characters and invisible ones; the value stays the same. Outside of
+// strings valid JSON has only spaces of these.
+func harmlessJSON(line []byte) []byte {
+	if !bytes.ContainsFunc(line, unseen) {
+		return line
+	}
+	safe := make([]byte, 0, len(line)+len(line)/8)
+	for _, r := range string(line) {
+		switch {
+		case r == '\t', r == '\n', r == '\r':
+			safe = append(safe, ' ')
+		case unseen(r):
+			for _, unit := range utf16.AppendRune(nil, r) {
+				safe = fmt.Appendf(safe, `\u%04x`, unit)
+			}
+		default:
+			safe = utf8.AppendRune(safe, r)
+		}
+	}
+	return safe
+}
+
+// unseen reports whether a character is invisible: a control character, also of C1, one that
+// changes the direction of writing, or another one without a glyph.
+func unseen(r rune) bool { return !unicode.IsGraphic(r) }
+
+// cut shortens a text to a number of letters.
+func cut(s string, letters int) string {
+	if utf8.RuneCountInString(s) <= letters {
+		return s
+	}
+	return string([]rune(s)[:letters-1]) + "…"
+}
+
+func shortID(id string) string { return harmless(id[:min(len(id), shownID)]) }
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
+// The size of a terminal whose size is unknown.
+const (
+	usualHeight = 24
+	usualWidth  = 100
+)

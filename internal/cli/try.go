@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -246,7 +247,7 @@ func (p *trying) prepare(conf *config.Config, name string) (map[string]string, e
 	}
 	recipe, ok := conf.Recipe(name)
 	if !ok {
-		return nil, usagef("there is no recipe %q in the config:%s it has %s", name, didYouMean(name, known), orNone(strings.Join(known, ", ")))
+		return nil, usagef("there is no recipe %q in the config:%s it has %s", name, didYouMean(name, known), cmp.Or(strings.Join(known, ", "), "none"))
 	}
 	p.recipe = recipe
 	if err := p.readEvent(); err != nil {
@@ -310,9 +311,9 @@ func foldersOf(inputs []config.InputFrom, given []string) (map[string]string, er
 		}
 		switch {
 		case !named:
-			return nil, usagef("--data %s: say for which input, such as --data INPUT=%s; the recipe has %s", text, text, orNone(strings.Join(names, ", ")))
+			return nil, usagef("--data %s: say for which input, such as --data INPUT=%s; the recipe has %s", text, text, cmp.Or(strings.Join(names, ", "), "none"))
 		case !slices.Contains(names, name):
-			return nil, usagef("--data %s: the recipe has no dataset as its input %q:%s it has %s", text, name, didYouMean(name, names), orNone(strings.Join(names, ", ")))
+			return nil, usagef("--data %s: the recipe has no dataset as its input %q:%s it has %s", text, name, didYouMean(name, names), cmp.Or(strings.Join(names, ", "), "none"))
 		case folders[name] != "":
 			return nil, usagef("--data %s: input %s is given twice", text, name)
 		}

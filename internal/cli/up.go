@@ -3,17 +3,13 @@ package cli
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -26,10 +22,7 @@ import (
 	"tidemill.dev/internal/runs/agent"
 )
 
-const (
-	configEvery = 500 * time.Millisecond
-	grace       = 25 * time.Second // less than the 30 s that Kubernetes gives a pod; internal/platform divides it
-)
+const configEvery = 500 * time.Millisecond
 
 // The laptop's ports differ from those of a real Kafka and Redis, so that both can run on one
 // machine.
@@ -149,13 +142,6 @@ func (u *up) run(ctx context.Context, s *session, _ []string) error {
 	})
 }
 
-// closePlatform runs the stop order, even though the context has ended, with a time limit.
-func closePlatform(ctx context.Context, p *platform.Platform) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
-	defer cancel()
-	return p.Close(ctx)
-}
-
 func (u *up) openPlatform(ctx context.Context, s *session, conf *config.Config, log *slog.Logger) (*platform.Platform, error) {
 	addresses, err := config.ReadAddresses(u.addresses, s.getenv)
 	if err != nil {
@@ -242,39 +228,6 @@ func (u *up) nextSteps(door string) string {
 	return token + "  tidemill tail events" + flags + "\n" +
 		"  tidemill publish bot-created --subject bot-42 -d '{\"name\": \"Ada\"}'" + flags + "\n" +
 		"  curl -i" + curl + " -X POST " + door + "/events -H 'ce-specversion: 1.0' -H 'ce-type: bot-created' -H 'ce-source: /crm' -H 'ce-id: 1' -H 'ce-subject: bot-43'\n"
-}
-
-// otherCA is printed for a file that only the user knows.
-const otherCA = "FILE"
-
-// trust returns the gateway's address as its certificate names it, and the CA file that clients
-// need. The file is empty if the system trusts the certificate, and the certificate itself if it is
-// self-signed.
-func (d *doorFlags) trust(door string) (named, ca string) {
-	pair, err := tls.LoadX509KeyPair(d.cert, d.key)
-	at, parseErr := url.Parse(door)
-	if err != nil || parseErr != nil { // the files may be being replaced
-		return door, otherCA
-	}
-	if pair.Leaf.VerifyHostname(at.Hostname()) != nil && len(pair.Leaf.DNSNames) > 0 && !strings.HasPrefix(pair.Leaf.DNSNames[0], "*") {
-		at.Host = net.JoinHostPort(pair.Leaf.DNSNames[0], at.Port())
-	}
-	between := x509.NewCertPool()
-	for _, der := range pair.Certificate[1:] {
-		if c, err := x509.ParseCertificate(der); err == nil {
-			between.AddCert(c)
-		}
-	}
-	if _, err := pair.Leaf.Verify(x509.VerifyOptions{Intermediates: between}); err == nil {
-		return at.String(), ""
-	}
-	own := x509.NewCertPool()
-	text, _ := os.ReadFile(d.cert) // an unreadable file adds no certificate
-	own.AppendCertsFromPEM(text)
-	if _, err := pair.Leaf.Verify(x509.VerifyOptions{Roots: own, Intermediates: between}); err == nil {
-		return at.String(), d.cert
-	}
-	return at.String(), otherCA
 }
 
 // beginWithin limits the wait for the triggers. The start waits because triggers must get all

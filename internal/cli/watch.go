@@ -11,6 +11,8 @@ import (
 	"golang.org/x/term"
 )
 
+const watchEvery = time.Second
+
 // watching adds --watch to a list.
 type watching struct {
 	program
