@@ -148,7 +148,7 @@ func TestAHangingGatewayIsNotWaitedFor(t *testing.T) {
 				if err := everything().execute(t.Context(), s, []string{"__complete", "--url", "http://127.0.0.1:1", "tail", ""}, nil); err != nil || out.String() != ":4\n" {
 					t.Errorf("%v, %q, %q", err, &out, &errs)
 				}
-				if took := time.Since(began); took != completeWithin {
+				if took := time.Since(began); took != 300*time.Millisecond {
 					t.Errorf("it took %s", took)
 				}
 				synctest.Wait() // a connection that is being opened adds to serving
@@ -175,7 +175,7 @@ func hang(c net.Conn, answered string) {
 // The scripts of all shells are made, and each shell that is here can read its own.
 func TestTheScriptsOfShells(t *testing.T) {
 	t.Parallel()
-	for _, shell := range shells() {
+	for _, shell := range []string{"bash", "zsh", "fish"} {
 		script := ok(t, "completion", shell)
 		mention(t, shell, script, "tidemill", "__complete")
 		if program, err := exec.LookPath(shell); err == nil {

@@ -227,6 +227,9 @@ type reach struct {
 	set *flagSet
 }
 
+// reached returns the flags that say where the command goes.
+func (r *reach) reached() *reach { return r }
+
 func (r *reach) flags(f *flagSet) {
 	r.gatewayFlags(f)
 	r.connection.flags(f)

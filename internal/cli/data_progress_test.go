@@ -37,3 +37,15 @@ func TestTroubleIsToldOnce(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+func TestProgressLine(t *testing.T) {
+	t.Parallel()
+	p := &progress{events: 12345, bytes: 50 << 20, total: 100 << 20}
+	if got, want := p.line(time.Second), "12,345 events  12,345/s  50.0 MiB of 100.0 MiB  [============            ]  50%"; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	p.total = 0
+	if got, want := p.line(time.Second), "12,345 events  12,345/s  50.0 MiB"; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}

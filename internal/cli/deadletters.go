@@ -144,8 +144,6 @@ func gatherLetters(ctx context.Context, g *client.Gateway, of api.LetterSelectio
 	}
 }
 
-const shownID = 10 // length of an id in lists; its beginning is enough
-
 func tabulateLetters(w io.Writer, all []api.DeadLetter) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "ID\tWRITTEN\tTRIGGER\tTYPE\tKEY\tTRIED\tREASON")

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -169,8 +170,8 @@ func TestFlagsStandAnywhere(t *testing.T) {
 			t.Errorf("%s: %s %v", args, c.name, err)
 			continue
 		}
-		if p := c.program.(*tailing); len(c.args) != 1 || c.args[0] != "events" || p.limit != 3 || p.from != "end" {
-			t.Errorf("%s: %+v %v", args, p, c.args)
+		if p := reflect.ValueOf(c.program).Elem(); len(c.args) != 1 || c.args[0] != "events" || p.FieldByName("limit").Int() != 3 || p.FieldByName("from").String() != "end" {
+			t.Errorf("%s: %+v %v", args, c.program, c.args)
 		}
 	}
 }
@@ -182,7 +183,7 @@ func TestVariablesStandForFlags(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := c.program.(*streamList)
+	l := reachOf(c.program)
 	if l.name != "prod" || !l.security.TLS || l.security.Mechanism != "PLAIN" || l.log != "debug" {
 		t.Errorf("%+v", l.connection)
 	}

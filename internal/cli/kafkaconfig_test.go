@@ -46,7 +46,7 @@ func TestOthersCannotReachTheStreamsOfUp(t *testing.T) {
 func TestKafkaConfig(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "it's data")
 	s := startUp(t, dir)
-	var c kafkaClient
+	var c struct{ Kafka, Redis, SecurityProtocol string }
 	if err := json.Unmarshal([]byte(ok(t, "kafka-config", "--data", dir, "-o", "json")), &c); err != nil {
 		t.Fatal(err)
 	}
@@ -54,8 +54,8 @@ func TestKafkaConfig(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 	all := ok(t, "kafka-config", "--data", dir)
-	for _, form := range kafkaForms() {
-		mention(t, "the output", all, ok(t, "kafka-config", "--data", dir, "--for", form.name), "(--for "+form.name+")")
+	for _, form := range []string{"kcat", "java", "env"} {
+		mention(t, "the output", all, ok(t, "kafka-config", "--data", dir, "--for", form), "(--for "+form+")")
 	}
 
 	kcat := map[string]string{}

@@ -141,37 +141,6 @@ func TestProgressWorries(t *testing.T) {
 	})
 }
 
-func TestLineReader(t *testing.T) {
-	t.Parallel()
-	long := strings.Repeat("x", maxLine)
-	l := newLineReader(strings.NewReader(" a \n\n" + long + "yz\n" + long + "\nend"))
-	want := []struct {
-		length int
-		err    error
-	}{{1, nil}, {0, nil}, {0, errLongLine}, {maxLine, nil}, {3, nil}}
-	for i, w := range want {
-		line, err := l.next()
-		if len(line) != w.length || err != w.err || l.number != i+1 {
-			t.Errorf("line %d: %d bytes, %v, number %d", i+1, len(line), err, l.number)
-		}
-	}
-	if _, err := l.next(); err == nil {
-		t.Error("no end")
-	}
-}
-
-func TestProgressLine(t *testing.T) {
-	t.Parallel()
-	p := &progress{events: 12345, bytes: 50 << 20, total: 100 << 20}
-	if got, want := p.line(time.Second), "12,345 events  12,345/s  50.0 MiB of 100.0 MiB  [============            ]  50%"; got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
-	}
-	p.total = 0
-	if got, want := p.line(time.Second), "12,345 events  12,345/s  50.0 MiB"; got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
-	}
-}
-
 // firstLine signals the first write to it.
 type firstLine struct{ written chan struct{} }
 

@@ -56,7 +56,7 @@ func TestWhereACommandGoes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w, err := called.program.(*streamList).choose(getenv)
+		w, err := reachOf(called.program).choose(getenv)
 		got := w.url
 		if err != nil {
 			got = err.Error()
@@ -91,38 +91,6 @@ func TestHelpSaysWhereACommandGoes(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"publish", "tail", "streams"} {
 		mention(t, name, ok(t, "help", name), whereTo, "[TIDEMILL_URL]", "[TIDEMILL_TOKEN_FILE]", "TIDEMILL_TOKEN", "[TIDEMILL_CA]")
-	}
-}
-
-func TestWhereTheTokenComesFrom(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	flag, env := leave(t, "of the flag\n", dir, "flag"), leave(t, "of the variable's file\n", dir, "env")
-	for _, c := range []struct {
-		flag string
-		env  map[string]string
-		want string
-	}{
-		{"", nil, ""},
-		{flag, map[string]string{envToken: "of the variable", envTokenFile: env}, "of the flag"},
-		{"", map[string]string{envToken: " of the variable ", envTokenFile: env}, "of the variable"},
-		{"", map[string]string{envTokenFile: env}, "of the variable's file"},
-	} {
-		r := reach{tokenFile: c.flag}
-		token, err := r.token(func(name string) string { return c.env[name] })
-		if err != nil || (token == nil) != (c.want == "") {
-			t.Errorf("%+v: %v", c, err)
-			continue
-		}
-		if token == nil {
-			continue
-		}
-		if got, err := token(); got.Reveal() != c.want || err != nil {
-			t.Errorf("%+v: %q, %v", c, got.Reveal(), err)
-		}
-	}
-	if o := call(t, "", "streams", "--url", "http://127.0.0.1:1", "--token-file", filepath.Join(dir, "none")); o.code != exitFailed || !strings.Contains(o.err, "read the token: ") {
-		t.Errorf("exit %d, %s", o.code, o.err)
 	}
 }
 
@@ -283,4 +251,17 @@ func serveHTTP(t *testing.T, answer http.HandlerFunc) (url string) {
 	s := httptest.NewServer(answer)
 	t.Cleanup(s.Close)
 	return s.URL
+}
+
+// reachOf returns the flags of a parsed command that say where it goes.
+func reachOf(p program) *reach {
+	return p.(interface{ reached() *reach }).reached()
+}
+
+func TestTheTokensFileMustExist(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if o := call(t, "", "streams", "--url", "http://127.0.0.1:1", "--token-file", filepath.Join(dir, "none")); o.code != exitFailed || !strings.Contains(o.err, "read the token: ") {
+		t.Errorf("exit %d, %s", o.code, o.err)
+	}
 }

@@ -98,35 +98,3 @@ func TestAnAnswerIsShown(t *testing.T) {
 		}
 	}
 }
-
-func TestParseMemory(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]int64{"": 0, "16MiB": 16 << 20, "1GiB": 1 << 30, "4TiB": 1 << 42, "20000000": 20_000_000} {
-		if got, err := parseMemory(text); err != nil || got != want {
-			t.Errorf("%s: %d, %v", text, got, err)
-		}
-	}
-	for _, text := range []string{"1", "15MiB", "5TiB", "GiB", "-1GiB", "1.5GiB", "1GB", "99999999999999TiB"} {
-		if got, err := parseMemory(text); err == nil {
-			t.Errorf("%s is %d", text, got)
-		}
-	}
-}
-
-// A scorer role that lacks flags is refused before it opens anything.
-func TestServeScorerSaysWhatItLacks(t *testing.T) {
-	t.Parallel()
-	for says, args := range map[string][]string{
-		"NAME is missing; name the scorer of the config": {"serve", "scorer"},
-		"one argument too many":                          {"serve", "controller", "intents"},
-		"--access is for the role gateway":               {"serve", "scorer", "intents", "--access", "a.yaml"},
-		"give --redis and --store":                       {"serve", "scorer", "intents", "--kafka", "127.0.0.1:1"},
-		"--model-memory \"1GB\": give 16MiB to 4TiB":     {"serve", "scorer", "intents", "--kafka", "127.0.0.1:1", "--model-memory", "1GB"},
-		"-d is missing":                                  {"score", "intents"},
-		"SCORER is missing":                              {"score", "-d", "{}"},
-	} {
-		if o := call(t, "", args...); o.code == 0 || !strings.Contains(o.err, says) {
-			t.Errorf("%v: %d %s, want %q", args, o.code, o.err, says)
-		}
-	}
-}

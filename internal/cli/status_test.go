@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"tidemill.dev"
-	"tidemill.dev/api"
 	"tidemill.dev/broker"
 	"tidemill.dev/config"
 )
@@ -61,16 +60,6 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// A recipe without a fresh model is left out, because its time is not known.
-func TestFreshnessInWords(t *testing.T) {
-	t.Parallel()
-	var s section
-	sayFreshness(&s, api.Freshness{Recipes: []api.RecipeFreshness{{Recipe: "intent", Models: 2, Stages: map[string]*api.Percentiles{"total": {P50: 4.21, P99: 75}}}, {Recipe: "fraud", Stages: map[string]*api.Percentiles{"total": nil}}}})
-	if s.text != "intent 4.2s (p99 1m15s)" {
-		t.Error(s.text)
-	}
-}
-
 // A change by a person names the person. A swap is printed once, though each partition reports it.
 func TestWhatHappens(t *testing.T) {
 	t.Parallel()
@@ -109,29 +98,6 @@ func TestWhatHappens(t *testing.T) {
 	}
 }
 
-// A section shows a few lines, and how many there are besides. Nothing of it can move the cursor.
-func TestALongStatus(t *testing.T) {
-	t.Parallel()
-	s := section{name: "runs"}
-	s.say("%d running", 7)
-	s.say("3 waiting")
-	for range 7 {
-		s.line("of \x1b[2J a bot")
-	}
-	r := statusReport{sections: []section{s, {name: "empty"}}}
-	for range 6 {
-		r.suggest("tidemill dl")
-	}
-	var b strings.Builder
-	if err := r.print(&b); err != nil {
-		t.Fatal(err)
-	}
-	want := "runs  7 running, 3 waiting\n" + strings.Repeat("        of ·[2J a bot\n", statusLines) + "      and 2 more\n\nNext: tidemill dl" + strings.Repeat("\n      tidemill dl", statusNext-1) + "\n"
-	if got := strings.ReplaceAll(b.String(), "        and", "      and"); got != want {
-		t.Errorf("got\n%swant\n%s", got, want)
-	}
-}
-
 // A watched list is printed again when it changes, until Ctrl-C, which is not an error.
 func TestAnyListIsWatched(t *testing.T) {
 	t.Parallel()
@@ -157,20 +123,5 @@ func TestAnyListIsWatched(t *testing.T) {
 	}
 	if o := call(t, "", "recipes", "--watch", "--data", t.TempDir()); o.code == 0 || !strings.Contains(o.err, "no tidemill up runs") {
 		t.Errorf("without a server: %+v", o)
-	}
-}
-
-// A text is drawn over the text before, as far as the screen has room.
-func TestAViewDrawsOver(t *testing.T) {
-	t.Parallel()
-	var b strings.Builder
-	v := view{s: &session{stdout: &b}}
-	for _, text := range []string{"a\nb\n", "a\nb\n", "c\n"} {
-		if err := v.show(text); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if got := b.String(); got != "a\nb\n\nc\n" {
-		t.Errorf("elsewhere than on a terminal: %q", got)
 	}
 }

@@ -174,6 +174,9 @@ func cut(s string, letters int) string {
 	return string([]rune(s)[:letters-1]) + "…"
 }
 
+// shownID is the length of an id in lists. Its beginning is enough.
+const shownID = 10
+
 func shortID(id string) string { return harmless(id[:min(len(id), shownID)]) }
 
 func isTerminal(w io.Writer) bool {

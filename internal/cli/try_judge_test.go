@@ -1,15 +1,12 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"tidemill.dev/internal/scoring/infer"
 )
 
 // tryFolder makes a folder with a config, its trainer, and predictions as data.
@@ -123,14 +120,6 @@ while ! test -e "$GO"; do sleep 0.05; done
 	if err := <-ended; err != nil {
 		t.Errorf("%v: %s%s", err, &out, &errs)
 	}
-	var b bytes.Buffer
-	c := changes{out: &b}
-	for _, text := range []string{"", "a", "a", "", "b\x1b", "a"} {
-		c.tell(text)
-	}
-	if got := b.String(); got != "progress: a\nprogress: b·\nprogress: a\n" {
-		t.Errorf("told are %q", got)
-	}
 }
 
 // message is an encoded message of a protocol buffer.
@@ -196,19 +185,4 @@ func TestATryAsksTheScorers(t *testing.T) {
 		t.Errorf("with another answer: %+v", wrong)
 	}
 	mention(t, "with another answer", wrong.out, "scorer intents cannot serve it: ", `row 1, with "order", and model.yaml, line 3, wants "greet"`)
-}
-
-func TestAnswersInWords(t *testing.T) {
-	t.Parallel()
-	for want, a := range map[string]infer.Answer{
-		"a  a 0.75  b 0.25":         {Label: "a", Labels: []string{"a", "b"}, Scores: []float32{0.75, 0.25}},
-		"1.5  2":                    {Values: []float32{1.5, 2}},
-		"x":                         {Label: "x"},
-		"c  0  1  2  3  4  …":       {Label: "c", Scores: []float32{0, 1, 2, 3, 4, 5, 6}},
-		"c  0.5  0.25  0.125  0  1": {Label: "c", Scores: []float32{0.5, 0.25, 0.125, 0, 1}},
-	} {
-		if got := answerText(&a); got != want {
-			t.Errorf("%+v is %q", a, got)
-		}
-	}
 }
