@@ -82,25 +82,11 @@ func everything() *set {
 }
 
 func nouns() []noun {
-	return []noun{
+	return append([]noun{
 		{"operate", "Start and operate", []command{
 			upCommand(), initCommand(), statusCommand(), openCommand(), demoCommand(), serveCommand(), validateCommand(),
 			tokenNewCommand(), tokenListCommand(), tokenRemoveCommand(), completionCommand(), versionCommand(), helpCommand()}},
-		{"streams", "Streams", []command{streamsCommand(), publishCommand(), tailCommand(), kafkaConfigCommand()}},
-		{"triggers", "Triggers, schedules and dead letters", []command{
-			triggersCommand(), triggersShowCommand(), triggersPauseCommand(), triggersResumeCommand(), triggersReplayCommand(),
-			schedulesCommand(), schedulesPauseCommand(), schedulesResumeCommand(),
-			lettersCommand(), lettersShowCommand(), lettersReplayCommand(), lettersDropCommand()}},
-		{"data", "Data", []command{
-			dataPutCommand(), dataGetCommand(), dataListCommand(), dataLogCommand(), dataDiffCommand(), dataBranchCommand(), dataCollectCommand(), forgetCommand()}},
-		{"runs", "Runs, recipes and pools", []command{
-			runsCommand(), runsShowCommand(), logsCommand(), runsGetCommand(), runsStartCommand(), runsCancelCommand(), runsRetryCommand(), whyCommand(), tryCommand(),
-			recipesCommand(), recipesPauseCommand(), recipesResumeCommand(), poolsCommand(), poolsPauseCommand(), poolsResumeCommand()}},
-		{"models", "Models", []command{
-			fleetCommand(), modelsCommand(), modelsShowCommand(), modelsGetCommand(), compareCommand(), promoteCommand(), rollbackCommand(), pinCommand(), unpinCommand(),
-			promotionsCommand(), promotionsFreezeCommand(), promotionsThawCommand()}},
-		{"scorers", "Scorers", []command{scorersCommand(), scoreCommand(), rescoreCommand()}},
-	}
+	}, installNouns()...)
 }
 
 // Tree returns all commands, for documentation. They cannot be run.

@@ -236,9 +236,9 @@ func (w *putting) compare(ctx context.Context, s *session) error {
 	}
 	w.shown.stop()
 	slices.SortFunc(would, func(a, b api.Difference) int { return strings.Compare(a.Path, b.Path) })
-	show := lineShower(s.stdout, w.output, differenceText)
+	say := lineShower(s.stdout, w.output, differenceText)
 	for _, d := range would {
-		if err := show(d); err != nil {
+		if err := say(d); err != nil {
 			return err
 		}
 	}

@@ -28,11 +28,11 @@ func (l *dataList) files(ctx context.Context, s *session, g *client.Gateway, pos
 		path = positional[1]
 	}
 	out := bufio.NewWriter(s.stdout)
-	show := lineShower(out, l.output, func(f api.File) string { return fmt.Sprintf("%10s  %s", size(f.Size), harmless(f.Path)) })
+	say := lineShower(out, l.output, func(f api.File) string { return fmt.Sprintf("%10s  %s", size(f.Size), harmless(f.Path)) })
 	files, bytes := 0, int64(0)
 	c, err := g.Files(ctx, v.dataset, v.ref, path, func(f api.File) error {
 		files, bytes = files+1, bytes+f.Size
-		return show(f)
+		return say(f)
 	})
 	if err = errors.Join(err, out.Flush()); err != nil {
 		return err
@@ -101,12 +101,12 @@ func (p *dataDiff) run(ctx context.Context, s *session, positional []string) err
 	}
 	defer done()
 	out, differ := bufio.NewWriter(s.stdout), 0
-	show := lineShower(out, p.output, differenceText)
+	say := lineShower(out, p.output, differenceText)
 	to := ""
 	if len(positional) > 2 {
 		to = positional[2]
 	}
-	err = g.Diff(ctx, positional[0], positional[1], to, func(d api.Difference) error { differ++; return show(d) })
+	err = g.Diff(ctx, positional[0], positional[1], to, func(d api.Difference) error { differ++; return say(d) })
 	if err = errors.Join(err, out.Flush()); err != nil {
 		return err
 	}

@@ -20,6 +20,9 @@ import (
 	"tidemill.dev/internal/platform"
 )
 
+// envAccess replaces --access.
+const envAccess = "TIDEMILL_ACCESS"
+
 const grace = 25 * time.Second // less than the 30 s that Kubernetes gives a pod; internal/platform divides it
 
 const (

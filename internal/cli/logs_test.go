@@ -28,12 +28,3 @@ func TestALogOnAScreen(t *testing.T) {
 		t.Errorf("a file gets %q", file.String())
 	}
 }
-
-func TestLogsRefuses(t *testing.T) {
-	t.Parallel()
-	for args, says := range map[string]string{"logs": "RUN is missing", "logs a b": "one argument too many", "logs abcdef --attempt -1": "--attempt -1", "logs abcdef --tial": "no flag --tial"} {
-		if o := call(t, "", strings.Fields(args)...); o.code != exitUsage || !strings.Contains(o.err, says) {
-			t.Errorf("%s: exit %d, %q", args, o.code, o.err)
-		}
-	}
-}

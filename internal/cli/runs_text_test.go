@@ -48,7 +48,7 @@ func TestRunsAreTabulated(t *testing.T) {
 	if err := tabulateRuns(&b, runsOfTest(), noon); err != nil {
 		t.Fatal(err)
 	}
-	mention(t, "the table", b.String(), "RUN", "succeeded", "20s", "accuracy 0.91, loss 0.2\n", "waits for a slot of pool gpu (8 of 8 in use)",
+	expect(t, "the table", b.String(), "RUN", "succeeded", "20s", "accuracy 0.91, loss 0.2\n", "waits for a slot of pool gpu (8 of 8 in use)",
 		"[=               ]  12%  12/100  loss 0.5321", "30s", "exit code 1", "bot-6      pending ", "waits for its time", "bot-4·[2J")
 }
 
@@ -100,7 +100,7 @@ func TestAWatchShowsWhatIsLiveFirst(t *testing.T) {
 		t.Errorf("the order is %s", order)
 	}
 	frame := runFrame(sorted, noon, 60, 7)
-	mention(t, "the frame", frame, "2 runs live, 1 waiting, 2 ended", "eeeeeeeeee", "bbbbbbbbbb", "… and 2 more\n")
+	expect(t, "the frame", frame, "2 runs live, 1 waiting, 2 ended", "eeeeeeeeee", "bbbbbbbbbb", "… and 2 more\n")
 	if strings.Contains(frame, "aaaaaaaaaa") || strings.Count(frame, "\n") > 7 {
 		t.Errorf("it is higher than the screen:\n%s", frame)
 	}
@@ -128,7 +128,7 @@ func TestAWatchTellsEachChangeOnce(t *testing.T) {
 	tell(0)
 	all[2].Progress.Step = 13
 	tell(1)
-	mention(t, "the line", b.String(), "12:00:00  cccccccccc  intent  bot-3  running", "13/100")
+	expect(t, "the line", b.String(), "12:00:00  cccccccccc  intent  bot-3  running", "13/100")
 	all[1].State, all[1].Waits = tidemill.RunRunning, ""
 	tell(1)
 }
@@ -148,7 +148,7 @@ func TestARunIsShown(t *testing.T) {
 	if err := showRun(&b, whole, "version 7 of intent/bot-4 (refused): it is worse", noon); err != nil {
 		t.Fatal(err)
 	}
-	mention(t, "the run", b.String(), "dddddddd, failed", "intent for bot-4·[2J", "the command ended with exit code 1", "by ada, by 3 events", "a retry of run zzz",
+	expect(t, "the run", b.String(), "dddddddd, failed", "intent for bot-4·[2J", "the command ended with exit code 1", "by ada, by 3 events", "a retry of run zzz",
 		"python3 train.py in /trainer", "pool gpu, 1 GPU, 1h0m0s at most, 3 attempts", "examples: bots/bot-4 at main, commit cmt (3 files, 2.0 KiB)", "more: s3://b/x",
 		"model intent/bot-4", "became", "version 7 of intent/bot-4 (refused): it is worse", "exit code 1, 5.0 MiB of memory at most, 2.5 GPU seconds", "100 B, the rest was not stored", "ATTEMPT", "running", "laptop, H200, GPU 0 1, from a checkpoint",
 		"fetch 12ms, run 1m30s", "Traceback\n  ·[31mboom\n", "… 2 events before", "bot-created", "e-1", `{"a":1}`, "tidemill runs retry dddddddddd")
@@ -169,7 +169,7 @@ func TestWhatBecameOfManyIsSummedUp(t *testing.T) {
 		sum.add([]api.RunDone{d})
 	}
 	sum.end(&b, true)
-	mention(t, "the sum", b.String(), "-           intent  bot  because\n", "aaaaaaaaaa  intent  bot  requested\n", "… and 5 more\n", "25 runs: 5 skipped, 20 requested.\n", "without --dry-run")
+	expect(t, "the sum", b.String(), "-           intent  bot  because\n", "aaaaaaaaaa  intent  bot  requested\n", "… and 5 more\n", "25 runs: 5 skipped, 20 requested.\n", "without --dry-run")
 	if strings.Count(b.String(), "\n") != listedRuns+3 || sum.failure() != nil {
 		t.Errorf("%v\n%s", sum.failure(), &b)
 	}
@@ -177,35 +177,5 @@ func TestWhatBecameOfManyIsSummedUp(t *testing.T) {
 	none.add([]api.RunDone{{Done: "because", Refused: true}})
 	if !errors.Is(none.failure(), errReported) {
 		t.Error("where nothing could be done, it is a success")
-	}
-}
-
-func TestSlipsInCallsOfRuns(t *testing.T) {
-	t.Parallel()
-	for args, says := range map[string]string{
-		"runs x":                              "tidemill runs show x shows one run",
-		"runs --state runing":                 "did you mean running?",
-		"runs --limit 0":                      "--limit 0",
-		"runs --since x":                      "--since",
-		"runs --watch -o json":                "--watch prints text",
-		"runs show":                           "RUN is missing",
-		"runs start":                          "RECIPE is missing",
-		"runs start intent --key a --all":     "leave out --key or --all",
-		"runs start intent --key a,":          "a key is empty",
-		"runs start intent --where x":         "give --all too",
-		"runs start intent --all --where x=":  "--where, ",
-		"runs start intent --all --rate fast": "--rate",
-		"runs cancel":                         "say which",
-		"runs cancel abcdef --all":            "--all selects all",
-		"runs cancel abcdef --recipe intent":  "give either runs",
-		"runs retry --all --rate x":           "--rate",
-		"recipes pause":                       "NAME is missing",
-		"recipes stop intent":                 "one argument too many",
-		"pools -o xml":                        "xml",
-		"pools resume a b":                    "one argument too many",
-	} {
-		if o := call(t, "", strings.Fields(args)...); o.code != exitUsage || !strings.Contains(o.err, says) {
-			t.Errorf("%s: exit %d, %q; want %q", args, o.code, o.err, says)
-		}
 	}
 }

@@ -51,7 +51,7 @@ func TestAdviceOnScorers(t *testing.T) {
 	} {
 		var b strings.Builder
 		adviseOnScorers(&b, &all)
-		mention(t, "the advice", b.String(), want)
+		expect(t, "the advice", b.String(), want)
 	}
 	var b strings.Builder
 	if adviseOnScorers(&b, &api.Scorers{Processes: new(1), Scorers: []api.Scorer{{Name: "b", Processes: new(1)}}}); b.Len() > 0 {
@@ -66,7 +66,7 @@ func TestAScorerIsShown(t *testing.T) {
 	if err := showScorer(&b, &whole, scoringNow); err != nil {
 		t.Fatal(err)
 	}
-	mention(t, "the scorer", b.String(), "message of messages, to scored", "intent/{key}, the key is subject, text from data.text (default \"none\")", "intent/default answers",
+	expect(t, "the scorer", b.String(), "message of messages, to scored", "intent/{key}, the key is subject, text from data.text (default \"none\")", "intent/default answers",
 		"exactly-once, engine auto", "1,234 events", "5,000/s, p50 1.8 ms, p99 12.3 ms, 5 waiting", "45,678 events scored, 1 passed on, 2 dropped, 3 became dead letters",
 		"4 skipped, 1 transaction aborted", "1,000 in use, in memory at 98.7% of uses", "cut off, 1m ago", "intent/bot-42  4        1m ago", "3 → 4", "messages/7/991", "messages/7/0",
 		"node-1/abc", "3.0 MiB of 1.0 GiB", "2h ago")
@@ -77,7 +77,7 @@ func TestAScorerIsShown(t *testing.T) {
 	if err := showScorer(&b, &api.ScorerShown{Scorer: api.Scorer{Name: "x", From: "a", To: "b", NoModel: "pass"}}, scoringNow); err != nil {
 		t.Fatal(err)
 	}
-	mention(t, "one of which nothing is known", b.String(), "every event of a, to b", "unchanged", "no process has reported recently")
+	expect(t, "one of which nothing is known", b.String(), "every event of a, to b", "unchanged", "no process has reported recently")
 }
 
 func TestAnAnswerIsShown(t *testing.T) {

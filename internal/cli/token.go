@@ -17,10 +17,7 @@ import (
 	"tidemill.dev/internal/gateway/access"
 )
 
-const (
-	accessFile = "access.yaml"
-	envAccess  = "TIDEMILL_ACCESS"
-)
+const accessFile = "access.yaml"
 
 // accessFlag names the file with the tokens.
 type accessFlag struct{ file string }
