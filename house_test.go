@@ -57,14 +57,16 @@ var wings = []wing{
 
 // narrow lists packages that may import less than their wing, with the reasons.
 var narrow = map[string][]string{
-	"broker/internal/wire":     {},                                                     // parses bytes of hostile peers: no I/O
-	"broker/network":           {},                                                     // every wing may use it
-	"broker/retry":             {},                                                     // part of the agent, which stays small
-	"internal/runs/agent":      {"", "api", "broker/retry", "internal/data/transfer"},  // a small static binary
-	"internal/data/transfer":   {"", "api", "broker/retry"},                            // part of the agent
-	"internal/scoring/infer/…": {"config", "broker/retry", "internal/scoring/infer/…"}, // engines know no streams
-	"examples/demo":            {},                                                     // a user's program: only commands and HTTP
-	"examples/function":        {"functions"},                                          // a user's program: only the public package
+	"broker/internal/wire":     {},                                                         // parses bytes of hostile peers: no I/O
+	"broker/network":           {},                                                         // every wing may use it
+	"broker/retry":             {},                                                         // part of the agent, which stays small
+	"internal/runs/agent":      {"", "api", "broker/retry", "internal/data/transfer"},      // a small static binary
+	"internal/data/transfer":   {"", "api", "broker/retry"},                                // part of the agent
+	"internal/scoring/infer/…": {"config", "broker/retry", "internal/scoring/infer/…"},     // engines know no streams
+	"internal/cli/command":     {"broker/network", "config/spelling", "internal/cli/show"}, // what a command is, for any program
+	"internal/cli/show":        {},                                                         // text for people: no client, no config
+	"examples/demo":            {},                                                         // a user's program: only commands and HTTP
+	"examples/function":        {"functions"},                                              // a user's program: only the public package
 }
 
 // serversOutside lists the files of the product that make an HTTP server without network.NewServer,

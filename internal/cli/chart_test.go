@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"go.yaml.in/yaml/v3"
+	"tidemill.dev/internal/cli/connect"
 )
 
 // The program understands the chart's pods: each list of arguments parses, and each TIDEMILL_
@@ -95,7 +96,7 @@ func (c *chartContainer) check(t *testing.T) {
 		t.Fatalf("tidemill %s: %v", strings.Join(args, " "), err)
 	}
 	for name := range env {
-		if strings.HasPrefix(name, "TIDEMILL_") && !asked[name] && !slices.Contains([]string{envToken, envURL}, name) {
+		if strings.HasPrefix(name, "TIDEMILL_") && !asked[name] && !slices.Contains([]string{connect.EnvToken, connect.EnvURL}, name) {
 			t.Errorf("nobody asks for the variable %s", name)
 		}
 	}
@@ -108,11 +109,11 @@ func (c *chartContainer) check(t *testing.T) {
 
 // complete makes the checks that run makes before it opens anything.
 func (r *serving) complete() error {
-	if r.addresses.Kafka == "" || r.addresses.Redis == "" {
-		return fmt.Errorf("Kafka is %q and Redis is %q", r.addresses.Kafka, r.addresses.Redis)
+	if r.Addresses.Kafka == "" || r.Addresses.Redis == "" {
+		return fmt.Errorf("Kafka is %q and Redis is %q", r.Addresses.Kafka, r.Addresses.Redis)
 	}
-	if r.role == gatewayRole && r.door.access == "" {
+	if r.role == gatewayRole && r.door.Access == "" {
 		return errors.New("everybody may everything")
 	}
-	return r.needs(r.addresses)
+	return r.needs(r.Addresses)
 }

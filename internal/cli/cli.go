@@ -17,6 +17,9 @@ import (
 	"tidemill.dev/api"
 	"tidemill.dev/config"
 	"tidemill.dev/examples/demo"
+	"tidemill.dev/internal/cli/command"
+	"tidemill.dev/internal/cli/connect"
+	"tidemill.dev/internal/cli/remote"
 	"tidemill.dev/internal/runs/local"
 	"tidemill.dev/internal/scoring/infer/sandbox"
 )
@@ -43,8 +46,8 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 			return demo.Train(ctx, os.Getenv, stdout)
 		}
 	}
-	s := &session{stdin: stdin, stdout: stdout, stderr: stderr, getenv: os.Getenv}
-	return everything().execute(ctx, s, args, nil)
+	s := &command.Session{Stdin: stdin, Stdout: stdout, Stderr: stderr, Getenv: os.Getenv}
+	return everything().Execute(ctx, s, args, nil)
 }
 
 const exitAborted = 130 // exit status of shells for an end by SIGINT
@@ -75,22 +78,22 @@ func untilInterrupted(ctx context.Context, stderr io.Writer) (context.Context, c
 }
 
 // everything is the commands of tidemill.
-func everything() *set {
-	return &set{summary: summary, flags: new(reach).flags, nouns: nouns(), values: map[string][]string{
-		"ROLE": roles(), "ROLES": config.AccessRoles(), "STATE": runStates(),
+func everything() *command.Set {
+	return &command.Set{Summary: summary, Flags: new(connect.Reach).Flags, Nouns: nouns(), Values: map[string][]string{
+		"ROLE": roles(), "ROLES": config.AccessRoles(), "STATE": remote.RunStates(),
 	}}
 }
 
-func nouns() []noun {
-	return append([]noun{
-		{"operate", "Start and operate", []command{
-			upCommand(), initCommand(), statusCommand(), openCommand(), demoCommand(), serveCommand(), validateCommand(),
-			tokenNewCommand(), tokenListCommand(), tokenRemoveCommand(), completionCommand(), versionCommand(), helpCommand()}},
-	}, installNouns()...)
+func nouns() []command.Noun {
+	return append([]command.Noun{
+		{ID: "operate", Title: "Start and operate", Commands: []command.Command{
+			upCommand(), initCommand(), remote.StatusCommand(), remote.OpenCommand(), demoCommand(), serveCommand(), validateCommand(),
+			tokenNewCommand(), tokenListCommand(), tokenRemoveCommand(), command.CompletionCommand(), command.VersionCommand(), command.HelpCommand()}},
+	}, remote.Nouns()...)
 }
 
 // Tree returns all commands, for documentation. They cannot be run.
-func Tree() *cobra.Command { return everything().tree() }
+func Tree() *cobra.Command { return everything().Tree() }
 
 const (
 	exitFailed = 1
@@ -99,11 +102,11 @@ const (
 
 // report prints an error and returns the exit status.
 func report(stderr io.Writer, err error) int {
-	var usage *usageError
+	var usage *command.UsageError
 	switch {
 	case err == nil:
 		return 0
-	case errors.Is(err, errReported):
+	case errors.Is(err, command.ErrReported):
 		return exitFailed
 	case errors.As(err, &usage):
 		fmt.Fprintf(stderr, "tidemill: %v\n", err)
@@ -117,7 +120,7 @@ func report(stderr io.Writer, err error) int {
 func hint(err error) string {
 	var p *api.Problem
 	if errors.As(err, &p) && p.Type == api.ProblemBase+api.Unauthenticated {
-		return "; give a valid one by " + envToken + " or --token-file"
+		return "; give a valid one by " + connect.EnvToken + " or --token-file"
 	}
 	return ""
 }

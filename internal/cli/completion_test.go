@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"tidemill.dev"
+	"tidemill.dev/internal/cli/command"
 	"tidemill.dev/internal/platform"
 )
 
@@ -138,14 +139,14 @@ func TestAHangingGatewayIsNotWaitedFor(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var out, errs strings.Builder
 				var serving sync.WaitGroup
-				s := &session{stdin: strings.NewReader(""), stdout: &out, stderr: &errs, getenv: func(string) string { return "" }}
-				s.network.Dial = func(context.Context, string, string) (net.Conn, error) {
+				s := &command.Session{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs, Getenv: func(string) string { return "" }}
+				s.Network.Dial = func(context.Context, string, string) (net.Conn, error) {
 					ours, theirs := net.Pipe()
 					serving.Go(func() { hang(theirs, answered) })
 					return ours, nil
 				}
 				began := time.Now()
-				if err := everything().execute(t.Context(), s, []string{"__complete", "--url", "http://127.0.0.1:1", "tail", ""}, nil); err != nil || out.String() != ":4\n" {
+				if err := everything().Execute(t.Context(), s, []string{"__complete", "--url", "http://127.0.0.1:1", "tail", ""}, nil); err != nil || out.String() != ":4\n" {
 					t.Errorf("%v, %q, %q", err, &out, &errs)
 				}
 				if took := time.Since(began); took != 300*time.Millisecond {

@@ -1,4 +1,3 @@
-// Package cli is the commands of the tidemill binary. A command is a struct whose fields are its
-// flags. It talks to a gateway or directly to Kafka. The package may import all others; only
-// cmd/tidemill imports it.
+// Package cli is the tidemill binary. It has the commands that start processes or write files on this machine, and
+// joins them with those of internal/cli/remote. It may import all other packages; only cmd/tidemill imports it.
 package cli

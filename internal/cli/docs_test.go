@@ -21,6 +21,7 @@ import (
 	"tidemill.dev/api"
 	"tidemill.dev/broker"
 	"tidemill.dev/config"
+	"tidemill.dev/internal/cli/connect"
 	"tidemill.dev/internal/platform"
 	"tidemill.dev/triggers/deadletters"
 )
@@ -113,10 +114,10 @@ var notOurs = []string{"export", "kafka-acls", "kafka-consumer-groups", "go", "p
 func (d *document) variable(t *testing.T) func(string) (string, bool) {
 	return func(name string) (string, bool) {
 		switch name {
-		case envURL:
+		case connect.EnvURL:
 			d.start(t)
 			return d.url, true
-		case envToken:
+		case connect.EnvToken:
 			return "", true
 		case "ID":
 			return d.letter(t), true
@@ -133,7 +134,7 @@ func (d *document) variable(t *testing.T) func(string) (string, bool) {
 // returns its id. It is the value of $ID in a document.
 func (d *document) letter(t *testing.T) string {
 	d.start(t)
-	running, _, err := platform.Find(dataFolder)
+	running, _, err := platform.Find(connect.DataFolder)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +142,7 @@ func (d *document) letter(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kafka, _ := platform.EmbeddedSecurity(dataFolder)
+	kafka, _ := platform.EmbeddedSecurity(connect.DataFolder)
 	b, err := broker.Open(t.Context(), broker.Options{Addr: running.Kafka, Names: names, Security: kafka})
 	if err != nil {
 		t.Fatal(err)
@@ -251,7 +252,7 @@ func (d *document) program(t *testing.T, name string) {
 func (d *document) curl(t *testing.T, args []string) {
 	d.start(t)
 	for i := range args {
-		args[i] = strings.ReplaceAll(args[i], "http://"+listenAt, d.url)
+		args[i] = strings.ReplaceAll(args[i], "http://"+connect.ListenAt, d.url)
 		if reference.MatchString(args[i]) {
 			t.Logf("not run, for only its reader knows %s", args[i])
 			return
@@ -323,7 +324,7 @@ func (d *document) start(t *testing.T) {
 	case err := <-ended:
 		t.Fatalf("tidemill up: %v", err)
 	}
-	running, _, err := platform.Find(dataFolder)
+	running, _, err := platform.Find(connect.DataFolder)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -332,8 +333,8 @@ func (d *document) start(t *testing.T) {
 
 func (d *document) apply(t *testing.T) {
 	d.changed = false
-	var asItIs connection
-	c, err := asItIs.source().load()
+	var asItIs connect.Connection
+	c, err := asItIs.Source().Load()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -431,7 +432,7 @@ func words(line string, variable func(string) (string, bool)) []string {
 
 func TestWords(t *testing.T) {
 	t.Parallel()
-	known := func(name string) (string, bool) { return "http://up", name == envURL }
+	known := func(name string) (string, bool) { return "http://up", name == connect.EnvURL }
 	for line, want := range map[string][]string{
 		`curl -i "$TIDEMILL_URL/events" -H 'ce-id: 1'`: {"curl", "-i", "http://up/events", "-H", "ce-id: 1"},
 		`curl ${TIDEMILL_URL}/x '$TIDEMILL_URL' $PATH`: {"curl", "http://up/x", "$TIDEMILL_URL", "$PATH"},

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"tidemill.dev/config"
+	"tidemill.dev/internal/cli/connect"
 )
 
 // guides are the documents with separate tests, which follow each document word for word.
@@ -120,7 +121,7 @@ func (g *guide) command(ctx context.Context, text string) *exec.Cmd {
 // up starts the document's tidemill up, and waits until it answers.
 func (g *guide) up() {
 	g.Helper()
-	g.data = filepath.Join(g.dir, dataFolder)
+	g.data = filepath.Join(g.dir, connect.DataFolder)
 	s := &server{dir: g.data, stdout: &syncBuffer{}, stderr: &syncBuffer{}, done: make(chan struct{})}
 	s.child = g.command(context.Background(), "exec tidemill up")
 	s.child.Stdout, s.child.Stderr = s.stdout, s.stderr

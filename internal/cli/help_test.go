@@ -9,39 +9,40 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"tidemill.dev/internal/cli/command"
 )
 
 func TestHelpListsEveryCommandWithAnExample(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{"help"}, {}, {"--help"}} {
 		out := ok(t, args...)
-		for _, c := range everything().commands() {
-			word, _, below := strings.Cut(c.name, " ")
+		for _, c := range everything().Commands() {
+			word, _, below := strings.Cut(c.Name, " ")
 			mention(t, "help", out, word)
 			if below {
-				mention(t, "help "+word, ok(t, "help", word), "  "+c.name+" ", c.summary, c.examples[0][0])
+				mention(t, "help "+word, ok(t, "help", word), "  "+c.Name+" ", c.Summary, c.Examples[0][0])
 			}
-			if c.daily {
-				mention(t, "help", out, c.summary)
+			if c.Daily {
+				mention(t, "help", out, c.Summary)
 			}
 		}
 	}
-	for _, c := range everything().commands() {
-		name := strings.Fields(c.name)
-		mention(t, c.name+" --help", ok(t, append(name, "--help")...), c.summary, c.examples[0][0])
+	for _, c := range everything().Commands() {
+		name := strings.Fields(c.Name)
+		mention(t, c.Name+" --help", ok(t, append(name, "--help")...), c.Summary, c.Examples[0][0])
 		if got := ok(t, append([]string{"help"}, name...)...); got != ok(t, append(name, "-h")...) {
-			t.Errorf("help %s and %s -h differ", c.name, c.name)
+			t.Errorf("help %s and %s -h differ", c.Name, c.Name)
 		}
-		if c.short != "" {
-			mention(t, c.short+" --help", ok(t, c.short, "--help"), c.summary, "Also: "+c.name)
+		if c.Short != "" {
+			mention(t, c.Short+" --help", ok(t, c.Short, "--help"), c.Summary, "Also: "+c.Name)
 		}
 	}
 }
 
 func TestEachExampleParses(t *testing.T) {
 	t.Parallel()
-	for _, c := range everything().commands() {
-		for _, e := range c.examples {
+	for _, c := range everything().Commands() {
+		for _, e := range c.Examples {
 			for _, line := range strings.Split(e[0], " | ") {
 				words := shellWords(t, line)
 				if words[0] != "tidemill" {
@@ -58,9 +59,9 @@ func TestEachExampleParses(t *testing.T) {
 // Each noun that has a list lists alone, with list, with ls, and in the singular.
 func TestEachNounLists(t *testing.T) {
 	t.Parallel()
-	s := &session{stdin: strings.NewReader(""), stdout: io.Discard, stderr: io.Discard, getenv: func(string) string { return "" }}
+	s := &command.Session{Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: io.Discard, Getenv: func(string) string { return "" }}
 	var nouns []string
-	for _, c := range everything().root(s, nil, nil).Commands() {
+	for _, c := range everything().Root(s, nil, nil).Commands() {
 		list, _, err := c.Find([]string{"list"})
 		if err != nil || list == c {
 			continue
@@ -69,7 +70,7 @@ func TestEachNounLists(t *testing.T) {
 		want := ""
 		for _, call := range append([]string{c.Name()}, c.Aliases...) {
 			for _, list := range []string{"", " list", " ls", " list --watch", " ls -o json"} {
-				p, err := parse(strings.Fields(call+list), s.getenv)
+				p, err := parse(strings.Fields(call+list), s.Getenv)
 				if want == "" {
 					want = p.name
 				}
@@ -184,8 +185,8 @@ func TestVariablesStandForFlags(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := reachOf(c.program)
-	if l.name != "prod" || !l.security.TLS || l.security.Mechanism != "PLAIN" || l.log != "debug" {
-		t.Errorf("%+v", l.connection)
+	if l.Name != "prod" || !l.Security.TLS || l.Security.Mechanism != "PLAIN" || l.Log != "debug" {
+		t.Errorf("%+v", l.Connection)
 	}
 	env["TIDEMILL_KAFKA_TLS"] = "perhaps"
 	if _, err := parse([]string{"streams"}, func(name string) string { return env[name] }); err == nil || !strings.Contains(err.Error(), "TIDEMILL_KAFKA_TLS") {

@@ -18,6 +18,9 @@ import (
 	"tidemill.dev/api"
 	"tidemill.dev/broker/retry"
 	"tidemill.dev/config"
+	"tidemill.dev/internal/cli/command"
+	"tidemill.dev/internal/cli/connect"
+	"tidemill.dev/internal/cli/show"
 	"tidemill.dev/internal/platform"
 )
 
@@ -81,7 +84,7 @@ var noTemplate = template{
 	next:  []string{"tidemill data put bots/bot-42 data/bot-42", "tidemill runs --watch"},
 }
 
-func initCommand() command {
+func initCommand() command.Command {
 	var about strings.Builder
 	about.WriteString(`It writes tidemill.yaml with one recipe, a trainer that needs only Python, and a
 little data to train with. If one of these files exists already, it writes nothing.
@@ -96,19 +99,19 @@ With --template it writes a larger start instead, with a scorer and sample event
 	about.WriteString(`It also makes a virtual environment in trainer/.venv, and installs the packages of
 trainer/requirements.txt there. That needs Python 3.9 or newer with venv, and an index
 of Python packages such as PyPI; the variables of pip apply.`)
-	return command{
-		name:    "init",
-		daily:   true,
-		args:    "[DIR]",
-		summary: "write a config and a trainer to start from",
-		about:   about.String(),
-		examples: []example{
+	return command.Command{
+		Name:    "init",
+		Daily:   true,
+		Args:    "[DIR]",
+		Summary: "write a config and a trainer to start from",
+		About:   about.String(),
+		Examples: []command.Example{
 			{"tidemill init first-model", "in a new folder"},
 			{"tidemill init", "in this folder, which is empty"},
 			{"tidemill init .", "in this folder, next to its files"},
 			{"tidemill init --template tabular frauds", "CSV and scikit-learn, in a new folder"},
 		},
-		make: func() program { return &initialise{} },
+		Make: func() command.Program { return &initialise{} },
 	}
 }
 
@@ -122,10 +125,10 @@ type initialise struct {
 	of template
 }
 
-func (i *initialise) flags(f *flagSet) {
-	f.text(&i.template, "template", "", "NAME", "write this template: "+strings.Join(templateNames(), ", "))
-	f.text(&i.python, "python", "", "PROGRAM", "the Python of the virtual environment (default python3)")
-	f.yes(&i.noVenv, "no-venv", "write only the files, and make no virtual environment")
+func (i *initialise) Flags(f *command.FlagSet) {
+	f.Text(&i.template, "template", "", "NAME", "write this template: "+strings.Join(templateNames(), ", "))
+	f.Text(&i.python, "python", "", "PROGRAM", "the Python of the virtual environment (default python3)")
+	f.Yes(&i.noVenv, "no-venv", "write only the files, and make no virtual environment")
 }
 
 func templateNames() (all []string) {
@@ -135,7 +138,7 @@ func templateNames() (all []string) {
 	return all
 }
 
-func (i *initialise) accept(positional []string) error {
+func (i *initialise) Accept(positional []string) error {
 	if len(positional) > 0 {
 		i.dir, i.named, positional = positional[0], true, positional[1:]
 	}
@@ -149,20 +152,20 @@ func (i *initialise) accept(positional []string) error {
 	switch {
 	case i.template != i.of.name:
 		near := ""
-		if n, ok := nearest(i.template, templateNames()); ok {
+		if n, ok := command.Nearest(i.template, templateNames()); ok {
 			near = " did you mean " + n + "?"
 		}
-		return usagef("there is no template %s:%s the templates are %s", i.template, near, strings.Join(templateNames(), ", "))
+		return command.Usagef("there is no template %s:%s the templates are %s", i.template, near, strings.Join(templateNames(), ", "))
 	case i.template == "" && (i.python != "" || i.noVenv):
-		return usagef("--python and --no-venv need --template: without a template no virtual environment is made")
+		return command.Usagef("--python and --no-venv need --template: without a template no virtual environment is made")
 	case i.python != "" && i.noVenv:
-		return usagef("--python and --no-venv exclude each other")
+		return command.Usagef("--python and --no-venv exclude each other")
 	}
 	i.python = cmp.Or(i.python, "python3")
-	return wants(positional)
+	return command.Wants(positional)
 }
 
-func (i *initialise) run(ctx context.Context, s *session, _ []string) error {
+func (i *initialise) Run(ctx context.Context, s *command.Session, _ []string) error {
 	files, err := i.files()
 	if err == nil {
 		err = i.free(files)
@@ -170,7 +173,7 @@ func (i *initialise) run(ctx context.Context, s *session, _ []string) error {
 	if err == nil && !i.named {
 		err = i.empty()
 	}
-	venv := &environment{python: i.python, dir: filepath.Join(i.dir, trainerFolder), hashed: hasHashes(files), size: i.of.size, out: s.stdout}
+	venv := &environment{python: i.python, dir: filepath.Join(i.dir, trainerFolder), hashed: hasHashes(files), size: i.of.size, out: s.Stdout}
 	makesVenv := i.template != "" && !i.noVenv
 	if err == nil && makesVenv {
 		err = venv.check(ctx)
@@ -201,28 +204,28 @@ const upReadsWithin = 10 * time.Second
 // awaitUp waits until a tidemill up that runs in this folder has applied the new file. An event that
 // is published before its recipes apply starts no run. The files are written in any case, so an error
 // is only reported.
-func (i *initialise) awaitUp(ctx context.Context, s *session) {
-	running, found, err := platform.Find(dataFolder)
-	path, err2 := filepath.Abs(filepath.Join(i.dir, configFile))
+func (i *initialise) awaitUp(ctx context.Context, s *command.Session) {
+	running, found, err := platform.Find(connect.DataFolder)
+	path, err2 := filepath.Abs(filepath.Join(i.dir, connect.ConfigFile))
 	if err != nil || err2 != nil || !found || running.Config != path {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, upReadsWithin)
 	defer cancel()
 	if err := untilApplied(ctx, s, path); err != nil {
-		fmt.Fprintf(s.stderr, "The tidemill up of this folder may not have applied %s yet: %v\n", configFile, err)
+		fmt.Fprintf(s.Stderr, "The tidemill up of this folder may not have applied %s yet: %v\n", connect.ConfigFile, err)
 	}
 }
 
 // untilApplied asks the gateway until it has all recipes of a config.
-func untilApplied(ctx context.Context, s *session, path string) error {
+func untilApplied(ctx context.Context, s *command.Session, path string) error {
 	conf, err := config.Load(path)
 	if err != nil {
 		return err
 	}
-	at := gate{}
-	at.flags(&flagSet{pflag.NewFlagSet("init", pflag.ContinueOnError)})
-	g, done, err := at.enter(ctx, s)
+	at := connect.Gate{}
+	at.Flags(&command.FlagSet{FlagSet: pflag.NewFlagSet("init", pflag.ContinueOnError)})
+	g, done, err := at.Enter(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -248,7 +251,7 @@ func untilApplied(ctx context.Context, s *session, path string) error {
 const mostNamed = 5
 
 // sayWritten prints the names of the files. For a folder with many files it prints their number.
-func (i *initialise) sayWritten(s *session, files []initialFile) {
+func (i *initialise) sayWritten(s *command.Session, files []initialFile) {
 	in := map[string]int{}
 	for _, f := range files {
 		in[filepath.Dir(f.name)]++
@@ -258,24 +261,24 @@ func (i *initialise) sayWritten(s *session, files []initialFile) {
 		switch n := in[folder]; {
 		case n < 0: // they are counted already
 		case n <= mostNamed || folder == trainerFolder:
-			fmt.Fprintf(s.stdout, "wrote %s\n", filepath.Join(i.dir, f.name))
+			fmt.Fprintf(s.Stdout, "wrote %s\n", filepath.Join(i.dir, f.name))
 		default:
-			fmt.Fprintf(s.stdout, "wrote %s in %s\n", count(n, "file"), filepath.Join(i.dir, folder))
+			fmt.Fprintf(s.Stdout, "wrote %s in %s\n", show.Count(n, "file"), filepath.Join(i.dir, folder))
 			in[folder] = -1
 		}
 	}
 }
 
 // sayNext prints the commands that come next.
-func (i *initialise) sayNext(s *session, venv *environment) {
-	fmt.Fprint(s.stdout, "\nNext:\n")
+func (i *initialise) sayNext(s *command.Session, venv *environment) {
+	fmt.Fprint(s.Stdout, "\nNext:\n")
 	if i.noVenv {
-		fmt.Fprintf(s.stdout, "  (%s)\n", venv.commands())
+		fmt.Fprintf(s.Stdout, "  (%s)\n", venv.commands())
 	}
 	if filepath.Clean(i.dir) != "." {
-		fmt.Fprintf(s.stdout, "  cd %s\n", i.dir)
+		fmt.Fprintf(s.Stdout, "  cd %s\n", i.dir)
 	}
-	fmt.Fprintf(s.stdout, "  tidemill up\nand in another terminal, from the same folder:\n  %s\ntrainer/README.md explains the trainer.\n",
+	fmt.Fprintf(s.Stdout, "  tidemill up\nand in another terminal, from the same folder:\n  %s\ntrainer/README.md explains the trainer.\n",
 		strings.Join(i.of.next, "\n  "))
 }
 

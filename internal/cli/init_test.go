@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"tidemill.dev/config"
+	"tidemill.dev/internal/cli/connect"
 )
 
 func TestInit(t *testing.T) {
@@ -278,7 +279,7 @@ func TestTheTrainerOnBadData(t *testing.T) {
 // suggests starts a run, however soon it comes.
 func TestInitWaitsForUp(t *testing.T) {
 	t.Chdir(t.TempDir())
-	startUp(t, dataFolder)
+	startUp(t, connect.DataFolder)
 	mention(t, "init", ok(t, "init"), "Next:")
 	mention(t, "the recipes after init", ok(t, "recipes"), "intent")
 }
@@ -288,7 +289,7 @@ func TestInitWaitsForUp(t *testing.T) {
 func TestInitWithoutAnAnswer(t *testing.T) {
 	t.Chdir(t.TempDir())
 	ok(t, "token", "new", "crm", "--role", "read", "--file", "access.tokens")
-	startUp(t, dataFolder, "--access", "access.tokens")
+	startUp(t, connect.DataFolder, "--access", "access.tokens")
 	o := call(t, "", "init", ".")
 	if o.code != 0 || !strings.Contains(o.err, "may not have applied tidemill.yaml yet: ") {
 		t.Errorf("%+v", o)

@@ -15,6 +15,7 @@ import (
 	"tidemill.dev/api"
 	"tidemill.dev/broker"
 	"tidemill.dev/broker/embedded"
+	"tidemill.dev/internal/cli/show"
 	"tidemill.dev/triggers/deadletters"
 )
 
@@ -69,7 +70,7 @@ func (d *desk) letter(key string) broker.View {
 	d.must(err)
 	_, err = d.p.Publish(d.Context(), tidemill.StreamDeadLetters, &v)
 	d.must(err)
-	eventually(d.T, func() bool { return strings.Contains(call(d.T, "", "dl", "--url", d.url).out, v.ID[:shownID]) })
+	eventually(d.T, func() bool { return strings.Contains(call(d.T, "", "dl", "--url", d.url).out, v.ID[:show.ShownID]) })
 	return v
 }
 
@@ -109,8 +110,8 @@ func TestDeadLettersFromTheCommandLine(t *testing.T) {
 	}
 	one, two := d.letter("bot-1"), d.letter("bot-2")
 	o := call(t, "", "dl", "--url", d.url, "--trigger", "tell-crm", "-n", "1")
-	mention(t, "the list", o.out, "ID ", "TRIGGER", "tell-crm", "bot-created", "bot-2", "30", "the subscriber answered 500", two.ID[:shownID])
-	mention(t, "what comes next", o.err, "1 of 2 open dead letters; --limit 2 shows all, --after ", "Next: tidemill dl show "+two.ID[:shownID], "tidemill dl replay --trigger tell-crm --dry-run")
+	mention(t, "the list", o.out, "ID ", "TRIGGER", "tell-crm", "bot-created", "bot-2", "30", "the subscriber answered 500", two.ID[:show.ShownID])
+	mention(t, "what comes next", o.err, "1 of 2 open dead letters; --limit 2 shows all, --after ", "Next: tidemill dl show "+two.ID[:show.ShownID], "tidemill dl replay --trigger tell-crm --dry-run")
 	var list api.DeadLetters
 	d.must(json.Unmarshal([]byte(ok(t, "dl", "--url", d.url, "-o", "json", "--reason", "ANSWERED", "--key", "bot-1")), &list))
 	if len(list.DeadLetters) != 1 || list.DeadLetters[0].ID != one.ID || list.Total != 1 || list.Cursor != "" {
@@ -118,9 +119,9 @@ func TestDeadLettersFromTheCommandLine(t *testing.T) {
 	}
 	mention(t, "no letter", call(t, "", "dl", "--url", d.url, "--key", "none").err, "No open dead letter matches")
 
-	shown := ok(t, "dl", "show", one.ID[:shownID], "--url", d.url)
+	shown := ok(t, "dl", "show", one.ID[:show.ShownID], "--url", d.url)
 	mention(t, "show", shown, one.ID+", open", "tell-crm", "the subscriber answered 500", "bot-created of bot-1", "30 attempts:", "no answer", "connection refused", "… 28 more",
-		"500 Internal Server Error", "1.5s", "The last answer began:\n  no·[31m room\n  at all", `"name": "Ada"`, "tidemill dl replay "+one.ID[:shownID])
+		"500 Internal Server Error", "1.5s", "The last answer began:\n  no·[31m room\n  at all", `"name": "Ada"`, "tidemill dl replay "+one.ID[:show.ShownID])
 	var whole api.WholeLetter
 	d.must(json.Unmarshal([]byte(ok(t, "dl", "show", one.ID, "--url", d.url, "-o", "json")), &whole))
 	if whole.Letter.ID != one.ID || len(whole.Attempts) != 2 {
@@ -128,8 +129,8 @@ func TestDeadLettersFromTheCommandLine(t *testing.T) {
 	}
 	mention(t, "no letter", call(t, "", "dl", "show", "none", "--url", d.url).err, "show dead letter none: no dead letter's id is")
 
-	mention(t, "a dry drop", ok(t, "dl", "drop", one.ID[:shownID], "--reason", "a test", "--dry-run", "--url", d.url), "1 dead letter would be dropped. Next: ")
-	mention(t, "a drop", ok(t, "dl", "drop", one.ID[:shownID], "--reason", "a test", "--url", d.url), "Dropped 1 dead letter.")
+	mention(t, "a dry drop", ok(t, "dl", "drop", one.ID[:show.ShownID], "--reason", "a test", "--dry-run", "--url", d.url), "1 dead letter would be dropped. Next: ")
+	mention(t, "a drop", ok(t, "dl", "drop", one.ID[:show.ShownID], "--reason", "a test", "--url", d.url), "Dropped 1 dead letter.")
 	mention(t, "one that is dropped", ok(t, "dl", "show", one.ID, "--url", d.url), "resolved", "dropped", "by anonymous", "a test")
 	if o := call(t, "", "dl", "drop", one.ID, "--reason", "again", "--url", d.url); o.code != exitFailed || !strings.Contains(o.err, "resolved already") {
 		t.Errorf("dropped again: exit %d, %s", o.code, o.err)
@@ -165,7 +166,7 @@ func TestAReplayShowsItsReceipts(t *testing.T) {
 	d.resolve(&one, deadletters.Receipt{Action: deadletters.Replayed, Outcome: deadletters.Delivered, Command: act.ID})
 	d.resolve(&two, deadletters.Receipt{Action: deadletters.Replayed, Outcome: deadletters.FailedAgain, Command: act.ID, Reason: "still no room", NewLetter: "abcdefghijklmnop"})
 	replaying.Wait()
-	mention(t, "the receipts", out.String(), one.ID[:shownID]+"  delivered", two.ID[:shownID]+"  failed again: still no room (dead letter abcdefghij)",
+	mention(t, "the receipts", out.String(), one.ID[:show.ShownID]+"  delivered", two.ID[:show.ShownID]+"  failed again: still no room (dead letter abcdefghij)",
 		"Delivered 1 dead letter, 1 failed again. Next: tidemill dl")
 	mention(t, "what delays", stderr.String(), "No dispatcher runs")
 	if code != exitFailed {

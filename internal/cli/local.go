@@ -17,60 +17,63 @@ import (
 
 	"tidemill.dev/config"
 	"tidemill.dev/examples/demo"
+	"tidemill.dev/internal/cli/command"
+	"tidemill.dev/internal/cli/connect"
+	"tidemill.dev/internal/cli/show"
 	"tidemill.dev/internal/runs/agent"
 )
 
-func validateCommand() command {
-	return command{
-		name:    "validate",
-		daily:   true,
-		args:    "[FILE]",
-		summary: "check a config and list every problem",
-		about: `It needs no Kafka. Each problem is one line: file:line: path, the fault and its
+func validateCommand() command.Command {
+	return command.Command{
+		Name:    "validate",
+		Daily:   true,
+		Args:    "[FILE]",
+		Summary: "check a config and list every problem",
+		About: `It needs no Kafka. Each problem is one line: file:line: path, the fault and its
 correction. The exit status is then 1. If a file that a trigger names cannot be read
 here, that is only a warning: the config may be for another machine.`,
-		examples: []example{
+		Examples: []command.Example{
 			{"tidemill validate -f tidemill.yaml", "a file"},
 			{"tidemill validate -f conf.d -o json", "a folder, for a script"},
 			{"tidemill validate -f tidemill.yaml --access access.yaml", "also check the rights of the gateway's callers"},
 		},
-		make: func() program { return &validate{output: "text"} },
+		Make: func() command.Program { return &validate{output: "text"} },
 	}
 }
 
 type validate struct{ file, access, output string }
 
-func (v *validate) flags(f *flagSet) {
-	f.text(&v.file, "config", "f", "FILE", "the config, a file or a folder (default "+configFile+")")
-	f.fromEnv("config", "TIDEMILL_CONFIG")
-	f.text(&v.access, "access", "", "FILE", "also check this access file")
-	f.fromEnv("access", envAccess)
-	f.text(&v.output, "output", "o", "FORMAT", "text or json")
+func (v *validate) Flags(f *command.FlagSet) {
+	f.Text(&v.file, "config", "f", "FILE", "the config, a file or a folder (default "+connect.ConfigFile+")")
+	f.FromEnv("config", "TIDEMILL_CONFIG")
+	f.Text(&v.access, "access", "", "FILE", "also check this access file")
+	f.FromEnv("access", connect.EnvAccess)
+	f.Text(&v.output, "output", "o", "FORMAT", "text or json")
 }
 
-func (v *validate) accept(positional []string) error {
+func (v *validate) Accept(positional []string) error {
 	if len(positional) == 1 {
 		v.file = positional[0]
 		positional = nil
 	}
-	if err := checkOutput(v.output); err != nil {
+	if err := command.CheckOutput(v.output); err != nil {
 		return err
 	}
-	return wants(positional)
+	return command.Wants(positional)
 }
 
-func (v *validate) run(_ context.Context, s *session, _ []string) error {
-	said, problems, err := v.check(s.stderr)
+func (v *validate) Run(_ context.Context, s *command.Session, _ []string) error {
+	said, problems, err := v.check(s.Stderr)
 	switch {
 	case err != nil:
 		return fmt.Errorf("validate: %w", err)
 	case len(problems) > 0 || v.output == "json":
-		if err := v.printProblems(s.stdout, problems); err != nil || len(problems) == 0 {
+		if err := v.printProblems(s.Stdout, problems); err != nil || len(problems) == 0 {
 			return err
 		}
-		return errReported
+		return command.ErrReported
 	}
-	_, err = io.WriteString(s.stdout, said)
+	_, err = io.WriteString(s.Stdout, said)
 	return err
 }
 
@@ -95,14 +98,14 @@ func (v *validate) checks() []func(io.Writer) (string, error) {
 	if v.access == "" {
 		return []func(io.Writer) (string, error){v.checkConfig}
 	}
-	if _, err := os.Stat(configFile); v.file == "" && errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(connect.ConfigFile); v.file == "" && errors.Is(err, fs.ErrNotExist) {
 		return []func(io.Writer) (string, error){v.checkAccess}
 	}
 	return []func(io.Writer) (string, error){v.checkConfig, v.checkAccess}
 }
 
 func (v *validate) checkConfig(warnings io.Writer) (string, error) {
-	file := cmp.Or(v.file, configFile)
+	file := cmp.Or(v.file, connect.ConfigFile)
 	c, err := config.Load(file)
 	if err != nil {
 		return "", err
@@ -112,13 +115,13 @@ func (v *validate) checkConfig(warnings io.Writer) (string, error) {
 	for _, line := range append(missingFiles(c), memoryNote(c, agent.LimitsMemory)...) {
 		fmt.Fprintf(warnings, "%s: %s\n", file, line)
 	}
-	said := fmt.Sprintf("%s is valid: install %s, %s of yours, %d built in, %s, %s", file, c.Name, count(own, "stream"), len(c.Streams)-own,
-		count(triggers, "trigger"), count(len(c.Schedules), "schedule"))
+	said := fmt.Sprintf("%s is valid: install %s, %s of yours, %d built in, %s, %s", file, c.Name, show.Count(own, "stream"), len(c.Streams)-own,
+		show.Count(triggers, "trigger"), show.Count(len(c.Schedules), "schedule"))
 	if len(c.Recipes) > 0 {
-		said += fmt.Sprintf(", %s, %s", count(len(c.Recipes), "recipe"), count(len(c.Pools), "pool"))
+		said += fmt.Sprintf(", %s, %s", show.Count(len(c.Recipes), "recipe"), show.Count(len(c.Pools), "pool"))
 	}
 	if len(c.Scorers) > 0 {
-		said += ", " + count(len(c.Scorers), "scorer")
+		said += ", " + show.Count(len(c.Scorers), "scorer")
 	}
 	return said + "\n", nil
 }
@@ -132,7 +135,7 @@ func (v *validate) checkAccess(io.Writer) (string, error) {
 	if a.OIDC != nil {
 		issuer = "the issuer " + a.OIDC.Issuer
 	}
-	return fmt.Sprintf("%s is valid: %s, %s\n", v.access, count(len(a.Tokens), "token"), issuer), nil
+	return fmt.Sprintf("%s is valid: %s, %s\n", v.access, show.Count(len(a.Tokens), "token"), issuer), nil
 }
 
 // problemJSON is what -o json prints of a problem.
@@ -223,11 +226,11 @@ func unreadable(file string) string {
 // demoWithin ends a demo that hangs. A busy machine may need more than five minutes.
 const demoWithin = 15 * time.Minute
 
-func demoCommand() command {
-	return command{
-		name:    "demo",
-		summary: "show everything once, in a folder that is removed at the end",
-		about: `It starts tidemill up on free ports and uses it as any program does, by commands and
+func demoCommand() command.Command {
+	return command.Command{
+		Name:    "demo",
+		Summary: "show everything once, in a folder that is removed at the end",
+		About: `It starts tidemill up on free ports and uses it as any program does, by commands and
 by HTTP. It publishes events and reads them from Kafka, publishes one twice, and writes
 a record that is not an event. A trigger calls a function, which replies to one event and
 refuses another; that becomes a dead letter, which is replayed. Three bots get data:
@@ -235,28 +238,28 @@ a model is trained and judged for each, and one is refused. A worse model is ref
 a champion is rolled back, and the origin of a model is shown. At the end thousands of
 messages a second are answered while a champion changes. The exit status is 1 if an
 event is lost, or answered twice or out of order. The source is examples/demo.`,
-		examples: []example{
+		Examples: []command.Example{
 			{"tidemill demo", "takes about twenty seconds"},
 			{"tidemill demo --stay", "keeps Tidemill running at the end, with its dashboard, until Ctrl-C"},
 		},
-		make: func() program { return &demoProgram{} },
+		Make: func() command.Program { return &demoProgram{} },
 	}
 }
 
 type demoProgram struct{ stay bool }
 
-func (p *demoProgram) flags(f *flagSet) {
-	f.yes(&p.stay, "stay", "keep Tidemill and its dashboard running at the end, until Ctrl-C")
+func (p *demoProgram) Flags(f *command.FlagSet) {
+	f.Yes(&p.stay, "stay", "keep Tidemill and its dashboard running at the end, until Ctrl-C")
 }
 
-func (*demoProgram) accept(args []string) error { return wants(args) }
+func (*demoProgram) Accept(args []string) error { return command.Wants(args) }
 
-func (p *demoProgram) run(interrupted context.Context, s *session, _ []string) error {
+func (p *demoProgram) Run(interrupted context.Context, s *command.Session, _ []string) error {
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)
 	}
-	err = demo.Run(interrupted, demo.Options{Tidemill: self, Out: s.stdout, Within: demoWithin, Stay: p.stay})
+	err = demo.Run(interrupted, demo.Options{Tidemill: self, Out: s.Stdout, Within: demoWithin, Stay: p.stay})
 	switch {
 	case interrupted.Err() != nil && p.stay && err == nil:
 		return nil
@@ -265,7 +268,7 @@ func (p *demoProgram) run(interrupted context.Context, s *session, _ []string) e
 	case err != nil:
 		return fmt.Errorf("demo: %w; that must not happen: please report it", err)
 	}
-	fmt.Fprintf(s.stdout, "\nNext: %s up\n", calledAs(os.Args[0]))
+	fmt.Fprintf(s.Stdout, "\nNext: %s up\n", calledAs(os.Args[0]))
 	return nil
 }
 

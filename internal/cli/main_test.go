@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"tidemill.dev/examples/demo"
+	"tidemill.dev/internal/cli/command"
+	"tidemill.dev/internal/cli/show"
 	"tidemill.dev/internal/platform"
 	"tidemill.dev/internal/runs/local"
 	"tidemill.dev/internal/scoring/infer/sandbox"
@@ -66,23 +68,23 @@ func call(t *testing.T, stdin string, args ...string) outcome {
 
 // oneWorry matches a warning about a missing answer. Such a warning depends on the machine's speed,
 // so call removes it. Other tests check the warnings.
-var oneWorry = regexp.MustCompile(fmt.Sprintf(`(?m)^(No answer|No answer from .*) for %s; .*\n`, quietAfter))
+var oneWorry = regexp.MustCompile(fmt.Sprintf(`(?m)^(No answer|No answer from .*) for %s; .*\n`, show.QuietAfter))
 
 // parsed is a call that was parsed but not executed.
 type parsed struct {
 	name    string // full name of the command
-	program program
+	program command.Program
 	args    []string
 }
 
 // parse parses a call as the program does.
 func parse(args []string, getenv func(string) string) (p parsed, err error) {
-	s := &session{stdin: strings.NewReader(""), stdout: io.Discard, stderr: io.Discard, getenv: getenv}
-	err = everything().execute(context.Background(), s, args, func(_ context.Context, c *command, program program, args []string) error {
-		if w, is := program.(*watching); is {
-			program = w.program
+	s := &command.Session{Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: io.Discard, Getenv: getenv}
+	err = everything().Execute(context.Background(), s, args, func(_ context.Context, c *command.Command, program command.Program, args []string) error {
+		if w, is := program.(*command.Watching); is {
+			program = w.Program
 		}
-		p = parsed{c.name, program, args}
+		p = parsed{c.Name, program, args}
 		return nil
 	})
 	return p, err
@@ -250,8 +252,8 @@ func TestReportExits(t *testing.T) {
 	}{
 		{nil, 0, ""},
 		{errors.New("open it: it is shut"), exitFailed, "tidemill: open it: it is shut\n"},
-		{usagef("no"), exitUsage, "tidemill: no\n"},
-		{errReported, exitFailed, ""},
+		{command.Usagef("no"), exitUsage, "tidemill: no\n"},
+		{command.ErrReported, exitFailed, ""},
 	} {
 		var b bytes.Buffer
 		if code := report(&b, c.err); code != c.code || b.String() != c.says {

@@ -20,6 +20,7 @@ import (
 	"tidemill.dev/broker"
 	"tidemill.dev/broker/embedded"
 	"tidemill.dev/config"
+	"tidemill.dev/internal/cli/connect"
 	"tidemill.dev/internal/ops/telemetry"
 	"tidemill.dev/internal/platform"
 )
@@ -72,7 +73,7 @@ func openMetrics(t *testing.T) *prometheus.Registry {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := closePlatform(t.Context(), p); err != nil {
+		if err := connect.ClosePlatform(t.Context(), p); err != nil {
 			t.Error(err)
 		}
 	})

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"tidemill.dev/internal/cli/show"
 	"time"
 )
 
@@ -120,18 +121,18 @@ func TestProgressWorries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out syncBuffer
 		var met error
-		p := startProgress(&out, worry{who: "Kafka", trouble: func() error { return met }}, 0)
-		defer p.stop()
+		p := show.StartProgress(&out, show.Worry{Who: "Kafka", Trouble: func() error { return met }}, 0)
+		defer p.Stop()
 		time.Sleep(time.Minute) // no event is open, so no answer is missing
 		for range 2 {
-			p.sent()
+			p.Sent()
 			time.Sleep(time.Minute)
-			p.answered(true)
+			p.Answered(true)
 		}
 		met = errors.New("503")
-		p.sent()
+		p.Sent()
 		time.Sleep(time.Minute)
-		p.answered(true)
+		p.Answered(true)
 		if want := "No answer for 5s; sending 1 event; retrying for up to 2 minutes. Last error: 503\n"; !strings.HasSuffix(out.String(), want) {
 			t.Errorf("got %s, want %s", &out, want)
 		}

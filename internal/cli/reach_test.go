@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"tidemill.dev/internal/cli/command"
+	"tidemill.dev/internal/cli/connect"
 	"tidemill.dev/internal/platform"
 )
 
@@ -56,11 +58,11 @@ func TestWhereACommandGoes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w, err := reachOf(called.program).choose(getenv)
-		got := w.url
+		w, err := reachOf(called.program).Choose(getenv)
+		got := w.URL
 		if err != nil {
 			got = err.Error()
-		} else if w.url == "" {
+		} else if w.URL == "" {
 			got = "kafka"
 		}
 		if !strings.Contains(got, c.want) {
@@ -90,7 +92,7 @@ func TestATokenIsNotToldToWhomAFolderNames(t *testing.T) {
 func TestHelpSaysWhereACommandGoes(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"publish", "tail", "streams"} {
-		mention(t, name, ok(t, "help", name), whereTo, "[TIDEMILL_URL]", "[TIDEMILL_TOKEN_FILE]", "TIDEMILL_TOKEN", "[TIDEMILL_CA]")
+		mention(t, name, ok(t, "help", name), connect.WhereTo, "[TIDEMILL_URL]", "[TIDEMILL_TOKEN_FILE]", "TIDEMILL_TOKEN", "[TIDEMILL_CA]")
 	}
 }
 
@@ -254,8 +256,8 @@ func serveHTTP(t *testing.T, answer http.HandlerFunc) (url string) {
 }
 
 // reachOf returns the flags of a parsed command that say where it goes.
-func reachOf(p program) *reach {
-	return p.(interface{ reached() *reach }).reached()
+func reachOf(p command.Program) *connect.Reach {
+	return p.(interface{ reached() *connect.Reach }).reached()
 }
 
 func TestTheTokensFileMustExist(t *testing.T) {

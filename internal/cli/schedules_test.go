@@ -15,6 +15,7 @@ import (
 
 	"tidemill.dev/api"
 	"tidemill.dev/broker/embedded"
+	"tidemill.dev/internal/cli/connect"
 )
 
 func TestSchedules(t *testing.T) {
@@ -173,7 +174,7 @@ func TestOtherClocks(t *testing.T) {
 	}
 	job := all["batch/v1 CronJob"]
 	containers := job.Spec.JobTemplate.Spec.Template.Spec.Containers
-	if job.Spec.Schedule != "0 3 * * *" || job.Spec.OfJob != "Europe/Berlin" || len(containers) != 1 || containers[0].Env[0].Name != envURL {
+	if job.Spec.Schedule != "0 3 * * *" || job.Spec.OfJob != "Europe/Berlin" || len(containers) != 1 || containers[0].Env[0].Name != connect.EnvURL {
 		t.Fatalf("%+v", job)
 	}
 	if _, err := exec.LookPath("curl"); err != nil {
@@ -185,7 +186,7 @@ func TestOtherClocks(t *testing.T) {
 		day = today()
 		for range 2 {
 			command := exec.CommandContext(t.Context(), containers[0].Command[0], append(containers[0].Command[1:], containers[0].Args...)...)
-			command.Env = append(os.Environ(), envURL+"="+g.url, envToken+"=", "no_proxy=*")
+			command.Env = append(os.Environ(), connect.EnvURL+"="+g.url, connect.EnvToken+"=", "no_proxy=*")
 			if out, err := command.CombinedOutput(); err != nil {
 				t.Fatalf("%v: %v\n%s", containers[0].Args, err, out)
 			}

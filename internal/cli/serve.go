@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"tidemill.dev/config"
+	"tidemill.dev/internal/cli/command"
+	"tidemill.dev/internal/cli/connect"
 	"tidemill.dev/internal/ops/gctune"
 	"tidemill.dev/internal/platform"
 )
@@ -29,12 +31,12 @@ func roles() []string {
 	return []string{gatewayRole, dispatcherRole, controllerRole, scorerRole, functionRole}
 }
 
-func serveCommand() command {
-	return command{
-		name:    "serve",
-		args:    "ROLE [NAME]",
-		summary: "run one part of Tidemill against a Kafka and a Redis of yours",
-		about: `The role gateway is the HTTP server: other systems publish events and read streams
+func serveCommand() command.Command {
+	return command.Command{
+		Name:    "serve",
+		Args:    "ROLE [NAME]",
+		Summary: "run one part of Tidemill against a Kafka and a Redis of yours",
+		About: `The role gateway is the HTTP server: other systems publish events and read streams
 with it. Any number of replicas may run. It creates the streams of its config, applies
 the file again when it changes, and is ready (/readyz) while Kafka is. Without Redis it
 does not recognise repeats. With --redis and --store it also serves data, runs and
@@ -61,7 +63,7 @@ partitions. It needs --kafka, --redis and --store, because it reads models from 
 object store. A gateway needs the same to answer tidemill score.
 
 Roles other than the gateway only answer /healthz, /readyz and /metrics at --listen.`,
-		examples: []example{
+		Examples: []command.Example{
 			{"tidemill serve gateway -f tidemill.yaml --kafka kafka-1.example:9092 --redis redis.example:6379 --listen 0.0.0.0:8080 --access access.yaml", "a replica"},
 			{"tidemill serve gateway --kafka localhost:9092", "only the gateway, on this machine"},
 			{"tidemill serve dispatcher -f tidemill.yaml --kafka kafka-1.example:9092 --redis redis.example:6379 --listen 0.0.0.0:9090", "a replica of the dispatcher"},
@@ -70,13 +72,13 @@ Roles other than the gateway only answer /healthz, /readyz and /metrics at --lis
 			{"tidemill serve function train -f tidemill.yaml --kafka kafka-1.example:9092 --redis redis.example:6379 --store s3://models.example --run-secret run-secret", "the function that requests runs"},
 			{"tidemill serve scorer intents -f tidemill.yaml --kafka kafka-1.example:9092 --redis redis.example:6379 --store s3://models.example --model-cache /var/cache/tidemill", "a replica of a scorer"},
 		},
-		values: func(args []string) []string {
+		Values: func(args []string) []string {
 			if len(args) == 1 && args[0] == functionRole {
 				return platform.Functions()
 			}
 			return nil
 		},
-		make: func() program { return &serving{door: doorFlags{drain: defaultDrain}} },
+		Make: func() command.Program { return &serving{door: connect.DoorFlags{Drain: defaultDrain}} },
 	}
 }
 
@@ -85,26 +87,26 @@ const defaultDrain = 5 * time.Second
 
 // serving is a call of serve.
 type serving struct {
-	connection
-	door    doorFlags
+	connect.Connection
+	door    connect.DoorFlags
 	scoring scoringFlags
 	cluster clusterFlags
 	reorder bool
 	role    string
 	name    string // name of the scorer or the function
-	set     *flagSet
+	set     *command.FlagSet
 }
 
-func (r *serving) flags(f *flagSet) {
+func (r *serving) Flags(f *command.FlagSet) {
 	r.set = f
-	r.door.flags(f)
-	f.yes(&r.reorder, "reorder", "allow new partitions of streams, although keys then move between them")
-	r.scoring.flags(f)
-	r.cluster.flags(f)
-	r.connection.flags(f)
+	r.door.Flags(f)
+	f.Yes(&r.reorder, "reorder", "allow new partitions of streams, although keys then move between them")
+	r.scoring.Flags(f)
+	r.cluster.Flags(f)
+	r.Connection.Flags(f)
 }
 
-func (r *serving) accept(positional []string) (err error) {
+func (r *serving) Accept(positional []string) (err error) {
 	if err = r.acceptRole(positional); err != nil {
 		return err
 	}
@@ -114,38 +116,38 @@ func (r *serving) accept(positional []string) (err error) {
 	if err := r.cluster.accept(); err != nil {
 		return err
 	}
-	if r.place, err = r.cluster.place(); err != nil {
+	if r.Place, err = r.cluster.place(); err != nil {
 		return err
 	}
-	if r.door.listen == "" && r.role != functionRole {
-		r.door.listen = r.listens()
+	if r.door.Listen == "" && r.role != functionRole {
+		r.door.Listen = r.listens()
 	}
 	if r.role != gatewayRole {
 		return r.acceptNoDoor()
 	}
-	return r.door.accept()
+	return r.door.Accept()
 }
 
 func (r *serving) acceptRole(positional []string) error {
 	if len(positional) == 0 {
-		return usagef("ROLE is missing; the roles: %s", strings.Join(roles(), ", "))
+		return command.Usagef("ROLE is missing; the roles: %s", strings.Join(roles(), ", "))
 	}
 	r.role = positional[0]
 	if !slices.Contains(roles(), r.role) {
-		return usagef("there is no role %q:%s the roles: %s", r.role, didYouMean(r.role, roles()), strings.Join(roles(), ", "))
+		return command.Usagef("there is no role %q:%s the roles: %s", r.role, command.DidYouMean(r.role, roles()), strings.Join(roles(), ", "))
 	}
 	if r.role != scorerRole && r.role != functionRole {
-		return wants(positional, "ROLE")
+		return command.Wants(positional, "ROLE")
 	}
-	if err := wants(positional, "ROLE", "NAME"); err != nil {
+	if err := command.Wants(positional, "ROLE", "NAME"); err != nil {
 		if r.role == functionRole {
-			return usagef("%v; name the function: %s", err, strings.Join(platform.Functions(), ", "))
+			return command.Usagef("%v; name the function: %s", err, strings.Join(platform.Functions(), ", "))
 		}
-		return usagef("%v; name the scorer of the config, as in tidemill serve scorer intents", err)
+		return command.Usagef("%v; name the scorer of the config, as in tidemill serve scorer intents", err)
 	}
 	r.name = positional[1]
 	if r.role == functionRole && !slices.Contains(platform.Functions(), r.name) {
-		return usagef("there is no function %q:%s the functions: %s", r.name, didYouMean(r.name, platform.Functions()), strings.Join(platform.Functions(), ", "))
+		return command.Usagef("there is no function %q:%s the functions: %s", r.name, command.DidYouMean(r.name, platform.Functions()), strings.Join(platform.Functions(), ", "))
 	}
 	return nil
 }
@@ -154,39 +156,39 @@ func (r *serving) acceptRole(positional []string) error {
 func (r *serving) acceptNoDoor() error {
 	for _, long := range []string{"access", "tls-cert", "tls-key", "max-event", "drain-delay"} {
 		if r.set.Changed(long) {
-			return usagef("--%s is for the role gateway: a %s accepts no events", long, r.role)
+			return command.Usagef("--%s is for the role gateway: a %s accepts no events", long, r.role)
 		}
 	}
-	if r.door.listen == "" {
+	if r.door.Listen == "" {
 		return nil // the variable PORT has the port of a function
 	}
-	return checkListen(r.door.listen)
+	return connect.CheckListen(r.door.Listen)
 }
 
 // listens returns the default HTTP address of a role. Only the gateway has a fixed port, because
 // only it has external callers.
 func (r *serving) listens() string {
 	if r.role == gatewayRole {
-		return listenAt
+		return connect.ListenAt
 	}
 	return "127.0.0.1:0"
 }
 
-func (r *serving) run(ctx context.Context, s *session, _ []string) error {
-	addresses, err := config.ReadAddresses(r.addresses, s.getenv)
+func (r *serving) Run(ctx context.Context, s *command.Session, _ []string) error {
+	addresses, err := config.ReadAddresses(r.Addresses, s.Getenv)
 	if err != nil {
 		return err
 	}
 	if addresses.Kafka == "" {
-		return usagef("Kafka's address is missing: give --kafka or set TIDEMILL_KAFKA; tidemill up starts an embedded Kafka")
+		return command.Usagef("Kafka's address is missing: give --kafka or set TIDEMILL_KAFKA; tidemill up starts an embedded Kafka")
 	}
-	log, err := r.logger(s.stderr, slog.LevelInfo)
+	log, err := r.Logger(s.Stderr, slog.LevelInfo)
 	if err != nil {
 		return err
 	}
 	if r.role == gatewayRole {
-		r.door.warnOfPlainHTTP(log)
-		err = r.door.check()
+		r.door.WarnOfPlainHTTP(log)
+		err = r.door.Check()
 	}
 	if err != nil {
 		return err
@@ -194,21 +196,21 @@ func (r *serving) run(ctx context.Context, s *session, _ []string) error {
 	if err := r.needs(addresses); err != nil {
 		return err
 	}
-	if r.role == functionRole && r.door.listen == "" {
-		r.door.listen = portOf(s.getenv)
+	if r.role == functionRole && r.door.Listen == "" {
+		r.door.Listen = portOf(s.Getenv)
 	}
 	if addresses.Redis == "" {
 		log.Warn("serve: no Redis is given (--redis); " + missesRedis(r.role))
 	}
-	source := r.source()
-	conf, err := source.load()
+	source := r.Source()
+	conf, err := source.Load()
 	if err != nil {
 		return fmt.Errorf("read the config: %w", err)
 	}
 	began := time.Now()
-	r.useLaptop(addresses)
+	r.UseLaptop(addresses)
 	o := r.options(addresses)
-	o.Config, o.Telemetry, o.Logger = conf, telemetryOf(s, "tidemill-"+r.role), log
+	o.Config, o.Telemetry, o.Logger = conf, connect.TelemetryOf(s, "tidemill-"+r.role), log
 	p, err := platform.Open(ctx, o)
 	if err != nil {
 		return unlessInterrupted(ctx, log, fmt.Errorf("start: %w", err))
@@ -241,16 +243,16 @@ func unlessInterrupted(ctx context.Context, log *slog.Logger, err error) error {
 }
 
 // open opens the role and serves it until the context ends.
-func (r *serving) open(ctx context.Context, s *session, p *platform.Platform, log *slog.Logger, source *configSource, began time.Time) error {
+func (r *serving) open(ctx context.Context, s *command.Session, p *platform.Platform, log *slog.Logger, source *connect.ConfigSource, began time.Time) error {
 	if r.role != gatewayRole {
 		return r.work(ctx, s, p, log, source, began)
 	}
-	g, err := r.door.open(ctx, p)
+	g, err := r.door.Open(ctx, p)
 	if err != nil {
 		return err
 	}
-	r.tell(s, p, source, r.door.url(g), began)
-	return serve(ctx, g)
+	r.tell(s, p, source, r.door.URL(g), began)
+	return connect.Serve(ctx, g)
 }
 
 // portOf returns the address of a function: the port from Knative, else a free one on loopback.
@@ -263,12 +265,12 @@ func portOf(getenv func(string) string) string {
 
 // work runs a role other than gateway. The probes come first, so that they can report a start that
 // waits.
-func (r *serving) work(ctx context.Context, s *session, p *platform.Platform, log *slog.Logger, source *configSource, began time.Time) (err error) {
+func (r *serving) work(ctx context.Context, s *command.Session, p *platform.Platform, log *slog.Logger, source *connect.ConfigSource, began time.Time) (err error) {
 	at := ""
 	if r.role == functionRole {
-		at, err = p.Function(ctx, r.name, r.door.listen)
+		at, err = p.Function(ctx, r.name, r.door.Listen)
 	} else {
-		at, err = p.Probes(ctx, r.door.listen)
+		at, err = p.Probes(ctx, r.door.Listen)
 	}
 	if err != nil {
 		return err
@@ -289,10 +291,10 @@ func (r *serving) work(ctx context.Context, s *session, p *platform.Platform, lo
 	return nil
 }
 
-func (r *serving) tell(s *session, p *platform.Platform, source *configSource, url string, began time.Time) {
+func (r *serving) tell(s *command.Session, p *platform.Platform, source *connect.ConfigSource, url string, began time.Time) {
 	a, c := p.Addresses(), p.Config()
-	fmt.Fprintf(s.stdout, "tidemill's %s is up after %s, with %d streams\n", r.role, time.Since(began).Round(time.Millisecond), len(c.Streams))
-	fmt.Fprintf(s.stdout, "  http    %s\n  kafka   %s\n  redis   %s\n  config  %s\n", url, a.Kafka, cmp.Or(a.Redis, "none"), source.shown())
+	fmt.Fprintf(s.Stdout, "tidemill's %s is up after %s, with %d streams\n", r.role, time.Since(began).Round(time.Millisecond), len(c.Streams))
+	fmt.Fprintf(s.Stdout, "  http    %s\n  kafka   %s\n  redis   %s\n  config  %s\n", url, a.Kafka, cmp.Or(a.Redis, "none"), source.Shown())
 }
 
 // doorBlock is gctune's block of memory for a gateway, because net/http makes much garbage.
@@ -312,16 +314,16 @@ func (r *serving) block() int {
 
 // stay applies changes of the config while do serves. After that it closes the platform in the stop
 // order.
-func stay(ctx context.Context, p *platform.Platform, log *slog.Logger, source *configSource, block int, do func(context.Context) error) (err error) {
+func stay(ctx context.Context, p *platform.Platform, log *slog.Logger, source *connect.ConfigSource, block int, do func(context.Context) error) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var watching sync.WaitGroup
 	defer func() {
 		cancel()
 		watching.Wait()
 		log.Info("serve: stopping")
-		err = errors.Join(err, closePlatform(ctx, p))
+		err = errors.Join(err, connect.ClosePlatform(ctx, p))
 	}()
-	watching.Go(func() { p.Watch(ctx, source.load, configEvery) })
+	watching.Go(func() { p.Watch(ctx, source.Load, configEvery) })
 	if block >= 0 {
 		watching.Go(func() { gctune.Keep(ctx, block) })
 	}

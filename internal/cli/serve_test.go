@@ -15,6 +15,7 @@ import (
 
 	"tidemill.dev/broker"
 	"tidemill.dev/broker/embedded"
+	"tidemill.dev/internal/cli/connect"
 )
 
 // replica is a tidemill serve gateway in this process.
@@ -272,12 +273,12 @@ func TestServeGatewayDrains(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	flags := append(servers(t, embedded.Options{Dir: dir}), "--listen", "127.0.0.1:0", "-f", leave(t, "version: 1\n", dir, "c.yaml"))
-	for _, delay := range []time.Duration{2 * time.Second, longestDrain} { // a busy machine may need longer than the first delay
+	for _, delay := range []time.Duration{2 * time.Second, connect.LongestDrain} { // a busy machine may need longer than the first delay
 		if drainSeen(t, startGateway(t, append(flags, "--drain-delay", delay.String())...), delay) {
 			return
 		}
 	}
-	t.Errorf("%s were over before anybody could ask", longestDrain)
+	t.Errorf("%s were over before anybody could ask", connect.LongestDrain)
 }
 
 // drainSeen stops a replica and asks it during the delay. It returns false if the delay may have
@@ -330,12 +331,12 @@ func TestTwoReplicasShareOneMemory(t *testing.T) {
 func TestParseSize(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]int{"": 0, "1": 1, "1048576": 1 << 20, "512KiB": 512 << 10, "1 MiB": 1 << 20, "1GiB": 1 << 30} {
-		if got, err := parseSize(text); got != want || err != nil {
+		if got, err := connect.ParseSize(text); got != want || err != nil {
 			t.Errorf("%q: %d, %v", text, got, err)
 		}
 	}
 	for _, text := range []string{"0", "-1", "x", "KiB", "1.5MiB", "2GiB", "99999999999", "1kb"} {
-		if n, err := parseSize(text); err == nil {
+		if n, err := connect.ParseSize(text); err == nil {
 			t.Errorf("%q: %d", text, n)
 		}
 	}

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"tidemill.dev/config"
+	"tidemill.dev/internal/cli/command"
+	"tidemill.dev/internal/cli/connect"
 	"tidemill.dev/internal/gateway/access"
 )
 
@@ -22,10 +24,10 @@ const accessFile = "access.yaml"
 // accessFlag names the file with the tokens.
 type accessFlag struct{ file string }
 
-func (a *accessFlag) flags(f *flagSet) {
+func (a *accessFlag) Flags(f *command.FlagSet) {
 	a.file = accessFile
-	f.text(&a.file, "file", "", "FILE", "the access file")
-	f.fromEnv("file", envAccess)
+	f.Text(&a.file, "file", "", "FILE", "the access file")
+	f.FromEnv("file", connect.EnvAccess)
 }
 
 // mayDo describes the rights of a token for people.
@@ -42,12 +44,12 @@ func mayDo(t config.Token) string {
 	return text
 }
 
-func tokenNewCommand() command {
-	return command{
-		name:    "token new",
-		args:    "NAME",
-		summary: "make a token for a caller of the gateway",
-		about: `NAME is the name of the caller, and the authid of its events. The token is printed
+func tokenNewCommand() command.Command {
+	return command.Command{
+		Name:    "token new",
+		Args:    "NAME",
+		Summary: "make a token for a caller of the gateway",
+		About: `NAME is the name of the caller, and the authid of its events. The token is printed
 once, alone on stdout. Only its hash is stored, in the access file. A gateway with this
 file accepts it within a second.
 
@@ -57,11 +59,11 @@ second.
 
 The roles: publish; metrics (for Prometheus); read (and metrics); operate (all these, and
 control of runs); approve (all rights). A trailing * matches any rest: --types "order-*".`,
-		examples: []example{
+		Examples: []command.Example{
 			{"tidemill token new crm --role publish --types 'order-*' --keys 'shop-*' --expires 90d", "a caller that may publish orders of shops"},
 			{"tidemill token new crm --replace", "a new token for crm, with the same rights"},
 		},
-		make: func() program { return &tokenNew{} },
+		Make: func() command.Program { return &tokenNew{} },
 	}
 }
 
@@ -73,26 +75,26 @@ type tokenNew struct {
 	replace bool
 }
 
-func (n *tokenNew) flags(f *flagSet) {
-	f.several(&n.token.Roles, "role", "ROLE", "publish, metrics, read, operate or approve; several with commas")
-	f.several(&n.token.Types, "types", "TYPES", "types that it may publish; several with commas; default all")
-	f.several(&n.token.Sources, "sources", "SOURCES", "sources that it may publish as; default all")
-	f.several(&n.token.Keys, "keys", "KEYS", "keys that it may publish, read and control; default all")
-	f.text(&n.expires, "expires", "", "WHEN", "90d, 12h, a date, a time, or never (default never)")
-	f.yes(&n.replace, "replace", "replace the token of this name; settings without a flag stay as they were")
-	n.accessFlag.flags(f)
+func (n *tokenNew) Flags(f *command.FlagSet) {
+	f.Several(&n.token.Roles, "role", "ROLE", "publish, metrics, read, operate or approve; several with commas")
+	f.Several(&n.token.Types, "types", "TYPES", "types that it may publish; several with commas; default all")
+	f.Several(&n.token.Sources, "sources", "SOURCES", "sources that it may publish as; default all")
+	f.Several(&n.token.Keys, "keys", "KEYS", "keys that it may publish, read and control; default all")
+	f.Text(&n.expires, "expires", "", "WHEN", "90d, 12h, a date, a time, or never (default never)")
+	f.Yes(&n.replace, "replace", "replace the token of this name; settings without a flag stay as they were")
+	n.accessFlag.Flags(f)
 }
 
-func (n *tokenNew) accept(positional []string) error {
-	if err := wants(positional, "NAME"); err != nil {
+func (n *tokenNew) Accept(positional []string) error {
+	if err := command.Wants(positional, "NAME"); err != nil {
 		return err
 	}
 	if len(n.token.Roles) == 0 && !n.replace {
-		return usagef("--role is missing: give one or more of %s", strings.Join(config.AccessRoles(), ", "))
+		return command.Usagef("--role is missing: give one or more of %s", strings.Join(config.AccessRoles(), ", "))
 	}
 	for _, role := range n.token.Roles {
 		if !slices.Contains(config.AccessRoles(), role) {
-			return usagef("--role %q:%s give one or more of %s", role, didYouMean(role, config.AccessRoles()), strings.Join(config.AccessRoles(), ", "))
+			return command.Usagef("--role %q:%s give one or more of %s", role, command.DidYouMean(role, config.AccessRoles()), strings.Join(config.AccessRoles(), ", "))
 		}
 	}
 	n.wanted, n.token.Name = positional[0], positional[0]
@@ -104,24 +106,24 @@ func (n *tokenNew) accept(positional []string) error {
 	return err
 }
 
-func (n *tokenNew) run(_ context.Context, s *session, _ []string) error {
+func (n *tokenNew) Run(_ context.Context, s *command.Session, _ []string) error {
 	token, hash := access.NewToken()
 	n.token.Hash = hash
 	if err := n.write(); err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintln(s.stdout, token.Reveal()); err != nil {
+	if _, err := fmt.Fprintln(s.Stdout, token.Reveal()); err != nil {
 		return fmt.Errorf("print the token: %w; %s has its hash, so make another with --replace", err, n.file)
 	}
 	until := ""
 	if !n.token.Expires.IsZero() {
 		until = "; until " + n.token.Expires.Format(time.RFC3339)
 	}
-	fmt.Fprintf(s.stderr, "%s is in %s now (%s%s).\n", n.token.Name, n.file, mayDo(n.token), until)
+	fmt.Fprintf(s.Stderr, "%s is in %s now (%s%s).\n", n.token.Name, n.file, mayDo(n.token), until)
 	if n.replace {
-		fmt.Fprintln(s.stderr, "Its old token is refused within a second.")
+		fmt.Fprintln(s.Stderr, "Its old token is refused within a second.")
 	}
-	fmt.Fprintln(s.stderr, "The token is shown only once: store it as a secret.")
+	fmt.Fprintln(s.Stderr, "The token is shown only once: store it as a secret.")
 	return nil
 }
 
@@ -168,17 +170,17 @@ func (n *tokenNew) didYouMean() string {
 	for _, t := range a.Tokens {
 		names = append(names, t.Name)
 	}
-	return didYouMean(n.wanted, names)
+	return command.DidYouMean(n.wanted, names)
 }
 
 // parseExpiry parses the time when a token expires. It must be in the future.
 func parseExpiry(text string, now time.Time) (time.Time, error) {
 	at, err := readExpiry(text, now)
 	if err != nil {
-		return time.Time{}, usagef("--expires %q is not a time in the future: give a span such as 90d or 12h, a date such as 2027-01-31, a time such as 2027-01-31T18:00:00Z, or never", text)
+		return time.Time{}, command.Usagef("--expires %q is not a time in the future: give a span such as 90d or 12h, a date such as 2027-01-31, a time such as 2027-01-31T18:00:00Z, or never", text)
 	}
 	if !at.After(now) {
-		return time.Time{}, usagef("--expires %q is in the past", text)
+		return time.Time{}, command.Usagef("--expires %q is in the past", text)
 	}
 	return at.UTC().Truncate(time.Second), nil
 }
@@ -198,18 +200,18 @@ func readExpiry(text string, now time.Time) (time.Time, error) {
 	return now.Add(time.Duration(n) * unit), nil
 }
 
-func tokenListCommand() command {
-	return command{
-		name:    "token list",
-		watched: true,
-		aliases: []string{"ls"},
-		summary: "list the callers with a token, and their rights",
-		about:   "It shows no secrets: the access file has none.",
-		examples: []example{
+func tokenListCommand() command.Command {
+	return command.Command{
+		Name:    "token list",
+		Watched: true,
+		Aliases: []string{"ls"},
+		Summary: "list the callers with a token, and their rights",
+		About:   "It shows no secrets: the access file has none.",
+		Examples: []command.Example{
 			{"tidemill token list", "a table"},
 			{"tidemill token list --file access.yaml -o json", "for a script"},
 		},
-		make: func() program { return &tokenList{output: "text"} },
+		Make: func() command.Program { return &tokenList{output: "text"} },
 	}
 }
 
@@ -218,31 +220,31 @@ type tokenList struct {
 	output string
 }
 
-func (l *tokenList) flags(f *flagSet) {
-	f.text(&l.output, "output", "o", "FORMAT", "text or json")
-	l.accessFlag.flags(f)
+func (l *tokenList) Flags(f *command.FlagSet) {
+	f.Text(&l.output, "output", "o", "FORMAT", "text or json")
+	l.accessFlag.Flags(f)
 }
 
-func (l *tokenList) accept(positional []string) error {
-	if err := checkOutput(l.output); err != nil {
+func (l *tokenList) Accept(positional []string) error {
+	if err := command.CheckOutput(l.output); err != nil {
 		return err
 	}
-	return wants(positional)
+	return command.Wants(positional)
 }
 
-func (l *tokenList) run(_ context.Context, s *session, _ []string) error {
+func (l *tokenList) Run(_ context.Context, s *command.Session, _ []string) error {
 	a, err := config.LoadAccess(l.file)
 	if err != nil {
 		return err
 	}
 	if l.output == "json" {
-		return writeTokens(s.stdout, a)
+		return writeTokens(s.Stdout, a)
 	}
 	if len(a.Tokens) == 0 {
-		fmt.Fprintf(s.stderr, "%s lists no tokens; tidemill token new makes one.\n", l.file)
+		fmt.Fprintf(s.Stderr, "%s lists no tokens; tidemill token new makes one.\n", l.file)
 		return nil
 	}
-	return tabulateTokens(s.stdout, a, time.Now())
+	return tabulateTokens(s.Stdout, a, time.Now())
 }
 
 func tabulateTokens(w io.Writer, a *config.Access, now time.Time) error {
@@ -301,26 +303,26 @@ func writeTokens(w io.Writer, a *config.Access) error {
 	return e.Encode(all)
 }
 
-func tokenRemoveCommand() command {
-	return command{
-		name:     "token remove",
-		aliases:  []string{"rm"},
-		args:     "NAME",
-		summary:  "remove a token: it is refused from now on",
-		about:    "A gateway that runs with the access file refuses the token within a second.",
-		examples: []example{{"tidemill token remove crm", "crm's"}},
-		make:     func() program { return &tokenRemove{} },
+func tokenRemoveCommand() command.Command {
+	return command.Command{
+		Name:     "token remove",
+		Aliases:  []string{"rm"},
+		Args:     "NAME",
+		Summary:  "remove a token: it is refused from now on",
+		About:    "A gateway that runs with the access file refuses the token within a second.",
+		Examples: []command.Example{{"tidemill token remove crm", "crm's"}},
+		Make:     func() command.Program { return &tokenRemove{} },
 	}
 }
 
 type tokenRemove struct{ accessFlag }
 
-func (*tokenRemove) accept(positional []string) error { return wants(positional, "NAME") }
+func (*tokenRemove) Accept(positional []string) error { return command.Wants(positional, "NAME") }
 
-func (r *tokenRemove) run(_ context.Context, s *session, positional []string) error {
+func (r *tokenRemove) Run(_ context.Context, s *command.Session, positional []string) error {
 	if err := access.Remove(r.file, positional[0]); err != nil {
 		return fmt.Errorf("%w; tidemill token list lists the tokens", err)
 	}
-	fmt.Fprintf(s.stderr, "%s is removed from %s, and its token is refused.\n", positional[0], r.file)
+	fmt.Fprintf(s.Stderr, "%s is removed from %s, and its token is refused.\n", positional[0], r.file)
 	return nil
 }

@@ -17,6 +17,8 @@ import (
 	"tidemill.dev/broker"
 	"tidemill.dev/broker/embedded"
 	"tidemill.dev/config"
+	"tidemill.dev/internal/cli/command"
+	"tidemill.dev/internal/cli/connect"
 	"tidemill.dev/internal/gateway"
 	"tidemill.dev/internal/platform"
 	"tidemill.dev/internal/runs/agent"
@@ -31,12 +33,12 @@ const (
 	redisPort = 16379
 )
 
-func upCommand() command {
-	return command{
-		name:    "up",
-		daily:   true,
-		summary: "run Tidemill, all in one process",
-		about: `It starts an embedded Kafka and Redis on loopback, with their data and passwords in a
+func upCommand() command.Command {
+	return command.Command{
+		Name:    "up",
+		Daily:   true,
+		Summary: "run Tidemill, all in one process",
+		About: `It starts an embedded Kafka and Redis on loopback, with their data and passwords in a
 folder. tidemill kafka-config prints how other programs connect to that Kafka.
 Acknowledged events survive kill -9, and with --sync also a power cut. With --kafka and
 --redis it uses yours. Runs work on this machine. Their inputs and outputs are in the
@@ -46,70 +48,70 @@ It creates the streams of its config, and applies the file again when it changes
 an invalid change the previous config stays in force; /readyz and the log report it.
 Other commands and HTTP clients use its gateway, the same as tidemill serve gateway.
 Commands find its address in the data folder.`,
-		examples: []example{
+		Examples: []command.Example{
 			{"tidemill up", "start, or continue from the last stop"},
 			{"tidemill up -f tidemill.yaml --data /var/lib/tidemill --sync", "a folder of your choice, safe against power cuts"},
 			{"tidemill up --kafka-port 0 --redis-port 0 --listen 127.0.0.1:0", "on free ports, next to another one"},
 		},
-		make: func() program {
-			return &up{door: doorFlags{listen: listenAt}, kafkaPort: kafkaPort, redisPort: redisPort}
+		Make: func() command.Program {
+			return &up{door: connect.DoorFlags{Listen: connect.ListenAt}, kafkaPort: kafkaPort, redisPort: redisPort}
 		},
 	}
 }
 
 type up struct {
-	connection
-	door                 doorFlags
+	connect.Connection
+	door                 connect.DoorFlags
 	scoring              scoringFlags
 	kafkaPort, redisPort int
 	sync, reorder        bool
 	secrets              string
 }
 
-func (u *up) flags(f *flagSet) {
-	u.door.flags(f)
-	f.number(&u.kafkaPort, "kafka-port", "", "PORT", "port of the embedded Kafka; 0 is a free one")
-	f.number(&u.redisPort, "redis-port", "", "PORT", "port of the embedded Redis; 0 is a free one")
-	f.yes(&u.sync, "sync", "make the embedded Kafka survive power cuts: one fsync per batch")
-	f.yes(&u.reorder, "reorder", "allow new partitions of streams, although keys then move between them")
-	f.text(&u.secrets, "secrets", "", "FOLDER", "folder with the secrets of runs, one file NAME/KEY each (default secrets in the data folder)")
-	f.fromEnv("secrets", "TIDEMILL_SECRETS")
-	u.scoring.flags(f)
-	u.connection.flags(f)
+func (u *up) Flags(f *command.FlagSet) {
+	u.door.Flags(f)
+	f.Number(&u.kafkaPort, "kafka-port", "", "PORT", "port of the embedded Kafka; 0 is a free one")
+	f.Number(&u.redisPort, "redis-port", "", "PORT", "port of the embedded Redis; 0 is a free one")
+	f.Yes(&u.sync, "sync", "make the embedded Kafka survive power cuts: one fsync per batch")
+	f.Yes(&u.reorder, "reorder", "allow new partitions of streams, although keys then move between them")
+	f.Text(&u.secrets, "secrets", "", "FOLDER", "folder with the secrets of runs, one file NAME/KEY each (default secrets in the data folder)")
+	f.FromEnv("secrets", "TIDEMILL_SECRETS")
+	u.scoring.Flags(f)
+	u.Connection.Flags(f)
 }
 
-func (u *up) accept(positional []string) error {
+func (u *up) Accept(positional []string) error {
 	for name, port := range map[string]int{"--kafka-port": u.kafkaPort, "--redis-port": u.redisPort} {
 		if port < 0 || port > 65535 {
-			return usagef("%s %d: a port is 0 to 65535", name, port)
+			return command.Usagef("%s %d: a port is 0 to 65535", name, port)
 		}
 	}
-	if err := wants(positional); err != nil {
+	if err := command.Wants(positional); err != nil {
 		return err
 	}
 	if err := u.scoring.accept(); err != nil {
 		return err
 	}
-	return u.door.accept()
+	return u.door.Accept()
 }
 
-// run keeps the stop order: the platform closes the HTTP server first, and the embedded servers
+// Run keeps the stop order: the platform closes the HTTP server first, and the embedded servers
 // last.
-func (u *up) run(ctx context.Context, s *session, _ []string) error {
+func (u *up) Run(ctx context.Context, s *command.Session, _ []string) error {
 	began := time.Now()
-	log, err := u.logger(s.stderr, slog.LevelInfo)
+	log, err := u.Logger(s.Stderr, slog.LevelInfo)
 	if err != nil {
 		return err
 	}
-	if err := u.door.check(); err != nil {
+	if err := u.door.Check(); err != nil {
 		return err
 	}
-	source := u.source()
-	conf, err := source.load()
+	source := u.Source()
+	conf, err := source.Load()
 	if err != nil {
 		return fmt.Errorf("read the config: %w", err)
 	}
-	u.door.warnOfPlainHTTP(log)
+	u.door.WarnOfPlainHTTP(log)
 	for _, line := range memoryNote(conf, agent.LimitsMemory) {
 		log.Warn("up: " + line)
 	}
@@ -123,7 +125,7 @@ func (u *up) run(ctx context.Context, s *session, _ []string) error {
 		}
 		// The gateway opens after the servers. So a second up on the same folder reports the folder
 		// in use, not the port.
-		g, err := u.door.open(ctx, p)
+		g, err := u.door.Open(ctx, p)
 		if errors.Is(err, syscall.EADDRINUSE) {
 			return fmt.Errorf("%w (--listen)%s", err, besideAnother)
 		}
@@ -135,30 +137,30 @@ func (u *up) run(ctx context.Context, s *session, _ []string) error {
 		}
 		telling, stop := context.WithCancel(ctx)
 		var told sync.WaitGroup
-		told.Go(func() { (&happenings{b: p.Broker(), config: p.Config, log: log, out: s.stdout}).run(telling) })
+		told.Go(func() { (&happenings{b: p.Broker(), config: p.Config, log: log, out: s.Stdout}).run(telling) })
 		defer told.Wait()
 		defer stop()
-		return serve(ctx, g)
+		return connect.Serve(ctx, g)
 	})
 }
 
-func (u *up) openPlatform(ctx context.Context, s *session, conf *config.Config, log *slog.Logger) (*platform.Platform, error) {
-	addresses, err := config.ReadAddresses(u.addresses, s.getenv)
+func (u *up) openPlatform(ctx context.Context, s *command.Session, conf *config.Config, log *slog.Logger) (*platform.Platform, error) {
+	addresses, err := config.ReadAddresses(u.Addresses, s.Getenv)
 	if err != nil {
 		return nil, err
 	}
-	o := platform.Options{Config: conf, Addresses: addresses, Security: u.security, RedisSecurity: u.redis, OwnStreams: true, Reorder: u.reorder,
-		Runs: u.runs(), Scoring: u.scoring.options(), Telemetry: telemetryOf(s, ""), Logger: log}
+	o := platform.Options{Config: conf, Addresses: addresses, Security: u.Security, RedisSecurity: u.Redis, OwnStreams: true, Reorder: u.reorder,
+		Runs: u.runs(), Scoring: u.scoring.options(), Telemetry: connect.TelemetryOf(s, ""), Logger: log}
 	switch {
-	case addresses.Kafka == "" && addresses.Redis == "" && (u.security != (broker.Security{}) || u.redis != (platform.RedisSecurity{})):
-		return nil, usagef("the embedded servers have no TLS, and passwords of their own (--kafka-tls, --kafka-sasl, --redis-tls and the like, or their variables): give --kafka and --redis too, or leave these out")
+	case addresses.Kafka == "" && addresses.Redis == "" && (u.Security != (broker.Security{}) || u.Redis != (platform.RedisSecurity{})):
+		return nil, command.Usagef("the embedded servers have no TLS, and passwords of their own (--kafka-tls, --kafka-sasl, --redis-tls and the like, or their variables): give --kafka and --redis too, or leave these out")
 	case addresses.Kafka == "" && addresses.Redis == "":
 		o.Embedded = &embedded.Options{
-			Dir: u.data, Sync: u.sync, Logger: log,
+			Dir: u.Data, Sync: u.sync, Logger: log,
 			Kafka: loopback(u.kafkaPort), Redis: loopback(u.redisPort),
 		}
 	case addresses.Kafka == "" || addresses.Redis == "":
-		return nil, usagef("only one of --kafka and --redis is given (flag or environment): give both to use yours, or neither for the embedded ones")
+		return nil, command.Usagef("only one of --kafka and --redis is given (flag or environment): give both to use yours, or neither for the embedded ones")
 	}
 	p, err := platform.Open(ctx, o)
 	switch {
@@ -172,7 +174,7 @@ func (u *up) openPlatform(ctx context.Context, s *session, conf *config.Config, 
 
 // runs returns the options for runs; their files are in the data folder.
 func (u *up) runs() *platform.RunsOptions {
-	return &platform.RunsOptions{Recipes: u.source().folder(), Data: u.data, Secrets: cmp.Or(u.secrets, filepath.Join(u.data, "secrets")), Launch: true}
+	return &platform.RunsOptions{Recipes: u.Source().Folder(), Data: u.Data, Secrets: cmp.Or(u.secrets, filepath.Join(u.Data, "secrets")), Launch: true}
 }
 
 const besideAnother = "; is another tidemill up running? To run both, start this one with --kafka-port 0 --redis-port 0 --listen 127.0.0.1:0"
@@ -180,40 +182,40 @@ const besideAnother = "; is another tidemill up running? To run both, start this
 func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
 // tellAddresses prints the addresses, and writes them to a file for the other commands.
-func (u *up) tellAddresses(s *session, p *platform.Platform, source *configSource, g *gateway.Gateway, took time.Duration) error {
+func (u *up) tellAddresses(s *command.Session, p *platform.Platform, source *connect.ConfigSource, g *gateway.Gateway, took time.Duration) error {
 	if err := u.leaveAddresses(p, source, g); err != nil {
 		return err
 	}
 	a := p.Addresses()
-	fmt.Fprintf(s.stdout, "tidemill is up after %s, with %d streams\n", took.Round(time.Millisecond), len(p.Config().Streams))
-	fmt.Fprintf(s.stdout, "  http    %s\n  kafka   %s\n  redis   %s\n  config  %s\n", u.door.url(g), a.Kafka, a.Redis, source.shown())
+	fmt.Fprintf(s.Stdout, "tidemill is up after %s, with %d streams\n", took.Round(time.Millisecond), len(p.Config().Streams))
+	fmt.Fprintf(s.Stdout, "  http    %s\n  kafka   %s\n  redis   %s\n  config  %s\n", u.door.URL(g), a.Kafka, a.Redis, source.Shown())
 	if !p.Embedded() {
 		return nil
 	}
-	fmt.Fprintf(s.stdout, "  data    %s\n\nThe dashboard is at %s/\n\nIn another terminal:\n%s\nCtrl-C stops it.\n", u.data, u.door.url(g), u.nextSteps(u.door.url(g)))
+	fmt.Fprintf(s.Stdout, "  data    %s\n\nThe dashboard is at %s/\n\nIn another terminal:\n%s\nCtrl-C stops it.\n", u.Data, u.door.URL(g), u.nextSteps(u.door.URL(g)))
 	return nil
 }
 
-func (u *up) leaveAddresses(p *platform.Platform, source *configSource, g *gateway.Gateway) error {
-	path, err := filepath.Abs(source.path)
+func (u *up) leaveAddresses(p *platform.Platform, source *connect.ConfigSource, g *gateway.Gateway) error {
+	path, err := filepath.Abs(source.Path)
 	if err != nil {
 		return err
 	}
 	a := p.Addresses()
-	r := platform.Running{PID: os.Getpid(), Name: p.Names().Install(), Kafka: a.Kafka, Redis: a.Redis, HTTP: g.Addr(), URL: u.door.url(g), Config: path, Embedded: p.Embedded()}
-	p.AtStop(platform.Doors, "the addresses", func(context.Context) error { return platform.Forget(u.data) })
-	return r.Write(u.data)
+	r := platform.Running{PID: os.Getpid(), Name: p.Names().Install(), Kafka: a.Kafka, Redis: a.Redis, HTTP: g.Addr(), URL: u.door.URL(g), Config: path, Embedded: p.Embedded()}
+	p.AtStop(platform.Doors, "the addresses", func(context.Context) error { return platform.Forget(u.Data) })
+	return r.Write(u.Data)
 }
 
 // nextSteps returns command lines that work from the same folder. If the gateway needs a token, the
 // user must fill it in.
 func (u *up) nextSteps(door string) string {
 	flags, curl, token := "", "", ""
-	if u.data != dataFolder {
-		flags = " --data " + u.data
+	if u.Data != connect.DataFolder {
+		flags = " --data " + u.Data
 	}
-	if u.door.cert != "" {
-		named, ca := u.door.trust(door)
+	if u.door.Cert != "" {
+		named, ca := u.door.Trust(door)
 		if named != door {
 			door, flags = named, " --url "+named
 		}
@@ -221,9 +223,9 @@ func (u *up) nextSteps(door string) string {
 			flags, curl = flags+" --ca "+ca, " --cacert "+ca
 		}
 	}
-	if u.door.access != "" {
-		token = "  export " + envToken + "=tm_…  # tidemill token new NAME --role publish,read --file " + u.door.access + " makes one\n"
-		curl += " -H \"Authorization: Bearer $" + envToken + "\""
+	if u.door.Access != "" {
+		token = "  export " + connect.EnvToken + "=tm_…  # tidemill token new NAME --role publish,read --file " + u.door.Access + " makes one\n"
+		curl += " -H \"Authorization: Bearer $" + connect.EnvToken + "\""
 	}
 	return token + "  tidemill tail events" + flags + "\n" +
 		"  tidemill publish bot-created --subject bot-42 -d '{\"name\": \"Ada\"}'" + flags + "\n" +

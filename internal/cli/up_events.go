@@ -16,6 +16,8 @@ import (
 	"tidemill.dev/broker/retry"
 	"tidemill.dev/config"
 	rules "tidemill.dev/config/gate"
+	"tidemill.dev/internal/cli/remote"
+	"tidemill.dev/internal/cli/show"
 )
 
 // happenings prints one line for each end of a run, each verdict on a version, each version that a
@@ -69,7 +71,7 @@ func (h *happenings) tell(e *follow.Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if text := h.text(&e.View); text != "" {
-		fmt.Fprintf(h.out, "%s  %s\n", e.Received.Local().Format(time.TimeOnly), harmless(text))
+		fmt.Fprintf(h.out, "%s  %s\n", e.Received.Local().Format(time.TimeOnly), show.Harmless(text))
 	}
 }
 
@@ -97,13 +99,13 @@ func (h *happenings) runText(v *broker.View) string {
 	for _, s := range d.Stages {
 		took += s.Seconds
 	}
-	text := fmt.Sprintf("run %s  %s %s  %s after %s", shortID(run), recipe, v.Subject, d.Outcome, time.Duration(took*float64(time.Second)).Round(time.Millisecond))
+	text := fmt.Sprintf("run %s  %s %s  %s after %s", show.ShortID(run), recipe, v.Subject, d.Outcome, time.Duration(took*float64(time.Second)).Round(time.Millisecond))
 	switch {
 	case d.Reason != "":
 		return text + ": " + d.Reason
 	case len(d.Metrics) > 0:
 		r, _ := h.config().Recipe(recipe) // a recipe that is no longer in the config has no gate
-		return text + ": " + headline(d.Metrics, rules.Metrics(r.Gate)...)
+		return text + ": " + remote.Headline(d.Metrics, rules.Metrics(r.Gate)...)
 	}
 	return text
 }

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"tidemill.dev/internal/cli/connect"
 	"time"
 )
 
@@ -79,7 +80,7 @@ func TestNextStepsWorkBehindALock(t *testing.T) {
 func TestNextStepsNameWhatTheCertificateNames(t *testing.T) {
 	t.Parallel()
 	cert, key := selfSigned(t, t.TempDir(), "tidemill.example")
-	u := &up{door: doorFlags{cert: cert, key: key}}
-	u.data = dataFolder
+	u := &up{door: connect.DoorFlags{Cert: cert, Key: key}}
+	u.Data = connect.DataFolder
 	mention(t, "the steps", u.nextSteps("https://127.0.0.1:8443"), "tail events --url https://tidemill.example:8443 --ca "+cert+"\n", "-X POST https://tidemill.example:8443/events")
 }

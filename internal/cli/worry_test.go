@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"tidemill.dev/internal/cli/show"
 	"time"
 )
 
@@ -53,13 +54,13 @@ func TestWorryIsToldOnceOfEach(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out syncBuffer
 		var met atomic.Pointer[error]
-		w := worry{who: "the gateway", trouble: func() error {
+		w := show.Worry{Who: "the gateway", Trouble: func() error {
 			if err := met.Load(); err != nil {
 				return *err
 			}
 			return nil
 		}}
-		stop := w.watch(&out, "wait")
+		stop := w.Watch(&out, "wait")
 		time.Sleep(time.Minute)
 		err := errors.New("503")
 		met.Store(&err)

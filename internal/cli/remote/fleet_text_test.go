@@ -1,0 +1,21 @@
+package remote
+
+import (
+	"bytes"
+	"testing"
+
+	"tidemill.dev/api"
+)
+
+func TestFleetTable(t *testing.T) {
+	t.Parallel()
+	all := api.Fleet{Recipes: []api.FleetRecipe{
+		{Recipe: "fraud\x1b[2J", Total: 2, States: map[api.KeyState]int{api.KeyFresh: 2}},
+		{Recipe: "intent", Total: 20_000, Pinned: 3, Running: 17, States: map[api.KeyState]int{api.KeyFresh: 19_000, api.KeyStale: 600, api.KeyNone: 1, api.KeyUnserved: 2, api.KeyFailing: 40, api.KeyRefused: 350, api.KeyAwaiting: 7}},
+	}}
+	var text bytes.Buffer
+	if err := tabulateFleet(&text, &all); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "fleet.txt", text.String())
+}

@@ -1,0 +1,352 @@
+package remote
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"tidemill.dev/api"
+	"tidemill.dev/broker/follow"
+	"tidemill.dev/internal/cli/command"
+	"tidemill.dev/internal/cli/connect"
+	"tidemill.dev/internal/cli/show"
+	"tidemill.dev/internal/gateway/client"
+)
+
+func runsStartCommand() command.Command {
+	return command.Command{
+		Name:    "runs start",
+		Daily:   true,
+		Args:    "RECIPE",
+		Summary: "start runs of a recipe, for some keys or all",
+		About: `If a run of a key waits already, the request is merged into it: at most one run of a
+key is live, and at most one waits. With --rate the runs become due one after the
+other; the command does not wait for them. --all selects every key that the recipe has
+had a request for. --where selects some of them, in CloudEvents SQL over subject (the
+key). A recipe without keys is started without --key.
+
+` + connect.AtTheGate,
+		Examples: []command.Example{
+			{"tidemill runs start intent --key bot-42", "one"},
+			{"tidemill runs start intent --key bot-1,bot-2 --dry-run", "two keys; only show what would be done"},
+			{"tidemill runs start intent --all --where \"subject LIKE 'bot-%'\" --rate 50/s", "all keys that match, slowly"},
+		},
+		Make: func() command.Program { return &runStart{} },
+	}
+}
+
+type runStart struct {
+	connect.Gate
+	keys        []string
+	all, dryRun bool
+	where, rate string
+	priority    int
+	ask         api.RunsAsked
+}
+
+func (p *runStart) Flags(f *command.FlagSet) {
+	f.Each("key", "KEY[,KEY…]", "for this key; may be given several times", p.takeKeys)
+	f.Yes(&p.all, "all", "for every key that the recipe has had a request for")
+	f.Text(&p.where, "where", "", "CONDITION", "with --all: only keys for which this is true")
+	f.Text(&p.rate, "rate", "", "RATE", "no faster than this, such as 50/s")
+	f.Number(&p.priority, "priority", "", "NUMBER", "a higher number starts first if slots are short")
+	f.Yes(&p.dryRun, "dry-run", "only show what would be done")
+	p.Gate.Flags(f)
+}
+
+func (p *runStart) takeKeys(text string) error {
+	for key := range strings.SplitSeq(text, ",") {
+		if key == "" {
+			return fmt.Errorf("a key is empty")
+		}
+		p.keys = append(p.keys, key)
+	}
+	return nil
+}
+
+func (p *runStart) Accept(positional []string) (err error) {
+	if err := command.Wants(positional, "RECIPE"); err != nil {
+		return err
+	}
+	switch {
+	case p.all && len(p.keys) > 0:
+		return command.Usagef("--all selects all keys: leave out --key or --all")
+	case p.where != "" && !p.all:
+		return command.Usagef("--where selects some of all keys: give --all too")
+	}
+	if _, err := parseFilter(p.where); err != nil {
+		return err
+	}
+	p.ask = api.RunsAsked{Recipe: positional[0], Keys: p.keys, All: p.all, Where: p.where, Priority: p.priority, DryRun: p.dryRun}
+	p.ask.Rate, err = parseRate(p.rate)
+	return err
+}
+
+func (p *runStart) Run(ctx context.Context, s *command.Session, _ []string) error {
+	g, done, err := p.Enter(ctx, s)
+	if err != nil {
+		return err
+	}
+	defer done()
+	sum := newRunSum(s.Stdout)
+	named := client.NewAsking()
+	for {
+		got, err := g.StartRuns(ctx, named, p.ask)
+		if err != nil {
+			return err
+		}
+		sum.add(got.Runs)
+		if p.ask.After = got.Next; got.Next == "" {
+			return p.tell(s, sum)
+		}
+		fmt.Fprintf(s.Stderr, "%s so far.\n", show.Count(sum.total, "key"))
+	}
+}
+
+func (p *runStart) tell(s *command.Session, sum *runSum) error {
+	if sum.total == 0 {
+		fmt.Fprintf(s.Stderr, "No key matches: recipe %s has had no request yet, or --where selects none of its keys. Give --key.\n", show.Harmless(p.ask.Recipe))
+		return nil
+	}
+	sum.end(s.Stdout, p.dryRun)
+	if id := sum.last; !p.dryRun && id != "" {
+		fmt.Fprintf(s.Stderr, "Next: tidemill runs show %s, tidemill runs --recipe %s --watch\n", show.ShortID(id), show.Harmless(p.ask.Recipe))
+	}
+	return sum.failure()
+}
+
+const listedRuns = 20 // number of results that are printed one by one
+
+// runSum prints the first results, and counts all.
+type runSum struct {
+	out            io.Writer
+	total, refused int
+	counts         map[string]int
+	order          []string
+	last           string
+}
+
+func newRunSum(out io.Writer) *runSum { return &runSum{out: out, counts: map[string]int{}} }
+
+func (m *runSum) add(all []api.RunDone) {
+	for i := range all {
+		m.addOne(&all[i])
+	}
+}
+
+func (m *runSum) addOne(d *api.RunDone) {
+	if m.total++; m.total <= listedRuns {
+		fmt.Fprintf(m.out, "%-*s  %s  %s  %s\n", show.ShownID, orDash(show.ShortID(d.Run)), orDash(show.Harmless(d.Recipe)), orDash(show.Harmless(d.Key)), show.Harmless(d.Done))
+	}
+	what := show.Harmless(d.Done)
+	if d.Refused {
+		m.refused++
+		what = "skipped"
+	} else if d.Run != "" {
+		m.last = d.Run
+	}
+	if m.counts[what] == 0 {
+		m.order = append(m.order, what)
+	}
+	m.counts[what]++
+}
+
+// end prints the totals, if there is more than one result.
+func (m *runSum) end(out io.Writer, dryRun bool) {
+	if m.total > listedRuns {
+		fmt.Fprintf(out, "… and %s more\n", show.Thousands(int64(m.total-listedRuns)))
+	}
+	if m.total > 1 {
+		var parts []string
+		for _, what := range m.order {
+			parts = append(parts, show.Thousands(int64(m.counts[what]))+" "+what)
+		}
+		fmt.Fprintf(out, "%s: %s.\n", show.Count(m.total, "run"), strings.Join(parts, ", "))
+	}
+	if dryRun && m.refused < m.total {
+		fmt.Fprintln(out, "Next: the same without --dry-run.")
+	}
+}
+
+// failure returns an error if all were refused.
+func (m *runSum) failure() error {
+	if m.total > 0 && m.refused == m.total {
+		return command.ErrReported
+	}
+	return nil
+}
+
+// runAsk has the flags of the commands that change runs.
+type runAsk struct {
+	connect.Gate
+	runFlags
+	where       string
+	all, dryRun bool
+}
+
+func (a *runAsk) flags(f *command.FlagSet, what string) {
+	a.runFlags.Flags(f)
+	f.Text(&a.where, "where", "", "CONDITION", "only runs for which this is true, in CloudEvents SQL over subject (the key), recipe, run, state, reason")
+	f.Yes(&a.all, "all", "all runs that "+what)
+	f.Yes(&a.dryRun, "dry-run", "only show what would be done")
+	a.Gate.Flags(f)
+}
+
+func (a *runAsk) says() bool { return a.runFlags.says() || a.where != "" }
+
+func (a *runAsk) Accept(positional []string) error {
+	switch {
+	case a.all && (a.says() || len(positional) > 0):
+		return command.Usagef("--all selects all: leave out the other flags and ids, or --all")
+	case a.says() && len(positional) > 0:
+		return command.Usagef("give either runs by their ids, or flags that select them")
+	case !a.all && !a.says() && len(positional) == 0:
+		return command.Usagef("say which runs: a RUN, a flag such as --recipe NAME, or --all")
+	}
+	if _, err := parseFilter(a.where); err != nil {
+		return err
+	}
+	return a.check()
+}
+
+// selection returns the selected runs.
+func (a *runAsk) selection() (ask api.RunsSelected, err error) {
+	ask = api.RunsSelected{Recipe: a.recipe, Key: a.key, States: a.states, Where: a.where, All: a.all, DryRun: a.dryRun}
+	if a.since != "" {
+		at, err := follow.ParseTime(a.since, time.Now())
+		if err != nil {
+			return ask, command.Usagef("--since %v", err)
+		}
+		ask.Since = &at
+	}
+	return ask, nil
+}
+
+const namedAtOnce = 1000
+
+// do sends requests until all selected runs are done.
+func (a *runAsk) do(ctx context.Context, s *command.Session, ids []string, one func(context.Context, api.RunsSelected) (api.RunsDone, error)) error {
+	ask, err := a.selection()
+	if err != nil {
+		return err
+	}
+	sum := newRunSum(s.Stdout)
+	part := func() error {
+		got, err := one(ctx, ask)
+		sum.add(got.Runs)
+		ask.After, ask.First = got.Next, ask.First+len(got.Runs)
+		return err
+	}
+	for chunk := range slices.Chunk(ids, namedAtOnce) {
+		ask.Runs = chunk
+		if err := part(); err != nil {
+			return err
+		}
+	}
+	for again := len(ids) == 0; again; again = ask.After != "" {
+		if err := part(); err != nil {
+			return err
+		}
+	}
+	if sum.total == 0 {
+		fmt.Fprintln(s.Stderr, "No run matches; tidemill runs lists them.")
+		return nil
+	}
+	sum.end(s.Stdout, a.dryRun)
+	return sum.failure()
+}
+
+func runsCancelCommand() command.Command {
+	return command.Command{
+		Name:    "runs cancel",
+		Args:    "[RUN…]",
+		Summary: "cancel runs",
+		About: `A waiting run ends at once. The command of a running one gets SIGTERM, so that it can
+save its state, and is killed if it does not exit. Without --state all runs that have
+not ended are selected.
+
+` + connect.AtTheGate,
+		Examples: []command.Example{
+			{"tidemill runs cancel 3k7mzq --reason 'wrong data'", "one, by the beginning of its id"},
+			{"tidemill runs cancel --recipe intent --state waiting --dry-run", "only count the waiting runs"},
+			{"tidemill runs cancel --where \"subject LIKE 'test-%'\"", "by a condition"},
+		},
+		Make: func() command.Program { return &runCancel{} },
+	}
+}
+
+type runCancel struct {
+	runAsk
+	reason string
+}
+
+func (p *runCancel) Flags(f *command.FlagSet) {
+	f.Text(&p.reason, "reason", "", "TEXT", "reason, shown later with the change")
+	p.runAsk.flags(f, "have not ended")
+}
+
+func (p *runCancel) Run(ctx context.Context, s *command.Session, positional []string) error {
+	g, done, err := p.Enter(ctx, s)
+	if err != nil {
+		return err
+	}
+	defer done()
+	return p.do(ctx, s, positional, func(ctx context.Context, ask api.RunsSelected) (api.RunsDone, error) {
+		ask.Reason = p.reason
+		return g.CancelRuns(ctx, ask)
+	})
+}
+
+func runsRetryCommand() command.Command {
+	return command.Command{
+		Name:    "runs retry",
+		Args:    "[RUN…]",
+		Summary: "retry runs that have ended, for the events of the old runs",
+		About: `It requests a new run, which gets the newest data when it starts. Without --state it
+selects runs that failed or were cancelled. It skips a run that is selected by flags if
+its key has a newer one.
+
+` + connect.AtTheGate,
+		Examples: []command.Example{
+			{"tidemill runs retry 3k7mzq", "one, by the beginning of its id"},
+			{"tidemill runs retry --recipe intent --since -1d --dry-run", "runs that failed within a day"},
+			{"tidemill runs retry --where \"reason LIKE '%out of memory%'\" --rate 1/s", "by a condition, slowly"},
+		},
+		Make: func() command.Program { return &runRetry{} },
+	}
+}
+
+type runRetry struct {
+	runAsk
+	rate string
+
+	perSecond float64
+}
+
+func (p *runRetry) Flags(f *command.FlagSet) {
+	f.Text(&p.rate, "rate", "", "RATE", "no faster than this, such as 50/s")
+	p.runAsk.flags(f, "failed or were cancelled")
+}
+
+func (p *runRetry) Accept(positional []string) (err error) {
+	if p.perSecond, err = parseRate(p.rate); err != nil {
+		return err
+	}
+	return p.runAsk.Accept(positional)
+}
+
+func (p *runRetry) Run(ctx context.Context, s *command.Session, positional []string) error {
+	g, done, err := p.Enter(ctx, s)
+	if err != nil {
+		return err
+	}
+	defer done()
+	named := client.NewAsking()
+	return p.do(ctx, s, positional, func(ctx context.Context, ask api.RunsSelected) (api.RunsDone, error) {
+		ask.Rate = p.perSecond
+		return g.RetryRuns(ctx, named, ask)
+	})
+}
