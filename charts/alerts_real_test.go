@@ -23,7 +23,7 @@ func steady() map[string]string {
 		`tidemill_gateway_events_total{outcome="stored",stream="events"}`:                       "0+600x200",
 		`tidemill_gateway_events_total{outcome="refused",stream="events"}`:                      "0x200",
 		`tidemill_gateway_refused_total{reason="room"}`:                                         "0x200",
-		`tidemill_trigger_oldest_parked_seconds{trigger="crm"}`:                                 "0x200",
+		`tidemill_trigger_oldest_waiting_seconds{trigger="crm"}`:                                 "0x200",
 		`tidemill_trigger_in_flight{trigger="crm"}`:                                             "1x200",
 		`tidemill_trigger_events_total{outcome="delivered",trigger="crm"}`:                      "0+60x200",
 		`tidemill_trigger_events_total{outcome="dead-lettered",trigger="crm"}`:                  "0x200",
@@ -63,7 +63,7 @@ func faults() []fault {
 			`tidemill_gateway_refused_total{reason="room"}`: "0x29 600+600x150"},
 			34, 35, map[string]string{"severity": "critical"}, "The gateway refuses 50% of what is published."},
 		{"a subscriber is away", "TidemillOldestEvent", map[string]string{
-			`tidemill_trigger_oldest_parked_seconds{trigger="crm"}`: "0x29 60+60x150"},
+			`tidemill_trigger_oldest_waiting_seconds{trigger="crm"}`: "0x29 60+60x150"},
 			45, 46, map[string]string{"severity": "warning", "trigger": "crm"},
 			"Events of crm are not delivered: one waits for more than 15m, or no dispatcher is there."},
 		{"no dispatcher is there", "TidemillOldestEvent", map[string]string{

@@ -41,13 +41,13 @@ func triggers() []panel {
 				{`sum by (trigger) (rate(tidemill_trigger_events_total{$s,outcome="delivered"}[$__rate_interval]))`, "{{trigger}} delivered"},
 				{`sum by (trigger) (rate(tidemill_trigger_failed_attempts_total{$s}[$__rate_interval]))`, "{{trigger}} failed"},
 			}},
-		{"Parked events", "Events that wait for another attempt, by trigger. Pause a trigger whose subscriber is down for long.",
+		{"Waiting events", "Events that wait for another attempt, by trigger. Pause a trigger whose subscriber is down for long.",
 			units.Short, "oldest-event.md", []query{
-				{`sum by (trigger) (tidemill_trigger_parked{$s})`, "{{trigger}}"},
+				{`sum by (trigger) (tidemill_trigger_waiting{$s})`, "{{trigger}}"},
 			}},
-		{"Oldest parked event", "How long the oldest parked event of a trigger has waited.",
+		{"Oldest waiting event", "How long the oldest waiting event of a trigger has waited.",
 			units.Seconds, "oldest-event.md", []query{
-				{`max by (trigger) (tidemill_trigger_oldest_parked_seconds{$s})`, "{{trigger}}"},
+				{`max by (trigger) (tidemill_trigger_oldest_waiting_seconds{$s})`, "{{trigger}}"},
 			}},
 		{"Dead letters", "Events that became dead letters within an hour, by trigger and by scorer. Replay them after the cause is mended.",
 			units.Short, "dead-letters.md", []query{

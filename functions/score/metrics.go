@@ -25,7 +25,7 @@ func newCollector(s *Scorer) *collector {
 		events:  desc("events_total", "Events that a scorer is done with, by outcome: scored, passed, dropped, dead-lettered or skipped.", "outcome"),
 		latency: desc("latency_seconds", "From an event's place on the log until its output was committed."),
 		batch:   desc("batch_events", "Events that were committed at once."),
-		held:    desc("held", "Events that are parked until their models are loaded."),
+		held:    desc("waiting", "Events that wait until their models are loaded."),
 		aborted: desc("aborted_total", "Transactions that were aborted; their events are scored again."),
 		swaps:   desc("swaps_total", "Times that a version has scored a partition's events for the first time."),
 		lag:     desc("lag", "Events that are still to be read, of the partitions that are read here."),

@@ -211,7 +211,7 @@ func (b *bulkChange) requestRun(done api.RunDone, r scheduler.Request) (api.RunD
 	}
 	done.Run = a.Run
 	switch a.Result {
-	case fold.Absorbed:
+	case fold.Merged:
 		done.Done = "absorbed"
 	case fold.Known:
 		done.Done = "requested before"

@@ -252,8 +252,8 @@ func (d *Dispatcher) register() error {
 		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "tidemill_trigger_latency_seconds",
 			Help:    "Time from an event's arrival on the log until its delivery.",
 			Buckets: []float64{.001, .002, .005, .01, .02, .05, .1, .25, .5, 1, 5, 30, 120, 600, 3600}}, []string{"trigger"}),
-		transactions: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tidemill_parking_transactions_total",
-			Help: "Transactions that park events and end parked ones, by outcome: committed or aborted."}, []string{"outcome"}),
+		transactions: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tidemill_waiting_transactions_total",
+			Help: "Transactions that store events to wait and end waiting ones, by outcome: committed or aborted."}, []string{"outcome"}),
 		unread: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tidemill_trigger_replay_skipped_total",
 			Help: "Offsets that a range replay skipped because their stream no longer had them."}, []string{"trigger"}),
 		collector: newCollector(d),
@@ -326,9 +326,9 @@ func newCollector(d *Dispatcher) *collector {
 		replies:  desc("replies_total", "Events that a subscriber replied and that were published."),
 		ignored:  desc("ignored_replies_total", "Answers with events that were ignored because the trigger names no replies."),
 		flying:   desc("in_flight", "Running attempts."),
-		parked:   desc("parked", "Events that are parked."),
+		parked:   desc("waiting", "Events that wait for another attempt."),
 		open:     desc("circuit_open", "1 while the subscriber cannot be reached and one event at a time is tried, else 0."),
-		of:       desc("oldest_parked_seconds", "How long the oldest parked event has waited; 0 if none is parked."),
+		of:       desc("oldest_waiting_seconds", "How long the oldest waiting event has waited; 0 if none waits."),
 	}
 }
 

@@ -14,7 +14,7 @@
     runbook_url: {{ $book }}/publishing-refused.md
 - alert: TidemillOldestEvent
   expr: >-
-    max by (trigger) (tidemill_trigger_oldest_parked_seconds{ {{- $s }}}) > {{ include "tidemill.seconds" $v.oldestEvent }}
+    max by (trigger) (tidemill_trigger_oldest_waiting_seconds{ {{- $s }}}) > {{ include "tidemill.seconds" $v.oldestEvent }}
     or max by (group) (min_over_time(tidemill_stream_lag{ {{- $s }},group=~"triggers[.].*"}[5m])) > 0 unless on () count(tidemill_trigger_in_flight{ {{- $s }}})
   for: 1m
   labels: {severity: warning}

@@ -231,9 +231,6 @@ type Reach struct {
 	set *command.FlagSet
 }
 
-// reached returns the flags that say where the command goes.
-func (r *Reach) reached() *Reach { return r }
-
 // Flags adds the flags of a gateway and those of Kafka.
 func (r *Reach) Flags(f *command.FlagSet) {
 	r.gatewayFlags(f)

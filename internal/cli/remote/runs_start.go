@@ -138,10 +138,13 @@ func (m *runSum) add(all []api.RunDone) {
 }
 
 func (m *runSum) addOne(d *api.RunDone) {
-	if m.total++; m.total <= listedRuns {
-		fmt.Fprintf(m.out, "%-*s  %s  %s  %s\n", show.ShownID, orDash(show.ShortID(d.Run)), orDash(show.Harmless(d.Recipe)), orDash(show.Harmless(d.Key)), show.Harmless(d.Done))
-	}
 	what := show.Harmless(d.Done)
+	if what == "absorbed" { // the API's word
+		what = "merged into the waiting run"
+	}
+	if m.total++; m.total <= listedRuns {
+		fmt.Fprintf(m.out, "%-*s  %s  %s  %s\n", show.ShownID, orDash(show.ShortID(d.Run)), orDash(show.Harmless(d.Recipe)), orDash(show.Harmless(d.Key)), what)
+	}
 	if d.Refused {
 		m.refused++
 		what = "skipped"

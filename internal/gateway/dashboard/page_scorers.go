@@ -38,7 +38,7 @@ func showScorers(_ *visit, all *api.Scorers) Node {
 	if all.Processes != nil {
 		sentence = count(*all.Processes) + " " + one(*all.Processes, "process scores", "processes score") + "."
 	}
-	return list(lead(say(sentence)), scroll("rows", heads("Scorer", "State", "From", "To", "Model", "#Events a second", "#Lag", "#p50", "#p99", "#Cache hits", "#Held", "#Models", "#Processes"),
+	return list(lead(say(sentence)), scroll("rows", heads("Scorer", "State", "From", "To", "Model", "#Events a second", "#Lag", "#p50", "#p99", "#Cache hits", "#Waiting", "#Models", "#Processes"),
 		rows(each(all.Scorers, func(s *api.Scorer) Node {
 			numbers := numbersOf(s.Numbers)
 			return row(titled(s.Name), rowName(scorerLink(s.Name)), cell(badge(scorerState(*s)), when(s.LastError != "", say(" "), quiet(say(word(s.LastError))))), cell(streamLink(s.From)), cell(streamLink(s.To)), cell(text(s.Model)),
@@ -218,7 +218,7 @@ func loadScorerHistory(v *visit) ([]graph, error) {
 		h.graph("Rate", "events a second", "1/s", marks, "rate"),
 		h.graph("Lag", "events that are not scored yet", "", marks, "lag"),
 		h.graph("Latency", "seconds from reading an event to its answer", "s", marks, "p50", "p99"),
-		h.graph("Held", "events that wait for their models", "", marks, "held"),
+		h.graph("Waiting", "events that wait for their models", "", marks, "held"),
 	}, nil
 }
 

@@ -31,7 +31,7 @@ func showTriggers(v *visit, all *api.Triggers) Node {
 	if len(all.Triggers) == 0 {
 		return list(h.H2(say("Triggers")), hint{"The config has no triggers. A trigger sends the events of a stream to a URL, a service or a function.", "To check a config with one:", "tidemill validate"}.node())
 	}
-	return list(h.H2(say("Triggers")), scroll("rows", heads("Trigger", "State", "Streams", "To", "#Delivered", "#Failed", "#In flight", "#Parked", "Oldest", "#Dead letters", "Last error", "Act"),
+	return list(h.H2(say("Triggers")), scroll("rows", heads("Trigger", "State", "Streams", "To", "#Delivered", "#Failed", "#In flight", "#Waiting", "Oldest", "#Dead letters", "Last error", "Act"),
 		rows(each(all.Triggers, func(t *api.Trigger) Node {
 			trouble := say(word(t.Waits))
 			if t.Waits == "" && t.LastError != "" {
@@ -107,12 +107,12 @@ func (v *visit) triggerCards(n *api.TriggerNumbers) Node {
 	if n == nil {
 		return nothing(say("Its numbers are unknown: no dispatcher reports them."))
 	}
-	parked := g.Group{say("parked")}
+	waiting := g.Group{say("waiting")}
 	if n.OldestParked != nil {
-		parked = append(parked, say(", oldest "), v.ago(n.OldestParked))
+		waiting = append(waiting, say(", oldest "), v.ago(n.OldestParked))
 	}
 	return list(note(say("Since the dispatchers have started:")), h.Div(h.Class("cards"), card(count(n.Delivered), say("delivered")), card(count(n.Failed), say("failed attempts")), card(count(n.InFlight), say("in flight")),
-		card(count(n.Parked), parked), card(count(n.DeadLettered), say("became dead letters")), card(count(n.Replies), say("replies"))))
+		card(count(n.Parked), waiting), card(count(n.DeadLettered), say("became dead letters")), card(count(n.Replies), say("replies"))))
 }
 
 func whenRow(w *api.When) Node {

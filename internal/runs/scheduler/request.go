@@ -104,7 +104,7 @@ type Request struct {
 // Answer is the result of a request.
 type Answer struct {
 	Run    string
-	Result fold.VerdictResult // accepted, absorbed (merged into the waiting run) or known
+	Result fold.VerdictResult // accepted, merged (into the waiting run) or known
 }
 
 // Request appends a request to the log, and starts the work that is due then. Once the request is
@@ -172,7 +172,7 @@ func answerOf(m *fold.Making, r Request, offset int64) Answer {
 	case run.First == r.Cause:
 		a.Result = fold.Accepted
 	default:
-		a.Result = fold.Absorbed
+		a.Result = fold.Merged
 	}
 	return a
 }

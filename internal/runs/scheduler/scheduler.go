@@ -192,7 +192,7 @@ var seconds = []float64{.01, .03, .1, .3, 1, 3, 10, 30, 100, 300, 1000, 3000, 10
 func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tidemill_run_requests_total",
-			Help: "Requests for runs, by result: accepted, absorbed (merged into the waiting run) or known."}, []string{"recipe", "result"}),
+			Help: "Requests for runs, by result: accepted, merged (into the waiting run) or known."}, []string{"recipe", "result"}),
 		starts: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tidemill_run_attempts_started_total",
 			Help: "Attempts that this process has started."}, []string{"recipe"}),
 		ends: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tidemill_run_attempts_ended_total",

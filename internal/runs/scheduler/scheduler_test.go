@@ -51,7 +51,7 @@ func TestARequestStartsARun(t *testing.T) {
 	second := w.ask(f, wish("intent", "bot-42", "2"))
 	third := w.ask(f, wish("intent", "bot-42", "3"))
 	again := w.ask(f, wish("intent", "bot-42", "3"))
-	if second.Result != fold.Accepted || third != (Answer{second.Run, fold.Absorbed}) || again != (Answer{second.Run, fold.Known}) {
+	if second.Result != fold.Accepted || third != (Answer{second.Run, fold.Merged}) || again != (Answer{second.Run, fold.Known}) {
 		t.Errorf("more wishes are answered %+v, %+v and %+v", second, third, again)
 	}
 	if n := len(w.launch.launched()); n != 1 {

@@ -233,7 +233,7 @@ func TestAnswers(t *testing.T) {
 		return answerOf(&m, r, offset)
 	}
 	id := tidemill.RunID("r", "k", wish("1").Cause)
-	for i, want := range []Answer{{id, fold.Accepted}, {id, fold.Absorbed}, {id, fold.Known}, {id, fold.Known}} {
+	for i, want := range []Answer{{id, fold.Accepted}, {id, fold.Merged}, {id, fold.Known}, {id, fold.Known}} {
 		if got := ask(wish([]string{"1", "2", "1", "2"}[i])); got != want {
 			t.Errorf("wish %d: %+v, want %+v", i, got, want)
 		}

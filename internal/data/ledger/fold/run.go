@@ -68,9 +68,9 @@ type VerdictResult string
 // The results.
 const (
 	Accepted VerdictResult = "accepted"
-	Absorbed VerdictResult = "absorbed" // its cause was merged into the waiting run
-	Known    VerdictResult = "known"    // a repetition of an earlier fact
-	Closed   VerdictResult = "closed"   // a start missed a cause; the waiting run takes no further ones
+	Merged   VerdictResult = "merged" // its cause was merged into the waiting run
+	Known    VerdictResult = "known"  // a repetition of an earlier fact
+	Closed   VerdictResult = "closed" // a start missed a cause; the waiting run takes no further ones
 	Refused  VerdictResult = "refused"
 )
 
@@ -164,7 +164,7 @@ func (m *Making) request(f Fact, d tidemill.RunRequested) Verdict {
 	if m.RunOf(d.Cause) != "" || m.Find(f.Run) != nil || slices.Contains(m.Ended, f.Run) {
 		return Verdict{Result: Known}
 	}
-	result := Absorbed
+	result := Merged
 	if m.Waiting == nil {
 		result, m.Gone = Accepted, false
 		m.Waiting = &tidemill.Run{ID: f.Run, Recipe: f.Recipe, Key: f.Key, Partition: f.Partition, State: tidemill.RunWaiting,

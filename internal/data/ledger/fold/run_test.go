@@ -301,7 +301,7 @@ func TestACauseBetweenLookAndStart(t *testing.T) {
 	s := newScene(t)
 	s.is(s.ask("a", tidemill.RunRequested{}), fold.Accepted)
 	seen := s.m.Waiting.LastAsked()
-	s.is(s.ask("b", tidemill.RunRequested{}), fold.Absorbed)
+	s.is(s.ask("b", tidemill.RunRequested{}), fold.Merged)
 	s.is(s.ask("b", tidemill.RunRequested{}), fold.Known)
 	stale := tidemill.RunStarted{Attempt: 1, Seen: seen, Plan: &patient}
 	s.is(s.fold(tidemill.TypeRunStarted, "run-a", stale), fold.Refused)
@@ -328,7 +328,7 @@ func TestAStartThatMissesACauseClosesTheRun(t *testing.T) {
 		return s.fold(tidemill.TypeRunStarted, run, tidemill.RunStarted{Attempt: 1, Causes: causes, Plan: &patient})
 	}
 	s.is(s.ask("a", tidemill.RunRequested{}), fold.Accepted)
-	s.is(s.ask("b", tidemill.RunRequested{}), fold.Absorbed)
+	s.is(s.ask("b", tidemill.RunRequested{}), fold.Merged)
 	s.is(start("run-a", 1), fold.Closed)
 	if r, due := s.m.DueRun(); r == nil || r.ID != "run-a" || due.After(s.now) || r.State != tidemill.RunWaiting || r.Causes != 2 {
 		t.Fatalf("due is %+v", r)
@@ -380,7 +380,7 @@ func TestACauseDelaysARunThatStarts(t *testing.T) {
 	wait := tidemill.RunRequested{Debounce: time.Minute, MaxWait: time.Hour}
 	s.is(s.ask("a", wait), fold.Accepted)
 	s.now = s.now.Add(time.Minute)
-	s.is(s.ask("b", wait), fold.Absorbed)
+	s.is(s.ask("b", wait), fold.Merged)
 	stale := tidemill.RunStarted{Attempt: 1, Causes: 1, Plan: &patient}
 	s.is(s.fold(tidemill.TypeRunStarted, "run-a", stale), fold.Refused)
 	s.now = s.now.Add(time.Hour)
@@ -393,7 +393,7 @@ func TestTheEndOfAClosedRun(t *testing.T) {
 	for _, forget := range []bool{false, true} {
 		s := newScene(t)
 		s.is(s.ask("a", tidemill.RunRequested{}), fold.Accepted)
-		s.is(s.ask("b", tidemill.RunRequested{}), fold.Absorbed)
+		s.is(s.ask("b", tidemill.RunRequested{}), fold.Merged)
 		s.is(s.fold(tidemill.TypeRunStarted, "run-a", tidemill.RunStarted{Attempt: 1, Causes: 1, Plan: &patient}), fold.Closed)
 		s.is(s.ask("c", tidemill.RunRequested{}), fold.Accepted)
 		if forget {
@@ -438,7 +438,7 @@ func TestCausesAreForgotten(t *testing.T) {
 	}
 	s.is(s.ask("first", tidemill.RunRequested{Debounce: time.Hour}), fold.Accepted)
 	for i := range 12_000 {
-		s.is(s.ask("x"+time.Duration(i).String(), tidemill.RunRequested{Debounce: time.Hour}), fold.Absorbed)
+		s.is(s.ask("x"+time.Duration(i).String(), tidemill.RunRequested{Debounce: time.Hour}), fold.Merged)
 	}
 	r := s.m.Waiting
 	if r.Causes != 12_001 || len(r.Asked) != 10_000 || r.LastAsked() != s.offset-1 || r.First != causeOf("first") {
