@@ -4,13 +4,19 @@ import (
 	"context"
 	"math"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"tidemill.dev"
 	"tidemill.dev/api"
 	"tidemill.dev/broker"
+	"tidemill.dev/config"
+	"tidemill.dev/internal/data/ledger/fold"
 	"tidemill.dev/internal/gateway/access"
+	"tidemill.dev/internal/ops/runmetrics"
 	"tidemill.dev/internal/ops/status"
 )
 
@@ -175,4 +181,153 @@ func (g *Gateway) addPools(ctx context.Context, to map[string]status.Figures) {
 		}
 		to["pool:"+p.Name] = status.Figures{Values: []float64{float64(p.Running), float64(p.Waiting), float64(p.Slots), idle}}
 	}
+}
+
+// freshWithin is the longest time from a promotion to the first score that counts. A scorer that begins again, or gets
+// other partitions, reports a swap too. Redis knows then that the version has scored before, unless it was flushed.
+const freshWithin = status.HistoryPoints * status.HistoryEvery
+
+// freshTimes observes the time to a fresh model. Only the goroutine that samples the history uses it.
+type freshTimes struct {
+	seen    map[string]int // newest version of each model that was looked at
+	seconds *prometheus.HistogramVec
+}
+
+const mostSeen = 100_000 // models in freshTimes.seen
+
+func (g *Gateway) openFresh() error {
+	g.fresh = freshTimes{seen: map[string]int{}, seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "tidemill_fresh_model_seconds",
+		Help:    "From the newest event that led to a version to the version's first score, by stage. One gateway at a time observes it.",
+		Buckets: []float64{.1, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200}}, []string{"recipe", "stage"})}
+	return g.opt.Telemetry.Registry().Register(g.fresh.seconds)
+}
+
+// observeFresh adds the versions that have scored for the first time. It runs with each sample of the history, so that
+// no follower of its own is needed.
+func (g *Gateway) observeFresh(ctx context.Context, swaps []status.Swap) {
+	if g.opt.Fresh == nil || g.opt.Ledger == nil {
+		return
+	}
+	if len(g.fresh.seen) > mostSeen {
+		clear(g.fresh.seen)
+	}
+	for _, s := range slices.Backward(swaps) { // the newest is the first
+		if g.fresh.seen[s.Model] >= s.Version {
+			continue
+		}
+		if err := g.addFresh(ctx, s); err != nil {
+			g.log.Debug("gateway: the time to a fresh model is not known yet; trying again", "model", s.Model, "version", s.Version, "reason", err)
+			continue
+		}
+		g.fresh.seen[s.Model] = s.Version
+	}
+}
+
+// addFresh adds the stages of a version, unless the version has scored before.
+func (g *Gateway) addFresh(ctx context.Context, s status.Swap) error {
+	s.At = s.At.Truncate(time.Millisecond) // as Redis keeps it, so that the run has the same stages
+	m, err := g.opt.Ledger.Model(ctx, s.Model)
+	if err != nil {
+		return err
+	}
+	run, err := g.runOfVersion(ctx, m, s.Version)
+	if err != nil {
+		return err
+	}
+	stages, err := g.stagesOf(ctx, run, m, s.Version, s.At)
+	if err != nil {
+		return err
+	}
+	if late := stages.Swapping; late == nil || *late > freshWithin.Seconds() {
+		return nil
+	}
+	first, err := g.opt.Fresh.Claim(ctx, s)
+	if err != nil || !first {
+		return err
+	}
+	stages.Each(func(stage string, seconds *float64) {
+		if seconds != nil {
+			g.fresh.seconds.WithLabelValues(m.Recipe, stage).Observe(*seconds)
+		}
+	})
+	return g.opt.Fresh.Add(ctx, m.Recipe, stages)
+}
+
+// runOfVersion returns the run that made a version; nil if the ledger has forgotten it.
+func (g *Gateway) runOfVersion(ctx context.Context, m *fold.Model, version int) (*tidemill.Run, error) {
+	for _, held := range m.Versions {
+		if held.Number == version {
+			runs, err := g.opt.Ledger.RunsOf(ctx, []string{held.Run})
+			return runs[held.Run], err
+		}
+	}
+	return nil, nil
+}
+
+func (g *Gateway) stagesOf(ctx context.Context, run *tidemill.Run, m *fold.Model, version int, swapped time.Time) (api.FreshStages, error) {
+	var asked time.Time
+	if run != nil && len(run.Asked) > 0 {
+		err := g.factsAt(ctx, run.Partition, []int64{run.LastAsked()}, func(e *broker.Incoming) error {
+			asked = e.Time
+			return nil
+		})
+		if err != nil {
+			return api.FreshStages{}, err
+		}
+	}
+	return runmetrics.StagesOf(run, asked, m, version, swapped), nil
+}
+
+// addStages adds the stages to the answer about a run. Without a version, or if the version has not scored, the later
+// stages are null.
+func (g *Gateway) addStages(ctx context.Context, run *tidemill.Run, whole *api.RunWhole) error {
+	var m *fold.Model
+	var swapped time.Time
+	version := 0
+	if whole.Plan != nil && whole.Plan.Model != "" {
+		var err error
+		if m, err = g.opt.Ledger.Model(ctx, whole.Plan.Model); err != nil {
+			return err
+		}
+		if i := slices.IndexFunc(m.Versions, func(h fold.Held) bool { return h.Run == run.ID }); i >= 0 {
+			version = m.Versions[i].Number
+			if swapped, err = g.opt.Fresh.Swapped(ctx, m.Name, version); err != nil {
+				return err
+			}
+		}
+	}
+	stages, err := g.stagesOf(ctx, run, m, version, swapped)
+	if err == nil {
+		whole.Stages = &stages
+	}
+	return err
+}
+
+// showFreshness answers with the time to a fresh model of all recipes that make models, or of one recipe.
+func (g *Gateway) showFreshness(w http.ResponseWriter, r *request) *api.Problem {
+	values, p := r.parseQuery([]string{"recipe"})
+	if p != nil {
+		return p
+	}
+	recipes := slices.DeleteFunc(slices.Clone(g.opt.Config().Recipes), func(c config.Recipe) bool { return c.Makes.Model == "" })
+	if name := values.Get("recipe"); name != "" {
+		c, ok := g.opt.Config().Recipe(name)
+		if !ok {
+			return g.unknownRecipe(name)
+		}
+		recipes = []config.Recipe{c}
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), g.opt.Limits.Look)
+	defer cancel()
+	shown := api.Freshness{Recipes: []api.RecipeFreshness{}}
+	for _, c := range recipes {
+		all, err := g.opt.Fresh.Read(ctx, c.Name)
+		if err != nil {
+			g.log.Warn("gateway: reading the times to fresh models failed; the caller gets a 503", "reason", err)
+			return unavailable("the times cannot be read from Redis now; try again later")
+		}
+		shown.Recipes = append(shown.Recipes, api.RecipeFreshness{Recipe: c.Name, Models: len(all), Stages: runmetrics.Summarize(all)})
+	}
+	writeJSON(w, http.StatusOK, shown)
+	return nil
 }
