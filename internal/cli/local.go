@@ -37,7 +37,7 @@ here, that is only a warning: the config may be for another machine.`,
 			{"tidemill validate -f conf.d -o json", "a folder, for a script"},
 			{"tidemill validate -f tidemill.yaml --access access.yaml", "also check the rights of the gateway's callers"},
 		},
-		Make: func() command.Program { return &validate{output: "text"} },
+		Make: func() command.Program { return &validate{} },
 	}
 }
 
@@ -48,16 +48,13 @@ func (v *validate) Flags(f *command.FlagSet) {
 	f.FromEnv("config", "TIDEMILL_CONFIG")
 	f.Text(&v.access, "access", "", "FILE", "also check this access file")
 	f.FromEnv("access", connect.EnvAccess)
-	f.Text(&v.output, "output", "o", "FORMAT", "text or json")
+	f.Format(&v.output, "text or json")
 }
 
 func (v *validate) Accept(positional []string) error {
 	if len(positional) == 1 {
 		v.file = positional[0]
 		positional = nil
-	}
-	if err := command.CheckOutput(v.output); err != nil {
-		return err
 	}
 	return command.Wants(positional)
 }

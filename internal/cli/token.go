@@ -211,7 +211,7 @@ func tokenListCommand() command.Command {
 			{"tidemill token list", "a table"},
 			{"tidemill token list --file access.yaml -o json", "for a script"},
 		},
-		Make: func() command.Program { return &tokenList{output: "text"} },
+		Make: func() command.Program { return &tokenList{} },
 	}
 }
 
@@ -221,14 +221,11 @@ type tokenList struct {
 }
 
 func (l *tokenList) Flags(f *command.FlagSet) {
-	f.Text(&l.output, "output", "o", "FORMAT", "text or json")
+	f.Format(&l.output, "text or json")
 	l.accessFlag.Flags(f)
 }
 
 func (l *tokenList) Accept(positional []string) error {
-	if err := command.CheckOutput(l.output); err != nil {
-		return err
-	}
 	return command.Wants(positional)
 }
 

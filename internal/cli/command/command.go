@@ -133,11 +133,3 @@ func Nearest(word string, known []string) (string, bool) {
 	}
 	return spelling.Nearest(word, known)
 }
-
-// CheckOutput refuses a value of --output that is not a format.
-func CheckOutput(output string) error {
-	if output != "text" && output != "json" {
-		return Usagef("-o %q: give text or json", output)
-	}
-	return nil
-}

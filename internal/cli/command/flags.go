@@ -45,6 +45,28 @@ func (f *FlagSet) Yes(p *bool, long, usage string) { f.BoolVar(p, long, *p, usag
 // YesOr is yes with a short name.
 func (f *FlagSet) YesOr(p *bool, long, short, usage string) { f.BoolVarP(p, long, short, *p, usage) }
 
+// format is a flag's value: text or json.
+type format struct{ to *string }
+
+func (v format) String() string { return *v.to }
+
+func (v format) Type() string { return "format" }
+
+func (v format) Set(text string) error {
+	if text != "text" && text != "json" {
+		return errors.New("give text or json")
+	}
+	*v.to = text
+	return nil
+}
+
+// Format adds the flag for the format of what a command prints. The default is text.
+func (f *FlagSet) Format(p *string, usage string) {
+	*p = "text"
+	f.VarP(format{p}, "output", "o", usage)
+	f.note("output", valueNote, "FORMAT")
+}
+
 // Each adds a flag that may be repeated.
 func (f *FlagSet) Each(long, value, usage string, take func(string) error) {
 	f.FuncP(long, shortOf(long, ""), usage, take)

@@ -17,20 +17,17 @@ func VersionCommand() Command {
 			{"tidemill version", "a line"},
 			{"tidemill version -o json", "for a script"},
 		},
-		Make: func() Program { return &version{output: "text"} },
+		Make: func() Program { return &version{} },
 	}
 }
 
 type version struct{ output string }
 
 func (v *version) Flags(f *FlagSet) {
-	f.Text(&v.output, "output", "o", "FORMAT", "text or json")
+	f.Format(&v.output, "text or json")
 }
 
 func (v *version) Accept(positional []string) error {
-	if err := CheckOutput(v.output); err != nil {
-		return err
-	}
 	return Wants(positional)
 }
 

@@ -38,7 +38,7 @@ comparable, so no difference is shown.
 			{"tidemill compare intent/bot-42@6 @7", "two versions by number"},
 			{"tidemill compare intent/bot-42 intent/bot-43", "the champions of two models"},
 		},
-		Make: func() command.Program { return &compare{output: "text"} },
+		Make: func() command.Program { return &compare{} },
 	}
 }
 
@@ -48,14 +48,11 @@ type compare struct {
 }
 
 func (p *compare) Flags(f *command.FlagSet) {
-	f.Text(&p.output, "output", "o", "FORMAT", "text or json")
+	f.Format(&p.output, "text or json")
 	p.Gate.Flags(f)
 }
 
 func (p *compare) Accept(positional []string) error {
-	if err := command.CheckOutput(p.output); err != nil {
-		return err
-	}
 	if err := command.WantsVersions(positional, "A", "B"); err != nil {
 		return err
 	}

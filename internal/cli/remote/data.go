@@ -68,7 +68,7 @@ func dataListCommand() command.Command {
 			{"tidemill data ls bots/bot-42", "its files on main"},
 			{"tidemill data ls bots/bot-42@3f9ac2 train -o json", "files of a folder in one commit, one per line"},
 		},
-		Make: func() command.Program { return &dataList{output: "text"} },
+		Make: func() command.Program { return &dataList{} },
 	}
 }
 
@@ -78,14 +78,11 @@ type dataList struct {
 }
 
 func (l *dataList) Flags(f *command.FlagSet) {
-	f.Text(&l.output, "output", "o", "FORMAT", "text or json")
+	f.Format(&l.output, "text or json")
 	l.Gate.Flags(f)
 }
 
 func (l *dataList) Accept(positional []string) error {
-	if err := command.CheckOutput(l.output); err != nil {
-		return err
-	}
 	if len(positional) > 0 {
 		if _, err := parseVersion(positional[0]); err != nil {
 			return err
@@ -138,7 +135,7 @@ func dataLogCommand() command.Command {
 			{"tidemill data log bots/bot-42", "the newest commits of main"},
 			{"tidemill data log bots/bot-42@next -n 1 -o json", "the newest commit of another branch, for a script"},
 		},
-		Make: func() command.Program { return &dataLog{output: "text", limit: 20} },
+		Make: func() command.Program { return &dataLog{limit: 20} },
 	}
 }
 
@@ -153,14 +150,11 @@ const mostLogged = 1000
 func (p *dataLog) Flags(f *command.FlagSet) {
 	f.Number(&p.limit, "n", "", "N", "list at most this many")
 	afterFlag(f, &p.after)
-	f.Text(&p.output, "output", "o", "FORMAT", "text or json")
+	f.Format(&p.output, "text or json")
 	p.Gate.Flags(f)
 }
 
 func (p *dataLog) Accept(positional []string) error {
-	if err := command.CheckOutput(p.output); err != nil {
-		return err
-	}
 	if p.limit < 1 || p.limit > mostLogged {
 		return command.Usagef("-n %d: give 1 to %d", p.limit, mostLogged)
 	}
@@ -312,7 +306,7 @@ become part of a commit.
 			{"tidemill data gc --dry-run", "what would be removed"},
 			{"tidemill data gc --older 48h", "objects that were unused for two days"},
 		},
-		Make: func() command.Program { return &dataCollect{output: "text", older: 24 * time.Hour} },
+		Make: func() command.Program { return &dataCollect{older: 24 * time.Hour} },
 	}
 }
 
@@ -328,14 +322,11 @@ func (p *dataCollect) Flags(f *command.FlagSet) {
 	f.Span(&p.older, "older", "DURATION", "keep objects younger than this; at least 24h")
 	f.Yes(&p.dryRun, "dry-run", "only show what would be removed")
 	f.Yes(&p.force, "force", "remove files even if most of the newest runs are unknown")
-	f.Text(&p.output, "output", "o", "FORMAT", "text or json")
+	f.Format(&p.output, "text or json")
 	p.Gate.Flags(f)
 }
 
 func (p *dataCollect) Accept(positional []string) error {
-	if err := command.CheckOutput(p.output); err != nil {
-		return err
-	}
 	if p.older <= 0 {
 		return command.Usagef("--older %s: give at least 24h, because younger objects may be about to become part of a commit", p.older)
 	}

@@ -76,7 +76,7 @@ commit ids. Without TO it is the branch main.
 			{"tidemill data diff bots/bot-42 3f9ac2 main", "changes since that commit"},
 			{"tidemill data diff bots/bot-42 main next -o json", "one file per line, with its old and new state"},
 		},
-		Make: func() command.Program { return &dataDiff{output: "text"} },
+		Make: func() command.Program { return &dataDiff{} },
 	}
 }
 
@@ -86,14 +86,11 @@ type dataDiff struct {
 }
 
 func (p *dataDiff) Flags(f *command.FlagSet) {
-	f.Text(&p.output, "output", "o", "FORMAT", "text or json")
+	f.Format(&p.output, "text or json")
 	p.Gate.Flags(f)
 }
 
 func (p *dataDiff) Accept(positional []string) error {
-	if err := command.CheckOutput(p.output); err != nil {
-		return err
-	}
 	return between(positional, 2, "DATASET", "FROM", "TO")
 }
 
@@ -146,7 +143,7 @@ committed and no event is published.
 			{"tidemill data put bots/bot-42 new.csv -m 'week 12'", "one more file"},
 			{"tidemill data put bots/bot-42 ./bot-42 --replace --dry-run", "what would change if main had only these files"},
 		},
-		Make: func() command.Program { return &dataPut{output: "text"} },
+		Make: func() command.Program { return &dataPut{} },
 	}
 }
 
@@ -163,14 +160,11 @@ func (p *dataPut) Flags(f *command.FlagSet) {
 	f.Text(&p.subject, "subject", "s", "KEY", "subject of the event (default: the key that owns the dataset)")
 	f.Yes(&p.replace, "replace", "remove files from the branch that are not put")
 	f.Yes(&p.dryRun, "dry-run", "only show what would change")
-	f.Text(&p.output, "output", "o", "FORMAT", "text or json")
+	f.Format(&p.output, "text or json")
 	p.Gate.Flags(f)
 }
 
 func (p *dataPut) Accept(positional []string) error {
-	if err := command.CheckOutput(p.output); err != nil {
-		return err
-	}
 	if err := command.Wants(positional, "DATASET", "DIR"); err != nil {
 		return err
 	}

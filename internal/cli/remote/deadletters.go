@@ -37,7 +37,7 @@ has a receipt and is not listed. --reason matches a part of the reason.
 			{"tidemill dl --trigger tell-crm --since -1h", "dead letters of one trigger in the last hour"},
 			{"tidemill dl --reason timeout -o json", "for a script"},
 		},
-		Make: func() command.Program { return &letterList{output: "text", limit: 50} },
+		Make: func() command.Program { return &letterList{limit: 50} },
 	}
 }
 
@@ -83,14 +83,11 @@ func (l *letterList) Flags(f *command.FlagSet) {
 	l.letterFlags.flags(f, "reason")
 	f.Number(&l.limit, "limit", "n", "COUNT", "show at most this many")
 	afterFlag(f, &l.after)
-	f.Text(&l.output, "output", "o", "FORMAT", "text or json")
+	f.Format(&l.output, "text or json")
 	l.Gate.Flags(f)
 }
 
 func (l *letterList) Accept(positional []string) error {
-	if err := command.CheckOutput(l.output); err != nil {
-		return err
-	}
 	if l.limit < 1 {
 		return command.Usagef("--limit %d: give 1 or more", l.limit)
 	}
@@ -200,7 +197,7 @@ it. One that was replayed or dropped needs the whole id, and is shown with its r
 			{"tidemill dl show 3k7mzq", "by the beginning of its id"},
 			{"tidemill dl show 3k7mzq -o json", "for a script"},
 		},
-		Make: func() command.Program { return &letterShow{output: "text"} },
+		Make: func() command.Program { return &letterShow{} },
 	}
 }
 
@@ -210,14 +207,11 @@ type letterShow struct {
 }
 
 func (p *letterShow) Flags(f *command.FlagSet) {
-	f.Text(&p.output, "output", "o", "FORMAT", "text or json")
+	f.Format(&p.output, "text or json")
 	p.Gate.Flags(f)
 }
 
 func (p *letterShow) Accept(positional []string) error {
-	if err := command.CheckOutput(p.output); err != nil {
-		return err
-	}
 	return command.Wants(positional, "ID")
 }
 

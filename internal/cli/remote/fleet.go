@@ -34,7 +34,7 @@ A key of a recipe that makes no models is fresh, failing or none, as its last ru
 			{"tidemill fleet --recipe intent --stale 1d", "one recipe, whose champions are stale after a day"},
 			{"tidemill fleet -o json", "for a script; with the ages of the champions"},
 		},
-		Make: func() command.Program { return &fleetCount{output: "text", stale: usualStale} },
+		Make: func() command.Program { return &fleetCount{stale: usualStale} },
 	}
 }
 
@@ -46,14 +46,11 @@ type fleetCount struct {
 func (c *fleetCount) Flags(f *command.FlagSet) {
 	f.Text(&c.recipe, "recipe", "r", "NAME", "only this recipe")
 	f.Text(&c.stale, "stale", "", "AGE", "age from which a champion is stale")
-	f.Text(&c.output, "output", "o", "FORMAT", "text or json")
+	f.Format(&c.output, "text or json")
 	c.Gate.Flags(f)
 }
 
 func (c *fleetCount) Accept(positional []string) error {
-	if err := command.CheckOutput(c.output); err != nil {
-		return err
-	}
 	if _, err := follow.ParseTime("-"+c.stale, time.Now()); err != nil {
 		return command.Usagef("--stale %s is not an age; write it like 12h or 7d", c.stale)
 	}

@@ -37,7 +37,7 @@ elsewhere it needs --yes.
 			{"tidemill forget bot-42 --dry-run", "what would be removed, and what would stay"},
 			{"tidemill forget bot-42 --reason 'the customer has left' --yes", "without being asked"},
 		},
-		Make: func() command.Program { return &keyForget{output: "text"} },
+		Make: func() command.Program { return &keyForget{} },
 	}
 }
 
@@ -52,14 +52,11 @@ func (p *keyForget) Flags(f *command.FlagSet) {
 	f.Yes(&p.dryRun, "dry-run", "only show what would be forgotten")
 	f.Yes(&p.yes, "yes", "do not ask")
 	f.Yes(&p.noWait, "no-wait", "do not wait for the receipt")
-	f.Text(&p.output, "output", "o", "FORMAT", "text or json")
+	f.Format(&p.output, "text or json")
 	p.Gate.Flags(f)
 }
 
 func (p *keyForget) Accept(positional []string) error {
-	if err := command.CheckOutput(p.output); err != nil {
-		return err
-	}
 	return command.Wants(positional, "KEY")
 }
 

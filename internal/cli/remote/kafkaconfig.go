@@ -36,7 +36,7 @@ tidemill up need none of this.`,
 			{"tidemill kafka-config --for java", "as a properties file"},
 			{"tidemill kafka-config -o json", "for a script"},
 		},
-		Make: func() command.Program { return &kafkaConfig{output: "text"} },
+		Make: func() command.Program { return &kafkaConfig{} },
 	}
 }
 
@@ -47,7 +47,7 @@ func (k *kafkaConfig) Flags(f *command.FlagSet) {
 	f.Text(&k.data, "data", "", "FOLDER", "data folder of tidemill up")
 	f.FromEnv("data", "TIDEMILL_DATA")
 	f.Text(&k.form, "for", "", "FORM", "kcat, java or env")
-	f.Text(&k.output, "output", "o", "FORMAT", "text or json")
+	f.Format(&k.output, "text or json")
 }
 
 func (k *kafkaConfig) Accept(positional []string) error {
@@ -56,9 +56,6 @@ func (k *kafkaConfig) Accept(positional []string) error {
 	}
 	if k.form != "" && k.output == "json" {
 		return command.Usagef("--for and -o json are both given: JSON has all forms; leave one out")
-	}
-	if err := command.CheckOutput(k.output); err != nil {
-		return err
 	}
 	return command.Wants(positional)
 }

@@ -38,7 +38,7 @@ oldest champion, come first.
 			{"tidemill models --recipe intent --stale=7d", "models that have not been trained for a week"},
 			{"tidemill models --prefix intent/ -o json", "for a script"},
 		},
-		Make: func() command.Program { return &modelList{output: "text", limit: 50} },
+		Make: func() command.Program { return &modelList{limit: 50} },
 	}
 }
 
@@ -61,14 +61,11 @@ func (l *modelList) Flags(f *command.FlagSet) {
 	f.Yes(&l.q.Pinned, "pinned", "only models with a pinned champion")
 	f.Number(&l.limit, "limit", "n", "COUNT", "show at most this many")
 	afterFlag(f, &l.q.After)
-	f.Text(&l.output, "output", "o", "FORMAT", "text or json")
+	f.Format(&l.output, "text or json")
 	l.Gate.Flags(f)
 }
 
 func (l *modelList) Accept(positional []string) error {
-	if err := command.CheckOutput(l.output); err != nil {
-		return err
-	}
 	if len(positional) == 1 && l.q.Stale != "" {
 		return command.Usagef("%q is one argument too many; write --stale=%s", positional[0], positional[0])
 	}

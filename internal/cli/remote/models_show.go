@@ -34,7 +34,7 @@ run measured the champion on the same data, the champion's matrix is next to it.
 			{"tidemill models show intent/bot-42@newest", "the newest version and its verdict"},
 			{"tidemill models show intent/bot-42@7 -o json", "for a script"},
 		},
-		Make: func() command.Program { return &modelShow{output: "text"} },
+		Make: func() command.Program { return &modelShow{} },
 	}
 }
 
@@ -44,14 +44,11 @@ type modelShow struct {
 }
 
 func (p *modelShow) Flags(f *command.FlagSet) {
-	f.Text(&p.output, "output", "o", "FORMAT", "text or json")
+	f.Format(&p.output, "text or json")
 	p.Gate.Flags(f)
 }
 
 func (p *modelShow) Accept(positional []string) error {
-	if err := command.CheckOutput(p.output); err != nil {
-		return err
-	}
 	if err := command.WantsVersions(positional, "MODEL"); err != nil {
 		return err
 	}

@@ -205,7 +205,7 @@ func promotionsCommand() command.Command {
 			{"tidemill promotions", "a table"},
 			{"tidemill promotions -o json", "for a script"},
 		},
-		Make: func() command.Program { return &standingList{output: "text", list: listFreezes} },
+		Make: func() command.Program { return &standingList{list: listFreezes} },
 	}
 }
 

@@ -47,7 +47,7 @@ again is safe: a second event with the same source and id is not stored.
 			{`tidemill publish --file events.ndjson`, "a file of events"},
 			{`tidemill tail events --from -1h --no-follow -o json | tidemill publish --file - --stream copies`, "copy an hour of one stream to another"},
 		},
-		Make: func() command.Program { return &publish{source: "/cli", contentType: jsonType, output: "text"} },
+		Make: func() command.Program { return &publish{source: "/cli", contentType: jsonType} },
 	}
 }
 
@@ -70,7 +70,7 @@ func (p *publish) Flags(f *command.FlagSet) {
 	f.Text(&p.contentType, "content-type", "", "TYPE", "content type of the data")
 	f.Text(&p.stream, "stream", "", "STREAM", "stream to publish to (default: the one that claims the type)")
 	f.Text(&p.file, "file", "", "FILE", "publish the events of a file, one per line; - is standard input")
-	f.Text(&p.output, "output", "o", "FORMAT", "text, or json: a receipt per line")
+	f.Format(&p.output, "text, or json: a receipt per line")
 	p.Reach.Flags(f)
 }
 
@@ -89,9 +89,6 @@ func (p *publish) takeExtension(text string) error {
 }
 
 func (p *publish) Accept(positional []string) error {
-	if err := command.CheckOutput(p.output); err != nil {
-		return err
-	}
 	if p.file == "" {
 		if len(positional) == 0 {
 			return command.Usagef("TYPE is missing: name the event's type, such as bot-created, or give --file")

@@ -27,7 +27,7 @@ func recipesCommand() command.Command {
 			{"tidemill recipes -o json", "for a script"},
 		},
 		Make: func() command.Program {
-			return &standingList{output: "text", list: listRecipes}
+			return &standingList{list: listRecipes}
 		},
 	}
 }
@@ -40,14 +40,11 @@ type standingList struct {
 }
 
 func (l *standingList) Flags(f *command.FlagSet) {
-	f.Text(&l.output, "output", "o", "FORMAT", "text or json")
+	f.Format(&l.output, "text or json")
 	l.Gate.Flags(f)
 }
 
 func (l *standingList) Accept(positional []string) error {
-	if err := command.CheckOutput(l.output); err != nil {
-		return err
-	}
 	return command.Wants(positional)
 }
 
@@ -164,7 +161,7 @@ pool's linger. IDLE GPU TIME is the time that GPUs have waited in such pods.
 			{"tidemill pools -o json", "for a script"},
 		},
 		Make: func() command.Program {
-			return &standingList{output: "text", list: listPools}
+			return &standingList{list: listPools}
 		},
 	}
 }
@@ -229,7 +226,7 @@ is sent later if keys are spread or the controller was down.
 			{"tidemill schedules", "a table"},
 			{"tidemill schedules -o json", "for a script"},
 		},
-		Make: func() command.Program { return &scheduleList{output: "text"} },
+		Make: func() command.Program { return &scheduleList{} },
 	}
 }
 
@@ -239,14 +236,11 @@ type scheduleList struct {
 }
 
 func (l *scheduleList) Flags(f *command.FlagSet) {
-	f.Text(&l.output, "output", "o", "FORMAT", "text or json")
+	f.Format(&l.output, "text or json")
 	l.Reach.Flags(f)
 }
 
 func (l *scheduleList) Accept(positional []string) error {
-	if err := command.CheckOutput(l.output); err != nil {
-		return err
-	}
 	return command.Wants(positional)
 }
 

@@ -41,7 +41,7 @@ terminal, it prints one line per change.
 			{"tidemill runs --recipe intent --state failed,cancelled --since -1d", "runs without success in the last day"},
 			{"tidemill runs --key bot-42 -o json", "for a script"},
 		},
-		Make: func() command.Program { return &runList{output: "text", limit: 50} },
+		Make: func() command.Program { return &runList{limit: 50} },
 	}
 }
 
@@ -111,14 +111,11 @@ func (l *runList) Flags(f *command.FlagSet) {
 	f.Number(&l.limit, "limit", "n", "COUNT", "show at most this many")
 	afterFlag(f, &l.after)
 	f.Yes(&l.watch, "watch", "keep showing, with live progress, until Ctrl-C")
-	f.Text(&l.output, "output", "o", "FORMAT", "text or json")
+	f.Format(&l.output, "text or json")
 	l.Gate.Flags(f)
 }
 
 func (l *runList) Accept(positional []string) error {
-	if err := command.CheckOutput(l.output); err != nil {
-		return err
-	}
 	switch {
 	case l.limit < 1:
 		return command.Usagef("--limit %d: give 1 or more", l.limit)

@@ -31,7 +31,7 @@ func runsShowCommand() command.Command {
 			{"tidemill runs show 3k7mzq", "by the beginning of its id"},
 			{"tidemill runs show 3k7mzq -o json", "for a script"},
 		},
-		Make: func() command.Program { return &runShow{output: "text"} },
+		Make: func() command.Program { return &runShow{} },
 	}
 }
 
@@ -41,14 +41,11 @@ type runShow struct {
 }
 
 func (p *runShow) Flags(f *command.FlagSet) {
-	f.Text(&p.output, "output", "o", "FORMAT", "text or json")
+	f.Format(&p.output, "text or json")
 	p.Gate.Flags(f)
 }
 
 func (p *runShow) Accept(positional []string) error {
-	if err := command.CheckOutput(p.output); err != nil {
-		return err
-	}
 	return command.Wants(positional, "RUN")
 }
 

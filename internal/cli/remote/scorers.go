@@ -37,7 +37,7 @@ with the model in memory. Unknown values are shown as ?.
 			{"tidemill scorers intents", "the swaps and processes of one scorer"},
 			{"tidemill scorers -o json", "for a script"},
 		},
-		Make: func() command.Program { return &scorerList{output: "text"} },
+		Make: func() command.Program { return &scorerList{} },
 	}
 }
 
@@ -48,14 +48,11 @@ type scorerList struct {
 }
 
 func (l *scorerList) Flags(f *command.FlagSet) {
-	f.Text(&l.output, "output", "o", "FORMAT", "text or json")
+	f.Format(&l.output, "text or json")
 	l.Gate.Flags(f)
 }
 
 func (l *scorerList) Accept(positional []string) error {
-	if err := command.CheckOutput(l.output); err != nil {
-		return err
-	}
 	if len(positional) == 1 {
 		l.name, positional = positional[0], nil
 	}
@@ -291,7 +288,7 @@ reads the champions and the model.
 			{`tidemill score intents --key bot-42 -d '{"text":"hi"}'`, "score one message"},
 			{`tidemill score intents --key bot-42 -d @event.json -o json`, "for a script"},
 		},
-		Make: func() command.Program { return &scoreAsk{publish: publish{contentType: jsonType}, output: "text"} },
+		Make: func() command.Program { return &scoreAsk{publish: publish{contentType: jsonType}} },
 	}
 }
 
@@ -305,14 +302,11 @@ type scoreAsk struct {
 func (a *scoreAsk) Flags(f *command.FlagSet) {
 	f.Each("d", "JSON", "the event's data: JSON, @FILE or @- for standard input", a.publish.takeData)
 	f.Text(&a.key, "key", "k", "KEY", "key whose champion answers")
-	f.Text(&a.output, "output", "o", "FORMAT", "text or json")
+	f.Format(&a.output, "text or json")
 	a.Gate.Flags(f)
 }
 
 func (a *scoreAsk) Accept(positional []string) error {
-	if err := command.CheckOutput(a.output); err != nil {
-		return err
-	}
 	if err := command.Wants(positional, "SCORER"); err != nil {
 		return err
 	}
@@ -433,16 +427,13 @@ func (c *rescore) Flags(f *command.FlagSet) {
 	f.Text(&c.ask.Version, "version", "", "VERSION", "champion, previous or a number (default champion)")
 	f.Text(&c.ask.ToStream, "to-stream", "", "STREAM", "stream for the answers")
 	f.Text(&c.ask.Resume, "resume", "", "ID", "id of an interrupted rescore to continue")
-	f.Text(&c.output, "output", "o", "FORMAT", "text or json")
+	f.Format(&c.output, "text or json")
 	c.Gate.Flags(f)
 }
 
 func (c *rescore) Accept(positional []string) error {
 	if c.output == "" {
 		c.output = "text"
-	}
-	if err := command.CheckOutput(c.output); err != nil {
-		return err
 	}
 	if err := command.Wants(positional, "SCORER"); err != nil {
 		return err

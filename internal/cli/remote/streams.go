@@ -36,7 +36,7 @@ processed yet. lost is the number that expired before it had read them.
 			{"tidemill streams", "a table"},
 			{"tidemill streams -o json", "with each partition's offsets"},
 		},
-		Make: func() command.Program { return &streamList{output: "text"} },
+		Make: func() command.Program { return &streamList{} },
 	}
 }
 
@@ -46,14 +46,11 @@ type streamList struct {
 }
 
 func (l *streamList) Flags(f *command.FlagSet) {
-	f.Text(&l.output, "output", "o", "FORMAT", "text or json")
+	f.Format(&l.output, "text or json")
 	l.Reach.Flags(f)
 }
 
 func (l *streamList) Accept(positional []string) error {
-	if err := command.CheckOutput(l.output); err != nil {
-		return err
-	}
 	return command.Wants(positional)
 }
 
@@ -148,7 +145,7 @@ with -o json on standard error.
 			{`tidemill tail events --from -1h --where "type = 'new-data' AND subject LIKE 'bot-%'"`, "the last hour, filtered"},
 			{"tidemill tail dead-letters --from beginning -n 1 -o json", "the first dead letter, as JSON"},
 		},
-		Make: func() command.Program { return &tailing{from: "end", output: "text"} },
+		Make: func() command.Program { return &tailing{from: "end"} },
 	}
 }
 
@@ -167,14 +164,11 @@ func (t *tailing) Flags(f *command.FlagSet) {
 	f.Text(&t.where, "where", "w", "CESQL", "show only events that match")
 	f.Number(&t.limit, "count", "n", "COUNT", "end after this many events; 0 means no limit")
 	f.Yes(&t.noFollow, "no-follow", "stop at the present end of the stream")
-	f.Text(&t.output, "output", "o", "FORMAT", "text, or json: a structured CloudEvent per line")
+	f.Format(&t.output, "text, or json: a structured CloudEvent per line")
 	t.Reach.Flags(f)
 }
 
 func (t *tailing) Accept(positional []string) (err error) {
-	if err := command.CheckOutput(t.output); err != nil {
-		return err
-	}
 	if t.limit < 0 {
 		return command.Usagef("-n %d: give 1 or more", t.limit)
 	}

@@ -34,7 +34,7 @@ number of events that wait for another attempt. Unknown values are shown as ?.
 			{"tidemill triggers", "a table"},
 			{"tidemill triggers -o json", "for a script"},
 		},
-		Make: func() command.Program { return &triggerList{output: "text"} },
+		Make: func() command.Program { return &triggerList{} },
 	}
 }
 
@@ -44,14 +44,11 @@ type triggerList struct {
 }
 
 func (l *triggerList) Flags(f *command.FlagSet) {
-	f.Text(&l.output, "output", "o", "FORMAT", "text or json")
+	f.Format(&l.output, "text or json")
 	l.Gate.Flags(f)
 }
 
 func (l *triggerList) Accept(positional []string) error {
-	if err := command.CheckOutput(l.output); err != nil {
-		return err
-	}
 	return command.Wants(positional)
 }
 
@@ -192,7 +189,7 @@ func triggersShowCommand() command.Command {
 			{"tidemill triggers show tell-crm", "as text"},
 			{"tidemill triggers show tell-crm -o json", "for a script"},
 		},
-		Make: func() command.Program { return &triggerShow{output: "text"} },
+		Make: func() command.Program { return &triggerShow{} },
 	}
 }
 
@@ -202,14 +199,11 @@ type triggerShow struct {
 }
 
 func (p *triggerShow) Flags(f *command.FlagSet) {
-	f.Text(&p.output, "output", "o", "FORMAT", "text or json")
+	f.Format(&p.output, "text or json")
 	p.Gate.Flags(f)
 }
 
 func (p *triggerShow) Accept(positional []string) error {
-	if err := command.CheckOutput(p.output); err != nil {
-		return err
-	}
 	return command.Wants(positional, "NAME")
 }
 

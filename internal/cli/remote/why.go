@@ -37,7 +37,7 @@ Notes at the end list the parts that are left out.
 			{"tidemill why model/intent/bot-42@7 --graph svg --out why.svg", "a picture, for a browser"},
 			{"tidemill why model/intent/bot-42@7 -o json", "for a script"},
 		},
-		Make: func() command.Program { return &whyProgram{output: "text"} },
+		Make: func() command.Program { return &whyProgram{} },
 	}
 }
 
@@ -47,16 +47,13 @@ type whyProgram struct {
 }
 
 func (p *whyProgram) Flags(f *command.FlagSet) {
-	f.Text(&p.output, "output", "o", "FORMAT", "text or json")
+	f.Format(&p.output, "text or json")
 	f.Text(&p.graph, "graph", "", "FORMAT", "draw it: dot (for Graphviz) or svg (for a browser)")
 	f.Text(&p.out, "out", "", "FILE", "write to this file")
 	p.Gate.Flags(f)
 }
 
 func (p *whyProgram) Accept(positional []string) error {
-	if err := command.CheckOutput(p.output); err != nil {
-		return err
-	}
 	switch {
 	case p.graph != "" && p.graph != "dot" && p.graph != "svg":
 		return command.Usagef("--graph %q: give dot or svg", p.graph)
