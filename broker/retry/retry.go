@@ -47,9 +47,6 @@ func (b *Backoff) Next() time.Duration {
 // Sleep counts a failure and waits for the pause after it.
 func (b *Backoff) Sleep(ctx context.Context) error { return Sleep(ctx, b.Next()) }
 
-// Failures is the number of failures counted since the start or the last Reset.
-func (b *Backoff) Failures() int { return b.failures }
-
 // Reset sets the number of failures to zero.
 func (b *Backoff) Reset() { b.failures = 0 }
 

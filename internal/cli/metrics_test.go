@@ -16,8 +16,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	dto "github.com/prometheus/client_model/go"
 
-	"tidemill.dev"
-	"tidemill.dev/broker"
 	"tidemill.dev/broker/embedded"
 	"tidemill.dev/config"
 	"tidemill.dev/internal/cli/connect"
@@ -93,18 +91,6 @@ func openMetrics(t *testing.T) *prometheus.Registry {
 		t.Fatal(err)
 	}
 	ok(t, "publish", "test", "--url", "http://"+g.Addr())
-	consumer, err := p.Consumer(t.Context(), broker.ConsumerOptions{Group: "test", Streams: []string{tidemill.StreamEvents}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	read, err := consumer.Poll(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	read.Done()
-	if err := p.Telemetry().Registry().Register(telemetry.Consumer("test", consumer)); err != nil {
-		t.Fatal(err)
-	}
 	if err := p.Scorers(t.Context(), ""); err != nil {
 		t.Fatal(err)
 	}

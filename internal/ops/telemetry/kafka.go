@@ -152,28 +152,6 @@ func Producer(name string, p *broker.Producer) prometheus.Collector {
 	return c
 }
 
-// Consumer returns metrics of a consumer's counts, with a name for its purpose. Unregister it
-// before another consumer of the same name is registered.
-func Consumer(name string, c *broker.Consumer) prometheus.Collector {
-	type stats = broker.ConsumerStats
-	of := prometheus.Labels{"consumer": name}
-	all := snapshot[stats]{take: c.Stats}
-	add := func(kind prometheus.ValueType, name, help string, value func(*stats) float64) {
-		all.metrics = append(all.metrics, metric[stats]{prometheus.NewDesc("tidemill_consumer_"+name, help, nil, of), kind, value, nil})
-	}
-	const counter, gauge = prometheus.CounterValue, prometheus.GaugeValue
-	add(counter, "events_total", "Events handed out.", func(s *stats) float64 { return float64(s.Events) })
-	add(counter, "done_total", "Events that have been dealt with; the others of those handed out are open.", func(s *stats) float64 { return float64(s.Done) })
-	add(counter, "dead_letters_total", "Dead letters written for records that are not events.", func(s *stats) float64 { return float64(s.DeadLetters) })
-	add(counter, "lost_total", "Offsets that were deleted before they were read.", func(s *stats) float64 { return float64(s.Lost) })
-	add(counter, "rebalances_total", "Generations of the group that this member has taken part in.", func(s *stats) float64 { return float64(s.Rebalances) })
-	add(counter, "fetches_total", "Requests to Kafka for events, successful or not.", func(s *stats) float64 { return float64(s.Fetches) })
-	add(counter, "fetched_bytes_total", "Bytes in the answers to those requests.", func(s *stats) float64 { return float64(s.FetchedBytes) })
-	add(gauge, "partitions", "Partitions that are read here.", func(s *stats) float64 { return float64(s.Partitions) })
-	add(gauge, "open_bytes", "Bytes fetched and not yet dealt with.", func(s *stats) float64 { return float64(s.OpenBytes) })
-	return all
-}
-
 // snapshot turns the counts of one moment into metrics. The broker does not import Prometheus, so
 // the metrics of its counts are named here.
 type snapshot[S any] struct {
