@@ -181,16 +181,27 @@ func (s *server) kill(t *testing.T) {
 // get returns the status and the body of a page.
 func (s *server) get(t *testing.T, path string) (int, string) {
 	t.Helper()
-	res, err := http.Get("http://" + s.HTTP + path)
+	return s.ask(t, http.MethodGet, path, "", "")
+}
+
+// ask returns the status and the body of an answer.
+func (s *server) ask(t *testing.T, method, path, media, body string) (int, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, "http://"+s.HTTP+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", media)
+	res, err := http.DefaultClient.Do(r)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer res.Body.Close()
-	body, err := io.ReadAll(res.Body)
+	text, err := io.ReadAll(res.Body)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return res.StatusCode, string(body)
+	return res.StatusCode, string(text)
 }
 
 // eventually polls a condition of another process or of a file's time. Virtual time does not work

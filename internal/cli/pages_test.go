@@ -19,10 +19,7 @@ func TestCommandsOnPagesParse(t *testing.T) {
 	caller := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_ = json.NewEncoder(w).Encode(api.Caller{Roles: []string{"publish", "metrics", "read", "operate", "approve"}})
 	})
-	pages, err := dashboard.New(dashboard.Options{API: caller, Install: func() string { return "lab" }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	pages := dashboard.New(dashboard.Options{API: caller, Install: func() string { return "lab" }})
 	fetch := func(path string) string {
 		w := httptest.NewRecorder()
 		pages.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))

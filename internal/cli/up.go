@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"math"
 	"net"
 	"os"
 	"path/filepath"
@@ -19,6 +21,8 @@ import (
 	"tidemill.dev/config"
 	"tidemill.dev/internal/cli/command"
 	"tidemill.dev/internal/cli/connect"
+	"tidemill.dev/internal/cli/show"
+	"tidemill.dev/internal/data/ledger"
 	"tidemill.dev/internal/gateway"
 	"tidemill.dev/internal/platform"
 	"tidemill.dev/internal/runs/agent"
@@ -120,28 +124,54 @@ func (u *up) Run(ctx context.Context, s *command.Session, _ []string) error {
 		return unlessInterrupted(ctx, log, err)
 	}
 	return stay(ctx, p, log, source, doorBlock, func(ctx context.Context) error {
-		if err := begin(ctx, p, log); err != nil {
-			return unlessInterrupted(ctx, log, err)
-		}
-		// The gateway opens after the servers. So a second up on the same folder reports the folder
-		// in use, not the port.
-		g, err := u.door.Open(ctx, p)
-		if errors.Is(err, syscall.EADDRINUSE) {
-			return fmt.Errorf("%w (--listen)%s", err, besideAnother)
-		}
-		if err != nil {
-			return unlessInterrupted(ctx, log, err)
-		}
-		if err := u.tellAddresses(s, p, source, g, time.Since(began)); err != nil {
-			return err
-		}
-		telling, stop := context.WithCancel(ctx)
-		var told sync.WaitGroup
-		told.Go(func() { (&happenings{b: p.Broker(), config: p.Config, log: log, out: s.Stdout}).run(telling) })
-		defer told.Wait()
-		defer stop()
-		return connect.Serve(ctx, g)
+		return unlessInterrupted(ctx, log, u.serve(ctx, s, p, log, source, began))
 	})
+}
+
+// serve opens the gateway after the servers. So a second up on the same folder reports the folder in
+// use, not the port. The scorers need the whole ledger: if it takes long to fill, they open after the
+// gateway, which answers everything else meanwhile.
+func (u *up) serve(ctx context.Context, s *command.Session, p *platform.Platform, log *slog.Logger, source *connect.ConfigSource, began time.Time) error {
+	if err := begin(ctx, p, log); err != nil {
+		return err
+	}
+	filled, err := fillSoon(ctx, p)
+	if err != nil {
+		return err
+	}
+	g, err := u.door.Open(ctx, p)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("%w (--listen)%s", err, besideAnother)
+	}
+	if err != nil {
+		return err
+	}
+	if err := u.tellAddresses(s, p, source, g, time.Since(began)); err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer stop()
+	running.Go(func() { (&happenings{b: p.Broker(), config: p.Config, log: log, out: s.Stdout}).run(ctx) })
+	failed := make(chan error, 1)
+	if !filled {
+		running.Go(func() {
+			if err := fill(ctx, p, s.Stdout); err != nil && ctx.Err() == nil {
+				failed <- err
+				stop()
+			}
+		})
+	}
+	if err := connect.Serve(ctx, g); err != nil {
+		return err
+	}
+	select {
+	case err := <-failed:
+		return err
+	default:
+		return nil
+	}
 }
 
 func (u *up) openPlatform(ctx context.Context, s *command.Session, conf *config.Config, log *slog.Logger) (*platform.Platform, error) {
@@ -236,7 +266,7 @@ func (u *up) nextSteps(door string) string {
 // events that are published after it reports success.
 const beginWithin = 15 * time.Second
 
-// begin starts the dispatcher, the controller and the scorers.
+// begin starts the dispatcher and the controller.
 func begin(ctx context.Context, p *platform.Platform, log *slog.Logger) error {
 	if err := beginTriggers(ctx, p, log); err != nil {
 		return err
@@ -244,6 +274,63 @@ func begin(ctx context.Context, p *platform.Platform, log *slog.Logger) error {
 	if _, err := p.Controller(ctx); err != nil {
 		return fmt.Errorf("start the clock: %w", err)
 	}
+	return nil
+}
+
+// fillWithin is how long a start waits for the ledger, and fillEvery the time between two reports after
+// that.
+const (
+	fillWithin = 2 * time.Second
+	fillEvery  = 5 * time.Second
+)
+
+// fillSoon starts the scorers if the ledger is filled soon. So the scorers of a small install get all
+// events that are published after the start reports success.
+func fillSoon(ctx context.Context, p *platform.Platform) (filled bool, err error) {
+	soon, cancel := context.WithTimeout(ctx, fillWithin)
+	defer cancel()
+	if err := p.Ledger().CaughtUp(soon); err != nil {
+		return false, ctx.Err()
+	}
+	return true, startScorers(ctx, p)
+}
+
+// fill reports how far the ledger is until it is filled, and then starts the scorers.
+func fill(ctx context.Context, p *platform.Platform, out io.Writer) error {
+	for {
+		if line := fillLine(p.Ledger().Status()); line != "" {
+			fmt.Fprintln(out, line)
+		}
+		waiting, cancel := context.WithTimeout(ctx, fillEvery)
+		err := p.Ledger().CaughtUp(waiting)
+		cancel()
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err == nil {
+			break
+		}
+	}
+	if err := startScorers(ctx, p); err != nil {
+		return err
+	}
+	fmt.Fprintln(out, "the ledger is filled: runs, models and scorers are ready")
+	return nil
+}
+
+// fillLine says how far the ledger is; it is empty if an error stops the ledger, which the log reports.
+func fillLine(s ledger.Status) string {
+	if s.Err != nil || s.Behind == 0 || s.Total == 0 {
+		return ""
+	}
+	line := fmt.Sprintf("the ledger is filling: %d %% of %s", 100*(s.Total-s.Behind)/s.Total, show.Count(int(s.Total), "fact"))
+	if s.Left > 0 {
+		line += fmt.Sprintf(", about %d s left", int(math.Ceil(s.Left.Seconds())))
+	}
+	return line + "; events can be published, but runs, models and scorers wait"
+}
+
+func startScorers(ctx context.Context, p *platform.Platform) error {
 	if err := p.Scorers(ctx, ""); err != nil {
 		return fmt.Errorf("start the scorers: %w", err)
 	}

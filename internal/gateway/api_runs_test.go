@@ -504,7 +504,7 @@ func TestRunsWhileTheLedgerCatchesUp(t *testing.T) {
 	g := w.openGateway(w.with(func(o *Options) { o.Ledger = behind }))
 	w.url = "http://" + g.Addr()
 	for _, path := range []string{"/api/v1/runs", "/api/v1/runs/abcdefgh", "/api/v1/recipes", "/api/v1/pools"} {
-		wantProblem(t, w.do(http.MethodGet, path, ""), http.StatusServiceUnavailable, api.Unavailable, "catching up with the facts: 1 left")
+		wantProblem(t, w.do(http.MethodGet, path, ""), http.StatusServiceUnavailable, api.Unavailable, "catching up with the facts: 1 of 1 left")
 	}
 	for path, body := range map[string]string{"/api/v1/runs": `{"recipe":"fraud","all":true}`, "/api/v1/runs/cancel": `{"all":true}`, "/api/v1/runs/retry": `{"runs":["abcdefgh"]}`} {
 		wantProblem(t, w.post(path, body), http.StatusServiceUnavailable, api.Unavailable, "catching up with the facts")

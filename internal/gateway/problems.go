@@ -290,7 +290,7 @@ func (g *Gateway) catchingUp() *api.Problem {
 	if s.Stopped {
 		return problem(api.LedgerStopped, http.StatusServiceUnavailable, "the ledger has stopped", fmt.Sprintf("the ledger has stopped: %v", s.Err))
 	}
-	return unavailable(fmt.Sprintf("catching up with the facts: %s left; try again later", strconv.FormatInt(s.Behind, 10)))
+	return unavailable(s.Progress() + "; try again later")
 }
 
 // ledgerProblem is the problem of a failed question to the ledger.
@@ -386,6 +386,9 @@ func (g *Gateway) scoreProblem(ctx context.Context, scorer string, err error) *a
 			err.Error()+"; GET /api/v1/models lists the models")
 	case u != nil:
 		return problem(api.Unscorable, http.StatusUnprocessableEntity, "the event cannot be scored", err.Error())
+	}
+	if g.opt.Ledger != nil && errors.Is(err, ledger.ErrCatchingUp) {
+		return g.catchingUp()
 	}
 	if ctx.Err() == nil && !errors.Is(err, infer.ErrNoRoom) {
 		g.log.Warn("gateway: scoring failed; the caller gets a 503", "scorer", scorer, "reason", err)

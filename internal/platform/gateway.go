@@ -155,7 +155,7 @@ const recallWithin = 10 * time.Second
 const recallMost = 1_000_000
 
 // recallRepeats fills the memory of repeats from the log when a gateway starts, for streams that
-// Redis does not know. A laptop's Redis loses its data when it stops, and any Redis may lose data.
+// Redis does not know. A laptop's Redis does not keep these streams when it stops, and any Redis may lose data.
 func (p *Platform) recallRepeats(ctx context.Context, memory *dedupe.Memory) {
 	if memory == nil {
 		return

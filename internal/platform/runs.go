@@ -269,7 +269,7 @@ func (w *runServices) check(ctx context.Context) api.Check {
 	case s.Err != nil:
 		c.Status, c.Detail = api.Degraded, s.Err.Error()
 	case s.Behind > 0:
-		c.Status, c.Detail = api.Degraded, fmt.Sprintf("catching up with the facts: %d of %d left", s.Behind, s.Total)
+		c.Status, c.Detail = api.Degraded, s.Progress()
 	}
 	if err := w.foreman.Status().Err; err != nil && c.Status == api.OK {
 		c.Status, c.Detail = api.Degraded, err.Error()

@@ -35,12 +35,18 @@ type runningScorer struct {
 }
 
 // Scorers opens the scorers of the config, or only the named scorer, and follows changes of the
-// config. The stop order closes them. The platform must have been opened with Telemetry.
+// config. It waits until the ledger has all facts. The stop order closes the scorers. The platform must
+// have been opened with Telemetry.
 func (p *Platform) Scorers(ctx context.Context, only string) error {
 	if p.telemetry == nil {
 		return errors.New("open the scorers: the platform was opened without telemetry")
 	}
 	s := &scorerSet{p: p, only: only, all: map[string]*runningScorer{}}
+	if len(s.wanted(p.Config())) > 0 {
+		if err := p.awaitFacts(ctx); err != nil {
+			return fmt.Errorf("open the scorers: %w", err)
+		}
+	}
 	if err := s.apply(ctx, p.Config()); err != nil {
 		return err
 	}

@@ -86,17 +86,41 @@ func (e *championListeners) onChange(model string, now champions.Champion) {
 	}
 }
 
-// openScoring returns the scoring of the process, and opens it at the first call.
+// factsWithin is how long a request waits for a ledger that catches up. A ledger that fills Redis from
+// the beginning of the log takes longer.
+const factsWithin = time.Second
+
+// openScoring returns the scoring of the process, and opens it at the first call. The error is
+// ledger.ErrCatchingUp if the ledger does not have all facts soon. The lock is free during this wait,
+// because other requests and the gates need the cache of models.
 func (p *Platform) openScoring(ctx context.Context) (*scoringModels, error) {
 	p.scoringLock.Lock()
+	err := p.openCache(ctx)
+	s := p.scores
+	open := err == nil && s.champions != nil
+	p.scoringLock.Unlock()
+	if err != nil || open {
+		return s, err
+	}
+	soon, cancel := context.WithTimeout(ctx, factsWithin)
+	defer cancel()
+	if err := s.ledger.CaughtUp(soon); err != nil {
+		return nil, fmt.Errorf("read the champions: %w", err)
+	}
+	p.scoringLock.Lock()
 	defer p.scoringLock.Unlock()
-	if err := p.openCache(ctx); err != nil {
-		return nil, err
+	if s.champions != nil {
+		return s, nil
 	}
-	if p.scores.champions != nil {
-		return p.scores, nil
+	return s, s.openChampions(ctx, p)
+}
+
+// awaitFacts waits until the ledger of the models has all facts.
+func (p *Platform) awaitFacts(ctx context.Context) error {
+	if _, err := p.modelCache(ctx); err != nil {
+		return err
 	}
-	return p.scores, p.scores.openChampions(ctx, p)
+	return p.scores.ledger.CaughtUp(ctx) // modelCache has set scores, which then stays
 }
 
 // modelCache returns the cache of models, and opens it at the first call. It follows no champions.

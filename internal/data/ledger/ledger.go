@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -115,10 +116,20 @@ func (l *Ledger) Close(context.Context) error {
 type Status struct {
 	Behind int64 // number of facts that are not folded in yet; 0 once it has caught up
 	Total  int64
-	Err    error // error that stops the progress; nil if there is none
+	Left   time.Duration // estimate of the time until it has caught up; 0 if it is not known
+	Err    error         // error that stops the progress; nil if there is none
 
 	// Stopped is true if the ledger decides nothing until a person has acted; Err says why.
 	Stopped bool
+}
+
+// Progress says how far a ledger is that catches up.
+func (s Status) Progress() string {
+	text := fmt.Sprintf("%v: %d of %d left", ErrCatchingUp, s.Behind, max(s.Total, s.Behind))
+	if s.Left > 0 {
+		text += fmt.Sprintf(", about %d s", int(math.Ceil(s.Left.Seconds())))
+	}
+	return text
 }
 
 // Status returns the progress of the fold in Redis.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"tidemill.dev/broker"
 )
@@ -16,6 +17,8 @@ type progress struct {
 	fill    string          // id of the filling of Redis that applied belongs to
 	sum     int64           // sum of these offsets; a Redis with a lower sum has forgotten facts
 	ends    map[int32]int64 // ends of the log when the session began
+	began   time.Time       // time at which the session began
+	first   int64           // sum of the offsets at that time
 	caught  bool
 	closed  bool
 	err     error
@@ -87,6 +90,7 @@ func (p *progress) restart(fill string, applied, ends map[int32]int64) {
 		p.sum += next
 		p.release(step{partition: partition, next: next})
 	}
+	p.began, p.first = time.Now(), p.sum
 	p.announce()
 }
 
@@ -195,8 +199,21 @@ func (p *progress) status() Status {
 		s.Behind = 0
 	case s.Behind == 0:
 		s.Behind = 1 // the check for further facts has not run yet
+	default:
+		s.Left = timeLeft(time.Since(p.began), p.sum-p.first, s.Behind)
 	}
 	return s
+}
+
+// estimateFrom is the number of facts from which on a rate is known.
+const estimateFrom = 1000
+
+// timeLeft estimates the time for the facts that are left from the time that some facts have taken.
+func timeLeft(took time.Duration, done, left int64) time.Duration {
+	if done < estimateFrom {
+		return 0
+	}
+	return time.Duration(float64(took) / float64(done) * float64(left))
 }
 
 func (p *progress) changes() <-chan struct{} {

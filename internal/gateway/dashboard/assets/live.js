@@ -6,6 +6,8 @@ import { send, token } from "./session.js";
 const EVERY = 1000; // a region is fetched at most once in this time, in ms
 const FIRST_WAIT = 500;
 const LONGEST_WAIT = 15000;
+const AGAIN = 5000; // a page that the gateway cannot show yet is fetched again after this time
+const NOT_YET = '.problem[data-status="503"]';
 const LONGEST_SILENCE = 40000; // the gateway sends something every 15 s, so the connection is dead after this time
 
 /** @type {AbortController | null} */
@@ -22,6 +24,12 @@ export function follow() {
   connection = null;
   versions = {};
   last = "";
+  if (document.querySelector("main > " + NOT_YET)) {
+    show("");
+    connection = new AbortController();
+    void again(connection.signal);
+    return;
+  }
   const path = document.body.dataset.live;
   if (!path || topics.length === 0) {
     show("");
@@ -29,6 +37,29 @@ export function follow() {
   }
   connection = new AbortController();
   void stay(path, topics, connection.signal);
+}
+
+/**
+ * Fetches a page again that the gateway cannot show yet, such as while the ledger is filled.
+ * @param {AbortSignal} signal
+ */
+async function again(signal) {
+  await new Promise((done) => setTimeout(done, AGAIN));
+  const main = document.getElementById("main");
+  if (signal.aborted || !main) return;
+  try {
+    if (!document.hidden) {
+      const answer = await send(location.pathname + location.search, { signal, headers: { Accept: "text/html" } });
+      const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      const fresh = page.getElementById("main");
+      if (signal.aborted || !fresh) return;
+      document.title = page.title;
+      morph(main, fresh);
+    }
+  } catch {
+    // the gateway is away: the next try may find it
+  }
+  if (!signal.aborted) follow();
 }
 
 /** @returns {HTMLElement[]} */
@@ -83,6 +114,7 @@ async function stay(path, topics, signal) {
       clearTimeout(timer);
     }
     show("reconnecting");
+    for (const region of regions()) if (region.querySelector(NOT_YET)) stale(region);
     await new Promise((done) => setTimeout(done, pause * (0.75 + Math.random() / 2)));
     pause = Math.min(pause * 2, LONGEST_WAIT);
   }
