@@ -12,8 +12,8 @@
 // after a kill are repaired before clients are served: producers' sequences, the aborts of open
 // transactions, and the last line of the index.
 //
-// The Redis server is miniredis. It persists nothing, because everything in Redis can be
-// refilled from Kafka.
+// The Redis server is miniredis. After a clean stop the next start of the same build has its keys again.
+// After a kill it is empty, because everything in Redis can be refilled from Kafka.
 //
 // With Options.Passwords both servers ask for passwords, which are files of the data folder.
 //

@@ -46,6 +46,11 @@ func startRedis(o Options) (*redisServer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen for redis: %w; give another address, or port 0 for a free one", err)
 	}
+	if o.Dir != "" {
+		if err := restore(r.Miniredis, o.Dir, build()); err != nil {
+			return nil, errors.Join(err, r.listener.Close())
+		}
+	}
 	starter, err := r.Dial() // starts miniredis without a second listener
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start redis: %w", err), r.listener.Close())

@@ -189,8 +189,9 @@ func (s *Servers) Close() error {
 }
 
 // stopParts stops the parts in a fixed order. The clocks stop first, because a call into a closed
-// cluster never returns. The cluster saves its data before its connections are closed. The lock is
-// released last, so the next holder finds a complete folder.
+// cluster never returns. The cluster saves its data before its connections are closed. The snapshot of
+// Redis is written after the last command. The lock is released last, so the next holder finds a complete
+// folder.
 func (s *Servers) stopParts() error {
 	s.stop()
 	s.clocks.Wait()
@@ -200,10 +201,14 @@ func (s *Servers) stopParts() error {
 	for _, d := range s.doors {
 		d.closeAll()
 	}
+	var err error
 	if s.redis != nil {
 		s.redis.close()
+		if s.dir != "" {
+			err = save(s.redis.Miniredis, s.dir, build())
+		}
 	}
-	return s.lock.release()
+	return errors.Join(err, s.lock.release())
 }
 
 // These ports are below those that kernels give to outgoing connections. So the port of a server is
