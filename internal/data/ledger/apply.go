@@ -80,6 +80,7 @@ func (l *Ledger) applyOnce(ctx context.Context, parts []*batchPart) error {
 	for _, p := range parts {
 		u := l.cache(p.partition).unwritten
 		u.fold(p)
+		l.progress.fold(p.partition, u.next)
 		if end, far := l.far[p.partition]; u.isDue(end, far, l.o.rows) {
 			due = append(due, u)
 		}

@@ -114,7 +114,7 @@ func (l *Ledger) Close(context.Context) error {
 
 // Status is the progress of the fold in Redis.
 type Status struct {
-	Behind int64 // number of facts that are not folded in yet; 0 once it has caught up
+	Behind int64 // number of facts that are not folded yet; 0 only once it has caught up
 	Total  int64
 	Left   time.Duration // estimate of the time until it has caught up; 0 if it is not known
 	Err    error         // error that stops the progress; nil if there is none
@@ -149,9 +149,10 @@ func (l *Ledger) Changed() <-chan struct{} { return l.progress.changes() }
 
 func (l *Ledger) key(name string) string { return l.prefix + name }
 
-// writeWithin limits the time of writing a batch. A busy laptop can take seconds; with a
+// writeWithin limits the time of writing a batch. While Redis is filled, a batch has tens of thousands of
+// facts, and three of them wait for each other. A busy laptop can take half a minute for them; with a
 // shorter limit the same work would be done twice.
-const writeWithin = 20 * time.Second
+const writeWithin = time.Minute
 
 // patientOptions returns options of a client that waits for a busy Redis. Retries are left to the
 // ledger, because it does not send again what Redis has already.

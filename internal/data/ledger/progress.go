@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -17,8 +18,9 @@ type progress struct {
 	fill    string          // id of the filling of Redis that applied belongs to
 	sum     int64           // sum of these offsets; a Redis with a lower sum has forgotten facts
 	ends    map[int32]int64 // ends of the log when the session began
+	folded  map[int32]int64 // next offsets of the facts that are folded and may be unwritten
 	began   time.Time       // time at which the session began
-	first   int64           // sum of the offsets at that time
+	first   int64           // number of facts that it had to catch up with
 	caught  bool
 	closed  bool
 	err     error
@@ -37,7 +39,7 @@ type waiter struct {
 }
 
 func newProgress() *progress {
-	return &progress{applied: map[int32]int64{}, ends: map[int32]int64{}, changed: make(chan struct{}),
+	return &progress{applied: map[int32]int64{}, folded: map[int32]int64{}, ends: map[int32]int64{}, changed: make(chan struct{}),
 		waiting: map[int32][]*waiter{}, fresh: map[int32]map[place][]byte{}}
 }
 
@@ -90,8 +92,24 @@ func (p *progress) restart(fill string, applied, ends map[int32]int64) {
 		p.sum += next
 		p.release(step{partition: partition, next: next})
 	}
-	p.began, p.first = time.Now(), p.sum
+	p.folded = maps.Clone(applied)
+	p.began, p.first = time.Now(), p.left()
 	p.announce()
+}
+
+// fold records that facts have been folded. Redis may not have them yet.
+func (p *progress) fold(partition int32, next int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.folded[partition] = next
+}
+
+// left returns the number of facts to catch up with that are not folded. The caller holds the lock.
+func (p *progress) left() (n int64) {
+	for partition, end := range p.ends {
+		n += max(0, end-max(p.applied[partition], p.folded[partition]))
+	}
+	return n
 }
 
 func (p *progress) reached(partition int32) int64 {
@@ -192,15 +210,15 @@ func (p *progress) status() Status {
 	}
 	for partition, end := range p.ends {
 		s.Total += max(end, p.applied[partition])
-		s.Behind += max(0, end-p.applied[partition])
 	}
+	s.Behind = p.left()
 	switch {
 	case p.caught:
 		s.Behind = 0
 	case s.Behind == 0:
 		s.Behind = 1 // the check for further facts has not run yet
 	default:
-		s.Left = timeLeft(time.Since(p.began), p.sum-p.first, s.Behind)
+		s.Left = timeLeft(time.Since(p.began), p.first-s.Behind, s.Behind)
 	}
 	return s
 }
