@@ -47,7 +47,6 @@ test-all: ## run what make test leaves out: guides, documents, the chart, proofs
 	$(MAKE) chaos
 	$(MAKE) attacks
 	$(RACING) ./internal/cli
-	$(RACING) -tags slow -run TestChaos ./e2e/chaos
 	$(RACING) -tags slow ./e2e/crash
 
 lint: ## run gofmt, go vet and staticcheck, and check for plain English

@@ -31,7 +31,7 @@ func TestChaos(t *testing.T) {
 
 // seeds returns the number of rounds and the seed of the first. `make test` plays one storm of each
 // test. `make chaos` plays many rounds without the race detector, because the detector makes a
-// round five times as slow. `make test-all` plays one storm of each with the detector.
+// round five times as slow.
 func seeds(t *testing.T, many, storm int) (rounds, first int) {
 	if raceDetector || !allRounds {
 		return setting(t, "ROUNDS", 1), setting(t, "SEED", storm)
