@@ -14,6 +14,7 @@ import (
 
 	"github.com/chromedp/chromedp/kb"
 
+	"tidemill.dev/broker/embedded"
 	"tidemill.dev/e2e/browser/seed"
 )
 
@@ -161,6 +162,35 @@ func newInstall(t *testing.T, prepare func(*install)) *install {
 	}
 	t.Cleanup(i.stop)
 	return i
+}
+
+// Before the ledger has read all facts, pages say so. Then they show their content by themselves.
+func TestRealFilling(t *testing.T) {
+	i := &install{dir: filepath.Join(t.TempDir(), "install"), binary: theInstall.binary}
+	if err := i.copy(t.Context(), seed.Small); err != nil {
+		t.Fatal(err)
+	}
+	servers, err := embedded.Start(t.Context(), embedded.Options{Dir: filepath.Join(i.dir, "data")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = servers.Close() })
+	redis := newProxy(t, servers.Redis())
+	redis.cut()
+	i.flags = []string{"--data", "other", "--kafka", servers.Kafka(), "--redis", redis.Addr().String()}
+	t.Cleanup(i.stop)
+	if err := i.listen(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	one, all := newPage(t), newPage(t)
+	one.open(i.url + "/ui/model?name=intent/bot-00012")
+	all.open(i.url + "/ui/models")
+	const filling = "document.querySelector('main .problem').textContent.includes('atching up with the facts')"
+	one.until(filling)
+	all.until(filling)
+	redis.mend()
+	one.until(says("is the champion"))
+	all.until("document.querySelector('main .problem') === null && document.querySelector('main tbody tr') !== null")
 }
 
 // The gateway is killed and started again while a page is open.

@@ -164,8 +164,17 @@ func (i *install) run(ctx context.Context, args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// up starts tidemill. After a first start it listens at the same address again.
+// up starts tidemill and waits until it has read all facts. After a first start it listens at the same
+// address again.
 func (i *install) up(ctx context.Context) error {
+	if err := i.listen(ctx); err != nil {
+		return err
+	}
+	return i.ready(ctx)
+}
+
+// listen starts tidemill and waits until it has printed its address.
+func (i *install) listen(ctx context.Context) error {
 	began := time.Now()
 	at := cmp.Or(strings.TrimPrefix(i.url, "http://"), "127.0.0.1:0")
 	i.url = ""
@@ -196,7 +205,7 @@ func (i *install) up(ctx context.Context) error {
 		return fmt.Errorf("tidemill up ended: %s", text)
 	}
 	go io.Copy(io.Discard, out)
-	return i.ready(ctx)
+	return nil
 }
 
 // ready waits until the gateway lists models, which it does once it has read all facts.
