@@ -2,8 +2,10 @@ package embedded
 
 import (
 	"bytes"
+	"log/slog"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -51,6 +53,19 @@ func TestACleanStopKeepsRedis(t *testing.T) {
 	if _, err := os.Stat(snapshotFile(dir)); !os.IsNotExist(err) {
 		t.Errorf("the snapshot is still there, so a start after a kill would read it: %v", err)
 	}
+}
+
+// A stop that cannot write the snapshot says so, and is a clean stop nevertheless.
+func TestASnapshotThatCannotBeWritten(t *testing.T) {
+	dir := t.TempDir()
+	var log bytes.Buffer
+	s := start(t, Options{Dir: dir, Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))})
+	must(t, os.Mkdir(snapshotFile(dir)+".new", 0o700))
+	must(t, s.Close())
+	if !strings.Contains(log.String(), "its keys are not kept") {
+		t.Errorf("the log says %q", log.String())
+	}
+	must(t, start(t, Options{Dir: dir}).Close())
 }
 
 // A snapshot that is cut off, changed, or of another build leaves Redis empty and is removed.

@@ -104,6 +104,7 @@ type Servers struct {
 	redis   *redisServer
 	network network.Network
 	inside  User // user of this package at Kafka; empty without users
+	log     *slog.Logger
 
 	stop   context.CancelFunc
 	clocks sync.WaitGroup
@@ -117,7 +118,7 @@ func Start(ctx context.Context, o Options) (*Servers, error) {
 		return nil, fmt.Errorf("start embedded servers: %w", err)
 	}
 	o = o.withDefaults()
-	s := &Servers{dir: o.Dir, network: o.Network, stop: func() {}}
+	s := &Servers{dir: o.Dir, network: o.Network, stop: func() {}, log: o.Logger}
 	if err := s.startParts(o); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
@@ -201,14 +202,21 @@ func (s *Servers) stopParts() error {
 	for _, d := range s.doors {
 		d.closeAll()
 	}
-	var err error
 	if s.redis != nil {
 		s.redis.close()
-		if s.dir != "" {
-			err = save(s.redis.Miniredis, s.dir, build())
-		}
+		s.saveRedis()
 	}
-	return errors.Join(err, s.lock.release())
+	return s.lock.release()
+}
+
+// saveRedis writes the snapshot. No data is lost without it.
+func (s *Servers) saveRedis() {
+	if s.dir == "" {
+		return
+	}
+	if err := save(s.redis.Miniredis, s.dir, build()); err != nil {
+		s.log.Warn("redis: its keys are not kept; the next start reads them from the log again", "reason", err)
+	}
 }
 
 // These ports are below those that kernels give to outgoing connections. So the port of a server is
