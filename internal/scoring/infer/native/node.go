@@ -212,6 +212,12 @@ func traditional(op string) builder {
 		return (*compiler).normalizer
 	case "Scaler":
 		return (*compiler).scaler
+	case "TreeEnsemble":
+		return (*compiler).treeEnsemble
+	case "TreeEnsembleClassifier":
+		return (*compiler).treeClassifier
+	case "TreeEnsembleRegressor":
+		return (*compiler).treeRegressor
 	case "ZipMap":
 		return (*compiler).zipMap
 	}

@@ -23,7 +23,7 @@ var writeNodes string
 // claimed are the operators that this engine supports.
 var claimed = []string{"Add", "ArgMax", "Cast", "Concat", "Constant", "Div", "Flatten", "Gemm", "Identity", "MatMul", "Mul", "Relu", "Reshape",
 	"Sigmoid", "Softmax", "StringNormalizer", "StringSplit", "Sub", "Tanh", "TfIdfVectorizer",
-	"ArrayFeatureExtractor", "LinearClassifier", "LinearRegressor", "Normalizer", "Scaler", "ZipMap"}
+	"ArrayFeatureExtractor", "LinearClassifier", "LinearRegressor", "Normalizer", "Scaler", "TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor", "ZipMap"}
 
 // refused are tests of these operators that are left to ONNX Runtime. Each must be refused with
 // this reason.

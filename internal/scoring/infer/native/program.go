@@ -136,6 +136,7 @@ type state struct {
 	charged []int64       // bytes of each cell that were taken from the budget
 	floats  []float32     // inputs converted to float32
 	text    textScratch
+	votes   voteScratch
 }
 
 var states = sync.Pool{New: func() any { return new(state) }}

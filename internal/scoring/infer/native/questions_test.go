@@ -19,7 +19,7 @@ type question struct {
 
 // madeUp returns a random question.
 func madeUp(r *rand.Rand, i int) *question {
-	kinds := []func(*rand.Rand) *question{numbersAtRandom, wordsAtRandom, classifierAtRandom, tablesAtRandom, rowsAtRandom}
+	kinds := []func(*rand.Rand) *question{numbersAtRandom, wordsAtRandom, classifierAtRandom, tablesAtRandom, rowsAtRandom, treesAtRandom}
 	q := kinds[i%len(kinds)](r)
 	q.name = fmt.Sprintf("%d %s", i, q.name)
 	return q

@@ -16,6 +16,9 @@ const maxElements = 1 << 40
 // maxRank is the largest number of dimensions of a tensor.
 const maxRank = 8
 
+// byteType is uint8. No input or output has it, but a TreeEnsemble lists its modes as bytes.
+const byteType tensor.Type = 2
+
 // content is a tensor as written. The format has several fields for its numbers.
 type content struct {
 	name     string
@@ -93,7 +96,7 @@ func (r *reader) makeTensor(c *content) (*tensor.Tensor, error) {
 		t.Floats, have = c.floats, len(c.floats)
 	case tensor.Double:
 		t.Doubles, have = c.doubles, len(c.doubles)
-	case tensor.Int32, tensor.Int64, tensor.Bool:
+	case tensor.Int32, tensor.Int64, tensor.Bool, byteType:
 		t.Ints, have = c.ints, len(c.ints)
 		narrow(t)
 	case tensor.String:
@@ -115,6 +118,8 @@ func narrow(t *tensor.Tensor) {
 			t.Ints[i] = int64(int32(v))
 		case tensor.Bool:
 			t.Ints[i] = min(max(v, 0), 1)
+		case byteType:
+			t.Ints[i] = int64(uint8(v))
 		}
 	}
 }
@@ -138,7 +143,7 @@ func setShape(t *tensor.Tensor, dims []int64) (int, error) {
 
 // decode reads numbers in little-endian order.
 func (r *reader) decode(t *tensor.Tensor, raw []byte, n int) error {
-	size := map[tensor.Type]int{tensor.Float: 4, tensor.Double: 8, tensor.Int32: 4, tensor.Int64: 8, tensor.Bool: 1}[t.Type]
+	size := map[tensor.Type]int{tensor.Float: 4, tensor.Double: 8, tensor.Int32: 4, tensor.Int64: 8, tensor.Bool: 1, byteType: 1}[t.Type]
 	if size == 0 {
 		return nil
 	}
@@ -162,6 +167,8 @@ func (r *reader) decode(t *tensor.Tensor, raw []byte, n int) error {
 		t.Ints = decoded(raw, n, 8, func(b []byte) int64 { return int64(binary.LittleEndian.Uint64(b)) })
 	case tensor.Bool:
 		t.Ints = decoded(raw, n, 1, func(b []byte) int64 { return int64(min(b[0], 1)) })
+	case byteType:
+		t.Ints = decoded(raw, n, 1, func(b []byte) int64 { return int64(b[0]) })
 	}
 	return nil
 }

@@ -1,0 +1,208 @@
+package native
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"tidemill.dev/internal/scoring/infer/onnx"
+	"tidemill.dev/internal/scoring/infer/tensor"
+	"tidemill.dev/internal/scoring/infer/trees"
+)
+
+// forest is a compiled ensemble of trees and what happens to its sums.
+type forest[T trees.Number] struct {
+	*trees.Ensemble[T]
+	base    []T
+	post    string
+	average bool
+	from    *ref
+}
+
+// voteScratch is the memory of a run of an ensemble.
+type voteScratch struct {
+	trees.Scratch
+	floats  []float32
+	doubles []float64
+	seen    []bool
+}
+
+// sumsOf returns the scratch memory for sums of a type.
+func sumsOf[T trees.Number](v *voteScratch) *[]T {
+	if p, ok := any(&v.floats).(*[]T); ok {
+		return p
+	}
+	return any(&v.doubles).(*[]T)
+}
+
+// inputOf returns a tensor's numbers as an ensemble's inputs.
+func inputOf[T trees.Number](s *state, t *tensor.Tensor) []T {
+	if x, ok := any(t.Doubles).([]T); ok {
+		return x
+	}
+	return any(s.asFloats(t)).([]T)
+}
+
+// newForest packs an ensemble. Average needs the number of trees, so it is done here and not in
+// package trees.
+func newForest[T trees.Number](c *compiler, x *value, f *trees.Forest, base []float64, post string) (*forest[T], error) {
+	if f.Targets < 1 || f.Targets > math.MaxInt16 {
+		return nil, fmt.Errorf("it has %d targets or classes; from 1 to %d are supported", f.Targets, math.MaxInt16)
+	}
+	if !slices.Contains(postTransforms, post) {
+		return nil, fmt.Errorf("post_transform %s %w", post, onnx.ErrUnsupported)
+	}
+	e, err := trees.Build[T](f)
+	if errors.Is(err, trees.ErrTooLarge) {
+		err = fmt.Errorf("%w, and %w", err, onnx.ErrUnsupported)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if n := len(x.shape); n > 0 && x.shape[n-1] != tensor.Any && x.shape[n-1] < e.Features() {
+		return nil, fmt.Errorf("its trees ask feature %d; an event has %d", e.Features()-1, x.shape[n-1])
+	}
+	k := &forest[T]{Ensemble: e, post: post, average: f.Aggregate == trees.Average, from: x.ref}
+	for _, v := range base {
+		k.base = append(k.base, T(v))
+	}
+	c.program.bytes += e.Bytes()
+	return k, nil
+}
+
+// sums lets all rows walk through all trees.
+func (f *forest[T]) sums(s *state) (rows int, sums []T, seen []bool, err error) {
+	in := s.get(f.from)
+	if len(in.Shape) == 0 || len(in.Shape) > 2 || featuresOf(in.Shape) < f.Features() {
+		return 0, nil, nil, fmt.Errorf("its trees ask feature %d; the events are of %v", f.Features()-1, slices.Clone(in.Shape))
+	}
+	rows = volume(in.Shape[:len(in.Shape)-1])
+	if err := s.multiply(rows, f.Steps(), 1); err != nil {
+		return 0, nil, nil, err
+	}
+	n, to := rows*f.Targets(), sumsOf[T](&s.votes)
+	*to, s.votes.seen = room(*to, n), room(s.votes.seen, n)
+	f.Run(&s.votes.Scratch, rows, featuresOf(in.Shape), inputOf[T](s, in), *to, s.votes.seen)
+	return rows, *to, s.votes.seen, nil
+}
+
+// finish turns sums into the numbers of a regression. A target that no leaf of a row votes for is
+// 0, even if it has a base value, as in ONNX Runtime.
+func (f *forest[T]) finish(rows int, sums []T, seen []bool) {
+	n, count := f.Targets(), T(f.Trees())
+	for i, sum := range sums[:rows*n] {
+		if f.average {
+			sum /= count
+		}
+		if len(f.base) == n {
+			sum += f.base[i%n]
+		}
+		if n > 1 && !seen[i] {
+			sum = 0
+		}
+		sums[i] = sum
+	}
+}
+
+// transform applies the operation on sums. A single target only has PROBIT, as in ONNX Runtime.
+func (f *forest[T]) transform(x []float32) {
+	if n := f.Targets(); n > 1 || f.post == "PROBIT" {
+		transform(f.post, x, n)
+	}
+}
+
+// write writes finished sums to an output of floats or doubles. The operation on sums is computed
+// with floats in both cases, as in ONNX Runtime.
+func (f *forest[T]) write(s *state, sums []T, out *tensor.Tensor) {
+	if out.Type == tensor.Float {
+		for i := range out.Floats {
+			out.Floats[i] = float32(sums[i])
+		}
+		f.transform(out.Floats)
+		return
+	}
+	for i := range out.Doubles {
+		out.Doubles[i] = float64(sums[i])
+	}
+	if f.post != "NONE" {
+		x := s.asFloats(out)
+		f.transform(x)
+		for i, v := range x {
+			out.Doubles[i] = float64(v)
+		}
+	}
+}
+
+// treeRegressor computes with the type of its input. Whole numbers become float32, as in ONNX
+// Runtime.
+func (c *compiler) treeRegressor(n *node) error {
+	if err := n.wants(1, 1); err != nil {
+		return err
+	}
+	if err := checkKinds(n.in[0], numeric...); err != nil {
+		return err
+	}
+	if n.in[0].kind == tensor.Double {
+		return treeRegressor[float64](c, n)
+	}
+	return treeRegressor[float32](c, n)
+}
+
+func treeRegressor[T trees.Number](c *compiler, n *node) error {
+	t, err := readListed[T](n, "target")
+	if err != nil {
+		return err
+	}
+	t.Targets = int(min(max(n.integer("n_targets", 0), 0), math.MaxInt32))
+	aggregate := slices.Index([]string{"SUM", "AVERAGE", "MIN", "MAX"}, n.text("aggregate_function", "SUM"))
+	if aggregate < 0 {
+		return fmt.Errorf("aggregate_function %s %w", n.text("aggregate_function", ""), onnx.ErrUnsupported)
+	}
+	t.Aggregate = trees.Aggregate(aggregate)
+	if len(t.base) != 0 && len(t.base) != t.Targets {
+		return fmt.Errorf("it has %d base values for %d targets", len(t.base), t.Targets)
+	}
+	return regression[T](c, n, &t.Forest, t.base, n.text("post_transform", "NONE"), tensor.Float)
+}
+
+// regression adds the step of a regression.
+func regression[T trees.Number](c *compiler, n *node, t *trees.Forest, base []float64, post string, kind tensor.Type) error {
+	onlyFirst(t)
+	f, err := newForest[T](c, n.in[0], t, base, post)
+	if err != nil {
+		return err
+	}
+	y := c.output(n, 0, kind, []int{tensor.Any, f.Targets()})
+	to := y.ref
+	c.add(n.describe(), n.in, []*value{y}, func(s *state) error {
+		rows, sums, seen, err := f.sums(s)
+		if err != nil {
+			return err
+		}
+		out, err := s.prepare(to, kind, rows, f.Targets())
+		if err != nil {
+			return err
+		}
+		f.finish(rows, sums, seen)
+		f.write(s, sums, out)
+		return nil
+	})
+	return nil
+}
+
+// onlyFirst drops all weights of a leaf but the first if there is one target, as ONNX Runtime does.
+func onlyFirst(f *trees.Forest) {
+	if f.Targets != 1 {
+		return
+	}
+	seen := make([]bool, len(f.Nodes))
+	f.Votes = slices.DeleteFunc(f.Votes, func(v trees.Vote) bool {
+		if v.Node < 0 || int(v.Node) >= len(seen) {
+			return false
+		}
+		first := !seen[v.Node]
+		seen[v.Node] = true
+		return !first
+	})
+}

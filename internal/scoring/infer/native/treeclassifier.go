@@ -1,0 +1,191 @@
+package native
+
+import (
+	"errors"
+	"fmt"
+
+	"tidemill.dev/internal/scoring/infer/onnx"
+	"tidemill.dev/internal/scoring/infer/tensor"
+	"tidemill.dev/internal/scoring/infer/trees"
+)
+
+// treeVotes is a TreeEnsembleClassifier. Its rules for two classes are those of ONNX Runtime,
+// which exporters rely on; ONNX itself does not say them.
+type treeVotes[T trees.Number] struct {
+	*forest[T]
+	ints          []int64
+	texts         []string
+	one           bool // two classes, and all weights are for the same one
+	positive      bool // no weight is negative
+	label, scores *ref // label is nil if no node reads it
+}
+
+func (c *compiler) treeClassifier(n *node) error {
+	if err := n.wants(1, 1); err != nil {
+		return err
+	}
+	if err := checkKinds(n.in[0], numeric...); err != nil {
+		return err
+	}
+	if n.in[0].kind == tensor.Double {
+		return treeClassifier[float64](c, n)
+	}
+	return treeClassifier[float32](c, n)
+}
+
+func treeClassifier[T trees.Number](c *compiler, n *node) error {
+	k := &treeVotes[T]{ints: n.ints("classlabels_int64s"), texts: n.texts("classlabels_strings"), positive: true}
+	classes := max(len(k.ints), len(k.texts))
+	if len(k.ints) > 0 && len(k.texts) > 0 || classes == 0 {
+		return errors.New("its classes have no names, or two each")
+	}
+	t, err := readListed[T](n, "class")
+	if err != nil {
+		return err
+	}
+	t.Targets = classes
+	voted := make(map[int32]bool)
+	for _, v := range t.Votes {
+		voted[v.Target] = true
+		k.positive = k.positive && v.Value >= 0
+	}
+	k.one = classes == 2 && len(voted) == 1
+	post := n.text("post_transform", "NONE")
+	if classes == 1 || classes == 2 && (post == "PROBIT" || len(t.base) == 1 && !k.one) {
+		return fmt.Errorf("%d classes with post_transform %s and %d base values %w: engines interpret it differently", classes, post, len(t.base), onnx.ErrUnsupported)
+	}
+	if len(t.base) != 0 && len(t.base) != classes && (classes != 2 || len(t.base) > 2) {
+		return fmt.Errorf("it has %d base values for %d classes", len(t.base), classes)
+	}
+	if k.forest, err = newForest[T](c, n.in[0], &t.Forest, t.base, post); err != nil {
+		return err
+	}
+	c.addVotes(n, k.step, &k.label, &k.scores, k.texts != nil, classes)
+	return nil
+}
+
+// addVotes adds the step of a classifier.
+func (c *compiler) addVotes(n *node, run func(*state) error, label, scores **ref, named bool, classes int) {
+	kind := tensor.Int64
+	if named {
+		kind = tensor.String
+	}
+	z := c.output(n, 1, tensor.Float, []int{tensor.Any, classes})
+	*scores = z.ref
+	writes := []*value{z}
+	if c.isRead(n, 0) {
+		y := c.output(n, 0, kind, []int{tensor.Any})
+		*label, writes = y.ref, append(writes, y)
+	}
+	c.add(n.describe(), n.in, writes, run)
+}
+
+func (k *treeVotes[T]) step(s *state) error {
+	rows, sums, seen, err := k.sums(s)
+	if err != nil {
+		return err
+	}
+	n := k.Targets()
+	out, err := s.prepare(k.scores, tensor.Float, rows, n)
+	if err != nil {
+		return err
+	}
+	var label *tensor.Tensor
+	if k.label != nil {
+		kind := tensor.Int64
+		if k.texts != nil {
+			kind = tensor.String
+		}
+		if label, err = s.prepare(k.label, kind, rows); err != nil {
+			return err
+		}
+	}
+	from, transformed := 0, false // rows since from have the operation on sums, or have not
+	for i := range rows {
+		best, with, err := k.row(sums[i*n:(i+1)*n], seen[i*n:(i+1)*n], out.Floats[i*n:(i+1)*n])
+		if err != nil {
+			return err
+		}
+		if with != transformed {
+			k.transformRows(transformed, out.Floats[from*n:i*n])
+			from, transformed = i, with
+		}
+		if label == nil {
+			continue
+		}
+		if k.texts != nil {
+			label.Strings[i] = k.texts[best]
+		} else {
+			label.Ints[i] = k.ints[best]
+		}
+	}
+	k.transformRows(transformed, out.Floats[from*n:])
+	return nil
+}
+
+func (k *treeVotes[T]) transformRows(with bool, x []float32) {
+	if with && len(x) > 0 {
+		transform(k.post, x, k.Targets())
+	}
+}
+
+// row writes a row's scores and returns its class, and whether the operation on sums follows.
+func (k *treeVotes[T]) row(sums []T, seen []bool, out []float32) (best int, with bool, err error) {
+	if len(sums) == 2 {
+		best, with = k.two(sums, seen, out)
+		return best, with, nil
+	}
+	best = -1
+	for i, sum := range sums {
+		if len(k.base) > 0 {
+			sum, seen[i] = sum+k.base[i], true
+		}
+		if seen[i] && (best < 0 || sum > T(out[best])) {
+			best = i
+		}
+		out[i] = float32(sum)
+	}
+	if best < 0 {
+		return 0, false, errors.New("no leaf that a row reaches has a weight, so the row has no class")
+	}
+	return best, true, nil
+}
+
+// two is row for two classes.
+func (k *treeVotes[T]) two(sums []T, seen []bool, out []float32) (best int, with bool) {
+	first, second := sums[0], sums[1]
+	switch len(k.base) {
+	case 2:
+		if seen[1] {
+			second = k.base[1] + first
+			first = -second
+		} else {
+			first += k.base[0]
+		}
+	case 1:
+		first += k.base[0]
+	}
+	if !seen[0] && !(len(k.base) == 2 && seen[1]) {
+		first = 0
+	}
+	decides := first
+	if seen[1] {
+		decides = second
+	}
+	if k.one && k.positive && decides > 0.5 || !(k.one && k.positive) && decides > 0 {
+		best = 1
+	}
+	switch {
+	case seen[1] || len(k.base) == 2:
+		if !seen[1] {
+			second = 0
+		}
+		out[0], out[1] = float32(first), float32(second)
+		return best, true
+	case k.one && k.positive:
+		out[0], out[1] = float32(1-first), float32(first)
+		return best, false
+	}
+	out[0], out[1] = float32(-first), float32(first)
+	return best, k.post == "LOGISTIC"
+}
