@@ -134,9 +134,12 @@ func tensorMessage(name string, t *tensor.Tensor) message {
 		raw = binary.LittleEndian.AppendUint64(raw, math.Float64bits(v))
 	}
 	for _, v := range t.Ints {
-		if t.Type == tensor.Int64 {
+		switch t.Type {
+		case tensor.Int64:
 			raw = binary.LittleEndian.AppendUint64(raw, uint64(v))
-		} else {
+		case 2: // bytes
+			raw = append(raw, byte(v))
+		default:
 			raw = binary.LittleEndian.AppendUint32(raw, uint32(v))
 		}
 	}

@@ -151,28 +151,28 @@ func (k *treeVotes[T]) row(sums []T, seen []bool, out []float32) (best int, with
 	return best, true, nil
 }
 
-// two is row for two classes.
+// two is row for two classes. Often the weights are for one class only, and the other one's score
+// follows from it.
 func (k *treeVotes[T]) two(sums []T, seen []bool, out []float32) (best int, with bool) {
 	first, second := sums[0], sums[1]
-	switch len(k.base) {
-	case 2:
-		if seen[1] {
-			second = k.base[1] + first
-			first = -second
-		} else {
-			first += k.base[0]
-		}
-	case 1:
+	switch {
+	case len(k.base) == 2 && seen[1]:
+		second = k.base[1] + first
+		first = -second
+	case len(k.base) > 0:
 		first += k.base[0]
 	}
-	if !seen[0] && !(len(k.base) == 2 && seen[1]) {
+	if !seen[0] {
 		first = 0
 	}
-	decides := first
+	decides, least := first, T(0)
 	if seen[1] {
 		decides = second
 	}
-	if k.one && k.positive && decides > 0.5 || !(k.one && k.positive) && decides > 0 {
+	if k.one && k.positive {
+		least = 0.5
+	}
+	if decides > least {
 		best = 1
 	}
 	switch {
@@ -182,10 +182,11 @@ func (k *treeVotes[T]) two(sums []T, seen []bool, out []float32) (best int, with
 		}
 		out[0], out[1] = float32(first), float32(second)
 		return best, true
-	case k.one && k.positive:
-		out[0], out[1] = float32(1-first), float32(first)
-		return best, false
+	case k.one && k.positive && k.post != "LOGISTIC":
+		first, second = 1-first, first
+	default:
+		first, second = -first, first
 	}
-	out[0], out[1] = float32(-first), float32(first)
+	out[0], out[1] = float32(first), float32(second)
 	return best, k.post == "LOGISTIC"
 }

@@ -10,7 +10,7 @@ import (
 	"tidemill.dev/internal/scoring/infer/trees"
 )
 
-// treeEnsemble is TreeEnsemble of ai.onnx.ml 5. Its leaves have lists of their own, and a leaf may
+// treeEnsemble is TreeEnsemble of ai.onnx.ml 5. The leaves have separate lists, and a leaf may
 // be the child of many nodes.
 func (c *compiler) treeEnsemble(n *node) error {
 	if err := n.wants(1, 1); err != nil {
@@ -48,6 +48,9 @@ func treeEnsemble[T trees.Number](c *compiler, n *node) error {
 	which, post := n.integer("aggregate_function", 1), n.integer("post_transform", 0)
 	if which < 0 || int(which) >= len(aggregate) || post < 0 || int(post) >= len(posts) {
 		return fmt.Errorf("aggregate_function %d with post_transform %d %w", which, post, onnx.ErrUnsupported)
+	}
+	if f.Targets > 1 && (posts[post] == "SOFTMAX" || posts[post] == "LOGISTIC") {
+		return fmt.Errorf("post_transform %d (%s) %w: ONNX Runtime numbers it in another way than ONNX", post, posts[post], onnx.ErrUnsupported)
 	}
 	f.Aggregate = aggregate[which]
 	return regression[T](c, n, f, nil, posts[post], n.in[0].kind)

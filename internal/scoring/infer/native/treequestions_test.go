@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"tidemill.dev/internal/scoring/infer/tensor"
 )
@@ -71,13 +72,14 @@ func (g *grove) votes(r *rand.Rand, set attributes, name string, least, most int
 	set[name+"_treeids"], set[name+"_nodeids"], set[name+"_ids"], set[name+"_weights"] = trees, ids, targets, weights
 }
 
+var allModes = []string{"BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ"}
+
 // growModes returns what the nodes of an ensemble ask. Trained trees have one mode.
 func growModes(r *rand.Rand) []string {
-	all := []string{"BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ"}
 	if r.IntN(3) == 0 {
-		return all
+		return allModes
 	}
-	return all[r.IntN(len(all)):][:1]
+	return allModes[r.IntN(len(allModes)):][:1]
 }
 
 // treesAtRandom returns an ensemble: a classifier or a regressor.
@@ -88,10 +90,85 @@ func treesAtRandom(r *rand.Rand) *question {
 	for range 1 + r.IntN(9) {
 		g.grow(r, 1+r.IntN(12), features, modes)
 	}
-	if r.IntN(2) == 0 {
+	switch r.IntN(5) {
+	case 0, 1:
 		return forestAtRandom(r, &g, features)
+	case 2, 3:
+		return votersAtRandom(r, &g, features)
 	}
-	return votersAtRandom(r, &g, features)
+	return ensembleAtRandom(r, &g, features)
+}
+
+// ensembleAtRandom returns the same trees as a TreeEnsemble. Some leaves are the children of two
+// nodes, and some nodes ask for one of a set.
+func ensembleAtRandom(r *rand.Rand, g *grove, features int) *question {
+	var roots, yes, no, yesLeaf, noLeaf, missing, targets []int
+	var modes []int64
+	var splits, weights, members []float64
+	targetCount := 1 + r.IntN(3)
+	at := make([]int, len(g.ids)) // new index of each node or leaf
+	nodes := 0
+	for i, mode := range g.modes {
+		switch {
+		case mode != "LEAF":
+			at[i] = nodes
+			nodes++
+		case len(weights) > 0 && r.IntN(5) == 0:
+			at[i] = len(weights) - 1
+		default:
+			at[i] = len(weights)
+			weights, targets = append(weights, r.NormFloat64()), append(targets, r.IntN(targetCount))
+		}
+	}
+	var asked []int
+	for i, mode := range g.modes {
+		if mode == "LEAF" {
+			continue
+		}
+		first := i - g.ids[i]
+		if g.ids[i] == 0 {
+			roots = append(roots, at[i])
+		}
+		leaf := func(id int) int {
+			if g.modes[first+id] == "LEAF" {
+				return 1
+			}
+			return 0
+		}
+		yes, no, yesLeaf, noLeaf = append(yes, at[first+g.yes[i]]), append(no, at[first+g.no[i]]), append(yesLeaf, leaf(g.yes[i])), append(noLeaf, leaf(g.no[i]))
+		kind := slices.Index(allModes, mode)
+		if r.IntN(6) == 0 {
+			kind = 6
+			for range 1 + r.IntN(3) {
+				members = append(members, float64(r.IntN(4)))
+			}
+			members = append(members, math.NaN())
+		}
+		modes, splits, missing, asked = append(modes, int64(kind)), append(splits, float64(g.values[i])), append(missing, g.missing[i]), append(asked, g.features[i])
+	}
+	kind := []tensor.Type{tensor.Float, tensor.Double}[r.IntN(2)]
+	list := func(v []float64) *tensor.Tensor {
+		if kind == tensor.Double {
+			return &tensor.Tensor{Type: kind, Shape: []int{len(v)}, Doubles: v}
+		}
+		t := floats([]int{len(v)})
+		for _, v := range v {
+			t.Floats = append(t.Floats, float32(v))
+		}
+		return t
+	}
+	set := attributes{"n_targets": targetCount, "post_transform": 0, "aggregate_function": r.IntN(4), "tree_roots": roots, "nodes_truenodeids": yes, "nodes_falsenodeids": no, "nodes_trueleafs": yesLeaf,
+		"nodes_falseleafs": noLeaf, "nodes_featureids": asked, "nodes_missing_value_tracks_true": missing, "leaf_targetids": targets, "leaf_weights": list(weights), "nodes_splits": list(splits),
+		"nodes_modes": &tensor.Tensor{Type: 2, Shape: []int{len(modes)}, Ints: modes}}
+	if nodes == 0 { // ONNX Runtime refuses it
+		return votersAtRandom(r, g, features)
+	}
+	if len(members) > 0 {
+		set["membership_values"] = list(members)
+	}
+	graph := newGraph().input("x", kind, tensor.Any, features).node(ml, "TreeEnsemble", []string{"x"}, []string{"y"}, set).output("y", kind, tensor.Any, targetCount)
+	graph.opset[ml] = 5
+	return &question{fmt.Sprint("ensemble ", set["aggregate_function"], " ", set["post_transform"], " ", targetCount, kind), graph.file(), []tensor.Tensor{*events(r, kind, features)}, 1}
 }
 
 func forestAtRandom(r *rand.Rand, g *grove, features int) *question {
@@ -130,12 +207,15 @@ func votersAtRandom(r *rand.Rand, g *grove, features int) *question {
 	if classes == 2 {
 		which := r.IntN(2)
 		target, name, least, most = func(int) int { return which }, "voters for one", 1, 1
+		if r.IntN(3) == 0 {
+			target, name, most = func(int) int { return r.IntN(2) }, "voters for two", 3
+		}
 	} else if r.IntN(2) == 0 {
 		target, name, least, most = func(tree int) int { return tree % classes }, "boosted voters", 1, 1
 	}
 	bases := []int{0, classes}
-	if classes == 2 {
-		bases = []int{0, 1, 2}
+	if name == "voters for one" {
+		bases = append(bases, 1)
 	}
 	if n := bases[r.IntN(len(bases))]; n > 0 {
 		set["base_values"] = random(r, n).Floats

@@ -9,7 +9,7 @@ import (
 // A row is turned into columns of int32 before it is walked. There is one for each feature, with
 // the same order as the feature's numbers, so that one comparison of integers serves all modes
 // and types. NaN is greater or less than all other numbers; a feature has two columns if nodes
-// disagree about that. A question for equality has a column of its own: 0 for yes, 1 for no.
+// disagree about that. A question for equality has a separate column: 0 for yes, 1 for no.
 
 // column is one of them.
 type column[T Number] struct {

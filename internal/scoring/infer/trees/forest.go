@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Mode is what a node asks of a feature.
+// Mode is the question that a node asks about a feature.
 type Mode uint8
 
 // The modes. A node that asks goes to its child True if the answer is yes.
