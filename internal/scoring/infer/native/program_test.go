@@ -233,7 +233,7 @@ func TestLoadRefuses(t *testing.T) {
 		"version 99":                new,
 		"to float16":                x().node("", "Cast", []string{"x"}, []string{"y"}, attributes{"to": 10}),
 		"zipmap=False":              x().node(ml, "ZipMap", []string{"x"}, []string{"z"}, nil).node("", "Relu", []string{"z"}, []string{"y"}, nil),
-		"Concat y\" for type uint8": x().weight("a", &tensor.Tensor{Type: 2, Shape: []int{8}, Ints: []int64{1, 2}}).node("", "Concat", []string{"a", "a"}, []string{"y"}, attributes{"axis": 0}),
+		"Concat y\" for type uint8": x().weight("a", &tensor.Tensor{Type: 2, Shape: []int{8}, Ints: make([]int64, 8)}).node("", "Concat", []string{"a", "a"}, []string{"y"}, attributes{"axis": 0}),
 		"norm L7":                   x().node(ml, "Normalizer", []string{"x"}, []string{"y"}, attributes{"norm": "L7"}),
 		"type float16":              newGraph().input("x", 10, tensor.Any).node("", "Relu", []string{"x"}, []string{"y"}, nil),
 		"a single sum":              x().node(ml, "LinearClassifier", []string{"x"}, []string{"l", "y"}, attributes{"coefficients": []float32{1, 2}, "intercepts": []float32{1}, "classlabels_ints": []int{0, 1}, "post_transform": "SOFTMAX"}),

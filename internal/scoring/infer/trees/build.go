@@ -11,15 +11,22 @@ import (
 // Number is the type of inputs, thresholds and sums.
 type Number interface{ float32 | float64 }
 
-// node is a packed node. A row goes to the first of two neighbouring children if the number in
-// the node's column is at most the key, else to the second.
+// node is a packed node. Its high half is the key: the threshold in the column's order, or of a
+// leaf the weight's bits or the first vote. Below are the distance to the first child and the
+// column. A row goes to the first of two neighbouring children if its number in the column is at
+// most the key, else to the second.
 //
-// A leaf asks column 0, which is less than every key, and has itself as its first child. So a
-// walk may take any number of steps more than a path is long.
-type node struct {
-	key int32  // threshold in the column's order; of a leaf, the weight's bits or its first vote
-	at  uint32 // distance to the first child, and below it the column
+// A leaf asks column 0, which is never greater than a key, and is its own first child. So a walk
+// may take any number of steps more than a path is long.
+type node uint64
+
+func newNode(key, delta, column uint32) node {
+	return node(key)<<32 | node(delta)<<columnBits | node(column)
 }
+
+func (n node) key() uint32    { return uint32(n >> 32) }
+func (n node) delta() uint32  { return uint32(n) >> columnBits }
+func (n node) column() uint32 { return uint32(n) & (1<<columnBits - 1) }
 
 // tree is a packed tree.
 type tree struct {
@@ -36,20 +43,20 @@ type vote[T Number] struct {
 }
 
 // noVote is the first vote of a leaf that has none.
-const noVote = -1
+const noVote = math.MaxUint32
 
 // Ensemble is a packed forest. It is read only and safe for concurrent use.
 type Ensemble[T Number] struct {
 	nodes     []node
 	trees     []tree
 	votes     []vote[T] // empty if single
-	columns   []column[T]
+	columns   []column
+	tables    [][]T  // sorted thresholds, or sorted sets
 	single    bool   // each leaf has one vote, for its tree's target, and weights are added
 	seen      []bool // targets that each row has votes for, if single
 	targets   int
 	features  int // one more than the greatest feature
 	depth     int // sum of the trees' depths
-	ranks     int // thresholds in the tables of the columns
 	aggregate Aggregate
 }
 
@@ -88,10 +95,7 @@ func (b *builder[T]) pack(single bool) (*Ensemble[T], error) {
 		}
 	}
 	e.nodes = slices.Clip(e.nodes)
-	e.columns = slices.Clip(b.gathered.columns)
-	for _, ranks := range b.gathered.ranks {
-		e.ranks += len(ranks)
-	}
+	e.columns, e.tables = slices.Clip(b.gathered.columns), slices.Clip(b.gathered.tables)
 	return e, nil
 }
 
@@ -161,10 +165,10 @@ func (b *builder[T]) isSingle() bool {
 func (b *builder[T]) tree(i int, root int32) error {
 	e := b.to
 	if len(e.nodes)%2 == 0 {
-		e.nodes = append(e.nodes, node{})
+		e.nodes = append(e.nodes, 0)
 	}
 	t := tree{root: uint32(len(e.nodes))}
-	e.nodes = append(e.nodes, node{})
+	e.nodes = append(e.nodes, 0)
 	b.open = append(b.open[:0], open{root, t.root, 0})
 	deepest, target := 0, int32(-1)
 	for len(b.open) > 0 {
@@ -216,14 +220,14 @@ func (b *builder[T]) leaf(o open, target *int32) error {
 			return errMixed
 		}
 		*target = v.Target
-		e.nodes[o.to] = node{key: int32(math.Float32bits(float32(v.Value)))}
+		e.nodes[o.to] = newNode(math.Float32bits(float32(v.Value)), 0, 0)
 		return nil
 	}
-	first := int32(noVote)
+	first := uint32(noVote)
 	if len(votes) > 0 {
-		first = int32(len(e.votes))
+		first = uint32(len(e.votes))
 	}
-	e.nodes[o.to] = node{key: first}
+	e.nodes[o.to] = newNode(first, 0, 0)
 	for i, at := range votes {
 		v := b.Votes[at]
 		e.votes = append(e.votes, vote[T]{T(v.Value), v.Target, i+1 < len(votes)})
@@ -251,13 +255,13 @@ func (b *builder[T]) branch(tree int, o open) error {
 	if delta >= 1<<deltaBits || q.column >= 1<<columnBits {
 		return fmt.Errorf("tree %d: it %w: more than %d nodes, or all trees together ask more than %d different things", tree, ErrTooLarge, 1<<deltaBits, 1<<columnBits)
 	}
-	e.nodes[o.to] = node{key: q.key, at: delta<<columnBits | q.column}
+	e.nodes[o.to] = newNode(q.key, delta, q.column)
 	left, right := n.True, n.False
 	if q.swap {
 		left, right = right, left
 	}
 	next := uint32(len(e.nodes))
-	e.nodes = append(e.nodes, node{}, node{})
+	e.nodes = append(e.nodes, 0, 0)
 	b.open = append(b.open, open{right, next + 1, o.depth + 1}, open{left, next, o.depth + 1})
 	return nil
 }
@@ -295,15 +299,16 @@ func (b *builder[T]) setOf(tree int, at int32, n *Node) ([]T, error) {
 
 // Bytes returns the memory of the ensemble.
 func (e *Ensemble[T]) Bytes() int64 {
-	var v vote[T]
-	var c column[T]
-	n := int64(unsafe.Sizeof(*e)) + int64(len(e.seen))
-	n += int64(unsafe.Sizeof(node{}))*int64(cap(e.nodes)) + int64(unsafe.Sizeof(tree{}))*int64(cap(e.trees))
-	n += int64(unsafe.Sizeof(v))*int64(cap(e.votes)) + int64(unsafe.Sizeof(c))*int64(cap(e.columns))
-	for _, c := range e.columns {
-		n += int64(unsafe.Sizeof(T(0))) * int64(len(c.set))
+	n := int64(unsafe.Sizeof(*e)) + int64(len(e.seen)) + bytesOf(e.nodes) + bytesOf(e.trees) + bytesOf(e.votes) + bytesOf(e.columns) + bytesOf(e.tables)
+	for _, table := range e.tables {
+		n += bytesOf(table)
 	}
-	return n + int64(unsafe.Sizeof(T(0)))*int64(e.ranks)
+	return n
+}
+
+func bytesOf[E any](s []E) int64 {
+	var one E
+	return int64(unsafe.Sizeof(one)) * int64(cap(s))
 }
 
 // Targets returns the number of targets or classes.

@@ -6,140 +6,163 @@ import (
 	"slices"
 )
 
-// A row is turned into columns of int32 before it is walked. There is one for each feature, with
-// the same order as the feature's numbers, so that one comparison of integers serves all modes
-// and types. NaN is greater or less than all other numbers; a feature has two columns if nodes
-// disagree about that. A question for equality has a separate column: 0 for yes, 1 for no.
+// A row is turned into columns of integers before it is walked. A feature's column has the same
+// order as the feature's numbers, so one comparison of integers serves all modes and types. NaN is
+// less or greater than all other numbers; a feature has two columns if nodes disagree about that.
+// A question for equality has a separate column: 0 for yes, 1 for no.
 
-// column is one of them.
-type column[T Number] struct {
+// column says how one of them is computed.
+type column struct {
 	feature int32
-	nan     int32 // of NaN
-	ranks   []T   // sorted thresholds of a feature in float64; nil for float32
-	set     []T   // sorted numbers that mean yes; nil for a column of a feature
+	nan     uint32 // of NaN
+	table   int32  // index in Ensemble.tables; noTable for a feature in float32
+	isSet   bool   // the table has the numbers that mean yes, else the thresholds of a feature
 }
 
-// never is the only number of column 0, and that of NaN where it goes left. always is that of NaN where it goes right.
+const noTable = -1
+
+// never is the number of column 0, and that of NaN where it goes to the first child. always is that
+// of NaN where it goes to the second.
 const (
-	never  = math.MinInt32
-	always = math.MaxInt32
+	never  = 0
+	always = math.MaxUint32
 )
 
-// keyOf returns an integer with the order of the floats. Both zeros are 0.
-func keyOf(v float32) int32 {
+// keyOf returns an integer with the order of the floats. Both zeros have the same.
+func keyOf(v float32) uint32 {
 	bits := int32(math.Float32bits(v))
-	if bits < 0 {
-		return math.MinInt32 - bits
-	}
-	return bits
+	sign := bits >> 31
+	return uint32((bits&math.MaxInt32)^sign-sign) + 1<<31
 }
 
 // rankOf returns an integer with the order of the numbers, as far as the sorted thresholds can
-// tell: odd for a threshold, even between two.
-func rankOf[T Number](ranks []T, v T) int32 {
-	at, found := slices.BinarySearch(ranks, v)
+// tell: even for a threshold, odd between two.
+func rankOf[T Number](thresholds []T, v T) uint32 {
+	at, found := slices.BinarySearch(thresholds, v)
 	if found {
-		return int32(2*at + 1)
+		return uint32(2*at + 2)
 	}
-	return int32(2 * at)
+	return uint32(2*at + 1)
 }
 
-// of returns the column's number for a row.
-func (c *column[T]) of(row []T) int32 {
+// prepare computes the columns of a row and writes them to one of the lanes.
+func (e *Ensemble[T]) prepare(row []T, to []uint32, lane int) {
+	to[lane] = never
+	for _, c := range e.columns[1:] {
+		lane += lanes
+		to[lane] = e.columnOf(c, row)
+	}
+}
+
+func (e *Ensemble[T]) columnOf(c column, row []T) uint32 {
 	v := row[c.feature]
 	switch {
 	case v != v:
 		return c.nan
-	case c.set != nil:
-		if _, found := slices.BinarySearch(c.set, v); found {
-			return 0
-		}
-		return 1
-	case c.ranks != nil:
-		return rankOf(c.ranks, v)
+	case c.table == noTable:
+		return keyOf(float32(v))
+	case !c.isSet:
+		return rankOf(e.tables[c.table], v)
 	}
-	return keyOf(float32(v))
+	if _, found := slices.BinarySearch(e.tables[c.table], v); found {
+		return 0
+	}
+	return 1
 }
 
 // gathered collects the columns while a forest is packed.
 type gathered[T Number] struct {
-	columns []column[T]
+	columns []column
+	tables  [][]T
 	known   map[asked]uint32
-	ranks   map[int32][]T // of each feature; nil for float32
+	sets    map[string]int32 // table of each set
+	ranks   map[int32]int32  // table of each feature; empty for float32
 }
 
 // asked identifies a column.
 type asked struct {
-	feature, nan int32
-	set          string
+	feature, table int32
+	nan            uint32
 }
 
 // question is how a packed node asks what a node of the file asks.
 type question struct {
-	key    int32
-	column uint32
-	swap   bool // the first child is for no
+	key, column uint32
+	swap        bool // the first child is for no
 }
 
 func newGathered[T Number](f *Forest) *gathered[T] {
-	g := &gathered[T]{columns: make([]column[T], 1), known: map[asked]uint32{}}
+	g := &gathered[T]{known: map[asked]uint32{}, sets: map[string]int32{}, ranks: map[int32]int32{}}
+	g.columns = append(g.columns, column{table: noTable}) // column 0 is the same in all rows
 	if _, double := any(T(0)).(float64); !double {
 		return g
 	}
-	g.ranks = map[int32][]T{}
 	for i := range f.Nodes {
-		if n := &f.Nodes[i]; n.Mode != Leaf && n.Value == n.Value {
-			g.ranks[n.Feature] = append(g.ranks[n.Feature], T(n.Value))
+		n := &f.Nodes[i]
+		if n.Mode == Leaf || n.Value != n.Value {
+			continue
 		}
+		table, known := g.ranks[n.Feature]
+		if !known {
+			table = int32(len(g.tables))
+			g.ranks[n.Feature], g.tables = table, append(g.tables, nil)
+		}
+		g.tables[table] = append(g.tables[table], T(n.Value))
 	}
-	for feature, all := range g.ranks {
+	for i, all := range g.tables {
 		slices.Sort(all)
-		g.ranks[feature] = slices.Clip(slices.Compact(all))
+		g.tables[i] = slices.Clip(slices.Compact(all))
 	}
 	return g
 }
 
 func (g *gathered[T]) question(n *Node, set []T) question {
 	if set != nil {
-		q := question{swap: n.Mode == NotEqual}
-		a := asked{feature: n.Feature, nan: 1, set: string(binaryOf(set))}
+		nan := uint32(1)
 		if n.Missing && n.Mode != NotEqual {
-			a.nan = 0
+			nan = 0
 		}
-		q.column = g.column(a, set, nil)
-		return q
+		return question{column: g.column(n.Feature, g.setTable(set), nan, true), swap: n.Mode == NotEqual}
 	}
 	q := question{swap: n.Mode == GreaterOrEqual || n.Mode == Greater}
-	ranks := g.ranks[n.Feature]
-	if ranks != nil {
-		q.key = rankOf(ranks, T(n.Value))
+	table, double := g.ranks[n.Feature]
+	if double {
+		q.key = rankOf(g.tables[table], T(n.Value))
 	} else {
-		q.key = keyOf(float32(n.Value))
+		table, q.key = noTable, keyOf(float32(n.Value))
 	}
 	if n.Mode == Less || n.Mode == GreaterOrEqual {
 		q.key--
 	}
-	a := asked{feature: n.Feature, nan: always}
+	nan := uint32(always)
 	if n.Missing != q.swap {
-		a.nan = never
+		nan = never
 	}
-	q.column = g.column(a, nil, ranks)
+	q.column = g.column(n.Feature, table, nan, false)
 	return q
 }
 
-func (g *gathered[T]) column(a asked, set, ranks []T) uint32 {
+// setTable returns the table of a sorted set.
+func (g *gathered[T]) setTable(set []T) int32 {
+	var name []byte
+	for _, v := range set {
+		name = binary.LittleEndian.AppendUint64(name, math.Float64bits(float64(v)))
+	}
+	table, known := g.sets[string(name)]
+	if !known {
+		table = int32(len(g.tables))
+		g.sets[string(name)], g.tables = table, append(g.tables, set)
+	}
+	return table
+}
+
+func (g *gathered[T]) column(feature, table int32, nan uint32, isSet bool) uint32 {
+	a := asked{feature, table, nan}
 	at, known := g.known[a]
 	if !known {
 		at = uint32(len(g.columns))
 		g.known[a] = at
-		g.columns = append(g.columns, column[T]{a.feature, a.nan, ranks, set})
+		g.columns = append(g.columns, column{feature, nan, table, isSet})
 	}
 	return at
-}
-
-func binaryOf[T Number](set []T) (b []byte) {
-	for _, v := range set {
-		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(float64(v)))
-	}
-	return b
 }

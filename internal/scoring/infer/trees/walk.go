@@ -2,16 +2,21 @@ package trees
 
 import "math"
 
+// lanes is the number of walks that are taken at the same time, so that the processor does not
+// wait for the memory of one of them. Lanes are rows with the same tree or, for the last rows of a
+// batch, trees with the same row.
+const lanes = 8
+
 // Scratch is the memory of a walk. It may be used for any ensembles, one after another.
 type Scratch struct {
-	columns []int32  // of some rows, one row after another
-	leaves  []uint32 // where the walks have ended
+	columns []uint32      // of some groups of rows: for each column, one number for each lane
+	ends    [lanes]uint32 // nodes of the walks
 }
 
 // Rows are walked in blocks whose columns stay in the first cache. All trees see a block before
 // the next block, and all its rows see a tree before the next tree.
 const (
-	mostRows    = 64
+	mostGroups  = 16
 	mostNumbers = 1 << 13
 )
 
@@ -27,110 +32,100 @@ func (e *Ensemble[T]) Run(s *Scratch, rows, width int, x, sums []T, seen []bool)
 	} else {
 		clear(seen[:rows*e.targets])
 	}
-	block := max(1, min(mostRows, mostNumbers/len(e.columns)))
-	for from := 0; from < rows; from += block {
-		n := min(block, rows-from)
-		s.fill(n*len(e.columns), max(n, len(e.trees)))
-		for i := range n {
-			e.prepare(x[(from+i)*width:(from+i+1)*width], s.columns[i*len(e.columns):(i+1)*len(e.columns)])
+	block := lanes * max(1, min(mostGroups, mostNumbers/(lanes*len(e.columns))))
+	if need := block * len(e.columns); len(s.columns) < need {
+		s.columns = make([]uint32, need)
+	}
+	for from := 0; from < rows; {
+		n := min(block, rows-from) / lanes * lanes
+		if n == 0 {
+			e.walkTrees(s, x[from*width:], sums[from*e.targets:], seen[from*e.targets:])
+			from++
+			continue
 		}
-		at := from * e.targets
-		e.block(s, n, sums[at:at+n*e.targets], seen[at:at+n*e.targets])
+		e.walkRows(s, n, width, x[from*width:], sums[from*e.targets:], seen[from*e.targets:])
+		from += n
 	}
 }
 
-func (s *Scratch) fill(columns, leaves int) {
-	if cap(s.columns) < columns {
-		s.columns = make([]int32, columns)
+// walkRows takes groups of rows through one tree after another.
+func (e *Ensemble[T]) walkRows(s *Scratch, rows, width int, x, sums []T, seen []bool) {
+	group := lanes * len(e.columns)
+	for i := range rows {
+		e.prepare(x[i*width:(i+1)*width], s.columns[i/lanes*group:], i%lanes)
 	}
-	if cap(s.leaves) < leaves {
-		s.leaves = make([]uint32, leaves)
-	}
-	s.columns, s.leaves = s.columns[:columns], s.leaves[:leaves]
-}
-
-// prepare computes the columns of a row.
-func (e *Ensemble[T]) prepare(row []T, to []int32) {
-	to[0] = never
-	for i := 1; i < len(e.columns) && i < len(to); i++ {
-		to[i] = e.columns[i].of(row)
-	}
-}
-
-// together is the number of walks that are taken at the same time, so that the processor does
-// not wait for the memory of one.
-const together = 4
-
-// block walks a few rows. Many rows take a tree together, and a few rows take many trees together.
-func (e *Ensemble[T]) block(s *Scratch, rows int, sums []T, seen []bool) {
-	width := len(e.columns)
-	whole := rows / together * together
-	if whole > 0 {
-		for i := range e.trees {
-			t := &e.trees[i]
-			for row := 0; row < whole; row += together {
-				at := [together]uint32{t.root, t.root, t.root, t.root}
-				walk(e.nodes, int(t.depth), &at, s.columns[row*width:], s.columns[(row+1)*width:], s.columns[(row+2)*width:], s.columns[(row+3)*width:])
-				*(*[together]uint32)(s.leaves[row:]) = at
+	for i := range e.trees {
+		t := &e.trees[i]
+		for row := 0; row < rows; row += lanes {
+			for lane := range s.ends {
+				s.ends[lane] = t.root
 			}
-			e.add(t, s.leaves[:whole], sums, seen)
-		}
-	}
-	for row := whole; row < rows; row++ {
-		x := s.columns[row*width : (row+1)*width]
-		for i := 0; i < len(e.trees); i += together {
-			var at [together]uint32
-			depth := 0
-			for k := range at {
-				t := &e.trees[min(i+k, len(e.trees)-1)]
-				at[k], depth = t.root, max(depth, int(t.depth))
-			}
-			walk(e.nodes, depth, &at, x, x, x, x)
-			for k := range min(together, len(e.trees)-i) {
-				e.add(&e.trees[i+k], at[k:k+1], sums[row*e.targets:], seen[row*e.targets:])
+			walk(e.nodes, s.columns[row/lanes*group:][:group], &s.ends, int(t.depth))
+			if e.single {
+				e.add(s.ends[:], sums[row*e.targets+int(t.target):], e.targets)
+			} else {
+				e.addAll(s.ends[:], sums[row*e.targets:], seen[row*e.targets:], e.targets)
 			}
 		}
 	}
 }
 
-// walk takes four walks a number of steps further.
-func walk(nodes []node, steps int, at *[together]uint32, a, b, c, d []int32) {
-	i, j, k, l := at[0], at[1], at[2], at[3]
+// walkTrees takes one row through groups of trees.
+func (e *Ensemble[T]) walkTrees(s *Scratch, row, sums []T, seen []bool) {
+	columns := s.columns[:lanes*len(e.columns)]
+	e.prepare(row, columns, 0)
+	for at := 0; at < len(columns); at += lanes {
+		for lane := 1; lane < lanes; lane++ {
+			columns[at+lane] = columns[at]
+		}
+	}
+	for i := 0; i < len(e.trees); i += lanes {
+		depth := 0
+		some := e.trees[i:min(i+lanes, len(e.trees))]
+		for lane := range s.ends {
+			t := &some[min(lane, len(some)-1)]
+			s.ends[lane], depth = t.root, max(depth, int(t.depth))
+		}
+		walk(e.nodes, columns, &s.ends, depth)
+		for lane := range some {
+			if e.single {
+				e.add(s.ends[lane:lane+1], sums[some[lane].target:], 0)
+			} else {
+				e.addAll(s.ends[lane:lane+1], sums, seen, 0)
+			}
+		}
+	}
+}
+
+// walkPlain takes each lane a number of steps further.
+func walkPlain(nodes []node, columns []uint32, at *[lanes]uint32, steps int) {
 	for range steps {
-		i += step(nodes[i], a)
-		j += step(nodes[j], b)
-		k += step(nodes[k], c)
-		l += step(nodes[l], d)
-	}
-	*at = [together]uint32{i, j, k, l}
-}
-
-// step returns the distance from a node to the child for a row.
-func step(n node, columns []int32) uint32 {
-	further := uint32(uint64(int64(n.key)-int64(columns[n.at&(1<<columnBits-1)])) >> 63)
-	return n.at>>columnBits + further
-}
-
-// add adds the votes of the leaves at which rows have arrived.
-func (e *Ensemble[T]) add(t *tree, leaves []uint32, sums []T, seen []bool) {
-	if !e.single {
-		e.addAll(leaves, sums, seen)
-		return
-	}
-	sums = sums[t.target:]
-	for i, at := range leaves {
-		sums[i*e.targets] += T(math.Float32frombits(uint32(e.nodes[at].key)))
+		for lane, i := range at {
+			n := nodes[i]
+			i += n.delta()
+			if columns[lanes*n.column()+uint32(lane)] > n.key() {
+				i++
+			}
+			at[lane] = i
+		}
 	}
 }
 
-func (e *Ensemble[T]) addAll(leaves []uint32, sums []T, seen []bool) {
-	for i, at := range leaves {
-		first := e.nodes[at].key
+// add adds the weights of the leaves at which walks have ended. The sums are some numbers apart.
+func (e *Ensemble[T]) add(ends []uint32, sums []T, apart int) {
+	for i, at := range ends {
+		sums[i*apart] += T(math.Float32frombits(e.nodes[at].key()))
+	}
+}
+
+func (e *Ensemble[T]) addAll(ends []uint32, sums []T, seen []bool, apart int) {
+	for i, at := range ends {
+		first := e.nodes[at].key()
 		if first == noVote {
 			continue
 		}
 		for _, v := range e.votes[first:] {
-			to := i*e.targets + int(v.target)
+			to := i*apart + int(v.target)
 			sums[to] = e.aggregated(sums[to], v.value, seen[to])
 			seen[to] = true
 			if !v.more {
