@@ -2,8 +2,11 @@ package infer
 
 import (
 	"encoding/binary"
+	"maps"
 	"math"
 	"math/rand/v2"
+	"slices"
+	"strings"
 )
 
 // wire writes ONNX files, which are protocol buffers.
@@ -77,4 +80,45 @@ func perceptron(seed uint64, in, hidden, out int) []byte {
 // simple returns a graph of one operator, with an input of one number per row.
 func simple(op string, metadata ...string) []byte {
 	return modelOf(wire{}.part(1, node(op, []string{"x"}, "y")).text(2, "simple").part(11, floatsOf("x", 1)).part(12, floatsOf("y", 1)), metadata...)
+}
+
+// forest returns a regression of full trees, as boosting libraries export it. It has trees·(2^(depth+1)-1)
+// nodes with random thresholds.
+func forest(seed uint64, trees, depth, features int) []byte {
+	r := rand.New(rand.NewPCG(seed, 2))
+	lists := map[string]wire{}
+	add := func(name string, v int) { lists[name] = lists[name].number(8, uint64(v)) }
+	real := func(name string, v float64) {
+		lists[name] = binary.LittleEndian.AppendUint32(binary.AppendUvarint(lists[name], 7<<3|5), math.Float32bits(float32(v)))
+	}
+	inner := 1<<depth - 1
+	for tree := range trees {
+		for n := range 2*inner + 1 {
+			mode, yes, no, feature, threshold := "BRANCH_LEQ", 2*n+1, 2*n+2, r.IntN(features), r.NormFloat64()
+			if n >= inner {
+				mode, yes, no, feature, threshold = "LEAF", 0, 0, 0, 0
+				add("target_treeids", tree)
+				add("target_nodeids", n)
+				add("target_ids", 0)
+				real("target_weights", r.NormFloat64())
+			}
+			add("nodes_treeids", tree)
+			add("nodes_nodeids", n)
+			add("nodes_featureids", feature)
+			add("nodes_truenodeids", yes)
+			add("nodes_falsenodeids", no)
+			real("nodes_values", threshold)
+			lists["nodes_modes"] = lists["nodes_modes"].text(9, mode)
+		}
+	}
+	w := node("TreeEnsembleRegressor", []string{"x"}, "y").text(7, "ai.onnx.ml").part(5, wire{}.text(1, "n_targets").number(3, 1).number(20, 2))
+	for _, name := range slices.Sorted(maps.Keys(lists)) {
+		kind := map[bool]uint64{true: 6, false: 7}[strings.HasSuffix(name, "values") || strings.HasSuffix(name, "weights")]
+		if name == "nodes_modes" {
+			kind = 8
+		}
+		w = w.part(5, append(wire{}.text(1, name), lists[name]...).number(20, kind))
+	}
+	graph := wire{}.part(1, w).text(2, "forest").part(11, floatsOf("x", features)).part(12, floatsOf("y", 1))
+	return append(modelOf(graph), wire{}.part(8, wire{}.text(1, "ai.onnx.ml").number(2, 3))...)
 }

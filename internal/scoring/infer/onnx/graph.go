@@ -184,6 +184,7 @@ func (r *reader) setting(n *Node, f field) error {
 }
 
 func (r *reader) attribute(f field) (name string, a Attribute, err error) {
+	size := len(f.bytes)
 	err = r.readNested(f, func(f field) (err error) {
 		switch f.number {
 		case 1:
@@ -200,11 +201,11 @@ func (r *reader) attribute(f field) (name string, a Attribute, err error) {
 				_, a.Tensor, err = r.tensor(b)
 			}
 		case 7:
-			a.Floats, err = r.floats(a.Floats, f)
+			a.Floats, err = r.floats(listOf(a.Floats, f, size, 5), f)
 		case 8:
-			a.Ints, err = r.integers(a.Ints, f)
+			a.Ints, err = r.integers(listOf(a.Ints, f, size, 2), f)
 		case 9:
-			a.Texts, err = r.texts(a.Texts, f)
+			a.Texts, err = r.texts(listOf(a.Texts, f, size, 2+len(f.bytes)), f)
 		case 20:
 			var kind int64
 			kind, err = f.integer()
@@ -213,6 +214,15 @@ func (r *reader) attribute(f field) (name string, a Attribute, err error) {
 		return err
 	})
 	return name, a, err
+}
+
+// listOf makes room for the elements of a list at the first of them. The list is in a message of a
+// size, and an element takes at least some bytes of it. Packed numbers make their own room.
+func listOf[T any](to []T, f field, size, each int) []T {
+	if to != nil || f.number != 9 && f.wire == wireBytes {
+		return to
+	}
+	return make([]T, 0, size/each)
 }
 
 // port reads an input or an output of the graph.

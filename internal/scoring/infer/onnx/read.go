@@ -29,12 +29,13 @@ const (
 type reader struct {
 	left  int // memory that the file may still use
 	model *Model
+	known map[string]string // texts that are not copied again
 }
 
 // Read parses a file. It fails for a file that is truncated, has wrong sizes, or would
 // need more memory than a few times its own size.
 func Read(data []byte) (*Model, error) {
-	r := &reader{left: grant + growth*len(data), model: &Model{
+	r := &reader{left: grant + growth*len(data), known: map[string]string{}, model: &Model{
 		Opsets: map[string]int64{}, Weights: map[string]*tensor.Tensor{}, Metadata: map[string]string{},
 	}}
 	var graphs int
@@ -327,7 +328,17 @@ func (r *reader) text(f field) (string, error) {
 	return string(b), err
 }
 
+// texts appends a text. The nodes of trees repeat a few texts very often, and these are copied once.
 func (r *reader) texts(to []string, f field) ([]string, error) {
+	if s, known := r.known[string(f.bytes)]; known && f.wire == wireBytes {
+		return append(to, s), r.countMemory(textSize)
+	}
 	s, err := r.text(f)
+	if len(r.known) < mostKnown && len(s) <= 16 {
+		r.known[s] = s
+	}
 	return append(to, s), err
 }
+
+// mostKnown is the number of texts that are copied once.
+const mostKnown = 32

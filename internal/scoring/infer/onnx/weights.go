@@ -183,7 +183,7 @@ func decoded[T any](raw []byte, n, size int, one func([]byte) T) []T {
 
 // ReadTensor reads a tensor from a separate file, as in ONNX's own tests.
 func ReadTensor(data []byte) (*tensor.Tensor, error) {
-	r := &reader{left: grant + growth*len(data)}
+	r := &reader{left: grant + growth*len(data), known: map[string]string{}}
 	_, t, err := r.tensor(data)
 	return t, err
 }
