@@ -67,15 +67,14 @@ type ensembleReader struct {
 // forest reads the lists. Each child that is a leaf becomes a node, after all nodes.
 func (r *ensembleReader) forest() (*trees.Forest, error) {
 	count := len(r.yes)
-	for name, have := range map[string]int{"nodes_falsenodeids": len(r.no), "nodes_trueleafs": len(r.yesLeaf), "nodes_falseleafs": len(r.noLeaf), "nodes_featureids": len(r.features),
-		"nodes_modes": len(r.modes), "nodes_splits": len(r.splits)} {
-		if have != count {
-			return nil, fmt.Errorf("its lists have different lengths: %d in nodes_truenodeids and %d in %s", count, have, name)
-		}
+	err := sameLengths(listLength{"nodes_truenodeids", count}, listLength{"nodes_falsenodeids", len(r.no)}, listLength{"nodes_trueleafs", len(r.yesLeaf)}, listLength{"nodes_falseleafs", len(r.noLeaf)},
+		listLength{"nodes_featureids", len(r.features)}, listLength{"nodes_modes", len(r.modes)}, listLength{"nodes_splits", len(r.splits)},
+		optionalLength("nodes_missing_value_tracks_true", len(r.missing), count))
+	if err == nil {
+		err = sameLengths(listLength{"leaf_targetids", len(r.targets)}, listLength{"leaf_weights", len(r.weights)})
 	}
-	if len(r.missing) != 0 && len(r.missing) != count || len(r.weights) != len(r.targets) {
-		return nil, fmt.Errorf("its lists have different lengths: %d in nodes_truenodeids and %d in nodes_missing_value_tracks_true, or %d in leaf_targetids and %d in leaf_weights",
-			count, len(r.missing), len(r.targets), len(r.weights))
+	if err != nil {
+		return nil, err
 	}
 	r.to.Nodes = make([]trees.Node, count, 2*count+1)
 	for i := range count {

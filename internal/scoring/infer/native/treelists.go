@@ -81,8 +81,8 @@ func tensorNumbers[T trees.Number](t *tensor.Tensor, name string) ([]float64, er
 
 // findTrees finds each tree's nodes. The first listed node of a tree is its root.
 func (f *listedForest) findTrees() error {
-	if len(f.treeIDs) != len(f.nodeIDs) {
-		return fmt.Errorf("its lists have different lengths: %d in nodes_treeids and %d in nodes_nodeids", len(f.treeIDs), len(f.nodeIDs))
+	if err := sameLengths(listLength{"nodes_nodeids", len(f.nodeIDs)}, listLength{"nodes_treeids", len(f.treeIDs)}); err != nil {
+		return err
 	}
 	f.spans = map[int64]treeSpan{}
 	for from := 0; from < len(f.treeIDs); {
@@ -124,46 +124,76 @@ func (s *treeSpan) find(id int64) int32 {
 	return -1
 }
 
+// listLength is the name of a list and its length.
+type listLength struct {
+	name string
+	have int
+}
+
+// optionalLength is the length of a list that may be absent.
+func optionalLength(name string, have, otherwise int) listLength {
+	if have == 0 {
+		have = otherwise
+	}
+	return listLength{name, have}
+}
+
+func sameLengths(first listLength, others ...listLength) error {
+	for _, l := range others {
+		if l.have != first.have {
+			return fmt.Errorf("its lists have different lengths: %d in %s and %d in %s", first.have, first.name, l.have, l.name)
+		}
+	}
+	return nil
+}
+
+// nodeLists are the lists with a field of each node.
+type nodeLists struct {
+	values                     []float64
+	modes                      []string
+	features, yes, no, missing []int64
+}
+
 func readNodes[T trees.Number](n *node, f *listedForest) error {
 	values, err := numbersOf[T](n, "nodes_values")
 	if err != nil {
 		return err
 	}
-	modes, features := n.texts("nodes_modes"), n.ints("nodes_featureids")
-	yes, no, missing := n.ints("nodes_truenodeids"), n.ints("nodes_falsenodeids"), n.ints("nodes_missing_value_tracks_true")
+	l := nodeLists{values, n.texts("nodes_modes"), n.ints("nodes_featureids"), n.ints("nodes_truenodeids"), n.ints("nodes_falsenodeids"), n.ints("nodes_missing_value_tracks_true")}
 	count := len(f.nodeIDs)
-	for name, have := range map[string]int{"nodes_values": len(values), "nodes_modes": len(modes), "nodes_featureids": len(features), "nodes_truenodeids": len(yes), "nodes_falsenodeids": len(no)} {
-		if have != count {
-			return fmt.Errorf("its lists have different lengths: %d in nodes_nodeids and %d in %s", count, have, name)
-		}
-	}
-	if len(missing) != 0 && len(missing) != count {
-		return fmt.Errorf("its lists have different lengths: %d in nodes_nodeids and %d in nodes_missing_value_tracks_true", count, len(missing))
+	err = sameLengths(listLength{"nodes_nodeids", count}, listLength{"nodes_values", len(values)}, listLength{"nodes_modes", len(l.modes)}, listLength{"nodes_featureids", len(l.features)},
+		listLength{"nodes_truenodeids", len(l.yes)}, listLength{"nodes_falsenodeids", len(l.no)}, optionalLength("nodes_missing_value_tracks_true", len(l.missing), count))
+	if err != nil {
+		return err
 	}
 	f.Nodes = make([]trees.Node, count)
 	for _, root := range f.Roots {
-		id := f.treeIDs[root]
-		s := f.spans[id]
+		s := f.spans[f.treeIDs[root]]
 		for i := s.from; i < s.to; i++ {
-			mode, known := treeModes[modes[i]]
-			if !known {
-				return fmt.Errorf("tree %d, node %d: mode %q %w", id, f.nodeIDs[i], modes[i], onnx.ErrUnsupported)
+			if f.Nodes[i], err = l.node(&s, i); err != nil {
+				return fmt.Errorf("tree %d, node %d %w", f.treeIDs[i], f.nodeIDs[i], err)
 			}
-			to := trees.Node{Mode: mode, Value: values[i]}
-			if mode != trees.Leaf {
-				if features[i] < 0 || features[i] > math.MaxInt32-1 {
-					return fmt.Errorf("tree %d, node %d asks feature %d", id, f.nodeIDs[i], features[i])
-				}
-				to.Feature, to.True, to.False = int32(features[i]), s.find(yes[i]), s.find(no[i])
-				to.Missing = len(missing) > 0 && missing[i] == 1
-				if to.True < 0 || to.False < 0 {
-					return fmt.Errorf("tree %d, node %d: its children are %d and %d, and the tree does not have both", id, f.nodeIDs[i], yes[i], no[i])
-				}
-			}
-			f.Nodes[i] = to
 		}
 	}
 	return nil
+}
+
+// node returns the node at a position of the lists.
+func (l *nodeLists) node(s *treeSpan, i int) (trees.Node, error) {
+	mode, known := treeModes[l.modes[i]]
+	switch {
+	case !known:
+		return trees.Node{}, fmt.Errorf("has the mode %q, which %w", l.modes[i], onnx.ErrUnsupported)
+	case mode == trees.Leaf:
+		return trees.Node{}, nil
+	case l.features[i] < 0 || l.features[i] >= math.MaxInt32:
+		return trees.Node{}, fmt.Errorf("asks feature %d", l.features[i])
+	}
+	n := trees.Node{Mode: mode, Value: l.values[i], Feature: int32(l.features[i]), True: s.find(l.yes[i]), False: s.find(l.no[i]), Missing: len(l.missing) > 0 && l.missing[i] == 1}
+	if n.True < 0 || n.False < 0 {
+		return n, fmt.Errorf("has the children %d and %d, and the tree does not have both", l.yes[i], l.no[i])
+	}
+	return n, nil
 }
 
 func readVotes[T trees.Number](n *node, f *listedForest, votes string) error {
@@ -172,9 +202,9 @@ func readVotes[T trees.Number](n *node, f *listedForest, votes string) error {
 	if err != nil {
 		return err
 	}
-	if len(treeIDs) != len(nodeIDs) || len(targets) != len(nodeIDs) || len(weights) != len(nodeIDs) {
-		return fmt.Errorf("its lists have different lengths: %d in %s_nodeids, %d in %s_treeids, %d in %s_ids and %d in %s_weights",
-			len(nodeIDs), votes, len(treeIDs), votes, len(targets), votes, len(weights), votes)
+	err = sameLengths(listLength{votes + "_nodeids", len(nodeIDs)}, listLength{votes + "_treeids", len(treeIDs)}, listLength{votes + "_ids", len(targets)}, listLength{votes + "_weights", len(weights)})
+	if err != nil {
+		return err
 	}
 	f.Votes = make([]trees.Vote, 0, len(weights))
 	for i, value := range weights {
