@@ -126,6 +126,8 @@ func TestNothingIsAllocated(t *testing.T) {
 		"texts":   {intents(1, 500, 20), messages(33, 500)},
 		"classes": {pipeline(false).file, floats([]int{2, 4}, 1, 2, 3, 4, 5, 6, 7, 8)},
 		"names":   {network().file, random(newRandom(1), 5, 6)},
+		"trees":   {treesFile(twoTrees(), 2), random(newRandom(1), 13, 2)},
+		"doubles": {treesOfDoubles(), cast(random(newRandom(1), 13, 2), tensor.Double)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := load(t, c.file)

@@ -48,10 +48,7 @@ func readListed[T trees.Number](n *node, votes string) (*listedForest, error) {
 
 // numbersOf returns a list of numbers, which may be a tensor of the input's type.
 func numbersOf[T trees.Number](n *node, name string) ([]float64, error) {
-	var all []float64
-	for _, v := range n.floats(name) {
-		all = append(all, float64(v))
-	}
+	all := doublesOf(n.floats(name))
 	a, ok := n.attribute(name+"_as_tensor", onnx.AttributeTensor)
 	if !ok {
 		return all, nil
@@ -72,11 +69,15 @@ func tensorNumbers[T trees.Number](t *tensor.Tensor, name string) ([]float64, er
 	case double || t.Type != tensor.Float:
 		return nil, fmt.Errorf("%s of type %s with inputs of another %w", name, typeName(t.Type), onnx.ErrUnsupported)
 	}
-	var all []float64
-	for _, v := range t.Floats {
-		all = append(all, float64(v))
+	return doublesOf(t.Floats), nil
+}
+
+func doublesOf(x []float32) []float64 {
+	all := make([]float64, len(x))
+	for i, v := range x {
+		all[i] = float64(v)
 	}
-	return all, nil
+	return all
 }
 
 // findTrees finds each tree's nodes. The first listed node of a tree is its root.

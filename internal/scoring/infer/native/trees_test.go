@@ -29,6 +29,16 @@ func treesFile(set attributes, width int) []byte {
 		output("label", tensor.Int64, tensor.Any).output("scores", tensor.Float, tensor.Any, 2).file()
 }
 
+// treesOfDoubles returns the trees of twoTrees as a regression with inputs in float64.
+func treesOfDoubles() []byte {
+	set := twoTrees()
+	for _, field := range []string{"treeids", "nodeids", "ids", "weights"} {
+		set["target_"+field] = set["class_"+field]
+	}
+	set["n_targets"] = 2
+	return newGraph().input("x", tensor.Double, tensor.Any, 2).node(ml, "TreeEnsembleRegressor", []string{"x"}, []string{"y"}, set).output("y", tensor.Float, tensor.Any, 2).file()
+}
+
 func TestTwoClassesWithWeightsForOne(t *testing.T) {
 	set := twoTrees()
 	set["nodes_missing_value_tracks_true"] = []int{1, 0, 0, 0, 0, 0}

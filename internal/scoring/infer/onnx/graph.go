@@ -184,45 +184,64 @@ func (r *reader) setting(n *Node, f field) error {
 }
 
 func (r *reader) attribute(f field) (name string, a Attribute, err error) {
-	size := len(f.bytes)
-	err = r.readNested(f, func(f field) (err error) {
-		switch f.number {
-		case 1:
-			name, err = r.text(f)
-		case 2:
-			a.Float, err = f.float()
-		case 3:
-			a.Int, err = f.integer()
-		case 4:
-			a.Text, err = r.text(f)
-		case 5:
-			var b []byte
-			if b, err = f.message(); err == nil {
-				_, a.Tensor, err = r.tensor(b)
-			}
-		case 7:
-			a.Floats, err = r.floats(listOf(a.Floats, f, size, 5), f)
-		case 8:
-			a.Ints, err = r.integers(listOf(a.Ints, f, size, 2), f)
-		case 9:
-			a.Texts, err = r.texts(listOf(a.Texts, f, size, 2+len(f.bytes)), f)
-		case 20:
-			var kind int64
-			kind, err = f.integer()
-			a.Type = int(kind)
+	b, err := f.message()
+	if err == nil {
+		err = r.countMemory(specSize)
+	}
+	size := len(b)
+	for len(b) > 0 && err == nil {
+		switch b[0] { // an element of a list; trees have hundreds of thousands of them
+		case 7<<3 | wireFixed32:
+			a.Floats, b, err = r.floatList(listOf(a.Floats, size/5), b)
+			continue
+		case 8<<3 | wireVarint:
+			a.Ints, b, err = r.integerList(listOf(a.Ints, size/2), b)
+			continue
 		}
-		return err
-	})
+		if f, b, err = next(b); err == nil {
+			name, err = r.part(&a, name, f, size)
+		}
+	}
 	return name, a, err
 }
 
-// listOf makes room for the elements of a list at the first of them. The list is in a message of a
-// size, and an element takes at least some bytes of it. Packed numbers make their own room.
-func listOf[T any](to []T, f field, size, each int) []T {
-	if to != nil || f.number != 9 && f.wire == wireBytes {
-		return to
+// part reads a part of an attribute of a size.
+func (r *reader) part(a *Attribute, name string, f field, size int) (string, error) {
+	var err error
+	switch f.number {
+	case 1:
+		name, err = r.text(f)
+	case 2:
+		a.Float, err = f.float()
+	case 3:
+		a.Int, err = f.integer()
+	case 4:
+		a.Text, err = r.text(f)
+	case 5:
+		var b []byte
+		if b, err = f.message(); err == nil {
+			_, a.Tensor, err = r.tensor(b)
+		}
+	case 7:
+		a.Floats, err = r.floats(a.Floats, f)
+	case 8:
+		a.Ints, err = r.integers(a.Ints, f)
+	case 9:
+		a.Texts, err = r.texts(listOf(a.Texts, size/(2+len(f.bytes))), f)
+	case 20:
+		var kind int64
+		kind, err = f.integer()
+		a.Type = int(kind)
 	}
-	return make([]T, 0, size/each)
+	return name, err
+}
+
+// listOf makes room for a list before its first element.
+func listOf[T any](to []T, most int) []T {
+	if to == nil {
+		return make([]T, 0, most)
+	}
+	return to
 }
 
 // port reads an input or an output of the graph.

@@ -310,6 +310,34 @@ func (r *reader) doubles(to []float64, f field) ([]float64, error) {
 	return to, nil
 }
 
+// integerList reads the elements of a list up to the first field that is something else. Each has its
+// tag in front of it.
+func (r *reader) integerList(to []int64, b []byte) ([]int64, []byte, error) {
+	count := len(to)
+	for tag := b[0]; len(b) > 0 && b[0] == tag; {
+		v, n := uint64(0), 0
+		if len(b) > 1 && b[1] < 0x80 {
+			v, n = uint64(b[1]), 1
+		} else if v, n = binary.Uvarint(b[1:]); n <= 0 {
+			return nil, nil, errCut
+		}
+		to, b = append(to, int64(v)), b[1+n:]
+	}
+	return to, b, r.countMemory(8 * (len(to) - count))
+}
+
+// floatList is integerList for floats.
+func (r *reader) floatList(to []float32, b []byte) ([]float32, []byte, error) {
+	count := len(to)
+	for tag := b[0]; len(b) > 0 && b[0] == tag; b = b[5:] {
+		if len(b) < 5 {
+			return nil, nil, errCut
+		}
+		to = append(to, math.Float32frombits(binary.LittleEndian.Uint32(b[1:])))
+	}
+	return to, b, r.countMemory(4 * (len(to) - count))
+}
+
 // grown makes room for more elements: exactly as many if the slice was empty, which is
 // the usual case.
 func grown[T any](s []T, more int) []T {
