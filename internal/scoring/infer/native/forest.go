@@ -105,13 +105,6 @@ func (f *forest[T]) finish(rows int, sums []T, seen []bool) {
 	}
 }
 
-// transform applies the operation on sums. A single target only has PROBIT, as in ONNX Runtime.
-func (f *forest[T]) transform(x []float32) {
-	if n := f.Targets(); n > 1 || f.post == "PROBIT" {
-		transform(f.post, x, n)
-	}
-}
-
 // write writes finished sums to an output of floats or doubles. The operation on sums is computed
 // with floats in both cases, as in ONNX Runtime.
 func (f *forest[T]) write(s *state, sums []T, out *tensor.Tensor) {
@@ -119,7 +112,7 @@ func (f *forest[T]) write(s *state, sums []T, out *tensor.Tensor) {
 		for i := range out.Floats {
 			out.Floats[i] = float32(sums[i])
 		}
-		f.transform(out.Floats)
+		transform(f.post, out.Floats, f.Targets())
 		return
 	}
 	for i := range out.Doubles {
@@ -127,7 +120,7 @@ func (f *forest[T]) write(s *state, sums []T, out *tensor.Tensor) {
 	}
 	if f.post != "NONE" {
 		x := s.asFloats(out)
-		f.transform(x)
+		transform(f.post, x, f.Targets())
 		for i, v := range x {
 			out.Doubles[i] = float64(v)
 		}

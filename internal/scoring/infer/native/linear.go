@@ -83,9 +83,13 @@ func (c *compiler) linearRegressor(n *node) error {
 	return nil
 }
 
-// transform applies the operation to each row of sums.
+// transform applies the operation to each row of sums. A single sum only has PROBIT, as in ONNX
+// Runtime.
 func transform(post string, x []float32, n int) {
-	if post == "SOFTMAX" && n > 1 && len(x) > 0 {
+	if n == 1 && post != "PROBIT" {
+		return
+	}
+	if post == "SOFTMAX" && len(x) > 0 {
 		kernel.Softmax(len(x)/n, n, x)
 		return
 	}
@@ -95,7 +99,7 @@ func transform(post string, x []float32, n int) {
 	}
 	for row := x; len(row) > 0; row = row[n:] {
 		switch {
-		case post == "SOFTMAX_ZERO" && n > 1:
+		case post == "SOFTMAX_ZERO":
 			softmaxZero(row[:n])
 		case post == "PROBIT":
 			for i, v := range row[:n] {

@@ -32,28 +32,42 @@ func (n node) column() uint32 { return uint32(n) & (1<<columnBits - 1) }
 type tree struct {
 	root   uint32
 	depth  uint16
-	target uint16 // of all its leaves, if each leaf has one vote
+	target uint16 // of all its leaves, in the single form
 }
 
-// vote is a packed vote. The votes of a leaf are neighbours.
-type vote[T Number] struct {
-	value  T
-	target int32
-	more   bool // the next vote is of the same leaf
-}
+// form is where the weights of leaves are.
+type form uint8
+
+const (
+	// sparse is any other: a leaf's key is the index of its first vote, or noVote.
+	sparse form = iota
+	// dense means that each leaf has one vote for each target, and votes are added. The key is the
+	// index of the first of its weights.
+	dense
+	// single means that each leaf has one vote, all leaves of a tree vote for the same target, and
+	// votes are added in float32. The key has the bits of the weight.
+	single
+)
 
 // noVote is the first vote of a leaf that has none.
 const noVote = math.MaxUint32
+
+// vote is a vote of the sparse form. The votes of a leaf are neighbours.
+type vote[T Number] struct {
+	value T
+	to    uint32 // twice the target, and 1 if the next vote is of the same leaf
+}
 
 // Ensemble is a packed forest. It is read only and safe for concurrent use.
 type Ensemble[T Number] struct {
 	nodes     []node
 	trees     []tree
-	votes     []vote[T] // empty if single
+	form      form
+	votes     []vote[T] // of the sparse form
+	weights   []T       // of the dense form
+	seen      []bool    // targets that each row has votes for; nil if this depends on the row
 	columns   []column
-	tables    [][]T  // sorted thresholds, or sorted sets
-	single    bool   // each leaf has one vote, for its tree's target, and weights are added
-	seen      []bool // targets that each row has votes for, if single
+	tables    [][]T // sorted thresholds, or sorted sets
 	targets   int
 	features  int // one more than the greatest feature
 	depth     int // sum of the trees' depths
@@ -70,9 +84,9 @@ func Build[T Number](f *Forest) (*Ensemble[T], error) {
 	if err := b.checkVotes(); err != nil {
 		return nil, err
 	}
-	e, err := b.pack(b.isSingle())
+	e, err := b.pack(b.form())
 	if errors.Is(err, errMixed) {
-		e, err = b.pack(false)
+		e, err = b.pack(sparse)
 	}
 	return e, err
 }
@@ -80,11 +94,11 @@ func Build[T Number](f *Forest) (*Ensemble[T], error) {
 // errMixed reports that the leaves of a tree vote for different targets.
 var errMixed = errors.New("the leaves of a tree vote for different targets")
 
-func (b *builder[T]) pack(single bool) (*Ensemble[T], error) {
-	e := &Ensemble[T]{single: single, targets: b.Targets, aggregate: b.Aggregate}
+func (b *builder[T]) pack(how form) (*Ensemble[T], error) {
+	e := &Ensemble[T]{form: how, targets: b.Targets, aggregate: b.Aggregate}
 	e.nodes = make([]node, 0, len(b.Nodes)+2*len(b.Roots))
 	e.trees = make([]tree, 0, len(b.Roots))
-	if single {
+	if how != sparse {
 		e.seen = make([]bool, b.Targets)
 	}
 	b.to, b.visited = e, make([]bool, len(b.Nodes))
@@ -94,7 +108,7 @@ func (b *builder[T]) pack(single bool) (*Ensemble[T], error) {
 			return nil, err
 		}
 	}
-	e.nodes = slices.Clip(e.nodes)
+	e.nodes, e.votes, e.weights = slices.Clip(e.nodes), slices.Clip(e.votes), slices.Clip(e.weights)
 	e.columns, e.tables = slices.Clip(b.gathered.columns), slices.Clip(b.gathered.tables)
 	return e, nil
 }
@@ -146,18 +160,29 @@ func (b *builder[T]) checkVotes() error {
 // votesOf returns the positions of a node's votes.
 func (b *builder[T]) votesOf(at int32) []int32 { return b.order[b.first[at]:b.first[at+1]] }
 
-// isSingle reports whether a leaf's weight fits into its node. Then each leaf has one vote, and
-// the leaves of a tree have the same target.
-func (b *builder[T]) isSingle() bool {
-	if unsafe.Sizeof(T(0)) != 4 || b.Aggregate > Average || b.Targets > math.MaxUint16 {
-		return false
+// form returns the form of the weights, as far as it does not depend on which leaf is in which tree.
+func (b *builder[T]) form() form {
+	if b.Aggregate > Average {
+		return sparse
 	}
+	one, all := unsafe.Sizeof(T(0)) == 4 && b.Targets <= math.MaxUint16, b.Targets <= 1<<8
 	for i := range b.Nodes {
-		if n := len(b.votesOf(int32(i))); b.Nodes[i].Mode == Leaf && n != 1 {
-			return false
+		if b.Nodes[i].Mode != Leaf {
+			continue
+		}
+		votes := b.votesOf(int32(i))
+		one, all = one && len(votes) == 1, all && len(votes) == b.Targets
+		for k := 0; k < len(votes) && all; k++ {
+			all = int(b.Votes[votes[k]].Target) == k
 		}
 	}
-	return true
+	switch {
+	case one:
+		return single
+	case all:
+		return dense
+	}
+	return sparse
 }
 
 // tree packs a tree. Children are neighbours at an even place, so that both are in one cache
@@ -191,8 +216,13 @@ func (b *builder[T]) tree(i int, root int32) error {
 		}
 	}
 	t.depth = uint16(deepest)
-	if e.single {
+	switch e.form {
+	case single:
 		t.target, e.seen[target] = uint16(target), true
+	case dense:
+		for i := range e.seen {
+			e.seen[i] = true
+		}
 	}
 	e.depth += deepest
 	e.trees = append(e.trees, t)
@@ -214,23 +244,32 @@ func (b *builder[T]) visit(tree int, at int32) error {
 // leaf packs a leaf. target is that of the tree's leaves so far.
 func (b *builder[T]) leaf(o open, target *int32) error {
 	e, votes := b.to, b.votesOf(o.from)
-	if e.single {
+	switch e.form {
+	case single:
 		v := b.Votes[votes[0]]
 		if *target >= 0 && *target != v.Target {
 			return errMixed
 		}
 		*target = v.Target
 		e.nodes[o.to] = newNode(math.Float32bits(float32(v.Value)), 0, 0)
-		return nil
-	}
-	first := uint32(noVote)
-	if len(votes) > 0 {
-		first = uint32(len(e.votes))
-	}
-	e.nodes[o.to] = newNode(first, 0, 0)
-	for i, at := range votes {
-		v := b.Votes[at]
-		e.votes = append(e.votes, vote[T]{T(v.Value), v.Target, i+1 < len(votes)})
+	case dense:
+		e.nodes[o.to] = newNode(uint32(len(e.weights)), 0, 0)
+		for _, at := range votes {
+			e.weights = append(e.weights, T(b.Votes[at].Value))
+		}
+	default:
+		first := uint32(noVote)
+		if len(votes) > 0 {
+			first = uint32(len(e.votes))
+		}
+		e.nodes[o.to] = newNode(first, 0, 0)
+		for i, at := range votes {
+			v, more := b.Votes[at], uint32(1)
+			if i+1 == len(votes) {
+				more = 0
+			}
+			e.votes = append(e.votes, vote[T]{T(v.Value), uint32(v.Target)<<1 | more})
+		}
 	}
 	return nil
 }
@@ -299,7 +338,7 @@ func (b *builder[T]) setOf(tree int, at int32, n *Node) ([]T, error) {
 
 // Bytes returns the memory of the ensemble.
 func (e *Ensemble[T]) Bytes() int64 {
-	n := int64(unsafe.Sizeof(*e)) + int64(len(e.seen)) + bytesOf(e.nodes) + bytesOf(e.trees) + bytesOf(e.votes) + bytesOf(e.columns) + bytesOf(e.tables)
+	n := int64(unsafe.Sizeof(*e)) + int64(len(e.seen)) + bytesOf(e.nodes) + bytesOf(e.trees) + bytesOf(e.votes) + bytesOf(e.weights) + bytesOf(e.columns) + bytesOf(e.tables)
 	for _, table := range e.tables {
 		n += bytesOf(table)
 	}

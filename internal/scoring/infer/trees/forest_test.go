@@ -1,7 +1,6 @@
 package trees
 
 import (
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -15,7 +14,7 @@ func randomForest(r *rand.Rand, features int) *Forest {
 	if r.IntN(2) == 0 {
 		modes = modes[:1]
 	}
-	oneVote, oneTarget := r.IntN(2) == 0, r.IntN(2) == 0
+	kind, oneTarget := []string{"one", "all", "some"}[r.IntN(3)], r.IntN(2) == 0
 	for tree := range 1 + r.IntN(20) {
 		f.Roots = append(f.Roots, int32(len(f.Nodes)))
 		f.Nodes = append(f.Nodes, Node{})
@@ -33,13 +32,13 @@ func randomForest(r *rand.Rand, features int) *Forest {
 			open = append(open, len(f.Nodes)-1)
 		}
 		for _, leaf := range open {
-			votes := 1
-			if !oneVote {
-				votes = r.IntN(3)
-			}
-			for range votes {
+			votes := map[string]int{"one": 1, "all": f.Targets, "some": r.IntN(3)}[kind]
+			for k := range votes {
 				target := int32(tree % f.Targets)
-				if !oneTarget {
+				switch {
+				case kind == "all":
+					target = int32(k)
+				case !oneTarget:
 					target = int32(r.IntN(f.Targets))
 				}
 				f.Votes = append(f.Votes, Vote{int32(leaf), target, float64(float32(r.NormFloat64()))})
@@ -130,7 +129,7 @@ func TestPackedForestsAnswerAsTheirNodesSay(t *testing.T) {
 
 func compareWithNaive[T Number](t *testing.T) {
 	var s Scratch
-	single := 0
+	forms := map[form]int{}
 	for seed := range uint64(600) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		features := 1 + r.IntN(6)
@@ -139,9 +138,7 @@ func compareWithNaive[T Number](t *testing.T) {
 		if err != nil {
 			t.Fatal(seed, err)
 		}
-		if e.single {
-			single++
-		}
+		forms[e.form]++
 		rows, width := r.IntN(40), features+r.IntN(2)
 		var x []T
 		for range rows {
@@ -160,8 +157,8 @@ func compareWithNaive[T Number](t *testing.T) {
 			}
 		}
 	}
-	if single > 500 || single == 0 && fmt.Sprintf("%T", T(0)) == "float32" {
-		t.Errorf("%d of the forests have one vote a leaf", single)
+	if _, double := any(T(0)).(float64); forms[sparse] < 50 || forms[dense] < 50 || forms[single] < 50 && !double {
+		t.Errorf("the forests have the forms %v", forms)
 	}
 }
 

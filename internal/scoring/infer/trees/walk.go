@@ -25,12 +25,9 @@ const (
 // target without a vote has the sum 0. Average is not yet divided by the number of trees.
 func (e *Ensemble[T]) Run(s *Scratch, rows, width int, x, sums []T, seen []bool) {
 	clear(sums[:rows*e.targets])
-	if e.single {
-		for i := range rows {
-			copy(seen[i*e.targets:(i+1)*e.targets], e.seen)
-		}
-	} else {
-		clear(seen[:rows*e.targets])
+	clear(seen[:rows*e.targets])
+	for i := 0; i < rows && e.seen != nil; i++ {
+		copy(seen[i*e.targets:], e.seen)
 	}
 	block := lanes * max(1, min(mostGroups, mostNumbers/(lanes*len(e.columns))))
 	if need := block * len(e.columns); len(s.columns) < need {
@@ -61,11 +58,7 @@ func (e *Ensemble[T]) walkRows(s *Scratch, rows, width int, x, sums []T, seen []
 				s.ends[lane] = t.root
 			}
 			walk(e.nodes, s.columns[row/lanes*group:][:group], &s.ends, int(t.depth))
-			if e.single {
-				e.add(s.ends[:], sums[row*e.targets+int(t.target):], e.targets)
-			} else {
-				e.addAll(s.ends[:], sums[row*e.targets:], seen[row*e.targets:], e.targets)
-			}
+			e.add(t, s.ends[:], sums[row*e.targets:], seen[row*e.targets:], e.targets)
 		}
 	}
 }
@@ -88,11 +81,7 @@ func (e *Ensemble[T]) walkTrees(s *Scratch, row, sums []T, seen []bool) {
 		}
 		walk(e.nodes, columns, &s.ends, depth)
 		for lane := range some {
-			if e.single {
-				e.add(s.ends[lane:lane+1], sums[some[lane].target:], 0)
-			} else {
-				e.addAll(s.ends[lane:lane+1], sums, seen, 0)
-			}
+			e.add(&some[lane], s.ends[lane:lane+1], sums, seen, 0)
 		}
 	}
 }
@@ -111,26 +100,37 @@ func walkPlain(nodes []node, columns []uint32, at *[lanes]uint32, steps int) {
 	}
 }
 
-// add adds the weights of the leaves at which walks have ended. The sums are some numbers apart.
-func (e *Ensemble[T]) add(ends []uint32, sums []T, apart int) {
-	for i, at := range ends {
-		sums[i*apart] += T(math.Float32frombits(e.nodes[at].key()))
+// add adds the weights of a tree's leaves at which walks have ended. The sums are some numbers apart.
+func (e *Ensemble[T]) add(t *tree, ends []uint32, sums []T, seen []bool, apart int) {
+	switch e.form {
+	case single:
+		sums = sums[t.target:]
+		for i, at := range ends {
+			sums[i*apart] += T(math.Float32frombits(e.nodes[at].key()))
+		}
+	case dense:
+		for i, at := range ends {
+			to := sums[i*apart:][:e.targets]
+			for k, w := range e.weights[e.nodes[at].key():][:e.targets] {
+				to[k] += w
+			}
+		}
+	default:
+		for i, at := range ends {
+			if first := e.nodes[at].key(); first != noVote {
+				e.addVotes(e.votes[first:], sums[i*apart:], seen[i*apart:])
+			}
+		}
 	}
 }
 
-func (e *Ensemble[T]) addAll(ends []uint32, sums []T, seen []bool, apart int) {
-	for i, at := range ends {
-		first := e.nodes[at].key()
-		if first == noVote {
-			continue
-		}
-		for _, v := range e.votes[first:] {
-			to := i*apart + int(v.target)
-			sums[to] = e.aggregated(sums[to], v.value, seen[to])
-			seen[to] = true
-			if !v.more {
-				break
-			}
+// addVotes adds the votes of a leaf, which are the first of some.
+func (e *Ensemble[T]) addVotes(votes []vote[T], sums []T, seen []bool) {
+	for _, v := range votes {
+		to := v.to >> 1
+		sums[to], seen[to] = e.aggregated(sums[to], v.value, seen[to]), true
+		if v.to&1 == 0 {
+			return
 		}
 	}
 }
