@@ -14,8 +14,8 @@ import (
 )
 
 // BenchmarkTwentyThousandForests keeps 20,000 models of 100 trees of depth 6 in memory and uses them in
-// random order. It measures the memory of the models, a load of a fetched file, and a use with an
-// answer. BenchmarkCold has loads from the disk. A node has eight bytes: the threshold or weight, and where the
+// random order. It measures the memory of the models and of the process, a load of a fetched file, and
+// a use with an answer. BenchmarkCold has loads from the disk. A node has eight bytes: the threshold or weight, and where the
 // children and the feature are.
 //
 //	go test -run '^$' -bench TwentyThousandForests -benchtime 1x ./internal/scoring/infer
@@ -79,7 +79,8 @@ func BenchmarkTwentyThousandForests(b *testing.B) {
 		nodes := int64(models * trees * (1<<(depth+1) - 1) * 8)
 		b.ReportMetric(float64(liveHeap()-before)/float64(nodes), "heap/nodes")
 		b.ReportMetric(float64(c.Stats().Bytes)/float64(nodes), "counted/nodes")
-		b.ReportMetric(float64(peak())/float64(nodes), "peak/nodes")
+		b.ReportMetric(float64(inMemory("VmRSS:"))/float64(nodes), "resident/nodes")
+		b.ReportMetric(float64(inMemory("VmHWM:"))/float64(nodes), "peak/nodes")
 		for name, times := range map[string][]time.Duration{"cold": cold, "warm": warm} {
 			slices.Sort(times)
 			b.ReportMetric(float64(times[len(times)/2].Nanoseconds())/1e3, name+"-p50-µs")

@@ -162,17 +162,18 @@ func (w *watched) report() {
 	runtime.ReadMemStats(&mem)
 	w.ReportMetric(float64(mem.NumGC), "collections")
 	w.ReportMetric(float64(mem.HeapObjects), "objects")
-	w.ReportMetric(float64(peak())/(1<<20), "peak-MiB")
+	w.ReportMetric(float64(inMemory("VmHWM:"))/(1<<20), "peak-MiB")
 	w.ReportMetric(0, "ns/op")
 }
 
-// peak returns the greatest memory of the process, if the system reports it.
-func peak() int64 {
+// inMemory returns the memory of the process now (VmRSS:) or its greatest (VmHWM:), if the system
+// reports it.
+func inMemory(which string) int64 {
 	text, err := os.ReadFile(filepath.Join("/proc/self", "status"))
 	if err != nil {
 		return 0
 	}
-	_, after, _ := strings.Cut(string(text), "VmHWM:")
+	_, after, _ := strings.Cut(string(text), which)
 	n, _ := strconv.ParseInt(strings.Fields(after + " 0")[0], 10, 64)
 	return n << 10
 }
