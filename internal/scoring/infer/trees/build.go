@@ -12,21 +12,21 @@ import (
 type Number interface{ float32 | float64 }
 
 // node is a packed node. Its high half is the key: the threshold in the column's order, or of a
-// leaf the weight's bits or the first vote. Below are the distance to the first child and the
-// column. A row goes to the first of two neighbouring children if its number in the column is at
-// most the key, else to the second.
+// leaf the weight's bits or the index of its weights. Below are 17 bits with the distance to the
+// first child, 13 with the column, and two zeros. A row goes to the first of two neighbouring
+// children if its number in the column is at most the key, else to the second.
 //
 // A leaf asks column 0, which is never greater than a key, and is its own first child. So a walk
 // may take any number of steps more than a path is long.
 type node uint64
 
 func newNode(key, delta, column uint32) node {
-	return node(key)<<32 | node(delta)<<columnBits | node(column)
+	return node(key)<<32 | node(delta)<<(columnBits+2) | node(column)<<2
 }
 
 func (n node) key() uint32    { return uint32(n >> 32) }
-func (n node) delta() uint32  { return uint32(n) >> columnBits }
-func (n node) column() uint32 { return uint32(n) & (1<<columnBits - 1) }
+func (n node) delta() uint32  { return uint32(n) >> (columnBits + 2) }
+func (n node) column() uint32 { return uint32(n) >> 2 & (1<<columnBits - 1) }
 
 // tree is a packed tree.
 type tree struct {

@@ -64,7 +64,7 @@ var ErrTooLarge = errors.New("is larger than this engine packs")
 // thousands of comparisons for each row.
 const (
 	columnBits = 13
-	deltaBits  = 32 - columnBits
+	deltaBits  = 17
 	maxDepth   = 4096
 	maxNodes   = 1 << 28
 )

@@ -170,19 +170,21 @@ func TestWalksEndAtTheSameNodes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		columns := make([]uint32, lanes*len(e.columns))
-		for lane := range lanes {
-			e.prepare(randomRow[float32](r, 5), columns, lane)
+		groups, group := 1+r.IntN(3), lanes*len(e.columns)
+		columns := make([]uint32, groups*group)
+		for i := range groups * lanes {
+			e.prepare(randomRow[float32](r, 5), columns[i/lanes*group:], i%lanes)
 		}
 		for steps := range 12 {
-			var got, want [lanes]uint32
-			for lane := range lanes {
-				want[lane] = e.trees[r.IntN(len(e.trees))].root
+			want := make([]uint32, groups*lanes)
+			for i := range want {
+				want[i] = e.trees[r.IntN(len(e.trees))].root
 			}
-			got = want
-			walk(e.nodes, columns, &got, steps)
-			walkPlain(e.nodes, columns, &want, steps)
-			if got != want {
+			got := slices.Clone(want)
+			stride := 4 * group * r.IntN(2)
+			walk(&e.nodes[0], &columns[0], &got[0], groups, stride, steps)
+			walkPlain(&e.nodes[0], &columns[0], &want[0], groups, stride, steps)
+			if !slices.Equal(got, want) {
 				t.Fatalf("seed %d, %d steps: %v, want %v", seed, steps, got, want)
 			}
 		}

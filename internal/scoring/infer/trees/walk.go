@@ -3,14 +3,13 @@ package trees
 import "math"
 
 // lanes is the number of walks that are taken at the same time, so that the processor does not
-// wait for the memory of one of them. Lanes are rows with the same tree or, for the last rows of a
-// batch, trees with the same row.
+// wait for the memory of one of them. Lanes are rows with the same tree, or trees with the same row.
 const lanes = 8
 
 // Scratch is the memory of a walk. It may be used for any ensembles, one after another.
 type Scratch struct {
-	columns []uint32      // of some groups of rows: for each column, one number for each lane
-	ends    [lanes]uint32 // nodes of the walks
+	columns []uint32 // of some groups of rows: for each column, one number for each lane
+	ends    []uint32 // nodes of the walks
 }
 
 // Rows are walked in blocks whose columns stay in the first cache. All trees see a block before
@@ -19,6 +18,9 @@ const (
 	mostGroups  = 16
 	mostNumbers = 1 << 13
 )
+
+// fewRows is the number of rows that are faster one after another than as a group with empty lanes.
+const fewRows = 3
 
 // Run adds up the votes for each row. x has rows of a width of at least Features. sums and seen
 // have Targets elements for each row: the aggregate of the votes, and whether there was any. A
@@ -30,36 +32,47 @@ func (e *Ensemble[T]) Run(s *Scratch, rows, width int, x, sums []T, seen []bool)
 		copy(seen[i*e.targets:], e.seen)
 	}
 	block := lanes * max(1, min(mostGroups, mostNumbers/(lanes*len(e.columns))))
-	if need := block * len(e.columns); len(s.columns) < need {
-		s.columns = make([]uint32, need)
-	}
-	for from := 0; from < rows; {
-		n := min(block, rows-from) / lanes * lanes
-		if n == 0 {
-			e.walkTrees(s, x[from*width:], sums[from*e.targets:], seen[from*e.targets:])
-			from++
-			continue
+	s.fill(min(block, (rows+lanes-1)/lanes*lanes)*len(e.columns), max(block, len(e.trees)+lanes))
+	for from := 0; from < rows && len(e.trees) > 0; {
+		n := min(block, rows-from)
+		if rest := n % lanes; rest <= fewRows && n > rest {
+			n -= rest
 		}
-		e.walkRows(s, n, width, x[from*width:], sums[from*e.targets:], seen[from*e.targets:])
+		at := from * e.targets
+		if n <= fewRows {
+			n = 1
+			e.walkTrees(s, x[from*width:], sums[at:], seen[at:])
+		} else {
+			e.walkRows(s, n, width, x[from*width:], sums[at:], seen[at:])
+		}
 		from += n
 	}
 }
 
-// walkRows takes groups of rows through one tree after another.
-func (e *Ensemble[T]) walkRows(s *Scratch, rows, width int, x, sums []T, seen []bool) {
-	group := lanes * len(e.columns)
-	for i := range rows {
-		e.prepare(x[i*width:(i+1)*width], s.columns[i/lanes*group:], i%lanes)
+func (s *Scratch) fill(columns, ends int) {
+	if len(s.columns) < columns {
+		s.columns = make([]uint32, columns)
 	}
+	if len(s.ends) < ends {
+		s.ends = make([]uint32, ends)
+	}
+}
+
+// walkRows takes groups of rows through one tree after another. Lanes without a row repeat the last.
+func (e *Ensemble[T]) walkRows(s *Scratch, rows, width int, x, sums []T, seen []bool) {
+	group, whole := lanes*len(e.columns), (rows+lanes-1)/lanes*lanes
+	for i := range whole {
+		row := min(i, rows-1)
+		e.prepare(x[row*width:(row+1)*width], s.columns[i/lanes*group:], i%lanes)
+	}
+	ends := s.ends[:whole]
 	for i := range e.trees {
 		t := &e.trees[i]
-		for row := 0; row < rows; row += lanes {
-			for lane := range s.ends {
-				s.ends[lane] = t.root
-			}
-			walk(e.nodes, s.columns[row/lanes*group:][:group], &s.ends, int(t.depth))
-			e.add(t, s.ends[:], sums[row*e.targets:], seen[row*e.targets:], e.targets)
+		for k := range ends {
+			ends[k] = t.root
 		}
+		walk(&e.nodes[0], &s.columns[0], &ends[0], whole/lanes, group*4, int(t.depth))
+		e.add(t, ends[:rows], sums, seen, e.targets)
 	}
 }
 
@@ -72,31 +85,14 @@ func (e *Ensemble[T]) walkTrees(s *Scratch, row, sums []T, seen []bool) {
 			columns[at+lane] = columns[at]
 		}
 	}
-	for i := 0; i < len(e.trees); i += lanes {
-		depth := 0
-		some := e.trees[i:min(i+lanes, len(e.trees))]
-		for lane := range s.ends {
-			t := &some[min(lane, len(some)-1)]
-			s.ends[lane], depth = t.root, max(depth, int(t.depth))
-		}
-		walk(e.nodes, columns, &s.ends, depth)
-		for lane := range some {
-			e.add(&some[lane], s.ends[lane:lane+1], sums, seen, 0)
-		}
+	whole, deepest := (len(e.trees)+lanes-1)/lanes*lanes, 0
+	for i := range whole {
+		t := &e.trees[min(i, len(e.trees)-1)]
+		s.ends[i], deepest = t.root, max(deepest, int(t.depth))
 	}
-}
-
-// walkPlain takes each lane a number of steps further.
-func walkPlain(nodes []node, columns []uint32, at *[lanes]uint32, steps int) {
-	for range steps {
-		for lane, i := range at {
-			n := nodes[i]
-			i += n.delta()
-			if columns[lanes*n.column()+uint32(lane)] > n.key() {
-				i++
-			}
-			at[lane] = i
-		}
+	walk(&e.nodes[0], &columns[0], &s.ends[0], whole/lanes, 0, deepest)
+	for i := range e.trees {
+		e.add(&e.trees[i], s.ends[i:i+1], sums, seen, 0)
 	}
 }
 

@@ -1,7 +1,6 @@
 package trees
 
-// walk is walkPlain. Build has checked that every node's children and column are there, so the
-// assembly does not.
+// walk is walkPlain in assembly.
 //
 //go:noescape
-func walk(nodes []node, columns []uint32, at *[lanes]uint32, steps int)
+func walk(nodes *node, columns, ends *uint32, groups, stride, steps int)

@@ -1,23 +1,21 @@
 #include "textflag.h"
 
-// func walk(nodes []node, columns []uint32, at *[lanes]uint32, steps int)
+// func walk(nodes *node, columns, ends *uint32, groups, stride, steps int)
 //
 // A lane is the index of its node in a register. A step loads the node, compares the key with the
 // lane's number in the node's column, and adds the distance to the first child and the carry, which
 // is 1 if the number is greater than the key. There is no branch that depends on the row, and the
 // eight lanes do not wait for each other.
 //
-// SI has the nodes, DI the columns, CX the steps that are left, DX the distances of a round of
-// steps that have been seen. AX, BX and BP are a lane's key, distance and column.
+// SI has the nodes, DI the columns of the group, CX the steps that are left, DX the distances of a
+// step. AX, BX and BP are a lane's key, distance and four times the column.
 
 #define LOAD(at) \
-	MOVQ (SI)(at*8), AX \
-	MOVL AX, BP         \
-	MOVL AX, BX         \
-	ANDL $8191, BP      \
-	SHRL $13, BX        \
-	SHRQ $32, AX        \
-	SHLL $2, BP
+	MOVL (SI)(at*8), BP  \
+	MOVL BP, BX          \
+	ANDL $32764, BP      \
+	SHRL $15, BX         \
+	MOVL 4(SI)(at*8), AX
 
 #define STEP(at, lane) \
 	LOAD(at)                    \
@@ -41,11 +39,13 @@
 	DO(R14, 6) \
 	DO(R15, 7)
 
-TEXT ·walk(SB), NOSPLIT, $8-64
-	MOVQ nodes_base+0(FP), SI
-	MOVQ columns_base+24(FP), DI
-	MOVQ at+48(FP), DX
-	MOVQ steps+56(FP), CX
+TEXT ·walk(SB), NOSPLIT, $8-48
+	MOVQ nodes+0(FP), SI
+	MOVQ columns+8(FP), DI
+
+group:
+	MOVQ ends+16(FP), DX
+	MOVQ steps+40(FP), CX
 	MOVL 0(DX), R8
 	MOVL 4(DX), R9
 	MOVL 8(DX), R10
@@ -55,7 +55,7 @@ TEXT ·walk(SB), NOSPLIT, $8-64
 	MOVL 24(DX), R14
 	MOVL 28(DX), R15
 
-round:
+four:
 	CMPQ CX, $4
 	JLT  rest
 	ALL(STEP)
@@ -65,7 +65,7 @@ round:
 	ALL(LAST)
 	SUBQ $4, CX
 	TESTL DX, DX
-	JNZ  round
+	JNZ  four
 	JMP  done
 
 rest:
@@ -78,7 +78,7 @@ one:
 	JNZ  one
 
 done:
-	MOVQ at+48(FP), DX
+	MOVQ ends+16(FP), DX
 	MOVL R8, 0(DX)
 	MOVL R9, 4(DX)
 	MOVL R10, 8(DX)
@@ -87,4 +87,9 @@ done:
 	MOVL R13, 20(DX)
 	MOVL R14, 24(DX)
 	MOVL R15, 28(DX)
+	ADDQ $32, DX
+	MOVQ DX, ends+16(FP)
+	ADDQ stride+32(FP), DI
+	DECQ groups+24(FP)
+	JNZ  group
 	RET

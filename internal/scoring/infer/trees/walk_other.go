@@ -2,6 +2,6 @@
 
 package trees
 
-func walk(nodes []node, columns []uint32, at *[lanes]uint32, steps int) {
-	walkPlain(nodes, columns, at, steps)
+func walk(nodes *node, columns, ends *uint32, groups, stride, steps int) {
+	walkPlain(nodes, columns, ends, groups, stride, steps)
 }
