@@ -13,7 +13,7 @@ import (
 
 // operators are the operators that both engines support and ONNX has tests for.
 const operators = "Add,ArgMax,Cast,Concat,Constant,Div,Flatten,Gemm,Identity,MatMul,Mul,Relu,Reshape,Sigmoid,Softmax," +
-	"StringNormalizer,StringSplit,Sub,Tanh,TfIdfVectorizer,LinearClassifier,LinearRegressor,Normalizer,Scaler,ZipMap"
+	"StringNormalizer,StringSplit,Sub,Tanh,TfIdfVectorizer,LinearClassifier,LinearRegressor,Normalizer,Scaler,TreeEnsemble,ZipMap"
 
 // leftOut has the allowed reasons for refusing one of ONNX's tests, each with its error.
 var leftOut = map[string]*regexp.Regexp{
