@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"unsafe"
 
 	"tidemill.dev/internal/scoring/infer/onnx"
 	"tidemill.dev/internal/scoring/infer/tensor"
@@ -26,6 +27,13 @@ type voteScratch struct {
 	floats  []float32
 	doubles []float64
 	seen    []bool
+}
+
+// drop drops sums that are larger than a state keeps.
+func (v *voteScratch) drop(most int) {
+	if cap(v.floats)+cap(v.doubles)+cap(v.seen) > most {
+		v.floats, v.doubles, v.seen = nil, nil, nil
+	}
 }
 
 // sumsOf returns the scratch memory for sums of a type.
@@ -82,6 +90,14 @@ func (f *forest[T]) sums(s *state) (rows int, sums []T, seen []bool, err error) 
 		return 0, nil, nil, err
 	}
 	n, to := rows*f.Targets(), sumsOf[T](&s.votes)
+	if n > s.left.numbers {
+		return 0, nil, nil, fmt.Errorf("%d rows with %d sums are more than a run may make: ask for fewer rows at once", rows, f.Targets())
+	}
+	if s.budget != nil {
+		if err := s.budget.Take(int64(n) * int64(unsafe.Sizeof(T(0))+1)); err != nil {
+			return 0, nil, nil, err
+		}
+	}
 	*to, s.votes.seen = room(*to, n), room(s.votes.seen, n)
 	f.Run(&s.votes.Scratch, rows, featuresOf(in.Shape), inputOf[T](s, in), *to, s.votes.seen)
 	return rows, *to, s.votes.seen, nil

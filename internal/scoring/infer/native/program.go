@@ -176,6 +176,7 @@ func (s *state) dropData() {
 	if cap(s.floats) > most {
 		s.floats = nil
 	}
+	s.votes.drop(most)
 	s.program, s.in, s.out = nil, nil, nil
 }
 

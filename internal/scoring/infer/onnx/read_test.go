@@ -254,3 +254,38 @@ func FuzzRead(f *testing.F) {
 		}
 	})
 }
+
+// A list of an attribute may be packed, one element a field, or both, and mixed with other fields.
+func TestLists(t *testing.T) {
+	float := func(v float32) []byte { return append([]byte{7<<3 | 5}, little(v)...) }
+	var unpacked, mixed message
+	unpacked.text(1, "a").number(8, 1).number(8, 300).number(8, -2)
+	unpacked = append(append(unpacked, float(1.5)...), float(-2)...)
+	unpacked.text(9, "LEAF").text(9, "LEAF").text(9, "").number(20, 7)
+	mixed.bytes(8, binary.AppendUvarint(binary.AppendUvarint(nil, 1), 300)).text(9, "LEAF").number(8, -2).bytes(7, little(1.5)).text(1, "a").text(9, "LEAF")
+	mixed = append(mixed, float(-2)...)
+	mixed.number(20, 7).text(9, "")
+	for name, list := range map[string]message{"unpacked": unpacked, "mixed": mixed} {
+		n := node("Op", "x", "y")
+		n.bytes(5, list)
+		g := message{}
+		g.bytes(1, n).bytes(11, port("x", 1)).bytes(12, port("y", 1))
+		m, err := Read(file(g))
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		a := m.Nodes[0].Attributes["a"]
+		if !slices.Equal(a.Ints, []int64{1, 300, -2}) || !slices.Equal(a.Floats, []float32{1.5, -2}) || !slices.Equal(a.Texts, []string{"LEAF", "LEAF", ""}) || a.Type != 7 {
+			t.Errorf("%s: %+v", name, a)
+		}
+	}
+	for _, cut := range [][]byte{{8 << 3}, {8 << 3, 0x80}, float(1)[:4]} {
+		n := node("Op", "x", "y")
+		n.bytes(5, append(message{}, cut...))
+		g := message{}
+		g.bytes(1, n).bytes(11, port("x", 1)).bytes(12, port("y", 1))
+		if _, err := Read(file(g)); !errors.Is(err, errCut) {
+			t.Errorf("%v: %v", cut, err)
+		}
+	}
+}

@@ -12,11 +12,11 @@ type Scratch struct {
 	ends    []uint32 // nodes of the walks
 }
 
-// Rows are walked in blocks whose columns stay in the first cache. All trees see a block before
+// Rows are walked in blocks whose columns stay in the first caches. All trees see a block before
 // the next block, and all its rows see a tree before the next tree.
 const (
 	mostGroups  = 16
-	mostNumbers = 1 << 13
+	mostNumbers = 1 << 15
 )
 
 // fewRows is the number of rows that are faster one after another than as a group with empty lanes.
