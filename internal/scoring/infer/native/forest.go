@@ -52,8 +52,7 @@ func inputOf[T trees.Number](s *state, t *tensor.Tensor) []T {
 	return any(s.asFloats(t)).([]T)
 }
 
-// newForest packs an ensemble. Average needs the number of trees, so it is done here and not in
-// package trees.
+// newForest packs an ensemble for a node with the input x.
 func newForest[T trees.Number](c *compiler, x *value, f *trees.Forest, base []float64, post string) (*forest[T], error) {
 	if f.Targets < 1 || f.Targets > math.MaxInt16 {
 		return nil, fmt.Errorf("it has %d targets or classes; from 1 to %d are supported", f.Targets, math.MaxInt16)

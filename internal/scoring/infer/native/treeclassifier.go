@@ -10,9 +10,10 @@ import (
 )
 
 // treeVotes is a TreeEnsembleClassifier. Its rules for two classes are those of ONNX Runtime,
-// which exporters rely on; ONNX itself does not say them.
+// which exporters rely on; ONNX does not have them.
 type treeVotes[T trees.Number] struct {
 	*forest[T]
+	kind          tensor.Type // of the labels
 	ints          []int64
 	texts         []string
 	one           bool // two classes, and all weights are for the same one
@@ -34,53 +35,59 @@ func (c *compiler) treeClassifier(n *node) error {
 }
 
 func treeClassifier[T trees.Number](c *compiler, n *node) error {
-	k := &treeVotes[T]{ints: n.ints("classlabels_int64s"), texts: n.texts("classlabels_strings"), positive: true}
+	k := &treeVotes[T]{kind: tensor.Int64, ints: n.ints("classlabels_int64s"), texts: n.texts("classlabels_strings")}
 	classes := max(len(k.ints), len(k.texts))
 	if len(k.ints) > 0 && len(k.texts) > 0 || classes == 0 {
 		return errors.New("its classes have no names, or two each")
+	}
+	if k.texts != nil {
+		k.kind = tensor.String
 	}
 	t, err := readListed[T](n, "class")
 	if err != nil {
 		return err
 	}
 	t.Targets = classes
-	voted := make(map[int32]bool)
-	for _, v := range t.Votes {
-		voted[v.Target] = true
-		k.positive = k.positive && v.Value >= 0
-	}
-	k.one = classes == 2 && len(voted) == 1
+	k.weigh(t.Votes)
 	post := n.text("post_transform", "NONE")
-	if classes == 1 || classes == 2 && (post == "PROBIT" || len(t.base) == 1 && !k.one) {
-		return fmt.Errorf("%d classes with post_transform %s and %d base values %w: engines interpret it differently", classes, post, len(t.base), onnx.ErrUnsupported)
-	}
-	if len(t.base) != 0 && len(t.base) != classes && (classes != 2 || len(t.base) > 2) {
-		return fmt.Errorf("it has %d base values for %d classes", len(t.base), classes)
+	if err := k.checkTwo(post, len(t.base), classes); err != nil {
+		return err
 	}
 	if k.forest, err = newForest[T](c, n.in[0], &t.Forest, t.base, post); err != nil {
 		return err
 	}
-	c.addVotes(n, k.step, &k.label, &k.scores, k.texts != nil, classes)
+	scores := c.output(n, 1, tensor.Float, []int{tensor.Any, classes})
+	writes := []*value{scores}
+	k.scores = scores.ref
+	if c.isRead(n, 0) {
+		label := c.output(n, 0, k.kind, []int{tensor.Any})
+		k.label, writes = label.ref, append(writes, label)
+	}
+	c.add(n.describe(), n.in, writes, k.run)
 	return nil
 }
 
-// addVotes adds the step of a classifier.
-func (c *compiler) addVotes(n *node, run func(*state) error, label, scores **ref, named bool, classes int) {
-	kind := tensor.Int64
-	if named {
-		kind = tensor.String
+// weigh finds what the rules for two classes depend on.
+func (k *treeVotes[T]) weigh(votes []trees.Vote) {
+	k.one, k.positive = max(len(k.ints), len(k.texts)) == 2 && len(votes) > 0, true
+	for _, v := range votes {
+		k.one = k.one && v.Target == votes[0].Target
+		k.positive = k.positive && v.Value >= 0
 	}
-	z := c.output(n, 1, tensor.Float, []int{tensor.Any, classes})
-	*scores = z.ref
-	writes := []*value{z}
-	if c.isRead(n, 0) {
-		y := c.output(n, 0, kind, []int{tensor.Any})
-		*label, writes = y.ref, append(writes, y)
-	}
-	c.add(n.describe(), n.in, writes, run)
 }
 
-func (k *treeVotes[T]) step(s *state) error {
+// checkTwo checks the number of base values, and leaves to ONNX Runtime what has no sensible meaning.
+func (k *treeVotes[T]) checkTwo(post string, base, classes int) error {
+	switch {
+	case classes == 1, classes == 2 && (post == "PROBIT" || base == 1 && !k.one):
+		return fmt.Errorf("%d classes with post_transform %s and %d base values %w: engines interpret it differently", classes, post, base, onnx.ErrUnsupported)
+	case base != 0 && base != classes && (classes != 2 || base > 2):
+		return fmt.Errorf("it has %d base values for %d classes", base, classes)
+	}
+	return nil
+}
+
+func (k *treeVotes[T]) run(s *state) error {
 	rows, sums, seen, err := k.sums(s)
 	if err != nil {
 		return err
@@ -90,13 +97,9 @@ func (k *treeVotes[T]) step(s *state) error {
 	if err != nil {
 		return err
 	}
-	var label *tensor.Tensor
+	label := &tensor.Tensor{}
 	if k.label != nil {
-		kind := tensor.Int64
-		if k.texts != nil {
-			kind = tensor.String
-		}
-		if label, err = s.prepare(k.label, kind, rows); err != nil {
+		if label, err = s.prepare(k.label, k.kind, rows); err != nil {
 			return err
 		}
 	}
@@ -110,12 +113,10 @@ func (k *treeVotes[T]) step(s *state) error {
 			k.transformRows(transformed, out.Floats[from*n:i*n])
 			from, transformed = i, with
 		}
-		if label == nil {
-			continue
-		}
-		if k.texts != nil {
+		switch label.Type {
+		case tensor.String:
 			label.Strings[i] = k.texts[best]
-		} else {
+		case tensor.Int64:
 			label.Ints[i] = k.ints[best]
 		}
 	}
@@ -136,12 +137,13 @@ func (k *treeVotes[T]) row(sums []T, seen []bool, out []float32) (best int, with
 		return best, with, nil
 	}
 	best = -1
+	var greatest T
 	for i, sum := range sums {
 		if len(k.base) > 0 {
 			sum, seen[i] = sum+k.base[i], true
 		}
-		if seen[i] && (best < 0 || sum > T(out[best])) {
-			best = i
+		if seen[i] && (best < 0 || sum > greatest) {
+			best, greatest = i, sum
 		}
 		out[i] = float32(sum)
 	}

@@ -108,9 +108,20 @@ func (b *builder[T]) pack(how form) (*Ensemble[T], error) {
 			return nil, err
 		}
 	}
-	e.nodes, e.votes, e.weights = slices.Clip(e.nodes), slices.Clip(e.votes), slices.Clip(e.weights)
-	e.columns, e.tables = slices.Clip(b.gathered.columns), slices.Clip(b.gathered.tables)
+	e.nodes, e.votes, e.weights = exact(e.nodes), exact(e.votes), exact(e.weights)
+	e.columns, e.tables = exact(b.gathered.columns), exact(b.gathered.tables)
+	for i, table := range e.tables {
+		e.tables[i] = exact(table)
+	}
 	return e, nil
+}
+
+// exact returns a slice in memory of its length.
+func exact[E any](s []E) []E {
+	if len(s) == cap(s) {
+		return s
+	}
+	return append(make([]E, 0, len(s)), s...)
 }
 
 // builder packs a forest.

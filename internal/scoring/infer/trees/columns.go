@@ -111,7 +111,7 @@ func newGathered[T Number](f *Forest) *gathered[T] {
 	}
 	for i, all := range g.tables {
 		slices.Sort(all)
-		g.tables[i] = slices.Clip(slices.Compact(all))
+		g.tables[i] = slices.Compact(all)
 	}
 	return g
 }
