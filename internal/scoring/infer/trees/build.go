@@ -71,6 +71,7 @@ type Ensemble[T Number] struct {
 	targets   int
 	features  int // one more than the greatest feature
 	depth     int // sum of the trees' depths
+	deepest   int // depth of the deepest tree
 	aggregate Aggregate
 }
 
@@ -235,7 +236,7 @@ func (b *builder[T]) tree(i int, root int32) error {
 			e.seen[i] = true
 		}
 	}
-	e.depth += deepest
+	e.depth, e.deepest = e.depth+deepest, max(e.deepest, deepest)
 	e.trees = append(e.trees, t)
 	return nil
 }

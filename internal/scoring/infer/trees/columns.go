@@ -48,9 +48,25 @@ func rankOf[T Number](thresholds []T, v T) uint32 {
 // prepare computes the columns of a row and writes them to one of the lanes.
 func (e *Ensemble[T]) prepare(row []T, to []uint32, lane int) {
 	to[lane] = never
+	if x, ok := any(row).([]float32); ok && len(e.tables) == 0 {
+		prepareFloats(e.columns, x, to, lane)
+		return
+	}
 	for _, c := range e.columns[1:] {
 		lane += lanes
 		to[lane] = e.columnOf(c, row)
+	}
+}
+
+// prepareFloats is prepare if no column needs a table, which is the usual case.
+func prepareFloats(columns []column, row []float32, to []uint32, lane int) {
+	for _, c := range columns[1:] {
+		lane += lanes
+		v := row[c.feature]
+		to[lane] = keyOf(v)
+		if v != v {
+			to[lane] = c.nan
+		}
 	}
 }
 

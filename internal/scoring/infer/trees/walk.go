@@ -20,7 +20,7 @@ const (
 )
 
 // fewRows is the number of rows that are faster one after another than as a group with empty lanes.
-const fewRows = 3
+const fewRows = 5
 
 // Run adds up the votes for each row. x has rows of a width of at least Features. sums and seen
 // have Targets elements for each row: the aggregate of the votes, and whether there was any. A
@@ -76,25 +76,49 @@ func (e *Ensemble[T]) walkRows(s *Scratch, rows, width int, x, sums []T, seen []
 	}
 }
 
-// walkTrees takes one row through groups of trees.
+// walkTrees takes one row through groups of trees. Lanes without a tree repeat the last.
 func (e *Ensemble[T]) walkTrees(s *Scratch, row, sums []T, seen []bool) {
 	columns := s.columns[:lanes*len(e.columns)]
 	e.prepare(row, columns, 0)
-	for at := 0; at < len(columns); at += lanes {
-		for lane := 1; lane < lanes; lane++ {
-			columns[at+lane] = columns[at]
-		}
+	for ; len(columns) >= lanes; columns = columns[lanes:] {
+		v := columns[0]
+		*(*[lanes]uint32)(columns) = [lanes]uint32{v, v, v, v, v, v, v, v}
 	}
-	whole, deepest := (len(e.trees)+lanes-1)/lanes*lanes, 0
-	for i := range whole {
-		t := &e.trees[min(i, len(e.trees)-1)]
-		s.ends[i], deepest = t.root, max(deepest, int(t.depth))
-	}
-	walk(&e.nodes[0], &columns[0], &s.ends[0], whole/lanes, 0, deepest)
+	whole := (len(e.trees) + lanes - 1) / lanes * lanes
+	ends := s.ends[:whole]
 	for i := range e.trees {
-		e.add(&e.trees[i], s.ends[i:i+1], sums, seen, 0)
+		ends[i] = e.trees[i].root
+	}
+	for i := len(e.trees); i < whole; i++ {
+		ends[i] = ends[i-1]
+	}
+	walk(&e.nodes[0], &s.columns[0], &ends[0], whole/lanes, 0, e.deepest)
+	if e.form == single {
+		e.addTrees(ends[:len(e.trees)], sums)
+		return
+	}
+	for i := range e.trees {
+		e.add(&e.trees[i], ends[i:i+1], sums, seen, 0)
 	}
 }
+
+// addTrees adds the weights of one leaf of each tree. Trees for the same target are often neighbours,
+// and their sum is not stored in between.
+func (e *Ensemble[T]) addTrees(ends []uint32, sums []T) {
+	target := e.trees[0].target
+	sum := sums[target]
+	for i, at := range ends {
+		if t := e.trees[i].target; t != target {
+			sums[target] = sum
+			target, sum = t, sums[t]
+		}
+		sum += e.weight(at)
+	}
+	sums[target] = sum
+}
+
+// weight returns the weight of a leaf in the single form.
+func (e *Ensemble[T]) weight(leaf uint32) T { return T(math.Float32frombits(e.nodes[leaf].key())) }
 
 // add adds the weights of a tree's leaves at which walks have ended. The sums are some numbers apart.
 func (e *Ensemble[T]) add(t *tree, ends []uint32, sums []T, seen []bool, apart int) {
@@ -102,7 +126,7 @@ func (e *Ensemble[T]) add(t *tree, ends []uint32, sums []T, seen []bool, apart i
 	case single:
 		sums = sums[t.target:]
 		for i, at := range ends {
-			sums[i*apart] += T(math.Float32frombits(e.nodes[at].key()))
+			sums[i*apart] += e.weight(at)
 		}
 	case dense:
 		for i, at := range ends {
