@@ -5,6 +5,7 @@ package native
 import (
 	_ "embed"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -20,13 +21,30 @@ var askRuntime string
 // ONNX Runtime gives the same answers to random graphs of all claimed operators, and to cases
 // that ONNX's own tests do not cover.
 func TestRealRuntimeSaysTheSame(t *testing.T) {
-	dir := t.TempDir()
 	r := rand.New(rand.NewPCG(2026, 11))
 	var asked []*question
 	for i := range 300 {
 		asked = append(asked, madeUp(r, i))
 	}
-	asked = append(append(asked, oddQuestions()...), trainedQuestion(t))
+	askRuntimeToo(t, append(append(asked, oddQuestions()...), trainedQuestion(t)), 1e-5)
+}
+
+// Random ensembles of trees have the labels of ONNX Runtime, and its scores within 1e-6.
+func TestRealRuntimeGrowsTheSameTrees(t *testing.T) {
+	r := rand.New(rand.NewPCG(2026, 12))
+	var asked []*question
+	for i := range 400 {
+		q := treesAtRandom(r)
+		q.name = fmt.Sprint(i, " ", q.name)
+		asked = append(asked, q)
+	}
+	askRuntimeToo(t, asked, 1e-6)
+}
+
+// askRuntimeToo compares the answers of this engine with those of ONNX Runtime.
+func askRuntimeToo(t *testing.T, asked []*question, apart float64) {
+	t.Helper()
+	dir := t.TempDir()
 	for i, q := range asked {
 		q.write(t, filepath.Join(dir, fmt.Sprintf("%04d", i)))
 	}
@@ -53,6 +71,11 @@ func TestRealRuntimeSaysTheSame(t *testing.T) {
 			for k := range out {
 				want := readTensor(t, filepath.Join(folder, fmt.Sprintf("output_%d.pb", k)))
 				wantTensor(t, fmt.Sprintf("output %d", k), &out[k], &want)
+				for i, v := range want.Floats {
+					if d := math.Abs(float64(out[k].Floats[i] - v)); d > apart*max(1, math.Abs(float64(v))) {
+						t.Fatalf("output %d[%d] is %v, want %v", k, i, out[k].Floats[i], v)
+					}
+				}
 			}
 		})
 	}

@@ -120,6 +120,21 @@ func TestEventsThatAreTooNarrowForTheTrees(t *testing.T) {
 	}
 }
 
+// A forest that asks too many different things is left to ONNX Runtime.
+func TestForestsThatAreTooLarge(t *testing.T) {
+	var g grove
+	for feature := range 1 << 13 {
+		g.grow(newRandom(1), 2, 1, allModes[:1])
+		g.features[len(g.features)-3] = feature
+	}
+	set := g.set(newRandom(1))
+	g.votes(newRandom(1), set, "class", 1, 1, func(int) int { return 0 }, func() float32 { return 1 })
+	set["classlabels_int64s"] = []int{0, 1}
+	if _, err := Load(treesFile(set, 1<<13)); !errors.Is(err, onnx.ErrUnsupported) || !strings.Contains(err.Error(), "tree 8191: it is larger than this engine packs") {
+		t.Error(err)
+	}
+}
+
 // Walking counts against the limit of a run, so that deep trees do not take a processor for long.
 func TestWalksCountAgainstTheLimit(t *testing.T) {
 	p := load(t, treesFile(twoTrees(), 2))
