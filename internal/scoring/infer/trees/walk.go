@@ -32,7 +32,7 @@ func (e *Ensemble[T]) Run(s *Scratch, rows, width int, x, sums []T, seen []bool)
 		copy(seen[i*e.targets:], e.seen)
 	}
 	block := lanes * max(1, min(mostGroups, mostNumbers/(lanes*len(e.columns))))
-	s.fill(min(block, (rows+lanes-1)/lanes*lanes)*len(e.columns), max(block, len(e.trees)+lanes))
+	s.grow(min(block, (rows+lanes-1)/lanes*lanes)*len(e.columns), max(block, len(e.trees)+lanes))
 	for from := 0; from < rows && len(e.trees) > 0; {
 		n := min(block, rows-from)
 		if rest := n % lanes; rest <= fewRows && n > rest {
@@ -49,7 +49,8 @@ func (e *Ensemble[T]) Run(s *Scratch, rows, width int, x, sums []T, seen []bool)
 	}
 }
 
-func (s *Scratch) fill(columns, ends int) {
+// grow makes room for numbers of columns and for ends of walks.
+func (s *Scratch) grow(columns, ends int) {
 	if len(s.columns) < columns {
 		s.columns = make([]uint32, columns)
 	}
