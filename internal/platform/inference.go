@@ -14,6 +14,7 @@ import (
 	"tidemill.dev/functions/score"
 	"tidemill.dev/internal/gateway"
 	"tidemill.dev/internal/scoring/oip"
+	"tidemill.dev/internal/scoring/oip/rest"
 	"tidemill.dev/internal/scoring/serving"
 	"tidemill.dev/triggers/deadletters"
 )
@@ -101,14 +102,19 @@ func (p *Platform) modelsOf(ctx context.Context, c config.Scorer) (*serving.Mode
 	return on.asked.modelsOf(p, on, c.Engine)
 }
 
-// inferenceHandler returns the handler of the Open Inference Protocol, in which clients ask for a
-// model by its name. Models are loaded by the config's engine.
-func (p *Platform) inferenceHandler() *oip.Handler {
+// inferenceServer returns the server of the Open Inference Protocol, in which clients ask for a model
+// by its name. Models are loaded by the config's engine.
+func (p *Platform) inferenceServer() *oip.Server {
 	return oip.New(oip.Options{Version: p.version,
 		Models: func(ctx context.Context) (*serving.Models, error) {
 			return p.modelsOf(ctx, config.Scorer{Engine: p.Config().Engine})
 		},
 		Ready: func(ctx context.Context) bool { return p.Ready(ctx).Status != api.Failed }})
+}
+
+// inferenceHandler returns the handler of the protocol over HTTP.
+func (p *Platform) inferenceHandler() *rest.Handler {
+	return rest.New(rest.Options{Server: p.inferenceServer()})
 }
 
 // rescoreFor is the working time of one request before it answers.

@@ -3,7 +3,6 @@ package features
 import (
 	"errors"
 	"math"
-	"slices"
 
 	"tidemill.dev/broker"
 	"tidemill.dev/broker/jsonscan"
@@ -232,7 +231,7 @@ func (r *reader) slot(index, i int) int {
 	}
 	end := r.array(t, 1, i)
 	if end >= 0 && s.open && r.row == 0 {
-		resize(t, r.at)
+		t.Resize(r.at)
 	}
 	return end
 }
@@ -245,8 +244,8 @@ func (r *reader) begin(s *slot, t *tensor.Tensor) {
 	}
 	n := max(width(t), 0)
 	r.at = r.row * n
-	if r.at+n > size(t) {
-		resize(t, r.at+n)
+	if r.at+n > t.Len() {
+		t.Resize(r.at + n)
 	}
 }
 
@@ -268,8 +267,8 @@ func isSingle(t *tensor.Tensor) bool {
 			return false
 		}
 	}
-	if size(t) == 0 {
-		resize(t, 1) // the first row has just set the size
+	if t.Len() == 0 {
+		t.Resize(1) // the first row has just set the size
 	}
 	return true
 }
@@ -341,11 +340,11 @@ func (r *reader) elements(t *tensor.Tensor, i, want int, size *int) int {
 
 // grown makes room for more values than fit and returns the new capacity.
 func (r *reader) grown(t *tensor.Tensor) int {
-	if r.at == room(t) {
-		resize(t, max(16, 2*r.at))
+	if r.at == t.Cap() {
+		t.Resize(max(16, 2*r.at))
 	}
-	resize(t, room(t))
-	return room(t)
+	t.Resize(t.Cap())
+	return t.Cap()
 }
 
 // Begin prepares tensors for up to rows rows. From then on, their old values may be overwritten.
@@ -356,7 +355,7 @@ func (p *Plan) Begin(in []tensor.Tensor, rows int) {
 		t.Shape = append(t.Shape[:0], s.Shape...)
 		t.Shape[0] = rows
 		t.Text = t.Text[:0]
-		resize(t, max(0, rows*width(t)))
+		t.Resize(max(0, rows*width(t)))
 	}
 }
 
@@ -368,7 +367,7 @@ func (p *Plan) End(in []tensor.Tensor, rows int) {
 		for j, n := range t.Shape {
 			t.Shape[j] = max(n, 0) // no event has set it
 		}
-		resize(t, rows*width(t))
+		t.Resize(rows * width(t))
 	}
 }
 
@@ -382,53 +381,6 @@ func width(t *tensor.Tensor) int {
 		n *= size
 	}
 	return n
-}
-
-// resize makes room for n values and keeps the existing ones.
-func resize(t *tensor.Tensor, n int) {
-	switch t.Type {
-	case tensor.Float:
-		t.Floats = sized(t.Floats, n)
-	case tensor.Double:
-		t.Doubles = sized(t.Doubles, n)
-	case tensor.String:
-		t.Strings = sized(t.Strings, n)
-	default:
-		t.Ints = sized(t.Ints, n)
-	}
-}
-
-func sized[T any](s []T, n int) []T {
-	if n > cap(s) {
-		s = slices.Grow(s, n-len(s))
-	}
-	return s[:n]
-}
-
-// size returns the length of the slice of values.
-func size(t *tensor.Tensor) int {
-	switch t.Type {
-	case tensor.Float:
-		return len(t.Floats)
-	case tensor.Double:
-		return len(t.Doubles)
-	case tensor.String:
-		return len(t.Strings)
-	}
-	return len(t.Ints)
-}
-
-// room returns the capacity of the slice of values.
-func room(t *tensor.Tensor) int {
-	switch t.Type {
-	case tensor.Float:
-		return cap(t.Floats)
-	case tensor.Double:
-		return cap(t.Doubles)
-	case tensor.String:
-		return cap(t.Strings)
-	}
-	return cap(t.Ints)
 }
 
 // bounds returns the limits of a type of integers.

@@ -1,4 +1,4 @@
-// Package oip serves models over the REST form of the Open Inference Protocol, version
-// 2, as Triton, KServe and MLServer do. A request names a model, optionally a version,
-// and has tensors as inputs.
+// Package oip answers by the Open Inference Protocol, version 2, as Triton, KServe and MLServer do.
+// A call names a model, optionally a version, and has tensors as inputs. The package knows no
+// transport: rest has HTTP.
 package oip

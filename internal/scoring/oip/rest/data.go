@@ -1,4 +1,4 @@
-package oip
+package rest
 
 import (
 	"bytes"
@@ -6,10 +6,10 @@ import (
 	"errors"
 	"io"
 	"math"
-	"slices"
 	"strconv"
 
 	"tidemill.dev/internal/scoring/infer/tensor"
+	"tidemill.dev/internal/scoring/oip"
 )
 
 // reader reads a tensor's data: its values in one list, or nested like its shape.
@@ -90,7 +90,7 @@ func (r *reader) value(token json.Token, depth int) error {
 		return badf("input %.100q: data has more than the %d values of the shape %v", r.name, r.want, r.t.Shape)
 	}
 	if !r.addValue(token) {
-		return badf("input %.100q: value %d of data is none of %s", r.name, r.count, datatypeOf(r.t.Type))
+		return badf("input %.100q: value %d of data is none of %s", r.name, r.count, oip.Datatype(r.t.Type))
 	}
 	return nil
 }
@@ -129,19 +129,4 @@ func (r *reader) number(text string) bool {
 	n, err := strconv.ParseInt(text, 10, 64)
 	r.t.Ints = append(r.t.Ints, n)
 	return err == nil && (r.t.Type == tensor.Int64 || n >= math.MinInt32 && n <= math.MaxInt32)
-}
-
-// sizeOf returns the number of values of a shape; false if there are more than most.
-func sizeOf(shape []int, most int) (int, bool) {
-	if slices.Contains(shape, 0) {
-		return 0, true
-	}
-	n := 1
-	for _, s := range shape {
-		if s < 0 || s > most/n {
-			return 0, false
-		}
-		n *= s
-	}
-	return n, true
 }

@@ -1,10 +1,12 @@
-package oip
+package rest
 
 import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"tidemill.dev/internal/scoring/oip"
 )
 
 func TestParsePath(t *testing.T) {
@@ -40,7 +42,7 @@ func TestParsePath(t *testing.T) {
 
 func TestMethodsOfPaths(t *testing.T) {
 	t.Parallel()
-	h := New(Options{Version: "1"})
+	h := New(Options{Server: oip.New(oip.Options{Version: "1"})})
 	for _, c := range [][3]string{{"POST", "/v2", "GET"}, {"GET", "/v2/models/a/infer", "POST"}, {"DELETE", "/v2/models/a", "GET"}} {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest(c[0], c[1], nil))

@@ -1,4 +1,4 @@
-package oip
+package rest
 
 import (
 	"encoding/json"
@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"tidemill.dev/internal/scoring/infer/tensor"
+	"tidemill.dev/internal/scoring/oip"
 )
 
 var specs = []tensor.Spec{{Name: "x", Type: tensor.Float, Shape: []int{tensor.Any, 2}}, {Name: "text", Type: tensor.String, Shape: []int{tensor.Any, 1}}}
@@ -17,7 +18,11 @@ func tensorsOfText(text string) ([]tensor.Tensor, int, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	return tensorsOf(room{}, q.Inputs, specs)
+	c := oip.NewCall(specs, nil)
+	if err := q.give(c); err != nil {
+		return nil, 0, err
+	}
+	return c.Inputs()
 }
 
 // Values may be in one list, or nested like the shape. Inputs may be in any order.
@@ -104,56 +109,6 @@ func TestValuesOfEachType(t *testing.T) {
 		if text, err := json.Marshal(valuesOf(&tensor.Tensor{Type: c.typ})); err != nil || string(text) != "[]" {
 			t.Errorf("nothing is %s, %v", text, err)
 		}
-	}
-}
-
-// A model with a limit for rows is run several times.
-func TestRowsAreCutAndPutTogether(t *testing.T) {
-	t.Parallel()
-	whole := tensor.Tensor{Type: tensor.Float, Shape: []int{3, 2}, Floats: []float32{1, 2, 3, 4, 5, 6}}
-	var back tensor.Tensor
-	for _, c := range [][2]int{{0, 2}, {2, 3}} {
-		some := sliceRows(&whole, c[0], c[1], 3)
-		if err := add(&back, &some); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if !reflect.DeepEqual(back, whole) {
-		t.Errorf("%+v", back)
-	}
-	if err := add(&back, &tensor.Tensor{Type: tensor.Float, Shape: []int{1, 3}, Floats: []float32{1, 2, 3}}); err == nil {
-		t.Error("rows of another width are appended")
-	}
-}
-
-func TestWantedOutputs(t *testing.T) {
-	t.Parallel()
-	if all, err := wantedOf(nil, specs); err != nil || !reflect.DeepEqual(all, []int{0, 1}) {
-		t.Errorf("%v, %v", all, err)
-	}
-	if all, err := wantedOf([]named{{"text"}}, specs); err != nil || !reflect.DeepEqual(all, []int{1}) {
-		t.Errorf("%v, %v", all, err)
-	}
-	if _, err := wantedOf([]named{{"y"}}, specs); err == nil || !strings.Contains(err.Error(), `["x" "text"]`) {
-		t.Errorf("%v", err)
-	}
-	if _, err := wantedOf([]named{{"x"}, {"x"}}, specs); err == nil || !strings.Contains(err.Error(), "twice") {
-		t.Errorf("an answer may be larger than the model's by as much as one asks: %v", err)
-	}
-}
-
-// An input that is a single value is used for all rows, in any position.
-func TestAnInputThatHasNoRows(t *testing.T) {
-	t.Parallel()
-	one := tensor.Tensor{Type: tensor.Float, Floats: []float32{7}}
-	rows := tensor.Tensor{Type: tensor.Float, Shape: []int{3, 1}, Floats: []float32{1, 2, 3}}
-	for _, in := range [][]tensor.Tensor{{one, rows}, {rows, one}} {
-		if n, err := rowsOf(make([]input, 2), in); n != 3 || err != nil {
-			t.Errorf("%d, %v", n, err)
-		}
-	}
-	if got := sliceRows(&one, 1, 2, 3); !reflect.DeepEqual(got, one) {
-		t.Errorf("%+v", got)
 	}
 }
 
