@@ -4,12 +4,12 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"unicode/utf8"
 	"unsafe"
 
 	"tidemill.dev"
 	"tidemill.dev/broker"
 	"tidemill.dev/internal/scoring/infer"
+	"tidemill.dev/internal/scoring/jsontensor"
 )
 
 // outputs makes the events that follow from items. A returned event is valid until the
@@ -93,7 +93,7 @@ func appendScored(dst []byte, a *infer.Answer, top int) []byte {
 	dst = append(dst, '{')
 	if a.Label != "" {
 		dst = append(dst, `"label":`...)
-		dst = appendText(dst, a.Label)
+		dst = jsontensor.AppendText(dst, a.Label)
 		if i := scoreOf(a); i >= 0 {
 			dst = append(dst, `,"score":`...)
 			dst = appendScore(dst, a.Scores[i])
@@ -159,7 +159,7 @@ func appendLabelled(dst []byte, a *infer.Answer, i int) []byte {
 		dst = append(dst, ',')
 	}
 	if i < len(a.Labels) {
-		dst = appendText(dst, a.Labels[i])
+		dst = jsontensor.AppendText(dst, a.Labels[i])
 	} else {
 		dst = append(dst, '"')
 		dst = strconv.AppendInt(dst, int64(i), 10)
@@ -175,7 +175,7 @@ func appendValues(dst []byte, values []float32) []byte {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		dst = appendValue(dst, v)
+		dst = jsontensor.AppendFloat(dst, v)
 	}
 	return append(dst, "]}"...)
 }
@@ -213,45 +213,6 @@ func appendLarge(dst []byte, v float32) []byte {
 	return append(dst, "null"...)
 }
 
-// appendValue appends a number that is not a score with the fewest digits that give the same number
-// again, in the form of encoding/json. A value takes 28 ns, and a score with its label 15 ns.
-func appendValue(dst []byte, v float32) []byte {
-	f := math.Abs(float64(v))
-	if f != 0 && f < 1e-6 || f >= 1e21 || f != f {
-		return appendLarge(dst, v)
-	}
-	return strconv.AppendFloat(dst, float64(v), 'f', -1, 32)
-}
-
 // pairs are the numbers from 00 to 99.
 const pairs = "00010203040506070809" + "10111213141516171819" + "20212223242526272829" + "30313233343536373839" + "40414243444546474849" +
 	"50515253545556575859" + "60616263646566676869" + "70717273747576777879" + "80818283848586878889" + "90919293949596979899"
-
-// appendText appends a text as JSON. Labels hardly ever need escapes. Invalid UTF-8
-// becomes U+FFFD.
-func appendText(dst []byte, s string) []byte {
-	dst = append(dst, '"')
-	for i := range len(s) {
-		if c := s[i]; c < ' ' || c == '"' || c == '\\' || c >= utf8.RuneSelf {
-			return appendEscaped(append(dst, s[:i]...), s[i:])
-		}
-	}
-	dst = append(dst, s...)
-	return append(dst, '"')
-}
-
-// appendEscaped appends the rest of a text and its closing quote.
-func appendEscaped(dst []byte, s string) []byte {
-	const hex = "0123456789abcdef"
-	for _, r := range s {
-		switch {
-		case r == '"' || r == '\\':
-			dst = append(dst, '\\', byte(r))
-		case r < ' ':
-			dst = append(dst, '\\', 'u', '0', '0', hex[r>>4], hex[r&0xF])
-		default:
-			dst = utf8.AppendRune(dst, r) // the error rune for invalid UTF-8
-		}
-	}
-	return append(dst, '"')
-}

@@ -14,6 +14,7 @@ import (
 	"tidemill.dev/broker"
 	"tidemill.dev/broker/jsonscan"
 	"tidemill.dev/internal/scoring/infer/tensor"
+	"tidemill.dev/internal/scoring/jsontensor"
 )
 
 // attribute reads a slot from an event's attribute.
@@ -57,7 +58,7 @@ func (r *reader) readText(index int, said string) error {
 // literal only reads the text's bytes, so it needs no copy of them.
 func (r *reader) literal(t *tensor.Tensor, said string) bool {
 	if t.Type != tensor.String {
-		return value(unsafe.Slice(unsafe.StringData(said), len(said)), 0, t, r.at) == len(said)
+		return jsontensor.Value(unsafe.Slice(unsafe.StringData(said), len(said)), 0, t, r.at) == len(said)
 	}
 	t.Strings[r.at] = said
 	return utf8.ValidString(said)

@@ -7,6 +7,7 @@ import (
 	"tidemill.dev/broker"
 	"tidemill.dev/broker/jsonscan"
 	"tidemill.dev/internal/scoring/infer/tensor"
+	"tidemill.dev/internal/scoring/jsontensor"
 )
 
 // ErrLength means that an event's arrays have another length than those of earlier rows, where the
@@ -254,7 +255,7 @@ func (r *reader) single(t *tensor.Tensor, i int) int {
 	if !isSingle(t) {
 		return -1
 	}
-	return value(r.b, i, t, r.at)
+	return jsontensor.Value(r.b, i, t, r.at)
 }
 
 // isSingle reports whether a row is one value. If the row's shape is still open, isSingle decides
@@ -323,7 +324,7 @@ func (r *reader) elements(t *tensor.Tensor, i, want int, size *int) int {
 			return -1
 		}
 		var n int
-		if n, i = values(r.b, i, t, r.at, limit); i < 0 {
+		if n, i = jsontensor.Values(r.b, i, t, r.at, limit); i < 0 {
 			return -1
 		}
 		r.at, read = r.at+n, read+n
@@ -381,15 +382,4 @@ func width(t *tensor.Tensor) int {
 		n *= size
 	}
 	return n
-}
-
-// bounds returns the limits of a type of integers.
-func bounds(t tensor.Type) (low, high int64) {
-	switch t {
-	case tensor.Bool:
-		return 0, 1
-	case tensor.Int32:
-		return math.MinInt32, math.MaxInt32
-	}
-	return math.MinInt64, math.MaxInt64
 }

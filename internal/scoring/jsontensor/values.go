@@ -1,14 +1,16 @@
-package features
+package jsontensor
 
 import (
+	"math"
+
 	"tidemill.dev/broker/jsonscan"
 	"tidemill.dev/internal/scoring/infer/tensor"
 )
 
-// values reads an array's elements from i on into the tensor at positions from at to limit. It
+// Values reads an array's elements from i on into the tensor at positions from at to limit. It
 // returns how many it read and where it stopped: after the closing bracket, or after a comma if the
 // tensor is full. That is -1 if an element is not of the tensor's kind or not JSON.
-func values(b []byte, i int, t *tensor.Tensor, at, limit int) (n, end int) {
+func Values(b []byte, i int, t *tensor.Tensor, at, limit int) (n, end int) {
 	switch t.Type {
 	case tensor.Float:
 		return floats(b, i, t.Floats[at:limit])
@@ -20,8 +22,8 @@ func values(b []byte, i int, t *tensor.Tensor, at, limit int) (n, end int) {
 	return integers(b, i, t.Ints[at:limit], t.Type)
 }
 
-// value reads one element into the tensor at position at.
-func value(b []byte, i int, t *tensor.Tensor, at int) (end int) {
+// Value reads one element into the tensor at position at.
+func Value(b []byte, i int, t *tensor.Tensor, at int) (end int) {
 	switch t.Type {
 	case tensor.Float:
 		t.Floats[at], end = float(b, i)
@@ -182,4 +184,15 @@ func texts(b []byte, i int, t *tensor.Tensor, at, limit int) (n, end int) {
 		i, more = afterElement(b, i)
 	}
 	return n, i
+}
+
+// bounds returns the limits of a type of integers.
+func bounds(t tensor.Type) (low, high int64) {
+	switch t {
+	case tensor.Bool:
+		return 0, 1
+	case tensor.Int32:
+		return math.MinInt32, math.MaxInt32
+	}
+	return math.MinInt64, math.MaxInt64
 }

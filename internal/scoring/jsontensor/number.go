@@ -1,4 +1,4 @@
-package features
+package jsontensor
 
 import (
 	"encoding/binary"
