@@ -48,6 +48,9 @@ func NewCall(inputs, outputs []tensor.Spec) *Call {
 	return c
 }
 
+// Reset begins a call of NewCall again.
+func (c *Call) Reset() { c.begin(c.inputs, c.outputs) }
+
 func (c *Call) begin(inputs, outputs []tensor.Spec) {
 	c.inputs, c.outputs = inputs, outputs
 	c.in, c.out = sized(c.in, len(inputs)), sized(c.out, len(outputs))

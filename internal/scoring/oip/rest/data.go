@@ -1,132 +1,150 @@
 package rest
 
 import (
-	"bytes"
-	"encoding/json"
-	"errors"
-	"io"
-	"math"
-	"strconv"
-
+	"tidemill.dev/broker/jsonscan"
 	"tidemill.dev/internal/scoring/infer/tensor"
+	"tidemill.dev/internal/scoring/jsontensor"
 	"tidemill.dev/internal/scoring/oip"
 )
 
-// reader reads a tensor's data: its values in one list, or nested like its shape.
-type reader struct {
+// readData reads the data of an input into its tensor: the values in one list, or nested like the
+// shape. The data ends before limit.
+func (q *question) readData(g *given, limit int) int {
+	// Each value takes at least two bytes, with its separator.
+	t, err := q.call.Input(g.name, g.datatype, q.shape, (limit-g.data)/2+1)
+	if err != nil {
+		q.err = err
+		return -1
+	}
+	if g.data == 0 {
+		return q.fail("input %.100q: data must be a list, and it is missing", g.name)
+	}
+	if end := q.values(t, g.data); end >= 0 {
+		return end
+	}
+	if q.err = explain(q.b, g.name, t, g.data); q.err == nil {
+		return -1 // not JSON
+	}
+	return -1
+}
+
+// values reads the data at i into a tensor.
+func (q *question) values(t *tensor.Tensor, i int) int {
+	if q.b[i] != '[' {
+		return -1
+	}
+	if at := jsonscan.SkipSpace(q.b, i+1); len(t.Shape) > 1 && at < len(q.b) && q.b[at] == '[' {
+		return q.nested(t, 0, i, 0)
+	}
+	return q.row(t, i, 0, t.Len())
+}
+
+// nested reads the values of a dimension and of those below it, from the position at on.
+func (q *question) nested(t *tensor.Tensor, dim, i, at int) int {
+	if i >= len(q.b) || q.b[i] != '[' {
+		return -1
+	}
+	size := t.Shape[dim]
+	if dim == len(t.Shape)-1 {
+		return q.row(t, i, at, at+size)
+	}
+	width := 1
+	for _, n := range t.Shape[dim+1:] {
+		width *= n
+	}
+	i, more := jsonscan.Enter(q.b, i, ']', dim+1)
+	n := 0
+	for ; more; n++ {
+		if n == size {
+			return -1
+		}
+		if i = q.nested(t, dim+1, i, at+n*width); i < 0 {
+			return -1
+		}
+		i, more = jsonscan.Next(q.b, i, ']')
+	}
+	if n != size {
+		return -1
+	}
+	return i
+}
+
+// row reads a list of values into the positions from at to limit.
+func (q *question) row(t *tensor.Tensor, i, at, limit int) int {
+	n, end := jsontensor.Values(q.b, i+1, t, at, limit)
+	if end < 0 || n != limit-at || q.b[end-1] != ']' {
+		return -1
+	}
+	return end
+}
+
+// explain says why data does not fit a tensor. It reads the data again, value by value. The error is
+// nil if the data is not JSON.
+func explain(b []byte, name string, t *tensor.Tensor, i int) error {
+	if jsonscan.SkipValue(b, i, 3) < 0 {
+		return nil
+	}
+	if b[i] != '[' {
+		return badf("input %.100q: data must be a list", name)
+	}
+	w := &walk{b: b, name: name, shape: t.Shape, one: tensor.Tensor{Type: t.Type}}
+	w.one.Resize(1)
+	if _, err := w.list(i, 1); err != nil {
+		return err
+	}
+	return badf("input %.100q: data has %d values, and the shape %v has %d", name, w.count, t.Shape, t.Len())
+}
+
+// walk visits the values of data that is JSON.
+type walk struct {
+	b     []byte
 	name  string
-	t     *tensor.Tensor
-	json  *json.Decoder
+	shape []int
+	one   tensor.Tensor
 	count int // number of values so far
-	want  int
 	depth int // depth of the lists around the values; 0 while it is unknown
 }
 
-// readData reads the values of a tensor whose type and shape are set.
-func readData(name string, data []byte, t *tensor.Tensor, want int) error {
-	r := &reader{name: name, t: t, json: json.NewDecoder(bytes.NewReader(data)), want: want}
-	r.json.UseNumber()
-	first, err := r.json.Token()
-	if err != nil || first != json.Delim('[') {
-		return badf("input %.100q: data must be a list", name)
-	}
-	if err := r.list(1); err != nil {
-		return err
-	}
-	if r.count != want {
-		return badf("input %.100q: data has %d values, and the shape %v has %d", name, r.count, t.Shape, want)
-	}
-	return nil
-}
-
-// list reads to the end of a list at some depth.
-func (r *reader) list(depth int) error {
+func (w *walk) list(i, depth int) (end int, err error) {
+	i, more := jsonscan.Enter(w.b, i, ']', depth)
 	n := 0
-	for ; ; n++ {
-		token, err := r.json.Token()
-		if err != nil {
-			if errors.Is(err, io.EOF) {
-				err = io.ErrUnexpectedEOF
-			}
-			return badf("input %.100q: %v", r.name, err)
-		}
-		if token == json.Delim(']') {
-			break
-		}
-		if token == json.Delim('[') {
-			err = r.nested(depth)
+	for ; more; n++ {
+		if w.b[i] == '[' {
+			i, err = w.nested(i, depth)
 		} else {
-			err = r.value(token, depth)
+			i, err = w.value(i, depth)
 		}
 		if err != nil {
-			return err
+			return 0, err
 		}
+		i, more = jsonscan.Next(w.b, i, ']')
 	}
-	if r.depth > 1 && n != r.t.Shape[depth-1] {
-		return badf("input %.100q: a list of depth %d has %d members, and the shape is %v", r.name, depth, n, r.t.Shape)
+	if w.depth > 1 && n != w.shape[depth-1] {
+		return 0, badf("input %.100q: a list of depth %d has %d members, and the shape is %v", w.name, depth, n, w.shape)
 	}
-	return nil
+	return i, nil
 }
 
-// nested reads a list in a list. If lists are nested at all, they must match the shape.
-func (r *reader) nested(depth int) error {
-	if r.depth == depth || depth == len(r.t.Shape) || r.depth == 0 && len(r.t.Shape) < 2 {
-		return badf("input %.100q: data is nested deeper than its shape %v", r.name, r.t.Shape)
+// nested visits a list in a list. If lists are nested at all, they must match the shape.
+func (w *walk) nested(i, depth int) (end int, err error) {
+	if w.depth == depth || depth >= len(w.shape) {
+		return 0, badf("input %.100q: data is nested deeper than its shape %v", w.name, w.shape)
 	}
-	if r.depth == 0 {
-		r.depth = len(r.t.Shape)
-	}
-	return r.list(depth + 1)
+	w.depth = len(w.shape)
+	return w.list(i, depth+1)
 }
 
-func (r *reader) value(token json.Token, depth int) error {
-	if r.depth == 0 {
-		r.depth = depth
+func (w *walk) value(i, depth int) (end int, err error) {
+	if w.depth == 0 {
+		w.depth = depth
 	}
-	if depth != r.depth {
-		return badf("input %.100q: data is nested in one place and not in another; its shape is %v", r.name, r.t.Shape)
+	if depth != w.depth {
+		return 0, badf("input %.100q: data is nested in one place and not in another; its shape is %v", w.name, w.shape)
 	}
-	if r.count++; r.count > r.want {
-		return badf("input %.100q: data has more than the %d values of the shape %v", r.name, r.want, r.t.Shape)
+	w.count++
+	end = jsonscan.SkipValue(w.b, i, depth)
+	if jsontensor.Value(w.b, i, &w.one, 0) != end {
+		return 0, badf("input %.100q: value %d of data is none of %s", w.name, w.count, oip.Datatype(w.one.Type))
 	}
-	if !r.addValue(token) {
-		return badf("input %.100q: value %d of data is none of %s", r.name, r.count, oip.Datatype(r.t.Type))
-	}
-	return nil
-}
-
-// addValue adds a value if it has the tensor's type.
-func (r *reader) addValue(token json.Token) bool {
-	switch r.t.Type {
-	case tensor.String:
-		s, ok := token.(string)
-		r.t.Strings = append(r.t.Strings, s)
-		return ok
-	case tensor.Bool:
-		b, ok := token.(bool)
-		n := int64(0)
-		if b {
-			n = 1
-		}
-		r.t.Ints = append(r.t.Ints, n)
-		return ok
-	}
-	n, ok := token.(json.Number)
-	return ok && r.number(string(n))
-}
-
-func (r *reader) number(text string) bool {
-	switch r.t.Type {
-	case tensor.Float:
-		f, err := strconv.ParseFloat(text, 32)
-		r.t.Floats = append(r.t.Floats, float32(f))
-		return err == nil
-	case tensor.Double:
-		f, err := strconv.ParseFloat(text, 64)
-		r.t.Doubles = append(r.t.Doubles, f)
-		return err == nil
-	}
-	n, err := strconv.ParseInt(text, 10, 64)
-	r.t.Ints = append(r.t.Ints, n)
-	return err == nil && (r.t.Type == tensor.Int64 || n >= math.MinInt32 && n <= math.MaxInt32)
+	return end, nil
 }

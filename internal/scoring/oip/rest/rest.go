@@ -1,9 +1,13 @@
 package rest
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
+	"strconv"
+	"sync"
 
 	"tidemill.dev/internal/scoring/oip"
 )
@@ -18,34 +22,95 @@ const defaultBody = 64 << 20
 
 // Handler answers requests for paths below /v2. The gateway has authorized the caller
 // before.
-type Handler struct{ o Options }
+type Handler struct {
+	o         Options
+	questions sync.Pool // values are *question
+}
 
 // New makes a handler.
 func New(o Options) *Handler {
 	if o.MaxBody == 0 {
 		o.MaxBody = defaultBody
 	}
-	return &Handler{o}
+	return &Handler{o: o, questions: sync.Pool{New: func() any { return &question{} }}}
 }
 
-// ServeHTTP answers one request.
+// ServeHTTP reads the body and answers one request.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(io.LimitReader(r.Body, h.o.MaxBody+1))
+	switch {
+	case err != nil:
+		fail(w, badf("read the body: %v", err))
+	case int64(len(body)) > h.o.MaxBody:
+		fail(w, tooLarge(h.o.MaxBody))
+	default:
+		h.Serve(r.Context(), w, r, body)
+	}
+}
+
+func tooLarge(most int64) error {
+	return oip.Errorf(oip.TooLarge, "the body has more than %d bytes: send fewer rows per request", most)
+}
+
+// Serve answers one request whose body has been read. The body must not change until Serve returns.
+func (h *Handler) Serve(ctx context.Context, w http.ResponseWriter, r *http.Request, body []byte) {
 	what, err := parsePath(r.URL.Path)
 	if err == nil {
 		err = allow(w, r.Method, what.method())
 	}
-	var answer any
-	status := http.StatusOK
-	if err == nil {
-		answer, status, err = h.answer(r, what)
+	if err == nil && what.kind == toInfer {
+		err = h.infer(ctx, w, r.Header, what, body)
+	} else if err == nil {
+		err = h.answer(ctx, w, what)
 	}
 	if err != nil {
-		answer, status = failure{err.Error()}, statusOf(err)
-		if status == http.StatusServiceUnavailable {
-			w.Header().Set("Retry-After", "1")
-		}
+		fail(w, err)
 	}
-	write(w, status, answer)
+}
+
+// infer answers an inference request. It writes nothing if it returns an error.
+func (h *Handler) infer(ctx context.Context, w http.ResponseWriter, header http.Header, what target, body []byte) error {
+	c, err := h.o.Server.Begin(ctx, what.model, what.version)
+	if err != nil {
+		return err
+	}
+	defer c.End()
+	q := h.questions.Get().(*question)
+	defer h.questions.Put(q)
+	defer q.reset()
+	q.call = c
+	if body, err = unpacked(ctx, header.Get("Content-Encoding"), body, h.o.MaxBody); err != nil {
+		return err
+	}
+	if q.b, q.tail, err = split(header.Get(binaryHeader), body); err != nil {
+		return err
+	}
+	if err := q.read(); err != nil {
+		return err
+	}
+	if err := c.Run(); err != nil {
+		return err
+	}
+	if err := q.write(); err != nil {
+		return err
+	}
+	q.send(w)
+	return nil
+}
+
+// send sends the answer.
+func (q *question) send(w http.ResponseWriter) {
+	kind := "application/json"
+	if q.mixed {
+		kind = "application/octet-stream"
+		w.Header().Set(binaryHeader, strconv.Itoa(len(q.answer)))
+	}
+	w.Header().Set("Content-Type", kind)
+	w.Header().Set("Content-Length", strconv.Itoa(len(q.answer)+len(q.bytes)))
+	_, _ = w.Write(q.answer) // fails only if the client has disconnected
+	if len(q.bytes) > 0 {
+		_, _ = w.Write(q.bytes)
+	}
 }
 
 // failure is the body of every answer that is not a success.
@@ -88,45 +153,54 @@ func allow(w http.ResponseWriter, method, allowed string) error {
 	return &wrongMethod{method, allowed}
 }
 
-func write(w http.ResponseWriter, status int, answer any) {
-	text, err := json.Marshal(answer)
-	if err != nil { // JSON cannot express the number (NaN or infinity)
-		status, text = http.StatusInternalServerError, []byte(`{"error":"the model's answer contains NaN or infinity"}`)
+// fail answers with an error.
+func fail(w http.ResponseWriter, err error) {
+	status := statusOf(err)
+	if status == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", "1")
 	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_, _ = w.Write(text) // fails only if the client has disconnected
-	_, _ = w.Write([]byte{'\n'})
+	write(w, status, failure{err.Error()})
 }
 
-func (h *Handler) answer(r *http.Request, what target) (answer any, status int, err error) {
-	ctx, s := r.Context(), h.o.Server
+// write answers with JSON.
+func write(w http.ResponseWriter, status int, answer any) {
+	text, _ := json.Marshal(answer) // texts, numbers and booleans cannot fail
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(text, '\n')) // fails only if the client has disconnected
+}
+
+// answer answers all requests but inference.
+func (h *Handler) answer(ctx context.Context, w http.ResponseWriter, what target) error {
+	s := h.o.Server
 	switch what.kind {
 	case aboutServer:
-		return s.Metadata(), http.StatusOK, nil
+		write(w, http.StatusOK, s.Metadata())
 	case aboutLive:
-		return map[string]bool{"live": true}, http.StatusOK, nil
+		write(w, http.StatusOK, map[string]bool{"live": true})
 	case aboutReady:
-		return readiness(map[string]any{}, s.Ready(ctx))
+		writeReady(w, map[string]any{}, s.Ready(ctx))
 	case aboutModelReady:
 		ready, err := s.ModelReady(ctx, what.model, what.version)
 		if err != nil {
-			return nil, 0, err
+			return err
 		}
-		return readiness(map[string]any{"name": what.model}, ready)
-	case aboutModel:
-		answer, err = s.ModelMetadata(ctx, what.model, what.version)
-		return answer, http.StatusOK, err
+		writeReady(w, map[string]any{"name": what.model}, ready)
+	default:
+		m, err := s.ModelMetadata(ctx, what.model, what.version)
+		if err != nil {
+			return err
+		}
+		write(w, http.StatusOK, m)
 	}
-	answer, err = h.infer(r, what)
-	return answer, http.StatusOK, err
+	return nil
 }
 
-// readiness completes an answer with the status that matches it.
-func readiness(answer map[string]any, ready bool) (any, int, error) {
-	answer["ready"] = ready
-	if !ready {
-		return answer, http.StatusServiceUnavailable, nil
+// writeReady completes an answer with the status that matches it.
+func writeReady(w http.ResponseWriter, answer map[string]any, ready bool) {
+	status := http.StatusOK
+	if answer["ready"] = ready; !ready {
+		status = http.StatusServiceUnavailable
 	}
-	return answer, http.StatusOK, nil
+	write(w, status, answer)
 }
