@@ -19,10 +19,15 @@ import (
 const retryAfter = "1"
 
 func writeProblem(w http.ResponseWriter, p *api.Problem) {
-	if p.Status == http.StatusServiceUnavailable || p.Status == http.StatusTooManyRequests {
+	setRetryAfter(w, p.Status)
+	write(w, p.Status, api.ProblemType, p)
+}
+
+// setRetryAfter tells a caller when to send a request again that may succeed later.
+func setRetryAfter(w http.ResponseWriter, status int) {
+	if status == http.StatusServiceUnavailable || status == http.StatusTooManyRequests {
 		w.Header().Set("Retry-After", retryAfter)
 	}
-	write(w, p.Status, api.ProblemType, p)
 }
 
 func writeJSON(w http.ResponseWriter, status int, body any) {

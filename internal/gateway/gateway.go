@@ -56,7 +56,7 @@ type Options struct {
 	Score     func(ctx context.Context, c config.Scorer, v *broker.View) (api.ScoreDone, error)
 	Rescore   Rescore       // nil if Score is nil
 	Replay    Replay        // nil if Score is nil
-	Inference http.Handler  // handler of the Open Inference Protocol; nil if this gateway does not score
+	Inference Inference     // answers by the Open Inference Protocol; nil if this gateway does not score
 	Access    *access.Guard // nil admits all local callers, on loopback only
 	Telemetry *telemetry.Telemetry
 

@@ -18,6 +18,7 @@ import (
 	"tidemill.dev/internal/gateway/access"
 	"tidemill.dev/internal/models/registry"
 	"tidemill.dev/internal/scoring/infer"
+	"tidemill.dev/internal/scoring/oip/rest"
 )
 
 // This file makes all problems, so that each slug has one title and one status.
@@ -27,6 +28,9 @@ func problem(slug string, status int, title, detail string) *api.Problem {
 }
 
 func notFound(path string) *api.Problem {
+	if rest.Within(path) {
+		return problem(api.NotFound, http.StatusNotFound, "there is no such path", fmt.Sprintf("there is nothing at %q: %s", clipText(path), rest.Paths))
+	}
 	return problem(api.NotFound, http.StatusNotFound, "there is no such path",
 		fmt.Sprintf("path %q: publish to /events or /streams/{stream}, read under /api/v1; /api/v1/openapi.json has all paths", clipText(path)))
 }

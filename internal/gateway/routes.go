@@ -166,7 +166,7 @@ func (rs *router) find(path string) (same []*route, value string) {
 }
 
 // matchPath matches a path with a pattern that has one segment in braces. Only under
-// inferencePath and pagesPath may the braces match several segments.
+// inferencePath, repositoryPath and pagesPath may the braces match several segments.
 func matchPath(pattern, path string) (value string, ok bool) {
 	before, rest, _ := strings.Cut(pattern, "{")
 	_, after, _ := strings.Cut(rest, "}")
@@ -174,7 +174,7 @@ func matchPath(pattern, path string) (value string, ok bool) {
 		return "", false
 	}
 	value = path[len(before) : len(path)-len(after)]
-	return value, before == inferencePath || before == pagesPath || !strings.Contains(value, "/")
+	return value, before == inferencePath || before == repositoryPath || before == pagesPath || !strings.Contains(value, "/")
 }
 
 // routeOf returns the route of one method; nil if there is none.

@@ -1,12 +1,10 @@
 package gateway
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -21,6 +19,7 @@ import (
 	"tidemill.dev/internal/gateway/access"
 	"tidemill.dev/internal/ops/status"
 	"tidemill.dev/internal/scoring/infer"
+	"tidemill.dev/internal/scoring/oip/rest"
 )
 
 // scorerLook holds the state of the scorers. After a failed lookup a number is unknown and never
@@ -357,9 +356,15 @@ func replaceKey(caller *access.Caller, c *config.Scorer, v *broker.View, values 
 	return nil
 }
 
-// inferencePath is the prefix of the paths of models in the Open Inference Protocol. A
-// model's name has slashes, so more than one segment may follow.
-const inferencePath = "/v2/models/"
+// Inference answers a request of the Open Inference Protocol. The body has been read.
+type Inference func(ctx context.Context, w http.ResponseWriter, r *http.Request, body []byte)
+
+// The prefixes of the paths of models in the Open Inference Protocol. A model's name has slashes, so more
+// than one segment may follow.
+const (
+	inferencePath  = "/v2/models/"
+	repositoryPath = "/v2/repository/models/"
+)
 
 // inferenceTable lists the routes of the Open Inference Protocol. Its probes need no token. A
 // caller with the role read may request predictions of models, as of scorers.
@@ -370,6 +375,8 @@ func (g *Gateway) inferenceTable() []route {
 		{method: http.MethodGet, path: "/v2/health/ready", role: anyone, handle: g.serveInference},
 		{method: http.MethodGet, path: inferencePath + "{path}", role: access.Read, handle: g.askModel},
 		{method: http.MethodPost, path: inferencePath + "{path}", role: access.Read, handle: g.askModel},
+		{method: http.MethodPost, path: "/v2/repository/index", role: access.Read, handle: g.askModel},
+		{method: http.MethodPost, path: repositoryPath + "{path}", role: access.Operate, handle: g.askModel},
 	}
 }
 
@@ -413,15 +420,30 @@ func (g *Gateway) serveInference(w http.ResponseWriter, r *request) *api.Problem
 	}
 	ctx, cancel := context.WithTimeout(g.withBudget(r), g.opt.Limits.Ack)
 	defer cancel()
-	asked := r.WithContext(ctx)
+	var body []byte
 	if r.Method == http.MethodPost {
-		limit := g.opt.Limits.Batch
-		body, p := g.readBody(r, limit, func() *api.Problem { return tooLarge("send fewer rows per request") })
-		if p != nil {
+		var p *api.Problem
+		if body, p = g.readBody(r, g.opt.Limits.Batch, rowsTooLarge); p != nil {
 			return p
 		}
-		asked.Body = io.NopCloser(bytes.NewReader(body))
 	}
-	g.opt.Inference.ServeHTTP(w, asked)
+	g.opt.Inference(ctx, w, r.Request, body)
 	return nil
+}
+
+func rowsTooLarge() *api.Problem { return tooLarge("send fewer rows per request") }
+
+// inferenceFailure is a refusal in the form of the Open Inference Protocol, whose clients read no other.
+type inferenceFailure struct {
+	Error string `json:"error"`
+}
+
+// writeRefusal writes a problem, in the form that clients of the path read.
+func writeRefusal(w http.ResponseWriter, path string, p *api.Problem) {
+	if !rest.Within(path) {
+		writeProblem(w, p)
+		return
+	}
+	setRetryAfter(w, p.Status)
+	writeJSON(w, p.Status, inferenceFailure{p.Detail})
 }

@@ -137,7 +137,7 @@ func (g *Gateway) serveHTTP(w http.ResponseWriter, hr *http.Request) {
 		if to != nil && r.post.used == 0 { // the events of a post are noted one by one
 			g.noteRefusal(r, to.role, measure.route, p)
 		}
-		writeProblem(&r.answer, p)
+		writeRefusal(&r.answer, hr.URL.Path, p)
 	}
 }
 
@@ -238,7 +238,7 @@ func (g *Gateway) answerPanic(r *request, route string, cause any) (abort bool) 
 		return true
 	}
 	r.answer.Header().Set("Connection", "close") // the rest of the body is in an unknown state
-	writeProblem(&r.answer, internalFault())
+	writeRefusal(&r.answer, r.URL.Path, internalFault())
 	return false
 }
 

@@ -75,7 +75,7 @@ func (p *Platform) Gateway(ctx context.Context, o GatewayOptions) (*gateway.Gate
 		}
 	}
 	if p.canScore() {
-		wo.Score, wo.Rescore, wo.Replay, wo.Inference = p.scoreOnce, p.rescorePart, p.replayLetters, p.inferenceHandler()
+		wo.Score, wo.Rescore, wo.Replay, wo.Inference = p.scoreOnce, p.rescorePart, p.replayLetters, p.inferenceHandler().Serve
 	}
 	g, err := gateway.Open(ctx, wo)
 	if err != nil {

@@ -117,21 +117,94 @@ func (t *Table) Artifact(ctx context.Context, model string, version int) (string
 	if now, ok := t.Champion(model); ok && now.Version == version && now.Artifact != "" {
 		return now.Artifact, nil
 	}
+	var of *lookups
+	if c := t.cells.find(model); c != nil {
+		of = c.lookups.Load()
+	}
+	if artifact := of.artifact(version); artifact != "" {
+		return artifact, nil
+	}
 	for {
-		all, err := t.o.Ledger.Versions(ctx, model, version)
-		switch {
-		case errors.Is(err, ledger.ErrCatchingUp):
+		artifact, next, err := t.lookUp(ctx, model, version)
+		if errors.Is(err, ledger.ErrCatchingUp) {
 			if err = t.o.Ledger.CaughtUp(ctx); err == nil {
 				continue
 			}
-		case err == nil && len(all) == 0:
-			err = ErrNoVersion
 		}
 		if err != nil {
 			return "", fmt.Errorf("find the files of %s: %w", tidemill.VersionName(model, version), err)
 		}
-		return all[0].Artifact, nil
+		if of != nil && next == of.next {
+			of.add(files{version, artifact})
+		}
+		return artifact, nil
 	}
+}
+
+// lookUp asks the ledger for the artifact of a version. It also returns the offset after the last fact
+// about the model that the ledger has folded.
+func (t *Table) lookUp(ctx context.Context, model string, version int) (artifact string, next int64, err error) {
+	m, err := t.o.Ledger.Model(ctx, model)
+	if err != nil {
+		return "", 0, err
+	}
+	h := m.Find(version)
+	if h == nil {
+		return "", 0, ErrNoVersion
+	}
+	all, err := t.o.Ledger.VersionsOf(ctx, []ledger.HeldBy{{Model: model, Held: *h}})
+	switch {
+	case err != nil:
+		return "", 0, err
+	case len(all) == 0:
+		return "", 0, ErrNoVersion
+	}
+	return all[0].Artifact, m.Next, nil
+}
+
+// lookups holds the artifacts of a model that the ledger has answered. The next fact about the model
+// replaces it, because the fact may drop a version, or number other files as it. An answer counts only if the
+// ledger had folded the same facts as the table.
+type lookups struct {
+	next int64 // offset after the last fact about the model
+	all  atomic.Pointer[[]files]
+}
+
+// mostLookups is the number of versions of a model that are remembered.
+const mostLookups = 64
+
+func (l *lookups) artifact(version int) string {
+	if l == nil {
+		return ""
+	}
+	all := l.all.Load()
+	if all == nil {
+		return ""
+	}
+	for _, f := range *all {
+		if f.version == version {
+			return f.artifact
+		}
+	}
+	return ""
+}
+
+// add remembers an answer. Of two concurrent ones, one may be lost; it is then looked up again.
+func (l *lookups) add(f files) {
+	all := []files{f}
+	if before := l.all.Load(); before != nil {
+		all = append(all, (*before)[:min(len(*before), mostLookups-1)]...)
+	}
+	l.all.Store(&all)
+}
+
+// Each calls fn with the champion of every model that has one.
+func (t *Table) Each(fn func(model string, now Champion)) {
+	t.cells.forEach(func(name string, of *cell) {
+		if now := of.now.Load(); now != nil {
+			fn(name, *now)
+		}
+	})
 }
 
 // Err returns why the table may be out of date now; nil if it follows the facts. The table's
@@ -150,8 +223,9 @@ type cells struct {
 
 // cell is one model.
 type cell struct {
-	now   atomic.Pointer[Champion] // nil if there is none
-	state state                    // state for the goroutine that changes it
+	now     atomic.Pointer[Champion] // nil if there is none
+	lookups atomic.Pointer[lookups]  // nil before the first fact
+	state   state                    // state for the goroutine that changes it
 }
 
 func newCells() *cells { return &cells{seed: maphash.MakeSeed()} }
@@ -218,12 +292,13 @@ func (c *cells) forEach(fn func(name string, of *cell)) {
 	}
 }
 
-// show publishes the champion to all readers. It reports whether the version has changed.
+// show publishes the champion to all readers, after a fact. It reports whether the version has changed.
 func (c *cell) show(m *fold.Model) (now Champion, changed bool) {
 	var before Champion
 	if old := c.now.Load(); old != nil {
 		before = *old
 	}
+	c.lookups.Store(&lookups{next: m.Next})
 	if m.Champion != 0 {
 		now = Champion{Version: m.Champion, Previous: m.Previous, Turn: m.Turn, Artifact: c.state.artifact(m.Champion), Key: m.Key, Unserved: m.Unserved != nil}
 	}

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 
 	"tidemill.dev"
@@ -108,6 +110,67 @@ func openChampion(ctx context.Context, models *serving.Models, name string) (*in
 	}
 }
 
+// Entry is a model in the index of the repository.
+type Entry struct {
+	Name    string `json:"name"`
+	Version string `json:"version"`
+	State   string `json:"state"` // READY if the model is in memory, else UNAVAILABLE
+	Reason  string `json:"reason"`
+}
+
+// entryBytes is the memory of an Entry and of its JSON.
+const entryBytes = 512
+
+// Index lists the models that have a champion, by name; if onlyReady is set, only those in memory. A
+// model that is not in memory is loaded by the first request that names it.
+func (s *Server) Index(ctx context.Context, onlyReady bool) ([]Entry, error) {
+	models, err := s.o.Models(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all, budget := []Entry{}, infer.BudgetOf(ctx)
+	models.Each(func(model string, version int, loaded bool) {
+		if onlyReady && !loaded || err != nil {
+			return
+		}
+		if budget != nil {
+			err = budget.Take(entryBytes)
+		}
+		e := Entry{Name: model, Version: strconv.Itoa(version), State: "READY"}
+		if !loaded {
+			e.State, e.Reason = "UNAVAILABLE", "not in memory: the first request loads it"
+		}
+		all = append(all, e)
+	})
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(all, func(a, b Entry) int { return strings.Compare(a.Name, b.Name) })
+	return all, nil
+}
+
+// Load loads the champion of a model.
+func (s *Server) Load(ctx context.Context, name string) error {
+	m, err := s.open(ctx, name, 0)
+	if err == nil {
+		m.Release()
+	}
+	return err
+}
+
+// Unload takes a model out of memory. The next request that names it loads it again.
+func (s *Server) Unload(ctx context.Context, name string) error {
+	models, err := s.o.Models(ctx)
+	if err != nil {
+		return err
+	}
+	if !models.Known(name) {
+		return unknownModel(name)
+	}
+	models.Unload(name)
+	return nil
+}
+
 // ServerMetadata describes the server.
 type ServerMetadata struct {
 	Name       string   `json:"name"`
@@ -117,7 +180,7 @@ type ServerMetadata struct {
 
 // Metadata describes the server.
 func (s *Server) Metadata() ServerMetadata {
-	return ServerMetadata{Name: "tidemill", Version: s.o.Version, Extensions: []string{}}
+	return ServerMetadata{Name: "tidemill", Version: s.o.Version, Extensions: []string{"binary_tensor_data", "model_repository"}}
 }
 
 // ModelMetadata describes a version of a model.

@@ -33,6 +33,7 @@ type Options struct {
 type table interface {
 	Champion(model string) (champions.Champion, bool)
 	Artifact(ctx context.Context, model string, version int) (string, error)
+	Each(fn func(model string, now champions.Champion))
 }
 
 var _ table = (*champions.Table)(nil)
@@ -182,6 +183,33 @@ func (m *Models) At(ctx context.Context, model string, version int) (*infer.Mode
 		return use, nil
 	}
 	return m.cache.Load(ctx, r)
+}
+
+// Each calls fn with every model that has a champion, in no order. The version answers, or would answer
+// after it has been loaded.
+func (m *Models) Each(fn func(model string, version int, loaded bool)) {
+	m.table.Each(func(model string, now champions.Champion) {
+		m.lock.RLock()
+		s := m.slots[model]
+		m.lock.RUnlock()
+		if s != nil {
+			if version := s.inMemory(); version != 0 {
+				fn(model, version, true)
+				return
+			}
+		}
+		fn(model, now.Version, false)
+	})
+}
+
+// Unload takes a model out of memory. The next request loads it again.
+func (m *Models) Unload(model string) {
+	m.lock.RLock()
+	s := m.slots[model]
+	m.lock.RUnlock()
+	if s != nil {
+		s.unload()
+	}
 }
 
 // runInBackground starts a function in the background, unless Close has been called.

@@ -189,6 +189,20 @@ func (s *Slot) retire() {
 	}
 }
 
+// inMemory returns the version that answers now; 0 if none is in memory.
+func (s *Slot) inMemory() int {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	return s.answering()
+}
+
+// unload leaves the slot without a version, as if it had not been asked yet.
+func (s *Slot) unload() {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	s.retire()
+}
+
 // stopOlder stops a version from answering that is older than the target. Another process
 // may already have answered with the target while it was being loaded here.
 func (s *Slot) stopOlder() {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"strconv"
 	"strings"
 	"sync"
@@ -74,6 +75,18 @@ func (w *world) Champion(model string) (champions.Champion, bool) {
 // Artifact implements table.
 func (w *world) Artifact(_ context.Context, model string, version int) (string, error) {
 	return fmt.Sprintf("%s@%d", model, version), nil
+}
+
+// Each implements table.
+func (w *world) Each(fn func(model string, now champions.Champion)) {
+	w.lock.Lock()
+	all := maps.Clone(w.champions)
+	w.lock.Unlock()
+	for model, c := range all {
+		if c.Version > 0 {
+			fn(model, c)
+		}
+	}
 }
 
 // promote makes a version the champion in the order of a real fact: first the table, then

@@ -33,6 +33,10 @@ func dial(ctx context.Context, t Task, number int, events []task.Event) (*conn, 
 		return nil, fmt.Errorf("connect to the server: %w", err)
 	}
 	c := &conn{Conn: to, answers: bufio.NewReaderSize(to, 64<<10), next: uint64(number) << 40}
+	if t.Body != nil {
+		c.requests = []*request{fixedRequest(t)}
+		return c, nil
+	}
 	if t.Batch > 0 {
 		at := number * t.Batch % (len(events) - t.Batch + 1)
 		c.requests = []*request{batchRequest(t, events[at:at+t.Batch])}

@@ -21,10 +21,12 @@ type Task struct {
 	Rate        float64 // requests per second; 0 for no limit
 	Warm        time.Duration
 	Last        time.Duration // duration of the measurement after the warm-up
+	Headers     string        // lines of headers of a fixed request
+	Body        []byte        // body of a fixed request; nil posts events
 	Run         string        // prefix of every event's id, unique among runs
 }
 
-// Result counts the answers with 202. Any other answer is an error.
+// Result counts the answers with 202, or 200 to a fixed request. Any other answer is an error.
 type Result struct {
 	Requests int // number of measured requests
 	Events   int // number of events in the measured requests

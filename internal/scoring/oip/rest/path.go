@@ -11,6 +11,9 @@ import (
 // Within reports whether a path is answered here.
 func Within(path string) bool { return path == "/v2" || strings.HasPrefix(path, "/v2/") }
 
+// Paths says which paths there are.
+const Paths = "ask /v2, /v2/health/live, /v2/health/ready, /v2/models/NAME[/versions/NUMBER][/ready|/infer], /v2/repository/index or /v2/repository/models/NAME/load|unload"
+
 // kind is the kind of resource that a path requests.
 type kind int8
 
@@ -21,6 +24,9 @@ const (
 	aboutModel
 	aboutModelReady
 	toInfer
+	toIndex
+	toLoad
+	toUnload
 )
 
 // target is a path's resource and model.
@@ -31,13 +37,16 @@ type target struct {
 }
 
 func (t target) method() string {
-	if t.kind == toInfer {
+	if t.kind >= toInfer {
 		return http.MethodPost
 	}
 	return http.MethodGet
 }
 
-const modelsPath = "/v2/models/"
+const (
+	modelsPath     = "/v2/models/"
+	repositoryPath = "/v2/repository/models/"
+)
 
 // parsePath parses a path. A model's name may have slashes, so the path is read from
 // its end: a segment that can be a verb or a version counts as a verb or a version.
@@ -49,10 +58,20 @@ func parsePath(path string) (target, error) {
 		return target{kind: aboutLive}, nil
 	case "/v2/health/ready":
 		return target{kind: aboutReady}, nil
+	case "/v2/repository/index":
+		return target{kind: toIndex}, nil
+	}
+	if name, ok := strings.CutPrefix(path, repositoryPath); ok {
+		if model, ok := strings.CutSuffix(name, "/unload"); ok {
+			return target{kind: toUnload, model: model}, nil
+		}
+		if model, ok := strings.CutSuffix(name, "/load"); ok {
+			return target{kind: toLoad, model: model}, nil
+		}
 	}
 	name, ok := strings.CutPrefix(path, modelsPath)
 	if !ok {
-		return target{}, oip.Errorf(oip.NotFound, "there is nothing at %.100q: ask /v2, /v2/health/live, /v2/health/ready or /v2/models/NAME[/versions/NUMBER][/ready|/infer]", path)
+		return target{}, oip.Errorf(oip.NotFound, "there is nothing at %.100q: %s", path, Paths)
 	}
 	t := target{kind: aboutModel, model: name}
 	if rest, ok := strings.CutSuffix(name, "/ready"); ok {

@@ -17,6 +17,9 @@ func TestParsePath(t *testing.T) {
 		"/v2/health/live":                        {kind: aboutLive},
 		"/v2/health/ready":                       {kind: aboutReady},
 		"/v2/models/intent/bot-42":               {kind: aboutModel, model: "intent/bot-42"},
+		"/v2/repository/index":                   {kind: toIndex},
+		"/v2/repository/models/a/b/load":         {kind: toLoad, model: "a/b"},
+		"/v2/repository/models/a/load/unload":    {kind: toUnload, model: "a/load"},
 		"/v2/models/m/ready":                     {kind: aboutModelReady, model: "m"},
 		"/v2/models/intent/bot-42/infer":         {kind: toInfer, model: "intent/bot-42"},
 		"/v2/models/intent/bot-42/versions/7":    {kind: aboutModel, model: "intent/bot-42", version: 7},
@@ -33,7 +36,7 @@ func TestParsePath(t *testing.T) {
 			t.Errorf("%s: %+v, %v", path, got, err)
 		}
 	}
-	for _, path := range []string{"/v2/model/x", "/v2/health", "/v3", "/v2/models/a/versions/0", "/v2/models/a/versions/x/infer", "/v2/models/a/versions/01", "/v2/models/a/versions/-1", "/v2/models/a/versions/"} {
+	for _, path := range []string{"/v2/model/x", "/v2/health", "/v3", "/v2/repository", "/v2/repository/models/a", "/v2/repository/index/x", "/v2/models/a/versions/0", "/v2/models/a/versions/x/infer", "/v2/models/a/versions/01", "/v2/models/a/versions/-1", "/v2/models/a/versions/"} {
 		if got, err := parsePath(path); err == nil || statusOf(err) != http.StatusNotFound {
 			t.Errorf("%s: %+v, %v", path, got, err)
 		}
@@ -52,7 +55,7 @@ func TestMethodsOfPaths(t *testing.T) {
 	}
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest("GET", "/v2", nil))
-	if w.Code != http.StatusOK || strings.TrimSpace(w.Body.String()) != `{"name":"tidemill","version":"1","extensions":[]}` {
+	if w.Code != http.StatusOK || strings.TrimSpace(w.Body.String()) != `{"name":"tidemill","version":"1","extensions":["binary_tensor_data","model_repository"]}` {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }

@@ -61,7 +61,7 @@ func (h *Handler) Serve(ctx context.Context, w http.ResponseWriter, r *http.Requ
 	if err == nil && what.kind == toInfer {
 		err = h.infer(ctx, w, r.Header, what, body)
 	} else if err == nil {
-		err = h.answer(ctx, w, what)
+		err = h.answer(ctx, w, what, body)
 	}
 	if err != nil {
 		fail(w, err)
@@ -171,7 +171,7 @@ func write(w http.ResponseWriter, status int, answer any) {
 }
 
 // answer answers all requests but inference.
-func (h *Handler) answer(ctx context.Context, w http.ResponseWriter, what target) error {
+func (h *Handler) answer(ctx context.Context, w http.ResponseWriter, what target, body []byte) error {
 	s := h.o.Server
 	switch what.kind {
 	case aboutServer:
@@ -186,6 +186,18 @@ func (h *Handler) answer(ctx context.Context, w http.ResponseWriter, what target
 			return err
 		}
 		writeReady(w, map[string]any{"name": what.model}, ready)
+	case toIndex:
+		return h.index(ctx, w, body)
+	case toLoad:
+		if err := s.Load(ctx, what.model); err != nil {
+			return err
+		}
+		write(w, http.StatusOK, struct{}{})
+	case toUnload:
+		if err := s.Unload(ctx, what.model); err != nil {
+			return err
+		}
+		write(w, http.StatusOK, struct{}{})
 	default:
 		m, err := s.ModelMetadata(ctx, what.model, what.version)
 		if err != nil {
@@ -193,6 +205,24 @@ func (h *Handler) answer(ctx context.Context, w http.ResponseWriter, what target
 		}
 		write(w, http.StatusOK, m)
 	}
+	return nil
+}
+
+// index answers with the models. The body may ask for those in memory only.
+func (h *Handler) index(ctx context.Context, w http.ResponseWriter, body []byte) error {
+	asked := struct {
+		Ready bool `json:"ready"`
+	}{}
+	if len(body) > 0 {
+		if err := json.Unmarshal(body, &asked); err != nil {
+			return badf(`the body is not a request for the index: send {"ready":true} for the models in memory, or {} for all`)
+		}
+	}
+	all, err := h.o.Server.Index(ctx, asked.Ready)
+	if err != nil {
+		return err
+	}
+	write(w, http.StatusOK, all)
 	return nil
 }
 
