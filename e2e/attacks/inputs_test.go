@@ -54,7 +54,6 @@ func (w *world) must(what string, r *http.Request, allowed ...int) answer {
 	switch {
 	case a.status >= 500 || a.status == 0:
 		w.Errorf("%s: %d %.300s", what, a.status, a.body)
-	case strings.HasPrefix(r.URL.Path, "/v2/"): // its refusals have the form of the Open Inference Protocol
 	case a.status >= 400 && strings.HasPrefix(a.header.Get("Content-Type"), "application/"):
 		w.problem(what, a)
 	}

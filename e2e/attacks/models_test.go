@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -41,6 +42,7 @@ func TestHostileModels(t *testing.T) {
 	w.within("the models", func() {
 		w.trains(keys)
 		w.serves("good", "after the runs")
+		w.hostileTensors("good")
 		w.askAll(keys)
 		// This model has not been loaded before. The endless models must not hold all places of the loader.
 		w.serves("another-good", "after the hostile models")
@@ -81,6 +83,38 @@ func (w *world) askModel(key string, rows int) answer {
 	numbers := strings.TrimSuffix(strings.Repeat("1,", rows), ",")
 	body := fmt.Sprintf(`{"inputs":[{"name":"x","datatype":"FP32","shape":[%d,1],"data":[%s]}]}`, rows, numbers)
 	return w.do(w.request(http.MethodPost, "/v2/models/intent/"+key+"/infer", body, "reader", "content-type", "application/json"))
+}
+
+// hostileTensors asks a good model with bodies that claim more than they have, or that grow when they are unpacked.
+func (w *world) hostileTensors(key string) {
+	w.Helper()
+	binary := func(shape, size string) string {
+		return `{"inputs":[{"name":"x","datatype":"FP32","shape":[` + shape + `,1],"parameters":{"binary_data_size":` + size + `}}]}`
+	}
+	data := func(shape, data string) string {
+		return `{"inputs":[{"name":"x","datatype":"FP32","shape":[` + shape + `,1],"data":` + data + `}]}`
+	}
+	plain := data("1", "[1]")
+	for name, c := range map[string]struct {
+		body    string
+		headers []string
+	}{
+		"a packed flood":             {zipped(), []string{"content-encoding", "gzip"}},
+		"what is not packed":         {plain, []string{"content-encoding", "deflate"}},
+		"a header beyond the body":   {plain, []string{"inference-header-content-length", "9223372036854775807"}},
+		"a negative header":          {plain, []string{"inference-header-content-length", "-1"}},
+		"a tensor beyond the body":   {binary("1", "4"), []string{"inference-header-content-length", strconv.Itoa(len(binary("1", "4")))}},
+		"a tensor of all memory":     {binary("9000000000000000", "9007199254740991"), []string{"inference-header-content-length", strconv.Itoa(len(binary("9000000000000000", "9007199254740991")))}},
+		"a shape of all memory":      {data("4611686018427387904", "[1]"), nil},
+		"lists in lists":             {data("1", deep(50_000)), nil},
+		"a number without an end":    {data("1", "["+strings.Repeat("1", 1<<20)+"]"), nil},
+		"an exponent without an end": {data("1", "[1e"+strings.Repeat("9", 1<<20)+"]"), nil},
+	} {
+		a := w.must(name, w.request(http.MethodPost, "/v2/models/intent/"+key+"/infer", c.body, "reader", append(c.headers, "content-type", "application/json")...), http.StatusServiceUnavailable)
+		if a.status < http.StatusBadRequest {
+			w.Errorf("%s: %d %.300s", name, a.status, a.body)
+		}
+	}
 }
 
 // askAll asks all models at once, each several times.

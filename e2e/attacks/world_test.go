@@ -309,6 +309,7 @@ func (w *world) request(method, path, body, caller string, headers ...string) *h
 
 // answer is the beginning of an answer.
 type answer struct {
+	path   string // path of the request
 	status int
 	header http.Header
 	body   string
@@ -325,7 +326,7 @@ func (w *world) do(r *http.Request) answer {
 		return answer{body: err.Error()}
 	}
 	defer res.Body.Close()
-	a := answer{status: res.StatusCode, header: res.Header}
+	a := answer{path: r.URL.Path, status: res.StatusCode, header: res.Header}
 	if strings.HasPrefix(res.Header.Get("Content-Type"), "text/event-stream") {
 		return a
 	}
@@ -337,10 +338,17 @@ func (w *world) do(r *http.Request) answer {
 }
 
 // problem returns the problem document of a refusal. It fails the test if the answer has none, or if
-// the document does not say what happened.
+// the document does not say what happened. Below /v2 the refusal has the form of the Open Inference Protocol.
 func (w *world) problem(what string, a answer) api.Problem {
 	w.Helper()
 	var p api.Problem
+	if a.path == "/v2" || strings.HasPrefix(a.path, "/v2/") {
+		var f map[string]string
+		if err := json.Unmarshal([]byte(a.body), &f); err != nil || f["error"] == "" || a.header.Get("Content-Type") != "application/json" {
+			w.Errorf("%s: %d without the protocol's error: %v %.300q", what, a.status, err, a.body)
+		}
+		return api.Problem{Detail: f["error"], Status: a.status}
+	}
 	if err := json.Unmarshal([]byte(a.body), &p); err != nil || a.header.Get("Content-Type") != "application/problem+json" {
 		w.Errorf("%s: %d without a problem document: %v %.300q", what, a.status, err, a.body)
 		return p
