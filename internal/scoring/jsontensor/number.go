@@ -136,6 +136,9 @@ func (d decimal) float(literal []byte) (float32, bool) {
 // viaFloat64 rounds through a float64, if the result is certainly correct.
 func (d decimal) viaFloat64(f *float32) bool {
 	v, ok := d.scaled()
+	if !ok {
+		v, ok = nearest(d.digits, d.exp)
+	}
 	if !ok || v > math.MaxFloat32/2 || v != 0 && v < 1e-37 || !roundsExactly(v) {
 		return false
 	}
@@ -154,16 +157,23 @@ func (d decimal) scaled() (float64, bool) {
 	return 0, false
 }
 
-// double returns the nearest float64.
-func (d decimal) double(literal []byte) (float64, bool) {
-	if v, ok := d.scaled(); ok && !d.cut && d.digits < 1<<53 {
-		if d.neg {
-			v = -v
-		}
-		return v, true
+// double returns the nearest float64, the same as strconv. If digits and power are exact float64s, one
+// operation rounds once.
+func (d decimal) double(literal []byte) (v float64, ok bool) {
+	if !d.cut && d.digits < 1<<53 {
+		v, ok = d.scaled()
 	}
-	v, err := strconv.ParseFloat(jsonscan.AsText(literal), 64)
-	return v, err == nil
+	if !d.cut && !ok {
+		v, ok = nearest(d.digits, d.exp)
+	}
+	if !ok {
+		v, err := strconv.ParseFloat(jsonscan.AsText(literal), 64)
+		return v, err == nil
+	}
+	if d.neg {
+		v = -v
+	}
+	return v, true
 }
 
 // integer returns a whole number between two bounds, also if it is written as 5.0 or 5e3.
@@ -233,21 +243,27 @@ func shorts(b []byte, i int, dst []float32) (n, end int) {
 	return n, i
 }
 
-// fraction reads one digit, a dot and any digits: the usual spelling of a number
-// between zero and one. It has no branch on the number's length, because a processor
-// predicts that branch badly. The product is off by a few units of a float64 at most.
-// Where that could change the rounding, fraction leaves the number to others.
+// fraction reads one or two digits, a dot and any digits, perhaps after a minus: the usual spelling of a
+// number. It has no branch on the length of the fraction, because a processor predicts that branch badly.
+// The product is off by a few units of a float64 at most. Where that could change the rounding, fraction
+// leaves the number to others.
 func fraction(b []byte, i int) (float32, int) {
-	if i+27 > len(b) || b[i]-'0' > 9 || b[i+1] != '.' {
+	if i+29 > len(b) {
 		return 0, -1
 	}
-	first, k := digitRun(b, i+2)
-	second, l := digitRun(b, i+10)
+	sign, whole, dot := uint32(0), uint64(b[i]-'0'), i+1
+	if whole > 9 || b[dot] != '.' {
+		if sign, whole, dot = beforeDot(b, i); dot < 0 {
+			return 0, -1
+		}
+	}
+	first, k := digitRun(b, dot+1)
+	second, l := digitRun(b, dot+9)
 	l &= -(k >> 3) // zero unless the first eight are digits
-	v := uint64(b[i]-'0')*pow10u[k] + eight(first<<(64-8*k))
+	v := whole*pow10u[k] + eight(first<<(64-8*k))
 	v = v*pow10u[l] + eight(second<<(64-8*l))
 	n := k + l
-	end := i + 2 + n
+	end := dot + 1 + n
 	if n == 16 {
 		_, more := digitRun(b, end)
 		if end += more; more == 8 || v < 1e15 {
@@ -258,7 +274,24 @@ func fraction(b []byte, i int) (float32, int) {
 	if n == 0 || b[end]|0x20 == 'e' || !roundsExactly(f) {
 		return 0, -1
 	}
-	return float32(f), end
+	return math.Float32frombits(math.Float32bits(float32(f)) | sign<<31), end
+}
+
+// beforeDot reads a minus, perhaps, and one or two digits with a dot after them.
+func beforeDot(b []byte, i int) (sign uint32, whole uint64, dot int) {
+	if b[i] == '-' {
+		sign, i = 1, i+1
+	}
+	if whole = uint64(b[i] - '0'); whole > 9 {
+		return 0, 0, -1
+	}
+	if next := uint64(b[i+1] - '0'); next <= 9 && whole > 0 {
+		whole, i = whole*10+next, i+1
+	}
+	if b[i+1] != '.' {
+		return 0, 0, -1
+	}
+	return sign, whole, i + 1
 }
 
 // digitRun returns the eight bytes at i folded, so that digits are their values, and how
