@@ -93,11 +93,14 @@ func (p *Platform) canScore() bool {
 // modelsOf returns the models for single requests. They share a cache with the scorers of this
 // process, so that each model is in memory once.
 func (p *Platform) modelsOf(ctx context.Context, c config.Scorer) (*serving.Models, error) {
-	opening, cancel := context.WithTimeout(context.WithoutCancel(ctx), openWithin) // later requests use the models too
-	defer cancel()
-	on, err := p.openScoring(opening)
-	if err != nil {
-		return nil, err
+	on := p.openedScoring()
+	if on == nil {
+		opening, cancel := context.WithTimeout(context.WithoutCancel(ctx), openWithin) // later requests use the models too
+		defer cancel()
+		var err error
+		if on, err = p.openScoring(opening); err != nil {
+			return nil, err
+		}
 	}
 	return on.asked.modelsOf(p, on, c.Engine)
 }

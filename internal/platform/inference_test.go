@@ -2,7 +2,9 @@ package platform
 
 import (
 	"bytes"
+	"compress/gzip"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -79,6 +81,66 @@ func TestInference(t *testing.T) {
 	large := `{"inputs":[{"name":"x","shape":[` + strconv.Itoa(many) + `,2],"datatype":"FP32","data":[1` + strings.Repeat(",1", 2*many-1) + `]}]}`
 	if status, a := ask("POST", "/v2/models/intent/bot-1/infer", large); status != http.StatusRequestEntityTooLarge || !strings.Contains(a["error"].(string), "fewer rows") {
 		t.Errorf("%d rows: %d %.100v", many, status, a)
+	}
+}
+
+// The index has the models with a champion, and which of them are in memory. An unloaded model is loaded by
+// the next request.
+func TestTheRepositoryOfModels(t *testing.T) {
+	t.Parallel()
+	w := newScoringWorld(t, "version: 1\n")
+	w.promoteModel("intent/bot-1", 1, 0, twoLabels(true))
+	w.promoteModel("intent/bot-2", 1, 0, twoLabels(false))
+	handler := w.inferenceHandler()
+	post := func(path, body string) (int, string) {
+		answer := httptest.NewRecorder()
+		handler.ServeHTTP(answer, httptest.NewRequestWithContext(w.ctx(), "POST", path, strings.NewReader(body)))
+		return answer.Code, strings.TrimSpace(answer.Body.String())
+	}
+	const one, two = `{"name":"intent/bot-1","version":"1","state":"READY","reason":""}`,
+		`{"name":"intent/bot-2","version":"1","state":"UNAVAILABLE","reason":"not in memory: the first request loads it"}`
+	for _, c := range []struct {
+		path, body string
+		status     int
+		want       string
+	}{
+		{"/v2/repository/index", `{"ready":true}`, 200, "[]"},
+		{"/v2/repository/models/intent/bot-1/load", `{}`, 200, "{}"},
+		{"/v2/repository/index", "", 200, "[" + one + "," + two + "]"},
+		{"/v2/repository/index", `{"ready":true}`, 200, "[" + one + "]"},
+		{"/v2/repository/models/intent/bot-1/unload", `{"parameters":{"unload_dependents":false}}`, 200, "{}"},
+		{"/v2/repository/index", `{"ready":true}`, 200, "[]"},
+		{"/v2/repository/models/intent/bot-2/unload", "", 200, "{}"}, // is not in memory
+		{"/v2/repository/models/intent/no/unload", "", 404, ""},
+		{"/v2/repository/models/intent/no/load", "", 404, ""},
+		{"/v2/models/intent/bot-1/infer", `{"inputs":[{"name":"x","shape":[1,2],"datatype":"FP32","data":[0,0]}]}`, 200,
+			`{"model_name":"intent/bot-1","model_version":"1","outputs":[{"name":"likely","shape":[1,2],"datatype":"FP32","data":[0.5,0.5]}]}`},
+		{"/v2/repository/index", `{"ready":true}`, 200, "[" + one + "]"},
+	} {
+		if status, body := post(c.path, c.body); status != c.status || c.want != "" && body != c.want {
+			t.Errorf("%s with %s: %d %s, want %d %s", c.path, c.body, status, body, c.status, c.want)
+		}
+	}
+}
+
+// A request with binary tensors, compressed, as Triton's client sends it.
+func TestInferenceInBinary(t *testing.T) {
+	t.Parallel()
+	w := newScoringWorld(t, "version: 1\n")
+	w.promoteModel("intent/bot-1", 1, 0, twoLabels(true))
+	const head = `{"inputs":[{"name":"x","shape":[1,2],"datatype":"FP32","parameters":{"binary_data_size":8}}],"outputs":[{"name":"likely","parameters":{"binary_data":true}}]}`
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	_, err := z.Write(append([]byte(head), make([]byte, 8)...))
+	w.must(errors.Join(err, z.Close()))
+	r := httptest.NewRequestWithContext(w.ctx(), "POST", "/v2/models/intent/bot-1/infer", &packed)
+	r.Header.Set("Inference-Header-Content-Length", strconv.Itoa(len(head)))
+	r.Header.Set("Content-Encoding", "gzip")
+	answer := httptest.NewRecorder()
+	w.inferenceHandler().ServeHTTP(answer, r)
+	const want = `{"model_name":"intent/bot-1","model_version":"1","outputs":[{"name":"likely","shape":[1,2],"datatype":"FP32","parameters":{"binary_data_size":8}}]}`
+	if got := answer.Body.String(); answer.Code != http.StatusOK || got != want+"\x00\x00\x00\x3f\x00\x00\x00\x3f" || answer.Header().Get("Inference-Header-Content-Length") != strconv.Itoa(len(want)) {
+		t.Errorf("%d %v %q", answer.Code, answer.Header(), got)
 	}
 }
 

@@ -123,6 +123,16 @@ func (p *Platform) awaitFacts(ctx context.Context) error {
 	return p.scores.ledger.CaughtUp(ctx) // modelCache has set scores, which then stays
 }
 
+// openedScoring returns the scoring of the process; nil if it is not open yet.
+func (p *Platform) openedScoring() *scoringModels {
+	p.scoringLock.Lock()
+	defer p.scoringLock.Unlock()
+	if p.scores == nil || p.scores.champions == nil {
+		return nil
+	}
+	return p.scores
+}
+
 // modelCache returns the cache of models, and opens it at the first call. It follows no champions.
 func (p *Platform) modelCache(ctx context.Context) (*infer.Cache, error) {
 	p.scoringLock.Lock()
