@@ -218,7 +218,7 @@ func shorts(b []byte, i int, dst []float32) (n, end int) {
 		digits := w ^ '0'*ones
 		others := (digits + 0x76*ones | digits) & highs
 		k := bits.TrailingZeros64(others) / 8
-		if k-1 > 6 || byte(digits) == 0 && k > 1 { // no digits, too many, or a leading zero
+		if uint(k-1) > 6 || byte(digits) == 0 && k > 1 { // no digits, too many, or a leading zero
 			return n, i
 		}
 		stop := byte(w >> (8 * k))

@@ -72,6 +72,8 @@ func TestRequestsThatAreNone(t *testing.T) {
 		x(`[1,2]`, "FP32", `[]`):                                    "data has 0 values",
 		x(`[1,2]`, "FP32", `[1,2,3]`):                               "data has 3 values",
 		x(`[1,2]`, "FP32", `[1,2,]`):                                "not valid JSON",
+		x(`[1,2]`, "FP32", `[1,.5,1,1,1,1,1]`):                      "not valid JSON",
+		x(`[4,2]`, "FP32", `[1,,1,1,1,1,1,1]`):                      "not valid JSON",
 		x(`[1,2]`, "FP32", `[1,02]`):                                "not valid JSON",
 		x(`[1,2]`, "FP32", `[[1],[2]]`):                             "members",
 		x(`[1,2]`, "FP32", `[[1,2],[1,2]]`):                         "members",
