@@ -99,23 +99,25 @@ type inferenceForm struct {
 
 // inferenceForms returns the forms of a request with a row of numbers.
 func inferenceForms(row []float32) []inferenceForm {
-	var list, tail []byte
+	var short, long, tail []byte
 	for i, v := range row {
 		if i > 0 {
-			list = append(list, ',')
+			short, long = append(short, ','), append(long, ", "...)
 		}
-		list = strconv.AppendFloat(list, float64(v), 'g', -1, 32)
+		short = strconv.AppendFloat(short, float64(v), 'g', -1, 32)
+		long = strconv.AppendFloat(long, float64(v), 'g', -1, 64) // as Python's json writes an array of NumPy
 		tail = binary.LittleEndian.AppendUint32(tail, math.Float32bits(v))
 	}
 	input := fmt.Sprintf(`{"inputs":[{"name":%q,"shape":[1,%d],"datatype":"FP32"`, fleet.Input, len(row))
-	text := []byte(input + `,"data":[` + string(list) + `]}]}`)
+	text := func(list []byte) []byte { return []byte(input + `,"data":[` + string(list) + `]}]}`) }
 	head := input + `,"parameters":{"binary_data_size":` + strconv.Itoa(len(tail)) + `}}],"parameters":{"binary_data_output":true}}`
 	path := "/v2/models/" + fleet.Model(0)
 	const json = "Content-Type: application/json\r\n"
 	return []inferenceForm{
-		{name: "JSON", path: path + "/infer", headers: json, body: text, bar: jsonBar},
-		{name: "JSON, a version", path: path + "/versions/1/infer", headers: json, body: text, bar: jsonBar},
-		{name: "JSON, 2000 a second", path: path + "/infer", headers: json, body: text, rate: pacedRate, late: pacedBar},
+		{name: "JSON", path: path + "/infer", headers: json, body: text(short), bar: jsonBar},
+		{name: "JSON, 17 digits", path: path + "/infer", headers: json, body: text(long), bar: jsonBar},
+		{name: "JSON, a version", path: path + "/versions/1/infer", headers: json, body: text(short), bar: jsonBar},
+		{name: "JSON, 2000 a second", path: path + "/infer", headers: json, body: text(short), rate: pacedRate, late: pacedBar},
 		{name: "binary", path: path + "/infer", own: true, bar: binaryBar, body: append([]byte(head), tail...),
 			headers: "Content-Type: application/octet-stream\r\nInference-Header-Content-Length: " + strconv.Itoa(len(head)) + "\r\n"},
 	}
