@@ -13,7 +13,7 @@ import (
 // redisAway lets every command of a client fail while it is set.
 type redisAway struct{ atomic.Bool }
 
-var errRedisAway = errors.New("Redis is away")
+var errRedisAway = errors.New("redis is away")
 
 // DialHook implements redis.Hook.
 func (a *redisAway) DialHook(next redis.DialHook) redis.DialHook { return next }
