@@ -481,11 +481,12 @@ func (m *member) placed(ctx context.Context, res *kafka.JoinGroupResponse, got *
 
 // fence aborts the open transaction of a slot's former holder.
 func (m *member) fence(ctx context.Context, slot int32) {
-	id := m.c.b.names.Transactional(m.c.opt.Group, int(slot))
 	ctx, cancel := context.WithTimeout(ctx, m.c.b.transactionTimeout)
 	defer cancel()
-	t := &transaction{b: m.c.b, id: id}
-	if err := t.open(ctx); err != nil && ctx.Err() == nil {
-		m.c.b.log.Warn("consumer: fencing a free slot failed; its open transaction will time out", "transaction", id, "reason", err)
+	for _, id := range m.c.b.transactionalIDs(m.c.opt.Group, slot) {
+		t := &transaction{b: m.c.b, id: id}
+		if err := t.open(ctx); err != nil && ctx.Err() == nil {
+			m.c.b.log.Warn("consumer: fencing a free slot failed; its open transaction will time out", "transaction", id, "reason", err)
+		}
 	}
 }

@@ -151,7 +151,7 @@ func TestReadBack(t *testing.T) {
 			if fail == nil {
 				tx.Done(d)
 			}
-			return errors.Join(x.p.Flush(t.Context()), fail)
+			return errors.Join(tx.p.Flush(t.Context()), fail)
 		})
 	}
 	if err := copyOver(errors.New("no")); !errors.Is(err, ErrAborted) {
@@ -185,7 +185,7 @@ func TestReadBackWaitsForWhatIsOpen(t *testing.T) {
 	err := x.Do(t.Context(), func(tx *Tx) error {
 		tx.Send(t.Context(), "out", &d.Events[0].View)
 		tx.Done(d)
-		if err := x.p.Flush(t.Context()); err != nil {
+		if err := tx.p.Flush(t.Context()); err != nil {
 			return err
 		}
 		go func() {

@@ -154,7 +154,7 @@ func (t *transaction) addPartitions(ctx context.Context, parts []*outPartition) 
 // add retries until the end of the previous transaction is written, which Kafka may do in the
 // background.
 func (t *transaction) add(ctx context.Context, id identity, topics map[string][]kafka.AddPartitionToTxn) error {
-	w := retry.Backoff{First: time.Millisecond, Cap: 20 * time.Millisecond}
+	w := retry.Backoff{First: time.Millisecond, Cap: 5 * time.Millisecond}
 	for {
 		res, err := t.b.client.AddPartitionsToTxn(ctx, &kafka.AddPartitionsToTxnRequest{
 			TransactionalID: t.id, ProducerID: int(id.producer), ProducerEpoch: int(id.epoch), Topics: topics})

@@ -18,16 +18,33 @@ import (
 // Transactor consumes, transforms and produces exactly once. The outputs of a transaction and the
 // offsets of its inputs become visible together or not at all.
 //
-// Two fences stop a zombie. The transactional id belongs to the member's slot in its group, so the
+// Two fences stop a zombie. The transactional ids belong to the member's slot in its group, so the
 // next holder of the slot aborts an open transaction. And offsets are committed with the member's
 // id and generation. Kafka refuses this commit after a new generation has begun.
+//
+// Two producers take turns. Kafka answers the end of a transaction before it has written the markers
+// into the partitions, and refuses the producer's next transaction until then. A transaction begins
+// only after the end of the one before it is on Kafka's log, so the outcomes keep their order. Of two
+// offsets Kafka keeps the one that was sent last, whichever marker is written first.
 type Transactor struct {
-	c *Consumer
-	p *Producer
+	c    *Consumer
+	turn chan struct{} // full while a transaction runs, so that only one runs at a time
+	all  [2]*slotProducer
+	next int // index of the producer of the next transaction
+}
 
-	turn   chan struct{} // full while a transaction runs, so that only one runs at a time
+// slotProducer is a producer with one of the transactional ids of the member's slot.
+type slotProducer struct {
+	*Producer
+	number int
 	slot   int32
-	opened bool // whether we hold the slot's transactional id, with no transaction open
+	opened bool // whether we hold the id, with no transaction open
+}
+
+// transactionalIDs returns the transactional ids of a slot of a group.
+func (b *Broker) transactionalIDs(group string, slot int32) [2]string {
+	id := b.names.Transactional(group, int(slot))
+	return [2]string{id, id + "-2"}
 }
 
 // Transactor returns a transactor for the consumer's events. Close it after the last transaction
@@ -36,12 +53,18 @@ func (c *Consumer) Transactor(o ProducerOptions) (*Transactor, error) {
 	if c.member == nil {
 		return nil, errors.New("a transactor needs a consumer with a group")
 	}
-	p, err := c.b.Producer(o)
-	if err != nil {
-		return nil, err
+	// The events are sent when the transaction is full, because each request with new partitions costs
+	// a write to the log of transactions.
+	o.Linger = maxLinger
+	t := &Transactor{c: c, turn: make(chan struct{}, 1)}
+	for i := range t.all {
+		p, err := c.b.Producer(o)
+		if err != nil {
+			return nil, err
+		}
+		p.tx = &transaction{b: c.b, ident: noIdentity, included: map[*outPartition]bool{}}
+		t.all[i] = &slotProducer{Producer: p, number: i, slot: -1}
 	}
-	p.tx = &transaction{b: c.b, ident: noIdentity, included: map[*outPartition]bool{}}
-	t := &Transactor{c: c, p: p, turn: make(chan struct{}, 1), slot: -1}
 	c.member.mu.Lock()
 	c.member.transactor = t
 	c.member.mu.Unlock()
@@ -49,7 +72,7 @@ func (c *Consumer) Transactor(o ProducerOptions) (*Transactor, error) {
 	return t, nil
 }
 
-// takeSlot takes the transactional id without waiting for the first transaction. An open
+// takeSlot takes the transactional ids without waiting for the first transaction. An open
 // transaction of the slot's former holder would delay Kafka's answer about the group's offsets, and
 // therefore the first events.
 func (t *Transactor) takeSlot() {
@@ -59,8 +82,10 @@ func (t *Transactor) takeSlot() {
 	defer t.leave()
 	ctx, cancel := context.WithTimeout(t.c.ctx, 3*t.c.b.requestTimeout)
 	defer cancel()
-	if err := t.begin(ctx); err != nil && t.c.ctx.Err() == nil {
-		t.c.b.log.Warn("consumer: fencing the transactional id of a slot failed; the first transaction tries again", "group", t.c.member.group, "reason", err)
+	for _, p := range t.all {
+		if err := t.begin(ctx, p); err != nil && t.c.ctx.Err() == nil {
+			t.c.b.log.Warn("consumer: fencing a transactional id of a slot failed; the next transaction tries again", "group", t.c.member.group, "reason", err)
+		}
 	}
 }
 
@@ -76,8 +101,10 @@ func (t *Transactor) waitTurn(ctx context.Context) error {
 
 func (t *Transactor) leave() { <-t.turn }
 
-// Close closes the transactor's producer.
-func (t *Transactor) Close(ctx context.Context) error { return t.p.Close(ctx) }
+// Close closes the transactor's producers.
+func (t *Transactor) Close(ctx context.Context) error {
+	return errors.Join(t.all[0].Close(ctx), t.all[1].Close(ctx))
+}
 
 // ErrAborted means that a transaction had no effect. The partitions of its deliveries and notes,
 // and the homes of its marks, are read again from the group's committed offsets, after a call of
@@ -92,17 +119,18 @@ var ErrAborted = errors.New("transaction aborted")
 // unless the error also wraps ErrInDoubt. In both cases this consumer continues from the offsets
 // that Kafka has.
 func (t *Transactor) Do(ctx context.Context, fn func(*Tx) error) error {
-	x := &Tx{t: t, outputs: outputsOf(t.p)}
 	if err := t.waitTurn(ctx); err != nil {
 		return fmt.Errorf("%w: wait for the slot's transactional id: %w", ErrAborted, err)
 	}
 	defer t.leave()
-	if err := t.begin(ctx); err != nil {
+	p := t.all[t.next]
+	x := t.newTx(p)
+	if err := t.begin(ctx, p); err != nil {
 		return t.abort(ctx, x, err)
 	}
 	// If fn panics and the caller continues, the next transaction must not commit the events of
 	// this transaction. So the next transaction opens the id again.
-	t.opened = false
+	p.opened = false
 	x.began = time.Now()
 	if err := fn(x); err != nil {
 		return t.abort(ctx, x, err)
@@ -115,15 +143,20 @@ func (t *Transactor) Do(ctx context.Context, fn func(*Tx) error) error {
 	if err := t.prepare(ctx, x, places); err != nil {
 		return t.abort(ctx, x, err)
 	}
-	if len(places) > 0 || len(x.marks) > 0 || t.p.tx.hasPartitions() {
-		if err := t.p.tx.commit(ctx); err != nil {
+	if len(places) > 0 || len(x.marks) > 0 || p.tx.hasPartitions() {
+		if err := p.tx.commit(ctx); err != nil {
 			return t.abort(ctx, x, err)
 		}
 		t.committed(x, places)
+		t.next = (t.next + 1) % len(t.all)
 	}
-	t.opened = true
+	p.opened = true
 	x.callDone()
 	return nil
+}
+
+func (t *Transactor) newTx(p *slotProducer) *Tx {
+	return &Tx{t: t, by: p, outputs: outputsOf(p.Producer)}
 }
 
 // prepare waits for the answers to the sent events, and meanwhile adds the offsets to the
@@ -131,9 +164,9 @@ func (t *Transactor) Do(ctx context.Context, fn func(*Tx) error) error {
 // added before the offsets, because the coordinator handles only one change of a transaction at a
 // time.
 func (t *Transactor) prepare(ctx context.Context, x *Tx, places map[wire.TopicPartition]*txPlace) error {
-	begun := t.p.tx.whenBegun()
+	begun := x.p.tx.whenBegun()
 	flushed := make(chan error, 1)
-	go func() { flushed <- t.p.waitAnswers(ctx) }()
+	go func() { flushed <- x.p.waitAnswers(ctx) }()
 	select {
 	case <-begun:
 	case err := <-flushed:
@@ -158,26 +191,26 @@ func (p *Producer) waitAnswers(ctx context.Context) error {
 	return p.tx.faulty()
 }
 
-// begin takes the slot's transactional id, unless it is held already.
-func (t *Transactor) begin(ctx context.Context) error {
+// begin takes a producer's transactional id, unless it is held already.
+func (t *Transactor) begin(ctx context.Context, p *slotProducer) error {
 	slot, err := t.awaitSlot(ctx)
 	if err != nil {
 		return err
 	}
-	if t.opened && slot == t.slot {
-		t.p.tx.begin()
+	if p.opened && slot == p.slot {
+		p.tx.begin()
 		return nil
 	}
 	// Events of an aborted transaction that are still queued must not become part of the next one.
-	if err := t.p.Flush(ctx); err != nil {
+	if err := p.Flush(ctx); err != nil {
 		return fmt.Errorf("end the former transaction: %w", err)
 	}
-	t.p.tx.id = t.c.b.names.Transactional(t.c.opt.Group, int(slot))
-	if err := t.p.tx.open(ctx); err != nil {
+	p.tx.id = t.c.b.transactionalIDs(t.c.opt.Group, slot)[p.number]
+	if err := p.tx.open(ctx); err != nil {
 		return err
 	}
-	t.p.relabelAll()
-	t.slot, t.opened = slot, true
+	p.relabelAll()
+	p.slot, p.opened = slot, true
 	return nil
 }
 
@@ -214,6 +247,7 @@ func (p *Producer) relabelAll() {
 type Tx struct {
 	outputs
 	t     *Transactor
+	by    *slotProducer
 	began time.Time
 	done  []*Delivery
 	marks []txMark
@@ -376,7 +410,7 @@ func (t *Transactor) commit(ctx context.Context, x *Tx, places map[wire.TopicPar
 	if len(places) == 0 && len(x.marks) == 0 {
 		return nil
 	}
-	return t.p.tx.offsets(ctx, groupCommit{t.c.member.group, func(ctx context.Context) error {
+	return x.p.tx.offsets(ctx, groupCommit{t.c.member.group, func(ctx context.Context) error {
 		err := t.commitOffsets(ctx, x, places)
 		if errors.Is(err, kafka.OffsetMetadataTooLarge) {
 			t.c.member.dropEnded(places)
@@ -411,7 +445,7 @@ func (t *Transactor) commitOffsets(ctx context.Context, x *Tx, places map[wire.T
 		all.add(m.at, m.offset, "")
 	}
 	between := t.c.member.between.Load()
-	err := t.p.tx.commitOffsets(ctx, t.c.member.group, memberIdentity{member, generation}, all)
+	err := x.p.tx.commitOffsets(ctx, t.c.member.group, memberIdentity{member, generation}, all)
 	if errors.Is(err, kafka.IllegalGeneration) {
 		// The generation has just ended, perhaps before the member knows.
 		if _, now, _, _ := t.c.member.snapshot(); now != generation || between || t.c.member.between.Load() {
@@ -444,8 +478,8 @@ func (t *Transactor) committed(x *Tx, places map[wire.TopicPartition]*txPlace) {
 // abort aborts the transaction. The next begin opens the transactional id again, which makes Kafka
 // abort the open transaction. Kafka aborts it at once, so that readers do not wait.
 func (t *Transactor) abort(ctx context.Context, x *Tx, cause error) error {
-	t.p.tx.poison(cause)
-	t.opened = false
+	x.p.tx.poison(cause)
+	x.by.opened = false
 	if errors.Is(cause, kafka.UnknownMemberId) {
 		t.c.member.startOver() // the transaction, not the member, learned that the group has forgotten the member
 	}
@@ -458,8 +492,8 @@ func (t *Transactor) abort(ctx context.Context, x *Tx, cause error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.c.b.transactionTimeout)
 	defer cancel()
 	defer context.AfterFunc(t.c.ctx, cancel)()
-	if t.p.tx.id != "" {
-		if open := t.begin(ctx); open != nil {
+	if x.p.tx.id != "" {
+		if open := t.begin(ctx, x.by); open != nil {
 			err = errors.Join(err, open)
 		}
 	}

@@ -37,8 +37,8 @@ func openTransaction(t *testing.T) (*kfake.Cluster, *Broker, *Transactor, *Deliv
 func TestForgottenMemberCommitsNothing(t *testing.T) {
 	k, b, x, d := openTransaction(t)
 	sent := k.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.TxnOffsetCommit}, Count: -1, Observe: true})
-	forgotten := &Transactor{c: &Consumer{b: b, member: newMember(x.c)}, p: x.p}
-	err := forgotten.commitOffsets(t.Context(), &Tx{}, map[wire.TopicPartition]*txPlace{d.part.tp: {p: d.part, epoch: d.epoch, next: d.next}})
+	forgotten := &Transactor{c: &Consumer{b: b, member: newMember(x.c)}}
+	err := forgotten.commitOffsets(t.Context(), x.newTx(x.all[0]), map[wire.TopicPartition]*txPlace{d.part.tp: {p: d.part, epoch: d.epoch, next: d.next}})
 	if !errors.Is(err, errTakenAway) || sent.Hits() > 0 {
 		t.Errorf("error is %v and %d commits were sent; want that it was taken away, and none", err, sent.Hits())
 	}
@@ -56,7 +56,7 @@ func TestTransactionThatPanics(t *testing.T) {
 		}()
 		_ = x.Do(t.Context(), func(tx *Tx) error {
 			tx.Send(t.Context(), "out", &View{ID: "lost", Source: "/x", Type: "t"})
-			if err := x.p.Flush(t.Context()); err != nil {
+			if err := tx.p.Flush(t.Context()); err != nil {
 				t.Error(err)
 			}
 			panic("no")
@@ -146,7 +146,8 @@ func TestTransactionThatTookTooLong(t *testing.T) {
 	if err := x.waitTurn(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	tx := &Tx{t: x, began: time.Now().Add(-hostilePatience - time.Second), done: []*Delivery{d}}
+	tx := x.newTx(x.all[0])
+	tx.began, tx.done = time.Now().Add(-hostilePatience-time.Second), []*Delivery{d}
 	err := x.abort(t.Context(), tx, kafka.InvalidProducerEpoch)
 	x.leave()
 	if !errors.Is(err, kafka.InvalidProducerEpoch) || !strings.Contains(err.Error(), "put less into one") {
@@ -417,5 +418,68 @@ func TestRenewTellsOfATakeover(t *testing.T) {
 	h.exclusive()
 	if err := e.p.tx.nextEpoch(h.ctx()); !isFenced(err) {
 		t.Errorf("error is %v", err)
+	}
+}
+
+// Two transactional ids take turns, so that a transaction does not wait for the markers of the former
+// one. A member that fences the slot takes both.
+func TestTwoTransactionalIDsTakeTurns(t *testing.T) {
+	k, b, x, d := openTransaction(t)
+	ended, opened := make(chan string, 10), make(chan string, 10)
+	k.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.EndTxn}, Count: -1, Observe: true, When: func(r kmsg.Request) bool {
+		ended <- r.(*kmsg.EndTxnRequest).TransactionalID
+		return true
+	}})
+	for i := range 3 {
+		if err := x.Do(t.Context(), func(tx *Tx) error {
+			tx.Send(t.Context(), "out", &View{ID: fmt.Sprint(i), Source: "/x", Type: "t"})
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	both := b.transactionalIDs("g", 0)
+	for i := range 3 {
+		if id := <-ended; id != both[i%2] {
+			t.Errorf("transaction %d is of %s, want %s", i, id, both[i%2])
+		}
+	}
+	k.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, Count: -1, Observe: true, When: func(r kmsg.Request) bool {
+		opened <- *r.(*kmsg.InitProducerIDRequest).TransactionalID
+		return true
+	}})
+	x.c.member.fence(t.Context(), 0)
+	for _, id := range both {
+		if got := <-opened; got != id {
+			t.Errorf("%s is fenced, want %s", got, id)
+		}
+	}
+	if err := x.Do(t.Context(), func(tx *Tx) error { tx.Done(d); return nil }); !errors.Is(err, ErrAborted) {
+		t.Errorf("a fenced member has committed: %v", err)
+	}
+}
+
+// All events of a transaction are sent at its end, in one request, after one request that adds all
+// their partitions.
+func TestTransactionSendsAtItsEnd(t *testing.T) {
+	b, k := openFake(t, kfake.SeedTopics(8, "prod.events", "prod.out"), kfake.SeedTopics(1, "prod.dead-letters"))
+	_, x := openTransactor(t, b, nil)
+	counts := map[kmsg.Key]*kfake.FaultHandle{}
+	for _, key := range []kmsg.Key{kmsg.AddPartitionsToTxn, kmsg.Produce, kmsg.EndTxn} {
+		counts[key] = k.Fault(kfake.Fault{Keys: []kmsg.Key{key}, Count: -1, Observe: true})
+	}
+	err := x.Do(t.Context(), func(tx *Tx) error {
+		for i := range int32(8) {
+			tx.SendTo(t.Context(), "out", i, &View{ID: "a", Source: "/x", Type: "t"}, nil)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key, fault := range counts {
+		if fault.Hits() != 1 {
+			t.Errorf("%d requests of kind %v", fault.Hits(), key)
+		}
 	}
 }
