@@ -132,8 +132,9 @@ const (
 	defaultSession   = 6 * time.Second
 	defaultDrain     = 20 * time.Second
 	defaultCommit    = time.Second
-	partitionFetch   = 1 << 20
-	nodeFetch        = 2 << 20 // an answer that is decoded while it is in the core's cache costs a fifth less than one of 16 MiB
+	nodeFetch        = 4 << 20 // bytes of an answer: each costs Kafka and the reader the same, whatever its size, but one of 16 MiB would leave the core's cache
+	partitionFetch   = 1 << 20 // bytes of a partition in it; more for the partitions of a backlog, if they are few
+	aheadOfPoll      = 4 << 20 // fetched bytes that wait for Poll from which on nothing more is fetched
 	heartbeatsInLife = 20      // heartbeats in a session; the member notices a rebalance within one
 )
 
@@ -153,6 +154,7 @@ type Consumer struct {
 	mu       sync.Mutex
 	parts    map[wire.TopicPartition]*inPartition
 	queue    []*Delivery
+	waiting  int64         // fetched bytes of the deliveries in queue
 	arrived  chan struct{} // closed when queue gets its first delivery
 	fetchers map[int32]*fetcher
 	lost     chan struct{} // tells the router that a partition has no fetcher
@@ -340,6 +342,8 @@ func (c *Consumer) takeDelivery() (d *Delivery, passed []*Delivery, arrived <-ch
 	for len(c.queue) > 0 {
 		d := c.queue[0]
 		c.queue = slices.Delete(c.queue, 0, 1)
+		d.wakes = c.waiting >= aheadOfPoll && c.waiting-d.size < aheadOfPoll
+		c.waiting -= d.size
 		switch d.numberEvents() {
 		case passedOn:
 			return d, passed, nil, nil
@@ -364,6 +368,10 @@ func (c *Consumer) takeDelivery() (d *Delivery, passed []*Delivery, arrived <-ch
 func (c *Consumer) finishHandOut(d *Delivery) {
 	for _, l := range d.letters {
 		c.letters.send(l)
+	}
+	if d.wakes {
+		c.nudgeAll()
+		return
 	}
 	c.wakeFetcher(d.part)
 }
@@ -398,6 +406,7 @@ func (c *Consumer) enqueue(d *Delivery) {
 	d.part.position = d.next
 	d.part.queued++
 	c.queue = append(c.queue, d)
+	c.waiting += d.size
 	c.wakePoll()
 }
 
@@ -413,12 +422,41 @@ func (c *Consumer) wakePoll() {
 	}
 }
 
-// hasFailed reports whether reading has ended. After that nothing more is fetched. Otherwise Poll
-// would always have a delivery to return and would never return the error.
-func (c *Consumer) hasFailed() bool {
+// Behind reports whether the log has more events than were fetched, and a fetch for them is under way
+// or about to begin. A caller that makes large batches of a backlog then waits for the next delivery.
+func (c *Consumer) Behind() bool {
+	if c.room.full() {
+		return false
+	}
+	now := time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.failure != nil
+	for _, p := range c.parts {
+		if p.isBehind(now) {
+			return true
+		}
+	}
+	return false
+}
+
+// isBehind reports whether the partition can be read now, and the last answer did not reach the end
+// of its log.
+func (p *inPartition) isBehind(now time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.position < p.end && !p.gone && !p.paused && !p.draining && p.leader != unknownNode && !now.Before(p.notBefore)
+}
+
+// mayFetch reports whether anything more is to be fetched now. After a failure nothing is, because
+// Poll would otherwise always have a delivery to return and would never return the error. While much
+// waits for Poll, nothing is either: each later answer is then a full one.
+func (c *Consumer) mayFetch() bool {
+	if c.room.full() {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.failure == nil && c.waiting < aheadOfPoll
 }
 
 // failReading ends reading with an error. Poll returns it after the deliveries that are queued

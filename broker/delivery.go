@@ -22,6 +22,8 @@ type Delivery struct {
 	first     uint64 // number of its first event
 	afterLast uint64 // number after its last event
 	next      int64  // offset after the last record that was read for the delivery
+	size      int64  // bytes that were fetched for it
+	wakes     bool   // whether its handing out allows more fetches
 	leaders   int32  // number of the leadership of the last batch
 	buffer    *fetchBuffer
 	open      int // number of its open events; guarded by the partition's lock
@@ -212,6 +214,7 @@ type inPartition struct {
 	mu        sync.Mutex
 	leader    int32
 	position  int64  // next offset to fetch
+	end       int64  // end of the log in the last answer, as far as transactions have ended
 	epoch     uint64 // number of restarts; an event handed out before the last one no longer moves the watermark
 	series    uint64 // number of refetches; records fetched before the last one are not handed out
 	mark      watermark

@@ -34,13 +34,14 @@ type fetcher struct {
 	parts   []*inPartition
 	abandon context.CancelCauseFunc // ends the long poll under way; nil if there is none
 
-	frame  wire.Frame
-	memory []byte // memory for the next answer
-	asked  []fetchAsk
-	next   int // index in asked of the next partition in the answer
-	spare  []fetchAsk
-	last   wire.TopicPartition // last partition that had records in the answer
-	rests  time.Time           // end of the pause after a small answer; used by runTrips only
+	frame   wire.Frame
+	memory  []byte // memory for the next answer
+	asked   []fetchAsk
+	next    int // index in asked of the next partition in the answer
+	spare   []fetchAsk
+	backlog int                 // number of partitions in asked that are behind
+	last    wire.TopicPartition // last partition that had records in the answer
+	rests   time.Time           // end of the pause after a small answer; used by runTrips only
 }
 
 // fetchAsk is the state of a partition at the time of a request. If the partition's series has
@@ -51,6 +52,7 @@ type fetchAsk struct {
 	epoch    uint64
 	series   uint64
 	ended    []span
+	behind   bool // whether its last answer did not reach the end of the log
 }
 
 // nudge tells the fetcher that there may be more to fetch.
@@ -154,8 +156,8 @@ func restUntil(now time.Time, rest time.Duration, brought bool, bytes int) time.
 // choosePartitions fills asked with the partitions to fetch now. It reports whether these are all
 // partitions, and returns the time until another may be due.
 func (f *fetcher) choosePartitions(now time.Time) (all bool, wait time.Duration) {
-	f.asked, all, wait = f.asked[:0], true, time.Hour
-	full := f.c.room.full() || f.c.hasFailed()
+	f.asked, f.backlog, all, wait = f.asked[:0], 0, true, time.Hour
+	full := !f.c.mayFetch()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.parts = slices.DeleteFunc(f.parts, func(p *inPartition) bool {
@@ -171,7 +173,10 @@ func (f *fetcher) choosePartitions(now time.Time) (all bool, wait time.Duration)
 		case full || p.paused || p.draining || p.queued > 1:
 			all = false
 		default:
-			p.asked = fetchAsk{p, p.position, p.epoch, p.series, p.ended}
+			p.asked = fetchAsk{p, p.position, p.epoch, p.series, p.ended, p.position < p.end}
+			if p.asked.behind {
+				f.backlog++
+			}
 			f.asked = append(f.asked, p.asked)
 		}
 		return false
@@ -280,9 +285,18 @@ func (f *fetcher) encode(wait time.Duration) {
 			}
 			f.frame.Topic(a.p.tp.Topic, n)
 		}
-		f.frame.From(a.p.tp.Partition, a.position, partitionFetch)
+		f.frame.From(a.p.tp.Partition, a.position, f.limit(a))
 	}
 	f.frame.EndFetch()
+}
+
+// limit returns how many bytes of a partition the answer may have. The partitions of a backlog share
+// a whole answer, because a larger one costs Kafka and the reader less for each event.
+func (f *fetcher) limit(a fetchAsk) int32 {
+	if !a.behind {
+		return partitionFetch
+	}
+	return max(partitionFetch, nodeFetch/int32(f.backlog))
 }
 
 // handleFailure delays every partition of a failed request and looks for their leaders again.
@@ -330,7 +344,7 @@ func (f *fetcher) handleAnswer(part *wire.Fetched, buffer *fetchBuffer) {
 	switch code := kafka.Error(part.Error); {
 	case code == 0:
 		a.p.mu.Lock()
-		a.p.retries = backoff{}
+		a.p.retries, a.p.end = backoff{}, part.StableMark
 		a.p.mu.Unlock()
 		f.c.receive(a, part, buffer)
 	case code == kafka.OffsetOutOfRange:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -11,6 +12,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"tidemill.dev/broker/internal/wire"
 )
 
 // A reader at the end of the log pauses, and a reader that is behind does not.
@@ -217,5 +220,91 @@ func waitForPoll(t *testing.T, polls <-chan struct{}, patience time.Duration) {
 	case <-polls:
 	case <-time.After(patience):
 		t.Fatal("no long poll began")
+	}
+}
+
+// The partitions of a backlog share a whole answer, and the others may have a little.
+func TestFetchSizesOfABacklog(t *testing.T) {
+	for name, c := range map[string]struct {
+		behind []bool
+		want   []int32
+	}{
+		"one of three":   {[]bool{false, true, false}, []int32{partitionFetch, nodeFetch, partitionFetch}},
+		"two":            {[]bool{true, true}, []int32{nodeFetch / 2, nodeFetch / 2}},
+		"none":           {[]bool{false, false}, []int32{partitionFetch, partitionFetch}},
+		"more than fits": {[]bool{true, true, true, true, true, true, true, true}, slices.Repeat([]int32{partitionFetch}, 8)},
+	} {
+		reader, p := bareReader(t, ConsumerOptions{}, nil)
+		f := &fetcher{c: reader, node: 99}
+		for i, behind := range c.behind {
+			one := &inPartition{c: reader, tp: wire.TopicPartition{Topic: p.tp.Topic, Partition: int32(i)}, leader: 99}
+			if behind {
+				one.end = 10
+			}
+			f.parts = append(f.parts, one)
+		}
+		f.choosePartitions(time.Now())
+		for i, a := range f.asked {
+			if got := f.limit(a); got != c.want[i] {
+				t.Errorf("%s: partition %d may have %d bytes, want %d", name, i, got, c.want[i])
+			}
+		}
+	}
+}
+
+// While much waits for Poll, nothing is fetched. The delivery that makes room wakes the fetchers.
+func TestNothingIsFetchedWhileMuchWaitsForPoll(t *testing.T) {
+	c, p := bareReader(t, ConsumerOptions{}, nil)
+	f := &fetcher{c: c, node: 99, wake: make(chan struct{}, 1), parts: []*inPartition{{c: c, tp: wire.TopicPartition{Topic: p.tp.Topic, Partition: 1}, leader: 99}}}
+	c.fetchers[99] = f
+	set := oneEvent(t, 0)
+	for range 2 { // the last one is more than fits
+		part := &wire.Fetched{Topic: p.tp.Topic, Records: set, StableMark: 100}
+		c.receive(fetchOf(p), part, nil)
+		c.mu.Lock()
+		c.queue[len(c.queue)-1].size, c.waiting = aheadOfPoll*3/4, c.waiting-int64(len(set))+aheadOfPoll*3/4
+		c.mu.Unlock()
+		set = oneEvent(t, 1)
+	}
+	if f.choosePartitions(time.Now()); len(f.asked) > 0 || c.mayFetch() {
+		t.Errorf("%d partitions are fetched", len(f.asked))
+	}
+	d := pollNow(t, c)
+	select {
+	case <-f.wake:
+	default:
+		t.Error("the fetcher is not woken")
+	}
+	if f.choosePartitions(time.Now()); len(f.asked) != 1 {
+		t.Errorf("%d partitions are fetched, want 1", len(f.asked))
+	}
+	d.Done()
+	pollNow(t, c).Done()
+	if c.waiting != 0 {
+		t.Errorf("%d bytes wait in an empty queue", c.waiting)
+	}
+}
+
+// A consumer is behind while the log has more than was fetched and can be read.
+func TestBehind(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*Consumer, *inPartition)
+		want   bool
+	}{
+		"more on the log":    {func(*Consumer, *inPartition) {}, true},
+		"at the end":         {func(_ *Consumer, p *inPartition) { p.position = p.end }, false},
+		"paused":             {func(_ *Consumer, p *inPartition) { p.paused = true }, false},
+		"draining":           {func(_ *Consumer, p *inPartition) { p.draining = true }, false},
+		"without a leader":   {func(_ *Consumer, p *inPartition) { p.leader = unknownNode }, false},
+		"after an error":     {func(_ *Consumer, p *inPartition) { p.notBefore = time.Now().Add(time.Hour) }, false},
+		"no room for events": {func(c *Consumer, _ *inPartition) { c.room.take(c.room.limit) }, false},
+	} {
+		reader := (&Broker{}).stillConsumer(ConsumerOptions{})
+		p := &inPartition{c: reader, leader: 99, end: 10}
+		reader.parts[wire.TopicPartition{}] = p
+		c.change(reader, p)
+		if got := reader.Behind(); got != c.want {
+			t.Errorf("%s: behind is %v", name, got)
+		}
 	}
 }

@@ -30,6 +30,7 @@ func (c *Consumer) receive(a fetchAsk, part *wire.Fetched, buffer *fetchBuffer) 
 		return
 	}
 	d := c.newDelivery(a, buffer, a.position)
+	d.size = int64(len(part.Records))
 	err := d.decode(a, part)
 	if err == nil && d.next == a.position { // a broker always sends the whole first batch, of any size
 		err = fmt.Errorf("no batch after offset %d in %d bytes: its length must be corrupt", a.position, len(part.Records))
