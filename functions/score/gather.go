@@ -12,7 +12,7 @@ import (
 
 // mostBytes bounds the bytes of a batch, and mostEvents its events if the config does not.
 const (
-	mostBytes  = 16 << 20
+	mostBytes  = 12 << 20
 	mostEvents = 8192
 )
 
@@ -44,24 +44,50 @@ func (s *session) poll(ctx context.Context, b *batch) (*broker.Delivery, error) 
 	case !errors.Is(err, context.Canceled):
 		return nil, err
 	}
-	grows := b.events > 0 && b.events < overlapSize && s.wake.committing()
-	if !b.isEmpty() && !grows || s.closing {
+	if s.closing {
 		return nil, nil
 	}
-	return s.wait(ctx, grows)
+	if b.isEmpty() {
+		return s.wait(ctx, time.Time{}, false)
+	}
+	if until, committer, grows := b.growth(s.c.Behind, s.wake.committing); grows {
+		return s.wait(ctx, until, committer)
+	}
+	return nil, nil
 }
+
+// growth reports whether a batch waits for more events although none is there now: until a time,
+// unless that is zero, or until the committer is free.
+func (b *batch) growth(behind, committing func() bool) (until time.Time, committer, grows bool) {
+	switch {
+	case b.events == 0:
+	case behind():
+		return b.began.Add(backlogPatience), false, true
+	case b.events < overlapSize && committing():
+		return time.Time{}, true, true
+	}
+	return time.Time{}, false, false
+}
+
+// backlogPatience limits the time in which a batch of a backlog grows to its full size. Each
+// transaction costs Kafka a marker in each partition, and the events of a backlog are late anyway.
+const backlogPatience = 100 * time.Millisecond
 
 // overlapSize is the batch size from which it makes sense to compute a batch while another one is
 // committed. A smaller batch would only wait for that commit. It grows until the committer is
 // free, so that no event waits for two other commits.
 const overlapSize = 256
 
-// wait waits for a delivery, for a wakeup or for the committer to become free.
-func (s *session) wait(ctx context.Context, committer bool) (*broker.Delivery, error) {
+// wait waits for a delivery or a wakeup. It also waits for a time, unless that is zero, and for the
+// committer to become free, if committer is set.
+func (s *session) wait(ctx context.Context, until time.Time, committer bool) (*broker.Delivery, error) {
 	quiet, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if at, some := s.nextDue(); some {
-		quiet, cancel = context.WithDeadline(quiet, at)
+	if at, some := s.nextDue(); some && (until.IsZero() || at.Before(until)) {
+		until = at
+	}
+	if !until.IsZero() {
+		quiet, cancel = context.WithDeadline(quiet, until)
 		defer cancel()
 	}
 	defer s.wake.onWake(cancel, committer)()
