@@ -118,7 +118,7 @@ func (s *scorerSays) standing() score.Standing {
 }
 
 // untilEvery is the interval of the checks. Events that are scored until the next check count.
-const untilEvery = 5 * time.Millisecond
+const untilEvery = 20 * time.Millisecond
 
 // stuckAfter is the time without a scored event after which the scorer counts as stuck.
 const stuckAfter = time.Minute
