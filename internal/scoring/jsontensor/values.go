@@ -75,8 +75,30 @@ func floats(b []byte, i int, dst []float32) (n, end int) {
 		dst[n], i = quickFloat(b, i)
 		i, more = afterElement(b, i)
 		n++
+		if more {
+			read, i, more = fractions(b, i, dst[n:])
+			n += read
+		}
 	}
 	return n, i
+}
+
+// fractions reads as many fractions as follow each other. A list that has one with many digits mostly
+// has more of them, and for those the attempts of fours and shorts would be lost.
+func fractions(b []byte, i int, dst []float32) (n, end int, more bool) {
+	for more = true; more && n < len(dst); n++ {
+		at := i
+		if at < len(b) && b[at] == ' ' {
+			at++
+		}
+		f, end := fraction(b, at)
+		if end < 0 {
+			break
+		}
+		dst[n] = f
+		i, more = afterElement(b, end)
+	}
+	return n, i, more
 }
 
 // Four one-digit numbers, each with a comma after it, are read at once. Counts and
