@@ -22,9 +22,14 @@ func (c *compiler) cast(n *node) error {
 		c.declareSame(n, x)
 		return nil
 	}
-	y := c.output(n, 0, kind, x.shape)
-	from, to := x.ref, y.ref
-	c.add(n.describe(), []*value{x}, []*value{y}, func(s *state) error {
+	c.castTo(n.describe(), x, c.output(n, 0, kind, x.shape))
+	return nil
+}
+
+// castTo adds a step that converts a value into another type.
+func (c *compiler) castTo(what string, x, y *value) {
+	from, to, kind := x.ref, y.ref, y.kind
+	c.add(what, []*value{x}, []*value{y}, func(s *state) error {
 		in := s.get(from)
 		out, err := s.prepare(to, kind, in.Shape...)
 		if err != nil {
@@ -40,7 +45,6 @@ func (c *compiler) cast(n *node) error {
 		}
 		return castNumbers(out, in.Ints, 64)
 	})
-	return nil
 }
 
 func castNumbers[T number](out *tensor.Tensor, in []T, bits int) error {

@@ -36,15 +36,20 @@ func Load(data []byte) (*Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &compiler{
-		model: m, values: map[string]*value{}, takers: map[string][]int{}, done: make([]bool, len(m.Nodes)),
-		program: &Program{metadata: m.Metadata, labels: m.ClassNames(), limits: usual},
-		left:    limits{numbers: 1<<16 + 2*len(data), products: 1<<20 + 64*len(data)},
-	}
-	if err := c.compile(); err != nil {
+	p, err := compile(m, limits{numbers: 1<<16 + 2*len(data), products: 1<<20 + 64*len(data)})
+	if err != nil {
 		return nil, fmt.Errorf("load ONNX model: %w", err)
 	}
-	return c.program, nil
+	return p, nil
+}
+
+// compile compiles a graph, which may be the body of another one.
+func compile(m *onnx.Model, left limits) (*Program, error) {
+	c := &compiler{
+		model: m, values: map[string]*value{}, takers: map[string][]int{}, done: make([]bool, len(m.Nodes)),
+		program: &Program{metadata: m.Metadata, labels: m.ClassNames(), limits: usual}, left: left,
+	}
+	return c.program, c.compile()
 }
 
 func (c *compiler) compile() error {

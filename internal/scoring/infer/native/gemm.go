@@ -158,11 +158,11 @@ func (g *gemm) add(s *state, out *tensor.Tensor) error {
 	}
 	switch g.kind {
 	case tensor.Float:
-		walk(&l, out.Floats, out.Floats, c.Floats, adding, func(_ operation, dst, a, b []float32) { addScaled(dst, b, g.beta) })
+		walk(&l, out.Floats, out.Floats, c.Floats, func(dst, _, b []float32) { addScaled(dst, b, g.beta) })
 	case tensor.Double:
-		walk(&l, out.Doubles, out.Doubles, c.Doubles, adding, func(_ operation, dst, a, b []float64) { addScaled(dst, b, float64(g.beta)) })
+		walk(&l, out.Doubles, out.Doubles, c.Doubles, func(dst, _, b []float64) { addScaled(dst, b, float64(g.beta)) })
 	default:
-		walk(&l, out.Ints, out.Ints, c.Ints, adding, func(_ operation, dst, a, b []int64) { addScaled(dst, b, int64(g.beta)) })
+		walk(&l, out.Ints, out.Ints, c.Ints, func(dst, _, b []int64) { addScaled(dst, b, int64(g.beta)) })
 		wrap(g.kind, out.Ints)
 	}
 	return nil
@@ -271,8 +271,8 @@ func (s *state) matMul(kind tensor.Type, x1, x2, to *ref) error {
 	if err != nil || length(out) == 0 {
 		return err
 	}
-	l.forEach(func(i, ia, ib int) {
-		ia, ib = ia*m*k, ib*k*n
+	l.forEach(func(i int, from spot) {
+		ia, ib := from[0]*m*k, from[1]*k*n
 		at := i * m * n
 		switch kind {
 		case tensor.Float:

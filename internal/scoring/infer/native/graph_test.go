@@ -62,8 +62,8 @@ func port(name string, kind tensor.Type, shape []int) message {
 	return *m.text(1, name).bytes(2, holder)
 }
 
-// attributes are a node's attributes by name: float32, int, string, *tensor.Tensor, []float32,
-// []int or []string.
+// attributes are a node's attributes by name: float32, int, string, *tensor.Tensor, *graph,
+// []float32, []int or []string.
 type attributes map[string]any
 
 // node appends a node, such as domain "" and op "Add", or domain "ai.onnx.ml" and op "Scaler".
@@ -93,6 +93,8 @@ func attribute(name string, v any) message {
 		a.number(3, v).number(20, 2)
 	case string:
 		a.text(4, v).number(20, 3)
+	case *graph:
+		a.bytes(6, v.body).number(20, 5)
 	case *tensor.Tensor:
 		a.bytes(5, tensorMessage("", v)).number(20, 4)
 	case []float32:

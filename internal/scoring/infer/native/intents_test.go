@@ -35,7 +35,7 @@ func TestIntents(t *testing.T) {
 	out := runOnce(t, p, in)[0]
 	for i, row := range rows {
 		best := [1]int64{}
-		greatest(best[:], out.Floats[i*len(labels):(i+1)*len(labels)], len(labels), 1, false)
+		outermostOf(best[:], out.Floats[i*len(labels):(i+1)*len(labels)], len(labels), 1, more)
 		if got := labels[best[0]]; got != row[1] {
 			t.Errorf("%q is %s to us and %s to the trainer", in.Strings[i], got, row[1])
 		}

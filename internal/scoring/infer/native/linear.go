@@ -229,8 +229,6 @@ func (k *classifier) name(label *tensor.Tensor, x []float32, n int) {
 	}
 }
 
-var numeric = []tensor.Type{tensor.Float, tensor.Double, tensor.Int32, tensor.Int64}
-
 // scaler subtracts an offset from each feature and multiplies it. It is not merged into
 // a following product: if the offset is large compared to the spread, as with times,
 // the sum would lose the spread's digits.
@@ -263,8 +261,8 @@ func (c *compiler) scaler(n *node) error {
 			return err
 		}
 		for x, y := s.asFloats(in), out.Floats; len(y) > 0; x, y = x[features:], y[features:] {
-			row(subtracting, y[:features], x[:features], offset)
-			row(multiplying, y[:features], y[:features], by)
+			pairs["Sub"].floats(y[:features], x[:features], offset)
+			pairs["Mul"].floats(y[:features], y[:features], by)
 		}
 		return nil
 	})

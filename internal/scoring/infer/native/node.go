@@ -3,6 +3,7 @@ package native
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"tidemill.dev/internal/scoring/infer/onnx"
 	"tidemill.dev/internal/scoring/infer/tensor"
@@ -76,10 +77,12 @@ func (c *compiler) isRead(n *node, i int) bool {
 	return i < len(n.Outputs) && n.Outputs[i] != "" && len(c.takers[n.Outputs[i]]) > 0
 }
 
-// declareSame declares an output that is another value under a new name.
-func (c *compiler) declareSame(n *node, v *value) {
-	if len(n.Outputs) > 0 && n.Outputs[0] != "" {
-		c.values[n.Outputs[0]] = v
+// declareSame declares the first output to be another value under a new name.
+func (c *compiler) declareSame(n *node, v *value) { c.declare(n, 0, v) }
+
+func (c *compiler) declare(n *node, i int, v *value) {
+	if i < len(n.Outputs) && n.Outputs[i] != "" {
+		c.values[n.Outputs[i]] = v
 	}
 }
 
@@ -160,42 +163,101 @@ func operator(domain, op string) builder {
 		return standard(op)
 	case ml:
 		return traditional(op)
+	case "com.microsoft":
+		return contributed(op)
 	}
 	return nil
 }
 
 func standard(op string) builder {
 	switch op {
-	case "Add", "Sub", "Mul", "Div":
-		return (*compiler).arithmetic
-	case "Relu", "Sigmoid", "Tanh":
-		return (*compiler).activation
-	case "ArgMax":
-		return (*compiler).argMax
+	case "And", "Add", "Div", "Max", "Min", "Mul", "Or", "Sub", "Sum", "Xor":
+		return (*compiler).pair
+	case "ArgMax", "ArgMin":
+		return (*compiler).arg
 	case "Cast":
 		return (*compiler).cast
+	case "Clip":
+		return (*compiler).clip
 	case "Concat":
 		return (*compiler).concat
 	case "Constant":
 		return (*compiler).constant
+	case "ConstantOfShape":
+		return (*compiler).constantOfShape
+	case "CumSum":
+		return (*compiler).cumSum
+	case "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual":
+		return (*compiler).comparison
+	case "Expand":
+		return (*compiler).expand
 	case "Flatten":
 		return (*compiler).flatten
+	case "Gather":
+		return (*compiler).gather
+	case "GatherElements":
+		return (*compiler).gatherElements
 	case "Gemm":
 		return (*compiler).gemm
 	case "Identity":
 		return (*compiler).identity
+	case "IsInf", "IsNaN", "Not":
+		return (*compiler).test
+	case "LpNormalization":
+		return (*compiler).lpNormalization
 	case "MatMul":
 		return (*compiler).matMul
+	case "Pow":
+		return (*compiler).power
+	case "Relu", "Sigmoid", "Tanh":
+		return (*compiler).activation
 	case "Reshape":
 		return (*compiler).reshape
+	case "Scan":
+		return (*compiler).scan
+	case "Shape":
+		return (*compiler).shape
+	case "Slice":
+		return (*compiler).slice
 	case "Softmax":
 		return (*compiler).softmax
+	case "Squeeze":
+		return (*compiler).squeeze
 	case "StringNormalizer":
 		return (*compiler).stringNormalizer
 	case "StringSplit":
 		return (*compiler).stringSplit
 	case "TfIdfVectorizer":
 		return (*compiler).tfIdf
+	case "Tile":
+		return (*compiler).tile
+	case "TopK":
+		return (*compiler).topK
+	case "Transpose":
+		return (*compiler).transpose
+	case "Unsqueeze":
+		return (*compiler).unsqueeze
+	case "Where":
+		return (*compiler).where
+	}
+	if _, ok := singles[op]; ok {
+		return (*compiler).single
+	}
+	if name, ok := strings.CutPrefix(op, "Reduce"); ok {
+		if _, ok := reductions[name]; ok {
+			return (*compiler).reduce
+		}
+	}
+	return nil
+}
+
+// contributed returns the builder of an operator that only ONNX Runtime defines.
+func contributed(op string) builder {
+	switch op {
+	case "CDist":
+		return (*compiler).cDist
+	case "Tokenizer":
+		return (*compiler).tokenizer
 	}
 	return nil
 }
@@ -204,12 +266,28 @@ func traditional(op string) builder {
 	switch op {
 	case "ArrayFeatureExtractor":
 		return (*compiler).extract
+	case "Binarizer":
+		return (*compiler).binarizer
+	case "CategoryMapper":
+		return (*compiler).categoryMapper
+	case "FeatureVectorizer":
+		return (*compiler).featureVectorizer
+	case "Imputer":
+		return (*compiler).imputer
+	case "LabelEncoder":
+		return (*compiler).labelEncoder
 	case "LinearClassifier":
 		return (*compiler).linearClassifier
 	case "LinearRegressor":
 		return (*compiler).linearRegressor
 	case "Normalizer":
 		return (*compiler).normalizer
+	case "OneHotEncoder":
+		return (*compiler).oneHotEncoder
+	case "SVMClassifier":
+		return (*compiler).svmClassifier
+	case "SVMRegressor":
+		return (*compiler).svmRegressor
 	case "Scaler":
 		return (*compiler).scaler
 	case "TreeEnsemble":

@@ -55,7 +55,7 @@ func oddQuestions() []*question {
 	probit := attributes{"coefficients": []float32{0.1, 0.2, 0.05, 0.1, 0.3, 0.2}, "intercepts": []float32{0.1, 0.2}, "targets": 2, "post_transform": "PROBIT"}
 	one("probit", newGraph().input("x", tensor.Float, tensor.Any, 3).node(ml, "LinearRegressor", []string{"x"}, []string{"y"}, probit).output("y", tensor.Float, tensor.Any, 2),
 		floats([]int{2, 3}, 0.1, 0.2, 0.3, 1, 0.5, 1))
-	return append(all, sklearn()...)
+	return slices.Concat(all, sklearn(), operatorQuestions())
 }
 
 // named iterates over attributes in the order of their names, so that the questions are the

@@ -135,8 +135,14 @@ type state struct {
 	budget  tensor.Budget // nil without a limit
 	charged []int64       // bytes of each cell that were taken from the budget
 	floats  []float32     // inputs converted to float32
+	doubles []float64     // sums in double precision
+	pairs   []float64     // votes and probabilities of pairs of classes
 	text    textScratch
 	votes   voteScratch
+	order   strided            // of a step that moves numbers
+	sides   [2 * maxRank]int   // shape of a step's result
+	body    *state             // of the body of a Scan
+	rows    [2][]tensor.Tensor // inputs and outputs of a body
 }
 
 var states = sync.Pool{New: func() any { return new(state) }}
@@ -175,6 +181,15 @@ func (s *state) dropData() {
 	}
 	if cap(s.floats) > most {
 		s.floats = nil
+	}
+	if cap(s.doubles) > most {
+		s.doubles = nil
+	}
+	if cap(s.pairs) > most {
+		s.pairs = nil
+	}
+	if s.budget != nil {
+		s.body, s.rows = nil, [2][]tensor.Tensor{}
 	}
 	s.votes.drop(most)
 	s.program, s.in, s.out = nil, nil, nil

@@ -229,8 +229,8 @@ func TestLoadRefuses(t *testing.T) {
 	old, new := x().node("", "Relu", []string{"x"}, []string{"y"}, nil), x().node("", "Relu", []string{"x"}, []string{"y"}, nil)
 	old.opset[""], new.opset[""] = 6, 99
 	for says, g := range map[string]*graph{
-		`operator Conv "Conv y"`:                         x().node("", "Conv", []string{"x"}, []string{"y"}, nil),
-		`operator com.microsoft.Tokenizer "Tokenizer y"`: x().node("com.microsoft", "Tokenizer", []string{"x"}, []string{"y"}, nil),
+		`operator Conv "Conv y"`: x().node("", "Conv", []string{"x"}, []string{"y"}, nil),
+		`operator com.microsoft.NGramRepeatBlock "NGramRepeatBlock y"`: x().node("com.microsoft", "NGramRepeatBlock", []string{"x"}, []string{"y"}, nil),
 		"version 6":                 old,
 		"version 99":                new,
 		"to float16":                x().node("", "Cast", []string{"x"}, []string{"y"}, attributes{"to": 10}),

@@ -32,13 +32,13 @@ type Node struct {
 	Attributes       map[string]Attribute
 }
 
-// Types of the attributes that are read. An attribute of another type, such as a loop's
-// graph, has its type and no value.
+// Types of the attributes that are read. An attribute of another type has its type and no value.
 const (
 	AttributeFloat  = 1
 	AttributeInt    = 2
 	AttributeText   = 3
 	AttributeTensor = 4
+	AttributeGraph  = 5
 	AttributeFloats = 6
 	AttributeInts   = 7
 	AttributeTexts  = 8
@@ -51,6 +51,7 @@ type Attribute struct {
 	Int    int64
 	Text   string
 	Tensor *tensor.Tensor
+	Graph  *Model // body of a loop; nil if it has bodies itself or reads values from outside
 	Floats []float32
 	Ints   []int64
 	Texts  []string
@@ -205,6 +206,20 @@ func (r *reader) attribute(f field) (name string, a Attribute, err error) {
 	return name, a, err
 }
 
+// body reads a graph in a graph; nil if no engine of ours could run it.
+func (r *reader) body(f field) (*Model, error) {
+	if r.inside {
+		return nil, nil
+	}
+	inner := &reader{left: r.left, known: r.known, inside: true, model: newModel()}
+	err := inner.graph(f)
+	r.left = inner.left
+	if err != nil || inner.model.order() != nil {
+		return nil, err
+	}
+	return inner.model, nil
+}
+
 // part reads a part of an attribute of a size.
 func (r *reader) part(a *Attribute, name string, f field, size int) (string, error) {
 	var err error
@@ -222,6 +237,8 @@ func (r *reader) part(a *Attribute, name string, f field, size int) (string, err
 		if b, err = f.message(); err == nil {
 			_, a.Tensor, err = r.tensor(b)
 		}
+	case 6:
+		a.Graph, err = r.body(f)
 	case 7:
 		a.Floats, err = r.floats(a.Floats, f)
 	case 8:

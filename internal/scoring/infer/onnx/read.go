@@ -27,17 +27,16 @@ const (
 
 // reader reads one file.
 type reader struct {
-	left  int // memory that the file may still use
-	model *Model
-	known map[string]string // texts that are not copied again
+	left   int               // memory that the file may still use
+	known  map[string]string // texts that are not copied again
+	inside bool              // the graph is the body of a loop
+	model  *Model
 }
 
 // Read parses a file. It fails for a file that is truncated, has wrong sizes, or would
 // need more memory than a few times its own size.
 func Read(data []byte) (*Model, error) {
-	r := &reader{left: grant + growth*len(data), known: map[string]string{}, model: &Model{
-		Opsets: map[string]int64{}, Weights: map[string]*tensor.Tensor{}, Metadata: map[string]string{},
-	}}
+	r := &reader{left: grant + growth*len(data), known: map[string]string{}, model: newModel()}
 	var graphs int
 	err := fields(data, func(f field) error {
 		if f.number == 7 {
@@ -55,6 +54,10 @@ func Read(data []byte) (*Model, error) {
 		return nil, fmt.Errorf("read ONNX model: %w", err)
 	}
 	return r.model, nil
+}
+
+func newModel() *Model {
+	return &Model{Opsets: map[string]int64{}, Weights: map[string]*tensor.Tensor{}, Metadata: map[string]string{}}
 }
 
 // countMemory counts memory that is about to be allocated.
