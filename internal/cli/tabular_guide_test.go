@@ -25,7 +25,7 @@ func TestTemplateTabularIsFollowed(t *testing.T) {
 	mention(t, "init", g.do(), "wrote ", "installing them", "Next:")
 	mention(t, "put", g.do(), "payments/books", "fraud")
 	g.until("models show fraud/books@1", ", champion:")
-	mention(t, "the champion", g.do(), "passes: macroF1", "Confusion matrix", "with engine onnxruntime")
+	mention(t, "the champion", g.do(), "passes: macroF1", "Confusion matrix", "with engine go")
 	g.do()
 	g.answered("scores", "model=fraud/books", 6)
 	mention(t, "scores", g.do(), `{"label":"fraud",`, `{"label":"fine",`, "causationid=payment-1")
