@@ -43,7 +43,7 @@ func (q *question) write() error {
 		if q.isBinary(n) {
 			before := len(q.bytes)
 			q.mixed = true
-			q.bytes = appendBinary(q.bytes, t)
+			q.bytes = oip.AppendRaw(q.bytes, t)
 			dst = append(dst, `","parameters":{"binary_data_size":`...)
 			dst = strconv.AppendInt(dst, int64(len(q.bytes)-before), 10)
 			dst = append(dst, "}}"...)

@@ -47,7 +47,7 @@ func TestBinaryTensorsAreReadAsWritten(t *testing.T) {
 	all := every()
 	for i := range all {
 		before := len(tail)
-		tail = appendBinary(tail, &all[i])
+		tail = oip.AppendRaw(tail, &all[i])
 		sizes = append(sizes, len(tail)-before)
 	}
 	if want := []int{8, 16, 8, 16, 2, 11}; !reflect.DeepEqual(sizes, want) {
@@ -64,7 +64,7 @@ func TestBinaryTensorsAreReadAsWritten(t *testing.T) {
 	}
 	in, err := read(tail)
 	for i := range in {
-		if again := appendBinary(nil, &in[i]); in[i].Len() != 2 || !bytes.Equal(again, appendBinary(nil, &all[i])) {
+		if again := oip.AppendRaw(nil, &in[i]); in[i].Len() != 2 || !bytes.Equal(again, oip.AppendRaw(nil, &all[i])) {
 			t.Errorf("%+v is read as %+v", all[i], in[i])
 		}
 	}
@@ -159,7 +159,7 @@ func TestCompressedBodies(t *testing.T) {
 func FuzzBinary(f *testing.F) {
 	var seed []byte
 	for _, t := range every() {
-		seed = appendBinary(seed, &t)
+		seed = oip.AppendRaw(seed, &t)
 	}
 	f.Add(seed, 8, 16, 8, 16, 2, 11)
 	f.Add([]byte{255, 255, 255, 255}, 0, 0, 0, 0, 0, 4)
@@ -180,7 +180,7 @@ func FuzzBinary(f *testing.F) {
 				again = append(again, tail[len(again):len(again)+2]...) // every byte but 0 is true
 				continue
 			}
-			again = appendBinary(again, &in[i])
+			again = oip.AppendRaw(again, &in[i])
 		}
 		if !bytes.Equal(again, tail) {
 			t.Errorf("%x is read and written as %x", tail, again)
