@@ -42,10 +42,10 @@ var wings = []wing{
 	{"triggers", "github.com/redis/go-redis/v9 github.com/prometheus/client_golang go.opentelemetry.io/otel"},
 	{"internal/runs", "github.com/redis/go-redis/v9 github.com/prometheus/client_golang k8s.io knative.dev golang.org/x/sys"},
 	{"internal/models", ""},
-	{"internal/scoring", "github.com/ebitengine/purego github.com/prometheus/client_golang go.yaml.in/yaml/v3 golang.org/x/sys"},
+	{"internal/scoring", "github.com/ebitengine/purego google.golang.org/protobuf/encoding/protowire github.com/prometheus/client_golang go.yaml.in/yaml/v3 golang.org/x/sys"},
 	{"functions", "github.com/cloudevents/sdk-go/v2 github.com/prometheus/client_golang"},
 	{"docs", ""}, // the binary contains the runbooks
-	{"internal/gateway", "github.com/coreos/go-oidc/v3 github.com/prometheus/client_golang go.opentelemetry.io/otel go.yaml.in/yaml/v3 maragu.dev/gomponents"},
+	{"internal/gateway", "github.com/coreos/go-oidc/v3 google.golang.org/grpc github.com/prometheus/client_golang go.opentelemetry.io/otel go.yaml.in/yaml/v3 maragu.dev/gomponents"},
 	{"internal/platform", "github.com/redis/go-redis/v9 github.com/prometheus/client_golang"},
 	{"examples", "github.com/cloudevents/sdk-go/v2 github.com/segmentio/kafka-go"}, // the binary contains examples/demo
 	{"python", ""}, // the binary contains the Python package
