@@ -154,7 +154,7 @@ func (r *serving) acceptRole(positional []string) error {
 
 // acceptNoDoor refuses flags that only a gateway uses.
 func (r *serving) acceptNoDoor() error {
-	for _, long := range []string{"access", "tls-cert", "tls-key", "max-event", "drain-delay"} {
+	for _, long := range []string{"listen-grpc", "access", "tls-cert", "tls-key", "max-event", "drain-delay"} {
 		if r.set.Changed(long) {
 			return command.Usagef("--%s is for the role gateway: a %s accepts no events", long, r.role)
 		}
@@ -162,7 +162,7 @@ func (r *serving) acceptNoDoor() error {
 	if r.door.Listen == "" {
 		return nil // the variable PORT has the port of a function
 	}
-	return connect.CheckListen(r.door.Listen)
+	return connect.CheckListen("listen", r.door.Listen)
 }
 
 // listens returns the default HTTP address of a role. Only the gateway has a fixed port, because
@@ -251,7 +251,7 @@ func (r *serving) open(ctx context.Context, s *command.Session, p *platform.Plat
 	if err != nil {
 		return err
 	}
-	r.tell(s, p, source, r.door.URL(g), began)
+	r.tell(s, p, source, r.door.URL(g), connect.GRPCLine(g), began)
 	return connect.Serve(ctx, g)
 }
 
@@ -286,15 +286,15 @@ func (r *serving) work(ctx context.Context, s *command.Session, p *platform.Plat
 	if err != nil {
 		return err
 	}
-	r.tell(s, p, source, "http://"+at, began)
+	r.tell(s, p, source, "http://"+at, "", began)
 	<-ctx.Done()
 	return nil
 }
 
-func (r *serving) tell(s *command.Session, p *platform.Platform, source *connect.ConfigSource, url string, began time.Time) {
+func (r *serving) tell(s *command.Session, p *platform.Platform, source *connect.ConfigSource, url, grpc string, began time.Time) {
 	a, c := p.Addresses(), p.Config()
 	fmt.Fprintf(s.Stdout, "tidemill's %s is up after %s, with %d streams\n", r.role, time.Since(began).Round(time.Millisecond), len(c.Streams))
-	fmt.Fprintf(s.Stdout, "  http    %s\n  kafka   %s\n  redis   %s\n  config  %s\n", url, a.Kafka, cmp.Or(a.Redis, "none"), source.Shown())
+	fmt.Fprintf(s.Stdout, "  http    %s\n%s  kafka   %s\n  redis   %s\n  config  %s\n", url, grpc, a.Kafka, cmp.Or(a.Redis, "none"), source.Shown())
 }
 
 // doorBlock is gctune's block of memory for a gateway, because net/http makes much garbage.

@@ -218,7 +218,7 @@ func (u *up) tellAddresses(s *command.Session, p *platform.Platform, source *con
 	}
 	a := p.Addresses()
 	fmt.Fprintf(s.Stdout, "tidemill is up after %s, with %d streams\n", took.Round(time.Millisecond), len(p.Config().Streams))
-	fmt.Fprintf(s.Stdout, "  http    %s\n  kafka   %s\n  redis   %s\n  config  %s\n", u.door.URL(g), a.Kafka, a.Redis, source.Shown())
+	fmt.Fprintf(s.Stdout, "  http    %s\n%s  kafka   %s\n  redis   %s\n  config  %s\n", u.door.URL(g), connect.GRPCLine(g), a.Kafka, a.Redis, source.Shown())
 	if !p.Embedded() {
 		return nil
 	}

@@ -27,6 +27,7 @@ import (
 	"tidemill.dev/internal/data/store"
 	"tidemill.dev/internal/gateway/access"
 	"tidemill.dev/internal/gateway/dashboard"
+	"tidemill.dev/internal/gateway/rpc"
 	"tidemill.dev/internal/models/erase"
 	"tidemill.dev/internal/models/fleet"
 	"tidemill.dev/internal/models/registry"
@@ -35,12 +36,14 @@ import (
 	"tidemill.dev/internal/runs/rendezvous"
 	"tidemill.dev/internal/runs/scheduler"
 	"tidemill.dev/internal/runs/warmpods"
+	"tidemill.dev/internal/scoring/oip/protobuf"
 	"tidemill.dev/triggers/schedule"
 )
 
 // Options say where the gateway listens and which services it uses.
 type Options struct {
 	Listen            string // host:port; port 0 takes a free port
+	ListenGRPC        string // host:port of the Open Inference Protocol over gRPC; empty means none
 	CertFile, KeyFile string // PEM files, checked again on new connections; empty means plain HTTP
 
 	Config   func() *config.Config // returns the config that applies now
@@ -54,11 +57,13 @@ type Options struct {
 	// Score returns the answer of a scorer's champion for an event; nil if this gateway does not
 	// score. A retry after an error may help, unless the error is an Unanswered.
 	Score     func(ctx context.Context, c config.Scorer, v *broker.View) (api.ScoreDone, error)
-	Rescore   Rescore       // nil if Score is nil
-	Replay    Replay        // nil if Score is nil
-	Inference Inference     // answers by the Open Inference Protocol; nil if this gateway does not score
-	Access    *access.Guard // nil admits all local callers, on loopback only
-	Telemetry *telemetry.Telemetry
+	Rescore   Rescore   // nil if Score is nil
+	Replay    Replay    // nil if Score is nil
+	Inference Inference // answers by the Open Inference Protocol; nil if this gateway does not score
+	// InferenceGRPC answers the protocol's messages of gRPC; nil if this gateway does not score.
+	InferenceGRPC *protobuf.Service
+	Access        *access.Guard // nil admits all local callers, on loopback only
+	Telemetry     *telemetry.Telemetry
 
 	Warm   *warmpods.Book   // waiting pods; nil lets no pod wait
 	Muster *rendezvous.Roll // rendezvous of the workers of an attempt; nil refuses attempts with several workers
@@ -92,6 +97,9 @@ type Gateway struct {
 	listener    net.Listener
 	server      *network.Server
 	inside      *network.Server // server for the agents of this process; may be nil
+	rpcListener net.Listener    // nil without gRPC
+	rpc         *rpc.Server     // nil without gRPC
+	rpcStreams  seats
 	routes      *router
 	unrouted    routeMetrics // metrics of requests without a route
 	metrics     *metrics
@@ -129,7 +137,7 @@ type Gateway struct {
 
 // Open listens. Requests are answered once Serve runs.
 func Open(ctx context.Context, o Options) (*Gateway, error) {
-	if err := checkOpen(o.Listen, o.Access != nil); err != nil {
+	if err := Check(o.Listen, o.ListenGRPC, "", "", o.Access != nil); err != nil {
 		return nil, err
 	}
 	if o.Logger == nil {
@@ -138,6 +146,7 @@ func Open(ctx context.Context, o Options) (*Gateway, error) {
 	o.Limits = o.Limits.withDefaults()
 	g := &Gateway{opt: o, log: o.Logger, everyone: access.Everyone(), ending: make(chan struct{}), over: make(chan struct{}),
 		outlets: streamStates{of: map[string]*streamState{}}, window: window{free: o.Limits.Unacked}, patience: contextPool{while: o.Limits.Room}}
+	g.rpcStreams = seats{what: "gRPC streams", most: o.Limits.Streams, own: o.Limits.OwnStreams, of: map[string]int{}}
 	g.room = memoryLimit{limits: &g.opt.Limits, callers: map[string]int64{}}
 	g.requests.New = func() any { return &request{buffer: make([]byte, 0, smallBody), post: newPost()} }
 	if err := g.open(ctx); err != nil {
@@ -183,6 +192,9 @@ func (g *Gateway) open(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("listen for HTTP: %w; give another address, or port 0 for a free one", err)
 	}
+	if err := g.openRPC(ctx); err != nil {
+		return errors.Join(err, l.Close())
+	}
 	g.listener = g.server.Limit(l)
 	return nil
 }
@@ -214,12 +226,13 @@ func (g *Gateway) Addr() string { return g.listener.Addr().String() }
 // Serve answers requests until Close. Their contexts derive from ctx.
 func (g *Gateway) Serve(ctx context.Context) error {
 	g.server.BaseContext = func(net.Listener) context.Context { return ctx }
-	inside := make(chan error, 1)
-	go func() { inside <- g.serveInside() }()
+	others := make(chan error, 2)
+	go func() { others <- g.serveInside() }()
+	go func() { others <- g.serveRPCs() }()
 	if err := g.server.Serve(g.listener); !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("serve HTTP on %s: %w", g.Addr(), errors.Join(err, g.closeInside(ctx), <-inside))
+		return fmt.Errorf("serve HTTP on %s: %w", g.Addr(), errors.Join(err, g.closeInside(ctx), g.closeRPC(ctx), <-others, <-others))
 	}
-	return <-inside
+	return errors.Join(<-others, <-others)
 }
 
 // Close drains the gateway. Readiness fails at once, but requests are still answered for the drain
@@ -248,7 +261,7 @@ func (g *Gateway) close(ctx context.Context) error {
 	if e := g.listener.Close(); !errors.Is(e, net.ErrClosed) { // Serve may never have run
 		err = errors.Join(err, e)
 	}
-	return errors.Join(err, g.closeInside(ctx), g.live.feed.closeValue(ctx), g.desk.close(ctx))
+	return errors.Join(err, g.closeRPC(ctx), g.closeInside(ctx), g.live.feed.closeValue(ctx), g.desk.close(ctx))
 }
 
 // answerWithin is the part of Close's time that is reserved for answers. In it, no request waits

@@ -50,6 +50,9 @@ type Limits struct {
 	Live      int           // open live connections; 1,000
 	OwnLive   int           // open live connections of one named caller; a quarter of Live
 
+	Streams    int // open gRPC streams; 32. A stream takes up to 4 MiB for a message that is not complete
+	OwnStreams int // open gRPC streams of one named caller; a quarter of Streams
+
 	DrainDelay time.Duration // time that Close goes on answering; none
 }
 
@@ -84,6 +87,8 @@ func (l Limits) withDefaults() Limits {
 	setDefault(&l.Keepalive, 15*time.Second)
 	setDefault(&l.Live, 1000)
 	setDefault(&l.OwnLive, (l.Live+3)/4)
+	setDefault(&l.Streams, 32)
+	setDefault(&l.OwnStreams, (l.Streams+3)/4)
 	return l
 }
 
@@ -109,10 +114,15 @@ func (l *Limits) bodyDeadline(began time.Time, bytes int) time.Time {
 }
 
 // Check returns the error that Open would return for these addresses and certificates, so that a
-// caller can check them before it opens anything.
-func Check(listen, certFile, keyFile string, guarded bool) error {
+// caller can check them before it opens anything. The address for gRPC may be empty.
+func Check(listen, listenGRPC, certFile, keyFile string, guarded bool) error {
 	if err := checkOpen(listen, guarded); err != nil {
 		return err
+	}
+	if listenGRPC != "" {
+		if err := checkOpen(listenGRPC, guarded); err != nil {
+			return err
+		}
 	}
 	if certFile == "" && keyFile == "" {
 		return nil
@@ -125,12 +135,12 @@ func Check(listen, certFile, keyFile string, guarded bool) error {
 func checkOpen(listen string, guarded bool) error {
 	at, err := net.ResolveTCPAddr("tcp", listen)
 	if err != nil {
-		return fmt.Errorf("listen for HTTP on %q: %w; write it as host:port", listen, err)
+		return fmt.Errorf("listen on %q: %w; write it as host:port", listen, err)
 	}
 	if guarded || at.IP.IsLoopback() {
 		return nil
 	}
-	return fmt.Errorf("listen for HTTP on %q: that is not a loopback address, and without tokens every client that reaches it can publish and read everything: "+
+	return fmt.Errorf("listen on %q: that is not a loopback address, and without tokens every client that reaches it can publish and read everything: "+
 		"make a token with `tidemill token new` and name its file with --access, or listen on 127.0.0.1", listen)
 }
 
@@ -197,14 +207,20 @@ func (g *Gateway) identifyCaller(w http.ResponseWriter, r *request) *api.Problem
 	case err == nil:
 		r.caller = caller
 		return nil
-	case errors.Is(err, access.ErrIssuerAway):
+	case errors.Is(err, access.ErrNoToken):
+		w.Header().Set("WWW-Authenticate", authChallenge)
+	case !errors.Is(err, access.ErrIssuerAway):
+		w.Header().Set("WWW-Authenticate", authChallenge+`, error="invalid_token"`)
+	}
+	return unidentified(err)
+}
+
+// unidentified returns the problem of a caller without a valid token.
+func unidentified(err error) *api.Problem {
+	if errors.Is(err, access.ErrIssuerAway) {
 		// Only /readyz shows the reason, because the reason names servers, and this caller is
 		// unknown.
 		return unavailable(access.ErrIssuerAway.Error() + ": send it again later")
-	case errors.Is(err, access.ErrNoToken):
-		w.Header().Set("WWW-Authenticate", authChallenge)
-	default:
-		w.Header().Set("WWW-Authenticate", authChallenge+`, error="invalid_token"`)
 	}
 	return unauthenticated(err.Error())
 }

@@ -19,11 +19,13 @@ import (
 	"tidemill.dev/internal/ops/status"
 	"tidemill.dev/internal/ops/telemetry"
 	"tidemill.dev/internal/runs/rendezvous"
+	"tidemill.dev/internal/scoring/oip/protobuf"
 )
 
 // GatewayOptions configure the gateway's listener and its access control.
 type GatewayOptions struct {
 	Listen            string // host:port; port 0 for a free port
+	ListenGRPC        string // host:port for gRPC; empty for none
 	CertFile, KeyFile string // PEM files; if empty, plain HTTP
 	AccessFile        string // file with the rights of callers; if empty, all callers have all rights, on loopback only
 	Limits            gateway.Limits
@@ -59,7 +61,7 @@ func (p *Platform) Gateway(ctx context.Context, o GatewayOptions) (*gateway.Gate
 		return nil, err
 	}
 	wo := gateway.Options{
-		Listen: o.Listen, Network: p.network, CertFile: o.CertFile, KeyFile: o.KeyFile,
+		Listen: o.Listen, ListenGRPC: o.ListenGRPC, Network: p.network, CertFile: o.CertFile, KeyFile: o.KeyFile,
 		Config: p.Config, Broker: p.broker, Producer: producer,
 		Repeats: memory, Standing: status.NewBoard(p.redis, p.names, p.kafka), Access: guard, Telemetry: p.telemetry,
 		Scorers: status.NewScorers(p.redis, p.names, p.kafka), Fresh: status.NewFreshness(p.redis, p.names, p.kafka), History: status.NewHistory(p.redis, p.names, p.kafka, p.log),
@@ -75,7 +77,8 @@ func (p *Platform) Gateway(ctx context.Context, o GatewayOptions) (*gateway.Gate
 		}
 	}
 	if p.canScore() {
-		wo.Score, wo.Rescore, wo.Replay, wo.Inference = p.scoreOnce, p.rescorePart, p.replayLetters, p.inferenceHandler().Serve
+		wo.Score, wo.Rescore, wo.Replay = p.scoreOnce, p.rescorePart, p.replayLetters
+		wo.Inference, wo.InferenceGRPC = p.inferenceHandler().Serve, protobuf.New(p.inferenceServer())
 	}
 	g, err := gateway.Open(ctx, wo)
 	if err != nil {

@@ -56,10 +56,10 @@ func TestGatewayRefuses(t *testing.T) {
 		t.Errorf("without telemetry: %v", err)
 	}
 	for says, o := range map[string]GatewayOptions{
-		"not a loopback address":   {Listen: "0.0.0.0:0"},
-		"read the access file":     {Listen: "127.0.0.1:0", AccessFile: "/none/access.yaml"},
-		"/none/tls.pem":            {Listen: "127.0.0.1:0", CertFile: "/none/tls.pem", KeyFile: "/none/tls.key"},
-		"listen for HTTP on \"x\"": {Listen: "x"},
+		"not a loopback address": {Listen: "0.0.0.0:0"},
+		"read the access file":   {Listen: "127.0.0.1:0", AccessFile: "/none/access.yaml"},
+		"/none/tls.pem":          {Listen: "127.0.0.1:0", CertFile: "/none/tls.pem", KeyFile: "/none/tls.key"},
+		"listen on \"x\"":        {Listen: "x"},
 	} {
 		p := open(t, Options{Embedded: &embedded.Options{}, OwnStreams: true, Telemetry: quiet()})
 		if _, err := p.Gateway(t.Context(), o); err == nil || !strings.Contains(err.Error(), says) {

@@ -33,15 +33,17 @@ const (
 
 // DoorFlags configure the HTTP server of a gateway.
 type DoorFlags struct {
-	Listen, Access, Cert, Key string
-	insecure                  bool
-	maxEvent                  string
-	Drain                     time.Duration
+	Listen, grpc      string
+	Access, Cert, Key string
+	insecure          bool
+	maxEvent          string
+	Drain             time.Duration
 }
 
 // Flags adds the flags of the server.
 func (d *DoorFlags) Flags(f *command.FlagSet) {
 	f.Text(&d.Listen, "listen", "", "HOST:PORT", "address to serve HTTP at; port 0 is a free one")
+	f.Text(&d.grpc, "listen-grpc", "", "HOST:PORT", "address to serve the Open Inference Protocol at over gRPC; port 0 is a free one (default none)")
 	f.Text(&d.Access, "access", "", "FILE", "file with the rights of the callers, by token; without it every caller has all rights, on loopback only")
 	f.Text(&d.Cert, "tls-cert", "", "FILE", "PEM with the certificate for HTTPS, read again when it changes")
 	f.Text(&d.Key, "tls-key", "", "FILE", "PEM with the certificate's key")
@@ -49,29 +51,34 @@ func (d *DoorFlags) Flags(f *command.FlagSet) {
 	f.Text(&d.maxEvent, "max-event", "", "SIZE", "size of the largest event to accept, such as 512KiB (default 1MiB)")
 	f.Span(&d.Drain, "drain-delay", "DURATION", "time to keep answering at shutdown while /readyz fails, so that load balancers switch first")
 	for flag, variable := range map[string]string{
-		"listen": "TIDEMILL_LISTEN", "access": EnvAccess, "tls-cert": "TIDEMILL_TLS_CERT",
+		"listen": "TIDEMILL_LISTEN", "listen-grpc": "TIDEMILL_LISTEN_GRPC", "access": EnvAccess, "tls-cert": "TIDEMILL_TLS_CERT",
 		"tls-key": "TIDEMILL_TLS_KEY", "insecure-http": "TIDEMILL_INSECURE_HTTP", "max-event": "TIDEMILL_MAX_EVENT", "drain-delay": "TIDEMILL_DRAIN_DELAY",
 	} {
 		f.FromEnv(flag, variable)
 	}
 }
 
-// CheckListen refuses a value of --listen that is not an address.
-func CheckListen(at string) error {
+// CheckListen refuses a value of a flag that is not an address to listen at.
+func CheckListen(flag, at string) error {
 	_, port, err := net.SplitHostPort(at)
 	if err == nil {
 		_, err = net.LookupPort("tcp", port)
 	}
 	if err != nil {
-		return command.Usagef("--listen %q: write it like %s; a port is 0, which is a free one, to 65535", at, ListenAt)
+		return command.Usagef("--%s %q: write it like %s; a port is 0, which is a free one, to 65535", flag, at, ListenAt)
 	}
 	return nil
 }
 
 // Accept checks the flags without reading files.
 func (d *DoorFlags) Accept() error {
-	if err := CheckListen(d.Listen); err != nil {
+	if err := CheckListen("listen", d.Listen); err != nil {
 		return err
+	}
+	if d.grpc != "" {
+		if err := CheckListen("listen-grpc", d.grpc); err != nil {
+			return err
+		}
 	}
 	if (d.Cert == "") != (d.Key == "") {
 		return command.Usagef("only one of --tls-cert and --tls-key is given: HTTPS needs both")
@@ -92,7 +99,7 @@ func (d *DoorFlags) Check() error {
 			return fmt.Errorf("read the access file: %w", err)
 		}
 	}
-	return gateway.Check(d.Listen, d.Cert, d.Key, d.Access != "")
+	return gateway.Check(d.Listen, d.grpc, d.Cert, d.Key, d.Access != "")
 }
 
 // WarnOfPlainHTTP warns if tokens cross the network unencrypted and no flag says that this is intended.
@@ -112,7 +119,7 @@ func (d *DoorFlags) Open(ctx context.Context, p *platform.Platform) (*gateway.Ga
 		return nil, err
 	}
 	return p.Gateway(ctx, platform.GatewayOptions{
-		Listen: d.Listen, CertFile: d.Cert, KeyFile: d.Key, AccessFile: d.Access,
+		Listen: d.Listen, ListenGRPC: d.grpc, CertFile: d.Cert, KeyFile: d.Key, AccessFile: d.Access,
 		Limits: gateway.Limits{Event: limit, DrainDelay: d.Drain},
 	})
 }
@@ -129,6 +136,14 @@ func (d *DoorFlags) URL(g *gateway.Gateway) string {
 		host = "127.0.0.1"
 	}
 	return scheme + "://" + net.JoinHostPort(host, port)
+}
+
+// GRPCLine shows the address for gRPC, if there is one.
+func GRPCLine(g *gateway.Gateway) string {
+	if g.AddrGRPC() == "" {
+		return ""
+	}
+	return "  grpc    " + g.AddrGRPC() + "\n"
 }
 
 // otherCA is printed for a file that only the user knows.
