@@ -36,6 +36,8 @@ func Fetch(ctx context.Context) error {
 		func(ctx context.Context) (string, error) { return pythonLibraries(ctx, pythonLibrary) },
 		func(ctx context.Context) (string, error) { return pythonLibraries(ctx, onnxLibrary) },
 		func(ctx context.Context) (string, error) { return pythonLibraries(ctx, onnxLibrary, onnxRuntime) },
+		func(ctx context.Context) (string, error) { return pythonLibraries(ctx, inferenceLibraries()...) },
+		javaInference,
 		NodeModules,
 		BrowserModules,
 	} {
@@ -116,23 +118,23 @@ const pom = `<project xmlns="http://maven.apache.org/POM/4.0.0">
 
 // kafkaJars returns the folder with Kafka's jars and fills it the first time.
 func kafkaJars(ctx context.Context) (string, error) {
-	return cachedFolder("kafka-"+KafkaVersion, func(dir string) error { return download(ctx, dir) })
+	return cachedFolder("kafka-"+KafkaVersion, func(dir string) error { return download(ctx, dir, pom, kafkaSums) })
 }
 
-func download(ctx context.Context, dir string) error {
+// download fetches what a pom names, and compares it with its sums.
+func download(ctx context.Context, dir, pom, sums string) error {
 	file := filepath.Join(dir, "pom.xml")
 	if err := os.WriteFile(file, []byte(pom), 0o600); err != nil {
-		return fmt.Errorf("write the pom of Kafka's jars: %w", err)
+		return fmt.Errorf("write the pom of the jars: %w", err)
 	}
 	defer os.Remove(file)
 	cmd := exec.CommandContext(ctx, "mvn", "-B", "-q", "-C", "dependency:copy-dependencies",
 		"-DincludeScope=runtime", "-DoutputDirectory="+dir)
 	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("download Apache Kafka %s with mvn: %w; is it installed (.ci/real-servers-install), is Maven Central in reach? %s",
-			KafkaVersion, err, out)
+		return fmt.Errorf("download jars with mvn: %w; is it installed (.ci/real-servers-install), is Maven Central in reach? %s", err, out)
 	}
-	return checkSums(dir, kafkaSums)
+	return checkSums(dir, sums)
 }
 
 // kafkaSums are the SHA-256 of the jars, as sha256sum prints them. After a change of the pom, compare
@@ -141,15 +143,15 @@ func download(ctx context.Context, dir string) error {
 //go:embed kafka.sha256
 var kafkaSums string // read only
 
-// checkSums returns an error if a folder has other jars than a list of sums, because the tests run
-// the jars, in CI as root.
+// checkSums returns an error if a folder has other jars or programs than a list of sums, because the
+// tests run them, in CI as root.
 func checkSums(dir, sums string) error {
 	want := map[string]string{}
 	for line := range strings.Lines(sums) {
 		sum, name, _ := strings.Cut(strings.TrimSpace(line), "  ")
 		want[name] = sum
 	}
-	jars, err := filepath.Glob(filepath.Join(dir, "*.jar"))
+	jars, err := filepath.Glob(filepath.Join(dir, "*.[je][ax][re]"))
 	if err != nil {
 		return fmt.Errorf("list the jars in %s: %w", dir, err)
 	}
@@ -160,12 +162,12 @@ func checkSums(dir, sums string) error {
 		}
 		name, sum := filepath.Base(jar), fmt.Sprintf("%x", sha256.Sum256(data))
 		if want[name] != sum {
-			return fmt.Errorf("the jar %s has the SHA-256 %s, and kafka.sha256 says %q: Maven's repository sent another file than before; do not run it", name, sum, want[name])
+			return fmt.Errorf("the jar %s has the SHA-256 %s, and its list says %q: Maven's repository sent another file than before; do not run it", name, sum, want[name])
 		}
 		delete(want, name)
 	}
 	if len(want) > 0 {
-		return fmt.Errorf("fetch the jars: Maven sent no %s, which kafka.sha256 names", strings.Join(slices.Sorted(maps.Keys(want)), ", "))
+		return fmt.Errorf("fetch the jars: Maven sent no %s, which the list of sums names", strings.Join(slices.Sorted(maps.Keys(want)), ", "))
 	}
 	return nil
 }
