@@ -194,6 +194,10 @@ spec:
       ports:
         - name: {{ ternary "http1" "http" (default false .knative) }}
           containerPort: 8080
+        {{- if and (eq .component "gateway") $v.gateway.grpcPort }}
+        - name: grpc
+          containerPort: 8081
+        {{- end }}
       {{- $scheme := ternary "HTTPS" "HTTP" (and (eq .component "gateway") (ne $v.gateway.tls.secret "")) }}
       {{- if .knative }}
       readinessProbe:
