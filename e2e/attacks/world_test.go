@@ -95,6 +95,7 @@ type world struct {
 	url    string
 	kafka  string
 	redis  string
+	grpc   string // empty without gRPC
 	tokens map[string]string
 	cmd    *exec.Cmd
 	client *http.Client
@@ -168,7 +169,7 @@ func (w *world) run(args ...string) string {
 }
 
 // addressLine is a line of `tidemill up` with an address.
-var addressLine = regexp.MustCompile(`^  (http|kafka|redis) +(\S+)$`)
+var addressLine = regexp.MustCompile(`^  (http|grpc|kafka|redis) +(\S+)$`)
 
 func (w *world) start(flags []string) {
 	w.Helper()
@@ -195,7 +196,7 @@ func (w *world) start(flags []string) {
 		defer close(up)
 		for lines := bufio.NewScanner(out); lines.Scan(); {
 			if m := addressLine.FindStringSubmatch(lines.Text()); m != nil {
-				*map[string]*string{"http": &w.url, "kafka": &w.kafka, "redis": &w.redis}[m[1]] = m[2]
+				*map[string]*string{"http": &w.url, "kafka": &w.kafka, "redis": &w.redis, "grpc": &w.grpc}[m[1]] = m[2]
 			}
 			if strings.HasPrefix(lines.Text(), "Ctrl-C") {
 				break
