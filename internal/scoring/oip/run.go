@@ -29,10 +29,20 @@ func (c *Call) Run() error {
 	if rows > most {
 		return c.runParts(rows, most)
 	}
-	if err := c.model.RunWithin(c.budget, c.in, c.out); err != nil {
+	if err := c.runOnce(rows, most); err != nil {
 		return c.fault(err)
 	}
 	return bounded(c.out)
+}
+
+// runOnce runs the model on all rows. A run by ONNX Runtime costs the way to its process, however few rows it
+// has, so calls are joined. A run by the Go engine is not worth it: it takes a microsecond, or nothing arrives
+// meanwhile.
+func (c *Call) runOnce(rows, most int) error {
+	if c.model.Engine() != infer.EngineONNXRuntime {
+		return c.model.RunWithin(c.budget, c.in, c.out)
+	}
+	return c.server.joins.do(&job{model: c.model, run: c.model.RunWithin, budget: c.budget, in: c.in, out: c.out, rows: rows, limit: most})
 }
 
 // rowsOf returns the number of rows, which must be the same in all inputs.

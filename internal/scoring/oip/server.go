@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,10 +28,13 @@ type Options struct {
 type Server struct {
 	o     Options
 	calls sync.Pool // values are *Call
+	joins joins
 }
 
 // New makes a Server.
-func New(o Options) *Server { return &Server{o: o} }
+func New(o Options) *Server {
+	return &Server{o: o, joins: joins{most: runtime.GOMAXPROCS(0), all: map[any]*line{}}}
+}
 
 // Ready reports whether the process can answer.
 func (s *Server) Ready(ctx context.Context) bool { return s.o.Ready(ctx) }
