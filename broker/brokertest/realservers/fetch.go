@@ -239,9 +239,7 @@ func install(ctx context.Context, dir, name string, args ...string) error {
 const (
 	clusterID = "4L6g3nShT-eMCtK--X86sw" // any 16 bytes in base64
 
-	// Test brokers are small and live for a short time. They start faster with only Java's first
-	// compiler than with both compilers.
-	heap, format = "-Xmx384m", "kafka.tools.StorageTool"
+	format = "kafka.tools.StorageTool"
 )
 
 // Node is one broker. Each broker is also a controller.
@@ -262,6 +260,9 @@ func (n *Node) Stop() error { return n.proc.stop() }
 // Kill ends the broker with SIGKILL.
 func (n *Node) Kill() error { return n.proc.kill() }
 
+// PID returns the id of the running broker's process, so that a measurement can read its CPU time.
+func (n *Node) PID() int { return n.proc.cmd.Process.Pid }
+
 // newNodes assigns ports to all brokers first, because each config names all brokers.
 func newNodes(dir, jars string, ports []int, o KafkaOptions) ([]*Node, error) {
 	perNode := len(ports) / o.Brokers
@@ -269,7 +270,7 @@ func newNodes(dir, jars string, ports []int, o KafkaOptions) ([]*Node, error) {
 	for i := range nodes {
 		n := &Node{id: i + 1, host: o.Host, dir: filepath.Join(dir, fmt.Sprint("node-", i+1)), ports: ports[i*perNode : (i+1)*perNode]}
 		n.proc = &process{dir: dir, log: filepath.Join(n.dir, "log"),
-			args: java(jars, "kafka.Kafka", n.properties())}
+			args: java(o.Java, jars, "kafka.Kafka", n.properties())}
 		nodes[i] = n
 	}
 	for _, n := range nodes {
@@ -294,7 +295,7 @@ func (n *Node) write(dir string, all []*Node, o KafkaOptions) error {
 
 // formatStorage makes the broker's storage.
 func (n *Node) formatStorage(ctx context.Context, jars string) error {
-	args := java(jars, format, "format", "-t", clusterID, "-c", n.properties())
+	args := java(nil, jars, format, "format", "-t", clusterID, "-c", n.properties())
 	if out, err := exec.CommandContext(ctx, args[0], args[1:]...).CombinedOutput(); err != nil {
 		return fmt.Errorf("format the storage of broker %d: %w; run .ci/real-servers-install if java is missing: %s", n.id, err, out)
 	}
@@ -303,7 +304,13 @@ func (n *Node) formatStorage(ctx context.Context, jars string) error {
 
 func (n *Node) kafkaAddr() net.Addr { return kafka.TCP(at(n.host, n.ports[plain])) }
 
-func java(jars, class string, args ...string) []string {
-	return append([]string{"java", heap, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dlog4j2.level=WARN",
-		"-cp", filepath.Join(jars, "*"), class}, args...)
+// java returns a command of Java. Test brokers are small and live for a short time, and they start
+// faster with only Java's first compiler than with both compilers.
+func java(options []string, jars, class string, args ...string) []string {
+	if options == nil {
+		options = []string{"-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"}
+	}
+	command := append([]string{"java"}, options...)
+	command = append(command, "-Dlog4j2.level=WARN", "-cp", filepath.Join(jars, "*"), class)
+	return append(command, args...)
 }

@@ -33,6 +33,9 @@ type KafkaOptions struct {
 	Users map[string]string
 	// Config adds lines to server.properties and overrides ours.
 	Config map[string]string
+	// Java are the options of the brokers' Java. The default is a small heap and one compiler,
+	// with which a broker starts fast; measurements need others.
+	Java []string
 }
 
 // Kafka is a running Apache Kafka.
