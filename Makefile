@@ -103,9 +103,9 @@ bench: ## measure our client beside franz-go's, the gateway and triggers beside 
 bench-smoke: ## run a short bench that fails only if something breaks
 	$(GO) run -C loadtest . -smoke
 
-loadtest: ## measure scorers beside their ceiling, plain Go and Python; SCENARIO=bots,swap for some; writes bin/loadtest.json and .svg
+loadtest: ## measure scorers beside their ceiling, plain Go, Python, and peers such as Kafka Streams; SCENARIO=bots,swap for some; writes bin/loadtest.json and .svg
 	@mkdir -p bin
-	@TIDEMILL_ONNXRUNTIME=$${TIDEMILL_ONNXRUNTIME:-$$(./.ci/onnxruntime-install)} $(GO) run -C loadtest . score -python -json $(CURDIR)/bin/loadtest.json -svg $(CURDIR)/bin/loadtest.svg $(if $(SCENARIO),-scenario $(SCENARIO))
+	@TIDEMILL_ONNXRUNTIME=$${TIDEMILL_ONNXRUNTIME:-$$(./.ci/onnxruntime-install)} $(GO) run -C loadtest . score -fetch $(if $(BESIDE),-beside $(BESIDE)) -json $(CURDIR)/bin/loadtest.json -svg $(CURDIR)/bin/loadtest.svg $(if $(SCENARIO),-scenario $(SCENARIO))
 
 sim: ## run worlds in virtual time: SEEDS=n for many, FIRST=61 for others than make test, FOR=6m limits the time, SEED=n TIMES=50 for one of them again and again
 	$(CALM) -timeout 12h -count=1 -v -run '^TestWorlds$$' ./e2e/sim -sim.first=$(if $(filter command,$(origin SEED)),$(SEED),$(or $(FIRST),1)) -sim.seeds=$(if $(filter command,$(origin SEED)),1,$(or $(SEEDS),60)) -sim.times=$(or $(TIMES),1) -sim.for=$(or $(FOR),0)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,6 +18,8 @@ import (
 // gatewayTask is the argument of a gateway's process.
 type gatewayTask struct {
 	Kafka, Redis string
+	Store        string `json:",omitempty"` // store with models, which makes it answer for them
+	Listen       string `json:",omitempty"` // address; empty for a free port
 	Stream       string // stream on which it stores events
 	Dedupe       string
 	Profile      string // folder for profiles; empty for no profiles
@@ -37,12 +40,12 @@ func runGateway(ctx context.Context, args []string, stdin io.Reader, stdout io.W
 		return err
 	}
 	p, err := platform.Open(ctx, platform.Options{Config: conf, OwnStreams: true,
-		Addresses: config.Addresses{Kafka: g.Kafka, Redis: g.Redis}, Telemetry: &telemetry.Options{Version: "loadtest"}})
+		Addresses: config.Addresses{Kafka: g.Kafka, Redis: g.Redis, Store: g.Store}, Telemetry: &telemetry.Options{Version: "loadtest"}})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, p.Close(context.WithoutCancel(ctx))) }()
-	door, err := p.Gateway(ctx, platform.GatewayOptions{Listen: "127.0.0.1:0"})
+	door, err := p.Gateway(ctx, platform.GatewayOptions{Listen: cmp.Or(g.Listen, "127.0.0.1:0")})
 	if err != nil {
 		return err
 	}

@@ -22,8 +22,9 @@ type scorePlan struct {
 	json    string
 	svg     string
 	rounds  int
-	python  bool
+	fetch   bool
 	smoke   bool
+	beside  string
 	profile string
 	self    string
 	franz   string
@@ -36,7 +37,8 @@ func parseScore(args []string) (scorePlan, error) {
 	f.StringVar(&p.json, "json", "", "file for the measurements, as JSON")
 	f.StringVar(&p.svg, "svg", "", "file for a chart of it")
 	f.IntVar(&p.rounds, "rounds", 3, "rounds of each comparison")
-	f.BoolVar(&p.python, "python", false, "make the Python scorer's virtual environment if there is none yet")
+	f.BoolVar(&p.fetch, "fetch", false, "fetch the packages of the Python scorer and of the peers that are not installed yet")
+	f.StringVar(&p.beside, "beside", "", "another build of this program, which is measured beside this one where the peers are")
 	f.BoolVar(&p.smoke, "smoke", false, "a short run of some scenarios, which fails only if something breaks")
 	f.StringVar(&p.profile, "profile", "", "folder for CPU and allocation profiles of the scorer and of inference alone")
 	f.StringVar(&p.franz, "franz", "", "franz-go's client, already built; built here by default")

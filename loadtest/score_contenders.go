@@ -19,7 +19,8 @@ import (
 type contenders struct {
 	ours, franz []string
 	plain       []string
-	python      []string // nil if its virtual environment is missing
+	python      []string // nil if it is not installed
+	noPython    string   // reason for that
 	runtime     bool     // an ONNX Runtime is installed
 	texts       string   // program that trains the model of examples/intents
 	said        string
@@ -40,8 +41,10 @@ func buildContenders(ctx context.Context, p scorePlan, folder string) (contender
 	if err != nil {
 		return c, err
 	}
-	if c.python, err = findPython(ctx, p.python); err != nil {
-		return c, err
+	if python, why := findInstalled(ctx, "scorer", p.fetch); why == "" {
+		c.python = []string{python, filepath.Join(sourceFolder("peers"), "python", "score.py")}
+	} else {
+		c.noPython = why
 	}
 	r, err := ort.Open("")
 	switch {
@@ -56,22 +59,26 @@ func buildContenders(ctx context.Context, p scorePlan, folder string) (contender
 	return c, nil
 }
 
-// findPython returns the interpreter that has the Python scorer's packages.
-func findPython(ctx context.Context, make bool) ([]string, error) {
-	folder := sourceFolder("python")
-	look := exec.CommandContext(ctx, filepath.Join(folder, "install"), "-n")
-	if make {
-		look = exec.CommandContext(ctx, filepath.Join(folder, "install"))
+// findInstalled returns how to start a program of loadtest/peers, or the reason that it is not
+// there.
+func findInstalled(ctx context.Context, name string, fetch bool) (start, why string) {
+	args := []string{"-n", name}
+	if fetch {
+		args = args[1:]
 	}
-	look.Stderr = os.Stderr
+	var said strings.Builder
+	look := exec.CommandContext(ctx, filepath.Join(sourceFolder("peers"), "install"), args...)
+	look.Stderr = &said
 	out, err := look.Output()
-	if err != nil {
-		return nil, fmt.Errorf("prepare the Python scorer: %w", err)
+	start = strings.TrimSpace(string(out))
+	switch {
+	case err != nil:
+		lines := strings.Split(strings.TrimSpace(said.String()), "\n")
+		return "", fmt.Sprintf("%s was not installed (%v): %s", name, err, lines[len(lines)-1])
+	case start == "":
+		return "", name + " is not installed; give -fetch"
 	}
-	if at := strings.TrimSpace(string(out)); at != "" {
-		return []string{at, filepath.Join(folder, "score.py")}, nil
-	}
-	return nil, nil
+	return start, ""
 }
 
 // doAs runs a client in its own process, on the given number of cores; 0 means all.

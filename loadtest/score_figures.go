@@ -19,7 +19,6 @@ const (
 	figureParse      = "parsing alone, events a core-second"
 	figureOutput     = "bytes of an output's data"
 	figureOfParsing  = "part of parsing alone"
-	notThere         = "its virtual environment is not there; give -python"
 	inferenceNative  = "inference alone, our Go engine"
 	inferenceRuntime = "inference alone, ONNX Runtime"
 )
@@ -108,5 +107,5 @@ func (c *comparison) missingReasons() map[string]string {
 	if len(c.python) > 0 {
 		return nil
 	}
-	return map[string]string{figurePython: notThere, figurePythonCPU: notThere}
+	return map[string]string{figurePython: c.built.noPython, figurePythonCPU: c.built.noPython}
 }

@@ -9,6 +9,7 @@ import (
 
 	"tidemill.dev/broker"
 	"tidemill.dev/loadtest/internal/fleet"
+	"tidemill.dev/loadtest/internal/scenario"
 )
 
 // inputType is the type of the events.
@@ -27,10 +28,12 @@ type eventFeeder struct {
 	bodies []fleet.Body
 	keys   *fleet.Keys
 	number int
+	spread bool // events of one key are on all partitions
 }
 
-func newFeeder(f *fleet.Fleet) *eventFeeder {
-	return &eventFeeder{bodies: f.Bodies(), keys: f.Keys(),
+func (w *scoreBench) newFeeder() *eventFeeder {
+	f := &w.fleet
+	return &eventFeeder{bodies: f.Bodies(), keys: f.Keys(), spread: w.Measure == scenario.Peers,
 		view: broker.View{Source: "/shops/berlin/gateway", Type: inputType, Time: "2026-01-31T15:04:05.123456789Z", DataContentType: "application/json"}}
 }
 
@@ -41,6 +44,9 @@ func (f *eventFeeder) nextEvent() (*broker.View, int) {
 	f.view.ID = strconv.Itoa(number)
 	f.view.Subject = fleet.Key(f.keys.Next())
 	f.view.Data = f.bodies[number%len(f.bodies)].Data
+	if f.spread {
+		f.view.Key = append(f.view.Key[:0], f.view.ID...)
+	}
 	return &f.view, number
 }
 
@@ -51,7 +57,7 @@ func (w *scoreBench) fillStream(ctx context.Context, n int) error {
 		return err
 	}
 	w.places = &offsetEvents{}
-	f := newFeeder(&w.fleet)
+	f := w.newFeeder()
 	for range n {
 		v, number := f.nextEvent()
 		p.Send(ctx, inStream, v, func(r broker.Receipt, err error) { w.places.note(r, number, err) })

@@ -21,8 +21,9 @@ import (
 // inferTask is the argument of a process that only runs models.
 type inferTask struct {
 	Fleet   fleet.Fleet
-	Engine  string // native, onnxruntime, or parse: only read the data
-	File    string `json:",omitempty"` // file of the only model, if it is not a generated network
+	Engine  string       // native, onnxruntime, or parse: only read the data
+	File    string       `json:",omitempty"` // file of the only model, if it is not a generated network
+	Trees   *fleet.Trees `json:",omitempty"` // the only model, in the place of File
 	Batch   int
 	Warm    int
 	Records int
@@ -68,8 +69,13 @@ func measureInference(t inferTask) (r task.Result, err error) {
 	if err != nil {
 		return r, err
 	}
-	l := &inferLoop{models: models, keys: t.Fleet.Keys(), batch: t.Batch, counts: make([]int, t.Fleet.Models)}
+	l := &inferLoop{models: models, keys: t.Fleet.Keys(), batch: t.Batch, counts: make([]int, t.Fleet.Models), workers: make([]inferWorker, runtime.GOMAXPROCS(0))}
 	l.table(&t.Fleet)
+	if t.Trees != nil {
+		if err := l.checkTrees(t.Trees); err != nil {
+			return r, err
+		}
+	}
 	if err := l.run(t.Warm); err != nil {
 		return r, err
 	}
@@ -108,7 +114,10 @@ func (t *inferTask) load() ([]program, error) {
 }
 
 func (t *inferTask) data(key int) ([]byte, error) {
-	if t.File != "" {
+	switch {
+	case t.Trees != nil:
+		return t.Trees.File(fleet.Seed(key, 1)), nil
+	case t.File != "":
 		return os.ReadFile(t.File)
 	}
 	return t.Fleet.Network.File(fleet.Seed(key, 1)), nil
@@ -116,20 +125,29 @@ func (t *inferTask) data(key int) ([]byte, error) {
 
 // inferLoop runs batch after batch, grouped by model, on all cores.
 type inferLoop struct {
-	models []program
-	keys   *fleet.Keys
-	batch  int
-	counts []int
-	floats []float32 // rows of a batch
-	texts  []string
-	groups []inferGroup
+	models  []program
+	keys    *fleet.Keys
+	batch   int
+	counts  []int
+	rows    int       // number of different rows; a batch begins at the next of them
+	first   int       // first row of the batch
+	floats  []float32 // rows, and those of a batch again
+	texts   []string
+	groups  []inferGroup
+	workers []inferWorker
 }
 
 type inferGroup struct{ model, from, rows int }
 
+// table makes the rows. A small batch begins at another row each time, because a processor learns
+// the few rows of one batch by heart.
 func (l *inferLoop) table(f *fleet.Fleet) {
 	all := f.Bodies()
-	for i := range l.batch {
+	l.rows = 1
+	if l.batch < len(all) {
+		l.rows = len(all)
+	}
+	for i := range l.rows - 1 + l.batch {
 		b := &all[i%len(all)]
 		l.floats = append(l.floats, b.Row...)
 		l.texts = append(l.texts, b.Text)
@@ -137,22 +155,30 @@ func (l *inferLoop) table(f *fleet.Fleet) {
 }
 
 func (l *inferLoop) run(records int) error {
-	workers := make([]inferWorker, runtime.GOMAXPROCS(0))
 	for done := 0; done < records; done += l.batch {
 		l.gather(min(l.batch, records-done))
+		l.first = (l.first + l.batch) % l.rows
 		var next atomic.Int64
-		var running sync.WaitGroup
-		for i := range workers {
-			running.Go(func() { workers[i].work(l, &next) })
+		if len(l.workers) == 1 {
+			l.workers[0].work(l, &next)
+		} else {
+			l.runWorkers(&next)
 		}
-		running.Wait()
-		for i := range workers {
-			if err := workers[i].failed; err != nil {
+		for i := range l.workers {
+			if err := l.workers[i].failed; err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+func (l *inferLoop) runWorkers(next *atomic.Int64) {
+	var running sync.WaitGroup
+	for i := range l.workers {
+		running.Go(func() { l.workers[i].work(l, next) })
+	}
+	running.Wait()
 }
 
 func (l *inferLoop) gather(n int) {
@@ -194,10 +220,10 @@ func (w *inferWorker) infer(l *inferLoop, g inferGroup) error {
 	}
 	w.in[0].Shape[0] = g.rows
 	if w.in[0].Type == tensor.String {
-		w.in[0].Strings = l.texts[g.from : g.from+g.rows]
+		w.in[0].Strings = l.texts[l.first+g.from:][:g.rows]
 	} else {
-		columns := len(l.floats) / l.batch
-		w.in[0].Floats = l.floats[g.from*columns : (g.from+g.rows)*columns]
+		columns := len(l.floats) / len(l.texts)
+		w.in[0].Floats = l.floats[(l.first+g.from)*columns:][:g.rows*columns]
 	}
 	return p.Run(w.in, w.out)
 }

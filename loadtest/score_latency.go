@@ -56,7 +56,7 @@ func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Mi
 
 // track warms up the scorer, then publishes and follows the measured events.
 func (w *scoreBench) track(ctx context.Context, s *scorerProcess) (t *scoreTrack, err error) {
-	t = &scoreTrack{w: w, feeder: newFeeder(&w.fleet), first: w.Warm, sent: newStamps(w.Events), acked: make(sample, w.Events), came: make(sample, w.Events)}
+	t = &scoreTrack{w: w, feeder: w.newFeeder(), first: w.Warm, sent: newStamps(w.Events), acked: make(sample, w.Events), came: make(sample, w.Events)}
 	if t.p, err = w.st.b.Producer(broker.ProducerOptions{}); err != nil {
 		return nil, err
 	}

@@ -35,9 +35,12 @@ type scoreRow struct {
 	PerSecond float64 `json:"perSecond"`
 	Least     float64 `json:"least"`
 	Most      float64 `json:"most"`
-	CPU       float64 `json:"cpuMicros"`    // CPU time of the client's process per event
-	Broker    float64 `json:"brokerMicros"` // CPU time of the broker per event
-	Mallocs   float64 `json:"allocations"`  // allocations per event
+	CPU       float64 `json:"cpuMicros"`           // CPU time of the client's process per event
+	Broker    float64 `json:"brokerMicros"`        // CPU time of the broker per event
+	Mallocs   float64 `json:"allocations"`         // allocations per event
+	Memory    float64 `json:"mebibytes,omitempty"` // most resident memory of the client's process
+	P50       float64 `json:"p50Milliseconds,omitempty"`
+	P99       float64 `json:"p99Milliseconds,omitempty"`
 	Ours      bool    `json:"ours,omitempty"`
 	Part      bool    `json:"part,omitempty"` // a part of the ceiling, which is too large for the chart
 }
@@ -77,7 +80,8 @@ func (t turns) row(name string, ours bool) scoreRow {
 	return scoreRow{Name: name, Ours: ours, PerSecond: rate.median, Least: rate.min, Most: rate.max,
 		CPU:     spreadOf(t.figures(func(m measuredTurn) float64 { return cpuMicros(m.Result) })).median,
 		Broker:  spreadOf(t.figures(func(m measuredTurn) float64 { return float64(m.broker) / 1e3 / float64(max(1, m.whole)) })).median,
-		Mallocs: spreadOf(t.figures(func(m measuredTurn) float64 { return mallocs(m.Result) })).median}
+		Mallocs: spreadOf(t.figures(func(m measuredTurn) float64 { return mallocs(m.Result) })).median,
+		Memory:  spreadOf(t.figures(func(m measuredTurn) float64 { return float64(m.Resident) / (1 << 20) })).median}
 }
 
 // checkBudgets compares the figures with the budgets. A missing figure without a reason is a

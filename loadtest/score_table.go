@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"strconv"
 	"text/tabwriter"
 
 	"tidemill.dev/loadtest/internal/chart"
@@ -13,10 +14,10 @@ func (o *scoreOutcome) print(to io.Writer) {
 	fmt.Fprintf(to, "%s: %s\n", o.Name, o.About)
 	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', tabwriter.AlignRight)
 	if len(o.Rows) > 0 {
-		fmt.Fprintf(w, "\tevents/s\tleast\tmost\tCPU µs/event\tbroker\tallocs/event\t\n")
+		fmt.Fprintf(w, "\tevents/s\tleast\tmost\tCPU µs/event\tbroker\tallocs/event\tMiB\t\n")
 	}
 	for _, r := range o.Rows {
-		fmt.Fprintf(w, "  %s\t%s\t%s\t%s\t%.2f\t%.2f\t%.4f\t\n", r.Name, chart.Number(r.PerSecond), chart.Number(r.Least), chart.Number(r.Most), r.CPU, r.Broker, r.Mallocs)
+		fmt.Fprintf(w, "  %s\t%s\t%s\t%s\t%.2f\t%.2f\t%s\t%s\t\n", r.Name, chart.Number(r.PerSecond), chart.Number(r.Least), chart.Number(r.Most), r.CPU, r.Broker, orDash(r.Mallocs, 4), orDash(r.Memory, 0))
 	}
 	w.Flush()
 	for _, q := range o.Quotes {
@@ -48,4 +49,12 @@ func (v verdict) word() string {
 		return "met"
 	}
 	return "missed"
+}
+
+// orDash returns a number, or a dash for zero: the figure was not measured.
+func orDash(v float64, digits int) string {
+	if v == 0 {
+		return "-"
+	}
+	return strconv.FormatFloat(v, 'f', digits, 64)
 }

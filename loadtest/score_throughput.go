@@ -13,11 +13,22 @@ import (
 
 // measureScenario measures everything in one scenario file, in its own scoreBench.
 func measureScenario(ctx context.Context, p scorePlan, s *scenario.Scenario, built contenders, folder string) (o *scoreOutcome, err error) {
+	o = &scoreOutcome{Name: s.Name, About: s.About, Quotes: s.Quotes, Figures: map[string]float64{}}
+	if s.Measure == scenario.Trees {
+		absent, err := measureTrees(ctx, p, s, built, o)
+		if err != nil {
+			return nil, err
+		}
+		return o, o.checkBudgets(s.Budgets, absent)
+	}
 	w, err := openWorld(ctx, p, s, built, folder)
+	if errors.Is(err, errNotHere) {
+		o.Notes = append(o.Notes, err.Error())
+		return o, nil
+	}
 	if err != nil {
 		return nil, err
 	}
-	o = &scoreOutcome{Name: s.Name, About: s.About, Quotes: s.Quotes, Figures: map[string]float64{}}
 	absent, err := w.measure(ctx, o)
 	if err := errors.Join(err, w.close(context.WithoutCancel(ctx))); err != nil {
 		return nil, err
@@ -41,6 +52,10 @@ func (w *scoreBench) measure(ctx context.Context, o *scoreOutcome) (absent map[s
 		return nil, w.measureLatency(ctx, o)
 	case scenario.Cache:
 		return nil, w.measureCache(ctx, o)
+	case scenario.Peers:
+		return w.measurePeers(ctx, o)
+	case scenario.Infer:
+		return w.measureInfer(ctx, o)
 	}
 	return w.measureThroughput(ctx, o)
 }
@@ -160,7 +175,7 @@ func (w *scoreBench) modelFolder() string { return filepath.Join(w.folder, "mode
 
 // writeModels writes the models into a folder for contenders that do not use the store.
 func (w *scoreBench) writeModels() error {
-	if !w.isChosen("plain") && !w.isChosen("python") {
+	if len(w.Beside) == 0 {
 		return nil
 	}
 	if err := os.MkdirAll(w.modelFolder(), 0o755); err != nil {

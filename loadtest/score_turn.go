@@ -18,20 +18,26 @@ type scorerProcess struct {
 // startScorer starts a scorer that reads the stream from its beginning.
 func (w *scoreBench) startScorer(ctx context.Context, atLeastOnce bool, what string) (*scorerProcess, error) {
 	w.rounds++
-	t := scorerTask{Addresses: w.addresses(), Config: w.scorerConfig(w.rounds, atLeastOnce), Profile: w.profile, What: what, Cores: w.Cores}
-	var err error
-	if t.Memory, err = bytesIn(w.Memory); err != nil {
-		return nil, err
-	}
-	arg, err := json.Marshal(t)
+	arg, err := w.scorerTask(atLeastOnce, what)
 	if err != nil {
 		return nil, err
 	}
-	s, err := startServer(ctx, []string{w.self, roleScorer}, string(arg))
+	s, err := startServer(ctx, []string{w.self, roleScorer}, arg)
 	if err != nil {
 		return nil, fmt.Errorf("start the scorer: %w", err)
 	}
 	return &scorerProcess{s, outStream(w.rounds)}, nil
+}
+
+// scorerTask returns the task of this round's scorer, as JSON.
+func (w *scoreBench) scorerTask(atLeastOnce bool, what string) (string, error) {
+	t := scorerTask{Addresses: w.addresses(), Config: w.scorerConfig(w.rounds, atLeastOnce), Profile: w.profile, What: what, Cores: w.Cores}
+	var err error
+	if t.Memory, err = bytesIn(w.Memory); err != nil {
+		return "", err
+	}
+	arg, err := json.Marshal(t)
+	return string(arg), err
 }
 
 // waitScored waits until n events have been scored.

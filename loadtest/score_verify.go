@@ -20,6 +20,7 @@ type outputAudit struct {
 	keys   []int32 // key of each event, by the event's number
 	oracle *oracle
 	seen   [partitions][]bool
+	done   [partitions]int64 // offsets that the scorer has committed: all inputs before them must have an output
 	counts auditCounts
 	first  error // first fault
 	// scored, if not nil, is called with each output.
@@ -131,10 +132,10 @@ func (a *outputAudit) findLost() {
 		for last >= 0 && !seen[last] {
 			last--
 		}
-		for offset := range last {
+		for offset := range max(last, int(a.done[p])) {
 			if !seen[offset] {
 				a.counts.lost++
-				a.blame(fmt.Errorf("input %s/%d/%d was not scored, and later ones were", inStream, p, offset))
+				a.blame(fmt.Errorf("input %s/%d/%d was not scored, and later ones were, or it is committed", inStream, p, offset))
 			}
 		}
 	}

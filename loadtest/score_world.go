@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"tidemill.dev/broker"
+	"tidemill.dev/broker/brokertest/realservers"
 	"tidemill.dev/config"
 	"tidemill.dev/internal/data/store"
 	"tidemill.dev/internal/platform"
@@ -24,6 +25,7 @@ type scoreBench struct {
 	fleet  fleet.Fleet
 	folder string
 	server *childServer
+	kafka  *realservers.Kafka // nil if the broker is the embedded one
 	st     *streams
 	store  *store.Store
 	facts  *broker.Producer
@@ -51,6 +53,11 @@ func openWorld(ctx context.Context, p scorePlan, s *scenario.Scenario, built con
 func (w *scoreBench) open(ctx context.Context) (err error) {
 	if w.server, err = startServer(ctx, []string{w.self, roleServe}, filepath.Join(w.folder, "servers")); err != nil {
 		return err
+	}
+	if w.Measure == scenario.Peers {
+		if err := w.startKafka(ctx); err != nil {
+			return err
+		}
 	}
 	if err := w.makeStreams(ctx); err != nil {
 		return err
@@ -114,6 +121,9 @@ func (w *scoreBench) close(ctx context.Context) error {
 	}
 	if w.server != nil {
 		errs = append(errs, w.server.stop())
+	}
+	if w.kafka != nil {
+		errs = append(errs, w.kafka.Close())
 	}
 	return errors.Join(append(errs, os.RemoveAll(w.folder))...)
 }

@@ -80,3 +80,25 @@ func TestZipfKeysComeMostlyFromAFew(t *testing.T) {
 		t.Errorf("the first key has %d of 100,000 events, the last %d", n[0], n[999])
 	}
 }
+
+// The file of trees has the trees that the oracle walks.
+func TestTreesAreInTheirFile(t *testing.T) {
+	trees := Trees{Count: 1, Depth: 2, Features: 3}
+	all := trees.draw(7)
+	if len(all) != trees.Nodes() || len(all) != 7 {
+		t.Fatalf("a tree of depth 2 has %d nodes", len(all))
+	}
+	row := make([]float32, 3)
+	at := 0
+	for range trees.Depth {
+		row[all[at].feature] = 2 // above every threshold: always the second child
+		at = 2*at + 2
+	}
+	if got := trees.Oracle(7)(row); got != float64(all[at].value) {
+		t.Errorf("the answer is %v and should be %v of node %d", got, all[at].value, at)
+	}
+	a, again, b := trees.File(7), trees.File(7), trees.File(8)
+	if string(a) != string(again) || string(a) == string(b) {
+		t.Error("a file does not follow from its seed")
+	}
+}

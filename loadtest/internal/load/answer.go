@@ -16,14 +16,14 @@ type httpAnswer struct {
 	closing bool
 }
 
-// readAnswer reads one answer to its end. It fails unless the answer is a 202 or a 200 and the connection
-// stays open.
-func readAnswer(r *bufio.Reader) error {
+// readAnswer reads one answer to its end. It fails unless the answer has the wanted status and the
+// connection stays open.
+func readAnswer(r *bufio.Reader, wanted int) error {
 	a, err := readHead(r)
 	if err != nil {
 		return err
 	}
-	if (a.status == 202 || a.status == 200) && !a.closing {
+	if a.status == wanted && !a.closing {
 		return a.skipBody(r)
 	}
 	said, _ := r.Peek(min(r.Buffered(), max(0, a.length)))

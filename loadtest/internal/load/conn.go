@@ -20,21 +20,24 @@ type conn struct {
 	net.Conn
 	answers  *bufio.Reader
 	requests []*request
+	wanted   int // status of a good answer
 	sent     int
 	next     uint64 // number of the next event
 	took     []time.Duration
 	late     []time.Duration
 }
 
-func dial(ctx context.Context, t Task, number int, events []task.Event) (*conn, error) {
+func dial(ctx context.Context, t Task, number int, events []task.Event, bodies [][]byte) (*conn, error) {
 	var d net.Dialer
 	to, err := d.DialContext(ctx, "tcp", t.Addr)
 	if err != nil {
 		return nil, fmt.Errorf("connect to the server: %w", err)
 	}
-	c := &conn{Conn: to, answers: bufio.NewReaderSize(to, 64<<10), next: uint64(number) << 40}
-	if t.Body != nil {
-		c.requests = []*request{fixedRequest(t)}
+	c := &conn{Conn: to, answers: bufio.NewReaderSize(to, 64<<10), wanted: t.status(), next: uint64(number) << 40}
+	if len(bodies) > 0 {
+		for i := range bodies {
+			c.requests = append(c.requests, bodyRequest(t, bodies[(number+i)%len(bodies)]))
+		}
 		return c, nil
 	}
 	if t.Batch > 0 {
@@ -55,7 +58,7 @@ func (c *conn) post() error {
 	if _, err := c.Write(r.bytes); err != nil {
 		return err
 	}
-	if err := readAnswer(c.answers); err != nil {
+	if err := readAnswer(c.answers, c.wanted); err != nil {
 		return err
 	}
 	c.sent++

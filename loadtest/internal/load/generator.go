@@ -24,8 +24,12 @@ type Generator struct {
 func Open(ctx context.Context, t Task) (*Generator, error) {
 	g := &Generator{task: t}
 	events := task.Events()
+	bodies, err := readBodies(t)
+	if err != nil {
+		return nil, err
+	}
 	for i := range t.Connections {
-		c, err := dial(ctx, t, i, events)
+		c, err := dial(ctx, t, i, events, bodies)
 		if err != nil {
 			return nil, errors.Join(err, g.Close())
 		}

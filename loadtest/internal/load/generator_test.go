@@ -4,6 +4,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -77,5 +79,42 @@ func TestAnAnswerThatIsNo202EndsTheMeasurement(t *testing.T) {
 	_, err := Open(t.Context(), Task{Addr: s.Listener.Addr().String(), Path: "/", Connections: 4, Warm: time.Hour})
 	if err == nil || !strings.Contains(err.Error(), "answers 429 (closes the connection: false): too much") {
 		t.Error(err)
+	}
+}
+
+// Bodies are posted in turn, with their own headers, and 200 is their good answer.
+func TestBodies(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	counts := map[string]int{}
+	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		mu.Lock()
+		defer mu.Unlock()
+		counts[r.Header.Get("Content-Type")+" "+r.Header.Get("X-More")+" "+string(body)]++
+	}))
+	defer s.Close()
+	file := filepath.Join(t.TempDir(), "bodies")
+	if err := os.WriteFile(file, []byte(`["b25l","dHdv"]`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	g, err := Open(t.Context(), Task{Addr: s.Listener.Addr().String(), Path: "/", Connections: 2, Bodies: file, ContentType: "text/plain", Head: "X-More: yes\r\n",
+		Last: 50 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := g.Measure(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	one, two := counts["text/plain yes one"], counts["text/plain yes two"]
+	if one == 0 || two == 0 || one+two != r.Answered || len(counts) != 2 {
+		t.Errorf("%+v, and the server got %v", r, counts)
+	}
+	if err := g.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := Open(t.Context(), Task{Bodies: file + "x"}); err == nil {
+		t.Error("a missing file of bodies is no error")
 	}
 }

@@ -1,7 +1,10 @@
 package load
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
+	"os"
 
 	"tidemill.dev/loadtest/internal/task"
 )
@@ -44,6 +47,31 @@ func singleRequest(t Task, e *task.Event) *request {
 		e.Source, e.Type, e.Subject, e.Time, e.Dataset, e.Branch)
 	r.bytes = append(r.bytes, e.Data...)
 	return r
+}
+
+// bodyRequest returns a request without an event.
+func bodyRequest(t Task, body []byte) *request {
+	r := &request{bytes: head(t, t.ContentType, len(body))}
+	r.bytes = append(append(append(r.bytes, t.Head...), "\r\n"...), body...)
+	return r
+}
+
+// readBodies reads the bodies of a task that has some.
+func readBodies(t Task) (all [][]byte, err error) {
+	if t.Bodies == "" {
+		return nil, nil
+	}
+	data, err := os.ReadFile(t.Bodies)
+	if err == nil {
+		err = json.Unmarshal(data, &all)
+	}
+	if err == nil && len(all) == 0 {
+		err = errors.New("there are none")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the bodies in %s: %w", t.Bodies, err)
+	}
+	return all, nil
 }
 
 // batchRequest returns a request with many events.

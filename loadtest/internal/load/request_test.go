@@ -83,7 +83,7 @@ func TestAnswers(t *testing.T) {
 		if c.answer == "HTTP/1.1 202 Acc" {
 			r = bufio.NewReader(strings.NewReader(c.answer))
 		}
-		err := readAnswer(r)
+		err := readAnswer(r, 202)
 		if c.fails != "" {
 			if err == nil || !strings.Contains(err.Error(), c.fails) {
 				t.Errorf("%q: %v, want %s", c.answer, err, c.fails)

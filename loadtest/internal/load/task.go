@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/http"
 	"time"
 )
 
@@ -21,12 +22,14 @@ type Task struct {
 	Rate        float64 // requests per second; 0 for no limit
 	Warm        time.Duration
 	Last        time.Duration // duration of the measurement after the warm-up
-	Headers     string        // lines of headers of a fixed request
-	Body        []byte        // body of a fixed request; nil posts events
 	Run         string        // prefix of every event's id, unique among runs
+
+	Bodies      string // file with a list of bodies as JSON; they are posted in turn in the place of events
+	ContentType string // content type of Bodies
+	Head        string // further header lines for Bodies, each with its line end
 }
 
-// Result counts the answers with 202, or 200 to a fixed request. Any other answer is an error.
+// Result counts the answers with 202, or with 200 to Bodies. Any other answer is an error.
 type Result struct {
 	Requests int // number of measured requests
 	Events   int // number of events in the measured requests
@@ -48,6 +51,14 @@ func Parse(arg string) (Task, error) {
 		return t, fmt.Errorf("read the load %q: %w", arg, err)
 	}
 	return t, nil
+}
+
+// status returns the status of a good answer.
+func (t Task) status() int {
+	if t.Bodies != "" {
+		return http.StatusOK
+	}
+	return http.StatusAccepted
 }
 
 // events returns the number of events in a request.

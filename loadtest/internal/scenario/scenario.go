@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 
 	"go.yaml.in/yaml/v3"
 
@@ -23,7 +24,19 @@ const (
 	Swap       Measure = "swap"       // throughput while champions change
 	Latency    Measure = "latency"    // scoring at a fixed rate
 	Cache      Measure = "cache"      // more models than memory has room for
+	Peers      Measure = "peers"      // a full stream of Apache Kafka, next to programs of other projects
+	Infer      Measure = "infer"      // requests of the Open Inference Protocol, next to other servers
+	Trees      Measure = "trees"      // trees alone, next to ONNX Runtime
 )
+
+var measures = []Measure{Throughput, Swap, Latency, Cache, Peers, Infer, Trees}
+
+// contenders are the programs next to which a measure can run.
+var contenders = map[Measure][]string{
+	Throughput: {"plain", "python"},
+	Peers:      {"streams", "flink", "tuned"},
+	Infer:      {"mlserver", "kserve"},
+}
 
 // Scenario is one file.
 type Scenario struct {
@@ -32,6 +45,7 @@ type Scenario struct {
 	Measure Measure       `yaml:"measure"`
 	Models  int           `yaml:"models"`
 	Network fleet.Network `yaml:"network"` // empty: the model of examples/intents
+	Trees   *fleet.Trees  `yaml:"trees"`   // in the place of a network
 	Data    fleet.Kind    `yaml:"data"`
 	Keys    fleet.Spread  `yaml:"keys"`
 
@@ -45,7 +59,7 @@ type Scenario struct {
 	Seconds int `yaml:"seconds"` // for swap: seconds in which champions change
 	Hot     int `yaml:"hot"`     // for cache: number of models that are used again and again
 
-	Beside  []string `yaml:"beside"` // contenders: plain, python
+	Beside  []string `yaml:"beside"` // other programs, of those that the measure knows
 	Smoke   Smoke    `yaml:"smoke"`
 	Quotes  []Quote  `yaml:"quotes"`
 	Budgets []Budget `yaml:"budgets"`
@@ -116,22 +130,25 @@ func (s *Scenario) check() error {
 	switch {
 	case !nameForm.MatchString(s.Name):
 		return fmt.Errorf("name %q: use small letters, digits and dashes", s.Name)
-	case s.Measure != Throughput && s.Measure != Swap && s.Measure != Latency && s.Measure != Cache:
-		return fmt.Errorf("measure %q: use throughput, swap, latency or cache", s.Measure)
+	case !slices.Contains(measures, s.Measure):
+		return fmt.Errorf("measure %q: use one of %v", s.Measure, measures)
 	case s.Models < 1:
 		return errors.New("models: there must be one at least")
 	case s.Data != fleet.KindDigits && s.Data != fleet.KindFloats && s.Data != fleet.KindText:
 		return fmt.Errorf("data %q: use digits, floats or text", s.Data)
 	case s.Keys != fleet.Zipf && s.Keys != fleet.Evenly:
 		return fmt.Errorf("keys %q: use zipf or evenly", s.Keys)
-	case (s.Data == fleet.KindText) != (s.Network == nil):
-		return errors.New("network: texts need none, numbers need one")
+	case s.Trees != nil && (s.Network != nil || s.Trees.Count < 1 || s.Trees.Depth < 1 || s.Trees.Features < 1):
+		return errors.New("trees: give count, depth and features, and no network")
+	case (s.Data == fleet.KindText) != (s.Network == nil && s.Trees == nil):
+		return errors.New("network: texts need none, numbers need one, or trees")
 	case s.Network != nil && len(s.Network) < 2:
 		return errors.New("network: give the size of the input and of the output at least")
-	case s.Measure != Cache && (s.Events < 1 || s.Batch < 1):
+	case s.Measure != Cache && s.Measure != Infer && (s.Events < 1 || s.Batch < 1):
 		return errors.New("events and batch: give both")
-	case s.Measure == Latency && s.Rate < 1, s.Measure == Swap && s.Seconds < 1, s.Measure == Cache && s.Hot < 1:
-		return errors.New("latency needs a rate, swap needs seconds, cache needs hot")
+	case s.Measure == Latency && s.Rate < 1, s.Measure == Swap && s.Seconds < 1, s.Measure == Cache && s.Hot < 1,
+		s.Measure == Infer && (s.Rate < 1 || s.Seconds < 1):
+		return errors.New("latency needs a rate, swap needs seconds, cache needs hot, infer needs a rate and seconds")
 	}
 	return s.checkBudgets()
 }
@@ -143,8 +160,8 @@ func (s *Scenario) checkBudgets() error {
 		}
 	}
 	for _, name := range s.Beside {
-		if name != "plain" && name != "python" {
-			return fmt.Errorf("beside %q: use plain or python", name)
+		if !slices.Contains(contenders[s.Measure], name) {
+			return fmt.Errorf("beside %q: with measure %s use some of %q", name, s.Measure, contenders[s.Measure])
 		}
 	}
 	return nil
@@ -166,5 +183,9 @@ func less(full, short int) int {
 
 // Fleet returns the models and events of the scenario.
 func (s *Scenario) Fleet() fleet.Fleet {
-	return fleet.Fleet{Models: s.Models, Network: s.Network, Kind: s.Data, Spread: s.Keys}
+	f := fleet.Fleet{Models: s.Models, Network: s.Network, Kind: s.Data, Spread: s.Keys}
+	if s.Trees != nil {
+		f.Network = fleet.Network{s.Trees.Features, 1} // the events' numbers
+	}
+	return f
 }
