@@ -210,8 +210,8 @@ func TestWhichScenarios(t *testing.T) {
 		p    scorePlan
 		want string
 	}{
-		{scorePlan{}, "bots cache ffnn latency one swap ten-thousand text"},
-		{scorePlan{smoke: true}, "bots latency"},
+		{scorePlan{}, "bots cache ffnn infer latency one peers swap ten-thousand text trees"},
+		{scorePlan{smoke: true}, "bots latency trees"},
 		{scorePlan{only: "swap,bots"}, "bots swap"},
 		{scorePlan{only: "swap", smoke: true}, "swap"},
 		{scorePlan{only: "swap,botz"}, `there is no scenario "botz"; loadtest/scenarios has a file for each`},
