@@ -134,6 +134,7 @@ type inferLoop struct {
 	floats  []float32 // rows, and those of a batch again
 	texts   []string
 	groups  []inferGroup
+	next    atomic.Int64 // next group that a worker takes
 	workers []inferWorker
 }
 
@@ -158,11 +159,11 @@ func (l *inferLoop) run(records int) error {
 	for done := 0; done < records; done += l.batch {
 		l.gather(min(l.batch, records-done))
 		l.first = (l.first + l.batch) % l.rows
-		var next atomic.Int64
+		l.next.Store(0)
 		if len(l.workers) == 1 {
-			l.workers[0].work(l, &next)
+			l.workers[0].work(l)
 		} else {
-			l.runWorkers(&next)
+			l.runWorkers()
 		}
 		for i := range l.workers {
 			if err := l.workers[i].failed; err != nil {
@@ -173,10 +174,10 @@ func (l *inferLoop) run(records int) error {
 	return nil
 }
 
-func (l *inferLoop) runWorkers(next *atomic.Int64) {
+func (l *inferLoop) runWorkers() {
 	var running sync.WaitGroup
 	for i := range l.workers {
-		running.Go(func() { l.workers[i].work(l, next) })
+		running.Go(func() { l.workers[i].work(l) })
 	}
 	running.Wait()
 }
@@ -201,9 +202,9 @@ type inferWorker struct {
 	failed  error
 }
 
-func (w *inferWorker) work(l *inferLoop, next *atomic.Int64) {
+func (w *inferWorker) work(l *inferLoop) {
 	for w.failed == nil {
-		i := int(next.Add(1)) - 1
+		i := int(l.next.Add(1)) - 1
 		if i >= len(l.groups) {
 			return
 		}
