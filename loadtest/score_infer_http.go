@@ -26,7 +26,7 @@ import (
 // inferServer is a server of the Open Inference Protocol with one model.
 type inferServer struct {
 	name   string
-	model  string // name of the model there
+	model  string // path of the model there
 	binary bool   // tensors in binary form
 	start  []string
 	why    string // reason that it is not measured
@@ -43,8 +43,9 @@ type inferTurns struct {
 
 // The names of servers in the table.
 const (
-	nameInferJSON   = "Tidemill, JSON"
-	nameInferBinary = "Tidemill, binary tensors"
+	nameInferJSON    = "Tidemill, JSON"
+	nameInferVersion = "Tidemill, a version, JSON"
+	nameInferBinary  = "Tidemill, binary tensors"
 )
 
 func (w *scoreBench) inferServers(ctx context.Context) ([]*inferServer, error) {
@@ -59,7 +60,8 @@ func (w *scoreBench) inferServers(ctx context.Context) ([]*inferServer, error) {
 			return nil, err
 		}
 		s.start = []string{build.program, roleGateway, string(arg)}
-		all = append(all, s, &inferServer{name: build.name + ", binary tensors", model: s.model, addr: s.addr, binary: true})
+		all = append(all, s, &inferServer{name: build.name + ", a version, JSON", model: s.model + "/versions/1", addr: s.addr},
+			&inferServer{name: build.name + ", binary tensors", model: s.model, addr: s.addr, binary: true})
 	}
 	for _, name := range w.Beside {
 		s := &inferServer{name: map[string]string{"mlserver": "MLServer, JSON", "kserve": "KServe, JSON"}[name], model: fleet.Key(0), addr: freeAddr()}
@@ -101,7 +103,7 @@ func inferRequest(row []float32, inBinary bool) (body []byte, header string) {
 		}
 		return append(body, "]}]}"...), ""
 	}
-	body = fmt.Appendf(nil, `{"inputs":[{"name":%q,"shape":[1,%d],"datatype":"FP32","parameters":{"binary_data_size":%d}}]}`, fleet.Input, len(row), 4*len(row))
+	body = fmt.Appendf(nil, `{"inputs":[{"name":%q,"shape":[1,%d],"datatype":"FP32","parameters":{"binary_data_size":%d}}],"parameters":{"binary_data_output":true}}`, fleet.Input, len(row), 4*len(row))
 	header = strconv.Itoa(len(body))
 	for _, v := range row {
 		body = binary.LittleEndian.AppendUint32(body, math.Float32bits(v))
@@ -160,6 +162,9 @@ func (s *inferServer) ask(ctx context.Context, row []float32) ([]float64, error)
 	if res.StatusCode != http.StatusOK {
 		return nil, &refusedInfer{res.StatusCode, fmt.Sprintf("the server answers %s: %.300s", res.Status, said)}
 	}
+	if s.binary {
+		return binaryAnswer(res.Header.Get(inferHeader), said)
+	}
 	var a struct {
 		Outputs []struct{ Data []float64 }
 	}
@@ -167,6 +172,18 @@ func (s *inferServer) ask(ctx context.Context, row []float32) ([]float64, error)
 		return nil, fmt.Errorf("the server answers %.300s: %w", said, err)
 	}
 	return a.Outputs[0].Data, nil
+}
+
+// binaryAnswer returns the numbers that follow an answer's JSON, whose size is in the header.
+func binaryAnswer(header string, said []byte) (all []float64, err error) {
+	n, err := strconv.Atoi(header)
+	if err != nil || n > len(said) {
+		return nil, fmt.Errorf("the server answers without tensors in binary: %.300s", said)
+	}
+	for raw := said[n:]; len(raw) >= 4; raw = raw[4:] {
+		all = append(all, float64(math.Float32frombits(binary.LittleEndian.Uint32(raw))))
+	}
+	return all, nil
 }
 
 // refusedInfer is an answer that is no prediction.
@@ -324,7 +341,7 @@ func (w *scoreBench) tellInfer(o *scoreOutcome, all []*inferServer) (absent map[
 			absent[s.name+figureInferCPU], absent[s.name+figureInferP99] = s.why, s.why
 			continue
 		}
-		row := s.full.turns.row(s.name, slices.Contains([]string{nameInferJSON, nameInferBinary}, s.name))
+		row := s.full.turns.row(s.name, slices.Contains([]string{nameInferJSON, nameInferVersion, nameInferBinary}, s.name))
 		row.P50, row.P99 = spreadOf(s.paced.p50).median, spreadOf(s.paced.p99).median
 		o.Rows = append(o.Rows, row)
 		o.Figures[s.name+figureInferCPU], o.Figures[s.name+figureInferP99] = row.CPU, row.P99
