@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"embed"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -161,3 +162,8 @@ func readScenario(file string) (*scenario.Scenario, error) {
 	}
 	return scenario.Read(file, data)
 }
+
+// scenarioFiles are embedded, so that the program runs from any folder.
+//
+//go:embed scenarios/*.yaml
+var scenarioFiles embed.FS

@@ -186,7 +186,7 @@ func binaryAnswer(header string, said []byte) (all []float64, err error) {
 	return all, nil
 }
 
-// refusedInfer is an answer that is no prediction.
+// refusedInfer is an answer with another status than 200.
 type refusedInfer struct {
 	status int
 	said   string
@@ -222,7 +222,7 @@ func (s *inferServer) open(ctx context.Context, w *scoreBench) (err error) {
 	}
 }
 
-// ended is nil, and so never ready, for a row that has no process of its own.
+// ended is nil, and so never ready, for a row that shares the process of another row.
 func (s *inferServer) ended() chan struct{} {
 	if s.run == nil {
 		return nil
@@ -326,7 +326,7 @@ func (w *scoreBench) loadServer(ctx context.Context, t load.Task, run *pinnedPro
 	return r, after.CPU - before.CPU, after.Resident, errors.Join(err, failed, g.stop())
 }
 
-// The figures of servers, as budgets use them, each with the name of the row before it.
+// The figures of servers, as budgets use them. A figure begins with the name of its row.
 const (
 	figureInferCPU  = ": CPU per request"
 	figureInferP99  = ": p99 at the rate"

@@ -2,7 +2,10 @@ package main
 
 import (
 	"fmt"
+	"os"
+	"runtime"
 	"slices"
+	"strings"
 	"time"
 
 	"tidemill.dev/loadtest/internal/scenario"
@@ -118,3 +121,29 @@ const (
 )
 
 var mustBeNone = []string{figureLost, figureTwice, figureWrong, figureNoChampion}
+
+// machine describes the machine on which the figures were measured.
+type machine struct {
+	System    string `json:"system"`
+	Processor string `json:"processor,omitempty"`
+	Cores     int    `json:"cores"`
+	Go        string `json:"go"`
+}
+
+func thisMachine() machine {
+	return machine{System: runtime.GOOS + "/" + runtime.GOARCH, Processor: processor(), Cores: runtime.NumCPU(), Go: runtime.Version()}
+}
+
+// processor returns the processor's name from /proc/cpuinfo, or an empty string.
+func processor() string {
+	text, err := os.ReadFile("/proc/cpuinfo")
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(text)) {
+		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
