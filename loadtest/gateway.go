@@ -20,6 +20,7 @@ type gatewayTask struct {
 	Kafka, Redis string
 	Store        string `json:",omitempty"` // store with models, which makes it answer for them
 	Listen       string `json:",omitempty"` // address; empty for a free port
+	ListenGRPC   string `json:",omitempty"` // address of gRPC; empty for none
 	Stream       string // stream on which it stores events
 	Dedupe       string
 	Profile      string // folder for profiles; empty for no profiles

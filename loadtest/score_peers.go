@@ -320,7 +320,8 @@ const (
 	figurePeerCPU    = "CPU per event"
 	figurePeerBroker = "broker's CPU per event"
 	figurePeerMemory = "memory"
-	figurePeerRate   = "Tidemill / "
+	figurePeerRate   = "Tidemill / "      // ratio of rates; the name of the peer follows
+	figurePeerTimes  = "CPU / Tidemill, " // ratio of CPU times; the name of the peer follows
 )
 
 // tellPeers fills the table. It returns the reasons for missing figures.
@@ -335,7 +336,9 @@ func tellPeers(o *scoreOutcome, all []*peer) (absent map[string]string) {
 		}
 		o.Rows = append(o.Rows, p.turns.row(p.name, p.ours))
 		if p != all[0] {
-			o.Figures[figurePeerRate+p.name] = medianRatio(us.figures(measuredTurn.rate), p.turns.figures(measuredTurn.rate))
+			rate, cpu := medianRatio(us.figures(measuredTurn.rate), p.turns.figures(measuredTurn.rate)), medianRatio(p.turns.figures(cpuOf), us.figures(cpuOf))
+			o.Figures[figurePeerRate+p.name], o.Figures[figurePeerTimes+p.name] = rate, cpu
+			o.Notes = append(o.Notes, fmt.Sprintf("%s: Tidemill has %.2f times its rate; it takes %.2f times the CPU of Tidemill", p.name, rate, cpu))
 		}
 	}
 	row := o.Rows[0]

@@ -46,10 +46,10 @@ func turnOf(rate float64) turns {
 func TestPeersThatAreMissingAreNamed(t *testing.T) {
 	o := &scoreOutcome{Figures: map[string]float64{}}
 	absent := tellPeers(o, []*peer{{name: "Tidemill", ours: true, turns: turnOf(8000)}, {name: namePeerStreams, turns: turnOf(2000)}, {name: namePeerFlink, why: "no mvn"}})
-	if len(o.Rows) != 2 || o.Figures[figurePeerRate+namePeerStreams] != 4 || o.Figures[figurePeerCPU] != 125 || o.Figures[figurePeerMemory] != 100 {
+	if len(o.Rows) != 2 || o.Figures[figurePeerRate+namePeerStreams] != 4 || o.Figures[figurePeerTimes+namePeerStreams] != 4 || o.Figures[figurePeerCPU] != 125 || o.Figures[figurePeerMemory] != 100 {
 		t.Errorf("rows %+v, figures %v", o.Rows, o.Figures)
 	}
-	if absent[figurePeerRate+namePeerFlink] != "no mvn" || len(o.Notes) != 1 || !strings.Contains(o.Notes[0], "Flink, ONNX Runtime was not measured: no mvn") {
+	if absent[figurePeerRate+namePeerFlink] != "no mvn" || len(o.Notes) != 2 || !strings.Contains(o.Notes[1], "Flink, ONNX Runtime was not measured: no mvn") {
 		t.Errorf("absent %v, notes %q", absent, o.Notes)
 	}
 }
@@ -98,7 +98,7 @@ func TestPinnedProcess(t *testing.T) {
 func inferAnswers(t *testing.T, w *scoreBench, wrongBy float64) *inferServer {
 	rows := map[string]int{}
 	for i, b := range w.fleet.Bodies()[:inferBodies] {
-		body, _ := inferRequest(b.Row, false)
+		body, _ := (&inferServer{}).request(b.Row)
 		rows[string(body)] = i
 	}
 	s := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -130,7 +130,7 @@ func TestAnswersOfServersAreChecked(t *testing.T) {
 		t.Error("wrong answers pass")
 	}
 	refused := inferAnswers(t, w, 0)
-	refused.binary = true
+	refused.form = formBinary
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
 	if err := refused.open(ctx, w); err == nil || !strings.Contains(err.Error(), "400 Bad Request: another request") {
@@ -139,7 +139,7 @@ func TestAnswersOfServersAreChecked(t *testing.T) {
 }
 
 func TestBinaryTensors(t *testing.T) {
-	body, header := inferRequest([]float32{1, -2.5}, true)
+	body, header := (&inferServer{form: formBinary}).request([]float32{1, -2.5})
 	all, err := binaryAnswer(header, body) // an answer has the same form
 	if err != nil || len(all) != 2 || all[0] != 1 || all[1] != -2.5 {
 		t.Errorf("%v of %q, whose JSON has %s bytes: %v", all, body, header, err)
@@ -149,9 +149,31 @@ func TestBinaryTensors(t *testing.T) {
 	}
 }
 
+func TestMessagesOfGRPC(t *testing.T) {
+	row := []float32{1, -2.5}
+	request := (&inferServer{model: "a/b", form: formGRPC}).message(row)
+	input := fieldOf(request, fieldInputs)
+	if string(fieldOf(request, fieldModel)) != "a/b" || string(fieldOf(input, fieldName)) != fleet.Input || string(fieldOf(input, fieldShape)) != "\x01\x02" {
+		t.Errorf("the request is %q", request)
+	}
+	if all := floatsOf(fieldOf(request, fieldRawInputs)); len(all) != 2 || all[0] != 1 || all[1] != -2.5 {
+		t.Errorf("the request has the numbers %v", all)
+	}
+	bytes := func(number byte, value []byte) []byte {
+		return append([]byte{number<<3 | 2, byte(len(value))}, value...)
+	}
+	for _, answer := range [][]byte{bytes(fieldRawOutputs, rawFloats(row)), bytes(fieldOutputs, bytes(fieldContents, bytes(fieldFloats, rawFloats(row))))} {
+		if all := messageAnswer(append([]byte{3 << 3, 7}, answer...)); len(all) != 2 || all[1] != -2.5 {
+			t.Errorf("the answer %q has the numbers %v", answer, all)
+		}
+	}
+	if all := messageAnswer([]byte{0xff}); all != nil {
+		t.Errorf("half a message has the numbers %v", all)
+	}
+}
+
 // treeWalker is an engine that answers as the oracle does, or wrongly for one row in seven.
 type treeWalker struct {
-	program
 	oracle func([]float32) float64
 	rows   int
 	wrong  bool

@@ -14,13 +14,31 @@ import (
 // differ, so that events spread over the partitions.
 const requestVariants = 16
 
-// conn is one keep-alive connection with at most one request under way. It has its own requests, so
-// that connections share nothing.
-type conn struct {
+// transport is a connection with at most one request under way.
+type transport interface {
+	post(r *request) error // sends a request and waits for its answer
+	SetDeadline(t time.Time) error
+	Close() error
+}
+
+// httpConn is a keep-alive connection of HTTP/1.1.
+type httpConn struct {
 	net.Conn
-	answers  *bufio.Reader
+	answers *bufio.Reader
+	wanted  int // status of a good answer
+}
+
+func (c *httpConn) post(r *request) error {
+	if _, err := c.Write(r.bytes); err != nil {
+		return err
+	}
+	return readAnswer(c.answers, c.wanted)
+}
+
+// conn is a connection with its own requests, so that connections share nothing.
+type conn struct {
+	transport
 	requests []*request
-	wanted   int // status of a good answer
 	sent     int
 	next     uint64 // number of the next event
 	took     []time.Duration
@@ -28,12 +46,21 @@ type conn struct {
 }
 
 func dial(ctx context.Context, t Task, number int, events []task.Event, bodies [][]byte) (*conn, error) {
+	c := &conn{next: uint64(number) << 40}
+	if t.GRPC {
+		to, err := dialGRPC(t)
+		c.transport = to
+		for i := range bodies {
+			c.requests = append(c.requests, &request{bytes: bodies[(number+i)%len(bodies)]})
+		}
+		return c, err
+	}
 	var d net.Dialer
 	to, err := d.DialContext(ctx, "tcp", t.Addr)
 	if err != nil {
 		return nil, fmt.Errorf("connect to the server: %w", err)
 	}
-	c := &conn{Conn: to, answers: bufio.NewReaderSize(to, 64<<10), wanted: t.status(), next: uint64(number) << 40}
+	c.transport = &httpConn{Conn: to, answers: bufio.NewReaderSize(to, 64<<10), wanted: t.status()}
 	if len(bodies) > 0 {
 		for i := range bodies {
 			c.requests = append(c.requests, bodyRequest(t, bodies[(number+i)%len(bodies)]))
@@ -51,14 +78,11 @@ func dial(ctx context.Context, t Task, number int, events []task.Event, bodies [
 	return c, nil
 }
 
-// post sends the next request and waits for its answer.
-func (c *conn) post() error {
+// postNext sends the next request and waits for its answer.
+func (c *conn) postNext() error {
 	r := c.requests[c.sent%len(c.requests)]
 	r.setIDs(c.next)
-	if _, err := c.Write(r.bytes); err != nil {
-		return err
-	}
-	if err := readAnswer(c.answers, c.wanted); err != nil {
+	if err := c.post(r); err != nil {
 		return err
 	}
 	c.sent++
@@ -70,7 +94,7 @@ func (c *conn) post() error {
 // no figures.
 func (c *conn) postNonStop(until time.Time) error {
 	for began := time.Now(); ; began = time.Now() {
-		if err := c.post(); err != nil {
+		if err := c.postNext(); err != nil {
 			return err
 		}
 		c.took = append(c.took, time.Since(began))
@@ -91,7 +115,7 @@ func (c *conn) keepPace(due, until time.Time, every time.Duration) error {
 			from = time.Now()
 			c.late = append(c.late, from.Sub(due))
 		}
-		if err := c.post(); err != nil {
+		if err := c.postNext(); err != nil {
 			return err
 		}
 		c.took = append(c.took, time.Since(from))

@@ -11,8 +11,9 @@ import (
 	"tidemill.dev/loadtest/internal/task"
 )
 
-// extraTime is the extra time of a run, so that a server that hangs ends the measurement.
-const extraTime = 30 * time.Second
+// extraTime is the extra time of a run, so that a server that hangs ends the measurement. A server
+// that is slower than the rate of its requests needs some of it.
+const extraTime = 2 * time.Minute
 
 // Generator is a set of open connections to one server.
 type Generator struct {

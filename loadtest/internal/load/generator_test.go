@@ -2,6 +2,7 @@ package load
 
 import (
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -10,6 +11,10 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // countingServer is a server that counts the ids that it gets.
@@ -78,6 +83,60 @@ func TestAnAnswerThatIsNo202EndsTheMeasurement(t *testing.T) {
 	defer s.Close()
 	_, err := Open(t.Context(), Task{Addr: s.Listener.Addr().String(), Path: "/", Connections: 4, Warm: time.Hour})
 	if err == nil || !strings.Contains(err.Error(), "answers 429 (closes the connection: false): too much") {
+		t.Error(err)
+	}
+}
+
+// Messages of gRPC are sent in turn as they are.
+func TestGRPC(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	counts := map[string]int{}
+	s := grpc.NewServer(grpc.ForceServerCodecV2(encoded{}), grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
+		var message []byte
+		if err := stream.RecvMsg(&message); err != nil {
+			return err
+		}
+		method, _ := grpc.MethodFromServerStream(stream)
+		mu.Lock()
+		counts[method+" "+string(message)]++
+		mu.Unlock()
+		if method != "/s/echo" {
+			return status.Error(codes.Unimplemented, "only echo")
+		}
+		return stream.SendMsg(&message)
+	}))
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { _ = s.Serve(l) }()
+	defer s.Stop()
+	if answer, err := CallGRPC(l.Addr().String(), "/s/echo", []byte("hello")); err != nil || string(answer) != "hello" {
+		t.Errorf("the answer is %q: %v", answer, err)
+	}
+	if _, err := CallGRPC(l.Addr().String(), "/s/other", []byte("hello")); err == nil || !strings.Contains(err.Error(), "only echo") {
+		t.Errorf("another method: %v", err)
+	}
+	clear(counts)
+	file := filepath.Join(t.TempDir(), "bodies")
+	if err := os.WriteFile(file, []byte(`["b25l","dHdv"]`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	g, err := Open(t.Context(), Task{Addr: l.Addr().String(), Path: "/s/echo", GRPC: true, Connections: 2, Bodies: file, Last: 50 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := g.Measure(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if one, two := counts["/s/echo one"], counts["/s/echo two"]; one == 0 || two == 0 || one+two != r.Answered || len(counts) != 2 {
+		t.Errorf("%+v, and the server got %v", r, counts)
+	}
+	if err := g.Close(); err != nil {
 		t.Error(err)
 	}
 }

@@ -27,6 +27,7 @@ type Task struct {
 	Bodies      string // file with a list of bodies as JSON; they are posted in turn in the place of events
 	ContentType string // content type of Bodies
 	Head        string // further header lines for Bodies, each with its line end
+	GRPC        bool   // Bodies are messages of gRPC, and Path is their method
 }
 
 // Result counts the answers with 202, or with 200 to Bodies. Any other answer is an error.
