@@ -23,7 +23,7 @@ func steady() map[string]string {
 		`tidemill_gateway_events_total{outcome="stored",stream="events"}`:                       "0+600x200",
 		`tidemill_gateway_events_total{outcome="refused",stream="events"}`:                      "0x200",
 		`tidemill_gateway_refused_total{reason="room"}`:                                         "0x200",
-		`tidemill_trigger_oldest_waiting_seconds{trigger="crm"}`:                                 "0x200",
+		`tidemill_trigger_oldest_waiting_seconds{trigger="crm"}`:                                "0x200",
 		`tidemill_trigger_in_flight{trigger="crm"}`:                                             "1x200",
 		`tidemill_trigger_events_total{outcome="delivered",trigger="crm"}`:                      "0+60x200",
 		`tidemill_trigger_events_total{outcome="dead-lettered",trigger="crm"}`:                  "0x200",

@@ -37,8 +37,6 @@ const (
 	roleScorer = "scorer"
 	roleInfer  = "infer"
 	roleCache  = "cache"
-
-	roleInference = "inference-server"
 )
 
 // childProcess is a process that lives until its standard input closes. It answers each line with a

@@ -46,7 +46,7 @@ func runGateway(ctx context.Context, args []string, stdin io.Reader, stdout io.W
 		return err
 	}
 	defer func() { err = errors.Join(err, p.Close(context.WithoutCancel(ctx))) }()
-	door, err := p.Gateway(ctx, platform.GatewayOptions{Listen: cmp.Or(g.Listen, "127.0.0.1:0")})
+	door, err := p.Gateway(ctx, platform.GatewayOptions{Listen: cmp.Or(g.Listen, "127.0.0.1:0"), ListenGRPC: g.ListenGRPC})
 	if err != nil {
 		return err
 	}

@@ -66,10 +66,6 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) 
 			return inferAlone(ctx, args[1:], stdout)
 		case roleCache:
 			return cacheAlone(ctx, args[1:], stdout)
-		case roleInference:
-			return runInferenceServer(ctx, args[1:], stdin, stdout)
-		case "inference":
-			return inferenceMain(ctx, args[1:], stdout)
 		case "score":
 			return scoreMain(ctx, args[1:], stdout)
 		}

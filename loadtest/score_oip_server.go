@@ -55,7 +55,7 @@ func (w *scoreBench) inferServers(ctx context.Context) (all []*inferServer, err 
 		all = append(all, s, &inferServer{name: build.name + ", a version, JSON", model: s.model + "/versions/1", addr: s.addr, must: s.must},
 			&inferServer{name: build.name + ", 17 digits, JSON", model: s.model, addr: s.addr, form: formLong, must: s.must},
 			&inferServer{name: build.name + ", binary tensors", model: s.model, addr: s.addr, form: formBinary, must: s.must},
-			&inferServer{name: build.name + ", gRPC", model: s.model, addr: rpc, form: formGRPC})
+			&inferServer{name: build.name + ", gRPC", model: s.model, addr: rpc, form: formGRPC, must: s.must})
 	}
 	for _, name := range w.Beside {
 		others, err := w.otherServer(ctx, name)
