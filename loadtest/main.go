@@ -2,8 +2,7 @@
 // with franz-go's, our gateway with a bare net/http server, and our dispatcher with a bare net/http
 // client. It also measures how long an event takes from publish to tail and to function. One run
 // prints one table with the bars next to the measured values. `loadtest score` measures the
-// scenarios of scorers, for `make loadtest`; see docs/loadtest.md. `loadtest inference` measures requests of
-// the Open Inference Protocol.
+// scenarios of scorers, for `make loadtest`; see docs/loadtest.md.
 //
 // The broker, each client, each server and each load generator has its own process, so that its CPU
 // time can be measured alone. Compared programs alternate round by round, and a ratio is taken

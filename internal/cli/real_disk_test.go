@@ -30,8 +30,8 @@ func smallDisk(t *testing.T, size string) string {
 	return dir
 }
 
-// fill writes a file that leaves some bytes of a disk, and returns its name.
-func fill(t *testing.T, dir string, left int64) string {
+// fillDisk writes a file that leaves some bytes of a disk, and returns its name.
+func fillDisk(t *testing.T, dir string, left int64) string {
 	t.Helper()
 	var disk syscall.Statfs_t
 	if err := syscall.Statfs(dir, &disk); err != nil {
@@ -46,7 +46,7 @@ func TestRealFullDisks(t *testing.T) {
 	dir, file := runsFolder(t, runsConfig)
 	r := runsAt{t, filepath.Join(disk, "data")}
 	startUp(t, r.data, "-f", file)
-	filler := fill(t, disk, 1<<20)
+	filler := fillDisk(t, disk, 1<<20)
 	event := `{"specversion":"1.0","id":"1","source":"/x","type":"a"}`
 	for _, args := range []string{"publish --file -", "publish a", "runs start intent --key bot-1", "data put d " + filepath.Join(dir, "trainer")} {
 		// The gateway's answer about the disk may be a moment old.
@@ -69,7 +69,7 @@ func TestRealFullStores(t *testing.T) {
 	dir, file := runsFolder(t, runsConfig)
 	r := runsAt{t, filepath.Join(dir, "data")}
 	startUp(t, r.data, "-f", file, "--store", "file://"+disk)
-	filler, large := fill(t, disk, 64<<10), leave(t, strings.Repeat("large", 100_000), dir, "large")
+	filler, large := fillDisk(t, disk, 64<<10), leave(t, strings.Repeat("large", 100_000), dir, "large")
 	o := r.call("data", "put", "d", large)
 	mention(t, "a put", o.err, "disk full: the store's folder "+disk+" has no room left on its disk")
 	if o.code != exitFailed || strings.Contains(o.err, "tried for") {

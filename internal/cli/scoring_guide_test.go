@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"tidemill.dev/internal/cli/connect"
 	"tidemill.dev/internal/platform"
 )
 
@@ -37,7 +38,7 @@ func TestScoringIsFollowed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.env = append(g.env, envURL+"="+running.URL)
+	g.env = append(g.env, connect.EnvURL+"="+running.URL)
 	mention(t, "tensors as JSON", g.do(), `"model_name":"intent/bot-shop"`, `"outputs":[{"name":`)
 	mention(t, "binary tensors", g.do(), "'binary_data_size': ", "(0.")
 	g.env = nil

@@ -47,7 +47,6 @@ const (
 	chartWidth, chartHeight = 640, 200
 	chartLeft, chartRight   = 56, 8
 	chartTop, chartBottom   = 8, 22
-	sparkWidth, sparkHeight = 96, 20
 	tableRows               = 200
 	chartColours            = 6
 )
@@ -217,21 +216,6 @@ func (c curve) interval(i int) string {
 		return ""
 	}
 	return "(" + number(c.Bounds[i].Low) + " to " + number(c.Bounds[i].High) + ")"
-}
-
-// sparkline draws a small curve without axes. The label says what it shows.
-func sparkline(label string, values []float64) markup {
-	points := make([]point, len(values))
-	for i, v := range values {
-		points[i] = point{float64(i), v}
-	}
-	b, any := boundsOf([]curve{{Points: points}})
-	if !any {
-		return never
-	}
-	last := values[len(values)-1]
-	return markup(fmt.Sprintf(`<svg class="spark" viewBox="0 0 %d %d" role="img" aria-label="%s, now %s">%s</svg>`,
-		sparkWidth, sparkHeight, esc(label), esc(number(last)), polylines("curve c0", points, b, 1, 2, sparkWidth-2, sparkHeight-4)))
 }
 
 // bar shows a part of a whole. The progress element needs no style attribute.

@@ -98,14 +98,6 @@ func (r *request) structured(run string, e *task.Event) {
 		e.Source, e.Type, e.Subject, e.Time, e.ContentType, e.Dataset, e.Branch, e.Data)
 }
 
-// fixedRequest returns a request that is the same every time.
-func fixedRequest(t Task) *request {
-	r := &request{bytes: fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: tidemill-loadtest\r\nContent-Length: %d\r\n%s\r\n",
-		t.Path, t.Addr, len(t.Body), t.Headers)}
-	r.bytes = append(r.bytes, t.Body...)
-	return r
-}
-
 func head(t Task, contentType string, length int) []byte {
 	return fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: tidemill-loadtest\r\nContent-Type: %s\r\nContent-Length: %d\r\n",
 		t.Path, t.Addr, contentType, length)
