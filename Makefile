@@ -144,7 +144,7 @@ fuzz: ## run every fuzz target for FUZZTIME (60s)
 # ONNX Runtime is fetched while the compiler runs. The build does not need it.
 build: ## build bin/tidemill, and on Linux fetch ONNX Runtime for models that the built-in engine does not run
 	@if [ "$$(uname -s)" = Linux ] && [ ! -e bin/libonnxruntime.so ]; then \
-	  { ONCE=1 $(MAKE) -s onnxruntime || echo "models that need ONNX Runtime, such as trees, cannot be served before make onnxruntime works"; } & fi; \
+	  { ONCE=1 $(MAKE) -s onnxruntime || echo "models that need ONNX Runtime, such as transformers, cannot be served before make onnxruntime works"; } & fi; \
 	  CGO_ENABLED=0 $(GO) build -trimpath -tags grpcnotrace -gcflags=all=-dwarf=false -ldflags='-s -w' -o bin/tidemill ./cmd/tidemill; \
 	  built=$$?; wait; exit $$built
 
