@@ -46,13 +46,9 @@ func showPools(v *visit, all *api.Pools) Node {
 		return list(h.H2(say("Pools")), empty("The config has no pools."))
 	}
 	return list(h.H2(say("Pools")), scroll("", heads("Pool", "Slots", "#Waiting", "Act"), rows(each(all.Pools, func(p *api.Pool) Node {
-		do := "pause-pool"
-		if p.PausedSince != nil {
-			do = "resume-pool"
-		}
 		return row(p.Name, rowName(text(p.Name), when(p.PausedBy != "" || p.PausedSince != nil, say(" "), badge("paused"))),
 			cell(slotsOf(p), when(p.Lingering > 0, say(" "), quiet(say(fmt.Sprintf("%d idle pods, %s of GPU idle", p.Lingering, duration(p.IdleSeconds)))))),
-			figure(say(count(p.Waiting))), acts(v.Act(do, "pool", p.Name)))
+			figure(say(count(p.Waiting))), acts(v.pauseOrResume("pool", p.Name, p.PausedSince)))
 	}))))
 }
 
@@ -68,13 +64,9 @@ func showRecipes(v *visit, all *api.Recipes) Node {
 		return list(h.H2(say("Recipes")), hint{"The config has no recipes.", "Write a config with a recipe:", "tidemill init"}.node())
 	}
 	return list(h.H2(say("Recipes")), scroll("", heads("Recipe", "#Keys", "#Runs", "#Wait", "Act"), rows(each(all.Recipes, func(r *api.Recipe) Node {
-		do := "pause-recipe"
-		if r.PausedSince != nil {
-			do = "resume-recipe"
-		}
 		return row(r.Name, rowName(anchor(runsURL(r.Name), text(r.Name)), when(r.PausedSince != nil, say(" "), badge("paused"))),
 			figure(say(count(r.Keys))), figure(say(count(r.Running))), figure(say(count(r.Waiting))),
-			acts(v.Act("start-runs", "recipe", r.Name), say(" "), v.Act(do, "recipe", r.Name)))
+			acts(v.Act("start-runs", "recipe", r.Name), say(" "), v.pauseOrResume("recipe", r.Name, r.PausedSince)))
 	}))))
 }
 
