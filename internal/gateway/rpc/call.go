@@ -163,8 +163,14 @@ func (c *cuttable) cut() {
 	c.cancel()
 }
 
-// makeCuttable gives each stream its context. The library ends the parent of the context with the stream.
-func makeCuttable(ctx context.Context, _ *tap.Info) (context.Context, error) {
+// begin admits a request to the server, and gives it its context. The library calls begin before the client
+// may send the message. It ends the parent of the context with the request.
+func (s *Server) begin(ctx context.Context, _ *tap.Info) (context.Context, error) {
+	if s.open.Add(1) > requests {
+		s.open.Add(-1)
+		return ctx, Error(503, "too many requests are open: send the request again later")
+	}
 	inner, cancel := context.WithCancel(ctx)
+	context.AfterFunc(inner, func() { s.open.Add(-1) })
 	return &cuttable{Context: inner, cancel: cancel}, nil
 }

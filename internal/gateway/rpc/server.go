@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"runtime"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -20,10 +21,14 @@ import (
 // Limits of a connection. Window is the memory that a request can take before its message is read.
 const (
 	Window     = 64 << 10
-	streams    = 64 // requests at the same time
+	streams    = 64 // open requests of a connection
 	readBuffer = 8 << 10
 	pingEvery  = 10 * time.Second // most frequent pings of a client
 )
+
+// requests is the number of open requests of the server. Each may take Window bytes before its handler runs,
+// because the library receives them at once.
+const requests = 512
 
 // Options are the limits and handlers of a server.
 type Options struct {
@@ -56,6 +61,7 @@ type Method struct {
 type Server struct {
 	o        Options
 	grpc     *grpc.Server
+	open     atomic.Int64 // open requests
 	arrivals arrivals
 }
 
@@ -68,7 +74,7 @@ func New(o Options) *Server {
 	}
 	s.grpc = grpc.NewServer(
 		grpc.Creds(secured), grpc.ForceServerCodecV2(bytesCodec{}),
-		grpc.InTapHandle(makeCuttable),
+		grpc.InTapHandle(s.begin),
 		grpc.MaxRecvMsgSize(o.Message), grpc.MaxHeaderListSize(uint32(o.Headers)), grpc.MaxConcurrentStreams(streams),
 		grpc.StaticStreamWindowSize(Window), grpc.StaticConnWindowSize(1<<20), // windows of variable size grow to 16 MiB
 		grpc.ReadBufferSize(readBuffer),
