@@ -66,6 +66,9 @@ const (
 	TypeGroupRecorded = "tidemill.group.recorded"
 
 	TypeScorerReturned = "tidemill.scorer.returned"
+
+	TypeOutcome          = "tidemill.outcome"
+	TypeOutcomeCorrected = "tidemill.outcome.corrected"
 )
 
 // Keying names the record key of a type.
@@ -228,6 +231,10 @@ var catalogue = []Entry{
 	{TypePromotionsThawed, StreamCommands, true, KeyedBySubject, 1,
 		"gates may promote versions again", []string{AttrRecipe, AttrAuthID}},
 
+	{TypeOutcome, StreamOutcomes, true, KeyedByOriginal, 1,
+		"an answer together with its truth", []string{AttrModel, AttrModelVersion, AttrScorer}},
+	{TypeOutcomeCorrected, StreamOutcomes, true, KeyedByOriginal, 1,
+		"a later label has changed the truth of an answer", []string{AttrModel, AttrModelVersion, AttrScorer}},
 	{TypeParkedBegun, "", true, KeyedByOriginal, 1,
 		"the triggers of a partition, and the offset at which each begins", nil},
 	{TypeParkedSettled, "", true, KeyedByOriginal, 1,

@@ -14,6 +14,8 @@ const (
 	StreamCommands    = "commands"     // requests of people; never expires
 	StreamClock       = "clock"        // progress of the controller with the schedules
 
+	StreamOutcomes = "outcomes" // answers of scorers, each together with its truth
+
 	// StreamGroupOffsets holds how far our consumer groups have read, because Kafka forgets a group that
 	// has had no members for a week. It never expires.
 	StreamGroupOffsets = "group-offsets"
@@ -51,7 +53,7 @@ func FixedPartitions(stream string) bool {
 func ReservedStream(stream string) error {
 	_, parked := CutParked(stream)
 	switch stream {
-	case StreamFacts, StreamProgress, StreamDeadLetters, StreamCommands, StreamClock, StreamGroupOffsets:
+	case StreamFacts, StreamProgress, StreamDeadLetters, StreamCommands, StreamClock, StreamGroupOffsets, StreamOutcomes:
 	default:
 		if !parked {
 			return nil

@@ -39,6 +39,7 @@ func TestDefaults(t *testing.T) {
 		{Name: "events", Partitions: 12, Retention: 7 * day, Builtin: true, KeyOrdered: true, Dedupe: 10 * time.Minute},
 		{Name: "facts", Partitions: 24, Retention: Forever, Builtin: true, KeyOrdered: true},
 		{Name: "group-offsets", Partitions: 1, Retention: Forever, Builtin: true, KeyOrdered: true},
+		{Name: "outcomes", Partitions: 12, Retention: 90 * day, Builtin: true, KeyOrdered: true},
 		{Name: "progress", Partitions: 12, Retention: day, Builtin: true},
 	}
 	if !reflect.DeepEqual(cfg.Streams, want) {

@@ -127,7 +127,7 @@ func (c *Config) Hash() string {
 // isLater reports whether a stream is one of the built-in streams that are younger than the
 // first configs, and is unchanged. A config that does not change them keeps its hash.
 func isLater(s Stream) bool {
-	later := s.Name == tidemill.StreamCommands || s.Name == tidemill.StreamClock || s.Name == tidemill.StreamGroupOffsets
+	later := s.Name == tidemill.StreamCommands || s.Name == tidemill.StreamClock || s.Name == tidemill.StreamGroupOffsets || s.Name == tidemill.StreamOutcomes
 	return later && slices.ContainsFunc(builtins(), func(b Stream) bool {
 		return b.Name == s.Name && b.Partitions == s.Partitions && b.Retention == s.Retention
 	})

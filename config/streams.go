@@ -31,6 +31,7 @@ func builtins() []Stream {
 		// Commands are few, and all have one order.
 		{Name: tidemill.StreamCommands, Partitions: 1, Retention: Forever, Builtin: true, KeyOrdered: true},
 		{Name: tidemill.StreamClock, Partitions: 1, Retention: 30 * day, Builtin: true, KeyOrdered: true},
+		{Name: tidemill.StreamOutcomes, Partitions: 12, Retention: 90 * day, Builtin: true, KeyOrdered: true},
 		// A reader wants the newest record of each group and partition, so all have one order.
 		{Name: tidemill.StreamGroupOffsets, Partitions: 1, Retention: Forever, Builtin: true, KeyOrdered: true},
 	}

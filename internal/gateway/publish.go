@@ -357,7 +357,7 @@ func (g *Gateway) currentPlan() *publishPlan {
 // ownStream reports whether only Tidemill writes to a stream.
 func ownStream(name string) bool {
 	switch name {
-	case tidemill.StreamFacts, tidemill.StreamProgress, tidemill.StreamDeadLetters, tidemill.StreamCommands, tidemill.StreamClock, tidemill.StreamGroupOffsets:
+	case tidemill.StreamFacts, tidemill.StreamProgress, tidemill.StreamDeadLetters, tidemill.StreamCommands, tidemill.StreamClock, tidemill.StreamGroupOffsets, tidemill.StreamOutcomes:
 		return true
 	}
 	_, parked := tidemill.CutParked(name)
