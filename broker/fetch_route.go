@@ -1,0 +1,117 @@
+package broker
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+
+	"tidemill.dev/broker/internal/wire"
+)
+
+// triesBeforeWarning is the number of tries, about five seconds, after which the log says that a
+// partition cannot be read.
+const triesBeforeWarning = 15
+
+// wakeRouter tells the router that a partition has no fetcher.
+func (c *Consumer) wakeRouter() {
+	select {
+	case c.lost <- struct{}{}:
+	default:
+	}
+}
+
+// routePartitions gives each partition without a fetcher to the fetcher of its leader. Only one
+// goroutine runs routePartitions, so no partition is given to two fetchers.
+func (c *Consumer) routePartitions() {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		timer.Reset(c.routeDue(time.Now()))
+		select {
+		case <-c.lost:
+		case <-timer.C:
+		case <-c.ctx.Done():
+			return
+		}
+	}
+}
+
+// routeDue tries the partitions whose backoff is over, and returns the time until more are due.
+func (c *Consumer) routeDue(now time.Time) time.Duration {
+	wait := time.Hour
+	c.eachPartition(func(p *inPartition) {
+		p.mu.Lock()
+		lost, left, first := p.leader == unknownNode && !p.gone, p.notBefore.Sub(now), p.retries.failures == 0
+		p.mu.Unlock()
+		if lost && left <= 0 {
+			left = c.routeOne(p, first)
+			lost = left > 0
+		}
+		if lost {
+			wait = min(wait, left)
+		}
+	})
+	return wait
+}
+
+// routeOne finds the leader of one partition, or returns the wait before the next try. The first
+// try may use cached leaders; after a failure Kafka is asked again.
+func (c *Consumer) routeOne(p *inPartition, first bool) time.Duration {
+	maxAge := maxLeaderAge
+	if first {
+		maxAge = time.Minute
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, 2*time.Second)
+	defer cancel()
+	leaders, err := c.b.leaders(ctx, p.tp.Topic, maxAge)
+	if err == nil && int(p.tp.Partition) >= len(leaders) {
+		err = kafka.UnknownTopicOrPartition
+	}
+	c.recordMissing(p.tp, err)
+	if err == nil && leaders[p.tp.Partition] >= 0 {
+		c.addToFetcher(p, leaders[p.tp.Partition])
+		return 0
+	}
+	if err != nil && !isTransient(err) && c.ctx.Err() == nil {
+		c.failReading(fmt.Errorf("read stream %s, partition %d: %w", p.stream, p.tp.Partition, err))
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	wait := p.retries.next()
+	p.notBefore = time.Now().Add(wait)
+	if p.retries.failures == triesBeforeWarning {
+		c.b.log.Warn("consumer: reading a partition failed; retrying", "stream", p.stream, "partition", p.tp.Partition, "reason", cmp.Or(err, error(kafka.LeaderNotAvailable)))
+	}
+	return wait
+}
+
+// addToFetcher gives a partition to a server's fetcher.
+func (c *Consumer) addToFetcher(p *inPartition, node int32) {
+	c.mu.Lock()
+	f := c.fetchers[node]
+	if f == nil {
+		f = &fetcher{c: c, node: node, wake: make(chan struct{}, 1)}
+		c.fetchers[node] = f
+		c.running.Go(f.run)
+	}
+	c.mu.Unlock()
+	p.mu.Lock()
+	p.leader, p.asked = node, fetchAsk{}
+	p.mu.Unlock()
+	f.mu.Lock()
+	if !slices.Contains(f.parts, p) { // the partition may be back before the fetcher has removed it
+		f.parts = append(f.parts, p)
+	}
+	slices.SortFunc(f.parts, func(a, b *inPartition) int { return comparePartitions(a.tp, b.tp) })
+	f.mu.Unlock()
+	f.wakeUp()
+	time.AfterFunc(shortPoll, f.abandonPoll) // later, because a consumer gets many partitions at once
+}
+
+func comparePartitions(a, b wire.TopicPartition) int {
+	return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
+}
