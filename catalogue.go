@@ -69,6 +69,7 @@ const (
 
 	TypeOutcome          = "tidemill.outcome"
 	TypeOutcomeCorrected = "tidemill.outcome.corrected"
+	TypeLabel            = "tidemill.label"
 )
 
 // Keying names the record key of a type.
@@ -235,6 +236,8 @@ var catalogue = []Entry{
 		"an answer together with its truth", []string{AttrModel, AttrModelVersion, AttrScorer}},
 	{TypeOutcomeCorrected, StreamOutcomes, true, KeyedByOriginal, 1,
 		"a later label has changed the truth of an answer", []string{AttrModel, AttrModelVersion, AttrScorer}},
+	{TypeLabel, "", true, KeyedByOriginal, 1,
+		"a person has given the truth of an answer", []string{AttrScorer, AttrAuthID}},
 	{TypeParkedBegun, "", true, KeyedByOriginal, 1,
 		"the triggers of a partition, and the offset at which each begins", nil},
 	{TypeParkedSettled, "", true, KeyedByOriginal, 1,

@@ -336,6 +336,7 @@ type hashedScorer struct {
 	Engine      string            `json:"engine,omitempty"` // empty means the default
 	Top         int               `json:"top,omitempty"`
 	Replicas    *hashedReplicas   `json:"replicas,omitempty"` // nil means the default
+	Labels      *hashedLabels     `json:"labels,omitempty"`
 }
 
 type hashedReplicas struct {
@@ -349,7 +350,7 @@ type hashedReplicas struct {
 func (s Scorer) hashed(partitions int) hashedScorer {
 	h := hashedScorer{Name: s.Name, From: s.From, To: s.To, Types: s.Types, Key: s.Key, Model: s.Model,
 		NoModel: string(s.NoModel.Action), Instead: s.NoModel.Model, AtLeastOnce: s.AtLeastOnce, Latest: s.Latest,
-		Hold: showSpan(s.Hold), MaxBatch: s.MaxBatch, Top: s.Top}
+		Hold: showSpan(s.Hold), MaxBatch: s.MaxBatch, Top: s.Top, Labels: s.Labels.hashed()}
 	if s.Engine != engineAuto {
 		h.Engine = s.Engine
 	}

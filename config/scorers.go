@@ -30,6 +30,7 @@ type Scorer struct {
 	Engine      string        // auto, go, onnxruntime
 	Top         int           // number of scores in an answer, highest first; 0 means all
 	Replicas    Replicas
+	Labels      *Labels // nil means that no truth about its answers arrives
 }
 
 // Serves reports whether the scorer asks a model, which belongs to a key.
@@ -123,6 +124,7 @@ func (d *draft) readScorer(key *yaml.Node, v value) Scorer {
 		field{"engine", readEngine(&s.Engine)},
 		field{"top", readInteger(&s.Top, 1, maxTop)},
 		field{"replicas", s.Replicas.read},
+		field{"labels", func(v value) { d.readLabels(v, &s.Labels) }},
 	)
 	v.require(key, given, "from", "name the stream whose events are scored, such as messages")
 	v.require(key, given, "to", "name the stream for the scores, such as scored")
@@ -135,11 +137,8 @@ func (d *draft) readScorer(key *yaml.Node, v value) Scorer {
 // check compares the values of a scorer's keys with each other.
 func (s *Scorer) check(v value, types []value) {
 	slices.Sort(s.Types)
-	for _, typ := range types {
-		if e, _ := tidemill.Lookup(typ.node.Value); e.Ours && e.Stream != "" {
-			typ.problem("%s is only on the stream %s, which no scorer reads; remove it", show(typ.node.Value), e.Stream)
-		}
-	}
+	checkHomeless(types, "no scorer reads")
+	s.checkLabels(v)
 	if v.node.Kind != yaml.MappingNode {
 		return
 	}

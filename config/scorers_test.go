@@ -43,12 +43,15 @@ scorers:
     engine: onnxruntime
     top: 3
     replicas: {min: 1, max: 20, lag: 50, idle: 5m}
+    labels: {from: events, types: [verdict, chargeback], match: {id: data.payment, source: data.shop}, truth: data.verdict, wait: 14d, missing: legit, group: data.card}
 `)
 	want := Scorer{Name: "a", From: "messages", To: "scored", Types: []string{"a", "z"}, Key: "data.bot.id", Model: "intent/{key}/x",
 		Map: []Mapped{{Input: "all", Path: "data"}, {Input: "first", Path: "data[0]"}, {"gap", "data.gap", "NaN"}, {"sum", "data.sum", "0"}, {"tags", "data.tags", `["a","7"]`},
 			{Input: "text", Path: "data.items[0].x"}, {Input: "who", Path: "subject"}},
 		NoModel: NoModel{Action: NoModelUse, Model: "intent/default"}, AtLeastOnce: true, Latest: true, Hold: 50 * time.Millisecond,
-		MaxBatch: 64, Engine: "onnxruntime", Top: 3, Replicas: Replicas{Min: 1, Max: 20, Lag: 50, Idle: 5 * time.Minute}}
+		MaxBatch: 64, Engine: "onnxruntime", Top: 3, Replicas: Replicas{Min: 1, Max: 20, Lag: 50, Idle: 5 * time.Minute},
+		Labels: &Labels{From: "events", Types: []string{"chargeback", "verdict"}, ID: "data.payment", Source: "data.shop", Truth: "data.verdict",
+			Wait: 14 * 24 * time.Hour, Missing: "legit", Group: "data.card"}}
 	if got := cfg.Scorers[0]; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v\nwant %+v", got, want)
 	}
@@ -135,12 +138,26 @@ func TestHashOfScorers(t *testing.T) {
 	}
 	seen := map[string]string{}
 	for _, rest := range []string{", key: shop", ", map: {a: data}", ", map: {b: data}", ", map: {b: {path: data, default: 0}}", `, map: {b: {path: data, default: "0"}}`, ", noModel: drop", ", noModel: {model: u}", ", noModel: {model: v}",
-		", delivery: at-least-once", ", start: latest", ", hold: 201ms", ", batch: {events: 1}", ", engine: go", ", top: 1", ", types: [b]"} {
+		", delivery: at-least-once", ", start: latest", ", hold: 201ms", ", batch: {events: 1}", ", engine: go", ", top: 1", ", types: [b]",
+		", labels: {from: events, match: {place: data.a}, truth: data.b, wait: 1d}", ", labels: {from: events, match: {place: data.a}, truth: data.b, wait: 2d}",
+		", labels: {from: events, match: {field: data.a}, truth: data.b, wait: 1d}", ", labels: {from: events, match: {field: data.a, label: subject}, truth: data.b, wait: 1d}",
+		", labels: {from: events, match: {place: data.a}, truth: data.b, wait: 1d, missing: c}"} {
 		h := hash(rest)
 		if before, ok := seen[h]; ok || h == least {
 			t.Errorf("%s has the hash of %q", rest, before)
 		}
 		seen[h] = rest
+	}
+}
+
+// A label has a value at the same path as its answer's input, unless the config names another path.
+func TestTheFieldOfALabel(t *testing.T) {
+	t.Parallel()
+	for match, want := range map[string]string{"{field: data.order}": "data.order", "{field: data.order, label: data.id}": "data.id", "{place: data.answer}": ""} {
+		cfg := mustParse(t, scorerStreams+"scorers: {a: {from: messages, to: scored, model: m, labels: {from: messages, match: "+match+", truth: data.t, wait: 1s}}}")
+		if got := cfg.Scorers[0].Labels.LabelField; got != want {
+			t.Errorf("%s has the label field %q, want %q", match, got, want)
+		}
 	}
 }
 
