@@ -20,8 +20,8 @@ type OutcomeData struct {
 	Key         string             `json:"key,omitempty"` // key that the answer's model belongs to
 	Model       string             `json:"model"`
 	Version     int                `json:"version"`          // version that has answered
-	Place       string             `json:"place"`            // place of the scored event's input, such as messages/3@17; also the answer's id
-	Answer      string             `json:"answer"`           // place of the answer, such as scored/3@15
+	Place       string             `json:"place"`            // place of the scored event's input, such as messages/3/17; also the answer's id
+	Answer      string             `json:"answer"`           // place of the answer, such as scored/3/15
 	Group       string             `json:"group,omitempty"`  // answers of one group depend on each other, such as those of one card; empty means that each is its own group
 	Label       string             `json:"label"`            // label that the model has answered
 	Score       float64            `json:"score,omitempty"`  // the model's score of that label; 0 if it has none
@@ -43,7 +43,7 @@ func (o *OutcomeData) Right() bool { return o.Label == o.Truth }
 // stream of the scorer's labels. Either Place or ID names the answered event.
 type LabelData struct {
 	Scorer string `json:"scorer"`           // scorer whose answer it is
-	Place  string `json:"place,omitempty"`  // place of the answered event, such as messages/3@17
+	Place  string `json:"place,omitempty"`  // place of the answered event, such as messages/3/17
 	ID     string `json:"id,omitempty"`     // id of the answered event
 	Source string `json:"source,omitempty"` // its source; empty means any source
 	Truth  string `json:"truth"`            // label that is true

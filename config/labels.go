@@ -15,22 +15,22 @@ type Labels struct {
 	From  string   // stream of the labels
 	Types []string // sorted types of the events that are labels; empty means all types that are not Tidemill's own
 
-	ID         string // path, in a label, of the id of the answered input event
-	Source     string // path, in a label, of that event's source; empty means any source
-	Place      string // path, in a label, of the place of the answered input event, such as payments/3@17
-	Field      string // path, in the input event, of a value that the label has too
-	LabelField string // path of the same value in the label
+	ID         string // place, in a label, of the id of the answered input event
+	Source     string // place, in a label, of that event's source; empty means any source
+	Place      string // place, in a label, of the position of the answered input event, such as payments/3/17
+	Field      string // place, in the input event, of a value that the label has too
+	LabelField string // place of the same value in the label
 
-	Truth   string        // path, in a label, of the true label
+	Truth   string        // place, in a label, of the true label
 	Wait    time.Duration // longest wait of an answer for its label, and of a label for its answer
 	Missing string        // truth of an answer without a label after Wait; empty means that it has no outcome
-	Group   string        // path, in the input event, of the group; answers of one group depend on each other
+	Group   string        // place, in the input event, of the group; answers of one group depend on each other
 }
 
 const (
 	minLabelWait = time.Second
 	maxLabelWait = 90 * 24 * time.Hour // as long as outcomes are kept
-	maxTruth     = 256      // characters of a label
+	maxTruth     = 256                 // characters of a label
 )
 
 // readLabels reads the labels of a scorer.
@@ -43,10 +43,10 @@ func (d *draft) readLabels(v value, to **Labels) {
 		}},
 		field{"types", func(v value) { l.Types, types = readFilterTypes(v) }},
 		field{"match", l.readMatch},
-		field{"truth", readEventPath(&l.Truth)},
+		field{"truth", readValuePlace(&l.Truth)},
 		field{"wait", readWait(&l.Wait, minLabelWait, maxLabelWait)},
 		field{"missing", l.readMissing},
-		field{"group", readEventPath(&l.Group)},
+		field{"group", readValuePlace(&l.Group)},
 	)
 	v.require(v.node, given, "from", "name the stream on which the labels arrive, such as chargebacks")
 	v.require(v.node, given, "match", "write how a label finds its answer, such as {id: data.payment}")
@@ -62,11 +62,11 @@ func (d *draft) readLabels(v value, to **Labels) {
 // readMatch reads one of the three ways in which a label finds its answer.
 func (l *Labels) readMatch(v value) {
 	given := v.presentFields(
-		field{"id", readEventPath(&l.ID)},
-		field{"source", readEventPath(&l.Source)},
-		field{"place", readEventPath(&l.Place)},
-		field{"field", readEventPath(&l.Field)},
-		field{"label", readEventPath(&l.LabelField)},
+		field{"id", readValuePlace(&l.ID)},
+		field{"source", readValuePlace(&l.Source)},
+		field{"place", readValuePlace(&l.Place)},
+		field{"field", readValuePlace(&l.Field)},
+		field{"label", readValuePlace(&l.LabelField)},
 	)
 	ways := 0
 	for _, way := range []string{"id", "place", "field"} {
@@ -96,15 +96,18 @@ func (l *Labels) readMissing(v value) {
 	l.Missing = text
 }
 
-// readEventPath reads the path of one value in an event.
-func readEventPath(to *string) func(value) {
+// readValuePlace reads where in an event one value is. The places have the form of Recipe.Key, so that
+// package triggers/keys reads the values.
+func readValuePlace(to *string) func(value) {
 	return func(v value) {
-		var m Mapped
-		m.readPath(v)
-		if m.Path == "data" {
-			v.problem("is the whole data, not one value; write a path such as data.order.id, or an attribute such as subject")
+		text, ok := v.text()
+		switch {
+		case !ok:
+		case text == "data" || text == KeyNone || len(text) > maxKey || !attributeName.fits(text) && !dataPath.MatchString(text):
+			v.problem("%s is not the place of one value; write data.PATH such as data.order.id, or an attribute such as subject", show(text))
+		default:
+			*to = text
 		}
-		*to = m.Path
 	}
 }
 
