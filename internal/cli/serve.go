@@ -24,11 +24,12 @@ const (
 	controllerRole = "controller"
 	scorerRole     = "scorer"
 	functionRole   = "function"
+	observerRole   = "observer"
 )
 
 // roles returns the roles of serve.
 func roles() []string {
-	return []string{gatewayRole, dispatcherRole, controllerRole, scorerRole, functionRole}
+	return []string{gatewayRole, dispatcherRole, controllerRole, scorerRole, functionRole, observerRole}
 }
 
 func serveCommand() command.Command {
@@ -62,6 +63,9 @@ tidemill serve scorer intents. Any number of replicas may run and share the
 partitions. It needs --kafka, --redis and --store, because it reads models from the
 object store. A gateway needs the same to answer tidemill score.
 
+The role observer joins the answers of the scorers that have labels with these labels. Any number may run: each scorer is worked on by one, and another takes over
+after its death. --model-cache is a folder for what waits, so that a restart is quick.
+
 Roles other than the gateway only answer /healthz, /readyz and /metrics at --listen.`,
 		Examples: []command.Example{
 			{"tidemill serve gateway -f tidemill.yaml --kafka kafka-1.example:9092 --redis redis.example:6379 --listen 0.0.0.0:8080 --access access.yaml", "a replica"},
@@ -71,6 +75,7 @@ Roles other than the gateway only answer /healthz, /readyz and /metrics at --lis
 			{"tidemill serve controller -f tidemill.yaml --kafka kafka-1.example:9092 --redis redis.example:6379 --store s3://models.example --kubernetes --agents-at http://tidemill:8080 --image registry.example/tidemill:1 --run-secret run-secret", "a controller that launches runs, in a pod"},
 			{"tidemill serve function train -f tidemill.yaml --kafka kafka-1.example:9092 --redis redis.example:6379 --store s3://models.example --run-secret run-secret", "the function that requests runs"},
 			{"tidemill serve scorer intents -f tidemill.yaml --kafka kafka-1.example:9092 --redis redis.example:6379 --store s3://models.example --model-cache /var/cache/tidemill", "a replica of a scorer"},
+			{"tidemill serve observer -f tidemill.yaml --kafka kafka-1.example:9092 --redis redis.example:6379 --model-cache /var/cache/tidemill", "one of several observers"},
 		},
 		Values: func(args []string) []string {
 			if len(args) == 1 && args[0] == functionRole {
@@ -227,6 +232,8 @@ func missesRedis(role string) string {
 		return "gateways cannot show the state of the triggers"
 	case controllerRole:
 		return "several controllers compete for the schedules, but no tick is lost or sent twice"
+	case observerRole:
+		return "several observers compete for the scorers, but no outcome is lost or written twice"
 	}
 	return "repeats are not recognised and are stored again"
 }
@@ -282,6 +289,8 @@ func (r *serving) work(ctx context.Context, s *command.Session, p *platform.Plat
 		err = p.Scorers(ctx, r.name)
 	case controllerRole:
 		_, err = p.Controller(ctx)
+	case observerRole:
+		err = p.Observer(ctx)
 	}
 	if err != nil {
 		return err

@@ -266,7 +266,7 @@ func (u *up) nextSteps(door string) string {
 // events that are published after it reports success.
 const beginWithin = 15 * time.Second
 
-// begin starts the dispatcher and the controller.
+// begin starts the dispatcher, the controller and the observer.
 func begin(ctx context.Context, p *platform.Platform, log *slog.Logger) error {
 	if err := beginTriggers(ctx, p, log); err != nil {
 		return err
@@ -274,7 +274,7 @@ func begin(ctx context.Context, p *platform.Platform, log *slog.Logger) error {
 	if _, err := p.Controller(ctx); err != nil {
 		return fmt.Errorf("start the clock: %w", err)
 	}
-	return nil
+	return p.Observer(ctx)
 }
 
 // fillWithin is how long a start waits for the ledger, and fillEvery the time between two reports after

@@ -86,3 +86,10 @@ app.kubernetes.io/component: {{ .component }}
 {{- dict "name" (include "tidemill.tokensSecret" .root) "key" .made | toJson -}}
 {{- end -}}
 {{- end -}}
+
+{{/* Not empty if a scorer has labels, so that the install needs an observer. */}}
+{{- define "tidemill.observes" -}}
+{{- range $name, $scorer := (include "tidemill.config" . | fromYaml).scorers -}}
+{{- if $scorer.labels -}}yes{{- end -}}
+{{- end -}}
+{{- end -}}

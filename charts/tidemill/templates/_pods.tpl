@@ -72,7 +72,7 @@ checksum/secrets: {{ toJson $data | sha256sum }}
 
 {{/*
 A pod of ours: (dict "root" $ "component" NAME "args" (list …) "resources" … "pod" …) and, if needed,
-"token" (it calls the API server), "launches" (it makes Jobs, and passes the gateway's address to agents), "store", "access", "tls", "runSecret", "models", "grace", "knative".
+"token" (it calls the API server), "launches" (it makes Jobs, and passes the gateway's address to agents), "store", "access", "tls", "runSecret", "models", "cacheSize", "grace", "knative".
 */}}
 {{- define "tidemill.pod" -}}
 {{- $root := .root -}}
@@ -297,7 +297,7 @@ spec:
     {{- end }}
     {{- if .models }}
     - name: models
-      emptyDir: {sizeLimit: {{ $v.scorers.cacheSize }}}
+      emptyDir: {sizeLimit: {{ default $v.scorers.cacheSize .cacheSize }}}
     {{- end }}
     {{- with concat $all.extraVolumes (default list $pod.extraVolumes) }}
     {{- toYaml . | nindent 4 }}

@@ -11,7 +11,7 @@ helm's Secrets (which hold the Secrets that we have made), the tokens of attempt
 {{- with . -}}{{- $all = append $all (printf "secret/%s" .) -}}{{- end -}}
 {{- end -}}
 {{- range $v.image.pullSecrets -}}{{- $all = append $all (printf "secret/%s" .) -}}{{- end -}}
-{{- $pods := list $v.store.env $v.pods $v.gateway.pod $v.dispatcher.pod $v.controller.pod $v.scorers.pod $v.functions.pod -}}
+{{- $pods := list $v.store.env $v.pods $v.gateway.pod $v.dispatcher.pod $v.controller.pod $v.scorers.pod $v.observer.pod $v.functions.pod -}}
 {{- range splitList "\n" (include "tidemill.namedIn" $pods) -}}
 {{- with trim . -}}{{- $all = append $all . -}}{{- end -}}
 {{- end -}}
