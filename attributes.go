@@ -29,6 +29,8 @@ const (
 	AttrCommit       = "commit"
 	AttrTrigger      = "trigger"
 	AttrScorer       = "scorer"
+	AttrLabelField   = "labelfield" // of an answer: value that its label has too, if the scorer matches labels by a field
+	AttrLabelGroup   = "labelgroup" // of an answer: group whose answers depend on each other
 	AttrSchedule     = "schedule"
 	AttrHops         = "hops" // number of replies in the chain of causes; bounds a loop of triggers
 )

@@ -8,8 +8,10 @@ import (
 
 	"tidemill.dev"
 	"tidemill.dev/broker"
+	"tidemill.dev/config"
 	"tidemill.dev/internal/scoring/infer"
 	"tidemill.dev/internal/scoring/jsontensor"
+	"tidemill.dev/triggers/keys"
 )
 
 // outputs makes the events that follow from items. A returned event is valid until the
@@ -21,10 +23,27 @@ type outputs struct {
 	id     []byte
 	ext    []broker.Attribute
 	extra  []broker.Header
+	marks  []labelMark
 }
 
-func newOutputs(source string) *outputs {
-	return &outputs{source: source, schema: tidemill.Schema(tidemill.TypeScored)}
+// labelMark is an attribute of an answer by which its label is found or judged.
+type labelMark struct {
+	name string
+	from keys.Place // place of its value in the event
+}
+
+func newOutputs(source string, labels *config.Labels) *outputs {
+	o := &outputs{source: source, schema: tidemill.Schema(tidemill.TypeScored)}
+	if labels == nil {
+		return o
+	}
+	if labels.Field != "" {
+		o.marks = append(o.marks, labelMark{tidemill.AttrLabelField, keys.NewPlace(labels.Field)})
+	}
+	if labels.Group != "" {
+		o.marks = append(o.marks, labelMark{tidemill.AttrLabelGroup, keys.NewPlace(labels.Group)})
+	}
+	return o
 }
 
 // text returns bytes as text without a copy, valid as long as the bytes are.
@@ -42,6 +61,12 @@ func (o *outputs) scored(b *batch, it *item) *broker.View {
 	for i := range it.v.Extensions {
 		if x := &it.v.Extensions[i]; carried(x.Name) {
 			o.ext = append(o.ext, *x)
+		}
+	}
+	for i := range o.marks {
+		// A value that cannot be an attribute, or that is as long as a text, identifies nothing.
+		if value := o.marks[i].from.Of(it.v); value != "" && checkKey(value) == nil {
+			o.ext = append(o.ext, broker.Attribute{Name: o.marks[i].name, Value: value})
 		}
 	}
 	o.view = broker.View{ID: text(o.id), Source: o.source, Type: tidemill.TypeScored, Subject: it.v.Subject, Time: text(b.stamp),

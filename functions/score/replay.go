@@ -51,7 +51,7 @@ func newReplay(ctx context.Context, o Replaying) (r *replay, err error) {
 		rescore: rescore{Rescoring: Rescoring{Config: o.Config, Models: o.Models, Version: VersionChampion},
 			place: newKeyPlace(o.Config.Key, o.Config.Model), cache: newCache(o.Config.Model, mostKeys), plans: plans{fields: fieldsOf(&o.Config)},
 			workers: newWorkers(o.Config.Top)}}
-	r.out, r.batch = newOutputs(r.source()), &batch{arenas: make([][]byte, len(r.workers))}
+	r.out, r.batch = newOutputs(r.source(), o.Config.Labels), &batch{arenas: make([][]byte, len(r.workers))}
 	r.x, err = o.Broker.Exclusive(ctx, r.name(), broker.ProducerOptions{AsRead: true, MaxEvent: deadletters.MaxBytes})
 	return r, err
 }

@@ -146,7 +146,7 @@ func (r *rescore) begin(ctx context.Context) error {
 	r.to = int32(len(ends))
 	source := r.Names.Source("scorer/" + r.Config.Name + "/rescore/" + r.id)
 	r.place, r.cache, r.plans = newKeyPlace(r.Config.Key, r.Config.Model), newCache(r.Config.Model, mostKeys), plans{fields: fieldsOf(&r.Config)}
-	r.workers, r.out = newWorkers(r.Config.Top), newOutputs(source)
+	r.workers, r.out = newWorkers(r.Config.Top), newOutputs(source, r.Config.Labels)
 	r.batch = &batch{arenas: make([][]byte, len(r.workers))}
 	if r.Resume == "" {
 		return r.x.Do(ctx, func(tx *broker.ExclusiveTx) error {

@@ -56,6 +56,30 @@ func TestEventsAreScored(t *testing.T) {
 	}
 }
 
+// If the scorer has labels, an answer has the values of its event by which its label is found and judged.
+func TestOutputsCarryWhatLabelsNeed(t *testing.T) {
+	w := newWorld(t, 1)
+	w.bots(1)
+	long := strings.Repeat("x", maxKey+1)
+	var all []broker.View
+	for i, data := range []string{`"order":{"id":17},"card":"a\"b"`, `"order":{"id":"` + long + `"},"card":null`, `"card":"a\nb"`} {
+		v := message("bot-0", i)
+		v.Data = fmt.Appendf(nil, "%s,%s}", strings.TrimSuffix(string(v.Data), "}"), data)
+		all = append(all, v)
+	}
+	w.publish(all...)
+	conf := scorer()
+	conf.Labels = &config.Labels{From: "labels", Field: "data.order.id", LabelField: "data.order", Truth: "data.truth", Group: "data.card"}
+	w.open(conf)
+	for i, out := range w.judge(3) {
+		field, _ := out.Attribute(tidemill.AttrLabelField)
+		group, _ := out.Attribute(tidemill.AttrLabelGroup)
+		if want := [][2]string{{"17", `a"b`}, {"", ""}, {"", ""}}[i]; field != want[0] || group != want[1] {
+			t.Errorf("answer %d has the field %q and the group %q, want %q", i, field, group, want)
+		}
+	}
+}
+
 // An output copies the attributes that link its event to others.
 func TestOutputsCarryTheirChain(t *testing.T) {
 	w := newWorld(t, 1)

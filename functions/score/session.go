@@ -73,7 +73,7 @@ func (s *Scorer) open(ctx context.Context) (*session, error) {
 func (s *Scorer) newSession() *session {
 	one := &session{Scorer: s, assignments: newAssignments(), free: make(chan *batch, batchCount), computed: make(chan *batch), over: make(chan struct{}),
 		place: newKeyPlace(s.conf.Key, s.conf.Model), cache: newCache(s.conf.Model, mostKeys), plans: plans{fields: fieldsOf(&s.conf)},
-		workers: newWorkers(s.conf.Top), out: newOutputs(s.source), facts: factsText(nil)}
+		workers: newWorkers(s.conf.Top), out: newOutputs(s.source, s.conf.Labels), facts: factsText(nil)}
 	already, over := context.WithCancel(context.Background())
 	over()
 	one.already = already
