@@ -40,12 +40,14 @@ type OutcomeData struct {
 func (o *OutcomeData) Right() bool { return o.Label == o.Truth }
 
 // LabelData is the data of tidemill.label, by which a person gives the truth of an answer. It is published to the
-// stream of the scorer's labels. Either Place or ID names the answered event.
+// stream of the scorer's labels. It names the answered event in each way that is known: a caller who gives the
+// event's place gives all of them.
 type LabelData struct {
 	Scorer string `json:"scorer"`           // scorer whose answer it is
 	Place  string `json:"place,omitempty"`  // place of the answered event, such as messages/3/17
 	ID     string `json:"id,omitempty"`     // id of the answered event
 	Source string `json:"source,omitempty"` // its source; empty means any source
+	Field  string `json:"field,omitempty"`  // its value of the match's field, if the scorer matches labels by a field
 	Truth  string `json:"truth"`            // label that is true
 	Reason string `json:"reason,omitempty"`
 }

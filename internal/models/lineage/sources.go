@@ -211,7 +211,7 @@ func (s *Sources) withEffects(ctx context.Context, t *thing) (*thing, error) {
 // event returns an event that was scored, or that asked for runs: the facts of the runs describe
 // it.
 func (s *Sources) event(ctx context.Context, r ref) (*thing, error) {
-	if at, is := parsePlace(r.at); is {
+	if at, is := broker.ParsePlace(r.at); is {
 		if found, err := s.scored(ctx, r, at); err != nil || found != nil {
 			return found, err
 		}
