@@ -24,8 +24,8 @@ type observerTask struct {
 }
 
 // observerTasks returns the tasks that a config asks for.
-func (p *Platform) observerTasks(_ *config.Config) []observerTask {
-	return nil
+func (p *Platform) observerTasks(c *config.Config) []observerTask {
+	return p.outcomeTasks(c)
 }
 
 // Observer opens the observer, which reads the streams of answers. Any number of processes may have one;

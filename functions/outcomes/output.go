@@ -1,0 +1,155 @@
+package outcomes
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unsafe"
+
+	"tidemill.dev"
+	"tidemill.dev/broker"
+	"tidemill.dev/triggers/deadletters"
+)
+
+// output holds the events of the next transaction. They are copies, so they outlive what they are made of.
+type output struct {
+	names   tidemill.Names
+	match   *matcher
+	answers string // stream of the answers
+	labels  string // stream of the labels
+	now     func() time.Time
+
+	outcomes, letters []broker.View
+}
+
+// text returns bytes as text without a copy.
+func text(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
+
+func (o *output) clear() { o.outcomes, o.letters = o.outcomes[:0], o.letters[:0] }
+
+func (o *output) size() int { return len(o.outcomes) + len(o.letters) }
+
+// source is the source of the outcomes.
+func (o *output) source() string { return sourceOf(o.names, o.match.scorer) }
+
+func sourceOf(names tidemill.Names, scorer string) string {
+	return names.Source("outcomes/" + scorer)
+}
+
+// outcome adds the outcome of an answer. Without a label its truth is the one that the config assumes.
+func (o *output) outcome(a *answer, l *label, before string) error {
+	d, err := o.data(a, l, before)
+	if err != nil {
+		return err
+	}
+	body, err := json.Marshal(d)
+	if err != nil {
+		return fmt.Errorf("write the outcome of the answer at %s: %w", d.Answer, err)
+	}
+	v := broker.View{ID: d.Place, Source: o.source(), Type: tidemill.TypeOutcome, Subject: a.view.subject, Time: o.now().UTC().Format(time.RFC3339Nano),
+		DataContentType: "application/json", DataSchema: tidemill.Schema(tidemill.TypeOutcome), Data: body, Key: []byte(a.view.key)}
+	if d.Revision > 1 {
+		v.Type, v.DataSchema = tidemill.TypeOutcomeCorrected, tidemill.Schema(tidemill.TypeOutcomeCorrected)
+		v.ID += "#" + strconv.Itoa(d.Revision)
+	}
+	for _, x := range [...]broker.Attribute{{Name: tidemill.AttrScorer, Value: o.match.scorer}, {Name: tidemill.AttrModel, Value: a.view.model},
+		{Name: tidemill.AttrModelVersion, Value: a.view.version}, {Name: tidemill.AttrCausationID, Value: a.view.causeID},
+		{Name: tidemill.AttrCausationSource, Value: a.view.causeSource}, {Name: tidemill.AttrLabelField, Value: a.view.field}, {Name: tidemill.AttrLabelGroup, Value: a.view.group}} {
+		if x.Value != "" {
+			v.Extensions = append(v.Extensions, x)
+		}
+	}
+	o.outcomes = append(o.outcomes, v.Clone())
+	return nil
+}
+
+func (o *output) data(a *answer, l *label, before string) (*tidemill.OutcomeData, error) {
+	var scored struct {
+		Label  string             `json:"label"`
+		Score  float64            `json:"score"`
+		Scores map[string]float64 `json:"scores"`
+	}
+	if err := json.Unmarshal([]byte(a.view.data), &scored); err != nil {
+		return nil, fmt.Errorf("read the answer at %s/%d/%d: %w", o.answers, a.partition, a.offset, err)
+	}
+	version, _ := strconv.Atoi(a.view.version)
+	d := &tidemill.OutcomeData{Scorer: o.match.scorer, Key: o.match.keyOf(&a.view), Model: a.view.model, Version: version, Place: a.view.id,
+		Answer: broker.Position{Stream: o.answers, Partition: a.partition, Offset: a.offset}.Place(), Group: a.view.group,
+		Label: scored.Label, Score: scored.Score, Scores: scored.Scores, Truth: a.truth, Before: before,
+		Basis: tidemill.OutcomeAssumed, Revision: a.revision, Answered: readTime(a.view.time, a.at)}
+	if l != nil {
+		d.Basis, d.Labelled, d.LabelID, d.LabelSource = tidemill.OutcomeLabelled, readTime(l.time, l.at), l.id, l.source
+		if l.person {
+			d.Basis = tidemill.OutcomeSaid
+		}
+	}
+	return d, nil
+}
+
+// readTime reads an event's time. Without a valid one it is the time at which the event reached the log.
+func readTime(attribute string, ms int64) time.Time {
+	if at, err := time.Parse(time.RFC3339Nano, attribute); err == nil {
+		return at.UTC()
+	}
+	return time.UnixMilli(ms).UTC()
+}
+
+func showTime(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format(time.RFC3339Nano)
+}
+
+func showWait(ms int64) string {
+	d := time.Duration(ms) * time.Millisecond
+	if day := 24 * time.Hour; d >= day && d%day == 0 {
+		return strconv.Itoa(int(d/day)) + "d"
+	}
+	text := d.String()
+	if cut, ok := strings.CutSuffix(text, "m0s"); ok {
+		text = cut + "m"
+	}
+	if cut, ok := strings.CutSuffix(text, "h0m"); ok {
+		text = cut + "h"
+	}
+	return text
+}
+
+// group is the name of the consumer group in dead letters.
+func group(scorer string) string { return "outcomes." + scorer }
+
+// dead adds the dead letter of a label.
+func (o *output) dead(at position, v *broker.View, reason string) error {
+	letter, err := deadletters.New(o.names, broker.Position{Stream: o.labels, Partition: at.partition, Offset: at.offset}, v,
+		deadletters.Details{Letter: group(o.match.scorer), Group: group(o.match.scorer), Reason: reason}, o.now())
+	if err != nil {
+		return err
+	}
+	o.addLetter(&letter)
+	return nil
+}
+
+// lost adds a dead letter for offsets that cannot be read.
+func (o *output) lost(stream string, partition int32, from, last int64, record *broker.DeadRecord, reason string) error {
+	place := broker.Position{Stream: stream, Partition: partition, Offset: from}
+	body, err := json.Marshal(broker.DeadLetter{Stream: stream, Partition: partition, Offset: from, Last: max(from, last), Group: group(o.match.scorer), Reason: reason, Record: record})
+	if err != nil {
+		return fmt.Errorf("write the dead letter of %s: %w", place.Place(), err)
+	}
+	letter := broker.View{ID: tidemill.ID("dead-letter", group(o.match.scorer), place.Place(), strconv.FormatInt(last, 10)), Type: tidemill.TypeEventDeadLettered,
+		Time: o.now().UTC().Format(time.RFC3339Nano), DataContentType: "application/json", DataSchema: tidemill.Schema(tidemill.TypeEventDeadLettered), Data: body}
+	o.addLetter(&letter)
+	return nil
+}
+
+// addLetter adds a dead letter. Neither a trigger nor a scorer can take its event again; the correction of a label is
+// another label.
+func (o *output) addLetter(v *broker.View) {
+	v.Source = o.source()
+	v.Extensions = slices.DeleteFunc(v.Extensions, func(x broker.Attribute) bool { return x.Name == tidemill.AttrTrigger })
+	o.letters = append(o.letters, v.Clone())
+}

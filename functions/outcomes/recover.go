@@ -1,0 +1,319 @@
+package outcomes
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"tidemill.dev"
+	"tidemill.dev/broker"
+)
+
+// recover brings the index up to the committed offsets, and begins to read there. The disk has the entries up to its
+// manifest. The rest follows from the logs: first the answers, then the outcomes on the log, which say what truth an
+// answer has, and then the labels.
+func (s *session) recover(ctx context.Context) error {
+	began := time.Now()
+	known, err := s.readCommitted(ctx)
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	if !known {
+		if err := s.beginAnew(ctx, now); err != nil {
+			return err
+		}
+	}
+	if s.isContradicted() {
+		s.Logger.Warn("outcomes: the answers on disk are ahead of Kafka's offsets; they are read again from the stream", "scorer", s.Config.Name)
+		if err := s.index.reset(); err != nil {
+			return err
+		}
+	}
+	from, err := s.recoverFrom(ctx, now)
+	if err != nil {
+		return err
+	}
+	sealed := s.index.next
+	s.join.replaying = true
+	if err := s.replay(ctx, s.answers, from.Answers); err != nil {
+		return err
+	}
+	if err := s.replayOutcomes(ctx, from.Outcomes); err != nil {
+		return err
+	}
+	if err := s.replay(ctx, s.labels, from.Labels); err != nil {
+		return err
+	}
+	s.join.replaying, s.join.n = false, counts{}
+	if s.index.next > sealed { // the next start need not read all this again
+		if err := s.index.seal(s.settings, s.places()); err != nil {
+			return err
+		}
+	}
+	if s.consumer, err = s.reader(ctx, []*input{s.answers, s.labels}, s.start); err != nil {
+		return err
+	}
+	s.Logger.Info("outcomes: this process joins the answers of the scorer with their labels", "scorer", s.Config.Name, "waiting", s.index.count(), "after", time.Since(began).Round(time.Millisecond))
+	return nil
+}
+
+// readCommitted reads the offsets of this scorer's last owner. It returns false if there was none.
+func (s *session) readCommitted(ctx context.Context) (known bool, err error) {
+	read := func(suffix, stream string) (all []int64, err error) {
+		ends, err := s.Broker.Ends(ctx, stream)
+		if err != nil {
+			return nil, err
+		}
+		found, err := s.Broker.Committed(ctx, group(s.Config.Name)+suffix, ends)
+		for _, p := range found {
+			known = known || p.Offset >= 0
+			all = append(all, p.Offset)
+		}
+		return all, err
+	}
+	for _, in := range []*input{s.answers, s.labels} {
+		if in.read, err = read(readGroup, in.stream); err != nil {
+			return false, err
+		}
+		if in.done, err = read(doneGroup, in.stream); err != nil {
+			return false, err
+		}
+		in.due = make([]int64, len(in.read))
+	}
+	s.written, err = read(writtenGroup, tidemill.StreamOutcomes)
+	if err != nil || !known {
+		return false, err
+	}
+	for _, in := range []*input{s.answers, s.labels} { // an added partition has no offset, and is read from its beginning
+		for i := range in.read {
+			in.read[i] = max(in.read[i], 0)
+			in.done[i] = min(max(in.done[i], 0), in.read[i])
+		}
+	}
+	for i := range s.written {
+		s.written[i] = max(s.written[i], 0)
+	}
+	return true, nil
+}
+
+// beginAnew chooses where a scorer's first owner begins: with the labels of the last wait, and with the answers that
+// these may be for. Answers before that get no assumed truth, because their labels may be gone.
+func (s *session) beginAnew(ctx context.Context, now time.Time) (err error) {
+	wait := s.Config.Labels.Wait
+	if s.labels.read, err = s.offsets(ctx, s.labels.stream, now.Add(-wait)); err != nil {
+		return err
+	}
+	if s.answers.done, err = s.offsets(ctx, s.answers.stream, now.Add(-wait)); err != nil {
+		return err
+	}
+	s.labels.done, s.answers.read = clone(s.labels.read), clone(s.answers.done)
+	if s.written, err = s.offsets(ctx, tidemill.StreamOutcomes, now.Add(-2*wait)); err != nil {
+		return err
+	}
+	return nil
+}
+
+// offsets returns the first offset since a time, for each partition.
+func (s *session) offsets(ctx context.Context, stream string, since time.Time) (all []int64, err error) {
+	found, err := s.Broker.Places(ctx, stream, broker.Since(since))
+	for _, p := range found {
+		all = append(all, p.Offset)
+	}
+	return all, err
+}
+
+// isContradicted reports whether the index is ahead of the committed offsets. Then the log was cut, or the offsets were
+// reset.
+func (s *session) isContradicted() bool {
+	ahead := func(disk, kafka []int64) bool {
+		for i, offset := range disk {
+			if i >= len(kafka) || offset > kafka[i] {
+				return true
+			}
+		}
+		return false
+	}
+	p := &s.index.places
+	return ahead(p.Answers, s.answers.read) || ahead(p.Labels, s.labels.read)
+}
+
+// recoverFrom returns where the logs are ahead of the index.
+func (s *session) recoverFrom(ctx context.Context, now time.Time) (from places, err error) {
+	if !s.index.isEmpty() {
+		return s.index.places, nil
+	}
+	// Labels that have not expired are at most a wait old, or as old as this process was away. Their answers, and those
+	// for which they were too late, are up to two waits older.
+	oldest, err := s.oldest(ctx, now)
+	if err != nil {
+		return from, err
+	}
+	wait := s.Config.Labels.Wait
+	if from.Answers, err = s.offsets(ctx, s.answers.stream, oldest.Add(-2*wait)); err != nil {
+		return from, err
+	}
+	if from.Labels, err = s.offsets(ctx, s.labels.stream, oldest.Add(-wait)); err != nil {
+		return from, err
+	}
+	from.Outcomes, err = s.offsets(ctx, tidemill.StreamOutcomes, oldest.Add(-2*wait))
+	return from, err
+}
+
+// oldest returns the time of the oldest event that has not expired.
+func (s *session) oldest(ctx context.Context, now time.Time) (time.Time, error) {
+	oldest := now
+	for _, in := range []*input{s.answers, s.labels} {
+		for i, done := range in.done {
+			if done >= in.read[i] {
+				continue
+			}
+			_, err := s.Broker.Read(ctx, broker.Position{Stream: in.stream, Partition: int32(i), Offset: done}, 1, func(e *broker.Incoming) bool {
+				if e.Time.Before(oldest) {
+					oldest = e.Time
+				}
+				return false
+			})
+			if err != nil {
+				return oldest, err
+			}
+		}
+	}
+	return oldest, nil
+}
+
+// reader reads streams from given offsets.
+func (s *session) reader(ctx context.Context, all []*input, from func(broker.Position) (int64, bool)) (*broker.Consumer, error) {
+	var streams []string
+	for _, in := range all {
+		streams = append(streams, in.stream)
+	}
+	return s.Broker.Consumer(ctx, broker.ConsumerOptions{Streams: streams, Start: broker.Earliest(),
+		Assigned: func(_ context.Context, at []broker.Position) ([]broker.Position, error) {
+			for i := range at {
+				if offset, ok := from(at[i]); ok {
+					at[i].Offset = offset
+				}
+			}
+			return at, nil
+		}})
+}
+
+// start returns the offset up to which a partition was read. Added partitions are not known.
+func (s *session) start(p broker.Position) (int64, bool) {
+	in := s.answers
+	if p.Stream == s.labels.stream {
+		in = s.labels
+	}
+	if int(p.Partition) >= len(in.read) {
+		return 0, false
+	}
+	return in.read[p.Partition], true
+}
+
+// replay takes the events of a stream again, from the given offsets to those that were read.
+func (s *session) replay(ctx context.Context, in *input, from []int64) error {
+	left := 0
+	for i, end := range in.read {
+		if i < len(from) && from[i] < end {
+			left++
+		}
+	}
+	if left == 0 {
+		return nil
+	}
+	c, err := s.reader(ctx, []*input{in}, func(p broker.Position) (int64, bool) {
+		if int(p.Partition) < len(from) {
+			return max(p.Offset, from[p.Partition]), true
+		}
+		return 0, false
+	})
+	if err != nil {
+		return err
+	}
+	err = s.replayTo(ctx, c, in)
+	if closed := c.Close(context.WithoutCancel(ctx)); err == nil {
+		err = closed
+	}
+	if err != nil {
+		return fmt.Errorf("read stream %s again: %w", in.stream, err)
+	}
+	return nil
+}
+
+func (s *session) replayTo(ctx context.Context, c *broker.Consumer, in *input) error {
+	for !replayed(c, in.read) {
+		limited, cancel := context.WithTimeout(ctx, longestLook)
+		d, err := c.Poll(limited)
+		cancel()
+		switch {
+		case err == nil:
+		case ctx.Err() == nil && limited.Err() != nil:
+			continue // only markers came
+		default:
+			return err
+		}
+		for i := range d.Events {
+			e := &d.Events[i]
+			if e.Err == nil && e.Offset < in.read[d.Partition] && err == nil {
+				err = in.take(&e.View, position{d.Partition, e.Offset}, e.Time.UnixMilli())
+			}
+		}
+		d.Done()
+		if err != nil {
+			return err
+		}
+		if s.index.isFull() { // the places stay those before, because the rest is not read yet
+			if err := s.index.seal(s.settings, s.index.places); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func replayed(c *broker.Consumer, to []int64) bool {
+	for _, p := range c.Positions() {
+		if int(p.Partition) < len(to) && p.Offset < to[p.Partition] {
+			return false
+		}
+	}
+	return true
+}
+
+// replayOutcomes takes the outcomes that are on the log.
+func (s *session) replayOutcomes(ctx context.Context, from []int64) error {
+	starts, err := s.Broker.Places(ctx, tidemill.StreamOutcomes, broker.Earliest())
+	if err != nil {
+		return err
+	}
+	for i := range starts {
+		if i < len(from) {
+			starts[i].Offset = max(starts[i].Offset, from[i])
+		}
+	}
+	var failed error
+	ends, err := s.Broker.ReadBack(ctx, starts, func(e *broker.Incoming) {
+		if failed != nil || e.Source != s.out.source() || e.Type != tidemill.TypeOutcome && e.Type != tidemill.TypeOutcomeCorrected {
+			return
+		}
+		var d tidemill.OutcomeData
+		if failed = json.Unmarshal(e.Data, &d); failed == nil {
+			at := e.Position()
+			torn := int(at.Partition) >= len(s.written) || at.Offset >= s.written[at.Partition]
+			failed = s.join.outcome(&e.View, &d, d.Labelled.UnixMilli(), torn)
+		}
+	})
+	if err == nil {
+		err = failed
+	}
+	if err != nil {
+		return fmt.Errorf("read the outcomes that are on the log: %w", err)
+	}
+	s.written = s.written[:0]
+	for _, p := range ends {
+		s.written = append(s.written, p.Offset)
+	}
+	return nil
+}

@@ -1,0 +1,255 @@
+package outcomes
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"os"
+	"slices"
+)
+
+// A segment is a file of entries, sorted by their hashes, which never changes:
+//
+//	block…  one block: checksum, then for each entry its hash, its length and its bytes
+//	foot    first hash and offset of each block, and the filter
+//	tail    length of the foot, its checksum, and a magic number
+//
+// The foot of a segment stays in memory: about 12 bits for each entry.
+type segment struct {
+	file    *os.File
+	path    string
+	count   int
+	newest  int64    // newest time of an entry's member
+	firsts  []uint64 // first 8 bytes of the first hash of each block
+	offsets []int64  // offset of each block, and the end of the last one
+	filter  filter
+	block   []byte // the block that was read last
+}
+
+const (
+	blockBytes   = 4 << 10
+	tailBytes    = 16
+	segmentMagic = 0x7469646d696c6c31
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli) // read-only
+
+// filter is a Bloom filter whose bits for one hash are in one line of the CPU's cache. About 1 % of
+// the hashes that are not in the segment pass it.
+type filter []uint64
+
+const (
+	lineWords  = 8
+	filterBits = 6
+)
+
+func newFilter(count int) filter {
+	return make(filter, lineWords*max(1, (count*11+511)/512))
+}
+
+func (f filter) line(h *hash) []uint64 {
+	lines := uint64(len(f) / lineWords)
+	at := binary.LittleEndian.Uint64(h[8:]) % lines * lineWords
+	return f[at : at+lineWords]
+}
+
+func (f filter) add(h *hash) {
+	line, bits := f.line(h), binary.LittleEndian.Uint64(h[:])
+	for range filterBits {
+		line[bits>>6&7] |= 1 << (bits & 63)
+		bits >>= 9
+	}
+}
+
+func (f filter) has(h *hash) bool {
+	line, bits := f.line(h), binary.LittleEndian.Uint64(h[:])
+	for range filterBits {
+		if line[bits>>6&7]&(1<<(bits&63)) == 0 {
+			return false
+		}
+		bits >>= 9
+	}
+	return true
+}
+
+func prefix(h *hash) uint64 { return binary.BigEndian.Uint64(h[:]) }
+
+// writeSegment writes the entries of a table and opens the file.
+func writeSegment(path string, t *table) (*segment, error) {
+	s := &segment{path: path, count: len(t.at), newest: t.newest, filter: newFilter(len(t.at))}
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	s.file = file
+	w := bufio.NewWriterSize(file, 1<<20)
+	err = s.write(w, t)
+	if err == nil {
+		err = w.Flush()
+	}
+	if err == nil {
+		err = file.Sync()
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("write %s: %w", path, err), file.Close())
+	}
+	return s, nil
+}
+
+func (s *segment) write(w *bufio.Writer, t *table) error {
+	hashes := make([]hash, 0, len(t.at))
+	for h := range t.at {
+		hashes = append(hashes, h)
+	}
+	slices.SortFunc(hashes, func(a, b hash) int { return bytes.Compare(a[:], b[:]) })
+	var offset int64
+	block := make([]byte, 4, 2*blockBytes)
+	flush := func() error {
+		binary.LittleEndian.PutUint32(block, crc32.Checksum(block[4:], castagnoli))
+		offset += int64(len(block))
+		_, err := w.Write(block)
+		block = block[:4]
+		return err
+	}
+	for i := range hashes {
+		h := &hashes[i]
+		if len(block) == 4 {
+			s.firsts, s.offsets = append(s.firsts, prefix(h)), append(s.offsets, offset)
+		}
+		value := t.get(t.at[*h])
+		block = append(append(block, h[:]...), 0, 0, 0, 0)
+		binary.LittleEndian.PutUint32(block[len(block)-4:], uint32(len(value)))
+		block = append(block, value...)
+		s.filter.add(h)
+		if len(block) >= blockBytes {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+	}
+	if len(block) > 4 {
+		if err := flush(); err != nil {
+			return err
+		}
+	}
+	s.offsets = append(s.offsets, offset)
+	return s.writeFoot(w)
+}
+
+func (s *segment) writeFoot(w *bufio.Writer) error {
+	foot := binary.LittleEndian.AppendUint64(nil, uint64(s.count))
+	foot = binary.LittleEndian.AppendUint64(foot, uint64(s.newest))
+	foot = binary.LittleEndian.AppendUint64(foot, uint64(len(s.firsts)))
+	for _, x := range s.firsts {
+		foot = binary.LittleEndian.AppendUint64(foot, x)
+	}
+	for _, x := range s.offsets {
+		foot = binary.LittleEndian.AppendUint64(foot, uint64(x))
+	}
+	for _, x := range s.filter {
+		foot = binary.LittleEndian.AppendUint64(foot, x)
+	}
+	tail := binary.LittleEndian.AppendUint32(nil, uint32(len(foot)))
+	tail = binary.LittleEndian.AppendUint32(tail, crc32.Checksum(foot, castagnoli))
+	tail = binary.LittleEndian.AppendUint64(tail, segmentMagic)
+	_, err := w.Write(append(foot, tail...))
+	return err
+}
+
+var errSegment = errors.New("the file is torn or damaged")
+
+// openSegment reads the foot of a file.
+func openSegment(path string) (_ *segment, err error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	s := &segment{file: file, path: path}
+	if err := s.readFoot(); err != nil {
+		return nil, errors.Join(fmt.Errorf("open %s: %w", path, err), file.Close())
+	}
+	return s, nil
+}
+
+func (s *segment) readFoot() error {
+	info, err := s.file.Stat()
+	if err != nil {
+		return err
+	}
+	size := info.Size()
+	tail := make([]byte, tailBytes)
+	if size < tailBytes {
+		return errSegment
+	}
+	if _, err := s.file.ReadAt(tail, size-tailBytes); err != nil {
+		return err
+	}
+	length := int64(binary.LittleEndian.Uint32(tail))
+	if binary.LittleEndian.Uint64(tail[8:]) != segmentMagic || length < 24 || length > size-tailBytes {
+		return errSegment
+	}
+	foot := make([]byte, length)
+	if _, err := s.file.ReadAt(foot, size-tailBytes-length); err != nil {
+		return err
+	}
+	if crc32.Checksum(foot, castagnoli) != binary.LittleEndian.Uint32(tail[4:]) {
+		return errSegment
+	}
+	words := make([]uint64, len(foot)/8)
+	for i := range words {
+		words[i] = binary.LittleEndian.Uint64(foot[8*i:])
+	}
+	s.count, s.newest = int(words[0]), int64(words[1])
+	blocks := int(words[2])
+	words = words[3:]
+	s.firsts, words = words[:blocks:blocks], words[blocks:]
+	for _, x := range words[:blocks+1] {
+		s.offsets = append(s.offsets, int64(x))
+	}
+	s.filter = filter(words[blocks+1:])
+	return nil
+}
+
+// get returns the bytes of an entry, which are valid until the next call; nil if it is not here.
+func (s *segment) get(h *hash) ([]byte, error) {
+	if len(s.firsts) == 0 || !s.filter.has(h) {
+		return nil, nil
+	}
+	at, found := slices.BinarySearchFunc(s.firsts, prefix(h), func(a, b uint64) int { return cmp.Compare(a, b) })
+	if !found {
+		at--
+	}
+	if at < 0 {
+		return nil, nil
+	}
+	if err := s.read(at); err != nil {
+		return nil, fmt.Errorf("read %s: %w", s.path, err)
+	}
+	for b := s.block[4:]; len(b) >= 20; {
+		n := int(binary.LittleEndian.Uint32(b[16:]))
+		if n > len(b)-20 {
+			break
+		}
+		if bytes.Equal(b[:16], h[:]) {
+			return b[20 : 20+n], nil
+		}
+		b = b[20+n:]
+	}
+	return nil, nil
+}
+
+func (s *segment) read(block int) error {
+	from, n := s.offsets[block], int(s.offsets[block+1]-s.offsets[block])
+	s.block = slices.Grow(s.block[:0], n)[:n]
+	if _, err := s.file.ReadAt(s.block, from); err != nil {
+		return err
+	}
+	if n < 4 || crc32.Checksum(s.block[4:], castagnoli) != binary.LittleEndian.Uint32(s.block) {
+		return errSegment
+	}
+	return nil
+}

@@ -1,0 +1,409 @@
+package outcomes
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"tidemill.dev"
+	"tidemill.dev/broker"
+	"tidemill.dev/broker/retry"
+	"tidemill.dev/config"
+	"tidemill.dev/triggers/commands"
+	"tidemill.dev/triggers/deadletters"
+)
+
+// Options configure the joining of one scorer's answers with their labels.
+type Options struct {
+	Broker     *broker.Broker
+	Names      tidemill.Names
+	Config     config.Scorer // a scorer with labels
+	Dir        string        // folder of this scorer for the answers that wait; if empty, a temporary one
+	Registerer prometheus.Registerer
+	Logger     *slog.Logger
+
+	most int // entries in memory; 0 means mostInMemory
+	// crash is called by tests before each step of a commit; its error ends the session like a kill.
+	crash func(step string) error
+}
+
+const mostInMemory = 1 << 18
+
+// Settings returns the parts of a scorer's config on which outcomes depend.
+func Settings(c config.Scorer) any {
+	return struct {
+		To, Model string
+		Labels    config.Labels
+	}{c.To, c.Model, *c.Labels}
+}
+
+// Run joins answers with labels until the context ends. It takes the scorer from its present owner: after that the
+// former owner's Run returns an error that wraps broker.ErrSuperseded.
+func Run(ctx context.Context, o Options) (err error) {
+	s, err := open(ctx, o)
+	if err != nil {
+		return fmt.Errorf("join the answers of scorer %s with their labels: %w", o.Config.Name, err)
+	}
+	err = s.run(ctx)
+	if ended := s.close(context.WithoutCancel(ctx)); err == nil || ctx.Err() != nil {
+		err = errors.Join(ended, context.Cause(ctx))
+	}
+	if err != nil {
+		err = fmt.Errorf("join the answers of scorer %s with their labels: %w", o.Config.Name, err)
+	}
+	return err
+}
+
+// session is the time in which this process owns the scorer.
+type session struct {
+	Options
+	settings string
+	x        *broker.Exclusive
+	asked    *commands.Follower // which keys were forgotten
+	consumer *broker.Consumer   // of both streams
+	index    *index
+	join     *joiner
+	out      *output
+	metrics  *metrics
+
+	answers, labels *input
+	written         []int64 // offset of each partition of the outcomes after the last outcome that we know
+	marked          marks   // offsets that the groups have
+	committed       time.Time
+	markedAll       time.Time
+	target          *target
+	expired         int64 // time up to which both streams are read, in milliseconds
+}
+
+// input is one of the two streams.
+type input struct {
+	stream string
+	read   []int64 // offset of each partition up to which it was read
+	done   []int64 // offset up to which everything has expired
+	due    []int64 // time at which the event at done expires; 0 if it is not known
+	take   func(v *broker.View, at position, ms int64) error
+	expire func(v *broker.View, at position, ms int64) error
+	mine   bool // whether an unreadable record is a dead letter of ours
+}
+
+// target is a moment for which the session waits: all that was on the streams at that time is read.
+type target struct {
+	at              int64
+	answers, labels []broker.Position
+}
+
+const (
+	readGroup    = ""         // suffix of the group for how far a stream is read
+	doneGroup    = ".expired" // and how far it has expired
+	writtenGroup = ".written" // and where outcomes of a transaction may begin
+)
+
+func open(ctx context.Context, o Options) (s *session, err error) {
+	if o.most == 0 {
+		o.most = mostInMemory
+	}
+	if o.crash == nil {
+		o.crash = func(string) error { return nil }
+	}
+	settings, err := json.Marshal(Settings(o.Config))
+	if err != nil {
+		return nil, err
+	}
+	s = &session{Options: o, settings: string(settings)}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.close(context.WithoutCancel(ctx)))
+		}
+	}()
+	m := newMatcher(o.Names, &o.Config)
+	l := o.Config.Labels
+	s.out = &output{names: o.Names, match: m, answers: o.Config.To, labels: l.From, now: time.Now}
+	if s.index, err = openIndex(o.Dir, s.settings, o.most); err != nil {
+		return s, err
+	}
+	s.join = &joiner{match: m, index: s.index, out: s.out, wait: l.Wait.Milliseconds(), missing: l.Missing, torn: map[string][]written{}}
+	s.join.forgotten = func(key string, at position) (bool, error) {
+		return s.asked.Passed(ctx, key, tidemill.TypeScored, o.Config.To, at.partition, at.offset)
+	}
+	s.answers = &input{stream: o.Config.To, take: s.join.answer, expire: s.join.expireAnswer}
+	s.labels = &input{stream: l.From, take: s.join.label, expire: s.join.expireLabel, mine: true}
+	if s.asked, err = commands.FollowKeys(ctx, o.Broker, o.Logger); err != nil {
+		return s, err
+	}
+	// From here on no former owner commits, so what is read now stays valid.
+	if s.x, err = o.Broker.Exclusive(ctx, group(o.Config.Name), broker.ProducerOptions{MaxEvent: deadletters.MaxBytes}); err != nil {
+		return s, err
+	}
+	if err = s.recover(ctx); err != nil {
+		return s, err
+	}
+	s.metrics, err = newMetrics(s)
+	return s, err
+}
+
+// close closes what is open, also after a failed open.
+func (s *session) close(ctx context.Context) (err error) {
+	if s.metrics != nil {
+		s.metrics.close()
+	}
+	if s.consumer != nil {
+		err = errors.Join(err, s.consumer.Close(ctx))
+	}
+	if s.x != nil {
+		ended, cancel := context.WithCancel(ctx)
+		cancel() // every transaction has ended or was given up
+		_ = s.x.Close(ended)
+	}
+	if s.asked != nil {
+		err = errors.Join(err, s.asked.Close(ctx))
+	}
+	if s.index != nil {
+		err = errors.Join(err, s.index.close())
+	}
+	return err
+}
+
+const (
+	mostBatch   = 16 << 10             // events of a transaction
+	mostOutputs = 8 << 10              // its outcomes and dead letters
+	together    = 2 * time.Millisecond // wait for further events of a batch
+	markEvery   = time.Second          // between transactions that have only positions
+	markAll     = time.Hour            // between marks of all partitions: Kafka forgets positions that are not marked for a week
+	longestLook = time.Second          // between looks for what has expired
+)
+
+// run reads, joins and commits until the context ends.
+func (s *session) run(ctx context.Context) error {
+	look := min(longestLook, max(20*time.Millisecond, s.Config.Labels.Wait/20))
+	var looked time.Time
+	for ctx.Err() == nil {
+		if err := s.gather(ctx, look); err != nil {
+			return err
+		}
+		if now := time.Now(); now.Sub(looked) >= look {
+			looked = now
+			if err := s.expire(ctx, now); err != nil {
+				return err
+			}
+		}
+		if err := s.commit(ctx, false); err != nil {
+			return err
+		}
+	}
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	return s.commit(ending, true)
+}
+
+// gather takes the events that have arrived, up to a batch. It waits for the first one.
+func (s *session) gather(ctx context.Context, wait time.Duration) error {
+	for taken := 0; taken < mostBatch && s.out.size() < mostOutputs; wait = together {
+		limited, cancel := context.WithTimeout(ctx, wait)
+		d, err := s.consumer.Poll(limited)
+		cancel()
+		if err != nil {
+			if limited.Err() != nil && !errors.Is(err, broker.ErrClosed) {
+				break // nothing arrives
+			}
+			return err
+		}
+		taken += len(d.Events)
+		in := s.answers
+		if d.Stream == s.labels.stream {
+			in = s.labels
+		}
+		err = s.take(in, d)
+		d.Done()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// take takes the events of a delivery.
+func (s *session) take(in *input, d *broker.Delivery) error {
+	for i := range d.Events {
+		e := &d.Events[i]
+		if e.Err != nil {
+			next := d.Next()
+			if i+1 < len(d.Events) {
+				next = d.Events[i+1].Offset
+			}
+			if err := s.unreadable(in, d.Partition, e, next-1); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := in.take(&e.View, position{d.Partition, e.Offset}, e.Time.UnixMilli()); err != nil {
+			return fmt.Errorf("take the event at %s: %w", e.Position().Place(), err)
+		}
+	}
+	return nil
+}
+
+// unreadable writes a dead letter for deleted offsets, and for a record among the labels that is not an event.
+func (s *session) unreadable(in *input, partition int32, e *broker.Incoming, last int64) error {
+	switch {
+	case errors.Is(e.Err, broker.ErrDeleted), errors.Is(e.Err, broker.ErrCut):
+		s.Logger.Error("outcomes: events were deleted before they were read; their outcomes are lost", "scorer", s.Config.Name, "stream", in.stream, "partition", partition, "reason", e.Err)
+		return s.out.lost(in.stream, partition, e.Offset, last, nil, e.Err.Error())
+	case in.mine:
+		return s.out.lost(in.stream, partition, e.Offset, e.Offset, broker.RecordOf(&e.View), "not an event, so that it is no label: "+e.Err.Error())
+	}
+	return nil // not an answer of ours
+}
+
+// moveRead brings the offsets of both streams up to what was taken.
+func (s *session) moveRead() {
+	for _, p := range s.consumer.Positions() {
+		in := s.answers
+		if p.Stream == s.labels.stream {
+			in = s.labels
+		}
+		in.grow(int(p.Partition) + 1)
+		in.read[p.Partition] = p.Offset
+	}
+}
+
+// grow makes room for partitions that were added to the stream.
+func (in *input) grow(n int) {
+	for len(in.read) < n {
+		in.read, in.done, in.due = append(in.read, 0), append(in.done, 0), append(in.due, 0)
+	}
+}
+
+// marks are the offsets that the groups have.
+type marks map[string]map[broker.Position]int64 // by group and partition, whose Offset is 0
+
+// commit writes the outputs and the offsets in one transaction.
+func (s *session) commit(ctx context.Context, now bool) error {
+	s.moveRead()
+	if s.out.size() == 0 && !now && time.Since(s.committed) < markEvery {
+		return nil
+	}
+	all, full := s.now(), time.Since(s.markedAll) >= markAll
+	changed := marks{}
+	for group, places := range all {
+		for p, offset := range places {
+			if old, ok := s.marked[group][p]; full || !ok || old != offset {
+				if changed[group] == nil {
+					changed[group] = map[broker.Position]int64{}
+				}
+				changed[group][p] = offset
+			}
+		}
+	}
+	if s.out.size() == 0 && len(changed) == 0 {
+		return nil
+	}
+	if err := s.transact(ctx, changed); err != nil {
+		return err
+	}
+	s.marked, s.committed = all, time.Now()
+	if full {
+		s.markedAll = s.committed
+	}
+	s.metrics.add(s)
+	s.out.clear()
+	if err := s.crash("committed"); err != nil {
+		return err
+	}
+	return s.tidy()
+}
+
+// now returns the offsets to mark.
+func (s *session) now() marks {
+	m := marks{readGroup: {}, doneGroup: {}, writtenGroup: {}}
+	for _, in := range []*input{s.answers, s.labels} {
+		for i := range in.read {
+			p := broker.Position{Stream: in.stream, Partition: int32(i)}
+			m[readGroup][p], m[doneGroup][p] = in.read[i], in.done[i]
+		}
+	}
+	for i, offset := range s.written {
+		m[writtenGroup][broker.Position{Stream: tidemill.StreamOutcomes, Partition: int32(i)}] = offset
+	}
+	return m
+}
+
+// transact runs the transaction, again after an abort. An unclear outcome ends the session, because only the log knows it.
+func (s *session) transact(ctx context.Context, changed marks) error {
+	backoff := retry.Backoff{First: 50 * time.Millisecond, Cap: 5 * time.Second, Jitter: 0.5}
+	for {
+		if err := s.crash("before"); err != nil {
+			return err
+		}
+		after := map[int32]int64{}
+		err := s.x.Do(ctx, func(tx *broker.ExclusiveTx) error { return s.fill(ctx, tx, changed, after) })
+		if err == nil {
+			for partition, offset := range after {
+				s.written[partition] = max(s.written[partition], offset)
+			}
+			return nil
+		}
+		if ctx.Err() != nil || errors.Is(err, broker.ErrSuperseded) || errors.Is(err, broker.ErrInDoubt) || errors.Is(err, errCrash) {
+			return err
+		}
+		pause := backoff.Next()
+		s.Logger.Warn("outcomes: a transaction failed; retrying", "scorer", s.Config.Name, "reason", err, "after", pause)
+		if retry.Sleep(ctx, pause) != nil {
+			return err
+		}
+	}
+}
+
+// errCrash is the error of tests that end a session within a transaction.
+var errCrash = errors.New("the test ends the session")
+
+func (s *session) fill(ctx context.Context, tx *broker.ExclusiveTx, changed marks, after map[int32]int64) error {
+	for i := range s.out.outcomes {
+		v := &s.out.outcomes[i]
+		partition := broker.PartitionOf(v.Key, len(s.written))
+		tx.SendTo(ctx, tidemill.StreamOutcomes, partition, v, func(r broker.Receipt) {
+			after[partition] = max(after[partition], r.Offset+1)
+		})
+	}
+	for i := range s.out.letters {
+		tx.Send(ctx, tidemill.StreamDeadLetters, &s.out.letters[i])
+	}
+	if err := s.crash("within"); err != nil {
+		return err
+	}
+	for suffix, places := range changed {
+		for p, offset := range places {
+			p.Offset = offset
+			tx.Mark(group(s.Config.Name)+suffix, p)
+		}
+	}
+	return nil
+}
+
+// tidy writes a full table to disk and drops what is too old. It is called after a commit, when the table holds the
+// logs up to the committed offsets.
+func (s *session) tidy() error {
+	if !s.index.isFull() {
+		return nil
+	}
+	if err := s.index.seal(s.settings, s.places()); err != nil {
+		return err
+	}
+	if err := s.crash("sealed"); err != nil {
+		return err
+	}
+	return s.index.drop(s.expired-keepFor*s.join.wait, s.settings)
+}
+
+// places returns the offsets up to which the index has the logs.
+func (s *session) places() places {
+	return places{clone(s.answers.read), clone(s.labels.read), clone(s.written)}
+}
+
+// keepFor is how many times the wait of the labels the index keeps an entry: a label may come a wait after its answer,
+// and must be recognised as known until it expires itself, a wait later.
+const keepFor = 2
