@@ -51,6 +51,19 @@ func (s *session) isDue(ms int64) bool {
 	return false
 }
 
+// oldestWaiting returns a time before which everything has expired.
+func (s *session) oldestWaiting() int64 {
+	oldest := s.expired
+	for _, in := range []*input{s.answers, s.labels} {
+		for i := range in.read {
+			if in.done[i] < in.read[i] {
+				oldest = min(oldest, in.due[i]-s.join.wait)
+			}
+		}
+	}
+	return oldest
+}
+
 // reached reports whether the stream has been read up to its ends.
 func (in *input) reached(ends []broker.Position) bool {
 	for _, p := range ends {

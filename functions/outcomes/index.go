@@ -195,7 +195,7 @@ func (x *index) seal(settings string, at places) error {
 	return x.writeManifest(settings)
 }
 
-// writeManifest replaces the manifest at once, so a crash leaves the old one or the new one.
+// writeManifest replaces the manifest at once, so a kill leaves the old one or the new one.
 func (x *index) writeManifest(settings string) error {
 	m := manifest{Form: manifestForm, Settings: settings, Places: x.places}
 	for _, s := range x.segments {
@@ -206,24 +206,13 @@ func (x *index) writeManifest(settings string) error {
 		return err
 	}
 	path := filepath.Join(x.dir, manifestFile)
-	if err = writeSynced(path+".new", text); err == nil {
+	if err = os.WriteFile(path+".new", text, 0o600); err == nil {
 		err = os.Rename(path+".new", path)
 	}
 	if err != nil {
 		return fmt.Errorf("write the list of the answers that wait: %w", err)
 	}
 	return nil
-}
-
-func writeSynced(path string, text []byte) error {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	if _, err = f.Write(text); err == nil {
-		err = f.Sync()
-	}
-	return errors.Join(err, f.Close())
 }
 
 // drop removes the segments whose newest member is older than a time.

@@ -29,6 +29,8 @@ type joiner struct {
 	// torn has outcomes that are on the log, while the offsets of their transaction are not: the embedded Kafka
 	// was killed while it ended the transaction. They are not written again.
 	torn map[string][]written
+	// lettered has the labels that have not expired and whose dead letters are on the log.
+	lettered map[position]bool
 
 	e entry // memory that each call uses again
 	n counts
@@ -99,8 +101,9 @@ func (j *joiner) answer(v *broker.View, at position, ms int64) error {
 	if err := j.load(&h); err != nil {
 		return err
 	}
-	if j.e.answerOf(a.view.id) != nil {
-		return nil // the scorer has written it twice
+	if j.e.answerOf(a.view.id) != nil { // the scorer has written it twice; the second one has to be known until it expires
+		j.store(&h, ms)
+		return nil
 	}
 	if len(j.e.answers) >= mostMembers {
 		j.n.crowded++
@@ -171,7 +174,7 @@ func (j *joiner) label(v *broker.View, at position, ms int64) error {
 			return j.dead(at, stripped(v), "the key of its answer was forgotten; the label's data is left out")
 		}
 		j.e.labels = newestUsed(append(j.e.labels, l))
-	case found == tooLate:
+	case found == tooLate && (!j.replaying || j.lettered[at]):
 		if err := j.dead(at, v, j.lateReason()); err != nil {
 			return err
 		}
@@ -272,9 +275,9 @@ func (j *joiner) lateReason() string {
 	return fmt.Sprintf("too late: the label reached its stream more than %s after the answer; a longer `wait` of the scorer's labels would have joined it", showWait(j.wait))
 }
 
-// dead writes the dead letter of a label.
+// dead writes the dead letter of a label, unless it is on the log.
 func (j *joiner) dead(at position, v *broker.View, reason string) error {
-	if j.replaying {
+	if j.replaying || j.lettered[at] {
 		return nil
 	}
 	return j.out.dead(at, v, reason)

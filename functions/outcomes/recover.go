@@ -11,8 +11,8 @@ import (
 )
 
 // recover brings the index up to the committed offsets, and begins to read there. The disk has the entries up to its
-// manifest. The rest follows from the logs: first the answers, then the outcomes on the log, which say what truth an
-// answer has, and then the labels.
+// manifest. The rest follows from the logs: first the answers, then the outcomes and dead letters on the log, which say
+// what became of answers and labels, and then the labels.
 func (s *session) recover(ctx context.Context) error {
 	began := time.Now()
 	known, err := s.readCommitted(ctx)
@@ -41,6 +41,9 @@ func (s *session) recover(ctx context.Context) error {
 		return err
 	}
 	if err := s.replayOutcomes(ctx, from.Outcomes); err != nil {
+		return err
+	}
+	if err := s.replayLetters(ctx, now); err != nil {
 		return err
 	}
 	if err := s.replay(ctx, s.labels, from.Labels); err != nil {
@@ -146,7 +149,7 @@ func (s *session) recoverFrom(ctx context.Context, now time.Time) (from places, 
 	}
 	// Labels that have not expired are at most a wait old, or as old as this process was away. Their answers, and those
 	// for which they were too late, are up to two waits older.
-	oldest, err := s.oldest(ctx, now)
+	oldest, err := s.oldest(ctx, now, s.answers, s.labels)
 	if err != nil {
 		return from, err
 	}
@@ -161,10 +164,10 @@ func (s *session) recoverFrom(ctx context.Context, now time.Time) (from places, 
 	return from, err
 }
 
-// oldest returns the time of the oldest event that has not expired.
-func (s *session) oldest(ctx context.Context, now time.Time) (time.Time, error) {
+// oldest returns the time of the oldest event of some streams that was read and has not expired.
+func (s *session) oldest(ctx context.Context, now time.Time, of ...*input) (time.Time, error) {
 	oldest := now
-	for _, in := range []*input{s.answers, s.labels} {
+	for _, in := range of {
 		for i, done := range in.done {
 			if done >= in.read[i] {
 				continue
@@ -314,6 +317,28 @@ func (s *session) replayOutcomes(ctx context.Context, from []int64) error {
 	s.written = s.written[:0]
 	for _, p := range ends {
 		s.written = append(s.written, p.Offset)
+	}
+	return nil
+}
+
+// replayLetters takes the dead letters of labels that have not expired. They were written after these labels.
+func (s *session) replayLetters(ctx context.Context, now time.Time) error {
+	oldest, err := s.oldest(ctx, now, s.labels)
+	if err != nil {
+		return err
+	}
+	starts, err := s.Broker.Places(ctx, tidemill.StreamDeadLetters, broker.Since(oldest))
+	if err != nil {
+		return err
+	}
+	_, err = s.Broker.ReadBack(ctx, starts, func(e *broker.Incoming) {
+		var d broker.DeadLetter
+		if e.Source == s.out.source() && e.Type == tidemill.TypeEventDeadLettered && json.Unmarshal(e.Data, &d) == nil && d.Stream == s.labels.stream {
+			s.join.lettered[position{d.Partition, d.Offset}] = true
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("read the dead letters that are on the log: %w", err)
 	}
 	return nil
 }

@@ -18,7 +18,8 @@ import (
 //	foot    first hash and offset of each block, and the filter
 //	tail    length of the foot, its checksum, and a magic number
 //
-// The foot of a segment stays in memory: about 12 bits for each entry.
+// The foot of a segment stays in memory: about 12 bits for each entry. The file is not synced: after a loss
+// of power the checksums find what is torn, and the entries are read from the logs again.
 type segment struct {
 	file    *os.File
 	path    string
@@ -90,9 +91,6 @@ func writeSegment(path string, t *table) (*segment, error) {
 	err = s.write(w, t)
 	if err == nil {
 		err = w.Flush()
-	}
-	if err == nil {
-		err = file.Sync()
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("write %s: %w", path, err), file.Close())

@@ -50,6 +50,9 @@ func Run(ctx context.Context, o Options) (err error) {
 		return fmt.Errorf("join the answers of scorer %s with their labels: %w", o.Config.Name, err)
 	}
 	err = s.run(ctx)
+	if errors.Is(err, errSegment) { // the next owner reads the logs instead
+		err = errors.Join(err, s.index.reset())
+	}
 	if ended := s.close(context.WithoutCancel(ctx)); err == nil || ctx.Err() != nil {
 		err = errors.Join(ended, context.Cause(ctx))
 	}
@@ -126,7 +129,7 @@ func open(ctx context.Context, o Options) (s *session, err error) {
 	if s.index, err = openIndex(o.Dir, s.settings, o.most); err != nil {
 		return s, err
 	}
-	s.join = &joiner{match: m, index: s.index, out: s.out, wait: l.Wait.Milliseconds(), missing: l.Missing, torn: map[string][]written{}}
+	s.join = &joiner{match: m, index: s.index, out: s.out, wait: l.Wait.Milliseconds(), missing: l.Missing, torn: map[string][]written{}, lettered: map[position]bool{}}
 	s.join.forgotten = func(key string, at position) (bool, error) {
 		return s.asked.Passed(ctx, key, tidemill.TypeScored, o.Config.To, at.partition, at.offset)
 	}
@@ -139,7 +142,13 @@ func open(ctx context.Context, o Options) (s *session, err error) {
 	if s.x, err = o.Broker.Exclusive(ctx, group(o.Config.Name), broker.ProducerOptions{MaxEvent: deadletters.MaxBytes}); err != nil {
 		return s, err
 	}
-	if err = s.recover(ctx); err != nil {
+	if err = s.recover(ctx); errors.Is(err, errSegment) {
+		s.Logger.Warn("outcomes: a file of waiting answers is damaged; they are read again from the streams", "scorer", o.Config.Name, "reason", err)
+		if err = s.index.reset(); err == nil {
+			err = s.recover(ctx)
+		}
+	}
+	if err != nil {
 		return s, err
 	}
 	s.metrics, err = newMetrics(s)
@@ -396,7 +405,7 @@ func (s *session) tidy() error {
 	if err := s.crash("sealed"); err != nil {
 		return err
 	}
-	return s.index.drop(s.expired-keepFor*s.join.wait, s.settings)
+	return s.index.drop(s.oldestWaiting()-keepFor*s.join.wait, s.settings)
 }
 
 // places returns the offsets up to which the index has the logs.

@@ -1,0 +1,190 @@
+package outcomes
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"tidemill.dev"
+	"tidemill.dev/broker"
+)
+
+func TestLabelsFindTheirAnswers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	stop := w.runs(w.options(scorer(time.Hour, "")))
+	w.label("early", 1, "fraud")
+	w.answer(1, "k", "legit")
+	w.answer(2, "k", "legit")
+	w.label("after", 2, "legit")
+	w.awaits("two outcomes", func() bool { return len(w.outcomes()) == 2 })
+	w.label("again", 2, "legit")
+	w.label("contradicts", 2, "fraud")
+	w.label("unreadable", 3, "")
+	v := broker.View{ID: "said", Source: w.names.Source("gateway"), Type: tidemill.TypeLabel, Subject: "k", DataContentType: "application/json",
+		Data: []byte(`{"scorer":"s","id":"i-1","truth":"legit"}`), Extensions: []broker.Attribute{{Name: tidemill.AttrScorer, Value: "s"}, {Name: tidemill.AttrAuthID, Value: "ada"}}}
+	_, err := w.p.Publish(t.Context(), streamLabels, &v)
+	w.must(err)
+	w.awaits("the corrections", func() bool { o := w.outcomes(); return len(o[place(1)]) == 2 && len(o[place(2)]) == 2 })
+	w.awaits("the dead letter", func() bool { return len(w.letters()) == 1 })
+	if err := stop(); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	all := w.outcomes()
+	one, two := all[place(1)], all[place(2)]
+	want := tidemill.OutcomeData{Scorer: "s", Key: "k", Model: "m/k", Version: 4, Place: place(1), Group: "card-1", Label: "legit", Score: 0.75,
+		Truth: "fraud", Basis: tidemill.OutcomeLabelled, Revision: 1, Answered: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Labelled: time.Date(2026, 1, 3, 0, 0, 0, 0, time.UTC), LabelID: "early", LabelSource: "/bank"}
+	got := one[0]
+	if got.Scores["fraud"] != 0.75 || !strings.HasPrefix(got.Answer, "scored/") {
+		t.Errorf("scores %v, answer %q", got.Scores, got.Answer)
+	}
+	got.Scores, got.Answer = nil, ""
+	if !equalData(got, want) {
+		t.Errorf("outcome\n%+v, want\n%+v", got, want)
+	}
+	if one[1].Truth != "legit" || one[1].Before != "fraud" || one[1].Basis != tidemill.OutcomeSaid || one[1].LabelID != "said" {
+		t.Errorf("a person's correction: %+v", one[1])
+	}
+	if two[0].Truth != "legit" || two[1].Truth != "fraud" || two[1].Before != "legit" {
+		t.Errorf("a contradiction: %+v", two)
+	}
+	if reason := w.letters()["unreadable"]; !strings.Contains(reason, "data.truth") {
+		t.Errorf("dead letters: %v", w.letters())
+	}
+}
+
+func equalData(a, b tidemill.OutcomeData) bool {
+	a.Scores, b.Scores = nil, nil
+	return a.Scorer == b.Scorer && a.Key == b.Key && a.Model == b.Model && a.Version == b.Version && a.Place == b.Place && a.Answer == b.Answer && a.Group == b.Group &&
+		a.Label == b.Label && a.Score == b.Score && a.Truth == b.Truth && a.Before == b.Before && a.Basis == b.Basis && a.Revision == b.Revision &&
+		a.Answered.Equal(b.Answered) && a.Labelled.Equal(b.Labelled) && a.LabelID == b.LabelID && a.LabelSource == b.LabelSource
+}
+
+// After the wait an answer without a label gets the assumed truth, and a label without an answer, or one that comes too
+// late, becomes a dead letter.
+func TestTheWaitEnds(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.runs(w.options(scorer(300*time.Millisecond, "legit")))
+	w.answer(1, "k", "fraud")
+	w.label("for nothing", 9, "fraud")
+	w.awaits("the assumed truth", func() bool { return len(w.outcomes()) == 1 })
+	if d := w.outcomes()[place(1)][0]; d.Truth != "legit" || d.Basis != tidemill.OutcomeAssumed || !d.Labelled.IsZero() || d.LabelID != "" {
+		t.Errorf("%+v", d)
+	}
+	w.label("late", 1, "fraud")
+	w.awaits("two dead letters", func() bool { return len(w.letters()) == 2 })
+	if l := w.letters(); !strings.Contains(l["late"], "too late") || !strings.Contains(l["for nothing"], `no answer of scorer s has an input with the id "i-9"`) {
+		t.Errorf("%v", l)
+	}
+	if n := len(w.outcomes()[place(1)]); n != 1 {
+		t.Errorf("%d outcomes", n)
+	}
+}
+
+// An owner that is killed at any step leaves nothing out and nothing twice.
+func TestAKillAtEachStep(t *testing.T) {
+	t.Parallel()
+	const events = 40
+	for _, keep := range []bool{true, false} {
+		w := newWorld(t)
+		o := w.options(scorer(time.Hour, ""))
+		o.most = 7
+		steps, kills := 0, 0
+		o.crash = func(string) error {
+			if steps++; steps%5 == 0 && kills < 60 {
+				kills++
+				return errCrash
+			}
+			return nil
+		}
+		ctx, end := context.WithCancel(t.Context())
+		stopped := make(chan struct{})
+		go func() {
+			defer close(stopped)
+			for ctx.Err() == nil {
+				if !keep {
+					o.Dir = ""
+				}
+				if err := Run(ctx, o); ctx.Err() == nil && !errors.Is(err, errCrash) {
+					t.Error(err)
+					return
+				}
+			}
+		}()
+		for n := range events {
+			if n%3 == 0 {
+				w.label("early", n, "fraud")
+			}
+			w.answer(n, "k", "legit")
+			if n%3 == 1 {
+				w.label("after", n, "legit")
+			}
+			if n%2 == 0 {
+				w.label("contradicts", n, "other")
+			}
+		}
+		wanted := 0
+		for n := range events {
+			if n%3 < 2 {
+				wanted++
+			}
+			if n%2 == 0 {
+				wanted++
+			}
+		}
+		w.awaits("all outcomes", func() bool {
+			n := 0
+			for _, d := range w.outcomes() {
+				n += len(d)
+			}
+			if n > wanted {
+				t.Fatalf("%d outcomes, want %d", n, wanted)
+			}
+			return n == wanted
+		})
+		end()
+		<-stopped
+		for n := range events {
+			d := w.outcomes()[place(n)]
+			last := ""
+			if len(d) > 0 {
+				last = d[len(d)-1].Truth
+			}
+			want := [3]string{"fraud", "legit", ""}[n%3]
+			if n%2 == 0 {
+				want = "other"
+			}
+			if last != want {
+				t.Errorf("input %d: truth %q, want %q", n, last, want)
+			}
+		}
+	}
+}
+
+// The newest owner wins: the former one cannot commit any more.
+func TestAnotherOwnerTakesOver(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.options(scorer(time.Hour, ""))
+	first := w.runs(o)
+	w.answer(1, "k", "legit")
+	w.label("a", 1, "fraud")
+	w.awaits("the first outcome", func() bool { return len(w.outcomes()) == 1 })
+	other := o
+	other.Dir = t.TempDir()
+	w.runs(other)
+	for n := 2; ; n++ { // the first owner notices it at its next transaction
+		w.answer(n, "k", "legit")
+		w.label("b", n, "fraud")
+		w.awaits("the next outcome", func() bool { return len(w.outcomes()) == n })
+		if n == 20 {
+			break
+		}
+	}
+	if err := first(); !errors.Is(err, broker.ErrSuperseded) {
+		t.Errorf("the former owner ends with %v", err)
+	}
+}

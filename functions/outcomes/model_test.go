@@ -1,0 +1,289 @@
+package outcomes
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"tidemill.dev"
+	"tidemill.dev/broker"
+)
+
+// logged is an event on a log of the model.
+type logged struct {
+	position
+	ms   int64
+	view broker.View
+}
+
+// history is an owner that is killed now and then, on logs in memory.
+type history struct {
+	testing.TB
+	r       *rand.Rand
+	names   tidemill.Names
+	wait    int64
+	missing string
+	dir     string
+	now     int64
+	until   int64 // time up to which everything has expired
+	inputs  int   // number of the newest answered input
+
+	logs [2][]*logged // of the answers and of the labels, each in the order of time
+	next [2][]int64   // next offset of each partition
+
+	// committed state
+	read, done [2]int // number of events that were read, and that have expired
+	outcomes   []broker.View
+	letters    []broker.View
+
+	x       *index
+	j       *joiner
+	sealed  [2]int // events that the index on disk holds
+	outSeal int
+
+	at, gone [2]int // uncommitted read and done
+}
+
+const (
+	ofAnswers = 0
+	ofLabels  = 1
+)
+
+func (h *history) must(err error) {
+	h.Helper()
+	if err != nil {
+		h.Fatal(err)
+	}
+}
+
+// open opens an owner, with what the former one has left on disk, or without it.
+func (h *history) open() {
+	var err error
+	if h.r.IntN(3) == 0 {
+		h.dir = h.TempDir()
+	}
+	h.x, err = openIndex(h.dir, "", 5)
+	h.must(err)
+	c := scorer(time.Duration(h.wait)*time.Millisecond, h.missing)
+	m := newMatcher(h.names, &c)
+	out := &output{names: h.names, match: m, answers: streamAnswers, labels: streamLabels, now: func() time.Time { return time.UnixMilli(h.now) }}
+	h.j = &joiner{match: m, index: h.x, out: out, wait: h.wait, missing: h.missing, torn: map[string][]written{}, forgotten: func(string, position) (bool, error) { return false, nil }}
+	if h.x.isEmpty() {
+		h.sealed, h.outSeal = [2]int{}, 0
+	}
+	h.at, h.gone, h.until = h.read, h.done, 0
+	h.j.replaying = true
+	for _, e := range h.logs[ofAnswers][h.sealed[ofAnswers]:h.read[ofAnswers]] {
+		h.must(h.j.answer(&e.view, e.position, e.ms))
+	}
+	for i := h.outSeal; i < len(h.outcomes); i++ {
+		var d tidemill.OutcomeData
+		h.must(json.Unmarshal(h.outcomes[i].Data, &d))
+		h.must(h.j.outcome(&h.outcomes[i], &d, d.Labelled.UnixMilli(), false))
+	}
+	h.j.lettered = map[position]bool{}
+	for i := range h.letters {
+		var d broker.DeadLetter
+		h.must(json.Unmarshal(h.letters[i].Data, &d))
+		h.j.lettered[position{d.Partition, d.Offset}] = true
+	}
+	for _, e := range h.logs[ofLabels][h.sealed[ofLabels]:h.read[ofLabels]] {
+		h.must(h.j.label(&e.view, e.position, e.ms))
+	}
+	h.j.replaying = false
+	if out.size() > 0 {
+		h.Fatal("a replay has written something")
+	}
+}
+
+func (h *history) kill() {
+	h.x.closeFiles()
+	h.open()
+}
+
+// append publishes an event.
+func (h *history) append(log int, v broker.View) {
+	partition := int32(broker.PartitionOf([]byte(v.Subject), len(h.next[log])))
+	h.logs[log] = append(h.logs[log], &logged{position{partition, h.next[log][partition]}, h.now, v})
+	h.next[log][partition]++
+}
+
+// take reads the next events of a log.
+func (h *history) take(log, n int) {
+	for ; n > 0 && h.at[log] < len(h.logs[log]); n-- {
+		e := h.logs[log][h.at[log]]
+		h.at[log]++
+		if log == ofAnswers {
+			h.must(h.j.answer(&e.view, e.position, e.ms))
+		} else {
+			h.must(h.j.label(&e.view, e.position, e.ms))
+		}
+	}
+}
+
+// expire lets expire what may: all events before a time have been read in both logs.
+func (h *history) expire() {
+	until := h.now
+	for log := range h.logs {
+		if h.at[log] < len(h.logs[log]) {
+			until = min(until, h.logs[log][h.at[log]].ms)
+		}
+	}
+	for log := range h.logs {
+		for h.gone[log] < h.at[log] {
+			e := h.logs[log][h.gone[log]]
+			if e.ms+h.wait >= until {
+				break
+			}
+			h.gone[log]++
+			if log == ofAnswers {
+				h.must(h.j.expireAnswer(&e.view, e.position, e.ms))
+			} else {
+				h.must(h.j.expireLabel(&e.view, e.position, e.ms))
+			}
+		}
+	}
+	h.until = until
+}
+
+func (h *history) commit() {
+	h.outcomes, h.letters = append(h.outcomes, h.j.out.outcomes...), append(h.letters, h.j.out.letters...)
+	h.j.out.outcomes, h.j.out.letters = nil, nil
+	h.read, h.done = h.at, h.gone
+	if h.x.isFull() {
+		h.must(h.x.seal("", places{Answers: []int64{1}}))
+		h.sealed, h.outSeal = h.read, len(h.outcomes)
+		h.must(h.x.drop(h.until-keepFor*h.wait, ""))
+	}
+}
+
+// step does one thing that can happen.
+func (h *history) step() {
+	h.now += h.r.Int64N(4)
+	if h.r.IntN(20) == 0 {
+		h.now += h.wait / 2
+	}
+	key := "k" + strconv.Itoa(h.r.IntN(4))
+	n := max(0, h.inputs+h.r.IntN(16)-11) // so that labels are early, double, contradicting, late and for nothing
+	switch h.r.IntN(12) {
+	case 0, 1:
+		if h.inputs++; h.r.IntN(10) == 0 {
+			h.inputs-- // the scorer has written an answer twice
+		}
+		h.append(ofAnswers, answerEvent(h.names, h.inputs, key, "legit"))
+	case 2, 3, 4:
+		h.append(ofLabels, labelEvent(fmt.Sprintf("l%d", len(h.logs[ofLabels])), n, []string{"legit", "fraud", "other"}[h.r.IntN(3)]))
+	case 5, 6:
+		h.take(ofAnswers, 1+h.r.IntN(6))
+	case 7, 8:
+		h.take(ofLabels, 1+h.r.IntN(6))
+	case 9:
+		h.expire()
+	case 10:
+		h.commit()
+	case 11:
+		if h.r.IntN(3) == 0 {
+			h.kill()
+		}
+	}
+}
+
+// finish reads everything and lets everything expire.
+func (h *history) finish() {
+	h.take(ofAnswers, len(h.logs[ofAnswers]))
+	h.take(ofLabels, len(h.logs[ofLabels]))
+	h.now += 3 * h.wait
+	h.expire()
+	h.commit()
+}
+
+// check compares what was written with a plain count over both logs. first is the first answer with a place.
+func (h *history) check() {
+	got := map[string][]tidemill.OutcomeData{}
+	for i := range h.outcomes {
+		var d tidemill.OutcomeData
+		h.must(json.Unmarshal(h.outcomes[i].Data, &d))
+		got[d.Place] = append(got[d.Place], d)
+		if d.Revision != len(got[d.Place]) {
+			h.Errorf("%s: revision %d comes %d.", d.Place, d.Revision, len(got[d.Place]))
+		}
+	}
+	answers := map[string]*logged{}
+	for _, e := range h.logs[ofAnswers] {
+		if answers[e.view.ID] == nil {
+			answers[e.view.ID] = e
+		}
+	}
+	letters := map[string]int{}
+	for i := range h.letters {
+		var d struct{ OriginalID, Reason string }
+		h.must(json.Unmarshal(h.letters[i].Data, &d))
+		letters[d.OriginalID]++
+	}
+	truths := map[string][]string{}
+	for _, l := range h.logs[ofLabels] {
+		var d struct{ Of, Truth string }
+		h.must(json.Unmarshal(l.view.Data, &d))
+		place := "messages/0/" + strings.TrimPrefix(d.Of, "i-")
+		a := answers[place]
+		in := a != nil && a.ms-l.ms <= h.wait && l.ms-a.ms <= h.wait
+		if in && (len(truths[place]) == 0 || truths[place][len(truths[place])-1] != d.Truth) {
+			truths[place] = append(truths[place], d.Truth)
+		}
+		want := 1
+		if in {
+			want = 0
+		}
+		if letters[l.view.ID] != want {
+			h.Errorf("label %s of %s has %d dead letters, want %d", l.view.ID, place, letters[l.view.ID], want)
+		}
+	}
+	for place := range answers {
+		want := truths[place]
+		if len(want) == 0 && h.missing != "" {
+			want = []string{h.missing}
+		}
+		var have []string
+		for _, d := range got[place] {
+			have = append(have, d.Truth)
+		}
+		if !slices.Equal(have, want) {
+			h.Errorf("%s: truths %q, want %q", place, have, want)
+		}
+	}
+	if len(got) > len(answers) {
+		h.Errorf("%d outcomes for %d answers", len(got), len(answers))
+	}
+}
+
+// Each answer has one outcome and the corrections that its labels ask for, and each label without an answer one dead
+// letter, however labels and answers interleave, and whenever the owner is killed.
+func TestOutcomesFollowFromTheLogs(t *testing.T) {
+	t.Parallel()
+	names, err := tidemill.NewNames("prod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for seed := range uint64(100) {
+		h := &history{TB: t, r: rand.New(rand.NewPCG(seed, 1)), names: names, wait: 60, now: 1_700_000_000_000, dir: t.TempDir(),
+			next: [2][]int64{make([]int64, 3), make([]int64, 2)}}
+		if seed%2 == 0 {
+			h.missing = "legit"
+		}
+		h.open()
+		for range 400 {
+			h.step()
+		}
+		h.finish()
+		h.check()
+		h.x.closeFiles()
+		if t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
+	}
+}
