@@ -120,9 +120,7 @@ func (j *joiner) answer(v *broker.View, at position, ms int64) error {
 		if j.relate(l, &a) != inTime {
 			continue // expireLabel says so
 		}
-		if err := j.join(l, &a); err != nil {
-			return err
-		}
+		j.join(l, &a)
 		l.used = true
 	}
 	j.e.labels = newestUsed(j.e.labels)
@@ -203,10 +201,7 @@ func (j *joiner) give(l *label) (found relation, gone bool, err error) {
 			gone = gone || forgotten
 			if !forgotten {
 				joined = true
-				err = j.join(l, a)
-			}
-			if err != nil {
-				return 0, false, err
+				j.join(l, a)
 			}
 		}
 		if r == inTime || found == stranger {
@@ -217,28 +212,28 @@ func (j *joiner) give(l *label) (found relation, gone bool, err error) {
 }
 
 // join gives an answer the truth of a label, unless it has this truth already.
-func (j *joiner) join(l *label, a *answer) error {
+func (j *joiner) join(l *label, a *answer) {
 	switch {
 	case j.replaying: // the outcome on the log says which truth the answer has
-		return nil
+		return
 	case a.revision > 0 && a.truth == l.truth:
 		j.n.repeated++
-		return nil
+		return
 	case j.hasWritten(a, l):
-		return nil
+		return
 	}
 	if j.n.joined++; a.revision > 0 {
 		j.n.joined--
 		j.n.corrected++
 	}
-	return j.publish(a, l, l.truth)
+	j.publish(a, l, l.truth)
 }
 
 // publish writes the next revision of an answer's outcome.
-func (j *joiner) publish(a *answer, l *label, truth string) error {
+func (j *joiner) publish(a *answer, l *label, truth string) {
 	before := a.truth
 	a.revision, a.truth = a.revision+1, truth
-	return j.out.outcome(a, l, before)
+	j.out.outcome(a, l, before)
 }
 
 func (j *joiner) isForgotten(a *answer) (bool, error) {
@@ -316,9 +311,7 @@ func (j *joiner) expireAnswer(v *broker.View, at position, ms int64) error {
 		return err
 	}
 	j.n.assumed++
-	if err := j.publish(a, nil, j.missing); err != nil {
-		return err
-	}
+	j.publish(a, nil, j.missing)
 	if known {
 		j.store(&h, ms)
 	}

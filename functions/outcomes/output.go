@@ -11,6 +11,8 @@ import (
 
 	"tidemill.dev"
 	"tidemill.dev/broker"
+	"tidemill.dev/broker/jsonscan"
+	"tidemill.dev/internal/scoring/jsontensor"
 	"tidemill.dev/triggers/deadletters"
 )
 
@@ -23,6 +25,7 @@ type output struct {
 	now     func() time.Time
 
 	outcomes, letters []broker.View
+	memory            []byte // of one outcome's data
 }
 
 // text returns bytes as text without a copy.
@@ -40,53 +43,70 @@ func sourceOf(names tidemill.Names, scorer string) string {
 }
 
 // outcome adds the outcome of an answer. Without a label its truth is the one that the config assumes.
-func (o *output) outcome(a *answer, l *label, before string) error {
-	d, err := o.data(a, l, before)
-	if err != nil {
-		return err
-	}
-	body, err := json.Marshal(d)
-	if err != nil {
-		return fmt.Errorf("write the outcome of the answer at %s: %w", d.Answer, err)
-	}
-	v := broker.View{ID: d.Place, Source: o.source(), Type: tidemill.TypeOutcome, Subject: a.view.subject, Time: o.now().UTC().Format(time.RFC3339Nano),
-		DataContentType: "application/json", DataSchema: tidemill.Schema(tidemill.TypeOutcome), Data: body, Key: []byte(a.view.key)}
-	if d.Revision > 1 {
+func (o *output) outcome(a *answer, l *label, before string) {
+	v := broker.View{ID: a.view.id, Source: o.source(), Type: tidemill.TypeOutcome, Subject: a.view.subject, Time: o.now().UTC().Format(time.RFC3339Nano),
+		DataContentType: "application/json", DataSchema: tidemill.Schema(tidemill.TypeOutcome), Key: []byte(a.view.key)}
+	if a.revision > 1 {
 		v.Type, v.DataSchema = tidemill.TypeOutcomeCorrected, tidemill.Schema(tidemill.TypeOutcomeCorrected)
-		v.ID += "#" + strconv.Itoa(d.Revision)
+		v.ID += "#" + strconv.Itoa(a.revision)
 	}
-	for _, x := range [...]broker.Attribute{{Name: tidemill.AttrScorer, Value: o.match.scorer}, {Name: tidemill.AttrModel, Value: a.view.model},
+	ext := [...]broker.Attribute{{Name: tidemill.AttrScorer, Value: o.match.scorer}, {Name: tidemill.AttrModel, Value: a.view.model},
 		{Name: tidemill.AttrModelVersion, Value: a.view.version}, {Name: tidemill.AttrCausationID, Value: a.view.causeID},
-		{Name: tidemill.AttrCausationSource, Value: a.view.causeSource}, {Name: tidemill.AttrLabelField, Value: a.view.field}, {Name: tidemill.AttrLabelGroup, Value: a.view.group}} {
-		if x.Value != "" {
-			v.Extensions = append(v.Extensions, x)
-		}
-	}
+		{Name: tidemill.AttrCausationSource, Value: a.view.causeSource}, {Name: tidemill.AttrLabelField, Value: a.view.field}, {Name: tidemill.AttrLabelGroup, Value: a.view.group}}
+	v.Extensions = slices.DeleteFunc(ext[:], func(x broker.Attribute) bool { return x.Value == "" })
+	o.memory = o.appendData(o.memory[:0], a, l, before)
+	v.Data = o.memory
 	o.outcomes = append(o.outcomes, v.Clone())
-	return nil
 }
 
-func (o *output) data(a *answer, l *label, before string) (*tidemill.OutcomeData, error) {
-	var scored struct {
-		Label  string             `json:"label"`
-		Score  float64            `json:"score"`
-		Scores map[string]float64 `json:"scores"`
-	}
-	if err := json.Unmarshal([]byte(a.view.data), &scored); err != nil {
-		return nil, fmt.Errorf("read the answer at %s/%d/%d: %w", o.answers, a.partition, a.offset, err)
-	}
-	version, _ := strconv.Atoi(a.view.version)
-	d := &tidemill.OutcomeData{Scorer: o.match.scorer, Key: o.match.keyOf(&a.view), Model: a.view.model, Version: version, Place: a.view.id,
-		Answer: broker.Position{Stream: o.answers, Partition: a.partition, Offset: a.offset}.Place(), Group: a.view.group,
-		Label: scored.Label, Score: scored.Score, Scores: scored.Scores, Truth: a.truth, Before: before,
-		Basis: tidemill.OutcomeAssumed, Revision: a.revision, Answered: readTime(a.view.time, a.at)}
-	if l != nil {
-		d.Basis, d.Labelled, d.LabelID, d.LabelSource = tidemill.OutcomeLabelled, readTime(l.time, l.at), l.id, l.source
-		if l.person {
-			d.Basis = tidemill.OutcomeSaid
+// appendData appends tidemill.OutcomeData as JSON. The members of the answer's data (label, score, scores) are copied as
+// they are.
+func (o *output) appendData(dst []byte, a *answer, l *label, before string) []byte {
+	text := func(name, value string) {
+		if value != "" {
+			dst = append(append(append(dst, ',', '"'), name...), '"', ':')
+			dst = jsontensor.AppendText(dst, value)
 		}
 	}
-	return d, nil
+	when := func(name string, at time.Time) {
+		dst = append(append(append(dst, ',', '"'), name...), '"', ':', '"')
+		dst = append(at.AppendFormat(dst, time.RFC3339Nano), '"')
+	}
+	dst = jsontensor.AppendText(append(dst, `{"scorer":`...), o.match.scorer)
+	text("key", o.match.keyOf(&a.view))
+	text("model", a.view.model)
+	version, _ := strconv.Atoi(a.view.version) // the scorer has written a number
+	dst = strconv.AppendInt(append(dst, `,"version":`...), int64(version), 10)
+	text("place", a.view.id)
+	text("answer", broker.Position{Stream: o.answers, Partition: a.partition, Offset: a.offset}.Place())
+	text("group", a.view.group)
+	if inner := membersOf(a.view.data); inner != "" {
+		dst = append(append(dst, ','), inner...)
+	}
+	text("truth", a.truth)
+	text("before", before)
+	basis := tidemill.OutcomeAssumed
+	if l != nil {
+		if basis = tidemill.OutcomeLabelled; l.person {
+			basis = tidemill.OutcomeSaid
+		}
+		when("labelled", readTime(l.time, l.at))
+		text("labelId", l.id)
+		text("labelSource", l.source)
+	}
+	text("basis", string(basis))
+	dst = strconv.AppendInt(append(dst, `,"revision":`...), int64(a.revision), 10)
+	when("answered", readTime(a.view.time, a.at))
+	return append(dst, '}')
+}
+
+// membersOf returns the members of a JSON object; empty if the text is none.
+func membersOf(object string) string {
+	object = strings.TrimSpace(object)
+	if len(object) < 2 || object[0] != '{' || !jsonscan.ValidInside([]byte(object), 1) {
+		return ""
+	}
+	return strings.TrimSpace(object[1 : len(object)-1])
 }
 
 // readTime reads an event's time. Without a valid one it is the time at which the event reached the log.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"io"
 	"os"
 	"slices"
 )
@@ -243,7 +244,9 @@ func (s *segment) get(h *hash) ([]byte, error) {
 func (s *segment) read(block int) error {
 	from, n := s.offsets[block], int(s.offsets[block+1]-s.offsets[block])
 	s.block = slices.Grow(s.block[:0], n)[:n]
-	if _, err := s.file.ReadAt(s.block, from); err != nil {
+	if _, err := s.file.ReadAt(s.block, from); errors.Is(err, io.EOF) {
+		return errSegment
+	} else if err != nil {
 		return err
 	}
 	if n < 4 || crc32.Checksum(s.block[4:], castagnoli) != binary.LittleEndian.Uint32(s.block) {
