@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"time"
 
 	"tidemill.dev"
@@ -58,47 +59,34 @@ func (s *session) recover(ctx context.Context) error {
 	if s.consumer, err = s.reader(ctx, []*input{s.answers, s.labels}, s.start); err != nil {
 		return err
 	}
-	s.Logger.Info("outcomes: this process joins the answers of the scorer with their labels", "scorer", s.Config.Name, "waiting", s.index.count(), "after", time.Since(began).Round(time.Millisecond))
+	s.Logger.Info("outcomes: this process joins the answers of the scorer with their labels", "scorer", s.Config.Name, "events", s.index.count(), "after", time.Since(began).Round(time.Millisecond))
 	return nil
 }
 
 // readCommitted reads the offsets of this scorer's last owner. It returns false if there was none.
 func (s *session) readCommitted(ctx context.Context) (known bool, err error) {
-	read := func(suffix, stream string) (all []int64, err error) {
+	read := func(stream string) (offsets, notes []int64, err error) {
 		ends, err := s.Broker.Ends(ctx, stream)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		found, err := s.Broker.Committed(ctx, group(s.Config.Name)+suffix, ends)
+		found, err := s.Broker.Committed(ctx, group(s.Config.Name), ends)
 		for _, p := range found {
 			known = known || p.Offset >= 0
-			all = append(all, p.Offset)
+			expired, _ := strconv.ParseInt(p.Note, 10, 64) // without a note nothing has expired
+			// An added partition has no offset, and is read from its beginning.
+			offsets, notes = append(offsets, max(p.Offset, 0)), append(notes, min(expired, max(p.Offset, 0)))
 		}
-		return all, err
+		return offsets, notes, err
 	}
 	for _, in := range []*input{s.answers, s.labels} {
-		if in.read, err = read(readGroup, in.stream); err != nil {
-			return false, err
-		}
-		if in.done, err = read(doneGroup, in.stream); err != nil {
+		if in.read, in.done, err = read(in.stream); err != nil {
 			return false, err
 		}
 		in.due = make([]int64, len(in.read))
 	}
-	s.written, err = read(writtenGroup, tidemill.StreamOutcomes)
-	if err != nil || !known {
-		return false, err
-	}
-	for _, in := range []*input{s.answers, s.labels} { // an added partition has no offset, and is read from its beginning
-		for i := range in.read {
-			in.read[i] = max(in.read[i], 0)
-			in.done[i] = min(max(in.done[i], 0), in.read[i])
-		}
-	}
-	for i := range s.written {
-		s.written[i] = max(s.written[i], 0)
-	}
-	return true, nil
+	s.written, _, err = read(tidemill.StreamOutcomes)
+	return known, err
 }
 
 // beginAnew chooses where a scorer's first owner begins: with the labels of the last wait, and with the answers that

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -76,7 +77,7 @@ type session struct {
 
 	answers, labels *input
 	written         []int64 // offset of each partition of the outcomes after the last outcome that we know
-	marked          marks   // offsets that the groups have
+	marked          marks   // offsets that the group has
 	committed       time.Time
 	markedAll       time.Time
 	target          *target
@@ -99,12 +100,6 @@ type target struct {
 	at              int64
 	answers, labels []broker.Position
 }
-
-const (
-	readGroup    = ""         // suffix of the group for how far a stream is read
-	doneGroup    = ".expired" // and how far it has expired
-	writtenGroup = ".written" // and where outcomes of a transaction may begin
-)
 
 func open(ctx context.Context, o Options) (s *session, err error) {
 	if o.most == 0 {
@@ -287,8 +282,16 @@ func (in *input) grow(n int) {
 	}
 }
 
-// marks are the offsets that the groups have.
-type marks map[string]map[broker.Position]int64 // by group and partition, whose Offset is 0
+// marks are the offsets that the group has, by partition. The offset of a stream that is read is how far it was read, and
+// its note is how far it has expired. That of the outcomes is where outcomes of a torn transaction may begin.
+type marks map[partition]mark
+
+type partition struct {
+	stream string
+	number int32
+}
+
+type mark struct{ offset, expired int64 }
 
 // commit writes the outputs and the offsets in one transaction.
 func (s *session) commit(ctx context.Context, now bool) error {
@@ -298,14 +301,9 @@ func (s *session) commit(ctx context.Context, now bool) error {
 	}
 	all, full := s.now(), time.Since(s.markedAll) >= markAll
 	changed := marks{}
-	for group, places := range all {
-		for p, offset := range places {
-			if old, ok := s.marked[group][p]; full || !ok || old != offset {
-				if changed[group] == nil {
-					changed[group] = map[broker.Position]int64{}
-				}
-				changed[group][p] = offset
-			}
+	for p, m := range all {
+		if old, ok := s.marked[p]; full || !ok || old != m {
+			changed[p] = m
 		}
 	}
 	if s.out.size() == 0 && len(changed) == 0 {
@@ -328,15 +326,14 @@ func (s *session) commit(ctx context.Context, now bool) error {
 
 // now returns the offsets to mark.
 func (s *session) now() marks {
-	m := marks{readGroup: {}, doneGroup: {}, writtenGroup: {}}
+	m := marks{}
 	for _, in := range []*input{s.answers, s.labels} {
 		for i := range in.read {
-			p := broker.Position{Stream: in.stream, Partition: int32(i)}
-			m[readGroup][p], m[doneGroup][p] = in.read[i], in.done[i]
+			m[partition{in.stream, int32(i)}] = mark{in.read[i], in.done[i]}
 		}
 	}
 	for i, offset := range s.written {
-		m[writtenGroup][broker.Position{Stream: tidemill.StreamOutcomes, Partition: int32(i)}] = offset
+		m[partition{tidemill.StreamOutcomes, int32(i)}] = mark{offset, 0}
 	}
 	return m
 }
@@ -384,11 +381,8 @@ func (s *session) fill(ctx context.Context, tx *broker.ExclusiveTx, changed mark
 	if err := s.crash("within"); err != nil {
 		return err
 	}
-	for suffix, places := range changed {
-		for p, offset := range places {
-			p.Offset = offset
-			tx.Mark(group(s.Config.Name)+suffix, p)
-		}
+	for p, m := range changed {
+		tx.Mark(group(s.Config.Name), broker.Position{Stream: p.stream, Partition: p.number, Offset: m.offset, Note: strconv.FormatInt(m.expired, 10)})
 	}
 	return nil
 }

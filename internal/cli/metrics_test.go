@@ -54,7 +54,7 @@ func TestMetricsAreListed(t *testing.T) {
 // must be opened here.
 func openMetrics(t *testing.T) *prometheus.Registry {
 	t.Helper()
-	conf, err := config.Parse("test.yaml", []byte("version: 1\nstreams: {scored: {partitions: 1}}\nscorers: {one: {from: events, to: scored, model: \"m/{key}\", types: [message]}}\ntriggers: {one: {when: {type: test}, to: {url: \"http://127.0.0.1:1\"}}}\n"))
+	conf, err := config.Parse("test.yaml", []byte("version: 1\nstreams: {scored: {partitions: 1}}\nscorers: {one: {from: events, to: scored, model: \"m/{key}\", types: [message], labels: {from: events, types: [verdict], match: {id: data.of}, truth: data.truth, wait: 1d}}}\ntriggers: {one: {when: {type: test}, to: {url: \"http://127.0.0.1:1\"}}}\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,20 @@ func openMetrics(t *testing.T) *prometheus.Registry {
 	if err := p.Scorers(t.Context(), ""); err != nil {
 		t.Fatal(err)
 	}
-	return p.Telemetry().Registry()
+	if err := p.Observer(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	registry := p.Telemetry().Registry()
+	awaitMetric(t, registry, "tidemill_outcomes_waiting") // the observer's tasks begin after it
+	return registry
+}
+
+func awaitMetric(t *testing.T, r *prometheus.Registry, name string) {
+	t.Helper()
+	eventually(t, func() bool {
+		families, err := r.Gather()
+		return err == nil && slices.ContainsFunc(families, func(f *dto.MetricFamily) bool { return f.GetName() == name })
+	})
 }
 
 // registeredMetric is a registered metric, with or without a value.

@@ -66,9 +66,9 @@ func (l *lease) rest(ctx context.Context, err error, beaten bool, failures int) 
 	}
 	pause := retry.Backoff{First: l.For / 15, Cap: most, Jitter: 0.5}.After(failures)
 	if beaten {
-		l.Logger.Info("observer: another process has taken the task over; waiting", "task", l.Task, "reason", err, "after", pause)
+		l.Logger.Info("observer: another process has taken "+l.Task+" over; waiting", "reason", err, "after", pause)
 	} else {
-		l.Logger.Warn("observer: the task has failed; retrying", "task", l.Task, "reason", err, "after", pause)
+		l.Logger.Warn("observer: "+l.Task+" has failed; retrying", "reason", err, "after", pause)
 	}
 	_ = retry.Sleep(ctx, pause)
 }
@@ -100,7 +100,7 @@ func (l *lease) await(ctx context.Context) bool {
 			since = time.Time{}
 		case since.IsZero():
 			since = time.Now()
-			l.Logger.Warn("observer: taking the lease in Redis failed; another process may do the task", "task", l.Task, "reason", err)
+			l.Logger.Warn("observer: taking the lease of "+l.Task+" in Redis failed; another process may have it", "reason", err)
 		case time.Since(since) >= 3*l.For:
 			return true
 		}
