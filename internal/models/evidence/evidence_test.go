@@ -1,0 +1,324 @@
+package evidence
+
+import (
+	"encoding/json"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// world is a stream of labelled events whose truth is known: a candidate and a champion decide a share of them
+// differently, and the candidate is ahead by lead.
+type world struct{ differ, lead float64 }
+
+func (w world) next(r *rand.Rand) (candidate, champion bool) {
+	switch x := r.Float64(); {
+	case x < (w.differ+w.lead)/2:
+		return true, false
+	case x < w.differ:
+		return false, true
+	}
+	return true, true
+}
+
+// promoted returns the number of labels after which a candidate is promoted that is looked at after every 100
+// labels, or 0 if it is not promoted within limit labels.
+func promoted(w world, seed uint64, limit int) int {
+	r, l := rand.New(rand.NewPCG(seed, 1)), NewLead(0.05)
+	for n := 1; n <= limit; n++ {
+		candidate, champion := w.next(r)
+		l.Add("", candidate, champion)
+		if n%100 == 0 {
+			if l.EValue() >= 1/l.Alpha {
+				return n
+			}
+		}
+	}
+	return 0
+}
+
+const seeds = 1000
+
+// The bar of the issue: of 1,000 candidates that are no better, looked at after every 100 labels, at most 5 % are
+// promoted. The worlds differ in the share of answers that differ.
+func TestNoBetterCandidatesAreRarelyPromoted(t *testing.T) {
+	t.Parallel()
+	for _, differ := range []float64{0.02, 0.1, 0.5} {
+		wrong := 0
+		for seed := range uint64(seeds) {
+			if promoted(world{differ, 0}, seed, 5000) > 0 {
+				wrong++
+			}
+		}
+		t.Logf("%.0f %% of the answers differ: %.1f %% promoted wrongly", 100*differ, 100*float64(wrong)/seeds)
+		if wrong > seeds*5/100 {
+			t.Errorf("%d of %d candidates that are no better were promoted, at most 5 %% may be", wrong, seeds)
+		}
+	}
+}
+
+// The bar of the issue: of 1,000 candidates that are 2 points better, at least 90 % are promoted within 5,000
+// labels.
+func TestBetterCandidatesArePromoted(t *testing.T) {
+	t.Parallel()
+	var after []int
+	for seed := range uint64(seeds) {
+		if n := promoted(world{0.1, 0.02}, seed, 5000); n > 0 {
+			after = append(after, n)
+		}
+	}
+	slices.Sort(after)
+	t.Logf("%.1f %% promoted, the median after %d labels", 100*float64(len(after))/seeds, after[len(after)/2])
+	if len(after) < seeds*90/100 {
+		t.Errorf("%d of %d better candidates were promoted within 5,000 labels, at least 90 %% must be", len(after), seeds)
+	}
+}
+
+// Both bounds hold at every look, for leads of all sizes: each is wrong in at most 5 % of all worlds.
+func TestBoundsHoldAtEveryLook(t *testing.T) {
+	t.Parallel()
+	const worlds = 200
+	for _, w := range []world{{0.1, 0.02}, {0.1, -0.05}, {0.4, 0.3}, {0.03, 0.03}} {
+		var low, high int
+		for seed := range uint64(worlds) {
+			r, l := rand.New(rand.NewPCG(seed, 2)), NewLead(0.05)
+			tooHigh, tooLow := false, false
+			for n := 1; n <= 2000; n++ {
+				candidate, champion := w.next(r)
+				l.Add("", candidate, champion)
+				if n%50 == 0 {
+					from, value, to := l.Bounds()
+					if from > value || value > to {
+						t.Fatalf("the lead %v is outside of its bounds %v and %v", value, from, to)
+					}
+					if from > 0 != (l.EValue() >= 20) {
+						t.Fatalf("the lower bound is %v and the e-value %v: they must say the same", from, l.EValue())
+					}
+					tooHigh, tooLow = tooHigh || from > w.lead, tooLow || to < w.lead
+				}
+			}
+			low, high = low+count(tooHigh), high+count(tooLow)
+		}
+		t.Logf("%+v: the lower bound was wrong in %.1f %%, the upper one in %.1f %%", w, 100*float64(low)/worlds, 100*float64(high)/worlds)
+		if low > worlds*5/100 || high > worlds*5/100 {
+			t.Errorf("%+v: the lower bound was wrong in %d worlds of %d, the upper one in %d; at most 5 %% may be", w, low, worlds, high)
+		}
+	}
+}
+
+// A card with many events is one piece of evidence. Each card is one on which the candidate is always right, or one
+// on which the champion is, so 2,500 events of 50 cards are as much evidence as 50 events.
+func TestAGroupHasOneVote(t *testing.T) {
+	t.Parallel()
+	var grouped, alone int
+	for seed := range uint64(seeds) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		l, naive := NewLead(0.05), NewLead(0.05)
+		var cards [50]bool
+		for i := range cards {
+			cards[i] = r.IntN(2) == 0
+		}
+		g, n := false, false
+		for i := range 2500 {
+			card := r.IntN(len(cards))
+			l.Add(string(rune('A'+card)), cards[card], !cards[card])
+			naive.Add("", cards[card], !cards[card])
+			if i%100 == 99 {
+				g, n = g || l.EValue() >= 20, n || naive.EValue() >= 20
+			}
+		}
+		grouped, alone = grouped+count(g), alone+count(n)
+	}
+	t.Logf("promoted wrongly: %.1f %% with groups, %.1f %% without", 100*float64(grouped)/seeds, 100*float64(alone)/seeds)
+	if grouped > seeds*5/100 {
+		t.Errorf("%d of %d candidates that are no better were promoted, at most 5 %% may be", grouped, seeds)
+	}
+	if alone < seeds/5 {
+		t.Errorf("only %d of %d were promoted without groups: this world does not show that groups matter", alone, seeds)
+	}
+}
+
+// The e-value is the ratio of likelihoods that its bets say, computed one answer after the other.
+func TestTheEValueIsThatOfItsBets(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 4))
+	for _, m := range []float64{-0.3, 0, 0.02, 0.4} {
+		capital := make([]float64, len(bets))
+		var shares float64
+		for i, b := range bets {
+			capital[i] = b.share
+			shares += b.share
+		}
+		if math.Abs(shares-1) > 1e-12 {
+			t.Fatalf("the shares of the bets add up to %v", shares)
+		}
+		l := NewLead(0.05)
+		for range 300 {
+			d := r.IntN(3) - 1
+			l.Add("", d > 0, d < 0)
+			for i, b := range bets {
+				capital[i] *= 1 + min(b.size, 0.99/(1+m))*(float64(d)-m)
+			}
+		}
+		var want float64
+		for _, c := range capital {
+			want += c
+		}
+		if is := l.Better(m); math.Abs(is/want-1) > 1e-9 {
+			t.Errorf("e-value against a lead of at most %v: %v, one answer after the other %v", m, is, want)
+		}
+	}
+}
+
+// What JSON brings back has the same bounds to the bit, and the order of the answers does not matter.
+func TestALeadIsItsCounts(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 5))
+	a, b := NewLead(0.05), NewLead(0.05)
+	var all [][2]bool
+	for range 3000 {
+		candidate, champion := (world{0.2, 0.05}).next(r)
+		all = append(all, [2]bool{candidate, champion})
+		a.Add("", candidate, champion)
+	}
+	r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	for _, p := range all {
+		text, err := json.Marshal(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b = new(Lead)
+		if err := json.Unmarshal(text, b); err != nil {
+			t.Fatal(err)
+		}
+		b.Add("", p[0], p[1])
+	}
+	al, av, ah := a.Bounds()
+	bl, bv, bh := b.Bounds()
+	if al != bl || av != bv || ah != bh || a.EValue() != b.EValue() {
+		t.Errorf("bounds %v %v %v and %v %v %v differ", al, av, ah, bl, bv, bh)
+	}
+}
+
+// A fleet of 20,000 keys, 1,000 of whose candidates are better: of those that EBH promotes, at most 5 % are no
+// better, although every candidate is looked at after every 500 labels.
+func TestAFleetKeepsItsBudget(t *testing.T) {
+	t.Parallel()
+	const keys, better = 20000, 1000
+	r := rand.New(rand.NewPCG(1, 6))
+	leads := make([]*Lead, keys)
+	largest := make([]float64, keys) // of all looks: the worst that a reader of the dashboard can do
+	for i := range leads {
+		leads[i] = NewLead(0.05)
+		w := world{0.1, 0}
+		if i < better {
+			w.lead = 0.04
+		}
+		for n := 1; n <= 2500; n++ {
+			candidate, champion := w.next(r)
+			leads[i].Add("", candidate, champion)
+			if n%500 == 0 {
+				largest[i] = max(largest[i], leads[i].EValue())
+			}
+		}
+	}
+	var right, wrong, alone int
+	for i, rejected := range EBH(largest, 0.05) {
+		alone += count(i >= better && largest[i] >= 20)
+		right, wrong = right+count(rejected && i < better), wrong+count(rejected && i >= better)
+	}
+	t.Logf("%d of %d better ones promoted, and %d of %d that are no better; %d without the fleet's budget", right, better, wrong, keys-better, alone)
+	if wrong*20 > right+wrong {
+		t.Errorf("%d of %d promotions are wrong, at most 5 %% may be", wrong, right+wrong)
+	}
+	if right < better/2 {
+		t.Errorf("only %d of %d better candidates were promoted", right, better)
+	}
+}
+
+// A new trainer image that costs 8 points is found by its outcomes against those of the version before; one that
+// costs nothing, or less than the margin, is not stopped.
+func TestAWorseFleetIsFound(t *testing.T) {
+	t.Parallel()
+	stopped := func(accuracy float64, seed uint64) int {
+		r, l := rand.New(rand.NewPCG(seed, 7)), NewLead(0.01)
+		old := make([]Before, 200)
+		for i := range old {
+			for range 40 {
+				old[i].Add(r.Float64() < 0.9)
+			}
+		}
+		for n := 1; n <= 6000; n++ {
+			if was, ok := old[r.IntN(len(old))].Take(); ok {
+				l.Add("", r.Float64() < accuracy, was)
+			}
+			if n%20 == 0 && l.Worse(0.02) >= 100 {
+				return n
+			}
+		}
+		return 0
+	}
+	var good, bad int
+	for seed := range uint64(200) {
+		good += count(stopped(0.88, seed) > 0)
+		bad += count(stopped(0.82, seed) > 0)
+	}
+	t.Logf("stopped: %d of 200 worse by the margin, %d of 200 worse by 8 points", good, bad)
+	if good > 2+4 || bad < 190 {
+		t.Errorf("stopped: %d of 200 rollouts within the margin, and %d of 200 bad ones", good, bad)
+	}
+}
+
+func TestEBH(t *testing.T) {
+	for _, c := range []struct {
+		evalues []float64
+		want    string
+	}{
+		{nil, ""},
+		{[]float64{19}, "-"},
+		{[]float64{20}, "+"},
+		{[]float64{1, 41, 40, 0}, "-++-"},   // both reach 4/(0.05*2)
+		{[]float64{1, 79, 39, 0}, "----"},   // neither one alone, nor two together
+		{[]float64{80, 1, 1, 1}, "+---"},    // one alone
+		{[]float64{20, 20, 20, 20}, "++++"}, // all together
+	} {
+		var is string
+		for _, rejected := range EBH(c.evalues, 0.05) {
+			if rejected {
+				is += "+"
+			} else {
+				is += "-"
+			}
+		}
+		if is != c.want {
+			t.Errorf("%v: rejected %s, want %s", c.evalues, is, c.want)
+		}
+	}
+}
+
+func TestBefore(t *testing.T) {
+	var b Before
+	if _, ok := b.Take(); ok {
+		t.Error("an empty one has a result")
+	}
+	for i := range 70 {
+		b.Add(i%4 != 0)
+	}
+	if b.Count != 64 || b.Accuracy() != 0.75 {
+		t.Errorf("%d results with accuracy %v", b.Count, b.Accuracy())
+	}
+	for i := 69; i >= 6; i-- {
+		if right, ok := b.Take(); !ok || right != (i%4 != 0) {
+			t.Fatalf("result %d: %v %v", i, right, ok)
+		}
+	}
+	if _, ok := b.Take(); ok {
+		t.Error("a result is used twice")
+	}
+}
+
+func count(yes bool) int {
+	if yes {
+		return 1
+	}
+	return 0
+}
