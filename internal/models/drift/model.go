@@ -1,0 +1,90 @@
+package drift
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// The figures that each model has, before its inputs.
+const (
+	Label = iota
+	Score
+	Accuracy
+	Missing
+	inputs // index of the first input
+)
+
+// MaxInputs is the largest number of inputs that are watched, so that a model's state has at most 2 KB.
+const MaxInputs = 4
+
+// Model is the state of one model of a scorer.
+type Model struct {
+	Version uint32 // version whose answers are counted
+	other   uint32 // newer or older version that has answered the last answers
+	run     uint32 // number of its answers in a row
+	Figures []Figure
+}
+
+// NewModel returns the empty state of a model with that many watched inputs.
+func NewModel(inputs_ int) *Model { return &Model{Figures: make([]Figure, inputs+inputs_)} }
+
+// Input returns the figure of an input.
+func (m *Model) Input(i int) *Figure { return &m.Figures[inputs+i] }
+
+// steady is the number of answers in a row after which another version counts as the champion. A canary's answers
+// are between those of the champion, so they do not count.
+const steady = 32
+
+// Answered says that a version has answered, and reports whether its answer counts. If the champion has
+// changed, all figures begin again, because the reference is the first answers of the new champion.
+func (m *Model) Answered(version uint32) (counts bool) {
+	switch {
+	case version == m.Version:
+		m.run = 0
+		return true
+	case m.Version == 0:
+	case version == m.other && m.run+1 >= steady:
+	case version == m.other:
+		m.run++
+		return false
+	default:
+		m.other, m.run = version, 1
+		return false
+	}
+	m.Version, m.other, m.run = version, 0, 0
+	clear(m.Figures)
+	return true
+}
+
+const (
+	figureBytes = 1 + 1 + 2 + 4 + 4*(bins-1) + 2*bins + blocks*bins + 8*blocks
+	modelBytes  = 4 + 4 + 4 + 1
+)
+
+// AppendBinary appends the state of a model.
+func (m *Model) AppendBinary(to []byte) ([]byte, error) {
+	to = binary.LittleEndian.AppendUint32(to, m.Version)
+	to = binary.LittleEndian.AppendUint32(to, m.other)
+	to = binary.LittleEndian.AppendUint32(to, m.run)
+	to = append(to, uint8(len(m.Figures)))
+	return binary.Append(to, binary.LittleEndian, m.Figures)
+}
+
+// UnmarshalBinary reads the state of a model.
+func (m *Model) UnmarshalBinary(from []byte) error {
+	if len(from) < modelBytes || len(from) != modelBytes+int(from[12])*figureBytes {
+		return fmt.Errorf("%d bytes are no state of a model", len(from))
+	}
+	m.Version, m.other, m.run = binary.LittleEndian.Uint32(from), binary.LittleEndian.Uint32(from[4:]), binary.LittleEndian.Uint32(from[8:])
+	m.Figures = make([]Figure, from[12])
+	if _, err := binary.Decode(from[modelBytes:], binary.LittleEndian, m.Figures); err != nil {
+		return err
+	}
+	for i := range m.Figures {
+		if m.Figures[i].Kind > Yes {
+			return errors.New("the state of a model has a figure of an unknown kind")
+		}
+	}
+	return nil
+}
