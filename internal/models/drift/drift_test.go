@@ -101,7 +101,7 @@ func (m *mill) answer(w *Watch, of *Model, place uint64, at time.Time, each func
 	look(inputs+1, of.Input(1).AddText(country, place, w.Reference))
 }
 
-// fleetFigures are what a simulated day of a fleet shows.
+// fleetFigures has the counts of a simulated day of a fleet.
 type fleetFigures struct {
 	found, late, falseAlarms int
 	perAnswer                time.Duration

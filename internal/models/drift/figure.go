@@ -12,7 +12,7 @@ type Kind uint8
 const (
 	Shares  Kind = iota + 1 // of labels or texts: each bin has the texts of one hash
 	Numbers                 // each bin has the numbers between two quantiles of the first values
-	Yes                     // bin 1 has the share of what is so, such as right answers; bin 0 the rest
+	Yes                     // bin 1 counts yes, such as right answers; bin 0 counts no
 )
 
 const (
@@ -50,7 +50,7 @@ func Bin(text string) int {
 	return int((h ^ h>>15) % bins)
 }
 
-// AddYes counts a value of a figure that is so or is not.
+// AddYes counts a value of a figure that is yes or no.
 func (f *Figure) AddYes(yes bool, place uint64, reference int) bool {
 	f.Kind = Yes
 	if yes {
@@ -226,7 +226,7 @@ func NewMemo(reference int) *Memo {
 	return m
 }
 
-// factor returns the likelihood that two samples have shares of their own, divided by the likelihood that they
+// factor returns the likelihood that two samples have different shares, divided by the likelihood that they
 // have the same share. Unknown shares have Jeffreys' prior.
 func (m *Memo) factor(r, of, k, n int) float64 {
 	own := m.half[r] + m.half[of-r] - m.whole[of] + m.half[k] + m.half[n-k] - m.whole[n]

@@ -16,7 +16,7 @@ func NewWatch(reference int, falseAlarms float64) *Watch {
 	return &Watch{Reference: reference, FalseAlarms: falseAlarms, memo: NewMemo(reference)}
 }
 
-// Turn is what a look at a figure has found.
+// Turn is the result of a look at a figure.
 type Turn uint8
 
 // The findings.
