@@ -123,10 +123,10 @@ triggers: {a: {zzzzzzzzzz: 1, when: {type: t, zzzzzzzzzz: 1}, to: {function: f, 
 schedules: {a: {zzzzzzzzzz: 1, cron: "@daily"}}
 pools: {a: {zzzzzzzzzz: 1, cards: {zzzzzzzzzz: 1, label: a, newestFirst: [a]}, tolerations: [{zzzzzzzzzz: 1, key: a}]}}
 recipes: {a: {zzzzzzzzzz: 1, when: {type: t, zzzzzzzzzz: 1}, inputs: {a: {dataset: a, zzzzzzzzzz: 1}}, run: {image: a, zzzzzzzzzz: 1, backoff: {zzzzzzzzzz: 1}, servers: {zzzzzzzzzz: 1, count: 1}, volumes: [{zzzzzzzzzz: 1, claim: a, at: /a}]}, makes: {model: a, zzzzzzzzzz: 1}}}
-scorers: {a: {zzzzzzzzzz: 1, from: a, to: events, model: a, batch: {zzzzzzzzzz: 1}, noModel: {model: a, zzzzzzzzzz: 1}, replicas: {zzzzzzzzzz: 1}, labels: {zzzzzzzzzz: 1, from: a, match: {id: id, zzzzzzzzzz: 1}, truth: data.a, wait: 1d}}}
+scorers: {a: {zzzzzzzzzz: 1, from: a, to: events, model: a, batch: {zzzzzzzzzz: 1}, noModel: {model: a, zzzzzzzzzz: 1}, replicas: {zzzzzzzzzz: 1}, labels: {zzzzzzzzzz: 1, from: a, match: {id: id, zzzzzzzzzz: 1}, truth: data.a, wait: 1d}, drift: {zzzzzzzzzz: 1}}}
 `))
 	var all *Error
-	if !errors.As(err, &all) || len(all.Problems) != 25 {
+	if !errors.As(err, &all) || len(all.Problems) != 26 {
 		t.Fatalf("asking for the known keys gave %v", err)
 	}
 	var keys []string

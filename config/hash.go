@@ -337,6 +337,7 @@ type hashedScorer struct {
 	Top         int               `json:"top,omitempty"`
 	Replicas    *hashedReplicas   `json:"replicas,omitempty"` // nil means the default
 	Labels      *hashedLabels     `json:"labels,omitempty"`
+	Drift       *hashedDrift      `json:"drift,omitempty"`
 }
 
 type hashedReplicas struct {
@@ -350,7 +351,7 @@ type hashedReplicas struct {
 func (s Scorer) hashed(partitions int) hashedScorer {
 	h := hashedScorer{Name: s.Name, From: s.From, To: s.To, Types: s.Types, Key: s.Key, Model: s.Model,
 		NoModel: string(s.NoModel.Action), Instead: s.NoModel.Model, AtLeastOnce: s.AtLeastOnce, Latest: s.Latest,
-		Hold: showSpan(s.Hold), MaxBatch: s.MaxBatch, Top: s.Top, Labels: s.Labels.hashed()}
+		Hold: showSpan(s.Hold), MaxBatch: s.MaxBatch, Top: s.Top, Labels: s.Labels.hashed(), Drift: s.Drift.hashed()}
 	if s.Engine != engineAuto {
 		h.Engine = s.Engine
 	}

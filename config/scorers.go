@@ -31,6 +31,7 @@ type Scorer struct {
 	Top         int           // number of scores in an answer, highest first; 0 means all
 	Replicas    Replicas
 	Labels      *Labels // nil means that no truth about its answers arrives
+	Drift       *Drift  // nil if the models are not watched
 }
 
 // Serves reports whether the scorer asks a model, which belongs to a key.
@@ -125,6 +126,7 @@ func (d *draft) readScorer(key *yaml.Node, v value) Scorer {
 		field{"top", readInteger(&s.Top, 1, maxTop)},
 		field{"replicas", s.Replicas.read},
 		field{"labels", func(v value) { d.readLabels(v, &s.Labels) }},
+		field{"drift", s.readDrift},
 	)
 	v.require(key, given, "from", "name the stream whose events are scored, such as messages")
 	v.require(key, given, "to", "name the stream for the scores, such as scored")
@@ -139,6 +141,7 @@ func (s *Scorer) check(v value, types []value) {
 	slices.Sort(s.Types)
 	checkHomeless(types, "no scorer reads")
 	s.checkLabels(v)
+	s.checkDrift()
 	if v.node.Kind != yaml.MappingNode {
 		return
 	}

@@ -44,6 +44,7 @@ scorers:
     top: 3
     replicas: {min: 1, max: 20, lag: 50, idle: 5m}
     labels: {from: events, types: [verdict, chargeback], match: {id: data.payment, source: data.shop}, truth: data.verdict, wait: 14d, missing: legit, group: data.card}
+    drift: {inputs: [sum, data.country, age], reference: 300, falseAlarms: 1/h, reports: 2/m}
 `)
 	want := Scorer{Name: "a", From: "messages", To: "scored", Types: []string{"a", "z"}, Key: "data.bot.id", Model: "intent/{key}/x",
 		Map: []Mapped{{Input: "all", Path: "data"}, {Input: "first", Path: "data[0]"}, {"gap", "data.gap", "NaN"}, {"sum", "data.sum", "0"}, {"tags", "data.tags", `["a","7"]`},
@@ -51,7 +52,8 @@ scorers:
 		NoModel: NoModel{Action: NoModelUse, Model: "intent/default"}, AtLeastOnce: true, Latest: true, Hold: 50 * time.Millisecond,
 		MaxBatch: 64, Engine: "onnxruntime", Top: 3, Replicas: Replicas{Min: 1, Max: 20, Lag: 50, Idle: 5 * time.Minute},
 		Labels: &Labels{From: "events", Types: []string{"chargeback", "verdict"}, ID: "data.payment", Source: "data.shop", Truth: "data.verdict",
-			Wait: 14 * 24 * time.Hour, Missing: "legit", Group: "data.card"}}
+			Wait: 14 * 24 * time.Hour, Missing: "legit", Group: "data.card"},
+		Drift: &Drift{Inputs: []Watched{{"sum", "data.sum"}, {"data.country", "data.country"}, {"age", "data.age"}}, Reference: 300, FalseAlarms: 24, Reports: 120}}
 	if got := cfg.Scorers[0]; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v\nwant %+v", got, want)
 	}
@@ -141,7 +143,8 @@ func TestHashOfScorers(t *testing.T) {
 		", delivery: at-least-once", ", start: latest", ", hold: 201ms", ", batch: {events: 1}", ", engine: go", ", top: 1", ", types: [b]",
 		", labels: {from: events, match: {place: data.a}, truth: data.b, wait: 1d}", ", labels: {from: events, match: {place: data.a}, truth: data.b, wait: 2d}",
 		", labels: {from: events, match: {field: data.a}, truth: data.b, wait: 1d}", ", labels: {from: events, match: {field: data.a, label: subject}, truth: data.b, wait: 1d}",
-		", labels: {from: events, match: {place: data.a}, truth: data.b, wait: 1d, missing: c}"} {
+		", labels: {from: events, match: {place: data.a}, truth: data.b, wait: 1d, missing: c}",
+		", drift: {}", ", drift: {inputs: a}", ", drift: {reference: 501}", ", drift: {falseAlarms: 6/d}", ", drift: {reports: 1001/h}"} {
 		h := hash(rest)
 		if before, ok := seen[h]; ok || h == least {
 			t.Errorf("%s has the hash of %q", rest, before)
@@ -157,6 +160,23 @@ func TestTheFieldOfALabel(t *testing.T) {
 		cfg := mustParse(t, scorerStreams+"scorers: {a: {from: messages, to: scored, model: m, labels: {from: messages, match: "+match+", truth: data.t, wait: 1s}}}")
 		if got := cfg.Scorers[0].Labels.LabelField; got != want {
 			t.Errorf("%s has the label field %q, want %q", match, got, want)
+		}
+	}
+}
+
+// The key of a model is the text at the place of {key} in the scorer's template.
+func TestTheKeyOfAModel(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ template, model, key string }{
+		{"fraud/{key}", "fraud/shop-7", "shop-7"}, {"fraud/{key}/v2", "fraud/shop-7/v2", "shop-7"}, {"fraud/{key}", "intent/shop-7", "-"}, {"fraud/{key}", "fraud/", "-"},
+		{"clicks/all", "clicks/all", ""}, {"clicks/all", "clicks/none", "-"},
+	} {
+		key, ok := (&Scorer{Model: c.template}).KeyOf(c.model)
+		if !ok {
+			key = "-"
+		}
+		if key != c.key {
+			t.Errorf("%s of %s has the key %q, want %q", c.model, c.template, key, c.key)
 		}
 	}
 }
