@@ -32,7 +32,8 @@ const (
 	AttrLabelField   = "labelfield" // of an answer: value that its label has too, if the scorer matches labels by a field
 	AttrLabelGroup   = "labelgroup" // of an answer: group whose answers depend on each other
 	AttrSchedule     = "schedule"
-	AttrHops         = "hops" // number of replies in the chain of causes; bounds a loop of triggers
+	AttrFigure       = "figure" // figure of a model that has drifted
+	AttrHops         = "hops"   // number of replies in the chain of causes; bounds a loop of triggers
 )
 
 const (

@@ -35,6 +35,8 @@ const (
 	TypeModelRetired           = "tidemill.model.retired"
 	TypeModelUnloadable        = "tidemill.model.unloadable"
 	TypeModelLoaded            = "tidemill.model.loaded"
+	TypeModelDrifted           = "tidemill.model.drifted"
+	TypeModelDriftEnded        = "tidemill.model.drift-ended"
 
 	TypeKeyForgetting = "tidemill.key.forgetting"
 	TypeKeyForgotten  = "tidemill.key.forgotten"
@@ -186,6 +188,10 @@ var catalogue = []Entry{
 		"a scorer could not load the champion, so the previous version answers, or none", []string{AttrModel, AttrModelVersion}},
 	{TypeModelLoaded, StreamFacts, true, KeyedByModel, 1,
 		"a scorer has loaded the champion that it could not load before", []string{AttrModel, AttrModelVersion}},
+	{TypeModelDrifted, StreamFacts, true, KeyedByModel, 1,
+		"a figure of the champion's answers differs from its first answers", []string{AttrModel, AttrModelVersion, AttrScorer, AttrFigure}},
+	{TypeModelDriftEnded, StreamFacts, true, KeyedByModel, 1,
+		"a figure that had drifted is again like the champion's first answers", []string{AttrModel, AttrModelVersion, AttrScorer, AttrFigure}},
 
 	{TypeKeyForgetting, StreamFacts, true, KeyedBySubject, 1,
 		"a key is to be forgotten", []string{AttrAuthID}},

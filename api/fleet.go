@@ -20,13 +20,14 @@ const (
 	KeyFailing  KeyState = "failing"  // a run has failed since the newest version
 	KeyUnserved KeyState = "unserved" // a scorer cannot serve the champion
 	KeyNone     KeyState = "none"     // there is no champion
+	KeyDrifting KeyState = "drifting" // a figure of the champion's answers has drifted
 	KeyStale    KeyState = "stale"    // the champion's run began too long ago
 	KeyFresh    KeyState = "fresh"
 )
 
 // KeyStates returns all states in the order of their priority.
 func KeyStates() []KeyState {
-	return []KeyState{KeyAwaiting, KeyRefused, KeyFailing, KeyUnserved, KeyNone, KeyStale, KeyFresh}
+	return []KeyState{KeyAwaiting, KeyRefused, KeyFailing, KeyUnserved, KeyNone, KeyDrifting, KeyStale, KeyFresh}
 }
 
 // Fleet is the body of GET /api/v1/fleet.

@@ -29,6 +29,10 @@ func (c *chance) model(r *rand.Rand) *broker.View {
 		return c.ofModel(tidemill.TypeModelUnloadable, name, "", tidemill.ModelUnloadable{Scorer: "intents", Version: m.Champion, Error: "it is cut off"})
 	case n == 3 && m.Champion != 0:
 		return c.ofModel(tidemill.TypeModelLoaded, name, "", tidemill.ModelLoaded{Scorer: "intents", Version: m.Champion})
+	case n == 4 && m.Champion != 0:
+		return c.ofModel(tidemill.TypeModelDrifted, name, "", tidemill.ModelDrifted{Scorer: "intents", Version: m.Champion, Figure: tidemill.FigureLabels, Value: "order", Now: 0.5})
+	case n == 5 && len(m.Drifts) > 0:
+		return c.ofModel(tidemill.TypeModelDriftEnded, name, "", tidemill.ModelDriftEnded{Scorer: "intents", Version: m.Champion, Figure: tidemill.FigureLabels})
 	case n == 1:
 		return c.ofModel(tidemill.TypeModelRetired, name, "", tidemill.ModelRetired{Asked: time.Now(), Marks: []tidemill.Mark{chanceMark(r, name, 50)}})
 	case n < 12 || len(m.Versions) == 0:

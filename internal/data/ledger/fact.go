@@ -124,6 +124,10 @@ func modelTypeOf(typ string) string {
 		return tidemill.TypeModelUnloadable
 	case tidemill.TypeModelLoaded:
 		return tidemill.TypeModelLoaded
+	case tidemill.TypeModelDrifted:
+		return tidemill.TypeModelDrifted
+	case tidemill.TypeModelDriftEnded:
+		return tidemill.TypeModelDriftEnded
 	}
 	return ""
 }

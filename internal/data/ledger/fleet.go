@@ -40,6 +40,7 @@ type FleetKey struct {
 	Began       int64                 // start of the champion's run; 0 if there is none
 	Pinned      bool
 	Unserved    bool              // whether a scorer reports that it cannot serve the champion
+	Drifted     bool              // whether a figure of the champion has drifted
 	Running     bool              // whether a run is live or waits
 	Last        tidemill.RunState // state of the newest run that has ended; empty if there is none
 	Failed      int64             // time of that run's end, if it failed
@@ -67,7 +68,7 @@ func (f *Fleet) At(i int) FleetKey {
 	k := FleetKey{Key: f.keys[i].key()}
 	if m := f.keys[i].model; m != nil {
 		k.Recipe, k.Model, k.Champion, k.Newest, k.NewestState = m.recipe, m.name, int(m.champion), int(m.newest), m.state
-		k.Registered, k.Began, k.Pinned, k.Unserved = m.registered, m.began, m.pinned, m.unserved
+		k.Registered, k.Began, k.Pinned, k.Unserved, k.Drifted = m.registered, m.began, m.pinned, m.unserved, m.drifted
 	}
 	if r := f.keys[i].runs; r != nil {
 		k.Recipe, _, _ = strings.Cut(r.name, "/")

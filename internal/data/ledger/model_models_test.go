@@ -73,6 +73,9 @@ func (m model) model(t testing.TB, name string, of *plainModel) {
 	if of.Unserved != nil {
 		flags += "u"
 	}
+	if len(of.Drifts) > 0 {
+		flags += "d"
+	}
 	touched := int64(0)
 	for _, c := range of.Changes {
 		if c.Action != tidemill.ActionJudge {

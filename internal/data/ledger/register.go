@@ -52,6 +52,7 @@ type entry struct {
 	state             tidemill.VersionState // state of the newest version
 	awaiting, pinned  bool
 	unserved          bool // whether a scorer reports that it cannot serve the champion
+	drifted           bool // whether a figure of the champion has drifted
 }
 
 func (e entry) id() (name, partition string) { return e.name, e.partition }
@@ -62,7 +63,7 @@ func entryOf(m *fold.Model) (entry, bool) {
 		return entry{}, false
 	}
 	newest := m.Versions[len(m.Versions)-1]
-	e := entry{name: m.Name, recipe: m.Recipe, key: m.Key, pinned: m.Pin != nil, unserved: m.Unserved != nil,
+	e := entry{name: m.Name, recipe: m.Recipe, key: m.Key, pinned: m.Pin != nil, unserved: m.Unserved != nil, drifted: len(m.Drifts) > 0,
 		champion: int32(m.Champion), newest: int32(newest.Number), registered: newest.At.UnixMilli(), state: newest.State}
 	e.awaiting = slices.ContainsFunc(m.Versions, func(h fold.Held) bool { return h.State == tidemill.VersionAwaiting })
 	if c := m.Find(m.Champion); c != nil {
@@ -77,9 +78,9 @@ func entryOf(m *fold.Model) (entry, bool) {
 // value returns an entry as it is stored in Redis, without its name.
 func (e *entry) value() string {
 	v := append(strconv.AppendInt(make([]byte, 0, 96), e.began, 10), " -"...)
-	for i, set := range [...]bool{e.awaiting, e.pinned, e.unserved} {
+	for i, set := range [...]bool{e.awaiting, e.pinned, e.unserved, e.drifted} {
 		if set {
-			v = append(v, "apu"[i])
+			v = append(v, "apud"[i])
 		}
 	}
 	v = append(append(append(v, ' '), e.state...), ' ')
@@ -101,7 +102,7 @@ func parseEntry(partition, name, value string) entry {
 	}
 	return entry{name: name, recipe: recipe, key: words[8], partition: partition, began: parseNumber(words[0]), registered: parseNumber(words[5]), touched: parseNumber(words[6]),
 		champion: int32(parseNumber(words[3])), newest: int32(parseNumber(words[4])), state: tidemill.VersionState(words[2]),
-		awaiting: strings.Contains(flags, "a"), pinned: strings.Contains(flags, "p"), unserved: strings.Contains(flags, "u")}
+		awaiting: strings.Contains(flags, "a"), pinned: strings.Contains(flags, "p"), unserved: strings.Contains(flags, "u"), drifted: strings.Contains(flags, "d")}
 }
 
 // keyEntry has the parts of a making that the list of keys needs.

@@ -29,6 +29,8 @@ func State(k *ledger.FleetKey, models bool, stale int64) api.KeyState {
 		return api.KeyUnserved
 	case k.Champion == 0:
 		return api.KeyNone
+	case k.Drifted:
+		return api.KeyDrifting
 	case k.Began < stale:
 		return api.KeyStale
 	}

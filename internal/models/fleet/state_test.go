@@ -33,6 +33,8 @@ func TestState(t *testing.T) {
 		"no champion":                   {key: trained(func(k *ledger.FleetKey) { k.Champion, k.Began, k.NewestState = 0, 0, tidemill.VersionRegistered }), want: api.KeyNone},
 		"no version":                    {key: ledger.FleetKey{Last: tidemill.RunSucceeded}, want: api.KeyNone},
 		"never ran":                     {key: ledger.FleetKey{Running: true}, want: api.KeyNone},
+		"drifting":                      {key: trained(func(k *ledger.FleetKey) { k.Drifted, k.Began = true, 1 }), want: api.KeyDrifting},
+		"unserved and drifting":         {key: trained(func(k *ledger.FleetKey) { k.Unserved, k.Drifted = true, true }), want: api.KeyUnserved},
 		"unserved":                      {key: trained(func(k *ledger.FleetKey) { k.Unserved, k.Began = true, 1 }), want: api.KeyUnserved},
 		"failed after the version":      {key: trained(failed(1501)), want: api.KeyFailing},
 		"failed before the version":     {key: trained(failed(1500)), want: api.KeyFresh},

@@ -33,7 +33,17 @@ type Model struct {
 	Retired  time.Time       `json:"retired,omitzero"`   // time of the removal of its key; zero once it has a later version
 
 	Unserved *Unserved `json:"unserved,omitempty"` // last report that a scorer cannot serve the champion; nil if there is none
+	Drifts   []Drift   `json:"drifts,omitempty"`   // figures of the champion that have drifted, the newest last
 }
+
+// Drift is a figure of the champion that has drifted.
+type Drift struct {
+	At time.Time `json:"at"`
+	tidemill.ModelDrifted
+}
+
+// keptDrifts is more than the figures of a model, which several scorers may watch.
+const keptDrifts = 32
 
 // Unserved is a scorer's report that it could not load the champion.
 type Unserved struct {
@@ -121,6 +131,10 @@ func (m *Model) Apply(f Fact) ModelVerdict {
 		return decodedOf(f, m.unloadable)
 	case tidemill.TypeModelLoaded:
 		return decodedOf(f, m.loaded)
+	case tidemill.TypeModelDrifted:
+		return decodedOf(f, m.drifted)
+	case tidemill.TypeModelDriftEnded:
+		return decodedOf(f, m.driftEnded)
 	case tidemill.TypeModelPromoted, tidemill.TypeModelRefused, tidemill.TypeModelAwaiting, tidemill.TypeModelRolledBack, tidemill.TypeModelPinned, tidemill.TypeModelUnpinned:
 		return decodedOf(f, func(f Fact, d announcedFact) ModelVerdict { return m.announced(f, d.ModelAnnounced) })
 	}
@@ -412,7 +426,7 @@ func (m *Model) unpin(f Fact) ModelVerdict {
 func (m *Model) setChampion(f Fact, d tidemill.PromotionProposed, h *Held, announce, reason string) {
 	before := m.Champion
 	h.State = tidemill.VersionPromoted
-	m.Champion, m.Previous, m.Unserved = h.Number, before, nil
+	m.Champion, m.Previous, m.Unserved, m.Drifts = h.Number, before, nil, nil
 	m.Turn++
 	m.Changes = append(m.Changes, Change{At: f.At, Action: d.Action, Version: h.Number, Before: before, By: f.By, Reason: reason, Proposal: f.ID})
 	if len(m.Changes) > keptChanges {
@@ -461,6 +475,38 @@ func (m *Model) loaded(_ Fact, d tidemill.ModelLoaded) ModelVerdict {
 	return ModelVerdict{Result: Accepted}
 }
 
+// drifted notes that a figure of the champion has drifted.
+func (m *Model) drifted(f Fact, d tidemill.ModelDrifted) ModelVerdict {
+	d.Scorer, d.Figure, d.Value = strings.ToValidUTF8(d.Scorer, "\uFFFD"), strings.ToValidUTF8(d.Figure, "\uFFFD"), strings.ToValidUTF8(d.Value, "\uFFFD")
+	d.Since = strings.ToValidUTF8(d.Since, "\uFFFD")
+	switch {
+	case d.Version < 1 || d.Version != m.Champion:
+		return void("the version is not the champion")
+	case m.findDrift(d.Scorer, d.Figure) >= 0:
+		return ModelVerdict{Result: Known}
+	case len(m.Drifts) == keptDrifts:
+		return void("too many figures of the model have drifted")
+	}
+	m.Drifts = append(m.Drifts, Drift{f.At, d})
+	return ModelVerdict{Result: Accepted}
+}
+
+// driftEnded notes that a figure of the champion has returned.
+func (m *Model) driftEnded(_ Fact, d tidemill.ModelDriftEnded) ModelVerdict {
+	i := m.findDrift(strings.ToValidUTF8(d.Scorer, "\uFFFD"), strings.ToValidUTF8(d.Figure, "\uFFFD"))
+	if i < 0 || d.Version != m.Champion {
+		return ModelVerdict{Result: Known}
+	}
+	if m.Drifts = slices.Delete(m.Drifts, i, i+1); len(m.Drifts) == 0 {
+		m.Drifts = nil
+	}
+	return ModelVerdict{Result: Accepted}
+}
+
+func (m *Model) findDrift(scorer, figure string) int {
+	return slices.IndexFunc(m.Drifts, func(d Drift) bool { return d.Scorer == scorer && d.Figure == figure })
+}
+
 // retire drops the versions that end with the key. It keeps floors, so that a late version
 // of an old run is refused.
 func (m *Model) retire(f Fact, d tidemill.ModelRetired) ModelVerdict {
@@ -491,7 +537,7 @@ func (m *Model) retire(f Fact, d tidemill.ModelRetired) ModelVerdict {
 		m.Previous = 0
 	}
 	if m.Find(m.Champion) == nil {
-		m.Champion, m.Pin, m.Changes, m.Unserved = 0, nil, nil, nil
+		m.Champion, m.Pin, m.Changes, m.Unserved, m.Drifts = 0, nil, nil, nil, nil
 	}
 	if len(left) == 0 {
 		m.Previous, m.Owed, m.Retired = 0, nil, f.At

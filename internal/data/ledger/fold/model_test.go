@@ -318,6 +318,33 @@ func TestAChampionThatIsNotServed(t *testing.T) {
 	}
 }
 
+// A figure of the champion that has drifted is kept until it has returned or the champion changes. A report about
+// another version came too late.
+func TestADriftIsKept(t *testing.T) {
+	s := newStage(t)
+	s.registerAll("r1", "r2")
+	drifted := func(version int, figure string) fold.ModelVerdict {
+		return s.fold(tidemill.TypeModelDrifted, "", "", tidemill.ModelDrifted{Scorer: "intents", Version: version, Figure: figure, Value: "order", Before: 0.1, Now: 0.4})
+	}
+	s.is(drifted(1, tidemill.FigureLabels), fold.Refused)
+	s.is(drifted(2, tidemill.FigureLabels), fold.Accepted)
+	s.is(drifted(2, tidemill.FigureLabels), fold.Known)
+	s.is(drifted(2, tidemill.FigureScores), fold.Accepted)
+	ended := func(scorer, figure string) fold.ModelVerdict {
+		return s.fold(tidemill.TypeModelDriftEnded, "", "", tidemill.ModelDriftEnded{Scorer: scorer, Version: 2, Figure: figure})
+	}
+	s.is(ended("others", tidemill.FigureLabels), fold.Known)
+	s.is(ended("intents", tidemill.FigureLabels), fold.Accepted)
+	s.is(ended("intents", tidemill.FigureLabels), fold.Known)
+	if d := s.m.Drifts; len(d) != 1 || d[0].Figure != tidemill.FigureScores || d[0].Now != 0.4 || d[0].At.IsZero() {
+		t.Errorf("the model has the drifts %+v", d)
+	}
+	s.is(s.wish(tidemill.ActionRollback, 1), fold.Accepted)
+	if len(s.m.Drifts) > 0 {
+		t.Errorf("another champion has the drifts %+v", s.m.Drifts)
+	}
+}
+
 // The newest versions, the champion and the former champion are kept. A dropped version
 // cannot be registered again.
 func TestOldVersionsGo(t *testing.T) {
