@@ -31,6 +31,12 @@ func (b *Budget) Threshold(at time.Time, falseAlarmsADay float64) float64 {
 		b.At = at
 	}
 	b.Looks++
+	return b.Needed(falseAlarmsADay)
+}
+
+// Needed returns the e-value that an alarm needs now.
+func (b *Budget) Needed(falseAlarmsADay float64) float64 {
+	const day = float64(24 * time.Hour)
 	age := max(b.At.Sub(b.Begun), time.Hour)
 	perDay := b.Looks / -math.Expm1(-float64(age)/day)
 	return max(perDay, fewestLooks) / falseAlarmsADay

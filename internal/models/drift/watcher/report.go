@@ -1,0 +1,141 @@
+package watcher
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"tidemill.dev"
+	"tidemill.dev/broker"
+	"tidemill.dev/internal/models/drift"
+)
+
+// look compares a figure whose block is full with its reference, and notes what is to be published.
+func (w *watcher) look(model string, m *drift.Model, figure int, full bool) {
+	if !full {
+		return
+	}
+	f := &m.Figures[figure]
+	c, turn := w.watch.Look(f, w.now)
+	switch turn {
+	case drift.Drifts:
+		d := tidemill.ModelDrifted{Scorer: w.Scorer.Name, Version: int(m.Version), Figure: w.at[figure], Value: w.value(figure, f, c.Bin),
+			Before: rounded(c.Before), Now: rounded(c.Now), Values: c.Values, Since: w.place(figure, c.Since),
+			Evidence: rounded(c.E), Needed: rounded(w.watch.Budget.Needed(w.watch.FalseAlarms)), Alarm: int(f.Alarms)}
+		name := strings.Clone(model)
+		w.Waiting[name] = append(w.Waiting[name], waitingForTurn{w.now, d})
+	case drift.Returned:
+		waits := w.Waiting[model]
+		if i := slices.IndexFunc(waits, func(d waitingForTurn) bool { return d.Figure == w.at[figure] && d.Needed > 0 }); i >= 0 {
+			w.Waiting[model] = slices.Delete(waits, i, i+1) // nothing was reported, so nothing has to be withdrawn
+			return
+		}
+		name := strings.Clone(model)
+		w.Waiting[name] = append(waits, waitingForTurn{w.now, tidemill.ModelDrifted{Scorer: w.Scorer.Name, Version: int(m.Version), Figure: w.at[figure], Alarm: int(f.Alarms)}})
+	}
+}
+
+// rounded keeps four digits: more say nothing.
+func rounded(x float64) float64 {
+	text := strconv.FormatFloat(x, 'g', 4, 64)
+	x, _ = strconv.ParseFloat(text, 64)
+	return x
+}
+
+// value names a bin of a figure.
+func (w *watcher) value(figure int, f *drift.Figure, bin int) string {
+	switch {
+	case f.Kind == drift.Numbers:
+		return "< " + strconv.FormatFloat(float64(f.Edges[bin]), 'g', 4, 32)
+	case figure == drift.Accuracy:
+		return "right"
+	case figure == drift.Missing:
+		return "missing"
+	}
+	return strings.Join(w.Words[figure][bin], ", ")
+}
+
+// place returns the text of a place in the stream of a figure.
+func (w *watcher) place(figure int, at uint64) string {
+	stream := w.Scorer.To
+	switch {
+	case figure == drift.Accuracy:
+		stream = tidemill.StreamOutcomes
+	case figure >= drift.Missing:
+		stream = w.Scorer.From
+	}
+	return stream + "/" + strconv.FormatUint(at>>offsetBits, 10) + "/" + strconv.FormatUint(at&(1<<offsetBits-1), 10)
+}
+
+// tellTurns publishes what waits. Only so many models an hour are reported, those with the strongest evidence first:
+// if all the world changes on one day, the trainings that this asks for come at a chosen rate.
+func (w *watcher) tellTurns(ctx context.Context) error {
+	now := time.Now()
+	perHour := w.Scorer.Drift.Reports
+	w.rest = min(w.rest+now.Sub(w.refill).Hours()*perHour, max(1, perHour/60))
+	w.refill = now
+	for len(w.Waiting) > 0 {
+		model, asks := w.mostUrgent()
+		if asks && w.rest < 1 {
+			return nil
+		}
+		for _, d := range w.Waiting[model] {
+			if err := w.publish(ctx, model, d); err != nil {
+				return err
+			}
+		}
+		if delete(w.Waiting, model); asks {
+			w.rest--
+		}
+	}
+	return nil
+}
+
+// mostUrgent returns the model with the strongest evidence, and whether it has drifted. Models of which only figures
+// have returned come before all others, because such reports ask for no training.
+func (w *watcher) mostUrgent() (model string, asks bool) {
+	most := -1.0
+	for name, waits := range w.Waiting {
+		evidence := 0.0
+		for i := range waits {
+			evidence = max(evidence, waits[i].Evidence)
+		}
+		if evidence == 0 {
+			return name, false
+		}
+		if evidence > most || evidence == most && name < model {
+			model, most = name, evidence
+		}
+	}
+	return model, true
+}
+
+// publish writes a fact. Its id derives from the number of the alarm, so that a process that reads the same answers
+// again publishes the same fact.
+func (w *watcher) publish(ctx context.Context, model string, d waitingForTurn) error {
+	typ, content := tidemill.TypeModelDrifted, any(d.ModelDrifted)
+	if d.Needed == 0 {
+		typ, content = tidemill.TypeModelDriftEnded, tidemill.ModelDriftEnded{Scorer: d.Scorer, Version: d.Version, Figure: d.Figure, Alarm: d.Alarm}
+	}
+	data, err := json.Marshal(content)
+	if err != nil {
+		return err
+	}
+	key, _ := w.Scorer.KeyOf(model)
+	number := strconv.Itoa(d.Version)
+	id := tidemill.ID(typ, d.Scorer, model, number, d.Figure, strconv.Itoa(d.Alarm))
+	v := broker.View{ID: id, Source: w.Names.Source("drift/" + d.Scorer), Type: typ, Subject: key, Time: d.At.UTC().Format(time.RFC3339Nano),
+		DataSchema: tidemill.Schema(typ), DataContentType: "application/json", Data: data, Key: []byte(tidemill.ModelKey(model)),
+		Extensions: []broker.Attribute{{Name: tidemill.AttrModel, Value: model}, {Name: tidemill.AttrModelVersion, Value: number},
+			{Name: tidemill.AttrScorer, Value: d.Scorer}, {Name: tidemill.AttrFigure, Value: d.Figure}, {Name: tidemill.AttrCorrelationID, Value: id}}}
+	if err := w.Publish(ctx, &v); err != nil {
+		return fmt.Errorf("report that %s of %s has changed: %w", d.Figure, model, err)
+	}
+	w.Logger.Info("drift: reported", "scorer", d.Scorer, "model", model, "version", d.Version, "figure", d.Figure, "type", typ, "evidence", math.Round(d.Evidence))
+	return nil
+}
