@@ -119,9 +119,9 @@ func (s *scorerSet) apply(ctx context.Context, c *config.Config) error {
 }
 
 // sameScorer reports whether a scorer can continue with a new config. The number of its processes
-// does not matter.
+// does not matter, and neither does its watch for drift, which the observer has.
 func sameScorer(a, b config.Scorer) bool {
-	a.Replicas, b.Replicas = config.Replicas{}, config.Replicas{}
+	a.Replicas, b.Replicas, a.Drift, b.Drift = config.Replicas{}, config.Replicas{}, nil, nil
 	return reflect.DeepEqual(a, b)
 }
 

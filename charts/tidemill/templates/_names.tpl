@@ -87,9 +87,9 @@ app.kubernetes.io/component: {{ .component }}
 {{- end -}}
 {{- end -}}
 
-{{/* Not empty if a scorer has labels, so that the install needs an observer. */}}
+{{/* Not empty if a scorer has labels or watches for drift, so that the install needs an observer. */}}
 {{- define "tidemill.observes" -}}
 {{- range $name, $scorer := (include "tidemill.config" . | fromYaml).scorers -}}
-{{- if $scorer.labels -}}yes{{- end -}}
+{{- if or $scorer.labels (hasKey $scorer "drift") -}}yes{{- end -}}
 {{- end -}}
 {{- end -}}

@@ -35,6 +35,11 @@ const (
 	maxBytes    = 16 << 20 // of events that are read ahead
 )
 
+// Settings returns the part of a scorer's config that a watcher depends on.
+func Settings(s *config.Scorer) any {
+	return []any{s.From, s.To, s.Types, s.Key, s.Model, *s.Drift, s.Labels != nil}
+}
+
 // Run watches until the context ends. It continues where the last saved state ends. One process at a time watches a
 // scorer. If two do for a while, both publish the same facts under the same ids.
 func Run(ctx context.Context, o Options) (err error) {
