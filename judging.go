@@ -25,12 +25,12 @@ type Report struct {
 	Measured *Figures           `json:"measured,omitempty"` // figures from predictions.csv; nil without one
 	Champion *Beside            `json:"champion,omitempty"` // the run's figures of the champion; nil if it has measured none
 	Notes    []string           `json:"notes,omitempty"`    // measurements that failed, and the reasons
-	Trial    *Trial             `json:"trial,omitempty"`    // trial of its model; nil for a version that nothing serves
+	Trial    *ServingCheck      `json:"trial,omitempty"`    // whether its model can be served; nil for a version that nothing serves
 }
 
-// Trial says whether the model of a version can be served. The model is loaded and run before the
+// ServingCheck says whether the model of a version can be served. The model is loaded and run before the
 // version is judged, by the engine of the scorer that serves it.
-type Trial struct {
+type ServingCheck struct {
 	Scorer  string `json:"scorer,omitempty"`  // scorer of the config that serves the model; empty if none does
 	Engine  string `json:"engine,omitempty"`  // engine that ran the model; empty if it could not be loaded
 	Golden  bool   `json:"golden,omitempty"`  // whether the model answered the golden request of its model.yaml

@@ -58,7 +58,7 @@ func (g *Gate) Judge(model string, version int, f Facts) tidemill.Judgement {
 const servedClause = "the model can be served"
 
 // ServedBy names what was to serve a model.
-func ServedBy(t *tidemill.Trial) string {
+func ServedBy(t *tidemill.ServingCheck) string {
 	if t.Scorer == "" {
 		return "Tidemill"
 	}

@@ -40,9 +40,9 @@ func TestSentences(t *testing.T) {
 	}{
 		{"no gate", facts(), nil,
 			"version 7 of intent/bot-42 passes: its recipe has no gate"},
-		{"cannot be served", with(accuracy(0.95), func(f *Facts) { f.Report.Trial = &tidemill.Trial{Scorer: "intents", Error: "it is cut off"} }), nil,
+		{"cannot be served", with(accuracy(0.95), func(f *Facts) { f.Report.Trial = &tidemill.ServingCheck{Scorer: "intents", Error: "it is cut off"} }), nil,
 			"version 7 of intent/bot-42 is refused: scorer intents cannot serve it: it is cut off"},
-		{"cannot be served, and no scorer serves it", with(func(f *Facts) { f.Report.Trial = &tidemill.Trial{Error: "it is cut off"} }), []string{enough},
+		{"cannot be served, and no scorer serves it", with(func(f *Facts) { f.Report.Trial = &tidemill.ServingCheck{Error: "it is cut off"} }), []string{enough},
 			"version 7 of intent/bot-42 is refused: Tidemill cannot serve it: it is cut off"},
 		{"passed", facts(), []string{enough, better},
 			"version 7 of intent/bot-42 passes: accuracy 0.912 (champion @6: 0.905, measured on the same 400 examples)"},
@@ -161,14 +161,14 @@ func TestJudgement(t *testing.T) {
 func TestATrialIsPartOfTheJudgement(t *testing.T) {
 	t.Parallel()
 	f := facts()
-	f.Report.Trial = &tidemill.Trial{Scorer: "intents", Engine: "go", Warning: "it has no label order"}
+	f.Report.Trial = &tidemill.ServingCheck{Scorer: "intents", Engine: "go", Warning: "it has no label order"}
 	plain := judge(t, facts(), enough)
 	want := plain
 	want.Clauses = append([]tidemill.Clause{{Text: "the model can be served", Passed: true, Note: "warning: it has no label order"}}, plain.Clauses...)
 	if got := judge(t, f, enough); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v\nwant %+v", got, want)
 	}
-	f.Report.Trial = &tidemill.Trial{Missing: "ONNX Runtime is not installed"}
+	f.Report.Trial = &tidemill.ServingCheck{Missing: "ONNX Runtime is not installed"}
 	plain.Lacks = true
 	if got := judge(t, f, enough); !reflect.DeepEqual(got, plain) {
 		t.Errorf("got %+v\nwant %+v", got, plain)

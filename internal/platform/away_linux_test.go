@@ -27,7 +27,7 @@ func TestATrialIsRepeatedIfTheProcessIsAway(t *testing.T) {
 	}
 	w.must(w.scores.cache.Close())
 	w.scores.cache = cache
-	ask := registry.TrialRequest{Model: "runtime/bot-1", Key: "bot-1", Artifact: w.putFiles(map[string][]byte{"model.onnx": twoLabels(true)})}
+	ask := registry.ServingRequest{Model: "runtime/bot-1", Key: "bot-1", Artifact: w.putFiles(map[string][]byte{"model.onnx": twoLabels(true)})}
 	for _, runs := range []int{0, 1} { // the process is lost by the trial of a load, and by the rows after it
 		child.Limit(sandboxtest.Starts, 1)
 		child.Limit(sandboxtest.Runs, runs)

@@ -46,14 +46,14 @@ func (p *Platform) openModels(w *runServices) (err error) {
 // tryModel loads and asks the model of a version, by the engine of each scorer that serves it. The
 // first scorer that cannot serve it decides. A model.onnx without a scorer is tried too,
 // because clients may ask any champion.
-func (p *Platform) tryModel(ctx context.Context, ask registry.TrialRequest) (*tidemill.Trial, error) {
-	trial := &tidemill.Trial{}
+func (p *Platform) tryModel(ctx context.Context, ask registry.ServingRequest) (*tidemill.ServingCheck, error) {
+	trial := &tidemill.ServingCheck{}
 	for i := range p.Config().Scorers {
 		c := &p.Config().Scorers[i]
 		if !c.Serves(ask.Model, ask.Key) {
 			continue
 		}
-		trial = &tidemill.Trial{Scorer: c.Name}
+		trial = &tidemill.ServingCheck{Scorer: c.Name}
 		if err := p.tryWith(ctx, c, ask, trial); err != nil || trial.Error != "" || trial.Missing != "" {
 			return trial, err
 		}
@@ -73,7 +73,7 @@ func (p *Platform) tryModel(ctx context.Context, ask registry.TrialRequest) (*ti
 
 // tryWith tries a model as one scorer does, and notes the result. The error is one that another try
 // may not have.
-func (p *Platform) tryWith(ctx context.Context, c *config.Scorer, ask registry.TrialRequest, trial *tidemill.Trial) error {
+func (p *Platform) tryWith(ctx context.Context, c *config.Scorer, ask registry.ServingRequest, trial *tidemill.ServingCheck) error {
 	cache, err := p.modelCache(ctx)
 	if err != nil {
 		return err

@@ -33,7 +33,7 @@ func TestRealARuntimeIsInstalled(t *testing.T) {
 	w.waitForEvents("scored", 1, isScored)
 	w.waitForEvents(tidemill.StreamFacts, 1, func(e *follow.Event) bool { return e.Type == tidemill.TypeModelLoaded })
 
-	ask := registry.TrialRequest{Model: "intent/bot-2", Key: "bot-2", Artifact: w.putFiles(map[string][]byte{"model.onnx": zipMapped(false)})}
+	ask := registry.ServingRequest{Model: "intent/bot-2", Key: "bot-2", Artifact: w.putFiles(map[string][]byte{"model.onnx": zipMapped(false)})}
 	if got, err := w.tryModel(w.ctx(), ask); err != nil || !strings.Contains(got.Error, "zipmap=False") {
 		t.Errorf("a ZipMap as its output: %+v, %v", got, err)
 	}

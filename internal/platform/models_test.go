@@ -65,7 +65,7 @@ func TestATreeIsNotThereYet(t *testing.T) {
 		}
 		tree := w.putFiles(files)
 		show := w.hideTrees(func(node string) bool { return node == tree == (c.files == 1) })
-		ask := registry.TrialRequest{Model: c.model, Key: "bot-1", Artifact: tree}
+		ask := registry.ServingRequest{Model: c.model, Key: "bot-1", Artifact: tree}
 		if got, err := w.tryModel(w.ctx(), ask); err == nil || !strings.Contains(err.Error(), "is not in the store") || got != nil && got.Error != "" {
 			t.Errorf("%s is not there: the trial is %+v, %v", name, got, err)
 		}
@@ -131,7 +131,7 @@ func TestAModelIsTried(t *testing.T) {
 		"no scorer, a corrupt one": {model: "other/bot-1", key: "bot-1", files: map[string][]byte{"model.onnx": good[:99]}, err: "cut off"},
 		"no scorer, no runtime":    {model: "other/bot-1", key: "bot-1", files: map[string][]byte{"model.onnx": zipMapped(true)}, lacks: "ONNX Runtime is not installed"},
 	} {
-		got, err := w.tryModel(t.Context(), registry.TrialRequest{Model: c.model, Key: c.key, Artifact: w.putFiles(c.files), Labels: c.labels})
+		got, err := w.tryModel(t.Context(), registry.ServingRequest{Model: c.model, Key: c.key, Artifact: w.putFiles(c.files), Labels: c.labels})
 		switch {
 		case err != nil:
 			t.Errorf("%s: %v", name, err)

@@ -160,7 +160,7 @@ func showMeasured(w io.Writer, version int, r *tidemill.Report, s show.Screen) {
 }
 
 // trialText says how a version's model was tried before it was judged.
-func trialText(t *tidemill.Trial) string {
+func trialText(t *tidemill.ServingCheck) string {
 	by := "Tried"
 	if t.Scorer != "" {
 		by += " as scorer " + t.Scorer + " serves it"

@@ -198,7 +198,7 @@ func TestAVersionThatCannotBeServed(t *testing.T) {
 	w := newWorld(t)
 	r := w.registrar()
 	w.finish(r, runEnd{model: "m", accuracy: 0.6})
-	w.trial = &tidemill.Trial{Scorer: "intents", Error: "it is cut off, or is no ONNX file"}
+	w.trial = &tidemill.ServingCheck{Scorer: "intents", Error: "it is cut off, or is no ONNX file"}
 	w.finish(r, runEnd{model: "m", accuracy: 0.9, files: map[string]string{"predictions.csv": "truth,predicted\na,b\nb,b\n"}})
 	if ask := w.tried[1]; ask.Model != "m" || ask.Key != "bot-42" || ask.Artifact == "" || !slices.Equal(ask.Labels, []string{"b"}) {
 		t.Errorf("tried was %+v", ask)
@@ -207,7 +207,7 @@ func TestAVersionThatCannotBeServed(t *testing.T) {
 	if want := "version 2 of m is refused: scorer intents cannot serve it: it is cut off, or is no ONNX file"; v.State != tidemill.VersionRefused || v.Judgement.Sentence != want {
 		t.Errorf("the version is %s: %+v", v.State, v.Judgement)
 	}
-	for by, trial := range map[string]*tidemill.Trial{"scorer intents": {Scorer: "intents", Missing: "ONNX Runtime is not installed"}, "Tidemill": {Missing: "ONNX Runtime is not installed"}} {
+	for by, trial := range map[string]*tidemill.ServingCheck{"scorer intents": {Scorer: "intents", Missing: "ONNX Runtime is not installed"}, "Tidemill": {Missing: "ONNX Runtime is not installed"}} {
 		w.trial = trial
 		model := strings.ReplaceAll(by, " ", "-")
 		w.finish(r, runEnd{model: model, accuracy: 0.9})
@@ -223,11 +223,11 @@ func TestAVersionThatCannotBeServed(t *testing.T) {
 	if _, err := r.Wish(w.ctx(), Wish{Model: "m", Action: tidemill.ActionPromote}); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "ONNX Runtime is not installed") {
 		t.Errorf("promoted before that is installed: %v", err)
 	}
-	w.trial = &tidemill.Trial{Scorer: "intents", Engine: "onnxruntime", Rows: 8}
+	w.trial = &tidemill.ServingCheck{Scorer: "intents", Engine: "onnxruntime", Rows: 8}
 	if a, err := r.Wish(w.ctx(), Wish{Model: "m", Action: tidemill.ActionPromote}); err != nil || a.Version != 3 {
 		t.Errorf("promoted after that is installed: %+v, %v", a, err)
 	}
-	w.trial = &tidemill.Trial{Error: "it is cut off"}
+	w.trial = &tidemill.ServingCheck{Error: "it is cut off"}
 	if a, err := r.Wish(w.ctx(), Wish{Model: "m", Action: tidemill.ActionPromote, Version: 2, Force: true}); err != nil || a.Version != 2 {
 		t.Errorf("forced: %+v, %v", a, err)
 	}

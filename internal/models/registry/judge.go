@@ -196,7 +196,7 @@ func holdReason(promote tidemill.Promote, recipe string, asked *commands.State) 
 
 // lackReason returns why a version waits although its model may be good: it cannot be run before
 // something is installed. It is empty if nothing is missing.
-func lackReason(t *tidemill.Trial) string {
+func lackReason(t *tidemill.ServingCheck) string {
 	if t == nil || t.Missing == "" {
 		return ""
 	}

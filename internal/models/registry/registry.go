@@ -25,7 +25,7 @@ type Options struct {
 	Asked  func() *commands.State // commands that freeze promotions; nil means none
 	// Try loads the model of a version and asks it, as its scorers do; nil means that no version is
 	// tried. It returns nil if nothing serves the model.
-	Try func(context.Context, TrialRequest) (*tidemill.Trial, error)
+	Try func(context.Context, ServingRequest) (*tidemill.ServingCheck, error)
 	// Again asks for another run if a version was refused because the champion had changed
 	// meanwhile; nil means never. A second call makes no second request, because the cause names
 	// the request.
@@ -33,8 +33,8 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// TrialRequest names a model to try.
-type TrialRequest struct {
+// ServingRequest names a model to try.
+type ServingRequest struct {
 	Model, Key string
 	Artifact   string   // tree with the model's files
 	Labels     []string // labels that the version's run has predicted; nil if they are not known

@@ -47,11 +47,11 @@ func (r *Registrar) measure(ctx context.Context, w *work) (*tidemill.Report, err
 }
 
 // try tries the model of a version.
-func (r *Registrar) try(ctx context.Context, model, key, artifact string, report *tidemill.Report) (*tidemill.Trial, error) {
+func (r *Registrar) try(ctx context.Context, model, key, artifact string, report *tidemill.Report) (*tidemill.ServingCheck, error) {
 	if r.o.Try == nil {
 		return nil, nil
 	}
-	ask := TrialRequest{Model: model, Key: key, Artifact: artifact}
+	ask := ServingRequest{Model: model, Key: key, Artifact: artifact}
 	if report.Measured != nil {
 		for _, c := range report.Measured.Classes {
 			if c.Predicted > 0 {

@@ -45,8 +45,8 @@ type world struct {
 	mu    sync.Mutex
 	acts  commands.State
 	again []Lost
-	trial *tidemill.Trial // result of each trial; nil means that nothing serves the models
-	tried []TrialRequest
+	trial *tidemill.ServingCheck // result of each trial; nil means that nothing serves the models
+	tried []ServingRequest
 	runs  int // number of runs that have begun
 }
 
@@ -129,7 +129,7 @@ func (w *world) asks(_ context.Context, l Lost) error {
 	return nil
 }
 
-func (w *world) try(_ context.Context, ask TrialRequest) (*tidemill.Trial, error) {
+func (w *world) try(_ context.Context, ask ServingRequest) (*tidemill.ServingCheck, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.tried = append(w.tried, ask)
