@@ -27,6 +27,7 @@ const (
 	TypeModelRegistered        = "tidemill.model.registered"
 	TypeModelPromotionProposed = "tidemill.model.promotion-proposed"
 	TypeModelPromoted          = "tidemill.model.promoted"
+	TypeTrialBegun             = "tidemill.trial.begun"
 	TypeModelRefused           = "tidemill.model.refused"
 	TypeModelRolledBack        = "tidemill.model.rolled-back"
 	TypeModelPinned            = "tidemill.model.pinned"
@@ -172,6 +173,8 @@ var catalogue = []Entry{
 		"a gate has judged a version, or a person asks for a change of the champion", []string{AttrModel, AttrModelVersion, AttrRecipe, AttrRun, AttrAuthID}},
 	{TypeModelPromoted, StreamFacts, true, KeyedByModel, 1,
 		"a version has become the champion", []string{AttrModel, AttrModelVersion, AttrRecipe, AttrRun, AttrAuthID}},
+	{TypeTrialBegun, StreamFacts, true, KeyedByModel, 1,
+		"a version passed its gate, and answers the stream beside the champion", []string{AttrModel, AttrModelVersion, AttrRecipe, AttrRun}},
 	{TypeModelRefused, StreamFacts, true, KeyedByModel, 1,
 		"a version failed its gate", []string{AttrModel, AttrModelVersion, AttrRecipe, AttrRun}},
 	{TypeModelRolledBack, StreamFacts, true, KeyedByModel, 1,

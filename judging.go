@@ -85,14 +85,15 @@ type Cell struct {
 
 // Judgement is a gate's result for a version, compared with one champion.
 type Judgement struct {
-	Passed   bool     `json:"passed"`
-	Clauses  []Clause `json:"clauses,omitempty"`
-	Sentence string   `json:"sentence"`         // the judgement in words
-	Against  int      `json:"against"`          // version of the champion; 0 if there was none
-	On       GateOn   `json:"on,omitempty"`     // the figures of the champion that counted; empty if no clause needed any
-	Beside   int      `json:"beside,omitempty"` // version of the champion that the run measured
-	Hold     string   `json:"hold,omitempty"`   // reason why a version that passed waits for a person, other than a pin; empty if there is none
-	Lacks    bool     `json:"lacks,omitempty"`  // whether something has to be installed before the version can be promoted
+	Passed   bool          `json:"passed"`
+	Clauses  []Clause      `json:"clauses,omitempty"`
+	Sentence string        `json:"sentence"`         // the judgement in words
+	Against  int           `json:"against"`          // version of the champion; 0 if there was none
+	On       GateOn        `json:"on,omitempty"`     // the figures of the champion that counted; empty if no clause needed any
+	Beside   int           `json:"beside,omitempty"` // version of the champion that the run measured
+	Hold     string        `json:"hold,omitempty"`   // reason why a version that passed waits for a person, other than a pin; empty if there is none
+	Trial    *TrialVerdict `json:"trial,omitempty"`  // end of the version's trial; nil if it had none, or it has not ended
+	Lacks    bool          `json:"lacks,omitempty"`  // whether something has to be installed before the version can be promoted
 }
 
 // Clause is one condition of a gate and its result.
@@ -106,10 +107,11 @@ type Clause struct {
 // Judge says how a recipe's versions are judged, by the config that applied when the run
 // began.
 type Judge struct {
-	Gate    []string `json:"gate,omitempty"` // CEL
-	On      GateOn   `json:"on"`
-	Promote Promote  `json:"promote"`
-	Keep    int      `json:"keep"` // number of versions
+	Gate    []string    `json:"gate,omitempty"` // CEL
+	On      GateOn      `json:"on"`
+	Promote Promote     `json:"promote"`
+	Keep    int         `json:"keep"`            // number of versions
+	Trial   *TrialTerms `json:"trial,omitempty"` // nil means that a version which passes its gate is promoted
 }
 
 // Promote says how a version that has passed its gate becomes the champion.

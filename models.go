@@ -14,6 +14,7 @@ type VersionState string
 const (
 	VersionRegistered VersionState = "registered" // not judged yet
 	VersionAwaiting   VersionState = "awaiting"   // passed its gate; a person has to promote it
+	VersionTrial      VersionState = "on trial"   // passed its gate; answers the stream beside the champion
 	VersionRefused    VersionState = "refused"
 	VersionPromoted   VersionState = "promoted" // is the champion, or was
 )
@@ -50,9 +51,11 @@ type ModelRegistered struct {
 // Action is the change that a proposal asks for.
 type Action string
 
-// The actions. Only people propose those other than ActionJudge.
+// The actions. Only people propose those after ActionConclude.
 const (
-	ActionJudge    Action = "judge" // a version was judged: promote it, or note why it is not promoted
+	ActionJudge    Action = "judge"    // a version was judged: promote it, or note why it is not promoted
+	ActionTry      Action = "try"      // a version has passed its gate: its trial begins
+	ActionConclude Action = "conclude" // the trial of a version has ended: promote it, or note why it is not promoted
 	ActionPromote  Action = "promote"
 	ActionRollback Action = "rollback"
 	ActionPin      Action = "pin" // the version is the champion until it is unpinned
@@ -65,20 +68,20 @@ const (
 type PromotionProposed struct {
 	Action  Action `json:"action"`
 	Version int    `json:"version"`          // 0 for ActionUnpin
-	Run     string `json:"run,omitempty"`    // for ActionJudge: the run that made the version
+	Run     string `json:"run,omitempty"`    // for ActionJudge, ActionTry and ActionConclude: the run that made the version
 	Basis   int    `json:"basis"`            // version of the champion; 0 for none
 	Turn    int64  `json:"turn"`             // see Model.Turn
 	Force   bool   `json:"force,omitempty"`  // for ActionPromote: promote even a version that was refused or not judged
 	Reason  string `json:"reason,omitempty"` // reason that a person gave
-	Hold    string `json:"hold,omitempty"`   // for ActionJudge: why a version that passed is not promoted, such as a freeze
+	Hold    string `json:"hold,omitempty"`   // for ActionJudge and ActionConclude: why a version that passed is not promoted, such as a freeze
 
-	Judgement *Judgement `json:"judgement,omitempty"` // for ActionJudge
+	Judgement *Judgement `json:"judgement,omitempty"` // for ActionJudge, ActionTry and ActionConclude
 	Origin    *Origin    `json:"origin,omitempty"`    // origin of the version, for subscribers
 	Artifact  string     `json:"artifact,omitempty"`
 }
 
 // ModelAnnounced is the data of events that announce an accepted proposal:
-// tidemill.model.promoted, .refused, .awaiting, .rolled-back, .pinned and .unpinned.
+// tidemill.model.promoted, .refused, .awaiting, .rolled-back, .pinned and .unpinned, and tidemill.trial.begun.
 type ModelAnnounced struct {
 	Proposal  string     `json:"proposal"` // id of the fact that was accepted
 	Version   int        `json:"version"`

@@ -108,6 +108,8 @@ func modelTypeOf(typ string) string {
 		return tidemill.TypeModelPromotionProposed
 	case tidemill.TypeModelPromoted:
 		return tidemill.TypeModelPromoted
+	case tidemill.TypeTrialBegun:
+		return tidemill.TypeTrialBegun
 	case tidemill.TypeModelRefused:
 		return tidemill.TypeModelRefused
 	case tidemill.TypeModelAwaiting:

@@ -102,6 +102,10 @@ func (l *Ledger) VersionsOf(ctx context.Context, held []HeldBy) ([]VersionRecord
 				return nil, err
 			}
 		}
+		if h.Why != "" && r.Judgement != nil {
+			r.Judgement.Passed = false
+			r.Judgement.Sentence += "; refused: " + h.Why
+		}
 		all = append(all, r)
 	}
 	return all, nil

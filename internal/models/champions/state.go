@@ -30,7 +30,7 @@ type files struct {
 }
 
 // states lists the states of a version; a packed state is an index of it.
-var states = [...]tidemill.VersionState{tidemill.VersionRegistered, tidemill.VersionAwaiting, tidemill.VersionRefused, tidemill.VersionPromoted}
+var states = [...]tidemill.VersionState{tidemill.VersionRegistered, tidemill.VersionAwaiting, tidemill.VersionRefused, tidemill.VersionPromoted, tidemill.VersionTrial}
 
 func pack(m *fold.Model) []byte {
 	p := packer(make([]byte, 0, 64+64*len(m.Versions)))

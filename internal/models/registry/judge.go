@@ -131,12 +131,19 @@ func (r *Registrar) judgedFact(ctx context.Context, w *work, m *fold.Model, h *f
 		return nil, err
 	}
 	j := g.Judge(m.Name, h.Number, facts)
+	action := tidemill.ActionJudge
 	if j.Passed {
-		j.Hold = cmp.Or(lackReason(facts.Report.Trial), holdReason(w.Judge.Promote, w.Recipe, r.o.Asked()))
+		j.Hold = lackReason(facts.Report.Trial)
+		if w.Judge.Trial != nil && m.Champion != 0 && j.Hold == "" {
+			action = tidemill.ActionTry
+		}
+		if action == tidemill.ActionJudge {
+			j.Hold = cmp.Or(j.Hold, holdReason(w.Judge.Promote, w.Recipe, r.o.Asked()))
+		}
 	}
 	return &fact{typ: tidemill.TypeModelPromotionProposed, id: tidemill.ID("judged", m.Name, w.Run, strconv.FormatInt(m.Turn, 10)),
 		source: r.o.Names.Source(byPromote), model: m.Name, key: m.Key, version: h.Number, recipe: w.Recipe, run: w.Run, chain: w.chain,
-		data: tidemill.PromotionProposed{Action: tidemill.ActionJudge, Version: h.Number, Run: w.Run, Basis: m.Champion, Turn: m.Turn,
+		data: tidemill.PromotionProposed{Action: action, Version: h.Number, Run: w.Run, Basis: m.Champion, Turn: m.Turn,
 			Hold: j.Hold, Judgement: &j, Origin: &w.Origin, Artifact: w.result.Artifact}}, nil
 }
 

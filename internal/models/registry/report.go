@@ -18,6 +18,7 @@ import (
 	"tidemill.dev"
 	"tidemill.dev/api"
 	"tidemill.dev/broker"
+	"tidemill.dev/internal/data/ledger"
 	"tidemill.dev/internal/data/ledger/fold"
 	"tidemill.dev/internal/data/store"
 	"tidemill.dev/internal/models/evaluate"
@@ -245,7 +246,7 @@ func (r *Registrar) announce(ctx context.Context, m *fold.Model, ours publishedF
 
 // announcement returns the fact that announces an accepted proposal. Its source is the proposal's
 // source, whichever process writes it, because an event is known by its source and id.
-func (r *Registrar) announcement(ctx context.Context, m *fold.Model, o fold.Owed, ours publishedFact) (*fact, error) {
+func (r *Registrar) announcement(ctx context.Context, m *fold.Model, o fold.Owed, ours publishedFact) (_ *fact, err error) {
 	v := &ours.view
 	if ours.at != o.At || v.ID != o.Proposal {
 		found, err := r.factAt(ctx, o.At)
@@ -258,10 +259,10 @@ func (r *Registrar) announcement(ctx context.Context, m *fold.Model, o fold.Owed
 	if err := json.Unmarshal(v.Data, &p); err != nil {
 		return nil, hopelessf("read the proposal: %w", err)
 	}
-	j := p.Judgement
-	if p.Action == tidemill.ActionJudge { // the log may have added to the judgement
-		kept, err := r.record(ctx, m.Name, o.Version)
-		if err != nil {
+	j, judged := p.Judgement, slices.Contains([]tidemill.Action{tidemill.ActionJudge, tidemill.ActionTry, tidemill.ActionConclude}, p.Action)
+	var kept *ledger.VersionRecord
+	if judged { // the log may have added to the judgement
+		if kept, err = r.record(ctx, m.Name, o.Version); err != nil {
 			return nil, err
 		}
 		if kept != nil && kept.Judgement != nil {
@@ -274,6 +275,11 @@ func (r *Registrar) announcement(ctx context.Context, m *fold.Model, o fold.Owed
 			Before: o.Before, Turn: o.Turn, Reason: p.Reason, Judgement: j, Origin: p.Origin}}
 	f.recipe, _ = v.Attribute(tidemill.AttrRecipe)
 	f.run, _ = v.Attribute(tidemill.AttrRun)
+	if o.Version != p.Version && judged && kept != nil { // the proposal has ended the trial of another version
+		f.recipe, f.run = kept.Recipe, kept.Run
+		f.data = tidemill.ModelAnnounced{Proposal: o.Proposal, Version: o.Version, Champion: o.Champion, Artifact: kept.Artifact,
+			Before: o.Before, Turn: o.Turn, Judgement: j, Origin: &kept.Origin}
+	}
 	return f, nil
 }
 
@@ -300,6 +306,7 @@ func (r *Registrar) factAt(ctx context.Context, at tidemill.Mark) (found *broker
 // Components in the sources of facts about models.
 const (
 	byPromote = "promote" // source of facts that follow from the end of a run
+	byTrial   = "trial"   // source of the ends of trials
 	byGateway = "gateway" // source of a person's requests
 	byForget  = "forget"  // source of facts that follow from the end of a key
 )

@@ -161,7 +161,7 @@ func proposalOf(m *fold.Model, w Wish) (tidemill.PromotionProposed, error) {
 // checkPassed refuses to pin a version that has not passed its gate. The version must be promoted by
 // force first, so that a wrong number in a pin does not let a refused version serve.
 func checkPassed(h *fold.Held, w Wish) error {
-	if w.Action == tidemill.ActionPin && (h.State == tidemill.VersionRefused || h.State == tidemill.VersionRegistered) {
+	if w.Action == tidemill.ActionPin && (h.State == tidemill.VersionRefused || h.State == tidemill.VersionRegistered || h.State == tidemill.VersionTrial) {
 		return fmt.Errorf("%w: version %d is %s, and has to be promoted before it can be pinned", ErrRefused, h.Number, h.State)
 	}
 	return nil

@@ -32,8 +32,9 @@ type Model struct {
 	Owed     []Owed          `json:"owed,omitempty"`     // announcements of accepted proposals that are not made yet
 	Retired  time.Time       `json:"retired,omitzero"`   // time of the removal of its key; zero once it has a later version
 
-	Unserved *Unserved `json:"unserved,omitempty"` // last report that a scorer cannot serve the champion; nil if there is none
-	Drifts   []Drift   `json:"drifts,omitempty"`   // figures of the champion that have drifted, the newest last
+	Trials   []TrialEnd `json:"trials,omitempty"`   // newest keptTrials trials that have ended, the newest last
+	Unserved *Unserved  `json:"unserved,omitempty"` // last report that a scorer cannot serve the champion; nil if there is none
+	Drifts   []Drift    `json:"drifts,omitempty"`   // figures of the champion that have drifted, the newest last
 }
 
 // Drift is a figure of the champion that has drifted.
@@ -58,9 +59,19 @@ type Held struct {
 	Number int                   `json:"number"`
 	Run    string                `json:"run"`
 	State  tidemill.VersionState `json:"state"`
-	Mark   tidemill.Mark         `json:"mark"`  // place of the fact that started its run
-	Began  time.Time             `json:"began"` // start of its run
-	At     time.Time             `json:"at"`    // time of its registration
+	Mark   tidemill.Mark         `json:"mark"`           // place of the fact that started its run
+	Began  time.Time             `json:"began"`          // start of its run
+	At     time.Time             `json:"at"`             // time of its registration
+	Tried  time.Time             `json:"tried,omitzero"` // beginning of its trial; zero if it has had none
+	Why    string                `json:"why,omitempty"`  // reason why its trial ended without a verdict; empty if it did not
+}
+
+// TrialEnd is a trial that has ended. The budget of wrong promotions counts it.
+type TrialEnd struct {
+	Version int       `json:"version"`
+	Recipe  string    `json:"recipe,omitempty"`
+	At      time.Time `json:"at"`
+	EValue  float64   `json:"eValue,omitempty"` // evidence with which it passed; 0 if it did not
 }
 
 // Pin keeps the champion until it is removed.
@@ -106,6 +117,7 @@ type ModelVerdict struct {
 
 const (
 	keptChanges  = 20
+	keptTrials   = 5
 	maxKeep      = 10_000
 	mostUnjudged = 10
 )
@@ -135,7 +147,7 @@ func (m *Model) Apply(f Fact) ModelVerdict {
 		return decodedOf(f, m.drifted)
 	case tidemill.TypeModelDriftEnded:
 		return decodedOf(f, m.driftEnded)
-	case tidemill.TypeModelPromoted, tidemill.TypeModelRefused, tidemill.TypeModelAwaiting, tidemill.TypeModelRolledBack, tidemill.TypeModelPinned, tidemill.TypeModelUnpinned:
+	case tidemill.TypeModelPromoted, tidemill.TypeModelRefused, tidemill.TypeModelAwaiting, tidemill.TypeModelRolledBack, tidemill.TypeModelPinned, tidemill.TypeModelUnpinned, tidemill.TypeTrialBegun:
 		return decodedOf(f, func(f Fact, d announcedFact) ModelVerdict { return m.announced(f, d.ModelAnnounced) })
 	}
 	return void("the type is not one that decides about models")
@@ -269,7 +281,7 @@ func (m *Model) raiseFloor(at tidemill.Mark) {
 }
 
 // trim drops the oldest versions if there are more than keep. It never drops the champion, the
-// former champion, and the newest version. trim also keeps up to mostUnjudged versions that are not
+// former champion, the version on trial, and the newest version. trim also keeps up to mostUnjudged versions that are not
 // judged yet: otherwise a version that arrives late could push out a better one before its
 // judgement.
 func (m *Model) trim(keep int) (dropped []int) {
@@ -277,7 +289,7 @@ func (m *Model) trim(keep int) (dropped []int) {
 	for i := 0; i < len(m.Versions)-1 && len(m.Versions) > keep; {
 		h := m.Versions[i]
 		unjudged := h.State == tidemill.VersionRegistered && len(m.Versions) <= keep+mostUnjudged
-		if h.Number == m.Champion || h.Number == m.Previous || unjudged {
+		if h.Number == m.Champion || h.Number == m.Previous || unjudged || h.State == tidemill.VersionTrial {
 			i++
 			continue
 		}
@@ -303,6 +315,10 @@ func (m *Model) propose(f Fact, d tidemill.PromotionProposed) ModelVerdict {
 	switch d.Action {
 	case tidemill.ActionJudge:
 		return m.judge(f, d, h)
+	case tidemill.ActionTry:
+		return m.try(f, d, h)
+	case tidemill.ActionConclude:
+		return m.conclude(f, d, h)
 	case tidemill.ActionPromote:
 		return m.promote(f, d, h)
 	case tidemill.ActionRollback:
@@ -321,6 +337,11 @@ func (m *Model) judge(f Fact, d tidemill.PromotionProposed, h *Held) ModelVerdic
 	case h.State != tidemill.VersionRegistered:
 		return ModelVerdict{Result: Known}
 	}
+	return m.settle(f, d, h)
+}
+
+// settle promotes or refuses a version by its judgement.
+func (m *Model) settle(f Fact, d tidemill.PromotionProposed, h *Held) ModelVerdict {
 	v := ModelVerdict{Result: Accepted, Judged: h.Number, Judgement: d.Judgement}
 	switch older := m.olderThanChampion(h); {
 	case !d.Judgement.Passed:
@@ -338,6 +359,67 @@ func (m *Model) judge(f Fact, d tidemill.PromotionProposed, h *Held) ModelVerdic
 		m.setChampion(f, d, h, tidemill.TypeModelPromoted, "")
 	}
 	return v
+}
+
+// try begins the trial of a version that has passed its gate. It ends an older trial of the model, because
+// the newer version has newer data.
+func (m *Model) try(f Fact, d tidemill.PromotionProposed, h *Held) ModelVerdict {
+	switch {
+	case d.Judgement == nil || !d.Judgement.Passed || d.Run != h.Run:
+		return void("it has no judgement that passed, or that of another run")
+	case h.State != tidemill.VersionRegistered:
+		return ModelVerdict{Result: Known}
+	case m.Champion == 0:
+		return void("there is no champion to be tried beside")
+	case m.olderThanChampion(h):
+		return m.settle(f, d, h)
+	}
+	if o := m.OnTrial(); o != nil {
+		if h.BeganBefore(o) {
+			h.State, h.Why = tidemill.VersionRefused, "version "+strconv.Itoa(o.Number)+", which has newer data, is on trial"
+			m.owe(f, tidemill.TypeModelRefused, h.Number, m.Champion)
+			return ModelVerdict{Result: Accepted, Judged: h.Number, Judgement: d.Judgement}
+		}
+		o.State, o.Why = tidemill.VersionRefused, "its trial ended without a verdict: the trial of version "+strconv.Itoa(h.Number)+", which has newer data, began"
+		m.owe(f, tidemill.TypeModelRefused, o.Number, m.Champion)
+		m.endTrial(TrialEnd{Version: o.Number, Recipe: m.Recipe, At: f.At})
+	}
+	h.State, h.Tried = tidemill.VersionTrial, f.At
+	m.owe(f, tidemill.TypeTrialBegun, h.Number, m.Champion)
+	return ModelVerdict{Result: Accepted, Judged: h.Number, Judgement: d.Judgement}
+}
+
+// conclude ends the trial of a version. A second end changes nothing.
+func (m *Model) conclude(f Fact, d tidemill.PromotionProposed, h *Held) ModelVerdict {
+	switch {
+	case d.Judgement == nil || d.Judgement.Trial == nil || d.Run != h.Run:
+		return void("it has no end of a trial, or that of another run")
+	case h.State != tidemill.VersionTrial:
+		return ModelVerdict{Result: Known}
+	}
+	end := TrialEnd{Version: h.Number, Recipe: d.Judgement.Trial.Recipe, At: f.At}
+	if d.Judgement.Passed {
+		end.EValue = d.Judgement.Trial.EValue
+	}
+	m.endTrial(end)
+	return m.settle(f, d, h)
+}
+
+func (m *Model) endTrial(e TrialEnd) {
+	m.Trials = append(m.Trials, e)
+	if len(m.Trials) > keptTrials {
+		m.Trials = slices.Delete(m.Trials, 0, len(m.Trials)-keptTrials)
+	}
+}
+
+// OnTrial returns the version that is on trial; nil if there is none.
+func (m *Model) OnTrial() *Held {
+	for i := range m.Versions {
+		if m.Versions[i].State == tidemill.VersionTrial {
+			return &m.Versions[i]
+		}
+	}
+	return nil
 }
 
 func (m *Model) await(f Fact, h *Held, v *ModelVerdict, d tidemill.PromotionProposed, why string) {
@@ -378,7 +460,7 @@ func (m *Model) promote(f Fact, d tidemill.PromotionProposed, h *Held) ModelVerd
 		return void("version " + strconv.Itoa(h.Number) + " is the champion")
 	case m.Pin != nil:
 		return void("version " + strconv.Itoa(m.Champion) + " is pinned")
-	case !d.Force && (h.State == tidemill.VersionRefused || h.State == tidemill.VersionRegistered):
+	case !d.Force && (h.State == tidemill.VersionRefused || h.State == tidemill.VersionRegistered || h.State == tidemill.VersionTrial):
 		return void("version " + strconv.Itoa(h.Number) + " is " + string(h.State) + ", and it was not forced")
 	}
 	m.setChampion(f, d, h, tidemill.TypeModelPromoted, d.Reason)

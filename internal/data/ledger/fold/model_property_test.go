@@ -82,6 +82,12 @@ func (c *modelWriter) act() {
 		if c.IntN(6) == 0 {
 			p.Hold = "frozen"
 		}
+		switch c.IntN(4) {
+		case 1:
+			p.Action = tidemill.ActionTry
+		case 2:
+			p.Action, p.Judgement.Trial = tidemill.ActionConclude, &tidemill.TrialVerdict{Recipe: "r", EValue: 30}
+		}
 		c.say(tidemill.TypeModelPromotionProposed, h.Run, p)
 	case n < 15:
 		action := []tidemill.Action{tidemill.ActionPromote, tidemill.ActionRollback, tidemill.ActionPin, tidemill.ActionUnpin, "marry"}[c.IntN(5)]
@@ -166,7 +172,7 @@ func (j *modelChecker) checkChampion(m *fold.Model, before fold.Model, f fold.Fa
 		j.Fatalf("%d: it was pinned", f.Offset)
 	}
 	was, is := j.origins[before.Champion], j.origins[m.Champion]
-	if p.Action == tidemill.ActionJudge && before.Champion != 0 && is.Before(was) {
+	if (p.Action == tidemill.ActionJudge || p.Action == tidemill.ActionConclude) && before.Champion != 0 && is.Before(was) {
 		j.Fatalf("%d: the run of %v overwrote that of %v, which is newer", f.Offset, is, was)
 	}
 	if j.owed[f.ID] {
@@ -182,8 +188,15 @@ func (j *modelChecker) checkKept(m *fold.Model) {
 	if !sorted || m.Champion != 0 && m.Find(m.Champion) == nil || m.Previous != 0 && m.Find(m.Previous) == nil {
 		j.Fatalf("%s", text(*m))
 	}
+	onTrial := 0
 	for _, h := range m.Versions {
-		if was := j.judged[h.Number]; was != "" && was != tidemill.VersionRegistered && h.State != was && h.State != tidemill.VersionPromoted {
+		if h.State == tidemill.VersionTrial {
+			onTrial++
+		}
+		if onTrial > 1 {
+			j.Fatalf("two versions are on trial: %s", text(*m))
+		}
+		if was := j.judged[h.Number]; was != "" && was != tidemill.VersionRegistered && was != tidemill.VersionTrial && h.State != was && h.State != tidemill.VersionPromoted {
 			j.Fatalf("version %d was %s and is %s", h.Number, was, h.State)
 		}
 		j.judged[h.Number] = h.State

@@ -1,0 +1,70 @@
+package tidemill
+
+import "time"
+
+// TrialTerms say how a candidate that has passed its gate is tried on the stream of a scorer, by the config
+// that applied when its run began.
+type TrialTerms struct {
+	On      string        `json:"on,omitempty"` // scorer; empty means the only scorer that serves the model
+	Last    time.Duration `json:"last"`         // how much of the stream before the trial's beginning the candidate answers too
+	Until   time.Duration `json:"until"`        // time after which the trial is given up
+	Pass    []string      `json:"pass"`         // clauses in CEL that must all hold for a promotion
+	Refuse  []string      `json:"refuse,omitempty"`
+	AtLeast int           `json:"atLeast"` // number of events before a verdict: labelled events, or answered ones if no clause needs labels
+	Alpha   float64       `json:"alpha"`   // greatest share of wrong promotions among all promotions by trials of the recipe
+}
+
+// TrialOutcome says how a trial has ended.
+type TrialOutcome string
+
+// The outcomes.
+const (
+	TrialPassed  TrialOutcome = "passed"
+	TrialRefused TrialOutcome = "refused"
+	TrialGivenUp TrialOutcome = "given up" // no verdict in time
+)
+
+// TrialVerdict is the end of a trial with its evidence. Apart from P99, the evidence is a function of the
+// records in Read and of the candidate's files, so that it can be computed again.
+type TrialVerdict struct {
+	Scorer   string       `json:"scorer"`
+	Recipe   string       `json:"recipe"`
+	Champion int          `json:"champion"` // version whose answers were compared
+	Began    time.Time    `json:"began"`
+	Ended    time.Time    `json:"ended"`
+	Outcome  TrialOutcome `json:"outcome"`
+	Terms    TrialTerms   `json:"terms"`
+	Read     []TrialRange `json:"read"` // records with the evidence, sorted by stream and partition
+	TrialCounts
+	Lead   Estimate           `json:"lead"`   // accuracy of the candidate minus the champion's, with bounds that are valid at every look
+	EValue float64            `json:"eValue"` // evidence that the candidate is better; 1 is none, 20 is that of a test at 5 %
+	P99    float64            `json:"p99"`    // milliseconds for one answer; measured, so it differs when it is computed again
+	Values map[string]float64 `json:"values"` // values of the names in clauses
+	Budget *TrialBudget       `json:"budget,omitempty"`
+	Digest string             `json:"digest"` // SHA-256 over all pairs of answers with their truth
+}
+
+// TrialCounts counts the events of a trial.
+type TrialCounts struct {
+	Answered int `json:"answered"` // events that the champion has answered and the candidate has read
+	Agreed   int `json:"agreed"`   // events to which both gave the same label
+	Labelled int `json:"labelled"` // events whose truth is known
+	Wins     int `json:"wins"`     // labelled events on which only the candidate is right
+	Losses   int `json:"losses"`   // labelled events on which only the champion is right
+	Errors   int `json:"errors"`   // events that the candidate could not answer; they count as wrong
+}
+
+// TrialRange is a part of a partition: the offsets from From up to but excluding To.
+type TrialRange struct {
+	Stream    string `json:"stream"`
+	Partition int32  `json:"partition"`
+	From      int64  `json:"from"`
+	To        int64  `json:"to"`
+}
+
+// TrialBudget says how much evidence a promotion needed, given the other trials of the recipe.
+type TrialBudget struct {
+	Trials   int     `json:"trials"`   // trials of the recipe that are running, or have ended within the last 30 days
+	Promoted int     `json:"promoted"` // trials among them that are promoted, with those of this moment
+	Needed   float64 `json:"needed"`   // least EValue for a promotion: Trials / (Promoted × Alpha)
+}
