@@ -53,30 +53,34 @@ const (
 )
 
 // Check returns nil or a *SyntaxError that says what is wrong with a clause.
-func Check(text string) error {
-	env, err := environment()
+func Check(text string) error { return checkIn(ofVersions, text) }
+
+func checkIn(l language, text string) error {
+	env, err := l.environment()
 	if err != nil {
 		return &SyntaxError{1, err.Error()}
 	}
-	_, err = compile(env, text)
+	_, err = compile(l, env, text)
 	return err
 }
 
 // Compile parses the clauses of a gate.
-func Compile(clauses []string) (*Gate, error) {
+func Compile(clauses []string) (*Gate, error) { return compileIn(ofVersions, clauses) }
+
+func compileIn(l language, clauses []string) (*Gate, error) {
 	if len(clauses) == 0 {
 		return &Gate{}, nil
 	}
 	if len(clauses) > MaxClauses {
 		return nil, fmt.Errorf("a gate has %d clauses, more than %d; join some with &&", len(clauses), MaxClauses)
 	}
-	env, err := environment()
+	env, err := l.environment()
 	if err != nil {
 		return nil, err
 	}
 	g := &Gate{}
 	for i, text := range clauses {
-		c, err := compile(env, text)
+		c, err := compile(l, env, text)
 		if err != nil {
 			return nil, fmt.Errorf("read clause %d of the gate, %s: %w", i+1, brief(text), err)
 		}
@@ -89,7 +93,7 @@ func Compile(clauses []string) (*Gate, error) {
 // clauses. A figure of the confusion matrix counts as the metric of the same name. Metrics is cheaper
 // than Compile, because it only parses.
 func Metrics(clauses []string) (names []string) {
-	env, err := environment()
+	env, err := ofVersions.environment()
 	if err != nil {
 		return nil
 	}
@@ -107,14 +111,28 @@ func Metrics(clauses []string) (names []string) {
 	return names
 }
 
-// environment declares the names that clauses may use. It never changes, so it is made once:
+// language is a set of names that clauses may use. Its environment never changes, so it is made once:
 // making it takes longer than parsing most clauses.
-var environment = sync.OnceValues(newEnvironment)
+type language struct {
+	shape       func() *shape
+	environment func() (*cel.Env, error)
+	example     string // clause for error messages
+}
+
+// ofVersions is the language of gates, and ofStreams that of trials. The variables must not be changed.
+var (
+	ofVersions = newLanguage(world, "metrics.accuracy >= 0.85")
+	ofStreams  = newLanguage(streamShape, "stream.lead.low > 0")
+)
+
+func newLanguage(s func() *shape, example string) language {
+	return language{s, sync.OnceValues(func() (*cel.Env, error) { return newEnvironment(s()) }), example}
+}
 
 // newEnvironment declares dynamic variables, because only a run decides which metrics exist.
-func newEnvironment() (*cel.Env, error) {
+func newEnvironment(s *shape) (*cel.Env, error) {
 	options := []cel.EnvOption{cel.CrossTypeNumericComparisons(true), cel.ParserRecursionLimit(maxDepth), cel.ParserExpressionSizeLimit(maxClause)}
-	for _, name := range variables() {
+	for _, name := range s.names() {
 		options = append(options, cel.Variable(name, cel.DynType))
 	}
 	env, err := cel.NewEnv(options...)
@@ -126,23 +144,23 @@ func newEnvironment() (*cel.Env, error) {
 
 // compile parses a clause; an error is a *SyntaxError. The parser is third-party code: if it
 // panics on a text, that text is refused and the process continues.
-func compile(env *cel.Env, text string) (c clause, err error) {
+func compile(l language, env *cel.Env, text string) (c clause, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			c, err = clause{}, &SyntaxError{1, fmt.Sprintf("cannot be read: %v", p)}
 		}
 	}()
-	if wrong := checkText(text); wrong != nil {
+	if wrong := checkText(l, text); wrong != nil {
 		return clause{}, wrong
 	}
 	parsed, issues := env.Parse(text)
-	if wrong := firstOf(text, issues); wrong != nil {
+	if wrong := firstOf(l, text, issues); wrong != nil {
 		return clause{}, wrong
 	}
 	c = clause{text: text}
 	found := survey(parsed.NativeRep())
 	c.names, c.constants = found.named(), found.constants
-	if wrong := found.check(parsed.NativeRep()); wrong != nil {
+	if wrong := found.check(l, parsed.NativeRep()); wrong != nil {
 		return clause{}, wrong
 	}
 	if wrong := checkGrowth(parsed.NativeRep()); wrong != nil {
@@ -150,10 +168,10 @@ func compile(env *cel.Env, text string) (c clause, err error) {
 	}
 	toDoubles(parsed.NativeRep())
 	checked, issues := check(env, parsed)
-	if wrong := firstOf(text, issues); wrong != nil {
+	if wrong := firstOf(l, text, issues); wrong != nil {
 		return clause{}, wrong
 	}
-	if wrong := checkCondition(checked); wrong != nil {
+	if wrong := checkCondition(l, checked); wrong != nil {
 		return clause{}, wrong
 	}
 	c.program, err = env.Program(checked, cel.CostLimit(maxCost))

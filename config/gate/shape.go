@@ -40,9 +40,10 @@ const (
 	ofConfusion = "confusion"
 	ofData      = "data"
 	ofRun       = "run"
+	ofStream    = "stream"
 )
 
-func variables() []string { return slices.Sorted(maps.Keys(world().fields)) }
+func (s *shape) names() []string { return slices.Sorted(maps.Keys(s.fields)) }
 
 func of(names ...string) *shape {
 	s := &shape{fields: map[string]*shape{}}
@@ -69,6 +70,11 @@ func world() *shape {
 		with(ofChampion, of("version").with(ofMetrics, metrics).with(ofConfusion, confusion).with("lead", of("value", "low", "high"))).
 		with(ofData, &shape{each: of("files", "bytes")}).
 		with(ofRun, of("attempt", "seconds", "gpuSeconds", "peakMemory", "bytes", "files", "causes"))
+}
+
+// streamShape returns the shape of what a clause of a trial may name.
+func streamShape() *shape {
+	return of().with(ofStream, of("answered", "labelled", "disagree", "errors", "p99").with("lead", of("low", "value", "high")))
 }
 
 // path is a name such as champion.metrics.accuracy in a clause, up to the first part that is

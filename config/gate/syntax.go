@@ -24,10 +24,10 @@ type SyntaxError struct {
 // Error returns the column and the reason.
 func (e *SyntaxError) Error() string { return fmt.Sprintf("column %d: %s", e.Column, e.Reason) }
 
-func checkText(text string) *SyntaxError {
+func checkText(l language, text string) *SyntaxError {
 	switch {
 	case strings.TrimSpace(text) == "":
-		return &SyntaxError{1, "is empty; write a condition such as metrics.accuracy >= 0.85"}
+		return &SyntaxError{1, "is empty; write a condition such as " + l.example}
 	case len(text) > maxClause:
 		return &SyntaxError{1, fmt.Sprintf("is longer than %d bytes; write several clauses", maxClause)}
 	}
@@ -36,7 +36,7 @@ func checkText(text string) *SyntaxError {
 
 // firstOf returns the first error of a parser or checker, because the others often follow from
 // it.
-func firstOf(text string, issues *cel.Issues) *SyntaxError {
+func firstOf(l language, text string, issues *cel.Issues) *SyntaxError {
 	if issues == nil || len(issues.Errors()) == 0 {
 		return nil
 	}
@@ -55,7 +55,7 @@ func firstOf(text string, issues *cel.Issues) *SyntaxError {
 	if m := undeclared.FindStringSubmatch(first.Message); m != nil && strings.HasPrefix(string([]rune(text)[min(max(at, 0), len([]rune(text))):]), "(") {
 		at -= len([]rune(m[1])) // the parser reports the column after a function's name
 	}
-	return &SyntaxError{max(at, 0) + 1, plainly(first.Message)}
+	return &SyntaxError{max(at, 0) + 1, plainly(l, first.Message)}
 }
 
 var (
@@ -69,7 +69,7 @@ var (
 )
 
 // plainly translates a message of the parser into Tidemill's words.
-func plainly(message string) string {
+func plainly(l language, message string) string {
 	if m := unexpected.FindStringSubmatch(message); m != nil {
 		return notHere(m[1])
 	}
@@ -83,7 +83,7 @@ func plainly(message string) string {
 		return fmt.Sprintf("a %q is missing here", m[1])
 	}
 	if m := undeclared.FindStringSubmatch(message); m != nil {
-		return unknown(m[1])
+		return unknown(l, m[1])
 	}
 	if m := noOverload.FindStringSubmatch(message); m != nil {
 		return fmt.Sprintf("%s cannot be applied to %s", operator.FindStringSubmatch(m[1])[1], m[2])
@@ -107,20 +107,24 @@ func notHere(word string) string {
 }
 
 // unknown suggests a name for an unknown name.
-func unknown(name string) string {
+func unknown(l language, name string) string {
 	if other, is := map[string]string{"true": "true", "false": "false", "and": "&&", "or": "||", "not": "!"}[strings.ToLower(name)]; is {
 		return fmt.Sprintf("there is no %s; write %s", name, other)
 	}
-	if near, ok := spelling.Nearest(name, append(variables(), "size", "has")); ok {
+	variables := l.shape().names()
+	if name == ofStream {
+		return "stream has the figures of a trial; write the clause under trial: pass"
+	}
+	if near, ok := spelling.Nearest(name, append(slices.Clone(variables), "size", "has")); ok {
 		return fmt.Sprintf("there is no %s; did you mean %s?", name, near)
 	}
-	return fmt.Sprintf("there is no %s; a clause may name %s", name, strings.Join(variables(), ", "))
+	return fmt.Sprintf("there is no %s; a clause may name %s", name, strings.Join(variables, ", "))
 }
 
 // check compares the paths of a clause with the names that can exist.
-func (f *finding) check(a *ast.AST) *SyntaxError {
+func (f *finding) check(l language, a *ast.AST) *SyntaxError {
 	for _, p := range f.paths {
-		at := world()
+		at := l.shape()
 		for i, name := range p.steps {
 			if at.isNumber() {
 				return &SyntaxError{column(a, p.ids[i]), spellOf(p.steps[:i]) + " is a number, and has nothing within"}
@@ -179,8 +183,8 @@ func column(a *ast.AST, id int64) int {
 
 // checkCondition requires a boolean expression, as far as its type is known before there are
 // figures.
-func checkCondition(checked *cel.Ast) *SyntaxError {
-	const next = "; compare it, such as metrics.accuracy >= 0.85"
+func checkCondition(l language, checked *cel.Ast) *SyntaxError {
+	next := "; compare it, such as " + l.example
 	root := checked.NativeRep().Expr()
 	if p, is := trace(root, nil); is && !p.asked {
 		return &SyntaxError{1, "names a figure and asks nothing of it" + next}

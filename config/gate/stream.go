@@ -1,0 +1,83 @@
+package gate
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"tidemill.dev"
+)
+
+// CheckStream is like [Check], for a clause of a trial.
+func CheckStream(text string) error { return checkIn(ofStreams, text) }
+
+// CompileStream is like [Compile], for the clauses of a trial.
+func CompileStream(clauses []string) (*Gate, error) { return compileIn(ofStreams, clauses) }
+
+// StreamFigures are the figures of a trial.
+type StreamFigures struct {
+	tidemill.TrialCounts
+	Lead tidemill.Estimate
+	P99  float64 // milliseconds
+}
+
+// JudgeStream decides all clauses of a trial. A figure that is not known yet makes its clauses fail.
+func (g *Gate) JudgeStream(f StreamFigures) (all []tidemill.Clause) {
+	stream := map[string]any{"answered": float64(f.Answered), "labelled": float64(f.Labelled), "errors": float64(f.Errors)}
+	if f.Answered > 0 {
+		stream["disagree"], stream["p99"] = float64(f.Answered-f.Agreed)/float64(f.Answered), f.P99
+	}
+	if f.Labelled > 0 {
+		stream["lead"] = map[string]any{"low": f.Lead.Low, "value": f.Lead.Value, "high": f.Lead.High}
+	}
+	absent := func(p path, _ int, _ map[string]any) string {
+		if p.needsLabels() {
+			return "no label has come yet"
+		}
+		return "no event is answered yet"
+	}
+	for _, k := range g.clauses {
+		all = append(all, decide(k, map[string]any{ofStream: stream}, absent))
+	}
+	return all
+}
+
+// NeedsLabels reports whether a clause of a trial names a figure that needs labels.
+func (g *Gate) NeedsLabels() bool {
+	return slices.ContainsFunc(g.clauses, func(k clause) bool { return slices.ContainsFunc(k.names, path.needsLabels) })
+}
+
+func (p path) needsLabels() bool {
+	return len(p.steps) > 1 && p.steps[0] == ofStream && (p.steps[1] == "lead" || p.steps[1] == "labelled")
+}
+
+// ClaimsLead reports whether a clause of a trial compares the candidate's accuracy with the champion's.
+func (g *Gate) ClaimsLead() bool {
+	return slices.ContainsFunc(g.clauses, func(k clause) bool {
+		return slices.ContainsFunc(k.names, func(p path) bool { return len(p.steps) > 1 && p.steps[1] == "lead" })
+	})
+}
+
+// StreamFailures lists the failed clauses of a trial with their figures, in words.
+func (g *Gate) StreamFailures(clauses []tidemill.Clause) string {
+	return g.failures(Facts{}, tidemill.Judgement{Clauses: clauses})
+}
+
+// StreamValues lists the figures of clauses, in words.
+func StreamValues(clauses []tidemill.Clause) string {
+	seen, text := map[string]bool{}, ""
+	for _, c := range clauses {
+		if c.Note != "" || seen[c.Text] {
+			continue
+		}
+		seen[c.Text] = true
+		if text != "" {
+			text += ", "
+		}
+		text += brief(c.Text)
+		for _, name := range slices.Sorted(maps.Keys(c.Values)) {
+			text += fmt.Sprintf(" (%s is %s)", name, show(c.Values[name]))
+		}
+	}
+	return text
+}
