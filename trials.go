@@ -34,14 +34,13 @@ type TrialVerdict struct {
 	Ended    time.Time    `json:"ended"`
 	Outcome  TrialOutcome `json:"outcome"`
 	Terms    TrialTerms   `json:"terms"`
-	Read     []TrialRange `json:"read"` // records with the evidence, sorted by stream and partition
+	Read     []TrialRange `json:"read"`              // records with the evidence, sorted by stream and partition
+	Sampled  int          `json:"sampled,omitempty"` // one of so many events counts, because there were too many; 0 means that all count
 	TrialCounts
-	Lead   Estimate           `json:"lead"`   // accuracy of the candidate minus the champion's, with bounds that are valid at every look
-	EValue float64            `json:"eValue"` // evidence that the candidate is better; 1 is none, 20 is that of a test at 5 %
-	P99    float64            `json:"p99"`    // milliseconds for one answer; measured, so it differs when it is computed again
-	Values map[string]float64 `json:"values"` // values of the names in clauses
-	Budget *TrialBudget       `json:"budget,omitempty"`
-	Digest string             `json:"digest"` // SHA-256 over all pairs of answers with their truth
+	Lead   Estimate    `json:"lead"` // accuracy of the candidate minus the champion's, with bounds that are valid at every look
+	P99    float64     `json:"p99"`  // milliseconds for one answer; measured, so it differs when it is computed again
+	Budget TrialBudget `json:"budget"`
+	Digest string      `json:"digest"` // SHA-256 over all pairs of answers with their truth
 }
 
 // TrialCounts counts the events of a trial.
@@ -51,6 +50,7 @@ type TrialCounts struct {
 	Labelled int `json:"labelled"` // events whose truth is known
 	Wins     int `json:"wins"`     // labelled events on which only the candidate is right
 	Losses   int `json:"losses"`   // labelled events on which only the champion is right
+	Votes    int `json:"votes"`    // labelled events that count as evidence: one of each group
 	Errors   int `json:"errors"`   // events that the candidate could not answer; they count as wrong
 }
 
@@ -62,9 +62,10 @@ type TrialRange struct {
 	To        int64  `json:"to"`
 }
 
-// TrialBudget says how much evidence a promotion needed, given the other trials of the recipe.
+// TrialBudget says how sure the lower bound of the lead is, given the other trials of the recipe. A fleet with
+// many candidates would otherwise promote many bad ones by chance.
 type TrialBudget struct {
 	Trials   int     `json:"trials"`   // trials of the recipe that are running, or have ended within the last 30 days
-	Promoted int     `json:"promoted"` // trials among them that are promoted, with those of this moment
-	Needed   float64 `json:"needed"`   // least EValue for a promotion: Trials / (Promoted × Alpha)
+	Promoted int     `json:"promoted"` // trials among them that have passed, with those of this moment
+	Level    float64 `json:"level"`    // probability with which the lower bound may be wrong: Alpha × Promoted / Trials
 }

@@ -71,7 +71,7 @@ type TrialEnd struct {
 	Version int       `json:"version"`
 	Recipe  string    `json:"recipe,omitempty"`
 	At      time.Time `json:"at"`
-	EValue  float64   `json:"eValue,omitempty"` // evidence with which it passed; 0 if it did not
+	Level   float64   `json:"level,omitempty"` // level at which it passed, as in [tidemill.TrialBudget]; 0 if it did not
 }
 
 // Pin keeps the champion until it is removed.
@@ -399,7 +399,7 @@ func (m *Model) conclude(f Fact, d tidemill.PromotionProposed, h *Held) ModelVer
 	}
 	end := TrialEnd{Version: h.Number, Recipe: d.Judgement.Trial.Recipe, At: f.At}
 	if d.Judgement.Passed {
-		end.EValue = d.Judgement.Trial.EValue
+		end.Level = d.Judgement.Trial.Budget.Level
 	}
 	m.endTrial(end)
 	return m.settle(f, d, h)

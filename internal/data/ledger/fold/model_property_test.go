@@ -86,7 +86,7 @@ func (c *modelWriter) act() {
 		case 1:
 			p.Action = tidemill.ActionTry
 		case 2:
-			p.Action, p.Judgement.Trial = tidemill.ActionConclude, &tidemill.TrialVerdict{Recipe: "r", EValue: 30}
+			p.Action, p.Judgement.Trial = tidemill.ActionConclude, &tidemill.TrialVerdict{Recipe: "r", Budget: tidemill.TrialBudget{Level: 0.05}}
 		}
 		c.say(tidemill.TypeModelPromotionProposed, h.Run, p)
 	case n < 15:
