@@ -1,0 +1,389 @@
+package trials
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"tidemill.dev"
+	"tidemill.dev/broker"
+	"tidemill.dev/broker/jsonscan"
+	"tidemill.dev/broker/retry"
+)
+
+// cohort has trials that read the streams together. A new trial reads the past in a cohort of its own, and
+// joins the first cohort where that one reads.
+type cohort struct {
+	trials map[string]*trial
+	next   map[string][]int64 // next offsets, by stream and partition
+	behind map[string]int64   // records that are left, by stream
+}
+
+// readBytes is how much of a partition is read at a time.
+const readBytes = 1 << 20
+
+// streams are the streams that trials follow. The input stream is read where a champion has answered.
+func (r *runner) streams() []string { return []string{r.Scorer.To, tidemill.StreamOutcomes} }
+
+func (r *runner) openCohort(ctx context.Context, start broker.Start) (*cohort, error) {
+	c := &cohort{trials: map[string]*trial{}, next: map[string][]int64{}, behind: map[string]int64{}}
+	for _, stream := range r.streams() {
+		places, err := r.Broker.Places(ctx, stream, start)
+		if err != nil {
+			return nil, fmt.Errorf("find where to read stream %s: %w", stream, err)
+		}
+		c.next[stream] = make([]int64, len(places))
+		for _, p := range places {
+			c.next[stream][p.Partition] = p.Offset
+		}
+	}
+	return c, nil
+}
+
+// advance lets each cohort read a bit. It reports whether there is more to read.
+func (r *runner) advance(ctx context.Context) (more bool, err error) {
+	if len(r.cohorts) == 0 {
+		return false, nil
+	}
+	ends := map[string][]int64{}
+	for _, stream := range r.streams() {
+		at, err := r.Broker.Ends(ctx, stream)
+		if err != nil {
+			return false, fmt.Errorf("look at stream %s: %w", stream, err)
+		}
+		ends[stream] = make([]int64, len(at))
+		for _, p := range at {
+			ends[stream][p.Partition] = p.Offset
+		}
+	}
+	for _, c := range r.cohorts {
+		limit := ends
+		if c != r.cohorts[0] {
+			limit = r.cohorts[0].next
+		}
+		read, err := r.readOnce(ctx, c, limit)
+		if err != nil {
+			return false, err
+		}
+		more = more || read
+	}
+	r.merge()
+	return more, nil
+}
+
+// readOnce reads answers and outcomes, and lets the candidates answer.
+func (r *runner) readOnce(ctx context.Context, c *cohort, limit map[string][]int64) (more bool, err error) {
+	for _, stream := range r.streams() {
+		c.behind[stream] = 0
+		for partition := range c.next[stream] {
+			if partition >= len(limit[stream]) {
+				continue
+			}
+			read, err := r.readPartition(ctx, c, broker.Position{Stream: stream, Partition: int32(partition), Offset: c.next[stream][partition]}, limit[stream][partition])
+			if err != nil {
+				return false, err
+			}
+			more = more || read
+			c.behind[stream] += max(0, limit[stream][partition]-c.next[stream][partition])
+		}
+	}
+	return more, r.answer(ctx, c)
+}
+
+// readPartition reads a part of a partition up to a limit, and reports whether it has read anything.
+func (r *runner) readPartition(ctx context.Context, c *cohort, at broker.Position, limit int64) (bool, error) {
+	if at.Offset >= limit {
+		return false, nil
+	}
+	next, err := r.Broker.Read(ctx, at, readBytes, func(e *broker.Incoming) bool {
+		if e.Offset >= at.Offset && e.Offset < limit && e.Err == nil {
+			c.take(r.Scorer.From, r.Scorer.Name, at, e)
+		}
+		return e.Offset < limit-1
+	})
+	if err != nil {
+		return false, err
+	}
+	next = min(max(next, at.Offset), limit)
+	c.next[at.Stream][at.Partition] = next
+	return next > at.Offset, nil
+}
+
+// take adds an answer or an outcome to the trial of its model.
+func (c *cohort) take(from, scorer string, at broker.Position, e *broker.Incoming) {
+	model, _ := e.Attribute(tidemill.AttrModel)
+	t := c.trials[model]
+	if t == nil {
+		return
+	}
+	t.take(from, scorer, at, e)
+}
+
+func (t *trial) take(from, scorer string, at broker.Position, e *broker.Incoming) {
+	if version, _ := e.Attribute(tidemill.AttrModelVersion); version != strconv.Itoa(t.champion) {
+		return
+	}
+	switch e.Type {
+	case tidemill.TypeScored:
+		if in, ok := broker.ParsePlace(e.ID); ok && in.Stream == from {
+			t.records++
+			t.seen.addAnswer(place{in.Partition, in.Offset}, jsonscan.TextAt(e.Data, []string{"label"}), at.Partition)
+		}
+	case tidemill.TypeOutcome, tidemill.TypeOutcomeCorrected:
+		d, ok := outcomeOf(e)
+		if in, is := broker.ParsePlace(d.Place); ok && is && in.Stream == from && d.Scorer == scorer {
+			t.records++
+			t.seen.addOutcome(place{in.Partition, in.Offset}, &d, place{at.Partition, e.Offset})
+		}
+	}
+}
+
+// merge lets cohorts that have reached the first one go on with it.
+func (r *runner) merge() {
+	head := r.cohorts[0]
+	for _, c := range r.cohorts[1:] {
+		if !c.reached(head) {
+			continue
+		}
+		for model, t := range c.trials {
+			for stream, from := range t.from {
+				for p := range from { // a partition where the trial begins after the head's place
+					from[p] = min(from[p], at(head.next[stream], p))
+				}
+			}
+			head.trials[model] = t
+		}
+		clear(c.trials)
+	}
+	r.dropEmpty()
+}
+
+func at(offsets []int64, partition int) int64 {
+	if partition < len(offsets) {
+		return offsets[partition]
+	}
+	return 0
+}
+
+func (c *cohort) reached(head *cohort) bool {
+	for stream, next := range head.next {
+		for p, offset := range next {
+			if at(c.next[stream], p) < offset {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// behind returns how many answers a trial has not read yet.
+func (r *runner) behind(t *trial) int64 {
+	for i, c := range r.cohorts {
+		if c.trials[t.v.Model] != t {
+			continue
+		}
+		n := c.behind[r.Scorer.To]
+		if i > 0 {
+			n += r.cohorts[0].behind[r.Scorer.To]
+		}
+		return n
+	}
+	return 0
+}
+
+// read returns the records with the evidence of a trial: those of partitions that have some of it.
+func (r *runner) read(t *trial) (all []tidemill.TrialRange) {
+	next := map[string][]int64{}
+	for _, c := range r.cohorts {
+		if c.trials[t.v.Model] == t {
+			next = c.next
+		}
+	}
+	return t.ranges(r.Scorer.From, r.Scorer.To, next)
+}
+
+func (t *trial) ranges(in, out string, next map[string][]int64) (all []tidemill.TrialRange) {
+	inputs := map[int32]tidemill.TrialRange{}
+	answers, outcomes := map[int32]bool{}, map[int32]bool{}
+	for at, p := range t.seen.pairs {
+		if p.champion == "" || !p.answered {
+			continue
+		}
+		answers[p.answer] = true
+		if p.outcome.offset >= 0 {
+			outcomes[p.outcome.partition] = true
+		}
+		one, is := inputs[at.partition]
+		if !is {
+			one = tidemill.TrialRange{Stream: in, Partition: at.partition, From: at.offset}
+		}
+		one.From, one.To = min(one.From, at.offset), max(one.To, at.offset+1)
+		inputs[at.partition] = one
+	}
+	all = slices.Collect(maps.Values(inputs))
+	for stream, partitions := range map[string]map[int32]bool{out: answers, tidemill.StreamOutcomes: outcomes} {
+		for p := range partitions {
+			all = append(all, tidemill.TrialRange{Stream: stream, Partition: p, From: t.from[stream][p], To: next[stream][p]})
+		}
+	}
+	slices.SortFunc(all, func(a, b tidemill.TrialRange) int {
+		return cmp.Or(cmp.Compare(a.Stream, b.Stream), cmp.Compare(a.Partition, b.Partition))
+	})
+	return all
+}
+
+// wanted is an event that a candidate has to read.
+type wanted struct {
+	at place
+	t  *trial
+}
+
+// answer lets the candidates of a cohort answer the events that their champions have answered.
+func (r *runner) answer(ctx context.Context, c *cohort) error {
+	var all []wanted
+	for _, t := range c.trials {
+		for _, at := range t.seen.needed {
+			all = append(all, wanted{at, t})
+		}
+	}
+	w := &answering{Options: r.Options, open: map[string]Candidate{}}
+	defer w.close()
+	err := w.answer(ctx, all)
+	for _, t := range c.trials {
+		t.seen.forgetAnswered()
+	}
+	return err
+}
+
+// answering lets candidates answer events in the order of their stream.
+type answering struct {
+	Options
+	open  map[string]Candidate // by model
+	spent time.Duration        // time that was used since the last rest
+}
+
+// mostOpen is the number of models that are in use at a time.
+const mostOpen = 64
+
+// gap is the number of records that are read and left out before a read begins anew.
+const gap = 2000
+
+func (w *answering) answer(ctx context.Context, all []wanted) error {
+	slices.SortFunc(all, func(a, b wanted) int { return a.at.compare(b.at) })
+	for len(all) > 0 {
+		n, err := w.answerSome(ctx, all)
+		if errors.Is(err, ErrLater) {
+			w.Logger.Warn("trials: a candidate cannot answer now; retrying", "scorer", w.Scorer.Name, "reason", err)
+			for _, a := range all {
+				a.t.lastErr = err.Error()
+			}
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		all = all[n:]
+	}
+	return nil
+}
+
+// answerSome reads once, and returns how many of the wanted events are done.
+func (w *answering) answerSome(ctx context.Context, all []wanted) (done int, err error) {
+	first := all[0].at
+	var failed error
+	next, err := w.Broker.Read(ctx, broker.Position{Stream: w.Scorer.From, Partition: first.partition, Offset: first.offset}, readBytes, func(e *broker.Incoming) bool {
+		at := place{first.partition, e.Offset}
+		for done < len(all) && all[done].at.compare(at) < 0 {
+			all[done].lost()
+			done++
+		}
+		for ; done < len(all) && all[done].at == at; done++ {
+			if failed = w.one(ctx, all[done], e); failed != nil {
+				return false
+			}
+		}
+		return done < len(all) && all[done].at.partition == at.partition && all[done].at.offset-at.offset < gap
+	})
+	switch {
+	case err != nil || failed != nil:
+		return done, cmp.Or(failed, err)
+	case done == 0 && next <= first.offset: // the log has lost its end
+		all[0].lost()
+		return 1, nil
+	}
+	for done < len(all) && all[done].at.compare(place{first.partition, next}) < 0 {
+		all[done].lost()
+		done++
+	}
+	return done, nil
+}
+
+// lost notes that an event is no longer on its stream.
+func (a wanted) lost() {
+	a.t.seen.drop(a.at)
+	a.t.records++
+}
+
+// one lets a candidate answer an event.
+func (w *answering) one(ctx context.Context, a wanted, e *broker.Incoming) error {
+	if e.Err != nil {
+		a.lost()
+		return nil
+	}
+	c, err := w.candidate(ctx, a.t)
+	if errors.Is(err, ErrLater) || ctx.Err() != nil {
+		return cmp.Or(context.Cause(ctx), err)
+	}
+	began := time.Now()
+	label := ""
+	if err == nil {
+		label, err = c.Label(&e.View)
+	}
+	took := time.Since(began)
+	if errors.Is(err, ErrLater) {
+		return err
+	}
+	a.t.lastErr = ""
+	a.t.seen.addCandidate(a.at, label, err != nil, took)
+	a.t.records++
+	return w.rest(ctx, took)
+}
+
+// slice is the time after which a candidate rests.
+const slice = 2 * time.Millisecond
+
+// rest keeps the candidates within their share of a core.
+func (w *answering) rest(ctx context.Context, took time.Duration) error {
+	if w.spent += took; w.spent < slice {
+		return nil
+	}
+	pause := time.Duration(float64(w.spent) * (1/w.Share - 1))
+	w.spent = 0
+	return retry.Sleep(ctx, pause)
+}
+
+func (w *answering) candidate(ctx context.Context, t *trial) (Candidate, error) {
+	if c := w.open[t.v.Model]; c != nil {
+		return c, nil
+	}
+	if len(w.open) >= mostOpen {
+		w.close()
+	}
+	c, err := w.Load(ctx, &t.v.Version)
+	if err == nil {
+		w.open[t.v.Model] = c
+	}
+	return c, err
+}
+
+func (w *answering) close() {
+	for model, c := range w.open {
+		c.Close()
+		delete(w.open, model)
+	}
+}
