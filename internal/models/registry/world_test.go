@@ -193,6 +193,7 @@ type runEnd struct {
 	beside   float64 // accuracy of that champion in metrics.json
 	files    map[string]string
 	run      string // id of the run; empty makes a new run
+	trial    *tidemill.TrialTerms
 }
 
 // runEndEvent returns the event of a run's end. Each run begins after all earlier ones.
@@ -223,7 +224,7 @@ func (w *world) runEndEvent(e runEnd) *broker.View {
 	d := tidemill.RunFinished{Attempt: 1, Outcome: tidemill.OutcomeSucceeded, Result: tidemill.Result{Artifact: ref.Tree, Files: ref.Files, Bytes: ref.Bytes,
 		Metrics: map[string]float64{"accuracy": e.accuracy}, Stages: []tidemill.Stage{{Name: "fetch", Seconds: 1}, {Name: "run", Seconds: 7}}}}
 	began := time.Date(2026, 11, 22, 3, n, 0, 0, time.UTC)
-	d.Candidate = &tidemill.Candidate{Model: e.model, Judge: tidemill.Judge{Gate: e.gate, On: e.on, Promote: e.promote, Keep: e.keep},
+	d.Candidate = &tidemill.Candidate{Model: e.model, Judge: tidemill.Judge{Gate: e.gate, On: e.on, Promote: e.promote, Keep: e.keep, Trial: e.trial},
 		Origin: tidemill.Origin{Run: e.run, Recipe: "intent", Key: "bot-42", Attempt: 1, Began: began, Ended: began.Add(time.Minute), Causes: 1,
 			Mark: tidemill.Mark{Partition: 1, Offset: int64(n)}, Where: tidemill.Where{Node: "node-1"}}}
 	if e.given != 0 {

@@ -139,6 +139,12 @@ type summary struct {
 	lead    *evidence.Lead
 	p99     float64
 	sampled int
+
+	known struct { // last result of leadAt, because it takes longer than anything else of a look
+		level float64
+		votes int64
+		lead  tidemill.Estimate
+	}
 }
 
 // sum counts the pairs. Labelled events count in the order of their first outcomes, because the first event
@@ -180,11 +186,17 @@ func (c *collection) sum(alpha float64) summary {
 
 // leadAt returns the lead with a lower bound at one level and an upper bound at alpha.
 func (s *summary) leadAt(level float64) tidemill.Estimate {
-	l := *s.lead
-	_, value, high := l.Bounds()
-	l.Alpha = level
-	low, _, _ := l.Bounds()
-	return tidemill.Estimate{Low: low, Value: value, High: high}
+	if k := &s.known; k.level == level && k.votes == s.lead.Votes() {
+		return k.lead
+	}
+	low, value, high := s.lead.Bounds()
+	if level != s.lead.Alpha {
+		l := *s.lead
+		l.Alpha = level
+		low, _, _ = l.Bounds()
+	}
+	s.known.level, s.known.votes, s.known.lead = level, s.lead.Votes(), tidemill.Estimate{Low: low, Value: value, High: high}
+	return s.known.lead
 }
 
 // digest is a hash over all pairs that count, in the order of their events.
