@@ -5,10 +5,10 @@ import "time"
 // TrialTerms say how a candidate that has passed its gate is tried on the stream of a scorer, by the config
 // that applied when its run began.
 type TrialTerms struct {
-	On      string        `json:"on,omitempty"` // scorer; empty means the only scorer that serves the model
-	Last    time.Duration `json:"last"`         // how much of the stream before the trial's beginning the candidate answers too
-	Until   time.Duration `json:"until"`        // time after which the trial is given up
-	Pass    []string      `json:"pass"`         // clauses in CEL that must all hold for a promotion
+	Scorer  string        `json:"scorer,omitempty"` // scorer; empty means the only scorer that serves the model
+	Last    time.Duration `json:"last"`             // how much of the stream before the trial's beginning the candidate answers too
+	Until   time.Duration `json:"until"`            // time after which the trial is given up
+	Pass    []string      `json:"pass"`             // clauses in CEL that must all hold for a promotion
 	Refuse  []string      `json:"refuse,omitempty"`
 	AtLeast int           `json:"atLeast"` // number of events before a verdict: labelled events, or answered ones if no clause needs labels
 	Alpha   float64       `json:"alpha"`   // greatest share of wrong promotions among all promotions by trials of the recipe

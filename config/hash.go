@@ -187,20 +187,21 @@ type hashedToleration struct {
 }
 
 type hashedRecipe struct {
-	Name       string             `json:"name"`
-	Team       string             `json:"team,omitempty"`
-	Key        string             `json:"key"`
-	When       []hashedRecipeWhen `json:"when,omitempty"`
-	Inputs     []hashedInput      `json:"inputs,omitempty"`
-	Run        hashedJob          `json:"run"`
-	Model      string             `json:"model,omitempty"`
-	Dataset    string             `json:"dataset,omitempty"`
-	Branch     string             `json:"branch,omitempty"`
-	Gate       []string           `json:"gate,omitempty"`
-	GateOn     string             `json:"gateOn,omitempty"`  // empty means the default
-	Promote    string             `json:"promote,omitempty"` // empty means the default
-	MaxRunning int                `json:"maxRunning,omitempty"`
-	Keep       int                `json:"keep"`
+	Name       string               `json:"name"`
+	Team       string               `json:"team,omitempty"`
+	Key        string               `json:"key"`
+	When       []hashedRecipeWhen   `json:"when,omitempty"`
+	Inputs     []hashedInput        `json:"inputs,omitempty"`
+	Run        hashedJob            `json:"run"`
+	Model      string               `json:"model,omitempty"`
+	Dataset    string               `json:"dataset,omitempty"`
+	Branch     string               `json:"branch,omitempty"`
+	Gate       []string             `json:"gate,omitempty"`
+	GateOn     string               `json:"gateOn,omitempty"`  // empty means the default
+	Promote    string               `json:"promote,omitempty"` // empty means the default
+	Trial      *tidemill.TrialTerms `json:"trial,omitempty"`
+	MaxRunning int                  `json:"maxRunning,omitempty"`
+	Keep       int                  `json:"keep"`
 }
 
 type hashedRecipeWhen struct {
@@ -279,7 +280,7 @@ func (p Pool) hashed() hashedPool {
 
 func (r Recipe) hashed() hashedRecipe {
 	h := hashedRecipe{Name: r.Name, Team: r.Team, Key: r.Key, Run: r.Run.hashed(), Model: r.Makes.Model, Dataset: r.Makes.Dataset,
-		Branch: r.Makes.Branch, Gate: r.Gate, MaxRunning: r.MaxRunning, Keep: r.Keep}
+		Branch: r.Makes.Branch, Gate: r.Gate, Trial: r.Trial, MaxRunning: r.MaxRunning, Keep: r.Keep}
 	if r.GateOn == tidemill.GateOnRecorded {
 		h.GateOn = gateOnRecorded
 	}

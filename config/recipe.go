@@ -19,11 +19,12 @@ type Recipe struct {
 	Inputs     []InputFrom  // sorted by name
 	Run        Job
 	Makes      Makes
-	Gate       []string         // clauses in CEL that a version must pass
-	GateOn     tidemill.GateOn  // empty if the recipe makes no model
-	Promote    tidemill.Promote // empty if the recipe makes no model
-	MaxRunning int              // runs at once; 0 means no limit
-	Keep       int              // number of versions, or commits of the dataset, that are kept
+	Gate       []string             // clauses in CEL that a version must pass
+	GateOn     tidemill.GateOn      // empty if the recipe makes no model
+	Promote    tidemill.Promote     // empty if the recipe makes no model
+	Trial      *tidemill.TrialTerms // nil means that a version which passes its gate is promoted
+	MaxRunning int                  // runs at once; 0 means no limit
+	Keep       int                  // number of versions, or commits of the dataset, that are kept
 }
 
 // RecipeWhen is a filter for the events that ask for a run.
@@ -131,6 +132,9 @@ func (d *draft) readRecipe(key *yaml.Node, v value) Recipe {
 		r.checkLoop(w)
 	}
 	d.later = append(d.later, func() { d.checkSchedules(r, whens) })
+	if r.Trial != nil && r.Makes.Model != "" {
+		d.later = append(d.later, func() { d.checkTrial(v.valueOf("trial"), &r) })
+	}
 	return r
 }
 

@@ -26,13 +26,14 @@ func (d *draft) judgeFields(r *Recipe) []field {
 			word, _ := v.oneOf(string(tidemill.PromoteAuto), string(tidemill.PromoteManual))
 			r.Promote = tidemill.Promote(word)
 		}},
+		{"trial", func(v value) { d.readTrial(v, &r.Trial) }},
 	}
 }
 
 // Judge returns how the versions of a run that begins now are judged.
 func (r Recipe) Judge() tidemill.Judge {
 	return tidemill.Judge{Gate: slices.Clone(r.Gate), On: cmp.Or(r.GateOn, tidemill.GateOnSame),
-		Promote: cmp.Or(r.Promote, tidemill.PromoteAuto), Keep: cmp.Or(r.Keep, defaultKeep)}
+		Promote: cmp.Or(r.Promote, tidemill.PromoteAuto), Keep: cmp.Or(r.Keep, defaultKeep), Trial: r.Trial}
 }
 
 func (d *draft) readGate(v value) (all []string) {
@@ -88,7 +89,7 @@ func readGateOn(v value) tidemill.GateOn {
 // judged.
 func (r *Recipe) checkJudge(v value, given map[string]bool) {
 	if r.Makes.Model == "" && v.valueOf("makes").valueOf("model").node == nil {
-		for _, key := range []string{"gate", "gateOn", "promote"} {
+		for _, key := range []string{"gate", "gateOn", "promote", "trial"} {
 			if given[key] {
 				v.child(key, v.nodeAt(key)).problem("is for a recipe that makes a model; write makes: {model: \"%s/{key}\"}, or remove the key", r.Name)
 			}

@@ -9,7 +9,7 @@ import (
 	"tidemill.dev"
 )
 
-var trialTerms = &tidemill.TrialTerms{On: "intents", Last: time.Hour, Until: time.Hour, Pass: []string{"stream.lead.low > 0"}, AtLeast: 1, Alpha: 0.05}
+var trialTerms = &tidemill.TrialTerms{Scorer: "intents", Last: time.Hour, Until: time.Hour, Pass: []string{"stream.lead.low > 0"}, AtLeast: 1, Alpha: 0.05}
 
 func concluded(outcome tidemill.TrialOutcome, champion int) Conclusion {
 	return Conclusion{Verdict: tidemill.TrialVerdict{Scorer: "intents", Recipe: "intent", Champion: champion, Outcome: outcome, Budget: tidemill.TrialBudget{Level: 0.05}},

@@ -12,7 +12,7 @@ import (
 )
 
 func terms() tidemill.TrialTerms {
-	return tidemill.TrialTerms{On: "s", Last: time.Hour, Until: 48 * time.Hour, Pass: []string{"stream.lead.low > 0", "stream.errors == 0"},
+	return tidemill.TrialTerms{Scorer: "s", Last: time.Hour, Until: 48 * time.Hour, Pass: []string{"stream.lead.low > 0", "stream.errors == 0"},
 		Refuse: []string{"stream.lead.high < 0"}, AtLeast: 100, Alpha: 0.05}
 }
 

@@ -177,7 +177,7 @@ func (r *runner) refresh(ctx context.Context) error {
 
 // serves reports whether the trial is on this runner's scorer.
 func (r *runner) serves(e *entry) bool {
-	if on := e.onTest.Judge.Trial.On; on != "" {
+	if on := e.onTest.Judge.Trial.Scorer; on != "" {
 		return on == r.Scorer.Name
 	}
 	return r.Scorer.Serves(e.model.Name, e.model.Key)
