@@ -31,6 +31,7 @@ const (
 	AttrScorer       = "scorer"
 	AttrLabelField   = "labelfield" // of an answer: value that its label has too, if the scorer matches labels by a field
 	AttrLabelGroup   = "labelgroup" // of an answer: group whose answers depend on each other
+	AttrRollout      = "rollout"    // rollout whose new way a run was made
 	AttrSchedule     = "schedule"
 	AttrFigure       = "figure" // figure of a model that has drifted
 	AttrHops         = "hops"   // number of replies in the chain of causes; bounds a loop of triggers

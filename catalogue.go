@@ -63,6 +63,14 @@ const (
 	TypePoolPaused             = "tidemill.pool.paused"
 	TypePoolResumed            = "tidemill.pool.resumed"
 
+	TypeRolloutBegun    = "tidemill.rollout.begun"
+	TypeRolloutAdvanced = "tidemill.rollout.advanced"
+	TypeRolloutStopped  = "tidemill.rollout.stopped"
+	TypeRolloutEnded    = "tidemill.rollout.ended"
+	TypeRolloutPaused   = "tidemill.rollout.paused"
+	TypeRolloutResumed  = "tidemill.rollout.resumed"
+	TypeRolloutAborted  = "tidemill.rollout.aborted"
+
 	TypeParkedBegun   = "tidemill.parked.begun"
 	TypeParkedSettled = "tidemill.parked.settled"
 	TypeClockMarked   = "tidemill.clock.marked"
@@ -157,7 +165,7 @@ var catalogue = []Entry{
 	{TypeRunSeen, StreamFacts, true, KeyedByRun, 1,
 		"a controller saw on which node an attempt runs, or why its container does not run yet", []string{AttrRecipe, AttrRun, AttrAttempt}},
 	{TypeRunFinished, StreamFacts, true, KeyedByRun, 1,
-		"an attempt has ended", []string{AttrRecipe, AttrRun, AttrAttempt, AttrOutcome, AttrModel}},
+		"an attempt has ended", []string{AttrRecipe, AttrRun, AttrAttempt, AttrOutcome, AttrModel, AttrRollout}},
 	{TypeRunCommitted, StreamFacts, true, KeyedByRun, 1,
 		"the output of a run was committed to its dataset, or is lost", []string{AttrRecipe, AttrRun, AttrDataset, AttrBranch, AttrCommit}},
 	{TypeRunCancelled, StreamFacts, true, KeyedByRun, 1,
@@ -240,6 +248,21 @@ var catalogue = []Entry{
 		"no gate promotes a version, of one recipe or of all", []string{AttrRecipe, AttrAuthID}},
 	{TypePromotionsThawed, StreamCommands, true, KeyedBySubject, 1,
 		"gates may promote versions again", []string{AttrRecipe, AttrAuthID}},
+
+	{TypeRolloutBegun, StreamCommands, true, KeyedBySubject, 1,
+		"a recipe has changed: a share of its keys is trained the new way", []string{AttrRecipe}},
+	{TypeRolloutAdvanced, StreamCommands, true, KeyedBySubject, 1,
+		"a greater share of the keys takes part in a rollout", []string{AttrRecipe}},
+	{TypeRolloutStopped, StreamCommands, true, KeyedBySubject, 1,
+		"a rollout has stopped by itself, and its keys are rolled back", []string{AttrRecipe}},
+	{TypeRolloutEnded, StreamCommands, true, KeyedBySubject, 1,
+		"a rollout has ended: all keys are trained the same way", []string{AttrRecipe}},
+	{TypeRolloutPaused, StreamCommands, true, KeyedBySubject, 1,
+		"a rollout is paused: it does not advance", []string{AttrRecipe, AttrAuthID}},
+	{TypeRolloutResumed, StreamCommands, true, KeyedBySubject, 1,
+		"a rollout is resumed", []string{AttrRecipe, AttrAuthID}},
+	{TypeRolloutAborted, StreamCommands, true, KeyedBySubject, 1,
+		"a rollout is aborted, and its keys are rolled back", []string{AttrRecipe, AttrAuthID}},
 
 	{TypeOutcome, StreamOutcomes, true, KeyedByOriginal, 1,
 		"an answer together with its truth", []string{AttrModel, AttrModelVersion, AttrScorer}},

@@ -94,6 +94,7 @@ type Judgement struct {
 	Hold     string        `json:"hold,omitempty"`   // reason why a version that passed waits for a person, other than a pin; empty if there is none
 	Trial    *TrialVerdict `json:"trial,omitempty"`  // end of the version's trial; nil if it had none, or it has not ended
 	Lacks    bool          `json:"lacks,omitempty"`  // whether something has to be installed before the version can be promoted
+	Lead     *float64      `json:"lead,omitempty"`   // accuracy minus that of the champion on the same data; nil if the run has not measured the champion
 }
 
 // Clause is one condition of a gate and its result.
@@ -152,7 +153,8 @@ type Origin struct {
 	First   Cause     `json:"first"`
 	Newest  Cause     `json:"newest"`
 	By      string    `json:"by,omitempty"`
-	Mark    Mark      `json:"mark"` // place of the fact that started the first attempt
+	Mark    Mark      `json:"mark"`              // place of the fact that started the first attempt
+	Rollout string    `json:"rollout,omitempty"` // rollout whose new way the run took; empty for the way of all keys
 	Where
 }
 

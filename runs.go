@@ -151,6 +151,7 @@ type Plan struct {
 	Backoff  Backoff       `json:"backoff"`
 
 	Inputs    []Input   `json:"inputs,omitempty"`
+	Rollout   string    `json:"rollout,omitempty"`  // rollout whose new way the run takes; empty if it takes the way of all keys
 	Model     string    `json:"model,omitempty"`    // model that it makes, if it makes one
 	Judge     *Judge    `json:"judge,omitempty"`    // rules by which its version is judged
 	Champion  *Champion `json:"champion,omitempty"` // champion of the model when the run began; nil if there was none

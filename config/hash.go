@@ -202,6 +202,7 @@ type hashedRecipe struct {
 	Trial      *tidemill.TrialTerms `json:"trial,omitempty"`
 	MaxRunning int                  `json:"maxRunning,omitempty"`
 	Keep       int                  `json:"keep"`
+	Rollout    *hashedRollout       `json:"rollout,omitempty"`
 }
 
 type hashedRecipeWhen struct {
@@ -280,7 +281,7 @@ func (p Pool) hashed() hashedPool {
 
 func (r Recipe) hashed() hashedRecipe {
 	h := hashedRecipe{Name: r.Name, Team: r.Team, Key: r.Key, Run: r.Run.hashed(), Model: r.Makes.Model, Dataset: r.Makes.Dataset,
-		Branch: r.Makes.Branch, Gate: r.Gate, Trial: r.Trial, MaxRunning: r.MaxRunning, Keep: r.Keep}
+		Branch: r.Makes.Branch, Gate: r.Gate, Trial: r.Trial, MaxRunning: r.MaxRunning, Keep: r.Keep, Rollout: r.Rollout.hashed()}
 	if r.GateOn == tidemill.GateOnRecorded {
 		h.GateOn = gateOnRecorded
 	}

@@ -25,6 +25,7 @@ type Recipe struct {
 	Trial      *tidemill.TrialTerms // nil means that a version which passes its gate is promoted
 	MaxRunning int                  // runs at once; 0 means no limit
 	Keep       int                  // number of versions, or commits of the dataset, that are kept
+	Rollout    *Rollout             // nil if a change of the recipe reaches all keys at once
 }
 
 // RecipeWhen is a filter for the events that ask for a run.
@@ -121,11 +122,13 @@ func (d *draft) readRecipe(key *yaml.Node, v value) Recipe {
 		{"makes", r.Makes.read},
 		{"maxRunning", readInteger(&r.MaxRunning, 1, maxRunningAll)},
 		{"keep", readInteger(&r.Keep, 1, maxKeep)},
+		{"rollout", func(v value) { r.Rollout = d.readRollout(v) }},
 	}, d.judgeFields(&r)...)...)
 	v.require(key, given, "run", "say what a run does, such as {dir: trainer, command: [python3, train.py]}")
 	if v.node.Kind == yaml.MappingNode {
 		r.checkTemplates(v)
 		r.checkJudge(v, given)
+		r.checkRollout(v)
 	}
 	for _, w := range whens {
 		r.When = append(r.When, w.RecipeWhen)

@@ -119,10 +119,12 @@ type language struct {
 	example     string // clause for error messages
 }
 
-// ofVersions is the language of gates, and ofStreams that of trials. The variables must not be changed.
+// ofVersions is the language of gates, ofStreams that of trials, and ofFleets that of rollouts. The variables must not
+// be changed.
 var (
 	ofVersions = newLanguage(world, "metrics.accuracy >= 0.85")
 	ofStreams  = newLanguage(streamShape, "stream.lead.low > 0")
+	ofFleets   = newLanguage(fleetShape, "fleet.worse > 0.02")
 )
 
 func newLanguage(s func() *shape, example string) language {

@@ -26,8 +26,11 @@ type evaluation struct {
 func (g *Gate) Judge(model string, version int, f Facts) tidemill.Judgement {
 	c := newEvaluation(f)
 	j := tidemill.Judgement{Passed: true, Against: f.Champion, Beside: f.Given}
-	if f.Report.Champion != nil {
-		j.Beside = f.Report.Champion.Version
+	if b := f.Report.Champion; b != nil {
+		j.Beside = b.Version
+		if b.Lead != nil && b.Version == f.Champion {
+			j.Lead = &b.Lead.Value
+		}
 	}
 	for _, clause := range g.clauses {
 		result, on := c.evaluate(clause)

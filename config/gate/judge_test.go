@@ -135,7 +135,7 @@ func TestJudgement(t *testing.T) {
 	f := facts()
 	f.On = tidemill.GateOnRecorded
 	got := judge(t, f, enough, better, "metrics.accuracy > champion.metrics.recall", "has(metrics.nothing)")
-	want := tidemill.Judgement{Against: 6, Beside: 6, On: tidemill.GateOnRecorded,
+	want := tidemill.Judgement{Against: 6, Beside: 6, On: tidemill.GateOnRecorded, Lead: &f.Report.Champion.Lead.Value,
 		Sentence: "version 7 of intent/bot-42 is refused: has(metrics.nothing) does not hold",
 		Clauses: []tidemill.Clause{
 			{Text: enough, Passed: true, Values: map[string]float64{"metrics.accuracy": 0.912}},

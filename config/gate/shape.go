@@ -41,6 +41,7 @@ const (
 	ofData      = "data"
 	ofRun       = "run"
 	ofStream    = "stream"
+	ofFleet     = "fleet"
 )
 
 func (s *shape) names() []string { return slices.Sorted(maps.Keys(s.fields)) }

@@ -31,6 +31,7 @@ type State struct {
 	recipes   map[string]Pause
 	pools     map[string]Pause
 	freezes   map[string]Pause
+	rollouts  map[string]*Rollout // the values never change
 	replays   map[string]tidemill.Replay
 	letters   []LetterReplay
 	seen      map[string]struct{} // ids of replays; a repeated request is ignored
@@ -85,6 +86,9 @@ func (s *State) Apply(act Command) {
 		pause(&s.freezes, act)
 	case tidemill.TypePromotionsThawed:
 		s.freezes = without(s.freezes, act.Subject)
+	case tidemill.TypeRolloutBegun, tidemill.TypeRolloutAdvanced, tidemill.TypeRolloutStopped, tidemill.TypeRolloutEnded,
+		tidemill.TypeRolloutPaused, tidemill.TypeRolloutResumed, tidemill.TypeRolloutAborted:
+		s.applyRollout(act)
 	case tidemill.TypeTriggerReplayRequested:
 		s.askReplay(act)
 	case tidemill.TypeTriggerReplayed:

@@ -63,6 +63,7 @@ type folded struct {
 	Pools     map[string]commands.Pause `json:",omitempty"`
 	Replays   []replay
 	Letters   []commands.LetterReplay
+	Rollouts  []*commands.Rollout `json:",omitempty"` // since rollouts
 }
 
 type replay struct {
@@ -106,6 +107,7 @@ func foldOf(t *testing.T, stream string) folded {
 			out.Pools[name] = p
 		}
 	}
+	out.Rollouts = acts.Rollouts()
 	for _, r := range acts.Replays() {
 		out.Replays = append(out.Replays, replay{r.ID, r.Offset, r.By, r.At, r})
 	}
