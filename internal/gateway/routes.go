@@ -72,7 +72,7 @@ func (g *Gateway) routeTable() []route {
 		{method: http.MethodGet, path: "/api/v1/caller", role: known, handle: g.showCaller},
 		{method: http.MethodGet, path: "/api/v1/openapi.json", role: known, handle: g.openAPI},
 		{method: http.MethodGet, path: "/metrics", role: access.Metrics, handle: g.showMetrics},
-	}, g.modelTable(), g.fleetTable(), g.scorerTable(), g.inferenceTable(), g.dataTable(), g.keysTable(), g.agentTable())
+	}, g.modelTable(), g.rolloutTable(), g.fleetTable(), g.scorerTable(), g.inferenceTable(), g.dataTable(), g.keysTable(), g.agentTable())
 }
 
 // dataTable lists the routes of data, below /api/v1/data.

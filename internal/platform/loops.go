@@ -108,7 +108,7 @@ func (p *Platform) Controller(ctx context.Context) (*schedule.Controller, error)
 	if err := p.refreshGroups(ctx, func() bool { return k.Status().Active }); err != nil {
 		return nil, err
 	}
-	p.watchRuns(ctx)
+	p.watchRuns(ctx, func() bool { return k.Status().Active })
 	if err := p.openCensus(ctx); err != nil {
 		return nil, err
 	}

@@ -28,6 +28,7 @@ import (
 	"tidemill.dev/internal/data/store"
 	"tidemill.dev/internal/models/erase"
 	"tidemill.dev/internal/models/registry"
+	"tidemill.dev/internal/models/rollout"
 	"tidemill.dev/internal/runs/local"
 	"tidemill.dev/internal/runs/scheduler"
 	"tidemill.dev/triggers/commands"
@@ -204,7 +205,7 @@ func (p *Platform) takeFolder(dir string) error {
 }
 
 // watchRuns runs the periodic work of runs and models until the stop order ends it.
-func (p *Platform) watchRuns(ctx context.Context) {
+func (p *Platform) watchRuns(ctx context.Context, active func() bool) {
 	if p.works == nil {
 		return
 	}
@@ -220,12 +221,29 @@ func (p *Platform) watchRuns(ctx context.Context) {
 			p.log.Error("controller: watching the models ended", "reason", err)
 		}
 	})
+	if rollouts := p.rollouts(active); rollouts != nil {
+		running.Go(func() { rollouts.Watch(watching) })
+	}
 	running.Go(func() { watchStore(watching, p.works.store.Ping, p.log) })
 	p.AtStop(Consumers, "the watch over runs and models", func(context.Context) error {
 		stop()
 		running.Wait()
 		return nil
 	})
+}
+
+// rollouts returns what decides about rollouts; nil if this process cannot prove that it wrote a recipe's way.
+func (p *Platform) rollouts(active func() bool) *rollout.Watcher {
+	w := p.works
+	if w.tokens == nil {
+		return nil
+	}
+	o := rollout.Options{Broker: p.broker, Producer: p.announcer, Names: p.names, Config: p.Config, Asked: w.asked, Active: active, Sign: w.tokens.SignWay,
+		RollBack: w.models.Wish, Board: rollout.NewBoard(p.redis, p.names, p.kafka), Logger: p.log}
+	if !p.Embedded() {
+		o.Skew = skewInCluster
+	}
+	return rollout.New(o)
 }
 
 const storeAsked = 5 * time.Second

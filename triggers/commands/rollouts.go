@@ -43,6 +43,8 @@ type Rollout struct {
 	Reason  string             // reason why it is not running
 	Figures map[string]float64 // evidence at the last decision
 
+	Refused string // hash of the way of the last rollout that was aborted; it does not begin again by itself
+
 	Last   tidemill.RolloutResult // result of the last rollout that has ended
 	LastAt time.Time
 	Back   int // number of keys that the last rollout has rolled back
@@ -129,6 +131,7 @@ func (r *Rollout) apply(act Command, d *tidemill.RolloutData) bool {
 		if r.Open() || r.Base == nil || d.Way == nil || d.Number != r.Number+1 {
 			return false
 		}
+		r.Refused = ""
 		r.Number, r.Way, r.Began, r.Fresh = d.Number, d.Way, act.At, act.At
 		r.set(RolloutRunning, act, "")
 		r.Share, r.Figures = d.Share, nil
@@ -160,6 +163,10 @@ func (r *Rollout) applyCommand(act Command, d *tidemill.RolloutData, ours bool) 
 		}
 		r.set(RolloutPaused, act, d.Reason)
 	case tidemill.TypeRolloutResumed:
+		if !r.Open() && r.Refused != "" { // the way may begin again
+			r.Refused = ""
+			return true
+		}
 		if !named || r.State != RolloutPaused && r.State != RolloutStopped {
 			return false
 		}
@@ -190,7 +197,7 @@ func (r *Rollout) end(act Command, d *tidemill.RolloutData, ours bool) bool {
 	case d.Result == tidemill.RolloutDone && ours && r.State == RolloutRunning && r.Share == 1:
 		r.Base, r.Way = r.Way, nil
 	case d.Result == tidemill.RolloutAborted && ours && r.State == RolloutAborting:
-		r.Way = nil
+		r.Refused, r.Way = r.Way.Hash, nil
 		r.aborted = append(slices.Clone(r.aborted[max(0, len(r.aborted)-keptAborted+1):]), r.Name())
 	default:
 		return false

@@ -17,7 +17,8 @@ func Nouns() []command.Noun {
 			recipesCommand(), recipesPauseCommand(), recipesResumeCommand(), poolsCommand(), poolsPauseCommand(), poolsResumeCommand()}},
 		{ID: "models", Title: "Models", Commands: []command.Command{
 			fleetCommand(), modelsCommand(), modelsShowCommand(), modelsGetCommand(), compareCommand(), promoteCommand(), rollbackCommand(), pinCommand(), unpinCommand(),
-			promotionsCommand(), promotionsFreezeCommand(), promotionsThawCommand()}},
+			promotionsCommand(), promotionsFreezeCommand(), promotionsThawCommand(),
+			rolloutsCommand(), rolloutsShowCommand(), rolloutsPauseCommand(), rolloutsResumeCommand(), rolloutsAbortCommand()}},
 		{ID: "scorers", Title: "Scorers", Commands: []command.Command{scorersCommand(), scoreCommand(), rescoreCommand()}},
 	}
 }

@@ -75,6 +75,31 @@ func (g *Gateway) ThawPromotions(ctx context.Context, ask api.FreezeAsked) (done
 	return done, g.postUntilFinal(ctx, "thaw promotions", ask, &done, "promotions", "thaw")
 }
 
+// Rollouts returns the recipes that have rollouts, and their state.
+func (g *Gateway) Rollouts(ctx context.Context) (all api.Rollouts, err error) {
+	return all, g.get(ctx, "list the rollouts", &all, nil, "rollouts")
+}
+
+// Rollout returns the rollout of a recipe.
+func (g *Gateway) Rollout(ctx context.Context, recipe string) (one api.Rollout, err error) {
+	return one, g.get(ctx, "show the rollout of recipe "+recipe, &one, nil, "rollouts", recipe)
+}
+
+// PauseRollout keeps further keys from taking part in a rollout.
+func (g *Gateway) PauseRollout(ctx context.Context, recipe string, ask api.RolloutAsked) (done api.Rested, err error) {
+	return done, g.postUntilFinal(ctx, "pause the rollout of recipe "+recipe, ask, &done, "rollouts", recipe, "pause")
+}
+
+// ResumeRollout continues a rollout that is paused or has stopped.
+func (g *Gateway) ResumeRollout(ctx context.Context, recipe string, ask api.RolloutAsked) (done api.Rested, err error) {
+	return done, g.postUntilFinal(ctx, "resume the rollout of recipe "+recipe, ask, &done, "rollouts", recipe, "resume")
+}
+
+// AbortRollout ends a rollout and rolls its keys back.
+func (g *Gateway) AbortRollout(ctx context.Context, recipe string, ask api.RolloutAsked) (done api.Rested, err error) {
+	return done, g.postUntilFinal(ctx, "abort the rollout of recipe "+recipe, ask, &done, "rollouts", recipe, "abort")
+}
+
 // Why returns the causes and results of a run, model, commit or event.
 func (g *Gateway) Why(ctx context.Context, of string) (graph api.Graph, err error) {
 	return graph, g.get(ctx, "trace "+of, &graph, url.Values{"of": {of}}, "why")

@@ -1,0 +1,170 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"tidemill.dev/api"
+	"tidemill.dev/broker"
+	"tidemill.dev/config"
+	"tidemill.dev/internal/gateway/access"
+	"tidemill.dev/internal/models/rollout"
+	"tidemill.dev/triggers/commands"
+)
+
+// rolloutTable lists the routes of rollouts.
+func (g *Gateway) rolloutTable() []route {
+	return []route{
+		{method: http.MethodGet, path: "/api/v1/rollouts", role: access.Read, handle: g.listRollouts},
+		{method: http.MethodGet, path: "/api/v1/rollouts/{recipe}", role: access.Read, handle: g.showRollout},
+		{method: http.MethodPost, path: "/api/v1/rollouts/{recipe}/pause", role: access.Approve, handle: g.pauseRollout},
+		{method: http.MethodPost, path: "/api/v1/rollouts/{recipe}/resume", role: access.Approve, handle: g.resumeRollout},
+		{method: http.MethodPost, path: "/api/v1/rollouts/{recipe}/abort", role: access.Approve, handle: g.abortRollout},
+	}
+}
+
+// listRollouts answers with the recipes that have rollouts.
+func (g *Gateway) listRollouts(w http.ResponseWriter, r *request) *api.Problem {
+	f, p := g.commandLog(r.Context())
+	if p != nil {
+		return p
+	}
+	all := api.Rollouts{Rollouts: []api.Rollout{}}
+	for _, recipe := range g.opt.Config().Recipes {
+		if recipe.Rollout == nil {
+			continue
+		}
+		shown, p := g.rolloutOf(r, &recipe, f.Now().Rollout(recipe.Name))
+		if p != nil {
+			return p
+		}
+		all.Rollouts = append(all.Rollouts, shown)
+	}
+	writeJSON(w, http.StatusOK, all)
+	return nil
+}
+
+// showRollout answers with the rollout of one recipe.
+func (g *Gateway) showRollout(w http.ResponseWriter, r *request) *api.Problem {
+	recipe, f, p := g.rolloutAsked(r)
+	if p != nil {
+		return p
+	}
+	shown, p := g.rolloutOf(r, &recipe, f.Now().Rollout(recipe.Name))
+	if p != nil {
+		return p
+	}
+	writeJSON(w, http.StatusOK, shown)
+	return nil
+}
+
+// rolloutAsked returns the recipe of a request, which must have rollouts, and the commands.
+func (g *Gateway) rolloutAsked(r *request) (config.Recipe, *commands.Follower, *api.Problem) {
+	recipe, known := g.opt.Config().Recipe(r.value)
+	if !known || recipe.Rollout == nil {
+		return recipe, nil, g.unknownRecipe(r.value)
+	}
+	f, p := g.commandLog(r.Context())
+	return recipe, f, p
+}
+
+func (g *Gateway) rolloutOf(r *request, recipe *config.Recipe, s *commands.Rollout) (api.Rollout, *api.Problem) {
+	ctx, cancel := context.WithTimeout(r.Context(), g.opt.Limits.Look)
+	defer cancel()
+	c := recipe.Rollout
+	shown := api.Rollout{Recipe: recipe.Name, State: api.RolloutNone, Keys: c.Keys, Hold: c.Hold.String(), Stop: c.Stop}
+	standing, err := g.opt.Rollouts.Read(ctx, recipe.Name)
+	if err != nil {
+		return shown, g.ledgerProblem(r.Context(), err)
+	}
+	if s != nil {
+		addRollout(&shown, s)
+	}
+	if standing != nil && (s == nil || !s.Open() || standing.Rollout == s.Name()) {
+		addStanding(&shown, standing, r.caller.AllKeys(access.Read))
+	}
+	return shown, nil
+}
+
+func addRollout(shown *api.Rollout, s *commands.Rollout) {
+	shown.Share, shown.By, shown.Reason, shown.Figures, shown.RolledBack, shown.Last = s.Share, s.By, s.Reason, s.Figures, s.Back, string(s.Last)
+	if s.Number > 0 {
+		shown.Rollout, shown.Began = s.Name(), timeOrNil(s.Began)
+	}
+	if s.Open() {
+		shown.State = api.RolloutState(s.State)
+		shown.RolledBack = 0
+	}
+	shown.Since, shown.LastAt = timeOrNil(s.Since), timeOrNil(s.LastAt)
+}
+
+// addStanding adds the figures of the active controller. The names of models are for callers that may read all keys.
+func addStanding(shown *api.Rollout, now *rollout.Standing, names bool) {
+	shown.Wait = now.Wait
+	if now.Rollout == "" {
+		return
+	}
+	shown.Figures, shown.RolledBack, shown.Remaining, shown.Left = now.Figures, now.Back, now.Todo, now.Left
+	if names {
+		shown.Why = now.Why
+	}
+}
+
+func timeOrNil(at time.Time) *time.Time {
+	if at.IsZero() {
+		return nil
+	}
+	return &at
+}
+
+// pauseRollout keeps further keys from taking part.
+func (g *Gateway) pauseRollout(w http.ResponseWriter, r *request) *api.Problem {
+	return g.changeRollout(w, r, func(s *commands.Rollout) bool { return s.State == commands.RolloutRunning }, commands.Author.PauseRollout)
+}
+
+// resumeRollout continues a rollout that is paused or has stopped, and permits another one of a way that was aborted.
+func (g *Gateway) resumeRollout(w http.ResponseWriter, r *request) *api.Problem {
+	return g.changeRollout(w, r, func(s *commands.Rollout) bool {
+		return s.State == commands.RolloutPaused || s.State == commands.RolloutStopped || !s.Open() && s.Refused != ""
+	}, commands.Author.ResumeRollout)
+}
+
+// abortRollout ends a rollout and rolls its keys back.
+func (g *Gateway) abortRollout(w http.ResponseWriter, r *request) *api.Problem {
+	return g.changeRollout(w, r, func(s *commands.Rollout) bool { return s.Open() && s.State != commands.RolloutAborting }, commands.Author.AbortRollout)
+}
+
+func (g *Gateway) changeRollout(w http.ResponseWriter, r *request, changes func(*commands.Rollout) bool, act func(commands.Author, string, string, string) (broker.View, error)) *api.Problem {
+	var ask api.RolloutAsked
+	if p := g.readCommand(r, &ask); p != nil {
+		return p
+	}
+	if len(ask.Reason) > mostReason {
+		return badParameter("reason", fmt.Sprintf("it has %d bytes: use at most %d", len(ask.Reason), mostReason))
+	}
+	if !r.caller.AllKeys(access.Approve) {
+		return forbidden("a rollout is for all keys, and you may approve only for some: use a token for all keys")
+	}
+	recipe, f, p := g.rolloutAsked(r)
+	if p != nil {
+		return p
+	}
+	s := f.Now().Rollout(recipe.Name)
+	done := api.Rested{Name: recipe.Name, Changed: s != nil && changes(s)}
+	if done.Changed {
+		v, err := act(g.commandAuthor(r), recipe.Name, s.Name(), ask.Reason)
+		if err != nil {
+			return invalidRequest(err.Error())
+		}
+		at, p := g.publishAct(r, &v)
+		if p != nil {
+			return p
+		}
+		done.Position = new(positionOf(at))
+		g.untilRead(r.Context(), f, at)
+	}
+	writeJSON(w, http.StatusOK, done)
+	return nil
+}
