@@ -70,6 +70,9 @@ func finishedFact(r *tidemill.Run, component string, d tidemill.RunFinished, at 
 	if d.Candidate != nil {
 		f.attributes = append(f.attributes, broker.Attribute{Name: tidemill.AttrModel, Value: d.Candidate.Model})
 	}
+	var p tidemill.Plan
+	_ = json.Unmarshal(r.Plan, &p) // the fold has written it
+	f.attributes = append(f.attributes, broker.Attribute{Name: tidemill.AttrRollout, Value: p.Rollout})
 	return f
 }
 
@@ -212,7 +215,7 @@ func candidate(r *tidemill.Run, d tidemill.RunFinished, at time.Time) *tidemill.
 	c := &tidemill.Candidate{Model: p.Model, Champion: p.Champion, Origin: tidemill.Origin{
 		Run: r.ID, Recipe: r.Recipe, Key: r.Key, Config: r.Config, Attempt: d.Attempt, Began: first.Started, Ended: at,
 		Inputs: withoutCredentials(p.Inputs), Causes: r.Causes, First: r.First, Newest: r.Newest, By: r.By,
-		Mark: markOf(r), Where: last.Where.With(d.Where)}}
+		Mark: markOf(r), Rollout: p.Rollout, Where: last.Where.With(d.Where)}}
 	if p.Judge != nil { // absent in runs that began before Tidemill had gates
 		c.Judge = *p.Judge
 	} else {

@@ -183,7 +183,12 @@ func (f *Foreman) proposal(ctx context.Context, run *tidemill.Run, number int) (
 	if !there {
 		return d, nil, errNotNow // the run waits until it is cancelled or its recipe is in the config again
 	}
-	plan, err := f.settlePlan(ctx, r, run)
+	r, rollout, err := f.wayOf(r, run.Key)
+	var plan tidemill.Plan
+	if err == nil {
+		plan, err = f.settlePlan(ctx, r, run)
+		plan.Rollout = rollout
+	}
 	if _, unfit := errors.AsType[*planError](err); unfit {
 		fault, err = err, nil
 	}
