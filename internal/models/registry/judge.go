@@ -138,7 +138,7 @@ func (r *Registrar) judgedFact(ctx context.Context, w *work, m *fold.Model, h *f
 			action = tidemill.ActionTry
 		}
 		if action == tidemill.ActionJudge {
-			j.Hold = cmp.Or(j.Hold, holdReason(w, r.o.Asked()))
+			j.Hold = cmp.Or(j.Hold, holdReason(w.Judge.Promote, &w.Origin, r.o.Asked()))
 		}
 	}
 	return &fact{typ: tidemill.TypeModelPromotionProposed, id: tidemill.ID("judged", m.Name, w.Run, strconv.FormatInt(m.Turn, 10)),
@@ -187,19 +187,19 @@ func commandTook(stages []tidemill.Stage) float64 {
 
 // holdReason returns why a version that has passed waits for a person; empty if the version need
 // not wait.
-func holdReason(w *work, asked *commands.State) string {
-	if p, frozen := asked.PromotionsFrozen(w.Recipe); frozen {
+func holdReason(promote tidemill.Promote, of *tidemill.Origin, asked *commands.State) string {
+	if p, frozen := asked.PromotionsFrozen(of.Recipe); frozen {
 		by := p.By
 		if by == "" {
 			by = "anonymous"
 		}
 		return "promotions are frozen by " + by + " since " + p.Since.UTC().Format(time.RFC3339)
 	}
-	if asked.GivenUp(w.Rollout) {
-		return "rollout " + w.Rollout + ", in which its run took part, was stopped or aborted"
+	if asked.GivenUp(of.Rollout) {
+		return "rollout " + of.Rollout + ", in which its run took part, was stopped or aborted"
 	}
-	if w.Judge.Promote == tidemill.PromoteManual {
-		return "recipe " + w.Recipe + " has people promote (promote: manual)"
+	if promote == tidemill.PromoteManual {
+		return "recipe " + of.Recipe + " has people promote (promote: manual)"
 	}
 	return ""
 }

@@ -64,7 +64,7 @@ func (r *Registrar) concludedFact(m *fold.Model, v *ledger.VersionRecord, c Conc
 	j.Clauses = append(slices.Clone(j.Clauses), c.Clauses...)
 	j.Passed, j.Sentence, j.Trial, j.Against = c.Verdict.Outcome == tidemill.TrialPassed, c.Sentence, &c.Verdict, m.Champion
 	if j.Passed {
-		j.Hold = holdReason(v.Judge.Promote, v.Recipe, r.o.Asked())
+		j.Hold = holdReason(v.Judge.Promote, &v.Origin, r.o.Asked())
 	}
 	registered := tidemill.Cause{Source: r.o.Names.Source(byPromote), ID: tidemill.ID("registered", v.Model, v.Run)}
 	return &fact{typ: tidemill.TypeModelPromotionProposed, id: tidemill.ID("concluded", m.Name, v.Run, strconv.FormatInt(m.Turn, 10)),
