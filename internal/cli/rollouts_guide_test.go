@@ -32,7 +32,9 @@ func TestRolloutsIsFollowed(t *testing.T) {
 	mention(t, "a bad change", shown, "[50%] → 100%", "fleet.worse > 0.02", "rolled back", "tidemill rollouts abort or resume intent")
 	g.do()
 	g.until("rollouts", "aborted")
-	g.wantRuns("intent", 80)
+	eventually(t, func() bool {
+		return strings.Count(g.until("runs --state succeeded --limit 100 -o json"), `"recipe": "intent"`) >= 80
+	})
 	models := g.until("models --limit 100 -o json")
 	if n := strings.Count(models, `"champion": 1,`) + strings.Count(models, `"champion": 2,`); n != 40 {
 		t.Errorf("%d models have a champion:\n%s", n, models)

@@ -52,7 +52,7 @@ func (m *Mean) Lowest(alpha float64) float64 {
 	if m.n == 0 || m.logCapital(1e-9) < enough {
 		return m.low
 	}
-	for range 30 { // to 1e-9
+	for range 16 { // to 0.00002
 		if middle := (low + high) / 2; m.logCapital(middle) >= enough {
 			low = middle
 		} else {

@@ -31,6 +31,7 @@ type Evidence struct {
 	failed *evidence.Mean
 	models map[string]*member
 	tried  map[string]map[int]*tally // results of the versions of each model
+	now    map[string]float64        // figures; nil if events have come since they were computed
 }
 
 // member is a model with a version of the rollout.
@@ -58,6 +59,7 @@ func NewEvidence(recipe, rollout string, fresh time.Time) *Evidence {
 
 // Add folds an event of the stream facts or outcomes. It ignores all others.
 func (e *Evidence) Add(v *broker.View) {
+	e.now = nil
 	switch v.Type {
 	case tidemill.TypeRunFinished:
 		e.addRun(v)
@@ -169,9 +171,15 @@ func (e *Evidence) addOutcome(v *broker.View) {
 	}
 }
 
-// Figures returns the figures of gate.FleetFigures, and those of the display: worse.mean, worse.outcomes and
-// worse.gate.
+// Figures returns the figures of gate.FleetFigures, and WorseMean. The caller must not change them.
 func (e *Evidence) Figures() map[string]float64 {
+	if e.now == nil {
+		e.now = e.figures()
+	}
+	return e.now
+}
+
+func (e *Evidence) figures() map[string]float64 {
 	byGate, byOutcomes, refused := evidence.NewMean(-1, 1), evidence.NewMean(-1, 1), evidence.NewMean(0, 1)
 	promoted := 0
 	for name, m := range e.models {
