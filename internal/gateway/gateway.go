@@ -31,7 +31,6 @@ import (
 	"tidemill.dev/internal/models/erase"
 	"tidemill.dev/internal/models/fleet"
 	"tidemill.dev/internal/models/registry"
-	"tidemill.dev/internal/models/rollout"
 	"tidemill.dev/internal/ops/status"
 	"tidemill.dev/internal/ops/telemetry"
 	"tidemill.dev/internal/runs/rendezvous"
@@ -54,7 +53,7 @@ type Options struct {
 	Standing *status.Board     // numbers of triggers; nil if unknown
 	Scorers  *status.Scorers   // numbers of scorers; nil if unknown
 	History  *status.History   // numbers of the last two hours; nil if unknown
-	Rollouts *rollout.Board    // figures of rollouts; nil if unknown
+	Rollouts *status.Rollouts  // figures of rollouts; nil if unknown
 	Fresh    *status.Freshness // times from an event to a version's first score; nil if unknown
 	// Score returns the answer of a scorer's champion for an event; nil if this gateway does not
 	// score. A retry after an error may help, unless the error is an Unanswered.

@@ -10,7 +10,7 @@ import (
 	"tidemill.dev/broker"
 	"tidemill.dev/config"
 	"tidemill.dev/internal/gateway/access"
-	"tidemill.dev/internal/models/rollout"
+	"tidemill.dev/internal/ops/status"
 	"tidemill.dev/triggers/commands"
 )
 
@@ -101,7 +101,7 @@ func addRollout(shown *api.Rollout, s *commands.Rollout) {
 }
 
 // addStanding adds the figures of the active controller. The names of models are for callers that may read all keys.
-func addStanding(shown *api.Rollout, now *rollout.Standing, names bool) {
+func addStanding(shown *api.Rollout, now *status.Rollout, names bool) {
 	shown.Wait = now.Wait
 	if now.Rollout == "" {
 		return

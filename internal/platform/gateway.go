@@ -16,7 +16,6 @@ import (
 	"tidemill.dev/config"
 	"tidemill.dev/internal/gateway"
 	"tidemill.dev/internal/gateway/access"
-	"tidemill.dev/internal/models/rollout"
 	"tidemill.dev/internal/ops/status"
 	"tidemill.dev/internal/ops/telemetry"
 	"tidemill.dev/internal/runs/rendezvous"
@@ -65,7 +64,7 @@ func (p *Platform) Gateway(ctx context.Context, o GatewayOptions) (*gateway.Gate
 		Listen: o.Listen, ListenGRPC: o.ListenGRPC, Network: p.network, CertFile: o.CertFile, KeyFile: o.KeyFile,
 		Config: p.Config, Broker: p.broker, Producer: producer,
 		Repeats: memory, Standing: status.NewBoard(p.redis, p.names, p.kafka), Access: guard, Telemetry: p.telemetry,
-		Rollouts: rollout.NewBoard(p.redis, p.names, p.kafka),
+		Rollouts: status.NewRollouts(p.redis, p.names, p.kafka),
 		Scorers:  status.NewScorers(p.redis, p.names, p.kafka), Fresh: status.NewFreshness(p.redis, p.names, p.kafka), History: status.NewHistory(p.redis, p.names, p.kafka, p.log),
 		Ready: p.Ready, Full: p.fullness(), Limits: o.Limits, Logger: p.log, Version: p.version,
 	}

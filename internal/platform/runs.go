@@ -29,6 +29,7 @@ import (
 	"tidemill.dev/internal/models/erase"
 	"tidemill.dev/internal/models/registry"
 	"tidemill.dev/internal/models/rollout"
+	"tidemill.dev/internal/ops/status"
 	"tidemill.dev/internal/runs/local"
 	"tidemill.dev/internal/runs/scheduler"
 	"tidemill.dev/triggers/commands"
@@ -239,7 +240,7 @@ func (p *Platform) rollouts(active func() bool) *rollout.Watcher {
 		return nil
 	}
 	o := rollout.Options{Broker: p.broker, Producer: p.announcer, Names: p.names, Config: p.Config, Asked: w.asked, Active: active, Sign: w.tokens.SignWay,
-		RollBack: w.models.Wish, Board: rollout.NewBoard(p.redis, p.names, p.kafka), Logger: p.log}
+		RollBack: w.models.Wish, Board: status.NewRollouts(p.redis, p.names, p.kafka), Logger: p.log}
 	if !p.Embedded() {
 		o.Skew = skewInCluster
 	}

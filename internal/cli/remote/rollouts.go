@@ -93,7 +93,7 @@ func rolloutsShowCommand() command.Command {
 	return command.Command{
 		Name:     "rollouts show",
 		Args:     "RECIPE",
-		Summary:  "show the rollout of a recipe: its evidence, and what it waits for",
+		Summary:  "show the rollout of a recipe with its evidence",
 		About:    connect.AtTheGate,
 		Examples: []command.Example{{"tidemill rollouts show intent", "the newest rollout"}, {"tidemill rollouts show intent -o json", "for a script"}},
 		Make:     func() command.Program { return &rolloutShow{} },

@@ -14,6 +14,7 @@ import (
 	"tidemill.dev/broker/follow"
 	"tidemill.dev/config"
 	"tidemill.dev/internal/models/registry"
+	"tidemill.dev/internal/ops/status"
 	"tidemill.dev/triggers/commands"
 )
 
@@ -28,7 +29,7 @@ type Options struct {
 	Sign     func(recipe string, w tidemill.Way) tidemill.Way              // adds the MAC of the install
 	RollBack func(context.Context, registry.Wish) (registry.Answer, error) // registry.Registrar.Wish
 	Skew     time.Duration                                                 // how much older the config of this process may be than that of another
-	Board    *Board                                                        // shows the figures to gateways; may be nil
+	Board    *status.Rollouts                                              // shows the figures to gateways; may be nil
 	Every    time.Duration                                                 // time between looks; 0 is 2 s
 	Now      func() time.Time                                              // nil is time.Now
 	Logger   *slog.Logger
@@ -160,10 +161,10 @@ func (w *Watcher) lookAt(ctx context.Context, r *config.Recipe) error {
 		return err
 	}
 	if work != nil {
-		w.o.Board.write(ctx, r.Name, Standing{Rollout: state.Name(), At: in.Now, Wait: d.Wait, Figures: in.Figures, Back: in.Back, Todo: in.Left,
+		w.o.Board.Write(ctx, r.Name, status.Rollout{Rollout: state.Name(), At: in.Now, Wait: d.Wait, Figures: in.Figures, Back: in.Back, Todo: in.Left,
 			Left: len(work.left), Why: work.someLeft()})
 	} else {
-		w.o.Board.write(ctx, r.Name, Standing{At: in.Now, Wait: d.Wait})
+		w.o.Board.Write(ctx, r.Name, status.Rollout{At: in.Now, Wait: d.Wait})
 	}
 	if d.Type == "" {
 		return nil
@@ -199,7 +200,7 @@ func (w *Watcher) publish(ctx context.Context, recipe string, d Decision) error 
 	if err != nil {
 		return fmt.Errorf("publish %s of recipe %s: %w", d.Type, recipe, err)
 	}
-	w.log.Info("rollout: "+what(d), "recipe", recipe, "rollout", d.Data.Rollout, "share", d.Data.Share, "reason", d.Data.Reason)
+	w.log.Info("rollout: "+what(d), "recipe", recipe, "rollout", d.Data.Rollout, "reason", d.Data.Reason)
 	for {
 		changed := w.o.Asked.Changed()
 		if w.o.Asked.Now().Next() > at.Offset {
@@ -217,9 +218,9 @@ func (w *Watcher) publish(ctx context.Context, recipe string, d Decision) error 
 func what(d Decision) string {
 	switch d.Type {
 	case tidemill.TypeRolloutBegun:
-		return "a changed recipe begins its rollout"
+		return fmt.Sprintf("a changed recipe reaches %g%% of its keys", 100*d.Data.Share)
 	case tidemill.TypeRolloutAdvanced:
-		return "more keys take part"
+		return fmt.Sprintf("the change reaches %g%% of the keys", 100*d.Data.Share)
 	case tidemill.TypeRolloutStopped:
 		return "a rollout has stopped; its keys are rolled back"
 	case tidemill.TypeRolloutAborted:

@@ -1,4 +1,4 @@
-package rollout
+package status
 
 import (
 	"context"
@@ -12,8 +12,8 @@ import (
 	"tidemill.dev"
 )
 
-// Standing is the state of a recipe's rollout that only the active controller knows.
-type Standing struct {
+// Rollout is the state of a recipe's rollout that only the active controller knows.
+type Rollout struct {
 	Rollout string             `json:"rollout,omitempty"` // open rollout; empty if there is none
 	At      time.Time          `json:"at"`
 	Wait    string             `json:"wait,omitempty"` // what the rollout waits for
@@ -24,37 +24,37 @@ type Standing struct {
 	Why     map[string]string  `json:"why,omitempty"`  // by model: the reason, for some of them
 }
 
-// Board shows the standings of the rollouts in Redis. They are not on the log, and a flush loses them until the next
+// Rollouts shows the states of the rollouts in Redis. They are not on the log, and a flush loses them until the next
 // look of the controller.
-type Board struct {
+type Rollouts struct {
 	redis *redis.Client
 	key   string
 }
 
-// standingLives is how long a standing is valid without renewal.
-const standingLives = time.Minute
+// rolloutLives is how long a state is valid without renewal.
+const rolloutLives = time.Minute
 
-// NewBoard returns the board of an install on one Kafka; nil without Redis.
-func NewBoard(client *redis.Client, names tidemill.Names, kafka string) *Board {
+// NewRollouts returns the Rollouts of an install on one Kafka; nil without Redis.
+func NewRollouts(client *redis.Client, names tidemill.Names, kafka string) *Rollouts {
 	if client == nil {
 		return nil
 	}
-	return &Board{redis: client, key: names.Key("rollouts", "1", kafka, "standing")}
+	return &Rollouts{redis: client, key: names.Key("rollouts", layout, kafka, "standing")}
 }
 
-// write writes a standing. An error is ignored: the board decides nothing, and the next look writes it again.
-func (b *Board) write(ctx context.Context, recipe string, s Standing) {
+// Write writes the state of a recipe's rollout. An error is ignored: it decides nothing, and the next look writes it again.
+func (b *Rollouts) Write(ctx context.Context, recipe string, s Rollout) {
 	if b == nil {
 		return
 	}
 	text, err := json.Marshal(s)
 	if err == nil {
-		_ = b.redis.Set(ctx, b.key+":"+recipe, text, standingLives).Err()
+		_ = b.redis.Set(ctx, b.key+":"+recipe, text, rolloutLives).Err()
 	}
 }
 
-// Read returns the standing of a recipe; nil if no controller has written one lately.
-func (b *Board) Read(ctx context.Context, recipe string) (*Standing, error) {
+// Read returns the state of a recipe's rollout; nil if no controller has written one lately.
+func (b *Rollouts) Read(ctx context.Context, recipe string) (*Rollout, error) {
 	if b == nil {
 		return nil, nil
 	}
@@ -62,12 +62,12 @@ func (b *Board) Read(ctx context.Context, recipe string) (*Standing, error) {
 	if errors.Is(err, redis.Nil) {
 		return nil, nil
 	}
-	s := &Standing{}
+	s := &Rollout{}
 	if err == nil {
 		err = json.Unmarshal(text, s)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read the standing of recipe %s's rollout: %w", recipe, err)
+		return nil, fmt.Errorf("read the state of recipe %s's rollout: %w", recipe, err)
 	}
 	return s, nil
 }
