@@ -96,6 +96,12 @@ func (e *entry) append(dst []byte) []byte {
 	return dst
 }
 
+// newestIn returns the newest time of an encoded entry's members.
+func newestIn(encoded []byte) int64 {
+	ms, _ := binary.Varint(encoded)
+	return ms
+}
+
 func (p position) append(dst []byte) []byte {
 	return binary.AppendVarint(binary.AppendUvarint(dst, uint64(uint32(p.partition))), p.offset)
 }

@@ -10,10 +10,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"sync/atomic"
 )
 
 // index holds the entries: the newest in memory, all others in segments on disk. An entry in a newer
-// segment replaces the same entry in older ones. Nothing is merged: entries die by age, so whole segments do.
+// segment replaces the same entry in older ones. Eight small segments are merged into a large one, once, while
+// the owner goes on. Entries die by age, and so do whole segments.
 // The disk is a cache. What it holds follows from the logs up to the manifest's places.
 type index struct {
 	dir      string // folder of this owner; empty after an error
@@ -23,7 +25,19 @@ type index struct {
 	segments []*segment // oldest first
 	places   places     // places in the logs that the segments hold
 	next     int        // number of the next segment
+
+	merging  []*segment // segments that are being merged; nil if there is no merge
+	merged   chan mergeResult
+	stopping atomic.Bool
 }
+
+type mergeResult struct {
+	s   *segment
+	err error
+}
+
+// mergeAt is the number of small segments that are merged.
+const mergeAt = 8
 
 // table is the part of the index that is in memory.
 type table struct {
@@ -215,8 +229,11 @@ func (x *index) writeManifest(settings string) error {
 	return nil
 }
 
-// drop removes the segments whose newest member is older than a time.
+// drop removes the segments whose newest member is older than a time, and merges small ones.
 func (x *index) drop(before int64, settings string) error {
+	if err := x.merge(before, settings); err != nil || x.merging != nil {
+		return err
+	}
 	keep := x.segments[:0:0]
 	var gone []*segment
 	for _, s := range x.segments {
@@ -230,11 +247,52 @@ func (x *index) drop(before int64, settings string) error {
 		return nil
 	}
 	x.segments = keep
+	return x.remove(gone, settings)
+}
+
+// remove deletes the files of segments that are no longer listed.
+func (x *index) remove(gone []*segment, settings string) error {
 	err := x.writeManifest(settings)
 	for _, s := range gone {
 		err = errors.Join(err, s.file.Close(), os.Remove(s.path))
 	}
 	return err
+}
+
+// merge takes the result of a merge that has ended, or begins one.
+func (x *index) merge(before int64, settings string) error {
+	if x.merging != nil {
+		select {
+		case r := <-x.merged:
+			return x.endMerge(r, settings)
+		default:
+			return nil
+		}
+	}
+	first := slices.IndexFunc(x.segments, func(s *segment) bool { return s.count <= 2*x.most })
+	if first < 0 || len(x.segments)-first < mergeAt {
+		return nil
+	}
+	from := slices.Clone(x.segments[first : first+mergeAt])
+	x.merging, x.merged = from, make(chan mergeResult, 1)
+	path := filepath.Join(x.dir, strconv.Itoa(x.next))
+	x.next++
+	go func() {
+		s, err := mergeSegments(path, from, before, &x.stopping)
+		x.merged <- mergeResult{s, err}
+	}()
+	return nil
+}
+
+func (x *index) endMerge(r mergeResult, settings string) error {
+	gone := x.merging
+	x.merging = nil
+	if r.err != nil {
+		return fmt.Errorf("merge files of answers that wait: %w", r.err)
+	}
+	at := slices.Index(x.segments, gone[0])
+	x.segments = slices.Replace(x.segments, at, at+len(gone), r.s)
+	return x.remove(gone, settings)
 }
 
 // count returns about how many entries there are; an entry that was replaced counts twice.
@@ -247,6 +305,14 @@ func (x *index) count() int {
 }
 
 func (x *index) closeFiles() {
+	if x.merging != nil { // what it has written is not listed, and the next owner removes it
+		x.stopping.Store(true)
+		if r := <-x.merged; r.s != nil {
+			_ = r.s.file.Close()
+		}
+		x.stopping.Store(false)
+		x.merging = nil
+	}
 	for _, s := range x.segments {
 		_ = s.file.Close() // it was only read
 	}

@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"sync/atomic"
 )
 
 // A segment is a file of entries, sorted by their hashes, which never changes:
@@ -19,7 +20,7 @@ import (
 //	foot    first hash and offset of each block, and the filter
 //	tail    length of the foot, its checksum, and a magic number
 //
-// The foot of a segment stays in memory: about 12 bits for each entry. The file is not synced: after a loss
+// The foot of a segment stays in memory: about 3 bytes for each entry. The file is not synced: after a loss
 // of power the checksums find what is torn, and the entries are read from the logs again.
 type segment struct {
 	file    *os.File
@@ -40,17 +41,17 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli) // read-only
 
-// filter is a Bloom filter whose bits for one hash are in one line of the CPU's cache. About 1 % of
-// the hashes that are not in the segment pass it.
+// filter is a Bloom filter whose bits for one hash are in one line of the CPU's cache. About one in
+// 500 of the hashes that are not in the segment passes it.
 type filter []uint64
 
 const (
 	lineWords  = 8
-	filterBits = 6
+	filterBits = 7
 )
 
 func newFilter(count int) filter {
-	return make(filter, lineWords*max(1, (count*11+511)/512))
+	return make(filter, lineWords*max(1, (count*16+511)/512))
 }
 
 func (f filter) line(h *hash) []uint64 {
@@ -80,63 +81,156 @@ func (f filter) has(h *hash) bool {
 
 func prefix(h *hash) uint64 { return binary.BigEndian.Uint64(h[:]) }
 
-// writeSegment writes the entries of a table and opens the file.
-func writeSegment(path string, t *table) (*segment, error) {
-	s := &segment{path: path, count: len(t.at), newest: t.newest, filter: newFilter(len(t.at))}
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+// segmentWriter writes a segment. Its entries are added in the order of their hashes.
+type segmentWriter struct {
+	s      *segment
+	w      *bufio.Writer
+	block  []byte
+	offset int64
+}
+
+// createSegment begins a segment of at most count entries.
+func createSegment(path string, count int) (*segmentWriter, error) {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	s.file = file
-	w := bufio.NewWriterSize(file, 1<<20)
-	err = s.write(w, t)
-	if err == nil {
-		err = w.Flush()
-	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("write %s: %w", path, err), file.Close())
-	}
-	return s, nil
+	return &segmentWriter{s: &segment{file: file, path: path, filter: newFilter(count)}, w: bufio.NewWriterSize(file, 1<<20), block: make([]byte, 4, 2*blockBytes)}, nil
 }
 
-func (s *segment) write(w *bufio.Writer, t *table) error {
+func (w *segmentWriter) add(h *hash, value []byte) error {
+	s := w.s
+	if len(w.block) == 4 {
+		s.firsts, s.offsets = append(s.firsts, prefix(h)), append(s.offsets, w.offset)
+	}
+	w.block = append(append(w.block, h[:]...), 0, 0, 0, 0)
+	binary.LittleEndian.PutUint32(w.block[len(w.block)-4:], uint32(len(value)))
+	w.block = append(w.block, value...)
+	s.filter.add(h)
+	s.count++
+	s.newest = max(s.newest, newestIn(value))
+	if len(w.block) >= blockBytes {
+		return w.flush()
+	}
+	return nil
+}
+
+func (w *segmentWriter) flush() error {
+	binary.LittleEndian.PutUint32(w.block, crc32.Checksum(w.block[4:], castagnoli))
+	w.offset += int64(len(w.block))
+	_, err := w.w.Write(w.block)
+	w.block = w.block[:4]
+	return err
+}
+
+// finish ends the segment. A failed one is closed.
+func (w *segmentWriter) finish(err error) (*segment, error) {
+	if err == nil && len(w.block) > 4 {
+		err = w.flush()
+	}
+	w.s.offsets = append(w.s.offsets, w.offset)
+	if err == nil {
+		err = w.s.writeFoot(w.w)
+	}
+	if err == nil {
+		err = w.w.Flush()
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("write %s: %w", w.s.path, err), w.s.file.Close())
+	}
+	return w.s, nil
+}
+
+// writeSegment writes the entries of a table.
+func writeSegment(path string, t *table) (*segment, error) {
+	w, err := createSegment(path, len(t.at))
+	if err != nil {
+		return nil, err
+	}
 	hashes := make([]hash, 0, len(t.at))
 	for h := range t.at {
 		hashes = append(hashes, h)
 	}
 	slices.SortFunc(hashes, func(a, b hash) int { return bytes.Compare(a[:], b[:]) })
-	var offset int64
-	block := make([]byte, 4, 2*blockBytes)
-	flush := func() error {
-		binary.LittleEndian.PutUint32(block, crc32.Checksum(block[4:], castagnoli))
-		offset += int64(len(block))
-		_, err := w.Write(block)
-		block = block[:4]
-		return err
-	}
 	for i := range hashes {
-		h := &hashes[i]
-		if len(block) == 4 {
-			s.firsts, s.offsets = append(s.firsts, prefix(h)), append(s.offsets, offset)
+		if err = w.add(&hashes[i], t.get(t.at[hashes[i]])); err != nil {
+			break
 		}
-		value := t.get(t.at[*h])
-		block = append(append(block, h[:]...), 0, 0, 0, 0)
-		binary.LittleEndian.PutUint32(block[len(block)-4:], uint32(len(value)))
-		block = append(block, value...)
-		s.filter.add(h)
-		if len(block) >= blockBytes {
-			if err := flush(); err != nil {
-				return err
+	}
+	return w.finish(err)
+}
+
+// mergeSegments writes the entries of some segments into one, the newest of each, without those whose members are all
+// older than a time. stop ends it early.
+func mergeSegments(path string, from []*segment, before int64, stop *atomic.Bool) (*segment, error) {
+	count := 0
+	all := make([]cursor, len(from))
+	var failed error
+	for i, s := range from {
+		count += s.count
+		all[i].s = s
+		failed = errors.Join(failed, all[i].next())
+	}
+	w, err := createSegment(path, count)
+	if err != nil {
+		return nil, err
+	}
+	for failed == nil {
+		least := -1
+		for i := range all { // of equal hashes the last one is of the newest segment
+			if !all[i].ended && (least < 0 || bytes.Compare(all[i].hash, all[least].hash) <= 0) {
+				least = i
 			}
 		}
-	}
-	if len(block) > 4 {
-		if err := flush(); err != nil {
-			return err
+		if least < 0 {
+			break
+		}
+		h := hash(all[least].hash)
+		if newestIn(all[least].value) >= before {
+			failed = w.add(&h, all[least].value)
+		}
+		for i := range all {
+			for failed == nil && !all[i].ended && bytes.Equal(all[i].hash, h[:]) {
+				failed = all[i].next()
+			}
+		}
+		if stop.Load() {
+			failed = errStopped
 		}
 	}
-	s.offsets = append(s.offsets, offset)
-	return s.writeFoot(w)
+	return w.finish(failed)
+}
+
+var errStopped = errors.New("stopped")
+
+// cursor reads the entries of a segment in their order.
+type cursor struct {
+	s           *segment
+	block       int
+	memory      []byte
+	rest        []byte
+	hash, value []byte
+	ended       bool
+}
+
+func (c *cursor) next() (err error) {
+	if len(c.rest) < 20 {
+		if c.ended = c.block == len(c.s.firsts); c.ended {
+			return nil
+		}
+		if c.memory, err = c.s.read(c.block, c.memory); err != nil {
+			return fmt.Errorf("read %s: %w", c.s.path, err)
+		}
+		c.rest = c.memory[4:]
+		c.block++
+	}
+	n := int(binary.LittleEndian.Uint32(c.rest[16:]))
+	if n > len(c.rest)-20 {
+		return errSegment
+	}
+	c.hash = append(c.hash[:0], c.rest[:16]...)
+	c.value, c.rest = c.rest[20:20+n], c.rest[20+n:]
+	return nil
 }
 
 func (s *segment) writeFoot(w *bufio.Writer) error {
@@ -225,7 +319,8 @@ func (s *segment) get(h *hash) ([]byte, error) {
 	if at < 0 {
 		return nil, nil
 	}
-	if err := s.read(at); err != nil {
+	var err error
+	if s.block, err = s.read(at, s.block); err != nil {
 		return nil, fmt.Errorf("read %s: %w", s.path, err)
 	}
 	for b := s.block[4:]; len(b) >= 20; {
@@ -241,16 +336,17 @@ func (s *segment) get(h *hash) ([]byte, error) {
 	return nil, nil
 }
 
-func (s *segment) read(block int) error {
+// read reads a block into memory, which it returns.
+func (s *segment) read(block int, memory []byte) ([]byte, error) {
 	from, n := s.offsets[block], int(s.offsets[block+1]-s.offsets[block])
-	s.block = slices.Grow(s.block[:0], n)[:n]
-	if _, err := s.file.ReadAt(s.block, from); errors.Is(err, io.EOF) {
-		return errSegment
+	memory = slices.Grow(memory[:0], n)[:n]
+	if _, err := s.file.ReadAt(memory, from); errors.Is(err, io.EOF) {
+		return memory, errSegment
 	} else if err != nil {
-		return err
+		return memory, err
 	}
-	if n < 4 || crc32.Checksum(s.block[4:], castagnoli) != binary.LittleEndian.Uint32(s.block) {
-		return errSegment
+	if n < 4 || crc32.Checksum(memory[4:], castagnoli) != binary.LittleEndian.Uint32(memory) {
+		return memory, errSegment
 	}
-	return nil
+	return memory, nil
 }
