@@ -2,7 +2,10 @@ package outcomes
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -186,5 +189,120 @@ func TestAnotherOwnerTakesOver(t *testing.T) {
 	}
 	if err := first(); !errors.Is(err, broker.ErrSuperseded) {
 		t.Errorf("the former owner ends with %v", err)
+	}
+}
+
+// The answers of a forgotten key get no outcomes, and the dead letter of their label has no data.
+func TestAForgottenKey(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.runs(w.options(scorer(500*time.Millisecond, "legit")))
+	w.answer(1, "k", "fraud")
+	w.answer(2, "other", "fraud")
+	ends, err := w.b.Ends(t.Context(), streamAnswers)
+	w.must(err)
+	d := tidemill.KeyPassedData{Ends: map[string][]int64{}}
+	for _, p := range ends {
+		d.Ends[streamAnswers] = append(d.Ends[streamAnswers], p.Offset)
+	}
+	data, err := json.Marshal(d)
+	w.must(err)
+	v := broker.View{ID: "p", Source: w.names.Source("forget"), Type: tidemill.TypeKeyPassed, Subject: "k", DataContentType: "application/json", Data: data}
+	_, err = w.p.Publish(t.Context(), tidemill.StreamCommands, &v)
+	w.must(err)
+	w.answer(3, "k", "fraud") // of the key's next life
+	w.awaits("the outcomes of the others", func() bool { return len(w.outcomes()) >= 2 })
+	w.awaits("the command to be followed", func() bool {
+		o := w.outcomes()
+		return len(o[place(2)]) == 1 && len(o[place(3)]) == 1
+	})
+	if o := w.outcomes(); len(o[place(1)]) != 0 {
+		t.Errorf("an outcome of a forgotten key: %+v", o[place(1)])
+	}
+}
+
+func TestALabelOfAForgottenKeyLosesItsData(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.options(scorer(time.Hour, ""))
+	w.answer(1, "k", "fraud")
+	d, err := json.Marshal(tidemill.KeyPassedData{Ends: map[string][]int64{streamAnswers: {100, 100, 100}}})
+	w.must(err)
+	v := broker.View{ID: "p", Source: w.names.Source("forget"), Type: tidemill.TypeKeyPassed, Subject: "k", DataContentType: "application/json", Data: d}
+	_, err = w.p.Publish(t.Context(), tidemill.StreamCommands, &v)
+	w.must(err)
+	w.label("secret", 1, "legit")
+	w.runs(o)
+	w.awaits("the dead letter", func() bool { return len(w.letters()) == 1 })
+	if reason := w.letters()["secret"]; !strings.Contains(reason, "forgotten") {
+		t.Errorf("%v", w.letters())
+	}
+	w.each(tidemill.StreamDeadLetters, func(e *broker.Incoming) {
+		var d broker.DeadLetter
+		w.must(json.Unmarshal(e.Data, &d))
+		if d.Record != nil && len(d.Record.Value) > 0 {
+			t.Errorf("the dead letter has the label's data: %s", d.Record.Value)
+		}
+	})
+}
+
+// Offsets that retention deletes before they were read, or before their wait was over, are named by dead letters.
+func TestDeletedEventsAreNamed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.options(scorer(400*time.Millisecond, "legit"))
+	stop := w.runs(o)
+	w.answer(1, "k", "fraud")
+	w.awaits("the first outcome", func() bool { return len(w.outcomes()) == 1 })
+	_ = stop()
+	for n := 2; n < 6; n++ {
+		w.answer(n, "k", "fraud")
+	}
+	at := broker.Position{Stream: streamAnswers, Partition: broker.PartitionOf([]byte("k"), 3), Offset: 4}
+	w.must(w.b.DeleteBelow(t.Context(), []broker.Position{at}))
+	w.runs(o)
+	w.awaits("the outcomes of what is left", func() bool { return len(w.outcomes()) == 2 })
+	found := 0
+	w.each(tidemill.StreamDeadLetters, func(e *broker.Incoming) {
+		var d broker.DeadLetter
+		w.must(json.Unmarshal(e.Data, &d))
+		if d.Stream == streamAnswers && d.Offset == 1 && d.Last == 3 && strings.Contains(d.Reason, "deleted") {
+			found++
+		}
+	})
+	if found != 1 {
+		t.Errorf("%d dead letters name the offsets: %v", found, w.letters())
+	}
+}
+
+// An owner that finds its files damaged reads the streams again.
+func TestADamagedFolderIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.options(scorer(time.Hour, ""))
+	o.most = 5
+	stop := w.runs(o)
+	for n := range 20 {
+		w.answer(n, "k", "fraud")
+		w.label("first", n, "fraud")
+	}
+	w.awaits("the outcomes", func() bool { return len(w.outcomes()) == 20 })
+	_ = stop()
+	files, err := filepath.Glob(filepath.Join(o.Dir, "*", "[0-9]*"))
+	w.must(err)
+	if len(files) == 0 {
+		t.Fatal("nothing is on disk")
+	}
+	for _, file := range files {
+		w.must(os.WriteFile(file, []byte("damaged"), 0o600))
+	}
+	w.runs(o)
+	w.label("second", 3, "legit")
+	w.awaits("the correction", func() bool { return len(w.outcomes()[place(3)]) == 2 })
+	w.label("second", 3, "legit")
+	w.label("last", 4, "legit")
+	w.awaits("the other correction", func() bool { return len(w.outcomes()[place(4)]) == 2 })
+	if o := w.outcomes(); len(o) != 20 || len(o[place(3)]) != 2 {
+		t.Errorf("%d outcomes; %+v", len(o), o[place(3)])
 	}
 }

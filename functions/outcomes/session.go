@@ -253,9 +253,13 @@ func (s *session) take(in *input, d *broker.Delivery) error {
 
 // unreadable writes a dead letter for deleted offsets, and for a record among the labels that is not an event.
 func (s *session) unreadable(in *input, partition int32, e *broker.Incoming, last int64) error {
+	in.grow(int(partition) + 1)
 	switch {
 	case errors.Is(e.Err, broker.ErrDeleted), errors.Is(e.Err, broker.ErrCut):
 		s.Logger.Error("outcomes: events were deleted before they were read; their outcomes are lost", "scorer", s.Config.Name, "stream", in.stream, "partition", partition, "reason", e.Err)
+		if in.done[partition] >= e.Offset { // else expirePartition finds the same gap, and names what had not expired before it
+			in.done[partition] = max(in.done[partition], last+1)
+		}
 		return s.out.lost(in.stream, partition, e.Offset, last, nil, e.Err.Error())
 	case in.mine:
 		return s.out.lost(in.stream, partition, e.Offset, e.Offset, broker.RecordOf(&e.View), "not an event, so that it is no label: "+e.Err.Error())

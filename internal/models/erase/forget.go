@@ -196,11 +196,20 @@ func (f *Forgetter) publishPass(ctx context.Context, o *Order, n *note) (err err
 	return f.save(ctx, n)
 }
 
-// streamEnds returns the ends of the streams whose events are delivered.
+// streamEnds returns the ends of the streams whose events are delivered, and of answers that wait for labels.
 func (f *Forgetter) streamEnds(ctx context.Context) (map[string][]int64, error) {
-	all := map[string][]int64{}
-	for _, parked := range f.o.Config().Parked() {
+	all, c := map[string][]int64{}, f.o.Config()
+	var streams []string
+	for _, parked := range c.Parked() {
 		stream, _ := tidemill.CutParked(parked.Name)
+		streams = append(streams, stream)
+	}
+	for _, s := range c.Scorers {
+		if s.Labels != nil {
+			streams = append(streams, s.To)
+		}
+	}
+	for _, stream := range streams {
 		ends, err := f.o.Broker.Ends(ctx, stream)
 		if err != nil {
 			return nil, fmt.Errorf("find where stream %s ends: %w", stream, err)
