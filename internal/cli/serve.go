@@ -63,9 +63,10 @@ tidemill serve scorer intents. Any number of replicas may run and share the
 partitions. It needs --kafka, --redis and --store, because it reads models from the
 object store. A gateway needs the same to answer tidemill score.
 
-The role observer joins the answers of the scorers that have labels with these labels, and watches the
-models of the scorers that have drift, for which it needs --store. Any number may run: each scorer is worked on by one, and another takes over
-after its death. --model-cache is a folder for what waits, so that a restart is quick.
+The role observer joins the answers of scorers with their labels, watches models for drift, and
+runs trials. Any number may run: one works for a scorer, and another takes over after its death.
+What waits is kept in the folder of --model-cache, so that a restart is quick. Drift and trials
+need --store.
 
 Roles other than the gateway only answer /healthz, /readyz and /metrics at --listen.`,
 		Examples: []command.Example{
