@@ -9,11 +9,13 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"tidemill.dev"
+	"tidemill.dev/broker"
 )
 
 // residentMiB returns the memory of this process that is in RAM.
@@ -113,5 +115,56 @@ func BenchmarkWaiting(b *testing.B) {
 			b.Fatalf("the index has %d entries", again.count())
 		}
 		must(again.close())
+	}
+}
+
+// BenchmarkJoin joins a backlog of answers and labels on the embedded Kafka, which works in the same process.
+func BenchmarkJoin(b *testing.B) {
+	const pairs = 200_000
+	for range b.N {
+		w := newWorld(b)
+		v, l := answerEvent(w.names, 0, "", "legit"), labelEvent("", 0, "fraud")
+		for n := range pairs {
+			key := "bot-" + strconv.Itoa(n%1000)
+			v.ID, v.Subject = place(n), key
+			v.Extensions[0].Value, v.Extensions[2].Value = "m/"+key, "i-"+strconv.Itoa(n)
+			w.p.Send(b.Context(), streamAnswers, &v, func(_ broker.Receipt, err error) { w.must(err) })
+			l.ID, l.Subject = strconv.Itoa(n), key
+			l.Data = fmt.Appendf(nil, `{"of":"i-%d","truth":"fraud"}`, n)
+			w.p.Send(b.Context(), streamLabels, &l, func(_ broker.Receipt, err error) { w.must(err) })
+		}
+		w.must(w.p.Flush(b.Context()))
+		ends := func() (n int64) {
+			all, err := w.b.Ends(b.Context(), tidemill.StreamOutcomes)
+			w.must(err)
+			for _, p := range all {
+				n += p.Offset
+			}
+			return n
+		}
+		b.ResetTimer()
+		began, cpu := time.Now(), cpuSeconds()
+		o := w.options(scorer(14*24*time.Hour, "legit"))
+		var killed atomic.Bool
+		o.crash = func(string) error {
+			if killed.Load() {
+				return errCrash
+			}
+			return nil
+		}
+		stop := w.runs(o)
+		w.awaits("all outcomes", func() bool { return ends() >= pairs })
+		b.StopTimer()
+		b.ReportMetric(pairs/time.Since(began).Seconds(), "pairs/s")
+		b.ReportMetric((cpuSeconds()-cpu)/pairs*1e6, "cpu-µs/pair")
+		killed.Store(true)
+		w.answer(pairs, "k", "legit") // so that the owner comes to a step, and leaves its table unwritten
+		_ = stop()
+		killed.Store(false)
+		began = time.Now()
+		again, err := open(b.Context(), o)
+		w.must(err)
+		b.ReportMetric(time.Since(began).Seconds(), "s/restart")
+		w.must(again.close(b.Context()))
 	}
 }

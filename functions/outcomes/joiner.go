@@ -3,9 +3,12 @@ package outcomes
 import (
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 
 	"tidemill.dev"
 	"tidemill.dev/broker"
+	"tidemill.dev/broker/jsonscan"
 )
 
 // joiner decides which outcomes and dead letters follow from answers, labels and the time. It does no I/O except
@@ -356,16 +359,29 @@ func (j *joiner) expireLabel(v *broker.View, at position, ms int64) error {
 	return j.dead(at, v, fmt.Sprintf("no answer of scorer %s has %s, neither %s before the label nor %s after it", j.match.scorer, j.match.shows(value), showWait(j.wait), showWait(j.wait)))
 }
 
+// The places of an outcome's data.
+var (
+	truthPath, basisPath         = []string{"truth"}, []string{"basis"}          // read-only
+	labelledPath, labelIDPath    = []string{"labelled"}, []string{"labelId"}     // read-only
+	labelSourcePath, revisedPath = []string{"labelSource"}, []string{"revision"} // read-only
+)
+
 // outcome takes an outcome that this scorer's owners have written. It is called while the index is rebuilt, after the
 // answers and before the labels. maybeTorn says that the outcome may be of a transaction without offsets.
-func (j *joiner) outcome(v *broker.View, d *tidemill.OutcomeData, labelAt int64, maybeTorn bool) error {
-	w := written{revision: d.Revision, truth: d.Truth, labelID: d.LabelID, labelOwner: d.LabelSource}
+func (j *joiner) outcome(v *broker.View, maybeTorn bool) error {
+	place, _, _ := strings.Cut(v.ID, "#")
+	revision, err := strconv.Atoi(jsonscan.TextAt(v.Data, revisedPath))
+	if err != nil {
+		return fmt.Errorf("read outcome %s: its revision is no number", v.ID)
+	}
+	truth, labelID, labelSource := jsonscan.TextAt(v.Data, truthPath), jsonscan.TextAt(v.Data, labelIDPath), jsonscan.TextAt(v.Data, labelSourcePath)
 	if maybeTorn {
-		j.torn[d.Place] = append(j.torn[d.Place], w)
+		place := strings.Clone(place)
+		j.torn[place] = append(j.torn[place], written{revision, strings.Clone(truth), strings.Clone(labelID), strings.Clone(labelSource)})
 	}
 	var view answerView
 	view.readAnswer(v)
-	view.id = d.Place
+	view.id = place
 	value := j.match.answerValue(&view)
 	if value == "" {
 		return nil
@@ -374,14 +390,15 @@ func (j *joiner) outcome(v *broker.View, d *tidemill.OutcomeData, labelAt int64,
 	if err := j.load(&h); err != nil {
 		return err
 	}
-	a := j.e.answerOf(d.Place)
-	if a == nil || a.revision >= d.Revision {
+	a := j.e.answerOf(place)
+	if a == nil || a.revision >= revision {
 		return nil
 	}
-	a.revision, a.truth = d.Revision, d.Truth
-	if d.Basis != tidemill.OutcomeAssumed {
-		j.e.labels = newestUsed(append(j.e.labels, label{at: labelAt, used: true, person: d.Basis == tidemill.OutcomeSaid, truth: d.Truth,
-			id: d.LabelID, source: d.LabelSource, time: showTime(d.Labelled)}))
+	a.revision, a.truth = revision, truth
+	if basis := tidemill.OutcomeBasis(jsonscan.TextAt(v.Data, basisPath)); basis != tidemill.OutcomeAssumed {
+		when := jsonscan.TextAt(v.Data, labelledPath)
+		j.e.labels = newestUsed(append(j.e.labels, label{at: readTime(when, a.at).UnixMilli(), used: true, person: basis == tidemill.OutcomeSaid, truth: truth,
+			id: labelID, source: labelSource, time: when}))
 	}
 	j.store(&h, 0)
 	return nil

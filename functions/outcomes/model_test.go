@@ -82,9 +82,7 @@ func (h *history) open() {
 		h.must(h.j.answer(&e.view, e.position, e.ms))
 	}
 	for i := h.outSeal; i < len(h.outcomes); i++ {
-		var d tidemill.OutcomeData
-		h.must(json.Unmarshal(h.outcomes[i].Data, &d))
-		h.must(h.j.outcome(&h.outcomes[i], &d, d.Labelled.UnixMilli(), false))
+		h.must(h.j.outcome(&h.outcomes[i], false))
 	}
 	h.j.lettered = map[position]bool{}
 	for i := range h.letters {

@@ -117,13 +117,6 @@ func readTime(attribute string, ms int64) time.Time {
 	return time.UnixMilli(ms).UTC()
 }
 
-func showTime(t time.Time) string {
-	if t.IsZero() {
-		return ""
-	}
-	return t.UTC().Format(time.RFC3339Nano)
-}
-
 func showWait(ms int64) string {
 	d := time.Duration(ms) * time.Millisecond
 	if day := 24 * time.Hour; d >= day && d%day == 0 {

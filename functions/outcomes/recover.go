@@ -289,12 +289,9 @@ func (s *session) replayOutcomes(ctx context.Context, from []int64) error {
 		if failed != nil || e.Source != s.out.source() || e.Type != tidemill.TypeOutcome && e.Type != tidemill.TypeOutcomeCorrected {
 			return
 		}
-		var d tidemill.OutcomeData
-		if failed = json.Unmarshal(e.Data, &d); failed == nil {
-			at := e.Position()
-			torn := int(at.Partition) >= len(s.written) || at.Offset >= s.written[at.Partition]
-			failed = s.join.outcome(&e.View, &d, d.Labelled.UnixMilli(), torn)
-		}
+		at := e.Position()
+		torn := int(at.Partition) >= len(s.written) || at.Offset >= s.written[at.Partition]
+		failed = s.join.outcome(&e.View, torn)
 	})
 	if err == nil {
 		err = failed

@@ -201,7 +201,10 @@ func (s *session) run(ctx context.Context) error {
 	}
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	return s.commit(ending, true)
+	if err := s.commit(ending, true); err != nil || s.index.temp || len(s.index.table.at) == 0 {
+		return err
+	}
+	return s.index.seal(s.settings, s.places()) // so that the next start reads nothing again
 }
 
 // gather takes the events that have arrived, up to a batch. It waits for the first one.
