@@ -123,7 +123,7 @@ func (o *oracle) contradictions() (all []string) {
 	defer o.w.sub.mu.Unlock()
 	o.w.agents.mu.Lock()
 	defer o.w.agents.mu.Unlock()
-	for _, check := range []func() []string{o.stored, o.delivered, o.inOrder, o.ran, o.scored, o.ticked} {
+	for _, check := range []func() []string{o.stored, o.delivered, o.inOrder, o.ran, o.scored, o.labelled, o.ticked} {
 		all = append(all, check()...)
 	}
 	return all
@@ -374,6 +374,74 @@ func (o *oracle) scored() (all []string) {
 	for _, id := range slices.Sorted(maps.Keys(records)) {
 		if n := len(answers[id]) + letters[id]; n != records[id] {
 			all = append(all, fmt.Sprintf("message %s is %d times on its stream and has %d scores and %d dead letters", id, records[id], len(answers[id]), letters[id]))
+		}
+	}
+	return all
+}
+
+// labelled checks that each answer has one outcome, whose last revision has the truth of the last label that was in time,
+// and that each label without such an answer has a dead letter.
+func (o *oracle) labelled() (all []string) {
+	if o.w.p.observers == 0 {
+		return nil
+	}
+	outcomes, revisions, truths := map[string]int{}, map[string]int{}, map[string]string{}
+	for i := range o.records["outcomes"] {
+		r := &o.records["outcomes"][i]
+		var d struct {
+			Place, Truth string
+			Revision     int
+		}
+		if err := json.Unmarshal([]byte(r.value), &d); err != nil {
+			all = append(all, fmt.Sprintf("read outcome %s: %v", r.id(), err))
+		}
+		outcomes[r.id()]++
+		if revisions[d.Place]++; d.Revision != revisions[d.Place] {
+			all = append(all, fmt.Sprintf("outcome %s has revision %d and comes %d.", r.id(), d.Revision, revisions[d.Place]))
+		}
+		truths[d.Place] = d.Truth
+	}
+	labels, answered := map[string][]*record{}, map[string]bool{} // by the id of the message
+	for i := range o.records["events"] {
+		r := &o.records["events"][i]
+		var d struct{ Of string }
+		if r.typ() == "verdict" && json.Unmarshal([]byte(r.value), &d) == nil {
+			labels[d.Of] = append(labels[d.Of], r)
+		}
+	}
+	for i := range o.records["scored"] {
+		r := &o.records["scored"][i]
+		if r.typ() != "tidemill.scored" {
+			continue
+		}
+		want := "none"
+		for _, l := range labels[r.head["ce_causationid"]] {
+			if l.at.Sub(r.at).Abs() <= labelWait {
+				var d struct{ Truth string }
+				_ = json.Unmarshal([]byte(l.value), &d) // a label without truth would be a wrong truth
+				want, answered[l.spot()] = d.Truth, true
+			}
+		}
+		if outcomes[r.id()] != 1 || truths[r.id()] != want {
+			all = append(all, fmt.Sprintf("the answer to %s at %s has %d outcomes and the truth %q, want 1 and %q", r.head["ce_causationid"], r.id(), outcomes[r.id()], truths[r.id()], want))
+		}
+	}
+	letters := map[string]int{}
+	for i := range o.records["dead-letters"] {
+		r := &o.records["dead-letters"][i]
+		var d struct {
+			Group             string
+			Partition, Offset int64
+		}
+		if json.Unmarshal([]byte(r.value), &d) == nil && d.Group == "outcomes.intents" {
+			letters[fmt.Sprint(d.Partition, "/", d.Offset)]++
+		}
+	}
+	for _, of := range labels {
+		for _, l := range of {
+			if n := letters[l.spot()]; (n == 0) != answered[l.spot()] {
+				all = append(all, fmt.Sprintf("label %s at %s has %d dead letters; an answer was in time: %t", l.id(), l.spot(), n, answered[l.spot()]))
+			}
 		}
 	}
 	return all

@@ -99,6 +99,7 @@ func (s *subscribers) recover() {
 // post is an event that a publisher sent until a gateway answered.
 type post struct {
 	id, typ, key string
+	body         string
 	acked        bool
 }
 
@@ -155,7 +156,7 @@ func (b *publishers) publish(i int) {
 	}
 	until := time.Now().Add(b.w.p.load)
 	for n := 0; time.Now().Before(until); n++ {
-		e := &post{id: fmt.Sprintf("%d-%d", i, n), key: fmt.Sprintf("bot-%d-%d", i, r.IntN(b.w.p.keys))}
+		e := &post{id: fmt.Sprintf("%d-%d", i, n), key: fmt.Sprintf("bot-%d-%d", i, r.IntN(b.w.p.keys)), body: `{"x":[1,0]}`}
 		switch f, k := &b.w.p.focus, r.IntN(b.w.p.focus.orders+b.w.p.focus.messages+b.w.p.focus.bots); {
 		case k < f.orders:
 			e.typ = "order-paid"
@@ -164,18 +165,51 @@ func (b *publishers) publish(i int) {
 		default:
 			e.typ = "bot-created"
 		}
-		b.mu.Lock()
-		b.all = append(b.all, e)
-		b.mu.Unlock()
-		b.send(e, clients, r.IntN(len(clients)))
+		if e.typ == "message" && b.w.p.observers > 0 {
+			b.label(e, n, clients)
+			continue
+		}
+		b.post(e, clients, r.IntN(len(clients)))
 		time.Sleep(time.Duration(r.Int64N(2 * int64(b.w.p.every))))
 	}
+}
+
+// label posts a message and up to three labels for it: before it or after it, repeated, contradicting, late, or for a
+// message that does not exist.
+func (b *publishers) label(e *post, n int, clients []*http.Client) {
+	r := random(b.w.p.seed, "labels of "+e.id)
+	verdict := func(i int) {
+		of := e.id
+		if r.IntN(12) == 0 {
+			of = "absent-" + of
+		}
+		b.post(&post{id: fmt.Sprintf("v%d-%s", i, e.id), typ: "verdict", key: e.key, body: fmt.Sprintf(`{"of":%q,"from":"/sim","truth":%q}`, of, []string{"yes", "no"}[r.IntN(2)])}, clients, r.IntN(len(clients)))
+	}
+	if r.IntN(4) == 0 {
+		verdict(0)
+	}
+	b.post(e, clients, r.IntN(len(clients)))
+	if r.IntN(2) == 0 {
+		verdict(1)
+	}
+	if n%7 == 0 {
+		time.Sleep(time.Duration(r.Int64N(int64(labelWait) * 3 / 2)))
+		verdict(2)
+	}
+	time.Sleep(time.Duration(r.Int64N(2 * int64(b.w.p.every))))
+}
+
+func (b *publishers) post(e *post, clients []*http.Client, first int) {
+	b.mu.Lock()
+	b.all = append(b.all, e)
+	b.mu.Unlock()
+	b.send(e, clients, first)
 }
 
 // send sends an event again until a gateway acknowledges it, as a publisher should.
 func (b *publishers) send(e *post, clients []*http.Client, first int) {
 	for try := range 300 {
-		req, err := http.NewRequestWithContext(b.w.ctx, http.MethodPost, gatewayURL+"/events", strings.NewReader(`{"x":[1,0]}`))
+		req, err := http.NewRequestWithContext(b.w.ctx, http.MethodPost, gatewayURL+"/events", strings.NewReader(e.body))
 		if err != nil {
 			b.w.t.Error(err)
 			return

@@ -237,7 +237,7 @@ func (o *process) options(h *vnet.Host) platform.Options {
 	}
 	servers := o.w.servers
 	opt.Addresses = config.Addresses{Kafka: servers.Kafka(), Redis: servers.Redis(), Store: filepath.Join(o.w.dir, "store")}
-	if o.role != "scorer" {
+	if o.role != "scorer" && o.role != "observer" {
 		opt.Runs = &platform.RunsOptions{Launcher: o.w.agents.launcher(nil)}
 	}
 	return opt
@@ -264,6 +264,11 @@ func (o *process) serve(ctx context.Context, p *platform.Platform, closing *sync
 	}
 	if o.role == "scorer" || o.role == "up" {
 		if err := p.Scorers(ctx, ""); err != nil {
+			return err
+		}
+	}
+	if o.role == "observer" || o.role == "up" {
+		if err := p.Observer(ctx); err != nil {
 			return err
 		}
 	}
