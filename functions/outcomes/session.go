@@ -33,7 +33,7 @@ type Options struct {
 	crash func(step string) error
 }
 
-const mostInMemory = 1 << 18
+const mostInMemory = 1 << 17
 
 // Settings returns the parts of a scorer's config on which outcomes depend.
 func Settings(c config.Scorer) any {

@@ -77,7 +77,7 @@ func TestServeGateway(t *testing.T) {
 	file := leave(t, "version: 1\nname: prod\nstreams: {messages: {types: [message]}}\n", dir, "c.yaml")
 	kafka := servers(t, embedded.Options{Dir: dir})
 	r := startGateway(t, append(kafka, "-f", file, "--listen", "127.0.0.1:0")...)
-	mention(t, "what it says", r.out.String(), "tidemill's gateway is up after ", "with 8 streams", "kafka   "+kafka[1], "redis   "+kafka[3], "config  "+file)
+	mention(t, "what it says", r.out.String(), "tidemill's gateway is up after ", "with 9 streams", "kafka   "+kafka[1], "redis   "+kafka[3], "config  "+file)
 
 	mention(t, "publish", ok(t, "publish", "message", "--url", r.url, "--id", "1"), "published message 1 to messages")
 	mention(t, "tail", ok(t, "tail", "messages", "--url", r.url, "--from", "beginning", "--no-follow"), "  1  ")
