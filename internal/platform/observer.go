@@ -90,17 +90,13 @@ func (o *observer) apply(ctx context.Context, c *config.Config) error {
 func (o *observer) start(ctx context.Context, t observerTask) *runningTask {
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	r := &runningTask{observerTask: t, stop: stop, ended: make(chan struct{})}
-	held := lease.Options{Task: t.name, Redis: o.p.redis, Key: o.p.names.Key("observer", t.name, o.p.kafka), Logger: o.p.log}
-	superseded := func(err error) bool { return errors.Is(err, broker.ErrSuperseded) }
+	held := lease.Options{Part: "observer", Task: t.name, Redis: o.p.redis, Key: o.p.names.Key("observer", t.name, o.p.kafka), Logger: o.p.log,
+		Beaten: func(err error) bool { return errors.Is(err, broker.ErrSuperseded) }, Left: r.set}
 	go func() {
 		defer close(r.ended)
-		lease.Hold(ctx, held, superseded, func(ctx context.Context) error {
+		lease.Hold(ctx, held, func(ctx context.Context) error {
 			r.set(nil)
-			err := t.run(ctx)
-			if ctx.Err() == nil && !superseded(err) {
-				r.set(err)
-			}
-			return err
+			return t.run(ctx)
 		})
 	}()
 	return r

@@ -15,24 +15,29 @@ import (
 
 // Options describe a task that one process does at a time.
 type Options struct {
-	Task   string        // name of the task in log lines
+	Part   string        // part of the program, with which log lines begin
+	Task   string        // name of the task in log lines, such as "the schedules"
 	Redis  *redis.Client // nil means no lease: every process tries, and the task's own fence decides
 	Key    string        // key of the lease in Redis
-	For    time.Duration // time after which the lease of a dead process expires; 15 s if 0
+	For    time.Duration // time after which the lease of a dead process expires; 10 s if 0
 	Logger *slog.Logger
+
+	// Beaten reports whether an error of the task means that its fence has let another process in.
+	Beaten func(error) bool
+	// Left, if set, is called after each run of the task. The error is nil if another process has the task.
+	Left func(error)
 }
 
 // ErrLost is the cause of the end of a task's context if another process has the lease.
 var ErrLost = errors.New("another process has the lease in Redis")
 
-const defaultFor = 15 * time.Second
+const defaultFor = 10 * time.Second
 
-// Hold runs the task whenever this process has the lease, until the context ends. If the task fails or
-// loses the lease, Hold waits and tries again. The lease only keeps other processes from trying: while
-// Redis is flushed or away, two processes may believe that they have it. So the task needs a fence of
-// its own, such as [tidemill.dev/broker.Exclusive]. beaten reports whether an error means that this
-// fence has let another process in; then Hold waits longer.
-func Hold(ctx context.Context, o Options, beaten func(error) bool, task func(context.Context) error) {
+// Hold runs the task whenever this process has the lease, until the context ends. If the task fails or loses the lease,
+// Hold waits and tries again. The lease only keeps other processes from trying: while Redis is flushed or away, two
+// processes may believe that they have it. So the task needs a fence of its own, such as
+// [tidemill.dev/broker.Exclusive].
+func Hold(ctx context.Context, o Options, task func(context.Context) error) {
 	if o.For == 0 {
 		o.For = defaultFor
 	}
@@ -48,7 +53,7 @@ func Hold(ctx context.Context, o Options, beaten func(error) bool, task func(con
 		if failures++; time.Since(began) > 6*o.For {
 			failures = 1
 		}
-		l.rest(ctx, err, beaten(err) || errors.Is(err, ErrLost), failures)
+		l.rest(ctx, err, failures)
 	}
 }
 
@@ -57,18 +62,23 @@ type lease struct {
 	holder string
 }
 
-// rest waits until the next try. Two processes that do not see each other, because Redis is away, take
-// turns; the longer each waits, the less they disturb each other.
-func (l *lease) rest(ctx context.Context, err error, beaten bool, failures int) {
+// rest logs why the task has ended and waits until the next try. Two processes that do not see each other, because Redis
+// is away, take turns; the longer each waits, the less they disturb each other. An error of Kafka is retried soon.
+func (l *lease) rest(ctx context.Context, err error, failures int) {
 	most := l.For
+	beaten := l.Beaten(err) || errors.Is(err, ErrLost)
 	if beaten {
 		most *= 12
 	}
-	pause := retry.Backoff{First: l.For / 15, Cap: most, Jitter: 0.5}.After(failures)
+	pause := retry.Backoff{First: l.For / 4, Cap: most, Jitter: 0.5}.After(failures)
 	if beaten {
-		l.Logger.Info("observer: another process has taken "+l.Task+" over; waiting", "reason", err, "after", pause)
+		l.Logger.Info(l.Part+": another process has taken over "+l.Task+"; waiting", "reason", err, "after", pause)
+		err = nil
 	} else {
-		l.Logger.Warn("observer: "+l.Task+" has failed; retrying", "reason", err, "after", pause)
+		l.Logger.Warn(l.Part+": "+l.Task+" stopped; retrying", "reason", err, "after", pause)
+	}
+	if l.Left != nil {
+		l.Left(err)
 	}
 	_ = retry.Sleep(ctx, pause)
 }
@@ -87,8 +97,8 @@ func (l *lease) run(ctx context.Context, task func(context.Context) error) error
 	return err
 }
 
-// await waits until this process may begin: it has the lease, or Redis has been away for long. It
-// returns false when the context has ended.
+// await waits until this process may begin: it has the lease, or Redis has been away for long. If it took over as soon as
+// Redis is away, it would disturb the process with the task for nothing. It returns false when the context has ended.
 func (l *lease) await(ctx context.Context) bool {
 	var since time.Time // time when Redis went away
 	for ctx.Err() == nil {
@@ -100,7 +110,7 @@ func (l *lease) await(ctx context.Context) bool {
 			since = time.Time{}
 		case since.IsZero():
 			since = time.Now()
-			l.Logger.Warn("observer: taking the lease of "+l.Task+" in Redis failed; another process may have it", "reason", err)
+			l.Logger.Warn(l.Part+": taking the lease of "+l.Task+" in Redis failed; another process may have it", "reason", err)
 		case time.Since(since) >= 3*l.For:
 			return true
 		}

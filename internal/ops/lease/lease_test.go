@@ -25,11 +25,11 @@ func never(error) bool { return false }
 // Two processes want one task. The second begins when the first ends, and never before.
 func TestOneHoldsATaskAndAnotherTakesItOver(t *testing.T) {
 	t.Parallel()
-	o := Options{Task: "outcomes.frauds", Redis: open(t), Key: "lease", For: 300 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)}
+	o := Options{Part: "observer", Task: "outcomes.frauds", Beaten: never, Redis: open(t), Key: "lease", For: 300 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)}
 	began := make(chan string, 2)
 	hold := func(ctx context.Context, name string, all *sync.WaitGroup) {
 		all.Go(func() {
-			Hold(ctx, o, never, func(ctx context.Context) error {
+			Hold(ctx, o, func(ctx context.Context) error {
 				began <- name
 				<-ctx.Done()
 				return context.Cause(ctx)
@@ -70,7 +70,7 @@ func TestAFailedTaskRunsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		var times []time.Time
-		Hold(ctx, Options{Task: "t", For: time.Minute, Logger: slog.New(slog.DiscardHandler)}, never, func(context.Context) error {
+		Hold(ctx, Options{Part: "observer", Task: "t", For: time.Minute, Beaten: never, Logger: slog.New(slog.DiscardHandler)}, func(context.Context) error {
 			if times = append(times, time.Now()); len(times) == 4 {
 				stop()
 			}
