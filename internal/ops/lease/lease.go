@@ -35,7 +35,7 @@ const defaultFor = 10 * time.Second
 
 // Hold runs the task whenever this process has the lease, until the context ends. If the task fails or loses the lease,
 // Hold waits and tries again. The lease only keeps other processes from trying: while Redis is flushed or away, two
-// processes may believe that they have it. So the task needs a fence of its own, such as
+// processes may believe that they have it. So the task itself needs a fence, such as
 // [tidemill.dev/broker.Exclusive].
 func Hold(ctx context.Context, o Options, task func(context.Context) error) {
 	if o.For == 0 {
