@@ -74,16 +74,17 @@ func (in *input) reached(ends []broker.Position) bool {
 	return true
 }
 
-const expireBytes = 1 << 20 // of one read of the log
+// bytes of a read of the log. The first read is small, because mostly only a few events have expired.
+const firstRead, largestRead = 64 << 10, 1 << 20
 
 // expirePartition takes the expired events of one partition again, which are next to each other on the log.
 func (s *session) expirePartition(ctx context.Context, in *input, partition int32) error {
 	in.done[partition] = min(in.done[partition], in.read[partition]) // the stream may have been made again
-	for in.done[partition] < in.read[partition] && in.due[partition] < s.expired && s.out.size() < mostOutputs {
+	for bytes := firstRead; in.done[partition] < in.read[partition] && in.due[partition] < s.expired && s.out.size() < mostOutputs; bytes = min(2*bytes, largestRead) {
 		from := in.done[partition]
 		young, first := false, int64(-1)
 		var failed error
-		next, err := s.Broker.Read(ctx, broker.Position{Stream: in.stream, Partition: partition, Offset: from}, expireBytes, func(e *broker.Incoming) bool {
+		next, err := s.Broker.Read(ctx, broker.Position{Stream: in.stream, Partition: partition, Offset: from}, bytes, func(e *broker.Incoming) bool {
 			if first < 0 {
 				first = e.Offset
 			}

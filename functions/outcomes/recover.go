@@ -235,7 +235,7 @@ func (s *session) replay(ctx context.Context, in *input, from []int64) error {
 
 func (s *session) replayTo(ctx context.Context, c *broker.Consumer, in *input) error {
 	for !replayed(c, in.read) {
-		limited, cancel := context.WithTimeout(ctx, longestLook)
+		limited, cancel := context.WithTimeout(ctx, time.Second)
 		d, err := c.Poll(limited)
 		cancel()
 		switch {

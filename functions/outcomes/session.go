@@ -178,15 +178,16 @@ const (
 	together    = 2 * time.Millisecond // wait for further events of a batch
 	markEvery   = time.Second          // between transactions that have only positions
 	markAll     = time.Hour            // between marks of all partitions: Kafka forgets positions that are not marked for a week
-	longestLook = time.Second          // between looks for what has expired
+	// between looks for what has expired: a hundredth of the wait, but
+	shortestLook, longestLook = 20 * time.Millisecond, 10 * time.Second
 )
 
 // run reads, joins and commits until the context ends.
 func (s *session) run(ctx context.Context) error {
-	look := min(longestLook, max(20*time.Millisecond, s.Config.Labels.Wait/20))
+	look := min(longestLook, max(shortestLook, s.Config.Labels.Wait/100))
 	var looked time.Time
 	for ctx.Err() == nil {
-		if err := s.gather(ctx, look); err != nil {
+		if err := s.gather(ctx, min(look, markEvery)); err != nil {
 			return err
 		}
 		if now := time.Now(); now.Sub(looked) >= look {
