@@ -26,6 +26,7 @@ type Scorer struct {
 	Instead   string                     `json:"instead,omitempty"`
 	Delivery  string                     `json:"delivery"` // delivery: exactly-once or at-least-once
 	Engine    string                     `json:"engine"`
+	Labels    *ScorerLabels              `json:"labels,omitempty"` // nil if no truth about the answers arrives
 	Processes *int                       `json:"processes"` // number of processes with this scorer; null if the number is unknown
 	Lag       *int64                     `json:"lag"`       // number of events that are not scored yet; null if the number is unknown
 	Numbers   *ScorerNumbers             `json:"numbers"`   // counts; null if the counts are unknown
@@ -122,4 +123,36 @@ type Rescored struct {
 	Skipped  int64             `json:"skipped"`  // events that were scored before an interruption
 	Unscored int64             `json:"unscored"` // events that no model could score
 	Reasons  map[string]string `json:"reasons"`  // reasons for some of the events without a score, by position
+}
+
+// ScorerLabels says where the truth about a scorer's answers arrives, and how a label finds its answer.
+type ScorerLabels struct {
+	From        string   `json:"from"`
+	Types       []string `json:"types"`            // types of events; if empty, every type except Tidemill's
+	ID          string   `json:"id,omitempty"`     // place of the answered event's id in a label
+	Source      string   `json:"source,omitempty"` // place of its source in a label
+	Place       string   `json:"place,omitempty"`  // place, in a label, of the answer's id
+	Field       string   `json:"field,omitempty"`  // place of a value in the answered event
+	LabelField  string   `json:"labelField,omitempty"`
+	Truth       string   `json:"truth"`
+	WaitSeconds float64  `json:"waitSeconds"`
+	Missing     string   `json:"missing,omitempty"` // truth of an answer without a label after that time
+	Group       string   `json:"group,omitempty"`
+}
+
+// LabelAsk is the body of POST /api/v1/scorers/{scorer}/labels.
+type LabelAsk struct {
+	Event  string `json:"event"`            // place of the answered event, such as messages/3/17, or its id
+	Source string `json:"source,omitempty"` // source of the event, with its id
+	Truth  string `json:"truth"`            // label that is true
+	Reason string `json:"reason,omitempty"`
+}
+
+// LabelDone is the label, as it was published.
+type LabelDone struct {
+	Scorer string   `json:"scorer"`
+	Truth  string   `json:"truth"`
+	ID     string   `json:"id"`            // id of the label's event
+	At     Position `json:"at"`            // its position
+	Key    string   `json:"key,omitempty"` // key of the answered event, if the request gave its place
 }

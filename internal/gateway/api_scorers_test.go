@@ -20,7 +20,7 @@ import (
 )
 
 const scorersOfTests = `scorers:
-  intents: {from: messages, to: scored, types: [message], model: "intent/{key}", map: {text: data.text, age: {path: data.age, default: .nan}, sum: {path: data.sum, default: 0}}, noModel: {model: intent/default}}
+  intents: {from: messages, to: scored, types: [message], model: "intent/{key}", map: {text: data.text, age: {path: data.age, default: .nan}, sum: {path: data.sum, default: 0}}, noModel: {model: intent/default}, labels: {from: events, types: [verdict], match: {id: data.of, source: data.from}, truth: data.truth, wait: 14d, missing: other, group: data.chat}}
   all: {from: messages, to: scored, key: none, model: m, delivery: at-least-once, engine: go}
 `
 
@@ -213,6 +213,7 @@ func (d *testGateways) scorerAsks(long, stranger []string) (all []gatewayRequest
 	}
 	large := strings.Repeat("x", 30<<10)
 	all = append(all, d.rescoreAsks(large, long, stranger)...)
+	all = append(all, d.labelAsks(large, long, stranger)...)
 	return append(all,
 		gatewayRequest{d.guarded, "GET", "/api/v1/scorers", "", d.reader, 200},
 		gatewayRequest{d.guarded, "GET", "/api/v1/scorers/intents", "", d.reader, 200},

@@ -24,7 +24,7 @@ func TestStreamsAreListed(t *testing.T) {
 	for _, s := range all.Streams {
 		names = append(names, s.Name)
 	}
-	if !haveSame(names, []string{"clock", "commands", "dead-letters", "events", "facts", "group-offsets", "messages", "progress", "scored"}) {
+	if !haveSame(names, []string{"clock", "commands", "dead-letters", "events", "facts", "group-offsets", "messages", "outcomes", "progress", "scored"}) {
 		t.Errorf("streams are %v", names)
 	}
 	var one api.Stream

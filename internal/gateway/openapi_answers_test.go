@@ -66,7 +66,7 @@ func openDoors(t testing.TB) *testGateways {
 		o.Inference = modelsOfTests
 	})
 	d.busy = also(func(o *Options) { o.Limits.Tails, o.Inference = -1, modelsAway })
-	away := newWorldOf(t, testTriggers+recipesOfTests, embedded.Options{}, nil)
+	away := newWorldOf(t, testTriggers+recipesOfTests+scorersOfTests, embedded.Options{}, nil)
 	lost := &runWorld{world: away}
 	lost.startForeman()
 	d.must(lost.store.PutNote(t.Context(), "forgetting-lost", []byte(`{"forgetting":"lost","receipt":{"partition":0,"offset":0}}`)))

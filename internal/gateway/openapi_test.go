@@ -117,7 +117,7 @@ func TestDocumentHasEveryField(t *testing.T) {
 		api.Streams{}, api.Stream{}, api.Partition{}, api.Group{}, api.Tailed{}, api.History{}, api.HistorySwap{}, api.FreshStages{}, api.Freshness{}, api.RecipeFreshness{}, api.Percentiles{},
 		api.Triggers{}, api.Trigger{}, api.When{}, api.Target{}, api.Delivery{}, api.TriggerNumbers{}, api.TriggerReplay{}, api.Stretch{},
 		api.Schedules{}, api.Schedule{}, api.ScheduleDone{},
-		api.Scorers{}, api.Scorer{}, api.ScorerShown{}, api.ScorerNumbers{}, api.ScorerVersion{}, api.ScorerSwap{}, api.ScorerProcess{}, api.ScoreDone{}, api.RescoreAsk{}, api.Rescored{},
+		api.Scorers{}, api.Scorer{}, api.ScorerShown{}, api.ScorerNumbers{}, api.ScorerVersion{}, api.ScorerSwap{}, api.ScorerProcess{}, api.ScoreDone{}, api.RescoreAsk{}, api.Rescored{}, api.ScorerLabels{}, api.LabelAsk{}, api.LabelDone{},
 		api.Missing{}, api.Part{}, api.File{}, api.Change{}, api.CommitAsked{}, api.Commit{}, api.Committed{}, api.Datasets{}, api.Dataset{}, api.RecipeWhen{}, api.RecipeInput{},
 		api.Graph{}, api.GraphNode{}, api.GraphEdge{}, api.GraphLayout{}, api.PlacedNode{}, api.PlacedEdge{}, api.Files{}, api.ArtifactFiles{}, api.Log{}, api.Diff{}, api.Difference{}, api.BranchAsked{}, api.Branched{}, api.CollectAsked{}, api.Collected{},
 		api.Order{}, api.TreeRef{}, api.Beat{}, api.CheckpointTaken{}, api.Finish{}, tidemill.Where{}, api.Finished{},

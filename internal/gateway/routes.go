@@ -121,6 +121,7 @@ func (g *Gateway) scorerTable() []route {
 		{method: http.MethodGet, path: "/api/v1/scorers/{scorer}", role: access.Read, handle: g.showScorer},
 		{method: http.MethodPost, path: "/api/v1/scorers/{scorer}/score", role: access.Read, handle: g.scoreOnce},
 		{method: http.MethodPost, path: "/api/v1/scorers/{scorer}/rescore", role: access.Operate, handle: g.rescore},
+		{method: http.MethodPost, path: "/api/v1/scorers/{scorer}/labels", role: access.Operate, handle: g.withRoom(g.giveLabel)},
 	}
 }
 

@@ -182,6 +182,10 @@ func scorerOf(c *config.Scorer) api.Scorer {
 	if c.AtLeastOnce {
 		s.Delivery = "at-least-once"
 	}
+	if l := c.Labels; l != nil {
+		s.Labels = &api.ScorerLabels{From: l.From, Types: append([]string{}, l.Types...), ID: l.ID, Source: l.Source, Place: l.Place, Field: l.Field,
+			LabelField: l.LabelField, Truth: l.Truth, WaitSeconds: l.Wait.Seconds(), Missing: l.Missing, Group: l.Group}
+	}
 	for _, m := range c.Map {
 		s.Map[m.Input] = m.Path
 		if m.Default == "" {

@@ -19,6 +19,6 @@ func Nouns() []command.Noun {
 			fleetCommand(), modelsCommand(), modelsShowCommand(), modelsGetCommand(), compareCommand(), promoteCommand(), rollbackCommand(), pinCommand(), unpinCommand(),
 			promotionsCommand(), promotionsFreezeCommand(), promotionsThawCommand(),
 			rolloutsCommand(), rolloutsShowCommand(), rolloutsPauseCommand(), rolloutsResumeCommand(), rolloutsAbortCommand()}},
-		{ID: "scorers", Title: "Scorers", Commands: []command.Command{scorersCommand(), scoreCommand(), rescoreCommand()}},
+		{ID: "scorers", Title: "Scorers and outcomes", Commands: []command.Command{scorersCommand(), scoreCommand(), rescoreCommand(), outcomesCommand(), labelCommand()}},
 	}
 }

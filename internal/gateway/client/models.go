@@ -129,3 +129,8 @@ func (g *Gateway) Score(ctx context.Context, scorer, key string, data []byte) (d
 func (g *Gateway) Rescore(ctx context.Context, scorer string, ask api.RescoreAsk) (done api.Rescored, err error) {
 	return done, g.postUntilFinal(ctx, "rescore the stream of "+scorer, ask, &done, "scorers", scorer, "rescore")
 }
+
+// Label publishes the truth of an answer to the stream of the scorer's labels.
+func (g *Gateway) Label(ctx context.Context, scorer string, ask api.LabelAsk) (done api.LabelDone, err error) {
+	return done, g.postUntilFinal(ctx, "label "+ask.Event, ask, &done, "scorers", scorer, "labels")
+}
