@@ -38,6 +38,7 @@ const (
 	TypeModelLoaded            = "tidemill.model.loaded"
 	TypeModelDrifted           = "tidemill.model.drifted"
 	TypeModelDriftEnded        = "tidemill.model.drift-ended"
+	TypeModelMeasured          = "tidemill.model.measured"
 
 	TypeKeyForgetting = "tidemill.key.forgetting"
 	TypeKeyForgotten  = "tidemill.key.forgotten"
@@ -203,6 +204,8 @@ var catalogue = []Entry{
 		"a figure of the champion's answers differs from its first answers", []string{AttrModel, AttrModelVersion, AttrScorer, AttrFigure}},
 	{TypeModelDriftEnded, StreamFacts, true, KeyedByModel, 1,
 		"a figure that had drifted is again like the champion's first answers", []string{AttrModel, AttrModelVersion, AttrScorer, AttrFigure}},
+	{TypeModelMeasured, StreamFacts, true, KeyedByModel, 1,
+		"how many answers of a version were right, by their outcomes", []string{AttrModel, AttrModelVersion, AttrScorer}},
 
 	{TypeKeyForgetting, StreamFacts, true, KeyedBySubject, 1,
 		"a key is to be forgotten", []string{AttrAuthID}},

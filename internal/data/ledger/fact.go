@@ -130,6 +130,8 @@ func modelTypeOf(typ string) string {
 		return tidemill.TypeModelDrifted
 	case tidemill.TypeModelDriftEnded:
 		return tidemill.TypeModelDriftEnded
+	case tidemill.TypeModelMeasured:
+		return tidemill.TypeModelMeasured
 	}
 	return ""
 }

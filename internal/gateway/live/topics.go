@@ -77,7 +77,10 @@ func OfFact(v *broker.View) []string {
 	recipe, _ := v.Attribute(tidemill.AttrRecipe)
 	model, _ := v.Attribute(tidemill.AttrModel)
 	run, _ := v.Attribute(tidemill.AttrRun)
-	all := []string{Fleet}
+	var all []string
+	if v.Type != tidemill.TypeModelMeasured { // figures come all the time, and no list has them
+		all = append(all, Fleet)
+	}
 	add := func(prefix, of string) {
 		if of != "" {
 			all = append(all, prefix+of)
@@ -90,7 +93,7 @@ func OfFact(v *broker.View) []string {
 	switch {
 	case strings.HasPrefix(v.Type, "tidemill.run."):
 		all = append(all, Runs)
-	case v.Type != tidemill.TypeModelRegistered && v.Type != tidemill.TypeModelLoaded && model != "":
+	case v.Type != tidemill.TypeModelRegistered && v.Type != tidemill.TypeModelLoaded && v.Type != tidemill.TypeModelMeasured && model != "":
 		all = append(all, Approvals)
 	}
 	return all

@@ -32,9 +32,10 @@ type Model struct {
 	Owed     []Owed          `json:"owed,omitempty"`     // announcements of accepted proposals that are not made yet
 	Retired  time.Time       `json:"retired,omitzero"`   // time of the removal of its key; zero once it has a later version
 
-	Trials   []TrialEnd `json:"trials,omitempty"`   // newest keptTrials trials that have ended, the newest last
-	Unserved *Unserved  `json:"unserved,omitempty"` // last report that a scorer cannot serve the champion; nil if there is none
-	Drifts   []Drift    `json:"drifts,omitempty"`   // figures of the champion that have drifted, the newest last
+	Trials   []TrialEnd          `json:"trials,omitempty"`   // newest keptTrials trials that have ended, the newest last
+	Unserved *Unserved           `json:"unserved,omitempty"` // last report that a scorer cannot serve the champion; nil if there is none
+	Drifts   []Drift             `json:"drifts,omitempty"`   // figures of the champion that have drifted, the newest last
+	Live     []tidemill.Measured `json:"live,omitempty"`     // figures by outcomes, of up to KeptLive versions and scorers, sorted by these
 }
 
 // Drift is a figure of the champion that has drifted.
@@ -147,6 +148,8 @@ func (m *Model) Apply(f Fact) ModelVerdict {
 		return decodedOf(f, m.drifted)
 	case tidemill.TypeModelDriftEnded:
 		return decodedOf(f, m.driftEnded)
+	case tidemill.TypeModelMeasured:
+		return decodedOf(f, m.measured)
 	case tidemill.TypeModelPromoted, tidemill.TypeModelRefused, tidemill.TypeModelAwaiting, tidemill.TypeModelRolledBack, tidemill.TypeModelPinned, tidemill.TypeModelUnpinned, tidemill.TypeTrialBegun:
 		return decodedOf(f, func(f Fact, d announcedFact) ModelVerdict { return m.announced(f, d.ModelAnnounced) })
 	}
@@ -585,8 +588,43 @@ func (m *Model) driftEnded(_ Fact, d tidemill.ModelDriftEnded) ModelVerdict {
 	return ModelVerdict{Result: Accepted}
 }
 
+// KeptLive is the number of pairs of version and scorer whose figures a model keeps. The oldest versions go.
+const KeptLive = 6
+
+// measured keeps the newest figures of a version in a scorer. They are sums, so an older fact that comes late
+// changes nothing.
+func (m *Model) measured(_ Fact, d tidemill.Measured) ModelVerdict {
+	d.Scorer = strings.ToValidUTF8(d.Scorer, "\uFFFD")
+	i, found := m.FindLive(d.Version, d.Scorer)
+	switch {
+	case d.Version < 1 || d.Scorer == "":
+		return void("it names no version, or no scorer")
+	case m.Last == 0 || !m.Retired.IsZero():
+		return void("the model has no versions")
+	case found && d.Folded <= m.Live[i].Folded:
+		return ModelVerdict{Result: Known}
+	case found:
+		m.Live[i] = d
+		return ModelVerdict{Result: Accepted}
+	case len(m.Live) >= KeptLive && i == 0:
+		return void("the figures of later versions are kept")
+	}
+	m.Live = slices.Insert(m.Live, i, d)
+	if len(m.Live) > KeptLive {
+		m.Live = slices.Delete(m.Live, 0, 1)
+	}
+	return ModelVerdict{Result: Accepted}
+}
+
 func (m *Model) findDrift(scorer, figure string) int {
 	return slices.IndexFunc(m.Drifts, func(d Drift) bool { return d.Scorer == scorer && d.Figure == figure })
+}
+
+// FindLive returns the index of the figures of a version in a scorer, or the index that they would have.
+func (m *Model) FindLive(version int, scorer string) (int, bool) {
+	return slices.BinarySearchFunc(m.Live, tidemill.Measured{Version: version, Scorer: scorer}, func(a, b tidemill.Measured) int {
+		return cmp.Or(cmp.Compare(a.Version, b.Version), strings.Compare(a.Scorer, b.Scorer))
+	})
 }
 
 // retire drops the versions that end with the key. It keeps floors, so that a late version
@@ -614,6 +652,7 @@ func (m *Model) retire(f Fact, d tidemill.ModelRetired) ModelVerdict {
 	}
 	m.Versions = left
 	m.Owed = slices.DeleteFunc(m.Owed, func(o Owed) bool { return m.Find(o.Version) == nil })
+	m.Live = slices.DeleteFunc(m.Live, func(d tidemill.Measured) bool { return m.Find(d.Version) == nil })
 	m.Turn++
 	if m.Find(m.Previous) == nil {
 		m.Previous = 0
