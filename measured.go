@@ -24,6 +24,16 @@ type Measured struct {
 	Days   []Day    `json:"days"`           // newest days with answers, in the order of time
 }
 
+// Reaches reports whether the figures count all outcomes that others count.
+func (m *Measured) Reaches(o *Measured) bool {
+	for partition, offset := range o.Until {
+		if m.Until[partition] < offset {
+			return false
+		}
+	}
+	return true
+}
+
 // Bin counts the answers whose score is in a tenth of the range from 0 to 1.
 type Bin struct {
 	Answers int   `json:"answers"`

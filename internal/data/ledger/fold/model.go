@@ -591,8 +591,9 @@ func (m *Model) driftEnded(_ Fact, d tidemill.ModelDriftEnded) ModelVerdict {
 // KeptLive is the number of pairs of version and scorer whose figures a model keeps. The oldest versions go.
 const KeptLive = 6
 
-// measured keeps the newest figures of a version in a scorer. They are sums, so an older fact that comes late
-// changes nothing.
+// measured keeps the newest figures of a version in a scorer. They are sums over a beginning of each partition
+// of outcomes. A fact whose beginnings are shorter, or shorter in some partition, comes from a reader that
+// another one has displaced, and changes nothing.
 func (m *Model) measured(_ Fact, d tidemill.Measured) ModelVerdict {
 	d.Scorer = strings.ToValidUTF8(d.Scorer, "\uFFFD")
 	i, found := m.FindLive(d.Version, d.Scorer)
@@ -601,7 +602,7 @@ func (m *Model) measured(_ Fact, d tidemill.Measured) ModelVerdict {
 		return void("it names no version, or no scorer")
 	case m.Last == 0 || !m.Retired.IsZero():
 		return void("the model has no versions")
-	case found && d.Folded <= m.Live[i].Folded:
+	case found && (d.Folded <= m.Live[i].Folded || !d.Reaches(&m.Live[i])):
 		return ModelVerdict{Result: Known}
 	case found:
 		m.Live[i] = d
