@@ -39,7 +39,38 @@ type ModelShown struct {
 // the requested version.
 type ModelWhole struct {
 	fold.Model
-	All []ModelVersion `json:"all"`
+	Live []LiveFigures  `json:"live,omitempty"` // figures by outcomes, the newest version first
+	All  []ModelVersion `json:"all"`
+}
+
+// LiveFigures say how good the answers of a version were in a scorer, by the outcomes that are known.
+type LiveFigures struct {
+	Scorer    string            `json:"scorer"`
+	Version   int               `json:"version"`
+	Sentence  string            `json:"sentence"` // the accuracy, and its difference to the gate's, in words
+	Answers   int               `json:"answers"`  // answers whose truth is known
+	Right     int               `json:"right"`
+	Assumed   int               `json:"assumed,omitempty"`   // answers whose truth was first assumed, because no label came in time
+	Corrected int               `json:"corrected,omitempty"` // corrections by later labels
+	Accuracy  tidemill.Estimate `json:"accuracy"`
+	Gate      *float64          `json:"gate,omitempty"` // accuracy that the version was registered with; nil if it is unknown
+	First     time.Time         `json:"first"`          // time of the earliest answer
+	Last      time.Time         `json:"last"`
+	Classes   []tidemill.Class  `json:"classes"`
+	Cells     []tidemill.Cell   `json:"cells"` // cells of the confusion matrix that are not 0
+	// CalibrationError is by how much the share of right answers differs from the scores, on average; nil without scores.
+	CalibrationError *float64       `json:"calibrationError,omitempty"`
+	Bins             []LiveBin      `json:"bins,omitempty"` // calibration, by tenths of the score
+	Days             []tidemill.Day `json:"days"`           // newest days, in UTC
+}
+
+// LiveBin has the answers whose score is in a range.
+type LiveBin struct {
+	From    float64 `json:"from"`
+	To      float64 `json:"to"`
+	Answers int     `json:"answers"`
+	Right   int     `json:"right"`
+	Score   float64 `json:"score"` // mean score
 }
 
 // ModelVersion is a version with its judgement.

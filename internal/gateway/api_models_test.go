@@ -341,3 +341,25 @@ func (d *testGateways) artifactAsks(list, one, whole string) []gatewayRequest {
 	return []gatewayRequest{{d.open, "GET", base + list + sep(list) + "limit=0", "", nil, 400}, {d.open, "GET", base + list + sep(list) + "version=x&x=y", "", nil, 400},
 		{d.open, "GET", base + one, "", nil, 400}, {d.open, "GET", base + one + "no", "", nil, 404}, {d.narrow, "GET", base + whole, "", d.reader, 429}}
 }
+
+// A model has the live figures of its versions beside the accuracy that its gate has judged.
+func TestLiveFiguresAreBesideTheGates(t *testing.T) {
+	t.Parallel()
+	w := newRuns(t, nil)
+	v := madeVersion{model: "intent/bot-1", key: "bot-1", run: "r1", accuracy: 0.91, passed: true}
+	w.judgedVersion(v)
+	at := time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
+	live := tidemill.Measured{Scorer: "intents", Version: 1, Folded: 4, First: at, Last: at, Answers: 1204, Right: 999, Labels: []string{"b", "a"}, Cells: [][3]int{{0, 0, 999}, {1, 0, 205}},
+		Bins: make([]tidemill.Bin, 10), Days: []tidemill.Day{{Day: "2026-11-27", Answers: 1204, Right: 999}}}
+	live.Bins[9] = tidemill.Bin{Answers: 1204, Right: 999, Score: 1204 * 950_000}
+	w.appendModel(tidemill.TypeModelMeasured, "measured", v, live)
+	whole := sendDecoded[api.ModelWhole](w.world, http.MethodGet, "/api/v1/model?model=intent%2Fbot-1", "")
+	if len(whole.Live) != 1 || whole.Live[0].CalibrationError == nil {
+		t.Fatalf("%+v", whole.Live)
+	}
+	got := whole.Live[0]
+	if got.Sentence != "gate said 0.910, live accuracy 0.830 over 1204 answers: 8.0 points lower" || *got.Gate != 0.91 || fmt.Sprintf("%.4f", *got.CalibrationError) != "0.1203" || got.Bins[9].Score != 0.95 ||
+		got.Classes[0].Label != "a" || got.Classes[0].Recall.Value != 0 || got.Cells[0] != (tidemill.Cell{Truth: 0, Predicted: 1, Count: 205}) || !slices.Equal(got.Days, live.Days) {
+		t.Errorf("%+v", got)
+	}
+}

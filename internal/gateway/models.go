@@ -228,6 +228,9 @@ func (g *Gateway) showModel(w http.ResponseWriter, r *request) *api.Problem {
 			return p
 		}
 	}
+	if whole.Live, p = g.liveFigures(ctx, m); p != nil {
+		return p
+	}
 	writeJSON(w, http.StatusOK, whole)
 	return nil
 }

@@ -12,7 +12,7 @@ import (
 // The types about models have the same fields in openapi.json.
 func TestDocumentHasEveryFieldOfModels(t *testing.T) {
 	t.Parallel()
-	checkFields(t, map[string]any{"Models": api.Models{}, "ModelShown": api.ModelShown{}, "ModelWhole": api.ModelWhole{}, "ModelVersion": api.ModelVersion{},
+	checkFields(t, map[string]any{"Models": api.Models{}, "ModelShown": api.ModelShown{}, "ModelWhole": api.ModelWhole{}, "ModelVersion": api.ModelVersion{}, "LiveFigures": api.LiveFigures{}, "LiveBin": api.LiveBin{}, "Day": tidemill.Day{},
 		"HeldVersion": fold.Held{}, "Mark": tidemill.Mark{}, "Pin": fold.Pin{}, "ChampionChange": fold.Change{}, "Owed": fold.Owed{},
 		"Judge": tidemill.Judge{}, "Judgement": tidemill.Judgement{}, "Clause": tidemill.Clause{}, "Report": tidemill.Report{}, "Beside": tidemill.Beside{},
 		"Estimate": tidemill.Estimate{}, "Figures": tidemill.Figures{}, "Class": tidemill.Class{}, "Cell": tidemill.Cell{}, "Champion": tidemill.Champion{},

@@ -35,7 +35,7 @@ func TestTheObserverFollowsTheConfig(t *testing.T) {
 		t.Errorf("without labels: %+v", c)
 	}
 	w.must(w.applyConfig(ctx, parse(t, labelsAdded)))
-	if c := check(w.Ready(ctx), "observer"); c.Detail != "1 tasks" {
+	if c := check(w.Ready(ctx), "observer"); c.Detail != "2 tasks" {
 		t.Errorf("with labels: %+v", c)
 	}
 	p, err := w.Producer(broker.ProducerOptions{})

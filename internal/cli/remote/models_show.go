@@ -28,6 +28,9 @@ versions are listed, and the champion's verdict is shown.
 Confusion matrix: the rows are the true labels, the columns the predicted ones. If the
 run measured the champion on the same data, the champion's matrix is next to it.
 
+Live: the accuracy of the answers whose truth is known, by the labels of a scorer, beside
+the accuracy that the gate judged.
+
 ` + connect.AtTheGate,
 		Examples: []command.Example{
 			{"tidemill models show intent/bot-42", "all versions, and the verdict of the champion"},
@@ -106,6 +109,9 @@ func showModel(w io.Writer, look lookedAt, all bool, s show.Screen, now time.Tim
 			return err
 		}
 		showMeasured(w, v.Number, v.Measured, s)
+	}
+	if err := showLive(w, look, all, s); err != nil {
+		return err
 	}
 	_, err := fmt.Fprint(w, nextForModel(look))
 	return err

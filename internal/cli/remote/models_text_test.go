@@ -104,6 +104,25 @@ func lookOfTest() lookedAt {
 	return lookedAt{m, refused}
 }
 
+// Live figures are shown beside the gate's; the matrix and the days only of the version that is looked at.
+func TestLiveFiguresAreShown(t *testing.T) {
+	t.Parallel()
+	look, f, e := lookOfTest(), threeLabels(), 0.125
+	look.model.Live = []api.LiveFigures{
+		{Scorer: "intents", Version: 3, Sentence: "gate said 0.910, live accuracy 0.830 over 1204 answers: 8.0 points lower", Answers: 1204, Right: 999, Assumed: 10, Corrected: 1, Accuracy: f.Accuracy, CalibrationError: &e,
+			Classes: f.Classes, Cells: f.Cells, Days: []tidemill.Day{{Day: "2026-01-01", Answers: 1000, Right: 900}, {Day: "2026-01-02", Answers: 204, Right: 99}}},
+		{Scorer: "intents\x1b", Version: 2, Sentence: "live accuracy 0.5 over 2 answers"}}
+	var b bytes.Buffer
+	if err := showLive(&b, look, true, show.Screen{Width: 100}); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "live.txt", b.String())
+	b.Reset()
+	if err := showLive(&b, look, false, show.Screen{Width: 100}); err != nil || strings.Contains(b.String(), "version 2 in") {
+		t.Errorf("one version: %v\n%s", err, &b)
+	}
+}
+
 var instant = regexp.MustCompile(`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}`)
 
 func TestAModelIsShown(t *testing.T) {

@@ -10,6 +10,13 @@ import (
 // figures computes figures from the pairs. Its classes are the labels that occur as truth or as
 // answer. An empty answer is also a class if it occurs, but has no share in the mean of F1.
 func (c *count) figures(cells map[pair]int) *tidemill.Figures {
+	f := c.classes(cells)
+	f.MacroF1 = macroF1(f)
+	return f
+}
+
+// classes computes the figures without the mean of F1, whose interval costs many draws.
+func (c *count) classes(cells map[pair]int) *tidemill.Figures {
 	f := &tidemill.Figures{Examples: c.rows}
 	place := c.labelIndexes(cells, f)
 	var right int
@@ -31,7 +38,6 @@ func (c *count) figures(cells map[pair]int) *tidemill.Figures {
 		k.Precision, k.Recall, k.F1 = wilsonShare(hits[i], k.Predicted), wilsonShare(hits[i], k.Support), f1(hits[i], k.Support, k.Predicted)
 	}
 	f.Accuracy = wilsonShare(right, c.rows)
-	f.MacroF1 = macroF1(f)
 	return f
 }
 

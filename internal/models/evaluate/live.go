@@ -2,6 +2,7 @@ package evaluate
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -136,8 +137,18 @@ func dayOf(m *tidemill.Measured, at time.Time, begin bool) *tidemill.Day {
 	return &m.Days[i]
 }
 
-// LiveAccuracy returns the share of right answers.
-func LiveAccuracy(m *tidemill.Measured) tidemill.Estimate { return wilsonShare(m.Right, m.Answers) }
+// LiveFigures returns the accuracy and the confusion of live answers, without the mean of F1.
+func LiveFigures(m *tidemill.Measured) *tidemill.Figures {
+	c, cells := &count{rows: m.Answers, labels: m.Labels}, map[pair]int{}
+	for _, cell := range m.Cells {
+		if max(cell[0], cell[1]) < len(m.Labels) && min(cell[0], cell[1]) >= 0 {
+			cells[pair{int32(cell[0]), int32(cell[1])}] = cell[2]
+		}
+	}
+	f := c.classes(cells)
+	f.Accuracy = wilsonShare(m.Right, m.Answers)
+	return f
+}
 
 // CalibrationError returns the expected calibration error: by how much the share of right answers differs from
 // the mean score, on average over the answers. ok is false if no answer had a score.
@@ -151,4 +162,28 @@ func CalibrationError(m *tidemill.Measured) (e float64, ok bool) {
 		return 0, false
 	}
 	return e / float64(n), true
+}
+
+// CompareLive says how the live accuracy of a version differs from the one that its gate judged; nil if
+// that is unknown.
+func CompareLive(live tidemill.Estimate, answers int, gate *float64) string {
+	text := fmt.Sprintf("live accuracy %.3f over %d %s", live.Value, answers, plural(answers, "answer"))
+	if gate == nil {
+		return text
+	}
+	points := 100 * math.Abs(live.Value-*gate)
+	switch {
+	case *gate >= live.Low && *gate <= live.High:
+		return fmt.Sprintf("gate said %.3f, %s: the difference of %.1f points may be chance", *gate, text, points)
+	case live.Value < *gate:
+		return fmt.Sprintf("gate said %.3f, %s: %.1f points lower", *gate, text, points)
+	}
+	return fmt.Sprintf("gate said %.3f, %s: %.1f points higher", *gate, text, points)
+}
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return noun
+	}
+	return noun + "s"
 }

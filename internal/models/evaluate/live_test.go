@@ -44,8 +44,12 @@ func TestLiveFiguresAreCounted(t *testing.T) {
 	if !reflect.DeepEqual(m, want) {
 		t.Errorf("got  %+v\nwant %+v", m, want)
 	}
-	if e := LiveAccuracy(&m); e.Value != 0.75 || e.Low > 0.4 || e.High < 0.9 {
+	f := LiveFigures(&m)
+	if e := f.Accuracy; e.Value != 0.75 || e.Low > 0.4 || e.High < 0.9 {
 		t.Errorf("the accuracy is %+v", e)
+	}
+	if len(f.Classes) != 2 || f.Classes[0].Label != "fraud" || f.Classes[0].Support != 2 || f.Classes[0].Recall.Value != 0.5 || f.Classes[1].Precision.Value != 2.0/3 || len(f.Cells) != 3 {
+		t.Errorf("the classes are %+v, the cells %+v", f.Classes, f.Cells)
 	}
 	if e, ok := CalibrationError(&m); !ok || math.Abs(e-(0.25+0.05)/3) > 1e-12 {
 		t.Errorf("the calibration error is %v, %t", e, ok)
@@ -141,5 +145,25 @@ func TestLiveDaysAreBounded(t *testing.T) {
 	}
 	if len(m.Days) != tidemill.MeasuredDays || m.Days[0].Day != "2026-03-12" || m.Answers != 101 || m.Right != 100 {
 		t.Errorf("%d days from %s; %d of %d right", len(m.Days), m.Days[0].Day, m.Right, m.Answers)
+	}
+}
+
+// The difference to the gate is named, and whether it may be chance.
+func TestLiveIsComparedWithTheGate(t *testing.T) {
+	t.Parallel()
+	gate := 0.91
+	for _, c := range []struct {
+		right, answers int
+		gate           *float64
+		want           string
+	}{
+		{999, 1204, &gate, "gate said 0.910, live accuracy 0.830 over 1204 answers: 8.0 points lower"},
+		{98, 100, &gate, "gate said 0.910, live accuracy 0.980 over 100 answers: 7.0 points higher"},
+		{9, 10, &gate, "gate said 0.910, live accuracy 0.900 over 10 answers: the difference of 1.0 points may be chance"},
+		{1, 1, nil, "live accuracy 1.000 over 1 answer"},
+	} {
+		if got := CompareLive(wilsonShare(c.right, c.answers), c.answers, c.gate); got != c.want {
+			t.Errorf("got %q, want %q", got, c.want)
+		}
 	}
 }
