@@ -362,4 +362,6 @@ func TestLiveFiguresAreBesideTheGates(t *testing.T) {
 		got.Classes[0].Label != "a" || got.Classes[0].Recall.Value != 0 || got.Cells[0] != (tidemill.Cell{Truth: 0, Predicted: 1, Count: 205}) || !slices.Equal(got.Days, live.Days) {
 		t.Errorf("%+v", got)
 	}
+	mustShow(t, w.page("/ui/model?name=intent/bot-1"), "Live", "8.0 points lower", "Calibration", "Answers of version 1", "205")
+	mustShow(t, w.page("/ui/key?key=bot-1"), "Live", "8.0 points lower")
 }

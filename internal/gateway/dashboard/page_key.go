@@ -18,6 +18,7 @@ import (
 func keyPages() []*page {
 	return []*page{{path: "/ui/key", nav: "/", title: func(v *visit) string { return "Key " + word(v.query("key")) }, main: loaded(findKey, showKeyPage), regions: []region{
 		part("models", "approvals", loadKeyModels, showKeyModels),
+		part("live", "key:{key}", loadKeyLive, showKeyLive),
 		part("scorers", "scorers", loadKeyScorers, showKeyScorers),
 		part("line", "runs approvals dead-letters scorers", loadKeyLine, showKeyLine),
 	}}}
@@ -30,7 +31,7 @@ func showKeyPage(v *view, c *keyCounts) Node {
 		actions(button(queryURL("/ui/runs", "key", key), runs+" "+oneOf(runs, "run", "runs")), say(" "),
 			button(queryURL("/ui/dead-letters", "key", key), letters+" open dead "+oneOf(letters, "letter", "letters")), say(" "),
 			v.ActAs("Forget the key…", "forget", "key", key)),
-		v.Region("models"), v.Region("scorers"), v.Region("line"))
+		v.Region("models"), v.Region("live"), v.Region("scorers"), v.Region("line"))
 }
 
 // keyCounts says how much is known about a key.

@@ -89,7 +89,7 @@ func loadModel(v *visit) (*modelShown, error) {
 }
 
 func showModelPage(v *view) Node {
-	return list(h.H1(say(v.Title)), v.Region("model"), v.Region("judged"),
+	return list(h.H1(say(v.Title)), v.Region("model"), v.Region("live"), v.Region("judged"),
 		h.Div(h.Class("side"), h.Div(v.Region("curve")), h.Aside(h.Aria("label", "Changes"), v.Region("changes"))), v.Region("files"))
 }
 

@@ -19,6 +19,7 @@ func modelPages() []*page {
 			part("model", "approvals", loadModel, showModel),
 			part("curve", "approvals", loadCurve, showCurve),
 			part("changes", "approvals", loadChanges, showChanges),
+			part("live", "model:{name}", loadLive, showLive),
 			part("judged", "approvals", loadJudged, showJudged),
 			part("files", "approvals", loadModelFiles, showModelFiles),
 		}},
