@@ -90,7 +90,7 @@ func (m *matcher) readLabel(v *broker.View, l *label) (value string, err error) 
 		at = place
 	}
 	value, l.truth = at.Of(v), truth.Of(v)
-	_, l.person = v.Attribute(tidemill.AttrAuthID)
+	l.person = v.Type == tidemill.TypeLabel
 	l.id, l.source, l.time = v.ID, v.Source, v.Time
 	switch {
 	case value == "":

@@ -86,7 +86,7 @@ func (l *outcomeList) Run(ctx context.Context, s *command.Session, _ []string) (
 	}
 	defer func() { err = errors.Join(err, from.Close(ctx)) }()
 	book := outcomeBook{at: map[outcomeKey]*tidemill.OutcomeData{}}
-	err = from.Follow(ctx, connect.Following{Stream: tidemill.StreamOutcomes, Start: l.start, ToEnd: true}, func(e *follow.Event) error {
+	err = from.Follow(ctx, connect.Following{Stream: tidemill.StreamOutcomes, Start: l.start, ToEnd: true, Begun: func() {}}, func(e *follow.Event) error {
 		return l.take(&book, e)
 	})
 	switch {

@@ -61,7 +61,6 @@ func TestTheScorerOfALabel(t *testing.T) {
 	}
 }
 
-
 func must[T any](v T, err error) func(*testing.T) T {
 	return func(t *testing.T) T {
 		t.Helper()
