@@ -204,6 +204,10 @@ type Input struct {
 	Bytes   int64  `json:"bytes,omitempty"`
 	URI     string `json:"uri,omitempty"` // instead of a dataset
 
+	Outcomes string  `json:"outcomes,omitempty"` // scorer, instead of a dataset: its answers with their truth
+	Read     []Range `json:"read,omitempty"`     // ranges of the stream outcomes that were read
+	Rows     int     `json:"rows,omitempty"`     // number of these answers
+
 	// Allow lists prefixes. The URI must begin with one of them, and so must redirects of
 	// its server: the publisher of an event must not choose which servers we call.
 	Allow []string `json:"allow,omitempty"`

@@ -135,6 +135,12 @@ func checkRecipe(t *testing.T, cfg *Config, r Recipe) {
 	names := []string{r.Makes.Model, r.Makes.Dataset}
 	for _, in := range r.Inputs {
 		names = append(names, in.Dataset)
+		if in.Outcomes != "" {
+			if s, ok := cfg.Scorer(in.Outcomes); !ok || s.Labels == nil || in.Last < time.Second || in.Dataset+in.URI != "" {
+				t.Errorf("recipe %s learns from %+v", r.Name, in)
+			}
+			continue
+		}
 		if (in.Dataset == "") == (in.URI == "") || in.URI != "" && len(in.Allow) == 0 || in.Dataset != "" && (in.Branch == "") != in.AtCause {
 			t.Errorf("recipe %s learns from %+v", r.Name, in)
 		}

@@ -222,6 +222,9 @@ type hashedInput struct {
 	AtCause bool     `json:"atCause,omitempty"`
 	URI     string   `json:"uri,omitempty"`
 	Allow   []string `json:"allow,omitempty"`
+
+	Outcomes string        `json:"outcomes,omitempty"`
+	Last     time.Duration `json:"last,omitempty"`
 }
 
 type hashedJob struct {

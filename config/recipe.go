@@ -47,6 +47,9 @@ type InputFrom struct {
 	AtCause bool     // use the commit that the newest cause names, not the newest of the branch
 	URI     string   // template over the newest cause
 	Allow   []string // prefixes; the URI must begin with one of them
+
+	Outcomes string        // scorer whose answers are read, together with their truth
+	Last     time.Duration // age of the oldest outcome that is read
 }
 
 // Job describes the work of a run.
@@ -117,7 +120,7 @@ func (d *draft) readRecipe(key *yaml.Node, v value) Recipe {
 		{"team", r.readTeam},
 		{"key", r.readKey},
 		{"when", func(v value) { whens = d.readRecipeWhens(v) }},
-		{"inputs", func(v value) { r.Inputs = readInputs(v) }},
+		{"inputs", func(v value) { r.Inputs = d.readInputs(v) }},
 		{"run", func(v value) { d.readJob(v, &r.Run); d.place.checkRun(v) }},
 		{"makes", r.Makes.read},
 		{"maxRunning", readInteger(&r.MaxRunning, 1, maxRunningAll)},

@@ -19,7 +19,7 @@ const (
 )
 
 // readInputs reads the inputs by name. An input is a template of a dataset's name, or a mapping.
-func readInputs(v value) (all []InputFrom) {
+func (d *draft) readInputs(v value) (all []InputFrom) {
 	for key, child := range v.pairs() {
 		if err := tidemill.CheckLabel(key.Value); err != nil {
 			child.problemAt(key, "an input's name %s", err)
@@ -30,6 +30,9 @@ func readInputs(v value) (all []InputFrom) {
 		}
 		in := InputFrom{Name: key.Value}
 		in.read(child)
+		if in.Outcomes != "" {
+			d.later = append(d.later, func() { d.checkOutcomes(child.valueOf("outcomes"), in.Outcomes) })
+		}
 		all = append(all, in)
 	}
 	slices.SortFunc(all, func(a, b InputFrom) int { return strings.Compare(a.Name, b.Name) })
@@ -47,8 +50,14 @@ func (in *InputFrom) read(v value) {
 		field{"at", func(v value) { _, in.AtCause = v.oneOf("cause") }},
 		field{"uri", func(v value) { in.URI = readURI(v) }},
 		field{"allow", func(v value) { in.Allow = readAllow(v) }},
+		field{"outcomes", func(v value) { in.Outcomes, _ = v.text() }},
+		field{"last", readWait(&in.Last, minLabelWait, maxLabelWait)},
 	)
 	switch {
+	case given["outcomes"]:
+		in.checkLast(v, given)
+	case given["last"]:
+		v.valueOf("last").problem("is for outcomes; remove the key")
 	case given["dataset"] && given["uri"]:
 		v.problem("has a dataset and a uri; an input comes from one of them, keep one")
 	case given["uri"]:
@@ -56,6 +65,27 @@ func (in *InputFrom) read(v value) {
 	default:
 		v.require(v.node, given, "dataset", "say where it comes from: the name of a dataset, such as \"bots/{key}\", or a uri that the event brings")
 		in.checkDataset(v, given)
+	}
+}
+
+// checkLast checks the keys of an input with outcomes.
+func (in *InputFrom) checkLast(v value, given map[string]bool) {
+	for _, key := range []string{"dataset", "branch", "at", "uri", "allow"} {
+		if given[key] {
+			v.valueOf(key).problem("does not go with outcomes; remove the key, or make it an input of its own")
+		}
+	}
+	v.require(v.node, given, "last", "write how old the oldest outcome may be, such as 90d")
+}
+
+// checkOutcomes checks that an input reads the outcomes of a scorer that has some.
+func (d *draft) checkOutcomes(v value, name string) {
+	i := slices.IndexFunc(d.scorers, func(s Scorer) bool { return s.Name == name })
+	switch {
+	case i < 0:
+		v.problem("there is no scorer %s; name one that has labels", show(name))
+	case d.scorers[i].Labels == nil:
+		v.problem("scorer %s has no labels, and so no outcomes; add labels to it", show(name))
 	}
 }
 

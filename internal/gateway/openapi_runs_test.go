@@ -18,7 +18,7 @@ func TestDocumentHasEveryFieldOfRuns(t *testing.T) {
 	checkFields(t, map[string]any{"Runs": api.Runs{}, "RunShown": api.RunShown{}, "RunWhole": api.RunWhole{}, "RunCurves": api.RunCurves{}, "Curve": api.Curve{}, "Cause": tidemill.Cause{},
 		"RunAttempt": tidemill.Attempt{}, "Cancel": tidemill.Cancel{}, "Result": tidemill.Result{}, "Stage": tidemill.Stage{}, "Progress": api.Progress{},
 		"Plan": tidemill.Plan{}, "Servers": tidemill.Servers{}, "Inside": tidemill.Inside{}, "Volume": tidemill.Volume{},
-		"Beat": api.Beat{}, "Idling": api.Idling{}, "Given": api.Given{}, "Backoff": tidemill.Backoff{}, "Input": tidemill.Input{},
+		"Beat": api.Beat{}, "Idling": api.Idling{}, "Given": api.Given{}, "Backoff": tidemill.Backoff{}, "Input": tidemill.Input{}, "OffsetRange": tidemill.Range{},
 		"RunsAsked": api.RunsAsked{}, "RunsSelected": api.RunsSelected{}, "RunsDone": api.RunsDone{}, "RunDone": api.RunDone{},
 		"Recipes": api.Recipes{}, "Recipe": api.Recipe{}, "Pools": api.Pools{}, "Pool": api.Pool{}, "Rested": api.Rested{}}, func(name string, fields map[string]bool) {
 		if name == "RunShown" || name == "RunWhole" {

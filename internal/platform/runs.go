@@ -27,6 +27,7 @@ import (
 	"tidemill.dev/internal/data/ledger"
 	"tidemill.dev/internal/data/store"
 	"tidemill.dev/internal/models/erase"
+	"tidemill.dev/internal/models/history"
 	"tidemill.dev/internal/models/registry"
 	"tidemill.dev/internal/models/rollout"
 	"tidemill.dev/internal/ops/status"
@@ -106,6 +107,9 @@ func (p *Platform) openRuns(ctx context.Context, o RunsOptions) (err error) {
 func (p *Platform) foremanOptions(w *runServices, o RunsOptions) scheduler.Options {
 	f := scheduler.Options{Ledger: w.ledger, Store: w.store, Broker: p.broker, Names: p.names, Config: p.Config, Asked: w.asked.Now,
 		Announce: p.publishCommit, Tokens: w.tokens, Dir: o.Recipes, Logger: p.log}
+	f.Outcomes = func(ctx context.Context, scorer config.Scorer, key string, last time.Duration) (tidemill.Input, error) {
+		return history.Write(ctx, history.Options{Broker: p.broker, Store: w.store, Scorer: scorer, Key: key, Last: last})
+	}
 	if w.launcher != nil {
 		f.Launcher, f.Alone = w.launcher, p.cluster == nil && (o.Alone || p.Embedded())
 	}

@@ -465,6 +465,9 @@ func learntFrom(v *tidemill.Version) string {
 	var all []string
 	for _, in := range v.Inputs {
 		text := in.Dataset + in.URI
+		if in.Outcomes != "" {
+			text = show.Count(in.Rows, "outcome") + " of " + in.Outcomes
+		}
 		if in.Commit != "" {
 			text += "@" + show.Cut(in.Commit, show.ShownID)
 		}

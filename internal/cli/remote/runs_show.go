@@ -160,6 +160,9 @@ func inputText(in *tidemill.Input) string {
 	if in.URI != "" {
 		return in.Name + ": " + in.URI
 	}
+	if in.Outcomes != "" {
+		return fmt.Sprintf("%s: %s of scorer %s (%s)", in.Name, show.Count(in.Rows, "outcome"), in.Outcomes, show.Size(in.Bytes))
+	}
 	return fmt.Sprintf("%s: %s at %s, commit %s (%s, %s)", in.Name, in.Dataset, in.Branch, orDash(in.Commit), show.Count(in.Files, "file"), show.Size(in.Bytes))
 }
 

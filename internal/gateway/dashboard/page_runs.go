@@ -347,6 +347,9 @@ func showPlan(p *tidemill.Plan) Node {
 	}
 	return list(when(len(p.Inputs) > 0, h.H2(say("Inputs")), table(heads("Name", "From", "#Files", "#Size"), rows(each(p.Inputs, func(in *tidemill.Input) Node {
 		from := list(text(in.URI))
+		if in.Outcomes != "" {
+			from = list(say(count(in.Rows)+" outcomes of scorer "), scorerLink(in.Outcomes))
+		}
 		if in.Dataset != "" {
 			from = list(anchor(dataURL(in.Dataset), text(in.Dataset)), say(" "), text(in.Branch), say(" "), quiet(say(word(in.Commit))))
 		}

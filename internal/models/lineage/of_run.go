@@ -157,6 +157,11 @@ func inputsOf(t *thing, all []tidemill.Input) {
 				t.addText("learnt from " + withoutSecrets(in.URI))
 				t.addFact("input."+in.Name, withoutSecrets(in.URI))
 			}
+			if in.Outcomes != "" {
+				t.addText("learnt from " + count(in.Rows, "outcome") + " of scorer " + in.Outcomes)
+				t.addFact("input."+in.Name, "outcomes of "+in.Outcomes)
+				t.addFact("tree", in.Tree)
+			}
 			continue
 		}
 		t.addFact("input."+in.Name, in.Dataset+"@"+in.Commit)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 
 	"tidemill.dev"
 	"tidemill.dev/api"
@@ -128,9 +129,12 @@ func (w *writer) env() map[string]string {
 func (w *writer) inputs() []tidemill.Input {
 	var all []tidemill.Input
 	for _, from := range w.recipe.Inputs {
-		if from.URI != "" {
+		switch {
+		case from.URI != "":
 			all = append(all, w.uri(from))
-		} else {
+		case from.Outcomes != "":
+			all = append(all, tidemill.Input{Name: from.Name, Outcomes: from.Outcomes})
+		default:
 			all = append(all, w.dataset(from))
 		}
 	}
@@ -192,6 +196,9 @@ func (f *Foreman) settlePlan(ctx context.Context, r config.Recipe, run *tidemill
 		err = f.lookUp(ctx, &p)
 	}
 	if err == nil {
+		err = f.storeOutcomes(ctx, r, run, &p)
+	}
+	if err == nil {
 		p.Champion, err = f.champion(ctx, p.Model)
 	}
 	if _, unfit := errors.AsType[*planError](err); unfit {
@@ -218,6 +225,32 @@ func (f *Foreman) lookUp(ctx context.Context, p *tidemill.Plan) error {
 			return fmt.Errorf("look the input %s up: %w", in.Name, err)
 		}
 		p.Inputs[i] = withCommit(in, c)
+	}
+	return nil
+}
+
+// storeOutcomes stores the outcomes that a plan's inputs read, as they are now. The plan keeps the tree, so
+// all attempts get the same files.
+func (f *Foreman) storeOutcomes(ctx context.Context, r config.Recipe, run *tidemill.Run, p *tidemill.Plan) error {
+	for i, in := range p.Inputs {
+		if in.Outcomes == "" {
+			continue
+		}
+		scorer, known := f.opt.Config().Scorer(in.Outcomes)
+		if !known || f.opt.Outcomes == nil {
+			return unfitf("the input %s reads the outcomes of scorer %s, which is not in the config any more", in.Name, in.Outcomes)
+		}
+		key := run.Key
+		if r.Key == config.KeyNone {
+			key = ""
+		}
+		from := slices.IndexFunc(r.Inputs, func(from config.InputFrom) bool { return from.Name == in.Name })
+		stored, err := f.opt.Outcomes(ctx, scorer, key, r.Inputs[from].Last)
+		if err != nil {
+			return fmt.Errorf("make the input %s: %w", in.Name, err)
+		}
+		stored.Name = in.Name
+		p.Inputs[i] = stored
 	}
 	return nil
 }

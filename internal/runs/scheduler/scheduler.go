@@ -34,6 +34,8 @@ type Options struct {
 	Asked    func() *commands.State                  // paused recipes and pools; nil means none
 	Announce func(context.Context, api.Commit) error // publisher of a commit's event
 	Launcher Launcher                                // nil if this process launches nothing
+	// Outcomes stores the outcomes of a scorer as a tree, for an input. The key is empty for all keys.
+	Outcomes func(ctx context.Context, scorer config.Scorer, key string, last time.Duration) (tidemill.Input, error)
 	// Alone says that only this process launches attempts, as on a laptop. An attempt that its
 	// launcher does not know is then lost at once, not after Silence.
 	Alone      bool
