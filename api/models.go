@@ -31,6 +31,7 @@ type ModelShown struct {
 	Retired  *time.Time            `json:"retired,omitempty"`
 	Why      string                `json:"why,omitempty"`      // reason why the model is stale
 	Unserved *fold.Unserved        `json:"unserved,omitempty"` // last report that a scorer cannot serve the champion
+	Drifts   []fold.Drift          `json:"drifts,omitempty"`   // figures of the champion that have drifted
 	Hold     string                `json:"hold,omitempty"`     // reason why the newest version waits for a person, other than a pin
 	Lacks    bool                  `json:"lacks,omitempty"`    // whether something has to be installed before that version can be promoted
 }

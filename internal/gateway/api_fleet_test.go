@@ -30,6 +30,9 @@ func (w *runWorld) makeFleet() {
 	w.judgedVersion(madeVersion{model: "intent/stale", key: "stale", run: "r4", accuracy: 0.9, passed: true, began: time.Now().Add(-9 * day)})
 	w.makeChampions("intent/unserved", "unserved", 1)
 	w.appendModel(tidemill.TypeModelUnloadable, "unloadable", madeVersion{model: "intent/unserved", key: "unserved"}, tidemill.ModelUnloadable{Scorer: "intents", Version: 1, Error: "it is cut off"})
+	w.makeChampions("intent/drifting", "drifting", 1)
+	w.appendModel(tidemill.TypeModelDrifted, "drifted", madeVersion{model: "intent/drifting", key: "drifting"},
+		tidemill.ModelDrifted{Scorer: "intents", Version: 1, Figure: tidemill.FigureLabels, Value: "refund", Before: 0.1, Now: 0.4, Values: 64, Since: "scored/0/17", Evidence: 1e6, Needed: 4000, Alarm: 1})
 	w.failRun("intent", "failing")
 	w.startRuns("intent", "none")
 	w.failRun("fraud", "failing")
@@ -87,10 +90,10 @@ func TestTheFleetIsCounted(t *testing.T) {
 	for _, a := range intent.Ages {
 		ages[a.Within] = a.Keys
 	}
-	if want := map[string]int{"1h": 3, "6h": 0, "1d": 0, "7d": 0, "30d": 1, "older": 0, "none": 3}; !maps.Equal(ages, want) {
+	if want := map[string]int{"1h": 4, "6h": 0, "1d": 0, "7d": 0, "30d": 1, "older": 0, "none": 3}; !maps.Equal(ages, want) {
 		t.Errorf("their ages are %v, want %v", ages, want)
 	}
-	if !intent.Models || intent.Total != 7 || intent.Pinned != 1 || intent.Running != 1 {
+	if !intent.Models || intent.Total != 8 || intent.Pinned != 1 || intent.Running != 1 {
 		t.Errorf("intent is %+v", intent)
 	}
 	if fraud.Models || fraud.Total != 2 || fraud.States[api.KeyFresh] != 1 || fraud.States[api.KeyFailing] != 1 {
@@ -121,12 +124,13 @@ func TestKeysOfTheFleetAreListed(t *testing.T) {
 	t.Parallel()
 	w := newRuns(t, nil)
 	w.makeFleet()
-	byKey := []string{"intent/awaiting", "intent/failing", "intent/fresh", "intent/none", "intent/refused", "intent/stale", "intent/unserved"}
-	byState := []string{"intent/awaiting", "intent/refused", "intent/failing", "intent/unserved", "intent/none", "intent/stale", "intent/fresh"}
+	byKey := []string{"intent/awaiting", "intent/drifting", "intent/failing", "intent/fresh", "intent/none", "intent/refused", "intent/stale", "intent/unserved"}
+	byState := []string{"intent/awaiting", "intent/refused", "intent/failing", "intent/unserved", "intent/none", "intent/drifting", "intent/stale", "intent/fresh"}
 	for query, want := range map[string][]string{
 		"":                                     append([]string{"fraud/failing", "fraud/fresh"}, byKey...),
 		"?recipe=intent":                       byKey,
 		"?recipe=intent&sort=state":            byState,
+		"?state=drifting":                      {"intent/drifting"},
 		"?recipe=intent&state=stale,fresh":     {"intent/fresh", "intent/stale"},
 		"?pinned=true":                         {"intent/fresh"},
 		"?running=true":                        {"intent/none"},
@@ -142,9 +146,9 @@ func TestKeysOfTheFleetAreListed(t *testing.T) {
 		"?recipe=fraud&sort=-key":              {"fraud/fresh", "fraud/failing"},
 		"?recipe=intent&sort=-age&limit=4":     {"intent/awaiting", "intent/failing", "intent/none", "intent/stale"},
 		"?sort=-newest&state=refused,fresh":    {"intent/refused", "intent/fresh", "fraud/fresh"},
-		"?recipe=intent&at=2&limit=2":          {"intent/fresh", "intent/none"},
-		"?recipe=intent&sort=-key&at=6":        {"intent/awaiting"},
-		"?recipe=intent&at=7":                  nil,
+		"?recipe=intent&at=3&limit=2":          {"intent/fresh", "intent/none"},
+		"?recipe=intent&sort=-key&at=7":        {"intent/awaiting"},
+		"?recipe=intent&at=8":                  nil,
 		"?recipe=intent&stale=30d&state=stale": nil,
 	} {
 		if got := namesOfKeys(w.fleetKeys(query).Keys); !slices.Equal(got, want) {
@@ -155,7 +159,7 @@ func TestKeysOfTheFleetAreListed(t *testing.T) {
 	for _, k := range w.fleetKeys("?recipe=intent").Keys {
 		why[string(k.State)] = k.Why
 	}
-	for state, want := range map[string]string{"awaiting": "version 1 waits", "refused": "version 2 ", "failing": "its last run failed", "unserved": "a scorer cannot serve version 1",
+	for state, want := range map[string]string{"awaiting": "version 1 waits", "refused": "version 2 ", "failing": "its last run failed", "unserved": "a scorer cannot serve version 1", "drifting": "figures of its answers have drifted",
 		"none": "none of its runs has ended", "stale": "its champion was trained 9 days ago", "fresh": ""} {
 		if !strings.HasPrefix(why[state], want) || (want == "") != (why[state] == "") {
 			t.Errorf("it is %s because %q, want %q", state, why[state], want)
@@ -192,13 +196,13 @@ func TestPagesOfTheFleet(t *testing.T) {
 			t.Errorf("%s: the pages have %v, want %v", query, got, whole)
 		}
 	}
-	first := w.fleetKeys("?recipe=intent&limit=3")
+	first := w.fleetKeys("?recipe=intent&limit=4")
 	w.makeChampions("intent/a", "a", 1)   // before the place
 	w.makeChampions("intent/zz", "zz", 1) // after it
 	w.sendModelRequest("unpin", `{"model":"intent/fresh"}`)
 	rest := w.fleetKeys("?recipe=intent&after=" + first.Next)
 	want := []string{"intent/none", "intent/refused", "intent/stale", "intent/unserved", "intent/zz"}
-	if got := namesOfKeys(rest.Keys); !slices.Equal(got, want) || rest.Index != 4 || rest.Total != 9 {
+	if got := namesOfKeys(rest.Keys); !slices.Equal(got, want) || rest.Index != 5 || rest.Total != 10 {
 		t.Errorf("after changes the rest is %v from %d of %d, want %v", got, rest.Index, rest.Total, want)
 	}
 	w.expectProblem(http.MethodGet, "/api/v1/fleet/keys?sort=age&after="+first.Next, "", http.StatusBadRequest, "first page")
@@ -214,7 +218,7 @@ func TestTheStripOfTheFleet(t *testing.T) {
 		w.makeChampions(fmt.Sprint("intent/x", i), fmt.Sprint("x", i), 1)
 	}
 	r := w.do(http.MethodGet, "/api/v1/fleet/strip?recipe=intent", "")
-	const want = `"total":10,"by":"state","runs":[["awaiting",1],["failing",1],["fresh",1],["none",1],["refused",1],["stale",1],["unserved",1],["fresh",3]]`
+	const want = `"total":11,"by":"state","runs":[["awaiting",1],["drifting",1],["failing",1],["fresh",1],["none",1],["refused",1],["stale",1],["unserved",1],["fresh",3]]`
 	if !strings.Contains(r.body, want) {
 		t.Errorf("the strip is %s", r.body)
 	}
@@ -229,7 +233,7 @@ func TestTheStripOfTheFleet(t *testing.T) {
 		}
 	}
 	ages := sendDecoded[api.FleetStrip](w.world, http.MethodGet, "/api/v1/fleet/strip?recipe=intent&by=age", "")
-	if got := fmt.Sprint(ages.Runs); got != "[{none 2} {1h 1} {none 1} {1h 1} {30d 1} {1h 4}]" || ages.Version == s.Version {
+	if got := fmt.Sprint(ages.Runs); got != "[{none 1} {1h 1} {none 1} {1h 1} {none 1} {1h 1} {30d 1} {1h 4}]" || ages.Version == s.Version {
 		t.Errorf("by age it is %s", got)
 	}
 	w.expectProblem(http.MethodGet, "/api/v1/fleet/strip?by=size", "", http.StatusBadRequest, "neither state nor age")

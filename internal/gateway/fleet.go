@@ -240,6 +240,8 @@ func whyState(r *fleet.Row, now time.Time) string {
 		return "its last run failed " + roughAge(now.Sub(time.UnixMilli(r.Failed))) + " ago"
 	case api.KeyUnserved:
 		return "a scorer cannot serve version " + number(r.Champion)
+	case api.KeyDrifting:
+		return "figures of its answers have drifted"
 	case api.KeyStale:
 		return "its champion was trained " + roughAge(now.Sub(time.UnixMilli(r.Began))) + " ago"
 	case api.KeyNone:

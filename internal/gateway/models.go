@@ -22,7 +22,7 @@ import (
 )
 
 func modelParameters() []string {
-	return []string{"after", "awaiting", "key", "limit", "pinned", "prefix", "recipe", "stale"}
+	return []string{"after", "awaiting", "drifting", "key", "limit", "pinned", "prefix", "recipe", "stale"}
 }
 
 // modelsThere returns a problem if this gateway has no models.
@@ -105,6 +105,9 @@ func modelQuery(values url.Values, now time.Time) (q ledger.ModelQuery, p *api.P
 	if q.Pinned, p = yesOf(values, "pinned"); p != nil {
 		return q, p
 	}
+	if q.Drifting, p = yesOf(values, "drifting"); p != nil {
+		return q, p
+	}
 	if stale := values.Get("stale"); stale != "" {
 		at, err := follow.ParseTime("-"+stale, now)
 		if err != nil {
@@ -139,7 +142,7 @@ func seenBy(caller *access.Caller, role access.Role) func(recipe, key string) bo
 // shownModel returns one entry of the list. If the caller requested stale models, the entry says
 // why the model is stale.
 func shownModel(m *fold.Model, stale, now time.Time) api.ModelShown {
-	s := api.ModelShown{Name: m.Name, Key: m.Key, Recipe: m.Recipe, Champion: m.Champion, Newest: m.Last, Versions: len(m.Versions), Unserved: m.Unserved}
+	s := api.ModelShown{Name: m.Name, Key: m.Key, Recipe: m.Recipe, Champion: m.Champion, Newest: m.Last, Versions: len(m.Versions), Unserved: m.Unserved, Drifts: m.Drifts}
 	if n := len(m.Versions); n > 0 {
 		s.State = m.Versions[n-1].State
 	}

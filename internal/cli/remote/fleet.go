@@ -77,11 +77,11 @@ func (c *fleetCount) Run(ctx context.Context, s *command.Session, _ []string) er
 }
 
 func tabulateFleet(w io.Writer, all *api.Fleet) error {
-	rows := [][]string{{"RECIPE", "KEYS", "FRESH", "STALE", "NONE", "UNSERVED", "FAILING", "REFUSED", "AWAITING", "PINNED", "RUNNING"}}
+	rows := [][]string{{"RECIPE", "KEYS", "FRESH", "STALE", "DRIFTING", "NONE", "UNSERVED", "FAILING", "REFUSED", "AWAITING", "PINNED", "RUNNING"}}
 	for i := range all.Recipes {
 		r := &all.Recipes[i]
 		row := []string{show.Harmless(r.Recipe), show.Thousands(int64(r.Total))}
-		for _, state := range []api.KeyState{api.KeyFresh, api.KeyStale, api.KeyNone, api.KeyUnserved, api.KeyFailing, api.KeyRefused, api.KeyAwaiting} {
+		for _, state := range []api.KeyState{api.KeyFresh, api.KeyStale, api.KeyDrifting, api.KeyNone, api.KeyUnserved, api.KeyFailing, api.KeyRefused, api.KeyAwaiting} {
 			row = append(row, show.Thousands(int64(r.States[state])))
 		}
 		rows = append(rows, append(row, show.Thousands(int64(r.Pinned)), show.Thousands(int64(r.Running))))

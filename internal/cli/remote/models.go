@@ -59,6 +59,7 @@ func (l *modelList) Flags(f *command.FlagSet) {
 	f.Optional(&l.q.Stale, "stale", "[=AGE]", usualStale, "only models without a champion, or with an older one than this; without AGE it is "+usualStale)
 	f.Yes(&l.q.Awaiting, "awaiting", "only models with a version that waits for a person")
 	f.Yes(&l.q.Pinned, "pinned", "only models with a pinned champion")
+	f.Yes(&l.q.Drifting, "drifting", "only models of which a figure has drifted")
 	f.Number(&l.limit, "limit", "n", "COUNT", "show at most this many")
 	afterFlag(f, &l.q.After)
 	f.Format(&l.output, "text or json")
@@ -112,7 +113,7 @@ func (l *modelList) Run(ctx context.Context, s *command.Session, _ []string) err
 
 // says reports whether a flag limits the selection.
 func (l *modelList) says() bool {
-	return l.q.Recipe+l.q.Key+l.q.Prefix+l.q.Stale+l.q.After != "" || l.q.Awaiting || l.q.Pinned
+	return l.q.Recipe+l.q.Key+l.q.Prefix+l.q.Stale+l.q.After != "" || l.q.Awaiting || l.q.Pinned || l.q.Drifting
 }
 
 const modelPage = 1000
@@ -192,6 +193,9 @@ func noteOfModel(m *api.ModelShown) string {
 	var notes []string
 	if u := m.Unserved; u != nil {
 		notes = append(notes, "scorer "+u.Scorer+" cannot load it: "+u.Error)
+	}
+	if n := len(m.Drifts); n > 0 {
+		notes = append(notes, "drifting: "+driftText(&m.Drifts[n-1]))
 	}
 	if m.Pinned {
 		notes = append(notes, "pinned by "+orSomebody(m.PinnedBy))
@@ -351,6 +355,9 @@ func sayModel(w io.Writer, m *api.ModelWhole) error {
 			answers = fmt.Sprintf("version %d answers", u.Kept)
 		}
 		say("serving", fmt.Sprintf("%s: scorer %s could not load version %d, at %s: %s", answers, u.Scorer, m.Champion, clock(u.At), u.Error))
+	}
+	for i := range m.Drifts {
+		say("drifting", driftText(&m.Drifts[i])+", reported at "+clock(m.Drifts[i].At))
 	}
 	if !m.Retired.IsZero() {
 		say("retired", clock(m.Retired)+": its key is deleted")

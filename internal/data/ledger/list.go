@@ -202,6 +202,7 @@ type ModelQuery struct {
 	Stale       time.Time // only models without a champion, or whose champion's run began earlier, in whole milliseconds
 	Awaiting    bool      // only models with a version that waits for a person
 	Pinned      bool
+	Drifting    bool                          // only models of which a figure has drifted
 	Seen        func(recipe, key string) bool // whether the caller may see models of a recipe and a key; nil for all. A page's Next names a model too
 	After       string                        // Next of the page before
 	Limit       int                           // number of models; 0 means 100
@@ -366,5 +367,5 @@ func firstFrom(all []entry, name string) int {
 
 func (q *ModelQuery) selects(e *entry) bool {
 	return (q.Recipe == "" || e.recipe == q.Recipe) && (q.Key == "" || e.key == q.Key) && strings.HasPrefix(e.name, q.Prefix) &&
-		(q.Stale.IsZero() || e.began < q.Stale.UnixMilli()) && (!q.Awaiting || e.awaiting) && (!q.Pinned || e.pinned) && (q.Seen == nil || q.Seen(e.recipe, e.key))
+		(q.Stale.IsZero() || e.began < q.Stale.UnixMilli()) && (!q.Awaiting || e.awaiting) && (!q.Pinned || e.pinned) && (!q.Drifting || e.drifted) && (q.Seen == nil || q.Seen(e.recipe, e.key))
 }

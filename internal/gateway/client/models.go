@@ -16,13 +16,14 @@ type ModelQuery struct {
 	Recipe, Key, Prefix string
 	Stale               string // a duration such as 7d
 	Awaiting, Pinned    bool
+	Drifting            bool
 	After               string // Next of the previous page
 	Limit               int
 }
 
 func (q *ModelQuery) values() url.Values {
 	values := toQuery("recipe", q.Recipe, "key", q.Key, "prefix", q.Prefix, "stale", q.Stale, "after", q.After)
-	for name, yes := range map[string]bool{"awaiting": q.Awaiting, "pinned": q.Pinned} {
+	for name, yes := range map[string]bool{"awaiting": q.Awaiting, "pinned": q.Pinned, "drifting": q.Drifting} {
 		if yes {
 			values.Set(name, "true")
 		}

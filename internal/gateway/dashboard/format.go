@@ -295,7 +295,7 @@ func kindOf(state string) string {
 		return "busy"
 	case "failed", "refused", "lost", "open", "stopped", "failing", "none", "dead letter", "seen":
 		return "bad"
-	case "waiting", "resting", "awaiting", "degraded", "stale", "unserved", "unknown", "no process", "paused", "frozen", "registered", "left":
+	case "waiting", "resting", "awaiting", "degraded", "stale", "drifting", "unserved", "unknown", "no process", "paused", "frozen", "registered", "left":
 		return "wait"
 	}
 	return "plain"

@@ -309,6 +309,9 @@ func (d *lineDraft) addModels() (err error) {
 		if p := whole.Pin; p != nil {
 			d.moments = append(d.moments, moment{At: p.At, Kind: momentVersion, State: "pinned", Text: p.Reason, By: p.By, Model: m.Name, Version: whole.Champion})
 		}
+		for _, drift := range whole.Drifts {
+			d.moments = append(d.moments, moment{At: drift.At, Kind: momentVersion, State: "drifting", Text: drift.Figure + ": " + drift.Value + " was " + percent(drift.Before, 1) + " and is " + percent(drift.Now, 1), Model: m.Name, Version: drift.Version})
+		}
 		if u := whole.Unserved; u != nil {
 			d.moments = append(d.moments, moment{At: u.At, Kind: momentSwap, State: "unserved", Text: u.Error, Model: m.Name, Scorer: u.Scorer})
 		}

@@ -137,6 +137,10 @@ func (v *visit) exceptions(m *modelShown) Node {
 		}
 		all = append(all, h.Div(h.Class("problem"), h.P(h.Strong(say("The scorer "), text(u.Scorer), say(" cannot serve the champion.")), say(" "+answers+" Reported "), v.ago(u.At), say(".")), h.P(say(titled(u.Error)))))
 	}
+	for i := range m.Drifts {
+		d := &m.Drifts[i]
+		all = append(all, h.P(badge("drifting"), say(" "), text(d.Figure), say(": the share of "), text(d.Value), say(" was "+percent(d.Before, 1)+" in the champion's first answers and is "+percent(d.Now, 1)+" in the last "+count(d.Values)+", since "), text(d.Since), say(". Reported "), v.ago(d.At), say(".")))
+	}
 	if !m.Retired.IsZero() {
 		all = append(all, h.P(badge("forgotten"), say(" Its key was forgotten "), v.ago(m.Retired), say(".")))
 	}

@@ -111,7 +111,7 @@ func (m *modelRow) champion() Node {
 // newest shows the state of the newest version, and what keeps the champion from being used.
 func (m *modelRow) newest() Node {
 	return list(together(when(m.State != "", badge(m.State)), say(" "), quiet(say(strconv.Itoa(m.Newest)))), when(m.Pinned, say(" "), badge("pinned")),
-		when(m.Unserved != nil, say(" "), badge("unserved")), when(m.Retired != nil, say(" "), badge("forgotten")), when(m.Hold != "", h.Div(h.Class("none"), say(titled(m.Hold)))))
+		when(m.Unserved != nil, say(" "), badge("unserved")), when(len(m.Drifts) > 0, say(" "), badge("drifting")), when(m.Retired != nil, say(" "), badge("forgotten")), when(m.Hold != "", h.Div(h.Class("none"), say(titled(m.Hold)))))
 }
 
 func (v *visit) promote(m *modelRow) Node {

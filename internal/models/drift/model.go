@@ -36,7 +36,8 @@ func (m *Model) Input(i int) *Figure { return &m.Figures[inputs+i] }
 // are between those of the champion, so they do not count.
 const steady = 32
 
-// Answered says that a version has answered, and reports whether its answer counts. If the champion has
+// Answered says that a version has answered, and reports whether its answer counts. Inputs may come before the first
+// answer and then stay. If the champion has
 // changed, all figures begin again, because the reference is the first answers of the new champion.
 func (m *Model) Answered(version uint32) (counts bool) {
 	switch {
@@ -44,6 +45,8 @@ func (m *Model) Answered(version uint32) (counts bool) {
 		m.run = 0
 		return true
 	case m.Version == 0:
+		m.Version = version
+		return true
 	case version == m.other && m.run+1 >= steady:
 	case version == m.other:
 		m.run++

@@ -17,7 +17,7 @@ import (
 
 // look compares a figure whose block is full with its reference, and notes what is to be published.
 func (w *watcher) look(model string, m *drift.Model, figure int, full bool) {
-	if !full {
+	if !full || m.Version == 0 {
 		return
 	}
 	f := &m.Figures[figure]

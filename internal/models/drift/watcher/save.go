@@ -91,6 +91,9 @@ func (w *watcher) decode(data []byte) error {
 			return fmt.Errorf("model %s has %d figures, not %d", name, len(m.Figures), len(w.at))
 		}
 		w.models[strings.Clone(name)] = m
+		if m.Version == 0 {
+			w.silent++
+		}
 	}
 	if len(w.models) != s.Models {
 		return fmt.Errorf("it has %d models, not %d", len(w.models), s.Models)

@@ -76,6 +76,7 @@ type watcher struct {
 	ofKey   map[string]named     // models of the keys of inputs
 	retired map[string]time.Time // models whose keys were removed
 	watch   *drift.Watch
+	silent  int     // number of models without an answer
 	rest    float64 // reports that are allowed now
 	refill  time.Time
 	saved   time.Time
@@ -111,7 +112,7 @@ func newWatcher(o Options) *watcher {
 		models: map[string]*drift.Model{}, rest: 1, ofKey: map[string]named{}, retired: map[string]time.Time{}, watch: drift.NewWatch(d.Reference, d.FalseAlarms)}
 	for _, in := range d.Inputs {
 		w.inputs = append(w.inputs, keys.NewPlace(in.Place))
-		w.at = append(w.at, tidemill.FigureInput+in.Name)
+		w.at = append(w.at, tidemill.FigureInput+strings.TrimPrefix(in.Name, config.KeyData))
 	}
 	w.state = state{Config: fmt.Sprint(d.Reference, d.Inputs), Places: map[string]map[int32]int64{}, Words: make([]map[int][]string, len(w.at)),
 		Waiting: map[string][]waitingForTurn{}}
@@ -217,19 +218,18 @@ var labelPath, scorePath, valuePath, truthPath = []string{"label"}, []string{"sc
 // answered counts an answer: its label and score, or its number.
 func (w *watcher) answered(v *broker.View, place uint64) {
 	name, _ := v.Attribute(tidemill.AttrModel)
-	m := w.models[name]
-	if m == nil {
-		if at, gone := w.retired[name]; name == "" || gone && !w.now.After(at) {
-			return
-		}
-		m = drift.NewModel(len(w.inputs))
-		w.models[strings.Clone(name)] = m
-	}
-	before := m.Version
-	if !m.Answered(version(v)) {
+	number := version(v)
+	m := w.model(name, true)
+	if m == nil || number == 0 {
 		return
 	}
-	if m.Version != before {
+	before := m.Version
+	if !m.Answered(number) {
+		return
+	}
+	if before == 0 {
+		w.silent--
+	} else if m.Version != before {
 		delete(w.Waiting, name)
 	}
 	score := scorePath
@@ -241,6 +241,25 @@ func (w *watcher) answered(v *broker.View, place uint64) {
 	if x, err := strconv.ParseFloat(at(v.Data, score), 64); err == nil {
 		w.look(name, m, drift.Score, m.Figures[drift.Score].AddNumber(x, place, w.watch.Reference))
 	}
+}
+
+// mostSilent bounds the models that have inputs and no answer yet. The observer reads both streams side by side, so an
+// event may come before its answer, and its key may have no model at all.
+const mostSilent = 10_000
+
+// model returns the state of a model, and begins it. It is nil if the model is retired, or has no answer and too many
+// others have none either.
+func (w *watcher) model(name string, answered bool) *drift.Model {
+	if m := w.models[name]; m != nil {
+		return m
+	}
+	if at, gone := w.retired[name]; name == "" || !answered && w.silent >= mostSilent || gone && !w.now.After(at) {
+		return nil
+	}
+	m := drift.NewModel(len(w.inputs))
+	w.models[strings.Clone(name)] = m
+	w.silent++
+	return m
 }
 
 func version(v *broker.View) uint32 {
@@ -260,13 +279,15 @@ func (w *watcher) learned(v *broker.View, place uint64) {
 	}
 }
 
-// received counts the watched inputs of an event. An event before its model's first answer does not count.
+// received counts the watched inputs of an event.
 func (w *watcher) received(v *broker.View, place uint64) {
 	key := w.key.Of(v)
 	of := w.ofKey[key]
 	if of.model == nil {
-		of.name, _ = config.Expand(w.Scorer.Model, func(string) (string, bool) { return key, true })
-		if of.model = w.models[of.name]; of.model == nil {
+		if of.name, _ = config.Expand(w.Scorer.Model, func(string) (string, bool) { return key, key != "" }); tidemill.CheckDataset(of.name) != nil {
+			return
+		}
+		if of.model = w.model(of.name, false); of.model == nil {
 			return
 		}
 		w.ofKey[strings.Clone(key)] = of
@@ -309,6 +330,9 @@ func (w *watcher) retire(v *broker.View) {
 	name, _ := v.Attribute(tidemill.AttrModel)
 	if _, ok := w.Scorer.KeyOf(name); ok {
 		w.retired[strings.Clone(name)] = w.now
+		if m := w.models[name]; m != nil && m.Version == 0 {
+			w.silent--
+		}
 		delete(w.models, name)
 		delete(w.Waiting, name)
 		clear(w.ofKey)
