@@ -36,6 +36,7 @@ func Fetch(ctx context.Context) error {
 		func(ctx context.Context) (string, error) { return pythonLibraries(ctx, pythonLibrary) },
 		func(ctx context.Context) (string, error) { return pythonLibraries(ctx, onnxLibrary) },
 		func(ctx context.Context) (string, error) { return pythonLibraries(ctx, onnxLibrary, onnxRuntime) },
+		func(ctx context.Context) (string, error) { return pythonLibraries(ctx, sciPy) },
 		func(ctx context.Context) (string, error) { return pythonLibraries(ctx, inferenceLibraries()...) },
 		javaInference,
 		NodeModules,
@@ -180,6 +181,8 @@ const (
 	onnxLibrary = "onnx==1.23.2"
 	// onnxRuntime is the runtime that most people use to serve models.
 	onnxRuntime = "onnxruntime==1.31.1"
+	// sciPy computes statistics in another way than we do.
+	sciPy = "scipy==1.17.1"
 )
 
 // Python runs python3 with the given arguments and Python's cloudevents, which the first
@@ -196,6 +199,11 @@ func PythonONNX(ctx context.Context, args ...string) (*exec.Cmd, error) {
 // PythonONNXRuntime runs python3 with ONNX Runtime and ONNX's own library.
 func PythonONNXRuntime(ctx context.Context, args ...string) (*exec.Cmd, error) {
 	return pythonWith(ctx, args, onnxLibrary, onnxRuntime)
+}
+
+// PythonSciPy runs python3 with SciPy.
+func PythonSciPy(ctx context.Context, args ...string) (*exec.Cmd, error) {
+	return pythonWith(ctx, args, sciPy)
 }
 
 // pythonLibraries returns a folder with the given libraries, which the first call
