@@ -1,6 +1,7 @@
 package watcher
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 
 	"tidemill.dev"
 	"tidemill.dev/broker"
+	"tidemill.dev/broker/jsonscan"
 	"tidemill.dev/config"
 	"tidemill.dev/internal/data/store"
 	"tidemill.dev/internal/models/drift"
@@ -213,7 +215,29 @@ func (w *watcher) scores(typ string) bool {
 	return slices.Contains(w.Scorer.Types, typ)
 }
 
-var labelPath, scorePath, valuePath, truthPath = []string{"label"}, []string{"score"}, []string{"values", "0"}, []string{"truth"}
+var labelPath, valuePath, truthPath = []string{"label"}, []string{"values", "0"}, []string{"truth"}
+
+// labelAndScore reads the data of an answer as our scorers write it: label and score come first, and the scores of all
+// labels need not be read. A model that is not a classifier has values, whose first one counts as the score.
+func labelAndScore(data []byte) (label, score string) {
+	const labelled, scored = `{"label":`, `,"score":`
+	if !bytes.HasPrefix(data, []byte(labelled)) || len(data) == len(labelled) || data[len(labelled)] != '"' {
+		return "", at(data, valuePath)
+	}
+	end := jsonscan.ReadString(data, len(labelled)).End
+	if end < 0 {
+		return "", ""
+	}
+	if bytes.HasPrefix(data[end:], []byte(scored)) {
+		if number := end + len(scored); number < len(data) {
+			if after := jsonscan.SkipNumber(data, number); after > number {
+				score = jsonscan.AsText(data[number:after])
+			}
+		}
+	}
+	label, _, _ = jsonscan.Text(data, len(labelled), nil)
+	return label, score
+}
 
 // answered counts an answer: its label and score, or its number.
 func (w *watcher) answered(v *broker.View, place uint64) {
@@ -232,13 +256,11 @@ func (w *watcher) answered(v *broker.View, place uint64) {
 	} else if m.Version != before {
 		delete(w.Waiting, name)
 	}
-	score := scorePath
-	if label := at(v.Data, labelPath); label != "" {
+	label, score := labelAndScore(v.Data)
+	if label != "" {
 		w.text(name, m, drift.Label, label, place)
-	} else {
-		score = valuePath
 	}
-	if x, err := strconv.ParseFloat(at(v.Data, score), 64); err == nil {
+	if x, err := strconv.ParseFloat(score, 64); score != "" && err == nil {
 		w.look(name, m, drift.Score, m.Figures[drift.Score].AddNumber(x, place, w.watch.Reference))
 	}
 }
@@ -297,17 +319,21 @@ func (w *watcher) received(v *broker.View, place uint64) {
 	for i := range w.inputs {
 		text := w.inputs[i].Of(v)
 		f := m.Input(i)
-		x, err := strconv.ParseFloat(text, 64)
-		switch {
-		case text == "":
+		if text == "" {
 			missing = true
-		case err == nil && f.Kind != drift.Shares:
-			w.look(name, m, drift.Missing+1+i, f.AddNumber(x, place, w.watch.Reference))
-		case f.Kind == drift.Numbers:
-			missing = true // a text where numbers were
-		default:
-			w.text(name, m, drift.Missing+1+i, text, place)
+			continue
 		}
+		if f.Kind != drift.Shares {
+			if x, err := strconv.ParseFloat(text, 64); err == nil {
+				w.look(name, m, drift.Missing+1+i, f.AddNumber(x, place, w.watch.Reference))
+				continue
+			}
+		}
+		if f.Kind == drift.Numbers {
+			missing = true // a text where numbers were
+			continue
+		}
+		w.text(name, m, drift.Missing+1+i, text, place)
 	}
 	w.look(name, m, drift.Missing, m.Figures[drift.Missing].AddYes(missing, place, w.watch.Reference))
 }

@@ -220,6 +220,27 @@ func TestAWatchForgets(t *testing.T) {
 	}
 }
 
+// An answer is read as encoding/json reads it.
+func TestAnswersAreRead(t *testing.T) {
+	t.Parallel()
+	for data, want := range map[string][2]string{
+		`{"label":"order","score":0.75,"scores":{"order":0.75}}`: {"order", "0.75"},
+		`{"label":"a \"quoted\" one","score":-1e-7}`:             {`a "quoted" one`, "-1e-7"},
+		`{"label":"order"}`:                      {"order", ""},
+		`{"label":"order","score":null}`:         {"order", ""},
+		`{"label":"order","scores":{"score":1}}`: {"order", ""},
+		`{"values":[31.5,2]}`:                    {"", "31.5"},
+		`{"scores":{"order":0.75}}`:              {"", ""},
+		`{"label":`:                              {"", ""},
+		`{"label":"cut`:                          {"", ""},
+		`{"label":"order","score":`:              {"order", ""},
+	} {
+		if label, score := labelAndScore([]byte(data)); label != want[0] || score != want[1] {
+			t.Errorf("%s: label %q and score %q, want %q", data, label, score, want)
+		}
+	}
+}
+
 // On the day on which the world changes for all models, they are reported at the chosen rate, the surest first.
 func TestReportsComeAtAChosenRate(t *testing.T) {
 	t.Parallel()
