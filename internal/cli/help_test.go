@@ -81,7 +81,7 @@ func TestEachNounLists(t *testing.T) {
 		}
 	}
 	slices.Sort(nouns)
-	if want := strings.Fields("data dead-letters models outcomes pools promotions recipes runs schedules scorers streams token triggers"); !slices.Equal(nouns, want) {
+	if want := strings.Fields("data dead-letters drift models outcomes pools promotions recipes runs schedules scorers streams token triggers"); !slices.Equal(nouns, want) {
 		t.Errorf("lists have %q, want %q", nouns, want)
 	}
 }
@@ -224,7 +224,7 @@ func TestValidateGolden(t *testing.T) {
 func TestValidateGood(t *testing.T) {
 	t.Parallel()
 	file := leave(t, "version: 1\nstreams: {messages: {}}\n", t.TempDir(), "c.yaml")
-	if got, want := ok(t, "validate", "-f", file), file+" is valid: install tidemill, 1 stream of yours, 7 built in, 0 triggers, 0 schedules\n"; got != want {
+	if got, want := ok(t, "validate", "-f", file), file+" is valid: install tidemill, 1 stream of yours, 8 built in, 0 triggers, 0 schedules\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	if got := ok(t, "validate", file, "-o", "json"); got != "[]\n" {
@@ -242,7 +242,7 @@ func TestValidateWarnsOfMissingFiles(t *testing.T) {
 		"  b: {when: {type: t}, to: {service: b, certFile: '" + dir + "/cert.pem', keyFile: '" + dir + "/hunter2.pem'}}\n"
 	file := leave(t, text, dir, "c.yaml")
 	o := call(t, "", "validate", file)
-	if o.code != 0 || !strings.Contains(o.out, "7 built in, 2 triggers, 1 schedule\n") {
+	if o.code != 0 || !strings.Contains(o.out, "8 built in, 2 triggers, 1 schedule\n") {
 		t.Errorf("exit %d, %s", o.code, o.out)
 	}
 	mention(t, "the warnings", o.err, file+": triggers.a.to.caFile: the file is a folder; ", "triggers.b.to.certFile: the file does not exist here; ", "triggers.b.to.keyFile: ")

@@ -194,15 +194,15 @@ func TestChangedConfigApplies(t *testing.T) {
 			return code == status && !slices.ContainsFunc(wanted, func(w string) bool { return !strings.Contains(body, w) })
 		}
 	}
-	eventually(t, ready(200, `"7 as the config wants them"`))
+	eventually(t, ready(200, `"8 as the config wants them"`))
 
 	leave(t, "version: 1\nstreams: {messages: {types: [message]}, events: {retention: 3d}}\n", file)
-	eventually(t, ready(200, `"8 as the config wants them"`))
+	eventually(t, ready(200, `"9 as the config wants them"`))
 	mention(t, "publish", ok(t, "publish", "message", "--data", data), "to messages, partition")
 	mention(t, "streams", ok(t, "streams", "--data", data), "     3d")
 
 	leave(t, "version: 1\nstreams: {massages: {tipes: [message]}}\n", file)
-	eventually(t, ready(200, `"degraded"`, "stays in force", file+":2: streams.massages.tipes", `"8 as the config wants them"`))
+	eventually(t, ready(200, `"degraded"`, "stays in force", file+":2: streams.massages.tipes", `"9 as the config wants them"`))
 	mention(t, "the log", s.stderr.String(), "config: the change is invalid", "streams.massages.tipes")
 
 	leave(t, "version: 1\nname: other\n", file)

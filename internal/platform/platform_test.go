@@ -82,7 +82,7 @@ func TestWhoDoesNotOwnStreamsCreatesNone(t *testing.T) {
 		t.Errorf("%d streams, %v", len(infos), err)
 	}
 	r := p.Ready(t.Context())
-	if r.Status != api.Failed || !strings.Contains(check(r, "streams").Detail, "missing: clock, commands, dead-letters, events, facts, group-offsets, progress") {
+	if r.Status != api.Failed || !strings.Contains(check(r, "streams").Detail, "missing: clock, commands, dead-letters, events, facts, group-offsets, outcomes, progress") {
 		t.Errorf("%+v", r)
 	}
 }

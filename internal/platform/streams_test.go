@@ -41,7 +41,7 @@ func TestTriggersBringTheirParkedStreams(t *testing.T) {
 	if got := partitions(); len(got) != 2 || got["messages.parked"] != 3 || got["dead-letters.parked"] != 6 {
 		t.Errorf("with triggers there are %v", got)
 	}
-	if c := check(p.Ready(t.Context()), "streams"); c.Status != api.OK || !strings.HasPrefix(c.Detail, "10 as") {
+	if c := check(p.Ready(t.Context()), "streams"); c.Status != api.OK || !strings.HasPrefix(c.Detail, "11 as") {
 		t.Errorf("with triggers: %+v", c)
 	}
 	if err := p.applyConfig(t.Context(), parse(t, "version: 1\nstreams: {messages: {partitions: 3}}\n")); err != nil {
