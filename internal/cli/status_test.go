@@ -91,6 +91,8 @@ func TestWhatHappens(t *testing.T) {
 		{of(tidemill.TypeModelAwaiting, "2", "", verdict), "model m/a@2  waits for a person: accuracy 0.9"},
 		{of(tidemill.TypeModelRolledBack, "2", "ada", tidemill.ModelAnnounced{Version: 2}), "model m/a@2  is the champion again, by ada"},
 		{of(tidemill.TypeModelRegistered, "2", "", nil), ""},
+		{of(tidemill.TypeModelDrifted, "2", "", tidemill.ModelDrifted{Version: 2, Figure: "labels", Value: "refund", Before: 0.1, Now: 0.4, Since: "scored/3/17"}),
+			"model m/a@2  drifts: labels: refund 0.100 → 0.400 since scored/3/17"},
 	} {
 		if got := h.text(c.of); got != c.want {
 			t.Errorf("%d: %q, want %q", i, got, c.want)

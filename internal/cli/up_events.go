@@ -84,6 +84,8 @@ func (h *happenings) text(v *broker.View) string {
 		return verdictText(v)
 	case tidemill.TypeScorerSwapped, tidemill.TypeModelUnloadable:
 		return h.swapText(v)
+	case tidemill.TypeModelDrifted:
+		return driftLine(v)
 	}
 	return ""
 }
@@ -108,6 +110,15 @@ func (h *happenings) runText(v *broker.View) string {
 		return text + ": " + remote.Headline(d.Metrics, rules.Metrics(r.Gate)...)
 	}
 	return text
+}
+
+func driftLine(v *broker.View) string {
+	var d tidemill.ModelDrifted
+	if json.Unmarshal(v.Data, &d) != nil {
+		return ""
+	}
+	model, _ := v.Attribute(tidemill.AttrModel)
+	return "model " + tidemill.VersionName(model, d.Version) + "  drifts: " + remote.DriftText(&d)
 }
 
 func verdictText(v *broker.View) string {

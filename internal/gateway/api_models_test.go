@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -29,6 +30,8 @@ func TestModelsAreListed(t *testing.T) {
 	w.judgedVersion(madeVersion{model: "fraud/shop-1", key: "shop-1", run: "r3", recipe: "fraud", accuracy: 0.8, passed: true, began: time.Now().Add(-9 * 24 * time.Hour)})
 	w.judgedVersion(madeVersion{model: "fraud/shop-1", key: "shop-1", run: "r4", recipe: "fraud", accuracy: 0.9, passed: true, hold: "it is frozen"})
 	w.sendModelRequest("pin", `{"model":"intent/bot-1"}`)
+	drifted := tidemill.ModelDrifted{Scorer: "intents", Version: 2, Figure: tidemill.FigureLabels, Value: "refund", Before: 0.1, Now: 0.4, Values: 64, Since: "scored/0/17", Evidence: 1e6, Needed: 4000, Alarm: 1}
+	w.appendModel(tidemill.TypeModelDrifted, "drifted", madeVersion{model: "intent/bot-1", key: "bot-1"}, drifted)
 	for query, want := range map[string][]string{
 		"":                 {"fraud/shop-1", "intent/bot-1", "intent/bot-2"},
 		"?prefix=intent/":  {"intent/bot-1", "intent/bot-2"},
@@ -37,6 +40,7 @@ func TestModelsAreListed(t *testing.T) {
 		"?awaiting=true":   {"fraud/shop-1"},
 		"?awaiting=false":  {"fraud/shop-1", "intent/bot-1", "intent/bot-2"},
 		"?pinned=true":     {"intent/bot-1"},
+		"?drifting=true":   {"intent/bot-1"},
 		"?stale=7d":        {"intent/bot-2", "fraud/shop-1"},
 		"?stale=30d":       {"intent/bot-2"},
 		"?prefix=nothing/": nil,
@@ -55,6 +59,10 @@ func TestModelsAreListed(t *testing.T) {
 	one := w.listModels("?key=bot-1")[0]
 	if one.Champion != 2 || one.Newest != 2 || one.State != tidemill.VersionPromoted || one.Metrics["accuracy"] != 0.9 || !one.Pinned || one.Promoted == nil || one.Began == nil || one.Versions != 2 || one.Why != "" {
 		t.Errorf("it is %+v", one)
+	}
+	whole := sendDecoded[api.ModelWhole](w.world, http.MethodGet, "/api/v1/model?model=intent/bot-1", "")
+	if len(one.Drifts) != 1 || one.Drifts[0].ModelDrifted != drifted || one.Drifts[0].At.IsZero() || !reflect.DeepEqual(whole.Drifts, one.Drifts) {
+		t.Errorf("it drifts: %+v, %+v", one.Drifts, whole.Drifts)
 	}
 	first := sendDecoded[api.Models](w.world, http.MethodGet, "/api/v1/models?limit=2", "")
 	rest := sendDecoded[api.Models](w.world, http.MethodGet, "/api/v1/models?limit=2&after="+url.QueryEscape(first.Next), "")

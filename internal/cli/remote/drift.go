@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"tidemill.dev"
 	"tidemill.dev/api"
 	"tidemill.dev/internal/cli/command"
 	"tidemill.dev/internal/cli/connect"
@@ -102,6 +103,9 @@ func tabulateDrift(w io.Writer, all []api.ModelShown, now time.Time) error {
 func evidenceText(e float64) string { return strconv.FormatFloat(e, 'g', 2, 64) }
 
 // driftText says how a figure has changed, such as labels: refund 0.100 → 0.412.
-func driftText(d *fold.Drift) string {
+func driftText(d *fold.Drift) string { return DriftText(&d.ModelDrifted) }
+
+// DriftText says how a figure has changed, and since which position.
+func DriftText(d *tidemill.ModelDrifted) string {
 	return fmt.Sprintf("%s: %s %s → %s since %s", d.Figure, d.Value, figure(d.Before), figure(d.Now), d.Since)
 }

@@ -82,6 +82,10 @@ func (w *watcher) tellTurns(ctx context.Context) error {
 	for len(w.Waiting) > 0 {
 		model, asks := w.mostUrgent()
 		if asks && w.rest < 1 {
+			if now.Sub(w.noted) > noteEvery {
+				w.noted = now
+				w.Logger.Info("drift: more models have drifted than may be reported in an hour; the others wait", "scorer", w.Scorer.Name, "events", len(w.Waiting))
+			}
 			return nil
 		}
 		for _, d := range w.Waiting[model] {

@@ -34,6 +34,7 @@ const (
 	saveEvery   = 5 * time.Minute  // time between two states in the store, which a successor reads again from the log
 	saveWithin  = 30 * time.Second // limit of the last save
 	reportEvery = time.Second
+	noteEvery   = time.Minute
 	maxBytes    = 16 << 20 // of events that are read ahead
 )
 
@@ -81,6 +82,7 @@ type watcher struct {
 	silent  int     // number of models without an answer
 	rest    float64 // reports that are allowed now
 	refill  time.Time
+	noted   time.Time // time of the last log line about models that wait
 	saved   time.Time
 	now     time.Time // time at which the present event reached the log
 }
