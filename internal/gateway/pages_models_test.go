@@ -5,6 +5,8 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+
+	"tidemill.dev"
 )
 
 func TestPageOfAKey(t *testing.T) {
@@ -32,7 +34,12 @@ func TestPagesOfModels(t *testing.T) {
 	w.judgedVersion(madeVersion{model: "intent/bot-1", key: "bot-1", run: "bad", accuracy: 0.3, report: reportOfTests()})
 	w.judgedVersion(madeVersion{model: "fraud/shop-1", key: "shop-1", run: "r4", recipe: "fraud", accuracy: 0.9, passed: true, hold: "it is frozen"})
 	w.sendModelRequest("pin", `{"model":"intent/bot-1","reason":"<b>until Friday</b>"}`)
-	mustShow(t, w.page("/ui/models"), "intent/bot-1", "fraud/shop-1", "it is frozen", "/ui/act/promote")
+	w.appendModel(tidemill.TypeModelDrifted, "drifted", madeVersion{model: "intent/bot-1", key: "bot-1"},
+		tidemill.ModelDrifted{Scorer: "intents", Version: 2, Figure: tidemill.FigureLabels, Value: "<i>refund", Before: 0.1, Now: 0.4, Values: 64, Since: "scored/0/17", Evidence: 1e6, Needed: 4000, Alarm: 1})
+	mustShow(t, w.page("/ui/model?name=intent/bot-1"), "drifting", "&lt;i&gt;refund", "was 10 %", "is 40 % in the last 64", "scored/0/17")
+	mustShow(t, w.page("/ui/key?key=bot-1"), "drifting", "labels: &lt;i&gt;refund was 10 % and is 40 %")
+	mustShow(t, w.page("/"), "drifting")
+	mustShow(t, w.page("/ui/models"), "drifting", "intent/bot-1", "fraud/shop-1", "it is frozen", "/ui/act/promote")
 	if body := w.page("/ui/models?pinned=true"); strings.Contains(body, "fraud/shop-1") || !strings.Contains(body, "intent/bot-1") {
 		t.Errorf("the pinned models are:\n%s", body)
 	}

@@ -90,6 +90,10 @@ func (h *history) finally() {
 	case unserved:
 		h.ofModel(tidemill.TypeModelUnloadable, tidemill.ID("unloadable", h.model), "", h.champion,
 			tidemill.ModelUnloadable{Scorer: "intents", Version: h.champion, Kept: h.previous, Error: "model.onnx has the operator Loop, which no engine here runs"})
+	case drifting:
+		h.ofModel(tidemill.TypeModelDrifted, tidemill.ID("drifted", h.model), "", h.champion,
+			tidemill.ModelDrifted{Scorer: "intents", Version: h.champion, Figure: tidemill.FigureLabels, Value: "refund", Before: 0.082, Now: 0.3125, Values: 128,
+				Since: "scored/3/81552", Evidence: 4.1e6, Needed: 62_500, Alarm: 1})
 	case waiting:
 		h.at = h.w.now
 		h.request()

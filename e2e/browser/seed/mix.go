@@ -19,6 +19,7 @@ const (
 	noModel  fate = "no model" // no run has made a version
 	pinned   fate = "pinned"
 	unserved fate = "unserved" // a scorer cannot load its champion
+	drifting fate = "drifting" // a figure of its champion has drifted
 	waiting  fate = "waiting"  // fresh, and a run waits
 	rolled   fate = "rolled"   // fresh, after a rollback
 )
@@ -101,7 +102,7 @@ func fateOf(n int) fate {
 	for _, f := range []struct {
 		fate fate
 		of   int
-	}{{stale, 30}, {refused, 15}, {awaiting, 5}, {failing, 10}, {noModel, 10}, {pinned, 2}, {unserved, 1}, {waiting, 3}, {rolled, 4}} {
+	}{{stale, 30}, {refused, 15}, {awaiting, 5}, {failing, 10}, {noModel, 10}, {pinned, 2}, {unserved, 1}, {waiting, 3}, {rolled, 4}, {drifting, 5}} {
 		if n < f.of {
 			return f.fate
 		}

@@ -40,6 +40,7 @@ func TestTheLedgerHasWhatWasPlanned(t *testing.T) {
 			awaiting: newest.State == "awaiting",
 			pinned:   m.Pin != nil,
 			unserved: m.Unserved != nil,
+			drifting: len(m.Drifts) == 1,
 			rolled:   len(m.Changes) > 1 && m.Changes[len(m.Changes)-1].Action == "rollback" || m.Previous == 0,
 			fresh:    m.Champion == newest.Number,
 		}
