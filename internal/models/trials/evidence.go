@@ -11,6 +11,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"tidemill.dev"
@@ -124,12 +125,15 @@ func (p place) bytes() []byte {
 	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint32(make([]byte, 0, 12), uint32(p.partition)), uint64(p.offset))
 }
 
-// one returns the one copy of a text.
+// one returns a copy of a text, which may point into a read's memory: the one copy of it if it is a label.
 func (c *collection) one(text string) string {
-	if kept, ok := c.labels[text]; ok || len(c.labels) > 1000 { // groups are as many as events
-		return cmp.Or(kept, text)
+	if kept, ok := c.labels[text]; ok {
+		return kept
 	}
-	c.labels[text] = text
+	text = strings.Clone(text)
+	if len(c.labels) < 1000 { // groups are as many as events
+		c.labels[text] = text
+	}
 	return text
 }
 

@@ -1,0 +1,210 @@
+package trials
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"tidemill.dev"
+	"tidemill.dev/broker"
+	"tidemill.dev/internal/data/ledger"
+)
+
+func few() *tidemill.TrialTerms {
+	t := terms()
+	t.AtLeast = 40
+	return &t
+}
+
+// labels returns the labels that versions 1 and 2 give to an event. better and worse say how many of ten events only
+// version 2, or only version 1, answers right.
+func labelsOf(n, better, worse int) map[int]string {
+	switch d := n % 10; {
+	case d < better:
+		return map[int]string{1: "ham", 2: "spam", 3: "spam"}
+	case d < better+worse:
+		return map[int]string{1: "spam", 2: "ham", 3: "spam"}
+	}
+	return map[int]string{1: "spam", 2: "spam", 3: "spam"}
+}
+
+// checkAgain computes a verdict again and compares it with the recorded one.
+func (w *world) checkAgain(v *ledger.VersionRecord) {
+	w.Helper()
+	again, err := Again(w.Context(), w.options(), v)
+	if err != nil || len(again.Differs) > 0 || !reflect.DeepEqual(again.Verdict.Read, v.Judgement.Trial.Read) {
+		w.Errorf("again: %+v differs in %v from %+v: %v", again.Verdict, again.Differs, v.Judgement.Trial, err)
+	}
+	recorded := v.Judgement.Clauses[len(v.Judgement.Clauses)-len(again.Clauses):]
+	if !reflect.DeepEqual(again.Clauses, recorded) {
+		w.Errorf("clauses: %+v, recorded %+v", again.Clauses, recorded)
+	}
+}
+
+// A candidate that is better on events of the past and of the present is promoted by their outcomes, a worse one
+// is refused. Each verdict can be computed again from the logs.
+func TestTrialsDecideByOutcomes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, key := range []string{"better", "worse"} {
+		w.version(key, nil)
+	}
+	publish := func(key string, n, better, worse int) {
+		at := w.answered(key, n, 1, labelsOf(n, better, worse))
+		w.outcome(key, at, 1, labelsOf(n, better, worse)[1], "spam", 1)
+		if n%7 == 0 { // corrected, and corrected back
+			w.outcome(key, at, 1, labelsOf(n, better, worse)[1], "ham", 2)
+			w.outcome(key, at, 1, labelsOf(n, better, worse)[1], "spam", 3)
+		}
+	}
+	for n := range 30 { // the past
+		publish("better", n, 5, 0)
+		publish("worse", n, 0, 5)
+	}
+	for _, key := range []string{"better", "worse"} {
+		if m := w.version(key, few()); m.OnTrial() == nil {
+			t.Fatalf("%+v", m)
+		}
+	}
+	w.run(w.options())
+	w.wait("the past", func(all []Standing) bool {
+		return len(all) == 2 && all[0].Answered == 30 && all[0].Labelled == 30 && all[1].Answered == 30
+	})
+	for n := 30; n < 100; n++ { // the present
+		publish("better", n, 5, 0)
+		publish("worse", n, 0, 5)
+	}
+	v := w.ended("better", 2)
+	if v.State != tidemill.VersionPromoted || v.Judgement.Trial.Outcome != tidemill.TrialPassed || v.Judgement.Trial.Losses != 0 || v.Judgement.Trial.Wins < 15 {
+		t.Errorf("%s: %+v", v.State, v.Judgement)
+	}
+	w.checkAgain(v)
+	v = w.ended("worse", 2)
+	if v.State != tidemill.VersionRefused || v.Judgement.Trial.Outcome != tidemill.TrialRefused || !strings.Contains(v.Judgement.Sentence, "stream.lead.high < 0") {
+		t.Errorf("%s: %+v", v.State, v.Judgement)
+	}
+	w.checkAgain(v)
+	w.wait("the end", func(all []Standing) bool { return len(all) == 0 })
+	// A verdict that was changed is found.
+	forged := *v.Judgement
+	trial := *forged.Trial
+	trial.Wins++
+	forged.Trial, v.Judgement = &trial, &forged
+	if again, err := Again(t.Context(), w.options(), v); err != nil || fmt.Sprint(again.Differs) != "[counts]" {
+		t.Errorf("%v, %v", again.Differs, err)
+	}
+}
+
+// A trial without labels knows only how often the candidate disagrees, says so, and is given up.
+func TestTrialsWithoutLabelsAreGivenUp(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.version("a", nil)
+	for n := range 60 {
+		w.answered("a", n, 1, labelsOf(n, 1, 1))
+	}
+	patient := few()
+	patient.Until = 3 * time.Second
+	w.version("a", patient)
+	w.run(w.options())
+	w.wait("all events", func(all []Standing) bool {
+		return len(all) == 1 && all[0].Answered == 60 && all[0].Agreed == 48 && strings.Contains(all[0].Text, "no label has come yet") && all[0].P99 > 0
+	})
+	v := w.ended("a", 2)
+	if v.State != tidemill.VersionRefused || v.Judgement.Trial.Outcome != tidemill.TrialGivenUp || !strings.Contains(v.Judgement.Sentence, "no label has come") {
+		t.Errorf("%s: %+v", v.State, v.Judgement)
+	}
+	w.checkAgain(v)
+}
+
+// A process that is stopped in the middle leaves nothing behind: the next one reads the same records. If the
+// champion changes, the trial begins again with the answers of the new one.
+func TestTrialsGoOnElsewhere(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.version("a", nil)
+	for n := range 37 {
+		w.outcome("a", w.answered("a", n, 1, labelsOf(n, 5, 0)), 1, labelsOf(n, 5, 0)[1], "spam", 1)
+	}
+	w.version("a", few())
+	stop := w.run(w.options())
+	w.wait("the past", func(all []Standing) bool { return len(all) == 1 && all[0].Labelled == 37 })
+	stop()
+	w.told = nil
+	w.mu.Lock()
+	w.away = true
+	w.mu.Unlock()
+	stop = w.run(w.options())
+	w.wait("a candidate that cannot answer", func(all []Standing) bool { return len(all) == 1 && strings.Contains(all[0].Error, "it is away") })
+	w.mu.Lock()
+	w.away = false
+	w.mu.Unlock()
+	w.wait("the past again", func(all []Standing) bool { return len(all) == 1 && all[0].Labelled == 37 && all[0].Error == "" })
+	for n := 37; n < 41; n++ {
+		w.outcome("a", w.answered("a", n, 1, labelsOf(n, 5, 0)), 1, labelsOf(n, 5, 0)[1], "spam", 1)
+	}
+	v := w.ended("a", 2)
+	if v.State != tidemill.VersionPromoted || v.Judgement.Trial.Labelled < 40 {
+		t.Errorf("%s: %+v", v.State, v.Judgement.Trial)
+	}
+	w.checkAgain(v)
+
+	w.version("a", few()) // version 3, against version 2
+	w.wait("version 3", func(all []Standing) bool { return len(all) == 1 && all[0].Version == 3 && all[0].Champion == 2 })
+	at := w.answered("a", 50, 2, map[int]string{2: "ham", 3: "spam"})
+	w.wait("an answer of version 2", func(all []Standing) bool { return len(all) == 1 && all[0].Answered == 1 })
+	w.outcome("a", at, 2, "ham", "spam", 1)
+	w.wait("its truth", func(all []Standing) bool { return len(all) == 1 && all[0].Wins == 1 })
+	stop()
+}
+
+// An event that the candidate cannot answer counts as an error and as wrong. Events that their stream has lost
+// count as nothing.
+func TestErrorsCount(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.version("a", nil)
+	lost := w.answered("a", 0, 1, map[int]string{1: "spam", 2: "spam"})
+	for n := 1; n < 12; n++ {
+		labels := map[int]string{1: "spam", 2: "spam"}
+		if n == 5 {
+			delete(labels, 2)
+		}
+		w.outcome("a", w.answered("a", n, 1, labels), 1, "spam", "spam", 1)
+	}
+	w.must(w.broker.DeleteBelow(t.Context(), []broker.Position{{Stream: lost.Stream, Partition: lost.Partition, Offset: lost.Offset + 1}}))
+	w.version("a", few())
+	w.run(w.options())
+	w.wait("all events", func(all []Standing) bool {
+		return len(all) == 1 && all[0].Answered == 11 && all[0].Errors == 1 && all[0].Losses == 1 && all[0].Agreed == 10
+	})
+}
+
+// Two processes that run the same trials propose one end.
+func TestTwoRunnersEndATrialOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.version("a", nil)
+	for n := range 60 {
+		w.outcome("a", w.answered("a", n, 1, labelsOf(n, 5, 0)), 1, labelsOf(n, 5, 0)[1], "spam", 1)
+	}
+	w.run(w.options())
+	w.run(w.options())
+	w.version("a", few())
+	w.ended("a", 2)
+	promoted := map[string]bool{}
+	from, err := w.broker.Places(t.Context(), tidemill.StreamFacts, broker.Earliest())
+	w.must(err)
+	_, err = w.broker.ReadBack(context.WithoutCancel(t.Context()), from, func(e *broker.Incoming) {
+		if version, _ := e.Attribute(tidemill.AttrModelVersion); e.Type == tidemill.TypeModelPromoted && version == "2" {
+			promoted[e.ID] = true
+		}
+	})
+	w.must(err)
+	if m := w.model("a"); m.Champion != 2 || len(m.Trials) != 1 || len(promoted) > 1 {
+		t.Errorf("%+v, %d promotions", m, len(promoted))
+	}
+}
