@@ -25,7 +25,7 @@ type observerTask struct {
 
 // observerTasks returns the tasks that a config asks for.
 func (p *Platform) observerTasks(c *config.Config) []observerTask {
-	return slices.Concat(p.outcomeTasks(c), p.measureTasks(c), p.driftTasks(c))
+	return slices.Concat(p.outcomeTasks(c), p.measureTasks(c), p.driftTasks(c), p.trialTasks(c))
 }
 
 // Observer opens the observer, which reads the streams of answers. Any number of processes may have one;

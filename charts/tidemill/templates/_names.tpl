@@ -87,9 +87,13 @@ app.kubernetes.io/component: {{ .component }}
 {{- end -}}
 {{- end -}}
 
-{{/* Not empty if a scorer has labels or watches for drift, so that the install needs an observer. */}}
+{{/* Not empty if a scorer has labels or watches for drift, or a recipe has a trial, so that the install needs an observer. */}}
 {{- define "tidemill.observes" -}}
-{{- range $name, $scorer := (include "tidemill.config" . | fromYaml).scorers -}}
+{{- $config := include "tidemill.config" . | fromYaml -}}
+{{- range $name, $scorer := $config.scorers -}}
 {{- if or $scorer.labels (hasKey $scorer "drift") -}}yes{{- end -}}
+{{- end -}}
+{{- range $name, $recipe := $config.recipes -}}
+{{- if $recipe.trial -}}yes{{- end -}}
 {{- end -}}
 {{- end -}}

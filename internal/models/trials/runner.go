@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"tidemill.dev"
+	"tidemill.dev/api"
 	"tidemill.dev/broker"
 	"tidemill.dev/broker/retry"
 	"tidemill.dev/config"
@@ -40,29 +41,9 @@ type Options struct {
 	// Share is the share of one core that the candidates may use; 0 means 0.1.
 	Share float64
 	// Told gets the states of all trials after each look that changed one; nil means that nothing wants them.
-	Told   func(context.Context, []Standing)
+	Told   func(context.Context, []api.Trial)
 	Every  time.Duration // time between looks at the streams; 0 means a second
 	Logger *slog.Logger
-}
-
-// Standing is the state of a trial that is running.
-type Standing struct {
-	Model    string              `json:"model"`
-	Version  int                 `json:"version"`
-	Recipe   string              `json:"recipe"`
-	Key      string              `json:"key"`
-	Scorer   string              `json:"scorer"`
-	Champion int                 `json:"champion"`
-	Began    time.Time           `json:"began"`
-	Terms    tidemill.TrialTerms `json:"terms"`
-	tidemill.TrialCounts
-	Lead    tidemill.Estimate    `json:"lead"`
-	P99     float64              `json:"p99"`
-	Budget  tidemill.TrialBudget `json:"budget"`
-	Clauses []tidemill.Clause    `json:"clauses"`
-	Text    string               `json:"text"`             // the figures in words
-	Behind  int64                `json:"behind,omitempty"` // answers that the trial has not read yet
-	Error   string               `json:"error,omitempty"`  // reason why the trial does not advance; empty if it does
 }
 
 // Run runs all trials of a scorer until the context ends. It keeps no state that the logs do not have, and two
@@ -106,7 +87,7 @@ type trial struct {
 	sum     summary
 	ready   bool             // whether it passes if the budget lets it
 	refused *tidemill.Clause // clause that refuses the candidate; nil if none does
-	told    *Standing        // nil if it has to be made
+	told    *api.Trial       // nil if it has to be made
 }
 
 func (r *runner) run(ctx context.Context) error {
@@ -245,7 +226,7 @@ func (r *runner) look(ctx context.Context) error {
 	now := time.Now()
 	families := r.table.families(now)
 	byRecipe := map[string][]*trial{}
-	var all []Standing
+	var all []api.Trial
 	for _, t := range r.trials {
 		if len(t.seen.needed) > 0 && now.Sub(t.began) < t.rules.Until { // its figures are not those of the records that it has read
 			all = append(all, *r.standing(t, tidemill.TrialBudget{Level: t.rules.Alpha}))
@@ -268,7 +249,7 @@ func (r *runner) look(ctx context.Context) error {
 	r.dropEmpty()
 	if r.Told != nil && (len(all) > 0 || r.told) {
 		r.told = len(all) > 0
-		slices.SortFunc(all, func(a, b Standing) int { return cmp.Compare(a.Model, b.Model) })
+		slices.SortFunc(all, func(a, b api.Trial) int { return cmp.Compare(a.Model, b.Model) })
 		r.Told(ctx, all)
 	}
 	return nil
@@ -284,7 +265,7 @@ func (t *trial) sumUp() {
 }
 
 // lookAt decides about the trials of one recipe, and returns those that go on.
-func (r *runner) lookAt(ctx context.Context, some []*trial, f *family, now time.Time) (all []Standing, err error) {
+func (r *runner) lookAt(ctx context.Context, some []*trial, f *family, now time.Time) (all []api.Trial, err error) {
 	var ready []*trial
 	for _, t := range some {
 		if t.ready {
@@ -327,10 +308,10 @@ func (t *trial) superseded(m *fold.Model) (d decision) {
 	return d
 }
 
-func (r *runner) standing(t *trial, b tidemill.TrialBudget) *Standing {
+func (r *runner) standing(t *trial, b tidemill.TrialBudget) *api.Trial {
 	if t.told == nil || t.told.Budget != b {
 		lead := t.sum.leadAt(b.Level)
-		t.told = &Standing{Model: t.v.Model, Version: t.v.Number, Recipe: t.v.Recipe, Key: t.v.Key, Scorer: r.Scorer.Name, Champion: t.champion, Began: t.began,
+		t.told = &api.Trial{Model: t.v.Model, Version: t.v.Number, Recipe: t.v.Recipe, Key: t.v.Key, Scorer: r.Scorer.Name, Champion: t.champion, Began: t.began,
 			Terms: t.rules.TrialTerms, TrialCounts: t.sum.TrialCounts, Lead: lead, P99: t.sum.p99, Budget: b, Clauses: t.rules.pass.JudgeStream(t.sum.figures(b.Level)),
 			Text: Text(t.sum.TrialCounts, lead, t.champion)}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"tidemill.dev"
+	"tidemill.dev/api"
 	"tidemill.dev/broker"
 	"tidemill.dev/internal/data/ledger"
 )
@@ -70,7 +71,7 @@ func TestTrialsDecideByOutcomes(t *testing.T) {
 		}
 	}
 	w.run(w.options())
-	w.wait("the past", func(all []Standing) bool {
+	w.wait("the past", func(all []api.Trial) bool {
 		return len(all) == 2 && all[0].Answered == 30 && all[0].Labelled == 30 && all[1].Answered == 30
 	})
 	for n := 30; n < 100; n++ { // the present
@@ -87,7 +88,7 @@ func TestTrialsDecideByOutcomes(t *testing.T) {
 		t.Errorf("%s: %+v", v.State, v.Judgement)
 	}
 	w.checkAgain(v)
-	w.wait("the end", func(all []Standing) bool { return len(all) == 0 })
+	w.wait("the end", func(all []api.Trial) bool { return len(all) == 0 })
 	// A verdict that was changed is found.
 	forged := *v.Judgement
 	trial := *forged.Trial
@@ -110,7 +111,7 @@ func TestTrialsWithoutLabelsAreGivenUp(t *testing.T) {
 	patient.Until = 3 * time.Second
 	w.version("a", patient)
 	w.run(w.options())
-	w.wait("all events", func(all []Standing) bool {
+	w.wait("all events", func(all []api.Trial) bool {
 		return len(all) == 1 && all[0].Answered == 60 && all[0].Agreed == 48 && strings.Contains(all[0].Text, "no label has come yet") && all[0].P99 > 0
 	})
 	v := w.ended("a", 2)
@@ -131,18 +132,18 @@ func TestTrialsGoOnElsewhere(t *testing.T) {
 	}
 	w.version("a", few())
 	stop := w.run(w.options())
-	w.wait("the past", func(all []Standing) bool { return len(all) == 1 && all[0].Labelled == 37 })
+	w.wait("the past", func(all []api.Trial) bool { return len(all) == 1 && all[0].Labelled == 37 })
 	stop()
 	w.told = nil
 	w.mu.Lock()
 	w.away = true
 	w.mu.Unlock()
 	stop = w.run(w.options())
-	w.wait("a candidate that cannot answer", func(all []Standing) bool { return len(all) == 1 && strings.Contains(all[0].Error, "it is away") })
+	w.wait("a candidate that cannot answer", func(all []api.Trial) bool { return len(all) == 1 && strings.Contains(all[0].Error, "it is away") })
 	w.mu.Lock()
 	w.away = false
 	w.mu.Unlock()
-	w.wait("the past again", func(all []Standing) bool { return len(all) == 1 && all[0].Labelled == 37 && all[0].Error == "" })
+	w.wait("the past again", func(all []api.Trial) bool { return len(all) == 1 && all[0].Labelled == 37 && all[0].Error == "" })
 	for n := 37; n < 41; n++ {
 		w.outcome("a", w.answered("a", n, 1, labelsOf(n, 5, 0)), 1, labelsOf(n, 5, 0)[1], "spam", 1)
 	}
@@ -153,11 +154,11 @@ func TestTrialsGoOnElsewhere(t *testing.T) {
 	w.checkAgain(v)
 
 	w.version("a", few()) // version 3, against version 2
-	w.wait("version 3", func(all []Standing) bool { return len(all) == 1 && all[0].Version == 3 && all[0].Champion == 2 })
+	w.wait("version 3", func(all []api.Trial) bool { return len(all) == 1 && all[0].Version == 3 && all[0].Champion == 2 })
 	at := w.answered("a", 50, 2, map[int]string{2: "ham", 3: "spam"})
-	w.wait("an answer of version 2", func(all []Standing) bool { return len(all) == 1 && all[0].Answered == 1 })
+	w.wait("an answer of version 2", func(all []api.Trial) bool { return len(all) == 1 && all[0].Answered == 1 })
 	w.outcome("a", at, 2, "ham", "spam", 1)
-	w.wait("its truth", func(all []Standing) bool { return len(all) == 1 && all[0].Wins == 1 })
+	w.wait("its truth", func(all []api.Trial) bool { return len(all) == 1 && all[0].Wins == 1 })
 	stop()
 }
 
@@ -178,7 +179,7 @@ func TestErrorsCount(t *testing.T) {
 	w.must(w.broker.DeleteBelow(t.Context(), []broker.Position{{Stream: lost.Stream, Partition: lost.Partition, Offset: lost.Offset + 1}}))
 	w.version("a", few())
 	w.run(w.options())
-	w.wait("all events", func(all []Standing) bool {
+	w.wait("all events", func(all []api.Trial) bool {
 		return len(all) == 1 && all[0].Answered == 11 && all[0].Errors == 1 && all[0].Losses == 1 && all[0].Agreed == 10
 	})
 }

@@ -45,7 +45,7 @@ type world struct {
 	mu    sync.Mutex
 	away  bool // whether no candidate can answer
 	loads map[string]int
-	told  []Standing
+	told  []api.Trial
 	news  chan struct{}
 }
 
@@ -204,7 +204,7 @@ func (w *world) options() Options {
 			w.loads[v.Model]++
 			return &toy{w, strconv.Itoa(v.Number)}, nil
 		},
-		Told: func(_ context.Context, all []Standing) {
+		Told: func(_ context.Context, all []api.Trial) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.told = all
@@ -232,7 +232,7 @@ func (w *world) run(o Options) (stop func()) {
 }
 
 // wait waits until the standings of the trials are as wanted.
-func (w *world) wait(what string, ok func([]Standing) bool) {
+func (w *world) wait(what string, ok func([]api.Trial) bool) {
 	w.Helper()
 	limit := time.After(patience)
 	for {
