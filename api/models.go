@@ -80,6 +80,7 @@ type ModelVersion struct {
 	State     tidemill.VersionState `json:"state"`
 	Judgement *tidemill.Judgement   `json:"judgement,omitempty"`
 	Measured  *tidemill.Report      `json:"measured,omitempty"` // measurements; only for a requested version
+	OnTrial   *Trial                `json:"onTrial,omitempty"`  // state of its trial; nil if it is not on trial, or the state is not known
 }
 
 // PromotionAsked is the body of POST /api/v1/model/promote, …/rollback, …/pin and

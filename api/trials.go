@@ -31,7 +31,7 @@ type Trial struct {
 	Error   string               `json:"error,omitempty"`  // reason why the trial does not advance; empty if it does
 }
 
-// Rejudged is the body of POST /api/v1/model/judge: the verdict of a trial, computed again from the streams.
+// Rejudged is the body of GET /api/v1/model/rejudge: the verdict of a trial, computed again from the streams.
 type Rejudged struct {
 	Model    string                `json:"model"`
 	Version  int                   `json:"version"`

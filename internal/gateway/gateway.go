@@ -58,9 +58,11 @@ type Options struct {
 	// Score returns the answer of a scorer's champion for an event; nil if this gateway does not
 	// score. A retry after an error may help, unless the error is an Unanswered.
 	Score     func(ctx context.Context, c config.Scorer, v *broker.View) (api.ScoreDone, error)
-	Rescore   Rescore   // nil if Score is nil
-	Replay    Replay    // nil if Score is nil
-	Inference Inference // answers by the Open Inference Protocol; nil if this gateway does not score
+	Rescore   Rescore        // nil if Score is nil
+	Trials    *status.Trials // states of running trials; nil if unknown
+	Rejudge   Rejudge        // nil if Score is nil
+	Replay    Replay         // nil if Score is nil
+	Inference Inference      // answers by the Open Inference Protocol; nil if this gateway does not score
 	// InferenceGRPC answers the protocol's messages of gRPC; nil if this gateway does not score.
 	InferenceGRPC *protobuf.Service
 	Access        *access.Guard // nil admits all local callers, on loopback only

@@ -230,6 +230,7 @@ func (g *Gateway) showModel(w http.ResponseWriter, r *request) *api.Problem {
 		if whole.All[i], p = g.shownVersion(ctx, &found[i], which != ""); p != nil {
 			return p
 		}
+		g.addTrial(ctx, &whole.All[i])
 	}
 	if whole.Live, p = g.liveFigures(ctx, m); p != nil {
 		return p

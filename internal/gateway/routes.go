@@ -101,6 +101,8 @@ func (g *Gateway) modelTable() []route {
 		{method: http.MethodGet, path: "/api/v1/models", role: access.Read, handle: g.listModels},
 		{method: http.MethodPost, path: "/api/v1/models/rollback", role: access.Approve, handle: g.rollbackModels},
 		{method: http.MethodGet, path: "/api/v1/model", role: access.Read, handle: g.showModel},
+		{method: http.MethodGet, path: "/api/v1/trials", role: access.Read, handle: g.listTrials},
+		{method: http.MethodGet, path: "/api/v1/model/rejudge", role: access.Read, handle: g.rejudge},
 		{method: http.MethodGet, path: "/api/v1/model/files", role: access.Read, handle: g.listModelFiles},
 		{method: http.MethodGet, path: "/api/v1/model/file", role: access.Read, handle: g.sendModelFile},
 		{method: http.MethodPost, path: "/api/v1/model/promote", role: access.Approve, handle: g.promoteModel},

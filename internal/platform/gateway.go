@@ -64,8 +64,8 @@ func (p *Platform) Gateway(ctx context.Context, o GatewayOptions) (*gateway.Gate
 		Listen: o.Listen, ListenGRPC: o.ListenGRPC, Network: p.network, CertFile: o.CertFile, KeyFile: o.KeyFile,
 		Config: p.Config, Broker: p.broker, Producer: producer,
 		Repeats: memory, Standing: status.NewBoard(p.redis, p.names, p.kafka), Access: guard, Telemetry: p.telemetry,
-		Rollouts: status.NewRollouts(p.redis, p.names, p.kafka),
-		Scorers:  status.NewScorers(p.redis, p.names, p.kafka), Fresh: status.NewFreshness(p.redis, p.names, p.kafka), History: status.NewHistory(p.redis, p.names, p.kafka, p.log),
+		Rollouts: status.NewRollouts(p.redis, p.names, p.kafka), Trials: status.NewTrials(p.redis, p.names, p.kafka),
+		Scorers: status.NewScorers(p.redis, p.names, p.kafka), Fresh: status.NewFreshness(p.redis, p.names, p.kafka), History: status.NewHistory(p.redis, p.names, p.kafka, p.log),
 		Ready: p.Ready, Full: p.fullness(), Limits: o.Limits, Logger: p.log, Version: p.version,
 	}
 	if w := p.works; w != nil {
@@ -78,7 +78,7 @@ func (p *Platform) Gateway(ctx context.Context, o GatewayOptions) (*gateway.Gate
 		}
 	}
 	if p.canScore() {
-		wo.Score, wo.Rescore, wo.Replay = p.scoreOnce, p.rescorePart, p.replayLetters
+		wo.Score, wo.Rescore, wo.Replay, wo.Rejudge = p.scoreOnce, p.rescorePart, p.replayLetters, p.judgeAgain
 		wo.Inference, wo.InferenceGRPC = p.inferenceHandler().Serve, protobuf.New(p.inferenceServer())
 	}
 	g, err := gateway.Open(ctx, wo)

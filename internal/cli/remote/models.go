@@ -280,7 +280,7 @@ func findVersion(whole *api.ModelWhole, which string) (int, error) {
 // forceOf returns the flag that a promotion of a version needs. A version that waits for approval
 // needs none.
 func forceOf(h *fold.Held) string {
-	if h != nil && (h.State == tidemill.VersionRefused || h.State == tidemill.VersionRegistered) {
+	if h != nil && (h.State == tidemill.VersionRefused || h.State == tidemill.VersionRegistered || h.State == tidemill.VersionTrial) {
 		return " --force"
 	}
 	return ""
@@ -416,6 +416,9 @@ func stateOfVersion(m *api.ModelWhole, v *api.ModelVersion) string {
 func sentenceOf(v *api.ModelVersion) string {
 	if v.Judgement == nil {
 		return "not judged yet"
+	}
+	if v.OnTrial != nil {
+		return onTrialText(v.OnTrial)
 	}
 	return v.Judgement.Sentence
 }

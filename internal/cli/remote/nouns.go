@@ -17,6 +17,7 @@ func Nouns() []command.Noun {
 			recipesCommand(), recipesPauseCommand(), recipesResumeCommand(), poolsCommand(), poolsPauseCommand(), poolsResumeCommand()}},
 		{ID: "models", Title: "Models", Commands: []command.Command{
 			fleetCommand(), driftCommand(), modelsCommand(), modelsShowCommand(), modelsGetCommand(), compareCommand(), promoteCommand(), rollbackCommand(), pinCommand(), unpinCommand(),
+			trialsCommand(), trialsShowCommand(), judgeCommand(),
 			promotionsCommand(), promotionsFreezeCommand(), promotionsThawCommand(),
 			rolloutsCommand(), rolloutsShowCommand(), rolloutsPauseCommand(), rolloutsResumeCommand(), rolloutsAbortCommand()}},
 		{ID: "scorers", Title: "Scorers and outcomes", Commands: []command.Command{scorersCommand(), scoreCommand(), rescoreCommand(), outcomesCommand(), labelCommand()}},

@@ -51,6 +51,16 @@ func (g *Gateway) Model(ctx context.Context, name, version string) (whole api.Mo
 	return whole, g.get(ctx, "show model "+name, &whole, toQuery("model", name, "version", version), "model")
 }
 
+// Trials returns the running trials, of one recipe or model or of all.
+func (g *Gateway) Trials(ctx context.Context, recipe, model string) (all api.TrialList, err error) {
+	return all, g.get(ctx, "list the trials", &all, toQuery("recipe", recipe, "model", model), "trials")
+}
+
+// Rejudge returns the verdict of a version's trial, computed again.
+func (g *Gateway) Rejudge(ctx context.Context, model, version string) (done api.Rejudged, err error) {
+	return done, g.get(ctx, "judge "+model+"@"+version+" again", &done, toQuery("model", model, "version", version), "model", "rejudge")
+}
+
 // Promote sends an action for a model, such as a promotion. A retried action has one effect.
 func (g *Gateway) Promote(ctx context.Context, action tidemill.Action, ask api.PromotionAsked) (done api.PromotionDone, err error) {
 	return done, g.postNamed(ctx, NewAsking(), string(action)+" model "+ask.Model, ask, &done, "model", string(action))

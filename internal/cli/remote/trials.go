@@ -1,0 +1,249 @@
+package remote
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"tidemill.dev"
+	"tidemill.dev/api"
+	"tidemill.dev/internal/cli/command"
+	"tidemill.dev/internal/cli/connect"
+	"tidemill.dev/internal/cli/show"
+	"tidemill.dev/internal/gateway/client"
+)
+
+func trialsCommand() command.Command {
+	return command.Command{
+		Name:    "trials",
+		Lists:   true,
+		Watched: true,
+		Summary: "list the candidates that answer a stream beside their champion",
+		About: `LEAD is the candidate's accuracy minus the champion's on the same labelled events, in
+points, with bounds that are valid however often you look. Without a label only the
+disagreement is known.
+
+` + connect.AtTheGate,
+		Examples: []command.Example{
+			{"tidemill trials", "a table"},
+			{"tidemill trials -o json", "for a script"},
+		},
+		Make: func() command.Program { return &standingList{list: listTrials} },
+	}
+}
+
+func listTrials(ctx context.Context, g *client.Gateway) (any, [][]string, string, error) {
+	all, err := g.Trials(ctx, "", "")
+	rows := [][]string{{"MODEL", "CHAMPION", "SINCE", "ANSWERED", "DISAGREES", "LABELLED", "LEAD", "STATE"}}
+	for i := range all.Trials {
+		t := &all.Trials[i]
+		rows = append(rows, []string{show.Harmless(tidemill.VersionName(t.Model, t.Version)), "@" + strconv.Itoa(t.Champion), ago(t.Began), show.Thousands(int64(t.Answered)),
+			disagreement(t), labelledText(t), trialLead(t), show.Harmless(trialState(t))})
+	}
+	return all.Trials, rows, "No candidate is on trial.", err
+}
+
+func disagreement(t *api.Trial) string {
+	if t.Answered == 0 {
+		return "-"
+	}
+	return points(float64(t.Answered-t.Agreed)/float64(t.Answered)) + " %"
+}
+
+func points(x float64) string { return strconv.FormatFloat(100*x, 'f', 1, 64) }
+
+func labelledText(t *api.Trial) string {
+	return fmt.Sprintf("%s of %s", show.Thousands(int64(t.Labelled)), show.Thousands(int64(t.Terms.AtLeast)))
+}
+
+func trialLead(t *api.Trial) string {
+	if t.Labelled == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%s (%s to %s)", points(t.Lead.Value), points(t.Lead.Low), points(t.Lead.High))
+}
+
+func trialState(t *api.Trial) string {
+	switch {
+	case t.Error != "":
+		return "waits: " + t.Error
+	case t.Behind > 0:
+		return "reads the past: " + show.Thousands(t.Behind) + " answers left"
+	case t.Answered == 0:
+		return "waits for answers"
+	case t.Labelled == 0:
+		return "no label yet"
+	}
+	return "goes on"
+}
+
+// onTrialText says how the trial of a version is going.
+func onTrialText(t *api.Trial) string {
+	text := fmt.Sprintf("on trial: %s labelled", labelledText(t))
+	if t.Labelled > 0 {
+		return text + ", lead " + strings.Replace(trialLead(t), " (", " points (", 1)
+	}
+	return fmt.Sprintf("%s, %s answered, disagrees on %s", text, show.Thousands(int64(t.Answered)), disagreement(t))
+}
+
+func trialsShowCommand() command.Command {
+	return command.Command{
+		Name:    "trials show",
+		Args:    "MODEL",
+		Summary: "show the trial of a model: its evidence, and what is missing for a verdict",
+		About:   connect.AtTheGate,
+		Examples: []command.Example{
+			{"tidemill trials show fraud/shop-7", "each clause with its value"},
+			{"tidemill trials show fraud/shop-7 -o json", "for a script"},
+		},
+		Make: func() command.Program { return &trialShow{} },
+	}
+}
+
+type trialShow struct {
+	connect.Gate
+	output string
+}
+
+func (p *trialShow) Flags(f *command.FlagSet) {
+	f.Format(&p.output, "text or json")
+	p.Gate.Flags(f)
+}
+
+func (p *trialShow) Accept(positional []string) error { return command.Wants(positional, "MODEL") }
+
+func (p *trialShow) Run(ctx context.Context, s *command.Session, positional []string) error {
+	g, done, err := p.Enter(ctx, s)
+	if err != nil {
+		return err
+	}
+	defer done()
+	model, _, _ := strings.Cut(positional[0], "@")
+	all, err := g.Trials(ctx, "", model)
+	if err != nil {
+		return err
+	}
+	switch {
+	case len(all.Trials) == 0:
+		return fmt.Errorf("model %s has no version on trial; tidemill models show %[1]s shows how its versions were judged", show.Harmless(model))
+	case p.output == "json":
+		return writeIndented(s.Stdout, all.Trials[0])
+	}
+	return showTrial(s.Stdout, &all.Trials[0])
+}
+
+func showTrial(w io.Writer, t *api.Trial) error {
+	rows := [][]string{
+		{"Candidate", show.Harmless(tidemill.VersionName(t.Model, t.Version)) + ", against version " + strconv.Itoa(t.Champion)},
+		{"Stream", "that of scorer " + show.Harmless(t.Scorer) + ", since " + ago(t.Began) + "; given up after " + t.Terms.Until.String()},
+		{"Answered", fmt.Sprintf("%s, disagrees on %s, %s, p99 %s ms", show.Thousands(int64(t.Answered)), disagreement(t), show.Count(t.Errors, "error"), number(t.P99))},
+		{"Labelled", fmt.Sprintf("%s: only the candidate is right on %s, only the champion on %s", labelledText(t), show.Thousands(int64(t.Wins)), show.Thousands(int64(t.Losses)))},
+		{"Lead", trialLead(t)},
+		{"Budget", fmt.Sprintf("%s of the recipe in 30 days: the lower bound is wrong with a probability of at most %s", show.Count(t.Budget.Trials, "trial"), strconv.FormatFloat(t.Budget.Level, 'g', 3, 64))},
+		{"State", show.Harmless(trialState(t))},
+	}
+	if err := show.Columns(w, rows); err != nil {
+		return err
+	}
+	fmt.Fprintln(w)
+	clauses := [][]string{{"CLAUSE", "NOW", ""}}
+	for _, c := range t.Clauses {
+		now := "fails"
+		if c.Passed {
+			now = "holds"
+		}
+		clauses = append(clauses, []string{show.Harmless(c.Text), now, show.Harmless(clauseValues(&c))})
+	}
+	return show.Columns(w, clauses)
+}
+
+func clauseValues(c *tidemill.Clause) string {
+	if c.Note != "" {
+		return c.Note
+	}
+	var all []string
+	for _, name := range telling(c.Values) {
+		all = append(all, name+" "+number(c.Values[name]))
+	}
+	return strings.Join(all, ", ")
+}
+
+func judgeCommand() command.Command {
+	return command.Command{
+		Name:    "judge",
+		Args:    "MODEL@VERSION",
+		Summary: "compute the verdict of a trial again from the streams",
+		About: `The gateway reads the records that the verdict names, the candidate answers the events
+again, and the counts, bounds and clauses must be the same. The speed was measured, so
+the recorded one counts. Nothing is changed.
+
+` + connect.AtTheGate,
+		Examples: []command.Example{
+			{"tidemill judge --again fraud/shop-7@8", "exit 1 if anything differs"},
+			{"tidemill judge --again fraud/shop-7@8 -o json", "both verdicts"},
+		},
+		Make: func() command.Program { return &judgeAgain{} },
+	}
+}
+
+type judgeAgain struct {
+	connect.Gate
+	output string
+	again  bool
+}
+
+func (p *judgeAgain) Flags(f *command.FlagSet) {
+	f.Format(&p.output, "text or json")
+	f.Yes(&p.again, "again", "compute a recorded verdict again")
+	p.Gate.Flags(f)
+}
+
+func (p *judgeAgain) Accept(positional []string) error {
+	if err := command.Wants(positional, "MODEL@VERSION"); err != nil {
+		return err
+	}
+	if !p.again {
+		return command.Usagef("give --again: versions are judged by the gates and trials of their recipes")
+	}
+	_, which, err := versionArg(positional[0])
+	if err == nil && which == "" {
+		err = command.Usagef("%q names no version: write one after an @", positional[0])
+	}
+	return err
+}
+
+func (p *judgeAgain) Run(ctx context.Context, s *command.Session, positional []string) error {
+	g, done, err := p.Enter(ctx, s)
+	if err != nil {
+		return err
+	}
+	defer done()
+	model, which, err := versionArg(positional[0])
+	if err != nil {
+		return err
+	}
+	got, err := g.Rejudge(ctx, model, which)
+	if err != nil {
+		return err
+	}
+	if p.output == "json" {
+		if err := writeIndented(s.Stdout, got); err != nil {
+			return err
+		}
+	} else {
+		a := &got.Again
+		fmt.Fprintf(s.Stdout, "%s: %s\n", show.Harmless(tidemill.VersionName(got.Model, got.Version)), show.Harmless(string(a.Outcome)))
+		fmt.Fprintf(s.Stdout, "%s, %s labelled, only the candidate is right on %s, only the champion on %s; lead %s points (%s to %s)\n", show.Count(a.Answered, "event"),
+			show.Thousands(int64(a.Labelled)), show.Thousands(int64(a.Wins)), show.Thousands(int64(a.Losses)), points(a.Lead.Value), points(a.Lead.Low), points(a.Lead.High))
+		fmt.Fprintf(s.Stdout, "digest %s\n", show.Harmless(a.Digest))
+	}
+	if len(got.Differs) > 0 {
+		return fmt.Errorf("the verdict computed again differs from the recorded one in: %s; was the map of scorer %s changed since, or does another engine answer here", strings.Join(got.Differs, ", "), show.Harmless(got.Recorded.Scorer))
+	}
+	if p.output != "json" {
+		fmt.Fprintln(s.Stdout, "The same as the recorded verdict.")
+	}
+	return nil
+}
