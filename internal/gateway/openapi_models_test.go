@@ -14,7 +14,8 @@ func TestDocumentHasEveryFieldOfModels(t *testing.T) {
 	t.Parallel()
 	checkFields(t, map[string]any{"Models": api.Models{}, "ModelShown": api.ModelShown{}, "ModelWhole": api.ModelWhole{}, "ModelVersion": api.ModelVersion{}, "LiveFigures": api.LiveFigures{}, "LiveBin": api.LiveBin{}, "Day": tidemill.Day{},
 		"HeldVersion": fold.Held{}, "Mark": tidemill.Mark{}, "Pin": fold.Pin{}, "ChampionChange": fold.Change{}, "Owed": fold.Owed{},
-		"Judge": tidemill.Judge{}, "Judgement": tidemill.Judgement{}, "Clause": tidemill.Clause{}, "Report": tidemill.Report{}, "Beside": tidemill.Beside{},
+		"TrialEnd": fold.TrialEnd{}, "TrialTerms": tidemill.TrialTerms{}, "TrialVerdict": tidemill.TrialVerdict{}, "TrialRange": tidemill.TrialRange{}, "TrialBudget": tidemill.TrialBudget{},
+		"Trial": api.Trial{}, "TrialList": api.TrialList{}, "Rejudged": api.Rejudged{}, "ServingCheck": tidemill.ServingCheck{}, "Judge": tidemill.Judge{}, "Judgement": tidemill.Judgement{}, "Clause": tidemill.Clause{}, "Report": tidemill.Report{}, "Beside": tidemill.Beside{},
 		"Estimate": tidemill.Estimate{}, "Figures": tidemill.Figures{}, "Class": tidemill.Class{}, "Cell": tidemill.Cell{}, "Champion": tidemill.Champion{},
 		"PromotionAsked": api.PromotionAsked{}, "PromotionDone": api.PromotionDone{}, "RollbackAsked": api.RollbackAsked{}, "PromotionsDone": api.PromotionsDone{},
 		"Commands": api.Commands{}, "Command": api.Command{}, "Promotions": api.Promotions{}, "Freeze": api.Freeze{}, "FreezeAsked": api.FreezeAsked{},
@@ -26,7 +27,7 @@ func TestDocumentHasEveryFieldOfModels(t *testing.T) {
 func TestDocumentHasEveryStateOfVersions(t *testing.T) {
 	t.Parallel()
 	schemas := loadDocument(t).Components.Schemas
-	want := []any{string(tidemill.VersionRegistered), string(tidemill.VersionAwaiting), string(tidemill.VersionRefused), string(tidemill.VersionPromoted)}
+	want := []any{string(tidemill.VersionRegistered), string(tidemill.VersionAwaiting), string(tidemill.VersionTrial), string(tidemill.VersionRefused), string(tidemill.VersionPromoted)}
 	if got := schemas["HeldVersion"].Value.Properties["state"].Value.Enum; !reflect.DeepEqual(got, want) {
 		t.Errorf("states are %v, want %v", got, want)
 	}
@@ -37,7 +38,7 @@ func TestDocumentHasEveryStateOfVersions(t *testing.T) {
 	if got := schemas["FleetKey"].Value.Properties["state"].Value.Enum; !reflect.DeepEqual(got, want) {
 		t.Errorf("states of keys are %v, want %v", got, want)
 	}
-	want = []any{string(tidemill.ActionJudge), string(tidemill.ActionPromote), string(tidemill.ActionRollback), string(tidemill.ActionPin), string(tidemill.ActionUnpin)}
+	want = []any{string(tidemill.ActionJudge), string(tidemill.ActionConclude), string(tidemill.ActionPromote), string(tidemill.ActionRollback), string(tidemill.ActionPin), string(tidemill.ActionUnpin)}
 	if got := schemas["ChampionChange"].Value.Properties["action"].Value.Enum; !reflect.DeepEqual(got, want) {
 		t.Errorf("actions are %v, want %v", got, want)
 	}

@@ -228,6 +228,8 @@ func changeWord(a tidemill.Action) string {
 	switch a {
 	case tidemill.ActionJudge:
 		return "promoted by its gate"
+	case tidemill.ActionConclude:
+		return "promoted by its trial"
 	case tidemill.ActionPromote:
 		return "promoted"
 	case tidemill.ActionRollback:

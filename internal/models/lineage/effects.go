@@ -193,6 +193,8 @@ func howPromoted(m *fold.Model, number int) string {
 	switch {
 	case c.Action == tidemill.ActionJudge:
 		return "promoted by its gate"
+	case c.Action == tidemill.ActionConclude:
+		return "promoted by its trial"
 	case done == "":
 		done = string(c.Action)
 	}
