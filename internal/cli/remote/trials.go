@@ -92,7 +92,7 @@ func trialsShowCommand() command.Command {
 	return command.Command{
 		Name:    "trials show",
 		Args:    "MODEL",
-		Summary: "show the trial of a model: its evidence, and what is missing for a verdict",
+		Summary: "show the trial of a model: its evidence and its clauses",
 		About:   connect.AtTheGate,
 		Examples: []command.Example{
 			{"tidemill trials show fraud/shop-7", "each clause with its value"},
