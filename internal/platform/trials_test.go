@@ -3,12 +3,14 @@ package platform
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"reflect"
 	"strings"
 	"testing"
 	"time"
 
 	"tidemill.dev"
+	"tidemill.dev/api"
 	"tidemill.dev/broker"
 	"tidemill.dev/internal/data/ledger"
 )
@@ -43,6 +45,9 @@ func TestACandidateIsTriedOnTheStream(t *testing.T) {
 		w.must(err)
 		w.must(p.Close(w.ctx()))
 	}
+	g, err := w.Gateway(w.ctx(), GatewayOptions{Listen: "127.0.0.1:0"})
+	w.must(err)
+	go func() { _ = g.Serve(w.Context()) }() // the test's cleanup closes it
 	r, _ := w.Config().Recipe("intent")
 	tree := w.putFiles(map[string][]byte{"model.onnx": twoLabels(false)}) // says no
 	w.fact(tidemill.TypeModelRegistered, model, "run-2", tidemill.ModelRegistered{Artifact: tree, Judge: r.Judge(),
@@ -74,4 +79,28 @@ func TestACandidateIsTriedOnTheStream(t *testing.T) {
 	if err != nil || len(again.Differs) > 0 || !reflect.DeepEqual(again.Clauses, j.Clauses) {
 		t.Errorf("%+v, %v; recorded %+v", again, err, j)
 	}
+	// The gateway does the same, and knows no verdict of the first version.
+	var got api.Rejudged
+	if status := w.get("http://"+g.Addr()+"/api/v1/model/rejudge?version=2&model="+model, &got); status != http.StatusOK || len(got.Differs) > 0 ||
+		got.Again.Digest != j.Trial.Digest || got.Recorded.Wins != j.Trial.Wins {
+		t.Errorf("%d: %+v", status, got)
+	}
+	var none api.Problem
+	if status := w.get("http://"+g.Addr()+"/api/v1/model/rejudge?version=1&model="+model, &none); status != http.StatusBadRequest || !strings.Contains(none.Detail, "no verdict of a trial") {
+		t.Errorf("%d: %+v", status, none)
+	}
+	var running api.TrialList
+	if status := w.get("http://"+g.Addr()+"/api/v1/trials", &running); status != http.StatusOK || running.Trials == nil {
+		t.Errorf("%d: %+v", status, running)
+	}
+}
+
+// get gets a JSON document and returns the status.
+func (w *scoringWorld) get(url string, to any) int {
+	w.Helper()
+	res, err := http.Get(url)
+	w.must(err)
+	defer res.Body.Close()
+	w.must(json.NewDecoder(res.Body).Decode(to))
+	return res.StatusCode
 }

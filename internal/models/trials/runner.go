@@ -181,7 +181,7 @@ func (r *runner) begin(ctx context.Context, fresh []*trial) error {
 		if since.IsZero() || at.Before(since) {
 			since = at
 		}
-		r.Logger.Info("trials: a candidate answers the stream", "scorer", r.Scorer.Name, "model", t.v.Model, "version", t.v.Number, "champion", t.champion, "since", at)
+		r.Logger.Info("trials: a candidate answers the stream", "scorer", r.Scorer.Name, "model", t.v.Model, "version", t.v.Number)
 	}
 	c, err := r.openCohort(ctx, broker.Since(since))
 	if err != nil {
@@ -333,7 +333,7 @@ func (r *runner) conclude(ctx context.Context, t *trial, d decision, b tidemill.
 	case err != nil:
 		return err
 	default:
-		r.Logger.Info("trials: a trial has ended", "model", t.v.Model, "version", t.v.Number, "outcome", d.outcome, "reason", d.sentence)
+		r.Logger.Info("trials: a trial has ended", "model", t.v.Model, "version", t.v.Number, "reason", d.sentence)
 	}
 	r.drop(t.v.Model)
 	r.table.mark(t.v.Model)
