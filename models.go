@@ -14,7 +14,7 @@ type VersionState string
 const (
 	VersionRegistered VersionState = "registered" // not judged yet
 	VersionAwaiting   VersionState = "awaiting"   // passed its gate; a person has to promote it
-	VersionTrial      VersionState = "on trial"   // passed its gate; answers the stream beside the champion
+	VersionTrial      VersionState = "on-trial"   // passed its gate; answers the stream beside the champion
 	VersionRefused    VersionState = "refused"
 	VersionPromoted   VersionState = "promoted" // is the champion, or was
 )

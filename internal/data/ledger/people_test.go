@@ -25,6 +25,12 @@ func TestChangesByPeople(t *testing.T) {
 	if e := stored(); e.touched != at.Add(time.Hour).UnixMilli() || !e.pinned {
 		t.Errorf("once pinned its entry is %+v", e)
 	}
+	for _, state := range []tidemill.VersionState{tidemill.VersionRegistered, tidemill.VersionAwaiting, tidemill.VersionTrial, tidemill.VersionRefused} {
+		m.Versions[1].State = state
+		if e := stored(); e.state != state || e.recipe != "intent" || e.champion != 1 {
+			t.Errorf("with a version that is %s its entry is %+v", state, e)
+		}
+	}
 	want := []fold.Change{m.Changes[1], {At: m.Pin.At, Action: tidemill.ActionPin, Version: 1, Before: 1, By: "max", Reason: "until Friday"}}
 	if got := changesByPeople(m); !slices.Equal(got, want) {
 		t.Errorf("%+v", got)

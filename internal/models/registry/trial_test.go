@@ -96,7 +96,7 @@ func TestTrialsOfManualRecipes(t *testing.T) {
 	}
 	// A person may promote a version on trial by force alone.
 	w.finish(r, runEnd{model: model, trial: trialTerms})
-	if _, err := r.Wish(w.ctx(), Wish{Model: model, Action: tidemill.ActionPromote, Version: 4}); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "on trial") {
+	if _, err := r.Wish(w.ctx(), Wish{Model: model, Action: tidemill.ActionPromote, Version: 4}); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "on-trial") {
 		t.Errorf("%v", err)
 	}
 	a, err := r.Wish(w.ctx(), Wish{Model: model, Action: tidemill.ActionPromote, Version: 4, Force: true})
