@@ -42,7 +42,7 @@ type label struct {
 	time       string // attribute time of the label's event
 }
 
-// answer is what an outcome needs of an answer.
+// answer has the parts of an answer that its outcome needs.
 type answer struct {
 	position
 	at       int64 // time at which it reached the log

@@ -104,7 +104,7 @@ func (s *session) expirePartition(ctx context.Context, in *input, partition int3
 			err = failed
 		}
 		if err != nil {
-			return fmt.Errorf("look for what has expired: %w", err)
+			return fmt.Errorf("look for expired events: %w", err)
 		}
 		if first > from {
 			if err := s.checkCut(ctx, in, partition, from, first); err != nil {

@@ -16,7 +16,7 @@ import (
 // index holds the entries: the newest in memory, all others in segments on disk. An entry in a newer
 // segment replaces the same entry in older ones. Eight small segments are merged into a large one, once, while
 // the owner goes on. Entries die by age, and so do whole segments.
-// The disk is a cache. What it holds follows from the logs up to the manifest's places.
+// The disk is a cache. Its content follows from the logs up to the manifest's places.
 type index struct {
 	dir      string // folder of this owner; empty after an error
 	most     int    // entries in memory
@@ -305,7 +305,7 @@ func (x *index) count() int {
 }
 
 func (x *index) closeFiles() {
-	if x.merging != nil { // what it has written is not listed, and the next owner removes it
+	if x.merging != nil { // its file is not listed, and the next owner removes it
 		x.stopping.Store(true)
 		if r := <-x.merged; r.s != nil {
 			_ = r.s.file.Close()

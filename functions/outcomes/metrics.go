@@ -24,7 +24,7 @@ func newMetrics(s *session) (*metrics, error) {
 		return prometheus.NewDesc("tidemill_outcomes_"+name, help, more, prometheus.Labels{"scorer": s.Config.Name})
 	}
 	m := &metrics{registerer: s.Registerer,
-		events:   desc("events_total", "What became of answers and labels: answer, label (read), joined, assumed, corrected, repeated, late, unmatched, unreadable, forgotten or crowded.", "outcome"),
+		events:   desc("events_total", "Answers and labels, by outcome: answer, label (read), joined, assumed, corrected, repeated, late, unmatched, unreadable, forgotten or crowded.", "outcome"),
 		known:    desc("waiting", "Entries of answers and labels that are kept, in memory and on disk; one that changed may count twice."),
 		segments: desc("files", "Files of entries on disk."),
 	}

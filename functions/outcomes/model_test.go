@@ -61,7 +61,7 @@ func (h *history) must(err error) {
 	}
 }
 
-// open opens an owner, with what the former one has left on disk, or without it.
+// open opens an owner, with the files of the former one, or without them.
 func (h *history) open() {
 	var err error
 	if h.r.IntN(3) == 0 {

@@ -12,8 +12,8 @@ import (
 )
 
 // recover brings the index up to the committed offsets, and begins to read there. The disk has the entries up to its
-// manifest. The rest follows from the logs: first the answers, then the outcomes and dead letters on the log, which say
-// what became of answers and labels, and then the labels.
+// manifest. The rest follows from the logs: first the answers, then the outcomes and dead letters on the log, and then the
+// labels. The outcomes say which truth an answer has, and the dead letters which labels were too late.
 func (s *session) recover(ctx context.Context) error {
 	began := time.Now()
 	known, err := s.readCommitted(ctx)

@@ -178,7 +178,7 @@ const (
 	together    = 2 * time.Millisecond // wait for further events of a batch
 	markEvery   = time.Second          // between transactions that have only positions
 	markAll     = time.Hour            // between marks of all partitions: Kafka forgets positions that are not marked for a week
-	// between looks for what has expired: a hundredth of the wait, but
+	// limits of the time between two looks for expired events, which is a hundredth of the wait
 	shortestLook, longestLook = 20 * time.Millisecond, 10 * time.Second
 )
 
@@ -261,17 +261,17 @@ func (s *session) unreadable(in *input, partition int32, e *broker.Incoming, las
 	switch {
 	case errors.Is(e.Err, broker.ErrDeleted), errors.Is(e.Err, broker.ErrCut):
 		s.Logger.Error("outcomes: events were deleted before they were read; their outcomes are lost", "scorer", s.Config.Name, "stream", in.stream, "partition", partition, "reason", e.Err)
-		if in.done[partition] >= e.Offset { // else expirePartition finds the same gap, and names what had not expired before it
+		if in.done[partition] >= e.Offset { // else expirePartition finds the same gap, and names all lost offsets
 			in.done[partition] = max(in.done[partition], last+1)
 		}
 		return s.out.lost(in.stream, partition, e.Offset, last, nil, e.Err.Error())
 	case in.mine:
-		return s.out.lost(in.stream, partition, e.Offset, e.Offset, broker.RecordOf(&e.View), "not an event, so that it is no label: "+e.Err.Error())
+		return s.out.lost(in.stream, partition, e.Offset, e.Offset, broker.RecordOf(&e.View), "this record is not an event: "+e.Err.Error())
 	}
 	return nil // not an answer of ours
 }
 
-// moveRead brings the offsets of both streams up to what was taken.
+// moveRead moves the offsets of both streams past the events that were taken.
 func (s *session) moveRead() {
 	for _, p := range s.consumer.Positions() {
 		in := s.answers
