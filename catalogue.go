@@ -34,6 +34,7 @@ const (
 	TypeModelUnpinned          = "tidemill.model.unpinned"
 	TypeModelAwaiting          = "tidemill.model.awaiting"
 	TypeModelRetired           = "tidemill.model.retired"
+	TypeModelCanary            = "tidemill.model.canary"
 	TypeModelUnloadable        = "tidemill.model.unloadable"
 	TypeModelLoaded            = "tidemill.model.loaded"
 	TypeModelDrifted           = "tidemill.model.drifted"
@@ -196,6 +197,8 @@ var catalogue = []Entry{
 		"a version passed its gate, and a person has to promote it", []string{AttrModel, AttrModelVersion, AttrRecipe, AttrRun}},
 	{TypeModelRetired, StreamFacts, true, KeyedByModel, 1,
 		"a model's key is removed, with the model's versions", []string{AttrModel, AttrAuthID}},
+	{TypeModelCanary, StreamFacts, true, KeyedByModel, 1,
+		"a version answers a share of the events beside the champion", []string{AttrModel, AttrModelVersion, AttrRecipe, AttrRun}},
 	{TypeModelUnloadable, StreamFacts, true, KeyedByModel, 1,
 		"a scorer could not load the champion, so the previous version answers, or none", []string{AttrModel, AttrModelVersion}},
 	{TypeModelLoaded, StreamFacts, true, KeyedByModel, 1,

@@ -111,8 +111,9 @@ type Judge struct {
 	Gate    []string    `json:"gate,omitempty"` // CEL
 	On      GateOn      `json:"on"`
 	Promote Promote     `json:"promote"`
-	Keep    int         `json:"keep"`            // number of versions
-	Trial   *TrialTerms `json:"trial,omitempty"` // nil means that a version which passes its gate is promoted
+	Keep    int         `json:"keep"`             // number of versions
+	Trial   *TrialTerms `json:"trial,omitempty"`  // nil means that a version which passes its gate is promoted
+	Canary  *Canary     `json:"canary,omitempty"` // nil if a version that passed becomes the champion at once
 }
 
 // Promote says how a version that has passed its gate becomes the champion.

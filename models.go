@@ -15,6 +15,7 @@ const (
 	VersionRegistered VersionState = "registered" // not judged yet
 	VersionAwaiting   VersionState = "awaiting"   // passed its gate; a person has to promote it
 	VersionTrial      VersionState = "on-trial"   // passed its gate; answers the stream beside the champion
+	VersionCanary     VersionState = "canary"     // passed its gate; answers a share of the events beside the champion
 	VersionRefused    VersionState = "refused"
 	VersionPromoted   VersionState = "promoted" // is the champion, or was
 )
@@ -51,12 +52,13 @@ type ModelRegistered struct {
 // Action is the change that a proposal asks for.
 type Action string
 
-// The actions. Only people propose those after ActionConclude.
+// The actions. Only people propose those other than ActionJudge, ActionTry, ActionConclude and ActionSettle.
 const (
 	ActionJudge    Action = "judge"    // a version was judged: promote it, or note why it is not promoted
 	ActionTry      Action = "try"      // a version has passed its gate: its trial begins
 	ActionConclude Action = "conclude" // the trial of a version has ended: promote it, or note why it is not promoted
 	ActionPromote  Action = "promote"
+	ActionSettle   Action = "settle" // the canary of a model is judged: promote it, or refuse it
 	ActionRollback Action = "rollback"
 	ActionPin      Action = "pin" // the version is the champion until it is unpinned
 	ActionUnpin    Action = "unpin"
@@ -75,7 +77,8 @@ type PromotionProposed struct {
 	Reason  string `json:"reason,omitempty"` // reason that a person gave
 	Hold    string `json:"hold,omitempty"`   // for ActionJudge and ActionConclude: why a version that passed is not promoted, such as a freeze
 
-	Judgement *Judgement `json:"judgement,omitempty"` // for ActionJudge, ActionTry and ActionConclude
+	Judgement *Judgement `json:"judgement,omitempty"` // for ActionJudge, ActionTry, ActionConclude and ActionSettle
+	Canary    *Canary    `json:"canary,omitempty"`    // for ActionJudge and ActionConclude: a version that passed becomes a canary, if there is a champion
 	Origin    *Origin    `json:"origin,omitempty"`    // origin of the version, for subscribers
 	Artifact  string     `json:"artifact,omitempty"`
 }

@@ -203,6 +203,7 @@ type hashedRecipe struct {
 	MaxRunning int                  `json:"maxRunning,omitempty"`
 	Keep       int                  `json:"keep"`
 	Rollout    *hashedRollout       `json:"rollout,omitempty"`
+	Canary     *tidemill.Canary     `json:"canary,omitempty"`
 }
 
 type hashedRecipeWhen struct {
@@ -284,7 +285,7 @@ func (p Pool) hashed() hashedPool {
 
 func (r Recipe) hashed() hashedRecipe {
 	h := hashedRecipe{Name: r.Name, Team: r.Team, Key: r.Key, Run: r.Run.hashed(), Model: r.Makes.Model, Dataset: r.Makes.Dataset,
-		Branch: r.Makes.Branch, Gate: r.Gate, Trial: r.Trial, MaxRunning: r.MaxRunning, Keep: r.Keep, Rollout: r.Rollout.hashed()}
+		Branch: r.Makes.Branch, Gate: r.Gate, Trial: r.Trial, MaxRunning: r.MaxRunning, Keep: r.Keep, Rollout: r.Rollout.hashed(), Canary: r.Canary}
 	if r.GateOn == tidemill.GateOnRecorded {
 		h.GateOn = gateOnRecorded
 	}

@@ -26,6 +26,7 @@ type Recipe struct {
 	MaxRunning int                  // runs at once; 0 means no limit
 	Keep       int                  // number of versions, or commits of the dataset, that are kept
 	Rollout    *Rollout             // nil if a change of the recipe reaches all keys at once
+	Canary     *tidemill.Canary     // nil if a version that passed its gate becomes the champion at once
 }
 
 // RecipeWhen is a filter for the events that ask for a run.
@@ -125,6 +126,7 @@ func (d *draft) readRecipe(key *yaml.Node, v value) Recipe {
 		{"makes", r.Makes.read},
 		{"maxRunning", readInteger(&r.MaxRunning, 1, maxRunningAll)},
 		{"keep", readInteger(&r.Keep, 1, maxKeep)},
+		{"canary", func(v value) { r.Canary = readCanary(v) }},
 		{"rollout", func(v value) { r.Rollout = d.readRollout(v) }},
 	}, d.judgeFields(&r)...)...)
 	v.require(key, given, "run", "say what a run does, such as {dir: trainer, command: [python3, train.py]}")

@@ -33,7 +33,7 @@ func (d *draft) judgeFields(r *Recipe) []field {
 // Judge returns how the versions of a run that begins now are judged.
 func (r Recipe) Judge() tidemill.Judge {
 	return tidemill.Judge{Gate: slices.Clone(r.Gate), On: cmp.Or(r.GateOn, tidemill.GateOnSame),
-		Promote: cmp.Or(r.Promote, tidemill.PromoteAuto), Keep: cmp.Or(r.Keep, defaultKeep), Trial: r.Trial}
+		Promote: cmp.Or(r.Promote, tidemill.PromoteAuto), Keep: cmp.Or(r.Keep, defaultKeep), Trial: r.Trial, Canary: r.Canary}
 }
 
 func (d *draft) readGate(v value) (all []string) {
@@ -89,7 +89,7 @@ func readGateOn(v value) tidemill.GateOn {
 // judged.
 func (r *Recipe) checkJudge(v value, given map[string]bool) {
 	if r.Makes.Model == "" && v.valueOf("makes").valueOf("model").node == nil {
-		for _, key := range []string{"gate", "gateOn", "promote", "trial"} {
+		for _, key := range []string{"gate", "gateOn", "promote", "trial", "canary"} {
 			if given[key] {
 				v.child(key, v.nodeAt(key)).problem("is for a recipe that makes a model; write makes: {model: \"%s/{key}\"}, or remove the key", r.Name)
 			}

@@ -85,6 +85,8 @@ type group struct {
 	n      int32
 	plan   *plan
 
+	canary  bool       // whether the model is the canary of its target
+	shares  int32      // index of the group of the target's canary; 0 if there is none
 	ref     *infer.Ref // version that has answered
 	version string
 }

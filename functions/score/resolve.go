@@ -24,12 +24,14 @@ import (
 // The places among the facts are read after that. Every version was known at these
 // places or earlier, so a successor that waits for them cannot know an older version.
 func (s *session) resolve(b *batch) {
-	for i := range b.groups {
+	for i := range len(b.groups) { // canaries add groups
 		g := &b.groups[i]
 		s.findModel(g)
 		if g.model == nil {
 			s.setVerdict(b, g)
+			continue
 		}
+		s.splitCanary(b, i)
 	}
 	if places := s.o.Champions.Places(); !slices.Equal(places, s.places) {
 		s.places, s.facts = places, factsText(places)
@@ -197,6 +199,9 @@ func (s *session) findSwaps(b *batch) {
 		}
 		g.ref = g.model.Ref()
 		g.version = g.target.textOf(g.ref.Version)
+		if g.canary { // its answers alternate with those of the champion: these are no swaps
+			continue
+		}
 		for _, i := range b.itemsOf(g) {
 			it := &b.items[i]
 			if k := it.key; it.verdict == scored && (it.held != nil || k.assignment != it.delivery.of || k.version != g.ref.Version || k.model != g.ref.Model) {

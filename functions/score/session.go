@@ -16,6 +16,7 @@ import (
 // batches to each other: the pipeline gathers and computes, the committer sends and commits. The
 // number of batches is fixed, so that neither runs ahead.
 type session struct {
+	taken []int32 // items of a canary, while a group is split
 	*Scorer
 	c *broker.Consumer
 	t *broker.Transactor

@@ -203,7 +203,7 @@ type askedKey struct {
 func (s *session) delayAway(b *batch) {
 	for n := range b.groups {
 		g := &b.groups[n]
-		if g.model == nil {
+		if g.model == nil || g.canary {
 			continue
 		}
 		late := b.firstAway(g)
@@ -222,10 +222,10 @@ func (s *session) delayAway(b *batch) {
 	}
 }
 
-// firstAway returns the first item of a group that has to wait, and those after it. Dead letters
+// firstAway returns the first item of a group, or of its canary, that has to wait, and those after it. Dead letters
 // remain dead.
 func (b *batch) firstAway(g *group) (late []int32) {
-	for _, i := range b.itemsOf(g) {
+	for _, i := range b.arrivals(g) {
 		if it := &b.items[i]; it.verdict == waiting || len(late) > 0 && it.verdict != dead {
 			late = append(late, i)
 		}

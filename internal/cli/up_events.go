@@ -80,7 +80,7 @@ func (h *happenings) text(v *broker.View) string {
 	switch v.Type {
 	case tidemill.TypeRunFinished:
 		return h.runText(v)
-	case tidemill.TypeModelPromoted, tidemill.TypeTrialBegun, tidemill.TypeModelRefused, tidemill.TypeModelAwaiting, tidemill.TypeModelRolledBack:
+	case tidemill.TypeModelPromoted, tidemill.TypeTrialBegun, tidemill.TypeModelRefused, tidemill.TypeModelAwaiting, tidemill.TypeModelCanary, tidemill.TypeModelRolledBack:
 		return verdictText(v)
 	case tidemill.TypeScorerSwapped, tidemill.TypeModelUnloadable:
 		return h.swapText(v)
@@ -129,7 +129,7 @@ func verdictText(v *broker.View) string {
 	model, _ := v.Attribute(tidemill.AttrModel)
 	by, _ := v.Attribute(tidemill.AttrAuthID)
 	text := "model " + tidemill.VersionName(model, d.Version) + "  " + map[string]string{tidemill.TypeModelPromoted: "is the champion", tidemill.TypeModelRefused: "is refused", tidemill.TypeTrialBegun: "is on trial",
-		tidemill.TypeModelAwaiting: "waits for a person", tidemill.TypeModelRolledBack: "is the champion again"}[v.Type]
+		tidemill.TypeModelAwaiting: "waits for a person", tidemill.TypeModelCanary: "answers a share of the events", tidemill.TypeModelRolledBack: "is the champion again"}[v.Type]
 	switch {
 	case by != "":
 		text += ", by " + by

@@ -26,6 +26,7 @@ import (
 	"tidemill.dev/config"
 	"tidemill.dev/internal/data/ledger"
 	"tidemill.dev/internal/data/store"
+	"tidemill.dev/internal/models/canary"
 	"tidemill.dev/internal/models/erase"
 	"tidemill.dev/internal/models/history"
 	"tidemill.dev/internal/models/registry"
@@ -229,6 +230,8 @@ func (p *Platform) watchRuns(ctx context.Context, active func() bool) {
 	if rollouts := p.rollouts(active); rollouts != nil {
 		running.Go(func() { rollouts.Watch(watching) })
 	}
+	canaries := canary.New(canary.Options{Broker: p.broker, Ledger: p.works.ledger, Settle: p.works.models.Settle, Active: active, Logger: p.log})
+	running.Go(func() { canaries.Watch(watching) })
 	running.Go(func() { watchStore(watching, p.works.store.Ping, p.log) })
 	p.AtStop(Consumers, "the watch over runs and models", func(context.Context) error {
 		stop()

@@ -331,6 +331,9 @@ func (r championReport) asEvent(names tidemill.Names, at time.Time) (broker.View
 
 // sayUnloadable reports that a scorer cannot load a version.
 func (p *Platform) sayUnloadable(on *scoringModels, scorer, model string, version, kept int, reason error) {
+	if _, is := champions.CutCanary(model); is {
+		return // it has been logged, and the champion answers; without outcomes the canary is refused
+	}
 	now, _ := on.champions.Champion(model)
 	p.report(championReport{tidemill.TypeModelUnloadable, scorer, model, version, now,
 		tidemill.ModelUnloadable{Scorer: scorer, Version: version, Kept: kept, Error: trialText(cmp.Or(errors.Unwrap(reason), reason))}})
@@ -339,6 +342,9 @@ func (p *Platform) sayUnloadable(on *scoringModels, scorer, model string, versio
 // sayLoaded withdraws the report about a champion that is loaded now. This process may have made the
 // report (told), or another one that has ended. The fact of another scorer withdraws nothing.
 func (p *Platform) sayLoaded(on *scoringModels, scorer, model string, version int, told bool) {
+	if _, is := champions.CutCanary(model); is {
+		return
+	}
 	now, _ := on.champions.Champion(model)
 	if now.Version == version && (told || now.Unserved) {
 		p.report(championReport{tidemill.TypeModelLoaded, scorer, model, version, now, tidemill.ModelLoaded{Scorer: scorer, Version: version}})

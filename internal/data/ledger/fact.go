@@ -114,6 +114,8 @@ func modelTypeOf(typ string) string {
 		return tidemill.TypeModelRefused
 	case tidemill.TypeModelAwaiting:
 		return tidemill.TypeModelAwaiting
+	case tidemill.TypeModelCanary:
+		return tidemill.TypeModelCanary
 	case tidemill.TypeModelRolledBack:
 		return tidemill.TypeModelRolledBack
 	case tidemill.TypeModelPinned:

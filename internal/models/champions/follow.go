@@ -209,6 +209,9 @@ func (t *Table) apply(changes []change, f fold.Fact) []change {
 	if now, changed := c.show(m); changed {
 		changes = append(changes, change{f.Model, now})
 	}
+	if now, changed := c.showCanary(m); changed {
+		changes = append(changes, change{CanaryName(f.Model), now})
+	}
 	return changes
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -30,7 +31,7 @@ type files struct {
 }
 
 // states lists the states of a version; a packed state is an index of it.
-var states = [...]tidemill.VersionState{tidemill.VersionRegistered, tidemill.VersionAwaiting, tidemill.VersionRefused, tidemill.VersionPromoted, tidemill.VersionTrial}
+var states = [...]tidemill.VersionState{tidemill.VersionRegistered, tidemill.VersionAwaiting, tidemill.VersionRefused, tidemill.VersionPromoted, tidemill.VersionTrial, tidemill.VersionCanary}
 
 func pack(m *fold.Model) []byte {
 	p := packer(make([]byte, 0, 64+64*len(m.Versions)))
@@ -50,8 +51,16 @@ func pack(m *fold.Model) []byte {
 	for _, f := range m.Floors {
 		p.mark(f, &making)
 	}
-	if m.Unserved != nil { // rare, so the others take no byte
+	if m.Unserved != nil || m.Canary != nil { // rare, so the others take no byte
+		p.numbers(flag(m.Unserved != nil), flag(m.Canary != nil))
+	}
+	if m.Unserved != nil {
 		p.text(m.Unserved.Scorer)
+	}
+	if c := m.Canary; c != nil {
+		p.numbers(int64(c.Version), int64(c.Hold), int64(c.Least), int64(c.Until), int64(math.Float64bits(c.Share)), int64(math.Float64bits(c.Worse)))
+		p.text(c.By)
+		p.time(c.At)
 	}
 	return slices.Clone(p) // copy without spare capacity
 }
@@ -74,8 +83,19 @@ func unpack(name string, packed []byte) *fold.Model {
 	for range u.number() {
 		m.Floors = append(m.Floors, u.mark(&making))
 	}
-	if len(u) > 0 {
+	if len(u) == 0 {
+		return m
+	}
+	unserved, canary := u.number() == 1, u.number() == 1
+	if unserved {
 		m.Unserved = &fold.Unserved{Scorer: u.text()}
+	}
+	if canary {
+		c := &fold.Canary{Version: int(u.number())}
+		c.Hold, c.Least, c.Until = time.Duration(u.number()), int(u.number()), time.Duration(u.number())
+		c.Share, c.Worse = math.Float64frombits(uint64(u.number())), math.Float64frombits(uint64(u.number()))
+		c.By, c.At = u.text(), u.time()
+		m.Canary = c
 	}
 	return m
 }
@@ -158,10 +178,10 @@ func (s *state) apply(name string, f fold.Fact) *fold.Model {
 	return m
 }
 
-// isNear reports whether a version may soon be asked for: it is the champion, the previous one, or
+// isNear reports whether a version may soon be asked for: it is the champion, the previous one, the canary, or
 // one of the two newest. Artifacts of other versions are looked up.
 func isNear(m *fold.Model, version int) bool {
-	return m.Find(version) != nil && (version == m.Champion || version == m.Previous || version > m.Last-2)
+	return m.Find(version) != nil && (version == m.Champion || version == m.Previous || version > m.Last-2 || m.Canary != nil && version == m.Canary.Version)
 }
 
 // artifact returns the artifact of a version, empty if it is not known here.
@@ -202,8 +222,12 @@ func (t *Table) snapshot(ctx context.Context, anew bool) error {
 			continue
 		}
 		c.state = s
-		if now, changed := c.show(s.model(name)); changed || anew { // the same number means another version then
+		m := s.model(name)
+		if now, changed := c.show(m); changed || anew { // the same number means another version then
 			changes = append(changes, change{name, now})
+		}
+		if now, changed := c.showCanary(m); changed || anew && m.Canary != nil {
+			changes = append(changes, change{CanaryName(name), now})
 		}
 	}
 	for _, p := range places {

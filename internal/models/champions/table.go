@@ -7,6 +7,7 @@ import (
 	"hash/maphash"
 	"log/slog"
 	"maps"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -98,8 +99,56 @@ func (t *Table) leave(ctx context.Context) error {
 	return t.consumer.Close(ctx)
 }
 
+// Canary is a version that answers a share of the events beside the champion.
+type Canary struct {
+	Version int
+	Share   float64
+	By      string // as in [tidemill.Canary]
+
+	artifact string // empty if it is not known here
+}
+
+// Canary returns the canary of a model; nil if it has none. The caller must not change it.
+func (t *Table) Canary(model string) *Canary {
+	if c := t.cells.find(model); c != nil {
+		return c.canary.Load()
+	}
+	return nil
+}
+
+// Takes reports whether the canary of a model answers an event, given the value that decides.
+func (c *Canary) Takes(model string, value []string) bool {
+	return tidemill.CanaryTakes(model, c.Version, value, c.Share)
+}
+
+// canarySuffix marks the name under which [Table.Champion] returns the canary of a model. No model has such a name.
+const canarySuffix = "@canary"
+
+// CanaryName returns the name under which [Table.Champion] returns the canary of a model: whatever serves champions
+// serves canaries, too.
+func CanaryName(model string) string { return model + canarySuffix }
+
+// CutCanary returns the model of such a name.
+func CutCanary(name string) (model string, is bool) { return strings.CutSuffix(name, canarySuffix) }
+
+// canaryOf returns the canary of a model as a champion.
+func (t *Table) canaryOf(model string) (Champion, bool) {
+	cell := t.cells.find(model)
+	if cell == nil {
+		return Champion{}, false
+	}
+	now, canary := cell.now.Load(), cell.canary.Load()
+	if now == nil || canary == nil {
+		return Champion{}, false
+	}
+	return Champion{Version: canary.Version, Turn: now.Turn, Artifact: canary.artifact, Key: now.Key}, true
+}
+
 // Champion returns the champion of a model; false if the model has none.
 func (t *Table) Champion(model string) (Champion, bool) {
+	if of, is := CutCanary(model); is {
+		return t.canaryOf(of)
+	}
 	c := t.cells.find(model)
 	if c == nil {
 		return Champion{}, false
@@ -114,6 +163,7 @@ func (t *Table) Champion(model string) (Champion, bool) {
 // Artifact returns the artifact of a version. If the table does not know it, Artifact asks the
 // ledger, and waits while the ledger does not have all facts.
 func (t *Table) Artifact(ctx context.Context, model string, version int) (string, error) {
+	model, _ = CutCanary(model)
 	if now, ok := t.Champion(model); ok && now.Version == version && now.Artifact != "" {
 		return now.Artifact, nil
 	}
@@ -224,6 +274,7 @@ type cells struct {
 // cell is one model.
 type cell struct {
 	now     atomic.Pointer[Champion] // nil if there is none
+	canary  atomic.Pointer[Canary]   // nil if there is none
 	lookups atomic.Pointer[lookups]  // nil before the first fact
 	state   state                    // state for the goroutine that changes it
 }
@@ -290,6 +341,17 @@ func (c *cells) forEach(fn func(name string, of *cell)) {
 			}
 		}
 	}
+}
+
+// showCanary publishes the canary to all readers, after a fact. It reports whether the version has changed.
+func (c *cell) showCanary(m *fold.Model) (now Champion, changed bool) {
+	var is *Canary
+	if m.Canary != nil && m.Champion != 0 {
+		is = &Canary{Version: m.Canary.Version, Share: m.Canary.Share, By: m.Canary.By, artifact: c.state.artifact(m.Canary.Version)}
+		now = Champion{Version: is.Version, Turn: m.Turn, Artifact: is.artifact, Key: m.Key}
+	}
+	before := c.canary.Swap(is)
+	return now, (before == nil) != (is == nil) || is != nil && before.Version != is.Version
 }
 
 // show publishes the champion to all readers, after a fact. It reports whether the version has changed.

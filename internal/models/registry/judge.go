@@ -141,10 +141,14 @@ func (r *Registrar) judgedFact(ctx context.Context, w *work, m *fold.Model, h *f
 			j.Hold = cmp.Or(j.Hold, holdReason(w.Judge.Promote, &w.Origin, r.o.Asked()))
 		}
 	}
+	var canary *tidemill.Canary
+	if j.Passed && m.Champion != 0 {
+		canary = w.Judge.Canary
+	}
 	return &fact{typ: tidemill.TypeModelPromotionProposed, id: tidemill.ID("judged", m.Name, w.Run, strconv.FormatInt(m.Turn, 10)),
 		source: r.o.Names.Source(byPromote), model: m.Name, key: m.Key, version: h.Number, recipe: w.Recipe, run: w.Run, chain: w.chain,
 		data: tidemill.PromotionProposed{Action: action, Version: h.Number, Run: w.Run, Basis: m.Champion, Turn: m.Turn,
-			Hold: j.Hold, Judgement: &j, Origin: &w.Origin, Artifact: w.result.Artifact}}, nil
+			Hold: j.Hold, Canary: canary, Judgement: &j, Origin: &w.Origin, Artifact: w.result.Artifact}}, nil
 }
 
 // facts returns the facts by which the gate decides.

@@ -259,9 +259,11 @@ func (r *Registrar) announcement(ctx context.Context, m *fold.Model, o fold.Owed
 	if err := json.Unmarshal(v.Data, &p); err != nil {
 		return nil, hopelessf("read the proposal: %w", err)
 	}
-	j, judged := p.Judgement, slices.Contains([]tidemill.Action{tidemill.ActionJudge, tidemill.ActionTry, tidemill.ActionConclude}, p.Action)
+	j := p.Judgement
+	judged := slices.Contains([]tidemill.Action{tidemill.ActionJudge, tidemill.ActionTry, tidemill.ActionConclude}, p.Action)
+	other := o.Type == tidemill.TypeModelRefused && o.Version != p.Version // the proposal has ended the trial or the canary of another version
 	var kept *ledger.VersionRecord
-	if judged { // the log may have added to the judgement
+	if judged || other { // the log may have added to the judgement
 		if kept, err = r.record(ctx, m.Name, o.Version); err != nil {
 			return nil, err
 		}
@@ -275,7 +277,7 @@ func (r *Registrar) announcement(ctx context.Context, m *fold.Model, o fold.Owed
 			Before: o.Before, Turn: o.Turn, Reason: p.Reason, Judgement: j, Origin: p.Origin}}
 	f.recipe, _ = v.Attribute(tidemill.AttrRecipe)
 	f.run, _ = v.Attribute(tidemill.AttrRun)
-	if o.Version != p.Version && judged && kept != nil { // the proposal has ended the trial of another version
+	if other && kept != nil {
 		f.recipe, f.run = kept.Recipe, kept.Run
 		f.data = tidemill.ModelAnnounced{Proposal: o.Proposal, Version: o.Version, Champion: o.Champion, Artifact: kept.Artifact,
 			Before: o.Before, Turn: o.Turn, Judgement: j, Origin: &kept.Origin}

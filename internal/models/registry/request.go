@@ -171,6 +171,9 @@ func checkPassed(h *fold.Held, w Wish) error {
 func defaultVersion(m *fold.Model, a tidemill.Action) int {
 	switch a {
 	case tidemill.ActionRollback:
+		if m.Canary != nil {
+			return m.Canary.Version
+		}
 		return m.Previous
 	case tidemill.ActionPin:
 		return m.Champion

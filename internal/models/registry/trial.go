@@ -71,5 +71,5 @@ func (r *Registrar) concludedFact(m *fold.Model, v *ledger.VersionRecord, c Conc
 		source: r.o.Names.Source(byTrial), model: m.Name, key: m.Key, version: v.Number, recipe: v.Recipe, run: v.Run,
 		chain: chain{cause: registered, correlation: registered.ID},
 		data: tidemill.PromotionProposed{Action: tidemill.ActionConclude, Version: v.Number, Run: v.Run, Basis: m.Champion, Turn: m.Turn,
-			Hold: j.Hold, Judgement: &j, Origin: &v.Origin, Artifact: v.Artifact}}
+			Hold: j.Hold, Canary: v.Judge.Canary, Judgement: &j, Origin: &v.Origin, Artifact: v.Artifact}}
 }

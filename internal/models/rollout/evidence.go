@@ -63,7 +63,7 @@ func (e *Evidence) Add(v *broker.View) {
 	switch v.Type {
 	case tidemill.TypeRunFinished:
 		e.addRun(v)
-	case tidemill.TypeModelPromoted, tidemill.TypeModelRefused, tidemill.TypeModelAwaiting, tidemill.TypeModelRolledBack, tidemill.TypeModelPinned:
+	case tidemill.TypeModelPromoted, tidemill.TypeModelRefused, tidemill.TypeModelAwaiting, tidemill.TypeModelCanary, tidemill.TypeModelRolledBack, tidemill.TypeModelPinned:
 		e.addAnnouncement(v)
 	case tidemill.TypeOutcome:
 		e.addOutcome(v)

@@ -252,41 +252,11 @@ func (w *Watcher) read(ctx context.Context, s *commands.Rollout) (*reading, erro
 		}
 	}
 	for i := range work.readers {
-		if err := w.readToEnd(ctx, work, i); err != nil {
+		if err := follow.ReadToEnd(ctx, w.o.Broker, work.streams[i], work.readers[i], func(e *follow.Event) { work.Add(&e.View) }); err != nil {
 			return nil, fmt.Errorf("read the evidence of rollout %s: %w", s.Name(), err)
 		}
 	}
 	return work, nil
-}
-
-// readToEnd reads one stream up to its present end.
-func (w *Watcher) readToEnd(ctx context.Context, work *reading, i int) error {
-	ends, err := w.o.Broker.Ends(ctx, work.streams[i])
-	if err != nil {
-		return err
-	}
-	for !covers(work.readers[i].Place(), ends) {
-		events, err := work.readers[i].Next(ctx)
-		if err != nil {
-			return err
-		}
-		for j := range events {
-			if events[j].Err == nil {
-				work.Add(&events[j].View)
-			}
-		}
-	}
-	return nil
-}
-
-// covers reports whether a place is at or after the ends of a stream.
-func covers(at follow.Place, ends []broker.Position) bool {
-	for _, end := range ends {
-		if end.Offset > 0 && (int(end.Partition) >= len(at) || at[end.Partition] < end.Offset) {
-			return false
-		}
-	}
-	return true
 }
 
 // rollBack gives the keys of a rollout the version before it. Each request has an id that derives from the rollout

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"tidemill.dev/broker/retry"
+	"tidemill.dev/internal/models/champions"
 	"tidemill.dev/internal/scoring/infer"
 )
 
@@ -68,7 +69,7 @@ func (s *Slot) load(ctx context.Context, version int, artifact string) (*infer.M
 			return nil, err
 		}
 	}
-	return s.models.cache.Load(ctx, &infer.Ref{Model: s.name, Version: version, Artifact: artifact, Engine: s.models.engine})
+	return s.models.cache.Load(ctx, &infer.Ref{Model: s.model(), Version: version, Artifact: artifact, Engine: s.models.engine})
 }
 
 // tried handles the result of a try.
@@ -105,6 +106,24 @@ func (s *Slot) tried(a *attempt, m *infer.Model, err error) {
 	}
 }
 
+// model returns the model whose version the slot serves. The slot of a canary has another name than its model, so that
+// its version is in the cache under the name by which it becomes the champion.
+func (s *Slot) model() string {
+	model, _ := champions.CutCanary(s.name)
+	return model
+}
+
+// isServedElsewhere reports whether a version that this slot gives up is that of the model's other slot: a canary that
+// has become the champion.
+func (s *Slot) isServedElsewhere(r *infer.Ref) bool {
+	model, canary := champions.CutCanary(s.name)
+	if !canary {
+		model = champions.CanaryName(s.name)
+	}
+	other, ok := s.models.table.Champion(model)
+	return ok && other.Version == r.Version
+}
+
 // swap makes another version answer from the next Use on. Current users keep the old
 // version, and the cache frees it after the last of them.
 func (s *Slot) swap(m *infer.Model) {
@@ -112,7 +131,7 @@ func (s *Slot) swap(m *infer.Model) {
 	s.attempt, s.serving = nil, &now
 	s.pin(m)
 	s.models.forgetFailure(s.name)
-	if before != nil && *before != now {
+	if before != nil && *before != now && !s.isServedElsewhere(before) {
 		s.models.cache.Drop(before)
 	}
 	s.wake()

@@ -184,7 +184,9 @@ func (s *Slot) isChampion(r *infer.Ref) bool {
 func (s *Slot) retire() {
 	s.unpin()
 	if s.serving != nil {
-		s.models.cache.Drop(s.serving)
+		if !s.isServedElsewhere(s.serving) {
+			s.models.cache.Drop(s.serving)
+		}
 		s.serving = nil
 	}
 }

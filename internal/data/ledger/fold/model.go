@@ -26,6 +26,8 @@ type Model struct {
 	Turn     int64 `json:"turn"`               // counter that a change of the champion or of the pin increases; a proposal of another turn is refused
 	Pin      *Pin  `json:"pin,omitempty"`
 
+	Canary *Canary `json:"canary,omitempty"` // version that answers a share of the events beside the champion; nil for none
+
 	Versions []Held          `json:"versions,omitempty"` // kept versions, in the order of their numbers
 	Changes  []Change        `json:"changes,omitempty"`  // newest keptChanges changes of the champion, the newest last
 	Floors   []tidemill.Mark `json:"floors,omitempty"`   // starts of runs; a version whose run began at or before one is refused
@@ -73,6 +75,13 @@ type TrialEnd struct {
 	Recipe  string    `json:"recipe,omitempty"`
 	At      time.Time `json:"at"`
 	Level   float64   `json:"level,omitempty"` // level at which it passed, as in [tidemill.TrialBudget]; 0 if it did not
+}
+
+// Canary is a version that answers a share of the events beside the champion.
+type Canary struct {
+	Version int       `json:"version"`
+	At      time.Time `json:"at"` // time of its begin
+	tidemill.Canary
 }
 
 // Pin keeps the champion until it is removed.
@@ -150,7 +159,7 @@ func (m *Model) Apply(f Fact) ModelVerdict {
 		return decodedOf(f, m.driftEnded)
 	case tidemill.TypeModelMeasured:
 		return decodedOf(f, m.measured)
-	case tidemill.TypeModelPromoted, tidemill.TypeModelRefused, tidemill.TypeModelAwaiting, tidemill.TypeModelRolledBack, tidemill.TypeModelPinned, tidemill.TypeModelUnpinned, tidemill.TypeTrialBegun:
+	case tidemill.TypeModelPromoted, tidemill.TypeModelRefused, tidemill.TypeModelAwaiting, tidemill.TypeModelCanary, tidemill.TypeModelRolledBack, tidemill.TypeModelPinned, tidemill.TypeModelUnpinned, tidemill.TypeTrialBegun:
 		return decodedOf(f, func(f Fact, d announcedFact) ModelVerdict { return m.announced(f, d.ModelAnnounced) })
 	}
 	return void("the type is not one that decides about models")
@@ -284,7 +293,7 @@ func (m *Model) raiseFloor(at tidemill.Mark) {
 }
 
 // trim drops the oldest versions if there are more than keep. It never drops the champion, the
-// former champion, the version on trial, and the newest version. trim also keeps up to mostUnjudged versions that are not
+// former champion, the version on trial, the canary, and the newest version. trim also keeps up to mostUnjudged versions that are not
 // judged yet: otherwise a version that arrives late could push out a better one before its
 // judgement.
 func (m *Model) trim(keep int) (dropped []int) {
@@ -292,7 +301,7 @@ func (m *Model) trim(keep int) (dropped []int) {
 	for i := 0; i < len(m.Versions)-1 && len(m.Versions) > keep; {
 		h := m.Versions[i]
 		unjudged := h.State == tidemill.VersionRegistered && len(m.Versions) <= keep+mostUnjudged
-		if h.Number == m.Champion || h.Number == m.Previous || unjudged || h.State == tidemill.VersionTrial {
+		if h.Number == m.Champion || h.Number == m.Previous || unjudged || h.State == tidemill.VersionTrial || h.State == tidemill.VersionCanary {
 			i++
 			continue
 		}
@@ -322,6 +331,8 @@ func (m *Model) propose(f Fact, d tidemill.PromotionProposed) ModelVerdict {
 		return m.try(f, d, h)
 	case tidemill.ActionConclude:
 		return m.conclude(f, d, h)
+	case tidemill.ActionSettle:
+		return m.settleCanary(f, d, h)
 	case tidemill.ActionPromote:
 		return m.promote(f, d, h)
 	case tidemill.ActionRollback:
@@ -358,6 +369,8 @@ func (m *Model) settle(f Fact, d tidemill.PromotionProposed, h *Held) ModelVerdi
 		m.await(f, h, &v, d, "version "+strconv.Itoa(m.Champion)+" is pinned")
 	case d.Hold != "":
 		m.await(f, h, &v, d, d.Hold)
+	case d.Canary != nil && m.Champion != 0:
+		m.beginCanary(f, h, *d.Canary)
 	default:
 		m.setChampion(f, d, h, tidemill.TypeModelPromoted, "")
 	}
@@ -471,6 +484,10 @@ func (m *Model) promote(f Fact, d tidemill.PromotionProposed, h *Held) ModelVerd
 }
 
 func (m *Model) rollback(f Fact, d tidemill.PromotionProposed, h *Held) ModelVerdict {
+	if h.State == tidemill.VersionCanary {
+		m.refuseCanary(f)
+		return ModelVerdict{Result: Accepted}
+	}
 	switch {
 	case m.Champion == 0 || h.Number == m.Champion:
 		return void("there is no champion to go back from, or it is that version")
@@ -488,6 +505,9 @@ func (m *Model) pin(f Fact, d tidemill.PromotionProposed, h *Held) ModelVerdict 
 		return ModelVerdict{Result: Known}
 	}
 	m.Pin = &Pin{At: f.At, By: f.By, Reason: d.Reason}
+	if h.State != tidemill.VersionCanary {
+		m.refuseCanary(f)
+	}
 	if h.Number == m.Champion {
 		m.Turn++
 		m.owe(f, tidemill.TypeModelPinned, h.Number, h.Number)
@@ -511,8 +531,12 @@ func (m *Model) unpin(f Fact) ModelVerdict {
 func (m *Model) setChampion(f Fact, d tidemill.PromotionProposed, h *Held, announce, reason string) {
 	before := m.Champion
 	h.State = tidemill.VersionPromoted
+	if m.Canary != nil && m.Canary.Version == h.Number {
+		m.Canary = nil
+	}
 	m.Champion, m.Previous, m.Unserved, m.Drifts = h.Number, before, nil, nil
 	m.Turn++
+	m.refuseCanary(f) // it was compared with another champion
 	m.Changes = append(m.Changes, Change{At: f.At, Action: d.Action, Version: h.Number, Before: before, By: f.By, Reason: reason, Proposal: f.ID})
 	if len(m.Changes) > keptChanges {
 		m.Changes = slices.Delete(m.Changes, 0, len(m.Changes)-keptChanges)
@@ -657,6 +681,12 @@ func (m *Model) retire(f Fact, d tidemill.ModelRetired) ModelVerdict {
 	m.Turn++
 	if m.Find(m.Previous) == nil {
 		m.Previous = 0
+	}
+	if m.Canary != nil && (m.Find(m.Canary.Version) == nil || m.Find(m.Champion) == nil) {
+		if h := m.Find(m.Canary.Version); h != nil {
+			h.State = tidemill.VersionRefused
+		}
+		m.Canary = nil
 	}
 	if m.Find(m.Champion) == nil {
 		m.Champion, m.Pin, m.Changes, m.Unserved, m.Drifts = 0, nil, nil, nil, nil
