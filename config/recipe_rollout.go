@@ -77,7 +77,7 @@ func parseShare(text string) (float64, error) {
 	number, found := strings.CutSuffix(text, "%")
 	percent, err := strconv.ParseFloat(number, 64)
 	if !found || err != nil || !(percent > 0 && percent <= 100) {
-		return 0, fmt.Errorf("%s is not a share of the keys; write a percentage above 0%% and up to 100%%, such as 1%%", show(text))
+		return 0, fmt.Errorf("%s is not a share; write a percentage above 0%% and up to 100%%, such as 1%%", show(text))
 	}
 	return percent / 100, nil
 }

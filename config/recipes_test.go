@@ -219,6 +219,8 @@ func TestHashCoversRecipes(t *testing.T) {
 		{"dataset: d,", "dataset: e,"}, {"branch: b", "branch: c"}, {"dataset: d, branch: b", "model: d"},
 		{"dataset: d, branch: b}", "model: d}, gate: [metrics.a > 1]"}, {"dataset: d, branch: b}", "model: d}, gate: [metrics.a > 2]"},
 		{"dataset: d, branch: b}", "model: d}, gate: [metrics.a > 1], gateOn: recorded"}, {"dataset: d, branch: b}", "model: d}, promote: manual"}, {"maxRunning: 2", "maxRunning: 3"}, {"keep: 10", "keep: 11"},
+		{"dataset: d, branch: b}", "model: d}, canary: {}"}, {"dataset: d, branch: b}", "model: d}, canary: {share: 20%}"}, {"dataset: d, branch: b}", "model: d}, canary: {by: data.u}"}, {"dataset: d, branch: b}", "model: d}, canary: {hold: 2h}"},
+		{"dataset: d, branch: b}", "model: d}, canary: {least: 2}"}, {"dataset: d, branch: b}", "model: d}, canary: {until: 2d}"}, {"dataset: d, branch: b}", "model: d}, canary: {worse: 2%}"},
 		{"dataset: d, branch: b}", "model: d}, rollout: {}"}, {"dataset: d, branch: b}", "model: d}, rollout: {keys: [2%, 100%]}"}, {"dataset: d, branch: b}", "model: d}, rollout: {hold: 2h}"}, {"dataset: d, branch: b}", "model: d}, rollout: {stop: fleet.failed > 0.5}"},
 	} {
 		text := strings.Replace(whole, c[0], c[1], 1)

@@ -27,7 +27,7 @@ func TestDocumentHasEveryFieldOfModels(t *testing.T) {
 func TestDocumentHasEveryStateOfVersions(t *testing.T) {
 	t.Parallel()
 	schemas := loadDocument(t).Components.Schemas
-	want := []any{string(tidemill.VersionRegistered), string(tidemill.VersionAwaiting), string(tidemill.VersionTrial), string(tidemill.VersionRefused), string(tidemill.VersionPromoted)}
+	want := []any{string(tidemill.VersionRegistered), string(tidemill.VersionAwaiting), string(tidemill.VersionTrial), string(tidemill.VersionCanary), string(tidemill.VersionRefused), string(tidemill.VersionPromoted)}
 	if got := schemas["HeldVersion"].Value.Properties["state"].Value.Enum; !reflect.DeepEqual(got, want) {
 		t.Errorf("states are %v, want %v", got, want)
 	}

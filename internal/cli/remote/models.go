@@ -463,7 +463,7 @@ func changeText(c *fold.Change) string {
 	case tidemill.ActionConclude:
 		by = " by its trial"
 	}
-	what := map[tidemill.Action]string{tidemill.ActionJudge: "promoted", tidemill.ActionConclude: "promoted", tidemill.ActionPromote: "promoted", tidemill.ActionRollback: "rolled back", tidemill.ActionPin: "pinned"}[c.Action]
+	what := map[tidemill.Action]string{tidemill.ActionJudge: "promoted", tidemill.ActionConclude: "promoted", tidemill.ActionSettle: "promoted", tidemill.ActionPromote: "promoted", tidemill.ActionRollback: "rolled back", tidemill.ActionPin: "pinned"}[c.Action]
 	return strings.TrimSuffix(fmt.Sprintf("%s → version %d, %s%s: %s", from, c.Version, cmp.Or(what, string(c.Action)), by, c.Reason), ": ")
 }
 

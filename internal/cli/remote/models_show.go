@@ -124,6 +124,9 @@ func nextForModel(look lookedAt) string {
 	switch v := look.version; {
 	case v == nil:
 		return ""
+	case v.State == tidemill.VersionCanary && m.Canary != nil:
+		return fmt.Sprintf("\nIt answers %g%% of the events since %s ago.\nNext: tidemill rollback %s ends that; tidemill promote %[3]s@%[4]d makes it the champion now\n",
+			100*m.Canary.Share, ago(m.Canary.At), name, v.Number)
 	case v.State == tidemill.VersionAwaiting && m.Pin != nil:
 		return fmt.Sprintf("\nNext: tidemill unpin %s, then tidemill promote %[1]s@%d\n", name, v.Number)
 	case v.State == tidemill.VersionAwaiting && v.Judgement != nil && v.Judgement.Lacks:

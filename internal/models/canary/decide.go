@@ -43,20 +43,23 @@ func (r *Record) Add(o *tidemill.OutcomeData) {
 // Decide returns the judgement of a canary; nil if it goes on.
 func Decide(m *fold.Model, r *Record, now time.Time) *tidemill.Judgement {
 	c := m.Canary
-	low, value, high := r.lead.Bounds()
-	figures := fmt.Sprintf("%d outcomes, its accuracy minus that of version %d is %.3f (%.3f to %.3f)", r.outcomes, m.Champion, value, low, high)
 	age := now.Sub(c.At)
 	switch {
 	case r.lead.Worse(c.Worse) >= 1/alpha:
-		return r.judgement(m, false, "its answers are worse: "+figures)
+		return r.judgement(m, false, "its answers are worse: "+r.figures())
 	case age < c.Hold:
 		return nil
 	case r.outcomes >= c.Least:
-		return r.judgement(m, true, "its answers are not worse: "+figures)
+		return r.judgement(m, true, "its answers are not worse: "+r.figures())
 	case age >= c.Until:
 		return r.judgement(m, false, fmt.Sprintf("it has %d outcomes after %s, fewer than %d", r.outcomes, c.Until, c.Least))
 	}
 	return nil
+}
+
+func (r *Record) figures() string {
+	low, value, high := r.lead.Bounds()
+	return fmt.Sprintf("%d outcomes, its accuracy minus that of version %d is %.3f (%.3f to %.3f)", r.outcomes, r.champion, value, low, high)
 }
 
 func (r *Record) judgement(m *fold.Model, passed bool, why string) *tidemill.Judgement {
