@@ -59,7 +59,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// Of canaries that are as good as their champions, at most 5 % are refused for being worse, although they are looked at
+// Of canaries that equal their champions, at most 5 % are refused for being worse, although they are looked at
 // after every outcome. Canaries that are 15 points worse are nearly all refused within 1,000 of their outcomes.
 func TestDecisionsAreRarelyWrong(t *testing.T) {
 	t.Parallel()
