@@ -27,9 +27,9 @@ type Scorer struct {
 	Delivery  string                     `json:"delivery"` // delivery: exactly-once or at-least-once
 	Engine    string                     `json:"engine"`
 	Labels    *ScorerLabels              `json:"labels,omitempty"` // nil if no truth about the answers arrives
-	Processes *int                       `json:"processes"` // number of processes with this scorer; null if the number is unknown
-	Lag       *int64                     `json:"lag"`       // number of events that are not scored yet; null if the number is unknown
-	Numbers   *ScorerNumbers             `json:"numbers"`   // counts; null if the counts are unknown
+	Processes *int                       `json:"processes"`        // number of processes with this scorer; null if the number is unknown
+	Lag       *int64                     `json:"lag"`              // number of events that are not scored yet; null if the number is unknown
+	Numbers   *ScorerNumbers             `json:"numbers"`          // counts; null if the counts are unknown
 	LastError string                     `json:"lastError,omitempty"`
 	// LastErrorAt is the time of LastError.
 	LastErrorAt *time.Time `json:"lastErrorAt,omitempty"`

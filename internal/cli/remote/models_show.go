@@ -28,7 +28,7 @@ versions are listed, and the champion's verdict is shown.
 Confusion matrix: the rows are the true labels, the columns the predicted ones. If the
 run measured the champion on the same data, the champion's matrix is next to it.
 
-Live: the accuracy of the answers whose truth is known, by the labels of a scorer, beside
+Live: the accuracy of the answers whose truth is known, by the labels of a scorer, next to
 the accuracy that the gate judged.
 
 ` + connect.AtTheGate,
