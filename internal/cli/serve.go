@@ -65,7 +65,7 @@ object store. A gateway needs the same to answer tidemill score.
 
 The role observer joins the answers of scorers with their labels, watches models for drift, and
 runs trials. Any number may run: one works for a scorer, and another takes over after its death.
-What waits is kept in the folder of --model-cache, so that a restart is quick. Drift and trials
+Waiting answers are kept in the folder of --model-cache, so that a restart is quick. Drift and trials
 need --store.
 
 Roles other than the gateway only answer /healthz, /readyz and /metrics at --listen.`,

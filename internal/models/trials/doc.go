@@ -1,3 +1,3 @@
-// Package trials lets candidates answer the stream of a scorer beside the champion, and ends their trials by
+// Package trials lets candidates answer the stream of a scorer next to the champion, and ends their trials by
 // the evidence. Read DESIGN.md first.
 package trials
