@@ -81,7 +81,7 @@ func Run(ctx context.Context, o Options) (err error) {
 func (d *demo) playAll(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, d.Within)
 	defer cancel()
-	for _, part := range []func(context.Context) error{d.events, d.writePoison, d.triggers, d.models, d.scores} {
+	for _, part := range []func(context.Context) error{d.events, d.writePoison, d.triggers, d.models, d.scores, d.outcomes} {
 		if err := part(ctx); err != nil {
 			return err
 		}

@@ -22,8 +22,8 @@ import (
 
 // cloudEvent is an event as `tidemill tail -o json` prints it.
 type cloudEvent struct {
-	ID, Type, Subject, CausationID, CorrelationID, ModelVersion string
-	Data                                                        json.RawMessage
+	ID, Type, Subject, CausationID, CorrelationID, ModelVersion, Model string
+	Data                                                               json.RawMessage
 }
 
 // tail starts `tidemill tail` on a stream, directly on Kafka, and returns a channel of its events.

@@ -24,8 +24,9 @@ var sentenceParts = map[string][3][4]string{
 var intents = []string{"track", "refund", "greet"}
 
 // sentence returns the nth of the 64 sentences of an intent.
-func sentence(intent string, n int) string {
-	words := sentenceParts[intent]
+func sentence(intent string, n int) string { return sentenceOf(sentenceParts[intent], n) }
+
+func sentenceOf(words [3][4]string, n int) string {
 	return strings.TrimSpace(words[0][n%4] + " " + words[1][n/4%4] + " " + words[2][n/16%4])
 }
 
@@ -39,6 +40,10 @@ const (
 
 // putExamples writes the examples of a bot and commits them. The event of the commit starts a run.
 func (d *demo) putExamples(ctx context.Context, bot, wrong string) error {
+	return d.putExamplesOf(ctx, "bots/"+bot, bot, wrong)
+}
+
+func (d *demo) putExamplesOf(ctx context.Context, dataset, bot, wrong string) error {
 	dir := filepath.Join(d.dir, "data", bot)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -65,7 +70,7 @@ func (d *demo) putExamples(ctx context.Context, bot, wrong string) error {
 			return err
 		}
 	}
-	_, err := d.show(ctx, "data", "put", "bots/"+bot, "data/"+bot)
+	_, err := d.show(ctx, "data", "put", dataset, "data/"+bot)
 	return err
 }
 

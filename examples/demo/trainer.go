@@ -2,12 +2,14 @@ package demo
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/csv"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -48,6 +50,11 @@ func Train(ctx context.Context, getenv func(string) string, out io.Writer) error
 	if err != nil {
 		return err
 	}
+	moreLearn, moreHeld, err := readOutcomes(filepath.Join(getenv("TIDEMILL_IN"), "history", "outcomes.ndjson"))
+	if err != nil {
+		return err
+	}
+	learn, held = append(learn, moreLearn...), append(held, moreHeld...)
 	steps, err := os.Create(filepath.Join(to, "metrics.jsonl"))
 	if err != nil {
 		return err
@@ -89,6 +96,36 @@ func readExamples(path string) (all []labelledSentence, err error) {
 		all = append(all, e)
 	}
 	return all, nil
+}
+
+// readOutcomes reads answered events with their truth, if the recipe has them as an input. It holds out every fifth.
+func readOutcomes(path string) (learn, held []labelledSentence, err error) {
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, nil
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	n := 0
+	for line := range bytes.Lines(text) {
+		var row struct {
+			Event *struct{ Data labelledSentence }
+			Truth string
+		}
+		if err := json.Unmarshal(line, &row); err != nil {
+			return nil, nil, fmt.Errorf("%s: line %d: %w", path, n+1, err)
+		}
+		if n++; row.Event == nil {
+			continue // the stream has deleted the event
+		}
+		to := &learn
+		if n%5 == 0 {
+			to = &held
+		}
+		*to = append(*to, labelledSentence{row.Event.Data.Text, row.Truth})
+	}
+	return learn, held, nil
 }
 
 func newModel(learn []labelledSentence) *model {
