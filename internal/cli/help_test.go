@@ -81,7 +81,7 @@ func TestEachNounLists(t *testing.T) {
 		}
 	}
 	slices.Sort(nouns)
-	if want := strings.Fields("data dead-letters drift models outcomes pools promotions recipes runs schedules scorers streams token triggers"); !slices.Equal(nouns, want) {
+	if want := strings.Fields("data dead-letters drift models outcomes pools promotions recipes rollouts runs schedules scorers streams token trials triggers"); !slices.Equal(nouns, want) {
 		t.Errorf("lists have %q, want %q", nouns, want)
 	}
 }
