@@ -66,7 +66,7 @@ func showLive(v *visit, l *liveShown) Node {
 	if len(f.Days) > 1 {
 		parts = list(parts, lineChart(l.Graph))
 	}
-	return list(parts, h.Div(h.Class("side"), matrices.Own.node("Answers of version "+strconv.Itoa(f.Version)+" (rows: true, columns: answered)", true), calibration(f)))
+	return list(parts, h.Div(h.Class("side even"), matrices.Own.node("Answers of version "+strconv.Itoa(f.Version)+" (rows: true, columns: answered)", true), calibration(f)))
 }
 
 // liveTable lists figures, each beside the accuracy that the gate judged.

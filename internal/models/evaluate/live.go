@@ -173,6 +173,8 @@ func CompareLive(live tidemill.Estimate, answers int, gate *float64) string {
 	}
 	points := 100 * math.Abs(live.Value-*gate)
 	switch {
+	case points < 0.05:
+		return fmt.Sprintf("gate said %.3f, %s: the same", *gate, text)
 	case *gate >= live.Low && *gate <= live.High:
 		return fmt.Sprintf("gate said %.3f, %s: the difference of %.1f points may be chance", *gate, text, points)
 	case live.Value < *gate:
