@@ -113,6 +113,27 @@ func claimsInOrder(t *testing.T, world func(*testing.T) *world) {
 	}
 }
 
+// Another process has filled Redis again, with the claim, and this process does not know of it yet. The run is due
+// at once.
+func TestASlotIsGivenBackToALaterFilling(t *testing.T) {
+	y := newYard(newWorld(t, 4))
+	run := y.asks("a", "1", nil)
+	one := ask(1, ledger.Admission{Recipe: "a"})
+	s, ok, err := y.l.Claim(t.Context(), one, y.now)
+	if must(t, err); !ok {
+		t.Fatal("nothing is claimed")
+	}
+	at := y.prefix() + "at"
+	fill, err := y.redis.HGet(t.Context(), at, "fill").Result()
+	must(t, err)
+	must(t, y.redis.HSet(t.Context(), at, "fill", "later").Err())
+	must(t, y.l.Return(t.Context(), s))
+	must(t, y.redis.HSet(t.Context(), at, "fill", fill).Err())
+	if s, ok, err := y.l.Claim(t.Context(), one, y.now); err != nil || !ok || s.Run != run.ID {
+		t.Errorf("claimed %+v, %v, %v; want run %s", s, ok, err, run.ID)
+	}
+}
+
 // A slot is used from the claim to the attempt's end.
 func TestSlotsAreGivenBack(t *testing.T) {
 	y := newYard(newWorld(t, 4))
