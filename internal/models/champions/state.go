@@ -2,11 +2,13 @@ package champions
 
 import (
 	"context"
+	"encoding/base32"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"tidemill.dev"
@@ -41,7 +43,7 @@ func pack(m *fold.Model) []byte {
 	making := ""
 	for i := range m.Versions {
 		h := &m.Versions[i]
-		p.text(h.Run)
+		p.id(h.Run)
 		p.numbers(int64(h.Number), int64(slices.Index(states[:], h.State)))
 		p.mark(h.Mark, &making)
 		p.time(h.Began)
@@ -73,7 +75,7 @@ func unpack(name string, packed []byte) *fold.Model {
 	}
 	making := ""
 	for range u.number() {
-		h := fold.Held{Run: u.text(), Number: int(u.number())}
+		h := fold.Held{Run: u.id(), Number: int(u.number())}
 		if s := u.number(); s >= 0 {
 			h.State = states[s]
 		}
@@ -113,6 +115,29 @@ func (p *packer) text(s string) {
 	*p = append(*p, s...)
 }
 
+// The ids of runs are most of a packed state. Those that [tidemill.ID] makes have 26 letters of five bits.
+const (
+	idLetters = 26
+	wholeID   = 24 // letters that fill whole bytes
+	packedID  = -1 // length that says that a packed id follows
+)
+
+var idLetter = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
+
+func (p *packer) id(s string) {
+	if len(s) != idLetters || strings.ContainsAny(s, "\r\n") { // the decoder skips line breaks
+		p.text(s)
+		return
+	}
+	whole, err := idLetter.DecodeString(s[:wholeID])
+	if err != nil {
+		p.text(s)
+		return
+	}
+	p.numbers(packedID)
+	*p = append(append(*p, whole...), s[wholeID:]...)
+}
+
 // mark packs a mark. All marks of a model mostly have the same making, which is packed once.
 func (p *packer) mark(m tidemill.Mark, making *string) {
 	p.numbers(int64(m.Partition), m.Offset, m.Number, flag(m.Making != *making))
@@ -144,6 +169,18 @@ func (u *unpacker) text() string {
 	n := u.number()
 	s := string((*u)[:n])
 	*u = (*u)[n:]
+	return s
+}
+
+func (u *unpacker) id() string {
+	before := *u
+	if u.number() != packedID {
+		*u = before
+		return u.text()
+	}
+	const size = wholeID * 5 / 8
+	s := idLetter.EncodeToString((*u)[:size]) + string((*u)[size:size+idLetters-wholeID])
+	*u = (*u)[size+idLetters-wholeID:]
 	return s
 }
 

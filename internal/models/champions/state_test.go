@@ -107,3 +107,20 @@ func TestChampionAllocatesNothing(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
+
+// Any id of a run is the same after it was packed.
+func TestIDsArePacked(t *testing.T) {
+	ours := tidemill.ID("run", "1")
+	for _, id := range []string{"", ours, "x", ours[:25], ours + "a", strings.ToUpper(ours), "\n" + ours[1:], ours[:25] + "\r", ours[:12] + "\n" + ours[13:], strings.Repeat("é", 13)} {
+		var p packer
+		p.id(id)
+		p.text("next")
+		u := unpacker(p)
+		if got, next := u.id(), u.text(); got != id || next != "next" {
+			t.Errorf("%q is %q, then %q", id, got, next)
+		}
+		if id == ours && len(p) != 1+17+5 {
+			t.Errorf("an id takes %d bytes", len(p)-5)
+		}
+	}
+}
