@@ -312,6 +312,7 @@ func (d *document) start(t *testing.T) {
 	told, ended := newFirstLine(), make(chan error, 1)
 	go func() {
 		ended <- run(ctx, []string{"up", "--kafka-port", "0", "--redis-port", "0", "--listen", "127.0.0.1:0"}, strings.NewReader(""), told, io.Discard)
+		close(ended)
 	}()
 	t.Cleanup(func() {
 		stop()

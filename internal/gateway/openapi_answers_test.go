@@ -22,6 +22,8 @@ import (
 	"tidemill.dev/api"
 	"tidemill.dev/broker"
 	"tidemill.dev/broker/embedded"
+	"tidemill.dev/internal/data/ledger"
+	"tidemill.dev/internal/models/trials"
 	"tidemill.dev/internal/ops/status"
 )
 
@@ -49,15 +51,23 @@ func openDoors(t testing.TB) *testGateways {
 	op, operator := tokenLine("operator", "o", "role: operate")
 	ap, approver := tokenLine("approver", "a", "role: approve")
 	d := &testGateways{reader: reader, publisher: publisher, operator: operator, approver: approver}
-	d.world = newWorldOf(t, testTriggers+recipesOfTests+scorersOfTests, embedded.Options{}, nil)
+	d.world = newWorldOf(t, testTriggers+recipesOfTests+rolledOfTests+scorersOfTests, embedded.Options{}, nil)
 	d.runs = &runWorld{world: d.world}
 	d.runs.startForeman()
 	also := func(change func(*Options)) string { return "http://" + d.world.openGateway(change).Addr() }
 	d.open = also(d.runs.with(func(o *Options) {
 		o.Standing, o.Score, o.Rescore, o.Inference = boardOf(t, "kafka-1"), echoScore, echoRescore, modelsOfTests
+		d.world.standings(o)
+		o.Rejudge = func(context.Context, *ledger.VersionRecord) (trials.Recomputed, error) {
+			v := tidemill.TrialVerdict{Outcome: tidemill.TrialPassed, Read: []tidemill.TrialRange{}, Terms: tidemill.TrialTerms{Pass: []string{}, AtLeast: 1}}
+			return trials.Recomputed{Recorded: v, Verdict: v}, nil
+		}
 	}))
 	d.url = d.open
-	access := d.runs.with(func(o *Options) { o.Access = openGuard(t, "version: 1\ntokens:\n"+r+p+op+ap) })
+	access := d.runs.with(func(o *Options) {
+		d.world.standings(o)
+		o.Access = openGuard(t, "version: 1\ntokens:\n"+r+p+op+ap)
+	})
 	d.guarded = also(access)
 	d.narrow = also(func(o *Options) {
 		access(o)
@@ -66,7 +76,7 @@ func openDoors(t testing.TB) *testGateways {
 		o.Inference = modelsOfTests
 	})
 	d.busy = also(func(o *Options) { o.Limits.Tails, o.Inference = -1, modelsAway })
-	away := newWorldOf(t, testTriggers+recipesOfTests+scorersOfTests, embedded.Options{}, nil)
+	away := newWorldOf(t, testTriggers+recipesOfTests+rolledOfTests+scorersOfTests, embedded.Options{}, nil)
 	lost := &runWorld{world: away}
 	lost.startForeman()
 	d.must(lost.store.PutNote(t.Context(), "forgetting-lost", []byte(`{"forgetting":"lost","receipt":{"partition":0,"offset":0}}`)))
@@ -75,6 +85,7 @@ func openDoors(t testing.TB) *testGateways {
 		t.Cleanup(func() { _ = o.Producer.Close(context.Background()) })
 		o.History = status.NewHistory(away.redis, must1(tidemill.NewNames(""))(t), "kafka-1", slog.New(slog.DiscardHandler))
 		o.Fresh = status.NewFreshness(away.redis, must1(tidemill.NewNames(""))(t), "kafka-1")
+		away.standings(o)
 		o.Limits.Ack, o.Limits.Room, o.Limits.Look = 200*time.Millisecond, 200*time.Millisecond, 200*time.Millisecond
 		o.Ready = func(context.Context) api.Readiness {
 			return api.Readiness{Status: api.Failed, Checks: []api.Check{{Name: "kafka", Status: api.Failed, Detail: "away"}}}
@@ -82,6 +93,39 @@ func openDoors(t testing.TB) *testGateways {
 	})).Addr()
 	d.must(away.servers.Close())
 	return d
+}
+
+// rolledOfTests is a recipe with rollouts.
+const rolledOfTests = `  rolled: {when: [{type: retrain}], run: {dir: ., command: [train], pool: large}, makes: {model: "rolled/{key}"}, rollout: {}}
+`
+
+// standings sets the boards on which the controller and the observer say how rollouts and trials are.
+func (w *world) standings(o *Options) {
+	names := must1(tidemill.NewNames(""))(w)
+	o.Rollouts, o.Trials = status.NewRollouts(w.redis, names, "kafka-1"), status.NewTrials(w.redis, names, "kafka-1")
+}
+
+// rolloutAsks returns requests for rollouts and trials.
+func (d *testGateways) rolloutAsks(long, stranger []string) (all []gatewayRequest) {
+	const base = "/api/v1/"
+	for _, path := range []string{"rollouts", "rollouts/rolled", "trials", "model/rejudge?model=intent/bot-2&version=1"} {
+		path = base + path
+		all = append(all, gatewayRequest{d.open, "GET", path, "", nil, 200}, gatewayRequest{d.open, "GET", path, "", stranger, 403},
+			gatewayRequest{d.guarded, "GET", path, "", d.publisher, 403}, gatewayRequest{d.guarded, "GET", path, "", nil, 401},
+			gatewayRequest{d.narrow, "GET", path, "", append(long, d.reader...), 431}, gatewayRequest{d.down, "GET", path, "", nil, 503})
+	}
+	for _, action := range []string{"pause", "resume", "abort"} {
+		path := base + "rollouts/rolled/" + action
+		all = append(all, gatewayRequest{d.open, "POST", path, "{}", nil, 200}, gatewayRequest{d.guarded, "POST", path, "{}", d.approver, 200}, gatewayRequest{d.open, "POST", path, "{}", stranger, 403},
+			gatewayRequest{d.guarded, "POST", path, "{}", d.operator, 403}, gatewayRequest{d.guarded, "POST", path, "{}", nil, 401},
+			gatewayRequest{d.narrow, "POST", path, "{}", append(long, d.approver...), 431}, gatewayRequest{d.down, "POST", path, "{}", nil, 503},
+			gatewayRequest{d.open, "POST", path, "{", nil, 400}, gatewayRequest{d.narrow, "POST", path, strings.Repeat(" ", 120<<10), d.approver, 413},
+			gatewayRequest{d.narrow, "POST", path, strings.Repeat(" ", 30<<10), d.approver, 429}, gatewayRequest{d.narrow, "POST", path, "late", d.approver, 408},
+			gatewayRequest{d.open, "POST", base + "rollouts/fraud/" + action, "{}", nil, 404})
+	}
+	return append(all, gatewayRequest{d.open, "GET", base + "rollouts/no", "", nil, 404}, gatewayRequest{d.open, "GET", base + "trials?x=y", "", nil, 400},
+		gatewayRequest{d.open, "GET", base + "model/rejudge?model=no", "", nil, 404}, gatewayRequest{d.open, "GET", base + "model/rejudge", "", nil, 400},
+		gatewayRequest{d.guarded, "GET", base + "model/rejudge?model=intent/bot-2&version=1", "", d.reader, 501})
 }
 
 // gatewayRequest is one request to one gateway.
@@ -149,6 +193,7 @@ func (d *testGateways) allRequests() []gatewayRequest {
 	all = append(all, d.dataAsks(long, stranger)...)
 	all = append(all, d.runAsks(long, stranger)...)
 	all = append(all, d.modelAsks(long, stranger)...)
+	all = append(all, d.rolloutAsks(long, stranger)...)
 	all = append(all, d.scorerAsks(long, stranger)...)
 	all = append(all, d.inferenceAsks(long, stranger)...)
 	all = append(all, d.keyAsks(long, stranger)...)

@@ -95,6 +95,6 @@ func (g *Gateway) rejudge(w http.ResponseWriter, r *request) *api.Problem {
 	if differs == nil {
 		differs = []string{}
 	}
-	writeJSON(w, http.StatusOK, api.Rejudged{Model: m.Name, Version: n, Recorded: *found[0].Judgement.Trial, Again: again.Verdict, Differs: differs})
+	writeJSON(w, http.StatusOK, api.Rejudged{Model: m.Name, Version: n, Recorded: again.Recorded, Again: again.Verdict, Differs: differs})
 	return nil
 }

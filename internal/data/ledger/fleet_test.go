@@ -84,7 +84,7 @@ func withModel(k *ledger.FleetKey, m *fold.Model) {
 		return
 	}
 	k.Recipe, k.Key, k.Model, k.Champion, k.Newest, k.NewestState, k.Registered = m.Recipe, m.Key, m.Name, m.Champion, newest.Number, newest.State, at
-	k.Pinned, k.Unserved, k.Began = m.Pin != nil, m.Unserved != nil, 0
+	k.Pinned, k.Unserved, k.Drifted, k.Began = m.Pin != nil, m.Unserved != nil, len(m.Drifts) > 0, 0
 	if m.Champion != 0 {
 		k.Began = began(m).UnixMilli()
 	}

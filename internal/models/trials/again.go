@@ -19,9 +19,10 @@ var (
 
 // Recomputed is a verdict that was computed again from the logs.
 type Recomputed struct {
-	Verdict tidemill.TrialVerdict
-	Clauses []tidemill.Clause
-	Differs []string // names of the values that differ from those of the recorded verdict
+	Recorded tidemill.TrialVerdict
+	Verdict  tidemill.TrialVerdict
+	Clauses  []tidemill.Clause
+	Differs  []string // names of the values that differ from those of the recorded verdict
 }
 
 // Again computes the verdict of a trial again: it reads the same records, and the candidate answers the same
@@ -64,7 +65,7 @@ func again(ctx context.Context, o Options, v *ledger.VersionRecord) (Recomputed,
 	now.Read = t.ranges(o.Scorer.From, o.Scorer.To, next)
 	d := rules.decide("", was.Champion, &sum, was.Budget, was.Outcome == tidemill.TrialPassed && rules.passes(&sum, was.Budget.Level), was.Ended.Sub(was.Began))
 	now.Outcome = d.outcome
-	return Recomputed{now, d.clauses, differences(was, &now)}, nil
+	return Recomputed{*was, now, d.clauses, differences(was, &now)}, nil
 }
 
 func grow(all map[string][]int64, stream string, partition int32, offset int64) {
