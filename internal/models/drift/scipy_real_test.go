@@ -27,7 +27,7 @@ json.dump([factor(*asked) for asked in json.load(sys.stdin)], sys.stdout)
 `
 
 // A factor is the ratio of the marginal likelihoods that SciPy computes.
-func TestAFactorIsSciPys(t *testing.T) {
+func TestRealFactorsAreSciPys(t *testing.T) {
 	const reference = 500
 	m, r := NewMemo(reference), rand.New(rand.NewPCG(1, 9))
 	var asked [][4]int

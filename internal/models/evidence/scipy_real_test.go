@@ -27,7 +27,7 @@ json.dump([discordant(won, lost) for won, lost in asked["counts"]], sys.stdout)
 `
 
 // The e-value against "the candidate is not better" is the one that SciPy's binomial distribution gives.
-func TestTheEValueIsSciPys(t *testing.T) {
+func TestRealEValuesAreSciPys(t *testing.T) {
 	var asked struct {
 		Sizes  []float64  `json:"sizes"`
 		Shares []float64  `json:"shares"`
