@@ -104,7 +104,7 @@ type draft struct {
 	pools     []Pool
 	recipes   []Recipe
 	scorers   []Scorer
-	clauses   map[string]error // gate clause that has been checked → its error
+	clauses   map[checkedClause]error // clause that has been checked → its error
 	// Schedules and pools of all files, by name. Both maps are filled in once all files have been
 	// read.
 	scheduleOf map[string]Schedule
@@ -116,7 +116,7 @@ type draft struct {
 
 func newDraft(to *report) *draft {
 	d := &draft{to: to, name: tidemill.DefaultName, engine: engineAuto, places: map[string]Problem{},
-		streams: map[string]Stream{}, claimed: map[string]Problem{}, dedupes: map[string]time.Duration{}, clauses: map[string]error{}}
+		streams: map[string]Stream{}, claimed: map[string]Problem{}, dedupes: map[string]time.Duration{}, clauses: map[checkedClause]error{}}
 	for _, s := range builtins() {
 		d.streams[s.Name] = s
 	}

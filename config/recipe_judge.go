@@ -20,7 +20,7 @@ const (
 // judgeFields are the fields about how a recipe's versions are judged.
 func (d *draft) judgeFields(r *Recipe) []field {
 	return []field{
-		{"gate", func(v value) { r.Gate = d.readGate(v) }},
+		{"gate", func(v value) { r.Gate = d.readClauses(v, v.items(), &gateClauses) }},
 		{"gateOn", func(v value) { r.GateOn = readGateOn(v) }},
 		{"promote", func(v value) {
 			word, _ := v.oneOf(string(tidemill.PromoteAuto), string(tidemill.PromoteManual))
@@ -36,13 +36,27 @@ func (r Recipe) Judge() tidemill.Judge {
 		Promote: cmp.Or(r.Promote, tidemill.PromoteAuto), Keep: cmp.Or(r.Keep, defaultKeep), Trial: r.Trial, Canary: r.Canary}
 }
 
-func (d *draft) readGate(v value) (all []string) {
-	items := v.items()
+// clauses is a kind of conditions in CEL.
+type clauses struct {
+	check func(string) error // an error is a *gate.SyntaxError
+	none  string             // what an empty list means, and what to write instead
+	join  string             // operator that joins two of them
+}
+
+var (
+	gateClauses   = clauses{gate.Check, "which refuses nothing; write clauses such as metrics.accuracy >= 0.85, or remove the key", "&&"}
+	passClauses   = clauses{gate.CheckStream, "which every candidate passes; write clauses such as stream.lead.low > 0", "&&"}
+	refuseClauses = clauses{gate.CheckStream, "which refuses nothing; write clauses such as stream.lead.high < 0, or remove the key", "||"}
+	stopClauses   = clauses{gate.CheckStop, "which stops nothing; write a clause such as fleet.worse > 0.02", "||"}
+)
+
+// readClauses reads a list of conditions. Each is checked only once, because thousands of recipes may have the same.
+func (d *draft) readClauses(v value, items []value, of *clauses) (all []string) {
 	switch {
 	case v.node.Kind == yaml.SequenceNode && len(items) == 0:
-		v.problem("is an empty list, which refuses nothing; write clauses such as metrics.accuracy >= 0.85, or remove the key")
+		v.problem("is an empty list, %s", of.none)
 	case len(items) > gate.MaxClauses:
-		v.problem("has more than %d clauses; join some with &&", gate.MaxClauses)
+		v.problem("has more than %d clauses; join some with %s", gate.MaxClauses, of.join)
 		return nil
 	}
 	for _, item := range items {
@@ -52,19 +66,24 @@ func (d *draft) readGate(v value) (all []string) {
 		case slices.Contains(all, text):
 			item.problem("%s appears twice; keep one", show(text))
 		default:
-			d.checkClause(item, text)
+			d.checkClause(item, text, of)
 			all = append(all, text)
 		}
 	}
 	return all
 }
 
-// checkClause checks each clause only once, because thousands of recipes may have the same.
-func (d *draft) checkClause(v value, text string) {
-	err, known := d.clauses[text]
+// checkedClause is a clause that was checked, as one of its kind.
+type checkedClause struct {
+	of   *clauses
+	text string
+}
+
+func (d *draft) checkClause(v value, text string, of *clauses) {
+	err, known := d.clauses[checkedClause{of, text}]
 	if !known {
-		err = gate.Check(text)
-		d.clauses[text] = err
+		err = of.check(text)
+		d.clauses[checkedClause{of, text}] = err
 	}
 	var wrong *gate.SyntaxError
 	switch {

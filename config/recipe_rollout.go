@@ -2,7 +2,6 @@ package config
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -12,7 +11,6 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"tidemill.dev"
-	"tidemill.dev/config/gate"
 )
 
 // Rollout says how a change of a recipe reaches its keys.
@@ -39,7 +37,7 @@ func (d *draft) readRollout(v value) *Rollout {
 	v.fields(
 		field{"keys", func(v value) { r.Keys = readShares(v) }},
 		field{"hold", readWait(&r.Hold, 0, maxStepHold)},
-		field{"stop", func(v value) { r.Stop = readStop(v) }},
+		field{"stop", func(v value) { r.Stop = d.readStop(v) }},
 	)
 	return r
 }
@@ -83,32 +81,12 @@ func parseShare(text string) (float64, error) {
 }
 
 // readStop reads one clause or a list.
-func readStop(v value) (all []string) {
+func (d *draft) readStop(v value) []string {
 	items := []value{v}
 	if v.node.Kind == yaml.SequenceNode {
 		items = v.items()
 	}
-	if len(items) == 0 {
-		v.problem("is an empty list, which stops nothing; write a clause such as fleet.worse > 0.02")
-	}
-	if len(items) > gate.MaxClauses {
-		v.problem("has more than %d clauses; join some with ||", gate.MaxClauses)
-		return nil
-	}
-	for _, item := range items {
-		text, ok := item.text()
-		if !ok {
-			continue
-		}
-		err := gate.CheckStop(text)
-		var wrong *gate.SyntaxError
-		if errors.As(err, &wrong) {
-			item.problem("column %d, %s: %s", wrong.Column, pointAt(text, wrong.Column), plain(wrong.Reason))
-			continue
-		}
-		all = append(all, text)
-	}
-	return all
+	return d.readClauses(v, items, &stopClauses)
 }
 
 // checkRollout requires a recipe with keys that makes models.

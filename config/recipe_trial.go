@@ -1,7 +1,6 @@
 package config
 
 import (
-	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,8 +28,8 @@ func (d *draft) readTrial(v value, to **tidemill.TrialTerms) {
 		field{"scorer", func(v value) { t.Scorer, _ = v.text() }},
 		field{"last", readWait(&t.Last, time.Second, maxTrial)},
 		field{"until", readWait(&t.Until, time.Second, maxTrial)},
-		field{"pass", func(v value) { t.Pass = d.readTrialClauses(v) }},
-		field{"refuse", func(v value) { t.Refuse = d.readTrialClauses(v) }},
+		field{"pass", func(v value) { t.Pass = d.readClauses(v, v.items(), &passClauses) }},
+		field{"refuse", func(v value) { t.Refuse = d.readClauses(v, v.items(), &refuseClauses) }},
 		field{"atLeast", readInteger(&t.AtLeast, 1, maxTrialAtLeast)},
 		field{"alpha", func(v value) {
 			text, ok := v.scalar()
@@ -47,40 +46,6 @@ func (d *draft) readTrial(v value, to **tidemill.TrialTerms) {
 	v.require(v.node, given, "pass", "write clauses that a candidate must pass, such as [stream.lead.low > 0]")
 	if v.node.Kind == yaml.MappingNode {
 		*to = t
-	}
-}
-
-func (d *draft) readTrialClauses(v value) (all []string) {
-	items := v.items()
-	switch {
-	case v.node.Kind == yaml.SequenceNode && len(items) == 0:
-		v.problem("is an empty list; write clauses such as stream.lead.low > 0, or remove the key")
-	case len(items) > gate.MaxClauses:
-		v.problem("has more than %d clauses; join some with &&", gate.MaxClauses)
-		return nil
-	}
-	for _, item := range items {
-		text, ok := item.text()
-		switch {
-		case !ok:
-		case slices.Contains(all, text):
-			item.problem("%s appears twice; keep one", show(text))
-		default:
-			checkStreamClause(item, text)
-			all = append(all, text)
-		}
-	}
-	return all
-}
-
-func checkStreamClause(v value, text string) {
-	err := gate.CheckStream(text)
-	var wrong *gate.SyntaxError
-	switch {
-	case errors.As(err, &wrong):
-		v.problem("column %d, %s: %s", wrong.Column, pointAt(text, wrong.Column), plain(wrong.Reason))
-	case err != nil:
-		v.problem("%s", plain(err.Error()))
 	}
 }
 
