@@ -141,6 +141,15 @@ func (v *visit) exceptions(m *modelShown) Node {
 		d := &m.Drifts[i]
 		all = append(all, h.P(badge("drifting"), say(" "), text(d.Figure), say(": the share of "), text(d.Value), say(" was "+percent(d.Before, 1)+" in the champion's first answers and is "+percent(d.Now, 1)+" in the last "+count(d.Values)+", since "), text(d.Since), say(". Reported "), v.ago(d.At), say(".")))
 	}
+	for i := range m.All {
+		if t := m.All[i].OnTrial; t != nil {
+			all = append(all, h.P(badge(tidemill.VersionTrial), say(" Version "+strconv.Itoa(t.Version)+" answers the events of "), scorerLink(t.Scorer), say(" next to version "+strconv.Itoa(t.Champion)+" since "), v.ago(t.Began),
+				say(": "), text(t.Text), say("."), when(t.Error != "", say(" It does not advance: "), text(t.Error))))
+		}
+	}
+	if c := m.Canary; c != nil {
+		all = append(all, h.P(badge(tidemill.VersionCanary), say(" Version "+strconv.Itoa(c.Version)+" answers "+percent(c.Share, 1)+" of the events since "), v.ago(c.At), say(".")))
+	}
 	if !m.Retired.IsZero() {
 		all = append(all, h.P(badge("forgotten"), say(" Its key was forgotten "), v.ago(m.Retired), say(".")))
 	}
