@@ -1,6 +1,17 @@
 package fold
 
-import "tidemill.dev"
+import (
+	"time"
+
+	"tidemill.dev"
+)
+
+// Canary is a version that answers a share of the events beside the champion.
+type Canary struct {
+	Version int       `json:"version"`
+	At      time.Time `json:"at"` // time of its begin
+	tidemill.Canary
+}
 
 // beginCanary makes a version the canary. A canary before it is refused, because the newer version has newer data.
 func (m *Model) beginCanary(f Fact, h *Held, c tidemill.Canary) {

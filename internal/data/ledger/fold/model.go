@@ -40,23 +40,6 @@ type Model struct {
 	Live     []tidemill.Measured `json:"live,omitempty"`     // figures by outcomes, of up to KeptLive versions and scorers, sorted by these
 }
 
-// Drift is a figure of the champion that has drifted.
-type Drift struct {
-	At time.Time `json:"at"`
-	tidemill.ModelDrifted
-}
-
-// keptDrifts is more than the figures of a model, which several scorers may watch.
-const keptDrifts = 32
-
-// Unserved is a scorer's report that it could not load the champion.
-type Unserved struct {
-	At     time.Time `json:"at"`
-	Scorer string    `json:"scorer"`
-	Kept   int       `json:"kept"` // version that answered instead; 0 for none
-	Error  string    `json:"error"`
-}
-
 // Held has the parts of a version that the fold needs.
 type Held struct {
 	Number int                   `json:"number"`
@@ -67,21 +50,6 @@ type Held struct {
 	At     time.Time             `json:"at"`             // time of its registration
 	Tried  time.Time             `json:"tried,omitzero"` // beginning of its trial; zero if it has had none
 	Why    string                `json:"why,omitempty"`  // reason why its trial ended without a verdict; empty if it did not
-}
-
-// TrialEnd is a trial that has ended. The budget of wrong promotions counts it.
-type TrialEnd struct {
-	Version int       `json:"version"`
-	Recipe  string    `json:"recipe,omitempty"`
-	At      time.Time `json:"at"`
-	Level   float64   `json:"level,omitempty"` // level at which it passed, as in [tidemill.TrialBudget]; 0 if it did not
-}
-
-// Canary is a version that answers a share of the events beside the champion.
-type Canary struct {
-	Version int       `json:"version"`
-	At      time.Time `json:"at"` // time of its begin
-	tidemill.Canary
 }
 
 // Pin keeps the champion until it is removed.
@@ -377,67 +345,6 @@ func (m *Model) settle(f Fact, d tidemill.PromotionProposed, h *Held) ModelVerdi
 	return v
 }
 
-// try begins the trial of a version that has passed its gate. It ends an older trial of the model, because
-// the newer version has newer data.
-func (m *Model) try(f Fact, d tidemill.PromotionProposed, h *Held) ModelVerdict {
-	switch {
-	case d.Judgement == nil || !d.Judgement.Passed || d.Run != h.Run:
-		return void("it has no judgement that passed, or that of another run")
-	case h.State != tidemill.VersionRegistered:
-		return ModelVerdict{Result: Known}
-	case m.Champion == 0:
-		return void("there is no champion to be tried beside")
-	case m.olderThanChampion(h):
-		return m.settle(f, d, h)
-	}
-	if o := m.OnTrial(); o != nil {
-		if h.BeganBefore(o) {
-			h.State, h.Why = tidemill.VersionRefused, "version "+strconv.Itoa(o.Number)+", which has newer data, is on trial"
-			m.owe(f, tidemill.TypeModelRefused, h.Number, m.Champion)
-			return ModelVerdict{Result: Accepted, Judged: h.Number, Judgement: d.Judgement}
-		}
-		o.State, o.Why = tidemill.VersionRefused, "its trial ended without a verdict: the trial of version "+strconv.Itoa(h.Number)+", which has newer data, began"
-		m.owe(f, tidemill.TypeModelRefused, o.Number, m.Champion)
-		m.endTrial(TrialEnd{Version: o.Number, Recipe: m.Recipe, At: f.At})
-	}
-	h.State, h.Tried = tidemill.VersionTrial, f.At
-	m.owe(f, tidemill.TypeTrialBegun, h.Number, m.Champion)
-	return ModelVerdict{Result: Accepted, Judged: h.Number, Judgement: d.Judgement}
-}
-
-// conclude ends the trial of a version. A second end changes nothing.
-func (m *Model) conclude(f Fact, d tidemill.PromotionProposed, h *Held) ModelVerdict {
-	switch {
-	case d.Judgement == nil || d.Judgement.Trial == nil || d.Run != h.Run:
-		return void("it has no end of a trial, or that of another run")
-	case h.State != tidemill.VersionTrial:
-		return ModelVerdict{Result: Known}
-	}
-	end := TrialEnd{Version: h.Number, Recipe: d.Judgement.Trial.Recipe, At: f.At}
-	if d.Judgement.Passed {
-		end.Level = d.Judgement.Trial.Budget.Level
-	}
-	m.endTrial(end)
-	return m.settle(f, d, h)
-}
-
-func (m *Model) endTrial(e TrialEnd) {
-	m.Trials = append(m.Trials, e)
-	if len(m.Trials) > keptTrials {
-		m.Trials = slices.Delete(m.Trials, 0, len(m.Trials)-keptTrials)
-	}
-}
-
-// OnTrial returns the version that is on trial; nil if there is none.
-func (m *Model) OnTrial() *Held {
-	for i := range m.Versions {
-		if m.Versions[i].State == tidemill.VersionTrial {
-			return &m.Versions[i]
-		}
-	}
-	return nil
-}
-
 func (m *Model) await(f Fact, h *Held, v *ModelVerdict, d tidemill.PromotionProposed, why string) {
 	h.State = tidemill.VersionAwaiting
 	held := *d.Judgement
@@ -556,100 +463,6 @@ func (m *Model) announced(f Fact, d tidemill.ModelAnnounced) ModelVerdict {
 	}
 	m.Owed = slices.Delete(m.Owed, i, i+1)
 	return ModelVerdict{Result: Accepted}
-}
-
-// unloadable notes that a scorer could not load the champion, or the version that was to answer
-// instead.
-func (m *Model) unloadable(f Fact, d tidemill.ModelUnloadable) ModelVerdict {
-	told := Unserved{At: f.At, Scorer: strings.ToValidUTF8(d.Scorer, "\uFFFD"), Kept: d.Kept, Error: strings.ToValidUTF8(d.Error, "\uFFFD")}
-	switch u := m.Unserved; {
-	case d.Version < 1:
-		return void("it names no version")
-	case d.Version == m.Champion:
-	case u != nil && u.Scorer == told.Scorer && u.Kept == d.Version:
-		told.At, told.Error = u.At, u.Error
-	default:
-		return void("the version is not the champion")
-	}
-	m.Unserved = &told
-	return ModelVerdict{Result: Accepted}
-}
-
-// loaded withdraws the report of a scorer that has loaded the champion since.
-func (m *Model) loaded(_ Fact, d tidemill.ModelLoaded) ModelVerdict {
-	if m.Unserved == nil || d.Version != m.Champion || strings.ToValidUTF8(d.Scorer, "\uFFFD") != m.Unserved.Scorer {
-		return ModelVerdict{Result: Known}
-	}
-	m.Unserved = nil
-	return ModelVerdict{Result: Accepted}
-}
-
-// drifted notes that a figure of the champion has drifted.
-func (m *Model) drifted(f Fact, d tidemill.ModelDrifted) ModelVerdict {
-	d.Scorer, d.Figure, d.Value = strings.ToValidUTF8(d.Scorer, "\uFFFD"), strings.ToValidUTF8(d.Figure, "\uFFFD"), strings.ToValidUTF8(d.Value, "\uFFFD")
-	d.Since = strings.ToValidUTF8(d.Since, "\uFFFD")
-	switch {
-	case d.Version < 1 || d.Version != m.Champion:
-		return void("the version is not the champion")
-	case m.findDrift(d.Scorer, d.Figure) >= 0:
-		return ModelVerdict{Result: Known}
-	case len(m.Drifts) == keptDrifts:
-		return void("too many figures of the model have drifted")
-	}
-	m.Drifts = append(m.Drifts, Drift{f.At, d})
-	return ModelVerdict{Result: Accepted}
-}
-
-// driftEnded notes that a figure of the champion has returned.
-func (m *Model) driftEnded(_ Fact, d tidemill.ModelDriftEnded) ModelVerdict {
-	i := m.findDrift(strings.ToValidUTF8(d.Scorer, "\uFFFD"), strings.ToValidUTF8(d.Figure, "\uFFFD"))
-	if i < 0 || d.Version != m.Champion {
-		return ModelVerdict{Result: Known}
-	}
-	if m.Drifts = slices.Delete(m.Drifts, i, i+1); len(m.Drifts) == 0 {
-		m.Drifts = nil
-	}
-	return ModelVerdict{Result: Accepted}
-}
-
-// KeptLive is the number of pairs of version and scorer whose figures a model keeps. The oldest versions go.
-const KeptLive = 6
-
-// measured keeps the newest figures of a version in a scorer. They are sums over a beginning of each partition
-// of outcomes. A fact whose beginnings are shorter, or shorter in some partition, comes from a reader that
-// another one has displaced, and changes nothing.
-func (m *Model) measured(_ Fact, d tidemill.Measured) ModelVerdict {
-	d.Scorer = strings.ToValidUTF8(d.Scorer, "\uFFFD")
-	i, found := m.FindLive(d.Version, d.Scorer)
-	switch {
-	case d.Version < 1 || d.Scorer == "":
-		return void("it names no version, or no scorer")
-	case m.Last == 0 || !m.Retired.IsZero():
-		return void("the model has no versions")
-	case found && (d.Folded <= m.Live[i].Folded || !d.Reaches(&m.Live[i])):
-		return ModelVerdict{Result: Known}
-	case found:
-		m.Live[i] = d
-		return ModelVerdict{Result: Accepted}
-	case len(m.Live) >= KeptLive && i == 0:
-		return void("the figures of later versions are kept")
-	}
-	m.Live = slices.Insert(m.Live, i, d)
-	if len(m.Live) > KeptLive {
-		m.Live = slices.Delete(m.Live, 0, 1)
-	}
-	return ModelVerdict{Result: Accepted}
-}
-
-func (m *Model) findDrift(scorer, figure string) int {
-	return slices.IndexFunc(m.Drifts, func(d Drift) bool { return d.Scorer == scorer && d.Figure == figure })
-}
-
-// FindLive returns the index of the figures of a version in a scorer, or the index that they would have.
-func (m *Model) FindLive(version int, scorer string) (int, bool) {
-	return slices.BinarySearchFunc(m.Live, tidemill.Measured{Version: version, Scorer: scorer}, func(a, b tidemill.Measured) int {
-		return cmp.Or(cmp.Compare(a.Version, b.Version), strings.Compare(a.Scorer, b.Scorer))
-	})
 }
 
 // retire drops the versions that end with the key. It keeps floors, so that a late version
