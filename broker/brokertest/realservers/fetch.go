@@ -1,9 +1,11 @@
 package realservers
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	_ "embed"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -201,9 +203,24 @@ func PythonONNXRuntime(ctx context.Context, args ...string) (*exec.Cmd, error) {
 	return pythonWith(ctx, args, onnxLibrary, onnxRuntime)
 }
 
-// PythonSciPy runs python3 with SciPy.
-func PythonSciPy(ctx context.Context, args ...string) (*exec.Cmd, error) {
-	return pythonWith(ctx, args, sciPy)
+// AskSciPy runs a Python script with SciPy. The script gets the question as JSON, and its output is the
+// answer as JSON.
+func AskSciPy(ctx context.Context, script string, question, answer any) error {
+	in, err := json.Marshal(question)
+	if err != nil {
+		return err
+	}
+	cmd, err := pythonWith(ctx, []string{"-c", script}, sciPy)
+	if err != nil {
+		return err
+	}
+	var problems bytes.Buffer
+	cmd.Stdin, cmd.Stderr = bytes.NewReader(in), &problems
+	out, err := cmd.Output()
+	if err != nil {
+		return fmt.Errorf("ask SciPy: %w\n%s", err, problems.Bytes())
+	}
+	return json.Unmarshal(out, answer)
 }
 
 // pythonLibraries returns a folder with the given libraries, which the first call

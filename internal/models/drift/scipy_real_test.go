@@ -3,8 +3,6 @@
 package drift
 
 import (
-	"bytes"
-	"encoding/json"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -35,22 +33,8 @@ func TestRealFactorsAreSciPys(t *testing.T) {
 		n := block << r.IntN(4)
 		asked = append(asked, [4]int{r.IntN(reference + 1), reference, r.IntN(n + 1), n})
 	}
-	in, err := json.Marshal(asked)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd, err := realservers.PythonSciPy(t.Context(), "-c", script)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var problems bytes.Buffer
-	cmd.Stdin, cmd.Stderr = bytes.NewReader(in), &problems
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, problems.Bytes())
-	}
 	var logs []float64
-	if err := json.Unmarshal(out, &logs); err != nil {
+	if err := realservers.AskSciPy(t.Context(), script, asked, &logs); err != nil {
 		t.Fatal(err)
 	}
 	for i, c := range asked {

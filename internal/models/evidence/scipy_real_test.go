@@ -3,8 +3,6 @@
 package evidence
 
 import (
-	"bytes"
-	"encoding/json"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -40,22 +38,8 @@ func TestRealEValuesAreSciPys(t *testing.T) {
 	for range 500 {
 		asked.Counts = append(asked.Counts, [2]int64{r.Int64N(1 << r.IntN(14)), r.Int64N(1 << r.IntN(14))})
 	}
-	in, err := json.Marshal(asked)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd, err := realservers.PythonSciPy(t.Context(), "-c", script)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var problems bytes.Buffer
-	cmd.Stdin, cmd.Stderr = bytes.NewReader(in), &problems
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, problems.Bytes())
-	}
 	var logs []float64
-	if err := json.Unmarshal(out, &logs); err != nil {
+	if err := realservers.AskSciPy(t.Context(), script, asked, &logs); err != nil {
 		t.Fatal(err)
 	}
 	for i, c := range asked.Counts {
