@@ -20,8 +20,6 @@ type Canary struct {
 // CanaryTakes reports whether a canary answers an event, given the value that decides. Values of one model and version
 // stay on their side.
 func CanaryTakes(model string, version int, value []string, share float64) bool {
-	h := sha256.New()
-	writeParts(h, []string{"canary", VersionName(model, version)})
-	writeParts(h, value)
-	return float64(binary.BigEndian.Uint64(h.Sum(nil))>>11)/(1<<53) < share
+	sum := sha256.Sum256(appendParts(appendParts(make([]byte, 0, 256), "canary", VersionName(model, version)), value...))
+	return float64(binary.BigEndian.Uint64(sum[:])>>11)/(1<<53) < share
 }

@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/base32"
 	"encoding/binary"
-	"io"
 
 	"github.com/cloudevents/sdk-go/v2/event"
 )
@@ -19,20 +18,17 @@ const base32Lower = "abcdefghijklmnopqrstuvwxyz234567"
 // length, so ("ab", "c") and ("a", "bc") differ. The same parts give the same id for
 // ever, on any machine, so a repeated step names the same event.
 func ID(parts ...string) string {
-	h := sha256.New()
-	writeParts(h, parts)
-	sum := h.Sum(nil)
-	return base32.NewEncoding(base32Lower).EncodeToString(sum)[:idLength]
+	sum := sha256.Sum256(appendParts(make([]byte, 0, 256), parts...))
+	return base32.NewEncoding(base32Lower).EncodeToString(sum[:])[:idLength]
 }
 
-// writeParts writes each part after its length. A hash never fails to write.
-func writeParts(w io.Writer, parts []string) {
-	var length [8]byte
+// appendParts appends each part after its length.
+func appendParts(dst []byte, parts ...string) []byte {
 	for _, p := range parts {
-		binary.BigEndian.PutUint64(length[:], uint64(len(p)))
-		w.Write(length[:])
-		io.WriteString(w, p)
+		dst = binary.BigEndian.AppendUint64(dst, uint64(len(p)))
+		dst = append(dst, p...)
 	}
+	return dst
 }
 
 // Cause names an event that causes another event or a run. CloudEvents makes the pair of
@@ -54,7 +50,5 @@ func (c Cause) Derive(purpose ...string) string {
 // Digest returns SHA-256 over the cause's source and id. Its first bytes are enough to
 // tell the causes of one run apart.
 func (c Cause) Digest() [sha256.Size]byte {
-	h := sha256.New()
-	writeParts(h, []string{c.Source, c.ID})
-	return [sha256.Size]byte(h.Sum(nil))
+	return sha256.Sum256(appendParts(make([]byte, 0, 256), c.Source, c.ID))
 }

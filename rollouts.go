@@ -46,8 +46,7 @@ func RolloutName(recipe string, number int) string { return recipe + "/" + strco
 // TakesPart reports whether a key is in the cohort of a recipe's rollouts. The place of a key never changes, so
 // the cohort only grows with the share.
 func TakesPart(recipe, key string, share float64) bool {
-	h := sha256.New()
-	writeParts(h, []string{"cohort", recipe, key})
-	place := float64(binary.BigEndian.Uint64(h.Sum(nil))>>11) / (1 << 53)
+	sum := sha256.Sum256(appendParts(make([]byte, 0, 256), "cohort", recipe, key))
+	place := float64(binary.BigEndian.Uint64(sum[:])>>11) / (1 << 53)
 	return place < share
 }
