@@ -81,15 +81,16 @@ const overlapSize = 256
 // wait waits for a delivery or a wakeup. It also waits for a time, unless that is zero, and for the
 // committer to become free, if committer is set.
 func (s *session) wait(ctx context.Context, until time.Time, committer bool) (*broker.Delivery, error) {
-	quiet, cancel := context.WithCancel(ctx)
-	defer cancel()
 	if at, some := s.nextDue(); some && (until.IsZero() || at.Before(until)) {
 		until = at
 	}
-	if !until.IsZero() {
-		quiet, cancel = context.WithDeadline(quiet, until)
-		defer cancel()
+	quiet, cancel := ctx, context.CancelFunc(nil)
+	if until.IsZero() {
+		quiet, cancel = context.WithCancel(ctx)
+	} else {
+		quiet, cancel = context.WithDeadline(ctx, until)
 	}
+	defer cancel()
 	defer s.wake.onWake(cancel, committer)()
 	d, err := s.c.Poll(quiet)
 	switch {

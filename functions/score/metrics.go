@@ -277,7 +277,7 @@ func (s *Scorer) Standing() Standing {
 	at := Standing{Name: s.conf.Name, Events: c.events.Load(), Scored: c.scored.Load(), Passed: c.passed.Load(), Dropped: c.dropped.Load(),
 		DeadLettered: c.dead.Load(), Held: c.held.Load(), Skipped: c.skipped.Load(), Aborted: c.aborted.Load(), Lag: c.lag.Load(),
 		P50: time.Duration(c.latency.quantile(.5)) * time.Millisecond, P99: time.Duration(c.latency.quantile(.99)) * time.Millisecond,
-		Models: int(c.models.Load()), Swaps: []Swap{}}
+		Models: int(c.models.Load()), Swaps: make([]Swap, 0, swapsKept)}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	at.Rate, at.LastError, at.LastErrorAt = c.rate.average(time.Now()), c.fault, c.at

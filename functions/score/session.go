@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -169,12 +170,12 @@ func (s *session) finish(b *batch) {
 	for i := range b.parts {
 		p := &b.parts[i]
 		t := p.of
-		for len(t.deliveries) > 0 && t.deliveries[0].waiting == 0 {
-			p.next = t.deliveries[0].d.Next()
-			b.ends = append(b.ends, t.deliveries[0])
-			t.deliveries[0] = nil
-			t.deliveries = t.deliveries[1:]
+		n := 0
+		for ; n < len(t.deliveries) && t.deliveries[n].waiting == 0; n++ {
+			p.next = t.deliveries[n].d.Next()
+			b.ends = append(b.ends, t.deliveries[n])
 		}
+		t.deliveries = slices.Delete(t.deliveries, 0, n)
 		p.whole = len(t.deliveries) == 0 && t.found == nil
 	}
 }

@@ -209,11 +209,15 @@ func factsText(places []int64) sharedFacts {
 
 // text encodes a note; facts comes from factsText.
 func (n offsetNote) text(facts sharedFacts) string {
-	b := binary.AppendVarint(nil, int64(n.to))
+	var own [4 * binary.MaxVarintLen64]byte
+	b := binary.AppendVarint(own[:0], int64(n.to))
 	b = binary.AppendVarint(b, n.from)
 	b = binary.AppendVarint(b, n.mark.at)
 	b = binary.AppendVarint(b, n.mark.serial)
-	return facts.prefix + base64.RawStdEncoding.EncodeToString(b) + ":" + facts.text
+	var room [256]byte // each transaction has a note for each partition
+	all := append(room[:0], facts.prefix...)
+	all = append(base64.RawStdEncoding.AppendEncode(all, b), ':')
+	return string(append(all, facts.text...))
 }
 
 // parseNote decodes a note. An empty text is no note.
