@@ -33,6 +33,8 @@ type fetcher struct {
 	parts   []*inPartition
 	abandon context.CancelCauseFunc // ends the long poll under way; nil if there is none
 
+	requests requestContext
+
 	frame   wire.Frame
 	memory  []byte // memory for the next answer
 	asked   []fetchAsk
@@ -233,13 +235,9 @@ func (f *fetcher) fetch(all bool) {
 
 // request sends the encoded request and waits for the answer. A long poll can be abandoned.
 func (f *fetcher) request(wait time.Duration) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(f.c.ctx, max(f.c.b.requestTimeout, f.c.b.requestTimeout/2+wait))
-	defer cancel()
+	ctx := f.requests.atLeast(max(f.c.b.requestTimeout, f.c.b.requestTimeout/2+wait))
 	if wait == longPoll {
-		var abandon context.CancelCauseFunc
-		ctx, abandon = context.WithCancelCause(ctx)
-		defer abandon(nil)
-		f.setAbandon(abandon)
+		f.setAbandon(f.requests.cancel)
 		defer f.setAbandon(nil)
 		f.abandonPoll() // the partitions may have changed since they were chosen
 	}

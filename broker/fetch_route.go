@@ -94,7 +94,7 @@ func (c *Consumer) addToFetcher(p *inPartition, node int32) {
 	c.mu.Lock()
 	f := c.fetchers[node]
 	if f == nil {
-		f = &fetcher{c: c, node: node, wake: make(chan struct{}, 1)}
+		f = &fetcher{c: c, node: node, wake: make(chan struct{}, 1), requests: requestContext{parent: c.ctx}}
 		c.fetchers[node] = f
 		c.running.Go(f.run)
 	}

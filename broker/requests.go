@@ -23,19 +23,27 @@ const anyNode int32 = -1
 // connection to RawExchange, and nothing is registered process-wide.
 //
 // It guards against a race. The transport stops waiting when the context ends, while its connection
-// goroutine may still write our request or fill our answer. The side that wins claim owns the
-// buffers. A caller that loses claim waits until the goroutine has finished with the buffers;
-// closing the connection makes that wait short.
+// goroutine may still write our request or fill our answer. The state says which side owns the
+// buffers. A caller that gives a running exchange up closes the connection, and waits until the
+// goroutine has finished with the buffers.
 type exchange struct {
-	ctx    context.Context
 	node   int32
-	key    protocol.ApiKey // kind of the request; the transport reads it without the claim
+	key    protocol.ApiKey // kind of the request; the transport reads it in any state
 	frame  *wire.Frame
 	answer []byte
 
-	claim atomic.Bool
-	gone  chan struct{}
+	state atomic.Int32
+	conn  net.Conn      // set before the exchange is running
+	ended chan struct{} // set before the exchange is given up; closed when the goroutine has finished
 }
+
+// The states of an exchange.
+const (
+	exchangeWaiting int32 = iota // nothing is sent yet
+	exchangeRunning              // the connection's goroutine owns the buffers
+	exchangeFinished
+	exchangeGivenUp
+)
 
 var (
 	_ protocol.BrokerMessage = (*exchange)(nil)
@@ -55,19 +63,16 @@ func (x *exchange) Required(map[protocol.ApiKey]int16) bool { return true }
 
 // RawExchange writes the request and reads the answer.
 func (x *exchange) RawExchange(rw io.ReadWriter) (protocol.Message, error) {
-	if !x.claim.CompareAndSwap(false, true) {
+	x.conn, _ = rw.(net.Conn)
+	if !x.state.CompareAndSwap(exchangeWaiting, exchangeRunning) {
 		return nil, context.Canceled
 	}
-	defer close(x.gone)
-	stop := func() bool { return true }
-	if conn, ok := rw.(net.Conn); ok {
-		stop = context.AfterFunc(x.ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
-	}
 	err := x.exchange(rw)
-	if !stop() && err == nil {
-		// The answer came, but the connection is being closed. So the connection must not be reused
-		// for another request.
-		err = context.Cause(x.ctx)
+	if !x.state.CompareAndSwap(exchangeRunning, exchangeFinished) {
+		// Perhaps the answer came, but the connection is being closed. So the connection must not be
+		// reused for another request.
+		close(x.ended)
+		return nil, context.Canceled
 	}
 	if err != nil {
 		return nil, err
@@ -83,18 +88,31 @@ func (x *exchange) exchange(rw io.ReadWriter) (err error) {
 	return err
 }
 
+// giveUp takes the buffers back from the transport. It reports whether no byte was sent.
+func (x *exchange) giveUp() (unsent bool) {
+	x.ended = make(chan struct{})
+	if x.state.CompareAndSwap(exchangeWaiting, exchangeGivenUp) {
+		return true
+	}
+	if x.state.CompareAndSwap(exchangeRunning, exchangeGivenUp) {
+		if x.conn != nil {
+			_ = x.conn.SetDeadline(time.Unix(1, 0)) // ends the goroutine's read or write, and then kafka-go closes the connection
+		}
+		<-x.ended
+	}
+	return false
+}
+
 // call sends a frame to a node and returns the answer, in buf's memory if that is large enough.
 // After call returns, no other goroutine touches frame or buf.
 func (b *Broker) call(ctx context.Context, node int32, frame *wire.Frame, buf []byte) ([]byte, error) {
-	x := &exchange{ctx: ctx, node: node, key: protocol.ApiKey(frame.Key), frame: frame, answer: buf, gone: make(chan struct{})}
+	x := &exchange{node: node, key: protocol.ApiKey(frame.Key), frame: frame, answer: buf}
 	err := b.roundTrip(ctx, x)
 	if err == nil {
 		return x.answer, nil
 	}
-	if x.claim.CompareAndSwap(false, true) {
+	if x.giveUp() {
 		err = fmt.Errorf("%w: %w", errUnsent, err)
-	} else {
-		<-x.gone
 	}
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
 		err = fmt.Errorf("%w: %w", cause, err)
@@ -119,6 +137,32 @@ func (b *Broker) roundTrip(ctx context.Context, request protocol.Message) error 
 // the caller decides what to do.
 func (b *Broker) limitTime(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, b.requestTimeout)
+}
+
+// requestContext is the context of requests that follow each other. Each has at least the given
+// time. A new context for each of them would cost more than the rest of a small request. So one
+// context serves many requests, and is replaced when too little of its time is left.
+type requestContext struct {
+	parent context.Context
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	ends   time.Time
+}
+
+// atLeast returns a context that has this much time left, and at most an eighth more.
+func (r *requestContext) atLeast(limit time.Duration) context.Context {
+	now := time.Now()
+	if r.ctx != nil && r.ctx.Err() == nil && r.ends.Sub(now) >= limit {
+		return r.ctx
+	}
+	if r.cancel != nil {
+		r.cancel(nil)
+	}
+	r.ends = now.Add(limit + limit/8)
+	inner, cancel := context.WithCancelCause(r.parent)
+	ctx, stop := context.WithDeadline(inner, r.ends)
+	r.ctx, r.cancel = ctx, func(cause error) { cancel(cause); stop() }
+	return ctx
 }
 
 // routedRequest sends one of kafka-go's own requests to a chosen server. The transport itself would

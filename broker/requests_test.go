@@ -47,11 +47,10 @@ func (c *cutConn) SetDeadline(time.Time) error {
 }
 
 func TestAConnectionThatIsBeingCutIsNotUsedAgain(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
 	var frame wire.Frame
 	frame.Metadata("test", nil)
-	x := &exchange{ctx: ctx, frame: &frame, gone: make(chan struct{})}
-	conn := &cutConn{leave: cancel, cut: make(chan struct{}), answer: make([]byte, 12)}
+	x := &exchange{frame: &frame}
+	conn := &cutConn{leave: func() { go x.giveUp() }, cut: make(chan struct{}), answer: make([]byte, 12)}
 	conn.answer[3] = 8
 	if _, err := x.RawExchange(conn); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v: kafka-go would keep the connection", err)

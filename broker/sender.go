@@ -29,6 +29,8 @@ type sender struct {
 	spare []*outPartition
 	frame wire.Frame
 	buf   []byte
+
+	requests requestContext
 }
 
 // sender returns the sender to a server and starts it on first use. After Close has begun, an event
@@ -39,7 +41,7 @@ func (p *Producer) sender(node int32) *sender {
 	defer p.mu.Unlock()
 	s := p.senders[node]
 	if s == nil {
-		s = &sender{p: p, node: node, wake: make(chan struct{}, 1)}
+		s = &sender{p: p, node: node, wake: make(chan struct{}, 1), requests: requestContext{parent: p.ctx}}
 		p.senders[node] = s
 		if p.ctx.Err() == nil {
 			p.running.Go(s.run)
@@ -141,8 +143,7 @@ func (s *sender) take(o *outPartition) int {
 // send sends the heads of the taken partitions and handles the answers. Meanwhile send owns the
 // partitions, and other goroutines only append after the heads.
 func (s *sender) send() {
-	ctx, cancel := s.p.b.limitTime(s.p.ctx)
-	defer cancel()
+	ctx := s.requests.atLeast(s.p.b.requestTimeout)
 	if err := s.sealHeads(ctx); err != nil {
 		s.handleFailure(err, false)
 		return

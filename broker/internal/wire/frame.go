@@ -118,11 +118,14 @@ func (f *Frame) WriteTo(w io.Writer) (int64, error) {
 // ReadAnswer reads one answer into buf, which grows if needed, and returns the bytes
 // after the correlation id.
 func ReadAnswer(r io.Reader, buf []byte) ([]byte, error) {
-	var head [8]byte
-	if _, err := io.ReadFull(r, head[:]); err != nil {
+	head := buf[:min(8, cap(buf))]
+	if len(head) < 8 {
+		head = make([]byte, 8)
+	}
+	if _, err := io.ReadFull(r, head); err != nil {
 		return buf[:0], err
 	}
-	size := int(int32(binary.BigEndian.Uint32(head[:]))) - 4
+	size := int(int32(binary.BigEndian.Uint32(head))) - 4
 	if size < 0 || size > maxFrame {
 		return buf[:0], fmt.Errorf("answer of %d bytes: is this a Kafka without TLS, and are we?", size)
 	}
