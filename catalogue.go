@@ -94,6 +94,7 @@ const (
 	KeyedByRun      Keying = "recipe/key"
 	KeyedByModel    Keying = "model"
 	KeyedByOriginal Keying = "as the original event"
+	KeyedByKey      Keying = "key of the model"
 )
 
 // Entry describes one type in the catalogue.
@@ -270,9 +271,9 @@ var catalogue = []Entry{
 	{TypeRolloutAborted, StreamCommands, true, KeyedBySubject, 1,
 		"a rollout is aborted, and its keys are rolled back", []string{AttrRecipe, AttrAuthID}},
 
-	{TypeOutcome, StreamOutcomes, true, KeyedByOriginal, 1,
+	{TypeOutcome, StreamOutcomes, true, KeyedByKey, 1,
 		"an answer together with its truth", []string{AttrModel, AttrModelVersion, AttrScorer}},
-	{TypeOutcomeCorrected, StreamOutcomes, true, KeyedByOriginal, 1,
+	{TypeOutcomeCorrected, StreamOutcomes, true, KeyedByKey, 1,
 		"a later label has changed the truth of an answer", []string{AttrModel, AttrModelVersion, AttrScorer}},
 	{TypeLabel, "", true, KeyedByOriginal, 1,
 		"a person has given the truth of an answer", []string{AttrScorer, AttrAuthID}},

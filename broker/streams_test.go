@@ -429,7 +429,7 @@ func TestPlan(t *testing.T) {
 
 // The streams from whose order Tidemill computes its state never get more partitions.
 func TestPlanKeepsFixedPartitions(t *testing.T) {
-	for _, name := range []string{tidemill.StreamFacts, tidemill.StreamDeadLetters, tidemill.StreamCommands, tidemill.StreamClock} {
+	for _, name := range []string{tidemill.StreamFacts, tidemill.StreamDeadLetters, tidemill.StreamCommands, tidemill.StreamClock, tidemill.StreamOutcomes} {
 		for _, ordered := range []bool{true, false} {
 			spec := StreamSpec{Name: name, Partitions: 8, KeyOrdered: ordered, Builtin: true}
 			todo, report, err := plan([]StreamSpec{spec}, foundStreams{brokers: 3, streams: map[string]foundStream{name: has(spec, 2, 3)}}, EnsureOptions{Reorder: true})

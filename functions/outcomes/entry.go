@@ -53,16 +53,16 @@ type answer struct {
 
 // answerView has the parts of an answer's event.
 type answerView struct {
-	id, time, subject, key string
-	model, version         string
-	causeID, causeSource   string
-	field, group           string
-	data                   string
+	id, time, subject    string
+	model, version       string
+	causeID, causeSource string
+	field, group         string
+	data                 string
 }
 
 // texts lists all parts, for encoding and decoding.
-func (v *answerView) texts() [11]*string {
-	return [...]*string{&v.id, &v.time, &v.subject, &v.key, &v.model, &v.version, &v.causeID, &v.causeSource, &v.field, &v.group, &v.data}
+func (v *answerView) texts() [10]*string {
+	return [...]*string{&v.id, &v.time, &v.subject, &v.model, &v.version, &v.causeID, &v.causeSource, &v.field, &v.group, &v.data}
 }
 
 func (l *label) texts() [5]*string {

@@ -70,7 +70,7 @@ type manifest struct {
 }
 
 const (
-	manifestForm = 1
+	manifestForm = 2
 	manifestFile = "manifest.json"
 )
 

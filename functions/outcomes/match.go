@@ -105,7 +105,7 @@ func (m *matcher) readLabel(v *broker.View, l *label) (value string, err error) 
 
 // readAnswer reads the parts of an answer's event. The texts point into the event.
 func (v *answerView) readAnswer(e *broker.View) {
-	*v = answerView{id: e.ID, time: e.Time, subject: e.Subject, key: text(e.Key), data: text(e.Data)}
+	*v = answerView{id: e.ID, time: e.Time, subject: e.Subject, data: text(e.Data)}
 	for i := range e.Extensions {
 		switch x := &e.Extensions[i]; x.Name {
 		case tidemill.AttrModel:

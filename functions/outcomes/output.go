@@ -42,10 +42,11 @@ func sourceOf(names tidemill.Names, scorer string) string {
 	return names.Source("outcomes/" + scorer)
 }
 
-// outcome adds the outcome of an answer. Without a label its truth is the one that the config assumes.
+// outcome adds the outcome of an answer. Without a label its truth is the one that the config assumes. Its record key is the
+// key of the model, so that all outcomes of a key are in one partition.
 func (o *output) outcome(a *answer, l *label, before string) {
 	v := broker.View{ID: a.view.id, Source: o.source(), Type: tidemill.TypeOutcome, Subject: a.view.subject, Time: o.now().UTC().Format(time.RFC3339Nano),
-		DataContentType: "application/json", DataSchema: tidemill.Schema(tidemill.TypeOutcome), Key: []byte(a.view.key)}
+		DataContentType: "application/json", DataSchema: tidemill.Schema(tidemill.TypeOutcome), Key: []byte(o.match.keyOf(&a.view))}
 	if a.revision > 1 {
 		v.Type, v.DataSchema = tidemill.TypeOutcomeCorrected, tidemill.Schema(tidemill.TypeOutcomeCorrected)
 		v.ID += "#" + strconv.Itoa(a.revision)

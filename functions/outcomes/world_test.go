@@ -129,6 +129,9 @@ func (w *world) outcomes() map[string][]tidemill.OutcomeData {
 			w.Errorf("outcome %s was written twice", e.ID)
 		}
 		ids[strings.Clone(e.ID)] = true
+		if string(e.Key) != d.Key {
+			w.Errorf("%s: the record key is %q, and the key of the model %q", e.ID, e.Key, d.Key)
+		}
 		corrected := e.Type == tidemill.TypeOutcomeCorrected
 		if corrected != (d.Revision > 1) || d.Revision != len(all[d.Place])+1 {
 			w.Errorf("%s: type %s, revision %d after %d", e.ID, e.Type, d.Revision, len(all[d.Place]))

@@ -28,8 +28,8 @@ const File = "outcomes.ndjson"
 var ErrTooMany = errors.New("there are too many outcomes for one input; let it read a shorter time with `last`")
 
 const (
-	mostRows   = 2_000_000
-	readAtOnce = 1 << 20 // bytes of one read of a stream
+	mostRows                = 2_000_000
+	leastAtOnce, mostAtOnce = 64 << 10, 1 << 20 // bytes of one read of a stream
 )
 
 // Row is a line of the file.
@@ -118,7 +118,9 @@ func (o *Options) outcomes(ctx context.Context, in *tidemill.Input) ([]row, erro
 	newest := map[broker.Position]tidemill.OutcomeData{}
 	for _, at := range from {
 		end := until[at.Partition]
-		if at.Offset >= end {
+		// All outcomes of a key are in one partition, because their record key is the key, and the stream keeps its
+		// number of partitions.
+		if at.Offset >= end || o.Key != "" && at.Partition != broker.PartitionOf([]byte(o.Key), len(ends)) {
 			continue
 		}
 		in.Read = append(in.Read, tidemill.Range{Partition: at.Partition, From: at.Offset, To: end})
@@ -140,7 +142,7 @@ func (o *Options) outcomes(ctx context.Context, in *tidemill.Input) ([]row, erro
 func (o *Options) readOutcomes(ctx context.Context, at broker.Position, end int64, newest map[broker.Position]tidemill.OutcomeData) error {
 	for at.Offset < end {
 		var bad error
-		next, err := o.Broker.Read(ctx, at, readAtOnce, func(e *broker.Incoming) bool {
+		next, err := o.Broker.Read(ctx, at, mostAtOnce, func(e *broker.Incoming) bool {
 			if e.Offset < end {
 				bad = o.take(e, newest)
 			}
@@ -158,7 +160,10 @@ func (o *Options) readOutcomes(ctx context.Context, at broker.Position, end int6
 }
 
 func (o *Options) take(e *broker.Incoming, newest map[broker.Position]tidemill.OutcomeData) error {
-	if scorer, _ := e.Attribute(tidemill.AttrScorer); e.Err != nil || scorer != o.Scorer.Name {
+	if e.Err != nil || o.Key != "" && string(e.Key) != o.Key {
+		return nil
+	}
+	if scorer, _ := e.Attribute(tidemill.AttrScorer); scorer != o.Scorer.Name {
 		return nil
 	}
 	var d tidemill.OutcomeData
@@ -166,7 +171,7 @@ func (o *Options) take(e *broker.Incoming, newest map[broker.Position]tidemill.O
 		return nil // no reader can do more with it
 	}
 	at, ok := broker.ParsePlace(d.Place)
-	if !ok || o.Key != "" && d.Key != o.Key || newest[at].Revision >= d.Revision {
+	if !ok || newest[at].Revision >= d.Revision {
 		return nil
 	}
 	if newest[at] = d; len(newest) > mostRows {
@@ -199,9 +204,10 @@ func (o *Options) write(ctx context.Context, all []row, to *json.Encoder) error 
 	return nil
 }
 
-// writePartition reads on from each event that is needed, so rows that are close together share a read.
+// writePartition reads on from each event that is needed, so rows that are close together share a read. Events of one
+// key are mostly far apart, so a read is small until it has found several of them.
 func (o *Options) writePartition(ctx context.Context, all []row, last int64, to *json.Encoder) error {
-	for len(all) > 0 {
+	for bytes := leastAtOnce; len(all) > 0; {
 		if all[0].at.Offset >= last {
 			if err := to.Encode(Row{nil, all[0].data.Truth, all[0].data}); err != nil {
 				return err
@@ -211,7 +217,7 @@ func (o *Options) writePartition(ctx context.Context, all []row, last int64, to 
 		}
 		before := len(all)
 		var bad error
-		_, err := o.Broker.Read(ctx, all[0].at, readAtOnce, func(e *broker.Incoming) bool {
+		_, err := o.Broker.Read(ctx, all[0].at, bytes, func(e *broker.Incoming) bool {
 			for len(all) > 0 && bad == nil && all[0].at.Offset <= e.Offset {
 				var of *Event
 				if all[0].at.Offset == e.Offset && e.Err == nil {
@@ -230,6 +236,9 @@ func (o *Options) writePartition(ctx context.Context, all []row, last int64, to 
 				return err
 			}
 			all = all[1:]
+		}
+		if bytes = min(2*bytes, mostAtOnce); before-len(all) < 2 {
+			bytes = leastAtOnce
 		}
 	}
 	return nil

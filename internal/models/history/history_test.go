@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -19,14 +20,14 @@ import (
 
 // world is a Kafka with a stream of messages and outcomes, and a store.
 type world struct {
-	*testing.T
+	testing.TB
 	o       Options
 	produce *broker.Producer
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t testing.TB) *world {
 	t.Helper()
-	w := &world{T: t}
+	w := &world{TB: t}
 	s, err := embedded.Start(t.Context(), embedded.Options{})
 	w.must(err)
 	t.Cleanup(func() { _ = s.Close() })
@@ -66,7 +67,7 @@ func (w *world) outcome(d tidemill.OutcomeData) {
 	w.Helper()
 	data, err := json.Marshal(d)
 	w.must(err)
-	w.publish(tidemill.StreamOutcomes, broker.View{ID: d.Place, Source: "/tidemill/test/outcomes", Type: tidemill.TypeOutcome, Subject: d.Key, DataContentType: "application/json", Data: data,
+	w.publish(tidemill.StreamOutcomes, broker.View{ID: d.Place, Source: "/tidemill/test/outcomes", Type: tidemill.TypeOutcome, Subject: d.Key, Key: []byte(d.Key), DataContentType: "application/json", Data: data,
 		Extensions: []broker.Attribute{{Name: tidemill.AttrScorer, Value: d.Scorer}}})
 }
 
@@ -110,7 +111,7 @@ func TestOutcomesAreWritten(t *testing.T) {
 	in, err := Write(t.Context(), w.o)
 	w.must(err)
 	rows := w.read(in)
-	if len(rows) != 4 || in.Rows != 4 || in.Outcomes != "intents" || len(in.Read) == 0 {
+	if len(rows) != 4 || in.Rows != 4 || in.Outcomes != "intents" || len(in.Read) != 1 { // only the key's partition was read
 		t.Fatalf("%d rows, %+v", len(rows), in)
 	}
 	for i, want := range []struct{ data, truth string }{{`{"text":"a"}`, "z"}, {`"plain text"`, "x"}, {`{"text":"c"}`, "x"}, {"", "x"}} {
@@ -130,6 +131,10 @@ func TestOutcomesAreWritten(t *testing.T) {
 	if err != nil || again.Tree != in.Tree {
 		t.Errorf("the same outcomes have another tree: %+v, %v", again, err)
 	}
+	w.o.Key = "bot-2"
+	if of, err := Write(t.Context(), w.o); err != nil || of.Rows != 1 {
+		t.Errorf("another key: %+v, %v", of, err)
+	}
 	w.o.Key = ""
 	if all, err := Write(t.Context(), w.o); err != nil || all.Rows != 5 {
 		t.Errorf("all keys: %+v, %v", all, err)
@@ -137,5 +142,31 @@ func TestOutcomesAreWritten(t *testing.T) {
 	w.o.Key = "bot-9"
 	if none, err := Write(t.Context(), w.o); err != nil || none.Rows != 0 || len(w.read(none)) != 0 {
 		t.Errorf("a key without outcomes: %+v, %v", none, err)
+	}
+}
+
+// BenchmarkPlan writes the input of one key of many, as each plan of a run does.
+func BenchmarkPlan(b *testing.B) {
+	const keys, each = 1000, 200
+	w := newWorld(b)
+	send := func(stream string, v broker.View) {
+		w.produce.Send(b.Context(), stream, &v, func(_ broker.Receipt, err error) { w.must(err) })
+	}
+	for i := range keys * each {
+		key := "bot-" + strconv.Itoa(i%keys)
+		send("messages", broker.View{ID: strconv.Itoa(i), Source: "/chat", Type: "message", Subject: key, Data: []byte(`{"text":"where is my parcel, it should have arrived yesterday"}`)})
+		d := tidemill.OutcomeData{Scorer: "intents", Key: key, Model: "intent/" + key, Version: 1, Place: "messages/" + strconv.Itoa(int(broker.PartitionOf([]byte(key), 2))) + "/" + strconv.Itoa(i/2),
+			Label: "track-order", Score: 0.9, Scores: map[string]float64{"track-order": 0.9, "refund": 0.1}, Truth: "refund", Revision: 1}
+		data, err := json.Marshal(d)
+		w.must(err)
+		send(tidemill.StreamOutcomes, broker.View{ID: d.Place, Source: "/tidemill/test/outcomes", Type: tidemill.TypeOutcome, Subject: key, Key: []byte(key), DataContentType: "application/json", Data: data,
+			Extensions: []broker.Attribute{{Name: tidemill.AttrScorer, Value: d.Scorer}}})
+	}
+	w.must(w.produce.Flush(b.Context()))
+	w.o.Key = "bot-1"
+	for b.Loop() {
+		if in, err := Write(b.Context(), w.o); err != nil || in.Rows != each {
+			b.Fatalf("%+v, %v", in, err)
+		}
 	}
 }
