@@ -27,6 +27,9 @@ type joiner struct {
 	// forgotten reports whether the key of an answer was forgotten after the answer.
 	forgotten func(key string, at position) (bool, error)
 
+	// forgets returns a time in milliseconds. The index drops entries whose members are all older.
+	forgets func() int64
+
 	// replaying is true while the index is rebuilt. Outcomes and dead letters of these events are written already.
 	replaying bool
 	// torn has outcomes that are on the log, while the offsets of their transaction are not: the embedded Kafka
@@ -35,8 +38,9 @@ type joiner struct {
 	// lettered has the labels that have not expired and whose dead letters are on the log.
 	lettered map[position]bool
 
-	e entry // memory that each call uses again
-	n counts
+	crowded bool  // whether a value had too many answers or labels since this was last logged
+	e       entry // memory that each call uses again
+	n       counts
 }
 
 // written is an outcome that is on the log.
@@ -51,7 +55,8 @@ type counts struct {
 	answers, labels, joined, assumed, corrected, repeated, late, unmatched, unreadable, forgotten, crowded uint64
 }
 
-// mostMembers bounds the answers and the waiting labels of one match value.
+// mostMembers bounds the answers and the waiting labels of one match value, because a whole entry is read and written for
+// each of them. Further answers get their outcome when their wait is over.
 const mostMembers = 100
 
 // relation says how a label and an answer are related in time.
@@ -109,7 +114,12 @@ func (j *joiner) answer(v *broker.View, at position, ms int64) error {
 		return nil
 	}
 	if len(j.e.answers) >= mostMembers {
+		before := j.forgets()
+		j.e.answers = slices.DeleteFunc(j.e.answers, func(a answer) bool { return a.at < before })
+	}
+	if len(j.e.answers) >= mostMembers {
 		j.n.crowded++
+		j.crowded = true
 		return nil
 	}
 	if len(j.e.labels) > 0 {
@@ -182,6 +192,7 @@ func (j *joiner) label(v *broker.View, at position, ms int64) error {
 		j.n.late++
 	case len(j.e.labels) >= mostMembers:
 		j.n.crowded++
+		j.crowded = true
 		return j.dead(at, v, fmt.Sprintf("%d earlier labels wait for the same answer", mostMembers))
 	default:
 		j.e.labels = append(j.e.labels, l)
@@ -288,7 +299,8 @@ func stripped(v *broker.View) *broker.View {
 
 // expireAnswer takes an answer again after all labels that were in time have been read.
 func (j *joiner) expireAnswer(v *broker.View, at position, ms int64) error {
-	if j.missing == "" || !j.match.isAnswer(v) {
+	// Without a field each input has its own value, so an entry has room for all its answers.
+	if j.missing == "" && j.match.of.Field == "" || !j.match.isAnswer(v) {
 		return nil
 	}
 	fresh := answer{position: at, at: ms}
@@ -313,10 +325,30 @@ func (j *joiner) expireAnswer(v *broker.View, at position, ms int64) error {
 	if gone, err := j.isForgotten(a); gone || err != nil {
 		return err
 	}
-	j.n.assumed++
-	j.publish(a, nil, j.missing)
+	var l *label
+	if !known {
+		l = j.lastInTime(a)
+	}
+	switch {
+	case l != nil:
+		j.n.joined++
+		j.publish(a, l, l.truth)
+	case j.missing != "":
+		j.n.assumed++
+		j.publish(a, nil, j.missing)
+	}
 	if known {
 		j.store(&h, ms)
+	}
+	return nil
+}
+
+// lastInTime returns the last label of the loaded entry that is for an answer; nil if none is.
+func (j *joiner) lastInTime(a *answer) *label {
+	for i := range slices.Backward(j.e.labels) {
+		if l := &j.e.labels[i]; j.relate(l, a) == inTime {
+			return l
+		}
 	}
 	return nil
 }
@@ -366,6 +398,9 @@ var (
 	labelSourcePath, revisedPath = []string{"labelSource"}, []string{"revision"} // read-only
 )
 
+// nowhere is the position of a label that is only known from an outcome. The label itself is read later, unless it is gone.
+var nowhere = position{-1, -1} // read-only
+
 // outcome takes an outcome that this scorer's owners have written. It is called while the index is rebuilt, after the
 // answers and before the labels. maybeTorn says that the outcome may be of a transaction without offsets.
 func (j *joiner) outcome(v *broker.View, maybeTorn bool) error {
@@ -375,9 +410,12 @@ func (j *joiner) outcome(v *broker.View, maybeTorn bool) error {
 		return fmt.Errorf("read outcome %s: its revision is no number", v.ID)
 	}
 	truth, labelID, labelSource := jsonscan.TextAt(v.Data, truthPath), jsonscan.TextAt(v.Data, labelIDPath), jsonscan.TextAt(v.Data, labelSourcePath)
-	if maybeTorn {
+	remember := func() {
 		place := strings.Clone(place)
 		j.torn[place] = append(j.torn[place], written{revision, strings.Clone(truth), strings.Clone(labelID), strings.Clone(labelSource)})
+	}
+	if maybeTorn {
+		remember()
 	}
 	var view answerView
 	view.readAnswer(v)
@@ -391,13 +429,17 @@ func (j *joiner) outcome(v *broker.View, maybeTorn bool) error {
 		return err
 	}
 	a := j.e.answerOf(place)
-	if a == nil || a.revision >= revision {
+	switch {
+	case a == nil && !maybeTorn && len(j.e.answers) >= mostMembers:
+		remember() // its answer had room in the entry then, or it has expired
+		return nil
+	case a == nil || a.revision >= revision:
 		return nil
 	}
 	a.revision, a.truth = revision, truth
 	if basis := tidemill.OutcomeBasis(jsonscan.TextAt(v.Data, basisPath)); basis != tidemill.OutcomeAssumed {
 		when := jsonscan.TextAt(v.Data, labelledPath)
-		j.e.labels = newestUsed(append(j.e.labels, label{at: readTime(when, a.at).UnixMilli(), used: true, person: basis == tidemill.OutcomeSaid, truth: truth,
+		j.e.labels = newestUsed(append(j.e.labels, label{position: nowhere, at: readTime(when, a.at).UnixMilli(), used: true, person: basis == tidemill.OutcomeSaid, truth: truth,
 			id: labelID, source: labelSource, time: when}))
 	}
 	j.store(&h, 0)

@@ -3,6 +3,7 @@ package outcomes
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -28,6 +29,7 @@ type history struct {
 	names   tidemill.Names
 	wait    int64
 	missing string
+	field   bool // whether all answers and labels have the same match value
 	dir     string
 	now     int64
 	until   int64 // time up to which everything has expired
@@ -70,9 +72,13 @@ func (h *history) open() {
 	h.x, err = openIndex(h.dir, "", 5)
 	h.must(err)
 	c := scorer(time.Duration(h.wait)*time.Millisecond, h.missing)
+	if h.field {
+		c.Labels.ID, c.Labels.Field, c.Labels.LabelField = "", "data.card", "source"
+	}
 	m := newMatcher(h.names, &c)
 	out := &output{names: h.names, match: m, answers: streamAnswers, labels: streamLabels, now: func() time.Time { return time.UnixMilli(h.now) }}
-	h.j = &joiner{match: m, index: h.x, out: out, wait: h.wait, missing: h.missing, torn: map[string][]written{}, forgotten: func(string, position) (bool, error) { return false, nil }}
+	h.j = &joiner{match: m, index: h.x, out: out, wait: h.wait, missing: h.missing, torn: map[string][]written{}, forgotten: func(string, position) (bool, error) { return false, nil },
+		forgets: func() int64 { return h.until - keepFor*h.wait }}
 	if h.x.isEmpty() {
 		h.sealed, h.outSeal = [2]int{}, 0
 	}
@@ -106,6 +112,9 @@ func (h *history) kill() {
 
 // append publishes an event.
 func (h *history) append(log int, v broker.View) {
+	if h.field && log == ofAnswers { // the labels' value is their source
+		v.Extensions = append(v.Extensions, broker.Attribute{Name: tidemill.AttrLabelField, Value: "/bank"})
+	}
 	partition := int32(broker.PartitionOf([]byte(v.Subject), len(h.next[log])))
 	h.logs[log] = append(h.logs[log], &logged{position{partition, h.next[log][partition]}, h.now, v})
 	h.next[log][partition]++
@@ -257,6 +266,58 @@ func (h *history) check() {
 	if len(got) > len(answers) {
 		h.Errorf("%d outcomes for %d answers", len(got), len(answers))
 	}
+}
+
+// Answers of a value that has too many of them get their label when their wait is over, also after the index was lost. When
+// the older answers are forgotten, the value has room again.
+func TestAValueWithManyAnswers(t *testing.T) {
+	t.Parallel()
+	names, err := tidemill.NewNames("prod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &history{TB: t, r: rand.New(rand.NewPCG(1, 1)), names: names, wait: 60, field: true, now: 1_700_000_000_000, dir: t.TempDir(),
+		next: [2][]int64{make([]int64, 3), make([]int64, 2)}}
+	const answers = mostMembers + 50
+	h.open()
+	outcomes := func(want int, when string) {
+		t.Helper()
+		h.commit()
+		if truths := h.truths(); len(truths) != want || len(h.outcomes) != want || slices.ContainsFunc(slices.Collect(maps.Values(truths)), func(truth string) bool { return truth != "fraud" }) {
+			t.Fatalf("%s: %d outcomes of %d answers, want %d, all of them fraud: %v", when, len(h.outcomes), len(truths), want, truths)
+		}
+	}
+	for n := range answers {
+		h.append(ofAnswers, answerEvent(names, n, "k", "legit"))
+	}
+	h.append(ofLabels, labelEvent("l", 0, "fraud"))
+	h.take(ofAnswers, answers)
+	h.take(ofLabels, 1)
+	outcomes(mostMembers, "at first")
+	h.dir = t.TempDir() // the next owner has only the logs
+	h.kill()
+	h.now += h.wait + 1
+	h.expire()
+	outcomes(answers, "after the wait")
+	h.now += 3 * h.wait
+	h.expire()
+	h.append(ofAnswers, answerEvent(names, answers, "k", "legit"))
+	h.append(ofLabels, labelEvent("m", answers, "fraud"))
+	h.take(ofAnswers, 1)
+	h.take(ofLabels, 1)
+	outcomes(answers+1, "later")
+	h.x.closeFiles()
+}
+
+// truths returns the last truth of each answer.
+func (h *history) truths() map[string]string {
+	all := map[string]string{}
+	for i := range h.outcomes {
+		var d tidemill.OutcomeData
+		h.must(json.Unmarshal(h.outcomes[i].Data, &d))
+		all[d.Place] = d.Truth
+	}
+	return all
 }
 
 // Each answer has one outcome and the corrections that its labels ask for, and each label without an answer one dead

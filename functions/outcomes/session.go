@@ -79,6 +79,7 @@ type session struct {
 	written         []int64 // offset of each partition of the outcomes after the last outcome that we know
 	marked          marks   // offsets that the group has
 	committed       time.Time
+	told            time.Time // time of the last log line about crowded values
 	markedAll       time.Time
 	target          *target
 	expired         int64 // time up to which both streams are read, in milliseconds
@@ -128,6 +129,7 @@ func open(ctx context.Context, o Options) (s *session, err error) {
 	s.join.forgotten = func(key string, at position) (bool, error) {
 		return s.asked.Passed(ctx, key, tidemill.TypeScored, o.Config.To, at.partition, at.offset)
 	}
+	s.join.forgets = s.forgets
 	s.answers = &input{stream: o.Config.To, take: s.join.answer, expire: s.join.expireAnswer}
 	s.labels = &input{stream: l.From, take: s.join.label, expire: s.join.expireLabel, mine: true}
 	if s.asked, err = commands.FollowKeys(ctx, o.Broker, o.Logger); err != nil {
@@ -176,6 +178,7 @@ const (
 	mostBatch   = 16 << 10             // events of a transaction
 	mostOutputs = 8 << 10              // its outcomes and dead letters
 	together    = 2 * time.Millisecond // wait for further events of a batch
+	tellEvery   = time.Minute          // between log lines about crowded values
 	markEvery   = time.Second          // between transactions that have only positions
 	markAll     = time.Hour            // between marks of all partitions: Kafka forgets positions that are not marked for a week
 	// limits of the time between two looks for expired events, which is a hundredth of the wait
@@ -325,6 +328,10 @@ func (s *session) commit(ctx context.Context, now bool) error {
 		s.markedAll = s.committed
 	}
 	s.metrics.add(s)
+	if s.join.crowded && time.Since(s.told) >= tellEvery {
+		s.join.crowded, s.told = false, time.Now()
+		s.Logger.Warn("outcomes: more than 100 answers or waiting labels have the same match value; further answers get their outcome when their wait is over, and further labels are dead letters", "scorer", s.Config.Name)
+	}
 	s.out.clear()
 	if err := s.crash("committed"); err != nil {
 		return err
@@ -407,8 +414,11 @@ func (s *session) tidy() error {
 	if err := s.crash("sealed"); err != nil {
 		return err
 	}
-	return s.index.drop(s.oldestWaiting()-keepFor*s.join.wait, s.settings)
+	return s.index.drop(s.forgets(), s.settings)
 }
+
+// forgets returns a time. Entries whose members are all older are dropped.
+func (s *session) forgets() int64 { return s.oldestWaiting() - keepFor*s.join.wait }
 
 // places returns the offsets up to which the index has the logs.
 func (s *session) places() places {
