@@ -31,6 +31,8 @@ func steady() map[string]string {
 		`tidemill_stream_lag{group="scorer.intents",stream="messages"}`:                         "5x200",
 		`tidemill_scorer_events_total{outcome="scored",scorer="intents"}`:                       "0+60x200",
 		`tidemill_scorer_events_total{outcome="dead-lettered",scorer="intents"}`:                "0x200",
+		`tidemill_observer_lag_seconds{task="drift.intents"}`:                                   "2x200",
+		`tidemill_stream_lag{group="outcomes.intents",stream="scored"}`:                         "7x200",
 		`tidemill_controller_runs_waiting{recipe="intent"}`:                                     "2x200",
 		`tidemill_controller_attempts_running{pool="default"}`:                                  "1x200",
 		`tidemill_ledger_stopped{pod="a"}`:                                                      "0x200",
@@ -74,6 +76,14 @@ func faults() []fault {
 			`tidemill_scorer_events_total{outcome="scored",scorer="intents"}`: "0+60x29 1740x150"},
 			37, 40, map[string]string{"severity": "critical", "scorer": "intents"},
 			"5 events wait for the scorer intents, which has finished none for ten minutes."},
+		{"the observer is too slow", "TidemillObserverBehind", map[string]string{
+			`tidemill_observer_lag_seconds{task="drift.intents"}`: "2x29 60+60x150"},
+			64, 65, map[string]string{"severity": "warning", "task": "drift.intents"},
+			"Outcomes, live figures or drift are out of date: drift.intents is behind by more than 30m, or no observer is there."},
+		{"no observer is there", "TidemillObserverBehind", map[string]string{
+			`tidemill_observer_lag_seconds{task="drift.intents"}`: "2x29 stale"},
+			34, 35, map[string]string{"severity": "warning", "task": "outcomes.intents", "group": "outcomes.intents"},
+			"Outcomes, live figures or drift are out of date: outcomes.intents is behind by more than 30m, or no observer is there."},
 		{"a trigger has a dead letter", "TidemillDeadLetters", map[string]string{
 			`tidemill_trigger_events_total{outcome="dead-lettered",trigger="crm"}`: "0x29 14x150"},
 			29, 30, map[string]string{"severity": "warning", "trigger": "crm"},

@@ -33,8 +33,8 @@ func TestAlertsGoByWhatThereIs(t *testing.T) {
 		t.Fatal(err)
 	}
 	all := alertsOf(t, "everything")
-	if len(all) != 10 {
-		t.Errorf("%d alerts, want 10", len(all))
+	if len(all) != 11 {
+		t.Errorf("%d alerts, want 11", len(all))
 	}
 	for _, a := range all {
 		metrics := metricIn.FindAllString(a.Expr, -1)

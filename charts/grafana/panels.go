@@ -68,9 +68,10 @@ func scorers() []panel {
 				{quantile("0.5", "tidemill_scorer_latency_seconds", "", "$__rate_interval", "scorer"), "{{scorer}} p50"},
 				{quantile("0.99", "tidemill_scorer_latency_seconds", "", "$__rate_interval", "scorer"), "{{scorer}} p99"},
 			}},
-		{"Lag", "Events that a group has yet to read: of each scorer, of the triggers, and of other readers. Scale a scorer whose lag grows.",
+		{"Lag", "Events that a group has yet to read: of each scorer, of the triggers, of the watch for drift, and of other readers. Scale a scorer whose lag grows.",
 			units.Short, "scorer-stops.md", []query{
 				{`max by (group, stream) (tidemill_stream_lag{$s})`, "{{group}} on {{stream}}"},
+				{`max by (task, stream) (tidemill_observer_lag{$s,task=~"drift[.].*"})`, "{{task}} on {{stream}}"},
 			}},
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"tidemill.dev/broker"
 	"tidemill.dev/broker/retry"
 	"tidemill.dev/config"
+	"tidemill.dev/internal/ops/telemetry"
 	"tidemill.dev/triggers/commands"
 	"tidemill.dev/triggers/deadletters"
 )
@@ -74,6 +75,7 @@ type session struct {
 	join     *joiner
 	out      *output
 	metrics  *metrics
+	unlisted func() // ends the report of the lag
 
 	answers, labels *input
 	written         []int64 // offset of each partition of the outcomes after the last outcome that we know
@@ -148,7 +150,10 @@ func open(ctx context.Context, o Options) (s *session, err error) {
 	if err != nil {
 		return s, err
 	}
-	s.metrics, err = newMetrics(s)
+	if s.metrics, err = newMetrics(s); err != nil {
+		return s, err
+	}
+	s.unlisted, err = telemetry.Lag{Registerer: o.Registerer, Task: group(o.Config.Name), Broker: o.Broker}.Report(s.consumer.Positions)
 	return s, err
 }
 
@@ -156,6 +161,9 @@ func open(ctx context.Context, o Options) (s *session, err error) {
 func (s *session) close(ctx context.Context) (err error) {
 	if s.metrics != nil {
 		s.metrics.close()
+	}
+	if s.unlisted != nil {
+		s.unlisted()
 	}
 	if s.consumer != nil {
 		err = errors.Join(err, s.consumer.Close(ctx))

@@ -46,7 +46,7 @@ recipes:
     makes: {model: "intent/{key}"}
     gate: [metrics.accuracy >= 0.9]
 scorers:
-  intents: {from: messages, to: scored, model: "intent/{key}", map: {x: data.x}}
+  intents: {from: messages, to: scored, model: "intent/{key}", map: {x: data.x}, drift: {}}
 `
 
 // watchedTrainer takes longer than the time between two scrapes, so that one of them sees the run.

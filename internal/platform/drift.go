@@ -33,7 +33,7 @@ func (p *Platform) watchDrift(ctx context.Context, s config.Scorer) (err error) 
 		return err
 	}
 	defer func() { err = errors.Join(err, producer.Close(context.WithoutCancel(ctx))) }()
-	return watcher.Run(ctx, watcher.Options{Broker: p.broker, Store: kept, Names: p.names, Scorer: s, Logger: p.log,
+	return watcher.Run(ctx, watcher.Options{Broker: p.broker, Store: kept, Names: p.names, Scorer: s, Logger: p.log, Lag: p.lagOf("drift." + s.Name),
 		Publish: func(ctx context.Context, v *broker.View) error {
 			_, err := producer.Publish(ctx, tidemill.StreamFacts, v)
 			return err

@@ -8,6 +8,7 @@ import (
 	"tidemill.dev/config"
 	"tidemill.dev/internal/data/ledger"
 	"tidemill.dev/internal/models/measure"
+	"tidemill.dev/internal/ops/telemetry"
 )
 
 // measureTasks returns the task that counts outcomes, if a scorer has labels.
@@ -20,8 +21,13 @@ func (p *Platform) measureTasks(c *config.Config) []observerTask {
 		if err != nil {
 			return err
 		}
-		return measure.Run(ctx, measure.Options{Broker: p.broker, Names: p.names, Ledger: l, Logger: p.log})
+		return measure.Run(ctx, measure.Options{Broker: p.broker, Names: p.names, Ledger: l, Logger: p.log, Lag: p.lagOf("measure")})
 	}}}
+}
+
+// lagOf reports the lag of a task of the observer.
+func (p *Platform) lagOf(task string) telemetry.Lag {
+	return telemetry.Lag{Registerer: p.telemetry.Registry(), Task: task, Broker: p.broker}
 }
 
 // anyLedger returns the ledger of the runs. A process without runs opens its own.

@@ -29,6 +29,15 @@
   annotations:
     summary: '{{ "{{ $value | humanize }}" }} events wait for the scorer {{ "{{ $labels.scorer }}" }}, which has finished none for ten minutes.'
     runbook_url: {{ $book }}/scorer-stops.md
+- alert: TidemillObserverBehind
+  expr: >-
+    max by (task) (tidemill_observer_lag_seconds{ {{- $s }}}) > {{ include "tidemill.seconds" $v.observerBehind }}
+    or label_replace(max by (group) (min_over_time(tidemill_stream_lag{ {{- $s }},group=~"outcomes[.].*|measured"}[5m])) > 0 unless on () count(tidemill_observer_lag_seconds{ {{- $s }}}), "task", "$1", "group", "(.*)")
+  for: 5m
+  labels: {severity: warning}
+  annotations:
+    summary: 'Outcomes, live figures or drift are out of date: {{ "{{ $labels.task }}" }} is behind by more than {{ $v.observerBehind }}, or no observer is there.'
+    runbook_url: {{ $book }}/observer-behind.md
 - alert: TidemillDeadLetters
   expr: >-
     sum by (trigger) (increase(tidemill_trigger_events_total{ {{- $s }},outcome="dead-lettered"}[15m])) > 0

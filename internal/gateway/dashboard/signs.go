@@ -73,6 +73,7 @@ func (p *signParts) signs() []sign {
 		{Alert: "TidemillScorerStops", Runbook: "scorer-stops", Title: "A scorer does not continue"},
 		{Alert: "TidemillNothingStarts", Runbook: "nothing-starts", Title: "Runs wait, and nothing starts"},
 		{Alert: "TidemillOldestEvent", Runbook: "oldest-event", Title: "Events are not delivered"},
+		{Alert: "TidemillObserverBehind", Runbook: "observer-behind", Title: "Outcomes and drift are out of date"},
 		{Alert: "TidemillDeadLetters", Runbook: "dead-letters", Title: "Dead letters"},
 		{Alert: "TidemillRunsFail", Runbook: "runs-fail", Title: "Runs fail"},
 		{Alert: "TidemillModelsRefused", Runbook: "models-refused", Title: "Versions are refused"},

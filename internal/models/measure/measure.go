@@ -14,6 +14,7 @@ import (
 	"tidemill.dev/broker"
 	"tidemill.dev/internal/data/ledger"
 	"tidemill.dev/internal/data/ledger/fold"
+	"tidemill.dev/internal/ops/telemetry"
 )
 
 // Options are the needs of Run.
@@ -22,6 +23,8 @@ type Options struct {
 	Names  tidemill.Names
 	Ledger *ledger.Ledger
 	Logger *slog.Logger
+
+	Lag telemetry.Lag
 
 	Every time.Duration // least time between two facts of a version; 0 means 10 s
 }
@@ -58,7 +61,13 @@ func (r *run) tenure(ctx context.Context) (err error) {
 	if err := r.open(ctx); err != nil {
 		return err
 	}
-	return errors.Join(r.loop(ctx), r.c.Close(context.WithoutCancel(ctx)))
+	defer func() { err = errors.Join(err, r.c.Close(context.WithoutCancel(ctx))) }()
+	unlist, err := r.Lag.Report(r.c.Positions)
+	if err != nil {
+		return err
+	}
+	defer unlist()
+	return r.loop(ctx)
 }
 
 // run is one tenure.

@@ -17,6 +17,7 @@ import (
 	"tidemill.dev/config"
 	"tidemill.dev/internal/data/store"
 	"tidemill.dev/internal/models/drift"
+	"tidemill.dev/internal/ops/telemetry"
 	"tidemill.dev/triggers/keys"
 )
 
@@ -28,6 +29,7 @@ type Options struct {
 	Names   tidemill.Names
 	Scorer  config.Scorer
 	Logger  *slog.Logger
+	Lag     telemetry.Lag
 }
 
 const (
@@ -55,6 +57,11 @@ func Run(ctx context.Context, o Options) (err error) {
 		return fmt.Errorf("watch scorer %s for drift: %w", o.Scorer.Name, err)
 	}
 	defer func() { err = errors.Join(err, c.Close(context.WithoutCancel(ctx))) }()
+	unlist, err := o.Lag.Report(c.Positions)
+	if err != nil {
+		return err
+	}
+	defer unlist()
 	if err = w.watchUntil(ctx, c); ctx.Err() == nil {
 		return fmt.Errorf("watch scorer %s for drift: %w", o.Scorer.Name, err)
 	}
