@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
 	"tidemill.dev/internal/cli/command"
 )
 

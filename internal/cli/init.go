@@ -140,7 +140,7 @@ func templateNames() (all []string) {
 
 func (i *initialise) Accept(positional []string) error {
 	if len(positional) > 0 {
-		i.dir, i.named, positional = positional[0], true, positional[1:]
+		i.dir, i.named = positional[0], true
 	}
 	i.dir = cmp.Or(i.dir, ".")
 	i.of = noTemplate
@@ -162,7 +162,7 @@ func (i *initialise) Accept(positional []string) error {
 		return command.Usagef("--python and --no-venv exclude each other")
 	}
 	i.python = cmp.Or(i.python, "python3")
-	return command.Wants(positional)
+	return nil
 }
 
 func (i *initialise) Run(ctx context.Context, s *command.Session, _ []string) error {

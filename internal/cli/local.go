@@ -54,9 +54,8 @@ func (v *validate) Flags(f *command.FlagSet) {
 func (v *validate) Accept(positional []string) error {
 	if len(positional) == 1 {
 		v.file = positional[0]
-		positional = nil
 	}
-	return command.Wants(positional)
+	return nil
 }
 
 func (v *validate) Run(_ context.Context, s *command.Session, _ []string) error {
@@ -248,8 +247,6 @@ type demoProgram struct{ stay bool }
 func (p *demoProgram) Flags(f *command.FlagSet) {
 	f.Yes(&p.stay, "stay", "keep Tidemill and its dashboard running at the end, until Ctrl-C")
 }
-
-func (*demoProgram) Accept(args []string) error { return command.Wants(args) }
 
 func (p *demoProgram) Run(interrupted context.Context, s *command.Session, _ []string) error {
 	self, err := os.Executable()

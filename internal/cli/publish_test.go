@@ -9,8 +9,9 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
-	"tidemill.dev/internal/cli/show"
 	"time"
+
+	"tidemill.dev/internal/cli/show"
 )
 
 func TestPublishFileReportsEachBadLine(t *testing.T) {

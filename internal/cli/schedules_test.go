@@ -58,7 +58,7 @@ schedules:
 		"schedules pause no":                  `schedule "no" is not in the config`,
 		"schedules pause":                     "NAME is missing",
 		"schedules stop nightly":              `"stop" is one argument too many`,
-		"schedules --kafka localhost:1":       "only a gateway knows this",
+		"schedules --kafka localhost:1":       "there is no flag --kafka",
 		"schedules -o yaml":                   "yaml",
 		"schedules pause nightly --no-follow": "no-follow",
 	} {

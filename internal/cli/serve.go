@@ -136,21 +136,19 @@ func (r *serving) Accept(positional []string) (err error) {
 }
 
 func (r *serving) acceptRole(positional []string) error {
-	if len(positional) == 0 {
-		return command.Usagef("ROLE is missing; the roles: %s", strings.Join(roles(), ", "))
-	}
 	r.role = positional[0]
 	if !slices.Contains(roles(), r.role) {
 		return command.Usagef("there is no role %q:%s the roles: %s", r.role, command.DidYouMean(r.role, roles()), strings.Join(roles(), ", "))
 	}
-	if r.role != scorerRole && r.role != functionRole {
-		return command.Wants(positional, "ROLE")
-	}
-	if err := command.Wants(positional, "ROLE", "NAME"); err != nil {
-		if r.role == functionRole {
-			return command.Usagef("%v; name the function: %s", err, strings.Join(platform.Functions(), ", "))
-		}
-		return command.Usagef("%v; name the scorer of the config, as in tidemill serve scorer intents", err)
+	switch named := r.role == scorerRole || r.role == functionRole; {
+	case !named && len(positional) == 1:
+		return nil
+	case !named:
+		return command.Usagef("%q is one argument too many: the role %s has no name", positional[1], r.role)
+	case len(positional) == 1 && r.role == functionRole:
+		return command.Usagef("NAME is missing; name the function: %s", strings.Join(platform.Functions(), ", "))
+	case len(positional) == 1:
+		return command.Usagef("NAME is missing; name the scorer of the config, as in tidemill serve scorer intents")
 	}
 	r.name = positional[1]
 	if r.role == functionRole && !slices.Contains(platform.Functions(), r.name) {

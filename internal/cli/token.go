@@ -86,9 +86,6 @@ func (n *tokenNew) Flags(f *command.FlagSet) {
 }
 
 func (n *tokenNew) Accept(positional []string) error {
-	if err := command.Wants(positional, "NAME"); err != nil {
-		return err
-	}
 	if len(n.token.Roles) == 0 && !n.replace {
 		return command.Usagef("--role is missing: give one or more of %s", strings.Join(config.AccessRoles(), ", "))
 	}
@@ -225,10 +222,6 @@ func (l *tokenList) Flags(f *command.FlagSet) {
 	l.accessFlag.Flags(f)
 }
 
-func (l *tokenList) Accept(positional []string) error {
-	return command.Wants(positional)
-}
-
 func (l *tokenList) Run(_ context.Context, s *command.Session, _ []string) error {
 	a, err := config.LoadAccess(l.file)
 	if err != nil {
@@ -313,8 +306,6 @@ func tokenRemoveCommand() command.Command {
 }
 
 type tokenRemove struct{ accessFlag }
-
-func (*tokenRemove) Accept(positional []string) error { return command.Wants(positional, "NAME") }
 
 func (r *tokenRemove) Run(_ context.Context, s *command.Session, positional []string) error {
 	if err := access.Remove(r.file, positional[0]); err != nil {

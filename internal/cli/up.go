@@ -84,14 +84,11 @@ func (u *up) Flags(f *command.FlagSet) {
 	u.Connection.Flags(f)
 }
 
-func (u *up) Accept(positional []string) error {
+func (u *up) Accept([]string) error {
 	for name, port := range map[string]int{"--kafka-port": u.kafkaPort, "--redis-port": u.redisPort} {
 		if port < 0 || port > 65535 {
 			return command.Usagef("%s %d: a port is 0 to 65535", name, port)
 		}
-	}
-	if err := command.Wants(positional); err != nil {
-		return err
 	}
 	if err := u.scoring.accept(); err != nil {
 		return err

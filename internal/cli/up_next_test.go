@@ -11,8 +11,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"tidemill.dev/internal/cli/connect"
 	"time"
+
+	"tidemill.dev/internal/cli/connect"
 )
 
 // selfSigned makes a certificate for this machine, or for a name.

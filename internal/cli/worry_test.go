@@ -8,8 +8,9 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
-	"tidemill.dev/internal/cli/show"
 	"time"
+
+	"tidemill.dev/internal/cli/show"
 )
 
 // A warning shows the last error of the gateway, and says that the command retries.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spf13/pflag"
 	"tidemill.dev/broker/network"
 	"tidemill.dev/config/spelling"
 )
@@ -25,9 +26,15 @@ type Session struct {
 // Program is one call of a command. Its fields are its flags.
 type Program interface {
 	Flags(*FlagSet)
-	Accept(args []string) error // refuses flags and arguments that exclude each other
 	Run(ctx context.Context, s *Session, args []string) error
 }
+
+// accepter is a program that refuses flags and arguments that exclude each other. The number of
+// arguments is right already.
+type accepter interface{ Accept(args []string) error }
+
+// placed is a program whose help text ends with the place that it calls.
+type placed interface{ Where() string }
 
 // Command describes a command: its help, its completion, and its program.
 type Command struct {
@@ -85,25 +92,47 @@ func (all *Set) groupOf(word string) []string {
 	return slices.DeleteFunc(all.names(), func(name string) bool { return !strings.HasPrefix(name, word+" ") })
 }
 
-// Wants checks the number of arguments.
-func Wants(args []string, names ...string) error {
+// count checks the number of arguments by their names in the help text, such as DATASET[@REF] [DIR].
+func (c *Command) count(all *Set, flags *FlagSet, args []string) error {
+	names := strings.Fields(c.Args)
+	needed := slices.IndexFunc(names, func(name string) bool { return strings.HasPrefix(name, "[") })
+	if needed < 0 {
+		needed = len(names)
+	}
 	switch {
-	case len(args) < len(names):
-		return Usagef("%s is missing", names[len(args)])
-	case len(args) > len(names):
-		return Usagef("%q is one argument too many; put text with spaces in quotes", args[len(names)])
+	case len(args) < needed:
+		name, _, _ := strings.Cut(names[len(args)], "|")
+		name, _, _ = strings.Cut(name, "[")
+		if values := all.Values[name]; values != nil {
+			return Usagef("%s is missing; the %ss: %s", name, strings.ToLower(name), strings.Join(values, ", "))
+		}
+		return Usagef("%s is missing", name)
+	case len(args) > len(names) && !strings.Contains(c.Args, "…"):
+		return Usagef("%q is one argument too many; %s", args[len(names)], c.instead(all, flags, args, args[len(names)]))
 	}
 	return nil
 }
 
-// WantsVersions is wants for models with versions.
-func WantsVersions(args []string, names ...string) error {
-	if len(args) > len(names) {
-		if n := args[len(names)]; n != "" && strings.Trim(n, "0123456789") == "" {
-			return Usagef("%q is one argument too many; a version is part of the model's name: %s@%s", n, args[0], n)
+// instead suggests how to say what was probably meant by an argument too many.
+func (c *Command) instead(all *Set, flags *FlagSet, args []string, extra string) string {
+	show, one := c.Name+" show", strings.ReplaceAll(strings.TrimSuffix(c.Name, "s"), "-", " ")
+	optional := ""
+	flags.Visit(func(f *pflag.Flag) {
+		if strings.HasPrefix(annotation(f, valueNote), "[=") {
+			optional = f.Name
 		}
+	})
+	switch {
+	case kindOf(c.Args, c.Name) == "models" && extra != "" && strings.Trim(extra, "0123456789") == "":
+		return fmt.Sprintf("a version is part of the model's name: %s@%s", args[0], extra)
+	case optional != "":
+		return fmt.Sprintf("write --%s=%s", optional, extra)
+	case slices.Contains(all.names(), show):
+		return fmt.Sprintf("tidemill %s %s shows one %s", show, extra, one)
+	case c.Args == "" && flags.Lookup("recipe") != nil:
+		return "give a recipe by --recipe " + extra
 	}
-	return Wants(args, names...)
+	return "put text with spaces in quotes"
 }
 
 // UsageError is a mistake in the call itself.

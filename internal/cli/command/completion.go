@@ -37,9 +37,6 @@ func shells() []string { return []string{"bash", "zsh", "fish"} }
 func (*completion) Flags(*FlagSet) {}
 
 func (*completion) Accept(args []string) error {
-	if err := Wants(args, "SHELL"); err != nil {
-		return err
-	}
 	if !slices.Contains(shells(), args[0]) {
 		return Usagef("there is no completion for %q:%s give one of %s", args[0], DidYouMean(args[0], shells()), strings.Join(shells(), ", "))
 	}
@@ -75,9 +72,6 @@ type completer struct {
 
 // completeArguments tells cobra how to complete a command's arguments and flag values.
 func completeArguments(leaf *cobra.Command, c *Command, p Program, f *FlagSet, s *Session) {
-	if w, is := p.(*Watching); is {
-		p = w.Program
-	}
 	at := &completer{p, f, s}
 	names := strings.Fields(c.Args)
 	leaf.ValidArgsFunction = func(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {

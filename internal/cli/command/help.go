@@ -17,7 +17,7 @@ import (
 func HelpCommand() Command {
 	return Command{
 		Name:     "help",
-		Args:     "[COMMAND]",
+		Args:     "[COMMAND…]",
 		Summary:  "explain a command",
 		Examples: []Example{{"tidemill help tail", "show the flags and examples of tail"}},
 		Make:     func() Program { return &help{} },
@@ -27,8 +27,6 @@ func HelpCommand() Command {
 type help struct{}
 
 func (*help) Flags(*FlagSet) {}
-
-func (*help) Accept([]string) error { return nil }
 
 func (*help) Run(_ context.Context, s *Session, args []string) error {
 	root := s.all.Root(s, nil, nil)

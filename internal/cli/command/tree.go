@@ -107,11 +107,12 @@ func parentOf(root *cobra.Command, word, noun string, s *Session) *cobra.Command
 }
 
 func leafOf(c *Command, word string, s *Session, perform performer) *cobra.Command {
-	p := c.Make()
+	one := c.Make()
+	p := one
 	if c.Watched {
 		p = &Watching{Program: p}
 	}
-	leaf := &cobra.Command{Use: strings.TrimSpace(word + " " + c.Args), Aliases: c.Aliases, Short: c.Summary, Long: c.About, Example: exampleText(c.Examples), Args: cobra.ArbitraryArgs}
+	leaf := &cobra.Command{Use: strings.TrimSpace(word + " " + c.Args), Aliases: c.Aliases, Short: c.Summary, Long: c.long(one), Example: exampleText(c.Examples), Args: cobra.ArbitraryArgs}
 	leaf.Flags().SortFlags = false
 	f := &FlagSet{leaf.Flags()}
 	p.Flags(f)
@@ -119,13 +120,26 @@ func leafOf(c *Command, word string, s *Session, perform performer) *cobra.Comma
 		if err := f.readEnv(s.Getenv); err != nil {
 			return err
 		}
-		if err := p.Accept(args); err != nil {
+		if err := c.count(s.all, f, args); err != nil {
 			return err
+		}
+		if a, accepts := one.(accepter); accepts {
+			if err := a.Accept(args); err != nil {
+				return err
+			}
 		}
 		return perform(at.Context(), c, p, args)
 	}
-	completeArguments(leaf, c, p, f, s)
+	completeArguments(leaf, c, one, f, s)
 	return leaf
+}
+
+// long returns the part of the help text that only `help NAME` shows.
+func (c *Command) long(p Program) string {
+	if at, is := p.(placed); is {
+		return strings.TrimPrefix(c.About+"\n\n"+at.Where(), "\n\n")
+	}
+	return c.About
 }
 
 // noCommand returns the error of a call that names no command.

@@ -27,10 +27,6 @@ func (v *version) Flags(f *FlagSet) {
 	f.Format(&v.output, "text or json")
 }
 
-func (v *version) Accept(positional []string) error {
-	return Wants(positional)
-}
-
 // Build is the build information of this binary.
 type Build struct {
 	Version  string `json:"version"`

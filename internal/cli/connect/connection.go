@@ -253,7 +253,10 @@ type Way struct {
 	running *platform.Running // the tidemill up that wrote the gateway's address; nil if a flag or variable named it
 }
 
-// WhereTo explains the choice to users.
+// Where explains the choice to users.
+func (*Reach) Where() string { return WhereTo }
+
+// WhereTo is the end of the help text of a command that publishes or reads.
 const WhereTo = `It calls the gateway of --url, else of TIDEMILL_URL, else of the tidemill up that was
 started in the same folder. With --kafka it connects directly to Kafka. If no gateway
 is given, TIDEMILL_KAFKA does the same.`
@@ -397,9 +400,11 @@ func (r *Reach) token(getenv func(string) string) (func() (config.Secret, error)
 // Gate has the flags of the commands that only a gateway can answer.
 type Gate struct{ Reach }
 
-// AtTheGate explains to users which gateway these commands use.
-const AtTheGate = `It calls the gateway of --url, else of TIDEMILL_URL, else of the tidemill up that was
+// Where explains to users which gateway these commands use.
+func (*Gate) Where() string {
+	return `It calls the gateway of --url, else of TIDEMILL_URL, else of the tidemill up that was
 started in the same folder.`
+}
 
 // Flags adds the flags of a gateway.
 func (g *Gate) Flags(f *command.FlagSet) {
@@ -444,20 +449,4 @@ func (g *Gate) EnterQuietly(ctx context.Context, s *command.Session) (_ *client.
 		return nil, nil, err
 	}
 	return at, at.Close, nil
-}
-
-// Gateway connects to a gateway, for what Kafka alone cannot answer.
-func (r *Reach) Gateway(ctx context.Context, s *command.Session) (*client.Gateway, error) {
-	log, err := r.Logger(s.Stderr, slog.LevelWarn)
-	if err != nil {
-		return nil, err
-	}
-	w, err := r.Choose(s.Getenv)
-	if err != nil {
-		return nil, err
-	}
-	if w.URL == "" {
-		return nil, command.Usagef("only a gateway knows this: give it by --url or %s, and leave out --kafka and TIDEMILL_KAFKA", EnvURL)
-	}
-	return r.dial(ctx, s, w, log)
 }

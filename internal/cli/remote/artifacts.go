@@ -1,22 +1,20 @@
 package remote
 
 import (
+	"cmp"
 	"context"
 	"time"
 
 	"tidemill.dev"
 	"tidemill.dev/api"
 	"tidemill.dev/internal/cli/command"
-	"tidemill.dev/internal/cli/connect"
 	"tidemill.dev/internal/cli/show"
 	"tidemill.dev/internal/gateway/client"
 )
 
 // aboutGet is the end of the help of the commands that download files.
 const aboutGet = `After an interruption, give the same command again: files that are complete are kept. A
-file that exists and differs is an error, unless --replace is given.
-
-` + connect.AtTheGate
+file that exists and differs is an error, unless --replace is given.`
 
 func modelsGetCommand() command.Command {
 	return command.Command{
@@ -31,48 +29,29 @@ files of the champion are downloaded. They are the files that its run has made.
 			{"tidemill models get intent/bot-42 ./model", "the files of the champion"},
 			{"tidemill models get intent/bot-42@newest ./model --replace", "the newest version, over the files of another"},
 		},
-		Make: func() command.Program { return &modelGet{} },
+		Make: func() command.Program {
+			p := &artifactGet{list: modelFiles}
+			return &request{quiet: true, flags: p.flags, accept: acceptVersion, do: p.do}
+		},
 	}
 }
 
-type modelGet struct {
-	connect.Gate
-	replace bool
-}
-
-func (p *modelGet) Flags(f *command.FlagSet) {
-	f.Yes(&p.replace, "replace", "overwrite files that exist and differ")
-	p.Gate.Flags(f)
-}
-
-func (p *modelGet) Accept(positional []string) error {
-	if err := command.Wants(positional, "MODEL", "DIR"); err != nil {
-		return err
-	}
-	_, _, err := versionArg(positional[0])
-	return err
-}
-
-func (p *modelGet) Run(ctx context.Context, s *command.Session, positional []string) error {
-	model, which, err := versionArg(positional[0])
+// modelFiles lists the files of a version.
+func modelFiles(ctx context.Context, g *client.Gateway, version string) (files api.ArtifactFiles, of string, err error) {
+	model, which, err := versionArg(version)
 	if err != nil {
-		return err
+		return files, "", err
 	}
-	get := artifactGet{Gate: &p.Gate, name: positional[0], dir: positional[1], replace: p.replace}
-	return get.run(ctx, s, func(g *client.Gateway) (api.ArtifactFiles, string, error) {
-		whole, err := g.Model(ctx, model, "")
-		if err != nil {
-			return api.ArtifactFiles{}, "", err
-		}
-		if which == "" {
-			which = tidemill.WhichChampion
-		}
-		if _, err := findVersion(&whole, which); err != nil {
-			return api.ArtifactFiles{}, "", err
-		}
-		files, err := g.ModelFiles(ctx, model, which)
-		return files, "of version " + show.Harmless(tidemill.VersionName(files.Model, files.Version)), err
-	})
+	whole, err := g.Model(ctx, model, "")
+	if err != nil {
+		return files, "", err
+	}
+	which = cmp.Or(which, tidemill.WhichChampion)
+	if _, err := findVersion(&whole, which); err != nil {
+		return files, "", err
+	}
+	files, err = g.ModelFiles(ctx, model, which)
+	return files, "of version " + show.Harmless(tidemill.VersionName(files.Model, files.Version)), err
 }
 
 func runsGetCommand() command.Command {
@@ -87,48 +66,32 @@ TIDEMILL_OUT.
 		Examples: []command.Example{
 			{"tidemill runs get 3k7mzq ./made", "the files of one run"},
 		},
-		Make: func() command.Program { return &runGet{} },
+		Make: func() command.Program {
+			p := &artifactGet{list: runFiles}
+			return &request{quiet: true, flags: p.flags, do: p.do}
+		},
 	}
 }
 
-type runGet struct {
-	connect.Gate
-	replace bool
-}
-
-func (p *runGet) Flags(f *command.FlagSet) {
-	f.Yes(&p.replace, "replace", "overwrite files that exist and differ")
-	p.Gate.Flags(f)
-}
-
-func (p *runGet) Accept(positional []string) error { return command.Wants(positional, "RUN", "DIR") }
-
-func (p *runGet) Run(ctx context.Context, s *command.Session, positional []string) error {
-	get := artifactGet{Gate: &p.Gate, name: "the files of run " + positional[0], dir: positional[1], replace: p.replace}
-	return get.run(ctx, s, func(g *client.Gateway) (api.ArtifactFiles, string, error) {
-		files, err := g.RunFiles(ctx, positional[0])
-		return files, "of run " + show.ShortID(files.Run), err
-	})
+// runFiles lists the files that a run has made.
+func runFiles(ctx context.Context, g *client.Gateway, run string) (api.ArtifactFiles, string, error) {
+	files, err := g.RunFiles(ctx, run)
+	return files, "of run " + show.ShortID(files.Run), err
 }
 
 // artifactGet downloads the files that a run has made.
 type artifactGet struct {
-	*connect.Gate
-	name, dir string
-	replace   bool
+	list    func(ctx context.Context, g *client.Gateway, name string) (files api.ArtifactFiles, of string, err error)
+	replace bool
 }
 
-// run downloads the files that list returns. The second result of list says where they are from.
-func (p *artifactGet) run(ctx context.Context, s *command.Session, list func(*client.Gateway) (api.ArtifactFiles, string, error)) error {
-	g, done, err := p.EnterQuietly(ctx, s)
+func (p *artifactGet) flags(f *command.FlagSet) { replaceFlag(f, &p.replace) }
+
+func (p *artifactGet) do(ctx context.Context, c *call) error {
+	d := downloading{g: c.g, name: c.positional[0], dir: c.positional[1], replace: p.replace, began: time.Now()}
+	files, of, err := p.list(ctx, c.g, c.positional[0])
 	if err != nil {
 		return err
 	}
-	defer done()
-	d := downloading{g: g, name: p.name, dir: p.dir, replace: p.replace, began: time.Now()}
-	files, of, err := list(g)
-	if err != nil {
-		return err
-	}
-	return d.get(ctx, s, files.Files, of)
+	return d.get(ctx, c.Session, files.Files, of)
 }

@@ -12,7 +12,6 @@ import (
 
 	"tidemill.dev"
 	"tidemill.dev/internal/cli/command"
-	"tidemill.dev/internal/cli/connect"
 	"tidemill.dev/internal/cli/show"
 	"tidemill.dev/internal/gateway/client"
 	"tidemill.dev/internal/models/evaluate"
@@ -30,32 +29,19 @@ difference is clear if the 95% intervals do not overlap.
 
 Figures of the same data come first: one run measured both versions, or both runs had the
 same commits and counted the same examples. The other figures follow. They are not
-comparable, so no difference is shown.
-
-` + connect.AtTheGate,
+comparable, so no difference is shown.`,
 		Examples: []command.Example{
 			{"tidemill compare intent/bot-42@champion @newest", "the newest version with the champion"},
 			{"tidemill compare intent/bot-42@6 @7", "two versions by number"},
 			{"tidemill compare intent/bot-42 intent/bot-43", "the champions of two models"},
 		},
-		Make: func() command.Program { return &compare{} },
+		Make: func() command.Program {
+			return asking(comparePair, func(s *command.Session, c *comparison) error { return c.show(s.Stdout) }).with(nil, acceptPair)
+		},
 	}
 }
 
-type compare struct {
-	connect.Gate
-	output string
-}
-
-func (p *compare) Flags(f *command.FlagSet) {
-	f.Format(&p.output, "text or json")
-	p.Gate.Flags(f)
-}
-
-func (p *compare) Accept(positional []string) error {
-	if err := command.WantsVersions(positional, "A", "B"); err != nil {
-		return err
-	}
+func acceptPair(positional []string) error {
 	a, b := pairOf(positional)
 	for _, name := range []string{a, b} {
 		if _, _, err := versionArg(name); err != nil {
@@ -75,22 +61,13 @@ func pairOf(positional []string) (a, b string) {
 	return a, b
 }
 
-func (p *compare) Run(ctx context.Context, s *command.Session, positional []string) error {
-	g, done, err := p.Enter(ctx, s)
-	if err != nil {
-		return err
-	}
-	defer done()
+func comparePair(ctx context.Context, g *client.Gateway, positional []string) (comparison, error) {
 	first, second := pairOf(positional)
 	a, b, err := lookAtPair(ctx, g, first, second)
 	if err != nil {
-		return err
+		return comparison{}, err
 	}
-	c := compareVersions(&a.version.Version, &b.version.Version, a.version.Measured, b.version.Measured)
-	if p.output == "json" {
-		return writeIndented(s.Stdout, c)
-	}
-	return c.show(s.Stdout)
+	return compareVersions(&a.version.Version, &b.version.Version, a.version.Measured, b.version.Measured), nil
 }
 
 func lookAtPair(ctx context.Context, g *client.Gateway, first, second string) (a, b lookedAt, err error) {

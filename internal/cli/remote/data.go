@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -12,7 +11,6 @@ import (
 
 	"tidemill.dev/api"
 	"tidemill.dev/internal/cli/command"
-	"tidemill.dev/internal/cli/connect"
 	"tidemill.dev/internal/cli/show"
 	"tidemill.dev/internal/gateway/client"
 )
@@ -31,14 +29,6 @@ func parseVersion(text string) (ofDataset, error) {
 		return ofDataset{}, command.Usagef("%q is not the name of a dataset; write it like bots/bot-42, or bots/bot-42@REF with a branch or a commit", text)
 	}
 	return ofDataset{dataset, ref}, nil
-}
-
-// between checks the number of positional arguments if the last ones are optional.
-func between(positional []string, needed int, names ...string) error {
-	if len(positional) >= needed && len(positional) < len(names) {
-		return nil
-	}
-	return command.Wants(positional, names[:max(needed, min(len(positional), len(names)))]...)
 }
 
 const shownCommit = 12 // length of a commit's id in lists
@@ -62,63 +52,36 @@ func dataListCommand() command.Command {
 		Aliases: []string{"list"},
 		Args:    "[DATASET[@REF] [PATH]]",
 		Summary: "list the datasets, or the files of one",
-		About:   aboutRefs + "\n\n" + connect.AtTheGate,
+		About:   aboutRefs + "",
 		Examples: []command.Example{
 			{"tidemill data ls", "the datasets and their branches"},
 			{"tidemill data ls bots/bot-42", "its files on main"},
 			{"tidemill data ls bots/bot-42@3f9ac2 train -o json", "files of a folder in one commit, one per line"},
 		},
-		Make: func() command.Program { return &dataList{} },
+		Make: func() command.Program { return &request{json: true, accept: acceptDataset, do: listData} },
 	}
 }
 
-type dataList struct {
-	connect.Gate
-	output string
-}
-
-func (l *dataList) Flags(f *command.FlagSet) {
-	f.Format(&l.output, "text or json")
-	l.Gate.Flags(f)
-}
-
-func (l *dataList) Accept(positional []string) error {
-	if len(positional) > 0 {
-		if _, err := parseVersion(positional[0]); err != nil {
-			return err
-		}
-	}
-	return between(positional, 0, "DATASET", "PATH")
-}
-
-func (l *dataList) Run(ctx context.Context, s *command.Session, positional []string) error {
-	g, done, err := l.Enter(ctx, s)
-	if err != nil {
-		return err
-	}
-	defer done()
-	if len(positional) > 0 {
-		return l.files(ctx, s, g, positional)
-	}
-	all, err := g.Datasets(ctx, "")
-	switch {
-	case err != nil:
-		return err
-	case l.output == "json":
-		return writeIndented(s.Stdout, all.Datasets)
-	case len(all.Datasets) == 0:
-		fmt.Fprintln(s.Stderr, "There are no datasets yet; tidemill data put NAME FOLDER makes one.")
+func acceptDataset(positional []string) error {
+	if len(positional) == 0 {
 		return nil
 	}
-	return listDatasets(s.Stdout, all.Datasets)
+	_, err := parseVersion(positional[0])
+	return err
 }
 
-func listDatasets(w io.Writer, all []api.Dataset) error {
-	rows := [][]string{{"DATASET", "BRANCHES"}}
-	for _, d := range all {
-		rows = append(rows, []string{show.Harmless(d.Name), show.Harmless(strings.Join(d.Branches, ", "))})
+func listData(ctx context.Context, c *call) error {
+	if len(c.positional) > 0 {
+		return listFiles(ctx, c)
 	}
-	return show.Columns(w, rows)
+	return listing(func(ctx context.Context, g *client.Gateway) ([]api.Dataset, error) {
+		all, err := g.Datasets(ctx, "")
+		return all.Datasets, err
+	}, func(all *[]api.Dataset) table {
+		return table{none: "There are no datasets yet; tidemill data put NAME FOLDER makes one.", rows: rowsOf(*all, func(d *api.Dataset) []string {
+			return []string{show.Harmless(d.Name), show.Harmless(strings.Join(d.Branches, ", "))}
+		}, "DATASET", "BRANCHES")}
+	}).do(ctx, c)
 }
 
 // onDay formats a time with its date, in the machine's time zone.
@@ -130,70 +93,52 @@ func dataLogCommand() command.Command {
 		Watched: true,
 		Args:    "DATASET[@BRANCH]",
 		Summary: "list the commits of a dataset's branch, newest first",
-		About:   connect.AtTheGate,
 		Examples: []command.Example{
 			{"tidemill data log bots/bot-42", "the newest commits of main"},
 			{"tidemill data log bots/bot-42@next -n 1 -o json", "the newest commit of another branch, for a script"},
 		},
-		Make: func() command.Program { return &dataLog{limit: 20} },
+		Make: func() command.Program {
+			p := &dataLog{limit: 20}
+			return asking(p.ask, p.print).with(p.flags, p.accept)
+		},
 	}
 }
 
 type dataLog struct {
-	connect.Gate
-	output, after string
-	limit         int
+	after string
+	limit int
 }
 
 const mostLogged = 1000
 
-func (p *dataLog) Flags(f *command.FlagSet) {
+func (p *dataLog) flags(f *command.FlagSet) {
 	f.Number(&p.limit, "n", "", "N", "list at most this many")
 	afterFlag(f, &p.after)
-	f.Format(&p.output, "text or json")
-	p.Gate.Flags(f)
 }
 
-func (p *dataLog) Accept(positional []string) error {
+func (p *dataLog) accept(positional []string) error {
 	if p.limit < 1 || p.limit > mostLogged {
 		return command.Usagef("-n %d: give 1 to %d", p.limit, mostLogged)
 	}
-	return command.Wants(positional, "DATASET")
+	return acceptDataset(positional)
 }
 
-func (p *dataLog) Run(ctx context.Context, s *command.Session, positional []string) error {
+func (p *dataLog) ask(ctx context.Context, g *client.Gateway, positional []string) (api.Log, error) {
 	v, err := parseVersion(positional[0])
 	if err != nil {
-		return err
+		return api.Log{}, err
 	}
-	g, done, err := p.Enter(ctx, s)
-	if err != nil {
-		return err
-	}
-	defer done()
-	all, err := g.Commits(ctx, v.dataset, v.ref, p.after, p.limit)
-	switch {
-	case err != nil:
-		return err
-	case p.output == "json":
-		return writeIndented(s.Stdout, all)
-	}
-	if err := tabulateCommits(s.Stdout, all.Commits); err != nil {
-		return err
-	}
-	if all.Next != "" {
-		fmt.Fprintf(s.Stderr, "There are more than these %d; --after %s shows older ones, -n up to %d of them.\n", len(all.Commits), show.Harmless(all.Next), mostLogged)
-	}
-	return nil
+	return g.Commits(ctx, v.dataset, v.ref, p.after, p.limit)
 }
 
-func tabulateCommits(w io.Writer, all []api.Commit) error {
-	rows := [][]string{{"COMMIT", "WHEN", "BY", "CHANGED", "CONTENT", "MESSAGE"}}
-	for i := range all {
-		c := &all[i]
-		rows = append(rows, []string{shortCommit(c.ID), onDay(c.Time), authorOf(c), fmt.Sprintf("+%d ~%d -%d", c.Added, c.Changed, c.Removed), holding(c), orDash(show.Harmless(c.Message))})
+func (p *dataLog) print(s *command.Session, all *api.Log) error {
+	err := show.Columns(s.Stdout, rowsOf(all.Commits, func(c *api.Commit) []string {
+		return []string{shortCommit(c.ID), onDay(c.Time), authorOf(c), fmt.Sprintf("+%d ~%d -%d", c.Added, c.Changed, c.Removed), holding(c), orDash(show.Harmless(c.Message))}
+	}, "COMMIT", "WHEN", "BY", "CHANGED", "CONTENT", "MESSAGE"))
+	if err == nil && all.Next != "" {
+		fmt.Fprintf(s.Stderr, "There are more than these %d; --after %s shows older ones, -n up to %d of them.\n", len(all.Commits), show.Harmless(all.Next), mostLogged)
 	}
-	return show.Columns(w, rows)
+	return err
 }
 
 // authorOf returns the run or the person that made a commit.
@@ -205,7 +150,7 @@ func authorOf(c *api.Commit) string {
 }
 
 // compare prints the changes that a put would make.
-func (w *putting) compare(ctx context.Context, s *command.Session) error {
+func (w *putting) compare(ctx context.Context, c *call) error {
 	left := make(map[string]*api.File, len(w.files))
 	for i := range w.files {
 		left[w.files[i].Path] = &w.files[i]
@@ -233,14 +178,14 @@ func (w *putting) compare(ctx context.Context, s *command.Session) error {
 	}
 	w.shown.Stop()
 	slices.SortFunc(would, func(a, b api.Difference) int { return strings.Compare(a.Path, b.Path) })
-	say := lineShower(s.Stdout, w.output, differenceText)
+	say := lineShower(c.Stdout, c.json, differenceText)
 	for _, d := range would {
 		if err := say(d); err != nil {
 			return err
 		}
 	}
-	if w.output != "json" {
-		fmt.Fprintf(s.Stderr, "%s would change on %s of %s. Next: the same without --dry-run.\n", show.Count(len(would), "file"), show.Harmless(at), show.Harmless(w.asked.Dataset))
+	if !c.json {
+		fmt.Fprintf(c.Stderr, "%s would change on %s of %s. Next: the same without --dry-run.\n", show.Count(len(would), "file"), show.Harmless(at), show.Harmless(w.asked.Dataset))
 	}
 	return nil
 }
@@ -252,36 +197,26 @@ func dataBranchCommand() command.Command {
 		Name:    "data branch",
 		Args:    "DATASET NEW",
 		Summary: "make a branch of a dataset",
-		About:   "A branch is a name for a commit, so this copies no files. New commits follow from there.\n\n" + connect.AtTheGate,
+		About:   "A branch is a name for a commit, so this copies no files. New commits follow from there.",
 		Examples: []command.Example{
 			{"tidemill data branch bots/bot-42 next", "from the newest commit of main"},
 			{"tidemill data branch bots/bot-42 before --from 3f9ac2", "from an older commit"},
 		},
-		Make: func() command.Program { return &dataBranch{} },
+		Make: func() command.Program {
+			p := &dataBranch{}
+			return &request{flags: p.flags, do: p.do}
+		},
 	}
 }
 
-type dataBranch struct {
-	connect.Gate
-	from string
-}
+type dataBranch struct{ from string }
 
-func (p *dataBranch) Flags(f *command.FlagSet) {
+func (p *dataBranch) flags(f *command.FlagSet) {
 	f.Text(&p.from, "from", "", "REF", "a branch, or the beginning of a commit's id (default main)")
-	p.Gate.Flags(f)
 }
 
-func (p *dataBranch) Accept(positional []string) error {
-	return command.Wants(positional, "DATASET", "NEW")
-}
-
-func (p *dataBranch) Run(ctx context.Context, s *command.Session, positional []string) error {
-	g, done, err := p.Enter(ctx, s)
-	if err != nil {
-		return err
-	}
-	defer done()
-	made, err := g.Branch(ctx, api.BranchAsked{Dataset: positional[0], Branch: positional[1], From: p.from})
+func (p *dataBranch) do(ctx context.Context, c *call) error {
+	made, err := c.g.Branch(ctx, api.BranchAsked{Dataset: c.positional[0], Branch: c.positional[1], From: p.from})
 	if err != nil {
 		return err
 	}
@@ -289,7 +224,7 @@ func (p *dataBranch) Run(ctx context.Context, s *command.Session, positional []s
 	if !made.Changed {
 		verb = "nothing to do:"
 	}
-	fmt.Fprintf(s.Stdout, "%s branch %s of %s at commit %s (%s)\n", verb, show.Harmless(made.Branch), show.Harmless(positional[0]), shortCommit(made.Commit.ID), holding(&made.Commit))
+	fmt.Fprintf(c.Stdout, "%s branch %s of %s at commit %s (%s)\n", verb, show.Harmless(made.Branch), show.Harmless(c.positional[0]), shortCommit(made.Commit.ID), holding(&made.Commit))
 	return nil
 }
 
@@ -299,58 +234,49 @@ func dataCollectCommand() command.Command {
 		Summary: "remove unused objects from the store",
 		About: `It keeps the objects of every commit, the inputs of live runs, and the outputs of
 known runs. It also keeps objects younger than --older, because they may be about to
-become part of a commit.
-
-` + connect.AtTheGate,
+become part of a commit.`,
 		Examples: []command.Example{
 			{"tidemill data gc --dry-run", "what would be removed"},
 			{"tidemill data gc --older 48h", "objects that were unused for two days"},
 		},
-		Make: func() command.Program { return &dataCollect{older: 24 * time.Hour} },
+		Make: func() command.Program {
+			p := &dataCollect{older: 24 * time.Hour}
+			r := asking(p.ask, p.print).with(p.flags, p.accept)
+			r.quiet = true
+			return r
+		},
 	}
 }
 
 type dataCollect struct {
-	connect.Gate
-	output string
 	older  time.Duration
 	dryRun bool
 	force  bool
 }
 
-func (p *dataCollect) Flags(f *command.FlagSet) {
+func (p *dataCollect) flags(f *command.FlagSet) {
 	f.Span(&p.older, "older", "DURATION", "keep objects younger than this; at least 24h")
 	f.Yes(&p.dryRun, "dry-run", "only show what would be removed")
 	f.Yes(&p.force, "force", "remove files even if most of the newest runs are unknown")
-	f.Format(&p.output, "text or json")
-	p.Gate.Flags(f)
 }
 
-func (p *dataCollect) Accept(positional []string) error {
+func (p *dataCollect) accept([]string) error {
 	if p.older <= 0 {
 		return command.Usagef("--older %s: give at least 24h, because younger objects may be about to become part of a commit", p.older)
 	}
-	return command.Wants(positional)
+	return nil
 }
 
-func (p *dataCollect) Run(ctx context.Context, s *command.Session, _ []string) error {
-	g, done, err := p.EnterQuietly(ctx, s)
-	if err != nil {
-		return err
-	}
-	defer done()
-	found, err := g.Collect(ctx, api.CollectAsked{OlderSeconds: p.older.Seconds(), DryRun: p.dryRun, Force: p.force})
-	switch {
-	case err != nil:
-		return err
-	case p.output == "json":
-		return writeIndented(s.Stdout, found)
-	}
+func (p *dataCollect) ask(ctx context.Context, g *client.Gateway, _ []string) (api.Collected, error) {
+	return g.Collect(ctx, api.CollectAsked{OlderSeconds: p.older.Seconds(), DryRun: p.dryRun, Force: p.force})
+}
+
+func (p *dataCollect) print(s *command.Session, found *api.Collected) error {
 	verb := "removed"
 	if found.DryRun {
 		verb = "would remove"
 	}
-	fmt.Fprintf(s.Stdout, "%s %s of %s, %s of %s; %s stay\n", verb, show.Thousands(int64(found.Removed)), show.Count(found.Objects, "object"),
+	_, err := fmt.Fprintf(s.Stdout, "%s %s of %s, %s of %s; %s stay\n", verb, show.Thousands(int64(found.Removed)), show.Count(found.Objects, "object"),
 		show.Size(found.Freed), show.Size(found.Bytes), show.Thousands(int64(found.Kept)))
-	return nil
+	return err
 }

@@ -14,41 +14,36 @@ import (
 
 	"tidemill.dev/api"
 	"tidemill.dev/internal/cli/command"
-	"tidemill.dev/internal/cli/connect"
 	"tidemill.dev/internal/cli/show"
 	"tidemill.dev/internal/data/transfer"
 	"tidemill.dev/internal/gateway/client"
 )
 
-// files prints the files of a version while it receives them: there may be millions.
-func (l *dataList) files(ctx context.Context, s *command.Session, g *client.Gateway, positional []string) error {
-	v, err := parseVersion(positional[0])
+// listFiles prints the files of a version while it receives them: there may be millions.
+func listFiles(ctx context.Context, call *call) error {
+	v, err := parseVersion(call.positional[0])
 	if err != nil {
 		return err
 	}
-	path := ""
-	if len(positional) > 1 {
-		path = positional[1]
-	}
-	out := bufio.NewWriter(s.Stdout)
-	say := lineShower(out, l.output, func(f api.File) string { return fmt.Sprintf("%10s  %s", show.Size(f.Size), show.Harmless(f.Path)) })
+	out := bufio.NewWriter(call.Stdout)
+	say := lineShower(out, call.json, func(f api.File) string { return fmt.Sprintf("%10s  %s", show.Size(f.Size), show.Harmless(f.Path)) })
 	files, bytes := 0, int64(0)
-	c, err := g.Files(ctx, v.dataset, v.ref, path, func(f api.File) error {
+	c, err := call.g.Files(ctx, v.dataset, v.ref, call.optional(1), func(f api.File) error {
 		files, bytes = files+1, bytes+f.Size
 		return say(f)
 	})
 	if err = errors.Join(err, out.Flush()); err != nil {
 		return err
 	}
-	if l.output != "json" {
-		fmt.Fprintf(s.Stderr, "%s, %s, of commit %s on %s\n", show.Count(files, "file"), show.Size(bytes), shortCommit(c.ID), show.Harmless(c.Branch))
+	if !call.json {
+		fmt.Fprintf(call.Stderr, "%s, %s, of commit %s on %s\n", show.Count(files, "file"), show.Size(bytes), shortCommit(c.ID), show.Harmless(c.Branch))
 	}
 	return nil
 }
 
 // lineShower returns a function that prints one item a line, as JSON or as text.
-func lineShower[T any](w io.Writer, output string, text func(T) string) func(T) error {
-	if output == "json" {
+func lineShower[T any](w io.Writer, asJSON bool, text func(T) string) func(T) error {
+	if asJSON {
 		return func(v T) error {
 			line, err := json.Marshal(v)
 			if err == nil {
@@ -69,49 +64,24 @@ func dataDiffCommand() command.Command {
 		Args:    "DATASET FROM [TO]",
 		Summary: "list the files that differ between two versions of a dataset",
 		About: `+ was added, - was removed, ~ has changed. FROM and TO are branches, or beginnings of
-commit ids. Without TO it is the branch main.
-
-` + connect.AtTheGate,
+commit ids. Without TO it is the branch main.`,
 		Examples: []command.Example{
 			{"tidemill data diff bots/bot-42 3f9ac2 main", "changes since that commit"},
 			{"tidemill data diff bots/bot-42 main next -o json", "one file per line, with its old and new state"},
 		},
-		Make: func() command.Program { return &dataDiff{} },
+		Make: func() command.Program { return &request{json: true, do: diffData} },
 	}
 }
 
-type dataDiff struct {
-	connect.Gate
-	output string
-}
-
-func (p *dataDiff) Flags(f *command.FlagSet) {
-	f.Format(&p.output, "text or json")
-	p.Gate.Flags(f)
-}
-
-func (p *dataDiff) Accept(positional []string) error {
-	return between(positional, 2, "DATASET", "FROM", "TO")
-}
-
-func (p *dataDiff) Run(ctx context.Context, s *command.Session, positional []string) error {
-	g, done, err := p.Enter(ctx, s)
-	if err != nil {
-		return err
-	}
-	defer done()
-	out, differ := bufio.NewWriter(s.Stdout), 0
-	say := lineShower(out, p.output, differenceText)
-	to := ""
-	if len(positional) > 2 {
-		to = positional[2]
-	}
-	err = g.Diff(ctx, positional[0], positional[1], to, func(d api.Difference) error { differ++; return say(d) })
+func diffData(ctx context.Context, c *call) error {
+	out, differ := bufio.NewWriter(c.Stdout), 0
+	say := lineShower(out, c.json, differenceText)
+	err := c.g.Diff(ctx, c.positional[0], c.positional[1], c.optional(2), func(d api.Difference) error { differ++; return say(d) })
 	if err = errors.Join(err, out.Flush()); err != nil {
 		return err
 	}
-	if p.output != "json" {
-		fmt.Fprintf(s.Stderr, "%s differ\n", show.Count(differ, "file"))
+	if !c.json {
+		fmt.Fprintf(c.Stderr, "%s differ\n", show.Count(differ, "file"))
 	}
 	return nil
 }
@@ -135,39 +105,33 @@ func dataPutCommand() command.Command {
 		About: `It uploads only objects that the store lacks. After an interruption, give the same
 command again: it continues. Files of the branch that are not in DIR stay, unless
 --replace is given. If the branch already has exactly these files, nothing is
-committed and no event is published.
-
-` + connect.AtTheGate,
+committed and no event is published.`,
 		Examples: []command.Example{
 			{"tidemill data put bots/bot-42 ./bot-42", "the files of a folder, on main"},
 			{"tidemill data put bots/bot-42 new.csv -m 'week 12'", "one more file"},
 			{"tidemill data put bots/bot-42 ./bot-42 --replace --dry-run", "what would change if main had only these files"},
 		},
-		Make: func() command.Program { return &dataPut{} },
+		Make: func() command.Program {
+			p := &dataPut{}
+			return &request{json: true, quiet: true, flags: p.flags, accept: p.accept, do: p.do}
+		},
 	}
 }
 
 type dataPut struct {
-	connect.Gate
-	output                   string
 	branch, message, subject string
 	replace, dryRun          bool
 }
 
-func (p *dataPut) Flags(f *command.FlagSet) {
+func (p *dataPut) flags(f *command.FlagSet) {
 	f.Text(&p.branch, "branch", "b", "BRANCH", "branch to commit to (default main); it is made if it does not exist")
 	f.Text(&p.message, "message", "m", "TEXT", "message of the commit")
 	f.Text(&p.subject, "subject", "s", "KEY", "subject of the event (default: the key that owns the dataset)")
 	f.Yes(&p.replace, "replace", "remove files from the branch that are not put")
 	f.Yes(&p.dryRun, "dry-run", "only show what would change")
-	f.Format(&p.output, "text or json")
-	p.Gate.Flags(f)
 }
 
-func (p *dataPut) Accept(positional []string) error {
-	if err := command.Wants(positional, "DATASET", "DIR"); err != nil {
-		return err
-	}
+func (p *dataPut) accept(positional []string) error {
 	v, err := parseVersion(positional[0])
 	if err == nil && v.ref != "" {
 		err = command.Usagef("%q: a commit goes to a branch; give it by --branch %s", positional[0], v.ref)
@@ -188,20 +152,15 @@ type putting struct {
 	began time.Time
 }
 
-func (p *dataPut) Run(ctx context.Context, s *command.Session, positional []string) error {
-	g, done, err := p.EnterQuietly(ctx, s)
-	if err != nil {
-		return err
-	}
-	defer done()
-	w := &putting{dataPut: p, g: g, dir: positional[1], shown: show.StartCarried(s.Stderr), began: time.Now(),
-		asked: api.CommitAsked{Dataset: positional[0], Branch: p.branch, Request: rand.Text(), Message: p.message, Subject: p.subject, Replace: p.replace}}
+func (p *dataPut) do(ctx context.Context, c *call) error {
+	w := &putting{dataPut: p, g: c.g, dir: c.positional[1], shown: show.StartCarried(c.Stderr), began: time.Now(),
+		asked: api.CommitAsked{Dataset: c.positional[0], Branch: p.branch, Request: rand.Text(), Message: p.message, Subject: p.subject, Replace: p.replace}}
 	defer w.shown.Stop()
 	if err := w.scan(ctx); err != nil {
-		return fmt.Errorf("put %s: %w", positional[1], err)
+		return fmt.Errorf("put %s: %w", c.positional[1], err)
 	}
 	if p.dryRun {
-		return w.compare(ctx, s)
+		return w.compare(ctx, c)
 	}
 	committed, err := w.put(ctx)
 	w.shown.Stop()
@@ -209,11 +168,11 @@ func (p *dataPut) Run(ctx context.Context, s *command.Session, positional []stri
 	case ctx.Err() != nil:
 		return errors.New("put: interrupted, perhaps before the commit; give the same command again: it continues")
 	case err != nil:
-		return fmt.Errorf("put %s: %w", positional[1], err)
-	case p.output == "json":
-		return writeIndented(s.Stdout, committed)
+		return fmt.Errorf("put %s: %w", c.positional[1], err)
+	case c.json:
+		return writeIndented(c.Stdout, committed)
 	}
-	return w.tell(s, &committed)
+	return w.tell(c.Session, &committed)
 }
 
 // scan reads the files to be put.
@@ -286,60 +245,43 @@ func dataGetCommand() command.Command {
 
 With PATH it gets only that file or folder. After an interruption, give the same
 command again: files that are complete are kept. A file that exists and differs is an
-error, unless --replace is given.
-
-` + connect.AtTheGate,
+error, unless --replace is given.`,
 		Examples: []command.Example{
 			{"tidemill data get bots/bot-42 ./bot-42", "all files of main"},
 			{"tidemill data get bots/bot-42@3f9ac2 ./before train", "a folder of an older commit"},
 		},
-		Make: func() command.Program { return &dataGet{} },
+		Make: func() command.Program {
+			p := &dataGet{}
+			return &request{quiet: true, flags: p.flags, accept: acceptDataset, do: p.do}
+		},
 	}
 }
 
-type dataGet struct {
-	connect.Gate
-	replace bool
+type dataGet struct{ replace bool }
+
+func (p *dataGet) flags(f *command.FlagSet) { replaceFlag(f, &p.replace) }
+
+// replaceFlag adds the flag of the commands that download files.
+func replaceFlag(f *command.FlagSet, p *bool) {
+	f.Yes(p, "replace", "overwrite files that exist and differ")
 }
 
-func (p *dataGet) Flags(f *command.FlagSet) {
-	f.Yes(&p.replace, "replace", "overwrite files that exist and differ")
-	p.Gate.Flags(f)
-}
-
-func (p *dataGet) Accept(positional []string) error {
-	if len(positional) > 0 {
-		if _, err := parseVersion(positional[0]); err != nil {
-			return err
-		}
-	}
-	return between(positional, 2, "DATASET", "DIR", "PATH")
-}
-
-func (p *dataGet) Run(ctx context.Context, s *command.Session, positional []string) error {
-	v, err := parseVersion(positional[0])
+func (p *dataGet) do(ctx context.Context, call *call) error {
+	v, err := parseVersion(call.positional[0])
 	if err != nil {
 		return err
 	}
-	g, done, err := p.EnterQuietly(ctx, s)
-	if err != nil {
-		return err
-	}
-	defer done()
-	path, began := "", time.Now()
-	if len(positional) > 2 {
-		path = positional[2]
-	}
+	path, began := call.optional(2), time.Now()
 	var files []api.File
-	c, err := g.Files(ctx, v.dataset, v.ref, path, func(f api.File) error { files = append(files, f); return nil })
+	c, err := call.g.Files(ctx, v.dataset, v.ref, path, func(f api.File) error { files = append(files, f); return nil })
 	switch {
 	case err != nil:
 		return err
 	case len(files) == 0 && path != "":
-		return fmt.Errorf("get %s: commit %s has no file and no folder %s; tidemill data ls %s lists its files", positional[0], shortCommit(c.ID), path, positional[0])
+		return fmt.Errorf("get %s: commit %s has no file and no folder %s; tidemill data ls %s lists its files", call.positional[0], shortCommit(c.ID), path, call.positional[0])
 	}
-	d := downloading{g: g, name: positional[0], dir: positional[1], replace: p.replace, began: began}
-	return d.get(ctx, s, files, "of commit "+shortCommit(c.ID))
+	d := downloading{g: call.g, name: call.positional[0], dir: call.positional[1], replace: p.replace, began: began}
+	return d.get(ctx, call.Session, files, "of commit "+shortCommit(c.ID))
 }
 
 // downloading is a download of files into a folder.

@@ -2,19 +2,19 @@ package remote
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"tidemill.dev"
 	"tidemill.dev/api"
 	"tidemill.dev/broker/follow"
 	"tidemill.dev/internal/cli/command"
-	"tidemill.dev/internal/cli/connect"
 	"tidemill.dev/internal/cli/show"
 	"tidemill.dev/internal/gateway/client"
 	"tidemill.dev/triggers/deadletters"
@@ -29,15 +29,16 @@ func lettersCommand() command.Command {
 		Aliases: []string{"dl"},
 		Summary: "list dead letters (dl for short)",
 		About: `It lists open dead letters, newest first. A dead letter that was replayed or dropped
-has a receipt and is not listed. --reason matches a part of the reason.
-
-` + connect.AtTheGate,
+has a receipt and is not listed. --reason matches a part of the reason.`,
 		Examples: []command.Example{
 			{"tidemill dead-letters", "all open dead letters"},
 			{"tidemill dl --trigger tell-crm --since -1h", "dead letters of one trigger in the last hour"},
 			{"tidemill dl --reason timeout -o json", "for a script"},
 		},
-		Make: func() command.Program { return &letterList{limit: 50} },
+		Make: func() command.Program {
+			l := &letterList{}
+			return listing(l.ask, l.table).with(l.own, l.accept)
+		},
 	}
 }
 
@@ -73,89 +74,39 @@ func (l *letterFlags) says() bool {
 }
 
 type letterList struct {
-	connect.Gate
 	letterFlags
-	output, after string
-	limit         int
+	pages
 }
 
-func (l *letterList) Flags(f *command.FlagSet) {
+func (l *letterList) own(f *command.FlagSet) {
 	l.letterFlags.flags(f, "reason")
-	f.Number(&l.limit, "limit", "n", "COUNT", "show at most this many")
-	afterFlag(f, &l.after)
-	f.Format(&l.output, "text or json")
-	l.Gate.Flags(f)
+	l.pages.add(f)
 }
 
-func (l *letterList) Accept(positional []string) error {
-	if l.limit < 1 {
-		return command.Usagef("--limit %d: give 1 or more", l.limit)
-	}
-	if err := l.check(); err != nil {
-		return err
-	}
-	return command.Wants(positional)
-}
+func (l *letterList) accept([]string) error { return cmp.Or(l.pages.check(), l.letterFlags.check()) }
 
-func (l *letterList) Run(ctx context.Context, s *command.Session, _ []string) error {
-	g, done, err := l.Enter(ctx, s)
-	if err != nil {
-		return err
-	}
-	defer done()
-	page, err := gatherLetters(ctx, g, l.LetterSelection, l.limit, l.after)
-	all := page.DeadLetters
-	switch {
-	case err != nil:
-		return err
-	case l.output == "json":
-		return writeIndented(s.Stdout, page)
-	case len(all) == 0 && (l.says() || l.after != ""):
-		fmt.Fprintln(s.Stderr, "No open dead letter matches; without flags all are listed.")
-		return nil
-	case len(all) == 0:
-		fmt.Fprintln(s.Stderr, "There are no open dead letters.")
-		return nil
-	}
-	if err := tabulateLetters(s.Stdout, all); err != nil {
-		return err
-	}
-	l.advise(s.Stderr, &page)
-	return nil
-}
-
-const letterPage = 1000
-
-// gatherLetters reads pages until it has enough dead letters. It returns them as one page.
-func gatherLetters(ctx context.Context, g *client.Gateway, of api.LetterSelection, limit int, cursor string) (all api.DeadLetters, err error) {
-	all.DeadLetters = []api.DeadLetter{}
-	for {
-		page, err := g.DeadLetters(ctx, of, min(limit-len(all.DeadLetters), letterPage), cursor)
-		if err != nil {
-			return all, err
-		}
-		all.DeadLetters, all.Cursor = append(all.DeadLetters, page.DeadLetters...), page.Cursor
+func (l *letterList) ask(ctx context.Context, g *client.Gateway) (all api.DeadLetters, err error) {
+	all.DeadLetters, all.Cursor, err = gather(l.limit, l.after, func(limit int, after string) ([]api.DeadLetter, string, error) {
+		page, err := g.DeadLetters(ctx, l.LetterSelection, limit, after)
 		if all.Total == 0 {
 			all.Total = page.Total
 		}
-		if cursor = page.Cursor; cursor == "" || len(all.DeadLetters) >= limit {
-			return all, nil
-		}
-	}
+		return page.DeadLetters, page.Cursor, err
+	})
+	return all, err
 }
 
-func tabulateLetters(w io.Writer, all []api.DeadLetter) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "ID\tWRITTEN\tTRIGGER\tTYPE\tKEY\tTRIED\tREASON")
-	for i := range all {
-		l := &all[i]
-		reason := show.Cut(show.Harmless(l.Reason), 80)
-		if l.State == api.LetterReplaying {
-			reason = "(being replayed) " + reason
-		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%d\t%s\n", show.ShortID(l.ID), clock(l.Written), orDash(show.Harmless(failedDelivery(l))), orDash(show.Harmless(l.Type)), orDash(show.Cut(show.Harmless(l.Key), 40)), l.Tried, reason)
+func (l *letterList) table(page *api.DeadLetters) table {
+	return table{none: nothing(l.says() || l.after != "", "open dead letter", "There are no open dead letters."), advice: func(w io.Writer) { l.advise(w, page) },
+		rows: rowsOf(page.DeadLetters, letterRow, "ID", "WRITTEN", "TRIGGER", "TYPE", "KEY", "TRIED", "REASON")}
+}
+
+func letterRow(l *api.DeadLetter) []string {
+	reason := show.Cut(show.Harmless(l.Reason), 80)
+	if l.State == api.LetterReplaying {
+		reason = "(being replayed) " + reason
 	}
-	return t.Flush()
+	return []string{show.ShortID(l.ID), clock(l.Written), orDash(show.Harmless(failedDelivery(l))), orDash(show.Harmless(l.Type)), orDash(show.Cut(show.Harmless(l.Key), 40)), strconv.Itoa(l.Tried), reason}
 }
 
 // failedDelivery returns the trigger or the scorer that failed.
@@ -190,56 +141,22 @@ func lettersShowCommand() command.Command {
 		Args:    "ID",
 		Summary: "show a dead letter: the event, and each attempt to deliver it",
 		About: `For an open dead letter the beginning of the id is enough, if no other id begins with
-it. One that was replayed or dropped needs the whole id, and is shown with its receipt.
-
-` + connect.AtTheGate,
+it. One that was replayed or dropped needs the whole id, and is shown with its receipt.`,
 		Examples: []command.Example{
 			{"tidemill dl show 3k7mzq", "by the beginning of its id"},
 			{"tidemill dl show 3k7mzq -o json", "for a script"},
 		},
-		Make: func() command.Program { return &letterShow{} },
+		Make: func() command.Program { return showing((*client.Gateway).DeadLetter, showLetter) },
 	}
-}
-
-type letterShow struct {
-	connect.Gate
-	output string
-}
-
-func (p *letterShow) Flags(f *command.FlagSet) {
-	f.Format(&p.output, "text or json")
-	p.Gate.Flags(f)
-}
-
-func (p *letterShow) Accept(positional []string) error {
-	return command.Wants(positional, "ID")
-}
-
-func (p *letterShow) Run(ctx context.Context, s *command.Session, positional []string) error {
-	g, done, err := p.Enter(ctx, s)
-	if err != nil {
-		return err
-	}
-	defer done()
-	whole, err := g.DeadLetter(ctx, positional[0])
-	switch {
-	case err != nil:
-		return err
-	case p.output == "json":
-		return writeIndented(s.Stdout, whole)
-	}
-	return showLetter(s.Stdout, &whole)
 }
 
 func showLetter(w io.Writer, whole *api.WholeLetter) error {
 	l := &whole.Letter
-	p := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	say := func(what, text string) { fmt.Fprintf(p, "%s\t%s\n", what, show.Harmless(text)) }
+	say, flush := labelledLines(w)
 	say("dead letter", l.ID+", "+string(l.State))
-	if l.Trigger != "" {
-		say("trigger", l.Trigger)
-	} else if who := failedDelivery(l); who != "" {
-		say("of", who)
+	say("trigger", l.Trigger)
+	if l.Trigger == "" {
+		say("of", failedDelivery(l))
 	}
 	say("reason", l.Reason)
 	say("written", clock(l.Written))
@@ -249,16 +166,14 @@ func showLetter(w io.Writer, whole *api.WholeLetter) error {
 		say("key", l.Key)
 	}
 	say("read from", placeOf(l))
-	if l.Group != "" {
-		say("read by", l.Group)
-	}
+	say("read by", l.Group)
 	if l.Replay != "" {
 		say("replay", "requested by command "+l.Replay)
 	}
 	if r := whole.Receipt; r != nil {
 		say("receipt", receiptText(r))
 	}
-	if err := p.Flush(); err != nil {
+	if err := flush(); err != nil {
 		return err
 	}
 	showAttempts(w, whole)
@@ -439,9 +354,4 @@ func (r *receipts) sum() error {
 	}
 	fmt.Fprintf(r.s.Stdout, ", %s failed again. Next: tidemill dl lists them, newest first.\n", show.Thousands(int64(r.again)))
 	return command.ErrReported
-}
-
-// afterFlag adds the flag that continues a list that was cut.
-func afterFlag(f *command.FlagSet, p *string) {
-	f.Text(p, "after", "", "NEXT", "continue a list that was cut: the next that it printed, or the cursor of dead letters")
 }

@@ -8,26 +8,23 @@ import (
 
 	"tidemill.dev/api"
 	"tidemill.dev/internal/cli/command"
-	"tidemill.dev/internal/cli/connect"
 	"tidemill.dev/internal/cli/show"
 	"tidemill.dev/internal/gateway/client"
 )
 
 // letterAsk has the flags of the commands that replay or drop dead letters.
 type letterAsk struct {
-	connect.Gate
 	letterFlags
 	all, dryRun bool
 }
 
-func (a *letterAsk) flags(f *command.FlagSet, reason string) {
+func (a *letterAsk) add(f *command.FlagSet, reason string) {
 	a.letterFlags.flags(f, reason)
 	f.Yes(&a.all, "all", "all open dead letters")
 	f.Yes(&a.dryRun, "dry-run", "only show what would be done")
-	a.Gate.Flags(f)
 }
 
-func (a *letterAsk) Accept(positional []string) error {
+func (a *letterAsk) accept(positional []string) error {
 	switch {
 	case a.all && (a.says() || len(positional) > 0):
 		return command.Usagef("--all selects all: leave out the other flags and ids, or --all")
@@ -77,16 +74,17 @@ without it. An event that fails again is a new dead letter. A second call skips 
 letters that are being replayed. --reason matches a part of their reason.
 
 An event that a scorer could not score is scored again, and its answer goes to the
-scorer's output. If it still cannot be scored, its dead letter stays open.
-
-` + connect.AtTheGate,
+scorer's output. If it still cannot be scored, its dead letter stays open.`,
 		Examples: []command.Example{
 			{"tidemill dl replay 3k7mzq", "one, by the beginning of its id"},
 			{"tidemill dl replay --trigger tell-crm --rate 50/s", "all of one trigger, slowly"},
 			{"tidemill dl replay --trigger tell-crm --since -1h --dry-run", "only count them"},
 			{"tidemill dl replay --scorer intents --key bot-42", "score the events of a key that has a model now"},
 		},
-		Make: func() command.Program { return &letterReplay{} },
+		Make: func() command.Program {
+			p := &letterReplay{}
+			return &request{flags: p.flags, accept: p.accept, do: p.do}
+		},
 	}
 }
 
@@ -98,48 +96,43 @@ type letterReplay struct {
 	perSecond float64
 }
 
-func (p *letterReplay) Flags(f *command.FlagSet) {
+func (p *letterReplay) flags(f *command.FlagSet) {
 	f.Text(&p.rate, "rate", "", "RATE", "no faster than this for each trigger, such as 50/s")
 	f.Yes(&p.noWait, "no-wait", "do not wait for the receipts")
-	p.letterAsk.flags(f, "reason")
+	p.letterAsk.add(f, "reason")
 }
 
-func (p *letterReplay) Accept(positional []string) (err error) {
+func (p *letterReplay) accept(positional []string) (err error) {
 	if p.perSecond, err = parseRate(p.rate); err != nil {
 		return err
 	}
-	return p.letterAsk.Accept(positional)
+	return p.letterAsk.accept(positional)
 }
 
-func (p *letterReplay) Run(ctx context.Context, s *command.Session, positional []string) error {
-	g, done, err := p.Enter(ctx, s)
-	if err != nil {
-		return err
-	}
-	defer done()
-	selection, err := p.selection(ctx, g, positional)
+func (p *letterReplay) do(ctx context.Context, c *call) error {
+	selection, err := p.selection(ctx, c.g, c.positional)
 	if err != nil {
 		return err
 	}
 	var wait *receipts
 	if !p.noWait && !p.dryRun {
-		if wait, err = followReceipts(ctx, g, s); err != nil { // before the request, so that no receipt is missed
+		if wait, err = followReceipts(ctx, c.g, c.Session); err != nil { // before the request, so that no receipt is missed
 			return err
 		}
 		defer wait.close()
 	}
-	got, err := p.ask(ctx, g, selection, wait)
+	got, err := p.ask(ctx, c.g, selection, wait)
 	if err != nil {
 		return err
 	}
-	p.tell(s, got)
+	p.tell(c.Session, got)
 	switch {
 	case got.Matched == 0 && len(got.Refused) > 0 || len(got.Letters) == 0 && len(got.Refused) > 0:
 		return command.ErrReported
 	case wait == nil || len(got.Letters) == 0:
 		return nil
 	}
-	sayWhatDelays(ctx, g, s, got)
+	sayWhatDelays(ctx, c.g, c.Session, got)
 	return wait.run(ctx)
 }
 
@@ -211,14 +204,15 @@ func lettersDropCommand() command.Command {
 		Summary: "drop dead letters, with a reason",
 		About: `They are no longer listed. Their receipts record the caller and the reason. Nothing is
 deleted: they stay on the stream dead-letters. --with matches a part of their own
-reason.
-
-` + connect.AtTheGate,
+reason.`,
 		Examples: []command.Example{
 			{"tidemill dl drop 3k7mzq --reason 'a test of ours'", "one, by the beginning of its id"},
 			{"tidemill dl drop --trigger tell-crm --until -7d --reason 'too old to matter' --dry-run", "only count them"},
 		},
-		Make: func() command.Program { return &letterDrop{} },
+		Make: func() command.Program {
+			d := &letterDrop{}
+			return &request{flags: d.flags, accept: d.accept, do: d.do}
+		},
 	}
 }
 
@@ -227,39 +221,34 @@ type letterDrop struct {
 	reason string
 }
 
-func (d *letterDrop) Flags(f *command.FlagSet) {
+func (d *letterDrop) flags(f *command.FlagSet) {
 	f.Text(&d.reason, "reason", "", "TEXT", "reason, for the receipts")
-	d.letterAsk.flags(f, "with") // because --reason is the reason of the drop
+	d.letterAsk.add(f, "with") // because --reason is the reason of the drop
 }
 
-func (d *letterDrop) Accept(positional []string) error {
+func (d *letterDrop) accept(positional []string) error {
 	if strings.TrimSpace(d.reason) == "" {
 		return command.Usagef("--reason is missing: say why they are dropped; to select by their own reason, use --with")
 	}
-	return d.letterAsk.Accept(positional)
+	return d.letterAsk.accept(positional)
 }
 
-func (d *letterDrop) Run(ctx context.Context, s *command.Session, positional []string) error {
-	g, done, err := d.Enter(ctx, s)
-	if err != nil {
-		return err
-	}
-	defer done()
-	selection, err := d.selection(ctx, g, positional)
+func (d *letterDrop) do(ctx context.Context, c *call) error {
+	selection, err := d.selection(ctx, c.g, c.positional)
 	if err != nil {
 		return err
 	}
 	dropped := 0
 	for {
-		got, err := g.DropLetters(ctx, api.LetterAsk{Selection: selection, Reason: d.reason, DryRun: d.dryRun})
+		got, err := c.g.DropLetters(ctx, api.LetterAsk{Selection: selection, Reason: d.reason, DryRun: d.dryRun})
 		if err != nil {
 			return err
 		}
 		dropped += len(got.Letters)
 		if d.dryRun || got.Left == 0 || len(got.Letters) == 0 {
-			return d.tell(s, dropped, &got)
+			return d.tell(c.Session, dropped, &got)
 		}
-		fmt.Fprintf(s.Stderr, "%s dropped, %s left.\n", show.Thousands(int64(dropped)), show.Thousands(int64(got.Left)))
+		fmt.Fprintf(c.Stderr, "%s dropped, %s left.\n", show.Thousands(int64(dropped)), show.Thousands(int64(got.Left)))
 	}
 }
 

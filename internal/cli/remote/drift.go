@@ -5,12 +5,10 @@ import (
 	"fmt"
 	"io"
 	"strconv"
-	"time"
 
 	"tidemill.dev"
 	"tidemill.dev/api"
 	"tidemill.dev/internal/cli/command"
-	"tidemill.dev/internal/cli/connect"
 	"tidemill.dev/internal/cli/show"
 	"tidemill.dev/internal/data/ledger/fold"
 	"tidemill.dev/internal/gateway/client"
@@ -23,80 +21,50 @@ func driftCommand() command.Command {
 		Watched: true,
 		Summary: "list the figures of models that have drifted",
 		About: `A figure has drifted if the champion's last answers differ from its first ones by more than chance, in a scorer with drift.
-BEFORE and NOW are the shares of VALUE in the first and in the last answers.
-
-` + connect.AtTheGate,
+BEFORE and NOW are the shares of VALUE in the first and in the last answers.`,
 		Examples: []command.Example{
 			{"tidemill drift", "all"},
 			{"tidemill drift --recipe intent", "models of one recipe"},
 			{"tidemill drift -o json", "for a script"},
 		},
-		Make: func() command.Program { return &driftList{limit: 50} },
+		Make: func() command.Program {
+			l := &driftList{q: client.ModelQuery{Drifting: true}}
+			return listing(l.ask, l.table).with(l.Flags, l.accept)
+		},
 	}
 }
 
 type driftList struct {
-	connect.Gate
-	q      client.ModelQuery
-	output string
-	limit  int
+	q client.ModelQuery
+	pages
 }
 
 func (l *driftList) Flags(f *command.FlagSet) {
-	f.Text(&l.q.Recipe, "recipe", "r", "NAME", "only models of this recipe")
-	f.Text(&l.q.Key, "key", "", "KEY", "only models of this key")
-	f.Text(&l.q.Prefix, "prefix", "", "NAME", "only models whose names begin with this")
-	f.Number(&l.limit, "limit", "n", "COUNT", "show at most this many models")
-	afterFlag(f, &l.q.After)
-	f.Format(&l.output, "text or json")
-	l.Gate.Flags(f)
+	modelFlags(f, &l.q.Recipe, &l.q.Key, &l.q.Prefix)
+	l.pages.add(f)
 }
 
-func (l *driftList) Accept(positional []string) error {
-	if l.limit < 1 {
-		return command.Usagef("--limit %d: give 1 or more", l.limit)
-	}
-	return command.Wants(positional)
+func (l *driftList) accept([]string) error { return l.check() }
+
+func (l *driftList) ask(ctx context.Context, g *client.Gateway) (api.Models, error) {
+	return gatherModels(ctx, g, l.q, &l.pages)
 }
 
-func (l *driftList) Run(ctx context.Context, s *command.Session, _ []string) error {
-	g, done, err := l.Enter(ctx, s)
-	if err != nil {
-		return err
-	}
-	defer done()
-	l.q.Drifting = true
-	page, err := gatherModels(ctx, g, l.q, l.limit)
-	switch {
-	case err != nil:
-		return err
-	case l.output == "json":
-		return writeIndented(s.Stdout, page)
-	case len(page.Models) == 0:
-		fmt.Fprintln(s.Stderr, "No model has drifted. Scorers with drift in the config are watched.")
-		return nil
-	}
-	if err := tabulateDrift(s.Stdout, page.Models, time.Now()); err != nil {
-		return err
-	}
-	fmt.Fprintln(s.Stderr)
-	if page.Next != "" {
-		fmt.Fprintf(s.Stderr, "%s; --after %s shows the next ones, --limit more of them.\n", shownOf(len(page.Models), &page.Total, "model"), show.Harmless(page.Next))
-	}
-	first := &page.Models[0]
-	fmt.Fprintf(s.Stderr, "Next: tidemill runs start %s --key %s trains the first one on the data of today.\n", show.Harmless(first.Recipe), show.Harmless(first.Key))
-	return nil
-}
-
-func tabulateDrift(w io.Writer, all []api.ModelShown, now time.Time) error {
-	rows := [][]string{{"MODEL", "FIGURE", "VALUE", "BEFORE", "NOW", "SINCE", "EVIDENCE", "REPORTED"}}
-	for i := range all {
-		for _, d := range all[i].Drifts {
-			rows = append(rows, []string{show.Cut(show.Harmless(all[i].Name), 60) + "@" + strconv.Itoa(d.Version), show.Harmless(d.Figure), show.Cut(show.Harmless(d.Value), 30),
-				figure(d.Before), figure(d.Now), show.Harmless(d.Since), evidenceText(d.Evidence), age(now.Sub(d.At))})
+func (l *driftList) table(page *api.Models) table {
+	t := table{none: "No model has drifted. Scorers with drift in the config are watched.",
+		rows: [][]string{{"MODEL", "FIGURE", "VALUE", "BEFORE", "NOW", "SINCE", "EVIDENCE", "REPORTED"}}}
+	for _, m := range page.Models {
+		for _, d := range m.Drifts {
+			t.rows = append(t.rows, []string{show.Cut(show.Harmless(m.Name), 60) + "@" + strconv.Itoa(d.Version), show.Harmless(d.Figure), show.Cut(show.Harmless(d.Value), 30),
+				figure(d.Before), figure(d.Now), show.Harmless(d.Since), evidenceText(d.Evidence), ago(d.At)})
 		}
 	}
-	return show.Columns(w, rows)
+	t.advice = func(w io.Writer) {
+		sayCut(w, len(page.Models), &page.Total, "model", page.Next)
+		first := &page.Models[0]
+		fmt.Fprintf(w, "Next: tidemill runs start %s --key %s trains the first one on the data of today.\n", show.Harmless(first.Recipe), show.Harmless(first.Key))
+	}
+	return t
 }
 
 // evidenceText writes an e-value with two digits.

@@ -2,15 +2,11 @@ package remote
 
 import (
 	"context"
-	"fmt"
-	"io"
-	"time"
 
 	"tidemill.dev/api"
-	"tidemill.dev/broker/follow"
 	"tidemill.dev/internal/cli/command"
-	"tidemill.dev/internal/cli/connect"
 	"tidemill.dev/internal/cli/show"
+	"tidemill.dev/internal/gateway/client"
 )
 
 func fleetCommand() command.Command {
@@ -26,65 +22,39 @@ func fleetCommand() command.Command {
   none      it has no champion
   stale     its champion was trained longer ago than --stale says
   fresh     none of these
-A key of a recipe that makes no models is fresh, failing or none, as its last run has ended.
-
-` + connect.AtTheGate,
+A key of a recipe that makes no models is fresh, failing or none, as its last run has ended.`,
 		Examples: []command.Example{
 			{"tidemill fleet", "all recipes"},
 			{"tidemill fleet --recipe intent --stale 1d", "one recipe, whose champions are stale after a day"},
 			{"tidemill fleet -o json", "for a script; with the ages of the champions"},
 		},
-		Make: func() command.Program { return &fleetCount{stale: usualStale} },
+		Make: func() command.Program {
+			c := &fleetCount{stale: usualStale}
+			return listing(c.ask, fleetTable).with(c.Flags, c.accept)
+		},
 	}
 }
 
-type fleetCount struct {
-	connect.Gate
-	recipe, stale, output string
-}
+type fleetCount struct{ recipe, stale string }
 
 func (c *fleetCount) Flags(f *command.FlagSet) {
 	f.Text(&c.recipe, "recipe", "r", "NAME", "only this recipe")
 	f.Text(&c.stale, "stale", "", "AGE", "age from which a champion is stale")
-	f.Format(&c.output, "text or json")
-	c.Gate.Flags(f)
 }
 
-func (c *fleetCount) Accept(positional []string) error {
-	if _, err := follow.ParseTime("-"+c.stale, time.Now()); err != nil {
-		return command.Usagef("--stale %s is not an age; write it like 12h or 7d", c.stale)
-	}
-	return command.Wants(positional)
+func (c *fleetCount) accept([]string) error { return checkAge("--stale ", c.stale) }
+
+func (c *fleetCount) ask(ctx context.Context, g *client.Gateway) (api.Fleet, error) {
+	return g.Fleet(ctx, c.recipe, c.stale)
 }
 
-func (c *fleetCount) Run(ctx context.Context, s *command.Session, _ []string) error {
-	g, done, err := c.Enter(ctx, s)
-	if err != nil {
-		return err
-	}
-	defer done()
-	all, err := g.Fleet(ctx, c.recipe, c.stale)
-	switch {
-	case err != nil:
-		return err
-	case c.output == "json":
-		return writeIndented(s.Stdout, all)
-	case len(all.Recipes) == 0:
-		fmt.Fprintln(s.Stderr, "No recipe matches; tidemill recipes lists them.")
-		return nil
-	}
-	return tabulateFleet(s.Stdout, &all)
-}
-
-func tabulateFleet(w io.Writer, all *api.Fleet) error {
-	rows := [][]string{{"RECIPE", "KEYS", "FRESH", "STALE", "DRIFTING", "NONE", "UNSERVED", "FAILING", "REFUSED", "AWAITING", "PINNED", "RUNNING"}}
-	for i := range all.Recipes {
-		r := &all.Recipes[i]
+func fleetTable(all *api.Fleet) table {
+	states := []api.KeyState{api.KeyFresh, api.KeyStale, api.KeyDrifting, api.KeyNone, api.KeyUnserved, api.KeyFailing, api.KeyRefused, api.KeyAwaiting}
+	return table{none: "No recipe matches; tidemill recipes lists them.", rows: rowsOf(all.Recipes, func(r *api.FleetRecipe) []string {
 		row := []string{show.Harmless(r.Recipe), show.Thousands(int64(r.Total))}
-		for _, state := range []api.KeyState{api.KeyFresh, api.KeyStale, api.KeyDrifting, api.KeyNone, api.KeyUnserved, api.KeyFailing, api.KeyRefused, api.KeyAwaiting} {
+		for _, state := range states {
 			row = append(row, show.Thousands(int64(r.States[state])))
 		}
-		rows = append(rows, append(row, show.Thousands(int64(r.Pinned)), show.Thousands(int64(r.Running))))
-	}
-	return show.Columns(w, rows)
+		return append(row, show.Thousands(int64(r.Pinned)), show.Thousands(int64(r.Running)))
+	}, "RECIPE", "KEYS", "FRESH", "STALE", "DRIFTING", "NONE", "UNSERVED", "FAILING", "REFUSED", "AWAITING", "PINNED", "RUNNING")}
 }

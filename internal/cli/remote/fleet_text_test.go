@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"tidemill.dev/api"
+	"tidemill.dev/internal/cli/show"
 )
 
 func TestFleetTable(t *testing.T) {
@@ -14,7 +15,7 @@ func TestFleetTable(t *testing.T) {
 		{Recipe: "intent", Total: 20_000, Pinned: 3, Running: 17, States: map[api.KeyState]int{api.KeyFresh: 19_000, api.KeyStale: 600, api.KeyNone: 1, api.KeyUnserved: 2, api.KeyFailing: 40, api.KeyRefused: 350, api.KeyAwaiting: 7}},
 	}}
 	var text bytes.Buffer
-	if err := tabulateFleet(&text, &all); err != nil {
+	if err := show.Columns(&text, fleetTable(&all).rows); err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "fleet.txt", text.String())

@@ -16,7 +16,6 @@ import (
 	"tidemill.dev"
 	"tidemill.dev/api"
 	"tidemill.dev/internal/cli/command"
-	"tidemill.dev/internal/cli/connect"
 	"tidemill.dev/internal/cli/show"
 	"tidemill.dev/internal/gateway/client"
 )
@@ -30,65 +29,54 @@ func forgetCommand() command.Command {
 versions, its logs and its checkpoints, drops its dead letters, and delivers none of
 its waiting events. Events on streams stay until their retention ends: the receipt
 lists them with the time. On a terminal the command shows the list and asks first;
-elsewhere it needs --yes.
-
-` + connect.AtTheGate,
+elsewhere it needs --yes.`,
 		Examples: []command.Example{
 			{"tidemill forget bot-42 --dry-run", "what would be removed, and what would stay"},
 			{"tidemill forget bot-42 --reason 'the customer has left' --yes", "without being asked"},
 		},
-		Make: func() command.Program { return &keyForget{} },
+		Make: func() command.Program {
+			p := &keyForget{}
+			return &request{json: true, quiet: true, flags: p.flags, do: p.do}
+		},
 	}
 }
 
 type keyForget struct {
-	connect.Gate
-	output, reason      string
+	reason              string
 	dryRun, yes, noWait bool
 }
 
-func (p *keyForget) Flags(f *command.FlagSet) {
+func (p *keyForget) flags(f *command.FlagSet) {
 	f.Text(&p.reason, "reason", "", "TEXT", "reason, for the receipt")
 	f.Yes(&p.dryRun, "dry-run", "only show what would be forgotten")
 	f.Yes(&p.yes, "yes", "do not ask")
 	f.Yes(&p.noWait, "no-wait", "do not wait for the receipt")
-	f.Format(&p.output, "text or json")
-	p.Gate.Flags(f)
 }
 
-func (p *keyForget) Accept(positional []string) error {
-	return command.Wants(positional, "KEY")
-}
-
-func (p *keyForget) Run(ctx context.Context, s *command.Session, positional []string) error {
-	g, done, err := p.EnterQuietly(ctx, s)
-	if err != nil {
-		return err
-	}
-	defer done()
-	ask := api.KeyAsked{Key: positional[0], Reason: p.reason, DryRun: true}
+func (p *keyForget) do(ctx context.Context, c *call) error {
+	ask := api.KeyAsked{Key: c.positional[0], Reason: p.reason, DryRun: true}
 	if p.dryRun || !p.yes {
-		there, err := g.ForgetKey(ctx, client.NewAsking(), ask)
+		there, err := c.g.ForgetKey(ctx, client.NewAsking(), ask)
 		if err != nil {
 			return err
 		}
 		if p.dryRun {
-			return p.tell(s.Stdout, &there)
+			return tellEnd(c, &there)
 		}
-		if err := agreed(ctx, s, there.Receipt); err != nil {
+		if err := agreed(ctx, c.Session, there.Receipt); err != nil {
 			return err
 		}
 	}
 	ask.DryRun, ask.Wait = false, false
-	end, err := g.ForgetKey(ctx, client.NewAsking(), ask)
+	end, err := c.g.ForgetKey(ctx, client.NewAsking(), ask)
 	if err == nil && !p.noWait {
-		fmt.Fprintf(s.Stderr, "It is being forgotten under the id %s.\n", end.ID)
-		err = p.await(ctx, g, &end)
+		fmt.Fprintf(c.Stderr, "It is being forgotten under the id %s.\n", end.ID)
+		err = await(ctx, c.g, &end)
 	}
 	if err != nil {
 		return err
 	}
-	return p.tell(s.Stdout, &end)
+	return tellEnd(c, &end)
 }
 
 // agreed asks the user at the terminal. Piped input cannot confirm by accident.
@@ -112,7 +100,7 @@ func agreed(ctx context.Context, s *command.Session, there *tidemill.KeyForgotte
 const lookForReceipt = 500 * time.Millisecond
 
 // await polls for the receipt. Ctrl-C ends only the waiting, not the forgetting.
-func (p *keyForget) await(ctx context.Context, g *client.Gateway, end *api.KeyEnd) error {
+func await(ctx context.Context, g *client.Gateway, end *api.KeyEnd) error {
 	look := time.NewTicker(lookForReceipt)
 	defer look.Stop()
 	for id := end.ID; ; {
@@ -132,8 +120,9 @@ func (p *keyForget) await(ctx context.Context, g *client.Gateway, end *api.KeyEn
 	}
 }
 
-func (p *keyForget) tell(w io.Writer, end *api.KeyEnd) error {
-	if p.output == "json" {
+func tellEnd(c *call, end *api.KeyEnd) error {
+	w := c.Stdout
+	if c.json {
 		return writeIndented(w, end)
 	}
 	switch {

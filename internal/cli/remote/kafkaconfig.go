@@ -57,7 +57,7 @@ func (k *kafkaConfig) Accept(positional []string) error {
 	if k.form != "" && k.output == "json" {
 		return command.Usagef("--for and -o json are both given: JSON has all forms; leave one out")
 	}
-	return command.Wants(positional)
+	return nil
 }
 
 func (k *kafkaConfig) Run(_ context.Context, s *command.Session, _ []string) error {

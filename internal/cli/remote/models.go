@@ -8,14 +8,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"tidemill.dev"
 	"tidemill.dev/api"
 	"tidemill.dev/broker/follow"
 	"tidemill.dev/internal/cli/command"
-	"tidemill.dev/internal/cli/connect"
 	"tidemill.dev/internal/cli/show"
 	"tidemill.dev/internal/data/ledger/fold"
 	"tidemill.dev/internal/gateway/client"
@@ -29,16 +27,17 @@ func modelsCommand() command.Command {
 		Watched: true,
 		Summary: "list models: the champion, its accuracy, versions that wait for a person",
 		About: `It sorts by name. With --stale it sorts by age: models without a champion, or with the
-oldest champion, come first.
-
-` + connect.AtTheGate,
+oldest champion, come first.`,
 		Examples: []command.Example{
 			{"tidemill models", "all"},
 			{"tidemill models --awaiting", "models with a version that waits for a person"},
 			{"tidemill models --recipe intent --stale=7d", "models that have not been trained for a week"},
 			{"tidemill models --prefix intent/ -o json", "for a script"},
 		},
-		Make: func() command.Program { return &modelList{limit: 50} },
+		Make: func() command.Program {
+			l := &modelList{}
+			return listing(l.ask, l.table).with(l.Flags, l.accept)
+		},
 	}
 }
 
@@ -46,98 +45,67 @@ oldest champion, come first.
 const usualStale = "7d"
 
 type modelList struct {
-	connect.Gate
-	q      client.ModelQuery
-	output string
-	limit  int
+	q client.ModelQuery
+	pages
+}
+
+// modelFlags select models.
+func modelFlags(f *command.FlagSet, recipe, key, prefix *string) {
+	f.Text(recipe, "recipe", "r", "NAME", "only models of this recipe")
+	f.Text(key, "key", "", "KEY", "only models of this key")
+	f.Text(prefix, "prefix", "", "NAME", "only models whose names begin with this")
 }
 
 func (l *modelList) Flags(f *command.FlagSet) {
-	f.Text(&l.q.Recipe, "recipe", "r", "NAME", "only models of this recipe")
-	f.Text(&l.q.Key, "key", "", "KEY", "only models of this key")
-	f.Text(&l.q.Prefix, "prefix", "", "NAME", "only models whose names begin with this")
+	modelFlags(f, &l.q.Recipe, &l.q.Key, &l.q.Prefix)
 	f.Optional(&l.q.Stale, "stale", "[=AGE]", usualStale, "only models without a champion, or with an older one than this; without AGE it is "+usualStale)
 	f.Yes(&l.q.Awaiting, "awaiting", "only models with a version that waits for a person")
 	f.Yes(&l.q.Pinned, "pinned", "only models with a pinned champion")
 	f.Yes(&l.q.Drifting, "drifting", "only models of which a figure has drifted")
-	f.Number(&l.limit, "limit", "n", "COUNT", "show at most this many")
-	afterFlag(f, &l.q.After)
-	f.Format(&l.output, "text or json")
-	l.Gate.Flags(f)
+	l.pages.add(f)
 }
 
-func (l *modelList) Accept(positional []string) error {
-	if len(positional) == 1 && l.q.Stale != "" {
-		return command.Usagef("%q is one argument too many; write --stale=%s", positional[0], positional[0])
+func (l *modelList) accept([]string) error {
+	if err := l.check(); err != nil || l.q.Stale == "" {
+		return err
 	}
-	if len(positional) == 1 {
-		return command.Usagef("%q is one argument too many; tidemill models show %s shows one model", positional[0], positional[0])
-	}
-	if l.limit < 1 {
-		return command.Usagef("--limit %d: give 1 or more", l.limit)
-	}
-	if l.q.Stale != "" {
-		if _, err := follow.ParseTime("-"+l.q.Stale, time.Now()); err != nil {
-			return command.Usagef("--stale=%s is not an age; write it like 12h or 7d", l.q.Stale)
-		}
-	}
-	return command.Wants(positional)
+	return checkAge("--stale=", l.q.Stale)
 }
 
-func (l *modelList) Run(ctx context.Context, s *command.Session, _ []string) error {
-	g, done, err := l.Enter(ctx, s)
-	if err != nil {
-		return err
+// checkAge refuses a value of a flag that is not an age.
+func checkAge(flag, text string) error {
+	if _, err := follow.ParseTime("-"+text, time.Now()); err != nil {
+		return command.Usagef("%s%s is not an age; write it like 12h or 7d", flag, text)
 	}
-	defer done()
-	page, err := gatherModels(ctx, g, l.q, l.limit)
-	all := page.Models
-	switch {
-	case err != nil:
-		return err
-	case l.output == "json":
-		return writeIndented(s.Stdout, page)
-	case len(all) == 0 && l.says():
-		fmt.Fprintln(s.Stderr, "No model matches; without flags all are listed.")
-		return nil
-	case len(all) == 0:
-		fmt.Fprintln(s.Stderr, "There are no models yet; a run of a recipe that makes one registers its first version.")
-		return nil
-	}
-	if err := tabulateModels(s.Stdout, all, time.Now()); err != nil {
-		return err
-	}
-	adviseOnModels(s.Stderr, &page)
 	return nil
+}
+
+func (l *modelList) ask(ctx context.Context, g *client.Gateway) (api.Models, error) {
+	return gatherModels(ctx, g, l.q, &l.pages)
+}
+
+func (l *modelList) table(page *api.Models) table {
+	return table{rows: modelRows(page.Models, time.Now()), advice: func(w io.Writer) { adviseOnModels(w, page) },
+		none: nothing(l.says(), "model", "There are no models yet; a run of a recipe that makes one registers its first version.")}
 }
 
 // says reports whether a flag limits the selection.
 func (l *modelList) says() bool {
-	return l.q.Recipe+l.q.Key+l.q.Prefix+l.q.Stale+l.q.After != "" || l.q.Awaiting || l.q.Pinned || l.q.Drifting
+	return l.q.Recipe+l.q.Key+l.q.Prefix+l.q.Stale+l.after != "" || l.q.Awaiting || l.q.Pinned || l.q.Drifting
 }
 
-const modelPage = 1000
-
-// gatherModels reads pages until it has enough models. It returns them as one page.
-func gatherModels(ctx context.Context, g *client.Gateway, q client.ModelQuery, limit int) (all api.Models, err error) {
-	all.Models = []api.ModelShown{}
-	for {
-		q.Limit = min(limit-len(all.Models), modelPage)
+func gatherModels(ctx context.Context, g *client.Gateway, q client.ModelQuery, p *pages) (all api.Models, err error) {
+	all.Models, all.Next, err = gather(p.limit, p.after, func(limit int, after string) ([]api.ModelShown, string, error) {
+		q.Limit, q.After = limit, after
 		page, err := g.Models(ctx, q)
-		if err != nil {
-			return all, err
-		}
-		all.Models, all.Next, all.Total = append(all.Models, page.Models...), page.Next, page.Total
-		if q.After = page.Next; q.After == "" || len(all.Models) >= limit {
-			return all, nil
-		}
-	}
+		all.Total = page.Total
+		return page.Models, page.Next, err
+	})
+	return all, err
 }
 
-func tabulateModels(w io.Writer, all []api.ModelShown, now time.Time) error {
-	rows := [][]string{{"MODEL", "CHAMPION", "TRAINED", "NEWEST", "ACCURACY", "MACRO-F1", ""}}
-	for i := range all {
-		m := &all[i]
+func modelRows(all []api.ModelShown, now time.Time) [][]string {
+	return rowsOf(all, func(m *api.ModelShown) []string {
 		champion, learnt := "none", "-"
 		if m.Champion != 0 {
 			champion = strconv.Itoa(m.Champion) + servingText(m.Unserved)
@@ -145,9 +113,8 @@ func tabulateModels(w io.Writer, all []api.ModelShown, now time.Time) error {
 		if m.Began != nil {
 			learnt = age(now.Sub(*m.Began))
 		}
-		rows = append(rows, []string{show.Cut(show.Harmless(m.Name), 60), champion, learnt, newestText(m), metricText(m.Metrics, "accuracy"), metricText(m.Metrics, "macroF1"), noteOfModel(m)})
-	}
-	return show.Columns(w, rows)
+		return []string{show.Cut(show.Harmless(m.Name), 60), champion, learnt, newestText(m), metricText(m.Metrics, "accuracy"), metricText(m.Metrics, "macroF1"), noteOfModel(m)}
+	}, "MODEL", "CHAMPION", "TRAINED", "NEWEST", "ACCURACY", "MACRO-F1", "")
 }
 
 // servingText says which version answers, if it is not the champion.
@@ -227,10 +194,7 @@ func age(d time.Duration) string {
 
 func adviseOnModels(w io.Writer, page *api.Models) {
 	all := page.Models
-	fmt.Fprintln(w)
-	if page.Next != "" {
-		fmt.Fprintf(w, "%s; --after %s shows the next ones, --limit more of them.\n", shownOf(len(all), &page.Total, "model"), show.Harmless(page.Next))
-	}
+	sayCut(w, len(all), &page.Total, "model", page.Next)
 	what := show.Harmless(all[0].Name) + " shows one in detail"
 	for i := range slices.Backward(all) { // the first one counts
 		m := &all[i]
@@ -331,16 +295,6 @@ func measuredVersion(ctx context.Context, g *client.Gateway, whole *api.ModelWho
 	return lookedAt{whole, &one.All[0]}, nil
 }
 
-// labelledLines returns a function that prints a line with a label and a text.
-func labelledLines(w io.Writer) (say func(what, text string), flush func() error) {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	return func(what, text string) {
-		if text != "" {
-			fmt.Fprintf(t, "%s\t%s\n", what, show.Harmless(text))
-		}
-	}, t.Flush
-}
-
 func sayModel(w io.Writer, m *api.ModelWhole) error {
 	say, flush := labelledLines(w)
 	say("model", m.Name)
@@ -388,14 +342,11 @@ func tabulateVersions(w io.Writer, m *api.ModelWhole, now time.Time) error {
 		_, err := fmt.Fprintln(w, "\nNo version is stored.")
 		return err
 	}
-	rows := [][]string{{"VERSION", "STATE", "ACCURACY", "MACRO-F1", "RUN", "TRAINED", ""}}
-	for i := range m.All {
-		v := &m.All[i]
-		rows = append(rows, []string{strconv.Itoa(v.Number), stateOfVersion(m, v), metricText(v.Metrics, "accuracy"), metricText(v.Metrics, "macroF1"),
-			show.ShortID(v.Run), age(now.Sub(v.Began)), show.Cut(show.Harmless(reasonOf(v)), 100)})
-	}
 	fmt.Fprintln(w)
-	return show.Columns(w, rows)
+	return show.Columns(w, rowsOf(m.All, func(v *api.ModelVersion) []string {
+		return []string{strconv.Itoa(v.Number), stateOfVersion(m, v), metricText(v.Metrics, "accuracy"), metricText(v.Metrics, "macroF1"),
+			show.ShortID(v.Run), age(now.Sub(v.Began)), show.Cut(show.Harmless(reasonOf(v)), 100)}
+	}, "VERSION", "STATE", "ACCURACY", "MACRO-F1", "RUN", "TRAINED", ""))
 }
 
 // stateOfVersion returns the state of a version, and whether it is or was the champion.

@@ -12,7 +12,6 @@ import (
 
 	"tidemill.dev"
 	"tidemill.dev/internal/cli/command"
-	"tidemill.dev/internal/cli/connect"
 	"tidemill.dev/internal/cli/show"
 )
 
@@ -29,47 +28,27 @@ Confusion matrix: the rows are the true labels, the columns the predicted ones. 
 run measured the champion on the same data, the champion's matrix is next to it.
 
 Live: the accuracy of the answers whose truth is known, by the labels of a scorer, next to
-the accuracy that the gate judged.
-
-` + connect.AtTheGate,
+the accuracy that the gate judged.`,
 		Examples: []command.Example{
 			{"tidemill models show intent/bot-42", "all versions, and the verdict of the champion"},
 			{"tidemill models show intent/bot-42@newest", "the newest version and its verdict"},
 			{"tidemill models show intent/bot-42@7 -o json", "for a script"},
 		},
-		Make: func() command.Program { return &modelShow{} },
+		Make: func() command.Program { return &request{json: true, accept: acceptVersion, do: doModelShow} },
 	}
 }
 
-type modelShow struct {
-	connect.Gate
-	output string
-}
-
-func (p *modelShow) Flags(f *command.FlagSet) {
-	f.Format(&p.output, "text or json")
-	p.Gate.Flags(f)
-}
-
-func (p *modelShow) Accept(positional []string) error {
-	if err := command.WantsVersions(positional, "MODEL"); err != nil {
-		return err
-	}
+func acceptVersion(positional []string) error {
 	_, _, err := versionArg(positional[0])
 	return err
 }
 
-func (p *modelShow) Run(ctx context.Context, s *command.Session, positional []string) error {
-	g, done, err := p.Enter(ctx, s)
+func doModelShow(ctx context.Context, c *call) error {
+	model, which, err := versionArg(c.positional[0])
 	if err != nil {
 		return err
 	}
-	defer done()
-	model, which, err := versionArg(positional[0])
-	if err != nil {
-		return err
-	}
-	whole, err := g.Model(ctx, model, "")
+	whole, err := c.g.Model(ctx, model, "")
 	if err != nil {
 		return err
 	}
@@ -79,17 +58,17 @@ func (p *modelShow) Run(ctx context.Context, s *command.Session, positional []st
 	}
 	look := lookedAt{model: &whole}
 	if n != 0 {
-		if look, err = measuredVersion(ctx, g, &whole, n); err != nil {
+		if look, err = measuredVersion(ctx, c.g, &whole, n); err != nil {
 			return err
 		}
 	}
-	if p.output == "json" && which != "" {
-		return writeIndented(s.Stdout, look.version)
+	if c.json && which != "" {
+		return writeIndented(c.Stdout, look.version)
 	}
-	if p.output == "json" {
-		return writeIndented(s.Stdout, whole)
+	if c.json {
+		return writeIndented(c.Stdout, whole)
 	}
-	return showModel(s.Stdout, look, which == "", show.ScreenOf(s.Stdout, s.Getenv), time.Now())
+	return showModel(c.Stdout, look, which == "", show.ScreenOf(c.Stdout, c.Getenv), time.Now())
 }
 
 // showModel prints a model and one version of it, for people.

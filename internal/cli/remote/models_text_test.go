@@ -235,7 +235,7 @@ func TestModelsAreTabulated(t *testing.T) {
 		{Name: "intent/bot-4", Champion: 3, Newest: 3, Versions: 3, Unserved: &fold.Unserved{Scorer: "intents", Kept: 2, Error: "it is cut off"}},
 		{Name: "intent/bot-5", Champion: 1, Newest: 2, State: tidemill.VersionAwaiting, Versions: 2, Hold: "promotions are frozen by ada", Unserved: &fold.Unserved{Scorer: "intents", Error: "ONNX Runtime is missing"}},
 	}
-	if err := tabulateModels(&b, all, now); err != nil {
+	if err := show.Columns(&b, modelRows(all, now)); err != nil {
 		t.Fatal(err)
 	}
 	adviseOnModels(&b, &api.Models{Models: all, Next: "intent/bot-3", Total: 1234})

@@ -12,7 +12,6 @@ import (
 
 	"tidemill.dev/config/spelling"
 	"tidemill.dev/internal/cli/command"
-	"tidemill.dev/internal/cli/connect"
 )
 
 // OpenCommand opens a page of the dashboard.
@@ -24,29 +23,26 @@ func OpenCommand() command.Command {
 		Summary: "open a page of the dashboard in the browser",
 		About: `It prints the page's address, and opens it if this machine has a browser. Pages:
   fleet, models, runs, scorers, approvals, data, lineage, streams, triggers, dead-letters, health
-  key KEY, model MODEL, run RUN, scorer SCORER, stream STREAM, trigger TRIGGER, letter ID
-
-` + connect.AtTheGate,
+  key KEY, model MODEL, run RUN, scorer SCORER, stream STREAM, trigger TRIGGER, letter ID`,
 		Examples: []command.Example{
 			{"tidemill open", "the fleet"},
 			{"tidemill open key bot-42", "all that is known about one key"},
 			{"tidemill open runs --print", "only print the address"},
 		},
-		Make: func() command.Program { return &openPage{} },
+		Make: func() command.Program {
+			p := &openPage{}
+			return &request{flags: p.flags, accept: acceptPage, do: p.do}
+		},
 	}
 }
 
-type openPage struct {
-	connect.Gate
-	print bool
-}
+type openPage struct{ print bool }
 
-func (p *openPage) Flags(f *command.FlagSet) {
+func (p *openPage) flags(f *command.FlagSet) {
 	f.Yes(&p.print, "print", "only print the address")
-	p.Gate.Flags(f)
 }
 
-func (*openPage) Accept(positional []string) error {
+func acceptPage(positional []string) error {
 	_, err := pagePath(positional)
 	return err
 }
@@ -91,28 +87,23 @@ func pagePath(words []string) (string, error) {
 	return path + url.PathEscape(words[1]), nil
 }
 
-func (p *openPage) Run(ctx context.Context, s *command.Session, words []string) error {
-	g, done, err := p.Enter(ctx, s)
+func (p *openPage) do(ctx context.Context, c *call) error {
+	path, err := pagePath(c.positional)
 	if err != nil {
 		return err
 	}
-	defer done()
-	path, err := pagePath(words)
-	if err != nil {
-		return err
-	}
-	address := strings.TrimSuffix(g.URL(), "/") + path
-	fmt.Fprintln(s.Stdout, address)
+	address := strings.TrimSuffix(c.g.URL(), "/") + path
+	fmt.Fprintln(c.Stdout, address)
 	if p.print {
 		return nil
 	}
-	opener := browserCommand(runtime.GOOS, s.Getenv, address)
+	opener := browserCommand(runtime.GOOS, c.Getenv, address)
 	if opener == nil {
-		fmt.Fprintln(s.Stderr, "This machine has no display. Open the address in a browser that reaches it.")
+		fmt.Fprintln(c.Stderr, "This machine has no display. Open the address in a browser that reaches it.")
 		return nil
 	}
 	if err := exec.CommandContext(ctx, opener[0], opener[1:]...).Run(); err != nil {
-		fmt.Fprintf(s.Stderr, "%s did not open it (%v). Open the address yourself.\n", opener[0], err)
+		fmt.Fprintf(c.Stderr, "%s did not open it (%v). Open the address yourself.\n", opener[0], err)
 	}
 	return nil
 }

@@ -18,6 +18,7 @@ import (
 	"tidemill.dev/internal/cli/command"
 	"tidemill.dev/internal/cli/connect"
 	"tidemill.dev/internal/cli/show"
+	"tidemill.dev/internal/gateway/client"
 )
 
 func outcomesCommand() command.Command {
@@ -29,9 +30,7 @@ func outcomesCommand() command.Command {
 		About: `An outcome is an answer of a scorer whose truth is known: by a label, by a person, or
 because no label came in time. A later label that says something else corrects it; the
 list has the newest truth of each answer. --from is as in tidemill tail. --key is the
-key of the model that has answered.
-
-` + connect.WhereTo,
+key of the model that has answered.`,
 		Examples: []command.Example{
 			{"tidemill outcomes", "the outcomes of the last day"},
 			{"tidemill outcomes --scorer intents --key bot-42 --wrong", "the wrong answers of one model"},
@@ -76,7 +75,7 @@ func (l *outcomeList) Accept(positional []string) (err error) {
 	if l.start, err = parseFrom(l.from, time.Now()); err != nil {
 		return err
 	}
-	return command.Wants(positional)
+	return nil
 }
 
 func (l *outcomeList) Run(ctx context.Context, s *command.Session, _ []string) (err error) {
@@ -191,60 +190,46 @@ func labelCommand() command.Command {
 		About: `EVENT is the place of the event that was answered, such as messages/3/17: the id of the
 answer, which tidemill tail and tidemill why show. It may be the event's id if the
 scorer matches labels by an id. Your label counts like one that arrives on the stream of
-labels: the last one is the truth. The outcome has your name as its basis.
-
-` + connect.AtTheGate,
+labels: the last one is the truth. The outcome has your name as its basis.`,
 		Examples: []command.Example{
 			{"tidemill label messages/3/17 refund", "the truth about one answer"},
 			{`tidemill label order-1234 fraud --scorer frauds --source /shop --reason "called the customer"`, "by the event's id"},
 		},
-		Make: func() command.Program { return &labelling{} },
+		Make: func() command.Program {
+			l := &labelling{}
+			return asking(l.ask, l.tell).with(l.flags, nil)
+		},
 	}
 }
 
 type labelling struct {
-	connect.Gate
-	scorer, output string
-	ask            api.LabelAsk
+	scorer string
+	asked  api.LabelAsk
 }
 
-func (l *labelling) Flags(f *command.FlagSet) {
+func (l *labelling) flags(f *command.FlagSet) {
 	f.Text(&l.scorer, "scorer", "s", "SCORER", "scorer that has answered (default the only one with labels that reads the stream)")
-	f.Text(&l.ask.Source, "source", "", "SOURCE", "source of the event, if EVENT is an id")
-	f.Text(&l.ask.Reason, "reason", "", "TEXT", "reason, which the label has too")
-	f.Format(&l.output, "text or json")
-	l.Gate.Flags(f)
+	f.Text(&l.asked.Source, "source", "", "SOURCE", "source of the event, if EVENT is an id")
+	f.Text(&l.asked.Reason, "reason", "", "TEXT", "reason, which the label has too")
 }
 
-func (l *labelling) Accept(positional []string) error {
-	return command.Wants(positional, "EVENT", "TRUTH")
-}
-
-func (l *labelling) Run(ctx context.Context, s *command.Session, positional []string) error {
-	g, done, err := l.Enter(ctx, s)
-	if err != nil {
-		return err
-	}
-	defer done()
-	l.ask.Event, l.ask.Truth = positional[0], positional[1]
+func (l *labelling) ask(ctx context.Context, g *client.Gateway, positional []string) (label api.LabelDone, err error) {
+	l.asked.Event, l.asked.Truth = positional[0], positional[1]
 	if l.scorer == "" {
 		all, err := g.Scorers(ctx)
 		if err != nil {
-			return err
+			return label, err
 		}
-		if l.scorer, err = labelledScorer(all.Scorers, l.ask.Event); err != nil {
-			return err
+		if l.scorer, err = labelledScorer(all.Scorers, l.asked.Event); err != nil {
+			return label, err
 		}
 	}
-	label, err := g.Label(ctx, l.scorer, l.ask)
-	switch {
-	case err != nil:
-		return err
-	case l.output == "json":
-		return writeIndented(s.Stdout, label)
-	}
+	return g.Label(ctx, l.scorer, l.asked)
+}
+
+func (l *labelling) tell(s *command.Session, label *api.LabelDone) error {
 	at := broker.Position{Stream: label.At.Stream, Partition: label.At.Partition, Offset: label.At.Offset}
-	_, err = fmt.Fprintf(s.Stdout, "%s is %s, by your label %s of scorer %s\n", show.Harmless(l.ask.Event), show.Harmless(label.Truth), show.Harmless(at.Place()), show.Harmless(label.Scorer))
+	_, err := fmt.Fprintf(s.Stdout, "%s is %s, by your label %s of scorer %s\n", show.Harmless(l.asked.Event), show.Harmless(label.Truth), show.Harmless(at.Place()), show.Harmless(label.Scorer))
 	return err
 }
 

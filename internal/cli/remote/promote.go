@@ -11,7 +11,6 @@ import (
 	"tidemill.dev/api"
 	"tidemill.dev/broker/follow"
 	"tidemill.dev/internal/cli/command"
-	"tidemill.dev/internal/cli/connect"
 	"tidemill.dev/internal/cli/show"
 	"tidemill.dev/internal/gateway/client"
 )
@@ -25,16 +24,14 @@ func promoteCommand() command.Command {
 		Summary: "make a version the champion by hand",
 		About: `The version waits for a person, or was the champion before. A version that its gate has
 refused needs --force. If the champion changes meanwhile, nothing is done. It needs the
-role approve.
-
-` + connect.AtTheGate,
+role approve.`,
 		Examples: []command.Example{
 			{"tidemill promote intent/bot-42@8", "a version that waits for a person"},
 			{"tidemill promote intent/bot-42@newest --force --reason 'the test data was wrong'", "a version that the gate has refused"},
 			{"tidemill promote intent/bot-42@8 --dry-run", "only check whether it is possible"},
 		},
 		Make: func() command.Program {
-			return &promotion{action: tidemill.ActionPromote, version: true}
+			return changing(&promotion{action: tidemill.ActionPromote, version: true})
 		},
 	}
 }
@@ -46,14 +43,12 @@ func pinCommand() command.Command {
 		Args:    "MODEL[@VERSION]",
 		Summary: "pin the champion of a model, or a version as its champion",
 		About: `Versions that pass their gate meanwhile wait for a person. Promote a version that its
-gate has refused before you pin it. It needs the role approve.
-
-` + connect.AtTheGate,
+gate has refused before you pin it. It needs the role approve.`,
 		Examples: []command.Example{
 			{"tidemill pin intent/bot-42 --reason 'until the audit'", "the champion"},
 			{"tidemill pin intent/bot-42@6", "an older version"},
 		},
-		Make: func() command.Program { return &promotion{action: tidemill.ActionPin} },
+		Make: func() command.Program { return changing(&promotion{action: tidemill.ActionPin}) },
 	}
 }
 
@@ -64,17 +59,14 @@ func unpinCommand() command.Command {
 		Args:    "MODEL",
 		Summary: "unpin a model: its gate decides again",
 		About: `Versions that passed the gate during the pin still wait for a person. It needs the role
-approve.
-
-` + connect.AtTheGate,
+approve.`,
 		Examples: []command.Example{{"tidemill unpin intent/bot-42", "its gate decides again"}},
-		Make:     func() command.Program { return &promotion{action: tidemill.ActionUnpin} },
+		Make:     func() command.Program { return changing(&promotion{action: tidemill.ActionUnpin}) },
 	}
 }
 
 // promotion is a call that changes the champion of a model, or its pin.
 type promotion struct {
-	connect.Gate
 	action  tidemill.Action
 	version bool // whether the call must name a version
 
@@ -82,19 +74,20 @@ type promotion struct {
 	reason        string
 }
 
-func (p *promotion) Flags(f *command.FlagSet) {
+// changing is the command of a promotion.
+func changing(p *promotion) command.Program {
+	return &request{flags: p.flags, accept: p.accept, do: p.do}
+}
+
+func (p *promotion) flags(f *command.FlagSet) {
 	if p.action == tidemill.ActionPromote {
 		f.Yes(&p.force, "force", "also a version that its gate has refused, or has not judged")
 	}
-	f.Text(&p.reason, "reason", "", "TEXT", "reason, shown later with the change")
+	reasonFlag(f, &p.reason)
 	f.Yes(&p.dryRun, "dry-run", "only show what would be done")
-	p.Gate.Flags(f)
 }
 
-func (p *promotion) Accept(positional []string) error {
-	if err := command.WantsVersions(positional, "MODEL"); err != nil {
-		return err
-	}
+func (p *promotion) accept(positional []string) error {
 	model, which, err := versionArg(positional[0])
 	switch {
 	case err != nil:
@@ -107,26 +100,21 @@ func (p *promotion) Accept(positional []string) error {
 	return nil
 }
 
-func (p *promotion) Run(ctx context.Context, s *command.Session, positional []string) error {
-	g, done, err := p.Enter(ctx, s)
+func (p *promotion) do(ctx context.Context, c *call) error {
+	ask, whole, err := p.asked(ctx, c.g, c.positional[0])
 	if err != nil {
 		return err
 	}
-	defer done()
-	ask, whole, err := p.asked(ctx, g, positional[0])
-	if err != nil {
-		return err
-	}
-	got, err := g.Promote(ctx, p.action, ask)
+	got, err := c.g.Promote(ctx, p.action, ask)
 	if err != nil {
 		if hint := hintOn(p.action, whole, ask.Version); hint != "" && client.Status(err) == http.StatusConflict {
 			return fmt.Errorf("%w; %s", err, hint)
 		}
 		return err
 	}
-	fmt.Fprintf(s.Stdout, "%s %s\n", show.Harmless(got.Model), show.Harmless(got.Done))
+	fmt.Fprintf(c.Stdout, "%s %s\n", show.Harmless(got.Model), show.Harmless(got.Done))
 	if next := p.next(&got); next != "" {
-		fmt.Fprintln(s.Stderr, next)
+		fmt.Fprintln(c.Stderr, next)
 	}
 	return nil
 }
@@ -200,23 +188,23 @@ func promotionsCommand() command.Command {
 		Lists:   true,
 		Watched: true,
 		Summary: "list the recipes with frozen promotions",
-		About:   connect.AtTheGate,
 		Examples: []command.Example{
 			{"tidemill promotions", "a table"},
 			{"tidemill promotions -o json", "for a script"},
 		},
-		Make: func() command.Program { return &standingList{list: listFreezes} },
+		Make: func() command.Program {
+			return listing(func(ctx context.Context, g *client.Gateway) ([]api.Freeze, error) {
+				all, err := g.Promotions(ctx)
+				return all.Frozen, err
+			}, freezeTable)
+		},
 	}
 }
 
-func listFreezes(ctx context.Context, g *client.Gateway) (any, [][]string, string, error) {
-	all, err := g.Promotions(ctx)
-	rows := [][]string{{"RECIPE", "FROZEN", "BY", ""}}
-	for i := range all.Frozen {
-		f := &all.Frozen[i]
-		rows = append(rows, []string{frozenName(f.Recipe), ago(f.Since) + " ago", show.Harmless(orSomebody(f.By)), show.Harmless(f.Reason)})
-	}
-	return all.Frozen, rows, "No promotions are frozen: versions that pass their gate are promoted.", err
+func freezeTable(all *[]api.Freeze) table {
+	return table{none: "No promotions are frozen: versions that pass their gate are promoted.", rows: rowsOf(*all, func(f *api.Freeze) []string {
+		return []string{frozenName(f.Recipe), ago(f.Since) + " ago", show.Harmless(orSomebody(f.By)), show.Harmless(f.Reason)}
+	}, "RECIPE", "FROZEN", "BY", "")}
 }
 
 func frozenName(recipe string) string {
@@ -232,15 +220,13 @@ func promotionsFreezeCommand() command.Command {
 		Summary: "freeze promotions by gates",
 		About: `It is for one recipe or for all. Runs continue and are judged. Versions that pass wait
 for a person. Promotions, rollbacks and pins by hand are still possible. It needs the
-role approve, for all keys.
-
-` + connect.AtTheGate,
+role approve, for all keys.`,
 		Examples: []command.Example{
 			{"tidemill promotions freeze --reason 'an incident'", "of all recipes"},
 			{"tidemill promotions freeze --recipe intent", "of one"},
 		},
 		Make: func() command.Program {
-			return &freezing{do: (*client.Gateway).FreezePromotions, done: "frozen", already: "were frozen already"}
+			return freezing((*client.Gateway).FreezePromotions, "frozen", "were frozen already")
 		},
 	}
 }
@@ -250,66 +236,36 @@ func promotionsThawCommand() command.Command {
 		Name:    "promotions thaw",
 		Summary: "thaw promotions",
 		About: `Versions that passed during the freeze still wait for a person: tidemill models
---awaiting lists them. It needs the role approve, for all keys.
-
-` + connect.AtTheGate,
+--awaiting lists them. It needs the role approve, for all keys.`,
 		Examples: []command.Example{{"tidemill promotions thaw", "of all recipes"}, {"tidemill promotions thaw --recipe intent", "of one"}},
 		Make: func() command.Program {
-			return &freezing{do: (*client.Gateway).ThawPromotions, done: "thawed", already: "were not frozen"}
+			return freezing((*client.Gateway).ThawPromotions, "thawed", "were not frozen")
 		},
 	}
 }
 
-// freezing is a call that freezes or thaws promotions.
-type freezing struct {
-	connect.Gate
-	ask           api.FreezeAsked
-	do            func(*client.Gateway, context.Context, api.FreezeAsked) (api.Rested, error)
-	done, already string
-}
-
-func (p *freezing) Flags(f *command.FlagSet) {
-	f.Text(&p.ask.Recipe, "recipe", "r", "NAME", "only for this recipe (default: for all)")
-	f.Text(&p.ask.Reason, "reason", "", "TEXT", "reason, shown later with the change")
-	p.Gate.Flags(f)
-}
-
-func (*freezing) Accept(positional []string) error {
-	if len(positional) == 1 {
-		return command.Usagef("%q is one argument too many; give a recipe by --recipe %s", positional[0], positional[0])
+// freezing is a command that freezes or thaws promotions.
+func freezing(do func(*client.Gateway, context.Context, api.FreezeAsked) (api.Rested, error), done, already string) command.Program {
+	var ask api.FreezeAsked
+	flags := func(f *command.FlagSet) {
+		f.Text(&ask.Recipe, "recipe", "r", "NAME", "only for this recipe (default: for all)")
+		reasonFlag(f, &ask.Reason)
 	}
-	return command.Wants(positional)
-}
-
-func (p *freezing) Run(ctx context.Context, s *command.Session, _ []string) error {
-	g, done, err := p.Enter(ctx, s)
-	if err != nil {
-		return err
-	}
-	defer done()
-	got, err := p.do(g, ctx, p.ask)
-	if err != nil {
-		return err
-	}
-	if err := p.tell(s.Stdout, &got); err != nil {
-		return err
-	}
-	all, err := g.Promotions(ctx)
-	if err != nil {
-		return err
-	}
-	adviseOnFreezes(s.Stderr, p.ask.Recipe, &all)
-	return nil
-}
-
-func (p *freezing) tell(w io.Writer, got *api.Rested) error {
-	what := "promotions of " + frozenName(got.Name)
-	if got.Changed {
-		_, err := fmt.Fprintf(w, "%s %s\n", p.done, what)
-		return err
-	}
-	_, err := fmt.Fprintf(w, "%s %s\n", what, p.already)
-	return err
+	return &request{flags: flags, do: func(ctx context.Context, c *call) error {
+		got, err := do(c.g, ctx, ask)
+		if err != nil {
+			return err
+		}
+		if err := tellSwitched(c.Stdout, &got, "promotions of "+frozenName(got.Name), done, already); err != nil {
+			return err
+		}
+		all, err := c.g.Promotions(ctx)
+		if err != nil {
+			return err
+		}
+		adviseOnFreezes(c.Stderr, ask.Recipe, &all)
+		return nil
+	}}
 }
 
 // adviseOnFreezes says what else is frozen: a freeze of all recipes and a freeze of one recipe are
@@ -339,9 +295,7 @@ freeze promotions, to keep it.
 Without MODEL, the flags select models. It skips models whose champion has not changed
 since --since. A second call changes nothing. Freeze promotions before it (tidemill
 promotions freeze), or the next version that passes replaces the champion. It skips keys
-that you may not approve for. Both need the role approve.
-
-` + connect.AtTheGate,
+that you may not approve for. Both need the role approve.`,
 		Examples: []command.Example{
 			{"tidemill rollback intent/bot-42 --reason 'it answers greet to every message'", "to the previous champion"},
 			{"tidemill rollback intent/bot-42@3", "to a given version"},
@@ -349,7 +303,10 @@ that you may not approve for. Both need the role approve.
 			{"tidemill rollback --recipe intent --since -2h --reason 'a bad image'", "promotions of the last two hours"},
 			{"tidemill rollback --since '2026-11-22 02:00' --where \"subject LIKE 'bot-%'\" --dry-run", "by a condition"},
 		},
-		Make: func() command.Program { return &rollback{promotion: promotion{action: tidemill.ActionRollback}} },
+		Make: func() command.Program {
+			p := &rollback{promotion: promotion{action: tidemill.ActionRollback}}
+			return &request{flags: p.flags, accept: p.accept, do: p.do}
+		},
 	}
 }
 
@@ -360,23 +317,21 @@ type rollback struct {
 	since string
 }
 
-func (p *rollback) Flags(f *command.FlagSet) {
+func (p *rollback) flags(f *command.FlagSet) {
 	f.Text(&p.since, "since", "", "TIME", "promotions since then: -1h or a time")
-	f.Text(&p.ask.Recipe, "recipe", "r", "NAME", "only models of this recipe")
-	f.Text(&p.ask.Key, "key", "", "KEY", "only models of this key")
-	f.Text(&p.ask.Prefix, "prefix", "", "NAME", "only models whose names begin with this")
+	modelFlags(f, &p.ask.Recipe, &p.ask.Key, &p.ask.Prefix)
 	f.Text(&p.ask.Where, "where", "", "CONDITION", "only models for which this is true, in CloudEvents SQL over subject (the key), recipe, model")
 	f.Yes(&p.ask.All, "all", "all models")
-	p.promotion.Flags(f)
+	p.promotion.flags(f)
 }
 
-func (p *rollback) Accept(positional []string) (err error) {
+func (p *rollback) accept(positional []string) (err error) {
 	selects := p.ask.Recipe+p.ask.Key+p.ask.Prefix+p.ask.Where != ""
 	switch many := selects || p.ask.All || p.since != ""; {
 	case len(positional) > 0 && many:
 		return command.Usagef("give a model, or flags that select models, and not both")
 	case len(positional) > 0:
-		return p.promotion.Accept(positional)
+		return p.promotion.accept(positional)
 	case !many:
 		return command.Usagef("MODEL is missing; to roll back many, give --since -2h and a flag such as --recipe NAME")
 	case p.since == "":
@@ -393,24 +348,15 @@ func (p *rollback) Accept(positional []string) (err error) {
 	return nil
 }
 
-func (p *rollback) Run(ctx context.Context, s *command.Session, positional []string) error {
-	if len(positional) > 0 {
-		return p.promotion.Run(ctx, s, positional)
+// do rolls back one model, or the selected ones page by page.
+func (p *rollback) do(ctx context.Context, c *call) error {
+	if len(c.positional) > 0 {
+		return p.promotion.do(ctx, c)
 	}
 	p.ask.Reason, p.ask.DryRun = p.reason, p.dryRun
-	return p.rollBackMany(ctx, s)
-}
-
-// rollBackMany rolls back the selected models, page by page.
-func (p *rollback) rollBackMany(ctx context.Context, s *command.Session) error {
-	g, done, err := p.Enter(ctx, s)
-	if err != nil {
-		return err
-	}
-	defer done()
-	named, sum := client.NewAsking(), promotionSum{out: s.Stdout}
+	named, sum := client.NewAsking(), promotionSum{out: c.Stdout}
 	for again := true; again; again = p.ask.After != "" {
-		got, err := g.RollbackModels(ctx, named, p.ask)
+		got, err := c.g.RollbackModels(ctx, named, p.ask)
 		if err != nil {
 			return err
 		}
@@ -420,7 +366,7 @@ func (p *rollback) rollBackMany(ctx context.Context, s *command.Session) error {
 		p.ask.After = got.Next
 	}
 	if sum.total == 0 {
-		fmt.Fprintf(s.Stderr, "No selected model has changed its champion since %s; tidemill models lists them, with --recipe, --key or --prefix.\n", clock(p.ask.Since))
+		fmt.Fprintf(c.Stderr, "No selected model has changed its champion since %s; tidemill models lists them, with --recipe, --key or --prefix.\n", clock(p.ask.Since))
 		return nil
 	}
 	sum.end(p.ask.DryRun)

@@ -38,9 +38,7 @@ stream that claims its type in the config, else to "events".
 
 A file has one structured CloudEvent (JSON) per line. A bad line is reported as
 file:line, the others are published, and the exit status is 1. Publishing the file
-again is safe: a second event with the same source and id is not stored.
-
-` + connect.WhereTo,
+again is safe: a second event with the same source and id is not stored.`,
 		Examples: []command.Example{
 			{`tidemill publish bot-created --subject bot-42 -d '{"name": "Ada"}'`, "one event"},
 			{`tidemill publish new-data --subject bot-42 -d @change.json --ext branch=main`, "data from a file, and an attribute to filter on"},
@@ -93,7 +91,7 @@ func (p *publish) Accept(positional []string) error {
 		if len(positional) == 0 {
 			return command.Usagef("TYPE is missing: name the event's type, such as bot-created, or give --file")
 		}
-		return command.Wants(positional, "TYPE")
+		return nil
 	}
 	if len(positional) > 0 || p.subject != "" || p.id != "" || p.time != "" || p.given || len(p.extensions) > 0 {
 		return command.Usagef("with --file the events are complete: leave out TYPE and the flags that describe one event")

@@ -11,7 +11,6 @@ import (
 
 	"tidemill.dev/api"
 	"tidemill.dev/internal/cli/command"
-	"tidemill.dev/internal/cli/connect"
 	"tidemill.dev/internal/cli/show"
 	"tidemill.dev/internal/gateway/client"
 )
@@ -24,29 +23,25 @@ func rolloutsCommand() command.Command {
 		Summary: "list the rollouts: changes of recipes that reach their keys step by step",
 		About: `WORSE is the lower bound of how much worse the new versions are than those before, in
 points of accuracy. It is negative as long as the new versions may be as good. KEYS counts
-the keys with a judged version.
-
-` + connect.AtTheGate,
+the keys with a judged version.`,
 		Examples: []command.Example{{"tidemill rollouts", "a table"}, {"tidemill rollouts -o json", "for a script"}},
-		Make:     func() command.Program { return &standingList{list: listRollouts} },
+		Make: func() command.Program {
+			return listing(func(ctx context.Context, g *client.Gateway) ([]api.Rollout, error) {
+				all, err := g.Rollouts(ctx)
+				return all.Rollouts, err
+			}, rolloutTable)
+		},
 	}
 }
 
-func listRollouts(ctx context.Context, g *client.Gateway) (any, [][]string, string, error) {
-	all, err := g.Rollouts(ctx)
-	rows := [][]string{{"RECIPE", "ROLLOUT", "STATE", "SHARE", "KEYS", "WORSE", "FAILED", "SINCE"}}
-	for i := range all.Rollouts {
-		r := &all.Rollouts[i]
-		name, since := "-", "-"
-		if r.Rollout != "" {
-			name = r.Rollout
-		}
+func rolloutTable(all *[]api.Rollout) table {
+	return table{none: "No recipe of the config has rollouts; docs/rollouts.md shows how to write one.", rows: rowsOf(*all, func(r *api.Rollout) []string {
+		since := "-"
 		if r.Since != nil {
 			since = ago(*r.Since) + " ago"
 		}
-		rows = append(rows, []string{show.Harmless(r.Recipe), show.Harmless(name), rolloutState(r), percentOf(r.Share), fleetFigure(r, "keys", ""), leadPoints(r, "worse"), fleetShare(r, "failed"), since})
-	}
-	return all.Rollouts, rows, "No recipe of the config has rollouts; docs/rollouts.md shows how to write one.", err
+		return []string{show.Harmless(r.Recipe), show.Harmless(orDash(r.Rollout)), rolloutState(r), percentOf(r.Share), fleetFigure(r, "keys", ""), leadPoints(r, "worse"), fleetShare(r, "failed"), since}
+	}, "RECIPE", "ROLLOUT", "STATE", "SHARE", "KEYS", "WORSE", "FAILED", "SINCE")}
 }
 
 // rolloutState returns the state, or the result of the last rollout if none is open.
@@ -94,38 +89,9 @@ func rolloutsShowCommand() command.Command {
 		Name:     "rollouts show",
 		Args:     "RECIPE",
 		Summary:  "show the rollout of a recipe with its evidence",
-		About:    connect.AtTheGate,
 		Examples: []command.Example{{"tidemill rollouts show intent", "the newest rollout"}, {"tidemill rollouts show intent -o json", "for a script"}},
-		Make:     func() command.Program { return &rolloutShow{} },
+		Make:     func() command.Program { return showing((*client.Gateway).Rollout, writeRollout) },
 	}
-}
-
-type rolloutShow struct {
-	connect.Gate
-	output string
-}
-
-func (s *rolloutShow) Flags(f *command.FlagSet) {
-	f.Format(&s.output, "text or json")
-	s.Gate.Flags(f)
-}
-
-func (s *rolloutShow) Accept(positional []string) error { return command.Wants(positional, "RECIPE") }
-
-func (s *rolloutShow) Run(ctx context.Context, to *command.Session, positional []string) error {
-	g, done, err := s.Enter(ctx, to)
-	if err != nil {
-		return err
-	}
-	defer done()
-	r, err := g.Rollout(ctx, positional[0])
-	switch {
-	case err != nil:
-		return err
-	case s.output == "json":
-		return writeIndented(to.Stdout, r)
-	}
-	return writeRollout(to.Stdout, &r)
 }
 
 func writeRollout(w io.Writer, r *api.Rollout) error {
@@ -177,12 +143,10 @@ func rolloutsPauseCommand() command.Command {
 		Args:    "RECIPE",
 		Summary: "pause a rollout: no further keys take part",
 		About: `The keys that take part keep doing so. The rollout still stops by itself if a stop
-clause becomes true. It needs the role approve, for all keys.
-
-` + connect.AtTheGate,
+clause becomes true. It needs the role approve, for all keys.`,
 		Examples: []command.Example{{"tidemill rollouts pause intent --reason 'a holiday'", "from now on"}},
 		Make: func() command.Program {
-			return &rolloutAct{do: (*client.Gateway).PauseRollout, done: "paused the rollout of", already: "has no rollout that advances"}
+			return changingRollout((*client.Gateway).PauseRollout, "paused the rollout of", "has no rollout that advances")
 		},
 	}
 }
@@ -194,12 +158,10 @@ func rolloutsResumeCommand() command.Command {
 		Summary: "resume a rollout that is paused, has stopped or was aborted",
 		About: `One that has stopped by itself continues with the share that it had; its earlier evidence
 does not count any more. After an abort, another rollout of the same change begins. It
-needs the role approve, for all keys.
-
-` + connect.AtTheGate,
+needs the role approve, for all keys.`,
 		Examples: []command.Example{{"tidemill rollouts resume intent", "it may advance again"}},
 		Make: func() command.Program {
-			return &rolloutAct{do: (*client.Gateway).ResumeRollout, done: "resumed the rollout of", already: "has no rollout that waits"}
+			return changingRollout((*client.Gateway).ResumeRollout, "resumed the rollout of", "has no rollout that waits")
 		},
 	}
 }
@@ -210,45 +172,19 @@ func rolloutsAbortCommand() command.Command {
 		Args:    "RECIPE",
 		Summary: "abort a rollout: its keys are rolled back",
 		About: `New runs of all keys take the way before, until the config has another one. It needs the
-role approve, for all keys.
-
-` + connect.AtTheGate,
+role approve, for all keys.`,
 		Examples: []command.Example{{"tidemill rollouts abort intent --reason 'complaints of users'", "its keys go back"}},
 		Make: func() command.Program {
-			return &rolloutAct{do: (*client.Gateway).AbortRollout, done: "aborting the rollout of", already: "has no open rollout"}
+			return changingRollout((*client.Gateway).AbortRollout, "aborting the rollout of", "has no open rollout")
 		},
 	}
 }
 
-// rolloutAct is a call that changes a rollout.
-type rolloutAct struct {
-	connect.Gate
-	ask           api.RolloutAsked
-	do            func(*client.Gateway, context.Context, string, api.RolloutAsked) (api.Rested, error)
-	done, already string
-}
-
-func (a *rolloutAct) Flags(f *command.FlagSet) {
-	f.Text(&a.ask.Reason, "reason", "", "TEXT", "reason, shown later with the change")
-	a.Gate.Flags(f)
-}
-
-func (a *rolloutAct) Accept(positional []string) error { return command.Wants(positional, "RECIPE") }
-
-func (a *rolloutAct) Run(ctx context.Context, s *command.Session, positional []string) error {
-	g, done, err := a.Enter(ctx, s)
-	if err != nil {
-		return err
-	}
-	defer done()
-	got, err := a.do(g, ctx, positional[0], a.ask)
-	if err != nil {
-		return err
-	}
-	text := a.done + " " + show.Harmless(got.Name)
-	if !got.Changed {
-		text = show.Harmless(got.Name) + " " + a.already
-	}
-	_, err = fmt.Fprintln(s.Stdout, text)
-	return err
+// changingRollout is a command that changes a rollout.
+func changingRollout(do func(*client.Gateway, context.Context, string, api.RolloutAsked) (api.Rested, error), done, already string) command.Program {
+	var ask api.RolloutAsked
+	return switching(func(g *client.Gateway, ctx context.Context, recipe string) (api.Rested, error) {
+		return do(g, ctx, recipe, ask)
+	}, done, already).
+		with(func(f *command.FlagSet) { reasonFlag(f, &ask.Reason) }, nil)
 }

@@ -15,7 +15,6 @@ import (
 	"tidemill.dev/api"
 	"tidemill.dev/broker/follow"
 	"tidemill.dev/internal/cli/command"
-	"tidemill.dev/internal/cli/connect"
 	"tidemill.dev/internal/cli/show"
 	"tidemill.dev/internal/gateway/client"
 	"tidemill.dev/internal/models/evaluate"
@@ -32,16 +31,18 @@ or commits its output. At its end it is succeeded, failed or cancelled. Of ended
 list has the newest of each recipe and key.
 
 --watch shows live runs, waiting runs and ended runs until Ctrl-C. If the output is not a
-terminal, it prints one line per change.
-
-` + connect.AtTheGate,
+terminal, it prints one line per change.`,
 		Examples: []command.Example{
 			{"tidemill runs", "the newest"},
 			{"tidemill runs --watch", "with live progress, until Ctrl-C"},
 			{"tidemill runs --recipe intent --state failed,cancelled --since -1d", "runs without success in the last day"},
 			{"tidemill runs --key bot-42 -o json", "for a script"},
 		},
-		Make: func() command.Program { return &runList{limit: 50} },
+		Make: func() command.Program {
+			l := &runList{}
+			l.request = listing(l.ask, l.table).with(l.own, l.accept)
+			return l
+		},
 	}
 }
 
@@ -52,7 +53,7 @@ type runFlags struct {
 	states []tidemill.RunState
 }
 
-func (l *runFlags) Flags(f *command.FlagSet) {
+func (l *runFlags) add(f *command.FlagSet) {
 	f.Text(&l.recipe, "recipe", "r", "NAME", "only runs of this recipe")
 	f.Text(&l.key, "key", "", "KEY", "only runs of this key")
 	f.Text(&l.state, "state", "s", "STATE", "only runs in this state; several with commas")
@@ -94,74 +95,47 @@ func parseStates(text string) (states []tidemill.RunState, err error) {
 // says reports whether a flag limits the selection.
 func (l *runFlags) says() bool { return l.recipe+l.key+l.state+l.since != "" }
 
-func (l *runFlags) query(limit int) client.RunQuery {
-	return client.RunQuery{States: l.states, Recipe: l.recipe, Key: l.key, Since: l.since, Limit: limit}
+func (l *runFlags) query() client.RunQuery {
+	return client.RunQuery{States: l.states, Recipe: l.recipe, Key: l.key, Since: l.since}
 }
 
 type runList struct {
-	connect.Gate
+	*request // lists the runs once
 	runFlags
-	output, after string
-	limit         int
-	watch         bool
+	pages
+	watch bool
 }
 
-func (l *runList) Flags(f *command.FlagSet) {
-	l.runFlags.Flags(f)
-	f.Number(&l.limit, "limit", "n", "COUNT", "show at most this many")
-	afterFlag(f, &l.after)
+func (l *runList) own(f *command.FlagSet) {
+	l.runFlags.add(f)
+	l.pages.add(f)
 	f.Yes(&l.watch, "watch", "keep showing, with live progress, until Ctrl-C")
-	f.Format(&l.output, "text or json")
-	l.Gate.Flags(f)
 }
 
-func (l *runList) Accept(positional []string) error {
+func (l *runList) accept([]string) error {
 	switch {
-	case l.limit < 1:
-		return command.Usagef("--limit %d: give 1 or more", l.limit)
 	case l.watch && l.after != "":
 		return command.Usagef("--watch shows the newest runs: leave out --after or --watch")
 	case l.watch && l.output == "json":
 		return command.Usagef("--watch prints text: leave out -o json or --watch")
-	case len(positional) == 1:
-		return command.Usagef("%q is one argument too many; tidemill runs show %s shows one run", positional[0], positional[0])
 	}
-	if err := l.check(); err != nil {
-		return err
-	}
-	return command.Wants(positional)
+	return cmp.Or(l.pages.check(), l.runFlags.check())
 }
 
-func (l *runList) Run(ctx context.Context, s *command.Session, _ []string) error {
+func (l *runList) Run(ctx context.Context, s *command.Session, positional []string) error {
 	if l.watch {
 		return l.runWatch(ctx, s)
 	}
-	g, done, err := l.Enter(ctx, s)
-	if err != nil {
-		return err
-	}
-	defer done()
-	q := l.query(l.limit)
-	q.After = l.after
-	page, err := gatherRuns(ctx, g, q)
-	all := page.Runs
-	switch {
-	case err != nil:
-		return err
-	case l.output == "json":
-		return writeIndented(s.Stdout, page)
-	case len(all) == 0 && (l.says() || l.after != ""):
-		fmt.Fprintln(s.Stderr, "No run matches; without flags all are listed.")
-		return nil
-	case len(all) == 0:
-		fmt.Fprintln(s.Stderr, "There are no runs yet; an event that a recipe waits for starts one, and so does tidemill runs start.")
-		return nil
-	}
-	if err := tabulateRuns(s.Stdout, all, time.Now()); err != nil {
-		return err
-	}
-	adviseOnRuns(s.Stderr, &page)
-	return nil
+	return l.request.Run(ctx, s, positional)
+}
+
+func (l *runList) ask(ctx context.Context, g *client.Gateway) (api.Runs, error) {
+	return gatherRuns(ctx, g, l.query(), &l.pages)
+}
+
+func (l *runList) table(page *api.Runs) table {
+	return table{rows: runRows(page.Runs, time.Now()), advice: func(w io.Writer) { adviseOnRuns(w, page) },
+		none: nothing(l.says() || l.after != "", "run", "There are no runs yet; an event that a recipe waits for starts one, and so does tidemill runs start.")}
 }
 
 // runWatch polls for ever, so it uses no warning about missing answers.
@@ -174,31 +148,18 @@ func (l *runList) runWatch(ctx context.Context, s *command.Session) error {
 	return newRunWatch(l, g, s).run(ctx)
 }
 
-const runPage = 1000
-
-// gatherRuns reads pages until it has enough runs. It returns them as one page.
-func gatherRuns(ctx context.Context, g *client.Gateway, q client.RunQuery) (all api.Runs, err error) {
-	all.Runs = []api.RunShown{}
-	limit := q.Limit
-	for {
-		q.Limit = min(limit-len(all.Runs), runPage)
+func gatherRuns(ctx context.Context, g *client.Gateway, q client.RunQuery, p *pages) (all api.Runs, err error) {
+	all.Runs, all.Next, err = gather(p.limit, p.after, func(limit int, after string) ([]api.RunShown, string, error) {
+		q.Limit, q.After = limit, after
 		page, err := g.Runs(ctx, q)
-		if err != nil {
-			return all, err
-		}
-		all.Runs, all.Next, all.Total = append(all.Runs, page.Runs...), page.Next, page.Total
-		if q.After = page.Next; q.After == "" || len(all.Runs) >= limit {
-			return all, nil
-		}
-	}
+		all.Total = page.Total
+		return page.Runs, page.Next, err
+	})
+	return all, err
 }
 
-func tabulateRuns(w io.Writer, all []api.RunShown, now time.Time) error {
-	rows := [][]string{{"RUN", "RECIPE", "KEY", "STATE", "REQUESTED", "TOOK", ""}}
-	for i := range all {
-		rows = append(rows, runRow(&all[i], now))
-	}
-	return show.Columns(w, rows)
+func runRows(all []api.RunShown, now time.Time) [][]string {
+	return rowsOf(all, func(r *api.RunShown) []string { return runRow(r, now) }, "RUN", "RECIPE", "KEY", "STATE", "REQUESTED", "TOOK", "")
 }
 
 func runRow(r *api.RunShown, now time.Time) []string {
@@ -283,23 +244,12 @@ func mainNote(r *api.RunShown) string {
 
 func adviseOnRuns(w io.Writer, page *api.Runs) {
 	all := page.Runs
-	fmt.Fprintln(w)
-	if page.Next != "" {
-		fmt.Fprintf(w, "%s; --after %s shows older ones, --limit more of them.\n", shownOf(len(all), page.Total, "run"), show.Harmless(page.Next))
-	}
+	sayCut(w, len(all), page.Total, "run", page.Next)
 	fmt.Fprintf(w, "Next: tidemill runs show %s shows one in detail.\n", show.ShortID(all[0].ID))
 	failed := slices.IndexFunc(all, func(r api.RunShown) bool { return r.State == tidemill.RunFailed })
 	if failed >= 0 {
 		fmt.Fprintf(w, "      tidemill logs %s prints the log of a failed run\n", show.ShortID(all[failed].ID))
 	}
-}
-
-// shownOf says how many of a list are shown, and how many there are, if that is known.
-func shownOf(shown int, total *int, what string) string {
-	if total == nil {
-		return fmt.Sprintf("There are more than these %s", show.Thousands(int64(shown)))
-	}
-	return fmt.Sprintf("These are %s of %s", show.Thousands(int64(shown)), show.Count(*total, what))
 }
 
 // progressText formats the progress of a run in one line. The parameter gate are the metrics of its

@@ -6,14 +6,12 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"tidemill.dev"
 	"tidemill.dev/api"
 	"tidemill.dev/broker"
 	"tidemill.dev/internal/cli/command"
-	"tidemill.dev/internal/cli/connect"
 	"tidemill.dev/internal/cli/show"
 	"tidemill.dev/internal/gateway/client"
 )
@@ -24,64 +22,38 @@ func runsShowCommand() command.Command {
 		Daily:   true,
 		Args:    "RUN",
 		Summary: "show a run: its causes, input data, attempts and result",
-		About: `The first six letters of the id are enough, if no other id begins with them.
-
-` + connect.AtTheGate,
+		About:   `The first six letters of the id are enough, if no other id begins with them.`,
 		Examples: []command.Example{
 			{"tidemill runs show 3k7mzq", "by the beginning of its id"},
 			{"tidemill runs show 3k7mzq -o json", "for a script"},
 		},
-		Make: func() command.Program { return &runShow{} },
+		Make: func() command.Program { return &request{json: true, do: doRunShow} },
 	}
 }
 
-type runShow struct {
-	connect.Gate
-	output string
-}
-
-func (p *runShow) Flags(f *command.FlagSet) {
-	f.Format(&p.output, "text or json")
-	p.Gate.Flags(f)
-}
-
-func (p *runShow) Accept(positional []string) error {
-	return command.Wants(positional, "RUN")
-}
-
-func (p *runShow) Run(ctx context.Context, s *command.Session, positional []string) error {
-	g, done, err := p.Enter(ctx, s)
-	if err != nil {
-		return err
-	}
-	defer done()
-	whole, err := g.Run(ctx, positional[0])
+func doRunShow(ctx context.Context, c *call) error {
+	whole, err := c.g.Run(ctx, c.positional[0])
 	switch {
 	case err != nil:
 		return err
-	case p.output == "json":
-		return writeIndented(s.Stdout, whole)
+	case c.json:
+		return writeIndented(c.Stdout, whole)
 	}
-	became, err := becameOfRun(ctx, g, &whole)
+	became, err := becameOfRun(ctx, c.g, &whole)
 	if err != nil {
 		return err
 	}
-	return showRun(s.Stdout, &whole, became, time.Now())
+	return showRun(c.Stdout, &whole, became, time.Now())
 }
 
 // showRun prints a run for people.
 func showRun(out io.Writer, whole *api.RunWhole, became string, now time.Time) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	say := func(what, text string) {
-		if text != "" {
-			fmt.Fprintf(w, "%s\t%s\n", what, show.Harmless(text))
-		}
-	}
+	say, flush := labelledLines(out)
 	sayHead(say, whole, now)
 	sayPlan(say, whole.Plan)
 	sayResult(say, &whole.RunShown)
 	say("became", became)
-	if err := w.Flush(); err != nil {
+	if err := flush(); err != nil {
 		return err
 	}
 	if err := showTries(out, whole, now); err != nil {

@@ -11,7 +11,6 @@ import (
 	"tidemill.dev/api"
 	"tidemill.dev/broker/follow"
 	"tidemill.dev/internal/cli/command"
-	"tidemill.dev/internal/cli/connect"
 	"tidemill.dev/internal/cli/show"
 	"tidemill.dev/internal/gateway/client"
 )
@@ -26,20 +25,20 @@ func runsStartCommand() command.Command {
 key is live, and at most one waits. With --rate the runs become due one after the
 other; the command does not wait for them. --all selects every key that the recipe has
 had a request for. --where selects some of them, in CloudEvents SQL over subject (the
-key). A recipe without keys is started without --key.
-
-` + connect.AtTheGate,
+key). A recipe without keys is started without --key.`,
 		Examples: []command.Example{
 			{"tidemill runs start intent --key bot-42", "one"},
 			{"tidemill runs start intent --key bot-1,bot-2 --dry-run", "two keys; only show what would be done"},
 			{"tidemill runs start intent --all --where \"subject LIKE 'bot-%'\" --rate 50/s", "all keys that match, slowly"},
 		},
-		Make: func() command.Program { return &runStart{} },
+		Make: func() command.Program {
+			p := &runStart{}
+			return &request{flags: p.flags, accept: p.accept, do: p.do}
+		},
 	}
 }
 
 type runStart struct {
-	connect.Gate
 	keys        []string
 	all, dryRun bool
 	where, rate string
@@ -47,14 +46,13 @@ type runStart struct {
 	ask         api.RunsAsked
 }
 
-func (p *runStart) Flags(f *command.FlagSet) {
+func (p *runStart) flags(f *command.FlagSet) {
 	f.Each("key", "KEY[,KEY…]", "for this key; may be given several times", p.takeKeys)
 	f.Yes(&p.all, "all", "for every key that the recipe has had a request for")
 	f.Text(&p.where, "where", "", "CONDITION", "with --all: only keys for which this is true")
 	f.Text(&p.rate, "rate", "", "RATE", "no faster than this, such as 50/s")
 	f.Number(&p.priority, "priority", "", "NUMBER", "a higher number starts first if slots are short")
 	f.Yes(&p.dryRun, "dry-run", "only show what would be done")
-	p.Gate.Flags(f)
 }
 
 func (p *runStart) takeKeys(text string) error {
@@ -67,10 +65,7 @@ func (p *runStart) takeKeys(text string) error {
 	return nil
 }
 
-func (p *runStart) Accept(positional []string) (err error) {
-	if err := command.Wants(positional, "RECIPE"); err != nil {
-		return err
-	}
+func (p *runStart) accept(positional []string) (err error) {
 	switch {
 	case p.all && len(p.keys) > 0:
 		return command.Usagef("--all selects all keys: leave out --key or --all")
@@ -85,24 +80,19 @@ func (p *runStart) Accept(positional []string) (err error) {
 	return err
 }
 
-func (p *runStart) Run(ctx context.Context, s *command.Session, _ []string) error {
-	g, done, err := p.Enter(ctx, s)
-	if err != nil {
-		return err
-	}
-	defer done()
-	sum := newRunSum(s.Stdout)
+func (p *runStart) do(ctx context.Context, c *call) error {
+	sum := newRunSum(c.Stdout)
 	named := client.NewAsking()
 	for {
-		got, err := g.StartRuns(ctx, named, p.ask)
+		got, err := c.g.StartRuns(ctx, named, p.ask)
 		if err != nil {
 			return err
 		}
 		sum.add(got.Runs)
 		if p.ask.After = got.Next; got.Next == "" {
-			return p.tell(s, sum)
+			return p.tell(c.Session, sum)
 		}
-		fmt.Fprintf(s.Stderr, "%s so far.\n", show.Count(sum.total, "key"))
+		fmt.Fprintf(c.Stderr, "%s so far.\n", show.Count(sum.total, "key"))
 	}
 }
 
@@ -184,23 +174,21 @@ func (m *runSum) failure() error {
 
 // runAsk has the flags of the commands that change runs.
 type runAsk struct {
-	connect.Gate
 	runFlags
 	where       string
 	all, dryRun bool
 }
 
-func (a *runAsk) flags(f *command.FlagSet, what string) {
-	a.runFlags.Flags(f)
+func (a *runAsk) add(f *command.FlagSet, what string) {
+	a.runFlags.add(f)
 	f.Text(&a.where, "where", "", "CONDITION", "only runs for which this is true, in CloudEvents SQL over subject (the key), recipe, run, state, reason")
 	f.Yes(&a.all, "all", "all runs that "+what)
 	f.Yes(&a.dryRun, "dry-run", "only show what would be done")
-	a.Gate.Flags(f)
 }
 
 func (a *runAsk) says() bool { return a.runFlags.says() || a.where != "" }
 
-func (a *runAsk) Accept(positional []string) error {
+func (a *runAsk) accept(positional []string) error {
 	switch {
 	case a.all && (a.says() || len(positional) > 0):
 		return command.Usagef("--all selects all: leave out the other flags and ids, or --all")
@@ -231,14 +219,14 @@ func (a *runAsk) selection() (ask api.RunsSelected, err error) {
 const namedAtOnce = 1000
 
 // do sends requests until all selected runs are done.
-func (a *runAsk) do(ctx context.Context, s *command.Session, ids []string, one func(context.Context, api.RunsSelected) (api.RunsDone, error)) error {
+func (a *runAsk) each(ctx context.Context, s *command.Session, ids []string, one func(api.RunsSelected) (api.RunsDone, error)) error {
 	ask, err := a.selection()
 	if err != nil {
 		return err
 	}
 	sum := newRunSum(s.Stdout)
 	part := func() error {
-		got, err := one(ctx, ask)
+		got, err := one(ask)
 		sum.add(got.Runs)
 		ask.After, ask.First = got.Next, ask.First+len(got.Runs)
 		return err
@@ -269,15 +257,16 @@ func runsCancelCommand() command.Command {
 		Summary: "cancel runs",
 		About: `A waiting run ends at once. The command of a running one gets SIGTERM, so that it can
 save its state, and is killed if it does not exit. Without --state all runs that have
-not ended are selected.
-
-` + connect.AtTheGate,
+not ended are selected.`,
 		Examples: []command.Example{
 			{"tidemill runs cancel 3k7mzq --reason 'wrong data'", "one, by the beginning of its id"},
 			{"tidemill runs cancel --recipe intent --state waiting --dry-run", "only count the waiting runs"},
 			{"tidemill runs cancel --where \"subject LIKE 'test-%'\"", "by a condition"},
 		},
-		Make: func() command.Program { return &runCancel{} },
+		Make: func() command.Program {
+			p := &runCancel{}
+			return &request{flags: p.flags, accept: p.accept, do: p.do}
+		},
 	}
 }
 
@@ -286,20 +275,15 @@ type runCancel struct {
 	reason string
 }
 
-func (p *runCancel) Flags(f *command.FlagSet) {
-	f.Text(&p.reason, "reason", "", "TEXT", "reason, shown later with the change")
-	p.runAsk.flags(f, "have not ended")
+func (p *runCancel) flags(f *command.FlagSet) {
+	reasonFlag(f, &p.reason)
+	p.runAsk.add(f, "have not ended")
 }
 
-func (p *runCancel) Run(ctx context.Context, s *command.Session, positional []string) error {
-	g, done, err := p.Enter(ctx, s)
-	if err != nil {
-		return err
-	}
-	defer done()
-	return p.do(ctx, s, positional, func(ctx context.Context, ask api.RunsSelected) (api.RunsDone, error) {
+func (p *runCancel) do(ctx context.Context, c *call) error {
+	return p.each(ctx, c.Session, c.positional, func(ask api.RunsSelected) (api.RunsDone, error) {
 		ask.Reason = p.reason
-		return g.CancelRuns(ctx, ask)
+		return c.g.CancelRuns(ctx, ask)
 	})
 }
 
@@ -310,15 +294,16 @@ func runsRetryCommand() command.Command {
 		Summary: "retry runs that have ended, for the events of the old runs",
 		About: `It requests a new run, which gets the newest data when it starts. Without --state it
 selects runs that failed or were cancelled. It skips a run that is selected by flags if
-its key has a newer one.
-
-` + connect.AtTheGate,
+its key has a newer one.`,
 		Examples: []command.Example{
 			{"tidemill runs retry 3k7mzq", "one, by the beginning of its id"},
 			{"tidemill runs retry --recipe intent --since -1d --dry-run", "runs that failed within a day"},
 			{"tidemill runs retry --where \"reason LIKE '%out of memory%'\" --rate 1/s", "by a condition, slowly"},
 		},
-		Make: func() command.Program { return &runRetry{} },
+		Make: func() command.Program {
+			p := &runRetry{}
+			return &request{flags: p.flags, accept: p.accept, do: p.do}
+		},
 	}
 }
 
@@ -329,27 +314,22 @@ type runRetry struct {
 	perSecond float64
 }
 
-func (p *runRetry) Flags(f *command.FlagSet) {
+func (p *runRetry) flags(f *command.FlagSet) {
 	f.Text(&p.rate, "rate", "", "RATE", "no faster than this, such as 50/s")
-	p.runAsk.flags(f, "failed or were cancelled")
+	p.runAsk.add(f, "failed or were cancelled")
 }
 
-func (p *runRetry) Accept(positional []string) (err error) {
+func (p *runRetry) accept(positional []string) (err error) {
 	if p.perSecond, err = parseRate(p.rate); err != nil {
 		return err
 	}
-	return p.runAsk.Accept(positional)
+	return p.runAsk.accept(positional)
 }
 
-func (p *runRetry) Run(ctx context.Context, s *command.Session, positional []string) error {
-	g, done, err := p.Enter(ctx, s)
-	if err != nil {
-		return err
-	}
-	defer done()
+func (p *runRetry) do(ctx context.Context, c *call) error {
 	named := client.NewAsking()
-	return p.do(ctx, s, positional, func(ctx context.Context, ask api.RunsSelected) (api.RunsDone, error) {
+	return p.each(ctx, c.Session, c.positional, func(ask api.RunsSelected) (api.RunsDone, error) {
 		ask.Rate = p.perSecond
-		return g.RetryRuns(ctx, named, ask)
+		return c.g.RetryRuns(ctx, named, ask)
 	})
 }

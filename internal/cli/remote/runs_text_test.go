@@ -11,6 +11,7 @@ import (
 	"tidemill.dev"
 	"tidemill.dev/api"
 	"tidemill.dev/internal/cli/command"
+	"tidemill.dev/internal/cli/show"
 )
 
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -46,7 +47,7 @@ func runsOfTest() []api.RunShown {
 func TestRunsAreTabulated(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
-	if err := tabulateRuns(&b, runsOfTest(), noon); err != nil {
+	if err := show.Columns(&b, runRows(runsOfTest(), noon)); err != nil {
 		t.Fatal(err)
 	}
 	expect(t, "the table", b.String(), "RUN", "succeeded", "20s", "accuracy 0.91, loss 0.2\n", "waits for a slot of pool gpu (8 of 8 in use)",

@@ -17,7 +17,6 @@ import (
 	"tidemill.dev"
 	"tidemill.dev/api"
 	"tidemill.dev/internal/cli/command"
-	"tidemill.dev/internal/cli/connect"
 	"tidemill.dev/internal/cli/show"
 	"tidemill.dev/internal/gateway/client"
 )
@@ -67,13 +66,13 @@ func (w *runWatch) run(ctx context.Context) error {
 
 // look returns all live runs, however old, and the newest ones.
 func (w *runWatch) look(ctx context.Context) ([]api.RunShown, error) {
-	newest, err := gatherRuns(ctx, w.g, w.list.query(w.list.limit))
+	newest, err := gatherRuns(ctx, w.g, w.list.query(), &w.list.pages)
 	if err != nil || len(w.list.states) > 0 {
 		return byLiveliness(newest.Runs, nil), err
 	}
-	q := w.list.query(w.list.limit)
+	q := w.list.query()
 	q.States = []tidemill.RunState{tidemill.RunRunning, tidemill.RunResting, tidemill.RunSettling}
-	live, err := gatherRuns(ctx, w.g, q)
+	live, err := gatherRuns(ctx, w.g, q, &w.list.pages)
 	return byLiveliness(newest.Runs, live.Runs), err
 }
 
@@ -137,7 +136,7 @@ func runFrame(all []api.RunShown, now time.Time, width, height int) string {
 	rows := max(height-4, 1)
 	left := len(all) - rows
 	var table strings.Builder
-	_ = tabulateRuns(&table, all[:min(len(all), rows)], now) // a builder returns no error
+	_ = show.Columns(&table, runRows(all[:min(len(all), rows)], now)) // a builder returns no error
 	var frame strings.Builder
 	for line := range strings.Lines(head + table.String()) {
 		frame.WriteString(show.Cut(strings.TrimRight(line, " \n"), max(width-1, 20)) + "\n")
@@ -179,54 +178,46 @@ For a run with several workers it prints the log of the first one, and after its
 the logs of the others, with a name on each line: [w1] is the second worker, [ps0] the
 first parameter server. --part prints only one of them, and with -f it follows it.
 
-The log is stored with the output of the run.
-
-` + connect.AtTheGate,
+The log is stored with the output of the run.`,
 		Examples: []command.Example{
 			{"tidemill logs 3k7mzq", "the log until now"},
 			{"tidemill logs 3k7mzq -f", "until the run has ended"},
 			{"tidemill logs 3k7mzq --part w1 -f", "the log of the second worker"},
 			{"tidemill logs 3k7mzq --attempt 1 --timestamps", "the log of the first attempt, with the time of each line"},
 		},
-		Make: func() command.Program { return &logShow{} },
+		Make: func() command.Program {
+			p := &logShow{}
+			return &request{flags: p.flags, accept: p.accept, do: p.do}
+		},
 	}
 }
 
-type logShow struct {
-	connect.Gate
-	want client.LogOptions
-}
+type logShow struct{ want client.LogOptions }
 
-func (p *logShow) Flags(f *command.FlagSet) {
+func (p *logShow) flags(f *command.FlagSet) {
 	f.YesOr(&p.want.Follow, "follow", "f", "continue until the run has ended")
 	f.Number(&p.want.Attempt, "attempt", "", "NUMBER", "number of the attempt; 0 is the newest")
 	f.Text(&p.want.Part, "part", "", "NAME", "only the log of this worker, such as w0, w1 or ps0")
 	f.Yes(&p.want.Timestamps, "timestamps", "begin each line with its time, and stdout or stderr")
-	p.Gate.Flags(f)
 }
 
-func (p *logShow) Accept(positional []string) error {
+func (p *logShow) accept([]string) error {
 	if p.want.Attempt < 0 {
 		return command.Usagef("--attempt %d: give 1 or more", p.want.Attempt)
 	}
-	return command.Wants(positional, "RUN")
+	return nil
 }
 
-func (p *logShow) Run(ctx context.Context, s *command.Session, positional []string) error {
-	g, done, err := p.Enter(ctx, s)
-	if err != nil {
-		return err
-	}
-	defer done()
-	out := &logOutput{to: s.Stdout, seen: onScreen(s.Stdout)}
-	err = g.RunLog(ctx, positional[0], p.want, out)
+func (p *logShow) do(ctx context.Context, c *call) error {
+	out := &logOutput{to: c.Stdout, seen: onScreen(c.Stdout)}
+	err := c.g.RunLog(ctx, c.positional[0], p.want, out)
 	switch {
 	case err != nil && p.want.Follow && ctx.Err() != nil:
 		return out.flush() // Ctrl-C is the normal end of following
 	case err != nil:
 		return err
 	case out.written == 0:
-		fmt.Fprintln(s.Stderr, "The log is empty.")
+		fmt.Fprintln(c.Stderr, "The log is empty.")
 	}
 	return out.flush()
 }

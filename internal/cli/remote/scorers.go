@@ -8,14 +8,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"tidemill.dev/api"
 	"tidemill.dev/broker/follow"
 	"tidemill.dev/internal/cli/command"
-	"tidemill.dev/internal/cli/connect"
 	"tidemill.dev/internal/cli/show"
+	"tidemill.dev/internal/gateway/client"
 )
 
 func scorersCommand() command.Command {
@@ -29,77 +28,30 @@ func scorersCommand() command.Command {
 		About: `RATE and the latencies are recent values of the slowest process. A latency is the time
 from an event in the log to its score in the log. LAG is the number of events that are
 not scored yet, WAITING the number that wait for their models, HITS the share of uses
-with the model in memory. Unknown values are shown as ?.
-
-` + connect.AtTheGate,
+with the model in memory. Unknown values are shown as ?.`,
 		Examples: []command.Example{
 			{"tidemill scorers", "a table"},
 			{"tidemill scorers intents", "the swaps and processes of one scorer"},
 			{"tidemill scorers -o json", "for a script"},
 		},
-		Make: func() command.Program { return &scorerList{} },
+		Make: func() command.Program { return &request{json: true, do: listScorers} },
 	}
 }
 
-type scorerList struct {
-	connect.Gate
-	output string
-	name   string
+// listScorers lists the scorers, or shows the one that the argument names.
+func listScorers(ctx context.Context, c *call) error {
+	if len(c.positional) == 1 {
+		return showing((*client.Gateway).Scorer, func(w io.Writer, s *api.ScorerShown) error { return showScorer(w, s, time.Now()) }).do(ctx, c)
+	}
+	return listing(func(ctx context.Context, g *client.Gateway) (api.Scorers, error) { return g.Scorers(ctx) }, scorerTable).do(ctx, c)
 }
 
-func (l *scorerList) Flags(f *command.FlagSet) {
-	f.Format(&l.output, "text or json")
-	l.Gate.Flags(f)
-}
-
-func (l *scorerList) Accept(positional []string) error {
-	if len(positional) == 1 {
-		l.name, positional = positional[0], nil
-	}
-	return command.Wants(positional)
-}
-
-func (l *scorerList) Run(ctx context.Context, s *command.Session, _ []string) error {
-	g, done, err := l.Enter(ctx, s)
-	if err != nil {
-		return err
-	}
-	defer done()
-	if l.name != "" {
-		shown, err := g.Scorer(ctx, l.name)
-		switch {
-		case err != nil:
-			return err
-		case l.output == "json":
-			return writeIndented(s.Stdout, shown)
-		}
-		return showScorer(s.Stdout, &shown, time.Now())
-	}
-	all, err := g.Scorers(ctx)
-	switch {
-	case err != nil:
-		return err
-	case l.output == "json":
-		return writeIndented(s.Stdout, all)
-	case len(all.Scorers) == 0:
-		fmt.Fprintln(s.Stderr, "There are no scorers; write one under scorers: in the config.")
-		return nil
-	}
-	if err := tabulateScorers(s.Stdout, all.Scorers); err != nil {
-		return err
-	}
-	adviseOnScorers(s.Stderr, &all)
-	return nil
-}
-
-func tabulateScorers(w io.Writer, all []api.Scorer) error {
-	rows := [][]string{{"SCORER", "RATE", "LAG", "P50", "P99", "WAITING", "SCORED", "DEAD", "MODELS", "HITS", "FROM"}}
-	for i := range all {
-		s := &all[i]
-		row := append([]string{show.Harmless(s.Name)}, lagAmong(s, numbersText(s.Numbers))...)
-		rows = append(rows, append(row, show.Harmless(s.From+" → "+s.To)))
-	}
-	return show.Table(w, rows)
+func scorerTable(all *api.Scorers) table {
+	return table{none: "There are no scorers; write one under scorers: in the config.", right: true, advice: func(w io.Writer) { adviseOnScorers(w, all) },
+		rows: rowsOf(all.Scorers, func(s *api.Scorer) []string {
+			row := append([]string{show.Harmless(s.Name)}, lagAmong(s, numbersText(s.Numbers))...)
+			return append(row, show.Harmless(s.From+" → "+s.To))
+		}, "SCORER", "RATE", "LAG", "P50", "P99", "WAITING", "SCORED", "DEAD", "MODELS", "HITS", "FROM")}
 }
 
 // numbersText returns the columns of a scorer, without its lag.
@@ -162,10 +114,8 @@ const mostSwaps = 20
 
 // showScorer prints all that is known of a scorer.
 func showScorer(w io.Writer, s *api.ScorerShown, now time.Time) error {
-	p := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	say := func(what, format string, args ...any) {
-		fmt.Fprintf(p, "%s\t%s\n", what, show.Harmless(fmt.Sprintf(format, args...)))
-	}
+	line, flush := labelledLines(w)
+	say := func(what, format string, args ...any) { line(what, fmt.Sprintf(format, args...)) }
 	say("scorer", "%s", s.Name)
 	say("scores", "%s", scoredText(&s.Scorer))
 	say("by", "%s, the key is %s%s", s.Model, s.Key, mapText(&s.Scorer))
@@ -185,7 +135,7 @@ func showScorer(w io.Writer, s *api.ScorerShown, now time.Time) error {
 	if s.LastError != "" && s.LastErrorAt != nil {
 		say("last error", "%s, %s ago", s.LastError, age(now.Sub(*s.LastErrorAt)))
 	}
-	if err := p.Flush(); err != nil {
+	if err := flush(); err != nil {
 		return err
 	}
 	for _, part := range []func(io.Writer, *api.ScorerShown, time.Time) error{showVersions, showSwaps, showProcesses} {
@@ -228,45 +178,33 @@ func noModelText(s *api.Scorer) string {
 }
 
 func showVersions(w io.Writer, s *api.ScorerShown, now time.Time) error {
-	if len(s.Versions) == 0 {
-		return nil
-	}
-	rows := [][]string{{"MODEL", "VERSION", "SINCE"}}
-	for _, v := range s.Versions[:min(len(s.Versions), mostSwaps)] {
-		rows = append(rows, []string{show.Harmless(v.Model), fmt.Sprint(v.Version), age(now.Sub(v.Since)) + " ago"})
-	}
-	return showBlock(w, "\nRecent swaps:\n", rows)
+	return showBlock(w, "\nRecent swaps:\n", rowsOf(s.Versions[:min(len(s.Versions), mostSwaps)], func(v *api.ScorerVersion) []string {
+		return []string{show.Harmless(v.Model), fmt.Sprint(v.Version), age(now.Sub(v.Since)) + " ago"}
+	}, "MODEL", "VERSION", "SINCE"))
 }
 
 func showSwaps(w io.Writer, s *api.ScorerShown, now time.Time) error {
-	if len(s.Swaps) == 0 {
-		return nil
-	}
-	rows := [][]string{{"SWAP", "MODEL", "VERSION", "FIRST EVENT"}}
-	for _, x := range s.Swaps[:min(len(s.Swaps), mostSwaps)] {
+	return showBlock(w, "\n", rowsOf(s.Swaps[:min(len(s.Swaps), mostSwaps)], func(x *api.ScorerSwap) []string {
 		versions := fmt.Sprint(x.Version)
 		if x.Before > 0 {
 			versions = fmt.Sprintf("%d → %d", x.Before, x.Version)
 		}
-		rows = append(rows, []string{age(now.Sub(x.At)) + " ago", show.Harmless(x.Model), versions, fmt.Sprintf("%s/%d/%d", show.Harmless(x.Stream), x.Partition, x.Offset)})
-	}
-	return showBlock(w, "\n", rows)
+		return []string{age(now.Sub(x.At)) + " ago", show.Harmless(x.Model), versions, fmt.Sprintf("%s/%d/%d", show.Harmless(x.Stream), x.Partition, x.Offset)}
+	}, "SWAP", "MODEL", "VERSION", "FIRST EVENT"))
 }
 
 func showProcesses(w io.Writer, s *api.ScorerShown, now time.Time) error {
-	if len(s.Running) == 0 {
-		return nil
-	}
-	rows := [][]string{{"PROCESS", "RATE", "LAG", "P50", "P99", "SCORED", "MEMORY", "HITS", "SINCE"}}
-	for i := range s.Running {
-		r := &s.Running[i]
-		rows = append(rows, []string{show.Harmless(r.Host + "/" + r.ID), rateText(r.Numbers.Rate), show.Thousands(r.Lag), latency(r.Numbers.P50Seconds),
-			latency(r.Numbers.P99Seconds), show.Thousands(int64(r.Numbers.Scored)), show.Size(r.Bytes) + " of " + show.Size(r.Budget), percent(r.Numbers.HitRate), age(now.Sub(r.Began)) + " ago"})
-	}
-	return showBlock(w, "\n", rows)
+	return showBlock(w, "\n", rowsOf(s.Running, func(r *api.ScorerProcess) []string {
+		return []string{show.Harmless(r.Host + "/" + r.ID), rateText(r.Numbers.Rate), show.Thousands(r.Lag), latency(r.Numbers.P50Seconds),
+			latency(r.Numbers.P99Seconds), show.Thousands(int64(r.Numbers.Scored)), show.Size(r.Bytes) + " of " + show.Size(r.Budget), percent(r.Numbers.HitRate), age(now.Sub(r.Began)) + " ago"}
+	}, "PROCESS", "RATE", "LAG", "P50", "P99", "SCORED", "MEMORY", "HITS", "SINCE"))
 }
 
+// showBlock prints a table below a title, if it has rows.
 func showBlock(w io.Writer, title string, rows [][]string) error {
+	if len(rows) == 1 {
+		return nil
+	}
 	if _, err := io.WriteString(w, title); err != nil {
 		return err
 	}
@@ -281,59 +219,48 @@ func scoreCommand() command.Command {
 		Summary: "ask a scorer's champion about one event, and publish nothing",
 		About: `The data is read like the data of an event. --key selects the champion, or the field of
 the data that is the scorer's key. The first answer of a gateway is slower, because it
-reads the champions and the model.
-
-` + connect.AtTheGate,
+reads the champions and the model.`,
 		Examples: []command.Example{
 			{`tidemill score intents --key bot-42 -d '{"text":"hi"}'`, "score one message"},
 			{`tidemill score intents --key bot-42 -d @event.json -o json`, "for a script"},
 		},
-		Make: func() command.Program { return &scoreAsk{publish: publish{contentType: jsonType}} },
+		Make: func() command.Program {
+			a := &scoreAsk{publish: publish{contentType: jsonType}}
+			return &request{json: true, flags: a.flags, accept: a.accept, do: a.do}
+		},
 	}
 }
 
 type scoreAsk struct {
-	connect.Gate
 	publish publish // reads the data of -d
 	key     string
-	output  string
 }
 
-func (a *scoreAsk) Flags(f *command.FlagSet) {
+func (a *scoreAsk) flags(f *command.FlagSet) {
 	f.Each("d", "JSON", "the event's data: JSON, @FILE or @- for standard input", a.publish.takeData)
 	f.Text(&a.key, "key", "k", "KEY", "key whose champion answers")
-	f.Format(&a.output, "text or json")
-	a.Gate.Flags(f)
 }
 
-func (a *scoreAsk) Accept(positional []string) error {
-	if err := command.Wants(positional, "SCORER"); err != nil {
-		return err
-	}
+func (a *scoreAsk) accept([]string) error {
 	if !a.publish.given {
 		return command.Usagef("-d is missing: give the event's data, such as -d '{\"text\":\"hi\"}'")
 	}
 	return nil
 }
 
-func (a *scoreAsk) Run(ctx context.Context, s *command.Session, positional []string) error {
-	data, err := a.publish.readData(ctx, s.Stdin)
+func (a *scoreAsk) do(ctx context.Context, c *call) error {
+	data, err := a.publish.readData(ctx, c.Stdin)
 	if err != nil {
 		return err
 	}
-	g, done, err := a.Enter(ctx, s)
-	if err != nil {
-		return err
-	}
-	defer done()
-	answer, err := g.Score(ctx, positional[0], a.key, data)
+	answer, err := c.g.Score(ctx, c.positional[0], a.key, data)
 	switch {
 	case err != nil:
 		return err
-	case a.output == "json":
-		return writeIndented(s.Stdout, answer)
+	case c.json:
+		return writeIndented(c.Stdout, answer)
 	}
-	return showScore(s.Stdout, &answer)
+	return showScore(c.Stdout, &answer)
 }
 
 // mostScores is the largest number of labels that are shown.
@@ -404,74 +331,58 @@ champion, or by a named version. The answers go to another stream, so the scorer
 its readers are not affected. Events that cannot be scored are counted and do not
 become dead letters. --from and --to are beginning, end, an offset (of each
 partition), a time ago such as -1h or -2d, or a time as in RFC 3339. --resume continues
-after an interruption.
-
-` + connect.AtTheGate,
+after an interruption.`,
 		Examples: []command.Example{
 			{"tidemill rescore intents --from -1h --version previous --to-stream what-if", "answers of the previous champion"},
 			{"tidemill rescore intents --resume 3k7mzqab2c4d", "continue after an interruption"},
 		},
-		Make: func() command.Program { return &rescore{} },
+		Make: func() command.Program {
+			r := &rescore{}
+			return &request{json: true, flags: r.flags, accept: r.accept, do: r.do}
+		},
 	}
 }
 
-type rescore struct {
-	connect.Gate
-	ask    api.RescoreAsk
-	output string
+type rescore struct{ ask api.RescoreAsk }
+
+func (r *rescore) flags(f *command.FlagSet) {
+	f.Text(&r.ask.From, "from", "", "WHERE", "beginning, OFFSET, -1h or a time")
+	f.Text(&r.ask.To, "to", "", "WHERE", "the same, or end")
+	f.Text(&r.ask.Version, "version", "", "VERSION", "champion, previous or a number (default champion)")
+	f.Text(&r.ask.ToStream, "to-stream", "", "STREAM", "stream for the answers")
+	f.Text(&r.ask.Resume, "resume", "", "ID", "id of an interrupted rescore to continue")
 }
 
-func (c *rescore) Flags(f *command.FlagSet) {
-	f.Text(&c.ask.From, "from", "", "WHERE", "beginning, OFFSET, -1h or a time")
-	f.Text(&c.ask.To, "to", "", "WHERE", "the same, or end")
-	f.Text(&c.ask.Version, "version", "", "VERSION", "champion, previous or a number (default champion)")
-	f.Text(&c.ask.ToStream, "to-stream", "", "STREAM", "stream for the answers")
-	f.Text(&c.ask.Resume, "resume", "", "ID", "id of an interrupted rescore to continue")
-	f.Format(&c.output, "text or json")
-	c.Gate.Flags(f)
-}
-
-func (c *rescore) Accept(positional []string) error {
-	if c.output == "" {
-		c.output = "text"
-	}
-	if err := command.Wants(positional, "SCORER"); err != nil {
-		return err
-	}
-	if c.ask.Resume != "" {
-		if c.ask.From+c.ask.To+c.ask.Version+c.ask.ToStream != "" {
+func (r *rescore) accept([]string) error {
+	if r.ask.Resume != "" {
+		if r.ask.From+r.ask.To+r.ask.Version+r.ask.ToStream != "" {
 			return command.Usagef("--resume continues with the flags of the first call: leave out the other flags")
 		}
 		return nil
 	}
 	switch {
-	case c.ask.From == "":
+	case r.ask.From == "":
 		return command.Usagef("--from is missing: give the start, such as --from -1h")
-	case c.ask.ToStream == "":
+	case r.ask.ToStream == "":
 		return command.Usagef("--to-stream is missing: give a stream of yours for the answers")
 	}
 	now := time.Now()
-	if _, err := parseFrom(c.ask.From, now); err != nil {
+	if _, err := parseFrom(r.ask.From, now); err != nil {
 		return err
 	}
-	if c.ask.To != "" {
-		if _, err := follow.ParseFrom(c.ask.To, now); err != nil {
+	if r.ask.To != "" {
+		if _, err := follow.ParseFrom(r.ask.To, now); err != nil {
 			return command.Usagef("--to %v", err)
 		}
 	}
 	return nil
 }
 
-func (c *rescore) Run(ctx context.Context, s *command.Session, positional []string) error {
-	g, done, err := c.Enter(ctx, s)
-	if err != nil {
-		return err
-	}
-	defer done()
-	name, ask := positional[0], c.ask
+func (r *rescore) do(ctx context.Context, c *call) error {
+	name, ask := c.positional[0], r.ask
 	all := api.Rescored{ID: ask.Resume, Reasons: map[string]string{}}
 	for {
-		part, err := g.Rescore(ctx, name, ask)
+		part, err := c.g.Rescore(ctx, name, ask)
 		if err != nil && all.Records > 0 { // a part is done already
 			return fmt.Errorf("%w; continue with: tidemill rescore %s --resume %s", err, show.Harmless(name), show.Harmless(all.ID))
 		}
@@ -482,13 +393,13 @@ func (c *rescore) Run(ctx context.Context, s *command.Session, positional []stri
 		if part.Left == 0 {
 			break
 		}
-		fmt.Fprintf(s.Stderr, "%s of %s left (%s)\n", show.Thousands(part.Left), show.Count(int(part.Records), "record"), show.Harmless(part.ID))
+		fmt.Fprintf(c.Stderr, "%s of %s left (%s)\n", show.Thousands(part.Left), show.Count(int(part.Records), "record"), show.Harmless(part.ID))
 		ask = api.RescoreAsk{Resume: part.ID}
 	}
-	if c.output == "json" {
-		return writeIndented(s.Stdout, all)
+	if c.json {
+		return writeIndented(c.Stdout, all)
 	}
-	return tellRescored(s.Stdout, &all)
+	return tellRescored(c.Stdout, &all)
 }
 
 // add adds the result of one request to the total.

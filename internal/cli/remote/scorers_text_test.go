@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"tidemill.dev/api"
+	"tidemill.dev/internal/cli/show"
 )
 
 var scoringNow = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -29,7 +30,7 @@ func TestScorersAsATable(t *testing.T) {
 	t.Parallel()
 	whole := shownScorer()
 	var b strings.Builder
-	if err := tabulateScorers(&b, []api.Scorer{whole.Scorer, {Name: "other", From: "a", To: "b"}}); err != nil {
+	if err := show.Table(&b, scorerTable(&api.Scorers{Scorers: []api.Scorer{whole.Scorer, {Name: "other", From: "a", To: "b"}}}).rows); err != nil {
 		t.Fatal(err)
 	}
 	const want = "" +

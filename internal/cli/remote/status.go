@@ -14,7 +14,6 @@ import (
 	"tidemill.dev"
 	"tidemill.dev/api"
 	"tidemill.dev/internal/cli/command"
-	"tidemill.dev/internal/cli/connect"
 	"tidemill.dev/internal/cli/show"
 	"tidemill.dev/internal/gateway/client"
 )
@@ -24,32 +23,20 @@ func StatusCommand() command.Command {
 	return command.Command{
 		Name:    "status",
 		Daily:   true,
+		Watched: true,
 		Summary: "show on one screen what runs, waits, failed or is behind, and the next commands",
 		About: `It shows the state of the install, its runs, models, scorers, triggers and dead letters,
-and everything that is paused. Failed runs are those of the last day.
-
-` + connect.AtTheGate,
+and everything that is paused. Failed runs are those of the last day.`,
 		Examples: []command.Example{
 			{"tidemill status", "one screen"},
 			{"tidemill status --watch", "until Ctrl-C"},
 		},
-		Make: func() command.Program { return &command.Watching{Program: &status{}} },
+		Make: func() command.Program { return &request{do: showStatus} },
 	}
 }
 
-type status struct{ connect.Gate }
-
-func (p *status) Flags(f *command.FlagSet) { p.Gate.Flags(f) }
-
-func (*status) Accept(positional []string) error { return command.Wants(positional) }
-
-func (p *status) Run(ctx context.Context, s *command.Session, _ []string) error {
-	g, done, err := p.Enter(ctx, s)
-	if err != nil {
-		return err
-	}
-	defer done()
-	r := statusReport{g: g, now: time.Now()}
+func showStatus(ctx context.Context, c *call) error {
+	r := statusReport{g: c.g, now: time.Now()}
 	for _, part := range []struct {
 		name   string
 		gather func(context.Context, *section) error
@@ -66,7 +53,7 @@ func (p *status) Run(ctx context.Context, s *command.Session, _ []string) error 
 		}
 		r.sections = append(r.sections, one)
 	}
-	return r.print(s.Stdout)
+	return r.print(c.Stdout)
 }
 
 // statusReport is the content of one screen.

@@ -29,9 +29,7 @@ func streamsCommand() command.Command {
 		Summary: "list the streams: events, bytes, lag of their readers",
 		About: `EVENTS and a lag are estimates, with ~, if a long stream has transactions: Kafka counts
 their markers too. EVENTS/S is over the last minute. A reader's lag is the number of events that it has not
-processed yet. lost is the number that expired before it had read them.
-
-` + connect.WhereTo,
+processed yet. lost is the number that expired before it had read them.`,
 		Examples: []command.Example{
 			{"tidemill streams", "a table"},
 			{"tidemill streams -o json", "with each partition's offsets"},
@@ -48,10 +46,6 @@ type streamList struct {
 func (l *streamList) Flags(f *command.FlagSet) {
 	f.Format(&l.output, "text or json")
 	l.Reach.Flags(f)
-}
-
-func (l *streamList) Accept(positional []string) error {
-	return command.Wants(positional)
 }
 
 func (l *streamList) Run(ctx context.Context, s *command.Session, _ []string) (err error) {
@@ -136,9 +130,7 @@ of time. There is no other order across partitions.
 --from is beginning, end, an offset (of each partition), a time ago such as -1h or
 -2d, or a time as in RFC 3339. --where is CloudEvents SQL. An event without an
 attribute that it names does not match. A record that is not an event is shown as such,
-with -o json on standard error.
-
-` + connect.WhereTo,
+with -o json on standard error.`,
 		Examples: []command.Example{
 			{"tidemill tail events", "new events"},
 			{"tidemill tail events --from beginning --no-follow", "the events until now"},
@@ -178,7 +170,7 @@ func (t *tailing) Accept(positional []string) (err error) {
 	if t.match, err = parseFilter(t.where); err != nil {
 		return err
 	}
-	return command.Wants(positional, "STREAM")
+	return nil
 }
 
 func (t *tailing) Run(ctx context.Context, s *command.Session, positional []string) (err error) {

@@ -10,7 +10,6 @@ import (
 	"tidemill.dev"
 	"tidemill.dev/api"
 	"tidemill.dev/internal/cli/command"
-	"tidemill.dev/internal/cli/connect"
 	"tidemill.dev/internal/cli/show"
 	"tidemill.dev/internal/gateway/client"
 )
@@ -23,26 +22,25 @@ func trialsCommand() command.Command {
 		Summary: "list the candidates that answer a stream beside their champion",
 		About: `LEAD is the candidate's accuracy minus the champion's on the same labelled events, in
 points, with bounds that are valid however often you look. Without a label only the
-disagreement is known.
-
-` + connect.AtTheGate,
+disagreement is known.`,
 		Examples: []command.Example{
 			{"tidemill trials", "a table"},
 			{"tidemill trials -o json", "for a script"},
 		},
-		Make: func() command.Program { return &standingList{list: listTrials} },
+		Make: func() command.Program {
+			return listing(func(ctx context.Context, g *client.Gateway) ([]api.Trial, error) {
+				all, err := g.Trials(ctx, "", "")
+				return all.Trials, err
+			}, trialTable)
+		},
 	}
 }
 
-func listTrials(ctx context.Context, g *client.Gateway) (any, [][]string, string, error) {
-	all, err := g.Trials(ctx, "", "")
-	rows := [][]string{{"MODEL", "CHAMPION", "SINCE", "ANSWERED", "DISAGREES", "LABELLED", "LEAD", "STATE"}}
-	for i := range all.Trials {
-		t := &all.Trials[i]
-		rows = append(rows, []string{show.Harmless(tidemill.VersionName(t.Model, t.Version)), "@" + strconv.Itoa(t.Champion), ago(t.Began), show.Thousands(int64(t.Answered)),
-			disagreement(t), labelledText(t), trialLead(t), show.Harmless(trialState(t))})
-	}
-	return all.Trials, rows, "No candidate is on trial.", err
+func trialTable(all *[]api.Trial) table {
+	return table{none: "No candidate is on trial.", rows: rowsOf(*all, func(t *api.Trial) []string {
+		return []string{show.Harmless(tidemill.VersionName(t.Model, t.Version)), "@" + strconv.Itoa(t.Champion), ago(t.Began), show.Thousands(int64(t.Answered)),
+			disagreement(t), labelledText(t), trialLead(t), show.Harmless(trialState(t))}
+	}, "MODEL", "CHAMPION", "SINCE", "ANSWERED", "DISAGREES", "LABELLED", "LEAD", "STATE")}
 }
 
 func disagreement(t *api.Trial) string {
@@ -93,45 +91,25 @@ func trialsShowCommand() command.Command {
 		Name:    "trials show",
 		Args:    "MODEL",
 		Summary: "show the trial of a model: its evidence and its clauses",
-		About:   connect.AtTheGate,
 		Examples: []command.Example{
 			{"tidemill trials show fraud/shop-7", "each clause with its value"},
 			{"tidemill trials show fraud/shop-7 -o json", "for a script"},
 		},
-		Make: func() command.Program { return &trialShow{} },
+		Make: func() command.Program { return showing(trialOf, showTrial) },
 	}
 }
 
-type trialShow struct {
-	connect.Gate
-	output string
-}
-
-func (p *trialShow) Flags(f *command.FlagSet) {
-	f.Format(&p.output, "text or json")
-	p.Gate.Flags(f)
-}
-
-func (p *trialShow) Accept(positional []string) error { return command.Wants(positional, "MODEL") }
-
-func (p *trialShow) Run(ctx context.Context, s *command.Session, positional []string) error {
-	g, done, err := p.Enter(ctx, s)
-	if err != nil {
-		return err
-	}
-	defer done()
-	model, _, _ := strings.Cut(positional[0], "@")
+// trialOf returns the trial of a model.
+func trialOf(g *client.Gateway, ctx context.Context, name string) (api.Trial, error) {
+	model, _, _ := strings.Cut(name, "@")
 	all, err := g.Trials(ctx, "", model)
+	if err == nil && len(all.Trials) == 0 {
+		err = fmt.Errorf("model %s has no version on trial; tidemill models show %[1]s shows how its versions were judged", show.Harmless(model))
+	}
 	if err != nil {
-		return err
+		return api.Trial{}, err
 	}
-	switch {
-	case len(all.Trials) == 0:
-		return fmt.Errorf("model %s has no version on trial; tidemill models show %[1]s shows how its versions were judged", show.Harmless(model))
-	case p.output == "json":
-		return writeIndented(s.Stdout, all.Trials[0])
-	}
-	return showTrial(s.Stdout, &all.Trials[0])
+	return all.Trials[0], nil
 }
 
 func showTrial(w io.Writer, t *api.Trial) error {
@@ -177,33 +155,25 @@ func judgeCommand() command.Command {
 		Summary: "compute the verdict of a trial again from the streams",
 		About: `The gateway reads the records that the verdict names, the candidate answers the events
 again, and the counts, bounds and clauses must be the same. The speed was measured, so
-the recorded one counts. Nothing is changed.
-
-` + connect.AtTheGate,
+the recorded one counts. Nothing is changed.`,
 		Examples: []command.Example{
 			{"tidemill judge --again fraud/shop-7@8", "exit 1 if anything differs"},
 			{"tidemill judge --again fraud/shop-7@8 -o json", "both verdicts"},
 		},
-		Make: func() command.Program { return &judgeAgain{} },
+		Make: func() command.Program {
+			p := &judgeAgain{}
+			return &request{json: true, flags: p.flags, accept: p.accept, do: p.do}
+		},
 	}
 }
 
-type judgeAgain struct {
-	connect.Gate
-	output string
-	again  bool
-}
+type judgeAgain struct{ again bool }
 
-func (p *judgeAgain) Flags(f *command.FlagSet) {
-	f.Format(&p.output, "text or json")
+func (p *judgeAgain) flags(f *command.FlagSet) {
 	f.Yes(&p.again, "again", "compute a recorded verdict again")
-	p.Gate.Flags(f)
 }
 
-func (p *judgeAgain) Accept(positional []string) error {
-	if err := command.Wants(positional, "MODEL@VERSION"); err != nil {
-		return err
-	}
+func (p *judgeAgain) accept(positional []string) error {
 	if !p.again {
 		return command.Usagef("give --again: versions are judged by the gates and trials of their recipes")
 	}
@@ -214,36 +184,31 @@ func (p *judgeAgain) Accept(positional []string) error {
 	return err
 }
 
-func (p *judgeAgain) Run(ctx context.Context, s *command.Session, positional []string) error {
-	g, done, err := p.Enter(ctx, s)
+func (p *judgeAgain) do(ctx context.Context, c *call) error {
+	model, which, err := versionArg(c.positional[0])
 	if err != nil {
 		return err
 	}
-	defer done()
-	model, which, err := versionArg(positional[0])
+	got, err := c.g.Rejudge(ctx, model, which)
 	if err != nil {
 		return err
 	}
-	got, err := g.Rejudge(ctx, model, which)
-	if err != nil {
-		return err
-	}
-	if p.output == "json" {
-		if err := writeIndented(s.Stdout, got); err != nil {
+	if c.json {
+		if err := writeIndented(c.Stdout, got); err != nil {
 			return err
 		}
 	} else {
 		a := &got.Again
-		fmt.Fprintf(s.Stdout, "%s: %s\n", show.Harmless(tidemill.VersionName(got.Model, got.Version)), show.Harmless(string(a.Outcome)))
-		fmt.Fprintf(s.Stdout, "%s, %s labelled, only the candidate is right on %s, only the champion on %s; lead %s points (%s to %s)\n", show.Count(a.Answered, "event"),
+		fmt.Fprintf(c.Stdout, "%s: %s\n", show.Harmless(tidemill.VersionName(got.Model, got.Version)), show.Harmless(string(a.Outcome)))
+		fmt.Fprintf(c.Stdout, "%s, %s labelled, only the candidate is right on %s, only the champion on %s; lead %s points (%s to %s)\n", show.Count(a.Answered, "event"),
 			show.Thousands(int64(a.Labelled)), show.Thousands(int64(a.Wins)), show.Thousands(int64(a.Losses)), points(a.Lead.Value), points(a.Lead.Low), points(a.Lead.High))
-		fmt.Fprintf(s.Stdout, "digest %s\n", show.Harmless(a.Digest))
+		fmt.Fprintf(c.Stdout, "digest %s\n", show.Harmless(a.Digest))
 	}
 	if len(got.Differs) > 0 {
 		return fmt.Errorf("the verdict computed again differs from the recorded one in: %s; was the map of scorer %s changed since, or does another engine answer here", strings.Join(got.Differs, ", "), show.Harmless(got.Recorded.Scorer))
 	}
-	if p.output != "json" {
-		fmt.Fprintln(s.Stdout, "The same as the recorded verdict.")
+	if !c.json {
+		fmt.Fprintln(c.Stdout, "The same as the recorded verdict.")
 	}
 	return nil
 }

@@ -1,13 +1,10 @@
 package remote
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"tidemill.dev/api"
@@ -15,7 +12,6 @@ import (
 	"tidemill.dev/broker/follow"
 	"tidemill.dev/config"
 	"tidemill.dev/internal/cli/command"
-	"tidemill.dev/internal/cli/connect"
 	"tidemill.dev/internal/cli/show"
 	"tidemill.dev/internal/gateway/client"
 )
@@ -27,79 +23,23 @@ func triggersCommand() command.Command {
 		Watched: true,
 		Summary: "list the triggers: state, deliveries, dead letters",
 		About: `DELIVERED and FAILED (attempts) count since the start of the dispatchers. WAITING is the
-number of events that wait for another attempt. Unknown values are shown as ?.
-
-` + connect.AtTheGate,
+number of events that wait for another attempt. Unknown values are shown as ?.`,
 		Examples: []command.Example{
 			{"tidemill triggers", "a table"},
 			{"tidemill triggers -o json", "for a script"},
 		},
-		Make: func() command.Program { return &triggerList{} },
+		Make: func() command.Program {
+			return listing(func(ctx context.Context, g *client.Gateway) (api.Triggers, error) { return g.Triggers(ctx) }, triggerTable)
+		},
 	}
 }
 
-type triggerList struct {
-	connect.Gate
-	output string
-}
-
-func (l *triggerList) Flags(f *command.FlagSet) {
-	f.Format(&l.output, "text or json")
-	l.Gate.Flags(f)
-}
-
-func (l *triggerList) Accept(positional []string) error {
-	return command.Wants(positional)
-}
-
-func (l *triggerList) Run(ctx context.Context, s *command.Session, _ []string) error {
-	g, done, err := l.Enter(ctx, s)
-	if err != nil {
-		return err
-	}
-	defer done()
-	all, err := g.Triggers(ctx)
-	switch {
-	case err != nil:
-		return err
-	case l.output == "json":
-		return writeIndented(s.Stdout, all)
-	case len(all.Triggers) == 0:
-		fmt.Fprintln(s.Stderr, "There are no triggers; write one under triggers: in the config.")
-		return nil
-	}
-	if err := tabulateTriggers(s.Stdout, all.Triggers); err != nil {
-		return err
-	}
-	adviseOnTriggers(s.Stderr, &all)
-	return nil
-}
-
-// writeIndented prints indented JSON without control characters, because it may have events in it
-// and be shown on a terminal.
-func writeIndented(w io.Writer, v any) error {
-	var line, pretty bytes.Buffer
-	e := json.NewEncoder(&line)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
-		return err
-	}
-	if err := json.Indent(&pretty, show.HarmlessJSON(bytes.TrimSpace(line.Bytes())), "", "  "); err != nil {
-		return err
-	}
-	_, err := fmt.Fprintln(w, &pretty)
-	return err
-}
-
-func tabulateTriggers(w io.Writer, all []api.Trigger) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "TRIGGER\tSTATE\tDELIVERED\tFAILED\tWAITING\tDEAD LETTERS\tTO")
-	for i := range all {
-		one := &all[i]
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", show.Harmless(one.Name), show.Harmless(string(one.State)), numberOf(one, func(n *api.TriggerNumbers) string { return show.Thousands(int64(n.Delivered)) }),
-			numberOf(one, func(n *api.TriggerNumbers) string { return show.Thousands(int64(n.Failed)) }), numberOf(one, parkedOf), lettersOf(one), show.Harmless(toWhom(one.To)))
-	}
-	return t.Flush()
+func triggerTable(all *api.Triggers) table {
+	return table{none: "There are no triggers; write one under triggers: in the config.", advice: func(w io.Writer) { adviseOnTriggers(w, all) },
+		rows: rowsOf(all.Triggers, func(t *api.Trigger) []string {
+			return []string{show.Harmless(t.Name), show.Harmless(string(t.State)), numberOf(t, func(n *api.TriggerNumbers) string { return show.Thousands(int64(n.Delivered)) }),
+				numberOf(t, func(n *api.TriggerNumbers) string { return show.Thousands(int64(n.Failed)) }), numberOf(t, parkedOf), lettersOf(t), show.Harmless(toWhom(t.To))}
+		}, "TRIGGER", "STATE", "DELIVERED", "FAILED", "WAITING", "DEAD LETTERS", "TO")}
 }
 
 const unknown = "?"
@@ -137,18 +77,7 @@ func toWhom(t api.Target) string {
 }
 
 // ago formats about how long ago a time was.
-func ago(at time.Time) string {
-	switch d := time.Since(at); {
-	case d < time.Minute:
-		return fmt.Sprintf("%ds", max(0, int(d.Seconds())))
-	case d < time.Hour:
-		return fmt.Sprintf("%dm", int(d.Minutes()))
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%dh", int(d.Hours()))
-	default:
-		return fmt.Sprintf("%dd", int(d.Hours()/24))
-	}
-}
+func ago(at time.Time) string { return age(time.Since(at)) }
 
 // adviseOnTriggers prints problems, and suggests the next command.
 func adviseOnTriggers(w io.Writer, all *api.Triggers) {
@@ -184,50 +113,17 @@ func triggersShowCommand() command.Command {
 		Name:    "triggers show",
 		Args:    "NAME",
 		Summary: "show a trigger: filters, subscriber, state of its deliveries",
-		About:   connect.AtTheGate,
 		Examples: []command.Example{
 			{"tidemill triggers show tell-crm", "as text"},
 			{"tidemill triggers show tell-crm -o json", "for a script"},
 		},
-		Make: func() command.Program { return &triggerShow{} },
+		Make: func() command.Program { return showing((*client.Gateway).Trigger, showTrigger) },
 	}
-}
-
-type triggerShow struct {
-	connect.Gate
-	output string
-}
-
-func (p *triggerShow) Flags(f *command.FlagSet) {
-	f.Format(&p.output, "text or json")
-	p.Gate.Flags(f)
-}
-
-func (p *triggerShow) Accept(positional []string) error {
-	return command.Wants(positional, "NAME")
-}
-
-func (p *triggerShow) Run(ctx context.Context, s *command.Session, positional []string) error {
-	g, done, err := p.Enter(ctx, s)
-	if err != nil {
-		return err
-	}
-	defer done()
-	t, err := g.Trigger(ctx, positional[0])
-	switch {
-	case err != nil:
-		return err
-	case p.output == "json":
-		return writeIndented(s.Stdout, t)
-	}
-	return showTrigger(s.Stdout, &t)
 }
 
 func showTrigger(w io.Writer, t *api.Trigger) error {
-	p := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	say := func(what, format string, args ...any) {
-		fmt.Fprintf(p, "%s\t%s\n", what, show.Harmless(fmt.Sprintf(format, args...)))
-	}
+	line, flush := labelledLines(w)
+	say := func(what, format string, args ...any) { line(what, fmt.Sprintf(format, args...)) }
 	say("trigger", "%s, %s", t.Name, stateOf(t))
 	for _, when := range t.When {
 		say("when", "%s", condition(when))
@@ -255,7 +151,7 @@ func showTrigger(w io.Writer, t *api.Trigger) error {
 	for _, r := range t.Replays {
 		say("replays", "from %s to %s, requested by %s %s ago", r.From, r.To, orSomebody(r.By), ago(r.At))
 	}
-	if err := p.Flush(); err != nil {
+	if err := flush(); err != nil {
 		return err
 	}
 	_, err := fmt.Fprint(w, nextForTrigger(t))
@@ -330,11 +226,9 @@ func triggersPauseCommand() command.Command {
 		Args:    "NAME",
 		Summary: "pause a trigger: its events wait",
 		About: `After it is resumed, the waiting events are delivered in order. Events that wait for
-longer than half of their stream's retention become dead letters.
-
-` + connect.AtTheGate,
+longer than half of their stream's retention become dead letters.`,
 		Examples: []command.Example{{"tidemill triggers pause tell-crm", "while its subscriber is fixed"}},
-		Make:     func() command.Program { return &triggerSwitch{set: (*client.Gateway).PauseTrigger, paused: true} },
+		Make:     func() command.Program { return &request{do: pauseTrigger} },
 	}
 }
 
@@ -343,43 +237,36 @@ func triggersResumeCommand() command.Command {
 		Name:     "triggers resume",
 		Args:     "NAME",
 		Summary:  "resume a trigger",
-		About:    "Waiting events are delivered first.\n\n" + connect.AtTheGate,
+		About:    "Waiting events are delivered first.",
 		Examples: []command.Example{{"tidemill triggers resume tell-crm", "after its subscriber is fixed"}},
-		Make:     func() command.Program { return &triggerSwitch{set: (*client.Gateway).ResumeTrigger} },
+		Make:     func() command.Program { return &request{do: resumeTrigger} },
 	}
 }
 
-// triggerSwitch pauses or resumes a trigger.
-type triggerSwitch struct {
-	connect.Gate
-	set    func(*client.Gateway, context.Context, string) (api.TriggerDone, error)
-	paused bool
+func pauseTrigger(ctx context.Context, c *call) error {
+	now, err := c.g.PauseTrigger(ctx, c.positional[0])
+	if err != nil {
+		return err
+	}
+	name, how := show.Harmless(c.positional[0]), "is paused: its events wait"
+	if !now.Changed {
+		how = "was " + show.Harmless(stateOf(&now.Trigger)) + " already"
+	}
+	_, err = fmt.Fprintf(c.Stdout, "%s %s. Next: tidemill triggers resume %s\n", name, how, name)
+	return err
 }
 
-func (p *triggerSwitch) Accept(positional []string) error { return command.Wants(positional, "NAME") }
-
-func (p *triggerSwitch) Run(ctx context.Context, s *command.Session, positional []string) error {
-	g, done, err := p.Enter(ctx, s)
+func resumeTrigger(ctx context.Context, c *call) error {
+	now, err := c.g.ResumeTrigger(ctx, c.positional[0])
 	if err != nil {
 		return err
 	}
-	defer done()
-	now, err := p.set(g, ctx, positional[0])
-	if err != nil {
-		return err
+	name, how := show.Harmless(c.positional[0]), "was not paused."
+	if now.Changed {
+		how = fmt.Sprintf("is resumed: waiting events are delivered first. tidemill triggers show %s shows the progress.", name)
 	}
-	name := show.Harmless(positional[0])
-	switch {
-	case p.paused && now.Changed:
-		fmt.Fprintf(s.Stdout, "%s is paused: its events wait. Next: tidemill triggers resume %s\n", name, name)
-	case p.paused:
-		fmt.Fprintf(s.Stdout, "%s was %s already. Next: tidemill triggers resume %s\n", name, show.Harmless(stateOf(&now.Trigger)), name)
-	case now.Changed:
-		fmt.Fprintf(s.Stdout, "%s is resumed: waiting events are delivered first. tidemill triggers show %s shows the progress.\n", name, name)
-	default:
-		fmt.Fprintf(s.Stdout, "%s was not paused.\n", name)
-	}
-	return nil
+	_, err = fmt.Fprintf(c.Stdout, "%s %s\n", name, how)
+	return err
 }
 
 func triggersReplayCommand() command.Command {
@@ -390,37 +277,33 @@ func triggersReplayCommand() command.Command {
 		About: `Only this trigger gets them, in order of each key, and only events that match. Other
 readers are not affected. --from and --to are beginning, end, an offset (of each
 partition), a time ago such as -1h or -2d, or a time as in RFC 3339. --dry-run counts
-the events that match and shows some of them.
-
-` + connect.AtTheGate,
+the events that match and shows some of them.`,
 		Examples: []command.Example{
 			{"tidemill triggers replay tell-crm --from -1h --dry-run", "what would be sent"},
 			{"tidemill triggers replay tell-crm --from 2026-01-31T15:00:00Z --to 2026-01-31T16:00:00Z --rate 50/s", "an hour of a day, slowly"},
 		},
-		Make: func() command.Program { return &triggerReplay{to: "end"} },
+		Make: func() command.Program {
+			p := &triggerReplay{to: "end"}
+			return &request{flags: p.flags, accept: p.accept, do: p.do}
+		},
 	}
 }
 
 type triggerReplay struct {
-	connect.Gate
 	from, to, rate string
 	dryRun         bool
 
 	ask api.ReplayAsk
 }
 
-func (p *triggerReplay) Flags(f *command.FlagSet) {
+func (p *triggerReplay) flags(f *command.FlagSet) {
 	f.Text(&p.from, "from", "", "WHERE", "beginning, OFFSET, -1h or a time")
 	f.Text(&p.to, "to", "", "WHERE", "the same, or end")
 	f.Text(&p.rate, "rate", "", "RATE", "no faster than this, such as 50/s")
 	f.Yes(&p.dryRun, "dry-run", "only show what would be sent")
-	p.Gate.Flags(f)
 }
 
-func (p *triggerReplay) Accept(positional []string) (err error) {
-	if err := command.Wants(positional, "NAME"); err != nil {
-		return err
-	}
+func (p *triggerReplay) accept(positional []string) (err error) {
 	if p.from == "" {
 		return command.Usagef("--from is missing: give the start, such as --from -1h")
 	}
@@ -448,24 +331,19 @@ func parseRate(text string) (float64, error) {
 	return rate, nil
 }
 
-func (p *triggerReplay) Run(ctx context.Context, s *command.Session, positional []string) error {
-	g, done, err := p.Enter(ctx, s)
-	if err != nil {
-		return err
-	}
-	defer done()
-	name := show.Harmless(positional[0])
-	got, err := g.ReplayTrigger(ctx, positional[0], p.ask)
+func (p *triggerReplay) do(ctx context.Context, c *call) error {
+	name := show.Harmless(c.positional[0])
+	got, err := c.g.ReplayTrigger(ctx, c.positional[0], p.ask)
 	switch {
 	case err != nil:
 		return fmt.Errorf("%w; tidemill triggers show %s shows whether it has begun", err, name)
 	case got.Records == 0:
-		fmt.Fprintf(s.Stdout, "There is nothing on the streams of %s from %s to %s.\n", name, p.from, p.to)
+		fmt.Fprintf(c.Stdout, "There is nothing on the streams of %s from %s to %s.\n", name, p.from, p.to)
 		return nil
 	case got.DryRun:
-		return p.preview(s.Stdout, name, &got)
+		return p.preview(c.Stdout, name, &got)
 	}
-	fmt.Fprintf(s.Stdout, "%s gets the matching events of %s again, by command %s. Next: tidemill triggers show %s shows whether it has ended.\n",
+	fmt.Fprintf(c.Stdout, "%s gets the matching events of %s again, by command %s. Next: tidemill triggers show %s shows whether it has ended.\n",
 		name, show.Count(int(got.Records), "record"), show.Harmless(got.ID), name)
 	return nil
 }

@@ -92,8 +92,6 @@ func (p *trying) Flags(f *command.FlagSet) {
 	f.FromEnv("log", "TIDEMILL_LOG")
 }
 
-func (p *trying) Accept(positional []string) error { return command.Wants(positional, "RECIPE") }
-
 func (p *trying) Run(ctx context.Context, s *command.Session, positional []string) (err error) {
 	source := (&connect.Connection{Config: p.config}).Source()
 	conf, err := source.Load()

@@ -9,7 +9,6 @@ import (
 
 	"tidemill.dev/api"
 	"tidemill.dev/internal/cli/command"
-	"tidemill.dev/internal/cli/connect"
 	graphs "tidemill.dev/internal/models/lineage/drawing"
 )
 
@@ -27,9 +26,7 @@ func whyCommand() command.Command {
                           event/STREAM/PARTITION/OFFSET
 
 It shows data, code, node, cause and effects: at most 200 objects, the nearest ones.
-Notes at the end list the parts that are left out.
-
-` + connect.AtTheGate,
+Notes at the end list the parts that are left out.`,
 		Examples: []command.Example{
 			{"tidemill why model/intent/bot-42", "the champion: its verdict, its run, its data, its cause"},
 			{"tidemill why run/3k7mzq", "the cause of a run, and its output"},
@@ -37,68 +34,63 @@ Notes at the end list the parts that are left out.
 			{"tidemill why model/intent/bot-42@7 --graph svg --out why.svg", "a picture, for a browser"},
 			{"tidemill why model/intent/bot-42@7 -o json", "for a script"},
 		},
-		Make: func() command.Program { return &whyProgram{} },
+		Make: func() command.Program {
+			p := &whyProgram{}
+			r := &request{json: true, flags: p.flags, do: p.do}
+			r.accept = func([]string) error { return p.check(r.output) }
+			return r
+		},
 	}
 }
 
-type whyProgram struct {
-	connect.Gate
-	output, graph, out string
-}
+type whyProgram struct{ graph, out string }
 
-func (p *whyProgram) Flags(f *command.FlagSet) {
-	f.Format(&p.output, "text or json")
+func (p *whyProgram) flags(f *command.FlagSet) {
 	f.Text(&p.graph, "graph", "", "FORMAT", "draw it: dot (for Graphviz) or svg (for a browser)")
 	f.Text(&p.out, "out", "", "FILE", "write to this file")
-	p.Gate.Flags(f)
 }
 
-func (p *whyProgram) Accept(positional []string) error {
+func (p *whyProgram) check(output string) error {
 	switch {
 	case p.graph != "" && p.graph != "dot" && p.graph != "svg":
 		return command.Usagef("--graph %q: give dot or svg", p.graph)
-	case p.graph != "" && p.output == "json":
+	case p.graph != "" && output == "json":
 		return command.Usagef("--graph %s is not JSON: leave out -o json or --graph", p.graph)
 	}
-	return command.Wants(positional, "KIND/ID")
+	return nil
 }
 
-func (p *whyProgram) Run(ctx context.Context, s *command.Session, positional []string) error {
-	g, done, err := p.Enter(ctx, s)
-	if err != nil {
-		return err
-	}
-	defer done()
-	graph, err := g.Why(ctx, positional[0])
+func (p *whyProgram) do(ctx context.Context, c *call) error {
+	graph, err := c.g.Why(ctx, c.positional[0])
 	if err != nil {
 		return err
 	}
 	if p.out == "" {
-		return p.write(s.Stdout, &graph)
+		return p.write(c.Stdout, &graph, c.json)
 	}
-	return p.save(s.Stderr, &graph)
+	return p.save(c, &graph)
 }
 
 // save writes the output to the file of --out.
-func (p *whyProgram) save(told io.Writer, graph *api.Graph) error {
+func (p *whyProgram) save(c *call, graph *api.Graph) error {
 	f, err := os.Create(p.out)
 	if err != nil {
 		return fmt.Errorf("write why: %w", err)
 	}
-	err = p.write(f, graph)
+	err = p.write(f, graph, c.json)
 	if closed := f.Close(); err == nil {
 		err = closed
 	}
 	if err != nil {
 		return fmt.Errorf("write why to %s: %w", p.out, err)
 	}
-	_, err = fmt.Fprintf(told, "Written to %s.\n", p.out)
+	_, err = fmt.Fprintf(c.Stderr, "Written to %s.\n", p.out)
 	return err
 }
 
-func (p *whyProgram) write(w io.Writer, graph *api.Graph) error {
+func (p *whyProgram) write(w io.Writer, graph *api.Graph, json bool) error {
 	switch {
-	case p.output == "json":
+	case json:
 		return writeIndented(w, graph)
 	case p.graph == "dot":
 		return graphs.DOT(w, graph, seconds)
