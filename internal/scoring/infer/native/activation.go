@@ -10,25 +10,8 @@ import (
 )
 
 func (c *compiler) activation(n *node) error {
-	if err := n.wants(1, 1); err != nil {
-		return err
-	}
-	x := n.in[0]
-	kinds := []tensor.Type{tensor.Float, tensor.Double}
-	if n.Op == "Relu" {
-		kinds = append(kinds, tensor.Int32, tensor.Int64)
-	}
-	if err := checkKinds(x, kinds...); err != nil {
-		return err
-	}
-	y := c.output(n, 0, x.kind, x.shape)
-	from, to, act := x.ref, y.ref, activationOf(n.Op)
-	c.add(n.describe(), []*value{x}, []*value{y}, func(s *state) error {
-		in := s.get(from)
-		if err := s.move(in, to, in.Shape...); err != nil {
-			return err
-		}
-		out := s.get(to)
+	act := activationOf(n.Op)
+	return c.changed(n, func(_ *state, out *tensor.Tensor) error {
 		act.Apply(out.Floats)
 		for i, v := range out.Doubles {
 			out.Doubles[i] = applied(act, v)
@@ -38,7 +21,6 @@ func (c *compiler) activation(n *node) error {
 		}
 		return nil
 	})
-	return nil
 }
 
 // applied computes an activation in double precision.
@@ -66,40 +48,25 @@ func softmaxAxis(opset int64) int64 {
 }
 
 func (c *compiler) softmax(n *node) error {
-	if err := n.wants(1, 1); err != nil {
-		return err
-	}
-	x := n.in[0]
-	if err := checkKinds(x, tensor.Float, tensor.Double); err != nil {
-		return err
-	}
-	y := c.output(n, 0, x.kind, x.shape)
 	axis, asMatrix := n.integer("axis", softmaxAxis(n.opset)), n.opset < 13
-	from, to := x.ref, y.ref
-	c.add(n.describe(), []*value{x}, []*value{y}, func(s *state) error {
-		in := s.get(from)
-		at, err := axisOf(axis, max(len(in.Shape), 1))
-		if asMatrix && err != nil && axis == int64(len(in.Shape)) {
-			at, err = len(in.Shape), nil
-		}
-		if err == nil {
-			err = s.move(in, to, in.Shape...)
+	return c.changed(n, func(_ *state, out *tensor.Tensor) error {
+		at, err := axisOf(axis, max(len(out.Shape), 1))
+		if asMatrix && err != nil && axis == int64(len(out.Shape)) {
+			at, err = len(out.Shape), nil
 		}
 		if err != nil {
-			return fmt.Errorf("of %v: %w", slices.Clone(in.Shape), err)
+			return fmt.Errorf("of %v: %w", slices.Clone(out.Shape), err)
 		}
-		out := s.get(to)
 		if length(out) == 0 {
 			return nil
 		}
-		sides, behind := in.Shape[at:], 1
+		sides, behind := out.Shape[at:], 1
 		if !asMatrix && len(sides) > 0 {
 			sides, behind = sides[:1], volume(sides[1:])
 		}
 		softmaxOver(out, volume(sides), behind)
 		return nil
 	})
-	return nil
 }
 
 // softmaxOver computes softmax over groups of n numbers that are step numbers apart.

@@ -11,9 +11,6 @@ import (
 )
 
 func (c *compiler) cast(n *node) error {
-	if err := n.wants(1, 1); err != nil {
-		return err
-	}
 	x, kind := n.in[0], tensor.Type(n.integer("to", 0))
 	if !isSupported(x.kind) || !isSupported(kind) {
 		return fmt.Errorf("from %s to %s %w", typeName(x.kind), typeName(kind), onnx.ErrUnsupported)

@@ -184,8 +184,8 @@ func (c *compiler) emit(i int) error {
 	if slices.Contains(c.model.Functions, n.Domain+"."+n.Op) {
 		return fmt.Errorf("%s: a function of the file's own %w", n.describe(), onnx.ErrUnsupported)
 	}
-	build := operator(n.Domain, n.Op)
-	if build == nil {
+	of, known := find(n)
+	if !known {
 		return fmt.Errorf("operator %s %w", n.describe(), onnx.ErrUnsupported)
 	}
 	for i, name := range n.Inputs {
@@ -196,7 +196,7 @@ func (c *compiler) emit(i int) error {
 			return fmt.Errorf("%s for type %s %w", n.describe(), typeName(n.in[i].kind), onnx.ErrUnsupported)
 		}
 	}
-	if err := build(c, n); err != nil {
+	if err := of.add(c, n); err != nil {
 		return fmt.Errorf("%s: %w", n.describe(), err)
 	}
 	return c.wrong

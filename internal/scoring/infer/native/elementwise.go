@@ -18,6 +18,9 @@ type number interface{ float32 | float64 | int64 }
 // numeric are the types of numbers.
 var numeric = []tensor.Type{tensor.Float, tensor.Double, tensor.Int32, tensor.Int64}
 
+// fractional are the types of numbers with fractions.
+var fractional = numeric[:2]
+
 // single is an operator on each number of one tensor. The float operators compute in double
 // precision.
 type single struct {
@@ -53,25 +56,16 @@ func sign[T number](v T) T {
 }
 
 func (c *compiler) single(n *node) error {
-	if err := n.wants(1, 1); err != nil {
-		return err
-	}
 	x, of := n.in[0], singles[n.Op]
 	kinds := numeric
 	if of.ints == nil {
-		kinds = numeric[:2]
+		kinds = fractional
 	}
 	if err := checkKinds(x, kinds...); err != nil {
 		return err
 	}
-	y := c.output(n, 0, x.kind, x.shape)
-	from, to, kind := x.ref, y.ref, x.kind
-	c.add(n.describe(), []*value{x}, []*value{y}, func(s *state) error {
-		in := s.get(from)
-		out, err := s.prepare(to, kind, in.Shape...)
-		if err != nil {
-			return err
-		}
+	kind := x.kind
+	return c.eachElement(n, kind, func(_ *state, in, out *tensor.Tensor) error {
 		for i, v := range in.Floats {
 			out.Floats[i] = float32(of.floats(float64(v)))
 		}
@@ -84,16 +78,12 @@ func (c *compiler) single(n *node) error {
 		wrap(kind, out.Ints)
 		return nil
 	})
-	return nil
 }
 
 // test is an operator that answers true or false for each number of one tensor.
 func (c *compiler) test(n *node) error {
-	if err := n.wants(1, 1); err != nil {
-		return err
-	}
 	x := n.in[0]
-	kinds := numeric[:2]
+	kinds := fractional
 	is := math.IsNaN
 	switch n.Op {
 	case "Not":
@@ -105,20 +95,12 @@ func (c *compiler) test(n *node) error {
 	if err := checkKinds(x, kinds...); err != nil {
 		return err
 	}
-	y := c.output(n, 0, tensor.Bool, x.shape)
-	from, to := x.ref, y.ref
-	c.add(n.describe(), []*value{x}, []*value{y}, func(s *state) error {
-		in := s.get(from)
-		out, err := s.prepare(to, tensor.Bool, in.Shape...)
-		if err != nil {
-			return err
-		}
+	return c.eachElement(n, tensor.Bool, func(_ *state, in, out *tensor.Tensor) error {
 		testAll(out.Ints, in.Floats, is)
 		testAll(out.Ints, in.Doubles, is)
 		testAll(out.Ints, in.Ints, is)
 		return nil
 	})
-	return nil
 }
 
 func testAll[T number](to []int64, x []T, is func(float64) bool) {
@@ -194,15 +176,9 @@ func vector(same func(dst, a, b []float32), of func(a, b float32) float32) func(
 
 // pair combines two tensors, or more of them one after the other.
 func (c *compiler) pair(n *node) error {
-	most, op := 2, n.Op
-	switch op {
-	case "Max", "Min":
-		most = 1 << 10
-	case "Sum":
-		most, op = 1<<10, "Add"
-	}
-	if err := n.wants(min(most, 3)-1, most); err != nil && (most == 2 || len(n.in) != 1) {
-		return err
+	op := n.Op
+	if op == "Sum" {
+		op = "Add"
 	}
 	if slices.Contains(n.in, nil) {
 		return errors.New("one of its inputs is absent")
@@ -236,9 +212,6 @@ func (c *compiler) pair(n *node) error {
 
 // power is pair for operands of different types: the exponent gets the type of the base.
 func (c *compiler) power(n *node) error {
-	if err := n.wants(2, 2); err != nil {
-		return err
-	}
 	base, by := n.in[0], n.in[1]
 	if base.kind != by.kind {
 		if isWhole(base.kind) && !isWhole(by.kind) {
@@ -333,9 +306,6 @@ func comparing[T cmp.Ordered](wanted int) func(dst []int64, a, b []T) {
 }
 
 func (c *compiler) comparison(n *node) error {
-	if err := n.wants(2, 2); err != nil {
-		return err
-	}
 	a, b := n.in[0], n.in[1]
 	kinds := numeric
 	if n.Op == "Equal" {
@@ -378,13 +348,7 @@ func (c *compiler) comparison(n *node) error {
 
 // where takes each element from one of two tensors.
 func (c *compiler) where(n *node) error {
-	if err := n.wants(3, 3); err != nil {
-		return err
-	}
 	is, yes, no := n.in[0], n.in[1], n.in[2]
-	if err := checkKinds(is, tensor.Bool); err != nil {
-		return err
-	}
 	if yes.kind != no.kind {
 		return fmt.Errorf("one side is %s and the other %s", typeName(yes.kind), typeName(no.kind))
 	}
@@ -414,13 +378,7 @@ func (c *compiler) where(n *node) error {
 
 // clip bounds numbers. The bounds are inputs since version 11, and attributes before.
 func (c *compiler) clip(n *node) error {
-	if err := n.wants(1, 3); err != nil {
-		return err
-	}
 	x := n.in[0]
-	if err := checkKinds(x, numeric...); err != nil {
-		return err
-	}
 	low, high := n.optional(1), n.optional(2)
 	if n.opset < 11 {
 		if x.kind != tensor.Float {

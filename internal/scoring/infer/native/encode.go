@@ -108,21 +108,13 @@ func (c *compiler) translate(n *node, m *mapping) error {
 	if err := checkKinds(x, m.kind); err != nil {
 		return err
 	}
-	y := c.output(n, 0, m.values.Type, x.shape)
 	c.program.bytes += m.bytes()
-	from, to := x.ref, y.ref
-	c.add(n.describe(), n.in, []*value{y}, func(s *state) error {
-		in := s.get(from)
-		out, err := s.prepare(to, m.values.Type, in.Shape...)
-		if err != nil {
-			return err
-		}
+	return c.eachElement(n, m.values.Type, func(_ *state, in, out *tensor.Tensor) error {
 		for i := range length(in) {
 			paste(out, i, m.values, m.find(in, i), 1)
 		}
 		return nil
 	})
-	return nil
 }
 
 // list returns an attribute with keys or values as a tensor. The name of the attribute ends in its type.
@@ -162,9 +154,6 @@ func (n *node) other(kind tensor.Type) *tensor.Tensor {
 }
 
 func (c *compiler) labelEncoder(n *node) error {
-	if err := n.wants(1, 1); err != nil {
-		return err
-	}
 	keys, values := n.list("keys"), n.list("values")
 	if n.opset < 2 { // a list of classes, which are numbered
 		keys, values = n.list("classes"), &tensor.Tensor{Type: tensor.Int64}
@@ -187,9 +176,6 @@ func (c *compiler) labelEncoder(n *node) error {
 }
 
 func (c *compiler) categoryMapper(n *node) error {
-	if err := n.wants(1, 1); err != nil {
-		return err
-	}
 	keys := &tensor.Tensor{Type: tensor.String, Strings: n.texts("cats_strings")}
 	values := &tensor.Tensor{Type: tensor.Int64, Ints: n.ints("cats_int64s")}
 	if n.in[0].kind != tensor.String {
@@ -204,9 +190,6 @@ func (c *compiler) categoryMapper(n *node) error {
 
 // oneHotEncoder makes a column for each category. Numbers lose their fraction first, as in ONNX Runtime.
 func (c *compiler) oneHotEncoder(n *node) error {
-	if err := n.wants(1, 1); err != nil {
-		return err
-	}
 	x, cats := n.in[0], n.list("cats")
 	if len(n.texts("cats_strings")) > 0 && len(n.ints("cats_int64s")) > 0 || length(cats) == 0 {
 		return errors.New("its categories have no values, or two each")
@@ -261,13 +244,7 @@ func (c *compiler) oneHotEncoder(n *node) error {
 
 // imputer replaces one number, usually NaN, by a number for each feature.
 func (c *compiler) imputer(n *node) error {
-	if err := n.wants(1, 1); err != nil {
-		return err
-	}
 	x := n.in[0]
-	if err := checkKinds(x, tensor.Float, tensor.Double, tensor.Int64); err != nil {
-		return err
-	}
 	fill := &tensor.Tensor{Type: x.kind}
 	gap, gapInt := n.float("replaced_value_float", 0), n.integer("replaced_value_int64", 0)
 	switch x.kind {
@@ -283,24 +260,16 @@ func (c *compiler) imputer(n *node) error {
 	if length(fill) == 0 {
 		return fmt.Errorf("it has no value for type %s", typeName(x.kind))
 	}
-	y := c.output(n, 0, x.kind, x.shape)
 	c.program.bytes += sizeOf(fill)
-	from, to := x.ref, y.ref
-	c.add(n.describe(), n.in, []*value{y}, func(s *state) error {
-		in := s.get(from)
-		if features := featuresOf(in.Shape); length(fill) != 1 && length(fill) != features {
+	return c.changed(n, func(_ *state, out *tensor.Tensor) error {
+		if features := featuresOf(out.Shape); length(fill) != 1 && length(fill) != features {
 			return fmt.Errorf("it has values for %d features, and there are %d", length(fill), features)
 		}
-		if err := s.move(in, to, in.Shape...); err != nil {
-			return err
-		}
-		out := s.get(to)
 		impute(out.Floats, fill.Floats, gap)
 		impute(out.Doubles, fill.Doubles, float64(gap))
 		impute(out.Ints, fill.Ints, gapInt)
 		return nil
 	})
-	return nil
 }
 
 func impute[T number](x, fill []T, gap T) {
@@ -316,27 +285,13 @@ func impute[T number](x, fill []T, gap T) {
 }
 
 func (c *compiler) binarizer(n *node) error {
-	if err := n.wants(1, 1); err != nil {
-		return err
-	}
-	x, limit := n.in[0], n.float("threshold", 0)
-	if err := checkKinds(x, numeric...); err != nil {
-		return err
-	}
-	y := c.output(n, 0, x.kind, x.shape)
-	from, to := x.ref, y.ref
-	c.add(n.describe(), n.in, []*value{y}, func(s *state) error {
-		in := s.get(from)
-		if err := s.move(in, to, in.Shape...); err != nil {
-			return err
-		}
-		out := s.get(to)
+	limit := n.float("threshold", 0)
+	return c.changed(n, func(_ *state, out *tensor.Tensor) error {
 		binarize(out.Floats, limit)
 		binarize(out.Doubles, limit)
 		binarize(out.Ints, limit)
 		return nil
 	})
-	return nil
 }
 
 func binarize[T number](x []T, limit float32) {
@@ -348,9 +303,6 @@ func binarize[T number](x []T, limit float32) {
 // featureVectorizer puts the columns of several tables next to each other.
 func (c *compiler) featureVectorizer(n *node) error {
 	widths := n.ints("inputdimensions")
-	if err := n.wants(1, 1<<16); err != nil {
-		return err
-	}
 	if len(widths) != len(n.in) {
 		return fmt.Errorf("it has %d inputs and %d inputdimensions", len(n.in), len(widths))
 	}

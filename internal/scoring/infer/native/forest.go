@@ -145,12 +145,6 @@ func (f *forest[T]) write(s *state, sums []T, out *tensor.Tensor) {
 // treeRegressor computes with the type of its input. Whole numbers become float32, as in ONNX
 // Runtime.
 func (c *compiler) treeRegressor(n *node) error {
-	if err := n.wants(1, 1); err != nil {
-		return err
-	}
-	if err := checkKinds(n.in[0], numeric...); err != nil {
-		return err
-	}
 	if n.in[0].kind == tensor.Double {
 		return treeRegressor[float64](c, n)
 	}

@@ -9,9 +9,6 @@ import (
 
 // gather takes slices along an axis by their indexes.
 func (c *compiler) gather(n *node) error {
-	if err := n.wants(2, 2); err != nil {
-		return err
-	}
 	x, index := n.in[0], n.in[1]
 	if err := checkKinds(index, tensor.Int32, tensor.Int64); err != nil {
 		return err
@@ -53,9 +50,6 @@ func (c *compiler) gather(n *node) error {
 
 // gatherElements takes one element for each index.
 func (c *compiler) gatherElements(n *node) error {
-	if err := n.wants(2, 2); err != nil {
-		return err
-	}
 	x, index := n.in[0], n.in[1]
 	if err := checkKinds(index, tensor.Int32, tensor.Int64); err != nil {
 		return err

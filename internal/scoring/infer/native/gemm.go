@@ -17,13 +17,7 @@ type gemm struct {
 }
 
 func (c *compiler) gemm(n *node) error {
-	if err := n.wants(2, 3); err != nil {
-		return err
-	}
 	a, b, bias := n.in[0], n.in[1], n.optional(2)
-	if err := checkKinds(a, tensor.Float, tensor.Double, tensor.Int32, tensor.Int64); err != nil {
-		return err
-	}
 	if a.kind != b.kind || bias != nil && bias.kind != a.kind {
 		return fmt.Errorf("its inputs have different types")
 	}
@@ -180,13 +174,7 @@ func addScaled[T number](dst, b []T, times T) {
 }
 
 func (c *compiler) matMul(n *node) error {
-	if err := n.wants(2, 2); err != nil {
-		return err
-	}
 	a, b := n.in[0], n.in[1]
-	if err := checkKinds(a, tensor.Float, tensor.Double, tensor.Int32, tensor.Int64); err != nil {
-		return err
-	}
 	if a.kind != b.kind {
 		return fmt.Errorf("one side is %s and the other %s", typeName(a.kind), typeName(b.kind))
 	}

@@ -23,12 +23,6 @@ type linear struct {
 var postTransforms = []string{"NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO", "PROBIT"}
 
 func (c *compiler) linear(n *node, rows int) (*linear, error) {
-	if err := n.wants(1, 1); err != nil {
-		return nil, err
-	}
-	if err := checkKinds(n.in[0], numeric...); err != nil {
-		return nil, err
-	}
 	w, bias, post := n.floats("coefficients"), n.floats("intercepts"), n.text("post_transform", "NONE")
 	switch {
 	case rows == 0 || len(w) == 0 || len(w)%rows != 0:
@@ -233,13 +227,6 @@ func (k *classifier) name(label *tensor.Tensor, x []float32, n int) {
 // a following product: if the offset is large compared to the spread, as with times,
 // the sum would lose the spread's digits.
 func (c *compiler) scaler(n *node) error {
-	if err := n.wants(1, 1); err != nil {
-		return err
-	}
-	x := n.in[0]
-	if err := checkKinds(x, numeric...); err != nil {
-		return err
-	}
 	offset, by := n.floats("offset"), n.floats("scale")
 	if len(offset) == 0 {
 		offset = []float32{0}
@@ -247,18 +234,11 @@ func (c *compiler) scaler(n *node) error {
 	if len(by) == 0 {
 		by = []float32{1}
 	}
-	y := c.output(n, 0, tensor.Float, x.shape)
 	c.program.bytes += 4 * int64(len(offset)+len(by))
-	from, to := x.ref, y.ref
-	c.add(n.describe(), []*value{x}, []*value{y}, func(s *state) error {
-		in := s.get(from)
+	return c.eachElement(n, tensor.Float, func(s *state, in, out *tensor.Tensor) error {
 		features := featuresOf(in.Shape)
 		if len(offset) != 1 && len(offset) != features || len(by) != 1 && len(by) != features {
 			return fmt.Errorf("%v has %d features; it scales %d and %d", slices.Clone(in.Shape), features, len(offset), len(by))
-		}
-		out, err := s.prepare(to, tensor.Float, in.Shape...)
-		if err != nil {
-			return err
 		}
 		for x, y := s.asFloats(in), out.Floats; len(y) > 0; x, y = x[features:], y[features:] {
 			pairs["Sub"].floats(y[:features], x[:features], offset)
@@ -266,7 +246,6 @@ func (c *compiler) scaler(n *node) error {
 		}
 		return nil
 	})
-	return nil
 }
 
 // featuresOf returns the number of features of an event: the last dimension.
@@ -280,24 +259,11 @@ func featuresOf(shape []int) int {
 // normalizer divides each event's numbers by their maximum, by the sum of their
 // absolute values, or by their length. Numbers that would be divided by 0 stay.
 func (c *compiler) normalizer(n *node) error {
-	if err := n.wants(1, 1); err != nil {
-		return err
-	}
-	x, norm := n.in[0], n.text("norm", "MAX")
-	if err := checkKinds(x, numeric...); err != nil {
-		return err
-	}
+	norm := n.text("norm", "MAX")
 	if !slices.Contains([]string{"MAX", "L1", "L2"}, norm) {
 		return fmt.Errorf("norm %s %w", norm, onnx.ErrUnsupported)
 	}
-	y := c.output(n, 0, tensor.Float, x.shape)
-	from, to := x.ref, y.ref
-	c.add(n.describe(), []*value{x}, []*value{y}, func(s *state) error {
-		in := s.get(from)
-		out, err := s.prepare(to, tensor.Float, in.Shape...)
-		if err != nil {
-			return err
-		}
+	return c.eachElement(n, tensor.Float, func(s *state, in, out *tensor.Tensor) error {
 		copy(out.Floats, s.asFloats(in))
 		features := featuresOf(in.Shape)
 		for y := out.Floats; len(y) > 0; y = y[features:] {
@@ -305,7 +271,6 @@ func (c *compiler) normalizer(n *node) error {
 		}
 		return nil
 	})
-	return nil
 }
 
 func normalize(norm string, x []float32) {

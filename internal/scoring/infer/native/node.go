@@ -72,6 +72,30 @@ func (c *compiler) output(n *node, i int, kind tensor.Type, shape []int) *value 
 	return v
 }
 
+// eachElement adds a step whose output has the shape of the node's first input.
+func (c *compiler) eachElement(n *node, kind tensor.Type, run func(s *state, in, out *tensor.Tensor) error) error {
+	x := n.in[0]
+	y := c.output(n, 0, kind, x.shape)
+	from, to := x.ref, y.ref
+	c.add(n.describe(), n.in, []*value{y}, func(s *state) error {
+		in := s.get(from)
+		out, err := s.prepare(to, kind, in.Shape...)
+		if err != nil {
+			return err
+		}
+		return run(s, in, out)
+	})
+	return nil
+}
+
+// changed is eachElement for operators that change a copy of the input.
+func (c *compiler) changed(n *node, run func(s *state, out *tensor.Tensor) error) error {
+	return c.eachElement(n, n.in[0].kind, func(s *state, in, out *tensor.Tensor) error {
+		copyAll(out, in)
+		return run(s, out)
+	})
+}
+
 // isRead reports whether any node reads output i of n.
 func (c *compiler) isRead(n *node, i int) bool {
 	return i < len(n.Outputs) && n.Outputs[i] != "" && len(c.takers[n.Outputs[i]]) > 0
@@ -153,153 +177,124 @@ func (n *node) texts(name string) []string {
 	return a.Texts
 }
 
-// builder adds the step of an operator.
-type builder func(*compiler, *node) error
-
-// operator returns the builder of an operator; nil if it is not supported.
-func operator(domain, op string) builder {
-	switch domain {
-	case "":
-		return standard(op)
-	case ml:
-		return traditional(op)
-	case "com.microsoft":
-		return contributed(op)
-	}
-	return nil
+// operator is what the nodes of some operators have in common.
+type operator struct {
+	names       string                       // names of the operators, with spaces
+	build       func(*compiler, *node) error // adds the step of a node
+	least, most int                          // number of inputs
+	kinds       []tensor.Type                // types of the first input; nil if build checks it, or takes all
 }
 
-func standard(op string) builder {
-	switch op {
-	case "And", "Add", "Div", "Max", "Min", "Mul", "Or", "Sub", "Sum", "Xor":
-		return (*compiler).pair
-	case "ArgMax", "ArgMin":
-		return (*compiler).arg
-	case "Cast":
-		return (*compiler).cast
-	case "Clip":
-		return (*compiler).clip
-	case "Concat":
-		return (*compiler).concat
-	case "Constant":
-		return (*compiler).constant
-	case "ConstantOfShape":
-		return (*compiler).constantOfShape
-	case "CumSum":
-		return (*compiler).cumSum
-	case "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual":
-		return (*compiler).comparison
-	case "Expand":
-		return (*compiler).expand
-	case "Flatten":
-		return (*compiler).flatten
-	case "Gather":
-		return (*compiler).gather
-	case "GatherElements":
-		return (*compiler).gatherElements
-	case "Gemm":
-		return (*compiler).gemm
-	case "Identity":
-		return (*compiler).identity
-	case "IsInf", "IsNaN", "Not":
-		return (*compiler).test
-	case "LpNormalization":
-		return (*compiler).lpNormalization
-	case "MatMul":
-		return (*compiler).matMul
-	case "Pow":
-		return (*compiler).power
-	case "Relu", "Sigmoid", "Tanh":
-		return (*compiler).activation
-	case "Reshape":
-		return (*compiler).reshape
-	case "Scan":
-		return (*compiler).scan
-	case "Shape":
-		return (*compiler).shape
-	case "Slice":
-		return (*compiler).slice
-	case "Softmax":
-		return (*compiler).softmax
-	case "Squeeze":
-		return (*compiler).squeeze
-	case "StringNormalizer":
-		return (*compiler).stringNormalizer
-	case "StringSplit":
-		return (*compiler).stringSplit
-	case "TfIdfVectorizer":
-		return (*compiler).tfIdf
-	case "Tile":
-		return (*compiler).tile
-	case "TopK":
-		return (*compiler).topK
-	case "Transpose":
-		return (*compiler).transpose
-	case "Unsqueeze":
-		return (*compiler).unsqueeze
-	case "Where":
-		return (*compiler).where
+const many = 1 << 16 // inputs
+
+// standard returns the operators of ONNX itself.
+func standard() []operator {
+	return []operator{
+		{"And Add Div Mul Or Sub Xor", (*compiler).pair, 2, 2, nil},
+		{"ArgMax ArgMin", (*compiler).arg, 1, 1, numeric},
+		{"Cast", (*compiler).cast, 1, 1, nil},
+		{"Clip", (*compiler).clip, 1, 3, numeric},
+		{"Concat", (*compiler).concat, 1, many, nil},
+		{"Constant", (*compiler).constant, 0, many, nil},
+		{"ConstantOfShape", (*compiler).constantOfShape, 1, 1, []tensor.Type{tensor.Int64}},
+		{"CumSum", (*compiler).cumSum, 2, 2, numeric},
+		{"Equal Greater GreaterOrEqual Less LessOrEqual", (*compiler).comparison, 2, 2, nil},
+		{"Expand", (*compiler).expand, 2, 2, nil},
+		{"Flatten", (*compiler).flatten, 1, 1, nil},
+		{"Gather", (*compiler).gather, 2, 2, nil},
+		{"GatherElements", (*compiler).gatherElements, 2, 2, nil},
+		{"Gemm", (*compiler).gemm, 2, 3, numeric},
+		{"Identity", (*compiler).identity, 1, 1, nil},
+		{"IsInf IsNaN Not", (*compiler).test, 1, 1, nil},
+		{"LpNormalization", (*compiler).lpNormalization, 1, 1, fractional},
+		{"Max Min Sum", (*compiler).pair, 1, many, nil},
+		{"MatMul", (*compiler).matMul, 2, 2, numeric},
+		{"Pow", (*compiler).power, 2, 2, nil},
+		{"Relu", (*compiler).activation, 1, 1, numeric},
+		{"Reshape", (*compiler).reshape, 2, 2, nil},
+		{"Scan", (*compiler).scan, 0, many, nil},
+		{"Shape", (*compiler).shape, 1, 1, nil},
+		{"Sigmoid Tanh", (*compiler).activation, 1, 1, fractional},
+		{"Slice", (*compiler).slice, 1, 5, nil},
+		{"Softmax", (*compiler).softmax, 1, 1, fractional},
+		{"Squeeze", (*compiler).squeeze, 1, 2, nil},
+		{"StringNormalizer", (*compiler).stringNormalizer, 1, 1, nil},
+		{"StringSplit", (*compiler).stringSplit, 1, 1, nil},
+		{"TfIdfVectorizer", (*compiler).tfIdf, 1, 1, []tensor.Type{tensor.String, tensor.Int32, tensor.Int64}},
+		{"Tile", (*compiler).tile, 2, 2, nil},
+		{"TopK", (*compiler).topK, 1, 2, nil},
+		{"Transpose", (*compiler).transpose, 1, 1, nil},
+		{"Unsqueeze", (*compiler).unsqueeze, 1, 2, nil},
+		{"Where", (*compiler).where, 3, 3, []tensor.Type{tensor.Bool}},
+		{"Abs Ceil Cos Erf Exp Floor Log Neg Reciprocal Round Sign Sin Softplus Sqrt", (*compiler).single, 1, 1, nil},
+		{"ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare", (*compiler).reduce, 1, 2, nil},
 	}
-	if _, ok := singles[op]; ok {
-		return (*compiler).single
+}
+
+// traditional returns the operators of ai.onnx.ml.
+func traditional() []operator {
+	return []operator{
+		{"ArrayFeatureExtractor", (*compiler).extract, 2, 2, nil},
+		{"Binarizer", (*compiler).binarizer, 1, 1, numeric},
+		{"CategoryMapper", (*compiler).categoryMapper, 1, 1, nil},
+		{"FeatureVectorizer", (*compiler).featureVectorizer, 1, many, nil},
+		{"Imputer", (*compiler).imputer, 1, 1, []tensor.Type{tensor.Float, tensor.Double, tensor.Int64}},
+		{"LabelEncoder", (*compiler).labelEncoder, 1, 1, nil},
+		{"LinearClassifier", (*compiler).linearClassifier, 1, 1, numeric},
+		{"LinearRegressor", (*compiler).linearRegressor, 1, 1, numeric},
+		{"Normalizer", (*compiler).normalizer, 1, 1, numeric},
+		{"OneHotEncoder", (*compiler).oneHotEncoder, 1, 1, nil},
+		{"SVMClassifier", (*compiler).svmClassifier, 1, 1, numeric},
+		{"SVMRegressor", (*compiler).svmRegressor, 1, 1, numeric},
+		{"Scaler", (*compiler).scaler, 1, 1, numeric},
+		{"TreeEnsemble", (*compiler).treeEnsemble, 1, 1, fractional},
+		{"TreeEnsembleClassifier", (*compiler).treeClassifier, 1, 1, numeric},
+		{"TreeEnsembleRegressor", (*compiler).treeRegressor, 1, 1, numeric},
+		{"ZipMap", (*compiler).zipMap, 1, 1, nil},
 	}
-	if name, ok := strings.CutPrefix(op, "Reduce"); ok {
-		if _, ok := reductions[name]; ok {
-			return (*compiler).reduce
+}
+
+// contributed returns the operators that only ONNX Runtime defines.
+func contributed() []operator {
+	return []operator{
+		{"CDist", (*compiler).cDist, 2, 2, fractional},
+		{"Tokenizer", (*compiler).tokenizer, 1, 1, []tensor.Type{tensor.String}},
+	}
+}
+
+// find returns the operator of a node. It searches the lists, because a graph has few nodes, and a map of all
+// operators would cost more than it saves.
+func find(n *node) (operator, bool) {
+	var all []operator
+	switch n.Domain {
+	case "":
+		all = standard()
+	case ml:
+		all = traditional()
+	case "com.microsoft":
+		all = contributed()
+	}
+	for _, o := range all {
+		for name := range strings.SplitSeq(o.names, " ") {
+			if name == n.Op {
+				return o, true
+			}
 		}
 	}
-	return nil
+	return operator{}, false
 }
 
-// contributed returns the builder of an operator that only ONNX Runtime defines.
-func contributed(op string) builder {
-	switch op {
-	case "CDist":
-		return (*compiler).cDist
-	case "Tokenizer":
-		return (*compiler).tokenizer
+// add checks the inputs of a node and adds its step.
+func (o *operator) add(c *compiler, n *node) error {
+	if err := n.wants(o.least, o.most); err != nil {
+		return err
 	}
-	return nil
-}
-
-func traditional(op string) builder {
-	switch op {
-	case "ArrayFeatureExtractor":
-		return (*compiler).extract
-	case "Binarizer":
-		return (*compiler).binarizer
-	case "CategoryMapper":
-		return (*compiler).categoryMapper
-	case "FeatureVectorizer":
-		return (*compiler).featureVectorizer
-	case "Imputer":
-		return (*compiler).imputer
-	case "LabelEncoder":
-		return (*compiler).labelEncoder
-	case "LinearClassifier":
-		return (*compiler).linearClassifier
-	case "LinearRegressor":
-		return (*compiler).linearRegressor
-	case "Normalizer":
-		return (*compiler).normalizer
-	case "OneHotEncoder":
-		return (*compiler).oneHotEncoder
-	case "SVMClassifier":
-		return (*compiler).svmClassifier
-	case "SVMRegressor":
-		return (*compiler).svmRegressor
-	case "Scaler":
-		return (*compiler).scaler
-	case "TreeEnsemble":
-		return (*compiler).treeEnsemble
-	case "TreeEnsembleClassifier":
-		return (*compiler).treeClassifier
-	case "TreeEnsembleRegressor":
-		return (*compiler).treeRegressor
-	case "ZipMap":
-		return (*compiler).zipMap
+	if o.kinds != nil {
+		if err := checkKinds(n.in[0], o.kinds...); err != nil {
+			return err
+		}
 	}
-	return nil
+	return o.build(c, n)
 }
 
 // constant needs no step.
@@ -336,9 +331,6 @@ func (c *compiler) constant(n *node) error {
 }
 
 func (c *compiler) identity(n *node) error {
-	if err := n.wants(1, 1); err != nil {
-		return err
-	}
 	c.declareSame(n, n.in[0])
 	return nil
 }
@@ -347,9 +339,6 @@ func (c *compiler) identity(n *node) error {
 // to each score, in a list of maps. This engine answers the scores, and the program's
 // labels have the names.
 func (c *compiler) zipMap(n *node) error {
-	if err := n.wants(1, 1); err != nil {
-		return err
-	}
 	if len(n.Outputs) != 1 || !slices.Equal(c.takers[n.Outputs[0]], []int{-1}) {
 		return fmt.Errorf("other than as an output of the model it %w: export with zipmap=False", onnx.ErrUnsupported)
 	}
@@ -372,9 +361,13 @@ func (s *state) move(in *tensor.Tensor, to *ref, shape ...int) error {
 	if err != nil {
 		return err
 	}
+	copyAll(out, in)
+	return nil
+}
+
+func copyAll(out, in *tensor.Tensor) {
 	copy(out.Floats, in.Floats)
 	copy(out.Doubles, in.Doubles)
 	copy(out.Ints, in.Ints)
 	copy(out.Strings, in.Strings)
-	return nil
 }

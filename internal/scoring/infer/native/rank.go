@@ -11,13 +11,7 @@ import (
 
 // arg is ArgMax and ArgMin.
 func (c *compiler) arg(n *node) error {
-	if err := n.wants(1, 1); err != nil {
-		return err
-	}
 	x := n.in[0]
-	if err := checkKinds(x, numeric...); err != nil {
-		return err
-	}
 	axis, keep := n.integer("axis", 0), n.integer("keepdims", 1) != 0
 	var shape []int
 	if x.shape != nil {

@@ -30,9 +30,6 @@ type reduction struct {
 }
 
 func (c *compiler) reduce(n *node) error {
-	if err := n.wants(1, 2); err != nil {
-		return err
-	}
 	x, axes := n.in[0], n.optional(1)
 	r := &reduction{
 		op: strings.TrimPrefix(n.Op, "Reduce"), axes: n.ints("axes"), keep: n.integer("keepdims", 1) != 0,
@@ -203,40 +200,28 @@ func logSumExp[A float64 | int64, T number](l *lattice, powers []float64, sums [
 
 // cumSum adds up numbers along an axis.
 func (c *compiler) cumSum(n *node) error {
-	if err := n.wants(2, 2); err != nil {
-		return err
-	}
-	x, axis := n.in[0], n.in[1]
-	if err := checkKinds(x, numeric...); err != nil {
-		return err
-	}
+	axis := n.in[1]
 	if err := checkKinds(axis, tensor.Int32, tensor.Int64); err != nil {
 		return err
 	}
 	exclusive, reverse := n.integer("exclusive", 0) != 0, n.integer("reverse", 0) != 0
-	y := c.output(n, 0, x.kind, x.shape)
-	from, by, to := x.ref, axis.ref, y.ref
-	c.add(n.describe(), n.in, []*value{y}, func(s *state) error {
-		in, axis := s.get(from), s.get(by).Ints
+	by := axis.ref
+	return c.changed(n, func(s *state, out *tensor.Tensor) error {
+		axis := s.get(by).Ints
 		if len(axis) != 1 {
 			return fmt.Errorf("it has %d axes, and needs one", len(axis))
 		}
-		at, err := axisOf(axis[0], len(in.Shape))
-		if err == nil {
-			err = s.move(in, to, in.Shape...)
-		}
+		at, err := axisOf(axis[0], len(out.Shape))
 		if err != nil {
 			return err
 		}
-		out := s.get(to)
-		n, step := in.Shape[at], volume(in.Shape[at+1:])
+		n, step := out.Shape[at], volume(out.Shape[at+1:])
 		accumulate(out.Floats, n, step, exclusive, reverse)
 		accumulate(out.Doubles, n, step, exclusive, reverse)
 		accumulate(out.Ints, n, step, exclusive, reverse)
 		wrap(out.Type, out.Ints)
 		return nil
 	})
-	return nil
 }
 
 func accumulate[T number](x []T, n, step int, exclusive, reverse bool) {
@@ -260,33 +245,19 @@ func accumulate[T number](x []T, n, step int, exclusive, reverse bool) {
 
 // lpNormalization divides numbers by the sum of their absolute values along an axis, or by their length.
 func (c *compiler) lpNormalization(n *node) error {
-	if err := n.wants(1, 1); err != nil {
-		return err
-	}
-	x, p, axis := n.in[0], n.integer("p", 2), n.integer("axis", -1)
-	if err := checkKinds(x, tensor.Float, tensor.Double); err != nil {
-		return err
-	}
+	p, axis := n.integer("p", 2), n.integer("axis", -1)
 	if p != 1 && p != 2 {
 		return fmt.Errorf("p %d %w", p, onnx.ErrUnsupported)
 	}
-	y := c.output(n, 0, x.kind, x.shape)
-	from, to := x.ref, y.ref
-	c.add(n.describe(), n.in, []*value{y}, func(s *state) error {
-		in := s.get(from)
-		at, err := axisOf(axis, len(in.Shape))
-		if err == nil {
-			err = s.move(in, to, in.Shape...)
-		}
+	return c.changed(n, func(_ *state, out *tensor.Tensor) error {
+		at, err := axisOf(axis, len(out.Shape))
 		if err != nil {
 			return err
 		}
-		out := s.get(to)
-		lpNormalize(out.Floats, in.Shape[at], volume(in.Shape[at+1:]), p)
-		lpNormalize(out.Doubles, in.Shape[at], volume(in.Shape[at+1:]), p)
+		lpNormalize(out.Floats, out.Shape[at], volume(out.Shape[at+1:]), p)
+		lpNormalize(out.Doubles, out.Shape[at], volume(out.Shape[at+1:]), p)
 		return nil
 	})
-	return nil
 }
 
 func lpNormalize[T float32 | float64](x []T, n, step int, p int64) {

@@ -74,9 +74,6 @@ func present(in []*value) []*value {
 func openShape(rank int) []int { return slices.Repeat([]int{tensor.Any}, rank) }
 
 func (c *compiler) transpose(n *node) error {
-	if err := n.wants(1, 1); err != nil {
-		return err
-	}
 	order := n.ints("perm")
 	c.stridedStep(n, openShapeOf(n.in[0]), func(s *state, in *tensor.Tensor, v *strided, shape []int) ([]int, error) {
 		rank := len(in.Shape)
@@ -110,9 +107,6 @@ func openShapeOf(v *value) []int {
 }
 
 func (c *compiler) expand(n *node) error {
-	if err := n.wants(2, 2); err != nil {
-		return err
-	}
 	if err := checkKinds(n.in[1], tensor.Int64); err != nil {
 		return err
 	}
@@ -150,9 +144,6 @@ func sizes(to []int, from []int64) ([]int, error) {
 }
 
 func (c *compiler) tile(n *node) error {
-	if err := n.wants(2, 2); err != nil {
-		return err
-	}
 	if err := checkKinds(n.in[1], tensor.Int64); err != nil {
 		return err
 	}
@@ -262,9 +253,6 @@ func bounded(v, side, least, most int64) int64 {
 
 // reshapeBy adds a step that only changes the shape. The axes are an attribute before version 13.
 func (c *compiler) reshapeBy(n *node, of func(shape, from []int, axes []int64) ([]int, error)) error {
-	if err := n.wants(1, 2); err != nil {
-		return err
-	}
 	x, axes, by := n.in[0], n.ints("axes"), (*ref)(nil)
 	if v := n.optional(1); v != nil {
 		if err := checkKinds(v, tensor.Int64); err != nil {
@@ -340,9 +328,6 @@ func (c *compiler) unsqueeze(n *node) error {
 
 // shape makes a list of a table's dimensions.
 func (c *compiler) shape(n *node) error {
-	if err := n.wants(1, 1); err != nil {
-		return err
-	}
 	x := n.in[0]
 	y := c.output(n, 0, tensor.Int64, openShape(1))
 	from, to, begin, end := x.ref, y.ref, n.integer("start", 0), n.integer("end", math.MaxInt64)
@@ -364,12 +349,6 @@ func (c *compiler) shape(n *node) error {
 
 // constantOfShape fills a table with one value.
 func (c *compiler) constantOfShape(n *node) error {
-	if err := n.wants(1, 1); err != nil {
-		return err
-	}
-	if err := checkKinds(n.in[0], tensor.Int64); err != nil {
-		return err
-	}
 	fill := &tensor.Tensor{Type: tensor.Float, Shape: []int{1}, Floats: []float32{0}}
 	if a, ok := n.attribute("value", onnx.AttributeTensor); ok {
 		if fill = a.Tensor; fill == nil || !isSupported(fill.Type) || length(fill) != 1 {

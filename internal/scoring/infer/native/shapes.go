@@ -86,9 +86,6 @@ func isSupported(t tensor.Type) bool {
 }
 
 func (c *compiler) flatten(n *node) error {
-	if err := n.wants(1, 1); err != nil {
-		return err
-	}
 	axis, x := n.integer("axis", 1), n.in[0]
 	if axis == 1 && len(x.shape) == 2 {
 		c.declareSame(n, x)
@@ -111,9 +108,6 @@ func (c *compiler) flatten(n *node) error {
 }
 
 func (c *compiler) reshape(n *node) error {
-	if err := n.wants(2, 2); err != nil {
-		return err
-	}
 	x, shape := n.in[0], n.in[1]
 	if err := checkKinds(shape, tensor.Int64); err != nil {
 		return err
@@ -167,9 +161,6 @@ func reshaped(to, shape []int, want []int64, keep bool) ([]int, error) {
 }
 
 func (c *compiler) concat(n *node) error {
-	if err := n.wants(1, 1<<16); err != nil {
-		return err
-	}
 	kind := n.in[0].kind
 	var from []*ref
 	for _, v := range n.in {
@@ -240,9 +231,6 @@ func paste(to *tensor.Tensor, at int, from *tensor.Tensor, begin, n int) {
 // extract is ArrayFeatureExtractor: it selects columns by index. sklearn's networks use
 // it to name the best class.
 func (c *compiler) extract(n *node) error {
-	if err := n.wants(2, 2); err != nil {
-		return err
-	}
 	x, index := n.in[0], n.in[1]
 	if err := checkKinds(index, tensor.Int64); err != nil {
 		return err

@@ -69,9 +69,6 @@ func (c caseChange) text(s string) string {
 
 // stringNormalizer changes the case of words and removes stop words. Its input is one row of words.
 func (c *compiler) stringNormalizer(n *node) error {
-	if err := n.wants(1, 1); err != nil {
-		return err
-	}
 	x := n.in[0]
 	if x.kind != tensor.String {
 		return fmt.Errorf("it is for texts, not for %s", typeName(x.kind))
@@ -190,9 +187,6 @@ func (p splitter) words(to []string, text string) []string {
 // stringSplit makes a table of words, whose short rows are padded with empty words, and
 // a list of the numbers of words.
 func (c *compiler) stringSplit(n *node) error {
-	if err := n.wants(1, 1); err != nil {
-		return err
-	}
 	x := n.in[0]
 	if x.kind != tensor.String {
 		return fmt.Errorf("it is for texts, not for %s", typeName(x.kind))

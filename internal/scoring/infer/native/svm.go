@@ -20,12 +20,6 @@ type svm struct {
 }
 
 func (c *compiler) svm(n *node, count int64) (*svm, error) {
-	if err := n.wants(1, 1); err != nil {
-		return nil, err
-	}
-	if err := checkKinds(n.in[0], numeric...); err != nil {
-		return nil, err
-	}
 	m := &svm{
 		kind: n.text("kernel_type", "LINEAR"), vectors: n.floats("support_vectors"), count: int(count),
 		coefficients: n.floats("coefficients"), rho: n.floats("rho"), from: n.in[0].ref,

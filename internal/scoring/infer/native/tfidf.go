@@ -22,13 +22,7 @@ type textScratch struct {
 
 // tfIdf counts the words of a table in which each row is a text.
 func (c *compiler) tfIdf(n *node) error {
-	if err := n.wants(1, 1); err != nil {
-		return err
-	}
 	x := n.in[0]
-	if err := checkKinds(x, tensor.String, tensor.Int32, tensor.Int64); err != nil {
-		return err
-	}
 	v, err := vocabularyOf(n)
 	if err != nil {
 		return err

@@ -24,13 +24,7 @@ type tokens struct {
 // tokenizer is com.microsoft.Tokenizer, which scikit-learn's exports of TfidfVectorizer have. ONNX
 // Runtime has the same language of expressions as Go.
 func (c *compiler) tokenizer(n *node) error {
-	if err := n.wants(1, 1); err != nil {
-		return err
-	}
 	x := n.in[0]
-	if err := checkKinds(x, tensor.String); err != nil {
-		return err
-	}
 	text := n.text("tokenexp", "")
 	if text == "" || len(n.texts("separators")) > 0 {
 		return fmt.Errorf("with separators %w", onnx.ErrUnsupported)

@@ -22,12 +22,6 @@ type treeVotes[T trees.Number] struct {
 }
 
 func (c *compiler) treeClassifier(n *node) error {
-	if err := n.wants(1, 1); err != nil {
-		return err
-	}
-	if err := checkKinds(n.in[0], numeric...); err != nil {
-		return err
-	}
 	if n.in[0].kind == tensor.Double {
 		return treeClassifier[float64](c, n)
 	}

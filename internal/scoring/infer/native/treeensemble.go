@@ -13,12 +13,6 @@ import (
 // treeEnsemble is TreeEnsemble of ai.onnx.ml 5. The leaves have separate lists, and a leaf may
 // be the child of many nodes.
 func (c *compiler) treeEnsemble(n *node) error {
-	if err := n.wants(1, 1); err != nil {
-		return err
-	}
-	if err := checkKinds(n.in[0], tensor.Float, tensor.Double); err != nil {
-		return err
-	}
 	if n.in[0].kind == tensor.Double {
 		return treeEnsemble[float64](c, n)
 	}
