@@ -1,36 +1,41 @@
 package score
 
 import (
+	"errors"
 	"slices"
 
 	"tidemill.dev/broker"
 	"tidemill.dev/internal/models/champions"
+	"tidemill.dev/internal/scoring/infer"
 	"tidemill.dev/internal/scoring/serving"
 	"tidemill.dev/triggers/keys"
 )
 
-// splitCanary gives the canary of a group's model its share of the group's items, as a group of its own. Until the
-// canary is loaded, and if it cannot be, the champion answers all of them, so that no event waits for a canary. A model
+// splitCanary gives the canary of a group's model its share of the group's items, as another group. A model
 // without a canary costs one lookup a batch.
 //
 // The two groups have one target. So an event that has to wait does so for the champion, with the later events of its
-// key, and the order of the key is kept.
+// key, and the order of the key is kept. For the same reason, all of the model's events wait for a canary that has
+// to be loaded again.
 func (s *session) splitCanary(b *batch, n int) {
 	g := &b.groups[n]
-	name := g.model.Ref().Model // that of noModel, if that answers
-	c := s.o.Champions.Canary(name)
-	if c == nil {
+	c, m, slot := s.canaryOf(g.model)
+	if slot != nil {
+		g.model.Release()
+		g.model, g.does = nil, waiting
+		s.watch(g.target, slot)
+		s.setVerdict(b, g)
 		return
 	}
-	m, state := s.o.Models.Slot(champions.CanaryName(name)).Use()
-	if state != serving.Ready {
+	if m == nil {
 		return
 	}
 	plan, err := s.plans.planFor(m)
-	if err != nil || m.Ref().Version != c.Version || m.Ref().Version == g.model.Ref().Version {
+	if err != nil {
 		m.Release()
 		return
 	}
+	name := g.model.Ref().Model // that of noModel, if that answers
 	by := canaryPlace{place: keys.NewPlace(c.By), name: name, of: c}
 	items := b.itemsOf(g)
 	s.taken = s.taken[:0]
@@ -53,6 +58,38 @@ func (s *session) splitCanary(b *batch, n int) {
 	}
 	g.n, g.shares = int32(len(stay)), own
 	b.groups = append(b.groups, group{target: g.target, model: m, canary: true, plan: plan, first: g.first + g.n, n: int32(len(s.taken))})
+}
+
+// canaryOf returns the canary that answers next to a model, and its model; nil if the champion answers alone. It
+// returns a slot instead if events have to wait until the canary is loaded there.
+//
+// A new canary begins when it is loaded, so that no event waits for it. From then on it answers its share in each
+// batch, here and in each process that takes a partition over: a user whose events it answers does not
+// come back to the champion because a process starts. The new owner of a partition cannot know whether the former one
+// had begun, so it waits for all canaries that it knows. A canary that cannot be loaded anywhere answers nothing.
+func (s *session) canaryOf(of *infer.Model) (*champions.Canary, *infer.Model, *serving.Slot) {
+	name := of.Ref().Model
+	c := s.o.Champions.Canary(name)
+	if c == nil || c.Version == of.Ref().Version {
+		return nil, nil, nil
+	}
+	slot := s.o.Models.Slot(champions.CanaryName(name))
+	m, state := slot.Use()
+	switch {
+	case state == serving.Ready && m.Ref().Version == c.Version:
+		return c, m, nil
+	case state == serving.Ready: // an older canary, until the new one is loaded
+		m.Release()
+	case state == serving.Loading && s.hasBegun(c, slot) && !errors.Is(slot.Err(), infer.ErrNoRuntime):
+		return nil, nil, slot
+	}
+	return nil, nil, nil
+}
+
+// hasBegun reports whether a canary has answered events, here or in the process that had a partition before.
+func (s *session) hasBegun(c *champions.Canary, slot *serving.Slot) bool {
+	assigned := s.assignedAt.Load()
+	return assigned != nil && !c.Known.After(*assigned) || slot.Last() == c.Version
 }
 
 // arrivals returns the items of a group and of its canary in the order of their arrival.

@@ -7,6 +7,7 @@ import (
 
 	"tidemill.dev"
 	"tidemill.dev/broker"
+	"tidemill.dev/internal/scoring/infer"
 	"tidemill.dev/internal/scoring/serving"
 )
 
@@ -55,6 +56,24 @@ func (w *world) checkOnce(n int) map[string]string {
 	return versions
 }
 
+// checkShare checks that from an event on, version 2 has answered the events of its users, and version 1 all others. It
+// returns how many each has answered.
+func (w *world) checkShare(from, n int) map[string]int {
+	w.Helper()
+	counts, versions := map[string]int{}, w.checkOnce(n)
+	for i, in := range ofUsers(from, n-from) {
+		want := "1"
+		if in.Subject == "bot-0" && tidemill.CanaryTakes("m/bot-0", 2, []string{fmt.Sprint("u", (from+i)%37)}, 0.3) {
+			want = "2"
+		}
+		counts[want]++
+		if got := versions[in.ID]; got != want {
+			w.Errorf("event %s was answered by version %s, want %s", in.ID, got, want)
+		}
+	}
+	return counts
+}
+
 // A canary answers the events of its users, and the champion all others, in the order of each key. After its promotion it
 // answers all of them. The other model of the stream has no canary.
 func TestACanaryAnswersItsShare(t *testing.T) {
@@ -73,18 +92,7 @@ func TestACanaryAnswersItsShare(t *testing.T) {
 	})
 	from := n
 	send(400)
-	versions := w.checkOnce(n)
-	counts := map[string]int{}
-	for i, in := range ofUsers(from, 400) {
-		want := "1"
-		if in.Subject == "bot-0" && tidemill.CanaryTakes("m/bot-0", 2, []string{fmt.Sprint("u", (from+i)%37)}, 0.3) {
-			want = "2"
-		}
-		counts[want]++
-		if got := versions[in.ID]; got != want {
-			t.Errorf("event %s was answered by version %s, want %s", in.ID, got, want)
-		}
-	}
+	counts := w.checkShare(from, n)
 	if counts["2"] < 20 {
 		t.Errorf("the canary answers %d of 200 events", counts["2"])
 	}
@@ -98,7 +106,7 @@ func TestACanaryAnswersItsShare(t *testing.T) {
 		p = w.open(scorer())
 		send(100)
 	}
-	w.checkOnce(n)
+	w.checkShare(from, n)
 
 	w.fact(tidemill.TypeModelPromotionProposed, "m/bot-0", "run-m/bot-02", tidemill.PromotionProposed{Action: tidemill.ActionSettle, Version: 2, Run: "run-m/bot-02",
 		Basis: 1, Turn: 1, Judgement: &tidemill.Judgement{Passed: true}})
@@ -113,7 +121,7 @@ func TestACanaryAnswersItsShare(t *testing.T) {
 	})
 	from = n
 	send(100)
-	versions = w.checkOnce(n)
+	versions := w.checkOnce(n)
 	for i, in := range ofUsers(from, 100) {
 		if want := []string{"2", "1"}[(from+i)%2]; versions[in.ID] != want {
 			t.Errorf("after the promotion, version %s answers event %s, want %s", versions[in.ID], in.ID, want)
@@ -132,6 +140,65 @@ func TestACanaryThatIsNone(t *testing.T) {
 	for id, version := range w.checkOnce(200) {
 		if version != "1" {
 			t.Errorf("event %s was answered by version %s", id, version)
+		}
+	}
+}
+
+// No event waits for a new canary. Once it has begun, its users stay with it: a scorer that has to load it again lets
+// the events of its model wait, and those of no other model.
+func TestUsersStayWithACanaryThatIsLoadedAgain(t *testing.T) {
+	w := newWorld(t, 1)
+	w.bots(2)
+	var store shop
+	p := w.impatient(store.refuse(artifactOf("m/bot-0", 2)))
+	w.publish(ofUsers(0, 40)...)
+	w.waitEvents(streamOut, 40)
+	w.canary("m/bot-0", tidemill.Canary{Share: 0.3, By: "data.user"})
+	w.poll("the canary is known", func() bool { return p.table.Canary("m/bot-0") != nil })
+	w.publish(ofUsers(40, 200)...)
+	if got := countByVersion(w.waitEvents(streamOut, 240), "m/bot-0"); got["1"] != 120 {
+		t.Errorf("before it is loaded: %v", got)
+	}
+	store.open()
+	n := 240
+	send := func(many int) {
+		w.publish(ofUsers(n, many)...)
+		n += many
+	}
+	w.poll("the canary is loaded", func() bool {
+		send(20)
+		return countByVersion(w.waitEvents(streamOut, n), "m/bot-0")["2"] > 0
+	})
+	from := n
+	waits := func() { // of 200 events, those of the other model are answered
+		w.Helper()
+		before := n
+		send(200)
+		w.waitEvents(streamOut, before+100)
+		p.parks(100)
+		store.open()
+		w.checkShare(from, n)
+		p.parks(0)
+	}
+	store.refuse(artifactOf("m/bot-0", 2))
+	p.cache.Drop(&infer.Ref{Model: "m/bot-0", Version: 2, Artifact: artifactOf("m/bot-0", 2), Engine: infer.EngineAuto})
+	waits()
+	p.close()
+
+	p = w.impatient(store.refuse(artifactOf("m/bot-0", 2)))
+	waits()
+	store.refuse(artifactOf("m/bot-0", 2))
+	p.close()
+	p = w.impatient(&store)
+	from = n
+	send(200)
+	w.waitEvents(streamOut, n-100)
+	w.fact(tidemill.TypeModelPromotionProposed, "m/bot-0", "run-m/bot-02", tidemill.PromotionProposed{Action: tidemill.ActionSettle, Version: 2, Run: "run-m/bot-02",
+		Basis: 1, Turn: 1, Judgement: &tidemill.Judgement{}})
+	versions := w.checkOnce(n)
+	for _, in := range ofUsers(from, 200) {
+		if versions[in.ID] != "1" {
+			t.Errorf("after its end, event %s was answered by version %s", in.ID, versions[in.ID])
 		}
 	}
 }

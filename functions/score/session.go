@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"tidemill.dev"
 	"tidemill.dev/broker"
@@ -31,7 +32,8 @@ type session struct {
 	wake        wakeup
 	free        chan *batch
 	computed    chan *batch
-	committed   atomic.Uint64 // number of the last committed batch
+	committed   atomic.Uint64             // number of the last committed batch
+	assignedAt  atomic.Pointer[time.Time] // time of the last assignment
 
 	// Used by the pipeline only.
 	place   keyPlace

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"tidemill.dev"
 	"tidemill.dev/broker"
@@ -34,6 +35,8 @@ func (s *session) assigned(ctx context.Context, at []broker.Position) ([]broker.
 		return nil, fmt.Errorf("wait for the champions that its former owner knew: %w", err)
 	}
 	s.o.Models.Settle()
+	now := time.Now() // all canaries that the former owner knew are known
+	s.assignedAt.Store(&now)
 	all, err := s.beginAt(ctx, at, notes)
 	if err != nil {
 		return nil, err

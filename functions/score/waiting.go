@@ -390,6 +390,17 @@ func (s *session) available(t *target) bool {
 		s.watch(t, slot)
 		return false
 	}
+	if m != nil {
+		_, canary, loading := s.canaryOf(m)
+		if canary != nil {
+			canary.Release()
+		}
+		if loading != nil {
+			m.Release()
+			s.watch(t, loading)
+			return false
+		}
+	}
 	if t.kept = m; m != nil {
 		s.keeps = append(s.keeps, t)
 	}

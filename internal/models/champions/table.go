@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"tidemill.dev"
 	"tidemill.dev/broker"
@@ -103,7 +104,8 @@ func (t *Table) leave(ctx context.Context) error {
 type Canary struct {
 	Version int
 	Share   float64
-	By      string // as in [tidemill.Canary]
+	By      string    // as in [tidemill.Canary]
+	Known   time.Time // time at which the table learned of it
 
 	artifact string // empty if it is not known here
 }
@@ -347,10 +349,14 @@ func (c *cells) forEach(fn func(name string, of *cell)) {
 func (c *cell) showCanary(m *fold.Model) (now Champion, changed bool) {
 	var is *Canary
 	if m.Canary != nil && m.Champion != 0 {
-		is = &Canary{Version: m.Canary.Version, Share: m.Canary.Share, By: m.Canary.By, artifact: c.state.artifact(m.Canary.Version)}
+		is = &Canary{Version: m.Canary.Version, Share: m.Canary.Share, By: m.Canary.By, Known: time.Now(), artifact: c.state.artifact(m.Canary.Version)}
 		now = Champion{Version: is.Version, Turn: m.Turn, Artifact: is.artifact, Key: m.Key}
 	}
-	before := c.canary.Swap(is)
+	before := c.canary.Load()
+	if is != nil && before != nil && before.Version == is.Version {
+		is.Known = before.Known
+	}
+	c.canary.Store(is) // one goroutine calls this
 	return now, (before == nil) != (is == nil) || is != nil && before.Version != is.Version
 }
 

@@ -198,6 +198,19 @@ func (s *Slot) inMemory() int {
 	return s.answering()
 }
 
+// Last returns the version that has answered last, even if it has left the memory; 0 if none has.
+func (s *Slot) Last() int {
+	if f := s.rememberedSlot(); f != nil {
+		return f.Last()
+	}
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	if s.serving == nil {
+		return 0
+	}
+	return s.serving.Version
+}
+
 // unload leaves the slot without a version, as if it had not been asked yet.
 func (s *Slot) unload() {
 	s.lock.Lock()
