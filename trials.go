@@ -40,7 +40,19 @@ type TrialVerdict struct {
 	Lead   Estimate    `json:"lead"` // accuracy of the candidate minus the champion's, with bounds that are valid at every look
 	P99    float64     `json:"p99"`  // milliseconds for one answer; measured, so it differs when it is computed again
 	Budget TrialBudget `json:"budget"`
-	Digest string      `json:"digest"` // SHA-256 over all pairs of answers with their truth
+	Digest string      `json:"digest"`          // SHA-256 over all pairs of answers with their truth
+	Steps  []TrialStep `json:"steps,omitempty"` // counts over the labelled events, at most TrialSteps
+}
+
+// TrialSteps is the greatest number of steps of a trial.
+const TrialSteps = 20
+
+// TrialStep has the counts of a trial after some of its labelled events. A drawing of the lead needs only some of them.
+type TrialStep struct {
+	Labelled int   `json:"labelled"` // number of labelled events up to here
+	Won      int64 `json:"won"`      // votes where only the candidate is right
+	Lost     int64 `json:"lost"`     // votes where only the champion is right
+	Tied     int64 `json:"tied"`     // votes where both are right or both are wrong
 }
 
 // TrialCounts counts the events of a trial.

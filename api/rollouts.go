@@ -24,8 +24,9 @@ type Rollout struct {
 	Recipe  string       `json:"recipe"`
 	Rollout string       `json:"rollout,omitempty"` // name of the newest rollout, such as intent/3
 	State   RolloutState `json:"state"`
-	Share   float64      `json:"share"` // share of the keys that take part, from 0 to 1
-	Keys    []float64    `json:"keys"`  // shares of the config
+	Share   float64      `json:"share"`             // share of the keys that take part, from 0 to 1
+	Keys    []float64    `json:"keys"`              // shares of the config
+	Cohorts []int        `json:"cohorts,omitempty"` // number of known keys up to each share; nil if the caller may not read all keys, or the ledger is away
 	Hold    string       `json:"hold"`
 	Stop    []string     `json:"stop"`
 	Began   *time.Time   `json:"began,omitempty"`
@@ -47,4 +48,5 @@ type Rollout struct {
 // RolloutAsked is the body of POST /api/v1/rollouts/{recipe}/pause, …/resume and …/abort.
 type RolloutAsked struct {
 	Reason string `json:"reason,omitempty"`
+	DryRun bool   `json:"dryRun,omitempty"` // answer with what would happen, and change nothing
 }

@@ -148,6 +148,10 @@ func (g *Gateway) contentHandler(topic string) func(http.ResponseWriter, *reques
 		return g.listTriggers
 	case live.Scorers:
 		return g.listScorers
+	case live.Trials:
+		return g.listTrials
+	case live.Rollouts:
+		return g.listRollouts
 	case live.Pools:
 		return g.listPools
 	case live.Schedules:

@@ -108,7 +108,7 @@ func (w *world) standings(o *Options) {
 // rolloutAsks returns requests for rollouts and trials.
 func (d *testGateways) rolloutAsks(long, stranger []string) (all []gatewayRequest) {
 	const base = "/api/v1/"
-	for _, path := range []string{"rollouts", "rollouts/rolled", "trials", "model/rejudge?model=intent/bot-2&version=1"} {
+	for _, path := range []string{"rollouts", "rollouts/rolled", "trials", "trials/ended", "model/rejudge?model=intent/bot-2&version=1"} {
 		path = base + path
 		all = append(all, gatewayRequest{d.open, "GET", path, "", nil, 200}, gatewayRequest{d.open, "GET", path, "", stranger, 403},
 			gatewayRequest{d.guarded, "GET", path, "", d.publisher, 403}, gatewayRequest{d.guarded, "GET", path, "", nil, 401},
@@ -123,7 +123,8 @@ func (d *testGateways) rolloutAsks(long, stranger []string) (all []gatewayReques
 			gatewayRequest{d.narrow, "POST", path, strings.Repeat(" ", 30<<10), d.approver, 429}, gatewayRequest{d.narrow, "POST", path, "late", d.approver, 408},
 			gatewayRequest{d.open, "POST", base + "rollouts/fraud/" + action, "{}", nil, 404})
 	}
-	return append(all, gatewayRequest{d.open, "GET", base + "rollouts/no", "", nil, 404}, gatewayRequest{d.open, "GET", base + "trials?x=y", "", nil, 400},
+	return append(all, gatewayRequest{d.open, "GET", base + "rollouts/no", "", nil, 404}, gatewayRequest{d.open, "GET", base + "trials?x=y", "", nil, 400}, gatewayRequest{d.open, "GET", base + "trials?limit=0", "", nil, 400},
+		gatewayRequest{d.open, "GET", base + "trials/ended?limit=x", "", nil, 400}, gatewayRequest{d.busy, "GET", base + "trials/ended", "", nil, 501}, gatewayRequest{d.open, "GET", base + "trials/ended?after=x", "", nil, 400},
 		gatewayRequest{d.open, "GET", base + "model/rejudge?model=no", "", nil, 404}, gatewayRequest{d.open, "GET", base + "model/rejudge", "", nil, 400},
 		gatewayRequest{d.guarded, "GET", base + "model/rejudge?model=intent/bot-2&version=1", "", d.reader, 501})
 }

@@ -15,7 +15,7 @@ func TestDocumentHasEveryFieldOfModels(t *testing.T) {
 	checkFields(t, map[string]any{"Models": api.Models{}, "ModelShown": api.ModelShown{}, "ModelWhole": api.ModelWhole{}, "ModelVersion": api.ModelVersion{}, "LiveFigures": api.LiveFigures{}, "LiveBin": api.LiveBin{}, "Day": tidemill.Day{},
 		"HeldVersion": fold.Held{}, "Mark": tidemill.Mark{}, "Pin": fold.Pin{}, "ChampionChange": fold.Change{}, "Owed": fold.Owed{},
 		"TrialEnd": fold.TrialEnd{}, "TrialTerms": tidemill.TrialTerms{}, "TrialVerdict": tidemill.TrialVerdict{}, "TrialRange": tidemill.TrialRange{}, "TrialBudget": tidemill.TrialBudget{},
-		"Trial": api.Trial{}, "TrialList": api.TrialList{}, "Rejudged": api.Rejudged{}, "ServingCheck": tidemill.ServingCheck{}, "Judge": tidemill.Judge{}, "Judgement": tidemill.Judgement{}, "Clause": tidemill.Clause{}, "Report": tidemill.Report{}, "Beside": tidemill.Beside{},
+		"Trial": api.Trial{}, "TrialStep": tidemill.TrialStep{}, "TrialList": api.TrialList{}, "EndedTrials": api.EndedTrials{}, "EndedTrial": api.EndedTrial{}, "Rejudged": api.Rejudged{}, "ServingCheck": tidemill.ServingCheck{}, "Judge": tidemill.Judge{}, "Judgement": tidemill.Judgement{}, "Clause": tidemill.Clause{}, "Report": tidemill.Report{}, "Beside": tidemill.Beside{},
 		"Estimate": tidemill.Estimate{}, "Figures": tidemill.Figures{}, "Class": tidemill.Class{}, "Cell": tidemill.Cell{}, "Champion": tidemill.Champion{},
 		"PromotionAsked": api.PromotionAsked{}, "PromotionDone": api.PromotionDone{}, "RollbackAsked": api.RollbackAsked{}, "PromotionsDone": api.PromotionsDone{},
 		"Commands": api.Commands{}, "Command": api.Command{}, "Promotions": api.Promotions{}, "Freeze": api.Freeze{}, "FreezeAsked": api.FreezeAsked{},

@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strconv"
 	"time"
 
+	"tidemill.dev"
 	"tidemill.dev/api"
 	"tidemill.dev/broker"
 	"tidemill.dev/config"
@@ -82,10 +84,33 @@ func (g *Gateway) rolloutOf(r *request, recipe *config.Recipe, s *commands.Rollo
 	if s != nil {
 		addRollout(&shown, s)
 	}
+	if r.caller.AllKeys(access.Read) {
+		shown.Cohorts = g.cohorts(ctx, recipe)
+	}
 	if standing != nil && (s == nil || !s.Open() || standing.Rollout == s.Name()) {
 		addStanding(&shown, standing, r.caller.AllKeys(access.Read))
 	}
 	return shown, nil
+}
+
+// cohorts counts the known keys up to each share of a recipe's rollouts; nil if they cannot be read now.
+func (g *Gateway) cohorts(ctx context.Context, recipe *config.Recipe) []int {
+	if g.opt.Ledger == nil {
+		return nil
+	}
+	fleet, err := g.opt.Ledger.Fleet(ctx)
+	if err != nil {
+		return nil
+	}
+	counts := make([]int, len(recipe.Rollout.Keys))
+	for _, key := range fleet.All(recipe.Name) {
+		for i, share := range recipe.Rollout.Keys {
+			if tidemill.TakesPart(recipe.Name, key.Key, share) {
+				counts[i]++
+			}
+		}
+	}
+	return counts
 }
 
 func addRollout(shown *api.Rollout, s *commands.Rollout) {
@@ -119,24 +144,52 @@ func timeOrNil(at time.Time) *time.Time {
 	return &at
 }
 
+// rolloutChange is a command about a rollout.
+type rolloutChange struct {
+	words func(s *commands.Rollout) string // what it does, in words; empty if it changes nothing
+	none  string                           // the reason why it changes nothing
+	act   func(commands.Author, string, string, string) (broker.View, error)
+}
+
 // pauseRollout keeps further keys from taking part.
 func (g *Gateway) pauseRollout(w http.ResponseWriter, r *request) *api.Problem {
-	return g.changeRollout(w, r, func(s *commands.Rollout) bool { return s.State == commands.RolloutRunning }, commands.Author.PauseRollout)
+	return g.changeRollout(w, r, rolloutChange{func(s *commands.Rollout) string {
+		if s.State != commands.RolloutRunning {
+			return ""
+		}
+		return s.Name() + " stays at " + shareText(s.Share) + " of the keys, and still stops by itself"
+	}, "has no rollout that advances", commands.Author.PauseRollout})
 }
 
 // resumeRollout continues a rollout that is paused or has stopped, and permits another one of a way that was aborted.
 func (g *Gateway) resumeRollout(w http.ResponseWriter, r *request) *api.Problem {
-	return g.changeRollout(w, r, func(s *commands.Rollout) bool {
-		return s.State == commands.RolloutPaused || s.State == commands.RolloutStopped || !s.Open() && s.Refused != ""
-	}, commands.Author.ResumeRollout)
+	return g.changeRollout(w, r, rolloutChange{func(s *commands.Rollout) string {
+		switch {
+		case s.State == commands.RolloutPaused:
+			return s.Name() + " continues with " + shareText(s.Share) + " of the keys, and holds that share from the beginning"
+		case s.State == commands.RolloutStopped:
+			return s.Name() + " continues with " + shareText(s.Share) + " of the keys, and its evidence begins again"
+		case !s.Open() && s.Refused != "":
+			return "another rollout of the change that " + s.Name() + " brought may begin"
+		}
+		return ""
+	}, "has no rollout that waits", commands.Author.ResumeRollout})
 }
 
 // abortRollout ends a rollout and rolls its keys back.
 func (g *Gateway) abortRollout(w http.ResponseWriter, r *request) *api.Problem {
-	return g.changeRollout(w, r, func(s *commands.Rollout) bool { return s.Open() && s.State != commands.RolloutAborting }, commands.Author.AbortRollout)
+	return g.changeRollout(w, r, rolloutChange{func(s *commands.Rollout) string {
+		if !s.Open() || s.State == commands.RolloutAborting {
+			return ""
+		}
+		return s.Name() + " ends, the models that it has promoted in " + shareText(s.Share) + " of the keys go back, and new runs of all keys take the way before"
+	}, "has no open rollout", commands.Author.AbortRollout})
 }
 
-func (g *Gateway) changeRollout(w http.ResponseWriter, r *request, changes func(*commands.Rollout) bool, act func(commands.Author, string, string, string) (broker.View, error)) *api.Problem {
+// shareText writes a share of the keys, such as 10 %.
+func shareText(share float64) string { return strconv.FormatFloat(100*share, 'g', 4, 64) + " %" }
+
+func (g *Gateway) changeRollout(w http.ResponseWriter, r *request, change rolloutChange) *api.Problem {
 	var ask api.RolloutAsked
 	if p := g.readCommand(r, &ask); p != nil {
 		return p
@@ -152,9 +205,14 @@ func (g *Gateway) changeRollout(w http.ResponseWriter, r *request, changes func(
 		return p
 	}
 	s := f.Now().Rollout(recipe.Name)
-	done := api.Rested{Name: recipe.Name, Changed: s != nil && changes(s)}
-	if done.Changed {
-		v, err := act(g.commandAuthor(r), recipe.Name, s.Name(), ask.Reason)
+	done := api.Rested{Name: recipe.Name, Done: "recipe " + recipe.Name + " " + change.none + ": nothing changes"}
+	if s != nil {
+		if words := change.words(s); words != "" {
+			done.Changed, done.Done = true, words
+		}
+	}
+	if done.Changed && !ask.DryRun {
+		v, err := change.act(g.commandAuthor(r), recipe.Name, s.Name(), ask.Reason)
 		if err != nil {
 			return invalidRequest(err.Error())
 		}

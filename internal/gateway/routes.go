@@ -102,6 +102,7 @@ func (g *Gateway) modelTable() []route {
 		{method: http.MethodPost, path: "/api/v1/models/rollback", role: access.Approve, handle: g.rollbackModels},
 		{method: http.MethodGet, path: "/api/v1/model", role: access.Read, handle: g.showModel},
 		{method: http.MethodGet, path: "/api/v1/trials", role: access.Read, handle: g.listTrials},
+		{method: http.MethodGet, path: "/api/v1/trials/ended", role: access.Read, handle: g.listEndedTrials},
 		{method: http.MethodGet, path: "/api/v1/model/rejudge", role: access.Read, handle: g.rejudge},
 		{method: http.MethodGet, path: "/api/v1/model/files", role: access.Read, handle: g.listModelFiles},
 		{method: http.MethodGet, path: "/api/v1/model/file", role: access.Read, handle: g.sendModelFile},

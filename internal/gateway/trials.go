@@ -17,9 +17,13 @@ import (
 // Rejudge computes the verdict of a trial again.
 type Rejudge func(ctx context.Context, v *ledger.VersionRecord) (trials.Recomputed, error)
 
-// listTrials answers with the trials that are running.
+// listTrials answers with a page of the trials that are running.
 func (g *Gateway) listTrials(w http.ResponseWriter, r *request) *api.Problem {
-	values, p := r.parseQuery([]string{"model", "recipe"})
+	values, p := r.parseQuery([]string{"after", "key", "limit", "model", "recipe"})
+	if p != nil {
+		return p
+	}
+	limit, p := limitOf(values, status.MostTrials, status.MostTrials)
 	if p != nil {
 		return p
 	}
@@ -31,14 +35,68 @@ func (g *Gateway) listTrials(w http.ResponseWriter, r *request) *api.Problem {
 	}
 	seen := seenBy(r.caller, access.Read)
 	all = slices.DeleteFunc(all, func(t api.Trial) bool {
-		model, recipe := values.Get("model"), values.Get("recipe")
-		return model != "" && t.Model != model || recipe != "" && t.Recipe != recipe || seen != nil && !seen(t.Recipe, t.Key)
+		model, recipe, key := values.Get("model"), values.Get("recipe"), values.Get("key")
+		return model != "" && t.Model != model || recipe != "" && t.Recipe != recipe || key != "" && t.Key != key || seen != nil && !seen(t.Recipe, t.Key)
 	})
-	if all == nil {
-		all = []api.Trial{}
+	list := api.TrialList{Trials: []api.Trial{}, Total: len(all)}
+	for _, t := range all {
+		if t.Model <= values.Get("after") {
+			continue
+		}
+		if len(list.Trials) == limit {
+			list.Next = list.Trials[limit-1].Model
+			break
+		}
+		list.Trials = append(list.Trials, t)
 	}
-	writeJSON(w, http.StatusOK, api.TrialList{Trials: all[:min(len(all), status.MostTrials)]})
+	writeJSON(w, http.StatusOK, list)
 	return nil
+}
+
+// listEndedTrials answers with a page of the trials that have ended.
+func (g *Gateway) listEndedTrials(w http.ResponseWriter, r *request) *api.Problem {
+	values, p := r.parseQuery([]string{"after", "key", "limit", "model", "recipe"})
+	if p != nil {
+		return p
+	}
+	limit, p := limitOf(values, mostOnOne, usualPage)
+	if p != nil {
+		return p
+	}
+	if p := g.modelsThere(); p != nil {
+		return p
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), g.opt.Limits.Look)
+	defer cancel()
+	page, err := g.opt.Ledger.EndedTrials(ctx, ledger.TrialQuery{Recipe: values.Get("recipe"), Key: values.Get("key"), Model: values.Get("model"),
+		Seen: seenBy(r.caller, access.Read), After: values.Get("after"), Limit: limit})
+	switch {
+	case errors.Is(err, ledger.ErrNoPlace):
+		return badParameter("after", err.Error())
+	case err != nil:
+		return g.ledgerProblem(r.Context(), err)
+	}
+	list := api.EndedTrials{Trials: []api.EndedTrial{}, Next: page.Next}
+	for i := range page.Trials {
+		list.Trials = append(list.Trials, endedTrial(&page.Trials[i]))
+	}
+	writeJSON(w, http.StatusOK, list)
+	return nil
+}
+
+func endedTrial(t *ledger.EndedTrial) api.EndedTrial {
+	shown := api.EndedTrial{Model: t.Model, Version: t.Version, Recipe: t.Recipe, Key: t.Key, Ended: t.At, Passed: t.Level > 0}
+	if t.Record == nil {
+		return shown
+	}
+	shown.State = t.Record.State
+	if j := t.Record.Judgement; j != nil {
+		shown.Text = j.Sentence
+		if j.Trial != nil {
+			shown.Verdict, shown.Clauses = j.Trial, j.Clauses
+		}
+	}
+	return shown
 }
 
 // addTrial adds the state of a version's trial. It is left out if it is not known.

@@ -85,9 +85,13 @@ func (m model) model(t testing.TB, name string, of *plainModel) {
 	if of.Pin != nil {
 		touched = max(touched, of.Pin.At.UnixMilli())
 	}
+	tried := int64(0)
+	for _, end := range of.Trials {
+		tried = max(tried, end.At.UnixMilli())
+	}
 	if n := len(of.Versions); n > 0 {
 		newest := of.Versions[n-1]
 		m.add("lengths", fmt.Sprint("entries:", of.partition), 1)
-		m.set(fmt.Sprint("entries:", of.partition), name, fmt.Sprint(began, " ", flags, " ", newest.State, " ", of.Champion, " ", newest.Number, " ", newest.At.UnixMilli(), " ", touched, " ", url.QueryEscape(of.Recipe), " ", of.Key))
+		m.set(fmt.Sprint("entries:", of.partition), name, fmt.Sprint(began, " ", flags, " ", newest.State, " ", of.Champion, " ", newest.Number, " ", newest.At.UnixMilli(), " ", touched, " ", tried, " ", url.QueryEscape(of.Recipe), " ", of.Key))
 	}
 }

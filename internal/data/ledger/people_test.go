@@ -21,6 +21,10 @@ func TestChangesByPeople(t *testing.T) {
 	if e := stored(); e.touched != at.Add(time.Minute).UnixMilli() || e.key != "bot 1" || e.recipe != "intent" || e.pinned {
 		t.Errorf("its entry is %+v", e)
 	}
+	m.Trials = []fold.TrialEnd{{Version: 2, At: at.Add(time.Second)}, {Version: 3, At: at.Add(time.Minute)}}
+	if e := stored(); e.tried != at.Add(time.Minute).UnixMilli() || e.key != "bot 1" || e.recipe != "intent" {
+		t.Errorf("after two trials its entry is %+v", e)
+	}
 	m.Pin = &fold.Pin{At: at.Add(time.Hour), By: "max", Reason: "until Friday"}
 	if e := stored(); e.touched != at.Add(time.Hour).UnixMilli() || !e.pinned {
 		t.Errorf("once pinned its entry is %+v", e)

@@ -48,6 +48,7 @@ type entry struct {
 	began             int64                 // start of the champion's run; 0 if there is no champion
 	registered        int64                 // time of the newest version's registration
 	touched           int64                 // time of the newest change by a person; 0 if there is none
+	tried             int64                 // time of the newest end of a trial; 0 if there is none
 	champion, newest  int32                 // numbers of versions; champion is 0 if there is none
 	state             tidemill.VersionState // state of the newest version
 	awaiting, pinned  bool
@@ -72,6 +73,9 @@ func entryOf(m *fold.Model) (entry, bool) {
 	for _, c := range changesByPeople(m) {
 		e.touched = max(e.touched, c.At.UnixMilli())
 	}
+	if n := len(m.Trials); n > 0 {
+		e.tried = m.Trials[n-1].At.UnixMilli()
+	}
 	return e, true
 }
 
@@ -84,23 +88,23 @@ func (e *entry) value() string {
 		}
 	}
 	v = append(append(append(v, ' '), e.state...), ' ')
-	for _, n := range [...]int64{int64(e.champion), int64(e.newest), e.registered, e.touched} {
+	for _, n := range [...]int64{int64(e.champion), int64(e.newest), e.registered, e.touched, e.tried} {
 		v = append(strconv.AppendInt(v, n, 10), ' ')
 	}
 	return string(v) + url.QueryEscape(e.recipe) + " " + e.key
 }
 
 func parseEntry(partition, name, value string) entry {
-	var words [9]string
+	var words [10]string
 	for i := range words[1:] {
 		words[i], value, _ = strings.Cut(value, " ")
 	}
-	words[8] = value // the key may have spaces
-	flags, recipe := words[1], words[7]
+	words[9] = value // the key may have spaces
+	flags, recipe := words[1], words[8]
 	if plain, err := url.QueryUnescape(recipe); err == nil { // always, because value wrote it
 		recipe = plain
 	}
-	return entry{name: name, recipe: recipe, key: words[8], partition: partition, began: parseNumber(words[0]), registered: parseNumber(words[5]), touched: parseNumber(words[6]),
+	return entry{name: name, recipe: recipe, key: words[9], partition: partition, began: parseNumber(words[0]), registered: parseNumber(words[5]), touched: parseNumber(words[6]), tried: parseNumber(words[7]),
 		champion: int32(parseNumber(words[3])), newest: int32(parseNumber(words[4])), state: tidemill.VersionState(words[2]),
 		awaiting: strings.Contains(flags, "a"), pinned: strings.Contains(flags, "p"), unserved: strings.Contains(flags, "u"), drifted: strings.Contains(flags, "d")}
 }

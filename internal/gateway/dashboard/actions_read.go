@@ -112,6 +112,21 @@ func versionWord(n int) string {
 	return strconv.Itoa(n)
 }
 
+// readRollout reads the answer to a change of a rollout. The action undo undoes it.
+func readRollout(undo string) func([]byte) (outcome, error) {
+	return func(body []byte) (outcome, error) {
+		done, err := readAs[api.Rested](body)
+		if err != nil {
+			return outcome{}, err
+		}
+		o := outcome{Sentence: done.Done + "."}
+		if done.Changed {
+			o.Undo, o.UndoWith = undo, url.Values{"recipe": {done.Name}}
+		}
+		return o, nil
+	}
+}
+
 func readPromotions(body []byte) (outcome, error) {
 	done, err := readAs[api.PromotionsDone](body)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 
 // actionTable lists all commands of the API that a person gives by hand.
 func actionTable() []action {
-	return slices.Concat(pauseActions(), runActions(), modelActions(), eventActions(), dataActions())
+	return slices.Concat(pauseActions(), runActions(), modelActions(), rolloutActions(), eventActions(), dataActions())
 }
 
 // The fields that several actions have.
@@ -214,6 +214,29 @@ func modelActions() []action {
 		freezing("freeze", "Freeze promotions…", "Freeze promotions by gates", "Runs continue and are judged. Versions that pass wait for a person. Promotions, rollbacks and pins by hand are still possible.", "thaw"),
 		freezing("thaw", "Thaw…", "Thaw promotions", "Gates promote again. Versions that passed during the freeze still wait for a person.", "freeze"),
 	}
+}
+
+// rolloutActions pause, resume and abort rollouts.
+func rolloutActions() (all []action) {
+	for _, c := range []struct {
+		verb, title, heading, will, undo string
+		danger                           bool
+	}{
+		{"pause", "Pause…", "Pause a rollout", "No further keys take part. The keys that take part continue, and the rollout still stops by itself.", "resume-rollout", false},
+		{"resume", "Resume…", "Resume a rollout", "A paused rollout continues, and its present share is held from the beginning. A stopped one continues, and its evidence begins again. After an abort, another rollout of the same change may begin.", "pause-rollout", false},
+		{"abort", "Abort…", "Abort a rollout", "The rollout ends, and its keys go back to the version before. New runs of all keys are made in the way before, until the config has another one. If you resume it, another rollout of the same change begins.", "resume-rollout", true},
+	} {
+		all = append(all, action{name: c.verb + "-rollout", title: c.title, heading: c.heading, role: access.Approve, danger: c.danger, dry: true, will: c.will,
+			fields: []field{named1("recipe", "Recipe"), reasonField(false)},
+			call: func(a arguments, dry bool) (call, error) {
+				return call{path: "/api/v1/rollouts/" + a.Get("recipe") + "/" + c.verb, body: api.RolloutAsked{Reason: a.Get("reason"), DryRun: dry}}, nil
+			},
+			command: func(a arguments) *commandLine {
+				return newCommand("rollouts", c.verb, a.Get("recipe")).flag("reason", a.Get("reason"))
+			},
+			read: readRollout(c.undo)})
+	}
+	return all
 }
 
 func freezing(name, title, heading, will, undo string) action {

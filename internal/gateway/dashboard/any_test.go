@@ -61,6 +61,8 @@ func anyAnswer(path string) any {
 		return new(api.Promotions)
 	case "/api/v1/recipes":
 		return new(api.Recipes)
+	case "/api/v1/rollouts":
+		return new(api.Rollouts)
 	case "/api/v1/runs":
 		return new(api.Runs)
 	case "/api/v1/schedules":
@@ -69,6 +71,10 @@ func anyAnswer(path string) any {
 		return new(api.Scorers)
 	case "/api/v1/streams":
 		return new(api.Streams)
+	case "/api/v1/trials":
+		return new(api.TrialList)
+	case "/api/v1/trials/ended":
+		return new(api.EndedTrials)
 	case "/api/v1/triggers":
 		return new(api.Triggers)
 	case "/api/v1/why":

@@ -289,11 +289,11 @@ const maxShownJSON = 64 << 10
 // its colour alone.
 func kindOf(state string) string {
 	switch state {
-	case "ok", "passed", "scores", "succeeded", "promoted", "champion", "active", "delivered", "fresh", "open window", "ready", "not seen":
+	case "ok", "passed", "done", "adopted", "scores", "succeeded", "promoted", "champion", "active", "delivered", "fresh", "open window", "ready", "not seen":
 		return "good"
-	case "running", "has a run", "settling", "starting", "replaying", "live":
+	case "running", "on-trial", "has a run", "settling", "starting", "replaying", "live":
 		return "busy"
-	case "failed", "refused", "lost", "open", "stopped", "failing", "none", "dead letter", "seen":
+	case "failed", "refused", "aborting", "aborted", "lost", "open", "stopped", "failing", "none", "dead letter", "seen":
 		return "bad"
 	case "waiting", "resting", "awaiting", "degraded", "stale", "drifting", "unserved", "unknown", "no process", "paused", "frozen", "registered", "left":
 		return "wait"

@@ -19,7 +19,7 @@ type navEntry struct{ Title, Path, Keys string }
 // navigation lists the pages, in groups.
 func navigation() []navGroup {
 	return []navGroup{
-		{"Models", []navEntry{{"Fleet", "/", "g f"}, {"Models", "/ui/models", "g m"}, {"Scorers", "/ui/scorers", "g s"}, {"Approvals and commands", "/ui/approvals", "g a"}}},
+		{"Models", []navEntry{{"Fleet", "/", "g f"}, {"Models", "/ui/models", "g m"}, {"Trials", "/ui/trials", "g i"}, {"Rollouts", "/ui/rollouts", "g o"}, {"Scorers", "/ui/scorers", "g s"}, {"Approvals and commands", "/ui/approvals", "g a"}}},
 		{"Training", []navEntry{{"Runs and pools", "/ui/runs", "g r"}, {"Data", "/ui/data", "g d"}, {"Lineage", "/ui/lineage", "g l"}}},
 		{"Events", []navEntry{{"Streams", "/ui/streams", "g e"}, {"Triggers and schedules", "/ui/triggers", "g t"}, {"Dead letters", "/ui/dead-letters", "g x"}}},
 		{"Install", []navEntry{{"Health", "/ui/health", "g h"}}},
@@ -28,7 +28,7 @@ func navigation() []navGroup {
 
 // pageTable lists all pages.
 func pageTable() []*page {
-	return slices.Concat(fleetPages(), runPages(), triggerPages(), letterPages(), streamPages(), searchPages(), actPages(), signInPages(), modelPages(), keyPages(), approvalPages(), scorerPages(), dataPages(), lineagePages(), healthPages())
+	return slices.Concat(fleetPages(), runPages(), triggerPages(), letterPages(), streamPages(), searchPages(), actPages(), signInPages(), modelPages(), keyPages(), trialPages(), rolloutPages(), approvalPages(), scorerPages(), dataPages(), lineagePages(), healthPages())
 }
 
 // missingPage is the page of an address without a page.

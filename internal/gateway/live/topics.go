@@ -19,6 +19,8 @@ const (
 	Streams     = "streams"
 	Triggers    = "triggers"
 	Scorers     = "scorers"
+	Trials      = "trials"
+	Rollouts    = "rollouts"
 	Pools       = "pools"
 	Schedules   = "schedules"
 	Data        = "data"
@@ -34,7 +36,7 @@ const (
 )
 
 // Topics describes all topics, for messages.
-const Topics = "fleet, fleet:RECIPE, runs, run:ID, model:NAME, key:KEY, approvals, commands, dead-letters, streams, triggers, scorers, pools, schedules, data, health"
+const Topics = "fleet, fleet:RECIPE, runs, run:ID, model:NAME, key:KEY, approvals, commands, dead-letters, streams, triggers, scorers, trials, rollouts, pools, schedules, data, health"
 
 // isPolled reports whether the content of a topic is compared from time to time, because it has no log. The progress of
 // a run is not on the log of facts.
@@ -43,7 +45,7 @@ func isPolled(topic string) bool { return hasNoFacts(topic) || strings.HasPrefix
 // hasNoFacts reports whether facts do not change a topic.
 func hasNoFacts(topic string) bool {
 	switch topic {
-	case DeadLetters, Streams, Triggers, Scorers, Pools, Schedules, Data, Health:
+	case DeadLetters, Streams, Triggers, Scorers, Trials, Rollouts, Pools, Schedules, Data, Health:
 		return true
 	}
 	return false

@@ -61,7 +61,7 @@ func again(ctx context.Context, o Options, v *ledger.VersionRecord) (Recomputed,
 	sum := t.seen.sum(rules.Alpha)
 	sum.p99 = was.P99
 	now := *was
-	now.TrialCounts, now.Sampled, now.Lead, now.Digest = sum.TrialCounts, sum.sampled, sum.leadAt(was.Budget.Level), t.seen.digest()
+	now.TrialCounts, now.Sampled, now.Lead, now.Digest, now.Steps = sum.TrialCounts, sum.sampled, sum.leadAt(was.Budget.Level), t.seen.digest(), sum.steps
 	now.Read = t.ranges(o.Scorer.From, o.Scorer.To, next)
 	d := rules.decide("", was.Champion, &sum, was.Budget, was.Outcome == tidemill.TrialPassed && rules.passes(&sum, was.Budget.Level), was.Ended.Sub(was.Began))
 	now.Outcome = d.outcome

@@ -64,7 +64,10 @@ func TestCollectionsDependOnTheRecordsAlone(t *testing.T) {
 			if round == 0 {
 				want, digest = got, c.digest()
 			}
-			if a, b := fmt.Sprintf("%+v %+v", want, *want.lead), fmt.Sprintf("%+v %+v", got, *got.lead); want.TrialCounts != got.TrialCounts || want.leadAt(0.01) != got.leadAt(0.01) || digest != c.digest() {
+			if n := len(got.steps); n != min(got.Labelled, tidemill.TrialSteps) || n > 0 && got.steps[n-1] != (tidemill.TrialStep{Labelled: got.Labelled, Won: got.lead.Won, Lost: got.lead.Lost, Tied: got.lead.Tied}) {
+				t.Fatalf("seed %d: the steps %+v of %d labelled events end otherwise", seed, got.steps, got.Labelled)
+			}
+			if a, b := fmt.Sprintf("%+v %+v", want, *want.lead), fmt.Sprintf("%+v %+v", got, *got.lead); want.TrialCounts != got.TrialCounts || !slices.Equal(want.steps, got.steps) || want.leadAt(0.01) != got.leadAt(0.01) || digest != c.digest() {
 				t.Fatalf("seed %d: %s\nand %s", seed, a, b)
 			}
 			rng.Shuffle(len(acts), func(i, j int) { acts[i], acts[j] = acts[j], acts[i] })

@@ -141,6 +141,7 @@ func (c *collection) one(text string) string {
 type summary struct {
 	tidemill.TrialCounts
 	lead    *evidence.Lead
+	steps   []tidemill.TrialStep
 	p99     float64
 	sampled int
 
@@ -174,7 +175,7 @@ func (c *collection) sum(alpha float64) summary {
 		}
 	}
 	slices.SortFunc(labelled, func(a, b *pair) int { return a.outcome.compare(b.outcome) })
-	for _, p := range labelled {
+	for i, p := range labelled {
 		candidate, champion := !p.failed && p.candidate == p.truth, p.champion == p.truth
 		s.lead.Add(p.group, candidate, champion)
 		switch {
@@ -182,6 +183,9 @@ func (c *collection) sum(alpha float64) summary {
 			s.Wins++
 		case champion && !candidate:
 			s.Losses++
+		}
+		if n := len(labelled); (i+1)*tidemill.TrialSteps/n > i*tidemill.TrialSteps/n {
+			s.steps = append(s.steps, tidemill.TrialStep{Labelled: i + 1, Won: s.lead.Won, Lost: s.lead.Lost, Tied: s.lead.Tied})
 		}
 	}
 	s.Labelled, s.Votes = len(labelled), int(s.lead.Votes())

@@ -313,7 +313,7 @@ func (r *runner) standing(t *trial, b tidemill.TrialBudget) *api.Trial {
 		lead := t.sum.leadAt(b.Level)
 		t.told = &api.Trial{Model: t.v.Model, Version: t.v.Number, Recipe: t.v.Recipe, Key: t.v.Key, Scorer: r.Scorer.Name, Champion: t.champion, Began: t.began,
 			Terms: t.rules.TrialTerms, TrialCounts: t.sum.TrialCounts, Lead: lead, P99: t.sum.p99, Budget: b, Clauses: t.rules.pass.JudgeStream(t.sum.figures(b.Level)),
-			Text: Text(t.sum.TrialCounts, lead, t.champion)}
+			Steps: t.sum.steps, Text: Text(t.sum.TrialCounts, lead, t.champion)}
 	}
 	t.told.Behind, t.told.Error = r.behind(t), t.lastErr
 	return t.told
@@ -323,7 +323,7 @@ func (r *runner) standing(t *trial, b tidemill.TrialBudget) *api.Trial {
 func (r *runner) conclude(ctx context.Context, t *trial, d decision, b tidemill.TrialBudget, now time.Time) error {
 	verdict := tidemill.TrialVerdict{Scorer: r.Scorer.Name, Recipe: t.v.Recipe, Champion: t.champion, Began: t.began, Ended: now.UTC(), Outcome: d.outcome,
 		Terms: t.rules.TrialTerms, Read: r.read(t), Sampled: t.sum.sampled, TrialCounts: t.sum.TrialCounts, Lead: t.sum.leadAt(b.Level), P99: t.sum.p99, Budget: b,
-		Digest: t.seen.digest()}
+		Digest: t.seen.digest(), Steps: t.sum.steps}
 	_, err := r.Registrar.Conclude(ctx, t.v, registry.Conclusion{Verdict: verdict, Clauses: d.clauses, Sentence: d.sentence})
 	switch {
 	case errors.Is(err, registry.ErrMoved), errors.Is(err, registry.ErrNoTrial):
