@@ -194,6 +194,15 @@ func readPublished(body []byte) (outcome, error) {
 	return outcome{Sentence: fmt.Sprintf("The event is stored at %s/%d/%d.", p.Stream, p.Partition, p.Offset)}, nil
 }
 
+func readLabel(body []byte) (outcome, error) {
+	done, err := readAs[api.LabelDone](body)
+	if err != nil {
+		return outcome{}, err
+	}
+	return outcome{Sentence: fmt.Sprintf("The truth is %s, by your label %s/%d/%d. The outcome follows within seconds; another label corrects it.", word(done.Truth), done.At.Stream, done.At.Partition, done.At.Offset),
+		More: &actionLink{Title: "Give another one…", URL: "again=1"}}, nil
+}
+
 func readRescore(body []byte) (outcome, error) {
 	done, err := readAs[api.Rescored](body)
 	if err != nil {

@@ -319,6 +319,16 @@ func eventActions() []action {
 				}
 				return c.flag("stream", a.Get("stream")).flag("source", a.Get("source")).flag("id", a.Get("id"))
 			}},
+		{name: "label", title: "Give its truth…", heading: "Give the true label of an answer", role: access.Operate,
+			will:   "The label is stored on the stream of the scorer's labels, with your name and the reason, and counts like one that arrives there. The last label of an answer is its truth.",
+			fields: []field{named1("scorer", "Scorer"), {name: "event", label: "Answered event", hint: "its place, such as messages/3/17, or its id", required: true}, {name: "truth", label: "True label", required: true}, reasonField(false), {name: "source", label: "Source of the event, if its id is given"}},
+			call: func(a arguments, _ bool) (call, error) {
+				return call{path: "/api/v1/scorers/" + a.Get("scorer") + "/labels", body: api.LabelAsk{Event: strings.TrimSpace(a.Get("event")), Truth: strings.TrimSpace(a.Get("truth")), Source: a.Get("source"), Reason: a.Get("reason")}}, nil
+			},
+			command: func(a arguments) *commandLine {
+				return newCommand("label", strings.TrimSpace(a.Get("event")), strings.TrimSpace(a.Get("truth"))).flag("scorer", a.Get("scorer")).flag("source", a.Get("source")).flag("reason", a.Get("reason"))
+			},
+			read: readLabel},
 		{name: "rescore", title: "Score again…", heading: "Score a part of a scorer's stream again", role: access.Operate,
 			will:   "The answers go to another stream, so the scorer and its readers are not affected. A long range takes several requests: continue with the id of the answer.",
 			fields: []field{named1("scorer", "Scorer"), {name: "from", label: "From", hint: "-1h or a time"}, {name: "to", label: "To", hint: "end"}, {name: "version", label: "Version", hint: "champion, previous or a number"}, {name: "to-stream", label: "Stream for the answers"}, {name: "resume", label: "Or continue", hint: "id of an interrupted one"}},

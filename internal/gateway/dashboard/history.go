@@ -1,8 +1,10 @@
 package dashboard
 
 import (
+	"cmp"
 	"math"
 	"net/url"
+	"slices"
 	"time"
 
 	h "maragu.dev/gomponents/html"
@@ -39,6 +41,36 @@ func loadTriggerHistory(v *visit) ([]graph, error) {
 		return nil, err
 	}
 	return []graph{h.graph("Deliveries", "a second; failed attempts are dashed", "1/s", nil, "delivered", "failed"), h.graph("Waiting", "events that wait for their subscriber", "", nil, "parked")}, nil
+}
+
+// mostPoolsDrawn is the number of pools whose histories a page draws.
+const mostPoolsDrawn = 4
+
+// loadPoolHistory draws the histories of the pools with the most runs.
+func loadPoolHistory(v *visit) (all []graph, err error) {
+	pools, err := get[api.Pools](v, "/api/v1/pools", nil)
+	if err != nil {
+		return nil, err
+	}
+	slices.SortStableFunc(pools.Pools, func(a, b api.Pool) int { return cmp.Compare(b.Running+b.Waiting, a.Running+a.Waiting) })
+	for _, p := range pools.Pools[:min(len(pools.Pools), mostPoolsDrawn)] {
+		h, err := askHistory(v, "pool:"+p.Name)
+		if err != nil {
+			return nil, err
+		}
+		if h != nil {
+			all = append(all, h.graph("Pool "+word(p.Name), "runs; waiting ones are dashed", "", nil, "running", "waiting", "slots"))
+		}
+	}
+	return all, nil
+}
+
+// showPoolHistory keeps the charts closed, because the runs are what most people look for.
+func showPoolHistory(v *visit, all []graph) Node {
+	if len(all) == 0 {
+		return nil
+	}
+	return details("Pools in the last two hours", h.Div(h.Class("charts"), each(all, func(one *graph) Node { return lineChart(*one) })))
 }
 
 func showHistory(_ *visit, all []graph) Node {

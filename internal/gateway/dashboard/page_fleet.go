@@ -59,11 +59,11 @@ func showFleet(v *visit, f *fleetShown) Node {
 	}
 	top := headRow(head(say("Recipe")), headNumber(say("Keys")), head(say("Shares")), each(f.States, func(s *api.KeyState) Node { return headNumber(badge(*s)) }),
 		headNumber(say("Pinned")), headNumber(say("With a run")))
-	return scroll("fleet", top, rows(each(f.Recipes, func(r *recipeShown) Node {
+	return list(when(f.Chosen != "", actions(button(trialsURL("recipe", f.Chosen), "Trials of the recipe"), say(" "), button(rolloutURL(f.Chosen), "Rollout of the recipe"))), scroll("fleet", top, rows(each(f.Recipes, func(r *recipeShown) Node {
 		return row(r.Recipe, when(r.Recipe == f.Chosen, h.Class("chosen")), rowName(anchor(recipeURL(r.Recipe), text(r.Recipe))), figure(say(count(r.Total))), cell(r.Bar),
 			each(f.States, func(s *api.KeyState) Node { return figure(v.keysOfState(r, *s)) }),
 			figure(say(count(r.Pinned))), figure(say(count(r.Running))))
-	})))
+	}))))
 }
 
 // keysOfState is the number of a recipe's keys in a state, which leads to these keys.

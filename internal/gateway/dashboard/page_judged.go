@@ -52,7 +52,7 @@ func showJudged(v *visit, j *judged) Node {
 	}
 	return list(h.H2(say(title)), j.form(v),
 		h.P(badge(j.Version.State), say(" made by run "), runLink(j.Version.Run), say(". "), anchor(whyURL("model/"+j.Model.Name+"@"+version), say("Why does it exist?"))),
-		showJudgement(j.Version.Judgement), showTrial(j.Version.Measured), j.lead(), j.metrics(), j.sameExamples(), j.confusion())
+		showJudgement(j.Version.Judgement), j.trialEnd(), showTrial(j.Version.Measured), j.lead(), j.metrics(), j.sameExamples(), j.confusion())
 }
 
 // form chooses the versions to compare.
@@ -84,6 +84,16 @@ func showJudgement(j *tidemill.Judgement) Node {
 			return h.Div(g.El("bdi", h.Class("none"), say(word(m.Name))), say(" "+number(m.Value)))
 		})), cell(say(titled(c.Note))))
 	}))))
+}
+
+// trialEnd says how the trial of the version ended.
+func (j *judged) trialEnd() Node {
+	if j.Version.Judgement == nil || j.Version.Judgement.Trial == nil {
+		return nil
+	}
+	end := j.Version.Judgement.Trial
+	return h.P(say("Its trial on the stream: "), badge(end.Outcome), when(end.Labelled > 0, say(", lead "+signedPoints(end.Lead.Value)+" points ("+signedPoints(end.Lead.Low)+" to "+signedPoints(end.Lead.High)+") on "+count(end.Labelled)+" labelled events")),
+		say(". "), anchor(trialURL(j.Model.Name, j.Version.Number), say("Its evidence")))
 }
 
 // showTrial says whether scorers can serve a version, and what its measurement left out.

@@ -20,6 +20,7 @@ func keyPages() []*page {
 		part("models", "approvals", loadKeyModels, showKeyModels),
 		part("live", "key:{key}", loadKeyLive, showKeyLive),
 		part("scorers", "scorers", loadKeyScorers, showKeyScorers),
+		part("answers", "", loadKeyAnswers, showAnswers),
 		part("line", "runs approvals dead-letters scorers", loadKeyLine, showKeyLine),
 	}}}
 }
@@ -30,8 +31,9 @@ func showKeyPage(v *view, c *keyCounts) Node {
 	return list(h.H1(say(v.Title)),
 		actions(button(queryURL("/ui/runs", "key", key), runs+" "+oneOf(runs, "run", "runs")), say(" "),
 			button(queryURL("/ui/dead-letters", "key", key), letters+" open dead "+oneOf(letters, "letter", "letters")), say(" "),
+			button(trialsURL("key", key), "Trials"), say(" "),
 			v.ActAs("Forget the key…", "forget", "key", key)),
-		v.Region("models"), v.Region("live"), v.Region("scorers"), v.Region("line"))
+		v.Region("models"), v.Region("live"), v.Region("scorers"), v.Region("answers"), v.Region("line"))
 }
 
 // keyCounts says how much is known about a key.

@@ -144,7 +144,7 @@ func (v *visit) exceptions(m *modelShown) Node {
 	for i := range m.All {
 		if t := m.All[i].OnTrial; t != nil {
 			all = append(all, h.P(badge(tidemill.VersionTrial), say(" Version "+strconv.Itoa(t.Version)+" answers the events of "), scorerLink(t.Scorer), say(" next to version "+strconv.Itoa(t.Champion)+" since "), v.ago(t.Began),
-				say(": "), text(t.Text), say("."), when(t.Error != "", say(" It does not advance: "), text(t.Error))))
+				say(": "), text(t.Text), say(". "), anchor(trialURL(m.Name, t.Version), say("Its evidence")), say("."), when(t.Error != "", say(" It does not advance: "), text(t.Error))))
 		}
 	}
 	if c := m.Canary; c != nil {

@@ -21,6 +21,7 @@ func runPages() []*page {
 		{path: "/ui/runs", nav: "/ui/runs", title: named("Runs and pools"), main: still(showRunsPage), regions: []region{
 			part("pools", "pools runs commands", asked[api.Pools]("/api/v1/pools"), showPools),
 			part("recipes", "runs commands", asked[api.Recipes]("/api/v1/recipes"), showRecipes),
+			part("history", "pools", loadPoolHistory, showPoolHistory),
 			part("runs", "runs", loadRuns, showRuns),
 		}},
 		{path: "/ui/runs/{run}", nav: "/ui/runs", title: runTitle, main: still(showRunPage), regions: []region{
@@ -38,7 +39,7 @@ func runPages() []*page {
 }
 
 func showRunsPage(v *view) Node {
-	return list(h.H1(say(v.Title)), h.Div(h.Class("side even"), v.Region("pools"), v.Region("recipes")), v.Region("runs"))
+	return list(h.H1(say(v.Title)), h.Div(h.Class("side even"), v.Region("pools"), v.Region("recipes")), v.Region("history"), v.Region("runs"))
 }
 
 func showPools(v *visit, all *api.Pools) Node {

@@ -25,6 +25,7 @@ func scorerPages() []*page {
 				part("scorer", "scorers", loadScorer, showScorer),
 				part("history", "scorers", loadScorerHistory, showHistory),
 				part("swaps", "scorers", loadScorer, showSwaps),
+				part("answers", "", loadScorerAnswers, showAnswers),
 				part("settings", "scorers", loadScorer, showSettings),
 			}},
 	}
@@ -65,7 +66,7 @@ func showScorerPage(v *view, q *question) Node {
 	return list(h.H1(say(v.Title)), v.Region("scorer"), v.Region("history"),
 		h.Div(h.Class("side"), h.Div(v.Region("swaps")),
 			h.Section(h.Aria("label", "Ask it by hand"), h.H2(h.ID("ask"), say("Ask it by hand")), note(say("The champion answers for this event alone. Nothing is published.")), q.form(v), q.result())),
-		v.Region("settings"))
+		v.Region("answers"), v.Region("settings"))
 }
 
 func (q *question) form(v *view) Node {
