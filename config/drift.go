@@ -14,6 +14,7 @@ import (
 type Drift struct {
 	Inputs      []Watched
 	Reference   int     // number of first answers of a champion that the later ones are compared with
+	Predictions bool    // whether the run's predictions are the reference of labels and accuracy
 	FalseAlarms float64 // alarms a day, over all models, that may be wrong
 	Reports     float64 // models that are reported in an hour at most, the surest first
 	at          []value // places of the inputs in the file while it is read
@@ -45,6 +46,7 @@ func (s *Scorer) readDrift(v value) {
 	v.presentFields(
 		field{"inputs", s.Drift.readInputs},
 		field{"reference", readInteger(&s.Drift.Reference, minReference, maxReference)},
+		field{"predictions", func(v value) { s.Drift.Predictions, _ = v.boolean() }},
 		field{"falseAlarms", readTimes(&s.Drift.FalseAlarms, 24*time.Hour, "5/d")},
 		field{"reports", readTimes(&s.Drift.Reports, time.Hour, "1000/h")},
 	)
@@ -112,6 +114,7 @@ func readTimes(to *float64, in time.Duration, example string) func(value) {
 type hashedDrift struct {
 	Inputs      []string `json:"inputs,omitempty"`
 	Reference   int      `json:"reference"`
+	Predictions bool     `json:"predictions,omitempty"`
 	FalseAlarms string   `json:"falseAlarms"`
 	Reports     string   `json:"reports"`
 }
@@ -121,7 +124,7 @@ func (d *Drift) hashed() *hashedDrift {
 	if d == nil {
 		return nil
 	}
-	h := &hashedDrift{Reference: d.Reference, FalseAlarms: fmt.Sprint(d.FalseAlarms), Reports: fmt.Sprint(d.Reports)}
+	h := &hashedDrift{Reference: d.Reference, Predictions: d.Predictions, FalseAlarms: fmt.Sprint(d.FalseAlarms), Reports: fmt.Sprint(d.Reports)}
 	for _, w := range d.Inputs {
 		h.Inputs = append(h.Inputs, w.Name+"="+w.Place)
 	}

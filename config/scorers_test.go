@@ -44,7 +44,7 @@ scorers:
     top: 3
     replicas: {min: 1, max: 20, lag: 50, idle: 5m}
     labels: {from: events, types: [verdict, chargeback], match: {id: data.payment, source: data.shop}, truth: data.verdict, wait: 14d, missing: legit, group: data.card}
-    drift: {inputs: [sum, data.country, age], reference: 300, falseAlarms: 1/h, reports: 2/m}
+    drift: {inputs: [sum, data.country, age], reference: 300, predictions: true, falseAlarms: 1/h, reports: 2/m}
 `)
 	want := Scorer{Name: "a", From: "messages", To: "scored", Types: []string{"a", "z"}, Key: "data.bot.id", Model: "intent/{key}/x",
 		Map: []Mapped{{Input: "all", Path: "data"}, {Input: "first", Path: "data[0]"}, {"gap", "data.gap", "NaN"}, {"sum", "data.sum", "0"}, {"tags", "data.tags", `["a","7"]`},
@@ -53,7 +53,7 @@ scorers:
 		MaxBatch: 64, Engine: "onnxruntime", Top: 3, Replicas: Replicas{Min: 1, Max: 20, Lag: 50, Idle: 5 * time.Minute},
 		Labels: &Labels{From: "events", Types: []string{"chargeback", "verdict"}, ID: "data.payment", Source: "data.shop", Truth: "data.verdict",
 			Wait: 14 * 24 * time.Hour, Missing: "legit", Group: "data.card"},
-		Drift: &Drift{Inputs: []Watched{{"sum", "data.sum"}, {"data.country", "data.country"}, {"age", "data.age"}}, Reference: 300, FalseAlarms: 24, Reports: 120}}
+		Drift: &Drift{Inputs: []Watched{{"sum", "data.sum"}, {"data.country", "data.country"}, {"age", "data.age"}}, Reference: 300, Predictions: true, FalseAlarms: 24, Reports: 120}}
 	if got := cfg.Scorers[0]; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v\nwant %+v", got, want)
 	}
@@ -144,7 +144,7 @@ func TestHashOfScorers(t *testing.T) {
 		", labels: {from: events, match: {place: data.a}, truth: data.b, wait: 1d}", ", labels: {from: events, match: {place: data.a}, truth: data.b, wait: 2d}",
 		", labels: {from: events, match: {field: data.a}, truth: data.b, wait: 1d}", ", labels: {from: events, match: {field: data.a, label: subject}, truth: data.b, wait: 1d}",
 		", labels: {from: events, match: {place: data.a}, truth: data.b, wait: 1d, missing: c}",
-		", drift: {}", ", drift: {inputs: a}", ", drift: {reference: 501}", ", drift: {falseAlarms: 6/d}", ", drift: {reports: 1001/h}"} {
+		", drift: {}", ", drift: {inputs: a}", ", drift: {reference: 501}", ", drift: {predictions: true}", ", drift: {falseAlarms: 6/d}", ", drift: {reports: 1001/h}"} {
 		h := hash(rest)
 		if before, ok := seen[h]; ok || h == least {
 			t.Errorf("%s has the hash of %q", rest, before)

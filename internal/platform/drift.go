@@ -9,6 +9,7 @@ import (
 	"tidemill.dev/config"
 	"tidemill.dev/internal/data/store"
 	"tidemill.dev/internal/models/drift/watcher"
+	"tidemill.dev/internal/models/registry"
 )
 
 // driftTasks returns a task for each scorer whose models are watched for drift.
@@ -34,10 +35,33 @@ func (p *Platform) watchDrift(ctx context.Context, s config.Scorer) (err error) 
 	}
 	defer func() { err = errors.Join(err, producer.Close(context.WithoutCancel(ctx))) }()
 	return watcher.Run(ctx, watcher.Options{Broker: p.broker, Store: kept, Names: p.names, Scorer: s, Logger: p.log, Lag: p.lagOf("drift." + s.Name),
+		Predictions: func(ctx context.Context, model string, version int) (*tidemill.Figures, error) {
+			return p.predictionsOf(ctx, kept, model, version)
+		},
 		Publish: func(ctx context.Context, v *broker.View) error {
 			_, err := producer.Publish(ctx, tidemill.StreamFacts, v)
 			return err
 		}})
+}
+
+// predictionsOf returns the figures of a version's predictions; nil if the version or its report is gone, or has none.
+func (p *Platform) predictionsOf(ctx context.Context, kept *store.Store, model string, version int) (*tidemill.Figures, error) {
+	l, err := p.anyLedger(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.CaughtUp(ctx); err != nil {
+		return nil, err
+	}
+	all, err := l.Versions(ctx, model, version)
+	if err != nil || len(all) == 0 {
+		return nil, err
+	}
+	report, err := registry.ReadReport(ctx, kept, all[0].Report)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, nil
+	}
+	return report.Measured, err
 }
 
 // objectStore returns the store of the runs. A process without runs opens the store at the first call.

@@ -35,6 +35,58 @@ func TestAFactorIsAnEValue(t *testing.T) {
 	}
 }
 
+// The mean stays at most 2 if the reference has exactly the true share, as that of a very large sample has.
+func TestALargeReferenceIsAnEValue(t *testing.T) {
+	t.Parallel()
+	for _, of := range []int{100, 500} {
+		m := NewMemo(of)
+		for n := block; n <= blocks*block; n *= 2 {
+			for r := 0; 2*r <= of; r += of / 50 {
+				share, mean := float64(r)/float64(of), 0.0
+				for k := range n + 1 {
+					if r > 0 || k == 0 {
+						mean += math.Exp(m.whole[n]-m.whole[k]-m.whole[n-k]+float64(k)*math.Log(max(share, 1e-300))+float64(n-k)*math.Log1p(-share)) * m.factor(r, of, k, n)
+					}
+				}
+				if mean > 2 {
+					t.Errorf("share %v, %d values after %d: the mean of the factor is %v, at most 2 is promised", share, n, of, mean)
+				}
+			}
+		}
+	}
+}
+
+// A reference of predictions has their shares and the size of a reference.
+func TestPredictionsFillAReference(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 5))
+	for range 1000 {
+		counts, all, reference := make([]int, 1+r.IntN(bins)), 0, 100+r.IntN(900)
+		for i := range counts {
+			counts[i] = r.IntN(1000) * r.IntN(2)
+			all += counts[i]
+		}
+		f := new(Figure)
+		if got := f.Prefill(Shares, counts, reference); got != (all >= reference) {
+			t.Fatalf("%d predictions for a reference of %d: %v", all, reference, got)
+		} else if !got {
+			if *f != (Figure{}) {
+				t.Fatal("too few predictions have changed the figure")
+			}
+			continue
+		}
+		sum := 0
+		for i, n := range f.Reference {
+			sum += int(n)
+			if i < len(counts) && math.Abs(float64(n)-float64(counts[i]*reference)/float64(all)) > 1 {
+				t.Fatalf("bin %d has %d of %d, and the predictions %d of %d", i, n, reference, counts[i], all)
+			}
+		}
+		if sum != reference || f.Seen != uint32(reference) {
+			t.Fatalf("the reference has %d values, want %d", sum, reference)
+		}
+	}
+}
+
 // chance is the probability of k of n values.
 func (m *Memo) chance(k, n int, share float64) float64 {
 	return math.Exp(m.whole[n] - m.whole[k] - m.whole[n-k] + float64(k)*math.Log(share) + float64(n-k)*math.Log1p(-share))

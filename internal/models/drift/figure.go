@@ -108,6 +108,26 @@ func (f *Figure) setEdges() {
 	f.Recent = [blocks][bins]uint8{}
 }
 
+// Prefill makes the counts of another sample the reference, if they are at least as many as the reference has. It keeps
+// their shares. A share of a larger sample varies less than that of a reference, so the e-value stays one.
+func (f *Figure) Prefill(kind Kind, counts []int, reference int) bool {
+	all := 0
+	for _, n := range counts {
+		all += n
+	}
+	if all < reference || len(counts) > bins || f.Seen > 0 {
+		return false
+	}
+	f.Kind, f.Seen = kind, uint32(reference)
+	before, given := 0, 0
+	for i, n := range counts {
+		before += n
+		upTo := int((int64(before)*int64(reference) + int64(all)/2) / int64(all)) // the sums are rounded, so that all of them are given
+		f.Reference[i], given = uint16(upTo-given), upTo
+	}
+	return true
+}
+
 // warm returns the number of values before the reference.
 func (f *Figure) warm() uint32 {
 	if f.Kind == Numbers {

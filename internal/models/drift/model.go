@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+
+	"tidemill.dev"
 )
 
 // The figures that each model has, before its inputs.
@@ -31,6 +33,23 @@ func NewModel(inputs_ int) *Model { return &Model{Figures: make([]Figure, inputs
 
 // Input returns the figure of an input.
 func (m *Model) Input(i int) *Figure { return &m.Figures[inputs+i] }
+
+// Prefill makes the predictions of the version's run the reference of its labels and its accuracy. It reports whether
+// they are enough; otherwise the first answers are the reference.
+func (m *Model) Prefill(p *tidemill.Figures, reference int) bool {
+	var labels [bins]int
+	for _, c := range p.Classes {
+		labels[Bin(c.Label)] += c.Predicted
+	}
+	right := 0
+	for _, c := range p.Cells {
+		if c.Truth == c.Predicted {
+			right += c.Count
+		}
+	}
+	accuracy := m.Figures[Accuracy].Prefill(Yes, []int{p.Examples - right, right}, reference)
+	return m.Figures[Label].Prefill(Shares, labels[:], reference) && accuracy
+}
 
 // steady is the number of answers in a row after which another version counts as the champion. A canary's answers
 // are between those of the champion, so they do not count.

@@ -151,19 +151,20 @@ func (r *Registrar) storeReport(ctx context.Context, report *tidemill.Report) (t
 
 // Report returns the report of a version.
 func (r *Registrar) Report(ctx context.Context, v *tidemill.Version) (tidemill.Report, error) {
-	report, err := r.readReport(ctx, v.Report)
+	report, err := ReadReport(ctx, r.o.Store, v.Report)
 	if err != nil {
 		return report, fmt.Errorf("read the report of %s: %w", tidemill.VersionName(v.Model, v.Number), err)
 	}
 	return report, nil
 }
 
-func (r *Registrar) readReport(ctx context.Context, tree string) (report tidemill.Report, err error) {
-	f, err := r.o.Store.File(ctx, tree, reportFile)
+// ReadReport reads the report in a version's tree of its report.
+func ReadReport(ctx context.Context, kept *store.Store, tree string) (report tidemill.Report, err error) {
+	f, err := kept.File(ctx, tree, reportFile)
 	if err != nil {
 		return report, err
 	}
-	from, err := r.o.Store.OpenFile(ctx, f)
+	from, err := kept.OpenFile(ctx, f)
 	if err != nil {
 		return report, err
 	}

@@ -29,7 +29,10 @@ type Options struct {
 	Names   tidemill.Names
 	Scorer  config.Scorer
 	Logger  *slog.Logger
-	Lag     telemetry.Lag
+	// Predictions returns the figures of a version's predictions, which are the reference; nil if it has none. It is
+	// only called if the config asks for it.
+	Predictions func(ctx context.Context, model string, version int) (*tidemill.Figures, error)
+	Lag         telemetry.Lag
 }
 
 const (
@@ -125,7 +128,7 @@ func newWatcher(o Options) *watcher {
 		w.inputs = append(w.inputs, keys.NewPlace(in.Place))
 		w.at = append(w.at, tidemill.FigureInput+strings.TrimPrefix(in.Name, config.KeyData))
 	}
-	w.state = state{Config: fmt.Sprint(d.Reference, d.Inputs), Places: map[string]map[int32]int64{}, Words: make([]map[int][]string, len(w.at)),
+	w.state = state{Config: fmt.Sprint(d.Reference, d.Inputs, d.Predictions), Places: map[string]map[int32]int64{}, Words: make([]map[int][]string, len(w.at)),
 		Waiting: map[string][]waitingForTurn{}}
 	for i := range w.Words {
 		w.Words[i] = map[int][]string{}
@@ -166,7 +169,9 @@ func (w *watcher) watchUntil(ctx context.Context, c *broker.Consumer) error {
 		done()
 		switch {
 		case err == nil:
-			w.take(d)
+			if err := w.take(ctx, d); err != nil {
+				return err
+			}
 			places := w.Places[d.Stream]
 			if places == nil {
 				places = map[int32]int64{}
@@ -190,7 +195,7 @@ func (w *watcher) watchUntil(ctx context.Context, c *broker.Consumer) error {
 }
 
 // take counts the events of a delivery.
-func (w *watcher) take(d *broker.Delivery) {
+func (w *watcher) take(ctx context.Context, d *broker.Delivery) error {
 	for i := range d.Events {
 		e := &d.Events[i]
 		if e.Err != nil {
@@ -200,7 +205,9 @@ func (w *watcher) take(d *broker.Delivery) {
 		place := uint64(d.Partition)<<offsetBits | uint64(e.Offset)
 		// A stream may have several roles: a scorer's input may be the output of another one.
 		if d.Stream == w.Scorer.To && e.Type == tidemill.TypeScored && e.Source == w.source {
-			w.answered(&e.View, place)
+			if err := w.answered(ctx, &e.View, place); err != nil {
+				return err
+			}
 		}
 		switch {
 		case d.Stream == tidemill.StreamOutcomes:
@@ -211,6 +218,7 @@ func (w *watcher) take(d *broker.Delivery) {
 			w.received(&e.View, place)
 		}
 	}
+	return nil
 }
 
 // offsetBits is the number of bits of an offset in a place; the partition has the others.
@@ -249,16 +257,21 @@ func labelAndScore(data []byte) (label, score string) {
 }
 
 // answered counts an answer: its label and score, or its number.
-func (w *watcher) answered(v *broker.View, place uint64) {
+func (w *watcher) answered(ctx context.Context, v *broker.View, place uint64) error {
 	name, _ := v.Attribute(tidemill.AttrModel)
 	number := version(v)
 	m := w.model(name, true)
 	if m == nil || number == 0 {
-		return
+		return nil
 	}
 	before := m.Version
 	if !m.Answered(number) {
-		return
+		return nil
+	}
+	if m.Version != before && w.Scorer.Drift.Predictions {
+		if err := w.prefill(ctx, strings.Clone(name), m); err != nil {
+			return err
+		}
 	}
 	if before == 0 {
 		w.silent--
@@ -272,6 +285,19 @@ func (w *watcher) answered(v *broker.View, place uint64) {
 	if x, err := strconv.ParseFloat(score, 64); score != "" && err == nil {
 		w.look(name, m, drift.Score, m.Figures[drift.Score].AddNumber(x, place, w.watch.Reference))
 	}
+	return nil
+}
+
+// prefill takes the predictions of a new champion's run as its reference.
+func (w *watcher) prefill(ctx context.Context, name string, m *drift.Model) error {
+	p, err := w.Predictions(ctx, name, int(m.Version))
+	if err != nil {
+		return fmt.Errorf("read the predictions of %s: %w", tidemill.VersionName(name, int(m.Version)), err)
+	}
+	if p == nil || !m.Prefill(p, w.watch.Reference) {
+		w.Logger.Info("drift: the run has made too few predictions; the first answers are the reference", "scorer", w.Scorer.Name, "model", name, "version", m.Version)
+	}
+	return nil
 }
 
 // mostSilent bounds the models that have inputs and no answer yet. The observer reads both streams side by side, so an

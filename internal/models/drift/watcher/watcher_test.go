@@ -98,6 +98,7 @@ func factOf(v *broker.View) fact {
 
 // feed gives events to a watcher without a broker.
 type feed struct {
+	t       testing.TB
 	w       *watcher
 	offsets map[string]int64
 	now     time.Time
@@ -112,11 +113,13 @@ func newFeed(t testing.TB, publish func(*broker.View)) *feed {
 	w := newWatcher(Options{Names: names, Scorer: scorer(t), Logger: slog.New(slog.DiscardHandler),
 		Publish: func(_ context.Context, v *broker.View) error { publish(v); return nil }})
 	w.refill = time.Now()
-	return &feed{w: w, offsets: map[string]int64{}, now: time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)}
+	return &feed{t: t, w: w, offsets: map[string]int64{}, now: time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)}
 }
 
 func (f *feed) put(stream string, v broker.View) {
-	f.w.take(&broker.Delivery{Stream: stream, Events: []broker.Incoming{{View: v, Offset: f.offsets[stream], Time: f.now}}})
+	if err := f.w.take(f.t.Context(), &broker.Delivery{Stream: stream, Events: []broker.Incoming{{View: v, Offset: f.offsets[stream], Time: f.now}}}); err != nil {
+		f.t.Fatal(err)
+	}
 	f.offsets[stream]++
 }
 
@@ -414,8 +417,48 @@ func BenchmarkTake(b *testing.B) {
 			b.ReportAllocs()
 			b.ResetTimer()
 			for range (b.N + models - 1) / models {
-				f.w.take(d)
+				if err := f.w.take(b.Context(), d); err != nil {
+					b.Fatal(err)
+				}
 			}
 		})
+	}
+}
+
+// With the run's predictions as the reference, a champion whose first answers already differ is reported. One without
+// enough predictions has its first answers as the reference.
+func TestPredictionsAreTheReference(t *testing.T) {
+	var facts []fact
+	f := newFeed(t, func(v *broker.View) { facts = append(facts, factOf(v)) })
+	f.w.Scorer.Drift.Predictions = true
+	asked := 0
+	f.w.Predictions = func(_ context.Context, model string, version int) (*tidemill.Figures, error) {
+		asked++
+		refunds := map[string]int{"intent/bot-1": 400, "intent/bot-2": 100}[model] // of 1000; both answer refund to 10 %
+		if refunds == 0 || version != 3 {
+			return nil, nil
+		}
+		return &tidemill.Figures{Examples: 1000, Classes: []tidemill.Class{{Label: "order", Predicted: 1000 - refunds}, {Label: "refund", Predicted: refunds}},
+			Cells: []tidemill.Cell{{Truth: 0, Predicted: 0, Count: 1000 - refunds}, {Truth: 1, Predicted: 0, Count: 100}, {Truth: 1, Predicted: 1, Count: refunds - 100}}}, nil
+	}
+	for i := range 3 {
+		b := newBot(i + 1)
+		for n := range 600 {
+			f.message(b, n)
+		}
+	}
+	f.tell(t)
+	if want := []fact{{tidemill.TypeModelDrifted, "bot-1", "intent/bot-1", tidemill.FigureLabels}}; !slices.Equal(facts, want) {
+		t.Errorf("the facts are %v, want %v", facts, want)
+	}
+	if asked != 3 {
+		t.Errorf("the predictions were read %d times, want once for each version", asked)
+	}
+	broken := errors.New("the store is away")
+	f.w.Predictions = func(context.Context, string, int) (*tidemill.Figures, error) { return nil, broken }
+	_, answer, _ := newBot(9).message(0)
+	err := f.w.take(t.Context(), &broker.Delivery{Stream: "scored", Events: []broker.Incoming{{View: answer}}})
+	if !errors.Is(err, broken) {
+		t.Errorf("without the store: %v", err)
 	}
 }
