@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -93,30 +94,7 @@ func TestAKillAtEachStep(t *testing.T) {
 	const events = 40
 	for _, keep := range []bool{true, false} {
 		w := newWorld(t)
-		o := w.options(scorer(time.Hour, ""))
-		o.most = 7
-		steps, kills := 0, 0
-		o.crash = func(string) error {
-			if steps++; steps%5 == 0 && kills < 60 {
-				kills++
-				return errCrash
-			}
-			return nil
-		}
-		ctx, end := context.WithCancel(t.Context())
-		stopped := make(chan struct{})
-		go func() {
-			defer close(stopped)
-			for ctx.Err() == nil {
-				if !keep {
-					o.Dir = ""
-				}
-				if err := Run(ctx, o); ctx.Err() == nil && !errors.Is(err, errCrash) {
-					t.Error(err)
-					return
-				}
-			}
-		}()
+		end := w.runsAndIsKilled(w.options(scorer(time.Hour, "")), keep)
 		for n := range events {
 			if n%3 == 0 {
 				w.label("early", n, "fraud")
@@ -124,6 +102,7 @@ func TestAKillAtEachStep(t *testing.T) {
 			w.answer(n, "k", "legit")
 			if n%3 == 1 {
 				w.label("after", n, "legit")
+				w.label("twice", n, "legit")
 			}
 			if n%2 == 0 {
 				w.label("contradicts", n, "other")
@@ -149,7 +128,6 @@ func TestAKillAtEachStep(t *testing.T) {
 			return n == wanted
 		})
 		end()
-		<-stopped
 		for n := range events {
 			d := w.outcomes()[place(n)]
 			last := ""
@@ -164,6 +142,72 @@ func TestAKillAtEachStep(t *testing.T) {
 				t.Errorf("input %d: truth %q, want %q", n, last, want)
 			}
 		}
+	}
+}
+
+// An owner that is killed at any step while waits end leaves each answer with one outcome, and each label that is late or for
+// nothing with one dead letter.
+func TestAKillWhileWaitsEnd(t *testing.T) {
+	t.Parallel()
+	const events = 30
+	for _, keep := range []bool{true, false} {
+		w := newWorld(t)
+		o := w.options(scorer(200*time.Millisecond, "legit"))
+		end := w.runsAndIsKilled(o, keep)
+		for n := range events {
+			w.answer(n, "k", "fraud")
+			w.label(fmt.Sprint("for nothing ", n), 1000+n, "fraud")
+		}
+		w.awaits("the assumed truths", func() bool { return len(w.outcomes()) == events })
+		end()
+		end = w.runsAndIsKilled(o, keep)
+		for n := range events {
+			w.label(fmt.Sprint("late ", n), n, "fraud")
+		}
+		w.awaits("the dead letters", func() bool { return len(w.letters()) == 2*events })
+		end()
+		for place, d := range w.outcomes() {
+			if len(d) != 1 || d[0].Truth != "legit" || d[0].Basis != tidemill.OutcomeAssumed {
+				t.Errorf("%s: %+v", place, d)
+			}
+		}
+		letters := 0
+		w.each(tidemill.StreamDeadLetters, func(*broker.Incoming) { letters++ })
+		if letters != 2*events {
+			t.Errorf("%d dead letters, want %d", letters, 2*events)
+		}
+	}
+}
+
+// runsAndIsKilled runs owners one after the other, each of which is killed at its fifth step, sixty times. The next one
+// has the files of the former one, or not.
+func (w *world) runsAndIsKilled(o Options, keep bool) (end func()) {
+	o.most = 7
+	steps, kills := 0, 0
+	o.crash = func(string) error {
+		if steps++; steps%5 == 0 && kills < 60 {
+			kills++
+			return errCrash
+		}
+		return nil
+	}
+	ctx, cancel := context.WithCancel(w.Context())
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for ctx.Err() == nil {
+			if !keep {
+				o.Dir = ""
+			}
+			if err := Run(ctx, o); ctx.Err() == nil && !errors.Is(err, errCrash) {
+				w.Error(err)
+				return
+			}
+		}
+	}()
+	return func() {
+		cancel()
+		<-stopped
 	}
 }
 
