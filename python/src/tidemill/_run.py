@@ -64,6 +64,21 @@ class Inputs(Mapping[str, pathlib.Path]):
         frames = [pandas.read_csv(file, **options) for file in self._some(name, pattern)]
         return frames[0] if len(frames) == 1 else pandas.concat(frames, ignore_index=True)
 
+    def outcomes(self, name: str) -> Any:
+        """Read an input of outcomes into a DataFrame of pandas: a row for each answered event, in their order.
+
+        The columns data.NAME are those of the event's data. They are empty if the event is gone. The other columns are
+        those of the outcome: truth, label, score, version, group, basis and so on.
+        """
+        pandas = need("pandas", "pandas", "run.inputs.outcomes")
+        rows: List[Dict[str, Any]] = []
+        for file in self._some(name, "outcomes.ndjson"):
+            with open(file, encoding="utf-8") as f:
+                for row in map(json.loads, f):
+                    data = (row["event"] or {}).get("data")
+                    rows.append(row["outcome"] if data is None else {"data": data, **row["outcome"]})
+        return pandas.json_normalize(rows)
+
     def _some(self, name: str, pattern: str) -> List[pathlib.Path]:
         files = self.files(name, pattern)
         if not files:

@@ -52,6 +52,27 @@ def pipeline(model: Any) -> Any:
                                             ("classes", OneHotEncoder(handle_unknown="ignore"), ["country", "kind", "known"])]), model)
 
 
+class Outcomes(unittest.TestCase):
+    """The input of a recipe with outcomes."""
+
+    def test_a_frame_and_parquet(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "in" / "history" / "outcomes.ndjson"
+            file.parent.mkdir(parents=True)
+            of = '"outcome":{"key":"shop-7","version":3,"label":"fine","score":0.9,"scores":{"fine":0.9,"fraud":0.1},"truth":"%s"}}\n'
+            file.write_text('{"event":{"id":"a","data":{"amount":12.5,"card":{"age":3}}},"truth":"fine",' + of % "fine"
+                            + '{"event":null,"truth":"fraud",' + of % "fraud", encoding="utf-8")
+            frame = Run({"TIDEMILL_IN": str(file.parents[1])}).inputs.outcomes("history")
+            self.assertEqual(list(frame["truth"]), ["fine", "fraud"])
+            self.assertEqual(list(frame["label"]), ["fine", "fine"])
+            self.assertEqual(list(frame["scores.fraud"]), [0.1, 0.1])
+            self.assertEqual(frame["data.amount"][0], 12.5)
+            self.assertEqual(frame["data.card.age"][0], 3)
+            self.assertTrue(frame.loc[1, ["data.amount", "data.card.age"]].isna().all())
+            frame.to_parquet(pathlib.Path(folder) / "history.parquet")
+            pd.testing.assert_frame_equal(pd.read_parquet(pathlib.Path(folder) / "history.parquet"), frame)
+
+
 class Saved(unittest.TestCase):
     """Each test has a folder for the output."""
 

@@ -404,7 +404,7 @@ func BenchmarkTake(b *testing.B) {
 	for _, stream := range []string{"scored", "messages"} {
 		b.Run(stream, func(b *testing.B) {
 			f := newFeed(b, func(*broker.View) {})
-			const models = 1000
+			const models = 20_000
 			d := &broker.Delivery{Stream: stream}
 			for i := range models {
 				in, answer, _ := newBot(i).message(1)
