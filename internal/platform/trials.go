@@ -20,9 +20,8 @@ import (
 	"tidemill.dev/triggers/commands"
 )
 
-// trialShare is the share of one core that candidates on trial may use next to the scorers of a laptop, and in
-// an observer of its own.
-const trialShareEmbedded, trialShareAlone = 0.1, 0.5
+// Shares of one core that the trials of a scorer may use while it answers events: in its process, and in another one.
+const trialShareBeside, trialShareApart = 0.1, 0.5
 
 // trialTasks returns a task for each scorer on whose stream a recipe tries its candidates. A trial that began
 // before its recipe lost its trial goes on only if another recipe has one there.
@@ -48,8 +47,8 @@ func (p *Platform) runTrials(ctx context.Context, s config.Scorer) (err error) {
 	defer func() { err = errors.Join(err, closing(context.WithoutCancel(ctx))) }()
 	o := p.trialOptions(s)
 	o.Registrar, o.Ledger = registrar, p.scores.ledger // awaitFacts has set scores, which then stays
-	if o.Share = trialShareAlone; p.Embedded() {
-		o.Share = trialShareEmbedded
+	if o.Share = trialShareApart; len(p.ScorerStandings()) > 0 {
+		o.Share = trialShareBeside
 	}
 	told, stop := p.publishTrials(ctx, s.Name)
 	defer stop()

@@ -45,7 +45,6 @@ func again(ctx context.Context, o Options, v *ledger.VersionRecord) (Recomputed,
 	if err != nil {
 		return Recomputed{}, err
 	}
-	o.Share = 1
 	t := &trial{v: v, champion: was.Champion, rules: rules, seen: newCollection(), from: map[string][]int64{}}
 	next := map[string][]int64{}
 	for _, one := range was.Read {
@@ -108,7 +107,7 @@ func (t *trial) readRange(ctx context.Context, o *Options, r tidemill.TrialRange
 
 // answerAll lets the candidate answer all events.
 func (t *trial) answerAll(ctx context.Context, o Options) error {
-	w := &answering{Options: o, open: map[string]Candidate{}}
+	w := &answering{Options: o, pace: &pace{share: 1}, open: map[string]Candidate{}}
 	defer w.close()
 	all := make([]wanted, len(t.seen.needed))
 	for i, at := range t.seen.needed {

@@ -13,7 +13,6 @@ import (
 	"tidemill.dev"
 	"tidemill.dev/broker"
 	"tidemill.dev/broker/jsonscan"
-	"tidemill.dev/broker/retry"
 )
 
 // cohort has trials that read the streams together. A new trial reads the past in a cohort of its own, and
@@ -24,8 +23,8 @@ type cohort struct {
 	behind map[string]int64   // records that are left, by stream
 }
 
-// readBytes is how much of a partition is read at a time.
-const readBytes = 1 << 20
+// readBytes is how much of a partition is read at a time: little, because decoding it cannot be interrupted.
+const readBytes = 256 << 10
 
 // streams are the streams that trials follow. The input stream is read where a champion has answered.
 func (r *runner) streams() []string { return []string{r.Scorer.To, tidemill.StreamOutcomes} }
@@ -45,7 +44,7 @@ func (r *runner) openCohort(ctx context.Context, start broker.Start) (*cohort, e
 	return c, nil
 }
 
-// advance lets each cohort read a bit. It reports whether there is more to read.
+// advance lets each cohort read a bit. It reports whether there is more to read now.
 func (r *runner) advance(ctx context.Context) (more bool, err error) {
 	if len(r.cohorts) == 0 {
 		return false, nil
@@ -61,6 +60,7 @@ func (r *runner) advance(ctx context.Context) (more bool, err error) {
 			ends[stream][p.Partition] = p.Offset
 		}
 	}
+	r.pace.heads(ends[r.Scorer.To])
 	for _, c := range r.cohorts {
 		limit := ends
 		if c != r.cohorts[0] {
@@ -88,8 +88,9 @@ func (r *runner) readOnce(ctx context.Context, c *cohort, limit map[string][]int
 			if err != nil {
 				return false, err
 			}
-			more = more || read
-			c.behind[stream] += max(0, limit[stream][partition]-c.next[stream][partition])
+			left := max(0, limit[stream][partition]-c.next[stream][partition])
+			more = more || read && left > 0
+			c.behind[stream] += left
 		}
 	}
 	return more, r.answer(ctx, c)
@@ -104,7 +105,7 @@ func (r *runner) readPartition(ctx context.Context, c *cohort, at broker.Positio
 		if e.Offset >= at.Offset && e.Offset < limit && e.Err == nil {
 			c.take(r.Scorer.From, r.Scorer.Name, at, e)
 		}
-		return e.Offset < limit-1
+		return r.pace.rest(ctx) == nil && e.Offset < limit-1
 	})
 	if err != nil {
 		return false, err
@@ -251,7 +252,7 @@ func (r *runner) answer(ctx context.Context, c *cohort) error {
 			all = append(all, wanted{at, t})
 		}
 	}
-	w := &answering{Options: r.Options, open: map[string]Candidate{}}
+	w := &answering{Options: r.Options, pace: &r.pace, open: map[string]Candidate{}}
 	defer w.close()
 	err := w.answer(ctx, all)
 	for _, t := range c.trials {
@@ -263,8 +264,8 @@ func (r *runner) answer(ctx context.Context, c *cohort) error {
 // answering lets candidates answer events in the order of their stream.
 type answering struct {
 	Options
-	open  map[string]Candidate // by model
-	spent time.Duration        // time that was used since the last rest
+	pace *pace
+	open map[string]Candidate // by model
 }
 
 // mostOpen is the number of models that are in use at a time.
@@ -306,6 +307,9 @@ func (w *answering) answerSome(ctx context.Context, all []wanted) (done int, err
 			if failed = w.one(ctx, all[done], e); failed != nil {
 				return false
 			}
+		}
+		if failed = w.pace.rest(ctx); failed != nil {
+			return false
 		}
 		return done < len(all) && all[done].at.partition == at.partition && all[done].at.offset-at.offset < gap
 	})
@@ -351,20 +355,7 @@ func (w *answering) one(ctx context.Context, a wanted, e *broker.Incoming) error
 	a.t.lastErr = ""
 	a.t.seen.addCandidate(a.at, label, err != nil, took)
 	a.t.records++
-	return w.rest(ctx, took)
-}
-
-// slice is the time after which a candidate rests.
-const slice = 2 * time.Millisecond
-
-// rest keeps the candidates within their share of a core.
-func (w *answering) rest(ctx context.Context, took time.Duration) error {
-	if w.spent += took; w.spent < slice {
-		return nil
-	}
-	pause := time.Duration(float64(w.spent) * (1/w.Share - 1))
-	w.spent = 0
-	return retry.Sleep(ctx, pause)
+	return nil
 }
 
 func (w *answering) candidate(ctx context.Context, t *trial) (Candidate, error) {

@@ -38,7 +38,7 @@ type Options struct {
 	Scorer    config.Scorer
 	// Load loads the model of a version. An error that is not ErrLater counts as an error for each event.
 	Load func(context.Context, *tidemill.Version) (Candidate, error)
-	// Share is the share of one core that the candidates may use; 0 means 0.1.
+	// Share is the share of one core that the trials may use while the scorer answers events; 0 means 0.1.
 	Share float64
 	// Told gets the states of all trials after each look that changed one; nil means that nothing wants them.
 	Told   func(context.Context, []api.Trial)
@@ -50,7 +50,7 @@ type Options struct {
 // processes that run the same trials only do the work twice: the ledger accepts the first end of a trial.
 func Run(ctx context.Context, o Options) error {
 	r := &runner{Options: o, trials: map[string]*trial{}}
-	r.Share, r.Every = cmp.Or(o.Share, 0.1), cmp.Or(o.Every, time.Second)
+	r.Every, r.pace.share = cmp.Or(o.Every, time.Second), cmp.Or(o.Share, 0.1)
 	var err error
 	if r.table, err = openTable(ctx, o.Broker, o.Ledger, o.Logger); err != nil {
 		return fmt.Errorf("run the trials of scorer %s: %w", o.Scorer.Name, err)
@@ -66,6 +66,7 @@ func Run(ctx context.Context, o Options) error {
 // runner runs the trials of one scorer, in one goroutine.
 type runner struct {
 	Options
+	pace    pace
 	table   *table
 	trials  map[string]*trial // by model
 	cohorts []*cohort         // the first one reads at the head of the streams
@@ -83,15 +84,17 @@ type trial struct {
 	records  int                // number of records that it has read
 	lastErr  string
 
-	looked  int // number of records at the last look; the next fields are of that look
-	sum     summary
-	ready   bool             // whether it passes if the budget lets it
-	refused *tidemill.Clause // clause that refuses the candidate; nil if none does
-	told    *api.Trial       // nil if it has to be made
+	looked   int       // number of records at the last sum; the next fields are of that sum
+	lookedAt time.Time // its time
+	sum      summary
+	ready    bool             // whether it passes if the budget lets it
+	refused  *tidemill.Clause // clause that refuses the candidate; nil if none does
+	told     *api.Trial       // nil if it has to be made
 }
 
 func (r *runner) run(ctx context.Context) error {
 	for ctx.Err() == nil {
+		r.pace.begin()
 		if err := r.refresh(ctx); err != nil {
 			return err
 		}
@@ -232,7 +235,11 @@ func (r *runner) look(ctx context.Context) error {
 			all = append(all, *r.standing(t, tidemill.TrialBudget{Level: t.rules.Alpha}))
 			continue
 		}
-		t.sumUp()
+		if t.sumUp(now) {
+			if err := r.pace.rest(ctx); err != nil {
+				return err
+			}
+		}
 		byRecipe[t.v.Recipe] = append(byRecipe[t.v.Recipe], t)
 	}
 	for recipe, some := range byRecipe {
@@ -255,13 +262,19 @@ func (r *runner) look(ctx context.Context) error {
 	return nil
 }
 
-// sumUp sums up the records of a trial, if there are new ones. Few trials have new ones at each look.
-func (t *trial) sumUp() {
-	if t.records == t.looked {
-		return
+// sumEvery is the time between two sums of a trial for each of its events. A sum takes less than a hundredth of it.
+const sumEvery = 100 * time.Microsecond
+
+// sumUp sums up the records of a trial, if there are new ones and the last sum is old enough. It reports whether it
+// has done so. Few trials have new records at each look.
+func (t *trial) sumUp(now time.Time) bool {
+	ending := now.Sub(t.began) >= t.rules.Until
+	if t.records == t.looked || !ending && now.Sub(t.lookedAt) < sumEvery*time.Duration(len(t.seen.pairs)) {
+		return false
 	}
-	t.sum, t.looked, t.told = t.seen.sum(t.rules.Alpha), t.records, nil
+	t.sum, t.looked, t.lookedAt, t.told = t.seen.sum(t.rules.Alpha), t.records, now, nil
 	t.ready, t.refused = t.rules.passes(&t.sum, t.rules.Alpha), t.rules.refuses(&t.sum, t.rules.Alpha)
+	return true
 }
 
 // lookAt decides about the trials of one recipe, and returns those that go on.
