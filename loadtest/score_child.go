@@ -28,7 +28,14 @@ type scorerTask struct {
 	Profile   string // folder for profiles; empty for no profiles
 	What      string // name of the measurement, for the profile's file name
 	Cores     int    // number of cores that it may use; 0 is all
+	Parts     string // partsBoth or partsObserver; empty is the scorer alone
 }
+
+// The parts of a scorer's process.
+const (
+	partsBoth     = "scorer and observer"
+	partsObserver = "observer"
+)
 
 // The commands of a scorer's process, besides those of every server.
 const (
@@ -57,12 +64,22 @@ func runScorer(ctx context.Context, args []string, stdin io.Reader, stdout io.Wr
 	if err != nil {
 		return err
 	}
-	if err := p.Scorers(ctx, ""); err != nil {
+	if err := t.openParts(ctx, p); err != nil {
 		return errors.Join(err, p.Close(context.WithoutCancel(ctx)))
 	}
 	fmt.Fprintln(stdout, "open")
 	s := &scorerSays{p: p, stdout: stdout, task: task.Task{Do: roleScorer + "-" + t.What, Profile: t.Profile}}
 	return errors.Join(s.obey(ctx, stdin), p.Close(context.WithoutCancel(ctx)))
+}
+
+func (t *scorerTask) openParts(ctx context.Context, p *platform.Platform) (err error) {
+	if t.Parts != partsObserver {
+		err = p.Scorers(ctx, "")
+	}
+	if err == nil && t.Parts != "" {
+		err = p.Observer(ctx)
+	}
+	return err
 }
 
 // scorerSays answers the parent's commands.

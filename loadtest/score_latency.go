@@ -30,7 +30,7 @@ func (w *scoreBench) measureLatency(ctx context.Context, o *scoreOutcome) error 
 	if err != nil {
 		return err
 	}
-	t, err := w.track(ctx, s)
+	t, err := w.track(ctx, s, func(int) {})
 	if err := errors.Join(err, s.stop()); err != nil {
 		return err
 	}
@@ -46,6 +46,7 @@ func (w *scoreBench) measureLatency(ctx context.Context, o *scoreOutcome) error 
 	}
 	a.counts.lost += w.Warm + w.Events - a.counts.outputs + a.counts.twice // no output follows the last input
 	a.counts.addCounts(o, a.first)
+	t.came, t.acked = t.came.sorted(), t.acked.sorted()
 	o.Figures["p50"], o.Figures["p99"] = milliseconds(t.came.quantile(0.5)), milliseconds(t.came.quantile(0.99))
 	o.Notes = append(o.Notes, fmt.Sprintf("of that, until Kafka had the event: p50 %s, p99 %s; the longest of all took %s",
 		micros(t.acked.quantile(0.5)), micros(t.acked.quantile(0.99)), micros(t.came.quantile(1))))
@@ -54,8 +55,8 @@ func (w *scoreBench) measureLatency(ctx context.Context, o *scoreOutcome) error 
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// track warms up the scorer, then publishes and follows the measured events.
-func (w *scoreBench) track(ctx context.Context, s *scorerProcess) (t *scoreTrack, err error) {
+// track warms up the scorer, then publishes and follows the measured events. before is called before each one.
+func (w *scoreBench) track(ctx context.Context, s *scorerProcess, before func(i int)) (t *scoreTrack, err error) {
 	t = &scoreTrack{w: w, feeder: w.newFeeder(), first: w.Warm, sent: newStamps(w.Events), acked: make(sample, w.Events), came: make(sample, w.Events)}
 	if t.p, err = w.st.b.Producer(broker.ProducerOptions{}); err != nil {
 		return nil, err
@@ -71,19 +72,16 @@ func (w *scoreBench) track(ctx context.Context, s *scorerProcess) (t *scoreTrack
 	if err != nil {
 		return nil, err
 	}
-	if err := t.run(ctx); err != nil {
-		return nil, err
-	}
-	t.came, t.acked = t.came.sorted(), t.acked.sorted()
-	return t, nil
+	return t, t.run(ctx, before)
 }
 
-func (t *scoreTrack) run(ctx context.Context) error {
+func (t *scoreTrack) run(ctx context.Context, before func(i int)) error {
 	arrived := make(chan error, 1)
 	ctx, stop := context.WithTimeout(ctx, time.Duration(len(t.came)/t.w.Rate)*time.Second+lapPatience)
 	defer stop()
 	go func() { arrived <- t.waitOutputs(ctx) }()
 	err := paceAt(ctx, t.w.Rate, len(t.came), func(i int) error {
+		before(i)
 		v, number := t.feeder.nextEvent()
 		t.sent.left(i)
 		t.p.Send(ctx, inStream, v, func(r broker.Receipt, err error) {

@@ -63,7 +63,7 @@ func (w *scoreBench) peers(ctx context.Context) []*peer {
 
 func (w *scoreBench) ourPeer(name, program string) *peer {
 	return &peer{name: name, ours: true, start: func(string, string) ([]string, error) {
-		arg, err := w.scorerTask(false, w.Name)
+		arg, err := w.argument(w.newTask(false, w.Name))
 		return []string{program, roleScorer, arg}, err
 	}}
 }

@@ -50,6 +50,8 @@ func (w *scoreBench) measure(ctx context.Context, o *scoreOutcome) (absent map[s
 		return nil, w.measureSwaps(ctx, o)
 	case scenario.Latency:
 		return nil, w.measureLatency(ctx, o)
+	case scenario.Trial:
+		return nil, w.measureTrials(ctx, o)
 	case scenario.Cache:
 		return nil, w.measureCache(ctx, o)
 	case scenario.Peers:

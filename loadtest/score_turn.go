@@ -18,7 +18,19 @@ type scorerProcess struct {
 // startScorer starts a scorer that reads the stream from its beginning.
 func (w *scoreBench) startScorer(ctx context.Context, atLeastOnce bool, what string) (*scorerProcess, error) {
 	w.rounds++
-	arg, err := w.scorerTask(atLeastOnce, what)
+	return w.startTask(ctx, w.newTask(atLeastOnce, what))
+}
+
+// startParts starts a scorer, an observer, or a process with both.
+func (w *scoreBench) startParts(ctx context.Context, parts string) (*scorerProcess, error) {
+	w.rounds++
+	t := w.newTask(false, w.Name)
+	t.Parts = parts
+	return w.startTask(ctx, t)
+}
+
+func (w *scoreBench) startTask(ctx context.Context, t scorerTask) (*scorerProcess, error) {
+	arg, err := w.argument(t)
 	if err != nil {
 		return nil, err
 	}
@@ -29,10 +41,13 @@ func (w *scoreBench) startScorer(ctx context.Context, atLeastOnce bool, what str
 	return &scorerProcess{s, outStream(w.rounds)}, nil
 }
 
-// scorerTask returns the task of this round's scorer, as JSON.
-func (w *scoreBench) scorerTask(atLeastOnce bool, what string) (string, error) {
-	t := scorerTask{Addresses: w.addresses(), Config: w.scorerConfig(w.rounds, atLeastOnce), Profile: w.profile, What: what, Cores: w.Cores}
-	var err error
+// newTask returns the task of this round's scorer.
+func (w *scoreBench) newTask(atLeastOnce bool, what string) scorerTask {
+	return scorerTask{Addresses: w.addresses(), Config: w.scorerConfig(w.rounds, atLeastOnce), Profile: w.profile, What: what, Cores: w.Cores}
+}
+
+// argument returns a task as JSON.
+func (w *scoreBench) argument(t scorerTask) (_ string, err error) {
 	if t.Memory, err = bytesIn(w.Memory); err != nil {
 		return "", err
 	}

@@ -97,13 +97,19 @@ func (w *scoreBench) scorerConfig(round int, atLeastOnce bool) string {
 	if atLeastOnce {
 		delivery = "at-least-once"
 	}
+	recipes := ""
+	if w.Measure == scenario.Trial {
+		recipes = `recipes:
+  load: {when: {type: never}, run: {dir: ., command: ["true"]}, makes: {model: "load/{key}"}, trial: {pass: [stream.errors > 1000000]}}
+`
+	}
 	return fmt.Sprintf(`version: 1
 streams:
   %[1]s: {partitions: %[2]d}
   %[3]s: {partitions: %[2]d}
 scorers:
   %[4]s: {from: %[1]s, to: %[3]s, model: "load/{key}", delivery: %[5]s, batch: {events: %[6]d}}
-`, inStream, partitions, outStream(round), scorerName(round), delivery, max(1, w.Batch))
+`+recipes, inStream, partitions, outStream(round), scorerName(round), delivery, max(1, w.Batch))
 }
 
 func scorerName(round int) string { return fmt.Sprintf("load-%d", round) }

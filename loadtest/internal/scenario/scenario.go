@@ -23,13 +23,14 @@ const (
 	Throughput Measure = "throughput" // a full stream at full speed, next to its ceiling
 	Swap       Measure = "swap"       // throughput while champions change
 	Latency    Measure = "latency"    // scoring at a fixed rate
+	Trial      Measure = "trial"      // scoring at a fixed rate, with and without candidates on trial
 	Cache      Measure = "cache"      // more models than memory has room for
 	Peers      Measure = "peers"      // a full stream of Apache Kafka, next to programs of other projects
 	Infer      Measure = "infer"      // requests of the Open Inference Protocol, next to other servers
 	Trees      Measure = "trees"      // trees alone, next to ONNX Runtime
 )
 
-var measures = []Measure{Throughput, Swap, Latency, Cache, Peers, Infer, Trees}
+var measures = []Measure{Throughput, Swap, Latency, Trial, Cache, Peers, Infer, Trees}
 
 // contenders are the programs next to which a measure can run.
 var contenders = map[Measure][]string{
@@ -55,8 +56,8 @@ type Scenario struct {
 	Memory string `yaml:"memory"` // memory for models; empty is the scorer's default
 	Cores  int    `yaml:"cores"`  // number of cores that the scorer may use; 0 is all
 
-	Rate    int `yaml:"rate"`    // for latency: events per second
-	Seconds int `yaml:"seconds"` // for swap: seconds in which champions change
+	Rate    int `yaml:"rate"`    // for latency, infer and trial: events per second
+	Seconds int `yaml:"seconds"` // for swap: seconds in which champions change; for trial: of a window
 	Hot     int `yaml:"hot"`     // for cache: number of models that are used again and again
 
 	Beside  []string `yaml:"beside"` // other programs, of those that the measure knows
@@ -147,8 +148,8 @@ func (s *Scenario) check() error {
 	case s.Measure != Cache && s.Measure != Infer && (s.Events < 1 || s.Batch < 1):
 		return errors.New("events and batch: give both")
 	case s.Measure == Latency && s.Rate < 1, s.Measure == Swap && s.Seconds < 1, s.Measure == Cache && s.Hot < 1,
-		s.Measure == Infer && (s.Rate < 1 || s.Seconds < 1):
-		return errors.New("latency needs a rate, swap needs seconds, cache needs hot, infer needs a rate and seconds")
+		(s.Measure == Infer || s.Measure == Trial) && (s.Rate < 1 || s.Seconds < 1):
+		return errors.New("latency needs a rate, swap needs seconds, cache needs hot, infer and trial need a rate and seconds")
 	}
 	return s.checkBudgets()
 }
