@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"tidemill.dev"
+	"tidemill.dev/api"
 	"tidemill.dev/internal/cli/command"
 	"tidemill.dev/internal/cli/show"
 )
@@ -96,6 +97,23 @@ func showModel(w io.Writer, look lookedAt, all bool, s show.Screen, now time.Tim
 	return err
 }
 
+// canaryText says what the canary of a model does, and when it ends.
+func canaryText(m *api.ModelWhole) string {
+	c := m.Canary
+	outcomes := 0
+	for i := range m.Live {
+		if m.Live[i].Version == c.Version {
+			outcomes += m.Live[i].Answers
+		}
+	}
+	ends := "and promoted after " + age(c.Hold)
+	if c.Least > 0 {
+		ends += fmt.Sprintf(", if it has %s by then; later ones count until %s", show.Count(c.Least, "outcome"), age(c.Until))
+	}
+	return fmt.Sprintf("Canary: it has answered %g%% of the events for %s, with %s so far. It is refused as soon as its answers are surely\nworse than those of version %d, %s.",
+		100*c.Share, ago(c.At), show.Count(outcomes, "outcome"), m.Champion, ends)
+}
+
 func nextForModel(look lookedAt) string {
 	m := look.model
 	name := show.Harmless(m.Name)
@@ -104,8 +122,7 @@ func nextForModel(look lookedAt) string {
 	case v == nil:
 		return ""
 	case v.State == tidemill.VersionCanary && m.Canary != nil:
-		return fmt.Sprintf("\nIt answers %g%% of the events since %s ago.\nNext: tidemill rollback %s ends that; tidemill promote %[3]s@%[4]d makes it the champion now\n",
-			100*m.Canary.Share, ago(m.Canary.At), name, v.Number)
+		return fmt.Sprintf("\n%s\nNext: tidemill rollback %s ends that; tidemill promote %[2]s@%[3]d makes it the champion now\n", canaryText(m), name, v.Number)
 	case v.State == tidemill.VersionAwaiting && m.Pin != nil:
 		return fmt.Sprintf("\nNext: tidemill unpin %s, then tidemill promote %[1]s@%d\n", name, v.Number)
 	case v.State == tidemill.VersionAwaiting && v.Judgement != nil && v.Judgement.Lacks:

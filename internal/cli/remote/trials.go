@@ -9,6 +9,7 @@ import (
 
 	"tidemill.dev"
 	"tidemill.dev/api"
+	"tidemill.dev/config/gate"
 	"tidemill.dev/internal/cli/command"
 	"tidemill.dev/internal/cli/show"
 	"tidemill.dev/internal/gateway/client"
@@ -21,8 +22,9 @@ func trialsCommand() command.Command {
 		Watched: true,
 		Summary: "list the candidates that answer a stream beside their champion",
 		About: `LEAD is the candidate's accuracy minus the champion's on the same labelled events, in
-points, with bounds that are valid however often you look. Without a label only the
-disagreement is known.`,
+points, with bounds that are valid however often you look. DISAGREES is the share of the
+events that the two label differently. "of 500" follows the number that a verdict
+needs: labelled events, or answered ones if no clause is about labels.`,
 		Examples: []command.Example{
 			{"tidemill trials", "a table"},
 			{"tidemill trials -o json", "for a script"},
@@ -38,7 +40,7 @@ disagreement is known.`,
 
 func trialTable(all *[]api.Trial) table {
 	return table{none: "No candidate is on trial.", rows: rowsOf(*all, func(t *api.Trial) []string {
-		return []string{show.Harmless(tidemill.VersionName(t.Model, t.Version)), "@" + strconv.Itoa(t.Champion), ago(t.Began), show.Thousands(int64(t.Answered)),
+		return []string{show.Harmless(tidemill.VersionName(t.Model, t.Version)), "@" + strconv.Itoa(t.Champion), ago(t.Began), answeredText(t),
 			disagreement(t), labelledText(t), trialLead(t), show.Harmless(trialState(t))}
 	}, "MODEL", "CHAMPION", "SINCE", "ANSWERED", "DISAGREES", "LABELLED", "LEAD", "STATE")}
 }
@@ -52,8 +54,23 @@ func disagreement(t *api.Trial) string {
 
 func points(x float64) string { return strconv.FormatFloat(100*x, 'f', 1, 64) }
 
-func labelledText(t *api.Trial) string {
-	return fmt.Sprintf("%s of %s", show.Thousands(int64(t.Labelled)), show.Thousands(int64(t.Terms.AtLeast)))
+// answeredText and labelledText name the number that a verdict needs.
+func answeredText(t *api.Trial) string { return countedText(t, t.Answered, !needsLabels(t)) }
+
+func labelledText(t *api.Trial) string { return countedText(t, t.Labelled, needsLabels(t)) }
+
+func countedText(t *api.Trial, n int, counts bool) string {
+	text := show.Thousands(int64(n))
+	if counts {
+		text += " of " + show.Thousands(int64(t.Terms.AtLeast))
+	}
+	return text
+}
+
+// needsLabels reports whether a promotion needs labelled events.
+func needsLabels(t *api.Trial) bool {
+	g, err := gate.CompileStream(t.Terms.Pass)
+	return err != nil || g.NeedsLabels()
 }
 
 func trialLead(t *api.Trial) string {
@@ -70,20 +87,29 @@ func trialState(t *api.Trial) string {
 	case t.Behind > 0:
 		return "reads the past: " + show.Thousands(t.Behind) + " answers left"
 	case t.Answered == 0:
-		return "waits for answers"
+		return "waits for answers of version " + strconv.Itoa(t.Champion)
+	case !needsLabels(t) && t.Answered < t.Terms.AtLeast:
+		return "waits for more events"
+	case !needsLabels(t):
+		return "no verdict yet"
 	case t.Labelled == 0:
-		return "no label yet"
+		return "waits for the first label"
+	case t.Labelled < t.Terms.AtLeast:
+		return "waits for more labels"
 	}
-	return "goes on"
+	return "no verdict yet"
 }
 
 // onTrialText says how the trial of a version is going.
 func onTrialText(t *api.Trial) string {
-	text := fmt.Sprintf("on trial: %s labelled", labelledText(t))
 	if t.Labelled > 0 {
-		return text + ", lead " + strings.Replace(trialLead(t), " (", " points (", 1)
+		return fmt.Sprintf("on trial: %s labelled, lead %s", labelledText(t), strings.Replace(trialLead(t), " (", " points (", 1))
 	}
-	return fmt.Sprintf("%s, %s answered, disagrees on %s", text, show.Thousands(int64(t.Answered)), disagreement(t))
+	text := fmt.Sprintf("on trial: %s answered, disagrees on %s", answeredText(t), disagreement(t))
+	if needsLabels(t) {
+		text += ", " + labelledText(t) + " labelled"
+	}
+	return text
 }
 
 func trialsShowCommand() command.Command {
@@ -115,10 +141,10 @@ func trialOf(g *client.Gateway, ctx context.Context, name string) (api.Trial, er
 func showTrial(w io.Writer, t *api.Trial) error {
 	rows := [][]string{
 		{"Candidate", show.Harmless(tidemill.VersionName(t.Model, t.Version)) + ", against version " + strconv.Itoa(t.Champion)},
-		{"Stream", "that of scorer " + show.Harmless(t.Scorer) + ", since " + ago(t.Began) + "; given up after " + t.Terms.Until.String()},
-		{"Answered", fmt.Sprintf("%s, disagrees on %s, %s, p99 %s ms", show.Thousands(int64(t.Answered)), disagreement(t), show.Count(t.Errors, "error"), number(t.P99))},
-		{"Labelled", fmt.Sprintf("%s: only the candidate is right on %s, only the champion on %s", labelledText(t), show.Thousands(int64(t.Wins)), show.Thousands(int64(t.Losses)))},
-		{"Lead", trialLead(t)},
+		{"Stream", "that of scorer " + show.Harmless(t.Scorer) + ", for " + ago(t.Began) + "; given up after " + age(t.Terms.Until)},
+		{"Answered", fmt.Sprintf("%s events, disagrees on %s, %s, p99 %s ms", answeredText(t), disagreement(t), show.Count(t.Errors, "error"), number(t.P99))},
+		{"Labelled", fmt.Sprintf("%s events: only the candidate is right on %s, only the champion on %s", labelledText(t), show.Thousands(int64(t.Wins)), show.Thousands(int64(t.Losses)))},
+		{"Lead", strings.Replace(trialLead(t), " (", " points (", 1)},
 		{"Budget", fmt.Sprintf("%s of the recipe in 30 days: the lower bound is wrong with a probability of at most %s", show.Count(t.Budget.Trials, "trial"), strconv.FormatFloat(t.Budget.Level, 'g', 3, 64))},
 		{"State", show.Harmless(trialState(t))},
 	}
