@@ -9,7 +9,8 @@
 // other gateways, and so answers from memory. A gateway writes its marks to a Redis stream; one
 // entry holds the marks of some milliseconds. The other gateways read the marks from Redis, and so
 // does a gateway that starts. A gateway that starts while Redis knows nothing of a stream has read
-// the log instead (Recall).
+// the log instead (Recall). If that gateway is killed before Redis has all of its marks, the next
+// one reads the log again: BeginRecall leaves a note in Redis, and EndRecall drops it.
 //
 // Deduplication loses no event. A mark is made only for an event that is on the log, so an event
 // that is reported as seen is on the log. A process that creates a stream makes all gateways forget
@@ -49,5 +50,5 @@
 // A gateway could ask Redis about every event instead, and would then know marks of the last
 // milliseconds too. Each event would then take 1.5 times the CPU and wait for two more processes.
 //
-// Redis must support PING, EXISTS, XADD, XREAD, PEXPIRE and UNLINK, the last within MULTI and EXEC.
+// Redis must support PING, EXISTS, SET, XADD, XREAD, PEXPIRE and UNLINK, the last within MULTI and EXEC.
 package dedupe

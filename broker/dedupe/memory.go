@@ -203,15 +203,36 @@ func (m *Memory) Away() bool {
 	return m.away
 }
 
-// Known asks Redis whether Redis has marks of a stream.
-func (m *Memory) Known(ctx context.Context, stream string) (bool, error) {
+// BeginRecall reports whether the marks of a stream must be read from the log (Recall): Redis has
+// none, or the gateway that read them before was killed. So Redis keeps a note until EndRecall.
+func (m *Memory) BeginRecall(ctx context.Context, stream string, window time.Duration) (needed bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, m.patience)
 	defer cancel()
-	n, err := m.client.Exists(ctx, keyOf(m.names, m.kafka, stream)).Result()
-	if err != nil {
-		return false, fmt.Errorf("read the events of stream %s from Redis: %w", stream, err)
+	key := keyOf(m.names, m.kafka, stream)
+	pipe := m.client.Pipeline()
+	marks, begun := pipe.Exists(ctx, key), pipe.Exists(ctx, recallKey(key))
+	if _, err = pipe.Exec(ctx); err == nil {
+		if marks.Val() > 0 && begun.Val() == 0 {
+			return false, nil
+		}
+		err = m.client.Set(ctx, recallKey(key), m.self, window).Err()
 	}
-	return n > 0, nil
+	if err != nil {
+		return true, fmt.Errorf("ask Redis for the events of stream %s: %w", stream, err)
+	}
+	return true, nil
+}
+
+// recallKey is the key of the note that a recall has begun. It is in the same slot as the marks.
+func recallKey(key string) string { return key + ":recall" }
+
+// EndRecall makes Redis drop the note of BeginRecall after the marks of all calls of Recall.
+func (m *Memory) EndRecall(stream string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.streamMemory(stream)
+	s.recalled = true
+	m.scheduleTrip(s, true)
 }
 
 // streamMemory returns the memory of a stream, and creates it if needed.
@@ -313,9 +334,10 @@ type streamMemory struct {
 	window time.Duration // window of the latest call
 	fresh  time.Time     // start of the last trip that read the marks of other gateways
 
-	listed bool
-	marks  markQueue
-	page   *waitGroup // callers that wait for the next trip; nil if no caller waits
+	listed   bool
+	recalled bool // whether the note of BeginRecall is to be dropped after the waiting marks
+	marks    markQueue
+	page     *waitGroup // callers that wait for the next trip; nil if no caller waits
 
 	after string // id of the last entry that was read; used by runTrips only
 }

@@ -271,3 +271,34 @@ func TestCloseWhileRedisHangs(t *testing.T) {
 		m.expectMetric(t, "tidemill_dedupe_dropped_marks_total", 2)
 	})
 }
+
+// A gateway that is killed while it reads earlier events from the log leaves some of their marks in
+// Redis. The next gateway must read them all again.
+func TestARecallThatWasCutShortIsRepeated(t *testing.T) {
+	addr := embeddedRedis(t)
+	recall := func(ends bool, ids ...string) {
+		t.Helper()
+		m := openMemory(t, dedupe.Options{Redis: dial(t, addr)})
+		needed, err := m.BeginRecall(t.Context(), "events", window)
+		if must(t, err); !needed {
+			t.Fatal("earlier events are not read from the log")
+		}
+		for _, id := range ids {
+			m.Recall("events", window, "/a", id, time.Now())
+		}
+		if ends {
+			m.EndRecall("events")
+		}
+		must(t, m.Close(t.Context()))
+	}
+	recall(false, "1")
+	recall(true, "1", "2")
+	m := openMemory(t, dedupe.Options{Redis: dial(t, addr)})
+	needed, err := m.BeginRecall(t.Context(), "events", window)
+	if must(t, err); needed {
+		t.Error("Redis has all marks, and they are read from the log again")
+	}
+	if !m.Seen(t.Context(), "events", window, "/a", "1") || !m.Seen(t.Context(), "events", window, "/a", "2") {
+		t.Error("an event that was read from the log is not seen")
+	}
+}

@@ -101,6 +101,7 @@ func (m *Memory) releaseWaiters(stops []streamWork) {
 	m.mu.Lock()
 	for _, s := range stops {
 		s.shelf.marks.reuseSlice(s.marks)
+		s.shelf.recalled = s.shelf.recalled && !s.recalled
 		if s.unread {
 			m.scheduleTrip(s.shelf, true)
 			continue
@@ -198,6 +199,8 @@ type streamWork struct {
 	upTo  int64 // time up to which no mark counts
 	keep  time.Duration
 
+	recalled bool // whether these are the last marks of a recall
+
 	written bool // whether the marks are written
 	unread  bool // whether unread entries are left because time was up
 }
@@ -216,6 +219,7 @@ func (m *Memory) gatherWork() []streamWork {
 		if !s.fresh.IsZero() { // before the first full read, the age of the oldest mark is not known
 			at.since = max(at.since, s.known.oldestTime())
 		}
+		at.recalled = s.recalled && len(s.marks.waiting) == 0
 		s.page, s.listed = nil, false
 		stops = append(stops, at)
 		if len(s.marks.waiting) > 0 {
@@ -272,6 +276,9 @@ func (s *streamWork) addCommands(ctx context.Context, pipe redis.Pipeliner, self
 		pipe.XAdd(ctx, &redis.XAddArgs{Stream: s.shelf.key, MinID: strconv.FormatInt(s.since, 10),
 			Values: []any{fieldBy, self, fieldMarks, encode(s.marks), fieldForget, s.upTo}})
 		pipe.PExpire(ctx, s.shelf.key, s.keep)
+	}
+	if s.recalled && !s.written {
+		pipe.Unlink(ctx, recallKey(s.shelf.key))
 	}
 	return pipe.XRead(ctx, &redis.XReadArgs{Streams: []string{s.shelf.key, s.shelf.after}, Count: tripEntries, Block: -1})
 }

@@ -186,7 +186,8 @@ func (p *Platform) recallRepeats(ctx context.Context, memory *dedupe.Memory) {
 
 // readRepeats reads one stream into the memory, and returns the number of events.
 func (p *Platform) readRepeats(ctx context.Context, memory *dedupe.Memory, s config.Stream) (n int, err error) {
-	if known, err := memory.Known(ctx, s.Name); err == nil && known {
+	// If Redis does not answer, the events are recognised here at least.
+	if needed, err := memory.BeginRecall(ctx, s.Name, s.Dedupe); err == nil && !needed {
 		return 0, nil
 	}
 	r, err := follow.OpenReader(ctx, p.broker, follow.ReaderOptions{Stream: s.Name, Start: broker.Since(time.Now().Add(-s.Dedupe)), ToEnd: true, Newest: recallMost})
@@ -200,6 +201,7 @@ func (p *Platform) readRepeats(ctx context.Context, memory *dedupe.Memory, s con
 	for {
 		batch, err := r.Next(ctx)
 		if err == io.EOF {
+			memory.EndRecall(s.Name)
 			return n, nil
 		}
 		if err != nil {
