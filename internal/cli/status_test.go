@@ -49,7 +49,7 @@ func TestStatus(t *testing.T) {
 	})
 	eventually(t, func() bool {
 		out = r.ok("status")
-		return strings.Contains(out, "1 open") && strings.Contains(out, "1 of the newest versions refused")
+		return strings.Contains(out, "1 open") && strings.Contains(out, "1 of the newest versions refused") && strings.Contains(out, "tidemill recipes resume intent") // the last command appears after no event waits
 	})
 	mention(t, "status", out, "1 running, 1 waiting, 1 failed", "intent long-1  running", "1 run: ", bad[:10]+"  intent bad-1  failed ", "exit status 3: no luck",
 		"intent/bot-1@1 is refused: metrics.accuracy >= 0.99, and it is 0.93", "1 scorer/intents: model intent/stranger has no champion", "recipe intent by anonymous",
