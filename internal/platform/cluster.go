@@ -48,25 +48,12 @@ func (p *Platform) watchCluster(ctx context.Context) {
 	if p.cluster == nil || p.works == nil {
 		return
 	}
-	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
-	var running sync.WaitGroup
-	running.Go(func() {
-		err := p.cluster.Watch(watching, kube.WatchOptions{Foreman: p.works.foreman, Ledger: p.works.ledger})
-		if watching.Err() == nil {
-			p.log.Error("controller: watching the pods of runs ended", "reason", err)
-		}
-	})
 	behind := lagReader{p: p, seen: map[string]streamGrowth{}}
-	running.Go(func() {
-		if err := p.cluster.Scale(watching, behind.scorerLag); watching.Err() == nil {
-			p.log.Error("controller: scaling the scorers ended", "reason", err)
-		}
-	})
-	p.AtStop(Consumers, "the watch over Kubernetes", func(context.Context) error {
-		stop()
-		running.Wait()
-		return nil
-	})
+	p.untilStop(ctx, Consumers, "the watch over Kubernetes",
+		p.endless("watching the pods of runs", func(ctx context.Context) error {
+			return p.cluster.Watch(ctx, kube.WatchOptions{Foreman: p.works.foreman, Ledger: p.works.ledger})
+		}),
+		p.endless("scaling the scorers", func(ctx context.Context) error { return p.cluster.Scale(ctx, behind.scorerLag) }))
 }
 
 // serviceWatcher follows the Knative Services once a trigger names such a service. Without such a

@@ -94,14 +94,7 @@ func (p *Platform) Gateway(ctx context.Context, o GatewayOptions) (*gateway.Gate
 // answers, and a page with a history needs a gateway anyway. So the history goes on while the controller or the
 // dispatchers are down.
 func (p *Platform) recordHistory(ctx context.Context, h *status.History, g *gateway.Gateway) {
-	recording, stop := context.WithCancel(context.WithoutCancel(ctx))
-	var running sync.WaitGroup
-	running.Go(func() { h.Record(recording, g.Figures) })
-	p.AtStop(Doors, "the history", func(context.Context) error {
-		stop()
-		running.Wait()
-		return nil
-	})
+	p.untilStop(ctx, Doors, "the history", func(ctx context.Context) { h.Record(ctx, g.Figures) })
 }
 
 func (p *Platform) gatewayProducer(l gateway.Limits) (*broker.Producer, error) {

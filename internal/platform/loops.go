@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"tidemill.dev"
@@ -58,11 +57,9 @@ func (p *Platform) Dispatcher(ctx context.Context) (*deliver.Dispatcher, error) 
 // publishStanding publishes the state of the triggers for the gateways.
 func (p *Platform) publishStanding(ctx context.Context, d *deliver.Dispatcher) {
 	board := status.NewBoard(p.redis, p.names, p.kafka)
-	publishing, stop := context.WithCancel(context.WithoutCancel(ctx))
-	var running sync.WaitGroup
 	id := tidemill.ID("dispatcher", time.Now().String(), p.addresses.Kafka)
-	running.Go(func() {
-		board.Publish(publishing, id, func() []status.Trigger {
+	p.untilStop(ctx, Consumers, "the status of the triggers", func(ctx context.Context) {
+		board.Publish(ctx, id, func() []status.Trigger {
 			all := d.Standing()
 			told := make([]status.Trigger, len(all))
 			for i, s := range all {
@@ -70,11 +67,6 @@ func (p *Platform) publishStanding(ctx context.Context, d *deliver.Dispatcher) {
 			}
 			return told
 		})
-	})
-	p.AtStop(Consumers, "the status of the triggers", func(context.Context) error {
-		stop()
-		running.Wait()
-		return nil
 	})
 }
 
@@ -123,14 +115,8 @@ func (p *Platform) refreshGroups(ctx context.Context, active func() bool) error 
 	if err != nil {
 		return err
 	}
-	refreshing, stop := context.WithCancel(context.WithoutCancel(ctx))
-	var running sync.WaitGroup
-	running.Go(func() { k.Run(refreshing, active) })
-	p.AtStop(Consumers, "the refreshing of consumer groups", func(ctx context.Context) error {
-		stop()
-		running.Wait()
-		return k.Close(ctx)
-	})
+	p.AtStop(Consumers, "the refresher of consumer groups", k.Close)
+	p.untilStop(ctx, Consumers, "the refreshing of consumer groups", func(ctx context.Context) { k.Run(ctx, active) })
 	return nil
 }
 

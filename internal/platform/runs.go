@@ -14,7 +14,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -126,7 +125,7 @@ func (p *Platform) openStore(ctx context.Context, o RunsOptions) (*store.Store, 
 		url = filepath.Join(o.Data, storeFolder)
 		p.addresses.Store = url
 	}
-	s, err := store.Open(ctx, store.Options{URL: url, Logger: p.log, Watch: o.Watched})
+	s, err := store.Open(ctx, store.Options{URL: url, Watch: o.Watched})
 	if err != nil {
 		return nil, fmt.Errorf("open the object store: %w", err)
 	}
@@ -215,29 +214,13 @@ func (p *Platform) watchRuns(ctx context.Context, active func() bool) {
 	if p.works == nil {
 		return
 	}
-	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
-	var running sync.WaitGroup
-	running.Go(func() {
-		if err := p.works.foreman.Watch(watching); watching.Err() == nil {
-			p.log.Error("controller: watching the runs ended", "reason", err)
-		}
-	})
-	running.Go(func() {
-		if err := p.works.models.Watch(watching); watching.Err() == nil {
-			p.log.Error("controller: watching the models ended", "reason", err)
-		}
-	})
-	if rollouts := p.rollouts(active); rollouts != nil {
-		running.Go(func() { rollouts.Watch(watching) })
-	}
 	canaries := canary.New(canary.Options{Broker: p.broker, Ledger: p.works.ledger, Settle: p.works.models.Settle, Active: active, Logger: p.log})
-	running.Go(func() { canaries.Watch(watching) })
-	running.Go(func() { watchStore(watching, p.works.store.Ping, p.log) })
-	p.AtStop(Consumers, "the watch over runs and models", func(context.Context) error {
-		stop()
-		running.Wait()
-		return nil
-	})
+	tasks := []func(context.Context){p.endless("watching the runs", p.works.foreman.Watch), p.endless("watching the models", p.works.models.Watch),
+		canaries.Watch, func(ctx context.Context) { watchStore(ctx, p.works.store.Ping, p.log) }}
+	if rollouts := p.rollouts(active); rollouts != nil {
+		tasks = append(tasks, rollouts.Watch)
+	}
+	p.untilStop(ctx, Consumers, "the watch over runs and models", tasks...)
 }
 
 // rollouts returns what decides about rollouts; nil if this process cannot prove that it wrote a recipe's way.

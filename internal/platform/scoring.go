@@ -267,24 +267,17 @@ func modelDir(o Options) string {
 // publishScoring publishes the state of the scorers for the gateways.
 func (p *Platform) publishScoring(ctx context.Context, s *scorerSet) {
 	board := status.NewScorers(p.redis, p.names, p.kafka)
-	publishing, stop := context.WithCancel(context.WithoutCancel(ctx))
-	var running sync.WaitGroup
 	host, _ := os.Hostname() // the id is shown if this fails
 	began := time.Now().UTC()
 	id := tidemill.ID("scorer", began.String(), host, p.addresses.Kafka)[:8]
-	running.Go(func() {
-		board.Publish(publishing, id, func() status.Process {
+	p.untilStop(ctx, Consumers, "the status of the scorers", func(ctx context.Context) {
+		board.Publish(ctx, id, func() status.Process {
 			told := status.Process{ID: id, Host: cmp.Or(host, id), Began: began, Cache: cacheStanding(s.on.cache.Stats())}
 			for _, one := range s.sortedScorers() {
 				told.Scorers = append(told.Scorers, scorerStanding(one.score.Standing()))
 			}
 			return told
 		})
-	})
-	p.AtStop(Consumers, "the status of the scorers", func(context.Context) error {
-		stop()
-		running.Wait()
-		return nil
 	})
 }
 

@@ -54,6 +54,29 @@ type stopStep struct {
 	stop func(context.Context) error
 }
 
+// untilStop runs tasks until a stage of the stop order, which ends them and waits for their ends.
+func (p *Platform) untilStop(ctx context.Context, s Stage, what string, tasks ...func(context.Context)) {
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var running sync.WaitGroup
+	for _, task := range tasks {
+		running.Go(func() { task(ctx) })
+	}
+	p.AtStop(s, what, func(context.Context) error {
+		stop()
+		running.Wait()
+		return nil
+	})
+}
+
+// endless returns a task that logs if run ends by itself.
+func (p *Platform) endless(what string, run func(context.Context) error) func(context.Context) {
+	return func(ctx context.Context) {
+		if err := run(ctx); ctx.Err() == nil {
+			p.log.Error("controller: "+what+" ended", "reason", err)
+		}
+	}
+}
+
 // AtStop makes Close call stop in a stage. Within a stage, later steps are called first.
 func (p *Platform) AtStop(s Stage, what string, stop func(context.Context) error) {
 	p.stops.mu.Lock()
