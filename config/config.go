@@ -44,7 +44,7 @@ type Stream struct {
 }
 
 // Default returns the config of a file that contains only its version.
-func Default() *Config { return newDraft(new(report)).config() }
+func Default() *Config { return newDraft().config() }
 
 // Names returns the names that the install uses outside the process.
 func (c *Config) Names() (tidemill.Names, error) { return tidemill.NewNames(c.Name) }
@@ -90,7 +90,6 @@ const fileVersion = 1
 
 // draft is the config while its files are read, one after the other.
 type draft struct {
-	to      *report
 	place   Place
 	name    string
 	engine  string             // engine of models, unless a scorer has its own
@@ -114,8 +113,8 @@ type draft struct {
 	later []func()
 }
 
-func newDraft(to *report) *draft {
-	d := &draft{to: to, name: tidemill.DefaultName, engine: engineAuto, places: map[string]Problem{},
+func newDraft() *draft {
+	d := &draft{name: tidemill.DefaultName, engine: engineAuto, places: map[string]Problem{},
 		streams: map[string]Stream{}, claimed: map[string]Problem{}, dedupes: map[string]time.Duration{}, clauses: map[checkedClause]error{}}
 	for _, s := range builtins() {
 		d.streams[s.Name] = s
@@ -126,7 +125,7 @@ func newDraft(to *report) *draft {
 // parse makes a config from one file or several.
 func parse(place Place, sources ...source) (*Config, error) {
 	r := new(report)
-	d := newDraft(r)
+	d := newDraft()
 	d.place = place
 	whole := true
 	for _, s := range sources {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 	"time"
 )
@@ -27,8 +26,7 @@ const DefaultGrace = 24 * time.Hour
 
 // Options configure a store.
 type Options struct {
-	URL    string // file:///var/lib/tidemill/store or s3://bucket?region=eu-1; a plain path names a folder
-	Logger *slog.Logger
+	URL string // file:///var/lib/tidemill/store or s3://bucket?region=eu-1; a plain path names a folder
 	// Grace is the time for which an unreferenced object is kept; 0 means DefaultGrace. All
 	// processes that use a store must have the same value.
 	Grace time.Duration
@@ -42,7 +40,6 @@ type Store struct {
 	bucket *bucket
 	nodes  *nodeCache
 	grace  time.Duration
-	log    *slog.Logger
 	now    func() time.Time
 	small  sync.Pool // pool of *[]byte, each smallObject long
 
@@ -55,15 +52,12 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if o.Grace == 0 {
 		o.Grace = DefaultGrace
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
 	b, err := openBucket(o.URL)
 	if err != nil {
 		return nil, fmt.Errorf("open the store: %w", err)
 	}
 	b.watch = o.Watch
-	s := &Store{bucket: b, nodes: newNodeCache(cachedBytes), grace: o.Grace, log: o.Logger, now: time.Now}
+	s := &Store{bucket: b, nodes: newNodeCache(cachedBytes), grace: o.Grace, now: time.Now}
 	s.small.New = func() any { b := make([]byte, smallObject); return &b }
 	err = s.Ping(ctx)
 	if c, ok := b.backend.(interface {

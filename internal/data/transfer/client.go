@@ -334,12 +334,12 @@ func newCrew(ctx context.Context, ways int) *workerPool {
 	return c
 }
 
-// start starts work as soon as a slot is free. It returns false if no further work should start.
-func (c *workerPool) start(work func(context.Context) error) bool {
+// start starts work as soon as a slot is free, unless some work has failed.
+func (c *workerPool) start(work func(context.Context) error) {
 	select {
 	case c.slots <- struct{}{}:
 	case <-c.ctx.Done():
-		return false
+		return
 	}
 	c.all.Go(func() {
 		defer func() { <-c.slots }()
@@ -347,7 +347,6 @@ func (c *workerPool) start(work func(context.Context) error) bool {
 			c.stop(err)
 		}
 	})
-	return c.ctx.Err() == nil
 }
 
 // wait waits for all work. It returns the first error, which may be the given one.

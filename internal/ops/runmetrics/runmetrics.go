@@ -26,7 +26,6 @@ type Options struct {
 
 // Census counts runs and verdicts until it is closed.
 type Census struct {
-	o        Options
 	standing *stateCollector
 	judged   *prometheus.CounterVec
 	facts    *follow.Follower
@@ -41,7 +40,7 @@ const (
 // Open starts to count new facts. Older facts do not count, because a counter begins at 0 with its
 // process.
 func Open(ctx context.Context, o Options) (*Census, error) {
-	c := &Census{o: o, standing: newStanding(o.Ledger, o.Logger),
+	c := &Census{standing: newStanding(o.Ledger, o.Logger),
 		judged: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tidemill_controller_versions_judged_total",
 			Help: "Versions of models that were promoted or refused, anywhere; every controller counts all of them."}, []string{"recipe", "verdict"})}
 	var errs []error

@@ -88,7 +88,7 @@ func (w *watchWorld) process() (*scheduler.Foreman, *ledger.Ledger, *Cluster) {
 	w.Cleanup(func() { _ = l.Close(context.Background()) })
 	tokens, err := scheduler.NewTokens(make([]byte, scheduler.SecretSize))
 	w.must(err)
-	s, err := store.Open(w.Context(), store.Options{URL: w.TempDir(), Logger: w.log})
+	s, err := store.Open(w.Context(), store.Options{URL: w.TempDir()})
 	w.must(err)
 	w.Cleanup(func() { _ = s.Close() })
 	c := w.open(func(o *Options) {

@@ -134,9 +134,8 @@ var ErrUnlaunchable = errors.New("cannot be launched here")
 
 // Status is the state of a Foreman's Watch.
 type Status struct {
-	Watching bool      // true once a round has succeeded
-	Err      error     // reason why some due work failed; nil if no work failed
-	Since    time.Time // time of the first error
+	Watching bool  // true once a round has succeeded
+	Err      error // reason why some due work failed; nil if no work failed
 }
 
 type health struct {
@@ -158,14 +157,7 @@ func (h *health) report(log *slog.Logger, ctx context.Context, err error) {
 	}
 	h.mu.Lock()
 	was := h.now
-	switch {
-	case err == nil:
-		h.now = Status{Watching: true}
-	case was.Err == nil:
-		h.now = Status{Watching: was.Watching, Err: err, Since: time.Now()}
-	default:
-		h.now.Err = err
-	}
+	h.now = Status{Watching: was.Watching || err == nil, Err: err}
 	h.mu.Unlock()
 	switch {
 	case err != nil && (was.Err == nil || was.Err.Error() != err.Error()):

@@ -65,7 +65,7 @@ func newWorld(t testing.TB, recipes ...config.Recipe) *world {
 	w.must(err)
 	w.redis = redis.NewClient(&redis.Options{Addr: w.servers.Redis(), ReadTimeout: time.Minute})
 	t.Cleanup(func() { _ = w.redis.Close() })
-	w.store, err = store.Open(t.Context(), store.Options{URL: w.dir, Logger: w.log})
+	w.store, err = store.Open(t.Context(), store.Options{URL: w.dir})
 	w.must(err)
 	t.Cleanup(func() { _ = w.store.Close() })
 	b := w.dial()

@@ -296,7 +296,7 @@ func (b *builder[T]) branch(tree int, o open) error {
 	if n.Mode != Member && n.Value != n.Value {
 		return fmt.Errorf("%s compares with NaN", b.place(tree, o.from))
 	}
-	set, err := b.setOf(tree, o.from, &n)
+	set, err := b.setOf(tree, &n)
 	if err != nil {
 		return err
 	}
@@ -320,7 +320,7 @@ func (b *builder[T]) branch(tree int, o open) error {
 // setOf returns the set of a node that asks for equality. Exporters write a set as a chain of
 // nodes that ask for one number each and have the same child for yes. The chain becomes one node:
 // its False is changed.
-func (b *builder[T]) setOf(tree int, at int32, n *Node) ([]T, error) {
+func (b *builder[T]) setOf(tree int, n *Node) ([]T, error) {
 	set := []T{}
 	switch n.Mode {
 	default:
