@@ -39,6 +39,7 @@ func Fetch(ctx context.Context) error {
 		func(ctx context.Context) (string, error) { return pythonLibraries(ctx, onnxLibrary) },
 		func(ctx context.Context) (string, error) { return pythonLibraries(ctx, onnxLibrary, onnxRuntime) },
 		func(ctx context.Context) (string, error) { return pythonLibraries(ctx, sciPy) },
+		func(ctx context.Context) (string, error) { return pythonLibraries(ctx, river) },
 		func(ctx context.Context) (string, error) { return pythonLibraries(ctx, inferenceLibraries()...) },
 		javaInference,
 		NodeModules,
@@ -185,6 +186,8 @@ const (
 	onnxRuntime = "onnxruntime==1.31.1"
 	// sciPy computes statistics in another way than we do.
 	sciPy = "scipy==1.17.1"
+	// river learns from streams, and has detectors of drift.
+	river = "river==0.26.1"
 )
 
 // Python runs python3 with the given arguments and Python's cloudevents, which the first
@@ -206,11 +209,20 @@ func PythonONNXRuntime(ctx context.Context, args ...string) (*exec.Cmd, error) {
 // AskSciPy runs a Python script with SciPy. The script gets the question as JSON, and its output is the
 // answer as JSON.
 func AskSciPy(ctx context.Context, script string, question, answer any) error {
+	return ask(ctx, sciPy, script, question, answer)
+}
+
+// AskRiver is like AskSciPy, with river.
+func AskRiver(ctx context.Context, script string, question, answer any) error {
+	return ask(ctx, river, script, question, answer)
+}
+
+func ask(ctx context.Context, library, script string, question, answer any) error {
 	in, err := json.Marshal(question)
 	if err != nil {
 		return err
 	}
-	cmd, err := pythonWith(ctx, []string{"-c", script}, sciPy)
+	cmd, err := pythonWith(ctx, []string{"-c", script}, library)
 	if err != nil {
 		return err
 	}
@@ -218,7 +230,7 @@ func AskSciPy(ctx context.Context, script string, question, answer any) error {
 	cmd.Stdin, cmd.Stderr = bytes.NewReader(in), &problems
 	out, err := cmd.Output()
 	if err != nil {
-		return fmt.Errorf("ask SciPy: %w\n%s", err, problems.Bytes())
+		return fmt.Errorf("ask %s: %w\n%s", library, err, problems.Bytes())
 	}
 	return json.Unmarshal(out, answer)
 }
