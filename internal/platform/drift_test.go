@@ -1,0 +1,44 @@
+package platform
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"tidemill.dev"
+	"tidemill.dev/broker/follow"
+)
+
+const driftOfTests = `version: 1
+streams: {messages: {partitions: 2}, scored: {partitions: 2}}
+scorers:
+  intents: {from: messages, to: scored, model: "intent/{key}", drift: {reference: 100, predictions: true}}
+recipes:
+  intent: {when: {type: t}, run: {dir: ., command: [nothing]}, makes: {model: "intent/{key}"}}
+`
+
+// A champion whose first answers differ from the predictions that its gate has judged has drifted.
+func TestDriftFromThePredictions(t *testing.T) {
+	t.Parallel()
+	w := newScoringWorld(t, driftOfTests)
+	const model = "intent/bot-1"
+	report, err := json.Marshal(tidemill.Report{Measured: &tidemill.Figures{Examples: 1000, Classes: []tidemill.Class{{Label: "no", Predicted: 800}, {Label: "yes", Predicted: 200}},
+		Cells: []tidemill.Cell{{Truth: 0, Predicted: 0, Count: 800}, {Truth: 1, Predicted: 1, Count: 200}}}})
+	w.must(err)
+	w.fact(tidemill.TypeModelRegistered, model, "run-1", tidemill.ModelRegistered{Artifact: w.putFiles(map[string][]byte{"model.onnx": twoLabels(true)}), // says yes
+		Report: w.putFiles(map[string][]byte{"report.json": report}), Judge: tidemill.Judge{Keep: 3},
+		Origin: tidemill.Origin{Run: "run-1", Recipe: "intent", Mark: tidemill.Mark{Offset: 1}, Began: time.Unix(1, 0)}})
+	w.fact(tidemill.TypeModelPromotionProposed, model, "", tidemill.PromotionProposed{Action: tidemill.ActionPromote, Version: 1, Turn: 0, Force: true})
+	w.must(w.Scorers(w.ctx(), ""))
+	w.must(w.Observer(w.ctx()))
+	for n := range 70 { // with the first answers as the reference, all of them would be in it
+		w.publishEvent("messages", fmt.Sprint("message-", n), "bot-1")
+	}
+	found := w.waitForEvents(tidemill.StreamFacts, 1, func(e *follow.Event) bool { return e.Type == tidemill.TypeModelDrifted })
+	var d tidemill.ModelDrifted
+	w.must(json.Unmarshal(found[0].Data, &d))
+	if d.Figure != tidemill.FigureLabels || d.Version != 1 || d.Before != 0.2 && d.Before != 0.8 || w.attribute(&found[0], tidemill.AttrModel) != model {
+		t.Errorf("%+v", d)
+	}
+}
