@@ -211,6 +211,30 @@ func (w *world) runsAndIsKilled(o Options, keep bool) (end func()) {
 	}
 }
 
+// The outcomes of other scorers are no lag of this one's group.
+func TestOutcomesOfOthersAreNoLag(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s, err := open(t.Context(), w.options(scorer(time.Hour, "")))
+	w.must(err)
+	defer func() { w.must(s.close(t.Context())) }()
+	for n := range 10 {
+		v := broker.View{ID: place(n), Source: w.names.Source("outcomes/another"), Type: tidemill.TypeOutcome, Subject: fmt.Sprint("k", n)}
+		_, err := w.p.Publish(t.Context(), tidemill.StreamOutcomes, &v)
+		w.must(err)
+	}
+	w.must(s.commit(t.Context(), true))
+	ends, err := w.b.Ends(t.Context(), tidemill.StreamOutcomes)
+	w.must(err)
+	marked, err := w.b.Committed(t.Context(), group("s"), ends)
+	w.must(err)
+	for i := range ends {
+		if marked[i].Offset != ends[i].Offset {
+			t.Errorf("the group is at %v, want %v", marked, ends)
+		}
+	}
+}
+
 // The newest owner wins: the former one cannot commit any more.
 func TestAnotherOwnerTakesOver(t *testing.T) {
 	t.Parallel()
