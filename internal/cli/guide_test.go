@@ -21,7 +21,7 @@ import (
 // guides are the documents with separate tests, which follow each document word for word.
 // TestDocumentsAreTrue does not execute their commands. The test of docs/python.md is
 // python/tests/sklearn/test_docs.py, and that of examples/libraries is python/tests/standard/example.py.
-var guides = []string{"docs/drift.md", "docs/outcomes.md", "docs/python.md", "docs/rollouts.md", "docs/scoring.md", "docs/tabular.md", "docs/train.md", "examples/intents/README.md",
+var guides = []string{"docs/drift.md", "docs/outcomes.md", "docs/python.md", "docs/rollouts.md", "docs/scoring.md", "docs/tabular.md", "docs/train.md", "docs/trials.md", "examples/intents/README.md",
 	"examples/libraries/README.md", "examples/stages/README.md"}
 
 // guide is one of these documents. A shell runs its commands, in the folder that its reader would
