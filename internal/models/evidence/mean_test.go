@@ -95,3 +95,27 @@ func TestLowestHasNoOrder(t *testing.T) {
 		t.Errorf("%g, and backwards %g", x, y)
 	}
 }
+
+// The Python package confseq 0.0.11 (betting_mart, with these bets) computes the same capital. Its figures are written
+// down here, because it needs Boost's headers and a NumPy before 2 to be installed.
+func TestCapitalsAreThoseOfConfseq(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		counts
+		m, want float64
+	}{{counts{40, 300, 20}, 0, 2.354750839022537}, {counts{40, 300, 20}, 0.02, 0.893619896088984}, {counts{100, 50, 60}, -0.05, 6.450006328027664},
+		{counts{5, 10, 2}, 0.1, 0.020484484489491157}} {
+		if is := c.logE(c.m); math.Abs(is-c.want) > 1e-9 {
+			t.Errorf("%v against %v: %v, confseq has %v", c.counts, c.m, is, c.want)
+		}
+	}
+	m := NewMean(0, 1)
+	for i := range 200 {
+		m.Add((float64(i*7%300+50) + 1e-6) / meanBins)
+	}
+	for place, want := range map[float64]float64{0.1: 96.95545458770258, 0.15: 22.751651715155198, 0.18: 0.8927258774166646} {
+		if is := m.logCapital(place); math.Abs(is-want) > 1e-5 { // figures are rounded down to bins
+			t.Errorf("a mean of %v: %v, confseq has %v", place, is, want)
+		}
+	}
+}

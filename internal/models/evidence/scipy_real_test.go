@@ -5,6 +5,7 @@ package evidence
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"tidemill.dev/broker/brokertest/realservers"
@@ -46,5 +47,117 @@ func TestRealEValuesAreSciPys(t *testing.T) {
 		if is := (counts{won: c[0], tied: r.Int64N(1000), lost: c[1]}).logE(0); math.Abs(is-logs[i]) > 1e-7*max(1, math.Abs(is)) {
 			t.Errorf("%d won and %d lost: the logarithm of the e-value is %v, SciPy's %v", c[0], c[1], is, logs[i])
 		}
+	}
+}
+
+// A bound is the place where the capital of the bets is 1/alpha: here by a product over all figures, and SciPy's search for a root.
+const boundsScript = `
+import json, sys
+import numpy as np
+from scipy.optimize import brentq
+from scipy.special import logsumexp
+asked = json.load(sys.stdin)
+def bound(capital, low, high, alpha):
+    missing = lambda m: capital(m) + np.log(alpha)
+    return low if missing(low) < 0 else brentq(missing, low, high, xtol=1e-12)
+def lead(won, tied, lost, alpha):
+    results, times = np.array([1, 0, -1])[:, None], np.array([won, tied, lost])[:, None]
+    def capital(m):
+        size = np.minimum(np.array(asked["sizes"]), 0.99 / (1 + m))
+        return logsumexp(np.log(asked["shares"]) + (times * np.log1p(size * (results - m))).sum(axis=0))
+    return bound(capital, -1 + 1e-12, 1 - 1e-12, alpha)
+def mean(figures, alpha):
+    x = np.array(figures)[:, None]
+    fractions = np.array(asked["fractions"])
+    capital = lambda m: logsumexp(np.log1p(fractions * (x - m) / m).sum(axis=0)) - np.log(len(fractions))
+    return bound(capital, 1e-9, 1 - 1e-12, alpha)
+json.dump({"leads": [lead(*one, alpha) for one in asked["counts"] for alpha in asked["alphas"]],
+    "means": [mean(one, alpha) for one in asked["figures"] for alpha in asked["alphas"]]}, sys.stdout)
+`
+
+// The bounds of leads and means are those that SciPy finds.
+func TestRealBoundsAreSciPys(t *testing.T) {
+	asked := struct {
+		Sizes     []float64   `json:"sizes"`
+		Shares    []float64   `json:"shares"`
+		Fractions []float64   `json:"fractions"`
+		Alphas    []float64   `json:"alphas"`
+		Counts    [][3]int64  `json:"counts"`
+		Figures   [][]float64 `json:"figures"`
+	}{Fractions: fractions, Alphas: []float64{0.05, 0.0001}}
+	for _, b := range bets {
+		asked.Sizes, asked.Shares = append(asked.Sizes, b.size), append(asked.Shares, b.share)
+	}
+	r := rand.New(rand.NewPCG(2, 8))
+	var means []*Mean
+	for range 100 {
+		asked.Counts = append(asked.Counts, [3]int64{r.Int64N(1 << r.IntN(12)), r.Int64N(1 << r.IntN(14)), r.Int64N(1 << r.IntN(12))})
+		m, figures := NewMean(0, 1), make([]float64, 1+r.IntN(300))
+		for i, most := range rand.New(rand.NewPCG(uint64(len(means)), 9)).Perm(len(figures)) {
+			figures[i] = (float64(r.IntN(100+most*3)) + 1e-6) / meanBins // no figure loses by the rounding to bins
+			m.Add(figures[i])
+		}
+		asked.Figures, means = append(asked.Figures, figures), append(means, m)
+	}
+	var found struct{ Leads, Means []float64 }
+	if err := realservers.AskSciPy(t.Context(), boundsScript, asked, &found); err != nil {
+		t.Fatal(err)
+	}
+	bounded := 0
+	for i, c := range asked.Counts {
+		for j, alpha := range asked.Alphas {
+			at := 2*i + j
+			if is := (counts{c[0], c[1], c[2]}).lowest(alpha); math.Abs(is-found.Leads[at]) > 1e-8 {
+				t.Errorf("%v at %v: the lead is above %v, by SciPy above %v", c, alpha, is, found.Leads[at])
+			}
+			is := means[i].Lowest(alpha)
+			if math.Abs(is-found.Means[at]) > 4e-5 { // the bound is searched to 0.00002
+				t.Errorf("%d figures at %v: the mean is above %v, by SciPy above %v", means[i].Len(), alpha, is, found.Means[at])
+			}
+			if is > 0 {
+				bounded++
+			}
+		}
+	}
+	if bounded < 100 {
+		t.Errorf("only %d means have a bound", bounded)
+	}
+}
+
+// With e-values that are one divided by a p-value, e-BH is the procedure of Benjamini and Hochberg, which SciPy has.
+func TestRealEBHIsSciPys(t *testing.T) {
+	var asked [][]float64
+	r := rand.New(rand.NewPCG(3, 8))
+	for range 200 {
+		values := make([]float64, 1+r.IntN(200))
+		for i := range values {
+			values[i] = math.Pow(r.Float64(), 1+float64(r.IntN(8)))
+		}
+		asked = append(asked, values)
+	}
+	var rejects [][]bool
+	err := realservers.AskSciPy(t.Context(), `
+import json, sys
+from scipy.stats import false_discovery_control
+json.dump([(false_discovery_control(one, method="bh") <= 0.05).tolist() for one in json.load(sys.stdin)], sys.stdout)
+`, asked, &rejects)
+	if err != nil {
+		t.Fatal(err)
+	}
+	some := 0
+	for i, values := range asked {
+		evalues := make([]float64, len(values))
+		for j, p := range values {
+			evalues[j] = 1 / p
+		}
+		if is := EBH(evalues, 0.05); !slices.Equal(is, rejects[i]) {
+			t.Errorf("of %v e-BH rejects %v, SciPy %v", values, is, rejects[i])
+		}
+		if slices.Contains(rejects[i], true) {
+			some++
+		}
+	}
+	if some < 50 {
+		t.Errorf("only %d lists have a rejected hypothesis", some)
 	}
 }
