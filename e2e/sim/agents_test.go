@@ -12,6 +12,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -40,6 +41,8 @@ type ranRun struct {
 	causes      map[string]bool // ids of events
 	attempts    int
 	ended       tidemill.RunState // last answer to a report of an attempt
+	way         string            // variable WAY of the attempts
+	labels      map[string]string // label that the model of each attempt answers to everything
 }
 
 func newAgents(w *world) *agents {
@@ -178,10 +181,11 @@ func (a *attempt) began(o *api.Order, events []byte) error {
 	defer a.mu.Unlock()
 	r := a.runs[o.Run]
 	if r == nil {
-		r = &ranRun{recipe: o.Recipe, key: o.Key, causes: map[string]bool{}}
+		r = &ranRun{recipe: o.Recipe, key: o.Key, causes: map[string]bool{}, labels: map[string]string{}, way: o.Plan.Env["WAY"]}
 		a.runs[o.Run] = r
 	}
 	r.attempts++
+	r.labels[strconv.Itoa(o.Attempt)] = []string{"yes", "no"}[a.random>>16%2]
 	for line := range bytes.Lines(events) {
 		var e struct{ ID string }
 		if err := json.Unmarshal(line, &e); err != nil {

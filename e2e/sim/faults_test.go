@@ -116,7 +116,7 @@ func (s *stall) holds(w *world, m *vnet.Message) bool {
 // message decides the fate of a message by the plan and by the stalls.
 func (w *world) message(m *vnet.Message) vnet.Fault {
 	if isRequest := len(m.Head) > 6 && m.Head[4] == 0 && m.Head[5] < 2 && strings.HasPrefix(m.Conn, m.From+">"); isRequest {
-		for _, stream := range stallable {
+		for _, stream := range carried {
 			if bytes.Contains(m.Head, []byte("tidemill."+stream)) {
 				w.carries.Store(m.Conn, stream)
 			}

@@ -123,7 +123,7 @@ func (o *oracle) contradictions() (all []string) {
 	defer o.w.sub.mu.Unlock()
 	o.w.agents.mu.Lock()
 	defer o.w.agents.mu.Unlock()
-	for _, check := range []func() []string{o.stored, o.delivered, o.inOrder, o.ran, o.scored, o.labelled, o.ticked} {
+	for _, check := range []func() []string{o.stored, o.delivered, o.inOrder, o.ran, o.scored, o.labelled, o.judged, o.tried, o.rolledOut, o.ticked} {
 		all = append(all, check()...)
 	}
 	return all
@@ -168,28 +168,24 @@ func (o *oracle) drained() (all []string) {
 	return all
 }
 
-// agreed checks that all gateways report the same runs and models.
+// agreed checks that all gateways report the same runs, models and rollouts, and that verdicts can be computed again.
 func (o *oracle) agreed() (all []string) {
-	for _, path := range []string{"/api/v1/runs?limit=500", "/api/v1/models?limit=500"} {
+	for _, path := range []string{"/api/v1/runs?limit=500", "/api/v1/models?limit=500", "/api/v1/rollouts"} {
 		var first string
 		for i, door := range o.w.doors() {
-			c := o.w.client(o.w.chaos, door)
-			res, err := c.Get(gatewayURL + path)
-			if err != nil {
-				return []string{fmt.Sprintf("%s of %s: %v", path, door.name, err)}
-			}
-			text, err := io.ReadAll(res.Body)
-			res.Body.Close()
-			c.CloseIdleConnections()
+			status, text, err := o.get(door, path)
 			switch {
-			case err != nil || res.StatusCode != 200:
-				all = append(all, fmt.Sprintf("%s of %s: %s %v %.300s", path, door.name, res.Status, err, text))
+			case err != nil || status != 200:
+				all = append(all, fmt.Sprintf("%s of %s: %d %v %.300s", path, door.name, status, err, text))
 			case i == 0:
-				first = string(text)
-			case string(text) != first:
+				first = text
+			case text != first:
 				all = append(all, fmt.Sprintf("%s differs: %s\n%s", path, first, text))
 			}
 		}
+	}
+	if len(all) == 0 {
+		all = o.rejudged()
 	}
 	return all
 }
@@ -327,53 +323,45 @@ func (o *oracle) ran() (all []string) {
 	return all
 }
 
-// scored checks that each message has one score or one dead letter for each of its records, that no
-// score of a key is by an older version than the score before, and that the version was a champion.
+// scored checks that each message has one score or one dead letter for each of its records, and that the version was the
+// champion then, or the canary of the event's user. The scores of a key follow its champions in their order.
 func (o *oracle) scored() (all []string) {
-	answers := map[string][]*record{}
+	answers, answered := map[string]*record{}, map[string]int{} // by place, and number by message
 	for i := range o.records["scored"] {
 		if r := &o.records["scored"][i]; r.typ() == "tidemill.scored" {
-			answers[r.head["ce_causationid"]] = append(answers[r.head["ce_causationid"]], r)
+			answers[r.id()] = r
+			answered[r.head["ce_causationid"]]++
 		}
 	}
-	proposed, champion := map[string]time.Time{}, map[string]bool{} // by model and version
-	for i := range o.records["facts"] {
-		r := &o.records["facts"][i]
-		switch name := r.head["ce_model"] + " "; r.typ() {
-		case "tidemill.model.promoted":
-			champion[name+r.head["ce_modelversion"]] = true
-		case "tidemill.model.promotion-proposed":
-			var data struct{ Version int }
-			if err := json.Unmarshal([]byte(r.value), &data); err != nil {
-				all = append(all, fmt.Sprintf("read %s: %v", r.typ(), err))
-			}
-			if name += strconv.Itoa(data.Version); proposed[name].IsZero() {
-				proposed[name] = r.at
-			}
-		}
+	proposed, champions, at := o.proposals(), map[string][]reign{}, map[string]int{} // at is the reign of the last answer to a key
+	for model, of := range o.decisions() {
+		champions[model] = reigns(of, proposed)
 	}
-	letters, records, last := o.letters("intents"), map[string]int{}, map[string]int{}
+	letters, records := o.letters("intents"), map[string]int{}
 	for i := range o.records["messages"] {
 		r := &o.records["messages"][i]
 		records[r.id()]++
-		if records[r.id()] > 1 {
+		answer := answers["messages/"+r.spot()]
+		if answer == nil {
 			continue
 		}
-		for _, answer := range answers[r.id()] {
-			model, version := answer.head["ce_model"], answer.head["ce_modelversion"]
-			if name := model + " " + version; !champion[name] || answer.at.Before(proposed[name].Truncate(time.Millisecond)) {
-				all = append(all, fmt.Sprintf("message %s of %s was scored by version %s of %s, which was no champion", r.id(), r.key(), version, model))
-			}
-			if n, _ := strconv.Atoi(version); n < last[r.key()] {
-				all = append(all, fmt.Sprintf("message %s of %s was scored by version %s after version %d", r.id(), r.key(), version, last[r.key()]))
-			} else {
-				last[r.key()] = n
-			}
+		var d struct{ User string }
+		_ = json.Unmarshal([]byte(r.value), &d) // a message without a user has none
+		model := answer.head["ce_model"]
+		version, _ := strconv.Atoi(answer.head["ce_modelversion"])
+		next := at[r.key()]
+		for next < len(champions[model]) && !champions[model][next].allows(model, version, d.User, answer.at, o.w.p.judging.share) {
+			next++
 		}
+		if next == len(champions[model]) {
+			all = append(all, fmt.Sprintf("message %s of %s was scored by version %d of %s, which was neither its champion nor the user's canary then: %v", r.id(), r.key(), version, model, champions[model][at[r.key()]:]))
+			continue
+		}
+		at[r.key()] = next
 	}
 	for _, id := range slices.Sorted(maps.Keys(records)) {
-		if n := len(answers[id]) + letters[id]; n != records[id] {
-			all = append(all, fmt.Sprintf("message %s is %d times on its stream and has %d scores and %d dead letters", id, records[id], len(answers[id]), letters[id]))
+		if n := answered[id] + letters[id]; n != records[id] {
+			all = append(all, fmt.Sprintf("message %s is %d times on its stream and has %d scores and %d dead letters", id, records[id], answered[id], letters[id]))
 		}
 	}
 	return all

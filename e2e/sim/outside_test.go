@@ -158,6 +158,8 @@ func (b *publishers) publish(i int) {
 	for n := 0; time.Now().Before(until); n++ {
 		e := &post{id: fmt.Sprintf("%d-%d", i, n), key: fmt.Sprintf("bot-%d-%d", i, r.IntN(b.w.p.keys)), body: `{"x":[1,0]}`}
 		switch f, k := &b.w.p.focus, r.IntN(b.w.p.focus.orders+b.w.p.focus.messages+b.w.p.focus.bots); {
+		case n == 0 && b.w.p.judging != (judging{}): // the first model of a key
+			e.typ = "bot-created"
 		case k < f.orders:
 			e.typ = "order-paid"
 		case k < f.orders+f.messages:
@@ -166,6 +168,7 @@ func (b *publishers) publish(i int) {
 			e.typ = "bot-created"
 		}
 		if e.typ == "message" && b.w.p.observers > 0 {
+			e.body = fmt.Sprintf(`{"x":[1,0],"user":"user-%d"}`, n%10)
 			b.label(e, n, clients)
 			continue
 		}
@@ -177,14 +180,14 @@ func (b *publishers) publish(i int) {
 // label posts a message and up to three labels for it: before it or after it, repeated, contradicting, late, or for a
 // message that does not exist.
 func (b *publishers) label(e *post, n int, clients []*http.Client) {
-	r := random(b.w.p.seed, "labels of "+e.id)
 	verdict := func(i int) {
-		of := e.id
+		r, of := random(b.w.p.seed, fmt.Sprint("label ", i, " of ", e.id)), e.id
 		if r.IntN(12) == 0 {
 			of = "absent-" + of
 		}
-		b.post(&post{id: fmt.Sprintf("v%d-%s", i, e.id), typ: "verdict", key: e.key, body: fmt.Sprintf(`{"of":%q,"from":"/sim","truth":%q}`, of, []string{"yes", "no"}[r.IntN(2)])}, clients, r.IntN(len(clients)))
+		b.post(&post{id: fmt.Sprintf("v%d-%s", i, e.id), typ: "verdict", key: e.key, body: fmt.Sprintf(`{"of":%q,"from":"/sim","truth":%q}`, of, []string{"no", "yes"}[min(r.IntN(6), 1)])}, clients, r.IntN(len(clients)))
 	}
+	r := random(b.w.p.seed, "labels of "+e.id)
 	if r.IntN(4) == 0 {
 		verdict(0)
 	}
@@ -193,8 +196,11 @@ func (b *publishers) label(e *post, n int, clients []*http.Client) {
 		verdict(1)
 	}
 	if n%7 == 0 {
-		time.Sleep(time.Duration(r.Int64N(int64(labelWait) * 3 / 2)))
-		verdict(2)
+		after := time.Duration(r.Int64N(int64(labelWait) * 3 / 2))
+		b.wg.Go(func() {
+			time.Sleep(after)
+			verdict(2)
+		})
 	}
 	time.Sleep(time.Duration(r.Int64N(2 * int64(b.w.p.every))))
 }

@@ -34,7 +34,14 @@ type plan struct {
 	sick       int           // percentage of the subscriber's answers that are no success
 	pace       time.Duration // longest time between two beats of an attempt
 	focus      focus
+	judging    judging
 	faults     []fault
+}
+
+// judging has the clauses of the recipe after its gate, as the config has them. Empty ones are missing.
+type judging struct {
+	trial, canary, rollout string
+	share                  float64 // share of the canary
 }
 
 // focus is the part of Tidemill that has most of a world's load and faults. Rare faults need a part
@@ -107,15 +114,22 @@ func newPlan(seed uint64) *plan {
 	if seed%5 == 2 { // the other worlds stay as they were, because some of their seeds find known faults
 		p.observers, p.focus = between(1, 2), focus{"observer", 1, 12, 3, "outcomes"}
 	}
+	p.judge(random(seed, "judging"))
 	switch p.focus.role {
 	case "observer":
 		p.partitions, p.keys, p.every = between(1, 3), between(1, 3), time.Duration(between(50, 400))*time.Millisecond
+		if p.judging != (judging{}) { // a model needs several versions and many labels
+			p.keys, p.publishers, p.every, p.load = 1, 1+p.publishers%3, min(p.every, 200*time.Millisecond), p.load+20*time.Second
+		}
 	case "scorer":
 		p.scorers, p.partitions, p.keys, p.every = between(2, 3), between(2, 4), between(1, 3), time.Duration(between(50, 400))*time.Millisecond
 	case "dispatcher":
 		p.dispatch, p.sick, p.keys, p.every = between(2, 3), between(10, 50), between(1, 3), time.Duration(between(50, 500))*time.Millisecond
 	case "controller":
 		p.controls, p.every = 2, time.Duration(between(200, 1500))*time.Millisecond
+	}
+	if p.judging.rollout != "" {
+		p.every = time.Duration(between(600, 2000)) * time.Millisecond
 	}
 	for range between(2, 9) {
 		p.add(r, p.newFault(r, drawn[r.IntN(len(drawn))]))
@@ -126,6 +140,34 @@ func newPlan(seed uint64) *plan {
 		p.add(r, f)
 	}
 	return p
+}
+
+// judge plans trials, canaries and rollouts. Rollouts are in a world with one process, because a cluster waits for 75 s
+// before it decides about another config.
+func (p *plan) judge(r *rand.Rand) {
+	between := func(least, most int) int { return least + r.IntN(most-least+1) }
+	one := func(of ...string) string { return of[r.IntN(len(of))] }
+	kind := r.IntN(4)
+	if p.observers > 0 && kind%2 > 0 {
+		p.judging.trial = fmt.Sprintf("{last: %ds, until: %ds, atLeast: %d, alpha: 0.%d, pass: [%s], refuse: [%s]}", between(5, 60), between(10, 40), between(1, 15), between(1, 4),
+			one("stream.lead.low > 0", "stream.lead.value > 0", "stream.lead.low > -0.4", "stream.errors == 0, stream.disagree < 0.9"), one("stream.lead.high < 0", "stream.lead.value < 0", "stream.disagree > 0.5"))
+	}
+	if p.observers > 0 && kind > 1 {
+		share := between(10, 60)
+		p.judging.share = float64(share) / 100
+		p.judging.canary = fmt.Sprintf("{share: %d%%, by: data.user, hold: %ds, least: %d, until: %ds}", share, between(1, 6), between(0, 8), between(10, 40))
+	}
+	if p.seed%10 != 6 {
+		return
+	}
+	p.up, p.focus = true, focus{"controller", 1, 1, 8, "commands"}
+	p.keys, p.publishers, p.load = between(4, 10), between(2, 3), time.Duration(between(25, 60))*time.Second
+	change := p.load / 3
+	p.judging.rollout = fmt.Sprintf("{keys: [%d%%, 100%%], hold: %ds, stop: %s}", between(20, 90), between(2, 10), one("fleet.failed > 0.95", "fleet.promoted > 0", "fleet.promoted > 1", "fleet.runs > 3"))
+	p.add(r, fault{at: change, kind: "config"})
+	if r.IntN(3) == 0 {
+		p.add(r, fault{at: change + time.Duration(r.Int64N(int64(p.load-change))), kind: "config"})
+	}
 }
 
 // add adds a fault whose kind is on. A process that was stalled may know less than another whose work
@@ -141,6 +183,9 @@ func (p *plan) add(r *rand.Rand, f fault) {
 
 // stallable are streams that a stall may concern. The one that most depends on is there twice.
 var stallable = []string{"facts", "facts", "events", "messages", "scored", "dead-letters"}
+
+// carried are the streams by which a stall finds connections: these, and those that only a focus names.
+var carried = append([]string{"outcomes", "commands"}, stallable...)
 
 // drawn has each kind as often as it is to be drawn.
 var drawn = []string{"kill", "kill", "kill", "kill", "loop", "loop", "restart", "restart", "stall", "stall", "stall", "cut", "cut", "block", "block", "block", "flush", "older", "config", "pause", "servers", "evict", "store", "weeks"}
@@ -241,6 +286,15 @@ func (p *plan) config(subscriber string, generation int) string {
 	if p.observers > 0 {
 		labels = fmt.Sprintf(", labels: {from: events, types: [verdict], match: {id: data.of, source: data.from}, truth: data.truth, wait: %v, missing: none}", labelWait)
 	}
+	way, after := "", ""
+	if p.judging.rollout != "" {
+		way = fmt.Sprintf(", env: {WAY: \"%d\"}", generation)
+	}
+	for _, one := range [][2]string{{"trial", p.judging.trial}, {"canary", p.judging.canary}, {"rollout", p.judging.rollout}} {
+		if one[1] != "" {
+			after += "\n    " + one[0] + ": " + one[1]
+		}
+	}
 	return fmt.Sprintf(`version: 1
 streams:
   events: {retention: 60d}
@@ -260,11 +314,11 @@ triggers:
 recipes:
   intent:
     when: {type: bot-created}
-    run: {dir: /, command: [train], attempts: 5}
-    makes: {model: "intent/{key}"}
+    run: {dir: /, command: [train], attempts: 5%[8]s}
+    makes: {model: "intent/{key}"}%[9]s
 scorers:
   intents: {from: messages, to: scored, model: "intent/{key}"%[7]s}
-`, p.partitions, extra, subscriber, order, p.attempts, 2+generation%3, labels)
+`, p.partitions, extra, subscriber, order, p.attempts, 2+generation%3, labels, way, after)
 }
 
 // labelWait is how long answers wait for their labels.
