@@ -90,6 +90,56 @@ func TestRealKeyboard(t *testing.T) {
 	p.checkQuiet()
 }
 
+// By keyboard alone: pause a rollout after its dry run, and undo that.
+func TestRealRolloutIsPaused(t *testing.T) {
+	p := newPage(t)
+	p.open("/")
+	p.press("go")
+	p.until("document.querySelector('main h1')?.textContent === 'Rollouts' && document.querySelector('.steps li[aria-current]')")
+	p.reach("e.matches('main a[href*=\"pause-rollout\"]')")
+	p.press(kb.Enter)
+	p.until("document.querySelector('main h1')?.textContent === 'Pause a rollout' && document.querySelector('.dry')?.textContent.includes('churn/1 stays at 50 %')")
+	p.reach("e.matches('main [name=reason]')")
+	p.press("a holiday")
+	p.press(kb.Enter) // shows the dry run again, with the reason in the command
+	p.until("document.querySelector('tm-copy code')?.textContent.includes(\"--reason 'a holiday'\")")
+	p.reach("e.matches('main button.primary')")
+	p.press(kb.Enter)
+	p.until("document.querySelector('main .result')?.textContent.includes('churn/1 stays at 50 %')")
+	p.reach("e.matches('main a[href*=\"resume-rollout\"]')")
+	p.press(kb.Enter)
+	p.until("document.querySelector('main h1')?.textContent === 'Resume a rollout'")
+	p.reach("e.matches('main button.primary')")
+	p.press(kb.Enter)
+	p.until("document.querySelector('main .result')?.textContent.includes('churn/1 continues')")
+	p.press("go")
+	p.until("document.querySelector('main h1')?.textContent === 'Rollouts' && document.querySelector('main .lead .badge')?.textContent === 'running'")
+	p.checkQuiet()
+}
+
+// A person gives the truth of an answer from the page of its scorer, and a bad label says why it is refused.
+func TestRealLabelIsGiven(t *testing.T) {
+	stop := theInstall.chat(t)
+	defer func() { stop() }()
+	p := newPage(t)
+	p.until("fetch('/api/v1/streams/scored').then((r) => r.json()).then((s) => s.records > 0)")
+	p.open("/ui/scorers/intents")
+	p.until("document.querySelector('[data-region=answers] tbody tr')")
+	p.reach("e.matches('[data-region=answers] a[href*=\"/ui/act/label\"]')")
+	p.press(kb.Enter)
+	p.until("document.querySelector('main h1')?.textContent === 'Give the true label of an answer'")
+	p.reach("e.matches('main [name=truth]')")
+	p.press("refund")
+	p.reach("e.matches('main button.primary')")
+	p.press(kb.Enter)
+	p.until("document.querySelector('main .result')?.textContent.includes('The truth is refund')")
+	p.shot("act-label-done")
+	p.open("/ui/act/label?scorer=intents&event=messages/0/99999999&truth=refund")
+	p.reach("e.matches('main button.primary')")
+	p.press(kb.Enter)
+	p.until("document.querySelector('main .problem')?.textContent.includes('there is no event at messages/0/99999999')")
+}
+
 // mostCells is the number of cells among which the rolled back keys are, because the strip is sorted by key.
 const mostCells = 400
 

@@ -20,8 +20,14 @@ import (
 	"time"
 
 	"github.com/chromedp/chromedp"
+	"github.com/redis/go-redis/v9"
 
+	"tidemill.dev"
+	"tidemill.dev/api"
+	"tidemill.dev/broker"
+	"tidemill.dev/broker/embedded"
 	"tidemill.dev/e2e/browser/seed"
+	"tidemill.dev/internal/ops/status"
 )
 
 // All tests share one browser and one tidemill, because each takes seconds to start.
@@ -86,6 +92,8 @@ func startAll(dir string) (stop func(), err error) {
 type install struct {
 	dir    string
 	url    string
+	kafka  string        // address of its Kafka
+	redis  string        // address of its Redis
 	binary string        // path of the built tidemill
 	flags  []string      // more flags of tidemill up
 	token  string        // token for all requests; empty without an access file
@@ -93,8 +101,8 @@ type install struct {
 	cmd    *exec.Cmd
 }
 
-// addressLine is the line of tidemill up with its address.
-var addressLine = regexp.MustCompile(`^  http +(\S+)$`)
+// addressLine is a line of tidemill up with the address of its gateway, its Kafka or its Redis.
+var addressLine = regexp.MustCompile(`^  (http|kafka|redis) +(\S+)$`)
 
 // start makes the install run. With TIDEMILL_BROWSER_URL the tests show a gateway that runs already, so a
 // person who changes a page need not wait for a start.
@@ -110,6 +118,9 @@ func (i *install) start(ctx context.Context, binary string) error {
 			return err
 		}
 		if err := i.up(ctx); err != nil {
+			return err
+		}
+		if err := i.observe(ctx); err != nil {
 			return err
 		}
 	} else if err := i.ready(ctx); err != nil {
@@ -146,6 +157,32 @@ func (i *install) putData(ctx context.Context) error {
 			return err
 		}
 	}
+	return nil
+}
+
+// observe publishes the states of the running trials until the tests end, as an observer does.
+func (i *install) observe(ctx context.Context) error {
+	data := filepath.Join(i.dir, "data")
+	password, err := os.ReadFile(embedded.RedisPasswordFile(data))
+	if err != nil {
+		return fmt.Errorf("publish the trials: %w", err)
+	}
+	b, err := broker.Open(ctx, broker.Options{Addr: i.kafka, Security: broker.Security{Mechanism: embedded.Mechanism, User: embedded.UserName, PasswordFile: embedded.KafkaPasswordFile(data)}})
+	if err != nil {
+		return fmt.Errorf("publish the trials: %w", err)
+	}
+	cluster, err := b.Cluster(ctx)
+	b.Close()
+	if err != nil {
+		return fmt.Errorf("publish the trials: %w", err)
+	}
+	names, err := tidemill.NewNames("")
+	if err != nil {
+		return err
+	}
+	all := seed.Trials(seed.Full)
+	board := status.NewTrials(redis.NewClient(&redis.Options{Addr: i.redis, Password: strings.TrimSpace(string(password))}), names, cluster)
+	go board.Publish(ctx, "intents", func() []api.Trial { return all })
 	return nil
 }
 
@@ -195,12 +232,14 @@ func (i *install) listen(ctx context.Context) error {
 		return err
 	}
 	lines := bufio.NewScanner(out)
-	for i.url == "" && lines.Scan() {
+	found := map[string]string{}
+	for len(found) < 3 && lines.Scan() {
 		if m := addressLine.FindStringSubmatch(lines.Text()); m != nil {
-			i.url, i.took = m[1], time.Since(began)
+			found[m[1]] = m[2]
 		}
 	}
-	if i.url == "" {
+	i.url, i.kafka, i.redis, i.took = found["http"], found["kafka"], found["redis"], time.Since(began)
+	if len(found) < 3 {
 		text, _ := os.ReadFile(filepath.Join(i.dir, "log"))
 		return fmt.Errorf("tidemill up ended: %s", text)
 	}

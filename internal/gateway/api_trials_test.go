@@ -180,6 +180,7 @@ func TestRolloutsAreChangedAndShown(t *testing.T) {
 	paused := w.do(http.MethodPost, "/ui/act/pause-rollout", form, append(tokenHeader("ana"), "Content-Type", "application/x-www-form-urlencoded")...)
 	mustShow(t, paused.body, "rolled/1 stays at 10 %", `href="/ui/act/resume-rollout?recipe=rolled"`)
 	mustShow(t, w.page("/ui/rollouts?recipe=rolled", tokenHeader("ana")...), "paused", "by <bdi class=\"s\">ana</bdi>", "a holiday", `href="/ui/act/resume-rollout?recipe=rolled"`)
+	mustShow(t, w.page("/ui/approvals", tokenHeader("ana")...), "rollout of recipe rolled ended: adopted", "rollout rolled/1 begun with 1 % of the keys", "rollout rolled/1 advanced with 10 % of the keys", "rollout rolled/1 paused", "a holiday")
 	if done := change("resume", `{}`); !done.Changed || !strings.Contains(done.Done, "holds that share from the beginning") {
 		t.Errorf("resumed: %+v", done)
 	}

@@ -379,5 +379,8 @@ func commandWords(c *commands.Command) string {
 		return fmt.Sprintf("replay of %d dead letters of %s requested", len(d.Letters), c.Subject)
 	}
 	thing, verb, _ := strings.Cut(strings.TrimPrefix(c.Type, "tidemill."), ".")
+	if thing == "rollout" {
+		return rolloutWords(c, verb)
+	}
 	return thing + " " + c.Subject + " " + verb
 }

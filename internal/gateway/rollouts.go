@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -184,6 +185,20 @@ func (g *Gateway) abortRollout(w http.ResponseWriter, r *request) *api.Problem {
 		}
 		return s.Name() + " ends, the models that it has promoted in " + shareText(s.Share) + " of the keys go back, and new runs of all keys take the way before"
 	}, "has no open rollout", commands.Author.AbortRollout})
+}
+
+// rolloutWords describes a command about a rollout, or a decision of a controller.
+func rolloutWords(c *commands.Command, verb string) string {
+	var d tidemill.RolloutData
+	_ = json.Unmarshal(c.Data, &d) // then it has only its recipe
+	switch text := "rollout " + orElse(d.Rollout, "of recipe "+c.Subject) + " " + verb; {
+	case d.Result != "":
+		return text + ": " + string(d.Result)
+	case c.Type == tidemill.TypeRolloutBegun, c.Type == tidemill.TypeRolloutAdvanced:
+		return text + " with " + shareText(d.Share) + " of the keys"
+	default:
+		return text
+	}
 }
 
 // shareText writes a share of the keys, such as 10 %.

@@ -32,6 +32,7 @@ type history struct {
 	previous  int
 	turn      int64
 	quality   map[int]int // quality of each version, as an index of the reports
+	inRollout bool        // whether the newest run takes part in the rollout
 	facts     int
 }
 
@@ -70,6 +71,12 @@ func (h *history) write() error {
 // begins returns the times of the runs, oldest first.
 func (h *history) begins() []time.Time {
 	at := h.w.now.Add(-h.fate.age(h.r))
+	switch {
+	case h.rollout != "":
+		at = h.w.now.Add(-time.Duration(10+h.r.IntN(300)) * time.Minute)
+	case h.fate == tried:
+		at = at.Add(-6 * time.Hour)
+	}
 	all := make([]time.Time, runsPerKey)
 	for i := range all {
 		all[len(all)-1-i] = at
@@ -161,11 +168,14 @@ func (h *history) version(left int) {
 	switch newest := left == 0; {
 	case h.champion == 0:
 		q = best - 5 + h.r.IntN(3)
+	case newest && (h.fate == tried || h.fate == onTrial):
+		q = min(good+1, best)
 	case newest && h.fate == awaiting:
 		hold = "recipe " + h.recipe + " promotes by hand"
 	case newest && h.fate == refused, !newest && h.last > 1 && h.r.IntN(3) == 0: // the second is promoted, so there is a version to roll back to
 		q = max(0, good-1-h.r.IntN(3))
 	}
+	h.inRollout = left == 0 && h.rollout != ""
 	h.last++
 	h.quality[h.last] = q
 	h.judge(q, hold)
@@ -198,11 +208,14 @@ func (h *history) fails(err error) {
 }
 
 func (h *history) ofRun(typ, id string, data any) {
-	by := ""
+	by, rollout, ended := "", "", ""
 	if typ == tidemill.TypeRunCancelled {
 		by = "anna"
 	}
-	h.fact(typ, id, tidemill.RunKey(h.recipe, h.key), data, attributes(tidemill.AttrRecipe, h.recipe, tidemill.AttrRun, h.run, tidemill.AttrAuthID, by,
+	if h.inRollout && typ == tidemill.TypeRunFinished {
+		rollout, ended = h.rollout, string(tidemill.RunSucceeded)
+	}
+	h.fact(typ, id, tidemill.RunKey(h.recipe, h.key), data, attributes(tidemill.AttrRecipe, h.recipe, tidemill.AttrRun, h.run, tidemill.AttrAuthID, by, tidemill.AttrRollout, rollout, tidemill.AttrOutcome, ended,
 		tidemill.AttrCausationID, h.cause.ID, tidemill.AttrCausationSource, h.cause.Source, tidemill.AttrCorrelationID, h.cause.ID))
 }
 

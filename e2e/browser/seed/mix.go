@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"strings"
 	"time"
+
+	"tidemill.dev"
 )
 
 // fate is the state in which the history of a key ends.
@@ -22,6 +24,8 @@ const (
 	drifting fate = "drifting" // a figure of its champion has drifted
 	waiting  fate = "waiting"  // fresh, and a run waits
 	rolled   fate = "rolled"   // fresh, after a rollback
+	tried    fate = "tried"    // the trial of its newest version has ended
+	onTrial  fate = "on trial" // its newest version is on trial
 )
 
 // Hostile are keys as a stranger may choose them. The champions of the first three are refused.
@@ -61,6 +65,7 @@ type keyPlan struct {
 	recipe, key, model string // model is empty for a recipe of data
 	fate               fate
 	versions           int
+	rollout            string // rollout in which its newest version was made; empty for none
 	seed               uint64
 }
 
@@ -78,7 +83,7 @@ func plans(size Size) []keyPlan {
 				p.fate = refused
 			}
 		}
-		if p.fate == refused {
+		if p.fate == refused || p.fate == tried || p.fate == onTrial {
 			p.versions = max(p.versions, 3) // one to roll back from, and one to roll back to
 		}
 		all = append(all, p)
@@ -88,6 +93,9 @@ func plans(size Size) []keyPlan {
 		p := keyPlan{recipe: "churn", key: key, model: "churn/" + key, fate: fresh, versions: versionsOf(r), seed: r.Uint64()}
 		if i%8 == 3 {
 			p.fate = awaiting
+		}
+		if tidemill.TakesPart(p.recipe, p.key, rolledShare) {
+			p.rollout = "churn/1"
 		}
 		all = append(all, p)
 	}
@@ -102,7 +110,7 @@ func fateOf(n int) fate {
 	for _, f := range []struct {
 		fate fate
 		of   int
-	}{{stale, 30}, {refused, 15}, {awaiting, 5}, {failing, 10}, {noModel, 10}, {pinned, 2}, {unserved, 1}, {waiting, 3}, {rolled, 4}, {drifting, 5}} {
+	}{{stale, 30}, {refused, 15}, {awaiting, 5}, {failing, 10}, {noModel, 10}, {pinned, 2}, {unserved, 1}, {waiting, 3}, {rolled, 4}, {drifting, 5}, {tried, 3}, {onTrial, 2}} {
 		if n < f.of {
 			return f.fate
 		}

@@ -41,6 +41,8 @@ func TestTheLedgerHasWhatWasPlanned(t *testing.T) {
 			pinned:   m.Pin != nil,
 			unserved: m.Unserved != nil,
 			drifting: len(m.Drifts) == 1,
+			tried:    len(m.Trials) == 1 && m.OnTrial() == nil,
+			onTrial:  m.OnTrial() != nil,
 			rolled:   len(m.Changes) > 1 && m.Changes[len(m.Changes)-1].Action == "rollback" || m.Previous == 0,
 			fresh:    m.Champion == newest.Number,
 		}

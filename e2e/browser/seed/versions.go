@@ -16,6 +16,9 @@ func (h *history) judge(quality int, hold string) {
 		return
 	}
 	result, origin, rules := h.result(quality), h.origin(), h.w.judges[h.recipe]
+	if h.fate == tried || h.fate == onTrial {
+		rules.Trial = trialTerms()
+	}
 	candidate := &tidemill.Candidate{Model: h.model, Judge: rules, Origin: origin}
 	if h.champion != 0 {
 		candidate.Champion = &tidemill.Champion{Version: h.champion, Artifact: result.Artifact}
@@ -28,6 +31,10 @@ func (h *history) judge(quality int, hold string) {
 	h.pass(50 * time.Millisecond)
 	j := h.w.gates[h.recipe].Judge(h.model, h.last, gate.Facts{Report: *report, Origin: origin, Seconds: result.Stages[1].Seconds, Bytes: result.Bytes, Files: result.Files,
 		GPU: result.GPUSeconds, PeakMemory: result.PeakMemory, Champion: h.champion, Given: h.champion, On: rules.On})
+	if h.last == h.versions && (h.fate == tried || h.fate == onTrial) && j.Passed {
+		h.try(&j)
+		return
+	}
 	d := tidemill.PromotionProposed{Action: tidemill.ActionJudge, Version: h.last, Run: h.run, Judgement: &j, Artifact: result.Artifact}
 	typ := tidemill.TypeModelPromoted
 	switch {
@@ -52,13 +59,22 @@ func (h *history) propose(d tidemill.PromotionProposed, announced, by string) {
 	case tidemill.TypeModelPinned:
 		h.turn++
 	}
+	var origin *tidemill.Origin
+	if h.inRollout {
+		of := h.origin()
+		origin = &of
+	}
 	h.ofModel(announced, tidemill.ID("announced", id), by, d.Version, tidemill.ModelAnnounced{Proposal: id, Version: d.Version, Champion: h.champion, Before: before, Turn: h.turn,
-		Reason: d.Reason, Artifact: d.Artifact, Judgement: d.Judgement})
+		Reason: d.Reason, Artifact: d.Artifact, Judgement: d.Judgement, Origin: origin})
 }
 
 func (h *history) origin() tidemill.Origin {
 	p := h.w.plan(&h.keyPlan)
-	return tidemill.Origin{Run: h.run, Recipe: h.recipe, Key: h.key, Config: h.w.config, Attempt: 1, Began: h.began, Ended: h.at, Inputs: p.Inputs,
+	rollout := ""
+	if h.inRollout {
+		rollout = h.rollout
+	}
+	return tidemill.Origin{Rollout: rollout, Run: h.run, Recipe: h.recipe, Key: h.key, Config: h.w.config, Attempt: 1, Began: h.began, Ended: h.at, Inputs: p.Inputs,
 		Causes: 1, First: h.cause, Newest: h.cause, Where: h.where(),
 		Mark: tidemill.Mark{Making: tidemill.RunKey(h.recipe, h.key), Number: h.begun}}
 }

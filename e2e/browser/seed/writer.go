@@ -104,6 +104,9 @@ func (w *writer) all(ctx context.Context, size Size) (err error) {
 			return fmt.Errorf("write the history of key %q of recipe %s: %w", p.key, p.recipe, err)
 		}
 	}
+	if err := w.rollout(ctx); err != nil {
+		return fmt.Errorf("write the rollout: %w", err)
+	}
 	if err := w.letters(ctx, size.Letters); err != nil {
 		return err
 	}
