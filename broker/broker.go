@@ -43,6 +43,8 @@ type Broker struct {
 	transport *kafka.Transport
 	client    *kafka.Client
 	patient   *kafka.Client // client without a timeout, for requests that wait for other members
+	// transactions is a client that limits the time of a request without a timer.
+	transactions *kafka.Client
 
 	coordinators *coordinators
 	cluster      cluster
@@ -92,6 +94,7 @@ func Open(ctx context.Context, o Options) (*Broker, error) {
 	b.client = &kafka.Client{Addr: b.addr, Transport: b.coordinators, Timeout: b.requestTimeout}
 	b.reader = b.stillConsumer(ConsumerOptions{})
 	b.patient = &kafka.Client{Addr: b.addr, Transport: b.coordinators}
+	b.transactions = &kafka.Client{Addr: b.addr, Transport: timedCoordinators{b.coordinators}}
 	return b, nil
 }
 

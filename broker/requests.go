@@ -231,6 +231,30 @@ type coordinators struct {
 	of map[coordinated]coordinatorPlace
 }
 
+// timedCoordinators limits the time of each request without a timer, because a timer for each request
+// of a transaction would allocate more than the rest of them. kafka-go gives its connection the
+// context's deadline, and dialTimeout limits the time until there is a connection.
+type timedCoordinators struct{ *coordinators }
+
+// RoundTrip sends a request. It is a method of kafka.RoundTripper.
+func (c timedCoordinators) RoundTrip(ctx context.Context, addr net.Addr, request kafka.Request) (kafka.Response, error) {
+	return c.coordinators.RoundTrip(deadlineContext{ctx, time.Now().Add(c.b.requestTimeout)}, addr, request)
+}
+
+// deadlineContext is a context with a deadline that does not end it.
+type deadlineContext struct {
+	context.Context
+	ends time.Time
+}
+
+// Deadline is a method of context.Context.
+func (d deadlineContext) Deadline() (time.Time, bool) {
+	if earlier, ok := d.Context.Deadline(); ok && earlier.Before(d.ends) {
+		return earlier, true
+	}
+	return d.ends, true
+}
+
 // coordinated is a group or a transactional id.
 type coordinated struct {
 	name string

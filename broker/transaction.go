@@ -156,7 +156,7 @@ func (t *transaction) addPartitions(ctx context.Context, parts []*outPartition) 
 func (t *transaction) add(ctx context.Context, id identity, topics map[string][]kafka.AddPartitionToTxn) error {
 	w := retry.Backoff{First: time.Millisecond, Cap: 5 * time.Millisecond}
 	for {
-		res, err := t.b.client.AddPartitionsToTxn(ctx, &kafka.AddPartitionsToTxnRequest{
+		res, err := t.b.transactions.AddPartitionsToTxn(ctx, &kafka.AddPartitionsToTxnRequest{
 			TransactionalID: t.id, ProducerID: int(id.producer), ProducerEpoch: int(id.epoch), Topics: topics})
 		if err == nil {
 			err = refusedPartitions(res.Topics)
@@ -273,7 +273,7 @@ func (t *transaction) addOffsets(ctx context.Context, group string) error {
 	if err != nil {
 		return err
 	}
-	res, err := t.b.client.AddOffsetsToTxn(ctx, &kafka.AddOffsetsToTxnRequest{TransactionalID: t.id,
+	res, err := t.b.transactions.AddOffsetsToTxn(ctx, &kafka.AddOffsetsToTxnRequest{TransactionalID: t.id,
 		ProducerID: int(id.producer), ProducerEpoch: int(id.epoch), GroupID: group})
 	if err == nil {
 		err = res.Error
@@ -290,7 +290,7 @@ func (t *transaction) commitOffsets(ctx context.Context, group string, who membe
 	if err != nil {
 		return err
 	}
-	res, err := t.b.client.TxnOffsetCommit(ctx, &kafka.TxnOffsetCommitRequest{TransactionalID: t.id, GroupID: group,
+	res, err := t.b.transactions.TxnOffsetCommit(ctx, &kafka.TxnOffsetCommitRequest{TransactionalID: t.id, GroupID: group,
 		ProducerID: int(id.producer), ProducerEpoch: int(id.epoch), GenerationID: int(who.generation), MemberID: who.id, Topics: topics})
 	if err == nil {
 		for _, parts := range res.Topics {
@@ -309,7 +309,7 @@ func (t *transaction) endTransaction(ctx context.Context, commit bool) error {
 	if err != nil && commit {
 		return err
 	}
-	res, err := t.b.client.EndTxn(ctx, &kafka.EndTxnRequest{TransactionalID: t.id,
+	res, err := t.b.transactions.EndTxn(ctx, &kafka.EndTxnRequest{TransactionalID: t.id,
 		ProducerID: int(id.producer), ProducerEpoch: int(id.epoch), Committed: commit})
 	if err == nil {
 		err = res.Error

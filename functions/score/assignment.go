@@ -38,7 +38,8 @@ type assignment struct {
 	live       bool         // whether it has a part in the present batch
 	last       int32        // index of its last item with an output
 	sent       int64        // offset after that output
-	notedBatch uint64       // batch of the newest note; used without transactions
+	noteSent   func(broker.Receipt)
+	notedBatch uint64 // batch of the newest note; used without transactions
 }
 
 // inFlight is a delivery that has not ended.
@@ -62,6 +63,7 @@ type usedVersion struct {
 func newAssignment(stream string, partition, to int32) *assignment {
 	t := &assignment{partition: partition, to: to, prefix: stream + "/" + strconv.Itoa(int(partition)) + "/", versions: map[string]usedVersion{}}
 	t.own = &inFlight{of: t}
+	t.noteSent = func(r broker.Receipt) { t.sent = r.Offset + 1 }
 	return t
 }
 

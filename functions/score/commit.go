@@ -302,7 +302,7 @@ func (s *session) receipt(t *assignment, i int32) func(broker.Receipt) {
 	if i != t.last || s.p != nil {
 		return nil
 	}
-	return func(r broker.Receipt) { t.sent = r.Offset + 1 }
+	return t.noteSent
 }
 
 // publishSwaps publishes which versions have begun to score.
