@@ -2,10 +2,15 @@ package remote
 
 import (
 	"context"
+	"fmt"
+	"io"
+	"strconv"
 
+	"tidemill.dev"
 	"tidemill.dev/api"
 	"tidemill.dev/internal/cli/command"
 	"tidemill.dev/internal/cli/show"
+	"tidemill.dev/internal/data/ledger/fold"
 	"tidemill.dev/internal/gateway/client"
 )
 
@@ -57,4 +62,68 @@ func fleetTable(all *api.Fleet) table {
 		}
 		return append(row, show.Thousands(int64(r.Pinned)), show.Thousands(int64(r.Running)))
 	}, "RECIPE", "KEYS", "FRESH", "STALE", "DRIFTING", "NONE", "UNSERVED", "FAILING", "REFUSED", "AWAITING", "PINNED", "RUNNING")}
+}
+
+func driftCommand() command.Command {
+	return command.Command{
+		Name:    "drift",
+		Lists:   true,
+		Watched: true,
+		Summary: "list the figures of models that have drifted",
+		About: `A figure has drifted if the champion's last answers differ from its first ones by more than chance, in a scorer with drift.
+BEFORE and NOW are the shares of VALUE in the first and in the last answers.`,
+		Examples: []command.Example{
+			{"tidemill drift", "all"},
+			{"tidemill drift --recipe intent", "models of one recipe"},
+			{"tidemill drift -o json", "for a script"},
+		},
+		Make: func() command.Program {
+			l := &driftList{q: client.ModelQuery{Drifting: true}}
+			return listing(l.ask, l.table).with(l.Flags, l.accept)
+		},
+	}
+}
+
+type driftList struct {
+	q client.ModelQuery
+	pages
+}
+
+func (l *driftList) Flags(f *command.FlagSet) {
+	modelFlags(f, &l.q.Recipe, &l.q.Key, &l.q.Prefix)
+	l.pages.add(f)
+}
+
+func (l *driftList) accept([]string) error { return l.check() }
+
+func (l *driftList) ask(ctx context.Context, g *client.Gateway) (api.Models, error) {
+	return gatherModels(ctx, g, l.q, &l.pages)
+}
+
+func (l *driftList) table(page *api.Models) table {
+	t := table{none: "No model has drifted. Scorers with drift in the config are watched.",
+		rows: [][]string{{"MODEL", "FIGURE", "VALUE", "BEFORE", "NOW", "SINCE", "EVIDENCE", "REPORTED"}}}
+	for _, m := range page.Models {
+		for _, d := range m.Drifts {
+			t.rows = append(t.rows, []string{show.Cut(show.Harmless(m.Name), 60) + "@" + strconv.Itoa(d.Version), show.Harmless(d.Figure), show.Cut(show.Harmless(d.Value), 30),
+				figure(d.Before), figure(d.Now), show.Harmless(d.Since), evidenceText(d.Evidence), ago(d.At)})
+		}
+	}
+	t.advice = func(w io.Writer) {
+		sayCut(w, len(page.Models), &page.Total, "model", page.Next)
+		first := &page.Models[0]
+		fmt.Fprintf(w, "Next: tidemill runs start %s --key %s trains the first one on the data of today.\n", show.Harmless(first.Recipe), show.Harmless(first.Key))
+	}
+	return t
+}
+
+// evidenceText writes an e-value with two digits.
+func evidenceText(e float64) string { return strconv.FormatFloat(e, 'g', 2, 64) }
+
+// driftText says how a figure has changed, such as labels: refund 0.100 → 0.412.
+func driftText(d *fold.Drift) string { return DriftText(&d.ModelDrifted) }
+
+// DriftText says how a figure has changed, and since which position.
+func DriftText(d *tidemill.ModelDrifted) string {
+	return fmt.Sprintf("%s: %s %s → %s since %s", d.Figure, d.Value, figure(d.Before), figure(d.Now), d.Since)
 }
