@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"testing"
 	"time"
 )
 
@@ -380,4 +381,45 @@ func (o *oracle) rolledBack(model string, of []*decision, rollouts map[string]*r
 		all = append(all, fmt.Sprintf("the champion of %s is version %d of rollout %s, which is %s", model, champion, made[champion], r.ended))
 	}
 	return all
+}
+
+// TestOracleOfScores plays answers to one key whose champions were the versions 1, 2 and 3. Version 3 was the canary of 2.
+func TestOracleOfScores(t *testing.T) {
+	t.Parallel()
+	at := func(second int) time.Time { return time.Unix(int64(second), 0) }
+	fact := func(second int, typ, id, value string) record {
+		return record{at: at(second), value: value, head: map[string]string{"ce_type": "tidemill.model." + typ, "ce_id": id, "ce_model": "m"}}
+	}
+	facts := []record{
+		fact(1, "promotion-proposed", "a", `{"version":1}`), fact(2, "promoted", "A", `{"proposal":"a","version":1,"champion":1,"turn":1}`),
+		fact(3, "promotion-proposed", "b", `{"version":2}`), fact(4, "promoted", "B", `{"proposal":"b","version":2,"champion":2,"before":1,"turn":2}`),
+		fact(5, "promotion-proposed", "c", `{"version":3}`), fact(6, "canary", "C", `{"proposal":"c","version":3,"champion":2,"turn":2}`),
+		fact(7, "promotion-proposed", "d", `{"version":3}`), fact(8, "promoted", "D", `{"proposal":"d","version":3,"champion":3,"before":2,"turn":3}`),
+	}
+	share := hashed("canary", "m@3", "ann")
+	for name, c := range map[string]struct {
+		share    float64
+		seconds  []int // time of each answer
+		versions []int
+		wrong    int
+	}{
+		"champions in their order":              {share, []int{2, 4, 8}, []int{1, 2, 3}, 0},
+		"an older version after a newer one":    {share, []int{2, 4, 9}, []int{1, 2, 1}, 1},
+		"a version before it was proposed":      {share, []int{2}, []int{2}, 1},
+		"the canary of another user":            {share, []int{4, 6}, []int{2, 3}, 1},
+		"the user's canary beside the champion": {share + 0.01, []int{4, 6, 6, 8}, []int{2, 3, 2, 3}, 0},
+		"the champion before the last one":      {share + 0.01, []int{4, 6, 6}, []int{2, 3, 1}, 1},
+		"the canary after its promotion":        {share, []int{8}, []int{3}, 0},
+	} {
+		o := &oracle{w: &world{p: &plan{judging: judging{share: c.share}}}, records: map[string][]record{"facts": facts}}
+		for i, version := range c.versions {
+			id := strconv.Itoa(i)
+			o.records["messages"] = append(o.records["messages"], record{offset: int64(i), value: `{"user":"ann"}`, head: map[string]string{"ce_id": id, "ce_subject": "k"}})
+			o.records["scored"] = append(o.records["scored"], record{at: at(c.seconds[i]), head: map[string]string{"ce_type": "tidemill.scored", "ce_id": "messages/0/" + id,
+				"ce_causationid": id, "ce_model": "m", "ce_modelversion": strconv.Itoa(version)}})
+		}
+		if wrong := o.scored(); len(wrong) != c.wrong {
+			t.Errorf("%s: %q, want %d complaints", name, wrong, c.wrong)
+		}
+	}
 }
