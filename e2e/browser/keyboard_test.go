@@ -122,6 +122,7 @@ func TestRealLabelIsGiven(t *testing.T) {
 	stop := theInstall.chat(t)
 	defer func() { stop() }()
 	p := newPage(t)
+	p.open("/ui/scorers/intents")
 	p.until("fetch('/api/v1/streams/scored').then((r) => r.json()).then((s) => s.records > 0)")
 	p.open("/ui/scorers/intents")
 	p.until("document.querySelector('[data-region=answers] tbody tr')")

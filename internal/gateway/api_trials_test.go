@@ -119,7 +119,7 @@ func TestEndedTrialsAreListedAndShown(t *testing.T) {
 	}
 	w.onTrial(trialOf("bot-<3>", 4))
 	body := w.page("/ui/trials", tokenHeader("ana")...)
-	mustShow(t, body, "intent/bot-&lt;3&gt;@4", "+2.8", "−0.4 to +6.0", "400 of 500", "5.0 %", "3.5 ms", `class="spark"`, "intent/bot-1@2", "refused", "is refused by its trial: it is worse", "tidemill judge --again intent/bot-1@2")
+	mustShow(t, body, "intent/bot-&lt;3&gt;@4", "+2.8", "−0.4 to +6.0", "400 of 500", "5.0 %", "3.5 ms", `class="spark"`, "intent/bot-1@2", "refused", "it is worse", "tidemill judge --again intent/bot-1@2")
 	if mine := w.page("/ui/trials", tokenHeader("max")...); strings.Contains(mine, "bot-1") || !strings.Contains(mine, "bot-2") {
 		t.Error("the page shows trials of keys that its caller may not see")
 	}

@@ -83,6 +83,9 @@ func plans(size Size) []keyPlan {
 				p.fate = refused
 			}
 		}
+		if p.fate == tried && i < size.Keys/2 {
+			p.fate = fresh // the first refused keys are refused by their gates
+		}
 		if p.fate == refused || p.fate == tried || p.fate == onTrial {
 			p.versions = max(p.versions, 3) // one to roll back from, and one to roll back to
 		}

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/url"
@@ -326,7 +327,7 @@ func eventActions() []action {
 				return call{path: "/api/v1/scorers/" + a.Get("scorer") + "/labels", body: api.LabelAsk{Event: strings.TrimSpace(a.Get("event")), Truth: strings.TrimSpace(a.Get("truth")), Source: a.Get("source"), Reason: a.Get("reason")}}, nil
 			},
 			command: func(a arguments) *commandLine {
-				return newCommand("label", strings.TrimSpace(a.Get("event")), strings.TrimSpace(a.Get("truth"))).flag("scorer", a.Get("scorer")).flag("source", a.Get("source")).flag("reason", a.Get("reason"))
+				return newCommand("label", strings.TrimSpace(a.Get("event")), cmp.Or(strings.TrimSpace(a.Get("truth")), "TRUTH")).flag("scorer", a.Get("scorer")).flag("source", a.Get("source")).flag("reason", a.Get("reason"))
 			},
 			read: readLabel},
 		{name: "rescore", title: "Score again…", heading: "Score a part of a scorer's stream again", role: access.Operate,

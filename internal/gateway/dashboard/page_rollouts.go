@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	g "maragu.dev/gomponents"
 	h "maragu.dev/gomponents/html"
@@ -42,8 +43,8 @@ func (v *visit) rollout(r *api.Rollout) Node {
 		title = append(title, say(" "), quiet(text(r.Rollout)))
 	}
 	return h.Section(h.Aria("label", "Rollout of "+word(r.Recipe)), h.H2(title...), v.rolloutState(r), v.rolloutActions(r), rolloutSteps(r),
-		facts(when(r.Began != nil, fact("Began", v.ago(r.Began))), when(r.Since != nil && rolloutIsOpen(r), fact("This share or state since", v.ago(r.Since))), fact("Least time of a share", say(word(r.Hold))),
-			fact("It stops if", each(r.Stop, func(c *string) Node { return list(h.Code(say(titled(*c))), say(" ")) }), when(len(r.Stop) == 0, say("no clause is given")))),
+		facts(when(r.Began != nil, fact("Began", v.ago(r.Began))), when(r.Since != nil && rolloutIsOpen(r), fact("This share or state since", v.ago(r.Since))), fact("Least time of a share", say(holdOf(r))),
+			fact("It stops if", each(r.Stop, func(c *string) Node { return h.Div(h.Code(say(titled(*c)))) }), when(len(r.Stop) == 0, say("no clause is given")))),
 		rolloutFigures(r), rolledBack(r))
 }
 
@@ -130,7 +131,7 @@ func rolloutFigures(r *api.Rollout) Node {
 		return points(low) + " %"
 	}
 	line := func(name, title, value, from string) Node {
-		return h.Tr(rowName(h.Code(say("fleet."+name))), cell(say(title)), figure(say(value)), cell(say(from)), cell(rolloutClauses(r, name)))
+		return h.Tr(rowName(h.Code(say("fleet."+name))), cell(say(title)), figure(say(value)), cell(say(from)), acts(rolloutClauses(r, name)))
 	}
 	return scroll("narrow", heads("Figure", "Lower bound of", "#Now", "From", "Decides"), rows(
 		line("worse", "how much worse the new versions are", worse, n("measured")+" keys compared by gates, "+n("labelled")+" by outcomes"),
@@ -144,9 +145,18 @@ func rolloutClauses(r *api.Rollout, figure string) Node {
 	return each(named, func(c *string) Node { return list(h.Code(say(titled(*c))), say(" ")) })
 }
 
+// holdOf writes the least time of a share, such as 24 h.
+func holdOf(r *api.Rollout) string {
+	if d, err := time.ParseDuration(r.Hold); err == nil {
+		return short(d)
+	}
+	return word(r.Hold)
+}
+
 // rolledBack counts the keys that go back.
 func rolledBack(r *api.Rollout) Node {
-	if r.RolledBack+r.Remaining+r.Left == 0 {
+	goes := r.State == api.RolloutStopped || r.State == api.RolloutAborting // before that, nothing goes back
+	if r.RolledBack == 0 && (!goes || r.Remaining+r.Left == 0) {
 		return nil
 	}
 	return list(h.P(say(fmt.Sprintf("%s %s gone back to the version before, %s still to go, %s cannot.", count(r.RolledBack), one(r.RolledBack, "key has", "keys have"), count(r.Remaining), count(r.Left)))),

@@ -149,9 +149,9 @@ func showRunningTrials(v *visit, l *trialList) Node {
 		return list(title, nothing(say("No candidate is on trial. A recipe with "), h.Code(say("trial:")), say(" tries each version that passes its gate.")))
 	}
 	return list(title, note(say("Lead: accuracy of the candidate minus that of the champion, in points. Its bounds stay valid however often you look.")),
-		scroll("rows models", heads("Candidate", "Since", "#Lead", "Course", "#Labelled", "#Disagrees", "#p99", "#Errors", "Clauses for a promotion"), rows(each(l.Trials, func(t *trialState) Node {
+		scroll("rows models", heads("Candidate", "Since", "#Lead, points", "Course", "#Labelled", "#Disagrees", "#p99", "#Errors", "Clauses for a promotion"), rows(each(l.Trials, func(t *trialState) Node {
 			return row(tidemill.VersionName(t.Model, t.Version), rowName(trialLink(t.Model, t.Version), h.Div(h.Class("none"), say("against version "+strconv.Itoa(t.Champion)))),
-				cell(v.ago(t.Began), h.Div(h.Class("none"), say("given up "), v.ago(t.Began.Add(t.Terms.Until)))), t.leadCell(), cell(t.spark()), t.figures(),
+				cell(v.ago(t.Began), h.Div(h.Class("none"), together(say("given up "), v.ago(t.Began.Add(t.Terms.Until))))), t.leadCell(), cell(t.spark()), t.figures(),
 				cell(clausesOf(&tidemill.Judgement{Clauses: t.Clauses}), t.obstacle()))
 		}))), pager("running trials", l.NextURL, l.First))
 }
@@ -172,7 +172,7 @@ func showEndedTrials(v *visit, l *trialList) Node {
 	if len(l.Trials) == 0 {
 		return list(title, nothing(say("No trial has ended, or none matches this filter.")))
 	}
-	return list(title, scroll("rows models", heads("Candidate", "Result", "#Lead", "Course", "#Labelled", "#Disagrees", "#p99", "#Errors", "Verdict"), rows(each(l.Trials, func(t *trialState) Node {
+	return list(title, scroll("rows models", heads("Candidate", "Result", "#Lead, points", "Course", "#Labelled", "#Disagrees", "#p99", "#Errors", "Verdict"), rows(each(l.Trials, func(t *trialState) Node {
 		verdict := list(say(titled(t.sentence())), when(t.Verdict != nil, h.Div(command(t.again()))))
 		return row(tidemill.VersionName(t.Model, t.Version)+t.Ended.Format(time.RFC3339Nano), rowName(trialLink(t.Model, t.Version), when(t.Champion != 0, h.Div(h.Class("none"), say("against version "+strconv.Itoa(t.Champion))))),
 			cell(badge(t.State), h.Div(v.ago(t.Ended))), t.leadCell(), cell(t.spark()), t.figures(), cell(verdict))
@@ -182,10 +182,13 @@ func showEndedTrials(v *visit, l *trialList) Node {
 // sentence is the end of a trial in words, without the name of the version, which the row has.
 func (t *trialState) sentence() string {
 	if t.Text == "" {
-		return "The version is dropped, so its verdict is not known any more."
+		return "The version is dropped, so its verdict is not known any more"
 	}
 	s := strings.TrimPrefix(t.Text, "version "+strconv.Itoa(t.Version)+" of "+t.Model)
-	return strings.TrimLeft(s, ": ")
+	for _, result := range []string{" passes its trial", " is refused by its trial"} { // the badge says it
+		s = strings.TrimPrefix(s, result)
+	}
+	return strings.TrimSuffix(strings.TrimLeft(s, ": "), ".")
 }
 
 // again is the command that computes the verdict again.
@@ -202,7 +205,11 @@ func (t *trialState) figures() Node {
 	if t.Answered > 0 {
 		speed, disagrees = number(t.P99)+" ms", points(t.disagreement())+" %"
 	}
-	return list(figure(say(count(t.Labelled)+" of "+count(t.Terms.AtLeast))), figure(say(disagrees)), figure(say(speed)), figure(say(count(t.Errors))))
+	labelled := count(t.Labelled)
+	if t.Labelled < t.Terms.AtLeast {
+		labelled += " of " + count(t.Terms.AtLeast)
+	}
+	return list(figure(say(labelled)), figure(say(disagrees)), figure(say(speed)), figure(say(count(t.Errors))))
 }
 
 // disagreement is the share of the answered events with different labels.
@@ -309,7 +316,11 @@ func loadTrial(v *visit) (*trialState, error) {
 }
 
 func showTrialWhole(v *visit, t *trialState) Node {
-	return list(lead(badge(t.State), say(" "+titled(t.sentence())), when(t.Now != "" && t.Now != tidemill.VersionTrial, say(". The version is now "), badge(t.Now)), say(".")), t.obstacle(),
+	now := say(" The candidate answers the events that version " + strconv.Itoa(t.Champion) + " answers.")
+	if !t.Ended.IsZero() {
+		now = list(say(" "+titled(t.sentence())+"."), when(t.Now != "" && string(t.Now) != t.State, say(" The version is now "), badge(t.Now), say(".")))
+	}
+	return list(lead(badge(t.State), now), t.obstacle(),
 		actions(button(versionURL(t.Model, t.Version), "Version "+strconv.Itoa(t.Version)+" of the model"), say(" "),
 			when(t.Now == tidemill.VersionTrial || t.Now == tidemill.VersionAwaiting, v.ActAs("Promote without a verdict…", "promote", "model", t.Model, "version", strconv.Itoa(t.Version), "basis", strconv.Itoa(t.Champion), "force", "true"), say(" ")),
 			button(trialsURL("recipe", t.Recipe), "Trials of the recipe")),
@@ -338,7 +349,7 @@ func (t *trialState) budget() string {
 	if t.Budget.Trials == 0 {
 		return "not known yet"
 	}
-	return fmt.Sprintf("%s %s in 30 days, %s counted as promoted: the lower bound is wrong with a probability of at most %s %%", count(t.Budget.Trials), one(t.Budget.Trials, "trial", "trials"), count(t.Budget.Promoted), number(100*t.Budget.Level))
+	return fmt.Sprintf("%s %s in 30 days, %s counted as promoted: the lower bound is wrong with a probability of at most %s %%", count(t.Budget.Trials), one(t.Budget.Trials, "trial", "trials"), count(t.Budget.Promoted), strconv.FormatFloat(100*t.Budget.Level, 'g', 3, 64))
 }
 
 // evidence shows the counts of a trial, and draws the lead over the labelled events.
