@@ -167,7 +167,7 @@ type Pool struct {
 // Rested is the answer to a pause or a resume of a recipe or pool.
 type Rested struct {
 	Name     string    `json:"name"`
-	Changed  bool      `json:"changed"` // false if the state was the same before, so that nothing was written
+	Changed  bool      `json:"changed"`        // false if the state was the same before, so that nothing was written
 	Done     string    `json:"done,omitempty"` // change of a rollout in words
 	Position *Position `json:"position,omitempty"`
 }

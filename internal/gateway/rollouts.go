@@ -147,7 +147,7 @@ func timeOrNil(at time.Time) *time.Time {
 
 // rolloutChange is a command about a rollout.
 type rolloutChange struct {
-	words func(s *commands.Rollout) string // what it does, in words; empty if it changes nothing
+	words func(s *commands.Rollout) string // the change in words; empty if it changes nothing
 	none  string                           // the reason why it changes nothing
 	act   func(commands.Author, string, string, string) (broker.View, error)
 }

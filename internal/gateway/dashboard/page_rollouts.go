@@ -50,7 +50,7 @@ func (v *visit) rollout(r *api.Rollout) Node {
 
 func rolloutIsOpen(r *api.Rollout) bool { return r.State != api.RolloutNone }
 
-// rolloutState says how the rollout is, and who or what has changed it.
+// rolloutState shows the state of a rollout, and the person or the clause that has changed it.
 func (v *visit) rolloutState(r *api.Rollout) Node {
 	share := percentOf(r.Share) + " of the keys"
 	var line g.Group
@@ -155,7 +155,7 @@ func holdOf(r *api.Rollout) string {
 
 // rolledBack counts the keys that go back.
 func rolledBack(r *api.Rollout) Node {
-	goes := r.State == api.RolloutStopped || r.State == api.RolloutAborting // before that, nothing goes back
+	goes := r.State == api.RolloutStopped || r.State == api.RolloutAborting // only then do keys go back
 	if r.RolledBack == 0 && (!goes || r.Remaining+r.Left == 0) {
 		return nil
 	}
