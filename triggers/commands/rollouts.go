@@ -55,6 +55,9 @@ type Rollout struct {
 // Open reports whether a rollout is under way.
 func (r *Rollout) Open() bool { return r.State != RolloutIdle }
 
+// GoesBack reports whether the keys of a rollout are rolled back.
+func (r *Rollout) GoesBack() bool { return r.State == RolloutStopped || r.State == RolloutAborting }
+
 // Name returns the name of the newest rollout.
 func (r *Rollout) Name() string { return tidemill.RolloutName(r.Recipe, r.Number) }
 
@@ -99,7 +102,7 @@ func (s *State) GivenUp(rollout string) bool {
 	case r == nil:
 		return false
 	case r.Open() && r.Name() == rollout:
-		return r.State == RolloutStopped || r.State == RolloutAborting
+		return r.GoesBack()
 	}
 	return slices.Contains(r.aborted, rollout)
 }

@@ -155,8 +155,7 @@ func holdOf(r *api.Rollout) string {
 
 // rolledBack counts the keys that go back.
 func rolledBack(r *api.Rollout) Node {
-	goes := r.State == api.RolloutStopped || r.State == api.RolloutAborting // only then do keys go back
-	if r.RolledBack == 0 && (!goes || r.Remaining+r.Left == 0) {
+	if r.RolledBack+r.Remaining+r.Left == 0 {
 		return nil
 	}
 	return list(h.P(say(fmt.Sprintf("%s %s gone back to the version before, %s still to go, %s cannot.", count(r.RolledBack), one(r.RolledBack, "key has", "keys have"), count(r.Remaining), count(r.Left)))),

@@ -146,7 +146,7 @@ func (w *Watcher) lookAt(ctx context.Context, r *config.Recipe) error {
 			w.drop(r.Name)
 			return err
 		}
-		if state.State == commands.RolloutStopped || state.State == commands.RolloutAborting {
+		if state.GoesBack() {
 			if err := w.rollBack(ctx, work, state); err != nil {
 				return err
 			}
@@ -161,8 +161,11 @@ func (w *Watcher) lookAt(ctx context.Context, r *config.Recipe) error {
 		return err
 	}
 	if work != nil {
-		w.o.Board.Write(ctx, r.Name, status.Rollout{Rollout: state.Name(), At: in.Now, Wait: d.Wait, Figures: in.Figures, Back: in.Back, Todo: in.Left,
-			Left: len(work.left), Why: work.someLeft()})
+		shown := status.Rollout{Rollout: state.Name(), At: in.Now, Wait: d.Wait, Figures: in.Figures, Back: in.Back, Left: len(work.left), Why: work.someLeft()}
+		if state.GoesBack() {
+			shown.Todo = in.Left
+		}
+		w.o.Board.Write(ctx, r.Name, shown)
 	} else {
 		w.o.Board.Write(ctx, r.Name, status.Rollout{At: in.Now, Wait: d.Wait})
 	}
