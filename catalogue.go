@@ -187,7 +187,7 @@ var catalogue = []Entry{
 	{TypeTrialBegun, StreamFacts, true, KeyedByModel, 1,
 		"a version passed its gate, and answers the stream beside the champion", []string{AttrModel, AttrModelVersion, AttrRecipe, AttrRun}},
 	{TypeModelRefused, StreamFacts, true, KeyedByModel, 1,
-		"a version failed its gate", []string{AttrModel, AttrModelVersion, AttrRecipe, AttrRun}},
+		"a version failed its gate or trial, or a person refused it", []string{AttrModel, AttrModelVersion, AttrRecipe, AttrRun}},
 	{TypeModelRolledBack, StreamFacts, true, KeyedByModel, 1,
 		"an earlier version is the champion again", []string{AttrModel, AttrModelVersion, AttrAuthID}},
 	{TypeModelPinned, StreamFacts, true, KeyedByModel, 1,

@@ -62,6 +62,7 @@ const (
 	ActionRollback Action = "rollback"
 	ActionPin      Action = "pin" // the version is the champion until it is unpinned
 	ActionUnpin    Action = "unpin"
+	ActionRefuse   Action = "refuse" // a person refuses a version that waits for a person, or the canary
 )
 
 // PromotionProposed is the data of tidemill.model.promotion-proposed. It counts only if
@@ -77,7 +78,7 @@ type PromotionProposed struct {
 	Reason  string `json:"reason,omitempty"` // reason that a person gave
 	Hold    string `json:"hold,omitempty"`   // for ActionJudge and ActionConclude: why a version that passed is not promoted, such as a freeze
 
-	Judgement *Judgement `json:"judgement,omitempty"` // for ActionJudge, ActionTry, ActionConclude and ActionSettle
+	Judgement *Judgement `json:"judgement,omitempty"` // for ActionJudge, ActionTry, ActionConclude, ActionSettle and ActionRefuse
 	Canary    *Canary    `json:"canary,omitempty"`    // for ActionJudge and ActionConclude: a version that passed becomes a canary, if there is a champion
 	Origin    *Origin    `json:"origin,omitempty"`    // origin of the version, for subscribers
 	Artifact  string     `json:"artifact,omitempty"`

@@ -83,8 +83,8 @@ type ModelVersion struct {
 	OnTrial   *Trial                `json:"onTrial,omitempty"`  // state of its trial; nil if it is not on trial, or the state is not known
 }
 
-// PromotionAsked is the body of POST /api/v1/model/promote, …/rollback, …/pin and
-// …/unpin.
+// PromotionAsked is the body of POST /api/v1/model/promote, …/rollback, …/refuse,
+// …/pin and …/unpin.
 type PromotionAsked struct {
 	Model   string `json:"model"`
 	Version int    `json:"version,omitempty"` // version; 0 for the previous champion in a rollback, and the champion in a pin

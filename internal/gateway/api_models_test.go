@@ -141,6 +141,8 @@ func TestAModelIsPromotedRolledBackAndPinned(t *testing.T) {
 	if done := w.sendModelRequest("unpin", `{`+one+`}`); done.Champion != 1 || !strings.HasPrefix(done.Done, "unpinned") || w.model("intent/bot-1").Pin != nil {
 		t.Errorf("unpinned: %+v", done)
 	}
+	w.expectProblem(http.MethodPost, "/api/v1/model/refuse", `{`+one+`}`, 400, "give the version to refuse")
+	w.expectProblem(http.MethodPost, "/api/v1/model/refuse", `{`+one+`,"version":1}`, 409, "only a version that waits")
 	w.expectProblem(http.MethodPost, "/api/v1/model/unpin", `{`+one+`}`, 409, "nothing is pinned")
 	w.expectProblem(http.MethodPost, "/api/v1/model/pin", `{`+one+`,"version":-1}`, 400, "from 1")
 	w.expectProblem(http.MethodPost, "/api/v1/model/pin", `{`+one+`,"reason":"`+strings.Repeat("x", 1001)+`"}`, 400, "at most 1000")
@@ -320,7 +322,7 @@ func (d *testGateways) modelAsks(long, stranger []string) (all []gatewayRequest)
 	}
 	const two = `{"model":"intent/bot-2","dryRun":true`
 	bodies := map[string]string{"models/rollback": `{"all":true,"since":"2026-01-01T00:00:00Z","dryRun":true}`, "model/promote": two + `,"version":1}`, "model/rollback": two + "}",
-		"model/pin": two + "}", "model/unpin": `{"model":"intent/bot-1","dryRun":true}`, "promotions/freeze": `{"recipe":"intent","reason":"x"}`, "promotions/thaw": `{"recipe":"intent"}`}
+		"model/pin": two + "}", "model/unpin": `{"model":"intent/bot-1","dryRun":true}`, "model/refuse": `{"model":"intent/bot-1","version":4,"dryRun":true}`, "promotions/freeze": `{"recipe":"intent","reason":"x"}`, "promotions/thaw": `{"recipe":"intent"}`}
 	for path, body := range bodies {
 		path = base + path
 		all = append(all, gatewayRequest{d.open, "POST", path, body, nil, 200}, gatewayRequest{d.guarded, "POST", path, body, d.approver, 200}, gatewayRequest{d.open, "POST", path, body, stranger, 403},
@@ -329,10 +331,10 @@ func (d *testGateways) modelAsks(long, stranger []string) (all []gatewayRequest)
 			gatewayRequest{d.open, "POST", path, "{", nil, 400}, gatewayRequest{d.narrow, "POST", path, strings.Repeat(" ", 120<<10), d.approver, 413},
 			gatewayRequest{d.narrow, "POST", path, strings.Repeat(" ", 30<<10), d.approver, 429}, gatewayRequest{d.narrow, "POST", path, "late", d.approver, 408})
 	}
-	for _, action := range []string{"promote", "rollback", "pin", "unpin"} {
-		all = append(all, gatewayRequest{d.open, "POST", base + "model/" + action, `{"model":"intent/no"` + map[bool]string{true: `,"version":1`}[action == "promote"] + `}`, nil, 404})
+	for _, action := range []string{"promote", "refuse", "rollback", "pin", "unpin"} {
+		all = append(all, gatewayRequest{d.open, "POST", base + "model/" + action, `{"model":"intent/no"` + map[bool]string{true: `,"version":1`}[action == "promote" || action == "refuse"] + `}`, nil, 404})
 	}
-	for action, body := range map[string]string{"promote": `{"model":"intent/bot-2","version":3}`, "rollback": `{"model":"intent/bot-1"}`, "pin": `{"model":"intent/bot-2","basis":1}`, "unpin": `{"model":"intent/bot-2"}`} {
+	for action, body := range map[string]string{"promote": `{"model":"intent/bot-2","version":3}`, "rollback": `{"model":"intent/bot-1"}`, "pin": `{"model":"intent/bot-2","basis":1}`, "unpin": `{"model":"intent/bot-2"}`, "refuse": `{"model":"intent/bot-2","version":3}`} {
 		all = append(all, gatewayRequest{d.open, "POST", base + "model/" + action, body, nil, 409})
 	}
 	all = append(all, gatewayRequest{d.open, "GET", base + "model/files?model=intent/no", "", nil, 404})

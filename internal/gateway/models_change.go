@@ -26,6 +26,11 @@ func (g *Gateway) promoteModel(w http.ResponseWriter, r *request) *api.Problem {
 	return g.wish(w, r, tidemill.ActionPromote)
 }
 
+// refuseModel refuses a version that waits for a person.
+func (g *Gateway) refuseModel(w http.ResponseWriter, r *request) *api.Problem {
+	return g.wish(w, r, tidemill.ActionRefuse)
+}
+
 // rollbackModel makes an older version the champion again.
 func (g *Gateway) rollbackModel(w http.ResponseWriter, r *request) *api.Problem {
 	return g.wish(w, r, tidemill.ActionRollback)
@@ -84,6 +89,8 @@ func checkWish(ask *api.PromotionAsked, action tidemill.Action) *api.Problem {
 		return badParameter("version", "versions are numbered from 1")
 	case action == tidemill.ActionPromote && ask.Version == 0:
 		return badParameter("version", "give the version to promote; GET /api/v1/model lists them")
+	case action == tidemill.ActionRefuse && ask.Version == 0:
+		return badParameter("version", "give the version to refuse; GET /api/v1/model lists them")
 	case action == tidemill.ActionUnpin && ask.Version != 0:
 		return badParameter("version", "unpin is for the whole model: leave it out")
 	case action != tidemill.ActionPromote && ask.Force:
@@ -97,7 +104,7 @@ func checkWish(ask *api.PromotionAsked, action tidemill.Action) *api.Problem {
 // doneOfWish describes the result of a request in words.
 func doneOfWish(action tidemill.Action, got *registry.Answer, dry bool) api.PromotionDone {
 	done := api.PromotionDone{Model: got.Model.Name, Version: got.Version, Before: got.Before, Champion: got.Model.Champion}
-	if dry && action != tidemill.ActionUnpin {
+	if dry && action != tidemill.ActionUnpin && action != tidemill.ActionRefuse {
 		done.Champion = got.Version
 	}
 	verb, would := "has", ""
@@ -107,6 +114,8 @@ func doneOfWish(action tidemill.Action, got *registry.Answer, dry bool) api.Prom
 	switch action {
 	case tidemill.ActionUnpin:
 		done.Done = would + "unpinned: its gate decides again"
+	case tidemill.ActionRefuse:
+		done.Done = fmt.Sprintf("%s version %d refused; its champion is still %s", verb, got.Version, versionText(done.Champion))
 	case tidemill.ActionPin:
 		done.Done = fmt.Sprintf("%spinned to version %d", would, got.Version)
 		if got.Before != got.Version {

@@ -109,6 +109,7 @@ func (g *Gateway) modelTable() []route {
 		{method: http.MethodPost, path: "/api/v1/model/promote", role: access.Approve, handle: g.promoteModel},
 		{method: http.MethodPost, path: "/api/v1/model/rollback", role: access.Approve, handle: g.rollbackModel},
 		{method: http.MethodPost, path: "/api/v1/model/pin", role: access.Approve, handle: g.pinModel},
+		{method: http.MethodPost, path: "/api/v1/model/refuse", role: access.Approve, handle: g.refuseModel},
 		{method: http.MethodPost, path: "/api/v1/model/unpin", role: access.Approve, handle: g.unpinModel},
 		{method: http.MethodGet, path: "/api/v1/promotions", role: access.Read, handle: g.listFreezes},
 		{method: http.MethodPost, path: "/api/v1/promotions/freeze", role: access.Approve, handle: g.freezePromotions},

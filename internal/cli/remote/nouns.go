@@ -16,7 +16,7 @@ func Nouns() []command.Noun {
 			runsCommand(), runsShowCommand(), logsCommand(), runsGetCommand(), runsStartCommand(), runsCancelCommand(), runsRetryCommand(), whyCommand(), tryCommand(),
 			recipesCommand(), recipesPauseCommand(), recipesResumeCommand(), poolsCommand(), poolsPauseCommand(), poolsResumeCommand()}},
 		{ID: "models", Title: "Models", Commands: []command.Command{
-			fleetCommand(), driftCommand(), modelsCommand(), modelsShowCommand(), modelsGetCommand(), compareCommand(), promoteCommand(), rollbackCommand(), pinCommand(), unpinCommand(),
+			fleetCommand(), driftCommand(), modelsCommand(), modelsShowCommand(), modelsGetCommand(), compareCommand(), promoteCommand(), refuseCommand(), rollbackCommand(), pinCommand(), unpinCommand(),
 			trialsCommand(), trialsShowCommand(), judgeCommand(),
 			promotionsCommand(), promotionsFreezeCommand(), promotionsThawCommand(),
 			rolloutsCommand(), rolloutsShowCommand(), rolloutsPauseCommand(), rolloutsResumeCommand(), rolloutsAbortCommand()}},

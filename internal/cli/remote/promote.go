@@ -36,6 +36,24 @@ role approve.`,
 	}
 }
 
+func refuseCommand() command.Command {
+	return command.Command{
+		Name:    "models refuse",
+		Short:   "refuse",
+		Args:    "MODEL@VERSION",
+		Summary: "refuse a version that waits for a person",
+		About: `The champion stays. A canary can be refused as well. The reason is kept with the judgement
+of the version, and in the event tidemill.model.refused. It needs the role approve.`,
+		Examples: []command.Example{
+			{"tidemill refuse intent/bot-42@8 --reason 'too few examples of refunds'", "a version that waits for a person"},
+			{"tidemill refuse intent/bot-42@8 --dry-run", "only check whether it is possible"},
+		},
+		Make: func() command.Program {
+			return changing(&promotion{action: tidemill.ActionRefuse, version: true})
+		},
+	}
+}
+
 func pinCommand() command.Command {
 	return command.Command{
 		Name:    "models pin",
@@ -148,6 +166,8 @@ func (p *promotion) asked(ctx context.Context, g *client.Gateway, name string) (
 func hintOn(action tidemill.Action, m *api.ModelWhole, version int) string {
 	name, h := show.Harmless(m.Name), m.Find(version)
 	switch {
+	case action == tidemill.ActionRefuse:
+		return "tidemill models --awaiting lists those that wait for a person"
 	case version != 0 && version == m.Champion:
 		return "nothing needs to be done"
 	case m.Pin != nil && action != tidemill.ActionPin:
@@ -174,6 +194,8 @@ func (p *promotion) next(got *api.PromotionDone) string {
 		return "Next: the same without --dry-run."
 	case p.action == tidemill.ActionPromote && got.Before != 0:
 		return "Next: tidemill rollback " + name + " undoes it."
+	case p.action == tidemill.ActionRefuse:
+		return fmt.Sprintf("Next: tidemill promote %s@%d --force promotes it anyway.", name, got.Version)
 	case p.action == tidemill.ActionRollback:
 		return fmt.Sprintf("Next: tidemill pin %s keeps it; otherwise the next version that passes replaces it.\n      The previous champion is now version %d: a rollback returns to it.", name, got.Before)
 	case p.action == tidemill.ActionPin:

@@ -101,6 +101,16 @@ func readPromotion(undo string) func([]byte) (outcome, error) {
 	}
 }
 
+// readRefusal offers a promotion by force to undo the refusal.
+func readRefusal(body []byte) (outcome, error) {
+	done, err := readAs[api.PromotionDone](body)
+	if err != nil {
+		return outcome{}, err
+	}
+	return outcome{Sentence: done.Done, Rows: []outcomeRow{promotionRow(done)}, Undo: "promote",
+		UndoWith: url.Values{"model": {done.Model}, "version": {strconv.Itoa(done.Version)}, "force": {"true"}}}, nil
+}
+
 func promotionRow(d api.PromotionDone) outcomeRow {
 	return outcomeRow{Name: d.Model, URL: modelURL(d.Model), Says: fmt.Sprintf("%s (champion before: %s, after: %s)", d.Done, versionWord(d.Before), versionWord(d.Champion)), Refused: d.Refused}
 }

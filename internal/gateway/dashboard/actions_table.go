@@ -178,6 +178,14 @@ func modelActions() []action {
 				return newCommand("promote", versionOf(a)).toggle("force", a.flag("force")).flag("reason", a.Get("reason"))
 			},
 			read: readPromotion("rollback")},
+		{name: "refuse", each: "model", title: "Refuse…", heading: "Refuse a version", role: access.Approve, danger: true, dry: true,
+			will:   "The version no longer waits for a person, and the champion stays. Promote it with force if you change your mind.",
+			fields: []field{model, {name: "version", label: "Version", required: true}, basis, reasonField(false)},
+			call:   promotion("refuse"),
+			command: func(a arguments) *commandLine {
+				return newCommand("refuse", versionOf(a)).flag("reason", a.Get("reason"))
+			},
+			read: readRefusal},
 		{name: "rollback", each: "model", title: "Roll back…", heading: "Roll back a model", role: access.Approve, danger: true, dry: true,
 			will:   "The previous champion, or the given one, becomes the champion again. The next version that passes its gate replaces it: pin it to keep it.",
 			fields: []field{model, version, basis, reasonField(false)},

@@ -107,7 +107,7 @@ func showWaiting(v *visit, p modelPageOf[waitingVersion]) Node {
 	if len(p.Rows) == 0 {
 		return list(title, nothing(say("No version waits. Versions wait if a recipe promotes by hand, if promotions are frozen, or if the champion is pinned.")))
 	}
-	return list(title, note(say("Promote a version, or leave it: the next version that is promoted replaces it.")),
+	return list(title, note(say("Promote a version, or refuse it. If you do neither, the next version that is promoted replaces it.")),
 		scroll("rows models", heads("Version", "Made", "Gate", "Lead in accuracy", "Why it waits", "Act"), rows(each(p.Rows, func(w *waitingVersion) Node {
 			champion := "no champion"
 			if w.Champion != 0 {
@@ -115,7 +115,8 @@ func showWaiting(v *visit, p modelPageOf[waitingVersion]) Node {
 			}
 			return row(titled(w.Model), rowName(modelLink(w.Model, w.Number)), cell(v.ago(w.At)), cell(clausesOf(w.Judgement), h.Div(metricsLine(w.Values))),
 				cell(leadOf(w.Lead), h.Div(h.Class("none"), say(champion))), cell(whyWaiting(w.Judgement)),
-				buttons(v.Act("promote", "model", w.Model, "version", strconv.Itoa(w.Number), "basis", strconv.Itoa(w.Champion))))
+				buttons(v.Act("promote", "model", w.Model, "version", strconv.Itoa(w.Number), "basis", strconv.Itoa(w.Champion)), say(" "),
+					v.Act("refuse", "model", w.Model, "version", strconv.Itoa(w.Number), "basis", strconv.Itoa(w.Champion))))
 		}))), pager("versions", p.NextURL, p.First))
 }
 

@@ -33,7 +33,7 @@ func TestApprovalsShowWhatWaitsAndWhoDidWhat(t *testing.T) {
 	t.Parallel()
 	d := openModel(t, approvalsAPI("intent/bot-1"))
 	body := fetch(d, "/ui/approvals").Body.String()
-	mustHave(t, body, "113", "intent/bot-1@3", "metrics.accuracy &gt;= 0.75", "<strong>+0.04</strong>", "−0.01 to +0.09", "frozen for", "champion 2", "/ui/act/promote?basis=2&amp;model=intent%2Fbot-1&amp;version=3",
+	mustHave(t, body, "113", "intent/bot-1@3", "metrics.accuracy &gt;= 0.75", "<strong>+0.04</strong>", "−0.01 to +0.09", "frozen for", "champion 2", "/ui/act/promote?basis=2&amp;model=intent%2Fbot-1&amp;version=3", "/ui/act/refuse?basis=2&amp;model=intent%2Fbot-1&amp;version=3",
 		"all recipes", "incident", `href="/ui/act/thaw"`, "/ui/act/thaw?recipe=intent", "/ui/act/unpin", "/ui/act/resume-pool?pool=small", "/ui/act/resume-recipe?recipe=fraud",
 		"/ui/act/resume-trigger?trigger=tell-crm", "/ui/act/resume-schedule?schedule=nightly", "pool small paused", "no power", "after=17", "waiting=0.x", "pins=0.x")
 	if strings.Contains(body, ">large<") {

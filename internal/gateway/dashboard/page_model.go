@@ -161,6 +161,9 @@ func (v *visit) modelActions(m *modelShown) Node {
 	if m.Chosen != 0 && m.Chosen != m.Champion {
 		all = append(all, v.ActAs("Promote version "+strconv.Itoa(m.Chosen), "promote", "model", m.Name, "version", strconv.Itoa(m.Chosen), "basis", strconv.Itoa(m.Champion)), say(" "))
 	}
+	if h := m.Find(m.Chosen); h != nil && (h.State == tidemill.VersionAwaiting || h.State == tidemill.VersionCanary) {
+		all = append(all, v.ActAs("Refuse version "+strconv.Itoa(m.Chosen), "refuse", "model", m.Name, "version", strconv.Itoa(m.Chosen), "basis", strconv.Itoa(m.Champion)), say(" "))
+	}
 	if m.Previous != 0 {
 		all = append(all, v.ActAs("Roll back to version "+strconv.Itoa(m.Previous), "rollback", "model", m.Name), say(" "))
 	}

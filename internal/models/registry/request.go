@@ -17,7 +17,7 @@ import (
 type Wish struct {
 	Model   string
 	Action  tidemill.Action
-	Version int  // 0 means the previous champion for a rollback, the champion for a pin, the newest waiting version for a promotion
+	Version int  // 0 means the previous champion for a rollback, the champion for a pin, the newest waiting version for a promotion or a refusal
 	Basis   *int // champion that the person saw; nil means any
 	Force   bool
 	Reason  string
@@ -105,6 +105,9 @@ func (r *Registrar) proposalFor(ctx context.Context, m *fold.Model, w Wish) (*fa
 		}
 		if v != nil {
 			p.Origin, p.Artifact, p.Run = &v.Origin, v.Artifact, v.Run
+			if w.Action == tidemill.ActionRefuse {
+				p.Judgement = refusedBy(v.Judgement, w)
+			}
 			f.recipe, f.run, f.data = v.Recipe, v.Run, p
 			if err := r.checkServed(ctx, m, w, v.Artifact); err != nil {
 				return nil, Answer{}, err
@@ -115,6 +118,20 @@ func (r *Registrar) proposalFor(ctx context.Context, m *fold.Model, w Wish) (*fa
 		f = nil
 	}
 	return f, a, nil
+}
+
+// refusedBy returns the judgement of a version that passed, as a person has refused it; nil if it has none.
+func refusedBy(j *tidemill.Judgement, w Wish) *tidemill.Judgement {
+	if j == nil {
+		return nil
+	}
+	refused := *j
+	refused.Passed = false
+	refused.Sentence += "; refused by " + cmp.Or(w.By, "a person")
+	if w.Reason != "" {
+		refused.Sentence += ": " + w.Reason
+	}
+	return &refused
 }
 
 // checkServed refuses to promote a version whose model cannot be served now, unless the person
@@ -177,7 +194,7 @@ func defaultVersion(m *fold.Model, a tidemill.Action) int {
 		return m.Previous
 	case tidemill.ActionPin:
 		return m.Champion
-	case tidemill.ActionPromote:
+	case tidemill.ActionPromote, tidemill.ActionRefuse:
 		for _, h := range slices.Backward(m.Versions) {
 			if h.State == tidemill.VersionAwaiting {
 				return h.Number
@@ -194,7 +211,7 @@ func noVersionText(a tidemill.Action) string {
 	case tidemill.ActionPin:
 		return "there is no champion to pin; name a version"
 	}
-	return "no version awaits a promotion; name one"
+	return "no version waits for a person; name one"
 }
 
 // foldAhead folds a fact into a copy of the model. The log decides the same if no other fact comes
@@ -227,6 +244,9 @@ func wasAccepted(m *fold.Model, id string, w Wish, version int) bool {
 		return m.Pin != nil && m.Champion == version
 	case w.Action == tidemill.ActionUnpin:
 		return m.Pin == nil
+	case w.Action == tidemill.ActionRefuse:
+		h := m.Find(version)
+		return h != nil && h.State == tidemill.VersionRefused
 	}
 	return false
 }

@@ -40,7 +40,7 @@ func TestWishes(t *testing.T) {
 	}{
 		{"of no model", Wish{Model: "none", Action: tidemill.ActionPromote, Version: 1}, ErrUnknown, "", 0, 0},
 		{"of no version", Wish{Action: tidemill.ActionPromote, Version: 9}, ErrUnknown, "version 9", 2, 0},
-		{"nothing awaits", Wish{Action: tidemill.ActionPromote}, ErrRefused, "no version awaits", 2, 0},
+		{"nothing awaits", Wish{Action: tidemill.ActionPromote}, ErrRefused, "no version waits", 2, 0},
 		{"the champion again", Wish{Action: tidemill.ActionPromote, Version: 2}, ErrRefused, "is the champion", 2, 0},
 		{"a refused one", Wish{Action: tidemill.ActionPromote, Version: 3}, ErrRefused, "it was not forced", 2, 0},
 		{"seen another", Wish{Action: tidemill.ActionRollback, Basis: basis(1)}, ErrMoved, "you saw version 1", 2, 0},
@@ -150,7 +150,7 @@ func TestWishesRace(t *testing.T) {
 }
 
 // A version that passes waits for a person if promotions are frozen or manual. The test then
-// promotes the version as a person.
+// refuses one version and promotes the other, as a person.
 func TestWhatIsHeld(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -165,11 +165,25 @@ func TestWhatIsHeld(t *testing.T) {
 	if v := w.versionRecord(r, "m", 2); v.State != tidemill.VersionAwaiting || !strings.Contains(v.Judgement.Sentence, "promote: manual") {
 		t.Errorf("by hand it is %s: %+v", v.State, v.Judgement)
 	}
+	no := Wish{Model: "m", Action: tidemill.ActionRefuse, Version: 1, By: "bob", Reason: "too few refunds"}
+	would := no
+	would.DryRun = true
+	for _, wish := range []Wish{would, no, no} { // the second refusal changes nothing
+		if a, err := r.Wish(w.ctx(), wish); err != nil || a.Version != 1 || a.Model.Champion != 0 {
+			t.Errorf("refused it is %+v: %v", a, err)
+		}
+	}
+	if v := w.versionRecord(r, "m", 1); v.State != tidemill.VersionRefused || v.Judgement.Passed || !strings.HasSuffix(v.Judgement.Sentence, "; refused by bob: too few refunds") {
+		t.Errorf("refused it is %s: %+v", v.State, v.Judgement)
+	}
 	a, err := r.Wish(w.ctx(), Wish{Model: "m", Action: tidemill.ActionPromote, By: "ada"})
 	if err != nil || a.Model.Champion != 2 {
 		t.Errorf("the newest that awaits a promotion: %+v: %v", a, err)
 	}
-	if n := types(w.factsOf("m")); n["awaiting"] != 2 || n["promoted"] != 1 {
+	if n := types(w.factsOf("m")); n["awaiting"] != 2 || n["promoted"] != 1 || n["refused"] != 1 {
 		t.Errorf("the log tells of %v", n)
+	}
+	if _, err := r.Wish(w.ctx(), Wish{Model: "m", Action: tidemill.ActionRefuse, Version: 2}); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "is promoted, and only a version that waits") {
+		t.Errorf("refusing the champion: %v", err)
 	}
 }

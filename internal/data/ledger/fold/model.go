@@ -307,6 +307,8 @@ func (m *Model) propose(f Fact, d tidemill.PromotionProposed) ModelVerdict {
 		return m.rollback(f, d, h)
 	case tidemill.ActionPin:
 		return m.pin(f, d, h)
+	case tidemill.ActionRefuse:
+		return m.refuse(f, d, h)
 	}
 	return void("it wants " + strconv.Quote(string(d.Action)) + ", which is nothing that can be proposed")
 }
@@ -422,6 +424,25 @@ func (m *Model) pin(f Fact, d tidemill.PromotionProposed, h *Held) ModelVerdict 
 	}
 	m.setChampion(f, d, h, tidemill.TypeModelPinned, d.Reason)
 	return ModelVerdict{Result: Accepted}
+}
+
+// refuse refuses a version that waits for a person, or the canary, as a person asked.
+func (m *Model) refuse(f Fact, d tidemill.PromotionProposed, h *Held) ModelVerdict {
+	switch h.State {
+	case tidemill.VersionAwaiting:
+		h.State = tidemill.VersionRefused
+		m.owe(f, tidemill.TypeModelRefused, h.Number, m.Champion)
+	case tidemill.VersionCanary:
+		m.refuseCanary(f)
+	case tidemill.VersionRefused:
+		return ModelVerdict{Result: Known}
+	default:
+		return void("version " + strconv.Itoa(h.Number) + " is " + string(h.State) + ", and only a version that waits for a person, or a canary, can be refused")
+	}
+	if d.Judgement == nil {
+		return ModelVerdict{Result: Accepted}
+	}
+	return ModelVerdict{Result: Accepted, Judged: h.Number, Judgement: d.Judgement}
 }
 
 func (m *Model) unpin(f Fact) ModelVerdict {
