@@ -210,7 +210,7 @@ func TestWhichScenarios(t *testing.T) {
 		p    scorePlan
 		want string
 	}{
-		{scorePlan{}, "bots cache ffnn infer latency one peers swap ten-thousand text trees"},
+		{scorePlan{}, "bots cache ffnn infer latency one peers swap ten-thousand text trees trial"},
 		{scorePlan{smoke: true}, "bots latency trees"},
 		{scorePlan{only: "swap,bots"}, "bots swap"},
 		{scorePlan{only: "swap", smoke: true}, "swap"},
