@@ -77,8 +77,8 @@ func TestQueriesOfTheAlerts(t *testing.T) {
 			}
 		}
 	}
-	if alerts != 10 {
-		t.Errorf("%d alerts, want 10", alerts)
+	if alerts != 11 {
+		t.Errorf("%d alerts, want 11", alerts)
 	}
 }
 
