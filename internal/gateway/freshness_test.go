@@ -1,11 +1,15 @@
 package gateway
 
 import (
+	"maps"
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"tidemill.dev"
 	"tidemill.dev/api"
@@ -19,6 +23,8 @@ func TestTimeToAFreshModel(t *testing.T) {
 	fresh := status.NewFreshness(w.redis, must1(w.config.Names())(t), "test")
 	g := w.openGateway(w.with(func(o *Options) { o.Fresh = fresh }))
 	w.url = "http://" + g.Addr()
+	spans := tracetest.NewSpanRecorder()
+	g.tracer = trace.NewTracerProvider(trace.WithSpanProcessor(spans)).Tracer("test")
 	id := w.startRuns("intent", "bot-1")["bot-1"]
 	w.waitForState(id, tidemill.RunRunning)
 	run := must1(w.ledger.Run(t.Context(), id))(t)
@@ -54,7 +60,35 @@ func TestTimeToAFreshModel(t *testing.T) {
 	if n := testutil.CollectAndCount(g.fresh.seconds); n != 7 {
 		t.Errorf("%d series", n)
 	}
+	wantFreshTrace(t, spans.Ended())
 	wantProblem(t, w.do(http.MethodGet, "/api/v1/freshness?recipe=no", ""), http.StatusNotFound, api.UnknownRecipe, "no")
+}
+
+// wantFreshTrace fails unless one span is in the trace of the request, and its stages follow each other in it.
+func wantFreshTrace(t *testing.T, all []trace.ReadOnlySpan) {
+	t.Helper()
+	of := map[string]trace.ReadOnlySpan{}
+	for _, s := range all {
+		if of[s.Name()] != nil {
+			t.Errorf("there are two spans %s", s.Name())
+		}
+		of[s.Name()] = s
+	}
+	request, whole := of["publish"], of["fresh model"]
+	if request == nil || whole == nil || whole.Parent().SpanID() != request.SpanContext().SpanID() {
+		t.Fatalf("the spans are %v", slices.Collect(maps.Keys(of)))
+	}
+	at := whole.StartTime()
+	for _, name := range []string{"waiting", "starting", "fetching", "training", "judging", "swapping"} {
+		s := of[name]
+		if s == nil || s.Parent().SpanID() != whole.SpanContext().SpanID() || !s.StartTime().Equal(at) {
+			t.Fatalf("the span %s is %+v", name, s)
+		}
+		at = s.EndTime()
+	}
+	if len(of) != 8 {
+		t.Errorf("the spans are %v", slices.Collect(maps.Keys(of)))
+	}
 }
 
 // A scorer that begins again reports a swap to an old version. It does not count, even if Redis was flushed.

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
 
 	"tidemill.dev"
 	"tidemill.dev/api"
@@ -18,6 +20,7 @@ import (
 	"tidemill.dev/internal/gateway/access"
 	"tidemill.dev/internal/ops/runmetrics"
 	"tidemill.dev/internal/ops/status"
+	"tidemill.dev/internal/ops/telemetry"
 )
 
 // showHistory answers with the numbers of one scorer, stream, pool or trigger in the last two hours.
@@ -234,10 +237,11 @@ func (g *Gateway) addFresh(ctx context.Context, s status.Swap) error {
 	if err != nil {
 		return err
 	}
-	stages, err := g.stagesOf(ctx, run, m, s.Version, s.At)
+	asked, event, err := g.newestRequest(ctx, run)
 	if err != nil {
 		return err
 	}
+	stages := runmetrics.StagesOf(run, asked, m, s.Version, s.At)
 	if late := stages.Swapping; late == nil || *late > freshWithin.Seconds() {
 		return nil
 	}
@@ -250,7 +254,30 @@ func (g *Gateway) addFresh(ctx context.Context, s status.Swap) error {
 			g.fresh.seconds.WithLabelValues(m.Recipe, stage).Observe(*seconds)
 		}
 	})
+	g.traceFresh(event, s, m.Recipe, &stages)
 	return g.opt.Fresh.Add(ctx, m.Recipe, stages)
+}
+
+// traceFresh adds the way to a fresh model to the trace of the event that led to it: one span to the first score, and in
+// it one for each stage, up to the first stage that is not known.
+func (g *Gateway) traceFresh(event context.Context, s status.Swap, recipe string, stages *api.FreshStages) {
+	if stages.Total == nil {
+		return
+	}
+	after := func(at time.Time, seconds float64) time.Time {
+		return at.Add(time.Duration(seconds * float64(time.Second)))
+	}
+	at, known := after(s.At, -*stages.Total), true
+	event, whole := g.tracer.Start(event, "fresh model", trace.WithTimestamp(at), trace.WithAttributes(attribute.String("tidemill.recipe", recipe),
+		attribute.String("tidemill.model", s.Model), attribute.Int("tidemill.model.version", s.Version)))
+	stages.Each(func(stage string, seconds *float64) {
+		if known = known && seconds != nil; known && stage != "total" {
+			_, span := g.tracer.Start(event, stage, trace.WithTimestamp(at))
+			at = after(at, *seconds)
+			span.End(trace.WithTimestamp(at))
+		}
+	})
+	whole.End(trace.WithTimestamp(s.At))
 }
 
 // runOfVersion returns the run that made a version; nil if the ledger has forgotten it.
@@ -264,18 +291,17 @@ func (g *Gateway) runOfVersion(ctx context.Context, m *fold.Model, version int) 
 	return nil, nil
 }
 
-func (g *Gateway) stagesOf(ctx context.Context, run *tidemill.Run, m *fold.Model, version int, swapped time.Time) (api.FreshStages, error) {
-	var asked time.Time
+// newestRequest returns the time of a run's newest request, and the context of its trace. The time is zero if it is not
+// known.
+func (g *Gateway) newestRequest(ctx context.Context, run *tidemill.Run) (asked time.Time, event context.Context, err error) {
+	event = ctx
 	if run != nil && len(run.Asked) > 0 {
-		err := g.factsAt(ctx, run.Partition, []int64{run.LastAsked()}, func(e *broker.Incoming) error {
-			asked = e.Time
+		err = g.factsAt(ctx, run.Partition, []int64{run.LastAsked()}, func(e *broker.Incoming) error {
+			asked, event = e.Time, telemetry.ContextOf(ctx, &e.View)
 			return nil
 		})
-		if err != nil {
-			return api.FreshStages{}, err
-		}
 	}
-	return runmetrics.StagesOf(run, asked, m, version, swapped), nil
+	return asked, event, err
 }
 
 // addStages adds the stages to the answer about a run. Without a version, or if the version has not scored, the later
@@ -296,9 +322,9 @@ func (g *Gateway) addStages(ctx context.Context, run *tidemill.Run, whole *api.R
 			}
 		}
 	}
-	stages, err := g.stagesOf(ctx, run, m, version, swapped)
+	asked, _, err := g.newestRequest(ctx, run)
 	if err == nil {
-		whole.Stages = &stages
+		whole.Stages = new(runmetrics.StagesOf(run, asked, m, version, swapped))
 	}
 	return err
 }
