@@ -51,7 +51,11 @@ func (s *session) commit(ctx context.Context, now bool) error {
 	s.metrics.add(s)
 	if s.join.crowded && time.Since(s.told) >= tellEvery {
 		s.join.crowded, s.told = false, time.Now()
-		s.Logger.Warn("outcomes: more than 100 answers or waiting labels have the same match value; further answers get their outcome when their wait is over, and further labels are dead letters", "scorer", s.Config.Name)
+		further := "get none, because labels match without a field and missing is not set"
+		if s.join.missing != "" || s.join.match.of.Field != "" {
+			further = "get their outcome when their wait is over"
+		}
+		s.Logger.Warn("outcomes: more than 100 answers or waiting labels have the same match value; further answers "+further+", and further labels are dead letters", "scorer", s.Config.Name)
 	}
 	s.out.clear()
 	if err := s.crash("committed"); err != nil {
