@@ -48,7 +48,8 @@ type Broker struct {
 
 	coordinators *coordinators
 	cluster      cluster
-	reader       *Consumer // decoder of the records that Read fetches
+	lastFailure  atomic.Int64 // time of the last request without an answer, in Unix nanoseconds
+	reader       *Consumer    // decoder of the records that Read fetches
 
 	requestTimeout     time.Duration
 	transactionTimeout time.Duration

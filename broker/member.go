@@ -484,7 +484,7 @@ func (m *member) fence(ctx context.Context, slot int32) {
 	ctx, cancel := context.WithTimeout(ctx, m.c.b.transactionTimeout)
 	defer cancel()
 	for _, id := range m.c.b.transactionalIDs(m.c.opt.Group, slot) {
-		t := &transaction{b: m.c.b, id: id}
+		t := &transaction{b: m.c.b, id: id, group: m.group}
 		if err := t.open(ctx); err != nil && ctx.Err() == nil {
 			m.c.b.log.Warn("consumer: fencing a free slot failed; its open transaction will time out", "transaction", id, "reason", err)
 		}

@@ -31,6 +31,7 @@ type exchange struct {
 	key    protocol.ApiKey // kind of the request; the transport reads it in any state
 	frame  *wire.Frame
 	answer []byte
+	known  bool // whether the server knows this kind of request
 
 	state atomic.Int32
 	conn  net.Conn      // set before the exchange is running
@@ -59,10 +60,16 @@ func (x *exchange) Broker(protocol.Cluster) (protocol.Broker, error) {
 }
 
 // Required makes the transport call RawExchange with the connection.
-func (x *exchange) Required(map[protocol.ApiKey]int16) bool { return true }
+func (x *exchange) Required(versions map[protocol.ApiKey]int16) bool {
+	_, x.known = versions[x.key]
+	return true
+}
 
 // RawExchange writes the request and reads the answer.
 func (x *exchange) RawExchange(rw io.ReadWriter) (protocol.Message, error) {
+	if !x.known {
+		return nil, kafka.UnsupportedVersion // Kafka would close the connection
+	}
 	x.conn, _ = rw.(net.Conn)
 	if !x.state.CompareAndSwap(exchangeWaiting, exchangeRunning) {
 		return nil, context.Canceled
@@ -113,6 +120,9 @@ func (b *Broker) call(ctx context.Context, node int32, frame *wire.Frame, buf []
 	}
 	if x.giveUp() {
 		err = fmt.Errorf("%w: %w", errUnsent, err)
+	}
+	if isTransient(err) && !errors.Is(ctx.Err(), context.Canceled) {
+		b.lastFailure.Store(time.Now().UnixNano())
 	}
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
 		err = fmt.Errorf("%w: %w", cause, err)

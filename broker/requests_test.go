@@ -49,7 +49,7 @@ func (c *cutConn) SetDeadline(time.Time) error {
 func TestAConnectionThatIsBeingCutIsNotUsedAgain(t *testing.T) {
 	var frame wire.Frame
 	frame.Metadata("test", nil)
-	x := &exchange{frame: &frame}
+	x := &exchange{frame: &frame, known: true}
 	conn := &cutConn{leave: func() { go x.giveUp() }, cut: make(chan struct{}), answer: make([]byte, 12)}
 	conn.answer[3] = 8
 	if _, err := x.RawExchange(conn); !errors.Is(err, context.Canceled) {

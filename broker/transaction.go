@@ -20,15 +20,18 @@ const defaultTransaction = 10 * time.Second
 // transaction is the transactional part of a producer: its id, its identity, and the partitions
 // that were added to the open transaction.
 type transaction struct {
-	b  *Broker
-	id string
+	b     *Broker
+	id    string
+	group string // group whose offsets are committed under the id, by its name in Kafka
 
-	mu       sync.Mutex
-	ident    identity
-	included map[*outPartition]bool
-	fault    error
-	settled  bool          // whether the open transaction has been ended and a new epoch requested
-	first    chan struct{} // closed when the open transaction has a partition; nil if nothing waits for that
+	mu        sync.Mutex
+	ident     identity
+	included  map[*outPartition]bool
+	fault     error
+	settled   bool          // whether the open transaction has been ended and a new epoch requested
+	checked   time.Time     // time of the last search for hanging transactions
+	checkedID string        // id at that time
+	first     chan struct{} // closed when the open transaction has a partition; nil if nothing waits for that
 }
 
 // open fences the former user of the transactional id and takes an identity.
@@ -38,6 +41,9 @@ func (t *transaction) open(ctx context.Context) error {
 		id, err := t.b.initProducer(ctx, t.id, noIdentity)
 		if err == nil {
 			t.takeIdentity(id)
+			err = t.endHanging(ctx)
+		}
+		if err == nil {
 			return nil
 		}
 		if !isTransient(err) && !isContested(err) {
@@ -392,7 +398,7 @@ func (o offsetsByTopic) add(tp wire.TopicPartition, offset int64, metadata strin
 	o[tp.Topic] = append(others, kafka.TxnOffsetCommit{Partition: int(tp.Partition), Offset: offset, Metadata: metadata})
 }
 
-// Exclusive produces in transactions under one name. Only the process that opened the name last
+// Exclusive produces in transactions under one name, which is also that of the group of its marks. Only the process that opened the name last
 // holds it. Kafka fences the other processes, so that none of their outputs becomes visible later.
 type Exclusive struct {
 	p      *Producer
@@ -415,7 +421,7 @@ func (b *Broker) Exclusive(ctx context.Context, name string, o ProducerOptions) 
 	if err != nil {
 		return nil, err
 	}
-	p.tx = &transaction{b: b, id: b.names.Transactional(name, 0), ident: noIdentity, included: map[*outPartition]bool{}}
+	p.tx = &transaction{b: b, id: b.names.Transactional(name, 0), group: b.names.Group(name), ident: noIdentity, included: map[*outPartition]bool{}}
 	if err := p.tx.open(ctx); err != nil {
 		_ = p.Close(ctx) // no event was sent
 		return nil, err
@@ -505,7 +511,7 @@ func (e *Exclusive) begin(ctx context.Context) error {
 	switch {
 	case e.lost != nil:
 		return e.lost
-	case e.opened:
+	case e.opened && !e.p.tx.maybeHanging():
 		e.p.tx.begin()
 		return nil
 	}
@@ -579,5 +585,5 @@ func (t *transaction) nextEpoch(ctx context.Context) error {
 		return fmt.Errorf("open transactions as %s: %w", t.id, err)
 	}
 	t.takeIdentity(id)
-	return nil
+	return t.endHanging(ctx)
 }

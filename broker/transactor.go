@@ -60,13 +60,14 @@ func (c *Consumer) Transactor(o ProducerOptions) (*Transactor, error) {
 		if err != nil {
 			return nil, err
 		}
-		p.tx = &transaction{b: c.b, ident: noIdentity, included: map[*outPartition]bool{}}
+		p.tx = &transaction{b: c.b, group: c.member.group, ident: noIdentity, included: map[*outPartition]bool{}}
 		t.all[i] = &slotProducer{Producer: p, number: i, slot: -1}
 	}
 	c.member.mu.Lock()
 	c.member.transactor = t
 	c.member.mu.Unlock()
 	c.running.Go(t.takeSlot)
+	c.running.Go(t.watchFailures)
 	return t, nil
 }
 
@@ -195,7 +196,7 @@ func (t *Transactor) begin(ctx context.Context, p *slotProducer) error {
 	if err != nil {
 		return err
 	}
-	if p.opened && slot == p.slot {
+	if p.opened && slot == p.slot && !p.tx.maybeHanging() {
 		p.tx.begin()
 		return nil
 	}

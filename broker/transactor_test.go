@@ -425,6 +425,7 @@ func TestRenewTellsOfATakeover(t *testing.T) {
 // one. A member that fences the slot takes both.
 func TestTwoTransactionalIDsTakeTurns(t *testing.T) {
 	k, b, x, d := openTransaction(t)
+	x.takeSlot() // each id that is opened ends an empty transaction
 	ended, opened := make(chan string, 10), make(chan string, 10)
 	k.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.EndTxn}, Count: -1, Observe: true, When: func(r kmsg.Request) bool {
 		ended <- r.(*kmsg.EndTxnRequest).TransactionalID
@@ -464,6 +465,7 @@ func TestTwoTransactionalIDsTakeTurns(t *testing.T) {
 func TestTransactionSendsAtItsEnd(t *testing.T) {
 	b, k := openFake(t, kfake.SeedTopics(8, "prod.events", "prod.out"), kfake.SeedTopics(1, "prod.dead-letters"))
 	_, x := openTransactor(t, b, nil)
+	x.takeSlot() // each id that is opened ends an empty transaction
 	counts := map[kmsg.Key]*kfake.FaultHandle{}
 	for _, key := range []kmsg.Key{kmsg.AddPartitionsToTxn, kmsg.Produce, kmsg.EndTxn} {
 		counts[key] = k.Fault(kfake.Fault{Keys: []kmsg.Key{key}, Count: -1, Observe: true})

@@ -7,9 +7,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/segmentio/kafka-go"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
 	"tidemill.dev"
 	"tidemill.dev/broker"
 	"tidemill.dev/broker/brokertest/realservers"
+	"tidemill.dev/broker/internal/wire"
 )
 
 func TestRealKafka(t *testing.T) {
@@ -81,4 +85,73 @@ func TestRealRefresherOutlivesRetention(t *testing.T) {
 	if n := kept.endOffset(tidemill.StreamGroupOffsets); n == 0 {
 		t.Error("the refresher has recorded nothing")
 	}
+}
+
+// Kafka can lose the end of a transaction if it is killed: the coordinator has ended the transaction, and the partitions
+// do not know. Then readers of committed events wait for ever, and no member can begin. The next holder of the
+// transactional id ends it: its events count, its offsets do not. A holder that lives does so after Kafka has failed.
+func TestRealHangingTransactions(t *testing.T) {
+	k, err := realservers.StartKafka(t.Context(), realservers.KafkaOptions{Config: map[string]string{
+		"transaction.partition.verification.enable": "false"}}) // lets a producer write without a transaction that the coordinator knows
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := k.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	w := newWorld(t, Server{Addr: k.Addr(), Session: 10 * time.Second})
+	w.stream("in", 1)
+	w.stream("out", 1)
+	w.stream("hung", 1)
+	s := w.publish("in", 1, 4)
+	id := w.names.Transactional("g", 0)
+	init, err := w.client.InitProducerID(t.Context(), &kafka.InitProducerIDRequest{TransactionalID: id, TransactionTimeoutMs: 1000, ProducerID: -1, ProducerEpoch: -1})
+	w.must(err)
+	w.must(init.Error)
+	w.hang(id, int64(init.Producer.ProducerID), int16(init.Producer.ProducerEpoch))
+	arrived := func() int {
+		seen, _ := w.readAll("hung", 0, 1<<20)
+		return len(seen)
+	}
+	if n := arrived(); n > 0 {
+		t.Fatalf("readers of committed events get %d", n)
+	}
+
+	c := w.copier("g", "in", "out")
+	defer c.leave()
+	w.waitCopied("in", "g")
+	w.wantCopies("out", s)
+	w.pollUntil("the event of the hanging transaction is there", func() bool { return arrived() == 1 })
+
+	known := w.sendRequest(&kmsg.DescribeTransactionsRequest{TransactionalIDs: []string{id}}).(*kmsg.DescribeTransactionsResponse).TransactionStates[0]
+	w.hang(id, known.ProducerID, known.ProducerEpoch)
+	w.must(k.Restart(t.Context()))
+	w.pollUntil("the member has ended the other one, too", func() bool { return arrived() == 2 })
+}
+
+// hang writes an event and an offset in a transaction that the coordinator does not know.
+func (w *testWorld) hang(id string, producer int64, epoch int16) {
+	w.Helper()
+	var b wire.Builder
+	b.Append(&wire.Record{Time: time.Now().UnixMilli(), Value: []byte("an event")})
+	w.must(b.Seal(wire.None))
+	b.Stamp(wire.Identity{Producer: producer, Epoch: epoch, Transactional: true})
+	part := kmsg.NewProduceRequestTopicPartition()
+	part.Records = b.Bytes()
+	topic := kmsg.NewProduceRequestTopic()
+	topic.Topic, topic.Partitions = w.names.Topic("hung"), []kmsg.ProduceRequestTopicPartition{part}
+	req := kmsg.NewPtrProduceRequest()
+	req.SetVersion(8)
+	req.TransactionID, req.Acks, req.TimeoutMillis, req.Topics = &id, -1, 1000, []kmsg.ProduceRequestTopic{topic}
+	if code := w.sendRequest(req).(*kmsg.ProduceResponse).Topics[0].Partitions[0].ErrorCode; code != 0 {
+		w.Fatalf("write: %v", kafka.Error(code))
+	}
+	w.pollUntil("the offset is committed", func() bool {
+		res, err := w.client.TxnOffsetCommit(w.testContext(), &kafka.TxnOffsetCommitRequest{TransactionalID: id, GroupID: w.names.Group("g"),
+			ProducerID: int(producer), ProducerEpoch: int(epoch), GenerationID: -1,
+			Topics: map[string][]kafka.TxnOffsetCommit{w.names.Topic("in"): {{Partition: 0, Offset: 4}}}})
+		return err == nil && res.Topics[w.names.Topic("in")][0].Error == nil
+	})
 }

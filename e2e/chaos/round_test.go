@@ -221,6 +221,8 @@ func (r *round) read(ctx context.Context, b *broker.Broker) error {
 // readStream reads a stream as any reader of committed events sees it.
 func readStream(ctx context.Context, b *broker.Broker, stream string) ([]record, error) {
 	var all []record
+	ctx, cancel := context.WithTimeout(ctx, awaitLimit)
+	defer cancel()
 	for i := range int32(partitions) {
 		_, err := b.ReadBack(ctx, []broker.Position{{Stream: stream, Partition: i}}, func(e *broker.Incoming) {
 			one := record{partition: i, offset: e.Offset, id: string([]byte(e.ID)), key: string([]byte(e.Subject)), data: string(e.Data)}

@@ -77,6 +77,8 @@ func readOn(ctx context.Context, b *broker.Broker, stream string, from []broker.
 		}
 	}
 	next := make([]broker.Position, len(from))
+	ctx, cancel := context.WithTimeout(ctx, awaitLimit) // a transaction that never ends would otherwise stop the test without a report
+	defer cancel()
 	for i, p := range from { // one partition at a time, so that each is read in order
 		stopped, err := b.ReadBack(ctx, []broker.Position{p}, func(e *broker.Incoming) { fn(p.Partition, e) })
 		if err != nil {

@@ -17,6 +17,7 @@ import (
 
 const (
 	stopWithin = 2 * time.Minute
+	readyIn    = 5 * time.Minute
 	askEvery   = 25 * time.Millisecond
 	tailBytes  = 2000
 )
@@ -103,9 +104,11 @@ func (p *process) kill() error {
 	return nil
 }
 
-// waitReady calls ask repeatedly until ask returns no error, the process has ended, or the context
-// is done.
+// waitReady calls ask repeatedly until ask returns no error, the process has ended, the context is
+// done, or the time is up.
 func (p *process) waitReady(ctx context.Context, ask func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, readyIn)
+	defer cancel()
 	t := time.NewTicker(askEvery)
 	defer t.Stop()
 	for {

@@ -7,8 +7,8 @@ import (
 	"math"
 )
 
-// The requests that we encode ourselves, each in one version. Apache Kafka supports all these
-// requests since 2.5.
+// The requests that we encode ourselves, each in one version. Apache Kafka supports them since 2.5,
+// except the last one.
 const (
 	produceKey, produceVersion         = 0, 8
 	fetchKey, fetchVersion             = 1, 11
@@ -18,6 +18,7 @@ const (
 	heartbeatKey, heartbeatVersion     = 12, 3
 	deleteKey, deleteVersion           = 21, 1
 	logDirsKey, logDirsVersion         = 35, 1
+	producersKey, producersVersion     = 61, 0 // since 2.8
 )
 
 // maxFrame limits the length of an answer. A peer that sends a longer answer is broken or hostile.

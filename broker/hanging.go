@@ -1,0 +1,175 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+
+	"tidemill.dev/broker/internal/wire"
+)
+
+// A transaction hangs if its coordinator has ended it and a partition does not know of the end. Readers of
+// committed events wait for it for ever, and so do members that ask for the group's offsets. Kafka 4 causes
+// this when a server is killed: its coordinator skips partitions that have no leader at that moment, as if
+// they were deleted. An operator could end such a transaction with `kafka-transactions.sh abort`.
+//
+// The holder of the transactional id ends it without one. After Kafka has given us an identity, no
+// transaction of the id is open. So each one that a partition still has open hangs. The end of the next
+// transaction with that partition ends it too. Whether its events should count is no longer known, so
+// events are committed and offsets are not moved. Outputs may then be ahead of offsets and never behind,
+// as after a killed Kafka of the laptop, and ReadBack finds them.
+
+// A search for hanging transactions follows a failed request after a pause, because Kafka may still be
+// starting. If requests go on failing, there is a search nevertheless.
+const (
+	hangingPause = 5 * time.Second
+	hangingEvery = 30 * time.Second
+)
+
+// maybeHanging reports whether Kafka may have lost the end of a transaction since the last search.
+func (t *transaction) maybeHanging() bool {
+	last := t.b.lastFailure.Load()
+	failed := time.Unix(0, last)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return last != 0 && t.checkedID != "" && failed.After(t.checked) && (time.Since(failed) > hangingPause || time.Since(t.checked) > hangingEvery)
+}
+
+// watchFailures opens the ids again after Kafka has failed. Without it, a transaction that hangs would
+// stop all readers until this member has events.
+func (t *Transactor) watchFailures() {
+	tick := time.NewTicker(hangingPause)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-t.c.ctx.Done():
+			return
+		}
+		if slices.ContainsFunc(t.all[:], func(p *slotProducer) bool { return p.tx.maybeHanging() }) {
+			t.takeSlot()
+		}
+	}
+}
+
+// endHanging ends the hanging transactions of an id that has just been opened. It does nothing if Kafka has
+// not failed since the last time.
+func (t *transaction) endHanging(ctx context.Context) error {
+	began := time.Now()
+	t.mu.Lock()
+	done := t.id == t.checkedID && time.Unix(0, t.b.lastFailure.Load()).Before(t.checked)
+	t.mu.Unlock()
+	if done {
+		return nil
+	}
+	id, err := t.identity()
+	if err != nil {
+		return err
+	}
+	found, err := t.b.hanging(ctx, id.producer)
+	if err != nil {
+		return fmt.Errorf("look for hanging transactions of %s: %w", t.id, err)
+	}
+	for p, offset := range found {
+		t.b.log.Warn("transactions: Kafka has lost the end of a transaction; it is ended now, and its events count",
+			"transaction", t.id, "producer", id.producer, "topic", p.Topic, "partition", p.Partition, "offset", offset)
+	}
+	if len(found) > 0 {
+		topics := map[string][]kafka.AddPartitionToTxn{}
+		for p := range found {
+			topics[p.Topic] = append(topics[p.Topic], kafka.AddPartitionToTxn{Partition: int(p.Partition)})
+		}
+		if err := t.add(ctx, id, topics); err != nil {
+			return fmt.Errorf("end hanging transactions of %s: %w", t.id, err)
+		}
+		if err := t.commit(ctx); err != nil {
+			return fmt.Errorf("end hanging transactions of %s: %w", t.id, err)
+		}
+	}
+	// Kafka does not say whose transaction holds a group's offsets. If none of ours does, this changes nothing.
+	err = t.retry(ctx, func(ctx context.Context) error { return t.addOffsets(ctx, t.group) })
+	if err == nil {
+		err = t.retry(ctx, func(ctx context.Context) error { return t.endTransaction(ctx, false) })
+	}
+	if err != nil {
+		return fmt.Errorf("end hanging transactions of %s: %w", t.id, err)
+	}
+	t.mu.Lock()
+	t.checked, t.checkedID = began, t.id
+	t.mu.Unlock()
+	return nil
+}
+
+// hanging returns the partitions in which a producer has an open transaction, and where it begins. It
+// looks only at partitions with records that readers of committed events do not get. A partition that
+// cannot be looked at now is looked at again later.
+func (b *Broker) hanging(ctx context.Context, producer int64) (map[wire.TopicPartition]int64, error) {
+	md, err := retryUntil(ctx, func(ctx context.Context) (*wire.Metadata, error) { return b.metadata(ctx) })
+	if err != nil {
+		return nil, err
+	}
+	var all []wire.OffsetQuery
+	for _, t := range md.Topics {
+		if _, ours := b.names.Stream(t.Name); !ours || t.Error != 0 {
+			continue
+		}
+		for _, p := range t.Partitions {
+			all = append(all, wire.OffsetQuery{TopicPartition: wire.TopicPartition{Topic: t.Name, Partition: p.Index}, Time: wire.Latest})
+		}
+	}
+	ends, committed := map[wire.TopicPartition]int64{}, map[wire.TopicPartition]int64{}
+	_, refused := b.offsetsAtOnce(ctx, all, true, committed, b.requestTimeout)
+	_, again := b.offsetsAtOnce(ctx, all, false, ends, b.requestTimeout)
+	unseen := isTransient(refused) || isTransient(again)
+	byLeader := map[int32][]wire.TopicPartition{}
+	for p, end := range ends {
+		if at, ok := committed[p]; !ok || at >= end {
+			continue
+		}
+		leader, err := b.leader(ctx, p, b.requestTimeout)
+		if err != nil {
+			unseen = true
+			continue
+		}
+		byLeader[leader] = append(byLeader[leader], p)
+	}
+	found := map[wire.TopicPartition]int64{}
+	for leader, parts := range byLeader {
+		open, err := b.openTransactions(ctx, leader, parts, producer)
+		unseen = unseen || isTransient(err) // Kafka before 2.8 does not know the request
+		maps.Copy(found, open)
+	}
+	if unseen {
+		b.lastFailure.Store(time.Now().UnixNano())
+	}
+	return found, ctx.Err()
+}
+
+// openTransactions asks a leader where a producer has open transactions. A partition that Kafka does not
+// let us see counts as one without.
+func (b *Broker) openTransactions(ctx context.Context, leader int32, parts []wire.TopicPartition, producer int64) (map[wire.TopicPartition]int64, error) {
+	ctx, cancel := b.limitTime(ctx)
+	defer cancel()
+	var frame wire.Frame
+	frame.DescribeProducers(b.names.Install(), parts)
+	answer, err := b.call(ctx, leader, &frame, nil)
+	if err != nil {
+		return nil, err
+	}
+	all, err := wire.ReadDescribeProducers(answer)
+	open := map[wire.TopicPartition]int64{}
+	for _, p := range all {
+		if code := kafka.Error(p.Error); p.Error != 0 && isTransient(code) {
+			err = errors.Join(err, code)
+		}
+		if p.Producer == producer && p.Open >= 0 {
+			open[p.TopicPartition] = p.Open
+		}
+	}
+	return open, err
+}
