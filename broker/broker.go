@@ -43,8 +43,6 @@ type Broker struct {
 	transport *kafka.Transport
 	client    *kafka.Client
 	patient   *kafka.Client // client without a timeout, for requests that wait for other members
-	// transactions is a client that limits the time of a request without a timer.
-	transactions *kafka.Client
 
 	coordinators *coordinators
 	cluster      cluster
@@ -92,10 +90,10 @@ func Open(ctx context.Context, o Options) (*Broker, error) {
 		requestTimeout: 10 * time.Second, transactionTimeout: orDefault(o.TransactionTimeout, defaultTransaction), growthEvery: growthEvery, recommitEvery: recommitEvery, missingFor: missingFor, life: life, stop: stop,
 		cluster: cluster{topics: map[string]*topicPlace{}, asking: map[string]*pendingMetadata{}}}
 	b.coordinators = &coordinators{b: b, of: map[coordinated]coordinatorPlace{}}
+	b.coordinators.requests.New = func() any { return &coordinatorRequest{} }
 	b.client = &kafka.Client{Addr: b.addr, Transport: b.coordinators, Timeout: b.requestTimeout}
 	b.reader = b.stillConsumer(ConsumerOptions{})
 	b.patient = &kafka.Client{Addr: b.addr, Transport: b.coordinators}
-	b.transactions = &kafka.Client{Addr: b.addr, Transport: timedCoordinators{b.coordinators}}
 	return b, nil
 }
 

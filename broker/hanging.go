@@ -76,15 +76,15 @@ func (t *transaction) endHanging(ctx context.Context) error {
 		return fmt.Errorf("look for hanging transactions of %s: %w", t.id, err)
 	}
 	for p, offset := range found {
+		stream, _ := t.b.names.Stream(p.Topic)
 		t.b.log.Warn("transactions: Kafka has lost the end of a transaction; it is ended now, and its events count",
-			"transaction", t.id, "producer", id.producer, "topic", p.Topic, "partition", p.Partition, "offset", offset)
+			"transaction", t.id, "stream", stream, "partition", p.Partition, "offset", offset)
 	}
 	if len(found) > 0 {
-		topics := map[string][]kafka.AddPartitionToTxn{}
-		for p := range found {
-			topics[p.Topic] = append(topics[p.Topic], kafka.AddPartitionToTxn{Partition: int(p.Partition)})
-		}
-		if err := t.add(ctx, id, topics); err != nil {
+		r := t.b.coordinators.request()
+		defer t.b.coordinators.requests.Put(r)
+		r.parts = slices.SortedFunc(maps.Keys(found), comparePartitions)
+		if err := t.add(ctx, id, r); err != nil {
 			return fmt.Errorf("end hanging transactions of %s: %w", t.id, err)
 		}
 		if err := t.commit(ctx); err != nil {

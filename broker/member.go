@@ -299,7 +299,7 @@ func (m *member) sendHeartbeat(ctx context.Context, who memberIdentity) error {
 	if err != nil {
 		return err
 	}
-	code, err := wire.ReadHeartbeat(answer)
+	code, err := wire.ReadCode(answer)
 	if err == nil && code != 0 {
 		err = asMembership(kafka.Error(code))
 	}

@@ -239,16 +239,37 @@ type coordinators struct {
 	b  *Broker
 	mu sync.Mutex
 	of map[coordinated]coordinatorPlace
+
+	requests sync.Pool // of *coordinatorRequest
 }
 
-// timedCoordinators limits the time of each request without a timer, because a timer for each request
-// of a transaction would allocate more than the rest of them. kafka-go gives its connection the
-// context's deadline, and dialTimeout limits the time until there is a connection.
-type timedCoordinators struct{ *coordinators }
+// coordinatorRequest is the memory of one request to a coordinator and of its answer.
+type coordinatorRequest struct {
+	frame  wire.Frame
+	answer []byte
+	parts  []wire.TopicPartition
+}
 
-// RoundTrip sends a request. It is a method of kafka.RoundTripper.
-func (c timedCoordinators) RoundTrip(ctx context.Context, addr net.Addr, request kafka.Request) (kafka.Response, error) {
-	return c.coordinators.RoundTrip(deadlineContext{ctx, time.Now().Add(c.b.requestTimeout)}, addr, request)
+func (c *coordinators) request() *coordinatorRequest {
+	return c.requests.Get().(*coordinatorRequest)
+}
+
+// ask sends a request's frame to a coordinator. The answer is valid until the next use of the request. The
+// time is limited without a timer, because a timer for each request of a transaction would allocate more than
+// the rest of them. kafka-go gives its connection the context's deadline, and dialTimeout limits the time
+// until there is a connection.
+func (c *coordinators) ask(ctx context.Context, of coordinated, r *coordinatorRequest) ([]byte, error) {
+	node, err := c.find(ctx, of)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := c.b.call(deadlineContext{ctx, time.Now().Add(c.b.requestTimeout)}, node, &r.frame, r.answer)
+	if err != nil {
+		c.forget(of)
+		return nil, err
+	}
+	r.answer = answer
+	return answer, nil
 }
 
 // deadlineContext is a context with a deadline that does not end it.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -131,18 +132,20 @@ func (t *transaction) addPartitions(ctx context.Context, parts []*outPartition) 
 	if err != nil {
 		return err
 	}
-	topics := map[string][]kafka.AddPartitionToTxn{}
+	r := t.b.coordinators.request()
+	defer t.b.coordinators.requests.Put(r)
+	r.parts = r.parts[:0]
 	t.mu.Lock()
 	for _, o := range parts {
 		if !t.included[o] {
-			topics[o.topic.name] = append(topics[o.topic.name], kafka.AddPartitionToTxn{Partition: int(o.index)})
+			r.parts = append(r.parts, wire.TopicPartition{Topic: o.topic.name, Partition: o.index})
 		}
 	}
 	t.mu.Unlock()
-	if len(topics) == 0 {
+	if len(r.parts) == 0 {
 		return nil
 	}
-	if err := t.add(ctx, id, topics); err != nil {
+	if err := t.add(ctx, id, r); err != nil {
 		if !isTransient(err) {
 			t.poison(err)
 		}
@@ -157,15 +160,15 @@ func (t *transaction) addPartitions(ctx context.Context, parts []*outPartition) 
 	return nil
 }
 
-// add retries until the end of the previous transaction is written, which Kafka may do in the
-// background.
-func (t *transaction) add(ctx context.Context, id identity, topics map[string][]kafka.AddPartitionToTxn) error {
+// add adds the partitions of a request. It retries until the end of the previous transaction is written,
+// which Kafka may do in the background.
+func (t *transaction) add(ctx context.Context, id identity, r *coordinatorRequest) error {
 	w := retry.Backoff{First: time.Millisecond, Cap: 5 * time.Millisecond}
 	for {
-		res, err := t.b.transactions.AddPartitionsToTxn(ctx, &kafka.AddPartitionsToTxnRequest{
-			TransactionalID: t.id, ProducerID: int(id.producer), ProducerEpoch: int(id.epoch), Topics: topics})
+		r.frame.AddPartitions(t.b.names.Install(), t.as(id), r.parts)
+		answer, err := t.b.coordinators.ask(ctx, t.coordinator(), r)
 		if err == nil {
-			err = refusedPartitions(res.Topics)
+			err = refusedPartitions(answer)
 		}
 		if !errors.Is(err, kafka.ConcurrentTransactions) {
 			return err
@@ -176,30 +179,40 @@ func (t *transaction) add(ctx context.Context, id identity, topics map[string][]
 	}
 }
 
+// as names the open transaction of an identity.
+func (t *transaction) as(id identity) wire.Transaction {
+	return wire.Transaction{ID: t.id, Producer: id.producer, Epoch: id.epoch}
+}
+
+func (t *transaction) coordinator() coordinated {
+	return coordinated{t.id, kafka.CoordinatorKeyTypeTransaction}
+}
+
 // notAttempted is kafka-go's BrokerAuthorizationFailed. The code means that a partition was not
 // added because another partition of the same request was refused.
 const notAttempted kafka.Error = 55
 
 // refusedPartitions returns an error that names the refused partitions, or an error that another
 // try may remove.
-func refusedPartitions(topics map[string][]kafka.AddPartitionToTxnPartition) error {
-	var blamed, others error
-	for topic, answers := range topics {
-		for _, a := range answers {
-			switch {
-			case errors.Is(a.Error, kafka.ConcurrentTransactions):
-				return a.Error
-			case errors.Is(a.Error, notAttempted):
-				others = errors.New("none of its partitions was added")
-			case a.Error != nil:
-				blamed = errors.Join(blamed, fmt.Errorf("%s/%d: %w", topic, a.Partition, a.Error))
-			}
+func refusedPartitions(answer []byte) error {
+	var blamed, others, again error
+	err := wire.ReadAddPartitions(answer, func(topic []byte, partition int32, code int16) {
+		switch code := kafka.Error(code); code {
+		case 0:
+		case kafka.ConcurrentTransactions:
+			again = code
+		case notAttempted:
+			others = errors.New("none of its partitions was added")
+		default:
+			blamed = errors.Join(blamed, fmt.Errorf("%s/%d: %w", topic, partition, code))
+		}
+	})
+	for _, e := range []error{err, again, blamed} {
+		if e != nil {
+			return e
 		}
 	}
-	if blamed == nil {
-		return others
-	}
-	return blamed
+	return others
 }
 
 // offsets adds offsets to the transaction with one request for each group.
@@ -279,11 +292,7 @@ func (t *transaction) addOffsets(ctx context.Context, group string) error {
 	if err != nil {
 		return err
 	}
-	res, err := t.b.transactions.AddOffsetsToTxn(ctx, &kafka.AddOffsetsToTxnRequest{TransactionalID: t.id,
-		ProducerID: int(id.producer), ProducerEpoch: int(id.epoch), GroupID: group})
-	if err == nil {
-		err = res.Error
-	}
+	err = t.ask(ctx, t.coordinator(), func(f *wire.Frame) { f.AddOffsets(t.b.names.Install(), t.as(id), group) })
 	return named("add offsets to transaction", t.id, err)
 }
 
@@ -291,21 +300,44 @@ func (t *transaction) addOffsets(ctx context.Context, group string) error {
 var noMember = memberIdentity{"", -1}
 
 // commitOffsets commits offsets of a group inside the transaction.
-func (t *transaction) commitOffsets(ctx context.Context, group string, who memberIdentity, topics map[string][]kafka.TxnOffsetCommit) error {
+func (t *transaction) commitOffsets(ctx context.Context, group string, who memberIdentity, offsets []wire.CommittedOffset) error {
 	id, err := t.identity()
 	if err != nil {
 		return err
 	}
-	res, err := t.b.transactions.TxnOffsetCommit(ctx, &kafka.TxnOffsetCommitRequest{TransactionalID: t.id, GroupID: group,
-		ProducerID: int(id.producer), ProducerEpoch: int(id.epoch), GenerationID: int(who.generation), MemberID: who.id, Topics: topics})
+	slices.SortFunc(offsets, func(a, b wire.CommittedOffset) int { return strings.Compare(a.Topic, b.Topic) })
+	r := t.b.coordinators.request()
+	defer t.b.coordinators.requests.Put(r)
+	r.frame.CommitOffsets(t.b.names.Install(), t.as(id), group, who.id, who.generation, offsets)
+	answer, err := t.b.coordinators.ask(ctx, coordinated{group, kafka.CoordinatorKeyTypeConsumer}, r)
 	if err == nil {
-		for _, parts := range res.Topics {
-			for _, p := range parts {
-				err = graverError(err, p.Error)
+		var refused error
+		err = wire.ReadCommitOffsets(answer, func(code int16) {
+			if code != 0 {
+				refused = graverError(refused, kafka.Error(code))
 			}
+		})
+		if err == nil {
+			err = refused
 		}
 	}
 	return named("commit offsets in transaction", t.id, err)
+}
+
+// ask sends a request whose answer has only an error.
+func (t *transaction) ask(ctx context.Context, of coordinated, encode func(*wire.Frame)) error {
+	r := t.b.coordinators.request()
+	defer t.b.coordinators.requests.Put(r)
+	encode(&r.frame)
+	answer, err := t.b.coordinators.ask(ctx, of, r)
+	if err != nil {
+		return err
+	}
+	code, err := wire.ReadCode(answer)
+	if err == nil && code != 0 {
+		err = kafka.Error(code)
+	}
+	return err
 }
 
 // endTransaction asks the coordinator to commit or abort the transaction. An abort is also possible
@@ -315,11 +347,7 @@ func (t *transaction) endTransaction(ctx context.Context, commit bool) error {
 	if err != nil && commit {
 		return err
 	}
-	res, err := t.b.transactions.EndTxn(ctx, &kafka.EndTxnRequest{TransactionalID: t.id,
-		ProducerID: int(id.producer), ProducerEpoch: int(id.epoch), Committed: commit})
-	if err == nil {
-		err = res.Error
-	}
+	err = t.ask(ctx, t.coordinator(), func(f *wire.Frame) { f.EndTransaction(t.b.names.Install(), t.as(id), commit) })
 	what := "commit transaction"
 	if !commit {
 		what = "abort transaction"
@@ -390,14 +418,6 @@ func (x *outputs) callDone() {
 	}
 }
 
-// offsetsByTopic collects offsets in Kafka's form, one for each partition.
-type offsetsByTopic map[string][]kafka.TxnOffsetCommit
-
-func (o offsetsByTopic) add(tp wire.TopicPartition, offset int64, metadata string) {
-	others := slices.DeleteFunc(o[tp.Topic], func(c kafka.TxnOffsetCommit) bool { return c.Partition == int(tp.Partition) })
-	o[tp.Topic] = append(others, kafka.TxnOffsetCommit{Partition: int(tp.Partition), Offset: offset, Metadata: metadata})
-}
-
 // Exclusive produces in transactions under one name, which is also that of the group of its marks. Only the process that opened the name last
 // holds it. Kafka fences the other processes, so that none of their outputs becomes visible later.
 type Exclusive struct {
@@ -436,7 +456,7 @@ func (e *Exclusive) Close(ctx context.Context) error { return e.p.Close(ctx) }
 // runs.
 type ExclusiveTx struct {
 	outputs
-	marks map[string]offsetsByTopic // by group
+	marks map[string][]wire.CommittedOffset // by group
 }
 
 // Mark commits a position and its note for a group inside the transaction. The group must have no
@@ -444,10 +464,9 @@ type ExclusiveTx struct {
 // marks for one partition the last one counts.
 func (x *ExclusiveTx) Mark(group string, p Position) {
 	group = x.p.b.names.Group(group)
-	if x.marks[group] == nil {
-		x.marks[group] = offsetsByTopic{}
-	}
-	x.marks[group].add(wire.TopicPartition{Topic: x.p.b.names.Topic(p.Stream), Partition: p.Partition}, p.Offset, encodeMetadata(p.Offset, p.Note, nil))
+	at := wire.TopicPartition{Topic: x.p.b.names.Topic(p.Stream), Partition: p.Partition}
+	others := slices.DeleteFunc(x.marks[group], func(o wire.CommittedOffset) bool { return o.TopicPartition == at })
+	x.marks[group] = append(others, wire.CommittedOffset{TopicPartition: at, Offset: p.Offset, Metadata: encodeMetadata(p.Offset, p.Note, nil)})
 }
 
 // Do runs one transaction. After an error nothing of it is visible to readers of committed events,
@@ -467,7 +486,7 @@ func (e *Exclusive) Do(ctx context.Context, fn func(*ExclusiveTx) error) error {
 	// If fn panics, the next transaction must not commit the events of this transaction, as in
 	// Transactor.Do.
 	e.opened = false
-	x := &ExclusiveTx{outputs: outputsOf(e.p), marks: map[string]offsetsByTopic{}}
+	x := &ExclusiveTx{outputs: outputsOf(e.p), marks: map[string][]wire.CommittedOffset{}}
 	if err := e.run(ctx, x, fn); err != nil {
 		return fmt.Errorf("%w: %w", ErrAborted, e.abort(ctx, err))
 	}

@@ -117,18 +117,18 @@ func (t *Transactor) commitOffsets(ctx context.Context, x *Tx, places map[wire.T
 	if !ok {
 		return errTakenAway
 	}
-	all := offsetsByTopic{}
+	all := make([]wire.CommittedOffset, 0, len(places)+len(x.marks))
 	for tp, place := range places {
 		if !place.p.isCurrent(place.epoch) {
 			return errTakenAway
 		}
-		all.add(tp, place.next, place.metadata)
+		all = append(all, wire.CommittedOffset{TopicPartition: tp, Offset: place.next, Metadata: place.metadata})
 	}
 	for _, m := range x.marks {
 		if !m.home.isCurrent(m.epoch) {
 			return fmt.Errorf("mark %s/%d: %w", m.at.Topic, m.at.Partition, errTakenAway)
 		}
-		all.add(m.at, m.offset, "")
+		all = append(all, wire.CommittedOffset{TopicPartition: m.at, Offset: m.offset})
 	}
 	between := t.c.member.between.Load()
 	err := x.p.tx.commitOffsets(ctx, t.c.member.group, memberIdentity{member, generation}, all)

@@ -179,16 +179,12 @@ func TestMayHaveEnded(t *testing.T) {
 
 // The error names only the partition at fault, not those that Kafka skipped because of it.
 func TestRefusedPartitions(t *testing.T) {
-	answer := func(codes ...kafka.Error) map[string][]kafka.AddPartitionToTxnPartition {
-		all := map[string][]kafka.AddPartitionToTxnPartition{}
+	answer := func(codes ...kafka.Error) []byte {
+		topic := kmsg.AddPartitionsToTxnResponseTopic{Topic: "t"}
 		for i, code := range codes {
-			a := kafka.AddPartitionToTxnPartition{Partition: i}
-			if code != 0 {
-				a.Error = code
-			}
-			all["t"] = append(all["t"], a)
+			topic.Partitions = append(topic.Partitions, kmsg.AddPartitionsToTxnResponseTopicPartition{Partition: int32(i), ErrorCode: int16(code)})
 		}
-		return all
+		return (&kmsg.AddPartitionsToTxnResponse{Version: 1, Topics: []kmsg.AddPartitionsToTxnResponseTopic{topic}}).AppendTo(nil)
 	}
 	if err := refusedPartitions(answer(0, 0)); err != nil {
 		t.Errorf("all added: %v", err)

@@ -10,15 +10,19 @@ import (
 // The requests that we encode ourselves, each in one version. Apache Kafka supports them since 2.5,
 // except the last one.
 const (
-	produceKey, produceVersion         = 0, 8
-	fetchKey, fetchVersion             = 1, 11
-	listOffsetsKey, listOffsetsVersion = 2, 4
-	metadataKey, metadataVersion       = 3, 8
-	offsetFetchKey, offsetFetchVersion = 9, 7
-	heartbeatKey, heartbeatVersion     = 12, 3
-	deleteKey, deleteVersion           = 21, 1
-	logDirsKey, logDirsVersion         = 35, 1
-	producersKey, producersVersion     = 61, 0 // since 2.8
+	produceKey, produceVersion             = 0, 8
+	fetchKey, fetchVersion                 = 1, 11
+	listOffsetsKey, listOffsetsVersion     = 2, 4
+	metadataKey, metadataVersion           = 3, 8
+	offsetFetchKey, offsetFetchVersion     = 9, 7
+	heartbeatKey, heartbeatVersion         = 12, 3
+	deleteKey, deleteVersion               = 21, 1
+	addPartitionsKey, addPartitionsVersion = 24, 1
+	addOffsetsKey, addOffsetsVersion       = 25, 1
+	endKey, endVersion                     = 26, 1
+	commitOffsetsKey, commitOffsetsVersion = 28, 3
+	logDirsKey, logDirsVersion             = 35, 1
+	producersKey, producersVersion         = 61, 0 // since 2.8
 )
 
 // maxFrame limits the length of an answer. A peer that sends a longer answer is broken or hostile.

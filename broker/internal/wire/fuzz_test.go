@@ -80,6 +80,9 @@ func FuzzAnswers(f *testing.F) {
 	for _, seed := range [][]byte{produced, fetchedAnswer(f), metadataAnswer(f, 0, 1), offsetsAnswer(f), offsetFetchAnswer(f)} {
 		f.Add(seed)
 	}
+	for _, a := range transactionAnswers() {
+		f.Add(a.answer)
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		cost := allocatedBytes(func() {
 			ReadProduced(b, func(Produced) {})
@@ -91,6 +94,9 @@ func FuzzAnswers(f *testing.F) {
 			ReadMetadata(b)
 			ReadOffsets(b)
 			ReadOffsetFetch(b)
+			ReadAddPartitions(b, func([]byte, int32, int16) {})
+			ReadCommitOffsets(b, func(int16) {})
+			ReadDescribeProducers(b)
 			ReadAnswer(bytes.NewReader(b), nil)
 		})
 		if cost > uint64(64*len(b))+firstPiece+1<<20 {

@@ -240,14 +240,6 @@ func (f *Frame) Heartbeat(client, group string, generation int32, member string)
 	f.end()
 }
 
-// ReadHeartbeat reads the answer to Heartbeat.
-func ReadHeartbeat(answer []byte) (code int16, err error) {
-	c := cursor{b: answer}
-	c.int32() // throttle time
-	code = c.int16()
-	return code, c.err
-}
-
 // DeleteRecords deletes the records of partitions below the given offsets. The leader answers when
 // all replicas have done so, or after the time in milliseconds.
 func (f *Frame) DeleteRecords(client string, below map[TopicPartition]int64, millis int32) {
@@ -326,61 +318,5 @@ func ReadLogDirs(answer []byte) ([]LogDir, error) {
 		}
 		all = append(all, d)
 	}
-	return all, c.err
-}
-
-// DescribeProducers requests from a leader the producers that have written to partitions.
-func (f *Frame) DescribeProducers(client string, partitions []TopicPartition) {
-	f.begin(producersKey, producersVersion, client)
-	b := append(f.buf, 0) // no tags: this version is flexible
-	b = binary.AppendUvarint(b, uint64(len(partitions))+1)
-	for _, p := range partitions {
-		b = appendCompactString(b, p.Topic)
-		b = binary.AppendUvarint(b, 2)
-		b = appendInt32(b, p.Partition)
-		b = append(b, 0)
-	}
-	f.buf = append(b, 0)
-	f.end()
-}
-
-// PartitionProducer is a producer that has written to a partition. Open is the offset at which its open
-// transaction begins there; -1 if it has none. With an error the other fields are empty.
-type PartitionProducer struct {
-	TopicPartition
-	Error    int16
-	Producer int64
-	Open     int64
-}
-
-// ReadDescribeProducers reads the answer to DescribeProducers.
-func ReadDescribeProducers(answer []byte) ([]PartitionProducer, error) {
-	c := cursor{b: answer}
-	var all []PartitionProducer
-	c.skipTags()
-	c.int32() // throttle time
-	for range c.compactCount(3) {
-		topic := c.compactString()
-		for range c.compactCount(9) {
-			p := PartitionProducer{TopicPartition: TopicPartition{topic, c.int32()}, Error: c.int16(), Open: -1}
-			c.compactString() // message of the error
-			if p.Error != 0 {
-				all = append(all, p)
-			}
-			for range c.compactCount(37) {
-				p.Producer = c.int64()
-				c.int32() // epoch
-				c.int32() // last sequence number
-				c.int64() // last timestamp
-				c.int32() // epoch of the coordinator
-				p.Open = c.int64()
-				c.skipTags()
-				all = append(all, p)
-			}
-			c.skipTags()
-		}
-		c.skipTags()
-	}
-	c.skipTags()
 	return all, c.err
 }
