@@ -2,13 +2,14 @@ package api
 
 import (
 	"encoding/json"
+	"time"
 
 	"tidemill.dev"
 )
 
 // The messages between an agent and the gateway, under /agent/v1/attempts/{attempt}, where
 // {attempt} is an AttemptName. Every request has the attempt's token. After another attempt of the
-// run has begun, every answer is a Problem of type Superseded.
+// run has begun, every answer is a Problem of type Superseded, apart from that to the last lines of a log.
 
 // The limits of an attempt's messages.
 const (
@@ -19,6 +20,9 @@ const (
 	MaxFinish   = 32 << 20  // bytes in a Finish or a CheckpointTaken, enough for some 150,000 files
 	MaxResult   = 256 << 10 // bytes in a Finish's JSON without its files, because it becomes a fact
 )
+
+// LateLog is the time after the end of an attempt in which its agents may send the rest of their logs.
+const LateLog = 10 * time.Second
 
 // Order is the body of the answer to GET …/{attempt}: the work of the attempt.
 type Order struct {

@@ -159,9 +159,8 @@ func chainOf(run *tidemill.Run) []broker.Attribute {
 
 // agentLog stores a chunk of an attempt's log. The same chunk sent twice is stored once.
 //
-// The ledger was asked before the body was read, so a chunk may reach the store just after its
-// attempt was superseded. The late chunk does no harm, because the log belongs to that attempt and
-// records its actions.
+// A chunk may come some seconds after the attempt's end. The late chunk does no harm, because the log
+// belongs to that attempt and records its actions.
 func (g *Gateway) agentLog(w http.ResponseWriter, r *request) *api.Problem {
 	q, p := r.parseQuery([]string{"seq", "part"})
 	if p != nil {

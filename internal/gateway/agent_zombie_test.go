@@ -28,7 +28,7 @@ func TestAZombieIsRefused(t *testing.T) {
 	m.waitForForgotten(dead)
 	words := func() (all []gatewayRequest) {
 		for path, body := range map[string]string{"": "", "/events": "", "/files?tree=" + sumOf("x"): "", "/object?digest=" + file.Digest: "",
-			"POST /beat": "", "POST /progress": `{"step":666}`, "POST /log?seq=1": outLine + "undead\n",
+			"POST /beat": "", "POST /progress": `{"step":666}`,
 			"POST /checkpoint": `{"files":[]}`, "POST /finish": finishOf(t, tidemill.OutcomeSucceeded, false, file),
 			"POST /objects/missing": `{}`, "POST /object?digest=" + sumOf("x") + "&size=1": "x"} {
 			method := http.MethodGet
@@ -97,10 +97,29 @@ func TestAZombieIsRefusedAtOnceWhereItMatters(t *testing.T) {
 		t.Fatalf("%d %s", r.StatusCode, r.body)
 	}
 	m.loseAttempt(a.run, 1)
-	for path, body := range map[string]string{"/log?seq=0": "x", "/checkpoint": `{"files":[]}`, "/finish": finishOf(t, tidemill.OutcomeFailed, false), "/beat": ""} {
+	for path, body := range map[string]string{"/checkpoint": `{"files":[]}`, "/finish": finishOf(t, tidemill.OutcomeFailed, false), "/beat": ""} {
 		wantProblem(t, a.post(path, body), http.StatusConflict, api.Superseded, "")
 	}
 	wantProblem(t, a.post("/objects/missing", "{}"), http.StatusConflict, api.Superseded, "") // forgotten since the first refusal
+}
+
+// For some seconds after the end of an attempt, its agents may still send the rest of their logs.
+func TestTheLogOfAnEndedAttempt(t *testing.T) {
+	t.Parallel()
+	m := newMill(t, nil)
+	a := m.beginRun("fit", "bot-1")
+	m.loseAttempt(a.run, 1)
+	if r := a.post("/log?seq=0", outLine+"last words\n"); r.StatusCode != http.StatusNoContent {
+		t.Fatalf("%d %s", r.StatusCode, r.body)
+	}
+	if text := m.do(http.MethodGet, "/api/v1/runs/"+a.run+"/log?attempt=1", "").body; text != "last words\n" {
+		t.Errorf("the log is %q", text)
+	}
+	run, now := m.runOf(a.run), time.Now()
+	run.Attempts[0].Ended = now.Add(time.Second - api.LateLog)
+	if !hasJustEnded(run, 1, now) || hasJustEnded(run, 1, now.Add(2*time.Second)) || hasJustEnded(run, 2, now) || hasJustEnded(run, 3, now) {
+		t.Errorf("%s after the end", api.LateLog)
+	}
 }
 
 // If a run ends while its agent's checkpoint is being made, no checkpoint is set.

@@ -79,6 +79,7 @@ func (g *Gateway) admitAttempt(w http.ResponseWriter, r *request, needed access.
 	r.attempt = b
 	switch {
 	case needed == ofAttemptForever:
+	case needed == ofAttemptForAWhile && hasJustEnded(b.run, b.number, time.Now()):
 	case !isUnderWay(b.run, b.number):
 		return g.supersededProblem(b)
 	case !b.lately:
@@ -149,10 +150,19 @@ const (
 	ofAttempt        access.Role = "attempt"         // the ledger is asked whether the attempt is current
 	ofAttemptLately  access.Role = "attempt, lately" // the ledger's answer of up to a second ago suffices
 	ofAttemptForever access.Role = "attempt, ended"  // the attempt may have ended
+
+	ofAttemptForAWhile access.Role = "attempt, just ended" // the attempt may have ended some seconds ago
 )
 
 func isOfAttempt(r access.Role) bool {
-	return r == ofAttempt || r == ofAttemptLately || r == ofAttemptForever
+	return r == ofAttempt || r == ofAttemptLately || r == ofAttemptForever || r == ofAttemptForAWhile
+}
+
+// hasJustEnded reports whether an attempt has ended so shortly ago that its agents may still send the last lines
+// of their logs. If one worker ends the attempt, the others learn that from a refused request.
+func hasJustEnded(run *tidemill.Run, number int, now time.Time) bool {
+	a, ok := attemptOf(run, number)
+	return ok && !a.Ended.IsZero() && now.Sub(a.Ended) < api.LateLog
 }
 
 const attemptPath = "/agent/v1/attempts/{attempt}"
@@ -171,7 +181,7 @@ func (g *Gateway) agentTable() []route {
 		{method: http.MethodGet, path: attemptPath + "/object", role: ofAttemptLately, handle: g.getObject},
 		{method: http.MethodPost, path: attemptPath + "/beat", role: ofAttempt, handle: g.agentBeat},
 		{method: http.MethodPost, path: attemptPath + "/progress", role: ofAttemptLately, handle: g.agentProgress},
-		{method: http.MethodPost, path: attemptPath + "/log", role: ofAttempt, handle: g.agentLog},
+		{method: http.MethodPost, path: attemptPath + "/log", role: ofAttemptForAWhile, handle: g.agentLog},
 		{method: http.MethodPost, path: attemptPath + "/checkpoint", role: ofAttempt, handle: g.agentCheckpoint},
 		{method: http.MethodPost, path: attemptPath + "/finish", role: ofAttemptForever, handle: g.agentFinish},
 		{method: http.MethodPost, path: attemptPath + "/next", role: ofAttemptForever, handle: g.agentNext},

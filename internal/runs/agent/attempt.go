@@ -69,7 +69,7 @@ func doAttempt(ctx context.Context, o Options) (tidemill.Outcome, error) {
 
 // begin gets the order and the folders.
 func (a *attempt) begin() error {
-	a.log = newLogbook(a.ends.save, a.client, 0, a.o.Now)
+	a.log = newLogbook(a.ends.logs, a.client, 0, a.o.Now)
 	a.log.part = a.party.name()
 	if err := a.client.send(a.ends.work, request{}, decodeInto(&a.order)); err != nil {
 		return fmt.Errorf("ask what to do: %w", err)

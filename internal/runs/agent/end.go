@@ -83,8 +83,12 @@ const (
 //	save:  until nothing can be uploaded any more
 //	last:  until nothing can be reported any more
 //	dead:  until nothing may be reported any more
+//
+// logs is apart from them: it ends with save, or some seconds after dead, so that the log of an
+// attempt that another worker has ended is complete.
 type endContexts struct {
 	dead, last, save, leave, work context.Context
+	logs                          context.Context
 	die, end                      context.CancelCauseFunc
 	noLast, noSave, noLeave       context.CancelFunc
 	unwatch                       func() bool
@@ -100,6 +104,15 @@ func newEnds(ctx context.Context) *endContexts {
 	e.save, e.noSave = context.WithCancel(e.last)
 	e.leave, e.noLeave = context.WithCancel(e.save)
 	e.work, e.end = context.WithCancelCause(e.leave)
+	logs, noLogs := context.WithCancel(context.WithoutCancel(ctx))
+	e.logs = logs
+	context.AfterFunc(e.save, func() {
+		if e.isSuperseded() {
+			e.after(api.LateLog, noLogs)
+		} else {
+			noLogs()
+		}
+	})
 	e.unwatch = context.AfterFunc(ctx, func() { e.stop(context.Cause(ctx)) })
 	return e
 }
@@ -146,6 +159,9 @@ func (e *endContexts) earlyEnd() error { return context.Cause(e.work) }
 
 // isDead reports whether the attempt is superseded.
 func (e *endContexts) isDead() bool { return e.dead.Err() != nil }
+
+// isSuperseded reports whether the attempt was superseded before the agent had ended.
+func (e *endContexts) isSuperseded() bool { return errors.Is(context.Cause(e.dead), ErrSuperseded) }
 
 func (e *endContexts) close() {
 	e.unwatch()

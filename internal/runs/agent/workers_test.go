@@ -236,12 +236,13 @@ func TestWorkersAndAServer(t *testing.T) {
 	}
 }
 
-// An agent whose command fails reports that itself; the attempt ends, and the other commands are
-// killed.
+// An agent whose command fails reports that itself. The attempt ends, and the other commands are
+// killed. What these said just before is in their logs.
 func TestOneFailureEndsAll(t *testing.T) {
 	r := newGroup(t, 2, 1)
 	marks := t.TempDir()
 	r.sh(`trap "" TERM; if test "$TIDEMILL_ROLE" = server; then me=ps; else me=w$RANK; fi; echo $$ > ` + marks + `/$me.new; mv ` + marks + `/$me.new ` + marks + `/$me
+		if test $me != w1; then echo $me waits; fi
 		if test $me = w1; then while ! test -e ` + marks + `/w0 || ! test -e ` + marks + `/ps; do sleep 0.02; done; echo it is all wrong >&2; exit 3; fi
 		sleep 600; sleep 600`)
 	r.start("w0", "w1", "ps0")
@@ -253,8 +254,14 @@ func TestOneFailureEndsAll(t *testing.T) {
 	for _, who := range []string{"w0", "ps"} {
 		dead(t, filepath.Join(marks, who))
 	}
-	if !slices.Equal(r.logOf("w1"), []string{"stderr F it is all wrong"}) {
-		t.Errorf("it said %q", r.logOf("w1"))
+	for who, want := range map[string]string{"w0": "stdout F w0 waits", "w1": "stderr F it is all wrong", "ps0": "stdout F ps waits"} {
+		said := r.logOf(who)
+		if who == "w0" {
+			said = r.log()
+		}
+		if !slices.Equal(said, []string{want}) {
+			t.Errorf("%s said %q, want %q", who, said, want)
+		}
 	}
 }
 

@@ -116,7 +116,7 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Header.Get("Authorization") != "Bearer "+token:
 		problem(w, http.StatusUnauthorized, api.Unauthenticated)
 	case fault != nil && fault(w, r, route):
-	case g.isOver() && route != "/finish" && route != "/next":
+	case g.isOver() && route != "/finish" && route != "/next" && route != "/log":
 		problem(w, http.StatusConflict, api.Superseded)
 	default:
 		g.route(w, r, route)
