@@ -159,6 +159,15 @@ type requestContext struct {
 	ends   time.Time
 }
 
+// of is atLeast with a parent that may differ from that of the request before.
+func (r *requestContext) of(parent context.Context, limit time.Duration) context.Context {
+	if r.parent != parent && r.cancel != nil {
+		r.cancel(nil)
+	}
+	r.parent = parent
+	return r.atLeast(limit)
+}
+
 // atLeast returns a context that has this much time left, and at most an eighth more.
 func (r *requestContext) atLeast(limit time.Duration) context.Context {
 	now := time.Now()

@@ -25,6 +25,8 @@ type transaction struct {
 	id    string
 	group string // group whose offsets are committed under the id, by its name in Kafka
 
+	limits requestContext // of offsets and commit, of which one runs at a time
+
 	mu        sync.Mutex
 	ident     identity
 	included  map[*outPartition]bool
@@ -217,8 +219,7 @@ func refusedPartitions(answer []byte) error {
 
 // offsets adds offsets to the transaction with one request for each group.
 func (t *transaction) offsets(ctx context.Context, groups ...groupCommit) error {
-	ctx, cancel := context.WithTimeout(ctx, t.b.transactionTimeout)
-	defer cancel()
+	ctx = t.limits.of(ctx, t.b.transactionTimeout)
 	for _, g := range groups {
 		if err := t.retry(ctx, func(ctx context.Context) error { return t.addOffsets(ctx, g.group) }); err != nil {
 			return err
@@ -232,8 +233,7 @@ func (t *transaction) offsets(ctx context.Context, groups ...groupCommit) error 
 
 // commit commits the transaction.
 func (t *transaction) commit(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, t.b.transactionTimeout)
-	defer cancel()
+	ctx = t.limits.of(ctx, t.b.transactionTimeout)
 	doubt := false
 	err := t.retry(ctx, func(ctx context.Context) error {
 		err := t.endTransaction(ctx, true)
