@@ -13,7 +13,7 @@ FUZZTIME ?= 60s
 IMAGE   ?= dev.local/tidemill:v1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up test test-all lint vulncheck tidy test-real test-python test-examples bench bench-smoke loadtest chaos sim sim-faults soak soak-scorers crash attacks fuzz build image sbom man onnxruntime clean cluster test-cluster bench-cluster dashboard
+.PHONY: help demo up test test-all whole-racing lint vulncheck tidy test-real test-python test-examples bench bench-smoke loadtest chaos sim sim-faults soak soak-scorers crash attacks fuzz build image sbom man onnxruntime clean cluster test-cluster bench-cluster dashboard
 
 # Rigs are modules of their own, so that their dependencies stay out of the product.
 RIGS    := loadtest image e2e/kube e2e/browser charts/grafana
@@ -44,8 +44,10 @@ test-all: ## run what make test leaves out: guides, documents, the chart, proofs
 	@GO=$(GO) ./.ci/helm-install >/dev/null
 	$(CALM) -tags slow -run "$$(./.ci/packages tests slow)" $$(./.ci/packages slow | grep -v ^./e2e)
 	set -e; for rig in $(RIGS); do echo "in $$rig:"; (cd $$rig && GOWORK=off $(CALM) ./...); done
-	$(MAKE) chaos
-	$(MAKE) attacks
+	$(MAKE) -j2 -O chaos attacks whole-racing
+
+# Chaos and attacks wait more than they compute, so test-all runs them side by side.
+whole-racing:
 	$(RACING) ./internal/cli
 	$(RACING) -tags slow ./e2e/crash
 
@@ -71,7 +73,7 @@ tidy: ## bring go.mod and go.sum of the product and of the rigs up to date
 test-real: ## run the suites on a real Apache Kafka, Redis and S3, with clients of other languages, and the dashboard in Chromium; installs what is missing, as root
 	./.ci/real-servers-install
 	TIDEMILL_ONNXRUNTIME=$$(./.ci/onnxruntime-install) && export TIDEMILL_ONNXRUNTIME && \
-	  $(GO) test $(RACE) -vet=off -tags real -run '^TestReal' -timeout 30m -count=1 $$(./.ci/packages real) && \
+	  $(GO) test $(RACE) -vet=off -p 3 -tags real -run '^TestReal' -timeout 30m -count=1 $$(./.ci/packages real) && \
 	  (cd image && GOWORK=off $(GO) test -vet=off -tags real -run '^TestReal' -timeout 30m -count=1 .) && \
 	  cd e2e/browser && GOWORK=off $(GO) test -vet=off -tags real -run '^TestReal' -timeout 30m -count=1 .
 
