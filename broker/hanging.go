@@ -20,9 +20,48 @@ import (
 //
 // The holder of the transactional id ends it without one. After Kafka has given us an identity, no
 // transaction of the id is open. So each one that a partition still has open hangs. The end of the next
-// transaction with that partition ends it too. Whether its events should count is no longer known, so
-// events are committed and offsets are not moved. Outputs may then be ahead of offsets and never behind,
-// as after a killed Kafka of the laptop, and ReadBack finds them.
+// transaction with that partition ends it too, so it is given the outcome that its coordinator knew before.
+//
+// If that is no longer known, events are committed and offsets are not moved. Outputs may then be ahead of
+// offsets and never behind, as after a killed Kafka of the laptop, and ReadBack finds them.
+
+// outcome is the end of a transaction, as its coordinator knows it.
+type outcome int
+
+const (
+	outcomeUnknown outcome = iota
+	outcomeCommit
+	outcomeAbort
+)
+
+// learnOutcome asks the coordinator how the last transaction of the id ended, before the id is opened. Opening
+// aborts a transaction that is open, and after that the coordinator no longer knows the outcome.
+func (t *transaction) learnOutcome(ctx context.Context) error {
+	if t.endedID != t.id {
+		t.ended, t.endedID = outcomeUnknown, t.id
+	}
+	r := t.b.coordinators.request()
+	defer t.b.coordinators.requests.Put(r)
+	r.frame.DescribeTransaction(t.b.names.Install(), t.id)
+	state, code := "", int16(0)
+	answer, err := t.b.coordinators.ask(ctx, t.coordinator(), r)
+	if err == nil {
+		state, code, err = wire.ReadDescribeTransaction(answer)
+	}
+	if err == nil && code != 0 {
+		err = kafka.Error(code)
+	}
+	if err != nil && isTransient(err) {
+		return fmt.Errorf("ask how the last transaction ended: %w", err)
+	}
+	switch state { // empty for an id that was never used, and before Kafka 3.0
+	case "PrepareCommit", "CompleteCommit":
+		t.ended = outcomeCommit
+	case "Ongoing", "PrepareAbort", "CompleteAbort", "PrepareEpochFence":
+		t.ended = outcomeAbort
+	}
+	return nil
+}
 
 // A search for hanging transactions follows a failed request after a pause, because Kafka may still be
 // starting. If requests go on failing, there is a search nevertheless.
@@ -65,6 +104,7 @@ func (t *transaction) endHanging(ctx context.Context) error {
 	done := t.id == t.checkedID && time.Unix(0, t.b.lastFailure.Load()).Before(t.checked)
 	t.mu.Unlock()
 	if done {
+		t.ended = outcomeUnknown
 		return nil
 	}
 	id, err := t.identity()
@@ -77,28 +117,28 @@ func (t *transaction) endHanging(ctx context.Context) error {
 	}
 	for p, offset := range found {
 		stream, _ := t.b.names.Stream(p.Topic)
-		t.b.log.Warn("transactions: Kafka has lost the end of a transaction; it is ended now, and its events count",
-			"transaction", t.id, "stream", stream, "partition", p.Partition, "offset", offset)
+		t.b.log.Warn("transactions: Kafka has lost the end of a transaction; it is ended now", "transaction", t.id,
+			"stream", stream, "partition", p.Partition, "offset", offset)
 	}
 	if len(found) > 0 {
 		r := t.b.coordinators.request()
 		defer t.b.coordinators.requests.Put(r)
 		r.parts = slices.SortedFunc(maps.Keys(found), comparePartitions)
-		if err := t.add(ctx, id, r); err != nil {
-			return fmt.Errorf("end hanging transactions of %s: %w", t.id, err)
-		}
-		if err := t.commit(ctx); err != nil {
-			return fmt.Errorf("end hanging transactions of %s: %w", t.id, err)
-		}
+		err = t.add(ctx, id, r)
 	}
-	// Kafka does not say whose transaction holds a group's offsets. If none of ours does, this changes nothing.
-	err = t.retry(ctx, func(ctx context.Context) error { return t.addOffsets(ctx, t.group) })
+	if err == nil && len(found) > 0 && t.ended == outcomeUnknown {
+		err = t.commit(ctx)
+	}
+	if err == nil { // Kafka does not say whose transaction holds a group's offsets: if none of ours does, this changes nothing
+		err = t.retry(ctx, func(ctx context.Context) error { return t.addOffsets(ctx, t.group) })
+	}
 	if err == nil {
-		err = t.retry(ctx, func(ctx context.Context) error { return t.endTransaction(ctx, false) })
+		err = t.retry(ctx, func(ctx context.Context) error { return t.endTransaction(ctx, t.ended == outcomeCommit) })
 	}
 	if err != nil {
 		return fmt.Errorf("end hanging transactions of %s: %w", t.id, err)
 	}
+	t.ended = outcomeUnknown
 	t.mu.Lock()
 	t.checked, t.checkedID = began, t.id
 	t.mu.Unlock()

@@ -31,9 +31,11 @@ type transaction struct {
 	ident     identity
 	included  map[*outPartition]bool
 	fault     error
-	settled   bool          // whether the open transaction has been ended and a new epoch requested
-	checked   time.Time     // time of the last search for hanging transactions
-	checkedID string        // id at that time
+	settled   bool      // whether the open transaction has been ended and a new epoch requested
+	checked   time.Time // time of the last search for hanging transactions
+	checkedID string    // id at that time
+	ended     outcome   // of the last transaction under the id endedID before it was opened
+	endedID   string
 	first     chan struct{} // closed when the open transaction has a partition; nil if nothing waits for that
 }
 
@@ -41,7 +43,11 @@ type transaction struct {
 func (t *transaction) open(ctx context.Context) error {
 	var w backoff
 	for {
-		id, err := t.b.initProducer(ctx, t.id, noIdentity)
+		err := t.learnOutcome(ctx)
+		id := noIdentity
+		if err == nil {
+			id, err = t.b.initProducer(ctx, t.id, noIdentity)
+		}
 		if err == nil {
 			t.takeIdentity(id)
 			err = t.endHanging(ctx)
@@ -585,6 +591,9 @@ func isFenced(err error) bool {
 // Kafka refuses an epoch that is not the last one (KIP-360). The embedded broker accepts an old one
 // as a recovery and returns the epoch after the next; that difference shows the takeover too.
 func (t *transaction) nextEpoch(ctx context.Context) error {
+	if err := t.retry(ctx, t.learnOutcome); err != nil {
+		return fmt.Errorf("open transactions as %s: %w", t.id, err)
+	}
 	if !t.settled {
 		err := t.retry(ctx, func(ctx context.Context) error { return t.endTransaction(ctx, false) })
 		if err != nil && !errors.Is(err, kafka.InvalidTransactionState) && !errors.Is(err, kafka.InvalidProducerIDMapping) {

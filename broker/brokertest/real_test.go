@@ -89,7 +89,8 @@ func TestRealRefresherOutlivesRetention(t *testing.T) {
 
 // Kafka can lose the end of a transaction if it is killed: the coordinator has ended the transaction, and the partitions
 // do not know. Then readers of committed events wait for ever, and no member can begin. The next holder of the
-// transactional id ends it: its events count, its offsets do not. A holder that lives does so after Kafka has failed.
+// transactional id ends it as its coordinator says. If that no longer knows, the events count and the offsets do
+// not. A holder that lives does so after Kafka has failed.
 func TestRealHangingTransactions(t *testing.T) {
 	k, err := realservers.StartKafka(t.Context(), realservers.KafkaOptions{Config: map[string]string{
 		"transaction.partition.verification.enable": "false"}}) // lets a producer write without a transaction that the coordinator knows
@@ -110,7 +111,7 @@ func TestRealHangingTransactions(t *testing.T) {
 	init, err := w.client.InitProducerID(t.Context(), &kafka.InitProducerIDRequest{TransactionalID: id, TransactionTimeoutMs: 1000, ProducerID: -1, ProducerEpoch: -1})
 	w.must(err)
 	w.must(init.Error)
-	w.hang(id, int64(init.Producer.ProducerID), int16(init.Producer.ProducerEpoch))
+	w.hang(id, int64(init.Producer.ProducerID), int16(init.Producer.ProducerEpoch), 4)
 	arrived := func() int {
 		seen, _ := w.readAll("hung", 0, 1<<20)
 		return len(seen)
@@ -126,13 +127,16 @@ func TestRealHangingTransactions(t *testing.T) {
 	w.pollUntil("the event of the hanging transaction is there", func() bool { return arrived() == 1 })
 
 	known := w.sendRequest(&kmsg.DescribeTransactionsRequest{TransactionalIDs: []string{id}}).(*kmsg.DescribeTransactionsResponse).TransactionStates[0]
-	w.hang(id, known.ProducerID, known.ProducerEpoch)
+	w.hang(id, known.ProducerID, known.ProducerEpoch, 2)
 	w.must(k.Restart(t.Context()))
 	w.pollUntil("the member has ended the other one, too", func() bool { return arrived() == 2 })
+	if at := w.committed(broker.Position{Stream: "in"}); at != 2 {
+		t.Errorf("the group is at %d, want 2: the last transaction of the id was committed", at)
+	}
 }
 
 // hang writes an event and an offset in a transaction that the coordinator does not know.
-func (w *testWorld) hang(id string, producer int64, epoch int16) {
+func (w *testWorld) hang(id string, producer int64, epoch int16, offset int64) {
 	w.Helper()
 	var b wire.Builder
 	b.Append(&wire.Record{Time: time.Now().UnixMilli(), Value: []byte("an event")})
@@ -151,7 +155,7 @@ func (w *testWorld) hang(id string, producer int64, epoch int16) {
 	w.pollUntil("the offset is committed", func() bool {
 		res, err := w.client.TxnOffsetCommit(w.testContext(), &kafka.TxnOffsetCommitRequest{TransactionalID: id, GroupID: w.names.Group("g"),
 			ProducerID: int(producer), ProducerEpoch: int(epoch), GenerationID: -1,
-			Topics: map[string][]kafka.TxnOffsetCommit{w.names.Topic("in"): {{Partition: 0, Offset: 4}}}})
+			Topics: map[string][]kafka.TxnOffsetCommit{w.names.Topic("in"): {{Partition: 0, Offset: offset}}}})
 		return err == nil && res.Topics[w.names.Topic("in")][0].Error == nil
 	})
 }

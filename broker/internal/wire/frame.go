@@ -8,7 +8,7 @@ import (
 )
 
 // The requests that we encode ourselves, each in one version. Apache Kafka supports them since 2.5,
-// except the last one.
+// except the last two.
 const (
 	produceKey, produceVersion             = 0, 8
 	fetchKey, fetchVersion                 = 1, 11
@@ -23,6 +23,7 @@ const (
 	commitOffsetsKey, commitOffsetsVersion = 28, 3
 	logDirsKey, logDirsVersion             = 35, 1
 	producersKey, producersVersion         = 61, 0 // since 2.8
+	transactionsKey, transactionsVersion   = 65, 0 // since 3.0
 )
 
 // maxFrame limits the length of an answer. A peer that sends a longer answer is broken or hostile.

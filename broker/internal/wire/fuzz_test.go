@@ -97,6 +97,7 @@ func FuzzAnswers(f *testing.F) {
 			ReadAddPartitions(b, func([]byte, int32, int16) {})
 			ReadCommitOffsets(b, func(int16) {})
 			ReadDescribeProducers(b)
+			ReadDescribeTransaction(b)
 			ReadAnswer(bytes.NewReader(b), nil)
 		})
 		if cost > uint64(64*len(b))+firstPiece+1<<20 {

@@ -200,3 +200,38 @@ func ReadDescribeProducers(answer []byte) ([]PartitionProducer, error) {
 	c.skipTags()
 	return all, c.err
 }
+
+// DescribeTransaction requests the state of a transactional id from its coordinator.
+func (f *Frame) DescribeTransaction(client, id string) {
+	f.begin(transactionsKey, transactionsVersion, client)
+	b := append(f.buf, 0, 2) // no tags: this version is flexible; one id
+	b = appendCompactString(b, id)
+	f.buf = append(b, 0)
+	f.end()
+}
+
+// ReadDescribeTransaction reads the state in the answer to DescribeTransaction.
+func ReadDescribeTransaction(answer []byte) (state string, code int16, err error) {
+	c := cursor{b: answer}
+	c.skipTags()
+	c.int32() // throttle time
+	for range c.compactCount(28) {
+		code = c.int16()
+		c.compactString() // id
+		state = c.compactString()
+		c.int32() // timeout
+		c.int64() // start
+		c.int64() // producer
+		c.int16() // epoch
+		for range c.compactCount(3) {
+			c.compactString() // topic
+			for range c.compactCount(4) {
+				c.int32()
+			}
+			c.skipTags()
+		}
+		c.skipTags()
+	}
+	c.skipTags()
+	return state, code, c.err
+}

@@ -58,6 +58,8 @@ func TestRequestsOfATransaction(t *testing.T) {
 	f.CommitOffsets("mill", tx, "mill.g", "", -1, nil)
 	wantRequest(t, &f, &kmsg.TxnOffsetCommitRequest{TransactionalID: id, ProducerID: tx.Producer, ProducerEpoch: tx.Epoch, Group: "mill.g", Generation: -1})
 
+	f.DescribeTransaction("mill", id)
+	wantRequest(t, &f, &kmsg.DescribeTransactionsRequest{TransactionalIDs: []string{id}})
 	f.DescribeProducers("mill", []TopicPartition{{"a", 1}, {"b", 2}})
 	wantRequest(t, &f, &kmsg.DescribeProducersRequest{Topics: []kmsg.DescribeProducersRequestTopic{{Topic: "a", Partitions: []int32{1}}, {Topic: "b", Partitions: []int32{2}}}})
 }
@@ -92,6 +94,12 @@ func transactionAnswers() map[string]struct {
 				err = ReadCommitOffsets(b, func(code int16) { all += fmt.Sprint(code, " ") })
 				return all, err
 			}, "22 0 "},
+		"DescribeTransaction": {oracleResponse(transactionsVersion, &kmsg.DescribeTransactionsResponse{TransactionStates: []kmsg.DescribeTransactionsResponseTransactionState{
+			{ErrorCode: 3, TransactionalID: "x", State: "Ongoing", ProducerID: 5, Topics: []kmsg.DescribeTransactionsResponseTransactionStateTopic{{Topic: "a", Partitions: []int32{1, 2}}}}}}),
+			func(b []byte) (string, error) {
+				state, code, err := ReadDescribeTransaction(b)
+				return fmt.Sprint(state, " ", code), err
+			}, "Ongoing 3"},
 		"DescribeProducers": {oracleResponse(producersVersion, &kmsg.DescribeProducersResponse{Topics: []kmsg.DescribeProducersResponseTopic{
 			{Topic: "a", Partitions: []kmsg.DescribeProducersResponseTopicPartition{{Partition: 1, ErrorCode: 29, ErrorMessage: &no}, {Partition: 2,
 				ActiveProducers: []kmsg.DescribeProducersResponseTopicPartitionActiveProducer{{ProducerID: 1 << 40, CurrentTxnStartOffset: 9}, {ProducerID: 3, CurrentTxnStartOffset: -1}}}}}}}),
