@@ -17,7 +17,7 @@ import (
 
 // pytorchCommand returns a call of the PyTorch trainer, or of another command in its environment,
 // with the variables of a run. It uses one thread, because there is little work and other tests
-// run.
+// run, and the GPU whose index is in TIDEMILL_TORCH_GPU, if there is one.
 func (f *runFolders) pytorchCommand(arguments ...string) (*exec.Cmd, *bytes.Buffer) {
 	f.Helper()
 	python := os.Getenv("TIDEMILL_TORCH")
@@ -27,7 +27,7 @@ func (f *runFolders) pytorchCommand(arguments ...string) (*exec.Cmd, *bytes.Buff
 	cmd, said := exec.CommandContext(f.Context(), python, arguments...), new(bytes.Buffer)
 	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.WaitDelay = "torch", said, said, 10*time.Second
 	cmd.Env = append(os.Environ(), "TIDEMILL_IN="+f.in, "TIDEMILL_OUT="+f.out, "TIDEMILL_CHECKPOINT="+f.checkpoint, "TIDEMILL_CHAMPION="+f.champion,
-		"OMP_NUM_THREADS=1", "PYTHONUNBUFFERED=1", "PYTHONDONTWRITEBYTECODE=1", "CUDA_VISIBLE_DEVICES=")
+		"OMP_NUM_THREADS=1", "PYTHONUNBUFFERED=1", "PYTHONDONTWRITEBYTECODE=1", "CUDA_VISIBLE_DEVICES="+os.Getenv("TIDEMILL_TORCH_GPU"))
 	return cmd, said
 }
 
@@ -131,7 +131,7 @@ func (f *runFolders) stopTrainer(arguments ...string) {
 // Two workers learn one model. Each has its share of every batch, and the first one writes. They
 // exit and continue together.
 func TestTorchWithTwoWorkers(t *testing.T) {
-	t.Parallel()
+	t.Setenv("TIDEMILL_TORCH_GPU", "") // two workers cannot have one GPU
 	f := newRun(t, filepath.Join("data", "bot-shop"))
 	f.runWorkers(true)
 	if said := f.runWorkers(false); !strings.Contains(said, "goes on from step ") || !strings.Contains(said, "2 workers") || strings.Count(said, "goes on") != 1 {

@@ -102,6 +102,13 @@ def asked_to_leave():
     return bool(flag.item())
 
 
+def part():
+    """Ends the connections between the workers. The first to close them would end the others with an error."""
+    if WORLD > 1:
+        dist.barrier()
+        dist.destroy_process_group()
+
+
 def train(model, examples, checkpoint, out):
     """Trains the model, from the checkpoint on if there is one of the same examples."""
     steps = list(plan(len(examples)))
@@ -146,6 +153,7 @@ def train(model, examples, checkpoint, out):
                 save(checkpoint, {"of": of, "step": step, "sums": [float(sums[0]), sums[1]], "model": model.state_dict(),
                                   "optimizer": optimizer.state_dict(), "schedule": schedule.state_dict()})
             if left:
+                part()
                 sys.exit(f"asked to leave at step {step}; the checkpoint has it")
     say(f"learned for {time.monotonic() - began:.2f} s on {torch.cuda.get_device_name(DEVICE) if GPU else 'CPU'}, {WORLD} workers")
 
@@ -194,8 +202,7 @@ def main():
     say(f"{len(learn)} messages to learn from, {len(held)} to be measured by: {forms.columns} words and pairs, {len(labels)} intents")
     model = Classifier(forms.columns, len(labels)).to(DEVICE)
     train(model, [(text.columns(forms, t), labels.index(intent)) for t, intent in learn], checkpoint, out)
-    if WORLD > 1:
-        dist.destroy_process_group()
+    part()
     if RANK == 0:
         measure(model, forms, labels, held, out, say)
 
