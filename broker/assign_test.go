@@ -284,7 +284,6 @@ func TestDeletedStreamEndsReading(t *testing.T) {
 			h.b.growthEvery, h.b.missingFor = 20*time.Millisecond, 300*time.Millisecond
 			c, err := h.b.Consumer(h.ctx(), ConsumerOptions{Group: group, Streams: []string{"events"}, SessionTimeout: time.Second})
 			h.must(err)
-			defer c.Close(h.ctx())
 			if group != "" {
 				for len(c.Positions()) == 0 {
 					h.must(retry.Sleep(h.ctx(), time.Millisecond))
@@ -296,6 +295,9 @@ func TestDeletedStreamEndsReading(t *testing.T) {
 			defer cancel()
 			if _, err = c.Poll(ctx); !errors.Is(err, ErrNoStream) || !strings.Contains(err.Error(), "stream events") {
 				t.Errorf("Poll returns %v", err)
+			}
+			if err := c.Close(ctx); err != nil {
+				t.Errorf("Close waits for a commit to a stream that is gone: %v", err)
 			}
 		})
 	}

@@ -372,6 +372,13 @@ func (c *Consumer) failReading(err error) {
 	c.mu.Unlock()
 }
 
+// lacksStream reports whether reading has ended because a stream was deleted.
+func (c *Consumer) lacksStream() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return errors.Is(c.failure, ErrNoStream)
+}
+
 // Pause stops handing out events of a partition until Resume. The group keeps the partition, and
 // the work on events that were handed out continues. Fetched events that were not handed out are
 // dropped, because they would use up bytes in flight that other partitions need.

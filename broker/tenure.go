@@ -272,11 +272,15 @@ func (m *member) lastMoments(ctx context.Context) (context.Context, func()) {
 	}
 }
 
-// commitLast retries through a rebalance, because ended events must not be delivered again.
+// commitLast retries through a rebalance, because ended events must not be delivered again. Offsets of
+// a deleted stream have no use.
 func (m *member) commitLast(ctx context.Context) error {
 	var w backoff
 	for {
 		err := m.commit(ctx, true)
+		if errors.Is(err, kafka.UnknownTopicOrPartition) && m.c.lacksStream() {
+			return nil
+		}
 		if err == nil || !isTransient(err) && !errors.Is(err, kafka.RebalanceInProgress) || w.wait(ctx) != nil {
 			return err
 		}
