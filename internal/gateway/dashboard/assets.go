@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"path"
 	"strings"
+	"sync"
 )
 
 //go:embed assets
@@ -27,8 +28,8 @@ type asset struct {
 	plain, gzip []byte
 }
 
-// packAssets reads the embedded files, and compresses each once.
-func packAssets() *assetFiles {
+// packAssets reads the embedded files and compresses them, once in a process.
+var packAssets = sync.OnceValue(func() *assetFiles {
 	entries, _ := assetSource.ReadDir("assets") // embedded: cannot fail
 	sum, a := sha256.New(), &assetFiles{files: map[string]asset{}}
 	for _, e := range entries {
@@ -39,7 +40,7 @@ func packAssets() *assetFiles {
 	}
 	a.hash = hex.EncodeToString(sum.Sum(nil))[:16]
 	return a
-}
+})
 
 func mediaOf(name string) string {
 	if strings.HasSuffix(name, ".js") {
