@@ -13,7 +13,7 @@ FUZZTIME ?= 60s
 IMAGE   ?= dev.local/tidemill:v1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up test test-all whole-racing lint vulncheck tidy test-real test-python test-examples bench bench-smoke loadtest chaos sim sim-faults soak soak-scorers crash attacks fuzz build image sbom man onnxruntime clean cluster test-cluster bench-cluster dashboard
+.PHONY: help demo up test test-racing test-calm test-all whole-racing lint vulncheck tidy test-real test-python test-examples bench bench-smoke loadtest chaos sim sim-faults soak soak-scorers crash attacks fuzz build image sbom man onnxruntime clean cluster test-cluster bench-cluster dashboard
 
 # Rigs are modules of their own, so that their dependencies stay out of the product.
 RIGS    := loadtest image e2e/kube e2e/browser charts/grafana
@@ -37,8 +37,14 @@ cluster: ## run a real Kubernetes with Knative in a sandbox until Ctrl-C, as roo
 # The race detector watches packages that start goroutines or hold locks; see
 # .ci/packages. The others are several times quicker without it.
 test: ## run unit tests and suites on embedded servers; needs only Go
-	$(CALM) -p 4 $$(./.ci/packages calm$(if $(LATER), | grep -v '/$(LATER)$$'))
+	@$(MAKE) --no-print-directory -j2 test-racing test-calm
+
+test-racing:
 	$(RACING) -p 4 $$(./.ci/packages racing)
+
+# Half of these tests wait more than they compute, so both run side by side.
+test-calm:
+	$(CALM) -p 2 $$(./.ci/packages calm$(if $(LATER), | grep -v '/$(LATER)$$'))
 
 test-all: ## run what make test leaves out: guides, documents, the chart, proofs of scale, chaos, crash points, the rigs' own tests
 	@GO=$(GO) ./.ci/helm-install >/dev/null

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -141,10 +142,12 @@ func allKeys(ctx context.Context, l *ledger.Ledger, recipe string) bool {
 }
 
 // Redis loses one key, as a Redis that evicts does. Each answer is then right, or it is that the ledger
-// catches up; and Redis is filled again. A further process finds nothing else.
-func TestRedisLosesAKey(t *testing.T) { redisLosesAKey(t, newWorld(t, 2)) }
+// catches up; and Redis is filled again. A further process finds nothing else. With the race detector
+// it takes a third of the keys by chance; TestRealRedisLosesAKey takes each.
+func TestRedisLosesAKey(t *testing.T) { redisLosesAKey(t, newWorld(t, 2), 3) }
 
-func redisLosesAKey(t *testing.T, w *world) {
+// redisLosesAKey deletes one of so many keys, one after the other.
+func redisLosesAKey(t *testing.T, w *world, oneOf int) {
 	l := w.open()
 	variedHistory(w, l)
 	all, want := w.modelOf(), answers(t.Context(), l)
@@ -155,6 +158,9 @@ func redisLosesAKey(t *testing.T, w *world) {
 	}
 	for _, key := range keys {
 		name := strings.TrimPrefix(key, w.prefix())
+		if rand.IntN(oneOf) > 0 {
+			continue
+		}
 		fresh := w.open()
 		must(t, w.redis.Del(t.Context(), key).Err())
 		for _, of := range []*ledger.Ledger{fresh, l} {

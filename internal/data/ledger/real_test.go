@@ -42,7 +42,7 @@ func TestRealRedisHoldsThePlainFold(t *testing.T) {
 	}
 }
 
-func TestRealRedisLosesAKey(t *testing.T) { redisLosesAKey(t, realWorld(t, 2)) }
+func TestRealRedisLosesAKey(t *testing.T) { redisLosesAKey(t, realWorld(t, 2), 1) }
 
 // A Redis that evicts keys is refused. Until this is noticed each answer is right, or it is that the
 // ledger catches up. When Redis stops evicting, the ledger goes on by itself.

@@ -168,7 +168,7 @@ func TestForemenAndFlushes(t *testing.T) {
 			}
 		}
 	})
-	const keys, wishes = 20, 5
+	const keys, wishes = 7, 5
 	var asking sync.WaitGroup
 	var answers sync.Map
 	for k := range keys {
