@@ -3,14 +3,22 @@
 package network
 
 import (
+	"bytes"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"runtime"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
 )
+
+// most is the memory that an attack may cost beyond rest.
+const most = 256 << 20
 
 // The HTTP/2 attacks: streams that are reset at once, and streams whose client takes no answer.
 func TestHTTP2FloodsTakeLittleMemory(t *testing.T) {
@@ -80,4 +88,69 @@ func TestHalfSentHeadsTakeLittleMemory(t *testing.T) {
 		answer, err := http.Get("http://" + at)
 		return err == nil && answer.Body.Close() == nil && answer.StatusCode == http.StatusOK
 	})
+}
+
+// inUse returns the live bytes of this process's heap.
+func inUse() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// flood sends 500 attacks on one connection, or as many as the server takes.
+func flood(c net.Conn, attack func(*http2.Framer, uint32, []byte) error) {
+	_ = c.SetDeadline(time.Now().Add(time.Second)) // the server may no longer read
+	if _, err := io.WriteString(c, http2.ClientPreface); err != nil {
+		return
+	}
+	go func() { _, _ = io.Copy(io.Discard, c) }()
+	f := http2.NewFramer(c, nil)
+	if err := f.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}); err != nil {
+		return
+	}
+	var text bytes.Buffer
+	for e, i := hpack.NewEncoder(&text), uint32(0); i < 500; i++ {
+		text.Reset()
+		for _, h := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":authority", "localhost"}, {":path", "/"}} {
+			_ = e.WriteField(hpack.HeaderField{Name: h[0], Value: h[1]})
+		}
+		for n := range 400 {
+			_ = e.WriteField(hpack.HeaderField{Name: string([]byte{'a' + byte(n%20), 'a' + byte(n/20)}), Value: "a"})
+		}
+		if attack(f, 2*i+1, text.Bytes()) != nil {
+			return
+		}
+	}
+}
+
+// ask sends an ordinary request.
+func ask(t *testing.T, at string) {
+	t.Helper()
+	answer, err := http.Get("http://" + at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		t.Error(answer.Status)
+	}
+}
+
+func waitUntil(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	late := time.After(30 * time.Second)
+	for look := time.NewTicker(time.Millisecond); !is(); {
+		select {
+		case <-look.C:
+		case <-late:
+			t.Fatal("waited in vain: " + what)
+		}
+	}
+}
+
+func (s *Server) unfinishedBytes() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.bytes
 }

@@ -2,20 +2,15 @@ package network
 
 import (
 	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"golang.org/x/net/http2"
-	"golang.org/x/net/http2/hpack"
 )
 
 // start serves a handler on loopback and returns the address.
@@ -49,17 +44,6 @@ func dial(t *testing.T, address string) net.Conn {
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
-
-// inUse returns the live bytes of this process's heap.
-func inUse() int64 {
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
-}
-
-// most is the memory that an attack may cost beyond rest.
-const most = 256 << 20
 
 func TestALongHeadIsRefused(t *testing.T) {
 	_, at := start(t, ServerOptions{})
@@ -95,63 +79,6 @@ func TestTheOldestHeadMakesRoom(t *testing.T) {
 			t.Errorf("a half-sent head after a request is not counted: %d resting, %d bytes", s.Resting(), s.bytes)
 		}
 	})
-}
-
-// flood sends 500 attacks on one connection, or as many as the server takes.
-func flood(c net.Conn, attack func(*http2.Framer, uint32, []byte) error) {
-	_ = c.SetDeadline(time.Now().Add(time.Second)) // the server may no longer read
-	if _, err := io.WriteString(c, http2.ClientPreface); err != nil {
-		return
-	}
-	go func() { _, _ = io.Copy(io.Discard, c) }()
-	f := http2.NewFramer(c, nil)
-	if err := f.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}); err != nil {
-		return
-	}
-	var text bytes.Buffer
-	for e, i := hpack.NewEncoder(&text), uint32(0); i < 500; i++ {
-		text.Reset()
-		for _, h := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":authority", "localhost"}, {":path", "/"}} {
-			_ = e.WriteField(hpack.HeaderField{Name: h[0], Value: h[1]})
-		}
-		for n := range 400 {
-			_ = e.WriteField(hpack.HeaderField{Name: string([]byte{'a' + byte(n%20), 'a' + byte(n/20)}), Value: "a"})
-		}
-		if attack(f, 2*i+1, text.Bytes()) != nil {
-			return
-		}
-	}
-}
-
-// ask sends an ordinary request.
-func ask(t *testing.T, at string) {
-	t.Helper()
-	answer, err := http.Get("http://" + at)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer answer.Body.Close()
-	if answer.StatusCode != http.StatusOK {
-		t.Error(answer.Status)
-	}
-}
-
-func waitUntil(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	late := time.After(30 * time.Second)
-	for look := time.NewTicker(time.Millisecond); !is(); {
-		select {
-		case <-look.C:
-		case <-late:
-			t.Fatal("waited in vain: " + what)
-		}
-	}
-}
-
-func (s *Server) unfinishedBytes() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.bytes
 }
 
 // pipes accepts connections in memory.

@@ -2,33 +2,16 @@ package commands
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/maphash"
 	"log/slog"
-	"slices"
 	"testing"
 
 	"tidemill.dev"
 	"tidemill.dev/broker"
 	"tidemill.dev/broker/embedded"
 )
-
-// passData is the data of a command that ends a key. An install has many partitions, and the command has
-// an end for each.
-func passData(tb testing.TB) []byte {
-	tb.Helper()
-	d := tidemill.KeyPassedData{Ends: map[string][]int64{}}
-	for stream, partitions := range map[string]int{"events": 12, "facts": 24, "messages": 48, "dead-letters": 6} {
-		d.Ends[stream] = slices.Repeat([]int64{12_345_678}, partitions)
-	}
-	data, err := json.Marshal(d)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return data
-}
 
 // An event of a forgotten key is one before the key's end, unless it is about the end itself. The ends
 // are read from the command, and only if the key was forgotten and the event is before some end.

@@ -3,8 +3,10 @@
 package commands
 
 import (
+	"encoding/json"
 	"fmt"
 	"runtime"
+	"slices"
 	"testing"
 
 	"tidemill.dev"
@@ -49,4 +51,19 @@ func TestForgottenKeysAreSmall(t *testing.T) {
 		t.Errorf("a command allocates %d bytes after %d others, and %d are the most", allocated/100, keys, mostWork)
 	}
 	runtime.KeepAlive(f)
+}
+
+// passData is the data of a command that ends a key. An install has many partitions, and the command has
+// an end for each.
+func passData(tb testing.TB) []byte {
+	tb.Helper()
+	d := tidemill.KeyPassedData{Ends: map[string][]int64{}}
+	for stream, partitions := range map[string]int{"events": 12, "facts": 24, "messages": 48, "dead-letters": 6} {
+		d.Ends[stream] = slices.Repeat([]int64{12_345_678}, partitions)
+	}
+	data, err := json.Marshal(d)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return data
 }
