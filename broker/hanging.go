@@ -124,7 +124,7 @@ func (t *transaction) endHanging(ctx context.Context) error {
 		r := t.b.coordinators.request()
 		defer t.b.coordinators.requests.Put(r)
 		r.parts = slices.SortedFunc(maps.Keys(found), comparePartitions)
-		err = t.add(ctx, id, r)
+		err = t.retry(ctx, func(ctx context.Context) error { return t.add(ctx, id, r) }) // another opening would not know the outcome any more
 	}
 	if err == nil && len(found) > 0 && t.ended == outcomeUnknown {
 		err = t.commit(ctx)
