@@ -51,3 +51,92 @@ type LabelData struct {
 	Truth  string `json:"truth"`            // label that is true
 	Reason string `json:"reason,omitempty"`
 }
+
+// Measured is the data of tidemill.model.measured: how good the answers of one version of a model were, in one
+// scorer, by their outcomes. It counts all outcomes of the version up to now, so a later fact replaces an
+// earlier one.
+type Measured struct {
+	Scorer  string          `json:"scorer"`
+	Version int             `json:"version"`
+	Folded  int64           `json:"folded"` // outcomes and corrections that are counted; a fact with more of them is newer
+	Until   map[int32]int64 `json:"until"`  // offset after the last counted one, for each partition of the stream outcomes
+	First   time.Time       `json:"first"`  // time of the earliest answer
+	Last    time.Time       `json:"last"`   // time of the latest answer
+
+	Answers   int `json:"answers"` // answers whose truth is known
+	Right     int `json:"right"`
+	Assumed   int `json:"assumed,omitempty"`   // answers whose truth was first assumed, because no label came in time
+	Corrected int `json:"corrected,omitempty"` // corrections by later labels
+
+	Labels []string `json:"labels"`         // labels of answers and truths, in the order of their appearance
+	Cells  [][3]int `json:"cells"`          // index of the truth, index of the answer, count; only counts above 0
+	Bins   []Bin    `json:"bins,omitempty"` // ten bins of scores, from 0 to 1; nil if no answer had a score
+	Days   []Day    `json:"days"`           // newest days with answers, in the order of time
+}
+
+// Reaches reports whether the figures count all outcomes that others count.
+func (m *Measured) Reaches(o *Measured) bool {
+	for partition, offset := range o.Until {
+		if m.Until[partition] < offset {
+			return false
+		}
+	}
+	return true
+}
+
+// Bin counts the answers whose score is in a tenth of the range from 0 to 1.
+type Bin struct {
+	Answers int   `json:"answers"`
+	Right   int   `json:"right"`
+	Score   int64 `json:"score"` // sum of the scores, in millionths
+}
+
+// Day counts the answers of one day, in UTC.
+type Day struct {
+	Day     string `json:"day"` // such as 2026-11-27
+	Answers int    `json:"answers"`
+	Right   int    `json:"right"`
+}
+
+// The bounds of Measured.
+const (
+	MeasuredLabels = 20 // further labels are counted as OtherLabel
+	MeasuredDays   = 30
+	OtherLabel     = "…"
+)
+
+// The figures whose drift is reported. The figure of a watched input is FigureInput and its name.
+const (
+	FigureLabels   = "labels"   // shares of the labels that the model answers
+	FigureScores   = "scores"   // scores of these labels
+	FigureAccuracy = "accuracy" // share of right answers, if the scorer has labels
+	FigureMissing  = "missing"  // share of events without one of the watched inputs
+	FigureInput    = "input."
+)
+
+// ModelDrifted is the data of tidemill.model.drifted: a figure of a champion's answers is no longer what it was in the
+// champion's first answers. There is one such fact for each figure until the figure has returned or the champion
+// has changed.
+type ModelDrifted struct {
+	Scorer  string `json:"scorer"`
+	Version int    `json:"version"` // champion whose figure it is
+	Figure  string `json:"figure"`
+
+	Value  string  `json:"value,omitempty"` // value whose share has changed most: a label, a text, or a bound such as < 31.5
+	Before float64 `json:"before"`          // its share in the first answers
+	Now    float64 `json:"now"`             // its share in the last answers
+	Values int     `json:"values"`          // number of the last answers
+	Since  string  `json:"since"`           // place of the first of them, such as scored/3/17
+
+	Evidence float64 `json:"evidence"` // e-value against "nothing has changed"
+	Needed   float64 `json:"needed"`   // e-value from which on a change is reported
+	Alarm    int     `json:"alarm"`    // number of alarms of this figure since the champion was promoted, with this one
+}
+
+// ModelDriftEnded is the data of tidemill.model.drift-ended: a figure that had drifted is again what it was.
+type ModelDriftEnded struct {
+	Scorer  string `json:"scorer"`
+	Version int    `json:"version"`
+	Figure  string `json:"figure"`
+	Alarm   int    `json:"alarm"` // number of the alarm that ends
+}
