@@ -72,7 +72,7 @@ var narrow = map[string][]string{
 // serversOutside lists the files of the product that make an HTTP server without network.NewServer,
 // with the reasons.
 var serversOutside = map[string]string{
-	"broker/network/server.go": "it is network.NewServer",
+	"broker/network/network.go": "it is network.NewServer",
 	"examples/demo/events.go":  "it is a user's function, which listens on loopback during the demo",
 }
 
