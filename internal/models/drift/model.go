@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
+	"time"
 
 	"tidemill.dev"
 )
@@ -109,4 +111,82 @@ func (m *Model) UnmarshalBinary(from []byte) error {
 		}
 	}
 	return nil
+}
+
+// Watch keeps the figures of all models of a scorer.
+type Watch struct {
+	Reference   int     // number of first answers that the later ones are compared with
+	FalseAlarms float64 // a day, over all models
+	Budget      Budget
+
+	memo *Memo
+}
+
+// NewWatch returns a watch without looks.
+func NewWatch(reference int, falseAlarms float64) *Watch {
+	return &Watch{Reference: reference, FalseAlarms: falseAlarms, memo: NewMemo(reference)}
+}
+
+// Turn is the result of a look at a figure.
+type Turn uint8
+
+// The findings.
+const (
+	Same     Turn = iota
+	Drifts        // the figure differs from its reference, and has not before
+	Returned      // the figure has drifted, and the last 512 values look like its reference again
+)
+
+// Look compares a figure whose block is full with its reference. A figure that has drifted is not reported again
+// until it has returned or the champion has changed.
+func (w *Watch) Look(f *Figure, at time.Time) (Change, Turn) {
+	c := f.Look(w.memo, w.Reference)
+	enough := w.Budget.Threshold(at, w.FalseAlarms)
+	switch {
+	case !f.Drifted && c.E >= enough:
+		f.Drifted = true
+		f.Alarms++
+		return c, Drifts
+	case f.Drifted && c.Calm:
+		f.Drifted = false
+		return c, Returned
+	}
+	return c, Same
+}
+
+// Budget turns a number of false alarms a day over the whole fleet into the e-value that an alarm needs. A look
+// without a change reaches the e-value A with a probability of at most 1/A, so if a day has L looks and A is
+// L divided by the budget, the expected number of false alarms a day is at most the budget.
+//
+// The clock is that of the answers, not of this process, so a day of answers that is read in a minute has the budget
+// of a day.
+type Budget struct {
+	Begun time.Time `json:"begun"`
+	At    time.Time `json:"at"`
+	Looks float64   `json:"looks"` // looks of the past, with a weight that falls by e each day
+}
+
+// fewestLooks bounds the threshold from below while the first looks say little about the rate of looks.
+const fewestLooks = 20_000
+
+// Threshold counts a look and returns the e-value that an alarm needs.
+func (b *Budget) Threshold(at time.Time, falseAlarmsADay float64) float64 {
+	const day = float64(24 * time.Hour)
+	if b.Begun.IsZero() {
+		b.Begun, b.At = at, at
+	}
+	if past := at.Sub(b.At); past > 0 {
+		b.Looks *= math.Exp(-float64(past) / day)
+		b.At = at
+	}
+	b.Looks++
+	return b.Needed(falseAlarmsADay)
+}
+
+// Needed returns the e-value that an alarm needs now.
+func (b *Budget) Needed(falseAlarmsADay float64) float64 {
+	const day = float64(24 * time.Hour)
+	age := max(b.At.Sub(b.Begun), time.Hour)
+	perDay := b.Looks / -math.Expm1(-float64(age)/day)
+	return max(perDay, fewestLooks) / falseAlarmsADay
 }
