@@ -2,7 +2,10 @@ package evaluate
 
 import (
 	"cmp"
+	"fmt"
+	"math"
 	"slices"
+	"strconv"
 
 	"tidemill.dev"
 )
@@ -69,4 +72,131 @@ func f1(hits, support, predicted int) float64 {
 		return 0
 	}
 	return 2 * float64(hits) / float64(support+predicted)
+}
+
+// count is how often each pair of labels occurs so far.
+type count struct {
+	rows          int
+	labels        []string // labels in the order in which they occur; the first is empty and means no answer
+	numbers       map[string]int32
+	own, champion map[pair]int
+	silent        int // number of rows without an answer of the champion
+	better, worse int // numbers of rows that only this version has right, and that only the champion has right
+}
+
+// pair is a true label and an answer, as indexes of count.labels.
+type pair struct{ truth, said int32 }
+
+func newCount() *count {
+	return &count{labels: []string{""}, numbers: map[string]int32{"": 0}, own: map[pair]int{}, champion: map[pair]int{}}
+}
+
+func (c *count) add(r row) error {
+	if r.truth == "" {
+		return badLine(r.line, "the truth is empty; leave out such rows")
+	}
+	var at [3]int32
+	for i, text := range []string{r.truth, r.predicted, r.champion} {
+		n, err := c.number(r.line, text)
+		if err != nil {
+			return err
+		}
+		at[i] = n
+	}
+	c.rows++
+	c.own[pair{at[0], at[1]}]++
+	c.champion[pair{at[0], at[2]}]++
+	if r.champion == "" {
+		c.silent++
+	}
+	switch right, other := at[0] == at[1], at[0] == at[2]; {
+	case right && !other:
+		c.better++
+	case other && !right:
+		c.worse++
+	}
+	if len(c.own) > maxCells || len(c.champion) > maxCells {
+		return badFile("has more than %d different pairs of truth and answer, which no report can hold; write the rows of the classes that matter", maxCells)
+	}
+	return nil
+}
+
+// number returns a label's index.
+func (c *count) number(line int, text string) (int32, error) {
+	n, known := c.numbers[text]
+	switch {
+	case known:
+		return n, nil
+	case len(text) > maxLabel:
+		return 0, badLine(line, "a label is longer than %d bytes", maxLabel)
+	case len(c.labels) > maxLabels:
+		return 0, c.tooMany()
+	}
+	n = int32(len(c.labels))    // at most maxLabels
+	text = string([]byte(text)) // copy, so that the rest of its line is not kept in memory
+	c.labels, c.numbers[text] = append(c.labels, text), n
+	return n, nil
+}
+
+func (c *count) tooMany() error {
+	if numbers, _ := c.isNumeric(); numbers {
+		return badFile("holds numbers, more than %d different ones: %s", maxLabels, ofRegression)
+	}
+	return badFile("has more than %d labels; are these the predictions of a classifier?", maxLabels)
+}
+
+const ofRegression = "classes are counted, and how far a number is off is not; write such figures into metrics.json"
+
+// isNumeric reports whether all labels are numbers, and whether one has a fraction.
+func (c *count) isNumeric() (all, fraction bool) {
+	for _, text := range c.labels[1:] {
+		x, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			return false, false
+		}
+		fraction = fraction || x != math.Trunc(x)
+	}
+	return true, fraction
+}
+
+const fewNumbers = 50
+
+// isRegression reports whether the labels are predictions of a quantity. A matrix of them would
+// have a class for each row. Grades such as 1.5 are few, and count as classes.
+func (c *count) isRegression() bool {
+	all, fraction := c.isNumeric()
+	different := len(c.labels) - 1
+	return all && fraction && (different > fewNumbers || different > c.rows)
+}
+
+func (c *count) predictions() (Predictions, error) {
+	switch {
+	case c.rows == 0:
+		return Predictions{}, badFile("has a header and no rows")
+	case c.isRegression():
+		return Predictions{}, badFile("holds numbers, %d different ones in %d rows: %s", len(c.labels)-1, c.rows, ofRegression)
+	}
+	p := Predictions{Own: c.figures(c.own)}
+	p.note(unanswered(c.own), c.rows, "predicted")
+	if c.silent == c.rows {
+		return p, nil
+	}
+	p.Champion, p.Lead = c.figures(c.champion), leadInterval(c.better, c.worse, c.rows)
+	p.note(c.silent, c.rows, "champion")
+	return p, nil
+}
+
+func unanswered(cells map[pair]int) (n int) {
+	for at, many := range cells {
+		if at.said == 0 {
+			n += many
+		}
+	}
+	return n
+}
+
+func (p *Predictions) note(silent, rows int, column string) {
+	if silent > 0 {
+		p.Notes = append(p.Notes, fmt.Sprintf("%d of %d rows of %s have nothing in the column %s, which counts as wrong", silent, rows, FileName, column))
+	}
 }
