@@ -8,8 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 
 	"tidemill.dev"
+	"tidemill.dev/internal/data/ledger"
 	"tidemill.dev/internal/data/ledger/fold"
 )
 
@@ -261,4 +263,91 @@ func (r *Registrar) announceResult(ctx context.Context, m *fold.Model, s publish
 		return m
 	}
 	return now
+}
+
+// ErrNoTrial reports that a version is not on trial any more.
+var ErrNoTrial = errors.New("the version is not on trial")
+
+// Conclusion is the end of a trial.
+type Conclusion struct {
+	Verdict  tidemill.TrialVerdict
+	Clauses  []tidemill.Clause // clauses of the trial with their results
+	Sentence string            // the verdict in words
+}
+
+// Conclude proposes the end of a trial, and announces the version's promotion or refusal. The log accepts the
+// first end of a trial, and only if the champion is the one that the candidate was compared with: otherwise the
+// error is ErrMoved.
+func (r *Registrar) Conclude(ctx context.Context, v *ledger.VersionRecord, c Conclusion) (*fold.Model, error) {
+	m, err := r.conclude(ctx, v, c)
+	if err != nil {
+		return nil, fmt.Errorf("end the trial of %s: %w", tidemill.VersionName(v.Model, v.Number), err)
+	}
+	return m, nil
+}
+
+func (r *Registrar) conclude(ctx context.Context, v *ledger.VersionRecord, c Conclusion) (*fold.Model, error) {
+	m, err := r.o.Ledger.Model(ctx, v.Model)
+	if err != nil {
+		return nil, err
+	}
+	switch h := m.Find(v.Number); {
+	case h == nil || h.State != tidemill.VersionTrial:
+		return nil, ErrNoTrial
+	case m.Champion != c.Verdict.Champion:
+		return nil, fmt.Errorf("%w: the candidate was compared with version %d, and version %d is the champion now", ErrMoved, c.Verdict.Champion, m.Champion)
+	}
+	f := r.concludedFact(m, v, c)
+	r.step(toPropose)
+	ours, m, err := r.publish(ctx, f)
+	if err != nil {
+		return nil, err
+	}
+	if h := m.Find(v.Number); h != nil && h.State == tidemill.VersionTrial {
+		return nil, ErrMoved
+	}
+	return r.announce(ctx, m, ours, func(o fold.Owed) bool { return o.Version == v.Number })
+}
+
+func (r *Registrar) concludedFact(m *fold.Model, v *ledger.VersionRecord, c Conclusion) *fact {
+	var j tidemill.Judgement
+	if v.Judgement != nil {
+		j = *v.Judgement
+	}
+	j.Clauses = append(slices.Clone(j.Clauses), c.Clauses...)
+	j.Passed, j.Sentence, j.Trial, j.Against = c.Verdict.Outcome == tidemill.TrialPassed, c.Sentence, &c.Verdict, m.Champion
+	if j.Passed {
+		j.Hold = holdReason(v.Judge.Promote, &v.Origin, r.o.Asked())
+	}
+	registered := tidemill.Cause{Source: r.o.Names.Source(byPromote), ID: tidemill.ID("registered", v.Model, v.Run)}
+	return &fact{typ: tidemill.TypeModelPromotionProposed, id: tidemill.ID("concluded", m.Name, v.Run, strconv.FormatInt(m.Turn, 10)),
+		source: r.o.Names.Source(byTrial), model: m.Name, key: m.Key, version: v.Number, recipe: v.Recipe, run: v.Run,
+		chain: chain{cause: registered, correlation: registered.ID},
+		data: tidemill.PromotionProposed{Action: tidemill.ActionConclude, Version: v.Number, Run: v.Run, Basis: m.Champion, Turn: m.Turn,
+			Hold: j.Hold, Canary: v.Judge.Canary, Judgement: &j, Origin: &v.Origin, Artifact: v.Artifact}}
+}
+
+// Settle proposes the end of a canary: its promotion if the judgement has passed, else its refusal. It does nothing if
+// the version is not the canary any more, and a second call changes nothing.
+func (r *Registrar) Settle(ctx context.Context, model string, version int, j tidemill.Judgement) error {
+	m, err := r.o.Ledger.Model(ctx, model)
+	if err != nil || m.Canary == nil || m.Canary.Version != version {
+		return err
+	}
+	v, err := r.record(ctx, model, version)
+	if err != nil || v == nil {
+		return err
+	}
+	p := tidemill.PromotionProposed{Action: tidemill.ActionSettle, Version: version, Run: v.Run, Basis: m.Champion, Turn: m.Turn, Judgement: &j, Origin: &v.Origin, Artifact: v.Artifact}
+	if j.Passed {
+		p.Hold = holdReason(v.Judge.Promote, &v.Origin, r.o.Asked())
+	}
+	id := tidemill.ID("settled", model, v.Run, strconv.FormatInt(m.Turn, 10))
+	s, now, err := r.publish(ctx, &fact{typ: tidemill.TypeModelPromotionProposed, id: id, source: r.o.Names.Source(byPromote), model: model, key: m.Key,
+		version: version, recipe: v.Recipe, run: v.Run, chain: chain{correlation: id}, data: p})
+	if err != nil {
+		return fmt.Errorf("settle the canary of model %s: %w", model, err)
+	}
+	_, err = r.announce(ctx, now, s, func(o fold.Owed) bool { return o.Proposal == id })
+	return err
 }
