@@ -62,8 +62,8 @@ type Options struct {
 	// Secret is a file with the secret for attempts' tokens and our functions, which all processes
 	// share. If empty, it is a file in the data folder of the runs.
 	Secret string
-	// Network is the network of all connections, except those to an S3 bucket, an identity provider,
-	// a trace collector and Kubernetes.
+	// Network is the network of all connections, except those to an identity provider, a trace collector
+	// and Kubernetes.
 	Network network.Network
 	Logger  *slog.Logger
 }

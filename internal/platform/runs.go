@@ -125,7 +125,7 @@ func (p *Platform) openStore(ctx context.Context, o RunsOptions) (*store.Store, 
 		url = filepath.Join(o.Data, storeFolder)
 		p.addresses.Store = url
 	}
-	s, err := store.Open(ctx, store.Options{URL: url, Watch: o.Watched})
+	s, err := store.Open(ctx, store.Options{URL: url, Watch: o.Watched, Network: p.network})
 	if err != nil {
 		return nil, fmt.Errorf("open the object store: %w", err)
 	}

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"tidemill.dev/broker/network"
 )
 
 // errTaken reports that a key exists already.
@@ -62,7 +64,7 @@ type item struct {
 	time time.Time
 }
 
-func openBucket(at string) (*bucket, error) {
+func openBucket(at string, over network.Network) (*bucket, error) {
 	dir, ok, err := folderOf(at)
 	switch {
 	case err != nil:
@@ -71,7 +73,7 @@ func openBucket(at string) (*bucket, error) {
 		f, err := openFolder(dir)
 		return &bucket{backend: f, name: dir, ways: 4}, err
 	}
-	b, err := openS3(at)
+	b, err := openS3(at, over)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", redacted(at), err)
 	}

@@ -135,13 +135,13 @@ func TestAListOfACollectionThatDied(t *testing.T) {
 func TestMissingMakesYoung(t *testing.T) {
 	server := newS3(t)
 	for _, at := range []string{t.TempDir(), server.url} {
-		server.ahead(0)
+		server.Ahead(0)
 		w := &world{T: t, Store: openStore(t, at)}
 		p := w.put("old")
 		before, err := w.bucket.stat(w.ctx(), objectKey(p.Digest))
 		w.must(err)
 		later(w.Store, 13*time.Hour)
-		server.ahead(13 * time.Hour)
+		server.Ahead(13 * time.Hour)
 		missing, err := w.Missing(w.ctx(), []api.Part{p})
 		w.must(err)
 		w.same("missing", len(missing), 0)

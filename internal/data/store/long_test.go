@@ -25,9 +25,9 @@ func TestS3Parts(t *testing.T) {
 	for _, data := range []string{strings.Repeat("w", size), strings.Repeat("r", size-1), strings.Repeat("r", size+1)} {
 		w.wants(w.PutObject(t.Context(), digestOf(strings.Repeat("r", size)), int64(size), strings.NewReader(data)), ErrInvalid)
 	}
-	w.same("uploads left", len(server.parts), 0)
+	w.same("uploads left", server.Uploads(), 0)
 	w.same("objects", len(w.remains(objectsPrefix)), 4)
-	for key := range server.values {
+	for _, key := range server.Keys() {
 		if !strings.HasPrefix(key, "prod/objects/") && key != "prod/"+checkKey {
 			t.Errorf("%s has not the prefix of the URL", key)
 		}

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/minio/minio-go/v7"
+
+	"tidemill.dev/broker/network"
 )
 
 const (
@@ -34,12 +36,12 @@ type s3 struct {
 }
 
 // openS3 makes no request.
-func openS3(at string) (*s3, error) {
+func openS3(at string, over network.Network) (*s3, error) {
 	place, err := parseS3(at, os.Getenv)
 	if err != nil {
 		return nil, err
 	}
-	transport, err := place.transport()
+	transport, err := place.transport(over)
 	if err != nil {
 		return nil, err
 	}

@@ -20,6 +20,8 @@ import (
 	"github.com/minio/minio-go/v7/pkg/credentials"
 	"github.com/minio/minio-go/v7/pkg/encrypt"
 	"github.com/minio/minio-go/v7/pkg/s3utils"
+
+	"tidemill.dev/broker/network"
 )
 
 // s3Place is the place of a bucket of S3, from a URL and the environment.
@@ -143,12 +145,12 @@ func (p *s3Place) readEncryption(q url.Values) (err error) {
 
 // transport returns what sends the requests. As with other S3 clients, AWS_CA_BUNDLE names a file of
 // CAs to trust.
-func (p *s3Place) transport() (*http.Transport, error) {
+func (p *s3Place) transport(over network.Network) (*http.Transport, error) {
 	t, err := minio.DefaultTransport(true)
 	if err != nil {
 		return nil, err
 	}
-	t.DialContext = (&net.Dialer{Timeout: s3Dial}).DialContext
+	t.DialContext = over.Dialer(net.Dialer{Timeout: s3Dial})
 	t.MaxIdleConnsPerHost = 2 * s3Ways
 	if file := os.Getenv("AWS_CA_BUNDLE"); file != "" {
 		data, err := os.ReadFile(file)

@@ -2,19 +2,12 @@ package store
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/xml"
 	"errors"
 	"fmt"
-	"io"
-	"maps"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -22,167 +15,24 @@ import (
 	"time"
 
 	"github.com/minio/minio-go/v7"
+
+	"tidemill.dev/broker/network"
+	"tidemill.dev/internal/data/store/s3test"
 )
 
-// s3Server is a server that speaks S3 as far as the store needs it. TestRealS3 passes the same suite
-// with a server that others wrote.
+// s3Server is a server for one test, and the store's URL for it.
 type s3Server struct {
-	testing.TB
-	url      string
-	lock     sync.Mutex
-	values   map[string]s3Value
-	parts    map[string]map[int][]byte // by upload
-	requests []string                  // method and path of each request
-	// refuse may return a status and an error code instead of an answer.
-	refuse func(r *http.Request) (int, string)
-	later  time.Duration // lead of its clock
+	*s3test.Server
+	url string
 }
-
-type s3Value struct {
-	data []byte
-	time time.Time
-}
-
-const s3TestPage = 7 // keys in a page of a listing
 
 func newS3(t testing.TB) *s3Server {
-	t.Setenv("AWS_ACCESS_KEY_ID", "me")
-	t.Setenv("AWS_SECRET_ACCESS_KEY", "hunter2")
-	s := &s3Server{TB: t, values: map[string]s3Value{}, parts: map[string]map[int][]byte{}}
+	t.Setenv("AWS_ACCESS_KEY_ID", s3test.AccessKey)
+	t.Setenv("AWS_SECRET_ACCESS_KEY", s3test.SecretKey)
+	s := s3test.New()
 	server := httptest.NewServer(s)
 	t.Cleanup(server.Close)
-	s.url = "s3://bucket?prefix=prod/&endpoint=" + server.URL
-	return s
-}
-
-func (s *s3Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	body, err := io.ReadAll(r.Body)
-	if err != nil {
-		s.fail(w, r, http.StatusBadRequest, "IncompleteBody")
-		return
-	}
-	s.lock.Lock()
-	defer s.lock.Unlock()
-	s.requests = append(s.requests, r.Method+" "+r.URL.Path)
-	key, inBucket := strings.CutPrefix(r.URL.Path, "/bucket/")
-	sum := sha256.Sum256(body)
-	if s.refuse != nil {
-		if status, code := s.refuse(r); status != 0 {
-			s.fail(w, r, status, code)
-			return
-		}
-	}
-	switch q := r.URL.Query(); {
-	case !inBucket:
-		s.fail(w, r, http.StatusNotFound, "NoSuchBucket")
-	case !strings.Contains(r.Header.Get("Authorization"), "Credential=me/") && !q.Has("X-Amz-Signature"):
-		s.fail(w, r, http.StatusForbidden, "InvalidAccessKeyId")
-	case len(body) > 0 && r.Method == http.MethodPut && r.Header.Get("X-Amz-Content-Sha256") != hex.EncodeToString(sum[:]):
-		s.fail(w, r, http.StatusBadRequest, "XAmzContentSHA256Mismatch")
-	case key == "" && q.Get("list-type") == "2":
-		s.list(w, q)
-	case q.Has("uploads") || q.Has("uploadId"):
-		s.upload(w, r, key, body)
-	default:
-		s.one(w, r, key, body)
-	}
-}
-
-// one serves a request for one key.
-func (s *s3Server) one(w http.ResponseWriter, r *http.Request, key string, body []byte) {
-	v, there := s.values[key]
-	switch {
-	case r.Method == http.MethodPut && r.Header.Get("If-None-Match") == "*" && there:
-		s.fail(w, r, http.StatusPreconditionFailed, "PreconditionFailed")
-	case r.Method == http.MethodPut:
-		s.put(key, body)
-	case r.Method == http.MethodDelete:
-		delete(s.values, key)
-		w.WriteHeader(http.StatusNoContent)
-	case !there:
-		s.fail(w, r, http.StatusNotFound, "NoSuchKey")
-	default:
-		w.Header().Set("Content-Length", strconv.Itoa(len(v.data)))
-		w.Header().Set("Last-Modified", v.time.UTC().Format(http.TimeFormat))
-		_, _ = w.Write(v.data)
-	}
-}
-
-// ahead moves the server's clock.
-func (s *s3Server) ahead(by time.Duration) {
-	s.lock.Lock()
-	defer s.lock.Unlock()
-	s.later = by
-}
-
-func (s *s3Server) put(key string, data []byte) {
-	s.values[key] = s3Value{data, time.Now().Add(s.later)}
-}
-
-// upload serves an upload in parts.
-func (s *s3Server) upload(w http.ResponseWriter, r *http.Request, key string, body []byte) {
-	id := r.URL.Query().Get("uploadId")
-	switch {
-	case r.Method == http.MethodPost && id == "":
-		id = fmt.Sprint("upload-", len(s.requests))
-		s.parts[id] = map[int][]byte{}
-		fmt.Fprintf(w, "<InitiateMultipartUploadResult><UploadId>%s</UploadId></InitiateMultipartUploadResult>", id)
-	case s.parts[id] == nil:
-		s.fail(w, r, http.StatusNotFound, "NoSuchUpload")
-	case r.Method == http.MethodPut:
-		n, _ := strconv.Atoi(r.URL.Query().Get("partNumber"))
-		s.parts[id][n] = body
-		w.Header().Set("ETag", `"part"`)
-	case r.Method == http.MethodDelete:
-		delete(s.parts, id)
-		w.WriteHeader(http.StatusNoContent)
-	default:
-		var whole []byte
-		for n := range len(s.parts[id]) {
-			whole = append(whole, s.parts[id][n+1]...)
-		}
-		s.put(key, whole)
-		delete(s.parts, id)
-		fmt.Fprint(w, "<CompleteMultipartUploadResult><Bucket>bucket</Bucket><ETag>x</ETag></CompleteMultipartUploadResult>")
-	}
-}
-
-type s3Entry struct {
-	Key, LastModified string
-	Size              int
-}
-
-func (s *s3Server) list(w http.ResponseWriter, q url.Values) {
-	var page struct {
-		XMLName               xml.Name `xml:"ListBucketResult"`
-		IsTruncated           bool
-		NextContinuationToken string
-		Contents              []s3Entry
-	}
-	for _, key := range slices.Sorted(maps.Keys(s.values)) {
-		if !strings.HasPrefix(key, q.Get("prefix")) || key <= q.Get("continuation-token") {
-			continue
-		}
-		if len(page.Contents) == s3TestPage {
-			page.IsTruncated, page.NextContinuationToken = true, page.Contents[s3TestPage-1].Key
-			break
-		}
-		v := s.values[key]
-		page.Contents = append(page.Contents, s3Entry{key, v.time.UTC().Format(time.RFC3339Nano), len(v.data)})
-	}
-	if err := xml.NewEncoder(w).Encode(page); err != nil {
-		s.Error(err)
-	}
-}
-
-func (s *s3Server) fail(w http.ResponseWriter, r *http.Request, status int, code string) {
-	if status == http.StatusMovedPermanently {
-		w.Header().Set("X-Amz-Bucket-Region", "eu-2")
-	}
-	w.WriteHeader(status)
-	if r.Method != http.MethodHead {
-		fmt.Fprintf(w, "<Error><Code>%s</Code><Message>It is %s.</Message></Error>", code, code)
-	}
+	return &s3Server{s, "s3://" + s3test.Bucket + "?prefix=prod/&endpoint=" + server.URL}
 }
 
 func TestS3(t *testing.T) {
@@ -207,7 +57,7 @@ func TestS3Explains(t *testing.T) {
 		status, code, _ := strings.Cut(answer, " ")
 		number, err := strconv.Atoi(status)
 		w.must(err)
-		server.refuse = func(*http.Request) (int, string) { return number, code }
+		server.Refuse = func(*http.Request) (int, string) { return number, code }
 		_, err = w.read(p.Digest)
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: %v, want %q", answer, err, want)
@@ -223,10 +73,10 @@ func TestS3Explains(t *testing.T) {
 func TestS3Vanishes(t *testing.T) {
 	server := newS3(t)
 	w := &world{T: t, Store: openStore(t, server.url)}
-	for i := range 2 * s3TestPage {
+	for i := range 2 * s3test.Page {
 		w.put(fmt.Sprint(i))
 	}
-	server.refuse = func(r *http.Request) (int, string) {
+	server.Refuse = func(r *http.Request) (int, string) {
 		if r.URL.Query().Has("continuation-token") {
 			return http.StatusNotFound, "NoSuchBucket"
 		}
@@ -234,7 +84,7 @@ func TestS3Vanishes(t *testing.T) {
 	}
 	n := 0
 	err := w.bucket.list(t.Context(), objectsPrefix, func(item) error { n++; return nil })
-	if err == nil || errors.Is(err, ErrNotFound) || n != s3TestPage {
+	if err == nil || errors.Is(err, ErrNotFound) || n != s3test.Page {
 		t.Errorf("%d keys: %v", n, err)
 	}
 	later(w.Store, 25*time.Hour)
@@ -253,7 +103,7 @@ func TestS3Checks(t *testing.T) {
 	} {
 		server := newS3(t)
 		status, code, _ := strings.Cut(answer, " ")
-		server.refuse = func(r *http.Request) (int, string) {
+		server.Refuse = func(r *http.Request) (int, string) {
 			number, _ := strconv.Atoi(status)
 			if r.Method != http.MethodPut {
 				number = 0
@@ -271,7 +121,7 @@ func TestS3Conflicts(t *testing.T) {
 	server := newS3(t)
 	b := openStore(t, server.url).bucket
 	left := 2
-	server.refuse = func(r *http.Request) (int, string) {
+	server.Refuse = func(r *http.Request) (int, string) {
 		if left--; left >= 0 && r.Method == http.MethodPut {
 			return http.StatusConflict, "ConditionalRequestConflict"
 		}
@@ -293,7 +143,7 @@ func TestS3Conflicts(t *testing.T) {
 // A listing that the caller gives up is an error: a collection would take the rest for absent.
 func TestS3ListingIsGivenUp(t *testing.T) {
 	w := &world{T: t, Store: openStore(t, newS3(t).url)}
-	for i := range 2 * s3TestPage {
+	for i := range 2 * s3test.Page {
 		w.put(fmt.Sprint(i))
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -316,7 +166,7 @@ func TestS3Requests(t *testing.T) {
 	w.must(w.bucket.remove(t.Context(), key))
 	w.must(w.bucket.remove(t.Context(), key))
 	at := " /bucket/prod/" + key
-	w.same("requests", server.requests, []string{"GET /bucket/", "PUT /bucket/prod/check-create", "PUT /bucket/prod/check-create", "PUT" + at, "GET" + at, "HEAD" + at, "DELETE" + at, "DELETE" + at})
+	w.same("requests", server.Requests, []string{"GET /bucket/", "PUT /bucket/prod/check-create", "PUT /bucket/prod/check-create", "PUT" + at, "GET" + at, "HEAD" + at, "DELETE" + at, "DELETE" + at})
 }
 
 func TestS3URLs(t *testing.T) {
@@ -423,7 +273,7 @@ func TestS3Credentials(t *testing.T) {
 				name, value, _ := strings.Cut(pair, "=")
 				t.Setenv(name, value)
 			}
-			b, err := openS3("s3://bucket?region=eu-1&" + c.query)
+			b, err := openS3("s3://bucket?region=eu-1&"+c.query, network.Network{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -455,7 +305,7 @@ func TestS3Role(t *testing.T) {
 	t.Setenv("AWS_SHARED_CREDENTIALS_FILE", "/none")
 	t.Setenv("AWS_CONFIG_FILE", "/none")
 	t.Setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", lender.URL)
-	b, err := openS3("s3://bucket?region=eu-1")
+	b, err := openS3("s3://bucket?region=eu-1", network.Network{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"tidemill.dev/broker/network"
 )
 
 // ErrNotFound is returned for an object, tree, commit, branch or file that does not exist.
@@ -33,6 +35,8 @@ type Options struct {
 	// Watch is called with the key before, during and after each write: tests end the process
 	// there. It may be nil.
 	Watch func(key string)
+	// Network is the network of the connections to a bucket.
+	Network network.Network
 }
 
 // Store is an open store.
@@ -52,7 +56,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if o.Grace == 0 {
 		o.Grace = DefaultGrace
 	}
-	b, err := openBucket(o.URL)
+	b, err := openBucket(o.URL, o.Network)
 	if err != nil {
 		return nil, fmt.Errorf("open the store: %w", err)
 	}
