@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -193,7 +194,7 @@ func made(p tidemill.Plan) bool { return p.Image != "" || p.Dir != "" }
 func (f *Foreman) settlePlan(ctx context.Context, r config.Recipe, run *tidemill.Run) (tidemill.Plan, error) {
 	p, err := draft(r, run, f.opt.Dir)
 	if err == nil {
-		err = f.lookUp(ctx, &p)
+		err = f.lookUp(ctx, newWriter(r, run).cause, &p)
 	}
 	if err == nil {
 		err = f.storeOutcomes(ctx, r, run, &p)
@@ -207,15 +208,20 @@ func (f *Foreman) settlePlan(ctx context.Context, r config.Recipe, run *tidemill
 	return p, err
 }
 
-// lookUp looks up the commits of a plan's datasets.
-func (f *Foreman) lookUp(ctx context.Context, p *tidemill.Plan) error {
+// lookUp looks up the commits of a plan's datasets. The newest cause may be the event of a commit.
+func (f *Foreman) lookUp(ctx context.Context, cause broker.View, p *tidemill.Plan) error {
 	for i, in := range p.Inputs {
 		if in.Dataset == "" {
 			continue
 		}
 		c, err := f.commitOf(ctx, in)
+		named, number := commitNamed(&cause, in)
 		switch {
 		case errors.Is(err, store.ErrNotFound):
+			in.Commit = either(in.Commit, named)
+			return missing(in)
+		case err == nil && c.Number < number:
+			in.Commit = named
 			return missing(in)
 		case errors.Is(err, store.ErrInvalid):
 			return unfitf("the input %s cannot be computed: %v; the newest event names it", in.Name, err)
@@ -297,6 +303,22 @@ func (f *Foreman) laidOut(ctx context.Context, model string, c *tidemill.Champio
 		return nil, fmt.Errorf("look for the files of %s: %w", tidemill.VersionName(model, c.Version), err)
 	}
 	return c, nil
+}
+
+// commitNamed returns the id and the number of the commit of an input's branch that an event names.
+// The branch has that commit, or a newer one, once the store is as new as the log.
+func commitNamed(e *broker.View, in tidemill.Input) (id string, number int64) {
+	dataset, _ := e.Attribute(tidemill.AttrDataset)
+	branch, _ := e.Attribute(tidemill.AttrBranch)
+	if e.Type != tidemill.TypeNewData || dataset != in.Dataset || either(branch, config.MainBranch) != in.Branch {
+		return "", 0
+	}
+	id, _ = e.Attribute(tidemill.AttrCommit)
+	var d struct{ Number int64 }
+	if json.Unmarshal(e.Data, &d) != nil {
+		return id, 0 // the event of somebody else's program
+	}
+	return id, d.Number
 }
 
 // missing returns the error for an input without a commit. A commit that an event names was in a

@@ -143,17 +143,30 @@ func TestBadPlansEndRuns(t *testing.T) {
 }
 
 // A commit that an event names may come into the store after the event, for example if the bucket is
-// a copy of another one. The run waits for it, and it says so.
+// a copy of another one. The run waits for it, and it says so. It does not begin with an older commit.
 func TestACommitMayComeAfterItsEvent(t *testing.T) {
+	t.Run("the commit of the event", func(t *testing.T) { commitIsLate(t, true, true) })
+	t.Run("the newest commit", func(t *testing.T) { commitIsLate(t, false, true) })
+	t.Run("the newest commit, and an older one is there", func(t *testing.T) { commitIsLate(t, false, false) })
+}
+
+func commitIsLate(t *testing.T, atCause, isFirst bool) {
 	r := plain("intent")
-	r.Inputs = []config.InputFrom{{Name: "examples", Dataset: "bots/{key}", AtCause: true}}
+	r.Inputs = []config.InputFrom{{Name: "examples", Dataset: "bots/{key}", Branch: "main", AtCause: atCause}}
 	w := newWorld(t, r)
+	if !isFirst {
+		w.putFile("bots/k", "a.csv", "0")
+	}
 	c := w.putFile("bots/k", "a.csv", "1")
 	refs := filepath.Join(w.dir, "refs")
 	w.must(os.Rename(refs, refs+".late"))
+	if !isFirst {
+		w.must(os.CopyFS(refs, os.DirFS(refs+".late")))
+		w.must(os.Remove(filepath.Join(refs, "bots/k/_/main", fmt.Sprintf("%012d", c.Number))))
+	}
 	f := w.foreman(nil)
 	asked := wish("intent", "k", "1")
-	asked.Events[0] = fmt.Appendf(nil, `{"specversion":"1.0","id":"1","source":"/s","type":"new-data","subject":"k","dataset":"bots/k","branch":"main","commit":%q}`, c.ID)
+	asked.Events[0] = fmt.Appendf(nil, `{"specversion":"1.0","id":"1","source":"/s","type":"new-data","subject":"k","dataset":"bots/k","branch":"main","commit":%q,"data":{"number":%d}}`, c.ID, c.Number)
 	a := w.ask(f, asked)
 	w.waitUntil("an attempt ends without the commit", func() bool {
 		run := w.run(f, a.Run)
