@@ -14,6 +14,8 @@ import (
 
 	"tidemill.dev"
 	"tidemill.dev/api"
+	"tidemill.dev/broker/retry"
+	"tidemill.dev/internal/data/transfer"
 )
 
 // ErrSuperseded means that the attempt is no longer valid, because another attempt has replaced it
@@ -218,10 +220,23 @@ func (a *attempt) report(err error) error {
 	return a.reportEnd(a.lastWord(err))
 }
 
-// reportEnd reports the end. If the gateway refuses the report, it reports a failure.
+// outputArrives is the time in which the store may find the output that it has taken. A bucket that
+// fails over may lag by minutes.
+const outputArrives = 10 * time.Minute
+
+// reportEnd reports the end. If the store does not have the output, it uploads it again. If the gateway
+// refuses the report for another reason, it reports a failure.
 func (a *attempt) reportEnd(word api.Finish) error {
 	a.telling.Store(true)
 	said := a.finish(word)
+	wait, until := retry.Backoff{First: firstWait, Cap: longestWait, Jitter: 0.5}, time.Now().Add(outputArrives)
+	for isOutputAway(said) && time.Now().Before(until) && retry.Sleep(a.ends.save, wait.Next()) == nil {
+		if err := a.transferClient().Put(a.ends.save, a.dirs.out(), word.Files, nil); err != nil && !transfer.Passes(a.ends.save, err) {
+			said = errors.Join(said, fmt.Errorf("upload the output again: %w", err))
+			break
+		}
+		said = a.finish(word)
+	}
 	if r := new(refusal); errors.As(said, &r) && !a.ends.isDead() {
 		said = a.finish(smallerReport(word, r))
 	}
@@ -232,6 +247,12 @@ func (a *attempt) reportEnd(word api.Finish) error {
 		a.told = word.Outcome
 	}
 	return said
+}
+
+// isOutputAway reports whether the gateway refuses a report because the store lacks a file of it.
+func isOutputAway(err error) bool {
+	p := new(api.Problem)
+	return errors.As(err, &p) && p.Type == api.ProblemBase+api.UnknownData
 }
 
 func (a *attempt) finish(f api.Finish) error {

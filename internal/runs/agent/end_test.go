@@ -162,6 +162,23 @@ func TestRefusedLastWord(t *testing.T) {
 	}
 }
 
+// A store that fails over may lack the output that it has taken. The agent uploads it again.
+func TestOutputThatTheStoreLoses(t *testing.T) {
+	g := newGateway(t)
+	g.sh("echo hello > $TIDEMILL_OUT/a")
+	g.fault = func(w http.ResponseWriter, r *http.Request, route string) bool {
+		if route != "/finish" || count(g, "/finish") > 2 {
+			return false
+		}
+		g.set(func() { clear(g.objects) })
+		problem(w, http.StatusNotFound, api.UnknownData)
+		return true
+	}
+	if f := g.run(g.options()); f.Outcome != tidemill.OutcomeSucceeded || len(f.Files) != 1 {
+		t.Errorf("it ended so: %+v", f)
+	}
+}
+
 func count(g *gateway, route string) (n int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
