@@ -124,6 +124,9 @@ func (l *Ledger) Busy(ctx context.Context) (Busy, error) {
 	}
 	for _, claim := range claims.Val() {
 		words := strings.SplitN(claim, " ", 4) // end, pool, recipe, run
+		if strings.HasSuffix(claim, "/"+l.prefix) {
+			continue // its run has started
+		}
 		b.add(words[1], 1)
 		b.add(words[1]+"/"+words[2], 1)
 		b.add("/"+words[2], 1)

@@ -13,6 +13,7 @@ import (
 
 	"tidemill.dev"
 	"tidemill.dev/api"
+	"tidemill.dev/broker/retry"
 )
 
 // DefaultBranch is the branch of requests that name none.
@@ -46,13 +47,15 @@ func (s *Store) Commit(ctx context.Context, r CommitRequest, changes []api.Chang
 	if err == nil && r.Base != "" && len(changes) > 0 {
 		err = invalid("a commit is of changes or of a whole tree, not of both")
 	}
-	for err == nil {
+	for wait := (retry.Backoff{First: time.Millisecond, Cap: time.Second, Jitter: 0.5}); err == nil; {
 		var done api.Committed
 		done, err = s.try(ctx, r, changes)
 		if !errors.Is(err, errTaken) {
 			return done, wrapCommit(r, err)
 		}
-		err = context.Cause(ctx) // another commit was first; the next try is on top of it
+		// Another commit was first, and the next try is on top of it. A bucket that fails over may not show
+		// that commit yet: each try meets it until then.
+		err = wait.Sleep(ctx)
 	}
 	return api.Committed{}, wrapCommit(r, err)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -12,10 +13,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/minio/minio-go/v7"
 
+	"tidemill.dev/api"
 	"tidemill.dev/broker/network"
 	"tidemill.dev/internal/data/store/s3test"
 )
@@ -139,6 +142,76 @@ func TestS3Conflicts(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A bucket that fails over may hide a commit, and still refuse another one of its number. A writer
+// waits for that commit with few requests, and then commits on top of it.
+func TestS3HidesACommit(t *testing.T) {
+	t.Setenv("AWS_ACCESS_KEY_ID", s3test.AccessKey)
+	t.Setenv("AWS_SECRET_ACCESS_KEY", s3test.SecretKey)
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		server, over := s3test.New(), newPipes()
+		serving := &http.Server{Handler: server}
+		go func() { _ = serving.Serve(over) }() // ends by Close
+		s, err := Open(ctx, Options{URL: "s3://" + s3test.Bucket + "?endpoint=http://bucket:1", Network: network.Network{Dial: over.dial}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := &world{T: t, Store: s}
+		commit := func(request string) (api.Committed, error) {
+			p := w.put(request)
+			return s.Commit(ctx, CommitRequest{CommitAsked: api.CommitAsked{Dataset: "d", Request: request}}, []api.Change{{File: api.File{Path: request, Digest: p.Digest, Size: p.Size}}})
+		}
+		first, err := commit("first")
+		w.must(err)
+		until, met := time.Now().Add(30*time.Second), 0
+		server.Refuse = func(r *http.Request) (int, string) {
+			if !strings.Contains(r.URL.Path, "/refs/") || r.Method == http.MethodPut || !time.Now().Before(until) {
+				return 0, ""
+			}
+			if met++; met == 1000 {
+				cancel()
+			}
+			return http.StatusNotFound, "NoSuchKey"
+		}
+		second, err := commit("second")
+		if err != nil || second.Number != 2 || second.Parent != first.ID || met > 500 {
+			t.Errorf("commit %d on top of %s after %d looks: %v", second.Number, second.Parent, met, err)
+		}
+		w.must(s.Close())
+		w.must(serving.Close())
+	})
+}
+
+// pipes is a network of one server, in memory.
+type pipes struct {
+	waiting chan net.Conn
+	closed  chan struct{}
+}
+
+func newPipes() *pipes { return &pipes{make(chan net.Conn), make(chan struct{})} }
+
+func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	ours, theirs := net.Pipe()
+	select {
+	case p.waiting <- theirs:
+		return ours, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.waiting:
+		return c, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error   { close(p.closed); return nil }
+func (p *pipes) Addr() net.Addr { return &net.TCPAddr{} }
 
 // A listing that the caller gives up is an error: a collection would take the rest for absent.
 func TestS3ListingIsGivenUp(t *testing.T) {

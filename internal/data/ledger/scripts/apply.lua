@@ -180,13 +180,20 @@ local function live()
 end
 
 -- heldTill returns the end of the claim if it is for this run. It ends the claim of the run that was
--- pending before. A claim of another run is left alone: a process that has applied more facts, with
--- another layout, has made it.
+-- pending before, in this layout: another layout may not have applied the run's start yet, and counts
+-- the claim until it has, for a second at most. A claim of another run is left alone: a process that
+-- has applied more facts, with another layout, has made it.
 local function heldTill(member, claim, was, run)
   if not claim then return nil end
-  local till, _, _, of = claimOf(claim)
-  if of == run then return till end
-  if of == was then redis.call('HDEL', KEYS[2], member) end
+  local till, pool, recipe, of, started = claimOf(claim)
+  if of == run and started == '' then return till end
+  if of == run or of ~= was then return nil end
+  if started ~= '' then
+    redis.call('HDEL', KEYS[2], member)
+  else
+    till = math.min(tonumber(till), tonumber(redis.call('TIME')[1]) * 1000 + 1000)
+    redis.call('HSET', KEYS[2], member, text(till) .. ' ' .. pool .. ' ' .. recipe .. ' ' .. of .. '/' .. P)
+  end
   return nil
 end
 

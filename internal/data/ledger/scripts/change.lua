@@ -119,7 +119,11 @@ end
 -- Claims are taken slots whose runs have not started yet. The hash KEYS[2] has
 -- recipe/key → <end ms> <pool> <recipe> <run>. It is outside the layout, so that processes of two
 -- layouts count the same claims during an upgrade. If it is lost, a pool may start a run too many.
-local function claimOf(value) return string.match(value, '^(%S+) (%S*) (%S*) (%S+)$') end
+-- A layout that has applied the run's start puts /<layout's prefix> after the run, and counts the claim no more.
+local function claimOf(value)
+  local till, pool, recipe, run = string.match(value, '^(%S+) (%S*) (%S*) (%S+)$')
+  if run then return till, pool, recipe, string.match(run, '^([^/]+)/?(.*)$') end
+end
 
 -- postpone makes a run due at another time, in its queue only.
 local function postpone(member, recipe, at)

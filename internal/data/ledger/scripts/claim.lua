@@ -7,10 +7,10 @@ local claims, held = {}, {}
 local function hold(field) held[field] = (held[field] or 0) + 1 end
 local all = redis.call('HGETALL', KEYS[2])
 for i = 1, #all, 2 do
-  local ends, of, recipe = claimOf(all[i + 1])
+  local ends, of, recipe, _, started = claimOf(all[i + 1])
   if tonumber(ends) <= now then
     giveBack(all[i], all[i + 1])
-  else
+  elseif started ~= P then
     claims[all[i]] = ends
     hold(of)
     hold(of .. '/' .. recipe)
