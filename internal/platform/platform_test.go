@@ -160,6 +160,9 @@ func TestStopOrder(t *testing.T) {
 	if err := p.Close(t.Context()); err != nil || len(order) != 7 {
 		t.Errorf("a second Close stopped again: %v, %v", order, err)
 	}
+	if p.AtStop(clients, "late client", step("late client", nil)); len(order) != 8 {
+		t.Errorf("what was opened after its stage is left open: %v", order)
+	}
 }
 
 // A stage that uses all its time leaves the reserved time to the next.

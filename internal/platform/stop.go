@@ -47,6 +47,7 @@ const (
 type stopOrder struct {
 	mu    sync.Mutex
 	steps [stages][]stopStep
+	taken [stages]bool // stages that have begun
 }
 
 type stopStep struct {
@@ -77,11 +78,27 @@ func (p *Platform) endless(what string, run func(context.Context) error) func(co
 	}
 }
 
-// AtStop makes Close call stop in a stage. Within a stage, later steps are called first.
+// AtStop makes Close call stop in a stage. Within a stage, later steps are called first. If the stage has
+// begun, AtStop calls stop at once: a task that Close had no time to wait for has opened something.
 func (p *Platform) AtStop(s Stage, what string, stop func(context.Context) error) {
-	p.stops.mu.Lock()
-	defer p.stops.mu.Unlock()
-	p.stops.steps[s] = append(p.stops.steps[s], stopStep{what, stop})
+	if p.stops.add(s, stopStep{what, stop}) {
+		return
+	}
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := stop(ended); err != nil {
+		p.log.Debug("platform: closing what was opened during the stop failed", "what", what, "reason", err)
+	}
+}
+
+// add adds a step, unless its stage has begun.
+func (o *stopOrder) add(s Stage, step stopStep) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.taken[s] {
+		o.steps[s] = append(o.steps[s], step)
+	}
+	return !o.taken[s]
 }
 
 // Close stops everything in the stop order. Each stage leaves time to the later ones. If a step
@@ -130,6 +147,6 @@ func (o *stopOrder) take(s Stage) []stopStep {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	steps := o.steps[s]
-	o.steps[s] = nil
+	o.steps[s], o.taken[s] = nil, true
 	return steps
 }
