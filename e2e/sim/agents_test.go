@@ -42,6 +42,7 @@ type ranRun struct {
 	attempts    int
 	ended       tidemill.RunState // last answer to a report of an attempt
 	way         string            // variable WAY of the attempts
+	input       string            // commit of the dataset that the newest attempt got
 	labels      map[string]string // label that the model of each attempt answers to everything
 }
 
@@ -152,7 +153,17 @@ func (a *attempt) work(ctx context.Context) error {
 	case 1:
 		return a.finish(ctx, api.Finish{Outcome: tidemill.OutcomeFailed, Reason: "exit 1"})
 	}
-	model := smallModel(a.random>>16%2 == 0)
+	for {
+		err := a.handIn(ctx, smallModel(a.random>>16%2 == 0))
+		if lacks := (*refusedError)(nil); !errors.As(err, &lacks) || lacks.status != http.StatusNotFound || ctx.Err() != nil {
+			return err
+		}
+		sleep(ctx, time.Second) // the store does not have the model yet
+	}
+}
+
+// handIn uploads the model and reports success.
+func (a *attempt) handIn(ctx context.Context, model []byte) error {
 	sum := sha256.Sum256(model)
 	digest := hex.EncodeToString(sum[:])
 	if err := a.ask(ctx, http.MethodPost, fmt.Sprintf("/object?digest=%s&size=%d", digest, len(model)), model, nil); err != nil {
@@ -185,6 +196,9 @@ func (a *attempt) began(o *api.Order, events []byte) error {
 		a.runs[o.Run] = r
 	}
 	r.attempts++
+	for _, in := range o.Plan.Inputs {
+		r.input = in.Commit
+	}
 	r.labels[strconv.Itoa(o.Attempt)] = []string{"yes", "no"}[a.random>>16%2]
 	for line := range bytes.Lines(events) {
 		var e struct{ ID string }
@@ -209,7 +223,10 @@ func (a *attempt) ask(ctx context.Context, method, path string, body []byte, ans
 	}
 }
 
-type refusedError struct{ text string }
+type refusedError struct {
+	status int
+	text   string
+}
 
 func (e *refusedError) Error() string { return e.text }
 
@@ -229,7 +246,7 @@ func (a *attempt) askOnce(ctx context.Context, c *http.Client, method, path stri
 	case err != nil:
 		return err
 	case res.StatusCode/100 == 4 && res.StatusCode != http.StatusTooManyRequests:
-		return &refusedError{fmt.Sprintf("%s %s: %s %s", method, path, res.Status, text)}
+		return &refusedError{res.StatusCode, fmt.Sprintf("%s %s: %s %s", method, path, res.Status, text)}
 	case res.StatusCode/100 != 2:
 		return fmt.Errorf("%s %s: %s %s", method, path, res.Status, text)
 	}

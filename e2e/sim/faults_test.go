@@ -73,6 +73,8 @@ func (w *world) do(f fault) {
 		w.evict(f.n)
 	case "store":
 		w.hideStore(f.lasts)
+	case "bucket":
+		w.bucket.trouble(f)
 	case "weeks":
 		w.sleepWeeks()
 	}
@@ -312,6 +314,10 @@ func (w *world) restartServers() {
 // hideStore takes the folder of the store away for a time. A file in its place keeps a new process
 // from making a new store there.
 func (w *world) hideStore(d time.Duration) {
+	if w.bucket != nil {
+		w.bucket.trouble(fault{other: "away", lasts: d})
+		return
+	}
 	store := filepath.Join(w.dir, "store")
 	if w.p.up {
 		store = filepath.Join(w.dir, "data", "store")

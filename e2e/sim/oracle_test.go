@@ -123,7 +123,7 @@ func (o *oracle) contradictions() (all []string) {
 	defer o.w.sub.mu.Unlock()
 	o.w.agents.mu.Lock()
 	defer o.w.agents.mu.Unlock()
-	for _, check := range []func() []string{o.stored, o.delivered, o.inOrder, o.ran, o.scored, o.labelled, o.judged, o.tried, o.rolledOut, o.ticked} {
+	for _, check := range []func() []string{o.stored, o.delivered, o.inOrder, o.committed, o.ran, o.scored, o.labelled, o.judged, o.tried, o.rolledOut, o.ticked} {
 		all = append(all, check()...)
 	}
 	return all
@@ -185,7 +185,7 @@ func (o *oracle) agreed() (all []string) {
 		}
 	}
 	if len(all) == 0 {
-		all = o.rejudged()
+		all = append(o.rejudged(), o.kept()...)
 	}
 	return all
 }
@@ -230,7 +230,7 @@ func (o *oracle) letters(of string) map[string]int {
 // delivered checks that each stored event reached the trigger's subscriber, or became a dead letter,
 // and that no subscriber got an event that is on no stream.
 func (o *oracle) delivered() (all []string) {
-	for path, typ := range map[string]string{"/tell": "order-paid", "/tick": "schedule-tick"} {
+	for path, typ := range map[string]string{"/tell": "order-paid", "/tick": "schedule-tick", "/fresh": "new-data"} {
 		took, stored := map[string]bool{}, map[string]bool{} // an event may be stored twice
 		for _, r := range o.w.sub.took {
 			if r.path == path {
@@ -303,16 +303,22 @@ func (o *oracle) ran() (all []string) {
 			finished[name], attempts[name] = r.head["ce_outcome"], n
 		}
 	}
-	for _, p := range o.w.posts.all {
-		if p.typ != "bot-created" {
+	causes := slices.Clone(o.w.posts.all)
+	for i := range o.records["events"] {
+		if r := &o.records["events"][i]; r.typ() == "new-data" {
+			causes = append(causes, &post{id: r.id(), typ: r.typ(), key: r.key(), acked: true})
+		}
+	}
+	for _, p := range causes {
+		if p.typ != "bot-created" && p.typ != "new-data" {
 			continue
 		}
 		switch n := len(runs[p.id]); {
 		case n > 1:
 			slices.Sort(runs[p.id])
-			all = append(all, fmt.Sprintf("bot-created %s of %s has %d runs: %v", p.id, p.key, n, runs[p.id]))
+			all = append(all, fmt.Sprintf("%s %s of %s has %d runs: %v", p.typ, p.id, p.key, n, runs[p.id]))
 		case n == 0 && p.acked:
-			all = append(all, fmt.Sprintf("bot-created %s of %s has no run", p.id, p.key))
+			all = append(all, fmt.Sprintf("%s %s of %s has no run", p.typ, p.id, p.key))
 		case n == 1:
 			name := runs[p.id][0]
 			if end := finished[name]; end == "" || end == "retrying" {

@@ -110,8 +110,9 @@ type publishers struct {
 	host *vnet.Host
 	wg   sync.WaitGroup
 
-	mu  sync.Mutex
-	all []*post
+	mu      sync.Mutex
+	all     []*post
+	commits []*commit
 }
 
 func newPublishers(w *world) *publishers { return &publishers{w: w, host: w.net.Host(publishersHost)} }
@@ -143,6 +144,9 @@ func (b *publishers) waitUntilServed() {
 func (b *publishers) begin() {
 	for i := range b.w.p.publishers {
 		b.wg.Go(func() { b.publish(i) })
+	}
+	for i := range b.w.p.committers {
+		b.wg.Go(func() { b.commitData(i) })
 	}
 }
 

@@ -36,6 +36,8 @@ type plan struct {
 	focus      focus
 	judging    judging
 	faults     []fault
+	bucket     bool // the store is a bucket of S3
+	committers int  // people who commit data
 }
 
 // judging has the clauses of the recipe after its gate, as the config has them. Empty ones are missing.
@@ -59,15 +61,15 @@ type fault struct {
 	at    time.Duration // since the begin of the load
 	kind  string
 	host  string        // for kill, loop, restart, stall and block
-	other string        // for block; for stall the stream whose connections stand still, or empty for one of n connections
-	lasts time.Duration // for block, stall, older, pause and store
-	n     int           // for kill and loop: messages until then; for cut and stall: one of n connections; for evict: one of n keys
+	other string        // for block; for bucket the trouble; for stall the stream whose connections stand still, or empty for one of n connections
+	lasts time.Duration // for block, stall, older, pause, store and bucket
+	n     int           // for kill and loop: messages until then; for cut and stall: one of n connections; for evict: one of n keys; for bucket: n of five requests or keys
 }
 
 // switches are the kinds of faults, and whether they are on by default. A kind is off while the
 // product has a known fault that it finds.
 var switches = map[string]bool{"kill": true, "restart": true, "cut": true, "block": true, "flush": true, "older": true, "config": true, "pause": true,
-	"servers": true, "loop": true, "stall": true, "evict": true, "store": true, "weeks": false}
+	"servers": true, "loop": true, "stall": true, "evict": true, "store": true, "bucket": true, "weeks": false}
 
 func (f fault) String() string {
 	return strings.TrimSpace(fmt.Sprintf("%s %s %s %v %d", f.kind, f.host, f.other, f.lasts, f.n))
@@ -139,6 +141,7 @@ func newPlan(seed uint64) *plan {
 		f.other, f.lasts = p.focus.stall, f.lasts+8*time.Second
 		p.add(r, f)
 	}
+	p.planBucket(random(seed, "bucket"))
 	return p
 }
 
@@ -295,6 +298,10 @@ func (p *plan) config(subscriber string, generation int) string {
 			after += "\n    " + one[0] + ": " + one[1]
 		}
 	}
+	data := [2]string{}
+	if p.committers > 0 {
+		data = [...]string{fmt.Sprintf(dataTrigger, subscriber), dataRecipe}
+	}
 	return fmt.Sprintf(`version: 1
 streams:
   events: {retention: 60d}
@@ -311,14 +318,14 @@ triggers:
     when: {type: schedule-tick}
     to: {url: "http://%[3]s/tick"}
     delivery: {replies: ignore}
-recipes:
+%[10]srecipes:
   intent:
     when: {type: bot-created}
     run: {dir: /, command: [train], attempts: 5%[8]s}
     makes: {model: "intent/{key}"}%[9]s
-scorers:
+%[11]sscorers:
   intents: {from: messages, to: scored, model: "intent/{key}"%[7]s}
-`, p.partitions, extra, subscriber, order, p.attempts, 2+generation%3, labels, way, after)
+`, p.partitions, extra, subscriber, order, p.attempts, 2+generation%3, labels, way, after, data[0], data[1])
 }
 
 // labelWait is how long answers wait for their labels.

@@ -16,6 +16,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"tidemill.dev/internal/data/store/s3test"
 )
 
 var (
@@ -148,6 +150,8 @@ func runWorld(t *testing.T, seed uint64) {
 	go watch(seed, done)
 	stopFinalizers()
 	dir := folder(t)
+	t.Setenv("AWS_ACCESS_KEY_ID", s3test.AccessKey)
+	t.Setenv("AWS_SECRET_ACCESS_KEY", s3test.SecretKey)
 	synctest.Test(t, func(t *testing.T) { oneWorld(t, newPlan(seed), dir) })
 }
 
@@ -218,6 +222,9 @@ func oneWorld(t *testing.T, p *plan, dir string) {
 func (w *world) end() {
 	w.stop()
 	_ = w.sub.server.Close() // ends Serve also after an error
+	if w.bucket != nil {
+		_ = w.bucket.server.Close()
+	}
 	w.running.Wait()
 	w.reaping.Wait()
 	w.agents.all.Wait()

@@ -55,6 +55,7 @@ type world struct {
 	sub      *subscribers
 	agents   *agents
 	posts    *publishers
+	bucket   *bucket // store of a cluster; nil if it is a folder
 	conf     atomic.Pointer[config.Config]
 	changes  int
 	lastings sync.WaitGroup // faults that will end
@@ -75,6 +76,9 @@ func (w *world) begin() {
 	w.sub = newSubscribers(w)
 	w.agents = newAgents(w)
 	w.posts = newPublishers(w)
+	if w.p.bucket {
+		w.bucket = newBucket(w)
+	}
 	w.changeConfig()
 	if err := os.WriteFile(filepath.Join(w.dir, "secret"), []byte(strings.Repeat("s", 32)), 0o600); err != nil {
 		w.t.Fatal(err)
@@ -237,6 +241,9 @@ func (o *process) options(h *vnet.Host) platform.Options {
 	}
 	servers := o.w.servers
 	opt.Addresses = config.Addresses{Kafka: servers.Kafka(), Redis: servers.Redis(), Store: filepath.Join(o.w.dir, "store")}
+	if o.w.bucket != nil {
+		opt.Addresses.Store = o.w.bucket.url()
+	}
 	if o.role != "scorer" && o.role != "observer" {
 		opt.Runs = &platform.RunsOptions{Launcher: o.w.agents.launcher(nil)}
 	}
@@ -298,10 +305,13 @@ func (w *world) doors() (all []*process) {
 }
 
 // client returns an HTTP client of a host. Its requests go to the gateway of a process, whichever
-// address they name.
+// address they name, and to the bucket if a gateway sends them there.
 func (w *world) client(from *vnet.Host, to *process) *http.Client {
-	return &http.Client{Timeout: 40 * time.Second, Transport: &http.Transport{IdleConnTimeout: time.Minute, DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
-		return from.Dial(ctx, network, at(to.host.Load(), gatewayPort))
+	return &http.Client{Timeout: 40 * time.Second, Transport: &http.Transport{IdleConnTimeout: time.Minute, DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+		if !strings.HasSuffix(address, fmt.Sprint(":", bucketPort)) {
+			address = at(to.host.Load(), gatewayPort)
+		}
+		return from.Dial(ctx, network, address)
 	}}}
 }
 
