@@ -103,8 +103,8 @@ func (b *publishers) ask(client *http.Client, path string, body []byte) ([]byte,
 	return text, err
 }
 
-// committed checks that each acknowledged commit has one event, that no request has two, and that the
-// commits of a branch are numbered without a gap.
+// committed checks that each acknowledged commit has one event, that no request has two, that the
+// commits of a branch are numbered without a gap, and that a run gets the commits that caused it.
 func (o *oracle) committed() (all []string) {
 	of, numbers, events := map[string]map[string]bool{}, map[string]map[int64]string{}, map[string]string{} // commits of each request, of each number and of each event
 	for i := range o.records["events"] {
@@ -131,6 +131,11 @@ func (o *oracle) committed() (all []string) {
 			all = append(all, fmt.Sprintf("commit %d of %s is %s and %s", d.Number, dataset, before, id))
 		}
 		numbers[dataset][d.Number], events[r.id()] = id, id
+	}
+	for i := range o.records["dead-letters"] {
+		if r := &o.records["dead-letters"][i]; strings.Contains(r.value, "in the store") || strings.Contains(r.value, "S3 ") {
+			all = append(all, fmt.Sprintf("a dead letter blames the store: %s", r.value))
+		}
 	}
 	for _, c := range o.w.posts.commits {
 		if ids := of[c.request]; len(ids) > 1 || c.id != "" && !ids[c.id] {
