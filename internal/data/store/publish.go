@@ -56,8 +56,9 @@ func (s *Store) resolveDoubt(ctx context.Context, rec *record, why error) error 
 	case err == nil:
 		return errors.Join(errTaken, s.forget(ctx, rec))
 	}
-	// The commit may exist or not. The intent stays, so that Recover can decide.
-	return errors.Join(fmt.Errorf("commit %s is in doubt: say the same request again: %w", rec.ID, why), err)
+	// The commit may exist or not. The intent stays, so that Recover can decide. The error is not ErrNotFound,
+	// which would blame the files of the commit.
+	return fmt.Errorf("commit %s is in doubt: say the same request again: %w; it could not be read: %v", rec.ID, why, err)
 }
 
 // forget removes the keys of a commit that is not made.

@@ -183,6 +183,29 @@ func TestS3HidesACommit(t *testing.T) {
 	})
 }
 
+// A commit whose write fails is in doubt if it cannot be read. It is not the files that are missing.
+func TestS3CommitInDoubt(t *testing.T) {
+	server := newS3(t)
+	w := &world{T: t, Store: openStore(t, server.url)}
+	p := w.put("object")
+	server.Refuse = func(r *http.Request) (int, string) {
+		if r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/refs/") {
+			return http.StatusNotImplemented, "NotImplemented"
+		}
+		return 0, ""
+	}
+	r := CommitRequest{CommitAsked: api.CommitAsked{Dataset: "d", Request: "r"}}
+	changes := []api.Change{{File: api.File{Path: "a", Digest: p.Digest, Size: p.Size}}}
+	_, err := w.Commit(t.Context(), r, changes)
+	if err == nil || errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), "is in doubt: say the same request again: S3 answers 501") {
+		t.Error(err)
+	}
+	server.Refuse = nil
+	if done, err := w.Commit(t.Context(), r, changes); err != nil || done.Number != 1 {
+		t.Errorf("the same request again: commit %d, %v", done.Number, err)
+	}
+}
+
 // pipes is a network of one server, in memory.
 type pipes struct {
 	waiting chan net.Conn
