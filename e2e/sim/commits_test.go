@@ -36,12 +36,8 @@ type commit struct {
 // commitData commits one file after another to a few datasets, to which others commit too.
 func (b *publishers) commitData(i int) {
 	r := random(b.w.p.seed, fmt.Sprint("committer", i))
-	var clients []*http.Client
-	for _, door := range b.w.doors() {
-		c := b.w.client(b.host, door)
-		defer c.CloseIdleConnections()
-		clients = append(clients, c)
-	}
+	clients, done := b.clients()
+	defer done()
 	until := time.Now().Add(b.w.p.load)
 	for n := 0; time.Now().Before(until); n++ {
 		c := &commit{dataset: fmt.Sprintf("bots/b%d", r.IntN(2)), request: fmt.Sprintf("commit-%d-%d", i, n)}

@@ -150,14 +150,22 @@ func (b *publishers) begin() {
 	}
 }
 
+// clients returns a client of each gateway.
+func (b *publishers) clients() (all []*http.Client, done func()) {
+	for _, door := range b.w.doors() {
+		all = append(all, b.w.client(b.host, door))
+	}
+	return all, func() {
+		for _, c := range all {
+			c.CloseIdleConnections()
+		}
+	}
+}
+
 func (b *publishers) publish(i int) {
 	r := random(b.w.p.seed, fmt.Sprint("publisher", i))
-	var clients []*http.Client
-	for _, door := range b.w.doors() {
-		c := b.w.client(b.host, door)
-		defer c.CloseIdleConnections()
-		clients = append(clients, c)
-	}
+	clients, done := b.clients()
+	defer done()
 	until := time.Now().Add(b.w.p.load)
 	for n := 0; time.Now().Before(until); n++ {
 		e := &post{id: fmt.Sprintf("%d-%d", i, n), key: fmt.Sprintf("bot-%d-%d", i, r.IntN(b.w.p.keys)), body: `{"x":[1,0]}`}
