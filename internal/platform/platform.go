@@ -65,7 +65,10 @@ type Options struct {
 	// Network is the network of all connections, except those to an identity provider, a trace collector
 	// and Kubernetes.
 	Network network.Network
-	Logger  *slog.Logger
+	// Layout is the layout of the ledger's data in Redis; empty for that of this version. Only simulations of
+	// upgrades set it.
+	Layout string
+	Logger *slog.Logger
 }
 
 // Platform holds the connections and components of a process.
@@ -88,6 +91,7 @@ type Platform struct {
 
 	functionsAt string
 	secretFile  string
+	layout      string          // Options.Layout
 	cluster     *kube.Cluster   // nil outside a cluster
 	services    *serviceWatcher // Knative Services for the dispatcher; nil outside a cluster
 	warm        *warmpods.Book  // nil without Redis
@@ -120,7 +124,7 @@ func Open(ctx context.Context, o Options) (*Platform, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	p := &Platform{config: o.Config, addresses: o.Addresses, network: o.Network, log: o.Logger, reorder: o.Reorder, functions: o.Functions, models: o.Scoring,
-		functionsAt: o.FunctionsAt, secretFile: o.Secret}
+		functionsAt: o.FunctionsAt, secretFile: o.Secret, layout: o.Layout}
 	p.models.Dir = modelDir(o)
 	if err := p.open(ctx, o); err != nil {
 		return nil, errors.Join(err, p.Close(context.WithoutCancel(ctx)))

@@ -138,7 +138,7 @@ func (p *Platform) openLedger(ctx context.Context) (*ledger.Ledger, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := ledger.Options{Broker: p.broker, Producer: producer, Names: p.names, Redis: p.redis, Kafka: p.kafka, Logger: p.log}
+	o := ledger.Options{Broker: p.broker, Producer: producer, Names: p.names, Redis: p.redis, Kafka: p.kafka, Logger: p.log, Layout: p.layout}
 	if p.telemetry != nil {
 		o.Registerer = p.telemetry.Registry()
 	}

@@ -176,7 +176,9 @@ func TestSlotsAreGivenBack(t *testing.T) {
 // never has more runs than slots.
 func TestClaimsOfTwoLayouts(t *testing.T) {
 	y := newYard(newWorld(t, 4))
-	other := y.openWith(y.options().OfLayout("next"))
+	o := y.options()
+	o.Layout = "next"
+	other := y.openWith(o)
 	runs := map[string]*tidemill.Run{}
 	for _, key := range []string{"1", "2", "3", "4"} {
 		runs[key] = y.asks("a", key, nil)
@@ -198,10 +200,50 @@ func TestClaimsOfTwoLayouts(t *testing.T) {
 	for key, l := range map[string]*ledger.Ledger{"1": other, "2": y.l, "3": y.l} {
 		y.add(l, y.start(runs[key], "gpu"))
 	}
-	waitUntil(t, other, "it does not know what runs", func() bool { b, err := other.Busy(t.Context()); return err == nil && b.Pools["gpu"] == 3 })
-	waitUntil(t, y.l, "it does not know what runs", func() bool { b, err := y.l.Busy(t.Context()); return err == nil && b.Pools["gpu"] == 3 })
+	for _, l := range []*ledger.Ledger{other, y.l} {
+		waitUntil(t, l, "it does not know what runs", func() bool { live, err := l.Live(t.Context()); return err == nil && len(live) == 3 })
+	}
+	if left, err := y.redis.HLen(t.Context(), y.names.Key("{ledger}", "claims", y.kafka)).Result(); err != nil || left > 0 {
+		t.Errorf("both layouts have applied all starts, and %d claims are left: %v", left, err)
+	}
 	if got := claim(y.l, 3) + claim(other, 3) + claim(other, 4) + claim(y.l, 4); got != "4" {
 		t.Fatalf("claimed %q last", got)
+	}
+}
+
+// A layout that has not applied a run's start counts the run's claim, also after another layout has applied it.
+func TestClaimsOfALayoutThatIsBehind(t *testing.T) {
+	y := newYard(newWorld(t, 4))
+	run := y.asks("a", "1", nil)
+	y.asks("a", "2", nil)
+	if got := y.claims(ask(1, ledger.Admission{Recipe: "a"})); got != "1" {
+		t.Fatalf("claimed %q", got)
+	}
+	y.add(y.l, y.start(run, "gpu"))
+	key := y.names.Key("{ledger}", "claims", y.kafka)
+	started, err := y.redis.HGet(t.Context(), key, "a/1").Result()
+	must(t, err)
+	if got := y.claims(ask(2, ledger.Admission{Recipe: "a"})); got != "2" { // it counts the attempt, and not the claim too
+		t.Fatalf("claimed %q next to the started run", got)
+	}
+	for _, c := range []struct {
+		claim string
+		slots int
+		want  string
+	}{
+		{strings.Replace(started, ledger.Layout+":", "next:", 1), 3, ""},
+		{started, 3, "3"},
+	} {
+		must(t, y.redis.HSet(t.Context(), key, "a/other", c.claim).Err())
+		y.asks("a", "3", nil)
+		if got := y.claims(ask(c.slots, ledger.Admission{Recipe: "a"})); got != c.want {
+			t.Errorf("with the claim %s of another key: claimed %q, want %q", c.claim, got, c.want)
+		}
+	}
+	must(t, y.redis.HDel(t.Context(), key, "a/other").Err())
+	b, err := y.l.Busy(t.Context())
+	if must(t, err); b.Pools["gpu"] != 3 {
+		t.Errorf("%d are busy, want 3", b.Pools["gpu"])
 	}
 }
 

@@ -20,12 +20,6 @@ func (o Options) Far(facts int64, rows int) Options {
 	return o
 }
 
-// OfLayout sets the layout, as another version of the program has it.
-func (o Options) OfLayout(layout string) Options {
-	o.layout = layout
-	return o
-}
-
 // SizedKeys returns the keys whose sizes are recorded.
 func SizedKeys() []string { return append(slices.Clone(sizedHashes), sizedRoots...) }
 

@@ -32,12 +32,11 @@ type Options struct {
 	Kafka      string // id of the Kafka cluster
 	Registerer prometheus.Registerer
 	Logger     *slog.Logger
+	Layout     string // layout of the data in Redis; empty for that of this version. Only tests of upgrades set it
 
 	atOnce int   // number of facts that are folded at once; 0 means scriptFacts
 	far    int64 // number of facts to catch up with that counts as far behind; 0 means farBehind
 	rows   int   // number of rows that may be unwritten; 0 means mostRows
-
-	layout string // empty means layout
 }
 
 // Ledger reads the state of runs and models from Redis, and folds new facts into it. It is
@@ -87,7 +86,7 @@ func Open(ctx context.Context, o Options) (*Ledger, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	o.atOnce, o.far, o.rows = cmp.Or(o.atOnce, scriptFacts), cmp.Or(o.far, farBehind), cmp.Or(o.rows, mostRows)
-	l := &Ledger{o: o, client: redis.NewClient(patientOptions(o.Redis.Options())), prefix: o.Names.Key("{ledger}", cmp.Or(o.layout, layout), o.Kafka, ""), claims: o.Names.Key("{ledger}", "claims", o.Kafka), log: o.Logger,
+	l := &Ledger{o: o, client: redis.NewClient(patientOptions(o.Redis.Options())), prefix: o.Names.Key("{ledger}", cmp.Or(o.Layout, layout), o.Kafka, ""), claims: o.Names.Key("{ledger}", "claims", o.Kafka), log: o.Logger,
 		caches: map[int32]*caches{}, progress: newProgress(), memory: newMemory(),
 		register: newRegister(hashListed, hashEntries, parseEntry), keyRegister: newRegister(hashKeyListed, hashKeyEntries, parseKeyEntry)}
 	var err error

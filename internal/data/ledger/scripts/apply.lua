@@ -181,7 +181,7 @@ end
 
 -- heldTill returns the end of the claim if it is for this run. It ends the claim of the run that was
 -- pending before, in this layout: another layout may not have applied the run's start yet, and counts
--- the claim until it has, for a second at most. A claim of another run is left alone: a process that
+-- the claim until it has, for two seconds at most. A claim of another run is left alone: a process that
 -- has applied more facts, with another layout, has made it.
 local function heldTill(member, claim, was, run)
   if not claim then return nil end
@@ -191,7 +191,7 @@ local function heldTill(member, claim, was, run)
   if started ~= '' then
     redis.call('HDEL', KEYS[2], member)
   else
-    till = math.min(tonumber(till), tonumber(redis.call('TIME')[1]) * 1000 + 1000)
+    till = math.min(tonumber(till), tonumber(redis.call('TIME')[1]) * 1000 + 2000)
     redis.call('HSET', KEYS[2], member, text(till) .. ' ' .. pool .. ' ' .. recipe .. ' ' .. of .. '/' .. P)
   end
   return nil
