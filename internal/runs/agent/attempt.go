@@ -76,7 +76,10 @@ func doAttempt(ctx context.Context, o Options) (tidemill.Outcome, error) {
 func (a *attempt) begin() error {
 	a.log = newLogbook(a.ends.logs, a.client, 0, a.o.Now)
 	a.log.part = a.party.name()
-	if err := a.client.send(a.ends.work, request{}, decodeInto(&a.order)); err != nil {
+	a.client.newUntil = time.Now().Add(unknownFor)
+	err := a.client.send(a.ends.work, request{}, decodeInto(&a.order))
+	a.client.newUntil = time.Time{}
+	if err != nil {
 		return fmt.Errorf("ask what to do: %w", err)
 	}
 	a.log.most = a.order.Plan.MaxLog

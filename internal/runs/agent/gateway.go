@@ -26,13 +26,17 @@ const (
 	askWithin   = 90 * time.Second // time for one try
 	maxProblem  = 64 << 10
 	maxAnswer   = 256 << 20 // largest response: the files of a tree
+	// unknownFor is how long a gateway may not know an attempt that has just begun. During an upgrade a
+	// gateway may follow the log by itself, and be later than the controller that began the attempt.
+	unknownFor = 10 * time.Second
 )
 
 // client is a client of the gateway for one attempt.
 type client struct {
 	base, token string
 	http        *http.Client
-	gone        func() // called if the attempt is superseded
+	gone        func()    // called if the attempt is superseded
+	newUntil    time.Time // until then a gateway may not know the token yet; zero once one has known it
 }
 
 func newClient(o *Options, gone func()) *client {
@@ -55,6 +59,7 @@ type refusal struct {
 	status int
 	after  time.Duration // time that the gateway asks us to wait
 	err    error         // an *api.Problem, if the response has one
+	early  bool          // whether the gateway may not know the attempt yet
 }
 
 func (r *refusal) Error() string { return r.err.Error() }
@@ -109,6 +114,10 @@ func (d *client) sendOnce(ctx context.Context, within time.Duration, s request, 
 // checkSuperseded ends the attempt if an error says that it is superseded. An unknown token means
 // the same, because its run was deleted.
 func (d *client) checkSuperseded(err error) error {
+	if r, ok := errors.AsType[*refusal](err); ok && r.status == http.StatusUnauthorized && time.Now().Before(d.newUntil) {
+		r.early = true
+		return err
+	}
 	if p := new(api.Problem); errors.As(err, &p) && (p.Type == api.ProblemBase+api.Superseded || p.Status == http.StatusUnauthorized) {
 		d.gone()
 	}
@@ -148,6 +157,8 @@ func isTransient(err error) (after time.Duration, ok bool) {
 		return 0, false
 	case !errors.As(err, &r):
 		return 0, true // error of the connection
+	case r.early:
+		return r.after, true
 	case r.status >= 500 && r.status != http.StatusNotImplemented:
 		return r.after, true
 	}

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"sync"
 	"testing"
+	"time"
 
 	"tidemill.dev"
 	"tidemill.dev/api"
@@ -37,6 +38,34 @@ func TestABeatCrossesTheLastWord(t *testing.T) {
 	}
 	if f := g.run(o); f.Outcome != tidemill.OutcomeSucceeded {
 		t.Errorf("it ended so: %+v", f)
+	}
+}
+
+// A gateway may not know the attempt yet when it begins.
+func TestAGatewayThatDoesNotKnowTheAttemptYet(t *testing.T) {
+	g := newGateway(t)
+	g.sh("true")
+	asked := 0
+	g.fault = func(w http.ResponseWriter, _ *http.Request, _ string) bool {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if asked++; asked < 4 {
+			problem(w, http.StatusUnauthorized, api.Unauthenticated)
+			return true
+		}
+		return false
+	}
+	if f := g.run(g.options()); f.Outcome != tidemill.OutcomeSucceeded {
+		t.Errorf("it ended so: %+v", f)
+	}
+}
+
+// A gateway that does not know the attempt for long ends it.
+func TestAGatewayThatNeverKnowsTheAttempt(t *testing.T) {
+	ended := false
+	c := &client{gone: func() { ended = true }, newUntil: time.Now().Add(-time.Second)}
+	if _, again := isTransient(c.checkSuperseded(&refusal{status: http.StatusUnauthorized, err: &api.Problem{Status: http.StatusUnauthorized}})); again || !ended {
+		t.Errorf("it asks again: %t, it ends: %t", again, ended)
 	}
 }
 
