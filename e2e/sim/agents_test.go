@@ -127,7 +127,12 @@ var errCrash = errors.New("the command's machine is gone")
 
 func (a *attempt) work(ctx context.Context) error {
 	var order api.Order
-	if err := a.ask(ctx, http.MethodGet, "", nil, &order); err != nil {
+	err := a.ask(ctx, http.MethodGet, "", nil, &order)
+	for try := 0; isUnknown(err) && try < 10; try++ { // the gateway may not know the attempt yet
+		sleep(ctx, time.Second)
+		err = a.ask(ctx, http.MethodGet, "", nil, &order)
+	}
+	if err != nil {
 		return err
 	}
 	var events bytes.Buffer
@@ -229,6 +234,11 @@ type refusedError struct {
 }
 
 func (e *refusedError) Error() string { return e.text }
+
+func isUnknown(err error) bool {
+	e, refused := errors.AsType[*refusedError](err)
+	return refused && e.status == http.StatusUnauthorized
+}
 
 func (a *attempt) askOnce(ctx context.Context, c *http.Client, method, path string, body []byte, answer any) error {
 	req, err := http.NewRequestWithContext(ctx, method, gatewayURL+"/agent/v1/attempts/"+a.of.Name+path, bytes.NewReader(body))

@@ -75,6 +75,8 @@ func (w *world) do(f fault) {
 		w.hideStore(f.lasts)
 	case "bucket":
 		w.bucket.trouble(f)
+	case "upgrade":
+		w.lastings.Go(func() { w.upgrade(f) })
 	case "weeks":
 		w.sleepWeeks()
 	}

@@ -123,7 +123,7 @@ func (o *oracle) contradictions() (all []string) {
 	defer o.w.sub.mu.Unlock()
 	o.w.agents.mu.Lock()
 	defer o.w.agents.mu.Unlock()
-	for _, check := range []func() []string{o.stored, o.delivered, o.inOrder, o.committed, o.ran, o.scored, o.labelled, o.judged, o.tried, o.rolledOut, o.ticked} {
+	for _, check := range []func() []string{o.stored, o.delivered, o.inOrder, o.committed, o.ran, o.withinSlots, o.scored, o.labelled, o.judged, o.tried, o.rolledOut, o.ticked} {
 		all = append(all, check()...)
 	}
 	return all

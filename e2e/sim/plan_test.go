@@ -33,6 +33,7 @@ type plan struct {
 	lateEvery  int           // one of so many messages comes up to a second late; 0 is none
 	sick       int           // percentage of the subscriber's answers that are no success
 	pace       time.Duration // longest time between two beats of an attempt
+	slots      int           // slots of the recipe's pool, in a world whose faults let the oracle count them; 0 is no limit
 	focus      focus
 	judging    judging
 	faults     []fault
@@ -62,14 +63,14 @@ type fault struct {
 	kind  string
 	host  string        // for kill, loop, restart, stall and block
 	other string        // for block; for bucket the trouble; for stall the stream whose connections stand still, or empty for one of n connections
-	lasts time.Duration // for block, stall, older, pause, store and bucket
-	n     int           // for kill and loop: messages until then; for cut and stall: one of n connections; for evict: one of n keys; for bucket: n of five requests or keys
+	lasts time.Duration // for block, stall, older, pause, store and bucket; for upgrade the time between two processes
+	n     int           // for kill and loop: messages until then; for cut and stall: one of n connections; for evict: one of n keys; for bucket: n of five requests or keys; for upgrade: the layout
 }
 
 // switches are the kinds of faults, and whether they are on by default. A kind is off while the
 // product has a known fault that it finds.
 var switches = map[string]bool{"kill": true, "restart": true, "cut": true, "block": true, "flush": true, "older": true, "config": true, "pause": true,
-	"servers": true, "loop": true, "stall": true, "evict": true, "store": true, "bucket": true, "weeks": false}
+	"servers": true, "loop": true, "stall": true, "evict": true, "store": true, "bucket": true, "upgrade": true, "weeks": false}
 
 func (f fault) String() string {
 	return strings.TrimSpace(fmt.Sprintf("%s %s %s %v %d", f.kind, f.host, f.other, f.lasts, f.n))
@@ -142,6 +143,7 @@ func newPlan(seed uint64) *plan {
 		p.add(r, f)
 	}
 	p.planBucket(random(seed, "bucket"))
+	p.upgrade(random(seed, "upgrade"))
 	return p
 }
 
@@ -289,9 +291,12 @@ func (p *plan) config(subscriber string, generation int) string {
 	if p.observers > 0 {
 		labels = fmt.Sprintf(", labels: {from: events, types: [verdict], match: {id: data.of, source: data.from}, truth: data.truth, wait: %v, missing: none}", labelWait)
 	}
-	way, after := "", ""
+	way, after, pools := "", "", ""
+	if p.slots > 0 {
+		way, pools = ", pool: few", fmt.Sprintf("pools:\n  few: {slots: %d}\n", p.slots)
+	}
 	if p.judging.rollout != "" {
-		way = fmt.Sprintf(", env: {WAY: \"%d\"}", generation)
+		way += fmt.Sprintf(", env: {WAY: \"%d\"}", generation)
 	}
 	for _, one := range [][2]string{{"trial", p.judging.trial}, {"canary", p.judging.canary}, {"rollout", p.judging.rollout}} {
 		if one[1] != "" {
@@ -325,7 +330,7 @@ triggers:
     makes: {model: "intent/{key}"}%[9]s
 %[11]sscorers:
   intents: {from: messages, to: scored, model: "intent/{key}"%[7]s}
-`, p.partitions, extra, subscriber, order, p.attempts, 2+generation%3, labels, way, after, data[0], data[1])
+%[12]s`, p.partitions, extra, subscriber, order, p.attempts, 2+generation%3, labels, way, after, data[0], data[1], pools)
 }
 
 // labelWait is how long answers wait for their labels.

@@ -49,22 +49,23 @@ type world struct {
 	running sync.WaitGroup
 	reaping sync.WaitGroup
 
-	servers  *embedded.Servers // of a cluster
-	procs    []*process
-	chaos    *vnet.Host
-	sub      *subscribers
-	agents   *agents
-	posts    *publishers
-	bucket   *bucket // store of a cluster; nil if it is a folder
-	conf     atomic.Pointer[config.Config]
-	changes  int
-	lastings sync.WaitGroup // faults that will end
-	stalls   atomic.Pointer[[]stall]
-	carries  sync.Map // stream of each connection with Kafka, by its name
+	servers   *embedded.Servers // of a cluster
+	procs     []*process
+	chaos     *vnet.Host
+	sub       *subscribers
+	agents    *agents
+	posts     *publishers
+	bucket    *bucket // store of a cluster; nil if it is a folder
+	conf      atomic.Pointer[config.Config]
+	changes   int
+	lastings  sync.WaitGroup // faults that will end
+	upgrading chan struct{}  // full during an upgrade
+	stalls    atomic.Pointer[[]stall]
+	carries   sync.Map // stream of each connection with Kafka, by its name
 }
 
 func newWorld(t *testing.T, p *plan, dir string) *world {
-	w := &world{t: t, p: p, dir: dir, history: newHistory()}
+	w := &world{t: t, p: p, dir: dir, history: newHistory(), upgrading: make(chan struct{}, 1)}
 	w.ctx, w.stop = context.WithCancel(context.Background())
 	w.net = vnet.New(vnet.Options{Fault: w.message, Trace: w.history.message})
 	w.chaos = w.net.Host(chaosHost)
@@ -137,6 +138,7 @@ type process struct {
 	host       atomic.Pointer[vnet.Host] // of the present life
 	ready      atomic.Bool
 	hold       atomic.Bool                        // the next life waits
+	layout     atomic.Int64                       // layout of the ledger in the next life; 0 is that of this version
 	dies       atomic.Int64                       // the next life dies after so many messages; 0 is none
 	ask        atomic.Pointer[context.CancelFunc] // stops the present life in order
 }
@@ -234,6 +236,9 @@ func (o *process) options(h *vnet.Host) platform.Options {
 	opt := platform.Options{Config: o.w.conf.Load(), OwnStreams: true, Network: h.Network(), Logger: log,
 		Telemetry: &telemetry.Options{Getenv: func(string) string { return "" }},
 		Secret:    filepath.Join(o.w.dir, "secret"), Scoring: platform.ScoringOptions{Dir: filepath.Join(o.w.dir, o.name)}}
+	if n := o.layout.Load(); n > 0 {
+		opt.Layout = fmt.Sprint("sim-", n)
+	}
 	if o.w.p.up {
 		opt.Embedded = &embedded.Options{Dir: filepath.Join(o.w.dir, "data"), Kafka: fmt.Sprint("127.0.0.1:", kafkaPort), Redis: fmt.Sprint("127.0.0.1:", redisPort), Logger: log}
 		opt.Runs = &platform.RunsOptions{Data: filepath.Join(o.w.dir, "data"), Launcher: o.w.agents.launcher(h)}
