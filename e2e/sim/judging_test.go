@@ -328,9 +328,11 @@ func (o *oracle) rollouts() (named map[string]*rollout, base map[string]bool, wr
 			if len(base) > 0 {
 				continue // another controller was faster
 			}
-			n, _ := strconv.Atoi(d.Way.Made.Env.WAY)
-			for ; n >= 0; n-- { // runs before it had the way of the config
-				base[strconv.Itoa(n)] = true
+			base[d.Way.Made.Env.WAY] = true
+			for generation, at := range o.w.changes { // runs before it had the way of the config
+				if !at.After(r.at.Add(time.Millisecond)) {
+					base[strconv.Itoa(generation)] = true
+				}
 			}
 		case kind == "begun" && one == nil:
 			named[d.Rollout] = &rollout{way: d.Way.Made.Env.WAY, share: d.Share}

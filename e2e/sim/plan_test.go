@@ -144,11 +144,15 @@ func newPlan(seed uint64) *plan {
 	}
 	p.planBucket(random(seed, "bucket"))
 	p.upgrade(random(seed, "upgrade"))
+	for i := range p.faults {
+		if f := &p.faults[i]; p.judging.rollout != "" && !p.up {
+			f.lasts %= configSkew - time.Second // a process that is cut off for longer may begin runs in the way that it knows
+		}
+	}
 	return p
 }
 
-// judge plans trials, canaries and rollouts. Rollouts are in a world with one process, because a cluster waits for 75 s
-// before it decides about another config.
+// judge plans trials, canaries and rollouts. Half of the rollouts are in a cluster, with two controllers.
 func (p *plan) judge(r *rand.Rand) {
 	between := func(least, most int) int { return least + r.IntN(most-least+1) }
 	one := func(of ...string) string { return of[r.IntN(len(of))] }
@@ -165,7 +169,7 @@ func (p *plan) judge(r *rand.Rand) {
 	if p.seed%10 != 6 {
 		return
 	}
-	p.up, p.focus = true, focus{"controller", 1, 1, 8, "commands"}
+	p.up, p.focus = random(p.seed, "cluster of a rollout").IntN(2) == 0, focus{"controller", 1, 1, 8, "commands"}
 	p.keys, p.publishers, p.load = between(4, 10), between(2, 3), time.Duration(between(25, 60))*time.Second
 	change := p.load / 3
 	p.judging.rollout = fmt.Sprintf("{keys: [%d%%, 100%%], hold: %ds, stop: %s}", between(20, 90), between(2, 10), one("fleet.failed > 0.95", "fleet.promoted > 0", "fleet.promoted > 1", "fleet.runs > 3"))

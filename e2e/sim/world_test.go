@@ -57,7 +57,7 @@ type world struct {
 	posts     *publishers
 	bucket    *bucket // store of a cluster; nil if it is a folder
 	conf      atomic.Pointer[config.Config]
-	changes   int
+	changes   []time.Time    // time of each generation of the config
 	lastings  sync.WaitGroup // faults that will end
 	upgrading chan struct{}  // full during an upgrade
 	stalls    atomic.Pointer[[]stall]
@@ -122,11 +122,11 @@ func (w *world) logger(host string) *slog.Logger {
 }
 
 func (w *world) changeConfig() {
-	c, err := config.Parse("sim.yaml", []byte(w.p.config(at(w.sub.host, subscriberPort), w.changes)))
+	c, err := config.Parse("sim.yaml", []byte(w.p.config(at(w.sub.host, subscriberPort), len(w.changes))))
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.changes++
+	w.changes = append(w.changes, time.Now())
 	w.conf.Store(c)
 }
 
@@ -244,6 +244,9 @@ func (o *process) options(h *vnet.Host) platform.Options {
 		opt.Runs = &platform.RunsOptions{Data: filepath.Join(o.w.dir, "data"), Launcher: o.w.agents.launcher(h)}
 		return opt
 	}
+	if o.w.p.judging.rollout != "" {
+		opt.Skew = configSkew
+	}
 	servers := o.w.servers
 	opt.Addresses = config.Addresses{Kafka: servers.Kafka(), Redis: servers.Redis(), Store: filepath.Join(o.w.dir, "store")}
 	if o.w.bucket != nil {
@@ -255,10 +258,14 @@ func (o *process) options(h *vnet.Host) platform.Options {
 	return opt
 }
 
+// configEvery is how often a process looks at its config. configSkew is the skew of a cluster with rollouts; a fault lasts
+// less time there.
+const configEvery, configSkew = 500 * time.Millisecond, 5 * time.Second
+
 // serve opens the role.
 func (o *process) serve(ctx context.Context, p *platform.Platform, closing *sync.WaitGroup) error {
 	closing.Go(func() {
-		p.Watch(ctx, func() (*config.Config, error) { return o.w.conf.Load(), nil }, 500*time.Millisecond)
+		p.Watch(ctx, func() (*config.Config, error) { return o.w.conf.Load(), nil }, configEvery)
 	})
 	if o.role == "dispatcher" || o.role == "up" {
 		d, err := p.Dispatcher(ctx)

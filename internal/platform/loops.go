@@ -40,10 +40,7 @@ func (p *Platform) Dispatcher(ctx context.Context) (*deliver.Dispatcher, error) 
 		return nil, err
 	}
 	o := deliver.Options{Broker: p.broker, Config: p.Config(), Resolve: p.resolveURL, Bearer: bearer, Version: p.version, Network: p.network,
-		Registerer: p.telemetry.Registry(), Tracer: p.telemetry.Tracer(), Logger: p.log}
-	if !p.Embedded() {
-		o.Skew = skewInCluster
-	}
+		Skew: p.skew, Registerer: p.telemetry.Registry(), Tracer: p.telemetry.Tracer(), Logger: p.log}
 	d, err := deliver.Open(ctx, o)
 	if err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package platform
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
@@ -65,6 +67,9 @@ type Options struct {
 	// Network is the network of all connections, except those to an identity provider, a trace collector
 	// and Kubernetes.
 	Network network.Network
+	// Skew is how much older the config of a process may be than that of another, without embedded
+	// servers; 0 means what Kubernetes may need.
+	Skew time.Duration
 	// Layout is the layout of the ledger's data in Redis; empty for that of this version. Only simulations of
 	// upgrades set it.
 	Layout string
@@ -91,6 +96,7 @@ type Platform struct {
 
 	functionsAt string
 	secretFile  string
+	skew        time.Duration   // how much older the config of this process may be than that of another
 	layout      string          // Options.Layout
 	cluster     *kube.Cluster   // nil outside a cluster
 	services    *serviceWatcher // Knative Services for the dispatcher; nil outside a cluster
@@ -126,6 +132,9 @@ func Open(ctx context.Context, o Options) (*Platform, error) {
 	p := &Platform{config: o.Config, addresses: o.Addresses, network: o.Network, log: o.Logger, reorder: o.Reorder, functions: o.Functions, models: o.Scoring,
 		functionsAt: o.FunctionsAt, secretFile: o.Secret, layout: o.Layout}
 	p.models.Dir = modelDir(o)
+	if o.Embedded == nil {
+		p.skew = cmp.Or(o.Skew, skewInCluster)
+	}
 	if err := p.open(ctx, o); err != nil {
 		return nil, errors.Join(err, p.Close(context.WithoutCancel(ctx)))
 	}

@@ -230,10 +230,7 @@ func (p *Platform) rollouts(active func() bool) *rollout.Watcher {
 		return nil
 	}
 	o := rollout.Options{Broker: p.broker, Producer: p.announcer, Names: p.names, Config: p.Config, Asked: w.asked, Active: active, Sign: w.tokens.SignWay,
-		RollBack: w.models.Wish, Board: status.NewRollouts(p.redis, p.names, p.kafka), Logger: p.log}
-	if !p.Embedded() {
-		o.Skew = skewInCluster
-	}
+		RollBack: w.models.Wish, Board: status.NewRollouts(p.redis, p.names, p.kafka), Skew: p.skew, Logger: p.log}
 	return rollout.New(o)
 }
 
