@@ -302,3 +302,46 @@ func TestDeletedStreamEndsReading(t *testing.T) {
 		})
 	}
 }
+
+// A stream is deleted and created again while a member reads it. All events of the new stream are read, although the
+// old one was longer.
+func TestAStreamIsCreatedAgain(t *testing.T) {
+	h := newHostile(t, 1)
+	c, err := h.b.Consumer(h.ctx(), ConsumerOptions{Group: "g", Streams: []string{"events"}, SessionTimeout: hostileSession})
+	h.must(err)
+	defer c.Close(h.ctx())
+	read := func(want int) {
+		t.Helper()
+		seen := map[string]bool{}
+		for len(seen) < want {
+			d, err := c.Poll(h.ctx())
+			h.must(err)
+			for i := range d.Events {
+				if seen[d.Events[i].ID] {
+					t.Errorf("event %s comes twice", d.Events[i].ID)
+				}
+				seen[d.Events[i].ID] = true
+			}
+			d.Done()
+		}
+	}
+	_, errs := h.publish(0, 40, ProducerOptions{})
+	h.must(errors.Join(errs...))
+	read(40)
+	for n := range int32(2) {
+		c.Pause("events", n)
+	}
+	_, err = h.b.client.DeleteTopics(h.ctx(), &kafka.DeleteTopicsRequest{Topics: []string{"tidemill.events"}})
+	h.must(err)
+	_, err = h.b.EnsureStreams(h.ctx(), []StreamSpec{{Name: "events", Partitions: 2}}, EnsureOptions{})
+	h.must(err)
+	_, errs = h.publish(100, 110, ProducerOptions{})
+	h.must(errors.Join(errs...))
+	for n := range int32(2) {
+		c.Resume("events", n)
+	}
+	read(10)
+	_, errs = h.publish(200, 210, ProducerOptions{})
+	h.must(errors.Join(errs...))
+	read(10)
+}

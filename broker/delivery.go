@@ -231,6 +231,7 @@ type inPartition struct {
 	gone      bool
 	drainBy   time.Time
 	notBefore time.Time // end of the pause after an error
+	newest    time.Time // time of the newest event that was handed out
 	asked     fetchAsk  // its part of the fetcher's last request that had it
 	retries   backoff
 }
@@ -250,6 +251,9 @@ func (p *inPartition) register(d *Delivery) {
 		d.letters[l].bind(p, d.epoch)
 	}
 	if n := len(d.Events); n > 0 {
+		if at := d.Events[n-1].Time; at.After(p.newest) {
+			p.newest = at
+		}
 		d.first, d.afterLast = d.Events[0].number, d.Events[n-1].number+1
 	}
 	p.mark.skipTo(d.next)

@@ -365,7 +365,8 @@ func refusedRead(code kafka.Error) error {
 
 // outOfRange handles a position that the log does not have. If it is below the start of the log,
 // retention has deleted events, and a dead letter names the lost offsets. If it is beyond the end,
-// an unclean election has cut the log, and reading continues at the end.
+// an unclean election has cut the log, and reading continues at the end. Or the stream was deleted and
+// created again, and reading continues at its beginning.
 func (c *Consumer) outOfRange(a fetchAsk) {
 	a.p.mu.Lock()
 	a.p.notBefore = time.Now().Add(a.p.retries.next())
@@ -380,9 +381,28 @@ func (c *Consumer) outOfRange(a fetchAsk) {
 	switch {
 	case a.position < start:
 		c.skipGap(a, a.position, start, lostError(ErrDeleted, "offsets %d to %d were deleted before they were read: the stream's retention is shorter than this reader's delay", a.position, start-1))
+	case a.position > end && c.isNewLog(a.p, start):
+		c.skipGap(a, start, start, lostError(ErrCut, "the stream was deleted and created again: the log ends at %d, before offset %d that was reached, and its first event is newer than the last one that was read; reading continues at offset %d", end, a.position, start))
 	case a.position > end:
 		c.skipGap(a, end, end, lostError(ErrCut, "the log ends at %d, before offset %d that was reached: a server without all events became its leader", end, a.position))
 	}
+}
+
+// isNewLog reports whether the first event of a partition is newer than all that were read from it. A log
+// that lost its end has none that is. A group without an offset compares in the same way; see restored.
+func (c *Consumer) isNewLog(p *inPartition, start int64) (newer bool) {
+	p.mu.Lock()
+	newest := p.newest
+	p.mu.Unlock()
+	if newest.IsZero() {
+		return false
+	}
+	at := Position{Stream: p.stream, Partition: p.tp.Partition, Offset: start}
+	_, err := c.b.Read(c.ctx, at, partitionFetch, func(e *Incoming) bool {
+		newer = e.Time.After(newest)
+		return false
+	})
+	return newer && err == nil
 }
 
 var (
