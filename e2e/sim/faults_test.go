@@ -77,6 +77,8 @@ func (w *world) do(f fault) {
 		w.bucket.trouble(f)
 	case "upgrade":
 		w.lastings.Go(func() { w.upgrade(f) })
+	case "recreate":
+		w.recreate(f)
 	case "weeks":
 		w.sleepWeeks()
 	}

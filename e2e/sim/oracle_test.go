@@ -206,8 +206,9 @@ func (o *oracle) stored() (all []string) {
 			on[stream+o.records[stream][i].id()] = true
 		}
 	}
+	lost := o.mayBeLost("events", "messages")
 	for _, p := range o.w.posts.all {
-		if p.acked && !on[home(p.typ)+p.id] {
+		if p.acked && !on[home(p.typ)+p.id] && !lost[p.id] {
 			all = append(all, fmt.Sprintf("%s %s of %s was acknowledged and is not on its stream", p.typ, p.id, p.key))
 		}
 	}
@@ -247,7 +248,7 @@ func (o *oracle) delivered() (all []string) {
 			stored[name] = stored[name] || r.typ() == typ
 		}
 		for name := range took {
-			if !stored[name] {
+			if !stored[name] && o.w.again["events"].IsZero() {
 				all = append(all, fmt.Sprintf("%s got %s, which is on no stream", path, name))
 			}
 		}
@@ -267,10 +268,10 @@ func (o *oracle) inOrder() (all []string) {
 			first[r.id()] = r
 		}
 	}
-	last, seen, letters := map[string]*record{}, map[string]bool{}, o.letters("tell")
+	last, seen, letters, lost := map[string]*record{}, map[string]bool{}, o.letters("tell"), o.mayBeLost("events")
 	for _, r := range o.w.sub.took {
 		is := first[r.id]
-		if r.path != "/tell" || seen[r.id] || is == nil || letters[r.id] > 0 {
+		if r.path != "/tell" || seen[r.id] || is == nil || letters[r.id] > 0 || lost[r.id] {
 			continue
 		}
 		seen[r.id] = true
@@ -303,6 +304,7 @@ func (o *oracle) ran() (all []string) {
 			finished[name], attempts[name] = r.head["ce_outcome"], n
 		}
 	}
+	lost := o.mayBeLost("events")
 	causes := slices.Clone(o.w.posts.all)
 	for i := range o.records["events"] {
 		if r := &o.records["events"][i]; r.typ() == "new-data" {
@@ -317,7 +319,7 @@ func (o *oracle) ran() (all []string) {
 		case n > 1:
 			slices.Sort(runs[p.id])
 			all = append(all, fmt.Sprintf("%s %s of %s has %d runs: %v", p.typ, p.id, p.key, n, runs[p.id]))
-		case n == 0 && p.acked:
+		case n == 0 && p.acked && !lost[p.id]:
 			all = append(all, fmt.Sprintf("%s %s of %s has no run", p.typ, p.id, p.key))
 		case n == 1:
 			name := runs[p.id][0]
@@ -335,7 +337,7 @@ func (o *oracle) scored() (all []string) {
 	answers, answered := map[string]*record{}, map[string]int{} // by place, and number by message
 	for i := range o.records["scored"] {
 		if r := &o.records["scored"][i]; r.typ() == "tidemill.scored" {
-			answers[r.id()] = r
+			answers[r.id()+" "+r.head["ce_causationid"]] = r
 			answered[r.head["ce_causationid"]]++
 		}
 	}
@@ -347,7 +349,7 @@ func (o *oracle) scored() (all []string) {
 	for i := range o.records["messages"] {
 		r := &o.records["messages"][i]
 		records[r.id()]++
-		answer := answers["messages/"+r.spot()]
+		answer := answers["messages/"+r.spot()+" "+r.id()]
 		if answer == nil {
 			continue
 		}
@@ -365,8 +367,9 @@ func (o *oracle) scored() (all []string) {
 		}
 		at[r.key()] = next
 	}
+	lost := o.mayBeLost("messages", "scored")
 	for _, id := range slices.Sorted(maps.Keys(records)) {
-		if n := answered[id] + letters[id]; n != records[id] {
+		if n := answered[id] + letters[id]; n != records[id] && !lost[id] {
 			all = append(all, fmt.Sprintf("message %s is %d times on its stream and has %d scores and %d dead letters", id, records[id], answered[id], letters[id]))
 		}
 	}

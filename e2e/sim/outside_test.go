@@ -100,6 +100,7 @@ func (s *subscribers) recover() {
 type post struct {
 	id, typ, key string
 	body         string
+	began        time.Time
 	acked        bool
 }
 
@@ -218,6 +219,7 @@ func (b *publishers) label(e *post, n int, clients []*http.Client) {
 }
 
 func (b *publishers) post(e *post, clients []*http.Client, first int) {
+	e.began = time.Now()
 	b.mu.Lock()
 	b.all = append(b.all, e)
 	b.mu.Unlock()

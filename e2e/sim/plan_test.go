@@ -62,7 +62,7 @@ type fault struct {
 	at    time.Duration // since the begin of the load
 	kind  string
 	host  string        // for kill, loop, restart, stall and block
-	other string        // for block; for bucket the trouble; for stall the stream whose connections stand still, or empty for one of n connections
+	other string        // for block; for bucket the trouble; for recreate the stream; for stall the stream whose connections stand still, or empty for one of n connections
 	lasts time.Duration // for block, stall, older, pause, store and bucket; for upgrade the time between two processes
 	n     int           // for kill and loop: messages until then; for cut and stall: one of n connections; for evict: one of n keys; for bucket: n of five requests or keys; for upgrade: the layout
 }
@@ -70,7 +70,7 @@ type fault struct {
 // switches are the kinds of faults, and whether they are on by default. A kind is off while the
 // product has a known fault that it finds.
 var switches = map[string]bool{"kill": true, "restart": true, "cut": true, "block": true, "flush": true, "older": true, "config": true, "pause": true,
-	"servers": true, "loop": true, "stall": true, "evict": true, "store": true, "bucket": true, "upgrade": true, "weeks": false}
+	"servers": true, "loop": true, "stall": true, "evict": true, "store": true, "bucket": true, "upgrade": true, "recreate": false, "weeks": false}
 
 func (f fault) String() string {
 	return strings.TrimSpace(fmt.Sprintf("%s %s %s %v %d", f.kind, f.host, f.other, f.lasts, f.n))
@@ -144,6 +144,7 @@ func newPlan(seed uint64) *plan {
 	}
 	p.planBucket(random(seed, "bucket"))
 	p.upgrade(random(seed, "upgrade"))
+	p.recreate(random(seed, "recreate"))
 	for i := range p.faults {
 		if f := &p.faults[i]; p.judging.rollout != "" && !p.up {
 			f.lasts %= configSkew - time.Second // a process that is cut off for longer may begin runs in the way that it knows

@@ -57,15 +57,16 @@ type world struct {
 	posts     *publishers
 	bucket    *bucket // store of a cluster; nil if it is a folder
 	conf      atomic.Pointer[config.Config]
-	changes   []time.Time    // time of each generation of the config
-	lastings  sync.WaitGroup // faults that will end
-	upgrading chan struct{}  // full during an upgrade
+	changes   []time.Time          // time of each generation of the config
+	again     map[string]time.Time // when a stream was there again, after it had been deleted
+	lastings  sync.WaitGroup       // faults that will end
+	upgrading chan struct{}        // full during an upgrade
 	stalls    atomic.Pointer[[]stall]
 	carries   sync.Map // stream of each connection with Kafka, by its name
 }
 
 func newWorld(t *testing.T, p *plan, dir string) *world {
-	w := &world{t: t, p: p, dir: dir, history: newHistory(), upgrading: make(chan struct{}, 1)}
+	w := &world{t: t, p: p, dir: dir, history: newHistory(), again: map[string]time.Time{}, upgrading: make(chan struct{}, 1)}
 	w.ctx, w.stop = context.WithCancel(context.Background())
 	w.net = vnet.New(vnet.Options{Fault: w.message, Trace: w.history.message})
 	w.chaos = w.net.Host(chaosHost)
