@@ -14,10 +14,10 @@ type RunState string
 // The states. A run waits once, is live during all of its attempts, and then has ended for
 // ever.
 const (
-	RunWaiting  RunState = "waiting"  // has not begun; further causes are merged into it until it is closed
-	RunRunning  RunState = "running"  // an attempt is under way
-	RunResting  RunState = "resting"  // its next attempt is not due yet
-	RunSettling RunState = "settling" // its output is being committed to its dataset
+	RunWaiting    RunState = "waiting"    // has not begun; further causes are merged into it until it is closed
+	RunRunning    RunState = "running"    // an attempt is under way
+	RunRetrying   RunState = "retrying"   // its next attempt is not due yet
+	RunCommitting RunState = "committing" // its output is being committed to its dataset
 
 	RunSucceeded RunState = "succeeded"
 	RunFailed    RunState = "failed"

@@ -105,7 +105,7 @@ type RunDone struct {
 	Run     string `json:"run"` // id of the run; empty if none was requested
 	Recipe  string `json:"recipe"`
 	Key     string `json:"key"`
-	Done    string `json:"done"`              // result: requested, absorbed, cancelled, cancelling, would …, or the reason of a refusal
+	Done    string `json:"done"`              // result: requested, merged, cancelled, cancelling, would …, or the reason of a refusal
 	Refused bool   `json:"refused,omitempty"` // true if the request changed nothing, or a dry run would change nothing
 }
 

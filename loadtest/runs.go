@@ -203,7 +203,7 @@ func (l *laptopBench) publishAtOnce(ctx context.Context, n int) (time.Duration, 
 func (l *laptopBench) waitAllEnded(ctx context.Context) error {
 	for {
 		var page struct{ Runs []json.RawMessage }
-		if err := l.get(ctx, "/api/v1/runs?state=waiting,running,resting,settling&limit=1", &page); err != nil {
+		if err := l.get(ctx, "/api/v1/runs?state=waiting,running,retrying,committing&limit=1", &page); err != nil {
 			return err
 		}
 		if len(page.Runs) == 0 {

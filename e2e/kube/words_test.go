@@ -75,7 +75,7 @@ func (w *world) cancelRun(t *testing.T, r api.RunShown) {
 // cancelAll cancels every run of a recipe that has not ended.
 func (w *world) cancelAll(t *testing.T, recipe string) {
 	t.Helper()
-	states := []tidemill.RunState{tidemill.RunWaiting, tidemill.RunRunning, tidemill.RunResting}
+	states := []tidemill.RunState{tidemill.RunWaiting, tidemill.RunRunning, tidemill.RunRetrying}
 	_, err := w.door.CancelRuns(t.Context(), api.RunsSelected{Recipe: recipe, States: states, Reason: "the test has seen enough"})
 	must(t, err)
 	w.seen.waitUntil(t, "the pods of "+recipe+" to go", func() (string, bool) {

@@ -140,7 +140,7 @@ func TestWhyAnAttemptIsNotUnderWay(t *testing.T) {
 	ended := tidemill.Attempt{Number: 1, Ended: time.Now(), Outcome: tidemill.OutcomeLost, Reason: "no word"}
 	for want, run := range map[string]tidemill.Run{
 		"it has ended, lost: no word, and attempt 2 is running": {State: tidemill.RunRunning, Attempts: []tidemill.Attempt{ended, {Number: 2}}},
-		"it has ended, lost: no word, and its run is resting":   {State: tidemill.RunResting, Attempts: []tidemill.Attempt{ended}},
+		"it has ended, lost: no word, and its run is retrying":  {State: tidemill.RunRetrying, Attempts: []tidemill.Attempt{ended}},
 		"it has not begun, and its run is waiting":              {State: tidemill.RunWaiting},
 	} {
 		if got := whyNotUnderWay(&run, 1); got != want {

@@ -124,7 +124,7 @@ func TestTheSameStartIsDoneOnce(t *testing.T) {
 		t.Errorf("%+v", again)
 	}
 	more := w.asks("/api/v1/runs", body)
-	if want := map[string]string{"a": "absorbed", "b": "absorbed"}; !maps.Equal(doneOf(more), want) || more.Runs[0].Run != first.Runs[0].Run {
+	if want := map[string]string{"a": "merged", "b": "merged"}; !maps.Equal(doneOf(more), want) || more.Runs[0].Run != first.Runs[0].Run {
 		t.Errorf("%+v", more)
 	}
 	if r := w.show(first.Runs[0].Run); r.Causes != 2 || len(r.Events) != 2 || !strings.HasPrefix(r.Waits, "recipe fraud is paused since ") {

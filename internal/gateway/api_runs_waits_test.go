@@ -17,7 +17,7 @@ func TestWhatARunWaitsFor(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	acts := &commands.State{}
-	for offset, a := range []commands.Command{{Type: tidemill.TypeRecipePaused, Subject: "resting", By: "ada"}, {Type: tidemill.TypePoolPaused, Subject: "closed"}} {
+	for offset, a := range []commands.Command{{Type: tidemill.TypeRecipePaused, Subject: "retrying", By: "ada"}, {Type: tidemill.TypePoolPaused, Subject: "closed"}} {
 		a.Offset, a.At, a.ID = int64(offset), now.Add(-25*time.Hour), a.Subject
 		acts.Apply(a)
 	}
@@ -26,7 +26,7 @@ func TestWhatARunWaitsFor(t *testing.T) {
 	}
 	look := &runLook{now: now, acts: acts, slots: map[string]int{"gpu": 8, "free": 0, "closed": 1},
 		busy: ledger.Busy{Pools: map[string]int{"gpu": 8, "free": 100}, Recipes: map[string]int{"few": 4, "many": 3}},
-		config: &config.Config{Recipes: []config.Recipe{recipe("gpu", "gpu", 0), recipe("free", "free", 0), recipe("resting", "free", 0),
+		config: &config.Config{Recipes: []config.Recipe{recipe("gpu", "gpu", 0), recipe("free", "free", 0), recipe("retrying", "free", 0),
 			recipe("closed", "closed", 0), recipe("few", "free", 4), recipe("many", "free", 4), recipe("lost", "gone", 0)}}}
 	run := func(recipe string, s tidemill.RunState, due time.Duration) tidemill.Run {
 		return tidemill.Run{Recipe: recipe, State: s, Due: now.Add(due)}
@@ -40,17 +40,17 @@ func TestWhatARunWaitsFor(t *testing.T) {
 		{run("gpu", tidemill.RunRunning, 0), ""},
 		{run("gpu", tidemill.RunSucceeded, 0), ""},
 		{cancelled, "for its command to end: cancelled by eve"},
-		{run("gpu", tidemill.RunSettling, 0), "for its output to be committed to its dataset"},
+		{run("gpu", tidemill.RunCommitting, 0), "for its output to be committed to its dataset"},
 		{run("gone", tidemill.RunWaiting, time.Hour), "recipe gone is no longer in the config"},
-		{run("gone", tidemill.RunResting, 0), "recipe gone is no longer in the config"},
-		{run("resting", tidemill.RunWaiting, time.Hour), "recipe resting is paused by ada since 2026-11-19 11:00:00 UTC"},
+		{run("gone", tidemill.RunRetrying, 0), "recipe gone is no longer in the config"},
+		{run("retrying", tidemill.RunWaiting, time.Hour), "recipe retrying is paused by ada since 2026-11-19 11:00:00 UTC"},
 		{run("gpu", tidemill.RunWaiting, 190*time.Second), "for its time (12:03:10 UTC)"},
-		{run("gpu", tidemill.RunResting, 36*time.Hour), "for its time (2026-11-22 00:00:00 UTC)"},
+		{run("gpu", tidemill.RunRetrying, 36*time.Hour), "for its time (2026-11-22 00:00:00 UTC)"},
 		{run("gpu", tidemill.RunWaiting, 0), "for a slot of pool gpu (8 of 8 in use)"},
 		{run("free", tidemill.RunWaiting, 0), "to be started"},
 		{run("closed", tidemill.RunWaiting, 0), "pool closed is paused since 2026-11-19 11:00:00 UTC"},
 		{run("few", tidemill.RunWaiting, -time.Hour), "maxRunning 4 of recipe few is reached"},
-		{run("many", tidemill.RunResting, -time.Hour), "to be started"},
+		{run("many", tidemill.RunRetrying, -time.Hour), "to be started"},
 		{run("lost", tidemill.RunWaiting, 0), "pool gone is no longer in the config"},
 	} {
 		if got := look.waitReason(&c.run); got != c.want {
@@ -88,9 +88,9 @@ func TestWhichRunIsNewer(t *testing.T) {
 func TestWhatCannotBeCancelled(t *testing.T) {
 	t.Parallel()
 	for state, want := range map[tidemill.RunState]string{
-		tidemill.RunWaiting: "", tidemill.RunRunning: "", tidemill.RunResting: "",
-		tidemill.RunSettling:  "it has succeeded, and its output is being committed to its dataset",
-		tidemill.RunSucceeded: "it has ended: succeeded", tidemill.RunCancelled: "it has ended: cancelled",
+		tidemill.RunWaiting: "", tidemill.RunRunning: "", tidemill.RunRetrying: "",
+		tidemill.RunCommitting: "it has succeeded, and its output is being committed to its dataset",
+		tidemill.RunSucceeded:  "it has ended: succeeded", tidemill.RunCancelled: "it has ended: cancelled",
 	} {
 		if got := notCancelled(&tidemill.Run{State: state}); got != want {
 			t.Errorf("one that is %s: %q", state, got)

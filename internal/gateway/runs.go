@@ -119,9 +119,9 @@ func (g *Gateway) runsSeenBy(ctx context.Context, caller *access.Caller, q ledge
 func checkStates(name string, states []tidemill.RunState) *api.Problem {
 	for _, s := range states {
 		switch s {
-		case tidemill.RunWaiting, tidemill.RunRunning, tidemill.RunResting, tidemill.RunSettling, tidemill.RunSucceeded, tidemill.RunFailed, tidemill.RunCancelled:
+		case tidemill.RunWaiting, tidemill.RunRunning, tidemill.RunRetrying, tidemill.RunCommitting, tidemill.RunSucceeded, tidemill.RunFailed, tidemill.RunCancelled:
 		default:
-			return badParameter(name, fmt.Sprintf("%q is not a state of a run; the states: waiting, running, resting, settling, succeeded, failed and cancelled", clipText(string(s))))
+			return badParameter(name, fmt.Sprintf("%q is not a state of a run; the states: waiting, running, retrying, committing, succeeded, failed and cancelled", clipText(string(s))))
 		}
 	}
 	return nil
@@ -172,7 +172,7 @@ func (g *Gateway) showRuns(ctx context.Context, all []tidemill.Run) ([]api.RunSh
 	for i := range all {
 		shown[i].Run = trimRun(all[i])
 		idle = idle || !all[i].State.Ended()
-		if s := all[i].State; s == tidemill.RunRunning || s == tidemill.RunResting {
+		if s := all[i].State; s == tidemill.RunRunning || s == tidemill.RunRetrying {
 			live = append(live, all[i].ID)
 		}
 	}
@@ -258,11 +258,11 @@ func (g *Gateway) addWaits(ctx context.Context, l *runLook, shown *api.RunShown)
 // the same key is not considered.
 func (l *runLook) waitReason(r *tidemill.Run) string {
 	switch r.State {
-	case tidemill.RunSettling:
+	case tidemill.RunCommitting:
 		return "for its output to be committed to its dataset"
 	case tidemill.RunRunning:
 		return l.waitsToEnd(r)
-	case tidemill.RunWaiting, tidemill.RunResting:
+	case tidemill.RunWaiting, tidemill.RunRetrying:
 		if why := l.blockReason(r); why != "" {
 			return why
 		}

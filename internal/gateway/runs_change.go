@@ -253,7 +253,7 @@ func (b *bulkChange) doNamed(ids []string, what runHandler, done *api.RunsDone) 
 
 // cancelRuns requests that runs end.
 func (g *Gateway) cancelRuns(w http.ResponseWriter, r *request) *api.Problem {
-	ask, p := g.readSelection(r, tidemill.RunWaiting, tidemill.RunRunning, tidemill.RunResting)
+	ask, p := g.readSelection(r, tidemill.RunWaiting, tidemill.RunRunning, tidemill.RunRetrying)
 	switch {
 	case p != nil:
 		return p
@@ -300,7 +300,7 @@ func notCancelled(r *tidemill.Run) string {
 	switch {
 	case r.State.Ended():
 		return "it has ended: " + string(r.State)
-	case r.State == tidemill.RunSettling:
+	case r.State == tidemill.RunCommitting:
 		return "it has succeeded, and its output is being committed to its dataset"
 	case r.Cancel != nil:
 		return "it is being cancelled already"

@@ -212,7 +212,7 @@ func (b *bulkChange) requestRun(done api.RunDone, r scheduler.Request) (api.RunD
 	done.Run = a.Run
 	switch a.Result {
 	case fold.Merged:
-		done.Done = "absorbed"
+		done.Done = "merged"
 	case fold.Known:
 		done.Done = "requested before"
 	default:

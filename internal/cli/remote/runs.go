@@ -26,7 +26,7 @@ func runsCommand() command.Command {
 		Daily:   true,
 		Lists:   true,
 		Summary: "list runs: progress, reason for waiting, result",
-		About: `It lists the newest runs first. A run is waiting, running (resting between attempts),
+		About: `It lists the newest runs first. A run is waiting, running (retrying between two attempts),
 or commits its output. At its end it is succeeded, failed or cancelled. Of ended runs the
 list has the newest of each recipe and key.
 
@@ -75,7 +75,7 @@ func (l *runFlags) check() (err error) {
 
 // RunStates returns all states, in their order.
 func RunStates() []string {
-	return []string{string(tidemill.RunWaiting), string(tidemill.RunRunning), string(tidemill.RunResting), string(tidemill.RunSettling),
+	return []string{string(tidemill.RunWaiting), string(tidemill.RunRunning), string(tidemill.RunRetrying), string(tidemill.RunCommitting),
 		string(tidemill.RunSucceeded), string(tidemill.RunFailed), string(tidemill.RunCancelled)}
 }
 

@@ -129,7 +129,7 @@ func (m *runSum) add(all []api.RunDone) {
 
 func (m *runSum) addOne(d *api.RunDone) {
 	what := show.Harmless(d.Done)
-	if what == "absorbed" { // the API's word
+	if what == "merged" { // the API's word
 		what = "merged into the waiting run"
 	}
 	if m.total++; m.total <= listedRuns {

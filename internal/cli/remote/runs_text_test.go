@@ -40,7 +40,7 @@ func runsOfTest() []api.RunShown {
 		run("f", "bot-6", tidemill.RunRunning, func(r *api.RunShown) {
 			r.Attempts[0].Pending = "it waits for 1 of this machine's 2 GPUs, of which 0 are free"
 		}),
-		run("e", "bot-5", tidemill.RunResting, func(r *api.RunShown) { r.Waits = "for its time (12:03:10 UTC)" }),
+		run("e", "bot-5", tidemill.RunRetrying, func(r *api.RunShown) { r.Waits = "for its time (12:03:10 UTC)" }),
 	}
 }
 

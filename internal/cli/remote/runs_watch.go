@@ -71,7 +71,7 @@ func (w *runWatch) look(ctx context.Context) ([]api.RunShown, error) {
 		return byLiveliness(newest.Runs, nil), err
 	}
 	q := w.list.query()
-	q.States = []tidemill.RunState{tidemill.RunRunning, tidemill.RunResting, tidemill.RunSettling}
+	q.States = []tidemill.RunState{tidemill.RunRunning, tidemill.RunRetrying, tidemill.RunCommitting}
 	live, err := gatherRuns(ctx, w.g, q, &w.list.pages)
 	return byLiveliness(newest.Runs, live.Runs), err
 }

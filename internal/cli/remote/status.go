@@ -136,7 +136,7 @@ func (r *statusReport) install(ctx context.Context, s *section) error {
 }
 
 func (r *statusReport) runs(ctx context.Context, s *section) error {
-	live, err := r.runsOf(ctx, s, "running", client.RunQuery{States: []tidemill.RunState{tidemill.RunRunning, tidemill.RunResting, tidemill.RunSettling}})
+	live, err := r.runsOf(ctx, s, "running", client.RunQuery{States: []tidemill.RunState{tidemill.RunRunning, tidemill.RunRetrying, tidemill.RunCommitting}})
 	if err != nil {
 		return err
 	}

@@ -185,7 +185,7 @@ func liveValue(r *tidemill.Run) string {
 	switch {
 	case r.State == tidemill.RunRunning:
 		number = r.Attempt().Number
-	case r.State != tidemill.RunSettling:
+	case r.State != tidemill.RunCommitting:
 		return ""
 	}
 	return strconv.Itoa(number) + " " + escapePool(r.Pool) + " " + tidemill.RunKey(r.Recipe, r.Key)

@@ -68,7 +68,7 @@ func listsAgree(t *testing.T, w *world) {
 	l := livedLedger(t, w, 700)
 	w.waitSettled(l)
 	all := w.allRuns()
-	states := []tidemill.RunState{tidemill.RunWaiting, tidemill.RunRunning, tidemill.RunResting, tidemill.RunSettling, tidemill.RunSucceeded, tidemill.RunFailed, tidemill.RunCancelled}
+	states := []tidemill.RunState{tidemill.RunWaiting, tidemill.RunRunning, tidemill.RunRetrying, tidemill.RunCommitting, tidemill.RunSucceeded, tidemill.RunFailed, tidemill.RunCancelled}
 	r := rand.New(rand.NewPCG(8, 8))
 	for range 60 {
 		q := ledger.Query{Limit: 1 + r.IntN(len(all)/2)}
@@ -138,10 +138,10 @@ func (w *world) counts(l *ledger.Ledger, all []tidemill.Run) {
 		switch r.State {
 		case tidemill.RunWaiting:
 			c.Waiting++
-		case tidemill.RunRunning, tidemill.RunResting, tidemill.RunSettling:
+		case tidemill.RunRunning, tidemill.RunRetrying, tidemill.RunCommitting:
 			c.Live++
 		}
-		if r.State == tidemill.RunRunning || r.State == tidemill.RunSettling {
+		if r.State == tidemill.RunRunning || r.State == tidemill.RunCommitting {
 			live++
 		}
 		if keys[r.Recipe] == nil {

@@ -167,7 +167,7 @@ func (l *Ledger) Counts(ctx context.Context) (map[string]Counts, error) {
 			c.Keys = n
 		case tidemill.RunWaiting:
 			c.Waiting = n
-		case tidemill.RunRunning, tidemill.RunResting, tidemill.RunSettling:
+		case tidemill.RunRunning, tidemill.RunRetrying, tidemill.RunCommitting:
 			c.Live += n
 		}
 		all[recipe] = c

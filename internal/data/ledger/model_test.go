@@ -211,7 +211,7 @@ func (m model) run(r *tidemill.Run, where string) {
 		m.add("running", r.Pool, 1)
 		m.add("running", r.Pool+"/"+r.Recipe, 1)
 		m.add("running", "/"+r.Recipe, 1)
-	case r.State == tidemill.RunSettling:
+	case r.State == tidemill.RunCommitting:
 		m.set("live", r.ID, fmt.Sprintf("0 %s %s/%s", r.Pool, r.Recipe, r.Key))
 	}
 }

@@ -54,9 +54,9 @@ func (c *chance) view(r *rand.Rand) *broker.View {
 		return c.script.view(tidemill.TypeRunCancelled, recipe, key, run.ID, tidemill.RunCancelledData{Reason: "no"})
 	case m.Live == nil:
 		return c.start(m.Waiting, r)
-	case m.Live.State == tidemill.RunResting:
+	case m.Live.State == tidemill.RunRetrying:
 		return c.start(m.Live, r)
-	case m.Live.State == tidemill.RunSettling:
+	case m.Live.State == tidemill.RunCommitting:
 		return c.script.view(tidemill.TypeRunCommitted, recipe, key, m.Live.ID, tidemill.RunCommitted{Dataset: "d", Branch: "main", Commit: "c"})
 	}
 	if r.IntN(4) == 0 {

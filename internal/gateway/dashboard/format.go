@@ -291,11 +291,11 @@ func kindOf(state string) string {
 	switch state {
 	case "ok", "passed", "done", "adopted", "scores", "succeeded", "promoted", "champion", "active", "delivered", "fresh", "open window", "ready", "not seen":
 		return "good"
-	case "running", "on-trial", "has a run", "settling", "starting", "replaying", "live":
+	case "running", "on-trial", "has a run", "committing", "starting", "replaying", "live":
 		return "busy"
 	case "failed", "refused", "aborting", "aborted", "lost", "open", "stopped", "failing", "none", "dead letter", "seen":
 		return "bad"
-	case "waiting", "resting", "awaiting", "degraded", "stale", "drifting", "unserved", "unknown", "no process", "paused", "frozen", "registered", "left":
+	case "waiting", "retrying", "awaiting", "degraded", "stale", "drifting", "unserved", "unknown", "no process", "paused", "frozen", "registered", "left":
 		return "wait"
 	}
 	return "plain"
@@ -304,10 +304,8 @@ func kindOf(state string) string {
 // stateWord replaces the API's words by those that users find natural.
 func stateWord(state string) string {
 	switch state {
-	case string(tidemill.RunResting):
+	case string(tidemill.RunRetrying):
 		return "waiting to retry"
-	case string(tidemill.RunSettling):
-		return "committing"
 	case string(api.KeyNone):
 		return "no model"
 	}

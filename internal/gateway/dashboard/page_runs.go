@@ -122,7 +122,7 @@ func courseOfRun(r *api.RunShown) Node {
 
 // runStates are the choices of the filter.
 func runStates() []tidemill.RunState {
-	return []tidemill.RunState{tidemill.RunWaiting, tidemill.RunRunning, tidemill.RunResting, tidemill.RunSettling,
+	return []tidemill.RunState{tidemill.RunWaiting, tidemill.RunRunning, tidemill.RunRetrying, tidemill.RunCommitting,
 		tidemill.RunSucceeded, tidemill.RunFailed, tidemill.RunCancelled}
 }
 

@@ -140,7 +140,7 @@ func TestARunThatHasNotEndedIsWaitedFor(t *testing.T) {
 		"is at it":    {tidemill.RunRunning, []int{1, 2}, false, false},
 		"an older":    {tidemill.RunRunning, []int{1}, false, false},
 		"a newer":     {tidemill.RunRunning, []int{1, 2, 3}, false, true},
-		"rests":       {tidemill.RunResting, []int{1, 2}, false, true},
+		"rests":       {tidemill.RunRetrying, []int{1, 2}, false, true},
 		"has ended":   {tidemill.RunSucceeded, []int{1, 2}, true, true},
 		"by another":  {tidemill.RunSucceeded, []int{1, 2, 3}, false, true},
 		"has failed":  {tidemill.RunFailed, []int{1, 2}, false, true},

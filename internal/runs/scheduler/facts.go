@@ -191,7 +191,7 @@ func outcomeOf(r *tidemill.Run, d tidemill.RunFinished, at time.Time) string {
 	data, _ := json.Marshal(d) // if this fails, view returns the error
 	m.Apply(fold.Fact{Type: tidemill.TypeRunFinished, Recipe: r.Recipe, Key: r.Key, Run: r.ID, At: at, Data: data})
 	switch run.State {
-	case tidemill.RunSettling, tidemill.RunSucceeded:
+	case tidemill.RunCommitting, tidemill.RunSucceeded:
 		return nowSucceeded
 	case tidemill.RunFailed:
 		return nowFailed

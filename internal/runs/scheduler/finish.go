@@ -111,7 +111,7 @@ func withoutDetails(d tidemill.RunFinished) tidemill.RunFinished {
 // begun, or that waits for its next attempt, ends at once. If an attempt is under way, the response
 // to its agent's next beat reports the cancellation. A run that has succeeded is not changed.
 func (f *Foreman) Cancel(ctx context.Context, run *tidemill.Run, by, reason string) (*tidemill.Run, error) {
-	if run.State.Ended() || run.State == tidemill.RunSettling || run.Cancel != nil {
+	if run.State.Ended() || run.State == tidemill.RunCommitting || run.Cancel != nil {
 		return run, nil
 	}
 	_, m, err := f.appendFact(ctx, cancelledFact(run, by, reason), f.now())

@@ -84,7 +84,7 @@ func TestACrashBeforeASuccessIsSettled(t *testing.T) {
 			d := w.made(w.tree("a.csv", "1"))
 			d.Attempt = 1
 			_, m, err := f.appendFact(w.ctx(), finishedFact(w.run(f, a.Run), byGateway, d, time.Now()), time.Now())
-			if w.must(err); m.Live == nil || m.Live.State != tidemill.RunSettling {
+			if w.must(err); m.Live == nil || m.Live.State != tidemill.RunCommitting {
 				t.Fatalf("the making is %+v", m)
 			}
 			if got, err := f.Cancel(w.ctx(), m.Live, "ada", "too late"); err != nil || got.Cancel != nil {
@@ -123,7 +123,7 @@ func TestWhatWasMadeIsGone(t *testing.T) {
 	next := w.ask(f, wish("clean", "k", "2"))
 	nowhere := strings.Repeat("ab", 32)
 	run := w.finish(f, w.launch.of(a.Run)[0], w.made(nowhere))
-	if run.State != tidemill.RunSettling {
+	if run.State != tidemill.RunCommitting {
 		t.Errorf("at first the run is %+v", run)
 	}
 	f.now = func() time.Time { return wholeMilliseconds().Add(outputArrives) }
@@ -145,7 +145,7 @@ func TestAKeyThatGoesMakesNoCommit(t *testing.T) {
 	d := w.made(w.tree("a.csv", "1"))
 	d.Attempt = 1
 	_, m, err := f.appendFact(w.ctx(), finishedFact(w.run(f, a.Run), byGateway, d, time.Now()), time.Now())
-	if w.must(err); m.Live == nil || m.Live.State != tidemill.RunSettling {
+	if w.must(err); m.Live == nil || m.Live.State != tidemill.RunCommitting {
 		t.Fatalf("the making is %+v", m)
 	}
 	_, m, err = f.Forget(w.ctx(), Forgetting{Recipe: "clean", Key: "k", Cause: tidemill.Cause{Source: "/crm", ID: "end"}, Reason: "it has gone"})

@@ -201,7 +201,7 @@ func TestCancelledBetweenTwoAttempts(t *testing.T) {
 	f := w.foreman(nil)
 	a := w.ask(f, wish("intent", "k", "1"))
 	next := w.ask(f, wish("intent", "k", "2"))
-	if run := w.finish(f, w.launch.of(a.Run)[0], broken); run.State != tidemill.RunResting {
+	if run := w.finish(f, w.launch.of(a.Run)[0], broken); run.State != tidemill.RunRetrying {
 		t.Fatalf("the run is %+v", run)
 	}
 	run, err := f.Cancel(w.ctx(), w.run(f, a.Run), "ada", "it would fail again")

@@ -28,7 +28,7 @@ const (
 // any process may call nextStep at any time. It ignores attempts under way, because only
 // [Foreman.Watch] can find out over time that an attempt is lost.
 func nextStep(m *fold.Making, now time.Time) move {
-	if m.Live != nil && m.Live.State == tidemill.RunSettling {
+	if m.Live != nil && m.Live.State == tidemill.RunCommitting {
 		return settles
 	}
 	if run, due := m.DueRun(); run != nil && !due.After(now) {

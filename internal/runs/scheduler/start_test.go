@@ -38,9 +38,9 @@ func TestNext(t *testing.T) {
 		{"one waits, and it is time", fold.Making{Waiting: waiting("w", noon)}, admits},
 		{"one waits for another", fold.Making{Live: live(tidemill.RunRunning, time.Time{}, first), Waiting: waiting("w", before)}, nothing},
 		{"an attempt is under way", fold.Making{Live: live(tidemill.RunRunning, time.Time{}, first)}, nothing},
-		{"the next attempt waits", fold.Making{Live: live(tidemill.RunResting, later, first), Waiting: waiting("w", before)}, nothing},
-		{"the next attempt may begin", fold.Making{Live: live(tidemill.RunResting, before, first)}, admits},
-		{"it succeeded", fold.Making{Live: live(tidemill.RunSettling, time.Time{}, first), Waiting: waiting("w", before)}, settles},
+		{"the next attempt waits", fold.Making{Live: live(tidemill.RunRetrying, later, first), Waiting: waiting("w", before)}, nothing},
+		{"the next attempt may begin", fold.Making{Live: live(tidemill.RunRetrying, before, first)}, admits},
+		{"it succeeded", fold.Making{Live: live(tidemill.RunCommitting, time.Time{}, first), Waiting: waiting("w", before)}, settles},
 	} {
 		if got := nextStep(&c.m, noon); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
@@ -52,7 +52,7 @@ func TestWhoMayLaunch(t *testing.T) {
 	t.Parallel()
 	second := []tidemill.Attempt{{Number: 1, Offset: 7}, {Number: 2, Offset: 9}}
 	m := &fold.Making{Live: live(tidemill.RunRunning, time.Time{}, second...)}
-	rests := &fold.Making{Live: live(tidemill.RunResting, noon, second...)}
+	rests := &fold.Making{Live: live(tidemill.RunRetrying, noon, second...)}
 	for _, c := range []struct {
 		name   string
 		m      *fold.Making

@@ -191,7 +191,7 @@ func (w *watcher) sweep(ctx context.Context) error {
 	for i := range live {
 		run := &live[i]
 		switch {
-		case run.State == tidemill.RunSettling:
+		case run.State == tidemill.RunCommitting:
 			_, err = w.commitOutput(ctx, run)
 		case run.Attempt() != nil && w.opt.Launcher != nil:
 			err = w.tend(ctx, run, now)

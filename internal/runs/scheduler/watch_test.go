@@ -70,7 +70,7 @@ func TestKeptAttempts(t *testing.T) {
 	w := watcher{}
 	run := *live("running", time.Time{}, tidemill.Attempt{Number: 1})
 	w.updateSigns([]tidemill.Run{run}, nil, noon)
-	w.updateSigns([]tidemill.Run{run, *live("settling", time.Time{}, tidemill.Attempt{Number: 1})}, nil, noon.Add(time.Second))
+	w.updateSigns([]tidemill.Run{run, *live("committing", time.Time{}, tidemill.Attempt{Number: 1})}, nil, noon.Add(time.Second))
 	if len(w.since) != 1 || w.since["live-1"] != noon {
 		t.Errorf("it knows of %v", w.since)
 	}

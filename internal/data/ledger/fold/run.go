@@ -136,7 +136,7 @@ func refuse(reason string) Verdict { return Verdict{Result: Refused, Reason: rea
 // there is no such run, or if an attempt is under way.
 func (m *Making) DueRun() (*tidemill.Run, time.Time) {
 	switch {
-	case m.Live != nil && (m.Live.State == tidemill.RunResting || m.Live.State == tidemill.RunWaiting):
+	case m.Live != nil && (m.Live.State == tidemill.RunRetrying || m.Live.State == tidemill.RunWaiting):
 		return m.Live, m.Live.Due
 	case m.Live == nil && m.Waiting != nil:
 		return m.Waiting, m.Waiting.Due
@@ -216,7 +216,7 @@ func (m *Making) start(f Fact, d tidemill.RunStarted) Verdict {
 		return m.startFirst(f, d, r)
 	case r.ID != f.Run:
 		return refuse("another run is live: " + r.ID)
-	case r.State != tidemill.RunResting:
+	case r.State != tidemill.RunRetrying:
 		return refuse("it is " + string(r.State))
 	case d.Attempt != r.NextAttempt():
 		return refuse("its next attempt is " + strconv.Itoa(r.NextAttempt()))
@@ -337,7 +337,7 @@ func (m *Making) afterAttempt(f Fact, d tidemill.RunFinished) Verdict {
 	case d.Outcome == tidemill.OutcomeCancelled:
 		return m.end(f, tidemill.RunCancelled, d.Reason)
 	case d.Outcome == tidemill.OutcomeSucceeded && p.Dataset != "":
-		r.State = tidemill.RunSettling
+		r.State = tidemill.RunCommitting
 	case d.Outcome == tidemill.OutcomeSucceeded:
 		return m.end(f, tidemill.RunSucceeded, "")
 	case d.Outcome == tidemill.OutcomeLeft: // without a limit: a laptop may be stopped often
@@ -367,7 +367,7 @@ func count(r *tidemill.Run, o tidemill.Outcome) (n int) {
 
 // rest ends an attempt that another one follows. Runs wait in the order of their times, so a run that
 // lost its attempt by no fault of its command gets the time of its request, and newer runs come later.
-func rest(r *tidemill.Run, until time.Time) { r.State, r.Due = tidemill.RunResting, until }
+func rest(r *tidemill.Run, until time.Time) { r.State, r.Due = tidemill.RunRetrying, until }
 
 // backoffWait returns the wait after the nth failure. The wait is zero for n = 0, the first loss,
 // because a loss is not the command's fault.
@@ -391,7 +391,7 @@ func (m *Making) cancel(f Fact, d tidemill.RunCancelledData) Verdict {
 		return refuse("it neither waits nor is live")
 	case r.Cancel != nil:
 		return Verdict{Result: Known}
-	case r.State == tidemill.RunSettling:
+	case r.State == tidemill.RunCommitting:
 		return refuse("it has succeeded, and what it made is being put on its dataset")
 	}
 	r.Cancel = &tidemill.Cancel{At: f.At, By: f.By, Reason: d.Reason}
@@ -402,7 +402,7 @@ func (m *Making) cancel(f Fact, d tidemill.RunCancelledData) Verdict {
 }
 
 func (m *Making) commit(f Fact, d tidemill.RunCommitted) Verdict {
-	if m.Live == nil || m.Live.ID != f.Run || m.Live.State != tidemill.RunSettling {
+	if m.Live == nil || m.Live.ID != f.Run || m.Live.State != tidemill.RunCommitting {
 		return refuse("it has nothing to put on a dataset")
 	}
 	switch {
@@ -460,7 +460,7 @@ func (m *Making) forgetKey(f Fact, d tidemill.RunForgotten) Verdict {
 	}
 	switch r := m.Live; {
 	case r == nil:
-	case r.State == tidemill.RunResting || r.State == tidemill.RunWaiting:
+	case r.State == tidemill.RunRetrying || r.State == tidemill.RunWaiting:
 		v.Forgotten = append(v.Forgotten, r.ID)
 		m.Live = nil
 	case r.Cancel == nil:

@@ -246,7 +246,7 @@ func (a *runChecker) checkClosed(m *fold.Making, f fold.Fact, d tidemill.RunStar
 // checkForgotten checks the end of a key: no run waits, and a live run is to end.
 func (a *runChecker) checkForgotten(m *fold.Making, f fold.Fact, v fold.Verdict) {
 	a.Helper()
-	if m.Waiting != nil || len(m.Ended) > 0 || !m.Gone || m.Live != nil && (m.Live.State == tidemill.RunResting || m.Live.Cancel == nil) {
+	if m.Waiting != nil || len(m.Ended) > 0 || !m.Gone || m.Live != nil && (m.Live.State == tidemill.RunRetrying || m.Live.Cancel == nil) {
 		a.Fatalf("%d: the key has gone, and there is %s", f.Offset, encodeMaking(a.T, m))
 	}
 	if a.gone[string(f.Data)] {
@@ -384,7 +384,7 @@ func TestNoRunIsStuck(t *testing.T) {
 				crowd.write(tidemill.TypeRunStarted, run.ID, crowd.firstStart(run))
 			case run != nil:
 				crowd.write(tidemill.TypeRunStarted, run.ID, tidemill.RunStarted{Attempt: run.NextAttempt()})
-			case m.Live.State == tidemill.RunSettling:
+			case m.Live.State == tidemill.RunCommitting:
 				crowd.write(tidemill.TypeRunCommitted, m.Live.ID, tidemill.RunCommitted{Commit: "c"})
 			default:
 				outcome := []tidemill.Outcome{"failed", "lost", "succeeded"}[crowd.IntN(3)]

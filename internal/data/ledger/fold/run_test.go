@@ -256,12 +256,12 @@ func TestCancelAtEachState(t *testing.T) {
 		want   fold.VerdictResult
 		state  tidemill.RunState // state of the run that ended; empty if it continues
 	}{
-		"unknown":  {func(s *scene) { s.m = fold.Making{} }, fold.Refused, ""},
-		"waiting":  {func(*scene) {}, fold.Accepted, tidemill.RunCancelled},
-		"running":  {func(s *scene) { s.start("run-e", 1, patient) }, fold.Accepted, ""},
-		"resting":  {func(s *scene) { s.start("run-e", 1, patient); s.finish("run-e", 1, tidemill.OutcomeFailed) }, fold.Accepted, tidemill.RunCancelled},
-		"settling": {func(s *scene) { s.start("run-e", 1, dataset); s.finish("run-e", 1, tidemill.OutcomeSucceeded) }, fold.Refused, ""},
-		"ended":    {func(s *scene) { s.start("run-e", 1, patient); s.finish("run-e", 1, tidemill.OutcomeSucceeded) }, fold.Refused, tidemill.RunSucceeded},
+		"unknown":    {func(s *scene) { s.m = fold.Making{} }, fold.Refused, ""},
+		"waiting":    {func(*scene) {}, fold.Accepted, tidemill.RunCancelled},
+		"running":    {func(s *scene) { s.start("run-e", 1, patient) }, fold.Accepted, ""},
+		"retrying":   {func(s *scene) { s.start("run-e", 1, patient); s.finish("run-e", 1, tidemill.OutcomeFailed) }, fold.Accepted, tidemill.RunCancelled},
+		"committing": {func(s *scene) { s.start("run-e", 1, dataset); s.finish("run-e", 1, tidemill.OutcomeSucceeded) }, fold.Refused, ""},
+		"ended":      {func(s *scene) { s.start("run-e", 1, patient); s.finish("run-e", 1, tidemill.OutcomeSucceeded) }, fold.Refused, tidemill.RunSucceeded},
 	} {
 		s := newScene(t)
 		s.is(s.ask("e", tidemill.RunRequested{}), fold.Accepted)

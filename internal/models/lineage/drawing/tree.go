@@ -205,7 +205,7 @@ func stateOf(n *api.GraphNode, when When) string {
 
 func lasts(state string) bool {
 	switch state {
-	case "champion", "pinned champion", "awaiting", "waiting", "running", "resting", "settling":
+	case "champion", "pinned champion", "awaiting", "waiting", "running", "retrying", "committing":
 		return true
 	}
 	return false
