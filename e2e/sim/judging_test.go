@@ -292,6 +292,9 @@ func (o *oracle) rolledOut() (all []string) {
 	rollouts, base, wrong := o.rollouts()
 	all = append(all, wrong...)
 	for name, r := range o.w.agents.runs {
+		if r.recipe != "intent" { // the recipe with a rollout
+			continue
+		}
 		allowed := base[r.way]
 		for _, of := range rollouts {
 			allowed = allowed || of.way == r.way && hashed("cohort", r.recipe, r.key) < of.share

@@ -61,6 +61,9 @@ func (o *oracle) withinSlots() []string {
 	begun := map[string]bool{} // by attempt; true until its end
 	for i := range o.records["facts"] {
 		r := &o.records["facts"][i]
+		if r.head["ce_recipe"] != "intent" { // the recipe with a pool
+			continue
+		}
 		name := r.head["ce_run"] + "-" + r.head["ce_attempt"]
 		live, known := begun[name]
 		switch {
