@@ -73,7 +73,7 @@ var narrow = map[string][]string{
 // with the reasons.
 var serversOutside = map[string]string{
 	"broker/network/network.go": "it is network.NewServer",
-	"examples/demo/events.go":  "it is a user's function, which listens on loopback during the demo",
+	"examples/demo/events.go":   "it is a user's function, which listens on loopback during the demo",
 }
 
 // An HTTP server without limits lets anyone take the process's memory before authentication, so every

@@ -31,6 +31,21 @@ var (
 	tell  = flag.Bool("sim.tell", false, "print the short history of each world")
 )
 
+// The faults that make sim-faults puts back still fit the code.
+func TestFaultsFitTheCode(t *testing.T) {
+	all, err := filepath.Glob("testdata/faults/*.patch")
+	if err != nil || len(all) == 0 {
+		t.Fatal(all, err)
+	}
+	for _, patch := range all {
+		check := exec.Command("git", "apply", "--check", filepath.Join("e2e", "sim", patch))
+		check.Dir = filepath.Join("..", "..")
+		if out, err := check.CombinedOutput(); err != nil {
+			t.Errorf("%s: %v: %s", patch, err, out)
+		}
+	}
+}
+
 // TestWorlds runs each world in a process, because libraries keep channels that belong to a bubble in
 // package variables. The process has one processor, which makes the order of events less random.
 func TestWorlds(t *testing.T) {
