@@ -124,7 +124,7 @@ func (t *transaction) endHanging(ctx context.Context) error {
 		r := t.b.coordinators.request()
 		defer t.b.coordinators.requests.Put(r)
 		r.parts = slices.SortedFunc(maps.Keys(found), comparePartitions)
-		err = t.retry(ctx, func(ctx context.Context) error { return t.add(ctx, id, r) }) // another opening would not know the outcome any more
+		err = t.addHanging(ctx, id, r)
 	}
 	if err == nil && len(found) > 0 && t.ended == outcomeUnknown {
 		err = t.commit(ctx)
@@ -143,6 +143,21 @@ func (t *transaction) endHanging(ctx context.Context) error {
 	t.checked, t.checkedID = began, t.id
 	t.mu.Unlock()
 	return nil
+}
+
+// addHanging asks until it has an answer, because another opening of the id would not know the outcome any more.
+// A stream may have been deleted since the search; then another search is needed.
+func (t *transaction) addHanging(ctx context.Context, id identity, r *coordinatorRequest) error {
+	var deleted error
+	err := t.retry(ctx, func(ctx context.Context) error {
+		err := t.add(ctx, id, r)
+		if errors.Is(err, kafka.UnknownTopicOrPartition) {
+			deleted = err
+			return nil
+		}
+		return err
+	})
+	return errors.Join(err, deleted)
 }
 
 // hanging returns the partitions in which a producer has an open transaction, and where it begins. It

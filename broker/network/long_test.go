@@ -144,7 +144,7 @@ func waitUntil(t *testing.T, what string, is func() bool) {
 		select {
 		case <-look.C:
 		case <-late:
-			t.Fatal("waited in vain: " + what)
+			t.Fatal("no end of the wait: " + what)
 		}
 	}
 }
