@@ -303,45 +303,90 @@ func TestDeletedStreamEndsReading(t *testing.T) {
 	}
 }
 
-// A stream is deleted and created again while a member reads it. All events of the new stream are read, although the
-// old one was longer.
+// A stream is deleted and created again, twice, while a member reads it or while the group has none. All events of
+// the new streams are read once, at offsets that the group has not had before.
 func TestAStreamIsCreatedAgain(t *testing.T) {
+	for _, again := range []int{10, 90} { // shorter and longer than the stream before
+		for _, stops := range []bool{false, true} {
+			for _, ids := range []bool{true, false} {
+				if ids || !stops && again == 10 { // a Kafka without topic ids shows it only by its end
+					t.Run(fmt.Sprintf("events=%d,stops=%t,ids=%t", again, stops, ids), func(t *testing.T) { createAgain(t, again, stops, ids) })
+				}
+			}
+		}
+	}
+}
+
+func createAgain(t *testing.T, again int, stops, ids bool) {
 	h := newHostile(t, 1)
-	c, err := h.b.Consumer(h.ctx(), ConsumerOptions{Group: "g", Streams: []string{"events"}, SessionTimeout: hostileSession})
+	h.b.dialer.hasTopicIDs.Store(ids)
+	_, err := h.b.EnsureStreams(h.ctx(), []StreamSpec{{Name: tidemill.StreamGroupOffsets, Partitions: 1}}, EnsureOptions{})
 	h.must(err)
-	defer c.Close(h.ctx())
+	var c *Consumer
+	start := func() {
+		t.Helper()
+		var err error
+		c, err = h.b.Consumer(h.ctx(), ConsumerOptions{Group: "g", Streams: []string{"events"}, SessionTimeout: hostileSession})
+		h.must(err)
+	}
+	start()
+	seen, places := map[string]bool{}, map[Position]bool{}
 	read := func(want int) {
 		t.Helper()
-		seen := map[string]bool{}
-		for len(seen) < want {
+		for n := 0; n < want; {
 			d, err := c.Poll(h.ctx())
 			h.must(err)
 			for i := range d.Events {
-				if seen[d.Events[i].ID] {
-					t.Errorf("event %s comes twice", d.Events[i].ID)
+				e := &d.Events[i]
+				if at := e.Position(); seen[e.ID] || places[at] {
+					t.Errorf("event %s at %v comes twice", e.ID, at)
 				}
-				seen[d.Events[i].ID] = true
+				seen[strings.Clone(e.ID)], places[e.Position()] = true, true
 			}
+			n += len(d.Events)
 			d.Done()
 		}
 	}
-	_, errs := h.publish(0, 40, ProducerOptions{})
-	h.must(errors.Join(errs...))
+	publish := func(from, n int) {
+		t.Helper()
+		_, errs := h.publish(from, from+n, ProducerOptions{})
+		h.must(errors.Join(errs...))
+	}
+	publish(0, 40)
 	read(40)
-	for n := range int32(2) {
-		c.Pause("events", n)
+	for turn := range 2 {
+		if stops {
+			h.must(c.Close(h.ctx()))
+		}
+		for n := range int32(2) {
+			c.Pause("events", n)
+		}
+		_, err := h.b.client.DeleteTopics(h.ctx(), &kafka.DeleteTopicsRequest{Topics: []string{"tidemill.events"}})
+		h.must(err)
+		_, err = h.b.EnsureStreams(h.ctx(), []StreamSpec{{Name: "events", Partitions: 2}}, EnsureOptions{})
+		h.must(err)
+		publish(1000*(turn+1), again)
+		if stops {
+			start()
+		}
+		for n := range int32(2) {
+			c.Resume("events", n)
+		}
+		read(again)
+		publish(1000*(turn+1)+500, 10)
+		read(10)
 	}
-	_, err = h.b.client.DeleteTopics(h.ctx(), &kafka.DeleteTopicsRequest{Topics: []string{"tidemill.events"}})
+	h.must(c.Close(h.ctx()))
+	committed, err := h.b.groupOffsets(h.ctx(), "tidemill.g", nil, true)
 	h.must(err)
-	_, err = h.b.EnsureStreams(h.ctx(), []StreamSpec{{Name: "events", Partitions: 2}}, EnsureOptions{})
-	h.must(err)
-	_, errs = h.publish(100, 110, ProducerOptions{})
-	h.must(errors.Join(errs...))
-	for n := range int32(2) {
-		c.Resume("events", n)
+	sum := int64(0)
+	for tp, o := range committed {
+		sum += o.Offset
+		if l := lifeOf(o.Metadata); l.base != 2<<lifeBits || ids != (l.topic != "") {
+			t.Errorf("%v is committed in life %v", tp, l)
+		}
 	}
-	read(10)
-	_, errs = h.publish(200, 210, ProducerOptions{})
-	h.must(errors.Join(errs...))
-	read(10)
+	if sum != int64(again+10) {
+		t.Errorf("%d offsets are committed in Kafka, want %d", sum, again+10)
+	}
 }

@@ -78,7 +78,7 @@ func (m *member) commit(ctx context.Context, again bool) error {
 		with := p.metadataAt(p.mark.next, m.bare)
 		if !p.gone && !p.reserved && (p.mark.next > p.committed || with != p.metadata || again && p.mark.next == p.committed) {
 			all = append(all, moved{p, p.epoch, p.mark.next, with})
-			topics[p.tp.Topic] = append(topics[p.tp.Topic], kafka.OffsetCommit{Partition: int(p.tp.Partition), Offset: p.mark.next, Metadata: with})
+			topics[p.tp.Topic] = append(topics[p.tp.Topic], kafka.OffsetCommit{Partition: int(p.tp.Partition), Offset: kafkaOffset(p.mark.next), Metadata: with})
 		}
 	})
 	if len(all) == 0 {
@@ -202,7 +202,7 @@ type span struct{ first, afterLast int64 }
 // out again.
 const (
 	endedPrefix = "ended:"
-	maxEnded    = 2048
+	maxEnded    = 2000
 )
 
 // endedBeyond lists the spans of ended events beyond the watermark. A dead letter may share the
@@ -319,8 +319,8 @@ func spansFrom(spans []span, from int64) []span {
 // events. If the two do not fit together, only the note is committed, because the spans only save
 // work.
 //
-// The layout is notePrefix, the length of the note, a colon, the note, and then the spans. A later
-// layout has another prefix.
+// The layout is notePrefix, the length of the note, a colon, the note, then the spans, and then the
+// life of the stream. A later layout has another prefix.
 const (
 	notePrefix = "note1:"
 
@@ -334,30 +334,49 @@ func encodeMetadata(offset int64, note string, spans []span) string {
 	if note == "" {
 		return ended
 	}
-	return notePrefix + strconv.Itoa(len(note)) + ":" + note + ended
+	return encodeNote(note) + ended
+}
+
+func encodeNote(note string) string { return notePrefix + strconv.Itoa(len(note)) + ":" + note }
+
+// cutNote cuts the note off the metadata of an offset.
+func cutNote(metadata string) (note, rest string, noted bool) {
+	text, noted := strings.CutPrefix(metadata, notePrefix)
+	if !noted {
+		return "", metadata, false
+	}
+	length, rest, _ := strings.Cut(text, ":")
+	n, err := strconv.Atoi(length)
+	if err != nil || n < 0 || n > len(rest) {
+		return "", "", false
+	}
+	return rest[:n], rest[n:], true
 }
 
 // decodeMetadata reads the output of encodeMetadata, or of encodeEnded as written before notes
 // existed. Metadata of another kind gives no note and no spans.
 func decodeMetadata(offset int64, metadata string) (note string, spans []span) {
-	if text, noted := strings.CutPrefix(metadata, notePrefix); noted {
-		length, rest, _ := strings.Cut(text, ":")
-		n, err := strconv.Atoi(length)
-		if err != nil || n < 0 || n > len(rest) {
-			return "", nil
-		}
-		note, metadata = rest[:n], rest[n:]
-	}
-	return note, decodeEnded(offset, metadata)
+	note, rest, _ := cutNote(metadata)
+	ended, _, _ := strings.Cut(rest, lifePrefix)
+	return note, decodeEnded(offset, ended)
 }
 
 // metadataAt returns the metadata to commit with an offset of the partition; bare leaves out the
-// spans of ended events. The caller holds the lock.
+// spans of ended events, and the id of a stream that was never created again. The caller holds the lock.
 func (p *inPartition) metadataAt(offset int64, bare bool) string {
-	if bare {
-		return encodeMetadata(offset, p.note, nil)
+	var spans []span
+	if !bare {
+		spans = spansFrom(p.endedSpans(), offset)
 	}
-	return encodeMetadata(offset, p.note, spansFrom(p.endedSpans(), offset))
+	l := p.life
+	if offset < l.base { // an event of the life before has not ended
+		l = p.before
+	}
+	metadata := encodeMetadata(offset, p.note, spans)
+	if !bare || l.base > 0 {
+		metadata += l.encode()
+	}
+	return metadata
 }
 
 // errNoteTooLarge means that this Kafka keeps less metadata than Kafka's default.

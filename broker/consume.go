@@ -174,7 +174,8 @@ func (c *Consumer) take(ctx context.Context, places map[wire.TopicPartition]orig
 	c.mu.Lock()
 	for tp, from := range places {
 		stream, _ := c.b.names.Stream(tp.Topic)
-		p := &inPartition{c: c, tp: tp, stream: stream, position: from.offset, committed: known[tp].offset, leader: unknownNode, metadata: from.metadata}
+		p := &inPartition{c: c, tp: tp, stream: stream, position: from.offset, committed: known[tp].offset, leader: unknownNode, metadata: from.metadata,
+			life: lifeOf(from.metadata)}
 		p.note, p.ended = decodeMetadata(from.offset, from.metadata)
 		p.mark.begin(from.offset)
 		c.parts[tp] = p
@@ -204,7 +205,8 @@ func (c *Consumer) askAssigned(ctx context.Context, places map[wire.TopicPartiti
 		tp := wire.TopicPartition{Topic: c.b.names.Topic(m.Stream), Partition: m.Partition}
 		if from, ours := places[tp]; ours && from.offset != m.Offset {
 			note, _ := decodeMetadata(from.offset, from.metadata)
-			places[tp] = origin{m.Offset, encodeMetadata(m.Offset, note, nil)}
+			l := lifeOf(from.metadata)
+			places[tp] = origin{max(m.Offset, l.base), encodeMetadata(m.Offset, note, nil) + l.encode()}
 		}
 	}
 	return nil

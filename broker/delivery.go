@@ -212,8 +212,10 @@ type inPartition struct {
 	stream string
 
 	mu        sync.Mutex
+	life      life // life of the stream that is read now
+	before    life // life before that one
 	leader    int32
-	position  int64  // next offset to fetch
+	position  int64  // next offset to fetch; see life
 	end       int64  // end of the log in the last answer, as far as transactions have ended
 	epoch     uint64 // number of restarts; an event handed out before the last one no longer moves the watermark
 	series    uint64 // number of refetches; records fetched before the last one are not handed out
@@ -270,7 +272,7 @@ func (p *inPartition) rewind(offset int64, known origin) {
 	p.committed, p.metadata, p.ended = known.offset, known.metadata, ended
 	p.note, _ = decodeMetadata(known.offset, known.metadata)
 	if offset != known.offset { // moved by the hook, which may want events that have ended
-		p.ended, p.metadata = nil, encodeMetadata(offset, p.note, nil)
+		p.ended, p.metadata = nil, encodeMetadata(offset, p.note, nil)+p.life.encode()
 	}
 	p.mu.Unlock()
 	p.c.wakeFetcher(p)

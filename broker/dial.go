@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/segmentio/kafka-go"
@@ -36,6 +37,8 @@ type dialer struct {
 
 	mu    sync.Mutex
 	known []string // addresses of the servers from Kafka's latest answer
+
+	hasTopicIDs atomic.Bool // whether Kafka knows the ids of topics
 }
 
 // seedAddr is the address that we give to kafka-go. It means any server that answers. kafka-go
@@ -219,6 +222,9 @@ func (d *dialer) probeOne(ctx context.Context, address string) error {
 	if err := checkSpoken(address, res.ApiKeys); err != nil {
 		return err
 	}
+	d.hasTopicIDs.Store(slices.ContainsFunc(res.ApiKeys, func(k apiversions.ApiKeyResponse) bool {
+		return protocol.ApiKey(k.ApiKey) == protocol.Metadata && k.MaxVersion >= wire.TopicIDsVersion
+	}))
 	// Without authentication, a Kafka that requires it answers only ApiVersions.
 	pc.SetVersions(map[protocol.ApiKey]int16{protocol.Metadata: 8})
 	answer, err = pc.RoundTrip(&metadata.Request{TopicNames: []string{}})

@@ -54,6 +54,7 @@ type fetchAsk struct {
 	series   uint64
 	ended    []span
 	behind   bool // whether its last answer did not reach the end of the log
+	begins   life // life that begins, if the stream was created again
 }
 
 // nudge tells the fetcher that there may be more to fetch.
@@ -174,7 +175,7 @@ func (f *fetcher) choosePartitions(now time.Time) (all bool, wait time.Duration)
 		case full || p.paused || p.draining || p.queued > 1:
 			all = false
 		default:
-			p.asked = fetchAsk{p, p.position, p.epoch, p.series, p.ended, p.position < p.end}
+			p.asked = fetchAsk{p: p, position: p.position, epoch: p.epoch, series: p.series, ended: p.ended, behind: p.position < p.end}
 			if p.asked.behind {
 				f.backlog++
 			}
@@ -282,7 +283,7 @@ func (f *fetcher) encode(wait time.Duration) {
 			}
 			f.frame.Topic(a.p.tp.Topic, n)
 		}
-		f.frame.From(a.p.tp.Partition, a.position, f.limit(a))
+		f.frame.From(a.p.tp.Partition, kafkaOffset(a.position), f.limit(a))
 	}
 	f.frame.EndFetch()
 }
@@ -338,6 +339,7 @@ func (f *fetcher) handleAnswer(part *wire.Fetched, buffer *fetchBuffer) {
 	if len(part.Records) > 0 {
 		f.last = a.p.tp
 	}
+	a.intoLife(part)
 	switch code := kafka.Error(part.Error); {
 	case code == 0:
 		a.p.mu.Lock()
@@ -356,6 +358,18 @@ func (f *fetcher) handleAnswer(part *wire.Fetched, buffer *fetchBuffer) {
 	}
 }
 
+// intoLife turns Kafka's offsets in an answer into those of the partition's life.
+func (a *fetchAsk) intoLife(part *wire.Fetched) {
+	base := LifeOf(a.position)
+	if base == 0 {
+		return
+	}
+	part.HighMark, part.StableMark = part.HighMark+base, part.StableMark+base
+	for i := range part.Aborted {
+		part.Aborted[i].First += base
+	}
+}
+
 func refusedRead(code kafka.Error) error {
 	if code == kafka.TopicAuthorizationFailed {
 		return fmt.Errorf("this user may not read the topic; grant it read: %w", code)
@@ -370,22 +384,42 @@ func refusedRead(code kafka.Error) error {
 func (c *Consumer) outOfRange(a fetchAsk) {
 	a.p.mu.Lock()
 	a.p.notBefore = time.Now().Add(a.p.retries.next())
+	knowsTopic := a.p.life.topic != ""
 	a.p.mu.Unlock()
 	start, end, err := c.b.logEnds(c.ctx, a.p.tp)
+	if err == nil && c.member != nil {
+		err = c.checkLife(c.ctx, a.p) // moves the position if it begins another life
+	}
 	if err != nil {
 		if !isTransient(err) && c.ctx.Err() == nil {
 			c.failReading(fmt.Errorf("find the ends of stream %s, partition %d: %w", a.p.stream, a.p.tp.Partition, err))
 		}
 		return // asked again after the backoff
 	}
+	base := LifeOf(a.position)
+	start, end = start+base, end+base
 	switch {
 	case a.position < start:
 		c.skipGap(a, a.position, start, lostError(ErrDeleted, "offsets %d to %d were deleted before they were read: the stream's retention is shorter than this reader's delay", a.position, start-1))
-	case a.position > end && c.isNewLog(a.p, start):
-		c.skipGap(a, start, start, lostError(ErrCut, "the stream was deleted and created again: the log ends at %d, before offset %d that was reached, and its first event is newer than the last one that was read; reading continues at offset %d", end, a.position, start))
+	case a.position > end && !knowsTopic && c.isNewLog(a.p, kafkaOffset(start)):
+		c.beginLife(a, kafkaOffset(start), "")
 	case a.position > end:
 		c.skipGap(a, end, end, lostError(ErrCut, "the log ends at %d, before offset %d that was reached: a server without all events became its leader", end, a.position))
 	}
+}
+
+// beginLife goes on at the beginning of a stream that was created again.
+func (c *Consumer) beginLife(a fetchAsk, start int64, topic string) {
+	reason := lostError(ErrCut, "the stream was deleted and created again; its events are read from offset %d, and events of the old stream that were not read are lost", start)
+	if c.member == nil { // its offsets are not kept
+		c.skipGap(a, start, start, reason)
+		return
+	}
+	a.p.mu.Lock()
+	l := a.p.life
+	a.p.mu.Unlock()
+	a.begins = l.next(topic)
+	c.skipGap(a, a.position, a.begins.base+start, reason)
 }
 
 // isNewLog reports whether the first event of a partition is newer than all that were read from it. A log
@@ -431,7 +465,11 @@ func (e *gapError) Unwrap() error { return e.kind }
 // them.
 func (c *Consumer) skipGap(a fetchAsk, from, to int64, reason error) {
 	if c.skipTo(a, from, to, reason) {
-		c.counts.lost.Add(uint64(max(to, a.position) - from))
+		lost := max(to, a.position) - from
+		if a.begins.base > 0 {
+			lost = 1 // the number of events of the old stream is not known
+		}
+		c.counts.lost.Add(uint64(lost))
 		c.b.log.Error("consumer: events were deleted before they were read; they are lost", "stream", a.p.stream, "partition", a.p.tp.Partition, "from", from, "to", to, "reason", reason)
 	}
 }
@@ -450,9 +488,13 @@ func (c *Consumer) skipTo(a fetchAsk, from, to int64, reason error) bool {
 		a.p.committed = to - 1 // the group's offset must not stay beyond the offset from which we now read
 		a.epoch, a.series = a.p.epoch, a.p.series
 	}
+	last := max(from, a.position-1, to-1)
+	if a.begins.base > 0 {
+		a.p.before, a.p.life, last = a.p.life, a.begins, from
+	}
 	a.p.notBefore = time.Time{}
 	d := c.newDelivery(a, nil, to)
-	d.letters = append(d.letters, deadLetter{stream: a.p.stream, partition: a.p.tp.Partition, offset: from, last: max(from, a.position-1, to-1), mark: to - 1, reason: reason, gap: true})
+	d.letters = append(d.letters, deadLetter{stream: a.p.stream, partition: a.p.tp.Partition, offset: from, last: last, mark: to - 1, reason: reason, gap: true})
 	if c.letters == nil {
 		d.Events = append(d.Events[:0], Incoming{Offset: min(from, to-1), Err: reason})
 		d.letters = d.letters[:0]

@@ -68,6 +68,9 @@ func (c *Consumer) routeOne(p *inPartition, first bool) time.Duration {
 	ctx, cancel := context.WithTimeout(c.ctx, 2*time.Second)
 	defer cancel()
 	leaders, err := c.b.leaders(ctx, p.tp.Topic, maxAge)
+	if err == nil && !first && c.member != nil {
+		err = c.checkLife(ctx, p)
+	}
 	if err == nil && int(p.tp.Partition) >= len(leaders) {
 		err = kafka.UnknownTopicOrPartition
 	}
@@ -87,6 +90,26 @@ func (c *Consumer) routeOne(p *inPartition, first bool) time.Duration {
 		c.b.log.Warn("consumer: reading a partition failed; retrying", "stream", p.stream, "partition", p.tp.Partition, "reason", cmp.Or(err, error(kafka.LeaderNotAvailable)))
 	}
 	return wait
+}
+
+// checkLife begins another life if the stream was created again. Kafka then refuses a request at least
+// once, because the partition was away in between.
+func (c *Consumer) checkLife(ctx context.Context, p *inPartition) error {
+	p.mu.Lock()
+	l, a := p.life, fetchAsk{p: p, position: p.position, epoch: p.epoch, series: p.series}
+	p.mu.Unlock()
+	now, err := c.b.topicSince(ctx, p.tp.Topic, l.topic)
+	if err != nil {
+		return fmt.Errorf("find out whether it was created again: %w", err)
+	}
+	if isOther(l.topic, now) {
+		c.beginLife(a, 0, now)
+	} else if now != "" && now != l.topic {
+		p.mu.Lock()
+		p.life.topic = now
+		p.mu.Unlock()
+	}
+	return nil
 }
 
 // addToFetcher gives a partition to a server's fetcher.

@@ -155,10 +155,14 @@ func (b *Broker) groupRecordEvent(r groupRecord) (*View, error) {
 func (m *member) recordStarts(ctx context.Context, places map[wire.TopicPartition]origin) error {
 	all := make([]groupRecord, 0, len(places))
 	for tp, from := range places {
-		stream, _ := m.c.b.names.Stream(tp.Topic)
-		all = append(all, groupRecord{Group: m.c.opt.Group, Stream: stream, Partition: tp.Partition, Offset: from.offset, Metadata: from.metadata})
+		all = append(all, m.recordOf(tp, from))
 	}
 	return m.c.b.writeGroupRecords(ctx, m.c.letters.p, all)
+}
+
+func (m *member) recordOf(tp wire.TopicPartition, from origin) groupRecord {
+	stream, _ := m.c.b.names.Stream(tp.Topic)
+	return groupRecord{Group: m.c.opt.Group, Stream: stream, Partition: tp.Partition, Offset: kafkaOffset(from.offset), Metadata: from.metadata}
 }
 
 // recorded returns the newest records of the member's group.
@@ -191,8 +195,9 @@ func (m *member) withoutRecord(ctx context.Context, fresh []wire.TopicPartition)
 		if err != nil {
 			return nil, nil, err
 		}
-		stream, _ := m.c.b.names.Stream(tp.Topic)
-		lost = append(lost, groupRecord{Group: m.c.opt.Group, Stream: stream, Partition: tp.Partition, Offset: begins[tp].offset, at: time.Unix(0, 0)})
+		r := m.recordOf(tp, begins[tp])
+		r.at = time.Unix(0, 0)
+		lost = append(lost, r)
 	}
 	return still, lost, nil
 }
@@ -201,24 +206,25 @@ func (m *member) withoutRecord(ctx context.Context, fresh []wire.TopicPartition)
 // of publishers may differ from ours.
 const clockSlack = 10 * time.Second
 
-// restored is a partition whose offset Kafka has forgotten.
+// restored is a partition whose offset Kafka has forgotten, or whose stream was created again.
 type restored struct {
-	record groupRecord
-	place  origin // place where reading goes on
-	end    int64  // end of the stream
-	again  bool   // whether the partition has events before the record's offset that are newer than the record
+	record  groupRecord
+	place   origin // place where reading goes on
+	end     int64  // end of the stream
+	again   bool   // whether the partition has events before the record's offset that are newer than the record
+	renewed bool   // whether Kafka says that the stream was created again
 }
 
 // restore gives the group the recorded offsets and notes of partitions for which Kafka has none,
 // and those of their parked streams. If the group may have read further than its record, a dead
 // letter names the offsets. It is written before the offsets are committed, so it is not lost.
-func (m *member) restore(ctx context.Context, places map[wire.TopicPartition]origin, lost []groupRecord, known map[wire.TopicPartition]groupRecord) error {
+func (m *member) restore(ctx context.Context, places map[wire.TopicPartition]origin, lost []groupRecord, known map[wire.TopicPartition]groupRecord, lives *knownLives) error {
 	if len(lost) == 0 {
 		return nil
 	}
 	starts := map[wire.TopicPartition]origin{}
 	for _, r := range lost {
-		one, err := m.restored(ctx, r)
+		one, err := m.restored(ctx, r, lives)
 		if err == nil {
 			err = m.reportForgotten(ctx, one)
 		}
@@ -234,26 +240,36 @@ func (m *member) restore(ctx context.Context, places map[wire.TopicPartition]ori
 	return m.commitStarts(ctx, starts)
 }
 
-// restored finds the place where reading goes on. A stream that was deleted and made again has other
-// events at the same offsets, all newer than the record. They are read from the first one.
-func (m *member) restored(ctx context.Context, r groupRecord) (restored, error) {
+// restored finds the place where reading goes on. A stream that was deleted and created again has other
+// events at the same offsets. They are read from the first one. A Kafka without topic ids shows it only
+// by their times: all of them are newer than the record.
+func (m *member) restored(ctx context.Context, r groupRecord, lives *knownLives) (restored, error) {
 	tp := wire.TopicPartition{Topic: m.c.b.names.Topic(r.Stream), Partition: r.Partition}
-	ends, err := m.c.b.startOffsets(ctx, []wire.TopicPartition{tp}, Latest())
+	l, renewed, err := lives.of(ctx, tp.Topic, r.Metadata)
 	if err != nil {
 		return restored{}, err
+	}
+	if renewed {
+		note, _ := decodeMetadata(r.Offset, r.Metadata)
+		return restored{record: r, place: origin{l.base, encodeMetadata(0, note, nil) + l.encode()}, renewed: true}, nil
+	}
+	ends, err := m.c.b.startOffsets(ctx, []wire.TopicPartition{tp}, Latest())
+	one := restored{record: r, place: origin{l.base + r.Offset, withLife(r.Metadata, l)}, end: ends[tp].offset}
+	if err != nil || lifeOf(r.Metadata) == l { // Kafka says that it is the same topic
+		return one, err
 	}
 	newer, err := m.c.b.startOffsets(ctx, []wire.TopicPartition{tp}, Since(r.at.Add(clockSlack)))
 	if err != nil {
 		return restored{}, err
 	}
-	one := restored{record: r, place: origin{r.Offset, r.Metadata}, end: ends[tp].offset}
 	if first := newer[tp].offset; first < r.Offset {
 		one.again = one.end < r.Offset
 		if !one.again {
 			one.again, err = m.isNewerBefore(ctx, r)
 		}
 		if one.again {
-			one.place = origin{offset: first}
+			l = l.next(l.topic)
+			one.place = origin{l.base + first, l.encode()}
 		}
 	}
 	return one, err
@@ -317,11 +333,17 @@ func (m *member) addMarks(ctx context.Context, starts map[wire.TopicPartition]or
 // not be the group's last place.
 func (m *member) reportForgotten(ctx context.Context, one restored) error {
 	r := one.record
+	l := deadLetter{stream: r.Stream, partition: r.Partition, offset: one.place.offset, last: LifeOf(one.place.offset) + one.end - 1, gap: true}
+	if one.renewed {
+		l.last, l.reason = l.offset, fmt.Errorf("the stream was deleted and created again; its events are read from the beginning, and events of the old stream that group %s had not read are lost", m.c.opt.Group)
+		m.c.b.log.Error("consumer: the stream was deleted and created again; reading starts at its beginning", "group", m.c.opt.Group, "stream", r.Stream,
+			"partition", r.Partition, "reason", l.reason)
+		return m.c.letters.publishForgotten(ctx, l, r.at)
+	}
 	m.c.b.log.Warn("consumer: Kafka has forgotten the group's offset; reading starts at the recorded one", "group", m.c.opt.Group, "stream", r.Stream,
 		"partition", r.Partition, "offset", one.place.offset)
-	l := deadLetter{stream: r.Stream, partition: r.Partition, offset: one.place.offset, last: one.end - 1, gap: true}
 	switch {
-	case one.end <= one.place.offset:
+	case one.end <= kafkaOffset(one.place.offset):
 		return nil // no event can have been read after the record
 	case r.at.Unix() == 0:
 		l.reason = errors.New("the group's offset was forgotten by Kafka, and no record of the offset is left; the events from here on are read, and some may be handled a second time")

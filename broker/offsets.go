@@ -253,17 +253,24 @@ func (b *Broker) Places(ctx context.Context, stream string, start Start) ([]Posi
 // reader that has reached all these positions has read every event from before the call.
 func (b *Broker) Ends(ctx context.Context, stream string) ([]Position, error) {
 	topic := b.names.Topic(stream)
-	leaders, err := b.leaders(ctx, topic, maxLeaderAge)
-	if err != nil {
-		return nil, fmt.Errorf("find the end of stream %s: %w", stream, noStream(err))
-	}
-	queries := make([]wire.OffsetQuery, len(leaders))
-	for i := range leaders {
-		queries[i] = wire.OffsetQuery{TopicPartition: wire.TopicPartition{Topic: topic, Partition: int32(i)}, Time: wire.Latest}
-	}
-	found, err := b.offsetsAt(ctx, queries, true)
-	if err != nil {
-		return nil, fmt.Errorf("find the end of stream %s: %w", stream, err)
+	found := map[wire.TopicPartition]int64{}
+	var w backoff
+	for { // asks whether the stream is there each time, because it may be deleted meanwhile
+		leaders, err := b.leaders(ctx, topic, maxLeaderAge)
+		lasts := err != nil && (w.failures == 0 || errors.Is(err, kafka.UnknownTopicOrPartition))
+		if err == nil {
+			queries := make([]wire.OffsetQuery, len(leaders))
+			for i := range leaders {
+				queries[i] = wire.OffsetQuery{TopicPartition: wire.TopicPartition{Topic: topic, Partition: int32(i)}, Time: wire.Latest}
+			}
+			var left []wire.OffsetQuery
+			if left, err = b.offsetsAtOnce(ctx, queries, true, found, b.requestTimeout); len(left) == 0 {
+				break
+			}
+		}
+		if lasts || !isTransient(err) || w.wait(ctx) != nil {
+			return nil, fmt.Errorf("find the end of stream %s: %w", stream, noStream(err))
+		}
 	}
 	ends := make([]Position, 0, len(found))
 	for p, offset := range found {
@@ -300,7 +307,7 @@ func (b *Broker) Committed(ctx context.Context, group string, of []Position) ([]
 }
 
 // Positions returns for each partition the next offset that Poll could return. Records that are not
-// events, such as transaction markers, count as read once Poll has passed them.
+// events, such as transaction markers, count as read once Poll has passed them. The offsets are Kafka's.
 func (c *Consumer) Positions() []Position {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -308,7 +315,7 @@ func (c *Consumer) Positions() []Position {
 	for tp, p := range c.parts {
 		p.mu.Lock()
 		if !p.gone {
-			all = append(all, Position{Stream: p.stream, Partition: tp.Partition, Offset: p.mark.read})
+			all = append(all, Position{Stream: p.stream, Partition: tp.Partition, Offset: kafkaOffset(p.mark.read)})
 		}
 		p.mu.Unlock()
 	}

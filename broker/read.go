@@ -49,6 +49,7 @@ func (b *Broker) Read(ctx context.Context, from Position, maxBytes int, fn func(
 // firstReadable returns the first offset at or after the given one that the log has.
 func (b *Broker) firstReadable(ctx context.Context, tp wire.TopicPartition, offset int64) (int64, error) {
 	start, end, err := b.logEnds(ctx, tp)
+	start, end = start+LifeOf(offset), end+LifeOf(offset)
 	if err == nil && offset > end {
 		err = fmt.Errorf("the log ends at %d", end)
 	}
@@ -98,7 +99,7 @@ func (b *Broker) fetchOne(ctx context.Context, leader int32, a fetchAsk, maxByte
 	var frame wire.Frame
 	frame.BeginFetch(wire.FetchHead{Client: b.names.Install(), MaxBytes: maxBytes, Topics: 1})
 	frame.Topic(a.p.tp.Topic, 1)
-	frame.From(a.p.tp.Partition, a.position, maxBytes)
+	frame.From(a.p.tp.Partition, kafkaOffset(a.position), maxBytes)
 	frame.EndFetch()
 	memory := b.reader.buffers.Get().(*fetchBuffer).bytes
 	answer, err := b.call(ctx, leader, &frame, memory)
@@ -121,6 +122,7 @@ func (a *fetchAsk) decodeAnswer(part *wire.Fetched, buffer *fetchBuffer, fn func
 	case len(part.Records) == 0:
 		return a.position, nil
 	}
+	a.intoLife(part)
 	d := a.p.c.newDelivery(*a, buffer, a.position)
 	err = d.decode(*a, part)
 	d.addInFlight()

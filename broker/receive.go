@@ -59,17 +59,18 @@ const (
 // and markers. It also leaves out records before the position, because brokers send only whole
 // batches.
 func (d *Delivery) decode(a fetchAsk, part *wire.Fetched) error {
-	set := part.Records
+	set, base := part.Records, LifeOf(a.position)
 	aborted := abortedProducers{list: part.Aborted}
 	for d.unpacked < fullBytes && len(d.Events) < fullEvents {
 		b, rest, ok, err := wire.NextBatch(set)
 		if err == nil && !ok {
 			return nil
 		}
+		b.BaseOffset, b.LastOffset = b.BaseOffset+base, b.LastOffset+base
 		if err == nil {
 			err = d.decodeBatch(&b, &aborted, a)
 		} else {
-			err = d.skipCorrupt(err, part)
+			err = d.skipCorrupt(err, part, base)
 		}
 		if err != nil {
 			return err
@@ -128,16 +129,16 @@ func (d *Delivery) openBatch(records *wire.Records, b wire.Batch) error {
 // skipCorrupt skips a batch with a known end and unreadable content, as one dead letter. If the end
 // is not known either, reading stops. An end beyond the end of the log is reduced to the end of the
 // log. Otherwise one flipped bit would skip records that are not written yet.
-func (d *Delivery) skipCorrupt(err error, part *wire.Fetched) error {
+func (d *Delivery) skipCorrupt(err error, part *wire.Fetched, base int64) error {
 	var c *wire.CorruptError
 	if !errors.As(err, &c) || c.LastOffset < 0 {
 		return err
 	}
-	last := min(c.LastOffset, part.HighMark-1)
+	last := min(c.LastOffset+base, part.HighMark-1)
 	if last < d.next {
 		return err
 	}
-	d.recordMissing(max(c.BaseOffset, d.next), last, err)
+	d.recordMissing(max(c.BaseOffset+base, d.next), last, err)
 	d.next = last + 1
 	return nil
 }

@@ -72,14 +72,25 @@ func (m *member) startPlaces(ctx context.Context, added []wire.TopicPartition) (
 	}
 	places := map[wire.TopicPartition]origin{}
 	var missing []wire.TopicPartition
+	var again []groupRecord
+	lives := knownLives{b: m.c.b}
 	for _, tp := range added {
-		if o, ok := known[tp]; ok && o.Offset >= 0 {
-			places[tp] = origin{o.Offset, o.Metadata}
-		} else {
+		o, ok := known[tp]
+		if !ok || o.Offset < 0 {
 			missing = append(missing, tp)
+			continue
 		}
+		l, isNew, err := lives.of(ctx, tp.Topic, o.Metadata)
+		if err != nil {
+			return nil, err
+		}
+		if isNew {
+			again = append(again, m.recordOf(tp, origin{o.Offset, o.Metadata}))
+			continue
+		}
+		places[tp] = origin{l.base + o.Offset, withLife(o.Metadata, l)}
 	}
-	if err := m.addMissing(ctx, places, missing); err != nil {
+	if err := m.addMissing(ctx, places, missing, again, &lives); err != nil {
 		return nil, err
 	}
 	return places, m.recordStarts(ctx, places)
@@ -87,9 +98,10 @@ func (m *member) startPlaces(ctx context.Context, added []wire.TopicPartition) (
 
 // addMissing adds the places of partitions for which Kafka has no offset of the group. A record or an
 // event on a companion shows that Kafka has forgotten the offset. Otherwise the partition was added
-// to a stream that the group reads, or the group is new.
-func (m *member) addMissing(ctx context.Context, places map[wire.TopicPartition]origin, missing []wire.TopicPartition) error {
-	if len(missing) == 0 {
+// to a stream that the group reads, or the group is new. again are the partitions of streams that were
+// created again.
+func (m *member) addMissing(ctx context.Context, places map[wire.TopicPartition]origin, missing []wire.TopicPartition, again []groupRecord, lives *knownLives) error {
+	if len(missing)+len(again) == 0 {
 		return nil
 	}
 	records, err := m.recorded(ctx)
@@ -97,7 +109,7 @@ func (m *member) addMissing(ctx context.Context, places map[wire.TopicPartition]
 		return err
 	}
 	var fresh, grown []wire.TopicPartition
-	var lost []groupRecord
+	lost := again
 	for _, tp := range missing {
 		if r, ok := records[tp]; ok {
 			lost = append(lost, r)
@@ -109,23 +121,30 @@ func (m *member) addMissing(ctx context.Context, places map[wire.TopicPartition]
 	}
 	fresh, unrecorded, err := m.withoutRecord(ctx, fresh)
 	if err == nil {
-		err = m.restore(ctx, places, append(lost, unrecorded...), records)
+		err = m.restore(ctx, places, append(lost, unrecorded...), records, lives)
 	}
 	if err == nil {
-		err = m.addFirstOffsets(ctx, places, fresh, m.c.opt.Start)
+		err = m.addFirstOffsets(ctx, places, fresh, m.c.opt.Start, lives)
 	}
 	if err == nil {
-		err = m.addFirstOffsets(ctx, places, grown, Earliest())
+		err = m.addFirstOffsets(ctx, places, grown, Earliest(), lives)
 	}
 	return err
 }
 
 // addFirstOffsets adds the first offsets to read in partitions for which the group has no offset.
-func (m *member) addFirstOffsets(ctx context.Context, places map[wire.TopicPartition]origin, parts []wire.TopicPartition, from Start) error {
+func (m *member) addFirstOffsets(ctx context.Context, places map[wire.TopicPartition]origin, parts []wire.TopicPartition, from Start, lives *knownLives) error {
 	if len(parts) == 0 {
 		return nil
 	}
 	starts, err := m.c.b.startOffsets(ctx, parts, from)
+	for tp, at := range starts {
+		var l life
+		if l, _, err = lives.of(ctx, tp.Topic, ""); err != nil {
+			return err
+		}
+		starts[tp] = origin{at.offset, l.encode()}
+	}
 	if err == nil {
 		err = m.commitStarts(ctx, starts)
 	}
@@ -137,15 +156,26 @@ func (m *member) addFirstOffsets(ctx context.Context, places map[wire.TopicParti
 // if the first reader of a partition died before its first commit, the next reader would search the
 // start again. A start at the latest event would have moved by then.
 func (m *member) commitStarts(ctx context.Context, starts map[wire.TopicPartition]origin) error {
-	topics := map[string][]kafka.OffsetCommit{}
-	for tp, from := range starts {
-		topics[tp.Topic] = append(topics[tp.Topic], kafka.OffsetCommit{Partition: int(tp.Partition), Offset: from.offset, Metadata: from.metadata})
+	m.committing.Lock()
+	defer m.committing.Unlock()
+	for {
+		topics := map[string][]kafka.OffsetCommit{}
+		for tp, from := range starts {
+			with := from.metadata
+			if m.bare && lifeOf(with).base == 0 {
+				with = withLife(with, life{})
+			}
+			topics[tp.Topic] = append(topics[tp.Topic], kafka.OffsetCommit{Partition: int(tp.Partition), Offset: kafkaOffset(from.offset), Metadata: with})
+		}
+		refused, err := m.commitOffsets(ctx, topics)
+		for tp, e := range refused {
+			err = errors.Join(err, named("commit the start of", fmt.Sprintf("%s/%d", tp.Topic, tp.Partition), e))
+		}
+		if !errors.Is(err, kafka.OffsetMetadataTooLarge) || m.bare {
+			return markOvertaken(asMembership(err))
+		}
+		m.bare = true
 	}
-	refused, err := m.commitOffsets(ctx, topics)
-	for tp, e := range refused {
-		err = errors.Join(err, named("commit the start of", fmt.Sprintf("%s/%d", tp.Topic, tp.Partition), e))
-	}
-	return markOvertaken(asMembership(err))
 }
 
 // leave asks the member's goroutine to drain, commit and leave, and waits for it.

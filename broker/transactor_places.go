@@ -122,7 +122,7 @@ func (t *Transactor) commitOffsets(ctx context.Context, x *Tx, places map[wire.T
 		if !place.p.isCurrent(place.epoch) {
 			return errTakenAway
 		}
-		all = append(all, wire.CommittedOffset{TopicPartition: tp, Offset: place.next, Metadata: place.metadata})
+		all = append(all, wire.CommittedOffset{TopicPartition: tp, Offset: kafkaOffset(place.next), Metadata: place.metadata})
 	}
 	for _, m := range x.marks {
 		if !m.home.isCurrent(m.epoch) {
@@ -224,10 +224,22 @@ func (t *Transactor) groupPlaces(ctx context.Context, parts map[wire.TopicPartit
 	for tp, p := range parts {
 		places[tp] = origin{offset: p.startOffset()}
 		if o, ok := known[tp]; ok && o.Offset >= 0 {
-			places[tp] = origin{o.Offset, o.Metadata}
+			places[tp] = p.placeInLife(o)
 		}
 	}
 	return places, nil
+}
+
+// placeInLife returns where a partition is read again. If the group's offset is of a life before, that is
+// the beginning of the life that is read now.
+func (p *inPartition) placeInLife(o wire.CommittedOffset) origin {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if base := lifeOf(o.Metadata).base; base >= p.life.base {
+		return origin{base + o.Offset, o.Metadata}
+	}
+	note, _ := decodeMetadata(0, o.Metadata)
+	return origin{p.life.base, encodeMetadata(0, note, nil) + p.life.encode()}
 }
 
 // startOffset returns the offset from which the partition is read while its group has no committed

@@ -155,7 +155,7 @@ func TestTransactionCarriesWhatEndedBeyond(t *testing.T) {
 				t.Fatal(err)
 			}
 			at := known[wire.TopicPartition{Topic: "prod.events"}]
-			if spans := decodeEnded(at.Offset, at.Metadata); at.Offset != 1 || isCovered(spans, 2) == tooLarge || isCovered(spans, 1) {
+			if _, spans := decodeMetadata(at.Offset, at.Metadata); at.Offset != 1 || isCovered(spans, 2) == tooLarge || isCovered(spans, 1) {
 				t.Errorf("the group is at %d, ended beyond that: %v", at.Offset, spans)
 			}
 			all[1].Done()

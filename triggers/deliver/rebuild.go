@@ -52,10 +52,11 @@ func (pl *pipeline) assigned(ctx context.Context, at []broker.Position) ([]broke
 	return r.finish(at, ends), nil
 }
 
+// endOf returns the end of a partition, in the life of the stream that the position belongs to.
 func endOf(ends []broker.Position, p broker.Position) int64 {
 	for _, e := range ends {
 		if e.Partition == p.Partition {
-			return e.Offset
+			return broker.LifeOf(p.Offset) + e.Offset
 		}
 	}
 	return p.Offset

@@ -97,6 +97,7 @@ func FuzzAnswers(f *testing.F) {
 			ReadAddPartitions(b, func([]byte, int32, int16) {})
 			ReadCommitOffsets(b, func(int16) {})
 			ReadDescribeProducers(b)
+			ReadTopicIDs(b)
 			ReadDescribeTransaction(b)
 			ReadAnswer(bytes.NewReader(b), nil)
 		})

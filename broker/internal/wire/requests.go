@@ -90,6 +90,69 @@ func ReadMetadata(answer []byte) (*Metadata, error) {
 	return m, c.err
 }
 
+// Topics are the ids of topics, from a metadata request.
+type Topics struct {
+	Cluster string
+	IDs     map[string][16]byte // by name; without the topics that have an error
+	Nodes   []int32
+}
+
+// TopicIDsVersion is the version of the metadata request that has the ids of topics. Apache Kafka has it
+// since 2.8.
+const TopicIDsVersion = 10
+
+// TopicIDs requests the ids of topics. A topic that is deleted and created again has another id.
+func (f *Frame) TopicIDs(client string, topics []string) {
+	f.begin(metadataKey, TopicIDsVersion, client)
+	b := append(f.buf, 0) // no tags: this version is flexible
+	b = binary.AppendUvarint(b, uint64(len(topics))+1)
+	for _, t := range topics {
+		b = append(b, make([]byte, 16)...) // the topic is named, so it has no id here
+		b = appendCompactString(b, t)
+		b = append(b, 0)
+	}
+	f.buf = append(b, 0, 0, 0, 0) // create nothing, list no operations, no tags
+	f.end()
+}
+
+// ReadTopicIDs reads the answer to TopicIDs.
+func ReadTopicIDs(answer []byte) (Topics, error) {
+	c := cursor{b: answer}
+	all := Topics{IDs: map[string][16]byte{}}
+	c.skipTags()
+	c.int32() // throttle time
+	for range c.compactCount(11) {
+		all.Nodes = append(all.Nodes, c.int32())
+		c.compactString() // host
+		c.int32()         // port
+		c.compactString() // rack
+		c.skipTags()
+	}
+	all.Cluster = c.compactString()
+	c.int32() // controller
+	for range c.compactCount(26) {
+		failed, name := c.int16() != 0, c.compactString()
+		var id [16]byte
+		copy(id[:], c.take(16))
+		if !failed && c.err == nil {
+			all.IDs[name] = id
+		}
+		c.int8() // whether it is internal
+		for range c.compactCount(18) {
+			c.take(14)    // error, number, leader, leader epoch
+			for range 3 { // replicas
+				c.take(4 * c.compactCount(4))
+			}
+			c.skipTags()
+		}
+		c.int32() // authorized operations
+		c.skipTags()
+	}
+	c.int32() // authorized operations of the cluster
+	c.skipTags()
+	return all, c.err
+}
+
 // sortPartitions sorts the partitions. If one is missing or duplicated, positions would not match
 // partition numbers and a key would change its partition. Such a topic gets
 // leaderNotAvailable, so that the client asks again.

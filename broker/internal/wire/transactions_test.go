@@ -37,7 +37,7 @@ func oracleResponse(version int16, answer kmsg.Response) []byte {
 
 func TestRequestsOfATransaction(t *testing.T) {
 	tx := Transaction{ID: "mill.g.0", Producer: 1 << 40, Epoch: 7}
-	id := tx.ID
+	id, name := tx.ID, "a"
 	var f Frame
 
 	f.AddPartitions("mill", tx, []TopicPartition{{"a", 1}, {"a", 2}, {"b", 0}})
@@ -60,6 +60,8 @@ func TestRequestsOfATransaction(t *testing.T) {
 
 	f.DescribeTransaction("mill", id)
 	wantRequest(t, &f, &kmsg.DescribeTransactionsRequest{TransactionalIDs: []string{id}})
+	f.TopicIDs("mill", []string{"a"})
+	wantRequest(t, &f, &kmsg.MetadataRequest{Topics: []kmsg.MetadataRequestTopic{{Topic: &name}}})
 	f.DescribeProducers("mill", []TopicPartition{{"a", 1}, {"b", 2}})
 	wantRequest(t, &f, &kmsg.DescribeProducersRequest{Topics: []kmsg.DescribeProducersRequestTopic{{Topic: "a", Partitions: []int32{1}}, {Topic: "b", Partitions: []int32{2}}}})
 }
@@ -75,7 +77,7 @@ func transactionAnswers() map[string]struct {
 		read   func([]byte) (string, error)
 		want   string
 	}
-	no := "not here"
+	no, mill, a, gone := "not here", "mill", "a", "gone"
 	return map[string]one{
 		"AddPartitions": {oracleResponse(addPartitionsVersion, &kmsg.AddPartitionsToTxnResponse{ThrottleMillis: 5, Topics: []kmsg.AddPartitionsToTxnResponseTopic{
 			{Topic: "a", Partitions: []kmsg.AddPartitionsToTxnResponseTopicPartition{{Partition: 1}, {Partition: 2, ErrorCode: 51}}},
@@ -100,6 +102,12 @@ func transactionAnswers() map[string]struct {
 				state, code, err := ReadDescribeTransaction(b)
 				return fmt.Sprint(state, " ", code), err
 			}, "Ongoing 3"},
+		"TopicIDs": {oracleResponse(TopicIDsVersion, &kmsg.MetadataResponse{Brokers: []kmsg.MetadataResponseBroker{{NodeID: 4, Host: "h", Port: 9092, Rack: &no}, {NodeID: 7}},
+			ClusterID: &mill, ControllerID: 4, Topics: []kmsg.MetadataResponseTopic{
+				{Topic: &a, TopicID: [16]byte{1, 15: 2}, Partitions: []kmsg.MetadataResponseTopicPartition{{Partition: 1, Replicas: []int32{4, 7}, ISR: []int32{4}}, {Partition: 2}}},
+				{Topic: &gone, ErrorCode: 3}}}),
+			func(b []byte) (string, error) { all, err := ReadTopicIDs(b); return fmt.Sprint(all), err },
+			"{mill map[a:[1 0 0 0 0 0 0 0 0 0 0 0 0 0 0 2]] [4 7]}"},
 		"DescribeProducers": {oracleResponse(producersVersion, &kmsg.DescribeProducersResponse{Topics: []kmsg.DescribeProducersResponseTopic{
 			{Topic: "a", Partitions: []kmsg.DescribeProducersResponseTopicPartition{{Partition: 1, ErrorCode: 29, ErrorMessage: &no}, {Partition: 2,
 				ActiveProducers: []kmsg.DescribeProducersResponseTopicPartitionActiveProducer{{ProducerID: 1 << 40, CurrentTxnStartOffset: 9}, {ProducerID: 3, CurrentTxnStartOffset: -1}}}}}}}),

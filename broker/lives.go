@@ -1,0 +1,148 @@
+package broker
+
+import (
+	"context"
+	"encoding/base64"
+	"hash/fnv"
+	"strconv"
+	"strings"
+
+	"tidemill.dev/broker/internal/wire"
+)
+
+// life is one of the lives of a stream, as a group counts them. A stream that is deleted and created
+// again begins another life: Kafka counts its offsets from 0 again, so that an offset alone no longer
+// names an event. Therefore all offsets of a group's consumer have the number of the life in their upper
+// bits. Such offsets never go back, and parked events, dead letters and the ids of answers stay
+// different. In the first life they are Kafka's offsets. Kafka always gets its own
+// offsets, with the life in the metadata.
+type life struct {
+	topic string // id of the topic and of its cluster; empty if Kafka has none (before 2.8)
+	base  int64  // first offset of the life
+}
+
+// lifeBits is the number of bits for Kafka's offset. JSON numbers are exact up to 53 bits, so 511 further
+// lives remain exact in JSON.
+const lifeBits = 44
+
+// LifeOf returns the first offset of the life that an offset of a group's consumer belongs to.
+func LifeOf(offset int64) int64 { return max(offset, 0) &^ (1<<lifeBits - 1) }
+
+// kafkaOffset returns the offset that Kafka knows.
+func kafkaOffset(offset int64) int64 { return offset - LifeOf(offset) }
+
+// next returns the life that follows.
+func (l life) next(topic string) life { return life{topic, l.base + 1<<lifeBits} }
+
+// lifePrefix is the last part of the metadata of an offset. Versions without lives ignore it.
+const lifePrefix = "life1:"
+
+func (l life) encode() string {
+	if l == (life{}) {
+		return ""
+	}
+	return lifePrefix + l.topic + ":" + strconv.FormatInt(l.base>>lifeBits, 10)
+}
+
+func decodeLife(text string) (l life) {
+	topic, number, _ := strings.Cut(text, ":")
+	n, err := strconv.ParseInt(number, 10, 63-lifeBits)
+	if err != nil || n < 0 {
+		return life{}
+	}
+	return life{topic, n << lifeBits}
+}
+
+// lifeOf returns the life in the metadata of an offset.
+func lifeOf(metadata string) life {
+	_, rest, _ := cutNote(metadata)
+	_, text, _ := strings.Cut(rest, lifePrefix)
+	return decodeLife(text)
+}
+
+// withLife replaces the life in the metadata of an offset.
+func withLife(metadata string, l life) string {
+	note, rest, noted := cutNote(metadata)
+	rest, _, _ = strings.Cut(rest, lifePrefix)
+	if noted {
+		rest = encodeNote(note) + rest
+	}
+	return rest + l.encode()
+}
+
+// isOther reports whether a topic is another one than before. In another cluster it is a copy.
+func isOther(before, now string) bool {
+	was, oneCluster, _ := strings.Cut(before, ".")
+	is, sameCluster, _ := strings.Cut(now, ".")
+	return was != "" && is != "" && was != is && oneCluster == sameCluster
+}
+
+// topicIDs asks one server for the ids of some topics. A topic that the server does not know is left out.
+func (b *Broker) topicIDs(ctx context.Context, node int32, topics ...string) (ids map[string]string, nodes []int32, err error) {
+	ids = map[string]string{}
+	if !b.dialer.hasTopicIDs.Load() {
+		return ids, nil, nil
+	}
+	ctx, cancel := b.limitTime(ctx)
+	defer cancel()
+	var frame wire.Frame
+	frame.TopicIDs(b.names.Install(), topics)
+	answer, err := b.call(ctx, node, &frame, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	all, err := wire.ReadTopicIDs(answer)
+	cluster := fnv.New32a()
+	cluster.Write([]byte(all.Cluster))
+	for name, id := range all.IDs {
+		if id != ([16]byte{}) {
+			ids[name] = base64.RawURLEncoding.EncodeToString(id[:8]) + "." + base64.RawURLEncoding.EncodeToString(cluster.Sum(nil))
+		}
+	}
+	return ids, all.Nodes, err
+}
+
+// topicSince returns the id of a topic that had an id before. A server may not know yet that the topic
+// was created again, so the id is another one only if no server knows the one from before.
+func (b *Broker) topicSince(ctx context.Context, topic, before string) (string, error) {
+	ids, nodes, err := b.topicIDs(ctx, anyNode, topic)
+	if err != nil || !isOther(before, ids[topic]) {
+		return ids[topic], err
+	}
+	for _, node := range nodes {
+		// A server that does not answer may be gone for good. It cannot lead the partitions now.
+		if its, _, err := b.topicIDs(ctx, node, topic); err == nil && its[topic] == before {
+			return before, nil
+		}
+	}
+	return ids[topic], nil
+}
+
+// knownLives finds the lives of partitions. It asks once for each topic and id.
+type knownLives struct {
+	b   *Broker
+	ids map[[2]string]string
+}
+
+// of returns the life of a partition now, after the life in the metadata of an offset.
+func (k *knownLives) of(ctx context.Context, topic string, metadata string) (l life, isNew bool, err error) {
+	l = lifeOf(metadata)
+	at := [2]string{topic, l.topic}
+	now, asked := k.ids[at]
+	if !asked {
+		if now, err = k.b.topicSince(ctx, topic, l.topic); err != nil {
+			return l, false, err
+		}
+		if k.ids == nil {
+			k.ids = map[[2]string]string{}
+		}
+		k.ids[at] = now
+	}
+	if isOther(l.topic, now) {
+		return l.next(now), true, nil
+	}
+	if now != "" {
+		l.topic = now
+	}
+	return l, false, nil
+}
