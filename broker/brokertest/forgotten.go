@@ -143,6 +143,36 @@ func testForgottenStream(w *testWorld, events int) {
 	w.readNumbers(0, 3)
 	w.refreshGroups()
 	w.forget("g")
+	w.createAgain(events)
+	c := w.consumer(broker.ConsumerOptions{Group: "g", Streams: []string{"in"}, Companions: []string{inParked}, Start: broker.Latest()})
+	w.wantNewStream(c, events)
+}
+
+// A member notices that its stream was deleted and created again, whether the new one is longer or shorter.
+func streamAgainWhileRead(w *testWorld) {
+	w.newForgotten()
+	c := w.consumer(broker.ConsumerOptions{Group: "g", Streams: []string{"in"}, Start: broker.Earliest()})
+	w.publishNumbers(0, 3)
+	w.wantIDs(w.receiveIDs(c, 3), "n", 0, 3)
+	w.createAgain(8)
+	w.wantNewStream(c, 8)
+	w.createAgain(2)
+	w.wantIDs(w.receiveIDs(c, 2), "n", 0, 2)
+	w.wantDeadLetters(2)
+}
+
+// wantNewStream reads a stream that was created again, and its dead letter.
+func (w *testWorld) wantNewStream(c *broker.Consumer, events int) {
+	w.Helper()
+	w.wantIDs(w.receiveIDs(c, events), "n", 0, events)
+	if l := w.nextDeadLetter(w.letters()); l.Last != l.Offset || !strings.Contains(l.Reason, "created again") {
+		w.Errorf("the letter is %+v", l)
+	}
+}
+
+// createAgain deletes the stream and creates it again with some events.
+func (w *testWorld) createAgain(events int) {
+	w.Helper()
 	w.pollUntil("the stream is deleted", func() bool {
 		res, err := w.client.DeleteTopics(w.testContext(), &kafka.DeleteTopicsRequest{Topics: []string{w.names.Topic("in")}})
 		return err == nil && res.Errors[w.names.Topic("in")] == nil
@@ -161,11 +191,6 @@ func testForgottenStream(w *testWorld, events int) {
 		res, err := w.client.Produce(w.testContext(), &kafka.ProduceRequest{Topic: w.names.Topic("in"), RequiredAcks: kafka.RequireAll, Records: kafka.NewRecordReader(records...)})
 		return err == nil && res.Error == nil
 	})
-	c := w.consumer(broker.ConsumerOptions{Group: "g", Streams: []string{"in"}, Companions: []string{inParked}, Start: broker.Latest()})
-	w.wantIDs(w.receiveIDs(c, events), "n", 0, events)
-	if l := w.nextDeadLetter(w.letters()); l.Offset != broker.LifeOf(l.Offset) || !strings.Contains(l.Reason, "created again") {
-		w.Errorf("the letter is %+v", l)
-	}
 }
 
 // A publisher whose clock is wrong does not make a stream look as if it was made again.

@@ -94,6 +94,7 @@ func cases() []testCase {
 		{"forgotten/no record", forgottenUnrecorded},
 		{"forgotten/a stream that was made again", forgottenStream},
 		{"forgotten/a shorter stream that was made again", forgottenShortStream},
+		{"forgotten/a stream that is made again while it is read", streamAgainWhileRead},
 		{"forgotten/a wrong clock", forgottenClock},
 		{"forgotten/a refresher beside members", refresherBesideMembers},
 
