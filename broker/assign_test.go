@@ -317,6 +317,62 @@ func TestAStreamIsCreatedAgain(t *testing.T) {
 	}
 }
 
+// A transaction with events of the old stream is aborted. Then all events of the new stream are read again, although
+// the group's offset is one of the old stream.
+func TestATransactionEndsAfterItsStream(t *testing.T) {
+	h := newHostile(t, 1)
+	c, err := h.b.Consumer(h.ctx(), ConsumerOptions{Group: "g", Streams: []string{"events"}, SessionTimeout: hostileSession, Start: Earliest()})
+	h.must(err)
+	x, err := c.Transactor(ProducerOptions{})
+	h.must(err)
+	defer func() { h.must(errors.Join(x.Close(h.ctx()), c.Close(h.ctx()))) }()
+	poll := func(n int, enough func(e *Incoming) bool) (all []*Delivery) {
+		t.Helper()
+		for n > 0 {
+			d, err := c.Poll(h.ctx())
+			h.must(err)
+			for i := range d.Events {
+				if enough(&d.Events[i]) {
+					n--
+				}
+			}
+			all = append(all, d)
+		}
+		return all
+	}
+	_, errs := h.publish(0, 10, ProducerOptions{})
+	h.must(errors.Join(errs...))
+	h.must(x.Do(h.ctx(), func(tx *Tx) error {
+		for _, d := range poll(10, func(*Incoming) bool { return true }) {
+			tx.Done(d)
+		}
+		return nil
+	}))
+	_, errs = h.publish(10, 20, ProducerOptions{})
+	h.must(errors.Join(errs...))
+	old := poll(10, func(*Incoming) bool { return true })
+	_, err = h.b.client.DeleteTopics(h.ctx(), &kafka.DeleteTopicsRequest{Topics: []string{"tidemill.events"}})
+	h.must(err)
+	_, err = h.b.EnsureStreams(h.ctx(), []StreamSpec{{Name: "events", Partitions: 2}}, EnsureOptions{})
+	h.must(err)
+	_, errs = h.publish(100, 150, ProducerOptions{})
+	h.must(errors.Join(errs...))
+	isNew := func(e *Incoming) bool { return LifeOf(e.Offset) > 0 }
+	began := poll(50, isNew)
+	err = x.Do(h.ctx(), func(tx *Tx) error {
+		for _, d := range append(old, began...) {
+			tx.Done(d)
+		}
+		return errors.New("not now")
+	})
+	if !errors.Is(err, ErrAborted) {
+		t.Errorf("the transaction ends with %v", err)
+	}
+	for _, d := range poll(50, isNew) {
+		d.Done()
+	}
+}
+
 func createAgain(t *testing.T, again int, stops, ids bool) {
 	h := newHostile(t, 1)
 	h.b.dialer.hasTopicIDs.Store(ids)

@@ -222,23 +222,24 @@ func (t *Transactor) groupPlaces(ctx context.Context, parts map[wire.TopicPartit
 	}
 	places := make(map[wire.TopicPartition]origin, len(parts))
 	for tp, p := range parts {
-		places[tp] = origin{offset: p.startOffset()}
+		from := origin{offset: p.startOffset()}
 		if o, ok := known[tp]; ok && o.Offset >= 0 {
-			places[tp] = p.placeInLife(o)
+			from = origin{lifeOf(o.Metadata).base + o.Offset, o.Metadata}
 		}
+		places[tp] = p.inLife(from)
 	}
 	return places, nil
 }
 
-// placeInLife returns where a partition is read again. If the group's offset is of a life before, that is
-// the beginning of the life that is read now.
-func (p *inPartition) placeInLife(o wire.CommittedOffset) origin {
+// inLife returns where a partition is read again. If the place is of a life before, that is the beginning
+// of the life that is read now.
+func (p *inPartition) inLife(from origin) origin {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if base := lifeOf(o.Metadata).base; base >= p.life.base {
-		return origin{base + o.Offset, o.Metadata}
+	if from.offset >= p.life.base {
+		return from
 	}
-	note, _ := decodeMetadata(0, o.Metadata)
+	note, _ := decodeMetadata(from.offset, from.metadata)
 	return origin{p.life.base, encodeMetadata(0, note, nil) + p.life.encode()}
 }
 
