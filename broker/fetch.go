@@ -388,7 +388,7 @@ func (c *Consumer) outOfRange(a fetchAsk) {
 	a.p.mu.Unlock()
 	start, end, err := c.b.logEnds(c.ctx, a.p.tp)
 	if err == nil && c.member != nil {
-		err = c.checkLife(c.ctx, a.p) // moves the position if it begins another life
+		err = c.checkLife(c.ctx, a.p, &knownLives{b: c.b}) // moves the position if it begins another life
 	}
 	if err != nil {
 		if !isTransient(err) && c.ctx.Err() == nil {

@@ -43,12 +43,13 @@ func (c *Consumer) routePartitions() {
 // routeDue tries the partitions whose backoff is over, and returns the time until more are due.
 func (c *Consumer) routeDue(now time.Time) time.Duration {
 	wait := time.Hour
+	lives := knownLives{b: c.b}
 	c.eachPartition(func(p *inPartition) {
 		p.mu.Lock()
 		lost, left, first := p.leader == unknownNode && !p.gone, p.notBefore.Sub(now), p.retries.failures == 0
 		p.mu.Unlock()
 		if lost && left <= 0 {
-			left = c.routeOne(p, first)
+			left = c.routeOne(p, first, &lives)
 			lost = left > 0
 		}
 		if lost {
@@ -60,7 +61,7 @@ func (c *Consumer) routeDue(now time.Time) time.Duration {
 
 // routeOne finds the leader of one partition, or returns the wait before the next try. The first
 // try may use cached leaders; after a failure Kafka is asked again.
-func (c *Consumer) routeOne(p *inPartition, first bool) time.Duration {
+func (c *Consumer) routeOne(p *inPartition, first bool, lives *knownLives) time.Duration {
 	maxAge := maxLeaderAge
 	if first {
 		maxAge = time.Minute
@@ -69,7 +70,7 @@ func (c *Consumer) routeOne(p *inPartition, first bool) time.Duration {
 	defer cancel()
 	leaders, err := c.b.leaders(ctx, p.tp.Topic, maxAge)
 	if err == nil && !first && c.member != nil {
-		err = c.checkLife(ctx, p)
+		err = c.checkLife(ctx, p, lives)
 	}
 	if err == nil && int(p.tp.Partition) >= len(leaders) {
 		err = kafka.UnknownTopicOrPartition
@@ -94,22 +95,21 @@ func (c *Consumer) routeOne(p *inPartition, first bool) time.Duration {
 
 // checkLife begins another life if the stream was created again. Kafka then refuses a request at least
 // once, because the partition was away in between.
-func (c *Consumer) checkLife(ctx context.Context, p *inPartition) error {
+func (c *Consumer) checkLife(ctx context.Context, p *inPartition, lives *knownLives) error {
 	p.mu.Lock()
 	l, a := p.life, fetchAsk{p: p, position: p.position, epoch: p.epoch, series: p.series}
 	p.mu.Unlock()
-	now, err := c.b.topicSince(ctx, p.tp.Topic, l.topic)
-	if err != nil {
-		return fmt.Errorf("find out whether it was created again: %w", err)
+	now, isNew, err := lives.after(ctx, p.tp.Topic, l)
+	if isNew {
+		c.beginLife(a, 0, now.topic)
+		return nil
 	}
-	if isOther(l.topic, now) {
-		c.beginLife(a, 0, now)
-	} else if now != "" && now != l.topic {
-		p.mu.Lock()
-		p.life.topic = now
-		p.mu.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err == nil && p.life == l { // it may have changed meanwhile
+		p.life = now
 	}
-	return nil
+	return err
 }
 
 // addToFetcher gives a partition to a server's fetcher.

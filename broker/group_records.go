@@ -245,7 +245,7 @@ func (m *member) restore(ctx context.Context, places map[wire.TopicPartition]ori
 // by their times: all of them are newer than the record.
 func (m *member) restored(ctx context.Context, r groupRecord, lives *knownLives) (restored, error) {
 	tp := wire.TopicPartition{Topic: m.c.b.names.Topic(r.Stream), Partition: r.Partition}
-	l, renewed, err := lives.of(ctx, tp.Topic, r.Metadata)
+	l, renewed, err := lives.after(ctx, tp.Topic, lifeOf(r.Metadata))
 	if err != nil {
 		return restored{}, err
 	}

@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"encoding/base64"
+	"fmt"
 	"hash/fnv"
 	"strconv"
 	"strings"
@@ -124,25 +125,24 @@ type knownLives struct {
 	ids map[[2]string]string
 }
 
-// of returns the life of a partition now, after the life in the metadata of an offset.
-func (k *knownLives) of(ctx context.Context, topic string, metadata string) (l life, isNew bool, err error) {
-	l = lifeOf(metadata)
+// after returns the life of a partition now, which was in a life before.
+func (k *knownLives) after(ctx context.Context, topic string, l life) (now life, isNew bool, err error) {
 	at := [2]string{topic, l.topic}
-	now, asked := k.ids[at]
+	id, asked := k.ids[at]
 	if !asked {
-		if now, err = k.b.topicSince(ctx, topic, l.topic); err != nil {
-			return l, false, err
+		if id, err = k.b.topicSince(ctx, topic, l.topic); err != nil {
+			return l, false, fmt.Errorf("find out whether topic %s was created again: %w", topic, err)
 		}
 		if k.ids == nil {
 			k.ids = map[[2]string]string{}
 		}
-		k.ids[at] = now
+		k.ids[at] = id
 	}
-	if isOther(l.topic, now) {
-		return l.next(now), true, nil
+	if isOther(l.topic, id) {
+		return l.next(id), true, nil
 	}
-	if now != "" {
-		l.topic = now
+	if id != "" {
+		l.topic = id
 	}
 	return l, false, nil
 }

@@ -80,7 +80,7 @@ func (m *member) startPlaces(ctx context.Context, added []wire.TopicPartition) (
 			missing = append(missing, tp)
 			continue
 		}
-		l, isNew, err := lives.of(ctx, tp.Topic, o.Metadata)
+		l, isNew, err := lives.after(ctx, tp.Topic, lifeOf(o.Metadata))
 		if err != nil {
 			return nil, err
 		}
@@ -140,7 +140,7 @@ func (m *member) addFirstOffsets(ctx context.Context, places map[wire.TopicParti
 	starts, err := m.c.b.startOffsets(ctx, parts, from)
 	for tp, at := range starts {
 		var l life
-		if l, _, err = lives.of(ctx, tp.Topic, ""); err != nil {
+		if l, _, err = lives.after(ctx, tp.Topic, life{}); err != nil {
 			return err
 		}
 		starts[tp] = origin{at.offset, l.encode()}
