@@ -425,6 +425,11 @@ func createAgain(t *testing.T, again int, stops, ids bool) {
 		if stops {
 			start()
 		}
+		c.eachPartition(func(p *inPartition) { // the pause was long
+			p.mu.Lock()
+			p.heard = p.heard.Add(-time.Hour)
+			p.mu.Unlock()
+		})
 		for n := range int32(2) {
 			c.Resume("events", n)
 		}

@@ -234,6 +234,8 @@ type inPartition struct {
 	drainBy   time.Time
 	notBefore time.Time // end of the pause after an error
 	newest    time.Time // time of the newest event that was handed out
+	heard     time.Time // time of the last answer that had it
+	doubted   bool      // whether the stream may have been created again, because no answer had it for long
 	asked     fetchAsk  // its part of the fetcher's last request that had it
 	retries   backoff
 }

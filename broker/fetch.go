@@ -174,6 +174,10 @@ func (f *fetcher) choosePartitions(now time.Time) (all bool, wait time.Duration)
 			all = false
 		case full || p.paused || p.draining || p.queued > 1:
 			all = false
+		case f.c.member != nil && !p.heard.IsZero() && now.Sub(p.heard) > trusted:
+			p.leader, p.doubted = unknownNode, true
+			f.c.wakeRouter()
+			return true
 		default:
 			p.asked = fetchAsk{p: p, position: p.position, epoch: p.epoch, series: p.series, ended: p.ended, behind: p.position < p.end}
 			if p.asked.behind {
@@ -186,6 +190,11 @@ func (f *fetcher) choosePartitions(now time.Time) (all bool, wait time.Duration)
 	f.rotate()
 	return all, wait
 }
+
+// trusted is how long a member believes that a stream is still the same, if no request shows it. A
+// partition that is paused is in no request. A stream that was deleted and created again in that time
+// may have grown beyond the position.
+const trusted = time.Second
 
 // rotate changes the order of the request, which then begins after the last partition that had
 // records in the answer. A server fills its answer in the order of the request. Partitions without
@@ -343,7 +352,7 @@ func (f *fetcher) handleAnswer(part *wire.Fetched, buffer *fetchBuffer) {
 	switch code := kafka.Error(part.Error); {
 	case code == 0:
 		a.p.mu.Lock()
-		a.p.retries, a.p.end = backoff{}, part.StableMark
+		a.p.retries, a.p.end, a.p.heard = backoff{}, part.StableMark, time.Now()
 		a.p.mu.Unlock()
 		f.c.receive(a, part, buffer)
 	case code == kafka.OffsetOutOfRange:

@@ -46,7 +46,7 @@ func (c *Consumer) routeDue(now time.Time) time.Duration {
 	lives := knownLives{b: c.b}
 	c.eachPartition(func(p *inPartition) {
 		p.mu.Lock()
-		lost, left, first := p.leader == unknownNode && !p.gone, p.notBefore.Sub(now), p.retries.failures == 0
+		lost, left, first := p.leader == unknownNode && !p.gone, p.notBefore.Sub(now), p.retries.failures == 0 && !p.doubted
 		p.mu.Unlock()
 		if lost && left <= 0 {
 			left = c.routeOne(p, first, &lives)
@@ -93,8 +93,8 @@ func (c *Consumer) routeOne(p *inPartition, first bool, lives *knownLives) time.
 	return wait
 }
 
-// checkLife begins another life if the stream was created again. Kafka then refuses a request at least
-// once, because the partition was away in between.
+// checkLife begins another life if the stream was created again. Each partition is checked after a refused
+// request and after a pause: while a stream is deleted, Kafka refuses requests.
 func (c *Consumer) checkLife(ctx context.Context, p *inPartition, lives *knownLives) error {
 	p.mu.Lock()
 	l, a := p.life, fetchAsk{p: p, position: p.position, epoch: p.epoch, series: p.series}
@@ -123,7 +123,7 @@ func (c *Consumer) addToFetcher(p *inPartition, node int32) {
 	}
 	c.mu.Unlock()
 	p.mu.Lock()
-	p.leader, p.asked = node, fetchAsk{}
+	p.leader, p.asked, p.heard, p.doubted = node, fetchAsk{}, time.Now(), false
 	p.mu.Unlock()
 	f.mu.Lock()
 	if !slices.Contains(f.parts, p) { // the partition may be back before the fetcher has removed it
