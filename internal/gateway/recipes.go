@@ -79,20 +79,20 @@ func madeBy(m *config.Makes) string {
 
 // pauseRecipe pauses a recipe: its runs then wait.
 func (g *Gateway) pauseRecipe(w http.ResponseWriter, r *request) *api.Problem {
-	return g.restRecipe(w, r, true, commands.Author.PauseRecipe)
+	return g.setRecipePause(w, r, true, commands.Author.PauseRecipe)
 }
 
 // resumeRecipe ends the pause of a recipe.
 func (g *Gateway) resumeRecipe(w http.ResponseWriter, r *request) *api.Problem {
-	return g.restRecipe(w, r, false, commands.Author.ResumeRecipe)
+	return g.setRecipePause(w, r, false, commands.Author.ResumeRecipe)
 }
 
-func (g *Gateway) restRecipe(w http.ResponseWriter, r *request, rests bool, act func(commands.Author, string) broker.View) *api.Problem {
+func (g *Gateway) setRecipePause(w http.ResponseWriter, r *request, paused bool, act func(commands.Author, string) broker.View) *api.Problem {
 	hangUp(w, r) // the request needs no body
 	if _, known := g.opt.Config().Recipe(r.value); !known {
 		return g.unknownRecipe(r.value)
 	}
-	return g.publishPause(w, r, "recipe", func(a *commands.State) bool { _, now := a.RecipePause(r.value); return now != rests }, act)
+	return g.publishPause(w, r, "recipe", func(a *commands.State) bool { _, now := a.RecipePause(r.value); return now != paused }, act)
 }
 
 // publishPause publishes a pause or a resume, unless the recipe or pool is already in that state.
@@ -204,12 +204,12 @@ func (g *Gateway) resumePool(w http.ResponseWriter, r *request) *api.Problem {
 	return g.restPool(w, r, false, commands.Author.ResumePool)
 }
 
-func (g *Gateway) restPool(w http.ResponseWriter, r *request, rests bool, act func(commands.Author, string) broker.View) *api.Problem {
+func (g *Gateway) restPool(w http.ResponseWriter, r *request, paused bool, act func(commands.Author, string) broker.View) *api.Problem {
 	hangUp(w, r) // the request needs no body
 	if _, known := g.opt.Config().Pool(r.value); !known {
 		return g.unknownPool(r.value)
 	}
-	return g.publishPause(w, r, "pool", func(a *commands.State) bool { _, now := a.PoolPause(r.value); return now != rests }, act)
+	return g.publishPause(w, r, "pool", func(a *commands.State) bool { _, now := a.PoolPause(r.value); return now != paused }, act)
 }
 
 // scheduleLook holds the state of the schedules.
@@ -235,15 +235,15 @@ func (g *Gateway) listSchedules(w http.ResponseWriter, r *request) *api.Problem 
 
 // pauseSchedule pauses a schedule.
 func (g *Gateway) pauseSchedule(w http.ResponseWriter, r *request) *api.Problem {
-	return g.setResting(w, r, true, commands.Author.PauseSchedule)
+	return g.setSchedulePause(w, r, true, commands.Author.PauseSchedule)
 }
 
 // resumeSchedule ends the pause of a schedule.
 func (g *Gateway) resumeSchedule(w http.ResponseWriter, r *request) *api.Problem {
-	return g.setResting(w, r, false, commands.Author.ResumeSchedule)
+	return g.setSchedulePause(w, r, false, commands.Author.ResumeSchedule)
 }
 
-func (g *Gateway) setResting(w http.ResponseWriter, r *request, rests bool, act func(commands.Author, string) broker.View) *api.Problem {
+func (g *Gateway) setSchedulePause(w http.ResponseWriter, r *request, paused bool, act func(commands.Author, string) broker.View) *api.Problem {
 	hangUp(w, r) // the request needs no body
 	s, ok := g.opt.Config().Schedule(r.value)
 	if !ok {
@@ -256,7 +256,7 @@ func (g *Gateway) setResting(w http.ResponseWriter, r *request, rests bool, act 
 	if p != nil {
 		return p
 	}
-	done := api.ScheduleDone{Changed: f.Now().SchedulePaused(s.Name) != rests}
+	done := api.ScheduleDone{Changed: f.Now().SchedulePaused(s.Name) != paused}
 	if done.Changed {
 		v := act(g.commandAuthor(r), s.Name)
 		at, p := g.publishAct(r, &v)

@@ -2,4 +2,4 @@
 
 package realservers
 
-func alone(string) (release func(), err error) { return func() {}, nil }
+func lockFile(string) (release func(), err error) { return func() {}, nil }
