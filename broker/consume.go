@@ -206,6 +206,7 @@ func (c *Consumer) askAssigned(ctx context.Context, places map[wire.TopicPartiti
 		if from, ours := places[tp]; ours && from.offset != m.Offset {
 			note, _ := decodeMetadata(from.offset, from.metadata)
 			l := lifeOf(from.metadata)
+			l.base = max(l.base, LifeOf(m.Offset))
 			places[tp] = origin{max(m.Offset, l.base), encodeMetadata(m.Offset, note, nil) + l.encode()}
 		}
 	}

@@ -54,7 +54,6 @@ type fetchAsk struct {
 	series   uint64
 	ended    []span
 	behind   bool // whether its last answer did not reach the end of the log
-	begins   life // life that begins, if the stream was created again
 }
 
 // nudge tells the fetcher that there may be more to fetch.
@@ -393,7 +392,7 @@ func refusedRead(code kafka.Error) error {
 func (c *Consumer) outOfRange(a fetchAsk) {
 	a.p.mu.Lock()
 	a.p.notBefore = time.Now().Add(a.p.retries.next())
-	knowsTopic := a.p.life.topic != ""
+	knowsTopic, tries := a.p.life.topic != "", a.p.retries.failures
 	a.p.mu.Unlock()
 	start, end, err := c.b.logEnds(c.ctx, a.p.tp)
 	if err == nil && c.member != nil {
@@ -410,25 +409,57 @@ func (c *Consumer) outOfRange(a fetchAsk) {
 	switch {
 	case a.position < start:
 		c.skipGap(a, a.position, start, lostError(ErrDeleted, "offsets %d to %d were deleted before they were read: the stream's retention is shorter than this reader's delay", a.position, start-1))
-	case a.position > end && !knowsTopic && c.isNewLog(a.p, kafkaOffset(start)):
-		c.beginLife(a, kafkaOffset(start), "")
+	case a.position > end && (!knowsTopic || tries < triesBeforeWarning) && (kafkaOffset(end) == 0 || c.isNewLog(a.p, kafkaOffset(start))):
+		if !knowsTopic { // otherwise the servers may not know the new topic yet, and are asked again
+			c.skipToNewLog(a, kafkaOffset(start))
+		}
 	case a.position > end:
 		c.skipGap(a, end, end, lostError(ErrCut, "the log ends at %d, before offset %d that was reached: a server without all events became its leader", end, a.position))
 	}
 }
 
-// beginLife goes on at the beginning of a stream that was created again.
-func (c *Consumer) beginLife(a fetchAsk, start int64, topic string) {
-	reason := lostError(ErrCut, "the stream was deleted and created again; its events are read from offset %d, and events of the old stream that were not read are lost", start)
+// skipToNewLog goes on at the beginning of a stream that was created again, if Kafka has no ids of topics.
+func (c *Consumer) skipToNewLog(a fetchAsk, start int64) {
 	if c.member == nil { // its offsets are not kept
-		c.skipGap(a, start, start, reason)
+		c.skipGap(a, start, start, lostError(ErrCut, "the stream was deleted and created again; its events are read from offset %d, and events of the old stream that were not read are lost", start))
 		return
 	}
 	a.p.mu.Lock()
-	l := a.p.life
+	l := a.p.life.next("")
 	a.p.mu.Unlock()
-	a.begins = l.next(topic)
-	c.skipGap(a, a.position, a.begins.base+start, reason)
+	if err := c.beginLife(c.ctx, a, l); err != nil && !isTransient(err) && c.ctx.Err() == nil {
+		c.failReading(fmt.Errorf("begin to read stream %s, partition %d, again: %w", a.p.stream, a.p.tp.Partition, err))
+	}
+}
+
+// beginLife goes on at the beginning of a stream that was created again. Its dead letter and the group's
+// record are written first: Kafka forgets the group's offset with the stream, and no later life may get
+// the number of this one.
+func (c *Consumer) beginLife(ctx context.Context, a fetchAsk, l life) error {
+	a.p.mu.Lock()
+	expected, note := a.p.isExpected(a), a.p.note
+	a.p.mu.Unlock()
+	if !expected {
+		return nil
+	}
+	r := c.member.recordOf(a.p.tp, origin{l.base, encodeMetadata(0, note, nil) + l.encode()})
+	err := c.member.reportNewLife(ctx, r)
+	if err == nil {
+		err = c.b.writeGroupRecords(ctx, c.letters.p, []groupRecord{r})
+	}
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a.p.mu.Lock()
+	defer a.p.mu.Unlock()
+	if a.p.isExpected(a) {
+		a.p.before, a.p.life, a.p.notBefore = a.p.life, l, time.Time{}
+		c.enqueue(c.newDelivery(a, nil, l.base))
+		c.counts.lost.Add(1) // the number of events of the old stream is not known
+	}
+	return nil
 }
 
 // isNewLog reports whether the first event of a partition is newer than all that were read from it. A log
@@ -474,11 +505,7 @@ func (e *gapError) Unwrap() error { return e.kind }
 // them.
 func (c *Consumer) skipGap(a fetchAsk, from, to int64, reason error) {
 	if c.skipTo(a, from, to, reason) {
-		lost := max(to, a.position) - from
-		if a.begins.base > 0 {
-			lost = 1 // the number of events of the old stream is not known
-		}
-		c.counts.lost.Add(uint64(lost))
+		c.counts.lost.Add(uint64(max(to, a.position) - from))
 		c.b.log.Error("consumer: events were deleted before they were read; they are lost", "stream", a.p.stream, "partition", a.p.tp.Partition, "from", from, "to", to, "reason", reason)
 	}
 }
@@ -497,13 +524,9 @@ func (c *Consumer) skipTo(a fetchAsk, from, to int64, reason error) bool {
 		a.p.committed = to - 1 // the group's offset must not stay beyond the offset from which we now read
 		a.epoch, a.series = a.p.epoch, a.p.series
 	}
-	last := max(from, a.position-1, to-1)
-	if a.begins.base > 0 {
-		a.p.before, a.p.life, last = a.p.life, a.begins, from
-	}
 	a.p.notBefore = time.Time{}
 	d := c.newDelivery(a, nil, to)
-	d.letters = append(d.letters, deadLetter{stream: a.p.stream, partition: a.p.tp.Partition, offset: from, last: last, mark: to - 1, reason: reason, gap: true})
+	d.letters = append(d.letters, deadLetter{stream: a.p.stream, partition: a.p.tp.Partition, offset: from, last: max(from, a.position-1, to-1), mark: to - 1, reason: reason, gap: true})
 	if c.letters == nil {
 		d.Events = append(d.Events[:0], Incoming{Offset: min(from, to-1), Err: reason})
 		d.letters = d.letters[:0]

@@ -101,15 +101,19 @@ func (c *Consumer) checkLife(ctx context.Context, p *inPartition, lives *knownLi
 	p.mu.Unlock()
 	now, isNew, err := lives.after(ctx, p.tp.Topic, l)
 	if isNew {
-		c.beginLife(a, 0, now.topic)
-		return nil
+		err = c.beginLife(ctx, a, now)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err == nil && p.life == l { // it may have changed meanwhile
+	switch {
+	case err != nil:
+		return err
+	case p.life == l && !isNew:
 		p.life = now
+	case p.life != now: // the partition has moved meanwhile
+		return kafka.LeaderNotAvailable
 	}
-	return err
+	return nil
 }
 
 // addToFetcher gives a partition to a server's fetcher.

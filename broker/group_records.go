@@ -333,13 +333,10 @@ func (m *member) addMarks(ctx context.Context, starts map[wire.TopicPartition]or
 // not be the group's last place.
 func (m *member) reportForgotten(ctx context.Context, one restored) error {
 	r := one.record
-	l := deadLetter{stream: r.Stream, partition: r.Partition, offset: one.place.offset, last: LifeOf(one.place.offset) + one.end - 1, gap: true}
 	if one.renewed {
-		l.last, l.reason = l.offset, fmt.Errorf("the stream was deleted and created again; its events are read from the beginning, and events of the old stream that group %s had not read are lost", m.c.opt.Group)
-		m.c.b.log.Error("consumer: the stream was deleted and created again; reading starts at its beginning", "group", m.c.opt.Group, "stream", r.Stream,
-			"partition", r.Partition, "reason", l.reason)
-		return m.c.letters.publishForgotten(ctx, l, r.at)
+		return m.reportNewLife(ctx, m.recordOf(wire.TopicPartition{Topic: m.c.b.names.Topic(r.Stream), Partition: r.Partition}, one.place))
 	}
+	l := deadLetter{stream: r.Stream, partition: r.Partition, offset: one.place.offset, last: LifeOf(one.place.offset) + one.end - 1, gap: true}
 	m.c.b.log.Warn("consumer: Kafka has forgotten the group's offset; reading starts at the recorded one", "group", m.c.opt.Group, "stream", r.Stream,
 		"partition", r.Partition, "offset", one.place.offset)
 	switch {
@@ -355,6 +352,17 @@ func (m *member) reportForgotten(ctx context.Context, one restored) error {
 		return nil
 	}
 	return m.c.letters.publishForgotten(ctx, l, r.at)
+}
+
+// reportNewLife writes a dead letter about a stream that was created again, and waits until Kafka has it.
+// All members give it the same id.
+func (m *member) reportNewLife(ctx context.Context, r groupRecord) error {
+	at := lifeOf(r.Metadata).base
+	l := deadLetter{stream: r.Stream, partition: r.Partition, offset: at, last: at, gap: true,
+		reason: fmt.Errorf("the stream was deleted and created again; its events are read from the beginning, and events of the old stream that group %s had not read are lost", r.Group)}
+	m.c.b.log.Error("consumer: the stream was deleted and created again; reading starts at its beginning", "group", r.Group, "stream", r.Stream,
+		"partition", r.Partition, "reason", l.reason)
+	return m.c.letters.publishForgotten(ctx, l, time.Time{})
 }
 
 // publishForgotten writes a dead letter about a forgotten offset and waits until Kafka has it.

@@ -7,6 +7,9 @@ import (
 	"hash/fnv"
 	"strconv"
 	"strings"
+	"time"
+
+	"github.com/segmentio/kafka-go"
 
 	"tidemill.dev/broker/internal/wire"
 )
@@ -103,46 +106,66 @@ func (b *Broker) topicIDs(ctx context.Context, node int32, topics ...string) (id
 	return ids, all.Nodes, err
 }
 
-// topicSince returns the id of a topic that had an id before. A server may not know yet that the topic
-// was created again, so the id is another one only if no server knows the one from before.
+// topicSince returns the id of a topic that had an id before; empty if no server knows the topic. A
+// server may not know yet that the topic was created again. So all are asked, and until they agree the
+// error is a passing one.
 func (b *Broker) topicSince(ctx context.Context, topic, before string) (string, error) {
 	ids, nodes, err := b.topicIDs(ctx, anyNode, topic)
-	if err != nil || !isOther(before, ids[topic]) {
+	if err != nil || before == "" {
 		return ids[topic], err
 	}
 	for _, node := range nodes {
-		// A server that does not answer may be gone for good. It cannot lead the partitions now.
-		if its, _, err := b.topicIDs(ctx, node, topic); err == nil && its[topic] == before {
-			return before, nil
+		one, cancel := context.WithTimeout(ctx, oneServer)
+		its, _, err := b.topicIDs(one, node, topic)
+		cancel()
+		switch {
+		case ctx.Err() != nil:
+			return "", context.Cause(ctx)
+		case err != nil: // it may be gone for good, and it cannot lead the partitions now
+		case its[topic] != ids[topic]:
+			return "", kafka.LeaderNotAvailable
 		}
 	}
 	return ids[topic], nil
 }
 
+// oneServer is the time that each server has to say a topic's id.
+const oneServer = 500 * time.Millisecond
+
 // knownLives finds the lives of partitions. It asks once for each topic and id.
 type knownLives struct {
 	b   *Broker
-	ids map[[2]string]string
+	ids map[[2]string]topicID
+}
+
+// topicID is the answer of topicSince.
+type topicID struct {
+	id  string
+	err error
 }
 
 // after returns the life of a partition now, which was in a life before.
 func (k *knownLives) after(ctx context.Context, topic string, l life) (now life, isNew bool, err error) {
 	at := [2]string{topic, l.topic}
-	id, asked := k.ids[at]
+	t, asked := k.ids[at]
 	if !asked {
-		if id, err = k.b.topicSince(ctx, topic, l.topic); err != nil {
-			return l, false, fmt.Errorf("find out whether topic %s was created again: %w", topic, err)
+		t.id, t.err = k.b.topicSince(ctx, topic, l.topic)
+		if t.err == nil && t.id == "" && l.topic != "" && k.b.dialer.hasTopicIDs.Load() {
+			t.err = kafka.UnknownTopicOrPartition
 		}
 		if k.ids == nil {
-			k.ids = map[[2]string]string{}
+			k.ids = map[[2]string]topicID{}
 		}
-		k.ids[at] = id
+		k.ids[at] = t
 	}
-	if isOther(l.topic, id) {
-		return l.next(id), true, nil
+	if t.err != nil {
+		return l, false, fmt.Errorf("find out whether topic %s was created again: %w", topic, t.err)
 	}
-	if id != "" {
-		l.topic = id
+	if isOther(l.topic, t.id) {
+		return l.next(t.id), true, nil
+	}
+	if t.id != "" {
+		l.topic = t.id
 	}
 	return l, false, nil
 }

@@ -298,7 +298,7 @@ func ParsePlace(text string) (p Position, ok bool) {
 // past the end of its partition, or the event may have expired.
 func (b *Broker) EventAt(ctx context.Context, at Position, fn func(*Incoming)) (found bool, err error) {
 	ends, err := b.Ends(ctx, at.Stream)
-	if err != nil || int(at.Partition) >= len(ends) || at.Offset >= ends[at.Partition].Offset {
+	if err != nil || int(at.Partition) >= len(ends) || at.Offset >= LifeOf(at.Offset)+ends[at.Partition].Offset {
 		return false, err
 	}
 	const oneEvent = 1 // least bytes to read; the read returns a whole event

@@ -73,6 +73,7 @@ func (m *member) startPlaces(ctx context.Context, added []wire.TopicPartition) (
 	places := map[wire.TopicPartition]origin{}
 	var missing []wire.TopicPartition
 	var again []groupRecord
+	var records map[wire.TopicPartition]groupRecord
 	lives := knownLives{b: m.c.b}
 	for _, tp := range added {
 		o, ok := known[tp]
@@ -80,10 +81,20 @@ func (m *member) startPlaces(ctx context.Context, added []wire.TopicPartition) (
 			missing = append(missing, tp)
 			continue
 		}
-		l, isNew, err := lives.after(ctx, tp.Topic, lifeOf(o.Metadata))
+		before := lifeOf(o.Metadata)
+		if before == (life{}) && m.c.b.dialer.hasTopicIDs.Load() { // a person or an earlier version has committed it
+			if records == nil {
+				if records, err = m.recorded(ctx); err != nil {
+					return nil, err
+				}
+			}
+			before = lifeOf(records[tp].Metadata)
+		}
+		l, isNew, err := lives.after(ctx, tp.Topic, before)
 		if err != nil {
 			return nil, err
 		}
+		isNew = isNew && before == lifeOf(o.Metadata) // otherwise the offset is younger than the record
 		if isNew {
 			again = append(again, m.recordOf(tp, origin{o.Offset, o.Metadata}))
 			continue

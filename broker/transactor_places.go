@@ -226,16 +226,16 @@ func (t *Transactor) groupPlaces(ctx context.Context, parts map[wire.TopicPartit
 		if o, ok := known[tp]; ok && o.Offset >= 0 {
 			from = origin{lifeOf(o.Metadata).base + o.Offset, o.Metadata}
 		}
+		p.mu.Lock()
 		places[tp] = p.inLife(from)
+		p.mu.Unlock()
 	}
 	return places, nil
 }
 
 // inLife returns where a partition is read again. If the place is of a life before, that is the beginning
-// of the life that is read now.
+// of the life that is read now. The caller holds the lock.
 func (p *inPartition) inLife(from origin) origin {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	if from.offset >= p.life.base {
 		return from
 	}

@@ -208,7 +208,7 @@ func (o *Options) write(ctx context.Context, all []row, to *json.Encoder) error 
 // key are mostly far apart, so a read is small until it has found several of them.
 func (o *Options) writePartition(ctx context.Context, all []row, last int64, to *json.Encoder) error {
 	for bytes := leastAtOnce; len(all) > 0; {
-		if all[0].at.Offset >= last {
+		if at := all[0].at.Offset; at >= broker.LifeOf(at)+last {
 			if err := to.Encode(Row{nil, all[0].data.Truth, all[0].data}); err != nil {
 				return err
 			}
