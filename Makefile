@@ -13,7 +13,7 @@ FUZZTIME ?= 60s
 IMAGE   ?= dev.local/tidemill:v1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up test test-racing test-calm test-all whole-racing lint vulncheck tidy test-real test-python test-examples bench bench-smoke loadtest chaos sim sim-faults soak soak-scorers crash attacks fuzz build image sbom man onnxruntime clean cluster test-cluster bench-cluster dashboard
+.PHONY: help demo up test test-racing test-calm test-all whole-racing lint vulncheck tidy test-real test-python test-examples bench bench-smoke loadtest chaos sim sim-faults soak soak-scorers crash attacks fuzz build image sbom release man onnxruntime clean cluster test-cluster bench-cluster dashboard
 
 # Rigs are modules of their own, so that their dependencies stay out of the product.
 RIGS    := loadtest image e2e/kube e2e/browser charts/grafana
@@ -161,6 +161,9 @@ image: ## build bin/tidemill-image.tar, an OCI image, without a container engine
 
 sbom: ## write bin/tidemill.cdx.json, a list of all parts of the image (SBOM, CycloneDX) for scanners of vulnerabilities; on Debian or Ubuntu
 	$(GO) run -C image . -sbom bin/tidemill.cdx.json
+
+release: ## write archives of tidemill for Linux and macOS, x86-64 and arm64, an SBOM (CycloneDX) and SHA256SUMS into bin/release
+	$(GO) run -C image . -release bin/release
 
 onnxruntime: ## fetch ONNX Runtime next to bin/tidemill, for models that the built-in engine does not run; Linux, x86-64 or arm64
 	@mkdir -p bin

@@ -34,6 +34,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 		out    = flags.String("o", "bin/tidemill-image.tar", "the file to write")
 		folder = flags.String("folder", "", "write the layers as folders below this one instead, for the Dockerfile")
 		sbom   = flags.String("sbom", "", "write a list of the image's parts (CycloneDX) to this file instead")
+		binary = flags.String("release", "", "write archives of tidemill for other systems, with sums and an SBOM, into this folder instead")
 		plain  = flags.Bool("plain", false, "leave layers uncompressed: quicker, for an image that stays on this machine")
 	)
 	if err := flags.Parse(args); err != nil {
@@ -41,6 +42,9 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	}
 	if *sbom != "" {
 		return writeBill(ctx, *sbom)
+	}
+	if *binary != "" {
+		return release(ctx, *binary, stdout)
 	}
 	im, err := assemble(ctx, *name)
 	if err != nil {

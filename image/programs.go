@@ -45,7 +45,7 @@ func buildAll(ctx context.Context, folder string) ([]archive.File, provenance, e
 		made  provenance
 	)
 	for i, p := range programs() {
-		data, err := build(ctx, folder, p.name)
+		data, err := build(ctx, folder, p.name, "GOOS=linux")
 		if err != nil {
 			return nil, made, err
 		}
@@ -60,10 +60,10 @@ func buildAll(ctx context.Context, folder string) ([]archive.File, provenance, e
 	return files, made, nil
 }
 
-func build(ctx context.Context, folder, name string) ([]byte, error) {
+func build(ctx context.Context, folder, name string, system ...string) ([]byte, error) {
 	line := buildCommand(folder, name)
 	cmd := exec.CommandContext(ctx, line[0], line[1:]...)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux")
+	cmd.Env = append(append(os.Environ(), "CGO_ENABLED=0"), system...)
 	if said, err := cmd.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("build %s: %w: %s", name, err, said)
 	}

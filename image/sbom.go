@@ -82,21 +82,26 @@ func writeBill(ctx context.Context, to string) error {
 		}
 		parts = append(parts, moduleParts(info)...)
 	}
-	text, err := json.MarshalIndent(billOf(made, parts), "", "  ")
+	text, err := billOf("container", made, parts).encode()
 	if err != nil {
 		return err
 	}
 	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 		return err
 	}
-	return os.WriteFile(to, append(text, '\n'), 0o644)
+	return os.WriteFile(to, text, 0o644)
 }
 
-// billOf returns the SBOM with each part once.
-func billOf(made provenance, parts []part) bill {
+func (b bill) encode() ([]byte, error) {
+	text, err := json.MarshalIndent(b, "", "  ")
+	return append(text, '\n'), err
+}
+
+// billOf returns the SBOM of a container or an application, with each part once.
+func billOf(kind string, made provenance, parts []part) bill {
 	slices.SortFunc(parts, func(a, b part) int { return cmp.Compare(a.Ref, b.Ref) })
 	parts = slices.CompactFunc(parts, func(a, b part) bool { return a.Ref == b.Ref })
-	self := newPart("container", "tidemill", made.version, "pkg:generic/tidemill@"+escaped(made.version))
+	self := newPart(kind, "tidemill", made.version, "pkg:generic/tidemill@"+escaped(made.version))
 	return bill{Format: "CycloneDX", Version: "1.6", Metadata: about{Time: made.created.Format(time.RFC3339), Component: self}, Components: parts}
 }
 

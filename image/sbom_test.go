@@ -27,7 +27,7 @@ func TestBill(t *testing.T) {
 	made := provenance{version: "v1.2.3", created: time.Unix(0, 0).UTC()}
 	write := func() string {
 		parts := append(moduleParts(info), runtime, packagePart(debPackage{name: "libstdc++6", version: "12.2.0-14+deb12u1"}))
-		text, err := json.Marshal(billOf(made, append(parts, moduleParts(info)...)))
+		text, err := json.Marshal(billOf("container", made, append(parts, moduleParts(info)...)))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -70,7 +70,7 @@ func (im Image) write(w io.Writer) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return digest.String(), writeTar(w, files)
+	return digest.String(), WriteTar(w, files)
 }
 
 // build makes go-containerregistry's image of the layers.
@@ -99,7 +99,7 @@ func (im Image) build() (v1.Image, error) {
 // pack makes the layer in its transferred form.
 func (l Layer) pack(plain bool) (v1.Layer, error) {
 	var raw bytes.Buffer
-	if err := writeTar(&raw, l.Files); err != nil {
+	if err := WriteTar(&raw, l.Files); err != nil {
 		return nil, err
 	}
 	if plain {
@@ -195,7 +195,8 @@ func cutName(name string) (base, tag string, err error) {
 
 func blobPath(digest v1.Hash) string { return "blobs/" + digest.Algorithm + "/" + digest.Hex }
 
-func writeTar(w io.Writer, files []File) error {
+// WriteTar writes files in their order.
+func WriteTar(w io.Writer, files []File) error {
 	files, err := sortFiles(files)
 	if err != nil {
 		return err
