@@ -99,6 +99,7 @@ func (b *Broker) topicIDs(ctx context.Context, node int32, topics ...string) (id
 	cluster := fnv.New32a()
 	cluster.Write([]byte(all.Cluster))
 	for name, id := range all.IDs {
+		ids[name] = "" // some servers speak this version and have no ids
 		if id != ([16]byte{}) {
 			ids[name] = base64.RawURLEncoding.EncodeToString(id[:8]) + "." + base64.RawURLEncoding.EncodeToString(cluster.Sum(nil))
 		}
@@ -106,13 +107,16 @@ func (b *Broker) topicIDs(ctx context.Context, node int32, topics ...string) (id
 	return ids, all.Nodes, err
 }
 
-// topicSince returns the id of a topic that had an id before; empty if no server knows the topic. A
-// server may not know yet that the topic was created again. So all are asked, and until they agree the
+// topicSince returns the id of a topic that had an id before; empty if this Kafka has no ids. A server may
+// not know yet that the topic was created again. So all are asked, and until they know it and agree the
 // error is a passing one.
 func (b *Broker) topicSince(ctx context.Context, topic, before string) (string, error) {
 	ids, nodes, err := b.topicIDs(ctx, anyNode, topic)
-	if err != nil || before == "" {
+	if err != nil || before == "" || !b.dialer.hasTopicIDs.Load() {
 		return ids[topic], err
+	}
+	if _, known := ids[topic]; !known {
+		return "", kafka.UnknownTopicOrPartition
 	}
 	for _, node := range nodes {
 		one, cancel := context.WithTimeout(ctx, oneServer)
@@ -150,9 +154,6 @@ func (k *knownLives) after(ctx context.Context, topic string, l life) (now life,
 	t, asked := k.ids[at]
 	if !asked {
 		t.id, t.err = k.b.topicSince(ctx, topic, l.topic)
-		if t.err == nil && t.id == "" && l.topic != "" && k.b.dialer.hasTopicIDs.Load() {
-			t.err = kafka.UnknownTopicOrPartition
-		}
 		if k.ids == nil {
 			k.ids = map[[2]string]topicID{}
 		}

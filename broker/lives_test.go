@@ -140,6 +140,28 @@ func TestAServerKnowsTheOldStream(t *testing.T) {
 	}
 }
 
+// The group's offsets were copied to a Kafka that has no ids of topics, although it knows the request. The group goes on.
+func TestOffsetsComeToAKafkaWithoutIDs(t *testing.T) {
+	h, c := newLives(t, ConsumerOptions{})
+	h.readDifferent(c, 40)
+	h.must(c.Close(h.ctx()))
+	h.askedForID(func(_ int, r *kmsg.MetadataRequest) kmsg.Response {
+		answer, one := r.ResponseKind().(*kmsg.MetadataResponse), kmsg.NewMetadataResponseTopic()
+		one.Topic = r.Topics[0].Topic
+		answer.Topics = append(answer.Topics, one)
+		return answer
+	})
+	_, errs := h.publish(40, 50, ProducerOptions{})
+	h.must(errors.Join(errs...))
+	c = h.reopen(ConsumerOptions{})
+	for _, at := range h.readDifferent(c, 10) {
+		if LifeOf(at.Offset) != 0 {
+			t.Errorf("%v is in another life", at)
+		}
+	}
+	h.must(c.Close(h.ctx()))
+}
+
 // A partition is paused and resumed while the id of its topic is asked for.
 func TestAPauseWhileTheStreamIsChecked(t *testing.T) {
 	h, c := newLives(t, ConsumerOptions{})
