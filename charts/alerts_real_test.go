@@ -17,14 +17,14 @@ import (
 // breaks is the minute at which the fault of each case begins.
 const breaks = 30
 
-// steady are the series of an install that is well.
+// steady are the series of an install that is well. Two scrapes of the dispatcher fail.
 func steady() map[string]string {
 	return map[string]string{
 		`tidemill_gateway_events_total{outcome="stored",stream="events"}`:                       "0+600x200",
 		`tidemill_gateway_events_total{outcome="refused",stream="events"}`:                      "0x200",
 		`tidemill_gateway_refused_total{reason="room"}`:                                         "0x200",
 		`tidemill_trigger_oldest_waiting_seconds{trigger="crm"}`:                                "0x200",
-		`tidemill_trigger_in_flight{trigger="crm"}`:                                             "1x200",
+		`tidemill_trigger_in_flight{trigger="crm"}`:                                             "1x40 stale stale 1x150",
 		`tidemill_trigger_events_total{outcome="delivered",trigger="crm"}`:                      "0+60x200",
 		`tidemill_trigger_events_total{outcome="dead-lettered",trigger="crm"}`:                  "0x200",
 		`tidemill_stream_lag{group="triggers.events",stream="events"}`:                          "3x200",
@@ -70,7 +70,7 @@ func faults() []fault {
 			"Events of crm are not delivered: one waits for more than 15m, or no dispatcher is there."},
 		{"no dispatcher is there", "TidemillOldestEvent", map[string]string{
 			`tidemill_trigger_in_flight{trigger="crm"}`: "1x29 stale"},
-			30, 31, map[string]string{"severity": "warning", "group": "triggers.events"},
+			35, 36, map[string]string{"severity": "warning", "group": "triggers.events"},
 			"Events of triggers.events are not delivered: one waits for more than 15m, or no dispatcher is there."},
 		{"a scorer does not continue", "TidemillScorerStops", map[string]string{
 			`tidemill_scorer_events_total{outcome="scored",scorer="intents"}`: "0+60x29 1740x150"},

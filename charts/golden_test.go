@@ -17,8 +17,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// The rendered chart is unchanged. A case is a file of values with a golden file, which go test
-// ./charts -update writes.
+// The rendered chart is unchanged. A case is a file of values with a golden file, which go test -tags
+// slow ./charts -update writes.
 func TestRenders(t *testing.T) {
 	for name, values := range valuesFiles(t) {
 		t.Run(name, func(t *testing.T) {
@@ -35,7 +35,7 @@ func TestRenders(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got != string(want) {
-				t.Errorf("%s is not what is rendered any more: %s\nlook at it, and run go test ./charts -update", golden, difference(string(want), got))
+				t.Errorf("%s is not what is rendered any more: %s\nlook at it, and run go test -tags slow ./charts -update", golden, difference(string(want), got))
 			}
 		})
 	}

@@ -15,7 +15,7 @@
 - alert: TidemillOldestEvent
   expr: >-
     max by (trigger) (tidemill_trigger_oldest_waiting_seconds{ {{- $s }}}) > {{ include "tidemill.seconds" $v.oldestEvent }}
-    or max by (group) (min_over_time(tidemill_stream_lag{ {{- $s }},group=~"triggers[.].*"}[5m])) > 0 unless on () count(tidemill_trigger_in_flight{ {{- $s }}})
+    or max by (group) (min_over_time(tidemill_stream_lag{ {{- $s }},group=~"triggers[.].*"}[5m])) > 0 unless on () count(last_over_time(tidemill_trigger_in_flight{ {{- $s }}}[5m]))
   for: 1m
   labels: {severity: warning}
   annotations:
