@@ -310,7 +310,7 @@ func (p *inPartition) undoDrain() {
 // refetch drops the records that were fetched and not handed out. The caller holds the lock.
 func (p *inPartition) refetch() {
 	p.series++
-	p.position = p.mark.read
+	p.position = max(p.mark.read, p.life.base) // the delivery that begins a life may be one of the dropped
 }
 
 // watermark computes the offset to commit while a partition's events end in any order. This offset

@@ -55,6 +55,20 @@ func (c *Consumer) pauseWasLong() {
 	})
 }
 
+// waitForLife waits until all partitions are in another life than the first.
+func (h *hostileBroker) waitForLife(c *Consumer) {
+	h.Helper()
+	for all := false; !all; {
+		h.must(retry.Sleep(h.ctx(), time.Millisecond))
+		all = true
+		c.eachPartition(func(p *inPartition) {
+			p.mu.Lock()
+			all = all && p.life.base > 0
+			p.mu.Unlock()
+		})
+	}
+}
+
 // readDifferent reads until it has this number of different events, and returns their places.
 func (h *hostileBroker) readDifferent(c *Consumer, want int) (at []Position) {
 	h.Helper()
@@ -186,26 +200,30 @@ func TestAPauseWhileTheStreamIsChecked(t *testing.T) {
 	h.must(c.Close(h.ctx()))
 }
 
+// A partition is paused and resumed after a life has begun, and before Poll has seen that. The new stream is longer than
+// the place in the old one.
+func TestAPauseAfterALifeBegan(t *testing.T) {
+	h, c := newLives(t, ConsumerOptions{})
+	h.readDifferent(c, 40)
+	h.again(1000, 90)
+	h.waitForLife(c)
+	for n := range int32(2) {
+		c.Pause("events", n)
+		c.Resume("events", n)
+	}
+	h.readDifferent(c, 90)
+	h.must(c.Close(h.ctx()))
+}
+
 // A stream is created again while the hook prepares to read its partitions again, after an aborted transaction.
 func TestAStreamIsCreatedAgainInTheHook(t *testing.T) {
 	var h *hostileBroker
 	var c *Consumer
 	calls := 0
-	begun := func() (all bool) {
-		all = true
-		c.eachPartition(func(p *inPartition) {
-			p.mu.Lock()
-			all = all && p.life.base > 0
-			p.mu.Unlock()
-		})
-		return all
-	}
 	h, c = newLives(t, ConsumerOptions{Assigned: func(context.Context, []Position) ([]Position, error) {
 		if calls++; calls == 2 {
 			h.again(1000, 60)
-			for !begun() {
-				h.must(retry.Sleep(h.ctx(), time.Millisecond))
-			}
+			h.waitForLife(c)
 		}
 		return nil, nil
 	}})
