@@ -359,7 +359,7 @@ func (o *oracle) rollouts() (named map[string]*rollout, base map[string]bool, wr
 // rolledBack checks the rollbacks of one model.
 func (o *oracle) rolledBack(model string, of []*decision, rollouts map[string]*rollout) (all []string) {
 	made, back, champion := map[int]string{}, map[int]int{}, 0 // rollout of each version; number of times that it was rolled back
-	before := map[string]int{}                                 // champion before the first version of a rollout
+	before := map[string]int{}                                 // champion before the first version of a rollout was promoted
 	for _, d := range of {
 		if d.kind != "rolled-back" && d.Origin.Rollout != "" {
 			made[d.Version] = d.Origin.Rollout
@@ -368,10 +368,10 @@ func (o *oracle) rolledBack(model string, of []*decision, rollouts map[string]*r
 			continue
 		}
 		champion = d.Champion
-		if name := made[champion]; name != "" && before[name] == 0 && made[d.Before] != name {
-			before[name] = d.Before
-		}
 		if d.kind == "promoted" {
+			if name := made[champion]; name != "" && before[name] == 0 && made[d.Before] != name {
+				before[name] = d.Before
+			}
 			continue
 		}
 		r := rollouts[made[d.Before]]
@@ -386,6 +386,32 @@ func (o *oracle) rolledBack(model string, of []*decision, rollouts map[string]*r
 		all = append(all, fmt.Sprintf("the champion of %s is version %d of rollout %s, which is %s", model, champion, made[champion], r.ended))
 	}
 	return all
+}
+
+// A version of an aborted rollout stays the champion only if its model had none before.
+func TestOracleOfRollbacks(t *testing.T) {
+	t.Parallel()
+	rollouts := map[string]*rollout{"intent/1": {share: 1, ended: "aborted"}, "intent/2": {share: 1, ended: "stopped"}}
+	of := func(kind string, version, champion, before int, rollout string) *decision {
+		d := &decision{kind: kind, Version: version, Champion: champion, Before: before}
+		d.Origin.Rollout = rollout
+		return d
+	}
+	first, second := of("promoted", 1, 1, 0, "intent/1"), of("promoted", 2, 2, 1, "intent/2")
+	for name, c := range map[string]struct {
+		decisions []*decision
+		wrong     int
+	}{
+		"the first version":         {[]*decision{first}, 0},
+		"a later one":               {[]*decision{of("promoted", 1, 1, 0, ""), second}, 1},
+		"back to the first version": {[]*decision{first, second, of("rolled-back", 1, 1, 2, "")}, 0},
+		"back twice":                {[]*decision{first, second, of("rolled-back", 1, 1, 2, ""), of("rolled-back", 1, 1, 2, "")}, 1},
+		"back from a version that was no rollout's": {[]*decision{of("promoted", 1, 1, 0, ""), of("promoted", 2, 2, 1, ""), of("rolled-back", 1, 1, 2, "")}, 1},
+	} {
+		if all := (&oracle{}).rolledBack("intent/k", c.decisions, rollouts); len(all) != c.wrong {
+			t.Errorf("%s: %d errors, want %d: %q", name, len(all), c.wrong, all)
+		}
+	}
 }
 
 // TestOracleOfScores plays answers to one key whose champions were the versions 1, 2 and 3. Version 3 was the canary of 2.
