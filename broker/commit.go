@@ -268,7 +268,7 @@ func decodeEnded(offset int64, metadata string) []span {
 			return nil
 		}
 		length, m := binary.Uvarint(b[n:])
-		if m <= 0 || gap > 1<<40 || length == 0 || length > 1<<40 {
+		if m <= 0 || gap > 1<<exactBits || length == 0 || length > 1<<lifeBits { // a gap may reach into the next life
 			return nil
 		}
 		b = b[n+m:]

@@ -269,7 +269,7 @@ func (p *inPartition) register(d *Delivery) {
 // Events that any reader has ended are not handed out again; all other events are.
 func (p *inPartition) rewind(offset int64, known origin) {
 	p.mu.Lock()
-	known = p.inLife(known) // a life may have begun since the hook was called
+	known = p.life.place(known) // a life may have begun since the hook was called
 	offset = max(offset, p.life.base)
 	ended := p.endedFrom(known.offset)
 	p.restart(offset)

@@ -41,6 +41,12 @@ func (r groupRecord) same(o groupRecord) bool {
 	return r.Offset == o.Offset && r.Metadata == o.Metadata && r.Final == o.Final
 }
 
+// isOfEarlierLife reports whether a member has begun a later life of the stream. It records that at
+// once, and commits an offset when the open events of the life before have ended.
+func (r groupRecord) isOfEarlierLife(than groupRecord) bool {
+	return lifeOf(r.Metadata).base < lifeOf(than.Metadata).base
+}
+
 func (r groupRecord) hasNote() bool {
 	note, _ := decodeMetadata(r.Offset, r.Metadata)
 	return note != ""
@@ -83,7 +89,9 @@ func (b *Broker) readGroupRecords(ctx context.Context, to *groupRecords) error {
 		if to.all[r.Group] == nil {
 			to.all[r.Group] = map[wire.TopicPartition]groupRecord{}
 		}
-		to.all[r.Group][wire.TopicPartition{Topic: b.names.Topic(r.Stream), Partition: r.Partition}] = r
+		if tp := (wire.TopicPartition{Topic: b.names.Topic(r.Stream), Partition: r.Partition}); !r.isOfEarlierLife(to.all[r.Group][tp]) {
+			to.all[r.Group][tp] = r
+		}
 	})
 	if err = errors.Join(err, bad); err != nil {
 		return fmt.Errorf("read how far the groups were, on stream %s: %w", tidemill.StreamGroupOffsets, err)

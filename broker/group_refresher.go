@@ -175,6 +175,12 @@ func (g *GroupRefresher) due(group string, offsets map[wire.TopicPartition]wire.
 		}
 		r := groupRecord{Group: name, Stream: stream, Partition: tp.Partition, Offset: o.Offset, Metadata: o.Metadata, Final: empty}
 		was, known := g.known.all[name][tp]
+		if lifeOf(r.Metadata) == (life{}) { // a person or an earlier version has committed it
+			r.Metadata = withLife(r.Metadata, lifeOf(was.Metadata))
+		}
+		if r.isOfEarlierLife(was) {
+			continue
+		}
 		if !known || !r.same(was) && (empty || was.Final || r.hasNote() && !was.hasNote() || time.Since(was.at) >= g.every) {
 			all = append(all, r)
 		}

@@ -25,9 +25,12 @@ type life struct {
 	base  int64  // first offset of the life
 }
 
-// lifeBits is the number of bits for Kafka's offset. JSON numbers are exact up to 53 bits, so 511 further
-// lives remain exact in JSON.
-const lifeBits = 44
+const (
+	// lifeBits is the number of bits for Kafka's offset. JSON numbers have exactBits, so 511 further lives
+	// remain exact in JSON.
+	lifeBits  = 44
+	exactBits = 53
+)
 
 // LifeOf returns the first offset of the life that an offset of a group's consumer belongs to.
 func LifeOf(offset int64) int64 { return max(offset, 0) &^ (1<<lifeBits - 1) }
@@ -37,6 +40,16 @@ func kafkaOffset(offset int64) int64 { return offset - LifeOf(offset) }
 
 // next returns the life that follows.
 func (l life) next(topic string) life { return life{topic, l.base + 1<<lifeBits} }
+
+// place returns where reading in a life goes on. If the place that is known is of a life before, that is
+// the beginning of this one, without the events that have ended.
+func (l life) place(known origin) origin {
+	if known.offset >= l.base {
+		return known
+	}
+	note, ended := decodeMetadata(known.offset, known.metadata)
+	return origin{l.base, encodeMetadata(l.base, note, spansFrom(ended, l.base)) + l.encode()}
+}
 
 // lifePrefix is the last part of the metadata of an offset. Versions without lives ignore it.
 const lifePrefix = "life1:"

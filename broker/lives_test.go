@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"tidemill.dev"
+	"tidemill.dev/broker/internal/wire"
 	"tidemill.dev/broker/retry"
 )
 
@@ -213,6 +214,117 @@ func TestAPauseAfterALifeBegan(t *testing.T) {
 	}
 	h.readDifferent(c, 90)
 	h.must(c.Close(h.ctx()))
+}
+
+// A member begins a life while events of the life before are open, and is killed. Events of the new life that have ended
+// are not read again. If the stream was created a second time, no event has a place that another had.
+func TestALifeHasBegunBeforeACommit(t *testing.T) {
+	for _, again := range []bool{false, true} {
+		t.Run(fmt.Sprint("created a second time: ", again), func(t *testing.T) { killInALife(t, again) })
+	}
+}
+
+func killInALife(t *testing.T, again bool) {
+	h := newHostile(t, 1)
+	_, err := h.b.EnsureStreams(h.ctx(), []StreamSpec{{Name: tidemill.StreamGroupOffsets, Partitions: 1}}, EnsureOptions{})
+	h.must(err)
+	other, err := Open(h.ctx(), Options{Addr: h.kafka.ListenAddrs()[0], Names: h.b.names})
+	h.must(err)
+	var network wireCut
+	network.through(other)
+	dying, err := other.Consumer(h.ctx(), ConsumerOptions{Group: "g", Streams: []string{"events"}, SessionTimeout: time.Second, Start: Earliest(), CommitEvery: 10 * time.Millisecond})
+	h.must(err)
+	_, errs := h.publish(0, 40, ProducerOptions{})
+	h.must(errors.Join(errs...))
+	h.readDifferent(dying, 40)
+	_, errs = h.publish(40, 60, ProducerOptions{})
+	h.must(errors.Join(errs...))
+	for n := 0; n < 20; {
+		d, err := dying.Poll(h.ctx())
+		h.must(err)
+		n += len(d.Events)
+	}
+	h.again(1000, 60)
+	h.readDifferent(dying, 60)
+	var last map[string][]kafka.OffsetCommit
+	for parts := 0; parts < 2; {
+		h.must(retry.Sleep(h.ctx(), time.Millisecond))
+		all, err := h.b.groupOffsets(h.ctx(), "tidemill.g", nil, true)
+		h.must(err)
+		parts, last = 0, map[string][]kafka.OffsetCommit{}
+		for tp, o := range all {
+			last[tp.Topic] = append(last[tp.Topic], kafka.OffsetCommit{Partition: int(tp.Partition), Offset: o.Offset, Metadata: o.Metadata})
+			if _, ended := decodeMetadata(o.Offset, o.Metadata); len(ended) == 1 && LifeOf(ended[0].first) == 1<<lifeBits && ended[0].afterLast-ended[0].first == 30 {
+				parts++
+			}
+		}
+	}
+	network.now()
+	want, life := 10, int64(1<<lifeBits)
+	if again {
+		h.again(2000, 30)
+		h.commitLate(last)
+		want, life = 40, 2<<lifeBits
+	}
+	_, errs = h.publish(3000, 3010, ProducerOptions{})
+	h.must(errors.Join(errs...))
+	c := h.reopen(ConsumerOptions{})
+	at := h.readDifferent(c, want)
+	if len(at) != want {
+		t.Errorf("%d events are read, want %d", len(at), want)
+	}
+	for _, at := range at {
+		if LifeOf(at.Offset) != life {
+			t.Errorf("an event has the place %v", at)
+		}
+	}
+	h.must(c.Close(h.ctx()))
+	brief, cancel := context.WithTimeout(h.ctx(), time.Millisecond)
+	if err := dying.Close(brief); err == nil {
+		t.Error("a member without a network has left its group")
+	}
+	cancel()
+}
+
+// The refresher does not write down an offset of a life before over one that was recorded. An offset without a life,
+// which a person has committed, gets the recorded one.
+func TestARecordOfALifeBefore(t *testing.T) {
+	h := newHostile(t, 1)
+	_, err := h.b.EnsureStreams(h.ctx(), []StreamSpec{{Name: tidemill.StreamGroupOffsets, Partitions: 1}}, EnsureOptions{})
+	h.must(err)
+	g, err := h.b.GroupRefresher(h.ctx(), time.Millisecond)
+	h.must(err)
+	before, now := life{"old.c", 0}, life{"new.c", 1 << lifeBits}
+	tp := wire.TopicPartition{Topic: "tidemill.events"}
+	h.must(h.b.writeGroupRecords(h.ctx(), g.p, []groupRecord{{Group: "g", Stream: "events", Metadata: now.encode()}, {Group: "g", Stream: "events", Offset: 7, Metadata: before.encode()}}))
+	h.must(h.b.readGroupRecords(h.ctx(), &g.known))
+	if r := g.known.all["g"][tp]; lifeOf(r.Metadata) != now {
+		t.Errorf("the record is %+v", r)
+	}
+	if all := g.due("tidemill.g", map[wire.TopicPartition]wire.CommittedOffset{tp: {Offset: 9, Metadata: before.encode()}}, true); len(all) > 0 {
+		t.Errorf("records of the life before: %+v", all)
+	}
+	all := g.due("tidemill.g", map[wire.TopicPartition]wire.CommittedOffset{tp: {Offset: 9}}, true)
+	if len(all) != 1 || lifeOf(all[0].Metadata) != now || all[0].Offset != 9 {
+		t.Errorf("records of an offset without a life: %+v", all)
+	}
+	h.must(g.Close(h.ctx()))
+}
+
+// commitLate commits offsets of group g once it has no members.
+func (h *hostileBroker) commitLate(offsets map[string][]kafka.OffsetCommit) {
+	h.Helper()
+	for refused := true; refused; {
+		h.must(retry.Sleep(h.ctx(), 10*time.Millisecond))
+		res, err := h.b.client.OffsetCommit(h.ctx(), &kafka.OffsetCommitRequest{GroupID: "tidemill.g", GenerationID: -1, Topics: offsets})
+		h.must(err)
+		refused = false
+		for _, parts := range res.Topics {
+			for _, p := range parts {
+				refused = refused || p.Error != nil
+			}
+		}
+	}
 }
 
 // A stream is created again while the hook prepares to read its partitions again, after an aborted transaction.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/segmentio/kafka-go"
@@ -73,38 +74,54 @@ func (m *member) startPlaces(ctx context.Context, added []wire.TopicPartition) (
 	places := map[wire.TopicPartition]origin{}
 	var missing []wire.TopicPartition
 	var again []groupRecord
-	var records map[wire.TopicPartition]groupRecord
 	lives := knownLives{b: m.c.b}
+	recorded := sync.OnceValues(func() (map[wire.TopicPartition]groupRecord, error) { return m.recorded(ctx) })
 	for _, tp := range added {
 		o, ok := known[tp]
 		if !ok || o.Offset < 0 {
 			missing = append(missing, tp)
 			continue
 		}
-		before := lifeOf(o.Metadata)
-		if before == (life{}) && m.c.b.dialer.hasTopicIDs.Load() { // a person or an earlier version has committed it
-			if records == nil {
-				if records, err = m.recorded(ctx); err != nil {
-					return nil, err
-				}
-			}
-			before = lifeOf(records[tp].Metadata)
-		}
-		l, isNew, err := lives.after(ctx, tp.Topic, before)
-		if err != nil {
+		place, last, err := m.placeOf(ctx, tp, o, recorded, &lives)
+		switch {
+		case err != nil:
 			return nil, err
+		case last != nil:
+			again = append(again, *last)
+		default:
+			places[tp] = place
 		}
-		isNew = isNew && before == lifeOf(o.Metadata) // otherwise the offset is younger than the record
-		if isNew {
-			again = append(again, m.recordOf(tp, origin{o.Offset, o.Metadata}))
-			continue
-		}
-		places[tp] = origin{l.base + o.Offset, withLife(o.Metadata, l)}
 	}
 	if err := m.addMissing(ctx, places, missing, again, &lives); err != nil {
 		return nil, err
 	}
 	return places, m.recordStarts(ctx, places)
+}
+
+// placeOf returns where to go on after a committed offset. If the stream was created again since, it returns
+// the group's last place instead, which a record may have.
+func (m *member) placeOf(ctx context.Context, tp wire.TopicPartition, o wire.CommittedOffset, recorded func() (map[wire.TopicPartition]groupRecord, error), lives *knownLives) (origin, *groupRecord, error) {
+	before := lifeOf(o.Metadata)
+	l, isNew, err := lives.after(ctx, tp.Topic, before)
+	unknown := before == (life{}) && m.c.b.dialer.hasTopicIDs.Load()
+	if err != nil || !isNew && !unknown {
+		return origin{l.base + o.Offset, withLife(o.Metadata, l)}, nil, err
+	}
+	records, err := recorded()
+	if err != nil {
+		return origin{}, nil, err
+	}
+	last := m.recordOf(tp, origin{o.Offset, o.Metadata})
+	if r := records[tp]; unknown { // a person or an earlier version has committed it, in the present stream
+		l, _, err = lives.after(ctx, tp.Topic, lifeOf(r.Metadata))
+		return origin{l.base + o.Offset, withLife(o.Metadata, l)}, nil, err
+	} else if lifeOf(r.Metadata).base > before.base { // a life has begun, and events of the one before are open
+		if l, isNew, err = lives.after(ctx, tp.Topic, lifeOf(r.Metadata)); err != nil || !isNew {
+			return l.place(origin{before.base + o.Offset, o.Metadata}), nil, err
+		}
+		last = r
+	}
+	return origin{}, &last, nil
 }
 
 // addMissing adds the places of partitions for which Kafka has no offset of the group. A record or an

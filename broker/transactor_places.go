@@ -227,20 +227,10 @@ func (t *Transactor) groupPlaces(ctx context.Context, parts map[wire.TopicPartit
 			from = origin{lifeOf(o.Metadata).base + o.Offset, o.Metadata}
 		}
 		p.mu.Lock()
-		places[tp] = p.inLife(from)
+		places[tp] = p.life.place(from)
 		p.mu.Unlock()
 	}
 	return places, nil
-}
-
-// inLife returns where a partition is read again. If the place is of a life before, that is the beginning
-// of the life that is read now. The caller holds the lock.
-func (p *inPartition) inLife(from origin) origin {
-	if from.offset >= p.life.base {
-		return from
-	}
-	note, _ := decodeMetadata(from.offset, from.metadata)
-	return origin{p.life.base, encodeMetadata(0, note, nil) + p.life.encode()}
 }
 
 // startOffset returns the offset from which the partition is read while its group has no committed
