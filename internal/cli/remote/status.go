@@ -42,7 +42,7 @@ func showStatus(ctx context.Context, c *call) error {
 		gather func(context.Context, *section) error
 	}{
 		{"install", r.install}, {"runs", r.runs}, {"models", r.models}, {"fresh in", r.freshness}, {"scorers", r.scorers}, {"triggers", r.triggers},
-		{"dead letters", r.letters}, {"paused", r.paused},
+		{"lag", r.lag}, {"dead letters", r.letters}, {"paused", r.paused},
 	} {
 		one := section{name: part.name}
 		if err := part.gather(ctx, &one); err != nil {
@@ -317,6 +317,23 @@ func (r *statusReport) triggers(ctx context.Context, s *section) error {
 		s.say("no dispatcher runs")
 	}
 	return err
+}
+
+// lag shows how many events the dispatchers and observers have yet to read.
+func (r *statusReport) lag(ctx context.Context, s *section) error {
+	all, err := r.g.Streams(ctx)
+	sayLag(s, all)
+	return err
+}
+
+func sayLag(s *section, streams []api.Stream) {
+	for i := range streams {
+		for _, g := range streams[i].Groups {
+			if g.Lag > 0 && !strings.HasPrefix(g.Group, "scorer.") {
+				s.say("%s of %s for %s", show.Count(int(g.Lag), "event"), streams[i].Name, g.Group)
+			}
+		}
+	}
 }
 
 func (r *statusReport) letters(ctx context.Context, s *section) error {

@@ -17,6 +17,16 @@ func TestFreshnessInWords(t *testing.T) {
 	}
 }
 
+// Scorers have another section, and a group that has read all is left out.
+func TestLagInWords(t *testing.T) {
+	t.Parallel()
+	var s section
+	sayLag(&s, []api.Stream{{Name: "events", Groups: []api.Group{{Group: "triggers.events", Lag: 1}, {Group: "scorer.intents", Lag: 3}}}, {Name: "scored", Groups: []api.Group{{Group: "outcomes.intents", Lag: 1200}, {Group: "measured"}}}})
+	if s.text != "1 event of events for triggers.events, 1,200 events of scored for outcomes.intents" {
+		t.Error(s.text)
+	}
+}
+
 // A section shows a few lines, and how many there are besides. Nothing of it can move the cursor.
 func TestALongStatus(t *testing.T) {
 	t.Parallel()
