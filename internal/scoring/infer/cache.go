@@ -318,7 +318,7 @@ type garbage struct {
 }
 
 // slack is the amount of garbage that may accumulate, however much memory is live.
-const slack = 256 << 20
+const slack = 128 << 20
 
 func newGarbage(set func(int) int) *garbage {
 	g := &garbage{set: set}

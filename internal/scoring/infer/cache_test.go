@@ -306,10 +306,10 @@ func TestTheCollectorIsToldHowMuchIsHeld(t *testing.T) {
 	s := newToys()
 	c := s.open(t, Options{Collect: collect, Memory: 8 << 30})
 	for i := range 8 {
-		useModel(t, c, s.put(i, 256<<20))
+		useModel(t, c, s.put(i, slack))
 	}
 	c.running.Wait() // the collector is set after the last caller has its model
-	if now != percentFor(80, 2<<30) && now > 12 || now < 8 {
+	if now != percentFor(80, 8*slack) && now > 12 || now < 8 {
 		t.Errorf("set to %v", set)
 	}
 	if len(set) > 12 {

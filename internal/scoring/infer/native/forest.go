@@ -156,6 +156,7 @@ func treeRegressor[T trees.Number](c *compiler, n *node) error {
 	if err != nil {
 		return err
 	}
+	defer t.giveBack()
 	t.Targets = int(min(max(n.integer("n_targets", 0), 0), math.MaxInt32))
 	aggregate := slices.Index([]string{"SUM", "AVERAGE", "MIN", "MAX"}, n.text("aggregate_function", "SUM"))
 	if aggregate < 0 {
@@ -241,6 +242,7 @@ func treeClassifier[T trees.Number](c *compiler, n *node) error {
 	if err != nil {
 		return err
 	}
+	defer t.giveBack()
 	t.Targets = classes
 	k.weigh(t.Votes)
 	post := n.text("post_transform", "NONE")

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
+	"sync"
 
 	"tidemill.dev/internal/scoring/infer/onnx"
 	"tidemill.dev/internal/scoring/infer/tensor"
@@ -25,7 +27,7 @@ func treeEnsemble[T trees.Number](c *compiler, n *node) error {
 	for name, to := range map[string]*[]float64{"nodes_splits": &r.splits, "leaf_weights": &r.weights, "membership_values": &r.members} {
 		a, _ := n.attribute(name, onnx.AttributeTensor)
 		var err error
-		if *to, err = tensorNumbers[T](a.Tensor, name); err != nil {
+		if *to, err = tensorNumbers[T](nil, a.Tensor, name); err != nil {
 			return err
 		}
 	}
@@ -144,7 +146,7 @@ func (r *ensembleReader) child(id int64, leaf bool) (int32, error) {
 // each field of the nodes, and for each field of the weights.
 type listedForest struct {
 	trees.Forest
-	base []float64
+	base, values, weights []float64
 
 	treeIDs, nodeIDs []int64
 	spans            map[int64]treeSpan
@@ -161,11 +163,26 @@ var treeModes = map[string]trees.Mode{
 	"BRANCH_GT": trees.Greater, "BRANCH_EQ": trees.Equal, "BRANCH_NEQ": trees.NotEqual,
 }
 
+// listed has the memory of forests that were packed. As garbage it would be five times the packed forest.
+var listed = sync.Pool{New: func() any { return &listedForest{} }}
+
+// mostListed is the number of nodes whose memory is kept.
+const mostListed = 1 << 16
+
+// giveBack lets the next forest have the memory. Nothing may use the nodes and votes any more.
+func (f *listedForest) giveBack() {
+	*f = listedForest{Forest: trees.Forest{Nodes: f.Nodes[:0], Votes: f.Votes[:0]}, values: f.values[:0], weights: f.weights[:0]}
+	if cap(f.Nodes)+cap(f.Votes) <= mostListed {
+		listed.Put(f)
+	}
+}
+
 // readListed reads the lists. votes is "class" or "target", as their names begin.
 func readListed[T trees.Number](n *node, votes string) (*listedForest, error) {
-	f := &listedForest{treeIDs: n.ints("nodes_treeids"), nodeIDs: n.ints("nodes_nodeids")}
+	f := listed.Get().(*listedForest)
+	f.treeIDs, f.nodeIDs = n.ints("nodes_treeids"), n.ints("nodes_nodeids")
 	var err error
-	if f.base, err = numbersOf[T](n, "base_values"); err != nil {
+	if f.base, err = numbersOf[T](nil, n, "base_values"); err != nil {
 		return nil, err
 	}
 	if err := f.findTrees(); err != nil {
@@ -177,38 +194,38 @@ func readListed[T trees.Number](n *node, votes string) (*listedForest, error) {
 	return f, readVotes[T](n, f, votes)
 }
 
-// numbersOf returns a list of numbers, which may be a tensor of the input's type.
-func numbersOf[T trees.Number](n *node, name string) ([]float64, error) {
-	all := doublesOf(n.floats(name))
+// numbersOf adds a list of numbers, which may be a tensor of the input's type.
+func numbersOf[T trees.Number](to []float64, n *node, name string) ([]float64, error) {
+	list := n.floats(name)
 	a, ok := n.attribute(name+"_as_tensor", onnx.AttributeTensor)
-	if !ok {
-		return all, nil
-	}
-	if len(all) > 0 {
+	switch {
+	case !ok:
+		return addDoubles(to, list), nil
+	case len(list) > 0:
 		return nil, fmt.Errorf("it has both %s and %s_as_tensor", name, name)
 	}
-	return tensorNumbers[T](a.Tensor, name+"_as_tensor")
+	return tensorNumbers[T](to, a.Tensor, name+"_as_tensor")
 }
 
-func tensorNumbers[T trees.Number](t *tensor.Tensor, name string) ([]float64, error) {
+func tensorNumbers[T trees.Number](to []float64, t *tensor.Tensor, name string) ([]float64, error) {
 	_, double := any(T(0)).(float64)
 	switch {
 	case t == nil:
-		return nil, nil
+		return to, nil
 	case double && t.Type == tensor.Double:
-		return t.Doubles, nil
+		return append(to, t.Doubles...), nil
 	case double || t.Type != tensor.Float:
 		return nil, fmt.Errorf("%s of type %s with inputs of another %w", name, typeName(t.Type), onnx.ErrUnsupported)
 	}
-	return doublesOf(t.Floats), nil
+	return addDoubles(to, t.Floats), nil
 }
 
-func doublesOf(x []float32) []float64 {
-	all := make([]float64, len(x))
-	for i, v := range x {
-		all[i] = float64(v)
+func addDoubles(to []float64, x []float32) []float64 {
+	to = slices.Grow(to, len(x))
+	for _, v := range x {
+		to = append(to, float64(v))
 	}
-	return all
+	return to
 }
 
 // findTrees finds each tree's nodes. The first listed node of a tree is its root.
@@ -287,10 +304,11 @@ type nodeLists struct {
 }
 
 func readNodes[T trees.Number](n *node, f *listedForest) error {
-	values, err := numbersOf[T](n, "nodes_values")
+	values, err := numbersOf[T](f.values, n, "nodes_values")
 	if err != nil {
 		return err
 	}
+	f.values = values
 	l := nodeLists{values, n.texts("nodes_modes"), n.ints("nodes_featureids"), n.ints("nodes_truenodeids"), n.ints("nodes_falsenodeids"), n.ints("nodes_missing_value_tracks_true")}
 	count := len(f.nodeIDs)
 	err = sameLengths(listLength{"nodes_nodeids", count}, listLength{"nodes_values", len(values)}, listLength{"nodes_modes", len(l.modes)}, listLength{"nodes_featureids", len(l.features)},
@@ -298,7 +316,8 @@ func readNodes[T trees.Number](n *node, f *listedForest) error {
 	if err != nil {
 		return err
 	}
-	f.Nodes = make([]trees.Node, count)
+	f.Nodes = slices.Grow(f.Nodes, count)[:count]
+	clear(f.Nodes)
 	for _, root := range f.Roots {
 		s := f.spans[f.treeIDs[root]]
 		for i := s.from; i < s.to; i++ {
@@ -330,15 +349,16 @@ func (l *nodeLists) node(s *treeSpan, i int) (trees.Node, error) {
 
 func readVotes[T trees.Number](n *node, f *listedForest, votes string) error {
 	treeIDs, nodeIDs, targets := n.ints(votes+"_treeids"), n.ints(votes+"_nodeids"), n.ints(votes+"_ids")
-	weights, err := numbersOf[T](n, votes+"_weights")
+	weights, err := numbersOf[T](f.weights, n, votes+"_weights")
 	if err != nil {
 		return err
 	}
+	f.weights = weights
 	err = sameLengths(listLength{votes + "_nodeids", len(nodeIDs)}, listLength{votes + "_treeids", len(treeIDs)}, listLength{votes + "_ids", len(targets)}, listLength{votes + "_weights", len(weights)})
 	if err != nil {
 		return err
 	}
-	f.Votes = make([]trees.Vote, 0, len(weights))
+	f.Votes = slices.Grow(f.Votes, len(weights))
 	for i, value := range weights {
 		s, known := f.spans[treeIDs[i]]
 		at := s.find(nodeIDs[i])

@@ -244,7 +244,7 @@ func (r *reader) part(a *Attribute, name string, f field, size int) (string, err
 	case 8:
 		a.Ints, err = r.integers(a.Ints, f)
 	case 9:
-		a.Texts, err = r.texts(listOf(a.Texts, size/(2+len(f.bytes))), f)
+		a.Texts, err = r.texts(listOf(a.Texts, size/(2+min(len(f.bytes), 6))), f)
 	case 20:
 		var kind int64
 		kind, err = f.integer()

@@ -188,7 +188,7 @@ func (b *builder[T]) pack(how form) (*Ensemble[T], error) {
 
 // exact returns a slice in memory of its length.
 func exact[E any](s []E) []E {
-	if len(s) == cap(s) {
+	if cap(s)-len(s) <= cap(s)/64 {
 		return s
 	}
 	return append(make([]E, 0, len(s)), s...)
@@ -214,7 +214,7 @@ type open struct {
 
 // checkVotes groups the votes by their nodes, in their order.
 func (b *builder[T]) checkVotes() error {
-	b.first = make([]int32, len(b.Nodes)+1)
+	first := make([]int32, len(b.Nodes)+2) // moved by one, so that counting on turns it into the first votes
 	for i, v := range b.Votes {
 		switch {
 		case v.Node < 0 || int(v.Node) >= len(b.Nodes):
@@ -224,17 +224,17 @@ func (b *builder[T]) checkVotes() error {
 		case v.Target < 0 || int(v.Target) >= b.Targets:
 			return fmt.Errorf("weight %d is for target or class %d; there are %d", i, v.Target, b.Targets)
 		}
-		b.first[v.Node+1]++
+		first[v.Node+2]++
 	}
 	for i := range b.Nodes {
-		b.first[i+1] += b.first[i]
+		first[i+2] += first[i+1]
 	}
 	b.order = make([]int32, len(b.Votes))
-	next := slices.Clone(b.first)
 	for i, v := range b.Votes {
-		b.order[next[v.Node]] = int32(i)
-		next[v.Node]++
+		b.order[first[v.Node+1]] = int32(i)
+		first[v.Node+1]++
 	}
+	b.first = first[:len(b.Nodes)+1]
 	return nil
 }
 
