@@ -91,6 +91,16 @@ func (r *rules) decide(name string, champion int, s *summary, b tidemill.TrialBu
 	return d
 }
 
+// giveUp ends a trial whose candidate has not answered all events. Its figures say nothing about the others.
+func (r *rules) giveUp(t *trial) decision {
+	why := "it is too slow"
+	if t.lastErr != "" {
+		why = t.lastErr
+	}
+	return decision{outcome: tidemill.TrialGivenUp, clauses: r.pass.JudgeStream(t.sum.figures(r.Alpha)),
+		sentence: fmt.Sprintf("%s: its trial is given up after %s: the candidate has not answered %s of the champion: %s", t.name(), shortSpan(r.Until), events(len(t.seen.needed), "event"), why)}
+}
+
 // lacking says why there is no verdict.
 func (r *rules) lacking(s *summary, b tidemill.TrialBudget) string {
 	switch {

@@ -231,7 +231,7 @@ func (r *runner) look(ctx context.Context) error {
 	byRecipe := map[string][]*trial{}
 	var all []api.Trial
 	for _, t := range r.trials {
-		if len(t.seen.needed) > 0 && now.Sub(t.began) < t.rules.Until { // its figures are not those of the records that it has read
+		if r.mustRead(t, now) {
 			all = append(all, *r.standing(t, tidemill.TrialBudget{Level: t.rules.Alpha}))
 			continue
 		}
@@ -239,6 +239,12 @@ func (r *runner) look(ctx context.Context) error {
 			if err := r.pace.rest(ctx); err != nil {
 				return err
 			}
+		}
+		if len(t.seen.needed) > 0 {
+			if err := r.conclude(ctx, t, t.rules.giveUp(t), tidemill.TrialBudget{Level: t.rules.Alpha}, now); err != nil {
+				return err
+			}
+			continue
 		}
 		byRecipe[t.v.Recipe] = append(byRecipe[t.v.Recipe], t)
 	}
@@ -260,6 +266,17 @@ func (r *runner) look(ctx context.Context) error {
 		r.Told(ctx, all)
 	}
 	return nil
+}
+
+// mustRead reports whether a trial cannot be decided yet. While the candidate has to answer events, the figures are not those
+// of the records that were read. A runner that begins late still reads all that came until then, but not for ever: the
+// candidate may be unable to answer, or slower than the stream grows.
+func (r *runner) mustRead(t *trial, now time.Time) bool {
+	open, late := len(t.seen.needed) > 0, now.Sub(t.began)-t.rules.Until
+	if late < 0 {
+		return open
+	}
+	return (open || r.behind(t) > 0) && t.lastErr == "" && late < t.rules.Until
 }
 
 // sumEvery is the time between two sums of a trial for each of its events. A sum takes less than a hundredth of it.

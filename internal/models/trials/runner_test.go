@@ -162,6 +162,58 @@ func TestTrialsGoOnElsewhere(t *testing.T) {
 	stop()
 }
 
+// A trial whose candidate cannot answer until its end is given up. It is not refused or promoted by the events that the
+// candidate did answer.
+func TestACandidateCannotAnswerUntilTheEnd(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.version("a", nil)
+	for n := range 60 {
+		w.outcome("a", w.answered("a", n, 1, labelsOf(n, 5, 0)), 1, labelsOf(n, 5, 0)[1], "spam", 1)
+	}
+	over := few()
+	over.Until = time.Nanosecond
+	w.version("a", over)
+	w.answers = 50 // enough for a verdict
+	w.run(w.options())
+	v := w.ended("a", 2)
+	if trial := v.Judgement.Trial; trial.Outcome != tidemill.TrialGivenUp || trial.Answered != 50 || !strings.HasSuffix(v.Judgement.Sentence, ": its trial is given up after 1ns: the candidate has not answered 10 events of the champion: the candidate cannot answer now: it is away") {
+		t.Errorf("%+v", v.Judgement)
+	}
+}
+
+// A runner that begins after the end of a trial still reads what came until then.
+func TestWhatATrialMustRead(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	for name, c := range map[string]struct {
+		lasts  time.Duration
+		open   int
+		behind int64
+		away   string
+		want   bool
+	}{
+		"all is read":                            {lasts: time.Hour},
+		"an answer is missing":                   {lasts: time.Hour, open: 1, want: true},
+		"it decides while it reads":              {lasts: time.Hour, behind: 5},
+		"the candidate is away":                  {lasts: time.Hour, open: 1, away: "away", want: true},
+		"at the end":                             {lasts: 48 * time.Hour},
+		"at the end, with answers that are open": {lasts: 48 * time.Hour, open: 1, want: true},
+		"at the end, with records that are left": {lasts: 90 * time.Hour, behind: 5, want: true},
+		"at the end, and the candidate is away":  {lasts: 48 * time.Hour, open: 1, away: "away"},
+		"long after the end, and it is too slow": {lasts: 96 * time.Hour, open: 1, behind: 5},
+		"long after the end, and all is read":    {lasts: 96 * time.Hour},
+	} {
+		one := &trial{v: &ledger.VersionRecord{}, began: now.Add(-c.lasts), rules: &rules{TrialTerms: tidemill.TrialTerms{Until: 48 * time.Hour}}, seen: newCollection(), lastErr: c.away}
+		one.v.Model = "m"
+		one.seen.needed = make([]place, c.open)
+		r := &runner{Options: Options{Scorer: scorer()}, cohorts: []*cohort{{trials: map[string]*trial{"m": one}, behind: map[string]int64{"scored": c.behind}}}}
+		if got := r.mustRead(one, now); got != c.want {
+			t.Errorf("%s: it must read: %v", name, got)
+		}
+	}
+}
+
 // An event that the candidate cannot answer counts as an error and as wrong. Events that their stream has lost
 // count as nothing.
 func TestErrorsCount(t *testing.T) {

@@ -42,11 +42,12 @@ type world struct {
 	artifact  string // tree of every version
 	runs      int
 
-	mu    sync.Mutex
-	away  bool // whether no candidate can answer
-	loads map[string]int
-	told  []api.Trial
-	news  chan struct{}
+	mu      sync.Mutex
+	away    bool // whether no candidate can answer
+	answers int  // number of answers after which no candidate can answer; 0 means no limit
+	loads   map[string]int
+	told    []api.Trial
+	news    chan struct{}
 }
 
 func newWorld(t testing.TB) *world {
@@ -187,6 +188,10 @@ func (c *toy) Label(v *broker.View) (string, error) {
 	defer c.w.mu.Unlock()
 	if c.w.away {
 		return "", fmt.Errorf("%w: it is away", ErrLater)
+	}
+	if c.w.answers > 0 {
+		c.w.answers--
+		c.w.away = c.w.answers == 0
 	}
 	if label := jsonscan.TextAt(v.Data, []string{c.version}); label != "" {
 		return label, nil
