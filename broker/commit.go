@@ -362,7 +362,7 @@ func decodeMetadata(offset int64, metadata string) (note string, spans []span) {
 }
 
 // metadataAt returns the metadata to commit with an offset of the partition; bare leaves out the
-// spans of ended events, and the id of a stream that was never created again. The caller holds the lock.
+// spans of ended events, and the life if the partition is in its first one. The caller holds the lock.
 func (p *inPartition) metadataAt(offset int64, bare bool) string {
 	var spans []span
 	if !bare {
@@ -373,7 +373,7 @@ func (p *inPartition) metadataAt(offset int64, bare bool) string {
 		l = p.before
 	}
 	metadata := encodeMetadata(offset, p.note, spans)
-	if !bare || l.base > 0 {
+	if !bare || p.life.base > 0 {
 		metadata += l.encode()
 	}
 	return metadata
