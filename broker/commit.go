@@ -369,8 +369,8 @@ func (p *inPartition) metadataAt(offset int64, bare bool) string {
 		spans = spansFrom(p.endedSpans(), offset)
 	}
 	l := p.life
-	if offset < l.base { // an event of the life before has not ended
-		l = p.before
+	if offset < l.base { // an event of the life before, or of an earlier one, has not ended
+		l = life{p.before.topic, LifeOf(offset)}
 	}
 	metadata := encodeMetadata(offset, p.note, spans)
 	if !bare || p.life.base > 0 {

@@ -323,6 +323,35 @@ func TestALifeHasBegunBeforeABareCommit(t *testing.T) {
 	}
 }
 
+// Two lives begin while events of the first are open, and the member is killed. The events of the second that have ended
+// are not taken for events of the third.
+func TestTwoLivesHaveBegunBeforeACommit(t *testing.T) {
+	h, dying, network := newOpenLife(t)
+	h.again(1000, 60)
+	h.readDifferent(dying, 60)
+	h.again(2000, 60)
+	for all := false; !all; {
+		h.must(retry.Sleep(h.ctx(), time.Millisecond))
+		all = true
+		dying.eachPartition(func(p *inPartition) {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			all = all && p.life.base == 2<<lifeBits
+		})
+	}
+	h.must(dying.member.commit(h.ctx(), true))
+	network.now()
+	_, errs := h.publish(3000, 3001, ProducerOptions{})
+	h.must(errors.Join(errs...))
+	first := int64(math.MaxInt64)
+	for _, at := range h.readAfterDeath(dying, 1) {
+		first = min(first, at.Offset)
+	}
+	if first != 2<<lifeBits {
+		t.Errorf("reading goes on at offset %d", first)
+	}
+}
+
 // The refresher does not write down an offset of a life before over one that was recorded. An offset without a life,
 // which a person has committed, gets the recorded one.
 func TestARecordOfALifeBefore(t *testing.T) {
