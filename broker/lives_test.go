@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -510,6 +511,55 @@ func TestATransactionEndsAfterItsStream(t *testing.T) {
 	}
 	for _, d := range poll(50, isNew) {
 		d.Done()
+	}
+}
+
+// A stream is created again, and Kafka forgets the group's offset and note with it, while a transaction is open that is then
+// aborted. The next reader still gets the note: without it, a scorer would leave out its parked events.
+func TestANoteOutlivesItsStream(t *testing.T) {
+	var notes []string
+	keep := func(_ context.Context, at []Position) ([]Position, error) {
+		for _, p := range at {
+			notes = append(notes, p.Note)
+		}
+		return nil, nil
+	}
+	h, c := newLives(t, ConsumerOptions{Assigned: keep})
+	x, err := c.Transactor(ProducerOptions{})
+	h.must(err)
+	h.readDifferent(c, 40)
+	h.must(x.Do(h.ctx(), func(tx *Tx) error {
+		tx.Note("events", 0, "kept")
+		tx.Note("events", 1, "kept")
+		return nil
+	}))
+	_, errs := h.publish(40, 50, ProducerOptions{})
+	h.must(errors.Join(errs...))
+	notes = nil
+	err = x.Do(h.ctx(), func(tx *Tx) error {
+		for n := 0; n < 10; {
+			d, err := c.Poll(h.ctx())
+			h.must(err)
+			n += len(d.Events)
+			tx.Done(d)
+		}
+		h.again(1000, 60)
+		_, err := h.b.client.OffsetDelete(h.ctx(), &kafka.OffsetDeleteRequest{GroupID: "tidemill.g", Topics: map[string][]int{"tidemill.events": {0, 1}}})
+		h.must(err)
+		return errors.New("not now")
+	})
+	if !errors.Is(err, ErrAborted) {
+		t.Errorf("the transaction ends with %v", err)
+	}
+	h.readDifferent(c, 60)
+	h.must(errors.Join(x.Close(h.ctx()), c.Close(h.ctx())))
+	_, errs = h.publish(2000, 2010, ProducerOptions{})
+	h.must(errors.Join(errs...))
+	c = h.reopen(ConsumerOptions{Assigned: keep})
+	h.readDifferent(c, 10)
+	h.must(c.Close(h.ctx()))
+	if want := []string{"kept", "kept", "kept", "kept"}; !slices.Equal(notes, want) {
+		t.Errorf("the notes are %q, want %q", notes, want)
 	}
 }
 
