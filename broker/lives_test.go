@@ -157,6 +157,47 @@ func TestAServerKnowsTheOldStream(t *testing.T) {
 	}
 }
 
+// The server that a new group asks does not know yet that the stream was created again. The group reads no event twice
+// when it learns the new id.
+func TestANewGroupAsksAServerThatKnowsTheOldStream(t *testing.T) {
+	h := newHostile(t, 1)
+	id := h.kafka.TopicInfo("tidemill.events").TopicID
+	cluster, err := h.b.Cluster(h.ctx())
+	h.must(err)
+	h.again(1000, 10)
+	h.askedForID(func(n int, r *kmsg.MetadataRequest) kmsg.Response {
+		if n > 1 {
+			return nil
+		}
+		answer, one := r.ResponseKind().(*kmsg.MetadataResponse), kmsg.NewMetadataResponseTopic()
+		one.Topic, one.TopicID = r.Topics[0].Topic, id
+		answer.ClusterID, answer.Topics = &cluster, append(answer.Topics, one)
+		answer.Brokers = oneLed(r, h.kafka.ListenAddrs()).(*kmsg.MetadataResponse).Brokers
+		return answer
+	})
+	c := h.reopen(ConsumerOptions{})
+	at := h.readDifferent(c, 10)
+	for n := range int32(2) {
+		c.Pause("events", n)
+	}
+	c.pauseWasLong()
+	for n := range int32(2) {
+		c.Resume("events", n)
+	}
+	_, errs := h.publish(1010, 1012, ProducerOptions{})
+	h.must(errors.Join(errs...))
+	at = append(at, h.readDifferent(c, 2)...)
+	for _, p := range at {
+		if LifeOf(p.Offset) > 0 {
+			t.Errorf("%v is in another life", p)
+		}
+	}
+	if len(at) != 12 {
+		t.Errorf("%d events are read, want 12", len(at))
+	}
+	h.must(c.Close(h.ctx()))
+}
+
 // The group's offsets were copied to a Kafka that has no ids of topics, although it knows the request. The group goes on.
 func TestOffsetsComeToAKafkaWithoutIDs(t *testing.T) {
 	h, c := newLives(t, ConsumerOptions{})
