@@ -198,6 +198,30 @@ func TestANewGroupAsksAServerThatKnowsTheOldStream(t *testing.T) {
 	h.must(c.Close(h.ctx()))
 }
 
+// A stream whose first events were deleted is created again while a new group asks where it begins. The group does not
+// take the beginning of the old stream for that of the new one.
+func TestAStreamIsCreatedAgainWhileAGroupBegins(t *testing.T) {
+	h := newHostile(t, 1)
+	_, errs := h.publish(0, 40, ProducerOptions{})
+	h.must(errors.Join(errs...))
+	h.must(h.b.DeleteBelow(h.ctx(), []Position{{Stream: "events", Partition: 0, Offset: 20}, {Stream: "events", Partition: 1, Offset: 20}}))
+	h.askedForID(func(n int, _ *kmsg.MetadataRequest) kmsg.Response {
+		if n == 1 {
+			h.kafka.SleepControl(func() { h.again(1000, 60) })
+		}
+		return nil
+	})
+	c := h.reopen(ConsumerOptions{})
+	first := int64(math.MaxInt64)
+	for _, at := range h.readDifferent(c, 1) {
+		first = min(first, at.Offset)
+	}
+	if first > 0 {
+		t.Errorf("reading begins at offset %d", first)
+	}
+	h.must(c.Close(h.ctx()))
+}
+
 // The group's offsets were copied to a Kafka that has no ids of topics, although it knows the request. The group goes on.
 func TestOffsetsComeToAKafkaWithoutIDs(t *testing.T) {
 	h, c := newLives(t, ConsumerOptions{})
