@@ -628,6 +628,33 @@ func TestANoteOutlivesItsStream(t *testing.T) {
 	}
 }
 
+// A life begins while a transaction commits a note, which may fail. The record of the life has the note before.
+func TestALifeBeginsInATransaction(t *testing.T) {
+	h, c := newLives(t, ConsumerOptions{})
+	x, err := c.Transactor(ProducerOptions{})
+	h.must(err)
+	h.readDifferent(c, 40)
+	h.must(x.Do(h.ctx(), func(tx *Tx) error {
+		tx.Note("events", 0, "kept")
+		tx.Note("events", 1, "kept")
+		return nil
+	}))
+	places, torn := map[wire.TopicPartition]*txPlace{}, "torn"
+	c.eachPartition(func(p *inPartition) { places[p.tp] = &txPlace{p: p, note: &torn} })
+	release := c.member.reserve(places, nil)
+	h.again(1000, 10)
+	h.waitForLife(c)
+	var known groupRecords
+	h.must(h.b.readGroupRecords(h.ctx(), &known))
+	for tp, r := range known.all["g"] {
+		if note, _ := decodeMetadata(r.Offset, r.Metadata); note != "kept" || lifeOf(r.Metadata).base != 1<<lifeBits {
+			t.Errorf("the record of %v is %+v", tp, r)
+		}
+	}
+	release()
+	h.must(errors.Join(x.Close(h.ctx()), c.Close(h.ctx())))
+}
+
 func createAgain(t *testing.T, again int, stops, ids bool) {
 	h := newHostile(t, 1)
 	h.b.dialer.hasTopicIDs.Store(ids)
