@@ -185,7 +185,7 @@ func TestErrorsCount(t *testing.T) {
 	})
 }
 
-// The stream was created again: other events have the places of some answers, or its log ends before them. They count as
+// The stream was created again: other events have the places of some answers, and its log is shorter. Such answers count as
 // nothing, and the trial goes on.
 func TestAnswersToEventsOfAnOldStream(t *testing.T) {
 	t.Parallel()
