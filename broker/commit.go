@@ -362,18 +362,18 @@ func decodeMetadata(offset int64, metadata string) (note string, spans []span) {
 }
 
 // metadataAt returns the metadata to commit with an offset of the partition; bare leaves out the
-// spans of ended events, and the id of a stream that was never created again. The caller holds the lock.
+// spans of ended events, and the life if the partition is in its first one. The caller holds the lock.
 func (p *inPartition) metadataAt(offset int64, bare bool) string {
 	var spans []span
 	if !bare {
 		spans = spansFrom(p.endedSpans(), offset)
 	}
 	l := p.life
-	if offset < l.base { // an event of the life before has not ended
-		l = p.before
+	if offset < l.base { // an event of the life before, or of an earlier one, has not ended
+		l = life{p.before.topic, LifeOf(offset)}
 	}
 	metadata := encodeMetadata(offset, p.note, spans)
-	if !bare || l.base > 0 {
+	if !bare || p.life.base > 0 {
 		metadata += l.encode()
 	}
 	return metadata

@@ -434,10 +434,11 @@ func (c *Consumer) skipToNewLog(a fetchAsk, start int64) {
 
 // beginLife goes on at the beginning of a stream that was created again. Its dead letter and the group's
 // record are written first: Kafka forgets the group's offset with the stream, and no later life may get
-// the number of this one.
+// the number of this one. The record has the committed note, because a transaction with a later one may fail.
 func (c *Consumer) beginLife(ctx context.Context, a fetchAsk, l life) error {
 	a.p.mu.Lock()
-	expected, note := a.p.isExpected(a), a.p.note
+	expected := a.p.isExpected(a)
+	note, _ := decodeMetadata(a.p.committed, a.p.metadata)
 	a.p.mu.Unlock()
 	if !expected {
 		return nil

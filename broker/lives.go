@@ -120,12 +120,11 @@ func (b *Broker) topicIDs(ctx context.Context, node int32, topics ...string) (id
 	return ids, all.Nodes, err
 }
 
-// topicSince returns the id of a topic that had an id before; empty if this Kafka has no ids. A server may
-// not know yet that the topic was created again. So all are asked, and until they know it and agree the
-// error is a passing one.
-func (b *Broker) topicSince(ctx context.Context, topic, before string) (string, error) {
+// topicNow returns the id of a topic; empty if this Kafka has no ids. A server may not know yet that the
+// topic was created again. So all are asked, and until they know it and agree the error is a passing one.
+func (b *Broker) topicNow(ctx context.Context, topic string) (string, error) {
 	ids, nodes, err := b.topicIDs(ctx, anyNode, topic)
-	if err != nil || before == "" || !b.dialer.hasTopicIDs.Load() {
+	if err != nil || !b.dialer.hasTopicIDs.Load() {
 		return ids[topic], err
 	}
 	if _, known := ids[topic]; !known {
@@ -149,13 +148,13 @@ func (b *Broker) topicSince(ctx context.Context, topic, before string) (string, 
 // oneServer is the time that each server has to say a topic's id.
 const oneServer = 500 * time.Millisecond
 
-// knownLives finds the lives of partitions. It asks once for each topic and id.
+// knownLives finds the lives of partitions. It asks once for each topic.
 type knownLives struct {
 	b   *Broker
-	ids map[[2]string]topicID
+	ids map[string]topicID
 }
 
-// topicID is the answer of topicSince.
+// topicID is the answer of topicNow.
 type topicID struct {
 	id  string
 	err error
@@ -163,14 +162,13 @@ type topicID struct {
 
 // after returns the life of a partition now, which was in a life before.
 func (k *knownLives) after(ctx context.Context, topic string, l life) (now life, isNew bool, err error) {
-	at := [2]string{topic, l.topic}
-	t, asked := k.ids[at]
+	t, asked := k.ids[topic]
 	if !asked {
-		t.id, t.err = k.b.topicSince(ctx, topic, l.topic)
+		t.id, t.err = k.b.topicNow(ctx, topic)
 		if k.ids == nil {
-			k.ids = map[[2]string]topicID{}
+			k.ids = map[string]topicID{}
 		}
-		k.ids[at] = t
+		k.ids[topic] = t
 	}
 	if t.err != nil {
 		return l, false, fmt.Errorf("find out whether topic %s was created again: %w", topic, t.err)

@@ -1,7 +1,6 @@
 package broker
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -216,76 +215,6 @@ func TestAPauseAfterALifeBegan(t *testing.T) {
 	h.must(c.Close(h.ctx()))
 }
 
-// A member begins a life while events of the life before are open, and is killed. Events of the new life that have ended
-// are not read again. If the stream was created a second time, no event has a place that another had.
-func TestALifeHasBegunBeforeACommit(t *testing.T) {
-	for _, again := range []bool{false, true} {
-		t.Run(fmt.Sprint("created a second time: ", again), func(t *testing.T) { killInALife(t, again) })
-	}
-}
-
-func killInALife(t *testing.T, again bool) {
-	h := newHostile(t, 1)
-	_, err := h.b.EnsureStreams(h.ctx(), []StreamSpec{{Name: tidemill.StreamGroupOffsets, Partitions: 1}}, EnsureOptions{})
-	h.must(err)
-	other, err := Open(h.ctx(), Options{Addr: h.kafka.ListenAddrs()[0], Names: h.b.names})
-	h.must(err)
-	var network wireCut
-	network.through(other)
-	dying, err := other.Consumer(h.ctx(), ConsumerOptions{Group: "g", Streams: []string{"events"}, SessionTimeout: time.Second, Start: Earliest(), CommitEvery: 10 * time.Millisecond})
-	h.must(err)
-	_, errs := h.publish(0, 40, ProducerOptions{})
-	h.must(errors.Join(errs...))
-	h.readDifferent(dying, 40)
-	_, errs = h.publish(40, 60, ProducerOptions{})
-	h.must(errors.Join(errs...))
-	for n := 0; n < 20; {
-		d, err := dying.Poll(h.ctx())
-		h.must(err)
-		n += len(d.Events)
-	}
-	h.again(1000, 60)
-	h.readDifferent(dying, 60)
-	var last map[string][]kafka.OffsetCommit
-	for parts := 0; parts < 2; {
-		h.must(retry.Sleep(h.ctx(), time.Millisecond))
-		all, err := h.b.groupOffsets(h.ctx(), "tidemill.g", nil, true)
-		h.must(err)
-		parts, last = 0, map[string][]kafka.OffsetCommit{}
-		for tp, o := range all {
-			last[tp.Topic] = append(last[tp.Topic], kafka.OffsetCommit{Partition: int(tp.Partition), Offset: o.Offset, Metadata: o.Metadata})
-			if _, ended := decodeMetadata(o.Offset, o.Metadata); len(ended) == 1 && LifeOf(ended[0].first) == 1<<lifeBits && ended[0].afterLast-ended[0].first == 30 {
-				parts++
-			}
-		}
-	}
-	network.now()
-	want, life := 10, int64(1<<lifeBits)
-	if again {
-		h.again(2000, 30)
-		h.commitLate(last)
-		want, life = 40, 2<<lifeBits
-	}
-	_, errs = h.publish(3000, 3010, ProducerOptions{})
-	h.must(errors.Join(errs...))
-	c := h.reopen(ConsumerOptions{})
-	at := h.readDifferent(c, want)
-	if len(at) != want {
-		t.Errorf("%d events are read, want %d", len(at), want)
-	}
-	for _, at := range at {
-		if LifeOf(at.Offset) != life {
-			t.Errorf("an event has the place %v", at)
-		}
-	}
-	h.must(c.Close(h.ctx()))
-	brief, cancel := context.WithTimeout(h.ctx(), time.Millisecond)
-	if err := dying.Close(brief); err == nil {
-		t.Error("a member without a network has left its group")
-	}
-	cancel()
-}
-
 // The refresher does not write down an offset of a life before over one that was recorded. An offset without a life,
 // which a person has committed, gets the recorded one.
 func TestARecordOfALifeBefore(t *testing.T) {
@@ -309,55 +238,6 @@ func TestARecordOfALifeBefore(t *testing.T) {
 		t.Errorf("records of an offset without a life: %+v", all)
 	}
 	h.must(g.Close(h.ctx()))
-}
-
-// commitLate commits offsets of group g once it has no members.
-func (h *hostileBroker) commitLate(offsets map[string][]kafka.OffsetCommit) {
-	h.Helper()
-	for refused := true; refused; {
-		h.must(retry.Sleep(h.ctx(), 10*time.Millisecond))
-		res, err := h.b.client.OffsetCommit(h.ctx(), &kafka.OffsetCommitRequest{GroupID: "tidemill.g", GenerationID: -1, Topics: offsets})
-		h.must(err)
-		refused = false
-		for _, parts := range res.Topics {
-			for _, p := range parts {
-				refused = refused || p.Error != nil
-			}
-		}
-	}
-}
-
-// A stream is created again while the hook prepares to read its partitions again, after an aborted transaction.
-func TestAStreamIsCreatedAgainInTheHook(t *testing.T) {
-	var h *hostileBroker
-	var c *Consumer
-	calls := 0
-	h, c = newLives(t, ConsumerOptions{Assigned: func(context.Context, []Position) ([]Position, error) {
-		if calls++; calls == 2 {
-			h.again(1000, 60)
-			h.waitForLife(c)
-		}
-		return nil, nil
-	}})
-	x, err := c.Transactor(ProducerOptions{})
-	h.must(err)
-	h.readDifferent(c, 40)
-	_, errs := h.publish(40, 50, ProducerOptions{})
-	h.must(errors.Join(errs...))
-	err = x.Do(h.ctx(), func(tx *Tx) error {
-		for n := 0; n < 10; {
-			d, err := c.Poll(h.ctx())
-			h.must(err)
-			n += len(d.Events)
-			tx.Done(d)
-		}
-		return errors.New("not now")
-	})
-	if !errors.Is(err, ErrAborted) {
-		t.Errorf("the transaction ends with %v", err)
-	}
-	h.readDifferent(c, 60)
-	h.must(errors.Join(x.Close(h.ctx()), c.Close(h.ctx())))
 }
 
 // A person or an earlier version commits an offset without the life. The record still has it.
@@ -393,57 +273,6 @@ func TestAStreamIsCreatedAgain(t *testing.T) {
 				}
 			}
 		}
-	}
-}
-
-// A transaction with events of the old stream is aborted. Then all events of the new stream are read again, although
-// the group's offset is one of the old stream.
-func TestATransactionEndsAfterItsStream(t *testing.T) {
-	h := newHostile(t, 1)
-	c, err := h.b.Consumer(h.ctx(), ConsumerOptions{Group: "g", Streams: []string{"events"}, SessionTimeout: hostileSession, Start: Earliest()})
-	h.must(err)
-	x, err := c.Transactor(ProducerOptions{})
-	h.must(err)
-	defer func() { h.must(errors.Join(x.Close(h.ctx()), c.Close(h.ctx()))) }()
-	poll := func(n int, enough func(e *Incoming) bool) (all []*Delivery) {
-		t.Helper()
-		for n > 0 {
-			d, err := c.Poll(h.ctx())
-			h.must(err)
-			for i := range d.Events {
-				if enough(&d.Events[i]) {
-					n--
-				}
-			}
-			all = append(all, d)
-		}
-		return all
-	}
-	_, errs := h.publish(0, 10, ProducerOptions{})
-	h.must(errors.Join(errs...))
-	h.must(x.Do(h.ctx(), func(tx *Tx) error {
-		for _, d := range poll(10, func(*Incoming) bool { return true }) {
-			tx.Done(d)
-		}
-		return nil
-	}))
-	_, errs = h.publish(10, 20, ProducerOptions{})
-	h.must(errors.Join(errs...))
-	old := poll(10, func(*Incoming) bool { return true })
-	h.again(100, 50)
-	isNew := func(e *Incoming) bool { return LifeOf(e.Offset) > 0 }
-	began := poll(50, isNew)
-	err = x.Do(h.ctx(), func(tx *Tx) error {
-		for _, d := range append(old, began...) {
-			tx.Done(d)
-		}
-		return errors.New("not now")
-	})
-	if !errors.Is(err, ErrAborted) {
-		t.Errorf("the transaction ends with %v", err)
-	}
-	for _, d := range poll(50, isNew) {
-		d.Done()
 	}
 }
 

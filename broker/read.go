@@ -18,8 +18,8 @@ import (
 
 // Read calls fn with the committed events of one partition, from a position, for at most about
 // maxBytes of the log. Read returns the position for the next call. Read does not wait for new
-// events: if it returns the position where it began, the log of committed events ends there. If fn
-// returns false, Read stops. fn must not keep the event.
+// events: if it returns the position where it began, the log of committed events ends there. If the log ends
+// before the position, the error is [ErrCut]. If fn returns false, Read stops. fn must not keep the event.
 //
 // Read is for random access and makes one request in each call. A position below the start of the
 // log means the start. A record that is not an event has its Err set.
@@ -51,7 +51,7 @@ func (b *Broker) firstReadable(ctx context.Context, tp wire.TopicPartition, offs
 	start, end, err := b.logEnds(ctx, tp)
 	start, end = start+LifeOf(offset), end+LifeOf(offset)
 	if err == nil && offset > end {
-		err = fmt.Errorf("the log ends at %d", end)
+		err = lostError(ErrCut, "the log ends at %d", end)
 	}
 	return max(offset, start), err
 }

@@ -160,18 +160,23 @@ func (m *member) addMissing(ctx context.Context, places map[wire.TopicPartition]
 	return err
 }
 
-// addFirstOffsets adds the first offsets to read in partitions for which the group has no offset.
+// addFirstOffsets adds the first offsets to read in partitions for which the group has no offset. It asks for the
+// topics' ids first: an offset of a stream that is created again meanwhile must not get the new id.
 func (m *member) addFirstOffsets(ctx context.Context, places map[wire.TopicPartition]origin, parts []wire.TopicPartition, from Start, lives *knownLives) error {
 	if len(parts) == 0 {
 		return nil
 	}
-	starts, err := m.c.b.startOffsets(ctx, parts, from)
-	for tp, at := range starts {
-		var l life
-		if l, _, err = lives.after(ctx, tp.Topic, life{}); err != nil {
+	now := map[string]life{}
+	for _, tp := range parts {
+		l, _, err := lives.after(ctx, tp.Topic, life{})
+		if err != nil {
 			return err
 		}
-		starts[tp] = origin{at.offset, l.encode()}
+		now[tp.Topic] = l
+	}
+	starts, err := m.c.b.startOffsets(ctx, parts, from)
+	for tp, at := range starts {
+		starts[tp] = origin{at.offset, now[tp.Topic].encode()}
 	}
 	if err == nil {
 		err = m.commitStarts(ctx, starts)

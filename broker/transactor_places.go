@@ -222,7 +222,7 @@ func (t *Transactor) groupPlaces(ctx context.Context, parts map[wire.TopicPartit
 	}
 	places := make(map[wire.TopicPartition]origin, len(parts))
 	for tp, p := range parts {
-		from := origin{offset: p.startOffset()}
+		from := p.lastPlace()
 		if o, ok := known[tp]; ok && o.Offset >= 0 {
 			from = origin{lifeOf(o.Metadata).base + o.Offset, o.Metadata}
 		}
@@ -233,10 +233,10 @@ func (t *Transactor) groupPlaces(ctx context.Context, parts map[wire.TopicPartit
 	return places, nil
 }
 
-// startOffset returns the offset from which the partition is read while its group has no committed
-// offset.
-func (p *inPartition) startOffset() int64 {
+// lastPlace returns the last committed offset with its note, as this member knows it. It counts if Kafka has
+// none: Kafka forgets the offset of a stream that is deleted.
+func (p *inPartition) lastPlace() origin {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.committed
+	return origin{p.committed, p.metadata}
 }

@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"tidemill.dev"
@@ -95,10 +96,17 @@ func Write(ctx context.Context, o Options) (in tidemill.Input, err error) {
 	return in, err
 }
 
-// row is an outcome and the place of its event.
+// row is an outcome, and the place and identity of its event. If a stream is created again, other events have the
+// places of the old ones.
 type row struct {
-	at   broker.Position
-	data tidemill.OutcomeData
+	at         broker.Position
+	data       tidemill.OutcomeData
+	id, source string
+}
+
+// of reports whether an event is the one that was answered. Outcomes of earlier versions may not name it.
+func (r *row) of(e *broker.Incoming) bool {
+	return e.Err == nil && e.Offset == r.at.Offset && (r.id == "" || e.ID == r.id && e.Source == r.source)
 }
 
 // outcomes returns the newest outcome of each answer, in the order of the answered events.
@@ -115,7 +123,7 @@ func (o *Options) outcomes(ctx context.Context, in *tidemill.Input) ([]row, erro
 	for _, end := range ends {
 		until[end.Partition] = end.Offset
 	}
-	newest := map[broker.Position]tidemill.OutcomeData{}
+	newest := map[broker.Position]row{}
 	for _, at := range from {
 		end := until[at.Partition]
 		// All outcomes of a key are in one partition, because their record key is the key, and the stream keeps its
@@ -129,8 +137,8 @@ func (o *Options) outcomes(ctx context.Context, in *tidemill.Input) ([]row, erro
 		}
 	}
 	all := make([]row, 0, len(newest))
-	for at, d := range newest {
-		all = append(all, row{at, d})
+	for _, r := range newest {
+		all = append(all, r)
 	}
 	slices.SortFunc(all, func(a, b row) int {
 		return cmp.Or(cmp.Compare(a.at.Partition, b.at.Partition), cmp.Compare(a.at.Offset, b.at.Offset))
@@ -139,7 +147,7 @@ func (o *Options) outcomes(ctx context.Context, in *tidemill.Input) ([]row, erro
 }
 
 // readOutcomes reads a range of one partition.
-func (o *Options) readOutcomes(ctx context.Context, at broker.Position, end int64, newest map[broker.Position]tidemill.OutcomeData) error {
+func (o *Options) readOutcomes(ctx context.Context, at broker.Position, end int64, newest map[broker.Position]row) error {
 	for at.Offset < end {
 		var bad error
 		next, err := o.Broker.Read(ctx, at, mostAtOnce, func(e *broker.Incoming) bool {
@@ -159,7 +167,7 @@ func (o *Options) readOutcomes(ctx context.Context, at broker.Position, end int6
 	return nil
 }
 
-func (o *Options) take(e *broker.Incoming, newest map[broker.Position]tidemill.OutcomeData) error {
+func (o *Options) take(e *broker.Incoming, newest map[broker.Position]row) error {
 	if e.Err != nil || o.Key != "" && string(e.Key) != o.Key {
 		return nil
 	}
@@ -171,10 +179,12 @@ func (o *Options) take(e *broker.Incoming, newest map[broker.Position]tidemill.O
 		return nil // no reader can do more with it
 	}
 	at, ok := broker.ParsePlace(d.Place)
-	if !ok || newest[at].Revision >= d.Revision {
+	if !ok || newest[at].data.Revision >= d.Revision {
 		return nil
 	}
-	if newest[at] = d; len(newest) > mostRows {
+	id, _ := e.Attribute(tidemill.AttrCausationID)
+	source, _ := e.Attribute(tidemill.AttrCausationSource)
+	if newest[at] = (row{at, d, strings.Clone(id), strings.Clone(source)}); len(newest) > mostRows {
 		return ErrTooMany
 	}
 	return nil
@@ -220,7 +230,7 @@ func (o *Options) writePartition(ctx context.Context, all []row, last int64, to 
 		_, err := o.Broker.Read(ctx, all[0].at, bytes, func(e *broker.Incoming) bool {
 			for len(all) > 0 && bad == nil && all[0].at.Offset <= e.Offset {
 				var of *Event
-				if all[0].at.Offset == e.Offset && e.Err == nil {
+				if all[0].of(e) {
 					of = eventOf(&e.View)
 				}
 				bad = to.Encode(Row{of, all[0].data.Truth, all[0].data})

@@ -63,12 +63,12 @@ func (w *world) publish(stream string, v broker.View) string {
 	return at.Place()
 }
 
-func (w *world) outcome(d tidemill.OutcomeData) {
+func (w *world) outcome(d tidemill.OutcomeData, more ...broker.Attribute) {
 	w.Helper()
 	data, err := json.Marshal(d)
 	w.must(err)
 	w.publish(tidemill.StreamOutcomes, broker.View{ID: d.Place, Source: "/tidemill/test/outcomes", Type: tidemill.TypeOutcome, Subject: d.Key, Key: []byte(d.Key), DataContentType: "application/json", Data: data,
-		Extensions: []broker.Attribute{{Name: tidemill.AttrScorer, Value: d.Scorer}}})
+		Extensions: append([]broker.Attribute{{Name: tidemill.AttrScorer, Value: d.Scorer}}, more...)})
 }
 
 // read returns the rows of the file that Write has stored.
@@ -142,6 +142,22 @@ func TestOutcomesAreWritten(t *testing.T) {
 	w.o.Key = "bot-9"
 	if none, err := Write(t.Context(), w.o); err != nil || none.Rows != 0 || len(w.read(none)) != 0 {
 		t.Errorf("a key without outcomes: %+v, %v", none, err)
+	}
+}
+
+// The stream was created again, and another event has the place of one that was answered. The row has no event.
+func TestAnotherEventHasThePlace(t *testing.T) {
+	w := newWorld(t)
+	for i, cause := range []string{"m-0", "old"} {
+		place := w.publish("messages", broker.View{ID: "m-" + strconv.Itoa(i), Source: "/chat", Type: "message", Subject: "bot-1", Data: []byte("x")})
+		w.outcome(tidemill.OutcomeData{Scorer: "intents", Key: "bot-1", Model: "m", Version: 1, Place: place, Label: "x", Truth: "x", Revision: 1},
+			broker.Attribute{Name: tidemill.AttrCausationID, Value: cause}, broker.Attribute{Name: tidemill.AttrCausationSource, Value: "/chat"})
+	}
+	in, err := Write(t.Context(), w.o)
+	w.must(err)
+	rows := w.read(in)
+	if len(rows) != 2 || rows[0].Event == nil || rows[0].Event.ID != "m-0" || rows[1].Event != nil {
+		t.Errorf("the rows are %+v", rows)
 	}
 }
 

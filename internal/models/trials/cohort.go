@@ -135,7 +135,9 @@ func (t *trial) take(from, scorer string, at broker.Position, e *broker.Incoming
 	case tidemill.TypeScored:
 		if in, ok := broker.ParsePlace(e.ID); ok && in.Stream == from {
 			t.records++
-			t.seen.addAnswer(place{in.Partition, in.Offset}, jsonscan.TextAt(e.Data, []string{"label"}), at.Partition)
+			source, _ := e.Attribute(tidemill.AttrCausationSource)
+			id, _ := e.Attribute(tidemill.AttrCausationID)
+			t.seen.addAnswer(place{in.Partition, in.Offset}, causeOf(source, id), jsonscan.TextAt(e.Data, []string{"label"}), at.Partition)
 		}
 	case tidemill.TypeOutcome, tidemill.TypeOutcomeCorrected:
 		d, ok := outcomeOf(e)
@@ -316,11 +318,11 @@ func (w *answering) answerSome(ctx context.Context, all []wanted) (done int, err
 		return done < len(all) && all[done].at.partition == at.partition && all[done].at.offset-at.offset < gap
 	})
 	switch {
-	case err != nil || failed != nil:
-		return done, cmp.Or(failed, err)
-	case done == 0 && next <= first.offset: // the log has lost its end
+	case errors.Is(err, broker.ErrCut), err == nil && failed == nil && done == 0 && next <= first.offset: // the log has lost its end, or was made again
 		all[0].lost()
 		return 1, nil
+	case err != nil || failed != nil:
+		return done, cmp.Or(failed, err)
 	}
 	for done < len(all) && all[done].at.compare(place{first.partition, next}) < 0 {
 		all[done].lost()
@@ -337,7 +339,7 @@ func (a wanted) lost() {
 
 // one lets a candidate answer an event.
 func (w *answering) one(ctx context.Context, a wanted, e *broker.Incoming) error {
-	if e.Err != nil {
+	if e.Err != nil || !a.t.seen.isOf(a.at, e) {
 		a.lost()
 		return nil
 	}

@@ -39,7 +39,7 @@ func TestCollectionsDependOnTheRecordsAlone(t *testing.T) {
 			if rng.IntN(2) == 0 {
 				group = fmt.Sprint("g", rng.IntN(20))
 			}
-			acts = append(acts, func(c *collection) { c.addAnswer(at, label, 1) })
+			acts = append(acts, func(c *collection) { c.addAnswer(at, 0, label, 1) })
 			if rng.IntN(3) > 0 {
 				d := &tidemill.OutcomeData{Truth: fmt.Sprint(rng.IntN(3)), Group: group}
 				acts = append(acts, func(c *collection) { c.addOutcome(at, d, at) })
@@ -81,7 +81,7 @@ func TestCorrectionsCount(t *testing.T) {
 	t.Parallel()
 	c := newCollection()
 	at := place{0, 7}
-	c.addAnswer(at, "a", 0)
+	c.addAnswer(at, 0, "a", 0)
 	c.addCandidate(at, "b", false, 0)
 	c.addOutcome(at, &tidemill.OutcomeData{Truth: "a"}, place{0, 1})
 	if s := c.sum(0.05); s.Losses != 1 || s.Wins != 0 || s.Agreed != 0 || s.Labelled != 1 {

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"hash"
 	"hash/fnv"
+	"io"
 	"maps"
 	"math"
 	"slices"
@@ -33,10 +34,11 @@ func (p place) compare(o place) int {
 type pair struct {
 	champion, candidate, truth string
 	group                      string
-	answered                   bool  // whether the candidate has read the event
-	failed                     bool  // whether it could not answer
-	answer                     int32 // partition of the champion's answer
-	outcome                    place // first outcome; it has an offset of -1 before there is one
+	cause                      uint64 // event that the champion has answered; see causeOf
+	answered                   bool   // whether the candidate has read the event
+	failed                     bool   // whether it could not answer
+	answer                     int32  // partition of the champion's answer
+	outcome                    place  // first outcome; it has an offset of -1 before there is one
 }
 
 // mostPairs is the number of events that a trial keeps. If there are more, it keeps one of 2, 4, 8 … of them.
@@ -57,16 +59,29 @@ func newCollection() *collection {
 	return &collection{pairs: map[place]*pair{}, labels: map[string]string{}, most: mostPairs}
 }
 
+// causeOf distinguishes events. If a stream is created again, other events have the places of the old ones.
+func causeOf(source, id string) uint64 {
+	h := fnv.New64a()
+	_, _ = io.WriteString(h, source+"\x00"+id)
+	return h.Sum64()
+}
+
 // addAnswer adds the champion's answer to an event.
-func (c *collection) addAnswer(at place, label string, partition int32) {
+func (c *collection) addAnswer(at place, cause uint64, label string, partition int32) {
 	p := c.at(at)
 	if p == nil || p.champion != "" || label == "" {
 		return
 	}
-	p.champion, p.answer = c.one(label), partition
+	p.champion, p.cause, p.answer = c.one(label), cause, partition
 	if !p.answered {
 		c.needed = append(c.needed, at)
 	}
+}
+
+// isOf reports whether an event is the one that the champion has answered.
+func (c *collection) isOf(at place, e *broker.Incoming) bool {
+	p := c.pairs[at]
+	return p == nil || p.cause == causeOf(e.Source, e.ID)
 }
 
 // addOutcome adds the truth about an event. A later outcome corrects an earlier one.

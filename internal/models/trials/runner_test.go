@@ -2,6 +2,7 @@ package trials
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"reflect"
 	"strings"
@@ -234,6 +235,27 @@ func TestErrorsCount(t *testing.T) {
 	w.wait("all events", func(all []api.Trial) bool {
 		return len(all) == 1 && all[0].Answered == 11 && all[0].Errors == 1 && all[0].Losses == 1 && all[0].Agreed == 10
 	})
+}
+
+// The stream was created again: other events have the places of some answers, and its log is shorter. Such answers count as
+// nothing, and the trial goes on.
+func TestAnswersToEventsOfAnOldStream(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.version("a", nil)
+	labels := map[int]string{1: "spam", 2: "ham"}
+	data, err := json.Marshal(labels)
+	w.must(err)
+	other := broker.Position{Stream: "messages", Partition: 1}
+	other.Offset = w.send("messages", 1, &broker.View{ID: "a-other", Source: "/test", Type: "message", Subject: "a", Data: data, DataContentType: "application/json"})
+	w.answer("a", "a-old", other, 1, "spam")
+	w.answer("a", "a-older", broker.Position{Stream: "messages", Partition: 0, Offset: 1000}, 1, "spam")
+	for n := range 4 {
+		w.outcome("a", w.answered("a", n, 1, labels), 1, "spam", "ham", 1)
+	}
+	w.version("a", few())
+	w.run(w.options())
+	w.wait("the other events", func(all []api.Trial) bool { return len(all) == 1 && all[0].Answered == 4 && all[0].Wins == 4 })
 }
 
 // Two processes that run the same trials propose one end.

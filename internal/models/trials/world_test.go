@@ -157,10 +157,16 @@ func (w *world) answered(key string, n, champion int, labels map[int]string) bro
 	w.must(err)
 	at := broker.Position{Stream: "messages", Partition: int32(n % 3)}
 	at.Offset = w.send("messages", at.Partition, &broker.View{ID: fmt.Sprint(key, "-", n), Source: "/test", Type: "message", Subject: key, Data: data, DataContentType: "application/json"})
-	w.send("scored", int32(n%2), &broker.View{ID: at.Place(), Source: "/scorer", Type: tidemill.TypeScored, Subject: key, DataContentType: "application/json",
-		Data: fmt.Appendf(nil, `{"label":%q}`, labels[champion]), Extensions: []broker.Attribute{{Name: tidemill.AttrModel, Value: "m/" + key},
-			{Name: tidemill.AttrModelVersion, Value: strconv.Itoa(champion)}}})
+	w.answer(key, fmt.Sprint(key, "-", n), at, champion, labels[champion])
 	return at
+}
+
+// answer publishes the champion's answer to the event with this id and place.
+func (w *world) answer(key, id string, at broker.Position, champion int, label string) {
+	w.Helper()
+	w.send("scored", at.Partition%2, &broker.View{ID: at.Place(), Source: "/scorer", Type: tidemill.TypeScored, Subject: key, DataContentType: "application/json",
+		Data: fmt.Appendf(nil, `{"label":%q}`, label), Extensions: []broker.Attribute{{Name: tidemill.AttrModel, Value: "m/" + key},
+			{Name: tidemill.AttrModelVersion, Value: strconv.Itoa(champion)}, {Name: tidemill.AttrCausationID, Value: id}, {Name: tidemill.AttrCausationSource, Value: "/test"}}})
 }
 
 // outcome publishes the truth about an answer.
