@@ -341,6 +341,7 @@ func (o *oracle) rollouts() (named map[string]*rollout, base map[string]bool, wr
 			named[d.Rollout] = &rollout{way: d.Way.Made.Env.WAY, share: d.Share}
 		case one == nil:
 			wrong = append(wrong, fmt.Sprintf("%s of %q, which has not begun", r.typ(), d.Rollout))
+		case kind == "ended" && one.ended == d.Result: // another controller has decided the same
 		case one.ended != "" && one.ended != "stopped":
 			wrong = append(wrong, fmt.Sprintf("%s of %s, which has ended: %s", r.typ(), d.Rollout, one.ended))
 		case kind == "advanced":
