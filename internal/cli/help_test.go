@@ -254,6 +254,12 @@ func TestValidateWarnsOfMissingFiles(t *testing.T) {
 		t.Errorf("as JSON: exit %d, %q, %q", o.code, o.out, o.err)
 	}
 
+	text = "version: 1\nrecipes:\n  a: {when: {type: t}, run: {dir: nowhere, command: [sh]}}\n  b: {when: {type: t}, run: {dir: ., command: [sh]}}\n"
+	o = call(t, "", "validate", leave(t, text, dir, "recipes.yaml"))
+	if want := "recipes.a.run.dir: there is no folder " + filepath.Join(dir, "nowhere") + " here; the runs need it\n"; o.code != 0 || !strings.HasSuffix(o.err, want) || strings.Count(o.err, "\n") != 1 {
+		t.Errorf("exit %d, %s", o.code, o.err)
+	}
+
 	var many strings.Builder
 	many.WriteString("version: 1\ntriggers:\n")
 	for i := range 30 {
