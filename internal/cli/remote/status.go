@@ -182,7 +182,7 @@ func (r *statusReport) runsOf(ctx context.Context, s *section, what string, q cl
 }
 
 func (r *statusReport) models(ctx context.Context, s *section) error {
-	champions, awaiting, unserved := 0, 0, 0
+	champions, awaiting, unserved, trials, drifting := 0, 0, 0, 0, 0
 	waits := map[string]int{} // number of versions that wait for a person, by reason
 	var refused []string
 	q := client.ModelQuery{Limit: statusPage}
@@ -201,7 +201,12 @@ func (r *statusReport) models(ctx context.Context, s *section) error {
 				s.line("%s@%d is the champion%s: %s", m.Name, m.Champion, servingText(m.Unserved), m.Unserved.Error)
 				r.suggest("tidemill models show %s", m.Name)
 			}
+			if len(m.Drifts) > 0 {
+				drifting++
+			}
 			switch m.State {
+			case tidemill.VersionTrial:
+				trials++
 			case tidemill.VersionAwaiting:
 				awaiting++
 				if m.Hold != "" {
@@ -223,10 +228,13 @@ func (r *statusReport) models(ctx context.Context, s *section) error {
 	for _, part := range []struct {
 		n    int
 		text string
-	}{{len(refused), "of the newest versions refused"}, {awaiting, "waiting for a person"}, {unserved, "not served"}} {
+	}{{len(refused), "of the newest versions refused"}, {awaiting, "waiting for a person"}, {unserved, "not served"}, {trials, "on trial"}, {drifting, "drifting"}} {
 		if part.n > 0 {
 			s.say("%s %s", show.Thousands(int64(part.n)), part.text)
 		}
+	}
+	if drifting > 0 {
+		r.suggest("tidemill drift")
 	}
 	return r.refusals(ctx, s, refused)
 }
