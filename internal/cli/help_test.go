@@ -148,6 +148,7 @@ func TestSlipsInTheCall(t *testing.T) {
 		"tail x -n -1":              "-n -1",
 		"up --kafka-port 7000000":   "a port is 0 to 65535",
 		"streams x":                 "one argument too many",
+		"schedules show nightly":    "tidemill help schedules lists its commands",
 		"models show a/b 3":         "a version is part of the model's name: a/b@3",
 		"models promote a/b 3":      "a/b@3",
 		"models compare a/b 2 3":    "a/b@3",
