@@ -7,6 +7,7 @@ import (
 	"io"
 	"regexp"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
@@ -144,7 +145,11 @@ func parses(head []byte) bool {
 }
 
 func cleanMessage(err error) string {
-	return "this is not YAML: " + yamlPrefix.ReplaceAllString(err.Error(), "")
+	text := "this is not YAML: " + yamlPrefix.ReplaceAllString(err.Error(), "")
+	if strings.Contains(text, "did not find expected ',' or '}'") {
+		text += `; close each {, and put text with a brace in quotes, such as "intent/{key}"`
+	}
+	return text
 }
 
 // maxDepth is much deeper than any real config; it bounds paths and recursion.

@@ -89,21 +89,21 @@ func completedInBash(t *testing.T, data string) {
 		t.Fatal(err)
 	}
 	leave(t, ok(t, "completion", "bash"), dir, "script")
-	// _get_comp_words_by_ref is a function of the package bash-completion, which may be missing here.
 	const press = `
 . script
-for package in /usr/share/bash-completion/bash_completion /etc/bash_completion; do [ ! -r $package ] || . $package; done
-declare -F _get_comp_words_by_ref >/dev/null || _get_comp_words_by_ref() { words=("${COMP_WORDS[@]}"); cword=$COMP_CWORD; cur=${words[cword]}; }
 COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMP_LINE="$*"
 COMP_POINT=${#COMP_LINE}
 [[ $(complete -p tidemill) == *"-F __start_tidemill tidemill" ]] && __start_tidemill tidemill && printf '%s\n' "${COMPREPLY[@]}"`
-	for words, want := range map[string]string{"--data " + data + " tail mess": "messages\n", "--data " + data + " promote intent/b": "intent/bot-1\n", "complet": "completion\n"} {
-		eventually(t, func() bool {
-			tab := exec.CommandContext(t.Context(), bash, append([]string{"--norc", "--noprofile", "-c", press, bash, "tidemill"}, strings.Split(words, " ")...)...)
-			tab.Dir, tab.Env = dir, append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
-			out, _ := tab.Output() // the status is that of bash's own compopt, which works only after a real key
-			return string(out) == want
-		})
+	const withPackage = `for package in /usr/share/bash-completion/bash_completion /etc/bash_completion; do [ ! -r $package ] || . $package; done`
+	for words, want := range map[string]string{"--data " + data + " tail mess": "messages\n", "--data " + data + " promote intent/b": "intent/bot-1\n", "complet": "completion\n", "completion ": "bash\nzsh\nfish\n"} {
+		for _, before := range []string{"", withPackage} {
+			eventually(t, func() bool {
+				tab := exec.CommandContext(t.Context(), bash, append([]string{"--norc", "--noprofile", "-c", before + press, bash, "tidemill"}, strings.Split(words, " ")...)...)
+				tab.Dir, tab.Env = dir, append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
+				out, _ := tab.Output() // the status is that of bash's own compopt, which works only after a real key
+				return string(out) == want
+			})
+		}
 	}
 }
 

@@ -142,7 +142,7 @@ func TestSlipsWithData(t *testing.T) {
 		"data get d":                           "DIR is missing",
 		"data get d " + differs:                "is there and is not that file",
 		"data get d " + differs + " none":      "has no file and no folder none",
-		"data log none":                        "none",
+		"data log none":                        `dataset "none" has no branch "main"; tidemill data ls lists datasets and branches`,
 		"data log d -n 0":                      "give 1 to 1000",
 		"data diff d":                          "FROM is missing",
 		"data diff d main none":                `"none"`,

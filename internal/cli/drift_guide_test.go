@@ -20,6 +20,7 @@ func TestDriftIsFollowed(t *testing.T) {
 	g.scored(400)
 	g.do()
 	g.until("drift", "labels", "input.country")
+	g.until("status", "1 drifting", "tidemill drift")
 	mention(t, "drift", g.do(), "intent/bot-shop@1", "labels", "refund", "input.country", "NL", "scored/", "messages/")
 	mention(t, "the facts", g.do(), "tidemill.model.drifted", "bot-shop", "figure=labels", "figure=input.country", `"value":"refund"`)
 	g.until("models show intent/bot-shop@2", "refused")

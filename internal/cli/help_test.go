@@ -148,6 +148,7 @@ func TestSlipsInTheCall(t *testing.T) {
 		"tail x -n -1":              "-n -1",
 		"up --kafka-port 7000000":   "a port is 0 to 65535",
 		"streams x":                 "one argument too many",
+		"schedules show nightly":    "tidemill help schedules lists its commands",
 		"models show a/b 3":         "a version is part of the model's name: a/b@3",
 		"models promote a/b 3":      "a/b@3",
 		"models compare a/b 2 3":    "a/b@3",
@@ -252,6 +253,12 @@ func TestValidateWarnsOfMissingFiles(t *testing.T) {
 	}
 	if o := call(t, "", "validate", file, "-o", "json"); o.code != 0 || o.out != "[]\n" || o.err == "" {
 		t.Errorf("as JSON: exit %d, %q, %q", o.code, o.out, o.err)
+	}
+
+	text = "version: 1\nrecipes:\n  a: {when: {type: t}, run: {dir: nowhere, command: [sh]}}\n  b: {when: {type: t}, run: {dir: ., command: [sh]}}\n"
+	o = call(t, "", "validate", leave(t, text, dir, "recipes.yaml"))
+	if want := "recipes.a.run.dir: there is no folder " + filepath.Join(dir, "nowhere") + " here; the runs need it\n"; o.code != 0 || !strings.HasSuffix(o.err, want) || strings.Count(o.err, "\n") != 1 {
+		t.Errorf("exit %d, %s", o.code, o.err)
 	}
 
 	var many strings.Builder

@@ -127,7 +127,7 @@ func TestDeadLettersFromTheCommandLine(t *testing.T) {
 	if whole.Letter.ID != one.ID || len(whole.Attempts) != 2 {
 		t.Errorf("as JSON it shows %+v", whole)
 	}
-	mention(t, "no letter", call(t, "", "dl", "show", "none", "--url", d.url).err, "show dead letter none: no dead letter's id is")
+	mention(t, "no letter", call(t, "", "dl", "show", "none", "--url", d.url).err, "find dead letter none: no dead letter's id is")
 
 	mention(t, "a dry drop", ok(t, "dl", "drop", one.ID[:show.ShownID], "--reason", "a test", "--dry-run", "--url", d.url), "1 dead letter would be dropped. Next: ")
 	mention(t, "a drop", ok(t, "dl", "drop", one.ID[:show.ShownID], "--reason", "a test", "--url", d.url), "Dropped 1 dead letter.")

@@ -30,8 +30,8 @@ func validateCommand() command.Command {
 		Args:    "[FILE]",
 		Summary: "check a config and list every problem",
 		About: `It needs no Kafka. Each problem is one line: file:line: path, the fault and its
-correction. The exit status is then 1. If a file that a trigger names cannot be read
-here, that is only a warning: the config may be for another machine.`,
+correction. The exit status is then 1. If a file of a trigger or the folder of a recipe
+is missing here, that is only a warning: the config may be for another machine.`,
 		Examples: []command.Example{
 			{"tidemill validate -f tidemill.yaml", "a file"},
 			{"tidemill validate -f conf.d -o json", "a folder, for a script"},
@@ -108,7 +108,7 @@ func (v *validate) checkConfig(warnings io.Writer) (string, error) {
 	}
 	own := len(slices.DeleteFunc(slices.Clone(c.Streams), func(s config.Stream) bool { return s.Builtin }))
 	triggers := len(slices.DeleteFunc(slices.Clone(c.Triggers), func(t config.Trigger) bool { return t.Builtin }))
-	for _, line := range append(missingFiles(c), memoryNote(c, agent.LimitsMemory)...) {
+	for _, line := range append(missing(c, (&connect.ConfigSource{Path: file}).Folder()), memoryNote(c, agent.LimitsMemory)...) {
 		fmt.Fprintf(warnings, "%s: %s\n", file, line)
 	}
 	said := fmt.Sprintf("%s is valid: install %s, %s of yours, %d built in, %s, %s", file, c.Name, show.Count(own, "stream"), len(c.Streams)-own,
@@ -163,27 +163,42 @@ func (v *validate) printProblems(w io.Writer, problems []config.Problem) error {
 // not mounted here.
 const maxMissing = 20
 
+// missing returns a warning for each file and folder that the config names and that this machine lacks.
+func missing(c *config.Config, folder string) []string {
+	lines := append(missingFiles(c), missingFolders(c, folder)...)
+	if left := len(lines) - maxMissing; left > 0 {
+		lines = append(lines[:maxMissing], fmt.Sprintf("and %d more", left))
+	}
+	return lines
+}
+
 // missingFiles returns a warning for each credential file of a trigger that cannot be read here.
 // The config is still valid, because the files may exist where it is used. The warnings omit the
 // path: if a user wrote the secret itself in place of its file, the path is the secret.
 func missingFiles(c *config.Config) []string {
 	var lines []string
-	left := 0
 	for _, t := range c.Triggers {
 		files := t.To.Credentials.Files()
 		for _, key := range slices.Sorted(maps.Keys(files)) {
-			why := unreadable(files[key])
-			switch {
-			case why == "":
-			case len(lines) == maxMissing:
-				left++
-			default:
+			if why := unreadable(files[key]); why != "" {
 				lines = append(lines, fmt.Sprintf("triggers.%s.to.%s: the file %s; the dispatcher must be able to read it", t.Name, key, why))
 			}
 		}
 	}
-	if left > 0 {
-		lines = append(lines, fmt.Sprintf("and %d more", left))
+	return lines
+}
+
+// missingFolders returns a warning for each folder of a recipe that does not exist here.
+func missingFolders(c *config.Config, folder string) []string {
+	var lines []string
+	for _, r := range c.Recipes {
+		dir := r.Run.Dir
+		if dir != "" && !filepath.IsAbs(dir) {
+			dir = filepath.Join(folder, dir)
+		}
+		if info, err := os.Stat(dir); dir != "" && (err != nil || !info.IsDir()) {
+			lines = append(lines, fmt.Sprintf("recipes.%s.run.dir: there is no folder %s here; the runs need it", r.Name, dir))
+		}
 	}
 	return lines
 }

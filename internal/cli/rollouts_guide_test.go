@@ -29,6 +29,7 @@ func TestRolloutsIsFollowed(t *testing.T) {
 	g.do()
 	g.until("rollouts show intent", "stopped", "0 to go", "0 cannot")
 	shown := g.do()
+	g.until("status", "intent/1 stopped", "tidemill rollouts show intent")
 	mention(t, "a bad change", shown, "[50%] → 100%", "fleet.worse > 0.02", "rolled back", "tidemill rollouts abort or resume intent")
 	g.do()
 	g.until("rollouts", "aborted")

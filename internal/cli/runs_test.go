@@ -122,9 +122,9 @@ func TestRunsByCommand(t *testing.T) {
 	mention(t, "start all", r.ok("runs", "start", "intent", "--all", "--where", "subject LIKE 'bo%'", "--rate", "10/s"), "bot-1  requested")
 	for args, says := range map[string]string{
 		"runs show zzzzzzzz":     `no run's id is "zzzzzzzz"`,
-		"runs get " + bad + " x": "has made no files; it is failed",
+		"runs get " + bad + " x": "has made no files; its state is failed",
 		"runs start no --key a":  `recipe "no" is not in the config`,
-		"runs start intent":      "give the keys",
+		"runs start intent":      "name those to start runs for",
 		"runs cancel " + bad:     "",
 		"recipes pause no":       `recipe "no" is not in the config`,
 		"pools resume no":        `pool "no" is not in the config`,

@@ -63,7 +63,7 @@ func TestStatus(t *testing.T) {
 // A change by a person names the person. A swap is printed once, though each partition reports it.
 func TestWhatHappens(t *testing.T) {
 	t.Parallel()
-	conf := &config.Config{Recipes: []config.Recipe{{Name: "intent", Gate: []string{"metrics.zeal >= 1"}}}}
+	conf := &config.Config{Recipes: []config.Recipe{{Name: "intent", Gate: []string{"metrics.zeal >= 1"}, Run: config.Job{Attempts: 2}}}}
 	h, of := happenings{config: func() *config.Config { return conf }}, func(typ, version, by string, data any) *broker.View {
 		text, err := json.Marshal(data)
 		if err != nil {
@@ -87,6 +87,9 @@ func TestWhatHappens(t *testing.T) {
 		{of(tidemill.TypeModelUnloadable, "5", "", tidemill.ModelUnloadable{Scorer: "s", Version: 5, Error: "it is cut off"}), "scorer s  cannot load m/a@5: it is cut off"},
 		{of(tidemill.TypeRunFinished, "", "", tidemill.RunFinished{Outcome: tidemill.OutcomeSucceeded, Result: tidemill.Result{Metrics: map[string]float64{"auc": 0.9, "loss": 0.1, "zeal": 3}}}),
 			"run abcdefghij  intent   succeeded after 0s: zeal 3, loss 0.1"},
+		{of(tidemill.TypeRunFinished, "", "", tidemill.RunFinished{Attempt: 1, Outcome: tidemill.OutcomeFailed, Reason: "exit status 1"}), "run abcdefghij  intent   attempt 1 of 2 failed after 0s: exit status 1"},
+		{of(tidemill.TypeRunFinished, "", "", tidemill.RunFinished{Attempt: 2, Outcome: tidemill.OutcomeFailed, Reason: "exit status 1"}), "run abcdefghij  intent   failed after 0s: exit status 1"},
+		{of(tidemill.TypeRunFinished, "", "", tidemill.RunFinished{Attempt: 1, Outcome: tidemill.OutcomeFailed, Permanent: true, Reason: "no model"}), "run abcdefghij  intent   failed after 0s: no model"},
 		{of(tidemill.TypeModelPromoted, "2", "", verdict), "model m/a@2  is the champion: accuracy 0.9"},
 		{of(tidemill.TypeModelAwaiting, "2", "", verdict), "model m/a@2  waits for a person: accuracy 0.9"},
 		{of(tidemill.TypeModelRolledBack, "2", "ada", tidemill.ModelAnnounced{Version: 2}), "model m/a@2  is the champion again, by ada"},

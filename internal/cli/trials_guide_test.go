@@ -20,6 +20,7 @@ func TestTrialsIsFollowed(t *testing.T) {
 	g.scored(300)
 	g.do()
 	g.until("trials", "intent/bot-shop@2", "300", "50.0 %", "waits for the first label")
+	g.until("status", "1 champion, 1 on trial")
 	mention(t, "the running trial", g.do(), "0 of 100", "against version 1", "stream.lead.low > 0", "fails", "no label has come yet", "stream.errors == 0", "holds")
 	g.do()
 	g.until("models show intent/bot-shop@2", ", champion:")

@@ -12,10 +12,12 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
 
+	"tidemill.dev"
 	"tidemill.dev/broker"
 	"tidemill.dev/broker/embedded"
 	"tidemill.dev/config"
@@ -214,12 +216,12 @@ func (u *up) tellAddresses(s *command.Session, p *platform.Platform, source *con
 		return err
 	}
 	a := p.Addresses()
-	fmt.Fprintf(s.Stdout, "tidemill is up after %s, with %d streams\n", took.Round(time.Millisecond), len(p.Config().Streams))
+	fmt.Fprintf(s.Stdout, "tidemill is up after %s\n", took.Round(time.Millisecond))
 	fmt.Fprintf(s.Stdout, "  http    %s\n%s  kafka   %s\n  redis   %s\n  config  %s\n", u.door.URL(g), connect.GRPCLine(g), a.Kafka, a.Redis, source.Shown())
 	if !p.Embedded() {
 		return nil
 	}
-	fmt.Fprintf(s.Stdout, "  data    %s\n\nThe dashboard is at %s/\n\nIn another terminal:\n%s\nCtrl-C stops it.\n", u.Data, u.door.URL(g), u.nextSteps(u.door.URL(g)))
+	fmt.Fprintf(s.Stdout, "  data    %s\n\nThe dashboard is at %s/\n\nIn another terminal:\n%s\nCtrl-C stops it.\n", u.Data, u.door.URL(g), u.nextSteps(p.Config(), u.door.URL(g)))
 	return nil
 }
 
@@ -236,7 +238,7 @@ func (u *up) leaveAddresses(p *platform.Platform, source *connect.ConfigSource, 
 
 // nextSteps returns command lines that work from the same folder. If the gateway needs a token, the
 // user must fill it in.
-func (u *up) nextSteps(door string) string {
+func (u *up) nextSteps(conf *config.Config, door string) string {
 	flags, curl, token := "", "", ""
 	if u.Data != connect.DataFolder {
 		flags = " --data " + u.Data
@@ -254,9 +256,25 @@ func (u *up) nextSteps(door string) string {
 		token = "  export " + connect.EnvToken + "=tm_…  # tidemill token new NAME --role publish,read --file " + u.door.Access + " makes one\n"
 		curl += " -H \"Authorization: Bearer $" + connect.EnvToken + "\""
 	}
+	typ := typeToPublish(conf)
 	return token + "  tidemill tail events" + flags + "\n" +
-		"  tidemill publish bot-created --subject bot-42 -d '{\"name\": \"Ada\"}'" + flags + "\n" +
-		"  curl -i" + curl + " -X POST " + door + "/events -H 'ce-specversion: 1.0' -H 'ce-type: bot-created' -H 'ce-source: /crm' -H 'ce-id: 1' -H 'ce-subject: bot-43'\n"
+		"  tidemill publish " + typ + " --subject bot-42 -d '{\"name\": \"Ada\"}'" + flags + "\n" +
+		"  curl -i" + curl + " -X POST " + door + "/events -H 'ce-specversion: 1.0' -H 'ce-type: " + typ + "' -H 'ce-source: /crm' -H 'ce-id: 1' -H 'ce-subject: bot-43'\n"
+}
+
+// typeToPublish returns a type from outside that a trigger waits for, so that a published event has an
+// effect. It must not need quotes.
+func typeToPublish(conf *config.Config) string {
+	for i := range conf.Triggers {
+		for _, w := range conf.Triggers[i].When {
+			for _, typ := range w.Types {
+				if w.Where == "" && tidemill.Reserved(typ, "") == nil && typ != tidemill.TypeNewData && typ != tidemill.TypeBotDeleted && !strings.ContainsAny(typ, " '\"$`\\") {
+					return typ
+				}
+			}
+		}
+	}
+	return tidemill.TypeBotCreated
 }
 
 // beginWithin limits the wait for the triggers. The start waits because triggers must get all

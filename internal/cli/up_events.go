@@ -101,12 +101,16 @@ func (h *happenings) runText(v *broker.View) string {
 	for _, s := range d.Stages {
 		took += s.Seconds
 	}
-	text := fmt.Sprintf("run %s  %s %s  %s after %s", show.ShortID(run), recipe, v.Subject, d.Outcome, time.Duration(took*float64(time.Second)).Round(time.Millisecond))
+	r, _ := h.config().Recipe(recipe) // a recipe that is no longer in the config has no gate and no attempts
+	outcome := string(d.Outcome)
+	if d.Outcome == tidemill.OutcomeFailed && !d.Permanent && d.Attempt < r.Run.Attempts {
+		outcome = fmt.Sprintf("attempt %d of %d failed", d.Attempt, r.Run.Attempts)
+	}
+	text := fmt.Sprintf("run %s  %s %s  %s after %s", show.ShortID(run), recipe, v.Subject, outcome, time.Duration(took*float64(time.Second)).Round(time.Millisecond))
 	switch {
 	case d.Reason != "":
 		return text + ": " + d.Reason
 	case len(d.Metrics) > 0:
-		r, _ := h.config().Recipe(recipe) // a recipe that is no longer in the config has no gate
 		return text + ": " + remote.Headline(d.Metrics, rules.Metrics(r.Gate)...)
 	}
 	return text

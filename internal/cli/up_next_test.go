@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"tidemill.dev/config"
 	"tidemill.dev/internal/cli/connect"
 )
 
@@ -83,5 +84,23 @@ func TestNextStepsNameWhatTheCertificateNames(t *testing.T) {
 	cert, key := selfSigned(t, t.TempDir(), "tidemill.example")
 	u := &up{door: connect.DoorFlags{Cert: cert, Key: key}}
 	u.Data = connect.DataFolder
-	mention(t, "the steps", u.nextSteps("https://127.0.0.1:8443"), "tail events --url https://tidemill.example:8443 --ca "+cert+"\n", "-X POST https://tidemill.example:8443/events")
+	mention(t, "the steps", u.nextSteps(&config.Config{}, "https://127.0.0.1:8443"), "tail events --url https://tidemill.example:8443 --ca "+cert+"\n", "-X POST https://tidemill.example:8443/events")
+}
+
+// The type of the example has an effect, and it does not end a key.
+func TestNextStepsPublishWhatATriggerWaitsFor(t *testing.T) {
+	t.Parallel()
+	for want, text := range map[string]string{
+		"bot-created": "",
+		"order-paid":  "triggers: {crm: {when: [{type: bot-deleted}, {type: x, where: 'EXISTS y'}, {type: tidemill.model.promoted}, {type: [new-data, order-paid]}], to: {url: 'http://127.0.0.1:9'}}}",
+		"retrain":     "recipes: {intent: {when: {type: retrain}, run: {dir: ., command: [sh]}}}",
+	} {
+		conf, err := config.Parse("tidemill.yaml", []byte("version: 1\n"+text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		u := &up{}
+		u.Data = connect.DataFolder
+		mention(t, "the steps", u.nextSteps(conf, "http://127.0.0.1:8080"), "tidemill publish "+want+" --subject bot-42", "ce-type: "+want+"'")
+	}
 }

@@ -116,7 +116,7 @@ func (g *Gateway) runArtifact(r *request, known ...string) (a artifact, values u
 		return a, nil, p
 	}
 	if run.Result == nil || run.Result.Artifact == "" {
-		return a, nil, unknownData(fmt.Sprintf("run %s has made no files; it is %s", run.ID, run.State))
+		return a, nil, unknownData(fmt.Sprintf("run %s has made no files; its state is %s", run.ID, run.State))
 	}
 	a = artifact{"run " + run.ID, run.Result.Artifact, api.ArtifactFiles{Run: run.ID, Tree: run.Result.Artifact}}
 	return a, values, nil

@@ -87,7 +87,7 @@ func TestFilesOfARun(t *testing.T) {
 		t.Errorf("the file is %s %s", r.Status, r.body)
 	}
 	w.expectProblem(http.MethodGet, "/api/v1/"+one+"/file?path=x", "", 404, "its files: model.onnx")
-	w.expectProblem(http.MethodGet, "/api/v1/runs/"+made["shop-2"]+"/files", "", 404, "has made no files; it is failed")
+	w.expectProblem(http.MethodGet, "/api/v1/runs/"+made["shop-2"]+"/files", "", 404, "has made no files; its state is failed")
 	w.expectProblem(http.MethodGet, "/api/v1/runs/zzzzzzzz/files", "", 404, api.UnknownRun)
 }
 

@@ -258,8 +258,9 @@ func (g *Gateway) listCommits(w http.ResponseWriter, r *request) *api.Problem {
 		return p
 	}
 	after, dataset, branch := values.Get("after"), values.Get("dataset"), orElse(values.Get("branch"), mainBranch)
-	page, begun := api.Log{Commits: []api.Commit{}}, after == ""
+	page, begun, found := api.Log{Commits: []api.Commit{}}, after == "", false
 	err := s.Log(r.Context(), dataset, branch, func(c api.Commit) bool {
+		found = true
 		switch {
 		case !begun: // by id: numbers count per branch, and a branch may begin with commits of another
 			begun = c.ID == after
@@ -271,7 +272,10 @@ func (g *Gateway) listCommits(w http.ResponseWriter, r *request) *api.Problem {
 		}
 		return true
 	})
-	if err != nil {
+	switch {
+	case errors.Is(err, store.ErrNotFound) && !found:
+		return unknownData(fmt.Sprintf("dataset %q has no branch %q; GET /api/v1/data/datasets lists datasets and branches", clipText(dataset), clipText(branch)))
+	case err != nil:
 		return g.storeFault("list the commits of "+branch, err)
 	}
 	writeJSON(w, http.StatusOK, page)

@@ -182,7 +182,7 @@ func didYouMean[T any](name string, all []T, nameOf func(*T) string) string {
 
 func unknownLetter(id string) *api.Problem {
 	return problem(api.UnknownLetter, http.StatusNotFound, "there is no such dead letter",
-		fmt.Sprintf("no dead letter's id is %q or begins with it, or you may not see it; GET /api/v1/dead-letters lists those that are open", clipText(id)))
+		fmt.Sprintf("no dead letter's id is %q or begins with it, or you may not see it; GET /api/v1/dead-letters lists those that are open, and one that was replayed or dropped is found by its whole id", clipText(id)))
 }
 
 func (g *Gateway) unknownSchedule(name string) *api.Problem {

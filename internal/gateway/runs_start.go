@@ -55,7 +55,7 @@ func checkStart(ask *api.RunsAsked, recipe *config.Recipe) *api.Problem {
 	case keyless && (len(ask.Keys) > 0 || ask.All):
 		return badParameter("keys", "recipe "+recipe.Name+" has no keys: leave out keys and all")
 	case !keyless && ask.All == (len(ask.Keys) > 0):
-		return badParameter("keys", "give the keys to start runs for, or all: true and no keys")
+		return badParameter("keys", "recipe "+recipe.Name+" has keys: name those to start runs for, or select all")
 	case ask.Where != "" && !ask.All:
 		return badParameter("where", "it selects some of all keys: give all: true too")
 	case ask.Priority < -config.MaxAskedPriority || ask.Priority > config.MaxAskedPriority:

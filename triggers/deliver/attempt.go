@@ -95,9 +95,9 @@ func (d *Dispatcher) attempt(s *sender, i *item) {
 	case o.kind == delivered:
 		d.over(s, i)
 	case o.kind == refused:
-		d.bury(s, i, &o.attempt, fmt.Sprintf("trigger %s: its subscriber refused the event: %s", s.name, o.attempt.Error))
+		d.bury(s, i, &o.attempt, "the subscriber refused the event: "+o.attempt.Error)
 	case i.tries+1 >= to.trigger.Delivery.Attempts:
-		d.bury(s, i, &o.attempt, fmt.Sprintf("trigger %s: its subscriber did not take the event in %d attempts: %s", s.name, i.tries+1, o.attempt.Error))
+		d.bury(s, i, &o.attempt, fmt.Sprintf("the subscriber did not take the event in %d attempts: %s", i.tries+1, o.attempt.Error))
 	default:
 		wait := delay(to.trigger.Delivery.Backoff, i.tries+1, random(), o.after)
 		h.apply(func(p *partition, now millis) { p.failed(i, o.attempt, wait, now) })
@@ -128,11 +128,11 @@ func doomed(i *item, to *target, h *assignment) string {
 	case i.lost != "":
 		return i.lost
 	case i.event.unfit != "":
-		return fmt.Sprintf("trigger %s: %s", i.queue.trigger.name, i.event.unfit)
+		return i.event.unfit
 	case to.subscriber == nil:
 		return fmt.Sprintf("trigger %s is no longer in the config: add it again and replay the event, or drop it", i.queue.trigger.name)
 	case i.expired:
-		return fmt.Sprintf("trigger %s: the event has waited longer than half of its stream's retention", i.queue.trigger.name)
+		return "the event has waited longer than half of its stream's retention"
 	}
 	return ""
 }

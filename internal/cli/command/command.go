@@ -133,6 +133,8 @@ func (c *Command) instead(all *Set, flags *FlagSet, args []string, extra string)
 		return fmt.Sprintf("tidemill %s %s shows one %s", show, extra, one)
 	case c.Args == "" && flags.Lookup("recipe") != nil:
 		return "give a recipe by --recipe " + extra
+	case len(all.groupOf(c.Name)) > 0:
+		return "tidemill help " + c.Name + " lists its commands"
 	}
 	return "put text with spaces in quotes"
 }

@@ -2,6 +2,7 @@ package command
 
 import (
 	"context"
+	"io"
 	"regexp"
 	"slices"
 	"strings"
@@ -47,11 +48,33 @@ func (*completion) Run(_ context.Context, s *Session, args []string) error {
 	root := s.all.Root(s, nil, nil)
 	switch args[0] {
 	case "bash":
-		return root.GenBashCompletionV2(s.Stdout, true)
+		return bashCompletion(root, s.Stdout)
 	case "zsh":
 		return root.GenZshCompletion(s.Stdout)
 	}
 	return root.GenFishCompletion(s.Stdout, true)
+}
+
+// packagedWords is the line of cobra's script that needs a function of the package bash-completion.
+// Many machines lack the package, and the Tab key then prints an error. ownWords does the same in bash alone.
+const (
+	packagedWords = `    _get_comp_words_by_ref "$@" cur prev words cword
+`
+	ownWords = `    local line=${COMP_LINE:0:COMP_POINT}
+    read -ra words <<<"${line}"
+    [[ ${line} != *[[:space:]] ]] || words+=('')
+    cword=$((${#words[@]} - 1))
+    cur=${words[cword]}
+`
+)
+
+func bashCompletion(root *cobra.Command, w io.Writer) error {
+	var script strings.Builder
+	if err := root.GenBashCompletionV2(&script, true); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, strings.Replace(script.String(), packagedWords, ownWords, 1))
+	return err
 }
 
 // completeWithin limits how long completion waits for the gateway, because the user waits at the

@@ -175,7 +175,7 @@ func flagLines(flags *pflag.FlagSet) (lines []string) {
 		} else if value != "" {
 			name += " " + value
 		}
-		if f.DefValue != "" && value != "" {
+		if f.DefValue != "" && f.DefValue != "0" && value != "" {
 			text += " (default " + f.DefValue + ")"
 		}
 		if variable := variableOf(f); variable != "" {

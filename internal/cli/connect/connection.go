@@ -281,7 +281,7 @@ func (r *Reach) Choose(getenv func(string) string) (Way, error) {
 	}
 	running, found, err := platform.Find(r.Data)
 	if err == nil && !found {
-		err = fmt.Errorf("find Tidemill: no tidemill up runs on the data folder %s, and neither a gateway (--url, %s) nor Kafka (--kafka, TIDEMILL_KAFKA) is given; start it with tidemill up, or give an address", r.Data, EnvURL)
+		err = fmt.Errorf("find Tidemill: no tidemill up runs on the data folder %s (--data, TIDEMILL_DATA), and neither a gateway (--url, %s) nor Kafka (--kafka, TIDEMILL_KAFKA) is given; start it with tidemill up, or give an address", r.Data, EnvURL)
 	}
 	return Way{URL: running.URL, running: &running}, err
 }

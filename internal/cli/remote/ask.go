@@ -163,7 +163,7 @@ func (p *pages) check() error {
 
 // afterFlag adds the flag that continues a list that was cut.
 func afterFlag(f *command.FlagSet, p *string) {
-	f.Text(p, "after", "", "NEXT", "continue a list that was cut: the next that it printed, or the cursor of dead letters")
+	f.Text(p, "after", "", "NEXT", "continue a list that was cut: the value that it printed (in JSON next, or the cursor of dead letters)")
 }
 
 // gather reads pages until it has enough objects. It returns them with the start of the next page.

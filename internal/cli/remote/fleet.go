@@ -73,8 +73,9 @@ func driftCommand() command.Command {
 		Lists:   true,
 		Watched: true,
 		Summary: "list the figures of models that have drifted",
-		About: `A figure has drifted if the champion's last answers differ from its first ones by more than chance, in a scorer with drift.
-BEFORE and NOW are the shares of VALUE in the first and in the last answers.`,
+		About: `A figure has drifted if the champion's last answers differ from its first ones by more
+than chance, in a scorer with drift. BEFORE and NOW are the shares of VALUE in the first
+and in the last answers.`,
 		Examples: []command.Example{
 			{"tidemill drift", "all"},
 			{"tidemill drift --recipe intent", "models of one recipe"},

@@ -248,8 +248,17 @@ func adviseOnRuns(w io.Writer, page *api.Runs) {
 	fmt.Fprintf(w, "Next: tidemill runs show %s shows one in detail.\n", show.ShortID(all[0].ID))
 	failed := slices.IndexFunc(all, func(r api.RunShown) bool { return r.State == tidemill.RunFailed })
 	if failed >= 0 {
-		fmt.Fprintf(w, "      tidemill logs %s prints the log of a failed run\n", show.ShortID(all[failed].ID))
+		fmt.Fprintf(w, "      %s shows why a run has failed\n", whyFailed(&all[failed]))
 	}
+}
+
+// whyFailed returns the command that shows why a run has failed. The command of a run whose inputs are
+// missing never began, so there is no log.
+func whyFailed(r *api.RunShown) string {
+	if r.Result == nil || r.Result.LogBytes == 0 {
+		return "tidemill runs show " + show.ShortID(r.ID)
+	}
+	return "tidemill logs " + show.ShortID(r.ID)
 }
 
 // progressText formats the progress of a run in one line. The parameter gate are the metrics of its

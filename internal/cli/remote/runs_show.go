@@ -88,7 +88,7 @@ func sayHead(say func(what, text string), whole *api.RunWhole, now time.Time) {
 		say("cancelled", strings.TrimSuffix(clock(c.At)+" by "+orSomebody(c.By)+": "+c.Reason, ": "))
 	}
 	if len(r.Attempts) > 0 {
-		say("took", tookOf(r, now)+" since its first attempt, "+roughSpan(r.Attempts[0].Started.Sub(r.Asking))+" after its request")
+		say("took", tookOf(r, now)+", began "+roughSpan(r.Attempts[0].Started.Sub(r.Asking))+" after its request")
 	}
 	say("commit", r.Commit)
 }
@@ -101,7 +101,14 @@ func sayPlan(say func(what, text string), p *tidemill.Plan) {
 	if what == "" {
 		what = p.Dir
 	}
-	say("runs", strings.Join(p.Command, " ")+" in "+what)
+	switch command := strings.Join(p.Command, " "); {
+	case what == "":
+		return // its inputs are missing, so nothing was planned
+	case command == "":
+		say("runs", what)
+	default:
+		say("runs", command+" in "+what)
+	}
 	say("where", hardware(p))
 	for _, in := range p.Inputs {
 		say("input", inputText(&in))
@@ -148,7 +155,9 @@ func sayResult(say func(what, text string), r *api.RunShown) {
 	if r.Result.Artifact != "" {
 		say("made", fmt.Sprintf("%s, %s, tree %s", show.Count(r.Result.Files, "file"), show.Size(r.Result.Bytes), r.Result.Artifact))
 	}
-	say("ended", howItEnded(r.Result))
+	if r.State.Ended() && (r.Result.Exit >= 0 || r.Result.Signal != "") {
+		say("ended", howItEnded(r.Result))
+	}
 	if r.Result.LogBytes > 0 {
 		cutText := ""
 		if r.Result.Cut {
@@ -272,6 +281,8 @@ func showCauses(out io.Writer, whole *api.RunWhole) error {
 func nextForRun(whole *api.RunWhole) string {
 	id := show.ShortID(whole.ID)
 	switch {
+	case whole.State.Ended() && (whole.Result == nil || whole.Result.LogBytes == 0):
+		return "\nNext: tidemill runs retry " + id + "\n"
 	case whole.State == tidemill.RunFailed, whole.State == tidemill.RunCancelled:
 		return "\nNext: tidemill logs " + id + "\n      tidemill runs retry " + id + "\n"
 	case whole.State == tidemill.RunRunning:

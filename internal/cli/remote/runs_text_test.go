@@ -159,6 +159,33 @@ func TestARunIsShown(t *testing.T) {
 	}
 }
 
+// A run whose inputs are missing was not planned, and its command never began. A live run has not ended,
+// although an attempt was lost.
+func TestARunIsShownWithoutItsMissingParts(t *testing.T) {
+	t.Parallel()
+	whole := &api.RunWhole{RunShown: runsOfTest()[3], Plan: &tidemill.Plan{Pool: "default"}}
+	whole.Result = &tidemill.Result{Exit: -1}
+	var b bytes.Buffer
+	if err := showRun(&b, whole, "", noon); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, "without inputs", b.String(), "Next: tidemill runs retry dddddddddd\n")
+	for _, never := range []string{" in \n", "where", "\nended", "tidemill logs"} {
+		if strings.Contains(b.String(), never) {
+			t.Errorf("it has %q:\n%s", never, &b)
+		}
+	}
+	b.Reset()
+	whole.State, whole.End, whole.Reason, whole.Plan = tidemill.RunRunning, time.Time{}, "", &tidemill.Plan{Image: "trainer:1", Deadline: time.Hour}
+	if err := showRun(&b, whole, "", noon); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, "a live run", b.String(), "runs       trainer:1\n", "tidemill logs dddddddddd -f")
+	if strings.Contains(b.String(), "ended") {
+		t.Errorf("it has ended:\n%s", &b)
+	}
+}
+
 func TestWhatBecameOfManyIsSummedUp(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer

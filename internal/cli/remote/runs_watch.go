@@ -217,7 +217,7 @@ func (p *logShow) do(ctx context.Context, c *call) error {
 	case err != nil:
 		return err
 	case out.written == 0:
-		fmt.Fprintln(c.Stderr, "The log is empty.")
+		fmt.Fprintf(c.Stderr, "The log is empty; tidemill runs show %s shows the state of the run.\n", show.ShortID(c.positional[0]))
 	}
 	return out.flush()
 }

@@ -178,13 +178,13 @@ func noModelText(s *api.Scorer) string {
 }
 
 func showVersions(w io.Writer, s *api.ScorerShown, now time.Time) error {
-	return showBlock(w, "\nRecent swaps:\n", rowsOf(s.Versions[:min(len(s.Versions), mostSwaps)], func(v *api.ScorerVersion) []string {
+	return showBlock(w, "\nVersions that answer:\n", rowsOf(s.Versions[:min(len(s.Versions), mostSwaps)], func(v *api.ScorerVersion) []string {
 		return []string{show.Harmless(v.Model), fmt.Sprint(v.Version), age(now.Sub(v.Since)) + " ago"}
 	}, "MODEL", "VERSION", "SINCE"))
 }
 
 func showSwaps(w io.Writer, s *api.ScorerShown, now time.Time) error {
-	return showBlock(w, "\n", rowsOf(s.Swaps[:min(len(s.Swaps), mostSwaps)], func(x *api.ScorerSwap) []string {
+	return showBlock(w, "\nRecent swaps:\n", rowsOf(s.Swaps[:min(len(s.Swaps), mostSwaps)], func(x *api.ScorerSwap) []string {
 		versions := fmt.Sprint(x.Version)
 		if x.Before > 0 {
 			versions = fmt.Sprintf("%d → %d", x.Before, x.Version)

@@ -42,7 +42,7 @@ func showStatus(ctx context.Context, c *call) error {
 		gather func(context.Context, *section) error
 	}{
 		{"install", r.install}, {"runs", r.runs}, {"models", r.models}, {"fresh in", r.freshness}, {"scorers", r.scorers}, {"triggers", r.triggers},
-		{"lag", r.lag}, {"dead letters", r.letters}, {"paused", r.paused},
+		{"lag", r.lag}, {"dead letters", r.letters}, {"rollouts", r.rollouts}, {"paused", r.paused},
 	} {
 		one := section{name: part.name}
 		if err := part.gather(ctx, &one); err != nil {
@@ -159,7 +159,7 @@ func (r *statusReport) runs(ctx context.Context, s *section) error {
 		s.line("%s  %s %s  failed %s ago: %s", show.ShortID(failed[i].ID), failed[i].Recipe, failed[i].Key, ago(failed[i].End), noteOf(&failed[i]))
 	}
 	if len(failed) > 0 {
-		r.suggest("tidemill logs %s", show.ShortID(failed[0].ID))
+		r.suggest("%s", whyFailed(&failed[0]))
 	}
 	if s.text == "" {
 		s.say("none is running or waiting")
@@ -182,7 +182,7 @@ func (r *statusReport) runsOf(ctx context.Context, s *section, what string, q cl
 }
 
 func (r *statusReport) models(ctx context.Context, s *section) error {
-	champions, awaiting, unserved := 0, 0, 0
+	champions, awaiting, unserved, trials, drifting := 0, 0, 0, 0, 0
 	waits := map[string]int{} // number of versions that wait for a person, by reason
 	var refused []string
 	q := client.ModelQuery{Limit: statusPage}
@@ -201,17 +201,18 @@ func (r *statusReport) models(ctx context.Context, s *section) error {
 				s.line("%s@%d is the champion%s: %s", m.Name, m.Champion, servingText(m.Unserved), m.Unserved.Error)
 				r.suggest("tidemill models show %s", m.Name)
 			}
+			if len(m.Drifts) > 0 {
+				drifting++
+			}
 			switch m.State {
+			case tidemill.VersionTrial:
+				trials++
 			case tidemill.VersionAwaiting:
 				awaiting++
 				if m.Hold != "" {
 					waits[m.Hold]++
 				}
-				what := "promote"
-				if isBlocked(m) {
-					what = "models show"
-				}
-				r.suggest("tidemill %s %s@%d", what, m.Name, m.Newest)
+				r.suggest("tidemill models show %s@%d", m.Name, m.Newest) // it says whether and how to promote it
 			case tidemill.VersionRefused:
 				refused = append(refused, tidemill.VersionName(m.Name, m.Newest))
 			}
@@ -227,10 +228,13 @@ func (r *statusReport) models(ctx context.Context, s *section) error {
 	for _, part := range []struct {
 		n    int
 		text string
-	}{{len(refused), "of the newest versions refused"}, {awaiting, "waiting for a person"}, {unserved, "not served"}} {
+	}{{len(refused), "of the newest versions refused"}, {awaiting, "waiting for a person"}, {unserved, "not served"}, {trials, "on trial"}, {drifting, "drifting"}} {
 		if part.n > 0 {
 			s.say("%s %s", show.Thousands(int64(part.n)), part.text)
 		}
+	}
+	if drifting > 0 {
+		r.suggest("tidemill drift")
 	}
 	return r.refusals(ctx, s, refused)
 }
@@ -358,6 +362,28 @@ func (r *statusReport) letters(ctx context.Context, s *section) error {
 	return nil
 }
 
+func (r *statusReport) rollouts(ctx context.Context, s *section) error {
+	all, err := r.g.Rollouts(ctx)
+	r.sayRollouts(s, all.Rollouts)
+	return err
+}
+
+// sayRollouts adds the rollouts that are open. One that has stopped waits for a person.
+func (r *statusReport) sayRollouts(s *section, all []api.Rollout) {
+	for i := range all {
+		one := &all[i]
+		switch one.State {
+		case api.RolloutNone:
+		case api.RolloutStopped:
+			s.say("%s stopped", one.Rollout)
+			s.line("%s waits for a person: %s", one.Rollout, one.Reason)
+			r.suggest("tidemill rollouts show %s", one.Recipe)
+		default:
+			s.say("%s %s at %s of the keys", one.Rollout, one.State, percentOf(one.Share))
+		}
+	}
+}
+
 // paused collects what people have paused.
 func (r *statusReport) paused(ctx context.Context, s *section) error {
 	say := func(kind, name, by string, since *time.Time) {
@@ -368,6 +394,11 @@ func (r *statusReport) paused(ctx context.Context, s *section) error {
 		s.line("%s", text)
 		r.suggest("tidemill %ss resume %s", kind, name)
 	}
+	defer func() {
+		if n := len(s.lines); n > 0 {
+			s.say("%s", show.Thousands(int64(n)))
+		}
+	}()
 	recipes, err := r.g.Recipes(ctx)
 	if err != nil {
 		return err
@@ -410,9 +441,17 @@ func (r *statusReport) paused(ctx context.Context, s *section) error {
 // frozen adds the frozen promotions.
 func (r *statusReport) frozen(ctx context.Context, s *section) error {
 	all, err := r.g.Promotions(ctx)
-	for _, f := range all.Frozen {
-		s.line("promotions of %s by %s, %s ago", frozenName(f.Recipe), orSomebody(f.By), ago(f.Since))
-		r.suggest("tidemill promotions thaw")
-	}
+	r.sayFrozen(s, all.Frozen)
 	return err
+}
+
+func (r *statusReport) sayFrozen(s *section, all []api.Freeze) {
+	for _, f := range all {
+		s.line("promotions of %s by %s, %s ago", frozenName(f.Recipe), orSomebody(f.By), ago(f.Since))
+		thaw := "tidemill promotions thaw"
+		if f.Recipe != tidemill.AllRecipes {
+			thaw += " --recipe " + f.Recipe
+		}
+		r.suggest("%s", thaw)
+	}
 }

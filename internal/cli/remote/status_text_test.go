@@ -1,9 +1,11 @@
 package remote
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
+	"tidemill.dev"
 	"tidemill.dev/api"
 )
 
@@ -24,6 +26,33 @@ func TestLagInWords(t *testing.T) {
 	sayLag(&s, []api.Stream{{Name: "events", Groups: []api.Group{{Group: "triggers.events", Lag: 1}, {Group: "scorer.intents", Lag: 3}}}, {Name: "scored", Groups: []api.Group{{Group: "outcomes.intents", Lag: 1200}, {Group: "measured"}}}})
 	if s.text != "1 event of events for triggers.events, 1,200 events of scored for outcomes.intents" {
 		t.Error(s.text)
+	}
+}
+
+// Each suggestion is a command that works as it is: a thaw names its recipe, and nothing suggests to
+// promote what a stopped rollout has made.
+func TestStatusSuggests(t *testing.T) {
+	t.Parallel()
+	var r statusReport
+	var open, paused section
+	r.sayRollouts(&open, []api.Rollout{
+		{Recipe: "done", Rollout: "done/1", State: api.RolloutNone}, {Recipe: "new", Rollout: "new/2", State: api.RolloutRunning, Share: 0.1},
+		{Recipe: "bad", Rollout: "bad/3", State: api.RolloutStopped, Reason: "fleet.worse > 0.02"}})
+	r.sayFrozen(&paused, []api.Freeze{{Recipe: tidemill.AllRecipes}, {Recipe: "intent"}})
+	if open.text != "new/2 running at 10% of the keys, bad/3 stopped" || !slices.Equal(open.lines, []string{"bad/3 waits for a person: fleet.worse > 0.02"}) {
+		t.Errorf("rollouts: %s, %q", open.text, open.lines)
+	}
+	want := []string{"tidemill rollouts show bad", "tidemill promotions thaw", "tidemill promotions thaw --recipe intent"}
+	if !slices.Equal(r.next, want) {
+		t.Errorf("next: %q, want %q", r.next, want)
+	}
+	logged := api.RunShown{Run: tidemill.Run{ID: "abcdefghijklmnop", Result: &tidemill.Result{LogBytes: 1}}}
+	if got := whyFailed(&logged); got != "tidemill logs abcdefghij" {
+		t.Error(got)
+	}
+	logged.Result.LogBytes = 0
+	if got := whyFailed(&logged); got != "tidemill runs show abcdefghij" {
+		t.Error(got)
 	}
 }
 

@@ -28,8 +28,9 @@ func streamsCommand() command.Command {
 		Watched: true,
 		Summary: "list the streams: events, bytes, lag of their readers",
 		About: `EVENTS and a lag are estimates, with ~, if a long stream has transactions: Kafka counts
-their markers too. EVENTS/S is over the last minute. A reader's lag is the number of events that it has not
-processed yet. lost is the number that expired before it had read them.`,
+their markers too. EVENTS/S is over the last minute. A reader's lag is the number of
+events that it has not processed yet. lost is the number that expired before it had
+read them.`,
 		Examples: []command.Example{
 			{"tidemill streams", "a table"},
 			{"tidemill streams -o json", "with each partition's offsets"},

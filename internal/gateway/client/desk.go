@@ -80,7 +80,7 @@ func (g *Gateway) DeadLetters(ctx context.Context, s api.LetterSelection, limit 
 // DeadLetter returns one dead letter with all details. For an open dead letter, the beginning of
 // its id is enough.
 func (g *Gateway) DeadLetter(ctx context.Context, id string) (whole api.WholeLetter, err error) {
-	return whole, g.get(ctx, "show dead letter "+id, &whole, nil, "dead-letters", id)
+	return whole, g.get(ctx, "find dead letter "+id, &whole, nil, "dead-letters", id)
 }
 
 // ReplayLetters delivers dead letters again.

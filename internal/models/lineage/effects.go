@@ -189,7 +189,7 @@ func howPromoted(m *fold.Model, number int) string {
 	if c == nil {
 		return ""
 	}
-	done := map[tidemill.Action]string{tidemill.ActionPromote: "promoted", tidemill.ActionRollback: "rolled back to", tidemill.ActionPin: "pinned"}[c.Action]
+	done := map[tidemill.Action]string{tidemill.ActionPromote: "promoted", tidemill.ActionRollback: "restored", tidemill.ActionPin: "pinned"}[c.Action]
 	switch {
 	case c.Action == tidemill.ActionJudge:
 		return "promoted by its gate"

@@ -39,7 +39,7 @@ func TestNamesAreRead(t *testing.T) {
 
 func TestWhatIsNoNameIsRefused(t *testing.T) {
 	t.Parallel()
-	for _, text := range []string{"", "run", "run/", "run/abc", "run/ABCDEF", "run/abcde*", "run/../x", "model/", "model/a@", "model/a@0", "model/a b", "commit/@main", "commit/a@", "commit/a b@main",
+	for _, text := range []string{"", "run", "run/", "run/abc", "run/ABCDEF", "run/abcde*", "run/../x", "model/", "model/a@", "model/a@0", "model/a b", "commit/@main", "commit/a@", "commit/a b@main", "commit/bots/bot-42",
 		"commit/a@B", "event/", "code/x", "node/laptop", "pool/small", strings.Repeat("event/", 2000), "\x1b[2J/x"} {
 		if r, err := parseRef(text); !errors.Is(err, ErrRef) || len(err.Error()) > 400 || strings.Contains(err.Error(), "\x1b") {
 			t.Errorf("%q: %+v, %v", text, r, err)

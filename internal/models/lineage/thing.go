@@ -164,6 +164,8 @@ func parseCommit(name string) (ref, error) {
 		if err := tidemill.CheckDataset(dataset); err != nil {
 			return ref{}, fmt.Errorf("%q %w: the dataset %w", shorten("commit/"+name), ErrRef, err)
 		}
+	} else if strings.Contains(name, "/") {
+		return ref{}, fmt.Errorf("%q %w: give a commit or branch of the dataset too, such as commit/%s@main", shorten("commit/"+name), ErrRef, shorten(name))
 	}
 	if err := tidemill.CheckLabel(at); err != nil {
 		return ref{}, fmt.Errorf("%q %w: the commit or branch %w", shorten("commit/"+name), ErrRef, err)

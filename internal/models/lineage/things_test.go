@@ -29,7 +29,7 @@ func TestHowAVersionStands(t *testing.T) {
 		says   string
 		next   int // how often another version replaced it
 	}{
-		{1, tidemill.VersionPromoted, nil, "was champion", minute(4), "rolled back to by anonymous", 2},
+		{1, tidemill.VersionPromoted, nil, "was champion", minute(4), "restored by anonymous", 2},
 		{2, tidemill.VersionPromoted, nil, "was champion", minute(2), "promoted by ada, by hand", 1},
 		{3, tidemill.VersionPromoted, nil, "champion", minute(5), "pinned by bob", 1},
 		{3, tidemill.VersionPromoted, &fold.Pin{At: minute(6)}, "pinned champion", minute(6), "pinned by bob", 1},
