@@ -250,8 +250,18 @@ func (b *Broker) Places(ctx context.Context, stream string, start Start) ([]Posi
 }
 
 // Ends returns the position after the last committed event of each of a stream's partitions. A
-// reader that has reached all these positions has read every event from before the call.
+// reader that has reached all these positions has read every event that was committed before the call.
 func (b *Broker) Ends(ctx context.Context, stream string) ([]Position, error) {
+	return b.ends(ctx, stream, true)
+}
+
+// OpenEnds is Ends with the events of open transactions. A reader that has reached all these positions has
+// read every event that the log had before the call. It waits for the end of the transactions.
+func (b *Broker) OpenEnds(ctx context.Context, stream string) ([]Position, error) {
+	return b.ends(ctx, stream, false)
+}
+
+func (b *Broker) ends(ctx context.Context, stream string, committed bool) ([]Position, error) {
 	topic := b.names.Topic(stream)
 	found := map[wire.TopicPartition]int64{}
 	var w backoff
@@ -264,7 +274,7 @@ func (b *Broker) Ends(ctx context.Context, stream string) ([]Position, error) {
 				queries[i] = wire.OffsetQuery{TopicPartition: wire.TopicPartition{Topic: topic, Partition: int32(i)}, Time: wire.Latest}
 			}
 			var left []wire.OffsetQuery
-			if left, err = b.offsetsAtOnce(ctx, queries, true, found, b.requestTimeout); len(left) == 0 {
+			if left, err = b.offsetsAtOnce(ctx, queries, committed, found, b.requestTimeout); len(left) == 0 {
 				break
 			}
 		}

@@ -12,16 +12,17 @@ import (
 func clone(x []int64) []int64 { return slices.Clone(x) }
 
 // expire takes the events again whose wait is over. An answer has expired when all labels have been read that reached
-// the log in time, and a label likewise. So nothing expires because this process was away or slow.
+// the log in time, and a label likewise. So nothing expires because this process was away or slow, or because the
+// transaction of a scorer was.
 func (s *session) expire(ctx context.Context, now time.Time) error {
 	s.moveRead()
 	if s.target == nil && s.isDue(now.UnixMilli()) {
 		t := &target{at: now.UnixMilli()}
 		var err error
-		if t.answers, err = s.Broker.Ends(ctx, s.answers.stream); err != nil {
+		if t.answers, err = s.Broker.OpenEnds(ctx, s.answers.stream); err != nil {
 			return err
 		}
-		if t.labels, err = s.Broker.Ends(ctx, s.labels.stream); err != nil {
+		if t.labels, err = s.Broker.OpenEnds(ctx, s.labels.stream); err != nil {
 			return err
 		}
 		s.target = t

@@ -88,6 +88,34 @@ func TestTheWaitEnds(t *testing.T) {
 	}
 }
 
+// An answer is in a transaction that ends after the wait. Its label was in time, and waits for it.
+func TestATransactionTakesLongerThanTheWait(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const wait = 200 * time.Millisecond
+	w.runs(w.options(scorer(wait, "legit")))
+	x, err := w.b.Exclusive(t.Context(), "slow", broker.ProducerOptions{})
+	w.must(err)
+	v := answerEvent(w.names, 1, "k", "legit")
+	w.must(x.Do(t.Context(), func(tx *broker.ExclusiveTx) error {
+		tx.SendTo(t.Context(), streamAnswers, 0, &v, nil)
+		w.awaits("the answer on the log", func() bool {
+			ends, err := w.b.OpenEnds(t.Context(), streamAnswers)
+			w.must(err)
+			return ends[0].Offset == 1
+		})
+		w.label("in time", 1, "fraud")
+		over := time.Now().Add(3 * wait)
+		w.awaits("the end of the wait", func() bool { return time.Now().After(over) })
+		return nil
+	}))
+	w.awaits("the outcome", func() bool { return len(w.outcomes()) == 1 })
+	if d := w.outcomes()[place(1)][0]; d.Truth != "fraud" || len(w.letters()) > 0 {
+		t.Errorf("the truth is %q; dead letters: %v", d.Truth, w.letters())
+	}
+	w.must(x.Close(t.Context()))
+}
+
 // An owner that is killed at any step leaves nothing out and nothing twice.
 func TestAKillAtEachStep(t *testing.T) {
 	t.Parallel()
