@@ -194,7 +194,7 @@ func made(p tidemill.Plan) bool { return p.Image != "" || p.Dir != "" }
 func (f *Foreman) settlePlan(ctx context.Context, r config.Recipe, run *tidemill.Run) (tidemill.Plan, error) {
 	p, err := draft(r, run, f.opt.Dir)
 	if err == nil {
-		err = f.lookUp(ctx, newWriter(r, run).cause, &p)
+		err = f.lookUp(ctx, run, &p)
 	}
 	if err == nil {
 		err = f.storeOutcomes(ctx, r, run, &p)
@@ -208,14 +208,30 @@ func (f *Foreman) settlePlan(ctx context.Context, r config.Recipe, run *tidemill
 	return p, err
 }
 
-// lookUp looks up the commits of a plan's datasets. The newest cause may be the event of a commit.
-func (f *Foreman) lookUp(ctx context.Context, cause broker.View, p *tidemill.Plan) error {
+// lookUp looks up the commits of a plan's datasets. The causes may be events of commits, and these may be on
+// the log in another order than the commits.
+func (f *Foreman) lookUp(ctx context.Context, run *tidemill.Run, p *tidemill.Plan) error {
+	if !slices.ContainsFunc(p.Inputs, func(in tidemill.Input) bool { return in.Dataset != "" }) {
+		return nil
+	}
+	causes, err := f.causes(ctx, run)
+	if err != nil {
+		return fmt.Errorf("read the events that asked for the run: %w", err)
+	}
 	for i, in := range p.Inputs {
 		if in.Dataset == "" {
 			continue
 		}
+		named, number := "", int64(0)
+		for k := range causes {
+			if id, n := commitNamed(&causes[k], in); id != "" && (n == 0 || n >= number) {
+				named, number = id, n
+			}
+		}
+		if in.Commit != "" && named != "" { // the input has the commit of its cause
+			in.Commit = named
+		}
 		c, err := f.commitOf(ctx, in)
-		named, number := commitNamed(&cause, in)
 		switch {
 		case errors.Is(err, store.ErrNotFound):
 			in.Commit = either(in.Commit, named)
@@ -303,6 +319,23 @@ func (f *Foreman) laidOut(ctx context.Context, model string, c *tidemill.Champio
 		return nil, fmt.Errorf("look for the files of %s: %w", tidemill.VersionName(model, c.Version), err)
 	}
 	return c, nil
+}
+
+// causes returns the newest events that asked for a run, the newest last.
+func (f *Foreman) causes(ctx context.Context, run *tidemill.Run) (all []broker.View, err error) {
+	events := []json.RawMessage{run.Event}
+	if run.Causes > 1 && f.opt.Broker != nil {
+		if events, err = f.requestEvents(ctx, run); err != nil {
+			return nil, err
+		}
+	}
+	for _, e := range events {
+		var v broker.View
+		if broker.UnmarshalStructured(e, &v) == nil {
+			all = append(all, v)
+		}
+	}
+	return all, nil
 }
 
 // commitNamed returns the id and the number of the commit of an input's branch that an event names.

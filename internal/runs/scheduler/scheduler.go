@@ -28,7 +28,7 @@ import (
 type Options struct {
 	Ledger   *ledger.Ledger
 	Store    *store.Store
-	Broker   *broker.Broker // source of the events that asked for a run; nil if Again is never called
+	Broker   *broker.Broker // source of the events that asked for a run; nil if Again is never called and only the newest event counts
 	Names    tidemill.Names
 	Config   func() *config.Config
 	Asked    func() *commands.State                  // paused recipes and pools; nil means none

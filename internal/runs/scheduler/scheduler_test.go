@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"tidemill.dev"
+	"tidemill.dev/api"
 	"tidemill.dev/config"
 	"tidemill.dev/internal/data/ledger/fold"
 )
@@ -179,6 +180,30 @@ func commitIsLate(t *testing.T, atCause, isFirst bool) {
 		all := w.launch.of(a.Run)
 		return len(all) == 1 && all[0].Number > 1 && all[0].Plan.Inputs[0].Commit == c.ID && all[0].Plan.Inputs[0].Tree == c.Tree
 	})
+}
+
+// The events of two commits are on the log in another order than the commits. A run with both gets the newer commit.
+func TestEventsOfCommitsInAnotherOrder(t *testing.T) {
+	for _, atCause := range []bool{false, true} {
+		r := plain("intent")
+		r.Inputs = []config.InputFrom{{Name: "examples", Dataset: "bots/{key}", Branch: "main", AtCause: atCause}}
+		w := newWorld(t, r)
+		older, newer := w.putFile("bots/k", "a.csv", "1"), w.putFile("bots/k", "a.csv", "2")
+		f := w.foreman(func(o *Options) { o.Broker = w.dial() })
+		of := func(c api.Commit) Request {
+			asked := wish("intent", "k", c.ID)
+			asked.Debounce = 300 * time.Millisecond
+			asked.Events[0] = fmt.Appendf(nil, `{"specversion":"1.0","id":%q,"source":"/s","type":"new-data","subject":"k","dataset":"bots/k","branch":"main","commit":%[1]q,"data":{"number":%d}}`, c.ID, c.Number)
+			return asked
+		}
+		a := w.ask(f, of(newer))
+		w.ask(f, of(older))
+		w.watch(f)
+		w.waitUntil("it is launched", func() bool { return len(w.launch.of(a.Run)) == 1 })
+		if one := w.launch.of(a.Run)[0]; w.run(f, a.Run).Causes != 2 || one.Plan.Inputs[0].Commit != newer.ID {
+			t.Errorf("at the cause: %v: the run has %d causes and commit %s; the newer one is %s", atCause, w.run(f, a.Run).Causes, one.Plan.Inputs[0].Commit, newer.ID)
+		}
+	}
 }
 
 func TestLaunchersThatCannot(t *testing.T) {
