@@ -29,6 +29,7 @@ const (
 type world struct {
 	testing.TB
 	names tidemill.Names
+	kafka string // address
 	b     *broker.Broker
 	p     *broker.Producer
 }
@@ -39,6 +40,7 @@ func newWorld(t testing.TB) *world {
 	s, err := embedded.Start(t.Context(), embedded.Options{})
 	w.must(err)
 	t.Cleanup(func() { _ = s.Close() })
+	w.kafka = s.Kafka()
 	w.names, err = tidemill.NewNames("prod")
 	w.must(err)
 	w.b, err = broker.Open(t.Context(), broker.Options{Addr: s.Kafka(), Names: w.names})
