@@ -202,7 +202,7 @@ type span struct{ first, afterLast int64 }
 // out again.
 const (
 	endedPrefix = "ended:"
-	maxEnded    = 2000
+	maxEnded    = 1900
 )
 
 // endedBeyond lists the spans of ended events beyond the watermark. A dead letter may share the
