@@ -288,7 +288,7 @@ func TestAForgottenKeyInANewStream(t *testing.T) {
 		w.answer(n, "k", "fraud")
 	}
 	w.forgets("k")
-	client := &kafka.Client{Addr: kafka.TCP(w.kafka)}
+	client := &kafka.Client{Addr: kafka.TCP(w.kafka.Kafka())}
 	_, err := client.DeleteTopics(t.Context(), &kafka.DeleteTopicsRequest{Topics: []string{w.names.Topic(streamAnswers)}})
 	w.must(err)
 	_, err = w.b.EnsureStreams(t.Context(), []broker.StreamSpec{{Name: streamAnswers, Partitions: 3}}, broker.EnsureOptions{})

@@ -172,6 +172,20 @@ func (w *install) recordForgotten(key string) int64 {
 	return at.Offset + 1
 }
 
+// park lets ten events of each of ten keys wait for a sink that is away.
+func (w *install) park() (*sink, *Dispatcher) {
+	w.Helper()
+	to := newSink(w, func(string, int) int { return 503 })
+	w.trigger("a", to.url, func(t *config.Trigger) {
+		t.Delivery.Attempts = 1000
+		t.Delivery.Backoff.First = 300 * time.Millisecond
+	})
+	d := w.open()
+	w.publish(100, 10) // ten events of each key
+	w.waitFor("all is parked", func() bool { return parkedOf(d, "a") == 100 && w.committed() })
+	return to, d
+}
+
 // Waiting events of a forgotten key are not delivered when their time comes, and become
 // no dead letters. Other keys get all of their events, and so does the key if it is used
 // again. This also holds for a dispatcher that starts later.
@@ -180,14 +194,7 @@ func TestAKeyThatHasGoneGetsNothing(t *testing.T) {
 	for name, restart := range map[string]bool{"goes on": false, "comes later": true} {
 		t.Run(name, func(t *testing.T) {
 			w := newInstall(t, 2)
-			to := newSink(t, func(string, int) int { return 503 })
-			w.trigger("a", to.url, func(t *config.Trigger) {
-				t.Delivery.Attempts = 1000
-				t.Delivery.Backoff.First = 300 * time.Millisecond
-			})
-			d := w.open()
-			w.publish(100, 10) // ten events of each key
-			w.waitFor("all is parked", func() bool { return parkedOf(d, "a") == 100 && w.committed() })
+			to, d := w.park()
 			if restart {
 				w.close(d)
 			}
@@ -239,14 +246,7 @@ func TestAKeyIsForgottenInAStreamThatIsCreatedAgain(t *testing.T) {
 	for name, restart := range map[string]bool{"goes on": false, "comes later": true} {
 		t.Run(name, func(t *testing.T) {
 			w := newInstall(t, 2)
-			to := newSink(t, func(string, int) int { return 503 })
-			w.trigger("a", to.url, func(t *config.Trigger) {
-				t.Delivery.Attempts = 1000
-				t.Delivery.Backoff.First = 300 * time.Millisecond
-			})
-			d := w.open()
-			w.publish(100, 10) // ten events of each key
-			w.waitFor("all is parked", func() bool { return parkedOf(d, "a") == 100 && w.committed() })
+			to, d := w.park()
 			w.recordForgotten("k4")
 			w.recreate(d)
 			w.publish(20, 10)
