@@ -288,14 +288,45 @@ func TestAForgottenKeyInANewStream(t *testing.T) {
 		w.answer(n, "k", "fraud")
 	}
 	w.forgets("k")
-	client := &kafka.Client{Addr: kafka.TCP(w.kafka.Kafka())}
-	_, err := client.DeleteTopics(t.Context(), &kafka.DeleteTopicsRequest{Topics: []string{w.names.Topic(streamAnswers)}})
-	w.must(err)
-	_, err = w.b.EnsureStreams(t.Context(), []broker.StreamSpec{{Name: streamAnswers, Partitions: 3}}, broker.EnsureOptions{})
-	w.must(err)
+	w.recreateAnswers()
 	w.runs(w.options(scorer(500*time.Millisecond, "legit")))
 	w.answer(7, "k", "fraud")
 	w.awaits("the outcome of the new answer", func() bool { return len(w.outcomes()[place(7)]) == 1 })
+}
+
+// recreateAnswers deletes the stream of answers and creates it again.
+func (w *world) recreateAnswers() {
+	w.Helper()
+	client := &kafka.Client{Addr: kafka.TCP(w.kafka.Kafka())}
+	_, err := client.DeleteTopics(w.Context(), &kafka.DeleteTopicsRequest{Topics: []string{w.names.Topic(streamAnswers)}})
+	w.must(err)
+	_, err = w.b.EnsureStreams(w.Context(), []broker.StreamSpec{{Name: streamAnswers, Partitions: 3}}, broker.EnsureOptions{})
+	w.must(err)
+}
+
+// The stream of answers is created again while its owner runs. A key that is forgotten then gets the outcomes of its later
+// answers only.
+func TestAKeyIsForgottenInANewStream(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.runs(w.options(scorer(time.Hour, "")))
+	for n := range 6 {
+		w.answer(n, "k", "fraud")
+	}
+	w.label("old", 5, "fraud")
+	w.awaits("the outcome of the old stream", func() bool { return len(w.outcomes()) == 1 })
+	w.recreateAnswers()
+	w.awaits("the owner to see the new stream", func() bool { return len(w.letters()) > 0 })
+	w.answer(7, "k", "fraud")
+	w.forgets("k")
+	w.answer(8, "k", "fraud")
+	w.label("later", 8, "fraud")
+	w.awaits("the outcome of the later answer", func() bool { return len(w.outcomes()[place(8)]) == 1 })
+	w.label("before", 7, "secret")
+	w.awaits("the dead letter of the label", func() bool { return w.letters()["before"] != "" })
+	if o := w.outcomes()[place(7)]; len(o) > 0 {
+		t.Errorf("an outcome of a forgotten key: %+v", o)
+	}
 }
 
 // The answers of a forgotten key get no outcomes, and the dead letter of their label has no data.
