@@ -114,6 +114,9 @@ type Remains struct {
 // before these offsets are not delivered any more.
 type KeyPassedData struct {
 	Ends map[string][]int64 `json:"ends"` // offsets by stream, one for each partition
+	// Topics has the id of each stream's topic, because a stream that is created again counts its offsets
+	// again. Earlier versions have written none.
+	Topics map[string]string `json:"topics,omitempty"`
 }
 
 // OwnerOf returns the key that a run or a model of a recipe belongs to; empty if it belongs to no

@@ -202,7 +202,7 @@ type span struct{ first, afterLast int64 }
 // out again.
 const (
 	endedPrefix = "ended:"
-	maxEnded    = 2000
+	maxEnded    = 1900
 )
 
 // endedBeyond lists the spans of ended events beyond the watermark. A dead letter may share the
@@ -368,10 +368,7 @@ func (p *inPartition) metadataAt(offset int64, bare bool) string {
 	if !bare {
 		spans = spansFrom(p.endedSpans(), offset)
 	}
-	l := p.life
-	if offset < l.base { // an event of the life before, or of an earlier one, has not ended
-		l = life{p.before.topic, LifeOf(offset)}
-	}
+	l := p.life.at(offset) // an earlier one, if an event of it has not ended
 	metadata := encodeMetadata(offset, p.note, spans)
 	if !bare || p.life.base > 0 {
 		metadata += l.encode()

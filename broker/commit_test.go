@@ -313,12 +313,17 @@ func TestMetadataWithoutANote(t *testing.T) {
 	}
 }
 
-func TestNotesAndSpansFitTogether(t *testing.T) {
+func TestNotesSpansAndLivesFitTogether(t *testing.T) {
 	var spans []span
 	for i := range int64(10_000) {
 		spans = append(spans, span{2 * i, 2*i + 1})
 	}
-	if n := len(encodeMetadata(0, strings.Repeat("x", MaxNote), spans)); n > 4096 {
+	id := strings.Repeat("x", 11) + "." + strings.Repeat("x", 6)
+	var l life
+	for range 1<<(exactBits-lifeBits) - 1 {
+		l = l.next(id)
+	}
+	if n := len(encodeMetadata(0, strings.Repeat("x", MaxNote), spans) + l.encode()); n > 4096 {
 		t.Errorf("an offset has %d bytes of metadata, of which Kafka keeps 4096", n)
 	}
 }

@@ -213,7 +213,6 @@ type inPartition struct {
 
 	mu        sync.Mutex
 	life      life // life of the stream that is read now
-	before    life // life before that one
 	leader    int32
 	position  int64  // next offset to fetch; see life
 	end       int64  // end of the log in the last answer, as far as transactions have ended

@@ -456,7 +456,7 @@ func (c *Consumer) beginLife(ctx context.Context, a fetchAsk, l life) error {
 	a.p.mu.Lock()
 	defer a.p.mu.Unlock()
 	if a.p.isExpected(a) {
-		a.p.before, a.p.life, a.p.notBefore = a.p.life, l, time.Time{}
+		a.p.life, a.p.notBefore = l, time.Time{}
 		c.enqueue(c.newDelivery(a, nil, l.base))
 		c.counts.lost.Add(1) // the number of events of the old stream is not known
 	}

@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"strconv"
@@ -23,6 +24,7 @@ import (
 type life struct {
 	topic string // id of the topic and of its cluster; empty if Kafka has none (before 2.8)
 	base  int64  // first offset of the life
+	past  string // ids of the lives before, the last one first
 }
 
 const (
@@ -30,6 +32,7 @@ const (
 	// remain exact in JSON.
 	lifeBits  = 44
 	exactBits = 53
+	pastLives = 4 // most ids of lives before that are kept
 )
 
 // LifeOf returns the first offset of the life that an offset of a group's consumer belongs to.
@@ -39,7 +42,19 @@ func LifeOf(offset int64) int64 { return max(offset, 0) &^ (1<<lifeBits - 1) }
 func kafkaOffset(offset int64) int64 { return offset - LifeOf(offset) }
 
 // next returns the life that follows.
-func (l life) next(topic string) life { return life{topic, l.base + 1<<lifeBits} }
+func (l life) next(topic string) life {
+	past := strings.Split(l.topic+","+l.past, ",")
+	return life{topic, l.base + 1<<lifeBits, strings.TrimRight(strings.Join(past[:min(len(past), pastLives)], ","), ",")}
+}
+
+// at returns the life that an offset belongs to, without its id if that is not kept.
+func (l life) at(offset int64) life {
+	for offset < l.base {
+		topic, past, _ := strings.Cut(l.past, ",")
+		l = life{topic, l.base - 1<<lifeBits, past}
+	}
+	return l
+}
 
 // place returns where reading in a life goes on. If the place that is known is of a life before, that is
 // the beginning of this one, without the events that have ended.
@@ -58,16 +73,21 @@ func (l life) encode() string {
 	if l == (life{}) {
 		return ""
 	}
-	return lifePrefix + l.topic + ":" + strconv.FormatInt(l.base>>lifeBits, 10)
+	text := lifePrefix + l.topic + ":" + strconv.FormatInt(l.base>>lifeBits, 10)
+	if l.past != "" {
+		text += ":" + l.past
+	}
+	return text
 }
 
 func decodeLife(text string) (l life) {
 	topic, number, _ := strings.Cut(text, ":")
+	number, past, _ := strings.Cut(number, ":")
 	n, err := strconv.ParseInt(number, 10, 63-lifeBits)
 	if err != nil || n < 0 {
 		return life{}
 	}
-	return life{topic, n << lifeBits}
+	return life{topic, n << lifeBits, past}
 }
 
 // lifeOf returns the life in the metadata of an offset.
@@ -87,8 +107,8 @@ func withLife(metadata string, l life) string {
 	return rest + l.encode()
 }
 
-// isOther reports whether a topic is another one than before. In another cluster it is a copy.
-func isOther(before, now string) bool {
+// IsOtherTopic reports whether a topic's id is of another topic than before. In another cluster it is a copy.
+func IsOtherTopic(before, now string) bool {
 	was, oneCluster, _ := strings.Cut(before, ".")
 	is, sameCluster, _ := strings.Cut(now, ".")
 	return was != "" && is != "" && was != is && oneCluster == sameCluster
@@ -118,6 +138,34 @@ func (b *Broker) topicIDs(ctx context.Context, node int32, topics ...string) (id
 		}
 	}
 	return ids, all.Nodes, err
+}
+
+// TopicID returns the id of a stream's topic; empty if this Kafka has no ids. A stream that is deleted and
+// created again has another id.
+func (b *Broker) TopicID(ctx context.Context, stream string) (string, error) {
+	for w := (backoff{}); ; {
+		id, err := b.topicNow(ctx, b.names.Topic(stream))
+		if err == nil {
+			return id, nil
+		}
+		if !isTransient(err) || errors.Is(err, kafka.UnknownTopicOrPartition) || w.wait(ctx) != nil {
+			return "", fmt.Errorf("find the id of stream %s: %w", stream, noStream(err))
+		}
+	}
+}
+
+// Topic returns the id that the topic of a position had, for an offset of this consumer; empty if the
+// consumer does not know it.
+func (c *Consumer) Topic(at Position) string {
+	c.mu.Lock()
+	p := c.parts[wire.TopicPartition{Topic: c.b.names.Topic(at.Stream), Partition: at.Partition}]
+	c.mu.Unlock()
+	if p == nil {
+		return ""
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.life.at(at.Offset).topic
 }
 
 // topicNow returns the id of a topic; empty if this Kafka has no ids. A server may not know yet that the
@@ -173,7 +221,7 @@ func (k *knownLives) after(ctx context.Context, topic string, l life) (now life,
 	if t.err != nil {
 		return l, false, fmt.Errorf("find out whether topic %s was created again: %w", topic, t.err)
 	}
-	if isOther(l.topic, t.id) {
+	if IsOtherTopic(l.topic, t.id) {
 		return l.next(t.id), true, nil
 	}
 	if t.id != "" {

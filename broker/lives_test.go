@@ -215,6 +215,23 @@ func TestAPauseAfterALifeBegan(t *testing.T) {
 	h.must(c.Close(h.ctx()))
 }
 
+// The ids of the last lives are kept, also in the metadata of an offset.
+func TestIDsOfLivesBefore(t *testing.T) {
+	l := life{topic: "a.c"}
+	for _, id := range []string{"b.c", "c.c", "d.c", "e.c", "f.c"} {
+		l = lifeOf(encodeMetadata(7, "a note", []span{{8, 9}}) + l.next(id).encode())
+	}
+	for n, want := range []string{"", "b.c", "c.c", "d.c", "e.c", "f.c"} {
+		at := l.at(int64(n)<<lifeBits + 7)
+		if at.topic != want || at.base != int64(n)<<lifeBits {
+			t.Errorf("life %d is %+v, and its id is %q", n, at, want)
+		}
+	}
+	if unnamed := (life{}).next("").next(""); unnamed.encode() != "life1::2" {
+		t.Errorf("without ids it is %s", unnamed.encode())
+	}
+}
+
 // The refresher does not write down an offset of a life before over one that was recorded. An offset without a life,
 // which a person has committed, gets the recorded one.
 func TestARecordOfALifeBefore(t *testing.T) {
@@ -223,7 +240,7 @@ func TestARecordOfALifeBefore(t *testing.T) {
 	h.must(err)
 	g, err := h.b.GroupRefresher(h.ctx(), time.Millisecond)
 	h.must(err)
-	before, now := life{"old.c", 0}, life{"new.c", 1 << lifeBits}
+	before, now := life{topic: "old.c"}, life{topic: "new.c", base: 1 << lifeBits, past: "old.c"}
 	tp := wire.TopicPartition{Topic: "tidemill.events"}
 	h.must(h.b.writeGroupRecords(h.ctx(), g.p, []groupRecord{{Group: "g", Stream: "events", Metadata: now.encode()}, {Group: "g", Stream: "events", Offset: 7, Metadata: before.encode()}}))
 	h.must(h.b.readGroupRecords(h.ctx(), &g.known))

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/segmentio/kafka-go"
+
 	"tidemill.dev"
 	"tidemill.dev/broker"
 )
@@ -288,6 +290,73 @@ func TestAnotherOwnerTakesOver(t *testing.T) {
 	}
 }
 
+// forgets records that a key was forgotten at the present end of the answers.
+func (w *world) forgets(key string) {
+	w.Helper()
+	id, err := w.b.TopicID(w.Context(), streamAnswers)
+	w.must(err)
+	ends, err := w.b.Ends(w.Context(), streamAnswers)
+	w.must(err)
+	d := tidemill.KeyPassedData{Ends: map[string][]int64{}, Topics: map[string]string{streamAnswers: id}}
+	for _, p := range ends {
+		d.Ends[streamAnswers] = append(d.Ends[streamAnswers], p.Offset)
+	}
+	data, err := json.Marshal(d)
+	w.must(err)
+	v := broker.View{ID: "p" + id, Source: w.names.Source("forget"), Type: tidemill.TypeKeyPassed, Subject: key, DataContentType: "application/json", Data: data}
+	_, err = w.p.Publish(w.Context(), tidemill.StreamCommands, &v)
+	w.must(err)
+}
+
+// The stream of answers was created again after a key was forgotten. Answers of the key in the new stream get outcomes.
+func TestAForgottenKeyInANewStream(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for n := range 5 {
+		w.answer(n, "k", "fraud")
+	}
+	w.forgets("k")
+	w.recreateAnswers()
+	w.runs(w.options(scorer(500*time.Millisecond, "legit")))
+	w.answer(7, "k", "fraud")
+	w.awaits("the outcome of the new answer", func() bool { return len(w.outcomes()[place(7)]) == 1 })
+}
+
+// recreateAnswers deletes the stream of answers and creates it again.
+func (w *world) recreateAnswers() {
+	w.Helper()
+	client := &kafka.Client{Addr: kafka.TCP(w.kafka.Kafka())}
+	_, err := client.DeleteTopics(w.Context(), &kafka.DeleteTopicsRequest{Topics: []string{w.names.Topic(streamAnswers)}})
+	w.must(err)
+	_, err = w.b.EnsureStreams(w.Context(), []broker.StreamSpec{{Name: streamAnswers, Partitions: 3}}, broker.EnsureOptions{})
+	w.must(err)
+}
+
+// The stream of answers is created again while its owner runs. A key that is forgotten then gets the outcomes of its later
+// answers only.
+func TestAKeyIsForgottenInANewStream(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.runs(w.options(scorer(time.Hour, "")))
+	for n := range 6 {
+		w.answer(n, "k", "fraud")
+	}
+	w.label("old", 5, "fraud")
+	w.awaits("the outcome of the old stream", func() bool { return len(w.outcomes()) == 1 })
+	w.recreateAnswers()
+	w.awaits("the owner to see the new stream", func() bool { return len(w.letters()) > 0 })
+	w.answer(7, "k", "fraud")
+	w.forgets("k")
+	w.answer(8, "k", "fraud")
+	w.label("later", 8, "fraud")
+	w.awaits("the outcome of the later answer", func() bool { return len(w.outcomes()[place(8)]) == 1 })
+	w.label("before", 7, "secret")
+	w.awaits("the dead letter of the label", func() bool { return w.letters()["before"] != "" })
+	if o := w.outcomes()[place(7)]; len(o) > 0 {
+		t.Errorf("an outcome of a forgotten key: %+v", o)
+	}
+}
+
 // The answers of a forgotten key get no outcomes, and the dead letter of their label has no data.
 func TestAForgottenKey(t *testing.T) {
 	t.Parallel()
@@ -295,17 +364,7 @@ func TestAForgottenKey(t *testing.T) {
 	w.runs(w.options(scorer(500*time.Millisecond, "legit")))
 	w.answer(1, "k", "fraud")
 	w.answer(2, "other", "fraud")
-	ends, err := w.b.Ends(t.Context(), streamAnswers)
-	w.must(err)
-	d := tidemill.KeyPassedData{Ends: map[string][]int64{}}
-	for _, p := range ends {
-		d.Ends[streamAnswers] = append(d.Ends[streamAnswers], p.Offset)
-	}
-	data, err := json.Marshal(d)
-	w.must(err)
-	v := broker.View{ID: "p", Source: w.names.Source("forget"), Type: tidemill.TypeKeyPassed, Subject: "k", DataContentType: "application/json", Data: data}
-	_, err = w.p.Publish(t.Context(), tidemill.StreamCommands, &v)
-	w.must(err)
+	w.forgets("k")
 	w.answer(3, "k", "fraud") // of the key's next life
 	w.awaits("the outcomes of the others", func() bool { return len(w.outcomes()) >= 2 })
 	w.awaits("the command to be followed", func() bool {

@@ -69,6 +69,7 @@ type session struct {
 	settings string
 	x        *broker.Exclusive
 	asked    *commands.Follower // which keys were forgotten
+	topic    string             // id of the topic of the answers
 	consumer *broker.Consumer   // of both streams
 	index    *index
 	join     *joiner
@@ -129,12 +130,15 @@ func open(ctx context.Context, o Options) (s *session, err error) {
 	}
 	s.join = &joiner{match: m, index: s.index, out: s.out, wait: l.Wait.Milliseconds(), missing: l.Missing, torn: map[string][]written{}, lettered: map[position]bool{}}
 	s.join.forgotten = func(key string, at position) (bool, error) {
-		return s.asked.Passed(ctx, key, tidemill.TypeScored, o.Config.To, at.partition, at.offset)
+		return s.asked.Passed(ctx, key, tidemill.TypeScored, broker.Position{Stream: o.Config.To, Partition: at.partition, Offset: at.offset}, s)
 	}
 	s.join.forgets = s.forgets
 	s.answers = &input{stream: o.Config.To, take: s.join.answer, expire: s.join.expireAnswer}
 	s.labels = &input{stream: l.From, take: s.join.label, expire: s.join.expireLabel, mine: true}
 	if s.asked, err = commands.FollowKeys(ctx, o.Broker, o.Logger); err != nil {
+		return s, err
+	}
+	if s.topic, err = o.Broker.TopicID(ctx, o.Config.To); err != nil {
 		return s, err
 	}
 	// From here on no former owner commits, so what is read now stays valid.
@@ -156,6 +160,9 @@ func open(ctx context.Context, o Options) (s *session, err error) {
 	s.unlisted, err = telemetry.Lag{Registerer: o.Registerer, Task: group(o.Config.Name), Broker: o.Broker}.Report(s.consumer.Positions)
 	return s, err
 }
+
+// Topic returns the id of the topic of the answers. See [commands.Lives].
+func (s *session) Topic(broker.Position) string { return s.topic }
 
 // close closes what is open, also after a failed open.
 func (s *session) close(ctx context.Context) (err error) {
@@ -237,7 +244,7 @@ func (s *session) gather(ctx context.Context, wait time.Duration) error {
 		if d.Stream == s.labels.stream {
 			in = s.labels
 		}
-		err = s.take(in, d)
+		err = s.take(ctx, in, d)
 		d.Done()
 		if err != nil {
 			return err
@@ -247,7 +254,7 @@ func (s *session) gather(ctx context.Context, wait time.Duration) error {
 }
 
 // take takes the events of a delivery.
-func (s *session) take(in *input, d *broker.Delivery) error {
+func (s *session) take(ctx context.Context, in *input, d *broker.Delivery) error {
 	for i := range d.Events {
 		e := &d.Events[i]
 		if e.Err != nil {
@@ -255,7 +262,11 @@ func (s *session) take(in *input, d *broker.Delivery) error {
 			if i+1 < len(d.Events) {
 				next = d.Events[i+1].Offset
 			}
-			if err := s.unreadable(in, d.Partition, e, next-1); err != nil {
+			err := s.unreadable(in, d.Partition, e, next-1)
+			if err == nil && in == s.answers && errors.Is(e.Err, broker.ErrCut) { // perhaps it was created again
+				s.topic, err = s.Broker.TopicID(ctx, in.stream)
+			}
+			if err != nil {
 				return err
 			}
 			continue

@@ -45,7 +45,7 @@ func FollowKeys(ctx context.Context, b *broker.Broker, logger *slog.Logger) (*Fo
 func newFollower(b *broker.Broker, keys bool) *Follower {
 	f := &Follower{b: b, changed: make(chan struct{})}
 	if keys {
-		f.ends = newForgotten(f.command)
+		f.ends = newForgotten(f.command, func(ctx context.Context, stream string) (string, error) { return b.TopicID(ctx, stream) })
 	}
 	f.now.Store(&State{})
 	return f
@@ -93,13 +93,19 @@ func (f *Follower) take(d *broker.Delivery) {
 	f.mu.Unlock()
 }
 
+// Lives knows the streams that its reader reads. [broker.Consumer] is one.
+type Lives interface {
+	// Topic returns the id that a stream's topic had at an offset; empty if it is not known.
+	Topic(at broker.Position) string
+}
+
 // Passed reports whether an event of a key is before the key's end, so that it is not delivered any
-// more. Events about the end itself are delivered. The error is one of the log of commands.
-func (f *Follower) Passed(ctx context.Context, key, typ, stream string, partition int32, offset int64) (bool, error) {
+// more. Events about the end itself are delivered. The error is one of the log of commands, or of Kafka.
+func (f *Follower) Passed(ctx context.Context, key, typ string, at broker.Position, lives Lives) (bool, error) {
 	if tidemill.Outlives(typ) {
 		return false, nil
 	}
-	return f.ends.passed(ctx, key, stream, partition, offset)
+	return f.ends.passed(ctx, key, at, lives)
 }
 
 // read copies the parts of an event that the fold needs.
@@ -219,26 +225,36 @@ type forgotten struct {
 	seed maphash.Seed
 	// read returns the event at an offset of the stream commands.
 	read func(ctx context.Context, offset int64) (Command, error)
+	// topicID returns the present id of a stream's topic.
+	topicID func(ctx context.Context, stream string) (string, error)
 
 	mu     sync.Mutex
-	newest map[uint64]int64   // offset of the newest command, by the key's hash
-	older  map[uint64][]int64 // offsets of earlier commands about keys with that hash; most keys have none
-	limits map[string][]int64 // furthest end of any key, by stream and partition
-	known  map[int64]ends     // commands that were read, by offset
+	newest map[uint64]int64              // offset of the newest command, by the key's hash
+	older  map[uint64][]int64            // offsets of earlier commands about keys with that hash; most keys have none
+	limits map[string]map[string][]int64 // furthest end of any key in each partition, by stream and id of its topic
+	known  map[int64]ends                // commands that were read, by offset
+	next   int64                         // offset after the newest command
+	later  map[string]int64              // offset below which all commands are older than the end of a topic, by the topic's id
 }
 
 // ends has the content of a command that ends a key.
 type ends struct {
 	key string
-	of  map[string][]int64 // end offsets of the partitions, by stream
+	of  map[string]end // by stream
+}
+
+// end is where a stream ended. If an earlier version wrote it, it is in the first life of a group, and has no id.
+type end struct {
+	offsets []int64 // of the partitions
+	topic   string  // id of the topic
 }
 
 // maxKnown is the number of commands whose ends are kept. With 90 partitions, one takes 1 kB.
 const maxKnown = 1024
 
-func newForgotten(read func(ctx context.Context, offset int64) (Command, error)) *forgotten {
-	return &forgotten{seed: maphash.MakeSeed(), read: read, newest: map[uint64]int64{}, older: map[uint64][]int64{},
-		limits: map[string][]int64{}, known: map[int64]ends{}}
+func newForgotten(read func(ctx context.Context, offset int64) (Command, error), topicID func(ctx context.Context, stream string) (string, error)) *forgotten {
+	return &forgotten{seed: maphash.MakeSeed(), read: read, topicID: topicID, newest: map[uint64]int64{}, older: map[uint64][]int64{},
+		limits: map[string]map[string][]int64{}, known: map[int64]ends{}, later: map[string]int64{}}
 }
 
 // add adds a command that ends a key.
@@ -251,12 +267,15 @@ func (f *forgotten) add(c *Command) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for stream, at := range e.of {
-		f.limits[stream] = raise(f.limits[stream], at)
+		if f.limits[stream] == nil {
+			f.limits[stream] = map[string][]int64{}
+		}
+		f.limits[stream][at.topic] = raise(f.limits[stream][at.topic], at.offsets)
 	}
 	if before, again := f.newest[hash]; again {
 		f.older[hash] = append(f.older[hash], before)
 	}
-	f.newest[hash] = c.Offset
+	f.newest[hash], f.next = c.Offset, c.Offset+1
 }
 
 // readEnds returns the ends in a command; false if the command has none.
@@ -265,7 +284,11 @@ func readEnds(c *Command) (ends, bool) {
 	if c.Type != tidemill.TypeKeyPassed || c.Subject == "" || json.Unmarshal(c.Data, &d) != nil {
 		return ends{}, false
 	}
-	return ends{c.Subject, d.Ends}, true
+	e := ends{c.Subject, make(map[string]end, len(d.Ends))}
+	for stream, offsets := range d.Ends {
+		e.of[stream] = end{offsets, d.Topics[stream]}
+	}
+	return e, true
 }
 
 // raise raises each limit to an end that is further.
@@ -279,30 +302,49 @@ func raise(limits, to []int64) []int64 {
 	return limits
 }
 
-// passed reports whether a command ends a key after an offset. A key may end, begin again and end
+// passed reports whether a command ends a key after an event. A key may end, begin again and end
 // again, and the commands may be in another order than the ends: any command counts. Most events are
 // beyond the ends of all keys, or of a key that was never forgotten; then no command is read.
-func (f *forgotten) passed(ctx context.Context, key, stream string, partition int32, offset int64) (bool, error) {
-	for _, at := range f.candidates(key, stream, partition, offset) {
-		e, err := f.endsAt(ctx, at)
+//
+// A stream may have been created again between the event and the command. Then the command ends the key
+// unless the stream of the event is the later one.
+func (f *forgotten) passed(ctx context.Context, key string, at broker.Position, lives Lives) (bool, error) {
+	commands := f.commandsOf(key)
+	if len(commands) == 0 {
+		return false, nil
+	}
+	topic := lives.Topic(at)
+	if !f.mayEnd(at, topic) {
+		return false, nil
+	}
+	for _, offset := range commands {
+		all, err := f.endsAt(ctx, offset)
 		if err != nil {
 			return false, err
 		}
-		if e.key == key && before(offset, e.of[stream], partition) {
+		e, there := all.of[at.Stream]
+		if !there || all.key != key {
+			continue
+		}
+		passed := e.isAfter(at, topic)
+		if broker.IsOtherTopic(e.topic, topic) {
+			later, err := f.isLater(ctx, at.Stream, topic, offset)
+			if err != nil {
+				return false, err
+			}
+			passed = !later
+		}
+		if passed {
 			return true, nil
 		}
 	}
 	return false, nil
 }
 
-// candidates returns the offsets of the commands that may end the key after the offset, the newest
-// first.
-func (f *forgotten) candidates(key, stream string, partition int32, offset int64) []int64 {
+// commandsOf returns the offsets of the commands that may end a key, the newest first.
+func (f *forgotten) commandsOf(key string) []int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !before(offset, f.limits[stream], partition) {
-		return nil
-	}
 	hash := maphash.String(f.seed, key)
 	newest, there := f.newest[hash]
 	if !there {
@@ -311,9 +353,44 @@ func (f *forgotten) candidates(key, stream string, partition int32, offset int64
 	return append([]int64{newest}, f.older[hash]...)
 }
 
-// before reports whether an offset is before the end of its partition.
-func before(offset int64, ends []int64, partition int32) bool {
-	return int(partition) < len(ends) && offset < ends[partition]
+// mayEnd reports whether any command may end an event's key after the event.
+func (f *forgotten) mayEnd(at broker.Position, topic string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for of, offsets := range f.limits[at.Stream] {
+		if broker.IsOtherTopic(of, topic) || (end{offsets, of}).isAfter(at, topic) {
+			return true
+		}
+	}
+	return false
+}
+
+// isAfter reports whether an end is after an event of the same topic. The offsets of the end are Kafka's.
+func (e end) isAfter(at broker.Position, topic string) bool {
+	offset := at.Offset
+	if e.topic != "" || topic == "" {
+		offset -= broker.LifeOf(offset)
+	}
+	return int(at.Partition) < len(e.offsets) && offset < e.offsets[at.Partition]
+}
+
+// isLater reports whether a topic came after the topic that a command is about. It did if it is the present
+// one: the command's topic was the present one when the command was written.
+func (f *forgotten) isLater(ctx context.Context, stream, topic string, command int64) (bool, error) {
+	f.mu.Lock()
+	next, later := f.next, command < f.later[topic]
+	f.mu.Unlock()
+	if later {
+		return true, nil
+	}
+	now, err := f.topicID(ctx, stream)
+	if err != nil || broker.IsOtherTopic(topic, now) {
+		return false, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.later[topic] = next
+	return true, nil
 }
 
 // endsAt returns the ends in a command, which it reads from the log unless it has read it lately.

@@ -38,6 +38,7 @@ type rangeReplay struct {
 	pace   *bucket
 
 	wake    chan struct{}
+	joined  chan struct{} // closed when c is set
 	closing atomic.Bool
 	fault   atomic.Bool // whether reading has stopped
 	left    chan struct{}
@@ -60,13 +61,13 @@ func replayGroup(act string) string { return "replay." + act }
 // newRangeReplay returns a replay that has not started.
 func newRangeReplay(d *Dispatcher, act tidemill.Replay, terms map[string]*triggerSettings) *rangeReplay {
 	r := &rangeReplay{d: d, act: act, of: map[address]tidemill.Range{}, lanes: map[string]*pipeline{}, shards: map[address]*assignment{}, ours: map[address]bool{},
-		pace: newBucket(0), wake: make(chan struct{}, 1), left: make(chan struct{})}
+		pace: newBucket(0), wake: make(chan struct{}, 1), joined: make(chan struct{}), left: make(chan struct{})}
 	r.act.Streams = map[string][]tidemill.Range{}
 	r.life, r.stop = context.WithCancel(context.Background())
 	for stream, all := range act.Streams {
 		if t := terms[stream]; t != nil {
 			r.act.Streams[stream] = all
-			r.lanes[stream] = &pipeline{d: r.d, stream: config.Stream{Name: stream}, group: replayGroup(r.act.ID), settings: t, work: r.wake, due: r.wake, life: r.life}
+			r.lanes[stream] = &pipeline{d: r.d, stream: config.Stream{Name: stream}, group: replayGroup(r.act.ID), settings: t, work: r.wake, due: r.wake, joined: r.joined, life: r.life}
 		}
 		for _, one := range all {
 			switch {
@@ -94,6 +95,10 @@ func (r *rangeReplay) start(ctx context.Context) error {
 		return err
 	}
 	r.c = c
+	for _, lane := range r.lanes {
+		lane.c = c
+	}
+	close(r.joined)
 	r.running.Go(r.read)
 	r.running.Go(r.run)
 	return nil

@@ -40,6 +40,7 @@ type pipeline struct {
 	work         chan struct{} // wakes the commit loop
 	due          chan struct{} // wakes the load loop
 	commandsRead chan struct{} // wakes the replay loop
+	joined       chan struct{} // closed when c is set; parked events may be delivered before
 
 	life    context.Context
 	stop    context.CancelFunc
@@ -49,7 +50,7 @@ type pipeline struct {
 // openPipeline joins the stream's group.
 func openPipeline(ctx context.Context, d *Dispatcher, s config.Stream, t *triggerSettings) (*pipeline, error) {
 	l := &pipeline{d: d, opened: time.Now(), stream: s, group: tidemill.TriggersGroup(s.Name), settings: t, retention: s.Retention, maxEvent: defaultBounds().event, assignments: map[int32]*assignment{},
-		work: make(chan struct{}, 1), due: make(chan struct{}, 1), commandsRead: make(chan struct{}, 1)}
+		work: make(chan struct{}, 1), due: make(chan struct{}, 1), commandsRead: make(chan struct{}, 1), joined: make(chan struct{})}
 	l.life, l.stop = context.WithCancel(context.WithoutCancel(ctx))
 	c, err := d.o.Broker.Consumer(ctx, broker.ConsumerOptions{Group: l.group, Streams: []string{s.Name}, Companions: []string{tidemill.Parked(s.Name)}, Start: broker.Latest(), MaxBytes: maxRead,
 		SessionTimeout: d.o.SessionTimeout, DrainTimeout: drainTimeout, Assigned: l.assigned, Leaving: l.leaving, Gone: l.endLost})
@@ -58,6 +59,7 @@ func openPipeline(ctx context.Context, d *Dispatcher, s config.Stream, t *trigge
 		return nil, fmt.Errorf("serve the triggers of stream %s: %w", s.Name, err)
 	}
 	l.c = c
+	close(l.joined)
 	if l.tx, err = c.Transactor(broker.ProducerOptions{MaxEvent: maxParked, Compression: broker.LZ4, AsRead: true}); err != nil {
 		l.stop()
 		return nil, errors.Join(fmt.Errorf("serve the triggers of stream %s: %w", s.Name, err), c.Close(ctx))

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"tidemill.dev/broker"
 	"tidemill.dev/broker/network"
 	"tidemill.dev/config"
 	"tidemill.dev/triggers/deadletters"
@@ -242,7 +243,18 @@ func (d *Dispatcher) passed(i *item) (passed bool, err error) {
 	if key == "" {
 		key = string(v.Key)
 	}
-	return d.commands.Passed(i.part.home.ctx, key, v.Type, i.part.stream, i.part.number, i.ref.source)
+	home := i.part.home
+	return d.commands.Passed(home.ctx, key, v.Type, broker.Position{Stream: i.part.stream, Partition: i.part.number, Offset: i.ref.source}, home.pipeline)
+}
+
+// Topic returns the id that the stream's topic had at an offset; empty if it is not known.
+func (pl *pipeline) Topic(at broker.Position) string {
+	select {
+	case <-pl.joined:
+		return pl.c.Topic(at)
+	case <-pl.life.Done():
+		return ""
+	}
 }
 
 // endForgotten ends an item without a delivery and without a dead letter, because a dead letter

@@ -5,12 +5,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net/url"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/segmentio/kafka-go"
 
 	"tidemill.dev"
 	"tidemill.dev/broker"
@@ -149,20 +152,38 @@ func TestOnlyOurFunctionsGetTheToken(t *testing.T) {
 	}
 }
 
-// recordForgotten records that a key was forgotten at the present end of the events.
-func (w *install) recordForgotten(key string) {
+// recordForgotten records that a key was forgotten at the present end of the events, and returns the offset after
+// the command.
+func (w *install) recordForgotten(key string) int64 {
 	w.Helper()
 	ends, err := w.b.Ends(w.ctx, tidemill.StreamEvents)
 	w.must(err)
-	d := tidemill.KeyPassedData{Ends: map[string][]int64{tidemill.StreamEvents: make([]int64, len(ends))}}
+	id, err := w.b.TopicID(w.ctx, tidemill.StreamEvents)
+	w.must(err)
+	d := tidemill.KeyPassedData{Ends: map[string][]int64{tidemill.StreamEvents: make([]int64, len(ends))}, Topics: map[string]string{tidemill.StreamEvents: id}}
 	for _, e := range ends {
 		d.Ends[tidemill.StreamEvents][e.Partition] = e.Offset
 	}
 	data, err := json.Marshal(d)
 	w.must(err)
-	v := broker.View{ID: key, Source: "/test", Type: tidemill.TypeKeyPassed, Subject: key, Data: data, DataContentType: "application/json"}
-	_, err = w.p.Publish(w.ctx, tidemill.StreamCommands, &v)
+	v := broker.View{ID: key + id, Source: "/test", Type: tidemill.TypeKeyPassed, Subject: key, Data: data, DataContentType: "application/json"}
+	at, err := w.p.Publish(w.ctx, tidemill.StreamCommands, &v)
 	w.must(err)
+	return at.Offset + 1
+}
+
+// park lets ten events of each of ten keys wait for a sink that is away.
+func (w *install) park() (*sink, *Dispatcher) {
+	w.Helper()
+	to := newSink(w, func(string, int) int { return 503 })
+	w.trigger("a", to.url, func(t *config.Trigger) {
+		t.Delivery.Attempts = 1000
+		t.Delivery.Backoff.First = 300 * time.Millisecond
+	})
+	d := w.open()
+	w.publish(100, 10) // ten events of each key
+	w.waitFor("all is parked", func() bool { return parkedOf(d, "a") == 100 && w.committed() })
+	return to, d
 }
 
 // Waiting events of a forgotten key are not delivered when their time comes, and become
@@ -173,29 +194,16 @@ func TestAKeyThatHasGoneGetsNothing(t *testing.T) {
 	for name, restart := range map[string]bool{"goes on": false, "comes later": true} {
 		t.Run(name, func(t *testing.T) {
 			w := newInstall(t, 2)
-			to := newSink(t, func(string, int) int { return 503 })
-			w.trigger("a", to.url, func(t *config.Trigger) {
-				t.Delivery.Attempts = 1000
-				t.Delivery.Backoff.First = 300 * time.Millisecond
-			})
-			d := w.open()
-			w.publish(100, 10) // ten events of each key
-			w.waitFor("all is parked", func() bool { return parkedOf(d, "a") == 100 && w.committed() })
+			to, d := w.park()
 			if restart {
 				w.close(d)
 			}
-			w.recordForgotten("k3")
+			heard := w.recordForgotten("k3")
 			w.publish(10, 10) // one more event of each key
 			if restart {
 				d = w.open()
 			}
-			w.waitFor("it has been heard", func() bool {
-				first, err := d.commands.Passed(w.ctx, "k3", "order", tidemill.StreamEvents, 0, 0)
-				w.must(err)
-				second, err := d.commands.Passed(w.ctx, "k3", "order", tidemill.StreamEvents, 1, 0)
-				w.must(err)
-				return first || second
-			})
+			w.waitFor("it has been heard", func() bool { return d.commands.Now().Next() >= heard })
 			to.set(nil)
 			w.waitFor("nothing is parked", func() bool { return to.count() >= 100 && parkedOf(d, "a") == 0 })
 			to.inOrder()
@@ -209,6 +217,60 @@ func TestAKeyThatHasGoneGetsNothing(t *testing.T) {
 			}
 			if all := w.letters(); len(all) > 0 {
 				t.Errorf("there are %d dead letters", len(all))
+			}
+		})
+	}
+}
+
+// recreate deletes the stream events and creates it again, and waits until the dispatcher reads the new one.
+func (w *install) recreate(d *Dispatcher) {
+	w.Helper()
+	client := &kafka.Client{Addr: kafka.TCP(w.servers.Kafka())}
+	_, err := client.DeleteTopics(w.ctx, &kafka.DeleteTopicsRequest{Topics: []string{w.names.Topic(tidemill.StreamEvents)}})
+	w.must(err)
+	w.ensure()
+	id, err := w.b.TopicID(w.ctx, tidemill.StreamEvents)
+	w.must(err)
+	pl := d.pipelines[tidemill.StreamEvents]
+	w.waitFor("the new stream is read", func() bool {
+		return !slices.ContainsFunc([]int32{0, 1}, func(n int32) bool {
+			return pl.Topic(broker.Position{Stream: tidemill.StreamEvents, Partition: n, Offset: math.MaxInt64}) != id
+		})
+	})
+}
+
+// Waiting events of a forgotten key are not delivered if the stream was created again, whether they are of the old
+// stream or of the new one. Events after the forgetting are delivered, also if their new stream is shorter.
+func TestAKeyIsForgottenInAStreamThatIsCreatedAgain(t *testing.T) {
+	t.Parallel()
+	for name, restart := range map[string]bool{"goes on": false, "comes later": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newInstall(t, 2)
+			to, d := w.park()
+			w.recordForgotten("k4")
+			w.recreate(d)
+			w.publish(20, 10)
+			w.waitFor("all is parked", func() bool { return parkedOf(d, "a") >= 110 && w.committed() })
+			if restart {
+				w.close(d)
+			}
+			heard := w.recordForgotten("k3")
+			w.publish(10, 10)
+			if restart {
+				d = w.open()
+			}
+			w.waitFor("it has been heard", func() bool { return d.commands.Now().Next() >= heard })
+			to.set(nil)
+			w.waitFor("nothing is parked", func() bool { return to.count() >= 8*13+1+3 && parkedOf(d, "a") == 0 })
+			to.mu.Lock()
+			defer to.mu.Unlock()
+			for key, want := range map[string][]string{"k3": {"123"}, "k4": {"104", "114", "124"}} {
+				if got := to.byKey[key]; !slices.Equal(got, want) {
+					t.Errorf("key %s, which was forgotten, got %v", key, got)
+				}
+			}
+			if got := len(to.byKey["k5"]); got != 13 {
+				t.Errorf("another key got %d events", got)
 			}
 		})
 	}

@@ -177,14 +177,14 @@ func (f *Forgetter) publishPass(ctx context.Context, o *Order, n *note) (err err
 		return nil
 	}
 	if n.Ends == nil {
-		if n.Ends, err = f.streamEnds(ctx); err == nil {
+		if n.Ends, n.Topics, err = f.streamEnds(ctx); err == nil {
 			err = f.save(ctx, n)
 		}
 	}
 	if err != nil {
 		return err
 	}
-	data, err := json.Marshal(tidemill.KeyPassedData{Ends: n.Ends})
+	data, err := json.Marshal(tidemill.KeyPassedData{Ends: n.Ends, Topics: n.Topics})
 	if err != nil {
 		return err
 	}
@@ -196,9 +196,11 @@ func (f *Forgetter) publishPass(ctx context.Context, o *Order, n *note) (err err
 	return f.save(ctx, n)
 }
 
-// streamEnds returns the ends of the streams whose events are delivered, and of answers that wait for labels.
-func (f *Forgetter) streamEnds(ctx context.Context) (map[string][]int64, error) {
-	all, c := map[string][]int64{}, f.o.Config()
+// streamEnds returns the ends of the streams whose events are delivered, and of answers that wait for labels,
+// with the ids of their topics.
+func (f *Forgetter) streamEnds(ctx context.Context) (all map[string][]int64, topics map[string]string, err error) {
+	all, topics = map[string][]int64{}, map[string]string{}
+	c := f.o.Config()
 	var streams []string
 	for _, parked := range c.Parked() {
 		stream, _ := tidemill.CutParked(parked.Name)
@@ -210,16 +212,28 @@ func (f *Forgetter) streamEnds(ctx context.Context) (map[string][]int64, error) 
 		}
 	}
 	for _, stream := range streams {
+		id, err := f.o.Broker.TopicID(ctx, stream)
+		if err != nil {
+			return nil, nil, err
+		}
 		ends, err := f.o.Broker.Ends(ctx, stream)
 		if err != nil {
-			return nil, fmt.Errorf("find where stream %s ends: %w", stream, err)
+			return nil, nil, fmt.Errorf("find where stream %s ends: %w", stream, err)
 		}
+		now, err := f.o.Broker.TopicID(ctx, stream)
+		if err == nil && now != id {
+			err = fmt.Errorf("stream %s was created again just now: try again", stream)
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		topics[stream] = id
 		all[stream] = make([]int64, len(ends))
 		for _, e := range ends {
 			all[stream][e.Partition] = e.Offset
 		}
 	}
-	return all, nil
+	return all, topics, nil
 }
 
 // endRuns ends the runs of each recipe for the key, once. A second time would end runs of the key's

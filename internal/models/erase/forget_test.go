@@ -355,6 +355,20 @@ func TestForgetting(t *testing.T) {
 	if len(got.Runs) != 2 || len(got.Runs[1].Runs) != 3 || got.Models[0].Versions != 1 || len(got.Datasets) != 2 || got.Letters != 1 {
 		t.Errorf("the receipt is %+v", got)
 	}
+	var passed tidemill.KeyPassedData
+	_, err = w.b.Read(w.within(), broker.Position{Stream: tidemill.StreamCommands}, 1<<20, func(e *broker.Incoming) bool {
+		w.must(json.Unmarshal(e.Data, &passed))
+		return true
+	})
+	w.must(err)
+	for stream := range passed.Ends {
+		if id, err := w.b.TopicID(w.within(), stream); err != nil || id == "" || passed.Topics[stream] != id {
+			t.Errorf("stream %s has the id %q, %v, and the command says %q", stream, id, err, passed.Topics[stream])
+		}
+	}
+	if len(passed.Ends) == 0 {
+		t.Error("the command names no streams")
+	}
 	again, err := w.forgetter().Forget(w.within(), o)
 	if w.must(err); !reflect.DeepEqual(again.Runs, got.Runs) {
 		t.Errorf("said again it is %+v", again)

@@ -23,6 +23,7 @@ type note struct {
 	tidemill.KeyForgotten
 	Live    map[string]string  `json:"live,omitempty"`    // run whose attempt has to end, by recipe
 	Ends    map[string][]int64 `json:"ends,omitempty"`    // offsets before which events are not delivered any more, by stream
+	Topics  map[string]string  `json:"topics,omitempty"`  // ids of these streams
 	Passed  bool               `json:"passed,omitempty"`  // whether Ends has been published
 	Taken   bool               `json:"taken,omitempty"`   // whether only the receipt is missing; present data belongs to the key's next life then
 	Receipt *tidemill.Mark     `json:"receipt,omitempty"` // position of the receipt; the rest of the note is empty then
