@@ -385,7 +385,7 @@ func (c *Consumer) takeAdded(topic string, before int) (int, error) {
 	for i := before; i < len(leaders); i++ {
 		added = append(added, wire.TopicPartition{Topic: topic, Partition: int32(i)})
 	}
-	places, err := c.b.startOffsets(ctx, added, Earliest())
+	places, err := c.firstPlaces(ctx, added, Earliest())
 	if err != nil {
 		return before, err
 	}

@@ -69,7 +69,10 @@ func (c *Consumer) routeOne(p *inPartition, first bool, lives *knownLives) time.
 	ctx, cancel := context.WithTimeout(c.ctx, 2*time.Second)
 	defer cancel()
 	leaders, err := c.b.leaders(ctx, p.tp.Topic, maxAge)
-	if err == nil && !first && c.member != nil {
+	p.mu.Lock()
+	mayBeOther := !first && p.hasLife()
+	p.mu.Unlock()
+	if err == nil && mayBeOther {
 		err = c.checkLife(ctx, p, lives)
 	}
 	if err == nil && int(p.tp.Partition) >= len(leaders) {
@@ -100,7 +103,11 @@ func (c *Consumer) checkLife(ctx context.Context, p *inPartition, lives *knownLi
 	l, a := p.life, fetchAsk{p: p, position: p.position, epoch: p.epoch, series: p.series}
 	p.mu.Unlock()
 	now, isNew, err := lives.after(ctx, p.tp.Topic, l)
-	if isNew {
+	switch {
+	case isNew && c.member == nil:
+		now.base = 0
+		err = c.beginAnew(ctx, a, now)
+	case isNew:
 		err = c.beginLife(ctx, a, now)
 	}
 	p.mu.Lock()

@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"strconv"
@@ -50,6 +51,10 @@ func (l life) place(known origin) origin {
 	note, ended := decodeMetadata(known.offset, known.metadata)
 	return origin{l.base, encodeMetadata(l.base, note, spansFrom(ended, l.base)) + l.encode()}
 }
+
+// hasLife reports whether the id of the partition's topic is compared. Without a group it is compared only if
+// it was asked for at the start: a reader of a part of the log is done soon. The caller holds the lock.
+func (p *inPartition) hasLife() bool { return p.c.member != nil || p.life.topic != "" }
 
 // lifePrefix is the last part of the metadata of an offset. Versions without lives ignore it.
 const lifePrefix = "life1:"
@@ -143,6 +148,40 @@ func (b *Broker) topicNow(ctx context.Context, topic string) (string, error) {
 		}
 	}
 	return ids[topic], nil
+}
+
+// firstPlaces returns where a consumer without a group begins to read. It asks for the topics' ids first: an
+// offset of a stream that is created again meanwhile must not get the new id.
+func (c *Consumer) firstPlaces(ctx context.Context, parts []wire.TopicPartition, from Start) (map[wire.TopicPartition]origin, error) {
+	now := map[string]life{}
+	for _, tp := range parts {
+		if _, asked := now[tp.Topic]; asked {
+			continue
+		}
+		id, err := c.topicAtStart(ctx, tp.Topic)
+		if err != nil {
+			return nil, fmt.Errorf("find the id of topic %s: %w", tp.Topic, err)
+		}
+		now[tp.Topic] = life{topic: id}
+	}
+	places, err := c.b.startOffsets(ctx, parts, from)
+	for tp, at := range places {
+		places[tp] = origin{at.offset, now[tp.Topic].encode()}
+	}
+	return places, err
+}
+
+// topicAtStart is topicNow, which is asked again until the servers agree.
+func (c *Consumer) topicAtStart(ctx context.Context, topic string) (string, error) {
+	for w := (backoff{}); ; {
+		id, err := c.b.topicNow(ctx, topic)
+		if err == nil || !isTransient(err) || errors.Is(err, kafka.UnknownTopicOrPartition) {
+			return id, noStream(err)
+		}
+		if ended := w.wait(ctx); ended != nil {
+			return "", errors.Join(err, ended)
+		}
+	}
 }
 
 // oneServer is the time that each server has to say a topic's id.
