@@ -158,7 +158,7 @@ func (c *Consumer) firstPlaces(ctx context.Context, parts []wire.TopicPartition,
 		if _, asked := now[tp.Topic]; asked {
 			continue
 		}
-		id, err := c.topicAtStart(ctx, tp.Topic)
+		id, err := c.b.agreedTopic(ctx, tp.Topic)
 		if err != nil {
 			return nil, fmt.Errorf("find the id of topic %s: %w", tp.Topic, err)
 		}
@@ -171,10 +171,20 @@ func (c *Consumer) firstPlaces(ctx context.Context, parts []wire.TopicPartition,
 	return places, err
 }
 
-// topicAtStart is topicNow, which is asked again until the servers agree.
-func (c *Consumer) topicAtStart(ctx context.Context, topic string) (string, error) {
+// StreamID returns the id of a stream; empty if this Kafka has no ids (before 2.8). A stream that is deleted and
+// created again has another one, and other events at its offsets.
+func (b *Broker) StreamID(ctx context.Context, stream string) (string, error) {
+	id, err := b.agreedTopic(ctx, b.names.Topic(stream))
+	if err != nil {
+		return "", fmt.Errorf("find the id of stream %s: %w", stream, err)
+	}
+	return id, nil
+}
+
+// agreedTopic is topicNow, which is asked again until the servers agree.
+func (b *Broker) agreedTopic(ctx context.Context, topic string) (string, error) {
 	for w := (backoff{}); ; {
-		id, err := c.b.topicNow(ctx, topic)
+		id, err := b.topicNow(ctx, topic)
 		if err == nil || !isTransient(err) || errors.Is(err, kafka.UnknownTopicOrPartition) {
 			return id, noStream(err)
 		}

@@ -4,35 +4,29 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"net"
 	"strings"
 	"testing"
-
-	"github.com/segmentio/kafka-go"
 
 	"tidemill.dev/broker"
 	"tidemill.dev/broker/embedded"
 )
 
 // again deletes the stream and creates it again.
-func (w *testWorld) again(addr string, partitions int) {
+func (w *testWorld) again(servers *embedded.Servers, partitions int) {
 	w.Helper()
-	where, err := net.ResolveTCPAddr("tcp", addr)
-	w.must(err)
-	_, err = (&kafka.Client{Addr: where}).DeleteTopics(w.ctx(), &kafka.DeleteTopicsRequest{Topics: []string{"tidemill." + stream}})
-	w.must(err)
+	w.must(servers.Cluster().DeleteTopic("tidemill." + stream))
 	w.grow(partitions)
 }
 
 // A reader stops at the end that the stream had, even if the stream is created again and does not reach it.
 func TestAReaderEndsWhenItsStreamIsCreatedAgain(t *testing.T) {
 	t.Parallel()
-	addr := serve(t, embedded.Options{}).Kafka()
-	w := newWorld(t, addr, 1)
+	servers := serve(t, embedded.Options{})
+	w := newWorld(t, servers.Kafka(), 1)
 	w.publish("before", 40)
 	r := w.open(ReaderOptions{Start: broker.Latest(), ToEnd: true})
 	r.ends[0] = 50 // as if it had ten events to read
-	w.again(addr, 1)
+	w.again(servers, 1)
 	w.publish("after", 5)
 	cuts := 0
 	for {
@@ -55,12 +49,12 @@ func TestAReaderEndsWhenItsStreamIsCreatedAgain(t *testing.T) {
 // A reader that goes on later comes to the end of a stream that was created again.
 func TestToTheEndOfAStreamCreatedAgain(t *testing.T) {
 	t.Parallel()
-	addr := serve(t, embedded.Options{}).Kafka()
-	w := newWorld(t, addr, 1)
+	servers := serve(t, embedded.Options{})
+	w := newWorld(t, servers.Kafka(), 1)
 	r := w.open(ReaderOptions{Start: broker.Earliest()})
 	for turn, n := range []int{10, 5, 30} {
 		if turn > 0 {
-			w.again(addr, 1)
+			w.again(servers, 1)
 		}
 		w.publish("a", n)
 		var got []string
@@ -88,7 +82,7 @@ func TestAFollowersStreamIsCreatedAgain(t *testing.T) {
 	w.must(err)
 	w.publish("before", 40)
 	w.waitTaken(40)
-	w.again(w.servers.Kafka(), 2)
+	w.again(w.servers, 2)
 	w.publish("after", 90)
 	w.waitTaken(130)
 	w.must(f.Close(w.ctx()))

@@ -5,15 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/segmentio/kafka-go"
 
 	"tidemill.dev"
 	"tidemill.dev/broker"
@@ -350,11 +347,8 @@ func TestDeletedEventsAreNamed(t *testing.T) {
 // again deletes a stream and creates it again.
 func (w *world) again(stream string, partitions int) {
 	w.Helper()
-	where, err := net.ResolveTCPAddr("tcp", w.addr)
-	w.must(err)
-	_, err = (&kafka.Client{Addr: where}).DeleteTopics(w.Context(), &kafka.DeleteTopicsRequest{Topics: []string{w.names.Topic(stream)}})
-	w.must(err)
-	_, err = w.b.EnsureStreams(w.Context(), []broker.StreamSpec{{Name: stream, Partitions: partitions}}, broker.EnsureOptions{})
+	w.must(w.kafka.Cluster().DeleteTopic(w.names.Topic(stream)))
+	_, err := w.b.EnsureStreams(w.Context(), []broker.StreamSpec{{Name: stream, Partitions: partitions}}, broker.EnsureOptions{})
 	w.must(err)
 }
 

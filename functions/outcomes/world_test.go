@@ -28,7 +28,7 @@ const (
 // world is a laptop's Kafka with the streams of a scorer.
 type world struct {
 	testing.TB
-	addr  string
+	kafka *embedded.Servers
 	names tidemill.Names
 	b     *broker.Broker
 	p     *broker.Producer
@@ -40,7 +40,7 @@ func newWorld(t testing.TB) *world {
 	s, err := embedded.Start(t.Context(), embedded.Options{})
 	w.must(err)
 	t.Cleanup(func() { _ = s.Close() })
-	w.addr = s.Kafka()
+	w.kafka = s
 	w.names, err = tidemill.NewNames("prod")
 	w.must(err)
 	w.b, err = broker.Open(t.Context(), broker.Options{Addr: s.Kafka(), Names: w.names})
