@@ -70,13 +70,14 @@ func (c *Consumer) routeOne(p *inPartition, first bool, lives *knownLives) time.
 	defer cancel()
 	leaders, err := c.b.leaders(ctx, p.tp.Topic, maxAge)
 	p.mu.Lock()
-	mayBeOther := !first && p.hasLife()
+	p.surplus = err == nil && int(p.tp.Partition) >= len(leaders)
+	surplus, mayBeOther := p.surplus, !first && p.hasLife()
 	p.mu.Unlock()
-	if err == nil && mayBeOther {
+	if err == nil && mayBeOther && (c.member != nil || !surplus) { // a member says that the events of the old stream are lost
 		err = c.checkLife(ctx, p, lives)
 	}
-	if err == nil && int(p.tp.Partition) >= len(leaders) {
-		err = kafka.UnknownTopicOrPartition
+	if err == nil && surplus {
+		err = errSurplus
 	}
 	c.recordMissing(p.tp, err)
 	if err == nil && leaders[p.tp.Partition] >= 0 {
@@ -95,6 +96,9 @@ func (c *Consumer) routeOne(p *inPartition, first bool, lives *knownLives) time.
 	}
 	return wait
 }
+
+// errSurplus is the error of a partition that its stream no longer has.
+var errSurplus = fmt.Errorf("the stream was created again with fewer partitions: %w", kafka.UnknownTopicOrPartition)
 
 // checkLife begins another life if the stream was created again. Each partition is checked after a refused
 // request and after a pause: while a stream is deleted, Kafka refuses requests.
