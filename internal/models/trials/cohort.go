@@ -105,7 +105,7 @@ func (r *runner) dropLost(ctx context.Context, ends map[string][]int64) error {
 			if (!asked || id == c.ids[stream]) && !c.isBeyond(stream, ends[stream]) {
 				continue
 			}
-			r.Logger.Warn("trials: a stream was cut or created again; its trials begin again", "scorer", r.Scorer.Name, "stream", stream, "trials", len(c.trials))
+			r.Logger.Warn("trials: a stream was cut or created again; its trials begin again", "scorer", r.Scorer.Name, "stream", stream)
 			for model := range maps.Clone(c.trials) {
 				r.drop(model)
 				r.table.mark(model)
