@@ -53,8 +53,9 @@ type ReplayedData struct {
 	Delivered int64  `json:"delivered"` // number of events
 	Failed    int64  `json:"failed"`    // number of events that became dead letters
 	// Left is the number of offsets that were not read, because the trigger was removed
-	// from the config.
-	Left int64 `json:"left,omitempty"`
+	// from the config or a stream was created again.
+	Left  int64  `json:"left,omitempty"`
+	Error string `json:"error,omitempty"` // why the replay ended early
 }
 
 // AllRecipes is the subject of a freeze that concerns every recipe.

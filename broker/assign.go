@@ -108,9 +108,9 @@ func (b *Broker) countPartitions(ctx context.Context, counts map[string]int) err
 	return nil
 }
 
-// hasGrown reports to a leader whether the group's topics have more partitions than the leader has
-// assigned.
-func (m *member) hasGrown(ctx context.Context) bool {
+// haveChanged reports to a leader whether the group's topics have more partitions than the leader has
+// assigned, or fewer, because they were created again.
+func (m *member) haveChanged(ctx context.Context) bool {
 	if !m.leads {
 		return false
 	}
@@ -122,7 +122,7 @@ func (m *member) hasGrown(ctx context.Context) bool {
 		return false
 	}
 	for topic, n := range now {
-		if n > m.counts[topic] {
+		if n != m.counts[topic] && n > 0 {
 			return true
 		}
 	}
@@ -385,7 +385,7 @@ func (c *Consumer) takeAdded(topic string, before int) (int, error) {
 	for i := before; i < len(leaders); i++ {
 		added = append(added, wire.TopicPartition{Topic: topic, Partition: int32(i)})
 	}
-	places, err := c.b.startOffsets(ctx, added, Earliest())
+	places, err := c.firstPlaces(ctx, added, Earliest())
 	if err != nil {
 		return before, err
 	}
@@ -412,6 +412,10 @@ func (c *Consumer) recordMissing(tp wire.TopicPartition, err error) {
 	c.mu.Unlock()
 	if gone := time.Since(since); gone >= c.b.missingFor {
 		stream, _ := c.b.names.Stream(tp.Topic)
+		if errors.Is(err, errSurplus) {
+			c.failReading(fmt.Errorf("read stream %s: %w: it has no partition %d, because it was created again with fewer partitions", stream, ErrNoStream, tp.Partition))
+			return
+		}
 		c.failReading(fmt.Errorf("read stream %s: it has not been there for %v and must have been deleted: %w", stream, gone.Round(time.Second), noStream(err)))
 	}
 }

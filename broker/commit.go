@@ -76,7 +76,7 @@ func (m *member) commit(ctx context.Context, again bool) error {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		with := p.metadataAt(p.mark.next, m.bare)
-		if !p.gone && !p.reserved && (p.mark.next > p.committed || with != p.metadata || again && p.mark.next == p.committed) {
+		if !p.gone && !p.reserved && !p.surplus && (p.mark.next > p.committed || with != p.metadata || again && p.mark.next == p.committed) {
 			all = append(all, moved{p, p.epoch, p.mark.next, with})
 			topics[p.tp.Topic] = append(topics[p.tp.Topic], kafka.OffsetCommit{Partition: int(p.tp.Partition), Offset: kafkaOffset(p.mark.next), Metadata: with})
 		}

@@ -146,7 +146,7 @@ func (c *Consumer) readAll(ctx context.Context, counts map[string]int) error {
 			all = append(all, wire.TopicPartition{Topic: topic, Partition: int32(i)})
 		}
 	}
-	places, err := c.b.startOffsets(ctx, all, c.opt.Start)
+	places, err := c.firstPlaces(ctx, all, c.opt.Start)
 	if err != nil {
 		return err
 	}

@@ -230,6 +230,7 @@ type inPartition struct {
 	draining  bool // whether it was taken away, so that nothing new is handed out
 	parting   leavingState
 	gone      bool
+	surplus   bool // whether the stream has no such partition any more, so that its offset cannot be committed
 	drainBy   time.Time
 	notBefore time.Time // end of the pause after an error
 	newest    time.Time // time of the newest event that was handed out

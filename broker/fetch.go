@@ -173,7 +173,7 @@ func (f *fetcher) choosePartitions(now time.Time) (all bool, wait time.Duration)
 			all = false
 		case full || p.paused || p.draining || p.queued > 1:
 			all = false
-		case f.c.member != nil && !p.heard.IsZero() && now.Sub(p.heard) > trusted:
+		case p.hasLife() && !p.heard.IsZero() && now.Sub(p.heard) > trusted:
 			p.leader, p.doubted = unknownNode, true
 			f.c.wakeRouter()
 			return true
@@ -190,7 +190,7 @@ func (f *fetcher) choosePartitions(now time.Time) (all bool, wait time.Duration)
 	return all, wait
 }
 
-// trusted is how long a member believes that a stream is still the same, if no request shows it. A
+// trusted is how long a consumer believes that a stream is still the same, if no request shows it. A
 // partition that is paused is in no request. A stream that was deleted and created again in that time
 // may have grown beyond the position.
 const trusted = time.Second
@@ -392,10 +392,10 @@ func refusedRead(code kafka.Error) error {
 func (c *Consumer) outOfRange(a fetchAsk) {
 	a.p.mu.Lock()
 	a.p.notBefore = time.Now().Add(a.p.retries.next())
-	knowsTopic, tries := a.p.life.topic != "", a.p.retries.failures
+	knowsTopic, hasLife, tries := a.p.life.topic != "", a.p.hasLife(), a.p.retries.failures
 	a.p.mu.Unlock()
 	start, end, err := c.b.logEnds(c.ctx, a.p.tp)
-	if err == nil && c.member != nil {
+	if err == nil && hasLife {
 		err = c.checkLife(c.ctx, a.p, &knownLives{b: c.b}) // moves the position if it begins another life
 	}
 	if err != nil {
@@ -420,8 +420,8 @@ func (c *Consumer) outOfRange(a fetchAsk) {
 
 // skipToNewLog goes on at the beginning of a stream that was created again, if Kafka has no ids of topics.
 func (c *Consumer) skipToNewLog(a fetchAsk, start int64) {
-	if c.member == nil { // its offsets are not kept
-		c.skipGap(a, start, start, lostError(ErrCut, "the stream was deleted and created again; its events are read from offset %d, and events of the old stream that were not read are lost", start))
+	if c.member == nil {
+		c.skipToStart(a, start)
 		return
 	}
 	a.p.mu.Lock()
@@ -430,6 +430,22 @@ func (c *Consumer) skipToNewLog(a fetchAsk, start int64) {
 	if err := c.beginLife(c.ctx, a, l); err != nil && !isTransient(err) && c.ctx.Err() == nil {
 		c.failReading(fmt.Errorf("begin to read stream %s, partition %d, again: %w", a.p.stream, a.p.tp.Partition, err))
 	}
+}
+
+// beginAnew goes on at the beginning of a stream that was created again, without a group.
+func (c *Consumer) beginAnew(ctx context.Context, a fetchAsk, l life) error {
+	start, _, err := c.b.logEnds(ctx, a.p.tp)
+	if err == nil && c.skipToStart(a, start) {
+		a.p.mu.Lock()
+		a.p.life = l
+		a.p.mu.Unlock()
+	}
+	return err
+}
+
+// skipToStart goes back to the start of a new log. The offsets are Kafka's, because no group keeps them.
+func (c *Consumer) skipToStart(a fetchAsk, start int64) bool {
+	return c.skipGap(a, start, start, lostError(ErrCut, "the stream was deleted and created again; its events are read from offset %d, and events of the old stream that were not read are lost", start))
 }
 
 // beginLife goes on at the beginning of a stream that was created again. Its dead letter and the group's
@@ -485,7 +501,8 @@ var (
 	ErrDeleted = errors.New("events were deleted before they were read")
 
 	// ErrCut is the Err of an event if the log ends before the offset that the consumer had
-	// reached. Reading continues at that end.
+	// reached. Reading continues at that end. If the stream was deleted and created again, reading continues
+	// at its beginning; a member of a group then writes a dead letter instead.
 	ErrCut = errors.New("the log was cut")
 )
 
@@ -504,11 +521,13 @@ func (e *gapError) Unwrap() error { return e.kind }
 
 // skipGap moves a partition past offsets that were deleted, and writes a dead letter that names
 // them.
-func (c *Consumer) skipGap(a fetchAsk, from, to int64, reason error) {
-	if c.skipTo(a, from, to, reason) {
+func (c *Consumer) skipGap(a fetchAsk, from, to int64, reason error) bool {
+	skipped := c.skipTo(a, from, to, reason)
+	if skipped {
 		c.counts.lost.Add(uint64(max(to, a.position) - from))
 		c.b.log.Error("consumer: events were deleted before they were read; they are lost", "stream", a.p.stream, "partition", a.p.tp.Partition, "from", from, "to", to, "reason", reason)
 	}
+	return skipped
 }
 
 func (c *Consumer) skipTo(a fetchAsk, from, to int64, reason error) bool {

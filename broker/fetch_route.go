@@ -69,11 +69,15 @@ func (c *Consumer) routeOne(p *inPartition, first bool, lives *knownLives) time.
 	ctx, cancel := context.WithTimeout(c.ctx, 2*time.Second)
 	defer cancel()
 	leaders, err := c.b.leaders(ctx, p.tp.Topic, maxAge)
-	if err == nil && !first && c.member != nil {
+	p.mu.Lock()
+	p.surplus = err == nil && int(p.tp.Partition) >= len(leaders)
+	surplus, mayBeOther := p.surplus, !first && p.hasLife()
+	p.mu.Unlock()
+	if err == nil && mayBeOther && (c.member != nil || !surplus) { // a member says that the events of the old stream are lost
 		err = c.checkLife(ctx, p, lives)
 	}
-	if err == nil && int(p.tp.Partition) >= len(leaders) {
-		err = kafka.UnknownTopicOrPartition
+	if err == nil && surplus {
+		err = errSurplus
 	}
 	c.recordMissing(p.tp, err)
 	if err == nil && leaders[p.tp.Partition] >= 0 {
@@ -93,6 +97,9 @@ func (c *Consumer) routeOne(p *inPartition, first bool, lives *knownLives) time.
 	return wait
 }
 
+// errSurplus is the error of a partition that its stream no longer has.
+var errSurplus = fmt.Errorf("the stream was created again with fewer partitions: %w", kafka.UnknownTopicOrPartition)
+
 // checkLife begins another life if the stream was created again. Each partition is checked after a refused
 // request and after a pause: while a stream is deleted, Kafka refuses requests.
 func (c *Consumer) checkLife(ctx context.Context, p *inPartition, lives *knownLives) error {
@@ -100,7 +107,11 @@ func (c *Consumer) checkLife(ctx context.Context, p *inPartition, lives *knownLi
 	l, a := p.life, fetchAsk{p: p, position: p.position, epoch: p.epoch, series: p.series}
 	p.mu.Unlock()
 	now, isNew, err := lives.after(ctx, p.tp.Topic, l)
-	if isNew {
+	switch {
+	case isNew && c.member == nil:
+		now.base = 0
+		err = c.beginAnew(ctx, a, now)
+	case isNew:
 		err = c.beginLife(ctx, a, now)
 	}
 	p.mu.Lock()

@@ -66,6 +66,10 @@ func (l life) place(known origin) origin {
 	return origin{l.base, encodeMetadata(l.base, note, spansFrom(ended, l.base)) + l.encode()}
 }
 
+// hasLife reports whether the id of the partition's topic is compared. Without a group it is compared only if
+// it was asked for at the start: a reader of a part of the log is done soon. The caller holds the lock.
+func (p *inPartition) hasLife() bool { return p.c.member != nil || p.life.topic != "" }
+
 // lifePrefix is the last part of the metadata of an offset. Versions without lives ignore it.
 const lifePrefix = "life1:"
 
@@ -140,20 +144,6 @@ func (b *Broker) topicIDs(ctx context.Context, node int32, topics ...string) (id
 	return ids, all.Nodes, err
 }
 
-// TopicID returns the id of a stream's topic; empty if this Kafka has no ids. A stream that is deleted and
-// created again has another id.
-func (b *Broker) TopicID(ctx context.Context, stream string) (string, error) {
-	for w := (backoff{}); ; {
-		id, err := b.topicNow(ctx, b.names.Topic(stream))
-		if err == nil {
-			return id, nil
-		}
-		if !isTransient(err) || errors.Is(err, kafka.UnknownTopicOrPartition) || w.wait(ctx) != nil {
-			return "", fmt.Errorf("find the id of stream %s: %w", stream, noStream(err))
-		}
-	}
-}
-
 // Topic returns the id that the topic of a position had, for an offset of this consumer; empty if the
 // consumer does not know it.
 func (c *Consumer) Topic(at Position) string {
@@ -191,6 +181,50 @@ func (b *Broker) topicNow(ctx context.Context, topic string) (string, error) {
 		}
 	}
 	return ids[topic], nil
+}
+
+// firstPlaces returns where a consumer without a group begins to read. It asks for the topics' ids first: an
+// offset of a stream that is created again meanwhile must not get the new id.
+func (c *Consumer) firstPlaces(ctx context.Context, parts []wire.TopicPartition, from Start) (map[wire.TopicPartition]origin, error) {
+	now := map[string]life{}
+	for _, tp := range parts {
+		if _, asked := now[tp.Topic]; asked {
+			continue
+		}
+		id, err := c.b.agreedTopic(ctx, tp.Topic)
+		if err != nil {
+			return nil, fmt.Errorf("find the id of topic %s: %w", tp.Topic, err)
+		}
+		now[tp.Topic] = life{topic: id}
+	}
+	places, err := c.b.startOffsets(ctx, parts, from)
+	for tp, at := range places {
+		places[tp] = origin{at.offset, now[tp.Topic].encode()}
+	}
+	return places, err
+}
+
+// TopicID returns the id of a stream's topic; empty if this Kafka has no ids (before 2.8). A stream that is deleted and
+// created again has another one, and other events at its offsets.
+func (b *Broker) TopicID(ctx context.Context, stream string) (string, error) {
+	id, err := b.agreedTopic(ctx, b.names.Topic(stream))
+	if err != nil {
+		return "", fmt.Errorf("find the id of stream %s: %w", stream, err)
+	}
+	return id, nil
+}
+
+// agreedTopic is topicNow, which is asked again until the servers agree.
+func (b *Broker) agreedTopic(ctx context.Context, topic string) (string, error) {
+	for w := (backoff{}); ; {
+		id, err := b.topicNow(ctx, topic)
+		if err == nil || !isTransient(err) || errors.Is(err, kafka.UnknownTopicOrPartition) {
+			return id, noStream(err)
+		}
+		if ended := w.wait(ctx); ended != nil {
+			return "", errors.Join(err, ended)
+		}
+	}
 }
 
 // oneServer is the time that each server has to say a topic's id.

@@ -237,7 +237,7 @@ func (m *member) runSteady(ctx context.Context, beat <-chan error) error {
 			}
 		case <-growth.C:
 			m.checkStreams(ctx)
-			if m.hasGrown(ctx) {
+			if m.haveChanged(ctx) {
 				return nil
 			}
 		case <-m.wake:

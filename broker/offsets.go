@@ -316,6 +316,25 @@ func (b *Broker) Committed(ctx context.Context, group string, of []Position) ([]
 	return places, nil
 }
 
+// CreatedAgain reports whether one of some partitions belongs to a stream that was created again after a group had
+// begun to read it.
+func (b *Broker) CreatedAgain(ctx context.Context, group string, of []Position) (bool, error) {
+	parts := make([]wire.TopicPartition, len(of))
+	for i, p := range of {
+		parts[i] = wire.TopicPartition{Topic: b.names.Topic(p.Stream), Partition: p.Partition}
+	}
+	known, err := b.committedOffsets(ctx, b.names.Group(group), parts)
+	if err != nil && !errors.Is(err, kafka.GroupIdNotFound) {
+		return false, err
+	}
+	for _, o := range known {
+		if lifeOf(o.Metadata).base > 0 {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
 // Positions returns for each partition the next offset that Poll could return. Records that are not
 // events, such as transaction markers, count as read once Poll has passed them. The offsets are Kafka's.
 func (c *Consumer) Positions() []Position {

@@ -90,8 +90,13 @@ func (f *Follower) openConsumer(ctx context.Context) (err error) {
 func (f *Follower) catchUp(ctx context.Context, ends []broker.Position) error {
 	for !f.reached(ends) {
 		wait, done := context.WithTimeout(ctx, lookEvery)
-		err := f.next(wait)
+		cut, err := f.next(wait)
 		done()
+		if cut {
+			if ends, err = f.b.Ends(ctx, f.o.Stream); err != nil {
+				return err
+			}
+		}
 		if err != nil && (ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded)) {
 			return err
 		}
@@ -112,17 +117,19 @@ func (f *Follower) reached(ends []broker.Position) bool {
 	return true
 }
 
-func (f *Follower) next(ctx context.Context) error {
+// next takes a delivery. It reports whether offsets go back: the stream was created again, or its log was cut.
+func (f *Follower) next(ctx context.Context) (cut bool, err error) {
 	d, err := f.consumer.Poll(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
+	cut = errors.Is(d.Events[0].Err, broker.ErrCut)
 	f.o.Take(d)
 	f.mu.Lock()
 	f.places[d.Partition] = d.Next()
 	f.mu.Unlock()
 	d.Done()
-	return nil
+	return cut, nil
 }
 
 // readAll reads until the context ends. It continues after errors that end a consumer, such as a
@@ -130,7 +137,7 @@ func (f *Follower) next(ctx context.Context) error {
 func (f *Follower) readAll(ctx context.Context) {
 	backoff := retry.Backoff{First: firstPause, Cap: longestPause}
 	for {
-		err := f.next(ctx)
+		_, err := f.next(ctx)
 		if ctx.Err() != nil {
 			return
 		}
@@ -142,6 +149,11 @@ func (f *Follower) readAll(ctx context.Context) {
 		f.o.Logger.Warn("follower: reading the stream failed; retrying", "stream", f.o.Stream, "reason", err, "after", pause)
 		if retry.Sleep(ctx, pause) != nil {
 			return
+		}
+		if errors.Is(err, broker.ErrNoStream) { // a stream that is there later is another one
+			f.mu.Lock()
+			clear(f.places)
+			f.mu.Unlock()
 		}
 		f.reopen(ctx)
 	}

@@ -204,13 +204,16 @@ func (r *Reader) copyRecords(batch []Event, d *broker.Delivery) []Event {
 		if r.toEnd && in.Offset >= r.ends[d.Partition] {
 			break
 		}
-		e := Event{View: in.View.Clone(), Stream: d.Stream, Partition: d.Partition, Offset: in.Offset, Received: in.Time, Err: in.Err,
+		e := Event{View: in.View.Clone(), Stream: d.Stream, Partition: d.Partition, Offset: max(in.Offset, 0), Received: in.Time, Err: in.Err,
 			Next: d.Next(), at: in.Time}
 		if i+1 < len(d.Events) {
 			e.Next = d.Events[i+1].Offset
 		}
 		if e.Received.IsZero() { // the time of a deleted record is unknown
 			e.Received = time.Now()
+		}
+		if errors.Is(e.Err, broker.ErrCut) { // the log no longer has the end that it had
+			r.ends[d.Partition] = e.Next
 		}
 		batch = append(batch, e)
 	}
@@ -297,6 +300,10 @@ func ReadToEnd(ctx context.Context, b *broker.Broker, stream string, r *Reader, 
 		for i := range events {
 			if events[i].Err == nil {
 				fn(&events[i])
+			} else if errors.Is(events[i].Err, broker.ErrCut) {
+				if ends, err = b.Ends(ctx, stream); err != nil {
+					return err
+				}
 			}
 		}
 	}

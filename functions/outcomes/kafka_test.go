@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -427,6 +428,40 @@ func TestDeletedEventsAreNamed(t *testing.T) {
 	})
 	if found != 1 {
 		t.Errorf("%d dead letters name the offsets: %v", found, w.letters())
+	}
+}
+
+// again deletes a stream and creates it again.
+func (w *world) again(stream string, partitions int) {
+	w.Helper()
+	w.must(w.kafka.Cluster().DeleteTopic(w.names.Topic(stream)))
+	_, err := w.b.EnsureStreams(w.Context(), []broker.StreamSpec{{Name: stream, Partitions: partitions}}, broker.EnsureOptions{})
+	w.must(err)
+}
+
+// The streams are created again, and are longer or shorter than before. All their answers get an outcome, and all their
+// labels a dead letter.
+func TestTheStreamsAreCreatedAgain(t *testing.T) {
+	t.Parallel()
+	for _, again := range []int{3, 12} {
+		w := newWorld(t)
+		w.runs(w.options(scorer(200*time.Millisecond, "legit")))
+		put := func(name string, from, n int) {
+			for i := range n {
+				w.answer(from+i, "k", "fraud")
+				w.label(name+strconv.Itoa(i), 900, "fraud")
+			}
+		}
+		put("before", 0, 6)
+		w.awaits("the outcomes", func() bool { return len(w.outcomes()) == 6 && len(w.letters()) == 6 })
+		w.again(streamAnswers, 3)
+		w.again(streamLabels, 2)
+		put("after", 100, again)
+		w.awaits("the outcomes of the new stream", func() bool { return len(w.outcomes()) == 6+again })
+		w.awaits("the dead letters of the new stream", func() bool { // one more has no label
+			all := w.letters()
+			return len(all) == 7+again && strings.Contains(all[""], "created again")
+		})
 	}
 }
 

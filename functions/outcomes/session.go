@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
@@ -282,7 +283,11 @@ func (s *session) take(ctx context.Context, in *input, d *broker.Delivery) error
 func (s *session) unreadable(in *input, partition int32, e *broker.Incoming, last int64) error {
 	in.grow(int(partition) + 1)
 	switch {
-	case errors.Is(e.Err, broker.ErrDeleted), errors.Is(e.Err, broker.ErrCut):
+	case errors.Is(e.Err, broker.ErrCut):
+		s.Logger.Error("outcomes: the stream was cut or created again; outcomes of its lost events may be missing", "scorer", s.Config.Name, "stream", in.stream, "partition", partition, "reason", e.Err)
+		s.beginAgain(in, partition, last+1)
+		return s.out.lost(in.stream, partition, max(e.Offset, 0), max(last, 0), nil, e.Err.Error())
+	case errors.Is(e.Err, broker.ErrDeleted):
 		s.Logger.Error("outcomes: events were deleted before they were read; their outcomes are lost", "scorer", s.Config.Name, "stream", in.stream, "partition", partition, "reason", e.Err)
 		if in.done[partition] >= e.Offset { // else expirePartition finds the same gap, and names all lost offsets
 			in.done[partition] = max(in.done[partition], last+1)
@@ -292,6 +297,15 @@ func (s *session) unreadable(in *input, partition int32, e *broker.Incoming, las
 		return s.out.lost(in.stream, partition, e.Offset, e.Offset, broker.RecordOf(&e.View), "this record is not an event: "+e.Err.Error())
 	}
 	return nil // not an answer of ours
+}
+
+// beginAgain forgets what is known of the offsets of a partition from one on: other events will have them.
+func (s *session) beginAgain(in *input, partition int32, from int64) {
+	in.done[partition], in.due[partition] = min(in.done[partition], from), 0
+	s.target = nil // the ends of the log before
+	if in == s.labels {
+		maps.DeleteFunc(s.join.lettered, func(at position, _ bool) bool { return at.partition == partition && at.offset >= from })
+	}
 }
 
 // moveRead moves the offsets of both streams past the events that were taken.

@@ -394,11 +394,11 @@ func (d *Dispatcher) abandonRange(ctx context.Context, act tidemill.Replay) {
 
 // endAbandoned reports the end of a replay that no dispatcher continues.
 func (d *Dispatcher) endAbandoned(ctx context.Context, act tidemill.Replay) error {
-	left, err := d.leftOf(ctx, act)
+	left, gone, err := d.leftOf(ctx, act)
 	if err != nil {
 		return err
 	}
-	if err := d.endRange(ctx, act, nil, left); err != nil {
+	if err := d.endRange(ctx, act, nil, left, gone); err != nil {
 		return fmt.Errorf("report the %d records that are left: %w", left, err)
 	}
 	return nil

@@ -1,7 +1,6 @@
 package deliver
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -159,10 +158,10 @@ func (r *rangeReplay) acceptDelivery(d *broker.Delivery) {
 	}
 }
 
-// finish ends the replay when all of it has ended. The owner of its first partition does that.
+// finish ends the replay when all of it has ended. The owner of the first partition of its first stream does that.
 func (r *rangeReplay) finish() {
 	r.mu.Lock()
-	first := len(r.of) == 0 || r.ours[r.firstPlace()]
+	first := len(r.of) == 0 || r.ours[address{slices.Min(slices.Collect(maps.Keys(r.lanes))), 0}]
 	plans := map[string]*plan{}
 	for stream, l := range r.lanes {
 		plans[stream] = l.settings.plan
@@ -173,9 +172,9 @@ func (r *rangeReplay) finish() {
 	}
 	ctx, cancel := context.WithTimeout(r.life, time.Minute)
 	defer cancel()
-	left, err := r.d.leftOf(ctx, r.act)
-	if err == nil && left == 0 {
-		err = r.d.endRange(ctx, r.act, plans, r.missing)
+	left, gone, err := r.d.leftOf(ctx, r.act)
+	if err == nil && (left == 0 || gone != "") {
+		err = r.d.endRange(ctx, r.act, plans, left+r.missing, gone)
 		r.reported = err == nil
 	}
 	if err != nil && r.life.Err() == nil {
@@ -183,34 +182,45 @@ func (r *rangeReplay) finish() {
 	}
 }
 
-func (r *rangeReplay) firstPlace() address {
-	return slices.SortedFunc(maps.Keys(r.of), func(a, b address) int {
-		return cmp.Or(cmp.Compare(a.stream, b.stream), cmp.Compare(a.number, b.number))
-	})[0]
-}
-
-// leftOf returns how much of a replay's range its group has not passed.
-func (d *Dispatcher) leftOf(ctx context.Context, act tidemill.Replay) (left int64, err error) {
-	for stream, ranges := range act.Streams {
-		at := make([]broker.Position, len(ranges))
+// leftOf returns how much of a replay's range its group has not passed, and a stream that was created again since the
+// replay began. All of the range in such a stream counts as left, because its events and their number are gone.
+func (d *Dispatcher) leftOf(ctx context.Context, act tidemill.Replay) (left int64, gone string, err error) {
+	for _, stream := range slices.Sorted(maps.Keys(act.Streams)) {
+		ranges := act.Streams[stream]
+		at := make([]broker.Position, len(ranges), len(ranges)+1)
 		for n, one := range ranges {
 			at[n] = broker.Position{Stream: stream, Partition: one.Partition}
 		}
 		done, err := d.o.Broker.Committed(ctx, replayGroup(act.ID), at)
 		if err != nil {
-			return 0, err
+			return 0, "", err
+		}
+		again, err := d.o.Broker.CreatedAgain(ctx, replayGroup(act.ID), append(at, broker.Position{Stream: stream})) // the others may be gone
+		if err != nil {
+			return 0, "", err
+		}
+		if again {
+			gone = stream
 		}
 		for n, one := range ranges {
+			if again {
+				done[n].Offset = one.From
+			}
 			left += max(one.To-max(one.From, done[n].Offset), 0)
 		}
 	}
-	return left, nil
+	return left, gone, nil
 }
 
 // endRange reports the end of a replay with its counts. The counts are taken from the
 // logs, because no process saw all of the replay, and some that saw a part may be dead.
-// So every report is the same, under one id.
-func (d *Dispatcher) endRange(ctx context.Context, act tidemill.Replay, plans map[string]*plan, left int64) error {
+// So every report is the same, under one id. If a stream is gone, the number of its delivered events is not known.
+func (d *Dispatcher) endRange(ctx context.Context, act tidemill.Replay, plans map[string]*plan, left int64, gone string) error {
+	end := tidemill.ReplayedData{Left: left}
+	if gone != "" {
+		delete(plans, gone)
+		end.Error = fmt.Sprintf("stream %s was deleted and created again during the replay: its range is gone, and how many of its events were delivered is not known", gone)
+	}
 	matched, err := d.matchedIn(ctx, act, plans)
 	if err != nil {
 		return err
@@ -219,13 +229,17 @@ func (d *Dispatcher) endRange(ctx context.Context, act tidemill.Replay, plans ma
 	if err != nil {
 		return err
 	}
-	end := tidemill.ReplayedData{Delivered: max(matched-failed, 0), Failed: failed, Left: left}
+	end.Delivered, end.Failed = max(matched-failed, 0), failed
 	v, err := commands.Replayed(d.names, act, end, time.Now())
 	if err != nil {
 		return err
 	}
 	if _, err = commands.Publish(ctx, d.replies.p, &v); err != nil {
 		return err
+	}
+	if gone != "" {
+		d.o.Logger.Error("dispatcher: a replay has ended early; ask for it again", "trigger", act.Trigger, "event", act.ID, "reason", end.Error)
+		return nil
 	}
 	d.o.Logger.Info("dispatcher: a replay has ended", "trigger", act.Trigger, "event", act.ID, "events", end.Delivered, "reason", fmt.Sprintf("%d became dead letters, %d records are left", failed, left))
 	return nil

@@ -349,3 +349,36 @@ func TestTheLiveGoOnBesideAReplay(t *testing.T) {
 		t.Errorf("it ended as %+v", end)
 	}
 }
+
+// A stream is created again while a range of it is replayed. The replay ends and says so, whether the new stream is shorter
+// or longer than the range. None of its events counts as delivered.
+func TestAReplaysStreamIsCreatedAgain(t *testing.T) {
+	t.Parallel()
+	for _, again := range []int{4, 300} {
+		w := newInstall(t, 2)
+		to := newSink(t, nil)
+		w.trigger("a", to.url, func(t *config.Trigger) { t.Delivery.Timeout = 300 * time.Millisecond })
+		d := w.open()
+		w.publish(100, 30)
+		w.waitFor("all have come", func() bool { return to.count() == 100 && w.committed() })
+		to.set(func(string, int) int { return 0 })
+		act := w.replayRange("a", 0, w.past(0))
+		w.waitFor("some are under way", func() bool { return to.attempts() > 104 && d.waitingPast("a") > 0 })
+		w.must(w.servers.Cluster().DeleteTopic(w.names.Topic(tidemill.StreamEvents)))
+		w.ensure()
+		w.publish(again, 30)
+		w.waitFor("the replay knows it", func() bool {
+			told := 0
+			for _, l := range w.letters() {
+				if strings.Contains(l.Reason, "created again") && strings.Contains(l.Reason, act) {
+					told++
+				}
+			}
+			return told == 2
+		})
+		to.set(nil)
+		if end := w.waitEnd(act); end.Left != 100 || end.Delivered != 0 || !strings.Contains(end.Error, "stream events was deleted and created again") {
+			t.Errorf("it ended as %+v", end)
+		}
+	}
+}

@@ -21,6 +21,7 @@ import (
 // joins the first cohort where that one reads.
 type cohort struct {
 	trials map[string]*trial
+	ids    map[string]string  // ids of the streams
 	next   map[string][]int64 // next offsets, by stream and partition
 	behind map[string]int64   // records that are left, by stream
 }
@@ -32,8 +33,12 @@ const readBytes = 256 << 10
 func (r *runner) streams() []string { return []string{r.Scorer.To, tidemill.StreamOutcomes} }
 
 func (r *runner) openCohort(ctx context.Context, start broker.Start) (*cohort, error) {
-	c := &cohort{trials: map[string]*trial{}, next: map[string][]int64{}, behind: map[string]int64{}}
+	c := &cohort{trials: map[string]*trial{}, ids: map[string]string{}, next: map[string][]int64{}, behind: map[string]int64{}}
 	for _, stream := range r.streams() {
+		var err error
+		if c.ids[stream], err = r.Broker.TopicID(ctx, stream); err != nil { // before the places: a later id would not be theirs
+			return nil, err
+		}
 		places, err := r.Broker.Places(ctx, stream, start)
 		if err != nil {
 			return nil, fmt.Errorf("find where to read stream %s: %w", stream, err)
@@ -62,6 +67,9 @@ func (r *runner) advance(ctx context.Context) (more bool, err error) {
 			ends[stream][p.Partition] = p.Offset
 		}
 	}
+	if err := r.dropLost(ctx, ends); err != nil || len(r.cohorts) == 0 {
+		return false, err
+	}
 	r.pace.heads(ends[r.Scorer.To])
 	for _, c := range r.cohorts {
 		limit := ends
@@ -76,6 +84,46 @@ func (r *runner) advance(ctx context.Context) (more bool, err error) {
 	}
 	r.merge()
 	return more, nil
+}
+
+// dropLost begins the trials of a cohort again if one of its streams was cut or created again: its places and its evidence
+// are of events that are gone.
+func (r *runner) dropLost(ctx context.Context, ends map[string][]int64) error {
+	ids := map[string]string{}
+	if time.Since(r.asked) >= r.Every {
+		for _, stream := range r.streams() {
+			var err error
+			if ids[stream], err = r.Broker.TopicID(ctx, stream); err != nil {
+				return err
+			}
+		}
+		r.asked = time.Now()
+	}
+	for _, c := range slices.Clone(r.cohorts) {
+		for _, stream := range r.streams() {
+			id, asked := ids[stream]
+			if (!asked || id == c.ids[stream]) && !c.isBeyond(stream, ends[stream]) {
+				continue
+			}
+			r.Logger.Warn("trials: a stream was cut or created again; its trials begin again", "scorer", r.Scorer.Name, "stream", stream)
+			for model := range maps.Clone(c.trials) {
+				r.drop(model)
+				r.table.mark(model)
+			}
+			break
+		}
+	}
+	return nil
+}
+
+// isBeyond reports whether a cohort has read more than a stream has.
+func (c *cohort) isBeyond(stream string, ends []int64) bool {
+	for p, next := range c.next[stream] {
+		if next > at(ends, p) {
+			return true
+		}
+	}
+	return false
 }
 
 // readOnce reads answers and outcomes, and lets the candidates answer.

@@ -70,6 +70,7 @@ type runner struct {
 	table   *table
 	trials  map[string]*trial // by model
 	cohorts []*cohort         // the first one reads at the head of the streams
+	asked   time.Time         // time at which the ids of the streams were last asked for
 	told    bool              // whether the last look told of trials
 }
 

@@ -258,6 +258,28 @@ func TestAnswersToEventsOfAnOldStream(t *testing.T) {
 	w.wait("the other events", func(all []api.Trial) bool { return len(all) == 1 && all[0].Answered == 4 && all[0].Wins == 4 })
 }
 
+// The answers' stream is created again and is longer than before. The trial counts all of its answers and none of the old.
+func TestTheAnswersAreCreatedAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.version("a", nil)
+	publish := func(from, n int, truth string) {
+		labels := map[int]string{1: "spam", 2: "ham"}
+		for i := range n {
+			w.outcome("a", w.answered("a", from+i, 1, labels), 1, "spam", truth, 1)
+		}
+	}
+	publish(0, 10, "ham")
+	w.version("a", few())
+	w.run(w.options())
+	w.wait("ten wins", func(all []api.Trial) bool { return len(all) == 1 && all[0].Answered == 10 && all[0].Wins == 10 })
+	w.must(w.servers.Cluster().DeleteTopic(w.names.Topic("scored")))
+	_, err := w.broker.EnsureStreams(t.Context(), []broker.StreamSpec{{Name: "scored", Partitions: 2}}, broker.EnsureOptions{})
+	w.must(err)
+	publish(100, 20, "spam")
+	w.wait("the new answers", func(all []api.Trial) bool { return len(all) == 1 && all[0].Answered == 20 && all[0].Wins == 0 })
+}
+
 // Two processes that run the same trials propose one end.
 func TestTwoRunnersEndATrialOnce(t *testing.T) {
 	t.Parallel()

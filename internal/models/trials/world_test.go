@@ -34,6 +34,7 @@ const patience = time.Minute
 // world is a Kafka, a Redis, a ledger, a registrar, and the streams of a scorer.
 type world struct {
 	testing.TB
+	servers   *embedded.Servers
 	names     tidemill.Names
 	broker    *broker.Broker
 	producer  *broker.Producer
@@ -56,6 +57,7 @@ func newWorld(t testing.TB) *world {
 	servers, err := embedded.Start(t.Context(), embedded.Options{})
 	w.must(err)
 	t.Cleanup(func() { _ = servers.Close() })
+	w.servers = servers
 	w.names, err = tidemill.NewNames("")
 	w.must(err)
 	w.broker, err = broker.Open(t.Context(), broker.Options{Addr: servers.Kafka(), Names: w.names})

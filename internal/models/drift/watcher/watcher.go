@@ -198,6 +198,9 @@ func (w *watcher) watchUntil(ctx context.Context, c *broker.Consumer) error {
 func (w *watcher) take(ctx context.Context, d *broker.Delivery) error {
 	for i := range d.Events {
 		e := &d.Events[i]
+		if errors.Is(e.Err, broker.ErrCut) {
+			w.saved = time.Time{} // the places in the old stream must not be continued
+		}
 		if e.Err != nil {
 			continue
 		}

@@ -462,3 +462,18 @@ func TestPredictionsAreTheReference(t *testing.T) {
 		t.Errorf("without the store: %v", err)
 	}
 }
+
+// Places in a stream that was created again are saved at once: a watcher that begins after a crash would continue the old
+// ones in the new stream.
+func TestACutIsSavedAtOnce(t *testing.T) {
+	f := newFeed(t, func(*broker.View) {})
+	for err, at := range map[error]bool{broker.ErrDeleted: false, broker.ErrCut: true} {
+		f.w.saved = time.Now()
+		if err := f.w.take(t.Context(), &broker.Delivery{Stream: "scored", Events: []broker.Incoming{{Offset: -1, Err: err}}}); err != nil {
+			t.Fatal(err)
+		}
+		if got := time.Since(f.w.saved) >= saveEvery; got != at {
+			t.Errorf("%v: saves at once: %t", err, got)
+		}
+	}
+}
