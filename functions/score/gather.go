@@ -308,6 +308,7 @@ type cache struct {
 	most        int
 	keys, older map[string]*keyEntry
 	targets     map[string]*target
+	slots       int // number of targets with a slot
 }
 
 const mostKeys = 1 << 16
@@ -353,6 +354,9 @@ func (c *cache) sweep() {
 	for name, t := range c.targets {
 		if !used[t] && len(t.waiting)+len(t.asked) == 0 {
 			delete(c.targets, name)
+			if t.slot != nil {
+				c.slots--
+			}
 		}
 	}
 }

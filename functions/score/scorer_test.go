@@ -193,6 +193,9 @@ func TestEventsWithoutAModel(t *testing.T) {
 				t.Errorf("model %s answered", model)
 			}
 			at := p.s.Standing()
+			if at.Models != 1 {
+				t.Errorf("%d models are in use; the stranger has none", at.Models)
+			}
 			if dead := w.outputs(tidemill.StreamDeadLetters); len(dead) != c.dead || int(at.DeadLettered) != c.dead || (at.Dropped == 1) != c.drop || (at.Passed == 1) != c.passed {
 				t.Errorf("%d dead letters; the standing is %+v", len(dead), at)
 			}
