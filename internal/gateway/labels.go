@@ -141,6 +141,6 @@ func (g *Gateway) publishLabel(r *request, c *config.Scorer, d tidemill.LabelDat
 	if err != nil {
 		return "", at, g.commandProblem(&v, err, time.Since(now))
 	}
-	g.log.Info("gateway: a person gave a label", "scorer", c.Name, "event", id, "key", key, "by", r.callerName())
+	g.log.Info("gateway: a person gave a label", "scorer", c.Name, "event", id, "key", key, "by", r.loggedName())
 	return id, receipt.Position(), nil
 }
