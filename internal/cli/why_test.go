@@ -62,7 +62,7 @@ func TestWhyByCommand(t *testing.T) {
 	eventually(t, func() bool {
 		return strings.Contains(r.call("why", "model/intent/bot-1").out, "model/intent/bot-1@1 · champion since ")
 	})
-	mention(t, "a model", r.ok("why", "model/intent/bot-1@champion"), "accuracy 0.93", "promoted by its gate", "\n└ made by run "+id[:10]+" · succeeded at ", "\n  ├ ran code sha256:", "\n  └ requested by event ")
+	mention(t, "a model", r.ok("why", "model/intent/bot-1@champion"), "accuracy 0.93", "promoted without a gate", "\n└ made by run "+id[:10]+" · succeeded at ", "\n  ├ ran code sha256:", "\n  └ requested by event ")
 	mention(t, "the run", r.ok("why", run), "\nfrom it\n└ made model intent/bot-1@1 · champion since ")
 	for args, says := range map[string]string{
 		"why model/no":   "it is not known, or you may not see it",

@@ -144,6 +144,19 @@ func TestAModelIsShown(t *testing.T) {
 	expect(t, "one without a version", b.String(), "champion  none", "No version is stored.")
 }
 
+// A version of a recipe without a gate was not promoted by one.
+func TestAPromotionWithoutAGate(t *testing.T) {
+	t.Parallel()
+	m := lookOfTest().model
+	c := fold.Change{Action: tidemill.ActionJudge, Version: 1}
+	for want, clauses := range map[string][]tidemill.Clause{"none → version 1, promoted without a gate": nil, "none → version 1, promoted by its gate": {{Passed: true}}} {
+		m.All[2].Judgement.Clauses = clauses
+		if got := changeText(m, &c); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
 // A version of a rollout that was given up is not offered for promotion first.
 func TestAVersionOfARolloutThatWasGivenUp(t *testing.T) {
 	t.Parallel()
