@@ -227,6 +227,8 @@ func newKeyPlace(place, model string) keyPlace {
 	return keyPlace{place: keys.NewPlace(place), need: strings.Contains(model, "{key}")}
 }
 
+var errNoKey = errors.New("it has no key")
+
 // keyOf returns an event's key, which may point into the event.
 func (k *keyPlace) keyOf(v *broker.View) (string, error) {
 	key := k.place.Of(v)
@@ -234,7 +236,7 @@ func (k *keyPlace) keyOf(v *broker.View) (string, error) {
 		return "", nil
 	}
 	if key == "" {
-		return "", fmt.Errorf("it has no key: there is no text at %s; publish it with one, or change `key` of the scorer", k.place.String())
+		return "", fmt.Errorf("%w: there is no text at %s; publish it with one, or change `key` of the scorer", errNoKey, k.place.String())
 	}
 	if err := checkKey(key); err != nil {
 		return "", fmt.Errorf("the value at %s %w", k.place.String(), err)

@@ -294,6 +294,10 @@ func TestOnce(t *testing.T) {
 	if _, err := Once(t.Context(), scorer(), p.m, &v); !errors.Is(err, ErrNoModel) {
 		t.Errorf("of no model it says %v", err)
 	}
+	v.Subject = ""
+	if _, err := Once(t.Context(), scorer(), p.m, &v); !errors.Is(err, ErrUnscorable) || !strings.Contains(err.Error(), "with --key of tidemill score") || strings.Contains(err.Error(), "publish") {
+		t.Errorf("of no key it says %v", err)
+	}
 	v.Subject, v.Data = "bot-0", []byte(`{"x":"text"}`)
 	if _, err := Once(t.Context(), scorer(), p.m, &v); err == nil {
 		t.Error("data that fits no input is scored")

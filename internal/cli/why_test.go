@@ -44,6 +44,9 @@ func TestWhyByCommand(t *testing.T) {
 		t.Errorf("%v, %+v", err, g)
 	}
 	mention(t, "the tree", r.ok("why", run[:len("run/")+8]), run+" · succeeded at ", "recipe intent for bot-1", "because\n├ ran code sha256:", "├ on node ", "└ requested by event ", "\nfrom it")
+	if o := r.call("why", "foo"); o.code != exitFailed || !strings.HasPrefix(o.err, "tidemill: trace foo: \"foo\" names nothing that can be traced") {
+		t.Errorf("why foo: %+v", o)
+	}
 	mention(t, "DOT", r.ok("why", run, "--graph", "dot"), "digraph why {", `"`+run+`" [label="run `)
 	picture := filepath.Join(t.TempDir(), "why.svg")
 	r.ok("why", run, "--graph", "svg", "--out", picture)
