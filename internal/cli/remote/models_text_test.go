@@ -164,7 +164,7 @@ func TestAVersionOfARolloutThatWasGivenUp(t *testing.T) {
 	v := &look.model.All[0]
 	look.model.Pin, v.State, v.Rollout = nil, tidemill.VersionAwaiting, "intent/3"
 	v.Judgement.Hold = "rollout intent/3, in which its run took part, was stopped or aborted"
-	want := "\nNext: tidemill rollouts show intent says why the rollout of its change has not gone on\n      tidemill promote intent/bot-42@3 makes it the champion all the same\n"
+	want := "\nNext: tidemill rollouts show intent says why the rollout of its change has not gone on\n      tidemill promote intent/bot-42@3 makes it the champion anyway\n"
 	if got := nextForModel(look); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
