@@ -97,6 +97,11 @@ type Judgement struct {
 	Lead     *float64      `json:"lead,omitempty"`   // accuracy minus that of the champion on the same data; nil if the run has not measured the champion
 }
 
+// Gateless reports whether a version passed because its recipe has no gate.
+func (j *Judgement) Gateless() bool {
+	return j != nil && j.Passed && j.Trial == nil && len(j.Clauses) == 0
+}
+
 // Clause is one condition of a gate and its result.
 type Clause struct {
 	Text   string             `json:"text"`

@@ -114,7 +114,7 @@ type RolloutData struct {
 	From    float64            `json:"from,omitempty"`    // share of the keys before .advanced
 	Share   float64            `json:"share,omitempty"`   // share of the keys that take part, after .begun and .advanced
 	Result  RolloutResult      `json:"result,omitempty"`  // for .ended
-	Reason  string             `json:"reason,omitempty"`  // for .stopped: the clause that is true; for commands: the reason of the person
+	Reason  string             `json:"reason,omitempty"`  // for .stopped: the clause that is true; for commands, and .ended after an abort: the reason of the person
 	Figures map[string]float64 `json:"figures,omitempty"` // evidence at the time of the decision, such as fleet.worse
 	Back    int                `json:"back,omitempty"`    // number of keys that were rolled back, for .ended
 }

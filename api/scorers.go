@@ -155,4 +155,6 @@ type LabelDone struct {
 	ID     string   `json:"id"`            // id of the label's event
 	At     Position `json:"at"`            // its position
 	Key    string   `json:"key,omitempty"` // key of the answered event, if the request gave its place
+	// Until is the time until which the label waits for the answer, if there is none yet.
+	Until time.Time `json:"until"`
 }

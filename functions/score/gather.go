@@ -227,6 +227,8 @@ func newKeyPlace(place, model string) keyPlace {
 	return keyPlace{place: keys.NewPlace(place), need: strings.Contains(model, "{key}")}
 }
 
+var errNoKey = errors.New("it has no key")
+
 // keyOf returns an event's key, which may point into the event.
 func (k *keyPlace) keyOf(v *broker.View) (string, error) {
 	key := k.place.Of(v)
@@ -234,7 +236,7 @@ func (k *keyPlace) keyOf(v *broker.View) (string, error) {
 		return "", nil
 	}
 	if key == "" {
-		return "", fmt.Errorf("it has no key: there is no text at %s; publish it with one, or change `key` of the scorer", k.place.String())
+		return "", fmt.Errorf("%w: there is no text at %s; publish it with one, or change `key` of the scorer", errNoKey, k.place.String())
 	}
 	if err := checkKey(key); err != nil {
 		return "", fmt.Errorf("the value at %s %w", k.place.String(), err)
@@ -308,6 +310,7 @@ type cache struct {
 	most        int
 	keys, older map[string]*keyEntry
 	targets     map[string]*target
+	slots       int // number of targets with a slot
 }
 
 const mostKeys = 1 << 16
@@ -353,6 +356,9 @@ func (c *cache) sweep() {
 	for name, t := range c.targets {
 		if !used[t] && len(t.waiting)+len(t.asked) == 0 {
 			delete(c.targets, name)
+			if t.slot != nil {
+				c.slots--
+			}
 		}
 	}
 }

@@ -42,6 +42,9 @@ var ErrUnscorable = errors.New("the event cannot be scored")
 func Once(ctx context.Context, c config.Scorer, m *serving.Models, v *broker.View) (Result, error) {
 	place := newKeyPlace(c.Key, c.Model)
 	key, err := place.keyOf(v)
+	if errors.Is(err, errNoKey) { // the caller does not publish it
+		err = fmt.Errorf("%w: there is no text at %s; put it there, or with --key of tidemill score if that is the subject", errNoKey, place.place.String())
+	}
 	if err != nil {
 		return Result{}, fmt.Errorf("%w: %w", ErrUnscorable, err)
 	}

@@ -93,6 +93,7 @@ func (s *session) use(t *target) (*serving.Slot, *infer.Model, serving.State) {
 			return nil, nil, serving.Missing
 		}
 		t.slot = s.o.Models.Slot(t.name)
+		s.cache.slots++
 	}
 	m, state := t.slot.Use()
 	return t.slot, m, state

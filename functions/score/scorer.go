@@ -381,7 +381,7 @@ func (s *session) reportHeld() {
 		held += t.held.count()
 	}
 	s.counts.held.Store(int64(held))
-	s.counts.models.Store(int64(len(s.cache.targets)))
+	s.counts.models.Store(int64(s.cache.slots))
 }
 
 // finish finds the deliveries that end with the batch: those of each assignment before

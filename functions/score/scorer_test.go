@@ -193,6 +193,9 @@ func TestEventsWithoutAModel(t *testing.T) {
 				t.Errorf("model %s answered", model)
 			}
 			at := p.s.Standing()
+			if at.Models != 1 {
+				t.Errorf("%d models are in use; the stranger has none", at.Models)
+			}
 			if dead := w.outputs(tidemill.StreamDeadLetters); len(dead) != c.dead || int(at.DeadLettered) != c.dead || (at.Dropped == 1) != c.drop || (at.Passed == 1) != c.passed {
 				t.Errorf("%d dead letters; the standing is %+v", len(dead), at)
 			}
@@ -290,6 +293,10 @@ func TestOnce(t *testing.T) {
 	v.Subject = "stranger"
 	if _, err := Once(t.Context(), scorer(), p.m, &v); !errors.Is(err, ErrNoModel) {
 		t.Errorf("of no model it says %v", err)
+	}
+	v.Subject = ""
+	if _, err := Once(t.Context(), scorer(), p.m, &v); !errors.Is(err, ErrUnscorable) || !strings.Contains(err.Error(), "with --key of tidemill score") || strings.Contains(err.Error(), "publish") {
+		t.Errorf("of no key it says %v", err)
 	}
 	v.Subject, v.Data = "bot-0", []byte(`{"x":"text"}`)
 	if _, err := Once(t.Context(), scorer(), p.m, &v); err == nil {

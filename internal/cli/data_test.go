@@ -89,7 +89,7 @@ func TestDataGoesAndComes(t *testing.T) {
 	mention(t, "log", do("data", "log", "bots/bot-42"), "COMMIT", first, "+3 ~0 -0", "week 11", "4 files, 7 B")
 	mention(t, "data alone", do("data"), "DATASET", "bots/bot-42  main")
 	bad := call(t, "", "data", "put", "bots/Müller", from, "--data", data)
-	mention(t, "a bad name", bad.err, "check the commit to dataset bots/Müller, before anything is uploaded", "'ü'")
+	mention(t, "a bad name", bad.err, "check the commit, before anything is uploaded: commit to branch main of dataset bots/Müller: ", "'ü'")
 	mention(t, "branch", do("data", "branch", "bots/bot-42", "before", "--from", first), "made branch before of bots/bot-42 at commit", "3 files")
 	mention(t, "branch again", do("data", "branch", "bots/bot-42", "before", "--from", first), "nothing to do: branch")
 	mention(t, "diff", do("data", "diff", "bots/bot-42", "before", "main"), "+ c.csv  1 B\n")

@@ -17,7 +17,7 @@ func TestOutcomesAreFollowed(t *testing.T) {
 	g.until("models show intent/bot-shop@1", ", champion:")
 	g.do()
 	g.scored(2)
-	mention(t, "a person's label", g.do(), "m-2 is track-order, by your label corrections/")
+	mention(t, "a person's label", g.do(), "labelled m-2 track-order for scorer intents: corrections/", "the label waits for the answer until")
 	g.until("outcomes", "1 of 2 answers right")
 	mention(t, "outcomes", g.do(), "track-order", "person", "label", "1 of 2 answers right (50.0 %)")
 	g.until("models show intent/bot-shop", "over 2 answers")

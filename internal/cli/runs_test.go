@@ -94,6 +94,9 @@ func TestRunsByCommand(t *testing.T) {
 	mention(t, "recipes", r.ok("recipes"), "RECIPE", "intent", "model intent/{key}", "small", "active")
 	mention(t, "pools", r.ok("pools"), "POOL", "default", "small    1      0")
 
+	if o := r.call("runs", "start", "intent", "--key", "a b"); o.code != exitFailed || !strings.Contains(o.err, `start runs of intent: --key: "a b" can be no key`) {
+		t.Errorf("a start with a bad key: %+v", o)
+	}
 	mention(t, "a dry start", r.ok("runs", "start", "intent", "--key", "long-1,b", "--dry-run"), "intent  long-1  would be requested", "2 runs: 2 would be requested", "without --dry-run")
 	mention(t, "start", r.ok("runs", "start", "intent", "--key", "long-1"), "intent  long-1  requested")
 	long := r.is("long-1", tidemill.RunRunning)

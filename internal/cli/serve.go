@@ -220,7 +220,7 @@ func (r *serving) Run(ctx context.Context, s *command.Session, _ []string) error
 	if err != nil {
 		return unlessInterrupted(ctx, log, fmt.Errorf("start: %w", err))
 	}
-	return stay(ctx, p, log, source, r.block(), func(ctx context.Context) error {
+	return stay(ctx, p, log, source, r.block(), "serve: stopping", func(ctx context.Context) error {
 		return unlessInterrupted(ctx, log, r.open(ctx, s, p, log, source, began))
 	})
 }
@@ -321,15 +321,15 @@ func (r *serving) block() int {
 	return 0
 }
 
-// stay applies changes of the config while do serves. After that it closes the platform in the stop
-// order.
-func stay(ctx context.Context, p *platform.Platform, log *slog.Logger, source *connect.ConfigSource, block int, do func(context.Context) error) (err error) {
+// stay applies changes of the config while do serves. After that it logs that it is stopping, and closes the
+// platform in the stop order.
+func stay(ctx context.Context, p *platform.Platform, log *slog.Logger, source *connect.ConfigSource, block int, stopping string, do func(context.Context) error) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var watching sync.WaitGroup
 	defer func() {
 		cancel()
 		watching.Wait()
-		log.Info("serve: stopping")
+		log.Info(stopping)
 		err = errors.Join(err, connect.ClosePlatform(ctx, p))
 	}()
 	watching.Go(func() { p.Watch(ctx, source.Load, configEvery) })

@@ -34,6 +34,9 @@ func TestTailEndsWhenInterrupted(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	startUp(t, dir)
+	if o := call(t, "", "tail", "nosuch", "--data", dir); o.code == 0 || !strings.HasPrefix(o.err, "tidemill: tail stream nosuch: ") {
+		t.Errorf("tail of no stream: %+v", o)
+	}
 	var lines strings.Builder
 	for i := range 1000 {
 		fmt.Fprintf(&lines, "{\"specversion\":\"1.0\",\"id\":\"%d\",\"source\":\"/x\",\"type\":\"a\"}\n", i)

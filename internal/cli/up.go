@@ -122,7 +122,7 @@ func (u *up) Run(ctx context.Context, s *command.Session, _ []string) error {
 	if err != nil {
 		return unlessInterrupted(ctx, log, err)
 	}
-	return stay(ctx, p, log, source, doorBlock, func(ctx context.Context) error {
+	return stay(ctx, p, log, source, doorBlock, "up: stopping; live runs continue with another attempt at the next start", func(ctx context.Context) error {
 		return unlessInterrupted(ctx, log, u.serve(ctx, s, p, log, source, began))
 	})
 }

@@ -132,6 +132,7 @@ func TestInterruptedUpDrains(t *testing.T) {
 	if s.err != nil {
 		t.Fatalf("up ended with %v\n%s", s.err, s.stderr)
 	}
+	mention(t, "the log", s.stderr.String(), "up: stopping; live runs continue")
 	if _, found, err := platform.Find(dir); found || err != nil {
 		t.Errorf("the addresses are still there: %v", err)
 	}
@@ -268,14 +269,20 @@ func TestARefusedStartLeavesNothing(t *testing.T) {
 func TestUpOnOtherServers(t *testing.T) {
 	t.Parallel()
 	dir, there := t.TempDir(), servers(t, embedded.Options{})
-	s := startUp(t, dir, there...)
+	conf := filepath.Join(dir, "conf.yaml") // the parked streams of its trigger are completed once they exist
+	if err := os.WriteFile(conf, []byte("version: 1\ntriggers:\n  tell: {when: {type: hello}, to: {url: \"http://127.0.0.1:9/\"}}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := startUp(t, dir, append(there, "--config", conf)...)
 	mention(t, "streams", ok(t, "streams", "--data", dir), "events")
 	mention(t, "runs", call(t, "", "runs", "--data", dir).err, "There are no runs yet")
 	o := call(t, "", upArgs(dir, there)...)
 	if o.code != exitFailed || !strings.Contains(o.err, fmt.Sprintf("the data folder %s is in use by process %d", dir, os.Getpid())) {
 		t.Errorf("the second: %+v", o)
 	}
-	if log := s.stderr.String(); strings.Count(log, "config: stream") != 1 || !strings.Contains(log, "config: streams created") {
+	ok(t, "triggers", "pause", "tell", "--data", dir)
+	mention(t, "the log", s.stderr.String(), "gateway: command", "key=tell by=anonymous")
+	if log := s.stderr.String(); strings.Count(log, "config: stream") != 1 || strings.Contains(log, "altered") || !strings.Contains(log, "config: streams created") {
 		t.Errorf("it logs\n%s", log)
 	}
 }

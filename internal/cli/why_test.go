@@ -44,6 +44,9 @@ func TestWhyByCommand(t *testing.T) {
 		t.Errorf("%v, %+v", err, g)
 	}
 	mention(t, "the tree", r.ok("why", run[:len("run/")+8]), run+" · succeeded at ", "recipe intent for bot-1", "because\n├ ran code sha256:", "├ on node ", "└ requested by event ", "\nfrom it")
+	if o := r.call("why", "foo"); o.code != exitFailed || !strings.HasPrefix(o.err, "tidemill: trace foo: \"foo\" names nothing that can be traced") {
+		t.Errorf("why foo: %+v", o)
+	}
 	mention(t, "DOT", r.ok("why", run, "--graph", "dot"), "digraph why {", `"`+run+`" [label="run `)
 	picture := filepath.Join(t.TempDir(), "why.svg")
 	r.ok("why", run, "--graph", "svg", "--out", picture)
@@ -62,7 +65,7 @@ func TestWhyByCommand(t *testing.T) {
 	eventually(t, func() bool {
 		return strings.Contains(r.call("why", "model/intent/bot-1").out, "model/intent/bot-1@1 · champion since ")
 	})
-	mention(t, "a model", r.ok("why", "model/intent/bot-1@champion"), "accuracy 0.93", "promoted by its gate", "\n└ made by run "+id[:10]+" · succeeded at ", "\n  ├ ran code sha256:", "\n  └ requested by event ")
+	mention(t, "a model", r.ok("why", "model/intent/bot-1@champion"), "accuracy 0.93", "promoted without a gate", "\n└ made by run "+id[:10]+" · succeeded at ", "\n  ├ ran code sha256:", "\n  └ requested by event ")
 	mention(t, "the run", r.ok("why", run), "\nfrom it\n└ made model intent/bot-1@1 · champion since ")
 	for args, says := range map[string]string{
 		"why model/no":   "it is not known, or you may not see it",

@@ -5,10 +5,12 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"tidemill.dev"
 	"tidemill.dev/api"
 	"tidemill.dev/broker/embedded"
+	"tidemill.dev/config"
 )
 
 const labelPath = "/api/v1/scorers/intents/labels"
@@ -20,6 +22,7 @@ func TestAPersonGivesALabel(t *testing.T) {
 	w.url = "http://" + w.openGateway(func(o *Options) {
 		o.Access = openGuard(t, "version: 1\ntokens:\n"+callerLine("ada", "role: operate")+callerLine("one", "role: operate, keys: [bot-1]")+callerLine("crm", "role: publish"))
 	}).Addr()
+	labelled, _ := must1(config.Parse("test.yaml", []byte(testConfig+scorersOfTests)))(t).Scorer("intents")
 	places := map[string]string{}
 	for id, key := range map[string]string{"a": "bot-1", "b": "bot-2"} {
 		r := w.post("/streams/messages", `{"text":"hi"}`, append(eventHeaders(id, "ce-subject", key), tokenHeader("crm")...)...)
@@ -43,8 +46,12 @@ func TestAPersonGivesALabel(t *testing.T) {
 		{"one", `{"event":"` + places["a"] + `","truth":"refund"}`, tidemill.LabelData{Scorer: "intents", Place: places["a"], ID: "a", Source: "/test", Truth: "refund"}, "bot-1"},
 		{"ada", `{"event":"x/3/17","source":"/shop","truth":"ok"}`, tidemill.LabelData{Scorer: "intents", ID: "x/3/17", Source: "/shop", Truth: "ok"}, ""},
 	} {
+		before := time.Now()
 		r, done := give(c.by, c.body)
 		w.wantStatus(r, http.StatusOK)
+		if wait := labelled.Labels.Wait; done.Until.Before(before.Add(wait)) || done.Until.After(time.Now().Add(wait)) {
+			t.Errorf("%s: the label waits until %s, and the scorer's wait is %s", c.body, done.Until, wait)
+		}
 		found := false
 		for _, e := range w.storedEvents("events") {
 			if e.ID != done.ID {

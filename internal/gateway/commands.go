@@ -98,7 +98,7 @@ func (g *Gateway) publishAct(r *request, v *broker.View) (broker.Position, *api.
 	if err != nil {
 		return at, g.commandProblem(v, err, time.Since(began))
 	}
-	g.log.Info("gateway: command", "type", v.Type, "event", v.ID, "key", v.Subject, "by", r.callerName())
+	g.log.Info("gateway: command", "type", v.Type, "event", v.ID, "key", v.Subject, "by", r.loggedName())
 	return at, nil
 }
 

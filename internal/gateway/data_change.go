@@ -291,7 +291,7 @@ func (g *Gateway) collectGarbage(w http.ResponseWriter, r *request) *api.Problem
 	if err != nil {
 		return g.storeFault("collect", err)
 	}
-	g.log.Info("gateway: garbage collection ended", "by", r.callerName(), "what", fmt.Sprintf("%d of %d objects, %d bytes", found.Removed, found.Objects, found.Freed))
+	g.log.Info("gateway: garbage collection ended", "by", r.loggedName(), "what", fmt.Sprintf("%d of %d objects, %d bytes", found.Removed, found.Objects, found.Freed))
 	writeJSON(w, http.StatusOK, api.Collected{Objects: found.Objects, Kept: found.Kept, Removed: found.Removed,
 		Bytes: found.Bytes, Freed: found.Freed, DryRun: c.DryRun})
 	return nil

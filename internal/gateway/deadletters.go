@@ -305,7 +305,7 @@ func (g *Gateway) replayScored(ctx context.Context, r *request, scorer string, t
 		done.Left += len(chunk) - len(resolved) - len(failed)
 	}
 	done.Left += len(todo)
-	g.log.Info("gateway: dead letters of a scorer replayed", "scorer", scorer, "events", len(done.Letters), "by", r.callerName())
+	g.log.Info("gateway: dead letters of a scorer replayed", "scorer", scorer, "events", len(done.Letters), "by", r.loggedName())
 	return nil
 }
 
@@ -501,7 +501,7 @@ func (g *Gateway) dropEach(r *request, book *deadletters.Book, todo []deadletter
 	if d.failed != nil {
 		return g.commandProblem(&broker.View{ID: d.last, Type: tidemill.TypeEventResolved}, d.failed, time.Since(began))
 	}
-	g.log.Info("gateway: dead letters dropped", "events", len(d.ids), "reason", reason, "by", r.callerName())
+	g.log.Info("gateway: dead letters dropped", "events", len(d.ids), "reason", reason, "by", r.loggedName())
 	return nil
 }
 

@@ -54,7 +54,7 @@ func (g *Gateway) forgetKey(w http.ResponseWriter, r *request) *api.Problem {
 	if err != nil {
 		return g.forgetProblem(r.Context(), ask.Key, err, began)
 	}
-	g.log.Info("gateway: command to forget a key", "key", ask.Key, "by", r.callerName(), "reason", ask.Reason)
+	g.log.Info("gateway: command to forget a key", "key", ask.Key, "by", r.loggedName(), "reason", ask.Reason)
 	end, status := api.KeyEnd{ID: id}, http.StatusAccepted
 	if ask.Wait && g.untilForgotten(ctx, &end) {
 		status = http.StatusOK

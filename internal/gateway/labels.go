@@ -41,11 +41,12 @@ func (g *Gateway) giveLabel(w http.ResponseWriter, r *request) *api.Problem {
 	if p != nil {
 		return p
 	}
-	id, at, p := g.publishLabel(r, &c, d, key)
+	now := time.Now()
+	id, at, p := g.publishLabel(r, &c, d, key, now)
 	if p != nil {
 		return p
 	}
-	writeJSON(w, http.StatusOK, api.LabelDone{Scorer: c.Name, Truth: d.Truth, ID: id, At: positionOf(at), Key: key})
+	writeJSON(w, http.StatusOK, api.LabelDone{Scorer: c.Name, Truth: d.Truth, ID: id, At: positionOf(at), Key: key, Until: now.Add(c.Labels.Wait).UTC()})
 	return nil
 }
 
@@ -116,12 +117,11 @@ func (g *Gateway) readLabelled(r *request, c *config.Scorer, at broker.Position,
 	return key, nil
 }
 
-func (g *Gateway) publishLabel(r *request, c *config.Scorer, d tidemill.LabelData, key string) (id string, at broker.Position, p *api.Problem) {
+func (g *Gateway) publishLabel(r *request, c *config.Scorer, d tidemill.LabelData, key string, now time.Time) (id string, at broker.Position, p *api.Problem) {
 	data, err := json.Marshal(d)
 	if err != nil {
 		return "", at, invalidRequest(err.Error())
 	}
-	now := time.Now()
 	id = tidemill.ID(tidemill.TypeLabel, c.Name, string(data), r.callerName(), strconv.FormatInt(now.UnixNano(), 10))
 	v := broker.View{ID: id, Source: g.installNames().Source("gateway"), Type: tidemill.TypeLabel, Subject: key, Time: now.UTC().Format(time.RFC3339Nano),
 		DataContentType: "application/json", DataSchema: tidemill.Schema(tidemill.TypeLabel), Data: data,
@@ -141,6 +141,6 @@ func (g *Gateway) publishLabel(r *request, c *config.Scorer, d tidemill.LabelDat
 	if err != nil {
 		return "", at, g.commandProblem(&v, err, time.Since(now))
 	}
-	g.log.Info("gateway: a person gave a label", "scorer", c.Name, "event", id, "key", key, "by", r.callerName())
+	g.log.Info("gateway: a person gave a label", "scorer", c.Name, "event", id, "key", key, "by", r.loggedName())
 	return id, receipt.Position(), nil
 }

@@ -441,6 +441,6 @@ func (g *Gateway) noteRefusal(r *request, role access.Role, route string, p *api
 		return
 	}
 	if times := g.refusals.add(refusal{r.callerName(), route}, time.Now()); times > 0 {
-		g.log.Warn("gateway: a caller lacks a right; its request is refused", "by", r.callerName(), "route", route, "reason", p.Detail, "times", times)
+		g.log.Warn("gateway: a caller lacks a right; its request is refused", "by", r.loggedName(), "route", route, "reason", p.Detail, "times", times)
 	}
 }

@@ -140,7 +140,7 @@ func (g *Gateway) whyLiveEnded(ctx context.Context, r *request, err error) strin
 	case errors.Is(context.Cause(ctx), errClosing):
 		return tailClosing
 	case errors.Is(err, errRefused):
-		g.log.Info("gateway: the viewer of a live connection lost the right to read; the connection ends", "by", r.callerName(), "reason", err)
+		g.log.Info("gateway: the viewer of a live connection lost the right to read; the connection ends", "by", r.loggedName(), "reason", err)
 		return tailRefused
 	case errors.Is(err, errSlow):
 		return tailSlow

@@ -73,7 +73,7 @@ func (g *Gateway) wish(w http.ResponseWriter, r *request, action tidemill.Action
 	}
 	done := doneOfWish(action, &got, ask.DryRun)
 	if !ask.DryRun {
-		g.log.Info("gateway: command for a model", "what", string(action), "model", m.Name, "version", done.Version, "by", r.callerName())
+		g.log.Info("gateway: command for a model", "what", string(action), "model", m.Name, "version", done.Version, "by", r.loggedName())
 	}
 	writeJSON(w, http.StatusOK, done)
 	return nil

@@ -111,7 +111,7 @@ func (b *bulkChange) answerResult(w http.ResponseWriter, done api.RunsDone, what
 		}
 	}
 	if !b.dryRun && n > 0 {
-		b.g.log.Info("gateway: command for runs", "what", what, "events", n, "by", b.by)
+		b.g.log.Info("gateway: command for runs", "what", what, "events", n, "by", b.r.loggedName())
 	}
 	writeJSON(w, http.StatusOK, done)
 }

@@ -271,6 +271,9 @@ func (r *request) callerName() string {
 	return r.caller.Name()
 }
 
+// loggedName returns the caller's name as tables show it.
+func (r *request) loggedName() string { return orElse(r.callerName(), "anonymous") }
+
 // beginRequest takes a request from the pool.
 func (g *Gateway) beginRequest(w http.ResponseWriter, hr *http.Request) *request {
 	r := g.requests.Get().(*request)

@@ -154,6 +154,7 @@ func (p *Platform) ensureStreams(ctx context.Context, c *config.Config) error {
 // logChanges logs changes to streams in one line for each kind; a start may change dozens. It returns
 // the created streams.
 func (p *Platform) logChanges(changes []broker.Change) (created []string) {
+	altered := 0
 	for _, c := range changes {
 		if c.What == "created" {
 			p.log.Debug("config: stream created", "stream", c.Stream, "to", c.To)
@@ -161,12 +162,15 @@ func (p *Platform) logChanges(changes []broker.Change) (created []string) {
 			continue
 		}
 		p.log.Debug("config: stream altered", "stream", c.Stream, "what", c.What, "from", c.From, "to", c.To)
+		if !slices.Contains(created, c.Stream) { // a setting that depends on another stream is set after the creation
+			altered++
+		}
 	}
 	if len(created) > 0 {
 		p.log.Info("config: streams created", "streams", len(created))
 	}
-	if n := len(changes) - len(created); n > 0 {
-		p.log.Info("config: settings of streams altered; --log debug shows each", "streams", n)
+	if altered > 0 {
+		p.log.Info("config: settings of streams altered; --log debug shows each", "streams", altered)
 	}
 	return created
 }

@@ -209,7 +209,7 @@ func (r *Rollout) end(act Command, d *tidemill.RolloutData, ours bool) bool {
 	if d.Figures != nil {
 		r.Figures = d.Figures
 	}
-	r.set(RolloutIdle, act, r.Reason)
+	r.State, r.Since = RolloutIdle, act.At // the person and the reason of an abort stay
 	return true
 }
 

@@ -18,7 +18,11 @@ func rolloutOf(t *testing.T, facts ...any) *State {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.Apply(Command{Offset: int64(i), ID: fmt.Sprint(i), Type: facts[i].(string), Subject: "intent", At: time.Unix(int64(i), 0), Data: data})
+		by := ""
+		if facts[i] == tidemill.TypeRolloutAborted {
+			by = "ada"
+		}
+		s.Apply(Command{Offset: int64(i), ID: fmt.Sprint(i), Type: facts[i].(string), Subject: "intent", By: by, At: time.Unix(int64(i), 0), Data: data})
 	}
 	return s
 }
@@ -65,8 +69,8 @@ func TestChoose(t *testing.T) {
 	if rolloutOf(t, begun...).GivenUp("intent/1") || !rolloutOf(t, stopped...).GivenUp("intent/1") || rolloutOf(t, stopped...).GivenUp("intent/2") || rolloutOf(t, done...).GivenUp("intent/1") {
 		t.Error("a rollout that is given up is not the stopped one")
 	}
-	ended := append(stopped, tidemill.TypeRolloutAborted, tidemill.RolloutData{}, tidemill.TypeRolloutEnded, tidemill.RolloutData{Rollout: "intent/1", Result: tidemill.RolloutAborted})
-	if s := rolloutOf(t, ended...); !s.GivenUp("intent/1") || s.Rollout("intent").Open() {
+	ended := append(stopped, tidemill.TypeRolloutAborted, tidemill.RolloutData{Reason: "complaints"}, tidemill.TypeRolloutEnded, tidemill.RolloutData{Rollout: "intent/1", Result: tidemill.RolloutAborted})
+	if s := rolloutOf(t, ended...); !s.GivenUp("intent/1") || s.Rollout("intent").Open() || s.Rollout("intent").Reason != "complaints" || s.Rollout("intent").By != "ada" {
 		t.Errorf("an aborted rollout is %+v", s.Rollout("intent"))
 	}
 }

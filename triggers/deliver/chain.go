@@ -309,7 +309,7 @@ type triggerState struct {
 	spilled  spillList            // records that are in no queue: see spill.go
 	spillway keyQueue             // new items that will be spilled
 	refill   refill               // spilled records that are being read
-	parkedAt map[uint32]int32     // number of records that were first parked in each minute
+	parkedAt map[uint32]minute    // records that were first parked in each minute
 	// look is when queues whose first record has expired are looked for while the circuit
 	// is open, and sorted is whether that has made the heap forget when queues are due.
 	look   millis
@@ -359,17 +359,29 @@ func (ts *triggerState) forget(c *keyQueue) {
 // tally counts records in and out.
 func (ts *triggerState) tally(r recordRef, n int) {
 	ts.parked += n
-	minute := r.first / 60
-	if ts.parkedAt[minute] += int32(n); ts.parkedAt[minute] <= 0 {
-		delete(ts.parkedAt, minute)
+	at := r.first / 60
+	m, known := ts.parkedAt[at]
+	if m.n += int32(n); m.n <= 0 {
+		delete(ts.parkedAt, at)
+		return
 	}
+	if !known || r.first < m.first {
+		m.first = r.first
+	}
+	ts.parkedAt[at] = m
 }
 
-// oldest returns about when the oldest parked item was first parked.
+// minute counts the records that were first parked in one minute.
+type minute struct {
+	n     int32
+	first uint32 // time of the oldest of them, in seconds; it may be gone already
+}
+
+// oldest returns when the oldest parked item was first parked, or up to a minute before.
 func (ts *triggerState) oldest() millis {
 	first := never
-	for minute := range ts.parkedAt {
-		first = min(first, millis(minute)*60_000)
+	for _, m := range ts.parkedAt {
+		first = min(first, millis(m.first)*1000)
 	}
 	return first
 }

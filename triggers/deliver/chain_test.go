@@ -39,6 +39,33 @@ func lonePartition(retention time.Duration) *partition {
 	return p
 }
 
+// The age of the oldest parked item is exact until an item of its minute has ended.
+func TestTheOldestItem(t *testing.T) {
+	ts := &triggerState{parkedAt: map[uint32]minute{}}
+	first, second, later := recordRef{first: 605}, recordRef{first: 655}, recordRef{first: 700}
+	for _, step := range []struct {
+		what string
+		of   recordRef
+		n    int
+		want millis
+	}{
+		{"none", recordRef{}, 0, never},
+		{"a later one comes first", later, 1, 700_000},
+		{"one of the minute before", second, 1, 655_000},
+		{"an older one of that minute", first, 1, 605_000},
+		{"it has ended", first, -1, 605_000}, // the other one is not older than that
+		{"the minute is empty", second, -1, 700_000},
+		{"all have ended", later, -1, never},
+	} {
+		if step.n != 0 {
+			ts.tally(step.of, step.n)
+		}
+		if got := ts.oldest(); got != step.want {
+			t.Errorf("%s: %d, want %d", step.what, got, step.want)
+		}
+	}
+}
+
 // quiet runs a partition with a log that never fails, until nothing is left.
 type quiet struct {
 	p       *partition

@@ -131,7 +131,7 @@ func newPartition(stream string, number int32, b bounds, position int64) *partit
 func (p *partition) triggerState(name string) *triggerState {
 	l := p.states[name]
 	if l == nil {
-		l = &triggerState{part: p, name: name, byKey: map[uint64]*keyQueue{}, parkedAt: map[uint32]int32{}}
+		l = &triggerState{part: p, name: name, byKey: map[uint64]*keyQueue{}, parkedAt: map[uint32]minute{}}
 		l.spillway = keyQueue{trigger: l, at: lonely}
 		if p.settings != nil {
 			l.trigger, l.paused, l.open = p.settings.stateOf(name)

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"tidemill.dev/api"
 	"tidemill.dev/internal/cli/command"
@@ -239,6 +241,24 @@ func writeIndented(w io.Writer, v any) error {
 	_, err := fmt.Fprintln(w, &pretty)
 	return err
 }
+
+// inWordsOf replaces the field of the API at the beginning of a refusal by the command's own word for it.
+func inWordsOf(err error, field, own string) error {
+	p, refused := errors.AsType[*api.Problem](err)
+	if !refused || !strings.HasPrefix(p.Detail, field) {
+		return err
+	}
+	return &reworded{err, strings.Replace(err.Error(), p.Detail, own+strings.TrimPrefix(p.Detail, field), 1)}
+}
+
+// reworded is an error in other words.
+type reworded struct {
+	of   error
+	text string
+}
+
+func (r *reworded) Error() string { return r.text }
+func (r *reworded) Unwrap() error { return r.of }
 
 // labelledLines returns a function that prints a line with a label and a text.
 func labelledLines(w io.Writer) (say func(what, text string), flush func() error) {

@@ -398,11 +398,11 @@ func showChanges(w io.Writer, m *api.ModelWhole) {
 			fmt.Fprintf(w, "  … and %s before\n", show.Count(i+1, "time"))
 			break
 		}
-		fmt.Fprintf(w, "  %s  %s\n", clock(c.At), show.Harmless(changeText(&c)))
+		fmt.Fprintf(w, "  %s  %s\n", clock(c.At), show.Harmless(changeText(m, &c)))
 	}
 }
 
-func changeText(c *fold.Change) string {
+func changeText(m *api.ModelWhole, c *fold.Change) string {
 	from := "none"
 	if c.Before != 0 {
 		from = "version " + strconv.Itoa(c.Before)
@@ -411,6 +411,9 @@ func changeText(c *fold.Change) string {
 	switch c.Action {
 	case tidemill.ActionJudge:
 		by = " by its gate"
+		if slices.ContainsFunc(m.All, func(v api.ModelVersion) bool { return v.Number == c.Version && v.Judgement.Gateless() }) {
+			by = " without a gate"
+		}
 	case tidemill.ActionConclude:
 		by = " by its trial"
 	}

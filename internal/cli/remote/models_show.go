@@ -127,6 +127,8 @@ func nextForModel(look lookedAt) string {
 		return fmt.Sprintf("\nNext: tidemill unpin %s, then tidemill promote %[1]s@%d\n", name, v.Number)
 	case v.State == tidemill.VersionAwaiting && v.Judgement != nil && v.Judgement.Lacks:
 		return fmt.Sprintf("\nNext: install what is missing, then tidemill promote %s@%d\n", name, v.Number)
+	case v.State == tidemill.VersionAwaiting && v.Rollout != "" && v.Judgement != nil && strings.HasPrefix(v.Judgement.Hold, "rollout "+v.Rollout):
+		return fmt.Sprintf("\nNext: tidemill rollouts show %s says why the rollout of its change has not gone on\n      tidemill promote %s makes it the champion anyway\n", show.Harmless(v.Recipe), show.Harmless(tidemill.VersionName(m.Name, v.Number)))
 	case v.State == tidemill.VersionAwaiting && m.Champion == 0:
 		return fmt.Sprintf("\nNext: tidemill promote %s\n", show.Harmless(tidemill.VersionName(m.Name, v.Number)))
 	case v.State == tidemill.VersionAwaiting:

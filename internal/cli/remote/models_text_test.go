@@ -144,6 +144,36 @@ func TestAModelIsShown(t *testing.T) {
 	expect(t, "one without a version", b.String(), "champion  none", "No version is stored.")
 }
 
+// A version of a recipe without a gate was not promoted by one.
+func TestAPromotionWithoutAGate(t *testing.T) {
+	t.Parallel()
+	m := lookOfTest().model
+	c := fold.Change{Action: tidemill.ActionJudge, Version: 1}
+	for want, clauses := range map[string][]tidemill.Clause{"none → version 1, promoted without a gate": nil, "none → version 1, promoted by its gate": {{Passed: true}}} {
+		m.All[2].Judgement.Clauses = clauses
+		if got := changeText(m, &c); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+// A version of a rollout that was given up is not offered for promotion first.
+func TestAVersionOfARolloutThatWasGivenUp(t *testing.T) {
+	t.Parallel()
+	look := lookOfTest()
+	v := &look.model.All[0]
+	look.model.Pin, v.State, v.Rollout = nil, tidemill.VersionAwaiting, "intent/3"
+	v.Judgement.Hold = "rollout intent/3, in which its run took part, was stopped or aborted"
+	want := "\nNext: tidemill rollouts show intent says why the rollout of its change has not gone on\n      tidemill promote intent/bot-42@3 makes it the champion anyway\n"
+	if got := nextForModel(look); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	v.Judgement.Hold = "promotions are frozen by ada"
+	if got := nextForModel(look); !strings.HasPrefix(got, "\nNext: tidemill promote intent/bot-42@3\n") {
+		t.Errorf("while promotions are frozen: %q", got)
+	}
+}
+
 func TestMatrixGolden(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder

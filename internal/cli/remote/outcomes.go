@@ -190,7 +190,8 @@ func labelCommand() command.Command {
 		About: `EVENT is the place of the event that was answered, such as messages/3/17: the id of the
 answer, which tidemill tail and tidemill why show. It may be the event's id if the
 scorer matches labels by an id. Your label counts like one that arrives on the stream of
-labels: the last one is the truth. The outcome has your name as its basis.`,
+labels: the last one is the truth. The outcome has your name as its basis. A label of an
+event without an answer waits for the answer.`,
 		Examples: []command.Example{
 			{"tidemill label messages/3/17 refund", "the truth about one answer"},
 			{`tidemill label order-1234 fraud --scorer frauds --source /shop --reason "called the customer"`, "by the event's id"},
@@ -229,7 +230,8 @@ func (l *labelling) ask(ctx context.Context, g *client.Gateway, positional []str
 
 func (l *labelling) tell(s *command.Session, label *api.LabelDone) error {
 	at := broker.Position{Stream: label.At.Stream, Partition: label.At.Partition, Offset: label.At.Offset}
-	_, err := fmt.Fprintf(s.Stdout, "%s is %s, by your label %s of scorer %s\n", show.Harmless(l.asked.Event), show.Harmless(label.Truth), show.Harmless(at.Place()), show.Harmless(label.Scorer))
+	_, err := fmt.Fprintf(s.Stdout, "labelled %s %s for scorer %s: %s\nIf the scorer has answered it, the outcome follows within seconds. If not, the label waits for the answer until\n%s, and then becomes a dead letter.\n",
+		show.Harmless(l.asked.Event), show.Harmless(label.Truth), show.Harmless(label.Scorer), show.Harmless(at.Place()), seconds(label.Until))
 	return err
 }
 

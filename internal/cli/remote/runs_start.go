@@ -86,7 +86,7 @@ func (p *runStart) do(ctx context.Context, c *call) error {
 	for {
 		got, err := c.g.StartRuns(ctx, named, p.ask)
 		if err != nil {
-			return err
+			return inWordsOf(err, "keys: ", "--key: ")
 		}
 		sum.add(got.Runs)
 		if p.ask.After = got.Next; got.Next == "" {

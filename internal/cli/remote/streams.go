@@ -219,7 +219,7 @@ func (t *tailing) interrupted(ctx context.Context, err error) error {
 	case ctx.Err() != nil:
 		return nil
 	}
-	return fmt.Errorf("tail: %w", err)
+	return err
 }
 
 // parseFrom parses the start of a tail.

@@ -22,7 +22,7 @@ func triggersCommand() command.Command {
 		Lists:   true,
 		Watched: true,
 		Summary: "list the triggers: state, deliveries, dead letters",
-		About: `DELIVERED and FAILED (attempts) count since the start of the dispatchers. WAITING is the
+		About: `DELIVERED (events) and FAILED ATTEMPTS count since the start of the dispatchers. WAITING is the
 number of events that wait for another attempt. Unknown values are shown as ?.`,
 		Examples: []command.Example{
 			{"tidemill triggers", "a table"},
@@ -39,7 +39,7 @@ func triggerTable(all *api.Triggers) table {
 		rows: rowsOf(all.Triggers, func(t *api.Trigger) []string {
 			return []string{show.Harmless(t.Name), show.Harmless(string(t.State)), numberOf(t, func(n *api.TriggerNumbers) string { return show.Thousands(int64(n.Delivered)) }),
 				numberOf(t, func(n *api.TriggerNumbers) string { return show.Thousands(int64(n.Failed)) }), numberOf(t, parkedOf), lettersOf(t), show.Harmless(toWhom(t.To))}
-		}, "TRIGGER", "STATE", "DELIVERED", "FAILED", "WAITING", "DEAD LETTERS", "TO")}
+		}, "TRIGGER", "STATE", "DELIVERED", "FAILED ATTEMPTS", "WAITING", "DEAD LETTERS", "TO")}
 }
 
 const unknown = "?"
@@ -132,11 +132,11 @@ func showTrigger(w io.Writer, t *api.Trigger) error {
 	say("streams", "%s", strings.Join(t.Streams, ", "))
 	say("delivery", "%s", policy(&t.Delivery))
 	if n := t.Numbers; n != nil {
-		say("delivered", "%s, of which %s were answered with events", show.Count(int(n.Delivered), "event"), show.Thousands(int64(n.Replies)))
+		say("delivered", "%s since the start of the dispatchers, of which %s were answered with events", show.Count(int(n.Delivered), "event"), show.Thousands(int64(n.Replies)))
 		if n.Ignored > 0 {
 			say("ignored", "%s with events: the trigger says nothing about replies; name their types, such as delivery: {replies: {types: [invoice-sent]}}, or write replies: ignore", show.Count(int(n.Ignored), "answer"))
 		}
-		say("failed", "%s; %s given up", show.Count(int(n.Failed), "attempt"), show.Count(int(n.DeadLettered), "event"))
+		say("failed", "%s since then; %s given up", show.Count(int(n.Failed), "attempt"), show.Count(int(n.DeadLettered), "event"))
 		say("now", "%s running, %s waiting", show.Count(int(n.InFlight), "attempt"), parkedOf(n))
 	} else {
 		say("delivered", "unknown: no dispatcher has reported recently")

@@ -70,7 +70,7 @@ func (p *whyProgram) check(output string) error {
 func (p *whyProgram) do(ctx context.Context, c *call) error {
 	graph, err := c.g.Why(ctx, c.positional[0])
 	if err != nil {
-		return err
+		return inWordsOf(err, "of: ", "")
 	}
 	if p.out == "" {
 		return p.write(c.Stdout, &graph, c.json)

@@ -43,7 +43,7 @@ func (g *Gateway) CheckCommit(ctx context.Context, asked api.CommitAsked, change
 		err = g.failureError(a)
 	}
 	if err != nil {
-		return fmt.Errorf("check the commit to dataset %s, before anything is uploaded: %w", asked.Dataset, err)
+		return fmt.Errorf("check the commit, before anything is uploaded: %w", err)
 	}
 	return nil
 }

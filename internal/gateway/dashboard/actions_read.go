@@ -209,7 +209,7 @@ func readLabel(body []byte) (outcome, error) {
 	if err != nil {
 		return outcome{}, err
 	}
-	return outcome{Sentence: fmt.Sprintf("The truth is %s, by your label %s/%d/%d. The outcome follows within seconds; another label corrects it.", word(done.Truth), done.At.Stream, done.At.Partition, done.At.Offset),
+	return outcome{Sentence: fmt.Sprintf("The truth is %s, by your label %s/%d/%d. If the event was answered, the outcome follows within seconds; another label corrects it.", word(done.Truth), done.At.Stream, done.At.Partition, done.At.Offset),
 		More: &actionLink{Title: "Give another one…", URL: "again=1"}}, nil
 }
 

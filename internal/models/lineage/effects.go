@@ -138,7 +138,7 @@ func ofVersion(m *fold.Model, v *ledger.VersionRecord) *thing {
 	state, when := versionState(m, v)
 	t.node.State, t.node.Time = state, nodeTime(when)
 	t.addText(headline(v.Metrics))
-	t.addText(howPromoted(m, v.Number))
+	t.addText(howPromoted(m, v))
 	t.addText(joined(count(v.Files, "file"), size(v.Bytes)))
 	factsOfVersion(t, m, v)
 	t.causes = append(t.causes, link{to: runRef(v.Run), what: api.EdgeMade, origin: &v.Origin})
@@ -184,13 +184,15 @@ func lastChange(m *fold.Model, number int) *fold.Change {
 }
 
 // howPromoted describes who made a version the champion, and how.
-func howPromoted(m *fold.Model, number int) string {
-	c := lastChange(m, number)
+func howPromoted(m *fold.Model, v *ledger.VersionRecord) string {
+	c := lastChange(m, v.Number)
 	if c == nil {
 		return ""
 	}
 	done := map[tidemill.Action]string{tidemill.ActionPromote: "promoted", tidemill.ActionRollback: "restored", tidemill.ActionPin: "pinned"}[c.Action]
 	switch {
+	case c.Action == tidemill.ActionJudge && v.Judgement.Gateless():
+		return "promoted without a gate"
 	case c.Action == tidemill.ActionJudge:
 		return "promoted by its gate"
 	case c.Action == tidemill.ActionConclude:

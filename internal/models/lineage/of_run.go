@@ -154,11 +154,11 @@ func inputsOf(t *thing, all []tidemill.Input) {
 		in := &all[i]
 		if in.Commit == "" {
 			if in.URI != "" {
-				t.addText("learnt from " + withoutSecrets(in.URI))
+				t.addText("trained on " + withoutSecrets(in.URI))
 				t.addFact("input."+in.Name, withoutSecrets(in.URI))
 			}
 			if in.Outcomes != "" {
-				t.addText("learnt from " + count(in.Rows, "outcome") + " of scorer " + in.Outcomes)
+				t.addText("trained on " + count(in.Rows, "outcome") + " of scorer " + in.Outcomes)
 				t.addFact("input."+in.Name, "outcomes of "+in.Outcomes)
 				t.addFact("tree", in.Tree)
 			}

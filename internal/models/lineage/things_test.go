@@ -92,7 +92,7 @@ func TestWhatARunSays(t *testing.T) {
 	plan := &tidemill.Plan{Image: "registry.example/t:3", Command: []string{"train"}, Model: "intent/bot-1", Champion: &tidemill.Champion{Version: 4},
 		Inputs: []tidemill.Input{{Name: "a", Dataset: "bots/bot-1", Branch: "main", Commit: "9f3", Files: 1, Bytes: 10}, {Name: "b", URI: "https://u:p@files.example/b?secret=1#2"}}}
 	got := ofRun(runData{run: r, plan: plan, made: []string{"model/intent/bot-1@5", "commit/77a", "strange/x"}}, both())
-	if want := []string{"recipe intent for bot-1", "attempt 2, 1m0s", "requested by ada", "cancelled by bob, enough", "learnt from https://files.example/b"}; !slices.Equal(got.node.Says, want) || got.node.Said != "no room" || !got.node.Time.Equal(minute(3)) {
+	if want := []string{"recipe intent for bot-1", "attempt 2, 1m0s", "requested by ada", "cancelled by bob, enough", "trained on https://files.example/b"}; !slices.Equal(got.node.Says, want) || got.node.Said != "no room" || !got.node.Time.Equal(minute(3)) {
 		t.Errorf("it says %q and %q", got.node.Says, got.node.Said)
 	}
 	var causes, effects []string

@@ -186,7 +186,7 @@ func (w *world) register(model string, r *tidemill.Run, inputs []api.Commit, pas
 		sentence = "refused: accuracy 0.91 is not at least 0.95"
 	}
 	_, m = w.fact(tidemill.TypeModelPromotionProposed, r.Key, map[string]string{"model": model, "run": r.ID}, tidemill.PromotionProposed{
-		Action: tidemill.ActionJudge, Version: m.Last, Run: r.ID, Basis: m.Champion, Turn: m.Turn, Judgement: &tidemill.Judgement{Passed: passed, Sentence: sentence, Against: m.Champion}})
+		Action: tidemill.ActionJudge, Version: m.Last, Run: r.ID, Basis: m.Champion, Turn: m.Turn, Judgement: &tidemill.Judgement{Passed: passed, Sentence: sentence, Against: m.Champion, Clauses: []tidemill.Clause{{Text: "metrics.accuracy >= 0.85", Passed: passed}}}})
 	return m
 }
 

@@ -85,7 +85,7 @@ func endAborted(in Input) (Decision, error) {
 	if in.Left > 0 {
 		return Decision{Wait: fmt.Sprintf("until %d keys are rolled back", in.Left)}, nil
 	}
-	return Decision{Type: tidemill.TypeRolloutEnded, Data: tidemill.RolloutData{Rollout: in.State.Name(), Result: tidemill.RolloutAborted, Figures: in.Figures, Back: in.Back}}, nil
+	return Decision{Type: tidemill.TypeRolloutEnded, Data: tidemill.RolloutData{Rollout: in.State.Name(), Result: tidemill.RolloutAborted, Reason: in.State.Reason, Figures: in.Figures, Back: in.Back}}, nil
 }
 
 // goOn decides about an open rollout. One that is paused or has stopped waits for a person, even if the config has

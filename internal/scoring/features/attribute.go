@@ -163,7 +163,11 @@ func (r *reader) fault(v *broker.View) error {
 		return fmt.Errorf("read input %q: %s %w", s.Name, s.path, ErrLength)
 	}
 	found, where := walkSteps(data, s.at.steps)
-	if where != "" {
+	switch where {
+	case "":
+	case "there is no " + s.path: // its path says that already
+		return s.fault("is not in the event")
+	default:
 		return s.fault("is not in the event: %s", where)
 	}
 	return s.fault("is %s", describe(found, s.Type))

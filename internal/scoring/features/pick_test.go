@@ -195,10 +195,11 @@ func TestWhatCannotBePickedIsSaid(t *testing.T) {
 		want       string
 	}{
 		{"data.text", `{"text":7}`, spec("x", s), `read input "x": data.text is the number 7; one text is wanted`},
-		{"data.a.b", `{"a":{"c":1}}`, spec("x", f), `read input "x": data.a.b is not in the event: there is no data.a.b; one number is wanted`},
-		{"data.a.b", `{"a":{"b":1},"a":{}}`, spec("x", f), `there is no data.a.b`},
+		{"data.a.b", `{"a":{"c":1}}`, spec("x", f), `read input "x": data.a.b is not in the event; one number is wanted`},
+		{"data.a.b", `{}`, spec("x", f), `data.a.b is not in the event: there is no data.a; one`},
+		{"data.a.b", `{"a":{"b":1},"a":{}}`, spec("x", f), `data.a.b is not in the event; one`},
 		{"data.a.b", `{"a":{"b":1},"a":3}`, spec("x", f), `data.a is the number 3`},
-		{"data.a[2]", `{"a":[1,2]}`, spec("x", f), `there is no data.a[2]`},
+		{"data.a[2]", `{"a":[1,2]}`, spec("x", f), `data.a[2] is not in the event; one`},
 		{"data.a[0]", `{"a":{}}`, spec("x", f), `data.a is an object, not an array`},
 		{"data.a", `[]`, spec("x", f), `data is an array, not an object`},
 		{"data", `null`, spec("x", s), `data is null`},

@@ -217,7 +217,7 @@ func causeIs(r api.GraphRelation) string {
 	case api.EdgeAsked:
 		return "requested by"
 	case api.EdgeTaught:
-		return "learnt from"
+		return "trained on"
 	case api.EdgeMade:
 		return "made by"
 	case api.EdgeCode:
