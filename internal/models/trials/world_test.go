@@ -21,6 +21,7 @@ import (
 	"tidemill.dev/broker"
 	"tidemill.dev/broker/embedded"
 	"tidemill.dev/broker/jsonscan"
+	"tidemill.dev/broker/retry"
 	"tidemill.dev/config"
 	"tidemill.dev/internal/data/ledger"
 	"tidemill.dev/internal/data/ledger/fold"
@@ -228,12 +229,22 @@ func (w *world) options() Options {
 		}}
 }
 
-// run runs the trials until the test or stop ends them.
+// run runs the trials until the test or stop ends them, and again after a stream was not there, as an observer does.
 func (w *world) run(o Options) (stop func()) {
 	w.Helper()
 	ctx, cancel := context.WithCancel(w.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- Run(ctx, o) }()
+	go func() {
+		err := Run(ctx, o)
+		for errors.Is(err, broker.ErrNoStream) {
+			if err = retry.Sleep(ctx, o.Every); err != nil {
+				err = nil // it is stopped
+				break
+			}
+			err = Run(ctx, o)
+		}
+		ended <- err
+	}()
 	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-ended; err != nil {
