@@ -237,8 +237,8 @@ func (w *world) run(o Options) (stop func()) {
 	go func() {
 		err := Run(ctx, o)
 		for errors.Is(err, broker.ErrNoStream) {
-			if err = retry.Sleep(ctx, o.Every); err != nil {
-				err = nil // it is stopped
+			if retry.Sleep(ctx, o.Every) != nil { // it is stopped
+				err = nil
 				break
 			}
 			err = Run(ctx, o)
