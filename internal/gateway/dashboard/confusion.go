@@ -57,11 +57,19 @@ func (m *matrix) node(title string, totals bool) Node {
 		return nil
 	}
 	return scroll("matrix", h.Caption(say(title), when(m.Examples > 0, say(" "), quiet(say(count(m.Examples)+" examples")))),
-		headRow(cell(), each(m.Labels, func(label *string) Node { return head(text(*label)) }), when(totals, head(say("all")))),
+		headRow(cell(), each(m.Labels, func(label *string) Node { return head(classText(*label)) }), when(totals, head(say("all")))),
 		rows(each(m.Rows, func(r *matrixRow) Node {
-			return h.Tr(rowName(text(r.Label)), each(r.Cells, func(c *matrixCell) Node { return h.Td(when(c.Class != "", h.Class(c.Class)), say(c.Text)) }),
+			return h.Tr(rowName(classText(r.Label)), each(r.Cells, func(c *matrixCell) Node { return h.Td(when(c.Class != "", h.Class(c.Class)), say(c.Text)) }),
 				when(totals, h.Td(h.Class("none"), say(strconv.Itoa(r.Total)))))
 		})))
+}
+
+// classText shows a class. A model may answer without a label, and a person may say the truth of such an answer.
+func classText(label string) Node {
+	if label == "" {
+		return say("no label")
+	}
+	return text(label)
 }
 
 // counts are the cells of a confusion matrix by the names of the classes.

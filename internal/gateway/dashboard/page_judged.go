@@ -171,7 +171,7 @@ func (j *judged) confusion() Node {
 	return list(h.H3(say("Confusion")), note(say(about)),
 		h.Div(h.Class("matrices"), c.Own.node(fmt.Sprintf("Version %d", j.Version.Number), true), c.Theirs.node(fmt.Sprintf("Version %d", j.Against), true), c.Difference.node("Difference", false)),
 		when(len(c.Pairs) > 0, h.H3(say("Most confused")), scroll("narrow", j.heads(c.Theirs != nil, "True class", "Predicted class"), rows(each(c.Pairs, func(p *confusedPair) Node {
-			return h.Tr(rowName(text(p.Truth)), cell(text(p.Predicted)), figure(say(count(p.Own))), when(c.Theirs != nil, figure(say(count(p.Theirs))), figure(say(p.difference()))))
+			return h.Tr(rowName(classText(p.Truth)), cell(classText(p.Predicted)), figure(say(count(p.Own))), when(c.Theirs != nil, figure(say(count(p.Theirs))), figure(say(p.difference()))))
 		})))))
 }
 

@@ -179,6 +179,19 @@ func TestModelsWithHostileNamesAreText(t *testing.T) {
 	}
 }
 
+// A model may answer without a label. Its class has a name in the tables, too.
+func TestAnswersWithoutALabelHaveAName(t *testing.T) {
+	t.Parallel()
+	c := confusionOf(figures([]string{"", "refund"}, []int{0, 0}, []int{3, 0}), nil)
+	var b strings.Builder
+	if err := c.Own.node("This version", true).Render(&b); err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(b.String(), "no label"); n != 2 {
+		t.Errorf("%d headers name it: %s", n, b.String())
+	}
+}
+
 // A model with many classes shows those with the most wrong examples.
 func TestConfusionOfManyClassesIsLimited(t *testing.T) {
 	t.Parallel()
