@@ -261,8 +261,17 @@ func copyRedis(ctx context.Context, c *redis.Client) (*redisCopy, error) {
 		if err != nil && err != redis.Nil {
 			return nil, err
 		}
-		if left, err := c.PTTL(ctx, key).Result(); err == nil && left > 0 {
+		left, err := c.PTTL(ctx, key).Result()
+		switch {
+		case err != nil:
+			return nil, err
+		case left > 0:
 			all.expire[key] = left
+		case left != -1: // it has expired since, and must not come back without an end
+			delete(all.texts, key)
+			delete(all.hashes, key)
+			delete(all.sets, key)
+			delete(all.scores, key)
 		}
 	}
 	return all, nil
