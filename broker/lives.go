@@ -263,3 +263,81 @@ func (k *knownLives) after(ctx context.Context, topic string, l life) (now life,
 	}
 	return l, false, nil
 }
+
+// skipToNewLog goes on at the beginning of a stream that was created again, if Kafka has no ids of topics.
+func (c *Consumer) skipToNewLog(a fetchAsk, start int64) {
+	if c.member == nil {
+		c.skipToStart(a, start)
+		return
+	}
+	a.p.mu.Lock()
+	l := a.p.life.next("")
+	a.p.mu.Unlock()
+	if err := c.beginLife(c.ctx, a, l); err != nil && !isTransient(err) && c.ctx.Err() == nil {
+		c.failReading(fmt.Errorf("begin to read stream %s, partition %d, again: %w", a.p.stream, a.p.tp.Partition, err))
+	}
+}
+
+// beginAnew goes on at the beginning of a stream that was created again, without a group.
+func (c *Consumer) beginAnew(ctx context.Context, a fetchAsk, l life) error {
+	start, _, err := c.b.logEnds(ctx, a.p.tp)
+	if err == nil && c.skipToStart(a, start) {
+		a.p.mu.Lock()
+		a.p.life = l
+		a.p.mu.Unlock()
+	}
+	return err
+}
+
+// skipToStart goes back to the start of a new log. The offsets are Kafka's, because no group keeps them.
+func (c *Consumer) skipToStart(a fetchAsk, start int64) bool {
+	return c.skipGap(a, start, start, lostError(ErrCut, "the stream was deleted and created again; its events are read from offset %d, and events of the old stream that were not read are lost", start))
+}
+
+// beginLife goes on at the beginning of a stream that was created again. Its dead letter and the group's
+// record are written first: Kafka forgets the group's offset with the stream, and no later life may get
+// the number of this one. The record has the committed note, because a transaction with a later one may fail.
+func (c *Consumer) beginLife(ctx context.Context, a fetchAsk, l life) error {
+	a.p.mu.Lock()
+	expected := a.p.isExpected(a)
+	note, _ := decodeMetadata(a.p.committed, a.p.metadata)
+	a.p.mu.Unlock()
+	if !expected {
+		return nil
+	}
+	r := c.member.recordOf(a.p.tp, origin{l.base, encodeMetadata(0, note, nil) + l.encode()})
+	err := c.member.reportNewLife(ctx, r)
+	if err == nil {
+		err = c.b.writeGroupRecords(ctx, c.letters.p, []groupRecord{r})
+	}
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a.p.mu.Lock()
+	defer a.p.mu.Unlock()
+	if a.p.isExpected(a) {
+		a.p.life, a.p.notBefore = l, time.Time{}
+		c.enqueue(c.newDelivery(a, nil, l.base))
+		c.counts.lost.Add(1) // the number of events of the old stream is not known
+	}
+	return nil
+}
+
+// isNewLog reports whether the first event of a partition is newer than all that were read from it. A log
+// that lost its end has none that is. A group without an offset compares in the same way; see restored.
+func (c *Consumer) isNewLog(p *inPartition, start int64) (newer bool) {
+	p.mu.Lock()
+	newest := p.newest
+	p.mu.Unlock()
+	if newest.IsZero() {
+		return false
+	}
+	at := Position{Stream: p.stream, Partition: p.tp.Partition, Offset: start}
+	_, err := c.b.Read(c.ctx, at, partitionFetch, func(e *Incoming) bool {
+		newer = e.Time.After(newest)
+		return false
+	})
+	return newer && err == nil
+}
