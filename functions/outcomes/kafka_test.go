@@ -91,7 +91,8 @@ func TestTheWaitEnds(t *testing.T) {
 	}
 }
 
-// An answer is in a transaction that ends after the wait. Its label was in time, and waits for it.
+// An answer is in a transaction that ends after the wait. Its label was in time, and waits for it. After a transaction
+// that is aborted, waits end as before.
 func TestATransactionTakesLongerThanTheWait(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -116,6 +117,21 @@ func TestATransactionTakesLongerThanTheWait(t *testing.T) {
 	if d := w.outcomes()[place(1)][0]; d.Truth != "fraud" || len(w.letters()) > 0 {
 		t.Errorf("the truth is %q; dead letters: %v", d.Truth, w.letters())
 	}
+	aborted := answerEvent(w.names, 2, "k", "legit")
+	err = x.Do(t.Context(), func(tx *broker.ExclusiveTx) error {
+		tx.SendTo(t.Context(), streamAnswers, 1, &aborted, nil)
+		w.awaits("the second answer on the log", func() bool {
+			ends, err := w.b.OpenEnds(t.Context(), streamAnswers)
+			w.must(err)
+			return ends[1].Offset == 1
+		})
+		return errors.New("not now")
+	})
+	if !errors.Is(err, broker.ErrAborted) {
+		t.Errorf("the transaction ends with %v", err)
+	}
+	w.label("for nothing", 2, "fraud")
+	w.awaits("the dead letter of a label without an answer", func() bool { return len(w.letters()) == 1 })
 	w.must(x.Close(t.Context()))
 }
 
