@@ -52,7 +52,7 @@ type ModelRegistered struct {
 // Action is the change that a proposal asks for.
 type Action string
 
-// The actions. Only people propose those other than ActionJudge, ActionTry, ActionConclude and ActionSettle.
+// The actions.
 const (
 	ActionJudge    Action = "judge"    // a version was judged: promote it, or note why it is not promoted
 	ActionTry      Action = "try"      // a version has passed its gate: its trial begins
@@ -64,6 +64,11 @@ const (
 	ActionUnpin    Action = "unpin"
 	ActionRefuse   Action = "refuse" // a person refuses a version that waits for a person, or the canary
 )
+
+// OfPeople reports whether a person proposes it.
+func (a Action) OfPeople() bool {
+	return a != ActionJudge && a != ActionTry && a != ActionConclude && a != ActionSettle
+}
 
 // PromotionProposed is the data of tidemill.model.promotion-proposed. It counts only if
 // Turn is still the model's turn: then the champion is the one that the version was judged

@@ -44,6 +44,16 @@ type ModelWhole struct {
 	All  []ModelVersion `json:"all"`
 }
 
+// How says how a version became the champion, as in "promoted by its gate".
+func (m *ModelWhole) How(c *fold.Change) string {
+	for i := range m.All {
+		if m.All[i].Number == c.Version {
+			return c.How(m.All[i].Judgement)
+		}
+	}
+	return c.How(nil)
+}
+
 // LiveFigures say how good the answers of a version were in a scorer, by the outcomes that are known.
 type LiveFigures struct {
 	Scorer    string            `json:"scorer"`

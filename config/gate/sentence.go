@@ -20,7 +20,7 @@ func (g *Gate) sentence(model string, version int, f Facts, j tidemill.Judgement
 	case len(g.clauses) == 0:
 		return head + "its recipe has no gate"
 	case !j.Passed:
-		return refusal(model, version) + g.failures(f, j)
+		return refusal(model, version) + "its gate asks for " + g.failures(f, j)
 	}
 	return head + g.figures(f, j)
 }
@@ -149,11 +149,11 @@ func (k clause) failure(c tidemill.Clause, f Facts, j tidemill.Judgement) string
 	}
 	switch {
 	case len(values) == 0:
-		return text + " does not hold"
+		return text + ", which does not hold"
 	case len(values) == 1 && strings.HasPrefix(text, k.names[0].String()+" "):
-		return text + ", and it is " + strings.TrimPrefix(values[0], k.names[0].String()+" is ")
+		return text + ", but it is " + strings.TrimPrefix(values[0], k.names[0].String()+" is ")
 	}
-	return text + ", and " + strings.Join(values[:len(values)-1], ", ") + and(len(values)) + values[len(values)-1]
+	return text + ", but " + strings.Join(values[:len(values)-1], ", ") + and(len(values)) + values[len(values)-1]
 }
 
 func and(values int) string {

@@ -52,10 +52,10 @@ func TestStatus(t *testing.T) {
 		return strings.Contains(out, "1 open") && strings.Contains(out, "1 of the newest versions refused") && strings.Contains(out, "tidemill recipes resume intent") // the last command appears after no event waits
 	})
 	mention(t, "status", out, "1 running, 1 waiting, 1 failed", "intent long-1  running", "1 run: ", bad[:10]+"  intent bad-1  failed ", "exit status 3: no luck",
-		"intent/bot-1@1 is refused: metrics.accuracy >= 0.99, and it is 0.93", "1 scorer/intents: model intent/stranger has no champion", "recipe intent by anonymous",
+		"intent/bot-1@1 is refused: its gate asks for metrics.accuracy >= 0.99, but it is 0.93", "1 scorer/intents: model intent/stranger has no champion", "recipe intent by anonymous",
 		"Next: tidemill logs "+bad[:10], "tidemill models show intent/bot-1@1", "tidemill dl", "tidemill recipes resume intent")
 	// up reads what happens on its own, so its lines may come after the answer of status.
-	for _, line := range []string{"run " + bad[:10] + "  intent bad-1  failed after ", ": exit status 3: no luck\n", "model intent/bot-1@1  is refused: metrics.accuracy >= 0.99, and it is 0.93\n"} {
+	for _, line := range []string{"run " + bad[:10] + "  intent bad-1  failed after ", ": exit status 3: no luck\n", "model intent/bot-1@1  is refused: its gate asks for metrics.accuracy >= 0.99, but it is 0.93\n"} {
 		eventually(t, func() bool { return strings.Contains(up.stdout.String(), line) })
 	}
 }

@@ -1,7 +1,6 @@
 package remote
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -407,18 +406,11 @@ func changeText(m *api.ModelWhole, c *fold.Change) string {
 	if c.Before != 0 {
 		from = "version " + strconv.Itoa(c.Before)
 	}
-	by := " by " + orSomebody(c.By)
-	switch c.Action {
-	case tidemill.ActionJudge:
-		by = " by its gate"
-		if slices.ContainsFunc(m.All, func(v api.ModelVersion) bool { return v.Number == c.Version && v.Judgement.Gateless() }) {
-			by = " without a gate"
-		}
-	case tidemill.ActionConclude:
-		by = " by its trial"
+	how := m.How(c)
+	if c.Action.OfPeople() {
+		how += " by " + orSomebody(c.By)
 	}
-	what := map[tidemill.Action]string{tidemill.ActionJudge: "promoted", tidemill.ActionConclude: "promoted", tidemill.ActionSettle: "promoted", tidemill.ActionPromote: "promoted", tidemill.ActionRollback: "rolled back", tidemill.ActionPin: "pinned"}[c.Action]
-	return strings.TrimSuffix(fmt.Sprintf("%s → version %d, %s%s: %s", from, c.Version, cmp.Or(what, string(c.Action)), by, c.Reason), ": ")
+	return strings.TrimSuffix(fmt.Sprintf("%s → version %d, %s: %s", from, c.Version, how, c.Reason), ": ")
 }
 
 // showVerdict prints the gate's verdict on a version: the sentence, and each clause with its

@@ -155,6 +155,14 @@ func TestAPromotionWithoutAGate(t *testing.T) {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
+	for want, c := range map[string]fold.Change{
+		"version 1 → version 2, promoted by its canary":         {Action: tidemill.ActionSettle, Version: 2, Before: 1},
+		"version 2 → version 1, restored by ana: it was better": {Action: tidemill.ActionRollback, Version: 1, Before: 2, By: "ana", Reason: "it was better"},
+	} {
+		if got := changeText(m, &c); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
 }
 
 // A version of a rollout that was given up is not offered for promotion first.

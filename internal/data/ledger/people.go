@@ -79,7 +79,7 @@ func (l *Ledger) readPersonChanges(ctx context.Context, some []entry, before tim
 // change of the champion, so it is added.
 func changesByPeople(m *fold.Model) (all []fold.Change) {
 	for _, c := range m.Changes {
-		if c.Action != tidemill.ActionJudge && c.Action != tidemill.ActionConclude && c.Action != tidemill.ActionSettle {
+		if c.Action.OfPeople() {
 			all = append(all, c)
 		}
 	}

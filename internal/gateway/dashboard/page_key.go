@@ -305,7 +305,7 @@ func (d *lineDraft) addModels() (err error) {
 		}
 		for _, c := range whole.Changes {
 			if c.Action != tidemill.ActionJudge && c.Action != tidemill.ActionConclude && c.Action != tidemill.ActionPin || whole.Find(c.Version) == nil {
-				d.moments = append(d.moments, moment{At: c.At, Kind: momentVersion, State: changeWord(c.Action), Text: c.Reason, By: c.By, Model: m.Name, Version: c.Version})
+				d.moments = append(d.moments, moment{At: c.At, Kind: momentVersion, State: whole.How(&c), Text: c.Reason, By: c.By, Model: m.Name, Version: c.Version})
 			}
 		}
 		if p := whole.Pin; p != nil {

@@ -208,23 +208,20 @@ func judgementOf(v *api.ModelVersion) string {
 	return strings.TrimPrefix(v.Judgement.Sentence, "version "+strconv.Itoa(v.Number)+" of "+v.Model+" ")
 }
 
-// loadChanges returns the changes of the champion, newest first.
-func loadChanges(v *visit) ([]fold.Change, error) {
-	whole, err := askModel(v, "")
-	slices.Reverse(whole.Changes)
-	return whole.Changes, err
-}
+func loadChanges(v *visit) (api.ModelWhole, error) { return askModel(v, "") }
 
-func showChanges(v *visit, all []fold.Change) Node {
-	if len(all) == 0 {
+// showChanges shows the changes of the champion, newest first.
+func showChanges(v *visit, m api.ModelWhole) Node {
+	if len(m.Changes) == 0 {
 		return list(h.H2(say("Changes of the champion")), nothing(say("None yet.")))
 	}
-	return list(h.H2(say("Changes of the champion")), h.Ul(h.Class("log-list"), each(all, func(c *fold.Change) Node {
+	slices.Reverse(m.Changes)
+	return list(h.H2(say("Changes of the champion")), h.Ul(h.Class("log-list"), each(m.Changes, func(c *fold.Change) Node {
 		versions := "version " + strconv.Itoa(c.Version)
 		if c.Before != 0 {
 			versions = "version " + strconv.Itoa(c.Before) + " → " + versions
 		}
-		return h.Li(v.ago(c.At), say(" "), h.Strong(say(changeWord(c.Action))), say(": "+versions), when(c.By != "", say(", by "), text(c.By)), because(c.Reason))
+		return h.Li(v.ago(c.At), say(" "), h.Strong(say(m.How(c))), say(": "+versions), when(c.By != "", say(", by "), text(c.By)), because(c.Reason))
 	})))
 }
 
@@ -233,25 +230,6 @@ func showCurve(_ *visit, c *versionCurve) Node {
 		return list(h.H2(say("Over its versions")), nothing(say("No version has a metric to draw.")))
 	}
 	return list(h.H2(say("Over its versions")), lineChart(c.Graph))
-}
-
-// changeWord says how a version became the champion.
-func changeWord(a tidemill.Action) string {
-	switch a {
-	case tidemill.ActionJudge:
-		return "promoted by its gate"
-	case tidemill.ActionConclude:
-		return "promoted by its trial"
-	case tidemill.ActionPromote:
-		return "promoted"
-	case tidemill.ActionRollback:
-		return "rolled back"
-	case tidemill.ActionPin:
-		return "pinned"
-	case tidemill.ActionUnpin:
-		return "unpinned"
-	}
-	return word(a)
 }
 
 // mostCurve is the number of versions in the chart. The interval of each is in its report, which the API

@@ -189,18 +189,11 @@ func howPromoted(m *fold.Model, v *ledger.VersionRecord) string {
 	if c == nil {
 		return ""
 	}
-	done := map[tidemill.Action]string{tidemill.ActionPromote: "promoted", tidemill.ActionRollback: "restored", tidemill.ActionPin: "pinned"}[c.Action]
-	switch {
-	case c.Action == tidemill.ActionJudge && v.Judgement.Gateless():
-		return "promoted without a gate"
-	case c.Action == tidemill.ActionJudge:
-		return "promoted by its gate"
-	case c.Action == tidemill.ActionConclude:
-		return "promoted by its trial"
-	case done == "":
-		done = string(c.Action)
+	how := c.How(v.Judgement)
+	if c.Action.OfPeople() {
+		return joined(how+" by "+orSomebody(c.By), c.Reason)
 	}
-	return joined(done+" by "+orSomebody(c.By), c.Reason)
+	return how
 }
 
 func factsOfVersion(t *thing, m *fold.Model, v *ledger.VersionRecord) {

@@ -123,7 +123,7 @@ func TestTrialsEnd(t *testing.T) {
 		"not known yet":        {strict, sum(900, 800, 500, 30, 28, 0), time.Hour, "", ""},
 		"too few":              {strict, sum(900, 800, 99, 90, 0, 0), time.Hour, "", ""},
 		"errors":               {strict, sum(900, 800, 500, 60, 20, 1), time.Hour, "", ""},
-		"errors to the end":    {strict, sum(900, 800, 500, 60, 20, 1), 48 * time.Hour, tidemill.TrialGivenUp, "stream.errors == 0, and it is 1"},
+		"errors to the end":    {strict, sum(900, 800, 500, 60, 20, 1), 48 * time.Hour, tidemill.TrialGivenUp, "stream.errors == 0, but it is 1"},
 		"other answers":        {strict, sum(900, 100, 0, 0, 0, 0), time.Hour, tidemill.TrialRefused, "stream.disagree > 0.5 (stream.disagree is 0.8889)"},
 		"other answers, early": {strict, sum(50, 10, 0, 0, 0, 0), time.Hour, "", ""},
 		"no label":             {strict, sum(900, 800, 0, 0, 0, 0), 48 * time.Hour, tidemill.TrialGivenUp, "given up after 48h: no label has come"},

@@ -70,6 +70,23 @@ type Change struct {
 	Proposal string          `json:"proposal"` // id of the proposal's fact
 }
 
+// How says how the version became the champion, as in "promoted by its gate". The version's judgement may be nil.
+func (c *Change) How(j *tidemill.Judgement) string {
+	switch c.Action {
+	case tidemill.ActionJudge:
+		if j.Gateless() {
+			return "promoted without a gate"
+		}
+		return "promoted by its gate"
+	case tidemill.ActionConclude:
+		return "promoted by its trial"
+	case tidemill.ActionSettle:
+		return "promoted by its canary"
+	}
+	done := map[tidemill.Action]string{tidemill.ActionPromote: "promoted", tidemill.ActionRollback: "restored", tidemill.ActionPin: "pinned", tidemill.ActionUnpin: "unpinned"}
+	return cmp.Or(done[c.Action], string(c.Action))
+}
+
 // Owed is an announcement that is due.
 type Owed struct {
 	Type     string        `json:"type"`
