@@ -68,6 +68,7 @@ func TestNamesAreCompleted(t *testing.T) {
 		"runs start intent --key ": "bot-1", "models --key ": "bot-1", "runs show ": run, "logs " + run[:4]: run, "runs cancel " + run + " ": run,
 		"models show ": "intent/bot-1", "promote intent/b": "intent/bot-1", "compare intent/bot-1 ": "intent/bot-1",
 		"scorers ": "intents", "score ": "intents", "data log ": "bots/bot-1",
+		"promote intent/bot-1@": "intent/bot-1@1", "why model/intent/bot-1@n": "model/intent/bot-1@newest", "why run/": "run/" + run, "why commit/bots": "commit/bots/bot-1", "why mo": "model/",
 	} {
 		eventually(t, func() bool {
 			return slices.Contains(offered(t, append([]string{"--data", r.data}, strings.Split(words, " ")...)...), want)
@@ -95,7 +96,7 @@ COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMP_LINE="$*"
 COMP_POINT=${#COMP_LINE}
 [[ $(complete -p tidemill) == *"-F __start_tidemill tidemill" ]] && __start_tidemill tidemill && printf '%s\n' "${COMPREPLY[@]}"`
 	const withPackage = `for package in /usr/share/bash-completion/bash_completion /etc/bash_completion; do [ ! -r $package ] || . $package; done`
-	for words, want := range map[string]string{"--data " + data + " tail mess": "messages\n", "--data " + data + " promote intent/b": "intent/bot-1\n", "complet": "completion\n", "completion ": "bash\nzsh\nfish\n"} {
+	for words, want := range map[string]string{"--data " + data + " tail mess": "messages\n", "--data " + data + " promote intent/b": "intent/bot-1\n", "--data " + data + " promote intent/bot-1@n": "newest\n", "complet": "completion\n", "completion ": "bash\nzsh\nfish\n"} {
 		for _, before := range []string{"", withPackage} {
 			eventually(t, func() bool {
 				tab := exec.CommandContext(t.Context(), bash, append([]string{"--norc", "--noprofile", "-c", before + press, bash, "tidemill"}, strings.Split(words, " ")...)...)
@@ -113,6 +114,8 @@ func TestWordsAreCompleted(t *testing.T) {
 	for words, want := range map[string][]string{
 		"rec":                          {"recipes"},
 		"runs st":                      {"start"},
+		"help models pro":              {"promote"},
+		"help pro":                     {"promote", "promotions"},
 		"runs --sta":                   {"--state"},
 		"runs -o ":                     {"text", "json"},
 		"completion ":                  {"bash", "zsh", "fish"},

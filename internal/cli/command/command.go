@@ -94,6 +94,18 @@ func (all *Set) groupOf(word string) []string {
 	return slices.DeleteFunc(all.names(), func(name string) bool { return !strings.HasPrefix(name, word+" ") })
 }
 
+// next lists the words that begin with a prefix and may follow the first words of a command.
+func (all *Set) next(words []string, prefix string) []string {
+	var found []string
+	for _, name := range all.names() {
+		parts := strings.Fields(name)
+		if n := len(words); len(parts) > n && slices.Equal(parts[:n], words) && strings.HasPrefix(parts[n], prefix) && !slices.Contains(found, parts[n]) {
+			found = append(found, parts[n])
+		}
+	}
+	return found
+}
+
 // count checks the number of arguments by their names in the help text, such as DATASET[@REF] [DIR].
 func (c *Command) count(all *Set, flags *FlagSet, args []string) error {
 	names := strings.Fields(c.Args)

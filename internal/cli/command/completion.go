@@ -20,8 +20,7 @@ func CompletionCommand() Command {
 		Summary: "print the completion script of a shell",
 		About: `The shells are bash, zsh and fish. The script completes commands, flags, and the names
 of streams, triggers, recipes, keys, models, scorers and runs. It asks the gateway that
-the command would ask, for at most 300 ms; without an answer it completes no names.
-In bash it needs the package bash-completion.`,
+the command would ask, for at most 300 ms; without an answer it completes no names.`,
 		Examples: []Example{
 			{"tidemill completion bash", "in bash: source <(tidemill completion bash)"},
 			{"tidemill completion zsh", "in zsh, into a folder of $fpath: tidemill completion zsh > ~/.zfunc/_tidemill"},
@@ -55,8 +54,11 @@ func (*completion) Run(_ context.Context, s *Session, args []string) error {
 	return root.GenFishCompletion(s.Stdout, true)
 }
 
-// packagedWords is the line of cobra's script that needs a function of the package bash-completion.
-// Many machines lack the package, and the Tab key then prints an error. ownWords does the same in bash alone.
+// bashChanges are the changes of cobra's script. One of its lines needs a function of the package bash-completion.
+// Many machines lack the package, and the Tab key then prints an error. The new lines do the same in bash alone.
+// Bash begins a new word after an @, so the offered names begin after it, as after a colon.
+var bashChanges = strings.NewReplacer(packagedWords, ownWords, colon, colon+strings.Replace(colon, ":", "@", 1))
+
 const (
 	packagedWords = `    _get_comp_words_by_ref "$@" cur prev words cword
 `
@@ -66,6 +68,8 @@ const (
     cword=$((${#words[@]} - 1))
     cur=${words[cword]}
 `
+	colon = `    __tidemill_handle_special_char "$cur" :
+`
 )
 
 func bashCompletion(root *cobra.Command, w io.Writer) error {
@@ -73,7 +77,7 @@ func bashCompletion(root *cobra.Command, w io.Writer) error {
 	if err := root.GenBashCompletionV2(&script, true); err != nil {
 		return err
 	}
-	_, err := io.WriteString(w, strings.Replace(script.String(), packagedWords, ownWords, 1))
+	_, err := bashChanges.WriteString(w, script.String())
 	return err
 }
 
@@ -110,6 +114,9 @@ func completeArguments(leaf *cobra.Command, c *Command, p Program, f *FlagSet, s
 				return values, cobra.ShellCompDirectiveNoFileComp
 			}
 		}
+		if names[i] == commandWords {
+			return s.all.next(args, word), cobra.ShellCompDirectiveNoFileComp
+		}
 		return at.complete(cmd.Context(), kindOf(names[i], c.Name), word)
 	}
 	f.VisitAll(func(flag *pflag.Flag) {
@@ -130,6 +137,8 @@ func kindOf(argument, command string) string {
 		return first // triggers, schedules, recipes, pools or scorers
 	case "A", "B":
 		return "models"
+	case "KIND":
+		return "things"
 	case "STREAM", "RECIPE", "MODEL", "SCORER", "KEY", "RUN", "DATASET":
 		return strings.ToLower(name) + "s"
 	default:
@@ -161,13 +170,15 @@ func (c *completer) complete(ctx context.Context, kind, word string) ([]cobra.Co
 		return []string{"debug", "info", "warn", "error"}, cobra.ShellCompDirectiveNoFileComp
 	case "SHELL":
 		return shells(), cobra.ShellCompDirectiveNoFileComp
-	case "COMMAND":
-		return c.s.all.names(), cobra.ShellCompDirectiveNoFileComp
 	}
 	if values, known := c.s.all.Values[kind]; known {
 		return values, cobra.ShellCompDirectiveNoFileComp
 	}
-	return c.ask(ctx, kind, word), cobra.ShellCompDirectiveNoFileComp
+	names, directive := c.ask(ctx, kind, word), cobra.ShellCompDirectiveNoFileComp
+	if slices.ContainsFunc(names, func(name string) bool { return strings.HasSuffix(name, "/") }) {
+		directive |= cobra.ShellCompDirectiveNoSpace
+	}
+	return names, directive
 }
 
 // ask asks the gateway for names. It prints no error, because that would disturb the prompt.

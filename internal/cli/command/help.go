@@ -20,12 +20,15 @@ import (
 func HelpCommand() Command {
 	return Command{
 		Name:     "help",
-		Args:     "[COMMAND…]",
+		Args:     commandWords,
 		Summary:  "explain a command",
 		Examples: []Example{{"tidemill help tail", "show the flags and examples of tail"}},
 		Make:     func() Program { return &help{} },
 	}
 }
+
+// commandWords is the name of the argument that is a command of one or two words.
+const commandWords = "[COMMAND…]"
 
 type help struct{}
 

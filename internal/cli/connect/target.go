@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -313,7 +314,7 @@ type lister func(ctx context.Context, g *client.Gateway, prefix string) ([]strin
 func listers() map[string]lister {
 	return map[string]lister{
 		"streams": streamNames, "triggers": triggerNames, "schedules": scheduleNames, "recipes": recipeNames, "pools": poolNames,
-		"scorers": scorerNames, "datasets": datasetNames, "models": modelNames, "keys": keyNames, "runs": runNames,
+		"scorers": scorerNames, "datasets": datasetNames, "models": modelNames, "keys": keyNames, "runs": runNames, "things": thingNames,
 	}
 }
 
@@ -361,7 +362,22 @@ func datasetNames(ctx context.Context, g *client.Gateway, prefix string) ([]stri
 	return namesOf(all.Datasets, func(d *api.Dataset) string { return d.Name }), err
 }
 
+// modelNames returns the names of models, or the versions of one if the prefix has an @.
 func modelNames(ctx context.Context, g *client.Gateway, prefix string) ([]string, error) {
+	if model, _, versions := strings.Cut(prefix, "@"); versions {
+		whole, err := g.Model(ctx, model, "")
+		if err != nil {
+			return nil, err
+		}
+		names := []string{model + "@newest"}
+		if whole.Champion != 0 {
+			names = append(names, model+"@champion")
+		}
+		if whole.Previous != 0 {
+			names = append(names, model+"@previous")
+		}
+		return append(names, namesOf(whole.All, func(v *api.ModelVersion) string { return model + "@" + strconv.Itoa(v.Number) })...), nil
+	}
 	all, err := g.Models(ctx, client.ModelQuery{Prefix: prefix, Limit: completed})
 	return namesOf(all.Models, func(m *api.ModelShown) string { return m.Name }), err
 }
@@ -377,6 +393,20 @@ func keyNames(ctx context.Context, g *client.Gateway, _ string) ([]string, error
 	models, err := g.Models(ctx, client.ModelQuery{Limit: completed})
 	runs, _ := g.Runs(ctx, client.RunQuery{Limit: completed})
 	return append(namesOf(models.Models, func(m *api.ModelShown) string { return m.Key }), namesOf(runs.Runs, func(r *api.RunShown) string { return r.Key })...), err
+}
+
+// thingNames returns what can be traced: KIND/ID.
+func thingNames(ctx context.Context, g *client.Gateway, prefix string) ([]string, error) {
+	kind, id, whole := strings.Cut(prefix, "/")
+	list := map[string]lister{"model": modelNames, "run": runNames, "commit": datasetNames}[kind]
+	if !whole || list == nil {
+		return []string{"run/", "model/", "commit/", "event/"}, nil
+	}
+	names, err := list(ctx, g, id)
+	for i := range names {
+		names[i] = kind + "/" + names[i]
+	}
+	return names, err
 }
 
 // Names asks the gateway that the command would ask for names of a kind. An error gives no names.

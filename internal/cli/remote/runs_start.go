@@ -3,7 +3,6 @@ package remote
 import (
 	"context"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -29,11 +28,12 @@ key). A recipe without keys is started without --key.`,
 		Examples: []command.Example{
 			{"tidemill runs start intent --key bot-42", "one"},
 			{"tidemill runs start intent --key bot-1,bot-2 --dry-run", "two keys; only show what would be done"},
+			{"tidemill runs start intent --key bot-42 -o json", "for scripts: with the whole id of the run"},
 			{"tidemill runs start intent --all --where \"subject LIKE 'bot-%'\" --rate 50/s", "all keys that match, slowly"},
 		},
 		Make: func() command.Program {
 			p := &runStart{}
-			return &request{flags: p.flags, accept: p.accept, do: p.do}
+			return &request{json: true, flags: p.flags, accept: p.accept, do: p.do}
 		},
 	}
 }
@@ -81,7 +81,7 @@ func (p *runStart) accept(positional []string) (err error) {
 }
 
 func (p *runStart) do(ctx context.Context, c *call) error {
-	sum := newRunSum(c.Stdout)
+	sum := newRunSum(c)
 	named := client.NewAsking()
 	for {
 		got, err := c.g.StartRuns(ctx, named, p.ask)
@@ -90,36 +90,40 @@ func (p *runStart) do(ctx context.Context, c *call) error {
 		}
 		sum.add(got.Runs)
 		if p.ask.After = got.Next; got.Next == "" {
-			return p.tell(c.Session, sum)
+			return p.tell(c, sum)
 		}
 		fmt.Fprintf(c.Stderr, "%s so far.\n", show.Count(sum.total, "key"))
 	}
 }
 
-func (p *runStart) tell(s *command.Session, sum *runSum) error {
+func (p *runStart) tell(c *call, sum *runSum) error {
 	if sum.total == 0 {
-		fmt.Fprintf(s.Stderr, "No key matches: recipe %s has had no request yet, or --where selects none of its keys. Give --key.\n", show.Harmless(p.ask.Recipe))
-		return nil
+		fmt.Fprintf(c.Stderr, "No key matches: recipe %s has had no request yet, or --where selects none of its keys. Give --key.\n", show.Harmless(p.ask.Recipe))
 	}
-	sum.end(s.Stdout, p.dryRun)
-	if id := sum.last; !p.dryRun && id != "" {
-		fmt.Fprintf(s.Stderr, "Next: tidemill runs show %s, tidemill runs --recipe %s --watch\n", show.ShortID(id), show.Harmless(p.ask.Recipe))
+	if err := sum.end(p.dryRun); err != nil {
+		return err
+	}
+	if id := sum.last; !p.dryRun && !c.json && id != "" {
+		fmt.Fprintf(c.Stderr, "Next: tidemill runs show %s, tidemill runs --recipe %s --watch\n", show.ShortID(id), show.Harmless(p.ask.Recipe))
 	}
 	return sum.failure()
 }
 
 const listedRuns = 20 // number of results that are printed one by one
 
-// runSum prints the first results, and counts all.
+// runSum prints the first results, and counts all. With -o json it keeps all, and prints them at the end.
 type runSum struct {
-	out            io.Writer
+	call           *call
+	all            []api.RunDone
 	total, refused int
 	counts         map[string]int
 	order          []string
 	last           string
 }
 
-func newRunSum(out io.Writer) *runSum { return &runSum{out: out, counts: map[string]int{}} }
+func newRunSum(c *call) *runSum {
+	return &runSum{call: c, all: []api.RunDone{}, counts: map[string]int{}}
+}
 
 func (m *runSum) add(all []api.RunDone) {
 	for i := range all {
@@ -132,8 +136,11 @@ func (m *runSum) addOne(d *api.RunDone) {
 	if what == "merged" { // the API's word
 		what = "merged into the waiting run"
 	}
-	if m.total++; m.total <= listedRuns {
-		fmt.Fprintf(m.out, "%-*s  %s  %s  %s\n", show.ShownID, orDash(show.ShortID(d.Run)), orDash(show.Harmless(d.Recipe)), orDash(show.Harmless(d.Key)), what)
+	switch m.total++; {
+	case m.call.json:
+		m.all = append(m.all, *d)
+	case m.total <= listedRuns:
+		fmt.Fprintf(m.call.Stdout, "%-*s  %s  %s  %s\n", show.ShownID, orDash(show.ShortID(d.Run)), orDash(show.Harmless(d.Recipe)), orDash(show.Harmless(d.Key)), what)
 	}
 	if d.Refused {
 		m.refused++
@@ -148,7 +155,11 @@ func (m *runSum) addOne(d *api.RunDone) {
 }
 
 // end prints the totals, if there is more than one result.
-func (m *runSum) end(out io.Writer, dryRun bool) {
+func (m *runSum) end(dryRun bool) error {
+	out := m.call.Stdout
+	if m.call.json {
+		return writeIndented(out, api.RunsDone{Runs: m.all})
+	}
 	if m.total > listedRuns {
 		fmt.Fprintf(out, "… and %s more\n", show.Thousands(int64(m.total-listedRuns)))
 	}
@@ -162,6 +173,7 @@ func (m *runSum) end(out io.Writer, dryRun bool) {
 	if dryRun && m.refused < m.total {
 		fmt.Fprintln(out, "Next: the same without --dry-run.")
 	}
+	return nil
 }
 
 // failure returns an error if all were refused.
@@ -219,12 +231,12 @@ func (a *runAsk) selection() (ask api.RunsSelected, err error) {
 const namedAtOnce = 1000
 
 // do sends requests until all selected runs are done.
-func (a *runAsk) each(ctx context.Context, s *command.Session, ids []string, one func(api.RunsSelected) (api.RunsDone, error)) error {
+func (a *runAsk) each(c *call, one func(api.RunsSelected) (api.RunsDone, error)) error {
 	ask, err := a.selection()
 	if err != nil {
 		return err
 	}
-	sum := newRunSum(s.Stdout)
+	ids, sum := c.positional, newRunSum(c)
 	part := func() error {
 		got, err := one(ask)
 		sum.add(got.Runs)
@@ -243,10 +255,11 @@ func (a *runAsk) each(ctx context.Context, s *command.Session, ids []string, one
 		}
 	}
 	if sum.total == 0 {
-		fmt.Fprintln(s.Stderr, "No run matches; tidemill runs lists them.")
-		return nil
+		fmt.Fprintln(c.Stderr, "No run matches; tidemill runs lists them.")
 	}
-	sum.end(s.Stdout, a.dryRun)
+	if err := sum.end(a.dryRun); err != nil {
+		return err
+	}
 	return sum.failure()
 }
 
@@ -265,7 +278,7 @@ not ended are selected.`,
 		},
 		Make: func() command.Program {
 			p := &runCancel{}
-			return &request{flags: p.flags, accept: p.accept, do: p.do}
+			return &request{json: true, flags: p.flags, accept: p.accept, do: p.do}
 		},
 	}
 }
@@ -281,7 +294,7 @@ func (p *runCancel) flags(f *command.FlagSet) {
 }
 
 func (p *runCancel) do(ctx context.Context, c *call) error {
-	return p.each(ctx, c.Session, c.positional, func(ask api.RunsSelected) (api.RunsDone, error) {
+	return p.each(c, func(ask api.RunsSelected) (api.RunsDone, error) {
 		ask.Reason = p.reason
 		return c.g.CancelRuns(ctx, ask)
 	})
@@ -302,7 +315,7 @@ its key has a newer one.`,
 		},
 		Make: func() command.Program {
 			p := &runRetry{}
-			return &request{flags: p.flags, accept: p.accept, do: p.do}
+			return &request{json: true, flags: p.flags, accept: p.accept, do: p.do}
 		},
 	}
 }
@@ -328,7 +341,7 @@ func (p *runRetry) accept(positional []string) (err error) {
 
 func (p *runRetry) do(ctx context.Context, c *call) error {
 	named := client.NewAsking()
-	return p.each(ctx, c.Session, c.positional, func(ask api.RunsSelected) (api.RunsDone, error) {
+	return p.each(c, func(ask api.RunsSelected) (api.RunsDone, error) {
 		ask.Rate = p.perSecond
 		return c.g.RetryRuns(ctx, named, ask)
 	})

@@ -189,7 +189,7 @@ func TestARunIsShownWithoutItsMissingParts(t *testing.T) {
 func TestWhatBecameOfManyIsSummedUp(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
-	sum := newRunSum(&b)
+	sum := newRunSum(&call{Session: &command.Session{Stdout: &b}})
 	for i := range 25 {
 		d := api.RunDone{Run: strings.Repeat("a", 26), Recipe: "intent", Key: "bot", Done: "requested"}
 		if i%5 == 0 {
@@ -197,12 +197,21 @@ func TestWhatBecameOfManyIsSummedUp(t *testing.T) {
 		}
 		sum.add([]api.RunDone{d})
 	}
-	sum.end(&b, true)
+	if err := sum.end(true); err != nil {
+		t.Fatal(err)
+	}
 	expect(t, "the sum", b.String(), "-           intent  bot  because\n", "aaaaaaaaaa  intent  bot  requested\n", "… and 5 more\n", "25 runs: 5 skipped, 20 requested.\n", "without --dry-run")
 	if strings.Count(b.String(), "\n") != listedRuns+3 || sum.failure() != nil {
 		t.Errorf("%v\n%s", sum.failure(), &b)
 	}
-	none := newRunSum(&b)
+	b.Reset()
+	whole := newRunSum(&call{Session: &command.Session{Stdout: &b}, json: true})
+	whole.add([]api.RunDone{{Run: strings.Repeat("a", 26), Recipe: "intent", Done: "requested"}})
+	var got api.RunsDone
+	if err := whole.end(false); err != nil || json.Unmarshal(b.Bytes(), &got) != nil || len(got.Runs) != 1 || got.Runs[0].Run != strings.Repeat("a", 26) {
+		t.Errorf("%v, as JSON:\n%s", err, &b)
+	}
+	none := newRunSum(&call{Session: &command.Session{Stdout: &b}})
 	none.add([]api.RunDone{{Done: "because", Refused: true}})
 	if !errors.Is(none.failure(), command.ErrReported) {
 		t.Error("where nothing could be done, it is a success")
