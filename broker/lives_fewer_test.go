@@ -29,6 +29,61 @@ func TestCloseAfterAStreamGotFewerPartitions(t *testing.T) {
 	h.must(c.Close(h.ctx()))
 }
 
+// A producer had the partitions of the old stream. It fails what it could not send to the one that is gone, and
+// uses the others from then on.
+func TestAProducerHasAPartitionThatIsGone(t *testing.T) {
+	h := newHostile(t, 1)
+	h.b.growthEvery, h.b.missingFor = 10*time.Millisecond, 500*time.Millisecond
+	p, err := h.b.Producer(ProducerOptions{Timeout: time.Hour})
+	h.must(err)
+	send := func(n int) (Receipt, error) { return p.Publish(h.ctx(), "events", hostileEvent(n)) }
+	gone := 0
+	for ; ; gone++ {
+		r, err := send(gone)
+		h.must(err)
+		if r.Partition == 1 {
+			break
+		}
+	}
+	h.againWithOne()
+	if _, err := send(gone); !errors.Is(err, errSurplus) {
+		t.Errorf("to a partition that is gone: %v", err)
+	}
+	if r, err := send(gone); err != nil || r.Partition != 0 {
+		t.Errorf("then: %+v, %v", r, err)
+	}
+	done := make(chan error, 1)
+	p.SendTo(h.ctx(), "events", 1, hostileEvent(gone), func(_ Receipt, err error) { done <- err })
+	if err := <-done; err == nil || !strings.Contains(err.Error(), "the stream has 1") {
+		t.Errorf("to that partition by its number: %v", err)
+	}
+	h.must(p.Close(h.ctx()))
+}
+
+// A transaction has events for a partition that is gone. It aborts, and a later one uses the others.
+func TestATransactionHasAPartitionThatIsGone(t *testing.T) {
+	h := newHostile(t, 1)
+	h.b.growthEvery, h.b.missingFor = 10*time.Millisecond, 500*time.Millisecond
+	c := h.reopen(ConsumerOptions{})
+	x, err := c.Transactor(ProducerOptions{})
+	h.must(err)
+	do := func() error {
+		return x.Do(h.ctx(), func(tx *Tx) error {
+			for n := range 8 {
+				tx.Send(h.ctx(), "out", hostileEvent(n))
+			}
+			return nil
+		})
+	}
+	h.must(do())
+	h.must(h.kafka.DeleteTopic("tidemill.out"))
+	h.must(h.kafka.CreateTopic("tidemill.out", 1, nil))
+	for err = do(); errors.Is(err, ErrAborted) && h.Context().Err() == nil; err = do() {
+	}
+	h.must(err)
+	h.must(errors.Join(x.Close(h.ctx()), c.Close(h.ctx())))
+}
+
 // A member gives up a partition that its stream no longer has.
 func TestAMemberHasAPartitionThatIsGone(t *testing.T) {
 	h, c := newLives(t, ConsumerOptions{})

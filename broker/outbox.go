@@ -17,13 +17,20 @@ import (
 type outTopic struct {
 	stream string
 	name   string
-	parts  atomic.Pointer[[]*outPartition] // replaced as a whole when partitions are added
+	parts  atomic.Pointer[outPartitions] // replaced as a whole when their number changes
 
 	growing sync.Mutex // held while parts is replaced
+	fewer   time.Time  // time since when Kafka says that partitions are gone; only watch uses it
 
 	// Events without a key stay on one partition for a while to share batches. Then they move on to
 	// the next partition, to spread.
 	keyless atomic.Int64 // total bytes of events without a key
+}
+
+// outPartitions are the partitions of a stream. A stream that is created again may have fewer of them.
+type outPartitions struct {
+	all []*outPartition // with those that are gone, whose queues may have events
+	now int             // number of partitions that the stream has
 }
 
 const keylessRun = 16 << 10
@@ -35,27 +42,39 @@ const batchesInTimeout = 8
 
 func newOutTopic(p *Producer, stream string, leaders []int32) *outTopic {
 	t := &outTopic{stream: stream, name: p.b.names.Topic(stream)}
-	t.parts.Store(&[]*outPartition{})
-	t.addPartitions(leaders)
+	t.parts.Store(&outPartitions{})
+	t.resize(leaders)
 	return t
 }
 
-func (t *outTopic) all() []*outPartition { return *t.parts.Load() }
+// all returns every partition that the stream has had.
+func (t *outTopic) all() []*outPartition { return t.parts.Load().all }
 
-// addPartitions adds new partitions. addPartitions removes no partitions: a stream does not shrink,
-// so an answer with fewer partitions is old.
+// now returns the partitions that the stream has.
+func (t *outTopic) now() []*outPartition {
+	parts := t.parts.Load()
+	return parts.all[:parts.now]
+}
+
+// addPartitions adds new partitions. An answer with fewer partitions may be old, so it changes nothing.
 func (t *outTopic) addPartitions(leaders []int32) {
+	if len(leaders) > len(t.now()) {
+		t.resize(leaders)
+	}
+}
+
+func (t *outTopic) resize(leaders []int32) {
 	t.growing.Lock()
 	defer t.growing.Unlock()
 	parts := slices.Clone(t.all())
 	for i := len(parts); i < len(leaders); i++ {
 		parts = append(parts, &outPartition{topic: t, index: int32(i), leader: leaders[i], id: noIdentity})
 	}
-	t.parts.Store(&parts)
+	t.parts.Store(&outPartitions{parts, len(leaders)})
 }
 
 func (t *outTopic) pick(key []byte, size int) *outPartition {
-	parts := t.all()
+	parts := t.now()
 	if key != nil {
 		return parts[PartitionOf(key, len(parts))]
 	}
@@ -63,9 +82,9 @@ func (t *outTopic) pick(key []byte, size int) *outPartition {
 	return parts[int(run)%len(parts)]
 }
 
-// watch looks for partitions that are added to streams while they are published to. Otherwise a
+// watch looks for streams whose number of partitions changes while they are published to. Otherwise a
 // producer that has run for months would choose another partition for a key than a new producer,
-// and would never use the added partitions.
+// would never use the added partitions, and would send to those that are gone.
 func (p *Producer) watch() {
 	every := time.NewTicker(p.b.growthEvery)
 	defer every.Stop()
@@ -84,10 +103,25 @@ func (p *Producer) grow(maxAge time.Duration) {
 		ctx, cancel := context.WithTimeout(p.ctx, 2*time.Second)
 		leaders, err := p.b.leaders(ctx, t.name, maxAge)
 		cancel()
-		if known := len(t.all()); err == nil && len(leaders) > known {
-			t.addPartitions(leaders)
-			p.b.log.Info("producer: a stream has more partitions", "stream", t.stream, "what", "partitions", "from", known, "to", len(leaders))
+		if err == nil && len(leaders) > 0 {
+			p.noteCount(t, leaders)
 		} // otherwise the next tick asks again
+	}
+}
+
+// noteCount changes a stream's number of partitions to what Kafka says. After a growth, a server may say the old
+// number for some seconds. So a smaller one counts only after a minute.
+func (p *Producer) noteCount(t *outTopic, leaders []int32) {
+	known := len(t.now())
+	switch {
+	case len(leaders) >= known:
+		t.fewer = time.Time{}
+	case t.fewer.IsZero():
+		t.fewer = time.Now()
+	}
+	if len(leaders) > known || len(leaders) < known && time.Since(t.fewer) >= p.b.missingFor {
+		t.resize(leaders)
+		p.b.log.Info("producer: a stream has another number of partitions", "stream", t.stream, "what", "partitions", "from", known, "to", len(leaders))
 	}
 }
 

@@ -22,7 +22,11 @@ func loneProducer(timeout time.Duration) (*Producer, *outPartition) {
 	p.budget.left = defaultBuffered
 	p.batches.New = func() any { return &batch{} }
 	topic := &outTopic{stream: "events", name: "tidemill.events"}
-	return p, &outPartition{topic: topic, id: noIdentity, place: homeless}
+	topic.parts.Store(&outPartitions{})
+	topic.resize(make([]int32, 1))
+	o := topic.all()[0]
+	o.place = homeless
+	return p, o
 }
 
 // appendEvent appends an event and counts it as Send does.
@@ -125,7 +129,6 @@ func TestProducerSeesNewPartitions(t *testing.T) {
 func TestFlushWhileOthersSend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, o := loneProducer(time.Minute)
-		o.topic.parts.Store(&[]*outPartition{o})
 		p.topics.Store(&map[string]*outTopic{"events": o.topic})
 		o.appendEvent(t, p, func(Receipt, error) {})
 		o.queue[0].sealed = true // state of a batch in flight

@@ -232,7 +232,7 @@ func (p *Producer) send(ctx context.Context, stream string, partition int32, v *
 // partition returns one of a stream's partitions by its number. An unknown partition may have been
 // added a moment ago, so partition asks Kafka before it returns an error.
 func (p *Producer) partition(ctx context.Context, t *outTopic, index int32) (*outPartition, error) {
-	if parts := t.all(); index >= 0 && int(index) < len(parts) {
+	if parts := t.now(); index >= 0 && int(index) < len(parts) {
 		return parts[index], nil
 	}
 	leaders, err := p.b.leaders(ctx, t.name, maxLeaderAge)
@@ -240,10 +240,10 @@ func (p *Producer) partition(ctx context.Context, t *outTopic, index int32) (*ou
 		return nil, noStream(err)
 	}
 	t.addPartitions(leaders)
-	if parts := t.all(); index >= 0 && int(index) < len(parts) {
+	if parts := t.now(); index >= 0 && int(index) < len(parts) {
 		return parts[index], nil
 	}
-	return nil, fmt.Errorf("partition %d is not there: the stream has %d", index, len(t.all()))
+	return nil, fmt.Errorf("partition %d is not there: the stream has %d", index, len(t.now()))
 }
 
 // topic returns a stream's partitions. The first call for a stream asks Kafka.

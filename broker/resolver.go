@@ -91,6 +91,11 @@ func (r *resolver) resolve(p *Producer, l lost, failed map[*outTopic]error) {
 		p.requeue(l.o)
 		return
 	}
+	if int(l.o.index) >= len(l.o.topic.now()) {
+		l.o.failHead(p, errSurplus)
+		p.requeue(l.o)
+		return
+	}
 	if !l.o.expireHeads(p, l.last) {
 		return
 	}

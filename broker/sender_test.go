@@ -34,9 +34,10 @@ func TestResolverAsksOnceForATopic(t *testing.T) {
 	p, one := loneProducer(time.Minute)
 	p.b, p.ctx = b, t.Context()
 	one.topic.name = "prod.out"
+	one.topic.resize(make([]int32, partitions))
 	var due []lost
-	for i := range partitions {
-		o := &outPartition{topic: one.topic, index: int32(i), place: homeless}
+	for _, o := range one.topic.all() {
+		o.place = homeless
 		o.appendEvent(t, p, func(Receipt, error) {})
 		due = append(due, lost{o: o, last: errors.New("no")})
 	}
