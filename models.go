@@ -3,7 +3,6 @@ package tidemill
 import (
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 )
 
@@ -134,19 +133,29 @@ func ModelKey(model string) string { return model }
 // VersionName returns the name of a version, such as intent/bot-42@7.
 func VersionName(model string, number int) string { return model + "@" + strconv.Itoa(number) }
 
-// CutVersionName splits a version's name into the model and the part after the @. The part after
-// the @ is a number, champion, previous or newest; it is empty if the name has no @.
+// CutVersionName splits a version's name at its last @ into the model and the part after it, which is a number, champion,
+// previous or newest. The name of a model may have an @ too, as in intent/ana@example.com: then the part is empty.
 func CutVersionName(name string) (model, which string, err error) {
-	model, which, found := strings.Cut(name, "@")
+	model, which, found := cutLast(name, func(text string) bool { return text == "" || CheckWhich(text) == nil || isDecimal(text) })
 	if err := CheckDataset(model); err != nil {
 		return "", "", fmt.Errorf("%q names no model: %w", name, err)
 	}
-	switch n, err := strconv.Atoi(which); {
-	case !found, which == WhichChampion, which == WhichPrevious, which == WhichNewest:
-	case err != nil || n < 1 || strconv.Itoa(n) != which:
-		return "", "", fmt.Errorf("%q names no version: write a number, %s, %s or %s after the @", name, WhichChampion, WhichPrevious, WhichNewest)
+	if found {
+		if err := CheckWhich(which); err != nil {
+			return "", "", fmt.Errorf("%q names no version: %w after the @", name, err)
+		}
 	}
 	return model, which, nil
+}
+
+// CheckWhich returns an error if a text does not say which version of a model is meant.
+func CheckWhich(text string) error {
+	switch n, err := strconv.Atoi(text); {
+	case text == WhichChampion, text == WhichPrevious, text == WhichNewest:
+	case err != nil || n < 1 || strconv.Itoa(n) != text:
+		return fmt.Errorf("write a number, %s, %s or %s", WhichChampion, WhichPrevious, WhichNewest)
+	}
+	return nil
 }
 
 // Words that may follow the @ of a version's name instead of a number.

@@ -270,6 +270,24 @@ func inSegment(c rune) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("._-@+=:", c)
 }
 
+// CutDatasetRef splits a text at its last @ into a dataset and its branch or commit. The name of a dataset may have an @
+// too, as in bots/ana@example.com, because example.com cannot be a branch.
+func CutDatasetRef(text string) (dataset, ref string, found bool) {
+	return cutLast(text, func(ref string) bool { return ref == "" || CheckLabel(ref) == nil })
+}
+
+// cutLast cuts a text at its last @, if the rest fits.
+func cutLast(text string, fits func(rest string) bool) (before, after string, found bool) {
+	if at := strings.LastIndexByte(text, '@'); at >= 0 && fits(text[at+1:]) {
+		return text[:at], text[at+1:], true
+	}
+	return text, "", false
+}
+
+func isDecimal(text string) bool {
+	return text != "" && strings.Trim(text, "0123456789") == ""
+}
+
 // CheckURI returns an error if the input's URL must not be fetched: it must begin with a
 // prefix that the recipe allows. URLs from events are checked, and URLs of redirects.
 //

@@ -22,7 +22,7 @@ func TestSlipsInCallsOfModels(t *testing.T) {
 		"models --stale=x":            "--stale=x is not an age",
 		"models --limit 0":            "--limit 0",
 		"models show":                 "MODEL is missing",
-		"models show a@x":             "names no version",
+		"models show a@07":            "names no version",
 		"models show a@":              "write a number, champion, previous or newest after the @",
 		"models show /":               "names no model",
 		"compare a":                   "B is missing",

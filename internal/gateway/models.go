@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -264,8 +265,8 @@ func (g *Gateway) findModel(ctx context.Context, r *request, role access.Role, n
 
 // versionOf returns the number of the version that a text names.
 func versionOf(m *fold.Model, which string) (int, *api.Problem) {
-	if _, _, err := tidemill.CutVersionName(m.Name + "@" + which); err != nil {
-		return 0, badParameter("version", err.Error())
+	if err := tidemill.CheckWhich(which); err != nil {
+		return 0, badParameter("version", strconv.Quote(clipText(which))+": "+err.Error())
 	}
 	n := m.Which(which)
 	if n == 0 {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"tidemill.dev"
@@ -327,8 +328,12 @@ func (g *Gateway) runRequestProblem(ctx context.Context, run string, err error, 
 func number(n int) string { return strconv.Itoa(n) }
 
 func unknownModel(name string) *api.Problem {
+	hint := ""
+	if strings.Contains(name, "@") {
+		hint = "; a version after the @ is a number, champion, previous or newest"
+	}
 	return problem(api.UnknownModel, http.StatusNotFound, "there is no such model or version",
-		fmt.Sprintf("no model's name is %q, or you may not see it; GET /api/v1/models lists the models", clipText(name)))
+		fmt.Sprintf("no model's name is %q, or you may not see it%s; GET /api/v1/models lists the models", clipText(name), hint))
 }
 
 func unknownVersion(name, which string) *api.Problem {

@@ -364,7 +364,8 @@ func datasetNames(ctx context.Context, g *client.Gateway, prefix string) ([]stri
 
 // modelNames returns the names of models, or the versions of one if the prefix has an @.
 func modelNames(ctx context.Context, g *client.Gateway, prefix string) ([]string, error) {
-	if model, _, versions := strings.Cut(prefix, "@"); versions {
+	if at := strings.LastIndexByte(prefix, '@'); at >= 0 {
+		model := prefix[:at]
 		whole, err := g.Model(ctx, model, "")
 		if err != nil {
 			return nil, err

@@ -55,8 +55,9 @@ func acceptPair(positional []string) error {
 func pairOf(positional []string) (a, b string) {
 	a, b = positional[0], positional[1]
 	if strings.HasPrefix(b, "@") {
-		model, _, _ := strings.Cut(a, "@")
-		b = model + b
+		if model, _, err := tidemill.CutVersionName(a); err == nil {
+			b = model + b
+		}
 	}
 	return a, b
 }

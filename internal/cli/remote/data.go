@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"tidemill.dev"
 	"tidemill.dev/api"
 	"tidemill.dev/internal/cli/command"
 	"tidemill.dev/internal/cli/show"
@@ -24,7 +25,7 @@ the branch main.`
 type ofDataset struct{ dataset, ref string }
 
 func parseVersion(text string) (ofDataset, error) {
-	dataset, ref, given := strings.Cut(text, "@")
+	dataset, ref, given := tidemill.CutDatasetRef(text)
 	if dataset == "" || given && ref == "" {
 		return ofDataset{}, command.Usagef("%q is not the name of a dataset; write it like bots/bot-42, or bots/bot-42@REF with a branch or a commit", text)
 	}

@@ -127,7 +127,10 @@ func trialsShowCommand() command.Command {
 
 // trialOf returns the trial of a model.
 func trialOf(g *client.Gateway, ctx context.Context, name string) (api.Trial, error) {
-	model, _, _ := strings.Cut(name, "@")
+	model, _, err := versionArg(name)
+	if err != nil {
+		return api.Trial{}, err
+	}
 	all, err := g.Trials(ctx, "", model)
 	if err == nil && len(all.Trials) == 0 {
 		err = fmt.Errorf("model %s has no version on trial; tidemill models show %[1]s shows how its versions were judged", show.Harmless(model))

@@ -150,11 +150,12 @@ func promotion(path string) func(a arguments, dry bool) (call, error) {
 // splitVersion returns the model and the version that it is about. The field of the models takes
 // names such as intent/bot-42@3 too, so that several models may have different versions.
 func splitVersion(a arguments) (model, version string) {
-	model, version, _ = strings.Cut(strings.TrimSpace(a.Get("model")), "@")
-	if version == "" {
-		version = strings.TrimSpace(a.Get("version"))
+	text := strings.TrimSpace(a.Get("model"))
+	model, version, err := tidemill.CutVersionName(text)
+	if err != nil {
+		model = text // the API says what is wrong
 	}
-	return model, version
+	return model, cmp.Or(version, strings.TrimSpace(a.Get("version")))
 }
 
 // versionOf returns the name of a version, or of the model if no version is given.

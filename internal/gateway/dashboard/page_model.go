@@ -24,8 +24,8 @@ func modelTitle(v *visit) string { return "Model " + word(v.query("name")) }
 
 // toVersion sends a name such as intent/bot-1@7 to the page of that version.
 func toVersion(v *visit) string {
-	name, which, found := strings.Cut(v.query("name"), "@")
-	if !found {
+	name, which, err := tidemill.CutVersionName(v.query("name"))
+	if err != nil || which == "" {
 		return ""
 	}
 	return queryURL("/ui/model", "name", name, "version", which)

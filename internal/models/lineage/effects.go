@@ -116,7 +116,7 @@ func linkSubject(t *thing, typ string) {
 	case typ == tidemill.TypeNewData && tidemill.CheckDataset(dataset) == nil && tidemill.CheckLabel(commit) == nil:
 		t.cause(api.EdgeTold, commitRef(dataset, commit), nil)
 	case ours && model != "" && version != "":
-		if _, _, err := tidemill.CutVersionName(model + "@" + version); err == nil {
+		if tidemill.CheckDataset(model) == nil && tidemill.CheckWhich(version) == nil {
 			t.cause(api.EdgeTold, modelRef(model, version), nil)
 		}
 	case ours && run != "" && typ != tidemill.TypeRunRequested:
@@ -237,7 +237,7 @@ func ofScored(v *broker.View) *thing {
 // scoredBy links an answer to the version that gave it.
 func scoredBy(t *thing) {
 	model, version := t.node.Facts[tidemill.AttrModel], t.node.Facts[tidemill.AttrModelVersion]
-	if _, _, err := tidemill.CutVersionName(model + "@" + version); err == nil {
+	if tidemill.CheckDataset(model) == nil && tidemill.CheckWhich(version) == nil {
 		t.cause(api.EdgeScored, modelRef(model, version), nil)
 	}
 }

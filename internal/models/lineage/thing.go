@@ -156,15 +156,16 @@ func parseRun(id string) (ref, error) {
 	return runRef(id), nil
 }
 
-// parseCommit splits at the last @, because a dataset's name may contain others.
 func parseCommit(name string) (ref, error) {
-	i := strings.LastIndexByte(name, '@')
-	dataset, at := name[:max(i, 0)], name[i+1:]
-	if i >= 0 {
+	dataset, at, found := tidemill.CutDatasetRef(name)
+	switch {
+	case found:
 		if err := tidemill.CheckDataset(dataset); err != nil {
 			return ref{}, fmt.Errorf("%q %w: the dataset %w", shorten("commit/"+name), ErrRef, err)
 		}
-	} else if strings.Contains(name, "/") {
+	case !strings.Contains(name, "/"):
+		dataset, at = "", name
+	default:
 		return ref{}, fmt.Errorf("%q %w: give a commit or branch of the dataset too, such as commit/%s@main", shorten("commit/"+name), ErrRef, shorten(name))
 	}
 	if err := tidemill.CheckLabel(at); err != nil {
