@@ -153,3 +153,30 @@ func TestAProbeWithoutAnItemIsReplaced(t *testing.T) {
 		t.Errorf("the next probe waits for %v, and %d rooms are reserved", time.Until(s.circuit.next), s.reserved)
 	}
 }
+
+// While a circuit is open, a pause does not keep events beyond their expiry, because the log would then lose them.
+func TestPausedEventsOfAnOpenCircuitExpire(t *testing.T) {
+	t.Parallel()
+	x := &quiet{p: lonePartition(time.Hour), now: 1_000_000}
+	line := x.p.states["t"]
+	line.paused, line.open = true, true
+	x.take(10, 10)
+	for range 3 {
+		x.now += 100
+		x.send()
+		x.write(t)
+	}
+	d := &Dispatcher{}
+	s := newSender(d, "t", &target{trigger: config.Trigger{Delivery: config.Delivery{Concurrency: 8}}})
+	s.circuit.open = true
+	pl := &pipeline{d: d}
+	if loads := pl.gatherOf(x.p, line, s, x.now); len(loads) > 0 {
+		t.Fatalf("%d events are read before they expire", len(loads))
+	}
+	if loads := pl.gatherOf(x.p, line, s, x.now.add(31*time.Minute)); len(loads) != 10 || loads[0].probe {
+		t.Errorf("%d of 10 events get their dead letter", len(loads))
+	}
+	if s.reserved != 10 || s.circuit.next != (time.Time{}) {
+		t.Errorf("%d rooms are reserved, and a probe is due %v", s.reserved, s.circuit.next)
+	}
+}

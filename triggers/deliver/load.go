@@ -124,7 +124,7 @@ func (pl *pipeline) gather(s *assignment, next *millis) []loadRequest {
 
 // gatherOf takes records of one trigger, and reserves room for each with its sender.
 func (pl *pipeline) gatherOf(p *partition, line *triggerState, to *sender, now millis) []load {
-	if !line.open || line.paused {
+	if !line.open {
 		n := to.reserve(pl)
 		loads := p.load(line, n, now)
 		to.unreserve(n - len(loads))
@@ -135,7 +135,7 @@ func (pl *pipeline) gatherOf(p *partition, line *triggerState, to *sender, now m
 	}
 	loads := p.loadExpired(line, expiredAtOnce, now)
 	to.unreserve(-len(loads))
-	if len(loads) > 0 || !p.hasProbe(line, now) || !to.reserveProbe(pl) {
+	if len(loads) > 0 || line.paused || !p.hasProbe(line, now) || !to.reserveProbe(pl) {
 		return loads
 	}
 	return []load{p.loadProbe(line)}
