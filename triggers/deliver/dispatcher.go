@@ -46,6 +46,7 @@ type Dispatcher struct {
 	pipelines   map[string]*pipeline
 	faults      map[string]error // reason why each stream is not served
 	firstUnread int64            // first command that was not yet checked for streams without a pipeline
+	unsearched  map[string]bool  // streams that may have parked events or dead letters to replay although no trigger reads them
 	ranges      ranges
 	repair      chan struct{}
 	missing     missingTargets
@@ -64,7 +65,7 @@ func Open(ctx context.Context, o Options) (*Dispatcher, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the dispatcher: %w", err)
 	}
-	d := &Dispatcher{o: o, names: names, pipelines: map[string]*pipeline{}, faults: map[string]error{}, repair: make(chan struct{}, 1), ranges: newRanges(), missing: newMissingTargets()}
+	d := &Dispatcher{o: o, names: names, pipelines: map[string]*pipeline{}, faults: map[string]error{}, unsearched: map[string]bool{}, repair: make(chan struct{}, 1), ranges: newRanges(), missing: newMissingTargets()}
 	d.senders.Store(&map[string]*sender{})
 	d.orphans = newSender(d, "", &target{trigger: config.Trigger{Delivery: config.Delivery{Concurrency: 4, Rate: 500}}})
 	if err := d.open(ctx); err != nil {
@@ -114,13 +115,18 @@ func (d *Dispatcher) Apply(ctx context.Context, c *config.Config) error {
 		return fmt.Errorf("apply the config's triggers: %w", err)
 	}
 	first := d.config == nil
+	for stream := range d.plans { // its pipeline may not be open, so nothing else would end its parked events
+		d.unsearched[stream] = true
+	}
 	d.config, d.plans = c, plans
 	d.replies.config.Store(c)
 	d.replies.takers.Store(keys.NewTakers(c))
 	dismissed := d.aim(targets)
 	if first {
 		d.firstUnread = d.commands.Now().Next() // findLeft finds the streams of earlier commands
-		d.findLeft(ctx)
+		for _, s := range c.Streams {
+			d.unsearched[s.Name] = true
+		}
 	}
 	for stream, l := range d.pipelines {
 		if d.plans[stream] == nil {
@@ -155,19 +161,21 @@ func (d *Dispatcher) retentionOf(l *pipeline) time.Duration {
 	return l.stream.Retention
 }
 
-// findLeft finds streams that no trigger reads any more but that may have parked events.
+// findLeft finds streams that no trigger reads any more but that may have parked events. After an error it
+// searches the stream again at its next call. Called with the lock held.
 func (d *Dispatcher) findLeft(ctx context.Context) {
-	for _, s := range d.config.Streams {
-		if d.plans[s.Name] != nil {
-			continue
+	for stream := range d.unsearched {
+		if s, known := d.config.Stream(stream); known && d.plans[stream] == nil {
+			left, err := d.hasParked(ctx, s)
+			if err != nil {
+				d.o.Logger.Warn("dispatcher: looking for parked events failed; retrying", "stream", stream, "reason", err)
+				continue
+			}
+			if left {
+				d.plans[stream] = deserted()
+			}
 		}
-		left, err := d.hasParked(ctx, s)
-		if err != nil {
-			d.o.Logger.Warn("dispatcher: looking for parked events failed", "stream", s.Name, "reason", err)
-		}
-		if left {
-			d.plans[s.Name] = deserted()
-		}
+		delete(d.unsearched, stream)
 	}
 }
 
@@ -197,6 +205,7 @@ func (d *Dispatcher) hasParked(ctx context.Context, s config.Stream) (bool, erro
 // reconcile opens missing pipelines, replaces failed ones and closes those that are no
 // longer needed. Called with the lock held.
 func (d *Dispatcher) reconcile(ctx context.Context) {
+	d.findLeft(ctx)
 	for stream := range d.plans {
 		l := d.pipelines[stream]
 		if l != nil && l.failed() {

@@ -1,6 +1,7 @@
 package deliver
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -11,6 +12,7 @@ import (
 	"tidemill.dev"
 	"tidemill.dev/broker"
 	"tidemill.dev/config"
+	"tidemill.dev/triggers/deadletters"
 )
 
 func TestANewTriggerBeginsAtTheLatest(t *testing.T) {
@@ -271,4 +273,64 @@ func TestFiltersAreHeld(t *testing.T) {
 	if to.attempts() != 10 {
 		t.Errorf("%d attempts for 10 events that match two filters of one trigger", to.attempts())
 	}
+}
+
+// halted ends the loop that follows the commands and repairs pipelines, so that the test calls its parts.
+func (d *Dispatcher) halted() *Dispatcher {
+	d.stop()
+	d.running.Wait()
+	return d
+}
+
+// A stream's pipeline cannot be opened while the config loses its only trigger, and Kafka does not answer. The
+// parked events are found once Kafka answers.
+func TestParkedEventsAreSearchedForAgain(t *testing.T) {
+	t.Parallel()
+	w := newInstall(t, 2)
+	gone := newSink(t, func(string, int) int { return 500 })
+	w.trigger("gone", gone.url, func(t *config.Trigger) { t.Delivery.Attempts = 1000 })
+	d := w.open()
+	w.publish(10, 5)
+	w.waitFor("it is parked", func() bool { return parkedOf(d, "gone") == 10 })
+	d.halted()
+	d.mu.Lock()
+	d.drop(w.ctx, d.pipelines[tidemill.StreamEvents])
+	d.mu.Unlock()
+	away, cancel := context.WithCancel(w.ctx)
+	cancel()
+	w.remove("gone")
+	w.must(d.Apply(away, w.config))
+	w.must(d.Apply(w.ctx, w.config))
+	if d.pipelineCount() != 1 {
+		t.Fatal("no dispatcher serves the parked events")
+	}
+	w.waitFor("there are letters", func() bool { return len(w.letters()) == 10 })
+}
+
+// Kafka does not answer when a command is read whose dead letters are of a stream without triggers.
+func TestAStreamOfDeadLettersIsSearchedForAgain(t *testing.T) {
+	t.Parallel()
+	w := newInstall(t, 2)
+	to := newSink(t, nil)
+	w.trigger("a", to.url, nil)
+	d := w.open()
+	book := w.failing(to, 8, 3)
+	w.remove("a")
+	w.must(d.Apply(w.ctx, w.config))
+	w.waitFor("nobody reads the stream", func() bool { return d.pipelineCount() == 0 })
+	next := d.halted().commands.Now().Next()
+	w.replay("a", 0, byKey(book, deadletters.Selection{}))
+	w.waitFor("the command is read", func() bool { return d.commands.Now().Next() > next })
+	away, cancel := context.WithCancel(w.ctx)
+	cancel()
+	d.mu.Lock()
+	for _, ctx := range []context.Context{away, w.ctx} {
+		d.followCommands(ctx)
+		d.reconcile(ctx)
+	}
+	d.mu.Unlock()
+	if d.pipelineCount() != 1 {
+		t.Fatal("no dispatcher replays the dead letters")
+	}
+	w.waitFor("there are receipts", func() bool { return len(w.receipts()) == 8 })
 }

@@ -2,6 +2,7 @@ package deliver
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"strings"
 	"time"
@@ -186,8 +187,8 @@ func (p *pace) goOn(index int, now time.Time) {
 	}
 }
 
-// findAsked finds streams without triggers whose dead letters are to be replayed.
-// Called with the lock held.
+// findAsked finds streams without triggers whose dead letters are to be replayed. A stream that Kafka could not
+// be asked about is left to findLeft. Called with the lock held.
 func (d *Dispatcher) findAsked(ctx context.Context) {
 	acts := d.commands.Now()
 	for _, act := range acts.LetterReplays(d.firstUnread) {
@@ -195,11 +196,13 @@ func (d *Dispatcher) findAsked(ctx context.Context) {
 			if _, known := d.config.Stream(stream); d.plans[stream] != nil || !known {
 				continue
 			}
-			if _, err := d.o.Broker.Ends(ctx, tidemill.Parked(stream)); err != nil {
-				d.o.Logger.Warn("dispatcher: finding dead letters to replay failed; skipping the stream", "stream", stream, "reason", err)
-				continue // no trigger has ever read it
+			switch _, err := d.o.Broker.Ends(ctx, tidemill.Parked(stream)); {
+			case err == nil:
+				d.plans[stream] = deserted()
+			case !errors.Is(err, broker.ErrNoStream): // without a parked stream no trigger has ever read the stream
+				d.o.Logger.Warn("dispatcher: finding dead letters to replay failed; retrying", "stream", stream, "reason", err)
+				d.unsearched[stream] = true
 			}
-			d.plans[stream] = deserted()
 		}
 	}
 	d.firstUnread = acts.Next()
