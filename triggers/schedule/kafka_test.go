@@ -296,3 +296,20 @@ func TestKafkaIsAway(t *testing.T) {
 	w.poll("it ticks", func() bool { return len(w.committedEvents()) > 0 })
 	w.close(k)
 }
+
+// A page of a mark fits into an event, whatever characters the keys have: a publisher chooses them.
+func TestMarksOfLongKeys(t *testing.T) {
+	t.Parallel()
+	var ticks []tick
+	for n := range part {
+		ticks = append(ticks, tick{Schedule: "s", Key: fmt.Sprintf("%04d%s", n, strings.Repeat("<", 252)), Scheduled: time.Unix(0, 0)})
+	}
+	m := mark{Turn: "t", Sent: toBatches(ticks)}
+	const most = 1<<20 - 1024 // limit of the producer
+	for n, page := range m.pages() {
+		v, err := page.view(names(t), n)
+		if err != nil || len(v.Data) > most*3/4 {
+			t.Errorf("page %d has %d bytes, of %d: %v", n, len(v.Data), most, err)
+		}
+	}
+}

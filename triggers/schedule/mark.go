@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -46,8 +47,8 @@ type place struct {
 	Offset    int64  `json:"offset"`
 }
 
-// A page stays far below an event's limit of a megabyte: keys have at most 255
-// characters, and states some hundred.
+// A page stays far below an event's limit of a megabyte: keys have at most 256 bytes,
+// which JSON at most doubles, and states some hundred.
 const (
 	pageTicks  = 1000
 	pageStates = 500
@@ -126,14 +127,16 @@ func (b *batch) ticks() (all []tick) {
 
 // view returns a page's event.
 func (m *mark) view(names tidemill.Names, page int) (broker.View, error) {
-	data, err := json.Marshal(m)
-	if err != nil {
+	var data bytes.Buffer
+	e := json.NewEncoder(&data)
+	e.SetEscapeHTML(false) // otherwise a < in a key takes six bytes, and a page may be too large for an event
+	if err := e.Encode(m); err != nil {
 		return broker.View{}, fmt.Errorf("write down how far the schedules have come: %w", err)
 	}
 	return broker.View{
 		ID: tidemill.ID(tidemill.TypeClockMarked, m.Turn, fmt.Sprint(page)), Source: source(names), Type: tidemill.TypeClockMarked,
 		Time: m.At.UTC().Format(time.RFC3339Nano), DataSchema: tidemill.Schema(tidemill.TypeClockMarked), DataContentType: "application/json",
-		Data: data,
+		Data: data.Bytes(),
 	}, nil
 }
 
