@@ -116,6 +116,12 @@ func (s *Schedule) readMissed(v value) {
 	}
 }
 
+// unfitForAttribute reports whether CloudEvents refuses a character in an attribute. Other control characters are
+// refused in all of the file.
+func unfitForAttribute(c rune) bool {
+	return c == '\n' || c == '\t' || c&0xfffe == 0xfffe || c >= 0xfdd0 && c <= 0xfdef
+}
+
 func (s *Schedule) readKeys(v value) {
 	items := v.items()
 	switch {
@@ -133,6 +139,8 @@ func (s *Schedule) readKeys(v value) {
 		case !ok:
 		case len(key) > maxKey:
 			item.problem("%s is longer than %d letters", show(key), maxKey)
+		case strings.ContainsFunc(key, unfitForAttribute):
+			item.problem("%s has a line break, a tab or a noncharacter, which the subject of an event may not have; remove it", show(key))
 		case again:
 			item.problem("%s appears twice; the first is in line %d, keep one", show(key), line)
 		default:
