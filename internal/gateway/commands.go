@@ -73,6 +73,23 @@ func (g *Gateway) commandLog(ctx context.Context) (*commands.Follower, *api.Prob
 	return f, nil
 }
 
+// currentCommands returns the commands up to the present end of their stream, because another gateway may just
+// have written one.
+func (g *Gateway) currentCommands(ctx context.Context) (*commands.Follower, *api.Problem) {
+	f, p := g.commandLog(ctx)
+	if p != nil {
+		return nil, p
+	}
+	ctx, cancel := context.WithTimeout(ctx, g.opt.Limits.Look)
+	defer cancel()
+	ends, err := g.opt.Broker.Ends(ctx, tidemill.StreamCommands)
+	if err != nil {
+		return nil, g.followProblem(ctx, err, "the commands")
+	}
+	g.untilRead(ctx, f, broker.Position{Offset: ends[0].Offset - 1})
+	return f, nil
+}
+
 func (g *Gateway) followProblem(ctx context.Context, err error, what string) *api.Problem {
 	if ctx.Err() != nil {
 		return unavailable(what + ": they are still being read, or Kafka is down; try again later")

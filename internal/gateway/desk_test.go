@@ -17,6 +17,7 @@ import (
 	"tidemill.dev/broker"
 	"tidemill.dev/broker/embedded"
 	"tidemill.dev/internal/ops/status"
+	"tidemill.dev/triggers/commands"
 	"tidemill.dev/triggers/deadletters"
 )
 
@@ -476,6 +477,22 @@ func TestATriggerIsPausedAndResumed(t *testing.T) {
 		t.Errorf("%d acts", len(acts))
 	}
 	wantProblem(t, w.post("/api/v1/triggers/no/pause", ""), http.StatusNotFound, api.UnknownTrigger, `"no"`)
+}
+
+// A pause that another gateway has just written is known, however late this gateway reads it by itself.
+func TestAPauseOfAnotherGatewayIsEnded(t *testing.T) {
+	t.Parallel()
+	w := newDesk(t, nil)
+	by := commands.Author{Names: must1(w.config.Names())(t)}
+	for n := range 20 {
+		by.Now = time.Unix(int64(n), 0)
+		for what, v := range map[string]broker.View{"triggers/tell-crm": by.PauseTrigger("tell-crm"), "schedules/nightly": by.PauseSchedule("nightly")} {
+			must1(commands.Publish(t.Context(), w.producer, &v))(t)
+			if r := w.post("/api/v1/"+what+"/resume", ""); !strings.Contains(r.body, `"changed":true`) {
+				t.Fatalf("pause %d of %s stays: %s", n, what, r.body)
+			}
+		}
+	}
 }
 
 func TestATriggerGetsAPastRangeAgain(t *testing.T) {

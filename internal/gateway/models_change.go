@@ -302,7 +302,7 @@ func (g *Gateway) freeze(w http.ResponseWriter, r *request, freezes bool, act fu
 	if !r.caller.AllKeys(access.Approve) {
 		return forbidden("a freeze is for all keys, and you may approve only for some: use a token for all keys")
 	}
-	f, p := g.commandLog(r.Context())
+	f, p := g.currentCommands(r.Context())
 	if p != nil {
 		return p
 	}

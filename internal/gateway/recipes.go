@@ -103,7 +103,7 @@ func (g *Gateway) publishPause(w http.ResponseWriter, r *request, what string, c
 	if !r.caller.AllKeys(access.Operate) {
 		return forbidden("a " + what + " is for all keys, and you may operate only on some: use a token for all keys")
 	}
-	f, p := g.commandLog(r.Context())
+	f, p := g.currentCommands(r.Context())
 	if p != nil {
 		return p
 	}
@@ -252,7 +252,7 @@ func (g *Gateway) setSchedulePause(w http.ResponseWriter, r *request, paused boo
 	if !r.caller.AllKeys(access.Operate) {
 		return forbidden("a schedule is for all keys, and you may operate only on some: use a token for all keys")
 	}
-	f, p := g.commandLog(r.Context())
+	f, p := g.currentCommands(r.Context())
 	if p != nil {
 		return p
 	}

@@ -219,7 +219,11 @@ func (g *Gateway) changeRollout(w http.ResponseWriter, r *request, change rollou
 	if !r.caller.AllKeys(access.Approve) {
 		return forbidden("a rollout is for all keys, and you may approve only for some: use a token for all keys")
 	}
-	recipe, f, p := g.rolloutAsked(r)
+	recipe, _, p := g.rolloutAsked(r)
+	if p != nil {
+		return p
+	}
+	f, p := g.currentCommands(r.Context())
 	if p != nil {
 		return p
 	}

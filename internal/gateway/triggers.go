@@ -166,7 +166,7 @@ func (g *Gateway) setPaused(w http.ResponseWriter, r *request, paused bool, act 
 	if p != nil {
 		return p
 	}
-	f, p := g.commandLog(r.Context())
+	f, p := g.currentCommands(r.Context())
 	if p != nil {
 		return p
 	}
@@ -260,7 +260,7 @@ func (g *Gateway) askReplayOf(r *request, replay tidemill.Replay, done *api.Repl
 	if done.Records == 0 {
 		return nil // the range is empty
 	}
-	f, p := g.commandLog(r.Context())
+	f, p := g.currentCommands(r.Context())
 	if p != nil {
 		return p
 	}
