@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -228,6 +229,27 @@ func TestAControllerThatComesBackLater(t *testing.T) {
 		defer shut(t, k)
 		sleepUntil(t, "2000-01-01T05:30:00Z")
 		expect(t, m, "02:00Z@04:30:00 03:00Z@04:30:00 04:00Z@04:30:00 05:00Z@05:00:00")
+	})
+}
+
+// The marks are from a clock that was a day ahead, or this clock was set back. Nothing ticks until it has caught up,
+// and the log says so once.
+func TestAClockBehindTheMarks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &memory{t: t}
+		s := config.Schedule{Name: "s", Cron: "0 * * * *", TimeZone: "UTC", Missed: config.MissedSkip}
+		ahead := time.Now().Add(24 * time.Hour)
+		if err := m.write(0, nil, mark{At: ahead, States: map[string]state{"s": begun(&s, ahead)}, Full: true}); err != nil {
+			t.Fatal(err)
+		}
+		var log strings.Builder
+		k := m.controller(Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}, s)
+		sleepUntil(t, "2000-01-02T01:30:00Z")
+		shut(t, k)
+		expect(t, m, "01:00Z@01:00:00")
+		if n := strings.Count(log.String(), "behind the marks"); n != 1 {
+			t.Errorf("%d warnings: %s", n, log.String())
+		}
 	})
 }
 

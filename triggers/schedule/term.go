@@ -32,6 +32,7 @@ type leadership struct {
 	lost   bool
 	sent   map[string]bool
 	full   time.Time // time of the last full mark
+	behind bool      // whether the log says that this machine's clock is behind the marks
 }
 
 // runLeadership runs one term and returns the reason why it has ended.
@@ -95,6 +96,7 @@ func (t *leadership) begin(ctx context.Context) error {
 func (t *leadership) work(ctx context.Context) (next time.Time, err error) {
 	for {
 		now := t.k.now()
+		t.checkClock(now)
 		table := t.k.timetable()
 		p := decide(inputs{table: table.entries, states: t.states, lost: t.lost, rolls: t.roster.current(), paused: t.k.opt.Paused, sent: t.sent, now: now})
 		full := now.Sub(t.full) >= fullEvery
@@ -109,6 +111,21 @@ func (t *leadership) work(ctx context.Context) (next time.Time, err error) {
 			t.lost = false // schedules that appear later are new
 			return p.wake, nil
 		}
+	}
+}
+
+// checkClock logs once if the marks are later than this machine's clock: another clock was ahead, or this one was
+// set back. Ticks up to the marks count as handled, so a schedule does not tick before.
+func (t *leadership) checkClock(now time.Time) {
+	ahead := now
+	for _, st := range t.states {
+		ahead = later(ahead, st.Through)
+	}
+	was := t.behind
+	if t.behind = ahead.Sub(now) >= tooLate; t.behind && !was {
+		t.k.log.Warn("controller: the clock of this machine is behind the marks; schedules do not tick until it has caught up",
+			"reason", "ticks up to "+stamp(ahead)+" are handled already",
+			"next", "set the clock; or remove the schedules from the file and add them again, and they begin now")
 	}
 }
 
