@@ -313,26 +313,29 @@ func (g *Gateway) replayScored(ctx context.Context, r *request, scorer string, t
 const lettersAtOnce = 5000
 
 // notReplayable returns a function whose result says why a letter cannot be replayed, and suggests
-// another way. The result is empty if it can be replayed. Each trigger and scorer is looked up only
-// once, because the function is called for up to a million letters.
+// another way. The result is empty if it can be replayed. Each trigger, scorer and stream is looked up
+// only once, because the function is called for up to a million letters.
 func notReplayable(c *config.Config) func(*deadletters.Entry) string {
-	type writer struct{ trigger, scorer string }
-	reasons := map[writer]string{
-		{}: "it is not of a failed delivery: a record was not an event, or it was deleted unread. Let its publisher fix it and publish it again, then drop the dead letter",
-	}
+	type origin struct{ trigger, scorer, stream string }
+	reasons := map[origin]string{}
 	return func(e *deadletters.Entry) string {
-		of := writer{e.Trigger, e.Scorer}
+		of := origin{e.Trigger, e.Scorer, e.Source.Stream}
 		reason, known := reasons[of]
 		if known {
 			return reason
 		}
 		_, isTrigger := c.Trigger(e.Trigger)
 		_, isScorer := c.Scorer(e.Scorer)
+		_, isStream := c.Stream(e.Source.Stream)
 		switch {
+		case e.Scorer == "" && e.Trigger == "":
+			reason = "it is not of a failed delivery: a record was not an event, or it was deleted unread. Let its publisher fix it and publish it again, then drop the dead letter"
 		case e.Scorer != "" && !isScorer:
 			reason = "scorer " + e.Scorer + " is not in the config: add it again and replay, or drop the dead letter"
 		case e.Scorer == "" && !isTrigger:
 			reason = "trigger " + e.Trigger + " is not in the config: add it again and replay, or drop the dead letter"
+		case e.Scorer == "" && !isStream: // no dispatcher serves it, so the replay would not end
+			reason = "stream " + e.Source.Stream + " is not in the config: add it again and replay, or drop the dead letter"
 		}
 		reasons[of] = reason
 		return reason

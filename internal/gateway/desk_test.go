@@ -209,6 +209,25 @@ func TestLettersAreReplayedOnce(t *testing.T) {
 	}
 }
 
+// No dispatcher serves a stream that the config does not have, so a replay of its dead letters would never end.
+func TestLettersOfARemovedStreamAreNotReplayed(t *testing.T) {
+	t.Parallel()
+	w := newDesk(t, nil)
+	original := broker.View{ID: "1", Source: "/crm", Type: "bot-created", Subject: "bot-1", Key: []byte("bot-1"), Data: []byte(`{}`)}
+	v := must1(deadletters.New(must1(w.config.Names())(t), broker.Position{Stream: "orders", Offset: 7}, &original,
+		deadletters.Details{Trigger: "tell-crm", Reason: "500 Internal Server Error"}, time.Now()))(t)
+	must1(w.producer.Publish(t.Context(), tidemill.StreamDeadLetters, &v))(t)
+	w.waitForLetters("", 1)
+	done := sendDecoded[api.LetterDone](w, http.MethodPost, "/api/v1/dead-letters/replay", `{"selection":{"all":true}}`)
+	if len(done.Commands) != 0 || len(done.Refused) != 1 || !strings.Contains(done.Refused[0].Reason, "stream orders is not in the config") {
+		t.Errorf("%+v", done)
+	}
+	drop := sendDecoded[api.LetterDone](w, http.MethodPost, "/api/v1/dead-letters/drop", `{"selection":{"all":true},"reason":"no stream"}`)
+	if len(drop.Letters) != 1 {
+		t.Errorf("%+v", drop)
+	}
+}
+
 func TestManyLettersAreSeveralActs(t *testing.T) {
 	t.Parallel()
 	w := newDesk(t, func(o *Options) { o.Limits.Event = 4 << 10 }) // ten letters per command
