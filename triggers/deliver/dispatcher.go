@@ -4,6 +4,7 @@
 package deliver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -115,8 +116,14 @@ func (d *Dispatcher) Apply(ctx context.Context, c *config.Config) error {
 		return fmt.Errorf("apply the config's triggers: %w", err)
 	}
 	first := d.config == nil
+	before := cmp.Or(d.config, new(config.Config))
 	for stream := range d.plans { // its pipeline may not be open, so nothing else would end its parked events
 		d.unsearched[stream] = true
+	}
+	for _, s := range c.Streams {
+		if _, known := before.Stream(s.Name); !known {
+			d.unsearched[s.Name] = true
+		}
 	}
 	d.config, d.plans = c, plans
 	d.replies.config.Store(c)
@@ -124,9 +131,6 @@ func (d *Dispatcher) Apply(ctx context.Context, c *config.Config) error {
 	dismissed := d.aim(targets)
 	if first {
 		d.firstUnread = d.commands.Now().Next() // findLeft finds the streams of earlier commands
-		for _, s := range c.Streams {
-			d.unsearched[s.Name] = true
-		}
 	}
 	for stream, l := range d.pipelines {
 		if d.plans[stream] == nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -333,4 +334,28 @@ func TestAStreamOfDeadLettersIsSearchedForAgain(t *testing.T) {
 		t.Fatal("no dispatcher replays the dead letters")
 	}
 	w.waitFor("there are receipts", func() bool { return len(w.receipts()) == 8 })
+}
+
+// The config loses a trigger together with its stream, and then no dispatcher knows the stream. The parked events
+// are found when the config has the stream again.
+func TestParkedEventsAreFoundWithTheirStream(t *testing.T) {
+	t.Parallel()
+	w := newInstall(t, 2)
+	gone := newSink(t, func(string, int) int { return 500 })
+	w.trigger("gone", gone.url, func(t *config.Trigger) { t.Delivery.Attempts = 1000 })
+	d := w.open()
+	w.publish(10, 5)
+	w.waitFor("it is parked", func() bool { return parkedOf(d, "gone") == 10 })
+	w.close(d)
+	w.remove("gone")
+	whole := w.config
+	without := *whole
+	without.Streams = slices.DeleteFunc(slices.Clone(whole.Streams), func(s config.Stream) bool { return s.Name == tidemill.StreamEvents })
+	w.config = &without
+	d = w.open()
+	w.must(d.Apply(w.ctx, whole))
+	if d.pipelineCount() != 1 {
+		t.Fatal("no dispatcher serves the parked events")
+	}
+	w.waitFor("there are letters", func() bool { return len(w.letters()) == 10 })
 }
