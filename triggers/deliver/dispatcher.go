@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -230,6 +231,7 @@ func (d *Dispatcher) reconcile(ctx context.Context) {
 			delete(d.plans, stream)
 		}
 	}
+	maps.DeleteFunc(d.faults, func(stream string, _ error) bool { return d.plans[stream] == nil })
 	d.computeShares()
 	d.replayRanges(ctx)
 }

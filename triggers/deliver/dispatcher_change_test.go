@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"tidemill.dev"
+	"tidemill.dev/api"
 	"tidemill.dev/broker"
 	"tidemill.dev/config"
 	"tidemill.dev/triggers/deadletters"
@@ -358,4 +359,26 @@ func TestParkedEventsAreFoundWithTheirStream(t *testing.T) {
 		t.Fatal("no dispatcher serves the parked events")
 	}
 	w.waitFor("there are letters", func() bool { return len(w.letters()) == 10 })
+}
+
+// A stream cannot be served, and then the config loses its trigger. The dispatcher is ready again.
+func TestAFaultEndsWithItsTrigger(t *testing.T) {
+	t.Parallel()
+	w := newInstall(t, 1)
+	to := newSink(t, nil)
+	w.trigger("a", to.url, nil)
+	d := w.open()
+	next := *w.config
+	next.Streams = append(slices.Clone(next.Streams), config.Stream{Name: "sales", Partitions: 1, Types: []string{"sale"}}) // Kafka does not have it
+	w.config = &next
+	w.trigger("b", to.url, func(t *config.Trigger) { t.When[0].Types = []string{"sale"} })
+	w.must(d.Apply(w.ctx, w.config))
+	if c := d.Check(); c.Status != api.Failed || !strings.Contains(c.Detail, "sales") {
+		t.Fatalf("%+v", c)
+	}
+	w.remove("b")
+	w.must(d.Apply(w.ctx, w.config))
+	if c := d.Check(); c.Status != api.OK {
+		t.Errorf("%+v", c)
+	}
 }
