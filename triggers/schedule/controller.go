@@ -236,7 +236,7 @@ func (k *Controller) delayed(schedule string, err error) {
 	case err != nil && !was:
 		k.log.Warn("controller: listing the keys of a schedule failed; retrying", "schedule", schedule, "reason", err)
 	case err == nil && was:
-		k.log.Info("controller: a schedule has its keys again", "schedule", schedule)
+		k.log.Info("controller: a schedule no longer waits for its keys", "schedule", schedule)
 	}
 }
 

@@ -320,8 +320,10 @@ func (r *keyLists) see(ctx context.Context, p *plan, now time.Time) (again time.
 	for _, name := range p.gone {
 		r.forget(name)
 	}
+	asked := map[string]bool{}
 	for _, q := range p.asks {
 		name := q.entry.Name
+		asked[name] = true
 		t := r.tries[name]
 		if t == nil {
 			t = &keyRequest{}
@@ -336,6 +338,11 @@ func (r *keyLists) see(ctx context.Context, p *plan, now time.Time) (again time.
 		default:
 			t.open = true
 			r.asking.Go(func() { r.ask(ctx, q, now) })
+		}
+	}
+	for name, t := range r.tries { // such a schedule is paused, is gone or has keys of its own now
+		if !t.open && !asked[name] && !p.more {
+			r.forget(name)
 		}
 	}
 	return again
@@ -365,8 +372,8 @@ func (r *keyLists) ask(ctx context.Context, q question, asOf time.Time) {
 		t.failures++
 		t.again = r.k.now().Add(retry.Backoff{First: askAgain, Cap: mostAskAgain}.After(t.failures))
 	}
-	r.mu.Unlock()
 	r.k.delayed(name, err)
+	r.mu.Unlock()
 	select {
 	case r.answered <- struct{}{}:
 	default:

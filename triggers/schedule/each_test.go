@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -320,6 +321,45 @@ func TestKeysThatFail(t *testing.T) {
 		sleepUntil(t, "2000-01-01T00:41:00Z")
 		see("00:40/@00:40:00", "00:40:00", true)
 	})
+}
+
+// A schedule that needs no keys any more is not reported as delayed: it has keys of its own, is paused or is gone.
+func TestKeysThatAreNoLongerNeeded(t *testing.T) {
+	fixed := eachSchedule("*/10 * * * *", config.MissedSkip, 0)
+	fixed.Each, fixed.Keys = false, []string{"a"}
+	for name, change := range map[string]func(k *Controller, paused *atomic.Bool) error{
+		"keys of its own": func(k *Controller, _ *atomic.Bool) error {
+			return k.Apply(&config.Config{Schedules: []config.Schedule{fixed}})
+		},
+		"paused": func(_ *Controller, paused *atomic.Bool) error { paused.Store(true); return nil },
+		"gone":   func(k *Controller, _ *atomic.Bool) error { return k.Apply(&config.Config{}) },
+	} {
+		for _, hangs := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, a request hangs %v", name, hangs), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					m, who, paused := &memory{t: t}, &keySource{}, atomic.Bool{}
+					k := m.controller(Options{Keys: who.list, Paused: func(string) bool { return paused.Load() }}, eachSchedule("*/10 * * * *", config.MissedSkip, 0))
+					defer shut(t, k)
+					who.is(errors.New("Redis is away"), nil)
+					sleepUntil(t, "2000-01-01T00:10:05Z")
+					if hangs {
+						who.is(nil, make(chan struct{}))
+						sleepUntil(t, "2000-01-01T00:10:10Z")
+					}
+					if len(k.Status().Delayed) != 1 {
+						t.Fatalf("it is not delayed: %+v", k.Status())
+					}
+					if err := change(k, &paused); err != nil {
+						t.Fatal(err)
+					}
+					sleepUntil(t, "2000-01-01T00:12:00Z")
+					if s := k.Status(); len(s.Delayed) > 0 {
+						t.Errorf("%+v", s)
+					}
+				})
+			})
+		}
+	}
 }
 
 func TestNobodyKnowsKeys(t *testing.T) {
