@@ -247,7 +247,7 @@ func TestAClockBehindTheMarks(t *testing.T) {
 		sleepUntil(t, "2000-01-02T01:30:00Z")
 		shut(t, k)
 		expect(t, m, "01:00Z@01:00:00")
-		if n := strings.Count(log.String(), "behind the marks"); n != 1 {
+		if n := strings.Count(log.String(), "earlier time than the marks"); n != 1 {
 			t.Errorf("%d warnings: %s", n, log.String())
 		}
 	})

@@ -123,7 +123,7 @@ func (t *leadership) checkClock(now time.Time) {
 	}
 	was := t.behind
 	if t.behind = ahead.Sub(now) >= tooLate; t.behind && !was {
-		t.k.log.Warn("controller: the clock of this machine is behind the marks; schedules do not tick until it has caught up",
+		t.k.log.Warn("controller: this machine's clock shows an earlier time than the marks; schedules do not tick until then",
 			"reason", "ticks up to "+stamp(ahead)+" are handled already",
 			"next", "set the clock; or remove the schedules from the file and add them again, and they begin now")
 	}
