@@ -161,7 +161,7 @@ func (c *keyQueue) insertReplay(r recordRef, now millis) {
 // command gives its time.
 type pace struct {
 	act  *commands.LetterReplay
-	late time.Duration // delay of all later dead letters
+	late time.Duration // delay of all later dead letters; negative if the clock of the command's author is ahead
 }
 
 // lateness is the delay from which on the later dead letters are delayed, too. So a
@@ -174,7 +174,7 @@ const longestPace = 100 * 365 * 24 * time.Hour
 // dueTime returns when the dead letter of an index may be taken.
 func (p *pace) dueTime(index int) time.Time {
 	if p.act.Rate <= 0 {
-		return p.act.At
+		return p.act.At.Add(p.late)
 	}
 	seconds := min(float64(p.act.First+index)/p.act.Rate, longestPace.Seconds())
 	return p.act.At.Add(p.late + time.Duration(seconds*float64(time.Second)))

@@ -183,7 +183,7 @@ func (pl *pipeline) holds(acts *commands.State, act commands.LetterReplay) time.
 // pace returns how many of a command's dead letters may be taken now; if none, when the first may.
 func (as *assignment) pace(a *letterReplay, done int, now time.Time) (n int, due time.Time) {
 	if as.paces[a.act.Offset] == nil {
-		as.paces[a.act.Offset] = &pace{act: &a.act}
+		as.paces[a.act.Offset] = &pace{act: &a.act, late: min(now.Sub(a.act.At), 0)}
 	}
 	p, mine := as.paces[a.act.Offset], a.of[as.p.number][done:]
 	if len(mine) == 0 {

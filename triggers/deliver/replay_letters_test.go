@@ -348,6 +348,21 @@ func TestPace(t *testing.T) {
 	}
 }
 
+// The clock of the gateway that wrote the command is ahead. The dead letters do not wait for ours to catch up.
+func TestPaceOfACommandFromTheFuture(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	for rate, want := range map[float64]int{0: 3, 1: 1} {
+		as := &assignment{p: &partition{number: 7}, paces: map[int64]*pace{}}
+		a := &letterReplay{act: commands.LetterReplay{At: now.Add(time.Hour), Rate: rate}, of: map[int32][]askedLetter{7: {{index: 0}, {index: 1}, {index: 2}}}}
+		if n, _ := as.pace(a, 0, now); n != want {
+			t.Errorf("%d are due at %g a second, want %d", n, rate, want)
+		}
+		if n, _ := as.pace(a, 1, now.Add(time.Second)); n == 0 {
+			t.Errorf("none is due at %g a second after a second", rate)
+		}
+	}
+}
+
 func TestLetterRef(t *testing.T) {
 	want := letterRef{3, 1 << 40, "a/b"}
 	if got, err := parseLetterRef(want.String()); got != want || err != nil {
