@@ -72,16 +72,22 @@ func TestARemovedTriggersEventsBecomeDeadLetters(t *testing.T) {
 	})
 }
 
-// The parked events of a trigger that was removed while no dispatcher ran are found at the start.
-func TestARemovedTriggersEventsAreFoundAtTheStart(t *testing.T) {
-	w := newInstall(t, 2)
-	gone := newSink(t, func(string, int) int { return 500 })
+// parkAndRemove parks ten events of a trigger and removes the trigger from the config, which it does not apply.
+func (w *install) parkAndRemove() *Dispatcher {
+	w.Helper()
+	gone := newSink(w, func(string, int) int { return 500 })
 	w.trigger("gone", gone.url, func(t *config.Trigger) { t.Delivery.Attempts = 1000 })
 	d := w.open()
 	w.publish(10, 5)
 	w.waitFor("it is parked", func() bool { return parkedOf(d, "gone") == 10 })
-	w.close(d)
 	w.remove("gone")
+	return d
+}
+
+// The parked events of a trigger that was removed while no dispatcher ran are found at the start.
+func TestARemovedTriggersEventsAreFoundAtTheStart(t *testing.T) {
+	w := newInstall(t, 2)
+	w.close(w.parkAndRemove())
 	w.open()
 	w.waitFor("there are letters", func() bool { return len(w.letters()) == 10 })
 }
@@ -289,18 +295,12 @@ func (d *Dispatcher) halted() *Dispatcher {
 func TestParkedEventsAreSearchedForAgain(t *testing.T) {
 	t.Parallel()
 	w := newInstall(t, 2)
-	gone := newSink(t, func(string, int) int { return 500 })
-	w.trigger("gone", gone.url, func(t *config.Trigger) { t.Delivery.Attempts = 1000 })
-	d := w.open()
-	w.publish(10, 5)
-	w.waitFor("it is parked", func() bool { return parkedOf(d, "gone") == 10 })
-	d.halted()
+	d := w.parkAndRemove().halted()
 	d.mu.Lock()
 	d.drop(w.ctx, d.pipelines[tidemill.StreamEvents])
 	d.mu.Unlock()
 	away, cancel := context.WithCancel(w.ctx)
 	cancel()
-	w.remove("gone")
 	w.must(d.Apply(away, w.config))
 	w.must(d.Apply(w.ctx, w.config))
 	if d.pipelineCount() != 1 {
@@ -312,14 +312,7 @@ func TestParkedEventsAreSearchedForAgain(t *testing.T) {
 // Kafka does not answer when a command is read whose dead letters are of a stream without triggers.
 func TestAStreamOfDeadLettersIsSearchedForAgain(t *testing.T) {
 	t.Parallel()
-	w := newInstall(t, 2)
-	to := newSink(t, nil)
-	w.trigger("a", to.url, nil)
-	d := w.open()
-	book := w.failing(to, 8, 3)
-	w.remove("a")
-	w.must(d.Apply(w.ctx, w.config))
-	w.waitFor("nobody reads the stream", func() bool { return d.pipelineCount() == 0 })
+	w, _, d, book := lettersWithoutTrigger(t)
 	next := d.halted().commands.Now().Next()
 	w.replay("a", 0, byKey(book, deadletters.Selection{}))
 	w.waitFor("the command is read", func() bool { return d.commands.Now().Next() > next })
@@ -342,18 +335,12 @@ func TestAStreamOfDeadLettersIsSearchedForAgain(t *testing.T) {
 func TestParkedEventsAreFoundWithTheirStream(t *testing.T) {
 	t.Parallel()
 	w := newInstall(t, 2)
-	gone := newSink(t, func(string, int) int { return 500 })
-	w.trigger("gone", gone.url, func(t *config.Trigger) { t.Delivery.Attempts = 1000 })
-	d := w.open()
-	w.publish(10, 5)
-	w.waitFor("it is parked", func() bool { return parkedOf(d, "gone") == 10 })
-	w.close(d)
-	w.remove("gone")
+	w.close(w.parkAndRemove())
 	whole := w.config
 	without := *whole
 	without.Streams = slices.DeleteFunc(slices.Clone(whole.Streams), func(s config.Stream) bool { return s.Name == tidemill.StreamEvents })
 	w.config = &without
-	d = w.open()
+	d := w.open()
 	w.must(d.Apply(w.ctx, whole))
 	if d.pipelineCount() != 1 {
 		t.Fatal("no dispatcher serves the parked events")

@@ -261,9 +261,8 @@ func TestAReplayOutlivesTheDispatcher(t *testing.T) {
 	w.waitFor("nothing is parked", func() bool { return parkedOf(d, "a") == 0 && w.committed() })
 }
 
-// If the trigger is gone, the command is still carried out: new dead letters give the reason.
-func TestLettersOfATriggerThatIsGone(t *testing.T) {
-	t.Parallel()
+// lettersWithoutTrigger returns an install with eight dead letters of a trigger that the config has lost.
+func lettersWithoutTrigger(t *testing.T) (*install, *sink, *Dispatcher, *deadletters.Book) {
 	w := newInstall(t, 2)
 	to := newSink(t, nil)
 	w.trigger("a", to.url, nil)
@@ -272,6 +271,13 @@ func TestLettersOfATriggerThatIsGone(t *testing.T) {
 	w.remove("a")
 	w.must(d.Apply(w.ctx, w.config))
 	w.waitFor("nobody reads the stream", func() bool { return d.pipelineCount() == 0 })
+	return w, to, d, book
+}
+
+// If the trigger is gone, the command is still carried out: new dead letters give the reason.
+func TestLettersOfATriggerThatIsGone(t *testing.T) {
+	t.Parallel()
+	w, to, d, book := lettersWithoutTrigger(t)
 	old := byKey(book, deadletters.Selection{})
 	w.replay("a", 0, old)
 	w.waitFor("there are receipts", func() bool { return len(w.receipts()) == 8 })
