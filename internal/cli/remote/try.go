@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
 	"net/http"
 	"os"
@@ -27,6 +26,7 @@ import (
 	"tidemill.dev/internal/gateway/client"
 	"tidemill.dev/internal/ops/telemetry"
 	"tidemill.dev/internal/platform"
+	"tidemill.dev/internal/runs/agent"
 )
 
 func tryCommand() command.Command {
@@ -105,7 +105,7 @@ func (p *trying) Run(ctx context.Context, s *command.Session, positional []strin
 	if p.folder, err = os.MkdirTemp("", "tidemill-try-"); err != nil {
 		return fmt.Errorf("try: %w", err)
 	}
-	defer func() { err = errors.Join(err, removeAll(p.folder)) }()
+	defer func() { err = errors.Join(err, agent.RemoveFolder(p.folder)) }()
 	here, err := p.open(ctx, s, alone(conf, p.recipe), source.Folder())
 	if err != nil {
 		return fmt.Errorf("try: %w", err)
@@ -362,21 +362,6 @@ func putInput(ctx context.Context, s *command.Session, g *client.Gateway, input,
 		return fmt.Errorf("use %s as the input %s: %w", dir, input, err)
 	}
 	return nil
-}
-
-// removeAll also removes read-only folders, such as those of inputs.
-func removeAll(folder string) error {
-	err := os.RemoveAll(folder)
-	if err == nil {
-		return nil
-	}
-	_ = filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
-		if err == nil && d.IsDir() {
-			_ = os.Chmod(path, 0o700) // if this fails, RemoveAll returns the error
-		}
-		return nil
-	})
-	return os.RemoveAll(folder)
 }
 
 // followLog prints the run's log until its end. The gateway is in this process, and needs no token

@@ -222,23 +222,28 @@ func (f folders) create() error {
 	return err
 }
 
-// remove removes all folders. If that fails for a read-only folder, it makes all folders writable
-// and tries again.
+// remove removes all folders.
 func (f folders) remove() error {
 	for _, dir := range []string{f.in(), f.checkpoint()} {
 		_ = os.Remove(dir) // usually empty, and then this is fastest
 	}
-	err := os.RemoveAll(f.work)
+	return RemoveFolder(f.work)
+}
+
+// RemoveFolder removes a folder. If that fails for a read-only folder, such as that of an input, it makes all
+// folders writable and tries again.
+func RemoveFolder(folder string) error {
+	err := os.RemoveAll(folder)
 	if err == nil || !errors.Is(err, fs.ErrPermission) {
 		return err
 	}
-	_ = filepath.WalkDir(f.work, func(name string, d fs.DirEntry, err error) error {
+	_ = filepath.WalkDir(folder, func(name string, d fs.DirEntry, err error) error {
 		if d != nil && d.IsDir() {
 			_ = os.Chmod(name, 0o700) // the second RemoveAll returns any error
 		}
 		return nil
 	})
-	return os.RemoveAll(f.work)
+	return os.RemoveAll(folder)
 }
 
 // lock makes fetched files and their folders read-only.

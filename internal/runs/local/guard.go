@@ -17,6 +17,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"tidemill.dev/internal/runs/agent"
 )
 
 // GuardArgument is the argument that makes the program a guard.
@@ -232,7 +234,7 @@ func cleanUpPredecessor(ctx context.Context, dir string) error {
 	if json.Unmarshal(text, &l) == nil && l.Cookie != "" { // the cookie identifies the processes
 		endAll(ctx, l)
 	}
-	return os.RemoveAll(filepath.Join(dir, workName))
+	return agent.RemoveFolder(filepath.Join(dir, workName))
 }
 
 // endAll ends every process and container with the cookie.

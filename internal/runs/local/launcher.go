@@ -203,7 +203,7 @@ func (l *Launcher) Close(ctx context.Context) error {
 	l.mu.Unlock()
 	err := l.waitAgents(ctx)
 	l.escaped.close()
-	return errors.Join(err, l.guard.close(ctx), os.RemoveAll(filepath.Join(l.o.Dir, workName)))
+	return errors.Join(err, l.guard.close(ctx), agent.RemoveFolder(filepath.Join(l.o.Dir, workName)))
 }
 
 // waitAgents waits for the agents. Each agent ends before its deadline, unless even the kernel
