@@ -303,11 +303,11 @@ func (p *pass) markIntents(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		p.reached.commit(path.Base(key))
 		rec, err := decodeRecord(key, data)
 		if err != nil {
-			return err
+			return nil // a power cut has emptied it; see recoverUnread
 		}
-		p.reached.commit(rec.ID)
 		return p.treeIfThere(ctx, rec.Tree)
 	})
 }
@@ -377,7 +377,7 @@ func (p *pass) markCheckpoint(ctx context.Context, key string) error {
 		return nil
 	}
 	t, err := p.store.checkpoint(ctx, key)
-	if errors.Is(err, ErrNotFound) {
+	if errors.Is(err, ErrNotFound) || errors.Is(err, ErrCorrupt) {
 		return nil
 	}
 	if err != nil {
@@ -401,9 +401,14 @@ type condemned struct {
 	Until time.Time `json:"until"`
 	Done  bool      `json:"done"`
 	Keys  []string  `json:"keys"`
+
+	unread bool // whether the list cannot be read, so that it may name every key
 }
 
 func (c *condemned) names(keys map[string]bool) bool {
+	if c.unread {
+		return true
+	}
 	for _, k := range c.Keys {
 		if keys[k] {
 			return true
@@ -456,13 +461,15 @@ func (s *Store) finished(ctx context.Context) (map[string]bool, error) {
 
 // condemn reads a list; nil if it no longer exists. An expired list counts as done.
 func (s *Store) condemn(ctx context.Context, key string) (*condemned, error) {
+	var c condemned
 	data, err := s.bucket.get(ctx, key)
+	if err == nil && json.Unmarshal(data, &c) != nil { // a power cut has emptied it
+		var i item
+		i, err = s.bucket.stat(ctx, key)
+		c = condemned{Until: i.time.Add(condemnedFor), unread: true}
+	}
 	if errors.Is(err, ErrNotFound) {
 		return nil, nil
-	}
-	var c condemned
-	if err == nil {
-		err = json.Unmarshal(data, &c)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read %s, which a collection wrote: %w", key, err)

@@ -131,11 +131,10 @@ func (s *Store) removeIntents(ctx context.Context, dataset string) (n int, err e
 			err = nil // the writer has finished
 			continue
 		}
-		var rec *record
-		if err == nil {
-			rec, err = decodeRecord(key, data)
+		if err != nil {
+			break
 		}
-		if err == nil && rec.Dataset == dataset {
+		if rec, unread := decodeRecord(key, data); unread == nil && rec.Dataset == dataset { // see recoverUnread
 			n++
 			err = s.bucket.remove(ctx, key)
 		}

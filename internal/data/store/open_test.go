@@ -1,11 +1,15 @@
 package store
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"tidemill.dev/api"
 )
 
 func TestURLs(t *testing.T) {
@@ -139,5 +143,57 @@ func TestWhatIsReplacedIsReadWhole(t *testing.T) {
 			return
 		default:
 		}
+	}
+}
+
+// A power cut can empty the newest files of a folder. The next tests check that none of them stops the store.
+
+func TestAPowerCutEmptiesAnIntent(t *testing.T) {
+	w := &world{T: t, Store: openStore(t, t.TempDir())}
+	c, err := w.commit("d", map[string]string{"f": "1"}, CommitRequest{Announce: func(context.Context, api.Commit) error { return errors.New("the power is cut") }})
+	if c.ID == "" || err == nil {
+		t.Fatalf("commit: %+v, %v", c, err)
+	}
+	for _, id := range []string{c.ID, "never"} {
+		w.must(w.bucket.put(t.Context(), intentKey(id), nil))
+	}
+	if _, err := w.Collect(t.Context(), Collection{}); err != nil {
+		t.Error(err)
+	}
+	if _, err := w.RemoveDataset(t.Context(), "other"); err != nil {
+		t.Error(err)
+	}
+	if err := w.Recover(t.Context(), w.announce); err != nil {
+		t.Error(err)
+	}
+	w.same("announced", w.announced, []string{c.ID})
+	w.same("intents", w.remains(intentsPrefix), []string(nil))
+}
+
+func TestAPowerCutEmptiesAListOfACollection(t *testing.T) {
+	w := &world{T: t, Store: openStore(t, t.TempDir())}
+	list := condemnsPrefix + "list"
+	w.must(w.bucket.put(t.Context(), list, nil))
+	if c, err := w.condemn(t.Context(), list); err != nil || c.Done || !c.names(map[string]bool{"any": true}) {
+		t.Errorf("it may name every key: %+v, %v", c, err)
+	}
+	later(w.Store, condemnedFor+time.Minute)
+	w.committed("d", map[string]string{"f": "1"})
+}
+
+func TestAPowerCutEmptiesACheckpoint(t *testing.T) {
+	w := &world{T: t, Store: openStore(t, t.TempDir())}
+	older := w.tree("older")
+	w.must(w.SetCheckpoint(t.Context(), "r", 1, older))
+	for _, key := range []string{checkpointKey("r", 2), checkpointKey("first", 1)} {
+		w.must(w.bucket.put(t.Context(), key, nil))
+	}
+	if got, err := w.Checkpoint(t.Context(), "r"); err != nil || got != older {
+		t.Errorf("the checkpoint is %+v, %v", got, err)
+	}
+	_, err := w.Checkpoint(t.Context(), "first")
+	w.wants(err, ErrCorrupt, "first")
+	if _, err := w.Collect(t.Context(), Collection{}); err != nil {
+		t.Error(err)
 	}
 }

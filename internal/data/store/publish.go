@@ -116,7 +116,7 @@ func (s *Store) recover(ctx context.Context, i item, announce func(context.Conte
 	}
 	rec, err := decodeRecord(i.key, data)
 	if err != nil {
-		return err
+		return s.recoverUnread(ctx, i.key, announce)
 	}
 	is, err := s.record(ctx, rec.Dataset, rec.Branch, rec.Number)
 	switch {
@@ -128,6 +128,30 @@ func (s *Store) recover(ctx context.Context, i item, announce func(context.Conte
 		return s.forget(ctx, rec)
 	}
 	return s.publish(ctx, rec, announce)
+}
+
+// recoverUnread decides about an intent that a power cut has emptied. Its writer has ended with the machine, so its
+// commit was made before, or never will be.
+func (s *Store) recoverUnread(ctx context.Context, key string, announce func(context.Context, api.Commit) error) error {
+	var made *record
+	err := s.bucket.list(ctx, refsPrefix, func(i item) error {
+		data, err := s.bucket.get(ctx, i.key)
+		if err != nil {
+			return err
+		}
+		if rec, err := decodeRecord(i.key, data); err == nil && intentKey(rec.ID) == key { // an unreadable commit is reported where it is used
+			made = rec
+			return errEnough
+		}
+		return nil
+	})
+	switch {
+	case made != nil:
+		return s.publish(ctx, made, announce)
+	case err != nil:
+		return err
+	}
+	return s.bucket.remove(ctx, key)
 }
 
 // abandon removes an intent that is so old that its writer has given up as well.

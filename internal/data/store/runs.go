@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"slices"
 
 	"tidemill.dev/api"
 )
@@ -67,34 +68,41 @@ func (s *Store) SetCheckpoint(ctx context.Context, run string, attempt int, t ap
 	return nil
 }
 
-// Checkpoint returns the newest checkpoint of a run; ErrNotFound if there is none.
-func (s *Store) Checkpoint(ctx context.Context, run string) (api.TreeRef, error) {
+// Checkpoint returns the newest checkpoint of a run; ErrNotFound if there is none. A power cut can empty the newest:
+// then it is the newest that can be read, and ErrCorrupt if there is none.
+func (s *Store) Checkpoint(ctx context.Context, run string) (t api.TreeRef, err error) {
 	if err := checkRun(run); err != nil {
 		return api.TreeRef{}, err
 	}
-	newest := 0
-	err := s.bucket.list(ctx, checkpointsOf(run), func(i item) error {
+	var attempts []int
+	err = s.bucket.list(ctx, checkpointsOf(run), func(i item) error {
 		if _, attempt, ok := cutCheckpoint(i.key); ok {
-			newest = max(newest, attempt)
+			attempts = append(attempts, attempt)
 		}
 		return nil
 	})
-	if err == nil && newest == 0 {
+	if err == nil && len(attempts) == 0 {
 		err = ErrNotFound
 	}
 	if err != nil {
 		return api.TreeRef{}, fmt.Errorf("checkpoint of run %s: %w", run, err)
 	}
-	return s.checkpoint(ctx, checkpointKey(run, newest))
+	slices.Sort(attempts)
+	for _, attempt := range slices.Backward(attempts) {
+		if t, err = s.checkpoint(ctx, checkpointKey(run, attempt)); !errors.Is(err, ErrCorrupt) {
+			break
+		}
+	}
+	return t, err
 }
 
 func (s *Store) checkpoint(ctx context.Context, key string) (t api.TreeRef, err error) {
 	data, err := s.bucket.get(ctx, key)
-	if err == nil {
-		err = json.Unmarshal(data, &t)
+	if err == nil && json.Unmarshal(data, &t) != nil {
+		err = ErrCorrupt
 	}
 	if err != nil {
-		return t, fmt.Errorf("read checkpoint %s: %w", key, err)
+		return t, fmt.Errorf("checkpoint %s: %w", key, err)
 	}
 	return t, nil
 }
