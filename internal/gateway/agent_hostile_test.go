@@ -189,7 +189,7 @@ func TestTheLogOfAnAttemptIsBoundedHoweverItIsNumbered(t *testing.T) {
 		s.remember("a", &tidemill.Run{ID: "run"}, time.Now())
 		stored := map[int]int{}
 		for i := range 400 {
-			if seq, bytes := numbers(i); s.countLogChunk("a", seq, bytes, 1000) {
+			if seq, bytes := numbers(i); s.countLogChunk("a", "", seq, bytes, 1000) {
 				stored[seq] = bytes
 			}
 		}

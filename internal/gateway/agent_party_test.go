@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 
 	"tidemill.dev"
@@ -96,4 +97,19 @@ func TestLogsOfSeveral(t *testing.T) {
 		}
 	}
 	wantProblem(t, m.do(http.MethodGet, "/api/v1/runs/"+a.run+"/log?part=../x", ""), http.StatusBadRequest, api.InvalidRequest, "")
+}
+
+// The bound of a log holds for the log of each worker and server.
+func TestTheLogOfAnotherWorkerIsBounded(t *testing.T) {
+	t.Parallel()
+	m := newMill(t, nil)
+	a := m.beginRun("pair", "bot-1")
+	chunk := strings.Repeat("x", api.MaxLogChunk-1) + "\n" // one of the two chunks that the plan and the slack allow
+	for _, part := range []string{"", "&part=w1", "&part=ps0"} {
+		for seq, want := range []int{http.StatusNoContent, http.StatusNoContent, http.StatusRequestEntityTooLarge} {
+			if r := a.post("/log?seq="+itoa(seq)+part, chunk); r.StatusCode != want {
+				t.Errorf("chunk %d%s: %d %s; want %d", seq, part, r.StatusCode, r.body, want)
+			}
+		}
+	}
 }

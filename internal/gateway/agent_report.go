@@ -184,7 +184,7 @@ func (g *Gateway) agentLog(w http.ResponseWriter, r *request) *api.Problem {
 	if part != "" && !hasPart(&plan, part) {
 		return badParameter("part", fmt.Sprintf("%q is not a worker of the attempt; give one such as w1 or ps0, and nothing for the first worker", clipText(part)))
 	}
-	if !g.attempts.countLogChunk(r.attempt.name+part, seq, len(chunk), mostLog(&plan)) {
+	if !g.attempts.countLogChunk(r.attempt.name, part, seq, len(chunk), mostLog(&plan)) {
 		return tooLarge(fmt.Sprintf("the log of an attempt of this run may have %d bytes: note that the rest is left out, and stop sending", plan.MaxLog))
 	}
 	ctx, cancel := g.toTheEnd(r)

@@ -35,7 +35,7 @@ recipes:
     makes: {model: "boxed/{key}"}
   pair:
     when: {type: nothing-of-tests}
-    run: {dir: ., command: [fit], workers: 2, servers: {count: 1}}
+    run: {dir: ., command: [fit], workers: 2, servers: {count: 1}, maxLog: 1MiB}
     makes: {model: "pair/{key}"}
   clean:
     when: {type: bot-created}

@@ -206,8 +206,13 @@ type cachedAttempt struct {
 
 	steps   float64 // lines of progress that the attempt may send now
 	stepped time.Time
-	logged  int64 // bytes of log that came through this gateway
-	chunks  []logChunk
+	logs    map[string]*cachedLog // by worker or server; empty for the first worker
+}
+
+// cachedLog is the amount of one log that came through this gateway.
+type cachedLog struct {
+	bytes  int64
+	chunks []logChunk
 }
 
 // logChunk is a chunk of a log. The newest few are remembered.
@@ -284,31 +289,39 @@ func (s *attemptCache) countProgress(name string, n int, now time.Time) bool {
 	return true
 }
 
-// countLogChunk counts a chunk of the log, unless the log would then be larger than most bytes. If
+// countLogChunk counts a chunk of the log of a worker or server, unless the log would then be larger than most bytes. If
 // one of the newest chunks comes again, only its growth counts. Any other chunk counts in full:
 // otherwise an agent could reuse numbers to have all its chunks counted as repeats.
-func (s *attemptCache) countLogChunk(name string, seq, bytes int, most int64) bool {
+func (s *attemptCache) countLogChunk(name, part string, seq, bytes int, most int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a := s.of[name]
 	if a == nil {
 		return true
 	}
+	l := a.logs[part]
+	if l == nil {
+		l = &cachedLog{}
+		if a.logs == nil {
+			a.logs = map[string]*cachedLog{}
+		}
+		a.logs[part] = l
+	}
 	was := 0
-	at := slices.IndexFunc(a.chunks, func(c logChunk) bool { return c.seq == seq })
+	at := slices.IndexFunc(l.chunks, func(c logChunk) bool { return c.seq == seq })
 	if at >= 0 {
-		was = a.chunks[at].bytes
+		was = l.chunks[at].bytes
 	}
 	more := int64(max(bytes-was, 0))
-	if more > 0 && a.logged+more > most {
+	if more > 0 && l.bytes+more > most {
 		return false
 	}
 	if at >= 0 {
-		a.chunks = slices.Delete(a.chunks, at, at+1)
-	} else if len(a.chunks) == chunksKept {
-		a.chunks = slices.Delete(a.chunks, 0, 1)
+		l.chunks = slices.Delete(l.chunks, at, at+1)
+	} else if len(l.chunks) == chunksKept {
+		l.chunks = slices.Delete(l.chunks, 0, 1)
 	}
-	a.logged, a.chunks = a.logged+more, append(a.chunks, logChunk{seq, max(bytes, was)})
+	l.bytes, l.chunks = l.bytes+more, append(l.chunks, logChunk{seq, max(bytes, was)})
 	return true
 }
 
