@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -192,6 +194,32 @@ func TestACheckpointIsGoneOnFrom(t *testing.T) {
 		t.Errorf("%v", paths)
 	}
 	wantProblem(t, b.get("/files?tree="+sumOf("no tree")), http.StatusNotFound, api.UnknownData, "")
+}
+
+// A power cut can empty files of the store. An attempt then starts without its checkpoint and its champion, and is
+// told that an input is corrupt: if it only tried again, it would hold its GPUs until its deadline.
+func TestFilesOfTheStoreAreCorrupt(t *testing.T) {
+	t.Parallel()
+	m := newMill(t, nil)
+	a := m.beginRun("fit", "bot-1")
+	corrupt := sumOf("a tree")
+	for _, key := range []string{"runs/" + a.run + "/checkpoints/0001", "trees/" + corrupt[:2] + "/" + corrupt} {
+		file := filepath.Join(m.files, filepath.FromSlash(key))
+		m.must(os.MkdirAll(filepath.Dir(file), 0o700))
+		m.must(os.WriteFile(file, nil, 0o600))
+	}
+	m.loseAttempt(a.run, 1)
+	b := m.waitForAttempt(a.run, 2)
+	var order api.Order
+	if r := b.get(""); r.StatusCode != http.StatusOK {
+		t.Errorf("the order: %d %s", r.StatusCode, r.body)
+	} else if m.must(json.Unmarshal([]byte(r.body), &order)); order.Checkpoint != nil {
+		t.Errorf("the checkpoint: %+v", order.Checkpoint)
+	}
+	if c, p := m.gateway.championFor(t.Context(), a.run, &tidemill.Champion{Version: 1, Artifact: corrupt}); c != nil || p != nil {
+		t.Errorf("the champion: %+v, %+v", c, p)
+	}
+	wantProblem(t, b.get("/files?tree="+corrupt), http.StatusNotFound, api.UnknownData, "corrupt")
 }
 
 // If the facts with the events are gone, the answer is the ledger's newest event.

@@ -82,6 +82,7 @@ type trainingWorld struct {
 	tokens   *scheduler.Tokens
 	launched *idleLauncher
 	warm     *warmpods.Book
+	files    string // folder of the store
 }
 
 func newMill(t testing.TB, change func(*Options)) *trainingWorld {
@@ -91,14 +92,14 @@ func newMill(t testing.TB, change func(*Options)) *trainingWorld {
 
 func newMillOn(t testing.TB, servers embedded.Options, change func(*Options)) *trainingWorld {
 	t.Helper()
-	m := &trainingWorld{world: newWorldOf(t, attemptConfig, servers, nil), launched: &idleLauncher{}}
+	m := &trainingWorld{world: newWorldOf(t, attemptConfig, servers, nil), launched: &idleLauncher{}, files: t.TempDir()}
 	names := must1(m.config.Names())(t)
 	producer := must1(m.broker.Producer(broker.ProducerOptions{}))(t)
 	t.Cleanup(func() { _ = producer.Close(context.Background()) }) // Kafka may be away
 	m.ledger = must1(ledger.Open(t.Context(), ledger.Options{Broker: m.broker, Producer: producer, Names: names, Redis: m.redis,
 		Kafka: must1(m.broker.Cluster(t.Context()))(t)}))(t)
 	t.Cleanup(func() { m.must(m.ledger.Close(context.Background())) })
-	m.store = must1(store.Open(t.Context(), store.Options{URL: t.TempDir()}))(t)
+	m.store = must1(store.Open(t.Context(), store.Options{URL: m.files}))(t)
 	t.Cleanup(func() { m.must(m.store.Close()) })
 	m.tokens = must1(scheduler.NewTokens(bytes.Repeat([]byte{1}, scheduler.SecretSize)))(t)
 	m.warm = warmpods.NewBook(m.redis, names, "kafka-1")

@@ -399,7 +399,7 @@ func (g *Gateway) championFor(ctx context.Context, run string, c *tidemill.Champ
 	defer cancel()
 	t, err := g.opt.Store.TreeRef(ctx, c.Artifact)
 	switch {
-	case errors.Is(err, store.ErrNotFound): // the attempt runs without a champion, as a run that begins now would
+	case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrCorrupt): // the attempt runs without a champion, as a run that begins now would
 		g.log.Warn("gateway: the champion's files are lost; the attempt measures no champion", "run", run, "version", c.Version, "reason", err)
 		return nil, nil
 	case err != nil:
@@ -429,6 +429,9 @@ func (g *Gateway) checkpointFor(ctx context.Context, run string, number int) (*a
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		return nil, nil
+	case errors.Is(err, store.ErrCorrupt):
+		g.log.Warn("gateway: the checkpoint of a run is lost; its attempt starts anew", "run", run, "reason", err)
+		return nil, nil
 	case err != nil:
 		return nil, g.storeFault("read the checkpoint of run "+run, err)
 	}
@@ -457,7 +460,11 @@ func (g *Gateway) agentFiles(w http.ResponseWriter, r *request) *api.Problem {
 		}
 		return o.writeLine(ctx, line)
 	})
-	if err != nil {
+	switch {
+	case errors.Is(err, store.ErrCorrupt): // no later try succeeds, and the attempt would hold its GPUs until its deadline
+		g.log.Warn("gateway: a tree is corrupt in the store; an attempt cannot read it", "run", r.attempt.run.ID, "reason", err)
+		p = unknownData(err.Error() + ": put its files again")
+	case err != nil:
 		p = g.storeFault("list tree "+tree, err)
 	}
 	return o.finish(ctx, err, p)

@@ -131,6 +131,8 @@ func (g *Gateway) storeFault(what string, err error) *api.Problem {
 		return diskFull(err.Error())
 	case errors.Is(err, store.ErrGone):
 		return unavailable("the folder of the object store " + store.ErrGone.Error())
+	case errors.Is(err, store.ErrCorrupt):
+		return unavailable(what + ": " + err.Error())
 	}
 	return unavailable("the store does not answer (" + what + "); send it again later")
 }
