@@ -177,6 +177,7 @@ const learnEvery = time.Second
 func (f *Foreman) proposal(ctx context.Context, run *tidemill.Run, number int) (d tidemill.RunStarted, fault, err error) {
 	d = tidemill.RunStarted{Attempt: number, Causes: run.Causes, Seen: run.LastAsked()}
 	if number > 1 && run.PlanMAC != "" && hasPlan(run) { // launch checks the MAC
+		d.Plan = f.movedPlan(run)
 		return d, nil, nil
 	}
 	r, there := f.opt.Config().Recipe(run.Recipe)
@@ -201,6 +202,18 @@ func (f *Foreman) proposal(ctx context.Context, run *tidemill.Run, number int) (
 	f.troubles.notePlanned(r.Name)
 	d.Plan = &plan
 	return d, fault, nil
+}
+
+// movedPlan returns the plan of a run whose recipe is in another pool now: the claimed slot is there, and the old pool
+// may no longer exist. It is nil if the plan stays. A plan without our MAC is not signed again.
+func (f *Foreman) movedPlan(run *tidemill.Run) *tidemill.Plan {
+	r, there := f.opt.Config().Recipe(run.Recipe)
+	var p tidemill.Plan
+	if !there || !f.opt.Tokens.Signed(run) || json.Unmarshal(run.Plan, &p) != nil || p.Pool == r.Run.Pool {
+		return nil
+	}
+	p.Pool = r.Run.Pool
+	return &p
 }
 
 // hasPlan reports whether a run's plan can be launched.

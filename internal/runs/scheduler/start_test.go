@@ -360,3 +360,31 @@ func TestAHotKeyBegins(t *testing.T) {
 		t.Errorf("of %d causes, live is %+v, and %+v waits", causes+1, m.Live, m.Waiting)
 	}
 }
+
+// The present config decides in which pool a run starts attempts. If the pool of a retried run was renamed, its next
+// attempt starts in the new one, and takes a slot there.
+func TestARetryFollowsItsRecipeToAnotherPool(t *testing.T) {
+	r := plain("intent")
+	w := newWorld(t, r)
+	f := w.foreman(nil)
+	a := w.begun(f, wish("intent", "k", "1"))
+	moved := r
+	moved.Run.Pool = "newer"
+	w.change(func(c *config.Config) {
+		c.Recipes, c.Pools = []config.Recipe{moved}, []config.Pool{{Name: "newer", Slots: 1}}
+	})
+	_, err := f.Finish(w.ctx(), w.run(f, a.Run), 1, tidemill.RunFinished{Outcome: tidemill.OutcomeLost, Reason: "its node is gone"})
+	w.must(err)
+	w.must(f.Advance(w.ctx(), "intent", "k"))
+	launched := w.launch.of(a.Run)
+	if len(launched) != 2 || launched[1].Plan.Pool != "newer" {
+		t.Fatalf("launched is %+v", launched)
+	}
+	if run := w.run(f, a.Run); run.Pool != "newer" || !w.tokens.Signed(run) {
+		t.Errorf("the run is in pool %s, with the plan %s", run.Pool, run.Plan)
+	}
+	busy, err := f.ledger.Busy(w.ctx())
+	if err != nil || busy.Pools["newer"] != 1 || busy.Pools["default"] != 0 {
+		t.Errorf("busy are %v, %v", busy.Pools, err)
+	}
+}
