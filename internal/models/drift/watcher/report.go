@@ -181,18 +181,19 @@ func (w *watcher) encode() ([]byte, error) {
 	return data, nil
 }
 
-// load continues with the saved state. If there is none, or one of other figures, the watch begins with the first
-// answers that the stream still has.
+// load continues with the saved state. If there is none, or one of other figures, or one that cannot be read, the watch
+// begins with the first answers that the stream still has.
 func (w *watcher) load(ctx context.Context) error {
 	data, err := w.Store.Note(ctx, w.note())
-	if errors.Is(err, store.ErrNotFound) {
+	switch {
+	case errors.Is(err, store.ErrNotFound):
 		return nil
-	}
-	if err == nil {
-		err = w.decode(data)
-	}
-	if err != nil {
+	case err != nil:
 		return fmt.Errorf("read the saved state: %w", err)
+	}
+	if err := w.decode(data); err != nil {
+		w.Logger.Warn("drift: the saved state cannot be read; the watch begins again", "scorer", w.Scorer.Name, "reason", err)
+		w.models, w.silent = map[string]*drift.Model{}, 0
 	}
 	return nil
 }

@@ -477,3 +477,33 @@ func TestACutIsSavedAtOnce(t *testing.T) {
 		}
 	}
 }
+
+// A state that cannot be read, for example after a power cut, does not end the watch for ever: it begins again.
+func TestAStateThatCannotBeReadBeginsAgain(t *testing.T) {
+	f := newFeed(t, func(*broker.View) {})
+	b := newBot(1)
+	for n := range 100 {
+		f.message(b, n)
+	}
+	good, err := f.w.encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.w.Store, err = store.Open(t.Context(), store.Options{URL: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.w.Store.Close() })
+	for name, state := range map[string][]byte{"empty": nil, "cut off": good[:len(good)-1], "no JSON": []byte("{")} {
+		if err := f.w.Store.PutNote(t.Context(), f.w.note(), state); err != nil {
+			t.Fatal(err)
+		}
+		w := newWatcher(f.w.Options)
+		if err := w.load(t.Context()); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if len(w.models)+len(w.Places) > 0 || w.silent != 0 {
+			t.Errorf("%s: %d models, places %v", name, len(w.models), w.Places)
+		}
+	}
+}
