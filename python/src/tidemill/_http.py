@@ -167,10 +167,14 @@ def read_some(answer: http.client.HTTPResponse) -> Iterator[bytes]:
 
 def problem_of(e: urllib.error.HTTPError) -> TidemillError:
     """Return the error of an unsuccessful answer."""
-    text = e.read(1 << 20)
+    text = b""
     problem: Dict[str, Any] = {}
-    if e.headers.get_content_type() == "application/problem+json":
-        problem = json.loads(text)
+    try:  # the status counts, even if the body is cut off
+        text = e.read(1 << 20)
+        if e.headers.get_content_type() == "application/problem+json":
+            problem = dict(json.loads(text))
+    except (OSError, http.client.HTTPException, ValueError, TypeError):
+        pass
     detail = problem.get("detail", "") if problem else f"the answer is {e.code}: {text[:200].decode(errors='replace')!r}"
     refused = next((a["problem"] for a in problem.get("events", []) if "problem" in a), None)
     if refused:

@@ -61,7 +61,12 @@ def folder(source: pathlib.Path) -> List[Upload]:
     """Return the files of a folder, or one file."""
     if source.is_file():
         return [_file(source, source.name)]
-    files = [p for p in sorted(source.rglob("*")) if p.is_file()]
+    files = []
+    for p in sorted(source.rglob("*")):
+        if p.is_file():
+            files.append(p)
+        elif p.is_symlink() or not p.is_dir():
+            raise ValueError(f"{p} is a link to a folder or to nothing, or no file, and would be left out: replace it by its target, or remove it")
     if not files:
         raise FileNotFoundError(f"{source} is neither a file nor a folder with files")
     return [_file(p, p.relative_to(source).as_posix()) for p in files]

@@ -6,7 +6,7 @@ import importlib
 import math
 import os
 import pathlib
-import tempfile
+import secrets
 from contextlib import contextmanager
 from typing import Any, Iterator, List, Union
 
@@ -79,14 +79,10 @@ def replacing(file: PathLike) -> Iterator[pathlib.Path]:
     """Give a temporary path with the same ending. At the end the file there gets its real name, if nothing failed."""
     to = pathlib.Path(file)
     to.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=".", suffix=".part" + to.suffix, dir=to.parent)
-    os.close(handle)
-    part = pathlib.Path(name)
+    part = to.parent / f".{secrets.token_hex(8)}.part{to.suffix}"
+    os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))  # not by tempfile, whose files only their owner may read
     try:
         yield part
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(part, 0o666 & ~umask)
         os.replace(part, to)
     except BaseException:
         part.unlink()

@@ -10,8 +10,10 @@ import threading
 import unittest
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Callable, List
+from unittest import mock
 
 from tidemill import Client, TidemillError, event
+from tidemill._values import write_text
 
 Answer = Callable[[BaseHTTPRequestHandler], None]
 
@@ -135,6 +137,45 @@ class WithServer(unittest.TestCase):
         self.assertEqual(list(client.runs.follow("r1")), ["one", "twö", "three"])
         self.assertIn("attempt=2", self.requests[1].path)
         self.assertIn("skip=7", self.requests[1].path)
+
+    def test_a_problem_that_is_cut_is_repeated(self) -> None:
+        def half(h: BaseHTTPRequestHandler) -> None:
+            h.send_response(503)
+            h.send_header("Content-Type", PROBLEM)
+            h.send_header("Content-Length", "100")
+            h.end_headers()
+            h.wfile.write(b'{"title": "the gateway')
+            h.close_connection = True
+
+        def chunk(h: BaseHTTPRequestHandler) -> None:
+            h.send_response(503)
+            h.send_header("Content-Type", PROBLEM)
+            h.send_header("Transfer-Encoding", "chunked")
+            h.end_headers()
+            h.wfile.write(b"40\r\n{")
+            h.close_connection = True
+
+        client = self.serve(half, chunk, answer(503, [], PROBLEM), answer(200, {"scorers": []}))
+        self.assertEqual(client.scorers(), [])
+
+    def test_nothing_of_a_folder_is_left_out(self) -> None:
+        client = self.serve()
+        for link in ("folder", "nothing"):
+            with tempfile.TemporaryDirectory() as folder:
+                os.mkdir(os.path.join(folder, "folder"))
+                with open(os.path.join(folder, "folder", "a.csv"), "w", encoding="utf-8") as f:
+                    f.write("1")
+                os.symlink(link, os.path.join(folder, "link"))
+                with self.assertRaisesRegex(ValueError, "link"):
+                    client.data.put("d", folder)
+
+    def test_a_file_is_replaced_without_a_change_of_the_umask(self) -> None:
+        was = os.umask(0o027)
+        self.addCleanup(os.umask, was)
+        with tempfile.TemporaryDirectory() as folder, mock.patch("os.umask", side_effect=AssertionError("it is that of all threads")):
+            write_text(os.path.join(folder, "a"), "1")
+            self.assertEqual(os.stat(os.path.join(folder, "a")).st_mode & 0o777, 0o640)
+            self.assertEqual(os.listdir(folder), ["a"])
 
     def test_a_store_gets_no_token(self) -> None:
         data = b"hello"
