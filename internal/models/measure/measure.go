@@ -214,6 +214,7 @@ func keyOf(o *tidemill.OutcomeData) tallyKey { return tallyKey{o.Model, o.Versio
 
 // load reads figures from the ledger.
 func (r *run) load(ctx context.Context, outcomes []taken) error {
+	r.forget() // first, because it may drop a tally of these outcomes
 	unknown := map[string][]tallyKey{}
 	for i := range outcomes {
 		if k := keyOf(&outcomes[i].data); r.all[k] == nil && !slices.Contains(unknown[k.model], k) {
@@ -223,7 +224,6 @@ func (r *run) load(ctx context.Context, outcomes []taken) error {
 	if len(unknown) == 0 {
 		return nil
 	}
-	r.forget()
 	models, err := r.Ledger.ModelsOf(ctx, slices.Collect(maps.Keys(unknown)))
 	if err != nil {
 		return err

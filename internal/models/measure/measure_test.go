@@ -257,3 +257,24 @@ func TestFactsAreRareOnceFiguresAreStable(t *testing.T) {
 		}
 	}
 }
+
+// If there are too many tallies, those without changes are dropped, also one that the same outcomes need.
+func TestTalliesAreDroppedWhileTheyAreNeeded(t *testing.T) {
+	w := newWorld(t)
+	r := &run{Options: Options{Ledger: w.ledger, Logger: slog.New(slog.DiscardHandler)}, all: map[tallyKey]*tally{}, next: map[int32]int64{}}
+	d := &broker.Delivery{Stream: tidemill.StreamOutcomes}
+	for i, model := range []string{"known", "new"} {
+		w.register(model, 1)
+		data, err := json.Marshal(tidemill.OutcomeData{Model: model, Version: 1, Scorer: "s", Place: fmt.Sprint("messages/0/", i), Revision: 1, Label: "a", Truth: "a"})
+		w.must(err)
+		d.Events = append(d.Events, broker.Incoming{Offset: int64(i), View: broker.View{Type: tidemill.TypeOutcome, Data: data}})
+	}
+	for i := range mostTallies {
+		k := tallyKey{"known", 1 + i, "s"}
+		r.all[k] = &tally{tallyKey: k, sums: tidemill.Measured{Scorer: "s", Version: k.version, Until: map[int32]int64{}}}
+	}
+	w.must(r.take(t.Context(), d))
+	if len(r.dirty) != 2 || len(r.all) > 3 {
+		t.Errorf("%d tallies have changed, and %d are there", len(r.dirty), len(r.all))
+	}
+}
