@@ -221,10 +221,8 @@ func (d *draft) writeObject(r io.Reader, p api.Part, at int64) error {
 	case to.err != nil:
 		return asLocalFault(to.err)
 	case err != nil:
-		return err
-	case n < p.Size:
-		return io.ErrUnexpectedEOF
-	case n > p.Size || sum(h) != p.Digest:
+		return err // also that of an answer that was cut off
+	case n != p.Size || sum(h) != p.Digest:
 		return asLocalFault(fmt.Errorf("object %s came with other bytes than its digest names: it is corrupt in the store, or on the way", p.Digest))
 	}
 	return nil

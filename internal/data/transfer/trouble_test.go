@@ -162,10 +162,15 @@ func TestWhatIsWrongIsNotLaidDown(t *testing.T) {
 			c.Cache = t.TempDir()
 		}
 		all := scanned(t, from)
-		d.objects[all[0].Digest] = []byte("FILE 0")
 		to := filepath.Join(dir, "to")
-		if err := c.Get(t.Context(), to, all, nil); err == nil || !strings.Contains(err.Error(), "corrupt") {
-			t.Errorf("%v", err)
+		for _, text := range []string{"FILE 0", "FI", ""} {
+			d.objects[all[0].Digest] = []byte(text)
+			ctx, end := context.WithCancel(t.Context())
+			c.Again = func(err error) { t.Errorf("%q is asked for again: %v", text, err); end() }
+			if err := c.Get(ctx, to, all, nil); err == nil || !strings.Contains(err.Error(), "corrupt") {
+				t.Errorf("%q: %v", text, err)
+			}
+			end()
 		}
 		for _, path := range []string{"../out", "/out", "a/../../out", ".", ""} {
 			if err := c.Get(t.Context(), to, []api.File{{Path: path, Digest: all[0].Digest}}, nil); err == nil || !strings.Contains(err.Error(), "path is not below the folder") {
