@@ -225,7 +225,7 @@ func (l *logbook) lastLine() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, stream := range []string{stderr, stdout} {
-		if newest := l.newest[stream]; newest != nil {
+		if newest := l.newest[stream]; newest != nil && newest.String() != "" {
 			return newest.String()
 		}
 	}

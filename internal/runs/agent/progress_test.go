@@ -182,6 +182,16 @@ func TestLastWords(t *testing.T) {
 	}
 }
 
+// A stream with blank lines only does not hide the last line of the other.
+func TestTheLastLineIsNotBlank(t *testing.T) {
+	l := newLogbook(t.Context(), nil, 0, time.Now)
+	l.line(time.Now(), stdout, []byte("no such file: train.csv"), true)
+	l.line(time.Now(), stderr, nil, true)
+	if got := l.lastLine(); got != "no such file: train.csv" {
+		t.Errorf("the last line is %q", got)
+	}
+}
+
 func TestKeepLast(t *testing.T) {
 	for text, want := range map[string]string{"": "", "\n\n": "", "a": "a\n", "a\nb\n": "b\n", "a\nb\n\n": "b\n", "a\nbc": "bc\n"} {
 		for piece := 1; piece <= 3; piece++ {
