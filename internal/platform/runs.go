@@ -108,7 +108,11 @@ func (p *Platform) foremanOptions(w *runServices, o RunsOptions) scheduler.Optio
 	f := scheduler.Options{Ledger: w.ledger, Store: w.store, Broker: p.broker, Names: p.names, Config: p.Config, Asked: w.asked.Now,
 		Announce: p.publishCommit, Tokens: w.tokens, Dir: o.Recipes, Logger: p.log}
 	f.Outcomes = func(ctx context.Context, scorer config.Scorer, key string, last time.Duration) (tidemill.Input, error) {
-		return history.Write(ctx, history.Options{Broker: p.broker, Store: w.store, Scorer: scorer, Key: key, Last: last})
+		in, err := history.Write(ctx, history.Options{Broker: p.broker, Store: w.store, Scorer: scorer, Key: key, Last: last})
+		if errors.Is(err, history.ErrTooMany) {
+			err = scheduler.Hopeless(err)
+		}
+		return in, err
 	}
 	if w.launcher != nil {
 		f.Launcher, f.Alone = w.launcher, p.cluster == nil && (o.Alone || p.Embedded())

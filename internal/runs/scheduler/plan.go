@@ -30,6 +30,9 @@ func unfitf(format string, args ...any) error {
 	return &planError{reason: fmt.Sprintf(format, args...)}
 }
 
+// Hopeless marks an error of [Options.Outcomes] that another try would meet too. The run then fails with its text.
+func Hopeless(err error) error { return &planError{reason: err.Error()} }
+
 // writer expands a recipe's templates for one run.
 type writer struct {
 	recipe config.Recipe
@@ -268,6 +271,9 @@ func (f *Foreman) storeOutcomes(ctx context.Context, r config.Recipe, run *tidem
 		}
 		from := slices.IndexFunc(r.Inputs, func(from config.InputFrom) bool { return from.Name == in.Name })
 		stored, err := f.opt.Outcomes(ctx, scorer, key, r.Inputs[from].Last)
+		if _, unfit := errors.AsType[*planError](err); unfit {
+			return unfitf("make the input %s: %v", in.Name, err)
+		}
 		if err != nil {
 			return fmt.Errorf("make the input %s: %w", in.Name, err)
 		}

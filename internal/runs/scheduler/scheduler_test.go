@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -406,5 +407,28 @@ func TestMoreThanAFactHolds(t *testing.T) {
 	big.Events = []json.RawMessage{json.RawMessage(`"` + strings.Repeat("x", 2<<20) + `"`)}
 	if _, err := f.Request(w.ctx(), big); err == nil {
 		t.Error("an event of 2 MiB was put on the log")
+	}
+}
+
+// A key whose input can never be made ends its run, and does not keep the runs of other keys from starting.
+func TestAnInputThatCanNeverBeMade(t *testing.T) {
+	r := plain("intent")
+	r.Inputs = []config.InputFrom{{Name: "history", Outcomes: "bots", Last: time.Hour}}
+	w := newWorld(t, r)
+	w.change(func(c *config.Config) { c.Scorers = []config.Scorer{{Name: "bots"}} })
+	f := w.foreman(func(o *Options) {
+		o.Outcomes = func(_ context.Context, _ config.Scorer, key string, _ time.Duration) (tidemill.Input, error) {
+			if key == "busy" {
+				return tidemill.Input{}, Hopeless(errors.New("there are too many outcomes"))
+			}
+			return tidemill.Input{Outcomes: "bots"}, nil
+		}
+	})
+	busy, other := w.ask(f, wish("intent", "busy", "1")), w.ask(f, wish("intent", "other", "2"))
+	if run := w.run(f, busy.Run); run.State != tidemill.RunFailed || !strings.Contains(run.Reason, "the input history: there are too many outcomes") {
+		t.Errorf("the run is %s: %s", run.State, run.Reason)
+	}
+	if n := len(w.launch.of(other.Run)); n != 1 {
+		t.Errorf("the run of the other key was launched %d times", n)
 	}
 }
