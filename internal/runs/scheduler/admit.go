@@ -73,7 +73,10 @@ func (f *Foreman) admit(ctx context.Context, pool string) (bool, error) {
 		if err != nil || !got {
 			return false, err
 		}
-		if begun, err := f.begin(ctx, slot); begun || err != nil {
+		planning, cancel := steady(ctx)
+		begun, err := f.begin(planning, slot)
+		cancel()
+		if begun || err != nil {
 			return true, err
 		}
 	}

@@ -63,10 +63,11 @@ func dueRun(m *fold.Making, run string, now time.Time) *tidemill.Run {
 const startTries = 5
 
 // begin starts the next attempt of the run for which a slot was claimed. It returns false, and
-// gives the slot back, if the attempt did not start.
+// gives the slot back, if the attempt did not start. The context limits how long the plan may take.
+//
+// A plan may take longer than the claim of its slot lasts. If this process plans the run already, the claim is kept: it
+// holds the slot for the run, and lets other runs start meanwhile.
 func (f *Foreman) begin(ctx context.Context, s ledger.Slot) (bool, error) {
-	ctx, cancel := steady(ctx)
-	defer cancel()
 	for range startTries {
 		m, err := f.ledger.Making(ctx, s.Recipe, s.Key)
 		if err != nil {
@@ -75,6 +76,9 @@ func (f *Foreman) begin(ctx context.Context, s ledger.Slot) (bool, error) {
 		run := dueRun(m, s.Run, f.now())
 		if run == nil {
 			break // another process was quicker, or the run was cancelled or postponed
+		}
+		if f.launching.has(tidemill.AttemptName(run.ID, run.NextAttempt())) {
+			return false, nil
 		}
 		begun, err := f.start(ctx, run)
 		switch {
@@ -91,6 +95,8 @@ func (f *Foreman) begin(ctx context.Context, s ledger.Slot) (bool, error) {
 
 // giveBack returns a slot. If that fails too, the claim expires.
 func (f *Foreman) giveBack(ctx context.Context, s ledger.Slot, why error) error {
+	ctx, cancel := steady(ctx)
+	defer cancel()
 	err := f.ledger.Return(ctx, s)
 	if why != nil {
 		return fmt.Errorf("begin run %s of recipe %s for key %s: %w", s.Run, s.Recipe, s.Key, why)
@@ -108,6 +114,8 @@ func (f *Foreman) start(ctx context.Context, run *tidemill.Run) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	ctx, cancel := steady(ctx)
+	defer cancel()
 	where, m, err := f.appendStart(ctx, run, d)
 	if d.Plan != nil && errors.Is(err, broker.ErrTooLarge) {
 		fault = unfitf("its plan is too large for an event; make env and command shorter")
@@ -193,7 +201,10 @@ func (f *Foreman) proposal(ctx context.Context, run *tidemill.Run, number int) (
 	if _, unfit := errors.AsType[*planError](err); unfit {
 		fault, err = err, nil
 	}
-	if err != nil {
+	switch {
+	case errors.Is(ctx.Err(), context.Canceled): // this process stops
+		return d, nil, err
+	case err != nil:
 		if f.troubles.add(r.Name, err, f.now()) {
 			f.log.Warn("scheduler: starting a run failed; retrying", "recipe", run.Recipe, "key", run.Key, "run", run.ID, "reason", err)
 		}

@@ -29,6 +29,11 @@ const (
 	startsPerLook = 100
 	// startsAtOnce is how many attempts are begun in one pool at the same time.
 	startsAtOnce = 8
+
+	// planFor is how long a plan may take: an input may have the outcomes of months. A round waits for the starts of a pool
+	// for roundFor at most. Those that take longer go on meanwhile.
+	planFor  = time.Hour
+	roundFor = 5 * time.Second
 )
 
 // Watch does the work that needs a clock until the context ends: it starts due runs, finds lost
@@ -36,6 +41,7 @@ const (
 // the log in each round, so work that one round misses is found by a later round.
 func (f *Foreman) Watch(ctx context.Context) error {
 	w := &watcher{Foreman: f, rules: rules{silence: f.opt.Silence, alone: f.opt.Alone}}
+	defer w.starting.Wait()
 	var l loop
 	for ctx.Err() == nil {
 		changed := f.ledger.Changed()
@@ -97,37 +103,74 @@ func (w *watcher) admitAll(ctx context.Context) error {
 		all     faults
 	)
 	for i := range c.Pools {
-		filling.Go(func() { all.add(w.fill(ctx, c.Pools[i].Name)) })
+		pool, room := c.Pools[i].Name, w.roomOf(c.Pools[i].Name)
+		filling.Go(func() { all.add(w.fill(ctx, pool, room)) })
 	}
 	filling.Wait()
 	return all.err()
 }
 
+// roomOf returns the channel that limits the starts of a pool.
+func (w *watcher) roomOf(pool string) chan struct{} {
+	if w.rooms[pool] == nil {
+		if w.rooms == nil {
+			w.rooms = map[string]chan struct{}{}
+		}
+		w.rooms[pool] = make(chan struct{}, startsAtOnce)
+	}
+	return w.rooms[pool]
+}
+
 // fill starts runs in the free slots of a pool. It starts several runs at the same time because
 // each start waits for the log and the store, not for the processor.
-func (w *watcher) fill(ctx context.Context, pool string) error {
+func (w *watcher) fill(ctx context.Context, pool string, room chan struct{}) error {
 	var (
 		beginning sync.WaitGroup
-		room      = make(chan struct{}, startsAtOnce)
 		fruitless atomic.Int32
 		all       faults
 	)
+	late := time.NewTimer(roundFor)
+	defer late.Stop()
 	for n := 0; n < startsPerLook && fruitless.Load() < maxFruitless; n++ {
+		select {
+		case room <- struct{}{}:
+		case <-late.C:
+			return all.err()
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 		slot, got, err := w.claim(ctx, pool)
 		if all.add(err); err != nil || !got {
+			<-room
 			break
 		}
-		room <- struct{}{}
-		beginning.Go(func() {
-			begun, err := w.begin(ctx, slot)
+		beginning.Add(1)
+		w.starting.Go(func() {
+			defer beginning.Done()
+			planning, cancel := context.WithTimeout(ctx, planFor)
+			defer cancel()
+			begun, err := w.begin(planning, slot)
 			if all.add(err); !begun {
 				fruitless.Add(1)
 			}
 			<-room
 		})
 	}
-	beginning.Wait()
+	waitAtMost(&beginning, late.C)
 	return all.err()
+}
+
+// waitAtMost waits until the work of a group is done, or it is late.
+func waitAtMost(work *sync.WaitGroup, late <-chan time.Time) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		work.Wait()
+	}()
+	select {
+	case <-done:
+	case <-late:
+	}
 }
 
 // faults collects the errors of several goroutines.
@@ -142,7 +185,11 @@ func (f *faults) add(err error) {
 	f.all = append(f.all, err)
 }
 
-func (f *faults) err() error { return errors.Join(f.all...) }
+func (f *faults) err() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return errors.Join(f.all...)
+}
 
 // pause returns the shortest wait before the next round.
 func (l *loop) pause(err error) time.Duration {
@@ -172,6 +219,8 @@ func (l *loop) waitForWork(ctx context.Context, changed <-chan struct{}, pause t
 // beat meanwhile.
 type watcher struct {
 	*Foreman
+	starting    sync.WaitGroup           // starts under way, also those of earlier rounds
+	rooms       map[string]chan struct{} // limits of these starts, by pool
 	rules       rules
 	since       map[string]time.Time // last sign of life, by the attempt's name
 	asked       map[string]time.Time // time of the last question to the launcher for a waiting attempt, by its name

@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"tidemill.dev"
+	"tidemill.dev/config"
 	"tidemill.dev/internal/data/ledger"
 )
 
@@ -108,4 +110,41 @@ func TestWhenAnAttemptWasHeardOf(t *testing.T) {
 			t.Errorf("%s: it was heard of at %s, want %s", step.name, w.since["live-1"], step.want)
 		}
 	}
+}
+
+// Watch takes the time that a plan needs, because an input may have the outcomes of months. Meanwhile other runs of the
+// recipe start, the run is not planned twice, and the round ends.
+func TestALongPlanDoesNotKeepOthersWaiting(t *testing.T) {
+	r := plain("intent")
+	r.Inputs = []config.InputFrom{{Name: "history", Outcomes: "bots", Last: time.Hour}}
+	w := newWorld(t, r)
+	w.change(func(c *config.Config) { c.Scorers = []config.Scorer{{Name: "bots"}} })
+	planning, ready := make(chan time.Duration, 10), make(chan struct{})
+	f := w.foreman(func(o *Options) {
+		o.Outcomes = func(ctx context.Context, _ config.Scorer, key string, _ time.Duration) (tidemill.Input, error) {
+			if key == "busy" {
+				by, _ := ctx.Deadline()
+				planning <- time.Until(by)
+				select {
+				case <-ready:
+				case <-ctx.Done():
+					return tidemill.Input{}, context.Cause(ctx)
+				}
+			}
+			return tidemill.Input{Outcomes: "bots"}, nil
+		}
+	})
+	busy := w.ask(f.withoutLauncher(), wish("intent", "busy", "1"))
+	w.watch(f)
+	if left := <-planning; left <= steadyFor {
+		t.Fatalf("the plan may take %v", left)
+	}
+	name := tidemill.AttemptName(busy.Run, 1)
+	if begun, err := f.begin(w.ctx(), ledger.Slot{Pool: "default", Recipe: "intent", Key: "busy", Run: busy.Run}); begun || err != nil || !f.launching.has(name) || len(planning) > 0 {
+		t.Errorf("it is planned twice: %t, %v", begun, err)
+	}
+	w.begun(f, wish("intent", "other", "2"))
+	close(ready)
+	w.waitUntil("the run is launched", func() bool { return len(w.launch.of(busy.Run)) == 1 })
+	w.run(f, busy.Run)
 }
