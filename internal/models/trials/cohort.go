@@ -72,6 +72,9 @@ func (r *runner) advance(ctx context.Context) (more bool, err error) {
 	}
 	r.pace.heads(ends[r.Scorer.To])
 	for _, c := range r.cohorts {
+		c.grow(ends)
+	}
+	for _, c := range r.cohorts {
 		limit := ends
 		if c != r.cohorts[0] {
 			limit = r.cohorts[0].next
@@ -114,6 +117,18 @@ func (r *runner) dropLost(ctx context.Context, ends map[string][]int64) error {
 		}
 	}
 	return nil
+}
+
+// grow adds the partitions that the streams have got. All of their records are newer than the trials.
+func (c *cohort) grow(ends map[string][]int64) {
+	for stream, at := range ends {
+		for len(c.next[stream]) < len(at) {
+			c.next[stream] = append(c.next[stream], 0)
+			for _, t := range c.trials {
+				t.from[stream] = append(t.from[stream], 0)
+			}
+		}
+	}
 }
 
 // isBeyond reports whether a cohort has read more than a stream has.

@@ -280,6 +280,30 @@ func TestTheAnswersAreCreatedAgain(t *testing.T) {
 	w.wait("the new answers", func(all []api.Trial) bool { return len(all) == 1 && all[0].Answered == 20 && all[0].Wins == 0 })
 }
 
+// The answers' stream gets partitions. The trial counts the answers in them, too, and its verdict can be computed again.
+func TestTheAnswersGetPartitions(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.version("a", nil)
+	publish := func(from, n int) {
+		for i := from; i < from+n; i++ {
+			labels := labelsOf(i, 8, 0)
+			w.outcome("a", w.answered("a", i, 1, labels), 1, labels[1], "spam", 1)
+		}
+	}
+	publish(0, 10)
+	all := few()
+	all.AtLeast = 60
+	w.version("a", all)
+	w.run(w.options())
+	w.wait("the first answers", func(all []api.Trial) bool { return len(all) == 1 && all[0].Answered == 10 })
+	w.scored = 4
+	_, err := w.broker.EnsureStreams(t.Context(), []broker.StreamSpec{{Name: "scored", Partitions: int(w.scored)}}, broker.EnsureOptions{})
+	w.must(err)
+	publish(10, 50)
+	w.checkAgain(w.ended("a", 2))
+}
+
 // Two processes that run the same trials propose one end.
 func TestTwoRunnersEndATrialOnce(t *testing.T) {
 	t.Parallel()

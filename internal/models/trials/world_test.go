@@ -43,6 +43,7 @@ type world struct {
 	registrar *registry.Registrar
 	artifact  string // tree of every version
 	runs      int
+	scored    int32 // number of partitions of the answers
 
 	mu      sync.Mutex
 	away    bool // whether no candidate can answer
@@ -54,7 +55,7 @@ type world struct {
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	w := &world{TB: t, loads: map[string]int{}, news: make(chan struct{}, 1)}
+	w := &world{TB: t, loads: map[string]int{}, news: make(chan struct{}, 1), scored: 2}
 	servers, err := embedded.Start(t.Context(), embedded.Options{})
 	w.must(err)
 	t.Cleanup(func() { _ = servers.Close() })
@@ -167,7 +168,7 @@ func (w *world) answered(key string, n, champion int, labels map[int]string) bro
 // answer publishes the champion's answer to the event with this id and place.
 func (w *world) answer(key, id string, at broker.Position, champion int, label string) {
 	w.Helper()
-	w.send("scored", at.Partition%2, &broker.View{ID: at.Place(), Source: "/scorer", Type: tidemill.TypeScored, Subject: key, DataContentType: "application/json",
+	w.send("scored", at.Partition%w.scored, &broker.View{ID: at.Place(), Source: "/scorer", Type: tidemill.TypeScored, Subject: key, DataContentType: "application/json",
 		Data: fmt.Appendf(nil, `{"label":%q}`, label), Extensions: []broker.Attribute{{Name: tidemill.AttrModel, Value: "m/" + key},
 			{Name: tidemill.AttrModelVersion, Value: strconv.Itoa(champion)}, {Name: tidemill.AttrCausationID, Value: id}, {Name: tidemill.AttrCausationSource, Value: "/test"}}})
 }
