@@ -430,7 +430,7 @@ func (g *Gateway) checkpointFor(ctx context.Context, run string, number int) (*a
 	case errors.Is(err, store.ErrNotFound):
 		return nil, nil
 	case errors.Is(err, store.ErrCorrupt):
-		g.log.Warn("gateway: the checkpoint of a run is lost; its attempt starts anew", "run", run, "reason", err)
+		g.log.Warn("gateway: the checkpoint of a run is lost; its attempt starts from the beginning", "run", run, "reason", err)
 		return nil, nil
 	case err != nil:
 		return nil, g.storeFault("read the checkpoint of run "+run, err)
