@@ -196,8 +196,8 @@ func TestACheckpointIsGoneOnFrom(t *testing.T) {
 	wantProblem(t, b.get("/files?tree="+sumOf("no tree")), http.StatusNotFound, api.UnknownData, "")
 }
 
-// A power cut can empty files of the store. An attempt then starts without its checkpoint and its champion, and is
-// told that an input is corrupt: if it only tried again, it would hold its GPUs until its deadline.
+// A power cut can empty files of the store. An attempt then starts without its checkpoint and its champion. It fails if
+// an input is corrupt: if it only tried again, it would hold its GPUs until its deadline.
 func TestFilesOfTheStoreAreCorrupt(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, nil)

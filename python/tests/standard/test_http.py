@@ -139,23 +139,19 @@ class WithServer(unittest.TestCase):
         self.assertIn("skip=7", self.requests[1].path)
 
     def test_a_problem_that_is_cut_is_repeated(self) -> None:
-        def half(h: BaseHTTPRequestHandler) -> None:
-            h.send_response(503)
-            h.send_header("Content-Type", PROBLEM)
-            h.send_header("Content-Length", "100")
-            h.end_headers()
-            h.wfile.write(b'{"title": "the gateway')
-            h.close_connection = True
+        def broken(text: bytes, **headers: str) -> Answer:
+            def write(h: BaseHTTPRequestHandler) -> None:
+                h.send_response(503)
+                for name, value in {"Content-Type": PROBLEM, **headers}.items():
+                    h.send_header(name.replace("_", "-"), value)
+                h.end_headers()
+                h.wfile.write(text)
+                h.close_connection = True
 
-        def chunk(h: BaseHTTPRequestHandler) -> None:
-            h.send_response(503)
-            h.send_header("Content-Type", PROBLEM)
-            h.send_header("Transfer-Encoding", "chunked")
-            h.end_headers()
-            h.wfile.write(b"40\r\n{")
-            h.close_connection = True
+            return write
 
-        client = self.serve(half, chunk, answer(503, [], PROBLEM), answer(200, {"scorers": []}))
+        client = self.serve(broken(b'{"title": "the gate', Content_Length="100"), broken(b"40\r\n{", Transfer_Encoding="chunked"),
+                            answer(503, [], PROBLEM), answer(200, {"scorers": []}))
         self.assertEqual(client.scorers(), [])
 
     def test_nothing_of_a_folder_is_left_out(self) -> None:
