@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -248,6 +249,26 @@ func TestArraysOfManyLengths(t *testing.T) {
 						t.Fatalf("%d of %s as %d: %v", n, number, other, err)
 					}
 				}
+			}
+		}
+	}
+}
+
+// Lists in a list, where the model leaves the number of the lists, their length or both open.
+func TestListsOfManyLengths(t *testing.T) {
+	for _, shape := range [][]int{{tensor.Any, tensor.Any}, {tensor.Any, 3}, {7, tensor.Any}, {tensor.Any, 1, 3}} {
+		for n := 1; n < 70; n++ {
+			if shape[0] > 0 && n != shape[0] {
+				continue
+			}
+			list, values := "[1,2,3]", []float32{1, 2, 3}
+			if len(shape) > 2 {
+				list = "[" + list + "]"
+			}
+			data := "[" + strings.Repeat(list+",", n-1) + list + "]"
+			got, err := readOne(t, "data", spec("x", tensor.Float, shape...), event(data))
+			if all, _ := got.([]float32); err != nil || !slices.Equal(all, slices.Repeat(values, n)) {
+				t.Fatalf("%d lists as %v: %v: %v", n, shape, got, err)
 			}
 		}
 	}

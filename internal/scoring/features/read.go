@@ -319,6 +319,8 @@ func (r *reader) elements(t *tensor.Tensor, i, want int, size *int) int {
 		limit := r.at + want - read
 		if want < 0 {
 			limit = r.grown(t)
+		} else if limit > t.Len() { // the first row has set this size, and its number of lists is open
+			t.Resize(limit)
 		}
 		if limit == r.at {
 			return -1
