@@ -14,6 +14,7 @@ import (
 	"tidemill.dev"
 	"tidemill.dev/broker"
 	"tidemill.dev/broker/jsonscan"
+	"tidemill.dev/broker/parked"
 	"tidemill.dev/broker/retry"
 	"tidemill.dev/internal/scoring/jsontensor"
 	"tidemill.dev/triggers/deadletters"
@@ -208,8 +209,9 @@ func sourceOf(names tidemill.Names, scorer string) string {
 }
 
 // outcome adds the outcome of an answer. Without a label its truth is the one that the config assumes. Its record key is the
-// key of the model, so that all outcomes of a key are in one partition.
-func (o *output) outcome(a *answer, l *label, before string) {
+// key of the model, so that all outcomes of a key are in one partition. An outcome that is too large for its stream is not
+// added, and its size is returned.
+func (o *output) outcome(a *answer, l *label, before string) (tooLarge int) {
 	v := broker.View{ID: a.view.id, Source: o.source(), Type: tidemill.TypeOutcome, Subject: a.view.subject, Time: o.now().UTC().Format(time.RFC3339Nano),
 		DataContentType: "application/json", DataSchema: tidemill.Schema(tidemill.TypeOutcome), Key: []byte(o.match.keyOf(&a.view))}
 	if a.revision > 1 {
@@ -222,7 +224,30 @@ func (o *output) outcome(a *answer, l *label, before string) {
 	v.Extensions = slices.DeleteFunc(ext[:], func(x broker.Attribute) bool { return x.Value == "" })
 	o.memory = o.appendData(o.memory[:0], a, l, before)
 	v.Data = o.memory
+	if bytes := parked.Size(&v); bytes > mostSent {
+		return bytes
+	}
 	o.outcomes = append(o.outcomes, v.Clone())
+	return 0
+}
+
+// mostSent is the size limit of an outcome. Kafka would refuse a larger one, and with it the whole transaction, again
+// and again.
+const mostSent = 1<<20 - 16<<10
+
+// tooLarge adds the dead letter of a label whose outcome is too large; without a label, or if its place is not known, that of
+// the answer.
+func (o *output) tooLarge(a *answer, l *label, bytes int) error {
+	stream, at, with := o.answers, a.position, ""
+	if l != nil {
+		with = fmt.Sprintf(" with the label %.100q of %.100q, whose truth has %d bytes,", l.id, l.source, len(l.truth))
+		if l.position != nowhere {
+			stream, at = o.labels, l.position
+		}
+	}
+	place := broker.Position{Stream: o.answers, Partition: a.partition, Offset: a.offset}
+	return o.lost(stream, at.partition, at.offset, at.offset, nil, fmt.Sprintf(
+		"the outcome of the answer at %s%s has %d bytes, which is too large for its stream; at most %d are possible. Publish shorter texts", place.Place(), with, bytes, mostSent))
 }
 
 // appendData appends tidemill.OutcomeData as JSON. The members of the answer's data (label, score, scores) are copied as

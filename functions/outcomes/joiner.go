@@ -133,7 +133,9 @@ func (j *joiner) answer(v *broker.View, at position, ms int64) error {
 		if j.relate(l, &a) != inTime {
 			continue // expireLabel says so
 		}
-		j.join(l, &a)
+		if err := j.join(l, &a); err != nil {
+			return err
+		}
 		l.used = true
 	}
 	j.e.labels = newestUsed(j.e.labels)
@@ -215,7 +217,9 @@ func (j *joiner) give(l *label) (found relation, gone bool, err error) {
 			gone = gone || forgotten
 			if !forgotten {
 				joined = true
-				j.join(l, a)
+				if err := j.join(l, a); err != nil {
+					return 0, false, err
+				}
 			}
 		}
 		if r == inTime || found == stranger {
@@ -226,28 +230,35 @@ func (j *joiner) give(l *label) (found relation, gone bool, err error) {
 }
 
 // join gives an answer the truth of a label, unless it has this truth already.
-func (j *joiner) join(l *label, a *answer) {
+func (j *joiner) join(l *label, a *answer) error {
 	switch {
 	case j.replaying: // the outcome on the log says which truth the answer has
-		return
+		return nil
 	case a.revision > 0 && a.truth == l.truth:
 		j.n.repeated++
-		return
+		return nil
 	case j.hasWritten(a, l):
-		return
+		return nil
 	}
-	if j.n.joined++; a.revision > 0 {
-		j.n.joined--
-		j.n.corrected++
+	count := &j.n.joined
+	if a.revision > 0 {
+		count = &j.n.corrected
 	}
-	j.publish(a, l, l.truth)
+	return j.publish(a, l, l.truth, count)
 }
 
-// publish writes the next revision of an answer's outcome.
-func (j *joiner) publish(a *answer, l *label, truth string) {
-	before := a.truth
-	a.revision, a.truth = a.revision+1, truth
-	j.out.outcome(a, l, before)
+// publish writes the next revision of an answer's outcome, and counts it. If its texts do not fit into one event, the answer
+// keeps its truth.
+func (j *joiner) publish(a *answer, l *label, truth string, count *uint64) error {
+	next := *a
+	next.revision, next.truth = a.revision+1, truth
+	if bytes := j.out.outcome(&next, l, a.truth); bytes > 0 {
+		j.n.unreadable++
+		return j.out.tooLarge(a, l, bytes)
+	}
+	*a = next
+	*count++
+	return nil
 }
 
 func (j *joiner) isForgotten(a *answer) (bool, error) {
@@ -308,6 +319,7 @@ func (j *joiner) expireAnswer(v *broker.View, at position, ms int64) error {
 	value := j.match.answerValue(&fresh.view)
 	h := hashOf(value)
 	var a *answer
+	var err error
 	if value != "" {
 		if err := j.load(&h); err != nil {
 			return err
@@ -331,16 +343,14 @@ func (j *joiner) expireAnswer(v *broker.View, at position, ms int64) error {
 	}
 	switch {
 	case l != nil:
-		j.n.joined++
-		j.publish(a, l, l.truth)
+		err = j.publish(a, l, l.truth, &j.n.joined)
 	case j.missing != "":
-		j.n.assumed++
-		j.publish(a, nil, j.missing)
+		err = j.publish(a, nil, j.missing, &j.n.assumed)
 	}
 	if known {
 		j.store(&h, ms)
 	}
-	return nil
+	return err
 }
 
 // lastInTime returns the last label of the loaded entry that is for an answer; nil if none is.

@@ -135,6 +135,28 @@ func TestATransactionTakesLongerThanTheWait(t *testing.T) {
 	w.must(x.Close(t.Context()))
 }
 
+// Labels whose texts do not fit into one event together become dead letters, and those after them are joined.
+func TestAnOutcomeThatIsTooLarge(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.runs(w.options(scorer(time.Hour, "")))
+	w.answer(1, "k", "legit")
+	w.answer(2, "k", "legit")
+	w.label("long", 1, strings.Repeat("x", 600<<10))
+	w.awaits("the first outcome", func() bool { return len(w.outcomes()[place(1)]) == 1 })
+	w.label("longer", 1, strings.Repeat("y", 600<<10)) // a correction has both truths
+	w.label("short", 2, "fraud")
+	w.awaits("the outcome after it", func() bool { return len(w.outcomes()[place(2)]) == 1 })
+	w.label("last", 1, "fraud")
+	w.awaits("the correction", func() bool { return len(w.outcomes()[place(1)]) == 2 })
+	if o := w.outcomes()[place(1)][1]; o.Truth != "fraud" {
+		t.Errorf("the truth is %.20q", o.Truth)
+	}
+	if l := w.letters(); len(l) != 1 || !strings.Contains(l[""], "too large") {
+		t.Errorf("the dead letters are %v", l)
+	}
+}
+
 // An owner that is killed at any step leaves nothing out and nothing twice.
 func TestAKillAtEachStep(t *testing.T) {
 	t.Parallel()
