@@ -34,7 +34,7 @@ type mark struct{ offset, expired int64 }
 // commit writes the outputs and the offsets in one transaction.
 func (s *session) commit(ctx context.Context, now bool) error {
 	s.moveRead()
-	if s.out.size() == 0 && !now && time.Since(s.committed) < markEvery {
+	if s.out.size() == 0 && !now && !s.index.isFull() && time.Since(s.committed) < markEvery {
 		return nil
 	}
 	if err := s.passOthers(ctx); err != nil {

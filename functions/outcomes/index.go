@@ -42,8 +42,9 @@ const mergeAt = 8
 // table is the part of the index that is in memory.
 type table struct {
 	at     map[hash]span
-	bytes  []byte // encoded entries; replaced ones stay until the table is written
+	bytes  []byte // encoded entries; replaced ones stay until the table is written or compacted
 	newest int64
+	lean   int // bytes of the entries when the table was last compacted
 }
 
 type span struct{ from, to uint32 }
@@ -51,6 +52,21 @@ type span struct{ from, to uint32 }
 func newTable() *table { return &table{at: map[hash]span{}} }
 
 func (t *table) get(s span) []byte { return t.bytes[s.from:s.to] }
+
+// compact drops replaced entries. The old bytes stay valid for those who have got some of them.
+func (t *table) compact() {
+	t.lean = 0
+	for _, s := range t.at {
+		t.lean += int(s.to - s.from)
+	}
+	bytes := make([]byte, 0, t.lean)
+	for h, s := range t.at {
+		from := len(bytes)
+		bytes = append(bytes, t.get(s)...)
+		t.at[h] = span{uint32(from), uint32(len(bytes))}
+	}
+	t.bytes = bytes
+}
 
 // mostTableBytes bounds the memory of entries that are larger than most.
 const mostTableBytes = 96 << 20
@@ -184,6 +200,9 @@ func (x *index) get(h *hash) ([]byte, error) {
 // put stores an entry in place of the one before.
 func (x *index) put(h *hash, e *entry) {
 	t := x.table
+	if len(t.bytes) >= max(mostTableBytes, 2*t.lean) {
+		t.compact()
+	}
 	from := len(t.bytes)
 	t.bytes = e.append(t.bytes)
 	t.at[*h] = span{uint32(from), uint32(len(t.bytes))}
@@ -205,7 +224,7 @@ func (x *index) seal(settings string, at places) error {
 	x.next++
 	x.segments, x.places = append(x.segments, s), at
 	clear(x.table.at) // its memory is used again
-	x.table.bytes, x.table.newest = x.table.bytes[:0], 0
+	x.table.bytes, x.table.newest, x.table.lean = x.table.bytes[:0], 0, 0
 	return x.writeManifest(settings)
 }
 

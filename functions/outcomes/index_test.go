@@ -175,3 +175,24 @@ func FuzzEntry(f *testing.F) {
 		}
 	})
 }
+
+// An entry that changes again and again takes no more memory than its newest state, however many changes one commit has.
+func TestChangesOfOneEntryTakeNoMemory(t *testing.T) {
+	t.Parallel()
+	x, err := openIndex("", "s", 50)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = x.close() }()
+	text := strings.Repeat("x", 1<<20)
+	x.setText(1, "one", 1)
+	for range 3*mostTableBytes>>20 + 8 {
+		x.setText(2, text, 2)
+	}
+	if n := cap(x.table.bytes); n > 2*mostTableBytes {
+		t.Errorf("two entries take %d MiB", n>>20)
+	}
+	if x.textOf(t, 1) != "one" || x.textOf(t, 2) != text || x.isFull() {
+		t.Error("the entries are others, or the table is full")
+	}
+}

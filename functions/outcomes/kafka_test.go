@@ -157,6 +157,35 @@ func TestAnOutcomeThatIsTooLarge(t *testing.T) {
 	}
 }
 
+// A batch ends when the memory for entries is full, so that a backlog of large labels takes no more.
+func TestABatchEndsWhenTheIndexIsFull(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const labels = 1000
+	for n := range labels {
+		v := labelEvent("l"+strconv.Itoa(n), n, strings.Repeat("x", 16<<10))
+		w.p.Send(t.Context(), streamLabels, &v, func(_ broker.Receipt, err error) { w.must(err) })
+	}
+	w.must(w.p.Flush(t.Context()))
+	o := w.options(scorer(time.Hour, ""))
+	o.most = 10
+	s, err := open(t.Context(), o)
+	w.must(err)
+	defer func() { w.must(s.close(context.Background())) }()
+	read := 0
+	for times := 0; read < labels; times++ {
+		w.must(s.gather(t.Context(), patience))
+		n := len(s.index.table.at)
+		if read += n; n == 0 || n > labels/5 {
+			t.Fatalf("batch %d has %d labels of %d", times, n, labels)
+		}
+		w.must(s.commit(t.Context(), false))
+		if s.index.isFull() {
+			t.Fatalf("batch %d leaves a full index", times)
+		}
+	}
+}
+
 // An owner that is killed at any step leaves nothing out and nothing twice.
 func TestAKillAtEachStep(t *testing.T) {
 	t.Parallel()

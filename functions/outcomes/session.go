@@ -228,9 +228,9 @@ func (s *session) run(ctx context.Context) error {
 	return s.index.seal(s.settings, s.places()) // so that the next start reads nothing again
 }
 
-// gather takes the events that have arrived, up to a batch. It waits for the first one.
+// gather takes the events that have arrived, up to a batch, or until the index is full. It waits for the first one.
 func (s *session) gather(ctx context.Context, wait time.Duration) error {
-	for taken := 0; taken < mostBatch && s.out.size() < mostOutputs; wait = together {
+	for taken := 0; taken < mostBatch && s.out.size() < mostOutputs && !s.index.isFull(); wait = together {
 		limited, cancel := context.WithTimeout(ctx, wait)
 		d, err := s.consumer.Poll(limited)
 		cancel()
