@@ -186,6 +186,39 @@ func TestABatchEndsWhenTheIndexIsFull(t *testing.T) {
 	}
 }
 
+// The config names another stream of labels, or of answers, that has had events for long. Like a scorer's first owner, the
+// next one begins there a wait ago: old labels become no dead letters, and old answers get no assumed truth.
+func TestAnotherStreamBeginsAWaitAgo(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const wait = 300 * time.Millisecond
+	c := scorer(wait, "legit")
+	stop := w.runs(w.options(c))
+	w.answer(1, "k", "legit")
+	w.awaits("the first outcome", func() bool { return len(w.outcomes()) == 1 })
+	_ = stop()
+
+	_, err := w.b.EnsureStreams(t.Context(), []broker.StreamSpec{{Name: "answers-before", Partitions: 1}, {Name: "labels-before", Partitions: 1}}, broker.EnsureOptions{})
+	w.must(err)
+	old, label := answerEvent(w.names, 2, "k", "legit"), labelEvent("old", 3, "fraud")
+	_, err = w.p.Publish(t.Context(), "answers-before", &old)
+	w.must(err)
+	_, err = w.p.Publish(t.Context(), "labels-before", &label)
+	w.must(err)
+	over := time.Now().Add(2 * wait)
+	w.awaits("the end of the wait", func() bool { return time.Now().After(over) })
+
+	c.To, c.Labels.From = "answers-before", "labels-before"
+	w.runs(w.options(c))
+	young := answerEvent(w.names, 4, "k", "legit")
+	_, err = w.p.Publish(t.Context(), "answers-before", &young)
+	w.must(err)
+	w.awaits("the outcome of a new answer", func() bool { return len(w.outcomes()[place(4)]) == 1 })
+	if o, l := w.outcomes(), w.letters(); len(o) != 2 || len(l) > 0 {
+		t.Errorf("%d outcomes, want 2; dead letters: %v", len(o), l)
+	}
+}
+
 // An owner that is killed at any step leaves nothing out and nothing twice.
 func TestAKillAtEachStep(t *testing.T) {
 	t.Parallel()

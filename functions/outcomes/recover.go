@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -15,16 +16,9 @@ import (
 // manifest. The rest follows from the logs: first the answers, then the outcomes and dead letters on the log, and then the
 // labels. The outcomes say which truth an answer has, and the dead letters which labels were too late.
 func (s *session) recover(ctx context.Context) error {
-	began := time.Now()
-	known, err := s.readCommitted(ctx)
-	if err != nil {
-		return err
-	}
 	now := time.Now()
-	if !known {
-		if err := s.beginAnew(ctx, now); err != nil {
-			return err
-		}
+	if err := s.readCommitted(ctx, now); err != nil {
+		return err
 	}
 	if s.isContradicted() {
 		s.Logger.Warn("outcomes: the answers on disk are ahead of Kafka's offsets; they are read again from the stream", "scorer", s.Config.Name)
@@ -59,51 +53,43 @@ func (s *session) recover(ctx context.Context) error {
 	if s.consumer, err = s.reader(ctx, []*input{s.answers, s.labels}, s.start); err != nil {
 		return err
 	}
-	s.Logger.Info("outcomes: this process joins the answers of the scorer with their labels", "scorer", s.Config.Name, "events", s.index.count(), "after", time.Since(began).Round(time.Millisecond))
+	s.Logger.Info("outcomes: this process joins the answers of the scorer with their labels", "scorer", s.Config.Name, "events", s.index.count(), "after", time.Since(now).Round(time.Millisecond))
 	return nil
 }
 
-// readCommitted reads the offsets of this scorer's last owner. It returns false if there was none.
-func (s *session) readCommitted(ctx context.Context) (known bool, err error) {
-	read := func(stream string) (offsets, notes []int64, err error) {
+// readCommitted reads the offsets of this scorer's last owner. A stream without offsets is new to the scorer: it has its first
+// owner, or its config names another stream. Such a stream begins with the labels of the last wait, and with the answers that
+// these may be for. Answers before that get no assumed truth, because their labels may be gone.
+func (s *session) readCommitted(ctx context.Context, now time.Time) (err error) {
+	read := func(stream string, begin time.Duration) (offsets, notes []int64, err error) {
 		ends, err := s.Broker.Ends(ctx, stream)
 		if err != nil {
 			return nil, nil, err
 		}
 		found, err := s.Broker.Committed(ctx, group(s.Config.Name), ends)
+		if err != nil {
+			return nil, nil, err
+		}
+		if !slices.ContainsFunc(found, func(p broker.Position) bool { return p.Offset >= 0 }) {
+			offsets, err = s.offsets(ctx, stream, now.Add(-begin))
+			return offsets, clone(offsets), err
+		}
 		for _, p := range found {
-			known = known || p.Offset >= 0
 			expired, _ := strconv.ParseInt(p.Note, 10, 64) // without a note nothing has expired
 			// An added partition has no offset, and is read from its beginning.
 			offsets, notes = append(offsets, max(p.Offset, 0)), append(notes, min(expired, max(p.Offset, 0)))
 		}
-		return offsets, notes, err
+		return offsets, notes, nil
 	}
+	wait := s.Config.Labels.Wait
 	for _, in := range []*input{s.answers, s.labels} {
-		if in.read, in.done, err = read(in.stream); err != nil {
-			return false, err
+		if in.read, in.done, err = read(in.stream, wait); err != nil {
+			return err
 		}
 		in.due = make([]int64, len(in.read))
 	}
-	s.written, _, err = read(tidemill.StreamOutcomes)
-	return known, err
-}
-
-// beginAnew chooses where a scorer's first owner begins: with the labels of the last wait, and with the answers that
-// these may be for. Answers before that get no assumed truth, because their labels may be gone.
-func (s *session) beginAnew(ctx context.Context, now time.Time) (err error) {
-	wait := s.Config.Labels.Wait
-	if s.labels.read, err = s.offsets(ctx, s.labels.stream, now.Add(-wait)); err != nil {
-		return err
-	}
-	if s.answers.done, err = s.offsets(ctx, s.answers.stream, now.Add(-wait)); err != nil {
-		return err
-	}
-	s.labels.done, s.answers.read = clone(s.labels.read), clone(s.answers.done)
-	if s.written, err = s.offsets(ctx, tidemill.StreamOutcomes, now.Add(-2*wait)); err != nil {
-		return err
-	}
-	return nil
+	s.written, _, err = read(tidemill.StreamOutcomes, 2*wait)
+	return err
 }
 
 // offsets returns the first offset since a time, for each partition.
