@@ -199,10 +199,10 @@ func (o *Options) write(ctx context.Context, all []row, to *json.Encoder) error 
 			end = len(all)
 		}
 		ends, err := o.Broker.Ends(ctx, at.Stream)
-		if err != nil {
+		if err != nil && !errors.Is(err, broker.ErrNoStream) {
 			return err
 		}
-		last := int64(0) // offset after the last event; a stream that was made again is shorter
+		last := int64(0) // offset after the last event; a stream that was made again is shorter, and one that was deleted has none
 		if i := slices.IndexFunc(ends, func(p broker.Position) bool { return p.Partition == at.Partition }); i >= 0 {
 			last = ends[i].Offset
 		}

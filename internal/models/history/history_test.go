@@ -161,6 +161,24 @@ func TestAnotherEventHasThePlace(t *testing.T) {
 	}
 }
 
+// The scorer read another stream before, which was deleted. The rows of its events have no event.
+func TestTheStreamOfTheEventsIsGone(t *testing.T) {
+	w := newWorld(t)
+	here := w.publish("messages", broker.View{ID: "m", Source: "/chat", Type: "message", Subject: "bot-1", Data: []byte("x")})
+	for _, place := range []string{"deleted/0/7", here, "deleted/3/9"} {
+		w.outcome(tidemill.OutcomeData{Scorer: "intents", Key: "bot-1", Model: "m", Version: 1, Place: place, Label: "x", Truth: "x", Revision: 1})
+	}
+	in, err := Write(t.Context(), w.o)
+	w.must(err)
+	events := map[string]bool{}
+	for _, r := range w.read(in) {
+		events[r.Of.Place] = r.Event != nil
+	}
+	if len(events) != 3 || !events[here] || events["deleted/0/7"] || events["deleted/3/9"] {
+		t.Errorf("places with their events: %v", events)
+	}
+}
+
 // BenchmarkPlan writes the input of one key of many, as each plan of a run does.
 func BenchmarkPlan(b *testing.B) {
 	const keys, each = 1000, 200
