@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -13,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"tidemill.dev"
 	"tidemill.dev/internal/scoring/infer"
 )
 
@@ -73,6 +75,12 @@ func TestInference(t *testing.T) {
 		if status, a := ask("GET", path, ""); status != want || a["error"] == "" {
 			t.Errorf("%s: %d %v", path, status, a)
 		}
+	}
+	// The files of a version cannot be read now: another request may get them.
+	w.fact(tidemill.TypeModelRegistered, "intent/away", "run-1", tidemill.ModelRegistered{Artifact: strings.Repeat("0", 64), Judge: tidemill.Judge{Keep: 3}, Origin: tidemill.Origin{Run: "run-1", Recipe: "intent"}})
+	w.fact(tidemill.TypeModelPromotionProposed, "intent/away", "", tidemill.PromotionProposed{Action: tidemill.ActionPromote, Version: 1, Force: true})
+	if status, a := ask("GET", "/v2/models/intent/away/versions/1", ""); status != http.StatusServiceUnavailable || !strings.Contains(fmt.Sprint(a["error"]), "not in the store") {
+		t.Errorf("a version whose files are away: %d %v", status, a)
 	}
 	if status, a := ask("POST", "/v2/models/intent/bot-1/infer", `{"inputs":[{"name":"x","shape":[1,3],"datatype":"FP32","data":[1,2,3]}]}`); status != http.StatusBadRequest || !strings.Contains(a["error"].(string), "shape") {
 		t.Errorf("%d %v", status, a)

@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"tidemill.dev"
+	"tidemill.dev/internal/models/champions"
 	"tidemill.dev/internal/scoring/infer"
 	"tidemill.dev/internal/scoring/infer/tensor"
 	"tidemill.dev/internal/scoring/serving"
@@ -80,8 +81,10 @@ func openVersion(ctx context.Context, models *serving.Models, name string, versi
 		return nil, err
 	case errors.Is(err, infer.ErrUnfit), errors.Is(err, infer.ErrNoRuntime):
 		return nil, Errorf(Broken, "%v", err)
+	case errors.Is(err, champions.ErrNoVersion):
+		return nil, Errorf(NotFound, "%v", err)
 	}
-	return nil, Errorf(NotFound, "%v", err)
+	return nil, err // a server below is away
 }
 
 func unknownModel(name string) error {
