@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"tidemill.dev/broker"
@@ -135,11 +136,19 @@ func Answer(c *config.Scorer, m *infer.Model, v *broker.View, b tensor.Budget) (
 		return r, fmt.Errorf("model %s, version %d: %w", r.Model, r.Version, err)
 	}
 	a := m.Answer(out, 0)
+	if slices.ContainsFunc(a.Scores, notFinite) || slices.ContainsFunc(a.Values, notFinite) {
+		return r, fmt.Errorf("model %s, version %d: %w", r.Model, r.Version, errNotFinite)
+	}
 	if err := json.Unmarshal(appendScored(nil, &a, c.Top), &r.Scored); err != nil {
 		return r, fmt.Errorf("read what model %s, version %d says: %w", r.Model, r.Version, err)
 	}
 	return r, nil
 }
+
+// errNotFinite reports an answer with numbers that a Result cannot hold: they would be 0 in it.
+var errNotFinite = errors.New("its answer has NaN or infinity; on a stream such numbers are null")
+
+func notFinite(v float32) bool { return v-v != 0 }
 
 // Answerer answers single events with one model, as a scorer does, and writes nothing. One goroutine uses it.
 type Answerer struct {

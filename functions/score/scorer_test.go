@@ -302,6 +302,12 @@ func TestOnce(t *testing.T) {
 	if _, err := Once(t.Context(), scorer(), p.m, &v); err == nil {
 		t.Error("data that fits no input is scored")
 	}
+	c := scorer()
+	c.Map = []config.Mapped{{Input: "x", Path: "data.x", Default: "NaN"}}
+	v.Data = []byte(`{}`) // the scores are NaN, which is not 0
+	if r, err := Once(t.Context(), c, p.m, &v); !errors.Is(err, ErrUnscorable) || !strings.Contains(err.Error(), "NaN or infinity") {
+		t.Errorf("of scores that are no numbers it says %+v, %v", r, err)
+	}
 }
 
 // Once returns the reason if a model cannot be loaded now, and does not wait until the store is
