@@ -122,15 +122,17 @@ func (j *joiner) answer(v *broker.View, at position, ms int64) error {
 		j.crowded = true
 		return nil
 	}
+	gone := false
 	if len(j.e.labels) > 0 {
-		if gone, err := j.isForgotten(&a); gone || err != nil {
+		var err error
+		if gone, err = j.isForgotten(&a); err != nil {
 			return err
 		}
 	}
 	j.adopt(&a)
 	for i := range j.e.labels {
 		l := &j.e.labels[i]
-		if j.relate(l, &a) != inTime {
+		if gone || j.relate(l, &a) != inTime {
 			continue // expireLabel says so
 		}
 		if err := j.join(l, &a); err != nil {
@@ -184,7 +186,7 @@ func (j *joiner) label(v *broker.View, at position, ms int64) error {
 	case found == inTime:
 		l.used = true
 		if gone {
-			return j.dead(at, stripped(v), "the key of its answer was forgotten; the label's data is left out")
+			return j.dead(at, stripped(v), keyForgotten)
 		}
 		j.e.labels = newestUsed(append(j.e.labels, l))
 	case found == tooLate && (!j.replaying || j.lettered[at]):
@@ -303,6 +305,8 @@ func (j *joiner) dead(at position, v *broker.View, reason string) error {
 	return j.out.dead(at, v, reason)
 }
 
+const keyForgotten = "the key of its answer was forgotten; the label's data is left out"
+
 // stripped returns a label's event without its data.
 func stripped(v *broker.View) *broker.View {
 	return &broker.View{ID: v.ID, Source: v.Source, Type: v.Type, Time: v.Time}
@@ -379,21 +383,22 @@ func (j *joiner) expireLabel(v *broker.View, at position, ms int64) error {
 	}
 	found := stranger
 	for i := range j.e.answers {
-		if r := j.relate(&l, &j.e.answers[i]); r == inTime {
-			return nil // joined or repeated
-		} else if r == tooLate {
+		if r := j.relate(&l, &j.e.answers[i]); r == inTime || found == stranger {
 			found = r
 		}
 	}
 	waits := j.e.waiting(at)
 	switch {
-	case waits < 0 && found == tooLate:
-		return nil // it became a dead letter when it was read
+	case waits < 0 && found != stranger:
+		return nil // it was joined or repeated, or became a dead letter when it was read
 	case waits >= 0:
 		j.e.labels = slices.Delete(j.e.labels, waits, waits+1)
 		j.store(&h, ms)
 	}
-	if found == tooLate {
+	switch found {
+	case inTime: // it came before its answers, and their key was forgotten before they were read
+		return j.dead(at, stripped(v), keyForgotten)
+	case tooLate:
 		j.n.late++
 		return j.dead(at, v, j.lateReason())
 	}

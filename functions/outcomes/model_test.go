@@ -309,6 +309,42 @@ func TestAValueWithManyAnswers(t *testing.T) {
 	h.x.closeFiles()
 }
 
+// A label waits for an answer whose key was forgotten before the answer was read. Its dead letter says so, and has no data.
+func TestAnEarlyLabelOfAForgottenKey(t *testing.T) {
+	t.Parallel()
+	names, err := tidemill.NewNames("prod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &history{TB: t, names: names, r: rand.New(rand.NewPCG(1, 1)), wait: 60, now: 1_700_000_000_000, dir: t.TempDir(), next: [2][]int64{make([]int64, 3), make([]int64, 2)}}
+	h.open()
+	defer h.x.closeFiles()
+	h.j.forgotten = func(key string, _ position) (bool, error) { return key == "gone", nil }
+	for n, key := range []string{"gone", "here"} {
+		h.append(ofLabels, labelEvent("of "+key, n, "fraud"))
+		h.append(ofAnswers, answerEvent(names, n, key, "legit"))
+	}
+	h.take(ofLabels, 2)
+	h.take(ofAnswers, 2)
+	h.now += 3 * h.wait
+	h.expire()
+	h.commit()
+	if truths := h.truths(); len(truths) != 1 || truths["messages/0/1"] != "fraud" {
+		t.Errorf("the truths are %v", truths)
+	}
+	if len(h.letters) != 1 {
+		t.Fatalf("%d dead letters", len(h.letters))
+	}
+	var d struct {
+		OriginalID, Reason string
+		Record             broker.DeadRecord
+	}
+	h.must(json.Unmarshal(h.letters[0].Data, &d))
+	if d.OriginalID != "of gone" || !strings.Contains(d.Reason, "forgotten") || len(d.Record.Value) > 0 {
+		t.Errorf("the dead letter is %+v", d)
+	}
+}
+
 // truths returns the last truth of each answer.
 func (h *history) truths() map[string]string {
 	all := map[string]string{}
