@@ -169,7 +169,7 @@ func (b *publishers) publish(i int) {
 	defer done()
 	until := time.Now().Add(b.w.p.load)
 	for n := 0; time.Now().Before(until); n++ {
-		e := &post{id: fmt.Sprintf("%d-%d", i, n), key: fmt.Sprintf(b.w.p.keyForm, i, r.IntN(b.w.p.keys)), body: `{"x":[1,0]}`}
+		e := &post{id: fmt.Sprintf(b.w.p.idForm, i, n), key: fmt.Sprintf(b.w.p.keyForm, i, r.IntN(b.w.p.keys)), body: `{"x":[1,0]}`}
 		switch f, k := &b.w.p.focus, r.IntN(b.w.p.focus.orders+b.w.p.focus.messages+b.w.p.focus.bots); {
 		case n == 0 && b.w.p.judging != (judging{}): // the first model of a key
 			e.typ = "bot-created"

@@ -29,6 +29,7 @@ type plan struct {
 	publishers int
 	keys       int
 	keyForm    string        // format of a key, of the publisher's number and the key's
+	idForm     string        // format of an event's id, of the publisher's number and the event's
 	slow       time.Duration // greatest delay of an ordinary message
 	cutEvery   int           // one of so many messages ends its connection; 0 is none
 	lateEvery  int           // one of so many messages comes up to a second late; 0 is none
@@ -118,8 +119,9 @@ func newPlan(seed uint64) *plan {
 	if seed%5 == 2 { // the other worlds stay as they were, because some of their seeds find known faults
 		p.observers, p.focus = between(1, 2), focus{"observer", 1, 12, 3, "outcomes"}
 	}
-	if p.keyForm = "bot-%d-%d"; seed%9 == 4 { // every character that the name of a model may have, in the longest names
-		p.keyForm = "b/%d@%d+=:._-" + strings.Repeat("Z", 150)
+	p.keyForm, p.idForm = "bot-%d-%d", "%d-%d"
+	if seed%9 == 4 { // every character that the name of a model may have, in the longest names; and odd ids
+		p.keyForm, p.idForm = "b/%d@%d+=:._-"+strings.Repeat("Z", 150), `%d-%d/?#<&>'{}|\^~;,`+"`"
 	}
 	p.judge(random(seed, "judging"))
 	switch p.focus.role {
