@@ -74,7 +74,7 @@ func (f *Foreman) admit(ctx context.Context, pool string) (bool, error) {
 			return false, err
 		}
 		planning, cancel := steady(ctx)
-		begun, err := f.begin(planning, slot)
+		begun, err := f.begin(planning, slot, false)
 		cancel()
 		if begun || err != nil {
 			return true, err
@@ -231,4 +231,31 @@ func (t *troubles) err(now time.Time) error {
 		errs = append(errs, fmt.Errorf("begin a run of recipe %s: %w", recipe, t.of[recipe].err))
 	}
 	return errors.Join(errs...)
+}
+
+// slowPlans are the runs whose plan takes longer than a request waits for it. Watch plans them.
+type slowPlans struct {
+	mu   sync.Mutex
+	runs map[string]bool
+}
+
+// mostSlow is the number of runs that are remembered. If there are more, the slow ones among them are found again.
+const mostSlow = 1000
+
+// add reports whether the run was not known.
+func (s *slowPlans) add(run string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.runs == nil || len(s.runs) >= mostSlow {
+		s.runs = map[string]bool{}
+	}
+	known := s.runs[run]
+	s.runs[run] = true
+	return !known
+}
+
+func (s *slowPlans) has(run string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.runs[run]
 }

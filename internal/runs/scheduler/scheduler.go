@@ -56,6 +56,7 @@ type Foreman struct {
 	metrics   *metrics
 	hash      hashes
 	launching underWay
+	slow      slowPlans
 	troubles  troubles
 	crowds    waitingRecipes
 	health    health

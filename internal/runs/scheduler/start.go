@@ -65,9 +65,9 @@ const startTries = 5
 // begin starts the next attempt of the run for which a slot was claimed. It returns false, and
 // gives the slot back, if the attempt did not start. The context limits how long the plan may take.
 //
-// A plan may take longer than the claim of its slot lasts. If this process plans the run already, the claim is kept: it
-// holds the slot for the run, and lets other runs start meanwhile.
-func (f *Foreman) begin(ctx context.Context, s ledger.Slot) (bool, error) {
+// A plan may take longer than the claim of its slot lasts. If this process plans the run already, or leaves it to Watch,
+// the claim is kept: it holds the slot for the run, and lets other runs start meanwhile.
+func (f *Foreman) begin(ctx context.Context, s ledger.Slot, patient bool) (bool, error) {
 	for range startTries {
 		m, err := f.ledger.Making(ctx, s.Recipe, s.Key)
 		if err != nil {
@@ -77,7 +77,7 @@ func (f *Foreman) begin(ctx context.Context, s ledger.Slot) (bool, error) {
 		if run == nil {
 			break // another process was quicker, or the run was cancelled or postponed
 		}
-		if f.launching.has(tidemill.AttemptName(run.ID, run.NextAttempt())) {
+		if f.launching.has(tidemill.AttemptName(run.ID, run.NextAttempt())) || !patient && f.slow.has(run.ID) {
 			return false, nil
 		}
 		begun, err := f.start(ctx, run)
@@ -204,6 +204,8 @@ func (f *Foreman) proposal(ctx context.Context, run *tidemill.Run, number int) (
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled): // this process stops
 		return d, nil, err
+	case errors.Is(ctx.Err(), context.DeadlineExceeded) && f.slow.add(run.ID):
+		return d, nil, errNotNow
 	case err != nil:
 		if f.troubles.add(r.Name, err, f.now()) {
 			f.log.Warn("scheduler: starting a run failed; retrying", "recipe", run.Recipe, "key", run.Key, "run", run.ID, "reason", err)

@@ -149,7 +149,7 @@ func (w *watcher) fill(ctx context.Context, pool string, room chan struct{}) err
 			defer beginning.Done()
 			planning, cancel := context.WithTimeout(ctx, planFor)
 			defer cancel()
-			begun, err := w.begin(planning, slot)
+			begun, err := w.begin(planning, slot, true)
 			if all.add(err); !begun {
 				fruitless.Add(1)
 			}

@@ -112,8 +112,25 @@ func TestWhenAnAttemptWasHeardOf(t *testing.T) {
 	}
 }
 
+// deadline is a context whose deadline passes when a plan is made.
+type deadline struct {
+	context.Context
+	passed chan struct{}
+}
+
+func (d *deadline) Done() <-chan struct{} { return d.passed }
+
+func (d *deadline) Err() error {
+	select {
+	case <-d.passed:
+		return context.DeadlineExceeded
+	default:
+		return nil
+	}
+}
+
 // Watch takes the time that a plan needs, because an input may have the outcomes of months. Meanwhile other runs of the
-// recipe start, the run is not planned twice, and the round ends.
+// recipe start, no other call plans the run, and the round ends.
 func TestALongPlanDoesNotKeepOthersWaiting(t *testing.T) {
 	r := plain("intent")
 	r.Inputs = []config.InputFrom{{Name: "history", Outcomes: "bots", Last: time.Hour}}
@@ -122,27 +139,37 @@ func TestALongPlanDoesNotKeepOthersWaiting(t *testing.T) {
 	planning, ready := make(chan time.Duration, 10), make(chan struct{})
 	f := w.foreman(func(o *Options) {
 		o.Outcomes = func(ctx context.Context, _ config.Scorer, key string, _ time.Duration) (tidemill.Input, error) {
-			if key == "busy" {
+			if short, ok := ctx.(*deadline); ok {
+				close(short.passed)
+			} else if key == "busy" {
 				by, _ := ctx.Deadline()
 				planning <- time.Until(by)
 				select {
 				case <-ready:
 				case <-ctx.Done():
-					return tidemill.Input{}, context.Cause(ctx)
 				}
 			}
-			return tidemill.Input{Outcomes: "bots"}, nil
+			return tidemill.Input{Outcomes: "bots"}, ctx.Err()
 		}
 	})
 	busy := w.ask(f.withoutLauncher(), wish("intent", "busy", "1"))
+	slot := ledger.Slot{Pool: "default", Recipe: "intent", Key: "busy", Run: busy.Run}
+	isLeft := func(ctx context.Context, patient bool) {
+		t.Helper()
+		if begun, err := f.begin(ctx, slot, patient); begun || err != nil || len(planning) > 0 {
+			t.Errorf("it is planned: %t, %v", begun, err)
+		}
+	}
+	isLeft(&deadline{w.ctx(), make(chan struct{})}, false) // the plan takes too long for a request
+	isLeft(w.ctx(), false)
+	if err := f.troubles.err(f.now()); err != nil {
+		t.Errorf("the recipe is left out: %v", err)
+	}
 	w.watch(f)
 	if left := <-planning; left <= steadyFor {
 		t.Fatalf("the plan may take %v", left)
 	}
-	name := tidemill.AttemptName(busy.Run, 1)
-	if begun, err := f.begin(w.ctx(), ledger.Slot{Pool: "default", Recipe: "intent", Key: "busy", Run: busy.Run}); begun || err != nil || !f.launching.has(name) || len(planning) > 0 {
-		t.Errorf("it is planned twice: %t, %v", begun, err)
-	}
+	isLeft(w.ctx(), true) // this process plans it
 	w.begun(f, wish("intent", "other", "2"))
 	close(ready)
 	w.waitUntil("the run is launched", func() bool { return len(w.launch.of(busy.Run)) == 1 })
