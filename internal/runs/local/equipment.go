@@ -177,9 +177,9 @@ type card struct {
 
 // cards are the machine's GPUs. Requests for cards are served in their order.
 type cards struct {
-	all []card
-
 	mu    sync.Mutex
+	all   []card
+	fault error // reason why the cards are not known; nil if they are
 	free  []card
 	queue []*cardRequest
 }
@@ -193,9 +193,33 @@ type cardRequest struct {
 func newCards(all []card) *cards { return &cards{all: all, free: slices.Clone(all)} }
 
 // lookForCards lists the cards with nvidia-smi; a machine without nvidia-smi has no cards.
-func lookForCards(ctx context.Context) (*cards, error) {
+func lookForCards(ctx context.Context) *cards {
 	found, err := agent.LookForCards(ctx)
-	return newCards(cardsOf(found)), err
+	c := newCards(cardsOf(found))
+	c.fault = err
+	return c
+}
+
+// lookAgain lists the cards if that has failed before: their driver may answer by now.
+func (c *cards) lookAgain(ctx context.Context) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.fault == nil {
+		return nil
+	}
+	found, err := agent.LookForCards(ctx)
+	if c.fault = err; err != nil {
+		return fmt.Errorf("%w (%w)", err, agent.ErrPassing)
+	}
+	c.all = cardsOf(found)
+	c.free = slices.Clone(c.all)
+	return nil
+}
+
+func (c *cards) count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.all)
 }
 
 func cardsOf(found []agent.Card) (all []card) {
@@ -212,8 +236,12 @@ func (c *cards) acquire(ctx context.Context, n int, waits func(why string)) ([]c
 	if n == 0 {
 		return nil, nil
 	}
-	if n > len(c.all) {
-		return nil, fmt.Errorf("the run wants %d GPUs and this machine has %d: lower run.gpus, or run it where there are more", n, len(c.all))
+	if err := c.lookAgain(ctx); err != nil {
+		return nil, err
+	}
+	all := c.count()
+	if n > all {
+		return nil, fmt.Errorf("the run wants %d GPUs and this machine has %d: lower run.gpus, or run it where there are more", n, all)
 	}
 	w := &cardRequest{n, make(chan []card, 1)}
 	c.mu.Lock()
@@ -225,7 +253,7 @@ func (c *cards) acquire(ctx context.Context, n int, waits func(why string)) ([]c
 	case got := <-w.got:
 		return got, nil
 	default:
-		waits(fmt.Sprintf("it waits for %d of this machine's %d GPUs, of which %d are free", n, len(c.all), free))
+		waits(fmt.Sprintf("it waits for %d of this machine's %d GPUs, of which %d are free", n, all, free))
 	}
 	select {
 	case got := <-w.got:
@@ -275,7 +303,7 @@ func (c *cards) serve() {
 // visible returns the variables that show a command only its own cards. One of them sets the order
 // of the cards, because CUDA sorts cards by speed by default, and nvidia-smi does not.
 func (c *cards) visible(given []card) []string {
-	if len(c.all) == 0 {
+	if c.count() == 0 {
 		return nil
 	}
 	texts := make([]string, len(given))

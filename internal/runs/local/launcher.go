@@ -88,9 +88,8 @@ func (l *Launcher) prepare(ctx context.Context) (err error) {
 	if l.node, err = os.Hostname(); err != nil {
 		return err
 	}
-	if l.cards, err = lookForCards(ctx); err != nil {
-		l.o.Logger.Warn("local: the GPUs of this machine cannot be used; runs get none", "reason", err)
-		l.cards = newCards(nil)
+	if l.cards = lookForCards(ctx); l.cards.fault != nil {
+		l.o.Logger.Warn("local: listing the GPUs of this machine failed; each run that needs one tries again", "reason", l.cards.fault)
 	}
 	if l.guard, err = startGuard(l.o.Guard, l.cookie); err != nil {
 		return err
@@ -179,7 +178,7 @@ func (l *Launcher) Slots(p config.Pool) int {
 }
 
 // GPUs returns the number of GPUs of the machine.
-func (l *Launcher) GPUs() int { return len(l.cards.all) }
+func (l *Launcher) GPUs() int { return l.cards.count() }
 
 const (
 	closeWithin = 10 * time.Second // time to close if the context has no deadline

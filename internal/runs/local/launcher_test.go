@@ -281,10 +281,26 @@ func TestGPUs(t *testing.T) {
 	}
 }
 
+// If the driver of the GPUs answers later than this process has started, runs get the GPUs from then on.
 func TestGPUsThatCannotBeAsked(t *testing.T) {
-	onPath(t, "nvidia-smi", "#!/bin/sh\necho 'NVIDIA-SMI has failed'; exit 9\n")
-	if l := newDoor(t).open(t, t.TempDir(), nil); l.GPUs() != 0 {
+	ready := filepath.Join(t.TempDir(), "ready")
+	onPath(t, "nvidia-smi", "#!/bin/sh\ntest -e "+ready+" || { echo 'NVIDIA-SMI has failed'; exit 9; }\necho '0, NVIDIA H200, 570.1'\n")
+	d := newDoor(t)
+	l := d.open(t, t.TempDir(), nil)
+	if l.GPUs() != 0 {
 		t.Errorf("it has %d GPUs", l.GPUs())
+	}
+	gpu := func(p *tidemill.Plan) { p.GPUs = 1 }
+	launch(t, l, d.plan(t, "early-1", "exit 0", gpu))
+	if w := d.word(t, "early-1"); w.Permanent || !strings.Contains(w.Reason, "NVIDIA-SMI has failed") {
+		t.Errorf("it ended so: %+v", w)
+	}
+	if err := os.WriteFile(ready, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	launch(t, l, d.plan(t, "later-1", `test "$CUDA_VISIBLE_DEVICES" = 0`, gpu))
+	if w := d.word(t, "later-1"); w.Outcome != tidemill.OutcomeSucceeded || l.GPUs() != 1 {
+		t.Errorf("with %d GPUs it ended so: %+v", l.GPUs(), w)
 	}
 }
 
