@@ -228,8 +228,40 @@ func nameOf(u *url.URL) string {
 	return name
 }
 
-// get writes the response into a file.
+// stallAfter is the time without a byte from a server after which a request to it is cancelled. A server may
+// take long to prepare its response.
+const stallAfter = 10 * time.Minute
+
+var errStalled = fmt.Errorf("nothing arrived for %s", stallAfter)
+
+// get writes the response into a file. It cancels a request in which nothing moves.
 func get(ctx context.Context, in *tidemill.Input, u *url.URL, name string) error {
+	ctx, cut := context.WithCancelCause(ctx)
+	defer cut(nil)
+	stall := time.AfterFunc(stallAfter, func() { cut(errStalled) })
+	defer stall.Stop()
+	err := exchange(ctx, in, u, name, stall)
+	if err != nil && errors.Is(context.Cause(ctx), errStalled) {
+		return fmt.Errorf("%s: %w", u.Host, errStalled)
+	}
+	return err
+}
+
+// stallReader resets a timer at each read.
+type stallReader struct {
+	io.Reader
+	stall *time.Timer
+}
+
+func (r stallReader) Read(to []byte) (int, error) {
+	n, err := r.Reader.Read(to)
+	if n > 0 {
+		r.stall.Reset(stallAfter)
+	}
+	return n, err
+}
+
+func exchange(ctx context.Context, in *tidemill.Input, u *url.URL, name string, stall *time.Timer) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
 		return &fault{permanent: true, err: err}
@@ -247,7 +279,7 @@ func get(ctx context.Context, in *tidemill.Input, u *url.URL, name string) error
 		}
 		return &fault{permanent: true, err: r}
 	}
-	return store(name, res.Body, maxFetched)
+	return store(name, stallReader{res.Body, stall}, maxFetched)
 }
 
 // badRedirect is the reason why a redirect is not followed.
