@@ -13,6 +13,8 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -95,6 +97,9 @@ func (a *attempt) writeTree(ctx context.Context, dir, tree, cache string) error 
 	if err != nil {
 		return err
 	}
+	if dir == a.dirs.checkpoint() {
+		files = slices.DeleteFunc(files, func(f api.File) bool { return unfinished.MatchString(path.Base(f.Path)) })
+	}
 	client := a.transferClient()
 	client.Cache, client.Replace = cache, true
 	if err := a.retryTransfer(ctx, func() error { return client.Get(ctx, dir, files, nil) }); err != nil {
@@ -105,6 +110,10 @@ func (a *attempt) writeTree(ctx context.Context, dir, tree, cache string) error 
 	}
 	return lock(dir, files)
 }
+
+// unfinished matches the temporary names of the Python client. A process that is killed leaves such a file
+// behind. It is incomplete, and nobody would ever remove it from the checkpoints of the run.
+var unfinished = regexp.MustCompile(`^\.[0-9a-f]{16}\.part(\.|$)`)
 
 func (a *attempt) transferClient() *transfer.Client {
 	return &transfer.Client{Base: a.client.base, HTTP: a.client.http, Sign: a.client.sign}

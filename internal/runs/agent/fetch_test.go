@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -50,5 +51,16 @@ func TestAnInputThatStops(t *testing.T) {
 	})
 	if err := RemoveFolder(dir); err != nil { // it is read-only
 		t.Error(err)
+	}
+}
+
+// A file that the Python client had not finished when it was killed is not in the next attempt's checkpoint.
+func TestAnUnfinishedFileOfACheckpoint(t *testing.T) {
+	g := newGateway(t)
+	tree := g.addTree(map[string]string{"model.pt": "whole", ".0123456789abcdef.part.pt": "wh", "deep/.0123456789abcdef.part": "st", ".partly": "kept"})
+	g.order.Checkpoint = &tree
+	g.sh(`cd "$TIDEMILL_CHECKPOINT"; find . -type f | LC_ALL=C sort | tr '\n' ' '; exit 1`)
+	if f := g.run(g.options()); strings.TrimSpace(f.Result.LastLines) != "./.partly ./model.pt" {
+		t.Errorf("the checkpoint has %q", f.Result.LastLines)
 	}
 }

@@ -79,6 +79,7 @@ def replacing(file: PathLike) -> Iterator[pathlib.Path]:
     """Give a temporary path with the same ending. At the end the file there gets its real name, if nothing failed."""
     to = pathlib.Path(file)
     to.parent.mkdir(parents=True, exist_ok=True)
+    # The agent leaves files with such a name out of the next attempt's checkpoint: internal/runs/agent/fetch.go.
     part = to.parent / f".{secrets.token_hex(8)}.part{to.suffix}"
     os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))  # not by tempfile, whose files only their owner may read
     try:
