@@ -112,7 +112,7 @@ func (a *attempt) writeTree(ctx context.Context, dir, tree, cache string) error 
 }
 
 // unfinished matches the temporary names of the Python client. A process that is killed leaves such a file
-// behind. It is incomplete, and nobody would ever remove it from the checkpoints of the run.
+// behind. It is incomplete, and would stay in all later checkpoints of the run.
 var unfinished = regexp.MustCompile(`^\.[0-9a-f]{16}\.part(\.|$)`)
 
 func (a *attempt) transferClient() *transfer.Client {
