@@ -124,6 +124,18 @@ func (c *Config) Hash() string {
 	return tidemill.ID("config", string(text))
 }
 
+// Revision differs if a running process has to apply a config. It is the hash, and the triggers whose
+// ignored replies are reported. No fact has it, so a later version may add to it.
+func (c *Config) Revision() string {
+	text := c.Hash()
+	for _, t := range c.Triggers {
+		if t.Delivery.Replies.Unsaid {
+			text += " " + t.Name
+		}
+	}
+	return text
+}
+
 // isLater reports whether a stream is one of the built-in streams that are younger than the
 // first configs, and is unchanged. A config that does not change them keeps its hash.
 func isLater(s Stream) bool {

@@ -18,7 +18,7 @@ import (
 // Watch polls, because polling also finds a ConfigMap's swapped link, an editor's renamed file and
 // a change on a network file system.
 func (p *Platform) Watch(ctx context.Context, load func() (*config.Config, error), every time.Duration) {
-	w := configWatcher{p: p, load: load, settled: p.Config().Hash()}
+	w := configWatcher{p: p, load: load, settled: p.Config().Revision()}
 	w.last = w.settled
 	t := time.NewTicker(every)
 	defer t.Stop()
@@ -32,22 +32,22 @@ func (p *Platform) Watch(ctx context.Context, load func() (*config.Config, error
 	}
 }
 
-// configWatcher remembers each result of load as a text: the config's hash, or the error.
+// configWatcher remembers each result of load as a text: the config's revision, or the error.
 type configWatcher struct {
-	p       *Platform
-	load    func() (*config.Config, error)
-	read    *config.Config // last result of load
-	hash    string         // hash of read
-	last    string         // last text
-	settled string         // last text that was applied or refused
+	p        *Platform
+	load     func() (*config.Config, error)
+	read     *config.Config // last result of load
+	revision string         // revision of read
+	last     string         // last text
+	settled  string         // last text that was applied or refused
 }
 
-// hashOf returns the config's hash. The hash is computed only if load returned another config.
-func (w *configWatcher) hashOf(c *config.Config) string {
+// revisionOf returns the config's revision. It is computed only if load returned another config.
+func (w *configWatcher) revisionOf(c *config.Config) string {
 	if c != w.read {
-		w.read, w.hash = c, c.Hash()
+		w.read, w.revision = c, c.Revision()
 	}
-	return w.hash
+	return w.revision
 }
 
 // poll applies a change once two polls have read the same config, because a half-written file may
@@ -58,7 +58,7 @@ func (w *configWatcher) poll(ctx context.Context) {
 	if err != nil {
 		seen = "error: " + err.Error()
 	} else {
-		seen = w.hashOf(c)
+		seen = w.revisionOf(c)
 	}
 	still := seen == w.last
 	w.last = seen

@@ -1,6 +1,7 @@
 package platform
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -60,5 +61,25 @@ func TestSpecsOfDeadLettersHaveRoom(t *testing.T) {
 		if (s.MaxMessageBytes == deadLetterBytes) != large {
 			t.Errorf("%+v", s)
 		}
+	}
+}
+
+// A file that says what was the default before has the same hash. It must be applied nevertheless: the dispatcher's
+// log advises to write it.
+func TestWhatIsAppliedThoughTheHashIsTheSame(t *testing.T) {
+	t.Parallel()
+	const trigger = `version: 1
+triggers: {a: {when: {type: t}, to: {url: "https://a.example"}%s}}`
+	var w configWatcher
+	seen := map[string]string{}
+	for _, said := range []string{"", ", delivery: {replies: ignore}"} {
+		c, err := config.Parse("test.yaml", fmt.Appendf(nil, trigger, said))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if first, again := seen[w.revisionOf(c)]; again {
+			t.Errorf("%q is not applied after %q", said, first)
+		}
+		seen[w.revisionOf(c)] = said
 	}
 }
