@@ -70,6 +70,7 @@ func (w *configWatcher) poll(ctx context.Context) {
 			if ctx.Err() == nil {
 				w.p.storeRefusal(err) // Kafka may be down: the next look tries again
 			}
+			w.settled = "" // some parts may have it already, so the config before must be applied if it comes back
 			return
 		}
 	}

@@ -83,3 +83,28 @@ triggers: {a: {when: {type: t}, to: {url: "https://a.example"}%s}}`
 		seen[w.revisionOf(c)] = said
 	}
 }
+
+// A config that cannot be applied is taken back. Then the one before is in force again, and nothing is refused.
+func TestAConfigThatIsTakenBack(t *testing.T) {
+	t.Parallel()
+	p := open(t, Options{Config: config.Default(), Embedded: &embedded.Options{}, OwnStreams: true})
+	whole, other := p.Config(), *p.Config()
+	other.Name = "other"
+	now := &other
+	w := configWatcher{p: p, load: func() (*config.Config, error) { return now, nil }, settled: whole.Revision()}
+	refusal := func() error {
+		for range 2 { // a change is applied when it is read twice
+			w.poll(t.Context())
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.refused
+	}
+	if err := refusal(); err == nil || !strings.Contains(err.Error(), "name changed") {
+		t.Fatalf("another name: %v", err)
+	}
+	now = whole
+	if err := refusal(); err != nil {
+		t.Errorf("the name before: %v", err)
+	}
+}
