@@ -229,8 +229,8 @@ func (d *Dispatcher) applyMissing() {
 	}
 }
 
-// passed reports whether an item's event is older than the forgetting of its key. Such an event is
-// never delivered, however long it has waited, and no replay brings it back. The check is made
+// passed reports whether an item's event is older than the forgetting of its subject or its partitionkey.
+// Such an event is never delivered, however long it has waited, and no replay brings it back. The check is made
 // right before each attempt, so no search through parked events is needed.
 //
 // The answer may need a record of the log of commands. If that cannot be read, the event waits.
@@ -238,13 +238,13 @@ func (d *Dispatcher) passed(i *item) (passed bool, err error) {
 	if i.lost != "" {
 		return false, nil // there is no event to check; its dead letter says so
 	}
-	v := &i.event.view
-	key := v.Subject
-	if key == "" {
-		key = string(v.Key)
+	v, home := &i.event.view, i.part.home
+	at := broker.Position{Stream: i.part.stream, Partition: i.part.number, Offset: i.ref.source}
+	passed, err = d.commands.Passed(home.ctx, v.Subject, v.Type, at, home.pipeline)
+	if !passed && err == nil && string(v.Key) != v.Subject { // the record's key is the partitionkey, if there is one
+		passed, err = d.commands.Passed(home.ctx, string(v.Key), v.Type, at, home.pipeline)
 	}
-	home := i.part.home
-	return d.commands.Passed(home.ctx, key, v.Type, broker.Position{Stream: i.part.stream, Partition: i.part.number, Offset: i.ref.source}, home.pipeline)
+	return passed, err
 }
 
 // Topic returns the id that the stream's topic had at an offset; empty if it is not known.

@@ -222,6 +222,28 @@ func TestAKeyThatHasGoneGetsNothing(t *testing.T) {
 	}
 }
 
+// The key of an event is its partitionkey, also if it has a subject. Either may be the key that is forgotten.
+func TestAForgottenPartitionkeyGetsNothing(t *testing.T) {
+	t.Parallel()
+	w := newInstall(t, 2)
+	to, d := w.park()
+	for n, key := range []string{"k3", "k4"} {
+		v := broker.View{ID: fmt.Sprint(200 + n), Source: "/shop", Type: "order", Subject: "note", Extensions: []broker.Attribute{{Name: tidemill.AttrPartitionKey, Value: key}}}
+		_, err := w.p.Publish(w.ctx, tidemill.StreamEvents, &v)
+		w.must(err)
+	}
+	w.waitFor("all is parked", func() bool { return parkedOf(d, "a") == 102 && w.committed() })
+	heard := w.recordForgotten("k3")
+	w.waitFor("it has been heard", func() bool { return d.commands.Now().Next() >= heard })
+	to.set(nil)
+	w.waitFor("nothing is parked", func() bool { return to.count() >= 91 && parkedOf(d, "a") == 0 })
+	to.mu.Lock()
+	defer to.mu.Unlock()
+	if got := to.byKey["note"]; !slices.Equal(got, []string{"201"}) {
+		t.Errorf("of the notes came %v", got)
+	}
+}
+
 // recreate deletes the stream events and creates it again, and waits until the dispatcher reads the new one.
 func (w *install) recreate(d *Dispatcher) {
 	w.Helper()
