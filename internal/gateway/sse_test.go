@@ -266,3 +266,20 @@ func TestTailShowsTheCallersKeys(t *testing.T) {
 	}
 	wantProblem(t, w.do(http.MethodGet, "/api/v1/streams/events/events", ""), http.StatusUnauthorized, api.Unauthenticated, "")
 }
+
+// An event may have a partitionkey and a subject. With a limit of keys each must match, as for a publisher.
+func TestTailShowsEventsWhoseKeysAllMatch(t *testing.T) {
+	t.Parallel()
+	all, root := tokenLine("root", "a", "role: approve")
+	some, crm := tokenLine("crm", "b", `role: read, keys: ["bot-1*"]`)
+	w := newWorld(t, func(o *Options) { o.Access = openGuard(t, "version: 1\ntokens:\n"+all+some) })
+	for id, keys := range map[string][2]string{"both": {"bot-11", "bot-12"}, "its subject": {"bot-11", "bot-2"}, "its partitionkey": {"bot-2", "bot-11"}} {
+		w.post("/events", "", append(eventHeaders(id, "ce-subject", keys[0], "ce-partitionkey", keys[1]), root...)...)
+	}
+	if got, _ := w.listen("events/events?from=beginning&follow=false", root...).allIDs(); len(got) != 3 {
+		t.Errorf("a reader of all keys sees %v", got)
+	}
+	if got, _ := w.listen("events/events?from=beginning&follow=false", crm...).allIDs(); !slices.Equal(got, []string{"both"}) {
+		t.Errorf("a reader of some keys sees %v", got)
+	}
+}

@@ -523,8 +523,14 @@ func (v *tailReader) recheck(ctx context.Context) error {
 // maySee reports whether the reader may see an event. Every reader gets a record without any data, such
 // as a note about lost offsets. Without that note a reader would believe to have seen all events.
 func (v *tailReader) maySee(e *follow.Event) bool {
-	return v.caller.AllKeys(access.Read) || v.caller.MayTouch(access.Read, v.ownerOf(e)) ||
+	return v.caller.AllKeys(access.Read) || v.mayTouch(e) ||
 		e.Err != nil && e.Key == nil && e.Data == nil && e.Foreign == nil
+}
+
+// mayTouch reports whether the reader may see the keys of an event, of which an event of users may have two.
+func (v *tailReader) mayTouch(e *follow.Event) bool {
+	partition, keyed := e.Attribute(tidemill.AttrPartitionKey)
+	return v.caller.MayTouch(access.Read, v.ownerOf(e)) && (!keyed || v.caller.MayTouch(access.Read, partition))
 }
 
 // ownerOf returns the key whose readers may see an event; empty if only readers of all keys may. It is the
