@@ -117,9 +117,10 @@ func (g *Gateway) showLetter(w http.ResponseWriter, r *request) *api.Problem {
 	if p != nil {
 		return p
 	}
-	whole, owner, err := findLetter(r.Context(), book, r.value)
+	whole, owners, err := findLetter(r.Context(), book, r.value)
+	unseen := func(owner string) bool { return !r.caller.MayTouch(access.Read, owner) }
 	switch {
-	case errors.Is(err, deadletters.ErrNotOpen), err == nil && !r.caller.MayTouch(access.Read, owner) && !r.caller.AllKeys(access.Read):
+	case errors.Is(err, deadletters.ErrNotOpen), err == nil && slices.ContainsFunc(owners, unseen) && !r.caller.AllKeys(access.Read):
 		return unknownLetter(r.value)
 	case errors.Is(err, deadletters.ErrAmbiguous):
 		return badParameter("id", err.Error())
@@ -130,25 +131,25 @@ func (g *Gateway) showLetter(w http.ResponseWriter, r *request) *api.Problem {
 	return nil
 }
 
-// findLetter returns a letter, and the key whose readers may see it.
-func findLetter(ctx context.Context, book *deadletters.Book, id string) (whole *api.WholeLetter, owner string, err error) {
+// findLetter returns a letter, and the keys whose readers may see it.
+func findLetter(ctx context.Context, book *deadletters.Book, id string) (whole *api.WholeLetter, owners []string, err error) {
 	whole = &api.WholeLetter{Attempts: []api.Attempt{}}
 	if at, over := book.Receipt(id); over {
-		owner, err = resolvedLetter(ctx, book, at, whole)
-		return whole, owner, err
+		owners, err = resolvedLetter(ctx, book, at, whole)
+		return whole, owners, err
 	}
 	e, err := book.Find(id)
 	if err != nil {
-		return nil, "", err
+		return nil, nil, err
 	}
 	whole.Letter = deadLetterOf(&e)
-	owner, err = readLetter(ctx, book, e.At, whole)
-	return whole, owner, err
+	owners, err = readLetter(ctx, book, e.At, whole)
+	return whole, owners, err
 }
 
 // resolvedLetter finds a resolved letter by its receipt, because the book knows only the
 // receipt's position.
-func resolvedLetter(ctx context.Context, book *deadletters.Book, at broker.Position, whole *api.WholeLetter) (owner string, err error) {
+func resolvedLetter(ctx context.Context, book *deadletters.Book, at broker.Position, whole *api.WholeLetter) (owners []string, err error) {
 	var letter broker.Position
 	err = book.At(ctx, []broker.Position{at}, func(_ broker.Position, e *broker.Incoming) error {
 		r, err := deadletters.ReadReceipt(&e.View)
@@ -160,22 +161,25 @@ func resolvedLetter(ctx context.Context, book *deadletters.Book, at broker.Posit
 		return nil
 	})
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	owner, err = readLetter(ctx, book, letter, whole)
+	owners, err = readLetter(ctx, book, letter, whole)
 	whole.Letter.State = api.LetterResolved
-	return owner, err
+	return owners, err
 }
 
 // readLetter reads the letter itself from its position.
-func readLetter(ctx context.Context, book *deadletters.Book, at broker.Position, whole *api.WholeLetter) (owner string, err error) {
+func readLetter(ctx context.Context, book *deadletters.Book, at broker.Position, whole *api.WholeLetter) (owners []string, err error) {
 	err = book.At(ctx, []broker.Position{at}, func(_ broker.Position, e *broker.Incoming) error {
 		l, err := deadletters.Read(&e.View)
 		if err != nil {
 			return err
 		}
 		entry := deadletters.EntryOf(at, timeOf(e), &e.View, l)
-		if owner = entry.Owner; whole.Letter.ID == "" {
+		if owners = append(owners, entry.Owner); entry.Other != "" {
+			owners = append(owners, entry.Other)
+		}
+		if whole.Letter.ID == "" {
 			whole.Letter = deadLetterOf(&entry)
 		}
 		for _, a := range l.Attempts {
@@ -184,7 +188,7 @@ func readLetter(ctx context.Context, book *deadletters.Book, at broker.Position,
 		showOriginal(l, whole)
 		return nil
 	})
-	return owner, err
+	return owners, err
 }
 
 // showOriginal shows the letter's event, or its record if the record is not an event. A letter has

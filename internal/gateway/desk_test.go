@@ -357,6 +357,37 @@ func TestWhoHasSomeKeysHasTheirLetters(t *testing.T) {
 	}
 }
 
+// An event may have a partitionkey and a subject. Its dead letter is found by either, and is for callers of both.
+func TestLettersOfTwoKeys(t *testing.T) {
+	t.Parallel()
+	w := newDesk(t, func(o *Options) {
+		o.Access = openGuard(t, "version: 1\ntokens:\n"+callerLine("one", "role: operate, keys: [bot-1]")+callerLine("both", "role: operate, keys: [bot-1, bot-2]"))
+	})
+	original := broker.View{ID: "1", Source: "/crm", Type: "bot-created", Subject: "bot-1", Key: []byte("bot-2"), Data: []byte(`{}`)}
+	v := must1(deadletters.New(must1(w.config.Names())(t), broker.Position{Stream: "events", Offset: 7}, &original, deadletters.Details{Trigger: "tell-crm", Reason: "500"}, time.Now()))(t)
+	must1(w.producer.Publish(t.Context(), tidemill.StreamDeadLetters, &v))(t)
+	list := func(name, query string) (n int) {
+		return sendDecoded[api.DeadLetters](w, http.MethodGet, "/api/v1/dead-letters"+query, "", tokenHeader(name)...).Total
+	}
+	w.waitUntil("the letter is there", func() bool { return list("both", "") == 1 })
+	if one, other := list("both", "?key=bot-1"), list("both", "?key=bot-2"); one != 1 || other != 1 || list("both", "?key=bot") != 0 {
+		t.Errorf("%d are of its subject, %d of its partitionkey", one, other)
+	}
+	if n := list("one", ""); n != 0 {
+		t.Errorf("a caller of one key sees %d letters", n)
+	}
+	wantProblem(t, w.do(http.MethodGet, "/api/v1/dead-letters/"+v.ID, "", tokenHeader("one")...), http.StatusNotFound, api.UnknownLetter, v.ID)
+	for name, want := range map[string]int{"one": 0, "both": 1} {
+		done := sendDecoded[api.LetterDone](w, http.MethodPost, "/api/v1/dead-letters/drop", `{"selection":{"ids":["`+v.ID+`"]},"reason":"x","dryRun":true}`, tokenHeader(name)...)
+		if done.Matched != want {
+			t.Errorf("a caller of %s: %+v", name, done)
+		}
+	}
+	if got := sendDecoded[api.WholeLetter](w, http.MethodGet, "/api/v1/dead-letters/"+v.ID, "", tokenHeader("both")...); got.Letter.Key != "bot-1" {
+		t.Errorf("%+v", got.Letter)
+	}
+}
+
 // A dead letter holds the whole fact: the metrics, the log's end and the artifact of a run. A recipe without keys has
 // its name as the key of its runs, which a limit of keys may match.
 func TestLettersOfRecipesWithoutKeysAreForAllKeys(t *testing.T) {

@@ -28,6 +28,7 @@ type Entry struct {
 	Type    string // type of the event; empty if the record is no event
 	Key     string // subject of the event, or the record's key
 	Owner   string // key whose readers may see it; empty if only readers of all keys may
+	Other   string // partitionkey of the event, if it has another subject; its readers must have both keys
 	Source  broker.Position
 	Last    int64  // last offset of Source that the dead letter covers
 	Tried   int    // number of attempts
@@ -50,7 +51,7 @@ func nameOf(id string) name {
 // entry is an Entry in memory. There may be a million entries, so texts that many entries
 // share are stored once.
 type entry struct {
-	text      string // id, followed by the key
+	text      string // id, followed by the key and the other key
 	trigger   unique.Handle[string]
 	scorer    unique.Handle[string]
 	group     unique.Handle[string]
@@ -66,6 +67,7 @@ type entry struct {
 	source    int32 // partition of the source
 	tried     int32
 	idLength  int32
+	keyLength int32
 	keyless   bool // the event is about a recipe without keys, whose name is the key
 }
 
@@ -80,6 +82,10 @@ func newEntry(at broker.Position, written time.Time, v *broker.View, l *listed) 
 	if key == "" {
 		key = string(v.Key)
 	}
+	other := ""
+	if len(v.Key) > 0 && string(v.Key) != key && !tidemill.ReservedType(l.OriginalType) { // the record keys of facts are no keys of users
+		other = string(v.Key)
+	}
 	recipe, _ := v.Attribute(tidemill.AttrRecipe)
 	if recipe == "" && tidemill.ReservedType(l.OriginalType) { // reads a record, so it is only for facts
 		recipe = RecipeOf(v)
@@ -87,7 +93,7 @@ func newEntry(at broker.Position, written time.Time, v *broker.View, l *listed) 
 	return &entry{
 		// Join always copies. + does not copy if the key is empty, and then the text
 		// would be in the view's memory, which is reused.
-		text: strings.Join([]string{v.ID, key}, ""), idLength: int32(len(v.ID)),
+		text: strings.Join([]string{v.ID, key, other}, ""), idLength: int32(len(v.ID)), keyLength: int32(len(key)),
 		trigger: unique.Make(l.Trigger), scorer: unique.Make(l.Scorer), group: unique.Make(l.Group), reason: unique.Make(l.Reason),
 		kind: unique.Make(l.OriginalType), stream: unique.Make(l.Stream), replay: unique.Make(""),
 		written: written.UnixNano(), offset: at.Offset, partition: at.Partition,
@@ -96,8 +102,9 @@ func newEntry(at broker.Position, written time.Time, v *broker.View, l *listed) 
 	}
 }
 
-func (e *entry) id() string  { return e.text[:e.idLength] }
-func (e *entry) key() string { return e.text[e.idLength:] }
+func (e *entry) id() string    { return e.text[:e.idLength] }
+func (e *entry) key() string   { return e.text[e.idLength : e.idLength+e.keyLength] }
+func (e *entry) other() string { return e.text[e.idLength+e.keyLength:] }
 
 func (e *entry) owner() string {
 	if e.keyless {
@@ -108,7 +115,7 @@ func (e *entry) owner() string {
 
 func (e *entry) full() Entry {
 	return Entry{
-		ID: e.id(), Key: e.key(), Owner: e.owner(), At: broker.Position{Stream: tidemill.StreamDeadLetters, Partition: e.partition, Offset: e.offset},
+		ID: e.id(), Key: e.key(), Owner: e.owner(), Other: e.other(), At: broker.Position{Stream: tidemill.StreamDeadLetters, Partition: e.partition, Offset: e.offset},
 		Written: time.Unix(0, e.written).UTC(), Trigger: e.trigger.Value(), Scorer: e.scorer.Value(), Group: e.group.Value(), Reason: e.reason.Value(), Type: e.kind.Value(),
 		Source: broker.Position{Stream: e.stream.Value(), Partition: e.source, Offset: e.from}, Last: e.from + e.span,
 		Tried: int(e.tried), Replay: e.replay.Value(),
@@ -202,9 +209,9 @@ type Selection struct {
 	IDs          []string
 	Trigger      string
 	Scorer       string
-	Reason       string // text in the reason, in upper or lower case
-	Type         string // type of the event
-	Key          string
+	Reason       string    // text in the reason, in upper or lower case
+	Type         string    // type of the event
+	Key          string    // subject of the event, its partitionkey, or the record's key
 	Stream       string    // stream of the event
 	Since, Until time.Time // time when the dead letter was written; Until is excluded
 	// May restricts a selection to the owners that a caller may access; nil allows all.
@@ -232,7 +239,8 @@ func (s *Selection) judge() func(*entry) bool {
 	since, until := unixOr(s.Since, -1<<63), unixOr(s.Until, 1<<63-1)
 	return func(e *entry) bool {
 		return e.written >= since && e.written < until && is(e.trigger, s.Trigger) && is(e.scorer, s.Scorer) && is(e.kind, s.Type) && is(e.stream, s.Stream) &&
-			(s.Key == "" || e.key() == s.Key) && (wanted == "" || says(e.reason)) && (s.May == nil || s.May(e.owner()))
+			(s.Key == "" || e.key() == s.Key || e.other() == s.Key) && (wanted == "" || says(e.reason)) &&
+			(s.May == nil || s.May(e.owner()) && (e.other() == "" || s.May(e.other())))
 	}
 }
 
