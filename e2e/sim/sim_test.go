@@ -233,8 +233,15 @@ func oneWorld(t *testing.T, p *plan, dir string) {
 	w.report(wrong)
 }
 
-// end stops everything, and waits for what is left of killed processes.
+// end stops everything, and waits for the rest of killed processes. Virtual time goes on while one does not end, so
+// the world would never be stuck.
 func (w *world) end() {
+	late := time.AfterFunc(10*time.Minute, func() {
+		fmt.Fprintf(os.Stderr, "ten minutes after the end of the world of seed %d, a process has not ended\n", w.p.seed)
+		_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 2)
+		os.Exit(1)
+	})
+	defer late.Stop()
 	w.stop()
 	_ = w.sub.server.Close() // ends Serve also after an error
 	if w.bucket != nil {

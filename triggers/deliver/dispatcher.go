@@ -169,12 +169,14 @@ func (d *Dispatcher) retentionOf(l *pipeline) time.Duration {
 // findLeft finds streams that no trigger reads any more but that may have parked events. After an error it
 // searches the stream again at its next call. Called with the lock held.
 func (d *Dispatcher) findLeft(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, searchWithin)
+	defer cancel()
 	for stream := range d.unsearched {
 		if s, known := d.config.Stream(stream); known && d.plans[stream] == nil {
 			left, err := d.hasParked(ctx, s)
 			if err != nil {
 				d.o.Logger.Warn("dispatcher: looking for parked events failed; retrying", "stream", stream, "reason", err)
-				continue
+				return
 			}
 			if left {
 				d.plans[stream] = deserted()
@@ -267,6 +269,9 @@ const (
 	// dropWithin is how long a failed pipeline may take to close. The rest of the
 	// dispatcher waits meanwhile.
 	dropWithin = 4 * time.Second
+	// searchWithin is how long a look for parked events and dead letters may take. The rest waits for it, too: also the
+	// end of the process.
+	searchWithin = 4 * time.Second
 )
 
 // run follows the commands and repairs failed pipelines.

@@ -190,6 +190,8 @@ func (p *pace) goOn(index int, now time.Time) {
 // findAsked finds streams without triggers whose dead letters are to be replayed. A stream that Kafka could not
 // be asked about is left to findLeft. Called with the lock held.
 func (d *Dispatcher) findAsked(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, searchWithin)
+	defer cancel()
 	acts := d.commands.Now()
 	for _, act := range acts.LetterReplays(d.firstUnread) {
 		for _, stream := range act.Streams {
