@@ -121,6 +121,36 @@ func TestAStoreThatIsAwayLosesNothing(t *testing.T) {
 	}
 }
 
+// Many models cannot be loaded for long. The events of all others come back.
+func TestManyMissingModelsDelayNoOther(t *testing.T) {
+	const missing, others = mostAsked + 40, 20
+	w := newWorld(t, 1)
+	w.bots(missing + others)
+	var away, healed atomic.Bool
+	away.Store(true)
+	conf := scorer()
+	conf.Hold = time.Millisecond
+	p := &process{w: w, fetch: func(artifact string) error {
+		lost := true
+		for n := range others {
+			lost = lost && artifact != artifactOf(fmt.Sprint("m/bot-", missing+n), 1)
+		}
+		if away.Load() || lost && !healed.Load() {
+			return errAway
+		}
+		return nil
+	}}
+	p.start(conf)
+	w.publish(batchOf(0, 2*(missing+others), missing+others)...)
+	p.parks(2 * (missing + others))
+	away.Store(false)
+	w.waitEvents(streamOut, 2*others)
+	p.parks(2 * missing)
+	healed.Store(true)
+	w.judge(2 * (missing + others))
+	p.parks(0)
+}
+
 // A scorer stops while events wait, and another continues: the events are still there, in
 // order, and before those that arrived later.
 func TestWhatWaitsOutlivesItsScorer(t *testing.T) {

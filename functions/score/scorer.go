@@ -261,7 +261,9 @@ type session struct {
 	active  []*assignment
 	queues  []*target     // models that events wait for
 	keeps   []*target     // models that are kept for the batch
-	asking  int           // number of models that are being loaded for parked events
+	asking  []*target     // models that are being loaded for parked events
+	room    int           // number of further models that may be loaded for them
+	crowded bool          // whether there was no room for a model
 	over    chan struct{} // closed when the pipeline has ended
 	seen    uint64        // number of changes of the assignments at the last look
 	places  []int64       // places among the facts, as facts encodes them

@@ -176,6 +176,8 @@ const unreadFor = 20 * time.Millisecond
 func (s *session) nextDue() (at time.Time, some bool) {
 	if s.unread {
 		at, some = time.Now().Add(unreadFor), true
+	} else if s.crowded {
+		at, some = time.Now().Add(crowdedFor), true
 	}
 	for _, t := range s.queues {
 		if len(t.waiting) > 0 {
@@ -190,6 +192,13 @@ func (s *session) nextDue() (at time.Time, some bool) {
 // mostAsked is how many models are loaded at once for parked events. If all were
 // loaded at once, some would be evicted before they are used.
 const mostAsked = 256
+
+// mostFailing bounds the models that have been asked for, including those whose load has failed and is tried again. They take
+// no memory, and must not keep others from being loaded.
+const mostFailing = 16 * mostAsked
+
+// crowdedFor is the time until it is checked again whether more models can be asked for. A failed load does not say so.
+const crowdedFor = time.Second
 
 // askedKey is a key whose model is being loaded.
 type askedKey struct {
@@ -315,8 +324,14 @@ func (s *session) queue(t *target, it *item) {
 // takeParked puts parked events into the batch if their models are loaded. Returned events leave
 // room for events of the stream, so that a long queue of one kind does not delay the other.
 func (s *session) takeParked(ctx context.Context, b *batch) error {
-	if s.unread = false; s.closing {
+	if s.unread, s.crowded = false, false; s.closing {
 		return nil
+	}
+	s.room = mostAsked
+	for _, t := range s.asking {
+		if t.slot == nil || t.slot.Err() == nil {
+			s.room--
+		}
 	}
 	for _, t := range s.active {
 		if t.holding = t.held.count() > 0; !t.holding {
@@ -362,7 +377,11 @@ func (s *session) addParked(b *batch, t *assignment, e *heldEvent) {
 // openKeys opens the keys whose models are loaded and starts to load others. A key whose
 // model cannot come is opened too, because its events can be handled without it.
 func (s *session) openKeys(t *assignment) {
-	for s.asking < mostAsked {
+	for {
+		if s.room <= 0 || len(s.asking) >= mostFailing {
+			s.crowded = true
+			return
+		}
 		key, some := t.held.nextModelKey()
 		if !some {
 			return
@@ -373,7 +392,7 @@ func (s *session) openKeys(t *assignment) {
 			continue
 		}
 		if len(k.target.asked) == 0 {
-			s.asking++
+			s.asking, s.room = append(s.asking, k.target), s.room-1
 		}
 		k.target.asked = append(k.target.asked, askedKey{t, key})
 	}
@@ -413,7 +432,7 @@ func (s *session) askAgain(t *target) {
 		a.assignment.held.closeKey(a.key)
 	}
 	if len(t.asked) > 0 {
-		s.asking--
+		s.asking = slices.DeleteFunc(s.asking, func(one *target) bool { return one == t })
 	}
 	t.asked = nil
 }
