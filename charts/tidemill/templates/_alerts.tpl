@@ -23,8 +23,9 @@
     runbook_url: {{ $book }}/oldest-event.md
 - alert: TidemillScorerStops
   expr: >-
-    max by (scorer) (label_replace(min_over_time(tidemill_stream_lag{ {{- $s }},group=~"scorer[.].*"}[10m]), "scorer", "$1", "group", "scorer[.](.*)")) > 0
-    unless on (scorer) sum by (scorer) (increase(tidemill_scorer_events_total{ {{- $s }}}[10m])) > 0
+    max by (scorer) (label_replace(min_over_time(tidemill_stream_lag{ {{- $s }},group=~"scorer[.].*"}[5m]), "scorer", "$1", "group", "scorer[.](.*)")) > 0
+    unless on (scorer) sum by (scorer) (increase(tidemill_scorer_events_total{ {{- $s }}}[5m])) > 0
+  for: 5m
   labels: {severity: critical}
   annotations:
     summary: '{{ "{{ $value | humanize }}" }} events wait for the scorer {{ "{{ $labels.scorer }}" }}, which has finished none for ten minutes.'
