@@ -157,6 +157,31 @@ func TestAnOutcomeThatIsTooLarge(t *testing.T) {
 	}
 }
 
+// Readers accept more than publishers may write: an input has attributes with control characters, which its answer repeats.
+// Its outcome, and the dead letter of a label like that, are written all the same.
+func TestAttributesThatNobodyMayPublish(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	forward, err := w.b.Producer(broker.ProducerOptions{AsRead: true})
+	w.must(err)
+	defer func() { w.must(forward.Close(context.Background())) }()
+	odd := answerEvent(w.names, 1, "two\nlines", "legit")
+	label := labelEvent("l\x01", 1, "fraud")
+	lost := labelEvent("lost\x01", 7, "fraud")
+	for stream, v := range map[string]*broker.View{streamAnswers: &odd, streamLabels: &label} {
+		_, err := forward.Publish(t.Context(), stream, v)
+		w.must(err)
+	}
+	_, err = forward.Publish(t.Context(), streamLabels, &lost)
+	w.must(err)
+	w.runs(w.options(scorer(300*time.Millisecond, "")))
+	w.awaits("the outcome", func() bool { return len(w.outcomes()[place(1)]) == 1 })
+	w.awaits("the dead letter", func() bool { return len(w.letters()) == 1 })
+	if d := w.outcomes()[place(1)][0]; d.Truth != "fraud" || d.Key != "two\nlines" || d.LabelID != "l\x01" {
+		t.Errorf("%+v", d)
+	}
+}
+
 // A batch ends when the memory for entries is full, so that a backlog of large labels takes no more.
 func TestABatchEndsWhenTheIndexIsFull(t *testing.T) {
 	t.Parallel()

@@ -142,8 +142,9 @@ func open(ctx context.Context, o Options) (s *session, err error) {
 	if s.topic, err = o.Broker.TopicID(ctx, o.Config.To); err != nil {
 		return s, err
 	}
-	// From here on no former owner commits, so what is read now stays valid.
-	if s.x, err = o.Broker.Exclusive(ctx, group(o.Config.Name), broker.ProducerOptions{MaxEvent: deadletters.MaxBytes}); err != nil {
+	// From here on no former owner commits, so what is read now stays valid. An outcome repeats attributes of an answer, which may
+	// have those that a publisher may not write.
+	if s.x, err = o.Broker.Exclusive(ctx, group(o.Config.Name), broker.ProducerOptions{AsRead: true, MaxEvent: deadletters.MaxBytes}); err != nil {
 		return s, err
 	}
 	if err = s.recover(ctx); errors.Is(err, errSegment) {
