@@ -189,7 +189,7 @@ func (j *joiner) label(v *broker.View, at position, ms int64) error {
 			return j.dead(at, stripped(v), keyForgotten)
 		}
 		j.e.labels = newestUsed(append(j.e.labels, l))
-	case found == tooLate && (!j.replaying || j.lettered[at]):
+	case found == tooLate && j.match.of.Field == "" && (!j.replaying || j.lettered[at]): // a field may have a later answer
 		if err := j.dead(at, v, j.lateReason()); err != nil {
 			return err
 		}

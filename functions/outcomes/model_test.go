@@ -309,6 +309,41 @@ func TestAValueWithManyAnswers(t *testing.T) {
 	h.x.closeFiles()
 }
 
+// A label is too late for an answer, and in time for the next one of its value. It becomes a dead letter only if no answer follows.
+func TestALabelBetweenTwoAnswersOfAValue(t *testing.T) {
+	t.Parallel()
+	names, err := tidemill.NewNames("prod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &history{TB: t, names: names, r: rand.New(rand.NewPCG(1, 1)), wait: 60, field: true, now: 1_700_000_000_000, dir: t.TempDir(), next: [2][]int64{make([]int64, 3), make([]int64, 2)}}
+	h.open()
+	defer func() { h.x.closeFiles() }()
+	h.append(ofAnswers, answerEvent(names, 0, "k", "legit"))
+	h.take(ofAnswers, 1)
+	h.now += h.wait + 1
+	h.append(ofLabels, labelEvent("between", 1, "fraud"))
+	h.take(ofLabels, 1)
+	h.commit()
+	h.kill()
+	h.now += h.wait / 2
+	h.append(ofAnswers, answerEvent(names, 1, "k", "legit"))
+	h.take(ofAnswers, 1)
+	h.commit()
+	if truths := h.truths(); len(truths) != 1 || truths["messages/0/1"] != "fraud" {
+		t.Errorf("the truths are %v", truths)
+	}
+	h.now += 2 * h.wait
+	h.append(ofLabels, labelEvent("late", 1, "fraud"))
+	h.take(ofLabels, 1)
+	h.now += 3 * h.wait
+	h.expire()
+	h.commit()
+	if len(h.letters) != 1 || !strings.Contains(string(h.letters[0].Data), `"originalId":"late"`) || !strings.Contains(string(h.letters[0].Data), "too late") {
+		t.Errorf("%d dead letters: %s", len(h.letters), h.letters)
+	}
+}
+
 // A label waits for an answer whose key was forgotten before the answer was read. Its dead letter says so, and has no data.
 func TestAnEarlyLabelOfAForgottenKey(t *testing.T) {
 	t.Parallel()
