@@ -176,7 +176,7 @@ func FuzzEntry(f *testing.F) {
 	})
 }
 
-// An entry that changes again and again takes no more memory than its newest state, however many changes one commit has.
+// The states before of an entry that changes often take no memory, however many changes one commit has.
 func TestChangesOfOneEntryTakeNoMemory(t *testing.T) {
 	t.Parallel()
 	x, err := openIndex("", "s", 50)

@@ -158,7 +158,7 @@ func TestAnOutcomeThatIsTooLarge(t *testing.T) {
 }
 
 // Readers accept more than publishers may write: an input has attributes with control characters, which its answer repeats.
-// Its outcome, and the dead letter of a label like that, are written all the same.
+// Its outcome is written, and so is the dead letter of a label like that.
 func TestAttributesThatNobodyMayPublish(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -182,7 +182,7 @@ func TestAttributesThatNobodyMayPublish(t *testing.T) {
 	}
 }
 
-// A batch ends when the memory for entries is full, so that a backlog of large labels takes no more.
+// A batch ends when the memory for entries is full, so that the memory does not grow with a backlog of large labels.
 func TestABatchEndsWhenTheIndexIsFull(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
