@@ -120,3 +120,31 @@ func TestAControllerRecordsGroups(t *testing.T) {
 		}
 	}
 }
+
+// The age of the newest champion is that of a recipe in the config. A recipe that was removed makes no model any more, so it must
+// not be in the alert about stale models for ever.
+func TestAgesOfRecipesInTheConfig(t *testing.T) {
+	t.Parallel()
+	w := newScoringWorld(t, "version: 1\nrecipes: {intent: {when: {type: a}, run: {dir: ., command: [train]}}}\n")
+	w.promoteModel("intent/bot-1", 1, 0, twoLabels(true))
+	w.must(w.openCensus(w.ctx()))
+	recipes := func() (all []string) {
+		families, err := w.telemetry.Registry().Gather()
+		w.must(err)
+		for _, f := range families {
+			if f.GetName() == "tidemill_controller_newest_champion_timestamp_seconds" {
+				for _, m := range f.GetMetric() {
+					all = append(all, m.GetLabel()[0].GetValue())
+				}
+			}
+		}
+		return all
+	}
+	if all := recipes(); !slices.Equal(all, []string{"intent"}) {
+		t.Errorf("the recipes with an age are %q", all)
+	}
+	w.must(w.applyConfig(w.ctx(), parse(t, "version: 1\n")))
+	if all := recipes(); len(all) > 0 {
+		t.Errorf("after they were removed, %q have an age", all)
+	}
+}

@@ -123,7 +123,8 @@ func (p *Platform) openCensus(ctx context.Context) error {
 	if p.works == nil || p.telemetry == nil {
 		return nil
 	}
-	c, err := runmetrics.Open(ctx, runmetrics.Options{Broker: p.broker, Ledger: p.works.ledger, Registerer: p.telemetry.Registry(), Logger: p.log})
+	inConfig := func(recipe string) bool { _, ok := p.Config().Recipe(recipe); return ok }
+	c, err := runmetrics.Open(ctx, runmetrics.Options{Broker: p.broker, Ledger: p.works.ledger, Recipe: inConfig, Registerer: p.telemetry.Registry(), Logger: p.log})
 	if err != nil {
 		return fmt.Errorf("count runs and models: %w", err)
 	}

@@ -24,6 +24,7 @@ import (
 type Options struct {
 	Broker     *broker.Broker
 	Ledger     *ledger.Ledger
+	Recipe     func(name string) bool // whether the config has a recipe
 	Registerer prometheus.Registerer
 	Logger     *slog.Logger
 }
@@ -44,7 +45,7 @@ const (
 // Open starts to count new facts. Older facts do not count, because a counter begins at 0 with its
 // process.
 func Open(ctx context.Context, o Options) (*Census, error) {
-	c := &Census{standing: newStanding(o.Ledger, o.Logger),
+	c := &Census{standing: newStanding(&o),
 		judged: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tidemill_controller_versions_judged_total",
 			Help: "Versions of models that were promoted or refused, anywhere; every controller counts all of them."}, []string{"recipe", "verdict"})}
 	var errs []error
@@ -99,12 +100,13 @@ const scrapeTimeout = 5 * time.Second
 // stateCollector computes the states of runs and models at each scrape.
 type stateCollector struct {
 	ledger                   *ledger.Ledger
+	recipe                   func(name string) bool
 	log                      *slog.Logger
 	waiting, running, newest *prometheus.Desc
 }
 
-func newStanding(l *ledger.Ledger, log *slog.Logger) *stateCollector {
-	return &stateCollector{ledger: l, log: log,
+func newStanding(o *Options) *stateCollector {
+	return &stateCollector{ledger: o.Ledger, recipe: o.Recipe, log: o.Logger,
 		waiting: prometheus.NewDesc("tidemill_controller_runs_waiting", "Runs that are due and have not begun, or begin again.", []string{"recipe"}, nil),
 		running: prometheus.NewDesc("tidemill_controller_attempts_running", "Attempts that run, or are about to.", []string{"pool"}, nil),
 		newest: prometheus.NewDesc("tidemill_controller_newest_champion_timestamp_seconds",
@@ -135,6 +137,9 @@ func (s *stateCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 	newest, alsoErr := s.ledger.NewestChampions(ctx)
 	for recipe, at := range newest {
+		if !s.recipe(recipe) { // its models stay, and no run makes newer ones
+			continue
+		}
 		gauge(s.newest, float64(at.UnixMilli())/1000, recipe)
 	}
 	if err := errors.Join(err, alsoErr); err != nil {

@@ -86,7 +86,7 @@ func open(t *testing.T) *world {
 func (w *world) census(t *testing.T) (*runmetrics.Census, *prometheus.Registry) {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
-	c, err := runmetrics.Open(t.Context(), runmetrics.Options{Broker: w.b, Ledger: w.l, Registerer: registry, Logger: quiet()})
+	c, err := runmetrics.Open(t.Context(), runmetrics.Options{Broker: w.b, Ledger: w.l, Recipe: func(string) bool { return true }, Registerer: registry, Logger: quiet()})
 	must(t, err)
 	return c, registry
 }
