@@ -150,7 +150,7 @@ func (s *session) fill(ctx context.Context, tx *broker.ExclusiveTx, changed mark
 		return err
 	}
 	for p, m := range changed {
-		tx.Mark(group(s.Config.Name), broker.Position{Stream: p.stream, Partition: p.number, Offset: m.offset, Note: strconv.FormatInt(m.expired, 10)})
+		tx.Mark(Group(s.Config.Name), broker.Position{Stream: p.stream, Partition: p.number, Offset: m.offset, Note: strconv.FormatInt(m.expired, 10)})
 	}
 	return nil
 }
@@ -323,13 +323,13 @@ func showWait(ms int64) string {
 	return text
 }
 
-// group is the name of the consumer group in dead letters.
-func group(scorer string) string { return "outcomes." + scorer }
+// Group is the consumer group of a scorer's outcomes.
+func Group(scorer string) string { return "outcomes." + scorer }
 
 // dead adds the dead letter of a label.
 func (o *output) dead(at position, v *broker.View, reason string) error {
 	letter, err := deadletters.New(o.names, broker.Position{Stream: o.labels, Partition: at.partition, Offset: at.offset}, v,
-		deadletters.Details{Letter: group(o.match.scorer), Group: group(o.match.scorer), Reason: reason}, o.now())
+		deadletters.Details{Letter: Group(o.match.scorer), Group: Group(o.match.scorer), Reason: reason}, o.now())
 	if err != nil {
 		return err
 	}
@@ -340,11 +340,11 @@ func (o *output) dead(at position, v *broker.View, reason string) error {
 // lost adds a dead letter for offsets that cannot be read.
 func (o *output) lost(stream string, partition int32, from, last int64, record *broker.DeadRecord, reason string) error {
 	place := broker.Position{Stream: stream, Partition: partition, Offset: from}
-	body, err := json.Marshal(broker.DeadLetter{Stream: stream, Partition: partition, Offset: from, Last: max(from, last), Group: group(o.match.scorer), Reason: reason, Record: record})
+	body, err := json.Marshal(broker.DeadLetter{Stream: stream, Partition: partition, Offset: from, Last: max(from, last), Group: Group(o.match.scorer), Reason: reason, Record: record})
 	if err != nil {
 		return fmt.Errorf("write the dead letter of %s: %w", place.Place(), err)
 	}
-	letter := broker.View{ID: tidemill.ID("dead-letter", group(o.match.scorer), place.Place(), strconv.FormatInt(last, 10)), Type: tidemill.TypeEventDeadLettered,
+	letter := broker.View{ID: tidemill.ID("dead-letter", Group(o.match.scorer), place.Place(), strconv.FormatInt(last, 10)), Type: tidemill.TypeEventDeadLettered,
 		Time: o.now().UTC().Format(time.RFC3339Nano), DataContentType: "application/json", DataSchema: tidemill.Schema(tidemill.TypeEventDeadLettered), Data: body}
 	o.addLetter(&letter)
 	return nil

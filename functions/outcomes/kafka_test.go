@@ -382,7 +382,7 @@ func TestOutcomesOfOthersAreNoLag(t *testing.T) {
 	w.must(s.commit(t.Context(), true))
 	ends, err := w.b.Ends(t.Context(), tidemill.StreamOutcomes)
 	w.must(err)
-	marked, err := w.b.Committed(t.Context(), group("s"), ends)
+	marked, err := w.b.Committed(t.Context(), Group("s"), ends)
 	w.must(err)
 	for i := range ends {
 		if marked[i].Offset != ends[i].Offset {

@@ -66,7 +66,7 @@ func (s *session) readCommitted(ctx context.Context, now time.Time) (err error) 
 		if err != nil {
 			return nil, nil, err
 		}
-		found, err := s.Broker.Committed(ctx, group(s.Config.Name), ends)
+		found, err := s.Broker.Committed(ctx, Group(s.Config.Name), ends)
 		if err != nil {
 			return nil, nil, err
 		}

@@ -144,7 +144,7 @@ func open(ctx context.Context, o Options) (s *session, err error) {
 	}
 	// From here on no former owner commits, so what is read now stays valid. An outcome repeats attributes of an answer, which may
 	// have those that a publisher may not write.
-	if s.x, err = o.Broker.Exclusive(ctx, group(o.Config.Name), broker.ProducerOptions{AsRead: true, MaxEvent: deadletters.MaxBytes}); err != nil {
+	if s.x, err = o.Broker.Exclusive(ctx, Group(o.Config.Name), broker.ProducerOptions{AsRead: true, MaxEvent: deadletters.MaxBytes}); err != nil {
 		return s, err
 	}
 	if err = s.recover(ctx); errors.Is(err, errSegment) {
@@ -159,7 +159,7 @@ func open(ctx context.Context, o Options) (s *session, err error) {
 	if s.metrics, err = newMetrics(s); err != nil {
 		return s, err
 	}
-	s.unlisted, err = telemetry.Lag{Registerer: o.Registerer, Task: group(o.Config.Name), Broker: o.Broker}.Report(s.consumer.Positions)
+	s.unlisted, err = telemetry.Lag{Registerer: o.Registerer, Task: Group(o.Config.Name), Broker: o.Broker}.Report(s.consumer.Positions)
 	return s, err
 }
 

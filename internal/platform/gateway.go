@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"time"
 
@@ -14,6 +15,8 @@ import (
 	"tidemill.dev/broker/dedupe"
 	"tidemill.dev/broker/follow"
 	"tidemill.dev/config"
+	"tidemill.dev/functions/outcomes"
+	"tidemill.dev/functions/score"
 	"tidemill.dev/internal/gateway"
 	"tidemill.dev/internal/gateway/access"
 	"tidemill.dev/internal/ops/status"
@@ -102,7 +105,20 @@ func (p *Platform) gatewayProducer(l gateway.Limits) (*broker.Producer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return producer, p.measure(telemetry.Producer("gateway", producer), telemetry.Streams(p.broker, p.log))
+	return producer, p.measure(telemetry.Producer("gateway", producer), telemetry.Streams(p.broker, p.reads, p.log))
+}
+
+// reads reports whether a part of the config reads by a consumer group. Only groups of scorers have the name of a part.
+func (p *Platform) reads(group string) bool {
+	if name, is := strings.CutPrefix(group, score.Group("")); is {
+		_, ok := p.Config().Scorer(name)
+		return ok
+	}
+	if name, is := strings.CutPrefix(group, outcomes.Group("")); is {
+		s, ok := p.Config().Scorer(name)
+		return ok && s.Labels != nil
+	}
+	return true
 }
 
 func (p *Platform) measure(collectors ...prometheus.Collector) error {

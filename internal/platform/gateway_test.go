@@ -3,10 +3,12 @@ package platform
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
 	"tidemill.dev/api"
+	"tidemill.dev/broker"
 	"tidemill.dev/broker/embedded"
 	"tidemill.dev/internal/ops/telemetry"
 )
@@ -65,5 +67,36 @@ func TestGatewayRefuses(t *testing.T) {
 		if _, err := p.Gateway(t.Context(), o); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%+v: %v, want %q", o, err, says)
 		}
+	}
+}
+
+// The lag of the group of a scorer that was removed grows for ever, because Kafka is kept from forgetting the group. No alert may
+// go by it.
+func TestLagsOfRemovedScorers(t *testing.T) {
+	t.Parallel()
+	w := newScoringWorld(t, scorersOfTests)
+	w.publishEvent("messages", "1", "bot-1")
+	_, err := w.Gateway(w.ctx(), GatewayOptions{Listen: "127.0.0.1:0"})
+	w.must(err)
+	for _, group := range []string{"scorer.intents", "scorer.old", "outcomes.intents", "triggers.messages"} {
+		c, err := w.broker.Consumer(w.ctx(), broker.ConsumerOptions{Group: group, Streams: []string{"messages"}, Start: broker.Earliest()})
+		w.must(err)
+		d, err := c.Poll(w.ctx())
+		w.must(err)
+		d.Done()
+		w.must(c.Close(w.ctx()))
+	}
+	families, err := w.telemetry.Registry().Gather()
+	w.must(err)
+	var groups []string
+	for _, f := range families {
+		if f.GetName() == "tidemill_stream_lag" {
+			for _, m := range f.GetMetric() {
+				groups = append(groups, m.GetLabel()[0].GetValue())
+			}
+		}
+	}
+	if !slices.Contains(groups, "scorer.intents") || !slices.Contains(groups, "triggers.messages") || slices.Contains(groups, "scorer.old") || slices.Contains(groups, "outcomes.intents") {
+		t.Errorf("the groups with a lag are %q", groups)
 	}
 }

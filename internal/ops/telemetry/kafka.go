@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,9 +23,16 @@ const (
 
 // Streams returns metrics of the install's streams. A scrape asks Kafka only if the last answer is
 // old enough. While Kafka is down, the last answer is served, and tidemill_stream_age_seconds is
-// its age.
-func Streams(b *broker.Broker, log *slog.Logger) prometheus.Collector {
-	return newStreams(b.Streams, log)
+// its age. A group has a lag only if reads says that something of the config reads by it: Kafka is kept from forgetting
+// groups, so that of a removed scorer stays, and its lag grows.
+func Streams(b *broker.Broker, reads func(group string) bool, log *slog.Logger) prometheus.Collector {
+	return newStreams(func(ctx context.Context) ([]broker.StreamInfo, error) {
+		all, err := b.Streams(ctx)
+		for i := range all {
+			all[i].Groups = slices.DeleteFunc(all[i].Groups, func(g broker.GroupLag) bool { return !reads(g.Group) })
+		}
+		return all, err
+	}, log)
 }
 
 type streams struct {
