@@ -140,8 +140,14 @@ func TestAgesOfRecipesInTheConfig(t *testing.T) {
 		}
 		return all
 	}
-	if all := recipes(); !slices.Equal(all, []string{"intent"}) {
-		t.Errorf("the recipes with an age are %q", all)
+	again := time.NewTicker(10 * time.Millisecond)
+	defer again.Stop()
+	for ctx := w.ctx(); !slices.Equal(recipes(), []string{"intent"}); { // the ledger's list of models follows its facts
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			t.Fatalf("the recipes with an age are %q", recipes())
+		}
 	}
 	w.must(w.applyConfig(w.ctx(), parse(t, "version: 1\n")))
 	if all := recipes(); len(all) > 0 {
