@@ -77,7 +77,7 @@ func (d *testGateways) whyAsks(run string, long, stranger []string) (all []gatew
 	all = append(all, gatewayRequest{d.open, "GET", path, "", nil, 200}, gatewayRequest{d.guarded, "GET", path, "", d.reader, 200}, gatewayRequest{d.open, "GET", path, "", stranger, 403},
 		gatewayRequest{d.guarded, "GET", path, "", d.publisher, 403}, gatewayRequest{d.guarded, "GET", path, "", nil, 401},
 		gatewayRequest{d.narrow, "GET", path, "", append(slices.Clone(long), d.reader...), 431}, gatewayRequest{d.down, "GET", path, "", nil, 503}, gatewayRequest{d.busy, "GET", path, "", nil, 501})
-	for _, of := range []string{"", "run", "run/", "run/abc", "run/..%2F..%2F", "pool/small", "model/", "model/a@b", "commit/a%20b@main", "event/"} {
+	for _, of := range []string{"", "run", "run/", "run/abc", "run/..%2F..%2F", "pool/small", "model/", "model/a@0", "commit/a%20b@main", "event/"} {
 		all = append(all, gatewayRequest{d.open, "GET", base + of, "", nil, 400})
 	}
 	for _, of := range []string{"run/zzzzzzzz", "model/no", "model/no@7", "commit/bots/no@main", "commit/abc", "event/no", "event/a%23b"} {
