@@ -43,7 +43,7 @@ const batchesInTimeout = 8
 func newOutTopic(p *Producer, stream string, leaders []int32) *outTopic {
 	t := &outTopic{stream: stream, name: p.b.names.Topic(stream)}
 	t.parts.Store(&outPartitions{})
-	t.resize(leaders)
+	t.resize(0, leaders)
 	return t
 }
 
@@ -58,19 +58,25 @@ func (t *outTopic) now() []*outPartition {
 
 // addPartitions adds new partitions. An answer with fewer partitions may be old, so it changes nothing.
 func (t *outTopic) addPartitions(leaders []int32) {
-	if len(leaders) > len(t.now()) {
-		t.resize(leaders)
+	for from := len(t.now()); len(leaders) > from && !t.resize(from, leaders); {
+		from = len(t.now())
 	}
 }
 
-func (t *outTopic) resize(leaders []int32) {
+// resize changes the number of partitions. It returns false if another goroutine has changed it meanwhile: its answer may
+// be newer.
+func (t *outTopic) resize(from int, leaders []int32) bool {
 	t.growing.Lock()
 	defer t.growing.Unlock()
+	if len(t.now()) != from {
+		return false
+	}
 	parts := slices.Clone(t.all())
 	for i := len(parts); i < len(leaders); i++ {
 		parts = append(parts, &outPartition{topic: t, index: int32(i), leader: leaders[i], id: noIdentity})
 	}
 	t.parts.Store(&outPartitions{parts, len(leaders)})
+	return true
 }
 
 func (t *outTopic) pick(key []byte, size int) *outPartition {
@@ -119,8 +125,8 @@ func (p *Producer) noteCount(t *outTopic, leaders []int32) {
 	case t.fewer.IsZero():
 		t.fewer = time.Now()
 	}
-	if len(leaders) > known || len(leaders) < known && time.Since(t.fewer) >= p.b.missingFor {
-		t.resize(leaders)
+	changes := len(leaders) > known || len(leaders) < known && time.Since(t.fewer) >= p.b.missingFor
+	if changes && t.resize(known, leaders) {
 		p.b.log.Info("producer: a stream has another number of partitions", "stream", t.stream, "what", "partitions", "from", known, "to", len(leaders))
 	}
 }

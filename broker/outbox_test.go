@@ -23,7 +23,7 @@ func loneProducer(timeout time.Duration) (*Producer, *outPartition) {
 	p.batches.New = func() any { return &batch{} }
 	topic := &outTopic{stream: "events", name: "tidemill.events"}
 	topic.parts.Store(&outPartitions{})
-	topic.resize(make([]int32, 1))
+	topic.resize(0, make([]int32, 1))
 	o := topic.all()[0]
 	o.place = homeless
 	return p, o
@@ -121,6 +121,18 @@ func TestProducerSeesNewPartitions(t *testing.T) {
 	}
 	if err := p.Close(t.Context()); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// An answer about a smaller number, which another goroutine asked for before the stream grew, changes nothing.
+func TestAnOlderAnswerTakesNoPartitions(t *testing.T) {
+	_, o := loneProducer(time.Minute)
+	o.topic.addPartitions(make([]int32, 8))
+	if o.topic.resize(1, make([]int32, 6)); len(o.topic.now()) != 8 {
+		t.Errorf("the stream has %d partitions", len(o.topic.now()))
+	}
+	if o.topic.addPartitions(make([]int32, 6)); len(o.topic.now()) != 8 {
+		t.Errorf("the stream has %d partitions", len(o.topic.now()))
 	}
 }
 

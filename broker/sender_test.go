@@ -34,7 +34,7 @@ func TestResolverAsksOnceForATopic(t *testing.T) {
 	p, one := loneProducer(time.Minute)
 	p.b, p.ctx = b, t.Context()
 	one.topic.name = "prod.out"
-	one.topic.resize(make([]int32, partitions))
+	one.topic.addPartitions(make([]int32, partitions))
 	var due []lost
 	for _, o := range one.topic.all() {
 		o.place = homeless
