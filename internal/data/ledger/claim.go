@@ -60,9 +60,17 @@ func (l *Ledger) Claim(ctx context.Context, a Ask, now time.Time) (Slot, bool, e
 }
 
 // Return gives back a claim whose run was not started.
-func (l *Ledger) Return(ctx context.Context, s Slot) error {
+func (l *Ledger) Return(ctx context.Context, s Slot) error { return l.giveBack(ctx, s, "") }
+
+// Postpone gives back a claim whose run cannot start for now. Until the given time other runs of the recipe are claimed
+// before it.
+func (l *Ledger) Postpone(ctx context.Context, s Slot, until time.Time) error {
+	return l.giveBack(ctx, s, millisUp(until))
+}
+
+func (l *Ledger) giveBack(ctx context.Context, s Slot, due any) error {
 	least, _ := l.progress.known() // it fails while it catches up; a claim of an old filling is lost anyway
-	err := scriptReturn.Run(ctx, l.o.Redis, []string{l.key("at"), l.claims}, l.prefix, least.fill, tidemill.RunKey(s.Recipe, s.Key), escapePool(s.Pool), s.Recipe, s.Run).Err()
+	err := scriptReturn.Run(ctx, l.o.Redis, []string{l.key("at"), l.claims}, l.prefix, least.fill, tidemill.RunKey(s.Recipe, s.Key), escapePool(s.Pool), s.Recipe, s.Run, due).Err()
 	if err != nil {
 		return fmt.Errorf("return the slot of run %s in redis; it is free again %s after it was claimed: %w", s.Run, claimLasts, err)
 	}

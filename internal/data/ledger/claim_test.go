@@ -134,6 +134,33 @@ func TestASlotIsGivenBackToALaterFilling(t *testing.T) {
 	}
 }
 
+// A run that is postponed is claimed after the others of its recipe, and not before its time.
+func TestAPostponedRunLetsOthersGoFirst(t *testing.T) {
+	y := newYard(newWorld(t, 4))
+	first, second := y.asks("a", "1", nil), y.asks("a", "2", nil)
+	claimed := func() (ledger.Slot, bool) {
+		t.Helper()
+		s, ok, err := y.l.Claim(t.Context(), ask(1, ledger.Admission{Recipe: "a"}), y.now)
+		must(t, err)
+		return s, ok
+	}
+	s, _ := claimed()
+	must(t, y.l.Postpone(t.Context(), s, y.now.Add(time.Hour)))
+	if s, _ := claimed(); s.Run != second.ID {
+		t.Errorf("claimed %+v, want run %s", s, second.ID)
+	}
+	y.now = y.now.Add(time.Minute)
+	m := y.add(y.l, y.start(second, "gpu"))
+	y.add(y.l, y.finish(m.Live, tidemill.OutcomeSucceeded))
+	if s, ok := claimed(); ok {
+		t.Errorf("claimed %+v before its time", s)
+	}
+	y.now = y.now.Add(time.Hour)
+	if s, _ := claimed(); s.Run != first.ID {
+		t.Errorf("claimed %+v, want run %s", s, first.ID)
+	}
+}
+
 // A slot is used from the claim to the attempt's end.
 func TestSlotsAreGivenBack(t *testing.T) {
 	y := newYard(newWorld(t, 4))

@@ -176,11 +176,23 @@ func (c *waitingRecipes) noteEmpty(pool string) {
 	maps.DeleteFunc(c.of, func(_ string, one crowd) bool { return one.pool == pool })
 }
 
-// asideFor is how long a recipe is left out of its pool after its next run could not be planned.
-// Otherwise the same recipe would be next again, and the recipes after it would never start a run.
-const asideFor = 5 * time.Second
+const (
+	// asideFor is the shortest time for which a run is left out of its queue after it could not be planned.
+	// Otherwise the same run would be next again, and the runs after it would never start.
+	asideFor = 5 * time.Second
+	// asideMost is the longest such time.
+	asideMost = time.Minute
+	// mostTroubles is how many runs of a recipe may be in trouble, one after the other, before the whole recipe is left
+	// out for asideFor: the store does not answer, for example.
+	mostTroubles = 3
+)
 
-// troubles are the recipes whose runs cannot begin for now because of an outside fault, for example
+// asideUntil returns the time until which a run is left out. The longer it has waited, the more seldom it is tried.
+func asideUntil(run *tidemill.Run, now time.Time) time.Time {
+	return now.Add(min(max(now.Sub(run.Asking)/4, asideFor), asideMost))
+}
+
+// troubles are the recipes with a run that cannot begin for now because of an outside fault, for example
 // a store that does not answer.
 type troubles struct {
 	mu sync.Mutex
@@ -189,46 +201,59 @@ type troubles struct {
 
 type trouble struct {
 	err   error
-	until time.Time
+	run   string // id of the last run in trouble
+	row   int    // number of runs in trouble since one could be planned
+	aside time.Time
+	until time.Time // time at which the run is tried again
 }
 
-// add leaves a recipe out for a while. It reports whether the trouble is new.
-func (t *troubles) add(recipe string, err error, now time.Time) (news bool) {
+// add records that a run cannot be planned for now. It reports whether the recipe had no trouble before.
+func (t *troubles) add(run *tidemill.Run, err error, now time.Time) (news bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.of == nil {
 		t.of = map[string]trouble{}
 	}
-	_, was := t.of[recipe]
-	t.of[recipe] = trouble{err, now.Add(asideFor)}
+	one, was := t.of[run.Recipe]
+	one.err, one.run, one.until = err, run.ID, asideUntil(run, now)
+	if one.row++; one.row >= mostTroubles {
+		one.aside = now.Add(asideFor)
+	}
+	t.of[run.Recipe] = one
 	return !was
 }
 
-// notePlanned notes that a run of the recipe could be planned.
-func (t *troubles) notePlanned(recipe string) {
+// notePlanned notes that a run could be planned. The trouble of another run of its recipe is still reported.
+func (t *troubles) notePlanned(run *tidemill.Run) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	delete(t.of, recipe)
+	if one, was := t.of[run.Recipe]; was && one.run != run.ID {
+		one.row = 0
+		t.of[run.Recipe] = one
+	} else {
+		delete(t.of, run.Recipe)
+	}
 }
 
 func (t *troubles) aside(recipe string, now time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return now.Before(t.of[recipe].until)
+	return now.Before(t.of[recipe].aside)
 }
 
-// err returns the troubles to report. A recipe that may be tried again is still reported for a
+// err returns the troubles to report. A run that may be tried again is still reported for a
 // while. Then its trouble is removed, because the run may have been cancelled.
 func (t *troubles) err(now time.Time) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var errs []error
 	for _, recipe := range slices.Sorted(maps.Keys(t.of)) {
-		if now.After(t.of[recipe].until.Add(asideFor)) {
+		one := t.of[recipe]
+		if now.After(one.until.Add(asideFor)) {
 			delete(t.of, recipe)
 			continue
 		}
-		errs = append(errs, fmt.Errorf("begin a run of recipe %s: %w", recipe, t.of[recipe].err))
+		errs = append(errs, fmt.Errorf("begin run %s of recipe %s: %w", one.run, recipe, one.err))
 	}
 	return errors.Join(errs...)
 }

@@ -23,12 +23,14 @@ func TestTroublesPass(t *testing.T) {
 	t.Parallel()
 	var s troubles
 	away := errors.New("the store is away")
+	a, b := &tidemill.Run{ID: "1", Recipe: "a", Asking: noon}, &tidemill.Run{ID: "2", Recipe: "a", Asking: noon}
 	if s.aside("a", noon) || s.err(noon) != nil {
 		t.Error("there is trouble before any")
 	}
-	if !s.add("a", away, noon) || s.add("a", away, noon) {
-		t.Error("what is new is not told from what is known")
+	if !s.add(a, away, noon) || s.add(b, away, noon) || s.aside("a", noon) {
+		t.Error("two runs in trouble leave their recipe out, or the second one is new")
 	}
+	s.add(a, away, noon)
 	for _, c := range []struct {
 		after       time.Duration
 		aside, told bool
@@ -37,12 +39,19 @@ func TestTroublesPass(t *testing.T) {
 			t.Errorf("after %s: aside %t, told %v", c.after, s.aside("a", at), s.err(at))
 		}
 	}
-	s.add("a", away, noon)
-	if err := s.err(noon); !errors.Is(err, away) || !strings.Contains(err.Error(), "recipe a") {
-		t.Errorf("it is told as %v", err)
+	for range mostTroubles {
+		s.add(a, away, noon)
+		s.notePlanned(b)
 	}
-	if s.notePlanned("a"); s.aside("a", noon) || s.err(noon) != nil {
+	if err := s.err(noon); !errors.Is(err, away) || !strings.Contains(err.Error(), "run 1 of recipe a") || s.aside("a", noon) {
+		t.Errorf("beside runs that begin, it is told as %v", err)
+	}
+	if s.notePlanned(a); s.err(noon) != nil {
 		t.Error("what is over goes on")
+	}
+	hour := noon.Add(time.Hour)
+	if got := asideUntil(a, hour); !got.Equal(hour.Add(asideMost)) {
+		t.Errorf("a run that waits for an hour is tried again at %v", got)
 	}
 }
 
@@ -74,7 +83,7 @@ func TestATroubleIsInNobodysWay(t *testing.T) {
 	free := w.ask(f, wish("intent", "k", "1"))
 	w.waitUntil("the other begins", func() bool { return len(w.launch.of(free.Run)) == 1 })
 	w.waitUntil("it is told", func() bool { return f.Status().Err != nil })
-	if err := f.Status().Err; !strings.Contains(err.Error(), "begin a run of recipe blocked: look the input examples up") {
+	if err := f.Status().Err; !strings.Contains(err.Error(), "of recipe blocked: look the input examples up") {
 		t.Errorf("it is told as %v", err)
 	}
 	stop() // else it could look between Remove and Rename, and find no data

@@ -52,6 +52,29 @@ func TestWhoIsHeardOfIsNotLost(t *testing.T) {
 	}
 }
 
+// A machine that was suspended for an hour has heard no agent for so long. Its agents get the time of a silence again.
+func TestNothingIsLostByASuspendedMachine(t *testing.T) {
+	w := newWorld(t, plain("intent"))
+	f := w.foreman(func(o *Options) { o.Silence = time.Minute })
+	a := w.begun(f, wish("intent", "k", "1"))
+	w.launch.end(tidemill.AttemptName(a.Run, 1)) // another launcher has it
+	watching, step := &watcher{Foreman: f, rules: rules{silence: f.opt.Silence}}, time.Duration(0)
+	f.now = func() time.Time { return time.Now().UTC().Add(step).Round(0) }
+	var l loop
+	look := func(by time.Duration, want int) {
+		t.Helper()
+		step += by
+		w.must(watching.lookAround(w.ctx(), &l))
+		if run := w.run(f, a.Run); len(run.Attempts) != want {
+			t.Errorf("after a step of %s the run is %+v", by, run)
+		}
+	}
+	look(0, 1)
+	look(time.Hour, 1)
+	look(50*time.Second, 1)
+	look(50*time.Second, 2)
+}
+
 // After a laptop was killed, its runs go on at once, because no process of its attempts is left.
 func TestARestartedLaptopGoesOnAtOnce(t *testing.T) {
 	w := newWorld(t, plain("intent"))

@@ -84,6 +84,8 @@ func (f *Foreman) begin(ctx context.Context, s ledger.Slot, patient bool) (bool,
 		switch {
 		case errors.Is(err, errNotNow):
 			return false, f.giveBack(ctx, s, nil)
+		case errors.Is(err, errTrouble):
+			return false, f.postpone(ctx, s, asideUntil(run, f.now()))
 		case err != nil:
 			return false, f.giveBack(ctx, s, err)
 		case begun:
@@ -102,6 +104,13 @@ func (f *Foreman) giveBack(ctx context.Context, s ledger.Slot, why error) error 
 		return fmt.Errorf("begin run %s of recipe %s for key %s: %w", s.Run, s.Recipe, s.Key, why)
 	}
 	return err
+}
+
+// postpone gives back the slot of a run that cannot be planned for now.
+func (f *Foreman) postpone(ctx context.Context, s ledger.Slot, until time.Time) error {
+	ctx, cancel := steady(ctx)
+	defer cancel()
+	return f.ledger.Postpone(ctx, s, until)
 }
 
 // start proposes an attempt, and launches it if the log accepts. If it launched the attempt
@@ -151,6 +160,9 @@ func (f *Foreman) appendStart(ctx context.Context, run *tidemill.Run, d tidemill
 // errNotNow says that a run cannot begin for now; the reason is recorded.
 var errNotNow = errors.New("it cannot begin for now")
 
+// errTrouble says that a run cannot be planned for now, and that its trouble is recorded.
+var errTrouble = errors.New("it cannot be planned for now")
+
 // learn waits for the result of a start that is on the log, after Redis was flushed in between.
 // Otherwise an attempt that the log has begun would not be launched, and would be declared lost.
 func (f *Foreman) learn(ctx context.Context, run *tidemill.Run, err error) (*fold.Making, error) {
@@ -181,7 +193,7 @@ const learnEvery = time.Second
 // another client of Kafka has written it. Nothing tells the two apart, so the plan is made again. So
 // is a plan that could not be made before because a commit was not in the store yet.
 //
-// The returned fault is the reason why the run ends with this attempt. The error is errNotNow.
+// The returned fault is the reason why the run ends with this attempt. The error is errNotNow or errTrouble.
 func (f *Foreman) proposal(ctx context.Context, run *tidemill.Run, number int) (d tidemill.RunStarted, fault, err error) {
 	d = tidemill.RunStarted{Attempt: number, Causes: run.Causes, Seen: run.LastAsked()}
 	if number > 1 && run.PlanMAC != "" && hasPlan(run) { // launch checks the MAC
@@ -207,12 +219,12 @@ func (f *Foreman) proposal(ctx context.Context, run *tidemill.Run, number int) (
 	case errors.Is(ctx.Err(), context.DeadlineExceeded) && f.slow.add(run.ID):
 		return d, nil, errNotNow
 	case err != nil:
-		if f.troubles.add(r.Name, err, f.now()) {
+		if f.troubles.add(run, err, f.now()) {
 			f.log.Warn("scheduler: starting a run failed; retrying", "recipe", run.Recipe, "key", run.Key, "run", run.ID, "reason", err)
 		}
-		return d, nil, errNotNow
+		return d, nil, errTrouble
 	}
-	f.troubles.notePlanned(r.Name)
+	f.troubles.notePlanned(run)
 	d.Plan = &plan
 	return d, fault, nil
 }

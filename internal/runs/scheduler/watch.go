@@ -70,6 +70,8 @@ func (w *watcher) lookAround(ctx context.Context, l *loop) error {
 	sweeps := false
 	if now := w.now(); now.Sub(l.swept) >= sweepEvery {
 		sweeps = true
+		// The machine was suspended, or its clock was set: no agent could send a beat, or beats have times before the step.
+		w.missedBeats = w.missedBeats || !l.swept.IsZero() && now.Round(0).Sub(l.swept) > w.rules.silence+2*sweepEvery
 		l.swept, l.mishaps = now, errors.Join(w.sweep(ctx), w.recover(ctx, l, now))
 	}
 	at, due, err := w.ledger.NextDue(ctx, w.now())

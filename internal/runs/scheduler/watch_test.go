@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -126,6 +127,31 @@ func (d *deadline) Err() error {
 		return context.DeadlineExceeded
 	default:
 		return nil
+	}
+}
+
+// The plan of one key meets an error again and again, for example because its partition of Kafka has no leader. The other
+// keys of its recipe start.
+func TestAKeyInTroubleDoesNotKeepOthersWaiting(t *testing.T) {
+	r := plain("intent")
+	r.Inputs = []config.InputFrom{{Name: "history", Outcomes: "bots", Last: time.Hour}}
+	w := newWorld(t, r)
+	w.change(func(c *config.Config) { c.Scorers = []config.Scorer{{Name: "bots"}} })
+	f := w.foreman(func(o *Options) {
+		o.Outcomes = func(_ context.Context, _ config.Scorer, key string, _ time.Duration) (tidemill.Input, error) {
+			if key == "bad" {
+				return tidemill.Input{}, errors.New("its partition has no leader")
+			}
+			return tidemill.Input{Outcomes: "bots"}, nil
+		}
+	})
+	w.watch(f)
+	bad := w.ask(f, wish("intent", "bad", "1"))
+	w.begun(f, wish("intent", "good", "2"))
+	w.begun(f, wish("intent", "better", "3"))
+	err := f.troubles.err(f.now())
+	if err == nil || !strings.Contains(err.Error(), "begin run "+bad.Run+" of recipe intent: make the input history: its partition has no leader") {
+		t.Errorf("the status says %v", err)
 	}
 }
 

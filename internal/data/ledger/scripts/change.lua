@@ -134,10 +134,10 @@ local function postpone(member, recipe, at)
   return run
 end
 
--- giveBack ends a claim whose run was not started. The run gets its old due time.
-local function giveBack(member, claim)
+-- giveBack ends a claim whose run was not started. The run is due at the given time; without one, at its old time.
+local function giveBack(member, claim, at)
   redis.call('HDEL', KEYS[2], member)
   local pending = redis.call('HGET', P .. 'pending', member)
   local _, _, recipe, run = claimOf(claim)
-  if pending and string.match(pending, '%S+$') == run then postpone(member, recipe) end
+  if pending and string.match(pending, '%S+$') == run then postpone(member, recipe, at) end
 end
