@@ -62,8 +62,8 @@ func (l *Ledger) Claim(ctx context.Context, a Ask, now time.Time) (Slot, bool, e
 // Return gives back a claim whose run was not started.
 func (l *Ledger) Return(ctx context.Context, s Slot) error { return l.giveBack(ctx, s, "") }
 
-// Postpone gives back a claim whose run cannot start for now. Until the given time other runs of the recipe are claimed
-// before it.
+// Postpone gives back a claim whose run cannot start for now. It is claimed again after the given time, and other runs of its
+// recipe come first.
 func (l *Ledger) Postpone(ctx context.Context, s Slot, until time.Time) error {
 	return l.giveBack(ctx, s, millisUp(until))
 }

@@ -223,7 +223,7 @@ func (w *watcher) forget(name string) {
 }
 
 // serverDown is the log message of an outage of the API server.
-const serverDown = "the API server does not answer; retrying"
+const serverDown = "a call to the API server failed; retrying"
 
 // outage logs that a server does not answer, but not after each call.
 type outage struct {
