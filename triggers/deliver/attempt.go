@@ -256,20 +256,24 @@ type replier struct {
 // publish returns when all events are acknowledged. It retries temporary failures as long as the
 // context allows. A repeated event has the same id, because the id derives from its cause.
 func (r *replier) publish(ctx context.Context, replies []broker.View) error {
-	c := r.config.Load()
+	c, begun := r.config.Load(), time.Now()
 	for n := range replies {
 		for {
 			_, err := r.p.Publish(ctx, c.StreamFor(replies[n].Type), &replies[n])
 			if err == nil {
 				break
 			}
-			if hopeless(err) || retry.Sleep(ctx, publishAgain) != nil {
+			isNew := errors.Is(err, broker.ErrNoStream) && time.Since(begun) < streamIsNewFor
+			if hopeless(err) && !isNew || retry.Sleep(ctx, publishAgain) != nil {
 				return err
 			}
 		}
 	}
 	return nil
 }
+
+// streamIsNewFor is how long a reply waits for its stream, which may be created or created again just now.
+const streamIsNewFor = time.Minute
 
 // hopeless reports whether no stream will ever accept an event.
 func hopeless(err error) bool {

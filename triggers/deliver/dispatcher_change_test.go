@@ -219,6 +219,31 @@ func TestRepliesArePublished(t *testing.T) {
 	})
 }
 
+// The stream of a reply is created while the reply is published: its topic was deleted, and is created again.
+func TestAReplyWaitsForItsStream(t *testing.T) {
+	t.Parallel()
+	w := newInstall(t, 1)
+	w.config.Streams = append(w.config.Streams, config.Stream{Name: "bills", Types: []string{"invoice"}, Partitions: 1, Retention: time.Hour})
+	asked := make(chan bool, 10)
+	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		for name, value := range map[string]string{"Ce-Specversion": "1.0", "Ce-Id": "mine", "Ce-Source": "/fn", "Ce-Type": "invoice"} {
+			rw.Header().Set(name, value)
+		}
+		asked <- true
+	}))
+	t.Cleanup(server.Close)
+	w.trigger("bill", server.URL, nil)
+	d := w.open()
+	w.publish(1, 1)
+	<-asked
+	_, err := w.b.EnsureStreams(w.ctx, []broker.StreamSpec{{Name: "bills", Partitions: 1, Retention: time.Hour}}, broker.EnsureOptions{})
+	w.must(err)
+	w.waitFor("the reply is published", func() bool { return d.Standing()[0].Replies == 1 })
+	if letters := w.letters(); len(letters) > 0 {
+		t.Errorf("dead letters: %+v", letters)
+	}
+}
+
 func TestKafkaMayBeAway(t *testing.T) {
 	t.Parallel()
 	w := newInstall(t, 2)
