@@ -99,17 +99,24 @@ func (w *Watcher) Look(ctx context.Context) error {
 	if err := w.readOutcomes(ctx, models); err != nil {
 		return err
 	}
+	return w.settle(ctx, models)
+}
+
+// settle ends the canaries that have been decided. An error with one model does not keep the others waiting.
+func (w *Watcher) settle(ctx context.Context, models []*fold.Model) error {
+	var failed []error
 	for _, m := range models {
 		j := Decide(m, w.records[m.Name], w.o.Now())
 		if j == nil {
 			continue
 		}
 		if err := w.o.Settle(ctx, m.Name, m.Canary.Version, *j); err != nil {
-			return err
+			failed = append(failed, err)
+			continue
 		}
 		w.o.Logger.Info("canary: "+j.Sentence, "model", m.Name, "version", m.Canary.Version)
 	}
-	return nil
+	return errors.Join(failed...)
 }
 
 // open finds the canaries of all models once. After that, the facts name new ones.

@@ -1,6 +1,9 @@
 package canary
 
 import (
+	"context"
+	"errors"
+	"log/slog"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -56,6 +59,30 @@ func TestDecide(t *testing.T) {
 		case j != nil && (j.Passed != c.passed || !strings.Contains(j.Sentence, c.want) || j.Against != 1):
 			t.Errorf("%s: %+v", name, j)
 		}
+	}
+}
+
+func TestACanaryThatCannotBeSettledDoesNotKeepOthersWaiting(t *testing.T) {
+	t.Parallel()
+	w := New(Options{Now: func() time.Time { return start.Add(25 * time.Hour) }, Logger: slog.New(slog.DiscardHandler)})
+	w.records = map[string]*Record{}
+	var models []*fold.Model
+	for _, name := range []string{"a", "b", "c"} {
+		m := model()
+		m.Name = name
+		models, w.records[name] = append(models, m), NewRecord(m)
+	}
+	away := errors.New("its announcement cannot be read")
+	settled := ""
+	w.o.Settle = func(_ context.Context, model string, _ int, _ tidemill.Judgement) error {
+		if model == "a" {
+			return away
+		}
+		settled += model
+		return nil
+	}
+	if err := w.settle(t.Context(), models); !errors.Is(err, away) || settled != "bc" {
+		t.Errorf("settled %q, %v", settled, err)
 	}
 }
 
