@@ -57,8 +57,13 @@ func (p *Platform) predictionsOf(ctx context.Context, kept *store.Store, model s
 	if err != nil || len(all) == 0 {
 		return nil, err
 	}
-	report, err := registry.ReadReport(ctx, kept, all[0].Report)
-	if errors.Is(err, store.ErrNotFound) {
+	return measuredIn(ctx, kept, all[0].Report)
+}
+
+// measuredIn returns the figures in the tree of a report; nil if the store no longer has the report, or only corrupt bytes.
+func measuredIn(ctx context.Context, kept *store.Store, tree string) (*tidemill.Figures, error) {
+	report, err := registry.ReadReport(ctx, kept, tree)
+	if errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrCorrupt) {
 		return nil, nil
 	}
 	return report.Measured, err

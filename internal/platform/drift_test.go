@@ -3,6 +3,9 @@ package platform
 import (
 	"encoding/json"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -40,5 +43,24 @@ func TestDriftFromThePredictions(t *testing.T) {
 	w.must(json.Unmarshal(found[0].Data, &d))
 	if d.Figure != tidemill.FigureLabels || d.Version != 1 || d.Before != 0.2 && d.Before != 0.8 || w.attribute(&found[0], tidemill.AttrModel) != model {
 		t.Errorf("%+v", d)
+	}
+}
+
+// A report that is corrupt in the store does not end the watch for drift of all models.
+func TestAReportIsCorrupt(t *testing.T) {
+	t.Parallel()
+	w := newScoringWorld(t, driftOfTests)
+	tree := w.putFiles(map[string][]byte{"report.json": []byte(`{"measured":{"examples":7}}`)})
+	if got, err := measuredIn(w.ctx(), w.Store(), tree); err != nil || got == nil || got.Examples != 7 {
+		t.Fatalf("read %+v, %v", got, err)
+	}
+	w.must(filepath.WalkDir(w.addresses.Store, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		return os.Truncate(path, 0)
+	}))
+	if got, err := measuredIn(w.ctx(), w.Store(), tree); err != nil || got != nil {
+		t.Errorf("read %+v, %v", got, err)
 	}
 }
