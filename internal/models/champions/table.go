@@ -123,8 +123,9 @@ func (c *Canary) Takes(model string, value []string) bool {
 	return tidemill.CanaryTakes(model, c.Version, value, c.Share)
 }
 
-// canarySuffix marks the name under which [Table.Champion] returns the canary of a model. No model has such a name.
-const canarySuffix = "@canary"
+// canarySuffix marks the name under which [Table.Champion] returns the canary of a model. No model has such a name,
+// because names have no spaces.
+const canarySuffix = " canary"
 
 // CanaryName returns the name under which [Table.Champion] returns the canary of a model: whatever serves champions
 // serves canaries, too.

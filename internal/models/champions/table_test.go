@@ -276,3 +276,15 @@ func TestNothingIsOpenedWithoutItsNeeds(t *testing.T) {
 		t.Errorf("opened without time: %v", err)
 	}
 }
+
+// A key may be an address such as svc@canary. The name of its model is not that of a canary.
+func TestNoModelHasTheNameOfACanary(t *testing.T) {
+	t.Parallel()
+	const model = "intent/svc@canary"
+	if of, is := CutCanary(model); is || of != model {
+		t.Errorf("%s is the canary of %s", model, of)
+	}
+	if of, is := CutCanary(CanaryName(model)); !is || of != model || tidemill.CheckDataset(CanaryName(model)) == nil {
+		t.Errorf("a model may have the name %q", CanaryName(model))
+	}
+}
