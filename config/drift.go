@@ -131,30 +131,9 @@ func (d *Drift) hashed() *hashedDrift {
 	return h
 }
 
+// KeyTemplate returns the template of the names of the scorer's models.
+func (s *Scorer) KeyTemplate() KeyTemplate { return newKeyTemplate(s.Model, nil) }
+
 // KeyOf returns the key whose model has a name; false if the scorer's template makes no such name. A template
 // without {key} has one model for all keys, which belongs to none.
-func (s *Scorer) KeyOf(model string) (key string, ok bool) {
-	parts, fault := cutTemplate(s.Model)
-	if fault != nil {
-		return "", false
-	}
-	before, after, keyed := "", "", false
-	for _, p := range parts {
-		switch {
-		case p.field != "":
-			keyed = true
-		case keyed:
-			after += p.text
-		default:
-			before += p.text
-		}
-	}
-	rest, ok := strings.CutPrefix(model, before)
-	if !keyed {
-		return "", model == before
-	}
-	if ok {
-		key, ok = strings.CutSuffix(rest, after)
-	}
-	return key, ok && key != "" && s.Serves(model, key)
-}
+func (s *Scorer) KeyOf(model string) (key string, ok bool) { return s.KeyTemplate().KeyOf(model) }

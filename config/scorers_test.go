@@ -169,6 +169,7 @@ func TestTheKeyOfAModel(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ template, model, key string }{
 		{"fraud/{key}", "fraud/shop-7", "shop-7"}, {"fraud/{key}/v2", "fraud/shop-7/v2", "shop-7"}, {"fraud/{key}", "intent/shop-7", "-"}, {"fraud/{key}", "fraud/", "-"},
+		{"{key}/fraud/{key}", "shop-7/fraud/shop-7", "shop-7"}, {"{key}/fraud/{key}", "shop-7/fraud/shop-8", "-"}, {"{key}{key}", "shop", "-"},
 		{"clicks/all", "clicks/all", ""}, {"clicks/all", "clicks/none", "-"},
 	} {
 		key, ok := (&Scorer{Model: c.template}).KeyOf(c.model)

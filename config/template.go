@@ -151,19 +151,15 @@ func faultOf(field string) string {
 // the key would read and write, and that is removed when the key is forgotten. This also works
 // for keys with slashes.
 type Owners struct {
-	byBegin map[string][]ownTemplate // templates by the text before the first {key}
+	byBegin map[string][]KeyTemplate // templates by the text before the first {key}
 	known   map[string]bool          // templates in byBegin, as whole texts
 	longest int                      // length of the longest key of byBegin
 	keyless map[string]bool          // datasets that recipes without keys make
 }
 
-// ownTemplate is a template in which {key} is the only field left: the texts before, between
-// and after the {key}s.
-type ownTemplate []string
-
 // OwnersOf reads the templates of the recipes' datasets.
 func OwnersOf(c *Config) *Owners {
-	o := &Owners{byBegin: map[string][]ownTemplate{}, known: map[string]bool{}, keyless: map[string]bool{}}
+	o := &Owners{byBegin: map[string][]KeyTemplate{}, known: map[string]bool{}, keyless: map[string]bool{}}
 	for i := range c.Recipes {
 		r := &c.Recipes[i]
 		if r.Key == KeyNone {
@@ -194,24 +190,7 @@ func (o *Owners) addKeyless(r *Recipe) {
 func (o *Owners) Keyless(dataset string) bool { return o.keyless[dataset] }
 
 func (o *Owners) add(r *Recipe, template string) {
-	parts, fault := cutTemplate(template)
-	if fault != nil {
-		return // cannot happen: a recipe with a faulty template is refused
-	}
-	t := ownTemplate{""}
-	for _, p := range parts {
-		last := &t[len(t)-1]
-		switch p.field {
-		case "":
-			*last += p.text
-		case "recipe":
-			*last += r.Name
-		case "team":
-			*last += r.Team
-		case "key":
-			t = append(t, "")
-		}
-	}
+	t := newKeyTemplate(template, r)
 	whole := strings.Join(t, "{key}")
 	if len(t) == 1 || o.known[whole] {
 		return // shared by all keys, or already known
@@ -226,7 +205,7 @@ func (o *Owners) add(r *Recipe, template string) {
 func (o *Owners) Of(dataset string) (keys []string) {
 	for n := 0; n <= min(o.longest, len(dataset)); n++ {
 		for _, t := range o.byBegin[dataset[:n]] {
-			if key, ok := t.keyOf(dataset); ok && !slices.Contains(keys, key) {
+			if key, ok := t.KeyOf(dataset); ok && !slices.Contains(keys, key) {
 				keys = append(keys, key)
 			}
 		}
@@ -237,17 +216,50 @@ func (o *Owners) Of(dataset string) (keys []string) {
 	return keys
 }
 
-// keyOf returns the key for which the template expands to this name. The key's length follows
-// from the name's length.
-func (t ownTemplate) keyOf(name string) (string, bool) {
-	left := len(name)
+// KeyTemplate is a template of names as the texts before, between and after the places of the key.
+type KeyTemplate []string
+
+// newKeyTemplate returns the template of a recipe's names, or of a scorer's without a recipe.
+func newKeyTemplate(template string, r *Recipe) KeyTemplate {
+	parts, _ := cutTemplate(template) // a config with a faulty template is refused
+	t := KeyTemplate{""}
+	for _, p := range parts {
+		last := &t[len(t)-1]
+		switch p.field {
+		case "":
+			*last += p.text
+		case "recipe":
+			*last += r.Name
+		case "team":
+			*last += r.Team
+		case "key":
+			t = append(t, "")
+		}
+	}
+	return t
+}
+
+// KeyOf returns the key for which the template expands to a name; false if there is none. The key's length
+// follows from the name's length.
+func (t KeyTemplate) KeyOf(name string) (key string, ok bool) {
+	left, times := len(name), len(t)-1
 	for _, text := range t {
 		left -= len(text)
 	}
-	times := len(t) - 1
-	if left < times || left%times != 0 {
-		return "", false
+	if times == 0 || left < times || left%times != 0 {
+		return "", times == 0 && name == t[0]
 	}
-	key := name[len(t[0]) : len(t[0])+left/times]
-	return key, strings.Join(t, key) == name
+	key = name[len(t[0]) : len(t[0])+left/times]
+	rest := name
+	for i, text := range t {
+		if i > 0 {
+			if rest, ok = strings.CutPrefix(rest, key); !ok {
+				return "", false
+			}
+		}
+		if rest, ok = strings.CutPrefix(rest, text); !ok {
+			return "", false
+		}
+	}
+	return key, true
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"unsafe"
 
 	"tidemill.dev"
@@ -226,8 +225,7 @@ type matcher struct {
 	truth                         keys.Place
 	saidID, saidOrigin, saidPlace keys.Place // of labels that a person has given
 	saidField, saidTruth          keys.Place
-	before, after                 string // template of the model's names
-	keyed                         bool   // whether the model's name contains the key
+	models                        config.KeyTemplate // of the models' names
 }
 
 func newMatcher(names tidemill.Names, c *config.Scorer) *matcher {
@@ -236,7 +234,7 @@ func newMatcher(names tidemill.Names, c *config.Scorer) *matcher {
 		id: keys.NewPlace(l.ID), origin: keys.NewPlace(l.Source), place: keys.NewPlace(l.Place), field: keys.NewPlace(l.LabelField), truth: keys.NewPlace(l.Truth),
 		saidID: keys.NewPlace("data.id"), saidOrigin: keys.NewPlace("data.source"), saidPlace: keys.NewPlace("data.place"),
 		saidField: keys.NewPlace("data.field"), saidTruth: keys.NewPlace("data.truth")}
-	m.before, m.after, m.keyed = strings.Cut(c.Model, "{key}")
+	m.models = c.KeyTemplate()
 	return m
 }
 
@@ -333,8 +331,8 @@ func (v *answerView) readAnswer(e *broker.View) {
 // keyOf returns the key that an answer's model belongs to. A model that takes the place of a missing one has no
 // key in its name; then the key is the subject.
 func (m *matcher) keyOf(v *answerView) string {
-	if m.keyed && len(v.model) > len(m.before)+len(m.after) && strings.HasPrefix(v.model, m.before) && strings.HasSuffix(v.model, m.after) {
-		return v.model[len(m.before) : len(v.model)-len(m.after)]
+	if key, _ := m.models.KeyOf(v.model); key != "" {
+		return key
 	}
 	return v.subject
 }
