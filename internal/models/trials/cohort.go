@@ -314,7 +314,13 @@ type wanted struct {
 // answer lets the candidates of a cohort answer the events that their champions have answered.
 func (r *runner) answer(ctx context.Context, c *cohort) error {
 	var all []wanted
-	for _, t := range c.trials {
+	again := 0
+	for _, t := range c.trials { // in any order, so that each candidate is tried again
+		if t.lastErr != "" && len(t.seen.needed) > 0 {
+			if again++; again > mostAway {
+				continue
+			}
+		}
 		for _, at := range t.seen.needed {
 			all = append(all, wanted{at, t})
 		}
@@ -341,26 +347,39 @@ const mostOpen = 64
 // gap is the number of records that are read and left out before a read begins anew.
 const gap = 2000
 
+// mostAway is the number of candidates in a row that cannot answer now. After them the others wait too, because the store may
+// not answer.
+const mostAway = 3
+
 func (w *answering) answer(ctx context.Context, all []wanted) error {
 	slices.SortFunc(all, func(a, b wanted) int { return a.at.compare(b.at) })
-	for len(all) > 0 {
+	for away := 0; len(all) > 0 && away < mostAway; {
 		n, err := w.answerSome(ctx, all)
-		if errors.Is(err, ErrLater) {
-			w.Logger.Warn("trials: a candidate cannot answer now; retrying", "scorer", w.Scorer.Name, "reason", err)
-			for _, a := range all {
-				a.t.lastErr = err.Error()
-			}
-			return nil
-		}
-		if err != nil {
+		if err != nil && !errors.Is(err, ErrLater) {
 			return err
 		}
-		all = all[n:]
+		if all = all[n:]; n > 0 {
+			away = 0
+		}
+		if err != nil {
+			away++
+			t := all[0].t
+			w.noteAway(t, err)
+			all = slices.DeleteFunc(all, func(a wanted) bool { return a.t == t })
+		}
 	}
 	return nil
 }
 
-// answerSome reads once, and returns how many of the wanted events are done.
+// noteAway notes that the candidate of a trial cannot answer now. The same reason is logged once.
+func (w *answering) noteAway(t *trial, err error) {
+	if t.lastErr != err.Error() {
+		w.Logger.Warn("trials: a candidate cannot answer now; retrying", "scorer", w.Scorer.Name, "model", t.v.Model, "version", t.v.Number, "reason", err)
+	}
+	t.lastErr = err.Error()
+}
+
+// answerSome reads once, and returns how many of the wanted events are done. ErrLater is of the next one.
 func (w *answering) answerSome(ctx context.Context, all []wanted) (done int, err error) {
 	first := all[0].at
 	var failed error

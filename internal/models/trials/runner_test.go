@@ -57,7 +57,7 @@ func TestTrialsDecideByOutcomes(t *testing.T) {
 	publish := func(key string, n, better, worse int) {
 		at := w.answered(key, n, 1, labelsOf(n, better, worse))
 		w.outcome(key, at, 1, labelsOf(n, better, worse)[1], "spam", 1)
-		if n%7 == 0 { // corrected, and corrected back
+		if n < 30 && n%7 == 0 { // corrected, and corrected back; a trial may end between the two
 			w.outcome(key, at, 1, labelsOf(n, better, worse)[1], "ham", 2)
 			w.outcome(key, at, 1, labelsOf(n, better, worse)[1], "spam", 3)
 		}
@@ -181,6 +181,41 @@ func TestACandidateCannotAnswerUntilTheEnd(t *testing.T) {
 	if trial := v.Judgement.Trial; trial.Outcome != tidemill.TrialGivenUp || trial.Answered != 50 || !strings.HasSuffix(v.Judgement.Sentence, ": its trial is given up after 1ns: the candidate has not answered 10 events of the champion: the candidate cannot answer now: it is away") {
 		t.Errorf("%+v", v.Judgement)
 	}
+}
+
+// A candidate that cannot be loaded for now, for example because its files are lost, does not end the trials of others.
+func TestACandidateThatIsAwayDoesNotKeepOthersWaiting(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	keys := []string{"a", "b", "c"}
+	for _, key := range keys {
+		w.version(key, nil)
+	}
+	for n := range 60 {
+		for _, key := range keys {
+			w.outcome(key, w.answered(key, n, 1, labelsOf(n, 5, 0)), 1, labelsOf(n, 5, 0)[1], "spam", 1)
+		}
+	}
+	for _, key := range keys {
+		w.version(key, few())
+	}
+	o := w.options()
+	load := o.Load
+	o.Load = func(ctx context.Context, v *tidemill.Version) (Candidate, error) {
+		if v.Model == "m/a" {
+			return nil, fmt.Errorf("%w: its files are lost", ErrLater)
+		}
+		return load(ctx, v)
+	}
+	w.run(o)
+	for _, key := range keys[1:] {
+		if v := w.ended(key, 2); v.State != tidemill.VersionPromoted {
+			t.Errorf("%s is %s: %+v", key, v.State, v.Judgement)
+		}
+	}
+	w.wait("the other one", func(all []api.Trial) bool {
+		return len(all) == 1 && strings.HasSuffix(all[0].Error, "its files are lost")
+	})
 }
 
 // A runner that begins after the end of a trial still reads what came until then.
