@@ -262,11 +262,18 @@ func (w *Watcher) read(ctx context.Context, s *commands.Rollout) (*reading, erro
 	return work, nil
 }
 
+// mostFailed is the number of rollbacks that may fail in a look before the others wait too: Kafka may be away.
+const mostFailed = 3
+
 // rollBack gives the keys of a rollout the version before it. Each request has an id that derives from the rollout
 // and the version, so a key goes back once, even if two controllers ask for it. A person's later change stays.
 func (w *Watcher) rollBack(ctx context.Context, work *reading, s *commands.Rollout) error {
 	todo, _ := work.Cohort()
+	var failed []error
 	for _, k := range todo {
+		if len(failed) == mostFailed {
+			break
+		}
 		if k.To == 0 {
 			work.left[k.Model] = "it had no champion before the rollout"
 			continue
@@ -285,10 +292,10 @@ func (w *Watcher) rollBack(ctx context.Context, work *reading, s *commands.Rollo
 		case errors.Is(err, registry.ErrRefused), errors.Is(err, registry.ErrUnknown):
 			work.left[k.Model] = err.Error()
 		default:
-			return fmt.Errorf("roll back the keys of rollout %s: %w", s.Name(), err)
+			failed = append(failed, fmt.Errorf("roll back the keys of rollout %s: %w", s.Name(), err))
 		}
 	}
-	return nil
+	return errors.Join(failed...)
 }
 
 // remaining returns the number of keys that are still to be rolled back, and of those that are.

@@ -354,3 +354,24 @@ func TestWhatDoesNotGoBack(t *testing.T) {
 		t.Errorf("the rollout took a person's promotion back: version %d serves", m.Champion)
 	}
 }
+
+// A key that cannot be rolled back for now does not keep the other keys on the bad version.
+func TestOneRollbackFails(t *testing.T) {
+	t.Parallel()
+	tried := ""
+	w := New(Options{RollBack: func(_ context.Context, wish registry.Wish) (registry.Answer, error) {
+		tried += wish.Model
+		if wish.Model == "c" {
+			return registry.Answer{}, nil
+		}
+		return registry.Answer{}, errors.New("its record cannot be read")
+	}})
+	work := &reading{Evidence: NewEvidence("intent", "intent/1", time.Time{}), left: map[string]string{}}
+	for _, model := range []string{"a", "b", "c", "d", "e"} {
+		work.models[model] = &member{versions: map[int]bool{2: true}, champion: 2, back: 1}
+	}
+	err := w.rollBack(t.Context(), work, &commands.Rollout{Recipe: "intent", Number: 1, State: commands.RolloutAborting})
+	if todo, back := work.remaining(); err == nil || todo != 4 || back != 1 || tried != "abcd" {
+		t.Errorf("tried %s, %d are left and %d are rolled back: %v", tried, todo, back, err)
+	}
+}
