@@ -39,9 +39,16 @@ func Count(m *tidemill.Measured, o *tidemill.OutcomeData) bool {
 	return true
 }
 
+// longestLabel is the length of the longest label in the figures. A truth may be as long as an event, and all figures
+// of a version have to fit into a fact.
+const longestLabel = 200
+
 // labelIndex returns the index of a label. It is the same for all outcomes: the list of labels only grows,
-// and a label that finds it full is another label for ever.
+// and a label that finds it full is another label for ever. Longer labels with the same begin are one label.
 func labelIndex(m *tidemill.Measured, label string) int {
+	if len(label) > longestLabel {
+		label = strings.ToValidUTF8(label[:longestLabel], "") + tidemill.OtherLabel
+	}
 	label = strings.ToValidUTF8(label, "\uFFFD")
 	if i := slices.Index(m.Labels, label); i >= 0 {
 		return i

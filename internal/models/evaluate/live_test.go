@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -128,6 +129,22 @@ func compareLive(t *testing.T, seed uint64, m *tidemill.Measured, all []tidemill
 }
 
 // A model that answers for years keeps the newest days. A correction of an older answer changes only the sums.
+// A truth may be as long as an event. The figures of a version fit into a fact.
+func TestLongTruthsAreCut(t *testing.T) {
+	t.Parallel()
+	var m tidemill.Measured
+	for i := range 30 {
+		o := answered("legit", fmt.Sprint(i, strings.Repeat("ü", 250_000)), 0.5, 0)
+		later := corrected(o, "legit")
+		if !Count(&m, &o) || i%2 == 0 && !Count(&m, &later) {
+			t.Fatal("an outcome with a long truth is not counted")
+		}
+	}
+	if text, err := json.Marshal(&m); err != nil || len(text) > 10_000 || m.Answers != 30 || m.Corrected != 15 {
+		t.Errorf("%d bytes, %d answers, %d corrected, %v", len(text), m.Answers, m.Corrected, err)
+	}
+}
+
 func TestLiveDaysAreBounded(t *testing.T) {
 	t.Parallel()
 	var m tidemill.Measured
