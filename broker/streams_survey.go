@@ -415,6 +415,19 @@ const resourceTopic = 2
 // sourceTopic marks a config value that the topic itself sets.
 const sourceTopic = 1
 
+// StreamNames returns the streams of this install that Kafka has, each with its partitions and its retention.
+func (b *Broker) StreamNames(ctx context.Context) (map[string]StreamSpec, error) {
+	found, err := retryUntil(ctx, b.findStreams)
+	if err != nil {
+		return nil, fmt.Errorf("list the streams: %w", err)
+	}
+	all := make(map[string]StreamSpec, len(found.streams))
+	for name, s := range found.streams {
+		all[name] = StreamSpec{Name: name, Partitions: s.partitions, Retention: retentionOf(s.settings)}
+	}
+	return all, nil
+}
+
 // findStreams reads the state of this install's streams from Kafka.
 func (b *Broker) findStreams(ctx context.Context) (foundStreams, error) {
 	md, err := b.metadata(ctx)

@@ -46,9 +46,10 @@ type Dispatcher struct {
 	plans       map[string]*plan
 	config      *config.Config
 	pipelines   map[string]*pipeline
-	faults      map[string]error // reason why each stream is not served
-	firstUnread int64            // first command that was not yet checked for streams without a pipeline
-	unsearched  map[string]bool  // streams that may have parked events or dead letters to replay although no trigger reads them
+	faults      map[string]error         // reason why each stream is not served
+	firstUnread int64                    // first command that was not yet checked for streams without a pipeline
+	unsearched  map[string]bool          // streams that may have parked events or dead letters to replay although no trigger reads them
+	removed     map[string]config.Stream // streams that the config has no longer; nil before Kafka was asked for them
 	ranges      ranges
 	repair      chan struct{}
 	missing     missingTargets
@@ -126,6 +127,11 @@ func (d *Dispatcher) Apply(ctx context.Context, c *config.Config) error {
 			d.unsearched[s.Name] = true
 		}
 	}
+	for _, s := range before.Streams {
+		if _, known := c.Stream(s.Name); !known && d.removed != nil {
+			d.removed[s.Name] = s
+		}
+	}
 	d.config, d.plans = c, plans
 	d.replies.config.Store(c)
 	d.replies.takers.Store(keys.NewTakers(c))
@@ -157,10 +163,18 @@ func (d *Dispatcher) settingsOf(stream string) *triggerSettings {
 		open: func(trigger string) bool { return d.senderOf(trigger).isOpen() }}
 }
 
+// streamOf returns a stream of the config, or one that the config had. Called with the lock held.
+func (d *Dispatcher) streamOf(name string) (s config.Stream, known bool) {
+	if s, known = d.config.Stream(name); !known {
+		s, known = d.removed[name]
+	}
+	return s, known
+}
+
 // retentionOf returns the retention of a pipeline's stream by the present config.
 // Called with the lock held.
 func (d *Dispatcher) retentionOf(l *pipeline) time.Duration {
-	if s, known := d.config.Stream(l.stream.Name); known {
+	if s, known := d.streamOf(l.stream.Name); known {
 		return s.Retention
 	}
 	return l.stream.Retention
@@ -171,8 +185,14 @@ func (d *Dispatcher) retentionOf(l *pipeline) time.Duration {
 func (d *Dispatcher) findLeft(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, searchWithin)
 	defer cancel()
+	if d.removed == nil {
+		if err := d.findRemoved(ctx); err != nil {
+			d.o.Logger.Warn("dispatcher: looking for parked events failed; retrying", "reason", err)
+			return
+		}
+	}
 	for stream := range d.unsearched {
-		if s, known := d.config.Stream(stream); known && d.plans[stream] == nil {
+		if s, known := d.streamOf(stream); known && d.plans[stream] == nil {
 			left, err := d.hasParked(ctx, s)
 			if err != nil {
 				d.o.Logger.Warn("dispatcher: looking for parked events failed; retrying", "stream", stream, "reason", err)
@@ -184,6 +204,24 @@ func (d *Dispatcher) findLeft(ctx context.Context) {
 		}
 		delete(d.unsearched, stream)
 	}
+}
+
+// findRemoved finds the streams that left the config while no dispatcher ran. Called with the lock held.
+func (d *Dispatcher) findRemoved(ctx context.Context) error {
+	all, err := d.o.Broker.StreamNames(ctx)
+	if err != nil {
+		return err
+	}
+	d.removed = map[string]config.Stream{}
+	for name := range all {
+		stream, parked := tidemill.CutParked(name)
+		s, exists := all[stream]
+		if _, known := d.config.Stream(stream); parked && exists && !known {
+			d.removed[stream] = config.Stream{Name: stream, Partitions: s.Partitions, Retention: s.Retention}
+			d.unsearched[stream] = true
+		}
+	}
+	return nil
 }
 
 // hasParked reports whether a stream's triggers have ever parked anything. Kafka may have
@@ -239,7 +277,7 @@ func (d *Dispatcher) reconcile(ctx context.Context) {
 }
 
 func (d *Dispatcher) openPipeline(ctx context.Context, stream string) {
-	s, known := d.config.Stream(stream)
+	s, known := d.streamOf(stream)
 	if !known {
 		d.faults[stream] = fmt.Errorf("stream %s is not in the config", stream)
 		return

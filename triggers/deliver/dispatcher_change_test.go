@@ -92,6 +92,22 @@ func TestARemovedTriggersEventsAreFoundAtTheStart(t *testing.T) {
 	w.waitFor("there are letters", func() bool { return len(w.letters()) == 10 })
 }
 
+// So are those of a stream that was removed with its trigger.
+func TestARemovedStreamsEventsAreFoundAtTheStart(t *testing.T) {
+	w := newInstall(t, 2)
+	w.close(w.parkAndRemove())
+	next := *w.config
+	next.Streams = slices.DeleteFunc(slices.Clone(next.Streams), func(s config.Stream) bool { return s.Name == tidemill.StreamEvents })
+	w.config = &next
+	d := w.open()
+	w.waitFor("there are letters", func() bool { return len(w.letters()) == 10 })
+	w.waitFor("nobody reads the stream", func() bool {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return len(d.pipelines) == 0
+	})
+}
+
 func TestPausedEventsWait(t *testing.T) {
 	w := newInstall(t, 2)
 	to := newSink(t, nil)
