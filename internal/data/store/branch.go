@@ -231,6 +231,9 @@ func (s *Store) Branch(ctx context.Context, dataset, branch string, at api.Commi
 	rec.Quiet, rec.Parent = true, from.ID
 	err = s.claim(ctx, rec, s.now())
 	if errors.Is(err, errTaken) {
+		if _, gone := s.FindCommit(ctx, dataset, at.ID); gone != nil {
+			return gone
+		}
 		return invalid("branch %s of dataset %s is there already", branch, dataset)
 	}
 	if err == nil {

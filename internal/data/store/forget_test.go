@@ -161,3 +161,35 @@ func TestAHintBehindTheRemoval(t *testing.T) {
 		t.Errorf("it begins anew with %+v", again)
 	}
 }
+
+// A commit that is made while its dataset is removed begins the dataset again, without the removed files. A branch is
+// not made.
+func TestACommitDuringARemoval(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	w := &world{T: t, Store: openStore(t, dir)}
+	defer w.Close()
+	w.committed("bots/a", map[string]string{"one": "one"})
+	w.committed("bots/a", map[string]string{"two": "two"})
+	begun := false
+	s, err := Open(t.Context(), Options{URL: dir, Watch: func(key string) {
+		if strings.HasPrefix(key, refsPrefix) && !begun {
+			begun = true
+			_, err := w.RemoveDataset(t.Context(), "bots/a")
+			must(t, err)
+		}
+	}})
+	must(t, err)
+	defer s.Close()
+	made := (&world{T: t, Store: s}).committed("bots/a", map[string]string{"three": "three"})
+	if all := w.history("bots/a", "main"); len(all) != 1 || all[0].ID != made.ID || made.Number != 1 || made.Files != 1 {
+		t.Errorf("the commit is %+v, and the history %+v", made, all)
+	}
+	begun = false
+	if err := s.Branch(t.Context(), "bots/a", "aside", made.Commit); !errors.Is(err, ErrNotFound) {
+		t.Errorf("a branch from a removed commit: %v", err)
+	}
+	if left, err := w.CountDataset(t.Context(), "bots/a"); err != nil || left != (Removed{}) {
+		t.Errorf("there is %+v: %v", left, err)
+	}
+}

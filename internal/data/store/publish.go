@@ -15,7 +15,8 @@ import (
 // claim makes a record the next of its branch, which is the commit point, or returns errTaken. It
 // writes the intent first, so that Recover finds a commit that exists and was not announced. If
 // half of the grace period has passed since began, a collection may have removed objects of the
-// tree, or the intent: then claim also returns errTaken, and the caller starts again.
+// tree, or the intent: then claim also returns errTaken, and the caller starts again. So it does if the
+// dataset is removed meanwhile.
 func (s *Store) claim(ctx context.Context, rec *record, began time.Time) error {
 	data, err := rec.encode()
 	if err != nil {
@@ -27,12 +28,36 @@ func (s *Store) claim(ctx context.Context, rec *record, began time.Time) error {
 	if s.now().Sub(began) > s.grace/2 {
 		return errors.Join(errTaken, s.forget(ctx, rec))
 	}
-	if err := s.bucket.create(ctx, refKey(rec.Dataset, rec.Branch, rec.Number), data); err == nil {
-		return nil
-	} else if !errors.Is(err, errTaken) {
-		return s.resolveDoubt(ctx, rec, err)
+	err = s.bucket.create(ctx, refKey(rec.Dataset, rec.Branch, rec.Number), data)
+	if err != nil {
+		err = s.resolveDoubt(ctx, rec, err)
 	}
-	return s.resolveDoubt(ctx, rec, errTaken)
+	if err != nil {
+		return err
+	}
+	orphan, err := s.isOrphan(ctx, rec)
+	if err != nil {
+		return fmt.Errorf("commit %s is in doubt: say the same request again: %w", rec.ID, err)
+	}
+	if orphan {
+		return errors.Join(errTaken, s.bucket.remove(ctx, refKey(rec.Dataset, rec.Branch, rec.Number)), s.forget(ctx, rec))
+	}
+	return nil
+}
+
+// isOrphan reports whether a record would bring back what a removal of its dataset has removed: the
+// commit before it is another one, or gone together with the first one. A removal that begins later
+// finds the record. If only the commit before is not there, this may be a copy of a store that lags.
+func (s *Store) isOrphan(ctx context.Context, rec *record) (bool, error) {
+	if rec.Parent == "" {
+		return false, nil
+	}
+	parent, err := s.parent(ctx, rec)
+	if errors.Is(err, ErrNotFound) {
+		begun, err := s.has(ctx, refKey(rec.Dataset, rec.Branch, 1))
+		return !begun, err
+	}
+	return err == nil && (parent == nil || parent.ID != rec.Parent), err
 }
 
 func (s *Store) intend(ctx context.Context, rec *record, data []byte) error {
