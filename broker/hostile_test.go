@@ -274,6 +274,31 @@ func TestHostileMovingLeader(t *testing.T) {
 	h.wantEvents("g", 3000)
 }
 
+// A dead letter is tried until Kafka takes it, however long Kafka cannot. An outage must not end reading.
+func TestHostileDeadLetter(t *testing.T) {
+	h := newHostile(t, 1)
+	c, err := h.b.Consumer(h.ctx(), ConsumerOptions{Group: "g", Streams: []string{"events"}, SessionTimeout: hostileSession})
+	h.must(err)
+	c.letters.p.opt.Timeout = time.Millisecond
+	h.kafka.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "tidemill.dead-letters", Err: kerr.NotEnoughReplicas, Count: 1000,
+		When: func(kmsg.Request) bool { return c.letters.p.counts.failed.Load() == 0 }})
+	_, err = h.b.client.Produce(h.ctx(), &kafka.ProduceRequest{Topic: "tidemill.events", RequiredAcks: kafka.RequireAll,
+		Records: kafka.NewRecordReader(kafka.Record{Value: kafka.NewBytes([]byte("no event"))})})
+	h.must(err)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := c.Poll(h.ctx())
+		ended <- err
+	}()
+	dead, err := h.b.Consumer(h.ctx(), ConsumerOptions{Streams: []string{tidemill.StreamDeadLetters}})
+	h.must(err)
+	_, err = dead.Poll(h.ctx())
+	h.must(errors.Join(err, dead.Close(h.ctx()), c.Close(h.ctx())))
+	if err := <-ended; !errors.Is(err, ErrClosed) {
+		t.Errorf("reading ended: %v", err)
+	}
+}
+
 // If a fetch fails in any way, every event comes once.
 func TestHostileFetch(t *testing.T) {
 	for _, e := range []*kerr.Error{kerr.NotLeaderForPartition, kerr.OffsetNotAvailable, kerr.KafkaStorageError, kerr.CorruptMessage,

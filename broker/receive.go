@@ -342,7 +342,8 @@ func (d *deadLetters) send(l deadLetter) {
 			l.key, l.value, l.headers = nil, nil, nil
 			l.reason = fmt.Errorf("%w; the record is too large for a dead letter: read it from the stream", l.reason)
 			d.c.running.Go(func() { d.send(l) })
-		case errors.Is(err, ErrInDoubt):
+		case errors.Is(err, ErrInDoubt), isTransient(err):
+			d.c.b.log.Warn("consumer: writing a dead letter failed; retrying", "stream", l.stream, "partition", l.partition, "offset", l.offset, "reason", err)
 			d.c.running.Go(func() { d.send(l) }) // the id comes from the offset, so a second copy is harmless
 		default:
 			d.c.failReading(fmt.Errorf("stream %s, partition %d, offset %d cannot be passed without its dead letter: %w", l.stream, l.partition, l.offset, err))
