@@ -57,7 +57,8 @@ func TestModelsAreAskedByTheirNames(t *testing.T) {
 	t.Parallel()
 	w := newWorldOf(t, testConfig, embedded.Options{}, func(o *Options) {
 		o.Inference = modelsOfTests
-		o.Access = openGuard(t, "version: 1\ntokens:\n"+callerLine("all", "role: read")+callerLine("one", "role: read, keys: [bot-1]"))
+		o.Access = openGuard(t, "version: 1\ntokens:\n"+callerLine("all", "role: read")+callerLine("one", "role: read, keys: [bot-1]")+callerLine("member", "role: read")+
+			"teams:\n  chat: {keys: [bot-1], recipes: [intent], members: [member]}\n")
 	})
 	as := func(name string) []string { return []string{"Authorization", "Bearer " + tokenFor(name)} }
 	for path, want := range map[string]string{"/v2/models/intent/bot-1/infer": "/v2/models/intent/bot-1/infer", "/v2/models/intent%2Fbot-1/versions/2/infer": "/v2/models/intent/bot-1/versions/2/infer"} {
@@ -69,6 +70,7 @@ func TestModelsAreAskedByTheirNames(t *testing.T) {
 	wantFailure(t, w.do("GET", "/v2/models/intent/bot-1", "", as("one")...), http.StatusForbidden, "takes a key")
 	wantFailure(t, w.post("/v2/repository/index", "", as("one")...), http.StatusForbidden, "takes a key")
 	wantFailure(t, w.post("/v2/repository/models/intent/bot-1/unload", "", as("all")...), http.StatusForbidden, "operate")
+	wantFailure(t, w.post("/v2/repository/models/intent/bot-1/unload", "", as("member")...), http.StatusForbidden, "the role operate only for some keys")
 	wantFailure(t, w.do("GET", "/v2/health/no", "", as("all")...), http.StatusNotFound, "/v2/models/NAME")
 	wantFailure(t, w.do("GET", "/v2/health/no", ""), http.StatusUnauthorized, "Authorization: Bearer")
 	wantFailure(t, w.do("DELETE", "/v2", "", as("all")...), http.StatusMethodNotAllowed, "GET")

@@ -151,8 +151,8 @@ func (r *rpcRequest) admit() error {
 	case !r.caller.Has(role):
 		r.g.metrics.refused.role.Inc()
 		p = missingRole(r.caller.Name(), role)
-	case r.method.Access != protobuf.Readers && !r.caller.AllKeys(access.Read):
-		p = forbidden("you may see only some keys, and this method names a model: POST /api/v1/scorers/{scorer}/score takes a key")
+	case r.method.Access != protobuf.Readers && !r.caller.AllKeys(role):
+		p = forbiddenModel(role)
 	}
 	if p != nil {
 		r.g.noteRefusal(&r.request, role, r.method.Name, p)

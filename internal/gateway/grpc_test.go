@@ -92,7 +92,8 @@ func TestRightsOverGRPC(t *testing.T) {
 	t.Parallel()
 	w := newRPCWorld(t, modelsAreAway, func(o *Options) {
 		o.Access = openGuard(t, "version: 1\ntokens:\n"+callerLine("all", "role: read")+callerLine("one", "role: read, keys: [bot-1]")+
-			callerLine("poster", "role: publish")+callerLine("boss", "role: operate"))
+			callerLine("poster", "role: publish")+callerLine("boss", "role: operate")+callerLine("member", "role: read")+
+			"teams:\n  chat: {keys: [bot-1], recipes: [intent], members: [member]}\n")
 	})
 	for _, c := range []struct {
 		caller, method string
@@ -110,6 +111,7 @@ func TestRightsOverGRPC(t *testing.T) {
 		{"one", "RepositoryIndex", codes.PermissionDenied, "takes a key"},
 		{"all", "ModelInfer", codes.Unavailable, "of this test are away"},
 		{"all", "RepositoryModelUnload", codes.PermissionDenied, "operate"},
+		{"member", "RepositoryModelUnload", codes.PermissionDenied, "the role operate only for some keys"},
 		{"boss", "RepositoryModelUnload", codes.Unavailable, "of this test are away"},
 		{"all", "ModelConfig", codes.Unimplemented, ""},
 	} {

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"tidemill.dev"
@@ -384,12 +385,21 @@ func (g *Gateway) inferenceTable() []route {
 	}
 }
 
-// askModel admits only callers that may see all keys, because a model's name does not show its key.
+// askModel admits only callers that have the role for all keys, because a model's name does not show its key.
 func (g *Gateway) askModel(w http.ResponseWriter, r *request) *api.Problem {
-	if !r.caller.AllKeys(access.Read) {
-		return forbidden("you may see only some keys, and this path names a model: POST /api/v1/scorers/{scorer}/score takes a key")
+	role := access.Read
+	if strings.HasPrefix(r.URL.Path, repositoryPath) {
+		role = access.Operate
+	}
+	if !r.caller.AllKeys(role) {
+		return forbiddenModel(role)
 	}
 	return g.serveInference(w, r)
+}
+
+// forbiddenModel is the problem of a caller that has a role only for some keys.
+func forbiddenModel(role access.Role) *api.Problem {
+	return forbidden(fmt.Sprintf("you have the role %s only for some keys, and this request names a model: POST /api/v1/scorers/{scorer}/score takes a key", role))
 }
 
 // runBudget takes the memory of a model's run from the room of the requests under way.
