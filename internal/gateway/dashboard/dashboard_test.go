@@ -214,6 +214,7 @@ func TestWords(t *testing.T) {
 	for got, want := range map[string]string{
 		count(1234567): "1\u202f234\u202f567", count(-1234): "-1\u202f234", count(12): "12",
 		size(int64(1536)): "1.5 KiB", duration(90 * time.Second): "1 min", duration(0.25): "250 ms", number(0.123456): "0.1235",
+		number(12345678.9): "12\u202f345\u202f679", number(3.4e38): "3.4e+38", number(-1234567890123456789): "-1.235e+18",
 		string(d.ago(testNow().Add(-3 * time.Minute))): `<time datetime="2026-05-04T11:57:00Z" title="2026-05-04 11:57:00 UTC" data-ago>3 min ago</time>`,
 		distance(-2 * time.Hour):                       "in 2 h",
 	} {

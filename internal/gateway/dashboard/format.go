@@ -153,13 +153,10 @@ func size(of any) string {
 	return trimZero(n) + " TiB"
 }
 
-// number writes a figure with four significant digits.
+// number writes a figure with four significant digits. The loss of a run that diverges may be any number.
 func number(f float64) string {
-	switch a := math.Abs(f); {
-	case f == math.Trunc(f) && a < 1e15:
+	if a := math.Abs(f); a < 1e15 && (f == math.Trunc(f) || a >= 1000) {
 		return count(f)
-	case a >= 1000:
-		return count(math.Round(f))
 	}
 	return strconv.FormatFloat(f, 'g', 4, 64)
 }
