@@ -40,7 +40,7 @@ type request struct {
 
 // sendOnce sends a request once. The caller closes the answer's body.
 func (g *Gateway) sendOnce(ctx context.Context, r request) (*http.Response, error) {
-	u := g.base.JoinPath(r.path...)
+	u := g.urlOf(r.path)
 	u.RawQuery = r.query.Encode()
 	req, err := http.NewRequestWithContext(ctx, r.method, u.String(), bytes.NewReader(r.body))
 	if err != nil {
@@ -58,6 +58,17 @@ func (g *Gateway) sendOnce(ctx context.Context, r request) (*http.Response, erro
 		return nil, withoutURL(err)
 	}
 	return res, nil
+}
+
+// urlOf returns the URL of a path. A part may be any text that a person gives as a name, so it must not change the
+// other parts, as the text ../runs would.
+func (g *Gateway) urlOf(path []string) *url.URL {
+	u := *g.base
+	u.Path, u.RawPath = strings.TrimRight(u.Path, "/"), strings.TrimRight(u.EscapedPath(), "/")
+	for _, part := range path {
+		u.Path, u.RawPath = u.Path+"/"+part, u.RawPath+"/"+url.PathEscape(part)
+	}
+	return &u
 }
 
 // wholeAnswer is an answer whose body has been read completely.

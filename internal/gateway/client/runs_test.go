@@ -19,7 +19,10 @@ func TestWhatIsAskedOfRuns(t *testing.T) {
 			_, err := g.Runs(t.Context(), RunQuery{Recipe: "intent", Since: "-1h", After: "x"})
 			return err
 		},
-		"GET /base/api/v1/runs/abcdef ": func(g *Gateway) error { _, err := g.Run(t.Context(), "abcdef"); return err },
+		"GET /base/api/v1/runs/50%25 ":        func(g *Gateway) error { _, err := g.Run(t.Context(), "50%"); return err },
+		"GET /base/api/v1/runs/a%2Fb%3Fc%23 ": func(g *Gateway) error { _, err := g.Run(t.Context(), "a/b?c#"); return err },
+		"POST /base/api/v1/pools/../pause ":   func(g *Gateway) error { _, err := g.PausePool(t.Context(), ".."); return err },
+		"GET /base/api/v1/runs/abcdef ":       func(g *Gateway) error { _, err := g.Run(t.Context(), "abcdef"); return err },
 		`POST /base/api/v1/runs {"recipe":"intent","keys":["a"]}`: func(g *Gateway) error {
 			_, err := g.StartRuns(t.Context(), "n", api.RunsAsked{Recipe: "intent", Keys: []string{"a"}})
 			return err
