@@ -94,6 +94,18 @@ func TestActionShowsItsProblem(t *testing.T) {
 	mustHave(t, submit(d, "/ui/act/cancel-runs", url.Values{"run": {"r1"}, "reason": {"why"}}), "you may not operate on this key", `value="why"`, "<form")
 }
 
+// A request that may have been done keeps its key, so that the next try does not do it twice. After a refusal, nothing was done.
+func TestActionThatMayBeDoneKeepsItsKey(t *testing.T) {
+	t.Parallel()
+	for status, keeps := range map[int]bool{http.StatusServiceUnavailable: true, http.StatusInternalServerError: true, http.StatusBadRequest: false, http.StatusForbidden: false} {
+		d, f := openRecording(t, fakeAPI{"POST /events": &api.Problem{Status: status, Title: "it is not known", Detail: "publish it again with the same id"}})
+		html := submit(d, "/ui/act/publish", url.Values{"type": {"new-data"}, "request": {"once"}})
+		if kept := strings.Contains(html, `name="request" value="once"`); kept != keeps || !strings.Contains(f.bodies[0], `"id":"once"`) {
+			t.Errorf("after %d: kept %v, and the request was %s", status, kept, f.bodies)
+		}
+	}
+}
+
 // An action that takes several requests continues with the cursor of each answer.
 func TestActionContinues(t *testing.T) {
 	t.Parallel()

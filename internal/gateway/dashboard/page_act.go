@@ -202,7 +202,9 @@ func loadAction(v *visit) (*actionShown, error) {
 func (s *actionShown) perform(v *visit, a *action, args arguments) error {
 	s.Done, s.Problem = v.perform(a, args, false)
 	if s.Problem != nil {
-		s.Request = rand.Text() // the next try is another request
+		if s.Problem.Status < http.StatusInternalServerError { // nothing was done, so the next try is another request
+			s.Request = rand.Text()
+		}
 		return nil
 	}
 	name, with := s.Done.Undo, s.Done.UndoWith
