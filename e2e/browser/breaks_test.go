@@ -149,6 +149,29 @@ func TestRealCutConnection(t *testing.T) {
 	}
 }
 
+// A tail whose connection was cut before its first event shows the events that came meanwhile, and does not say that it is
+// live.
+func TestRealCutTail(t *testing.T) {
+	x := newProxy(t, theInstall.url)
+	p := newPage(t)
+	p.open(x.url() + "/ui/streams/events")
+	const state = "document.querySelector('tm-tail [role=status]').textContent"
+	p.until("document.querySelector('tm-tail button')")
+	eval[bool](p, "document.querySelector('tm-tail button').click(); true")
+	p.until(state + " === 'live'")
+	for round := range 2 {
+		x.cut()
+		p.until(state + " === 'reconnecting'")
+		id := fmt.Sprintf("cut-%d", round)
+		status, text, err := theInstall.ask(t.Context(), http.MethodPost, "/events", fmt.Sprintf(`[{"specversion":"1.0","id":%q,"source":"/browser","type":"cut-tail"}]`, id))
+		if err != nil || status >= 300 {
+			t.Fatalf("publish: %v, %d %s", err, status, text)
+		}
+		x.mend()
+		p.until("document.querySelector('tm-tail ol').textContent.includes(" + quoted(id) + ") && " + state + ".startsWith('live')")
+	}
+}
+
 // newInstall starts a small tidemill of the test's own.
 func newInstall(t *testing.T, prepare func(*install)) *install {
 	t.Helper()

@@ -152,28 +152,30 @@ class Tail extends HTMLElement {
     const timer = setInterval(paint, TAIL_EVERY);
     signal.addEventListener("abort", () => clearInterval(timer));
     for (let pause = 1000; !signal.aborted; pause = Math.min(pause * 2, 15000)) {
+      let away = "reconnecting";
       try {
         const query = new URLSearchParams({ from: "end" });
         if (this.dataset.where) query.set("where", this.dataset.where);
         const answer = await send(this.dataset.src + "?" + query, { signal, headers: last ? { "Last-Event-ID": last } : {} });
         if (!answer.ok || !answer.body) {
-          const detail = (await answer.json().catch(() => ({}))).detail ?? "status " + answer.status;
-          state.textContent = detail;
+          state.textContent = away = (await answer.json().catch(() => ({}))).detail ?? "status " + answer.status;
           if (answer.status < 500 && answer.status !== 429) return;
-          throw new Error(detail);
+          throw new Error(away);
         }
         state.textContent = "live";
         for await (const message of messages(answer.body)) {
           pause = 1000;
           if (message.id) last = message.id;
           if (message.event === "end") return;
+          if (message.data === "") continue; // the place at which the tail begins
           seen++;
           waiting.push(row(message.data));
         }
       } catch {
         if (signal.aborted) return;
       }
-      state.textContent ||= "reconnecting";
+      paint();
+      state.textContent = away;
       await new Promise((done) => setTimeout(done, pause));
     }
   }

@@ -135,7 +135,8 @@ async function read(body, well, alive) {
 }
 
 /**
- * Splits a stream into server-sent events. The live connection and tails share it.
+ * Splits a stream into server-sent events. The live connection and tails share it. A message may have an id alone, with
+ * which a new connection goes on.
  * @param {ReadableStream<Uint8Array>} body
  * @param {() => void} [alive] is called when anything arrives
  * @returns {AsyncGenerator<{event: string, id: string, data: string}>}
@@ -164,7 +165,7 @@ export async function* messages(body, alive = () => {}) {
           else if (field === "id") message.id = text;
         }
         rest = rest.slice(end + 2);
-        if (data.length === 0) continue; // a comment keeps the connection open
+        if (data.length === 0 && message.id === "") continue; // a comment keeps the connection open
         message.data = data.join("\n");
         yield message;
       }
