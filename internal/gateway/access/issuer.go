@@ -335,17 +335,23 @@ var ErrNoSignIn = errors.New("people cannot sign in with an issuer here: the acc
 // SignIn returns how people sign in. The error is [ErrNoSignIn] or [ErrIssuerAway].
 func (g *Guard) SignIn(ctx context.Context) (SignIn, error) {
 	b := g.book.Load()
-	if b.oidc == nil || b.oidc.Client == "" {
-		return SignIn{}, ErrNoSignIn
-	}
-	k, err := b.issuer.currentKeys(ctx)
+	k, err := b.signInKeys(ctx)
 	if err != nil {
 		return SignIn{}, err
 	}
-	if !b.issuer.trusts(k.authorize) || !b.issuer.trusts(k.token) {
-		return SignIn{}, fmt.Errorf("%w: %s announces no address of its own scheme for people or for tokens", ErrIssuerAway, b.issuer.url)
-	}
 	return SignIn{Authorize: k.authorize, Client: b.oidc.Client}, nil
+}
+
+// signInKeys returns the keys of the issuer with which people sign in, and its addresses.
+func (b *fileContent) signInKeys(ctx context.Context) (*issuerKeys, error) {
+	if b.oidc == nil || b.oidc.Client == "" {
+		return nil, ErrNoSignIn
+	}
+	k, err := b.issuer.currentKeys(ctx)
+	if err == nil && (!b.issuer.trusts(k.authorize) || !b.issuer.trusts(k.token)) {
+		err = fmt.Errorf("%w: %s announces no address of its own scheme for people or for tokens", ErrIssuerAway, b.issuer.url)
+	}
+	return k, err
 }
 
 // trusts reports whether an address is as safe as that of the issuer itself.
@@ -357,16 +363,12 @@ func (i *issuer) trusts(address string) bool {
 // Exchange gets the tokens for a code of the issuer, and returns the one that this gateway accepts.
 // The gateway calls the issuer itself, so that pages need no right to call other origins.
 func (g *Guard) Exchange(ctx context.Context, code, verifier, redirect string) (token string, err error) {
-	to, err := g.SignIn(ctx)
+	b := g.book.Load() // the file may change meanwhile
+	k, err := b.signInKeys(ctx)
 	if err != nil {
 		return "", err
 	}
-	b := g.book.Load()
-	k, err := b.issuer.currentKeys(ctx)
-	if err != nil {
-		return "", err
-	}
-	form := url.Values{"grant_type": {"authorization_code"}, "code": {code}, "code_verifier": {verifier}, "redirect_uri": {redirect}, "client_id": {to.Client}}
+	form := url.Values{"grant_type": {"authorization_code"}, "code": {code}, "code_verifier": {verifier}, "redirect_uri": {redirect}, "client_id": {b.oidc.Client}}
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, k.token, strings.NewReader(form.Encode()))
 	if err != nil {
 		return "", fmt.Errorf("exchange the code of the issuer: %w", err)

@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"tidemill.dev/config"
 )
 
 // codeIssuer adds the addresses of the code flow to an issuer. It knows one code, whose verifier must
@@ -54,6 +56,26 @@ func TestExchange(t *testing.T) {
 	}
 	if _, err := guard.Exchange(t.Context(), "the code", "another verifier", "https://here/"); err == nil {
 		t.Error("a code is exchanged without its verifier")
+	}
+}
+
+// While a person signs in, the access file may lose its issuer.
+func TestExchangeWhileTheIssuerIsRemoved(t *testing.T) {
+	t.Parallel()
+	is, at := newIssuerServer(t), newClock()
+	guard := open(t, writeAccess(t, is.oidcSection("  client: dash\n")), Options{Now: at.now})
+	codeIssuer(t, is, func() string { return "{}" })
+	is.change(func() {
+		is.plain = func(w http.ResponseWriter, _ *http.Request) {
+			guard.applyFile(&config.Access{})
+			fmt.Fprint(w, `{"keys": []}`)
+		}
+	})
+	if _, err := guard.Exchange(t.Context(), "the code", "the verifier", "https://here/"); err == nil {
+		t.Error("an answer without a token is one")
+	}
+	if _, err := guard.SignIn(t.Context()); !errors.Is(err, ErrNoSignIn) {
+		t.Errorf("after the removal: %v", err)
 	}
 }
 
