@@ -81,6 +81,30 @@ func TestAPersonGivesALabel(t *testing.T) {
 	wantProblem(t, w.post("/api/v1/scorers/all/labels", `{"event":"a","truth":"b"}`, tokenHeader("ada")...), http.StatusBadRequest, api.InvalidRequest, "has no labels")
 }
 
+// A label whose answer was lost is sent again under the same Idempotency-Key, and has the same id. So its readers count it
+// once.
+func TestALabelThatIsSentAgainIsOneLabel(t *testing.T) {
+	t.Parallel()
+	w := newWorldOf(t, testConfig+scorersOfTests, embedded.Options{}, nil)
+	give := func(truth string, headers ...string) string {
+		r := w.post(labelPath, `{"event":"a","source":"/shop","truth":"`+truth+`"}`, headers...)
+		w.wantStatus(r, http.StatusOK)
+		var done api.LabelDone
+		w.must(json.Unmarshal([]byte(r.body), &done))
+		return done.ID
+	}
+	named := []string{api.HeaderIdempotencyKey, "once"}
+	first := give("refund", named...)
+	if again := give("refund", named...); again != first {
+		t.Errorf("the same label has the ids %s and %s", first, again)
+	}
+	for what, id := range map[string]string{"another truth": give("ok", named...), "another request": give("refund"), "a third request": give("refund")} {
+		if id == first {
+			t.Errorf("%s has the id of the first", what)
+		}
+	}
+}
+
 // labelAsks get every documented answer about labels.
 func (d *testGateways) labelAsks(large string, long, stranger []string) []gatewayRequest {
 	const body = `{"event": "a", "truth": "b"}`

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strconv"
 	"time"
 	"unicode/utf8"
 
@@ -24,7 +23,8 @@ const (
 	mostEvent = 1024 // bytes of an event's id or source
 )
 
-// giveLabel publishes the truth of an answer, as the caller says it, to the stream of the scorer's labels.
+// giveLabel publishes the truth of an answer, as the caller says it, to the stream of the scorer's labels. The same label of
+// the same caller with the same Idempotency-Key has the same id, and is a repeat.
 func (g *Gateway) giveLabel(w http.ResponseWriter, r *request) *api.Problem {
 	c, ok := g.opt.Config().Scorer(r.value)
 	if !ok {
@@ -122,7 +122,7 @@ func (g *Gateway) publishLabel(r *request, c *config.Scorer, d tidemill.LabelDat
 	if err != nil {
 		return "", at, invalidRequest(err.Error())
 	}
-	id = tidemill.ID(tidemill.TypeLabel, c.Name, string(data), r.callerName(), strconv.FormatInt(now.UnixNano(), 10))
+	id = tidemill.ID(tidemill.TypeLabel, c.Name, string(data), r.callerName(), wishKey(r))
 	v := broker.View{ID: id, Source: g.installNames().Source("gateway"), Type: tidemill.TypeLabel, Subject: key, Time: now.UTC().Format(time.RFC3339Nano),
 		DataContentType: "application/json", DataSchema: tidemill.Schema(tidemill.TypeLabel), Data: data,
 		Extensions: []broker.Attribute{{Name: tidemill.AttrScorer, Value: c.Name}, {Name: tidemill.AttrCorrelationID, Value: id}}}

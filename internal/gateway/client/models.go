@@ -143,5 +143,5 @@ func (g *Gateway) Rescore(ctx context.Context, scorer string, ask api.RescoreAsk
 
 // Label publishes the truth of an answer to the stream of the scorer's labels.
 func (g *Gateway) Label(ctx context.Context, scorer string, ask api.LabelAsk) (done api.LabelDone, err error) {
-	return done, g.postUntilFinal(ctx, "label "+ask.Event, ask, &done, "scorers", scorer, "labels")
+	return done, g.postNamed(ctx, NewAsking(), "label "+ask.Event, ask, &done, "scorers", scorer, "labels")
 }

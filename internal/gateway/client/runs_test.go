@@ -73,6 +73,14 @@ func TestAStartKeepsItsName(t *testing.T) {
 	if len(names) != 3 || names[0] != string(named) || names[1] != names[0] || names[2] != names[0] {
 		t.Errorf("names %q", names)
 	}
+	names = nil
+	answer, _ = inOrder(note(hungUp), note(done))
+	if _, err := gatewayOf(t, answer).Label(t.Context(), "intents", api.LabelAsk{Event: "messages/3/17", Truth: "refund"}); err != nil {
+		t.Fatal(err)
+	}
+	if len(names) != 2 || names[0] == "" || names[1] != names[0] {
+		t.Errorf("names of a label: %q", names)
+	}
 	if named == NewAsking() {
 		t.Error("another asking has the same name")
 	}
