@@ -114,10 +114,10 @@ func TestLaterEventsOfAModelThatIsAwayWaitToo(t *testing.T) {
 		b.order = append(b.order, int32(len(b.order)))
 	}
 	b.groups[1].first = 5
-	if late := b.firstAway(&b.groups[0]); !slices.Equal(late, []int32{1, 2, 4}) {
+	if late := b.firstWaiting(&b.groups[0]); !slices.Equal(late, []int32{1, 2, 4}) {
 		t.Errorf("%v wait", late)
 	}
-	if late := b.firstAway(&b.groups[1]); len(late) != 0 {
+	if late := b.firstWaiting(&b.groups[1]); len(late) != 0 {
 		t.Errorf("of another model %v wait", late)
 	}
 }

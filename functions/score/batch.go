@@ -28,6 +28,7 @@ type batch struct {
 	units   []unit
 	next    atomic.Int32 // next unit to be computed
 	arenas  [][]byte     // outputs of the workers
+	filled  atomic.Int64 // bytes in the arenas
 	parts   []batchPart
 	ends    []*inFlight
 	foreign []*broker.Delivery // deliveries whose assignment has ended; they are ended to free their memory
@@ -175,6 +176,9 @@ const (
 	unitRows = 256
 	// alone is the number of events that one core scores while another core starts a worker.
 	alone = 48
+	// unitBytes is about how many bytes the answers of a unit have, so that a batch that becomes full has few
+	// answers after the first that has to wait.
+	unitBytes = 256 << 10
 )
 
 // unit is some items of one group.
@@ -188,6 +192,7 @@ type unit struct {
 func (s *session) compute(b *batch) {
 	b.divide()
 	b.next.Store(0)
+	b.filled.Store(0)
 	n := min(len(b.units), len(s.workers))
 	if len(b.order) <= alone {
 		n = min(n, 1)
@@ -200,7 +205,7 @@ func (s *session) compute(b *batch) {
 		s.workers[0].work(b, 0)
 	}
 	others.Wait()
-	s.delayAway(b)
+	s.delay(b)
 	s.findSwaps(b)
 	b.release()
 }
@@ -212,8 +217,8 @@ func (b *batch) divide() {
 		if g.model == nil {
 			continue
 		}
-		rows := int32(unitRows)
-		if most := g.model.MaxRows(); most > 0 && most < unitRows {
+		rows := int32(g.target.pace.fit())
+		if most := g.model.MaxRows(); most > 0 && most < int(rows) {
 			rows = int32(most)
 		}
 		for at := int32(0); at < g.n; at += rows {
@@ -250,9 +255,15 @@ func (w *worker) work(b *batch, number int) {
 	}
 }
 
-// unit scores some items of a group, together where they fit together.
+// unit scores some items of a group, together where they fit together. When the batch is full, items wait for the next one.
 func (w *worker) unit(b *batch, g *group, items []int32, number int) {
 	for len(items) > 0 {
+		if b.filled.Load() >= mostBytes {
+			for _, i := range items {
+				b.items[i].verdict = waiting
+			}
+			return
+		}
 		n := w.read(b, g, items[:g.mostRows(len(items))])
 		w.scoreItems(b, g, items[:n], number)
 		items = items[n:]
@@ -267,14 +278,20 @@ func (g *group) mostRows(n int) int {
 	return n
 }
 
-// pace is the number of rows that ONNX Runtime's process can be asked of a model at once. A slow model
-// gets few, because a batch there has little time: all events of the scorer wait for it.
-type pace struct{ rows atomic.Int32 } // 0 before the first run
+// pace is the number of rows that a model can be asked at once. A slow model gets few in ONNX Runtime's process, because
+// a batch there has little time: all events of the scorer wait for it.
+type pace struct {
+	rows  atomic.Int32 // 0 before the first run
+	bytes atomic.Int64 // bytes of an answer; 0 before the first
+}
 
 const (
 	firstRows = 16
 	unitTime  = 250 * time.Millisecond // longest time that a run should take: a twentieth of its limit
 )
+
+// fit returns how many answers fit into a unit.
+func (p *pace) fit() int { return int(min(unitRows, max(1, unitBytes/max(1, p.bytes.Load())))) }
 
 func (p *pace) most() int { return cmp.Or(int(p.rows.Load()), firstRows) }
 
@@ -353,19 +370,28 @@ func (w *worker) read(b *batch, g *group, items []int32) (n int) {
 	return n
 }
 
+// write writes the answers of the rows. A unit takes at most its worker's share of the batch, unless its first answer is larger.
 func (w *worker) write(b *batch, g *group, number int) {
 	arena := b.arenas[number]
+	began, n := len(arena), 0
 	for row, i := range w.rows {
 		it := &b.items[i]
 		from := len(arena)
+		if from-began >= mostBytes/len(b.arenas) {
+			it.verdict = waiting
+			continue
+		}
 		a := g.model.Answer(w.out, row)
 		if arena = appendScored(arena, &a, w.top); len(arena)-from+carriedBytes(it.v) > mostSent {
 			it.verdict, it.reason, arena = dead, errTooLarge, arena[:from]
 			continue
 		}
 		it.verdict, it.worker, it.from, it.to = scored, uint8(number), uint32(from), uint32(len(arena))
+		n++
 	}
 	b.arenas[number] = arena
+	b.filled.Add(int64(len(arena) - began))
+	g.target.pace.bytes.Store(int64((len(arena) - began) / max(1, n)))
 }
 
 // sized returns n tensors and reuses the memory of the given ones.

@@ -13,7 +13,8 @@ import (
 // still returns a session whose goroutines are not started.
 func (p *process) still() *session {
 	p.w.Helper()
-	s := &Scorer{o: Options{Broker: p.b, Names: p.w.names, Champions: p.table, Models: p.m, held: p.held}, conf: scorer(), most: 4096, log: p.log}
+	s := &Scorer{o: Options{Broker: p.b, Names: p.w.names, Champions: p.table, Models: p.m, held: p.held}, conf: scorer(), source: p.w.names.Source("scorer/s"), most: 4096, log: p.log}
+	s.counts.latency, s.counts.sizes = &latencies{}, &latencies{}
 	one := s.newSession()
 	one.life, one.end = context.WithCancelCause(p.w.Context())
 	return one

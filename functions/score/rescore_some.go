@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -36,16 +37,30 @@ func (r *rescore) scoreNext(ctx context.Context, s *rescoreRange) error {
 	if next <= s.next {
 		return r.handleEmptyRead(ctx, s)
 	}
-	next = min(next, s.end)
-	b.sort()
-	if err := r.resolve(ctx, b); err != nil {
-		b.release()
-		return err
+	for next = min(next, s.end); ; {
+		b.sort()
+		if err := r.resolve(ctx, b); err != nil {
+			b.release()
+			return err
+		}
+		if err := r.compute(ctx, b); err != nil {
+			return err
+		}
+		// The batch had no room from this event on.
+		full := slices.IndexFunc(b.items, func(it item) bool { return it.verdict == waiting && it.reason == nil })
+		if full < 0 {
+			return r.commit(ctx, b, s, next)
+		}
+		rest := slices.Clone(b.items[full:])
+		b.items = b.items[:full]
+		if err := r.commit(ctx, b, s, rest[0].offset); err != nil {
+			return err
+		}
+		b.reset(b.seq + 1)
+		for _, it := range rest {
+			r.add(b, item{v: it.v, offset: it.offset, delivery: it.delivery})
+		}
 	}
-	if err := r.compute(ctx, b); err != nil {
-		return err
-	}
-	return r.commit(ctx, b, s, next)
 }
 
 // handleEmptyRead handles a read without records. Either the log has lost its end and the rest of the
@@ -154,6 +169,7 @@ const awayTries = 8
 // compute scores the batch. It waits a while for ONNX Runtime's process, if that is away.
 func (r *rescore) compute(ctx context.Context, b *batch) error {
 	defer b.release()
+	b.filled.Store(0)
 	for times := 1; ; times++ {
 		b.divide()
 		b.next.Store(0)
@@ -171,11 +187,11 @@ func (r *rescore) compute(ctx context.Context, b *batch) error {
 	}
 }
 
-// again prepares the items that wait for another try, and reports whether there are any.
+// again prepares the items that wait for ONNX Runtime's process for another try, and reports whether there are any.
 func (b *batch) again() (some bool) {
 	for i := range b.items {
-		if it := &b.items[i]; it.verdict == waiting {
-			it.verdict, some = scoring, true
+		if it := &b.items[i]; it.verdict == waiting && it.reason != nil {
+			it.verdict, it.reason, some = scoring, nil, true
 		}
 	}
 	if some {

@@ -124,7 +124,7 @@ func (s *session) setMissing(g *group) {
 // setVerdict sets the verdict for the items of a group that is not scored.
 func (s *session) setVerdict(b *batch, g *group) {
 	if g.does == waiting {
-		s.parkLate(b, g.target, b.itemsOf(g))
+		s.parkLate(b, g.target, b.itemsOf(g), false)
 		return
 	}
 	for _, i := range b.itemsOf(g) {

@@ -206,34 +206,47 @@ type askedKey struct {
 	key        string
 }
 
-// delayAway makes events wait that ONNX Runtime's process could not score now: it was lost because of
-// other models, or does not take this one for a while. Later events of their model wait with them, so
-// that the order of each key is kept.
-func (s *session) delayAway(b *batch) {
+// delay makes events wait that were not answered. Either ONNX Runtime's process could not score them now: it was lost because
+// of other models, or does not take this one for a while. Or the batch was full. Later events of their model wait with them, so
+// that the order of each key is kept. A model of which only some events were answered comes last in the next batch, so that
+// each model has its turn.
+func (s *session) delay(b *batch) {
+	var last *target
+	var rest []int32
 	for n := range b.groups {
 		g := &b.groups[n]
 		if g.model == nil || g.canary {
 			continue
 		}
-		late := b.firstAway(g)
-		if len(late) == 0 {
-			g.target.away = 0
+		late := b.firstWaiting(g)
+		if len(late) > 0 && b.items[late[0]].reason != nil {
+			s.delayAway(b, g.target, late)
 			continue
 		}
-		reason := b.items[late[0]].reason
-		if g.target.away++; g.target.away == 1 {
-			s.log.Warn("scorer: a model cannot be asked now; its events wait", "scorer", s.conf.Name, "model", g.target.name, "reason", reason)
+		if g.target.away = 0; last == nil && len(late) > 0 && len(late) < int(g.n) {
+			last, rest = g.target, late
+			continue
 		}
-		s.failing(reason)
-		g.target.back = time.Now().Add(awayWait(g.target.away))
-		s.parkLate(b, g.target, late)
-		s.watch(g.target, nil)
+		s.parkLate(b, g.target, late, true)
 	}
+	s.parkLate(b, last, rest, true)
 }
 
-// firstAway returns the first item of a group, or of its canary, that has to wait, and those after it. Dead letters
+// delayAway makes events wait until their model can be asked again.
+func (s *session) delayAway(b *batch, t *target, late []int32) {
+	reason := b.items[late[0]].reason
+	if t.away++; t.away == 1 {
+		s.log.Warn("scorer: a model cannot be asked now; its events wait", "scorer", s.conf.Name, "model", t.name, "reason", reason)
+	}
+	s.failing(reason)
+	t.back = time.Now().Add(awayWait(t.away))
+	s.parkLate(b, t, late, false)
+	s.watch(t, nil)
+}
+
+// firstWaiting returns the first item of a group, or of its canary, that has to wait, and those after it. Dead letters
 // remain dead.
-func (b *batch) firstAway(g *group) (late []int32) {
+func (b *batch) firstWaiting(g *group) (late []int32) {
 	for _, i := range b.arrivals(g) {
 		if it := &b.items[i]; it.verdict == waiting || len(late) > 0 && it.verdict != dead {
 			late = append(late, i)
@@ -250,10 +263,13 @@ func awayWait(times int) time.Duration {
 // isAway reports whether the model is not to be asked now.
 func (t *target) isAway() bool { return t.away > 0 && time.Now().Before(t.back) }
 
-// parkLate handles items whose model is loading or away. These events wait, or have waited long enough
-// and are parked together with later events of their keys. Parked events that were taken too early go
-// back first.
-func (s *session) parkLate(b *batch, of *target, items []int32) {
+// parkLate handles items whose model is loading or away, or for which the batch had no room. These events wait, or have waited
+// long enough for their model and are parked together with later events of their keys. Parked events that were taken too early
+// go back first.
+func (s *session) parkLate(b *batch, of *target, items []int32, full bool) {
+	if len(items) == 0 {
+		return
+	}
 	back := map[*assignment][]*heldEvent{}
 	for _, i := range items {
 		if it := &b.items[i]; it.held != nil {
@@ -271,10 +287,13 @@ func (s *session) parkLate(b *batch, of *target, items []int32) {
 		if it.held != nil {
 			continue
 		}
-		if it.since.IsZero() {
+		switch {
+		case full:
+			it.since = time.Time{} // collect takes it at once
+		case it.since.IsZero():
 			it.since = now
 		}
-		if t := it.delivery.of; s.expired(it, now) || t.holding && t.held.isWaiting(it.key.key) {
+		if t := it.delivery.of; !full && s.expired(it, now) || t.holding && t.held.isWaiting(it.key.key) {
 			s.hold(it)
 			continue
 		}
