@@ -36,6 +36,11 @@ type position struct {
 	offset    int64
 }
 
+// isBefore reports whether the position is before the offset of its partition.
+func (p position) isBefore(offsets []int64) bool {
+	return int(p.partition) < len(offsets) && p.offset < offsets[p.partition]
+}
+
 // label is the truth from one event.
 type label struct {
 	position

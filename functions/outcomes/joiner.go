@@ -37,6 +37,8 @@ type joiner struct {
 	torn map[string][]written
 	// lettered has the labels that have not expired and whose dead letters are on the log.
 	lettered map[position]bool
+	// expired are the offsets up to which the labels had expired when this owner began, by partition.
+	expired []int64
 
 	crowded bool  // whether a value had too many answers or labels since this was last logged
 	e       entry // memory that each call uses again
@@ -189,7 +191,10 @@ func (j *joiner) label(v *broker.View, at position, ms int64) error {
 			return j.dead(at, stripped(v), keyForgotten)
 		}
 		j.e.labels = newestUsed(append(j.e.labels, l))
-	case found == tooLate && j.match.of.Field == "" && (!j.replaying || j.lettered[at]): // a field may have a later answer
+	case j.lettered[at] || j.replaying && at.isBefore(j.expired): // it waits no longer
+	case j.replaying: // it waited for an answer when it was read
+		j.e.labels = append(j.e.labels, l)
+	case found == tooLate && j.match.of.Field == "": // a field may have a later answer
 		if err := j.dead(at, v, j.lateReason()); err != nil {
 			return err
 		}
@@ -388,13 +393,11 @@ func (j *joiner) expireLabel(v *broker.View, at position, ms int64) error {
 		}
 	}
 	waits := j.e.waiting(at)
-	switch {
-	case waits < 0 && found != stranger:
+	if waits < 0 {
 		return nil // it was joined or repeated, or became a dead letter when it was read
-	case waits >= 0:
-		j.e.labels = slices.Delete(j.e.labels, waits, waits+1)
-		j.store(&h, ms)
 	}
+	j.e.labels = slices.Delete(j.e.labels, waits, waits+1)
+	j.store(&h, ms)
 	switch found {
 	case inTime: // it came before its answers, and their key was forgotten before they were read
 		return j.dead(at, stripped(v), keyForgotten)

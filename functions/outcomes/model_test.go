@@ -29,7 +29,7 @@ type history struct {
 	names   tidemill.Names
 	wait    int64
 	missing string
-	field   bool // whether all answers and labels have the same match value
+	field   bool   // whether all answers and labels have the same match value
 	dir     string
 	now     int64
 	until   int64 // time up to which everything has expired
@@ -91,6 +91,7 @@ func (h *history) open() {
 		h.must(h.j.outcome(&h.outcomes[i], false))
 	}
 	h.j.lettered = map[position]bool{}
+	h.j.expired = h.labelsTo(h.done[ofLabels])
 	for i := range h.letters {
 		var d broker.DeadLetter
 		h.must(json.Unmarshal(h.letters[i].Data, &d))
@@ -103,6 +104,15 @@ func (h *history) open() {
 	if out.size() > 0 {
 		h.Fatal("a replay has written something")
 	}
+}
+
+// labelsTo returns the offsets after the first n labels.
+func (h *history) labelsTo(n int) []int64 {
+	offsets := make([]int64, len(h.next[ofLabels]))
+	for _, e := range h.logs[ofLabels][:n] {
+		offsets[e.partition] = e.offset + 1
+	}
+	return offsets
 }
 
 func (h *history) kill() {
@@ -377,6 +387,56 @@ func TestAnEarlyLabelOfAForgottenKey(t *testing.T) {
 	h.must(json.Unmarshal(h.letters[0].Data, &d))
 	if d.OriginalID != "of gone" || !strings.Contains(d.Reason, "forgotten") || len(d.Record.Value) > 0 {
 		t.Errorf("the dead letter is %+v", d)
+	}
+}
+
+// Labels of a value wait for an answer that never comes, and there are too many of them. Each has one dead letter, also if the
+// owner was killed while they waited, or the index was lost.
+func TestTooManyLabelsOfAValue(t *testing.T) {
+	t.Parallel()
+	names, err := tidemill.NewNames("prod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, end := range []string{"none", "killed", "index lost"} {
+		h := &history{TB: t, names: names, r: rand.New(rand.NewPCG(1, 1)), wait: 60, now: 1_700_000_000_000, dir: t.TempDir(), next: [2][]int64{make([]int64, 3), make([]int64, 2)}}
+		h.open()
+		send := func(from, n int) {
+			for i := range n {
+				h.append(ofLabels, labelEvent(fmt.Sprint("l", from+i), 0, "fraud"))
+			}
+			h.take(ofLabels, n)
+		}
+		send(0, mostMembers/2)
+		h.now += h.wait / 2
+		send(mostMembers/2, mostMembers)
+		h.commit()
+		if len(h.letters) != mostMembers/2 {
+			t.Errorf("at first %d dead letters", len(h.letters))
+		}
+		h.now += h.wait/2 + 1
+		h.expire()
+		send(3*mostMembers/2, mostMembers/2) // there is room again
+		h.commit()
+		if end == "index lost" {
+			h.dir = t.TempDir()
+		}
+		if end != "none" {
+			h.kill()
+		}
+		h.finish()
+		letters := map[string]int{}
+		for i := range h.letters {
+			var d struct{ OriginalID string }
+			h.must(json.Unmarshal(h.letters[i].Data, &d))
+			letters[d.OriginalID]++
+		}
+		for i := range 2 * mostMembers {
+			if n := letters[fmt.Sprint("l", i)]; n != 1 {
+				t.Errorf("end of the owner: %s: label %d has %d dead letters", end, i, n)
+			}
+		}
+		h.x.closeFiles()
 	}
 }
 
