@@ -37,8 +37,9 @@ type joiner struct {
 	torn map[string][]written
 	// lettered has the labels that have not expired and whose dead letters are on the log.
 	lettered map[position]bool
-	// expired are the offsets up to which the labels had expired when this owner began, by partition.
-	expired []int64
+	// replayed and expired are the offsets up to which this owner's predecessors had read the labels, and up to which these
+	// had expired, by partition.
+	replayed, expired []int64
 
 	crowded bool  // whether a value had too many answers or labels since this was last logged
 	e       entry // memory that each call uses again
@@ -379,7 +380,10 @@ func (j *joiner) expireLabel(v *broker.View, at position, ms int64) error {
 	}
 	l := label{position: at, at: ms}
 	value, err := j.match.readLabel(v, &l)
-	if err != nil {
+	switch {
+	case err != nil && at.isBefore(j.replayed):
+		return j.dead(at, v, err.Error()+". It was read before these settings changed, and may have an outcome of that time")
+	case err != nil:
 		return nil // it became a dead letter when it was read
 	}
 	h := hashOf(value)

@@ -1,6 +1,7 @@
 package outcomes
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -30,6 +31,7 @@ type history struct {
 	wait    int64
 	missing string
 	field   bool   // whether all answers and labels have the same match value
+	truth   string // place of the truth in a label; empty means data.truth
 	dir     string
 	now     int64
 	until   int64 // time up to which everything has expired
@@ -75,6 +77,7 @@ func (h *history) open() {
 	if h.field {
 		c.Labels.ID, c.Labels.Field, c.Labels.LabelField = "", "data.card", "source"
 	}
+	c.Labels.Truth = cmp.Or(h.truth, c.Labels.Truth)
 	m := newMatcher(h.names, &c)
 	out := &output{names: h.names, match: m, answers: streamAnswers, labels: streamLabels, now: func() time.Time { return time.UnixMilli(h.now) }}
 	h.j = &joiner{match: m, index: h.x, out: out, wait: h.wait, missing: h.missing, torn: map[string][]written{}, forgotten: func(string, position) (bool, error) { return false, nil },
@@ -91,7 +94,7 @@ func (h *history) open() {
 		h.must(h.j.outcome(&h.outcomes[i], false))
 	}
 	h.j.lettered = map[position]bool{}
-	h.j.expired = h.labelsTo(h.done[ofLabels])
+	h.j.replayed, h.j.expired = h.labelsTo(h.read[ofLabels]), h.labelsTo(h.done[ofLabels])
 	for i := range h.letters {
 		var d broker.DeadLetter
 		h.must(json.Unmarshal(h.letters[i].Data, &d))
@@ -438,6 +441,32 @@ func TestTooManyLabelsOfAValue(t *testing.T) {
 		}
 		h.x.closeFiles()
 	}
+}
+
+// The place of the truth is changed while labels wait. A label that has nothing there becomes a dead letter.
+func TestAChangedPlaceOfTheTruth(t *testing.T) {
+	t.Parallel()
+	names, err := tidemill.NewNames("prod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &history{TB: t, names: names, r: rand.New(rand.NewPCG(1, 1)), wait: 60, now: 1_700_000_000_000, dir: t.TempDir(), next: [2][]int64{make([]int64, 3), make([]int64, 2)}}
+	h.open()
+	for n := range 3 {
+		h.append(ofLabels, labelEvent(fmt.Sprint("l", n), n, "fraud"))
+	}
+	h.take(ofLabels, 3)
+	h.commit()
+	for range 2 {
+		h.dir, h.truth = t.TempDir(), "data.verdict"
+		h.kill()
+		h.append(ofLabels, labelEvent("new", 4, "fraud"))
+		h.finish()
+	}
+	if len(h.letters) != 5 || !strings.Contains(string(h.letters[1].Data), "no value at data.verdict") {
+		t.Errorf("%d dead letters: %s", len(h.letters), h.letters)
+	}
+	h.x.closeFiles()
 }
 
 // truths returns the last truth of each answer.

@@ -31,7 +31,7 @@ func (s *session) recover(ctx context.Context) error {
 		return err
 	}
 	sealed := s.index.next
-	s.join.expired = clone(s.labels.done)
+	s.join.replayed, s.join.expired = clone(s.labels.read), clone(s.labels.done)
 	s.join.replaying = true
 	if err := s.replay(ctx, s.answers, from.Answers); err != nil {
 		return err

@@ -305,6 +305,9 @@ func (s *session) beginAgain(in *input, partition int32, from int64) {
 	in.done[partition], in.due[partition] = min(in.done[partition], from), 0
 	s.target = nil // the ends of the log before
 	if in == s.labels {
+		if int(partition) < len(s.join.replayed) {
+			s.join.replayed[partition] = min(s.join.replayed[partition], from)
+		}
 		maps.DeleteFunc(s.join.lettered, func(at position, _ bool) bool { return at.partition == partition && at.offset >= from })
 	}
 }
