@@ -32,7 +32,7 @@ func (s *session) expire(ctx context.Context, now time.Time) error {
 	}
 	for _, in := range []*input{s.answers, s.labels} {
 		for partition := range in.read {
-			if err := s.expirePartition(ctx, in, int32(partition)); err != nil {
+			if err := s.expirePartition(ctx, in, int32(partition), now.UnixMilli()); err != nil {
 				return err
 			}
 		}
@@ -78,8 +78,9 @@ func (in *input) reached(ends []broker.Position) bool {
 // bytes of a read of the log. The first read is small, because mostly only a few events have expired.
 const firstRead, largestRead = 64 << 10, 1 << 20
 
-// expirePartition takes the expired events of one partition again, which are next to each other on the log.
-func (s *session) expirePartition(ctx context.Context, in *input, partition int32) error {
+// expirePartition takes the expired events of one partition again, which are next to each other on the log. A record whose time is
+// more than a wait ahead belongs to no record of the present. It expires at once, because it would stop the partition.
+func (s *session) expirePartition(ctx context.Context, in *input, partition int32, now int64) error {
 	in.done[partition] = min(in.done[partition], in.read[partition]) // the stream may have been made again
 	for bytes := firstRead; in.done[partition] < in.read[partition] && in.due[partition] < s.expired && s.out.size() < mostOutputs; bytes = min(2*bytes, largestRead) {
 		from := in.done[partition]
@@ -90,7 +91,7 @@ func (s *session) expirePartition(ctx context.Context, in *input, partition int3
 				first = e.Offset
 			}
 			ms := e.Time.UnixMilli()
-			if young = ms+s.join.wait >= s.expired || e.Offset >= in.read[partition]; young {
+			if young = ms+s.join.wait >= s.expired && ms <= now+s.join.wait || e.Offset >= in.read[partition]; young {
 				in.due[partition] = ms + s.join.wait
 				in.done[partition] = e.Offset
 				return false

@@ -92,7 +92,7 @@ func (j *joiner) load(h *hash) error {
 }
 
 func (j *joiner) store(h *hash, at int64) {
-	j.e.newest = max(j.e.newest, at)
+	j.e.newest = max(j.e.newest, min(at, j.out.now().UnixMilli())) // a record of the future would keep the entry for ever
 	j.index.put(h, &j.e)
 }
 

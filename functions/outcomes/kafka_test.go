@@ -91,6 +91,22 @@ func TestTheWaitEnds(t *testing.T) {
 	}
 }
 
+// The clock of a publisher is years ahead. Its label belongs to no answer, and the waits of the labels after it end.
+func TestALabelFromTheFuture(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	client := &kafka.Client{Addr: kafka.TCP(w.kafka.Kafka())}
+	for id, at := range []time.Time{time.Now().AddDate(50, 0, 0), time.Now()} {
+		value := fmt.Appendf(nil, `{"specversion":"1.0","id":"l%d","source":"/bank","type":"chargeback","data":{"of":"i-9","truth":"fraud"}}`, id)
+		answer, err := client.Produce(t.Context(), &kafka.ProduceRequest{Topic: w.names.Topic(streamLabels), RequiredAcks: kafka.RequireAll,
+			Records: kafka.NewRecordReader(kafka.Record{Time: at, Value: kafka.NewBytes(value), Headers: []kafka.Header{{Key: "content-type", Value: []byte("application/cloudevents+json")}}})})
+		w.must(err)
+		w.must(answer.Error)
+	}
+	w.runs(w.options(scorer(300*time.Millisecond, "")))
+	w.awaits("two dead letters", func() bool { return len(w.letters()) == 2 })
+}
+
 // An answer is in a transaction that ends after the wait. Its label was in time, and waits for it. After a transaction
 // that is aborted, waits end as before.
 func TestATransactionTakesLongerThanTheWait(t *testing.T) {

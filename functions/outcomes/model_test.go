@@ -469,6 +469,33 @@ func TestAChangedPlaceOfTheTruth(t *testing.T) {
 	h.x.closeFiles()
 }
 
+// The entry of a record from the future is dropped like any other.
+func TestAnEntryFromTheFutureIsDropped(t *testing.T) {
+	t.Parallel()
+	names, err := tidemill.NewNames("prod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &history{TB: t, names: names, r: rand.New(rand.NewPCG(1, 1)), wait: 60, now: 1_700_000_000_000, dir: t.TempDir(), next: [2][]int64{make([]int64, 3), make([]int64, 2)}}
+	h.open()
+	for round := range 2 {
+		for n := range 8 {
+			h.append(ofLabels, labelEvent(fmt.Sprint("l", round, n), 8*round+n, "fraud"))
+		}
+		if round == 0 {
+			h.logs[ofLabels][7].ms += 1 << 40
+		}
+		h.take(ofLabels, 8)
+		h.until = h.now
+		h.commit()
+		h.now += 10 * h.wait
+	}
+	if n := len(h.x.segments); n != 1 {
+		t.Errorf("the index has %d files", n)
+	}
+	h.x.closeFiles()
+}
+
 // truths returns the last truth of each answer.
 func (h *history) truths() map[string]string {
 	all := map[string]string{}
