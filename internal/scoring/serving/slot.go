@@ -348,7 +348,7 @@ func (s *Slot) tried(a *attempt, m *infer.Model, err error) {
 		s.swap(m)
 		s.lock.Unlock()
 		s.models.loaded(s.name, a.version, a.told)
-	case errors.Is(err, infer.ErrUnfit):
+	case errors.Is(err, infer.ErrUnfit), errors.Is(err, champions.ErrNoVersion) && a.version != s.champion.version: // the previous one is not kept
 		s.models.noteFailure(s.name, err)
 		kept := s.condemn(err)
 		s.lock.Unlock()

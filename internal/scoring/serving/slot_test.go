@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"tidemill.dev/internal/models/champions"
 	"tidemill.dev/internal/scoring/infer"
 )
 
@@ -105,6 +106,24 @@ func TestARollbackIsASwap(t *testing.T) {
 		is("2")
 		w.promote(bot, 1)
 		is("1")
+	})
+}
+
+// The champion is unfit, and the previous version is not kept. No caller waits for it, and the error names the champion's fault.
+func TestAPreviousVersionThatIsNotKept(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world, is func(string)) {
+		w.fails(bot+"@1", champions.ErrNoVersion)
+		w.fails(bot+"@2", errUnfit)
+		w.set(bot, 1)
+		w.promote(bot, 2)
+		is("loading")
+		is("broken")
+		if err := w.models.Slot(bot).Err(); !errors.Is(err, infer.ErrUnfit) || !errors.Is(err, champions.ErrNoVersion) {
+			t.Errorf("the reason is %v", err)
+		}
+		if got := w.said(); got != bot+"@2 keeps 1; "+bot+"@1 keeps 0" {
+			t.Errorf("it is reported that %s", got)
+		}
 	})
 }
 

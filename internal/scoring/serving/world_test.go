@@ -74,7 +74,13 @@ func (w *world) Champion(model string) (champions.Champion, bool) {
 
 // Artifact implements table.
 func (w *world) Artifact(_ context.Context, model string, version int) (string, error) {
-	return fmt.Sprintf("%s@%d", model, version), nil
+	artifact := fmt.Sprintf("%s@%d", model, version)
+	w.lock.Lock()
+	defer w.lock.Unlock()
+	if err := w.store[artifact]; errors.Is(err, champions.ErrNoVersion) {
+		return "", err
+	}
+	return artifact, nil
 }
 
 // Each implements table.
