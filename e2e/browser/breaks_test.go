@@ -172,6 +172,22 @@ func TestRealCutTail(t *testing.T) {
 	}
 }
 
+// Two lines of a time line may have the same key, such as two swaps in the same millisecond. Both stay when a line comes.
+func TestRealLinesWithTheSameKey(t *testing.T) {
+	p := newPage(t)
+	p.open("/ui/runs")
+	text := eval[string](p, `(async () => {
+		const { morph } = await import(document.querySelector("script[type=module]").src.replace(/app\.js/, "morph.js"));
+		const list = (...lines) => new DOMParser().parseFromString("<ul>" + lines.map(([key, text]) => "<li data-key=" + key + ">" + text + "</li>").join("") + "</ul>", "text/html").body.firstElementChild;
+		const now = list(["same", "a"], ["same", "b"], ["other", "c"]);
+		morph(now, list(["new", "d"], ["same", "a"], ["same", "b"], ["other", "c"]));
+		return now.textContent;
+	})()`)
+	if text != "dabc" {
+		t.Errorf("the lines are %s, want dabc", text)
+	}
+}
+
 // newInstall starts a small tidemill of the test's own.
 func newInstall(t *testing.T, prepare func(*install)) *install {
 	t.Helper()

@@ -56,17 +56,18 @@ function attributes(from, to) {
  * @param {Element} to
  */
 function children(from, to) {
-  /** @type {Map<string, Element>} */
+  /** @type {Map<string, Element>} the first child with each key that is not in its place yet; several may have one */
   const keyed = new Map();
   for (const child of from.children) {
     const key = keyOf(child);
-    if (key) keyed.set(child.nodeName + key, child);
+    if (key && !keyed.has(child.nodeName + key)) keyed.set(child.nodeName + key, child);
   }
   /** @type {ChildNode | null} */
   let at = from.firstChild;
   for (const want of [...to.childNodes]) {
     const key = keyOf(want);
     const old = key ? keyed.get(want.nodeName + key) : undefined;
+    if (old) keyed.delete(want.nodeName + key);
     if (old && old !== at) {
       from.insertBefore(old, at);
       at = old;
