@@ -90,7 +90,7 @@ class Log extends HTMLElement {
  * @param {HTMLElement} box
  * @param {string} text
  */
-export function add(box, text) {
+function add(box, text) {
   const atEnd = box.scrollTop + box.clientHeight >= box.scrollHeight - 4;
   box.append(text);
   while ((box.textContent?.length ?? 0) > LOG_KEPT && box.childNodes.length > 1) box.firstChild?.remove();

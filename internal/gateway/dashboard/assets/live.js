@@ -1,7 +1,7 @@
 // One connection a tab says which topics have changed. A region with such a topic is fetched again.
 
 import { morph } from "./morph.js";
-import { send, token } from "./session.js";
+import { send } from "./session.js";
 
 const EVERY = 1000; // a region is fetched at most once in this time, in ms
 const FIRST_WAIT = 500;
@@ -176,19 +176,14 @@ export async function* messages(body, alive = () => {}) {
 }
 
 /**
- * Notes versions, and marks the regions of changed topics. The page shows the state of its own
- * request, which may be older than the first message, so unknown topics count as changed only after
- * the first message or after a break.
+ * Notes versions, and marks the regions of changed topics. After the first message all of them are, because the page may
+ * show an older state.
  * @param {Record<string, unknown>} news
  */
 function changed(news) {
-  const first = Object.keys(versions).length === 0;
   const topics = Object.keys(news).filter((t) => JSON.stringify(versions[t]) !== JSON.stringify(news[t]));
   versions = { ...versions, ...news };
-  for (const region of regions()) {
-    const rendered = first && region.dataset.versions !== undefined;
-    if (!rendered && topicsOf(region).some((t) => topics.includes(t))) stale(region);
-  }
+  for (const region of regions()) if (topicsOf(region).some((t) => topics.includes(t))) stale(region);
 }
 
 /** @type {WeakMap<HTMLElement, {fetched: number, stale: boolean, running: boolean}>} */
@@ -239,8 +234,3 @@ async function refresh(region) {
 document.addEventListener("visibilitychange", () => {
   if (!document.hidden) for (const region of regions()) if (states.get(region)?.stale) stale(region);
 });
-
-/** @returns {boolean} whether there is a token, for elements that read streams */
-export function signedIn() {
-  return token() !== null || !document.body.hasAttribute("data-unknown");
-}
