@@ -72,6 +72,15 @@ func TestALogThatCannotBeRead(t *testing.T) {
 	}
 }
 
+// A page of another server is no log.
+func TestALogIsNoPage(t *testing.T) {
+	var text strings.Builder
+	err := gatewayOf(t, htmlHandler(200, "<html>please sign in")).RunLog(t.Context(), "aaaaaaaa", LogOptions{}, &text)
+	if err == nil || !strings.Contains(err.Error(), "is it one? The answer: <html>please sign in") || text.Len() > 0 {
+		t.Errorf("%q, %v", text.String(), err)
+	}
+}
+
 type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, io.ErrShortWrite }

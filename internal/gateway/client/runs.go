@@ -177,10 +177,11 @@ func (l *logLine) copyMissing(ctx context.Context) error {
 		return &temporaryError{error: err}
 	}
 	defer res.Body.Close()
-	if res.StatusCode != http.StatusOK {
+	attempt := res.Header.Get(api.HeaderAttempt)
+	if res.StatusCode != http.StatusOK || attempt == "" { // a gateway always names the attempt, and a proxy's page does not
 		return l.refused(res)
 	}
-	l.attempt = res.Header.Get(api.HeaderAttempt)
+	l.attempt = attempt
 	_, err = io.Copy(l, res.Body)
 	switch {
 	case l.written != nil:
