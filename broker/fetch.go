@@ -41,7 +41,9 @@ type fetcher struct {
 	next    int // index in asked of the next partition in the answer
 	spare   []fetchAsk
 	backlog int                 // number of partitions in asked that are behind
-	last    wire.TopicPartition // last partition that had records in the answer
+	last    wire.TopicPartition // last partition that had records in the answer, before one without room in it
+	brought bool                // whether the answer has records so far
+	full    bool                // whether a partition had no room in it
 	rests   time.Time           // end of the pause after a small answer; used by runTrips only
 }
 
@@ -198,6 +200,7 @@ const trusted = time.Second
 // rotate changes the order of the request, which then begins after the last partition that had
 // records in the answer. A server fills its answer in the order of the request. Partitions without
 // room in the last answer must come first in the next one. Otherwise they would never be read.
+// Partitions after them do not count, because a smaller batch may still have had room.
 func (f *fetcher) rotate() {
 	i := slices.IndexFunc(f.asked, func(a fetchAsk) bool { return comparePartitions(a.p.tp, f.last) > 0 })
 	if i <= 0 {
@@ -227,12 +230,8 @@ func (f *fetcher) fetch(all bool) {
 		return
 	}
 	buffer := f.keepAnswer(answer)
-	brought := false
-	code, err := wire.ReadFetched(buffer.bytes, func(part *wire.Fetched) {
-		brought = brought || len(part.Records) > 0
-		f.handleAnswer(part, buffer)
-	})
-	f.rests = restUntil(time.Now(), f.c.opt.Rest, brought, len(answer))
+	code, err := wire.ReadFetched(buffer.bytes, func(part *wire.Fetched) { f.handleAnswer(part, buffer) })
+	f.rests = restUntil(time.Now(), f.c.opt.Rest, f.brought, len(answer))
 	if err == nil && code != 0 {
 		err = kafka.Error(code)
 	}
@@ -263,7 +262,7 @@ func (f *fetcher) setAbandon(abandon context.CancelCauseFunc) {
 // into. A small answer is copied, because a slow handler of one event would otherwise hold
 // megabytes.
 func (f *fetcher) keepAnswer(answer []byte) *fetchBuffer {
-	f.next = 0
+	f.next, f.brought, f.full = 0, false, false
 	buffer := &fetchBuffer{c: f.c, bytes: answer, pooled: true}
 	f.memory = nil
 	if len(answer) < cap(answer)/4 {
@@ -344,10 +343,8 @@ func (f *fetcher) handleAnswer(part *wire.Fetched, buffer *fetchBuffer) {
 	if !ok {
 		return
 	}
-	if len(part.Records) > 0 {
-		f.last = a.p.tp
-	}
 	a.intoLife(part)
+	f.noteRoom(a, part)
 	switch code := kafka.Error(part.Error); {
 	case code == 0:
 		a.p.mu.Lock()
@@ -363,6 +360,16 @@ func (f *fetcher) handleAnswer(part *wire.Fetched, buffer *fetchBuffer) {
 		f.c.wakeRouter()
 	default:
 		f.c.failReading(fmt.Errorf("read stream %s, partition %d: %w", a.p.stream, part.Partition, refusedRead(code)))
+	}
+}
+
+// noteRoom notes which partitions had room in the answer. The first one always has.
+func (f *fetcher) noteRoom(a fetchAsk, part *wire.Fetched) {
+	switch brings := len(part.Records) > 0; {
+	case brings && !f.full:
+		f.last, f.brought = a.p.tp, true
+	case !brings:
+		f.full = f.full || f.brought && part.Error == 0 && part.StableMark > a.position
 	}
 }
 

@@ -252,6 +252,38 @@ func TestFetchSizesOfABacklog(t *testing.T) {
 	}
 }
 
+// A partition whose batch has no room in an answer comes first in the next one, even if a later partition has
+// small batches that always have room.
+func TestAPartitionWithoutRoomComesFirst(t *testing.T) {
+	c, p := bareReader(t, ConsumerOptions{}, nil)
+	f := &fetcher{c: c, node: 99}
+	for i := range int32(3) {
+		f.parts = append(f.parts, &inPartition{c: c, tp: wire.TopicPartition{Topic: p.tp.Topic, Partition: i}, leader: 99})
+	}
+	read := map[int32]int{}
+	for range 4 {
+		f.choosePartitions(time.Now())
+		buffer := f.keepAnswer(nil)
+		for i, a := range f.asked {
+			part := &wire.Fetched{Topic: a.p.tp.Topic, Partition: a.p.tp.Partition, StableMark: 100}
+			if small := a.p == f.parts[2]; small || i == 0 {
+				part.Records = oneEvent(t, a.position)
+			}
+			f.handleAnswer(part, buffer)
+		}
+		for d := pollNow(t, c); ; d = pollNow(t, c) {
+			read[d.Partition]++
+			d.Done()
+			if len(c.queue) == 0 {
+				break
+			}
+		}
+	}
+	if read[0] < 2 || read[1] < 2 || read[2] < 4 {
+		t.Errorf("the partitions were read %v times", read)
+	}
+}
+
 // While much waits for Poll, nothing is fetched. The delivery that makes room wakes the fetchers.
 func TestNothingIsFetchedWhileMuchWaitsForPoll(t *testing.T) {
 	c, p := bareReader(t, ConsumerOptions{}, nil)
