@@ -79,6 +79,19 @@ func TestFactsAreCutWhileItRuns(t *testing.T) {
 	w.knows(w.open(), "new", 30, "old")
 }
 
+// The fleet of a log with the same offsets as the one before has the keys of the new log.
+func TestFleetOfAnotherLog(t *testing.T) {
+	w, s := newWorld(t, 1), &script{}
+	l := w.open()
+	w.requests(s, "old", 0, 3)
+	w.waitSettled(l)
+	w.checkFleet(l, w.foldLog())
+	w.recreate(1)
+	w.requests(s, "new", 0, 3)
+	w.knows(l, "new", 3, "old")
+	w.checkFleet(l, w.foldLog())
+}
+
 // After the log was cut, a fact gets an offset that the ledger has folded already. Append does not
 // take it for folded.
 func TestAppendToALogThatWasCut(t *testing.T) {

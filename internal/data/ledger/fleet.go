@@ -104,13 +104,14 @@ func (f *Fleet) All(recipe string) iter.Seq2[int, FleetKey] {
 // fleetCache keeps the newest fleet.
 type fleetCache struct {
 	mu  sync.Mutex
-	of  [2]string // versions of the registers
+	of  [3]string // id of the filling, because the offsets of another log may be the same, and versions of the registers
 	now *Fleet
 }
 
 // Fleet returns the list of all keys. It reads only the partitions that have changed since the
 // last call, and joins the keys with their models only if any has.
 func (l *Ledger) Fleet(ctx context.Context) (*Fleet, error) {
+	fill := l.Filling() // first, because it changes after the registers are stale
 	models, modelsAt, err := l.register.allEntries(ctx, l)
 	if err != nil {
 		return nil, fmt.Errorf("list the models of the fleet: %w", err)
@@ -121,10 +122,10 @@ func (l *Ledger) Fleet(ctx context.Context) (*Fleet, error) {
 	}
 	l.fleet.mu.Lock()
 	defer l.fleet.mu.Unlock()
-	if of := [2]string{modelsAt, keysAt}; l.fleet.now == nil || l.fleet.of != of {
+	if of := [3]string{fill, modelsAt, keysAt}; l.fleet.now == nil || l.fleet.of != of {
 		l.fleet.of, l.fleet.now = of, joinFleet(models, keys)
 		h := fnv.New64a()
-		_, _ = h.Write([]byte(modelsAt + "/" + keysAt))
+		_, _ = h.Write([]byte(strings.Join(of[:], "/")))
 		l.fleet.now.Version = strconv.FormatUint(h.Sum64(), 36)
 	}
 	return l.fleet.now, nil
