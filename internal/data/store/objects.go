@@ -131,13 +131,13 @@ func (s *Store) Object(ctx context.Context, digest string) (r io.ReadCloser, siz
 // new time if it is so old that a collection could remove it before it is used.
 func (s *Store) Missing(ctx context.Context, all []api.Part) ([]api.Part, error) {
 	var lock sync.Mutex
-	absent := map[string]bool{}
+	absent := map[api.Part]bool{}
 	err := each(ctx, s.bucket.ways, unique(all), func(ctx context.Context, p api.Part) error {
 		ok, err := s.fresh(ctx, p)
 		if err == nil && !ok {
 			lock.Lock()
 			defer lock.Unlock()
-			absent[p.Digest] = true
+			absent[p] = true
 		}
 		return err
 	})
@@ -146,7 +146,7 @@ func (s *Store) Missing(ctx context.Context, all []api.Part) ([]api.Part, error)
 	}
 	var missing []api.Part
 	for _, p := range unique(all) {
-		if absent[p.Digest] {
+		if absent[p] {
 			missing = append(missing, p)
 		}
 	}
@@ -186,12 +186,13 @@ func (s *Store) rejuvenate(ctx context.Context, p api.Part) error {
 	return s.PutObject(ctx, p.Digest, size, r)
 }
 
+// unique keeps an object that is named with two sizes twice, because one of them is wrong.
 func unique(parts []api.Part) []api.Part {
-	seen := make(map[string]bool, len(parts))
+	seen := make(map[api.Part]bool, len(parts))
 	var once []api.Part
 	for _, p := range parts {
-		if !seen[p.Digest] {
-			seen[p.Digest] = true
+		if !seen[p] {
+			seen[p] = true
 			once = append(once, p)
 		}
 	}

@@ -262,6 +262,9 @@ func whatIsMissing(w *world) {
 	w.must(err)
 	w.same("missing", len(missing), 35)
 	w.same("the first", missing[:2], []api.Part{all[0], all[2]})
+	wrong := api.File{Path: "wrong", Digest: all[4].Digest, Size: all[4].Size + 1}
+	_, err = w.Tree(w.ctx(), []api.File{{Path: "right", Digest: all[4].Digest, Size: all[4].Size}, wrong})
+	w.wants(err, ErrMissing, wrong.Digest)
 	_, err = w.Missing(w.ctx(), []api.Part{{Digest: "no digest"}})
 	w.wants(err, ErrInvalid)
 }
