@@ -1,6 +1,7 @@
 package embedded
 
 import (
+	"math"
 	"net"
 	"testing"
 	"testing/synctest"
@@ -92,4 +93,15 @@ func TestAPatientJoinerStays(t *testing.T) {
 			t.Errorf("a dead one stays: %v", gone)
 		}
 	})
+}
+
+// Clients of other programs set the largest rebalance timeout if their work takes long.
+func TestAJoinerWithTheLargestTimeoutStays(t *testing.T) {
+	j := &silentJoiners{waiting: map[joiner]time.Time{}}
+	req := joinRequest(45 * time.Second)
+	req.MemberID, req.RebalanceTimeoutMillis = "m", math.MaxInt32
+	j.saw(req)
+	if gone := j.takeOverdue(time.Now().Add(24 * time.Hour)); len(gone) > 0 {
+		t.Errorf("removed: %v", gone)
+	}
 }
