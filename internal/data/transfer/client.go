@@ -279,6 +279,8 @@ func mayPass(ctx context.Context, err error) (after time.Duration, ok bool) {
 	switch r.status {
 	case http.StatusRequestTimeout, http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		return r.after, true
+	case http.StatusInternalServerError: // S3 has such faults that pass; a gateway's own fault is a problem
+		return r.after, !errors.As(r.err, new(*api.Problem))
 	}
 	return 0, false
 }

@@ -36,6 +36,7 @@ func TestWhatPassesIsTriedAgain(t *testing.T) {
 	broken := map[string]int{}
 	breaks := []func(http.ResponseWriter, *http.Request){
 		func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) },
+		func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }, // as S3 says it
 		func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(io.Discard, r.Body)
 			hangUp(w)
