@@ -386,10 +386,13 @@ func (c *Consumer) takeAdded(topic string, before int) (int, error) {
 		added = append(added, wire.TopicPartition{Topic: topic, Partition: int32(i)})
 	}
 	places, err := c.firstPlaces(ctx, added, Earliest())
+	if err == nil {
+		err = c.take(ctx, places)
+	}
 	if err != nil {
 		return before, err
 	}
-	return len(leaders), c.take(ctx, places)
+	return len(leaders), nil
 }
 
 // recordMissing records whether Kafka knows a partition. Kafka may deny that a partition exists

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/segmentio/kafka-go"
+	"github.com/twmb/franz-go/pkg/kfake"
 
 	"tidemill.dev"
 	"tidemill.dev/broker/internal/wire"
@@ -301,4 +302,35 @@ func TestDeletedStreamEndsReading(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Added partitions are read although the hook Assigned fails for a while.
+func TestAddedPartitionsAreTakenAgain(t *testing.T) {
+	b, _ := openFake(t, kfake.SeedTopics(1, "prod.events"))
+	b.growthEvery = time.Millisecond
+	calls := 0
+	c, err := b.Consumer(t.Context(), ConsumerOptions{Streams: []string{"events"}, Assigned: func(_ context.Context, at []Position) ([]Position, error) {
+		if calls++; calls == 2 {
+			return nil, context.DeadlineExceeded
+		}
+		return at, nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close(t.Context())
+	ensure(t, b, EnsureOptions{Reorder: true}, StreamSpec{Name: "events", Partitions: 2})
+	p, err := b.Producer(ProducerOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.SendTo(t.Context(), "events", 1, plainEvent(), func(_ Receipt, err error) {
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	if err := p.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	poll(t, c).Done()
 }
