@@ -175,7 +175,8 @@ func TestACommitDuringARemoval(t *testing.T) {
 	s, err := Open(t.Context(), Options{URL: dir, Watch: func(key string) {
 		if strings.HasPrefix(key, refsPrefix) && !begun {
 			begun = true
-			_, err := w.RemoveDataset(t.Context(), "bots/a")
+			dataset, _, _ := strings.Cut(strings.TrimPrefix(key, refsPrefix), nameEnd)
+			_, err := w.RemoveDataset(t.Context(), dataset)
 			must(t, err)
 		}
 	}})
@@ -184,6 +185,11 @@ func TestACommitDuringARemoval(t *testing.T) {
 	made := (&world{T: t, Store: s}).committed("bots/a", map[string]string{"three": "three"})
 	if all := w.history("bots/a", "main"); len(all) != 1 || all[0].ID != made.ID || made.Number != 1 || made.Files != 1 {
 		t.Errorf("the commit is %+v, and the history %+v", made, all)
+	}
+	begun = false
+	first := (&world{T: t, Store: s}).committed("bots/a/b", map[string]string{"one": "one"})
+	if _, err := w.FindCommit(t.Context(), "bots/a/b", first.ID); err != nil {
+		t.Errorf("the first commit is not found: %v", err)
 	}
 	begun = false
 	if err := s.Branch(t.Context(), "bots/a", "aside", made.Commit); !errors.Is(err, ErrNotFound) {

@@ -49,8 +49,9 @@ func (s *Store) claim(ctx context.Context, rec *record, began time.Time) error {
 // commit before it is another one, or gone together with the first one. A removal that begins later
 // finds the record. If only the commit before is not there, this may be a copy of a store that lags.
 func (s *Store) isOrphan(ctx context.Context, rec *record) (bool, error) {
-	if rec.Parent == "" {
-		return false, nil
+	if rec.Parent == "" { // it brings nothing back, but nothing finds it without the place of its id
+		placed, err := s.has(ctx, idKey(rec.Dataset, rec.ID))
+		return !placed, err
 	}
 	parent, err := s.parent(ctx, rec)
 	if errors.Is(err, ErrNotFound) {
