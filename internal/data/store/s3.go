@@ -280,6 +280,8 @@ func (b *s3) explained(err error) error {
 		return ErrNotFound
 	case answer.Region != "" && answer.Region != b.place.region:
 		return &refusal{answer, fmt.Sprintf("; the bucket is in region %s, not in %s: correct region= in the URL", answer.Region, b.place.region)}
+	case answer.Code == minio.RequestTimeTooSkewed:
+		return &refusal{answer, "; set the clock of this machine"}
 	case answer.StatusCode == http.StatusForbidden:
 		return &refusal{answer, "; check the credentials (" + b.place.source() + ") and their rights to list, read, write and remove"}
 	}

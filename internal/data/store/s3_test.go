@@ -48,14 +48,15 @@ func TestS3Explains(t *testing.T) {
 	w := &world{T: t, Store: openStore(t, server.url)}
 	p := w.put("object")
 	for answer, want := range map[string]string{
-		"403 InvalidAccessKeyId": "S3 answers 403 InvalidAccessKeyId: It is InvalidAccessKeyId; check the credentials (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY) and their rights",
-		"404 NoSuchBucket":       "there is no such bucket: create it",
-		"400 InvalidArgument":    "S3 answers 400 InvalidArgument: It is InvalidArgument",
-		"301 PermanentRedirect":  "the bucket is in region eu-2, not in us-east-1: correct region= in the URL",
-		"503 SlowDown":           "S3 answers 503 SlowDown",
-		"404 XAdminUserNotFound": "S3 answers 404 XAdminUserNotFound", // some servers answer a wrong key so
-		"404 NoSuchUpload":       "S3 answers 404 NoSuchUpload",
-		"404 NoSuchKey":          ErrNotFound.Error(),
+		"403 RequestTimeTooSkewed": "S3 answers 403 RequestTimeTooSkewed: It is RequestTimeTooSkewed; set the clock of this machine",
+		"403 InvalidAccessKeyId":   "S3 answers 403 InvalidAccessKeyId: It is InvalidAccessKeyId; check the credentials (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY) and their rights",
+		"404 NoSuchBucket":         "there is no such bucket: create it",
+		"400 InvalidArgument":      "S3 answers 400 InvalidArgument: It is InvalidArgument",
+		"301 PermanentRedirect":    "the bucket is in region eu-2, not in us-east-1: correct region= in the URL",
+		"503 SlowDown":             "S3 answers 503 SlowDown",
+		"404 XAdminUserNotFound":   "S3 answers 404 XAdminUserNotFound", // some servers answer a wrong key so
+		"404 NoSuchUpload":         "S3 answers 404 NoSuchUpload",
+		"404 NoSuchKey":            ErrNotFound.Error(),
 	} {
 		status, code, _ := strings.Cut(answer, " ")
 		number, err := strconv.Atoi(status)
