@@ -126,7 +126,12 @@ func (s *Store) record(ctx context.Context, dataset, branch string, number int64
 	if err != nil {
 		return nil, fmt.Errorf("commit %d of branch %s of dataset %s: %w", number, branch, dataset, err)
 	}
-	return decodeRecord(key, data)
+	rec, err := decodeRecord(key, data)
+	if err == nil && rec.Dataset != dataset {
+		return nil, invalid("commit %d of branch %s of dataset %s is one of dataset %s: the file system of the store takes the two names for one; give one of them another name, or use a store on another file system",
+			number, branch, dataset, rec.Dataset)
+	}
+	return rec, err
 }
 
 // FindCommit finds a commit of a dataset by its id, or by the beginning of the id.

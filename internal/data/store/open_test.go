@@ -197,3 +197,19 @@ func TestAPowerCutEmptiesACheckpoint(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A file system may take two names that differ only in case for one, as on a Mac. Then a dataset must not
+// get the commits of another one.
+func TestAFileSystemWithoutCase(t *testing.T) {
+	t.Parallel()
+	w := &world{T: t, Store: openStore(t, t.TempDir())}
+	defer w.Close()
+	w.committed("Shop", map[string]string{"a": "1"})
+	for _, prefix := range []string{headsPrefix, refsPrefix} {
+		must(t, os.Rename(w.path(prefix+"Shop"), w.path(prefix+"shop")))
+	}
+	_, err := w.Head(t.Context(), "shop", "main")
+	if err == nil || !strings.Contains(err.Error(), "is one of dataset Shop") {
+		t.Errorf("the head is %v", err)
+	}
+}
