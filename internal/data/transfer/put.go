@@ -20,7 +20,12 @@ import (
 	"tidemill.dev/api"
 )
 
-const pageObjects = 4000 // number of objects in one request
+// A request asks for at most so many objects, and for at most so many bytes of them: a bucket writes old objects
+// again before the gateway answers.
+const (
+	pageObjects = 4000
+	pageBytes   = 2 << 30
+)
 
 // object is a range of a file to be uploaded. Files that share it upload it once.
 type object struct {
@@ -97,7 +102,10 @@ type upload struct {
 // are uploaded.
 func (p *upload) askPages(all []*object) error {
 	for len(all) > 0 {
-		n := min(len(all), pageObjects)
+		n, bytes := 1, all[0].Size
+		for ; n < min(len(all), pageObjects) && bytes+all[n].Size <= pageBytes; n++ {
+			bytes += all[n].Size
+		}
 		if err := p.page(all[:n]); err != nil {
 			return err
 		}

@@ -107,6 +107,25 @@ func TestARefusalStays(t *testing.T) {
 	}
 }
 
+// A bucket may have to write all objects of a question again. So the bytes of a question are limited: they can be written
+// before the client gives the request up.
+func TestAQuestionIsShort(t *testing.T) {
+	t.Parallel()
+	d := newDepot(t)
+	var all []api.File
+	for i := range 100 {
+		digest := fmt.Sprintf("%064x", i)
+		d.objects[digest] = nil
+		all = append(all, api.File{Path: digest, Digest: digest, Size: api.PartSize})
+	}
+	if err := d.client().Put(t.Context(), t.TempDir(), all, nil); err != nil {
+		t.Fatal(err)
+	}
+	if n := d.count("POST /base/objects/missing"); n != 4 || d.asked != len(all) {
+		t.Errorf("%d requests asked for %d objects", n, d.asked)
+	}
+}
+
 // A full disk is said at once, but it may have room again.
 func TestAFullDiskPasses(t *testing.T) {
 	t.Parallel()
