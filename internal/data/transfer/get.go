@@ -140,7 +140,7 @@ func (g *download) isThere(ctx context.Context, f *api.File, at string) (bool, e
 		return false, err
 	}
 	if info.Mode().IsRegular() && info.Size() == f.Size && hasContent(ctx, at, f) {
-		return true, nil
+		return !g.Replace || info.Mode()&0o100 != 0 == f.Executable, nil
 	}
 	if info.IsDir() || !g.Replace {
 		return false, fmt.Errorf("%s is there and is not that file: get into another folder, or remove it", at)

@@ -219,6 +219,12 @@ func TestGetKeepsWhatIsThere(t *testing.T) {
 		t.Errorf("%s, %v", b, err)
 	}
 	c.Replace = true
+	all[1].Executable = true
+	data, err := os.ReadFile(filepath.Join(from, all[1].Path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	leave(t, to, all[1].Path, data, 0o644)
 	if err := c.Get(t.Context(), to, all, nil); err != nil {
 		t.Fatal(err)
 	}
