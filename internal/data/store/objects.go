@@ -23,6 +23,7 @@ const (
 	smallObject = 64 << 10 // size up to which an object is read whole before it is written
 	copyBuffer  = 256 << 10
 	signedFor   = 15 * time.Minute
+	rewrites    = 8 // large objects that are written again at a time; each takes up to s3Part of memory
 )
 
 // PutObject stores bytes that must have the given size and digest (SHA-256, hex); otherwise it
@@ -177,6 +178,14 @@ func (s *Store) fresh(ctx context.Context, p api.Part) (bool, error) {
 func (s *Store) rejuvenate(ctx context.Context, p api.Part) error {
 	if err := s.bucket.touch(ctx, objectKey(p.Digest), s.now()); !errors.Is(err, errors.ErrUnsupported) {
 		return err
+	}
+	if p.Size > smallObject {
+		select {
+		case s.large <- struct{}{}:
+			defer func() { <-s.large }()
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
 	r, size, err := s.Object(ctx, p.Digest)
 	if err != nil {

@@ -449,3 +449,28 @@ func TestS3Mistakes(t *testing.T) {
 		t.Errorf("a wrong key: %v", err)
 	}
 }
+
+// Each large object that is written again takes memory. So few are at the same time, however many a request names.
+func TestS3RewritesFewAtATime(t *testing.T) {
+	var lock sync.Mutex
+	writing, most := map[string]bool{}, 0
+	s, err := Open(t.Context(), Options{URL: newS3(t).url, Watch: func(key string) {
+		lock.Lock()
+		defer lock.Unlock()
+		if writing[key] = !writing[key]; !writing[key] {
+			delete(writing, key)
+		}
+		most = max(most, len(writing))
+	}})
+	must(t, err)
+	w := &world{T: t, Store: s}
+	var all []api.Part
+	for i := range 4 * s3Ways {
+		all = append(all, w.put(strings.Repeat(fmt.Sprintf("%04d", i), smallObject)))
+	}
+	s.now = func() time.Time { return time.Now().Add(DefaultGrace) }
+	missing, err := w.Missing(t.Context(), all)
+	if err != nil || len(missing) > 0 || most > rewrites {
+		t.Errorf("%d objects were written at a time: %v", most, err)
+	}
+}

@@ -45,7 +45,8 @@ type Store struct {
 	nodes  *nodeCache
 	grace  time.Duration
 	now    func() time.Time
-	small  sync.Pool // pool of *[]byte, each smallObject long
+	small  sync.Pool     // pool of *[]byte, each smallObject long
+	large  chan struct{} // full while as many large objects are written again as the memory allows
 
 	listsLock sync.Mutex
 	lists     map[string]bool // keys of the condemned lists that are finished; the map is replaced, never changed
@@ -61,7 +62,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		return nil, fmt.Errorf("open the store: %w", err)
 	}
 	b.watch = o.Watch
-	s := &Store{bucket: b, nodes: newNodeCache(cachedBytes), grace: o.Grace, now: time.Now}
+	s := &Store{bucket: b, nodes: newNodeCache(cachedBytes), grace: o.Grace, now: time.Now, large: make(chan struct{}, rewrites)}
 	s.small.New = func() any { b := make([]byte, smallObject); return &b }
 	err = s.Ping(ctx)
 	if c, ok := b.backend.(interface {
