@@ -112,19 +112,19 @@ type ModelRetired struct {
 }
 
 // ModelUnloadable is the data of tidemill.model.unloadable: a scorer cannot serve the
-// champion of a model. It changes no champion.
+// champion of a model, or its canary. It changes no champion.
 type ModelUnloadable struct {
 	Scorer  string `json:"scorer"`
-	Version int    `json:"version"` // version of the champion
+	Version int    `json:"version"` // version of the champion or canary
 	Kept    int    `json:"kept"`    // version that answers instead; 0 for none
 	Error   string `json:"error"`
 }
 
-// ModelLoaded is the data of tidemill.model.loaded: a scorer serves the champion that it could not
+// ModelLoaded is the data of tidemill.model.loaded: a scorer serves the champion or canary that it could not
 // load before.
 type ModelLoaded struct {
 	Scorer  string `json:"scorer"`
-	Version int    `json:"version"` // version of the champion
+	Version int    `json:"version"` // version of the champion or canary
 }
 
 // ModelKey returns the record key of all facts of a model.

@@ -32,6 +32,7 @@ func (s *session) splitCanary(b *batch, n int) {
 	}
 	plan, err := s.plans.planFor(m)
 	if err != nil {
+		s.o.Models.Slot(champions.CanaryName(m.Ref().Model)).Refuse(m.Ref().Version, err)
 		m.Release()
 		return
 	}
@@ -66,7 +67,8 @@ func (s *session) splitCanary(b *batch, n int) {
 // A new canary begins when it is loaded, so that no event waits for it. From then on it answers its share in each
 // batch, here and in each process that takes a partition over: a user whose events it answers does not
 // come back to the champion because a process starts. The new owner of a partition cannot know whether the former one
-// had begun, so it waits for all canaries that it knows. A canary that cannot be loaded anywhere answers nothing.
+// had begun, so it waits for all canaries that it knows. A canary that cannot be loaded anywhere, or
+// whose inputs do not fit the scorer's map, answers nothing. The scorer reports that, and the canary is refused after its hold.
 func (s *session) canaryOf(of *infer.Model) (*champions.Canary, *infer.Model, *serving.Slot) {
 	name := of.Ref().Model
 	c := s.o.Champions.Canary(name)

@@ -2,6 +2,7 @@ package score
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -141,6 +142,36 @@ func TestACanaryThatIsNone(t *testing.T) {
 		if version != "1" {
 			t.Errorf("event %s was answered by version %s", id, version)
 		}
+	}
+}
+
+// The canary has an input that the scorer's map does not name. The champion answers all events, and the scorer reports why.
+func TestACanaryWithOtherInputs(t *testing.T) {
+	w := newWorld(t, 1)
+	w.bots(1)
+	w.canary("m/bot-0", tidemill.Canary{Share: 0.9, Hold: time.Hour})
+	graph := proto{}.bytes(1, node("Relu", "y", "z")).text(2, "other").bytes(11, valueInfo("z", 3)).bytes(12, valueInfo("y", 3))
+	w.model(artifactOf("m/bot-0", 2), proto{}.number(1, 8).bytes(7, graph).bytes(8, proto{}.number(2, 13)))
+	told := make(chan string, 10)
+	p := &process{w: w, unloadable: func(model string, version, kept int, err error) {
+		told <- fmt.Sprintf("%s@%d keeps %d: %v", model, version, kept, err)
+	}}
+	p.start(scorer())
+	n := 0
+	w.poll("the scorer reports it", func() bool {
+		w.publish(ofUsers(n, 20)...)
+		n += 20
+		w.waitEvents(streamOut, n/2)
+		return len(told) > 0
+	})
+	if got := <-told; !strings.HasPrefix(got, "m/bot-0@canary@2 keeps 0: cannot serve: ") || !strings.Contains(got, "it has z") || len(told) > 0 {
+		t.Errorf("it is reported that %s, and %d more", got, len(told))
+	}
+	if at := p.s.Standing(); !strings.Contains(at.LastError, "it has z") {
+		t.Errorf("the last error is %q", at.LastError)
+	}
+	if got := countByVersion(w.outputs(streamOut), "m/bot-0"); got["1"] != n/2 || len(got) != 1 {
+		t.Errorf("the answers of %d events are %v", n/2, got)
 	}
 }
 

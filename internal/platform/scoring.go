@@ -298,7 +298,7 @@ func scorerStanding(s score.Standing) status.Scorer {
 // reportWithin is how long we try to write a fact about a champion of a scorer.
 const reportWithin = 30 * time.Second
 
-// championReport is a scorer's fact about a champion: it cannot be loaded, or is loaded since.
+// championReport is a scorer's fact about a champion or a canary: it cannot be loaded, or is loaded since.
 type championReport struct {
 	typ, scorer, model string
 	version            int
@@ -322,23 +322,19 @@ func (r championReport) asEvent(names tidemill.Names, at time.Time) (broker.View
 			{Name: tidemill.AttrCorrelationID, Value: id}}}, nil
 }
 
-// sayUnloadable reports that a scorer cannot load a version.
+// sayUnloadable reports that a scorer cannot serve a version.
 func (p *Platform) sayUnloadable(on *scoringModels, scorer, model string, version, kept int, reason error) {
-	if _, is := champions.CutCanary(model); is {
-		return // it has been logged, and the champion answers; without outcomes the canary is refused
-	}
 	now, _ := on.champions.Champion(model)
+	model, _ = champions.CutCanary(model)
 	p.report(championReport{tidemill.TypeModelUnloadable, scorer, model, version, now,
 		tidemill.ModelUnloadable{Scorer: scorer, Version: version, Kept: kept, Error: trialText(cmp.Or(errors.Unwrap(reason), reason))}})
 }
 
-// sayLoaded withdraws the report about a champion that is loaded now. This process may have made the
+// sayLoaded withdraws the report about a champion or a canary that is loaded now. This process may have made the
 // report (told), or another one that has ended. The fact of another scorer withdraws nothing.
 func (p *Platform) sayLoaded(on *scoringModels, scorer, model string, version int, told bool) {
-	if _, is := champions.CutCanary(model); is {
-		return
-	}
 	now, _ := on.champions.Champion(model)
+	model, _ = champions.CutCanary(model)
 	if now.Version == version && (told || now.Unserved) {
 		p.report(championReport{tidemill.TypeModelLoaded, scorer, model, version, now, tidemill.ModelLoaded{Scorer: scorer, Version: version}})
 	}

@@ -110,6 +110,9 @@ func canaryText(m *api.ModelWhole) string {
 	if c.Least > 0 {
 		ends += fmt.Sprintf(", if it has %s by then; later ones count until %s", show.Count(c.Least, "outcome"), age(c.Until))
 	}
+	if u := c.Unserved; u != nil {
+		return fmt.Sprintf("Canary: scorer %s cannot serve it, at %s: %s\nIt is refused %s after its begin, unless the scorer can serve it by then.", u.Scorer, clock(u.At), u.Error, age(c.Hold))
+	}
 	return fmt.Sprintf("Canary: it has answered %g%% of the events for %s, with %s so far. It is refused as soon as its answers are surely\nworse than those of version %d, %s.",
 		100*c.Share, ago(c.At), show.Count(outcomes, "outcome"), m.Champion, ends)
 }

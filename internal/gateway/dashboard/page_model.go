@@ -149,6 +149,9 @@ func (v *visit) exceptions(m *modelShown) Node {
 	}
 	if c := m.Canary; c != nil {
 		all = append(all, h.P(badge(tidemill.VersionCanary), say(" Version "+strconv.Itoa(c.Version)+" answers "+percent(c.Share, 1)+" of the events since "), v.ago(c.At), say(".")))
+		if u := c.Unserved; u != nil {
+			all = append(all, h.Div(h.Class("problem"), h.P(h.Strong(say("The scorer "), text(u.Scorer), say(" cannot serve the canary.")), say(" Reported "), v.ago(u.At), say(".")), h.P(say(titled(u.Error)))))
+		}
 	}
 	if !m.Retired.IsZero() {
 		all = append(all, h.P(badge("forgotten"), say(" Its key was forgotten "), v.ago(m.Retired), say(".")))

@@ -251,6 +251,8 @@ func Decide(m *fold.Model, r *Record, now time.Time) *tidemill.Judgement {
 		return r.judgement(m, false, "its answers are worse: "+r.figures())
 	case age < c.Hold:
 		return nil
+	case c.Unserved != nil:
+		return r.judgement(m, false, fmt.Sprintf("scorer %s cannot serve it: %s", c.Unserved.Scorer, c.Unserved.Error))
 	case r.outcomes >= c.Least:
 		return r.judgement(m, true, "its answers are not worse: "+r.figures())
 	case age >= c.Until:

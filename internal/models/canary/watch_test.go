@@ -86,6 +86,25 @@ func TestACanaryThatCannotBeSettledDoesNotKeepOthersWaiting(t *testing.T) {
 	}
 }
 
+// A canary that a scorer cannot serve is refused after its hold, with the scorer's reason, also without a least number of outcomes.
+func TestACanaryThatIsNotServed(t *testing.T) {
+	t.Parallel()
+	m := model()
+	m.Canary.Least = 0
+	m.Canary.Unserved = &fold.Unserved{Scorer: "s", Error: "no input z"}
+	r := NewRecord(m)
+	if j := Decide(m, r, start.Add(time.Minute)); j != nil {
+		t.Errorf("before its hold has passed: %+v", j)
+	}
+	if j := Decide(m, r, start.Add(time.Hour)); j == nil || j.Passed || !strings.Contains(j.Sentence, "scorer s cannot serve it: no input z") {
+		t.Errorf("%+v", j)
+	}
+	m.Canary.Unserved = nil
+	if j := Decide(m, r, start.Add(time.Hour)); j == nil || !j.Passed {
+		t.Errorf("%+v", j)
+	}
+}
+
 // Of canaries that equal their champions, at most 5 % are refused for being worse, although they are looked at
 // after every outcome. Canaries that are 15 points worse are nearly all refused within 1,000 of their outcomes.
 func TestDecisionsAreRarelyWrong(t *testing.T) {

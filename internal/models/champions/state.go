@@ -63,6 +63,10 @@ func pack(m *fold.Model) []byte {
 		p.numbers(int64(c.Version), int64(c.Hold), int64(c.Least), int64(c.Until), int64(math.Float64bits(c.Share)), int64(math.Float64bits(c.Worse)))
 		p.text(c.By)
 		p.time(c.At)
+		p.numbers(flag(c.Unserved != nil))
+		if c.Unserved != nil {
+			p.text(c.Unserved.Scorer)
+		}
 	}
 	return slices.Clone(p) // copy without spare capacity
 }
@@ -97,6 +101,9 @@ func unpack(name string, packed []byte) *fold.Model {
 		c.Hold, c.Least, c.Until = time.Duration(u.number()), int(u.number()), time.Duration(u.number())
 		c.Share, c.Worse = math.Float64frombits(uint64(u.number())), math.Float64frombits(uint64(u.number()))
 		c.By, c.At = u.text(), u.time()
+		if u.number() == 1 {
+			c.Unserved = &fold.Unserved{Scorer: u.text()}
+		}
 		m.Canary = c
 	}
 	return m

@@ -25,7 +25,7 @@ type Champion struct {
 	Turn     int64
 	Artifact string // tree; empty if it must be looked up (Table.Artifact)
 	Key      string
-	Unserved bool // whether a scorer has reported that it cannot load the champion
+	Unserved bool // whether a scorer has reported that it cannot serve the champion
 }
 
 // ErrNoVersion reports that a model has no such version.
@@ -108,6 +108,7 @@ type Canary struct {
 	Known   time.Time // time at which the table learned of it
 
 	artifact string // empty if it is not known here
+	unserved bool   // whether a scorer has reported that it cannot serve it
 }
 
 // Canary returns the canary of a model; nil if it has none. The caller must not change it.
@@ -144,7 +145,7 @@ func (t *Table) canaryOf(model string) (Champion, bool) {
 	if now == nil || canary == nil {
 		return Champion{}, false
 	}
-	return Champion{Version: canary.Version, Turn: now.Turn, Artifact: canary.artifact, Key: now.Key}, true
+	return Champion{Version: canary.Version, Turn: now.Turn, Artifact: canary.artifact, Key: now.Key, Unserved: canary.unserved}, true
 }
 
 // Champion returns the champion of a model; false if the model has none.
@@ -350,8 +351,9 @@ func (c *cells) forEach(fn func(name string, of *cell)) {
 func (c *cell) showCanary(m *fold.Model) (now Champion, changed bool) {
 	var is *Canary
 	if m.Canary != nil && m.Champion != 0 {
-		is = &Canary{Version: m.Canary.Version, Share: m.Canary.Share, By: m.Canary.By, Known: time.Now(), artifact: c.state.artifact(m.Canary.Version)}
-		now = Champion{Version: is.Version, Turn: m.Turn, Artifact: is.artifact, Key: m.Key}
+		is = &Canary{Version: m.Canary.Version, Share: m.Canary.Share, By: m.Canary.By, Known: time.Now(), artifact: c.state.artifact(m.Canary.Version),
+			unserved: m.Canary.Unserved != nil}
+		now = Champion{Version: is.Version, Turn: m.Turn, Artifact: is.artifact, Key: m.Key, Unserved: is.unserved}
 	}
 	before := c.canary.Load()
 	if is != nil && before != nil && before.Version == is.Version {

@@ -3,6 +3,7 @@ package serving
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -349,11 +350,10 @@ func (s *Slot) tried(a *attempt, m *infer.Model, err error) {
 		s.lock.Unlock()
 		s.models.loaded(s.name, a.version, a.told)
 	case errors.Is(err, infer.ErrUnfit), errors.Is(err, champions.ErrNoVersion) && a.version != s.champion.version: // the previous one is not kept
-		s.models.noteFailure(s.name, err)
-		kept := s.condemn(err)
+		s.attempt = nil
+		kept := s.condemn(a.version, err)
 		s.lock.Unlock()
-		s.models.log.Warn("models: loading a version failed; the previous one answers, if there is one", "model", s.name, "version", a.version, "to", kept, "reason", err)
-		s.models.unloadable(s.name, a.version, kept, err)
+		s.sayUnfit(a.version, kept, err)
 	case errors.Is(err, infer.ErrNoRuntime) && !a.told:
 		a.told = true
 		s.retryLater(a, err)
@@ -365,6 +365,26 @@ func (s *Slot) tried(a *attempt, m *infer.Model, err error) {
 		s.retryLater(a, err)
 		s.lock.Unlock()
 	}
+}
+
+// Refuse gives up a version that its caller cannot use, as if it could not be loaded.
+func (s *Slot) Refuse(version int, err error) {
+	err = fmt.Errorf("%w: %w", infer.ErrUnfit, err)
+	s.lock.Lock()
+	if s.serving == nil || s.serving.Version != version || s.champion.version != version {
+		s.lock.Unlock()
+		return // another version answers since
+	}
+	s.retire()
+	kept := s.condemn(version, err)
+	s.lock.Unlock()
+	s.sayUnfit(version, kept, err)
+}
+
+func (s *Slot) sayUnfit(version, kept int, err error) {
+	s.models.noteFailure(s.name, err)
+	s.models.log.Warn("models: loading a version failed; the previous one answers, if there is one", "model", s.name, "version", version, "to", kept, "reason", err)
+	s.models.unloadable(s.name, version, kept, err)
 }
 
 // model returns the model whose version the slot serves. The slot of a canary has another name than its model, so that
@@ -398,11 +418,9 @@ func (s *Slot) swap(m *infer.Model) {
 	s.wake()
 }
 
-// condemn records that the tried version is unfit, and returns the version that answers in its
+// condemn records that a version is unfit, and returns the version that answers in its
 // place: the current one, else the previous champion, which is then loaded; 0 means none.
-func (s *Slot) condemn(err error) (kept int) {
-	version := s.attempt.version
-	s.attempt = nil
+func (s *Slot) condemn(version int, err error) (kept int) {
 	if s.verdict == nil {
 		s.verdict = &verdict{}
 	}

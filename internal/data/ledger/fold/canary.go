@@ -11,6 +11,7 @@ type Canary struct {
 	Version int       `json:"version"`
 	At      time.Time `json:"at"` // time of its begin
 	tidemill.Canary
+	Unserved *Unserved `json:"unserved,omitempty"` // last report that a scorer cannot serve it; nil if there is none
 }
 
 // beginCanary makes a version the canary. A canary before it is refused, because the newer version has newer data.

@@ -318,6 +318,27 @@ func TestAChampionThatIsNotServed(t *testing.T) {
 	}
 }
 
+// A scorer's report about the canary is kept until that scorer serves it, and is none about the champion.
+func TestACanaryThatIsNotServed(t *testing.T) {
+	s := newStage(t)
+	s.registerAll("r1", "r2")
+	s.m.Canary = &fold.Canary{Version: 3}
+	report := tidemill.ModelUnloadable{Scorer: "intents", Version: 3, Error: "it has no input x"}
+	s.is(s.fold(tidemill.TypeModelUnloadable, "", "", report), fold.Accepted)
+	if u := s.m.Canary.Unserved; u == nil || u.Scorer != "intents" || u.Error != report.Error || s.m.Unserved != nil {
+		t.Errorf("the report is %+v, and that of the champion %+v", u, s.m.Unserved)
+	}
+	loaded := func(scorer string) fold.ModelVerdict {
+		return s.fold(tidemill.TypeModelLoaded, "", "", tidemill.ModelLoaded{Scorer: scorer, Version: 3})
+	}
+	s.is(loaded("others"), fold.Known)
+	s.is(loaded("intents"), fold.Accepted)
+	s.is(loaded("intents"), fold.Known)
+	if s.m.Canary.Unserved != nil {
+		t.Errorf("the report is %+v", s.m.Canary.Unserved)
+	}
+}
+
 // A figure of the champion that has drifted is kept until it has returned or the champion changes. A report about
 // another version came too late.
 func TestADriftIsKept(t *testing.T) {

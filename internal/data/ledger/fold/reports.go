@@ -18,7 +18,7 @@ type Drift struct {
 // keptDrifts is more than the figures of a model, which several scorers may watch.
 const keptDrifts = 32
 
-// Unserved is a scorer's report that it could not load the champion.
+// Unserved is a scorer's report that it could not load the champion, or cannot serve the canary.
 type Unserved struct {
 	At     time.Time `json:"at"`
 	Scorer string    `json:"scorer"`
@@ -27,12 +27,15 @@ type Unserved struct {
 }
 
 // unloadable notes that a scorer could not load the champion, or the version that was to answer
-// instead.
+// instead, or cannot serve the canary.
 func (m *Model) unloadable(f Fact, d tidemill.ModelUnloadable) ModelVerdict {
 	told := Unserved{At: f.At, Scorer: strings.ToValidUTF8(d.Scorer, "\uFFFD"), Kept: d.Kept, Error: strings.ToValidUTF8(d.Error, "\uFFFD")}
 	switch u := m.Unserved; {
 	case d.Version < 1:
 		return void("it names no version")
+	case m.Canary != nil && d.Version == m.Canary.Version:
+		m.Canary.Unserved = &told
+		return ModelVerdict{Result: Accepted}
 	case d.Version == m.Champion:
 	case u != nil && u.Scorer == told.Scorer && u.Kept == d.Version:
 		told.At, told.Error = u.At, u.Error
@@ -43,12 +46,16 @@ func (m *Model) unloadable(f Fact, d tidemill.ModelUnloadable) ModelVerdict {
 	return ModelVerdict{Result: Accepted}
 }
 
-// loaded withdraws the report of a scorer that has loaded the champion since.
+// loaded withdraws the report of a scorer that has loaded the champion or the canary since.
 func (m *Model) loaded(_ Fact, d tidemill.ModelLoaded) ModelVerdict {
-	if m.Unserved == nil || d.Version != m.Champion || strings.ToValidUTF8(d.Scorer, "\uFFFD") != m.Unserved.Scorer {
+	of, version := &m.Unserved, m.Champion
+	if m.Canary != nil && d.Version == m.Canary.Version {
+		of, version = &m.Canary.Unserved, d.Version
+	}
+	if *of == nil || d.Version != version || strings.ToValidUTF8(d.Scorer, "\uFFFD") != (*of).Scorer {
 		return ModelVerdict{Result: Known}
 	}
-	m.Unserved = nil
+	*of = nil
 	return ModelVerdict{Result: Accepted}
 }
 
