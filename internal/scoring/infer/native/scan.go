@@ -118,6 +118,9 @@ func (c *scan) run(s *state) error {
 	return nil
 }
 
+// stepWork is the work of a step besides that on its numbers, in multiplications. Rows may have no numbers.
+const stepWork = 256
+
 // once runs the body for a row. The tables of a row are made in the same memory as those of the row
 // before, so they count as memory once, and as work each time.
 func (c *scan) once(s, inner *state, in, out []tensor.Tensor, first bool) error {
@@ -133,10 +136,11 @@ func (c *scan) once(s, inner *state, in, out []tensor.Tensor, first bool) error 
 		}
 	}
 	made := s.left.numbers - inner.left.numbers
-	if s.left.products = inner.left.products; made > s.left.products {
+	work := made + stepWork*len(c.body.steps)
+	if s.left.products = inner.left.products; work > s.left.products {
 		return errors.New("it is more work than a run may do: ask for fewer rows at once")
 	}
-	s.left.products -= made
+	s.left.products -= work
 	if first && s.budget != nil {
 		return s.budget.Take(4 * int64(made))
 	}

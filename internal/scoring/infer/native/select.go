@@ -391,7 +391,7 @@ func (c *compiler) gather(n *node) error {
 		var room [2 * maxRank]int
 		shape := append(append(append(room[:0], in.Shape[:at]...), index.Shape...), in.Shape[at+1:]...)
 		out, err := s.prepare(to, in.Type, shape...)
-		if err != nil {
+		if err != nil || length(out) == 0 {
 			return err
 		}
 		side, width := in.Shape[at], volume(in.Shape[at+1:])

@@ -1,0 +1,51 @@
+package native
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	"tidemill.dev/internal/scoring/infer/tensor"
+)
+
+// isRefused fails unless a file is not loaded, or does not answer, with an error that has a text.
+func isRefused(t *testing.T, says string, file []byte, in ...*tensor.Tensor) {
+	t.Helper()
+	p, err := Load(file)
+	if err == nil {
+		given, out := make([]tensor.Tensor, len(in)), make([]tensor.Tensor, len(p.Outputs()))
+		for i := range in {
+			given[i] = *in[i]
+		}
+		err = p.Run(given, out)
+	}
+	if err == nil || !strings.Contains(err.Error(), says) {
+		t.Errorf("it is answered with %v, and has to say %q", err, says)
+	}
+}
+
+// A table without columns takes no memory, and may have two thousand million rows. Its rows are not counted one by one.
+func TestRowsOfNothing(t *testing.T) {
+	t.Parallel()
+	nothing := &tensor.Tensor{Type: tensor.Float, Shape: []int{math.MaxInt32, 1, 0}}
+	g := newGraph().input("x", tensor.Float, tensor.Any, 1).weight("nothing", nothing).weight("index", integers(0))
+	from := "nothing"
+	for i := range 200 {
+		to := fmt.Sprint("t", i)
+		g.node("", "Gather", []string{from, "index"}, []string{to}, attributes{"axis": 1})
+		from = to
+	}
+	g.node("", "Shape", []string{from}, []string{"y"}, nil).output("y", tensor.Int64, 3)
+	out := runOnce(t, load(t, g.file()), floats([]int{1, 1}, 1))
+	if got := fmt.Sprint(out[0].Ints); got != "[2147483647 1 0]" {
+		t.Errorf("the shape is %s", got)
+	}
+
+	body := newGraph()
+	body.body.text(2, "body")
+	body.node("", "Neg", []string{"row"}, []string{"negative"}, nil).input("row", tensor.Float, 1, 0).output("negative", tensor.Float, 1, 0)
+	g = newGraph().input("x", tensor.Float, tensor.Any, 1).weight("nothing", nothing).
+		node("", "Scan", []string{"nothing"}, []string{"y"}, attributes{"body": body, "num_scan_inputs": 1}).output("y", tensor.Float, tensor.Any, 1, 0)
+	isRefused(t, "more work than a run may do", g.file(), floats([]int{1, 1}, 1))
+}
