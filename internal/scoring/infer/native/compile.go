@@ -25,7 +25,7 @@ type compiler struct {
 	values  map[string]*value
 	takers  map[string][]int // indexes of the nodes that read a value; -1 is an output of the graph
 	done    []bool           // nodes that another node's step includes
-	left    limits           // limits for constant folding
+	left    *limits          // limits for constant folding
 	wrong   error            // first problem with an attribute
 }
 
@@ -36,15 +36,15 @@ func Load(data []byte) (*Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := compile(m, limits{numbers: 1<<16 + 2*len(data), products: 1<<20 + 64*len(data)})
+	p, err := compile(m, &limits{numbers: 1<<16 + 2*len(data), products: 1<<20 + 64*len(data)})
 	if err != nil {
 		return nil, fmt.Errorf("load ONNX model: %w", err)
 	}
 	return p, nil
 }
 
-// compile compiles a graph, which may be the body of another one.
-func compile(m *onnx.Model, left limits) (*Program, error) {
+// compile compiles a graph, which may be the body of another one. All graphs of a file share the limits.
+func compile(m *onnx.Model, left *limits) (*Program, error) {
 	c := &compiler{
 		model: m, values: map[string]*value{}, takers: map[string][]int{}, done: make([]bool, len(m.Nodes)),
 		program: &Program{metadata: m.Metadata, labels: m.ClassNames(), limits: usual}, left: left,
@@ -152,7 +152,7 @@ func (c *compiler) foldConstants() error {
 
 // compute runs a step whose inputs are known.
 func (c *compiler) compute(st step) error {
-	s := &state{program: &Program{}, left: c.left}
+	s := &state{program: &Program{}, left: *c.left}
 	for _, v := range st.reads {
 		if v.known != nil {
 			*v.ref = ref{constant, len(s.program.constants)}
@@ -174,7 +174,7 @@ func (c *compiler) compute(st step) error {
 	for _, v := range st.reads {
 		*v.ref = ref{}
 	}
-	c.left = s.left
+	*c.left = s.left
 	return nil
 }
 

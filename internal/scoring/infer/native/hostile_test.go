@@ -49,3 +49,18 @@ func TestRowsOfNothing(t *testing.T) {
 		node("", "Scan", []string{"nothing"}, []string{"y"}, attributes{"body": body, "num_scan_inputs": 1}).output("y", tensor.Float, tensor.Any, 1, 0)
 	isRefused(t, "more work than a run may do", g.file(), floats([]int{1, 1}, 1))
 }
+
+// The bodies of many Scans share the limits of their file, for the numbers that are the same in every run.
+func TestBodiesShareLimits(t *testing.T) {
+	t.Parallel()
+	body := newGraph()
+	body.body.text(2, "body")
+	body.weight("sides", integers(60_000)).node("", "ConstantOfShape", []string{"sides"}, []string{"zeros"}, nil).
+		node("", "Add", []string{"row", "zeros"}, []string{"sums"}, nil).input("row", tensor.Float, 1).output("sums", tensor.Float, 60_000)
+	g := newGraph().input("x", tensor.Float, tensor.Any, 1)
+	for i := range 20 {
+		y := fmt.Sprint("y", i)
+		g.node("", "Scan", []string{"x"}, []string{y}, attributes{"body": body, "num_scan_inputs": 1}).output(y, tensor.Float, tensor.Any, 60_000)
+	}
+	isRefused(t, "more than a run may", g.file(), floats([]int{1, 1}, 1))
+}
