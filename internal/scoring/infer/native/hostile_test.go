@@ -64,3 +64,11 @@ func TestBodiesShareLimits(t *testing.T) {
 	}
 	isRefused(t, "more than a run may", g.file(), floats([]int{1, 1}, 1))
 }
+
+// ONNX allows each axis once. The second bounds would be counted from the first, and the answer would have numbers of other runs.
+func TestAnAxisIsSlicedTwice(t *testing.T) {
+	t.Parallel()
+	g := newGraph().input("x", tensor.Float, 1, 10).weight("from", integers(5, 5)).weight("to", integers(10, 10)).weight("axes", integers(1, -1)).
+		node("", "Slice", []string{"x", "from", "to", "axes"}, []string{"y"}, nil).output("y", tensor.Float, 1, tensor.Any)
+	isRefused(t, "twice", g.file(), floats([]int{1, 10}, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9))
+}

@@ -212,6 +212,7 @@ func sliced(v *strided, from, shape []int, starts, ends, axes, steps []int64) ([
 	for i, side := range from {
 		v.add(side, volume(from[i+1:]))
 	}
+	seen := 0
 	for i := range starts {
 		axis, step := int64(i), int64(1)
 		if axes != nil {
@@ -221,9 +222,13 @@ func sliced(v *strided, from, shape []int, starts, ends, axes, steps []int64) ([
 			step = steps[i]
 		}
 		at, err := axisOf(axis, len(from))
+		if err == nil && seen&(1<<at) != 0 {
+			err = fmt.Errorf("it slices axis %d twice", at)
+		}
 		if err != nil {
 			return nil, err
 		}
+		seen |= 1 << at
 		if step == 0 || step <= -math.MaxInt32 || step >= math.MaxInt32 {
 			return nil, fmt.Errorf("it takes every %d elements", step)
 		}
