@@ -72,3 +72,20 @@ func TestAnAxisIsSlicedTwice(t *testing.T) {
 		node("", "Slice", []string{"x", "from", "to", "axes"}, []string{"y"}, nil).output("y", tensor.Float, 1, tensor.Any)
 	isRefused(t, "twice", g.file(), floats([]int{1, 10}, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9))
 }
+
+// A model that counts words with any gap between them has more work than a long text may cost.
+func TestWordsFarApart(t *testing.T) {
+	t.Parallel()
+	for _, skip := range []int{1 << 40, math.MaxInt64} {
+		for _, whole := range []bool{false, true} {
+			g := newGraph().input("x", tensor.String, tensor.Any).node("", "StringSplit", []string{"x"}, []string{"words", "n"}, nil)
+			from := "words"
+			if !whole { // another reader of the words keeps them from being counted in one step
+				g.node("", "Shape", []string{"words"}, []string{"sides"}, nil).output("sides", tensor.Int64, 2)
+			}
+			g.node("", "TfIdfVectorizer", []string{from}, []string{"y"}, attributes{"mode": "TF", "min_gram_length": 1, "max_gram_length": math.MaxInt64, "max_skip_count": skip,
+				"ngram_counts": []int{0, 1}, "ngram_indexes": []int{0, 1}, "pool_strings": []string{"a", "a", "a"}}).output("y", tensor.Float, tensor.Any, 2)
+			isRefused(t, "more than a run may multiply", g.file(), texts(strings.Repeat("a ", 1<<12)))
+		}
+	}
+}

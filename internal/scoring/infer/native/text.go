@@ -104,6 +104,10 @@ func (t *text) run(s *state) error {
 	}
 	for i, text := range in.Strings {
 		t.read(&s.text, text)
+		n := len(s.text.numbers)
+		if err := s.multiply(1, n, t.words.work(n)); err != nil {
+			return err
+		}
 		t.words.count(&s.text, s.text.numbers)
 		row := out.Floats[i*width : (i+1)*width]
 		if l := t.layer; l != nil {

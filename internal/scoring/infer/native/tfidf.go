@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"math"
 	"math/bits"
 	"slices"
 
@@ -57,7 +58,7 @@ func (v *vocabulary) table(s *state, from, to *ref) error {
 	}
 	out, err := s.prepare(to, tensor.Float, shape...)
 	if err == nil {
-		err = s.multiply(rows, width, min(v.skip+1, width)*v.most)
+		err = s.multiply(rows, width, v.work(width))
 	}
 	if err != nil {
 		return err
@@ -124,7 +125,7 @@ func vocabularyOf(n *node) (*vocabulary, error) {
 	pool := len(n.texts("pool_strings")) + len(n.ints("pool_int64s"))
 	v := &vocabulary{
 		texts: newWordTable(len(n.texts("pool_strings"))), ints: newNumberTable(len(n.ints("pool_int64s"))), longer: newNumberTable(pool),
-		least: int(n.integer("min_gram_length", 0)), most: int(n.integer("max_gram_length", 0)), skip: int(n.integer("max_skip_count", 0)),
+		least: n.length("min_gram_length"), most: n.length("max_gram_length"), skip: n.length("max_skip_count"),
 	}
 	indexes, weights := n.ints("ngram_indexes"), n.floats("weights")
 	if v.least < 1 || v.most < v.least || v.skip < 0 {
@@ -148,6 +149,9 @@ func vocabularyOf(n *node) (*vocabulary, error) {
 	}
 	return v, v.learn(n.ints("ngram_counts"), n.words(v), indexes, weights)
 }
+
+// length returns an attribute that is a length; a larger one means no limit.
+func (n *node) length(name string) int { return int(min(n.integer(name, 0), math.MaxInt32)) }
 
 // words returns the numbers of the words in the pool, which it adds to the vocabulary.
 func (n *node) words(v *vocabulary) (all []int32) {
@@ -217,6 +221,9 @@ func (v *vocabulary) node(words []int32) int32 {
 }
 
 func edge(node, word int32) uint64 { return uint64(node)<<32 | uint64(word) }
+
+// work returns the number of look-ups for each word of a row.
+func (v *vocabulary) work(words int) int { return min(v.skip+1, words) * v.most }
 
 // count adds the occurrences of all sequences in a row of words to t.
 func (v *vocabulary) count(t *textScratch, words []int32) {
