@@ -219,6 +219,12 @@ func (c *compiler) finish() error {
 		p.steps[i].reads, p.steps[i].writes = nil, nil
 	}
 	p.bytes += int64(unsafe.Sizeof(*p)) + 256*int64(len(p.steps))
+	for key, text := range p.metadata {
+		p.bytes += 2*textSize + int64(len(key)+len(text))
+	}
+	for _, label := range p.labels {
+		p.bytes += textSize + int64(len(label))
+	}
 	return nil
 }
 
@@ -293,11 +299,14 @@ func (c *compiler) constants() {
 	}
 }
 
+// textSize is the memory of a text besides its letters.
+const textSize = 16
+
 // sizeOf returns the memory of a tensor.
 func sizeOf(t *tensor.Tensor) int64 {
 	n := int64(unsafe.Sizeof(*t)) + 8*int64(len(t.Shape)) + 4*int64(len(t.Floats)) + 8*int64(len(t.Doubles)) + 8*int64(len(t.Ints))
 	for _, s := range t.Strings {
-		n += 16 + int64(len(s))
+		n += textSize + int64(len(s))
 	}
 	return n
 }

@@ -89,3 +89,14 @@ func TestWordsFarApart(t *testing.T) {
 		}
 	}
 }
+
+// The file's metadata and the names of its classes stay in memory, and count.
+func TestMetadataCounts(t *testing.T) {
+	t.Parallel()
+	g := newGraph().input("x", tensor.Float, tensor.Any, 1).node("", "Neg", []string{"x"}, []string{"y"}, nil).output("y", tensor.Float, tensor.Any, 1)
+	before := load(t, g.file()).Bytes()
+	g.meta["log"] = strings.Repeat("l", 1<<20)
+	if got := load(t, g.file()).Bytes() - before; got < 1<<20 {
+		t.Errorf("metadata of 1 MiB counts as %d bytes", got)
+	}
+}
