@@ -311,6 +311,7 @@ func ready(p Program, engine string, c *card) (m *loaded, err error) {
 	if m.reading, err = newReading(p, c); err != nil {
 		return nil, err
 	}
+	m.single = m.rows == 1
 	return m, m.runTrial(c.golden)
 }
 
@@ -380,14 +381,8 @@ func (m *loaded) attempt(in []tensor.Tensor, rows int) (out []tensor.Tensor, err
 	case err != nil:
 		return nil, fmt.Errorf("%w: it does not answer the trial request: %w", ErrUnfit, err)
 	}
-	if m.scores >= 0 && m.labels != nil && len(out[m.scores].Floats) != rows*len(m.labels) {
-		return nil, fmt.Errorf("%w: it answers %d rows with %d numbers in %q, and has %d labels", ErrUnfit, rows, len(out[m.scores].Floats), m.outputs[m.scores].Name, len(m.labels))
-	}
-	if i := max(m.scores, m.values); i >= 0 && len(out[i].Floats)%rows != 0 {
-		return nil, fmt.Errorf("%w: it answers %d rows with %d numbers in %q", ErrUnfit, rows, len(out[i].Floats), m.outputs[i].Name)
-	}
-	if m.label >= 0 && length(&out[m.label]) != rows {
-		return nil, fmt.Errorf("%w: it answers %d rows with %d labels in %q", ErrUnfit, rows, length(&out[m.label]), m.outputs[m.label].Name)
+	if err := m.checkRows(out, rows); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrUnfit, err)
 	}
 	return out, nil
 }

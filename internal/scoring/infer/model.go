@@ -147,6 +147,7 @@ type reading struct {
 	values int
 	labels []string // labels of model.yaml or of the metadata
 	names  []string // names of the classes in the graph, if the model itself chooses the label
+	single bool     // the model takes one row at a time, so that its outputs are the row's
 }
 
 // metadataLabels are the metadata keys under which a file may list its labels.
@@ -283,14 +284,17 @@ func index(specs []tensor.Spec, name string) int {
 }
 
 // checkRows makes sure that each row has an answer. The trial request does not
-// show that, because it mostly has one row.
+// show that for several rows, because it mostly has one.
 func (r *reading) checkRows(out []tensor.Tensor, rows int) error {
+	if i := r.scores; i >= 0 && r.labels != nil && len(out[i].Floats) != rows*len(r.labels) {
+		return fmt.Errorf("it answers %d rows with %d numbers, and has %d labels", rows, len(out[i].Floats), len(r.labels))
+	}
 	for _, i := range [...]int{r.scores, r.values} {
-		if i >= 0 && rows > 1 && (len(out[i].Shape) == 0 || out[i].Shape[0] != rows) {
+		if i >= 0 && !r.single && (rows > 1 || len(out[i].Shape) > 0) && (len(out[i].Shape) == 0 || out[i].Shape[0] != rows) {
 			return fmt.Errorf("it answers %d rows with an output of shape %v; export it with a first dimension that is open in its outputs too, or set limits.rows to 1 in %s", rows, out[i].Shape, CardFile)
 		}
 	}
-	if r.label >= 0 && rows > 1 && length(&out[r.label]) != rows {
+	if r.label >= 0 && length(&out[r.label]) != rows {
 		return fmt.Errorf("it answers %d rows with %d labels; export it with a first dimension that is open in its outputs too, or set limits.rows to 1 in %s", rows, length(&out[r.label]), CardFile)
 	}
 	return nil
@@ -299,11 +303,11 @@ func (r *reading) checkRows(out []tensor.Tensor, rows int) error {
 // answerAt returns the answer of a row.
 func (r *reading) answerAt(out []tensor.Tensor, row int) (a Answer) {
 	if r.values >= 0 {
-		a.Values = rowOf(&out[r.values], row)
+		a.Values = r.rowOf(&out[r.values], row)
 		return a
 	}
 	if r.scores >= 0 {
-		a.Scores, a.Labels = rowOf(&out[r.scores], row), r.labels
+		a.Scores, a.Labels = r.rowOf(&out[r.scores], row), r.labels
 		if r.labels == nil && len(r.names) == len(a.Scores) {
 			a.Labels = r.names
 		}
@@ -338,8 +342,8 @@ func (r *reading) chosenLabel(t *tensor.Tensor, row int) string {
 	return text
 }
 
-func rowOf(t *tensor.Tensor, row int) []float32 {
-	if len(t.Shape) == 0 || t.Shape[0] < 1 {
+func (r *reading) rowOf(t *tensor.Tensor, row int) []float32 {
+	if r.single || len(t.Shape) == 0 || t.Shape[0] < 1 {
 		return t.Floats
 	}
 	width := len(t.Floats) / t.Shape[0]

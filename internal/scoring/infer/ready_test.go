@@ -133,7 +133,7 @@ func TestModelsThatAreUnfit(t *testing.T) {
 		"no label output":    {&toy{inputs: x, outputs: specs{scores}, answers: good}, "labels: {output: scores}", "must be an output of texts or whole numbers"},
 		"too many labels":    {&toy{inputs: x, outputs: specs{scores}, answers: good}, "labels: [a, b, c]\noutput: scores", "3 labels, and its output \"scores\" has 2 numbers"},
 		"labels for nothing": {&toy{inputs: x, outputs: specs{scores}, answers: good}, "labels: [a, b, c]", "no output of as many"},
-		"open, and fewer":    {&toy{inputs: x, outputs: specs{open}, answers: good}, "labels: [a, b, c]", "2 numbers in \"open\", and has 3 labels"},
+		"open, and fewer":    {&toy{inputs: x, outputs: specs{open}, answers: good}, "labels: [a, b, c]", "2 numbers, and has 3 labels"},
 		"nothing to read":    {&toy{inputs: x, outputs: specs{spec("d", tensor.Double, -1, 2)}}, "", "no output of 32-bit"},
 		"too large":          {&toy{inputs: x, outputs: specs{scores}, answers: good, bytes: 1025}, "limits: {bytes: 1KiB}", "1025 bytes of memory, and model.yaml allows limits.bytes 1024"},
 		"for eight rows":     {&toy{inputs: specs{spec("x", tensor.Float, 8, 2)}, outputs: specs{scores}}, "", "for 8 rows and no other number"},
