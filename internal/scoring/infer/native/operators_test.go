@@ -34,7 +34,7 @@ type operatorCase struct {
 }
 
 func operatorCases() []operatorCase {
-	table := floats([]int{2, 3}, 1, -2, 3, 0, 5, -6)
+	table, inf := floats([]int{2, 3}, 1, -2, 3, 0, 5, -6), float32(math.Inf(1))
 	return []operatorCase{
 		{"Abs", tensors(table), nil, floats([]int{2, 3}, 1, 2, 3, 0, 5, 6)},
 		{"Sign", tensors(wholes([]int{3}, -4, 0, 9)), nil, wholes([]int{3}, -1, 0, 1)},
@@ -80,6 +80,7 @@ func operatorCases() []operatorCase {
 		{"Transpose", tensors(table), nil, floats([]int{3, 2}, 1, 0, -2, 5, 3, -6)},
 		{"Transpose", tensors(floats([]int{1, 2, 3}, 1, 2, 3, 4, 5, 6)), attributes{"perm": []int{2, 0, 1}}, floats([]int{3, 1, 2}, 1, 4, 2, 5, 3, 6)},
 		{"Expand", tensors(floats([]int{2, 1}, 1, 2), integers(3, 1, 2)), nil, floats([]int{3, 2, 2}, 1, 1, 2, 2, 1, 1, 2, 2, 1, 1, 2, 2)},
+		{"CumSum", tensors(row(1, 1e8, 2, inf, 1), integers(1)), attributes{"exclusive": 1}, row(0, 1, 1e8, 1e8, inf)},
 		{"Tile", tensors(row(1, 2), integers(2, 2)), nil, floats([]int{2, 4}, 1, 2, 1, 2, 1, 2, 1, 2)},
 		{"Slice", tensors(table, integers(1), integers(math.MaxInt64), integers(1)), nil, floats([]int{2, 2}, -2, 3, 5, -6)},
 		{"Slice", tensors(table, integers(-1), integers(math.MinInt64), integers(1), integers(-2)), nil, floats([]int{2, 2}, 3, 1, -6, 0)},

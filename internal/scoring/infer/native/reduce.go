@@ -233,10 +233,10 @@ func accumulate[T number](x []T, n, step int, exclusive, reverse bool) {
 					k = n - 1 - k
 				}
 				v := &x[begin+k*step+i]
-				if sum += *v; exclusive {
-					*v = sum - *v
-				} else {
-					*v = sum
+				before := sum
+				sum += *v
+				if *v = sum; exclusive {
+					*v = before
 				}
 			}
 		}
