@@ -22,7 +22,7 @@ type reduction struct {
 	axes     []int64
 	by       *ref // the axes if they are an input; nil otherwise
 	keep     bool // combined dimensions get length 1, and are not removed
-	keepNone bool // no axes mean that nothing is combined, and not that everything is
+	keepNone bool // no axes mean that no numbers are combined, and not that all are
 	from, to *ref
 
 	floats func(sum, v float64) float64
@@ -65,13 +65,10 @@ func (r *reduction) run(s *state) error {
 	if r.by != nil {
 		axes = s.get(r.by).Ints
 	}
-	if len(axes) == 0 && r.keepNone {
-		return s.move(in, r.to, in.Shape...)
-	}
 	var rooms [2][maxRank]int
 	whole, shape := append(rooms[0][:0], in.Shape...), rooms[1][:0]
 	for i := range whole {
-		combined := len(axes) == 0 || hasAxis(axes, i, len(whole))
+		combined := len(axes) == 0 && !r.keepNone || hasAxis(axes, i, len(whole))
 		if combined {
 			whole[i] = 1
 		}
