@@ -19,7 +19,7 @@ type gemm struct {
 }
 
 func (c *compiler) gemm(n *node) error {
-	a, b, bias := n.in[0], n.in[1], n.optional(2)
+	a, b, bias := n.in[0], n.in[1], n.addend()
 	if a.kind != b.kind || bias != nil && bias.kind != a.kind {
 		return fmt.Errorf("its inputs have different types")
 	}
@@ -41,6 +41,14 @@ func (c *compiler) gemm(n *node) error {
 	return nil
 }
 
+// addend returns C; nil if it is absent, or does not count, as in ONNX Runtime.
+func (n *node) addend() *value {
+	if n.float("beta", 1) == 0 {
+		return nil
+	}
+	return n.optional(2)
+}
+
 // product is a multiplication by constant weights plus a constant bias for each row.
 type product struct {
 	k, n    int
@@ -51,7 +59,7 @@ type product struct {
 // productOf reads a Gemm or MatMul whose second input is constant; ok means that it is
 // such a product.
 func productOf(n *node) (p product, ok bool) {
-	b, c := n.in[1], n.optional(2)
+	b, c := n.in[1], n.addend()
 	if b == nil || b.known == nil || b.kind != tensor.Float || len(b.known.Shape) != 2 {
 		return p, false
 	}
