@@ -149,7 +149,7 @@ func TestAMovedPartitionIsReadOnce(t *testing.T) {
 // If an answer is full before the last partition, the first partitions must not starve the others:
 // all are started before one is read to its end.
 func TestEveryPartitionGetsItsTurn(t *testing.T) {
-	const partitions, events, size = 8, 12, 256 << 10
+	const partitions, events, size = 8, 28, 256 << 10 // more than three answers of a partition, because partitions are handed to the fetcher one by one
 	b, _ := openFake(t, kfake.SeedTopics(partitions, "prod.events"))
 	p, err := b.Producer(ProducerOptions{})
 	if err != nil {

@@ -348,16 +348,16 @@ func (j *joiner) expireAnswer(v *broker.View, at position, ms int64) error {
 		return err
 	}
 	var l *label
-	if !known {
+	if !known && value != "" { // without a value no entry is loaded
 		l = j.lastInTime(a)
 	}
 	switch {
 	case l != nil:
-		err = j.publish(a, l, l.truth, &j.n.joined)
+		err, l.used = j.publish(a, l, l.truth, &j.n.joined), true
 	case j.missing != "":
 		err = j.publish(a, nil, j.missing, &j.n.assumed)
 	}
-	if known {
+	if known || l != nil {
 		j.store(&h, ms)
 	}
 	return err

@@ -322,6 +322,53 @@ func TestAValueWithManyAnswers(t *testing.T) {
 	h.x.closeFiles()
 }
 
+// An answer without the field of the match value gets the assumed truth, and not that of a label of another answer.
+func TestAnAnswerWithoutAMatchValue(t *testing.T) {
+	t.Parallel()
+	names, err := tidemill.NewNames("prod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &history{TB: t, r: rand.New(rand.NewPCG(1, 1)), names: names, wait: 60, field: true, missing: "legit", now: 1_700_000_000_000, dir: t.TempDir(),
+		next: [2][]int64{make([]int64, 3), make([]int64, 2)}}
+	h.open()
+	h.append(ofAnswers, answerEvent(names, 0, "k", "legit"))
+	h.append(ofAnswers, answerEvent(names, 1, "k", "legit"))
+	without := &h.logs[ofAnswers][1].view
+	without.Extensions = without.Extensions[:len(without.Extensions)-1]
+	h.append(ofLabels, labelEvent("l", 0, "fraud"))
+	h.finish()
+	if truths := h.truths(); truths["messages/0/0"] != "fraud" || truths["messages/0/1"] != "legit" {
+		t.Errorf("the truths are %v", truths)
+	}
+	h.x.closeFiles()
+}
+
+// A label is in time only for an answer beyond those that an entry has room for. It gets an outcome and no dead letter.
+func TestALabelOfAnAnswerWithoutRoom(t *testing.T) {
+	t.Parallel()
+	names, err := tidemill.NewNames("prod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &history{TB: t, r: rand.New(rand.NewPCG(1, 1)), names: names, wait: 60, field: true, now: 1_700_000_000_000, dir: t.TempDir(),
+		next: [2][]int64{make([]int64, 3), make([]int64, 2)}}
+	h.open()
+	for n := range mostMembers + 1 {
+		if n == mostMembers {
+			h.now += 50
+		}
+		h.append(ofAnswers, answerEvent(names, n, "k", "legit"))
+	}
+	h.now += 20
+	h.append(ofLabels, labelEvent("l", 0, "fraud"))
+	h.finish()
+	if truths := h.truths(); len(h.letters) != 0 || len(truths) != 1 || truths["messages/0/"+strconv.Itoa(mostMembers)] != "fraud" {
+		t.Errorf("the truths are %v, the dead letters %s", truths, h.letters)
+	}
+	h.x.closeFiles()
+}
+
 // A label is too late for an answer, and in time for the next one of its value. It becomes a dead letter only if no answer follows.
 func TestALabelBetweenTwoAnswersOfAValue(t *testing.T) {
 	t.Parallel()
