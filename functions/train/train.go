@@ -1,6 +1,7 @@
 package train
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -68,7 +69,7 @@ func (t *trainer) take(ctx context.Context, v *broker.View) error {
 		return errStale
 	}
 	if w.Each && v.Subject == "" {
-		return t.takeEach(ctx, v, w)
+		return t.takeEach(ctx, v, r, w)
 	}
 	key, err := r.keyOf(v, w)
 	if err != nil {
@@ -226,15 +227,33 @@ type Progress interface {
 // takeEach requests a run for every key that the recipe knows, in the order of the keys. If it is
 // interrupted the tick comes again, and continues after the last part that was finished. Requests of
 // an unfinished part are repeated, and those that are on the log already write nothing.
-func (t *trainer) takeEach(ctx context.Context, v *broker.View, w config.RecipeWhen) error {
+//
+// The recipe may have changed since it learned a key, so that the key would make an invalid name. Such a key gets no
+// run, and the error says so after all others were requested.
+func (t *trainer) takeEach(ctx context.Context, v *broker.View, r *rules, w config.RecipeWhen) error {
 	keys, err := t.keys(ctx)
 	if err != nil {
 		return fmt.Errorf("list its keys: %w", err)
 	}
+	all, unfit := len(keys), error(nil)
+	keys = slices.DeleteFunc(keys, func(key string) bool {
+		err := scheduler.CheckKeyOf(&r.recipe, key)
+		unfit = cmp.Or(unfit, err)
+		return err != nil
+	})
 	event := request(v, t.recipe, "", w)
 	event.Once = true
+	if err := t.askParts(ctx, v, event, keys, w.Spread); err != nil || unfit == nil {
+		return err
+	}
+	return functions.Permanent(fmt.Errorf("for %d of %d keys, which the recipe can have no longer: %w; the others were requested; "+
+		"change the recipe, or remove such a key with tidemill forget", all-len(keys), all, unfit))
+}
+
+// askParts requests a run for each key, part by part.
+func (t *trainer) askParts(ctx context.Context, v *broker.View, event scheduler.Request, keys []string, spread time.Duration) error {
 	if len(keys) <= eachPart {
-		return t.askAll(ctx, event, keys, w.Spread)
+		return t.askAll(ctx, event, keys, spread)
 	}
 	name := "each-" + tidemill.ID(t.recipe, v.Source, v.ID)
 	after, err := t.opt.Progress.Note(ctx, name)
@@ -247,7 +266,7 @@ func (t *trainer) takeEach(ctx context.Context, v *broker.View, w config.RecipeW
 		from++
 	}
 	for part := range slices.Chunk(keys[from:], eachPart) {
-		if err := t.askAll(ctx, event, part, w.Spread); err != nil {
+		if err := t.askAll(ctx, event, part, spread); err != nil {
 			return err
 		}
 		if err := t.opt.Progress.PutNote(ctx, name, []byte(part[len(part)-1])); err != nil {

@@ -364,6 +364,21 @@ func TestATickThatIsCutShortComesAgain(t *testing.T) {
 	}
 }
 
+// A key that the recipe can have no longer does not keep the others from their runs. It is named in the end.
+func TestATickWithAnUnfitKey(t *testing.T) {
+	t.Parallel()
+	d := &desk{keys: append(everybody(10), "Ana Smith", "Bob Smith")}
+	r := eachNight(0)
+	r.Makes.Model = "intent/{key}"
+	err := d.train(r)(t.Context(), tick())
+	if len(d.asked) != 10 || err == nil || !strings.Contains(err.Error(), `for 2 of 12 keys, which the recipe can have no longer: "Ana Smith" can be no key`) {
+		t.Errorf("asked for %d keys: %v", len(d.asked), err)
+	}
+	if got := status(t, d.train(r), tick()); got != http.StatusUnprocessableEntity {
+		t.Errorf("the answer is %d", got)
+	}
+}
+
 // A tick for more keys than one try can take continues where the try before has stopped, although
 // keys come and go meanwhile. A finished tick leaves nothing behind.
 func TestATickForManyKeysGoesOn(t *testing.T) {
