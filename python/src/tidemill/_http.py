@@ -10,14 +10,13 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, TypeVar
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional
 
 TEMPORARY = (408, 429, 502, 503, 504)
 FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0
 IDLE = 60.0  # seconds without a byte after which an answer counts as broken; gateways send one every 15
 
 Query = Mapping[str, Any]
-T = TypeVar("T")
 
 
 class TidemillError(Exception):
@@ -68,21 +67,13 @@ class Gateway:
     def send(self, method: str, path: str, query: Optional[Query] = None, body: Optional[bytes] = None,
               headers: Optional[Mapping[str, str]] = None) -> bytes:
         """Send a request, and return the answer's body."""
-
-        def once() -> bytes:
-            with self.open(method, path, query, body, headers) as answer:
-                return read_whole(answer)
-
-        return self.repeat(once)
-
-    def repeat(self, once: Callable[[], T]) -> T:
-        """Call a function until it succeeds or its failure will not pass."""
-        retrier = Retrier(self._patience)
+        retrier = self.retrier()
         while True:
             try:
-                return once()
+                with self.open(method, path, query, body, headers) as answer:
+                    return read_whole(answer)
             except (Broken, TidemillError) as e:
-                retrier.wait(e, self._failed)
+                self.fail(retrier, e)
 
     def _failed(self, e: Exception) -> TidemillError:
         """Return the error of requests that found no gateway."""
@@ -91,7 +82,7 @@ class Gateway:
         return TidemillError(0, "no answer", f"{self.url} does not answer: {e}{self._hint}")
 
     def retrier(self) -> "Retrier":
-        """Return a retrier for a stream, which repeats requests by itself."""
+        """Return a new retrier of a request."""
         return Retrier(self._patience)
 
     def fail(self, retrier: "Retrier", e: Exception) -> None:

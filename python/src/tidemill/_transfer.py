@@ -9,13 +9,14 @@ import struct
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, BinaryIO, Callable, Dict, Iterable, Iterator, List, Tuple
 
-from ._http import Broken, Gateway, read_some
+from ._http import Broken, Gateway, TidemillError, read_some
 from ._values import replacing
 
 PART = 64 << 20  # size of the parts of a large file
 SMALL = 1 << 20  # size up to which objects are uploaded together
 BATCH = 8 << 20
 PAGE = 4000  # objects in one question
+PAGE_BYTES = 2 << 30  # bytes of these objects: a bucket writes old ones again before the gateway answers
 WAYS = 4  # requests at the same time
 OBJECTS = "application/vnd.tidemill.objects"
 
@@ -82,10 +83,24 @@ def put(gateway: Gateway, files: List[Upload]) -> List[Dict[str, Any]]:
     where = {part["digest"]: (f, i, part) for f in files for i, part in enumerate(f.parts)}
     asked = [part for _, _, part in where.values()]
     with ThreadPoolExecutor(WAYS) as pool:
-        for at in range(0, len(asked), PAGE):
-            lack = gateway.ask("POST", "/api/v1/data/objects/missing", body={"objects": asked[at : at + PAGE]})["objects"]
+        for some in _questions(asked):
+            lack = gateway.ask("POST", "/api/v1/data/objects/missing", body={"objects": some})["objects"]
             list(pool.map(lambda batch: _put(gateway, batch), _batches(where[o["digest"]] for o in lack)))
     return described
+
+
+def _questions(objects: List[Dict[str, Any]]) -> Iterator[List[Dict[str, Any]]]:
+    """Put objects together that one question may ask for."""
+    some: List[Dict[str, Any]] = []
+    size = 0
+    for o in objects:
+        if some and (len(some) == PAGE or size + o["size"] > PAGE_BYTES):
+            yield some
+            some, size = [], 0
+        some.append(o)
+        size += o["size"]
+    if some:
+        yield some
 
 
 Object = Tuple[Upload, int, Dict[str, Any]]
@@ -144,18 +159,27 @@ def _is_same(to: pathlib.Path, file: Dict[str, Any]) -> bool:
 
 
 def fetch(gateway: Gateway, file: Dict[str, Any], to: pathlib.Path, requests: List[Tuple[str, Dict[str, Any]]]) -> None:
-    """Download one file, as the bytes of some answers. It gets its name only if its digest is right."""
-    def once() -> None:
-        digest = hashlib.sha256()
-        with replacing(to) as part, open(part, "wb") as f:
-            for path, query in requests:
-                with gateway.open("GET", path, query) as answer:
-                    for some in read_some(answer):
-                        digest.update(some)
-                        f.write(some)
-            if digest.hexdigest() != file["digest"]:
-                raise Broken(f"{file['path']} came with other bytes than its digest names")
-        if file.get("executable"):
-            to.chmod(to.stat().st_mode | 0o111)
+    """Download one file, as the bytes of some answers. It gets its name only if its digest is right.
 
-    gateway.repeat(once)
+    The patience begins again whenever a try comes further than all before it.
+    """
+    most, retrier = 0, gateway.retrier()
+    while True:
+        digest, got = hashlib.sha256(), 0
+        try:
+            with replacing(to) as part, open(part, "wb") as f:
+                for path, query in requests:
+                    with gateway.open("GET", path, query) as answer:
+                        for some in read_some(answer):
+                            digest.update(some)
+                            f.write(some)
+                            got += len(some)
+                            if got > most:
+                                most, retrier = got, gateway.retrier()
+                if digest.hexdigest() != file["digest"]:
+                    raise Broken(f"{file['path']} came with other bytes than its digest names")
+            break
+        except (Broken, TidemillError) as e:
+            gateway.fail(retrier, e)
+    if file.get("executable"):
+        to.chmod(to.stat().st_mode | 0o111)

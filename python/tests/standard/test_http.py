@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Callable, List
 from unittest import mock
 
-from tidemill import Client, TidemillError, event
+from tidemill import Client, TidemillError, _transfer, event
 from tidemill._values import write_text
 
 Answer = Callable[[BaseHTTPRequestHandler], None]
@@ -165,6 +165,14 @@ class WithServer(unittest.TestCase):
                 with self.assertRaisesRegex(ValueError, "link"):
                     client.data.put("d", folder)
 
+    def test_a_question_is_short(self) -> None:
+        large = [{"digest": str(i), "size": _transfer.PART} for i in range(100)]
+        small = [{"digest": str(i), "size": 1} for i in range(2 * _transfer.PAGE)]
+        for objects, want in ((large, [32, 32, 32, 4]), (small, [_transfer.PAGE] * 2), ([{"digest": "", "size": 3 << 30}], [1]), ([], [])):
+            asked = list(_transfer._questions(objects))
+            self.assertEqual([len(some) for some in asked], want)
+            self.assertEqual(sum(asked, []), objects)
+
     def test_a_file_is_replaced_without_a_change_of_the_umask(self) -> None:
         was = os.umask(0o027)
         self.addCleanup(os.umask, was)
@@ -189,6 +197,21 @@ class WithServer(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             self.assertEqual(client.data.get("d", folder)[0].read_bytes(), b"hello")
             self.assertEqual(os.listdir(folder), ["a.txt"])
+
+    def test_a_long_download_survives_many_cuts(self) -> None:
+        data = b"hello, world"
+        file = {"path": "a.txt", "size": len(data), "digest": hashlib.sha256(data).hexdigest()}
+        client = self.serve(answer(200, {"files": [file]}), *[cut(data[:n]) for n in range(1, 6)], answer(200, data))
+        client._gateway._patience = 0.2
+        with tempfile.TemporaryDirectory() as folder:
+            self.assertEqual(client.data.get("d", folder)[0].read_bytes(), data)
+
+    def test_damaged_bytes_end_a_download(self) -> None:
+        file = {"path": "a.txt", "size": 5, "digest": hashlib.sha256(b"hello").hexdigest()}
+        client = self.serve(answer(200, {"files": [file]}), *[answer(200, b"jello")] * 20)
+        client._gateway._patience = 0.2
+        with tempfile.TemporaryDirectory() as folder, self.assertRaisesRegex(TidemillError, "other bytes than its digest"):
+            client.data.get("d", folder)
 
     def test_files_of_a_version_and_of_a_run(self) -> None:
         data = b"the model"
