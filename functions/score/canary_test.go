@@ -164,7 +164,7 @@ func TestACanaryWithOtherInputs(t *testing.T) {
 		w.waitEvents(streamOut, n/2)
 		return len(told) > 0
 	})
-	if got := <-told; !strings.HasPrefix(got, "m/bot-0@canary@2 keeps 0: cannot serve: ") || !strings.Contains(got, "it has z") || len(told) > 0 {
+	if got := <-told; !strings.HasPrefix(got, "m/bot-0 canary@2 keeps 0: cannot serve: ") || !strings.Contains(got, "it has z") || len(told) > 0 {
 		t.Errorf("it is reported that %s, and %d more", got, len(told))
 	}
 	if at := p.s.Standing(); !strings.Contains(at.LastError, "it has z") {
