@@ -80,7 +80,7 @@ func hastenedRules(t *testing.T) string {
 		unit := map[string]time.Duration{"s": time.Second, "m": time.Minute, "h": time.Hour}[m[3]]
 		return fmt.Sprintf("%s%dms", m[1], (time.Duration(n) * unit / hastened).Milliseconds())
 	})
-	return strings.NewReplacer("> 900", "> 3", "> 604800", "> 15", "for: 600ms", "for: 2s", "for: 1200ms", "for: 10s").Replace(rules)
+	return strings.NewReplacer("> 900", "> 3", "> 604800", "> 15", "for: 600ms", "for: 2s", "for: 1200ms", "for: 30s").Replace(rules)
 }
 
 // watched is an install under load that a Prometheus scrapes.
@@ -276,10 +276,16 @@ func (w *watched) firing() map[string]string {
 	all := w.alerts()
 	for name, summary := range all {
 		if !slices.Contains(w.expected, name) {
-			w.Fatalf("%s fires before its fault: %s", name, summary)
+			w.Fatalf("%s fires before its fault: %s; the log ends with\n%s", name, summary, endOf(w.up.stderr.String(), 60))
 		}
 	}
 	return all
+}
+
+// endOf returns the last lines of a text.
+func endOf(text string, n int) string {
+	lines := strings.Split(text, "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }
 
 // settle waits until Prometheus has scraped, which takes it five seconds, and no alert fires.
