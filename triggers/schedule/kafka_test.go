@@ -82,12 +82,13 @@ func TestRedisIsFlushed(t *testing.T) {
 	w.checkWhole(keys...)
 }
 
+// The lease is longer than a busy machine stops, so that it does not expire.
 func TestOneIsActiveAndTheOtherTakesOver(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	a := w.controller(Options{Redis: w.redis}, everySecond())
+	a := w.controller(Options{Redis: w.redis, Lease: 20 * time.Second}, everySecond())
 	w.active(a)
-	b := w.controller(Options{Redis: w.redis}, everySecond())
+	b := w.controller(Options{Redis: w.redis, Lease: 20 * time.Second}, everySecond())
 	w.poll("it ticks twice", func() bool { return len(w.committedEvents()) >= 2 })
 	if s := b.Status(); s.Active || s.Err != nil {
 		t.Errorf("next to an active controller: %+v", s)

@@ -25,7 +25,7 @@ func never(error) bool { return false }
 // Two processes want one task. The second begins when the first ends, and never before.
 func TestOneHoldsATaskAndAnotherTakesItOver(t *testing.T) {
 	t.Parallel()
-	o := Options{Part: "observer", Task: "outcomes.frauds", Beaten: never, Redis: open(t), Key: "lease", For: 300 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)}
+	o := Options{Part: "observer", Task: "outcomes.frauds", Beaten: never, Redis: open(t), Key: "lease", For: 5 * time.Second, Logger: slog.New(slog.DiscardHandler)}
 	began := make(chan string, 2)
 	hold := func(ctx context.Context, name string, all *sync.WaitGroup) {
 		all.Go(func() {
