@@ -314,7 +314,7 @@ func (r *reading) answerAt(out []tensor.Tensor, row int) (a Answer) {
 	}
 	if r.label >= 0 {
 		a.Label = r.chosenLabel(&out[r.label], row)
-	} else if best := highest(a.Scores); best < len(r.labels) {
+	} else if best := highest(a.Scores); best >= 0 && best < len(r.labels) {
 		a.Label = r.labels[best]
 	}
 	return a
@@ -350,11 +350,11 @@ func (r *reading) rowOf(t *tensor.Tensor, row int) []float32 {
 	return t.Floats[row*width : (row+1)*width]
 }
 
-// highest returns the index of the highest score and ignores NaN.
+// highest returns the index of the highest score and ignores NaN; -1 if there is none.
 func highest(scores []float32) int {
-	best := 0
+	best := -1
 	for i, s := range scores {
-		if s > scores[best] || scores[best] != scores[best] {
+		if s == s && (best < 0 || s > scores[best]) {
 			best = i
 		}
 	}

@@ -63,6 +63,7 @@ func TestAnswers(t *testing.T) {
 		"numbers":                  {specs{scores}, []tensor.Tensor{floats(3, 4)}, "", nil, Answer{Values: []float32{3, 4}}},
 		"numbers by name":          {specs{other, scores}, []tensor.Tensor{floats(1, 2, 3), floats(3, 4)}, "output: scores", nil, Answer{Values: []float32{3, 4}}},
 		"what is no number":        {specs{scores}, []tensor.Tensor{floats(float32(math.NaN()), .1)}, "", map[string]string{"labels": "a,b"}, Answer{"b", ab, []float32{0, .1}, nil}},
+		"only what is no number":   {specs{scores}, []tensor.Tensor{floats(float32(math.NaN()), float32(math.NaN()))}, "", map[string]string{"labels": "a,b"}, Answer{"", ab, []float32{0, .1}, nil}},
 	} {
 		m, err := try(&toy{inputs: x, outputs: c.outputs, answers: c.out, meta: c.meta}, c.card)
 		if err != nil {
@@ -71,7 +72,7 @@ func TestAnswers(t *testing.T) {
 		}
 		got := m.answerAt(c.out, 0)
 		if len(got.Scores) > 0 && got.Scores[0] != got.Scores[0] {
-			got.Scores = []float32{0, .1}
+			got.Scores = []float32{0, .1} // NaN is equal to nothing
 		}
 		if !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s: %+v, not %+v", name, got, c.want)
