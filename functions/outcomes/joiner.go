@@ -1,6 +1,7 @@
 package outcomes
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -423,13 +424,15 @@ var (
 // nowhere is the position of a label that is only known from an outcome. The label itself is read later, unless it is gone.
 var nowhere = position{-1, -1} // read-only
 
+var errNoRevision = errors.New("its revision is no number")
+
 // outcome takes an outcome that this scorer's owners have written. It is called while the index is rebuilt, after the
 // answers and before the labels. maybeTorn says that the outcome may be of a transaction without offsets.
 func (j *joiner) outcome(v *broker.View, maybeTorn bool) error {
 	place, _, _ := strings.Cut(v.ID, "#")
 	revision, err := strconv.Atoi(jsonscan.TextAt(v.Data, revisedPath))
 	if err != nil {
-		return fmt.Errorf("read outcome %s: its revision is no number", v.ID)
+		return errNoRevision
 	}
 	truth, labelID, labelSource := jsonscan.TextAt(v.Data, truthPath), jsonscan.TextAt(v.Data, labelIDPath), jsonscan.TextAt(v.Data, labelSourcePath)
 	remember := func() {

@@ -198,6 +198,22 @@ func TestAttributesThatNobodyMayPublish(t *testing.T) {
 	}
 }
 
+// Another client of Kafka wrote an unreadable outcome in the name of the scorer. The next owner skips it.
+func TestAnOutcomeWithoutARevision(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	odd := broker.View{ID: "odd", Source: w.names.Source("outcomes/s"), Type: tidemill.TypeOutcome, DataContentType: "application/json", Data: []byte(`{"revision":"first"}`)}
+	_, err := w.p.Publish(t.Context(), tidemill.StreamOutcomes, &odd)
+	w.must(err)
+	w.runs(w.options(scorer(300*time.Millisecond, "")))
+	w.answer(1, "k", "legit")
+	w.label("a", 1, "fraud")
+	w.awaits("the outcome", func() (found bool) {
+		w.each(tidemill.StreamOutcomes, func(e *broker.Incoming) { found = found || strings.HasPrefix(e.ID, place(1)) })
+		return found
+	})
+}
+
 // A batch ends when the memory for entries is full, so that the memory does not grow with a backlog of large labels.
 func TestABatchEndsWhenTheIndexIsFull(t *testing.T) {
 	t.Parallel()

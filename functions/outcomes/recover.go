@@ -3,6 +3,7 @@ package outcomes
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -278,7 +279,10 @@ func (s *session) replayOutcomes(ctx context.Context, from []int64) error {
 		}
 		at := e.Position()
 		torn := int(at.Partition) >= len(s.written) || at.Offset >= s.written[at.Partition]
-		failed = s.join.outcome(&e.View, torn)
+		if failed = s.join.outcome(&e.View, torn); errors.Is(failed, errNoRevision) {
+			s.Logger.Warn("outcomes: an outcome in the name of this scorer is unreadable; it is skipped", "scorer", s.Config.Name, "event", e.ID, "partition", at.Partition, "offset", at.Offset, "reason", failed)
+			failed = nil
+		}
 	})
 	if err == nil {
 		err = failed
