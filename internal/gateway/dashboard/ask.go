@@ -8,6 +8,8 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"tidemill.dev/api"
@@ -101,6 +103,29 @@ func (v *visit) askInto(w *recorder, method, path string, query url.Values, body
 	}
 	v.d.opt.API.ServeHTTP(w, r)
 	return w.status, w.body.Bytes(), w.err
+}
+
+// atOnce calls a function n times at once, and waits for all calls. A panic of one goes on in the caller, because the
+// gateway recovers from panics of its requests alone, and not from those of other goroutines.
+func atOnce(n int, do func(i int)) {
+	var (
+		calls sync.WaitGroup
+		cause atomic.Pointer[any]
+	)
+	for i := range n {
+		calls.Go(func() {
+			defer func() {
+				if c := recover(); c != nil {
+					cause.Store(&c)
+				}
+			}()
+			do(i)
+		})
+	}
+	calls.Wait()
+	if c := cause.Load(); c != nil {
+		panic(*c)
+	}
 }
 
 // recorder keeps an answer of the API.

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	h "maragu.dev/gomponents/html"
@@ -54,11 +53,7 @@ func detailed[T any](v *visit, filter, parameter string, details func(*visit, *a
 		return p, err
 	}
 	found, failed := make([]*T, len(models.Models)), make([]error, len(models.Models))
-	var asking sync.WaitGroup
-	for i := range models.Models {
-		asking.Go(func() { found[i], failed[i] = details(v, &models.Models[i]) })
-	}
-	asking.Wait()
+	atOnce(len(found), func(i int) { found[i], failed[i] = details(v, &models.Models[i]) })
 	for _, row := range found {
 		if row != nil {
 			p.Rows = append(p.Rows, *row)
@@ -190,7 +185,7 @@ func newestAwaiting(m *fold.Model) int {
 
 // askVersion gets a model with one version and its report.
 func askVersion(v *visit, model string, version int) (api.ModelWhole, error) {
-	return get[api.ModelWhole](v, "/api/v1/model", url.Values{"model": {model}, "version": {strconv.Itoa(version)}})
+	return askVersions(v, model, strconv.Itoa(version))
 }
 
 // pinnedModel is a model whose champion is pinned.

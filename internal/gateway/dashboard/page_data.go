@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	g "maragu.dev/gomponents"
 	h "maragu.dev/gomponents/html"
@@ -200,12 +199,10 @@ func loadDatasets(v *visit) (*datasetList, error) {
 		return nil, err
 	}
 	l := datasetList{Rows: make([]datasetRow, len(all.Datasets)), Filtered: v.query("prefix") != ""}
-	var asking sync.WaitGroup // one store's answer may take long, so all are asked at once
-	for i, d := range all.Datasets {
-		l.Rows[i] = datasetRow{Dataset: d, Readers: readersOf(recipes, d.Name)}
-		asking.Go(func() { l.Rows[i].Newest = newestCommit(v, d) })
-	}
-	asking.Wait()
+	atOnce(len(l.Rows), func(i int) { // one store's answer may take long
+		d := all.Datasets[i]
+		l.Rows[i] = datasetRow{d, newestCommit(v, d), readersOf(recipes, d.Name)}
+	})
 	l.NextURL, l.FirstURL = v.pageURLs("after", all.Next)
 	return &l, nil
 }

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	g "maragu.dev/gomponents"
@@ -33,11 +32,20 @@ func toVersion(v *visit) string {
 
 // askModel gets a model with one version and its report. An empty version is for all versions without reports.
 func askModel(v *visit, version string) (api.ModelWhole, error) {
-	q := url.Values{"model": {v.query("name")}}
+	return askVersions(v, v.query("name"), version)
+}
+
+// askVersions is askModel for any model. The gateway leaves out a version that is removed during its answer.
+func askVersions(v *visit, model, version string) (api.ModelWhole, error) {
+	q := url.Values{"model": {model}}
 	if version != "" {
 		q.Set("version", version)
 	}
-	return get[api.ModelWhole](v, "/api/v1/model", q)
+	whole, err := get[api.ModelWhole](v, "/api/v1/model", q)
+	if err == nil && version != "" && len(whole.All) == 0 {
+		err = &api.Problem{Status: http.StatusNotFound, Title: "there is no such version", Detail: "version " + word(version) + " was removed meanwhile"}
+	}
+	return whole, err
 }
 
 // chosen returns the version that a page is about, as the API reads it.
@@ -288,15 +296,11 @@ func curveSentence(limited bool, known []bounds) string {
 // reportsOf returns the reports of versions by number. A version whose report cannot be read has none.
 func reportsOf(v *visit, all []api.ModelVersion) map[int]*tidemill.Report {
 	found := make([]*tidemill.Report, len(all))
-	var reading sync.WaitGroup
-	for i := range all {
-		reading.Go(func() {
-			if whole, err := askModel(v, strconv.Itoa(all[i].Number)); err == nil && len(whole.All) == 1 {
-				found[i] = whole.All[0].Measured
-			}
-		})
-	}
-	reading.Wait()
+	atOnce(len(all), func(i int) {
+		if whole, err := askModel(v, strconv.Itoa(all[i].Number)); err == nil {
+			found[i] = whole.All[0].Measured
+		}
+	})
 	reports := map[int]*tidemill.Report{}
 	for i := range all {
 		reports[all[i].Number] = found[i]

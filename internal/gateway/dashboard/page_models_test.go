@@ -234,3 +234,46 @@ func TestThresholdOfAGate(t *testing.T) {
 		t.Error("a metric without a clause has a limit")
 	}
 }
+
+// goneAPI answers for one version as the gateway does if the version is removed during the answer: with the model, and
+// without the version.
+type goneAPI struct{ modelAPI }
+
+func (g goneAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == "/api/v1/model" && r.URL.Query().Has("version") {
+		answer := g.whole
+		answer.All = nil
+		fakeAPI{"GET /api/v1/model": answer}.ServeHTTP(w, r)
+		return
+	}
+	g.modelAPI.ServeHTTP(w, r)
+}
+
+// A version may be removed while a page asks for it. The page says so, and the process goes on.
+func TestVersionIsRemovedMeanwhile(t *testing.T) {
+	t.Parallel()
+	m := approvalsAPI("intent/bot-1")
+	m.fakeAPI["GET /api/v1/caller"] = everyRole()
+	d := New(Options{API: goneAPI{m}, Install: func() string { return "acme-lab" }, Now: testNow})
+	mustHave(t, fetch(d, "/ui/approvals").Body.String(), "No version waits", "pool small paused")
+	mustHave(t, fetch(d, "/ui/model?name=intent/bot-1&version=3").Body.String(), "was removed meanwhile", "Changes of the champion")
+}
+
+// A panic in one of the parts that are asked at once ends this request alone.
+func TestPanicOfAPartEndsItsRequest(t *testing.T) {
+	t.Parallel()
+	answers := oneDataset("bots/bot-1")
+	answers["GET /api/v1/caller"] = everyRole()
+	d := New(Options{API: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/api/v1/data/commit" {
+			panic("a fault")
+		}
+		answers.ServeHTTP(w, r)
+	}), Install: func() string { return "" }})
+	defer func() {
+		if cause := recover(); cause != "a fault" {
+			t.Errorf("the request ends with %v", cause)
+		}
+	}()
+	fetch(d, "/ui/data")
+}
