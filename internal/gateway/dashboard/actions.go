@@ -61,11 +61,15 @@ type arguments struct{ url.Values }
 
 func (a arguments) flag(name string) bool { return a.Get(name) != "" }
 
-// all returns the values of a field with several values. A form sends them in one text.
+// all returns the values of a field with several values. A form sends them in one text. Spaces at the ends of a line
+// belong to a key, and not to a name or an id.
 func (a arguments) all(name string) (list []string) {
 	for _, text := range a.Values[name] {
 		for line := range strings.Lines(text) {
-			if line = strings.TrimSpace(line); line != "" {
+			if line = strings.TrimRight(line, "\r\n"); name != "key" {
+				line = strings.TrimSpace(line)
+			}
+			if line != "" {
 				list = append(list, line)
 			}
 		}
