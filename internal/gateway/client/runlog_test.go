@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"tidemill.dev/api"
 )
@@ -70,6 +71,28 @@ func TestALogThatCannotBeRead(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A gateway that takes the request and never answers is asked again, and then reported. A follower waits for lines as long
+// as it takes.
+func TestALogWithoutAnAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		err := gatewayOf(t, neverAnswer).RunLog(t.Context(), "aaaaaaaa", LogOptions{}, io.Discard)
+		if err == nil || !strings.Contains(err.Error(), "the gateway does not answer") {
+			t.Error(err)
+		}
+		quiet := func(w http.ResponseWriter, r *http.Request) {
+			logHandler("", false, nil, t)(w, r)
+			_ = http.NewResponseController(w).Flush()
+			time.Sleep(time.Hour)
+			_, _ = io.WriteString(w, "hello")
+		}
+		var text strings.Builder
+		handler, asked := inOrder(neverAnswer, quiet)
+		if err := gatewayOf(t, handler).RunLog(t.Context(), "aaaaaaaa", LogOptions{Follow: true}, &text); err != nil || text.String() != "hello" || *asked != 2 {
+			t.Errorf("%q after %d requests: %v", text.String(), *asked, err)
+		}
+	})
 }
 
 // A page of another server is no log.

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	"tidemill.dev"
 	"tidemill.dev/api"
@@ -167,15 +168,23 @@ func (l *logLine) newRetrier() *retrier {
 	return l.g.reading()
 }
 
-// copyMissing requests the missing part of the log and copies that part.
+// copyMissing requests the missing part of the log and copies that part. The time until the answer begins is limited; a
+// follower may then wait long for the next line.
 func (l *logLine) copyMissing(ctx context.Context) error {
-	res, err := l.g.sendOnce(ctx, l.request())
+	limited, cancel := context.WithCancel(ctx)
+	defer cancel()
+	quiet := time.AfterFunc(askWithin, cancel)
+	res, err := l.g.sendOnce(limited, l.request())
 	if err != nil {
-		if isPermanent(err) {
+		switch {
+		case isPermanent(err):
 			return err
+		case limited.Err() != nil && ctx.Err() == nil:
+			err = errSilent
 		}
 		return &temporaryError{error: err}
 	}
+	quiet.Stop()
 	defer res.Body.Close()
 	attempt := res.Header.Get(api.HeaderAttempt)
 	if res.StatusCode != http.StatusOK || attempt == "" { // a gateway always names the attempt, and a proxy's page does not
