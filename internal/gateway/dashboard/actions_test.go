@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -140,6 +141,32 @@ func TestActionContinues(t *testing.T) {
 	if pages != 2 {
 		t.Errorf("%d requests", pages)
 	}
+}
+
+// If a later request of an action fails, its page shows the results of the earlier ones and the failure.
+func TestActionThatFailsInTheMiddle(t *testing.T) {
+	t.Parallel()
+	answers := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var asked api.RunsSelected
+		if r.Method == http.MethodPost {
+			_ = json.NewDecoder(r.Body).Decode(&asked)
+		}
+		switch {
+		case r.Method == http.MethodGet:
+			_ = json.NewEncoder(w).Encode(everyRole())
+		case asked.After != "":
+			w.WriteHeader(http.StatusTooManyRequests)
+			_ = json.NewEncoder(w).Encode(&api.Problem{Title: "too many requests", Detail: "wait a second"})
+		default:
+			answer := api.RunsDone{Next: "x"}
+			for i := range 2 * mostRows {
+				answer.Runs = append(answer.Runs, api.RunDone{Recipe: "intent", Key: strconv.Itoa(i), Done: "cancelled"})
+			}
+			_ = json.NewEncoder(w).Encode(answer)
+		}
+	})
+	d := New(Options{API: answers, Install: func() string { return "" }})
+	mustHave(t, submit(d, "/ui/act/cancel-runs", url.Values{"recipe": {"intent"}}), "Done.", "400 of 400 runs", "intent 0", "More are left", "201 more", "wait a second")
 }
 
 // The caller without the role sees why, and no button does the action.

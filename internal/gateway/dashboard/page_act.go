@@ -311,6 +311,10 @@ func (v *visit) performOne(a *action, args arguments, dry bool) (*outcome, *api.
 		if err == nil {
 			o, err = a.read(body)
 		}
+		if err != nil && i > 0 { // a part is done already
+			all.Rows = append(all.Rows, outcomeRow{Name: "the rest", Says: problemFrom(err).Error(), Refused: true})
+			break
+		}
 		if err != nil {
 			return nil, problemFrom(err)
 		}
@@ -326,8 +330,8 @@ func (v *visit) performOne(a *action, args arguments, dry bool) (*outcome, *api.
 	if all.Next != "" {
 		all.Sentence += " More are left: the command does them all."
 	}
-	if len(all.Rows) > mostRows {
-		all.Rows = append(all.Rows[:mostRows], outcomeRow{Name: "…", Says: count(len(all.Rows)-mostRows) + " more"})
+	if more := len(all.Rows) - mostRows; more > 0 {
+		all.Rows = append(all.Rows[:mostRows-1:mostRows-1], outcomeRow{Name: "…", Says: count(more) + " more"}, all.Rows[len(all.Rows)-1])
 	}
 	return &all, nil
 }
