@@ -90,7 +90,7 @@ func readPromotion(undo string) func([]byte) (outcome, error) {
 		o := outcome{Sentence: done.Done, Rows: []outcomeRow{promotionRow(done)}}
 		if !done.Refused {
 			target := done.Model
-			if done.Before > 0 && done.Before != done.Champion {
+			if undo != "unpin" && done.Before > 0 && done.Before != done.Champion { // an unpin is for the whole model
 				target += "@" + strconv.Itoa(done.Before)
 			}
 			if target != done.Model || undo != "rollback" {

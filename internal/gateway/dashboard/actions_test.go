@@ -76,6 +76,13 @@ func TestActionIsDoneAndUndone(t *testing.T) {
 	}
 }
 
+// A pin of another version than the champion is undone for the whole model: the API refuses an unpin of a version.
+func TestPinIsUndone(t *testing.T) {
+	t.Parallel()
+	d, _ := openRecording(t, fakeAPI{"POST /api/v1/model/pin": api.PromotionDone{Model: "intent/bot-1", Version: 2, Before: 3, Champion: 2, Done: "pinned to version 2"}})
+	mustHave(t, submit(d, "/ui/act/pin", url.Values{"model": {"intent/bot-1@2"}}), "pinned to version 2", `href="/ui/act/unpin?model=intent%2Fbot-1"`)
+}
+
 // An action on several models is one form, one result for each, and one undo for all.
 func TestActionOnSeveralModels(t *testing.T) {
 	t.Parallel()
