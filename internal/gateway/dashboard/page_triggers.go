@@ -351,7 +351,7 @@ func (v *visit) letterActions(w *api.WholeLetter) Node {
 		all = append(all, v.Act("replay-letters", "id", w.Letter.ID), say(" "), v.Act("drop-letters", "id", w.Letter.ID))
 	}
 	if e := eventOf(w.Event); e != nil {
-		all = append(all, say(" "), v.ActAs("Publish an edited copy…", "publish", "type", e.Type, "subject", e.Subject, "data", e.Data), say(" "), button(whyURL("event/"+e.Source+"/"+e.ID), "Causes and effects"))
+		all = append(all, say(" "), v.ActAs("Publish an edited copy…", "publish", "type", e.Type, "subject", e.Subject, "data", e.Data), say(" "), button(eventURL(e.Source, e.ID), "Causes and effects"))
 	}
 	return actions(all)
 }
