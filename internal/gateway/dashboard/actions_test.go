@@ -125,6 +125,24 @@ func TestActionThatMayBeDoneKeepsItsKey(t *testing.T) {
 	}
 }
 
+// An event whose source and id are known is not stored. The page says so.
+func TestRepeatedEventIsNotStored(t *testing.T) {
+	t.Parallel()
+	d := New(Options{Install: func() string { return "" }, API: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			_ = json.NewEncoder(w).Encode(everyRole())
+			return
+		}
+		w.Header().Set(api.HeaderRepeated, "true")
+		w.WriteHeader(http.StatusAccepted)
+	})})
+	html := submit(d, "/ui/act/publish", url.Values{"type": {"new-data"}, "id": {"order-17"}})
+	mustHave(t, html, "nothing was stored now")
+	if strings.Contains(html, "The event is stored.") {
+		t.Error("the page says that the event is stored")
+	}
+}
+
 // An action that takes several requests continues with the cursor of each answer.
 func TestActionContinues(t *testing.T) {
 	t.Parallel()

@@ -303,13 +303,17 @@ func (v *visit) performOne(a *action, args arguments, dry bool) (*outcome, *api.
 	}
 	var all outcome
 	for i := range mostCalls {
-		status, body, err := v.ask(http.MethodPost, c.path, nil, c.body, "Idempotency-Key", args.Get("request"), "Content-Type", mediaOrJSON(c.media))
+		w := &recorder{header: http.Header{}, most: maxAnswer}
+		status, body, err := v.askInto(w, http.MethodPost, c.path, nil, c.body, "Idempotency-Key", args.Get("request"), "Content-Type", mediaOrJSON(c.media))
 		if err == nil {
 			err = problemOf(status, body)
 		}
 		var o outcome
 		if err == nil {
 			o, err = a.read(body)
+		}
+		if w.header.Get(api.HeaderRepeated) == "true" {
+			o.Sentence = "An event with this source and id was stored before, so nothing was stored now."
 		}
 		if err != nil && i > 0 { // a part is done already
 			all.Rows = append(all.Rows, outcomeRow{Name: "the rest", Says: problemFrom(err).Error(), Refused: true})
