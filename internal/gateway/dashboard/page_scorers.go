@@ -309,9 +309,13 @@ func exampleEvent(inputs map[string]string) string {
 	return string(text)
 }
 
-// Command is the question as a command to type.
+// Command is the question as a command to type, on one line. No text of JSON has a line break.
 func (q *question) Command(scorer string) string {
 	c := newCommand("score", scorer).flag("key", q.Key)
-	c.words = append(c.words, "-d", strings.Join(strings.Fields(q.Data), " "))
+	var data []string
+	for line := range strings.Lines(q.Data) {
+		data = append(data, strings.TrimSpace(line))
+	}
+	c.words = append(c.words, "-d", strings.Join(data, " "))
 	return c.String()
 }

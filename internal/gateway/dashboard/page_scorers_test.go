@@ -69,6 +69,8 @@ func TestScorerIsAskedByHand(t *testing.T) {
 		Label: "tracking", Score: 0.9, Scores: map[string]float64{"billing": 0.1, "tracking": 0.9}}})
 	body := sendForm(d, "/ui/scorers/intents", url.Values{"key": {"bot-1"}, "data": {`{"text": "it's late"}`}}).Body.String()
 	mustHave(t, body, "intent/bot-1@7", "tidemill score intents --key bot-1 -d &#39;{&#34;text&#34;: &#34;it&#39;\\&#39;&#39;s late&#34;}&#39;")
+	spaced := sendForm(d, "/ui/scorers/intents", url.Values{"data": {"{\r\n  \"text\": \"two  spaces\"\r\n}"}}).Body.String()
+	mustHave(t, spaced, esc(`-d '{ "text": "two  spaces" }'`))
 	if first, second := strings.Index(body, "tracking</bdi></th>"), strings.Index(body, "billing</bdi></th>"); first < 0 || second < first {
 		t.Error("the likeliest label is not first")
 	}
