@@ -90,6 +90,15 @@ func (a arguments) number(name string) (float64, error) {
 	return n, nil
 }
 
+// whole is number for a whole number.
+func (a arguments) whole(name string) (int, error) {
+	f, err := a.number(name)
+	if n := int(f); err != nil || float64(n) == f {
+		return n, err
+	}
+	return 0, fmt.Errorf("%s: %q is not a whole number", name, word(a.Get(name)))
+}
+
 // since returns a time of the form 2026-05-04T12:00:00Z, or a distance from now such as -2h or -1d.
 func (a arguments) since(name string, now time.Time) (*time.Time, error) {
 	text := strings.TrimSpace(a.Get(name))

@@ -100,8 +100,8 @@ func runActions() []action {
 				if err != nil {
 					return call{}, err
 				}
-				priority, err := a.number("priority")
-				return call{path: "/api/v1/runs", body: api.RunsAsked{Recipe: a.Get("recipe"), Keys: a.all("key"), All: a.flag("all"), Where: a.Get("where"), Rate: rate, Priority: int(priority), DryRun: dry}}, err
+				priority, err := a.whole("priority")
+				return call{path: "/api/v1/runs", body: api.RunsAsked{Recipe: a.Get("recipe"), Keys: a.all("key"), All: a.flag("all"), Where: a.Get("where"), Rate: rate, Priority: priority, DryRun: dry}}, err
 			},
 			command: func(a arguments) *commandLine {
 				return newCommand("runs", "start", a.Get("recipe")).flag("key", a.all("key")...).toggle("all", a.flag("all")).flag("where", a.Get("where")).flag("rate", rateFlag(a)).flag("priority", a.Get("priority"))
@@ -134,16 +134,19 @@ func runActions() []action {
 func promotion(path string) func(a arguments, dry bool) (call, error) {
 	return func(a arguments, dry bool) (call, error) {
 		name, number := splitVersion(a)
-		version, err := arguments{url.Values{"version": {number}}}.number("version")
-		body := api.PromotionAsked{Model: name, Version: int(version), Force: a.flag("force"), Reason: a.Get("reason"), DryRun: dry}
-		if a.Get("basis") != "" {
-			var basis float64
-			if basis, err = a.number("basis"); err == nil {
-				seen := int(basis)
-				body.Basis = &seen
-			}
+		version, err := arguments{url.Values{"version": {number}}}.whole("version")
+		if err != nil {
+			return call{}, err
 		}
-		return call{path: "/api/v1/model/" + path, body: body}, err
+		body := api.PromotionAsked{Model: name, Version: version, Force: a.flag("force"), Reason: a.Get("reason"), DryRun: dry}
+		if a.Get("basis") != "" {
+			seen, err := a.whole("basis")
+			if err != nil {
+				return call{}, err
+			}
+			body.Basis = &seen
+		}
+		return call{path: "/api/v1/model/" + path, body: body}, nil
 	}
 }
 

@@ -241,6 +241,19 @@ func TestEveryActionHasAPage(t *testing.T) {
 	}
 }
 
+// A version that is not a whole number is refused. Nothing is done to the version whose number is near.
+func TestVersionOfAnAction(t *testing.T) {
+	t.Parallel()
+	for _, form := range []url.Values{{"version": {"2.9"}}, {"version": {"x"}, "basis": {"3"}}, {"version": {"2"}, "basis": {"NaN"}}, {"version": {"1e30"}}} {
+		d, f := openRecording(t, fakeAPI{"POST /api/v1/model/promote": api.PromotionDone{Model: "m", Done: "promoted"}})
+		form.Set("model", "m")
+		mustHave(t, submit(d, "/ui/act/promote", form), "a field is invalid", " number")
+		if len(f.bodies) > 0 {
+			t.Errorf("%v is asked for as %s", form, f.bodies)
+		}
+	}
+}
+
 func TestSinceOfAnAction(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]time.Time{"-2h": testNow().Add(-2 * time.Hour), "-1d": testNow().Add(-24 * time.Hour), "2026-05-04T10:00:00Z": testNow().Add(-2 * time.Hour)} {
