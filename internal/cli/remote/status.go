@@ -3,9 +3,11 @@ package remote
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -384,7 +386,8 @@ func (r *statusReport) sayRollouts(s *section, all []api.Rollout) {
 	}
 }
 
-// paused collects what people have paused.
+// paused collects what people have paused. A gateway without runs has no recipes and no pools, and its triggers may be
+// paused.
 func (r *statusReport) paused(ctx context.Context, s *section) error {
 	say := func(kind, name, by string, since *time.Time) {
 		text := kind + " " + name + " by " + orSomebody(by)
@@ -399,43 +402,32 @@ func (r *statusReport) paused(ctx context.Context, s *section) error {
 			s.say("%s", show.Thousands(int64(n)))
 		}
 	}()
-	recipes, err := r.g.Recipes(ctx)
-	if err != nil {
-		return err
-	}
+	recipes, noRecipes := r.g.Recipes(ctx)
 	for _, one := range recipes.Recipes {
 		if one.PausedSince != nil {
 			say("recipe", one.Name, one.PausedBy, one.PausedSince)
 		}
 	}
-	pools, err := r.g.Pools(ctx)
-	if err != nil {
-		return err
-	}
+	pools, noPools := r.g.Pools(ctx)
 	for _, one := range pools.Pools {
 		if one.PausedSince != nil {
 			say("pool", one.Name, one.PausedBy, one.PausedSince)
 		}
 	}
-	triggers, err := r.g.Triggers(ctx)
-	if err != nil {
-		return err
-	}
+	triggers, noTriggers := r.g.Triggers(ctx)
 	for _, one := range triggers.Triggers {
 		if one.State == api.TriggerPaused {
 			say("trigger", one.Name, one.PausedBy, one.PausedSince)
 		}
 	}
-	schedules, err := r.g.Schedules(ctx)
-	if err != nil {
-		return err
-	}
+	schedules, noSchedules := r.g.Schedules(ctx)
 	for _, one := range schedules.Schedules {
 		if one.State == api.SchedulePaused {
 			say("schedule", one.Name, one.PausedBy, one.PausedSince)
 		}
 	}
-	return r.frozen(ctx, s)
+	failed := []error{noRecipes, noPools, noTriggers, noSchedules, r.frozen(ctx, s)}
+	return errors.Join(slices.DeleteFunc(failed, func(err error) bool { return client.Status(err) == http.StatusNotImplemented })...)
 }
 
 // frozen adds the frozen promotions.

@@ -1,12 +1,17 @@
 package remote
 
 import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"tidemill.dev"
 	"tidemill.dev/api"
+	"tidemill.dev/internal/gateway/client"
 )
 
 // A recipe without a fresh model is left out, because its time is not known.
@@ -53,6 +58,43 @@ func TestStatusSuggests(t *testing.T) {
 	logged.Result.LogBytes = 0
 	if got := whyFailed(&logged); got != "tidemill runs show abcdefghij" {
 		t.Error(got)
+	}
+}
+
+// A part that the gateway lacks, or that fails, hides no other part.
+func TestPausedParts(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		since := time.Now()
+		var body any = api.Problem{Title: "no runs", Status: http.StatusNotImplemented, Detail: "this gateway has no runs"}
+		switch r.URL.Path {
+		case "/api/v1/pools":
+			body = api.Problem{Title: "broken", Status: http.StatusInternalServerError, Detail: "the pools are broken"}
+		case "/api/v1/triggers":
+			body = api.Triggers{Triggers: []api.Trigger{{Name: "tell-crm", State: api.TriggerPaused, PausedSince: &since}}}
+		case "/api/v1/schedules":
+			body = api.Schedules{Schedules: []api.Schedule{{Name: "nightly", State: api.SchedulePaused, PausedSince: &since}}}
+		}
+		if p, refused := body.(api.Problem); refused {
+			w.Header().Set("Content-Type", api.ProblemType)
+			w.WriteHeader(p.Status)
+		}
+		_ = json.NewEncoder(w).Encode(body)
+	}))
+	defer server.Close()
+	g, err := client.Dial(t.Context(), client.Options{URL: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	var s section
+	r := statusReport{g: g}
+	err = r.paused(t.Context(), &s)
+	if err == nil || !strings.Contains(err.Error(), "the pools are broken") || strings.Contains(err.Error(), "no runs") {
+		t.Error(err)
+	}
+	if want := []string{"tidemill triggers resume tell-crm", "tidemill schedules resume nightly"}; !slices.Equal(r.next, want) || s.text != "2" {
+		t.Errorf("%q and the summary %q, want %q", r.next, s.text, want)
 	}
 }
 
