@@ -141,6 +141,9 @@ func (p *letterReplay) ask(ctx context.Context, g *client.Gateway, of api.Letter
 	var all api.LetterDone
 	for {
 		got, err := g.ReplayLetters(ctx, api.LetterAsk{Selection: of, Rate: p.perSecond, DryRun: p.dryRun})
+		if n := len(all.Letters); err != nil && n > 0 {
+			return nil, fmt.Errorf("%w; the replay of %s has begun already", err, show.Count(n, "dead letter"))
+		}
 		if err != nil {
 			return nil, err
 		}

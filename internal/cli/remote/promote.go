@@ -380,6 +380,9 @@ func (p *rollback) do(ctx context.Context, c *call) error {
 	for again := true; again; again = p.ask.After != "" {
 		got, err := c.g.RollbackModels(ctx, named, p.ask)
 		if err != nil {
+			if !p.ask.DryRun {
+				sum.end(false)
+			}
 			return err
 		}
 		for i := range got.Models {

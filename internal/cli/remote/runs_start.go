@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -86,7 +87,7 @@ func (p *runStart) do(ctx context.Context, c *call) error {
 	for {
 		got, err := c.g.StartRuns(ctx, named, p.ask)
 		if err != nil {
-			return inWordsOf(err, "keys: ", "--key: ")
+			return sum.soFar(inWordsOf(err, "keys: ", "--key: "))
 		}
 		sum.add(got.Runs)
 		if p.ask.After = got.Next; got.Next == "" {
@@ -176,6 +177,14 @@ func (m *runSum) end(dryRun bool) error {
 	return nil
 }
 
+// soFar prints the totals of the requests before one that has failed, and returns the failure.
+func (m *runSum) soFar(failure error) error {
+	if m.total > 0 {
+		return cmp.Or(m.end(false), failure)
+	}
+	return failure
+}
+
 // failure returns an error if all were refused.
 func (m *runSum) failure() error {
 	if m.total > 0 && m.refused == m.total {
@@ -246,12 +255,12 @@ func (a *runAsk) each(c *call, one func(api.RunsSelected) (api.RunsDone, error))
 	for chunk := range slices.Chunk(ids, namedAtOnce) {
 		ask.Runs = chunk
 		if err := part(); err != nil {
-			return err
+			return sum.soFar(err)
 		}
 	}
 	for again := len(ids) == 0; again; again = ask.After != "" {
 		if err := part(); err != nil {
-			return err
+			return sum.soFar(err)
 		}
 	}
 	if sum.total == 0 {

@@ -2,8 +2,12 @@ package remote
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +16,7 @@ import (
 	"tidemill.dev/api"
 	"tidemill.dev/internal/cli/command"
 	"tidemill.dev/internal/cli/show"
+	"tidemill.dev/internal/gateway/client"
 )
 
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -215,5 +220,70 @@ func TestWhatBecameOfManyIsSummedUp(t *testing.T) {
 	none.add([]api.RunDone{{Done: "because", Refused: true}})
 	if !errors.Is(none.failure(), command.ErrReported) {
 		t.Error("where nothing could be done, it is a success")
+	}
+}
+
+// gatewayOf returns a client of a server with the handler's answers.
+func gatewayOf(t *testing.T, answer http.HandlerFunc) *client.Gateway {
+	t.Helper()
+	server := httptest.NewServer(answer)
+	t.Cleanup(server.Close)
+	g, err := client.Dial(t.Context(), client.Options{URL: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(g.Close)
+	return g
+}
+
+// If a later request of a command fails, the command prints the results of the earlier ones before the error.
+func TestACommandThatFailsInTheMiddle(t *testing.T) {
+	t.Parallel()
+	replays := 0
+	g := gatewayOf(t, func(w http.ResponseWriter, r *http.Request) {
+		letters := strings.HasPrefix(r.URL.Path, "/api/v1/dead-letters")
+		if letters {
+			replays++
+		}
+		asked, _ := io.ReadAll(r.Body)
+		if strings.Contains(string(asked), `"after":"x"`) || replays == 2 {
+			w.Header().Set("Content-Type", api.ProblemType)
+			w.WriteHeader(http.StatusForbidden)
+			_, _ = io.WriteString(w, `{"title":"no","detail":"your right has ended"}`)
+			return
+		}
+		runs, models := api.RunsDone{Next: "x"}, api.PromotionsDone{Next: "x"}
+		for range 2 * listedRuns {
+			runs.Runs = append(runs.Runs, api.RunDone{Run: "abcdefghijklmnop", Recipe: "intent", Key: "k", Done: "cancelled"})
+			models.Models = append(models.Models, api.PromotionDone{Model: "m", Done: "rolled back"})
+		}
+		var body any = runs
+		if letters {
+			body = api.LetterDone{Letters: []string{"a", "b"}, Left: 1}
+		}
+		if strings.HasPrefix(r.URL.Path, "/api/v1/models") {
+			body = models
+		}
+		_ = json.NewEncoder(w).Encode(body)
+	})
+	for name, c := range map[string]struct {
+		do   func(context.Context, *call) error
+		json bool
+		want string
+	}{
+		"start":          {do: (&runStart{}).do, want: "40 runs: 40 cancelled.\n"},
+		"start, as JSON": {do: (&runStart{}).do, json: true, want: `"run": "abcdefghijklmnop"`},
+		"cancel":         {do: (&runCancel{}).do, want: "40 runs: 40 cancelled.\n"},
+		"rollback":       {do: (&rollback{}).do, want: "40 models: 40 rolled back, 0 skipped.\n"},
+	} {
+		var out strings.Builder
+		err := c.do(t.Context(), &call{Session: &command.Session{Stdout: &out, Stderr: io.Discard}, g: g, json: c.json})
+		if err == nil || !strings.Contains(err.Error(), "your right has ended") || !strings.Contains(out.String(), c.want) {
+			t.Errorf("%s: %v\n%s", name, err, &out)
+		}
+	}
+	err := (&letterReplay{noWait: true}).do(t.Context(), &call{Session: &command.Session{Stdout: io.Discard, Stderr: io.Discard}, g: g})
+	if err == nil || !strings.Contains(err.Error(), "your right has ended; the replay of 2 dead letters has begun already") {
+		t.Errorf("replay: %v", err)
 	}
 }

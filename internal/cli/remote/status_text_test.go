@@ -3,7 +3,6 @@ package remote
 import (
 	"encoding/json"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -11,7 +10,6 @@ import (
 
 	"tidemill.dev"
 	"tidemill.dev/api"
-	"tidemill.dev/internal/gateway/client"
 )
 
 // A recipe without a fresh model is left out, because its time is not known.
@@ -64,7 +62,7 @@ func TestStatusSuggests(t *testing.T) {
 // A part that the gateway lacks, or that fails, hides no other part.
 func TestPausedParts(t *testing.T) {
 	t.Parallel()
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	g := gatewayOf(t, func(w http.ResponseWriter, r *http.Request) {
 		since := time.Now()
 		var body any = api.Problem{Title: "no runs", Status: http.StatusNotImplemented, Detail: "this gateway has no runs"}
 		switch r.URL.Path {
@@ -80,16 +78,10 @@ func TestPausedParts(t *testing.T) {
 			w.WriteHeader(p.Status)
 		}
 		_ = json.NewEncoder(w).Encode(body)
-	}))
-	defer server.Close()
-	g, err := client.Dial(t.Context(), client.Options{URL: server.URL})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer g.Close()
+	})
 	var s section
 	r := statusReport{g: g}
-	err = r.paused(t.Context(), &s)
+	err := r.paused(t.Context(), &s)
 	if err == nil || !strings.Contains(err.Error(), "the pools are broken") || strings.Contains(err.Error(), "no runs") {
 		t.Error(err)
 	}
