@@ -197,7 +197,7 @@ type keyLine struct {
 	First   string   // address of the newest lines
 }
 
-// mostMoments is the number of lines of a page.
+// mostMoments is the number of lines of a page. A page has all lines of its last moment.
 const mostMoments = 100
 
 // lineDraft is an unfinished time line.
@@ -224,10 +224,13 @@ func loadKeyLine(v *visit) (*keyLine, error) {
 		}
 	}
 	slices.SortStableFunc(l.Moments, func(a, b moment) int { return b.At.Compare(a.At) })
-	next := ""
-	if len(l.Moments) > mostMoments {
-		l.Moments = l.Moments[:mostMoments]
-		next = l.Moments[mostMoments-1].At.UTC().Format(time.RFC3339Nano)
+	next, n := "", mostMoments
+	for n < len(l.Moments) && l.Moments[n].At.Equal(l.Moments[n-1].At) { // the next page has only what is older
+		n++
+	}
+	if len(l.Moments) > n {
+		l.Moments = l.Moments[:n]
+		next = l.Moments[n-1].At.UTC().Format(time.RFC3339Nano)
 	}
 	l.Older, l.First = v.pageURLs("before", next)
 	return &l, nil
@@ -272,8 +275,16 @@ func (d *lineDraft) add(what string, fn func() error) {
 	}
 }
 
+// noteLimit notes that older lines of some kind are missing, if an answer has a next page.
+func (d *lineDraft) noteLimit(what string, n int, next string) {
+	if next != "" {
+		d.notes = append(d.notes, "only the newest "+count(n)+" "+what+" are in this time line")
+	}
+}
+
 func (d *lineDraft) addRuns() error {
 	runs, err := get[api.Runs](d.v, "/api/v1/runs", url.Values{"key": {d.v.query("key")}, "limit": {"1000"}})
+	d.noteLimit("runs", len(runs.Runs), runs.Next)
 	for i := range runs.Runs {
 		r := &runs.Runs[i]
 		d.moments = append(d.moments, moment{At: r.Asking, Kind: momentRun, State: "requested", Text: "recipe " + r.Recipe, By: r.By, Run: r.ID, Cause: r.First})
@@ -332,6 +343,7 @@ func (d *lineDraft) addVersion(v *api.ModelVersion) {
 
 func (d *lineDraft) addLetters() error {
 	letters, err := get[api.DeadLetters](d.v, "/api/v1/dead-letters", url.Values{"key": {d.v.query("key")}, "limit": {"200"}})
+	d.noteLimit("dead letters", len(letters.DeadLetters), letters.Cursor)
 	for i := range letters.DeadLetters {
 		l := &letters.DeadLetters[i]
 		d.moments = append(d.moments, moment{At: l.Written, Kind: momentLetter, State: "dead letter", Text: cmp.Or(l.Trigger, l.Scorer) + ": " + l.Reason, Letter: l.ID})
@@ -354,6 +366,7 @@ func (d *lineDraft) addCommits() error {
 		if err != nil {
 			return err
 		}
+		d.noteLimit("commits of "+word(name), len(log.Commits), log.Next)
 		for _, c := range log.Commits {
 			text := "+" + strconv.Itoa(c.Added) + " ~" + strconv.Itoa(c.Changed) + " −" + strconv.Itoa(c.Removed) + " files"
 			if c.Message != "" {

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -69,6 +70,37 @@ func TestUnknownKeySaysSo(t *testing.T) {
 	if got := fetch(d, "/ui/key").Code; got != http.StatusBadRequest {
 		t.Errorf("without a key: %d", got)
 	}
+}
+
+// Lines of one moment are on one page, because the next page has only what is older. Lines that are not read are noted.
+func TestLongTimeLine(t *testing.T) {
+	t.Parallel()
+	m := keyAPI("bot-1")
+	shown := m.fakeAPI["GET /api/v1/scorers/intents"].(api.ScorerShown)
+	for i := range mostMoments + 20 {
+		shown.Swaps = append(shown.Swaps, api.ScorerSwap{At: testNow().Add(-30 * time.Minute), Model: "intent/bot-1", Version: 2, Stream: "messages", Partition: int32(i)})
+	}
+	m.fakeAPI["GET /api/v1/scorers/intents"] = shown
+	letters := m.fakeAPI["GET /api/v1/dead-letters"].(api.DeadLetters)
+	letters.Cursor = "more"
+	m.fakeAPI["GET /api/v1/dead-letters"] = letters
+	body, found := "", 0
+	for path := "/ui/key?key=bot-1"; path != ""; {
+		page := fetch(openModel(t, m), path, headerRegion, "line").Body.String()
+		body += page
+		_, next, more := strings.Cut(page, `rel="next" href="`)
+		next, _, _ = strings.Cut(next, `"`)
+		if path = ""; more {
+			path = strings.ReplaceAll(next, "&amp;", "&")
+		}
+	}
+	for i := range mostMoments + 20 {
+		found += strings.Count(body, fmt.Sprintf("partition %d of messages<", i))
+	}
+	if found != mostMoments+21 { // one of partition 0 was there before
+		t.Errorf("%d swaps are shown", found)
+	}
+	mustHave(t, body, "only the newest 1 dead letters are in this time line", "no memory")
 }
 
 // A part that cannot be read leaves the other lines.
