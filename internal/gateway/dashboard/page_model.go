@@ -387,11 +387,7 @@ func loadModelFiles(v *visit) (*modelFiles, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := modelFiles{fileList: fileList{ArtifactFiles: files}}
-	for _, f := range files.Files {
-		l.Total += f.Size
-	}
-	l.NextURL, _ = v.pageURLs("after", files.Next)
+	l := modelFiles{fileList: *v.fileList(files)}
 	if v.query("signature") == "" {
 		l.SignatureURL = queryURL("/ui/model", "name", v.query("name"), "version", strconv.Itoa(files.Version), "against", v.query("against"), "signature", "1") + "#region-files"
 		return &l, nil
@@ -419,13 +415,13 @@ func (l *modelFiles) askSignature(v *visit) error {
 
 func showModelFiles(_ *visit, l *modelFiles) Node {
 	version := strconv.Itoa(l.Version)
-	parts := list(h.H2(say("Files of version "+version+" "), quiet(say(strconv.Itoa(len(l.Files))+", "+size(l.Total)))))
+	parts := list(h.H2(say("Files of version "+version+" "), l.sum()))
 	if len(l.Files) == 0 {
 		parts = list(parts, nothing(say("The version has no files.")))
 	} else {
 		parts = list(parts, scroll("rows narrow", heads("Path", "#Size", "SHA-256"), rows(each(l.Files, func(f *api.File) Node {
 			return row(titled(f.Path), rowName(download(queryURL("/api/v1/model/file", "model", l.Model, "version", version, "path", f.Path), text(f.Path))), figure(say(size(f.Size))), cell(h.Code(say(f.Digest))))
-		}))), pager("rows", l.NextURL, ""))
+		}))), pager("rows", l.NextURL, l.FirstURL))
 	}
 	return list(parts, note(say("Tree "), h.Code(say(l.Tree))), h.H3(say("Inputs and outputs")), l.signature())
 }

@@ -277,3 +277,17 @@ func TestPanicOfAPartEndsItsRequest(t *testing.T) {
 	}()
 	fetch(d, "/ui/data")
 }
+
+// The files of a page are not all files, so their number and size are called those of the page.
+func TestFilesOfAPageAreCalledSo(t *testing.T) {
+	t.Parallel()
+	m := oneModel("intent/bot-1")
+	all := m.fakeAPI["GET /api/v1/model/files"].(api.ArtifactFiles)
+	mustHave(t, fetch(openModel(t, m), "/ui/model?name=intent/bot-1", headerRegion, "files").Body.String(), ">1, 10 B<")
+	all.Next = "model.onnx"
+	m.fakeAPI["GET /api/v1/model/files"], m.fakeAPI["GET /api/v1/runs/r/files"] = all, all
+	for _, path := range []string{"/ui/model?name=intent/bot-1", "/ui/runs/r", "/ui/runs/r?after=a"} {
+		mustHave(t, fetch(openModel(t, m), path, headerRegion, "files").Body.String(), ">1 on this page, 10 B<", "after=model.onnx")
+	}
+	mustHave(t, fetch(openModel(t, m), "/ui/runs/r?after=a", headerRegion, "files").Body.String(), "First page")
+}

@@ -219,8 +219,7 @@ func sortedMetrics(all map[string]float64, gate []string) []metric {
 // fileList is a page of the files that a run has made.
 type fileList struct {
 	api.ArtifactFiles
-	Total   int64
-	NextURL string
+	NextURL, FirstURL string
 }
 
 // loadRunFiles lists the files of a run. A run without an output has no list. That is no problem.
@@ -234,12 +233,25 @@ func loadRunFiles(v *visit) (*fileList, error) {
 	if err != nil {
 		return nil, err
 	}
+	return v.fileList(files), nil
+}
+
+func (v *visit) fileList(files api.ArtifactFiles) *fileList {
 	l := fileList{ArtifactFiles: files}
-	for _, f := range files.Files {
-		l.Total += f.Size
+	l.NextURL, l.FirstURL = v.pageURLs("after", files.Next)
+	return &l
+}
+
+// sum says how many files there are. If the page has only some of them, it says so.
+func (l *fileList) sum() Node {
+	total, on := int64(0), ""
+	for _, f := range l.Files {
+		total += f.Size
 	}
-	l.NextURL, _ = v.pageURLs("after", files.Next)
-	return &l, nil
+	if l.NextURL+l.FirstURL != "" {
+		on = " on this page"
+	}
+	return quiet(say(strconv.Itoa(len(l.Files)) + on + ", " + size(total)))
 }
 
 func showRunPage(v *view) Node {
@@ -362,10 +374,10 @@ func showRunFiles(v *visit, l *fileList) Node {
 	if len(l.Files) == 0 {
 		return list(h.H2(say("Files")), nothing(say("It has stored no files.")))
 	}
-	return list(h.H2(say("Files "), quiet(say(strconv.Itoa(len(l.Files))+", "+size(l.Total)))),
+	return list(h.H2(say("Files "), l.sum()),
 		scroll("rows", heads("Path", "#Size", "Digest"), rows(each(l.Files, func(f *api.File) Node {
 			return row(f.Path, rowName(download(queryURL("/api/v1/runs/"+url.PathEscape(v.PathValue("run"))+"/file", "path", f.Path), text(f.Path))), figure(say(size(f.Size))), cell(h.Code(say(clipped(f.Digest)))))
-		}))), pager("rows", l.NextURL, ""))
+		}))), pager("rows", l.NextURL, l.FirstURL))
 }
 
 // download is a link to a file, which the script gets with the token.
