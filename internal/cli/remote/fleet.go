@@ -115,8 +115,11 @@ func (l *driftList) table(page *api.Models) table {
 	}
 	t.advice = func(w io.Writer) {
 		sayCut(w, len(page.Models), &page.Total, "model", page.Next)
-		first := &page.Models[0]
-		fmt.Fprintf(w, "Next: tidemill runs start %s --key %s trains the first one on the data of today.\n", show.Harmless(first.Recipe), show.Harmless(first.Key))
+		start := page.Models[0].Recipe
+		if key := page.Models[0].Key; key != start { // a recipe without keys has its own name as the key
+			start += " --key " + key
+		}
+		fmt.Fprintf(w, "Next: tidemill runs start %s trains the first one on the data of today.\n", show.Harmless(start))
 	}
 	return t
 }

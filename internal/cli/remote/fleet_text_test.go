@@ -2,6 +2,7 @@ package remote
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 
 	"tidemill.dev/api"
@@ -19,4 +20,15 @@ func TestFleetTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	golden(t, "fleet.txt", text.String())
+}
+
+// The suggested command works. A recipe without keys is started without one.
+func TestDriftSuggestsARun(t *testing.T) {
+	t.Parallel()
+	for key, want := range map[string]string{"bot-42": "tidemill runs start intent --key bot-42 trains", "intent": "tidemill runs start intent trains"} {
+		var b strings.Builder
+		l := driftList{}
+		l.table(&api.Models{Models: []api.ModelShown{{Name: "m", Recipe: "intent", Key: key}}}).advice(&b)
+		expect(t, "the advice", b.String(), want)
+	}
 }
