@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -114,6 +115,21 @@ func TestInterruptedBeforeASilentInput(t *testing.T) {
 		if err := <-ended; err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v, want %q", args, err, says)
 		}
+	}
+}
+
+// A failure that concerns all events ends the wait for a silent input too, such as a tail of a quiet stream.
+func TestPublishFailsBeforeASilentInput(t *testing.T) {
+	t.Parallel()
+	url, _ := refuseAll(t, http.StatusForbidden, problemType, "forbidden", "you may not publish")
+	stdin, typed := io.Pipe()
+	ended := make(chan error, 1)
+	go func() {
+		ended <- run(t.Context(), []string{"publish", "--file", "-", "--url", url}, stdin, io.Discard, io.Discard)
+	}()
+	fmt.Fprintln(typed, `{"specversion":"1.0","id":"1","source":"/x","type":"a"}`)
+	if err := <-ended; err == nil || !strings.Contains(err.Error(), "standard input:1: publish event 1: you may not publish; 1 event not published") {
+		t.Error(err)
 	}
 }
 

@@ -261,15 +261,17 @@ type fileRun struct {
 
 	mu        sync.Mutex
 	published int
-	repeated  int   // number of published events that were stored before
-	bad       int   // number of lines without an event, or with a refused one
-	open      int   // number of events without an answer
-	fatal     error // error that all later events would get, too
-	cancel    context.CancelFunc
+	repeated  int                // number of published events that were stored before
+	bad       int                // number of lines without an event, or with a refused one
+	open      int                // number of events without an answer
+	fatal     error              // error that all later events would get, too
+	cancel    context.CancelFunc // ends the wait for a silent input, too
 }
 
 func (p *publish) publishFile(ctx context.Context, s *command.Session) (err error) {
-	in, name, size, err := p.openFile(ctx, s.Stdin)
+	going, cancel := context.WithCancel(ctx)
+	defer cancel()
+	in, name, size, err := p.openFile(going, s.Stdin)
 	if err != nil {
 		return fmt.Errorf("publish: %w", err)
 	}
@@ -279,11 +281,8 @@ func (p *publish) publishFile(ctx context.Context, s *command.Session) (err erro
 		return err
 	}
 	defer func() { err = errors.Join(err, to.Close(ctx)) }()
-	r := &fileRun{p: p, to: to, name: name, stdout: s.Stdout, progress: show.StartProgress(s.Stderr, to.Worry(), size)}
+	r := &fileRun{p: p, to: to, name: name, stdout: s.Stdout, progress: show.StartProgress(s.Stderr, to.Worry(), size), cancel: cancel}
 	defer r.progress.Stop()
-	going, cancel := context.WithCancel(ctx)
-	defer cancel()
-	r.cancel = cancel
 	read := r.readLines(ctx, in)
 	return r.finish(going, read)
 }
@@ -311,7 +310,7 @@ func (r *fileRun) readLines(ctx context.Context, in io.Reader) error {
 	lines := newLineReader(in)
 	for {
 		line, err := lines.next()
-		if errors.Is(err, io.EOF) {
+		if errors.Is(err, io.EOF) || r.stopped() {
 			return nil
 		}
 		if errors.Is(err, errLongLine) {
@@ -323,9 +322,6 @@ func (r *fileRun) readLines(ctx context.Context, in io.Reader) error {
 		}
 		if err != nil {
 			return fmt.Errorf("read %s: %w", r.name, err)
-		}
-		if r.stopped() {
-			return nil
 		}
 		r.progress.Read(lines.bytes)
 		if len(line) > 0 {
