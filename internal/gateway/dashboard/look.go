@@ -74,11 +74,11 @@ func (l *look) showHex(begin []byte) {
 func (l *look) showText(name string, begin []byte, whole bool) {
 	switch strings.ToLower(path.Ext(name)) {
 	case ".csv":
-		if l.showTable(begin, ',') {
+		if l.showTable(begin, ',', whole) {
 			return
 		}
 	case ".tsv":
-		if l.showTable(begin, '\t') {
+		if l.showTable(begin, '\t', whole) {
 			return
 		}
 	case ".jsonl", ".ndjson":
@@ -97,9 +97,10 @@ func (l *look) showText(name string, begin []byte, whole bool) {
 }
 
 // showTable shows the first rows. It reports false if the text is no table.
-func (l *look) showTable(begin []byte, separator rune) bool {
+func (l *look) showTable(begin []byte, separator rune, whole bool) bool {
 	r := csv.NewReader(bytes.NewReader(begin))
 	r.Comma, r.FieldsPerRecord, r.LazyQuotes = separator, -1, true
+	wide := false
 	for len(l.Rows) < lookRows {
 		row, err := r.Read()
 		if err == io.EOF {
@@ -108,6 +109,7 @@ func (l *look) showTable(begin []byte, separator rune) bool {
 		if err != nil || len(row) == 0 {
 			return l.Columns != nil
 		}
+		wide = wide || len(row) > lookColumns
 		row = row[:min(len(row), lookColumns)]
 		if l.Columns == nil {
 			l.Columns = row
@@ -116,8 +118,14 @@ func (l *look) showTable(begin []byte, separator rune) bool {
 		l.Rows = append(l.Rows, row)
 	}
 	l.Kind = "table"
-	if len(l.Rows) == lookRows {
+	switch {
+	case len(l.Rows) == lookRows:
 		l.Note = "The first 100 rows."
+	case !whole:
+		l.Note = "The beginning of the file."
+	}
+	if wide {
+		l.Note = strings.TrimSpace(l.Note + " The first 50 columns.")
 	}
 	return l.Columns != nil
 }

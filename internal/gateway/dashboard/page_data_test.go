@@ -122,6 +122,15 @@ func TestLargeFilesAreCut(t *testing.T) {
 		fmt.Fprintf(&lines, "{\"n\":%d}\n", i)
 	}
 	object, _ := json.Marshal(map[string]string{"a": strings.Repeat("b", 2<<20)})
+	long := strings.Repeat("a,"+strings.Repeat("b", 100_000)+"\n", 30)
+	wide := strings.Repeat(strings.Repeat("a,", lookColumns)+"lost\n", 2)
+	for content, note := range map[string]string{long: "The beginning of the file.", wide: "The first 50 columns."} {
+		body := bodyOf(openRaw(t, []byte(content), everyRole()), "/ui/data?dataset=d&path=a.csv")
+		mustHave(t, body, note)
+		if strings.Contains(body, "lost") {
+			t.Error("more columns are shown")
+		}
+	}
 	for name, content := range map[string]string{"a.csv": table.String(), "a.jsonl": lines.String(), "a.json": string(object), "a.txt": strings.Repeat("a", 3<<20), "a.bin": strings.Repeat("\x00", 3<<20)} {
 		body := bodyOf(openRaw(t, []byte(content), everyRole()), "/ui/data?dataset=d&path="+name)
 		mustHave(t, body, "he "+map[string]string{"a.csv": "first 100 rows", "a.jsonl": "first lines", "a.json": "beginning of the file", "a.txt": "beginning of the file", "a.bin": "first 256 bytes"}[name])
