@@ -238,26 +238,27 @@ func (r *statusReport) models(ctx context.Context, s *section) error {
 	if drifting > 0 {
 		r.suggest("tidemill drift")
 	}
-	return r.refusals(ctx, s, refused)
+	r.refusals(ctx, s, refused)
+	return nil
 }
 
 // refusals adds a line for some of the refused versions, with the reason.
-func (r *statusReport) refusals(ctx context.Context, s *section, refused []string) error {
+func (r *statusReport) refusals(ctx context.Context, s *section, refused []string) {
 	for i, name := range refused {
 		if len(s.lines) >= statusLines {
 			s.lines = append(s.lines, refused[i:]...) // only counted
 			break
 		}
 		look, err := lookAtVersion(ctx, r.g, name)
-		if err != nil {
-			return err
+		if err != nil { // such as a version that was removed meanwhile
+			s.line("%s: %v", name, err)
+			continue
 		}
 		s.line("%s %s", name, shortSentence(look.version))
 	}
 	if len(refused) > 0 {
 		r.suggest("tidemill models show %s", refused[0])
 	}
-	return nil
 }
 
 // freshness shows the median time from an event to the first score of the version that it led to.

@@ -10,6 +10,7 @@ import (
 
 	"tidemill.dev"
 	"tidemill.dev/api"
+	"tidemill.dev/internal/data/ledger/fold"
 )
 
 // A recipe without a fresh model is left out, because its time is not known.
@@ -56,6 +57,29 @@ func TestStatusSuggests(t *testing.T) {
 	logged.Result.LogBytes = 0
 	if got := whyFailed(&logged); got != "tidemill runs show abcdefghij" {
 		t.Error(got)
+	}
+}
+
+// A refused version that cannot be read hides no other one.
+func TestRefusedVersions(t *testing.T) {
+	t.Parallel()
+	g := gatewayOf(t, func(w http.ResponseWriter, r *http.Request) {
+		name := r.URL.Query().Get("model")
+		if name == "gone" {
+			w.Header().Set("Content-Type", api.ProblemType)
+			w.WriteHeader(http.StatusNotFound)
+			_ = json.NewEncoder(w).Encode(api.Problem{Title: "there is no such model", Detail: "the model is gone"})
+			return
+		}
+		one := tidemill.Version{Model: name, Number: 1}
+		_ = json.NewEncoder(w).Encode(api.ModelWhole{Model: fold.Model{Name: name, Versions: []fold.Held{{Number: 1}}},
+			All: []api.ModelVersion{{Version: one, Judgement: &tidemill.Judgement{Sentence: "version 1 of " + name + " is refused: it is slow"}}}})
+	})
+	var s section
+	r := statusReport{g: g}
+	r.refusals(t.Context(), &s, []string{"gone@1", "there@1"})
+	if len(s.lines) != 2 || !strings.Contains(s.lines[0], "the model is gone") || s.lines[1] != "there@1 is refused: it is slow" || !slices.Equal(r.next, []string{"tidemill models show gone@1"}) {
+		t.Errorf("%q, next %q", s.lines, r.next)
 	}
 }
 
