@@ -180,7 +180,7 @@ func noModelText(s *api.Scorer) string {
 func showVersions(w io.Writer, s *api.ScorerShown, now time.Time) error {
 	return showBlock(w, "\nVersions that answer:\n", rowsOf(s.Versions[:min(len(s.Versions), mostSwaps)], func(v *api.ScorerVersion) []string {
 		return []string{show.Harmless(v.Model), fmt.Sprint(v.Version), age(now.Sub(v.Since)) + " ago"}
-	}, "MODEL", "VERSION", "SINCE"))
+	}, "MODEL", "VERSION", "SINCE"), len(s.Versions)-mostSwaps)
 }
 
 func showSwaps(w io.Writer, s *api.ScorerShown, now time.Time) error {
@@ -190,25 +190,29 @@ func showSwaps(w io.Writer, s *api.ScorerShown, now time.Time) error {
 			versions = fmt.Sprintf("%d → %d", x.Before, x.Version)
 		}
 		return []string{age(now.Sub(x.At)) + " ago", show.Harmless(x.Model), versions, fmt.Sprintf("%s/%d/%d", show.Harmless(x.Stream), x.Partition, x.Offset)}
-	}, "SWAP", "MODEL", "VERSION", "FIRST EVENT"))
+	}, "SWAP", "MODEL", "VERSION", "FIRST EVENT"), len(s.Swaps)-mostSwaps)
 }
 
 func showProcesses(w io.Writer, s *api.ScorerShown, now time.Time) error {
 	return showBlock(w, "\n", rowsOf(s.Running, func(r *api.ScorerProcess) []string {
 		return []string{show.Harmless(r.Host + "/" + r.ID), rateText(r.Numbers.Rate), show.Thousands(r.Lag), latency(r.Numbers.P50Seconds),
 			latency(r.Numbers.P99Seconds), show.Thousands(int64(r.Numbers.Scored)), show.Size(r.Bytes) + " of " + show.Size(r.Budget), percent(r.Numbers.HitRate), age(now.Sub(r.Began)) + " ago"}
-	}, "PROCESS", "RATE", "LAG", "P50", "P99", "SCORED", "MEMORY", "HITS", "SINCE"))
+	}, "PROCESS", "RATE", "LAG", "P50", "P99", "SCORED", "MEMORY", "HITS", "SINCE"), 0)
 }
 
-// showBlock prints a table below a title, if it has rows.
-func showBlock(w io.Writer, title string, rows [][]string) error {
+// showBlock prints a table below a title, if it has rows. More is the number of rows that are not shown.
+func showBlock(w io.Writer, title string, rows [][]string, more int) error {
 	if len(rows) == 1 {
 		return nil
 	}
 	if _, err := io.WriteString(w, title); err != nil {
 		return err
 	}
-	return show.Columns(w, rows)
+	err := show.Columns(w, rows)
+	if err == nil && more > 0 {
+		_, err = fmt.Fprintf(w, "… and %s more; -o json has all\n", show.Thousands(int64(more)))
+	}
+	return err
 }
 
 func scoreCommand() command.Command {

@@ -81,6 +81,20 @@ func TestAScorerIsShown(t *testing.T) {
 	expect(t, "one of which nothing is known", b.String(), "every event of a, to b", "unchanged", "no process has reported recently")
 }
 
+// A list that is not shown to its end says how many are left out.
+func TestAScorerWithManyVersions(t *testing.T) {
+	t.Parallel()
+	whole := shownScorer()
+	for range 1500 {
+		whole.Versions, whole.Swaps = append(whole.Versions, whole.Versions[0]), append(whole.Swaps, whole.Swaps[0])
+	}
+	var b strings.Builder
+	if err := showScorer(&b, &whole, scoringNow); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, "the scorer", b.String(), "… and 1,481 more; -o json has all\n\nRecent swaps:", "… and 1,482 more; -o json has all\n\nPROCESS")
+}
+
 func TestAnAnswerIsShown(t *testing.T) {
 	t.Parallel()
 	many := map[string]float64{}
