@@ -152,8 +152,9 @@ func (p *letterReplay) ask(ctx context.Context, g *client.Gateway, of api.Letter
 		}
 		all.Letters, all.Commands = append(all.Letters, got.Letters...), append(all.Commands, got.Commands...)
 		if len(all.Letters) == len(got.Letters) { // the first request
-			all.Matched, all.Replaying, all.Refused = got.Matched, got.Replaying, got.Refused
+			all.Matched, all.Replaying = got.Matched, got.Replaying
 		}
+		all.Refused = got.Refused // of all that are still open
 		if all.Left = got.Left; p.dryRun || got.Left == 0 || len(got.Letters) == 0 {
 			return &all, nil
 		}
@@ -165,10 +166,13 @@ func (p *letterReplay) tell(s *command.Session, got *api.LetterDone) {
 	if got.Replaying > 0 {
 		fmt.Fprintf(s.Stderr, "%s: already being replayed.\n", show.Count(got.Replaying, "dead letter"))
 	}
-	n := show.Count(len(got.Letters)+got.Left, "dead letter")
+	n := show.Count(len(got.Letters), "dead letter")
+	if got.Left > 0 && !p.dryRun {
+		fmt.Fprintf(s.Stderr, "%s not tried: give the same command again.\n", show.Count(got.Left, "dead letter"))
+	}
 	switch {
 	case p.dryRun:
-		fmt.Fprintf(s.Stdout, "%s would be replayed. Next: the same without --dry-run.\n", n)
+		fmt.Fprintf(s.Stdout, "%s would be replayed. Next: the same without --dry-run.\n", show.Count(len(got.Letters)+got.Left, "dead letter"))
 	case len(got.Letters) == 0 && len(got.Refused) > 0:
 		fmt.Fprintln(s.Stdout, "Nothing was replayed.")
 	case len(got.Letters) == 0:

@@ -287,3 +287,21 @@ func TestACommandThatFailsInTheMiddle(t *testing.T) {
 		t.Errorf("replay: %v", err)
 	}
 }
+
+// A replay may take several requests. Those that the last request refuses are still open, and those that it left too.
+func TestAReplayOfSeveralRequests(t *testing.T) {
+	t.Parallel()
+	answers := []api.LetterDone{{Matched: 4, Letters: []string{"a"}, Left: 3}, {Letters: []string{}, Left: 1, Refused: []api.RefusedGroup{{Reason: "no model", Count: 2}}}}
+	g := gatewayOf(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			_ = json.NewEncoder(w).Encode(answers[0])
+			answers = answers[1:]
+		}
+	})
+	var out, stderr strings.Builder
+	if err := (&letterReplay{noWait: true}).do(t.Context(), &call{Session: &command.Session{Stdout: &out, Stderr: &stderr}, g: g}); err != nil {
+		t.Error(err)
+	}
+	expect(t, "the sum", out.String(), "Replaying 1 dead letter.")
+	expect(t, "the rest", stderr.String(), "Skipped 2 dead letters: no model\n", "1 dead letter not tried: give the same command again.")
+}
