@@ -276,10 +276,18 @@ func (i *initialise) sayNext(s *command.Session, venv *environment) {
 		fmt.Fprintf(s.Stdout, "  (%s)\n", venv.commands())
 	}
 	if filepath.Clean(i.dir) != "." {
-		fmt.Fprintf(s.Stdout, "  cd %s\n", i.dir)
+		fmt.Fprintf(s.Stdout, "  cd %s\n", folderWord(i.dir))
 	}
 	fmt.Fprintf(s.Stdout, "  tidemill up\nand in another terminal, from the same folder:\n  %s\ntrainer/README.md explains the trainer.\n",
 		strings.Join(i.of.next, "\n  "))
+}
+
+// folderWord returns the name of a folder as a shell takes it, with quotes only if it needs them.
+func folderWord(dir string) string {
+	if strings.ContainsAny(dir, " \t\n'\"\\$&;()<>|*?[]{}#~`!") {
+		return show.Quoted(dir)
+	}
+	return dir
 }
 
 // initialFile is a file that init writes.

@@ -67,7 +67,7 @@ type environment struct {
 
 // commands returns the commands that make the environment by hand.
 func (e *environment) commands() string {
-	return fmt.Sprintf("cd %s && %s -m venv %s && %s", e.dir, e.python, venvFolder, e.installCommand())
+	return fmt.Sprintf("cd %s && %s -m venv %s && %s", folderWord(e.dir), e.python, venvFolder, e.installCommand())
 }
 
 // pipArgs returns pip's arguments. Only wheels are installed, so no compiler is needed.
@@ -123,7 +123,7 @@ func (e *environment) make(ctx context.Context) error {
 	}
 	if last, err := e.install(ctx); err != nil {
 		return fmt.Errorf("the packages of the trainer were not installed: %w\n%s\nThe files are written. If pip reached no index, connect to one, or set PIP_INDEX_URL. To continue:\n  cd %s && %s",
-			err, last, e.dir, e.installCommand())
+			err, last, folderWord(e.dir), e.installCommand())
 	}
 	return nil
 }

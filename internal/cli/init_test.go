@@ -17,6 +17,7 @@ import (
 
 	"tidemill.dev/config"
 	"tidemill.dev/internal/cli/connect"
+	"tidemill.dev/internal/cli/show"
 )
 
 func TestInit(t *testing.T) {
@@ -43,6 +44,8 @@ func TestInit(t *testing.T) {
 		}
 	}
 	mention(t, "elsewhere", ok(t, "init", filepath.Join(dir, "again")), "wrote ")
+	spaced := filepath.Join(dir, "Ada's (first) model")
+	mention(t, "a name with spaces", ok(t, "init", "--template", "text", "--no-venv", spaced), "\n  cd "+show.Quoted(spaced)+"\n", "(cd "+show.Quoted(filepath.Join(spaced, "trainer"))+" && ")
 }
 
 // init never overwrites a file. If one exists, it writes nothing at all.

@@ -14,6 +14,7 @@ import (
 	"tidemill.dev/broker/embedded"
 	"tidemill.dev/internal/cli/command"
 	"tidemill.dev/internal/cli/connect"
+	"tidemill.dev/internal/cli/show"
 	"tidemill.dev/internal/platform"
 )
 
@@ -137,11 +138,8 @@ func kafkaForms() []kafkaForm {
 		{"env", "variables of tidemill's commands and processes", func(w io.Writer, c kafkaClient) {
 			for _, v := range [][2]string{{"TIDEMILL_KAFKA", c.Kafka}, {"TIDEMILL_KAFKA_SASL", c.Mechanism}, {"TIDEMILL_KAFKA_USER", c.User},
 				{"TIDEMILL_KAFKA_PASSWORD_FILE", c.PasswordFile}, {"TIDEMILL_REDIS", c.Redis}, {"TIDEMILL_REDIS_PASSWORD_FILE", c.RedisPasswordFile}} {
-				fmt.Fprintf(w, "export %s=%s\n", v[0], quoted(v[1]))
+				fmt.Fprintf(w, "export %s=%s\n", v[0], show.Quoted(v[1]))
 			}
 		}},
 	}
 }
-
-// quoted returns a text as one word of a shell.
-func quoted(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

@@ -195,3 +195,6 @@ const (
 	UsualHeight = 24
 	UsualWidth  = 100
 )
+
+// Quoted returns a text as one word of a shell.
+func Quoted(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
