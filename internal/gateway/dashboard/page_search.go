@@ -2,6 +2,8 @@ package dashboard
 
 import (
 	"errors"
+	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -124,8 +126,12 @@ func (v *visit) hitsByKey(text string) (all []hit) {
 
 // hitsByName finds the things of the config whose names contain a text.
 func (v *visit) hitsByName(text string) (all []hit) {
+	found := map[string]int{} // number of hits by kind
 	add := func(kind, name, address string) {
-		if strings.Contains(name, text) && len(all) < mostHits {
+		if !strings.Contains(name, text) {
+			return
+		}
+		if found[kind]++; found[kind] <= mostHits {
 			all = append(all, hit{kind, name, address})
 		}
 	}
@@ -149,6 +155,11 @@ func (v *visit) hitsByName(text string) (all []hit) {
 	}
 	for _, d := range searchIn[api.Datasets](v, "/api/v1/data/datasets", url.Values{"prefix": {text}}).Datasets {
 		add("Dataset", d.Name, dataURL(d.Name))
+	}
+	for _, kind := range slices.Sorted(maps.Keys(found)) {
+		if n := found[kind]; n > mostHits {
+			v.missed = append(v.missed, fmt.Sprintf("%d of %d results of the kind %s are listed; type more of the name", mostHits, n, strings.ToLower(kind)))
+		}
 	}
 	return all
 }
