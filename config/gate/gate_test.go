@@ -131,6 +131,11 @@ func TestLanguage(t *testing.T) {
 		`confusion.classes["greet-late"].recall >= 0.75`:                                          false,
 		"confusion.classes.order.support == 200":                                                  true,
 		`confusion.matrix["greet-late"].order < 20`:                                               true,
+		"confusion.matrix.cancel.order < 3 && confusion.matrix.order.cancel == 0":                 true,
+		"'order' in confusion.matrix.cancel && champion.confusion.matrix.cancel.order == 0":       true,
+		"confusion.matrix.cancel.refund < 3":                                                      false, // no class has this label
+		"confusion.matrix.cancel.all(d, confusion.matrix.cancel[d] > 0)":                          true,  // only pairs with rows
+		"confusion.classes.all(c, confusion.classes.all(d, confusion.matrix[c][d] < 200))":        true,
 		"confusion.classes.all(c, confusion.classes[c].recall > 0.6)":                             true,
 		"confusion.classes.exists(c, confusion.classes[c].f1 > champion.confusion.classes[c].f1)": false,
 		"confusion.classes.exists_one(c, confusion.classes[c].f1 < 0.8)":                          true,
@@ -169,5 +174,22 @@ func TestMetricsOfAGate(t *testing.T) {
 		if got := strings.Join(Metrics(strings.Split(clauses, "; ")), " "); got != want {
 			t.Errorf("%s names %q, not %q", clauses, got, want)
 		}
+	}
+}
+
+// A label that no class has is a mistake in a clause, and the note names the classes.
+func TestALabelThatNoClassHas(t *testing.T) {
+	t.Parallel()
+	for clause, want := range map[string]string{
+		`confusion.matrix["cancel"]["ordre"] < 3`: `there is no ordre in confusion.matrix.cancel; did you mean order?`,
+		`confusion.matrix["cancle"]["order"] < 3`: `there is no cancle in confusion.matrix; did you mean cancel?`,
+	} {
+		j := judge(t, facts(), clause)
+		if j.Passed || j.Clauses[0].Note != want {
+			t.Errorf("%s: %+v", clause, j.Clauses)
+		}
+	}
+	if j := judge(t, facts(), "confusion.matrix.cancel.order < 3"); j.Clauses[0].Values["confusion.matrix.cancel.order"] != 0 || len(j.Clauses[0].Values) != 1 {
+		t.Errorf("%+v", j.Clauses)
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"cel.dev/cel-go/common/types"
+	"cel.dev/cel-go/common/types/ref"
+	"cel.dev/cel-go/common/types/traits"
 
 	"tidemill.dev"
 )
@@ -184,6 +186,9 @@ func (c *evaluation) absent(p path, at int, world map[string]any) string {
 	parent := path{steps: p.steps[:at]}
 	within, _, _ := parent.find(world)
 	known, _ := within.(map[string]any)
+	if row, is := within.(matrixRow); is {
+		known = row.classes
+	}
 	name := parent.String()
 	switch {
 	case name == ofConfusion, name == ofChampion && p.steps[at] == ofConfusion, name == ofChampion && p.steps[at] == "lead":
@@ -265,18 +270,54 @@ func confusion(f *tidemill.Figures) map[string]any {
 	}
 	classes, matrix := map[string]any{}, map[string]any{}
 	for _, c := range f.Classes {
+		matrix[c.Label] = newMatrixRow(classes)
 		classes[c.Label] = map[string]any{"precision": c.Precision.Value, "recall": c.Recall.Value, "f1": c.F1,
 			"support": float64(c.Support), "predicted": float64(c.Predicted)}
 	}
 	for _, c := range f.Cells {
-		row, is := matrix[f.Classes[c.Truth].Label].(map[string]any)
-		if !is {
-			row = map[string]any{}
-			matrix[f.Classes[c.Truth].Label] = row
-		}
-		row[f.Classes[c.Predicted].Label] = float64(c.Count)
+		matrix[f.Classes[c.Truth].Label].(matrixRow).cells[f.Classes[c.Predicted].Label] = float64(c.Count)
 	}
 	return map[string]any{"examples": float64(f.Examples), "accuracy": f.Accuracy.Value, "macroF1": f.MacroF1.Value, "classes": classes, "matrix": matrix}
+}
+
+// matrixRow is a row of the confusion matrix. A pair of classes without rows of the test data counts as 0, but is not among
+// the pairs that a clause goes through.
+type matrixRow struct {
+	traits.Mapper
+	cells, classes map[string]any
+}
+
+func newMatrixRow(classes map[string]any) matrixRow {
+	cells := map[string]any{}
+	return matrixRow{types.NewStringInterfaceMap(types.DefaultTypeAdapter, cells), cells, classes}
+}
+
+func (r matrixRow) count(label string) (any, bool) {
+	if n, is := r.cells[label]; is {
+		return n, true
+	}
+	_, is := r.classes[label]
+	return 0.0, is
+}
+
+func (r matrixRow) Find(label ref.Val) (ref.Val, bool) {
+	if text, is := label.Value().(string); is {
+		n, known := r.count(text)
+		return types.DefaultTypeAdapter.NativeToValue(n), known
+	}
+	return r.Mapper.Find(label)
+}
+
+func (r matrixRow) Get(label ref.Val) ref.Val {
+	if n, is := r.Find(label); is {
+		return n
+	}
+	return r.Mapper.Get(label)
+}
+
+func (r matrixRow) Contains(label ref.Val) ref.Val {
+	_, is := r.Find(label)
+	return types.Bool(is)
 }
 
 // inputs says how much training data there was. For data from a URI that is not known.

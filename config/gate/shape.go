@@ -126,8 +126,14 @@ func (p path) metric() string {
 func (p path) find(world map[string]any) (value any, which int, found bool) {
 	value = world
 	for i, step := range p.steps {
-		m, _ := value.(map[string]any)
-		next, is := m[step]
+		var next any
+		is := false
+		switch within := value.(type) {
+		case map[string]any:
+			next, is = within[step]
+		case matrixRow:
+			next, is = within.count(step)
+		}
 		if !is {
 			return nil, i, false
 		}
