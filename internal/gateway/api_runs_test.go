@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -153,7 +154,7 @@ func TestRunsAreCancelled(t *testing.T) {
 	if r := w.waitForState(ids["test-1"], tidemill.RunCancelled); r.Reason != "a test" {
 		t.Errorf("%+v", r)
 	}
-	all := w.asks("/api/v1/runs/cancel", `{"recipe":"intent","reason":"all"}`)
+	all := w.asks("/api/v1/runs/cancel", `{"recipe":"intent","reason":"all","first":1000}`) // of several requests it is not the first
 	if want := map[string]string{"bot-1": "cancelling", "bot-2": "cancelled", "bot-3": "cancelled"}; !maps.Equal(doneOf(all), want) {
 		t.Errorf("%+v", all)
 	}
@@ -205,6 +206,10 @@ func TestRunsAreRetried(t *testing.T) {
 	}
 	if not := w.asks("/api/v1/runs/retry", `{"runs":["`+fresh.ID+`"]}`); not.Runs[0].Done != "it has not ended: running" || !not.Runs[0].Refused {
 		t.Errorf("%+v", not)
+	}
+	later := w.asks("/api/v1/runs/retry", `{"runs":["`+ids["shop-3"]+`"],"rate":1,"first":3600}`) // the requests before it had 3600 runs
+	if r := w.waitForState(later.Runs[0].Run, tidemill.RunWaiting); time.Until(r.Due) < 30*time.Minute {
+		t.Errorf("%+v", r)
 	}
 	c := *w.config
 	c.Recipes = nil

@@ -184,7 +184,7 @@ type runHandler func(run *tidemill.Run, nth int) (api.RunDone, error)
 func (b *bulkChange) handleRuns(ask *api.RunsSelected, what runHandler) (done api.RunsDone, p *api.Problem) {
 	done.Runs = []api.RunDone{}
 	if len(ask.Runs) > 0 {
-		return done, b.doNamed(ask.Runs, what, &done)
+		return done, b.doNamed(ask.Runs, ask.First, what, &done)
 	}
 	where, p := runFilter(ask.Where)
 	if p != nil {
@@ -231,7 +231,7 @@ func (b *bulkChange) means(where *filter.Filter, r *tidemill.Run) bool {
 }
 
 // doNamed handles the runs with the given ids.
-func (b *bulkChange) doNamed(ids []string, what runHandler, done *api.RunsDone) *api.Problem {
+func (b *bulkChange) doNamed(ids []string, first int, what runHandler, done *api.RunsDone) *api.Problem {
 	var all []tidemill.Run
 	for _, id := range unique(ids) {
 		run, p := b.g.findRun(b.ctx, b.r, access.Operate, id)
@@ -248,7 +248,7 @@ func (b *bulkChange) doNamed(ids []string, what runHandler, done *api.RunsDone) 
 			return p
 		}
 	}
-	return b.doEach(all, 0, what, done)
+	return b.doEach(all, first, what, done)
 }
 
 // cancelRuns requests that runs end.
@@ -257,7 +257,7 @@ func (g *Gateway) cancelRuns(w http.ResponseWriter, r *request) *api.Problem {
 	switch {
 	case p != nil:
 		return p
-	case ask.Rate != 0 || ask.First != 0:
+	case ask.Rate != 0:
 		return badParameter("rate", "a cancel has none")
 	}
 	b, end := g.newBulk(r, 0, ask.DryRun)
