@@ -48,7 +48,7 @@ type runStart struct {
 }
 
 func (p *runStart) flags(f *command.FlagSet) {
-	f.Each("key", "KEY[,KEY…]", "for this key; may be given several times", p.takeKeys)
+	f.Each("key", "KEY[,KEY…]", "for this key; may be given several times; \\, is a comma of a key", p.takeKeys)
 	f.Yes(&p.all, "all", "for every key that the recipe has had a request for")
 	f.Text(&p.where, "where", "", "CONDITION", "with --all: only keys for which this is true")
 	f.Text(&p.rate, "rate", "", "RATE", "no faster than this, such as 50/s")
@@ -56,9 +56,10 @@ func (p *runStart) flags(f *command.FlagSet) {
 	f.Yes(&p.dryRun, "dry-run", "only show what would be done")
 }
 
+// takeKeys splits a text at its commas. A comma after a backslash belongs to a key.
 func (p *runStart) takeKeys(text string) error {
-	for key := range strings.SplitSeq(text, ",") {
-		if key == "" {
+	for key := range strings.SplitSeq(strings.ReplaceAll(text, `\,`, "\x00"), ",") {
+		if key = strings.ReplaceAll(key, "\x00", ","); key == "" {
 			return fmt.Errorf("a key is empty")
 		}
 		p.keys = append(p.keys, key)

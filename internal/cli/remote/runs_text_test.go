@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -304,4 +305,17 @@ func TestAReplayOfSeveralRequests(t *testing.T) {
 	}
 	expect(t, "the sum", out.String(), "Replaying 1 dead letter.")
 	expect(t, "the rest", stderr.String(), "Skipped 2 dead letters: no model\n", "1 dead letter not tried: give the same command again.")
+}
+
+func TestKeysOfAStart(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string][]string{`a,b`: {"a", "b"}, `a\,b,c`: {"a,b", "c"}, `a\\,b`: {`a\,b`}, `a\b`: {`a\b`}} {
+		p := runStart{}
+		if err := p.takeKeys(text); err != nil || !slices.Equal(p.keys, want) {
+			t.Errorf("%s: %q, %v", text, p.keys, err)
+		}
+	}
+	if err := (&runStart{}).takeKeys("a,,b"); err == nil {
+		t.Error("an empty key was taken")
+	}
 }

@@ -104,7 +104,7 @@ func runActions() []action {
 				return call{path: "/api/v1/runs", body: api.RunsAsked{Recipe: a.Get("recipe"), Keys: a.all("key"), All: a.flag("all"), Where: a.Get("where"), Rate: rate, Priority: priority, DryRun: dry}}, err
 			},
 			command: func(a arguments) *commandLine {
-				return newCommand("runs", "start", a.Get("recipe")).flag("key", a.all("key")...).toggle("all", a.flag("all")).flag("where", a.Get("where")).flag("rate", rateFlag(a)).flag("priority", a.Get("priority"))
+				return newCommand("runs", "start", a.Get("recipe")).flag("key", keyFlags(a)...).toggle("all", a.flag("all")).flag("where", a.Get("where")).flag("rate", rateFlag(a)).flag("priority", a.Get("priority"))
 			},
 			read: readRuns("cancel-runs")},
 		{name: "cancel-runs", title: "Cancel…", heading: "Cancel runs", role: access.Operate, danger: true, dry: true,
@@ -128,6 +128,15 @@ func runActions() []action {
 			command: func(a arguments) *commandLine { return selectionCommand(a, "runs", "retry").flag("rate", rateFlag(a)) },
 			read:    readRuns("cancel-runs")},
 	}
+}
+
+// keyFlags returns the keys as the flag --key of runs start takes them.
+func keyFlags(a arguments) []string {
+	keys := a.all("key")
+	for i := range keys {
+		keys[i] = strings.ReplaceAll(keys[i], ",", `\,`)
+	}
+	return keys
 }
 
 // promotion makes the call of an action on one model.

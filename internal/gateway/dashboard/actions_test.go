@@ -95,13 +95,13 @@ func TestActionOnSeveralModels(t *testing.T) {
 	mustHave(t, submit(d, "/ui/act/rollback", url.Values{"model": {"a\r\nb@4"}}), "2 of 2", `/ui/act/rollback?model=m%403&amp;model=m%403`)
 }
 
-// A key may begin or end with a space. A run is started for that key, and not for another one without the space.
-func TestKeysKeepTheirSpaces(t *testing.T) {
+// A key may have commas, and begin or end with a space. A run is started for that key, and not for another one.
+func TestKeysWithCommasAndSpaces(t *testing.T) {
 	t.Parallel()
 	d, f := openRecording(t, fakeAPI{"POST /api/v1/runs": api.RunsDone{}})
-	body := submit(d, "/ui/act/start-runs", url.Values{"recipe": {"intent"}, "key": {" bot-1\r\nbot-2 \r\n\r\n"}})
-	mustHave(t, body, esc("tidemill runs start intent --key ' bot-1' --key 'bot-2 '"))
-	if len(f.bodies) != 1 || !strings.Contains(f.bodies[0], `"keys":[" bot-1","bot-2 "]`) {
+	body := submit(d, "/ui/act/start-runs", url.Values{"recipe": {"intent"}, "key": {" bot-1\r\nbot-2 \r\n\r\na,b"}})
+	mustHave(t, body, esc(`tidemill runs start intent --key ' bot-1' --key 'bot-2 ' --key 'a\,b'`))
+	if len(f.bodies) != 1 || !strings.Contains(f.bodies[0], `"keys":[" bot-1","bot-2 ","a,b"]`) {
 		t.Errorf("requests: %s", f.bodies)
 	}
 }
