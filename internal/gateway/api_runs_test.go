@@ -131,6 +131,11 @@ func TestTheSameStartIsDoneOnce(t *testing.T) {
 	if r := w.show(first.Runs[0].Run); r.Causes != 2 || len(r.Events) != 2 || !strings.HasPrefix(r.Waits, "recipe fraud is paused since ") {
 		t.Errorf("%+v", r)
 	}
+	for after, want := range map[string]map[string]string{"a": {"b": "requested before"}, "aa": {"b": "requested before"}, "b": {}} { // aa was forgotten since the request before
+		if rest := w.asks("/api/v1/runs", `{"recipe":"fraud","all":true,"after":"`+after+`"}`, name...); !maps.Equal(doneOf(rest), want) {
+			t.Errorf("after %s: %+v", after, rest)
+		}
+	}
 	dry := w.asks("/api/v1/runs", `{"recipe":"fraud","keys":["c"],"dryRun":true}`)
 	if doneOf(dry)["c"] != "would be requested" || len(w.list("?key=c")) != 0 {
 		t.Errorf("%+v", dry)

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -152,7 +153,9 @@ func unique(keys []string) (once []string) {
 // run's due time depends on the position of its key among all keys.
 func (b *bulkChange) startKeys(ask *api.RunsAsked, keys []string) (done api.RunsDone, p *api.Problem) {
 	first := 0
-	if ask.After != "" {
+	if ask.After != "" && ask.All { // a key may have gone since
+		first, _ = slices.BinarySearchFunc(keys, ask.After, func(key, after string) int { return cmp.Or(cmp.Compare(key, after), -1) })
+	} else if ask.After != "" {
 		if first = slices.Index(keys, ask.After) + 1; first == 0 {
 			return done, badParameter("after", "it is no longer among the keys: start again without it, with the same "+api.HeaderIdempotencyKey)
 		}
