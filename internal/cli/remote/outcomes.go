@@ -86,12 +86,16 @@ func (l *outcomeList) Run(ctx context.Context, s *command.Session, _ []string) (
 	defer func() { err = errors.Join(err, from.Close(ctx)) }()
 	book := outcomeBook{at: map[outcomeKey]*tidemill.OutcomeData{}}
 	err = from.Follow(ctx, connect.Following{Stream: tidemill.StreamOutcomes, Start: l.start, ToEnd: true, Begun: func() {}}, func(e *follow.Event) error {
-		return l.take(&book, e)
+		l.take(&book, e)
+		return nil
 	})
-	switch {
-	case err != nil:
+	if err != nil {
 		return fmt.Errorf("list the outcomes: %w", err)
-	case l.output == "json":
+	}
+	if book.skipped > 0 {
+		fmt.Fprintf(s.Stderr, "Not counted, because unreadable: %s. The first: %s\n", show.Count(book.skipped, "outcome"), book.why)
+	}
+	if l.output == "json" {
 		return book.write(s.Stdout, l)
 	}
 	return book.tell(s.Stdout, s.Stderr, l)
@@ -104,19 +108,25 @@ type outcomeKey struct{ scorer, place string }
 type outcomeBook struct {
 	at  map[outcomeKey]*tidemill.OutcomeData
 	all []*tidemill.OutcomeData // in the order of their first revision here
+
+	skipped int    // number of unreadable outcomes
+	why     string // first of them, with the reason
 }
 
 // take adds an event of the stream of outcomes if it is asked for.
-func (l *outcomeList) take(b *outcomeBook, e *follow.Event) error {
+func (l *outcomeList) take(b *outcomeBook, e *follow.Event) {
 	if e.Err != nil || e.View.Type != tidemill.TypeOutcome && e.View.Type != tidemill.TypeOutcomeCorrected {
-		return nil
+		return
 	}
 	d := &tidemill.OutcomeData{}
 	if err := json.Unmarshal(e.View.Data, d); err != nil {
-		return fmt.Errorf("outcome %s cannot be read: %w", show.Harmless(e.View.ID), err)
+		if b.skipped++; b.skipped == 1 {
+			b.why = show.Harmless(e.View.ID + ": " + err.Error())
+		}
+		return
 	}
 	if l.scorer != "" && d.Scorer != l.scorer || l.key != "" && d.Key != l.key || l.model != "" && d.Model != l.model || l.version != 0 && d.Version != l.version {
-		return nil
+		return
 	}
 	if was := b.at[outcomeKey{d.Scorer, d.Place}]; was == nil {
 		b.at[outcomeKey{d.Scorer, d.Place}] = d
@@ -124,7 +134,6 @@ func (l *outcomeList) take(b *outcomeBook, e *follow.Event) error {
 	} else if was.Revision < d.Revision {
 		*was = *d
 	}
-	return nil
 }
 
 // shown returns the newest outcomes that are asked for.
