@@ -2,6 +2,7 @@ package score
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 
 	"tidemill.dev/broker"
@@ -31,6 +32,9 @@ func (s *session) splitCanary(b *batch, n int) {
 		return
 	}
 	plan, err := s.plans.planFor(m)
+	if err == nil {
+		err = otherSize(g.model, m)
+	}
 	if err != nil {
 		s.o.Models.Slot(champions.CanaryName(m.Ref().Model)).Refuse(m.Ref().Version, err)
 		m.Release()
@@ -61,6 +65,21 @@ func (s *session) splitCanary(b *batch, n int) {
 	b.groups = append(b.groups, group{target: g.target, model: m, canary: true, plan: plan, first: g.first + g.n, n: int32(len(s.taken))})
 }
 
+// otherSize returns an error if an input of the canary has another size than the same one of the champion, because an event
+// has one size.
+func otherSize(champion, canary *infer.Model) error {
+	for _, own := range canary.Inputs() {
+		for _, of := range champion.Inputs() {
+			for i := 1; of.Name == own.Name && i < min(len(own.Shape), len(of.Shape)); i++ { // the first size is the number of rows
+				if a, b := own.Shape[i], of.Shape[i]; a > 0 && b > 0 && a != b {
+					return fmt.Errorf("its input %s takes %d values, and that of version %d takes %d: no event fits both", own.Name, a, champion.Ref().Version, b)
+				}
+			}
+		}
+	}
+	return nil
+}
+
 // canaryOf returns the canary that answers next to a model, and its model; nil if the champion answers alone. It
 // returns a slot instead if events have to wait until the canary is loaded there.
 //
@@ -68,7 +87,7 @@ func (s *session) splitCanary(b *batch, n int) {
 // batch, here and in each process that takes a partition over: a user whose events it answers does not
 // come back to the champion because a process starts. The new owner of a partition cannot know whether the former one
 // had begun, so it waits for all canaries that it knows. A canary that cannot be loaded anywhere, or
-// whose inputs do not fit the scorer's map, answers nothing. The scorer reports that, and the canary is refused after its hold.
+// whose inputs do not fit the scorer's map or the champion's sizes, answers nothing. The scorer reports that, and the canary is refused after its hold.
 func (s *session) canaryOf(of *infer.Model) (*champions.Canary, *infer.Model, *serving.Slot) {
 	name := of.Ref().Model
 	c := s.o.Champions.Canary(name)

@@ -145,12 +145,19 @@ func TestACanaryThatIsNone(t *testing.T) {
 	}
 }
 
-// The canary has an input that the scorer's map does not name. The champion answers all events, and the scorer reports why.
+// The canary has an input that the scorer's map does not name, or takes other sizes than the champion, so no event fits
+// both. The champion answers all events, and the scorer reports why.
 func TestACanaryWithOtherInputs(t *testing.T) {
+	for input, says := range map[string]string{"z": "it has z", "x": "its input x takes 3 values, and that of version 1 takes 4"} {
+		t.Run(input, func(t *testing.T) { canaryWithInput(t, input, says) })
+	}
+}
+
+func canaryWithInput(t *testing.T, input, says string) {
 	w := newWorld(t, 1)
 	w.bots(1)
 	w.canary("m/bot-0", tidemill.Canary{Share: 0.9, Hold: time.Hour})
-	graph := proto{}.bytes(1, node("Relu", "y", "z")).text(2, "other").bytes(11, valueInfo("z", 3)).bytes(12, valueInfo("y", 3))
+	graph := proto{}.bytes(1, node("Relu", "y", input)).text(2, "other").bytes(11, valueInfo(input, 3)).bytes(12, valueInfo("y", 3))
 	w.model(artifactOf("m/bot-0", 2), proto{}.number(1, 8).bytes(7, graph).bytes(8, proto{}.number(2, 13)))
 	told := make(chan string, 10)
 	p := &process{w: w, unloadable: func(model string, version, kept int, err error) {
@@ -164,10 +171,10 @@ func TestACanaryWithOtherInputs(t *testing.T) {
 		w.waitEvents(streamOut, n/2)
 		return len(told) > 0
 	})
-	if got := <-told; !strings.HasPrefix(got, "m/bot-0 canary@2 keeps 0: cannot serve: ") || !strings.Contains(got, "it has z") || len(told) > 0 {
+	if got := <-told; !strings.HasPrefix(got, "m/bot-0 canary@2 keeps 0: cannot serve: ") || !strings.Contains(got, says) || len(told) > 0 {
 		t.Errorf("it is reported that %s, and %d more", got, len(told))
 	}
-	if at := p.s.Standing(); !strings.Contains(at.LastError, "it has z") {
+	if at := p.s.Standing(); !strings.Contains(at.LastError, says) {
 		t.Errorf("the last error is %q", at.LastError)
 	}
 	if got := countByVersion(w.outputs(streamOut), "m/bot-0"); got["1"] != n/2 || len(got) != 1 {
