@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -108,7 +109,7 @@ func fleetShape() *shape { return of().with(ofFleet, of(FleetFigures()...)) }
 func CheckStop(text string) error { return checkIn(ofFleets, text) }
 
 // Stops returns the first clause that is true of a rollout's figures; empty if none is. A clause that cannot be
-// decided, such as one that divides by zero, is an error.
+// decided, such as one that divides by zero, is an error if no other clause is true.
 func Stops(clauses []string, figures map[string]float64) (string, error) {
 	fleet := map[string]any{}
 	for name, v := range figures {
@@ -118,18 +119,18 @@ func Stops(clauses []string, figures map[string]float64) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	var undecided []error
 	for _, c := range g.clauses {
 		out, _, err := c.program.Eval(map[string]any{ofFleet: fleet})
-		if err != nil {
-			return "", fmt.Errorf("decide the stop clause %s: %w", brief(c.text), err)
-		}
 		stop, is := out.(types.Bool)
-		if !is {
-			return "", fmt.Errorf("decide the stop clause %s: it is neither true nor false", brief(c.text))
-		}
-		if stop {
+		switch {
+		case err != nil:
+			undecided = append(undecided, fmt.Errorf("decide the stop clause %s: %w", brief(c.text), err))
+		case !is:
+			undecided = append(undecided, fmt.Errorf("decide the stop clause %s: it is neither true nor false", brief(c.text)))
+		case bool(stop):
 			return c.text, nil
 		}
 	}
-	return "", nil
+	return "", errors.Join(undecided...)
 }

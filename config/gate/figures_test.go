@@ -6,6 +6,7 @@ import (
 )
 
 func TestStops(t *testing.T) {
+	const undecided = "fleet.worse / (fleet.failed * 0) > 1 ? fleet.worse : 1 > 2"
 	figures := map[string]float64{FleetWorse: 0.03, FleetFailed: 0, FleetKeys: 12, FleetRefused: 0.1, FleetRuns: 14, FleetLabelled: 2, FleetMeasured: 10, FleetPromoted: 9}
 	for _, c := range []struct {
 		clauses []string
@@ -14,13 +15,14 @@ func TestStops(t *testing.T) {
 		{[]string{"fleet.worse > 0.02"}, "fleet.worse > 0.02"},
 		{[]string{"fleet.worse > 0.05"}, ""},
 		{[]string{"fleet.failed > 0.2", "fleet.keys >= 12 && fleet.refused > 0.05"}, "fleet.keys >= 12 && fleet.refused > 0.05"},
+		{[]string{undecided, "fleet.worse > 0.02"}, "fleet.worse > 0.02"},
 		{nil, ""},
 	} {
 		if got, err := Stops(c.clauses, figures); err != nil || got != c.want {
 			t.Errorf("%q: %q, %v; want %q", c.clauses, got, err, c.want)
 		}
 	}
-	for _, clause := range []string{"fleet.worse / (fleet.failed * 0) > 1 ? fleet.worse : 1 > 2", "fleet.nothing > 1"} {
+	for _, clause := range []string{undecided, "fleet.nothing > 1"} {
 		if _, err := Stops([]string{clause}, figures); err == nil {
 			t.Errorf("%s: decided", clause)
 		}
