@@ -263,19 +263,25 @@ func nest(metrics map[string]float64) map[string]any {
 	return all
 }
 
-// confusion arranges figures by the labels of their classes; it is empty without figures.
+// confusion arranges figures by the labels of their classes; it is empty without figures. A row without an answer
+// has the empty label. That is not a class: it occurs only as an answer in the matrix.
 func confusion(f *tidemill.Figures) map[string]any {
 	if f == nil {
 		return map[string]any{}
 	}
 	classes, matrix := map[string]any{}, map[string]any{}
 	for _, c := range f.Classes {
+		if c.Label == "" {
+			continue
+		}
 		matrix[c.Label] = newMatrixRow(classes)
 		classes[c.Label] = map[string]any{"precision": c.Precision.Value, "recall": c.Recall.Value, "f1": c.F1,
 			"support": float64(c.Support), "predicted": float64(c.Predicted)}
 	}
 	for _, c := range f.Cells {
-		matrix[f.Classes[c.Truth].Label].(matrixRow).cells[f.Classes[c.Predicted].Label] = float64(c.Count)
+		if row, is := matrix[f.Classes[c.Truth].Label].(matrixRow); is {
+			row.cells[f.Classes[c.Predicted].Label] = float64(c.Count)
+		}
 	}
 	return map[string]any{"examples": float64(f.Examples), "accuracy": f.Accuracy.Value, "macroF1": f.MacroF1.Value, "classes": classes, "matrix": matrix}
 }
@@ -297,7 +303,7 @@ func (r matrixRow) count(label string) (any, bool) {
 		return n, true
 	}
 	_, is := r.classes[label]
-	return 0.0, is
+	return 0.0, is || label == "" // the empty label means rows without an answer
 }
 
 func (r matrixRow) Find(label ref.Val) (ref.Val, bool) {

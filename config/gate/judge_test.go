@@ -192,6 +192,33 @@ func TestWithoutAChampion(t *testing.T) {
 	}
 }
 
+// Rows without an answer are no class, but the matrix counts them.
+func TestRowsWithoutAnAnswer(t *testing.T) {
+	t.Parallel()
+	all, f := facts(), facts()
+	m := &tidemill.Figures{Classes: []tidemill.Class{{Predicted: 1}}}
+	m.Classes = append(m.Classes, f.Report.Measured.Classes...)
+	for _, c := range f.Report.Measured.Cells {
+		m.Cells = append(m.Cells, tidemill.Cell{Truth: c.Truth + 1, Predicted: c.Predicted + 1, Count: c.Count})
+	}
+	m.Cells = append(m.Cells, tidemill.Cell{Truth: 1, Predicted: 0, Count: 1})
+	f.Report.Measured = m
+	label := m.Classes[1].Label
+	for _, c := range []struct {
+		f      Facts
+		clause string
+	}{
+		{f, "confusion.classes.all(c, confusion.classes[c].recall > 0)"},
+		{f, "confusion.matrix.all(c, c != '')"},
+		{f, `confusion.matrix["` + label + `"][""] == 1`},
+		{all, `confusion.matrix["` + label + `"][""] == 0`},
+	} {
+		if got := judge(t, c.f, c.clause); !got.Passed {
+			t.Errorf("%s: %+v", c.clause, got.Clauses)
+		}
+	}
+}
+
 // Values that are not numbers do no harm, and are not in the reported values.
 func TestNoNumbers(t *testing.T) {
 	t.Parallel()

@@ -199,7 +199,7 @@ func TestAVersionThatCannotBeServed(t *testing.T) {
 	r := w.registrar()
 	w.finish(r, runEnd{model: "m", accuracy: 0.6})
 	w.trial = &tidemill.ServingCheck{Scorer: "intents", Error: "it is cut off, or is no ONNX file"}
-	w.finish(r, runEnd{model: "m", accuracy: 0.9, files: map[string]string{"predictions.csv": "truth,predicted\na,b\nb,b\n"}})
+	w.finish(r, runEnd{model: "m", accuracy: 0.9, files: map[string]string{"predictions.csv": "truth,predicted\na,b\nb,b\nb,\n"}})
 	if ask := w.tried[1]; ask.Model != "m" || ask.Key != "bot-42" || ask.Artifact == "" || !slices.Equal(ask.Labels, []string{"b"}) {
 		t.Errorf("tried was %+v", ask)
 	}
