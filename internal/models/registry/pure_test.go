@@ -62,7 +62,7 @@ func TestChosenMetrics(t *testing.T) {
 	for i := range 40 {
 		all[fmt.Sprintf("loss%02d", i)] = float64(i)
 	}
-	few := chosenMetrics(all, []string{"metrics.by.class.f1 > 1", "metrics.loss39 < 1"})
+	few := chosenMetrics(all, []string{"metrics.by.class.f1 > 1", `metrics["loss39"] < 1`})
 	if len(few) != tidemill.MaxMetrics || few["by.class.f1"] != 2 || few["loss39"] != 39 || few["accuracy"] != 1 || few["loss00"] != 0 {
 		t.Errorf("chosen were %v", few)
 	}

@@ -18,6 +18,7 @@ import (
 	"tidemill.dev"
 	"tidemill.dev/api"
 	"tidemill.dev/broker"
+	"tidemill.dev/config/gate"
 	"tidemill.dev/internal/data/ledger"
 	"tidemill.dev/internal/data/ledger/fold"
 	"tidemill.dev/internal/data/store"
@@ -55,7 +56,7 @@ func (r *Registrar) try(ctx context.Context, model, key, artifact string, report
 	ask := ServingRequest{Model: model, Key: key, Artifact: artifact}
 	if report.Measured != nil {
 		for _, c := range report.Measured.Classes {
-			if c.Predicted > 0 {
+			if c.Predicted > 0 && c.Label != "" { // a row without an answer has the empty label
 				ask.Labels = append(ask.Labels, c.Label)
 			}
 		}
@@ -203,9 +204,9 @@ func chosenMetrics(all map[string]float64, clauses []string) map[string]float64 
 	for name := range all {
 		names = append(names, name)
 	}
-	gate := strings.Join(clauses, "\n")
+	named := gate.Metrics(clauses)
 	unnamed := func(name string) int {
-		if strings.Contains(gate, "metrics."+name) {
+		if slices.Contains(named, name) {
 			return 0
 		}
 		return 1
