@@ -177,6 +177,9 @@ func (c *count) predictions() (Predictions, error) {
 		return Predictions{}, badFile("holds numbers, %d different ones in %d rows: %s", len(c.labels)-1, c.rows, ofRegression)
 	}
 	p := Predictions{Own: c.figures(c.own)}
+	if label, one := onlyTruth(p.Own); one {
+		p.Notes = append(p.Notes, fmt.Sprintf("the truth of each row of %s is %q, so no figure is about the other classes", FileName, label))
+	}
 	p.note(unanswered(c.own), c.rows, "predicted")
 	if c.silent == c.rows {
 		return p, nil
@@ -184,6 +187,19 @@ func (c *count) predictions() (Predictions, error) {
 	p.Champion, p.Lead = c.figures(c.champion), leadInterval(c.better, c.worse, c.rows)
 	p.note(c.silent, c.rows, "champion")
 	return p, nil
+}
+
+// onlyTruth returns the true label of all rows, if they have the same one.
+func onlyTruth(f *tidemill.Figures) (label string, one bool) {
+	for _, c := range f.Classes {
+		if c.Support > 0 && one {
+			return "", false
+		}
+		if c.Support > 0 {
+			label, one = c.Label, true
+		}
+	}
+	return label, one
 }
 
 func unanswered(cells map[pair]int) (n int) {

@@ -129,6 +129,15 @@ func TestLayouts(t *testing.T) {
 	}
 }
 
+// If all rows have one truth, the accuracy is easily 1, and a note says so.
+func TestOnlyOneTruth(t *testing.T) {
+	t.Parallel()
+	p := mustRead(t, "truth,predicted\na,a\na,b\na,a\n")
+	if want := []string{`the truth of each row of predictions.csv is "a", so no figure is about the other classes`}; !reflect.DeepEqual(p.Notes, want) {
+		t.Errorf("notes %q", p.Notes)
+	}
+}
+
 // An empty answer is wrong, and no class of the mean. A champion without answers has no figures.
 func TestNoAnswer(t *testing.T) {
 	t.Parallel()

@@ -59,7 +59,7 @@ func TestOursOverTheirs(t *testing.T) {
 
 func TestReportOfTheChampion(t *testing.T) {
 	t.Parallel()
-	both, alone := mustRead(t, rows), mustRead(t, "truth,predicted\na,a\na,b\n")
+	both, alone := mustRead(t, rows), mustRead(t, "truth,predicted\na,a\na,b\nb,b\n")
 	claims := map[string]float64{"champion.f1": 0.4}
 	for _, c := range []struct {
 		name    string
