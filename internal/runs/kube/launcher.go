@@ -145,7 +145,8 @@ func retryCall(ctx context.Context, call func(context.Context) error) error {
 		one, done := context.WithTimeout(ctx, callFor)
 		err := call(one)
 		done()
-		if err == nil || !isUndecided(err) || backoff.Sleep(ctx) != nil {
+		again := isUndecided(err) || apierrors.IsConflict(err) // a conflict: two objects counted against one quota at the same moment
+		if err == nil || !again || backoff.Sleep(ctx) != nil {
 			return err
 		}
 	}

@@ -236,6 +236,9 @@ func TestLaunchOutlivesAShortOutage(t *testing.T) {
 		"it has too much to do": func(_ *launchWorld, w http.ResponseWriter, _ *http.Request) {
 			answerStatus(w, 500, metav1.StatusReasonInternalError, "etcdserver: leader changed")
 		},
+		"its quota has just changed": func(_ *launchWorld, w http.ResponseWriter, _ *http.Request) {
+			answerStatus(w, 409, metav1.StatusReasonConflict, "Operation cannot be fulfilled on resourcequotas \"ml\": the object has been modified")
+		},
 		"it hangs up": func(*launchWorld, http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
 		"it hangs up when it is done": func(y *launchWorld, _ http.ResponseWriter, r *http.Request) {
 			y.apiServer.ServeHTTP(httptest.NewRecorder(), r)

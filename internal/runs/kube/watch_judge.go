@@ -157,12 +157,19 @@ func (s *attemptView) judgeLive(k knownRun, now time.Time) judgement {
 // ofPart returns the end of the attempt that follows from the end of one pod. It is nil if a worker
 // other than the first exits with success, because the attempt goes on.
 func ofPart(p *corev1.Pod, r *reading) *ending {
-	if r.end == nil || p.Status.Phase == corev1.PodSucceeded && !isFirstWorker(p) {
+	if r.end == nil || hasSucceeded(p) && !isFirstWorker(p) {
 		return nil
 	}
 	e := *r.end
 	e.reason = withPart(p, e.reason)
 	return &e
+}
+
+// hasSucceeded reports whether the agent of a pod has exited with success, even if another container still runs.
+func hasSucceeded(p *corev1.Pod) bool {
+	run := statusOf(p.Status.ContainerStatuses, containerRun)
+	return p.Status.Phase == corev1.PodSucceeded ||
+		p.Status.Phase == corev1.PodRunning && run != nil && run.State.Terminated != nil && run.State.Terminated.ExitCode == 0
 }
 
 // withPart adds the name of the worker or server to a message, unless it is the first worker.

@@ -55,6 +55,14 @@ func lingering(p *corev1.Pod) {
 	p.Spec.Containers[0].Env = []corev1.EnvVar{{Name: agent.EnvLinger, Value: "1m"}}
 }
 
+// besideProxy ends the container of the agent in a pod whose other container goes on.
+func besideProxy(reason string, exit int32) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		endsWith(reason, exit)(p)
+		p.Status.Phase = corev1.PodRunning
+	}
+}
+
 // Judgements of attempts under way.
 func TestAttemptsUnderWay(t *testing.T) {
 	t.Parallel()
@@ -115,6 +123,9 @@ func TestAttemptsUnderWay(t *testing.T) {
 		"its launcher made no Secret for its token":         {long(one(podLike(without("tidemill-attempt-r-1"))), troubleToken), underWay(nil), told{kind: "start", end: "secret \"tidemill-attempt-r-1\" not found"}},
 		"another trouble is not as old":                     {long(one(podLike(without("hf"))), troubleImage), underWay(nil), told{pending: "its container cannot be made: secret \"hf\" not found", again: true}},
 		"a worker has done its part":                        {attemptView{pods: []*corev1.Pod{podLike(worker("0"), isRunning), podLike(worker("1"), endsWith("Completed", 0))}}, underWay(nil), told{}},
+		"its agent was killed, and a proxy goes on":         {one(podLike(besideProxy("OOMKilled", 137))), underWay(nil), told{kind: "out-of-memory", end: "the command was killed for memory"}},
+		"its agent has left, and a proxy goes on":           {one(podLike(besideProxy("Completed", 0))), underWay(nil), told{kind: "silent", end: "exit status 0"}},
+		"a worker has done its part, and a proxy goes on":   {attemptView{pods: []*corev1.Pod{podLike(worker("0"), isRunning), podLike(worker("1"), besideProxy("Completed", 0))}}, underWay(nil), told{}},
 		"a worker was killed":                               {attemptView{pods: []*corev1.Pod{podLike(worker("1"), endsWith("OOMKilled", 137)), podLike(worker("0"), isRunning)}}, underWay(nil), told{kind: "out-of-memory", end: "worker 1: the command was killed for memory"}},
 		"one is gone that had done its part, and the first": {attemptView{pods: []*corev1.Pod{podLike(worker("2"), isRunning)}, gone: []*corev1.Pod{podLike(worker("1"), endsWith("Completed", 0)), podLike(worker("0"), isRunning)}}, underWay(nil), told{kind: "deleted", end: "was deleted, and not by us"}},
 		"a server is gone":                                  {attemptView{pods: []*corev1.Pod{podLike(worker("0"), isRunning)}, gone: []*corev1.Pod{podLike(server("0"), isRunning)}}, underWay(nil), told{kind: "deleted", end: "parameter server 0: its pod"}},

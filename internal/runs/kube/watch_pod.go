@@ -63,13 +63,20 @@ func read(p *corev1.Pod, now time.Time) reading {
 	return r
 }
 
-// running reads a pod whose container runs. If a node does not answer, the cluster sets its pods to
-// not ready, but leaves their containers ready. A kubelet would change both. The agent may be alive
-// on a partitioned network and still send beats, so the end is doubtful.
+// running reads a pod with a container that runs. That may be one that the cluster has added, such as a proxy. The
+// attempt ends when the container of the agent ends.
+//
+// If a node does not answer, the cluster sets its pods to not ready, without a reason, but leaves their containers
+// ready. A kubelet gives a reason. The agent may be alive on a partitioned network and still send beats, so the
+// end is doubtful.
 func (r *reading) running(p *corev1.Pod) {
 	run := statusOf(p.Status.ContainerStatuses, containerRun)
+	if run != nil && run.State.Terminated != nil {
+		r.end = endOf(p)
+		return
+	}
 	ready := conditionOf(p, corev1.PodReady)
-	if run != nil && run.Ready && ready != nil && ready.Status == corev1.ConditionFalse {
+	if run != nil && run.Ready && ready != nil && ready.Status == corev1.ConditionFalse && ready.Reason == "" {
 		r.end, r.doubtful = lost("node-lost", "its node %s does not answer any more", p.Spec.NodeName), true
 	}
 }

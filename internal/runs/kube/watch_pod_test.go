@@ -110,15 +110,15 @@ func TestWhatPodsSay(t *testing.T) {
 }
 
 // If a node does not answer, the cluster sets its pods to not ready and leaves their containers
-// ready. A kubelet would change both.
+// ready. A kubelet gives a reason: another container of the pod is not ready.
 func TestANodeThatIsNotHeardOf(t *testing.T) {
 	t.Parallel()
-	running := limited + "status: {phase: Running, conditions: [{type: Ready, status: 'READY'}], containerStatuses: [{name: run, ready: WELL, image: x, imageID: 'docker-pullable://r.example/t@sha256:abc', state: {running: {}}}]}"
+	running := limited + "status: {phase: Running, conditions: [{type: Ready, status: 'READY', reason: 'REASON'}], containerStatuses: [{name: run, ready: WELL, image: x, imageID: 'docker-pullable://r.example/t@sha256:abc', state: {running: {}}}]}"
 	for _, c := range []struct {
-		ready, well string
-		doubtful    bool
-	}{{"True", "true", false}, {"False", "true", true}, {"False", "false", false}} {
-		r := read(podOf(t, strings.NewReplacer("READY", c.ready, "WELL", c.well).Replace(running)), noon)
+		ready, reason, well string
+		doubtful            bool
+	}{{"True", "", "true", false}, {"False", "", "true", true}, {"False", "", "false", false}, {"False", "ContainersNotReady", "true", false}} {
+		r := read(podOf(t, strings.NewReplacer("READY", c.ready, "REASON", c.reason, "WELL", c.well).Replace(running)), noon)
 		if r.doubtful != c.doubtful || (r.end != nil) != c.doubtful || r.where.Image != "sha256:abc" || r.where.Node != "gpu-1" {
 			t.Errorf("%+v: %+v", c, r)
 		}
