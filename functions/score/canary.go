@@ -72,7 +72,7 @@ func otherSize(champion, canary *infer.Model) error {
 		for _, of := range champion.Inputs() {
 			for i := 1; of.Name == own.Name && i < min(len(own.Shape), len(of.Shape)); i++ { // the first size is the number of rows
 				if a, b := own.Shape[i], of.Shape[i]; a > 0 && b > 0 && a != b {
-					return fmt.Errorf("its input %s takes %d values, and that of version %d takes %d: no event fits both", own.Name, a, champion.Ref().Version, b)
+					return fmt.Errorf("its input %s takes %d values, and that of version %d takes %d: no event fits both; promote it without a canary when the events have its size", own.Name, a, champion.Ref().Version, b)
 				}
 			}
 		}
