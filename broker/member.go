@@ -320,14 +320,17 @@ type placement struct {
 	Began []string `json:"began,omitempty"` // topics that the group read before this generation, for groups that start at the latest event
 }
 
-// join joins the group and returns this member's partitions in the new generation.
+// join joins the group and returns this member's partitions in the new generation. The server first waits for the
+// other members and then for the leader; each wait has its own limit.
 func (m *member) join(ctx context.Context) ([]wire.TopicPartition, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*rebalanceTimeout)
-	defer cancel()
-	res, err := m.enter(ctx)
+	joining, done := context.WithTimeout(ctx, 2*rebalanceTimeout)
+	res, err := m.enter(joining)
+	done()
 	if err != nil {
 		return nil, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, 2*rebalanceTimeout)
+	defer cancel()
 	m.joined = int32(res.GenerationID)
 	sync := &kafka.SyncGroupRequest{GroupID: m.group, GenerationID: res.GenerationID, MemberID: res.MemberID,
 		ProtocolType: protocolType, ProtocolName: protocolName}
@@ -346,14 +349,21 @@ func (m *member) join(ctx context.Context) ([]wire.TopicPartition, error) {
 
 // syncGroup waits for the leader's assignment and sends heartbeats meanwhile. A dead leader may
 // delay it for more than a session, and kfake then removes the waiting members.
+//
+// If the connection breaks, it asks again. Another join would make the whole group join again. And kfake does not count
+// a join of a member that it still believes to wait here. It then waits for the full rebalance timeout, and from the
+// beginning after each other join. So three members that repeat their joins in turn would wait for ever.
 func (m *member) syncGroup(ctx context.Context, req *kafka.SyncGroupRequest) (*kafka.SyncGroupResponse, error) {
 	hctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	m.heartbeatLoop(hctx, memberIdentity{req.MemberID, int32(req.GenerationID)})
-	got, err := m.c.b.patient.SyncGroup(ctx, req)
-	if err == nil {
-		err = got.Error
-	}
+	got, err := retryUntil(ctx, func(ctx context.Context) (*kafka.SyncGroupResponse, error) {
+		got, err := m.c.b.patient.SyncGroup(ctx, req)
+		if err == nil {
+			err = got.Error
+		}
+		return got, err
+	})
 	if err != nil {
 		return nil, markOvertaken(asMembership(fmt.Errorf("sync: %w", err)))
 	}

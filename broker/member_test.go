@@ -104,6 +104,58 @@ func TestMemberBeatsWhileItWaits(t *testing.T) {
 	}
 }
 
+// A member whose connection breaks while it waits for the leader's assignment asks for the assignment again. A second
+// join would begin another rebalance of the whole group.
+func TestMemberAsksAgainForItsAssignment(t *testing.T) {
+	t.Parallel()
+	b, c := openFake(t, kfake.SeedTopics(1, "prod.events", "prod.dead-letters"), kfake.GroupMinSessionTimeout(time.Second))
+	leader := &rawMember{t: t, addr: c.ListenAddrs()[0]}
+	leader.join()
+	leader.sync()
+	leaderID := leader.id
+	var joins, syncs atomic.Int32
+	again := make(chan struct{})
+	c.Control(func(r kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		switch r := r.(type) {
+		case *kmsg.JoinGroupRequest:
+			joins.Add(1)
+		case *kmsg.SyncGroupRequest:
+			if r.MemberID == leaderID {
+				break
+			}
+			switch syncs.Add(1) {
+			case 1:
+				return nil, io.ErrUnexpectedEOF, true
+			case 2:
+				close(again)
+			}
+		}
+		return nil, nil, false
+	})
+	member, err := b.Consumer(t.Context(), ConsumerOptions{Group: "g", Streams: []string{"events"}, SessionTimeout: waitingSession})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer member.Close(context.Background())
+	for c.GroupInfo("prod.g").State != "PreparingRebalance" {
+		if err := retry.Sleep(t.Context(), time.Millisecond); err != nil {
+			t.Fatal(err)
+		}
+	}
+	leader.join()
+	before := joins.Load()
+	select {
+	case <-again:
+	case <-time.After(hostilePatience):
+		t.Fatalf("it asks %d times, and joins %d times more", syncs.Load(), joins.Load()-before)
+	}
+	leader.sync()
+	if after := joins.Load(); after != before {
+		t.Errorf("it joined %d times more", after-before)
+	}
+}
+
 // A member sends heartbeats while it waits for others to join. These may have died while joining,
 // which can stay unknown for longer than a session.
 func TestMemberBeatsWhileItJoins(t *testing.T) {
