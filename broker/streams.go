@@ -434,7 +434,7 @@ func (a actions) changes() []Change {
 
 // plan decides on the changes and does not make them. Its report has all fields except the changes.
 func plan(specs []StreamSpec, found foundStreams, o EnsureOptions) (actions, EnsureReport, error) {
-	replication, warnings, err := chooseReplication(found.brokers, o.Replication)
+	replication, warnings, err := chooseReplication(found, o.Replication)
 	if err != nil {
 		return actions{}, EnsureReport{}, err
 	}
@@ -458,7 +458,23 @@ func plan(specs []StreamSpec, found foundStreams, o EnsureOptions) (actions, Ens
 		report.Drift = append(report.Drift, drift(s, have, replication, o)...)
 	}
 	report.Unknown = slices.Sorted(maps.Keys(unknown))
+	if away := found.brokersAway(); away != "" && o.Replication == 0 && len(todo.create) > 0 {
+		return actions{}, report, fmt.Errorf("create stream %s: %s; with fewer replicas it could lose acknowledged events", todo.create[0].name, away)
+	}
 	return todo, report, nil
+}
+
+// brokersAway says that some streams have more replicas than Kafka has brokers now; empty if none has. So brokers that
+// do not answer belong to this Kafka.
+func (f *foundStreams) brokersAway() string {
+	most := 0
+	for _, s := range f.streams {
+		most = max(most, s.replication)
+	}
+	if most <= f.brokers {
+		return ""
+	}
+	return fmt.Sprintf("streams have %d replicas, and %d brokers of Kafka answer: start the others", most, f.brokers)
 }
 
 // mayGrow reports whether a stream may get more partitions.
@@ -468,8 +484,11 @@ func mayGrow(s StreamSpec, o EnsureOptions) bool {
 
 // chooseReplication returns three if there are three brokers. With three copies, two copies survive
 // the loss of any broker, and an acknowledged event is on at least two disks.
-func chooseReplication(brokers, asked int) (int, []string, error) {
-	n := asked
+func chooseReplication(found foundStreams, asked int) (int, []string, error) {
+	n, brokers := asked, found.brokers
+	if away := found.brokersAway(); away != "" && n == 0 {
+		return 1, []string{away + "; until then no stream can be created"}, nil
+	}
 	if n == 0 {
 		n = 1
 		if brokers >= 3 {

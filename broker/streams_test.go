@@ -471,6 +471,20 @@ func checkDrift(t *testing.T, all []Drift, want string) {
 	}
 }
 
+// A broker that is away for a while does not leave its mark on streams that are created meanwhile.
+func TestPlanWaitsForABrokerThatIsAway(t *testing.T) {
+	old, fresh := StreamSpec{Name: "messages", Partitions: 8}, StreamSpec{Name: "orders", Partitions: 8}
+	found := foundStreams{brokers: 2, streams: map[string]foundStream{"messages": has(old, 8, 3)}}
+	_, _, err := plan([]StreamSpec{old, fresh}, found, EnsureOptions{})
+	if err == nil || !strings.Contains(err.Error(), "create stream orders: streams have 3 replicas, and 2 brokers of Kafka answer: start the others") {
+		t.Errorf("a stream is to be created: %v", err)
+	}
+	todo, report, err := plan([]StreamSpec{old}, found, EnsureOptions{})
+	if err != nil || !todo.none() || len(report.Drift) != 0 || len(report.Warnings) != 1 {
+		t.Errorf("nothing is to be created: %+v, %+v, %v", todo.changes(), report, err)
+	}
+}
+
 func TestPlanRefusesMoreReplicasThanBrokers(t *testing.T) {
 	if _, _, err := plan(nil, foundStreams{brokers: 2}, EnsureOptions{Replication: 3}); err == nil {
 		t.Error("no error")
