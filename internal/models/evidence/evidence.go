@@ -1,11 +1,8 @@
 package evidence
 
 import (
-	"cmp"
 	"hash/fnv"
 	"math"
-	"math/bits"
-	"slices"
 )
 
 // Lead compares a candidate with the champion on the same events, one labelled event after the other. The lead is
@@ -245,28 +242,6 @@ func (m *Mean) logCapital(place float64) float64 {
 	return largest + math.Log(sum)
 }
 
-// EBH says which of many hypotheses are rejected, so that of the rejected ones a share of at most alpha is
-// expected to be true (e-BH by Wang and Ramdas). The e-values may depend on each other in any way.
-//
-// A fleet needs it: if each of 20,000 candidates is promoted with a risk of 2 %, 400 promotions are wrong.
-func EBH(evalues []float64, alpha float64) []bool {
-	order := make([]int, len(evalues))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(evalues[b], evalues[a]) })
-	rejected := make([]bool, len(evalues))
-	for k := len(order); k > 0; k-- {
-		if evalues[order[k-1]] >= float64(len(order))/(alpha*float64(k)) {
-			for _, i := range order[:k] {
-				rejected[i] = true
-			}
-			break
-		}
-	}
-	return rejected
-}
-
 // Before has the last results of a key's version before a rollout, at most 64, for the comparison with the
 // version after it: the pairs of a Lead, if old and new version have not answered the same events.
 //
@@ -295,12 +270,4 @@ func (b *Before) Take() (right, ok bool) {
 	b.Right >>= 1
 	b.Count--
 	return right, true
-}
-
-// Accuracy returns the share of right results among those that are not used, and 0 without any.
-func (b *Before) Accuracy() float64 {
-	if b.Count == 0 {
-		return 0
-	}
-	return float64(bits.OnesCount64(b.Right<<(64-b.Count))) / float64(b.Count)
 }

@@ -199,42 +199,6 @@ func TestALeadIsItsCounts(t *testing.T) {
 	}
 }
 
-// A fleet of 20,000 keys, 1,000 of whose candidates are better: of those that EBH promotes, at most 5 % are no
-// better, although every candidate is looked at after every 500 labels.
-func TestAFleetKeepsItsBudget(t *testing.T) {
-	t.Parallel()
-	const keys, better = 20000, 1000
-	r := rand.New(rand.NewPCG(1, 6))
-	leads := make([]*Lead, keys)
-	largest := make([]float64, keys) // of all looks: the worst that a reader of the dashboard can do
-	for i := range leads {
-		leads[i] = NewLead(0.05)
-		w := world{0.1, 0}
-		if i < better {
-			w.lead = 0.04
-		}
-		for n := 1; n <= 2500; n++ {
-			candidate, champion := w.next(r)
-			leads[i].Add("", candidate, champion)
-			if n%500 == 0 {
-				largest[i] = max(largest[i], leads[i].EValue())
-			}
-		}
-	}
-	var right, wrong, alone int
-	for i, rejected := range EBH(largest, 0.05) {
-		alone += count(i >= better && largest[i] >= 20)
-		right, wrong = right+count(rejected && i < better), wrong+count(rejected && i >= better)
-	}
-	t.Logf("%d of %d better ones promoted, and %d of %d that are no better; %d without the fleet's budget", right, better, wrong, keys-better, alone)
-	if wrong*20 > right+wrong {
-		t.Errorf("%d of %d promotions are wrong, at most 5 %% may be", wrong, right+wrong)
-	}
-	if right < better/2 {
-		t.Errorf("only %d of %d better candidates were promoted", right, better)
-	}
-}
-
 // A new trainer image that costs 8 points is found by its outcomes against those of the version before; one that
 // costs nothing, or less than the margin, is not stopped.
 func TestAWorseFleetIsFound(t *testing.T) {
@@ -268,33 +232,6 @@ func TestAWorseFleetIsFound(t *testing.T) {
 	}
 }
 
-func TestEBH(t *testing.T) {
-	for _, c := range []struct {
-		evalues []float64
-		want    string
-	}{
-		{nil, ""},
-		{[]float64{19}, "-"},
-		{[]float64{20}, "+"},
-		{[]float64{1, 41, 40, 0}, "-++-"},   // both reach 4/(0.05*2)
-		{[]float64{1, 79, 39, 0}, "----"},   // neither one alone, nor two together
-		{[]float64{80, 1, 1, 1}, "+---"},    // one alone
-		{[]float64{20, 20, 20, 20}, "++++"}, // all together
-	} {
-		var is string
-		for _, rejected := range EBH(c.evalues, 0.05) {
-			if rejected {
-				is += "+"
-			} else {
-				is += "-"
-			}
-		}
-		if is != c.want {
-			t.Errorf("%v: rejected %s, want %s", c.evalues, is, c.want)
-		}
-	}
-}
-
 func TestBefore(t *testing.T) {
 	var b Before
 	if _, ok := b.Take(); ok {
@@ -303,8 +240,8 @@ func TestBefore(t *testing.T) {
 	for i := range 70 {
 		b.Add(i%4 != 0)
 	}
-	if b.Count != 64 || b.Accuracy() != 0.75 {
-		t.Errorf("%d results with accuracy %v", b.Count, b.Accuracy())
+	if b.Count != 64 {
+		t.Errorf("it has %d results", b.Count)
 	}
 	for i := 69; i >= 6; i-- {
 		if right, ok := b.Take(); !ok || right != (i%4 != 0) {
