@@ -71,12 +71,12 @@ func TestProgramsAreBuiltAsMakeBuildDoes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := "CGO_ENABLED=0 $(GO) build -trimpath -tags grpcnotrace -gcflags=all=-dwarf=false -ldflags='-s -w' -o bin/tidemill ./cmd/tidemill;"
+	want := "CGO_ENABLED=0 $(GO) build -trimpath -tags grpcnotrace -gcflags=all=-dwarf=false -gcflags='tidemill.dev/internal/gateway/dashboard=-dwarf=false -l' -ldflags='-s -w' -o bin/tidemill ./cmd/tidemill;"
 	if !strings.Contains(string(data), want) {
 		t.Errorf("make build does not say %q", want)
 	}
 	got := slices.DeleteFunc(buildCommand("bin", "tidemill"), func(arg string) bool { return arg == "-buildvcs=auto" })
-	if line := strings.Join(got, " "); line != "go build -trimpath -tags=grpcnotrace -gcflags=all=-dwarf=false -ldflags=-s -w -o bin/tidemill ./cmd/tidemill" {
+	if line := strings.Join(got, " "); line != "go build -trimpath -tags=grpcnotrace -gcflags=all=-dwarf=false -gcflags=tidemill.dev/internal/gateway/dashboard=-dwarf=false -l -ldflags=-s -w -o bin/tidemill ./cmd/tidemill" {
 		t.Errorf("the image's is built by %q", line)
 	}
 }

@@ -34,7 +34,8 @@ const entrypoint = "/usr/local/bin/tidemill"
 // buildCommand returns the command for a program. The command has the flags of make build, and
 // stores the commit even if GOFLAGS turns that off.
 func buildCommand(folder, name string) []string {
-	return []string{"go", "build", "-trimpath", "-buildvcs=auto", "-tags=grpcnotrace", "-gcflags=all=-dwarf=false", "-ldflags=-s -w", "-o", filepath.Join(folder, name), "./cmd/" + name}
+	return []string{"go", "build", "-trimpath", "-buildvcs=auto", "-tags=grpcnotrace", "-gcflags=all=-dwarf=false",
+		"-gcflags=tidemill.dev/internal/gateway/dashboard=-dwarf=false -l", "-ldflags=-s -w", "-o", filepath.Join(folder, name), "./cmd/" + name}
 }
 
 // buildAll builds the programs into a permanent folder, so that an unchanged program is not linked
