@@ -88,6 +88,7 @@ type Attempt struct {
 	Reason  string    `json:"reason,omitempty"`
 	Pending string    `json:"pending,omitempty"` // reason why its container does not run yet
 	Began   time.Time `json:"began,omitzero"`    // time at which its container was seen to run, if it had to wait
+	Saved   bool      `json:"saved,omitempty"`   // whether it was lost after it had stored a new checkpoint
 	Where
 }
 
@@ -255,6 +256,7 @@ type RunFinished struct {
 	Outcome   Outcome    `json:"outcome"`
 	Reason    string     `json:"reason,omitempty"`
 	Permanent bool       `json:"permanent,omitempty"` // whether another attempt would fail too
+	Saved     bool       `json:"saved,omitempty"`     // whether a lost attempt has stored a new checkpoint
 	Candidate *Candidate `json:"candidate,omitempty"` // version that a successful attempt has made
 	Where
 	Result

@@ -220,6 +220,9 @@ func placeOfTry(a *tidemill.Attempt) string {
 	if a.ResumedFrom != "" {
 		parts = append(parts, "from a checkpoint")
 	}
+	if a.Saved {
+		parts = append(parts, "with a new checkpoint")
+	}
 	return strings.Join(parts, ", ")
 }
 

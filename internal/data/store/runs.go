@@ -68,26 +68,49 @@ func (s *Store) SetCheckpoint(ctx context.Context, run string, attempt int, t ap
 	return nil
 }
 
-// Checkpoint returns the newest checkpoint of a run; ErrNotFound if there is none. A power cut can empty the newest:
-// then it is the newest that can be read, and ErrCorrupt if there is none.
-func (s *Store) Checkpoint(ctx context.Context, run string) (t api.TreeRef, err error) {
-	if err := checkRun(run); err != nil {
-		return api.TreeRef{}, err
+// HasAdvanced reports whether an attempt has stored a checkpoint other than the one that was there.
+func (s *Store) HasAdvanced(ctx context.Context, run string, attempt int) (bool, error) {
+	all, err := s.checkpoints(ctx, run)
+	at, found := slices.BinarySearch(all, attempt)
+	if err != nil || !found {
+		return false, err
 	}
-	var attempts []int
+	own, err := s.checkpoint(ctx, checkpointKey(run, attempt))
+	if err != nil || at == 0 {
+		return err == nil, err
+	}
+	before, err := s.checkpoint(ctx, checkpointKey(run, all[at-1]))
+	return err == nil && own.Tree != before.Tree, err
+}
+
+// checkpoints returns the attempts of a run that have stored a checkpoint, in order.
+func (s *Store) checkpoints(ctx context.Context, run string) (attempts []int, err error) {
+	if err := checkRun(run); err != nil {
+		return nil, err
+	}
 	err = s.bucket.list(ctx, checkpointsOf(run), func(i item) error {
 		if _, attempt, ok := cutCheckpoint(i.key); ok {
 			attempts = append(attempts, attempt)
 		}
 		return nil
 	})
-	if err == nil && len(attempts) == 0 {
-		err = ErrNotFound
-	}
 	if err != nil {
-		return api.TreeRef{}, fmt.Errorf("checkpoint of run %s: %w", run, err)
+		return nil, fmt.Errorf("checkpoints of run %s: %w", run, err)
 	}
 	slices.Sort(attempts)
+	return attempts, nil
+}
+
+// Checkpoint returns the newest checkpoint of a run; ErrNotFound if there is none. A power cut can empty the newest:
+// then it is the newest that can be read, and ErrCorrupt if there is none.
+func (s *Store) Checkpoint(ctx context.Context, run string) (t api.TreeRef, err error) {
+	attempts, err := s.checkpoints(ctx, run)
+	if err != nil {
+		return api.TreeRef{}, err
+	}
+	if len(attempts) == 0 {
+		return api.TreeRef{}, fmt.Errorf("checkpoint of run %s: %w", run, ErrNotFound)
+	}
 	for _, attempt := range slices.Backward(attempts) {
 		if t, err = s.checkpoint(ctx, checkpointKey(run, attempt)); !errors.Is(err, ErrCorrupt) {
 			break

@@ -393,6 +393,12 @@ func checkpoints(w *world) {
 		w.must(err)
 		w.same(fmt.Sprintf("after attempt %d", c.attempt), got, trees[c.want])
 	}
+	w.must(w.SetCheckpoint(w.ctx(), run, 13, trees[0])) // the same as that of attempt 12
+	for attempt, want := range map[int]bool{1: true, 2: true, 3: false, 12: true, 13: false} {
+		got, err := w.HasAdvanced(w.ctx(), run, attempt)
+		w.must(err)
+		w.same(fmt.Sprintf("attempt %d has a new one", attempt), got, want)
+	}
 	w.wants(w.SetCheckpoint(w.ctx(), run, 1, api.TreeRef{Tree: "x"}), ErrInvalid)
 	_, err = w.Checkpoint(w.ctx(), "a/b")
 	w.wants(err, ErrInvalid)

@@ -50,6 +50,9 @@ func (f *Foreman) refill(ctx context.Context, pool string) error {
 // commit is not returned as an error, because Watch tries again.
 func (f *Foreman) conclude(ctx context.Context, run *tidemill.Run, component string, d tidemill.RunFinished) (*fold.Making, error) {
 	at := f.now()
+	if d.Outcome == tidemill.OutcomeLost {
+		d.Saved = f.hasSaved(ctx, run, d.Attempt)
+	}
 	d.Candidate = candidate(run, d, at)
 	_, m, err := f.appendFact(ctx, finishedFact(run, component, d, at), at)
 	if errors.Is(err, broker.ErrTooLarge) {
@@ -231,4 +234,14 @@ func forgotten(run *tidemill.Run) *tidemill.Run {
 		r.Reason = r.Cancel.Reason
 	}
 	return &r
+}
+
+// hasSaved reports whether an attempt has stored a new checkpoint. The end of an attempt does not wait for the store: if the
+// store does not answer, the attempt counts as one that has not.
+func (f *Foreman) hasSaved(ctx context.Context, run *tidemill.Run, attempt int) bool {
+	saved, err := f.opt.Store.HasAdvanced(ctx, run.ID, attempt)
+	if err != nil {
+		f.log.Warn("scheduler: whether a lost attempt has stored a new checkpoint is not known; it counts as one that has not", "recipe", run.Recipe, "key", run.Key, "run", run.ID, "reason", err)
+	}
+	return saved
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"tidemill.dev"
+	"tidemill.dev/api"
 )
 
 // impatient makes Silence short enough for a test. Attempts in tests send beats more often.
@@ -31,6 +32,28 @@ func TestWhoIsNotHeardOfIsLost(t *testing.T) {
 	}
 	if got, err := f.Finish(w.ctx(), run, 1, succeeded); err != nil || got.State != tidemill.RunRunning || got.Attempt().Number != 2 {
 		t.Errorf("a late word of the lost attempt makes of the run %+v, %v", got, err)
+	}
+}
+
+// A lost attempt that got further than those before it does not count towards the limit of losses. One that has only
+// saved the same files again does.
+func TestALostAttemptThatGotFurther(t *testing.T) {
+	w := newWorld(t, plain("intent"))
+	f := w.foreman(nil)
+	a := w.begun(f, wish("intent", "k", "1"))
+	for i, saved := range []string{"1", "1", "", "2"} {
+		w.waitUntil("the attempt is under way", func() bool {
+			w.must(f.Advance(w.ctx(), "intent", "k"))
+			return len(w.launch.of(a.Run)) == i+1
+		})
+		if saved != "" {
+			w.must(w.store.SetCheckpoint(w.ctx(), a.Run, i+1, api.TreeRef{Tree: strings.Repeat(saved, 64)}))
+		}
+		run, err := f.Finish(w.ctx(), w.run(f, a.Run), i+1, tidemill.RunFinished{Outcome: tidemill.OutcomeLost})
+		w.must(err)
+		if got, want := run.Attempts[i].Saved, i == 0 || i == 3; got != want {
+			t.Errorf("attempt %d got further: %v", i+1, got)
+		}
 	}
 }
 

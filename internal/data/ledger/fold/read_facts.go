@@ -100,6 +100,8 @@ func readFinished(q *reading, d *finishedFact) {
 			d.Reason = q.readText()
 		case "permanent":
 			d.Permanent = q.bool()
+		case "saved":
+			d.Saved = q.bool()
 		case "candidate":
 			q.skip()
 		default:

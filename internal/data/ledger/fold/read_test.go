@@ -75,7 +75,7 @@ func wholeWhere() tidemill.Where {
 }
 
 func wholeFinish() tidemill.RunFinished {
-	return tidemill.RunFinished{Attempt: 2, Outcome: tidemill.OutcomeFailed, Reason: "no", Permanent: true, Candidate: &tidemill.Candidate{Model: "m"}, Where: wholeWhere(),
+	return tidemill.RunFinished{Attempt: 2, Outcome: tidemill.OutcomeFailed, Reason: "no", Permanent: true, Saved: true, Candidate: &tidemill.Candidate{Model: "m"}, Where: wholeWhere(),
 		Result: tidemill.Result{Exit: -1, Signal: "SIGKILL", PeakMemory: 5, GPUSeconds: 2.25, Stages: []tidemill.Stage{{Name: "run", Seconds: 0.1}}, Artifact: "a", Bytes: 1, Files: 2,
 			Metrics: map[string]float64{"f1": 0.5, "loss": -1e-7}, LastLines: "a\nb\t\u00e9", LogBytes: 3, Cut: true}}
 }

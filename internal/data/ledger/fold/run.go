@@ -80,7 +80,7 @@ const (
 	KeptRuns = 10
 
 	maxAsked = 10_000 // greatest number of offsets in Run.Asked
-	maxLost  = 10     // greatest number of lost attempts of a run
+	maxLost  = 10     // number of lost attempts since a run's last checkpoint that ends the run
 )
 
 // Apply folds a fact in. The facts of a making must come in their order.
@@ -319,6 +319,7 @@ func (m *Making) finish(f Fact, d tidemill.RunFinished) Verdict {
 func closeAttempt(r *tidemill.Run, f Fact, d tidemill.RunFinished) {
 	a := r.Attempt()
 	a.Ended, a.Outcome, a.Reason, a.Pending = f.At, d.Outcome, d.Reason, ""
+	a.Saved = d.Saved && d.Outcome == tidemill.OutcomeLost
 	a.Where = a.With(d.Where)
 	if d.Outcome != tidemill.OutcomeLost || r.Result == nil {
 		r.Result = &d.Result
@@ -330,7 +331,7 @@ func (m *Making) afterAttempt(f Fact, d tidemill.RunFinished) Verdict {
 	r := m.Live
 	var p rule
 	_ = unmarshal(r.Plan, &p) // the fold has written it
-	failures, lost := count(r, tidemill.OutcomeFailed), count(r, tidemill.OutcomeLost)
+	failures, lost := count(r.Attempts, tidemill.OutcomeFailed), count(sinceSaved(r.Attempts), tidemill.OutcomeLost)
 	switch {
 	case r.Cancel != nil:
 		return m.end(f, tidemill.RunCancelled, r.Cancel.Reason)
@@ -342,7 +343,7 @@ func (m *Making) afterAttempt(f Fact, d tidemill.RunFinished) Verdict {
 		return m.end(f, tidemill.RunSucceeded, "")
 	case d.Outcome == tidemill.OutcomeLeft: // without a limit: a laptop may be stopped often
 		rest(r, r.Asking)
-	case d.Outcome == tidemill.OutcomeLost && lost == 1:
+	case d.Outcome == tidemill.OutcomeLost && lost <= 1:
 		rest(r, r.Asking)
 	case d.Outcome == tidemill.OutcomeLost && lost < maxLost:
 		rest(r, f.At.Add(backoffWait(p.Backoff, lost-1)))
@@ -356,13 +357,24 @@ func (m *Making) afterAttempt(f Fact, d tidemill.RunFinished) Verdict {
 	return Verdict{Result: Accepted}
 }
 
-func count(r *tidemill.Run, o tidemill.Outcome) (n int) {
-	for i := range r.Attempts {
-		if r.Attempts[i].Outcome == o {
+func count(all []tidemill.Attempt, o tidemill.Outcome) (n int) {
+	for i := range all {
+		if all[i].Outcome == o {
 			n++
 		}
 	}
 	return n
+}
+
+// sinceSaved returns the attempts after the last one that was lost with a new checkpoint. A run that gets further
+// each time may lose any number of machines.
+func sinceSaved(all []tidemill.Attempt) []tidemill.Attempt {
+	for i := len(all); i > 0; i-- {
+		if all[i-1].Saved {
+			return all[i:]
+		}
+	}
+	return all
 }
 
 // rest ends an attempt that another one follows. Runs wait in the order of their times, so a run that

@@ -210,6 +210,8 @@ func TestFailuresAndLosses(t *testing.T) {
 		"llllllllll":   "asked 10s 20s 35s 35s 35s 35s 35s 35s failed",
 		"lllllllllf":   "asked 10s 20s 35s 35s 35s 35s 35s 35s 10s",
 		"fllllllllllx": "10s asked 10s 20s 35s 35s 35s 35s 35s 35s failed",
+		"llllllllkl":   "asked 10s 20s 35s 35s 35s 35s 35s asked asked",
+		"kllllllllll":  "asked asked 10s 20s 35s 35s 35s 35s 35s 35s failed",
 		"eeeeeeeeeeee": "asked asked asked asked asked asked asked asked asked asked asked asked",
 		"c":            "cancelled",
 		"fc":           "10s cancelled",
@@ -224,8 +226,8 @@ func TestFailuresAndLosses(t *testing.T) {
 				break
 			}
 			s.is(s.start("run-e", i+1, patient), fold.Accepted)
-			outcome := map[rune]tidemill.Outcome{'f': "failed", 'l': "lost", 'e': "left", 's': "succeeded", 'c': "cancelled", 'p': "failed"}[c]
-			s.is(s.fold(tidemill.TypeRunFinished, "run-e", tidemill.RunFinished{Attempt: i + 1, Outcome: outcome, Permanent: c == 'p'}), fold.Accepted)
+			outcome := map[rune]tidemill.Outcome{'f': "failed", 'l': "lost", 'k': "lost", 'e': "left", 's': "succeeded", 'c': "cancelled", 'p': "failed"}[c]
+			s.is(s.fold(tidemill.TypeRunFinished, "run-e", tidemill.RunFinished{Attempt: i + 1, Outcome: outcome, Permanent: c == 'p', Saved: c == 'k'}), fold.Accepted)
 			if s.ended != nil {
 				got = append(got, string(s.ended.State))
 				continue
