@@ -123,10 +123,21 @@ func (a arguments) since(name string, now time.Time) (*time.Time, error) {
 }
 
 // commandLine is the command that does the same as an action.
-type commandLine struct{ words []string }
+type commandLine struct {
+	words []string
+	last  []string // arguments that would be read as flags before --
+}
 
 func newCommand(words ...string) *commandLine {
-	return &commandLine{words: append([]string{"tidemill"}, words...)}
+	c := &commandLine{words: []string{"tidemill"}}
+	for _, w := range words {
+		if len(c.last) > 0 || strings.HasPrefix(w, "-") { // such as a key
+			c.last = append(c.last, w)
+		} else {
+			c.words = append(c.words, w)
+		}
+	}
+	return c
 }
 
 // flag adds a flag, unless its value is empty.
@@ -149,8 +160,12 @@ func (c *commandLine) toggle(name string, on bool) *commandLine {
 
 // String quotes the words for a shell.
 func (c *commandLine) String() string {
-	quoted := make([]string, len(c.words))
-	for i, w := range c.words {
+	all := c.words
+	if len(c.last) > 0 {
+		all = slices.Concat(all, []string{"--"}, c.last)
+	}
+	quoted := make([]string, len(all))
+	for i, w := range all {
 		quoted[i] = shellWord(w)
 	}
 	return strings.Join(quoted, " ")

@@ -216,6 +216,19 @@ func TestShellWords(t *testing.T) {
 	}
 }
 
+// A key that begins like a flag comes after --.
+func TestACommandWithAKeyLikeAFlag(t *testing.T) {
+	t.Parallel()
+	for want, c := range map[string]*commandLine{
+		"tidemill forget --reason 'a b' -- -1": newCommand("forget", "-1").flag("reason", "a b"),
+		"tidemill forget bot-1 --yes":          newCommand("forget", "bot-1").toggle("yes", true),
+	} {
+		if got := c.String(); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
+
 // Every action undoes with an action that exists, and its page has a form without a script.
 func TestEveryActionHasAPage(t *testing.T) {
 	t.Parallel()
