@@ -257,7 +257,7 @@ func (l *Ledger) Find(ctx context.Context, beginning string) (*tidemill.Run, err
 	case len(ids) == 0:
 		return nil, fmt.Errorf("look up run %s: %w", beginning, ErrUnknown)
 	case len(ids) > 1:
-		return nil, fmt.Errorf("look up run %s: %w: %s and %s; give more of it", beginning, ErrAmbiguous, ids[0], ids[1])
+		return nil, fmt.Errorf("look up run %s: %w; give more of it", beginning, ErrAmbiguous) // without ids, because the caller may not see these runs
 	}
 	return l.Run(ctx, ids[0])
 }
