@@ -21,6 +21,7 @@ from ._values import PathLike, as_json, need
 Event = Dict[str, Any]
 
 BATCH = 1000  # events in one request
+BATCH_BYTES = 8 << 20  # bytes of these events; a gateway takes 16 MiB
 ENDED = ("succeeded", "failed", "cancelled")
 
 
@@ -36,7 +37,7 @@ class Stored:
 
 
 def event(type: str, data: Any = None, subject: str = "", source: str = "/python", **attributes: str) -> Event:
-    """Make a CloudEvent with a new id. The subject is the key, such as a shop's name."""
+    """Make a CloudEvent with a new id. The subject is the key, such as a shop's name. Dates in the data become text."""
     made = {"specversion": "1.0", "id": uuid.uuid4().hex, "source": source, "type": type, **attributes}
     if subject:
         made["subject"] = subject
@@ -78,8 +79,7 @@ class Client:
         all_ = [_filled(e) for e in ([events] if isinstance(events, dict) else events)]
         path = f"/streams/{quote(stream, safe='')}" if stream else "/events"
         out: List[Stored] = []
-        for at in range(0, len(all_), BATCH):
-            body = json.dumps(all_[at : at + BATCH]).encode()
+        for body in _bodies(all_):
             answer = self._gateway.send("POST", path, None, body, {"Content-Type": "application/cloudevents-batch+json"})
             out.extend(_stored(a) for a in json.loads(answer)["events"])
         return out
@@ -309,6 +309,20 @@ def _filled(given: Event) -> Event:
     if "data" in filled:
         filled["data"] = as_json(filled["data"])
     return filled
+
+
+def _bodies(events: Sequence[Event]) -> Iterator[bytes]:
+    """Put events together that one request may have."""
+    some: List[str] = []
+    size = 0
+    for text in map(json.dumps, events):
+        if some and (len(some) == BATCH or size + len(text) > BATCH_BYTES):
+            yield f"[{','.join(some)}]".encode()
+            some, size = [], 0
+        some.append(text)
+        size += len(text)
+    if some:
+        yield f"[{','.join(some)}]".encode()
 
 
 def _stored(answer: Mapping[str, Any]) -> Stored:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import importlib
 import math
 import os
@@ -25,6 +26,8 @@ def plain(value: Any) -> Any:
     """Turn values of numpy, pandas and torch into those of Python."""
     if isinstance(value, (str, bytes, bool, int, float)) or value is None:
         return value
+    if type(value).__name__ in ("NAType", "NaTType"):  # pandas.NA and pandas.NaT: a missing value
+        return None
     if isinstance(value, dict):
         return {str(k): plain(v) for k, v in value.items()}
     if hasattr(value, "detach"):  # a tensor of torch
@@ -38,12 +41,14 @@ def plain(value: Any) -> Any:
 
 
 def as_json(value: Any) -> Any:
-    """Turn values into those of JSON. It has no NaN, so a missing number is null."""
+    """Turn values into those of JSON. It has no NaN, so a missing number is null. A date or a time becomes text."""
     value = plain(value)
     if isinstance(value, dict):
         return {k: as_json(v) for k, v in value.items()}
     if isinstance(value, list):
         return [as_json(v) for v in value]
+    if isinstance(value, (datetime.date, datetime.time)):
+        return value.isoformat()
     return None if isinstance(value, float) and math.isnan(value) else value
 
 

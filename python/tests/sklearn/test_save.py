@@ -55,6 +55,11 @@ def pipeline(model: Any) -> Any:
 class Outcomes(unittest.TestCase):
     """The input of a recipe with outcomes."""
 
+    def test_a_missing_answer_of_pandas(self) -> None:
+        with tempfile.TemporaryDirectory() as out:
+            Run({"TIDEMILL_OUT": out}).predictions(pd.Series([1, 2], dtype="Int64"), pd.Series([1, None], dtype="Int64"))
+            self.assertEqual((pathlib.Path(out) / "predictions.csv").read_text(), "truth,predicted\n1,1\n2,\n")
+
     def test_a_frame_and_parquet(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             file = pathlib.Path(folder) / "in" / "history" / "outcomes.ndjson"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 import pathlib
 import socket
@@ -130,6 +131,15 @@ class WithUp(unittest.TestCase):
         self.client.publish([event("gaps", row), {"type": "gaps", "data": row}])
         tailed = self.client.tail("events", "beginning", where="type = 'gaps'", follow=False)
         self.assertEqual([t.event["data"] for t in tailed], [{"n": None, "more": [1.5, {"n": None}]}] * 2)
+
+    def test_more_than_one_request_may_have(self) -> None:
+        sent = [event("large", "x" * 900_000) for _ in range(20)]
+        self.assertEqual([s.id for s in self.client.publish(sent)], [e["id"] for e in sent])
+
+    def test_a_date_is_text(self) -> None:
+        day = datetime.date(2026, 11, 1)
+        self.assertEqual(event("number", {"day": day, "at": [datetime.datetime(2026, 11, 1, 12)]})["data"],
+                         {"day": "2026-11-01", "at": ["2026-11-01T12:00:00"]})
 
     def test_a_refused_event_says_why(self) -> None:
         with self.assertRaises(TidemillError) as caught:
