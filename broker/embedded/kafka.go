@@ -3,6 +3,7 @@ package embedded
 import (
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -85,6 +86,9 @@ func clusterOptions(o Options, doors []*brokerListener) ([]kfake.Opt, error) {
 	if err := o.restoreSequences(kafkaDir(o.Dir)); err != nil {
 		return nil, err
 	}
+	if err := callMembers(kafkaDir(o.Dir)); err != nil {
+		return nil, err
+	}
 	return append(opts, kfake.DataDir(kafkaDir(o.Dir))), forgetUsers(kafkaDir(o.Dir))
 }
 
@@ -96,6 +100,39 @@ func forgetUsers(dir string) error {
 	err := os.Remove(filepath.Join(dir, "sasl.json"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove the users of the last start: %w", err)
+	}
+	return nil
+}
+
+// sessionFile has the members of groups at an orderly end.
+const sessionFile = "session_state.json"
+
+// callMembers makes the members of each group join again after the start. kfake drops a member whose session has ended
+// meanwhile and tells the others nothing, so its partitions would have no reader.
+func callMembers(dir string) error {
+	file := filepath.Join(dir, sessionFile)
+	text, err := os.ReadFile(file)
+	var state map[string]json.RawMessage
+	var groups map[string]map[string]any
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("read the groups of the last end: %w", err)
+	case json.Unmarshal(text, &state) != nil || json.Unmarshal(state["classicGroups"], &groups) != nil:
+		return nil // there are no groups; kfake itself warns of a torn file
+	}
+	for _, g := range groups {
+		g["state"] = 2 // the members are to join
+	}
+	if state["classicGroups"], err = json.Marshal(groups); err == nil {
+		text, err = json.Marshal(state)
+	}
+	if err == nil {
+		err = os.WriteFile(file, text, 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("write the groups of the last end: %w", err)
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -43,6 +44,32 @@ func TestDeadJoinerLeaves(t *testing.T) {
 		requestOnce(t, s.Kafka(), beat, kmsg.NewPtrHeartbeatResponse())
 		return len(s.Cluster().GroupInfo("g").Members) == 1
 	})
+}
+
+// After a start the members of a group join again, because others of them may be gone.
+func TestMembersJoinAgainAfterAStart(t *testing.T) {
+	dir := t.TempDir()
+	s := start(t, Options{Dir: dir})
+	member := joinRequest(2 * time.Minute)
+	joined := kmsg.NewPtrJoinGroupResponse()
+	requestOnce(t, s.Kafka(), member, joined)
+	member.MemberID = joined.MemberID
+	requestOnce(t, s.Kafka(), member, joined)
+	syncAs(t, s.Kafka(), joined)
+	must(t, s.Close())
+
+	s = start(t, Options{Dir: dir})
+	beat, answer := kmsg.NewPtrHeartbeatRequest(), kmsg.NewPtrHeartbeatResponse()
+	beat.SetVersion(3)
+	beat.Group, beat.MemberID, beat.Generation = "g", joined.MemberID, joined.Generation
+	requestOnce(t, s.Kafka(), beat, answer)
+	if answer.ErrorCode != kerr.RebalanceInProgress.Code {
+		t.Errorf("its heartbeat gets %d, not that it is to join", answer.ErrorCode)
+	}
+	requestOnce(t, s.Kafka(), member, joined)
+	if joined.ErrorCode != 0 || joined.MemberID != member.MemberID {
+		t.Errorf("it joins as %q with %d", joined.MemberID, joined.ErrorCode)
+	}
 }
 
 // openConns returns the number of open connections.
