@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -320,10 +321,14 @@ type placement struct {
 	Began []string `json:"began,omitempty"` // topics that the group read before this generation, for groups that start at the latest event
 }
 
+// joinLimit is how long a member waits for the others before it joins again. It is random: each join makes kfake's wait for
+// the others begin again, so members that repeat their joins in step could wait for ever.
+func joinLimit() time.Duration { return 2*rebalanceTimeout + rand.N(rebalanceTimeout) }
+
 // join joins the group and returns this member's partitions in the new generation. The server first waits for the
 // other members and then for the leader; each wait has its own limit.
 func (m *member) join(ctx context.Context) ([]wire.TopicPartition, error) {
-	joining, done := context.WithTimeout(ctx, 2*rebalanceTimeout)
+	joining, done := context.WithTimeout(ctx, joinLimit())
 	res, err := m.enter(joining)
 	done()
 	if err != nil {

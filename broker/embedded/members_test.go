@@ -103,19 +103,19 @@ func syncAs(t *testing.T, addr string, joined *kmsg.JoinGroupResponse) {
 	}
 }
 
-// A member that gives up waiting after two rebalance timeouts and joins again is not removed before.
+// A member that gives up waiting after three rebalance timeouts and joins again is not removed before.
 func TestAPatientJoinerStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := &silentJoiners{waiting: map[joiner]time.Time{}}
 		req := joinRequest(6 * time.Second)
 		req.MemberID, req.RebalanceTimeoutMillis = "m", 10_000
 		j.saw(req)
-		time.Sleep(21 * time.Second)
+		time.Sleep(31 * time.Second)
 		if gone := j.takeOverdue(time.Now()); len(gone) > 0 {
 			t.Errorf("removed: %v", gone)
 		}
 		j.saw(req)
-		time.Sleep(27 * time.Second)
+		time.Sleep(37 * time.Second)
 		if gone := j.takeOverdue(time.Now()); len(gone) != 1 {
 			t.Errorf("a dead one stays: %v", gone)
 		}

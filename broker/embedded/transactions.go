@@ -228,7 +228,7 @@ func (j *silentJoiners) saw(r kmsg.Request) {
 			// comes or goes makes kfake's wait for the others begin anew. A member that lives must
 			// therefore stay until it gives up and joins again: with all of them in the group the wait
 			// ends at once, and without them it may never end.
-			patience := (2*time.Duration(req.RebalanceTimeoutMillis) + time.Duration(req.SessionTimeoutMillis)) * time.Millisecond
+			patience := (3*time.Duration(req.RebalanceTimeoutMillis) + time.Duration(req.SessionTimeoutMillis)) * time.Millisecond
 			j.waiting[joiner{req.Group, req.MemberID}] = time.Now().Add(patience)
 		}
 	case *kmsg.SyncGroupRequest:
