@@ -193,7 +193,7 @@ func (t *trialState) sentence() string {
 
 // again is the command that computes the verdict again.
 func (t *trialState) again() string {
-	return newCommand("judge", "--again", tidemill.VersionName(t.Model, t.Version)).String()
+	return newCommand("judge").flag("again", tidemill.VersionName(t.Model, t.Version)).String()
 }
 
 // figures are the cells with the counts of a trial.
