@@ -353,22 +353,16 @@ func (m *member) join(ctx context.Context) ([]wire.TopicPartition, error) {
 }
 
 // syncGroup waits for the leader's assignment and sends heartbeats meanwhile. A dead leader may
-// delay it for more than a session, and kfake then removes the waiting members.
-//
-// If the connection breaks, it asks again. Another join would make the whole group join again. And kfake does not count
-// a join of a member that it still believes to wait here. It then waits for the full rebalance timeout, and from the
-// beginning after each other join. So three members that repeat their joins in turn would wait for ever.
+// delay it for more than a session, and kfake then removes the waiting members. kafka-go reads an answer with an error as
+// an unexpected EOF. So after any error the member joins again, because another question would get the same answer.
 func (m *member) syncGroup(ctx context.Context, req *kafka.SyncGroupRequest) (*kafka.SyncGroupResponse, error) {
 	hctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	m.heartbeatLoop(hctx, memberIdentity{req.MemberID, int32(req.GenerationID)})
-	got, err := retryUntil(ctx, func(ctx context.Context) (*kafka.SyncGroupResponse, error) {
-		got, err := m.c.b.patient.SyncGroup(ctx, req)
-		if err == nil {
-			err = got.Error
-		}
-		return got, err
-	})
+	got, err := m.c.b.patient.SyncGroup(ctx, req)
+	if err == nil {
+		err = got.Error
+	}
 	if err != nil {
 		return nil, markOvertaken(asMembership(fmt.Errorf("sync: %w", err)))
 	}

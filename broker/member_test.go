@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -63,62 +62,24 @@ const (
 // a session.
 func TestMemberBeatsWhileItWaits(t *testing.T) {
 	t.Parallel()
-	beats := 0
-	waitForLateLeader(t, func(r kmsg.Request) (enough bool, err error) {
-		if _, is := r.(*kmsg.HeartbeatRequest); is {
-			beats++
-		}
-		return beats == beatsOfWaiting, nil
-	})
-}
-
-// A member whose connection breaks while it waits for the leader's assignment asks for the assignment again. A second
-// join would begin another rebalance of the whole group.
-func TestMemberAsksAgainForItsAssignment(t *testing.T) {
-	t.Parallel()
-	asked := 0
-	waitForLateLeader(t, func(r kmsg.Request) (enough bool, err error) {
-		if _, is := r.(*kmsg.SyncGroupRequest); is {
-			if asked++; asked == 1 {
-				return false, io.ErrUnexpectedEOF
-			}
-		}
-		return asked == 2, nil
-	})
-}
-
-// waitForLateLeader lets a member wait for the assignment of a late leader, until see has seen enough of the member's
-// heartbeats and questions. If see returns an error, the connection breaks. The member must not join again.
-func waitForLateLeader(t *testing.T, see func(kmsg.Request) (enough bool, err error)) {
-	t.Helper()
 	b, c := openFake(t, kfake.SeedTopics(1, "prod.events", "prod.dead-letters"), kfake.GroupMinSessionTimeout(time.Second))
 	leader := &rawMember{t: t, addr: c.ListenAddrs()[0]}
 	leader.join()
 	leader.sync()
 	leaderID := leader.id // the leader keeps its id
-	var joins atomic.Int32
+	var joins, beats atomic.Int32
 	enough := make(chan struct{})
-	done := sync.OnceFunc(func() { close(enough) })
 	c.Control(func(r kmsg.Request) (kmsg.Response, error, bool) {
 		c.KeepControl()
 		switch r := r.(type) {
 		case *kmsg.JoinGroupRequest:
 			joins.Add(1)
-			return nil, nil, false
 		case *kmsg.HeartbeatRequest:
-			if r.MemberID == leaderID {
-				return nil, nil, false
-			}
-		case *kmsg.SyncGroupRequest:
-			if r.MemberID == leaderID {
-				return nil, nil, false
+			if r.MemberID != leaderID && beats.Add(1) == beatsOfWaiting {
+				close(enough)
 			}
 		}
-		seen, err := see(r)
-		if seen {
-			done()
-		}
-		return nil, err, err != nil
+		return nil, nil, false
 	})
 	member, err := b.Consumer(t.Context(), ConsumerOptions{Group: "g", Streams: []string{"events"}, SessionTimeout: waitingSession})
 	if err != nil {
@@ -135,7 +96,7 @@ func waitForLateLeader(t *testing.T, see func(kmsg.Request) (enough bool, err er
 	select {
 	case <-enough:
 	case <-time.After(hostilePatience):
-		t.Fatal("too few requests come from the member that waits")
+		t.Fatalf("%d heartbeats come from who waits", beats.Load())
 	}
 	leader.sync()
 	if after := joins.Load(); after != before {
