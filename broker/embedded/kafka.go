@@ -129,7 +129,7 @@ func callMembers(dir string) error {
 		text, err = json.Marshal(state)
 	}
 	if err == nil {
-		err = os.WriteFile(file, text, 0o600)
+		err = replaceFile(file, text) // it also has the open transactions
 	}
 	if err != nil {
 		return fmt.Errorf("write the groups of the last end: %w", err)

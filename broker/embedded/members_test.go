@@ -3,6 +3,8 @@ package embedded
 import (
 	"math"
 	"net"
+	"os"
+	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,12 +17,7 @@ import (
 // A member that dies while it waits to join is removed after a while.
 func TestDeadJoinerLeaves(t *testing.T) {
 	s := start(t, Options{})
-	living := joinRequest(2 * time.Minute)
-	joined := kmsg.NewPtrJoinGroupResponse()
-	requestOnce(t, s.Kafka(), living, joined)
-	living.MemberID = joined.MemberID
-	requestOnce(t, s.Kafka(), living, joined)
-	syncAs(t, s.Kafka(), joined)
+	living, joined := joinAlone(t, s.Kafka())
 
 	dead := joinRequest(time.Second)
 	requestOnce(t, s.Kafka(), dead, joined)
@@ -50,12 +47,7 @@ func TestDeadJoinerLeaves(t *testing.T) {
 func TestMembersJoinAgainAfterAStart(t *testing.T) {
 	dir := t.TempDir()
 	s := start(t, Options{Dir: dir})
-	member := joinRequest(2 * time.Minute)
-	joined := kmsg.NewPtrJoinGroupResponse()
-	requestOnce(t, s.Kafka(), member, joined)
-	member.MemberID = joined.MemberID
-	requestOnce(t, s.Kafka(), member, joined)
-	syncAs(t, s.Kafka(), joined)
+	member, joined := joinAlone(t, s.Kafka())
 	must(t, s.Close())
 
 	s = start(t, Options{Dir: dir})
@@ -70,6 +62,36 @@ func TestMembersJoinAgainAfterAStart(t *testing.T) {
 	if joined.ErrorCode != 0 || joined.MemberID != member.MemberID {
 		t.Errorf("it joins as %q with %d", joined.MemberID, joined.ErrorCode)
 	}
+}
+
+// The file of an orderly end also has the open transactions, so a start that cannot write it leaves it whole.
+func TestAStartThatCannotCallTheMembers(t *testing.T) {
+	dir := t.TempDir()
+	file, whole := filepath.Join(dir, sessionFile), []byte(`{"classicGroups":{"g":{"state":1}},"inProgressTxns":[{"pid":7}]}`)
+	must(t, os.WriteFile(file, whole, 0o600))
+	must(t, os.Mkdir(file+".tmp", 0o700))
+	if err := callMembers(dir); err == nil {
+		t.Error("no error")
+	}
+	if left, err := os.ReadFile(file); err != nil || string(left) != string(whole) {
+		t.Errorf("it has %s, %v", left, err)
+	}
+	must(t, os.Remove(file+".tmp"))
+	must(t, callMembers(dir))
+	if left, err := os.ReadFile(file); err != nil || string(left) != `{"classicGroups":{"g":{"state":2}},"inProgressTxns":[{"pid":7}]}` {
+		t.Errorf("it has %s, %v", left, err)
+	}
+}
+
+// joinAlone joins a group without other members.
+func joinAlone(t *testing.T, addr string) (*kmsg.JoinGroupRequest, *kmsg.JoinGroupResponse) {
+	t.Helper()
+	req, joined := joinRequest(2*time.Minute), kmsg.NewPtrJoinGroupResponse()
+	requestOnce(t, addr, req, joined)
+	req.MemberID = joined.MemberID
+	requestOnce(t, addr, req, joined)
+	syncAs(t, addr, joined)
+	return req, joined
 }
 
 // openConns returns the number of open connections.

@@ -59,14 +59,19 @@ func (o Options) restoreSequences(dir string) error {
 	if err != nil {
 		return fmt.Errorf("encode the producers' sequences: %w", err)
 	}
-	tmp := filepath.Join(dir, sequencesFile+".tmp")
-	if err := os.WriteFile(tmp, b, 0o600); err != nil {
+	if err := replaceFile(filepath.Join(dir, sequencesFile), b); err != nil {
 		return fmt.Errorf("write the producers' sequences: %w", err)
 	}
-	if err := os.Rename(tmp, filepath.Join(dir, sequencesFile)); err != nil {
-		return fmt.Errorf("keep the producers' sequences: %w", err)
-	}
 	return nil
+}
+
+// replaceFile writes a file that is never seen half written: a kill or a full disk leaves the old one.
+func replaceFile(path string, content []byte) error {
+	temp := path + ".tmp"
+	if err := os.WriteFile(temp, content, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(temp, path)
 }
 
 // abortLeftOpen opens and closes the folder with kfake, and aborts the transactions that the
