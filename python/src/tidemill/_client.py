@@ -73,14 +73,20 @@ class Client:
     def publish(self, events: Union[Event, Sequence[Event]], stream: Optional[str] = None) -> List[Stored]:
         """Publish one CloudEvent or many, and return their places. Missing attributes are filled in.
 
-        An event goes to the stream that claims its type, or to the given one. An error has the
-        answers to all events of the batch as problem["events"].
+        An event goes to the stream that claims its type, or to the given one. A request has up to 1,000
+        events. An error has the answers to those of its request as problem["events"], and the places of all
+        events before them as stored.
         """
         all_ = [_filled(e) for e in ([events] if isinstance(events, dict) else events)]
         path = f"/streams/{quote(stream, safe='')}" if stream else "/events"
         out: List[Stored] = []
         for body in _bodies(all_):
-            answer = self._gateway.send("POST", path, None, body, {"Content-Type": "application/cloudevents-batch+json"})
+            try:
+                answer = self._gateway.send("POST", path, None, body, {"Content-Type": "application/cloudevents-batch+json"})
+            except TidemillError as e:
+                if out:
+                    e.args, e.stored = (f"{e}; the {len(out)} events before this batch are published",), out
+                raise
             out.extend(_stored(a) for a in json.loads(answer)["events"])
         return out
 
@@ -278,7 +284,8 @@ class Models:
 
     def get(self, model: str, folder: PathLike, version: Union[int, str] = "champion") -> List[pathlib.Path]:
         """Download the files of a version into a folder, and return their paths."""
-        return _get_files(self._gateway, "/api/v1/model", {"model": model, "version": version}, folder)
+        query = {"model": model, "version": self._number(model, version)}  # the champion may change during the download
+        return _get_files(self._gateway, "/api/v1/model", query, folder)
 
     def _number(self, model: str, version: Union[int, str]) -> int:
         return version if isinstance(version, int) else int(self.version(model, version)["number"])

@@ -29,6 +29,7 @@ class TidemillError(Exception):
         self.detail = detail
         self.after = 0.0  # seconds to wait before a repeat, as the gateway asks
         self.problem: Dict[str, Any] = problem or {}  # the whole problem document of the gateway
+        self.stored: List[Any] = []  # places of the events that publish has stored in earlier batches
 
 
 class Broken(Exception):

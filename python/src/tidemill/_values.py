@@ -91,7 +91,7 @@ def replacing(file: PathLike) -> Iterator[pathlib.Path]:
         yield part
         os.replace(part, to)
     except BaseException:
-        part.unlink()
+        part.unlink(missing_ok=True)
         raise
 
 

@@ -91,6 +91,22 @@ class WithServer(unittest.TestCase):
         self.assertEqual(self.bodies[0], self.bodies[1])
         self.assertEqual((got[0].stream, got[0].partition, got[0].offset, got[0].repeated), ("s", 1, 2, True))
 
+    def test_a_failed_batch_says_what_is_published(self) -> None:
+        stored = {"events": [{"id": str(i), "status": 202, "position": {"stream": "s", "partition": 0, "offset": i}} for i in range(1000)]}
+        problem = {"title": "invalid", "status": 400, "detail": "one is invalid", "events": []}
+        client = self.serve(answer(202, stored), answer(400, problem, PROBLEM))
+        with self.assertRaisesRegex(TidemillError, "one is invalid; the 1000 events before this batch are published") as caught:
+            client.publish([event("x", i) for i in range(1001)])
+        self.assertEqual([s.offset for s in caught.exception.stored], list(range(1000)))
+
+    def test_the_files_of_one_champion(self) -> None:
+        data = b"model"
+        file = {"path": "model.onnx", "size": len(data), "digest": hashlib.sha256(data).hexdigest()}
+        client = self.serve(answer(200, {"all": [{"number": 3}]}), answer(200, {"files": [file]}), answer(200, data, "application/octet-stream"))
+        with tempfile.TemporaryDirectory() as folder:
+            client.models.get("fraud/shop", folder)
+        self.assertEqual([r.path.rpartition("version=")[2] for r in self.requests], ["champion", "3", "3&path=model.onnx"])
+
     def test_a_problem_is_raised_at_once(self) -> None:
         problem = {"type": "p", "title": "no such scorer", "status": 404, "detail": "scorer x: there is none"}
         client = self.serve(answer(404, problem, PROBLEM))
