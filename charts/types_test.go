@@ -325,6 +325,40 @@ func TestPrometheusIsGivenLittle(t *testing.T) {
 	t.Error("there is no access file")
 }
 
+// The access file of the chart has the tokens, the people and the teams of the values.
+func TestAccessFileOfTheValues(t *testing.T) {
+	for _, s := range objectsOf[*corev1.Secret](objects(t, "everything", render(t, "testdata/everything.values.yaml"))) {
+		text, there := s.Data["access.yaml"]
+		if !there {
+			continue
+		}
+		a, err := config.ParseAccess("access.yaml", text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(a.Tokens) != 3 || a.OIDC == nil || len(a.Teams) != 1 || a.Teams[0].Name != "interns" {
+			t.Errorf("the access file is\n%s", text)
+		}
+		return
+	}
+	t.Error("there is no access file")
+}
+
+// Scorers have different Deployments, also if their names differ only in the last of 40 letters.
+func TestLongNamesOfScorers(t *testing.T) {
+	one := "config.scorers." + strings.Repeat("a", 39)
+	names := map[string]string{}
+	for _, d := range objectsOf[*appsv1.Deployment](objects(t, "minimal", render(t, "testdata/minimal.values.yaml",
+		"--set", one+"b.from=events,"+one+"b.to=scored,"+one+"b.model=m,"+one+"c.from=events,"+one+"c.to=scored,"+one+"c.model=m"))) {
+		if scorer := d.Labels["tidemill.dev/scorer"]; scorer != "" {
+			names[d.Name] = scorer
+		}
+	}
+	if len(names) != 2 {
+		t.Errorf("the Deployments of two scorers are %v", names)
+	}
+}
+
 // The limit of a process has room for the memory that its arguments name, and for the rest.
 func TestMemoryAddsUp(t *testing.T) {
 	// Memory besides models. A gateway also holds requests and unacknowledged events, up to the limits
