@@ -2,7 +2,11 @@
 
 GO      ?= go
 # The race detector needs cgo and a C compiler. Without them the tests run without it.
-RACE    := $(shell command -v $${CC:-cc} >/dev/null 2>&1 && echo -race)
+RACE    := $(shell command -v $${CC:-cc} >/dev/null 2>&1 && echo CGO_ENABLED=1)
+# All else is compiled as make build compiles, so that no package is compiled twice.
+FLAGS   := -trimpath -gcflags=all=-dwarf=false
+export GOFLAGS := $(strip $(FLAGS) $(filter-out $(FLAGS),$(shell $(GO) env GOFLAGS 2>/dev/null)))
+export CGO_ENABLED := 0
 CACHE   := $(HOME)/.cache/tidemill
 ROUNDS  ?= 1000
 SEED    ?= 1
@@ -19,7 +23,7 @@ IMAGE   ?= dev.local/tidemill:v1
 RIGS    := loadtest image e2e/kube e2e/browser charts/grafana
 # The race detector makes each process sleep for a second before it ends, and the
 # tests start hundreds. go vet is part of make lint.
-RACING  := GORACE="atexit_sleep_ms=50 $(GORACE)" $(GO) test $(RACE) -vet=off -timeout 30m
+RACING  := $(RACE) GORACE="atexit_sleep_ms=50 $(GORACE)" $(GO) test $(if $(RACE),-race) -vet=off -timeout 30m
 CALM    := $(GO) test -vet=off -timeout 30m
 
 help: ## list the targets
@@ -66,7 +70,7 @@ lint: ## run gofmt, go vet and staticcheck, and check for plain English
 	set -e; for rig in $(RIGS); do echo "in $$rig:"; (cd $$rig && export GOWORK=off && $(GO) vet -tags real,cluster ./... && $(CURDIR)/bin/staticcheck -tags real,cluster ./...); done
 	$(GO) test ./.ci/prose
 	$(GO) run ./.ci/prose
-	cd e2e/cluster && GOWORK=off CGO_ENABLED=0 $(GO) vet -trimpath . ./internal/... ./pause ./probe
+	cd e2e/cluster && GOWORK=off $(GO) vet . ./internal/... ./pause ./probe
 
 vulncheck: ## look for known vulnerabilities in the code that is called; needs vuln.go.dev in reach
 	$(GO) run golang.org/x/vuln/cmd/govulncheck@v1.9.0 ./...
@@ -79,9 +83,9 @@ tidy: ## bring go.mod and go.sum of the product and of the rigs up to date
 test-real: ## run the suites on a real Apache Kafka, Redis and S3, with clients of other languages, and the dashboard in Chromium; installs what is missing, as root
 	./.ci/real-servers-install
 	TIDEMILL_ONNXRUNTIME=$$(./.ci/onnxruntime-install) && export TIDEMILL_ONNXRUNTIME && \
-	  $(GO) test $(RACE) -vet=off -p 3 -tags real -run '^TestReal' -timeout 30m -count=1 $$(./.ci/packages real) && \
-	  (cd image && GOWORK=off $(GO) test -vet=off -tags real -run '^TestReal' -timeout 30m -count=1 .) && \
-	  cd e2e/browser && GOWORK=off $(GO) test -vet=off -tags real -run '^TestReal' -timeout 30m -count=1 .
+	  $(RACING) -p 3 -tags real -run '^TestReal' -count=1 $$(./.ci/packages real) && \
+	  (cd image && GOWORK=off $(CALM) -tags real -run '^TestReal' -count=1 .) && \
+	  cd e2e/browser && GOWORK=off $(CALM) -tags real -run '^TestReal' -count=1 .
 
 test-python: build ## test the Python package from a wheel, on each Python from 3.9 to 3.13 that is here, with scikit-learn and boosting libraries, and a notebook; follow docs/tabular.md
 	@./.ci/python-test standard
@@ -92,7 +96,7 @@ test-cluster: ## run Tidemill by its chart in a real Kubernetes with Knative, wh
 	./.ci/real-servers-install
 	./.ci/helm-install
 	test -n "$$KUBECONFIG" || $(GO) run -C e2e/cluster . build
-	test -n "$${KUBECONFIG}$(RUN)" || (cd e2e/cluster && GOWORK=off CGO_ENABLED=0 $(GO) test -trimpath ./internal/... ./ingress) # of the sandbox itself
+	test -n "$${KUBECONFIG}$(RUN)" || (cd e2e/cluster && GOWORK=off $(GO) test ./internal/... ./ingress) # of the sandbox itself
 	cd e2e/kube && GOWORK=off $(GO) test -tags cluster -run '$(or $(RUN),.)' $(if $(RUN),,-skip TestBars) -timeout 60m -count=1 -v .
 
 bench-cluster: ## measure a cluster beside its floors: from an event to its Job, from a promotion to its score, and at rest

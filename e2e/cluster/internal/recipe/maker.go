@@ -78,7 +78,7 @@ func (m maker) images(ctx context.Context) error {
 
 func (m maker) goBuild(ctx context.Context, p program, to string) error {
 	began := time.Now()
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", linkerFlags(),
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-gcflags=all=-dwarf=false", "-buildvcs=false", "-ldflags", linkerFlags(),
 		"-o", filepath.Join(m.dir, to), p.Package)
 	cmd.Dir = m.source
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=-mod=readonly")
