@@ -238,9 +238,15 @@ func readRing(ring []byte, size int64, series int, last int64) []float64 {
 
 func readSwaps(found []redis.Z, since time.Time) (all []Swap) {
 	for _, z := range found {
-		s := Swap{At: time.UnixMilli(int64(z.Score)).UTC()}
 		text, _ := z.Member.(string)
-		if n, err := fmt.Sscanf(text, "%d %d %s", &s.Before, &s.Version, &s.Model); n == 3 && err == nil && s.At.After(since) {
+		part := strings.SplitN(text, " ", 3) // a model's name may have spaces
+		if len(part) < 3 {
+			continue
+		}
+		before, errBefore := strconv.Atoi(part[0])
+		version, errVersion := strconv.Atoi(part[1])
+		s := Swap{At: time.UnixMilli(int64(z.Score)).UTC(), Model: part[2], Before: before, Version: version}
+		if errBefore == nil && errVersion == nil && s.At.After(since) {
 			all = append(all, s)
 		}
 	}

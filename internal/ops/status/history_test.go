@@ -189,14 +189,14 @@ func TestAHistoryIsBounded(t *testing.T) {
 func TestSwapsInAHistory(t *testing.T) {
 	h := sampler(t, miniredis.RunT(t))
 	of := func(version int, partition int32, after time.Duration) Swap {
-		return Swap{At: when.Add(after), Model: "intent/bot-42", Before: version - 1, Version: version, Stream: "s", Partition: partition, Offset: 7}
+		return Swap{At: when.Add(after), Model: "intent/bot 42", Before: version - 1, Version: version, Stream: "s", Partition: partition, Offset: 7}
 	}
 	for _, all := range [][]Swap{{of(1, 0, 0)}, {of(2, 1, 9*time.Second), of(2, 0, 7*time.Second), of(1, 0, 0)}} {
 		h.at(t, when, func(context.Context) map[string]Figures {
 			return map[string]Figures{"scorer:s": {Values: []float64{1, 2, 3, 4, 5}, Swaps: all}}
 		})
 	}
-	want := []Swap{{At: when, Model: "intent/bot-42", Version: 1}, {At: when.Add(7 * time.Second), Model: "intent/bot-42", Before: 1, Version: 2}}
+	want := []Swap{{At: when, Model: "intent/bot 42", Version: 1}, {At: when.Add(7 * time.Second), Model: "intent/bot 42", Before: 1, Version: 2}}
 	if got := h.past(t, "scorer:s", when.Add(time.Minute)).Swaps; !slices.Equal(got, want) {
 		t.Errorf("%+v", got)
 	}
