@@ -100,3 +100,29 @@ func TestMetadataCounts(t *testing.T) {
 		t.Errorf("metadata of 1 MiB counts as %d bytes", got)
 	}
 }
+
+// The probabilities of many classes are computed in rounds, as many as there are classes if they do not converge. Each round counts.
+func TestPairsThatDoNotConverge(t *testing.T) {
+	t.Parallel()
+	const classes = 200
+	pairs := make([]float32, classes*(classes-1)/2)
+	vectors, names := make([]int, classes), make([]int, classes)
+	vectors[0] = 1
+	for i := range names {
+		names[i] = i
+	}
+	g := newGraph().input("x", tensor.Float, tensor.Any, 1).node(ml, "SVMClassifier", []string{"x"}, []string{"label", "y"}, attributes{
+		"support_vectors": []float32{1}, "vectors_per_class": vectors, "coefficients": make([]float32, classes-1), "rho": pairs, "prob_a": pairs, "prob_b": pairs,
+		"classlabels_ints": names}).output("label", tensor.Int64, tensor.Any).output("y", tensor.Float, tensor.Any, classes)
+	p := load(t, g.file())
+	p.limits.products = 20 * classes * classes
+	for _, c := range []struct {
+		x       float32
+		refused bool
+	}{{1, false}, {nan, true}} {
+		in, out := []tensor.Tensor{*floats([]int{1, 1}, c.x)}, make([]tensor.Tensor, 2)
+		if err := p.Run(in, out); (err != nil) != c.refused || c.refused && !strings.Contains(err.Error(), "more than a run may multiply") {
+			t.Errorf("%v is answered with %v", c.x, err)
+		}
+	}
+}

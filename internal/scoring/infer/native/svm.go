@@ -212,7 +212,7 @@ func (k *svc) run(s *state, kind tensor.Type) error {
 		err = s.multiply(rows, k.classes, k.count)
 	}
 	if err == nil && len(k.a) > 0 {
-		err = s.multiply(rows, k.classes*k.classes, mostTries/10)
+		err = s.multiply(rows, k.classes*k.classes, 10) // an exponential for each pair
 	}
 	if err != nil {
 		return err
@@ -228,7 +228,10 @@ func (k *svc) run(s *state, kind tensor.Type) error {
 	width := k.width()
 	for i := range rows {
 		scores := out.Floats[i*width : (i+1)*width]
-		best := k.classify(s, k.kernels(s, in, i), scores)
+		best, err := k.classify(s, k.kernels(s, in, i), scores)
+		if err != nil {
+			return err
+		}
 		if k.texts != nil {
 			label.Strings[i] = k.texts[best]
 		} else {
@@ -240,7 +243,7 @@ func (k *svc) run(s *state, kind tensor.Type) error {
 }
 
 // classify writes the scores of an event, and returns the class with the most votes.
-func (k *svc) classify(s *state, kernels []float64, scores []float32) (best int) {
+func (k *svc) classify(s *state, kernels []float64, scores []float32) (best int, err error) {
 	n := k.classes
 	scratch := room(s.pairs, n*(n+4))
 	s.pairs = scratch
@@ -274,14 +277,16 @@ func (k *svc) classify(s *state, kernels []float64, scores []float32) (best int)
 		beginI = endI
 	}
 	if len(k.a) > 0 {
-		couple(chances, scratch[n+n*n:], scores)
+		if err := s.couple(chances, scratch[n+n*n:], scores); err != nil {
+			return 0, err
+		}
 	}
 	for i, v := range votes {
 		if v > votes[best] {
 			best = i
 		}
 	}
-	return best
+	return best, nil
 }
 
 // mostTries bounds the iterations of couple, as in libsvm.
@@ -289,8 +294,9 @@ const mostTries = 100
 
 // couple computes the probability of each class from that of each pair of classes, by the second
 // method of Wu, Lin and Weng, "Probability Estimates for Multi-class Classification by Pairwise
-// Coupling". libsvm uses it with the same start and the same end.
-func couple(pairs, scratch []float64, to []float32) {
+// Coupling". libsvm uses it with the same start and the same end. NaN never converges, so each iteration
+// counts against the limit.
+func (s *state) couple(pairs, scratch []float64, to []float32) error {
 	n := len(to)
 	p, q := scratch[:n], scratch[n:2*n]
 	at := func(i, j int) float64 { // element of the matrix Q
@@ -310,6 +316,9 @@ func couple(pairs, scratch []float64, to []float32) {
 		p[i], own[i] = 1/float64(n), at(i, i)
 	}
 	for range max(mostTries, n) {
+		if err := s.multiply(2, n, n); err != nil {
+			return err
+		}
 		total := 0.0
 		for i := range q {
 			q[i] = own[i] * p[i]
@@ -344,4 +353,5 @@ func couple(pairs, scratch []float64, to []float32) {
 	for i, v := range p {
 		to[i] = float32(v)
 	}
+	return nil
 }
