@@ -126,3 +126,15 @@ func TestPairsThatDoNotConverge(t *testing.T) {
 		}
 	}
 }
+
+// A Squeeze without axes removes each side of length 1, also one that is open in the file.
+func TestAnOpenSideIsSqueezed(t *testing.T) {
+	t.Parallel()
+	g := newGraph().input("x", tensor.Float, tensor.Any, 1, 3).node("", "Squeeze", []string{"x"}, []string{"flat"}, nil).
+		node("", "Flatten", []string{"flat"}, []string{"y"}, nil).output("y", tensor.Float, tensor.Any, tensor.Any)
+	p := load(t, g.file())
+	for rows, want := range map[int]*tensor.Tensor{1: floats([]int{3, 1}, 1, 2, 3), 2: floats([]int{2, 3}, 1, 2, 3, 4, 5, 6)} {
+		out := runOnce(t, p, floats([]int{rows, 1, 3}, []float32{1, 2, 3, 4, 5, 6}[:3*rows]...))
+		wantTensor(t, "y", &out[0], want)
+	}
+}

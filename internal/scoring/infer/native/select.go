@@ -256,7 +256,8 @@ func bounded(v, side, least, most int64) int64 {
 	return min(max(v, least), most)
 }
 
-// reshapeBy adds a step that only changes the shape. The axes are an attribute before version 13.
+// reshapeBy adds a step that only changes the shape. The axes are an attribute before version 13. The function of
+// returns a nil shape if the open sides decide its rank.
 func (c *compiler) reshapeBy(n *node, of func(shape, from []int, axes []int64) ([]int, error)) error {
 	x, axes, by := n.in[0], n.ints("axes"), (*ref)(nil)
 	if v := n.optional(1); v != nil {
@@ -273,7 +274,9 @@ func (c *compiler) reshapeBy(n *node, of func(shape, from []int, axes []int64) (
 		if err != nil {
 			return err
 		}
-		shape = openShape(len(made))
+		if made != nil {
+			shape = openShape(len(made))
+		}
 	}
 	y := c.output(n, 0, x.kind, shape)
 	from, to := x.ref, y.ref
@@ -293,6 +296,9 @@ func (c *compiler) reshapeBy(n *node, of func(shape, from []int, axes []int64) (
 
 func (c *compiler) squeeze(n *node) error {
 	return c.reshapeBy(n, func(shape, from []int, axes []int64) ([]int, error) {
+		if len(axes) == 0 && slices.Contains(from, tensor.Any) { // such a side may be of length 1
+			return nil, nil
+		}
 		for _, axis := range axes {
 			at, err := axisOf(axis, len(from))
 			if err != nil || from[at] != 1 && from[at] != tensor.Any {
