@@ -316,6 +316,22 @@ func (b *Broker) Committed(ctx context.Context, group string, of []Position) ([]
 	return places, nil
 }
 
+// CommittedAll is Committed for all partitions of all streams that a group has an offset of.
+func (b *Broker) CommittedAll(ctx context.Context, group string) (all []Position, err error) {
+	known, err := b.committedOffsets(ctx, b.names.Group(group), nil)
+	if err != nil && !errors.Is(err, kafka.GroupIdNotFound) {
+		return nil, err
+	}
+	for tp, o := range known {
+		if stream, ours := b.names.Stream(tp.Topic); ours && o.Offset >= 0 {
+			note, _ := decodeMetadata(o.Offset, o.Metadata)
+			all = append(all, Position{Stream: stream, Partition: tp.Partition, Offset: o.Offset, Note: note})
+		}
+	}
+	slices.SortFunc(all, comparePositions)
+	return all, nil
+}
+
 // CreatedAgain reports whether one of some partitions belongs to a stream that was created again after a group had
 // begun to read it.
 func (b *Broker) CreatedAgain(ctx context.Context, group string, of []Position) (bool, error) {

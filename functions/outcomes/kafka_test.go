@@ -1,12 +1,15 @@
 package outcomes
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -274,6 +277,43 @@ func TestAnotherStreamBeginsAWaitAgo(t *testing.T) {
 	if o, l := w.outcomes(), w.letters(); len(o) != 2 || len(l) > 0 {
 		t.Errorf("%d outcomes, want 2; dead letters: %v", len(o), l)
 	}
+}
+
+// A label waits on a stream that the config no longer names. The log says that it gets nothing, as long as it would wait.
+func TestALabelIsLeftOnTheFormerStream(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	_, err := w.b.EnsureStreams(t.Context(), []broker.StreamSpec{{Name: "new-verdicts", Partitions: 1}}, broker.EnsureOptions{})
+	w.must(err)
+	w.label("early", 1, "fraud")
+	wait, from := time.Hour, streamLabels
+	opens := func(warnings int) {
+		t.Helper()
+		var log bytes.Buffer
+		c := scorer(wait, "")
+		c.Labels.From = from
+		o := w.options(c)
+		o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		s, err := open(t.Context(), o)
+		w.must(err)
+		if from == streamLabels {
+			w.awaits("the label to be read", func() bool {
+				w.must(s.gather(t.Context(), patience))
+				s.moveRead()
+				return slices.Max(s.labels.read) == 1
+			})
+		}
+		w.must(s.commit(t.Context(), true))
+		w.must(s.close(t.Context()))
+		if n := strings.Count(log.String(), "no longer names a stream"); n != warnings || n > 0 && !strings.Contains(log.String(), "stream="+streamLabels) {
+			t.Errorf("%d warnings, want %d: %s", n, warnings, log.String())
+		}
+	}
+	opens(0)
+	from = "new-verdicts"
+	opens(1)
+	wait = time.Nanosecond
+	opens(0)
 }
 
 // An owner that is killed at any step leaves nothing out and nothing twice.

@@ -21,6 +21,9 @@ func (s *session) recover(ctx context.Context) error {
 	if err := s.readCommitted(ctx, now); err != nil {
 		return err
 	}
+	if err := s.warnOfFormer(ctx, now); err != nil {
+		return err
+	}
 	if s.isContradicted() {
 		s.Logger.Warn("outcomes: the answers on disk are ahead of Kafka's offsets; they are read again from the stream", "scorer", s.Config.Name)
 		if err := s.index.reset(); err != nil {
@@ -92,6 +95,32 @@ func (s *session) readCommitted(ctx context.Context, now time.Time) (err error) 
 	}
 	s.written, _, err = read(tidemill.StreamOutcomes, 2*wait)
 	return err
+}
+
+// warnOfFormer logs a warning for each stream that the config named before, if events of the last wait have not expired there.
+func (s *session) warnOfFormer(ctx context.Context, now time.Time) error {
+	all, err := s.Broker.CommittedAll(ctx, Group(s.Config.Name))
+	if err != nil {
+		return err
+	}
+	since := map[string][]int64{}
+	for _, p := range all {
+		if p.Stream == s.answers.stream || p.Stream == s.labels.stream || p.Stream == tidemill.StreamOutcomes {
+			continue
+		}
+		young, known := since[p.Stream]
+		if !known {
+			if young, err = s.offsets(ctx, p.Stream, now.Add(-s.Config.Labels.Wait)); err != nil && !errors.Is(err, broker.ErrNoStream) {
+				return err
+			}
+			since[p.Stream] = young
+		}
+		if expired, _ := strconv.ParseInt(p.Note, 10, 64); int(p.Partition) < len(young) && p.Offset > max(expired, young[p.Partition]) {
+			s.Logger.Warn("outcomes: the config no longer names a stream; its waiting answers get no outcome, and its waiting labels get nothing", "scorer", s.Config.Name, "stream", p.Stream)
+			since[p.Stream] = nil // one warning a stream
+		}
+	}
+	return nil
 }
 
 // offsets returns the first offset since a time, for each partition.
