@@ -108,8 +108,8 @@ func (s *session) expirePartition(ctx context.Context, in *input, partition int3
 		if err != nil {
 			return fmt.Errorf("look for expired events: %w", err)
 		}
-		if first > from {
-			if err := s.checkCut(ctx, in, partition, from, first); err != nil {
+		if first > from || first < 0 { // without an event, all that is left may be deleted
+			if err := s.checkCut(ctx, in, partition, from); err != nil {
 				return err
 			}
 		}
@@ -125,7 +125,7 @@ func (s *session) expirePartition(ctx context.Context, in *input, partition int3
 }
 
 // checkCut writes a dead letter if events were deleted before their wait was over. A gap may also be that of markers.
-func (s *session) checkCut(ctx context.Context, in *input, partition int32, from, first int64) error {
+func (s *session) checkCut(ctx context.Context, in *input, partition int32, from int64) error {
 	starts, err := s.Broker.Places(ctx, in.stream, broker.Earliest())
 	if err != nil {
 		return err

@@ -628,6 +628,34 @@ func TestDeletedEventsAreNamed(t *testing.T) {
 	}
 }
 
+// Retention has deleted all of a stream before the wait was over. Its answers get no outcome, and a dead letter names them.
+func TestAStreamThatIsEmptiedIsNamed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s, err := open(t.Context(), w.options(scorer(time.Hour, "legit")))
+	w.must(err)
+	defer func() { w.must(s.close(t.Context())) }()
+	for n := range 3 {
+		w.answer(n, "k", "fraud")
+	}
+	end := broker.Position{Stream: streamAnswers, Partition: broker.PartitionOf([]byte("k"), 3), Offset: 3}
+	w.awaits("the answers to be read", func() bool {
+		w.must(s.gather(t.Context(), patience))
+		s.moveRead()
+		return s.answers.read[end.Partition] == end.Offset
+	})
+	w.must(w.b.DeleteBelow(t.Context(), []broker.Position{end}))
+	w.must(s.expire(t.Context(), time.Now().Add(3*time.Hour)))
+	if len(s.out.letters) != 1 {
+		t.Fatalf("%d dead letters", len(s.out.letters))
+	}
+	var d broker.DeadLetter
+	w.must(json.Unmarshal(s.out.letters[0].Data, &d))
+	if d.Stream != streamAnswers || d.Partition != end.Partition || d.Offset != 0 || d.Last != 2 || !strings.Contains(d.Reason, "deleted") {
+		t.Errorf("the dead letter is %+v", d)
+	}
+}
+
 // again deletes a stream and creates it again.
 func (w *world) again(stream string, partitions int) {
 	w.Helper()
