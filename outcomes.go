@@ -130,7 +130,7 @@ type ModelDrifted struct {
 
 	Evidence float64 `json:"evidence"` // e-value against "nothing has changed"
 	Needed   float64 `json:"needed"`   // e-value from which on a change is reported
-	Alarm    int     `json:"alarm"`    // number of alarms of this figure since the champion was promoted, with this one
+	Alarm    int     `json:"alarm"`    // number of alarms of this figure, with this one; it also counts those of earlier champions
 }
 
 // ModelDriftEnded is the data of tidemill.model.drift-ended: a figure that had drifted is again what it was.

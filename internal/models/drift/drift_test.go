@@ -323,6 +323,18 @@ func TestANewChampionBeginsAgain(t *testing.T) {
 	}
 }
 
+// A version that becomes the champion again does not count its alarms from one, because the id of a report has their number.
+func TestAlarmsAreCountedOverChampions(t *testing.T) {
+	m := &Model{Version: 3, Figures: NewModel(0).Figures}
+	m.Figures[Label] = Figure{Kind: Shares, Drifted: true, Alarms: 2, Seen: 700}
+	for range steady {
+		m.Answered(4)
+	}
+	if want := (Figure{Alarms: 2}); m.Version != 4 || m.Figures[Label] != want {
+		t.Errorf("version %d begins with %+v", m.Version, m.Figures[Label])
+	}
+}
+
 // The threshold is looks a day divided by the budget, also after a quiet day and after a rush.
 func TestTheBudgetFollowsTheLooks(t *testing.T) {
 	var b Budget

@@ -27,7 +27,7 @@ const (
 type Figure struct {
 	Kind      Kind
 	Drifted   bool
-	Alarms    uint16 // number of alarms since the version was promoted
+	Alarms    uint16 // number of alarms, also of versions before
 	Seen      uint32 // values
 	Edges     [bins - 1]float32
 	Reference [bins]uint16

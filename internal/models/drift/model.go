@@ -77,7 +77,9 @@ func (m *Model) Answered(version uint32) (counts bool) {
 		return false
 	}
 	m.Version, m.other, m.run = version, 0, 0
-	clear(m.Figures)
+	for i := range m.Figures {
+		m.Figures[i] = Figure{Alarms: m.Figures[i].Alarms} // the version may have been the champion before, with such alarms
+	}
 	return true
 }
 
