@@ -335,6 +335,31 @@ func TestAlarmsAreCountedOverChampions(t *testing.T) {
 	}
 }
 
+// A model that answers all events of a stream may have more values than its counter can count. They do not become its reference.
+func TestAFigureWithManyValues(t *testing.T) {
+	w := NewWatch(100, 5)
+	for _, add := range []func(f *Figure) bool{
+		func(f *Figure) bool { return f.AddYes(true, 1, w.Reference) },
+		func(f *Figure) bool { return f.AddNumber(float64(f.Seen%97), 1, w.Reference) },
+	} {
+		f := new(Figure)
+		for range first + w.Reference + blocks*block {
+			add(f)
+		}
+		f.Seen += math.MaxUint32/(blocks*block)*(blocks*block) - 4*blocks*block
+		before := f.Reference
+		for range 8 * blocks * block {
+			if full := add(f); f.Reference != before {
+				t.Fatalf("the reference is %v, and was %v, after %d values", f.Reference, before, f.Seen)
+			} else if full {
+				if c, turn := w.Look(f, time.Unix(0, 0)); turn != Same || !c.Calm {
+					t.Fatalf("it finds %+v after %d values", c, f.Seen)
+				}
+			}
+		}
+	}
+}
+
 // The threshold is looks a day divided by the budget, also after a quiet day and after a rush.
 func TestTheBudgetFollowsTheLooks(t *testing.T) {
 	var b Budget

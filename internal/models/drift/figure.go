@@ -28,7 +28,7 @@ type Figure struct {
 	Kind      Kind
 	Drifted   bool
 	Alarms    uint16 // number of alarms, also of versions before
-	Seen      uint32 // values
+	Seen      uint32 // values; fewer after very many, see add
 	Edges     [bins - 1]float32
 	Reference [bins]uint16
 	Recent    [blocks][bins]uint8 // ring; the block Seen/block is being filled
@@ -137,6 +137,9 @@ func (f *Figure) warm() uint32 {
 }
 
 func (f *Figure) add(bin int, place uint64, reference int) bool {
+	if f.Seen >= 1<<31 { // the counter must not begin again
+		f.Seen -= 1 << 30 // a multiple of the ring's values, so the place in the ring stays the same
+	}
 	n := f.Seen - f.warm()
 	f.Seen++
 	if n < uint32(reference) {
