@@ -205,7 +205,7 @@ func (w *watcher) take(ctx context.Context, d *broker.Delivery) error {
 			continue
 		}
 		w.now = e.Time
-		place := uint64(d.Partition)<<offsetBits | uint64(e.Offset)
+		place := uint64(d.Partition)<<offsetBits | uint64(e.Offset)&(1<<offsetBits-1)
 		// A stream may have several roles: a scorer's input may be the output of another one.
 		if d.Stream == w.Scorer.To && e.Type == tidemill.TypeScored && e.Source == w.source {
 			if err := w.answered(ctx, &e.View, place); err != nil {
@@ -224,7 +224,7 @@ func (w *watcher) take(ctx context.Context, d *broker.Delivery) error {
 	return nil
 }
 
-// offsetBits is the number of bits of an offset in a place; the partition has the others.
+// offsetBits is the number of bits of Kafka's offset in a place; the partition has the others.
 const offsetBits = 44
 
 // scores reports whether the scorer scores events of a type.

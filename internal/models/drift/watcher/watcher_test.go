@@ -22,6 +22,7 @@ import (
 	"tidemill.dev/broker/embedded"
 	"tidemill.dev/config"
 	"tidemill.dev/internal/data/store"
+	"tidemill.dev/internal/models/drift"
 )
 
 const file = `
@@ -221,6 +222,19 @@ func TestAWatchForgets(t *testing.T) {
 	f.message(b, 1001) // written before the removal and read after it
 	if len(f.w.models) != 0 {
 		t.Errorf("%d models are left", len(f.w.models))
+	}
+}
+
+// The offsets of a stream that was created again begin at 2^44. A report names the partition, and the offset that Kafka has.
+func TestAPlaceInAStreamThatIsCreatedAgain(t *testing.T) {
+	t.Parallel()
+	f, b := newFeed(t, func(*broker.View) {}), newBot(1)
+	f.offsets["scored"] = 1 << 44
+	for n := range f.w.watch.Reference + 1 {
+		f.message(b, n)
+	}
+	if got := f.w.place(drift.Label, f.w.models["intent/bot-1"].Figures[drift.Label].Since[0]); got != "scored/0/200" {
+		t.Errorf("the first answer after the reference is at %s", got)
 	}
 }
 
