@@ -13,6 +13,7 @@ import (
 	"tidemill.dev"
 	"tidemill.dev/api"
 	"tidemill.dev/internal/data/ledger/fold"
+	"tidemill.dev/internal/models/registry"
 )
 
 func modelNames(all []api.ModelShown) (names []string) {
@@ -146,6 +147,17 @@ func TestAModelIsPromotedRolledBackAndPinned(t *testing.T) {
 	w.expectProblem(http.MethodPost, "/api/v1/model/unpin", `{`+one+`}`, 409, "nothing is pinned")
 	w.expectProblem(http.MethodPost, "/api/v1/model/pin", `{`+one+`,"version":-1}`, 400, "from 1")
 	w.expectProblem(http.MethodPost, "/api/v1/model/pin", `{`+one+`,"reason":"`+strings.Repeat("x", 1001)+`"}`, 400, "at most 1000")
+}
+
+// A rollback without a version has ended a canary, or would end it.
+func TestARollbackOfACanaryIsDescribed(t *testing.T) {
+	t.Parallel()
+	got := registry.Answer{Model: &fold.Model{Name: "m", Champion: 2, Versions: []fold.Held{{Number: 2, State: tidemill.VersionPromoted}, {Number: 3, State: tidemill.VersionRefused}}}, Version: 3, Before: 2}
+	for dry, verb := range map[bool]string{false: "has", true: "would have"} {
+		if done := doneOfWish(tidemill.ActionRollback, &got, dry); done.Champion != 2 || done.Done != verb+" version 3 refused; its champion is still version 2" {
+			t.Errorf("%+v", done)
+		}
+	}
 }
 
 // A request that is sent again with the same Idempotency-Key is one request.

@@ -104,8 +104,8 @@ func checkWish(ask *api.PromotionAsked, action tidemill.Action) *api.Problem {
 // doneOfWish describes the result of a request in words.
 func doneOfWish(action tidemill.Action, got *registry.Answer, dry bool) api.PromotionDone {
 	done := api.PromotionDone{Model: got.Model.Name, Version: got.Version, Before: got.Before, Champion: got.Model.Champion}
-	if dry && action != tidemill.ActionUnpin && action != tidemill.ActionRefuse {
-		done.Champion = got.Version
+	if h := got.Model.Find(got.Version); action == tidemill.ActionRollback && h != nil && h.State == tidemill.VersionRefused {
+		action = tidemill.ActionRefuse // it has ended the canary
 	}
 	verb, would := "has", ""
 	if dry {

@@ -412,6 +412,23 @@ func TestVersionsAreFound(t *testing.T) {
 	expect(t, "no version", err.Error(), "its next run registers one")
 }
 
+// A rollback without a version ends the canary, and takes back no champion.
+func TestARollbackEndsACanary(t *testing.T) {
+	t.Parallel()
+	m := lookOfTest().model
+	if n, err := findVersion(m, rollbackTo(m)); n != 1 || err != nil {
+		t.Errorf("without a canary: %d, %v", n, err)
+	}
+	m.Canary = &fold.Canary{Version: 3}
+	if n, err := findVersion(m, rollbackTo(m)); n != 3 || err != nil {
+		t.Errorf("with a canary: %d, %v", n, err)
+	}
+	p := promotion{action: tidemill.ActionRollback}
+	if got := p.next(&api.PromotionDone{Model: m.Name, Version: 3, Before: 2, Champion: 2}); got != "Next: tidemill promote intent/bot-42@3 --force promotes it anyway." {
+		t.Errorf("after the end of a canary: %q", got)
+	}
+}
+
 func TestWhatBecameOfManyModelsIsSummedUp(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"time"
 
 	"tidemill.dev"
@@ -152,7 +153,7 @@ func (p *promotion) asked(ctx context.Context, g *client.Gateway, name string) (
 	ask = api.PromotionAsked{Model: model, Basis: &whole.Champion, Force: p.force, Reason: p.reason, DryRun: p.dryRun}
 	switch {
 	case p.action == tidemill.ActionRollback && which == "":
-		which = tidemill.WhichPrevious
+		which = rollbackTo(whole)
 	case p.action == tidemill.ActionPin && which == "":
 		which = tidemill.WhichChampion
 	case p.action == tidemill.ActionUnpin:
@@ -160,6 +161,15 @@ func (p *promotion) asked(ctx context.Context, g *client.Gateway, name string) (
 	}
 	ask.Version, err = findVersion(whole, which)
 	return ask, whole, err
+}
+
+// rollbackTo returns the version that a rollback without a version is about: the canary, which it ends, or the previous
+// champion.
+func rollbackTo(m *api.ModelWhole) string {
+	if m.Canary != nil {
+		return strconv.Itoa(m.Canary.Version)
+	}
+	return tidemill.WhichPrevious
 }
 
 // hintOn suggests what to do about a refusal.
@@ -194,7 +204,7 @@ func (p *promotion) next(got *api.PromotionDone) string {
 		return "Next: the same without --dry-run."
 	case p.action == tidemill.ActionPromote && got.Before != 0:
 		return "Next: tidemill rollback " + name + " undoes it."
-	case p.action == tidemill.ActionRefuse:
+	case p.action == tidemill.ActionRefuse, p.action == tidemill.ActionRollback && got.Version != got.Champion:
 		return fmt.Sprintf("Next: tidemill promote %s@%d --force promotes it anyway.", name, got.Version)
 	case p.action == tidemill.ActionRollback:
 		return fmt.Sprintf("Next: tidemill pin %s keeps it; otherwise the next version that passes replaces it.\n      The previous champion is now version %d: a rollback returns to it.", name, got.Before)
@@ -312,7 +322,8 @@ func rollbackCommand() command.Command {
 		Summary: "roll back a model, or all promotions since a time",
 		About: `With MODEL, its previous champion becomes the champion again, or VERSION, which must have
 been the champion before. The next version that passes its gate replaces it: pin it, or
-freeze promotions, to keep it.
+freeze promotions, to keep it. If the model has a canary, MODEL alone ends the canary, and
+the champion stays.
 
 Without MODEL, the flags select models. It skips models whose champion has not changed
 since --since. A second call changes nothing. Freeze promotions before it (tidemill

@@ -176,7 +176,7 @@ func (v *visit) modelActions(m *modelShown) Node {
 		all = append(all, v.ActAs("Refuse version "+strconv.Itoa(m.Chosen), "refuse", "model", m.Name, "version", strconv.Itoa(m.Chosen), "basis", strconv.Itoa(m.Champion)), say(" "))
 	}
 	if m.Previous != 0 {
-		all = append(all, v.ActAs("Roll back to version "+strconv.Itoa(m.Previous), "rollback", "model", m.Name), say(" "))
+		all = append(all, v.ActAs("Roll back to version "+strconv.Itoa(m.Previous), "rollback", "model", m.Name, "version", strconv.Itoa(m.Previous)), say(" "))
 	}
 	switch {
 	case m.Pin != nil:

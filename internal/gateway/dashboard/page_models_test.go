@@ -133,7 +133,7 @@ func TestModelShowsItsTrialAndCanary(t *testing.T) {
 	m.whole.All[0].State, m.whole.All[0].OnTrial = tidemill.VersionTrial, &api.Trial{Version: 3, Champion: 2, Scorer: "intents", Began: testNow(), Text: "412 of 500 labelled, lead 0.8 points (-0.4 to 2.1)", Error: "the store is <away>"}
 	m.whole.Canary = &fold.Canary{Version: 1, At: testNow(), Canary: tidemill.Canary{Share: 0.1}}
 	mustHave(t, fetch(openModel(t, m), "/ui/model?name=intent/bot-1").Body.String(), "on-trial", "Version 3 answers the events of", `href="/ui/scorers/intents"`, "412 of 500 labelled", "next to version 2", `href="/ui/trial?model=intent%2Fbot-1&amp;version=3"`,
-		"the store is &lt;away&gt;", "Version 1 answers 10 % of the events since")
+		"the store is &lt;away&gt;", "Version 1 answers 10 % of the events since", "/ui/act/rollback?model=intent%2Fbot-1&amp;version=1")
 }
 
 // The page compares with the champion as the run measured it. Any other version is compared by its own report.
