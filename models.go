@@ -3,6 +3,7 @@ package tidemill
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -134,18 +135,27 @@ func ModelKey(model string) string { return model }
 func VersionName(model string, number int) string { return model + "@" + strconv.Itoa(number) }
 
 // CutVersionName splits a version's name at its last @ into the model and the part after it, which is a number, champion,
-// previous or newest. The name of a model may have an @ too, as in intent/ana@example.com: then the part is empty.
+// previous or newest. The name of a model may have an @ too, as in intent/ana@example.com: then the part is empty. It is
+// also empty after an @ at the end.
 func CutVersionName(name string) (model, which string, err error) {
 	model, which, found := cutLast(name, func(text string) bool { return text == "" || CheckWhich(text) == nil || isDecimal(text) })
 	if err := CheckDataset(model); err != nil {
 		return "", "", fmt.Errorf("%q names no model: %w", name, err)
 	}
-	if found {
+	if found && which != "" {
 		if err := CheckWhich(which); err != nil {
 			return "", "", fmt.Errorf("%q names no version: %w after the @", name, err)
 		}
 	}
 	return model, which, nil
+}
+
+// WholeName returns a name that CutVersionName takes for the whole model: bot@3@ for the model bot@3.
+func WholeName(model string) string {
+	if cut, _, _ := CutVersionName(model); cut != model && strings.Contains(model, "@") {
+		return model + "@"
+	}
+	return model
 }
 
 // CheckWhich returns an error if a text does not say which version of a model is meant.

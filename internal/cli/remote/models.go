@@ -213,12 +213,12 @@ func adviseOnModels(w io.Writer, page *api.Models) {
 }
 
 // versionArg parses the name of a version: intent/bot-42@7, @champion, @previous, @newest, or the
-// model alone.
+// model alone. An @ may follow only the name of a model that ends like that of a version.
 func versionArg(name string) (model, which string, err error) {
 	if model, which, err = tidemill.CutVersionName(name); err != nil {
 		return "", "", command.Usagef("%v; tidemill models lists models, and tidemill models show MODEL its versions", err)
 	}
-	if strings.HasSuffix(name, "@") {
+	if strings.HasSuffix(name, "@") && tidemill.WholeName(model) != name {
 		return "", "", command.Usagef("%q: after the @ give a number, %s, %s or %s", name, tidemill.WhichChampion, tidemill.WhichPrevious, tidemill.WhichNewest)
 	}
 	return model, which, nil

@@ -429,6 +429,17 @@ func TestARollbackEndsACanary(t *testing.T) {
 	}
 }
 
+// An @ at the end means the whole model, if its name ends like that of a version.
+func TestAModelWhoseNameEndsLikeAVersion(t *testing.T) {
+	t.Parallel()
+	if model, which, err := versionArg("intent/ana@3@"); model != "intent/ana@3" || which != "" || err != nil {
+		t.Errorf("%s, %q, %v", model, which, err)
+	}
+	if _, _, err := versionArg("intent/ana@"); err == nil || !strings.Contains(err.Error(), "after the @ give a number") {
+		t.Errorf("without a version after the @: %v", err)
+	}
+}
+
 func TestWhatBecameOfManyModelsIsSummedUp(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer

@@ -11,6 +11,7 @@ import (
 
 	h "maragu.dev/gomponents/html"
 
+	"tidemill.dev"
 	"tidemill.dev/internal/gateway/access"
 )
 
@@ -203,8 +204,12 @@ func (v *visit) ActAs(title, name string, pairs ...string) Node {
 	}
 	q := url.Values{}
 	for i := 0; i+1 < len(pairs); i += 2 {
-		if pairs[i+1] != "" {
-			q.Add(pairs[i], pairs[i+1])
+		value := pairs[i+1]
+		if pairs[i] == "model" {
+			value = tidemill.WholeName(value)
+		}
+		if value != "" {
+			q.Add(pairs[i], value)
 		}
 	}
 	l := v.linkTo(a, q)

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"strconv"
 
+	"tidemill.dev"
 	"tidemill.dev/api"
 )
 
@@ -89,11 +90,12 @@ func readPromotion(undo string) func([]byte) (outcome, error) {
 		}
 		o := outcome{Sentence: done.Done, Rows: []outcomeRow{promotionRow(done)}}
 		if !done.Refused {
-			target := done.Model
+			whole := tidemill.WholeName(done.Model)
+			target := whole
 			if undo != "unpin" && done.Before > 0 && done.Before != done.Champion { // an unpin is for the whole model
-				target += "@" + strconv.Itoa(done.Before)
+				target = tidemill.VersionName(done.Model, done.Before)
 			}
-			if target != done.Model || undo != "rollback" {
+			if target != whole || undo != "rollback" {
 				o.Undo, o.UndoWith = undo, url.Values{"model": {target}}
 			}
 		}
@@ -108,7 +110,7 @@ func readRefusal(body []byte) (outcome, error) {
 		return outcome{}, err
 	}
 	return outcome{Sentence: done.Done, Rows: []outcomeRow{promotionRow(done)}, Undo: "promote",
-		UndoWith: url.Values{"model": {done.Model}, "version": {strconv.Itoa(done.Version)}, "force": {"true"}}}, nil
+		UndoWith: url.Values{"model": {tidemill.WholeName(done.Model)}, "version": {strconv.Itoa(done.Version)}, "force": {"true"}}}, nil
 }
 
 func promotionRow(d api.PromotionDone) outcomeRow {

@@ -160,7 +160,8 @@ func promotion(path string) func(a arguments, dry bool) (call, error) {
 }
 
 // splitVersion returns the model and the version that it is about. The field of the models takes
-// names such as intent/bot-42@3 too, so that several models may have different versions.
+// names such as intent/bot-42@3 too, so that several models may have different versions. A button writes an @ after the
+// name of a model that ends like that of a version.
 func splitVersion(a arguments) (model, version string) {
 	text := strings.TrimSpace(a.Get("model"))
 	model, version, err := tidemill.CutVersionName(text)
@@ -176,7 +177,7 @@ func versionOf(a arguments) string {
 	if version != "" && version != "0" {
 		return model + "@" + version
 	}
-	return model
+	return tidemill.WholeName(model)
 }
 
 func modelActions() []action {

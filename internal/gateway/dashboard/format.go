@@ -338,7 +338,15 @@ func recipeURL(name string) string  { return queryURL("/", "recipe", name) }
 func dataURL(dataset string) string { return queryURL("/ui/data", "dataset", dataset) }
 func keyURL(key string) string      { return queryURL("/ui/key", "key", key) }
 func whyURL(of string) string       { return queryURL("/ui/lineage", "of", of) }
-func modelURL(name string) string   { return queryURL("/ui/model", "name", name) }
+
+// modelURL names a version too if the model's name ends like that of a version.
+func modelURL(name string) string {
+	if tidemill.WholeName(name) != name {
+		return queryURL("/ui/model", "name", name, "version", tidemill.WhichNewest)
+	}
+	return queryURL("/ui/model", "name", name)
+}
+
 func eventURL(source, id string) string {
 	return whyURL("event/" + strings.NewReplacer("%", "%25", "#", "%23").Replace(source) + "#" + id)
 }

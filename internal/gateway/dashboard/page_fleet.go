@@ -11,6 +11,7 @@ import (
 	g "maragu.dev/gomponents"
 	h "maragu.dev/gomponents/html"
 
+	"tidemill.dev"
 	"tidemill.dev/api"
 )
 
@@ -477,7 +478,7 @@ func (v *visit) modelsOf(recipe string, keys []string) url.Values {
 			v.missed = append(v.missed, fmt.Sprintf("the model of key %s cannot be looked up: %v", word(key), err))
 		}
 		for i := range found.Models {
-			q.Add("model", found.Models[i].Name)
+			q.Add("model", tidemill.WholeName(found.Models[i].Name))
 		}
 	}
 	return q

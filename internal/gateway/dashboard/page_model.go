@@ -24,7 +24,7 @@ func modelTitle(v *visit) string { return "Model " + word(v.query("name")) }
 // toVersion sends a name such as intent/bot-1@7 to the page of that version.
 func toVersion(v *visit) string {
 	name, which, err := tidemill.CutVersionName(v.query("name"))
-	if err != nil || which == "" {
+	if err != nil || which == "" || v.query("version") != "" {
 		return ""
 	}
 	return queryURL("/ui/model", "name", name, "version", which)
@@ -189,7 +189,7 @@ func (v *visit) modelActions(m *modelShown) Node {
 	} else {
 		all = append(all, v.ActAs("Retrain", "start-runs", "recipe", m.Recipe, "key", m.Key), say(" "), v.ActAs("Forget the key…", "forget", "key", m.Key))
 	}
-	return actions(all, say(" "), button(whyURL("model/"+m.Name), "Causes and effects"))
+	return actions(all, say(" "), button(whyURL("model/"+tidemill.WholeName(m.Name)), "Causes and effects"))
 }
 
 func (v *visit) versions(m *modelShown) Node {

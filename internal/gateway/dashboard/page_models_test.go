@@ -154,6 +154,20 @@ func TestModelComparesTwoVersions(t *testing.T) {
 	}
 }
 
+// The buttons and links of a model whose name ends like that of a version are about this model.
+func TestModelWhoseNameEndsLikeAVersion(t *testing.T) {
+	t.Parallel()
+	d := openModel(t, oneModel("intent/ana@3"))
+	mustHave(t, fetch(d, modelURL("intent/ana@3")).Body.String(), "/ui/act/promote?basis=2&amp;model=intent%2Fana%403%40&amp;version=3", "/ui/act/unpin?model=intent%2Fana%403%40",
+		`href="/ui/lineage?of=model%2Fintent%2Fana%403%40"`)
+	if model, version := splitVersion(arguments{url.Values{"model": {"intent/ana@3@"}, "version": {"1"}}}); model != "intent/ana@3" || version != "1" {
+		t.Errorf("version %s of %s", version, model)
+	}
+	if got := versionOf(arguments{url.Values{"model": {"intent/ana@3@"}}}); got != "intent/ana@3@" {
+		t.Errorf("the command is about %s", got)
+	}
+}
+
 // The inputs and outputs need the model to be loaded, so a page shows them only on demand.
 func TestModelShowsItsSignatureOnDemand(t *testing.T) {
 	t.Parallel()
