@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"tidemill.dev"
 	"tidemill.dev/broker"
 )
 
@@ -81,4 +82,33 @@ func TestTheAnswersOfARescoringAreBounded(t *testing.T) {
 		t.Errorf("%+v", r.told)
 	}
 	w.answered(w.outputs(streamAgain), 134, "1")
+}
+
+// One batch has no room for the answers to all dead letters of a replay. Each is answered once, in the order of the events.
+func TestTheAnswersOfAReplayAreBounded(t *testing.T) {
+	w := newWorld(t, 1)
+	l := &lettersWorld{world: w, process: w.open(scorer())}
+	const n = 60
+	var all []broker.View
+	for i := range n {
+		all = append(all, message("late-1", i))
+	}
+	w.publish(all...)
+	w.waitEvents(tidemill.StreamDeadLetters, n)
+	w.model(artifactOf("m/late-1", 1), network(1, 4, 2, 20_000))
+	w.promoted("m/late-1", 1)
+	w.poll("the model has a champion", func() bool { return l.m.Known("m/late-1") })
+	done, err := Replay(t.Context(), l.replaying())
+	if err != nil || len(done.Letters) != n || len(done.Failed) != 0 {
+		t.Errorf("%d are resolved, and these are not: %v; %v", len(done.Letters), done.Failed, err)
+	}
+	answers := w.outputs(streamOut)
+	for i := range answers {
+		if want := fmt.Sprintf("%s/0/%d", streamIn, i); answers[i].ID != want {
+			t.Errorf("answer %d is to %s", i, answers[i].ID)
+		}
+	}
+	if len(answers) != n {
+		t.Errorf("%d answers, want %d", len(answers), n)
+	}
 }

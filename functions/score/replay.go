@@ -89,15 +89,18 @@ func (r *replay) run(ctx context.Context) error {
 		return err
 	}
 	for chunk := range slices.Chunk(r.open, replayChunk) {
-		answered, err := r.scoreLetters(ctx, chunk)
-		if err == nil && len(answered) > 0 {
-			err = r.commitLetters(ctx, answered)
-		}
-		if err != nil {
-			return err
-		}
-		for _, l := range answered {
-			r.result.Letters = append(r.result.Letters, l.ID)
+		for len(chunk) > 0 {
+			answered, rest, err := r.scoreLetters(ctx, chunk)
+			if err == nil && len(answered) > 0 {
+				err = r.commitLetters(ctx, answered)
+			}
+			if err != nil {
+				return err
+			}
+			for _, l := range answered {
+				r.result.Letters = append(r.result.Letters, l.ID)
+			}
+			chunk = rest
 		}
 	}
 	return r.note(ctx, began, "")
@@ -213,8 +216,8 @@ func (r *replay) note(ctx context.Context, at []broker.Position, note string) er
 }
 
 // scoreLetters computes the answers to some dead letters. It returns the dead letters that have an
-// answer, in the batch or from an interrupted replay.
-func (r *replay) scoreLetters(ctx context.Context, chunk []*openLetter) (answered []*openLetter, err error) {
+// answer, in the batch or from an interrupted replay, and the rest, for whose answers the batch has no room.
+func (r *replay) scoreLetters(ctx context.Context, chunk []*openLetter) (answered, rest []*openLetter, err error) {
 	b := r.batch
 	b.reset(b.seq + 1)
 	b.stamp = time.Now().UTC().AppendFormat(b.stamp[:0], time.RFC3339Nano)
@@ -231,10 +234,13 @@ func (r *replay) scoreLetters(ctx context.Context, chunk []*openLetter) (answere
 	b.sort()
 	if err := r.resolve(ctx, b); err != nil {
 		b.release()
-		return nil, err
+		return nil, nil, err
 	}
 	if err := r.compute(ctx, b); err != nil {
-		return nil, err
+		return nil, nil, err
+	}
+	if full := b.firstWithoutRoom(); full >= 0 {
+		asked, rest, b.items = asked[:full], asked[full:], b.items[:full]
 	}
 	for i, l := range asked {
 		if it := &b.items[i]; it.verdict == scored {
@@ -243,7 +249,7 @@ func (r *replay) scoreLetters(ctx context.Context, chunk []*openLetter) (answere
 			r.result.Failed[l.ID] = it.reason.Error()
 		}
 	}
-	return answered, nil
+	return answered, rest, nil
 }
 
 // commitLetters writes the answers of the batch, and the receipts of dead letters.

@@ -120,7 +120,7 @@ func TestATornReplay(t *testing.T) {
 	w.must(r.readLetters(t.Context()))
 	_, err = r.findAnswered(t.Context())
 	w.must(err)
-	_, err = r.scoreLetters(t.Context(), r.open)
+	_, _, err = r.scoreLetters(t.Context(), r.open)
 	w.must(err)
 	w.must(r.commitLetters(t.Context(), nil))
 	w.must(r.x.Close(t.Context()))
@@ -139,7 +139,7 @@ func TestTwoReplaysAtOnce(t *testing.T) {
 	w.must(first.readLetters(t.Context()))
 	_, err = first.findAnswered(t.Context())
 	w.must(err)
-	answered, err := first.scoreLetters(t.Context(), first.open)
+	answered, _, err := first.scoreLetters(t.Context(), first.open)
 	w.must(err)
 	done, err := Replay(t.Context(), w.replaying())
 	if err != nil || len(done.Letters) != 40 {

@@ -46,8 +46,7 @@ func (r *rescore) scoreNext(ctx context.Context, s *rescoreRange) error {
 		if err := r.compute(ctx, b); err != nil {
 			return err
 		}
-		// The batch had no room from this event on.
-		full := slices.IndexFunc(b.items, func(it item) bool { return it.verdict == waiting && it.reason == nil })
+		full := b.firstWithoutRoom()
 		if full < 0 {
 			return r.commit(ctx, b, s, next)
 		}
@@ -61,6 +60,12 @@ func (r *rescore) scoreNext(ctx context.Context, s *rescoreRange) error {
 			r.add(b, item{v: it.v, offset: it.offset, delivery: it.delivery})
 		}
 	}
+}
+
+// firstWithoutRoom returns the index of the first item for whose answer the batch had no room; -1 if there is none. The later
+// items have to wait too, because the answers to a key are in order.
+func (b *batch) firstWithoutRoom() int {
+	return slices.IndexFunc(b.items, func(it item) bool { return it.verdict == waiting && it.reason == nil })
 }
 
 // handleEmptyRead handles a read without records. Either the log has lost its end and the rest of the
