@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -93,7 +94,7 @@ func (l *outcomeList) Run(ctx context.Context, s *command.Session, _ []string) (
 		return fmt.Errorf("list the outcomes: %w", err)
 	}
 	if book.skipped > 0 {
-		fmt.Fprintf(s.Stderr, "Not counted, because unreadable: %s. The first: %s\n", show.Count(book.skipped, "outcome"), book.why)
+		fmt.Fprintf(s.Stderr, "Not counted, because unreadable: %s. The first: %s\n", show.Count(book.skipped, "record"), book.why)
 	}
 	if l.output == "json" {
 		return book.write(s.Stdout, l)
@@ -109,19 +110,17 @@ type outcomeBook struct {
 	at  map[outcomeKey]*tidemill.OutcomeData
 	all []*tidemill.OutcomeData // in the order of their first revision here
 
-	skipped int    // number of unreadable outcomes
+	skipped int    // number of records that are no outcome, or cannot be read
 	why     string // first of them, with the reason
 }
 
 // take adds an event of the stream of outcomes if it is asked for.
 func (l *outcomeList) take(b *outcomeBook, e *follow.Event) {
-	if e.Err != nil || e.View.Type != tidemill.TypeOutcome && e.View.Type != tidemill.TypeOutcomeCorrected {
-		return
-	}
-	d := &tidemill.OutcomeData{}
-	if err := json.Unmarshal(e.View.Data, d); err != nil {
+	d, err := readOutcome(e)
+	if err != nil {
 		if b.skipped++; b.skipped == 1 {
-			b.why = show.Harmless(e.View.ID + ": " + err.Error())
+			at := broker.Position{Stream: e.Stream, Partition: e.Partition, Offset: e.Offset}
+			b.why = show.Harmless(cmp.Or(e.ID, at.Place()) + ": " + err.Error())
 		}
 		return
 	}
@@ -134,6 +133,23 @@ func (l *outcomeList) take(b *outcomeBook, e *follow.Event) {
 	} else if was.Revision < d.Revision {
 		*was = *d
 	}
+}
+
+func readOutcome(e *follow.Event) (*tidemill.OutcomeData, error) {
+	d := &tidemill.OutcomeData{}
+	switch {
+	case e.Err != nil:
+		return nil, e.Err
+	case e.Type != tidemill.TypeOutcome && e.Type != tidemill.TypeOutcomeCorrected:
+		return nil, fmt.Errorf("its type is %s", e.Type)
+	}
+	if err := json.Unmarshal(e.Data, d); err != nil {
+		return nil, err
+	}
+	if d.Place == "" {
+		return nil, errors.New("it names no answer")
+	}
+	return d, nil
 }
 
 // shown returns the newest outcomes that are asked for.

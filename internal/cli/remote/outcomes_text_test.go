@@ -2,12 +2,14 @@ package remote
 
 import (
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 	"time"
 
 	"tidemill.dev"
 	"tidemill.dev/api"
+	"tidemill.dev/broker"
 	"tidemill.dev/broker/follow"
 )
 
@@ -34,6 +36,13 @@ func TestOutcomesAreListed(t *testing.T) {
 	}
 	if book.skipped != 2 || !strings.HasPrefix(book.why, "odd: ") || !strings.Contains(book.why, "version") {
 		t.Errorf("%d skipped: %s", book.skipped, book.why)
+	}
+	bad := outcomeBook{at: map[outcomeKey]*tidemill.OutcomeData{}}
+	for _, e := range []follow.Event{{Stream: "outcomes", Partition: 3, Offset: 17, Err: errors.New("it has no id")}, {View: broker.View{ID: "a", Type: "order"}}, {View: broker.View{ID: "b", Type: tidemill.TypeOutcome, Data: []byte("{}")}}} {
+		l.take(&bad, &e)
+	}
+	if bad.skipped != 3 || bad.why != "outcomes/3/17: it has no id" || len(bad.all) > 0 {
+		t.Errorf("%d skipped: %s; counted: %+v", bad.skipped, bad.why, bad.all)
 	}
 	var out strings.Builder
 	if err := book.tell(&out, &out, &l); err != nil {
