@@ -91,10 +91,15 @@ func agreed(ctx context.Context, s *command.Session, there *tidemill.KeyForgotte
 	if err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
-	if strings.TrimSpace(line) != there.Key {
+	if !isKey(line, there.Key) {
 		return errors.New("nothing was forgotten: this is not the key")
 	}
 	return nil
+}
+
+// isKey reports whether a typed line is a key. A key may begin or end with spaces.
+func isKey(line, key string) bool {
+	return strings.TrimRight(line, "\r\n") == key || strings.TrimSpace(line) == key
 }
 
 const lookForReceipt = 500 * time.Millisecond

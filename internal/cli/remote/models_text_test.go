@@ -495,3 +495,19 @@ func TestWhatBecameOfARun(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 }
+
+// A key may begin or end with a space, and is typed so.
+func TestATypedKey(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		line, key string
+		want      bool
+	}{
+		{"bot-42\n", "bot-42", true}, {" bot-42 \r\n", "bot-42", true}, {"bot-42", "bot-42", true}, {"bot-42 \n", "bot-42 ", true}, {" bot-42\r\n", " bot-42", true}, {" \n", " ", true},
+		{"bot-42\n", "bot-42 ", false}, {"bot-43\n", "bot-42", false}, {"\n", "bot-42", false}, {"", " ", false},
+	} {
+		if got := isKey(c.line, c.key); got != c.want {
+			t.Errorf("%q for %q: %t", c.line, c.key, got)
+		}
+	}
+}
