@@ -163,7 +163,6 @@ func TestModelsByCommand(t *testing.T) {
 		"models show intent/bot-1@99":       "has no version 99",
 		"models show intent/bot-2@champion": "tidemill promote intent/bot-2@newest promotes it",
 		"promote intent/bot-1@4":            "nothing needs to be done",
-		"unpin intent/bot-1":                "nothing is pinned",
 		"promotions freeze --recipe no":     `recipe "no" is not in the config`,
 		"compare intent/bot-1@4 @champion":  "both are intent/bot-1@4",
 	} {

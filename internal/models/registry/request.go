@@ -83,6 +83,9 @@ func (r *Registrar) proposalFor(ctx context.Context, m *fold.Model, w Wish) (*fa
 	if i := slices.IndexFunc(m.Changes, func(c fold.Change) bool { return c.Proposal == id }); i >= 0 {
 		return nil, Answer{m, m.Changes[i].Version, m.Changes[i].Before}, nil
 	}
+	if m.Last > 0 && isReached(m, w, w.Version) {
+		return nil, Answer{m, w.Version, m.Champion}, nil
+	}
 	p, err := proposalOf(m, w)
 	if err != nil {
 		return nil, Answer{}, err
@@ -238,15 +241,19 @@ func (r *Registrar) foldAhead(m *fold.Model, f *fact) (*fold.Model, fold.ModelVe
 // announcement names it, other processes have announced it already, or the log accepted another
 // change. In both cases the state of the model decides.
 func wasAccepted(m *fold.Model, id string, w Wish, version int) bool {
-	switch {
-	case slices.ContainsFunc(m.Changes, func(c fold.Change) bool { return c.Proposal == id }),
-		slices.ContainsFunc(m.Owed, func(o fold.Owed) bool { return o.Proposal == id }):
-		return true
-	case w.Action == tidemill.ActionPin:
+	return slices.ContainsFunc(m.Changes, func(c fold.Change) bool { return c.Proposal == id }) ||
+		slices.ContainsFunc(m.Owed, func(o fold.Owed) bool { return o.Proposal == id }) || isReached(m, w, version)
+}
+
+// isReached reports whether a model has the state that a request asks for, as a repeat of a pin, an unpin or a refusal
+// finds it.
+func isReached(m *fold.Model, w Wish, version int) bool {
+	switch w.Action {
+	case tidemill.ActionPin:
 		return m.Pin != nil && m.Champion == version
-	case w.Action == tidemill.ActionUnpin:
+	case tidemill.ActionUnpin:
 		return m.Pin == nil
-	case w.Action == tidemill.ActionRefuse:
+	case tidemill.ActionRefuse:
 		h := m.Find(version)
 		return h != nil && h.State == tidemill.VersionRefused
 	}

@@ -44,7 +44,7 @@ func TestWishes(t *testing.T) {
 		{"the champion again", Wish{Action: tidemill.ActionPromote, Version: 2}, ErrRefused, "is the champion", 2, 0},
 		{"a refused one", Wish{Action: tidemill.ActionPromote, Version: 3}, ErrRefused, "it was not forced", 2, 0},
 		{"seen another", Wish{Action: tidemill.ActionRollback, Basis: basis(1)}, ErrMoved, "you saw version 1", 2, 0},
-		{"nothing is pinned", Wish{Action: tidemill.ActionUnpin}, ErrRefused, "nothing is pinned", 2, 0},
+		{"nothing is pinned", Wish{Action: tidemill.ActionUnpin}, nil, "", 2, 0},
 		{"rollback", Wish{Action: tidemill.ActionRollback, Basis: basis(2), Reason: "it hurts", By: "ada"}, nil, "", 1, 1},
 		{"pin a refused one", Wish{Action: tidemill.ActionPin, Version: 3, By: "ada"}, ErrRefused, "promoted before it can be pinned", 1, 0},
 		{"forced", Wish{Action: tidemill.ActionPromote, Version: 3, Force: true, By: "ada"}, nil, "", 3, 3},
@@ -115,6 +115,34 @@ func TestAWishSaidAgainIsOne(t *testing.T) {
 	}
 	if n := types(w.factsOf("m")); n["rolled-back"] != 1 {
 		t.Errorf("the log tells of %v", n)
+	}
+}
+
+// A repeat finds its state reached, also after another change of the champion, and changes nothing.
+func TestARepeatedUnpinOrRefusalIsDone(t *testing.T) {
+	t.Parallel()
+	w, r := threeVersions(t)
+	w.finish(r, runEnd{model: "m", accuracy: 0.9, promote: tidemill.PromoteManual})
+	ask := func(wish Wish) (Answer, error) {
+		wish.Model = "m"
+		return r.Wish(w.ctx(), wish)
+	}
+	unpin := Wish{Action: tidemill.ActionUnpin, Basis: basis(2), ID: "u"}
+	refuse := Wish{Action: tidemill.ActionRefuse, Version: 4, Basis: basis(2), ID: "r"}
+	for _, wish := range []Wish{{Action: tidemill.ActionPin}, unpin, refuse, {Action: tidemill.ActionPromote, Version: 3, Force: true}} {
+		_, err := ask(wish)
+		w.must(err)
+	}
+	for _, wish := range []Wish{unpin, refuse} {
+		if a, err := ask(wish); err != nil || a.Version != wish.Version || a.Model.Champion != 3 {
+			t.Errorf("the repeat of %s: %+v: %v", wish.Action, a, err)
+		}
+	}
+	if n := types(w.factsOf("m")); n["unpinned"] != 1 || n["refused"] != 2 {
+		t.Errorf("the log tells of %v", n)
+	}
+	if _, err := r.Wish(w.ctx(), Wish{Model: "none", Action: tidemill.ActionUnpin}); !errors.Is(err, ErrUnknown) {
+		t.Errorf("an unpin of no model: %v", err)
 	}
 }
 
