@@ -213,6 +213,14 @@ func pager(what, next, first string) Node {
 		when(first != "", anchor(first, say("First page"))), when(next != "", h.A(h.Rel("next"), h.Href(next), say("Next page"))))
 }
 
+// emptyPage is shown if a page of a list has no rows: none, or the links to the other pages.
+func emptyPage(none Node, what, next, first string) Node {
+	if next == "" && first == "" {
+		return none
+	}
+	return list(nothing(say("No "+what+" on this page.")), pager(what, next, first))
+}
+
 // filter is a form that chooses what a page shows. All leads to the unfiltered page.
 func filter(action string, nodes ...Node) Node {
 	return h.Form(h.Class("filter"), h.Method("get"), h.Action(action), list(nodes...))

@@ -100,7 +100,7 @@ func loadWaiting(v *visit) (modelPageOf[waitingVersion], error) {
 func showWaiting(v *visit, p modelPageOf[waitingVersion]) Node {
 	title := h.H2(say("Versions that wait for a person "), quiet(say(count(p.Total))))
 	if len(p.Rows) == 0 {
-		return list(title, nothing(say("No version waits. Versions wait if a recipe promotes by hand, if promotions are frozen, or if the champion is pinned.")))
+		return list(title, emptyPage(nothing(say("No version waits. Versions wait if a recipe promotes by hand, if promotions are frozen, or if the champion is pinned.")), "versions", p.NextURL, p.First))
 	}
 	return list(title, note(say("Promote a version, or refuse it. If you do neither, the next version that is promoted replaces it.")),
 		scroll("rows models", heads("Version", "Made", "Gate", "Lead in accuracy", "Why it waits", "Act"), rows(each(p.Rows, func(w *waitingVersion) Node {
@@ -209,7 +209,7 @@ func loadPins(v *visit) (modelPageOf[pinnedModel], error) {
 func showPins(v *visit, p modelPageOf[pinnedModel]) Node {
 	title := h.H2(say("Pins "), quiet(say(count(p.Total))))
 	if len(p.Rows) == 0 {
-		return list(title, nothing(say("No champion is pinned.")))
+		return list(title, emptyPage(nothing(say("No champion is pinned.")), "pins", p.NextURL, p.First))
 	}
 	return list(title, h.Ul(h.Class("log-list"), each(p.Rows, func(m *pinnedModel) Node {
 		return h.Li(modelLink(m.Name, m.Champion), say(", "), v.ago(m.Pin.At), by(m.Pin.By), because(m.Pin.Reason),
@@ -293,7 +293,7 @@ func loadCommandLog(v *visit) (*commandLog, error) {
 
 func showCommandLog(v *visit, l *commandLog) Node {
 	if len(l.Commands.Commands) == 0 {
-		return list(h.H2(say("Who did what")), nothing(say("No commands yet. "), anchor("/ui/act", say("All commands")), say(" that a person can give.")))
+		return list(h.H2(say("Who did what")), emptyPage(nothing(say("No commands yet. "), anchor("/ui/act", say("All commands")), say(" that a person can give.")), "commands", l.NextURL, l.First))
 	}
 	return list(h.H2(say("Who did what")), scroll("rows models", heads("When", "Who", "What", "Why"), rows(each(l.Commands.Commands, func(c *api.Command) Node {
 		who, what := dash(), say(titled(c.Done))

@@ -75,3 +75,15 @@ func TestHostileApprovalsAreText(t *testing.T) {
 		mustHave(t, body, "</html>", "no power")
 	}
 }
+
+// A page whose rows have all changed meanwhile leads to the other pages.
+func TestEmptyPagesLeadOn(t *testing.T) {
+	t.Parallel()
+	m := approvalsAPI("intent/bot-1")
+	m.whole.All[0].State, m.whole.Versions[2].State, m.whole.Pin = tidemill.VersionRefused, tidemill.VersionRefused, nil
+	m.fakeAPI["GET /api/v1/commands"] = api.Commands{Next: "17"}
+	body := fetch(openModel(t, m), "/ui/approvals?waiting=0.w&pins=0.p&after=18").Body.String()
+	mustHave(t, body, "No versions on this page.", "waiting=0.x", "No pins on this page.", "pins=0.x", "No commands on this page.", "after=17", `href="/ui/approvals?after=18&amp;pins=0.p"`)
+	runs := open(t, fakeAPI{"GET /api/v1/pools": pools(), "GET /api/v1/runs": api.Runs{Next: "later"}})
+	mustHave(t, fetch(runs, "/ui/runs", headerRegion, "runs").Body.String(), "No runs on this page.", "after=later")
+}

@@ -269,7 +269,7 @@ func TestVersionIsRemovedMeanwhile(t *testing.T) {
 	m := approvalsAPI("intent/bot-1")
 	m.fakeAPI["GET /api/v1/caller"] = everyRole()
 	d := New(Options{API: goneAPI{m}, Install: func() string { return "acme-lab" }, Now: testNow})
-	mustHave(t, fetch(d, "/ui/approvals").Body.String(), "No version waits", "pool small paused")
+	mustHave(t, fetch(d, "/ui/approvals").Body.String(), "No versions on this page.", "pool small paused")
 	mustHave(t, fetch(d, "/ui/model?name=intent/bot-1&version=3").Body.String(), "was removed meanwhile", "Changes of the champion")
 }
 

@@ -79,13 +79,14 @@ func showRuns(v *visit, l *runList) Node {
 		h.H2(say("Runs"), when(l.Total != nil, say(" "), quiet(say(count(l.Total))))),
 		filter("/ui/runs", choose(v, "State", "state", l.States), v.input("Recipe", "recipe", "12", ""), v.input("Key", "key", "16", ""),
 			v.input("Since", "since", "12", "-1h or a time"), submitButton("Filter"), when(l.Filtered, say(" "), anchor("/ui/runs", say("All runs")))))
+	none := hint{"No runs yet. An event that a recipe waits for starts one.", "To start one by hand:", "tidemill runs start RECIPE --key KEY"}.node()
 	switch {
 	case len(l.Runs.Runs) > 0:
 		return list(parts, showRunTable(v, l), pager("rows", l.NextURL, l.FirstURL))
 	case l.Filtered:
-		return list(parts, empty("No run matches this filter."))
+		none = empty("No run matches this filter.")
 	}
-	return list(parts, hint{"No runs yet. An event that a recipe waits for starts one.", "To start one by hand:", "tidemill runs start RECIPE --key KEY"}.node())
+	return list(parts, emptyPage(none, "runs", l.NextURL, l.FirstURL))
 }
 
 func showRunTable(v *visit, l *runList) Node {
