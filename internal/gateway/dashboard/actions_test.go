@@ -95,6 +95,19 @@ func TestActionOnSeveralModels(t *testing.T) {
 	mustHave(t, submit(d, "/ui/act/rollback", url.Values{"model": {"a\r\nb@4"}}), "2 of 2", `/ui/act/rollback?model=m%403&amp;model=m%403`)
 }
 
+// An action on more models than one form may name is refused as a whole.
+func TestActionOnTooManyModels(t *testing.T) {
+	t.Parallel()
+	d, f := openRecording(t, fakeAPI{"POST /api/v1/model/rollback": api.PromotionDone{Model: "m", Before: 3, Champion: 2, Done: "rolled back"}})
+	some := strings.Repeat("m\n", mostCalls)
+	mustHave(t, submit(d, "/ui/act/rollback", url.Values{"model": {some}}), "200 of 200")
+	f.bodies = nil
+	mustHave(t, submit(d, "/ui/act/rollback", url.Values{"model": {some + "n"}}), "it names 201; give at most 200", "<form")
+	if len(f.bodies) > 0 {
+		t.Errorf("%d requests", len(f.bodies))
+	}
+}
+
 // A key may have commas, and begin or end with a space. A run is started for that key, and not for another one.
 func TestKeysWithCommasAndSpaces(t *testing.T) {
 	t.Parallel()

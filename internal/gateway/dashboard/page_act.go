@@ -240,7 +240,7 @@ func (a arguments) keep(of *action) url.Values {
 }
 
 const (
-	mostCalls = 200 // requests of one action with many objects
+	mostCalls = 200 // requests of one action, and its objects if each has a request
 	mostRows  = 200 // rows that a page shows of its outcome
 )
 
@@ -274,6 +274,9 @@ func (v *visit) perform(a *action, args arguments, dry bool) (*outcome, *api.Pro
 	if len(parts) == 1 {
 		return v.performOne(a, parts[0], dry)
 	}
+	if len(parts) > mostCalls {
+		return nil, &api.Problem{Status: http.StatusBadRequest, Title: "the field " + a.each + " is too long", Detail: fmt.Sprintf("it names %d; give at most %d, and the others in another form", len(parts), mostCalls)}
+	}
 	all := outcome{UndoWith: url.Values{}}
 	done := 0
 	for _, one := range parts {
@@ -290,6 +293,9 @@ func (v *visit) perform(a *action, args arguments, dry bool) (*outcome, *api.Pro
 			all.Undo = o.Undo
 			all.UndoWith[a.each] = append(all.UndoWith[a.each], o.UndoWith[a.each]...)
 		}
+	}
+	if len(all.UndoWith[a.each]) > mostUndone {
+		all.Undo = ""
 	}
 	all.Sentence = fmt.Sprintf("%s of %s.", count(done), count(len(parts)))
 	return &all, nil
