@@ -108,6 +108,31 @@ func TestActionOnTooManyModels(t *testing.T) {
 	}
 }
 
+// The later requests of a retry count the runs of the earlier ones, so that its rate holds for all of them.
+func TestRetryKeepsItsRate(t *testing.T) {
+	t.Parallel()
+	var asked []api.RunsSelected
+	answers := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			_ = json.NewEncoder(w).Encode(everyRole())
+			return
+		}
+		var one api.RunsSelected
+		_ = json.NewDecoder(r.Body).Decode(&one)
+		asked = append(asked, one)
+		answer := api.RunsDone{Runs: []api.RunDone{{Done: "requested"}, {Done: "it has not ended", Refused: true}}}
+		if len(asked) < 3 {
+			answer.Next = "x"
+		}
+		_ = json.NewEncoder(w).Encode(answer)
+	})
+	d := New(Options{API: answers, Install: func() string { return "" }})
+	mustHave(t, submit(d, "/ui/act/retry-runs", url.Values{"recipe": {"intent"}, "rate": {"1"}}), "Done.")
+	if len(asked) != 3 || asked[0].First != 0 || asked[1].First != 2 || asked[2].First != 4 || asked[2].Rate != 1 {
+		t.Errorf("the requests are %+v", asked)
+	}
+}
+
 // A key may have commas, and begin or end with a space. A run is started for that key, and not for another one.
 func TestKeysWithCommasAndSpaces(t *testing.T) {
 	t.Parallel()

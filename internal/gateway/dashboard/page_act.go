@@ -333,7 +333,7 @@ func (v *visit) performOne(a *action, args arguments, dry bool) (*outcome, *api.
 			o.Undo, o.Sentence = "", all.Sentence+" "+o.Sentence
 		}
 		all = o
-		if o.Next == "" || dry || !continueWith(&c, o.Next) {
+		if o.Next == "" || dry || !continueWith(&c, o.Next, len(o.Rows)) {
 			break
 		}
 	}
@@ -346,14 +346,14 @@ func (v *visit) performOne(a *action, args arguments, dry bool) (*outcome, *api.
 	return &all, nil
 }
 
-// continueWith puts the cursor of an answer into the next request.
-func continueWith(c *call, next string) bool {
+// continueWith puts the cursor of an answer into the next request, and the number of objects of the requests so far.
+func continueWith(c *call, next string, first int) bool {
 	switch body := c.body.(type) {
 	case api.RunsAsked:
 		body.After = next
 		c.body = body
 	case api.RunsSelected:
-		body.After = next
+		body.After, body.First = next, first
 		c.body = body
 	case api.RollbackAsked:
 		body.After = next
