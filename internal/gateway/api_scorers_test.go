@@ -157,6 +157,7 @@ func TestScoringOneEvent(t *testing.T) {
 		"data":       w.post(path+"?key=bot-42", `{"text":"hi"}`, "Content-Type", "application/json"),
 		"binary":     w.post(path, `{"text":"hi"}`, append(eventHeaders("1", "ce-subject", "bot-42"), "Content-Type", "application/json")...),
 		"structured": w.post(path, `{"specversion":"1.0","id":"1","source":"/x","type":"message","subject":"bot-42","data":{"text":"hi"}}`, structured...),
+		"whole":      w.post(path, `{"specversion":"1.0","id":"1","source":"/x","type":"message","subject":"bot-42","data":{"text":"hi"}}`, "Content-Type", "application/json"),
 		"of another": w.post(path+"?key=bot-42", `{"specversion":"1.0","id":"1","source":"/x","type":"message","subject":"bot-7","data":{"text":"hi"}}`, structured...),
 	} {
 		const want = `{"scorer":"intents","model":"intent/bot-42","version":7,"label":"hi","score":0.75,"scores":{"a":0.75},"values":[1]}`
@@ -167,6 +168,7 @@ func TestScoringOneEvent(t *testing.T) {
 	wantProblem(t, w.post(path+"?key=bot-none", "{}"), http.StatusNotFound, api.UnknownModel, "bot-none has no champion")
 	wantProblem(t, w.post(path+"?key=bot-1", "{}"), http.StatusUnprocessableEntity, api.Unscorable, "data.text")
 	wantProblem(t, w.post(path+"?key=bot-away", "{}"), http.StatusServiceUnavailable, api.Unavailable, "the store is away")
+	wantProblem(t, w.post(path, `{"specversion":"1.0","data":{"text":"hi"}}`), http.StatusBadRequest, api.InvalidEvent, "id")
 	wantProblem(t, w.post("/api/v1/scorers/all/score?key=bot-1", "{}"), http.StatusBadRequest, api.InvalidRequest, "key: none")
 	wantProblem(t, w.post(path+"?kee=x", "{}"), http.StatusBadRequest, api.InvalidRequest, "kee")
 	wantProblem(t, w.post(path, "[]", "Content-Type", "application/cloudevents-batch+json"), http.StatusBadRequest, api.InvalidRequest, "batch")

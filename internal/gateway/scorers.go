@@ -311,7 +311,7 @@ func (g *Gateway) scoreOnce(w http.ResponseWriter, r *request) *api.Problem {
 	return nil
 }
 
-// readScored reads an event in its mode, as for publishing. JSON without an event's attributes is
+// readScored reads an event in its mode, as for publishing. JSON without the attributes of an event is
 // taken as the data of an event.
 func (g *Gateway) readScored(r *request) (*broker.View, *api.Problem) {
 	mode, err := cehttp.ModeOf(r.Header)
@@ -330,6 +330,10 @@ func (g *Gateway) readScored(r *request) (*broker.View, *api.Problem) {
 		return nil, invalidRequest("a batch of events cannot be scored in one request; send one event per request")
 	case r.Header.Get("Ce-Specversion") != "":
 		err = cehttp.ReadBinary(r.Header, body, v)
+	case isWholeEvent(body):
+		if err = broker.UnmarshalStructured(body, v); err == nil {
+			err = v.Validate()
+		}
 	default:
 		*v = broker.View{ID: tidemill.ID("score", r.callerName(), time.Now().String()), Source: "/score", Type: "score", DataContentType: "application/json", Data: body}
 	}
@@ -337,6 +341,14 @@ func (g *Gateway) readScored(r *request) (*broker.View, *api.Problem) {
 		return nil, invalidEvent(err)
 	}
 	return v, nil
+}
+
+// isWholeEvent reports whether JSON is an event with its attributes, and not only its data.
+func isWholeEvent(body []byte) bool {
+	var e struct {
+		SpecVersion string `json:"specversion"`
+	}
+	return json.Unmarshal(body, &e) == nil && e.SpecVersion != ""
 }
 
 // replaceKey replaces the event's key by the key in the query. A caller with limited keys must give

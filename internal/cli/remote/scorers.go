@@ -221,9 +221,9 @@ func scoreCommand() command.Command {
 		Short:   "score",
 		Args:    "SCORER",
 		Summary: "ask a scorer's champion about one event, and publish nothing",
-		About: `The data is read like the data of an event. --key selects the champion, or the field of
-the data that is the scorer's key. The first answer of a gateway is slower, because it
-reads the champions and the model.`,
+		About: `The data is read like the data of an event. A CloudEvent with its specversion is read as
+that event. --key selects the champion, or the field of the data that is the scorer's key.
+The first answer of a gateway is slower, because it reads the champions and the model.`,
 		Examples: []command.Example{
 			{`tidemill score intents --key bot-42 -d '{"text":"hi"}'`, "score one message"},
 			{`tidemill score intents --key bot-42 -d @event.json -o json`, "for a script"},

@@ -72,7 +72,7 @@ func showScorerPage(v *view, q *question) Node {
 func (q *question) form(v *view) Node {
 	return h.Form(h.Class("question"), h.Method("post"), h.Action(scorerURL(v.PathValue("scorer"))+"#ask"),
 		when(!q.Keyless, inputOf("Key", "key", q.Key, "", "bot-42")),
-		h.Label(say("Data of the event, as JSON "), h.Textarea(h.Name("data"), h.Rows("6"), g.Attr("spellcheck", "false"), say(q.Data))),
+		h.Label(say("Data of the event, or the whole event, as JSON "), h.Textarea(h.Name("data"), h.Rows("6"), g.Attr("spellcheck", "false"), say(q.Data))),
 		h.Div(h.Button(h.Class("primary"), say("Ask"))))
 }
 
@@ -254,14 +254,11 @@ func (q *question) ask(v *visit) error {
 	if !json.Valid([]byte(q.Data)) {
 		return &api.Problem{Status: http.StatusBadRequest, Title: "the event is not JSON", Detail: "write the event's data as JSON, such as {\"text\": \"where is my parcel\"}"}
 	}
-	media, query := "application/json", url.Values{}
-	if isWholeEvent(q.Data) {
-		media = "application/cloudevents+json"
-	}
+	query := url.Values{}
 	if q.Key != "" {
 		query.Set("key", q.Key)
 	}
-	done, err := decode[api.ScoreDone](v.ask(http.MethodPost, "/api/v1/scorers/"+v.PathValue("scorer")+"/score", query, json.RawMessage(q.Data), "Content-Type", media))
+	done, err := decode[api.ScoreDone](v.ask(http.MethodPost, "/api/v1/scorers/"+v.PathValue("scorer")+"/score", query, json.RawMessage(q.Data)))
 	if err != nil {
 		return err
 	}
@@ -276,14 +273,6 @@ func (q *question) ask(v *visit) error {
 		return 0
 	})
 	return nil
-}
-
-// isWholeEvent reports whether a text is an event with its attributes, and not only its data.
-func isWholeEvent(text string) bool {
-	var e struct {
-		SpecVersion string `json:"specversion"`
-	}
-	return json.Unmarshal([]byte(text), &e) == nil && e.SpecVersion != ""
 }
 
 // exampleEvent makes data that has every input of a scorer.
