@@ -3,6 +3,8 @@ package api
 import (
 	"encoding/json"
 	"time"
+
+	"tidemill.dev"
 )
 
 // Scorers is the body of GET /api/v1/scorers.
@@ -111,6 +113,12 @@ type RescoreAsk struct {
 	Version  string `json:"version,omitempty"`  // version: champion, previous or a number
 	ToStream string `json:"toStream,omitempty"` // stream of the answers
 	Resume   string `json:"resume,omitempty"`   // id of a rescoring
+}
+
+// ID returns the id of the rescoring that this request for a new one begins, if it has an Idempotency-Key. A client knows
+// the id so even if it gets no answer.
+func (a *RescoreAsk) ID(scorer, key string) string {
+	return tidemill.ID("rescore asked for", scorer, a.From, a.To, a.Version, a.ToStream, key)[:12]
 }
 
 // Rescored is the progress of a rescoring. The counts are those of this request only.

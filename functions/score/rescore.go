@@ -1,6 +1,7 @@
 package score
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -30,7 +31,8 @@ type Rescoring struct {
 	Version string           // version of each model: a number, champion or previous
 	Stream  string           // stream of the outputs, which is not the scorer's own
 	// Resume is the id of an interrupted rescoring that goes on as it was begun. Then
-	// the three fields above do not count.
+	// the three fields above do not count. If there is no such rescoring, and Stream is
+	// set, a new one begins under this id.
 	Resume string
 	// Told is called with the progress from time to time. An error from it ends the
 	// rescoring.
@@ -242,9 +244,11 @@ func checkRescore(scorer string, from, to, version, stream string) error {
 
 // planned returns a new rescoring, or the rest of an interrupted one.
 func planned(ctx context.Context, o Rescoring) (*rescore, error) {
-	r := &rescore{Rescoring: o}
 	if o.Resume != "" {
-		return r, r.resume(ctx)
+		r := &rescore{Rescoring: o}
+		if err := r.resume(ctx); o.Stream == "" || !errors.Is(err, errNoResume) {
+			return r, err
+		}
 	}
 	if err := checkRescore(o.Config.Name, o.Config.From, o.Config.To, o.Version, o.Stream); err != nil {
 		return nil, err
@@ -253,7 +257,8 @@ func planned(ctx context.Context, o Rescoring) (*rescore, error) {
 	if err != nil {
 		return nil, fmt.Errorf("look at stream %s: %w", o.Stream, err)
 	}
-	r.id = tidemill.ID("rescore", o.Config.Name, o.Version, o.Stream, time.Now().String())[:12]
+	r := &rescore{Rescoring: o, id: cmp.Or(o.Resume, tidemill.ID("rescore", o.Config.Name, o.Version, o.Stream, time.Now().String())[:12])}
+	r.Resume = ""
 	r.note = rescoreNote{Scorer: o.Config.Name, Version: o.Version, Stream: o.Stream}
 	for _, e := range ends {
 		r.note.Answers = append(r.note.Answers, e.Offset)

@@ -113,6 +113,28 @@ func TestARescoringIsResumed(t *testing.T) {
 	}
 }
 
+// A new rescoring under a given id is continued if it is asked for again, because the first answer may be lost.
+func TestARescoringIsAskedForTwice(t *testing.T) {
+	w := newWorld(t, 3)
+	w.bots(5)
+	w.publish(batchOf(0, 600, 5)...)
+	p := w.addOutputs()
+	o := p.rescoring(VersionChampion)
+	o.Resume = "named"
+	o.Told = func(Rescored) error { return errCut }
+	first, err := Rescore(t.Context(), o)
+	if !errors.Is(err, errCut) || first.ID != "named" || first.Scored == 0 || first.Records != 600 {
+		t.Fatalf("%+v, %v", first, err)
+	}
+	o.Told = func(Rescored) error { return nil }
+	rest, err := Rescore(t.Context(), o)
+	w.must(err)
+	if rest.Scored != 600-first.Scored || rest.Records != 600 || rest.Left != 0 {
+		t.Errorf("%+v, and then %+v", first, rest)
+	}
+	w.answered(w.outputs(streamAgain), 600, "1")
+}
+
 // The laptop's broker may keep outputs and lose the progress. Then the outputs are found and
 // not written again.
 func TestATornRescoringIsResumed(t *testing.T) {
@@ -152,7 +174,7 @@ func TestWhatCannotBeRescored(t *testing.T) {
 		{"works with itself", func(o *Rescoring) { o.Stream = streamOut }},
 		{"works with itself", func(o *Rescoring) { o.Stream = streamIn }},
 		{"is reserved", func(o *Rescoring) { o.Stream = tidemill.StreamFacts }},
-		{"it is unknown", func(o *Rescoring) { o.Resume = "abc" }},
+		{"it is unknown", func(o *Rescoring) { o.Resume, o.Stream = "abc", "" }},
 	} {
 		o := p.rescoring(VersionChampion)
 		c.of(&o)

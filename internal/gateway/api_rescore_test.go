@@ -37,8 +37,8 @@ func TestAStreamIsScoredOnceMore(t *testing.T) {
 	}
 	const path = "/api/v1/scorers/intents/rescore"
 	var done api.Rescored
-	tell := func(body string) {
-		r := w.post(path, body)
+	tell := func(body string, headers ...string) {
+		r := w.post(path, body, headers...)
 		w.wantStatus(r, http.StatusOK)
 		done = api.Rescored{}
 		w.must(json.Unmarshal([]byte(r.body), &done))
@@ -52,6 +52,15 @@ func TestAStreamIsScoredOnceMore(t *testing.T) {
 		t.Errorf("%+v", done)
 	}
 	tell(`{"resume": "abc"}`)
+	if done.ID != "intentsabc" {
+		t.Errorf("%+v", done)
+	}
+	ask := api.RescoreAsk{From: "beginning", ToStream: "events"}
+	tell(`{"from": "beginning", "toStream": "events"}`, api.HeaderIdempotencyKey, "k")
+	if id := ask.ID("intents", "k"); done.ID != "intentschampionevents"+id || done.Records != 3 {
+		t.Errorf("%+v, and its id is %s", done, id)
+	}
+	tell(`{"resume": "abc"}`, api.HeaderIdempotencyKey, "k")
 	if done.ID != "intentsabc" {
 		t.Errorf("%+v", done)
 	}

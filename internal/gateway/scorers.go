@@ -213,11 +213,13 @@ func numbersOf(s *status.Scorer) api.ScorerNumbers {
 func toSeconds(d time.Duration) float64 { return d.Round(time.Microsecond).Seconds() }
 
 // Rescore scores a part of a scorer's stream again, for as long as one answer may take, and reports
-// its progress. An error that wraps Unanswered means that the rescore is impossible.
+// its progress. If ask has both an id and a stream, it continues the rescore of that id, or begins it.
+// An error that wraps Unanswered means that the rescore is impossible.
 type Rescore func(ctx context.Context, c config.Scorer, ask api.RescoreAsk, ranges []tidemill.Range) (api.Rescored, error)
 
 // rescore begins or continues a rescore. One request does one part, and the caller repeats the
 // request until nothing is left. A later request can continue a rescore whose caller has stopped.
+// A new rescore that is asked for again with the same Idempotency-Key is the same one.
 func (g *Gateway) rescore(w http.ResponseWriter, r *request) *api.Problem {
 	c, ok := g.opt.Config().Scorer(r.value)
 	if !ok {
@@ -230,10 +232,15 @@ func (g *Gateway) rescore(w http.ResponseWriter, r *request) *api.Problem {
 	if p := g.readCommand(r, &ask); p != nil {
 		return p
 	}
+	id := ask.Resume
+	if key := r.Header.Get(api.HeaderIdempotencyKey); id == "" && key != "" {
+		id = ask.ID(c.Name, key)
+	}
 	ranges, p := g.rescoreRanges(r.Context(), &c, &ask)
 	if p != nil {
 		return p
 	}
+	ask.Resume = id
 	if g.opt.Rescore == nil {
 		return noScoring()
 	}

@@ -1,16 +1,20 @@
 package remote
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"tidemill.dev/api"
+	"tidemill.dev/broker"
 	"tidemill.dev/broker/follow"
 	"tidemill.dev/internal/cli/command"
 	"tidemill.dev/internal/cli/show"
@@ -383,11 +387,11 @@ func (r *rescore) accept([]string) error {
 }
 
 func (r *rescore) do(ctx context.Context, c *call) error {
-	name, ask := c.positional[0], r.ask
-	all := api.Rescored{ID: ask.Resume, Reasons: map[string]string{}}
+	name, ask, named := c.positional[0], r.ask, client.NewAsking()
+	all := api.Rescored{ID: cmp.Or(ask.Resume, ask.ID(name, string(named))), Reasons: map[string]string{}}
 	for {
-		part, err := c.g.Rescore(ctx, name, ask)
-		if err != nil && all.Records > 0 { // a part is done already
+		part, err := c.g.Rescore(ctx, named, name, ask)
+		if err != nil && (all.Records > 0 || errors.Is(err, broker.ErrInDoubt) || client.Status(err) == http.StatusServiceUnavailable) { // a part may be done
 			return fmt.Errorf("%w; continue with: tidemill rescore %s --resume %s", err, show.Harmless(name), show.Harmless(all.ID))
 		}
 		if err != nil {

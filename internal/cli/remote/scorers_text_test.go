@@ -1,12 +1,16 @@
 package remote
 
 import (
+	"context"
 	"encoding/json"
+	"io"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
 
 	"tidemill.dev/api"
+	"tidemill.dev/internal/cli/command"
 	"tidemill.dev/internal/cli/show"
 )
 
@@ -111,5 +115,39 @@ func TestAnAnswerIsShown(t *testing.T) {
 		if err := showScore(&b, &a); err != nil || b.String() != want {
 			t.Errorf("got\n%swant\n%s%v", &b, want, err)
 		}
+	}
+}
+
+// A rescore that has no answer to its first request may have begun, so it says how to continue. One that is refused has not.
+func TestARescoreIsInterrupted(t *testing.T) {
+	t.Parallel()
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	keys, refused := make(chan string, 2), false
+	g := gatewayOf(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPost {
+			return
+		}
+		_, _ = io.Copy(io.Discard, r.Body)
+		keys <- r.Header.Get(api.HeaderIdempotencyKey)
+		if refused {
+			w.Header().Set("Content-Type", api.ProblemType)
+			w.WriteHeader(http.StatusUnprocessableEntity)
+			_, _ = io.WriteString(w, `{"title":"no","detail":"give a number"}`)
+			return
+		}
+		interrupt()
+		<-r.Context().Done()
+	})
+	p := &rescore{ask: api.RescoreAsk{From: "beginning", ToStream: "what-if"}}
+	c := &call{Session: &command.Session{Stdout: io.Discard, Stderr: io.Discard}, g: g, positional: []string{"intents"}}
+	err := p.do(ctx, c)
+	key := <-keys
+	if want := "; continue with: tidemill rescore intents --resume " + p.ask.ID("intents", key); err == nil || key == "" || !strings.HasSuffix(err.Error(), want) {
+		t.Errorf("%v, want %s (key %q)", err, want, key)
+	}
+	refused = true
+	if err := p.do(t.Context(), c); err == nil || strings.Contains(err.Error(), "--resume") {
+		t.Errorf("refused: %v", err)
 	}
 }

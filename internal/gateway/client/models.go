@@ -137,8 +137,8 @@ func (g *Gateway) Score(ctx context.Context, scorer, key string, data []byte) (d
 
 // Rescore scores a part of a scorer's stream again; one call takes some seconds. The caller repeats
 // the call with the returned id until nothing is left.
-func (g *Gateway) Rescore(ctx context.Context, scorer string, ask api.RescoreAsk) (done api.Rescored, err error) {
-	return done, g.postUntilFinal(ctx, "rescore the stream of "+scorer, ask, &done, "scorers", scorer, "rescore")
+func (g *Gateway) Rescore(ctx context.Context, named Asking, scorer string, ask api.RescoreAsk) (done api.Rescored, err error) {
+	return done, g.postNamed(ctx, named, "rescore the stream of "+scorer, ask, &done, "scorers", scorer, "rescore")
 }
 
 // Label publishes the truth of an answer to the stream of the scorer's labels.
