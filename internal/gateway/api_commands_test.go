@@ -6,8 +6,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"tidemill.dev"
 	"tidemill.dev/api"
+	"tidemill.dev/broker"
 )
 
 func (w *world) commandLog(query string, headers ...string) api.Commands {
@@ -20,6 +23,15 @@ func doneWords(all []api.Command) (words []string) {
 		words = append(words, c.Done)
 	}
 	return words
+}
+
+// A person who does not know whether a command is stored sends the request again, and publishes no event.
+func TestACommandInDoubt(t *testing.T) {
+	t.Parallel()
+	p := (&Gateway{}).commandProblem(&broker.View{ID: "x1", Type: tidemill.TypeTriggerPaused}, fmt.Errorf("write: %w", broker.ErrInDoubt), 2*time.Second)
+	if p.Type != api.ProblemBase+api.InDoubt || p.Status != http.StatusServiceUnavailable || !strings.Contains(p.Detail, `"x1"`) || !strings.Contains(p.Detail, "within 2s; look whether") || strings.Contains(p.Detail, "publish") {
+		t.Errorf("%+v", p)
+	}
 }
 
 func TestCommandsAreListedNewestFirst(t *testing.T) {

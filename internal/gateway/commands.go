@@ -123,7 +123,10 @@ func (g *Gateway) publishAct(r *request, v *broker.View) (broker.Position, *api.
 func (g *Gateway) commandProblem(v *broker.View, err error, after time.Duration) *api.Problem {
 	switch {
 	case errors.Is(err, broker.ErrInDoubt):
-		return inDoubt(v.ID, after)
+		p := inDoubt(v.ID, after)
+		p.Detail = fmt.Sprintf("command %q: Kafka did not confirm it within %s; look whether it has taken effect, or send the request again, with the same %s if you gave one",
+			clipText(v.ID), roughly(after), api.HeaderIdempotencyKey)
+		return p
 	case errors.Is(err, broker.ErrTooLarge):
 		return tooLarge(err.Error())
 	}
