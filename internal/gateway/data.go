@@ -277,6 +277,8 @@ func (g *Gateway) listCommits(w http.ResponseWriter, r *request) *api.Problem {
 		return unknownData(fmt.Sprintf("dataset %q has no branch %q; GET /api/v1/data/datasets lists datasets and branches", clipText(dataset), clipText(branch)))
 	case err != nil:
 		return g.storeFault("list the commits of "+branch, err)
+	case !begun:
+		return badParameter("after", clipText(after)+" is no commit of this branch; give the next of the page before")
 	}
 	writeJSON(w, http.StatusOK, page)
 	return nil

@@ -184,6 +184,12 @@ func TestPagesOfData(t *testing.T) {
 	if len(paths) != 25 || paths[0] != "f/00" || paths[24] != "f/24" || len(differ) != 26 || differ[25] != "x" || strings.Join(commits, " ") != "5 4 3 2 1" {
 		t.Errorf("%v\n%v\n%v", paths, differ, commits)
 	}
+	if last := getData[api.Log](w, "log", "dataset", "d", "after", empty.ID); last.Commits == nil || len(last.Commits) != 0 {
+		t.Errorf("after the first commit: %+v", last)
+	}
+	for _, after := range []string{"none", empty.ID[:10]} {
+		wantProblem(t, w.do(http.MethodGet, dataPath+"log?dataset=d&after="+after, ""), http.StatusBadRequest, api.InvalidRequest, "after: ")
+	}
 }
 
 func TestBranches(t *testing.T) {
