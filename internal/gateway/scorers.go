@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -355,7 +356,7 @@ func isWholeEvent(body []byte) bool {
 	var e struct {
 		SpecVersion string `json:"specversion"`
 	}
-	return json.Unmarshal(body, &e) == nil && e.SpecVersion != ""
+	return bytes.Contains(body, []byte(`"specversion"`)) && json.Unmarshal(body, &e) == nil && e.SpecVersion != ""
 }
 
 // replaceKey replaces the event's key by the key in the query. A caller with limited keys must give
