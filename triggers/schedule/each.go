@@ -31,6 +31,7 @@ const (
 type pass struct {
 	Until  time.Time     `json:"until"`           // ticks due up to this time are sent
 	Early  bool          `json:"early,omitempty"` // also send ticks that wait for their slot in the spread
+	Asked  time.Time     `json:"asked,omitzero"`  // first question for the keys; the newest tick that was not too late then is sent
 	Offset time.Duration `json:"offset"`          // last handled slot
 	Key    string        `json:"key"`             // last handled key of the slot
 	Late   bool          `json:"late,omitempty"`  // whether an earlier piece of the keys had ticks that are too late
@@ -68,6 +69,7 @@ func (p *plan) storePass(e *entry, st state, at pass, late, before int) {
 // keyList has the keys that a schedule with `each: key` had at one time.
 type keyList struct {
 	asOf   time.Time // the keys do not hold for later scheduled times
+	asked  time.Time // first question for the keys; earlier than asOf if questions failed
 	keys   []string  // sorted
 	spread time.Duration
 	seats  []slot
@@ -79,6 +81,7 @@ type piece struct {
 	of    config.Schedule // definition for which the keys are owed ticks
 	until time.Time       // end of the pass
 	early bool            // whether the pass also sends ticks that wait for their slot
+	asked time.Time       // first question for the keys of the pass
 	after *pass           // position of the pass before the keys; nil at its begin
 	more  bool            // whether the pass needs further keys after these
 }
@@ -87,11 +90,12 @@ type piece struct {
 type question struct {
 	entry entry
 	state state
-	early bool // for a pass that begins: whether it also sends ticks that wait for their slot
+	early bool      // for a pass that begins: whether it also sends ticks that wait for their slot
+	first time.Time // time of the first question that has no answer yet
 }
 
 func (p *plan) ask(e *entry, st state, early bool) {
-	p.asks = append(p.asks, question{*e, st, early})
+	p.asks = append(p.asks, question{entry: *e, state: st, early: early})
 }
 
 // keyCollector makes the list of keys that answers a question. It keeps at most twice as many keys as
@@ -143,9 +147,9 @@ func (c *keyCollector) compact() {
 
 // beginPiece keeps only the keys that the pass needs.
 func (c *keyCollector) beginPiece() {
-	c.piece = &piece{of: c.entry.Schedule, until: c.asOf, early: c.early, after: c.state.Pass}
-	if c.state.Pass != nil {
-		c.piece.until, c.piece.early = c.state.Pass.Until, c.state.Pass.Early
+	c.piece = &piece{of: c.entry.Schedule, until: c.asOf, early: c.early, asked: c.first, after: c.state.Pass}
+	if p := c.state.Pass; p != nil {
+		c.piece.until, c.piece.early, c.piece.asked = p.Until, p.Early, p.Asked
 	}
 	c.entry.many = true
 	c.keys = slices.DeleteFunc(c.keys, func(key string) bool { return !c.wants(key) })
@@ -159,7 +163,7 @@ func (c *keyCollector) wants(key string) bool {
 	}
 	owed, known := c.owed[at]
 	if !known {
-		a := c.entry.arrears(c.state, at, c.piece.until, c.piece.early)
+		a := c.entry.arrears(c.state, at, pass{Until: c.piece.until, Early: c.piece.early, Asked: c.piece.asked})
 		owed = len(a.times) > 0 || a.late > 0
 		c.owed[at] = owed
 	}
@@ -169,7 +173,7 @@ func (c *keyCollector) wants(key string) bool {
 func (c *keyCollector) list() *keyList {
 	c.compact()
 	slices.Sort(c.keys)
-	return &keyList{asOf: c.asOf, keys: c.keys, spread: c.entry.Spread, seats: slotsOf(c.entry.Name, c.keys, c.entry.Spread), piece: c.piece}
+	return &keyList{asOf: c.asOf, asked: c.first, keys: c.keys, spread: c.entry.Spread, seats: slotsOf(c.entry.Name, c.keys, c.entry.Spread), piece: c.piece}
 }
 
 // serves reports whether the list has the keys that a pass needs now: the pass of the state, or else
@@ -198,32 +202,36 @@ func (r *keyList) slotsFor(e *entry) []slot {
 }
 
 // assignKeys gives the keys of a schedule with `each: key` their slots, if ticks may be owed,
-// and returns the time up to which these keys hold. It returns false while the keys are
-// not known; then the plan asks for them. A pass that begins is early if it also sends ticks that
+// and returns the pass that may begin: up to the time for which these keys hold. It returns false while
+// the keys are not known; then the plan asks for them. A pass that begins is early if it also sends ticks that
 // wait for their slot.
-func (p *plan) assignKeys(q *inputs, e *entry, st state, early bool) (until time.Time, ok bool) {
+func (p *plan) assignKeys(q *inputs, e *entry, st state, early bool) (begin pass, ok bool) {
+	begin = pass{Until: q.now, Early: early}
 	if !e.Each {
-		return q.now, true
+		return begin, true
 	}
 	newest, r := e.latest(st, q.now), q.rolls[e.Name]
 	e.seats, e.many, e.more = nil, false, false
 	switch {
 	case newest.IsZero() && st.Pass == nil:
 		p.idle = append(p.idle, e.Name)
-		return q.now, true
+		return begin, true
 	case !r.serves(st, early):
 		p.ask(e, st, early)
-		return q.now, false
+		return begin, false
 	}
 	e.seats = r.slotsFor(e)
-	if r.piece != nil {
-		return p.assignPiece(q, e, st, r, early), true
+	if st.Through.Before(r.asked) { // no tick has been handled since
+		begin.Asked = r.asked
 	}
-	if newest.After(r.asOf) { // meanwhile ticks of earlier times are still sent
+	switch {
+	case r.piece != nil:
+		begin.Until = p.assignPiece(q, e, st, r, early)
+	case newest.After(r.asOf): // meanwhile ticks of earlier times are still sent
 		p.ask(e, st, early)
-		return e.nextTime(r.asOf).Add(-time.Millisecond), true
+		begin.Until = e.nextTime(r.asOf).Add(-time.Millisecond)
 	}
-	return q.now, true
+	return begin, true
 }
 
 // assignPiece prepares a pass over a piece of the keys. The next pass needs other keys, because
@@ -293,6 +301,7 @@ type keyLists struct {
 
 // keyRequest is a request for keys that has no answer yet.
 type keyRequest struct {
+	first    time.Time
 	open     bool
 	failures int
 	again    time.Time
@@ -326,9 +335,10 @@ func (r *keyLists) see(ctx context.Context, p *plan, now time.Time) (again time.
 		asked[name] = true
 		t := r.tries[name]
 		if t == nil {
-			t = &keyRequest{}
+			t = &keyRequest{first: now}
 			r.tries[name] = t
 		}
+		q.first = t.first
 		switch {
 		case t.open:
 		case now.Before(t.again):

@@ -323,6 +323,77 @@ func TestKeysThatFail(t *testing.T) {
 	})
 }
 
+// sentWithMissed shows and forgets the sent ticks with their keys and the number of missed ticks before.
+func (m *memory) sentWithMissed() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var all []string
+	for _, t := range m.ticks {
+		all = append(all, shown([]tick{t.tick})+"@"+t.at.UTC().Format("15:04:05"))
+	}
+	m.ticks = nil
+	return strings.Join(all, " ")
+}
+
+// A tick that is due while its keys cannot be read is sent once they can, however long that takes. If several are due
+// meanwhile, the newest is sent. A tick that was too late before, because no controller ran, is not.
+func TestATickWaitsForItsKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, who := &memory{t: t}, &keySource{}
+		away := errors.New("Redis is away")
+		hourly := eachSchedule("0 * * * *", config.MissedSkip, 0)
+		see := func(at, want string) {
+			t.Helper()
+			sleepUntil(t, at)
+			if got := m.sentWithMissed(); got != want {
+				t.Errorf("at %s %q was sent, want %q", at, got, want)
+			}
+		}
+		who.is(away, nil)
+		k := m.controller(Options{Keys: who.list}, hourly)
+		see("2000-01-01T01:05:00Z", "")
+		who.is(nil, nil, "a", "b")
+		see("2000-01-01T02:30:00Z", "01:00/a@01:05:03 01:00/b@01:05:03 02:00/a@02:00:00 02:00/b@02:00:00")
+		who.is(away, nil)
+		see("2000-01-01T05:30:00Z", "")
+		who.is(nil, nil, "a")
+		see("2000-01-01T06:10:00Z", "05:00/a(2)@05:30:07 06:00/a@06:00:00")
+		shut(t, k)
+		sleepUntil(t, "2000-01-01T07:30:00Z")
+		who.is(away, nil)
+		k = m.controller(Options{Keys: who.list}, hourly)
+		defer shut(t, k)
+		see("2000-01-01T07:40:00Z", "")
+		who.is(nil, nil, "a")
+		see("2000-01-01T08:10:00Z", "08:00/a(1)@08:00:00")
+	})
+}
+
+// The same holds for a spread, and for more ticks than one transaction or one list has.
+func TestManyTicksWaitForTheirKeys(t *testing.T) {
+	for _, most := range []int{maxRoll, part} {
+		synctest.Test(t, func(t *testing.T) {
+			m, who := &memory{t: t}, &keySource{}
+			keys := keysOf(3 * part)
+			who.is(errors.New("Redis is away"), nil)
+			k := m.controller(Options{Keys: who.list, most: most}, eachSchedule("0 * * * *", config.MissedSkip, 10*time.Minute))
+			defer shut(t, k)
+			sleepUntil(t, "2000-01-01T01:05:00Z")
+			who.is(nil, nil, keys...)
+			sleepUntil(t, "2000-01-01T01:30:00Z")
+			count := map[string]int{}
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			for _, tick := range m.ticks {
+				count[tick.Key]++
+			}
+			if len(count) != len(keys) || len(m.ticks) != len(keys) {
+				t.Errorf("lists of %d keys: %d ticks for %d keys, want %d", most, len(m.ticks), len(count), len(keys))
+			}
+		})
+	}
+}
+
 // A schedule that needs no keys any more is not reported as delayed: it has keys of its own, is paused or is gone.
 func TestKeysThatAreNoLongerNeeded(t *testing.T) {
 	fixed := eachSchedule("*/10 * * * *", config.MissedSkip, 0)

@@ -101,8 +101,8 @@ func (p *plan) planSchedule(q *inputs, e *entry) {
 	if q.paused(e.Name) {
 		return
 	}
-	if until, ok := p.assignKeys(q, e, st, false); ok {
-		p.addOwed(q, e, st, pass{Until: until})
+	if begin, ok := p.assignKeys(q, e, st, false); ok {
+		p.addOwed(q, e, st, begin)
 	}
 	p.awake(e.wake(st, q.now))
 }
@@ -132,11 +132,8 @@ func (p *plan) replace(q *inputs, e *entry, st state) {
 	case paused && st.Pass != nil:
 		return
 	case err == nil && !paused:
-		var ok bool
-		if until, ok = p.assignKeys(q, was, st, true); !ok {
-			return
-		}
-		if whole := p.addOwed(q, was, st, pass{Until: until, Early: true}); !whole {
+		begin, ok := p.assignKeys(q, was, st, true)
+		if until = begin.Until; !ok || !p.addOwed(q, was, st, begin) {
 			return
 		}
 	}
@@ -186,7 +183,7 @@ func (p *plan) addOwed(q *inputs, e *entry, st state, begin pass) (whole bool) {
 	}
 	before, late, anyLate := len(p.ticks), 0, false
 	for _, s := range e.seats {
-		a := e.arrears(st, s.offset, at.Until, at.Early)
+		a := e.arrears(st, s.offset, at)
 		anyLate = anyLate || a.late > 0
 		for _, key := range s.keysAfter(st.Pass) {
 			if e.Each && len(p.ticks)-before >= part {
@@ -210,17 +207,20 @@ func (p *plan) addOwed(q *inputs, e *entry, st state, begin pass) (whole bool) {
 		p.ask(e, st, at.Early)
 		return false
 	case anyLate || len(p.ticks) > before || st.Pass != nil || e.called(st, at.Until):
-		p.endPass(e, st, at.Until, anyLate, late, before)
+		p.endPass(e, st, at, anyLate, late, before)
 	}
 	return true
 }
 
 // endPass records that a pass has ended.
-func (p *plan) endPass(e *entry, st state, until time.Time, anyLate bool, late, before int) {
-	through := st.Through
+func (p *plan) endPass(e *entry, st state, at pass, anyLate bool, late, before int) {
+	through, until := st.Through, at.Until
 	st.Pass, st.Through = nil, until
 	p.countTicks(e, &st, late, before)
 	if anyLate && e.Missed == config.MissedSkip {
+		if !at.Asked.IsZero() {
+			until = at.Asked // the newest tick has counted those that were skipped since
+		}
 		st.skip(through, until.Add(-tooLate))
 	}
 	st.dropCounted(e)
@@ -256,18 +256,22 @@ type missed struct {
 	missed int         // number of missed times, including those skipped earlier
 }
 
-func (e *entry) arrears(st state, offset time.Duration, now time.Time, early bool) (a missed) {
-	after, until := st.oweFrom(offset), now.Add(-offset)
+func (e *entry) arrears(st state, offset time.Duration, at pass) (a missed) {
+	after, until := st.oweFrom(offset), at.Until.Add(-offset)
 	late := until.Add(-tooLate)
-	if early {
-		until = now
+	if at.Early {
+		until = at.Until
 	}
 	first := e.nextTime(after)
 	if first.IsZero() || first.After(until) {
 		return a
 	}
 	if late.After(after) {
-		a.times = e.newest(after, late, e.lateLimit())
+		from, most := after, e.lateLimit()
+		if most == 0 && !at.Asked.IsZero() && len(e.timesBetween(late, until, 1)) == 0 {
+			from, most = later(after, at.Asked.Add(-offset-tooLate)), 1 // it was due, and its keys could not be read
+		}
+		a.times = e.newest(from, late, most)
 		dropped := late
 		if len(a.times) > 0 {
 			dropped = a.times[0].Add(-time.Second)
