@@ -50,6 +50,7 @@ type Dispatcher struct {
 	firstUnread int64                    // first command that was not yet checked for streams without a pipeline
 	unsearched  map[string]bool          // streams that may have parked events or dead letters to replay although no trigger reads them
 	removed     map[string]config.Stream // streams that the config has no longer; nil before Kafka was asked for them
+	searchTold  time.Time                // last warning that a search for such streams failed
 	ranges      ranges
 	repair      chan struct{}
 	missing     missingTargets
@@ -185,18 +186,24 @@ func (d *Dispatcher) retentionOf(l *pipeline) time.Duration {
 func (d *Dispatcher) findLeft(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, searchWithin)
 	defer cancel()
+	if err := d.search(ctx); err != nil && time.Since(d.searchTold) >= searchTellEvery {
+		d.searchTold = time.Now()
+		d.o.Logger.Warn("dispatcher: looking for parked events failed; retrying", "reason", err)
+	}
+}
+
+// search is findLeft without the limit of time. Called with the lock held.
+func (d *Dispatcher) search(ctx context.Context) error {
 	if d.removed == nil {
 		if err := d.findRemoved(ctx); err != nil {
-			d.o.Logger.Warn("dispatcher: looking for parked events failed; retrying", "reason", err)
-			return
+			return err
 		}
 	}
 	for stream := range d.unsearched {
 		if s, known := d.streamOf(stream); known && d.plans[stream] == nil {
 			left, err := d.hasParked(ctx, s)
 			if err != nil {
-				d.o.Logger.Warn("dispatcher: looking for parked events failed; retrying", "stream", stream, "reason", err)
-				return
+				return fmt.Errorf("stream %s: %w", stream, err)
 			}
 			if left {
 				d.plans[stream] = deserted()
@@ -204,6 +211,7 @@ func (d *Dispatcher) findLeft(ctx context.Context) {
 		}
 		delete(d.unsearched, stream)
 	}
+	return nil
 }
 
 // findRemoved finds the streams that left the config while no dispatcher ran. Called with the lock held.
@@ -310,6 +318,8 @@ const (
 	// searchWithin is how long a look for parked events and dead letters may take. The rest waits for it, too: also the
 	// end of the process.
 	searchWithin = 4 * time.Second
+	// searchTellEvery is the shortest time between two warnings that this look failed.
+	searchTellEvery = time.Minute
 )
 
 // run follows the commands and repairs failed pipelines.

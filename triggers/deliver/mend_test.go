@@ -1,8 +1,10 @@
 package deliver
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -75,6 +77,44 @@ func TestAPermanentErrorIsTriedOncePerSecond(t *testing.T) {
 		defer cancel()
 		if err := d.Close(closing); err != nil {
 			t.Log(fmt.Errorf("close: %w", err))
+		}
+	})
+}
+
+// While Kafka does not answer, the log says that the look for parked events fails: at once, and then once a minute.
+func TestTheLogOfAnOutageIsShort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := context.Background()
+		over := vnet.New(vnet.Options{Fault: func(*vnet.Message) vnet.Fault { return vnet.Fault{Delay: time.Millisecond} }}).Host("a").Network()
+		s, err := embedded.Start(ctx, embedded.Options{Network: over})
+		if err != nil {
+			t.Fatal(err)
+		}
+		names, err := tidemill.NewNames("")
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := broker.Open(ctx, broker.Options{Addr: s.Kafka(), Names: names, Network: over})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer b.Close()
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		var log bytes.Buffer
+		d := &Dispatcher{o: Options{Broker: b, Logger: slog.New(slog.NewTextHandler(&log, nil))}, config: config.Default()}
+		lines := func() int { return bytes.Count(log.Bytes(), []byte("looking for parked events failed")) }
+		d.findLeft(ctx)
+		if lines() != 1 {
+			t.Errorf("after the first try the log is %q", log.String())
+		}
+		const minutes = 5
+		for until := time.Now().Add(minutes*time.Minute - time.Second); time.Now().Before(until); time.Sleep(mendEvery) {
+			d.findLeft(ctx)
+		}
+		if got := lines(); got < minutes-1 || got > minutes+1 {
+			t.Errorf("%d lines in %d minutes", got, minutes)
 		}
 	})
 }
