@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"tidemill.dev/api"
 )
@@ -197,5 +200,51 @@ func TestACommitDuringARemoval(t *testing.T) {
 	}
 	if left, err := w.CountDataset(t.Context(), "bots/a"); err != nil || left != (Removed{}) {
 		t.Errorf("there is %+v: %v", left, err)
+	}
+}
+
+// A writer is killed right after its commit, and its dataset was removed meanwhile. The commit does not bring the removed
+// files back.
+func TestAWriterIsKilledDuringARemoval(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	w := &world{T: t, Store: openStore(t, dir)}
+	defer w.Close()
+	w.committed("bots/a", map[string]string{"one": "one"})
+	w.committed("bots/a", map[string]string{"two": "two"})
+	announced := slices.Clone(w.announced)
+	removed, steps := false, 0
+	s, err := Open(t.Context(), Options{URL: dir, Watch: func(key string) {
+		if strings.HasPrefix(key, idsPrefix) && !removed {
+			removed = true
+			_, err := w.RemoveDataset(t.Context(), "bots/a")
+			must(t, err)
+		}
+		if strings.HasPrefix(key, refsPrefix) {
+			if steps++; steps == 3 { // before the write, after that of the temporary file, after the link
+				runtime.Goexit()
+			}
+		}
+	}})
+	must(t, err)
+	defer s.Close()
+	killed := make(chan struct{})
+	go func() {
+		defer close(killed)
+		c, err := (&world{T: t, Store: s}).commit("bots/a", map[string]string{"three": "three"}, CommitRequest{})
+		t.Errorf("the writer is not killed: %+v, %v", c, err)
+	}()
+	<-killed
+	w.same("refs", w.remains(refsPrefix), []string{refKey("bots/a", "main", 3)})
+	for _, age := range []time.Duration{0, DefaultGrace + time.Minute} {
+		later(w.Store, age)
+		w.must(w.Recover(t.Context(), w.announce))
+		if head, err := w.Head(t.Context(), "bots/a", "main"); !errors.Is(err, ErrNotFound) {
+			t.Errorf("after %s its head is %+v, %v", age, head, err)
+		}
+	}
+	w.same("announced", w.announced, announced)
+	for _, prefix := range []string{refsPrefix, idsPrefix, intentsPrefix} {
+		w.same(prefix, w.remains(prefix), []string(nil))
 	}
 }

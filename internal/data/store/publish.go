@@ -40,9 +40,13 @@ func (s *Store) claim(ctx context.Context, rec *record, began time.Time) error {
 		return fmt.Errorf("commit %s is in doubt: say the same request again: %w", rec.ID, err)
 	}
 	if orphan {
-		return errors.Join(errTaken, s.bucket.remove(ctx, refKey(rec.Dataset, rec.Branch, rec.Number)), s.forget(ctx, rec))
+		return errors.Join(errTaken, s.removeOrphan(ctx, rec))
 	}
 	return nil
+}
+
+func (s *Store) removeOrphan(ctx context.Context, rec *record) error {
+	return errors.Join(s.bucket.remove(ctx, refKey(rec.Dataset, rec.Branch, rec.Number)), s.forget(ctx, rec))
 }
 
 // isOrphan reports whether a record would bring back what a removal of its dataset has removed: the
@@ -54,9 +58,12 @@ func (s *Store) isOrphan(ctx context.Context, rec *record) (bool, error) {
 		return !placed, err
 	}
 	parent, err := s.parent(ctx, rec)
-	if errors.Is(err, ErrNotFound) {
+	switch {
+	case errors.Is(err, ErrNotFound):
 		begun, err := s.has(ctx, refKey(rec.Dataset, rec.Branch, 1))
 		return !begun, err
+	case errors.Is(err, ErrCorrupt): // it is there
+		return false, nil
 	}
 	return err == nil && (parent == nil || parent.ID != rec.Parent), err
 }
@@ -142,7 +149,7 @@ func (s *Store) recover(ctx context.Context, i item, announce func(context.Conte
 	}
 	rec, err := decodeRecord(i.key, data)
 	if err != nil {
-		return s.recoverUnread(ctx, i.key, announce)
+		return s.recoverUnread(ctx, i, announce)
 	}
 	is, err := s.record(ctx, rec.Dataset, rec.Branch, rec.Number)
 	switch {
@@ -153,19 +160,34 @@ func (s *Store) recover(ctx context.Context, i item, announce func(context.Conte
 	case is.ID != rec.ID:
 		return s.forget(ctx, rec)
 	}
-	return s.publish(ctx, rec, announce)
+	return s.recoverMade(ctx, i, rec, announce)
+}
+
+// recoverMade announces a commit, unless its dataset was removed while it was made and its writer could not remove it
+// again. A copy of a store that lags may show the same, so it removes such a commit only if its intent is old.
+func (s *Store) recoverMade(ctx context.Context, i item, rec *record, announce func(context.Context, api.Commit) error) error {
+	orphan, err := s.isOrphan(ctx, rec)
+	switch {
+	case err != nil:
+		return err
+	case !orphan:
+		return s.publish(ctx, rec, announce)
+	case s.now().Sub(i.time) < s.grace:
+		return nil
+	}
+	return s.removeOrphan(ctx, rec)
 }
 
 // recoverUnread decides about an intent that a power cut has emptied. Its writer has ended with the machine, so its
 // commit was made before, or never will be.
-func (s *Store) recoverUnread(ctx context.Context, key string, announce func(context.Context, api.Commit) error) error {
+func (s *Store) recoverUnread(ctx context.Context, intent item, announce func(context.Context, api.Commit) error) error {
 	var made *record
 	err := s.bucket.list(ctx, refsPrefix, func(i item) error {
 		data, err := s.bucket.get(ctx, i.key)
 		if err != nil {
 			return err
 		}
-		if rec, err := decodeRecord(i.key, data); err == nil && intentKey(rec.ID) == key { // an unreadable commit is reported where it is used
+		if rec, err := decodeRecord(i.key, data); err == nil && intentKey(rec.ID) == intent.key { // an unreadable commit is reported where it is used
 			made = rec
 			return errEnough
 		}
@@ -173,11 +195,11 @@ func (s *Store) recoverUnread(ctx context.Context, key string, announce func(con
 	})
 	switch {
 	case made != nil:
-		return s.publish(ctx, made, announce)
+		return s.recoverMade(ctx, intent, made, announce)
 	case err != nil:
 		return err
 	}
-	return s.bucket.remove(ctx, key)
+	return s.bucket.remove(ctx, intent.key)
 }
 
 // abandon removes an intent that is so old that its writer has given up as well.
