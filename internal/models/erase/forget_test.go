@@ -458,6 +458,25 @@ func TestWhatBeginsAnewStays(t *testing.T) {
 	stays("cut off behind the receipt", key)
 }
 
+// A power cut can empty the note in a folder, or cut it off. The key is forgotten all the same.
+func TestAPowerCutEmptiesTheNote(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for key, left := range map[string]string{"note-empty": "", "note-zeros": "\x00\x00", "note-torn": `{"key":"note-`} {
+		w.finish("intent", key, w.fillKey(key))
+		o := w.order(key)
+		w.must(w.store.PutNote(w.Context(), noteName(o.ID), []byte(left)))
+		if s, err := w.forgetter().State(w.Context(), o.ID); !errors.Is(err, ErrUnknown) {
+			t.Errorf("%s: the state is %+v, %v", key, s, err)
+		}
+		r, err := w.forgetter().Forget(w.within(), o)
+		if w.must(err); r.Key != key || len(r.Datasets) != 2 {
+			t.Errorf("%s: the receipt is %+v", key, r)
+		}
+		w.isGone(key)
+	}
+}
+
 // A model that several keys make records its last key, and is not removed with it.
 func TestASharedModelStays(t *testing.T) {
 	t.Parallel()

@@ -55,6 +55,9 @@ func (f *Forgetter) readNote(ctx context.Context, id string) (*note, error) {
 	if err == nil {
 		err = json.Unmarshal(data, &n)
 	}
+	if errors.As(err, new(*json.SyntaxError)) { // a power cut has emptied it, or cut it off
+		return nil, fmt.Errorf("forgetting %q, whose note is unreadable: %w", id, ErrUnknown)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read how far forgetting %s has come: %w", id, err)
 	}
