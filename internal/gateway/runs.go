@@ -149,7 +149,7 @@ func (g *Gateway) lookAtRuns(ctx context.Context) (*runLook, *api.Problem) {
 	for _, pool := range l.config.Pools {
 		l.slots[pool.Name] = g.slotsOf(pool)
 	}
-	busy, err := g.opt.Ledger.Busy(ctx)
+	busy, err := g.opt.Ledger.Busy(ctx, l.now)
 	if err != nil {
 		return nil, g.ledgerProblem(ctx, err)
 	}

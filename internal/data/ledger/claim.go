@@ -117,7 +117,7 @@ func (l *Ledger) queues(ctx context.Context, now time.Time) (next time.Time, due
 type Busy struct{ Pools, Recipes map[string]int }
 
 // Busy counts in the same way as [Ledger.Claim], so that it explains why Claim returns false.
-func (l *Ledger) Busy(ctx context.Context) (Busy, error) {
+func (l *Ledger) Busy(ctx context.Context, now time.Time) (Busy, error) {
 	var running *redis.MapStringStringCmd
 	var claims *redis.StringSliceCmd
 	err := l.readConsistent(ctx, func(pipe redis.Pipeliner) {
@@ -132,8 +132,8 @@ func (l *Ledger) Busy(ctx context.Context) (Busy, error) {
 	}
 	for _, claim := range claims.Val() {
 		words := strings.SplitN(claim, " ", 4) // end, pool, recipe, run
-		if strings.HasSuffix(claim, "/"+l.prefix) {
-			continue // its run has started
+		if strings.HasSuffix(claim, "/"+l.prefix) || parseNumber(words[0]) <= now.UnixMilli() {
+			continue // its run has started, or it has expired
 		}
 		b.add(words[1], 1)
 		b.add(words[1]+"/"+words[2], 1)

@@ -268,7 +268,7 @@ func TestClaimsOfALayoutThatIsBehind(t *testing.T) {
 		}
 	}
 	must(t, y.redis.HDel(t.Context(), key, "a/other").Err())
-	b, err := y.l.Busy(t.Context())
+	b, err := y.l.Busy(t.Context(), y.now)
 	if must(t, err); b.Pools["gpu"] != 3 {
 		t.Errorf("%d are busy, want 3", b.Pools["gpu"])
 	}

@@ -50,7 +50,7 @@ func TestBusyCountsAsClaimsDo(t *testing.T) {
 	w := newWorld(t, 2)
 	l, s := w.open(), &script{}
 	ask := ledger.Ask{Pool: "gpu", Slots: 2, Recipes: []ledger.Admission{{Recipe: "intent"}}}
-	now := time.Now().Add(time.Minute) // fixed, so that no claim expires
+	now := time.Now().Add(time.Minute) // fixed, so that no claim expires before it shall
 	claim := func() (ledger.Slot, bool) {
 		slot, ok, err := l.Claim(t.Context(), ask, now)
 		must(t, err)
@@ -66,7 +66,7 @@ func TestBusyCountsAsClaimsDo(t *testing.T) {
 	w.add(l, s.start(m.Waiting, "gpu"))
 	second, _ := claim() // its run is not started
 	busy := func() ledger.Busy {
-		b, err := l.Busy(t.Context())
+		b, err := l.Busy(t.Context(), now)
 		must(t, err)
 		return b
 	}
@@ -79,5 +79,12 @@ func TestBusyCountsAsClaimsDo(t *testing.T) {
 	must(t, l.Return(t.Context(), second))
 	if b := busy(); b.Pools["gpu"] != 1 || b.Recipes["intent"] != 1 {
 		t.Errorf("after one was returned, busy are %+v", b)
+	}
+	if _, ok := claim(); !ok {
+		t.Error("the returned slot is not claimed")
+	}
+	now = now.Add(time.Minute)
+	if b := busy(); b.Pools["gpu"] != 1 || b.Recipes["intent"] != 1 {
+		t.Errorf("after a claim has expired, busy are %+v", b)
 	}
 }

@@ -95,7 +95,7 @@ func answers(ctx context.Context, l *ledger.Ledger) map[string]string {
 	note("live", live, err)
 	fleet, err := l.Fleet(ctx)
 	note("fleet", fleetText(fleet), err)
-	busy, err := l.Busy(ctx)
+	busy, err := l.Busy(ctx, time.Now())
 	note("busy", busy, err)
 	for _, at := range []time.Time{time.Now().Add(-2 * time.Hour), later} {
 		next, due, err := l.NextDue(ctx, at)

@@ -383,7 +383,7 @@ func TestARetryFollowsItsRecipeToAnotherPool(t *testing.T) {
 	if run := w.run(f, a.Run); run.Pool != "newer" || !w.tokens.Signed(run) {
 		t.Errorf("the run is in pool %s, with the plan %s", run.Pool, run.Plan)
 	}
-	busy, err := f.ledger.Busy(w.ctx())
+	busy, err := f.ledger.Busy(w.ctx(), time.Now())
 	if err != nil || busy.Pools["newer"] != 1 || busy.Pools["default"] != 0 {
 		t.Errorf("busy are %v, %v", busy.Pools, err)
 	}
