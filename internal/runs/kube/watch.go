@@ -85,6 +85,8 @@ type attemptMemory struct {
 	trouble   trouble
 	said      time.Time
 	dismissed time.Time
+	beat      time.Time // last beat, by a gateway's clock
+	heard     time.Time // when it was read first
 }
 
 func newWatcher(c *Cluster, o WatchOptions) *watcher {

@@ -158,9 +158,20 @@ func (w *watcher) reportEnd(ctx context.Context, name string, k knownRun, j judg
 // same time.
 const silence = 10 * time.Second
 
+// heard reports whether an agent has sent a beat lately. The time of a beat is that of a gateway, whose clock may
+// differ from ours. So the silence begins when the last beat is read here.
 func (w *watcher) heard(ctx context.Context, name string) (bool, error) {
 	beats, err := w.o.Ledger.Beats(ctx)
-	return err == nil && w.now().Sub(beats[name]) < silence, err
+	if err != nil || beats[name].IsZero() {
+		return false, err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r := w.remember(name)
+	if !r.beat.Equal(beats[name]) {
+		r.beat, r.heard = beats[name], w.now()
+	}
+	return w.now().Sub(r.heard) < silence, nil
 }
 
 // reportState writes the observed state to the log, unless the run has it already.

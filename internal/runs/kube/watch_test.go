@@ -285,3 +285,32 @@ func TestOrphansAreRemovedAndOthersLeftAlone(t *testing.T) {
 		t.Errorf("the orphan is there: %t, another's: %t, %v", w.hasObject(jobPath("nobodys-1")), w.hasObject(jobPath("theirs-1")), err)
 	}
 }
+
+// The time of a beat is that of a gateway, whose clock may be ahead or behind.
+func TestAGatewayWithAnotherClock(t *testing.T) {
+	w := newWatchWorld(t)
+	_, _, c := w.process()
+	k := newWatcher(c, WatchOptions{Foreman: w.foreman, Ledger: w.ledger})
+	now := time.Now()
+	k.now = func() time.Time { return now }
+	for key, skew := range map[string]time.Duration{"behind": -time.Hour, "right": 0, "ahead": time.Hour} {
+		name := w.beginAttempt(key)
+		run, number, _ := tidemill.CutAttemptName(name)
+		hears := func(later time.Duration, beats, want bool) {
+			t.Helper()
+			now = now.Add(later)
+			if beats {
+				w.must(w.ledger.Beat(w.Context(), run, number, now.Add(skew)))
+			}
+			heard, err := k.heard(w.Context(), name)
+			if w.must(err); heard != want {
+				t.Errorf("the gateway's clock is %s: after %s, with a beat %t, the agent is heard: %t", key, later, beats, heard)
+			}
+		}
+		hears(0, false, false)
+		hears(time.Second, true, true)
+		hears(silence-time.Second, false, true)
+		hears(2*time.Second, false, false)
+		hears(0, true, true)
+	}
+}
