@@ -59,15 +59,20 @@ func TestALostAttemptThatGotFurther(t *testing.T) {
 
 func TestWhoIsHeardOfIsNotLost(t *testing.T) {
 	w := newWorld(t, plain("intent"))
-	f := w.foreman(impatient)
+	f := w.foreman(func(o *Options) { o.Silence = time.Minute })
+	look := w.watcher(f)
 	beats := w.ask(f, wish("intent", "beats", "1"))
 	there := w.ask(f, wish("intent", "there", "1"))
 	gone := w.ask(f, wish("intent", "gone", "1"))
 	w.launch.end(tidemill.AttemptName(beats.Run, 1)) // the launcher has forgotten an attempt that still runs
 	w.launch.end(tidemill.AttemptName(gone.Run, 1))
-	w.must(f.ledger.Beat(w.ctx(), beats.Run, 1, time.Now().Add(time.Hour))) // far ahead, so that a busy machine sends no beat too late
-	w.watch(f)
-	w.waitUntil("the one that is gone is found", func() bool { return len(w.launch.of(gone.Run)) == 2 })
+	look(0)
+	w.must(f.ledger.Beat(w.ctx(), beats.Run, 1, time.Now().Add(-time.Hour))) // the clock of its gateway is behind
+	look(50 * time.Second)
+	look(50 * time.Second)
+	if first := w.run(f, gone.Run).Attempts[0]; first.Outcome != tidemill.OutcomeLost {
+		t.Errorf("the one that is gone is not found: %+v", first)
+	}
 	for _, a := range []Answer{beats, there} {
 		if run := w.run(f, a.Run); len(run.Attempts) != 1 || run.State != tidemill.RunRunning {
 			t.Errorf("the run is %+v", run)
@@ -77,25 +82,34 @@ func TestWhoIsHeardOfIsNotLost(t *testing.T) {
 
 // A machine that was suspended for an hour has heard no agent for so long. Its agents get the time of a silence again.
 func TestNothingIsLostByASuspendedMachine(t *testing.T) {
-	w := newWorld(t, plain("intent"))
-	f := w.foreman(func(o *Options) { o.Silence = time.Minute })
-	a := w.begun(f, wish("intent", "k", "1"))
-	w.launch.end(tidemill.AttemptName(a.Run, 1)) // another launcher has it
+	for _, step := range []time.Duration{time.Hour} {
+		w := newWorld(t, plain("intent"))
+		f := w.foreman(func(o *Options) { o.Silence = time.Minute })
+		look := w.watcher(f)
+		a := w.begun(f, wish("intent", "k", "1"))
+		w.launch.end(tidemill.AttemptName(a.Run, 1)) // another launcher has it
+		for _, c := range []struct {
+			by   time.Duration
+			lost bool
+		}{{0, false}, {step, false}, {50 * time.Second, false}, {50 * time.Second, true}} {
+			look(c.by)
+			if first := w.run(f, a.Run).Attempts[0]; (first.Outcome == tidemill.OutcomeLost) != c.lost {
+				t.Errorf("after a step of %s, and then of %s, the attempt is %+v", step, c.by, first)
+			}
+		}
+	}
+}
+
+// watcher returns a function that advances the time of a foreman, and then lets its watcher look around once.
+func (w *world) watcher(f *Foreman) (look func(by time.Duration)) {
 	watching, step := &watcher{Foreman: f, rules: rules{silence: f.opt.Silence}}, time.Duration(0)
 	f.now = func() time.Time { return time.Now().UTC().Add(step).Round(0) }
 	var l loop
-	look := func(by time.Duration, want int) {
-		t.Helper()
+	return func(by time.Duration) {
+		w.Helper()
 		step += by
 		w.must(watching.lookAround(w.ctx(), &l))
-		if run := w.run(f, a.Run); len(run.Attempts) != want {
-			t.Errorf("after a step of %s the run is %+v", by, run)
-		}
 	}
-	look(0, 1)
-	look(time.Hour, 1)
-	look(50*time.Second, 1)
-	look(50*time.Second, 2)
 }
 
 // After a laptop was killed, its runs go on at once, because no process of its attempts is left.

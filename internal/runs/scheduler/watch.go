@@ -70,7 +70,7 @@ func (w *watcher) lookAround(ctx context.Context, l *loop) error {
 	sweeps := false
 	if now := w.now(); now.Sub(l.swept) >= sweepEvery {
 		sweeps = true
-		// The machine was suspended, or its clock was set: no agent could send a beat, or beats have times before the step.
+		// The machine was suspended, or its clock was set: no agent could send a beat.
 		w.missedBeats = w.missedBeats || !l.swept.IsZero() && now.Round(0).Sub(l.swept) > w.rules.silence+2*sweepEvery
 		l.swept, l.mishaps = now, errors.Join(w.sweep(ctx), w.recover(ctx, l, now))
 	}
@@ -215,16 +215,17 @@ func (l *loop) waitForWork(ctx context.Context, changed <-chan struct{}, pause t
 	_ = retry.Wait(ctx, changed, next.Sub(now()))
 }
 
-// watcher remembers between two sweeps the last beat of each attempt, because a flush of Redis
+// watcher remembers between two sweeps when it saw a new beat of each attempt, because a flush of Redis
 // removes the beats. Without a beat, the time counts from the moment when the watcher first saw the
 // attempt. The time starts again after the ledger or Redis was down, because no agent could send a
-// beat meanwhile.
+// beat meanwhile. The time in a beat is that of a gateway, whose clock may differ from the watcher's.
 type watcher struct {
 	*Foreman
 	starting    sync.WaitGroup           // starts under way, also those of earlier rounds
 	rooms       map[string]chan struct{} // limits of these starts, by pool
 	rules       rules
 	since       map[string]time.Time // last sign of life, by the attempt's name
+	beats       map[string]time.Time // last beat, by the attempt's name
 	asked       map[string]time.Time // time of the last question to the launcher for a waiting attempt, by its name
 	missedBeats bool                 // whether beats may have been missed since the last sweep
 }
@@ -266,21 +267,21 @@ func (w *watcher) updateSigns(live []tidemill.Run, beats map[string]time.Time, n
 	if w.missedBeats {
 		w.since, w.missedBeats = nil, false
 	}
-	since := make(map[string]time.Time, len(live))
+	since, last := make(map[string]time.Time, len(live)), make(map[string]time.Time, len(live))
 	for i := range live {
 		a := live[i].Attempt()
 		if a == nil {
 			continue
 		}
 		name := tidemill.AttemptName(live[i].ID, a.Number)
-		if since[name] = now; !w.since[name].IsZero() {
+		if last[name] = beats[name]; last[name].IsZero() {
+			last[name] = w.beats[name]
+		}
+		if since[name] = now; !w.since[name].IsZero() && last[name].Equal(w.beats[name]) {
 			since[name] = w.since[name]
 		}
-		if beat := beats[name]; beat.After(since[name]) {
-			since[name] = beat
-		}
 	}
-	w.since = since
+	w.since, w.beats = since, last
 	maps.DeleteFunc(w.asked, func(name string, _ time.Time) bool { return since[name].IsZero() })
 }
 

@@ -96,9 +96,13 @@ func TestWhenAnAttemptWasHeardOf(t *testing.T) {
 		now, want   time.Time
 	}{
 		{"it is new, and was heard of before that", false, at(-3), at(0), at(0)},
-		{"it beats", false, at(9), at(10), at(9)},
-		{"a flush has forgotten its beat", false, time.Time{}, at(18), at(9)},
-		{"it beats again", false, at(19), at(20), at(19)},
+		{"it beats", false, at(9), at(10), at(10)},
+		{"a flush has forgotten its beat", false, time.Time{}, at(18), at(10)},
+		{"it beats again", false, at(19), at(20), at(20)},
+		{"it beats at a gateway whose clock is behind", false, at(-60), at(25), at(25)},
+		{"it has not beaten again", false, at(-60), at(30), at(25)},
+		{"it beats at a gateway whose clock is ahead", false, at(3600), at(35), at(35)},
+		{"it has not beaten for long", false, at(3600), at(55), at(35)},
 		{"nothing could be heard for a while", true, time.Time{}, at(60), at(60)},
 		{"it is silent", false, time.Time{}, at(70), at(60)},
 	} {
