@@ -81,8 +81,9 @@ func TestWhoIsHeardOfIsNotLost(t *testing.T) {
 }
 
 // A machine that was suspended for an hour has heard no agent for so long. Its agents get the time of a silence again.
+// So do the agents of a machine whose clock was set back, and no later.
 func TestNothingIsLostByASuspendedMachine(t *testing.T) {
-	for _, step := range []time.Duration{time.Hour} {
+	for _, step := range []time.Duration{time.Hour, -time.Hour} {
 		w := newWorld(t, plain("intent"))
 		f := w.foreman(func(o *Options) { o.Silence = time.Minute })
 		look := w.watcher(f)

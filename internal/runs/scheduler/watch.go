@@ -67,8 +67,11 @@ func (w *watcher) lookAround(ctx context.Context, l *loop) error {
 	if err := w.ledger.CaughtUp(ctx); err != nil {
 		return err
 	}
-	sweeps := false
-	if now := w.now(); now.Sub(l.swept) >= sweepEvery {
+	sweeps, now := false, w.now()
+	if now.Before(l.swept) { // the machine's clock was set back: all times so far are in the future
+		w.missedBeats, w.asked, l.swept, l.recovered = true, nil, time.Time{}, time.Time{}
+	}
+	if now.Sub(l.swept) >= sweepEvery {
 		sweeps = true
 		// The machine was suspended, or its clock was set: no agent could send a beat.
 		w.missedBeats = w.missedBeats || !l.swept.IsZero() && now.Round(0).Sub(l.swept) > w.rules.silence+2*sweepEvery
@@ -212,7 +215,7 @@ func (l *loop) waitForWork(ctx context.Context, changed <-chan struct{}, pause t
 	if !l.wake.IsZero() && l.wake.Before(next) {
 		next = l.wake
 	}
-	_ = retry.Wait(ctx, changed, next.Sub(now()))
+	_ = retry.Wait(ctx, changed, min(next.Sub(now()), sweepEvery)) // the clock may have been set back
 }
 
 // watcher remembers between two sweeps when it saw a new beat of each attempt, because a flush of Redis

@@ -44,17 +44,19 @@ func TestWhenAWatcherWakes(t *testing.T) {
 		wake    time.Duration // from now; 0 if nothing is due
 		changes time.Duration // from now
 		want    time.Duration
+		swept   time.Duration // from now
 	}{
-		{"nothing happens", 0, time.Hour, sweepEvery},
-		{"something is due", time.Second, time.Hour, time.Second},
-		{"something is due behind the next sweep", time.Minute, time.Hour, sweepEvery},
-		{"something was due", -time.Second, time.Hour, shortestPause},
-		{"a fact comes", 0, time.Second, time.Second},
-		{"a fact has come", 0, 0, shortestPause},
+		{"nothing happens", 0, time.Hour, sweepEvery, 0},
+		{"something is due", time.Second, time.Hour, time.Second, 0},
+		{"something is due behind the next sweep", time.Minute, time.Hour, sweepEvery, 0},
+		{"something was due", -time.Second, time.Hour, shortestPause, 0},
+		{"a fact comes", 0, time.Second, time.Second, 0},
+		{"a fact has come", 0, 0, shortestPause, 0},
+		{"the clock was set back", 0, 2 * time.Hour, shortestPause + sweepEvery, time.Hour},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			began := time.Now()
-			l := loop{swept: began}
+			l := loop{swept: began.Add(c.swept)}
 			if c.wake != 0 {
 				l.wake = began.Add(c.wake)
 			}
