@@ -145,7 +145,7 @@ func TestAModelIsPromotedRolledBackAndPinned(t *testing.T) {
 	w.expectProblem(http.MethodPost, "/api/v1/model/refuse", `{`+one+`}`, 400, "give the version to refuse")
 	w.expectProblem(http.MethodPost, "/api/v1/model/refuse", `{`+one+`,"version":1}`, 409, "only a version that waits")
 	if done := w.sendModelRequest("unpin", `{`+one+`,"basis":7}`); done.Champion != 1 || !strings.HasPrefix(done.Done, "unpinned") {
-		t.Errorf("unpinned once more: %+v", done)
+		t.Errorf("unpinned again: %+v", done)
 	}
 	w.expectProblem(http.MethodPost, "/api/v1/model/pin", `{`+one+`,"version":-1}`, 400, "from 1")
 	w.expectProblem(http.MethodPost, "/api/v1/model/pin", `{`+one+`,"reason":"`+strings.Repeat("x", 1001)+`"}`, 400, "at most 1000")

@@ -458,7 +458,7 @@ func TestWhatBeginsAnewStays(t *testing.T) {
 	stays("cut off behind the receipt", key)
 }
 
-// A power cut can empty the note in a folder, or cut it off. The key is forgotten all the same.
+// A power cut can empty the note in a folder, or cut it off. The key is forgotten then too.
 func TestAPowerCutEmptiesTheNote(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
