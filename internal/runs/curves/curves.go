@@ -77,12 +77,13 @@ func (s *Set) curve(name string) *curve {
 	return c
 }
 
-// Read adds the lines of a metrics.jsonl. If every is greater than 1, it adds only one line in so many,
-// because to parse a line takes longer than to skip it. It reads at most that many bytes, and reports
+// Read adds the lines of a metrics.jsonl. If every is greater than 1, it adds only one line in so many and the
+// last one, because to parse a line takes longer than to skip it. It reads at most that many bytes, and reports
 // whether the file has more. As for the agent, a line that is unreadable or too long is skipped.
 func (s *Set) Read(from io.Reader, every int, most int64) (more bool, err error) {
 	limited := &io.LimitedReader{R: from, N: most + 1}
 	lines := bufio.NewReaderSize(limited, maxLine)
+	var skipped []byte // line before, if it was not added
 	for n := 1; ; n++ {
 		line, err := lines.ReadSlice('\n')
 		long := errors.Is(err, bufio.ErrBufferFull)
@@ -92,18 +93,34 @@ func (s *Set) Read(from io.Reader, every int, most int64) (more bool, err error)
 		if limited.N == 0 && err != nil {
 			return true, nil // the line may be incomplete
 		}
-		if !long && isChosen(n, every) {
-			if step, gaps, ok := agent.ReadStep(line, n); ok {
-				s.Add(step.Step, step.Metrics, gaps)
-			}
+		ended := errors.Is(err, io.EOF)
+		switch {
+		case ended && (long || !s.addLine(line, n)): // it is empty, half written or no step
+			s.addLine(skipped, n-1)
+		case !ended && !long && isChosen(n, every):
+			s.addLine(line, n)
+			skipped = skipped[:0]
+		case long:
+			skipped = skipped[:0]
+		case !ended:
+			skipped = append(skipped[:0], line...)
 		}
-		if errors.Is(err, io.EOF) {
+		if ended {
 			return false, nil
 		}
 		if err != nil {
 			return false, err
 		}
 	}
+}
+
+// addLine adds a line of a metrics.jsonl, and reports whether it has a step.
+func (s *Set) addLine(line []byte, number int) bool {
+	step, gaps, ok := agent.ReadStep(line, number)
+	if ok {
+		s.Add(step.Step, step.Metrics, gaps)
+	}
+	return ok
 }
 
 // isChosen chooses one line in so many, at irregular distances. With regular ones, a metric that the

@@ -168,6 +168,24 @@ func TestLargeFilesAreSampled(t *testing.T) {
 	}
 }
 
+// The last value is the present one, also if only some lines are parsed. The last line may be half written.
+func TestTheLastLineIsRead(t *testing.T) {
+	t.Parallel()
+	for _, end := range []string{"", "\n", "\n" + `{"loss":`} {
+		for n := range 9 {
+			s := New(1000, nil)
+			text := strings.Repeat(`{"loss":1}`+"\n", 100+n) + `{"loss":7}` + end
+			if more, err := s.Read(strings.NewReader(text), 3, 1<<20); more || err != nil {
+				t.Fatal(more, err)
+			}
+			points := s.Curves()[0].Points
+			if last := points[len(points)-1]; *last[0] != float64(101+n) || *last[1] != 7 {
+				t.Errorf("after %d lines and %q: the last point is %g, %g", 100+n, end, *last[0], *last[1])
+			}
+		}
+	}
+}
+
 // Any lines give curves that can be written as JSON.
 func FuzzCurves(f *testing.F) {
 	f.Add([]byte(`{"step":1e308,"a":1}` + "\n" + `{"step":-1,"a":null}`))
