@@ -263,6 +263,7 @@ func (l *labelling) tell(s *command.Session, label *api.LabelDone) error {
 // labelledScorer returns the only scorer that may have answered an event and has labels.
 func labelledScorer(all []api.Scorer, event string) (string, error) {
 	at, isPlace := broker.ParsePlace(event)
+	isPlace = isPlace && slices.ContainsFunc(all, func(s api.Scorer) bool { return s.From == at.Stream }) // else it is an id
 	var names []string
 	for i := range all {
 		if s := &all[i]; s.Labels != nil && (!isPlace || s.From == at.Stream) {

@@ -71,8 +71,10 @@ func TestTheScorerOfALabel(t *testing.T) {
 			t.Errorf("%s is of %q, %v, want %q", event, got, err, want)
 		}
 	}
-	if got, err := labelledScorer(all[1:], "order-1"); got != "b" {
-		t.Errorf("%q, %v", got, err)
+	for _, id := range []string{"order-1", "order/5/17"} { // the second is no place, because no scorer reads a stream order
+		if got, err := labelledScorer(all[1:], id); got != "b" {
+			t.Errorf("%s: %q, %v", id, got, err)
+		}
 	}
 }
 

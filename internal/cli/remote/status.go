@@ -358,6 +358,9 @@ func (r *statusReport) letters(ctx context.Context, s *section) error {
 	groups := slices.SortedFunc(maps.Keys(sizes), func(a, b group) int {
 		return cmp.Or(-cmp.Compare(sizes[a], sizes[b]), cmp.Compare(a.of, b.of), cmp.Compare(a.reason, b.reason))
 	})
+	if n := len(page.DeadLetters); n < page.Total {
+		s.line("of the newest %s:", show.Thousands(int64(n)))
+	}
 	for _, g := range groups {
 		s.line("%s %s: %s", show.Thousands(int64(sizes[g])), cmp.Or(g.of, "without a trigger"), g.reason)
 	}

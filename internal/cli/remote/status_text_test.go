@@ -114,6 +114,18 @@ func TestPausedParts(t *testing.T) {
 	}
 }
 
+// The reasons are those of a page of dead letters, which may not be all.
+func TestStatusNamesThePageOfDeadLetters(t *testing.T) {
+	t.Parallel()
+	g := gatewayOf(t, func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(api.DeadLetters{Total: 1_200, DeadLetters: []api.DeadLetter{{Reason: "expired"}, {Reason: "expired"}}})
+	})
+	var s section
+	if err := (&statusReport{g: g}).letters(t.Context(), &s); err != nil || s.text != "1,200 open" || !slices.Equal(s.lines, []string{"of the newest 2:", "2 without a trigger: expired"}) {
+		t.Errorf("%s, %q, %v", s.text, s.lines, err)
+	}
+}
+
 // A section shows a few lines, and how many there are besides. Nothing of it can move the cursor.
 func TestALongStatus(t *testing.T) {
 	t.Parallel()

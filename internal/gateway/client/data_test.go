@@ -53,6 +53,22 @@ func TestPagesAreOfOneCommit(t *testing.T) {
 	})
 }
 
+// More trials than one page has are asked for page by page.
+func TestAllPagesOfTrials(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := gatewayOf(t, func(w http.ResponseWriter, r *http.Request) {
+			page := api.TrialList{Trials: []api.Trial{{Model: "a"}}, Total: 2, Next: "a"}
+			if r.FormValue("after") == "a" {
+				page.Trials, page.Next = []api.Trial{{Model: "b"}}, ""
+			}
+			_ = json.NewEncoder(w).Encode(page)
+		})
+		if all, err := g.Trials(t.Context(), "", ""); err != nil || len(all.Trials) != 2 || all.Trials[0].Model != "a" || all.Trials[1].Model != "b" {
+			t.Errorf("%+v, %v", all, err)
+		}
+	})
+}
+
 // All pages of a version's files are of the version of the first page, even if the champion changes.
 func TestPagesAreOfOneVersion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

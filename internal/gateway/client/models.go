@@ -53,7 +53,19 @@ func (g *Gateway) Model(ctx context.Context, name, version string) (whole api.Mo
 
 // Trials returns the running trials, of one recipe or model or of all.
 func (g *Gateway) Trials(ctx context.Context, recipe, model string) (all api.TrialList, err error) {
-	return all, g.get(ctx, "list the trials", &all, toQuery("recipe", recipe, "model", model), "trials")
+	query := toQuery("recipe", recipe, "model", model)
+	for {
+		var page api.TrialList
+		if err := g.get(ctx, "list the trials", &page, query, "trials"); err != nil {
+			return all, err
+		}
+		page.Trials = append(all.Trials, page.Trials...)
+		all = page
+		if page.Next == "" {
+			return all, nil
+		}
+		query.Set("after", page.Next)
+	}
 }
 
 // Rejudge returns the verdict of a version's trial, computed again.
