@@ -11,6 +11,8 @@ import (
 	"tidemill.dev"
 	"tidemill.dev/api"
 	"tidemill.dev/broker"
+	"tidemill.dev/internal/data/ledger"
+	"tidemill.dev/internal/data/ledger/fold"
 )
 
 func (w *world) commandLog(query string, headers ...string) api.Commands {
@@ -101,6 +103,38 @@ func TestCommandsHaveTheChangesOfChampions(t *testing.T) {
 	}
 	if got := doneWords(w.commandLog("", tokenHeader("ana")...).Commands); !slices.Equal(got, []string{want[0], want[1], want[4]}) {
 		t.Errorf("with one key: %q", got)
+	}
+}
+
+// A page may end between two changes of one time, as a bulk rollback makes them.
+func TestCommandsOfOneTime(t *testing.T) {
+	t.Parallel()
+	all := make([]ledger.PersonChange, 3)
+	for i := range all {
+		all[i] = ledger.PersonChange{Model: fmt.Sprint("intent/bot.", i), Change: fold.Change{At: time.Unix(1_790_000_000, 7), Action: tidemill.ActionRollback, Version: i + 1}}
+	}
+	var got []string
+	for place := (commandPlace{}); ; {
+		l := commandList{from: place, limit: 2}
+		for i := range all {
+			if place.changes.Precedes(&all[i]) && len(l.changes) < l.limit {
+				l.changes = append(l.changes, all[i])
+			}
+		}
+		page := l.merge()
+		for _, c := range page.Commands {
+			got = append(got, c.Subject)
+		}
+		if page.Next == "" || len(got) > len(all) {
+			break
+		}
+		var p *api.Problem
+		if place, p = parseCommandPlace(page.Next); p != nil {
+			t.Fatal(p)
+		}
+	}
+	if want := []string{"intent/bot.0", "intent/bot.1", "intent/bot.2"}; !slices.Equal(got, want) {
+		t.Errorf("%q", got)
 	}
 }
 

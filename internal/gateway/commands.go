@@ -278,7 +278,7 @@ func (g *Gateway) listCommands(w http.ResponseWriter, r *request) *api.Problem {
 	}
 	if g.opt.Ledger != nil {
 		var err error
-		if l.changes, err = g.opt.Ledger.PersonChanges(ctx, l.from.before, limit, seenBy(r.caller, access.Read)); err != nil {
+		if l.changes, err = g.opt.Ledger.PersonChanges(ctx, l.from.changes, limit, seenBy(r.caller, access.Read)); err != nil {
 			return g.ledgerProblem(r.Context(), err)
 		}
 	}
@@ -286,10 +286,11 @@ func (g *Gateway) listCommands(w http.ResponseWriter, r *request) *api.Problem {
 	return nil
 }
 
-// commandPlace is a place in the list of commands: an offset of the stream commands, and a time.
+// commandPlace is a place in the list of commands: an offset of the stream commands, and a place among the changes
+// of champions.
 type commandPlace struct {
-	offset int64
-	before time.Time
+	offset  int64
+	changes ledger.PersonPlace
 }
 
 const (
@@ -299,21 +300,22 @@ const (
 
 func (p commandPlace) String() string {
 	ns := int64(0)
-	if !p.before.IsZero() {
-		ns = p.before.UnixNano()
+	if !p.changes.At.IsZero() {
+		ns = p.changes.At.UnixNano()
 	}
-	return fmt.Sprintf("%d.%d", p.offset, ns)
+	return fmt.Sprintf("%d.%d.%s", p.offset, ns, p.changes.Model)
 }
 
 func parseCommandPlace(text string) (at commandPlace, p *api.Problem) {
-	offset, before, found := strings.Cut(text, ".")
+	offset, rest, found := strings.Cut(text, ".")
+	before, model, _ := strings.Cut(rest, ".")
 	n, err := strconv.ParseInt(offset, 10, 64)
 	ns, timeErr := strconv.ParseInt(before, 10, 64)
 	if !found || err != nil || timeErr != nil || n < newestCommand || ns < 0 {
 		return at, badParameter("after", clipText(text)+" is no place in the list of commands; begin at the first page")
 	}
 	if at.offset = n; ns > 0 {
-		at.before = time.Unix(0, ns)
+		at.changes = ledger.PersonPlace{At: time.Unix(0, ns), Model: model}
 	}
 	return at, nil
 }
@@ -347,7 +349,7 @@ func (l *commandList) merge() api.Commands {
 		next.offset = l.commands[i-1].Offset
 	}
 	if j > 0 {
-		next.before = l.changes[j-1].At
+		next.changes = ledger.PersonPlace{At: l.changes[j-1].At, Model: l.changes[j-1].Model}
 	}
 	if i < len(l.commands) || l.next > 0 || j < len(l.changes) || len(l.changes) == l.limit {
 		answer.Next = next.String()

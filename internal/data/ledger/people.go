@@ -17,15 +17,23 @@ type PersonChange struct {
 	fold.Change
 }
 
-const (
-	personModels = 200 // models that are read at once
-	personReads  = 10  // most reads of one call
-)
+// PersonPlace is a place in the list of these changes, which has the newest first, and those of one time by their models.
+// The zero place is the beginning.
+type PersonPlace struct {
+	At    time.Time
+	Model string // model of the last change that was listed; empty if all changes of this time were
+}
 
-// PersonChanges returns changes that people have asked for, newest first: those before a time, or the newest
-// if the time is zero. It returns at most limit changes, of models that the caller may see. A model keeps its
+// Precedes reports whether a change comes after the place.
+func (p PersonPlace) Precedes(c *PersonChange) bool {
+	return p.At.IsZero() || c.At.Before(p.At) || p.Model != "" && c.At.Equal(p.At) && c.Model > p.Model
+}
+
+const personModels = 200 // models that are read at once
+
+// PersonChanges returns changes that people have asked for, newest first, from a place on. It returns at most limit changes, of models that the caller may see. A model keeps its
 // newest changes only, and of its pins only the present one.
-func (l *Ledger) PersonChanges(ctx context.Context, before time.Time, limit int, seen func(recipe, key string) bool) ([]PersonChange, error) {
+func (l *Ledger) PersonChanges(ctx context.Context, from PersonPlace, limit int, seen func(recipe, key string) bool) ([]PersonChange, error) {
 	all, _, err := l.register.allEntries(ctx, l)
 	if err != nil {
 		return nil, fmt.Errorf("list the changes by people: %w", err)
@@ -38,12 +46,11 @@ func (l *Ledger) PersonChanges(ctx context.Context, before time.Time, limit int,
 	}
 	slices.SortFunc(touched, func(a, b entry) int { return cmp.Compare(b.touched, a.touched) })
 	var found []PersonChange
-	reads := 0
 	for some := range slices.Chunk(touched, personModels) {
-		if reads++; reads > personReads || len(found) == limit && found[limit-1].At.UnixMilli() > some[0].touched {
+		if len(found) == limit && found[limit-1].At.UnixMilli() > some[0].touched {
 			break
 		}
-		more, err := l.readPersonChanges(ctx, some, before)
+		more, err := l.readPersonChanges(ctx, some, from)
 		if err != nil {
 			return nil, fmt.Errorf("list the changes by people: %w", err)
 		}
@@ -56,7 +63,7 @@ func (l *Ledger) PersonChanges(ctx context.Context, before time.Time, limit int,
 	return found, nil
 }
 
-func (l *Ledger) readPersonChanges(ctx context.Context, some []entry, before time.Time) (all []PersonChange, err error) {
+func (l *Ledger) readPersonChanges(ctx context.Context, some []entry, from PersonPlace) (all []PersonChange, err error) {
 	names := make([]string, len(some))
 	for i := range some {
 		names[i] = some[i].name
@@ -67,8 +74,8 @@ func (l *Ledger) readPersonChanges(ctx context.Context, some []entry, before tim
 	}
 	for _, m := range models {
 		for _, c := range changesByPeople(m) {
-			if before.IsZero() || c.At.Before(before) {
-				all = append(all, PersonChange{m.Name, c})
+			if one := (PersonChange{m.Name, c}); from.Precedes(&one) {
+				all = append(all, one)
 			}
 		}
 	}
