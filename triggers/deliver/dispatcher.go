@@ -292,8 +292,10 @@ func (d *Dispatcher) openPipeline(ctx context.Context, stream string) {
 	}
 	l, err := openPipeline(ctx, d, s, d.settingsOf(stream))
 	if err != nil {
+		if was := d.faults[stream]; was == nil || was.Error() != err.Error() { // the readiness shows it all the time
+			d.o.Logger.Warn("dispatcher: starting the triggers of a stream failed; retrying", "stream", stream, "reason", err)
+		}
 		d.faults[stream] = err
-		d.o.Logger.Warn("dispatcher: starting the triggers of a stream failed; retrying", "stream", stream, "reason", err)
 		return
 	}
 	delete(d.faults, stream)

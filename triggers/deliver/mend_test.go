@@ -81,6 +81,51 @@ func TestAPermanentErrorIsTriedOncePerSecond(t *testing.T) {
 	})
 }
 
+// A stream that Kafka does not have is looked for each second. The log says it once.
+func TestTheLogOfAMissingStreamIsShort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := context.Background()
+		over := vnet.New(vnet.Options{Fault: func(*vnet.Message) vnet.Fault { return vnet.Fault{Delay: time.Millisecond} }}).Host("a").Network()
+		s, err := embedded.Start(ctx, embedded.Options{Network: over})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		c, err := config.Parse("test.yaml", []byte("version: 1\ntriggers:\n  tell: {when: {type: a}, to: {url: \"http://127.0.0.1:1/\"}}\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		names, err := c.Names()
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := broker.Open(ctx, broker.Options{Addr: s.Kafka(), Names: names, Network: over})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer b.Close()
+		if _, err := b.EnsureStreams(ctx, []broker.StreamSpec{{Name: tidemill.StreamCommands, Partitions: 1}}, broker.EnsureOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		var log bytes.Buffer
+		d, err := Open(ctx, Options{Broker: b, Config: c, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if got := bytes.Count(log.Bytes(), []byte("starting the triggers of a stream failed")); got != 1 {
+			t.Errorf("%d lines:\n%s", got, log.String())
+		}
+		if c := d.Check(); c.Detail == "" {
+			t.Errorf("the readiness shows nothing: %+v", c)
+		}
+		if err := d.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // While Kafka does not answer, the log says that the look for parked events fails: at once, and then once a minute.
 func TestTheLogOfAnOutageIsShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
