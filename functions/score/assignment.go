@@ -32,6 +32,8 @@ type assignment struct {
 	noted      bool         // whether a note has been committed
 	offset     int64        // offset of the group, or a later one
 	back       []*heldEvent // parked events that are handled in the present batch
+	out        int64        // print of the id of the output's topic
+	moved      bool         // whether the output was created again, or has lost its end, since out was asked for
 	end        int64        // offset from which later outputs are written
 	frozen     bool         // whether the offset has not passed all outputs
 	from       int64        // the note's from while it is frozen
@@ -69,7 +71,7 @@ func newAssignment(stream string, partition, to int32) *assignment {
 
 // offsetNote returns what is committed next to the offset. The committer calls it.
 func (t *assignment) offsetNote() offsetNote {
-	n := offsetNote{to: t.to, from: t.end, mark: t.held.returnMark()}
+	n := offsetNote{to: t.to, from: t.end, mark: t.held.returnMark(), out: t.out}
 	if t.frozen {
 		n.from = t.from
 	}
@@ -80,6 +82,9 @@ func (t *assignment) offsetNote() offsetNote {
 // offset has not passed, the place stays where it is, because a successor must find them.
 func (t *assignment) passed(end int64, whole bool) {
 	t.held.committed(t.offset)
+	if end > 0 && end <= t.end { // the outputs may be anywhere
+		t.moved, t.end, t.from = true, 0, 0
+	}
 	if !whole && !t.frozen {
 		t.frozen, t.from = true, t.end
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -61,6 +62,7 @@ func (s *session) commit(b *batch) error {
 		if !s.dropLost(b) {
 			return nil
 		}
+		s.checkOutput(b)
 		if err := s.noteFirst(b); err != nil {
 			return err
 		}
@@ -74,6 +76,25 @@ func (s *session) commit(b *batch) error {
 		}
 		if called {
 			return nil
+		}
+	}
+}
+
+// checkOutput asks for the topic of an output that was created again. Until it is known, the notes have the print of the old
+// one, and the next owner reads the new one from its beginning. So an error does not matter: the next batch asks again.
+func (s *session) checkOutput(b *batch) {
+	if !slices.ContainsFunc(b.parts, func(p batchPart) bool { return p.of.moved }) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(s.life, time.Second)
+	defer cancel()
+	out, err := s.outputPrint(ctx)
+	if err != nil {
+		return
+	}
+	for i := range b.parts {
+		if t := b.parts[i].of; t.moved {
+			t.out, t.moved = out, false
 		}
 	}
 }

@@ -129,6 +129,35 @@ func TestAnOutputThatWasMadeAnew(t *testing.T) {
 	}
 }
 
+// The note's place is one of the topic that the note names. The topic that was created since is read from its beginning.
+func TestAnOutputThatWasCreatedSinceTheNote(t *testing.T) {
+	w := newWorld(t, 1)
+	w.bots(2)
+	w.publish(batchOf(0, 20, 2)...)
+	w.open(scorer())
+	w.judge(20)
+	s := w.addOutputs().still()
+	now, err := s.outputPrint(t.Context())
+	w.must(err)
+	other := now ^ 1<<40
+	for _, c := range []struct {
+		name  string
+		out   int64
+		found int
+	}{{"of this topic", now, 0}, {"of an earlier version", 0, 0}, {"of another cluster", other ^ 1, 0}, {"of the topic before", other, 10}} {
+		notes := []offsetNote{{from: 1000, mark: noMark, out: c.out, committed: true}}
+		all, err := s.beginAt(t.Context(), []broker.Position{{Stream: streamIn, Offset: 10}}, notes)
+		w.must(err)
+		found := 0
+		if all[0].found != nil {
+			found = len(all[0].found.causes)
+		}
+		if n := all[0].offsetNote(); found != c.found || n.out != now || c.found > 0 && n.from != 0 {
+			t.Errorf("with a note %s %d outputs are found, and its own is %+v", c.name, found, n)
+		}
+	}
+}
+
 // A model that makes one answer from all rows is run for each event alone. Its trial with a
 // single row cannot show this.
 func TestAModelThatAnswersOneRowOnly(t *testing.T) {

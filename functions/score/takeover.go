@@ -6,6 +6,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/fnv"
+	"io"
 	"strings"
 	"time"
 
@@ -68,6 +70,10 @@ func laterOffsets(a, b []int64) []int64 {
 // of the output's partitions holds for the whole assignment, because a stream that
 // grows must not break a key's order.
 func (s *session) beginAt(ctx context.Context, at []broker.Position, notes []offsetNote) ([]*assignment, error) {
+	out, err := s.outputPrint(ctx) // before the ends, which must not be those of an older topic
+	if err != nil {
+		return nil, err
+	}
 	ends, err := s.o.Broker.Ends(ctx, s.conf.To)
 	if err != nil {
 		return nil, fmt.Errorf("look at stream %s: %w", s.conf.To, err)
@@ -77,7 +83,10 @@ func (s *session) beginAt(ctx context.Context, at []broker.Position, notes []off
 		to := p.Partition % int32(len(ends))
 		all[i] = newAssignment(s.conf.From, p.Partition, to)
 		all[i].noted = notes[i].committed && notes[i].to == to
-		all[i].end = ends[to].Offset
+		all[i].end, all[i].out = ends[to].Offset, out
+		if isOtherOutput(notes[i].out, out) {
+			notes[i].from = 0
+		}
 	}
 	if err := s.rebuild(ctx, at, notes, all); err != nil {
 		return nil, err
@@ -90,6 +99,28 @@ func (s *session) beginAt(ctx context.Context, at []broker.Position, notes []off
 		t.ahead = t.held.aheadTo()
 	}
 	return all, err
+}
+
+// outputPrint returns a print of the id of the output's topic and of its cluster; 0 if this Kafka has no ids.
+func (s *session) outputPrint(ctx context.Context) (int64, error) {
+	id, err := s.o.Broker.TopicID(ctx, s.conf.To)
+	if err != nil || id == "" {
+		return 0, err
+	}
+	topic, cluster, _ := strings.Cut(id, ".")
+	return int64(hashOf(topic)>>1)<<32 | int64(hashOf(cluster)), nil
+}
+
+func hashOf(text string) uint32 {
+	h := fnv.New32a()
+	_, _ = io.WriteString(h, text) // never fails
+	return h.Sum32()
+}
+
+// isOtherOutput reports whether an output was created again since a print was made, so that its offsets have begun
+// again. In another cluster it is a copy.
+func isOtherOutput(was, now int64) bool {
+	return was != 0 && now != 0 && was>>32 != now>>32 && uint32(was) == uint32(now)
 }
 
 // rebuild finds the parked events of each partition.
@@ -174,7 +205,8 @@ type offsetNote struct {
 	to        int32   // partition of the output
 	from      int64   // offset from which the outputs of events at the group's offset or later are
 	mark      heldMark
-	committed bool // whether there is a note
+	out       int64 // print of the id of the output's topic; 0 if it is not known
+	committed bool  // whether there is a note
 }
 
 // notePrefix and totalPrefix name the layouts: with the places among the facts, and with
@@ -185,8 +217,8 @@ const (
 	totalPrefix = "scorer2:"
 
 	// mostFacts is the room for the places: a note without the largest other part. That part has
-	// four numbers of ten bytes at most, in base64, and a colon.
-	mostFacts = broker.MaxNote - len(notePrefix) - 54 - 1
+	// five numbers of ten bytes at most, in base64, and a colon.
+	mostFacts = broker.MaxNote - len(notePrefix) - 67 - 1
 )
 
 // sharedFacts is the part of a note that all partitions of a batch share.
@@ -212,11 +244,12 @@ func factsText(places []int64) sharedFacts {
 
 // text encodes a note; facts comes from factsText.
 func (n offsetNote) text(facts sharedFacts) string {
-	var own [4 * binary.MaxVarintLen64]byte
+	var own [5 * binary.MaxVarintLen64]byte
 	b := binary.AppendVarint(own[:0], int64(n.to))
 	b = binary.AppendVarint(b, n.from)
 	b = binary.AppendVarint(b, n.mark.at)
 	b = binary.AppendVarint(b, n.mark.serial)
+	b = binary.AppendVarint(b, n.out)
 	var room [256]byte // each transaction has a note for each partition
 	all := append(room[:0], facts.prefix...)
 	all = append(base64.RawStdEncoding.AppendEncode(all, b), ':')
@@ -239,10 +272,13 @@ func parseNote(text string) (offsetNote, error) {
 		return offsetNote{}, fmt.Errorf("the note next to the offset, %.40q, is of another version of Tidemill: run that version, or reset the group's offsets", text)
 	}
 	places, err := varints(own, false)
-	if err != nil || len(places) != 4 {
+	if err == nil && len(places) == 4 {
+		places = append(places, 0) // an earlier version has written it
+	}
+	if err != nil || len(places) != 5 {
 		return offsetNote{}, fmt.Errorf("the note next to the offset, %.40q, cannot be read: %w", text, errors.Join(err, errNote))
 	}
-	n := offsetNote{to: int32(places[0]), from: places[1], mark: heldMark{places[2], places[3]}, committed: true}
+	n := offsetNote{to: int32(places[0]), from: places[1], mark: heldMark{places[2], places[3]}, out: places[4], committed: true}
 	all, err := varints(facts, !onlyTotal)
 	if err == nil && onlyTotal && len(all) != 1 {
 		err = errNote
