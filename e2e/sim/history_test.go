@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -43,6 +44,18 @@ func (h *history) say(format string, a ...any) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.all = append(h.all, entry{at: time.Since(h.began), text: fmt.Sprintf(format, a...)})
+}
+
+// last returns the time of the last line with a text; the zero time if there is none.
+func (h *history) last(text string) time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, e := range slices.Backward(h.all) {
+		if strings.Contains(e.text, text) {
+			return h.began.Add(e.at)
+		}
+	}
+	return time.Time{}
 }
 
 // write prints the history; short leaves out messages that arrive.

@@ -77,6 +77,9 @@ func (s *session) readCommitted(ctx context.Context, now time.Time) (err error) 
 		}
 		if !slices.ContainsFunc(found, func(p broker.Position) bool { return p.Offset >= 0 }) {
 			offsets, err = s.offsets(ctx, stream, now.Add(-begin))
+			if stream != tidemill.StreamOutcomes {
+				s.Logger.Info("outcomes: a stream is read for the first time; events older than the wait are left out", "scorer", s.Config.Name, "stream", stream)
+			}
 			return offsets, clone(offsets), err
 		}
 		for _, p := range found {
