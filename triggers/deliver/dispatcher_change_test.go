@@ -307,6 +307,28 @@ func TestRatesAreHeld(t *testing.T) {
 	}
 }
 
+// The dispatchers divide a rate by the partitions that Kafka has, not by those that the config wants.
+func TestTheShareOfARateIsThatOfKafkasPartitions(t *testing.T) {
+	t.Parallel()
+	for _, wanted := range []int{1, 4} {
+		w := newInstall(t, 2)
+		w.trigger("a", newSink(t, nil).url, func(t *config.Trigger) { t.Delivery.Rate = 50 })
+		for i := range w.config.Streams {
+			if w.config.Streams[i].Name == tidemill.StreamEvents {
+				w.config.Streams[i].Partitions = wanted
+			}
+		}
+		both := []*Dispatcher{w.open(), w.open()}
+		shareOf := func(d *Dispatcher) float64 {
+			s := (*d.senders.Load())["a"]
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return s.share
+		}
+		w.waitFor(fmt.Sprint("each has a half, and not a share of ", wanted), func() bool { return shareOf(both[0]) == 0.5 && shareOf(both[1]) == 0.5 })
+	}
+}
+
 // An event that matches several filters of a trigger is delivered once.
 func TestFiltersAreHeld(t *testing.T) {
 	t.Parallel()

@@ -29,6 +29,7 @@ func (pl *pipeline) assigned(ctx context.Context, at []broker.Position) ([]broke
 		return nil, err
 	}
 	pl.mu.Lock()
+	pl.partitions = len(ends)
 	t, keeps, event := pl.settings, pl.retention, pl.maxEvent
 	pl.mu.Unlock()
 	r := rebuild{l: pl, folds: map[int32]*rebuiltState{}}

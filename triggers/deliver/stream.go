@@ -1,6 +1,7 @@
 package deliver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,6 +34,7 @@ type pipeline struct {
 	retention   time.Duration // retention of the stream
 	maxEvent    int           // size limit of an event to be parked
 	assignments map[int32]*assignment
+	partitions  int            // number of the stream's partitions in Kafka; 0 if it is not known yet
 	returned    []*sourceBatch // batches of assignments that a failed transaction has ended
 	fault       error          // reason why nothing is read any more
 	opened      time.Time      // time at which the pipeline was opened
@@ -157,6 +159,13 @@ func (pl *pipeline) assignmentsNow() []*assignment {
 		all = append(all, s)
 	}
 	return all
+}
+
+// partitionsNow returns the number of the stream's partitions. Kafka may have another number than the config.
+func (pl *pipeline) partitionsNow() int {
+	pl.mu.Lock()
+	defer pl.mu.Unlock()
+	return cmp.Or(pl.partitions, pl.stream.Partitions)
 }
 
 // apply gives all partitions new settings and the retention of their stream.

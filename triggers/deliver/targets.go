@@ -100,7 +100,7 @@ func (d *Dispatcher) computeShares() {
 		n := len(l.assignmentsNow())
 		for _, name := range p.triggers {
 			ours[name] += n
-			all[name] += max(l.stream.Partitions, n)
+			all[name] += max(l.partitionsNow(), n)
 		}
 	}
 	for name, s := range *d.senders.Load() {
