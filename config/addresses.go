@@ -29,7 +29,7 @@ func ReadAddresses(flags Addresses, getenv func(string) string) (Addresses, erro
 	var a Addresses
 	var errs [3]error
 	a.Kafka, errs[0] = readAddress("--kafka", flags.Kafka, envKafka, getenv, checkServers)
-	a.Redis, errs[1] = readAddress("--redis", flags.Redis, envRedis, getenv, checkServers)
+	a.Redis, errs[1] = readAddress("--redis", flags.Redis, envRedis, getenv, checkRedis)
 	a.Store, errs[2] = readAddress("--store", flags.Store, envStore, getenv, checkStore)
 	if err := errors.Join(errs[:]...); err != nil {
 		return Addresses{}, err
@@ -54,6 +54,14 @@ func readAddress(flag, given, env string, getenv func(string) string, check func
 
 // errUser repeats nothing of the address.
 var errUser = errors.New("holds a user or a password; give only the address, and put user and password into separate files")
+
+// checkRedis refuses several servers, because only one would be used.
+func checkRedis(s string) (string, error) {
+	if strings.Contains(s, ",") {
+		return "", errors.New("names several servers, and only one can be used: give an address that always leads to the primary")
+	}
+	return checkServers(s)
+}
 
 func checkServers(s string) (string, error) {
 	if strings.Contains(s, "@") || secretIn(s) != "" {

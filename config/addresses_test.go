@@ -39,6 +39,13 @@ func TestReadAddresses(t *testing.T) {
 	}
 }
 
+// Of several Redis servers only the first would be used.
+func TestReadAddressesRefusesSeveralRedis(t *testing.T) {
+	if _, err := ReadAddresses(Addresses{Redis: "a:1,b:2"}, env()); err == nil || !strings.Contains(err.Error(), "--redis names several servers") {
+		t.Error(err)
+	}
+}
+
 func TestReadAddressesRefuses(t *testing.T) {
 	for kafka, want := range map[string]string{
 		"kafka":               "is not host:port",

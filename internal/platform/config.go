@@ -2,6 +2,7 @@ package platform
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -83,11 +84,12 @@ func (p *Platform) applyConfig(ctx context.Context, c *config.Config) error {
 	if c.Name != p.names.Install() {
 		return fmt.Errorf("name changed from %s to %s, which renames every topic: restart to use it", p.names.Install(), c.Name)
 	}
-	if err := p.ensureStreams(ctx, c); err != nil {
-		return err
+	err := p.ensureStreams(ctx, c)
+	if err == nil {
+		err = p.applyToParts(ctx, c)
 	}
-	if err := p.applyToParts(ctx, c); err != nil {
-		return err
+	if err != nil {
+		return fmt.Errorf("%w: %w", errNotApplied, err)
 	}
 	p.mu.Lock()
 	p.config = c
@@ -96,12 +98,19 @@ func (p *Platform) applyConfig(ctx context.Context, c *config.Config) error {
 	return nil
 }
 
+// errNotApplied is wrapped by the error of a valid config that is applied again soon, for example when Kafka is back.
+var errNotApplied = errors.New("the change is valid, and applying it failed; it is tried again, and some parts may have it already")
+
 // storeRefusal stores the reason why a config is not in force; nil if it is in force. Each reason
 // is logged once, not at each poll.
 func (p *Platform) storeRefusal(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err != nil && (p.refused == nil || p.refused.Error() != err.Error()) {
+	switch known := err == nil || p.refused != nil && p.refused.Error() == err.Error(); {
+	case known:
+	case errors.Is(err, errNotApplied):
+		p.log.Warn("config: applying the change failed; retrying", "config", p.config.Hash(), "reason", err)
+	default:
 		p.log.Warn("config: the change is invalid; the previous config stays in force", "config", p.config.Hash(), "reason", err)
 	}
 	p.refused = err

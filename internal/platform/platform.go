@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"strings"
 	"sync"
 	"time"
 
@@ -327,15 +326,14 @@ type RedisSecurity struct {
 
 // redisOptions switches off the commands that go-redis sends on each new connection, because only
 // some servers know them.
-func redisOptions(addresses string, s RedisSecurity) (*redis.Options, error) {
-	first, _, _ := strings.Cut(addresses, ",")
+func redisOptions(address string, s RedisSecurity) (*redis.Options, error) {
 	o := &redis.Options{
-		Addr:                     first,
+		Addr:                     address,
 		DisableIdentity:          true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}
 	if err := s.applyTo(o); err != nil {
-		return nil, fmt.Errorf("speak to Redis at %s: %w", first, err)
+		return nil, fmt.Errorf("speak to Redis at %s: %w", address, err)
 	}
 	return o, nil
 }

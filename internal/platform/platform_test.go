@@ -229,6 +229,16 @@ func TestWatcherAppliesWhatStandsStill(t *testing.T) {
 	if c := look("version: 1\nstrems: {}\n"); c.Status != api.Degraded || !strings.Contains(c.Detail, "test.yaml:2: strems") || !has() {
 		t.Errorf("an invalid change: %+v", c)
 	}
+	p.addComponent(component{name: "the triggers", apply: func(_ context.Context, c *config.Config) error {
+		if _, there := c.Stream("late"); there {
+			return errors.New("Kafka is away")
+		}
+		return nil
+	}})
+	look("version: 1\nstreams: {late: {}}\n")
+	if c := look("version: 1\nstreams: {late: {}}\n"); c.Status != api.Degraded || !strings.Contains(c.Detail, "the change is valid") || !strings.Contains(c.Detail, "Kafka is away") || strings.Contains(c.Detail, "does not apply") {
+		t.Errorf("a change that cannot be applied yet: %+v", c)
+	}
 	look("version: 1\nname: other\n")
 	if c := look("version: 1\nname: other\n"); c.Status != api.Degraded || !strings.Contains(c.Detail, "restart") {
 		t.Errorf("another name: %+v", c)

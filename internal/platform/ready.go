@@ -159,6 +159,9 @@ func fullText(dir string, left func() (int64, error)) string {
 func (p *Platform) checkConfig(context.Context) api.Check {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if errors.Is(p.refused, errNotApplied) {
+		return api.Check{Name: "config", Status: api.Degraded, Detail: p.refused.Error()}
+	}
 	if p.refused != nil {
 		return api.Check{Name: "config", Status: api.Degraded, Detail: fmt.Sprintf("the file does not apply and the config %s before it stays in force: %v", p.config.Hash(), p.refused)}
 	}
