@@ -690,6 +690,41 @@ func TestTheStreamsAreCreatedAgain(t *testing.T) {
 	}
 }
 
+// If a log has lost its end, the next owner goes on at its present end.
+func TestALogThatHasLostItsEnd(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	stop := w.runs(w.options(scorer(time.Hour, "")))
+	for n := range 6 {
+		w.answer(n, "k", "fraud")
+		w.label("first", n, "fraud")
+	}
+	w.awaits("the outcomes", func() bool { return len(w.outcomes()) == 6 })
+	_ = stop()
+	beyond := map[string][]kafka.OffsetCommit{}
+	for _, stream := range []string{streamAnswers, streamLabels} {
+		ends, err := w.b.Ends(t.Context(), stream)
+		w.must(err)
+		for _, end := range ends {
+			beyond[w.names.Topic(stream)] = append(beyond[w.names.Topic(stream)], kafka.OffsetCommit{Partition: int(end.Partition), Offset: end.Offset + 3})
+		}
+	}
+	client := &kafka.Client{Addr: kafka.TCP(w.kafka.Kafka())}
+	res, err := client.OffsetCommit(t.Context(), &kafka.OffsetCommitRequest{GroupID: w.names.Group(Group("s")), GenerationID: -1, Topics: beyond})
+	w.must(err)
+	for topic, all := range res.Topics {
+		for _, p := range all {
+			if p.Error != nil {
+				t.Fatalf("%s: %v", topic, p.Error)
+			}
+		}
+	}
+	w.runs(w.options(scorer(time.Hour, "")))
+	w.answer(7, "k", "fraud")
+	w.label("second", 7, "legit")
+	w.awaits("the outcome of a new answer", func() bool { return len(w.outcomes()) == 7 })
+}
+
 // An owner that finds its files damaged reads the streams again.
 func TestADamagedFolderIsMadeAgain(t *testing.T) {
 	t.Parallel()
