@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"net/http"
 	"net/url"
 	"slices"
@@ -247,7 +248,7 @@ func (g *Gateway) replayLetters(w http.ResponseWriter, r *request) *api.Problem 
 	if p != nil {
 		return p
 	}
-	todo, done := sortOut(book, selection, ask, notReplayable(g.opt.Config()))
+	todo, done := sortOut(book, selection, ask, notReplayable(g.opt.Config(), g.partitionsNow(r.Context())))
 	if !ask.DryRun {
 		if p := g.replayAll(r, book, todo, ask.Rate, &done); p != nil {
 			return p
@@ -319,11 +320,14 @@ const lettersAtOnce = 5000
 // notReplayable returns a function whose result says why a letter cannot be replayed, and suggests
 // another way. The result is empty if it can be replayed. Each trigger, scorer and stream is looked up
 // only once, because the function is called for up to a million letters.
-func notReplayable(c *config.Config) func(*deadletters.Entry) string {
-	type origin struct{ trigger, scorer, stream string }
+func notReplayable(c *config.Config, partitionsOf func(stream string) int) func(*deadletters.Entry) string {
+	type origin struct {
+		trigger, scorer, stream string
+		partition               int32
+	}
 	reasons := map[origin]string{}
 	return func(e *deadletters.Entry) string {
-		of := origin{e.Trigger, e.Scorer, e.Source.Stream}
+		of := origin{e.Trigger, e.Scorer, e.Source.Stream, e.Source.Partition}
 		reason, known := reasons[of]
 		if known {
 			return reason
@@ -340,9 +344,28 @@ func notReplayable(c *config.Config) func(*deadletters.Entry) string {
 			reason = "trigger " + e.Trigger + " is not in the config: add it again and replay, or drop the dead letter"
 		case e.Scorer == "" && !isStream: // no dispatcher serves it, so the replay would not end
 			reason = "stream " + e.Source.Stream + " is not in the config: add it again and replay, or drop the dead letter"
+		case e.Scorer == "" && int(e.Source.Partition) >= partitionsOf(e.Source.Stream):
+			reason = fmt.Sprintf("stream %s has no partition %d any more: publish the event again, then drop the dead letter", e.Source.Stream, e.Source.Partition)
 		}
 		reasons[of] = reason
 		return reason
+	}
+}
+
+// partitionsNow returns a function that returns the number of a stream's partitions in Kafka. While Kafka does not answer, no
+// partition counts as removed.
+func (g *Gateway) partitionsNow(ctx context.Context) func(stream string) int {
+	known := map[string]int{}
+	return func(stream string) int {
+		if _, asked := known[stream]; !asked {
+			ctx, cancel := context.WithTimeout(ctx, g.opt.Limits.Look)
+			defer cancel()
+			known[stream] = math.MaxInt
+			if ends, err := g.opt.Broker.Ends(ctx, stream); err == nil {
+				known[stream] = len(ends)
+			}
+		}
+		return known[stream]
 	}
 }
 

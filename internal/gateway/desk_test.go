@@ -228,6 +228,23 @@ func TestLettersOfARemovedStreamAreNotReplayed(t *testing.T) {
 	}
 }
 
+// A stream that was created again may have fewer partitions. No dispatcher serves the others, so a replay of their dead
+// letters would never end.
+func TestLettersOfARemovedPartitionAreNotReplayed(t *testing.T) {
+	t.Parallel()
+	w := newDesk(t, nil)
+	original := broker.View{ID: "1", Source: "/crm", Type: "bot-created", Subject: "bot-1", Key: []byte("bot-1"), Data: []byte(`{}`)}
+	v := must1(deadletters.New(must1(w.config.Names())(t), broker.Position{Stream: tidemill.StreamEvents, Partition: 700, Offset: 7}, &original,
+		deadletters.Details{Trigger: "tell-crm", Reason: "500 Internal Server Error"}, time.Now()))(t)
+	must1(w.producer.Publish(t.Context(), tidemill.StreamDeadLetters, &v))(t)
+	w.writeLetter("tell-crm", "bot-2", nil)
+	w.waitForLetters("", 2)
+	done := sendDecoded[api.LetterDone](w, http.MethodPost, "/api/v1/dead-letters/replay", `{"selection":{"all":true}}`)
+	if len(done.Letters) != 1 || len(done.Refused) != 1 || !strings.Contains(done.Refused[0].Reason, "stream events has no partition 700 any more") {
+		t.Errorf("%+v", done)
+	}
+}
+
 func TestManyLettersAreSeveralActs(t *testing.T) {
 	t.Parallel()
 	w := newDesk(t, func(o *Options) { o.Limits.Event = 4 << 10 }) // ten letters per command
