@@ -22,6 +22,8 @@ import (
 // without an offset and without a record is new to its group, and a partition with a record is not.
 // The GroupRefresher writes the other records: a final one when the group has no members, and from
 // time to time one of a group that has members. No transaction waits for a record.
+//
+// All records are on the stream's first partition, however many partitions the stream has.
 type groupRecord struct {
 	Group     string `json:"group"`
 	Stream    string `json:"stream"`
@@ -121,7 +123,7 @@ func (b *Broker) writeGroupRecords(ctx context.Context, p *Producer, all []group
 		if err != nil {
 			return err
 		}
-		p.Send(ctx, tidemill.StreamGroupOffsets, v, func(_ Receipt, err error) { told <- err })
+		p.SendTo(ctx, tidemill.StreamGroupOffsets, 0, v, func(_ Receipt, err error) { told <- err })
 	}
 	var errs []error
 	for range all {

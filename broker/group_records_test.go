@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -32,6 +33,27 @@ func TestMemberRepeatsARecordInDoubt(t *testing.T) {
 	var known groupRecords
 	if err := b.readGroupRecords(t.Context(), &known); err != nil || len(known.all["g"]) != 1 {
 		t.Errorf("the records are %+v, %v", known.all, err)
+	}
+}
+
+// The records are read from the first partition, so they are all written there, however many the stream has.
+func TestRecordsAreReadFromAStreamWithMorePartitions(t *testing.T) {
+	t.Parallel()
+	b, _ := openFake(t, kfake.SeedTopics(3, "prod.group-offsets"))
+	p, err := b.Producer(ProducerOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close(context.Background())
+	const groups = 12
+	for n := range groups {
+		if err := b.writeGroupRecords(t.Context(), p, []groupRecord{{Group: fmt.Sprint("g", n), Stream: "events", Offset: int64(n)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var known groupRecords
+	if err := b.readGroupRecords(t.Context(), &known); err != nil || len(known.all) != groups {
+		t.Errorf("%d of %d groups have a record: %v", len(known.all), groups, err)
 	}
 }
 
