@@ -40,6 +40,7 @@ type GroupRefresher struct {
 
 const (
 	refreshEvery   = time.Minute   // interval between two passes
+	refreshTime    = time.Minute   // longest time for one group
 	activeEvery    = time.Second   // interval between two looks whether the process is active
 	longestAbsence = 6 * time.Hour // longest interval between two joins of a group
 	// shareOfRetention is the part of Kafka's retention of offsets after which a group is joined.
@@ -121,7 +122,11 @@ func (g *GroupRefresher) Pass(ctx context.Context) error {
 // refresh records a group's offsets, and joins the group if it has no members and the time has come.
 // A member may join between the look at the group and the final record. Then a second record takes
 // back that the first is final, because the member's own record may be between the two.
+//
+// The time for a group is limited, because a transaction that hangs keeps the group's offsets unstable for ever.
 func (g *GroupRefresher) refresh(ctx context.Context, group string) error {
+	ctx, cancel := context.WithTimeout(ctx, refreshTime)
+	defer cancel()
 	empty, ours, err := g.look(ctx, group)
 	if err != nil || !ours {
 		return err
