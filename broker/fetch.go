@@ -313,16 +313,16 @@ func (f *fetcher) handleFailure(err error) {
 		f.c.failReading(fmt.Errorf("fetch: %w", err))
 	}
 	for _, a := range f.asked {
-		f.putOff(a.p)
+		f.putOff(a.p, err)
 	}
 	f.c.wakeRouter()
 }
 
-func (f *fetcher) putOff(p *inPartition) {
+func (f *fetcher) putOff(p *inPartition, reason error) {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.leader = unknownNode
-	p.notBefore = time.Now().Add(p.retries.next())
-	p.mu.Unlock()
+	p.putOff(reason)
 }
 
 // partitionRequest returns the request for a partition. Answers have the order of the request.
@@ -355,8 +355,8 @@ func (f *fetcher) handleAnswer(part *wire.Fetched, buffer *fetchBuffer) {
 		f.c.running.Go(func() { f.c.outOfRange(a) })
 	case passingCode(code), code == kafka.Unknown:
 		// A server that stops, or whose disk fails, answers "unknown error". Reading again does no
-		// harm; if the error lasts, the router logs it.
-		f.putOff(a.p)
+		// harm; if the error lasts, the log says so.
+		f.putOff(a.p, code)
 		f.c.wakeRouter()
 	default:
 		f.c.failReading(fmt.Errorf("read stream %s, partition %d: %w", a.p.stream, part.Partition, refusedRead(code)))
@@ -398,7 +398,7 @@ func refusedRead(code kafka.Error) error {
 // created again, and reading continues at its beginning.
 func (c *Consumer) outOfRange(a fetchAsk) {
 	a.p.mu.Lock()
-	a.p.notBefore = time.Now().Add(a.p.retries.next())
+	a.p.putOff(kafka.OffsetOutOfRange)
 	knowsTopic, hasLife, tries := a.p.life.topic != "", a.p.hasLife(), a.p.retries.failures
 	a.p.mu.Unlock()
 	start, end, err := c.b.logEnds(c.ctx, a.p.tp)

@@ -89,10 +89,16 @@ func (c *Consumer) routeOne(p *inPartition, first bool, lives *knownLives) time.
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	return p.putOff(cmp.Or(err, error(kafka.LeaderNotAvailable)))
+}
+
+// putOff counts a failed try to read a partition, and returns the pause before the next one. The log says
+// once that the partition cannot be read. An answer resets the count. The caller holds the lock.
+func (p *inPartition) putOff(reason error) time.Duration {
 	wait := p.retries.next()
 	p.notBefore = time.Now().Add(wait)
 	if p.retries.failures == triesBeforeWarning {
-		c.b.log.Warn("consumer: reading a partition failed; retrying", "stream", p.stream, "partition", p.tp.Partition, "reason", cmp.Or(err, error(kafka.LeaderNotAvailable)))
+		p.c.b.log.Warn("consumer: reading a partition failed; retrying", "stream", p.stream, "partition", p.tp.Partition, "reason", reason)
 	}
 	return wait
 }

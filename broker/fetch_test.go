@@ -3,10 +3,14 @@ package broker
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net"
 	"slices"
 	"strconv"
+	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -106,6 +110,50 @@ func oneLed(req *kmsg.MetadataRequest, addrs []string) kmsg.Response {
 	}
 	res.Topics = append(res.Topics, t)
 	return res
+}
+
+// A leader that is known and does not let us read is in the log, once until the partition is read again.
+func TestTheLogSaysThatALeaderRefusesAPartition(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		var failing atomic.Bool
+		failing.Store(true)
+		var warnings []string
+		b, c := virtualFake(t, onRecord(func(r slog.Record) {
+			r.Attrs(func(a slog.Attr) bool {
+				if a.Key == "reason" {
+					warnings = append(warnings, fmt.Sprint(r.Level, " ", r.Message, ": ", a.Value))
+				}
+				return true
+			})
+		}), "prod.events")
+		c.ControlKey(int16(kmsg.Fetch), func(r kmsg.Request) (kmsg.Response, error, bool) {
+			c.KeepControl()
+			if !failing.Load() {
+				return nil, nil, false
+			}
+			resp := r.ResponseKind().(*kmsg.FetchResponse)
+			topic, partition := kmsg.NewFetchResponseTopic(), kmsg.NewFetchResponseTopicPartition()
+			partition.ErrorCode = kerr.UnknownServerError.Code
+			topic.Topic, topic.Partitions = "prod.events", append(topic.Partitions, partition)
+			resp.Topics = append(resp.Topics, topic)
+			return resp, nil, true
+		})
+		reader, err := b.Consumer(t.Context(), ConsumerOptions{Streams: []string{"events"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer reader.Close(context.Background())
+		for round := range 2 {
+			failing.Store(true)
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			if n := len(warnings); n != round+1 || !strings.HasPrefix(warnings[round], "WARN consumer: reading a partition failed; retrying: [-1] Unknown") {
+				t.Fatalf("round %d: the log has %q", round, warnings)
+			}
+			failing.Store(false)
+			time.Sleep(time.Minute)
+		}
+	})
 }
 
 func TestAMovedPartitionIsReadOnce(t *testing.T) {
