@@ -46,8 +46,8 @@ type Broker struct {
 
 	coordinators *coordinators
 	cluster      cluster
-	lastFailure  atomic.Int64 // time of the last request without an answer, in Unix nanoseconds
-	reader       *Consumer    // decoder of the records that Read fetches
+	lastFailure  atomic.Pointer[time.Time] // time of the last request without an answer; nil if there was none
+	reader       *Consumer                 // decoder of the records that Read fetches
 
 	requestTimeout     time.Duration
 	transactionTimeout time.Duration

@@ -70,13 +70,19 @@ const (
 	hangingEvery = 30 * time.Second
 )
 
+// noteFailure records a request without an answer. The time keeps its monotonic part, so it is after an earlier
+// search although the clock was set back.
+func (b *Broker) noteFailure() {
+	now := time.Now()
+	b.lastFailure.Store(&now)
+}
+
 // maybeHanging reports whether Kafka may have lost the end of a transaction since the last search.
 func (t *transaction) maybeHanging() bool {
-	last := t.b.lastFailure.Load()
-	failed := time.Unix(0, last)
+	failed := t.b.lastFailure.Load()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return last != 0 && t.checkedID != "" && failed.After(t.checked) && (time.Since(failed) > hangingPause || time.Since(t.checked) > hangingEvery)
+	return failed != nil && t.checkedID != "" && failed.After(t.checked) && (time.Since(*failed) > hangingPause || time.Since(t.checked) > hangingEvery)
 }
 
 // watchFailures opens the ids again after Kafka has failed. Without it, a transaction that hangs would
@@ -100,8 +106,9 @@ func (t *Transactor) watchFailures() {
 // not failed since the last time.
 func (t *transaction) endHanging(ctx context.Context) error {
 	began := time.Now()
+	failed := t.b.lastFailure.Load()
 	t.mu.Lock()
-	done := t.id == t.checkedID && time.Unix(0, t.b.lastFailure.Load()).Before(t.checked)
+	done := t.id == t.checkedID && (failed == nil || failed.Before(t.checked))
 	t.mu.Unlock()
 	if done {
 		t.ended = outcomeUnknown
@@ -200,7 +207,7 @@ func (b *Broker) hanging(ctx context.Context, producer int64) (map[wire.TopicPar
 		maps.Copy(found, open)
 	}
 	if unseen {
-		b.lastFailure.Store(time.Now().UnixNano())
+		b.noteFailure()
 	}
 	return found, ctx.Err()
 }

@@ -122,7 +122,7 @@ func (b *Broker) call(ctx context.Context, node int32, frame *wire.Frame, buf []
 		err = fmt.Errorf("%w: %w", errUnsent, err)
 	}
 	if isTransient(err) && !errors.Is(ctx.Err(), context.Canceled) {
-		b.lastFailure.Store(time.Now().UnixNano())
+		b.noteFailure()
 	}
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
 		err = fmt.Errorf("%w: %w", cause, err)
