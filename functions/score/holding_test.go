@@ -121,6 +121,22 @@ func TestAStoreThatIsAwayLosesNothing(t *testing.T) {
 	}
 }
 
+// A scorer whose batches have one event scores parked events, too.
+func TestParkedEventsComeBackInBatchesOfOne(t *testing.T) {
+	w := newWorld(t, 1)
+	w.bots(2)
+	var store shop
+	conf := scorer()
+	conf.Hold, conf.MaxBatch = time.Millisecond, 1
+	p := &process{w: w, fetch: store.refuse("").fetch}
+	p.start(conf)
+	w.publish(batchOf(0, 6, 2)...)
+	p.parks(6)
+	store.open()
+	w.judge(6)
+	p.parks(0)
+}
+
 // Many models cannot be loaded for long. The events of all others come back.
 func TestManyMissingModelsDelayNoOther(t *testing.T) {
 	const missing, others = mostAsked + 40, 20

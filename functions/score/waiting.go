@@ -357,7 +357,7 @@ func (s *session) takeParked(ctx context.Context, b *batch) error {
 			continue
 		}
 		s.openKeys(t)
-		events, err := t.held.takeOpen(ctx, s.most/2-b.events, mostBytes/2-b.bytes)
+		events, err := t.held.takeOpen(ctx, max(s.most/2, 1)-b.events, mostBytes/2-b.bytes)
 		if err != nil {
 			return err
 		}
