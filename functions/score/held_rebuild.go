@@ -151,8 +151,19 @@ func (f *heldFold) item(in *broker.Incoming, header []byte) error {
 		f.names[x.key], f.texts = n, append(f.texts, x.key)
 	}
 	f.keyOf = append(f.keyOf, n)
-	f.h.log.add(heldEntry{at: in.Offset, from: x.offset, copy: x.copy, what: identity(in.Source, in.ID)})
+	f.h.log.add(heldEntry{at: in.Offset, from: x.offset, copy: x.copy, what: parkedIdentity(in)})
 	return nil
+}
+
+// parkedIdentity returns the identity of a parked event as it was on the input. If it cannot be decoded, load
+// reports that.
+func parkedIdentity(in *broker.Incoming) uint32 {
+	if parked.Find(&in.View, parked.HeaderOdd) != nil {
+		if v, err := parked.Unwrap(in.Clone(), headerHeld); err == nil {
+			return identity(v.Source, v.ID)
+		}
+	}
+	return identity(in.Source, in.ID)
 }
 
 // applyReturned finds the returned records that count, and applies these records.

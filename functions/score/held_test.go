@@ -65,6 +65,30 @@ func TestAnEventThatWasParkedTwiceWaitsOnce(t *testing.T) {
 	}
 }
 
+// A parked event that may not be published is inside another event. The next owner still knows which event it is.
+func TestAnOddEventIsKnownAfterATakeover(t *testing.T) {
+	k := newParkedKafka(t, 1)
+	h := openHeld(k.b, parkedStream, 0, heldOptions{})
+	mark := h.returnMark()
+	var d draft
+	v := broker.View{ID: "1", Source: "a b", Type: "message", Subject: "a", Data: []byte("x")}
+	k.must(h.park(k.ctx, &d, h.hold("a", &v, 7, 0), "a", &v, 0))
+	d.write(k, true)
+	next := openHeld(k.b, parkedStream, 0, heldOptions{})
+	k.must(next.rebuild(k.ctx, mark, 7))
+	next.endRebuild()
+	if !next.seen(&v, 7) {
+		t.Error("the next owner does not know the event that waits")
+	}
+	next = openHeld(k.b, parkedStream, 0, heldOptions{})
+	k.must(next.rebuild(k.ctx, mark, 7))
+	next.scored(7, identity(v.Source, v.ID))
+	next.endRebuild()
+	if n := next.count(); n != 0 {
+		t.Errorf("%d events wait that have an output", n)
+	}
+}
+
 // An event that the stream no longer has is reported as gone, and the next ones are returned.
 func TestWhatIsGoneIsSaid(t *testing.T) {
 	k := newParkedKafka(t, 1)
