@@ -344,23 +344,22 @@ func (s *session) publishSwaps(b *batch, send func(*broker.View)) error {
 // letter returns the dead letter of an event that cannot be scored. Its id derives from
 // the event and its place, so a repeated one has the same id.
 func (s *session) letter(it *item) (broker.View, error) {
-	if it.held != nil && it.held.err != nil {
-		return s.missingDeadLetter(it)
-	}
 	place := broker.Position{Stream: s.conf.From, Partition: it.delivery.of.partition, Offset: it.offset}
+	if it.held != nil && it.held.err != nil {
+		return s.missingDeadLetter(place, it.offset, it.reason)
+	}
 	return deadletters.New(s.o.Names, place, it.v, deadletters.Details{Scorer: s.conf.Name, Group: Group(s.conf.Name), Reason: it.reason.Error()}, time.Now())
 }
 
-// missingDeadLetter returns the dead letter of an event that was parked and can no longer be read.
-// The dead letter names the event's original partition and offset.
-func (s *session) missingDeadLetter(it *item) (broker.View, error) {
-	t := it.delivery.of
-	data, err := json.Marshal(deadletters.Letter{Scorer: s.conf.Name, DeadLetter: broker.DeadLetter{Stream: s.conf.From, Partition: t.partition,
-		Offset: it.offset, Last: it.offset, Group: Group(s.conf.Name), Reason: it.reason.Error()}})
+// missingDeadLetter returns the dead letter of events that were parked and can no longer be read. It names their
+// offsets on the input, or on the parked stream if those on the input are not known.
+func (s *session) missingDeadLetter(from broker.Position, last int64, reason error) (broker.View, error) {
+	data, err := json.Marshal(deadletters.Letter{Scorer: s.conf.Name, DeadLetter: broker.DeadLetter{Stream: from.Stream, Partition: from.Partition,
+		Offset: from.Offset, Last: last, Group: Group(s.conf.Name), Reason: reason.Error()}})
 	if err != nil {
 		return broker.View{}, fmt.Errorf("write a dead letter: %w", err)
 	}
-	return broker.View{ID: tidemill.ID("dead-letter", Group(s.conf.Name), s.conf.From, strconv.Itoa(int(t.partition)), strconv.FormatInt(it.offset, 10)),
+	return broker.View{ID: tidemill.ID("dead-letter", Group(s.conf.Name), from.Stream, strconv.Itoa(int(from.Partition)), strconv.FormatInt(from.Offset, 10)),
 		Source: s.source, Type: tidemill.TypeEventDeadLettered, Time: time.Now().UTC().Format(time.RFC3339Nano), DataContentType: "application/json",
 		DataSchema: tidemill.Schema(tidemill.TypeEventDeadLettered), Data: data,
 		Extensions: []broker.Attribute{{Name: tidemill.AttrScorer, Value: s.conf.Name}}}, nil

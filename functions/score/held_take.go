@@ -16,6 +16,9 @@ import (
 // errHeldGone reports that a parked event is no longer on its stream.
 var errHeldGone = errors.New("it waited for its model for longer than the stream where it waited keeps events; give its input a longer retention")
 
+// errAllGone is errHeldGone for the events at several offsets of the parked stream.
+var errAllGone = errors.New("events waited for their models for longer than the stream where they waited keeps events; give the scorer's input a longer retention")
+
 // errHeldMismatch reports that the log does not match the index. Then the index is rebuilt.
 var errHeldMismatch = errors.New("the parked stream does not match the index")
 
@@ -273,6 +276,7 @@ func (h *heldIndex) record(events []*heldEvent) (data []byte, first int64, err e
 type heldMark struct {
 	at     int64 // lowest offset of the parked partition that is needed
 	serial int64 // serial number of the newest returned record that counts
+	waits  bool  // whether the first event from at on waits
 }
 
 // noMark is the mark of a partition without a note.
@@ -288,6 +292,7 @@ func (h *heldIndex) returnMark() heldMark {
 			if e.at != uncommitted {
 				m.at = e.at
 			}
+			m.waits = e.state != heldReturned
 			break
 		}
 	}

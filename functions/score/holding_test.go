@@ -214,6 +214,48 @@ func TestWhatIsHeldIsToldByWhoHoldsIt(t *testing.T) {
 	first.parks(0)
 }
 
+// Retention deletes parked events while no scorer runs. The next owner writes one dead letter, but only if events waited.
+func TestParkedEventsThatWereDeletedAreNamed(t *testing.T) {
+	for _, waits := range []bool{false, true} {
+		w := newWorld(t, 1)
+		w.bots(2)
+		var store shop
+		p := w.impatient(store.refuse(""))
+		w.publish(batchOf(0, 20, 2)...)
+		p.parks(20)
+		if !waits {
+			store.open()
+			w.judge(20)
+			p.parks(0)
+		}
+		p.close()
+		stream := tidemill.ScorerParked("s")
+		ends, err := w.b.Ends(t.Context(), stream)
+		w.must(err)
+		w.must(w.b.DeleteBelow(t.Context(), ends))
+		store.open()
+		before := len(w.outputs(streamOut))
+		w.impatient(&store)
+		w.publish(batchOf(20, 4, 2)...)
+		w.waitEvents(streamOut, before+4)
+		dead := w.outputs(tidemill.StreamDeadLetters)
+		if !waits {
+			if len(dead) != 0 {
+				t.Errorf("%d dead letters, and no event waited", len(dead))
+			}
+			continue
+		}
+		if len(dead) != 1 {
+			t.Fatalf("%d dead letters", len(dead))
+		}
+		l, err := deadletters.Read(&dead[0].View)
+		w.must(err)
+		if l.Stream != stream || l.Offset != 0 || l.Last != ends[0].Offset-1 || l.Scorer != "s" || l.Group != Group("s") || l.Reason == "" {
+			t.Errorf("the dead letter is %+v", l)
+		}
+	}
+}
+
 // Partitions move between scorers while the store is away and back again.
 func TestWhatWaitsMovesWithItsPartition(t *testing.T) {
 	w := newWorld(t, 4)

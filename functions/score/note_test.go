@@ -11,7 +11,7 @@ import (
 
 func TestANoteSaysWhatItWasTold(t *testing.T) {
 	for _, n := range []offsetNote{
-		{to: 3, from: 12, mark: heldMark{5, 6}},
+		{to: 3, from: 12, mark: heldMark{at: 5, serial: 6, waits: true}},
 		{facts: []int64{0, 7, 1 << 40}, to: 0, from: 1 << 50, mark: noMark},
 	} {
 		got, err := parseNote(n.text(factsText(n.facts)))
@@ -25,7 +25,7 @@ func TestANoteSaysWhatItWasTold(t *testing.T) {
 }
 
 func TestANoteThatCannotBeReadIsNotPassedOver(t *testing.T) {
-	whole := offsetNote{to: 1, from: 2, mark: heldMark{3, 1}}.text(factsText([]int64{4, 5}))
+	whole := offsetNote{to: 1, from: 2, mark: heldMark{at: 3, serial: 1}}.text(factsText([]int64{4, 5}))
 	own, facts, _ := strings.Cut(strings.TrimPrefix(whole, notePrefix), ":")
 	for _, text := range []string{"x", notePrefix, notePrefix + own, "scorer2:" + own + ":" + facts, notePrefix + ":" + facts,
 		notePrefix + own + ":", notePrefix + "!:" + facts, notePrefix + own + ":" + facts[:len(facts)-2], notePrefix + own + "AA:" + facts} {
@@ -41,7 +41,7 @@ func TestANoteFits(t *testing.T) {
 	for i := range facts {
 		facts[i] = 1 << 33
 	}
-	if got := len(offsetNote{to: 200, from: 1 << 40, mark: heldMark{1 << 40, 1 << 40}}.text(factsText(facts))); got > broker.MaxNote {
+	if got := len(offsetNote{to: 200, from: 1 << 40, mark: heldMark{at: 1 << 40, serial: 1 << 40}}.text(factsText(facts))); got > broker.MaxNote {
 		t.Errorf("it has %d bytes", got)
 	}
 }
@@ -58,7 +58,7 @@ func TestScaleNote(t *testing.T) {
 			facts[i] = r.Int64N(most)
 			sum += facts[i]
 		}
-		n := offsetNote{to: r.Int32(), from: r.Int64N(most), mark: heldMark{r.Int64N(most), r.Int64N(most)}}
+		n := offsetNote{to: r.Int32(), from: r.Int64N(most), mark: heldMark{at: r.Int64N(most), serial: r.Int64N(most)}}
 		text := n.text(factsText(facts))
 		if len(text) > broker.MaxNote {
 			t.Fatalf("with %d partitions of up to %d facts it has %d bytes", len(facts), most, len(text))
@@ -76,13 +76,13 @@ func TestScaleNote(t *testing.T) {
 // Notes of earlier versions stay readable.
 func TestANoteOfAnEarlierVersionIsRead(t *testing.T) {
 	n, err := parseNote("scorer1:BhgKDA:AwAOgICAgIBA")
-	if err != nil || n.to != 3 || n.from != 12 || n.mark != (heldMark{5, 6}) || !slices.Equal(n.facts, []int64{0, 7, 1 << 40}) {
+	if err != nil || n.to != 3 || n.from != 12 || n.mark != (heldMark{at: 5, serial: 6}) || !slices.Equal(n.facts, []int64{0, 7, 1 << 40}) {
 		t.Errorf("it says %+v, %v", n, err)
 	}
 }
 
 func FuzzNotes(f *testing.F) {
-	f.Add(offsetNote{to: 1, from: 2, mark: heldMark{3, 1}}.text(factsText([]int64{4, 5})))
+	f.Add(offsetNote{to: 1, from: 2, mark: heldMark{at: 3, serial: 1}}.text(factsText([]int64{4, 5})))
 	f.Add(notePrefix + "AAAA:AA")
 	f.Fuzz(func(t *testing.T, text string) {
 		n, err := parseNote(text)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -125,6 +126,9 @@ func isOtherOutput(was, now int64) bool {
 
 // rebuild finds the parked events of each partition.
 func (s *session) rebuild(ctx context.Context, at []broker.Position, notes []offsetNote, all []*assignment) error {
+	if err := s.reportDeleted(ctx, notes, all); err != nil {
+		return err
+	}
 	for i, t := range all {
 		t.offset = at[i].Offset
 		t.held = openHeld(s.o.Broker, tidemill.ScorerParked(s.conf.Name), t.partition, s.o.held)
@@ -133,6 +137,47 @@ func (s *session) rebuild(ctx context.Context, at []broker.Position, notes []off
 		}
 	}
 	return nil
+}
+
+// reportDeleted writes a dead letter for each partition whose parked events were deleted while they waited. That
+// happens if no scorer runs for longer than the retention. The offset after the mark may be that of a transaction
+// marker. A repeated dead letter has the same id.
+func (s *session) reportDeleted(ctx context.Context, notes []offsetNote, all []*assignment) error {
+	if !slices.ContainsFunc(notes, func(n offsetNote) bool { return n.mark.waits }) {
+		return nil
+	}
+	stream := tidemill.ScorerParked(s.conf.Name)
+	starts, err := s.o.Broker.Places(ctx, stream, broker.Earliest())
+	if err != nil {
+		return fmt.Errorf("look at where %s begins: %w", stream, err)
+	}
+	for i, t := range all {
+		from := broker.Position{Stream: stream, Partition: t.partition, Offset: notes[i].mark.at}
+		if !notes[i].mark.waits || int(t.partition) >= len(starts) || starts[t.partition].Offset <= from.Offset+1 {
+			continue
+		}
+		s.log.Warn("scorer: events were deleted while they waited for their models; a dead letter names their offsets", "scorer", s.conf.Name,
+			"stream", stream, "partition", t.partition, "offset", from.Offset)
+		if err := s.publishMissing(ctx, from, starts[t.partition].Offset-1); err != nil {
+			return fmt.Errorf("write the dead letter of deleted events of %s/%d: %w", stream, t.partition, err)
+		}
+	}
+	return nil
+}
+
+// publishMissing writes the dead letter of parked events that were deleted. No transaction can begin before the
+// partition is assigned.
+func (s *session) publishMissing(ctx context.Context, from broker.Position, last int64) error {
+	v, err := s.missingDeadLetter(from, last, errAllGone)
+	if err != nil {
+		return err
+	}
+	p, err := s.o.Broker.Producer(broker.ProducerOptions{})
+	if err != nil {
+		return err
+	}
+	_, err = p.Publish(ctx, tidemill.StreamDeadLetters, &v)
+	return errors.Join(err, p.Close(ctx))
 }
 
 // readBack finds the outputs that were sent since the notes were written. Without a
@@ -217,8 +262,8 @@ const (
 	totalPrefix = "scorer2:"
 
 	// mostFacts is the room for the places: a note without the largest other part. That part has
-	// five numbers of ten bytes at most, in base64, and a colon.
-	mostFacts = broker.MaxNote - len(notePrefix) - 67 - 1
+	// five numbers of ten bytes at most and one of one byte, in base64, and a colon.
+	mostFacts = broker.MaxNote - len(notePrefix) - 68 - 1
 )
 
 // sharedFacts is the part of a note that all partitions of a batch share.
@@ -244,12 +289,17 @@ func factsText(places []int64) sharedFacts {
 
 // text encodes a note; facts comes from factsText.
 func (n offsetNote) text(facts sharedFacts) string {
-	var own [5 * binary.MaxVarintLen64]byte
+	waits := int64(0)
+	if n.mark.waits {
+		waits = 1
+	}
+	var own [5*binary.MaxVarintLen64 + 1]byte
 	b := binary.AppendVarint(own[:0], int64(n.to))
 	b = binary.AppendVarint(b, n.from)
 	b = binary.AppendVarint(b, n.mark.at)
 	b = binary.AppendVarint(b, n.mark.serial)
 	b = binary.AppendVarint(b, n.out)
+	b = binary.AppendVarint(b, waits)
 	var room [256]byte // each transaction has a note for each partition
 	all := append(room[:0], facts.prefix...)
 	all = append(base64.RawStdEncoding.AppendEncode(all, b), ':')
@@ -272,13 +322,13 @@ func parseNote(text string) (offsetNote, error) {
 		return offsetNote{}, fmt.Errorf("the note next to the offset, %.40q, is of another version of Tidemill: run that version, or reset the group's offsets", text)
 	}
 	places, err := varints(own, false)
-	if err == nil && len(places) == 4 {
+	for err == nil && (len(places) == 4 || len(places) == 5) {
 		places = append(places, 0) // an earlier version has written it
 	}
-	if err != nil || len(places) != 5 {
+	if err != nil || len(places) != 6 {
 		return offsetNote{}, fmt.Errorf("the note next to the offset, %.40q, cannot be read: %w", text, errors.Join(err, errNote))
 	}
-	n := offsetNote{to: int32(places[0]), from: places[1], mark: heldMark{places[2], places[3]}, out: places[4], committed: true}
+	n := offsetNote{to: int32(places[0]), from: places[1], mark: heldMark{places[2], places[3], places[5] != 0}, out: places[4], committed: true}
 	all, err := varints(facts, !onlyTotal)
 	if err == nil && onlyTotal && len(all) != 1 {
 		err = errNote
