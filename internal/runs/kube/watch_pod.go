@@ -3,6 +3,7 @@ package kube
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -382,14 +383,14 @@ func pullMessage(message string) string {
 }
 
 // isHopeless reports whether a registry answered that the image does not exist or is not
-// accessible. After other errors, a retry may succeed.
+// accessible. After other errors, a retry may succeed: a runtime also says "not found" if it has lost a layer or
+// a snapshot of its own.
 func isHopeless(message string) bool {
 	m := strings.ToLower(message)
-	for _, words := range []string{"not found", "manifest unknown", "name unknown", "repository does not exist", "unauthorized", "authentication required",
-		"access denied", "insufficient_scope", "denied:", "403 forbidden", "no basic auth credentials", "no match for platform"} {
-		if strings.Contains(m, words) {
-			return true
-		}
+	has := func(words string) bool { return strings.Contains(m, words) }
+	if has("not found") && slices.ContainsFunc([]string{"failed to resolve reference", "manifest for", "reading manifest"}, has) {
+		return true
 	}
-	return false
+	return slices.ContainsFunc([]string{"manifest unknown", "name unknown", "repository does not exist", "unauthorized", "authentication required",
+		"access denied", "insufficient_scope", "denied:", "403 forbidden", "no basic auth credentials", "no match for platform"}, has)
 }
