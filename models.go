@@ -136,13 +136,13 @@ func VersionName(model string, number int) string { return model + "@" + strconv
 
 // CutVersionName splits a version's name at its last @ into the model and the part after it, which is a number, champion,
 // previous or newest. The name of a model may have an @ too, as in intent/ana@example.com: then the part is empty. It is
-// also empty after an @ at the end.
+// also empty in a name of WholeName.
 func CutVersionName(name string) (model, which string, err error) {
 	model, which, found := cutLast(name, func(text string) bool { return text == "" || CheckWhich(text) == nil || isDecimal(text) })
 	if err := CheckDataset(model); err != nil {
 		return "", "", fmt.Errorf("%q names no model: %w", name, err)
 	}
-	if found && which != "" {
+	if found && (which != "" || WholeName(model) != name) {
 		if err := CheckWhich(which); err != nil {
 			return "", "", fmt.Errorf("%q names no version: %w after the @", name, err)
 		}

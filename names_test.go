@@ -106,12 +106,12 @@ func TestNamesOfAttempts(t *testing.T) {
 
 func TestNamesOfVersions(t *testing.T) {
 	for name, want := range map[string][2]string{"intent/bot-42": {"intent/bot-42", ""}, "m@7": {"m", "7"}, "m@champion": {"m", "champion"}, "a/b@newest": {"a/b", "newest"},
-		"intent/ana@example.com": {"intent/ana@example.com", ""}, "intent/ana@example.com@7": {"intent/ana@example.com", "7"}, "m@1@2": {"m@1", "2"}, "m@-1": {"m@-1", ""}, "m@": {"m", ""}, "m@1@": {"m@1", ""}, "m@@": {"m@", ""}} {
+		"intent/ana@example.com": {"intent/ana@example.com", ""}, "intent/ana@example.com@7": {"intent/ana@example.com", "7"}, "m@1@2": {"m@1", "2"}, "m@-1": {"m@-1", ""}, "m@1@": {"m@1", ""}, "m@@": {"m@", ""}} {
 		if m, which, err := CutVersionName(name); err != nil || m != want[0] || which != want[1] {
 			t.Errorf("%s: %s, %s, %v", name, m, which, err)
 		}
 	}
-	for _, name := range []string{"", "@", "@7", "m@0", "m@07", "A B@1", "m@99999999999999999999"} {
+	for _, name := range []string{"", "@", "@7", "m@", "m@0", "m@07", "A B@1", "m@99999999999999999999"} {
 		if _, _, err := CutVersionName(name); err == nil {
 			t.Errorf("%q is a name", name)
 		}

@@ -719,10 +719,17 @@ func TestALogThatHasLostItsEnd(t *testing.T) {
 			}
 		}
 	}
-	w.runs(w.options(scorer(time.Hour, "")))
-	w.answer(7, "k", "fraud")
+	w.answer(7, "k", "fraud") // it is where a lost one was
 	w.label("second", 7, "legit")
-	w.awaits("the outcome of a new answer", func() bool { return len(w.outcomes()) == 7 })
+	w.runs(w.options(scorer(time.Hour, "")))
+	w.answer(8, "k", "fraud")
+	w.label("third", 8, "legit")
+	w.awaits("the outcomes of the new answers", func() bool { return len(w.outcomes()) == 8 })
+	for at, all := range w.outcomes() {
+		if len(all) != 1 {
+			t.Errorf("%s has %d outcomes", at, len(all))
+		}
+	}
 }
 
 // An owner that finds its files damaged reads the streams again.

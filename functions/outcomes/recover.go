@@ -83,11 +83,14 @@ func (s *session) readCommitted(ctx context.Context, now time.Time) (err error) 
 			return offsets, clone(offsets), err
 		}
 		for i, p := range found {
+			expired, _ := strconv.ParseInt(p.Note, 10, 64) // without a note nothing has expired
 			if p.Offset > ends[i].Offset {
 				s.Logger.Error("outcomes: the stream has lost its end; outcomes of its lost events may be missing", "scorer", s.Config.Name, "stream", stream, "partition", p.Partition, "from", ends[i].Offset, "to", p.Offset-1)
 				p.Offset = ends[i].Offset
+				if stream == s.labels.stream { // the last ones may be new, and to take an old one again changes nothing
+					p.Offset = min(expired, p.Offset)
+				}
 			}
-			expired, _ := strconv.ParseInt(p.Note, 10, 64) // without a note nothing has expired
 			// An added partition has no offset, and is read from its beginning.
 			offsets, notes = append(offsets, max(p.Offset, 0)), append(notes, min(expired, max(p.Offset, 0)))
 		}

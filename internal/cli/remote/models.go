@@ -218,9 +218,6 @@ func versionArg(name string) (model, which string, err error) {
 	if model, which, err = tidemill.CutVersionName(name); err != nil {
 		return "", "", command.Usagef("%v; tidemill models lists models, and tidemill models show MODEL its versions", err)
 	}
-	if strings.HasSuffix(name, "@") && tidemill.WholeName(model) != name {
-		return "", "", command.Usagef("%q: after the @ give a number, %s, %s or %s", name, tidemill.WhichChampion, tidemill.WhichPrevious, tidemill.WhichNewest)
-	}
 	return model, which, nil
 }
 

@@ -435,7 +435,7 @@ func TestAModelWhoseNameEndsLikeAVersion(t *testing.T) {
 	if model, which, err := versionArg("intent/ana@3@"); model != "intent/ana@3" || which != "" || err != nil {
 		t.Errorf("%s, %q, %v", model, which, err)
 	}
-	if _, _, err := versionArg("intent/ana@"); err == nil || !strings.Contains(err.Error(), "after the @ give a number") {
+	if _, _, err := versionArg("intent/ana@"); err == nil || !strings.Contains(err.Error(), "write a number, champion, previous or newest after the @") {
 		t.Errorf("without a version after the @: %v", err)
 	}
 }
