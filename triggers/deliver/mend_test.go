@@ -20,30 +20,37 @@ import (
 	"tidemill.dev/e2e/sim/vnet"
 )
 
+// virtualKafka starts a Kafka in virtual time, without streams. It returns a connection to it, and a config with a trigger.
+func virtualKafka(t *testing.T) (*embedded.Servers, *broker.Broker, *config.Config) {
+	t.Helper()
+	ctx := context.Background()
+	over := vnet.New(vnet.Options{Fault: func(*vnet.Message) vnet.Fault { return vnet.Fault{Delay: time.Millisecond} }}).Host("a").Network()
+	s, err := embedded.Start(ctx, embedded.Options{Network: over})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := config.Parse("test.yaml", []byte("version: 1\ntriggers:\n  tell: {when: {type: a}, to: {url: \"http://127.0.0.1:1/\"}}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	names, err := c.Names()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := broker.Open(ctx, broker.Options{Addr: s.Kafka(), Names: names, Network: over})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, b, c
+}
+
 // A Kafka that refuses the group for good, as without an authorization, fails each new pipeline. The
 // dispatcher must pause before it opens the next pipeline.
 func TestAPermanentErrorIsTriedOncePerSecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
-		n := vnet.New(vnet.Options{Fault: func(*vnet.Message) vnet.Fault { return vnet.Fault{Delay: time.Millisecond} }})
-		over := n.Host("a").Network()
-		s, err := embedded.Start(ctx, embedded.Options{Network: over})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s, b, c := virtualKafka(t)
 		defer s.Close()
-		c, err := config.Parse("test.yaml", []byte("version: 1\ntriggers:\n  tell: {when: {type: a}, to: {url: \"http://127.0.0.1:1/\"}}\n"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		names, err := c.Names()
-		if err != nil {
-			t.Fatal(err)
-		}
-		b, err := broker.Open(ctx, broker.Options{Addr: s.Kafka(), Names: names, Network: over})
-		if err != nil {
-			t.Fatal(err)
-		}
 		defer b.Close()
 		var specs []broker.StreamSpec
 		for _, of := range c.Streams {
@@ -85,24 +92,8 @@ func TestAPermanentErrorIsTriedOncePerSecond(t *testing.T) {
 func TestTheLogOfAMissingStreamIsShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
-		over := vnet.New(vnet.Options{Fault: func(*vnet.Message) vnet.Fault { return vnet.Fault{Delay: time.Millisecond} }}).Host("a").Network()
-		s, err := embedded.Start(ctx, embedded.Options{Network: over})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s, b, c := virtualKafka(t)
 		defer s.Close()
-		c, err := config.Parse("test.yaml", []byte("version: 1\ntriggers:\n  tell: {when: {type: a}, to: {url: \"http://127.0.0.1:1/\"}}\n"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		names, err := c.Names()
-		if err != nil {
-			t.Fatal(err)
-		}
-		b, err := broker.Open(ctx, broker.Options{Addr: s.Kafka(), Names: names, Network: over})
-		if err != nil {
-			t.Fatal(err)
-		}
 		defer b.Close()
 		if _, err := b.EnsureStreams(ctx, []broker.StreamSpec{{Name: tidemill.StreamCommands, Partitions: 1}}, broker.EnsureOptions{}); err != nil {
 			t.Fatal(err)
@@ -130,19 +121,7 @@ func TestTheLogOfAMissingStreamIsShort(t *testing.T) {
 func TestTheLogOfAnOutageIsShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
-		over := vnet.New(vnet.Options{Fault: func(*vnet.Message) vnet.Fault { return vnet.Fault{Delay: time.Millisecond} }}).Host("a").Network()
-		s, err := embedded.Start(ctx, embedded.Options{Network: over})
-		if err != nil {
-			t.Fatal(err)
-		}
-		names, err := tidemill.NewNames("")
-		if err != nil {
-			t.Fatal(err)
-		}
-		b, err := broker.Open(ctx, broker.Options{Addr: s.Kafka(), Names: names, Network: over})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s, b, _ := virtualKafka(t)
 		defer b.Close()
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
