@@ -6,7 +6,7 @@ import (
 	"unsafe"
 )
 
-// A failure is later than the search before it, also if the clock was set back in between.
+// A failure is later than an earlier search, also if the clock was set back in between.
 func TestHangingTransactionsAreLookedForAfterTheClockIsSetBack(t *testing.T) {
 	t.Parallel()
 	b, c := openFake(t)

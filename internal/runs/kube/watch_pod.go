@@ -384,7 +384,7 @@ func pullMessage(message string) string {
 
 // isHopeless reports whether a registry answered that the image does not exist or is not
 // accessible. After other errors, a retry may succeed: a runtime also says "not found" if it has lost a layer or
-// a snapshot of its own.
+// one of its snapshots.
 func isHopeless(message string) bool {
 	m := strings.ToLower(message)
 	has := func(words string) bool { return strings.Contains(m, words) }
