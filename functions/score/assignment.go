@@ -32,7 +32,7 @@ type assignment struct {
 	noted      bool         // whether a note has been committed
 	offset     int64        // offset of the group, or a later one
 	back       []*heldEvent // parked events that are handled in the present batch
-	out        int64        // print of the id of the output's topic
+	out        string       // id of the output's topic
 	moved      bool         // whether the output was created again, or has lost its end, since out was asked for
 	end        int64        // offset from which later outputs are written
 	frozen     bool         // whether the offset has not passed all outputs

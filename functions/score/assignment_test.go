@@ -39,14 +39,14 @@ func TestANoteStaysBehindWhatTheOffsetHasNotPassed(t *testing.T) {
 // If the output was created again, its offsets begin again, and the outputs may be anywhere.
 func TestANoteOfAnOutputThatIsCreatedAgain(t *testing.T) {
 	x := assignmentOf(3, 1)
-	x.end, x.out = 100, 7
+	x.end, x.out = 100, "a"
 	for i, s := range []struct {
 		sent  int64
 		whole bool
 		from  int64
 	}{{110, false, 100}, {10, false, 0}, {20, false, 0}, {30, true, 30}, {0, true, 30}} {
 		x.passed(s.sent, s.whole)
-		if n := x.offsetNote(); n.from != s.from || n.out != 7 || x.moved != (i > 0) {
+		if n := x.offsetNote(); n.from != s.from || n.out != "a" || x.moved != (i > 0) {
 			t.Errorf("step %d: the note says %+v, want %d; moved %v", i, n, s.from, x.moved)
 		}
 	}

@@ -80,7 +80,7 @@ func (s *session) commit(b *batch) error {
 	}
 }
 
-// checkOutput asks for the topic of an output that was created again. Until it is known, the notes have the print of the old
+// checkOutput asks for the topic of an output that was created again. Until it is known, the notes have the id of the old
 // one, and the next owner reads the new one from its beginning. So an error does not matter: the next batch asks again.
 func (s *session) checkOutput(b *batch) {
 	if !slices.ContainsFunc(b.parts, func(p batchPart) bool { return p.of.moved }) {
@@ -88,7 +88,7 @@ func (s *session) checkOutput(b *batch) {
 	}
 	ctx, cancel := context.WithTimeout(s.life, time.Second)
 	defer cancel()
-	out, err := s.outputPrint(ctx)
+	out, err := s.o.Broker.TopicID(ctx, s.conf.To)
 	if err != nil {
 		return
 	}

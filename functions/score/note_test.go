@@ -9,13 +9,16 @@ import (
 	"tidemill.dev/broker"
 )
 
+// longestID has the length of the longest id of a topic.
+const longestID = "abcdefghijk.abcdef"
+
 func TestANoteSaysWhatItWasTold(t *testing.T) {
 	for _, n := range []offsetNote{
-		{to: 3, from: 12, mark: heldMark{at: 5, serial: 6, waits: true}},
+		{to: 3, from: 12, mark: heldMark{at: 5, serial: 6, waits: true}, out: longestID},
 		{facts: []int64{0, 7, 1 << 40}, to: 0, from: 1 << 50, mark: noMark},
 	} {
 		got, err := parseNote(n.text(factsText(n.facts)))
-		if err != nil || got.to != n.to || got.from != n.from || got.mark != n.mark || !slices.Equal(got.facts, n.facts) || !got.committed {
+		if err != nil || got.to != n.to || got.from != n.from || got.mark != n.mark || got.out != n.out || !slices.Equal(got.facts, n.facts) || !got.committed {
 			t.Errorf("%+v came back as %+v, %v", n, got, err)
 		}
 	}
@@ -41,7 +44,7 @@ func TestANoteFits(t *testing.T) {
 	for i := range facts {
 		facts[i] = 1 << 33
 	}
-	if got := len(offsetNote{to: 200, from: 1 << 40, mark: heldMark{at: 1 << 40, serial: 1 << 40}}.text(factsText(facts))); got > broker.MaxNote {
+	if got := len(offsetNote{to: 200, from: 1 << 40, mark: heldMark{at: 1 << 40, serial: 1 << 40}, out: longestID}.text(factsText(facts))); got > broker.MaxNote {
 		t.Errorf("it has %d bytes", got)
 	}
 }
@@ -58,13 +61,13 @@ func TestScaleNote(t *testing.T) {
 			facts[i] = r.Int64N(most)
 			sum += facts[i]
 		}
-		n := offsetNote{to: r.Int32(), from: r.Int64N(most), mark: heldMark{at: r.Int64N(most), serial: r.Int64N(most)}}
+		n := offsetNote{to: r.Int32(), from: r.Int64N(most), mark: heldMark{at: r.Int64N(most), serial: r.Int64N(most)}, out: longestID}
 		text := n.text(factsText(facts))
 		if len(text) > broker.MaxNote {
 			t.Fatalf("with %d partitions of up to %d facts it has %d bytes", len(facts), most, len(text))
 		}
 		got, err := parseNote(text)
-		if err != nil || got.to != n.to || got.from != n.from || got.mark != n.mark || !got.committed {
+		if err != nil || got.to != n.to || got.from != n.from || got.mark != n.mark || got.out != n.out || !got.committed {
 			t.Fatalf("%+v came back as %+v, %v", n, got, err)
 		}
 		if whole := slices.Equal(got.facts, facts) && got.total == 0; !whole && (got.facts != nil || got.total != sum) {

@@ -6,8 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/fnv"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -71,7 +69,7 @@ func laterOffsets(a, b []int64) []int64 {
 // of the output's partitions holds for the whole assignment, because a stream that
 // grows must not break a key's order.
 func (s *session) beginAt(ctx context.Context, at []broker.Position, notes []offsetNote) ([]*assignment, error) {
-	out, err := s.outputPrint(ctx) // before the ends, which must not be those of an older topic
+	out, err := s.o.Broker.TopicID(ctx, s.conf.To) // before the ends, which must not be those of an older topic
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +83,7 @@ func (s *session) beginAt(ctx context.Context, at []broker.Position, notes []off
 		all[i] = newAssignment(s.conf.From, p.Partition, to)
 		all[i].noted = notes[i].committed && notes[i].to == to
 		all[i].end, all[i].out = ends[to].Offset, out
-		if isOtherOutput(notes[i].out, out) {
+		if broker.IsOtherTopic(notes[i].out, out) {
 			notes[i].from = 0
 		}
 	}
@@ -100,28 +98,6 @@ func (s *session) beginAt(ctx context.Context, at []broker.Position, notes []off
 		t.ahead = t.held.aheadTo()
 	}
 	return all, err
-}
-
-// outputPrint returns a print of the id of the output's topic and of its cluster; 0 if this Kafka has no ids.
-func (s *session) outputPrint(ctx context.Context) (int64, error) {
-	id, err := s.o.Broker.TopicID(ctx, s.conf.To)
-	if err != nil || id == "" {
-		return 0, err
-	}
-	topic, cluster, _ := strings.Cut(id, ".")
-	return int64(hashOf(topic)>>1)<<32 | int64(hashOf(cluster)), nil
-}
-
-func hashOf(text string) uint32 {
-	h := fnv.New32a()
-	_, _ = io.WriteString(h, text) // never fails
-	return h.Sum32()
-}
-
-// isOtherOutput reports whether an output was created again since a print was made, so that its offsets have begun
-// again. In another cluster it is a copy.
-func isOtherOutput(was, now int64) bool {
-	return was != 0 && now != 0 && was>>32 != now>>32 && uint32(was) == uint32(now)
 }
 
 // rebuild finds the parked events of each partition.
@@ -250,8 +226,8 @@ type offsetNote struct {
 	to        int32   // partition of the output
 	from      int64   // offset from which the outputs of events at the group's offset or later are
 	mark      heldMark
-	out       int64 // print of the id of the output's topic; 0 if it is not known
-	committed bool  // whether there is a note
+	out       string // id of the output's topic; empty if it is not known
+	committed bool   // whether there is a note
 }
 
 // notePrefix and totalPrefix name the layouts: with the places among the facts, and with
@@ -261,9 +237,9 @@ const (
 	notePrefix  = "scorer1:"
 	totalPrefix = "scorer2:"
 
-	// mostFacts is the room for the places: a note without the largest other part. That part has
-	// five numbers of ten bytes at most and one of one byte, in base64, and a colon.
-	mostFacts = broker.MaxNote - len(notePrefix) - 68 - 1
+	// mostFacts is the room for the places: a note without the largest other parts. These are four numbers of ten
+	// bytes at most and one of one byte, in base64, an id, and two colons.
+	mostFacts = broker.MaxNote - len(notePrefix) - 55 - 18 - 2
 )
 
 // sharedFacts is the part of a note that all partitions of a batch share.
@@ -293,17 +269,17 @@ func (n offsetNote) text(facts sharedFacts) string {
 	if n.mark.waits {
 		waits = 1
 	}
-	var own [5*binary.MaxVarintLen64 + 1]byte
+	var own [4*binary.MaxVarintLen64 + 1]byte
 	b := binary.AppendVarint(own[:0], int64(n.to))
 	b = binary.AppendVarint(b, n.from)
 	b = binary.AppendVarint(b, n.mark.at)
 	b = binary.AppendVarint(b, n.mark.serial)
-	b = binary.AppendVarint(b, n.out)
 	b = binary.AppendVarint(b, waits)
 	var room [256]byte // each transaction has a note for each partition
 	all := append(room[:0], facts.prefix...)
 	all = append(base64.RawStdEncoding.AppendEncode(all, b), ':')
-	return string(append(all, facts.text...))
+	all = append(append(all, facts.text...), ':')
+	return string(append(all, n.out...))
 }
 
 // parseNote decodes a note. An empty text is no note.
@@ -317,18 +293,19 @@ func parseNote(text string) (offsetNote, error) {
 		rest, onlyTotal = strings.CutPrefix(text, totalPrefix)
 		known = onlyTotal
 	}
-	own, facts, whole := strings.Cut(rest, ":")
+	own, rest, whole := strings.Cut(rest, ":")
+	facts, out, _ := strings.Cut(rest, ":") // an earlier version writes no id
 	if !known || !whole {
 		return offsetNote{}, fmt.Errorf("the note next to the offset, %.40q, is of another version of Tidemill: run that version, or reset the group's offsets", text)
 	}
 	places, err := varints(own, false)
-	for err == nil && (len(places) == 4 || len(places) == 5) {
+	if err == nil && len(places) == 4 {
 		places = append(places, 0) // an earlier version has written it
 	}
-	if err != nil || len(places) != 6 {
+	if err != nil || len(places) != 5 {
 		return offsetNote{}, fmt.Errorf("the note next to the offset, %.40q, cannot be read: %w", text, errors.Join(err, errNote))
 	}
-	n := offsetNote{to: int32(places[0]), from: places[1], mark: heldMark{places[2], places[3], places[5] != 0}, out: places[4], committed: true}
+	n := offsetNote{to: int32(places[0]), from: places[1], mark: heldMark{places[2], places[3], places[4] != 0}, out: out, committed: true}
 	all, err := varints(facts, !onlyTotal)
 	if err == nil && onlyTotal && len(all) != 1 {
 		err = errNote
