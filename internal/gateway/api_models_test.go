@@ -348,7 +348,7 @@ func (d *testGateways) modelAsks(long, stranger []string) (all []gatewayRequest)
 	for _, action := range []string{"promote", "refuse", "rollback", "pin", "unpin"} {
 		all = append(all, gatewayRequest{d.open, "POST", base + "model/" + action, `{"model":"intent/no"` + map[bool]string{true: `,"version":1`}[action == "promote" || action == "refuse"] + `}`, nil, 404})
 	}
-	for action, body := range map[string]string{"promote": `{"model":"intent/bot-2","version":3}`, "rollback": `{"model":"intent/bot-1"}`, "pin": `{"model":"intent/bot-2","basis":1}`, "unpin": `{"model":"intent/bot-2"}`, "refuse": `{"model":"intent/bot-2","version":3}`} {
+	for action, body := range map[string]string{"promote": `{"model":"intent/bot-2","version":3}`, "rollback": `{"model":"intent/bot-1"}`, "pin": `{"model":"intent/bot-2","basis":1}`, "unpin": `{"model":"intent/bot-1","basis":1}`, "refuse": `{"model":"intent/bot-2","version":3}`} {
 		all = append(all, gatewayRequest{d.open, "POST", base + "model/" + action, body, nil, 409})
 	}
 	all = append(all, gatewayRequest{d.open, "GET", base + "model/files?model=intent/no", "", nil, 404})
