@@ -78,7 +78,9 @@ type ConsumerOptions struct {
 	// be done. The moved offset is then committed for the group. Before the partitions of a failed
 	// transaction are read again, the goroutine that runs the transaction calls the hook again.
 	// Position.Note is the committed note. The note stays until the next note, and the hook cannot
-	// change the note.
+	// change the note. The hook may take minutes: a rebalance does not wait for it. If the member has to
+	// give up a partition meanwhile, the context of the hook ends, and the hook is called again later.
+	// It must return soon after its context has ended.
 	//
 	// With a group, the tenure of a partition has this order: Assigned, once or more; Leaving,
 	// unless the partition is lost; Gone; and only then Assigned for the next tenure. An Assigned

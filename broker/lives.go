@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/segmentio/kafka-go"
@@ -340,4 +342,153 @@ func (c *Consumer) isNewLog(p *inPartition, start int64) (newer bool) {
 		return false
 	})
 	return newer && err == nil
+}
+
+// startPlaces returns where to start reading. The wait has a limit, because nothing is committed
+// meanwhile. And only the next generation would notice that the stream was deleted.
+func (m *member) startPlaces(ctx context.Context, added []wire.TopicPartition) (map[wire.TopicPartition]origin, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*rebalanceTimeout)
+	defer cancel()
+	known, err := m.c.b.committedOffsets(ctx, m.group, added)
+	if err != nil {
+		return nil, err
+	}
+	places := map[wire.TopicPartition]origin{}
+	var missing []wire.TopicPartition
+	var again []groupRecord
+	lives := knownLives{b: m.c.b}
+	recorded := sync.OnceValues(func() (map[wire.TopicPartition]groupRecord, error) { return m.recorded(ctx) })
+	for _, tp := range added {
+		o, ok := known[tp]
+		if !ok || o.Offset < 0 {
+			missing = append(missing, tp)
+			continue
+		}
+		place, last, err := m.placeOf(ctx, tp, o, recorded, &lives)
+		switch {
+		case err != nil:
+			return nil, err
+		case last != nil:
+			again = append(again, *last)
+		default:
+			places[tp] = place
+		}
+	}
+	if err := m.addMissing(ctx, places, missing, again, &lives); err != nil {
+		return nil, err
+	}
+	return places, m.recordStarts(ctx, places)
+}
+
+// placeOf returns where to go on after a committed offset. If the stream was created again since, it returns
+// the group's last place instead, which a record may have.
+func (m *member) placeOf(ctx context.Context, tp wire.TopicPartition, o wire.CommittedOffset, recorded func() (map[wire.TopicPartition]groupRecord, error), lives *knownLives) (origin, *groupRecord, error) {
+	before := lifeOf(o.Metadata)
+	l, isNew, err := lives.after(ctx, tp.Topic, before)
+	unknown := before == (life{}) && m.c.b.dialer.hasTopicIDs.Load()
+	if err != nil || !isNew && !unknown {
+		return origin{l.base + o.Offset, withLife(o.Metadata, l)}, nil, err
+	}
+	records, err := recorded()
+	if err != nil {
+		return origin{}, nil, err
+	}
+	last := m.recordOf(tp, origin{o.Offset, o.Metadata})
+	if r := records[tp]; unknown { // a person or an earlier version has committed it, in the present stream
+		l, _, err = lives.after(ctx, tp.Topic, lifeOf(r.Metadata))
+		return origin{l.base + o.Offset, withLife(o.Metadata, l)}, nil, err
+	} else if lifeOf(r.Metadata).base > before.base { // a life has begun, and events of the one before are open
+		if l, isNew, err = lives.after(ctx, tp.Topic, lifeOf(r.Metadata)); err != nil || !isNew {
+			return l.place(origin{before.base + o.Offset, o.Metadata}), nil, err
+		}
+		last = r
+	}
+	return origin{}, &last, nil
+}
+
+// addMissing adds the places of partitions for which Kafka has no offset of the group. A record or an
+// event on a companion shows that Kafka has forgotten the offset. Otherwise the partition was added
+// to a stream that the group reads, or the group is new. again are the partitions of streams that were
+// created again.
+func (m *member) addMissing(ctx context.Context, places map[wire.TopicPartition]origin, missing []wire.TopicPartition, again []groupRecord, lives *knownLives) error {
+	if len(missing)+len(again) == 0 {
+		return nil
+	}
+	records, err := m.recorded(ctx)
+	if err != nil {
+		return err
+	}
+	var fresh, grown []wire.TopicPartition
+	lost := again
+	for _, tp := range missing {
+		if r, ok := records[tp]; ok {
+			lost = append(lost, r)
+		} else if m.began[tp.Topic] {
+			grown = append(grown, tp)
+		} else {
+			fresh = append(fresh, tp)
+		}
+	}
+	fresh, unrecorded, err := m.withoutRecord(ctx, fresh)
+	if err == nil {
+		err = m.restore(ctx, places, append(lost, unrecorded...), records, lives)
+	}
+	if err == nil {
+		err = m.addFirstOffsets(ctx, places, fresh, m.c.opt.Start, lives)
+	}
+	if err == nil {
+		err = m.addFirstOffsets(ctx, places, grown, Earliest(), lives)
+	}
+	return err
+}
+
+// addFirstOffsets adds the first offsets to read in partitions for which the group has no offset. It asks for the
+// topics' ids first: an offset of a stream that is created again meanwhile must not get the new id.
+func (m *member) addFirstOffsets(ctx context.Context, places map[wire.TopicPartition]origin, parts []wire.TopicPartition, from Start, lives *knownLives) error {
+	if len(parts) == 0 {
+		return nil
+	}
+	now := map[string]life{}
+	for _, tp := range parts {
+		l, _, err := lives.after(ctx, tp.Topic, life{})
+		if err != nil {
+			return err
+		}
+		now[tp.Topic] = l
+	}
+	starts, err := m.c.b.startOffsets(ctx, parts, from)
+	for tp, at := range starts {
+		starts[tp] = origin{at.offset, now[tp.Topic].encode()}
+	}
+	if err == nil {
+		err = m.commitStarts(ctx, starts)
+	}
+	maps.Copy(places, starts)
+	return err
+}
+
+// commitStarts commits the first or restored offsets of a group before the member reads from them. Otherwise,
+// if the first reader of a partition died before its first commit, the next reader would search the
+// start again. A start at the latest event would have moved by then.
+func (m *member) commitStarts(ctx context.Context, starts map[wire.TopicPartition]origin) error {
+	m.committing.Lock()
+	defer m.committing.Unlock()
+	for {
+		topics := map[string][]kafka.OffsetCommit{}
+		for tp, from := range starts {
+			with := from.metadata
+			if m.bare && lifeOf(with).base == 0 {
+				with = withLife(with, life{})
+			}
+			topics[tp.Topic] = append(topics[tp.Topic], kafka.OffsetCommit{Partition: int(tp.Partition), Offset: kafkaOffset(from.offset), Metadata: with})
+		}
+		refused, err := m.commitOffsets(ctx, topics)
+		for tp, e := range refused {
+			err = errors.Join(err, named("commit the start of", fmt.Sprintf("%s/%d", tp.Topic, tp.Partition), e))
+		}
+		if !errors.Is(err, kafka.OffsetMetadataTooLarge) || m.bare {
+			return markOvertaken(asMembership(err))
+		}
+		m.bare = true
+	}
 }

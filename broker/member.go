@@ -49,6 +49,8 @@ type member struct {
 	tenure context.Context // context that ends when the group has forgotten the member or the member has left; used by its goroutine only
 	lost   context.CancelFunc
 
+	preparing []*preparation // used by the member's goroutine only
+
 	unownedSince time.Time // time since which partitions that this generation gave up have no reader
 
 	joined int32 // generation of the last join, successful or not; -1 before; used by the member's goroutine only
@@ -118,15 +120,17 @@ func (m *member) run() {
 		}
 	}
 	if isClosed(m.leaveNow) {
+		m.interruptPreparing()
 		m.drainAndLeave(m.until)
 	}
 	m.lost()
-	m.c.dropPartitions(func(*inPartition) bool { return true })
+	m.interruptPreparing()
+	m.dropPartitions(func(*inPartition) bool { return true })
 }
 
 // runGeneration runs one generation.
 func (m *member) runGeneration(ctx context.Context) (again bool, err error) {
-	m.c.dropPartitions(nil) // partitions that a transaction gave up must be dropped before they can be assigned here again
+	m.dropPartitions(nil) // partitions that a transaction gave up must be dropped before they can be assigned here again
 	joining, done := m.joinContext(ctx)
 	m.between.Store(true)
 	mine, err := m.join(joining)
@@ -194,7 +198,8 @@ func asMembership(err error) error {
 // giveUpAll gives up all partitions, because other members may read them already.
 func (m *member) giveUpAll() {
 	m.lost()
-	m.c.dropPartitions(func(*inPartition) bool { return true })
+	m.interruptPreparing()
+	m.dropPartitions(func(*inPartition) bool { return true })
 	m.startTenure()
 	m.joined = -1
 	m.between.Store(false)
@@ -211,6 +216,9 @@ func (m *member) runSteady(ctx context.Context, beat <-chan error) error {
 	defer growth.Stop()
 	last := time.Now() // time of the last commit of all offsets
 	for {
+		if err := m.endPrepared(); err != nil {
+			return err
+		}
 		if drained, err := m.giveUpDrained(ctx); drained || err != nil {
 			return err
 		}
@@ -379,7 +387,9 @@ func markOvertaken(err error) error {
 
 func (m *member) enter(ctx context.Context) (*kafka.JoinGroupResponse, error) {
 	owned := map[string][]int{}
-	m.c.eachPartition(func(p *inPartition) { owned[p.tp.Topic] = append(owned[p.tp.Topic], int(p.tp.Partition)) })
+	for _, tp := range m.owned() {
+		owned[tp.Topic] = append(owned[tp.Topic], int(tp.Partition))
+	}
 	topics, unread := m.topics()
 	self, err := json.Marshal(introduction{m.generation, m.slot, m.slots, unread})
 	if err != nil {
@@ -486,16 +496,4 @@ func (m *member) placed(ctx context.Context, res *kafka.JoinGroupResponse, got *
 		}
 	}
 	return mine, nil
-}
-
-// fence aborts the open transaction of a slot's former holder.
-func (m *member) fence(ctx context.Context, slot int32) {
-	ctx, cancel := context.WithTimeout(ctx, m.c.b.transactionTimeout)
-	defer cancel()
-	for _, id := range m.c.b.transactionalIDs(m.c.opt.Group, slot) {
-		t := &transaction{b: m.c.b, id: id, group: m.group}
-		if err := t.open(ctx); err != nil && ctx.Err() == nil {
-			m.c.b.log.Warn("consumer: fencing a free slot failed; its open transaction will time out", "transaction", id, "reason", err)
-		}
-	}
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/binary"
 	"io"
+	"log/slog"
 	"net"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -325,4 +327,126 @@ func TestMemberBeatsThroughARebalance(t *testing.T) {
 		t.Errorf("%d heartbeats came: %v", f.Hits(), err)
 	}
 	h.must(c.Close(h.ctx()))
+}
+
+// slowMember is a member whose hook Assigned takes minutes while slow is set, as that of a dispatcher with
+// millions of parked events. It checks that its hooks do not overlap.
+type slowMember struct {
+	*testing.T
+	*Consumer
+	slow  *atomic.Bool
+	hooks atomic.Int32
+	calls atomic.Int32 // calls of Assigned
+	parts atomic.Int32 // partitions of which Gone has not been called
+	left  chan Position
+}
+
+func joinSlowly(t *testing.T, b *Broker, slow *atomic.Bool, streams ...string) *slowMember {
+	t.Helper()
+	m := &slowMember{T: t, slow: slow, left: make(chan Position, 10)}
+	c, err := b.Consumer(t.Context(), ConsumerOptions{Group: "g", Streams: streams, Start: Earliest(), Assigned: m.assigned, Gone: m.gone,
+		Leaving: func(_ context.Context, at []Position) {
+			for _, p := range at {
+				m.left <- p
+			}
+		}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Consumer = c
+	return m
+}
+
+func (m *slowMember) assigned(ctx context.Context, at []Position) ([]Position, error) {
+	if m.hooks.Add(1) != 1 {
+		m.Error("Assigned is called during another hook")
+	}
+	defer m.hooks.Add(-1)
+	m.calls.Add(1)
+	if m.slow.Load() {
+		if err := retry.Sleep(ctx, time.Duration(len(at))*5*time.Minute); err != nil {
+			return nil, err
+		}
+	}
+	m.parts.Add(int32(len(at)))
+	return nil, nil
+}
+
+func (m *slowMember) gone(at []Position) {
+	if m.hooks.Add(1) != 1 {
+		m.Error("Gone is called during another hook")
+	}
+	defer m.hooks.Add(-1)
+	m.parts.Add(int32(-len(at)))
+}
+
+// reads returns the streams that are read.
+func (m *slowMember) reads() string {
+	var all []string
+	m.eachPartition(func(p *inPartition) { all = append(all, p.stream) })
+	slices.Sort(all)
+	return strings.Join(all, " ")
+}
+
+// Members whose Assigned takes far longer than a rebalance may take do not take partitions from each other.
+func TestMembersThatPrepareForLong(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		b, _ := virtualFake(t, slog.DiscardHandler, "prod.a", "prod.b", "prod.c", "prod.d", "prod.dead-letters")
+		var slow atomic.Bool
+		slow.Store(true)
+		var members []*slowMember
+		for range 2 {
+			members = append(members, joinSlowly(t, b, &slow, "a", "b", "c", "d"))
+			time.Sleep(time.Minute)
+		}
+		time.Sleep(20 * time.Minute)
+		if got := strings.Fields(members[0].reads() + " " + members[1].reads()); len(got) != 4 {
+			t.Errorf("one reads %q, the other %q", members[0].reads(), members[1].reads())
+		}
+		for i, m := range members {
+			if n := m.parts.Load(); n != 2 || m.calls.Load() > 3 {
+				t.Errorf("member %d has prepared %d partitions in %d calls", i, n, m.calls.Load())
+			}
+			if err := m.Close(t.Context()); err != nil || m.parts.Load() != 0 {
+				t.Errorf("member %d keeps %d partitions: %v", i, m.parts.Load(), err)
+			}
+		}
+	})
+}
+
+// A member that is preparing a partition gives up another at once, and then prepares the first from its beginning.
+func TestAMemberThatPreparesGivesUpAnother(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		b, _ := virtualFake(t, slog.DiscardHandler, "prod.a", "prod.b", "prod.dead-letters")
+		var slow atomic.Bool
+		m := joinSlowly(t, b, &slow, "a", "b")
+		other := joinSlowly(t, b, new(atomic.Bool), "a", "b")
+		time.Sleep(time.Minute)
+		for len(m.left) > 0 {
+			<-m.left
+		}
+		before := m.reads()
+		slow.Store(true)
+		if err := other.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if m.reads() != before || m.Stats().Assigned != 2 {
+			t.Fatalf("it reads %q and has %d partitions", m.reads(), m.Stats().Assigned)
+		}
+		other = joinSlowly(t, b, new(atomic.Bool), "a", "b")
+		time.Sleep(10 * time.Second)
+		if other.reads() != "a" { // whichever of the two it was preparing
+			t.Errorf("it reads %q, the other %q", m.reads(), other.reads())
+		}
+		time.Sleep(10 * time.Minute)
+		if m.reads() == "" || other.reads() == "" || m.parts.Load() != 1 {
+			t.Errorf("it reads %q, the other %q", m.reads(), other.reads())
+		}
+		for _, m := range []*slowMember{m, other} {
+			if err := m.Close(t.Context()); err != nil || m.parts.Load() != 0 {
+				t.Errorf("it keeps %d partitions: %v", m.parts.Load(), err)
+			}
+		}
+	})
 }

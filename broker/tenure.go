@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/segmentio/kafka-go"
@@ -20,7 +19,14 @@ func (m *member) apply(ctx context.Context, mine []wire.TopicPartition) error {
 	var added []wire.TopicPartition
 	var parting []*inPartition
 	now := time.Now()
-	m.c.dropPartitions(nil) // otherwise partitions that a transaction gave up would count as read here
+	m.dropPartitions(nil) // otherwise partitions that a transaction gave up would count as read here
+	if slices.ContainsFunc(m.owned(), func(tp wire.TopicPartition) bool { return !slices.Contains(mine, tp) }) {
+		for tp := range m.interruptPreparing() {
+			if !slices.Contains(mine, tp) {
+				m.startOver() // its new owner gets it as soon as this member no longer claims it
+			}
+		}
+	}
 	m.c.mu.Lock()
 	for tp, p := range m.c.parts {
 		keep := slices.Contains(mine, tp)
@@ -38,20 +44,15 @@ func (m *member) apply(ctx context.Context, mine []wire.TopicPartition) error {
 		p.mu.Unlock()
 	}
 	for _, tp := range mine {
-		if m.c.parts[tp] == nil {
+		if m.c.parts[tp] == nil && !m.isPreparing(tp) {
 			added = append(added, tp)
 		}
 	}
 	m.c.mu.Unlock()
-	m.callLeaving(m.tenure, parting)
+	seen := m.callLeaving(m.tenure, parting)
 	m.c.counts.assigned.Store(int64(len(mine)))
 	m.c.counts.rebalances.Add(1)
 	m.c.b.log.Info("consumer: partitions assigned", "group", m.group, "generation", m.generation, "partitions", len(mine), "new", len(added))
-	return m.beginReading(ctx, added)
-}
-
-// beginReading starts to read partitions at the group's committed offsets.
-func (m *member) beginReading(ctx context.Context, added []wire.TopicPartition) error {
 	if len(added) == 0 {
 		return nil
 	}
@@ -59,156 +60,81 @@ func (m *member) beginReading(ctx context.Context, added []wire.TopicPartition) 
 	if err != nil {
 		return err
 	}
-	return m.c.take(ctx, places)
+	m.prepare(places, seen)
+	return nil
 }
 
-// startPlaces returns where to start reading. The wait has a limit, because nothing is committed
-// meanwhile. And only the next generation would notice that the stream was deleted.
-func (m *member) startPlaces(ctx context.Context, added []wire.TopicPartition) (map[wire.TopicPartition]origin, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*rebalanceTimeout)
-	defer cancel()
-	known, err := m.c.b.committedOffsets(ctx, m.group, added)
-	if err != nil {
-		return nil, err
-	}
-	places := map[wire.TopicPartition]origin{}
-	var missing []wire.TopicPartition
-	var again []groupRecord
-	lives := knownLives{b: m.c.b}
-	recorded := sync.OnceValues(func() (map[wire.TopicPartition]groupRecord, error) { return m.recorded(ctx) })
-	for _, tp := range added {
-		o, ok := known[tp]
-		if !ok || o.Offset < 0 {
-			missing = append(missing, tp)
-			continue
-		}
-		place, last, err := m.placeOf(ctx, tp, o, recorded, &lives)
-		switch {
-		case err != nil:
-			return nil, err
-		case last != nil:
-			again = append(again, *last)
-		default:
-			places[tp] = place
-		}
-	}
-	if err := m.addMissing(ctx, places, missing, again, &lives); err != nil {
-		return nil, err
-	}
-	return places, m.recordStarts(ctx, places)
+// preparation is a call of the hook Assigned, after which its partitions are read. The hook may read
+// millions of records. If the member waited for it, it would not join in time, and the group would
+// give its partitions to others, who would have to prepare them, too. So each preparation has its own
+// goroutine. Only the member's goroutine starts and interrupts preparations, and claims their
+// partitions when it joins.
+type preparation struct {
+	places map[wire.TopicPartition]origin
+	cancel context.CancelFunc
+	done   chan struct{}
+	err    error // result, once done is closed
 }
 
-// placeOf returns where to go on after a committed offset. If the stream was created again since, it returns
-// the group's last place instead, which a record may have.
-func (m *member) placeOf(ctx context.Context, tp wire.TopicPartition, o wire.CommittedOffset, recorded func() (map[wire.TopicPartition]groupRecord, error), lives *knownLives) (origin, *groupRecord, error) {
-	before := lifeOf(o.Metadata)
-	l, isNew, err := lives.after(ctx, tp.Topic, before)
-	unknown := before == (life{}) && m.c.b.dialer.hasTopicIDs.Load()
-	if err != nil || !isNew && !unknown {
-		return origin{l.base + o.Offset, withLife(o.Metadata, l)}, nil, err
+// prepare starts to read partitions at the given places, once the channel after is closed, if there is one.
+func (m *member) prepare(places map[wire.TopicPartition]origin, after <-chan struct{}) {
+	if len(places) == 0 {
+		return
 	}
-	records, err := recorded()
-	if err != nil {
-		return origin{}, nil, err
-	}
-	last := m.recordOf(tp, origin{o.Offset, o.Metadata})
-	if r := records[tp]; unknown { // a person or an earlier version has committed it, in the present stream
-		l, _, err = lives.after(ctx, tp.Topic, lifeOf(r.Metadata))
-		return origin{l.base + o.Offset, withLife(o.Metadata, l)}, nil, err
-	} else if lifeOf(r.Metadata).base > before.base { // a life has begun, and events of the one before are open
-		if l, isNew, err = lives.after(ctx, tp.Topic, lifeOf(r.Metadata)); err != nil || !isNew {
-			return l.place(origin{before.base + o.Offset, o.Metadata}), nil, err
+	ctx, cancel := context.WithCancel(m.tenure)
+	p := &preparation{places: places, cancel: cancel, done: make(chan struct{})}
+	m.preparing = append(m.preparing, p)
+	m.c.running.Go(func() {
+		defer m.nudge()
+		defer close(p.done)
+		if after != nil {
+			<-after
 		}
-		last = r
-	}
-	return origin{}, &last, nil
+		p.err = m.c.take(ctx, maps.Clone(places))
+	})
 }
 
-// addMissing adds the places of partitions for which Kafka has no offset of the group. A record or an
-// event on a companion shows that Kafka has forgotten the offset. Otherwise the partition was added
-// to a stream that the group reads, or the group is new. again are the partitions of streams that were
-// created again.
-func (m *member) addMissing(ctx context.Context, places map[wire.TopicPartition]origin, missing []wire.TopicPartition, again []groupRecord, lives *knownLives) error {
-	if len(missing)+len(again) == 0 {
-		return nil
-	}
-	records, err := m.recorded(ctx)
-	if err != nil {
-		return err
-	}
-	var fresh, grown []wire.TopicPartition
-	lost := again
-	for _, tp := range missing {
-		if r, ok := records[tp]; ok {
-			lost = append(lost, r)
-		} else if m.began[tp.Topic] {
-			grown = append(grown, tp)
-		} else {
-			fresh = append(fresh, tp)
+// endPrepared forgets the preparations that have ended, and returns their errors.
+func (m *member) endPrepared() (err error) {
+	m.preparing = slices.DeleteFunc(m.preparing, func(p *preparation) bool {
+		ended := isClosed(p.done)
+		if ended {
+			p.cancel()
+			err = errors.Join(err, p.err)
 		}
-	}
-	fresh, unrecorded, err := m.withoutRecord(ctx, fresh)
-	if err == nil {
-		err = m.restore(ctx, places, append(lost, unrecorded...), records, lives)
-	}
-	if err == nil {
-		err = m.addFirstOffsets(ctx, places, fresh, m.c.opt.Start, lives)
-	}
-	if err == nil {
-		err = m.addFirstOffsets(ctx, places, grown, Earliest(), lives)
-	}
+		return ended
+	})
 	return err
 }
 
-// addFirstOffsets adds the first offsets to read in partitions for which the group has no offset. It asks for the
-// topics' ids first: an offset of a stream that is created again meanwhile must not get the new id.
-func (m *member) addFirstOffsets(ctx context.Context, places map[wire.TopicPartition]origin, parts []wire.TopicPartition, from Start, lives *knownLives) error {
-	if len(parts) == 0 {
-		return nil
-	}
-	now := map[string]life{}
-	for _, tp := range parts {
-		l, _, err := lives.after(ctx, tp.Topic, life{})
-		if err != nil {
-			return err
+// interruptPreparing ends all preparations and returns the places of those that have not succeeded.
+// It waits for the hook, which must return soon after its context has ended.
+func (m *member) interruptPreparing() map[wire.TopicPartition]origin {
+	unread := map[wire.TopicPartition]origin{}
+	for _, p := range m.preparing {
+		p.cancel()
+		if <-p.done; p.err != nil {
+			maps.Copy(unread, p.places)
 		}
-		now[tp.Topic] = l
 	}
-	starts, err := m.c.b.startOffsets(ctx, parts, from)
-	for tp, at := range starts {
-		starts[tp] = origin{at.offset, now[tp.Topic].encode()}
-	}
-	if err == nil {
-		err = m.commitStarts(ctx, starts)
-	}
-	maps.Copy(places, starts)
-	return err
+	m.preparing = nil
+	return unread
 }
 
-// commitStarts commits the first or restored offsets of a group before the member reads from them. Otherwise,
-// if the first reader of a partition died before its first commit, the next reader would search the
-// start again. A start at the latest event would have moved by then.
-func (m *member) commitStarts(ctx context.Context, starts map[wire.TopicPartition]origin) error {
-	m.committing.Lock()
-	defer m.committing.Unlock()
-	for {
-		topics := map[string][]kafka.OffsetCommit{}
-		for tp, from := range starts {
-			with := from.metadata
-			if m.bare && lifeOf(with).base == 0 {
-				with = withLife(with, life{})
-			}
-			topics[tp.Topic] = append(topics[tp.Topic], kafka.OffsetCommit{Partition: int(tp.Partition), Offset: kafkaOffset(from.offset), Metadata: with})
+func (m *member) isPreparing(tp wire.TopicPartition) bool {
+	return slices.ContainsFunc(m.preparing, func(p *preparation) bool { _, is := p.places[tp]; return is })
+}
+
+// owned returns the partitions that the member reads or is preparing.
+func (m *member) owned() []wire.TopicPartition {
+	all := map[wire.TopicPartition]bool{}
+	m.c.eachPartition(func(p *inPartition) { all[p.tp] = true })
+	for _, p := range m.preparing {
+		for tp := range p.places {
+			all[tp] = true
 		}
-		refused, err := m.commitOffsets(ctx, topics)
-		for tp, e := range refused {
-			err = errors.Join(err, named("commit the start of", fmt.Sprintf("%s/%d", tp.Topic, tp.Partition), e))
-		}
-		if !errors.Is(err, kafka.OffsetMetadataTooLarge) || m.bare {
-			return markOvertaken(asMembership(err))
-		}
-		m.bare = true
 	}
+	return slices.Collect(maps.Keys(all))
 }
 
 // leave asks the member's goroutine to drain, commit and leave, and waits for it.
@@ -244,7 +170,7 @@ func (m *member) giveUpDrained(ctx context.Context) (bool, error) {
 		ready = slices.DeleteFunc(ready, func(p *inPartition) bool { return !p.isOverdue(now) })
 	}
 	// More partitions may have drained since the commit; the next call handles them.
-	m.c.dropPartitions(func(p *inPartition) bool { return slices.Contains(ready, p) })
+	m.dropPartitions(func(p *inPartition) bool { return slices.Contains(ready, p) })
 	if len(ready) > 0 && m.unownedSince.IsZero() {
 		m.unownedSince = now
 	}
@@ -369,19 +295,22 @@ func (p *inPartition) isKept() bool {
 // callLeaving calls the Leaving hook for partitions that have begun to drain, in its own goroutine.
 // The hook may wait, perhaps for a transaction, and must not delay heartbeats, commits or other
 // partitions. The hook's context also ends with the tenure, because a member that the group has
-// forgotten cannot commit.
-func (m *member) callLeaving(ctx context.Context, parts []*inPartition) {
+// forgotten cannot commit. callLeaving returns a channel, which is closed when the positions are known.
+func (m *member) callLeaving(ctx context.Context, parts []*inPartition) <-chan struct{} {
+	seen := make(chan struct{})
 	if len(parts) == 0 {
-		return
+		close(seen)
+		return seen
 	}
 	tenure := m.tenure
 	m.c.running.Go(func() {
 		ctx, cancel := context.WithTimeout(ctx, m.c.opt.DrainTimeout)
 		defer cancel()
 		defer context.AfterFunc(tenure, cancel)()
-		m.c.hooks.Lock() // waits for a call of Assigned that is under way
+		m.c.hooks.Lock() // waits for a transaction that calls Assigned
 		at := firstPositions(parts)
 		m.c.hooks.Unlock()
+		close(seen)
 		m.c.opt.Leaving(ctx, at)
 		for _, p := range parts {
 			p.mu.Lock()
@@ -390,6 +319,7 @@ func (m *member) callLeaving(ctx context.Context, parts []*inPartition) {
 		}
 		m.nudge()
 	})
+	return seen
 }
 
 // firstPositions returns the positions of the first events that have not ended, sorted.
@@ -437,12 +367,25 @@ func (p *inPartition) markGone() {
 	}
 }
 
+// dropPartitions drops partitions and calls the hook Gone. Meanwhile it interrupts preparations, because the two
+// hooks must not overlap, and Gone must not wait.
+func (m *member) dropPartitions(which func(*inPartition) bool) {
+	gone := m.c.dropPartitions(which)
+	if len(gone) == 0 || m.c.opt.Gone == nil {
+		return
+	}
+	again := m.interruptPreparing()
+	m.c.hooks.Lock()
+	m.c.opt.Gone(firstPositions(gone))
+	m.c.hooks.Unlock()
+	m.prepare(again, nil)
+}
+
 // dropPartitions removes the partitions that were given up, and those for which the function which
-// returns true. If which is nil, no others are removed. Only the member's goroutine takes and drops
-// partitions, so Gone is called before the next Assigned.
-func (c *Consumer) dropPartitions(which func(*inPartition) bool) {
-	var gone []*inPartition
+// returns true. If which is nil, no others are removed. Only the member's goroutine drops partitions.
+func (c *Consumer) dropPartitions(which func(*inPartition) bool) (gone []*inPartition) {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	for tp, p := range c.parts {
 		p.mu.Lock()
 		if p.gone || which != nil && which(p) {
@@ -453,11 +396,5 @@ func (c *Consumer) dropPartitions(which func(*inPartition) bool) {
 		p.mu.Unlock()
 	}
 	c.wakePoll() // Poll removes their deliveries from the queue
-	c.mu.Unlock()
-	if len(gone) == 0 || c.opt.Gone == nil {
-		return
-	}
-	c.hooks.Lock()
-	defer c.hooks.Unlock()
-	c.opt.Gone(firstPositions(gone))
+	return gone
 }

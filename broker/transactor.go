@@ -365,3 +365,15 @@ func (t *Transactor) abort(ctx context.Context, x *Tx, cause error) error {
 	t.takeBack(ctx, x)
 	return err
 }
+
+// fence aborts the open transaction of a slot's former holder.
+func (m *member) fence(ctx context.Context, slot int32) {
+	ctx, cancel := context.WithTimeout(ctx, m.c.b.transactionTimeout)
+	defer cancel()
+	for _, id := range m.c.b.transactionalIDs(m.c.opt.Group, slot) {
+		t := &transaction{b: m.c.b, id: id, group: m.group}
+		if err := t.open(ctx); err != nil && ctx.Err() == nil {
+			m.c.b.log.Warn("consumer: fencing a free slot failed; its open transaction will time out", "transaction", id, "reason", err)
+		}
+	}
+}
