@@ -126,13 +126,13 @@ sim-faults: ## put each fault of e2e/sim/testdata/faults back and count the seed
 	@GO=$(GO) ./.ci/sim-faults $(or $(SEEDS),2000) $(NAME)
 
 chaos: ## play five or six rounds each with fixed seeds that kill publishers, consumers, gateways, dispatchers, scorers and the broker; and ten points of make crash
-	$(CALM) -tags slow -count=1 -v -run $(CHAOS) ./e2e/chaos
+	$(CALM) -tags slow -count=1 -v -run '$(CHAOS)' ./e2e/chaos
 ifeq ($(CHAOS),Chaos)
 	$(CALM) -tags slow -count=1 -v -run TestCrash ./e2e/crash
 endif
 
 soak: ## play many rounds of chaos; ROUNDS=1000 SEED=1 CHAOS=ChaosOfTriggers
-	TIDEMILL_CHAOS_ROUNDS=$(ROUNDS) TIDEMILL_CHAOS_SEED=$(SEED) $(GO) test -tags slow -count=1 -timeout 0 -v -run $(CHAOS) ./e2e/chaos
+	TIDEMILL_CHAOS_ROUNDS=$(ROUNDS) TIDEMILL_CHAOS_SEED=$(SEED) $(GO) test -tags slow -count=1 -timeout 0 -v -run '$(CHAOS)' ./e2e/chaos
 
 soak-scorers: ## run scorers under load while champions change, and check that memory, files and lag stay flat; MINUTES=60
 	TIDEMILL_SOAK_MINUTES=$(MINUTES) $(GO) test -count=1 -timeout 0 -v -run TestSoakOfScorers ./e2e/chaos
