@@ -55,6 +55,7 @@ type item struct {
 	letter  string      // dead letter that is replayed
 	expired bool        // whether it was parked for too long
 	lost    string      // reason why its record cannot be read; then there is no event to send
+	doomed  bool        // whether it only needs a dead letter: its event is unfit, has expired or is lost
 	gone    atomic.Bool // whether only its record is left; the sender may learn that late
 }
 

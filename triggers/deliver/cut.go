@@ -250,7 +250,7 @@ func (c *keyQueue) evictThrough(i *item) {
 // mustWait reports whether an item is not to be sent now. An item that only needs a dead letter
 // does not wait for the end of a pause, because the log would have lost it by then.
 func (i *item) mustWait() bool {
-	return i.queue.trigger.holds(i) && i.queue.trigger.trigger != nil && !i.expired && i.lost == "" && i.event.unfit == ""
+	return i.queue.trigger.holds(i) && i.queue.trigger.trigger != nil && !i.doomed
 }
 
 // obsolete reports whether sending an item has no use: only its record is left, or the

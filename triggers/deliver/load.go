@@ -365,16 +365,14 @@ func (p *partition) loaded(d load, r *record, v *broker.View, now millis) {
 	i := p.awaken(d, now)
 	i.event = &sourceEvent{view: *v, open: 1, logged: r.first}
 	i.first, i.tries, i.written, i.past, i.letter = r.first, r.tries, r.tries, r.past, r.letter
-	if expired {
-		i.expired = true
-	}
+	i.expired, i.doomed = expired, expired
 }
 
 // giveDeadLetter gives the queue's first item a dead letter, because its record no longer exists.
 func (p *partition) giveDeadLetter(d load, reason string, now millis) {
 	if p.holds(d, now) {
 		i := p.awaken(d, now)
-		i.event, i.lost, i.first = &sourceEvent{open: 1}, reason, millis(d.ref.first)*1000
+		i.event, i.lost, i.doomed, i.first = &sourceEvent{open: 1}, reason, true, millis(d.ref.first)*1000
 	}
 }
 

@@ -89,7 +89,7 @@ func (d *Dispatcher) parkedInMemory() (n int) {
 	return n
 }
 
-// An item whose event has left memory takes nothing from a trigger's rate.
+// An item takes nothing from a trigger's rate if its event has left memory, or if it only needs a dead letter.
 func TestTheRateIsForWhatIsSent(t *testing.T) {
 	s := newSender(&Dispatcher{}, "t", &target{trigger: config.Trigger{Delivery: config.Delivery{Concurrency: 1, Rate: 1}}})
 	s.workers = 1
@@ -102,6 +102,15 @@ func TestTheRateIsForWhatIsSent(t *testing.T) {
 	}
 	if i := s.nextItem(); i == nil || i.gone.Load() {
 		t.Error("the item that is still in memory is not sent")
+	}
+	s.fresh.push(&item{part: &partition{}})
+	s.doomed.push(&item{part: &partition{}, doomed: true})
+	if i := s.nextItem(); i == nil || !i.doomed || s.fresh.n != 1 {
+		t.Error("an item that is not sent waits for the rate")
+	}
+	s.offer(&item{part: &partition{}, doomed: true})
+	if i := s.nextItem(); i == nil || !i.doomed || !s.waits {
+		t.Error("an item that is not sent waits for the timer")
 	}
 }
 

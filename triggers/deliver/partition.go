@@ -242,7 +242,7 @@ func (p *partition) receive(l *triggerState, e *sourceEvent, source int64, now m
 	} else {
 		c = l.queueOf(key, ordered && e.unfit == "")
 	}
-	i := &item{part: p, queue: c, event: e, ref: recordRef{source: source, at: none, replay: p.past}, replay: p.replays.name(p.past), until: now.add(p.bounds.patience)}
+	i := &item{part: p, queue: c, event: e, doomed: e.unfit != "", ref: recordRef{source: source, at: none, replay: p.past}, replay: p.replays.name(p.past), until: now.add(p.bounds.patience)}
 	if e.open++; e.unfit != "" {
 		e.slab.unfit++
 	}

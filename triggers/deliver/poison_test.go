@@ -42,13 +42,15 @@ func TestSloppyEventsAreParkedAndBuried(t *testing.T) {
 	}
 }
 
-// An event that is too large to be parked becomes a dead letter at once. An event with as
-// many headers as allowed can be parked.
+// An event that is too large to be parked becomes a dead letter at once, also if its trigger waits for
+// its rate. An event with as many headers as allowed can be parked.
 func TestEventsThatCannotBeParked(t *testing.T) {
 	w := newInstall(t, 1)
 	bad := newSink(t, func(string, int) int { return 500 })
-	w.trigger("bad", bad.url, func(t *config.Trigger) { t.Delivery.Backoff.First = time.Hour })
+	w.trigger("bad", bad.url, func(t *config.Trigger) { t.Delivery.Backoff.First, t.Delivery.Rate = time.Hour, 0.0001 })
 	d := w.open()
+	w.publish(1, 1)
+	w.waitFor("the rate is used up", func() bool { return bad.attempts() == 1 })
 	many := make([]broker.Header, 248)
 	for n := range many {
 		many[n] = broker.Header{Key: "h" + strings.Repeat("x", n)}
@@ -57,7 +59,7 @@ func TestEventsThatCannotBeParked(t *testing.T) {
 	w.foreign(broker.View{ID: "headers", Source: "/x", Type: "order", Foreign: many, Key: []byte("k1")})
 	w.publish(10, 3)
 	w.waitFor("the large one is buried", func() bool { return len(w.letters()) == 1 })
-	w.waitFor("the rest is parked", func() bool { return parkedOf(d, "bad") == 11 && w.committed() })
+	w.waitFor("the rest is parked", func() bool { return parkedOf(d, "bad") == 12 && w.committed() })
 	for _, l := range w.letters() {
 		if l.Trigger != "bad" || !strings.Contains(l.Reason, "cannot be parked") {
 			t.Errorf("buried for %s: %s", l.Trigger, l.Reason)

@@ -10,7 +10,8 @@ import (
 )
 
 // sender makes a trigger's attempts: as many at once and as many a second as its policy allows.
-// New, parked and replayed items take turns, so that none waits for the end of another kind.
+// New, parked, replayed and doomed items take turns, so that none waits for the end of another kind.
+// Doomed items take nothing from the rate, because nothing is sent.
 //
 // Workers are goroutines that live as long as there is something to send. The sender's
 // lock is held for moments only, and never together with an assignment's.
@@ -24,6 +25,7 @@ type sender struct {
 	fresh    fifo // items that were just read from the stream
 	parked   fifo // items that were read from the parked log
 	past     fifo // items of a range replay
+	doomed   fifo // items that only need a dead letter
 	turn     int  // index of the kind whose turn is next
 	workers  int
 	reserved int // room reserved for records that are being read
@@ -97,6 +99,8 @@ func (s *sender) offer(i *item) bool {
 		return false
 	}
 	switch {
+	case i.doomed:
+		s.doomed.push(i)
 	case i.part.past != 0:
 		s.past.push(i)
 	case i.parked:
@@ -111,7 +115,7 @@ func (s *sender) offer(i *item) bool {
 // hire starts workers while there are more items than workers on their way. Called with
 // the lock held.
 func (s *sender) hire() {
-	if s.waits || s.ended {
+	if s.ended {
 		return
 	}
 	most := s.to.Load().trigger.Delivery.Concurrency
@@ -137,26 +141,35 @@ func (s *sender) work() {
 func (s *sender) nextItem() *item {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, q := range []*fifo{&s.fresh, &s.parked, &s.past} {
+	all := s.queues()
+	for _, q := range all {
 		q.skip()
 	}
-	if s.ended || s.waitingCount() == 0 || s.workers > s.to.Load().trigger.Delivery.Concurrency || !s.mayHire() {
-		s.workers--
-		return nil
-	}
-	s.inFlight.Add(1)
-	for {
-		s.turn++
-		if q := [...]*fifo{&s.fresh, &s.parked, &s.past}[s.turn%3]; q.n > 0 {
-			i := q.pop()
-			s.feed()
-			return i
+	if !s.ended && s.workers <= s.to.Load().trigger.Delivery.Concurrency {
+		for range all {
+			s.turn++
+			if q := all[s.turn%len(all)]; q.n > 0 && (q == &s.doomed || s.mayHire()) {
+				s.inFlight.Add(1)
+				i := q.pop()
+				s.feed()
+				return i
+			}
 		}
 	}
+	s.workers--
+	return nil
 }
 
-// waitingCount returns the number of items still to be sent. Called with the lock held.
-func (s *sender) waitingCount() int { return s.fresh.n + s.parked.n + s.past.n }
+// queues returns the queues of all kinds.
+func (s *sender) queues() [4]*fifo { return [...]*fifo{&s.fresh, &s.parked, &s.past, &s.doomed} }
+
+// waitingCount returns the number of items that are to be handled and need not wait for the rate. Called with the lock held.
+func (s *sender) waitingCount() int {
+	if s.waits {
+		return s.doomed.n
+	}
+	return s.fresh.n + s.parked.n + s.past.n + s.doomed.n
+}
 
 // room reports whether a replay may offer an item. If not, the replay is woken as soon as it may.
 func (s *sender) room(wake chan struct{}) bool {
@@ -198,7 +211,7 @@ func (s *sender) reserve(l *pipeline) int {
 		s.hungry[l] = struct{}{}
 		return 0
 	}
-	n := max(2*s.to.Load().trigger.Delivery.Concurrency-s.parked.n-s.reserved, 0)
+	n := max(2*s.to.Load().trigger.Delivery.Concurrency-s.parked.n-s.doomed.n-s.reserved, 0)
 	s.reserved += n
 	if n == 0 {
 		s.hungry[l] = struct{}{}
@@ -224,7 +237,7 @@ func (s *sender) feed() {
 		}
 		clear(s.eager)
 	}
-	if len(s.hungry) == 0 || s.parked.n+s.reserved > s.to.Load().trigger.Delivery.Concurrency {
+	if len(s.hungry) == 0 || s.parked.n+s.doomed.n+s.reserved > s.to.Load().trigger.Delivery.Concurrency {
 		return
 	}
 	s.notifyHungry()
@@ -248,7 +261,7 @@ func (s *sender) stopSending() []*item {
 		s.timer.Stop()
 	}
 	var left []*item
-	for _, q := range []*fifo{&s.fresh, &s.parked, &s.past} {
+	for _, q := range s.queues() {
 		for q.n > 0 {
 			left = append(left, q.pop())
 		}
