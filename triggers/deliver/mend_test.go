@@ -18,6 +18,7 @@ import (
 	"tidemill.dev/broker/embedded"
 	"tidemill.dev/config"
 	"tidemill.dev/e2e/sim/vnet"
+	"tidemill.dev/triggers/commands"
 )
 
 // virtualKafka starts a Kafka in virtual time, without streams. It returns a connection to it, and a config with a trigger.
@@ -44,6 +45,19 @@ func virtualKafka(t *testing.T) (*embedded.Servers, *broker.Broker, *config.Conf
 	return s, b, c
 }
 
+// ensureStreams creates the streams of a config, with one partition each.
+func ensureStreams(t *testing.T, b *broker.Broker, c *config.Config) {
+	t.Helper()
+	var specs []broker.StreamSpec
+	for _, of := range c.Streams {
+		specs = append(specs, broker.StreamSpec{Name: of.Name, Partitions: 1})
+	}
+	specs = append(specs, broker.StreamSpec{Name: tidemill.Parked(tidemill.StreamEvents), Partitions: 1})
+	if _, err := b.EnsureStreams(context.Background(), specs, broker.EnsureOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // A Kafka that refuses the group for good, as without an authorization, fails each new pipeline. The
 // dispatcher must pause before it opens the next pipeline.
 func TestAPermanentErrorIsTriedOncePerSecond(t *testing.T) {
@@ -52,14 +66,7 @@ func TestAPermanentErrorIsTriedOncePerSecond(t *testing.T) {
 		s, b, c := virtualKafka(t)
 		defer s.Close()
 		defer b.Close()
-		var specs []broker.StreamSpec
-		for _, of := range c.Streams {
-			specs = append(specs, broker.StreamSpec{Name: of.Name, Partitions: 1})
-		}
-		specs = append(specs, broker.StreamSpec{Name: tidemill.Parked(tidemill.StreamEvents), Partitions: 1})
-		if _, err := b.EnsureStreams(ctx, specs, broker.EnsureOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		ensureStreams(t, b, c)
 		var joins atomic.Int64
 		s.Cluster().ControlKey(int16(kmsg.JoinGroup), func(r kmsg.Request) (kmsg.Response, error, bool) {
 			s.Cluster().KeepControl()
@@ -139,6 +146,61 @@ func TestTheLogOfAnOutageIsShort(t *testing.T) {
 		}
 		if got := lines(); got < minutes-1 || got > minutes+1 {
 			t.Errorf("%d lines in %d minutes", got, minutes)
+		}
+	})
+}
+
+// A trigger is removed while no dispatcher runs. Its parked events become dead letters as soon as the config of the next
+// dispatcher no longer counts as the older one.
+func TestARemovedTriggersEventsEndAfterTheSkew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := context.Background()
+		s, b, c := virtualKafka(t)
+		defer s.Close()
+		defer b.Close()
+		ensureStreams(t, b, c)
+		p, err := b.Producer(broker.ProducerOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = p.Close(ctx) }()
+		names, _ := c.Names()
+		by := commands.Author{Names: names, By: "ada", Now: time.Now()}
+		pause, event := by.PauseTrigger("tell"), broker.View{ID: "1", Source: "/x", Type: "a"}
+		if _, err := commands.Publish(ctx, p, &pause); err != nil {
+			t.Fatal(err)
+		}
+		open := func(c *config.Config, skew time.Duration) *Dispatcher {
+			d, err := Open(ctx, Options{Broker: b, Config: c, Skew: skew})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := d.Ready(ctx); err != nil {
+				t.Fatal(err)
+			}
+			return d
+		}
+		d := open(c, 0)
+		if _, err := p.Publish(ctx, tidemill.StreamEvents, &event); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Second)
+		if n := parkedOf(d, "tell"); n != 1 {
+			t.Fatalf("%d events are parked", n)
+		}
+		if err := d.Close(ctx); err != nil {
+			t.Fatal(err)
+		}
+		without := *c
+		without.Triggers = nil
+		d = open(&without, 75*time.Second)
+		time.Sleep(5 * time.Second)
+		ends, err := b.Ends(ctx, tidemill.StreamDeadLetters)
+		if err != nil || len(ends) != 1 || ends[0].Offset != 1 {
+			t.Errorf("the dead letters end at %v: %v", ends, err)
+		}
+		if err := d.Close(ctx); err != nil {
+			t.Error(err)
 		}
 	})
 }

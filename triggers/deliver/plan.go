@@ -196,5 +196,6 @@ func (p *partition) begin(b *triggerStarts, at int64, now millis) {
 	p.needed.Add(at)
 	p.begun, p.begunAt, p.begunOn = *b, at, now
 	p.progress.unsaved = 0
+	p.stirred = true // the loader waits for this before it reads the events of a removed trigger
 	p.reckon()
 }
