@@ -65,7 +65,7 @@ type Consumer struct {
 	absent   map[wire.TopicPartition]time.Time // time since which Kafka denies that the partition exists
 
 	room    bytesInFlight
-	hooks   retry.Mutex // held while Assigned or Gone is called, which may wait for Kafka
+	hooks   retry.Mutex // held while Gone is called, or Assigned by a transaction, which may wait for Kafka
 	counts  consumerCounts
 	memory  sync.Pool // pool of *contents
 	buffers sync.Pool // pool of *fetchBuffer
@@ -165,10 +165,7 @@ func (c *Consumer) take(ctx context.Context, places map[wire.TopicPartition]orig
 		return nil
 	}
 	known := maps.Clone(places)
-	c.hooks.Lock()
-	err := c.askAssigned(ctx, places)
-	c.hooks.Unlock()
-	if err != nil {
+	if err := c.askAssigned(ctx, places); err != nil {
 		return err
 	}
 	c.mu.Lock()

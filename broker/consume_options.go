@@ -78,14 +78,14 @@ type ConsumerOptions struct {
 	// be done. The moved offset is then committed for the group. Before the partitions of a failed
 	// transaction are read again, the goroutine that runs the transaction calls the hook again.
 	// Position.Note is the committed note. The note stays until the next note, and the hook cannot
-	// change the note. The hook may take minutes: a rebalance does not wait for it. If the member has to
-	// give up a partition meanwhile, the context of the hook ends, and the hook is called again later.
-	// It must return soon after its context has ended.
+	// change the note. The hook may take minutes: neither a rebalance nor other work waits for it. If the
+	// member has to give up one of these partitions meanwhile, the context of the hook ends. It must
+	// return soon after that, and is called again later for the others.
 	//
 	// With a group, the tenure of a partition has this order: Assigned, once or more; Leaving,
 	// unless the partition is lost; Gone; and only then Assigned for the next tenure. An Assigned
-	// that fails begins no tenure. Calls of Assigned and Gone never overlap; neither may wait for
-	// another hook or for a transaction.
+	// that fails begins no tenure. For one partition, calls of Assigned and Gone never overlap; for
+	// different partitions they may. Neither may wait for another hook or for a transaction.
 	Assigned func(context.Context, []Position) ([]Position, error)
 
 	// Leaving, if set, is called before partitions are given up in order, because of a rebalance or

@@ -120,17 +120,17 @@ func (m *member) run() {
 		}
 	}
 	if isClosed(m.leaveNow) {
-		m.interruptPreparing()
+		m.interruptPreparing(nil)
 		m.drainAndLeave(m.until)
 	}
 	m.lost()
-	m.interruptPreparing()
-	m.dropPartitions(func(*inPartition) bool { return true })
+	m.interruptPreparing(nil)
+	m.c.dropPartitions(func(*inPartition) bool { return true })
 }
 
 // runGeneration runs one generation.
 func (m *member) runGeneration(ctx context.Context) (again bool, err error) {
-	m.dropPartitions(nil) // partitions that a transaction gave up must be dropped before they can be assigned here again
+	m.c.dropPartitions(nil) // partitions that a transaction gave up must be dropped before they can be assigned here again
 	joining, done := m.joinContext(ctx)
 	m.between.Store(true)
 	mine, err := m.join(joining)
@@ -198,8 +198,8 @@ func asMembership(err error) error {
 // giveUpAll gives up all partitions, because other members may read them already.
 func (m *member) giveUpAll() {
 	m.lost()
-	m.interruptPreparing()
-	m.dropPartitions(func(*inPartition) bool { return true })
+	m.interruptPreparing(nil)
+	m.c.dropPartitions(func(*inPartition) bool { return true })
 	m.startTenure()
 	m.joined = -1
 	m.between.Store(false)

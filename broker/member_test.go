@@ -3,11 +3,14 @@ package broker
 import (
 	"context"
 	"encoding/binary"
+	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -330,20 +333,23 @@ func TestMemberBeatsThroughARebalance(t *testing.T) {
 }
 
 // slowMember is a member whose hook Assigned takes minutes while slow is set, as that of a dispatcher with
-// millions of parked events. It checks that its hooks do not overlap.
+// millions of parked events. A transaction calls it again for a partition with few. It checks that the hooks of one
+// partition do not overlap.
 type slowMember struct {
 	*testing.T
 	*Consumer
 	slow  *atomic.Bool
-	hooks atomic.Int32
 	calls atomic.Int32 // calls of Assigned
-	parts atomic.Int32 // partitions of which Gone has not been called
 	left  chan Position
+
+	mu    sync.Mutex
+	busy  map[string]bool // streams whose hook runs
+	parts map[string]bool // streams of which Assigned has succeeded, and Gone has not been called
 }
 
 func joinSlowly(t *testing.T, b *Broker, slow *atomic.Bool, streams ...string) *slowMember {
 	t.Helper()
-	m := &slowMember{T: t, slow: slow, left: make(chan Position, 10)}
+	m := &slowMember{T: t, slow: slow, left: make(chan Position, 10), busy: map[string]bool{}, parts: map[string]bool{}}
 	c, err := b.Consumer(t.Context(), ConsumerOptions{Group: "g", Streams: streams, Start: Earliest(), Assigned: m.assigned, Gone: m.gone,
 		Leaving: func(_ context.Context, at []Position) {
 			for _, p := range at {
@@ -357,27 +363,54 @@ func joinSlowly(t *testing.T, b *Broker, slow *atomic.Bool, streams ...string) *
 	return m
 }
 
-func (m *slowMember) assigned(ctx context.Context, at []Position) ([]Position, error) {
-	if m.hooks.Add(1) != 1 {
-		m.Error("Assigned is called during another hook")
-	}
-	defer m.hooks.Add(-1)
-	m.calls.Add(1)
-	if m.slow.Load() {
-		if err := retry.Sleep(ctx, time.Duration(len(at))*5*time.Minute); err != nil {
-			return nil, err
+// enter begins a hook, and reports whether all its streams are read here.
+func (m *slowMember) enter(at []Position) (read bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	read = true
+	for _, p := range at {
+		if m.busy[p.Stream] {
+			m.Errorf("two hooks run for %s", p.Stream)
 		}
+		m.busy[p.Stream] = true
+		read = read && m.parts[p.Stream]
 	}
-	m.parts.Add(int32(len(at)))
-	return nil, nil
+	return read
+}
+
+// exit ends a hook.
+func (m *slowMember) exit(at []Position, change func(stream string)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, p := range at {
+		delete(m.busy, p.Stream)
+		change(p.Stream)
+	}
+}
+
+func (m *slowMember) assigned(ctx context.Context, at []Position) (_ []Position, err error) {
+	m.calls.Add(1)
+	if read := m.enter(at); m.slow.Load() && !read {
+		err = retry.Sleep(ctx, time.Duration(len(at))*5*time.Minute)
+	}
+	m.exit(at, func(stream string) {
+		if err == nil {
+			m.parts[stream] = true
+		}
+	})
+	return nil, err
 }
 
 func (m *slowMember) gone(at []Position) {
-	if m.hooks.Add(1) != 1 {
-		m.Error("Gone is called during another hook")
-	}
-	defer m.hooks.Add(-1)
-	m.parts.Add(int32(-len(at)))
+	m.enter(at)
+	m.exit(at, func(stream string) { delete(m.parts, stream) })
+}
+
+// owns returns the number of partitions of which Gone has not been called.
+func (m *slowMember) owns() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.parts)
 }
 
 // reads returns the streams that are read.
@@ -386,6 +419,13 @@ func (m *slowMember) reads() string {
 	m.eachPartition(func(p *inPartition) { all = append(all, p.stream) })
 	slices.Sort(all)
 	return strings.Join(all, " ")
+}
+
+func (m *slowMember) close() {
+	m.Helper()
+	if err := m.Close(m.T.Context()); err != nil || m.owns() != 0 {
+		m.Errorf("it keeps %d partitions: %v", m.owns(), err)
+	}
 }
 
 // Members whose Assigned takes far longer than a rebalance may take do not take partitions from each other.
@@ -404,49 +444,91 @@ func TestMembersThatPrepareForLong(t *testing.T) {
 			t.Errorf("one reads %q, the other %q", members[0].reads(), members[1].reads())
 		}
 		for i, m := range members {
-			if n := m.parts.Load(); n != 2 || m.calls.Load() > 3 {
+			if n := m.owns(); n != 2 || m.calls.Load() > 2 {
 				t.Errorf("member %d has prepared %d partitions in %d calls", i, n, m.calls.Load())
 			}
-			if err := m.Close(t.Context()); err != nil || m.parts.Load() != 0 {
-				t.Errorf("member %d keeps %d partitions: %v", i, m.parts.Load(), err)
-			}
+			m.close()
 		}
 	})
 }
 
-// A member that is preparing a partition gives up another at once, and then prepares the first from its beginning.
-func TestAMemberThatPreparesGivesUpAnother(t *testing.T) {
+// prepareSecond returns a member that reads the first stream, or the second, and prepares the other. All streams belong to it.
+func prepareSecond(t *testing.T, b *Broker, readsFirst bool) *slowMember {
+	t.Helper()
+	var slow atomic.Bool
+	join := func() *slowMember {
+		m := joinSlowly(t, b, &slow, "a", "b")
+		time.Sleep(time.Minute)
+		return m
+	}
+	m, other := join(), join() // the second one gets the stream a
+	if readsFirst {
+		m, other = other, m
+	}
+	for len(m.left) > 0 {
+		<-m.left
+	}
+	before := m.reads()
+	slow.Store(true)
+	m.calls.Store(0)
+	other.close()
+	time.Sleep(time.Minute)
+	if (before == "a") != readsFirst || m.reads() != before || m.Stats().Assigned != 2 || m.calls.Load() != 1 {
+		t.Fatalf("it reads %q, has %d partitions, and %d calls", m.reads(), m.Stats().Assigned, m.calls.Load())
+	}
+	return m
+}
+
+// A member that is preparing a partition gives up this one or another at once. It prepares the partition that it keeps only once.
+func TestAMemberThatPreparesGivesUpAPartition(t *testing.T) {
+	for _, readsFirst := range []bool{true, false} {
+		t.Run(fmt.Sprintf("reads the one that it gives up: %t", readsFirst), func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T) {
+				b, _ := virtualFake(t, slog.DiscardHandler, "prod.a", "prod.b", "prod.dead-letters")
+				m := prepareSecond(t, b, readsFirst)
+				other := joinSlowly(t, b, new(atomic.Bool), "a", "b")
+				time.Sleep(10 * time.Second)
+				if other.reads() != "a" {
+					t.Errorf("it reads %q, the other %q", m.reads(), other.reads())
+				}
+				time.Sleep(4 * time.Minute)
+				if m.reads() != "b" || m.owns() != 1 || m.calls.Load() != 1 {
+					t.Errorf("it reads %q after %d calls", m.reads(), m.calls.Load())
+				}
+				m.close()
+				other.close()
+			})
+		})
+	}
+}
+
+// A transaction that is aborted while another partition is prepared does not wait for it, and its own partition is kept.
+func TestAnAbortWhileAPartitionIsPrepared(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		b, _ := virtualFake(t, slog.DiscardHandler, "prod.a", "prod.b", "prod.dead-letters")
-		var slow atomic.Bool
-		m := joinSlowly(t, b, &slow, "a", "b")
-		other := joinSlowly(t, b, new(atomic.Bool), "a", "b")
-		time.Sleep(time.Minute)
-		for len(m.left) > 0 {
-			<-m.left
-		}
-		before := m.reads()
-		slow.Store(true)
-		if err := other.Close(t.Context()); err != nil {
+		publishAll(t, b, "a", "1")
+		m := prepareSecond(t, b, true)
+		x, err := m.Transactor(ProducerOptions{})
+		if err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Minute)
-		if m.reads() != before || m.Stats().Assigned != 2 {
-			t.Fatalf("it reads %q and has %d partitions", m.reads(), m.Stats().Assigned)
-		}
-		other = joinSlowly(t, b, new(atomic.Bool), "a", "b")
-		time.Sleep(10 * time.Second)
-		if other.reads() != "a" { // whichever of the two it was preparing
-			t.Errorf("it reads %q, the other %q", m.reads(), other.reads())
-		}
-		time.Sleep(10 * time.Minute)
-		if m.reads() == "" || other.reads() == "" || m.parts.Load() != 1 {
-			t.Errorf("it reads %q, the other %q", m.reads(), other.reads())
-		}
-		for _, m := range []*slowMember{m, other} {
-			if err := m.Close(t.Context()); err != nil || m.parts.Load() != 0 {
-				t.Errorf("it keeps %d partitions: %v", m.parts.Load(), err)
+		for range 2 {
+			d := pollOne(t, m.Consumer)
+			if err := x.Do(t.Context(), func(tx *Tx) error { tx.Done(d); return errors.New("no") }); !errors.Is(err, ErrAborted) {
+				t.Error(err)
 			}
+		}
+		if m.reads() != "a" || m.calls.Load() != 3 {
+			t.Errorf("it reads %q after %d calls", m.reads(), m.calls.Load())
+		}
+		pollOne(t, m.Consumer).Done()
+		time.Sleep(5 * time.Minute)
+		if m.reads() != "a b" || m.calls.Load() != 3 {
+			t.Errorf("it reads %q after %d calls", m.reads(), m.calls.Load())
+		}
+		m.close()
+		if err := x.Close(t.Context()); err != nil {
+			t.Error(err)
 		}
 	})
 }

@@ -19,13 +19,9 @@ func (m *member) apply(ctx context.Context, mine []wire.TopicPartition) error {
 	var added []wire.TopicPartition
 	var parting []*inPartition
 	now := time.Now()
-	m.dropPartitions(nil) // otherwise partitions that a transaction gave up would count as read here
-	if slices.ContainsFunc(m.owned(), func(tp wire.TopicPartition) bool { return !slices.Contains(mine, tp) }) {
-		for tp := range m.interruptPreparing() {
-			if !slices.Contains(mine, tp) {
-				m.startOver() // its new owner gets it as soon as this member no longer claims it
-			}
-		}
+	m.c.dropPartitions(nil) // otherwise partitions that a transaction gave up would count as read here
+	if m.interruptPreparing(mine) {
+		m.startOver() // the new owner gets the partition as soon as this member no longer claims it
 	}
 	m.c.mu.Lock()
 	for tp, p := range m.c.parts {
@@ -49,7 +45,7 @@ func (m *member) apply(ctx context.Context, mine []wire.TopicPartition) error {
 		}
 	}
 	m.c.mu.Unlock()
-	seen := m.callLeaving(m.tenure, parting)
+	m.callLeaving(m.tenure, parting)
 	m.c.counts.assigned.Store(int64(len(mine)))
 	m.c.counts.rebalances.Add(1)
 	m.c.b.log.Info("consumer: partitions assigned", "group", m.group, "generation", m.generation, "partitions", len(mine), "new", len(added))
@@ -60,7 +56,7 @@ func (m *member) apply(ctx context.Context, mine []wire.TopicPartition) error {
 	if err != nil {
 		return err
 	}
-	m.prepare(places, seen)
+	m.prepare(places)
 	return nil
 }
 
@@ -76,20 +72,14 @@ type preparation struct {
 	err    error // result, once done is closed
 }
 
-// prepare starts to read partitions at the given places, once the channel after is closed, if there is one.
-func (m *member) prepare(places map[wire.TopicPartition]origin, after <-chan struct{}) {
-	if len(places) == 0 {
-		return
-	}
+// prepare starts to read partitions at the given places.
+func (m *member) prepare(places map[wire.TopicPartition]origin) {
 	ctx, cancel := context.WithCancel(m.tenure)
 	p := &preparation{places: places, cancel: cancel, done: make(chan struct{})}
 	m.preparing = append(m.preparing, p)
 	m.c.running.Go(func() {
 		defer m.nudge()
 		defer close(p.done)
-		if after != nil {
-			<-after
-		}
 		p.err = m.c.take(ctx, maps.Clone(places))
 	})
 }
@@ -107,18 +97,20 @@ func (m *member) endPrepared() (err error) {
 	return err
 }
 
-// interruptPreparing ends all preparations and returns the places of those that have not succeeded.
-// It waits for the hook, which must return soon after its context has ended.
-func (m *member) interruptPreparing() map[wire.TopicPartition]origin {
-	unread := map[wire.TopicPartition]origin{}
-	for _, p := range m.preparing {
-		p.cancel()
-		if <-p.done; p.err != nil {
-			maps.Copy(unread, p.places)
+// interruptPreparing ends the preparations that have other partitions than the given ones. It reports
+// whether any of them had not succeeded. It waits for their hooks, which must return soon after their
+// contexts have ended.
+func (m *member) interruptPreparing(keep []wire.TopicPartition) (unfinished bool) {
+	m.preparing = slices.DeleteFunc(m.preparing, func(p *preparation) bool {
+		if !slices.ContainsFunc(slices.Collect(maps.Keys(p.places)), func(tp wire.TopicPartition) bool { return !slices.Contains(keep, tp) }) {
+			return false
 		}
-	}
-	m.preparing = nil
-	return unread
+		p.cancel()
+		<-p.done
+		unfinished = unfinished || p.err != nil
+		return true
+	})
+	return unfinished
 }
 
 func (m *member) isPreparing(tp wire.TopicPartition) bool {
@@ -170,7 +162,7 @@ func (m *member) giveUpDrained(ctx context.Context) (bool, error) {
 		ready = slices.DeleteFunc(ready, func(p *inPartition) bool { return !p.isOverdue(now) })
 	}
 	// More partitions may have drained since the commit; the next call handles them.
-	m.dropPartitions(func(p *inPartition) bool { return slices.Contains(ready, p) })
+	m.c.dropPartitions(func(p *inPartition) bool { return slices.Contains(ready, p) })
 	if len(ready) > 0 && m.unownedSince.IsZero() {
 		m.unownedSince = now
 	}
@@ -295,12 +287,10 @@ func (p *inPartition) isKept() bool {
 // callLeaving calls the Leaving hook for partitions that have begun to drain, in its own goroutine.
 // The hook may wait, perhaps for a transaction, and must not delay heartbeats, commits or other
 // partitions. The hook's context also ends with the tenure, because a member that the group has
-// forgotten cannot commit. callLeaving returns a channel, which is closed when the positions are known.
-func (m *member) callLeaving(ctx context.Context, parts []*inPartition) <-chan struct{} {
-	seen := make(chan struct{})
+// forgotten cannot commit.
+func (m *member) callLeaving(ctx context.Context, parts []*inPartition) {
 	if len(parts) == 0 {
-		close(seen)
-		return seen
+		return
 	}
 	tenure := m.tenure
 	m.c.running.Go(func() {
@@ -310,7 +300,6 @@ func (m *member) callLeaving(ctx context.Context, parts []*inPartition) <-chan s
 		m.c.hooks.Lock() // waits for a transaction that calls Assigned
 		at := firstPositions(parts)
 		m.c.hooks.Unlock()
-		close(seen)
 		m.c.opt.Leaving(ctx, at)
 		for _, p := range parts {
 			p.mu.Lock()
@@ -319,7 +308,6 @@ func (m *member) callLeaving(ctx context.Context, parts []*inPartition) <-chan s
 		}
 		m.nudge()
 	})
-	return seen
 }
 
 // firstPositions returns the positions of the first events that have not ended, sorted.
@@ -367,25 +355,12 @@ func (p *inPartition) markGone() {
 	}
 }
 
-// dropPartitions drops partitions and calls the hook Gone. Meanwhile it interrupts preparations, because the two
-// hooks must not overlap, and Gone must not wait.
-func (m *member) dropPartitions(which func(*inPartition) bool) {
-	gone := m.c.dropPartitions(which)
-	if len(gone) == 0 || m.c.opt.Gone == nil {
-		return
-	}
-	again := m.interruptPreparing()
-	m.c.hooks.Lock()
-	m.c.opt.Gone(firstPositions(gone))
-	m.c.hooks.Unlock()
-	m.prepare(again, nil)
-}
-
 // dropPartitions removes the partitions that were given up, and those for which the function which
-// returns true. If which is nil, no others are removed. Only the member's goroutine drops partitions.
-func (c *Consumer) dropPartitions(which func(*inPartition) bool) (gone []*inPartition) {
+// returns true. If which is nil, no others are removed. Only the member's goroutine drops partitions,
+// so Gone is called before the next Assigned.
+func (c *Consumer) dropPartitions(which func(*inPartition) bool) {
+	var gone []*inPartition
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	for tp, p := range c.parts {
 		p.mu.Lock()
 		if p.gone || which != nil && which(p) {
@@ -396,5 +371,13 @@ func (c *Consumer) dropPartitions(which func(*inPartition) bool) (gone []*inPart
 		p.mu.Unlock()
 	}
 	c.wakePoll() // Poll removes their deliveries from the queue
-	return gone
+	c.mu.Unlock()
+	if len(gone) == 0 {
+		return
+	}
+	c.hooks.Lock() // waits for a transaction that calls Assigned for them
+	defer c.hooks.Unlock()
+	if c.opt.Gone != nil {
+		c.opt.Gone(firstPositions(gone))
+	}
 }
