@@ -144,7 +144,7 @@ func (p *plan) replace(q *inputs, e *entry, st state) {
 	if st.Pass != nil {
 		until = st.Pass.Until
 	}
-	fresh := begun(&e.Schedule, until)
+	fresh := begun(&e.Schedule, later(until, st.Through)) // another controller's clock may have been ahead
 	if sent, ok := p.states[e.Name]; ok {
 		st = sent
 	}

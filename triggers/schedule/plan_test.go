@@ -325,6 +325,23 @@ func TestAChangedSchedule(t *testing.T) {
 	}
 }
 
+// A controller takes over with another definition, and its clock shows an earlier time than that of its predecessor. The new
+// definition begins after the ticks that are handled.
+func TestAScheduleThatChangesWithAClockThatIsBehind(t *testing.T) {
+	t.Parallel()
+	d := newDesktop(t, config.Schedule{Name: "s", Cron: "0 * * * *"})
+	d.runAt("12:30")
+	if got := d.runAt("13:00"); got != "13:00" {
+		t.Errorf("before the change: %q", got)
+	}
+	d.setConfig(config.Schedule{Name: "s", Cron: "*/20 * * * *"})
+	for _, s := range []step{{"12:59:59", ""}, {"13:00:10", ""}, {"13:20", "13:20"}} {
+		if got := d.runAt(s.now); got != s.want {
+			t.Errorf("at %s: %q, want %q", s.now, got, s.want)
+		}
+	}
+}
+
 func TestAChangedSpread(t *testing.T) {
 	t.Parallel()
 	s, early, late := spreadSchedule(t, config.MissedSkip)
