@@ -59,6 +59,9 @@ func (r *Registrar) wish(ctx context.Context, w Wish) (Answer, error) {
 	if w.Version == 0 && w.Basis == nil { // it refers to the present champion: a second rollback at the same time would take back the first
 		w.Basis = &m.Champion
 	}
+	if w.Version == 0 { // decided once: after the end of a canary, a rollback would take back the champion
+		w.Version = defaultVersion(m, w.Action)
+	}
 	for range mostTurns {
 		f, done, err := r.proposalFor(ctx, m, w)
 		if f == nil || err != nil {
@@ -80,8 +83,8 @@ func (r *Registrar) wish(ctx context.Context, w Wish) (Answer, error) {
 // nothing has to be put on the log, because of a dry run or because it is done already.
 func (r *Registrar) proposalFor(ctx context.Context, m *fold.Model, w Wish) (*fact, Answer, error) {
 	id := tidemill.ID("wished", w.Model, w.ID)
-	if i := slices.IndexFunc(m.Changes, func(c fold.Change) bool { return c.Proposal == id }); i >= 0 {
-		return nil, Answer{m, m.Changes[i].Version, m.Changes[i].Before}, nil
+	if a, done := madeBy(m, id); done {
+		return nil, a, nil
 	}
 	if m.Last > 0 && isReached(m, w, w.Version) {
 		return nil, Answer{m, w.Version, m.Champion}, nil
@@ -168,9 +171,6 @@ func proposalOf(m *fold.Model, w Wish) (tidemill.PromotionProposed, error) {
 		p.Version = 0
 		return p, nil
 	}
-	if p.Version == 0 {
-		p.Version = defaultVersion(m, w.Action)
-	}
 	switch {
 	case p.Version == 0:
 		return p, fmt.Errorf("%w: %s", ErrRefused, noVersionText(w.Action))
@@ -237,12 +237,23 @@ func (r *Registrar) foldAhead(m *fold.Model, f *fact) (*fold.Model, fold.ModelVe
 	return then, v, nil
 }
 
-// wasAccepted reports whether the log has accepted a request. If neither a change nor an owed
+// wasAccepted reports whether the log has accepted a request. If no change, no end of a canary and no owed
 // announcement names it, other processes have announced it already, or the log accepted another
 // change. In both cases the state of the model decides.
 func wasAccepted(m *fold.Model, id string, w Wish, version int) bool {
-	return slices.ContainsFunc(m.Changes, func(c fold.Change) bool { return c.Proposal == id }) ||
-		slices.ContainsFunc(m.Owed, func(o fold.Owed) bool { return o.Proposal == id }) || isReached(m, w, version)
+	_, made := madeBy(m, id)
+	return made || slices.ContainsFunc(m.Owed, func(o fold.Owed) bool { return o.Proposal == id }) || isReached(m, w, version)
+}
+
+// madeBy returns the change of the champion, or the end of a canary, that a request has made.
+func madeBy(m *fold.Model, id string) (Answer, bool) {
+	if i := slices.IndexFunc(m.Changes, func(c fold.Change) bool { return c.Proposal == id }); i >= 0 {
+		return Answer{m, m.Changes[i].Version, m.Changes[i].Before}, true
+	}
+	if i := slices.IndexFunc(m.Versions, func(h fold.Held) bool { return h.Ended == id }); i >= 0 {
+		return Answer{m, m.Versions[i].Number, m.Champion}, true
+	}
+	return Answer{}, false
 }
 
 // isReached reports whether a model has the state that a request asks for, as a repeat of a pin, an unpin or a refusal

@@ -2,6 +2,7 @@ package registry
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -143,6 +144,46 @@ func TestARepeatedUnpinOrRefusalIsDone(t *testing.T) {
 	}
 	if _, err := r.Wish(w.ctx(), Wish{Model: "none", Action: tidemill.ActionUnpin}); !errors.Is(err, ErrUnknown) {
 		t.Errorf("an unpin of no model: %v", err)
+	}
+}
+
+// A rollback without a version that ends a canary does nothing else: neither if it is repeated, nor if another
+// process ends the canary at the same time.
+func TestARollbackEndsOnlyTheCanary(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r, other := w.registrar(), w.registrar()
+	w.finish(r, runEnd{model: "m"})
+	w.finish(r, runEnd{model: "m"})
+	roll := func(r *Registrar, id string) (Answer, error) {
+		return r.Wish(w.ctx(), Wish{Model: "m", Action: tidemill.ActionRollback, ID: id})
+	}
+	for i, c := range []struct {
+		meanwhile func() error // what another process does before the request is on the log
+		err       error
+	}{
+		{func() error { return nil }, nil},
+		{func() error { _, err := roll(other, "w1"); return err }, nil},
+		{func() error { _, err := roll(other, "other"); return err }, ErrRefused},
+		{func() error { return other.Settle(w.ctx(), "m", 6, tidemill.Judgement{}) }, ErrRefused},
+	} {
+		id, version := fmt.Sprint("w", i), i+3
+		w.finish(r, runEnd{model: "m", canary: &tidemill.Canary{Share: 0.1}})
+		r.step = func(s step) {
+			if s == toPropose {
+				r.step = func(step) {}
+				w.must(c.meanwhile())
+			}
+		}
+		for _, r := range []*Registrar{r, other} { // the second request repeats the first
+			a, err := roll(r, id)
+			if m := w.model(r, "m"); !errors.Is(err, c.err) || err == nil && a.Version != version || m.Champion != 2 || m.Canary != nil {
+				t.Fatalf("version %d: %+v: %v; the model is %+v", version, a, err, m)
+			}
+			if err != nil {
+				break
+			}
+		}
 	}
 }
 

@@ -194,6 +194,7 @@ type runEnd struct {
 	files    map[string]string
 	run      string // id of the run; empty makes a new run
 	trial    *tidemill.TrialTerms
+	canary   *tidemill.Canary
 }
 
 // runEndEvent returns the event of a run's end. Each run begins after all earlier ones.
@@ -224,7 +225,7 @@ func (w *world) runEndEvent(e runEnd) *broker.View {
 	d := tidemill.RunFinished{Attempt: 1, Outcome: tidemill.OutcomeSucceeded, Result: tidemill.Result{Artifact: ref.Tree, Files: ref.Files, Bytes: ref.Bytes,
 		Metrics: map[string]float64{"accuracy": e.accuracy}, Stages: []tidemill.Stage{{Name: "fetch", Seconds: 1}, {Name: "run", Seconds: 7}}}}
 	began := time.Date(2026, 11, 22, 3, n, 0, 0, time.UTC)
-	d.Candidate = &tidemill.Candidate{Model: e.model, Judge: tidemill.Judge{Gate: e.gate, On: e.on, Promote: e.promote, Keep: e.keep, Trial: e.trial},
+	d.Candidate = &tidemill.Candidate{Model: e.model, Judge: tidemill.Judge{Gate: e.gate, On: e.on, Promote: e.promote, Keep: e.keep, Trial: e.trial, Canary: e.canary},
 		Origin: tidemill.Origin{Run: e.run, Recipe: "intent", Key: "bot-42", Attempt: 1, Began: began, Ended: began.Add(time.Minute), Causes: 1,
 			Mark: tidemill.Mark{Partition: 1, Offset: int64(n)}, Where: tidemill.Where{Node: "node-1"}}}
 	if e.given != 0 {

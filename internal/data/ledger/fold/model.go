@@ -45,11 +45,12 @@ type Held struct {
 	Number int                   `json:"number"`
 	Run    string                `json:"run"`
 	State  tidemill.VersionState `json:"state"`
-	Mark   tidemill.Mark         `json:"mark"`           // place of the fact that started its run
-	Began  time.Time             `json:"began"`          // start of its run
-	At     time.Time             `json:"at"`             // time of its registration
-	Tried  time.Time             `json:"tried,omitzero"` // beginning of its trial; zero if it has had none
-	Why    string                `json:"why,omitempty"`  // reason why its trial ended without a verdict; empty if it did not
+	Mark   tidemill.Mark         `json:"mark"`            // place of the fact that started its run
+	Began  time.Time             `json:"began"`           // start of its run
+	At     time.Time             `json:"at"`              // time of its registration
+	Tried  time.Time             `json:"tried,omitzero"`  // beginning of its trial; zero if it has had none
+	Why    string                `json:"why,omitempty"`   // reason why its trial ended without a verdict; empty if it did not
+	Ended  string                `json:"ended,omitempty"` // id of the rollback that ended it as the canary; empty if none did
 }
 
 // Pin keeps the champion until it is removed.
@@ -411,6 +412,7 @@ func (m *Model) promote(f Fact, d tidemill.PromotionProposed, h *Held) ModelVerd
 
 func (m *Model) rollback(f Fact, d tidemill.PromotionProposed, h *Held) ModelVerdict {
 	if h.State == tidemill.VersionCanary {
+		h.Ended = f.ID
 		m.refuseCanary(f)
 		return ModelVerdict{Result: Accepted}
 	}
