@@ -7,6 +7,7 @@ import (
 	"tidemill.dev"
 	"tidemill.dev/broker"
 	"tidemill.dev/config"
+	"tidemill.dev/internal/data/ledger"
 	"tidemill.dev/internal/data/store"
 	"tidemill.dev/internal/models/drift/watcher"
 	"tidemill.dev/internal/models/registry"
@@ -38,19 +39,48 @@ func (p *Platform) watchDrift(ctx context.Context, s config.Scorer) (err error) 
 		Predictions: func(ctx context.Context, model string, version int) (*tidemill.Figures, error) {
 			return p.predictionsOf(ctx, kept, model, version)
 		},
+		OpenAlarm: p.openAlarm,
 		Publish: func(ctx context.Context, v *broker.View) error {
 			_, err := producer.Publish(ctx, tidemill.StreamFacts, v)
 			return err
 		}})
 }
 
-// predictionsOf returns the figures of a version's predictions; nil if the version or its report is gone, or has none.
-func (p *Platform) predictionsOf(ctx context.Context, kept *store.Store, model string, version int) (*tidemill.Figures, error) {
+// openAlarm returns the number of the alarm that a model has for the same figure of the same version; 0 if it has none,
+// or if this process cannot read models because it has no Redis.
+func (p *Platform) openAlarm(ctx context.Context, model string, d *tidemill.ModelDrifted) (int, error) {
+	if p.works == nil && p.redis == nil {
+		return 0, nil
+	}
+	l, err := p.ledgerNow(ctx)
+	if err != nil {
+		return 0, err
+	}
+	m, err := l.Model(ctx, model)
+	if err != nil {
+		return 0, err
+	}
+	for i := range m.Drifts {
+		if one := &m.Drifts[i]; one.Scorer == d.Scorer && one.Version == d.Version && one.Figure == d.Figure {
+			return one.Alarm, nil
+		}
+	}
+	return 0, nil
+}
+
+// ledgerNow returns the ledger once it has all facts that are on the stream.
+func (p *Platform) ledgerNow(ctx context.Context) (*ledger.Ledger, error) {
 	l, err := p.anyLedger(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err := l.CaughtUp(ctx); err != nil {
+	return l, l.CaughtUp(ctx)
+}
+
+// predictionsOf returns the figures of a version's predictions; nil if the version or its report is gone, or has none.
+func (p *Platform) predictionsOf(ctx context.Context, kept *store.Store, model string, version int) (*tidemill.Figures, error) {
+	l, err := p.ledgerNow(ctx)
+	if err != nil {
 		return nil, err
 	}
 	all, err := l.Versions(ctx, model, version)

@@ -94,16 +94,41 @@ func (w *watcher) tellTurns(ctx context.Context) error {
 			}
 			return nil
 		}
+		told := false
 		for _, d := range w.Waiting[model] {
-			if err := w.publish(ctx, model, d); err != nil {
+			known, err := w.isOpen(ctx, model, &d)
+			if err == nil && !known {
+				told, err = true, w.publish(ctx, model, d)
+			}
+			if err != nil {
 				return err
 			}
 		}
-		if delete(w.Waiting, model); asks {
+		if delete(w.Waiting, model); asks && told {
 			w.rest--
 		}
 	}
 	return nil
+}
+
+// isOpen reports whether a figure that has drifted is reported already. A watch that has lost its state begins again
+// and counts alarms from 1, so a second report could have another id and ask for a second training. The figure continues
+// the count.
+func (w *watcher) isOpen(ctx context.Context, model string, d *waitingForTurn) (bool, error) {
+	if d.Needed == 0 {
+		return false, nil
+	}
+	alarm, err := w.OpenAlarm(ctx, model, &d.ModelDrifted)
+	if err != nil {
+		return false, fmt.Errorf("look up whether %s of %s is reported: %w", d.Figure, model, err)
+	}
+	if alarm < d.Alarm { // a new alarm, or one whose end is not folded yet
+		return false, nil
+	}
+	if m := w.models[model]; m != nil {
+		m.Figures[slices.Index(w.at, d.Figure)].Alarms = uint16(alarm)
+	}
+	return true, nil
 }
 
 // mostUrgent returns the model with the strongest evidence, and whether it has drifted. Models of which only figures

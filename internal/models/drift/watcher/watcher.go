@@ -32,7 +32,9 @@ type Options struct {
 	// Predictions returns the figures of a version's predictions, which are the reference; nil if it has none. It is
 	// only called if the config asks for it.
 	Predictions func(ctx context.Context, model string, version int) (*tidemill.Figures, error)
-	Lag         telemetry.Lag
+	// OpenAlarm returns the number of the alarm of a scorer's figure that the model's facts still have; 0 if there is none.
+	OpenAlarm func(ctx context.Context, model string, d *tidemill.ModelDrifted) (alarm int, err error)
+	Lag       telemetry.Lag
 }
 
 const (

@@ -112,7 +112,8 @@ func newFeed(t testing.TB, publish func(*broker.View)) *feed {
 		t.Fatal(err)
 	}
 	w := newWatcher(Options{Names: names, Scorer: scorer(t), Logger: slog.New(slog.DiscardHandler),
-		Publish: func(_ context.Context, v *broker.View) error { publish(v); return nil }})
+		OpenAlarm: func(context.Context, string, *tidemill.ModelDrifted) (int, error) { return 0, nil },
+		Publish:   func(_ context.Context, v *broker.View) error { publish(v); return nil }})
 	w.refill = time.Now()
 	return &feed{t: t, w: w, offsets: map[string]int64{}, now: time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)}
 }
@@ -190,6 +191,42 @@ func TestASavedWatchGoesOn(t *testing.T) {
 	}
 	if err := newWatcher(a.w.Options).decode(x[:len(x)-1]); err == nil {
 		t.Error("a state without its last byte was read")
+	}
+}
+
+// A watch that has lost its state does not report again what the model's facts still have, and continues its count.
+func TestAWatchWithoutItsStateReportsNothingTwice(t *testing.T) {
+	t.Parallel()
+	var facts []fact
+	var alarms []int
+	f := newFeed(t, func(v *broker.View) {
+		var d tidemill.ModelDrifted
+		if err := json.Unmarshal(v.Data, &d); err != nil {
+			t.Fatal(err)
+		}
+		facts, alarms = append(facts, factOf(v)), append(alarms, d.Alarm)
+	})
+	f.w.OpenAlarm = func(_ context.Context, model string, d *tidemill.ModelDrifted) (int, error) {
+		if model == "intent/bot-1" && d.Scorer == "bots" && d.Version == 3 && d.Figure == tidemill.FigureLabels {
+			return 7, nil
+		}
+		return 0, nil
+	}
+	b := newBot(1)
+	for n := range 2000 {
+		if n == 700 {
+			b.refunds, b.country = 0.5, "NL"
+		}
+		if n == 1500 {
+			b.refunds = 0.1
+		}
+		f.message(b, n)
+		f.w.rest = 1
+		f.tell(t)
+	}
+	want := []fact{{tidemill.TypeModelDrifted, "bot-1", "intent/bot-1", "input.country"}, {tidemill.TypeModelDriftEnded, "bot-1", "intent/bot-1", "labels"}}
+	if !slices.Equal(facts, want) || !slices.Equal(alarms, []int{1, 7}) {
+		t.Errorf("the facts are %v of the alarms %v", facts, alarms)
 	}
 }
 
@@ -336,6 +373,7 @@ func TestModelsThatDriftAreReported(t *testing.T) {
 	kept, err := store.Open(ctx, store.Options{URL: t.TempDir()})
 	must(err)
 	o := Options{Broker: b, Store: kept, Names: names, Scorer: scorer(t), Logger: slog.New(slog.DiscardHandler),
+		OpenAlarm: func(context.Context, string, *tidemill.ModelDrifted) (int, error) { return 0, nil },
 		Publish: func(ctx context.Context, v *broker.View) error {
 			_, err := p.Publish(ctx, tidemill.StreamFacts, v)
 			return err
