@@ -3,6 +3,7 @@ package score
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -165,6 +166,30 @@ func TestManyMissingModelsDelayNoOther(t *testing.T) {
 	healed.Store(true)
 	w.judge(2 * (missing + others))
 	p.parks(0)
+}
+
+// However many models cannot be loaded, the parked event of another key is handled.
+func TestThousandsOfMissingModelsDelayNoOther(t *testing.T) {
+	w := newWorld(t, 1)
+	w.bots(1)
+	p := &process{w: w, fetch: func(string) error { return errAway }}
+	p.start(scorer())
+	w.poll("the model is known", func() bool { return p.m.Known("m/bot-0") })
+	slot := p.m.Slot("m/bot-0")
+	slot.Use()
+	w.poll("its load has failed", func() bool { return slot.Err() != nil })
+	one, of := p.s.newSession(), newAssignment(streamIn, 0, 0)
+	one.asking = slices.Repeat([]*target{{name: "m/bot-0", slot: slot}}, 20_000)
+	of.held = openHeld(w.b, tidemill.ScorerParked("s"), 0, heldOptions{})
+	v := message("other", 1)
+	of.held.hold("other", &v, 0, 0)
+	one.active = []*assignment{of}
+	b := one.newBatch()
+	b.reset(1)
+	w.must(one.takeParked(t.Context(), b))
+	if len(b.items) != 1 || one.crowded {
+		t.Errorf("%d events were taken; crowded: %t", len(b.items), one.crowded)
+	}
 }
 
 // A scorer stops while events wait, and another continues: the events are still there, in

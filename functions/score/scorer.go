@@ -262,7 +262,7 @@ type session struct {
 	queues  []*target     // models that events wait for
 	keeps   []*target     // models that are kept for the batch
 	asking  []*target     // models that are being loaded for parked events
-	room    int           // number of further models that may be loaded for them
+	room    int           // number of further models that may be loaded for them, or unknownRoom
 	crowded bool          // whether there was no room for a model
 	over    chan struct{} // closed when the pipeline has ended
 	seen    uint64        // number of changes of the assignments at the last look

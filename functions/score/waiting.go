@@ -190,12 +190,9 @@ func (s *session) nextDue() (at time.Time, some bool) {
 }
 
 // mostAsked is how many models are loaded at once for parked events. If all were
-// loaded at once, some would be evicted before they are used.
+// loaded at once, some would be evicted before they are used. Models whose load has failed and is tried again do not
+// count: however many they are, they must not keep others from being loaded.
 const mostAsked = 256
-
-// mostFailing bounds the models that have been asked for, including those whose load has failed and is tried again. They take
-// no memory, and must not keep others from being loaded.
-const mostFailing = 16 * mostAsked
 
 // crowdedFor is the time until it is checked again whether more models can be asked for. A failed load does not say so.
 const crowdedFor = time.Second
@@ -346,12 +343,7 @@ func (s *session) takeParked(ctx context.Context, b *batch) error {
 	if s.unread, s.crowded = false, false; s.closing {
 		return nil
 	}
-	s.room = mostAsked
-	for _, t := range s.asking {
-		if t.slot == nil || t.slot.Err() == nil {
-			s.room--
-		}
-	}
+	s.room = unknownRoom
 	for _, t := range s.active {
 		if t.holding = t.held.count() > 0; !t.holding {
 			continue
@@ -397,12 +389,16 @@ func (s *session) addParked(b *batch, t *assignment, e *heldEvent) {
 // model cannot come is opened too, because its events can be handled without it.
 func (s *session) openKeys(t *assignment) {
 	for {
-		if s.room <= 0 || len(s.asking) >= mostFailing {
-			s.crowded = true
-			return
-		}
 		key, some := t.held.nextModelKey()
 		if !some {
+			return
+		}
+		if s.room == unknownRoom {
+			s.room = s.roomNow()
+		}
+		if s.room == 0 {
+			t.held.closeKey(key)
+			s.crowded = true
 			return
 		}
 		k, err := s.cache.entryOf(key)
@@ -415,6 +411,20 @@ func (s *session) openKeys(t *assignment) {
 		}
 		k.target.asked = append(k.target.asked, askedKey{t, key})
 	}
+}
+
+// unknownRoom is the room before it is counted, which is only done if a key needs it: there may be very many models.
+const unknownRoom = -1
+
+// roomNow returns how many further models may be loaded for parked events.
+func (s *session) roomNow() int {
+	room := mostAsked
+	for _, t := range s.asking {
+		if t.slot == nil || t.slot.Err() == nil {
+			room--
+		}
+	}
+	return max(room, 0)
 }
 
 // available reports whether a model need not be waited for. It keeps a model that has just
