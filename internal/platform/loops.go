@@ -124,7 +124,13 @@ func (p *Platform) openCensus(ctx context.Context) error {
 		return nil
 	}
 	inConfig := func(recipe string) bool { _, ok := p.Config().Recipe(recipe); return ok }
-	c, err := runmetrics.Open(ctx, runmetrics.Options{Broker: p.broker, Ledger: p.works.ledger, Recipe: inConfig, Registerer: p.telemetry.Registry(), Logger: p.log})
+	pools := func() (all []string) {
+		for _, pool := range p.Config().Pools {
+			all = append(all, pool.Name)
+		}
+		return all
+	}
+	c, err := runmetrics.Open(ctx, runmetrics.Options{Broker: p.broker, Ledger: p.works.ledger, Recipe: inConfig, Pools: pools, Registerer: p.telemetry.Registry(), Logger: p.log})
 	if err != nil {
 		return fmt.Errorf("count runs and models: %w", err)
 	}

@@ -25,6 +25,7 @@ type Options struct {
 	Broker     *broker.Broker
 	Ledger     *ledger.Ledger
 	Recipe     func(name string) bool // whether the config has a recipe
+	Pools      func() []string        // pools of the config
 	Registerer prometheus.Registerer
 	Logger     *slog.Logger
 }
@@ -101,12 +102,13 @@ const scrapeTimeout = 5 * time.Second
 type stateCollector struct {
 	ledger                   *ledger.Ledger
 	recipe                   func(name string) bool
+	pools                    func() []string
 	log                      *slog.Logger
 	waiting, running, newest *prometheus.Desc
 }
 
 func newStanding(o *Options) *stateCollector {
-	return &stateCollector{ledger: o.Ledger, recipe: o.Recipe, log: o.Logger,
+	return &stateCollector{ledger: o.Ledger, recipe: o.Recipe, pools: o.Pools, log: o.Logger,
 		waiting: prometheus.NewDesc("tidemill_controller_runs_waiting", "Runs that are due and have not begun, or begin again.", []string{"recipe"}, nil),
 		running: prometheus.NewDesc("tidemill_controller_attempts_running", "Attempts that run, or are about to.", []string{"pool"}, nil),
 		newest: prometheus.NewDesc("tidemill_controller_newest_champion_timestamp_seconds",
@@ -129,6 +131,11 @@ func (s *stateCollector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, label)
 	}
 	running, due, err := s.ledger.Used(ctx)
+	if err == nil {
+		for _, pool := range s.pools() {
+			running[pool] += 0 // a pool that is at rest has a number, too
+		}
+	}
 	for pool, n := range running {
 		gauge(s.running, float64(n), pool)
 	}

@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"strings"
 	"testing"
 	"time"
 
@@ -37,11 +38,16 @@ func TestVerdictsAreCounted(t *testing.T) {
 	w.publish(t, tidemill.TypeModelPromoted, "no label: a stranger's", "x")
 	w.publish(t, tidemill.TypeRunRequested, "spam", "asked")
 	w.publish(t, tidemill.TypeModelPromoted, "fraud", "last")
-	want := map[string]float64{"intent promoted": 1, "intent refused": 2, "fraud promoted": 1, "fraud refused": 0, "spam promoted": 0, "spam refused": 0}
+	awaitValues(t, registry, "tidemill_controller_versions_judged_total", map[string]float64{"intent promoted": 1, "intent refused": 2, "fraud promoted": 1, "fraud refused": 0, "spam promoted": 0, "spam refused": 0})
+	awaitValues(t, registry, "tidemill_controller_attempts_running", map[string]float64{"default": 0, "gpu": 0}) // pools at rest
+}
+
+func awaitValues(t *testing.T, registry *prometheus.Registry, metric string, want map[string]float64) {
+	t.Helper()
 	again := time.NewTicker(10 * time.Millisecond)
 	defer again.Stop()
 	late := time.After(scrapeTimeout)
-	for got := verdictCounts(t, registry); !maps.Equal(got, want); got = verdictCounts(t, registry) {
+	for got := valuesOf(t, registry, metric); !maps.Equal(got, want); got = valuesOf(t, registry, metric) {
 		select {
 		case <-again.C:
 		case <-late:
@@ -86,7 +92,8 @@ func open(t *testing.T) *world {
 func (w *world) census(t *testing.T) (*runmetrics.Census, *prometheus.Registry) {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
-	c, err := runmetrics.Open(t.Context(), runmetrics.Options{Broker: w.b, Ledger: w.l, Recipe: func(string) bool { return true }, Registerer: registry, Logger: quiet()})
+	c, err := runmetrics.Open(t.Context(), runmetrics.Options{Broker: w.b, Ledger: w.l, Recipe: func(string) bool { return true },
+		Pools: func() []string { return []string{"default", "gpu"} }, Registerer: registry, Logger: quiet()})
 	must(t, err)
 	return c, registry
 }
@@ -99,18 +106,22 @@ func (w *world) publish(t *testing.T, typ, recipe, id string) {
 	must(t, err)
 }
 
-// verdictCounts returns the counts, by recipe and verdict.
-func verdictCounts(t *testing.T, registry *prometheus.Registry) map[string]float64 {
+// valuesOf returns the numbers of a metric, by the values of its labels.
+func valuesOf(t *testing.T, registry *prometheus.Registry, metric string) map[string]float64 {
 	t.Helper()
 	families, err := registry.Gather()
 	must(t, err)
 	all := map[string]float64{}
 	for _, f := range families {
-		if f.GetName() != "tidemill_controller_versions_judged_total" {
+		if f.GetName() != metric {
 			continue
 		}
 		for _, m := range f.GetMetric() {
-			all[m.GetLabel()[0].GetValue()+" "+m.GetLabel()[1].GetValue()] = m.GetCounter().GetValue()
+			var labels []string
+			for _, l := range m.GetLabel() {
+				labels = append(labels, l.GetValue())
+			}
+			all[strings.Join(labels, " ")] = m.GetCounter().GetValue() + m.GetGauge().GetValue()
 		}
 	}
 	return all
