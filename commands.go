@@ -49,9 +49,10 @@ type LetterReplayData struct {
 // ReplayedData is the data of tidemill.trigger.replayed.
 type ReplayedData struct {
 	Trigger   string `json:"trigger"`
-	Replay    string `json:"replay"`    // id of the command that asked for the replay
-	Delivered int64  `json:"delivered"` // number of events
-	Failed    int64  `json:"failed"`    // number of events that became dead letters
+	Replay    string `json:"replay"`              // id of the command that asked for the replay
+	Delivered int64  `json:"delivered"`           // number of events
+	Failed    int64  `json:"failed"`              // number of events that became dead letters
+	Forgotten int64  `json:"forgotten,omitempty"` // number of events that were not delivered because their keys are forgotten
 	// Left is the number of offsets that were not read, because the trigger was removed
 	// from the config or a stream was created again.
 	Left  int64  `json:"left,omitempty"`

@@ -1,6 +1,7 @@
 package deliver
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -221,7 +222,7 @@ func (d *Dispatcher) endRange(ctx context.Context, act tidemill.Replay, plans ma
 		delete(plans, gone)
 		end.Error = fmt.Sprintf("stream %s was deleted and created again during the replay: its range is gone, and how many of its events were delivered is not known", gone)
 	}
-	matched, err := d.matchedIn(ctx, act, plans)
+	matched, forgotten, err := d.matchedIn(ctx, act, plans)
 	if err != nil {
 		return err
 	}
@@ -229,7 +230,7 @@ func (d *Dispatcher) endRange(ctx context.Context, act tidemill.Replay, plans ma
 	if err != nil {
 		return err
 	}
-	end.Delivered, end.Failed = max(matched-failed, 0), failed
+	end.Delivered, end.Failed, end.Forgotten = max(matched-failed, 0), failed, forgotten
 	v, err := commands.Replayed(d.names, act, end, time.Now())
 	if err != nil {
 		return err
@@ -241,32 +242,53 @@ func (d *Dispatcher) endRange(ctx context.Context, act tidemill.Replay, plans ma
 		d.o.Logger.Error("dispatcher: a replay has ended early; ask for it again", "trigger", act.Trigger, "event", act.ID, "reason", end.Error)
 		return nil
 	}
-	d.o.Logger.Info("dispatcher: a replay has ended", "trigger", act.Trigger, "event", act.ID, "events", end.Delivered, "reason", fmt.Sprintf("%d became dead letters, %d records are left", failed, left))
+	d.o.Logger.Info("dispatcher: a replay has ended", "trigger", act.Trigger, "event", act.ID, "events", end.Delivered, "reason", fmt.Sprintf("%d became dead letters, %d are of forgotten keys, %d records are left", failed, forgotten, left))
 	return nil
 }
 
 // matchedIn counts the events that the replay had to deliver: those of its range that
-// the group has passed and that the trigger wants.
-func (d *Dispatcher) matchedIn(ctx context.Context, act tidemill.Replay, plans map[string]*plan) (n int64, err error) {
+// the group has passed and that the trigger wants. Events whose keys are forgotten by now are counted apart.
+func (d *Dispatcher) matchedIn(ctx context.Context, act tidemill.Replay, plans map[string]*plan) (n, forgotten int64, err error) {
 	var matched []int
 	for stream, ranges := range act.Streams {
 		p := plans[stream]
 		if p == nil {
 			continue
 		}
+		id, err := d.o.Broker.TopicID(ctx, stream)
+		if err != nil {
+			return 0, 0, err
+		}
 		for _, one := range ranges {
+			var unknown error
 			err := d.readRange(ctx, broker.Position{Stream: stream, Partition: one.Partition, Offset: one.From}, one.To, func(in *broker.Incoming) {
-				if matched = p.match(&in.View, matched[:0]); len(matched) > 0 {
+				if matched = p.match(&in.View, matched[:0]); len(matched) == 0 {
+					return
+				}
+				at := broker.Position{Stream: stream, Partition: one.Partition, Offset: in.Offset}
+				passed, err := d.keyPassed(ctx, &in.View, at, topicID(id))
+				switch {
+				case err != nil:
+					unknown = err
+				case passed:
+					forgotten++
+				default:
 					n++
 				}
 			})
-			if err != nil {
-				return 0, err
+			if err := cmp.Or(err, unknown); err != nil {
+				return 0, 0, err
 			}
 		}
 	}
-	return n, nil
+	return n, forgotten, nil
 }
+
+// topicID is the id of the topic of all events of a stream.
+type topicID string
+
+// Topic returns the id.
+func (t topicID) Topic(broker.Position) string { return string(t) }
 
 // letterMargin is how much the clocks of a gateway and of Kafka may differ.
 const letterMargin = 5 * time.Minute

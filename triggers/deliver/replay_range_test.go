@@ -130,6 +130,23 @@ func TestDryRangesEnd(t *testing.T) {
 	}
 }
 
+// Events of a forgotten key are not delivered, and the report counts them apart.
+func TestARangeWithAForgottenKey(t *testing.T) {
+	t.Parallel()
+	w := newInstall(t, 2)
+	to := newSink(t, nil)
+	w.trigger("a", to.url, nil)
+	w.open()
+	w.publish(60, 6)
+	w.waitFor("all have come", func() bool { return to.count() == 60 && w.committed() })
+	w.recordForgotten("k3")
+	w.publish(6, 6) // one more event of each key
+	w.waitFor("these have come", func() bool { return to.count() == 66 && w.committed() })
+	if end := w.waitEnd(w.replayRange("a", 0, w.past(0))); end.Delivered != 56 || end.Forgotten != 10 || end.Failed != 0 || end.Left != 0 {
+		t.Errorf("it ended as %+v", end)
+	}
+}
+
 func TestWhatFailsInARangeIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	w := newInstall(t, 2)

@@ -17,6 +17,7 @@ import (
 	"tidemill.dev/broker"
 	"tidemill.dev/broker/network"
 	"tidemill.dev/config"
+	"tidemill.dev/triggers/commands"
 	"tidemill.dev/triggers/deadletters"
 )
 
@@ -238,11 +239,16 @@ func (d *Dispatcher) passed(i *item) (passed bool, err error) {
 	if i.lost != "" {
 		return false, nil // there is no event to check; its dead letter says so
 	}
-	v, home := &i.event.view, i.part.home
+	home := i.part.home
 	at := broker.Position{Stream: i.part.stream, Partition: i.part.number, Offset: i.ref.source}
-	passed, err = d.commands.Passed(home.ctx, v.Subject, v.Type, at, home.pipeline)
+	return d.keyPassed(home.ctx, &i.event.view, at, home.pipeline)
+}
+
+// keyPassed is passed for an event at a place of its stream.
+func (d *Dispatcher) keyPassed(ctx context.Context, v *broker.View, at broker.Position, lives commands.Lives) (passed bool, err error) {
+	passed, err = d.commands.Passed(ctx, v.Subject, v.Type, at, lives)
 	if !passed && err == nil && string(v.Key) != v.Subject { // the record's key is the partitionkey, if there is one
-		passed, err = d.commands.Passed(home.ctx, string(v.Key), v.Type, at, home.pipeline)
+		passed, err = d.commands.Passed(ctx, string(v.Key), v.Type, at, lives)
 	}
 	return passed, err
 }
