@@ -36,6 +36,7 @@ type GroupRefresher struct {
 	mu     sync.Mutex           // guards joined
 	joined map[string]time.Time // time of the last join of each group
 	every  time.Duration        // interval between two joins of a group, and between two records of a group with members
+	ended  func(string) bool    // whether no consumer needs a group any more, so that Kafka may forget it; nil means none
 }
 
 const (
@@ -67,8 +68,10 @@ func (b *Broker) GroupRefresher(ctx context.Context, every time.Duration) (*Grou
 // Close closes the refresher's connections.
 func (g *GroupRefresher) Close(ctx context.Context) error { return g.p.Close(ctx) }
 
-// Run refreshes the groups until the context ends, while active returns true.
-func (g *GroupRefresher) Run(ctx context.Context, active func() bool) {
+// Run refreshes the groups until the context ends, while active returns true. Kafka may forget a group for which
+// ended returns true, because no consumer needs it any more.
+func (g *GroupRefresher) Run(ctx context.Context, active func() bool, ended func(group string) bool) {
+	g.ended = ended
 	for ctx.Err() == nil {
 		if !active() {
 			_ = retry.Sleep(ctx, activeEvery)
@@ -96,7 +99,9 @@ func (g *GroupRefresher) Pass(ctx context.Context) error {
 	}
 	next := make(chan string, len(groups))
 	for _, group := range groups {
-		next <- group
+		if g.ended == nil || !g.ended(strings.TrimPrefix(group, g.b.names.Group(""))) {
+			next <- group
+		}
 	}
 	close(next)
 	failed := make(chan error, len(groups))

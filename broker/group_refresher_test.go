@@ -67,6 +67,30 @@ func readOnce(t *testing.T, b *Broker, group string) {
 	}
 }
 
+// Kafka may forget a group that no consumer needs any more.
+func TestAGroupThatHasEndedIsNotJoined(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		b, _ := virtualFake(t, slog.DiscardHandler, "prod.events", "prod.dead-letters", "prod.group-offsets")
+		publishOne(t, producer(t, b))
+		readOnce(t, b, "ended")
+		readOnce(t, b, "needed")
+		g, err := b.GroupRefresher(t.Context(), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer g.Close(context.Background())
+		ctx, cancel := context.WithCancel(t.Context())
+		go g.Run(ctx, func() bool { return true }, func(group string) bool { return group == "ended" })
+		time.Sleep(2 * refreshEvery)
+		synctest.Wait()
+		cancel()
+		synctest.Wait()
+		if len(g.joined) != 1 || g.joined["prod.needed"].IsZero() {
+			t.Errorf("the joined groups are %v", g.joined)
+		}
+	})
+}
+
 // A group whose offsets a transaction holds for ever fails a pass, and does not stop it.
 func TestAPassEndsAlthoughTheOffsetsOfAGroupAreUnstable(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {

@@ -94,7 +94,8 @@ func (p *Platform) Controller(ctx context.Context) (*schedule.Controller, error)
 		apply: func(_ context.Context, c *config.Config) error { return k.Apply(c) },
 		check: func(context.Context) api.Check { return checkClock(k.Status()) },
 	})
-	if err := p.refreshGroups(ctx, func() bool { return k.Status().Active }); err != nil {
+	ended := func(group string) bool { return deliver.IsOfEndedReplay(group, asked.Now()) }
+	if err := p.refreshGroups(ctx, func() bool { return k.Status().Active }, ended); err != nil {
 		return nil, err
 	}
 	p.watchRuns(ctx, func() bool { return k.Status().Active })
@@ -105,15 +106,15 @@ func (p *Platform) Controller(ctx context.Context) (*schedule.Controller, error)
 	return k, nil
 }
 
-// refreshGroups keeps Kafka from forgetting our consumer groups until the stop order ends it. Only the
-// active controller does it, because one is enough.
-func (p *Platform) refreshGroups(ctx context.Context, active func() bool) error {
+// refreshGroups keeps Kafka from forgetting our consumer groups, but not those that have ended, until the stop order
+// ends it. Only the active controller does it, because one is enough.
+func (p *Platform) refreshGroups(ctx context.Context, active func() bool, ended func(group string) bool) error {
 	k, err := p.broker.GroupRefresher(ctx, 0)
 	if err != nil {
 		return err
 	}
 	p.AtStop(Consumers, "the refresher of consumer groups", k.Close)
-	p.untilStop(ctx, Consumers, "the refreshing of consumer groups", func(ctx context.Context) { k.Run(ctx, active) })
+	p.untilStop(ctx, Consumers, "the refreshing of consumer groups", func(ctx context.Context) { k.Run(ctx, active, ended) })
 	return nil
 }
 

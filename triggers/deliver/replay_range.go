@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"tidemill.dev"
 	"tidemill.dev/broker"
 	"tidemill.dev/config"
+	"tidemill.dev/triggers/commands"
 )
 
 // rangeReplay sends a past range of a stream's events to one trigger, together with the
@@ -57,6 +59,12 @@ func addressOf(at broker.Position) address { return address{at.Stream, at.Partit
 
 // replayGroup is the group of a trigger's replay.
 func replayGroup(act string) string { return "replay." + act }
+
+// IsOfEndedReplay reports whether a group is that of a replay that is not under way any more. A dispatcher joins the group
+// only between the command and the report of the replay's end.
+func IsOfEndedReplay(group string, now *commands.State) bool {
+	return strings.HasPrefix(group, replayGroup("")) && !slices.ContainsFunc(now.Replays(), func(r tidemill.Replay) bool { return replayGroup(r.ID) == group })
+}
 
 // newRangeReplay returns a replay that has not started.
 func newRangeReplay(d *Dispatcher, act tidemill.Replay, terms map[string]*triggerSettings) *rangeReplay {

@@ -324,6 +324,29 @@ func (d *Dispatcher) waitingPast(trigger string) int {
 	return s.past.n
 }
 
+// A replay needs its group until its end is reported, also while the trigger is paused.
+func TestTheGroupOfAReplayEnds(t *testing.T) {
+	s := &commands.State{}
+	for n, c := range []struct {
+		typ, id, data string
+		ended         bool // whether the group of r1 has ended afterwards
+	}{
+		{tidemill.TypeSchedulePaused, "c0", `{}`, true}, // its request is not known
+		{tidemill.TypeTriggerReplayRequested, "r1", `{"trigger":"a"}`, false},
+		{tidemill.TypeTriggerPaused, "c2", `{}`, false},
+		{tidemill.TypeTriggerReplayed, "c3", `{"replay":"r2"}`, false},
+		{tidemill.TypeTriggerReplayed, "c4", `{"replay":"r1"}`, true},
+	} {
+		s.Apply(commands.Command{Offset: int64(n), ID: c.id, Type: c.typ, Subject: "a", Data: []byte(c.data)})
+		if got := IsOfEndedReplay(replayGroup("r1"), s.Clone()); got != c.ended {
+			t.Errorf("after %s %s: %v", c.typ, c.data, got)
+		}
+	}
+	if IsOfEndedReplay(tidemill.TriggersGroup("events"), s) {
+		t.Error("the group of a stream has ended")
+	}
+}
+
 func TestPassOver(t *testing.T) {
 	of := tidemill.Range{From: 10, To: 20}
 	for name, c := range map[string]struct {
