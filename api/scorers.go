@@ -127,10 +127,14 @@ type Rescored struct {
 	Records  int64             `json:"records"` // number of records in the range
 	Left     int64             `json:"left"`    // records left; the caller repeats the request with Resume until Left is 0
 	Scored   int64             `json:"scored"`
-	Passed   int64             `json:"passed"`   // events that the scorer does not score
-	Skipped  int64             `json:"skipped"`  // events that were scored before an interruption
-	Unscored int64             `json:"unscored"` // events that no model could score
-	Reasons  map[string]string `json:"reasons"`  // reasons for some of the events without a score, by position
+	Passed   int64             `json:"passed"`            // events that the scorer does not score
+	Skipped  int64             `json:"skipped"`           // events that were scored before an interruption
+	Unscored int64             `json:"unscored"`          // events that no model could score
+	Deleted  int64             `json:"deleted,omitempty"` // records that retention deleted before they were read
+	Reasons  map[string]string `json:"reasons"`           // reasons for some of the events without a score, by position
+	// Since is the time of the first event that is there, in the answer to a new request that asks for earlier ones. Retention has
+	// deleted those. It is the latest time of all partitions.
+	Since time.Time `json:"since,omitzero"`
 }
 
 // ScorerLabels says where the truth about a scorer's answers arrives, and how a label finds its answer.

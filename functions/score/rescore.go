@@ -48,6 +48,7 @@ type Rescored struct {
 	Passed   int64             `json:"passed"`            // records that are not events for the scorer
 	Skipped  int64             `json:"skipped"`           // events that were scored before the interruption
 	Unscored int64             `json:"unscored"`          // events that no model could score
+	Deleted  int64             `json:"deleted,omitempty"` // records that retention deleted before they were read
 	Reasons  map[string]string `json:"reasons,omitempty"` // reasons for some of these, by position
 }
 

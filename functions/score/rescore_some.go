@@ -25,8 +25,10 @@ func (r *rescore) scoreNext(ctx context.Context, s *rescoreRange) error {
 	b.reset(b.seq + 1)
 	b.stamp = time.Now().UTC().AppendFormat(b.stamp[:0], time.RFC3339Nano)
 	t := newAssignment(r.Config.From, s.partition, s.partition%r.to)
+	first := s.end // offset of the first record that is read
 	next, err := r.Broker.Read(ctx, broker.Position{Stream: r.Config.From, Partition: s.partition, Offset: s.next}, rescoreBytes, func(e *broker.Incoming) bool {
 		if e.Offset >= s.next && e.Offset < s.end {
+			first = min(first, e.Offset)
 			r.choose(b, e, t)
 		}
 		return e.Offset < s.end
@@ -36,6 +38,9 @@ func (r *rescore) scoreNext(ctx context.Context, s *rescoreRange) error {
 	}
 	if next <= s.next {
 		return r.handleEmptyRead(ctx, s)
+	}
+	if err := r.countDeleted(ctx, s, min(first, next)); err != nil {
+		return err
 	}
 	for next = min(next, s.end); ; {
 		b.sort()
@@ -60,6 +65,24 @@ func (r *rescore) scoreNext(ctx context.Context, s *rescoreRange) error {
 			r.add(b, item{v: it.v, offset: it.offset, delivery: it.delivery})
 		}
 	}
+}
+
+// countDeleted counts the records of a range that retention has deleted, given the offset of the first that was read.
+// Markers of transactions take offsets, too.
+func (r *rescore) countDeleted(ctx context.Context, s *rescoreRange, first int64) error {
+	if first == s.next {
+		return nil
+	}
+	starts, err := r.Broker.Places(ctx, r.Config.From, broker.Earliest())
+	if err != nil {
+		return err
+	}
+	for _, p := range starts {
+		if p.Partition == s.partition {
+			r.told.Deleted += max(min(p.Offset, first)-s.next, 0)
+		}
+	}
+	return nil
 }
 
 // firstWithoutRoom returns the index of the first item for whose answer the batch had no room; -1 if there is none. The later

@@ -113,6 +113,22 @@ func TestARescoringIsResumed(t *testing.T) {
 	}
 }
 
+// Events of the range that retention deletes before they are read are counted, not those after it.
+func TestARescoringCountsWhatRetentionDeleted(t *testing.T) {
+	w := newWorld(t, 2)
+	w.bots(5)
+	w.publish(batchOf(0, 100, 5)...)
+	p := w.addOutputs()
+	o := p.rescoring(VersionChampion)
+	w.publish(batchOf(100, 50, 5)...)
+	w.must(w.b.DeleteBelow(t.Context(), []broker.Position{{Stream: streamIn, Partition: o.Ranges[0].Partition, Offset: o.Ranges[0].To + 1},
+		{Stream: streamIn, Partition: o.Ranges[1].Partition, Offset: o.Ranges[1].To - 7}}))
+	done, err := Rescore(t.Context(), o)
+	if err != nil || done.Scored != 7 || done.Deleted != 93 || done.Records != 100 || done.Left != 0 {
+		t.Errorf("%+v, %v", done, err)
+	}
+}
+
 // A new rescoring under a given id is continued if it is asked for again, because the first answer may be lost.
 func TestARescoringIsAskedForTwice(t *testing.T) {
 	w := newWorld(t, 3)

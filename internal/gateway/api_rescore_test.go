@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
 	"tidemill.dev"
 	"tidemill.dev/api"
+	"tidemill.dev/broker"
 	"tidemill.dev/broker/embedded"
 	"tidemill.dev/config"
 )
@@ -33,7 +35,7 @@ func TestAStreamIsScoredOnceMore(t *testing.T) {
 	t.Parallel()
 	w := newWorldOf(t, testConfig+scorersOfTests, embedded.Options{}, func(o *Options) { o.Rescore = echoRescore })
 	for _, id := range []string{"1", "2", "3"} {
-		w.wantStatus(w.post("/streams/messages", "{}", eventHeaders(id)...), http.StatusAccepted)
+		w.wantStatus(w.post("/streams/messages", "{}", eventHeaders(id, "ce-subject", "bot-42")...), http.StatusAccepted)
 	}
 	const path = "/api/v1/scorers/intents/rescore"
 	var done api.Rescored
@@ -63,6 +65,22 @@ func TestAStreamIsScoredOnceMore(t *testing.T) {
 	tell(`{"resume": "abc"}`, api.HeaderIdempotencyKey, "k")
 	if done.ID != "intentsabc" {
 		t.Errorf("%+v", done)
+	}
+	ends, err := w.broker.Ends(t.Context(), "messages")
+	w.must(err)
+	ends = slices.DeleteFunc(ends, func(p broker.Position) bool { return p.Offset < 3 })
+	if len(ends) != 1 {
+		t.Fatalf("the events are not in one partition: %v", ends)
+	}
+	for _, deleted := range []int64{0, 2} {
+		ends[0].Offset = deleted
+		w.must(w.broker.DeleteBelow(t.Context(), ends))
+		for from, earlier := range map[string]bool{"beginning": false, "0": true, "-1h": true, "end": false} {
+			tell(`{"from": "` + from + `", "toStream": "events"}`)
+			if done.Since.IsZero() == (earlier && deleted > 0) {
+				t.Errorf("from %s, after retention has deleted %d events: %+v", from, deleted, done)
+			}
+		}
 	}
 	for body, says := range map[string]string{`{"toStream": "events"}`: "from", `{"from": "-1h"}`: "toStream", `{"from": "-1h", "toStream": "no"}`: "toStream",
 		`{"from": "soon", "toStream": "events"}`: "soon", `{"resume": "abc", "from": "-1h"}`: "leave out the others", `{"form": 1}`: "form"} {

@@ -17,6 +17,7 @@ import (
 	"tidemill.dev/api"
 	"tidemill.dev/broker"
 	"tidemill.dev/broker/cehttp"
+	"tidemill.dev/broker/follow"
 	"tidemill.dev/config"
 	"tidemill.dev/internal/gateway/access"
 	"tidemill.dev/internal/ops/status"
@@ -237,7 +238,7 @@ func (g *Gateway) rescore(w http.ResponseWriter, r *request) *api.Problem {
 	if key := r.Header.Get(api.HeaderIdempotencyKey); id == "" && key != "" {
 		id = ask.ID(c.Name, key)
 	}
-	ranges, p := g.rescoreRanges(r.Context(), &c, &ask)
+	ranges, since, p := g.rescoreRanges(r.Context(), &c, &ask)
 	if p != nil {
 		return p
 	}
@@ -251,28 +252,63 @@ func (g *Gateway) rescore(w http.ResponseWriter, r *request) *api.Problem {
 	if err != nil {
 		return g.scoreProblem(r.Context(), c.Name, err)
 	}
+	done.Since = since
 	writeJSON(w, http.StatusOK, done)
 	return nil
 }
 
 // rescoreRanges converts the times and offsets in a request for a new rescore into ranges of
-// offsets.
-func (g *Gateway) rescoreRanges(ctx context.Context, c *config.Scorer, ask *api.RescoreAsk) ([]tidemill.Range, *api.Problem) {
+// offsets. since is as in [api.Rescored].
+func (g *Gateway) rescoreRanges(ctx context.Context, c *config.Scorer, ask *api.RescoreAsk) (ranges []tidemill.Range, since time.Time, p *api.Problem) {
 	if ask.Resume != "" {
 		if ask.From+ask.To+ask.Version+ask.ToStream != "" {
-			return nil, badParameter("resume", "it continues with the settings of the first request: leave out the others")
+			return nil, since, badParameter("resume", "it continues with the settings of the first request: leave out the others")
 		}
-		return nil, nil
+		return nil, since, nil
 	}
 	if _, known := g.opt.Config().Stream(ask.ToStream); !known {
-		return nil, badParameter("toStream", "give a stream of the config for the answers")
+		return nil, since, badParameter("toStream", "give a stream of the config for the answers")
 	}
 	ask.Version = orElse(ask.Version, tidemill.WhichChampion)
-	ranges, p := g.rangesOf(ctx, []string{c.From}, api.ReplayAsk{From: ask.From, To: ask.To})
+	all, p := g.rangesOf(ctx, []string{c.From}, api.ReplayAsk{From: ask.From, To: ask.To})
 	if p != nil {
-		return nil, p
+		return nil, since, p
 	}
-	return ranges[c.From], nil
+	since, err := g.keptSince(ctx, c.From, ask.From)
+	if err != nil {
+		return nil, since, g.kafkaProblem(ctx, fmt.Errorf("find the first events of stream %s: %w", c.From, err))
+	}
+	return all[c.From], since, nil
+}
+
+// keptSince returns the latest time of the first events of all partitions where retention may have deleted events from the
+// given place on; zero if there is none.
+func (g *Gateway) keptSince(ctx context.Context, stream, from string) (since time.Time, err error) {
+	start, err := follow.ParseFrom(from, time.Now())
+	if err != nil || start == broker.Earliest() {
+		return since, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, g.opt.Limits.Look)
+	defer cancel()
+	at, err := g.opt.Broker.Places(ctx, stream, start)
+	if err != nil {
+		return since, err
+	}
+	starts, err := g.opt.Broker.Places(ctx, stream, broker.Earliest())
+	for i := range min(len(at), len(starts)) {
+		if starts[i].Offset == 0 || at[i].Offset > starts[i].Offset {
+			continue
+		}
+		if _, err := g.opt.Broker.Read(ctx, starts[i], 1, func(e *broker.Incoming) bool {
+			if e.Time.After(since) {
+				since = e.Time.UTC()
+			}
+			return false
+		}); err != nil {
+			return since, err
+		}
+	}
+	return since, err
 }
 
 // Unanswered is the error of an event that a champion cannot score, even in a retry.

@@ -150,7 +150,8 @@ func (p *Platform) rescorePart(ctx context.Context, c config.Scorer, ask api.Res
 	case err != nil && !errors.Is(err, errEnough):
 		return api.Rescored{}, err
 	}
-	told := api.Rescored(done)
+	told := api.Rescored{ID: done.ID, Records: done.Records, Left: done.Left, Scored: done.Scored, Passed: done.Passed, Skipped: done.Skipped,
+		Unscored: done.Unscored, Deleted: done.Deleted, Reasons: done.Reasons}
 	if told.Reasons == nil {
 		told.Reasons = map[string]string{}
 	}

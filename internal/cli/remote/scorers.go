@@ -414,6 +414,10 @@ func (r *rescore) do(ctx context.Context, c *call) error {
 func add(all, part *api.Rescored) {
 	all.ID, all.Records, all.Left = part.ID, part.Records, part.Left
 	all.Scored, all.Passed, all.Skipped, all.Unscored = all.Scored+part.Scored, all.Passed+part.Passed, all.Skipped+part.Skipped, all.Unscored+part.Unscored
+	all.Deleted += part.Deleted
+	if !part.Since.IsZero() {
+		all.Since = part.Since
+	}
 	for at, why := range part.Reasons {
 		if len(all.Reasons) < shownReasons {
 			all.Reasons[at] = why
@@ -428,12 +432,15 @@ func tellRescored(w io.Writer, all *api.Rescored) error {
 	for _, other := range []struct {
 		n    int64
 		text string
-	}{{all.Skipped, "answered before"}, {all.Passed, "not for this scorer"}, {all.Unscored, "not answered"}} {
+	}{{all.Skipped, "answered before"}, {all.Passed, "not for this scorer"}, {all.Unscored, "not answered"}, {all.Deleted, "deleted by retention"}} {
 		if other.n > 0 {
 			fmt.Fprintf(w, ", %s %s", show.Thousands(other.n), other.text)
 		}
 	}
 	fmt.Fprintf(w, "; the answers come from source …/rescore/%s\n", show.Harmless(all.ID))
+	if !all.Since.IsZero() {
+		fmt.Fprintf(w, "retention has deleted events before %s; they have no answers\n", all.Since.UTC().Format(time.RFC3339))
+	}
 	for _, at := range slices.Sorted(maps.Keys(all.Reasons)) {
 		if _, err := fmt.Fprintf(w, "  %s: %s\n", show.Harmless(at), show.Harmless(all.Reasons[at])); err != nil {
 			return err

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/url"
 	"strconv"
+	"time"
 
 	"tidemill.dev"
 	"tidemill.dev/api"
@@ -223,6 +224,12 @@ func readRescore(body []byte) (outcome, error) {
 	o := outcome{Sentence: fmt.Sprintf("%s events scored, %s without a score, %s of %s left.", count(done.Scored), count(done.Unscored), count(done.Left), count(done.Records))}
 	for at, reason := range done.Reasons {
 		o.Rows = append(o.Rows, outcomeRow{Name: at, Says: reason, Refused: true})
+	}
+	if done.Deleted > 0 {
+		o.Sentence += fmt.Sprintf(" Retention has deleted %s.", count(done.Deleted))
+	}
+	if !done.Since.IsZero() {
+		o.Sentence += " Retention has deleted events before " + done.Since.UTC().Format(time.RFC3339) + "."
 	}
 	if done.Left > 0 {
 		o.More = &actionLink{Title: "Continue…", URL: "resume=" + url.QueryEscape(done.ID)}
