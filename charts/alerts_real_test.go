@@ -100,6 +100,11 @@ func faults() []fault {
 			`tidemill_controller_attempts_running{pool="default"}`: "1x29 0x150"},
 			59, 60, map[string]string{"severity": "critical", "recipe": "intent"},
 			"Runs of intent have waited for 30m, and nothing has started."},
+		{"nothing runs, and some scrapes fail", "TidemillNothingStarts", map[string]string{
+			`tidemill_controller_runs_waiting{recipe="intent"}`:    "2x39 stale stale 2x150",
+			`tidemill_controller_attempts_running{pool="default"}`: "1x29 0x9 stale stale 0x150"},
+			59, 60, map[string]string{"severity": "critical", "recipe": "intent"},
+			"Runs of intent have waited for 30m, and nothing has started."},
 		{"the ledger stops", "TidemillLedgerStopped", map[string]string{
 			`tidemill_ledger_stopped{pod="a"}`: "0x29 1x150"},
 			30, 31, map[string]string{"severity": "critical"}, "The ledger decides nothing until a person has acted."},

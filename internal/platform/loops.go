@@ -124,14 +124,17 @@ func (p *Platform) openCensus(ctx context.Context) error {
 	if p.works == nil || p.telemetry == nil {
 		return nil
 	}
-	inConfig := func(recipe string) bool { _, ok := p.Config().Recipe(recipe); return ok }
-	pools := func() (all []string) {
-		for _, pool := range p.Config().Pools {
-			all = append(all, pool.Name)
+	inConfig := func() (recipes, pools []string) {
+		c := p.Config()
+		for _, r := range c.Recipes {
+			recipes = append(recipes, r.Name)
 		}
-		return all
+		for _, pool := range c.Pools {
+			pools = append(pools, pool.Name)
+		}
+		return recipes, pools
 	}
-	c, err := runmetrics.Open(ctx, runmetrics.Options{Broker: p.broker, Ledger: p.works.ledger, Recipe: inConfig, Pools: pools, Registerer: p.telemetry.Registry(), Logger: p.log})
+	c, err := runmetrics.Open(ctx, runmetrics.Options{Broker: p.broker, Ledger: p.works.ledger, InConfig: inConfig, Registerer: p.telemetry.Registry(), Logger: p.log})
 	if err != nil {
 		return fmt.Errorf("count runs and models: %w", err)
 	}

@@ -49,7 +49,8 @@
     runbook_url: {{ $book }}/dead-letters.md
 - alert: TidemillNothingStarts
   expr: >-
-    max by (recipe) (tidemill_controller_runs_waiting{ {{- $s }}}) > 0 unless on () max(tidemill_controller_attempts_running{ {{- $s }}}) > 0
+    max by (recipe) (last_over_time(tidemill_controller_runs_waiting{ {{- $s }}}[5m])) > 0
+    unless on () max(last_over_time(tidemill_controller_attempts_running{ {{- $s }}}[5m])) > 0
   for: {{ $v.waiting }}
   labels: {severity: critical}
   annotations:

@@ -24,8 +24,7 @@ import (
 type Options struct {
 	Broker     *broker.Broker
 	Ledger     *ledger.Ledger
-	Recipe     func(name string) bool // whether the config has a recipe
-	Pools      func() []string        // pools of the config
+	InConfig   func() (recipes, pools []string) // names in the config
 	Registerer prometheus.Registerer
 	Logger     *slog.Logger
 }
@@ -101,14 +100,13 @@ const scrapeTimeout = 5 * time.Second
 // stateCollector computes the states of runs and models at each scrape.
 type stateCollector struct {
 	ledger                   *ledger.Ledger
-	recipe                   func(name string) bool
-	pools                    func() []string
+	inConfig                 func() (recipes, pools []string)
 	log                      *slog.Logger
 	waiting, running, newest *prometheus.Desc
 }
 
 func newStanding(o *Options) *stateCollector {
-	return &stateCollector{ledger: o.Ledger, recipe: o.Recipe, pools: o.Pools, log: o.Logger,
+	return &stateCollector{ledger: o.Ledger, inConfig: o.InConfig, log: o.Logger,
 		waiting: prometheus.NewDesc("tidemill_controller_runs_waiting", "Runs that are due and have not begun, or begin again.", []string{"recipe"}, nil),
 		running: prometheus.NewDesc("tidemill_controller_attempts_running", "Attempts that run, or are about to.", []string{"pool"}, nil),
 		newest: prometheus.NewDesc("tidemill_controller_newest_champion_timestamp_seconds",
@@ -131,9 +129,13 @@ func (s *stateCollector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, label)
 	}
 	running, due, err := s.ledger.Used(ctx)
-	if err == nil {
-		for _, pool := range s.pools() {
-			running[pool] += 0 // a pool that is at rest has a number, too
+	recipes, pools := s.inConfig()
+	if err == nil { // what is at rest has a number, too
+		for _, name := range recipes {
+			due[name] += 0
+		}
+		for _, name := range pools {
+			running[name] += 0
 		}
 	}
 	for pool, n := range running {
@@ -144,7 +146,7 @@ func (s *stateCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 	newest, alsoErr := s.ledger.NewestChampions(ctx)
 	for recipe, at := range newest {
-		if !s.recipe(recipe) { // its models stay, and no run makes newer ones
+		if !slices.Contains(recipes, recipe) { // its models stay, and no run makes newer ones
 			continue
 		}
 		gauge(s.newest, float64(at.UnixMilli())/1000, recipe)

@@ -39,7 +39,8 @@ func TestVerdictsAreCounted(t *testing.T) {
 	w.publish(t, tidemill.TypeRunRequested, "spam", "asked")
 	w.publish(t, tidemill.TypeModelPromoted, "fraud", "last")
 	awaitValues(t, registry, "tidemill_controller_versions_judged_total", map[string]float64{"intent promoted": 1, "intent refused": 2, "fraud promoted": 1, "fraud refused": 0, "spam promoted": 0, "spam refused": 0})
-	awaitValues(t, registry, "tidemill_controller_attempts_running", map[string]float64{"default": 0, "gpu": 0}) // pools at rest
+	awaitValues(t, registry, "tidemill_controller_attempts_running", map[string]float64{"default": 0, "gpu": 0})
+	awaitValues(t, registry, "tidemill_controller_runs_waiting", map[string]float64{"intent": 0})
 }
 
 func awaitValues(t *testing.T, registry *prometheus.Registry, metric string, want map[string]float64) {
@@ -92,8 +93,8 @@ func open(t *testing.T) *world {
 func (w *world) census(t *testing.T) (*runmetrics.Census, *prometheus.Registry) {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
-	c, err := runmetrics.Open(t.Context(), runmetrics.Options{Broker: w.b, Ledger: w.l, Recipe: func(string) bool { return true },
-		Pools: func() []string { return []string{"default", "gpu"} }, Registerer: registry, Logger: quiet()})
+	c, err := runmetrics.Open(t.Context(), runmetrics.Options{Broker: w.b, Ledger: w.l,
+		InConfig: func() (recipes, pools []string) { return []string{"intent"}, []string{"default", "gpu"} }, Registerer: registry, Logger: quiet()})
 	must(t, err)
 	return c, registry
 }
