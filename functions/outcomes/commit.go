@@ -191,15 +191,18 @@ type output struct {
 	now     func() time.Time
 
 	outcomes, letters []broker.View
+	bytes             int    // of all of them
 	memory            []byte // of one outcome's data
 }
 
 // text returns bytes as text without a copy.
 func text(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
-func (o *output) clear() { o.outcomes, o.letters = o.outcomes[:0], o.letters[:0] }
+func (o *output) clear() { o.outcomes, o.letters, o.bytes = o.outcomes[:0], o.letters[:0], 0 }
 
 func (o *output) size() int { return len(o.outcomes) + len(o.letters) }
+
+func (o *output) isFull() bool { return o.size() >= mostOutputs || o.bytes >= mostBytes }
 
 // source is the source of the outcomes.
 func (o *output) source() string { return sourceOf(o.names, o.match.scorer) }
@@ -224,9 +227,11 @@ func (o *output) outcome(a *answer, l *label, before string) (tooLarge int) {
 	v.Extensions = slices.DeleteFunc(ext[:], func(x broker.Attribute) bool { return x.Value == "" })
 	o.memory = o.appendData(o.memory[:0], a, l, before)
 	v.Data = o.memory
-	if bytes := parked.Size(&v); bytes > mostSent {
+	bytes := parked.Size(&v)
+	if bytes > mostSent {
 		return bytes
 	}
+	o.bytes += bytes
 	o.outcomes = append(o.outcomes, v.Clone())
 	return 0
 }
@@ -355,5 +360,6 @@ func (o *output) lost(stream string, partition int32, from, last int64, record *
 func (o *output) addLetter(v *broker.View) {
 	v.Source = o.source()
 	v.Extensions = slices.DeleteFunc(v.Extensions, func(x broker.Attribute) bool { return x.Name == tidemill.AttrTrigger })
+	o.bytes += parked.Size(v)
 	o.letters = append(o.letters, v.Clone())
 }

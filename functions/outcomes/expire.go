@@ -82,7 +82,7 @@ const firstRead, largestRead = 64 << 10, 1 << 20
 // more than a wait ahead belongs to no record of the present. It expires at once, because it would stop the partition.
 func (s *session) expirePartition(ctx context.Context, in *input, partition int32, now int64) error {
 	in.done[partition] = min(in.done[partition], in.read[partition]) // the stream may have been made again
-	for bytes := firstRead; in.done[partition] < in.read[partition] && in.due[partition] < s.expired && s.out.size() < mostOutputs; bytes = min(2*bytes, largestRead) {
+	for bytes := firstRead; in.done[partition] < in.read[partition] && in.due[partition] < s.expired && !s.out.isFull(); bytes = min(2*bytes, largestRead) {
 		from := in.done[partition]
 		young, first := false, int64(-1)
 		var failed error
@@ -100,7 +100,7 @@ func (s *session) expirePartition(ctx context.Context, in *input, partition int3
 				failed = in.expire(&e.View, position{partition, e.Offset}, ms)
 			}
 			in.done[partition] = e.Offset + 1
-			return failed == nil
+			return failed == nil && !s.out.isFull()
 		})
 		if err == nil {
 			err = failed
@@ -113,7 +113,7 @@ func (s *session) expirePartition(ctx context.Context, in *input, partition int3
 				return err
 			}
 		}
-		if young {
+		if young || s.out.isFull() {
 			return nil
 		}
 		in.done[partition] = max(in.done[partition], min(next, in.read[partition]))

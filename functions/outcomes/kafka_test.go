@@ -19,6 +19,7 @@ import (
 
 	"tidemill.dev"
 	"tidemill.dev/broker"
+	"tidemill.dev/config"
 )
 
 func TestLabelsFindTheirAnswers(t *testing.T) {
@@ -243,6 +244,62 @@ func TestABatchEndsWhenTheIndexIsFull(t *testing.T) {
 		if s.index.isFull() {
 			t.Fatalf("batch %d leaves a full index", times)
 		}
+	}
+}
+
+// A transaction is bounded by bytes, also if the labels of many large answers are in one delivery, or if their waits end together.
+func TestATransactionIsBoundedByBytes(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]config.Scorer{"labels": scorer(time.Hour, ""), "waits": scorer(time.Millisecond, "legit")} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			o := w.options(c)
+			s, err := open(t.Context(), o)
+			w.must(err)
+			defer func() { w.must(s.close(context.Background())) }()
+			const answers = 18
+			publish := func(stream string, event func(n int) broker.View) {
+				for n := range answers {
+					v := event(n)
+					w.p.Send(t.Context(), stream, &v, func(_ broker.Receipt, err error) { w.must(err) })
+				}
+				w.must(w.p.Flush(t.Context()))
+			}
+			publish(streamAnswers, func(n int) broker.View {
+				v := answerEvent(w.names, n, "k", "legit")
+				v.Data = fmt.Appendf(nil, `{"label":"legit","text":%q}`, strings.Repeat("x", 900<<10))
+				return v
+			})
+			for s.join.n.answers < answers {
+				w.must(s.gather(t.Context(), patience))
+			}
+			if c.Labels.Missing == "" {
+				publish(streamLabels, func(n int) broker.View {
+					v := labelEvent("l"+strconv.Itoa(n), n, "fraud")
+					v.Subject = "k" // so that one partition, and one delivery, has all
+					return v
+				})
+			}
+			for again, found := true, 0; found < answers; {
+				w.must(s.gather(t.Context(), 10*time.Millisecond))
+				w.must(s.expire(t.Context(), time.Now()))
+				if s.out.bytes > mostBytes+mostSent {
+					t.Fatalf("a transaction has %d bytes", s.out.bytes)
+				}
+				found += len(s.out.outcomes)
+				w.must(s.commit(t.Context(), false))
+				if again && found > 0 { // the next owner continues within the delivery
+					again = false
+					w.must(s.close(t.Context()))
+					s, err = open(t.Context(), o)
+					w.must(err)
+				}
+			}
+			if n := len(w.outcomes()); n != answers {
+				t.Errorf("%d outcomes, want %d", n, answers)
+			}
+		})
 	}
 }
 

@@ -72,6 +72,8 @@ type session struct {
 	asked    *commands.Follower // which keys were forgotten
 	topic    string             // id of the topic of the answers
 	consumer *broker.Consumer   // of both streams
+	rest     *broker.Delivery   // delivery of which a full transaction left events; nil if there is none
+	taken    int                // number of its events that were taken
 	index    *index
 	join     *joiner
 	out      *output
@@ -194,6 +196,7 @@ func (s *session) close(ctx context.Context) (err error) {
 const (
 	mostBatch   = 16 << 10             // events of a transaction
 	mostOutputs = 8 << 10              // its outcomes and dead letters
+	mostBytes   = 12 << 20             // their bytes; the last event may add the outcomes of a full entry
 	together    = 2 * time.Millisecond // wait for further events of a batch
 	tellEvery   = time.Minute          // between log lines about crowded values
 	markEvery   = time.Second          // between transactions that have only positions
@@ -231,33 +234,40 @@ func (s *session) run(ctx context.Context) error {
 
 // gather takes the events that have arrived, up to a batch, or until the index is full. It waits for the first one.
 func (s *session) gather(ctx context.Context, wait time.Duration) error {
-	for taken := 0; taken < mostBatch && s.out.size() < mostOutputs && !s.index.isFull(); wait = together {
-		limited, cancel := context.WithTimeout(ctx, wait)
-		d, err := s.consumer.Poll(limited)
-		cancel()
-		if err != nil {
-			if limited.Err() != nil && !errors.Is(err, broker.ErrClosed) {
-				break // nothing arrives
+	for taken := 0; taken < mostBatch && !s.isFull(); wait = together {
+		if s.rest == nil {
+			limited, cancel := context.WithTimeout(ctx, wait)
+			d, err := s.consumer.Poll(limited)
+			cancel()
+			if err != nil {
+				if limited.Err() != nil && !errors.Is(err, broker.ErrClosed) {
+					break // nothing arrives
+				}
+				return err
 			}
+			s.rest, s.taken = d, 0
+		}
+		before := s.taken
+		if err := s.take(ctx, s.rest); err != nil {
 			return err
 		}
-		taken += len(d.Events)
-		in := s.answers
-		if d.Stream == s.labels.stream {
-			in = s.labels
-		}
-		err = s.take(ctx, in, d)
-		d.Done()
-		if err != nil {
-			return err
+		taken += s.taken - before
+		if s.taken == len(s.rest.Events) {
+			s.rest.Done()
+			s.rest = nil
 		}
 	}
 	return nil
 }
 
-// take takes the events of a delivery.
-func (s *session) take(ctx context.Context, in *input, d *broker.Delivery) error {
-	for i := range d.Events {
+// isFull reports whether a commit must follow before more events are taken.
+func (s *session) isFull() bool { return s.out.isFull() || s.index.isFull() }
+
+// take takes the events of a delivery, or some of them if these fill the transaction.
+func (s *session) take(ctx context.Context, d *broker.Delivery) error {
+	in := s.inputOf(d.Stream)
+	for ; s.taken < len(d.Events) && !s.isFull(); s.taken++ {
+		i := s.taken
 		e := &d.Events[i]
 		if e.Err != nil {
 			next := d.Next()
@@ -315,13 +325,22 @@ func (s *session) beginAgain(in *input, partition int32, from int64) {
 // moveRead moves the offsets of both streams past the events that were taken.
 func (s *session) moveRead() {
 	for _, p := range s.consumer.Positions() {
-		in := s.answers
-		if p.Stream == s.labels.stream {
-			in = s.labels
-		}
+		in := s.inputOf(p.Stream)
 		in.grow(int(p.Partition) + 1)
 		in.read[p.Partition] = p.Offset
 	}
+	if d := s.rest; d != nil {
+		in := s.inputOf(d.Stream)
+		in.grow(int(d.Partition) + 1)
+		in.read[d.Partition] = d.Events[s.taken].Offset
+	}
+}
+
+func (s *session) inputOf(stream string) *input {
+	if stream == s.labels.stream {
+		return s.labels
+	}
+	return s.answers
 }
 
 // grow makes room for partitions that were added to the stream.
