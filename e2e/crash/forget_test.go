@@ -177,7 +177,7 @@ func (b *bots) giveEverything(bot string) {
 }
 
 func (b *bots) logged(run, what string) (found bool) {
-	must(b, b.p.Store().ReadLog(b.Context(), run, 1, 0, func(_ int, chunk []byte) error {
+	must(b, b.p.Store().ReadLog(b.Context(), run, 1, 0, false, func(_ int, chunk []byte) error {
 		found = found || strings.Contains(string(chunk), what)
 		return nil
 	}))

@@ -97,6 +97,44 @@ func TestALogIsFollowed(t *testing.T) {
 	}
 }
 
+// The store has lost chunks. A line stands in for them, and the rest of the log follows.
+func TestALogWithoutSomeChunks(t *testing.T) {
+	t.Parallel()
+	m := newMill(t, nil)
+	a := m.beginRun("fit", "bot-1")
+	put := func(part string, seq int, text string) {
+		chunk := []byte(outLine + text + "\n")
+		if part == "" {
+			m.must(m.store.PutLog(t.Context(), a.run, 1, seq, chunk))
+			return
+		}
+		m.must(m.store.PutPartLog(t.Context(), a.run, 1, part, seq, chunk))
+	}
+	put("", 0, "one")
+	put("", 3, "four")
+	put("w1", 0, "eins")
+	put("w1", 2, "drei")
+	const first, others = "one\n--- chunks missing in the store: 2 ---\nfour\n", "[w1] eins\n[w1] --- chunks missing in the store: 1 ---\n[w1] drei\n"
+	for query, want := range map[string]string{"": first + others, "?part=w0": first, "?part=w1": others} {
+		if got := m.log(a.run, query).body; got != want {
+			t.Errorf("%s: %q, want %q", query, got, want)
+		}
+	}
+	res := must1(http.DefaultClient.Do(must1(http.NewRequestWithContext(t.Context(), http.MethodGet, m.url+"/api/v1/runs/"+a.run+"/log?follow=true", nil))(t)))(t)
+	defer res.Body.Close()
+	in := bufio.NewReader(res.Body)
+	for want := range strings.Lines(first) {
+		if got := must1(in.ReadString('\n'))(t); got != want {
+			t.Fatalf("a follower reads %q, want %q", got, want)
+		}
+	}
+	put("", 5, "six")
+	a.finish(tidemill.OutcomeSucceeded)
+	if rest := must1(io.ReadAll(in))(t); string(rest) != "--- chunks missing in the store: 1 ---\nsix\n"+others {
+		t.Errorf("and then %q", rest)
+	}
+}
+
 // A gateway that closes cuts off its followers, so that they know that there is more. It does
 // not wait for them.
 func TestAClosingGatewayCutsLogsOff(t *testing.T) {

@@ -144,7 +144,7 @@ func (l *logReader) findForgotten(ctx context.Context) *api.Problem {
 	}
 	for n := first; n <= last && n <= max(l.attempt, first)+silent; n++ {
 		has := errors.New("it has a log")
-		err := l.g.opt.Store.ReadLog(ctx, l.id, n, 0, func(int, []byte) error { return has })
+		err := l.g.opt.Store.ReadLog(ctx, l.id, n, 0, true, func(int, []byte) error { return has })
 		if errors.Is(err, has) {
 			l.attempt = n
 		} else if err != nil {
@@ -187,16 +187,19 @@ func (l *logReader) problem(ctx context.Context) *api.Problem {
 // sendUntilEnd sends all chunks so far. For a follower, it sends all chunks until the run has
 // ended. The state of the run is read before the log. An attempt writes its log before it ends, so
 // a log that is read after the end is complete.
+//
+// Chunks after a missing one are looked for at the first look and after the end. In between, a missing chunk is the one that
+// the attempt has not written yet.
 func (l *logReader) sendUntilEnd(ctx context.Context) error {
-	for {
+	for first := true; ; first = false {
 		run, p := l.g.runOf(ctx, l.id)
 		if p != nil {
 			return p
 		}
-		if err := l.sendChunks(ctx); err != nil {
+		over, next := logStands(run, l.attempt)
+		if err := l.sendChunks(ctx, first || over); err != nil {
 			return err
 		}
-		over, next := logStands(run, l.attempt)
 		switch {
 		case !l.q.follow || over && next == 0:
 			return l.sendOtherWorkers(ctx)
@@ -226,16 +229,27 @@ func logStands(run *tidemill.Run, attempt int) (over bool, next int) {
 }
 
 // sendChunks sends the chunks that have not been sent.
-func (l *logReader) sendChunks(ctx context.Context) error {
-	take := func(seq int, chunk []byte) error {
-		l.next = seq + 1
-		l.addText(func(to []byte) []byte { return l.text.addChunk(to, chunk) })
+func (l *logReader) sendChunks(ctx context.Context, gaps bool) error {
+	take := l.take(ctx, &l.next, &l.text)
+	if l.q.part != "" && l.q.part != firstWorker {
+		return l.g.opt.Store.ReadPartLog(ctx, l.id, l.attempt, l.q.part, l.next, gaps, take)
+	}
+	return l.g.opt.Store.ReadLog(ctx, l.id, l.attempt, l.next, gaps, take)
+}
+
+// take returns a function that sends a chunk. A line says how many chunks are missing before it.
+func (l *logReader) take(ctx context.Context, next *int, text *logText) func(int, []byte) error {
+	return func(seq int, chunk []byte) error {
+		if missing := seq - *next; missing > 0 {
+			l.addText(text.endText)
+			l.addText(func(to []byte) []byte {
+				return fmt.Appendf(to, "%s--- chunks missing in the store: %d ---\n", text.begin, missing)
+			})
+		}
+		*next = seq + 1
+		l.addText(func(to []byte) []byte { return text.addChunk(to, chunk) })
 		return l.out.sendPortion(ctx)
 	}
-	if l.q.part != "" && l.q.part != firstWorker {
-		return l.g.opt.Store.ReadPartLog(ctx, l.id, l.attempt, l.q.part, l.next, take)
-	}
-	return l.g.opt.Store.ReadLog(ctx, l.id, l.attempt, l.next, take)
 }
 
 // sendOtherWorkers completes the first worker's log and then sends the logs of the other workers,
@@ -251,12 +265,8 @@ func (l *logReader) sendOtherWorkers(ctx context.Context) error {
 		return err
 	}
 	for _, part := range parts {
-		text := logText{timestamps: l.q.timestamps, begin: beginOf(part)}
-		err := l.g.opt.Store.ReadPartLog(ctx, l.id, l.attempt, part, 0, func(_ int, chunk []byte) error {
-			l.addText(func(to []byte) []byte { return text.addChunk(to, chunk) })
-			return l.out.sendPortion(ctx)
-		})
-		if err != nil {
+		next, text := 0, logText{timestamps: l.q.timestamps, begin: beginOf(part)}
+		if err := l.g.opt.Store.ReadPartLog(ctx, l.id, l.attempt, part, 0, true, l.take(ctx, &next, &text)); err != nil {
 			return err
 		}
 		l.addText(text.endText)

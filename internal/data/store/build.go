@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -153,29 +152,18 @@ func (s *Store) PutPartLog(ctx context.Context, run string, attempt int, process
 			return fmt.Errorf("note that attempt %d of run %s has %s: %w", attempt, run, process, err)
 		}
 	}
-	if err := s.bucket.put(ctx, partLogKey(run, attempt, process, seq), chunk); err != nil {
+	if err := s.bucket.put(ctx, chunkKey(logOf(run, attempt, process), seq), chunk); err != nil {
 		return fmt.Errorf("put chunk %d of the log of %s, attempt %d of run %s: %w", seq, process, attempt, run, err)
 	}
 	return nil
 }
 
 // ReadPartLog is like ReadLog, for the log of one worker or parameter server.
-func (s *Store) ReadPartLog(ctx context.Context, run string, attempt int, process string, from int, fn func(seq int, chunk []byte) error) error {
+func (s *Store) ReadPartLog(ctx context.Context, run string, attempt int, process string, from int, gaps bool, fn func(seq int, chunk []byte) error) error {
 	if err := checkPart(run, attempt, process); err != nil {
 		return err
 	}
-	for seq := max(from, 0); ; seq++ {
-		chunk, err := s.bucket.get(ctx, partLogKey(run, attempt, process, seq))
-		switch {
-		case errors.Is(err, ErrNotFound):
-			return nil
-		case err != nil:
-			return fmt.Errorf("read chunk %d of the log of %s, attempt %d of run %s: %w", seq, process, attempt, run, err)
-		}
-		if err := fn(seq, chunk); err != nil {
-			return err
-		}
-	}
+	return s.readLog(ctx, logOf(run, attempt, process), from, gaps, fn)
 }
 
 // LogParts returns the workers and parameter servers of an attempt that have a log, in order and
@@ -223,10 +211,6 @@ func checkPart(run string, attempt int, process string) error {
 
 func partsOf(run string, attempt int) string {
 	return fmt.Sprintf("%s%s/parts-%04d/", runsPrefix, run, attempt)
-}
-
-func partLogKey(run string, attempt int, process string, seq int) string {
-	return fmt.Sprintf("%s%s/log-%04d-%s-%08d", runsPrefix, run, attempt, process, seq)
 }
 
 // each calls fn for all items, several in parallel, and returns the first error. After an error it

@@ -304,9 +304,15 @@ func idKey(dataset, id string) string { return idsPrefix + dataset + nameEnd + i
 
 func intentKey(id string) string { return intentsPrefix + id }
 
-func logKey(run string, attempt, seq int) string {
-	return fmt.Sprintf("%s%s/log-%04d-%08d", runsPrefix, run, attempt, seq)
+// logOf is the beginning of the keys of a log's chunks. The first worker's log has no name of a process.
+func logOf(run string, attempt int, process string) string {
+	if process != "" {
+		process += "-"
+	}
+	return fmt.Sprintf("%s%s/log-%04d-%s", runsPrefix, run, attempt, process)
 }
+
+func chunkKey(log string, seq int) string { return fmt.Sprintf("%s%08d", log, seq) }
 
 func checkpointKey(run string, attempt int) string {
 	return checkpointsOf(run) + fmt.Sprintf("%04d", attempt)

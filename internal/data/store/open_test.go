@@ -101,7 +101,7 @@ func TestHalfWrittenFilesAreNotSeen(t *testing.T) {
 	c := w.committed("d", map[string]string{"f": "1"})
 	w.must(w.SetCheckpoint(t.Context(), "r", 1, w.tree("checkpoint")))
 	for _, key := range []string{headKey("d", "half"), headKey("half", "main"), refKey("d", "main", 2), idKey("d", c.ID[:5]+"x"),
-		intentKey("i"), condemnsPrefix + "c", checkpointKey("r", 2), logKey("r", 1, 0), objectKey(digestOf("half"))} {
+		intentKey("i"), condemnsPrefix + "c", checkpointKey("r", 2), chunkKey(logOf("r", 1, ""), 0), objectKey(digestOf("half"))} {
 		path := w.path(key) + ".18ab.tmp"
 		w.must(os.MkdirAll(filepath.Dir(path), 0o700))
 		w.must(os.WriteFile(path, []byte("ha"), 0o600))

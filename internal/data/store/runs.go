@@ -10,6 +10,8 @@ import (
 	"hash"
 	"io"
 	"slices"
+	"strconv"
+	"strings"
 
 	"tidemill.dev/api"
 )
@@ -23,30 +25,60 @@ func (s *Store) PutLog(ctx context.Context, run string, attempt, seq int, chunk 
 	if attempt < 1 || seq < 0 {
 		return invalid("chunk %d of the log of attempt %d of run %s cannot be: they count from 0 and 1", seq, attempt, run)
 	}
-	if err := s.bucket.put(ctx, logKey(run, attempt, seq), chunk); err != nil {
+	if err := s.bucket.put(ctx, chunkKey(logOf(run, attempt, ""), seq), chunk); err != nil {
 		return fmt.Errorf("put chunk %d of the log of attempt %d of run %s: %w", seq, attempt, run, err)
 	}
 	return nil
 }
 
-// ReadLog calls fn with the chunks of an attempt's log from a number on, up to the last that
-// exists.
-func (s *Store) ReadLog(ctx context.Context, run string, attempt, from int, fn func(seq int, chunk []byte) error) error {
+// ReadLog calls fn with the chunks of an attempt's log from a number on, up to the first that does not exist. With gaps, it also
+// looks for later chunks, because the store may have lost one. Then fn sees that a number is missing.
+func (s *Store) ReadLog(ctx context.Context, run string, attempt, from int, gaps bool, fn func(seq int, chunk []byte) error) error {
 	if err := checkRun(run); err != nil {
 		return err
 	}
-	for seq := max(from, 0); ; seq++ {
-		chunk, err := s.bucket.get(ctx, logKey(run, attempt, seq))
+	return s.readLog(ctx, logOf(run, attempt, ""), from, gaps, fn)
+}
+
+func (s *Store) readLog(ctx context.Context, log string, from int, gaps bool, fn func(seq int, chunk []byte) error) error {
+	read := func(seq int) (found bool, err error) {
+		chunk, err := s.bucket.get(ctx, chunkKey(log, seq))
 		switch {
 		case errors.Is(err, ErrNotFound):
-			return nil
+			return false, nil
 		case err != nil:
-			return fmt.Errorf("read chunk %d of the log of attempt %d of run %s: %w", seq, attempt, run, err)
+			return false, fmt.Errorf("read chunk %d of the log %s: %w", seq, log, err)
 		}
-		if err := fn(seq, chunk); err != nil {
+		return true, fn(seq, chunk)
+	}
+	next := max(from, 0)
+	for ; ; next++ {
+		if found, err := read(next); err != nil {
+			return err
+		} else if !found {
+			break
+		}
+	}
+	if !gaps {
+		return nil
+	}
+	var later []int
+	err := s.bucket.list(ctx, log, func(i item) error {
+		if seq, err := strconv.Atoi(strings.TrimPrefix(i.key, log)); err == nil && seq >= next { // the others are of other workers
+			later = append(later, seq)
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("list the chunks of the log %s: %w", log, err)
+	}
+	slices.Sort(later)
+	for _, seq := range later {
+		if _, err := read(seq); err != nil {
 			return err
 		}
 	}
+	return nil
 }
 
 // SetCheckpoint stores the tree from which a run continues. Each attempt has its own key, and the

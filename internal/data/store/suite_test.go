@@ -331,20 +331,24 @@ func logs(w *world) {
 	}
 	w.must(w.PutLog(w.ctx(), run, 2, 0, []byte("of another attempt")))
 	var got []string
-	read := func(from int) error {
+	read := func(from int, gaps bool) error {
 		got = nil
-		return w.ReadLog(w.ctx(), run, 1, from, func(seq int, chunk []byte) error {
+		return w.ReadLog(w.ctx(), run, 1, from, gaps, func(seq int, chunk []byte) error {
 			got = append(got, fmt.Sprint(seq, ":", string(chunk)))
 			return nil
 		})
 	}
-	w.must(read(0))
+	w.must(read(0, false))
 	w.same("the log", got, "[0:chunk 0 1:chunk 1 2:chunk 2]")
-	w.must(read(2))
+	w.must(read(2, false))
 	w.same("from 2", got, "[2:chunk 2]")
-	w.must(read(3))
+	w.must(read(3, false))
 	w.same("from where there is none", got, "[]")
-	w.wants(w.ReadLog(w.ctx(), run, 1, 0, func(int, []byte) error { return io.ErrClosedPipe }), io.ErrClosedPipe)
+	w.must(read(2, true))
+	w.same("with what is after a lost chunk", got, "[2:chunk 2 4:chunk 4]")
+	w.must(read(5, true))
+	w.same("after the last", got, "[]")
+	w.wants(w.ReadLog(w.ctx(), run, 1, 0, false, func(int, []byte) error { return io.ErrClosedPipe }), io.ErrClosedPipe)
 	w.wants(w.PutLog(w.ctx(), "../x", 1, 0, nil), ErrInvalid)
 	w.wants(w.PutLog(w.ctx(), run, 0, 0, nil), ErrInvalid)
 	logsOfSeveral(w, run)
@@ -364,7 +368,7 @@ func logsOfSeveral(w *world, run string) {
 	w.must(err)
 	w.same("processes with a log in another attempt", parts, "[]")
 	var got []string
-	w.must(w.ReadPartLog(w.ctx(), run, 1, "w10", 1, func(seq int, chunk []byte) error {
+	w.must(w.ReadPartLog(w.ctx(), run, 1, "w10", 1, true, func(seq int, chunk []byte) error {
 		got = append(got, fmt.Sprint(seq, ":", string(chunk)))
 		return nil
 	}))
