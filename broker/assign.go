@@ -42,7 +42,7 @@ func (m *member) assignPartitions(ctx context.Context, res *kafka.JoinGroupRespo
 	if err := m.c.b.countPartitions(ctx, counts); err != nil {
 		return nil, err
 	}
-	began, err := m.topicsBegun(ctx)
+	began, err := m.topicsBegun(ctx, counts)
 	if err != nil {
 		return nil, err
 	}
@@ -67,8 +67,8 @@ func (m *member) assignPartitions(ctx context.Context, res *kafka.JoinGroupRespo
 // event. A partition of these topics without an offset was added later, so the partition must be
 // read from its beginning. Otherwise its first events would be skipped. The leader reads the
 // group's offsets before the generation begins, because the members of that generation write their
-// first offsets.
-func (m *member) topicsBegun(ctx context.Context) ([]string, error) {
+// first offsets. For other topics it records where the group begins.
+func (m *member) topicsBegun(ctx context.Context, counts map[string]int) ([]string, error) {
 	if m.c.opt.Start.kind != atLatest {
 		return nil, nil
 	}
@@ -88,11 +88,53 @@ func (m *member) topicsBegun(ctx context.Context) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		for tp := range records {
-			began[tp.Topic] = true
+		for tp, r := range records {
+			if !r.First || tp.Partition == 0 {
+				began[tp.Topic] = true
+			}
+		}
+		if err := m.recordFirst(ctx, began, counts); err != nil {
+			return nil, err
 		}
 	}
 	return slices.Sorted(maps.Keys(began)), nil
+}
+
+// recordFirst records the ends of topics that the group has not begun to read. A member finds them as the group's places. Otherwise,
+// if the first reader of a partition died before its first commit, the next reader would begin at a later end, or at the
+// partition's beginning if another partition has an offset. A member cannot commit for the others, because they may
+// have committed later offsets by then.
+func (m *member) recordFirst(ctx context.Context, began map[string]bool, counts map[string]int) error {
+	var fresh []wire.TopicPartition
+	for topic, n := range counts {
+		for p := range int32(n) {
+			if !began[topic] {
+				fresh = append(fresh, wire.TopicPartition{Topic: topic, Partition: p})
+			}
+		}
+	}
+	fresh, lost, err := m.withoutRecord(ctx, fresh)
+	if err != nil || len(fresh) == 0 || len(lost) > 0 { // of lost ones it has read something
+		return err
+	}
+	places, err := m.c.firstPlaces(ctx, fresh, Latest())
+	if err != nil {
+		return err
+	}
+	var others, zero []groupRecord // the record of partition 0 says that all others are there
+	for tp, at := range places {
+		r := m.recordOf(tp, at)
+		r.First, r.Final = true, true
+		if tp.Partition == 0 {
+			zero = append(zero, r)
+		} else {
+			others = append(others, r)
+		}
+	}
+	if err := m.c.b.writeGroupRecords(ctx, m.c.letters.p, others); err != nil {
+		return err
+	}
+	return m.c.b.writeGroupRecords(ctx, m.c.letters.p, zero)
 }
 
 // countPartitions fills in the number of partitions of each topic. A topic that does not exist yet

@@ -34,6 +34,8 @@ type groupRecord struct {
 	// read the partition afterwards writes a record that is not final. So nothing was committed
 	// after the newest record if that record is final.
 	Final bool `json:"final,omitempty"`
+	// First says that nothing was read yet: it is the end that the partition had when the group began.
+	First bool `json:"first,omitempty"`
 
 	at time.Time // time when Kafka got the record
 }
@@ -263,6 +265,9 @@ func (m *member) restored(ctx context.Context, r groupRecord, lives *knownLives)
 		note, _ := decodeMetadata(r.Offset, r.Metadata)
 		return restored{record: r, place: origin{l.base, encodeMetadata(0, note, nil) + l.encode()}, renewed: true}, nil
 	}
+	if r.First && lifeOf(r.Metadata) == l {
+		return restored{record: r, place: origin{l.base + r.Offset, r.Metadata}}, nil
+	}
 	ends, err := m.c.b.startOffsets(ctx, []wire.TopicPartition{tp}, Latest())
 	one := restored{record: r, place: origin{l.base + r.Offset, withLife(r.Metadata, l)}, end: ends[tp].offset}
 	if err != nil || lifeOf(r.Metadata) == l { // Kafka says that it is the same topic
@@ -345,6 +350,9 @@ func (m *member) reportForgotten(ctx context.Context, one restored) error {
 	r := one.record
 	if one.renewed {
 		return m.reportNewLife(ctx, m.recordOf(wire.TopicPartition{Topic: m.c.b.names.Topic(r.Stream), Partition: r.Partition}, one.place))
+	}
+	if r.First && !one.again {
+		return nil
 	}
 	l := deadLetter{stream: r.Stream, partition: r.Partition, offset: one.place.offset, last: LifeOf(one.place.offset) + one.end - 1, gap: true}
 	m.c.b.log.Warn("consumer: Kafka has forgotten the group's offset; reading starts at the recorded one", "group", m.c.opt.Group, "stream", r.Stream,

@@ -36,6 +36,74 @@ func TestMemberRepeatsARecordInDoubt(t *testing.T) {
 	}
 }
 
+// A group that starts at the latest event begins once: at the ends that the partitions have when its first member joins. This also
+// holds if that member dies before Kafka has the first offsets, or has only some of them.
+func TestAGroupBeginsOnce(t *testing.T) {
+	t.Parallel()
+	for name, refused := range map[string][]int32{"all": nil, "one": {1}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, k := openFake(t, kfake.SeedTopics(2, "prod.events"), kfake.SeedTopics(1, "prod.dead-letters", "prod.group-offsets"))
+			p, err := b.Producer(ProducerOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer p.Close(context.Background())
+			publish := func(id string) {
+				for part := range int32(2) {
+					p.SendTo(t.Context(), "events", part, &View{ID: id, Source: "/x", Type: "t"}, func(_ Receipt, err error) {
+						if err != nil {
+							t.Error(err)
+						}
+					})
+				}
+				if err := p.Flush(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			assigned := make(chan []Position, 9)
+			join := func() *Consumer {
+				c, err := b.Consumer(t.Context(), ConsumerOptions{Group: "g", Streams: []string{"events"}, Start: Latest(),
+					Assigned: func(_ context.Context, at []Position) ([]Position, error) { assigned <- at; return nil, nil }})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return c
+			}
+			publish("before")
+			f := k.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetCommit}, Partitions: refused, Err: kerr.UnknownTopicOrPartition, Count: -1})
+			first := join()
+			if err := f.Wait(t.Context(), 1); err != nil {
+				t.Fatal(err)
+			}
+			_ = first.Close(t.Context()) // it has committed nothing
+			f.Remove()
+			publish("between")
+			second := join()
+			defer second.Close(context.Background())
+			<-assigned
+			publish("after")
+			got := map[int32]string{}
+			for ended := 0; ended < 2; {
+				d := pollOne(t, second)
+				for _, e := range d.Events {
+					got[d.Partition] += e.ID + " "
+					if e.ID == "after" {
+						ended++
+					}
+				}
+				d.Done()
+			}
+			if got[0] != "between after " || got[1] != got[0] {
+				t.Errorf("the second member reads %v", got)
+			}
+			if ends, err := b.Ends(t.Context(), "dead-letters"); err != nil || ends[0].Offset != 0 {
+				t.Errorf("%v, %v: there are dead letters", ends, err)
+			}
+		})
+	}
+}
+
 // The records are read from the first partition, so they are all written there, however many the stream has.
 func TestRecordsAreReadFromAStreamWithMorePartitions(t *testing.T) {
 	t.Parallel()
