@@ -188,17 +188,25 @@ func (t *transaction) nextEpoch(ctx context.Context) error {
 		}
 		t.settled = true
 	}
-	old, _ := t.identity()
-	id, err := retryUntil(ctx, func(ctx context.Context) (identity, error) { return t.b.initProducer(ctx, t.id, old) })
+	err := t.renew(ctx, t.ended)
 	if errors.Is(err, kafka.InvalidProducerIDMapping) { // Kafka forgot the id after a week without transactions, so no process holds it
 		return t.open(ctx)
-	}
-	if err == nil && id.producer == old.producer && id.epoch != old.epoch+1 {
-		err = kafka.ProducerFenced
 	}
 	if err != nil {
 		return fmt.Errorf("open transactions as %s: %w", t.id, err)
 	}
-	t.takeIdentity(id)
 	return t.endHanging(ctx)
+}
+
+// renew takes the next epoch while no transaction is open, and keeps an outcome.
+func (t *transaction) renew(ctx context.Context, kept outcome) error {
+	old, _ := t.identity()
+	id, err := retryUntil(ctx, func(ctx context.Context) (identity, error) { return t.b.initProducer(ctx, t.id, old, kept) })
+	if err == nil && id.producer == old.producer && id.epoch != old.epoch+1 {
+		err = kafka.ProducerFenced
+	}
+	if err == nil {
+		t.takeIdentity(id)
+	}
+	return err
 }

@@ -22,10 +22,15 @@ import (
 // transaction of the id is open. So each one that a partition still has open hangs. The end of the next
 // transaction with that partition ends it too, so it is given the outcome that its coordinator knew before.
 //
-// If that is no longer known, events are committed and offsets are not moved. Outputs may then be ahead of
+// Opening the id makes the coordinator forget that outcome. So it is kept in the transaction's timeout, which
+// Kafka stores in the same step. A process that dies while it ends the transaction leaves the outcome to the
+// next one. After the search the id is opened with the usual timeout, so an open transaction with another
+// timeout is one that was being ended.
+//
+// If the outcome is not known, events are committed and offsets are not moved. Outputs may then be ahead of
 // offsets and never behind, as after a killed Kafka of the laptop, and ReadBack finds them.
 
-// outcome is the end of a transaction, as its coordinator knows it.
+// outcome is the end of a transaction, as its coordinator knows it. It is the last digit of a timeout.
 type outcome int
 
 const (
@@ -34,33 +39,74 @@ const (
 	outcomeAbort
 )
 
-// learnOutcome asks the coordinator how the last transaction of the id ended, before the id is opened. Opening
-// aborts a transaction that is open, and after that the coordinator no longer knows the outcome.
-func (t *transaction) learnOutcome(ctx context.Context) error {
-	if t.endedID != t.id {
-		t.ended, t.endedID = outcomeUnknown, t.id
+// timeout returns a transaction's timeout in milliseconds, with an outcome in it. Kafka aborts what was not ended in
+// this time, also events that had been committed. So the next process gets a minute to continue, which is the
+// default timeout of Kafka's own clients.
+func (o outcome) timeout(usual time.Duration) int {
+	switch o {
+	case outcomeCommit:
+		usual = max(usual, time.Minute) - 10*time.Millisecond
+	case outcomeAbort:
+		usual -= 10 * time.Millisecond
 	}
+	ms := int(usual.Milliseconds())
+	return ms - ms%10 + int(o)
+}
+
+// outcomeIn returns the outcome in a timeout.
+func outcomeIn(timeout int32) outcome {
+	if o := outcome(timeout % 10); o == outcomeCommit || o == outcomeAbort {
+		return o
+	}
+	return outcomeUnknown
+}
+
+// learnOutcome asks the coordinator how the last transaction of the id ended, before the id is opened. Opening
+// aborts a transaction that is open. So learnOutcome commits one that was being committed after its end was lost.
+func (t *transaction) learnOutcome(ctx context.Context) error {
 	r := t.b.coordinators.request()
 	defer t.b.coordinators.requests.Put(r)
 	r.frame.DescribeTransaction(t.b.names.Install(), t.id)
-	state, code := "", int16(0)
+	var last wire.TransactionState
 	answer, err := t.b.coordinators.ask(ctx, t.coordinator(), r)
 	if err == nil {
-		state, code, err = wire.ReadDescribeTransaction(answer)
+		last, err = wire.ReadDescribeTransaction(answer)
 	}
-	if err == nil && code != 0 {
-		err = kafka.Error(code)
+	if err == nil && last.Error != 0 {
+		err = kafka.Error(last.Error)
 	}
 	if err != nil && isTransient(err) {
 		return fmt.Errorf("ask how the last transaction ended: %w", err)
 	}
-	switch state { // empty for an id that was never used, and before Kafka 3.0
+	kept := outcomeIn(last.Timeout)
+	t.ended, t.search = kept, kept != outcomeUnknown || !t.isChecked()
+	switch last.State { // empty for an id that was never used, and before Kafka 3.0
 	case "PrepareCommit", "CompleteCommit":
 		t.ended = outcomeCommit
-	case "Ongoing", "PrepareAbort", "CompleteAbort", "PrepareEpochFence":
+	case "Ongoing":
+		if kept == outcomeCommit {
+			return t.retry(ctx, func(ctx context.Context) error { return t.endAs(ctx, identity{last.Producer, last.Epoch}, true) })
+		}
 		t.ended = outcomeAbort
+	case "PrepareAbort", "CompleteAbort", "PrepareEpochFence":
+		if kept != outcomeCommit {
+			t.ended = outcomeAbort
+		} else if last.State == "CompleteAbort" {
+			t.b.log.Error("transactions: Kafka aborted a committed transaction while its lost end was being written; events of it may be missing on its streams", "transaction", t.id)
+		}
+	}
+	if !t.search {
+		t.ended = outcomeUnknown
 	}
 	return nil
+}
+
+// isChecked reports whether Kafka has not failed since the last search for the id.
+func (t *transaction) isChecked() bool {
+	failed := t.b.lastFailure.Load()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.id == t.checkedID && (failed == nil || failed.Before(t.checked))
 }
 
 // A search for hanging transactions follows a failed request after a pause, because Kafka may still be
@@ -105,15 +151,10 @@ func (t *Transactor) watchFailures() {
 // endHanging ends the hanging transactions of an id that has just been opened. It does nothing if Kafka has
 // not failed since the last time.
 func (t *transaction) endHanging(ctx context.Context) error {
-	began := time.Now()
-	failed := t.b.lastFailure.Load()
-	t.mu.Lock()
-	done := t.id == t.checkedID && (failed == nil || failed.Before(t.checked))
-	t.mu.Unlock()
-	if done {
-		t.ended = outcomeUnknown
+	if !t.search {
 		return nil
 	}
+	began := time.Now()
 	id, err := t.identity()
 	if err != nil {
 		return err
@@ -134,6 +175,7 @@ func (t *transaction) endHanging(ctx context.Context) error {
 		err = t.addHanging(ctx, id, r)
 	}
 	if err == nil && len(found) > 0 && t.ended == outcomeUnknown {
+		t.b.log.Warn("transactions: how a lost transaction ended is not known; its events count, and its inputs may be handled twice", "transaction", t.id)
 		err = t.commit(ctx)
 	}
 	if err == nil { // Kafka does not say whose transaction holds a group's offsets: if none of ours does, this changes nothing
@@ -142,18 +184,19 @@ func (t *transaction) endHanging(ctx context.Context) error {
 	if err == nil {
 		err = t.retry(ctx, func(ctx context.Context) error { return t.endTransaction(ctx, t.ended == outcomeCommit) })
 	}
+	if err == nil && t.ended != outcomeUnknown {
+		err = t.renew(ctx, outcomeUnknown)
+	}
 	if err != nil {
 		return fmt.Errorf("end hanging transactions of %s: %w", t.id, err)
 	}
-	t.ended = outcomeUnknown
 	t.mu.Lock()
 	t.checked, t.checkedID = began, t.id
 	t.mu.Unlock()
 	return nil
 }
 
-// addHanging asks until it has an answer, because another opening of the id would not know the outcome any more.
-// A stream may have been deleted since the search; then another search is needed.
+// addHanging asks until it has an answer. A stream may have been deleted since the search; then another search is needed.
 func (t *transaction) addHanging(ctx context.Context, id identity, r *coordinatorRequest) error {
 	var deleted error
 	err := t.retry(ctx, func(ctx context.Context) error {

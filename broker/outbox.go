@@ -375,7 +375,7 @@ func (i *identities) get(ctx context.Context) (identity, error) {
 	if id, ok := i.known(); ok {
 		return id, nil
 	}
-	id, err := i.p.b.initProducer(ctx, "", noIdentity)
+	id, err := i.p.b.initProducer(ctx, "", noIdentity, outcomeUnknown)
 	if err != nil {
 		return noIdentity, err
 	}
@@ -401,11 +401,11 @@ func (i *identities) invalidate(used identity) {
 }
 
 // initProducer asks for a producer id. With a transactional id it also fences the former user of
-// that id and aborts its open transaction.
-func (b *Broker) initProducer(ctx context.Context, transactional string, old identity) (identity, error) {
+// that id and aborts its open transaction. Kafka keeps the outcome with the id.
+func (b *Broker) initProducer(ctx context.Context, transactional string, old identity, kept outcome) (identity, error) {
 	res, err := b.client.InitProducerID(ctx, &kafka.InitProducerIDRequest{
 		TransactionalID:      transactional,
-		TransactionTimeoutMs: int(b.transactionTimeout.Milliseconds()),
+		TransactionTimeoutMs: kept.timeout(b.transactionTimeout),
 		ProducerID:           int(old.producer),
 		ProducerEpoch:        int(old.epoch),
 	})

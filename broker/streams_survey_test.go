@@ -194,7 +194,7 @@ func TestLagDoesNotWaitForAnOpenTransaction(t *testing.T) {
 // openOffsets leaves a transaction open that moves a group's offset.
 func openOffsets(t *testing.T, b *Broker, group, topic string, offset int64) {
 	t.Helper()
-	id, err := b.initProducer(t.Context(), "prod.tx", noIdentity)
+	id, err := b.initProducer(t.Context(), "prod.tx", noIdentity, outcomeUnknown)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,11 +31,11 @@ type transaction struct {
 	ident     identity
 	included  map[*outPartition]bool
 	fault     error
-	settled   bool      // whether the open transaction has been ended and a new epoch requested
-	checked   time.Time // time of the last search for hanging transactions
-	checkedID string    // id at that time
-	ended     outcome   // of the last transaction under the id endedID before it was opened
-	endedID   string
+	settled   bool          // whether the open transaction has been ended and a new epoch requested
+	checked   time.Time     // time of the last search for hanging transactions
+	checkedID string        // id at that time
+	ended     outcome       // of the last transaction before the id was opened, if a search follows
+	search    bool          // whether a search for hanging transactions follows the opening of the id
 	first     chan struct{} // closed when the open transaction has a partition; nil if nothing waits for that
 }
 
@@ -46,7 +46,7 @@ func (t *transaction) open(ctx context.Context) error {
 		err := t.learnOutcome(ctx)
 		id := noIdentity
 		if err == nil {
-			id, err = t.b.initProducer(ctx, t.id, noIdentity)
+			id, err = t.b.initProducer(ctx, t.id, noIdentity, t.ended)
 		}
 		if err == nil {
 			t.takeIdentity(id)
@@ -353,7 +353,11 @@ func (t *transaction) endTransaction(ctx context.Context, commit bool) error {
 	if err != nil && commit {
 		return err
 	}
-	err = t.ask(ctx, t.coordinator(), func(f *wire.Frame) { f.EndTransaction(t.b.names.Install(), t.as(id), commit) })
+	return t.endAs(ctx, id, commit)
+}
+
+func (t *transaction) endAs(ctx context.Context, id identity, commit bool) error {
+	err := t.ask(ctx, t.coordinator(), func(f *wire.Frame) { f.EndTransaction(t.b.names.Install(), t.as(id), commit) })
 	what := "commit transaction"
 	if !commit {
 		what = "abort transaction"

@@ -133,7 +133,7 @@ func TestTransactionTimeout(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := b.initProducer(t.Context(), "prod.tx", noIdentity); err != nil || told.Load() != want {
+		if _, err := b.initProducer(t.Context(), "prod.tx", noIdentity, outcomeUnknown); err != nil || told.Load() != want {
 			t.Errorf("asked for %s Kafka was told %d ms: %v", asked, told.Load(), err)
 		}
 		b.Close()

@@ -133,6 +133,22 @@ func TestRealHangingTransactions(t *testing.T) {
 	if at := w.committed(broker.Position{Stream: "in"}); at != 2 {
 		t.Errorf("the group is at %d, want 2: the last transaction of the id was committed", at)
 	}
+
+	// A process dies after it has added the partition to end the transaction there.
+	known = w.sendRequest(&kmsg.DescribeTransactionsRequest{TransactionalIDs: []string{id}}).(*kmsg.DescribeTransactionsResponse).TransactionStates[0]
+	w.hang(id, known.ProducerID, known.ProducerEpoch, 3)
+	const committed = 59_991 // milliseconds; the last digit says so
+	init, err = w.client.InitProducerID(t.Context(), &kafka.InitProducerIDRequest{TransactionalID: id, TransactionTimeoutMs: committed, ProducerID: -1, ProducerEpoch: -1})
+	w.must(err)
+	w.must(init.Error)
+	w.pollUntil("the partition is added", func() bool {
+		added, err := w.client.AddPartitionsToTxn(w.testContext(), &kafka.AddPartitionsToTxnRequest{TransactionalID: id, ProducerID: init.Producer.ProducerID,
+			ProducerEpoch: init.Producer.ProducerEpoch, Topics: map[string][]kafka.AddPartitionToTxn{w.names.Topic("hung"): {{Partition: 0}}}})
+		return err == nil && added.Topics[w.names.Topic("hung")][0].Error == nil
+	})
+	w.must(k.Restart(t.Context()))
+	w.pollUntil("the member has ended what the other process has left", func() bool { return arrived() == 3 })
+	w.pollUntil("the group's offset has moved, too", func() bool { return w.committed(broker.Position{Stream: "in"}) == 3 })
 }
 
 // hang writes an event and an offset in a transaction that the coordinator does not know.

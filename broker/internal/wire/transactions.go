@@ -210,19 +210,28 @@ func (f *Frame) DescribeTransaction(client, id string) {
 	f.end()
 }
 
-// ReadDescribeTransaction reads the state in the answer to DescribeTransaction.
-func ReadDescribeTransaction(answer []byte) (state string, code int16, err error) {
+// TransactionState is what a coordinator knows about a transactional id. With an error the other fields are empty.
+type TransactionState struct {
+	Error    int16
+	State    string
+	Timeout  int32 // in milliseconds
+	Producer int64
+	Epoch    int16
+}
+
+// ReadDescribeTransaction reads the answer to DescribeTransaction.
+func ReadDescribeTransaction(answer []byte) (s TransactionState, err error) {
 	c := cursor{b: answer}
 	c.skipTags()
 	c.int32() // throttle time
 	for range c.compactCount(28) {
-		code = c.int16()
+		s.Error = c.int16()
 		c.compactString() // id
-		state = c.compactString()
-		c.int32() // timeout
+		s.State = c.compactString()
+		s.Timeout = c.int32()
 		c.int64() // start
-		c.int64() // producer
-		c.int16() // epoch
+		s.Producer = c.int64()
+		s.Epoch = c.int16()
 		for range c.compactCount(3) {
 			c.compactString() // topic
 			for range c.compactCount(4) {
@@ -233,5 +242,5 @@ func ReadDescribeTransaction(answer []byte) (state string, code int16, err error
 		c.skipTags()
 	}
 	c.skipTags()
-	return state, code, c.err
+	return s, c.err
 }

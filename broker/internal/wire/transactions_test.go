@@ -97,11 +97,8 @@ func transactionAnswers() map[string]struct {
 				return all, err
 			}, "22 0 "},
 		"DescribeTransaction": {oracleResponse(transactionsVersion, &kmsg.DescribeTransactionsResponse{TransactionStates: []kmsg.DescribeTransactionsResponseTransactionState{
-			{ErrorCode: 3, TransactionalID: "x", State: "Ongoing", ProducerID: 5, Topics: []kmsg.DescribeTransactionsResponseTransactionStateTopic{{Topic: "a", Partitions: []int32{1, 2}}}}}}),
-			func(b []byte) (string, error) {
-				state, code, err := ReadDescribeTransaction(b)
-				return fmt.Sprint(state, " ", code), err
-			}, "Ongoing 3"},
+			{ErrorCode: 3, TransactionalID: "x", State: "Ongoing", TimeoutMillis: 7, ProducerID: 5, ProducerEpoch: 6, Topics: []kmsg.DescribeTransactionsResponseTransactionStateTopic{{Topic: "a", Partitions: []int32{1, 2}}}}}}),
+			func(b []byte) (string, error) { s, err := ReadDescribeTransaction(b); return fmt.Sprint(s), err }, "{3 Ongoing 7 5 6}"},
 		"TopicIDs": {oracleResponse(TopicIDsVersion, &kmsg.MetadataResponse{Brokers: []kmsg.MetadataResponseBroker{{NodeID: 4, Host: "h", Port: 9092, Rack: &no}, {NodeID: 7}},
 			ClusterID: &mill, ControllerID: 4, Topics: []kmsg.MetadataResponseTopic{
 				{Topic: &a, TopicID: [16]byte{1, 15: 2}, Partitions: []kmsg.MetadataResponseTopicPartition{{Partition: 1, Replicas: []int32{4, 7}, ISR: []int32{4}}, {Partition: 2}}},
