@@ -65,7 +65,7 @@ func TestRealRefresherOutlivesRetention(t *testing.T) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		refresher.Run(keeping, func() bool { return true })
+		refresher.Run(keeping, func() bool { return true }, nil)
 	}()
 	isForgotten := func() bool {
 		offset := forgotten.committed(broker.Position{Stream: "in"})
