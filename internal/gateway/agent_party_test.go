@@ -37,7 +37,7 @@ func TestStrangersAmongTheWorkers(t *testing.T) {
 }
 
 // The workers of an attempt learn of each other through their beats, and each worker has a log.
-// Only the first worker's beats count for the attempt.
+// Only the first worker's beats count for the attempt, and the others have beats of their own.
 func TestSeveralAtTheDoor(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, nil)
@@ -50,10 +50,14 @@ func TestSeveralAtTheDoor(t *testing.T) {
 	}
 	beats("part=worker&index=1&ready=true", `{}`)
 	beats("part=server&index=0&ready=true", `{}`)
-	if heard := must1(m.ledger.Beats(t.Context()))(t); len(heard) > 0 {
+	heard := must1(m.ledger.Beats(t.Context()))(t)
+	if name := tidemill.AttemptName(a.run, 1); len(heard) != 2 || heard[name+"/w1"].IsZero() || heard[name+"/ps0"].IsZero() {
 		t.Errorf("it was heard of: %v", heard)
 	}
 	beats("part=worker&index=0", `{}`)
+	if heard = must1(m.ledger.Beats(t.Context()))(t); len(heard) != 3 || heard[tidemill.AttemptName(a.run, 1)].IsZero() {
+		t.Errorf("it was heard of: %v", heard)
+	}
 	m.must(m.redis.Del(t.Context(), must1(m.redis.Keys(t.Context(), "*muster*").Result())(t)...).Err())
 	beats("part=worker&index=0&ready=true", `{}`)
 	beats("part=server&index=0&ready=true", `{}`)

@@ -522,7 +522,7 @@ func oneLineOf(text []byte) []byte {
 }
 
 // agentBeat records that an agent is alive and answers whether the agent must end. If several
-// workers share an attempt, only the beats of the first worker keep the attempt from being lost.
+// workers share an attempt, the beats of the first worker are those of the attempt.
 func (g *Gateway) agentBeat(w http.ResponseWriter, r *request) *api.Problem {
 	hangUp(w, r) // the request needs no body
 	ctx, cancel := context.WithTimeout(r.Context(), g.opt.Limits.Look)
@@ -531,10 +531,8 @@ func (g *Gateway) agentBeat(w http.ResponseWriter, r *request) *api.Problem {
 	if p != nil {
 		return p
 	}
-	if one.isFirst() {
-		if err := g.opt.Ledger.Beat(ctx, r.attempt.run.ID, r.attempt.number, time.Now()); err != nil {
-			return g.ledgerProblem(ctx, err)
-		}
+	if err := g.opt.Ledger.Beat(ctx, r.attempt.run.ID, r.attempt.number, one.otherPart(), time.Now()); err != nil {
+		return g.ledgerProblem(ctx, err)
 	}
 	b := api.Beat{Cancel: whyCancelled(r.attempt.run)}
 	if p := g.addMemberStates(ctx, r, &one, &b); p != nil {
@@ -564,8 +562,13 @@ type member struct {
 	many int // number of workers and servers of the attempt; 0 if it is not shared
 }
 
-// isFirst reports whether the member speaks for the whole attempt.
-func (o *member) isFirst() bool { return o.many == 0 || o.word.Part == firstWorker }
+// otherPart returns the name of the member; empty if the member speaks for the whole attempt.
+func (o *member) otherPart() string {
+	if o.word.Part == firstWorker {
+		return ""
+	}
+	return o.word.Part
+}
 
 const firstWorker = "w0"
 

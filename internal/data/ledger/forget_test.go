@@ -33,7 +33,7 @@ func TestAKeyThatHasGone(t *testing.T) {
 	m = w.add(l, s.start(w.add(l, second).Waiting, "gpu"))
 	third, waiting := s.runRequest("intent", "bot-1", "3", nil)
 	w.add(l, third)
-	must(t, l.Beat(t.Context(), live, 1, time.Now()))
+	must(t, l.Beat(t.Context(), live, 1, "", time.Now()))
 	must(t, l.Tell(t.Context(), live, []byte("half")))
 	forget := func(cause string) {
 		end := tidemill.RunForgotten{Cause: tidemill.Cause{Source: "/test", ID: cause}}

@@ -47,7 +47,7 @@ func aWholeRun(t *testing.T, w *world) {
 	if len(live) != 1 || live[0].ID != id || running["gpu"] != 1 || len(due) != 0 {
 		t.Errorf("live %+v, running %v, due %v", live, running, due)
 	}
-	must(t, l.Beat(t.Context(), id, 1, time.Now()))
+	must(t, l.Beat(t.Context(), id, 1, "", time.Now()))
 	must(t, l.Tell(t.Context(), id, []byte("7")))
 	beats, err := l.Beats(t.Context())
 	must(t, err)

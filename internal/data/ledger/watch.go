@@ -74,17 +74,22 @@ func (l *Ledger) Used(ctx context.Context) (running map[string]int, due map[stri
 	return running, due, nil
 }
 
-// Beat records when an attempt's agent reported last.
-func (l *Ledger) Beat(ctx context.Context, run string, attempt int, at time.Time) error {
-	err := l.o.Redis.HSet(ctx, l.key("beats"), tidemill.AttemptName(run, attempt), at.UnixMilli()).Err()
+// Beat records when an attempt's agent reported last. The part names one of several workers or servers, other than the first
+// worker.
+func (l *Ledger) Beat(ctx context.Context, run string, attempt int, part string, at time.Time) error {
+	name := tidemill.AttemptName(run, attempt)
+	if part != "" {
+		name += "/" + part
+	}
+	err := l.o.Redis.HSet(ctx, l.key("beats"), name, at.UnixMilli()).Err()
 	if err != nil {
 		return fmt.Errorf("record in redis the beat of attempt %d of run %s: %w", attempt, run, err)
 	}
 	return nil
 }
 
-// Beats returns the time of each attempt's last report, by the attempt's name. A flush of
-// Redis removes them.
+// Beats returns the time of each attempt's last report, by the attempt's name. The reports of other workers and servers have
+// names such as ATTEMPT/w1. A flush of Redis removes them all, and a controller of an earlier version removes such names.
 func (l *Ledger) Beats(ctx context.Context) (map[string]time.Time, error) {
 	var beats, live *redis.MapStringStringCmd
 	err := l.readConsistent(ctx, func(pipe redis.Pipeliner) {
@@ -95,7 +100,8 @@ func (l *Ledger) Beats(ctx context.Context) (map[string]time.Time, error) {
 	}
 	all, late := map[string]time.Time{}, []string{}
 	for name, ms := range beats.Val() {
-		run, attempt, ok := tidemill.CutAttemptName(name)
+		whole, _, _ := strings.Cut(name, "/")
+		run, attempt, ok := tidemill.CutAttemptName(whole)
 		if ok && strings.HasPrefix(live.Val()[run], fmt.Sprint(attempt, " ")) {
 			all[name] = time.UnixMilli(parseNumber(ms)).UTC()
 		} else {

@@ -85,8 +85,13 @@ type attemptMemory struct {
 	trouble   trouble
 	said      time.Time
 	dismissed time.Time
-	beat      time.Time // last beat, by a gateway's clock
-	heard     time.Time // when it was read first
+	beats     map[string]lastBeat // by the name in the ledger, of agents whose nodes did not answer
+}
+
+// lastBeat is the last beat of an agent.
+type lastBeat struct {
+	at   time.Time // by a gateway's clock
+	read time.Time // when it was read first
 }
 
 func newWatcher(c *Cluster, o WatchOptions) *watcher {

@@ -64,14 +64,20 @@ func (k knownRun) underWay() bool {
 
 // judgement says what to do about an attempt.
 type judgement struct {
-	end      *ending
-	where    tidemill.Where
-	doubtful bool              // whether the end is reported only if the agent sent no beat lately
-	seen     *tidemill.RunSeen // state to report, unless the run has it already
-	trouble  trouble           // trouble to store
-	remove   []*batchv1.Job
-	orphan   bool          // whether the removed Jobs did not end by themselves, or belong to no known run
-	again    time.Duration // time until the next check without an event; 0 for no check
+	end     *ending
+	where   tidemill.Where
+	doubts  []doubt           // ends of which one is reported if its agent sent no beat lately
+	seen    *tidemill.RunSeen // state to report, unless the run has it already
+	trouble trouble           // trouble to store
+	remove  []*batchv1.Job
+	orphan  bool          // whether the removed Jobs did not end by themselves, or belong to no known run
+	again   time.Duration // time until the next check without an event; 0 for no check
+}
+
+// doubt is an end of an attempt that its agent can refute by a beat.
+type doubt struct {
+	agent string // name of the agent's beats in the ledger
+	end   *ending
 }
 
 // conclude decides only from the present state. So missed events, several controllers and repeated
@@ -132,8 +138,11 @@ func (s *attemptView) judgeLive(k knownRun, now time.Time) judgement {
 	words := ""
 	for _, p := range s.inOrder() {
 		r := read(p, now)
-		if e := ofPart(p, &r); e != nil {
-			j.end, j.doubtful = e, r.doubtful
+		switch e := ofPart(p, &r); {
+		case e != nil && r.doubtful:
+			j.doubts = append(j.doubts, doubt{beatName(p), e})
+		case e != nil:
+			j.end = e
 			return j
 		}
 		if words == "" && r.pending != "" {
@@ -189,6 +198,18 @@ func partOf(p *corev1.Pod) string {
 		return "worker " + index
 	}
 	return ""
+}
+
+// beatName returns the name in the ledger of the beats of a pod's agent.
+func beatName(p *corev1.Pod) string {
+	attempt, index := p.Labels[LabelAttempt], p.Annotations[batchv1.JobCompletionIndexAnnotation]
+	switch {
+	case isFirstWorker(p):
+		return attempt
+	case p.Labels[LabelPart] == partServer:
+		return attempt + "/ps" + index
+	}
+	return attempt + "/w" + index
 }
 
 // isFirstWorker reports whether a pod is the first worker, whose agent reports for the attempt.

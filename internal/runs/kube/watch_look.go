@@ -96,6 +96,12 @@ func (w *watcher) lookAt(ctx context.Context, name string) (again time.Duration,
 	}
 	j := conclude(s, k, w.now())
 	w.note(name, j)
+	if j.end == nil && len(j.doubts) > 0 {
+		if j.end, err = w.silentEnd(ctx, name, j.doubts); err != nil {
+			return 0, err
+		}
+		j.again = time.Second
+	}
 	switch {
 	case j.end != nil:
 		return w.reportEnd(ctx, name, k, j)
@@ -140,11 +146,6 @@ func (w *watcher) note(name string, j judgement) {
 // reportEnd reports the end of an attempt. The attempt is checked again at once, to remove its
 // Jobs.
 func (w *watcher) reportEnd(ctx context.Context, name string, k knownRun, j judgement) (time.Duration, error) {
-	if j.doubtful {
-		if heard, err := w.heard(ctx, name); heard || err != nil {
-			return time.Second, err
-		}
-	}
 	d := tidemill.RunFinished{Outcome: j.end.outcome, Permanent: j.end.permanent, Reason: j.end.reason, Where: j.where, Result: j.end.result}
 	w.log.Warn("kube: an attempt has ended in the cluster; reporting its end", "recipe", k.run.Recipe, "key", k.run.Key, "run", k.run.ID, "reason", j.end.reason)
 	if _, err := w.o.Foreman.Finish(ctx, k.run, k.number, d); err != nil {
@@ -158,20 +159,38 @@ func (w *watcher) reportEnd(ctx context.Context, name string, k knownRun, j judg
 // same time.
 const silence = 10 * time.Second
 
-// heard reports whether an agent has sent a beat lately. The time of a beat is that of a gateway, whose clock may
-// differ from ours. So the silence begins when the last beat is read here.
-func (w *watcher) heard(ctx context.Context, name string) (bool, error) {
+// silentEnd returns the first end whose agent has sent no beat lately; nil if there is none. The first worker's beats count for an
+// agent without beats in the ledger: gateways and controllers of earlier versions keep none of other workers and servers.
+func (w *watcher) silentEnd(ctx context.Context, name string, doubts []doubt) (end *ending, err error) {
 	beats, err := w.o.Ledger.Beats(ctx)
-	if err != nil || beats[name].IsZero() {
-		return false, err
+	if err != nil {
+		return nil, err
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	r := w.remember(name)
-	if !r.beat.Equal(beats[name]) {
-		r.beat, r.heard = beats[name], w.now()
+	r, now := w.remember(name), w.now()
+	for _, d := range doubts {
+		agent := d.agent
+		if beats[agent].IsZero() {
+			agent = name
+		}
+		if !r.hears(agent, beats[agent], now) && end == nil {
+			end = d.end
+		}
 	}
-	return w.now().Sub(r.heard) < silence, nil
+	return end, nil
+}
+
+// hears reports whether an agent has sent a beat lately. The time of a beat is that of a gateway, whose clock may
+// differ from ours. So the silence begins when the last beat is read here.
+func (r *attemptMemory) hears(agent string, beat, now time.Time) bool {
+	if r.beats == nil {
+		r.beats = map[string]lastBeat{}
+	}
+	if !r.beats[agent].at.Equal(beat) {
+		r.beats[agent] = lastBeat{beat, now}
+	}
+	return !beat.IsZero() && now.Sub(r.beats[agent].read) < silence
 }
 
 // reportState writes the observed state to the log, unless the run has it already.

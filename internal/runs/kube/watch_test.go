@@ -300,11 +300,11 @@ func TestAGatewayWithAnotherClock(t *testing.T) {
 			t.Helper()
 			now = now.Add(later)
 			if beats {
-				w.must(w.ledger.Beat(w.Context(), run, number, now.Add(skew)))
+				w.must(w.ledger.Beat(w.Context(), run, number, "", now.Add(skew)))
 			}
-			heard, err := k.heard(w.Context(), name)
-			if w.must(err); heard != want {
-				t.Errorf("the gateway's clock is %s: after %s, with a beat %t, the agent is heard: %t", key, later, beats, heard)
+			end, err := k.silentEnd(w.Context(), name, []doubt{{name, lost("node-lost", "x")}})
+			if w.must(err); (end == nil) != want {
+				t.Errorf("the gateway's clock is %s: after %s, with a beat %t, the agent is heard: %t", key, later, beats, end == nil)
 			}
 		}
 		hears(0, false, false)
@@ -312,5 +312,51 @@ func TestAGatewayWithAnotherClock(t *testing.T) {
 		hears(silence-time.Second, false, true)
 		hears(2*time.Second, false, false)
 		hears(0, true, true)
+	}
+}
+
+// The beats of the first worker do not hide that the node of another worker or server is lost. Each of them is heard by its
+// own beats. If none came from it, a gateway of an earlier version may have got them, and the first worker's count.
+func TestTheNodeOfAnotherWorkerIsLost(t *testing.T) {
+	w := newWatchWorld(t)
+	_, _, c := w.process()
+	k := newWatcher(c, WatchOptions{Foreman: w.foreman, Ledger: w.ledger})
+	now := time.Now()
+	k.now = func() time.Time { return now }
+	name := w.beginAttempt("bot-1")
+	run, number, _ := tidemill.CutAttemptName(name)
+	var pods []any
+	for part, set := range map[string]func(*corev1.Pod){"": worker("0"), "w1": worker("1"), "ps0": server("0")} {
+		p := aPod(name)
+		p.Name += part
+		set(p)
+		if isRunning(p); part != "" {
+			p.Status.Conditions[1].Status = corev1.ConditionFalse // without a reason: its node does not answer
+		}
+		pods = append(pods, p)
+	}
+	w.must(k.pods.Replace(pods, "1"))
+	for _, step := range []struct {
+		later time.Duration
+		beats []string
+		lost  string
+	}{
+		{0, []string{""}, ""},
+		{2 * silence, []string{""}, ""},
+		{time.Second, []string{"", "w1", "ps0"}, ""},
+		{2 * silence, []string{"", "w1", "ps0"}, ""},
+		{2 * silence, []string{"w1", "ps0"}, ""}, // the foreman asks for the first worker
+		{silence - time.Second, []string{"", "w1"}, ""},
+		{2 * time.Second, []string{"", "w1"}, "parameter server 0: its node gpu-1 does not answer any more"},
+	} {
+		now = now.Add(step.later)
+		for _, part := range step.beats {
+			w.must(w.ledger.Beat(w.Context(), run, number, part, now))
+		}
+		_, err := k.lookAt(w.Context(), name)
+		w.must(err)
+		if a := w.run(name).Attempts[0]; a.Reason != step.lost || (a.Outcome == tidemill.OutcomeLost) != (step.lost != "") {
+			t.Fatalf("after %s, with beats of %q, its outcome is %q: %s", step.later, step.beats, a.Outcome, a.Reason)
+		}
 	}
 }

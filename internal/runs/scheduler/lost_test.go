@@ -67,7 +67,7 @@ func TestWhoIsHeardOfIsNotLost(t *testing.T) {
 	w.launch.end(tidemill.AttemptName(beats.Run, 1)) // the launcher has forgotten an attempt that still runs
 	w.launch.end(tidemill.AttemptName(gone.Run, 1))
 	look(0)
-	w.must(f.ledger.Beat(w.ctx(), beats.Run, 1, time.Now().Add(-time.Hour))) // the clock of its gateway is behind
+	w.must(f.ledger.Beat(w.ctx(), beats.Run, 1, "", time.Now().Add(-time.Hour))) // the clock of its gateway is behind
 	look(50 * time.Second)
 	look(50 * time.Second)
 	if first := w.run(f, gone.Run).Attempts[0]; first.Outcome != tidemill.OutcomeLost {
