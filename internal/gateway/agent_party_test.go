@@ -37,7 +37,7 @@ func TestStrangersAmongTheWorkers(t *testing.T) {
 }
 
 // The workers of an attempt learn of each other through their beats, and each worker has a log.
-// Only the first worker's beats count for the attempt, and the others have beats of their own.
+// The first worker's beats count for the attempt, and each of the others has its beats, too.
 func TestSeveralAtTheDoor(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, nil)

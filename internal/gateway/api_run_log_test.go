@@ -97,7 +97,7 @@ func TestALogIsFollowed(t *testing.T) {
 	}
 }
 
-// The store has lost chunks. A line stands in for them, and the rest of the log follows.
+// The store has lost chunks. A line replaces them, and the rest of the log follows.
 func TestALogWithoutSomeChunks(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, nil)

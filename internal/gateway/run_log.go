@@ -237,7 +237,7 @@ func (l *logReader) sendChunks(ctx context.Context, gaps bool) error {
 	return l.g.opt.Store.ReadLog(ctx, l.id, l.attempt, l.next, gaps, take)
 }
 
-// take returns a function that sends a chunk. A line says how many chunks are missing before it.
+// take returns a function that sends a chunk. A line says how many earlier chunks are missing.
 func (l *logReader) take(ctx context.Context, next *int, text *logText) func(int, []byte) error {
 	return func(seq int, chunk []byte) error {
 		if missing := seq - *next; missing > 0 {

@@ -210,7 +210,7 @@ func (f *Frame) DescribeTransaction(client, id string) {
 	f.end()
 }
 
-// TransactionState is what a coordinator knows about a transactional id. With an error the other fields are empty.
+// TransactionState is the state of a transactional id, as its coordinator knows it. With an error the other fields are empty.
 type TransactionState struct {
 	Error    int16
 	State    string

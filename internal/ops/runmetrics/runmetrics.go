@@ -130,7 +130,7 @@ func (s *stateCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 	running, due, err := s.ledger.Used(ctx)
 	recipes, pools := s.inConfig()
-	if err == nil { // what is at rest has a number, too
+	if err == nil { // a recipe or a pool at rest has a number, too
 		for _, name := range recipes {
 			due[name] += 0
 		}
