@@ -196,6 +196,60 @@ func TestALongLaunchIsNoLoss(t *testing.T) {
 	}
 }
 
+// meeting makes calls wait for each other in pairs.
+type meeting chan struct{}
+
+func (m meeting) wait(ctx context.Context) error {
+	select {
+	case m <- struct{}{}:
+	case <-m:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// slowly is a launcher that answers two questions at the same time, and never one alone.
+type slowly struct {
+	*launches
+	meeting
+}
+
+func (s slowly) Has(ctx context.Context, name string) (bool, error) {
+	has, _ := s.launches.Has(ctx, name)
+	return has, s.wait(ctx)
+}
+
+// A sweep works on several runs at the same time, so that those of a long outage do not wait one after the other.
+func TestASweepWorksOnSeveralRuns(t *testing.T) {
+	w := newWorld(t, plain("intent"), cleaner())
+	pairs := make(meeting)
+	f := w.foreman(func(o *Options) {
+		o.Launcher = slowly{w.launch, pairs}
+		o.Announce = func(ctx context.Context, _ api.Commit) error { return pairs.wait(ctx) }
+	})
+	var lost, made []string
+	for _, key := range []string{"a", "b"} {
+		lost, made = append(lost, w.begun(f, wish("intent", key, "1")).Run), append(made, w.begun(f, wish("clean", key, "1")).Run)
+	}
+	for i := range made {
+		w.launch.end(tidemill.AttemptName(lost[i], 1))
+		d := w.made(w.tree("a.csv", made[i]))
+		d.Attempt = 1
+		_, _, err := f.appendFact(w.ctx(), finishedFact(w.run(f, made[i]), byGateway, d, time.Now()), time.Now())
+		w.must(err)
+	}
+	w.must((&watcher{Foreman: f, rules: rules{alone: true}}).sweep(w.ctx()))
+	for i := range made {
+		if r := w.run(f, made[i]); r.State != tidemill.RunSucceeded {
+			t.Errorf("a run whose output waited is %+v", r)
+		}
+		if a := w.run(f, lost[i]).Attempts[0]; a.Outcome != tidemill.OutcomeLost {
+			t.Errorf("a lost attempt is %+v", a)
+		}
+	}
+}
+
 // A process that stops after its claim has done nothing else yet. The claim expires, or is lost
 // when Redis is flushed.
 func TestACrashAfterAClaim(t *testing.T) {

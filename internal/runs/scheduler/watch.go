@@ -29,6 +29,8 @@ const (
 	startsPerLook = 100
 	// startsAtOnce is how many attempts are begun in one pool at the same time.
 	startsAtOnce = 8
+	// sweptAtOnce is how many runs a sweep works on at the same time. Kafka takes their facts together.
+	sweptAtOnce = 16
 
 	// planFor is how long a plan may take: an input may have the outcomes of months. A round waits for the starts of a pool
 	// for roundFor at most. Those that take longer go on meanwhile.
@@ -234,26 +236,53 @@ type watcher struct {
 }
 
 // sweep commits outputs and finds lost attempts among all runs under way. An error with one run
-// does not stop the work on other runs.
+// does not stop the work on other runs. It works on several runs at the same time because each waits for the log and the
+// store. Thousands have work after an outage, and no run starts before the sweep is done.
 func (w *watcher) sweep(ctx context.Context) error {
 	live, beats, err := w.listen(ctx)
 	if err != nil {
 		return err
 	}
-	var errs []error
-	now := w.now()
+	var (
+		working sync.WaitGroup
+		all     faults
+	)
+	now, room := w.now(), make(chan struct{}, sweptAtOnce)
 	w.updateSigns(live, beats, now)
 	for i := range live {
-		run := &live[i]
-		switch {
-		case run.State == tidemill.RunCommitting:
-			_, err = w.commitOutput(ctx, run)
-		case run.Attempt() != nil && w.opt.Launcher != nil:
-			err = w.tend(ctx, run, now)
+		if ctx.Err() != nil {
+			break
 		}
-		errs = append(errs, err)
+		if work := w.workOn(&live[i], now); work != nil {
+			room <- struct{}{}
+			working.Go(func() {
+				all.add(work(ctx))
+				<-room
+			})
+		}
 	}
-	return errors.Join(errs...)
+	working.Wait()
+	return all.err()
+}
+
+// workOn returns the work of a sweep on one run; nil if there is none.
+func (w *watcher) workOn(run *tidemill.Run, now time.Time) func(context.Context) error {
+	if run.State == tidemill.RunCommitting {
+		return func(ctx context.Context) error {
+			_, err := w.commitOutput(ctx, run)
+			return err
+		}
+	}
+	a := run.Attempt()
+	if a == nil || w.opt.Launcher == nil {
+		return nil
+	}
+	name := tidemill.AttemptName(run.ID, a.Number)
+	s := w.rules.suspect(run, w.since[name], now)
+	if !s.any() || w.launching.has(name) || w.waitsForNode(a, name, s, now) {
+		return nil
+	}
+	return func(ctx context.Context) error { return w.tend(ctx, run, name, s) }
 }
 
 // listen reads the runs under way and their beats.
@@ -288,13 +317,8 @@ func (w *watcher) updateSigns(live []tidemill.Run, beats map[string]time.Time, n
 	maps.DeleteFunc(w.asked, func(name string, _ time.Time) bool { return since[name].IsZero() })
 }
 
-func (w *watcher) tend(ctx context.Context, run *tidemill.Run, now time.Time) error {
-	a := run.Attempt()
-	name := tidemill.AttemptName(run.ID, a.Number)
-	s := w.rules.suspect(run, w.since[name], now)
-	if !s.any() || w.launching.has(name) || w.waitsForNode(a, name, s, now) {
-		return nil
-	}
+// tend declares a suspected attempt lost, unless its launcher knows the attempt and that refutes the suspicion.
+func (w *watcher) tend(ctx context.Context, run *tidemill.Run, name string, s suspicion) error {
 	has, err := w.opt.Launcher.Has(ctx, name)
 	switch {
 	case err != nil:
