@@ -107,8 +107,8 @@ type stateCollector struct {
 
 func newStanding(o *Options) *stateCollector {
 	return &stateCollector{ledger: o.Ledger, inConfig: o.InConfig, log: o.Logger,
-		waiting: prometheus.NewDesc("tidemill_controller_runs_waiting", "Runs that are due and have not begun, or begin again.", []string{"recipe"}, nil),
-		running: prometheus.NewDesc("tidemill_controller_attempts_running", "Attempts that run, or are about to.", []string{"pool"}, nil),
+		waiting: prometheus.NewDesc("tidemill_controller_runs_waiting", "Runs that are due and have not begun, or begin again. 0 for a recipe at rest.", []string{"recipe"}, nil),
+		running: prometheus.NewDesc("tidemill_controller_attempts_running", "Attempts that run, or are about to. 0 for a pool at rest.", []string{"pool"}, nil),
 		newest: prometheus.NewDesc("tidemill_controller_newest_champion_timestamp_seconds",
 			"When the run began that made the newest champion of a recipe.", []string{"recipe"}, nil)}
 }
