@@ -133,8 +133,8 @@ type Rescored struct {
 	Deleted  int64             `json:"deleted,omitempty"` // records that retention deleted before they were read
 	Reasons  map[string]string `json:"reasons"`           // reasons for some of the events without a score, by position
 	// Since is the time of the first event that is there, in the answer to a new request that asks for earlier ones. Retention has
-	// deleted those. It is the latest time of all partitions.
-	Since time.Time `json:"since,omitzero"`
+	// deleted those. It is the latest time of all partitions; nil if none is deleted.
+	Since *time.Time `json:"since,omitempty"`
 }
 
 // ScorerLabels says where the truth about a scorer's answers arrives, and how a label finds its answer.

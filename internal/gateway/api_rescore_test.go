@@ -77,7 +77,7 @@ func TestAStreamIsScoredOnceMore(t *testing.T) {
 		w.must(w.broker.DeleteBelow(t.Context(), ends))
 		for from, earlier := range map[string]bool{"beginning": false, "0": true, "-1h": true, "end": false} {
 			tell(`{"from": "` + from + `", "toStream": "events"}`)
-			if done.Since.IsZero() == (earlier && deleted > 0) {
+			if (done.Since == nil) == (earlier && deleted > 0) {
 				t.Errorf("from %s, after retention has deleted %d events: %+v", from, deleted, done)
 			}
 		}

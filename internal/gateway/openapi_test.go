@@ -137,7 +137,7 @@ func TestDocumentHasEveryField(t *testing.T) {
 			}
 			name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 			fields = append(fields, name)
-			if options != "omitempty" && options != "omitzero" {
+			if options != "omitempty" {
 				always = append(always, name)
 			}
 		}

@@ -252,13 +252,15 @@ func (g *Gateway) rescore(w http.ResponseWriter, r *request) *api.Problem {
 	if err != nil {
 		return g.scoreProblem(r.Context(), c.Name, err)
 	}
-	done.Since = since
+	if !since.IsZero() {
+		done.Since = &since
+	}
 	writeJSON(w, http.StatusOK, done)
 	return nil
 }
 
 // rescoreRanges converts the times and offsets in a request for a new rescore into ranges of
-// offsets. since is as in [api.Rescored].
+// offsets. since is as in [api.Rescored], and zero if no event is deleted.
 func (g *Gateway) rescoreRanges(ctx context.Context, c *config.Scorer, ask *api.RescoreAsk) (ranges []tidemill.Range, since time.Time, p *api.Problem) {
 	if ask.Resume != "" {
 		if ask.From+ask.To+ask.Version+ask.ToStream != "" {

@@ -415,9 +415,7 @@ func add(all, part *api.Rescored) {
 	all.ID, all.Records, all.Left = part.ID, part.Records, part.Left
 	all.Scored, all.Passed, all.Skipped, all.Unscored = all.Scored+part.Scored, all.Passed+part.Passed, all.Skipped+part.Skipped, all.Unscored+part.Unscored
 	all.Deleted += part.Deleted
-	if !part.Since.IsZero() {
-		all.Since = part.Since
-	}
+	all.Since = cmp.Or(part.Since, all.Since)
 	for at, why := range part.Reasons {
 		if len(all.Reasons) < shownReasons {
 			all.Reasons[at] = why
@@ -438,7 +436,7 @@ func tellRescored(w io.Writer, all *api.Rescored) error {
 		}
 	}
 	fmt.Fprintf(w, "; the answers come from source …/rescore/%s\n", show.Harmless(all.ID))
-	if !all.Since.IsZero() {
+	if all.Since != nil {
 		fmt.Fprintf(w, "retention has deleted events before %s; they have no answers\n", all.Since.UTC().Format(time.RFC3339))
 	}
 	for _, at := range slices.Sorted(maps.Keys(all.Reasons)) {

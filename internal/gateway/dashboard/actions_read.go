@@ -228,7 +228,7 @@ func readRescore(body []byte) (outcome, error) {
 	if done.Deleted > 0 {
 		o.Sentence += fmt.Sprintf(" Retention has deleted %s.", count(done.Deleted))
 	}
-	if !done.Since.IsZero() {
+	if done.Since != nil {
 		o.Sentence += " Retention has deleted events before " + done.Since.UTC().Format(time.RFC3339) + "."
 	}
 	if done.Left > 0 {
