@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"slices"
 	"strings"
@@ -19,6 +20,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"tidemill.dev/broker/internal/wire"
 	"tidemill.dev/broker/retry"
 )
 
@@ -529,6 +531,39 @@ func TestAnAbortWhileAPartitionIsPrepared(t *testing.T) {
 		m.close()
 		if err := x.Close(t.Context()); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// A partition is given up after its preparation has ended, and before the member has seen that end. It is prepared again.
+func TestAPartitionThatIsGivenUpIsPreparedAgain(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		b, _ := virtualFake(t, slog.DiscardHandler, "prod.events", "prod.dead-letters", "prod.group-offsets")
+		publishOne(t, producer(t, b))
+		readOnce(t, b, "g")
+		var calls atomic.Int32
+		c := b.newConsumer(ConsumerOptions{Group: "g", Streams: []string{"events"}, Start: Earliest(),
+			Assigned: func(context.Context, []Position) ([]Position, error) { calls.Add(1); return nil, nil }})
+		var err error
+		if c.letters, err = newDeadLetters(c); err != nil {
+			t.Fatal(err)
+		}
+		m := newMember(c) // it does not run
+		defer func() {
+			if err := c.Close(context.Background()); err != nil {
+				t.Error(err)
+			}
+		}()
+		mine := []wire.TopicPartition{{Topic: "prod.events"}}
+		for range 2 {
+			if err := m.apply(t.Context(), mine); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Minute)
+			c.giveUp(maps.Clone(c.parts))
+		}
+		if n := calls.Load(); n != 2 {
+			t.Errorf("it was prepared %d times", n)
 		}
 	})
 }

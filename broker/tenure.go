@@ -20,6 +20,10 @@ func (m *member) apply(ctx context.Context, mine []wire.TopicPartition) error {
 	var parting []*inPartition
 	now := time.Now()
 	m.c.dropPartitions(nil) // otherwise partitions that a transaction gave up would count as read here
+	// Otherwise these would count as being prepared, if their preparations have ended only now.
+	if err := m.endPrepared(); err != nil {
+		return err
+	}
 	if m.interruptPreparing(mine) {
 		m.startOver() // the new owner gets the partition as soon as this member no longer claims it
 	}
